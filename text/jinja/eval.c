@@ -127,7 +127,7 @@ fv_status fv_jj_attribute(fv_jj_run *r, const fv_jj_value *v, const char *name, 
     *out = fv_jj_undefined(name);
     if (self.kind == FV_JJ_LOOP) return loop_attribute(self.loop, name, out);
     if (self.kind != FV_JJ_DICT && self.kind != FV_JJ_NAMESPACE) return FV_OK;
-    const fv_jj_value *found = fv_jj_dict_get(self.dict, name);
+    const fv_jj_value *found = fv_jj_dict_get(r, self.dict, name);
     if (found) *out = *found;
     return FV_OK;
 }
@@ -154,7 +154,7 @@ static fv_status at_index(fv_jj_run *r, const fv_jj_value *v, int64_t i, fv_jj_v
 
 fv_status fv_jj_item(fv_jj_run *r, const fv_jj_value *v, const fv_jj_value *key, fv_jj_value *out) {
     FV_TRY(fv_jj_fail_undefined(r, v));
-    const fv_jj_value *found = v->kind == FV_JJ_DICT ? fv_jj_dict_find(v->dict, key) : NULL;
+    const fv_jj_value *found = v->kind == FV_JJ_DICT ? fv_jj_dict_find(r, v->dict, key) : NULL;
     bool indexed = v->kind == FV_JJ_STR || v->kind == FV_JJ_LIST || v->kind == FV_JJ_TUPLE;
     if (found) {
         *out = *found;
@@ -295,8 +295,8 @@ static fv_status compare(fv_jj_run *r, int32_t op, const fv_jj_value *a, const f
                          bool *out) {
     int sign;
     switch (op) {
-    case FV_JJ_OP('=', '='): *out = fv_jj_equal(a, b); return FV_OK;
-    case FV_JJ_OP('!', '='): *out = !fv_jj_equal(a, b); return FV_OK;
+    case FV_JJ_OP('=', '='): *out = fv_jj_equal(r, a, b); return FV_OK;
+    case FV_JJ_OP('!', '='): *out = !fv_jj_equal(r, a, b); return FV_OK;
     case FV_JJ_IN:
     case FV_JJ_NOT_IN:
         FV_TRY(fv_jj_contains(r, b, a, out));
@@ -537,6 +537,7 @@ fv_status fv_jinja_run(const fv_jinja *p, const json_t *vars, const char *user, 
     if (st == FV_OK) st = define_all(&r, vars, user);
     if (st == FV_OK) st = fv_jj_enter(&r, r.scope);
     if (st == FV_OK) st = fv_jj_exec(&r, p->body);
+    if (st == FV_OK) st = fv_jj_steps(&r, 0); /* the last comparison may have taken too many */
     if (st == FV_OK) st = give(&text, out);
     fv_arena_fini(&r.arena);
     return st;

@@ -30,7 +30,10 @@ FILTER(trim) {
     fv_jj_str s, set;
     FV_TRY(fv_jj_str_of(r, self, &s));
     bool given = args->bound[0] && args->bound[0]->kind != FV_JJ_NONE;
-    if (given) FV_TRY(fv_jj_need_str(r, args->bound[0], "characters to trim", &set));
+    if (given) {
+        FV_TRY(fv_jj_need_str(r, args->bound[0], "characters to trim", &set));
+        FV_TRY(fv_jj_steps(r, s.n * set.n / 64)); /* each character is looked for in set */
+    }
     *out = fv_jj_of(fv_jj_strip(s, given ? &set : NULL, true, true));
     return FV_OK;
 }

@@ -188,7 +188,10 @@ struct fv_jj_run {
     FV_FAIL(status, "%s:%d: " format, (r)->program->where, (r)->line, __VA_ARGS__)
 
 fv_status fv_jj_alloc(fv_jj_run *r, size_t bytes, void **out); /* zeroed */
+/* Takes n steps. FV_ENOMEM: there are no more. */
 fv_status fv_jj_steps(fv_jj_run *r, size_t n);
+/* The same where no status can be returned: false, and the next fv_jj_steps fails. */
+bool fv_jj_spend(fv_jj_run *r, size_t n);
 /* Appends n bytes; user: their marks, NULL: the program's own. */
 fv_status fv_jj_put(fv_jj_run *r, fv_jj_out *out, const char *s, size_t n, const uint8_t *user);
 fv_status fv_jj_put_text(fv_jj_run *r, fv_jj_out *out, const char *s); /* NUL-terminated */
@@ -198,8 +201,9 @@ fv_status fv_jj_push(fv_jj_run *r, fv_jj_list *list, fv_jj_value v);
 fv_status fv_jj_new_list(fv_jj_run *r, fv_jj_kind kind, fv_jj_value *out);
 fv_status fv_jj_new_dict(fv_jj_run *r, fv_jj_kind kind, fv_jj_value *out);
 fv_status fv_jj_dict_put(fv_jj_run *r, fv_jj_dict *d, const fv_jj_value *key, fv_jj_value v);
-const fv_jj_value *fv_jj_dict_find(const fv_jj_dict *d, const fv_jj_value *key); /* NULL: none */
-const fv_jj_value *fv_jj_dict_get(const fv_jj_dict *d, const char *key);
+/* NULL: none. */
+const fv_jj_value *fv_jj_dict_find(fv_jj_run *r, const fv_jj_dict *d, const fv_jj_value *key);
+const fv_jj_value *fv_jj_dict_get(fv_jj_run *r, const fv_jj_dict *d, const char *key);
 
 /* The character at the front of s, n >= 1; a byte that begins none is U+FFFD. */
 size_t fv_jj_char(const char *s, size_t n, int32_t *cp);
@@ -238,7 +242,8 @@ fv_jj_value fv_jj_undefined(const char *name); /* borrowed */
 
 const char *fv_jj_type(const fv_jj_value *v); /* as Python calls it */
 bool fv_jj_truth(const fv_jj_value *v);
-bool fv_jj_equal(const fv_jj_value *a, const fv_jj_value *b);
+/* Takes a step for each pair of values and 64 bytes that it compares (fv_jj_spend). */
+bool fv_jj_equal(fv_jj_run *r, const fv_jj_value *a, const fv_jj_value *b);
 /* *sign < 0: a before b. FV_EINVAL where Python has no order. */
 fv_status fv_jj_order(fv_jj_run *r, const fv_jj_value *a, const fv_jj_value *b, int *sign);
 fv_status fv_jj_contains(fv_jj_run *r, const fv_jj_value *in, const fv_jj_value *v, bool *out);

@@ -6,9 +6,13 @@
 
 enum { CHUNK = 1 << 16, ALIGN = 16 };
 
-fv_status fv_jj_steps(fv_jj_run *r, size_t n) {
+bool fv_jj_spend(fv_jj_run *r, size_t n) {
     r->steps += (int64_t)n;
-    if (r->steps <= FV_JINJA_STEPS) return FV_OK;
+    return r->steps <= FV_JINJA_STEPS;
+}
+
+fv_status fv_jj_steps(fv_jj_run *r, size_t n) {
+    if (fv_jj_spend(r, n)) return FV_OK;
     return FV_JJ_FAIL(r, FV_ENOMEM, "the template does not end within %d steps", FV_JINJA_STEPS);
 }
 
@@ -106,20 +110,19 @@ fv_status fv_jj_new_dict(fv_jj_run *r, fv_jj_kind kind, fv_jj_value *out) {
     return FV_OK;
 }
 
-const fv_jj_value *fv_jj_dict_find(const fv_jj_dict *d, const fv_jj_value *key) {
+const fv_jj_value *fv_jj_dict_find(fv_jj_run *r, const fv_jj_dict *d, const fv_jj_value *key) {
     for (int32_t i = 0; i < d->keys.n; i++)
-        if (fv_jj_equal(&d->keys.v[i], key)) return &d->values.v[i];
+        if (fv_jj_equal(r, &d->keys.v[i], key)) return &d->values.v[i];
     return NULL;
 }
 
-const fv_jj_value *fv_jj_dict_get(const fv_jj_dict *d, const char *key) {
+const fv_jj_value *fv_jj_dict_get(fv_jj_run *r, const fv_jj_dict *d, const char *key) {
     fv_jj_value k = fv_jj_text(key);
-    return fv_jj_dict_find(d, &k);
+    return fv_jj_dict_find(r, d, &k);
 }
 
 fv_status fv_jj_dict_put(fv_jj_run *r, fv_jj_dict *d, const fv_jj_value *key, fv_jj_value v) {
-    FV_TRY(fv_jj_steps(r, (size_t)d->keys.n / 8));
-    const fv_jj_value *old = fv_jj_dict_find(d, key);
+    const fv_jj_value *old = fv_jj_dict_find(r, d, key);
     if (old) {
         d->values.v[old - d->values.v] = v;
         return FV_OK;

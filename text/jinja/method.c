@@ -26,7 +26,10 @@ static fv_status most(fv_jj_run *r, const fv_jj_value *v, int64_t *out) {
 static fv_status strip_ends(fv_jj_run *r, const fv_jj_value *self, const fv_jj_args *args,
                             bool left, bool right, fv_jj_value *out) {
     fv_jj_str set;
-    if (given(args->bound[0])) FV_TRY(need(r, args, 0, &set));
+    if (given(args->bound[0])) {
+        FV_TRY(need(r, args, 0, &set));
+        FV_TRY(fv_jj_steps(r, self->str.n * set.n / 64)); /* each character is looked for in set */
+    }
     *out = fv_jj_of(fv_jj_strip(self->str, given(args->bound[0]) ? &set : NULL, left, right));
     return FV_OK;
 }
@@ -85,11 +88,16 @@ METHOD(split) {
     return split_by(r, self->str, by, n, out->list);
 }
 
-static size_t find_last(fv_jj_str s, fv_jj_str what) {
-    if (what.n > s.n) return SIZE_MAX;
-    for (size_t at = s.n - what.n + 1; at-- > 0;)
-        if (memcmp(s.s + at, what.s, what.n) == 0) return at;
-    return SIZE_MAX;
+/* *found: SIZE_MAX, it is nowhere. */
+static fv_status find_last(fv_jj_run *r, fv_jj_str s, fv_jj_str what, size_t *found) {
+    *found = SIZE_MAX;
+    if (what.n > s.n) return FV_OK;
+    for (size_t at = s.n - what.n + 1; at-- > 0 && *found == SIZE_MAX;) {
+        if (what.n && s.s[at] != what.s[0]) continue;
+        FV_TRY(fv_jj_steps(r, what.n / 64));
+        if (memcmp(s.s + at, what.s, what.n) == 0) *found = at;
+    }
+    return FV_OK;
 }
 
 METHOD(rsplit) {
@@ -102,7 +110,9 @@ METHOD(rsplit) {
     FV_TRY(need(r, args, 0, &by));
     if (by.n == 0) return FV_JJ_FAIL(r, FV_EINVAL, "the separator is %s", "empty");
     FV_TRY(fv_jj_new_list(r, FV_JJ_LIST, out));
-    while (back.n < n && (at = find_last(s, by)) != SIZE_MAX) {
+    while (back.n < n) {
+        FV_TRY(find_last(r, s, by, &at));
+        if (at == SIZE_MAX) break;
         FV_TRY(fv_jj_steps(r, (s.n - at) / 16));
         FV_TRY(fv_jj_push(r, &back, fv_jj_of(fv_jj_sub(s, at + by.n, s.n))));
         s = fv_jj_sub(s, 0, at);
@@ -123,7 +133,8 @@ static fv_status cut_at(fv_jj_run *r, const fv_jj_value *self, const fv_jj_args 
     fv_jj_str by, s = self->str;
     FV_TRY(need(r, args, 0, &by));
     if (by.n == 0) return FV_JJ_FAIL(r, FV_EINVAL, "the separator is %s", "empty");
-    size_t at = last ? find_last(s, by) : fv_jj_find(s, by, 0);
+    size_t at = fv_jj_find(s, by, 0);
+    if (last) FV_TRY(find_last(r, s, by, &at));
     bool found = at != SIZE_MAX;
     size_t a = found ? at : last ? 0 : s.n, b = found ? at + by.n : a;
     FV_TRY(fv_jj_new_list(r, FV_JJ_TUPLE, out));
@@ -151,6 +162,7 @@ static fv_status has_affix(fv_jj_run *r, const fv_jj_value *self, const fv_jj_ar
     *out = fv_jj_bool(false);
     for (int32_t i = 0; i < all->n && !out->b; i++) {
         FV_TRY(fv_jj_need_str(r, &all->v[i], "an argument", &part));
+        FV_TRY(fv_jj_steps(r, 1 + part.n / 64));
         out->b = has_at_end(self->str, part, end);
     }
     return FV_OK;
@@ -179,7 +191,8 @@ static fv_status place(fv_jj_run *r, const fv_jj_value *self, const fv_jj_args *
                        bool must, fv_jj_value *out) {
     fv_jj_str what;
     FV_TRY(need(r, args, 0, &what));
-    size_t at = last ? find_last(self->str, what) : fv_jj_find(self->str, what, 0);
+    size_t at = fv_jj_find(self->str, what, 0);
+    if (last) FV_TRY(find_last(r, self->str, what, &at));
     if (at == SIZE_MAX && must) return FV_JJ_FAIL(r, FV_EINVAL, "the string is %s", "not found");
     *out = fv_jj_int(at == SIZE_MAX ? -1 : fv_jj_chars(fv_jj_sub(self->str, 0, at)));
     return FV_OK;
@@ -283,7 +296,7 @@ const fv_jj_row fv_jj_str_methods[] = {{"strip", "chars", strip},
 METHOD(list_index) {
     if (!args->bound[0]) return FV_JJ_FAIL(r, FV_EINVAL, "the method needs %d argument", 1);
     for (int32_t i = 0; i < self->list->n; i++) {
-        if (!fv_jj_equal(&self->list->v[i], args->bound[0])) continue;
+        if (!fv_jj_equal(r, &self->list->v[i], args->bound[0])) continue;
         *out = fv_jj_int(i);
         return FV_OK;
     }
@@ -293,7 +306,8 @@ METHOD(list_index) {
 METHOD(list_count) {
     int64_t n = 0;
     if (!args->bound[0]) return FV_JJ_FAIL(r, FV_EINVAL, "the method needs %d argument", 1);
-    for (int32_t i = 0; i < self->list->n; i++) n += fv_jj_equal(&self->list->v[i], args->bound[0]);
+    for (int32_t i = 0; i < self->list->n; i++)
+        n += fv_jj_equal(r, &self->list->v[i], args->bound[0]);
     *out = fv_jj_int(n);
     return FV_OK;
 }
@@ -311,7 +325,7 @@ const fv_jj_row fv_jj_list_methods[] = {
 
 METHOD(get) {
     if (!args->bound[0]) return FV_JJ_FAIL(r, FV_EINVAL, "the method needs %d argument", 1);
-    const fv_jj_value *found = fv_jj_dict_find(self->dict, args->bound[0]);
+    const fv_jj_value *found = fv_jj_dict_find(r, self->dict, args->bound[0]);
     *out = found ? *found : args->bound[1] ? *args->bound[1] : (fv_jj_value){.kind = FV_JJ_NONE};
     return FV_OK;
 }
@@ -350,7 +364,7 @@ METHOD(changed) {
     FV_TRY(fv_jj_new_list(r, FV_JJ_TUPLE, &now));
     for (int32_t i = 0; i < args->n; i++) FV_TRY(fv_jj_push(r, now.list, args->v[i]));
     fv_jj_loop *l = self->loop;
-    *out = fv_jj_bool(!l->has_changed || !fv_jj_equal(&l->changed, &now));
+    *out = fv_jj_bool(!l->has_changed || !fv_jj_equal(r, &l->changed, &now));
     l->changed = now;
     l->has_changed = true;
     return FV_OK;

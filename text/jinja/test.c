@@ -57,7 +57,7 @@ static fv_status same(fv_jj_run *r, const fv_jj_value *self, const fv_jj_args *a
                       fv_jj_value *out) {
     const fv_jj_value *with;
     FV_TRY(other(r, args, &with));
-    *out = fv_jj_bool(fv_jj_equal(self, with));
+    *out = fv_jj_bool(fv_jj_equal(r, self, with));
     return FV_OK;
 }
 
@@ -83,7 +83,7 @@ static fv_status same_as(fv_jj_run *r, const fv_jj_value *self, const fv_jj_args
                          fv_jj_value *out) {
     const fv_jj_value *with;
     FV_TRY(other(r, args, &with));
-    *out = fv_jj_bool(self->kind == with->kind && fv_jj_equal(self, with));
+    *out = fv_jj_bool(self->kind == with->kind && fv_jj_equal(r, self, with));
     return FV_OK;
 }
 
@@ -123,7 +123,7 @@ static fv_status of_case(fv_jj_run *r, const fv_jj_value *self, fv_jj_case is, f
     fv_jj_value v = fv_jj_of(s);
     FV_TRY(fv_jj_recase(r, s, is, &kept));
     FV_TRY(fv_jj_recase(r, s, is_not, &changed));
-    *out = fv_jj_bool(fv_jj_equal(&kept, &v) && !fv_jj_equal(&changed, &v));
+    *out = fv_jj_bool(fv_jj_equal(r, &kept, &v) && !fv_jj_equal(r, &changed, &v));
     return FV_OK;
 }
 

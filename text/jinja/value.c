@@ -41,26 +41,27 @@ bool fv_jj_truth(const fv_jj_value *v) {
     }
 }
 
-static bool equal(const fv_jj_value *a, const fv_jj_value *b, int depth);
+static bool equal(fv_jj_run *r, const fv_jj_value *a, const fv_jj_value *b, int depth);
 
-static bool equal_lists(const fv_jj_list *a, const fv_jj_list *b, int depth) {
+static bool equal_lists(fv_jj_run *r, const fv_jj_list *a, const fv_jj_list *b, int depth) {
     if (a->n != b->n) return false;
     for (int32_t i = 0; i < a->n; i++)
-        if (!equal(&a->v[i], &b->v[i], depth)) return false;
+        if (!equal(r, &a->v[i], &b->v[i], depth)) return false;
     return true;
 }
 
-static bool equal_dicts(const fv_jj_dict *a, const fv_jj_dict *b, int depth) {
+static bool equal_dicts(fv_jj_run *r, const fv_jj_dict *a, const fv_jj_dict *b, int depth) {
     if (a->keys.n != b->keys.n) return false;
     for (int32_t i = 0; i < a->keys.n; i++) {
-        const fv_jj_value *other = fv_jj_dict_find(b, &a->keys.v[i]);
-        if (!other || !equal(&a->values.v[i], other, depth)) return false;
+        const fv_jj_value *other = fv_jj_dict_find(r, b, &a->keys.v[i]);
+        if (!other || !equal(r, &a->values.v[i], other, depth)) return false;
     }
     return true;
 }
 
-static bool equal(const fv_jj_value *a, const fv_jj_value *b, int depth) {
-    if (depth > FV_JINJA_DEPTH) return false;
+static bool equal(fv_jj_run *r, const fv_jj_value *a, const fv_jj_value *b, int depth) {
+    bool text = a->kind == FV_JJ_STR && b->kind == FV_JJ_STR && a->str.n == b->str.n;
+    if (!fv_jj_spend(r, 1 + (text ? a->str.n / 64 : 0)) || depth > FV_JINJA_DEPTH) return false;
     if (fv_jj_is_number(a) && fv_jj_is_number(b)) {
         if (a->kind == FV_JJ_FLOAT || b->kind == FV_JJ_FLOAT)
             return fv_jj_double(a) == fv_jj_double(b);
@@ -70,15 +71,17 @@ static bool equal(const fv_jj_value *a, const fv_jj_value *b, int depth) {
     switch (a->kind) {
     case FV_JJ_UNDEFINED:
     case FV_JJ_NONE: return true;
-    case FV_JJ_STR: return a->str.n == b->str.n && memcmp(a->str.s, b->str.s, a->str.n) == 0;
+    case FV_JJ_STR: return text && memcmp(a->str.s, b->str.s, a->str.n) == 0;
     case FV_JJ_LIST:
-    case FV_JJ_TUPLE: return a->list == b->list || equal_lists(a->list, b->list, depth + 1);
-    case FV_JJ_DICT: return a->dict == b->dict || equal_dicts(a->dict, b->dict, depth + 1);
+    case FV_JJ_TUPLE: return a->list == b->list || equal_lists(r, a->list, b->list, depth + 1);
+    case FV_JJ_DICT: return a->dict == b->dict || equal_dicts(r, a->dict, b->dict, depth + 1);
     default: return a->list == b->list; /* the same thing */
     }
 }
 
-bool fv_jj_equal(const fv_jj_value *a, const fv_jj_value *b) { return equal(a, b, 0); }
+bool fv_jj_equal(fv_jj_run *r, const fv_jj_value *a, const fv_jj_value *b) {
+    return equal(r, a, b, 0);
+}
 
 static int sign_of(bool less, bool more) { return more - less; }
 
@@ -96,6 +99,7 @@ static fv_status order(fv_jj_run *r, const fv_jj_value *a, const fv_jj_value *b,
     }
     if (a->kind == FV_JJ_STR && b->kind == FV_JJ_STR) {
         size_t n = a->str.n < b->str.n ? a->str.n : b->str.n;
+        FV_TRY(fv_jj_steps(r, n / 64));
         int cmp = memcmp(a->str.s, b->str.s, n);
         *sign = cmp ? cmp : sign_of(a->str.n<b->str.n, a->str.n> b->str.n);
         return FV_OK;
@@ -104,7 +108,7 @@ static fv_status order(fv_jj_run *r, const fv_jj_value *a, const fv_jj_value *b,
         return FV_JJ_FAIL(r, FV_EINVAL, "'%s' and '%s' have no order", fv_jj_type(a),
                           fv_jj_type(b));
     for (int32_t i = 0; i < a->list->n && i < b->list->n; i++)
-        if (!fv_jj_equal(&a->list->v[i], &b->list->v[i]))
+        if (!fv_jj_equal(r, &a->list->v[i], &b->list->v[i]))
             return order(r, &a->list->v[i], &b->list->v[i], depth + 1, sign);
     *sign = sign_of(a->list->n<b->list->n, a->list->n> b->list->n);
     return FV_OK;
@@ -114,9 +118,9 @@ fv_status fv_jj_order(fv_jj_run *r, const fv_jj_value *a, const fv_jj_value *b, 
     return order(r, a, b, 0, sign);
 }
 
-static bool among(const fv_jj_list *list, const fv_jj_value *v) {
+static bool among(fv_jj_run *r, const fv_jj_list *list, const fv_jj_value *v) {
     for (int32_t i = 0; i < list->n; i++)
-        if (fv_jj_equal(&list->v[i], v)) return true;
+        if (fv_jj_equal(r, &list->v[i], v)) return true;
     return false;
 }
 
@@ -130,8 +134,7 @@ fv_status fv_jj_contains(fv_jj_run *r, const fv_jj_value *in, const fv_jj_value 
         return FV_OK;
     }
     FV_TRY(fv_jj_items(r, in, &items));
-    FV_TRY(fv_jj_steps(r, (size_t)items.n));
-    *out = among(&items, v);
+    *out = among(r, &items, v);
     return FV_OK;
 }
 

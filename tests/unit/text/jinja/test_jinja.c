@@ -167,6 +167,22 @@ Test(jinja, steps_depth_and_bytes_are_bounded) {
            "{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
            FV_ENOMEM, "more than 64 MiB");
     refuse("{{ 'a' * 999999999 }}", FV_ENOMEM, "t.jinja:1: ");
+    /* single operations over long values */
+    static const char *const costly[] = {
+        "{{ ('a' * 8000000) | trim('b' * 8000000) | length }}",
+        "{% for i in range(9999) %}{{ ('a' * 400000).strip('b' * 1000) }}{% endfor %}",
+        "{{ ('a' * 8000000).rfind('a' * 4000000 ~ 'b') }}",
+        "{{ ('a' * 8000000).rsplit('a' * 4000000 ~ 'b') | length }}",
+        "{% set s = 'a' * 4000000 %}{% set l = [s, s, s, s, s, s, s, s] %}"
+        "{% for i in range(9999) %}{{ (s ~ 'b') in l }}{% endfor %}",
+        "{% set ns = namespace(a=[1], b=[1]) %}{% for i in range(30) %}"
+        "{% set ns.a = [ns.a, ns.a] %}{% set ns.b = [ns.b, ns.b] %}{% endfor %}"
+        "{{ ns.a == ns.b }}",
+        "{% set s = 'a' * 4000000 %}{% set t = s ~ 'b' %}"
+        "{% for i in range(99999) %}{{ s < t }}{% endfor %}",
+    };
+    for (size_t i = 0; i < sizeof costly / sizeof *costly; i++)
+        refuse(costly[i], FV_ENOMEM, "does not end within");
     refuse("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", FV_ENOMEM, "levels of nesting");
     char deep[4096] = "{{ ";
     for (int i = 0; i < 2000; i++) strcat(deep, i < 1000 ? "(" : ")");
