@@ -1,0 +1,121 @@
+#ifndef FOVEA_LAYOUT_LAYOUT_H
+#define FOVEA_LAYOUT_LAYOUT_H
+
+/* LAYOUT: from an image's width and height to its tiles, its visual tokens and what stands around
+ * them in the prompt. No pixel is read, so whoever has an image's header can compute what the image
+ * costs: a router and a gateway as well as a prefill worker.
+ *
+ *   w, h --views--> resized, padded or cropped, cut into tiles of the tower's size
+ *        --spans--> tokens in the order of the prompt, each span a grid of t x h x w
+ *
+ * A family is one file of this folder. Pure functions; any thread. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+
+typedef enum fv_layout_family {
+    FV_LAYOUT_NONE = 0, /* the model reads text only */
+    FV_LAYOUT_LLAVA,
+    FV_LAYOUT_LLAVA_NEXT,
+    FV_LAYOUT_LLAVA_ONEVISION,
+    FV_LAYOUT_IDEFICS3, /* and SmolVLM */
+    FV_N_LAYOUT
+} fv_layout_family;
+
+enum {
+    FV_LAYOUT_PINPOINTS_MAX = 64,
+    FV_LAYOUT_VIEWS_MAX = 2,
+    FV_LAYOUT_TILES_MAX = 256, /* of an image, all views together */
+    FV_LAYOUT_SPANS_MAX = FV_LAYOUT_TILES_MAX,
+    FV_LAYOUT_TOKENS_MAX = 100000,                /* of an image */
+    FV_LAYOUT_SIDE_MAX = 8192,                    /* pixels of a tile's side */
+    FV_LAYOUT_TEXT_MAX = 64 * FV_LAYOUT_TILES_MAX /* bytes of an image's text in the prompt */
+};
+
+typedef struct fv_layout_size {
+    int32_t w, h; /* pixels */
+} fv_layout_size;
+
+/* What a family's layout depends on, from config.json and preprocessor_config.json. It travels in the
+ * Model message. What a family does not read is 0. */
+typedef struct fv_layout_config {
+    fv_layout_family family;
+    int32_t tile;  /* pixels of a side of what the vision tower reads */
+    int32_t patch; /* pixels of a patch's side; divides tile */
+    int32_t merge; /* patches of a token's side; divides tile / patch; 1: each patch is a token */
+    bool
+        class_token; /* the text model sees the tower's class token, ahead of each tile's patches */
+    /* LLaVA-1.5: pad to a square; the shorter side to shortest_edge, or, where that is 0, to resize,
+     * or, where that is 0 x 0, nothing; then a crop of tile x tile pixels from the centre. */
+    bool pad_square;
+    int32_t shortest_edge;
+    fv_layout_size resize;
+    /* LLaVA-NeXT, LLaVA-OneVision: sizes, in the order of the file, that an image may be fitted to. */
+    int32_t n_pinpoint;
+    fv_layout_size pinpoint[FV_LAYOUT_PINPOINTS_MAX];
+    int32_t
+        tiles_max; /* LLaVA-OneVision's anyres_max_N: more tokens than N tiles have are reduced */
+    /* Idefics3 */
+    int32_t longest_edge; /* pixels, of the first resize */
+    bool split;           /* tiles and the whole image; otherwise the whole image alone */
+} fv_layout_config;
+
+/* How the pixels of a view come about: [pad to a square,] resize one or more times, put on a canvas of
+ * w x h black pixels with the upper left corner at (x, y), cut off what lies outside, and cut the
+ * canvas into rows x cols tiles in raster order. */
+typedef struct fv_layout_view {
+    bool pad_square; /* in the middle of a square of the mean colour, first */
+    int32_t n_resize;
+    fv_layout_size resize[3]; /* in turn; each starts from the bytes that the one before made */
+    int32_t x, y;             /* below 0: that much is cropped */
+    int32_t w, h;
+    int32_t cols, rows;
+} fv_layout_view;
+
+/* Visual tokens that follow one another: one tile's, or those of several tiles side by side, as one
+ * grid. The grid of the tiles' tokens, rows * side by cols * side, is cropped to crop_h x crop_w tokens
+ * from (crop_x, crop_y), scaled to h x (w - newline_column) where that differs (bilinear, as
+ * torch.nn.functional.interpolate with align_corners=False), and read in raster order. */
+typedef struct fv_layout_span {
+    int32_t n;          /* tokens: h * w, plus 1 for each of class_token and newline_end */
+    int32_t t, h, w;    /* frames, rows, columns; w counts the newline */
+    int32_t tile;       /* number of the first tile, of all the image's views in turn */
+    int32_t cols, rows; /* of tiles */
+    int32_t crop_x, crop_y, crop_w, crop_h; /* tokens */
+    bool class_token;                       /* one ahead of the grid */
+    bool newline_column;                    /* each row ends with the family's newline embedding */
+    bool newline_end;                       /* the span does */
+} fv_layout_span;
+
+typedef struct fv_layout {
+    int32_t image_w, image_h;
+    int32_t n_view, n_tile, n_span;
+    int32_t n_visual; /* tokens of all spans */
+    int32_t n_text;   /* tokens of the text around them, where each special token is one */
+    fv_layout_view view[FV_LAYOUT_VIEWS_MAX];
+    fv_layout_span span[FV_LAYOUT_SPANS_MAX];
+} fv_layout;
+
+/* FV_EINVAL names the number that no layout can be made with: sides that do not divide, too many
+ * pinpoints. Run it on what came over the wire before anything else here. */
+fv_status fv_layout_check(const fv_layout_config *c);
+
+/* The layout of an image of w x h pixels, one of n_image in its prompt. FV_EINVAL with the image's
+ * size and the limit where it would make no token, or more tiles or tokens than the limits above. */
+fv_status fv_layout_image(const fv_layout_config *c, int32_t w, int32_t h, int32_t n_image,
+                          fv_layout *out);
+
+/* The prompt's text for the image, in place of its image token: the family's special tokens, with
+ * `mark` (the text of the image token) once for each span, NUL-terminated in out[FV_LAYOUT_TEXT_MAX].
+ * It begins and ends with special tokens, so tokens before and after do not depend on it. */
+fv_status fv_layout_text(const fv_layout_config *c, const fv_layout *l, const char *mark,
+                         char *out);
+
+/* Most visual tokens that any image of a prompt of n_image can have. */
+int32_t fv_layout_tokens_max(const fv_layout_config *c, int32_t n_image);
+
+const char *fv_layout_family_name(fv_layout_family f); /* "llava_next"; never NULL */
+
+#endif
