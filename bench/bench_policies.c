@@ -130,7 +130,8 @@ typedef struct times {
 } times;
 
 static times prefill_once(bench *b, row *r) {
-    static const fv_chat_turn turn = {"user", "What is in the image?", 1};
+    static const fv_chat_turn turn = {
+        .role = "user", .text = "What is in the image?", .n_image = 1};
     static fv_prefill_job job;
     fv_prefill_job *j = &job;
     int32_t n_layer = fv_checkpoint_config(b->e.ck)->text.n_layer;

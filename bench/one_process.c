@@ -94,7 +94,7 @@ static fv_status begin(client *c) {
     c->n_token = 0;
     c->due_s = fv_clock_s();
     fv_bench_prompt(r->load, (*r->number)++, r->question);
-    c->turn = (fv_chat_turn){"user", r->question, n_image};
+    c->turn = (fv_chat_turn){.role = "user", .text = r->question, .n_image = n_image};
     c->image = (fv_job_image){.bytes = p->image, .n = p->n_image};
     c->job = (fv_prefill_job){.engine = &p->engine,
                               .cache = p->cache,

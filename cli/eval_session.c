@@ -10,7 +10,8 @@
 
 static void ask_turn(fv_eval_session *s) {
     int32_t images = s->turn == 0 ? s->item.n_image : 0;
-    s->chat[s->n_chat++] = (fv_chat_turn){"user", s->item.turn[s->turn].question, images};
+    s->chat[s->n_chat++] =
+        (fv_chat_turn){.role = "user", .text = s->item.turn[s->turn].question, .n_image = images};
 }
 
 fv_status fv_eval_session_paint(const fv_scene *scene, int32_t side, fv_image *out) {
@@ -114,7 +115,8 @@ fv_status fv_eval_session_answered(fv_eval_session *s, const fv_report *report, 
     FV_TRY(take_answer(s));
     *more = ++s->turn < s->item.n_turn;
     if (!*more) return FV_OK;
-    s->chat[s->n_chat++] = (fv_chat_turn){"assistant", s->item_score.said[s->turn - 1], 0};
+    s->chat[s->n_chat++] =
+        (fv_chat_turn){.role = "assistant", .text = s->item_score.said[s->turn - 1]};
     ask_turn(s);
     return FV_OK;
 }

@@ -46,7 +46,9 @@ typedef struct fv_ask {
     const fv_chat_turn *turns; /* [n_turn] instead of question and system; 0: those */
     const char *system;        /* system turn, or NULL */
     bool raw;                  /* no chat template: the question contains <image> */
-    const char *chat;          /* template by name or its text; NULL: the engine's */
+    int32_t n_part;           /* above 0: the question is `part`, with the images in their places */
+    const fv_chat_part *part; /* [n_part] */
+    const char *chat;         /* template by name or its text; NULL: the engine's */
     fv_policy policy;
     fv_sampling sampling;
     int32_t max_tokens;

@@ -60,8 +60,12 @@ static fv_prompt_form form_of(run *r) {
     if (ask->raw) return (fv_prompt_form){.kind = FV_PROMPT_TEXT, .text = ask->question};
     if (ask->n_turn > 0) return form;
     int32_t n = 0;
-    if (ask->system) r->turn[n++] = (fv_chat_turn){"system", ask->system, 0};
-    r->turn[n++] = (fv_chat_turn){"user", ask->question, ask->n_image};
+    if (ask->system) r->turn[n++] = (fv_chat_turn){.role = "system", .text = ask->system};
+    r->turn[n++] = (fv_chat_turn){.role = "user",
+                                  .text = ask->question,
+                                  .n_image = ask->n_image,
+                                  .n_part = ask->n_part,
+                                  .part = ask->part};
     form.n_turn = n;
     form.turn = r->turn;
     return form;

@@ -90,6 +90,35 @@ fv_status fv_request_images(const fv_options *o, fv_image **images, int32_t *n) 
     return FV_OK;
 }
 
+fv_status fv_request_parts(const char *question, int32_t n_image, fv_arena *arena,
+                           fv_chat_part **part, int32_t *n_part) {
+    static const char mark[] = "<image>";
+    const size_t skip = sizeof mark - 1;
+    int32_t found = 0, n = 0;
+    for (const char *at = question; (at = strstr(at, mark)); at += skip) found++;
+    if (found != n_image)
+        return FV_FAIL(FV_EINVAL,
+                       "--inline-images: the question has %d times <image>, and --image names %d "
+                       "files: they must be equal",
+                       found, n_image);
+    fv_chat_part *list;
+    FV_TRY(FV_ARENA_NEW(arena, 2 * found + 1, list));
+    for (const char *at = question, *end;; at = end + skip) {
+        end = strstr(at, mark);
+        size_t bytes = end ? (size_t)(end - at) : strlen(at);
+        char *text;
+        if (bytes) {
+            FV_TRY(fv_arena_strndup(arena, at, bytes, &text));
+            list[n++].text = text;
+        }
+        if (!end) break;
+        list[n++].text = NULL;
+    }
+    *part = list;
+    *n_part = n;
+    return FV_OK;
+}
+
 static fv_sampling read_sampling(const fv_options *o, const fv_generation_config *g) {
     fv_sampling s = {.repetition_penalty = g->repetition_penalty,
                      .temperature = g->do_sample ? g->temperature : 0,
@@ -124,18 +153,23 @@ fv_status fv_request_open(const fv_options *o, const fv_local *local, const char
     FV_TRY(fv_request_images(o, &r.images, &r.ask.n_image));
     r.ask.images = r.images;
     fv_status st = fv_request_chat(o, &r.chat);
-    if (st != FV_OK) {
-        fv_request_close(&r);
-        return st;
-    }
     r.ask.chat = r.chat;
-    *out = r;
-    return FV_OK;
+    if (st == FV_OK && fv_options_flag(o, "inline-images")) {
+        fv_chat_part *part = NULL;
+        st = fv_request_parts(question, r.ask.n_image, &r.arena, &part, &r.ask.n_part);
+        r.ask.part = part;
+    }
+    if (st == FV_OK)
+        *out = r;
+    else
+        fv_request_close(&r);
+    return st;
 }
 
 void fv_request_close(fv_ask_request *r) {
     for (int32_t i = 0; i < r->ask.n_image; i++) fv_image_free(&r->images[i]);
     free(r->images);
     free(r->chat);
+    fv_arena_fini(&r->arena);
     *r = (fv_ask_request){0};
 }

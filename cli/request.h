@@ -14,6 +14,7 @@ typedef struct fv_ask_request {
     fv_ask ask;
     fv_image *images;
     char *chat;
+    fv_arena arena; /* of the question's parts */
 } fv_ask_request;
 
 /* Opens the engine that the options describe, for so many requests at a time. FV_EINVAL when
@@ -33,6 +34,11 @@ fv_status fv_request_check_question(const char *question);
 /* The images that the options name, decoded. Gives *images [*n]; free them with fv_image_free,
  * the list with free. */
 fv_status fv_request_images(const fv_options *o, fv_image **images, int32_t *n);
+
+/* The question as parts of a turn: each "<image>" in it is an image. In the arena; the texts are its
+ * own. FV_EINVAL unless there are n_image of them. */
+fv_status fv_request_parts(const char *question, int32_t n_image, fv_arena *arena,
+                           fv_chat_part **part, int32_t *n_part);
 
 /* Reads and decodes the images and fills the request; `question` is borrowed. */
 fv_status fv_request_open(const fv_options *o, const fv_local *local, const char *question,

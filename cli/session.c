@@ -28,7 +28,7 @@ struct fv_session {
     fv_remote *remote;
     fv_remote_model model;
     request_message base; /* all but prompt, and what is kept */
-    bool raw;
+    bool raw, inline_images;
     char *chat; /* template: its name or its text, or "" */
     int32_t n_line;
     size_t cap_line;
@@ -97,6 +97,30 @@ static uint32_t images_at(const fv_session *t, int32_t i) {
     return first && strcmp(t->lines[i].role, "user") == 0 ? (uint32_t)t->base.n_images : 0;
 }
 
+/* The question's text and images as parts, in place of `text` and `n_images`. */
+static fv_status inline_images(fv_session *t, turn_message *turn) {
+    static Fovea__Inference__V1__NextImage image = FOVEA__INFERENCE__V1__NEXT_IMAGE__INIT;
+    Fovea__Inference__V1__Part *m;
+    fv_chat_part *part;
+    int32_t n;
+    FV_TRY(fv_request_parts(turn->text, (int32_t)turn->n_images, &t->arena, &part, &n));
+    FV_TRY(FV_ARENA_NEW(&t->arena, n, turn->parts));
+    FV_TRY(FV_ARENA_NEW(&t->arena, n, m));
+    for (int32_t i = 0; i < n; i++) {
+        fovea__inference__v1__part__init(&m[i]);
+        m[i].kind_case = part[i].text ? FOVEA__INFERENCE__V1__PART__KIND_TEXT
+                                      : FOVEA__INFERENCE__V1__PART__KIND_IMAGE;
+        if (part[i].text)
+            m[i].text = (char *)(uintptr_t)part[i].text;
+        else
+            m[i].image = &image;
+        turn->parts[turn->n_parts++] = &m[i];
+    }
+    turn->text = (char *)(uintptr_t)protobuf_c_empty_string;
+    turn->n_images = 0;
+    return FV_OK;
+}
+
 static fv_status make_chat(fv_session *t, int32_t from, prompt_message *p) {
     FV_TRY(FV_ARENA_NEW(&t->arena, 1, p->chat));
     fovea__inference__v1__chat__init(p->chat);
@@ -109,6 +133,7 @@ static fv_status make_chat(fv_session *t, int32_t from, prompt_message *p) {
         turn->role = (char *)(uintptr_t)t->lines[i].role;
         turn->text = (char *)(uintptr_t)t->lines[i].text;
         turn->n_images = images_at(t, i);
+        if (t->inline_images && turn->n_images) FV_TRY(inline_images(t, turn));
         p->chat->turns[p->chat->n_turns++] = turn;
     }
     p->form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT;
@@ -176,6 +201,7 @@ static fv_status open_session(fv_session *t, const fv_options *o) {
     const char *system = fv_options_string(o, "system");
     fovea__inference__v1__generate_request__init(&t->base);
     t->raw = fv_options_flag(o, "raw");
+    t->inline_images = fv_options_flag(o, "inline-images");
     FV_TRY(fv_request_chat(o, &t->chat));
     if (system && !t->raw) FV_TRY(add_line(t, "system", system));
     FV_TRY(fv_request_message(o, &t->arena, &t->base));

@@ -46,6 +46,29 @@ static size_t count_words(const char *text, const char *word) {
     return n;
 }
 
+static size_t turn_bytes(const Fovea__Inference__V1__Turn *t) {
+    size_t n = strlen(t->text);
+    for (size_t i = 0; i < t->n_parts; i++)
+        if (t->parts[i]->kind_case == FOVEA__INFERENCE__V1__PART__KIND_TEXT)
+            n += strlen(t->parts[i]->text);
+    return n;
+}
+
+static fv_status read_turn(const Fovea__Inference__V1__Turn *t, size_t number, size_t *n_image,
+                           size_t *rows) {
+    if (t->n_parts && (t->text[0] || t->n_images))
+        return FV_FAIL(FV_EINVAL, "turn %zu has parts as well as text or n_images: use one form",
+                       number);
+    *n_image += t->n_images;
+    for (size_t i = 0; i < t->n_parts; i++) {
+        if (t->parts[i]->kind_case == FOVEA__INFERENCE__V1__PART__KIND__NOT_SET)
+            return FV_FAIL(FV_EINVAL, "part %zu of turn %zu is neither text nor image", i, number);
+        *n_image += t->parts[i]->kind_case == FOVEA__INFERENCE__V1__PART__KIND_IMAGE;
+    }
+    *rows += turn_bytes(t) + TEMPLATE_ROWS;
+    return FV_OK;
+}
+
 static fv_status read_chat(const Fovea__Inference__V1__Chat *chat, size_t *n_image, size_t *rows) {
     for (size_t i = 0; i < chat->n_turns; i++) {
         const Fovea__Inference__V1__Turn *t = chat->turns[i];
@@ -53,8 +76,7 @@ static fv_status read_chat(const Fovea__Inference__V1__Chat *chat, size_t *n_ima
             strcmp(t->role, "assistant") != 0)
             return FV_FAIL(FV_EINVAL, "turn %zu: unknown role '%s'; use system, user or assistant",
                            i, t->role);
-        *n_image += t->n_images;
-        *rows += strlen(t->text) + TEMPLATE_ROWS;
+        FV_TRY(read_turn(t, i, n_image, rows));
     }
     if (chat->n_turns == 0 || strcmp(chat->turns[chat->n_turns - 1]->role, "user") != 0)
         return FV_FAIL(FV_EINVAL, "chat: the last turn must be the user's");
@@ -121,7 +143,7 @@ static fv_status check_text(const request_message *r, const model_message *model
     if (p->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT)
         bytes = strlen(p->text) - n_image * strlen(image_word);
     if (p->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT)
-        for (size_t i = 0; i < p->chat->n_turns; i++) bytes += strlen(p->chat->turns[i]->text);
+        for (size_t i = 0; i < p->chat->n_turns; i++) bytes += turn_bytes(p->chat->turns[i]);
     if (!most || bytes <= most) return FV_OK;
     return FV_FAIL(FV_EINVAL,
                    "the text has %" PRIu64 " bytes, but the model's context of %" PRIu32

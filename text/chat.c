@@ -191,11 +191,21 @@ fv_status fv_chat_read_spec(const char *value, char **spec) {
 
 /* ---- turns ------------------------------------------------------------------------------- */
 
+int32_t fv_chat_turn_images(const fv_chat_turn *turn) {
+    int32_t n = 0;
+    if (turn->n_part == 0) return turn->n_image;
+    for (int32_t i = 0; i < turn->n_part; i++) n += !turn->part[i].text;
+    return n;
+}
+
+static bool is_blank(const char *text) { return !text[strspn(text, " \t\r\n")]; }
+
 fv_status fv_chat_check_question(const fv_chat_turn *turns, int32_t n) {
-    if (n < 1 || turns[n - 1].n_image > 0) return FV_OK;
-    const char *text = turns[n - 1].text;
-    if (text[strspn(text, " \t\r\n")]) return FV_OK;
-    return FV_FAIL(FV_EINVAL, "the question is empty");
+    if (n < 1 || fv_chat_turn_images(&turns[n - 1]) > 0) return FV_OK;
+    const fv_chat_turn *last = &turns[n - 1];
+    bool blank = last->n_part > 0 || is_blank(last->text);
+    for (int32_t i = 0; i < last->n_part; i++) blank = blank && is_blank(last->part[i].text);
+    return blank ? FV_FAIL(FV_EINVAL, "the question is empty") : FV_OK;
 }
 
 /* (system) user (assistant user)* */
@@ -214,10 +224,11 @@ static fv_status check_turns(const fv_chat_turn *turns, int32_t n) {
                            "turn %d (%s) is out of order: an optional system turn comes first, "
                            "then user and assistant alternate",
                            i, turns[i].role);
-        if (turns[i].n_image < 0 || turns[i].n_image > (role == USER ? IMAGES_MAX : 0))
+        int32_t n_image = fv_chat_turn_images(&turns[i]);
+        if (n_image < 0 || n_image > (role == USER ? IMAGES_MAX : 0))
             return FV_FAIL(FV_EINVAL,
                            "turn %d (%s) has %d images; a user turn can have 0..%d, others none", i,
-                           turns[i].role, turns[i].n_image, IMAGES_MAX);
+                           turns[i].role, n_image, IMAGES_MAX);
         before = role;
     }
     if (n < 1 || before != USER) return FV_FAIL(FV_EINVAL, "the last turn must be the user's");
@@ -227,31 +238,64 @@ static fv_status check_turns(const fv_chat_turn *turns, int32_t n) {
 /* Text that need not be valid UTF-8. */
 static json_t *string_of(const char *s) { return json_string_nocheck(s); }
 
-static json_t *content_of(const fv_chat_turn *turn, fv_jinja_content form) {
-    if (form == FV_JINJA_CONTENT_TEXT || (form == FV_JINJA_CONTENT_EITHER && turn->n_image == 0))
-        return string_of(turn->text);
-    json_t *parts = json_array();
-    for (int32_t i = 0; i < turn->n_image; i++)
-        json_array_append_new(parts, json_pack("{s:s}", "type", "image"));
-    json_t *text = json_pack("{s:s}", "type", "text");
-    json_object_set_new_nocheck(text, "text", string_of(turn->text));
-    json_array_append_new(parts, text);
-    return parts;
+/* text NULL: an image. False: out of memory. */
+static bool append_part(json_t *parts, const char *text) {
+    json_t *part = json_pack("{s:s}", "type", text ? "text" : "image");
+    if (text && json_object_set_new_nocheck(part, "text", string_of(text)) != 0) {
+        json_decref(part);
+        return false;
+    }
+    return json_array_append_new(parts, part) == 0;
 }
 
-static json_t *variables(const fv_chat *c, const fv_chat_turn *turns, int32_t n) {
+/* Texts alone, where a template takes no parts, joined as they are. */
+static json_t *joined(const fv_chat_turn *turn) {
+    size_t n = 0;
+    for (int32_t i = 0; i < turn->n_part; i++) n += strlen(turn->part[i].text);
+    char *all = malloc(n + 1), *at = all;
+    if (!all) return NULL;
+    for (int32_t i = 0; i < turn->n_part; i++) at = stpcpy(at, turn->part[i].text);
+    *at = '\0';
+    json_t *made = string_of(all);
+    free(all);
+    return made;
+}
+
+static json_t *content_of(const fv_chat_turn *turn, fv_jinja_content form) {
+    bool images = fv_chat_turn_images(turn) > 0;
+    if (form == FV_JINJA_CONTENT_TEXT || (form == FV_JINJA_CONTENT_EITHER && !images))
+        return turn->n_part ? joined(turn) : string_of(turn->text);
+    json_t *parts = json_array();
+    bool whole = parts != NULL;
+    for (int32_t i = 0; whole && i < turn->n_part; i++)
+        whole = append_part(parts, turn->part[i].text);
+    for (int32_t i = 0; whole && !turn->n_part && i < turn->n_image; i++)
+        whole = append_part(parts, NULL);
+    if (whole && !turn->n_part) whole = append_part(parts, turn->text);
+    if (whole) return parts;
+    json_decref(parts);
+    return NULL;
+}
+
+static fv_status variables(const fv_chat *c, const fv_chat_turn *turns, int32_t n, json_t **out) {
     fv_jinja_content form = fv_jinja_content_form(c->program);
     json_t *vars = json_copy(c->special), *messages = json_array();
+    bool lost = false; /* jansson fails where it is handed what could not be made */
     for (int32_t i = 0; i < n; i++) {
         json_t *message = json_pack("{s:s}", "role", turns[i].role);
-        json_object_set_new_nocheck(message, "content", content_of(&turns[i], form));
-        json_array_append_new(messages, message);
+        lost |= json_object_set_new_nocheck(message, "content", content_of(&turns[i], form)) != 0;
+        lost |= json_array_append_new(messages, message) != 0;
     }
-    json_object_set_new(vars, "messages", messages);
-    json_object_set_new(vars, "tools", json_null());
-    json_object_set_new(vars, "documents", json_null());
-    json_object_set_new(vars, "add_generation_prompt", json_true());
-    return vars;
+    lost |= json_object_set_new(vars, "messages", messages) != 0;
+    lost |= json_object_set_new(vars, "tools", json_null()) != 0;
+    lost |= json_object_set_new(vars, "documents", json_null()) != 0;
+    lost |= json_object_set_new(vars, "add_generation_prompt", json_true()) != 0;
+    if (lost) {
+        json_decref(vars);
+        return FV_FAIL(FV_ENOMEM, "no memory for the turns of a chat");
+    }
+    *out = vars;
+    return FV_OK;
 }
 
 /* ---- rendering --------------------------------------------------------------------------- */
@@ -259,7 +303,8 @@ static json_t *variables(const fv_chat *c, const fv_chat_turn *turns, int32_t n)
 static fv_status render(const fv_chat *c, const fv_chat_turn *turns, int32_t n, fv_chat_text *out) {
     const char *bos = json_string_value(json_object_get(c->special, "bos_token"));
     fv_jinja_text made;
-    json_t *vars = variables(c, turns, n);
+    json_t *vars;
+    FV_TRY(variables(c, turns, n, &vars));
     fv_status st = fv_jinja_run(c->program, vars, "messages", fv_log_time_s(), &made);
     json_decref(vars);
     FV_TRY(st);
@@ -275,7 +320,7 @@ fv_status fv_chat_render(const fv_chat *c, const fv_chat_turn *turns, int32_t n,
     if (is_none(c) && n != 1)
         return FV_FAIL(FV_EINVAL, "without a chat template there is one user turn, not %d turns",
                        n);
-    for (int32_t i = 0; i < n; i++) images |= turns[i].n_image > 0;
+    for (int32_t i = 0; i < n; i++) images |= fv_chat_turn_images(&turns[i]) > 0;
     if (images && fv_jinja_content_form(c->program) == FV_JINJA_CONTENT_TEXT)
         return FV_FAIL(FV_EUNSUPPORTED,
                        "%s: the chat template takes turns as text and has no place for images: "
@@ -297,10 +342,11 @@ fv_status fv_chat_continue(const fv_chat *c, const fv_chat_turn *turns, int32_t 
                            const char *ended, fv_chat_text *out) {
     static const char answer[] = "\xEE\x80\x80"; /* U+E000 */
     fv_chat_text t;
-    if (n != 1 || strcmp(turns[0].role, "user") != 0 || turns[0].n_image != 0)
+    if (n != 1 || strcmp(turns[0].role, "user") != 0 || fv_chat_turn_images(&turns[0]) != 0)
         return FV_FAIL(FV_EINVAL, "a conversation continues with one user turn, without images");
     if (is_none(c)) return render(c, turns, 1, out);
-    const fv_chat_turn all[] = {{"user", "q", 0}, {"assistant", answer, 0}, turns[0]};
+    const fv_chat_turn all[] = {
+        {.role = "user", .text = "q"}, {.role = "assistant", .text = answer}, turns[0]};
     FV_TRY(render(c, all, 3, &t));
     const char *at = strstr(t.text, answer);
     if (!at) {

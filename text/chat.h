@@ -16,10 +16,16 @@ extern "C" {
 
 typedef struct fv_chat fv_chat; /* a template; opaque, immutable: any thread */
 
+typedef struct fv_chat_part {
+    const char *text; /* UTF-8, NUL-terminated; NULL: the next image */
+} fv_chat_part;
+
 typedef struct fv_chat_turn {
     const char *role; /* "system", "user" or "assistant" */
     const char *text; /* UTF-8, NUL-terminated */
     int32_t n_image;  /* images that stand before the text */
+    int32_t n_part;   /* above 0: the turn is `part`, and neither text nor n_image is read */
+    const fv_chat_part *part; /* [n_part] in order */
 } fv_chat_turn;
 
 typedef struct fv_chat_text {
@@ -49,6 +55,9 @@ fv_status fv_chat_read_spec(const char *value, char **spec);
 
 /* FV_EINVAL when the last turn says nothing and shows no image: there is nothing to answer. */
 fv_status fv_chat_check_question(const fv_chat_turn *turns, int32_t n);
+
+/* Images that the turn shows. */
+int32_t fv_chat_turn_images(const fv_chat_turn *turn);
 
 /* Renders n turns with an open answer behind them; images appear as the template writes them.
  * Gives *out. FV_EINVAL for an unknown role, turns out of order or turns that the template refuses;

@@ -26,16 +26,37 @@ fv_status fv_request_ids(const uint32_t *in, size_t n, int32_t most, fv_arena *a
     return FV_OK;
 }
 
+static fv_status read_turn(const Fovea__Inference__V1__Turn *m, size_t number, fv_arena *arena,
+                           fv_chat_turn *out) {
+    fv_chat_part *part;
+    *out = (fv_chat_turn){.role = m->role, .text = m->text, .n_part = (int32_t)m->n_parts};
+    out->n_image = m->n_images <= INT32_MAX ? (int32_t)m->n_images : INT32_MAX;
+    if (m->n_parts == 0) return FV_OK;
+    if (m->text[0] || m->n_images)
+        return FV_FAIL(FV_EINVAL, "turn %zu has parts as well as text or n_images: use one form",
+                       number);
+    FV_TRY(FV_ARENA_NEW(arena, m->n_parts, part));
+    for (size_t i = 0; i < m->n_parts; i++) {
+        switch (m->parts[i]->kind_case) {
+        case FOVEA__INFERENCE__V1__PART__KIND_TEXT: part[i].text = m->parts[i]->text; break;
+        case FOVEA__INFERENCE__V1__PART__KIND_IMAGE: part[i].text = NULL; break;
+        default:
+            return FV_FAIL(FV_EINVAL, "part %zu of turn %zu is neither text nor image", i, number);
+        }
+    }
+    out->part = part;
+    return FV_OK;
+}
+
 static fv_status read_chat(const Fovea__Inference__V1__Chat *m, int32_t n_image, fv_arena *arena,
                            fv_prompt_form *out) {
     fv_chat_turn *list;
     FV_TRY(FV_ARENA_NEW(arena, m->n_turns, list));
     for (size_t i = 0; i < m->n_turns; i++) {
-        const Fovea__Inference__V1__Turn *turn = m->turns[i];
-        if (turn->n_images > (uint32_t)n_image)
-            return FV_FAIL(FV_EINVAL, "turn %zu has %u images and the request has %d", i,
-                           turn->n_images, n_image);
-        list[i] = (fv_chat_turn){turn->role, turn->text, (int32_t)turn->n_images};
+        FV_TRY(read_turn(m->turns[i], i, arena, &list[i]));
+        if (fv_chat_turn_images(&list[i]) > n_image)
+            return FV_FAIL(FV_EINVAL, "turn %zu has %d images and the request has %d", i,
+                           fv_chat_turn_images(&list[i]), n_image);
     }
     *out = (fv_prompt_form){.kind = FV_PROMPT_CHAT,
                             .chat_template = m->template_,

@@ -85,6 +85,32 @@ def the_same_request_gives_the_same_tokens():
     assert len(first) == 12 and ask() == first
 
 
+def of_parts(*parts, **more):
+    """A question whose turn has these parts: texts, or None for an image."""
+    turn = inference.Turn(role="user", **more)
+    for p in parts:
+        turn.parts.add(**({"image": inference.NextImage()} if p is None else {"text": p}))
+    return inference.GenerateRequest(
+        prompt=inference.Prompt(chat=inference.Chat(turns=[turn])), max_tokens=12, ignore_eos=True,
+        images=[inference.Image(data=picture)] * parts.count(None))
+
+
+def a_turn_has_text_and_images_in_any_order():
+    answer = lambda request: list(router.Generate(request, timeout=WAIT_S))
+    ids = lambda events: [t.id for e in events for t in e.tokens.tokens]
+    assert ids(answer(of_parts(None, "what is it?"))) == ids(answer(question(12)))
+    mixed = answer(of_parts("Here is one:", None, "and here another:", None, "what differs?"))
+    assert mixed[-1].finished.report.n_images == 2, mixed[-1]
+    assert len(ids(mixed)) == 12
+    refused(of_parts("what is it?", text="twice"), grpc.StatusCode.INVALID_ARGUMENT, "use one form")
+    empty = of_parts("what is it?")
+    empty.prompt.chat.turns[0].parts.add()
+    refused(empty, grpc.StatusCode.INVALID_ARGUMENT, "neither text nor image")
+    misplaced = of_parts(None, "what is it?")
+    del misplaced.images[:]
+    refused(misplaced, grpc.StatusCode.INVALID_ARGUMENT, "the prompt places 1 image")
+
+
 def a_cancelled_answer_leaves_the_fleet_idle():
     call = router.Generate(question(3000), timeout=WAIT_S)
     begun(call)
@@ -234,7 +260,8 @@ def strangers_cannot_call_workers():
 
 
 for check in [
-        an_answer_streams_in_order, the_same_request_gives_the_same_tokens, a_cancelled_answer_leaves_the_fleet_idle,
+        an_answer_streams_in_order, the_same_request_gives_the_same_tokens, a_turn_has_text_and_images_in_any_order,
+        a_cancelled_answer_leaves_the_fleet_idle,
         a_deadline_ends_an_answer, abort_ends_a_request_by_its_id, bad_requests_end_with_a_code_and_a_sentence,
         the_model_says_what_may_be_asked, every_program_is_healthy_and_lists_its_services,
         the_fleets_state_tells_nothing_of_who_or_where, clients_cannot_join_the_fleet,

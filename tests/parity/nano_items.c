@@ -94,7 +94,7 @@ static void put_item(writer *w, const fv_suite *suite, int32_t number) {
     fv_prompt prompt;
     must(fv_suite_item(suite, number, &item));
     fv_scene_task task = fv_suite_task_of(suite, number);
-    fv_chat_turn turn = {"user", item.turn[0].question, item.n_image};
+    fv_chat_turn turn = {.role = "user", .text = item.turn[0].question, .n_image = item.n_image};
     must(fv_chat_render(w->chat, &turn, 1, &text));
     must(fv_prompt_make_chat(w->engine.tok, cfg, &text, item.n_image, cfg->text.max_position,
                              &prompt));

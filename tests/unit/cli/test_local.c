@@ -67,7 +67,7 @@ static int32_t same_steps(const fv_report *a, const fv_report *b) {
 }
 
 static fv_report ask_first(const char *policy, bool held, int32_t max_tokens) {
-    static const fv_chat_turn turn[] = {{"user", CAPTION, 1}};
+    static const fv_chat_turn turn[] = {{.role = "user", .text = CAPTION, .n_image = 1}};
     fv_ask ask = ask_of(policy, turn, 1, max_tokens);
     ask.first_held = held;
     return answer(&ask);
@@ -184,7 +184,7 @@ Test(local, a_row_that_runs_again_is_held_as_often_as_before) {
 
 /* ---- conversations ------------------------------------------------------------------------ */
 
-static const fv_chat_turn first_turn = {"user", QUESTION, 1};
+static const fv_chat_turn first_turn = {.role = "user", .text = QUESTION, .n_image = 1};
 
 static fv_report ask_and_keep(const char *policy) {
     fv_ask ask = ask_of(policy, &first_turn, 1, 16);
@@ -198,7 +198,8 @@ static fv_report ask_and_keep(const char *policy) {
 
 /* The second question, on what is held, or behind all that was said. */
 static fv_report go_on(const char *policy, const uint8_t *name) {
-    const fv_chat_turn whole[] = {first_turn, {"assistant", "white", 0}, {"user", CAPTION, 0}};
+    const fv_chat_turn whole[] = {
+        first_turn, {.role = "assistant", .text = "white"}, {.role = "user", .text = CAPTION}};
     fv_ask ask = name ? ask_of(policy, &whole[2], 1, 12) : ask_of(policy, whole, 3, 12);
     ask.conversation = name;
     return answer(&ask);

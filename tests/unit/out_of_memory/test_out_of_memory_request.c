@@ -168,7 +168,7 @@ static bool attempt(const char *policy, int64_t n, fv_status *st, request *out) 
     static uint8_t pixels[SIDE * SIDE * 3];
     static const fv_image image = {.rgb = pixels, .w = SIDE, .h = SIDE};
     static const fv_job_image images[] = {{.decoded = &image}};
-    static const fv_chat_turn turn = {"user", "What is this?", 1};
+    static const fv_chat_turn turn = {.role = "user", .text = "What is this?", .n_image = 1};
     int64_t live = alloc_live();
     fleet_rig rig = {0};
     for (size_t i = 0; i < sizeof pixels; i++) pixels[i] = (uint8_t)(i / SIDE * 7);

@@ -109,6 +109,24 @@ Test(router_admit, the_text_of_all_turns_counts) {
     admitted();
     limits.bytes_text = 14;
     refused(FV_EINVAL, "the text has 15 bytes");
+    /* the same as parts */
+    Fovea__Inference__V1__NextImage next = FOVEA__INFERENCE__V1__NEXT_IMAGE__INIT;
+    Fovea__Inference__V1__Part text = FOVEA__INFERENCE__V1__PART__INIT, picture = text;
+    Fovea__Inference__V1__Part *parts[2] = {&text, &picture};
+    text.kind_case = FOVEA__INFERENCE__V1__PART__KIND_TEXT;
+    text.text = (char *)"01234";
+    picture.kind_case = FOVEA__INFERENCE__V1__PART__KIND_IMAGE;
+    picture.image = &next;
+    turn[1].n_parts = 2;
+    turn[1].parts = parts;
+    refused(FV_EINVAL, "turn 1 has parts as well as text or n_images");
+    turn[1].text = (char *)"";
+    turn[1].n_images = 0;
+    refused(FV_EINVAL, "the text has 15 bytes");
+    limits.bytes_text = 15;
+    admitted();
+    picture.kind_case = FOVEA__INFERENCE__V1__PART__KIND__NOT_SET;
+    refused(FV_EINVAL, "part 1 of turn 1 is neither text nor image");
 }
 
 Test(router_admit, the_bound_follows_the_policy) {

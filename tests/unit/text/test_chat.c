@@ -42,9 +42,10 @@ static int32_t read_turns(const json_t *list, fv_chat_turn turns[16]) {
     cr_assert_leq(n, 16);
     for (int32_t i = 0; i < n; i++) {
         const json_t *t = json_array_get(list, (size_t)i);
-        turns[i].role = json_string_value(json_object_get(t, "role"));
-        turns[i].text = json_string_value(json_object_get(t, "text"));
-        turns[i].n_image = (int32_t)json_integer_value(json_object_get(t, "n_image"));
+        turns[i] =
+            (fv_chat_turn){.role = json_string_value(json_object_get(t, "role")),
+                           .text = json_string_value(json_object_get(t, "text")),
+                           .n_image = (int32_t)json_integer_value(json_object_get(t, "n_image"))};
     }
     return n;
 }
@@ -105,7 +106,7 @@ static void write_json_template(const char *dir, const char *name, const char *t
     json_decref(j);
 }
 
-static const fv_chat_turn hi = {"user", "hi", 0};
+static const fv_chat_turn hi = {.role = "user", .text = "hi"};
 
 static void expect_render(const char *dir, const char *want) {
     fv_chat *c = open_chat("", dir, "llama", true);
@@ -235,7 +236,7 @@ Test(chat, content_is_text_or_parts_as_the_template_reads_it) {
          "c.type }},"
          "{% endfor %}{% endif %}",
          "s", "image,text,"}};
-    const fv_chat_turn image = {"user", "hi", 1};
+    const fv_chat_turn image = {.role = "user", .text = "hi", .n_image = 1};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fv_chat *c = by_name(cases[i].program);
         fv_chat_text t;
@@ -254,7 +255,7 @@ Test(chat, content_is_text_or_parts_as_the_template_reads_it) {
 static bool adds_special(const char *program, bool has_vision) {
     fv_chat *c = open_chat(program, "/nonexistent", "llama", has_vision);
     fv_chat_text t;
-    cr_assert_eq(fv_chat_render(c, &(fv_chat_turn){"user", "<s>", 0}, 1, &t), FV_OK);
+    cr_assert_eq(fv_chat_render(c, &(fv_chat_turn){.role = "user", .text = "<s>"}, 1, &t), FV_OK);
     bool adds = t.adds_special;
     fv_chat_text_free(&t);
     fv_chat_free(c);
@@ -271,6 +272,37 @@ Test(chat, bos_is_added_unless_the_template_writes_it) {
 
 /* ---- turns ---- */
 
+Test(chat, parts_keep_their_order) {
+    static const fv_chat_part mixed[] = {{"First"}, {NULL}, {"then"}, {NULL}, {"what differs?"}},
+                              first[] = {{NULL}, {"hi"}}, words[] = {{"h"}, {"i"}};
+    const fv_chat_turn turn = {.role = "user", .n_part = 5, .part = mixed};
+    cr_assert_eq(fv_chat_turn_images(&turn), 2);
+    fv_chat *c = by_name("{% for m in messages %}{% for p in m['content'] %}"
+                         "{{ '<image>' if p['type'] == 'image' else '[' ~ p['text'] ~ ']' }}"
+                         "{% endfor %}{% endfor %}");
+    char *text = render(c, &turn, 1);
+    cr_assert_str_eq(text, "[First]<image>[then]<image>[what differs?]");
+    free(text);
+    fv_chat_free(c);
+    /* The shorter form is the same turn; a template that takes text has the parts joined. */
+    const fv_chat_turn pairs[][2] = {
+        {{.role = "user", .text = "hi", .n_image = 1},
+         {.role = "user", .n_part = 2, .part = first}},
+        {{.role = "user", .text = "hi"}, {.role = "user", .n_part = 2, .part = words}}};
+    for (size_t i = 0; i < 2; i++) {
+        c = by_name(i ? "chatml" : "vicuna");
+        char *a = render(c, &pairs[i][0], 1), *b = render(c, &pairs[i][1], 1);
+        cr_assert_str_eq(a, b);
+        free(a);
+        free(b);
+        fv_chat_free(c);
+    }
+    cr_assert_eq(fv_chat_check_question(&turn, 1), FV_OK);
+    static const fv_chat_part blank[] = {{" "}, {"\n"}};
+    const fv_chat_turn nothing = {.role = "user", .n_part = 2, .part = blank};
+    cr_assert_eq(fv_chat_check_question(&nothing, 1), FV_EINVAL);
+}
+
 static void refuse(const char *name, const fv_chat_turn *turns, int32_t n, const char *words) {
     fv_chat_text t = {0};
     fv_chat *c = by_name(name);
@@ -281,8 +313,9 @@ static void refuse(const char *name, const fv_chat_turn *turns, int32_t n, const
 }
 
 Test(chat, turns_out_of_order_are_refused) {
-    const fv_chat_turn u = {"user", "q", 0}, a = {"assistant", "a", 0}, s = {"system", "s", 0};
-    const fv_chat_turn x = {"tool", "x", 0};
+    const fv_chat_turn u = {.role = "user", .text = "q"}, a = {.role = "assistant", .text = "a"},
+                       s = {.role = "system", .text = "s"};
+    const fv_chat_turn x = {.role = "tool", .text = "x"};
     refuse("llava", NULL, 0, "the last turn must be the user's");
     refuse("llava", (fv_chat_turn[]){s}, 1, "the last turn must be the user's");
     refuse("llava", (fv_chat_turn[]){u, a}, 2, "the last turn must be the user's");
@@ -295,9 +328,14 @@ Test(chat, turns_out_of_order_are_refused) {
 }
 
 Test(chat, images_belong_to_user_turns_and_are_bounded) {
-    refuse("vicuna", (fv_chat_turn[]){{"system", "s", 1}, {"user", "q", 0}}, 2, "has 1 images");
-    refuse("vicuna", (fv_chat_turn[]){{"user", "q", -1}}, 1, "has -1 images");
-    refuse("vicuna", (fv_chat_turn[]){{"user", "q", 1025}}, 1, "has 1025 images");
+    refuse("vicuna",
+           (fv_chat_turn[]){{.role = "system", .text = "s", .n_image = 1},
+                            {.role = "user", .text = "q"}},
+           2, "has 1 images");
+    refuse("vicuna", (fv_chat_turn[]){{.role = "user", .text = "q", .n_image = -1}}, 1,
+           "has -1 images");
+    refuse("vicuna", (fv_chat_turn[]){{.role = "user", .text = "q", .n_image = 1025}}, 1,
+           "has 1025 images");
 }
 
 Test(chat, what_a_template_refuses_is_the_users_error) {
@@ -307,25 +345,26 @@ Test(chat, what_a_template_refuses_is_the_users_error) {
 
 Test(chat, text_that_is_no_utf8_goes_through) {
     fv_chat *c = by_name("vicuna");
-    char *text = render(c, &(fv_chat_turn){"user", "a\xff\xc3", 0}, 1);
+    char *text = render(c, &(fv_chat_turn){.role = "user", .text = "a\xff\xc3"}, 1);
     cr_assert_str_eq(text, "USER: a\xff\xc3 ASSISTANT:");
     free(text);
     fv_chat_free(c);
 }
 
 Test(chat, a_last_turn_without_text_and_image_is_no_question) {
-    const fv_chat_turn blank = {"user", " \n", 0}, image = {"user", "", 1};
+    const fv_chat_turn blank = {.role = "user", .text = " \n"},
+                       image = {.role = "user", .text = "", .n_image = 1};
     cr_assert_eq(fv_chat_check_question(&blank, 1), FV_EINVAL);
     cr_assert_eq(fv_chat_check_question(&image, 1), FV_OK);
 }
 
 Test(chat, none_passes_the_text_through) {
     fv_chat *c = by_name("none");
-    char *text = render(c, &(fv_chat_turn){"user", "as <image> written", 0}, 1);
+    char *text = render(c, &(fv_chat_turn){.role = "user", .text = "as <image> written"}, 1);
     cr_assert_str_eq(text, "as <image> written");
     free(text);
     fv_chat_free(c);
-    const fv_chat_turn two[] = {{"system", "s", 0}, {"user", "q", 0}};
+    const fv_chat_turn two[] = {{.role = "system", .text = "s"}, {.role = "user", .text = "q"}};
     refuse("none", two, 2, "one user turn, not 2 turns");
 }
 
@@ -351,9 +390,9 @@ static const pairing pairings[] = {
     {"none", "gpt2", " ", "<|endoftext|>"},
 };
 
-static const fv_chat_turn question = {"user", "What is in the picture?", 0},
-                          answer = {"assistant", "Two cats, and a dog.", 0},
-                          next = {"user", "Which of them sleeps?", 0};
+static const fv_chat_turn question = {.role = "user", .text = "What is in the picture?"},
+                          answer = {.role = "assistant", .text = "Two cats, and a dog."},
+                          next = {.role = "user", .text = "Which of them sleeps?"};
 
 /* The whole conversation as one text; the answer has ended by itself or was cut off. Where the
  * template has no end of its own for an answer, what the model said stays. */
@@ -468,8 +507,9 @@ Test(chat, what_goes_on_is_what_stands_behind_the_answer) {
 }
 
 Test(chat, a_conversation_goes_on_with_one_user_turn_without_images) {
-    const fv_chat_turn bad[][2] = {
-        {{"system", "s", 0}}, {{"user", "q", 1}}, {{"assistant", "a", 0}}};
+    const fv_chat_turn bad[][2] = {{{.role = "system", .text = "s"}},
+                                   {{.role = "user", .text = "q", .n_image = 1}},
+                                   {{.role = "assistant", .text = "a"}}};
     fv_chat_text t;
     fv_chat *c = by_name("vicuna");
     for (size_t i = 0; i < 3; i++) {

@@ -47,7 +47,7 @@ static fv_prefill_job encoded(const fv_image *images, int32_t n, const char *pol
                               fv_image_cache *in) {
     static fv_job_image image[2];
     for (int32_t i = 0; i < n; i++) image[i] = (fv_job_image){.decoded = &images[i]};
-    fv_chat_turn turn = {"user", "What is this?", n};
+    fv_chat_turn turn = {.role = "user", .text = "What is this?", .n_image = n};
     fv_prefill_job job = {.engine = &engine,
                           .cache = in,
                           .pool = pool,
@@ -161,7 +161,7 @@ Test(job_images, features_come_from_the_tower_itself) {
 /* One that is not an image says which. */
 Test(job_images, a_broken_file_is_named) {
     fv_job_image image = {.bytes = "no image", .n = 8};
-    fv_chat_turn turn = {"user", "What is this?", 1};
+    fv_chat_turn turn = {.role = "user", .text = "What is this?", .n_image = 1};
     fv_prefill_job job = {.engine = &engine,
                           .cache = cache,
                           .pool = pool,
