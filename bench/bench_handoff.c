@@ -288,8 +288,7 @@ static void fill_store(sender *s, fv_dtype dtype, size_t bytes) {
                           .d_head = shape.d_head,
                           .bytes_value = (int32_t)fv_dtype_bytes(shape.dtype),
                           .n_visual = visual,
-                          .n_text = s->n - visual,
-                          .n_image = visual > 0};
+                          .n_text = s->n - visual};
     bench_must(fv_policy_parse("", &exact));
     bench_must(fv_plan_make(&exact, &plan, &s->plan));
 }

@@ -17,8 +17,7 @@ static double seconds(const fv_policy *p) {
                                         .bytes_value = 2,
                                         .n_visual = 1 << 20,
                                         .n_text = 1 << 20,
-                                        .text_bound = true,
-                                        .n_image = 1};
+                                        .text_bound = true};
     static fv_plan plan;
     double least = 1e9;
     for (int i = 0; i < 3; i++) {

@@ -1,16 +1,20 @@
 #ifndef FOVEA_COMMON_TOKEN_SPAN_H
 #define FOVEA_COMMON_TOKEN_SPAN_H
 
-/* TOKEN SPAN: an image in a prompt. Images follow one another, with text or nothing between them. */
+/* TOKEN SPAN: visual tokens of an image that follow one another in a prompt. An image has one span or
+ * several (its tiles, with text between them), and images follow one another, with text or nothing
+ * between them. */
 #include <stdint.h>
 
 typedef struct fv_token_span {
     int32_t first; /* position of its first token */
     int32_t n;     /* tokens; 0: nothing is left of it */
-    /* Its patches: frames, rows and columns. The tokens are the patches in raster order, a class
-     * token ahead of them where the text model sees it; condensed, they are some of those, or made
-     * of several. */
-    int32_t t, h, w;
+    int32_t image; /* of the prompt, from 0; ascending from span to span */
+    /* Its grid: frames, rows and columns. The tokens are the grid in raster order, `ahead` others in
+     * front of it (a class token) and the rest behind it (a newline); condensed, they are some of
+     * those, or made of several. */
+    int32_t t, h, w, ahead;
+    int32_t encoded; /* tokens before the condense stage; 0: as many as now */
 } fv_token_span;
 
 #endif

@@ -3,6 +3,7 @@
 #include "router/admit.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/image_size.h"
@@ -225,7 +226,9 @@ static fv_status check_conversation(const request_message *r, uint32_t keep_ms_m
 /* ---- the bytes -------------------------------------------------------------------------- */
 
 typedef struct extent {
-    uint64_t visual, text, answer; /* rows */
+    uint64_t visual, text, answer; /* tokens */
+    int32_t n_span;
+    const fv_token_span *span; /* [n_span] the images */
 } extent;
 
 /* Of a worker that measured them; what could not have been measured is as if it had not. */
@@ -262,7 +265,8 @@ static fv_status make_plan(const request_message *r, const model_message *m, con
                            .n_visual = (int32_t)x->visual,
                            .n_text = (int32_t)x->text,
                            .text_bound = !ids,
-                           .n_image = (int32_t)r->n_images,
+                           .n_span = x->n_span,
+                           .span = x->span,
                            .calibrated = calibrated ? source_layers : NULL,
                            .withdraw = m->vtw_layer <= m->n_layer ? (int32_t)m->vtw_layer : 0,
                            .n_fitted = read_schedules(m, fitted),
@@ -290,10 +294,11 @@ static fv_status count_bytes(const request_message *r, const model_message *m, c
 }
 
 /* Positions that image tokens take at most, once they were condensed. */
-static fv_status count_positions(const request_message *r, const model_message *m, uint64_t visual,
-                                 uint64_t *taken) {
-    extent one = {visual, 1, 0};
+static fv_status count_positions(const request_message *r, const model_message *m,
+                                 const extent *images, uint64_t *taken) {
+    extent one = *images;
     fv_plan plan;
+    one.text = 1;
     FV_TRY(make_plan(r, m, &one, &plan));
     *taken = (uint64_t)plan.shape.n_visual;
     return FV_OK;
@@ -302,13 +307,12 @@ static fv_status count_positions(const request_message *r, const model_message *
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 /* Ids are exact. Text is not: it takes one row, or one for each byte. */
-static fv_status bound_bytes(const request_message *r, const model_message *m, size_t text_rows,
-                             fv_need *need) {
+static fv_status bound_bytes(const request_message *r, const model_message *m, const extent *images,
+                             size_t text_rows, fv_need *need) {
     uint32_t limit = m->limits ? m->limits->max_positions : 0;
-    uint64_t visual = (uint64_t)r->n_images * m->n_image_tokens, taken;
+    uint64_t visual = images->visual, taken;
     bool exact = r->prompt->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_IDS;
-    if (visual > TEXT_ROWS_MAX) return FV_FAIL(FV_EINVAL, "%zu images are too many", r->n_images);
-    FV_TRY(count_positions(r, m, visual, &taken));
+    FV_TRY(count_positions(r, m, images, &taken));
     if (limit && taken >= limit)
         return FV_FAIL(FV_EINVAL,
                        "%zu images need %" PRIu64 " positions, but the model has %" PRIu32,
@@ -318,8 +322,10 @@ static fv_status bound_bytes(const request_message *r, const model_message *m, s
         return FV_FAIL(FV_EINVAL,
                        "the prompt needs %" PRIu64 " positions, but the model has %" PRIu32,
                        taken + text_rows, limit);
-    extent most = {visual, least(text_rows, left), least(need->max_tokens, left)};
-    extent fewest = {visual, exact ? text_rows : 1, 0};
+    extent most = *images, fewest = *images;
+    most.text = least(text_rows, left);
+    most.answer = least(need->max_tokens, left);
+    fewest.text = exact ? text_rows : 1;
     fewest.answer = least(need->max_tokens, left - fewest.text);
     uint64_t prompt, answer;
     FV_TRY(count_bytes(r, m, &most, &prompt, &answer));
@@ -328,6 +334,22 @@ static fv_status bound_bytes(const request_message *r, const model_message *m, s
     need->bytes_least = need->bytes_prompt + answer;
     need->tokens_known = visual + (exact ? most.text : 0);
     need->tokens_text = exact ? 0 : most.text;
+    return FV_OK;
+}
+
+/* The images' tokens, as the prompt will have them, with at most one token of text between two. Gives
+ * *span (free it). */
+static fv_status lay_images(const request_message *r, const model_message *m, fv_token_span **span,
+                            extent *out) {
+    uint64_t visual = (uint64_t)r->n_images * m->n_image_tokens;
+    if (visual > TEXT_ROWS_MAX) return FV_FAIL(FV_EINVAL, "%zu images are too many", r->n_images);
+    fv_token_span *list = calloc(r->n_images + 1, sizeof *list);
+    if (!list) return FV_FAIL(FV_ENOMEM, "no memory for a list of %zu images", r->n_images);
+    for (size_t i = 0, n = m->n_image_tokens; i < r->n_images; i++)
+        list[i] =
+            (fv_token_span){.first = (int32_t)(i * (n + 1)), .n = (int32_t)n, .image = (int32_t)i};
+    *out = (extent){.visual = visual, .n_span = (int32_t)r->n_images, .span = list};
+    *span = list;
     return FV_OK;
 }
 
@@ -346,7 +368,11 @@ fv_status fv_admit(const request_message *r, const model_message *model, uint32_
     if (need.max_tokens > TEXT_ROWS_MAX)
         return FV_FAIL(FV_EINVAL, "max_tokens is %" PRIu32 "; at most %d can be asked for",
                        need.max_tokens, TEXT_ROWS_MAX);
-    FV_TRY(bound_bytes(r, model, text_rows, &need));
-    *out = need;
-    return FV_OK;
+    fv_token_span *span;
+    extent images = {0};
+    FV_TRY(lay_images(r, model, &span, &images));
+    fv_status st = bound_bytes(r, model, &images, text_rows, &need);
+    free(span);
+    if (st == FV_OK) *out = need;
+    return st;
 }

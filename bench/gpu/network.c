@@ -296,8 +296,7 @@ static double time_stages(packing *p, const char *policy) {
                            .d_head = c->d_head,
                            .bytes_value = 2,
                            .n_visual = p->visual,
-                           .n_text = TEXT_ROWS,
-                           .n_image = 1};
+                           .n_text = TEXT_ROWS};
     must(fv_policy_parse(policy, &parsed));
     must(fv_plan_make(&parsed, &shape, &p->plan));
     return bench_seconds(do_stages, p, 1);

@@ -2,22 +2,32 @@
  * first to what images come to at most, and once it has run to what they came to. */
 #include "policy/plan/condense.h"
 
-int32_t fv_plan_image_rows(const fv_plan *plan) {
-    const fv_plan_shape *s = &plan->shape;
-    if (s->n_image == 0) return 0;
-    return (s->n_encoded ? s->n_encoded : s->n_visual) / s->n_image;
-}
+#include "policy/plan/contribute.h"
 
-fv_status fv_plan_condense(fv_plan *plan, int32_t most, bool exact) {
+fv_status fv_plan_condense(fv_plan *plan, fv_condense_count_fn count, const void *params,
+                           bool exact) {
     fv_plan_shape *s = &plan->shape;
+    int32_t images = 0, most = 0;
+    bool unchanged = true;
+    for (int32_t at = 0, n; fv_plan_next_image(s, true, &at, &n); images++) {
+        fv_condense_count c = count(params, n);
+        most += c.most;
+        unchanged = unchanged && c.unchanged;
+    }
+    if (unchanged) {
+        fv_plan_note(plan, FV_STAGE_CONDENSE,
+                     images ? "every visual token is kept" : "the prompt has no image");
+        return FV_OK;
+    }
     plan->condense.acts = true;
     if (s->n_encoded == 0) {
         s->n_encoded = s->n_visual;
-        s->n_visual = most * s->n_image;
-        s->image = NULL;
+        s->n_visual = most;
+        s->n_span = 0;
+        s->span = NULL;
         if (!exact) plan->exact_counts = false;
     }
-    FV_TRY(fv_plan_check_kept(plan, FV_STAGE_CONDENSE, s->n_visual, most * s->n_image, !exact));
+    FV_TRY(fv_plan_check_kept(plan, FV_STAGE_CONDENSE, s->n_visual, most, !exact));
     for (int32_t l = 0; l < s->n_layer; l++) plan->visual[l] = s->n_visual;
     return FV_OK;
 }

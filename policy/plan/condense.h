@@ -11,11 +11,16 @@ int32_t fv_hired_rows(const fv_condense_hired_params *p, int32_t n);
  * that is made of the others. */
 int32_t fv_prumerge_share(double share, int32_t n);
 
-/* Adds the stage to a plan: each image comes to `most` rows at most; `exact`, to so many. What
- * the stage made, once it has run, is the prompt's. */
-fv_status fv_plan_condense(fv_plan *plan, int32_t most, bool exact);
+/* What a method leaves of an image of n tokens, by its parameters. */
+typedef struct fv_condense_count {
+    int32_t most;   /* tokens, at most */
+    bool unchanged; /* all of them, as they are */
+} fv_condense_count;
+typedef fv_condense_count (*fv_condense_count_fn)(const void *params, int32_t n);
 
-/* Rows of an image ahead of the stage; 0: there is none. */
-int32_t fv_plan_image_rows(const fv_plan *plan);
+/* Adds the stage to a plan, unless no image changes: each image comes to count(params, n).most tokens
+ * at most; `exact`, to so many. What the stage made, once it has run, is the prompt's. */
+fv_status fv_plan_condense(fv_plan *plan, fv_condense_count_fn count, const void *params,
+                           bool exact);
 
 #endif

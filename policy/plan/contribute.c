@@ -33,10 +33,9 @@ void fv_plan_forget_mapped(fv_plan *plan, fv_stage stage) {
 int32_t fv_plan_share(double share, int32_t n) { return (int32_t)floor(share * n + 1e-9); }
 
 int32_t fv_plan_share_of_images(const fv_plan_shape *s, double share) {
-    int32_t n = 0;
-    if (!s->image) return s->n_image * fv_plan_share(share, s->n_visual / s->n_image);
-    for (int32_t i = 0; i < s->n_image; i++) n += fv_plan_share(share, s->image[i].n);
-    return n;
+    int32_t all = 0;
+    for (int32_t at = 0, n; fv_plan_next_image(s, false, &at, &n);) all += fv_plan_share(share, n);
+    return all;
 }
 
 /* False: every row is kept, and there is no edit. */

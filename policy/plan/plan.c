@@ -51,6 +51,15 @@ static fv_status add_stage(fv_plan *plan, fv_stage stage) {
     return add[c->method->id](plan);
 }
 
+static int32_t count_runs(const fv_plan_shape *s) {
+    int32_t n = s->n_visual > 0;
+    for (int32_t i = 1; i < s->n_span; i++) {
+        const fv_token_span *before = &s->span[i - 1], *span = &s->span[i];
+        n += span->image != before->image || span->first != before->first + before->n;
+    }
+    return n;
+}
+
 fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_plan *out) {
     assert(shape->n_layer > 0 && shape->n_layer <= FV_PLAN_MAX_LAYERS);
     fv_plan plan;
@@ -59,6 +68,7 @@ fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_p
     plan.policy = *policy;
     plan.exact_counts = true;
     plan.evict.keep_packed = 1;
+    plan.visual_runs = count_runs(shape);
     for (int32_t l = 0; l < shape->n_layer; l++) {
         plan.visual[l] = shape->n_visual;
         plan.evict.rank_from[l] = -1;
@@ -77,6 +87,20 @@ fv_status fv_plan_check_kept(const fv_plan *plan, fv_stage stage, int32_t kept, 
     return FV_FAIL(FV_EFATAL, "%s=%s kept %d tokens, and its plan says %s%d", fv_stage_name(stage),
                    plan->policy.stage[stage].method->name, kept, by_data ? "at most " : "",
                    planned);
+}
+
+bool fv_plan_next_image(const fv_plan_shape *s, bool encoded, int32_t *at, int32_t *n) {
+    if (s->n_span == 0) {
+        *n = encoded && s->n_encoded ? s->n_encoded : s->n_visual;
+        return *n > 0 && (*at)++ == 0;
+    }
+    if (*at >= s->n_span) return false;
+    int32_t image = s->span[*at].image;
+    for (*n = 0; *at < s->n_span && s->span[*at].image == image; ++*at) {
+        const fv_token_span *span = &s->span[*at];
+        *n += encoded && span->encoded ? span->encoded : span->n;
+    }
+    return true;
 }
 
 int32_t fv_plan_reused_text(const fv_plan *plan) {

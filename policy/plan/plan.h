@@ -22,10 +22,10 @@ typedef struct fv_plan_shape {
     int32_t bytes_value;      /* of a number in the KV store: 2 or 4 */
     int32_t n_visual, n_text; /* prompt tokens */
     bool text_bound;          /* n_text is not known yet: at most so many */
-    int32_t n_image;
-    /* [n_image] their spans in the prompt, borrowed while the plan is used; NULL: unknown, and all
-     * have the same number of tokens. */
-    const fv_token_span *image;
+    /* The images' tokens, borrowed while the plan is used; without spans, visual tokens are one
+     * image's, together. */
+    int32_t n_span;
+    const fv_token_span *span; /* [n_span] */
     /* Image tokens ahead of the condense stage, once it has run and n_visual is what it left; 0: it
      * has not. */
     int32_t n_encoded;
@@ -191,7 +191,8 @@ struct fv_plan {
     fv_params params[FV_N_STAGE];        /* and its parameters, of stages that have a method */
     int32_t visual[FV_PLAN_MAX_LAYERS];  /* visual tokens that layer l runs and writes */
     uint8_t capture[FV_PLAN_MAX_LAYERS]; /* FV_CAPTURE_...; 0: nothing is asked of layer l */
-    bool exact_counts; /* no count depends on data; if not, they are upper bounds */
+    bool exact_counts;   /* no count depends on data; if not, they are upper bounds */
+    int32_t visual_runs; /* of visual tokens without text between them, at most */
     fv_plan_condense_stage condense;
     fv_plan_prune_stage prune;
     fv_plan_share_stage share;
@@ -214,6 +215,10 @@ fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_p
  * many. FV_EFATAL names the method otherwise: it counts in policy/plan/ other than it chooses. */
 fv_status fv_plan_check_kept(const fv_plan *plan, fv_stage stage, int32_t kept, int32_t planned,
                              bool by_data);
+
+/* Visits the images of a prompt: *n tokens of the next one, as they are now or, `encoded`, before the
+ * condense stage. *at is 0 before the first, and the call's own. False: there is no other. */
+bool fv_plan_next_image(const fv_plan_shape *shape, bool encoded, int32_t *at, int32_t *n);
 
 /* Bytes of keys and values after prefill, without the unused ends of blocks. */
 typedef struct fv_plan_bytes {

@@ -251,7 +251,7 @@ static bool edits_between(const fv_plan *plan, int32_t from, int32_t to) {
 
 static uint64_t visual_tables(const fv_plan *plan) {
     const fv_plan_shape *s = &plan->shape;
-    int32_t before = -1, runs = s->n_image > 1 ? s->n_image : 1;
+    int32_t before = -1, runs = plan->visual_runs;
     uint64_t bytes = 0;
     for (int32_t l = 0; l < s->n_layer; l++) {
         int32_t n = visual_packed(plan, l);
@@ -273,7 +273,7 @@ static uint64_t text_tables(const fv_plan *plan) {
     const fv_plan_shape *s = &plan->shape;
     int32_t n = s->n_text + (s->n_text < plan->select.dup_max ? s->n_text : plan->select.dup_max);
     if (plan->pack.text_keys.rank == 0 || n == 0) return 0;
-    packed_rows r = rows_in_blocks(plan, n, s->n_text, s->n_image + 1);
+    packed_rows r = rows_in_blocks(plan, n, s->n_text, plan->visual_runs + 1);
     uint64_t sets =
         plan->select.count || plan->evict.accum.kind != FV_ACCUM_NONE ? (uint64_t)s->n_layer : 1;
     return (uint64_t)s->n_layer * block_tables(&r) + sets * set_tables(plan, &r);

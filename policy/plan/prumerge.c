@@ -13,14 +13,12 @@ static int32_t most_outliers(int32_t n) {
     return above < 1 ? 1 : above;
 }
 
-fv_status fv_plan_condense_prumerge(fv_plan *plan, const fv_condense_prumerge_params *p) {
-    int32_t n = fv_plan_image_rows(plan);
+static fv_condense_count count(const void *params, int32_t n) {
+    const fv_condense_prumerge_params *p = params;
     int32_t keep = p->keep > 0 ? fv_prumerge_share(p->keep, n) : most_outliers(n);
-    if (n == 0)
-        fv_plan_note(plan, FV_STAGE_CONDENSE, "the prompt has no image");
-    else if (keep == n && p->neighbours == 0)
-        fv_plan_note(plan, FV_STAGE_CONDENSE, "every visual token is kept unchanged");
-    else
-        return fv_plan_condense(plan, keep < n ? keep + 1 : n, p->keep > 0);
-    return FV_OK;
+    return (fv_condense_count){keep < n ? keep + 1 : n, keep == n && p->neighbours == 0};
+}
+
+fv_status fv_plan_condense_prumerge(fv_plan *plan, const fv_condense_prumerge_params *p) {
+    return fv_plan_condense(plan, count, p, p->keep > 0);
 }

@@ -9,8 +9,8 @@ fv_plan_shape fv_plan_shape_of_net(const fv_text_config *net, fv_dtype kv_dtype,
                            .bytes_value = (int32_t)fv_dtype_bytes(kv_dtype),
                            .n_visual = prompt->n_visual,
                            .n_text = prompt->n_text,
-                           .n_image = prompt->n_image,
-                           .image = prompt->image};
+                           .n_span = prompt->n_span,
+                           .span = prompt->span};
 }
 
 fv_plan_shape fv_plan_shape_of(const fv_engine *engine, fv_dtype kv_dtype,

@@ -9,17 +9,24 @@
 static fv_status expand(const fv_model_config *cfg, const int32_t *ids, int32_t n, fv_prompt *p) {
     int32_t per_image = p->n_image ? fv_vision_tokens(&cfg->vision) : 0;
     size_t total = (size_t)(n - p->n_image) + (size_t)p->n_image * (size_t)per_image;
-    int32_t side = p->n_image ? cfg->vision.image / cfg->vision.patch : 0, n_seen = 0;
+    int32_t side = p->n_image ? cfg->vision.image / cfg->vision.patch : 0;
     p->ids = malloc((total + 1) * sizeof *p->ids);
     p->seg = malloc(total + 1);
-    p->image = malloc(((size_t)p->n_image + 1) * sizeof *p->image);
-    if (!p->ids || !p->seg || !p->image)
+    p->span = malloc(((size_t)p->n_image + 1) * sizeof *p->span);
+    if (!p->ids || !p->seg || !p->span)
         return FV_FAIL(FV_ENOMEM, "out of memory for a prompt of %zu", total);
     for (int32_t i = 0; i < n; i++) {
         bool image = p->n_image && ids[i] == cfg->image_token;
-        if (image)
-            p->image[n_seen++] =
-                (fv_token_span){.first = p->n, .n = per_image, .t = 1, .h = side, .w = side};
+        if (image) {
+            p->span[p->n_span] = (fv_token_span){.first = p->n,
+                                                 .n = per_image,
+                                                 .image = p->n_span,
+                                                 .t = 1,
+                                                 .h = side,
+                                                 .w = side,
+                                                 .ahead = cfg->vision.keep_cls};
+            p->n_span++;
+        }
         for (int32_t k = 0; k < (image ? per_image : 1); k++) {
             p->ids[p->n] = ids[i];
             p->seg[p->n++] = image ? FV_SEG_VISUAL : FV_SEG_TEXT;
@@ -118,12 +125,13 @@ static void move_tokens(fv_prompt *p, int32_t from, int32_t to) {
 fv_status fv_prompt_condense(fv_prompt *p, const int32_t *each, int32_t context) {
     int32_t n = p->n, from = 0;
     p->n = 0;
-    for (int32_t i = 0; i < p->n_image; i++) {
-        fv_token_span old = p->image[i], *image = &p->image[i];
+    for (int32_t i = 0; i < p->n_span; i++) {
+        fv_token_span old = p->span[i], *span = &p->span[i];
         move_tokens(p, from, old.first);
-        image->first = p->n;
-        if (each) image->n = each[i];
-        move_tokens(p, old.first, old.first + image->n);
+        span->first = p->n;
+        if (!span->encoded) span->encoded = old.n;
+        if (each) span->n = each[span->image];
+        move_tokens(p, old.first, old.first + span->n);
         from = old.first + old.n;
     }
     move_tokens(p, from, n);
@@ -134,6 +142,6 @@ fv_status fv_prompt_condense(fv_prompt *p, const int32_t *each, int32_t context)
 void fv_prompt_free(fv_prompt *p) {
     free(p->ids);
     free(p->seg);
-    free(p->image);
+    free(p->span);
     *p = (fv_prompt){0};
 }

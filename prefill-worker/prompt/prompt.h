@@ -11,8 +11,9 @@ typedef struct fv_prompt {
     int32_t *ids; /* [n] owned; image tokens hold the image token's id */
     uint8_t *seg; /* [n] owned; fv_kv_segment */
     int32_t n, n_visual, n_text, n_image;
-    fv_token_span *image; /* [n_image] owned; their spans */
-} fv_prompt;              /* {0} is empty and may be freed */
+    int32_t n_span;
+    fv_token_span *span; /* [n_span] owned; where the images' tokens are */
+} fv_prompt;             /* {0} is empty and may be freed */
 
 /* Tokenises `text` (special tokens added as the tokenizer's post-processor says) and expands
  * each image token to the rows of one image: the same ids as expanding in the text first.

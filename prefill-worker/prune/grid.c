@@ -1,7 +1,7 @@
 /* prune=grid: the baseline that uses neither attention nor content. Tokens are taken in the order
  * of an ordered dither (Bayer 1973), so that at any share the kept ones are spread evenly over the
  * image: at 1/2 on a checkerboard, at 1/4 in every second row and column. A larger share holds
- * every token of a smaller one; several images get equal shares. */
+ * every token of a smaller one; spans get equal shares. */
 #include <assert.h>
 
 #include "common/arena.h"
@@ -18,14 +18,13 @@ static int32_t dither(int32_t row, int32_t col) {
     return place;
 }
 
-/* Tokens of an image are its patches in raster order; tokens before them, such as CLS,
- * are taken first. */
-static void score_image(float *score, const fv_token_span *image) {
-    int32_t patches = image->h * image->w, ahead = image->n - image->t * patches;
-    for (int32_t i = 0; i < ahead; i++) score[i] = 1;
-    for (int32_t i = ahead; i < image->n; i++) {
-        int32_t at = (i - ahead) % patches;
-        score[i] = -(float)dither(at / image->w, at % image->w);
+/* Tokens beside the grid, such as CLS, are taken first. */
+static void score_span(float *score, const fv_token_span *span) {
+    int32_t cells = span->h * span->w;
+    for (int32_t i = 0; i < span->n; i++) {
+        int32_t at = i - span->ahead;
+        bool inside = at >= 0 && at < span->t * cells;
+        score[i] = inside ? -(float)dither(at % cells / span->w, at % cells % span->w) : 1;
     }
 }
 
@@ -35,11 +34,10 @@ static fv_status keep(const fv_prune_context *ctx, fv_prune_state *state, int32_
     float *score, *at;
     (void)state;
     fv_status st = FV_ARENA_NEW(&arena, ctx->n_visual, score);
-    assert(ctx->image || ctx->n_image == 0);
+    assert(ctx->n_span > 0 || ctx->n_visual == 0);
     if (st == FV_OK) {
         at = score;
-        for (int32_t i = 0; i < ctx->n_image; at += ctx->image[i++].n)
-            score_image(at, &ctx->image[i]);
+        for (int32_t i = 0; i < ctx->n_span; at += ctx->span[i++].n) score_span(at, &ctx->span[i]);
         assert(at == score + ctx->n_visual);
         fv_prune_top(ctx, score, kept, n_kept);
     }

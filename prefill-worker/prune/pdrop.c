@@ -11,11 +11,14 @@ static fv_status keep(const fv_prune_context *ctx, fv_prune_state *state, int32_
     int32_t from = 0;
     (void)state;
     *n_kept = 0;
-    assert(ctx->attention && (ctx->image || ctx->n_image == 0));
-    for (int32_t i = 0; i < ctx->n_image; i++) {
-        const fv_token_span *image = &ctx->image[i];
-        int32_t end = from, n = fv_plan_share(ctx->share, image->n);
-        while (end < ctx->n_visual && ctx->pos[end] < image->first + image->n) end++;
+    assert(ctx->attention && (ctx->n_span > 0 || ctx->n_visual == 0));
+    for (int32_t i = 0; i < ctx->n_span;) {
+        const fv_token_span *last;
+        int32_t end = from, n = 0, image = ctx->span[i].image;
+        do n += (last = &ctx->span[i++])->n;
+        while (i < ctx->n_span && ctx->span[i].image == image);
+        n = fv_plan_share(ctx->share, n);
+        while (end < ctx->n_visual && ctx->pos[end] < last->first + last->n) end++;
         fv_top(ctx->attention + from, end - from, n, kept + *n_kept);
         for (int32_t k = 0; k < n; k++) kept[(*n_kept)++] += from;
         from = end;

@@ -16,9 +16,9 @@ typedef struct fv_prune_context {
     int32_t merged;          /* how many more rows are made of those that do not */
     const float *x;          /* [n_visual, d] their hidden states, where rows are merged */
     int32_t d;
-    int32_t n_image;
-    const fv_token_span *image; /* [n_image] of the prompt */
-    double share;               /* fv_plan_edit.share */
+    int32_t n_span;
+    const fv_token_span *span; /* [n_span] of the prompt's images */
+    double share;              /* fv_plan_edit.share */
     /* [n_visual] attention of the last prompt token in the layer before, mean over heads;
      * NULL unless the plan captures that layer. */
     const float *attention; /* with look-ahead attention, in the layer itself */

@@ -108,8 +108,7 @@ static const fv_plan_shape shape = {.n_layer = LAYERS,
                                     .d_head = HEAD,
                                     .bytes_value = 4,
                                     .n_visual = VISUAL,
-                                    .n_text = 8,
-                                    .n_image = 1};
+                                    .n_text = 8};
 
 Test(fleet_policies, methods_give_the_bits_of_one_process_alone_and_together) {
     static policies list;

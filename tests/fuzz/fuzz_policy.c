@@ -65,8 +65,7 @@ static void check_plan(const fv_policy *p, unsigned choice) {
                            .d_head = 64,
                            .bytes_value = 2,
                            .n_visual = visual[choice >> 4 & 3],
-                           .n_text = text[choice >> 3 & 3],
-                           .n_image = 1};
+                           .n_text = text[choice >> 3 & 3]};
     fv_plan plan;
     if (fv_plan_make(p, &shape, &plan) != FV_OK) {
         expect(*fv_last_error());

@@ -113,7 +113,8 @@ static void make_plan(const tiny_net *net, tiny_prompt *p, const char *policy) {
     fv_prompt prompt = {.n_visual = p->n_visual,
                         .n_text = p->n - p->n_visual,
                         .n_image = p->n_image,
-                        .image = p->image};
+                        .n_span = p->n_image,
+                        .span = p->image};
     fv_plan_shape shape =
         fv_plan_shape_of_net(&net->cfg, fv_kv_pool_shape(net->pool)->dtype, &prompt);
     shape.n_answer = p->n_answer;
@@ -121,10 +122,16 @@ static void make_plan(const tiny_net *net, tiny_prompt *p, const char *policy) {
 }
 
 /* A square of patches, and what is left over ahead of it. */
-static fv_token_span square(int32_t first, int32_t n) {
+static fv_token_span square(int32_t image, int32_t first, int32_t n) {
     int32_t side = 0;
     while ((side + 1) * (side + 1) <= n) side++;
-    return (fv_token_span){.first = first, .n = n, .t = 1, .h = side, .w = side};
+    return (fv_token_span){.first = first,
+                           .n = n,
+                           .image = image,
+                           .t = 1,
+                           .h = side,
+                           .w = side,
+                           .ahead = n - side * side};
 }
 
 void tiny_prompt_lay(const tiny_net *net, tiny_prompt *p, const char *layout, uint64_t seed,
@@ -139,7 +146,10 @@ void tiny_prompt_lay(const tiny_net *net, tiny_prompt *p, const char *layout, ui
     p->image = malloc((strlen(layout) + 1) * sizeof *p->image);
     if (!p->image) abort();
     for (const char *s = layout; sscanf(s, " %c%d%n", &kind, &length, &read) == 2; s += read) {
-        if (kind == 'v' && length > 0) p->image[p->n_image++] = square(at, length);
+        if (kind == 'v' && length > 0) {
+            p->image[p->n_image] = square(p->n_image, at, length);
+            p->n_image++;
+        }
         for (int32_t end = at + length; at < end; at++)
             p->seg[at] = kind == 'v' ? FV_SEG_VISUAL : FV_SEG_TEXT;
     }

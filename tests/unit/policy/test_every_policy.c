@@ -32,6 +32,9 @@ static tiny_shape shape(void) {
 }
 
 static fv_plan_shape plan_shape(void) {
+    static const fv_token_span image[] = {
+        {.first = 3, .n = 100, .t = 1, .h = 10, .w = 10},
+        {.first = 106, .n = 100, .image = 1, .t = 1, .h = 10, .w = 10}};
     tiny_shape s = shape();
     return (fv_plan_shape){.n_layer = s.n_layer,
                            .n_kv = s.n_kv,
@@ -39,7 +42,8 @@ static fv_plan_shape plan_shape(void) {
                            .bytes_value = 4,
                            .n_visual = 200,
                            .n_text = 14,
-                           .n_image = 2};
+                           .n_span = 2,
+                           .span = image};
 }
 
 static const policies *list(void) {
@@ -292,7 +296,7 @@ Test(every_policy, pools_the_rows_of_images) {
         answer_of(&net, "t5 v35 v35 t9", pooled[i], &two);
         cr_assert_eq(memcmp(&one, &two, sizeof one), 0, "%s", pooled[i]);
         prefill(&net, &r, "t5 v35 v35 t9", pooled[i]);
-        cr_assert(r.p.plan.shape.n_image == 2 && plan_acts(&r.p.plan));
+        cr_assert(r.p.plan.shape.n_span == 2 && plan_acts(&r.p.plan));
         tiny_prompt_free(&r.p);
     }
     tiny_net_close(&net);

@@ -31,7 +31,7 @@ static void ok(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
 
 static fv_plan planned(const char *policy, int32_t n_text) {
     fv_plan_shape shape = {
-        .n_layer = LAYERS, .n_kv = KV_HEADS, .n_visual = VISUAL, .n_text = n_text, .n_image = 1};
+        .n_layer = LAYERS, .n_kv = KV_HEADS, .n_visual = VISUAL, .n_text = n_text};
     return plan_of(policy, shape);
 }
 

@@ -278,8 +278,7 @@ static fv_status plan(const char *policy, fv_plan *out) {
                            .d_head = 24,
                            .bytes_value = 4,
                            .n_visual = VISUAL,
-                           .n_text = 9,
-                           .n_image = 1};
+                           .n_text = 9};
     ok(fv_policy_parse(policy, &p));
     return fv_plan_make(&p, &shape, out);
 }

@@ -40,8 +40,7 @@ enum { N_POLICY = sizeof policies / sizeof policies[0], N_WITHOUT_SELECT = N_POL
 static void ok(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
 
 static fv_plan planned(const char *policy, int32_t n_layer, int32_t n_visual) {
-    fv_plan_shape shape = {
-        .n_layer = n_layer, .n_kv = 2, .n_visual = n_visual, .n_text = 9, .n_image = n_visual > 0};
+    fv_plan_shape shape = {.n_layer = n_layer, .n_kv = 2, .n_visual = n_visual, .n_text = 9};
     return plan_of(policy, shape);
 }
 

@@ -443,7 +443,7 @@ Test(csp, n_softmax_of_the_answer_travels_with_the_policy) {
     float here[97], there[97], plain[97], every[97], exact[97];
     fv_policy all;
     fv_plan plan;
-    fv_plan_shape shape = {.n_layer = 4, .n_kv = 2, .n_visual = VISUAL, .n_text = 14, .n_image = 2};
+    fv_plan_shape shape = {.n_layer = 4, .n_kv = 2, .n_visual = VISUAL, .n_text = 14};
     const char *policy = "select=csp,heavy=0.3,recent=0.1,dup=official,nsoftmax_decode=2";
     answer(policy, false, here);
     answer(policy, true, there);

@@ -75,13 +75,8 @@ Test(plan, random_counts_round_down) {
 
 Test(plan, fastv_counts_halves_to_even_and_captures_the_layer_before) {
     fv_plan plan;
-    fv_plan_shape shape = {.d_head = 8,
-                           .bytes_value = 2,
-                           .n_layer = 4,
-                           .n_kv = 1,
-                           .n_visual = 5,
-                           .n_text = 3,
-                           .n_image = 1};
+    fv_plan_shape shape = {
+        .d_head = 8, .bytes_value = 2, .n_layer = 4, .n_kv = 1, .n_visual = 5, .n_text = 3};
     cr_assert_eq(try_plan("prune=fastv,layer=3,keep=0.5", shape, &plan), FV_OK);
     cr_assert_eq(plan.visual[2], 5);
     cr_assert_eq(plan.visual[3], 2, "round(2.5) is 2");
@@ -96,13 +91,8 @@ Test(plan, fastv_counts_halves_to_even_and_captures_the_layer_before) {
 
 Test(plan, fastv_leaves_a_layer_to_rank_in_however_shallow_the_network_is) {
     fv_plan plan;
-    fv_plan_shape shape = {.d_head = 8,
-                           .bytes_value = 2,
-                           .n_layer = 4,
-                           .n_kv = 1,
-                           .n_visual = 8,
-                           .n_text = 3,
-                           .n_image = 1};
+    fv_plan_shape shape = {
+        .d_head = 8, .bytes_value = 2, .n_layer = 4, .n_kv = 1, .n_visual = 8, .n_text = 3};
     cr_assert_eq(try_plan("prune=fastv", shape, &plan), FV_OK, "%s", fv_last_error());
     cr_assert_eq(plan.prune.edit[0].layer, 1);
     shape.n_layer = 1;
@@ -140,7 +130,7 @@ Test(plan, pvtp_counts_are_those_of_the_paper) {
         {"prune=pvtp,stride=4,ratio=0.07", 4.20},   {"prune=pvtp", 4.37},
         {"prune=pvtp,stride=14,ratio=0.245", 4.78}, {"prune=pvtp,stride=28,ratio=0.49", 5.59}};
     fv_plan plan;
-    fv_plan_shape large = {.n_layer = 40, .n_kv = 40, .n_visual = 576, .n_text = 50, .n_image = 1};
+    fv_plan_shape large = {.n_layer = 40, .n_kv = 40, .n_visual = 576, .n_text = 50};
     cr_assert_eq(try_plan("prune=pvtp", llava, &plan), FV_OK);
     assert_layers(&plan, "576x3 288x7 217x7 146x7 76x7 5x1 ");
     for (int32_t l = 0; l < 32; l++)
@@ -156,7 +146,7 @@ Test(plan, pvtp_counts_are_those_of_the_paper) {
 
 Test(plan, pvtp_steps_until_the_layers_or_the_rows_end) {
     fv_plan plan, one;
-    fv_plan_shape shape = {.n_layer = 9, .n_kv = 1, .n_visual = 10, .n_text = 3, .n_image = 2};
+    fv_plan_shape shape = {.n_layer = 9, .n_kv = 1, .n_visual = 10, .n_text = 3};
     cr_assert_eq(try_plan("prune=pvtp,layer=3,stride=6,first=0.5,ratio=0.1", shape, &plan), FV_OK);
     assert_layers(&plan, "10x3 5x6 "); /* 3 + 6 is no layer */
     cr_assert_eq(try_plan("prune=fastv,layer=3,keep=0.5", shape, &one), FV_OK);
@@ -288,8 +278,7 @@ Test(plan, bytes_of_packed_layers_bound_every_number_of_image_rows_closely) {
                                    .d_head = 8 + 8 * (k % 5),
                                    .bytes_value = k % 2 ? 2 : 4,
                                    .n_visual = 13 * k,
-                                   .n_text = 7 * (k % 11),
-                                   .n_image = k > 0};
+                                   .n_text = 7 * (k % 11)};
             fv_plan plan = plan_of(policies[i], shape);
             if (!plan.pack.any) continue;
             fv_plan_bytes most = fv_plan_count(&plan), want = one_by_one(&plan);
@@ -311,8 +300,7 @@ Test(plan, a_plan_of_a_million_rows_takes_no_longer_than_one_of_few) {
                                         .bytes_value = 2,
                                         .n_visual = 1 << 20,
                                         .n_text = 1 << 20,
-                                        .text_bound = true,
-                                        .n_image = 1};
+                                        .text_bound = true};
     static const char *const more[] = {
         "prune=visipruner,filter=1;lazy=vla;pack=quant;evict=vta",
         "prune=fitprune,target=given,schedule=1/1/1/1/1/1/1/1;select=csp,heads=shared,dup=union;"

@@ -15,7 +15,6 @@ static fv_status make(const char *text, int32_t n_layer, int32_t n_visual,
                            .bytes_value = 2,
                            .n_visual = n_visual,
                            .n_text = 50,
-                           .n_image = 1,
                            .calibrated = calibrated};
     return fv_plan_make(&p, &shape, plan);
 }

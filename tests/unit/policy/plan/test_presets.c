@@ -8,20 +8,9 @@
 #include "tests/support/choice.h"
 
 /* LLaVA-1.5's shape with one image, and a small checkpoint's with fewer layers and rows. */
-static const fv_plan_shape shapes[] = {{.n_layer = 32,
-                                        .n_kv = 32,
-                                        .d_head = 128,
-                                        .bytes_value = 2,
-                                        .n_visual = 576,
-                                        .n_text = 50,
-                                        .n_image = 1},
-                                       {.n_layer = 12,
-                                        .n_kv = 8,
-                                        .d_head = 32,
-                                        .bytes_value = 4,
-                                        .n_visual = 144,
-                                        .n_text = 40,
-                                        .n_image = 1}};
+static const fv_plan_shape shapes[] = {
+    {.n_layer = 32, .n_kv = 32, .d_head = 128, .bytes_value = 2, .n_visual = 576, .n_text = 50},
+    {.n_layer = 12, .n_kv = 8, .d_head = 32, .bytes_value = 4, .n_visual = 144, .n_text = 40}};
 enum { N_SHAPE = sizeof shapes / sizeof shapes[0] };
 
 static void make(const char *policy, const fv_plan_shape *shape, fv_plan *plan) {
@@ -90,7 +79,7 @@ Test(presets, every_method_changes_the_plan_or_says_why) {
                 char text[128];
                 fv_plan plan;
                 fv_plan_shape shape = shapes[k];
-                if (text_only) shape.n_visual = shape.n_image = 0;
+                if (text_only) shape.n_visual = 0;
                 snprintf(text, sizeof text, "%s=%s", fv_stage_name(m[i].stage), m[i].name);
                 make(text, &shape, &plan);
                 cr_assert_eq(notes(&plan), does_nothing(&plan, &shape),

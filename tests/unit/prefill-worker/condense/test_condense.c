@@ -174,14 +174,14 @@ Test(condense, a_image_among_others_comes_to_the_same_rows_as_alone) {
 
 Test(condense, images_of_a_prompt_lose_rows_and_text_stays) {
     int32_t each[] = {1, 0, 3};
-    fv_prompt p = {.n = 14, .n_visual = 9, .n_text = 5, .n_image = 3};
+    fv_prompt p = {.n = 14, .n_visual = 9, .n_text = 5, .n_image = 3, .n_span = 3};
     const char *layout = "tvvvtvvvvvvttt"; /* the second and third image have no text between */
     p.ids = malloc(14 * sizeof *p.ids);
     p.seg = malloc(14);
-    p.image = malloc(3 * sizeof *p.image);
+    p.span = malloc(3 * sizeof *p.span);
     for (int32_t i = 0; i < 3; i++)
-        p.image[i] =
-            (fv_token_span){.first = (int32_t[]){1, 5, 8}[i], .n = 3, .t = 1, .h = 1, .w = 3};
+        p.span[i] = (fv_token_span){
+            .first = (int32_t[]){1, 5, 8}[i], .n = 3, .image = i, .t = 1, .h = 1, .w = 3};
     for (int32_t i = 0; i < 14; i++) {
         p.ids[i] = i;
         p.seg[i] = layout[i] == 'v' ? FV_SEG_VISUAL : FV_SEG_TEXT;
@@ -192,15 +192,18 @@ Test(condense, images_of_a_prompt_lose_rows_and_text_stays) {
     cr_assert(p.n == 9 && p.n_visual == 4 && p.n_text == 5);
     cr_assert_eq(memcmp(p.ids, left, sizeof left), 0);
     for (int32_t i = 0; i < 3; i++) {
-        cr_assert_eq(p.image[i].first, ((int32_t[]){1, 3, 3})[i], "%d", i);
-        cr_assert_eq(p.image[i].n, each[i]);
-        cr_assert_eq(p.image[i].w, 3, "the grid is the tower's");
+        cr_assert_eq(p.span[i].first, ((int32_t[]){1, 3, 3})[i], "%d", i);
+        cr_assert_eq(p.span[i].n, each[i]);
+        cr_assert_eq(p.span[i].w, 3, "the grid is the tower's");
     }
     fv_prompt_free(&p);
 }
 
 static fv_status try_plan(const char *policy, int32_t encoded, int32_t visual, fv_plan *plan) {
     fv_policy p;
+    const fv_token_span image[] = {
+        {.first = 1, .n = visual / 2, .encoded = encoded / 2},
+        {.first = 2 + visual, .n = visual - visual / 2, .encoded = encoded / 2, .image = 1}};
     fv_plan_shape shape = {.n_layer = 4,
                            .n_kv = 2,
                            .d_head = 8,
@@ -208,7 +211,8 @@ static fv_status try_plan(const char *policy, int32_t encoded, int32_t visual, f
                            .n_visual = visual,
                            .n_encoded = encoded,
                            .n_text = 10,
-                           .n_image = 2};
+                           .n_span = 2,
+                           .span = image};
     cr_assert_eq(fv_policy_parse(policy, &p), FV_OK, "%s", fv_last_error());
     return fv_plan_make(&p, &shape, plan);
 }

@@ -124,7 +124,7 @@ Test(job_images, images_that_were_condensed_to_different_sizes_are_pruned_each_b
     fv_prefill_job job = encoded(images, 2, "condense=prumerge;prune=pdrop", cache), *one = &job;
     cr_assert_leq(fv_checkpoint_config(engine.ck)->text.vocab, 1 << 16);
     ok(fv_prefill_job_begin(&job));
-    const fv_token_span *at = job.prompt.image;
+    const fv_token_span *at = job.prompt.span;
     cr_assert(at[0].n == job.encoded.each[0] && at[1].n == job.encoded.each[1]);
     cr_assert_neq(at[0].n, at[1].n);
     cr_assert_eq(at[0].n + at[1].n, job.prompt.n_visual);

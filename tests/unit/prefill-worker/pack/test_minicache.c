@@ -18,13 +18,8 @@
 
 enum { BEFORE = 5, VISUAL = 70, AFTER = 9, MORE = 12, VOCAB = 97 };
 
-static const fv_plan_shape llava = {.n_layer = 32,
-                                    .n_kv = 32,
-                                    .n_visual = 576,
-                                    .n_text = 50,
-                                    .n_image = 1,
-                                    .d_head = 128,
-                                    .bytes_value = 2};
+static const fv_plan_shape llava = {
+    .n_layer = 32, .n_kv = 32, .n_visual = 576, .n_text = 50, .d_head = 128, .bytes_value = 2};
 
 /* "16 17 18": the layers that are to be merged; the second of each two knows it. */
 static void assert_pairs(const char *policy, int32_t n_layer, int32_t from, int32_t to) {
@@ -77,7 +72,7 @@ Test(minicache, the_bound_is_that_of_the_rows) {
 
 Test(minicache, a_request_that_has_nothing_to_merge_says_so) {
     fv_plan_shape text = llava, one = llava;
-    text.n_visual = text.n_image = 0;
+    text.n_visual = 0;
     one.n_visual = 1;
     fv_plan plan = plan_of("pack=minicache", text);
     cr_assert(!plan.pack.any && !plan.pack.merged && plan.pack.bits == 0);

@@ -20,13 +20,8 @@ enum { BEFORE = 5, VISUAL = 70, AFTER = 9, STEPS = 4, MORE = 12 };
 
 /* ---- the plan ---------------------------------------------------------------------------- */
 
-static const fv_plan_shape llava = {.n_layer = 32,
-                                    .n_kv = 32,
-                                    .n_visual = 576,
-                                    .n_text = 50,
-                                    .n_image = 1,
-                                    .d_head = 128,
-                                    .bytes_value = 2};
+static const fv_plan_shape llava = {
+    .n_layer = 32, .n_kv = 32, .n_visual = 576, .n_text = 50, .d_head = 128, .bytes_value = 2};
 
 /* AttentionPack, table 1: 576 visual and 50 text tokens of LLaVA-1.5-7B and 13B, and 256 of Qwen-VL.
  */
@@ -86,7 +81,7 @@ Test(pack, layers_with_few_rows_stay_raw) {
 
 Test(pack, a_request_that_has_nothing_to_pack_says_so) {
     fv_plan_shape text = llava, one = llava;
-    text.n_visual = text.n_image = 0;
+    text.n_visual = 0;
     one.n_visual = 1;
     fv_plan plan = plan_of("pack=svd;expand=attention", text);
     cr_assert(!plan.pack.any && strstr(plan.note[FV_STAGE_PACK], "no image"));

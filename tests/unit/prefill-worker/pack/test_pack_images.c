@@ -24,7 +24,7 @@ static void make_images(const tiny_net *net, tiny_prompt *p, const int32_t *toke
     memset(p->seg, FV_SEG_TEXT, (size_t)p->n);
     for (int32_t i = 0; i < n; at += tokens[i++])
         memset(p->seg + 2 * (i + 1) + at, FV_SEG_VISUAL, (size_t)tokens[i]);
-    p->plan.shape.n_image = n;
+    p->plan.visual_runs = n;
 }
 
 static const int32_t sizes[] = {1, 36, 9, 1, 23}; /* 70 in all */

@@ -27,13 +27,8 @@ static void ok(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
 
 /* ---- the plan ---------------------------------------------------------------------------- */
 
-static const fv_plan_shape llava = {.n_layer = 32,
-                                    .n_kv = 32,
-                                    .n_visual = 576,
-                                    .n_text = 4000,
-                                    .n_image = 1,
-                                    .d_head = 128,
-                                    .bytes_value = 2};
+static const fv_plan_shape llava = {
+    .n_layer = 32, .n_kv = 32, .n_visual = 576, .n_text = 4000, .d_head = 128, .bytes_value = 2};
 
 Test(pack_text, the_plan_counts_keys_as_factors_and_values_as_rows) {
     const uint64_t width = 4096, keys = 64ull * (4000 + width) * 2, values = 4000 * width * 2;
@@ -48,7 +43,7 @@ Test(pack_text, the_plan_counts_keys_as_factors_and_values_as_rows) {
 
 Test(pack_text, text_alone_is_packed_where_that_is_worth_it_and_else_says_so) {
     fv_plan_shape text = llava;
-    text.n_visual = text.n_image = 0;
+    text.n_visual = 0;
     fv_plan plan = plan_of("pack=svd,compress_text=keys;expand=attention", text);
     cr_assert(!plan.pack.any && fv_plan_packs_any(&plan));
     cr_assert(!plan.note[FV_STAGE_PACK][0]);

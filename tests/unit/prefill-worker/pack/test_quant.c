@@ -18,13 +18,8 @@
 
 enum { BEFORE = 5, VISUAL = 70, AFTER = 9, MORE = 12 };
 
-static const fv_plan_shape llava = {.n_layer = 32,
-                                    .n_kv = 32,
-                                    .n_visual = 576,
-                                    .n_text = 50,
-                                    .n_image = 1,
-                                    .d_head = 128,
-                                    .bytes_value = 2};
+static const fv_plan_shape llava = {
+    .n_layer = 32, .n_kv = 32, .n_visual = 576, .n_text = 50, .d_head = 128, .bytes_value = 2};
 
 /* AttentionPack's table has KVQuant at a quarter of the rows, without what belongs to the codes. */
 Test(quant, four_bits_are_a_quarter_and_what_belongs_to_them_is_counted) {
@@ -40,7 +35,7 @@ Test(quant, four_bits_are_a_quarter_and_what_belongs_to_them_is_counted) {
 
 Test(quant, a_request_that_has_nothing_to_pack_says_so) {
     fv_plan_shape text = llava, one = llava;
-    text.n_visual = text.n_image = 0;
+    text.n_visual = 0;
     one.n_visual = 1;
     fv_plan plan = plan_of("pack=quant", text);
     cr_assert(!plan.pack.any && strstr(plan.note[FV_STAGE_PACK], "no image"));

@@ -32,8 +32,8 @@ static void list_policies(void) {
                            .bytes_value = 4,
                            .n_visual = VISUAL,
                            .n_text = BEFORE + AFTER,
-                           .n_image = 1,
-                           .image = &image};
+                           .n_span = 1,
+                           .span = &image};
     table.n = 1;
     policies_add_methods(&table, &shape, false);
     n_method = table.n;

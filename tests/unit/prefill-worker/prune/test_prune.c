@@ -74,23 +74,33 @@ Test(prune, heads_count_alike_and_text_columns_do_not_count) {
 static int32_t choose(const char *policy, int32_t n_visual, int32_t n_image, int32_t *kept) {
     fv_policy p;
     fv_plan plan;
-    fv_plan_shape shape = {
-        .n_layer = 8, .n_kv = 1, .n_visual = n_visual, .n_text = 3, .n_image = n_image};
     cr_assert_eq(fv_policy_parse(policy, &p), FV_OK, "%s", fv_last_error());
-    cr_assert_eq(fv_plan_make(&p, &shape, &plan), FV_OK, "%s", fv_last_error());
     int32_t pos[ROWS_MAX], each = n_image ? n_visual / n_image : 0, side = 0;
     fv_token_span image[ROWS_MAX];
     while ((side + 1) * (side + 1) <= each) side++;
     for (int32_t i = 0; i < n_visual; i++) pos[i] = 2 + i;
     for (int32_t i = 0; i < n_image; i++)
-        image[i] = (fv_token_span){.first = 2 + i * each, .n = each, .t = 1, .h = side, .w = side};
+        image[i] = (fv_token_span){.first = 2 + i * each,
+                                   .n = each,
+                                   .image = i,
+                                   .t = 1,
+                                   .h = side,
+                                   .w = side,
+                                   .ahead = each - side * side};
+    fv_plan_shape shape = {.n_layer = 8,
+                           .n_kv = 1,
+                           .n_visual = n_visual,
+                           .n_text = 3,
+                           .n_span = n_image,
+                           .span = image};
+    cr_assert_eq(fv_plan_make(&p, &shape, &plan), FV_OK, "%s", fv_last_error());
     fv_prune_context ctx = {.params = &plan.params[FV_STAGE_PRUNE],
                             .layer = 4,
                             .n_visual = n_visual,
                             .pos = pos,
                             .keep = plan.visual[4],
-                            .n_image = n_image,
-                            .image = image};
+                            .n_span = n_image,
+                            .span = image};
     int32_t n_kept = -1;
     const fv_prune_method *method = fv_prune_method_of(p.stage[FV_STAGE_PRUNE].method->id);
     cr_assert_eq(method->keep(&ctx, NULL, kept, &n_kept), FV_OK);

@@ -10,15 +10,21 @@
 
 static fv_plan plan;
 
+/* The images are equal. */
 static fv_status make(const char *policy, int32_t n_layer, int32_t n_visual, int32_t n_image) {
     fv_policy p;
+    fv_token_span image[4];
+    cr_assert_leq(n_image, 4);
+    for (int32_t i = 0, n = n_image ? n_visual / n_image : 0; i < n_image; i++)
+        image[i] = (fv_token_span){.first = i * n, .n = n, .image = i};
     fv_plan_shape shape = {.n_layer = n_layer,
                            .n_kv = 2,
                            .d_head = 8,
                            .bytes_value = 4,
                            .n_visual = n_visual,
                            .n_text = 40,
-                           .n_image = n_image};
+                           .n_span = n_image,
+                           .span = image};
     FV_TRY(fv_policy_parse(policy, &p));
     return fv_plan_make(&p, &shape, &plan);
 }
@@ -121,7 +127,6 @@ Test(pruners, fitprune_takes_what_was_fitted_before_what_is_published) {
                            .bytes_value = 4,
                            .n_visual = 100,
                            .n_text = 40,
-                           .n_image = 1,
                            .n_fitted = 2,
                            .fitted = fitted};
     static const struct {
@@ -158,14 +163,14 @@ Test(pruners, fitprune_takes_what_was_fitted_before_what_is_published) {
 Test(pruners, pdrop_chooses_within_each_image) {
     static const float paid[] = {9, 8, 7, 1, 2, 3};
     static const int32_t pos[] = {1, 2, 3, 4, 5, 6};
-    static const fv_token_span image[] = {{.first = 1, .n = 3}, {.first = 4, .n = 3}};
+    static const fv_token_span image[] = {{.first = 1, .n = 3}, {.first = 4, .n = 3, .image = 1}};
     int32_t kept[4], n_kept;
     fv_prune_context ctx = {.n_visual = 6,
                             .pos = pos,
                             .keep = 4,
                             .share = 0.67,
-                            .n_image = 2,
-                            .image = image,
+                            .n_span = 2,
+                            .span = image,
                             .attention = paid};
     cr_assert_eq(fv_prune_method_of(FV_METHOD_PRUNE_pdrop)->keep(&ctx, NULL, kept, &n_kept), FV_OK);
     cr_assert_eq(memcmp(kept, (int32_t[]){0, 1, 4, 5}, sizeof kept), 0);
@@ -174,8 +179,10 @@ Test(pruners, pdrop_chooses_within_each_image) {
 /* Each has a share of what it had itself at first, also in later steps and where nothing is left of
  * one; the plan counts as the method does. */
 Test(pruners, pdrop_keeps_a_share_of_images_that_differ) {
-    static const fv_token_span image[] = {
-        {.first = 1, .n = 7}, {.first = 8, .n = 0}, {.first = 10, .n = 4}, {.first = 14, .n = 1}};
+    static const fv_token_span image[] = {{.first = 1, .n = 7},
+                                          {.first = 8, .n = 0, .image = 1},
+                                          {.first = 10, .n = 4, .image = 2},
+                                          {.first = 14, .n = 1, .image = 3}};
     static const int32_t pos[] = {1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14};
     static const float paid[] = {9, 8, 7, 6, 5, 4, 3, 1, 2, 3, 4, 0};
     fv_plan_shape shape = {.n_layer = 4,
@@ -184,8 +191,8 @@ Test(pruners, pdrop_keeps_a_share_of_images_that_differ) {
                            .bytes_value = 4,
                            .n_visual = 12,
                            .n_text = 40,
-                           .n_image = 4,
-                           .image = image};
+                           .n_span = 4,
+                           .span = image};
     fv_policy p;
     int32_t first[5], kept[3], left[5], n_kept;
     float now[5];
@@ -197,8 +204,8 @@ Test(pruners, pdrop_keeps_a_share_of_images_that_differ) {
                             .pos = pos,
                             .keep = plan.prune.edit[0].keep,
                             .share = plan.prune.edit[0].share,
-                            .n_image = 4,
-                            .image = image,
+                            .n_span = 4,
+                            .span = image,
                             .attention = paid};
     cr_assert_eq(fv_prune_method_of(FV_METHOD_PRUNE_pdrop)->keep(&ctx, NULL, first, &n_kept),
                  FV_OK);

@@ -118,8 +118,7 @@ static fv_plan planned(const char *policy, int32_t n_layer, int32_t n_visual) {
                            .d_head = D,
                            .bytes_value = 4,
                            .n_visual = n_visual,
-                           .n_text = 14,
-                           .n_image = n_visual > 0};
+                           .n_text = 14};
     return plan_of(policy, shape);
 }
 

@@ -18,8 +18,7 @@ static fv_status make(const char *policy, int32_t n_visual, int32_t n_text, fv_p
                            .d_head = 24,
                            .bytes_value = 4,
                            .n_visual = n_visual,
-                           .n_text = n_text,
-                           .n_image = n_visual > 0};
+                           .n_text = n_text};
     ok(fv_policy_parse(policy, &p));
     return fv_plan_make(&p, &shape, plan);
 }
