@@ -20,7 +20,7 @@
 #include "common/log.h"
 #include "model/calibration.h"
 #include "model/shards.h"
-#include "model/tensor_specs.h"
+#include "model/families/tensor_specs.h"
 #include "text/json.h"
 
 enum { PATH_CAP = 4096, CONFIG_MAX = 1 << 20, FINGERPRINT_EDGE = 4096 };

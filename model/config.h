@@ -1,28 +1,9 @@
 #ifndef FOVEA_MODEL_CONFIG_H
 #define FOVEA_MODEL_CONFIG_H
 
-/* What the network is: shapes and constants, read from a checkpoint's config.json with the
- * defaults that such files leave out. No tensor is touched here.
- *
- * Letters: N layers, H query heads, Hkv KV heads, D head dim, d model width, m FFN width. */
-#include "common/status.h"
-#include "model/net/config.h"
-
-enum { FV_MAX_EOS = 16 };
-
-/* LLaVA: a CLIP tower, features of some of its layers, a two-layer projector, a text model. */
-typedef struct fv_model_config {
-    char family[16]; /* "llava", or "text" for a checkpoint without vision */
-    bool has_vision;
-    fv_vision_config vision;
-    fv_text_config text;
-    int32_t image_token;            /* id of <image> */
-    int32_t n_eos, eos[FV_MAX_EOS]; /* union of config and generation_config */
-    bool eos_is_default;            /* config.json names none: eos is the family's default, which
-                                     * ids in generation_config.json replace */
-    int32_t n_vocab_used; /* ids from here to text.vocab - 1 are padding rows, never sampled;
-                           * equals text.vocab until the tokenizer is known */
-} fv_model_config;
+/* What the files beside the weights say: config.json (families/), how answers are sampled, how images
+ * become pixel values. */
+#include "model/families/families.h"
 
 /* Generation defaults (generation_config.json). */
 typedef struct fv_generation_config {
@@ -42,12 +23,6 @@ typedef struct fv_image_config {
     float mean[3], std[3];
     bool pad_square; /* image_aspect_ratio=pad: to a square, with the mean colour, first */
 } fv_image_config;
-
-/* Parses the text of config.json. `where` names the file in errors. Every key that is wrong
- * or unknown in a way that changes the result (family, activation, rope type, strategy,
- * shapes that do not divide) is named with what was expected: FV_EDATA for broken JSON or
- * types, FV_EUNSUPPORTED for what this engine does not do. */
-fv_status fv_config_parse(const char *json, size_t n, const char *where, fv_model_config *out);
 
 /* Adds the eos ids of generation_config.json to cfg and fills *gen; n = 0 (no file) gives the
  * defaults: greedy. */

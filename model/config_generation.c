@@ -3,7 +3,8 @@
  * The file is optional and so is every key in it. What this engine does not do (beams, n-gram
  * bans, ...) changes answers but not the network, so it is named in the log and not refused. */
 #include "common/log.h"
-#include "model/config_internal.h"
+#include "model/config.h"
+#include "model/families/keys.h"
 
 /* The value at which each of these keys does nothing. */
 static const struct {

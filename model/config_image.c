@@ -8,7 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "model/config_internal.h"
+#include "model/config.h"
+#include "model/families/keys.h"
 
 enum { SIDE_MAX = 8192 };
 

@@ -4,7 +4,7 @@
 /* The safetensors files of one checkpoint directory, mapped, and one table of their tensors.
  *
  * Either model.safetensors alone, or model.safetensors.index.json and the shards it names. */
-#include "model/name_mapping.h"
+#include "model/families/name_mapping.h"
 #include "model/safetensors.h"
 
 typedef struct fv_shards fv_shards; /* opaque; owns the mappings */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/file.h"
-#include "model/config_internal.h"
+#include "model/families/keys.h"
 #include "model/synth/internal.h"
 
 enum { CONFIG_MAX = 1 << 20, BOS = 1, EOS = 2 };

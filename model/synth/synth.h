@@ -9,7 +9,7 @@
  * of shards, and cut to fewer layers, and stays the same. */
 #include "kernels/tensor.h"
 #include "model/config.h"
-#include "model/name_mapping.h"
+#include "model/families/name_mapping.h"
 
 typedef struct fv_synth_options {
     const char *dir; /* made when it is not there */

@@ -19,7 +19,7 @@
 
 #include "common/file.h"
 #include "model/synth/internal.h"
-#include "model/tensor_specs.h"
+#include "model/families/tensor_specs.h"
 
 enum { PATH_CAP = 4096, NAME_CAP = 64, FILES_MAX = 1000 };
 enum { CHUNK = 1 << 18 /* elements */, THREADS_MAX = 3 /* beside the caller's */ };

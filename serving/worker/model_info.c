@@ -81,7 +81,7 @@ static fv_status describe_model(const fv_engine *e, const fv_model_info_options 
     fovea__inference__v1__limits__init(limits);
     FV_TRY(copy(a, e->name, &m->name));
     FV_TRY(copy(a, e->fingerprint, &m->fingerprint));
-    FV_TRY(copy(a, cfg->family, &m->family));
+    FV_TRY(copy(a, cfg->family->name, &m->family));
     m->n_layer = (uint32_t)cfg->text.n_layer;
     m->n_head = (uint32_t)cfg->text.n_head;
     m->n_kv = (uint32_t)cfg->text.n_kv;

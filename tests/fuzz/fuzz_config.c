@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "common/log.h"
-#include "model/tensor_specs.h"
+#include "model/families/tensor_specs.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

@@ -46,7 +46,7 @@ static void refuse(const wrong *w) {
 Test(config, llama_has_its_defaults) {
     fv_model_config c = parse("{\"model_type\":\"llama\"}");
     const fv_text_config *t = &c.text;
-    cr_assert_str_eq(c.family, "text");
+    cr_assert_str_eq(c.family->name, "text");
     cr_assert_str_eq(t->family, "llama");
     cr_assert_not(c.has_vision);
     cr_assert_eq(t->vocab, 32000);
@@ -93,7 +93,7 @@ Test(config, qwen2_has_its_defaults) {
 
 Test(config, llava_has_its_defaults) {
     fv_model_config c = parse("{\"model_type\":\"llava\",\"image_token_index\":31999}");
-    cr_assert_str_eq(c.family, "llava");
+    cr_assert_str_eq(c.family->name, "llava");
     cr_assert(c.has_vision);
     cr_assert_eq(c.text.d_model, 4096);
     cr_assert_eq(c.vision.d_model, 1024);

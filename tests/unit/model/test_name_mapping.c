@@ -2,7 +2,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "model/name_mapping.h"
+#include "model/families/name_mapping.h"
 
 static void is(const char *key, const char *canonical) {
     char out[FV_TENSOR_NAME_MAX] = "";

@@ -5,13 +5,10 @@
  * it, so instead of masking, the context is capped at the window. */
 #include <string.h>
 
-#include "model/config_internal.h"
+#include "model/families/keys.h"
 
 enum {
     VOCAB_MAX = 1 << 22,
-    WIDTH_MAX = 1 << 17,
-    FFN_MAX = 1 << 20,
-    HEADS_MAX = 1024,
     HEAD_DIM_MAX = 1024,
     POSITION_MAX = 1 << 30,
 };
@@ -130,10 +127,10 @@ static fv_status cap_by_window(const json_t *obj, const char *where, fv_text_con
 
 static fv_status parse_heads(const json_t *obj, const char *where, int32_t n_kv_default,
                              fv_text_config *t) {
-    FV_TRY(fv_json_i32(obj, "num_attention_heads", where, 1, HEADS_MAX, &t->n_head));
+    FV_TRY(fv_json_i32(obj, "num_attention_heads", where, 1, FV_CONFIG_HEADS_MAX, &t->n_head));
     bool kv_null = json_is_null(json_object_get(obj, "num_key_value_heads"));
     t->n_kv = kv_null || n_kv_default == 0 ? t->n_head : n_kv_default;
-    FV_TRY(fv_json_i32(obj, "num_key_value_heads", where, 1, HEADS_MAX, &t->n_kv));
+    FV_TRY(fv_json_i32(obj, "num_key_value_heads", where, 1, FV_CONFIG_HEADS_MAX, &t->n_kv));
     if (t->n_head % t->n_kv)
         return FV_FAIL(FV_EDATA,
                        "%s: key 'num_attention_heads' (%d) is not a multiple of "
@@ -170,8 +167,8 @@ fv_status fv_config_text_parse(const json_t *obj, const char *family, const char
     strcpy(t.family, f->name);
     FV_TRY(fv_config_refuse_quantized(obj, where));
     FV_TRY(fv_json_i32(obj, "vocab_size", where, 1, VOCAB_MAX, &t.vocab));
-    FV_TRY(fv_json_i32(obj, "hidden_size", where, 1, WIDTH_MAX, &t.d_model));
-    FV_TRY(fv_json_i32(obj, "intermediate_size", where, 1, FFN_MAX, &t.d_ffn));
+    FV_TRY(fv_json_i32(obj, "hidden_size", where, 1, FV_CONFIG_WIDTH_MAX, &t.d_model));
+    FV_TRY(fv_json_i32(obj, "intermediate_size", where, 1, FV_CONFIG_FFN_MAX, &t.d_ffn));
     FV_TRY(fv_json_i32(obj, "num_hidden_layers", where, 1, FV_MAX_LAYERS, &t.n_layer));
     FV_TRY(parse_heads(obj, where, f->n_kv, &t));
     FV_TRY(fv_json_i32(obj, "max_position_embeddings", where, 1, POSITION_MAX, &t.max_position));

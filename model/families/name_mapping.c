@@ -2,7 +2,7 @@
  *
  * Reading is one set of rules for all name mappings at once, because files mix them (trainers save
  * half a model in one and half in another); writing is a table. Pure text, any thread. */
-#include "model/name_mapping.h"
+#include "model/families/name_mapping.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,12 @@
-#ifndef FOVEA_MODEL_CONFIG_INTERNAL_H
-#define FOVEA_MODEL_CONFIG_INTERNAL_H
+#ifndef FOVEA_MODEL_FAMILIES_KEYS_H
+#define FOVEA_MODEL_FAMILIES_KEYS_H
 
-/* Shared by the files config*.c that read one JSON file each, or one part of it. */
-#include "model/config.h"
-#include "text/json.h"
+/* KEYS of a checkpoint's JSON files that several readers share. `where` names the file, and the part
+ * of it, in errors. */
+#include "model/families/families.h"
+
+enum { FV_CONFIG_WHERE_MAX = 512, FV_CONFIG_WIDTH_MAX = 1 << 17, FV_CONFIG_FFN_MAX = 1 << 20 };
+enum { FV_CONFIG_HEADS_MAX = 1024 };
 
 /* `key` of `obj`, or NULL when it is absent or null. */
 const json_t *fv_config_member(const json_t *obj, const char *key);
@@ -21,12 +24,16 @@ fv_status fv_config_add_eos(const json_t *obj, const char *where, fv_model_confi
 /* FV_EUNSUPPORTED when the weights are quantized. */
 fv_status fv_config_refuse_quantized(const json_t *obj, const char *where);
 
-/* The text model's family by model_type or architecture name; NULL when it is none of ours. */
-const char *fv_config_text_family(const char *name);
-
 /* Fills *out from the keys of `obj` (config.json itself or its text_config) and the defaults
  * of `family`; *eos_default is the id that the family ends with, -1 for none. */
 fv_status fv_config_text_parse(const json_t *obj, const char *family, const char *where,
                                fv_text_config *out, int32_t *eos_default);
+
+/* A vision_config; NULL: the tower that the family has without one. */
+fv_status fv_config_tower_parse(const json_t *obj, const fv_family *family, const char *where,
+                                fv_vision_config *out);
+
+/* LLaVA's own keys: feature layers, strategy, projector. */
+fv_status fv_config_llava_parse(const json_t *root, const char *where, fv_model_config *cfg);
 
 #endif

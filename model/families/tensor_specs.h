@@ -1,11 +1,11 @@
-#ifndef FOVEA_MODEL_TENSOR_SPECS_H
-#define FOVEA_MODEL_TENSOR_SPECS_H
+#ifndef FOVEA_MODEL_FAMILIES_TENSOR_SPECS_H
+#define FOVEA_MODEL_FAMILIES_TENSOR_SPECS_H
 
 /* THE MANIFEST: every tensor of a network, listed from its config: canonical name, shape, what
  * it is for, and where in weights.h it belongs. Reading a checkpoint and writing a synthetic
  * one walk the same list. */
-#include "model/config.h"
-#include "model/name_mapping.h"
+#include "model/families/families.h"
+#include "model/families/name_mapping.h"
 #include "model/net/weights.h"
 
 typedef enum fv_tensor_role {

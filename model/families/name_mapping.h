@@ -1,5 +1,5 @@
-#ifndef FOVEA_MODEL_NAME_MAPPING_H
-#define FOVEA_MODEL_NAME_MAPPING_H
+#ifndef FOVEA_MODEL_FAMILIES_NAME_MAPPING_H
+#define FOVEA_MODEL_FAMILIES_NAME_MAPPING_H
 
 /* WEIGHT-NAME MAPPING: the names that the same tensor has in different files.
  *

@@ -3,7 +3,7 @@
  * A row holds a name, the member of weights.h it fills, its sizes in symbols, and the condition
  * under which it exists. Sizes are symbols so that an error can say which config keys a shape
  * was expected from. */
-#include "model/tensor_specs.h"
+#include "model/families/tensor_specs.h"
 
 #include <stdio.h>
 #include <stdlib.h>

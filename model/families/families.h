@@ -1,0 +1,63 @@
+#ifndef FOVEA_MODEL_FAMILIES_FAMILIES_H
+#define FOVEA_MODEL_FAMILIES_FAMILIES_H
+
+/* FAMILIES: what a checkpoint's config.json may describe.
+ *
+ *   config.json --model_type--> a row of the table --its keys and defaults--> fv_model_config
+ *
+ * A family is one row here and one file of this folder, with its layout of images in layout/. All
+ * rows are read by the same code: families.c the keys that all have, text_config.c the text model,
+ * tower.c the vision tower, and the row's `parse` what is the family's own. No tensor is touched
+ * here.
+ *
+ * Letters: N layers, H query heads, Hkv KV heads, D head dim, d model width, m FFN width. */
+#include "common/status.h"
+#include "layout/layout.h"
+#include "model/net/config.h"
+#include "text/json.h"
+
+enum { FV_MAX_EOS = 16 };
+
+/* A text model, and with vision a tower, features of some of its layers and a connector. */
+typedef struct fv_model_config {
+    const struct fv_family *family; /* of a text model alone, fv_family_text */
+    bool has_vision;
+    fv_vision_config vision;
+    fv_text_config text;
+    fv_layout_config layout;        /* of images; what config.json has of it */
+    int32_t image_token;            /* id of the image token; -1 without vision */
+    int32_t n_eos, eos[FV_MAX_EOS]; /* union of config and generation_config */
+    bool eos_is_default;            /* config.json names none: eos is the family's default, which
+                                     * ids in generation_config.json replace */
+    int32_t n_vocab_used; /* ids from here to text.vocab - 1 are padding rows, never sampled;
+                           * equals text.vocab until the tokenizer is known */
+} fv_model_config;
+
+/* A row of the table, which families.def lists. */
+typedef struct fv_family {
+    const char *name;         /* model_type */
+    const char *architecture; /* the class, which files without model_type name */
+    fv_layout_family layout;
+    const char *text;        /* model_type of a text_config that names none */
+    const char *tower;       /* likewise of a vision_config ... */
+    fv_vision_config vision; /* ... and the tower without vision_config */
+    int32_t image_token;     /* without a key */
+    /* The family's own keys of config.json's root; text, tower and image token are there. */
+    fv_status (*parse)(const json_t *root, const char *where, fv_model_config *cfg);
+} fv_family;
+
+extern const fv_family fv_family_text;
+
+/* By model_type or class; NULL: none with vision. */
+const fv_family *fv_family_find(const char *name);
+
+/* The text model's family by model_type or class; NULL: none. */
+const char *fv_config_text_family(const char *name);
+
+/* Parses the text of config.json. `where` names the file in errors. Every key that is wrong
+ * or unknown in a way that changes the result (family, activation, rope type, strategy,
+ * shapes that do not divide) is named with what was expected: FV_EDATA for broken JSON or
+ * types, FV_EUNSUPPORTED for what this engine does not do. */
+fv_status fv_config_parse(const char *json, size_t n, const char *where, fv_model_config *out);
+
+#endif

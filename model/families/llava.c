@@ -1,0 +1,65 @@
+/* LLaVA-1.5 (arXiv 2310.03744): a CLIP tower on one square image, features of some of its layers, a
+ * two-layer projector. */
+#include <string.h>
+
+#include "model/families/keys.h"
+
+/* vision_feature_layer: one index into hidden_states, or a list of them. There are
+ * n_layer + 1 states (the first is the input of layer 0); negative ones count from the end. */
+static fv_status parse_feature_layers(const json_t *root, const char *where, fv_model_config *cfg) {
+    const char *key = "vision_feature_layer";
+    const json_t *v = fv_config_member(root, key);
+    int32_t n_layer = cfg->vision.n_layer;
+    size_t n = json_is_array(v) ? json_array_size(v) : 1;
+    if (n < 1 || n > FV_MAX_FEATURE_LAYERS)
+        return FV_FAIL(FV_EUNSUPPORTED, "%s: key '%s' lists %zu layers; 1..%d are possible", where,
+                       key, n, FV_MAX_FEATURE_LAYERS);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *item = json_is_array(v) ? json_array_get(v, i) : v;
+        if (item && !json_is_integer(item))
+            return FV_FAIL(FV_EDATA, "%s: key '%s' must be an integer or a list of them", where,
+                           key);
+        json_int_t at = item ? json_integer_value(item) : -2;
+        if (at < -(json_int_t)n_layer - 1 || at > n_layer)
+            return FV_FAIL(FV_EDATA,
+                           "%s: key '%s' holds %lld; the tower of %d layers has %d hidden states",
+                           where, key, (long long)at, n_layer, n_layer + 1);
+        cfg->vision.feature_layer[i] = (int32_t)(at < 0 ? at + n_layer + 1 : at);
+    }
+    cfg->vision.n_feature_layer = (int32_t)n;
+    return FV_OK;
+}
+
+fv_status fv_config_llava_parse(const json_t *root, const char *where, fv_model_config *cfg) {
+    FV_TRY(parse_feature_layers(root, where, cfg));
+    const char *strategy = "default";
+    FV_TRY(fv_json_str(root, "vision_feature_select_strategy", where, &strategy));
+    if (strcmp(strategy, "default") != 0 && strcmp(strategy, "full") != 0)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: key 'vision_feature_select_strategy' is '%s'; 'default' and 'full' are "
+                       "possible",
+                       where, strategy);
+    cfg->vision.keep_cls = !strcmp(strategy, "full");
+    cfg->vision.projector_act = FV_ACT_GELU;
+    cfg->vision.projector_bias = true;
+    FV_TRY(fv_config_activation(root, "projector_hidden_act", where, &cfg->vision.projector_act));
+    return fv_json_bool(root, "multimodal_projector_bias", where, &cfg->vision.projector_bias);
+}
+
+const fv_family fv_family_llava = {
+    .name = "llava",
+    .architecture = "LlavaForConditionalGeneration",
+    .layout = FV_LAYOUT_LLAVA,
+    .text = "llama",
+    .tower = "clip_vision_model",
+    .vision = {.d_model = 1024,
+               .d_ffn = 4096,
+               .n_layer = 24,
+               .n_head = 16,
+               .image = 336,
+               .patch = 14,
+               .ln_eps = 1e-5F,
+               .act = FV_ACT_QUICK_GELU},
+    .image_token = 32000,
+    .parse = fv_config_llava_parse,
+};

@@ -1,0 +1,82 @@
+/* vision_config -> the tower's shapes. A type of tower is a row: its class's defaults. */
+#include <string.h>
+
+#include "model/families/keys.h"
+
+enum { IMAGE_MAX = 8192 };
+
+static const struct {
+    const char *type;
+    fv_vision_config config;
+} towers[] = {
+    {"clip_vision_model",
+     {.d_model = 768,
+      .d_ffn = 3072,
+      .n_layer = 12,
+      .n_head = 12,
+      .image = 224,
+      .patch = 32,
+      .ln_eps = 1e-5F,
+      .act = FV_ACT_QUICK_GELU}},
+};
+enum { N_TOWER = sizeof towers / sizeof *towers };
+
+/* image_size and patch_size: one number, or two equal ones. */
+static fv_status read_side(const json_t *obj, const char *key, const char *where, int32_t *out) {
+    const json_t *v = fv_config_member(obj, key);
+    if (!json_is_array(v)) return fv_json_i32(obj, key, where, 1, IMAGE_MAX, out);
+    const json_t *a = json_array_get(v, 0), *b = json_array_get(v, 1);
+    if (json_array_size(v) != 2 || !json_is_integer(a) || !json_is_integer(b))
+        return FV_FAIL(FV_EDATA, "%s: key '%s' must be an integer or two of them", where, key);
+    if (json_integer_value(a) != json_integer_value(b))
+        return FV_FAIL(FV_EUNSUPPORTED, "%s: key '%s' is not square", where, key);
+    if (json_integer_value(a) < 1 || json_integer_value(a) > IMAGE_MAX)
+        return FV_FAIL(FV_EDATA, "%s: key '%s' is %lld; it must be 1..%d", where, key,
+                       (long long)json_integer_value(a), IMAGE_MAX);
+    *out = (int32_t)json_integer_value(a);
+    return FV_OK;
+}
+
+static fv_status tower_of(const json_t *obj, const fv_family *family, const char *where,
+                          fv_vision_config *v) {
+    const char *type = family->tower;
+    FV_TRY(fv_json_str(obj, "model_type", where, &type));
+    for (int i = 0; i < N_TOWER; i++) {
+        if (strcmp(type, towers[i].type) != 0) continue;
+        *v = obj ? towers[i].config : family->vision;
+        return FV_OK;
+    }
+    return FV_FAIL(FV_EUNSUPPORTED,
+                   "%s: key 'model_type' is '%s'; the engine has the tower clip_vision_model",
+                   where, type);
+}
+
+fv_status fv_config_tower_parse(const json_t *obj, const fv_family *family, const char *where,
+                                fv_vision_config *v) {
+    FV_TRY(tower_of(obj, family, where, v));
+    int32_t channels = 3;
+    FV_TRY(fv_json_i32(obj, "hidden_size", where, 1, FV_CONFIG_WIDTH_MAX, &v->d_model));
+    FV_TRY(fv_json_i32(obj, "intermediate_size", where, 1, FV_CONFIG_FFN_MAX, &v->d_ffn));
+    FV_TRY(fv_json_i32(obj, "num_hidden_layers", where, 1, FV_MAX_LAYERS, &v->n_layer));
+    FV_TRY(fv_json_i32(obj, "num_attention_heads", where, 1, FV_CONFIG_HEADS_MAX, &v->n_head));
+    FV_TRY(fv_json_i32(obj, "num_channels", where, 1, 1024, &channels));
+    FV_TRY(read_side(obj, "image_size", where, &v->image));
+    FV_TRY(read_side(obj, "patch_size", where, &v->patch));
+    FV_TRY(fv_json_f32(obj, "layer_norm_eps", where, &v->ln_eps));
+    FV_TRY(fv_config_activation(obj, "hidden_act", where, &v->act));
+    if (channels != 3)
+        return FV_FAIL(FV_EUNSUPPORTED, "%s: key 'num_channels' is %d; images have 3 channels",
+                       where, channels);
+    if (!(v->ln_eps >= 0 && v->ln_eps < 1))
+        return FV_FAIL(FV_EDATA, "%s: key 'layer_norm_eps' must be in [0, 1)", where);
+    if (v->d_model % v->n_head)
+        return FV_FAIL(FV_EDATA,
+                       "%s: key 'hidden_size' (%d) is not a multiple of 'num_attention_heads' (%d)",
+                       where, v->d_model, v->n_head);
+    if (v->image % v->patch)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: key 'image_size' (%d) is not a multiple of 'patch_size' (%d)", where,
+                       v->image, v->patch);
+    v->d_head = v->d_model / v->n_head;
+    return FV_OK;
+}
