@@ -90,9 +90,9 @@ static fv_status describe_kept(const fv_kept_map *kept, const char *path, char *
     return fclose(f) == 0 ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for the overlay");
 }
 
-static fv_status on_kept(void *user, const fv_kept_map *kept, const fv_image_config *fit) {
+static fv_status on_kept(void *user, const fv_kept_map *kept, const fv_layout_config *layout) {
     answer *a = user;
-    fv_overlay overlay = {.fit = fit, .kept = kept};
+    fv_overlay overlay = {.layout = layout, .kept = kept};
     fv_image *images;
     FV_TRY(fv_request_images(a->options, &images, &overlay.n_image));
     overlay.image = images;

@@ -78,7 +78,7 @@ typedef struct fv_ask_hooks {
      * each layer, mean over heads; computed only if set */
     fv_status (*visual_mass)(void *user, const float *mass, int32_t n_layer);
     /* which visual tokens each layer holds after prefill; `fit`: how images became squares */
-    fv_status (*kept)(void *user, const fv_kept_map *kept, const fv_image_config *fit);
+    fv_status (*kept)(void *user, const fv_kept_map *kept, const fv_layout_config *layout);
     /* likewise: that token's attention to each key, [n_layer, n] with visual keys first, mean over
      * heads; for `exact` */
     fv_status (*attention)(void *user, const float *attention, int32_t n_layer, int32_t n);

@@ -55,7 +55,7 @@ static uint8_t *pixel(const fv_image *image, int32_t x, int32_t y) {
 static int32_t within(double v, int32_t most) { return v < 0 ? 0 : v > most ? most : (int32_t)v; }
 
 /* The mean of the pixels that tile pixel (x, y) covers: at least one where any are. */
-static void cover(const fv_image *image, const fv_image_span *span, int32_t tile, int32_t x,
+static void cover(const fv_image *image, const fv_layout_rect *span, int32_t tile, int32_t x,
                   int32_t y, uint8_t *rgb) {
     double x0 = span->x + span->w * x / tile, y0 = span->y + span->h * y / tile;
     double x1 = x0 + span->w / tile, y1 = y0 + span->h / tile;
@@ -72,8 +72,9 @@ static void cover(const fv_image *image, const fv_image_span *span, int32_t tile
 }
 
 static fv_status look(sheet *s, const fv_image *image) {
-    fv_image_span span;
-    FV_TRY(fv_image_seen(s->o->fit, image->w, image->h, &span));
+    fv_layout l;
+    FV_TRY(fv_layout_image(s->o->layout, image->w, image->h, s->o->n_image, &l));
+    const fv_layout_rect span = fv_layout_seen(&l, &l.view[0]);
     memset(s->seen.rgb, OUTSIDE, (size_t)s->tile * (size_t)s->tile * 3);
     for (int32_t y = 0; y < s->tile; y++)
         for (int32_t x = 0; x < s->tile; x++)

@@ -10,8 +10,8 @@
 
 typedef struct fv_overlay {
     int32_t n_image;
-    const fv_image *image;      /* [n_image] as they were asked about */
-    const fv_image_config *fit; /* how they are fitted into the model's square */
+    const fv_image *image;          /* [n_image] as they were asked about */
+    const fv_layout_config *layout; /* what the model sees of them */
     const fv_kept_map *kept;
 } fv_overlay;
 

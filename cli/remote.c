@@ -109,15 +109,14 @@ static fv_status ask_one(question *q, const char *path, const ProtobufCMessage *
     return q->status;
 }
 
-static fv_image_config fit_of(const Fovea__Inference__V1__ImageFit *m) {
-    return (fv_image_config){.do_resize = m->shortest_edge || m->resize_w || m->resize_h,
-                             .do_center_crop = true,
-                             .pad_square = m->pad_square,
-                             .shortest_edge = (int32_t)m->shortest_edge,
-                             .resize_w = (int32_t)m->resize_w,
-                             .resize_h = (int32_t)m->resize_h,
-                             .crop_w = (int32_t)m->crop_w,
-                             .crop_h = (int32_t)m->crop_h};
+static fv_layout_config layout_of(const Fovea__Inference__V1__ImageFit *m) {
+    return (fv_layout_config){.family = FV_LAYOUT_LLAVA,
+                              .tile = (int32_t)m->crop_w,
+                              .patch = (int32_t)m->crop_w,
+                              .merge = 1,
+                              .pad_square = m->pad_square,
+                              .shortest_edge = (int32_t)m->shortest_edge,
+                              .resize = {(int32_t)m->resize_w, (int32_t)m->resize_h}};
 }
 
 static void take_model(const ProtobufCMessage *m, void *user) {
@@ -126,7 +125,7 @@ static void take_model(const ProtobufCMessage *m, void *user) {
     snprintf(out->fingerprint, sizeof out->fingerprint, "%s", model->fingerprint);
     out->keep_ms_max = model->limits ? model->limits->keep_ms_max : 0;
     out->n_kv = (int32_t)model->n_kv;
-    if (model->image_fit) out->fit = fit_of(model->image_fit);
+    if (model->image_fit) out->layout = layout_of(model->image_fit);
 }
 
 fv_status fv_remote_get_model(fv_remote *r, fv_remote_model *out) {

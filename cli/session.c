@@ -61,13 +61,13 @@ static fv_status hear_token(void *user, const fv_sampled *token) {
     return h->token ? h->token(h->user, token) : FV_OK;
 }
 
-static fv_status hear_kept(void *user, const fv_kept_map *kept, const fv_image_config *fit) {
+static fv_status hear_kept(void *user, const fv_kept_map *kept, const fv_layout_config *layout) {
     fv_session *t = user;
     const fv_ask_hooks *h = t->hooks;
     fv_kept_map mine = *kept;
-    (void)fit; /* the model's, as is n_kv */
+    (void)layout; /* the model's, as is n_kv */
     mine.n_kv = t->model.n_kv;
-    return h->kept(h->user, &mine, &t->model.fit);
+    return h->kept(h->user, &mine, &t->model.layout);
 }
 
 /* Templates write the space in front of an answer themselves. */

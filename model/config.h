@@ -12,16 +12,13 @@ typedef struct fv_generation_config {
     int32_t top_k; /* 0: off */
 } fv_generation_config;
 
-/* Preprocessing constants (preprocessor_config.json, or nested in processor_config.json). */
+/* How bytes become pixel values (preprocessor_config.json, or nested in processor_config.json). What
+ * that file says of sizes is in fv_model_config.layout. */
 typedef struct fv_image_config {
-    bool do_resize, do_center_crop, do_rescale, do_normalize, do_convert_rgb;
-    int32_t shortest_edge; /* size.shortest_edge; 0: size is fixed to resize_w x resize_h */
-    int32_t resize_h, resize_w;
-    int32_t crop_h, crop_w;
     int32_t resample; /* 0 nearest, 1 lanczos, 2 bilinear, 3 bicubic */
+    bool do_rescale, do_normalize, do_convert_rgb;
     double rescale_factor;
     float mean[3], std[3];
-    bool pad_square; /* image_aspect_ratio=pad: to a square, with the mean colour, first */
 } fv_image_config;
 
 /* Adds the eos ids of generation_config.json to cfg and fills *gen; n = 0 (no file) gives the
@@ -30,8 +27,9 @@ fv_status fv_generation_parse(const char *json, size_t n, const char *where, fv_
                               fv_generation_config *gen);
 
 /* Parses preprocessor_config.json or processor_config.json (either, or nested under
- * "image_processor"); n = 0 gives CLIP's defaults at cfg's image size. */
+ * "image_processor"): sizes to *layout, whose tile the vision tower has set, the rest to *out. n = 0
+ * gives CLIP's defaults. */
 fv_status fv_image_config_parse(const char *json, size_t n, const char *where,
-                                const fv_model_config *cfg, fv_image_config *out);
+                                fv_layout_config *layout, fv_image_config *out);
 
 #endif

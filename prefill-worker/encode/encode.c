@@ -21,11 +21,15 @@ fv_status fv_encoded_open(const fv_model_config *cfg, int32_t n, fv_device *dev,
     return st;
 }
 
-fv_status fv_encoded_watch(fv_encoded *e, const fv_model_config *cfg, const fv_image_config *fit,
-                           bool features) {
+/* Values of an image's pixels. */
+static size_t pixels_count(const fv_model_config *cfg) {
+    return (size_t)3 * (size_t)cfg->layout.tile * (size_t)cfg->layout.tile;
+}
+
+fv_status fv_encoded_watch(fv_encoded *e, const fv_model_config *cfg, bool features) {
     size_t n = (size_t)e->n_image, rows = n * (size_t)fv_vision_tokens(&cfg->vision);
     size_t width = (size_t)fv_vision_feature_width(&cfg->vision);
-    FV_TRY(FV_ARENA_NEW(&e->arena, n * fv_image_pixels_count(fit), e->pixels));
+    FV_TRY(FV_ARENA_NEW(&e->arena, n * pixels_count(cfg), e->pixels));
     if (!features) return FV_OK;
     return fv_buf_alloc(e->embeds.device, rows * width * sizeof(float), FV_BUF_DEVICE,
                         &e->features);
@@ -87,17 +91,12 @@ static fv_status condense(fv_vision *v, const fv_model_config *cfg, const float 
     return st;
 }
 
-fv_status fv_encode_image(fv_vision *v, const fv_model_config *cfg, const fv_image_config *fit,
-                          const float *pixels, const fv_choice *choice, fv_image_cache *cache,
-                          const fv_image_key *key, fv_encoded *e) {
+fv_status fv_encode_image(fv_vision *v, const fv_model_config *cfg, const float *pixels,
+                          const fv_choice *choice, fv_image_cache *cache, const fv_image_key *key,
+                          fv_encoded *e) {
     double begin_s = fv_clock_s();
-    size_t n_pixel = fv_image_pixels_count(fit);
+    size_t n_pixel = pixels_count(cfg);
     fv_image_rows rows = {0};
-    if (fit->crop_h != cfg->vision.image || fit->crop_w != cfg->vision.image)
-        return FV_FAIL(FV_EINVAL,
-                       "the preprocessor makes %dx%d pixels and the vision tower reads %dx%d: mend "
-                       "crop_size in preprocessor_config.json",
-                       fit->crop_w, fit->crop_h, cfg->vision.image, cfg->vision.image);
     if (e->pixels)
         memcpy(e->pixels + (size_t)e->n_added * n_pixel, pixels, n_pixel * sizeof *pixels);
     fv_status st =

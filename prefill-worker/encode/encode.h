@@ -28,17 +28,15 @@ void fv_encoded_free(fv_encoded *e);
 
 /* Before the first image: pixel values stay as well, and the tower's features, if they are wanted
  * and images are not condensed. Images must then not come from the cache. */
-fv_status fv_encoded_watch(fv_encoded *e, const fv_model_config *cfg, const fv_image_config *fit,
-                           bool features);
+fv_status fv_encoded_watch(fv_encoded *e, const fv_model_config *cfg, bool features);
 
 /* Adds the next image as it was encoded before. */
 fv_status fv_encoded_add(fv_encoded *e, const fv_model_config *cfg, const fv_image_rows *rows);
 
 /* Encodes the next image, pixels [3, S, S] from fv_image_preprocess; condenses it, unless `choice`
- * is NULL; adds it, and keeps its tokens in the cache. FV_EINVAL when the preprocessor's crop is
- * not the size that the tower was built for. */
-fv_status fv_encode_image(fv_vision *v, const fv_model_config *cfg, const fv_image_config *fit,
-                          const float *pixels, const fv_choice *choice, fv_image_cache *cache,
-                          const fv_image_key *key, fv_encoded *e);
+ * is NULL; adds it, and keeps its tokens in the cache. */
+fv_status fv_encode_image(fv_vision *v, const fv_model_config *cfg, const float *pixels,
+                          const fv_choice *choice, fv_image_cache *cache, const fv_image_key *key,
+                          fv_encoded *e);
 
 #endif

@@ -8,10 +8,6 @@
 #include "common/clock.h"
 #include "prefill-worker/job/job.h"
 
-static const fv_image_config *fit_of(const fv_prefill_job *j) {
-    return fv_checkpoint_image(j->engine->ck);
-}
-
 static const fv_choice *condense_of(const fv_prefill_job *j) {
     return j->plan.condense.acts ? &j->policy.stage[FV_STAGE_CONDENSE] : NULL;
 }
@@ -69,12 +65,27 @@ fv_status fv_prefill_job_unread(fv_prefill_job *j, int32_t *n) {
 
 /* ---- any thread --------------------------------------------------------------------------- */
 
-static fv_status read_image(const fv_prefill_job *j, int32_t i, float *pixels) {
+static fv_status preprocess(const fv_prefill_job *j, const fv_image *image, float **pixels) {
+    const fv_checkpoint *ck = j->engine->ck;
+    const fv_layout_config *layout = &fv_checkpoint_config(ck)->layout;
+    fv_layout l;
+    FV_TRY(fv_layout_image(layout, image->w, image->h, j->n_image, &l));
+    float *p = malloc(fv_image_pixels_count(&l) * sizeof *p);
+    if (!p) return FV_FAIL(FV_ENOMEM, "out of memory for an image");
+    fv_status st = fv_image_preprocess(image, &l, fv_checkpoint_image(ck), p);
+    if (st == FV_OK)
+        *pixels = p;
+    else
+        free(p);
+    return st;
+}
+
+static fv_status read_image(const fv_prefill_job *j, int32_t i, float **pixels) {
     const fv_job_image *image = &j->image[i];
     fv_image decoded;
-    if (image->decoded) return fv_image_preprocess(image->decoded, fit_of(j), pixels);
+    if (image->decoded) return preprocess(j, image->decoded, pixels);
     FV_TRY(fv_image_decode(image->bytes, image->n, NULL, &decoded));
-    fv_status st = fv_image_preprocess(&decoded, fit_of(j), pixels);
+    fv_status st = preprocess(j, &decoded, pixels);
     fv_image_free(&decoded);
     return st;
 }
@@ -89,17 +100,11 @@ static int32_t next_unread(const fv_prefill_job *j) {
 fv_status fv_prefill_job_read(fv_prefill_job *j, bool *more) {
     int32_t i = next_unread(j);
     double begin_s = fv_clock_s();
-    float *pixels = malloc(fv_image_pixels_count(fit_of(j)) * sizeof *pixels);
     *more = false;
     j->unread[i] = false;
-    fv_status st =
-        pixels ? read_image(j, i, pixels) : FV_FAIL(FV_ENOMEM, "out of memory for an image");
+    fv_status st = read_image(j, i, &j->pixels[i]);
     j->s_preprocess += fv_clock_s() - begin_s;
-    if (st != FV_OK) {
-        free(pixels);
-        return blame_client(st, i);
-    }
-    j->pixels[i] = pixels;
+    if (st != FV_OK) return blame_client(st, i);
     *more = next_unread(j) < j->n_image;
     return FV_OK;
 }
@@ -119,8 +124,8 @@ static fv_status encode_next(fv_prefill_job *j, int32_t i, bool *there) {
         return fv_encoded_add(&j->encoded, cfg, known);
     }
     if (!pixels) return FV_OK;
-    fv_status st = fv_encode_image(e->vision, cfg, fit_of(j), pixels, condense_of(j), j->cache,
-                                   &key, &j->encoded);
+    fv_status st =
+        fv_encode_image(e->vision, cfg, pixels, condense_of(j), j->cache, &key, &j->encoded);
     free(j->pixels[i]);
     j->pixels[i] = NULL;
     return st;
@@ -134,7 +139,7 @@ fv_status fv_prefill_job_encode(fv_prefill_job *j, bool *done) {
     if (out->n_added == j->n_image) return FV_OK;
     if (out->n_image == 0) {
         FV_TRY(fv_encoded_open(cfg, j->n_image, e->be.device, out));
-        if (j->want_features) FV_TRY(fv_encoded_watch(out, cfg, fit_of(j), !condense_of(j)));
+        if (j->want_features) FV_TRY(fv_encoded_watch(out, cfg, !condense_of(j)));
     }
     while (*done && out->n_added < j->n_image) FV_TRY(encode_next(j, out->n_added, done));
     j->s_vision = out->s_vision;

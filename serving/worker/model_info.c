@@ -21,19 +21,17 @@ static const char *weights_dtype(const fv_engine *e) {
     return fv_dtype_name(fv_checkpoint_text(e->ck)->layer[0].q.dtype);
 }
 
-static fv_status describe_fit(const fv_image_config *c, fv_arena *a,
+static fv_status describe_fit(const fv_layout_config *c, fv_arena *a,
                               Fovea__Inference__V1__ImageFit **out) {
     Fovea__Inference__V1__ImageFit *fit;
     FV_TRY(FV_ARENA_NEW(a, 1, fit));
     fovea__inference__v1__image_fit__init(fit);
     fit->pad_square = c->pad_square;
-    if (c->do_resize) {
-        fit->shortest_edge = (uint32_t)c->shortest_edge;
-        fit->resize_w = (uint32_t)c->resize_w;
-        fit->resize_h = (uint32_t)c->resize_h;
-    }
-    fit->crop_w = (uint32_t)c->crop_w;
-    fit->crop_h = (uint32_t)c->crop_h;
+    fit->shortest_edge = (uint32_t)c->shortest_edge;
+    fit->resize_w = (uint32_t)c->resize.w;
+    fit->resize_h = (uint32_t)c->resize.h;
+    fit->crop_w = (uint32_t)c->tile;
+    fit->crop_h = (uint32_t)c->tile;
     *out = fit;
     return FV_OK;
 }
@@ -97,7 +95,7 @@ static fv_status describe_model(const fv_engine *e, const fv_model_info_options 
     }
     if (cfg->has_vision) {
         m->image_token = (uint32_t)cfg->image_token;
-        FV_TRY(describe_fit(fv_checkpoint_image(e->ck), a, &m->image_fit));
+        FV_TRY(describe_fit(&cfg->layout, a, &m->image_fit));
     }
     m->n_image_tokens = (uint32_t)fv_vision_tokens(&cfg->vision);
     limits->max_positions = (uint32_t)cfg->text.max_position;

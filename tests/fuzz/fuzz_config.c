@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "common/log.h"
+#include "model/config.h"
 #include "model/families/tensor_specs.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
@@ -59,11 +60,10 @@ static void check_generation(const char *json, size_t n) {
 }
 
 static void check_image(const char *json, size_t n) {
-    fv_model_config cfg = {.vision.image = 336};
+    fv_layout_config layout = {.family = FV_LAYOUT_LLAVA, .tile = 336, .patch = 14, .merge = 1};
     fv_image_config c;
-    if (fv_image_config_parse(json, n, "input", &cfg, &c) != FV_OK) return;
-    expect(c.crop_h == 336 && c.crop_w == 336 && c.resample >= 0 && c.resample <= 3);
-    expect(c.shortest_edge > 0 || (c.resize_h > 0 && c.resize_w > 0));
+    if (fv_image_config_parse(json, n, "input", &layout, &c) != FV_OK) return;
+    expect(fv_layout_check(&layout) == FV_OK && c.resample >= 0 && c.resample <= 3);
     expect(c.std[0] != 0 && c.std[1] != 0 && c.std[2] != 0);
 }
 

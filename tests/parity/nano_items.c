@@ -116,14 +116,15 @@ static void put_item(writer *w, const fv_suite *suite, int32_t number) {
 
 /* What becomes of each byte: an image of 256 colours, as the preprocessor sees it. */
 static void fill_values(writer *w, items_head *head) {
-    fv_image_config fit = *fv_checkpoint_image(w->engine.ck);
+    const fv_layout as_it_is = {.image_w = 256,
+                                .image_h = 1,
+                                .n_view = 1,
+                                .view = {{.w = 256, .h = 1, .cols = 1, .rows = 1}}};
     uint8_t bytes[256 * 3];
     float value[3 * 256];
     for (int i = 0; i < 256 * 3; i++) bytes[i] = (uint8_t)(i / 3);
-    fit.do_resize = fit.do_center_crop = false;
-    fit.crop_w = 256;
-    fit.crop_h = 1;
-    must(fv_image_preprocess(&(fv_image){bytes, 256, 1}, &fit, value));
+    must(fv_image_preprocess(&(fv_image){bytes, 256, 1}, &as_it_is,
+                             fv_checkpoint_image(w->engine.ck), value));
     memcpy(head->value, value, sizeof value);
 }
 

@@ -7,8 +7,8 @@
 
 enum { ROWS = 4, TILE = 240, GAP = 8, LABEL = 20 }; /* 2 x 2 patches of 120 pixels */
 
-static const fv_image_config crop = {
-    .do_resize = true, .do_center_crop = true, .shortest_edge = 28, .crop_w = 28, .crop_h = 28};
+static const fv_layout_config crop = {
+    .family = FV_LAYOUT_LLAVA, .tile = 28, .patch = 14, .merge = 1, .shortest_edge = 28};
 
 /* All in one colour. */
 static fv_image plain(int32_t w, int32_t h, uint8_t r, uint8_t g, uint8_t b) {
@@ -81,19 +81,4 @@ Test(overlay, rows_that_are_no_square_are_refused) {
     cr_assert_eq(fv_overlay_draw(&o, &sheet), FV_OK, "%s", fv_last_error());
     fv_image_free(&sheet);
     fv_image_free(&image);
-}
-
-Test(overlay, the_model_sees_the_middle_or_the_whole_on_a_square) {
-    fv_image_config pad = crop, box = crop;
-    fv_image_span s;
-    pad.pad_square = true;
-    box.shortest_edge = 0;
-    box.resize_w = box.resize_h = 28;
-    cr_assert_eq(fv_image_seen(&crop, 100, 50, &s), FV_OK);
-    cr_assert(s.x == 25 && s.y == 0 && s.w == 50 && s.h == 50, "%g %g %g %g", s.x, s.y, s.w, s.h);
-    cr_assert_eq(fv_image_seen(&pad, 100, 50, &s), FV_OK);
-    cr_assert(s.x == 0 && s.y == -25 && s.w == 100 && s.h == 100);
-    cr_assert_eq(fv_image_seen(&box, 100, 50, &s), FV_OK);
-    cr_assert(s.x == 0 && s.y == 0 && s.w == 100 && s.h == 50);
-    cr_assert_eq(fv_image_seen(&crop, 0, 50, &s), FV_EINVAL);
 }

@@ -274,7 +274,7 @@ Test(checkpoint, generation_and_image_constants_are_read) {
     fv_checkpoint *ck = opened(&c);
     cr_assert_eq(fv_checkpoint_generation(ck)->top_k, 7);
     cr_assert_eq(fv_checkpoint_config(ck)->n_eos, 2);
-    cr_assert_eq(fv_checkpoint_image(ck)->crop_h, 56);
+    cr_assert_eq(fv_checkpoint_config(ck)->layout.shortest_edge, 56);
     fv_checkpoint_close(ck);
 }
 

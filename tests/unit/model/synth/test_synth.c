@@ -240,7 +240,7 @@ Test(synth, every_small_shape_and_family_opens_in_both_key_forms) {
                 cr_assert_eq(cfg->text.bos, k == 2 ? -1 : 1);
                 cr_assert(cfg->n_eos == 1 && cfg->eos[0] == 2);
                 cr_assert_geq(cfg->text.max_position, 1024, "no window caps it");
-                cr_assert_eq(fv_checkpoint_image(ck)->crop_h, cfg->vision.image);
+                cr_assert_eq(cfg->layout.shortest_edge, cfg->vision.image);
                 cr_assert_eq(has_file(&d, "preprocessor_config.json"), v5 == 0);
                 fv_checkpoint_close(ck);
             }
@@ -297,7 +297,7 @@ Test(synth, a_config_file_stands_in_for_a_shape) {
     cr_assert_eq(fv_checkpoint_projector(ck)->fc1.cols, 48);
     cr_assert_null(fv_checkpoint_projector(ck)->fc1_bias.data);
     cr_assert_not_null(fv_checkpoint_text(ck)->layer[0].o_bias.data);
-    cr_assert_eq(fv_checkpoint_image(ck)->crop_w, 30);
+    cr_assert_eq(cfg->layout.shortest_edge, 30);
     fv_checkpoint_close(ck);
 }
 

@@ -111,28 +111,31 @@ static void check_resize(const char *line) {
 Test(image, resize_gives_pillows_bytes_for_every_filter) { for_each("resize", check_resize); }
 
 static void check_pixels(const char *line) {
+    fv_layout_config layout = {.family = FV_LAYOUT_LLAVA, .merge = 1};
     fv_image_config c = {.do_convert_rgb = true};
+    fv_layout l;
     uint32_t seed, want;
     int32_t w, h;
     int flags;
     cr_assert_eq(sscanf(line,
                         "pixels %" SCNu32 " %" SCNd32 " %" SCNd32 " %d %" SCNd32 " %" SCNd32
-                        " %" SCNd32 " %" SCNd32 " %" SCNd32 " %" SCNd32
-                        " %la %a %a %a %a %a %a %" SCNx32,
-                        &seed, &w, &h, &flags, &c.shortest_edge, &c.resize_w, &c.resize_h,
-                        &c.crop_w, &c.crop_h, &c.resample, &c.rescale_factor, &c.mean[0],
+                        " %" SCNd32 " %" SCNd32 " %" SCNd32 " %la %a %a %a %a %a %a %" SCNx32,
+                        &seed, &w, &h, &flags, &layout.shortest_edge, &layout.resize.w,
+                        &layout.resize.h, &layout.tile, &c.resample, &c.rescale_factor, &c.mean[0],
                         &c.mean[1], &c.mean[2], &c.std[0], &c.std[1], &c.std[2], &want),
-                 18);
-    c.do_resize = flags & 1;
-    c.do_center_crop = flags & 2;
+                 17);
+    layout.patch = layout.tile;
+    layout.pad_square = flags & 16;
+    if (!(flags & 1)) layout.shortest_edge = layout.resize.w = layout.resize.h = 0;
     c.do_rescale = flags & 4;
     c.do_normalize = flags & 8;
-    c.pad_square = flags & 16;
     fv_image in = pattern(seed, w, h);
-    const size_t n = fv_image_pixels_count(&c);
+    cr_assert_eq(fv_layout_check(&layout), FV_OK, "%s: %s", line, fv_last_error());
+    cr_assert_eq(fv_layout_image(&layout, w, h, 1, &l), FV_OK);
+    const size_t n = fv_image_pixels_count(&l);
     float *out = malloc(n * sizeof *out);
     cr_assert_not_null(out);
-    cr_expect_eq(fv_image_preprocess(&in, &c, out), FV_OK, "%s: %s", line, fv_last_error());
+    cr_expect_eq(fv_image_preprocess(&in, &l, &c, out), FV_OK, "%s: %s", line, fv_last_error());
     cr_expect_eq(crc(out, n * sizeof *out), want, "%s", line);
     free(out);
     fv_image_free(&in);
@@ -144,18 +147,24 @@ Test(image, preprocess_gives_the_float_bits_of_clip_image_processor) {
 
 /* ---- resize and preprocess by themselves ---- */
 
-static fv_image_config clip(int32_t side) {
-    return (fv_image_config){.do_resize = true,
-                             .do_center_crop = true,
-                             .do_rescale = true,
-                             .do_normalize = true,
-                             .shortest_edge = side,
-                             .crop_h = side,
-                             .crop_w = side,
-                             .resample = 3,
-                             .rescale_factor = 1.0 / 255,
-                             .mean = {0.5f, 0.5f, 0.5f},
-                             .std = {0.5f, 0.5f, 0.5f}};
+static const fv_image_config halves = {.do_rescale = true,
+                                       .do_normalize = true,
+                                       .resample = 3,
+                                       .rescale_factor = 1.0 / 255,
+                                       .mean = {0.5f, 0.5f, 0.5f},
+                                       .std = {0.5f, 0.5f, 0.5f}};
+
+/* The middle square of an image of w x h, at `side` pixels; all of it, where it is padded. */
+static fv_layout square_of(int32_t side, bool pad, int32_t w, int32_t h) {
+    const fv_layout_config c = {.family = FV_LAYOUT_LLAVA,
+                                .tile = side,
+                                .patch = side,
+                                .merge = 1,
+                                .pad_square = pad,
+                                .shortest_edge = side};
+    fv_layout l;
+    cr_assert_eq(fv_layout_image(&c, w, h, 1, &l), FV_OK, "%s", fv_last_error());
+    return l;
 }
 
 static fv_image plain(int32_t w, int32_t h, int value) {
@@ -176,40 +185,49 @@ Test(image, resize_refuses_an_unknown_filter_and_empty_sizes) {
     cr_assert_null(out.rgb);
 }
 
-Test(image, without_a_crop_the_resized_image_must_have_the_models_size) {
-    fv_image_config cfg = clip(8);
-    cfg.do_center_crop = false;
+Test(image, preprocess_refuses_numbers_that_cannot_work) {
+    fv_image img = plain(5, 4, 1);
     float out[3 * 8 * 8];
-    fv_image square = plain(20, 20, 255), wide = plain(20, 10, 255);
-    cr_assert_eq(fv_image_preprocess(&square, &cfg, out), FV_OK);
-    cr_assert_eq(fv_image_preprocess(&wide, &cfg, out), FV_EINVAL);
-    cr_assert_not_null(strstr(fv_last_error(), "16 x 8"), "%s", fv_last_error());
-    fv_image_free(&square);
-    fv_image_free(&wide);
+    const fv_layout crop = square_of(8, false, 5, 4), pad = square_of(8, true, 5, 4);
+    fv_image_config c = halves;
+    c.std[1] = 0;
+    cr_assert_eq(fv_image_preprocess(&img, &crop, &c, out), FV_EINVAL);
+    c = halves;
+    c.resample = 5;
+    cr_assert_eq(fv_image_preprocess(&img, &crop, &c, out), FV_EINVAL);
+    c = halves;
+    c.mean[2] = 103.9f; /* no colour */
+    cr_assert_eq(fv_image_preprocess(&img, &crop, &c, out), FV_OK);
+    cr_assert_eq(fv_image_preprocess(&img, &pad, &c, out), FV_EINVAL);
+    const fv_layout other = square_of(8, false, 4, 5);
+    cr_assert_eq(fv_image_preprocess(&img, &other, &halves, out), FV_EINVAL);
+    cr_assert_not_null(strstr(fv_last_error(), "4 x 5"), "%s", fv_last_error());
+    fv_image_free(&img);
+    cr_assert_eq(fv_image_preprocess(&img, &crop, &halves, out), FV_EINVAL,
+                 "an empty image has no pixels");
 }
 
-Test(image, preprocess_refuses_a_config_that_cannot_work) {
-    fv_image img = plain(5, 5, 1);
-    float out[3 * 8 * 8];
-    fv_image_config cfg = clip(8);
-    cfg.std[1] = 0;
-    cr_assert_eq(fv_image_preprocess(&img, &cfg, out), FV_EINVAL);
-    cfg = clip(8);
-    cfg.crop_h = 0;
-    cr_assert_eq(fv_image_preprocess(&img, &cfg, out), FV_EINVAL);
-    cfg = clip(8);
-    cfg.shortest_edge = 0; /* and no fixed size either */
-    cr_assert_eq(fv_image_preprocess(&img, &cfg, out), FV_EINVAL);
-    cfg = clip(8);
-    cfg.resample = 5;
-    cr_assert_eq(fv_image_preprocess(&img, &cfg, out), FV_EINVAL);
-    cfg = clip(8);
-    cfg.pad_square = true;
-    cfg.mean[2] = 103.9f; /* no colour */
-    cr_assert_eq(fv_image_preprocess(&img, &cfg, out), FV_EINVAL);
+Test(image, tiles_are_cut_from_the_canvas_in_raster_order_and_padding_is_black) {
+    fv_image img = plain(3, 2, 0);
+    for (int i = 0; i < 6; i++) memset(img.rgb + 3 * i, 51 * (i % 3 + 1), 3);
+    const fv_layout l = {
+        .image_w = 3,
+        .image_h = 2,
+        .n_view = 2,
+        .view = {
+            {.x = 1, .y = 1, .w = 4, .h = 4, .cols = 2, .rows = 2},
+            {.n_resize = 2, .resize = {{1, 5}, {2, 2}}, .w = 2, .h = 2, .cols = 1, .rows = 1}}};
+    const fv_image_config c = {.do_rescale = true, .rescale_factor = 1.0 / 51};
+    static const float want[5][4] = {
+        {0, 0, 0, 1}, {0, 0, 2, 3}, {0, 1, 0, 0}, {2, 3, 0, 0}, {2, 2, 2, 2}};
+    float out[5][3][4];
+    cr_assert_eq(fv_image_pixels_count(&l), sizeof out / sizeof(float));
+    cr_assert_eq(fv_image_preprocess(&img, &l, &c, out[0][0]), FV_OK, "%s", fv_last_error());
+    for (int t = 0; t < 5; t++)
+        for (int k = 0; k < 3; k++)
+            for (int i = 0; i < 4; i++)
+                cr_assert_float_eq(out[t][k][i], want[t][i], 1e-6, "%d %d %d", t, k, i);
     fv_image_free(&img);
-    cfg = clip(8);
-    cr_assert_eq(fv_image_preprocess(&img, &cfg, out), FV_EINVAL, "an empty image has no pixels");
 }
 
 /* From here on this process may take little memory. Sanitizers reserve too much for that. */
@@ -226,12 +244,13 @@ static void limit_memory(void) {
 
 Test(image, a_strip_is_not_resized_beyond_what_the_crop_keeps) {
     fv_image tall = plain(1, 16384, 255); /* its short side at 336 would make 5.5 gigabytes */
-    fv_image_config cfg = clip(336);
-    const size_t n = fv_image_pixels_count(&cfg);
+    const fv_layout l = square_of(336, false, 1, 16384);
+    const size_t n = fv_image_pixels_count(&l);
+    cr_assert_eq(n, 3u * 336 * 336);
     float *out = malloc(n * sizeof *out);
     cr_assert_not_null(out);
     limit_memory();
-    cr_assert_eq(fv_image_preprocess(&tall, &cfg, out), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_image_preprocess(&tall, &l, &halves, out), FV_OK, "%s", fv_last_error());
     for (size_t i = 0; i < n; i++) cr_assert_eq(out[i], 1.0f);
     free(out);
     fv_image_free(&tall);
@@ -239,11 +258,10 @@ Test(image, a_strip_is_not_resized_beyond_what_the_crop_keeps) {
 
 Test(image, a_square_that_padding_would_make_too_large_is_refused) {
     fv_image wide = plain(8193, 1, 0);
-    fv_image_config cfg = clip(8);
-    cfg.pad_square = true;
+    const fv_layout l = square_of(8, true, 8193, 1);
     float out[3 * 8 * 8];
     limit_memory();
-    cr_assert_eq(fv_image_preprocess(&wide, &cfg, out), FV_EINVAL, "%s", fv_last_error());
+    cr_assert_eq(fv_image_preprocess(&wide, &l, &halves, out), FV_EINVAL, "%s", fv_last_error());
     fv_image_free(&wide);
 }
 
@@ -475,9 +493,4 @@ Test(image, freeing_an_empty_image_does_nothing) {
     fv_image img = {0};
     fv_image_free(&img);
     cr_assert_null(img.rgb);
-}
-
-Test(image, pixels_count_is_three_planes) {
-    fv_image_config cfg = {.crop_h = 336, .crop_w = 224};
-    cr_assert_eq(fv_image_pixels_count(&cfg), 3u * 336 * 224);
 }

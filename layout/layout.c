@@ -1,0 +1,128 @@
+/* The families' table, and what all of them need. */
+#include "layout/layout.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "layout/internal.h"
+
+static const fv_layout_rules *const rules[FV_N_LAYOUT] = {[FV_LAYOUT_LLAVA] = &fv_layout_llava};
+
+static const fv_layout_rules *rules_of(fv_layout_family f) {
+    return (unsigned)f < FV_N_LAYOUT ? rules[f] : NULL;
+}
+
+const char *fv_layout_family_name(fv_layout_family f) {
+    const fv_layout_rules *r = rules_of(f);
+    return r ? r->name : "none";
+}
+
+/* ---- numbers ---------------------------------------------------------------------------- */
+
+static fv_status check_in(const char *what, int32_t v, int32_t least, int32_t most) {
+    if (v >= least && v <= most) return FV_OK;
+    return FV_FAIL(FV_EINVAL, "%s is %" PRId32 "; %" PRId32 "..%" PRId32 " are possible", what, v,
+                   least, most);
+}
+
+fv_status fv_layout_check(const fv_layout_config *c) {
+    const fv_layout_rules *r = rules_of(c->family);
+    if (!r) return FV_FAIL(FV_EINVAL, "the model reads no images of a family known here");
+    FV_TRY(check_in("the tower's image size", c->tile, 1, FV_LAYOUT_SIDE_MAX));
+    FV_TRY(check_in("the patch size", c->patch, 1, c->tile));
+    FV_TRY(check_in("the number of patches of a token's side", c->merge, 1, c->tile / c->patch));
+    if (c->tile / c->patch % c->merge != 0)
+        return FV_FAIL(FV_EINVAL,
+                       "a tile has %" PRId32 " patches a side, which tokens of %" PRId32
+                       " patches a side do not divide",
+                       c->tile / c->patch, c->merge);
+    return r->check ? r->check(c) : FV_OK;
+}
+
+int32_t fv_layout_side(const fv_layout_config *c) { return c->tile / c->patch / c->merge; }
+
+/* ---- an image ----------------------------------------------------------------------------- */
+
+static fv_status refuse_tokens(const fv_layout *l, int64_t n) {
+    return FV_FAIL(FV_EINVAL,
+                   "an image of %" PRId32 " x %" PRId32 " pixels has %" PRId64
+                   " visual tokens; 1..%d are possible: send it in another size",
+                   l->image_w, l->image_h, n, FV_LAYOUT_TOKENS_MAX);
+}
+
+fv_status fv_layout_add_view(fv_layout *l, const fv_layout_view *view) {
+    const int64_t n_tile = l->n_tile + (int64_t)view->cols * view->rows;
+    if (n_tile > FV_LAYOUT_TILES_MAX)
+        return FV_FAIL(FV_EINVAL,
+                       "an image of %" PRId32 " x %" PRId32 " pixels has %" PRId64
+                       " tiles; at most %d are possible: send it in another size",
+                       l->image_w, l->image_h, n_tile, FV_LAYOUT_TILES_MAX);
+    l->view[l->n_view++] = *view;
+    l->n_tile = (int32_t)n_tile;
+    return FV_OK;
+}
+
+fv_status fv_layout_add_span(fv_layout *l, const fv_layout_span *span) {
+    const int64_t n = (int64_t)span->h * span->w + span->class_token + span->newline_end;
+    if (n < 1 || l->n_visual + n > FV_LAYOUT_TOKENS_MAX) return refuse_tokens(l, l->n_visual + n);
+    l->span[l->n_span] = *span;
+    l->span[l->n_span++].n = (int32_t)n;
+    l->n_visual += (int32_t)n;
+    return FV_OK;
+}
+
+fv_status fv_layout_add_tile(const fv_layout_config *c, fv_layout *l, int32_t tile) {
+    const int32_t side = fv_layout_side(c);
+    return fv_layout_add_span(l, &(fv_layout_span){.t = 1,
+                                                   .h = side,
+                                                   .w = side,
+                                                   .tile = tile,
+                                                   .cols = 1,
+                                                   .rows = 1,
+                                                   .crop_w = side,
+                                                   .crop_h = side,
+                                                   .class_token = c->class_token});
+}
+
+fv_status fv_layout_image(const fv_layout_config *c, int32_t w, int32_t h, int32_t n_image,
+                          fv_layout *out) {
+    const fv_layout_rules *r = rules_of(c->family);
+    if (!r) return FV_FAIL(FV_EINVAL, "the model reads no images");
+    if (w < 1 || h < 1) return FV_FAIL(FV_EINVAL, "the image is empty");
+    *out = (fv_layout){.image_w = w, .image_h = h};
+    return r->image(c, n_image, out);
+}
+
+int32_t fv_layout_tokens_max(const fv_layout_config *c, int32_t n_image) {
+    const fv_layout_rules *r = rules_of(c->family);
+    const int64_t n = r ? r->tokens_max(c, n_image) : 0;
+    return n < FV_LAYOUT_TOKENS_MAX ? (int32_t)n : FV_LAYOUT_TOKENS_MAX;
+}
+
+/* ---- its text ----------------------------------------------------------------------------- */
+
+fv_status fv_layout_text(const fv_layout_config *c, const fv_layout *l, const char *mark,
+                         char *out) {
+    const size_t n_mark = strlen(mark);
+    (void)c;
+    if (n_mark * (size_t)l->n_span >= FV_LAYOUT_TEXT_MAX)
+        return FV_FAIL(FV_EINVAL, "the image token '%s' is too long", mark);
+    for (int32_t i = 0; i < l->n_span; i++, out += n_mark) memcpy(out, mark, n_mark);
+    *out = '\0';
+    return FV_OK;
+}
+
+/* ---- where a view looks ------------------------------------------------------------------- */
+
+fv_layout_rect fv_layout_seen(const fv_layout *l, const fv_layout_view *v) {
+    fv_layout_size base = {l->image_w, l->image_h}, left = {0, 0};
+    if (v->pad_square) {
+        const int32_t side = base.w > base.h ? base.w : base.h;
+        left = (fv_layout_size){(side - base.w) / 2, (side - base.h) / 2};
+        base = (fv_layout_size){side, side};
+    }
+    const fv_layout_size last = v->n_resize ? v->resize[v->n_resize - 1] : base;
+    const double across = (double)base.w / last.w, down = (double)base.h / last.h;
+    return (fv_layout_rect){across * -v->x - left.w, down * -v->y - left.h, across * v->w,
+                            down * v->h};
+}
