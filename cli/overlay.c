@@ -1,7 +1,7 @@
-/* Sets of visual tokens -> a contact sheet. Tokens of an image are a square of patches in raster
- * order; tokens before the square, such as CLS, have no place in the image.
+/* Sets of visual tokens -> a contact sheet. Tokens of a span are a grid in raster order; tokens beside
+ * the grid, such as CLS and newlines, have no place in the image.
  *
- *   | 0-2 576/576 | 3-9 288/576 | ...      a band for each image, of at most WRAP tiles a line
+ *   | 0-2 576/576 | 3-9 288/576 | ...      a band for each span, of at most WRAP tiles a line
  *   | clear, dim  | clear, dim  |
  *   | heat        | heat        |
  */
@@ -28,9 +28,13 @@ enum {
 
 typedef struct sheet {
     const fv_overlay *o;
-    int32_t per_image, side, ahead; /* rows, patches a line, rows ahead of the square */
-    int32_t tile, patch;            /* pixels */
-    int32_t columns, lines;         /* of tiles, in a band */
+    const fv_layout_span *span;
+    int32_t first;          /* of the span's tokens among all */
+    int32_t patch;          /* pixels of a token's side, */
+    int32_t w, h;           /* and of the span's grid */
+    int32_t tile;           /* pixels of the widest and the highest grid */
+    int32_t top;            /* of the span's band */
+    int32_t columns, lines; /* of tiles, in a band */
     bool heat;
     fv_image out;
     fv_image seen; /* [tile, tile] the image as the model has it */
@@ -54,11 +58,11 @@ static uint8_t *pixel(const fv_image *image, int32_t x, int32_t y) {
 
 static int32_t within(double v, int32_t most) { return v < 0 ? 0 : v > most ? most : (int32_t)v; }
 
-/* The mean of the pixels that tile pixel (x, y) covers: at least one where any are. */
-static void cover(const fv_image *image, const fv_layout_rect *span, int32_t tile, int32_t x,
+/* The mean of the pixels that pixel (x, y) of w x h covers: at least one where any are. */
+static void cover(const fv_image *image, const fv_image_span *span, int32_t w, int32_t h, int32_t x,
                   int32_t y, uint8_t *rgb) {
-    double x0 = span->x + span->w * x / tile, y0 = span->y + span->h * y / tile;
-    double x1 = x0 + span->w / tile, y1 = y0 + span->h / tile;
+    double x0 = span->x + span->w * x / w, y0 = span->y + span->h * y / h;
+    double x1 = x0 + span->w / w, y1 = y0 + span->h / h;
     if (x1 <= 0 || y1 <= 0 || x0 >= image->w || y0 >= image->h) return;
     int32_t left = within(x0, image->w - 1), right = within(x1, image->w);
     int32_t top = within(y0, image->h - 1), bottom = within(y1, image->h);
@@ -71,15 +75,15 @@ static void cover(const fv_image *image, const fv_layout_rect *span, int32_t til
     for (int c = 0; c < 3; c++) rgb[c] = (uint8_t)(sum[c] / n);
 }
 
-static fv_status look(sheet *s, const fv_image *image) {
-    fv_layout l;
-    FV_TRY(fv_layout_image(s->o->layout, image->w, image->h, s->o->n_image, &l));
-    const fv_layout_rect span = fv_layout_seen(&l, &l.view[0]);
+/* What span number `index` shows. */
+static void look(sheet *s, const fv_image *image, const fv_layout *l, int32_t index) {
+    fv_layout_place at = fv_layout_place_of(s->o->layout, l, index);
+    fv_image_span all = fv_image_seen(l, at.view);
+    fv_image_span span = {all.x + all.w * at.x, all.y + all.h * at.y, all.w * at.w, all.h * at.h};
     memset(s->seen.rgb, OUTSIDE, (size_t)s->tile * (size_t)s->tile * 3);
-    for (int32_t y = 0; y < s->tile; y++)
-        for (int32_t x = 0; x < s->tile; x++)
-            cover(image, &span, s->tile, x, y, pixel(&s->seen, x, y));
-    return FV_OK;
+    for (int32_t y = 0; y < s->h; y++)
+        for (int32_t x = 0; x < s->w; x++)
+            cover(image, &span, s->w, s->h, x, y, pixel(&s->seen, x, y));
 }
 
 /* ---- tiles ------------------------------------------------------------------------------ */
@@ -98,12 +102,12 @@ static void paint_heat(const uint8_t *in, double heat, uint8_t *out) {
         out[c] = (uint8_t)(0.25 * grey(in) + 0.75 * 255 * unit(3 * heat - c));
 }
 
-/* `row` is the group's array from this image's first patch on, `full` its largest value. */
+/* `row` is the group's array from this span's grid on, `full` its largest value. */
 static void draw_tile(const sheet *s, int32_t left, int32_t top, const uint8_t *row, int32_t full,
                       void (*paint)(const uint8_t *in, double value, uint8_t *out)) {
-    for (int32_t y = 0; y < s->tile; y++)
-        for (int32_t x = 0; x < s->tile; x++) {
-            int32_t at = y / s->patch * s->side + x / s->patch;
+    for (int32_t y = 0; y < s->h; y++)
+        for (int32_t x = 0; x < s->w; x++) {
+            int32_t at = y / s->patch * s->span->w + x / s->patch;
             paint(pixel(&s->seen, x, y), unit((double)row[at] / full),
                   pixel(&s->out, left + x, top + y));
         }
@@ -133,62 +137,88 @@ static int32_t held(const uint8_t *heads, int32_t n) {
     return rows;
 }
 
-static void draw_group(const sheet *s, int32_t image, int32_t index) {
+static int32_t cell_height(const sheet *s) { return LABEL + (s->tile + GAP) * (s->heat ? 2 : 1); }
+
+static void draw_group(const sheet *s, int32_t index) {
     const fv_kept_map_group *g = &s->o->kept->group[index];
-    int32_t first = image * s->per_image, full = s->o->kept->n_kv < 255 ? s->o->kept->n_kv : 255;
-    int32_t cell = LABEL + (s->tile + GAP) * (s->heat ? 2 : 1);
+    int32_t n = s->span->n, grid = s->first + s->span->class_token;
+    int32_t full = s->o->kept->n_kv < 255 ? s->o->kept->n_kv : 255;
     int32_t left = GAP + index % s->columns * (s->tile + GAP);
-    int32_t top = GAP + (image * s->lines + index / s->columns) * cell;
+    int32_t top = s->top + index / s->columns * cell_height(s);
     char text[64];
     snprintf(text, sizeof text, "%d-%d %d/%d", g->layer, g->layer + g->n_layer - 1,
-             held(g->heads + first, s->per_image), s->per_image);
+             held(g->heads + s->first, n), n);
     draw_label(s, left, top, text);
-    draw_tile(s, left, top + LABEL, g->heads + first + s->ahead, full, paint_kept);
-    if (g->score)
-        draw_tile(s, left, top + LABEL + s->tile + GAP, g->score + first + s->ahead, 255,
-                  paint_heat);
+    draw_tile(s, left, top + LABEL, g->heads + grid, full, paint_kept);
+    if (g->score) draw_tile(s, left, top + LABEL + s->tile + GAP, g->score + grid, 255, paint_heat);
 }
 
 /* ---- the sheet -------------------------------------------------------------------------- */
 
-static fv_status measure(sheet *s) {
+/* The next span's grid, and what it takes on the sheet. */
+static void measure_span(sheet *s, const fv_layout_span *span) {
+    int32_t cols = span->w - span->newline_column, most = cols > span->h ? cols : span->h;
+    s->span = span;
+    s->patch = (TILE + most - 1) / most;
+    s->w = s->patch * cols;
+    s->h = s->patch * span->h;
+}
+
+static fv_status lay(const fv_overlay *o, int32_t image, fv_layout *out) {
+    return fv_layout_image(o->layout, o->image[image].w, o->image[image].h, o->n_image, out);
+}
+
+/* Tokens and spans of all images. */
+static fv_status measure(sheet *s, fv_layout *l, int32_t *n_span) {
     const fv_kept_map *kept = s->o->kept;
-    if (s->o->n_image < 1 || kept->n_visual < s->o->n_image ||
-        kept->n_visual % s->o->n_image != 0 || kept->n_group < 1)
-        return FV_FAIL(FV_EUNSUPPORTED, "cannot draw %d visual tokens of %d images", kept->n_visual,
-                       s->o->n_image);
-    s->per_image = kept->n_visual / s->o->n_image;
-    while ((s->side + 1) * (s->side + 1) <= s->per_image) s->side++;
-    s->ahead = s->per_image - s->side * s->side;
-    if (s->side > TILE || s->ahead > 1)
+    int32_t n = 0;
+    *n_span = 0;
+    for (int32_t i = 0; i < s->o->n_image; i++) {
+        FV_TRY(lay(s->o, i, l));
+        for (int32_t k = 0; k < l->n_span; k++) {
+            measure_span(s, &l->span[k]);
+            if (s->w > s->tile) s->tile = s->w;
+            if (s->h > s->tile) s->tile = s->h;
+        }
+        *n_span += l->n_span;
+        n += l->n_visual;
+    }
+    if (n == 0 || kept->n_visual != n || kept->n_group < 1)
         return FV_FAIL(FV_EUNSUPPORTED,
-                       "the %d visual tokens of an image are not a square of patches",
-                       s->per_image);
-    s->patch = (TILE + s->side - 1) / s->side;
-    s->tile = s->patch * s->side;
+                       "cannot draw %d visual tokens of %d images, which should have %d",
+                       kept->n_visual, s->o->n_image, n);
     s->columns = kept->n_group < WRAP ? kept->n_group : WRAP;
     s->lines = (kept->n_group + WRAP - 1) / WRAP;
     for (int32_t i = 0; i < kept->n_group; i++) s->heat |= kept->group[i].score != NULL;
     return FV_OK;
 }
 
-static fv_status draw(sheet *s) {
-    int32_t cell = LABEL + (s->tile + GAP) * (s->heat ? 2 : 1);
-    int64_t h = GAP + (int64_t)cell * s->lines * s->o->n_image;
+static fv_status draw(sheet *s, fv_layout *l, int32_t n_span) {
+    int32_t band = cell_height(s) * s->lines;
+    int64_t h = GAP + (int64_t)band * n_span;
     if (h > SHEET_MAX) h = SHEET_MAX;
     FV_TRY(image(s->tile, s->tile, OUTSIDE, &s->seen));
     FV_TRY(image(GAP + s->columns * (s->tile + GAP), (int32_t)h, GROUND, &s->out));
+    s->top = GAP;
     for (int32_t i = 0; i < s->o->n_image; i++) {
-        FV_TRY(look(s, &s->o->image[i]));
-        for (int32_t g = 0; g < s->o->kept->n_group; g++) draw_group(s, i, g);
+        FV_TRY(lay(s->o, i, l));
+        for (int32_t k = 0; k < l->n_span; k++) {
+            measure_span(s, &l->span[k]);
+            look(s, &s->o->image[i], l, k);
+            for (int32_t g = 0; g < s->o->kept->n_group; g++) draw_group(s, g);
+            s->first += s->span->n;
+            s->top += band;
+        }
     }
     return FV_OK;
 }
 
 fv_status fv_overlay_draw(const fv_overlay *o, fv_image *out) {
     sheet s = {.o = o};
-    FV_TRY(measure(&s));
-    fv_status st = draw(&s);
+    fv_layout layout;
+    int32_t n_span;
+    FV_TRY(measure(&s, &layout, &n_span));
+    fv_status st = draw(&s, &layout, n_span);
     fv_image_free(&s.seen);
     if (st == FV_OK)
         *out = s.out;

@@ -8,6 +8,7 @@
 
 #include "rpc/client.h"
 #include "rpc/listen.h"
+#include "serving/layout_message.h"
 
 enum {
     SHORT_MS = 10000,
@@ -109,23 +110,15 @@ static fv_status ask_one(question *q, const char *path, const ProtobufCMessage *
     return q->status;
 }
 
-static fv_layout_config layout_of(const Fovea__Inference__V1__ImageFit *m) {
-    return (fv_layout_config){.family = FV_LAYOUT_LLAVA,
-                              .tile = (int32_t)m->crop_w,
-                              .patch = (int32_t)m->crop_w,
-                              .merge = 1,
-                              .pad_square = m->pad_square,
-                              .shortest_edge = (int32_t)m->shortest_edge,
-                              .resize = {(int32_t)m->resize_w, (int32_t)m->resize_h}};
-}
-
 static void take_model(const ProtobufCMessage *m, void *user) {
     const Fovea__Inference__V1__Model *model = (const Fovea__Inference__V1__Model *)m;
     fv_remote_model *out = user;
     snprintf(out->fingerprint, sizeof out->fingerprint, "%s", model->fingerprint);
     out->keep_ms_max = model->limits ? model->limits->keep_ms_max : 0;
     out->n_kv = (int32_t)model->n_kv;
-    if (model->image_fit) out->layout = layout_of(model->image_fit);
+    /* What is not known here cannot be drawn, and that is said then. */
+    if (fv_layout_from_message(model->image_layout, &out->layout) != FV_OK)
+        out->layout = (fv_layout_config){0};
 }
 
 fv_status fv_remote_get_model(fv_remote *r, fv_remote_model *out) {

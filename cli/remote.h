@@ -18,7 +18,7 @@ typedef struct fv_remote_model {
     char fingerprint[64];
     uint32_t keep_ms_max; /* longest time that a conversation may be kept; 0: none is */
     int32_t n_kv;
-    fv_layout_config layout; /* of images */
+    fv_layout_config layout; /* of images; the family is NONE where the model reads text only */
 } fv_remote_model;
 fv_status fv_remote_get_model(fv_remote *r, fv_remote_model *out);
 
@@ -59,7 +59,7 @@ typedef struct fv_remote_outcome {
 } fv_remote_outcome;
 
 /* Runs one request to its end; calls the hooks text and token on the way, and kept at the
- * end, if requested: without n_kv and layout, which belong to the model. */
+ * end, if requested: without n_kv and fit, which belong to the model. */
 fv_status fv_remote_ask(fv_remote *r, const Fovea__Inference__V1__GenerateRequest *request,
                         const fv_ask_hooks *hooks, fv_remote_outcome *outcome, fv_report *report);
 

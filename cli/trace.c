@@ -68,13 +68,14 @@ static fv_status on_encoded(void *user, const fv_encoded *encoded) {
     evidence *e = user;
     if (encoded->n_image == 0) return FV_OK;
     const fv_model_config *cfg = fv_local_config(e->local);
-    int64_t n = encoded->n_image, side = cfg->vision.image;
+    int64_t n = encoded->n_tile, side = cfg->layout.tile;
     FV_TRY(
         put(e, "pixel_values.npy", FV_NPY_F32, (int64_t[]){n, 3, side, side}, 4, encoded->pixels));
     int64_t rows = encoded->n_row;
     if (rows == 0) return FV_OK;
     if (encoded->features.data)
-        FV_TRY(put_device(e, "vision_features.npy", &encoded->features, rows,
+        FV_TRY(put_device(e, "vision_features.npy", &encoded->features,
+                          n * fv_vision_tokens(&cfg->vision),
                           fv_vision_feature_width(&cfg->vision)));
     return put_device(e, "image_embeds.npy", &encoded->embeds, rows, cfg->text.d_model);
 }

@@ -12,11 +12,11 @@ typedef struct fv_generation_config {
     int32_t top_k; /* 0: off */
 } fv_generation_config;
 
-/* How bytes become pixel values (preprocessor_config.json, or nested in processor_config.json). What
- * that file says of sizes is in fv_model_config.layout. */
+/* What becomes of pixels (preprocessor_config.json, or nested in processor_config.json); which of them
+ * go where is the layout's (layout/layout.h). */
 typedef struct fv_image_config {
-    int32_t resample; /* 0 nearest, 1 lanczos, 2 bilinear, 3 bicubic */
     bool do_rescale, do_normalize, do_convert_rgb;
+    int32_t resample; /* 0 nearest, 1 lanczos, 2 bilinear, 3 bicubic */
     double rescale_factor;
     float mean[3], std[3];
 } fv_image_config;
@@ -27,9 +27,8 @@ fv_status fv_generation_parse(const char *json, size_t n, const char *where, fv_
                               fv_generation_config *gen);
 
 /* Parses preprocessor_config.json or processor_config.json (either, or nested under
- * "image_processor"): sizes to *layout, whose tile the vision tower has set, the rest to *out. n = 0
- * gives CLIP's defaults. */
-fv_status fv_image_config_parse(const char *json, size_t n, const char *where,
-                                fv_layout_config *layout, fv_image_config *out);
+ * "image_processor"); n = 0 gives CLIP's defaults at cfg's image size. Fills the rest of cfg->layout. */
+fv_status fv_image_config_parse(const char *json, size_t n, const char *where, fv_model_config *cfg,
+                                fv_image_config *out);
 
 #endif

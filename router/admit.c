@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/grow.h"
 #include "common/image_size.h"
 #include "policy/plan/plan.h"
+#include "serving/layout_message.h"
 #include "serving/policy_message.h"
 
 typedef Fovea__Inference__V1__GenerateRequest request_message;
@@ -337,19 +339,46 @@ static fv_status bound_bytes(const request_message *r, const model_message *m, c
     return FV_OK;
 }
 
-/* The images' tokens, as the prompt will have them, with at most one token of text between two. Gives
- * *span (free it). */
+/* Adds an image's spans: with at most one token of text between two, where there is any. */
+static fv_status add_image(fv_token_span **list, size_t *cap, int32_t image, const fv_layout *l,
+                           extent *x) {
+    FV_TRY(fv_grow(list, cap, (size_t)(x->n_span + l->n_span), sizeof **list));
+    int32_t first = 0;
+    if (x->n_span) first = (*list)[x->n_span - 1].first + (*list)[x->n_span - 1].n + 1;
+    for (int32_t i = 0; i < l->n_span; i++) {
+        const fv_layout_span *s = &l->span[i];
+        (*list)[x->n_span++] = (fv_token_span){
+            .first = first, .n = s->n, .image = image, .t = s->t, .h = s->h, .w = s->w};
+        first += s->n + (l->n_text > 0);
+    }
+    x->visual += (uint64_t)l->n_visual;
+    x->text += (uint64_t)l->n_text;
+    return FV_OK;
+}
+
+/* The images' tokens, as the prompt will have them. Gives *span (free it, also after a failure). */
 static fv_status lay_images(const request_message *r, const model_message *m, fv_token_span **span,
                             extent *out) {
-    uint64_t visual = (uint64_t)r->n_images * m->n_image_tokens;
-    if (visual > TEXT_ROWS_MAX) return FV_FAIL(FV_EINVAL, "%zu images are too many", r->n_images);
-    fv_token_span *list = calloc(r->n_images + 1, sizeof *list);
-    if (!list) return FV_FAIL(FV_ENOMEM, "no memory for a list of %zu images", r->n_images);
-    for (size_t i = 0, n = m->n_image_tokens; i < r->n_images; i++)
-        list[i] =
-            (fv_token_span){.first = (int32_t)(i * (n + 1)), .n = (int32_t)n, .image = (int32_t)i};
-    *out = (extent){.visual = visual, .n_span = (int32_t)r->n_images, .span = list};
-    *span = list;
+    fv_layout_config config;
+    fv_layout layout;
+    size_t cap = 0;
+    *span = NULL;
+    *out = (extent){0};
+    if (r->n_images == 0) return FV_OK;
+    FV_TRY(fv_layout_from_message(m->image_layout, &config));
+    if (config.family == FV_LAYOUT_NONE)
+        return FV_FAIL(FV_EINVAL, "this fleet's model reads text only: ask without images");
+    for (size_t i = 0; i < r->n_images; i++) {
+        const ProtobufCBinaryData *data = &r->images[i]->data;
+        fv_image_size size;
+        FV_TRY(fv_image_size_read(data->data, data->len, &size));
+        if (fv_layout_image(&config, size.w, size.h, (int32_t)r->n_images, &layout) != FV_OK)
+            return fv_fail_prefix(FV_EINVAL, "image %zu", i);
+        if (out->visual + (uint64_t)layout.n_visual > TEXT_ROWS_MAX)
+            return FV_FAIL(FV_EINVAL, "%zu images are too many", r->n_images);
+        FV_TRY(add_image(span, &cap, (int32_t)i, &layout, out));
+    }
+    out->span = *span;
     return FV_OK;
 }
 
@@ -370,8 +399,9 @@ fv_status fv_admit(const request_message *r, const model_message *model, uint32_
                        need.max_tokens, TEXT_ROWS_MAX);
     fv_token_span *span;
     extent images = {0};
-    FV_TRY(lay_images(r, model, &span, &images));
-    fv_status st = bound_bytes(r, model, &images, text_rows, &need);
+    fv_status st = lay_images(r, model, &span, &images);
+    text_rows += images.text;
+    if (st == FV_OK) st = bound_bytes(r, model, &images, text_rows, &need);
     free(span);
     if (st == FV_OK) *out = need;
     return st;

@@ -1,14 +1,28 @@
 /* The vision tower, image by image. The thread that owns the tower. */
 #include "prefill-worker/encode/encode.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/clock.h"
 
-fv_status fv_encoded_open(const fv_model_config *cfg, int32_t n, fv_device *dev, fv_encoded *out) {
-    size_t rows = (size_t)n * (size_t)fv_vision_tokens(&cfg->vision);
-    fv_encoded e = {.n_image = n};
+static size_t tile_pixels(const fv_encoded *e) {
+    size_t side = (size_t)e->cfg->layout.tile;
+    return 3 * side * side;
+}
+
+static int32_t count_tiles(const fv_layout *layout, int32_t n) {
+    int32_t tiles = 0;
+    for (int32_t i = 0; i < n; i++) tiles += layout[i].n_tile;
+    return tiles;
+}
+
+fv_status fv_encoded_open(const fv_model_config *cfg, const fv_layout *layout, int32_t n,
+                          fv_device *dev, fv_encoded *out) {
+    size_t rows = 0;
+    fv_encoded e = {.cfg = cfg, .layout = layout, .n_image = n};
+    for (int32_t i = 0; i < n; i++) rows += (size_t)layout[i].n_visual;
     fv_status st = FV_ARENA_NEW(&e.arena, n, e.each);
     if (st == FV_OK) st = FV_ARENA_NEW(&e.arena, rows, e.source);
     if (st == FV_OK)
@@ -21,18 +35,14 @@ fv_status fv_encoded_open(const fv_model_config *cfg, int32_t n, fv_device *dev,
     return st;
 }
 
-/* Values of an image's pixels. */
-static size_t pixels_count(const fv_model_config *cfg) {
-    return (size_t)3 * (size_t)cfg->layout.tile * (size_t)cfg->layout.tile;
-}
-
-fv_status fv_encoded_watch(fv_encoded *e, const fv_model_config *cfg, bool features) {
-    size_t n = (size_t)e->n_image, rows = n * (size_t)fv_vision_tokens(&cfg->vision);
-    size_t width = (size_t)fv_vision_feature_width(&cfg->vision);
-    FV_TRY(FV_ARENA_NEW(&e->arena, n * pixels_count(cfg), e->pixels));
+fv_status fv_encoded_watch(fv_encoded *e, bool features) {
+    const fv_vision_config *v = &e->cfg->vision;
+    size_t tiles = (size_t)count_tiles(e->layout, e->n_image);
+    size_t rows = tiles * (size_t)fv_vision_tokens(v);
+    FV_TRY(FV_ARENA_NEW(&e->arena, tiles * tile_pixels(e), e->pixels));
     if (!features) return FV_OK;
-    return fv_buf_alloc(e->embeds.device, rows * width * sizeof(float), FV_BUF_DEVICE,
-                        &e->features);
+    return fv_buf_alloc(e->embeds.device, rows * (size_t)fv_vision_feature_width(v) * sizeof(float),
+                        FV_BUF_DEVICE, &e->features);
 }
 
 void fv_encoded_free(fv_encoded *e) {
@@ -42,16 +52,18 @@ void fv_encoded_free(fv_encoded *e) {
     *e = (fv_encoded){0};
 }
 
-fv_status fv_encoded_add(fv_encoded *e, const fv_model_config *cfg, const fv_image_rows *rows) {
-    int32_t first = e->n_added * fv_vision_tokens(&cfg->vision);
-    size_t row = (size_t)cfg->text.d_model * sizeof(float);
+fv_status fv_encoded_add(fv_encoded *e, const fv_image_rows *rows) {
+    const fv_layout *layout = &e->layout[e->n_added];
+    size_t row = (size_t)e->cfg->text.d_model * sizeof(float);
     for (int32_t r = 0; r < rows->n; r++) {
         int32_t source = rows->source ? rows->source[r] : r;
-        e->source[e->n_row + r] = source < 0 ? source : first + source;
+        e->source[e->n_row + r] = source < 0 ? source : e->n_source + source;
     }
     char *to = (char *)e->embeds.data + (size_t)e->n_row * row;
     e->each[e->n_added++] = rows->n;
     e->n_row += rows->n;
+    e->n_source += layout->n_visual;
+    e->n_tile += layout->n_tile;
     if (rows->n == 0) return FV_OK;
     fv_device *dev = e->embeds.device;
     return dev->ops->copy_async(dev, to, rows->rows.data, (size_t)rows->n * row);
@@ -59,26 +71,31 @@ fv_status fv_encoded_add(fv_encoded *e, const fv_model_config *cfg, const fv_ima
 
 /* ---- one image ---------------------------------------------------------------------------- */
 
-static fv_status encode(fv_vision *v, const fv_model_config *cfg, const float *pixels,
-                        const fv_encoded *e, fv_image_rows *out) {
-    int32_t n = fv_vision_tokens(&cfg->vision), d = cfg->text.d_model;
-    int32_t width = fv_vision_feature_width(&cfg->vision);
+/* Tiles -> tower and projector -> the image's tokens. */
+static fv_status encode(fv_vision *v, const float *pixels, const fv_encoded *e,
+                        fv_image_rows *out) {
+    const fv_layout *layout = &e->layout[e->n_added];
+    const fv_vision_config *c = &e->cfg->vision;
+    int32_t each = fv_vision_tokens(c), n = layout->n_tile * each, d = e->cfg->text.d_model;
+    int32_t width = fv_vision_feature_width(c);
+    assert(fv_layout_is_one_tile(layout));
     FV_TRY(fv_buf_alloc(e->embeds.device, (size_t)n * (size_t)d * sizeof(float), FV_BUF_DEVICE,
                         &out->rows));
     fv_vision_out to = {.embeds = fv_tensor_of(out->rows.data, FV_F32, n, d)};
     if (e->features.data)
-        to.features = fv_tensor_rows(fv_tensor_of(e->features.data, FV_F32, e->n_image * n, width),
-                                     e->n_added * n, n);
+        to.features = fv_tensor_rows(fv_tensor_of(e->features.data, FV_F32,
+                                                  count_tiles(e->layout, e->n_image) * each, width),
+                                     e->n_tile * each, n);
     out->n = n;
-    return fv_vision_encode(v, pixels, 1, &to);
+    return fv_vision_encode(v, pixels, layout->n_tile, &to);
 }
 
-static fv_status condense(fv_vision *v, const fv_model_config *cfg, const float *pixels,
-                          const fv_choice *choice, const fv_encoded *e, fv_image_rows *out) {
+static fv_status condense(fv_vision *v, const float *pixels, const fv_choice *choice,
+                          const fv_encoded *e, fv_image_rows *out) {
     fv_arena arena = {0};
     fv_condensed_rows rows;
     fv_status st =
-        fv_condense_run(v, &cfg->vision, choice, pixels, 1, e->embeds.device, &arena, &rows);
+        fv_condense_run(v, &e->cfg->vision, choice, pixels, 1, e->embeds.device, &arena, &rows);
     if (st == FV_OK) {
         size_t bytes = (size_t)rows.n * sizeof *rows.source;
         out->n = rows.n;
@@ -91,18 +108,15 @@ static fv_status condense(fv_vision *v, const fv_model_config *cfg, const float 
     return st;
 }
 
-fv_status fv_encode_image(fv_vision *v, const fv_model_config *cfg, const float *pixels,
-                          const fv_choice *choice, fv_image_cache *cache, const fv_image_key *key,
-                          fv_encoded *e) {
+fv_status fv_encode_image(fv_vision *v, const float *pixels, const fv_choice *choice,
+                          fv_image_cache *cache, const fv_image_key *key, fv_encoded *e) {
     double begin_s = fv_clock_s();
-    size_t n_pixel = pixels_count(cfg);
+    size_t tile = tile_pixels(e), n = (size_t)e->layout[e->n_added].n_tile * tile;
     fv_image_rows rows = {0};
-    if (e->pixels)
-        memcpy(e->pixels + (size_t)e->n_added * n_pixel, pixels, n_pixel * sizeof *pixels);
-    fv_status st =
-        choice ? condense(v, cfg, pixels, choice, e, &rows) : encode(v, cfg, pixels, e, &rows);
+    if (e->pixels) memcpy(e->pixels + (size_t)e->n_tile * tile, pixels, n * sizeof *pixels);
+    fv_status st = choice ? condense(v, pixels, choice, e, &rows) : encode(v, pixels, e, &rows);
     e->s_vision += fv_clock_s() - begin_s;
-    if (st == FV_OK) st = fv_encoded_add(e, cfg, &rows);
+    if (st == FV_OK) st = fv_encoded_add(e, &rows);
     if (st == FV_OK)
         fv_image_cache_put(cache, key, &rows);
     else

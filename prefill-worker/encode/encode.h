@@ -9,6 +9,8 @@
 
 /* The images of one prompt. */
 typedef struct fv_encoded {
+    const fv_model_config *cfg; /* borrowed, as the layouts are */
+    const fv_layout *layout;    /* [n_image] */
     int32_t n_image;
     int32_t n_added;  /* images of which the tokens are there */
     int32_t n_cached; /* of those, that an earlier request had encoded */
@@ -18,25 +20,27 @@ typedef struct fv_encoded {
     int32_t *source;  /* [n_row] which of all images' tokens each was; -1: made of several */
     double s_vision;  /* seconds in the tower */
     /* With fv_encoded_watch: */
-    float *pixels;   /* [n_image, 3, S, S] on the host */
-    fv_buf features; /* [n_image * visual tokens, feature width] F32 */
-    fv_arena arena;  /* of what is on the host */
-} fv_encoded;        /* {0} is empty and may be freed */
+    float *pixels;   /* [tiles of all images, 3, tile, tile] on the host */
+    fv_buf features; /* [tiles of all images * tokens of a tile, feature width] F32 */
+    /* Private: of the images added, their tokens before the condense stage, and their tiles. */
+    int32_t n_source, n_tile;
+    fv_arena arena; /* of what is on the host */
+} fv_encoded;       /* {0} is empty and may be freed */
 
-fv_status fv_encoded_open(const fv_model_config *cfg, int32_t n, fv_device *dev, fv_encoded *out);
+fv_status fv_encoded_open(const fv_model_config *cfg, const fv_layout *layout, int32_t n,
+                          fv_device *dev, fv_encoded *out);
 void fv_encoded_free(fv_encoded *e);
 
 /* Before the first image: pixel values stay as well, and the tower's features, if they are wanted
  * and images are not condensed. Images must then not come from the cache. */
-fv_status fv_encoded_watch(fv_encoded *e, const fv_model_config *cfg, bool features);
+fv_status fv_encoded_watch(fv_encoded *e, bool features);
 
 /* Adds the next image as it was encoded before. */
-fv_status fv_encoded_add(fv_encoded *e, const fv_model_config *cfg, const fv_image_rows *rows);
+fv_status fv_encoded_add(fv_encoded *e, const fv_image_rows *rows);
 
-/* Encodes the next image, pixels [3, S, S] from fv_image_preprocess; condenses it, unless `choice`
+/* Encodes the next image, pixels of its tiles from fv_image_preprocess; condenses it, unless `choice`
  * is NULL; adds it, and keeps its tokens in the cache. */
-fv_status fv_encode_image(fv_vision *v, const fv_model_config *cfg, const float *pixels,
-                          const fv_choice *choice, fv_image_cache *cache, const fv_image_key *key,
-                          fv_encoded *e);
+fv_status fv_encode_image(fv_vision *v, const float *pixels, const fv_choice *choice,
+                          fv_image_cache *cache, const fv_image_key *key, fv_encoded *e);
 
 #endif

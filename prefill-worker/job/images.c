@@ -8,6 +8,10 @@
 #include "common/clock.h"
 #include "prefill-worker/job/job.h"
 
+static const fv_model_config *config_of(const fv_prefill_job *j) {
+    return fv_checkpoint_config(j->engine->ck);
+}
+
 static const fv_choice *condense_of(const fv_prefill_job *j) {
     return j->plan.condense.acts ? &j->policy.stage[FV_STAGE_CONDENSE] : NULL;
 }
@@ -31,6 +35,27 @@ static fv_status blame_client(fv_status st, int32_t i) {
     return fv_fail_prefix(st, "image %d", i);
 }
 
+/* From the header of the file: nothing is decoded yet. */
+static fv_status lay(const fv_prefill_job *j, int32_t i, fv_layout *out) {
+    const fv_job_image *image = &j->image[i];
+    fv_image_size size = {0};
+    if (image->decoded)
+        size = (fv_image_size){.w = image->decoded->w, .h = image->decoded->h};
+    else
+        FV_TRY(fv_image_size_check(image->bytes, image->n, NULL, &size));
+    return fv_layout_image(&config_of(j)->layout, size.w, size.h, j->n_image, out);
+}
+
+fv_status fv_prefill_job_lay_images(fv_prefill_job *j) {
+    if (j->n_image == 0 || !config_of(j)->has_vision) return FV_OK; /* the prompt refuses them */
+    FV_TRY(FV_ARENA_NEW(&j->arena, j->n_image, j->layout));
+    for (int32_t i = 0; i < j->n_image; i++) {
+        fv_status st = lay(j, i, &j->layout[i]);
+        if (st != FV_OK) return blame_client(st, i);
+    }
+    return FV_OK;
+}
+
 static fv_status open_images(fv_prefill_job *j) {
     char stage[FV_POLICY_TEXT_MAX] = "", how[FV_POLICY_TEXT_MAX + 32];
     fv_policy only = {0};
@@ -42,10 +67,10 @@ static fv_status open_images(fv_prefill_job *j) {
     FV_TRY(FV_ARENA_NEW(&j->arena, j->n_image, j->how));
     for (int32_t i = 0; i < j->n_image; i++) {
         const fv_image *d = j->image[i].decoded;
-        if (d)
-            snprintf(how, sizeof how, "%dx%d %s", d->w, d->h, stage);
-        else
-            snprintf(how, sizeof how, "%s", stage);
+        const fv_layout *l = &j->layout[i]; /* may depend on the number of images */
+        int sides = d ? snprintf(how, sizeof how, "%dx%d ", d->w, d->h) : 0;
+        snprintf(how + sides, sizeof how - (size_t)sides, "%d/%d %s", l->n_visual, l->n_tile,
+                 stage);
         FV_TRY(fv_arena_strndup(&j->arena, how, strlen(how), &j->how[i]));
     }
     FV_TRY(FV_ARENA_NEW(&j->arena, j->n_image, j->unread));
@@ -65,27 +90,17 @@ fv_status fv_prefill_job_unread(fv_prefill_job *j, int32_t *n) {
 
 /* ---- any thread --------------------------------------------------------------------------- */
 
-static fv_status preprocess(const fv_prefill_job *j, const fv_image *image, float **pixels) {
-    const fv_checkpoint *ck = j->engine->ck;
-    const fv_layout_config *layout = &fv_checkpoint_config(ck)->layout;
-    fv_layout l;
-    FV_TRY(fv_layout_image(layout, image->w, image->h, j->n_image, &l));
-    float *p = malloc(fv_image_pixels_count(&l) * sizeof *p);
-    if (!p) return FV_FAIL(FV_ENOMEM, "out of memory for an image");
-    fv_status st = fv_image_preprocess(image, &l, fv_checkpoint_image(ck), p);
-    if (st == FV_OK)
-        *pixels = p;
-    else
-        free(p);
-    return st;
+static fv_status preprocess(const fv_prefill_job *j, int32_t i, const fv_image *image,
+                            float *pixels) {
+    return fv_image_preprocess(image, &j->layout[i], fv_checkpoint_image(j->engine->ck), pixels);
 }
 
-static fv_status read_image(const fv_prefill_job *j, int32_t i, float **pixels) {
+static fv_status read_image(const fv_prefill_job *j, int32_t i, float *pixels) {
     const fv_job_image *image = &j->image[i];
     fv_image decoded;
-    if (image->decoded) return preprocess(j, image->decoded, pixels);
+    if (image->decoded) return preprocess(j, i, image->decoded, pixels);
     FV_TRY(fv_image_decode(image->bytes, image->n, NULL, &decoded));
-    fv_status st = preprocess(j, &decoded, pixels);
+    fv_status st = preprocess(j, i, &decoded, pixels);
     fv_image_free(&decoded);
     return st;
 }
@@ -100,11 +115,17 @@ static int32_t next_unread(const fv_prefill_job *j) {
 fv_status fv_prefill_job_read(fv_prefill_job *j, bool *more) {
     int32_t i = next_unread(j);
     double begin_s = fv_clock_s();
+    float *pixels = malloc(fv_image_pixels_count(&j->layout[i]) * sizeof *pixels);
     *more = false;
     j->unread[i] = false;
-    fv_status st = read_image(j, i, &j->pixels[i]);
+    fv_status st =
+        pixels ? read_image(j, i, pixels) : FV_FAIL(FV_ENOMEM, "out of memory for an image");
     j->s_preprocess += fv_clock_s() - begin_s;
-    if (st != FV_OK) return blame_client(st, i);
+    if (st != FV_OK) {
+        free(pixels);
+        return blame_client(st, i);
+    }
+    j->pixels[i] = pixels;
     *more = next_unread(j) < j->n_image;
     return FV_OK;
 }
@@ -114,18 +135,16 @@ fv_status fv_prefill_job_read(fv_prefill_job *j, bool *more) {
 /* *there: false when it must be read again. */
 static fv_status encode_next(fv_prefill_job *j, int32_t i, bool *there) {
     const fv_engine *e = j->engine;
-    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
     const fv_image_rows *known = cached(j, i);
     fv_image_key key = key_of(j, i);
     const float *pixels = j->pixels[i];
     *there = known || pixels;
     if (known) {
         j->encoded.n_cached++;
-        return fv_encoded_add(&j->encoded, cfg, known);
+        return fv_encoded_add(&j->encoded, known);
     }
     if (!pixels) return FV_OK;
-    fv_status st =
-        fv_encode_image(e->vision, cfg, pixels, condense_of(j), j->cache, &key, &j->encoded);
+    fv_status st = fv_encode_image(e->vision, pixels, condense_of(j), j->cache, &key, &j->encoded);
     free(j->pixels[i]);
     j->pixels[i] = NULL;
     return st;
@@ -133,13 +152,12 @@ static fv_status encode_next(fv_prefill_job *j, int32_t i, bool *there) {
 
 fv_status fv_prefill_job_encode(fv_prefill_job *j, bool *done) {
     const fv_engine *e = j->engine;
-    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
     fv_encoded *out = &j->encoded;
     *done = true;
     if (out->n_added == j->n_image) return FV_OK;
     if (out->n_image == 0) {
-        FV_TRY(fv_encoded_open(cfg, j->n_image, e->be.device, out));
-        if (j->want_features) FV_TRY(fv_encoded_watch(out, cfg, !condense_of(j)));
+        FV_TRY(fv_encoded_open(config_of(j), j->layout, j->n_image, e->be.device, out));
+        if (j->want_features) FV_TRY(fv_encoded_watch(out, !condense_of(j)));
     }
     while (*done && out->n_added < j->n_image) FV_TRY(encode_next(j, out->n_added, done));
     j->s_vision = out->s_vision;

@@ -31,7 +31,8 @@ static fv_status make_chat(fv_prefill_job *j) {
     fv_status st = fv_chat_check_question(f->turn, f->n_turn);
     if (st == FV_OK) st = fv_chat_render(chat, f->turn, f->n_turn, &text);
     if (st == FV_OK)
-        st = fv_prompt_make_chat(e->tok, config(j), &text, j->n_image, context_of(j), &j->prompt);
+        st = fv_prompt_make_chat(e->tok, config(j), &text, j->n_image, j->layout, context_of(j),
+                                 &j->prompt);
     j->text = text.text;
     free(text.user);
     fv_chat_free(chat);
@@ -41,7 +42,7 @@ static fv_status make_chat(fv_prefill_job *j) {
 static fv_status make_text(fv_prefill_job *j) {
     j->text = strdup(j->form.text);
     if (!j->text) return FV_FAIL(FV_ENOMEM, "out of memory for a prompt");
-    return fv_prompt_make(j->engine->tok, config(j), j->text, j->n_image, context_of(j),
+    return fv_prompt_make(j->engine->tok, config(j), j->text, j->n_image, j->layout, context_of(j),
                           &j->prompt);
 }
 
@@ -51,8 +52,8 @@ static fv_status make_prompt(fv_prefill_job *j) {
     case FV_PROMPT_TEXT: return make_text(j);
     case FV_PROMPT_IDS: break;
     }
-    return fv_prompt_of_ids(config(j), j->form.id, j->form.n_id, j->n_image, context_of(j),
-                            &j->prompt);
+    return fv_prompt_of_ids(j->engine->tok, config(j), j->form.id, j->form.n_id, j->n_image,
+                            j->layout, context_of(j), &j->prompt);
 }
 
 static fv_status make_plan(fv_prefill_job *j) {
@@ -65,6 +66,7 @@ static fv_status make_plan(fv_prefill_job *j) {
 }
 
 fv_status fv_prefill_job_open(fv_prefill_job *j) {
+    FV_TRY(fv_prefill_job_lay_images(j));
     FV_TRY(make_prompt(j));
     if (j->prompt.n == 0) return FV_FAIL(FV_EINVAL, "the prompt is empty");
     return may_condense(j) ? make_plan(j) : FV_OK;

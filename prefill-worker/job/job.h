@@ -78,9 +78,10 @@ typedef struct fv_prefill_job {
 
     /* private */
     fv_arena arena;
-    char **how;     /* [n_image] what is done to an image, as the cache knows it */
-    float **pixels; /* [n_image] each owned; NULL: not read, or encoded already */
-    bool *unread;   /* [n_image] to be read */
+    fv_layout *layout; /* [n_image] */
+    char **how;        /* [n_image] what is done to an image, as the cache knows it */
+    float **pixels;    /* [n_image] of its tiles, each owned; NULL: not read, or encoded already */
+    bool *unread;      /* [n_image] to be read */
     int32_t n_encoded;
     fv_kept_map_watch *watch;
 } fv_prefill_job; /* {0} may be released and freed */
@@ -90,6 +91,9 @@ typedef struct fv_prefill_job {
 fv_plan_shape fv_plan_shape_of_net(const fv_text_config *net, fv_dtype kv_dtype,
                                    const fv_prompt *prompt);
 fv_plan_shape fv_plan_shape_of(const fv_engine *engine, fv_dtype kv_dtype, const fv_prompt *prompt);
+
+/* The images' layouts, from the headers of their files: the first step of open. */
+fv_status fv_prefill_job_lay_images(fv_prefill_job *job);
 
 /* FV_EINVAL: the sentence says what is wrong with the prompt. */
 fv_status fv_prefill_job_open(fv_prefill_job *job);

@@ -4,36 +4,82 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/grow.h"
 #include "model/net/kv.h"
 
-static fv_status expand(const fv_model_config *cfg, const int32_t *ids, int32_t n, fv_prompt *p) {
-    int32_t per_image = p->n_image ? fv_vision_tokens(&cfg->vision) : 0;
-    size_t total = (size_t)(n - p->n_image) + (size_t)p->n_image * (size_t)per_image;
-    int32_t side = p->n_image ? cfg->vision.image / cfg->vision.patch : 0;
-    p->ids = malloc((total + 1) * sizeof *p->ids);
-    p->seg = malloc(total + 1);
-    p->span = malloc(((size_t)p->n_image + 1) * sizeof *p->span);
-    if (!p->ids || !p->seg || !p->span)
-        return FV_FAIL(FV_ENOMEM, "out of memory for a prompt of %zu", total);
+/* ---- images -------------------------------------------------------------------------------- */
+
+static fv_status grow(fv_prompt *p, int32_t more) {
+    size_t total = (size_t)p->n + (size_t)more;
+    if (total > INT32_MAX) return FV_FAIL(FV_EINVAL, "a prompt of %zu tokens is too long", total);
+    FV_TRY(fv_grow(&p->ids, &p->cap_ids, total + 1, sizeof *p->ids));
+    return fv_grow(&p->seg, &p->cap_seg, total + 1, sizeof *p->seg);
+}
+
+static fv_status add(fv_prompt *p, int32_t id, int32_t n, fv_kv_segment seg) {
+    FV_TRY(grow(p, n));
+    for (int32_t i = 0; i < n; i++) p->ids[p->n + i] = id;
+    memset(p->seg + p->n, seg, (size_t)n);
+    p->n += n;
+    *(seg == FV_SEG_VISUAL ? &p->n_visual : &p->n_text) += n;
+    return FV_OK;
+}
+
+static fv_status add_span(fv_prompt *p, int32_t id, int32_t image, const fv_layout_span *span) {
+    FV_TRY(fv_grow(&p->span, &p->cap_span, (size_t)p->n_span + 1, sizeof *p->span));
+    p->span[p->n_span++] = (fv_token_span){.first = p->n,
+                                           .n = span->n,
+                                           .image = image,
+                                           .t = span->t,
+                                           .h = span->h,
+                                           .w = span->w,
+                                           .ahead = span->class_token};
+    return add(p, id, span->n, FV_SEG_VISUAL);
+}
+
+/* Text of the family, between two spans. */
+static fv_status add_text(fv_prompt *p, const fv_tokenizer *tok, int32_t before, const char *text,
+                          size_t bytes) {
+    int32_t *ids, n;
+    if (bytes == 0) return FV_OK;
+    FV_TRY(fv_tokenizer_encode_behind(tok, before, text, bytes, NULL, &ids, &n));
+    fv_status st = grow(p, n);
+    for (int32_t i = 0; st == FV_OK && i < n; i++) st = add(p, ids[i], 1, FV_SEG_TEXT);
+    free(ids);
+    return st;
+}
+
+/* An image in place of its token. */
+static fv_status add_image(fv_prompt *p, const fv_tokenizer *tok, const fv_model_config *cfg,
+                           int32_t image, const fv_layout *layout) {
+    static const char mark[] = "\xEE\x80\x81"; /* U+E001 */
+    int32_t id = cfg->image_token;
+    char text[FV_LAYOUT_TEXT_MAX], *at = text;
+    FV_TRY(fv_layout_text(&cfg->layout, layout, mark, text));
+    for (int32_t i = 0; i < layout->n_span; i++) {
+        char *end = strstr(at, mark);
+        if (!end)
+            return FV_FAIL(FV_EFATAL, "image %d: %d of its %d parts are in its text", image, i,
+                           layout->n_span);
+        FV_TRY(add_text(p, tok, id, at, (size_t)(end - at)));
+        FV_TRY(add_span(p, id, image, &layout->span[i]));
+        at = end + sizeof mark - 1;
+    }
+    return add_text(p, tok, id, at, strlen(at));
+}
+
+static fv_status expand(const fv_tokenizer *tok, const fv_model_config *cfg, const int32_t *ids,
+                        int32_t n, const fv_layout *layout, fv_prompt *p) {
+    int32_t image = 0;
+    FV_TRY(grow(p, n));
     for (int32_t i = 0; i < n; i++) {
-        bool image = p->n_image && ids[i] == cfg->image_token;
-        if (image) {
-            p->span[p->n_span] = (fv_token_span){.first = p->n,
-                                                 .n = per_image,
-                                                 .image = p->n_span,
-                                                 .t = 1,
-                                                 .h = side,
-                                                 .w = side,
-                                                 .ahead = cfg->vision.keep_cls};
-            p->n_span++;
-        }
-        for (int32_t k = 0; k < (image ? per_image : 1); k++) {
-            p->ids[p->n] = ids[i];
-            p->seg[p->n++] = image ? FV_SEG_VISUAL : FV_SEG_TEXT;
+        if (p->n_image && ids[i] == cfg->image_token) {
+            FV_TRY(add_image(p, tok, cfg, image, &layout[image]));
+            image++;
+        } else {
+            FV_TRY(add(p, ids[i], 1, FV_SEG_TEXT));
         }
     }
-    p->n_visual = p->n_image * per_image;
-    p->n_text = p->n - p->n_visual;
     return FV_OK;
 }
 
@@ -45,8 +91,11 @@ static fv_status check_context(int64_t rows, int32_t n_image, int32_t context) {
                    (long long)rows, n_image, context);
 }
 
-fv_status fv_prompt_of_ids(const fv_model_config *cfg, const int32_t *ids, int32_t n,
-                           int32_t n_image, int32_t context, fv_prompt *out) {
+/* ---- ids ----------------------------------------------------------------------------------- */
+
+fv_status fv_prompt_of_ids(const fv_tokenizer *tok, const fv_model_config *cfg, const int32_t *ids,
+                           int32_t n, int32_t n_image, const fv_layout *layout, int32_t context,
+                           fv_prompt *out) {
     int32_t found = 0;
     for (int32_t i = 0; i < n; i++) {
         if (ids[i] < 0 || (ids[i] >= cfg->text.vocab && !(n_image && ids[i] == cfg->image_token)))
@@ -54,8 +103,6 @@ fv_status fv_prompt_of_ids(const fv_model_config *cfg, const int32_t *ids, int32
                            cfg->text.vocab - 1);
         found += cfg->has_vision && ids[i] == cfg->image_token;
     }
-    int64_t rows = n - found;
-    if (n_image) rows += (int64_t)n_image * fv_vision_tokens(&cfg->vision);
     if (n_image && !cfg->has_vision)
         return FV_FAIL(FV_EINVAL, "this checkpoint reads text only: ask without images");
     if (found != n_image)
@@ -63,9 +110,12 @@ fv_status fv_prompt_of_ids(const fv_model_config *cfg, const int32_t *ids, int32
                        "the prompt names %d image%s with <image> and %d %s given: they must be "
                        "equal",
                        found, found == 1 ? "" : "s", n_image, n_image == 1 ? "is" : "are");
-    FV_TRY(check_context(rows, n_image, context));
+    int64_t total = n - found;
+    for (int32_t i = 0; i < n_image; i++) total += layout[i].n_visual + layout[i].n_text;
+    FV_TRY(check_context(total, n_image, context));
     fv_prompt p = {.n_image = n_image};
-    fv_status st = expand(cfg, ids, n, &p);
+    fv_status st = expand(tok, cfg, ids, n, layout, &p);
+    if (st == FV_OK) st = check_context(p.n, n_image, context);
     if (st != FV_OK) {
         fv_prompt_free(&p);
         return st;
@@ -76,41 +126,33 @@ fv_status fv_prompt_of_ids(const fv_model_config *cfg, const int32_t *ids, int32
 
 static fv_status make(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
                       size_t bytes, bool add_special, const fv_text_marks *marks, int32_t n_image,
-                      int32_t context, fv_prompt *out) {
+                      const fv_layout *layout, int32_t context, fv_prompt *out) {
     int32_t *ids, n, tags = n_image < cfg->text.max_position ? n_image : cfg->text.max_position;
     /* Before time is spent on it; images are one token each there. */
     FV_TRY(fv_tokenizer_check_length(tok, bytes, cfg->text.max_position + tags));
     FV_TRY(fv_tokenizer_encode_marked(tok, text, bytes, add_special, marks, &ids, &n));
-    fv_status st = fv_prompt_of_ids(cfg, ids, n, n_image, context, out);
+    fv_status st = fv_prompt_of_ids(tok, cfg, ids, n, n_image, layout, context, out);
     free(ids);
     return st;
 }
 
 fv_status fv_prompt_make(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
-                         int32_t n_image, int32_t context, fv_prompt *out) {
-    return make(tok, cfg, text, strlen(text), true, NULL, n_image, context, out);
+                         int32_t n_image, const fv_layout *layout, int32_t context,
+                         fv_prompt *out) {
+    return make(tok, cfg, text, strlen(text), true, NULL, n_image, layout, context, out);
 }
 
 fv_status fv_prompt_make_chat(const fv_tokenizer *tok, const fv_model_config *cfg,
-                              const fv_chat_text *text, int32_t n_image, int32_t context,
-                              fv_prompt *out) {
+                              const fv_chat_text *text, int32_t n_image, const fv_layout *layout,
+                              int32_t context, fv_prompt *out) {
     fv_text_marks marks = {text->user, cfg->has_vision ? cfg->image_token : -1};
-    return make(tok, cfg, text->text, text->n, text->adds_special, &marks, n_image, context, out);
+    return make(tok, cfg, text->text, text->n, text->adds_special, &marks, n_image, layout, context,
+                out);
 }
 
 fv_status fv_prompt_append(fv_prompt *p, const int32_t *ids, int32_t n) {
-    size_t total = (size_t)p->n + (size_t)n;
-    int32_t *all = realloc(p->ids, (total + 1) * sizeof *all);
-    if (all) p->ids = all;
-    uint8_t *seg = realloc(p->seg, total + 1);
-    if (seg) p->seg = seg;
-    if (!all || !seg) return FV_FAIL(FV_ENOMEM, "out of memory for a prompt of %zu", total);
-    for (int32_t i = 0; i < n; i++) {
-        p->ids[p->n + i] = ids[i];
-        p->seg[p->n + i] = FV_SEG_TEXT;
-    }
-    p->n += n;
-    p->n_text += n;
+    FV_TRY(grow(p, n));
+    for (int32_t i = 0; i < n; i++) FV_TRY(add(p, ids[i], 1, FV_SEG_TEXT));
     return FV_OK;
 }
 

@@ -1,7 +1,8 @@
 #ifndef FOVEA_PREFILL_WORKER_PROMPT_PROMPT_H
 #define FOVEA_PREFILL_WORKER_PROMPT_PROMPT_H
 
-/* PROMPT: text with "<image>" in it -> token ids with every image expanded to its rows. */
+/* PROMPT: text with "<image>" in it -> token ids with every image expanded to its tokens, and the text
+ * that its family has around them. */
 #include "common/token_span.h"
 #include "model/config.h"
 #include "text/chat.h"
@@ -12,26 +13,28 @@ typedef struct fv_prompt {
     uint8_t *seg; /* [n] owned; fv_kv_segment */
     int32_t n, n_visual, n_text, n_image;
     int32_t n_span;
-    fv_token_span *span; /* [n_span] owned; where the images' tokens are */
-} fv_prompt;             /* {0} is empty and may be freed */
+    fv_token_span *span;               /* [n_span] owned; where the images' tokens are */
+    size_t cap_ids, cap_seg, cap_span; /* private */
+} fv_prompt;                           /* {0} is empty and may be freed */
 
-/* Tokenises `text` (special tokens added as the tokenizer's post-processor says) and expands
- * each image token to the rows of one image: the same ids as expanding in the text first.
- * FV_EINVAL when the number of "<image>" is not n_image, or when prompt tokens exceed
+/* Tokenises `text` (special tokens added as the tokenizer's post-processor says) and expands each
+ * image token to the image's text and tokens as layout[n_image] has them, in order: the same ids as
+ * expanding in the text first. FV_EINVAL when the number of "<image>" is not n_image, or when prompt tokens exceed
  * `context`; the sentence says what to change. Text that is too long for the checkpoint's context
  * by its bytes alone is refused before it is tokenised. */
 fv_status fv_prompt_make(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
-                         int32_t n_image, int32_t context, fv_prompt *out);
+                         int32_t n_image, const fv_layout *layout, int32_t context, fv_prompt *out);
 
 /* The same for a rendered chat: special tokens and "<image>" that a turn spells are text. */
 fv_status fv_prompt_make_chat(const fv_tokenizer *tok, const fv_model_config *cfg,
-                              const fv_chat_text *text, int32_t n_image, int32_t context,
-                              fv_prompt *out);
+                              const fv_chat_text *text, int32_t n_image, const fv_layout *layout,
+                              int32_t context, fv_prompt *out);
 
 /* The same for a prompt that is ids already, [n]: taken as they are, nothing is added. FV_EINVAL
  * also for an id that the text model does not have. */
-fv_status fv_prompt_of_ids(const fv_model_config *cfg, const int32_t *ids, int32_t n,
-                           int32_t n_image, int32_t context, fv_prompt *out);
+fv_status fv_prompt_of_ids(const fv_tokenizer *tok, const fv_model_config *cfg, const int32_t *ids,
+                           int32_t n, int32_t n_image, const fv_layout *layout, int32_t context,
+                           fv_prompt *out);
 
 /* Adds n ids of an answer, as text. */
 fv_status fv_prompt_append(fv_prompt *p, const int32_t *ids, int32_t n);

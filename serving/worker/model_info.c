@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "handoff/kv_sections.h"
+#include "serving/layout_message.h"
 #include "text/chat.h"
 
 typedef Fovea__Inference__V1__Model model_message;
@@ -19,21 +20,6 @@ static fv_status copy(fv_arena *a, const char *s, char **out) {
 /* The type of the layers, where types are mixed. */
 static const char *weights_dtype(const fv_engine *e) {
     return fv_dtype_name(fv_checkpoint_text(e->ck)->layer[0].q.dtype);
-}
-
-static fv_status describe_fit(const fv_layout_config *c, fv_arena *a,
-                              Fovea__Inference__V1__ImageFit **out) {
-    Fovea__Inference__V1__ImageFit *fit;
-    FV_TRY(FV_ARENA_NEW(a, 1, fit));
-    fovea__inference__v1__image_fit__init(fit);
-    fit->pad_square = c->pad_square;
-    fit->shortest_edge = (uint32_t)c->shortest_edge;
-    fit->resize_w = (uint32_t)c->resize.w;
-    fit->resize_h = (uint32_t)c->resize.h;
-    fit->crop_w = (uint32_t)c->tile;
-    fit->crop_h = (uint32_t)c->tile;
-    *out = fit;
-    return FV_OK;
 }
 
 static fv_status describe_schedules(const fv_checkpoint *ck, fv_arena *a, model_message *m) {
@@ -95,9 +81,9 @@ static fv_status describe_model(const fv_engine *e, const fv_model_info_options 
     }
     if (cfg->has_vision) {
         m->image_token = (uint32_t)cfg->image_token;
-        FV_TRY(describe_fit(&cfg->layout, a, &m->image_fit));
+        FV_TRY(fv_layout_to_message(&cfg->layout, a, &m->image_layout));
+        m->n_image_tokens = (uint32_t)fv_layout_tokens_max(&cfg->layout, 1);
     }
-    m->n_image_tokens = (uint32_t)fv_vision_tokens(&cfg->vision);
     limits->max_positions = (uint32_t)cfg->text.max_position;
     limits->bytes_text = (uint64_t)fv_tokenizer_token_bytes(e->tok) * limits->max_positions;
     limits->max_tokens_default = FV_MAX_TOKENS_DEFAULT;

@@ -19,8 +19,10 @@ static void expect(bool holds) {
 
 /* Models as workers introduce them: from one that fits into a test to the largest that a router
  * lets in, with limits and without. */
-static model_message model_of(unsigned choice, Fovea__Inference__V1__Limits *limits) {
+static model_message model_of(unsigned choice, Fovea__Inference__V1__Limits *limits,
+                              Fovea__Inference__V1__ImageLayout *layout) {
     static char name[] = "tiny", fingerprint[] = "f00d", f32[] = "f32", bf16[] = "bf16";
+    static char llava[] = "llava";
     model_message m = FOVEA__INFERENCE__V1__MODEL__INIT;
     fovea__inference__v1__limits__init(limits);
     m.name = name;
@@ -31,7 +33,13 @@ static model_message model_of(unsigned choice, Fovea__Inference__V1__Limits *lim
     m.d_head = choice & 2 ? 65536 : 16;
     m.n_vocab = choice & 4 ? 0 : 1000;
     m.image_token = choice & 8 ? 0 : 999;
-    m.n_image_tokens = choice & 16 ? UINT32_MAX : 16;
+    fovea__inference__v1__image_layout__init(layout);
+    layout->family = llava;
+    layout->tile = layout->shortest_edge = choice & 16 ? 4200 : 56;
+    layout->patch = 14;
+    layout->merge = 1;
+    m.n_image_tokens = choice & 16 ? 90000 : 16;
+    m.image_layout = layout;
     if (choice & 32) return m;
     limits->n_images = 8;
     limits->bytes_image = 1 << 20;
@@ -56,7 +64,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     fv_arena arena = {0};
     ProtobufCMessage *p;
     Fovea__Inference__V1__Limits limits;
-    model_message model = model_of(data[0], &limits);
+    Fovea__Inference__V1__ImageLayout layout;
+    model_message model = model_of(data[0], &limits, &layout);
     grpc_byte_buffer *b = sliced(data + 1, n - 1, 0);
     if (fv_rpc_unpack(&fovea__inference__v1__generate_request__descriptor, b, &arena, &p) ==
         FV_OK) {

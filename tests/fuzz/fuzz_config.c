@@ -60,10 +60,14 @@ static void check_generation(const char *json, size_t n) {
 }
 
 static void check_image(const char *json, size_t n) {
-    fv_layout_config layout = {.family = FV_LAYOUT_LLAVA, .tile = 336, .patch = 14, .merge = 1};
+    fv_model_config cfg = {
+        .vision.image = 336,
+        .layout = {.family = FV_LAYOUT_LLAVA, .tile = 336, .patch = 14, .merge = 1}};
     fv_image_config c;
-    if (fv_image_config_parse(json, n, "input", &layout, &c) != FV_OK) return;
-    expect(fv_layout_check(&layout) == FV_OK && c.resample >= 0 && c.resample <= 3);
+    static fv_layout l;
+    if (fv_image_config_parse(json, n, "input", &cfg, &c) != FV_OK) return;
+    expect(c.resample >= 0 && c.resample <= 3);
+    expect(fv_layout_image(&cfg.layout, 640, 480, 1, &l) == FV_OK && l.n_visual == 576);
     expect(c.std[0] != 0 && c.std[1] != 0 && c.std[2] != 0);
 }
 

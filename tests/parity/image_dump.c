@@ -3,7 +3,7 @@
  *
  *   decode BYTES                          an encoded file -> RGB
  *   resize W H RESAMPLE w h               RGB of w x h -> RGB of W x H
- *   pixels FLAGS EDGE RW RH TILE RESAMPLE FACTOR MEAN*3 STD*3 w h
+ *   pixels FLAGS EDGE RW RH CW CH RESAMPLE FACTOR MEAN*3 STD*3 w h
  *                                         RGB of w x h -> float CHW; FLAGS is a sum of 1 resize,
  *                                         2 crop, 4 rescale, 8 normalise, 16 pad to a square
  * Numbers with a fraction are written as C hexadecimal floats, so that no bit is lost. */
@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "prefill-worker/image/image.h"
+#include "tests/support/image_steps.h"
 
 static void *read_bytes(size_t n) {
     void *p = malloc(n ? n : 1);
@@ -55,30 +56,30 @@ static void resize(int32_t to_w, int32_t to_h, int32_t resample, int32_t w, int3
 }
 
 static int pixels(const char *line) {
-    fv_layout_config layout = {.family = FV_LAYOUT_LLAVA, .merge = 1};
-    fv_image_config c = {.do_convert_rgb = true};
-    fv_layout l;
+    fv_image_config c = {0};
+    image_steps steps = {0};
+    fv_layout layout;
     int32_t w, h;
     int flags;
     if (sscanf(line,
-               "pixels %d %" SCNd32 " %" SCNd32 " %" SCNd32 " %" SCNd32 " %" SCNd32
+               "pixels %d %" SCNd32 " %" SCNd32 " %" SCNd32 " %" SCNd32 " %" SCNd32 " %" SCNd32
                " %la %a %a %a %a %a %a %" SCNd32 " %" SCNd32,
-               &flags, &layout.shortest_edge, &layout.resize.w, &layout.resize.h, &layout.tile,
-               &c.resample, &c.rescale_factor, &c.mean[0], &c.mean[1], &c.mean[2], &c.std[0],
-               &c.std[1], &c.std[2], &w, &h) != 15)
+               &flags, &steps.shortest_edge, &steps.resize_w, &steps.resize_h, &steps.crop_w,
+               &steps.crop_h, &c.resample, &c.rescale_factor, &c.mean[0], &c.mean[1], &c.mean[2],
+               &c.std[0], &c.std[1], &c.std[2], &w, &h) != 16)
         return 0;
-    layout.patch = layout.tile;
-    layout.pad_square = flags & 16;
-    if (!(flags & 1)) layout.shortest_edge = layout.resize.w = layout.resize.h = 0;
+    c.do_convert_rgb = true;
+    steps.do_resize = flags & 1;
     c.do_rescale = flags & 4;
     c.do_normalize = flags & 8;
+    steps.pad_square = flags & 16;
     fv_image in = read_image(w, h);
-    if (fv_layout_image(&layout, w, h, 1, &l) != FV_OK) return 0;
-    const size_t bytes = fv_image_pixels_count(&l) * sizeof(float);
+    if (image_steps_layout(&steps, w, h, &layout) != FV_OK) return 0;
+    const size_t bytes = fv_image_pixels_count(&layout) * sizeof(float);
     float *out = malloc(bytes);
     if (!out) return 0;
-    fv_status st = fv_image_preprocess(&in, &l, &c, out);
-    answer(st, layout.tile, layout.tile, out, bytes);
+    fv_status st = fv_image_preprocess(&in, &layout, &c, out);
+    answer(st, steps.crop_w, steps.crop_h, out, bytes);
     free(out);
     fv_image_free(&in);
     return 1;

@@ -10,7 +10,7 @@ golden.txt has one line per expectation; CRC is zlib's crc32 of the bytes, in he
 
   decode FILE W H CRC                   RGB of an encoded file
   resize SEED w h W H RESAMPLE CRC      RGB after Image.resize of pattern(SEED, w, h)
-  pixels SEED w h FLAGS EDGE RW RH TILE RESAMPLE FACTOR MEAN*3 STD*3 CRC
+  pixels SEED w h FLAGS EDGE RW RH CW CH RESAMPLE FACTOR MEAN*3 STD*3 CRC
                                         float32 CHW; the fields are those of image_dump.c
 """
 import argparse
@@ -228,15 +228,15 @@ def pil_resize(image, w, h, resample):
 
 
 class Config:
-    """What a LLaVA-1.5 preprocessor can say, in the order of a `pixels` line."""
+    """The fields of fv_image_config that matter, in the order of a `pixels` line."""
 
-    def __init__(self, flags=RESIZE | CROP | RESCALE | NORMALIZE, edge=336, rw=0, rh=0, tile=336,
-                 resample=3, factor=1 / 255, mean=CLIP_MEAN, std=CLIP_STD):
+    def __init__(self, flags=RESIZE | CROP | RESCALE | NORMALIZE, edge=336, rw=0, rh=0, cw=336,
+                 ch=336, resample=3, factor=1 / 255, mean=CLIP_MEAN, std=CLIP_STD):
         self.flags, self.edge, self.resample, self.factor = flags, edge, resample, factor
-        self.resize, self.tile, self.mean, self.std = (rw, rh), tile, mean, std
+        self.resize, self.crop, self.mean, self.std = (rw, rh), (cw, ch), mean, std
 
     def line(self):
-        ints = (self.flags, self.edge, *self.resize, self.tile, self.resample)
+        ints = (self.flags, self.edge, *self.resize, *self.crop, self.resample)
         singles = (float(np.float32(v)).hex() for v in (*self.mean, *self.std))
         return " ".join([*map(str, ints), float(self.factor).hex(), *singles])
 
@@ -251,7 +251,7 @@ class Config:
         processor = CLIPImageProcessorPil(
             do_resize=bool(self.flags & RESIZE), size=size, resample=self.resample,
             do_center_crop=bool(self.flags & CROP),
-            crop_size={"width": self.tile, "height": self.tile},
+            crop_size={"width": self.crop[0], "height": self.crop[1]},
             do_rescale=bool(self.flags & RESCALE), rescale_factor=self.factor,
             do_normalize=bool(self.flags & NORMALIZE), image_mean=list(self.mean),
             image_std=list(self.std))
@@ -280,19 +280,19 @@ PLAIN = RESIZE | CROP | RESCALE | NORMALIZE
 CONFIGS = (
     (SIZES, Config()),
     (SIZES, Config(PLAIN | PAD)),
-    (((640, 480), (31, 77)), Config(edge=224, tile=224)),
-    (((90, 60), (60, 91)), Config(edge=33, tile=40)),  # black borders, odd and even
-    (((90, 60), (60, 91)), Config(edge=40, tile=33)),
-    (((90, 60), (16, 17)), Config(edge=0, rw=37, rh=29, tile=33, resample=2)),
-    (((90, 60), (16, 17)), Config(PLAIN - CROP, edge=0, rw=37, rh=37, tile=37, resample=1)),
-    (((90, 60), (16, 17)), Config(edge=30, tile=30, resample=0)),
-    (((90, 60), (16, 17), (5, 99)), Config(PLAIN - RESIZE, tile=24)),
-    (((90, 60),), Config(PLAIN - RESCALE, edge=24, tile=24, mean=(100.5, 120.25, 7),
+    (((640, 480), (31, 77)), Config(edge=224, cw=224, ch=224)),
+    (((90, 60), (60, 91)), Config(edge=33, cw=40, ch=40)),  # black borders, odd and even
+    (((90, 60), (60, 91)), Config(edge=40, cw=33, ch=56)),
+    (((90, 60), (16, 17)), Config(edge=0, rw=37, rh=29, cw=37, ch=29, resample=2)),
+    (((90, 60), (16, 17)), Config(PLAIN - CROP, edge=0, rw=37, rh=29, cw=37, ch=29, resample=1)),
+    (((90, 60), (16, 17)), Config(edge=30, cw=30, ch=30, resample=0)),
+    (((90, 60), (16, 17), (5, 99)), Config(PLAIN - RESIZE, cw=24, ch=20)),
+    (((90, 60),), Config(PLAIN - RESCALE, edge=24, cw=24, ch=24, mean=(100.5, 120.25, 7),
                          std=(60, 55.5, 3))),
-    (((90, 60),), Config(PLAIN - NORMALIZE, edge=24, tile=24)),
-    (((90, 60),), Config(RESIZE | CROP, edge=24, tile=24)),
-    (((90, 60),), Config(RESIZE | CROP | RESCALE, edge=24, tile=24, factor=0.0123456789)),
-    (((90, 60), (61, 90)), Config(PLAIN | PAD, edge=24, tile=24, mean=(0.5,) * 3,
+    (((90, 60),), Config(PLAIN - NORMALIZE, edge=24, cw=24, ch=24)),
+    (((90, 60),), Config(RESIZE | CROP, edge=24, cw=24, ch=24)),
+    (((90, 60),), Config(RESIZE | CROP | RESCALE, edge=24, cw=24, ch=24, factor=0.0123456789)),
+    (((90, 60), (61, 90)), Config(PLAIN | PAD, edge=24, cw=24, ch=24, mean=(0.5,) * 3,
                                   std=(0.5,) * 3)),
 )
 
@@ -356,9 +356,8 @@ class Dump:
 
 def build_dump(folder):
     program = pathlib.Path(folder) / "image_dump"
-    sources = [ROOT / "tests/parity/image_dump.c", *sorted((ROOT / "common").glob("*.c")),
-               *sorted((ROOT / "layout").glob("*.c")),
-               *sorted((ROOT / "prefill-worker/image").glob("*.c"))]
+    sources = [ROOT / "tests/parity/image_dump.c", ROOT / "common/status.c",
+               *sorted((ROOT / "prefill-worker").glob("image*.c"))]
     subprocess.run(["cc", "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-ffp-contract=off", f"-I{ROOT}",
                     *map(str, sources), "-o", str(program), "-ljpeg", "-lpng", "-lwebp", "-lm"],
                    check=True)
@@ -404,14 +403,14 @@ def random_file(rng):
 def random_config(rng):
     flags = PLAIN if rng.integers(3) else int(rng.integers(16)) | CROP
     flags |= PAD * int(rng.integers(4) == 0)
-    edge, (rw, rh, tile) = int(rng.integers(1, 400)), rng.integers(1, 400, 3)
+    edge, (rw, rh, cw, ch) = int(rng.integers(1, 400)), rng.integers(1, 400, 4)
     if rng.integers(2):
-        edge = tile = 336
+        edge = cw = ch = 336
     fixed = rng.integers(4) == 0
     mean, std = rng.uniform(0, 1, 3), rng.uniform(0.1, 1, 3)
     clip = rng.integers(2)
     # A mean that float32 keeps exactly, because fv_image_config stores float32.
-    return Config(flags, 0 if fixed else edge, int(rw), int(rh), int(tile),
+    return Config(flags, 0 if fixed else edge, int(rw), int(rh), int(cw), int(ch),
                   int(rng.integers(4)), 1 / 255 if clip else float(rng.uniform(0, 2)),
                   CLIP_MEAN if clip else tuple(np.float32(mean).tolist()),
                   CLIP_STD if clip else tuple(np.float32(std).tolist()))

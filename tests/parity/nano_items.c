@@ -96,8 +96,12 @@ static void put_item(writer *w, const fv_suite *suite, int32_t number) {
     fv_scene_task task = fv_suite_task_of(suite, number);
     fv_chat_turn turn = {.role = "user", .text = item.turn[0].question, .n_image = item.n_image};
     must(fv_chat_render(w->chat, &turn, 1, &text));
-    must(fv_prompt_make_chat(w->engine.tok, cfg, &text, item.n_image, cfg->text.max_position,
-                             &prompt));
+    static fv_layout layout[FV_ITEM_IMAGES];
+    for (int32_t i = 0; i < item.n_image; i++)
+        must(fv_layout_image(&cfg->layout, cfg->vision.image, cfg->vision.image, item.n_image,
+                             &layout[i]));
+    must(fv_prompt_make_chat(w->engine.tok, cfg, &text, item.n_image, layout,
+                             cfg->text.max_position, &prompt));
     items_item head = {.n = prompt.n,
                        .n_image = item.n_image,
                        .max_tokens = fv_suite_max_tokens(item.turn[0].task)};
@@ -116,15 +120,15 @@ static void put_item(writer *w, const fv_suite *suite, int32_t number) {
 
 /* What becomes of each byte: an image of 256 colours, as the preprocessor sees it. */
 static void fill_values(writer *w, items_head *head) {
-    const fv_layout as_it_is = {.image_w = 256,
-                                .image_h = 1,
-                                .n_view = 1,
-                                .view = {{.w = 256, .h = 1, .cols = 1, .rows = 1}}};
+    const fv_layout all = {.image_w = 256,
+                           .image_h = 1,
+                           .n_view = 1,
+                           .view = {{.w = 256, .h = 1, .cols = 1, .rows = 1}}};
     uint8_t bytes[256 * 3];
     float value[3 * 256];
     for (int i = 0; i < 256 * 3; i++) bytes[i] = (uint8_t)(i / 3);
-    must(fv_image_preprocess(&(fv_image){bytes, 256, 1}, &as_it_is,
-                             fv_checkpoint_image(w->engine.ck), value));
+    must(fv_image_preprocess(&(fv_image){bytes, 256, 1}, &all, fv_checkpoint_image(w->engine.ck),
+                             value));
     memcpy(head->value, value, sizeof value);
 }
 

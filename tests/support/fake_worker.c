@@ -364,7 +364,12 @@ static void introduce(fake_worker *w) {
     model.d_head = 8;
     model.n_vocab = 1000;
     model.dtype = model.kv_dtype = (char *)"f32";
-    model.n_image_tokens = 16;
+    Fovea__Inference__V1__ImageLayout layout = FOVEA__INFERENCE__V1__IMAGE_LAYOUT__INIT;
+    layout.family = (char *)"llava"; /* 16 tokens an image */
+    layout.tile = layout.shortest_edge = 56;
+    layout.patch = 14;
+    layout.merge = 1;
+    model.image_layout = &layout;
     model.image_token = 999;
     model.limits = &limits;
     in.name = (char *)w->name;

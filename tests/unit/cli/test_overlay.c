@@ -69,16 +69,37 @@ Test(overlay, many_sets_go_on_in_the_next_line_and_images_have_bands) {
     fv_image_free(&sheet);
 }
 
-Test(overlay, rows_that_are_no_square_are_refused) {
+Test(overlay, tokens_of_other_images_are_refused) {
     uint8_t heads[8] = {0};
     fv_kept_map_group group = {0, 1, heads, NULL};
-    fv_kept_map kept = {.n_visual = 8, .n_group = 1, .n_kv = 1, .group = &group};
+    fv_kept_map kept = {.n_visual = 5, .n_group = 1, .n_kv = 1, .group = &group};
+    fv_layout_config with_class = crop;
     fv_image image = plain(4, 4, 0, 0, 0), sheet;
     fv_overlay o = {1, &image, &crop, &kept};
     cr_assert_eq(fv_overlay_draw(&o, &sheet), FV_EUNSUPPORTED);
-    cr_assert(strstr(fv_last_error(), "not a square"), "%s", fv_last_error());
-    kept.n_visual = 5; /* a class token and a square */
+    cr_assert(strstr(fv_last_error(), "which should have 4"), "%s", fv_last_error());
+    with_class.class_token = true;
+    o.layout = &with_class;
     cr_assert_eq(fv_overlay_draw(&o, &sheet), FV_OK, "%s", fv_last_error());
     fv_image_free(&sheet);
     fv_image_free(&image);
+}
+
+static fv_image_span seen(const fv_layout_config *c, int32_t w, int32_t h) {
+    fv_layout l;
+    cr_assert_eq(fv_layout_image(c, w, h, 1, &l), FV_OK, "%s", fv_last_error());
+    return fv_image_seen(&l, 0);
+}
+
+Test(overlay, the_model_sees_the_middle_or_the_whole_on_a_square) {
+    fv_layout_config pad = crop, box = crop;
+    pad.pad_square = true;
+    box.shortest_edge = 0;
+    box.resize = (fv_layout_size){28, 28};
+    fv_image_span s = seen(&crop, 100, 50);
+    cr_assert(s.x == 25 && s.y == 0 && s.w == 50 && s.h == 50, "%g %g %g %g", s.x, s.y, s.w, s.h);
+    s = seen(&pad, 100, 50);
+    cr_assert(s.x == 0 && s.y == -25 && s.w == 100 && s.h == 100);
+    s = seen(&box, 100, 50);
+    cr_assert(s.x == 0 && s.y == 0 && s.w == 100 && s.h == 50);
 }

@@ -524,33 +524,28 @@ Test(config, generation_values_that_cannot_be_are_named) {
 
 /* ---- preprocessor_config.json ---- */
 
-/* What a file makes of a tower of 336 pixels. */
-typedef struct prepared {
-    fv_layout_config layout;
+static const fv_layout_config square = {
+    .family = FV_LAYOUT_LLAVA, .tile = 336, .patch = 14, .merge = 1};
+
+static fv_image_config image(const char *json, fv_layout_config *layout) {
+    fv_model_config cfg = {.vision.image = 336, .layout = square};
     fv_image_config c;
-} prepared;
-
-static fv_layout_config tower_336(void) {
-    return (fv_layout_config){.family = FV_LAYOUT_LLAVA, .tile = 336, .patch = 14, .merge = 1};
-}
-
-static prepared image(const char *json) {
-    prepared p = {.layout = tower_336()};
-    cr_assert_eq(fv_image_config_parse(json, strlen(json), "pre.json", &p.layout, &p.c), FV_OK,
-                 "%s: %s", json, fv_last_error());
-    cr_assert_eq(fv_layout_check(&p.layout), FV_OK, "%s: %s", json, fv_last_error());
-    return p;
+    cr_assert_eq(fv_image_config_parse(json, strlen(json), "pre.json", &cfg, &c), FV_OK, "%s: %s",
+                 json, fv_last_error());
+    *layout = cfg.layout;
+    return c;
 }
 
 Test(config, without_a_file_images_are_prepared_as_clip_does_at_the_towers_size) {
-    prepared p = image("");
-    cr_assert(p.c.do_rescale && p.c.do_normalize && p.c.do_convert_rgb);
-    cr_assert_eq(p.layout.shortest_edge, 336);
-    cr_assert_eq(p.c.resample, 3);
-    cr_assert_eq(p.c.rescale_factor, 0.00392156862745098);
-    cr_assert_eq(p.c.mean[0], 0.48145466F);
-    cr_assert_eq(p.c.std[2], 0.27577711F);
-    cr_assert_not(p.layout.pad_square);
+    fv_layout_config l;
+    fv_image_config c = image("", &l);
+    cr_assert(c.do_rescale && c.do_normalize && c.do_convert_rgb);
+    cr_assert_eq(l.shortest_edge, 336);
+    cr_assert_eq(c.resample, 3);
+    cr_assert_eq(c.rescale_factor, 0.00392156862745098);
+    cr_assert_eq(c.mean[0], 0.48145466F);
+    cr_assert_eq(c.std[2], 0.27577711F);
+    cr_assert_not(l.pad_square);
 }
 
 Test(config, sizes_come_in_all_their_forms) {
@@ -562,27 +557,37 @@ Test(config, sizes_come_in_all_their_forms) {
         "{\"image_processor_type\":\"CLIPImageProcessorFast\"}",
         "{\"image_processor_type\":\"LlavaImageProcessorPil\",\"do_pad\":false}",
     };
-    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
-        cr_assert_eq(image(same[i]).layout.shortest_edge, 336, "%s", same[i]);
-    fv_layout_config l =
-        image("{\"size\":{\"height\":336,\"width\":336},\"do_center_crop\":false}").layout;
+    fv_layout_config l;
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        image(same[i], &l);
+        cr_assert(l.shortest_edge == 336 && l.resize.w == 0, "%s", same[i]);
+    }
+    image("{\"size\":{\"height\":336,\"width\":336},\"do_center_crop\":false}", &l);
     cr_assert(l.shortest_edge == 0 && l.resize.h == 336 && l.resize.w == 336);
-    cr_assert_eq(image("{\"size\":{\"shortest_edge\":400}}").layout.shortest_edge, 400);
-    l = image("{\"do_resize\":false}").layout;
-    cr_assert(l.shortest_edge == 0 && l.resize.h == 0, "the middle, as it is");
+    image("{\"size\":{\"shortest_edge\":400}}", &l);
+    cr_assert_eq(l.shortest_edge, 400);
+    image("{\"do_resize\":false}", &l);
+    cr_assert(l.shortest_edge == 0 && l.resize.h == 0 && l.resize.w == 0);
 }
 
 Test(config, padding_to_a_square_has_two_spellings) {
-    cr_assert(image("{\"image_aspect_ratio\":\"pad\"}").layout.pad_square);
-    cr_assert(image("{\"image_processor_type\":\"LlavaImageProcessor\",\"do_pad\":true}")
-                  .layout.pad_square);
-    cr_assert_not(image("{\"image_processor_type\":\"CLIPImageProcessor\",\"do_pad\":true}")
-                      .layout.pad_square);
-    cr_assert(image("{\"image_aspect_ratio\":\"pad\",\"do_center_crop\":false}").layout.pad_square);
+    static const struct {
+        const char *json;
+        bool pads;
+    } list[] = {{"{\"image_aspect_ratio\":\"pad\"}", true},
+                {"{\"image_processor_type\":\"LlavaImageProcessor\",\"do_pad\":true}", true},
+                {"{\"image_processor_type\":\"CLIPImageProcessor\",\"do_pad\":true}", false},
+                {"{\"image_aspect_ratio\":\"pad\",\"do_center_crop\":false}", true}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        fv_layout_config l;
+        image(list[i].json, &l);
+        cr_assert_eq(l.pad_square, list[i].pads, "%s", list[i].json);
+    }
 }
 
 Test(config, means_may_be_one_number) {
-    fv_image_config c = image("{\"image_mean\":0.5,\"image_std\":[0.5,0.25,1]}").c;
+    fv_layout_config l;
+    fv_image_config c = image("{\"image_mean\":0.5,\"image_std\":[0.5,0.25,1]}", &l);
     cr_assert(c.mean[0] == 0.5F && c.mean[2] == 0.5F && c.std[1] == 0.25F);
 }
 
@@ -615,14 +620,14 @@ Test(config, preprocessing_that_cannot_be_is_named) {
         {"{\"do_rescale\":\"no\"}", FV_EDATA, "key 'do_rescale' must be true or false"},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        fv_layout_config layout = tower_336(), before = layout;
+        fv_model_config cfg = {.vision.image = 336, .layout = square};
         fv_image_config c = {.resample = -7};
         fv_status st =
-            fv_image_config_parse(list[i].json, strlen(list[i].json), "pre.json", &layout, &c);
+            fv_image_config_parse(list[i].json, strlen(list[i].json), "pre.json", &cfg, &c);
         cr_assert_eq(st, list[i].st, "%s gives %s", list[i].json, fv_status_name(st));
         cr_assert_not_null(strstr(fv_last_error(), list[i].words), "'%s' lacks '%s'",
                            fv_last_error(), list[i].words);
         cr_assert_eq(c.resample, -7);
-        cr_assert_eq(memcmp(&layout, &before, sizeof layout), 0);
+        cr_assert_eq(memcmp(&cfg.layout, &square, sizeof square), 0);
     }
 }

@@ -27,6 +27,8 @@ static fv_need need;
 static uint32_t keep_ms_max;
 
 /* Four ids, one of them an image's, for a model of 4 layers, 2 KV heads of 8 numbers. */
+static Fovea__Inference__V1__ImageLayout layout;
+
 static void setup(void) {
     fovea__inference__v1__limits__init(&limits);
     limits.max_positions = 256;
@@ -41,7 +43,12 @@ static void setup(void) {
     model.n_vocab = 1000;
     model.kv_dtype = (char *)"bf16";
     model.image_token = 999;
-    model.n_image_tokens = 16;
+    fovea__inference__v1__image_layout__init(&layout); /* 16 tokens an image */
+    layout.family = (char *)"llava";
+    layout.tile = layout.shortest_edge = 56;
+    layout.patch = 14;
+    layout.merge = 1;
+    model.image_layout = &layout;
     model.limits = &limits;
     fovea__inference__v1__token_ids__init(&ids);
     ids.n_id = 4;

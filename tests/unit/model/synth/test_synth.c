@@ -297,7 +297,7 @@ Test(synth, a_config_file_stands_in_for_a_shape) {
     cr_assert_eq(fv_checkpoint_projector(ck)->fc1.cols, 48);
     cr_assert_null(fv_checkpoint_projector(ck)->fc1_bias.data);
     cr_assert_not_null(fv_checkpoint_text(ck)->layer[0].o_bias.data);
-    cr_assert_eq(cfg->layout.shortest_edge, 30);
+    cr_assert_eq(cfg->layout.tile, 30);
     fv_checkpoint_close(ck);
 }
 

@@ -1,8 +1,10 @@
 /* prefill-worker/job/images.c: an image that comes again gets the tokens it had, and no other does. */
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "common/file.h"
 #include "prefill-worker/job/job.h"
 
 #define NANO FOVEA_TEST_DATA "/../checkpoints/nano"
@@ -160,17 +162,27 @@ Test(job_images, features_come_from_the_tower_itself) {
 
 /* One that is not an image says which. */
 Test(job_images, a_broken_file_is_named) {
-    fv_job_image image = {.bytes = "no image", .n = 8};
+    char *picture;
+    size_t n;
+    ok(fv_file_read(NANO "/picture.png", 1 << 20, &picture, &n));
+    fv_job_image image = {.bytes = picture, .n = n / 2}; /* the header is fine */
     fv_chat_turn turn = {.role = "user", .text = "What is this?", .n_image = 1};
-    fv_prefill_job job = {.engine = &engine,
-                          .cache = cache,
-                          .pool = pool,
-                          .form = {.chat_template = "", .n_turn = 1, .turn = &turn},
-                          .n_image = 1,
-                          .image = &image,
-                          .generation = fv_engine_generation_options(&engine, true)};
+    const fv_prefill_job asked = {.engine = &engine,
+                                  .cache = cache,
+                                  .pool = pool,
+                                  .form = {.chat_template = "", .n_turn = 1, .turn = &turn},
+                                  .n_image = 1,
+                                  .image = &image,
+                                  .generation = fv_engine_generation_options(&engine, true)};
+    fv_prefill_job job = asked;
     ok(fv_prefill_job_open(&job));
     cr_assert_eq(fv_prefill_job_encode_all(&job), FV_EINVAL);
     cr_assert(strstr(fv_last_error(), "image 0: "), "%s", fv_last_error());
     fv_prefill_job_free(&job);
+    job = asked;
+    image.n = 4; /* and now it is not: known before anything is read */
+    cr_assert_eq(fv_prefill_job_open(&job), FV_EINVAL);
+    cr_assert(strstr(fv_last_error(), "image 0: "), "%s", fv_last_error());
+    fv_prefill_job_free(&job);
+    free(picture);
 }
