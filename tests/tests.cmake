@@ -12,6 +12,9 @@ set(slow_when_sanitized
     "^unit/decode-worker/(receive/handoff|receive/unpack|evict/.*|conversations/recompress)$|^unit/model/(net|synth)/|^unit/text/tokenizer$")
 if(FOVEA_SANITIZE)
   add_custom_target(smoke)
+  if(FOVEA_SANITIZE MATCHES thread) # for both workers the whole product would be compiled once more
+    string(APPEND slow_when_sanitized "|^race/race_workers$")
+  endif()
 else()
   set(smoke_tests "^$")
 endif()
