@@ -189,7 +189,8 @@ static fv_tensor *slot_of(fv_checkpoint *ck, const fv_tensor_spec *e) {
 
 static fv_status fail_missing(const fv_checkpoint *ck, const fv_tensor_spec *e) {
     char key[FV_TENSOR_NAME_MAX];
-    fv_name_mapping_key(fv_shards_name_mapping(ck->shards), e->name, key);
+    const fv_tensor_names *own = ck->cfg.family->names;
+    fv_name_mapping_key(fv_shards_name_mapping(ck->shards, own), own, e->name, key);
     if (e->role == FV_ROLE_HEAD)
         return FV_FAIL(FV_ENOTFOUND,
                        "%s: tensor '%s' is missing, and config.json does not tie it to the "
@@ -205,6 +206,30 @@ static void tie_head(fv_checkpoint *ck) {
     ck->cfg.text.tied_head = !ck->text.head.data || !ck->text.embed.data;
     if (!ck->text.head.data) ck->text.head = ck->text.embed;
     if (!ck->text.embed.data) ck->text.embed = ck->text.head;
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const fv_tensor_spec *)a)->name, ((const fv_tensor_spec *)b)->name);
+}
+
+/* A tensor that config.json does not account for: the network would not be the one that was trained. */
+static fv_status refuse_leftover(const fv_checkpoint *ck) {
+    fv_tensor_spec *all, want;
+    int32_t n;
+    fv_status st = FV_OK;
+    FV_TRY(fv_tensor_specs_build(&ck->cfg, true, &all, &n));
+    qsort(all, (size_t)n, sizeof *all, by_name);
+    for (int32_t i = 0; i < fv_shards_tensors(ck->shards) && st == FV_OK; i++) {
+        const fv_shard_tensor *t = fv_shards_at(ck->shards, i);
+        strcpy(want.name, t->canonical);
+        if (bsearch(&want, all, (size_t)n, sizeof *all, by_name)) continue;
+        st = FV_FAIL(FV_EDATA,
+                     "%s: tensor '%s' in %s is not one of the network that config.json describes: "
+                     "is config.json the one that belongs to these weights?",
+                     ck->dir, t->entry->name, t->file);
+    }
+    free(all);
+    return st;
 }
 
 static fv_status open_tensors(fv_checkpoint *ck) {
@@ -233,7 +258,7 @@ static fv_status open_tensors(fv_checkpoint *ck) {
         *slot_of(ck, e) = u->view;
     }
     tie_head(ck);
-    return FV_OK;
+    return refuse_leftover(ck);
 }
 
 static fv_status open_all(fv_checkpoint *ck, const char *dir) {
@@ -244,8 +269,9 @@ static fv_status open_all(fv_checkpoint *ck, const char *dir) {
     FV_TRY(fv_shards_open(dir, &ck->shards));
     FV_TRY(open_tensors(ck));
     FV_LOG(INFO, MODEL, "checkpoint=%s dialect=%s files=%d tensors=%d extra=%d bytes=%zu", dir,
-           fv_name_mapping_name(fv_shards_name_mapping(ck->shards)), fv_shards_files(ck->shards),
-           ck->n_used, fv_shards_tensors(ck->shards) - ck->n_used, ck->bytes);
+           fv_name_mapping_name(fv_shards_name_mapping(ck->shards, ck->cfg.family->names)),
+           fv_shards_files(ck->shards), ck->n_used, fv_shards_tensors(ck->shards) - ck->n_used,
+           ck->bytes);
     fv_shards_populate(ck->shards);
     return FV_OK;
 }

@@ -25,10 +25,9 @@ typedef struct shard {
 
 struct fv_shards {
     fv_arena arena;
-    shard *file; /* [n_file] */
+    shard *file;             /* [n_file] */
+    fv_shard_tensor *tensor; /* [n_tensor], by canonical name */
     int32_t n_file, n_tensor;
-    fv_shard_tensor *tensor; /* [n_known], by canonical name */
-    int32_t n_known;
 };
 
 static fv_status open_shard(fv_shards *sh, const char *dir, const char *name) {
@@ -116,19 +115,20 @@ static int by_canonical(const void *a, const void *b) {
 }
 
 static fv_status index_tensors(fv_shards *sh) {
-    for (int32_t f = 0; f < sh->n_file; f++) sh->n_tensor += fv_safetensors_count(sh->file[f].st);
-    FV_TRY(FV_ARENA_NEW(&sh->arena, sh->n_tensor, sh->tensor));
+    int32_t most = 0;
+    for (int32_t f = 0; f < sh->n_file; f++) most += fv_safetensors_count(sh->file[f].st);
+    FV_TRY(FV_ARENA_NEW(&sh->arena, most, sh->tensor));
     for (int32_t f = 0; f < sh->n_file; f++) {
         const shard *s = &sh->file[f];
         for (int32_t i = 0; i < fv_safetensors_count(s->st); i++) {
-            fv_shard_tensor *t = &sh->tensor[sh->n_known];
+            fv_shard_tensor *t = &sh->tensor[sh->n_tensor];
             t->entry = fv_safetensors_at(s->st, i);
             t->file = s->name;
-            if (fv_name_mapping_canonical(t->entry->name, t->canonical)) sh->n_known++;
+            if (fv_name_mapping_canonical(t->entry->name, t->canonical)) sh->n_tensor++;
         }
     }
-    qsort(sh->tensor, (size_t)sh->n_known, sizeof(*sh->tensor), by_canonical);
-    for (int32_t i = 1; i < sh->n_known; i++) {
+    qsort(sh->tensor, (size_t)sh->n_tensor, sizeof(*sh->tensor), by_canonical);
+    for (int32_t i = 1; i < sh->n_tensor; i++) {
         const fv_shard_tensor *a = &sh->tensor[i - 1], *b = &sh->tensor[i];
         if (!strcmp(a->canonical, b->canonical))
             return FV_FAIL(FV_EDATA, "tensor '%s' in %s and tensor '%s' in %s are the same one",
@@ -168,20 +168,21 @@ const fv_shard_tensor *fv_shards_find(const fv_shards *sh, const char *canonical
     fv_shard_tensor want;
     if (strlen(canonical) >= sizeof want.canonical) return NULL;
     strcpy(want.canonical, canonical);
-    return bsearch(&want, sh->tensor, (size_t)sh->n_known, sizeof(*sh->tensor), by_canonical);
+    return bsearch(&want, sh->tensor, (size_t)sh->n_tensor, sizeof(*sh->tensor), by_canonical);
 }
 
 int32_t fv_shards_tensors(const fv_shards *sh) { return sh->n_tensor; }
+const fv_shard_tensor *fv_shards_at(const fv_shards *sh, int32_t i) { return &sh->tensor[i]; }
 int32_t fv_shards_files(const fv_shards *sh) { return sh->n_file; }
 
-fv_name_mapping fv_shards_name_mapping(const fv_shards *sh) {
+fv_name_mapping fv_shards_name_mapping(const fv_shards *sh, const fv_tensor_names *own) {
     fv_name_mapping best = FV_NAME_MAPPING_HUB;
     int32_t best_hits = -1;
     for (int d = 0; d < FV_N_NAME_MAPPING; d++) {
         int32_t hits = 0;
-        for (int32_t i = 0; i < sh->n_known; i++) {
+        for (int32_t i = 0; i < sh->n_tensor; i++) {
             char key[FV_TENSOR_NAME_MAX];
-            fv_name_mapping_key((fv_name_mapping)d, sh->tensor[i].canonical, key);
+            fv_name_mapping_key((fv_name_mapping)d, own, sh->tensor[i].canonical, key);
             hits += !strcmp(key, sh->tensor[i].entry->name);
         }
         if (hits > best_hits) {

@@ -27,10 +27,12 @@ void fv_shards_populate(const fv_shards *sh);
 /* NULL when no file holds it. */
 const fv_shard_tensor *fv_shards_find(const fv_shards *sh, const char *canonical);
 
-int32_t fv_shards_tensors(const fv_shards *sh); /* all in the files, known to us or not */
+/* All in the files but buffers, by canonical name. */
+int32_t fv_shards_tensors(const fv_shards *sh);
+const fv_shard_tensor *fv_shards_at(const fv_shards *sh, int32_t i);
 int32_t fv_shards_files(const fv_shards *sh);
 
-/* The name mapping that most keys are written in. */
-fv_name_mapping fv_shards_name_mapping(const fv_shards *sh);
+/* The name mapping that most keys are written in; `own`: as fv_name_mapping_key has it. */
+fv_name_mapping fv_shards_name_mapping(const fv_shards *sh, const fv_tensor_names *own);
 
 #endif

@@ -51,7 +51,10 @@ static shapes shape(void) {
                                   .patch = 14,
                                   .ln_eps = 1e-5f,
                                   .act = FV_ACT_QUICK_GELU,
+                                  .class_token = true,
+                                  .pre_norm = true,
                                   .n_feature_layer = 1,
+                                  .merge = 1,
                                   .projector_act = FV_ACT_GELU,
                                   .projector_bias = true};
     c.text = (fv_text_config){.family = "llama",

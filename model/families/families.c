@@ -64,10 +64,11 @@ static fv_status parse_halves(const json_t *root, const char *where, fv_model_co
     const char *family = fv_config_text_family(type);
     if (!family)
         return FV_FAIL(FV_EUNSUPPORTED,
-                       "%s: key 'model_type' is '%s'; the engine has llama, mistral and qwen2",
-                       text_where, type);
+                       "%s: key 'model_type' is '%s'; the engine has the text models %s",
+                       text_where, type, fv_config_text_families);
     FV_TRY(fv_config_text_parse(text, family, text_where, &cfg->text, eos_default));
-    FV_TRY(fv_config_tower_parse(vision, cfg->family, vision_where, &cfg->vision));
+    if (!text && cfg->family->text_eps > 0) cfg->text.rms_eps = cfg->family->text_eps;
+    FV_TRY(fv_config_tower_parse(vision, vision_where, cfg));
 
     /* True at either level ties: composite configs inherit it from their text model. */
     FV_TRY(fv_json_bool(root, "tie_word_embeddings", where, &cfg->text.tied_head));
@@ -97,7 +98,7 @@ static fv_status parse_vision(const json_t *root, const char *where, fv_model_co
     cfg->layout.family = cfg->family->layout;
     cfg->layout.tile = cfg->vision.image;
     cfg->layout.patch = cfg->vision.patch;
-    cfg->layout.merge = 1;
+    cfg->layout.merge = cfg->vision.merge;
     cfg->layout.class_token = cfg->vision.keep_cls;
     return FV_OK;
 }
@@ -111,6 +112,17 @@ static fv_status parse_text_alone(const json_t *root, const char *family, const 
     cfg->image_token = -1;
     cfg->family = &fv_family_text;
     return FV_OK;
+}
+
+static fv_status refuse_type(const char *type, const char *where) {
+    char names[256] = "";
+    for (int i = 0; i < N_FAMILY; i++) {
+        size_t at = strlen(names);
+        snprintf(names + at, sizeof names - at, "%s, ", families[i]->name);
+    }
+    return FV_FAIL(FV_EUNSUPPORTED,
+                   "%s: key 'model_type' is '%s'; the engine has %sand the text models %s", where,
+                   type, names, fv_config_text_families);
 }
 
 static fv_status parse_root(const json_t *root, const char *where, fv_model_config *cfg) {
@@ -128,10 +140,7 @@ static fv_status parse_root(const json_t *root, const char *where, fv_model_conf
     else if (text)
         FV_TRY(parse_text_alone(root, text, where, cfg, &eos_default));
     else
-        return FV_FAIL(FV_EUNSUPPORTED,
-                       "%s: key 'model_type' is '%s'; the engine has llava, llama, mistral and "
-                       "qwen2",
-                       where, type);
+        return refuse_type(type, where);
     if (cfg->eos_is_default && eos_default >= 0) cfg->eos[cfg->n_eos++] = eos_default;
     cfg->n_vocab_used = cfg->text.vocab;
     return FV_OK;

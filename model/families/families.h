@@ -13,8 +13,8 @@
  * Letters: N layers, H query heads, Hkv KV heads, D head dim, d model width, m FFN width. */
 #include "common/status.h"
 #include "layout/layout.h"
+#include "model/families/name_mapping.h"
 #include "model/net/config.h"
-#include "text/json.h"
 
 enum { FV_MAX_EOS = 16 };
 
@@ -25,6 +25,8 @@ typedef struct fv_model_config {
     fv_vision_config vision;
     fv_text_config text;
     fv_layout_config layout;        /* of images; what config.json has of it */
+    bool newline;                   /* rows of visual tokens may end with a newline embedding */
+    bool pooling_head;              /* the files have one of the tower, which is not used */
     int32_t image_token;            /* id of the image token; -1 without vision */
     int32_t n_eos, eos[FV_MAX_EOS]; /* union of config and generation_config */
     bool eos_is_default;            /* config.json names none: eos is the family's default, which
@@ -33,17 +35,25 @@ typedef struct fv_model_config {
                            * equals text.vocab until the tokenizer is known */
 } fv_model_config;
 
-/* A row of the table, which families.def lists. */
+struct json_t; /* text/json.h */
+
+/* A row of the table, which families.def lists. Defaults are those of the family's class in
+ * transformers, for keys that files leave out. */
 typedef struct fv_family {
     const char *name;         /* model_type */
     const char *architecture; /* the class, which files without model_type name */
     fv_layout_family layout;
     const char *text;        /* model_type of a text_config that names none */
-    const char *tower;       /* likewise of a vision_config ... */
-    fv_vision_config vision; /* ... and the tower without vision_config */
-    int32_t image_token;     /* without a key */
-    /* The family's own keys of config.json's root; text, tower and image token are there. */
-    fv_status (*parse)(const json_t *root, const char *where, fv_model_config *cfg);
+    float text_eps;          /* rms_norm_eps without text_config */
+    const char *tower;       /* model_type of a vision_config that names none ... */
+    bool own_tower;          /* ... or whatever it names */
+    fv_vision_config vision; /* the tower without vision_config */
+    int32_t image_token;
+    const char *strategy; /* vision_feature_select_strategy */
+    int32_t feature_layer;
+    const fv_tensor_names *names; /* NULL: LLaVA's, in any of their mappings */
+    /* The family's own keys of config.json's root, when text, tower and image token are there. */
+    fv_status (*parse)(const struct json_t *root, const char *where, fv_model_config *cfg);
 } fv_family;
 
 extern const fv_family fv_family_text;
@@ -53,6 +63,7 @@ const fv_family *fv_family_find(const char *name);
 
 /* The text model's family by model_type or class; NULL: none. */
 const char *fv_config_text_family(const char *name);
+extern const char fv_config_text_families[]; /* "llama, ... and qwen3", for people */
 
 /* Parses the text of config.json. `where` names the file in errors. Every key that is wrong
  * or unknown in a way that changes the result (family, activation, rope type, strategy,

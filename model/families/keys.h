@@ -4,6 +4,7 @@
 /* KEYS of a checkpoint's JSON files that several readers share. `where` names the file, and the part
  * of it, in errors. */
 #include "model/families/families.h"
+#include "text/json.h"
 
 enum { FV_CONFIG_WHERE_MAX = 512, FV_CONFIG_WIDTH_MAX = 1 << 17, FV_CONFIG_FFN_MAX = 1 << 20 };
 enum { FV_CONFIG_HEADS_MAX = 1024 };
@@ -29,11 +30,15 @@ fv_status fv_config_refuse_quantized(const json_t *obj, const char *where);
 fv_status fv_config_text_parse(const json_t *obj, const char *family, const char *where,
                                fv_text_config *out, int32_t *eos_default);
 
-/* A vision_config; NULL: the tower that the family has without one. */
-fv_status fv_config_tower_parse(const json_t *obj, const fv_family *family, const char *where,
-                                fv_vision_config *out);
+/* A vision_config, into cfg->vision; NULL: the tower that the family has without one. */
+fv_status fv_config_tower_parse(const json_t *obj, const char *where, fv_model_config *cfg);
 
-/* LLaVA's own keys: feature layers, strategy, projector. */
+/* Keys that the LLaVA families share: feature layers, strategy, projector. */
 fv_status fv_config_llava_parse(const json_t *root, const char *where, fv_model_config *cfg);
+
+/* Those that LLaVA-NeXT and LLaVA-OneVision do, too; without image_grid_pinpoints there are the n
+ * of `pinpoint`. */
+fv_status fv_config_tiles_parse(const json_t *root, const char *where, int32_t n,
+                                const fv_layout_size *pinpoint, fv_model_config *cfg);
 
 #endif

@@ -1,5 +1,5 @@
 /* LLaVA-1.5 (arXiv 2310.03744): a CLIP tower on one square image, features of some of its layers, a
- * two-layer projector. */
+ * two-layer projector. SigLIP towers occur, too. */
 #include <string.h>
 
 #include "model/families/keys.h"
@@ -19,7 +19,7 @@ static fv_status parse_feature_layers(const json_t *root, const char *where, fv_
         if (item && !json_is_integer(item))
             return FV_FAIL(FV_EDATA, "%s: key '%s' must be an integer or a list of them", where,
                            key);
-        json_int_t at = item ? json_integer_value(item) : -2;
+        json_int_t at = item ? json_integer_value(item) : cfg->family->feature_layer;
         if (at < -(json_int_t)n_layer - 1 || at > n_layer)
             return FV_FAIL(FV_EDATA,
                            "%s: key '%s' holds %lld; the tower of %d layers has %d hidden states",
@@ -30,16 +30,35 @@ static fv_status parse_feature_layers(const json_t *root, const char *where, fv_
     return FV_OK;
 }
 
-fv_status fv_config_llava_parse(const json_t *root, const char *where, fv_model_config *cfg) {
-    FV_TRY(parse_feature_layers(root, where, cfg));
-    const char *strategy = "default";
+/* "default" drops the class token, "full" keeps it, where the tower has one. */
+static fv_status parse_strategy(const json_t *root, const char *where, fv_model_config *cfg) {
+    const char *strategy = cfg->family->strategy;
     FV_TRY(fv_json_str(root, "vision_feature_select_strategy", where, &strategy));
-    if (strcmp(strategy, "default") != 0 && strcmp(strategy, "full") != 0)
+    bool full = !strcmp(strategy, "full"), has = cfg->vision.class_token;
+    if (!full && strcmp(strategy, "default") != 0)
         return FV_FAIL(FV_EUNSUPPORTED,
                        "%s: key 'vision_feature_select_strategy' is '%s'; 'default' and 'full' are "
                        "possible",
                        where, strategy);
-    cfg->vision.keep_cls = !strcmp(strategy, "full");
+    if (!full && !has)
+        return FV_FAIL(
+            FV_EUNSUPPORTED,
+            "%s: key 'vision_feature_select_strategy' is 'default', which drops the class "
+            "token, and the vision tower has none: it must be 'full'",
+            where);
+    if (full && has && cfg->family->layout != FV_LAYOUT_LLAVA)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: key 'vision_feature_select_strategy' is 'full', which keeps the class "
+                       "token, and tiles have no place for it: it must be 'default'",
+                       where);
+    cfg->vision.keep_cls = full && has;
+    return FV_OK;
+}
+
+fv_status fv_config_llava_parse(const json_t *root, const char *where, fv_model_config *cfg) {
+    FV_TRY(parse_feature_layers(root, where, cfg));
+    FV_TRY(parse_strategy(root, where, cfg));
+    cfg->vision.merge = 1;
     cfg->vision.projector_act = FV_ACT_GELU;
     cfg->vision.projector_bias = true;
     FV_TRY(fv_config_activation(root, "projector_hidden_act", where, &cfg->vision.projector_act));
@@ -52,14 +71,10 @@ const fv_family fv_family_llava = {
     .layout = FV_LAYOUT_LLAVA,
     .text = "llama",
     .tower = "clip_vision_model",
-    .vision = {.d_model = 1024,
-               .d_ffn = 4096,
-               .n_layer = 24,
-               .n_head = 16,
-               .image = 336,
-               .patch = 14,
-               .ln_eps = 1e-5F,
-               .act = FV_ACT_QUICK_GELU},
+    .vision =
+        {.d_model = 1024, .d_ffn = 4096, .n_layer = 24, .n_head = 16, .image = 336, .patch = 14},
     .image_token = 32000,
+    .strategy = "default",
+    .feature_layer = -2,
     .parse = fv_config_llava_parse,
 };

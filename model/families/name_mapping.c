@@ -7,27 +7,34 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct name_mapping_row {
-    const char *name, *text, *head, *tower, *projector;
-    const char *linear_1, *linear_2;
-} name_mapping_row;
-
-static const name_mapping_row rows[FV_N_NAME_MAPPING] = {
-    [FV_NAME_MAPPING_HUB] = {"hub", "language_model.model.", "language_model.lm_head.",
-                             "vision_tower.vision_model.", "multi_modal_projector.", "linear_1.",
-                             "linear_2."},
-    [FV_NAME_MAPPING_V4_52] = {"v4.52", "model.language_model.", "lm_head.",
-                               "model.vision_tower.vision_model.", "model.multi_modal_projector.",
-                               "linear_1.", "linear_2."},
-    [FV_NAME_MAPPING_V5_6] = {"v5.6", "model.language_model.", "lm_head.", "model.vision_tower.",
-                              "model.multi_modal_projector.", "linear_1.", "linear_2."},
-    [FV_NAME_MAPPING_ORIGINAL] = {"original", "model.", "lm_head.",
-                                  "model.vision_tower.vision_tower.vision_model.",
-                                  "model.mm_projector.", "0.", "2."},
-    [FV_NAME_MAPPING_BASE] = {"base", "language_model.", "lm_head.", "vision_tower.vision_model.",
-                              "multi_modal_projector.", "linear_1.", "linear_2."},
-    [FV_NAME_MAPPING_BARE] = {"bare", "", "lm_head.", "vision_tower.vision_model.",
-                              "multi_modal_projector.", "linear_1.", "linear_2."},
+static const struct {
+    const char *name;
+    fv_tensor_names names;
+} rows[FV_N_NAME_MAPPING] = {
+    [FV_NAME_MAPPING_HUB] = {"hub",
+                             {"language_model.model.", "language_model.lm_head.",
+                              "vision_tower.vision_model.", "multi_modal_projector.", "linear_1.",
+                              "linear_2.", "image_newline"}},
+    [FV_NAME_MAPPING_V4_52] = {"v4.52",
+                               {"model.language_model.", "lm_head.",
+                                "model.vision_tower.vision_model.", "model.multi_modal_projector.",
+                                "linear_1.", "linear_2.", "model.image_newline"}},
+    [FV_NAME_MAPPING_V5_6] = {"v5.6",
+                              {"model.language_model.", "lm_head.", "model.vision_tower.",
+                               "model.multi_modal_projector.", "linear_1.", "linear_2.",
+                               "model.image_newline"}},
+    [FV_NAME_MAPPING_ORIGINAL] = {"original",
+                                  {"model.", "lm_head.",
+                                   "model.vision_tower.vision_tower.vision_model.",
+                                   "model.mm_projector.", "0.", "2.", "model.image_newline"}},
+    [FV_NAME_MAPPING_BASE] = {"base",
+                              {"language_model.", "lm_head.", "vision_tower.vision_model.",
+                               "multi_modal_projector.", "linear_1.", "linear_2.",
+                               "image_newline"}},
+    [FV_NAME_MAPPING_BARE] = {"bare",
+                              {"", "lm_head.", "vision_tower.vision_model.",
+                               "multi_modal_projector.", "linear_1.", "linear_2.",
+                               "image_newline"}},
 };
 
 const char *fv_name_mapping_name(fv_name_mapping d) { return rows[d].name; }
@@ -60,33 +67,39 @@ static bool starts_like_text(const char *s) {
     return skip(&s, "layers.") || skip(&s, "embed_tokens.") || skip(&s, "norm.");
 }
 
-static bool put(char out[FV_TENSOR_NAME_MAX], const char *a, const char *b, const char *c) {
-    int n = snprintf(out, FV_TENSOR_NAME_MAX, "%s%s%s", a, b, c);
-    return n > 0 && n < FV_TENSOR_NAME_MAX;
+static void put(char out[FV_TENSOR_NAME_MAX], const char *a, const char *b, const char *c) {
+    if (snprintf(out, FV_TENSOR_NAME_MAX, "%s%s%s", a, b, c) < 0) out[0] = '\0';
 }
 
 bool fv_name_mapping_canonical(const char *key, char out[FV_TENSOR_NAME_MAX]) {
-    /* Buffers that old versions saved; they are computed. */
     if (ends_with(key, ".rotary_emb.inv_freq") || ends_with(key, ".position_ids")) return false;
     const char *s = key;
     skip(&s, "model.");
-    if (skip(&s, "vision_tower.")) {
+    if (skip(&s, "vision_tower.") || skip(&s, "vision_model.")) {
         skip(&s, "vision_tower.");
         skip(&s, "vision_model.");
-        return put(out, "vision.", s, "");
+        put(out, "vision.", s, "");
+    } else if (skip(&s, "multi_modal_projector.") || skip(&s, "mm_projector.") ||
+               skip(&s, "connector.modality_projection.")) {
+        const char *linear = skip(&s, "0.") ? "linear_1." : skip(&s, "2.") ? "linear_2." : "";
+        put(out, "projector.", linear, s);
+    } else if (!strcmp(s, "image_newline")) {
+        put(out, "newline", "", "");
+    } else {
+        if (skip(&s, "language_model.") || skip(&s, "text_model.")) skip(&s, "model.");
+        if (skip(&s, "lm_head."))
+            put(out, "lm_head.", s, "");
+        else if (starts_like_text(s))
+            put(out, "text.", s, "");
+        else
+            put(out, key, "", "");
     }
-    if (skip(&s, "multi_modal_projector.") || skip(&s, "mm_projector.")) {
-        if (skip(&s, "0.")) return put(out, "projector.", "linear_1.", s);
-        if (skip(&s, "2.")) return put(out, "projector.", "linear_2.", s);
-        return put(out, "projector.", s, "");
-    }
-    if (skip(&s, "language_model.")) skip(&s, "model.");
-    if (skip(&s, "lm_head.")) return put(out, "lm_head.", s, "");
-    return starts_like_text(s) && put(out, "text.", s, "");
+    return true;
 }
 
-void fv_name_mapping_key(fv_name_mapping d, const char *canonical, char out[FV_TENSOR_NAME_MAX]) {
-    const name_mapping_row *r = &rows[d];
+void fv_name_mapping_key(fv_name_mapping d, const fv_tensor_names *own, const char *canonical,
+                         char out[FV_TENSOR_NAME_MAX]) {
+    const fv_tensor_names *r = own ? own : &rows[d].names;
     const char *s = canonical;
     if (skip(&s, "text."))
         put(out, r->text, s, "");
@@ -94,11 +107,13 @@ void fv_name_mapping_key(fv_name_mapping d, const char *canonical, char out[FV_T
         put(out, r->head, s, "");
     else if (skip(&s, "vision."))
         put(out, r->tower, s, "");
+    else if (skip(&s, "newline"))
+        put(out, r->newline, s, "");
     else if (skip(&s, "projector.")) {
         const char *linear = skip(&s, "linear_1.")   ? r->linear_1
                              : skip(&s, "linear_2.") ? r->linear_2
                                                      : "";
-        snprintf(out, FV_TENSOR_NAME_MAX, "%s%s%s", r->projector, linear, s);
+        put(out, r->projector, linear, s);
     } else
         put(out, s, "", "");
 }

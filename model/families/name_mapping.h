@@ -12,9 +12,13 @@
  *   base     language_model.           (none)                   vision_tower.vision_model.
  *   bare     (nothing)                 (none)                   (a text model's base model)
  *
+ * Idefics3 and SmolVLM have names of their own, the same in every version:
+ *            model.text_model.         lm_head.                 model.vision_model.,
+ *                                                               model.connector.modality_projection.
+ *
  * A text-only checkpoint uses the names of `original`. Inside the engine each tensor has one
  * canonical name: text.layers.0.mlp.up_proj.weight, lm_head.weight,
- * vision.encoder.layers.0..., projector.linear_1.weight. */
+ * vision.encoder.layers.0..., projector.linear_1.weight, newline. */
 #include <stddef.h>
 
 #include "common/status.h"
@@ -32,15 +36,22 @@ typedef enum fv_name_mapping {
     FV_N_NAME_MAPPING
 } fv_name_mapping;
 
+/* What stands for the parts of a canonical name: text., lm_head., vision., projector., newline. */
+typedef struct fv_tensor_names {
+    const char *text, *head, *tower, *projector, *linear_1, *linear_2, *newline;
+} fv_tensor_names;
+
 /* "hub", "v4.52", "v5.6", "original", "base", "bare". */
 const char *fv_name_mapping_name(fv_name_mapping d);
 fv_status fv_name_mapping_by_name(const char *name, fv_name_mapping *out);
 
-/* Canonical name of a key in any name mapping; false when the network never uses such a tensor
- * (buffers, other projectors) or the name is too long to be one of ours. */
+/* Canonical name of a key in any name mapping, cut where it is longer than any of ours; of a key that
+ * is no name of ours, the key itself. False: a buffer that old versions saved, which is no weight. */
 bool fv_name_mapping_canonical(const char *key, char out[FV_TENSOR_NAME_MAX]);
 
-/* The key that name mapping `d` has for a canonical name. */
-void fv_name_mapping_key(fv_name_mapping d, const char *canonical, char out[FV_TENSOR_NAME_MAX]);
+/* The key that name mapping `d` has for a canonical name, in a family whose own names are `own`, or
+ * NULL. */
+void fv_name_mapping_key(fv_name_mapping d, const fv_tensor_names *own, const char *canonical,
+                         char out[FV_TENSOR_NAME_MAX]);
 
 #endif

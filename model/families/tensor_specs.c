@@ -15,12 +15,15 @@ typedef enum dim {
     DIM_VOCAB,
     DIM_Q,
     DIM_KV,
+    DIM_HEAD,
     DIM_VD, /* the tower */
     DIM_VM,
     DIM_VPOSITION,
     DIM_VCHANNEL,
     DIM_VPATCH,
-    DIM_FEATURE, /* the projector's input */
+    DIM_V3D,
+    DIM_ONE,
+    DIM_FEATURE, /* the connector's input */
 } dim;
 
 typedef enum when {
@@ -28,8 +31,17 @@ typedef enum when {
     BIAS_QKV,
     BIAS_O,
     BIAS_MLP,
-    BIAS_PROJECTOR,
-    WHOLE_ONLY,
+    QK_NORM,
+    CONNECTOR_MLP,
+    BIAS_MLP_CONNECTOR,
+    CONNECTOR_LINEAR,
+    NEWLINE,
+    CLASS_TOKEN,
+    PATCH_BIAS,
+    PRE_NORM,
+    POST_NORM,
+    UNUSED_POST_NORM, /* in the file all the same */
+    UNUSED_HEAD,
 } when;
 
 typedef struct row {
@@ -60,6 +72,8 @@ static const row text_layer[] = {
     {"self_attn.k_proj.bias", L(k_bias), {DIM_KV}, FV_ROLE_BIAS, BIAS_QKV},
     {"self_attn.v_proj.bias", L(v_bias), {DIM_KV}, FV_ROLE_BIAS, BIAS_QKV},
     {"self_attn.o_proj.bias", L(o_bias), {DIM_D}, FV_ROLE_BIAS, BIAS_O},
+    {"self_attn.q_norm.weight", L(q_norm), {DIM_HEAD}, FV_ROLE_NORM, QK_NORM},
+    {"self_attn.k_norm.weight", L(k_norm), {DIM_HEAD}, FV_ROLE_NORM, QK_NORM},
     {"post_attention_layernorm.weight", L(mlp_norm), {DIM_D}, FV_ROLE_NORM, ALWAYS},
     {"mlp.gate_proj.weight", L(gate), {DIM_M, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
     {"mlp.up_proj.weight", L(up), {DIM_M, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
@@ -77,28 +91,36 @@ static const row text_head[] = {
     {"weight", T(head), {DIM_VOCAB, DIM_D}, FV_ROLE_HEAD, ALWAYS},
 };
 
-static const row projector[] = {
-    {"linear_1.weight", P(fc1), {DIM_D, DIM_FEATURE}, FV_ROLE_LINEAR, ALWAYS},
-    {"linear_1.bias", P(fc1_bias), {DIM_D}, FV_ROLE_BIAS, BIAS_PROJECTOR},
-    {"linear_2.weight", P(fc2), {DIM_D, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
-    {"linear_2.bias", P(fc2_bias), {DIM_D}, FV_ROLE_BIAS, BIAS_PROJECTOR},
+static const row connector[] = {
+    {"linear_1.weight", P(fc1), {DIM_D, DIM_FEATURE}, FV_ROLE_LINEAR, CONNECTOR_MLP},
+    {"linear_1.bias", P(fc1_bias), {DIM_D}, FV_ROLE_BIAS, BIAS_MLP_CONNECTOR},
+    {"linear_2.weight", P(fc2), {DIM_D, DIM_D}, FV_ROLE_LINEAR, CONNECTOR_MLP},
+    {"linear_2.bias", P(fc2_bias), {DIM_D}, FV_ROLE_BIAS, BIAS_MLP_CONNECTOR},
+    {"proj.weight", P(fc1), {DIM_D, DIM_FEATURE}, FV_ROLE_LINEAR, CONNECTOR_LINEAR},
+};
+
+static const row newline[] = {
+    {"newline", P(newline), {DIM_D}, FV_ROLE_EMBEDDING, NEWLINE},
 };
 
 static const row vision_front[] = {
-    {"embeddings.class_embedding", V(cls), {DIM_VD}, FV_ROLE_EMBEDDING, ALWAYS},
+    {"embeddings.class_embedding", V(cls), {DIM_VD}, FV_ROLE_EMBEDDING, CLASS_TOKEN},
     {"embeddings.patch_embedding.weight",
      V(patch),
      {DIM_VD, DIM_VCHANNEL, DIM_VPATCH, DIM_VPATCH},
      FV_ROLE_LINEAR,
      ALWAYS},
+    {"embeddings.patch_embedding.bias", V(patch_bias), {DIM_VD}, FV_ROLE_BIAS, PATCH_BIAS},
     {"embeddings.position_embedding.weight",
      V(position),
      {DIM_VPOSITION, DIM_VD},
      FV_ROLE_EMBEDDING,
      ALWAYS},
     /* The missing letters are in every file. */
-    {"pre_layrnorm.weight", V(pre_norm), {DIM_VD}, FV_ROLE_NORM, ALWAYS},
-    {"pre_layrnorm.bias", V(pre_norm_bias), {DIM_VD}, FV_ROLE_BIAS, ALWAYS},
+    {"pre_layrnorm.weight", V(pre_norm), {DIM_VD}, FV_ROLE_NORM, PRE_NORM},
+    {"pre_layrnorm.bias", V(pre_norm_bias), {DIM_VD}, FV_ROLE_BIAS, PRE_NORM},
+    {"post_layernorm.weight", V(post_norm), {DIM_VD}, FV_ROLE_NORM, POST_NORM},
+    {"post_layernorm.bias", V(post_norm_bias), {DIM_VD}, FV_ROLE_BIAS, POST_NORM},
 };
 
 /* The first ASKED of them are the inputs of a layer's attention probabilities. */
@@ -123,8 +145,20 @@ static const row vision_layer[] = {
 };
 
 static const row vision_back[] = {
-    {"post_layernorm.weight", 0, {DIM_VD}, FV_ROLE_NORM, WHOLE_ONLY},
-    {"post_layernorm.bias", 0, {DIM_VD}, FV_ROLE_BIAS, WHOLE_ONLY},
+    {"post_layernorm.weight", 0, {DIM_VD}, FV_ROLE_NORM, UNUSED_POST_NORM},
+    {"post_layernorm.bias", 0, {DIM_VD}, FV_ROLE_BIAS, UNUSED_POST_NORM},
+    /* SigLIP's pooling */
+    {"head.probe", 0, {DIM_ONE, DIM_ONE, DIM_VD}, FV_ROLE_EMBEDDING, UNUSED_HEAD},
+    {"head.attention.in_proj_weight", 0, {DIM_V3D, DIM_VD}, FV_ROLE_LINEAR, UNUSED_HEAD},
+    {"head.attention.in_proj_bias", 0, {DIM_V3D}, FV_ROLE_BIAS, UNUSED_HEAD},
+    {"head.attention.out_proj.weight", 0, {DIM_VD, DIM_VD}, FV_ROLE_LINEAR, UNUSED_HEAD},
+    {"head.attention.out_proj.bias", 0, {DIM_VD}, FV_ROLE_BIAS, UNUSED_HEAD},
+    {"head.layernorm.weight", 0, {DIM_VD}, FV_ROLE_NORM, UNUSED_HEAD},
+    {"head.layernorm.bias", 0, {DIM_VD}, FV_ROLE_BIAS, UNUSED_HEAD},
+    {"head.mlp.fc1.weight", 0, {DIM_VM, DIM_VD}, FV_ROLE_LINEAR, UNUSED_HEAD},
+    {"head.mlp.fc1.bias", 0, {DIM_VM}, FV_ROLE_BIAS, UNUSED_HEAD},
+    {"head.mlp.fc2.weight", 0, {DIM_VD, DIM_VM}, FV_ROLE_LINEAR, UNUSED_HEAD},
+    {"head.mlp.fc2.bias", 0, {DIM_VD}, FV_ROLE_BIAS, UNUSED_HEAD},
 };
 
 typedef struct builder {
@@ -137,7 +171,7 @@ typedef struct builder {
 static int64_t size_of(const fv_model_config *cfg, dim d, const char **key) {
     const fv_text_config *t = &cfg->text;
     const fv_vision_config *v = &cfg->vision;
-    int64_t side = v->patch ? v->image / v->patch : 0;
+    int64_t side = fv_vision_side(v);
     switch (d) {
     case DIM_NONE: break;
     case DIM_D: *key = "hidden_size"; return t->d_model;
@@ -145,26 +179,44 @@ static int64_t size_of(const fv_model_config *cfg, dim d, const char **key) {
     case DIM_VOCAB: *key = "vocab_size"; return t->vocab;
     case DIM_Q: *key = "num_attention_heads * head_dim"; return (int64_t)t->n_head * t->d_head;
     case DIM_KV: *key = "num_key_value_heads * head_dim"; return (int64_t)t->n_kv * t->d_head;
+    case DIM_HEAD: *key = "head_dim"; return t->d_head;
+    case DIM_V3D: *key = "3 * vision_config.hidden_size"; return 3 * (int64_t)v->d_model;
+    case DIM_ONE: *key = "1"; return 1;
     case DIM_VD: *key = "vision_config.hidden_size"; return v->d_model;
     case DIM_VM: *key = "vision_config.intermediate_size"; return v->d_ffn;
-    case DIM_VPOSITION: *key = "vision_config.image_size / patch_size"; return side * side + 1;
+    case DIM_VPOSITION:
+        *key = "vision_config.image_size / patch_size";
+        return side * side + v->class_token;
     case DIM_VCHANNEL: *key = "vision_config.num_channels"; return 3;
     case DIM_VPATCH: *key = "vision_config.patch_size"; return v->patch;
     case DIM_FEATURE:
-        *key = "vision_config.hidden_size * vision_feature_layer's length";
-        return (int64_t)v->d_model * cfg->vision.n_feature_layer;
+        *key = v->merge > 1 ? "vision_config.hidden_size * scale_factor^2"
+                            : "vision_config.hidden_size * vision_feature_layer's length";
+        return fv_vision_feature_width(v);
     }
     return 0;
 }
 
 static bool exists(const builder *b, when w) {
+    const fv_text_config *t = &b->cfg->text;
+    const fv_vision_config *v = &b->cfg->vision;
+    bool mlp = v->connector == FV_CONNECTOR_MLP;
     switch (w) {
     case ALWAYS: return true;
-    case BIAS_QKV: return b->cfg->text.bias_qkv;
-    case BIAS_O: return b->cfg->text.bias_o;
-    case BIAS_MLP: return b->cfg->text.bias_mlp;
-    case BIAS_PROJECTOR: return b->cfg->vision.projector_bias;
-    case WHOLE_ONLY: return b->whole;
+    case BIAS_QKV: return t->bias_qkv;
+    case BIAS_O: return t->bias_o;
+    case BIAS_MLP: return t->bias_mlp;
+    case QK_NORM: return t->qk_norm;
+    case CONNECTOR_MLP: return mlp;
+    case BIAS_MLP_CONNECTOR: return mlp && v->projector_bias;
+    case CONNECTOR_LINEAR: return !mlp;
+    case NEWLINE: return b->cfg->newline;
+    case CLASS_TOKEN: return v->class_token;
+    case PATCH_BIAS: return v->patch_bias;
+    case PRE_NORM: return v->pre_norm;
+    case POST_NORM: return v->post_norm;
+    case UNUSED_POST_NORM: return b->whole && !v->post_norm;
+    case UNUSED_HEAD: return b->whole && b->cfg->pooling_head;
     }
     return false;
 }
@@ -198,14 +250,15 @@ static int32_t vision_layers(const fv_model_config *cfg) {
 static void build_vision(builder *b) {
     const fv_model_config *cfg = b->cfg;
     char prefix[64];
-    ADD(b, projector, FV_PART_PROJECTOR, 0, "projector.");
+    ADD(b, connector, FV_PART_PROJECTOR, 0, "projector.");
+    ADD(b, newline, FV_PART_PROJECTOR, 0, "");
     ADD(b, vision_front, FV_PART_VISION, 0, "vision.");
     int32_t run = vision_layers(cfg);
     for (int32_t i = 0; i < (b->whole ? cfg->vision.n_layer : run); i++) {
         snprintf(prefix, sizeof prefix, "vision.encoder.layers.%d.", i);
         ADD(b, vision_layer, i < run ? FV_PART_VISION_LAYER : FV_PART_UNUSED, i, prefix);
     }
-    if (!b->whole && run < cfg->vision.n_layer) {
+    if (!b->whole && run < cfg->vision.n_layer && cfg->vision.class_token) {
         int32_t from = b->n;
         snprintf(prefix, sizeof prefix, "vision.encoder.layers.%d.", run);
         add_rows(b, vision_layer, ASKED, FV_PART_VISION_LAYER, run, prefix);
@@ -216,7 +269,7 @@ static void build_vision(builder *b) {
 
 fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tensor_spec **out,
                                 int32_t *n) {
-    enum { PER_LAYER = 16, OTHERS = 16 };
+    enum { PER_LAYER = 18, OTHERS = 32 };
     _Static_assert(sizeof text_layer / sizeof *text_layer <= PER_LAYER, "rows of a text layer");
     _Static_assert(sizeof vision_layer / sizeof *vision_layer <= PER_LAYER,
                    "rows of a tower layer");

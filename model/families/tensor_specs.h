@@ -43,8 +43,8 @@ typedef struct fv_tensor_spec {
 
 /* Lists the tensors that the network computes with, and of the next tower layer those for its
  * attention probabilities (optional: for the condense stage). With `whole`
- * also those that files have although LLaVA never uses them (tower layers after the last feature
- * layer, post_layernorm). Gives *out (free it). Order: text, projector, vision. */
+ * also those that files have although the family never uses them (tower layers after the last feature
+ * layer, post_layernorm, a pooling head). Gives *out (free it). Order: text, projector, vision. */
 fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tensor_spec **out,
                                 int32_t *n);
 

@@ -1,8 +1,9 @@
-/* The language model's part of config.json: Llama, Mistral and Qwen2.
+/* The language model's part of config.json: Llama, Mistral, Qwen2 and Qwen3.
  *
- * The three share one decoder layer and differ in defaults, in which biases exist, and in how a
+ * They share one decoder layer and differ in defaults, in which biases and norms exist, and in how a
  * sliding window is switched on. A window changes nothing while the context is no longer than
  * it, so instead of masking, the context is capped at the window. */
+#include <math.h>
 #include <string.h>
 
 #include "model/families/keys.h"
@@ -16,14 +17,54 @@ enum {
 typedef struct text_family {
     const char *name, *architecture;
     int32_t vocab, d_ffn, n_kv /* 0: as many as heads */, max_position, bos, eos;
+    int32_t d_head;      /* 0: the model's width by heads */
+    bool attention_bias; /* the family has the key */
+    bool bias_qkv, qk_norm;
+    bool window_key; /* a window counts only with use_sliding_window */
 } text_family;
 
 static const text_family families[] = {
-    {"llama", "LlamaForCausalLM", 32000, 11008, 0, 2048, 1, 2},
-    {"mistral", "MistralForCausalLM", 32000, 14336, 8, 131072, 1, 2},
-    {"qwen2", "Qwen2ForCausalLM", 151936, 22016, 32, 32768, -1, -1},
+    {.name = "llama",
+     .architecture = "LlamaForCausalLM",
+     .vocab = 32000,
+     .d_ffn = 11008,
+     .max_position = 2048,
+     .bos = 1,
+     .eos = 2,
+     .attention_bias = true},
+    {.name = "mistral",
+     .architecture = "MistralForCausalLM",
+     .vocab = 32000,
+     .d_ffn = 14336,
+     .n_kv = 8,
+     .max_position = 131072,
+     .bos = 1,
+     .eos = 2},
+    {.name = "qwen2",
+     .architecture = "Qwen2ForCausalLM",
+     .vocab = 151936,
+     .d_ffn = 22016,
+     .n_kv = 32,
+     .max_position = 32768,
+     .bos = -1,
+     .eos = -1,
+     .bias_qkv = true,
+     .window_key = true},
+    {.name = "qwen3",
+     .architecture = "Qwen3ForCausalLM",
+     .vocab = 151936,
+     .d_ffn = 22016,
+     .n_kv = 32,
+     .max_position = 32768,
+     .bos = -1,
+     .eos = -1,
+     .d_head = 128,
+     .attention_bias = true,
+     .qk_norm = true,
+     .window_key = true},
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
+const char fv_config_text_families[] = "llama, mistral, qwen2 and qwen3";
 
 const char *fv_config_text_family(const char *name) {
     for (int i = 0; i < N_FAMILY; i++)
@@ -35,6 +76,48 @@ const char *fv_config_text_family(const char *name) {
 static fv_status positive(const char *key, double value, const char *where) {
     if (value > 0) return FV_OK;
     return FV_FAIL(FV_EDATA, "%s: key '%s' must be greater than 0", where, key);
+}
+
+/* mscale of YaRN's attention factor (arXiv 2309.00071, equation 22). */
+static double yarn_scale(double factor, double by) {
+    return factor <= 1 ? 1 : 0.1 * by * log(factor) + 1;
+}
+
+/* Keys that are null or 0 have their defaults, as in transformers. */
+static fv_status parse_yarn(const json_t *obj, const json_t *p, const char *where,
+                            int32_t max_position, fv_rope_config *rope) {
+    double mscale = 0, mscale_all_dim = 0, attention = 0;
+    *rope = (fv_rope_config){.type = FV_ROPE_YARN,
+                             .theta = rope->theta,
+                             .original_max_position = max_position,
+                             .truncate = true};
+    FV_TRY(fv_json_f64(p, "factor", where, &rope->factor));
+    FV_TRY(fv_json_f64(p, "original_max_position_embeddings", where, &rope->original_max_position));
+    FV_TRY(
+        fv_json_f64(obj, "original_max_position_embeddings", where, &rope->original_max_position));
+    FV_TRY(fv_json_f64(p, "beta_fast", where, &rope->beta_fast));
+    FV_TRY(fv_json_f64(p, "beta_slow", where, &rope->beta_slow));
+    FV_TRY(fv_json_bool(p, "truncate", where, &rope->truncate));
+    FV_TRY(fv_json_f64(p, "mscale", where, &mscale));
+    FV_TRY(fv_json_f64(p, "mscale_all_dim", where, &mscale_all_dim));
+    FV_TRY(fv_json_f64(p, "attention_factor", where, &attention));
+    FV_TRY(positive("original_max_position_embeddings", rope->original_max_position, where));
+    if (!fv_config_member(p, "factor")) rope->factor = max_position / rope->original_max_position;
+    if (rope->beta_fast == 0) rope->beta_fast = 32;
+    if (rope->beta_slow == 0) rope->beta_slow = 1;
+    if (!fv_config_member(p, "attention_factor"))
+        attention =
+            mscale != 0 && mscale_all_dim != 0
+                ? yarn_scale(rope->factor, mscale) / yarn_scale(rope->factor, mscale_all_dim)
+                : yarn_scale(rope->factor, 1);
+    rope->attention_factor = attention;
+    FV_TRY(positive("factor", rope->factor, where));
+    FV_TRY(positive("beta_fast", rope->beta_fast, where));
+    FV_TRY(positive("beta_slow", rope->beta_slow, where));
+    FV_TRY(positive("attention_factor", attention, where));
+    if (rope->theta == 1)
+        return FV_FAIL(FV_EDATA, "%s: key 'rope_theta' must not be 1 with rope_type yarn", where);
+    return FV_OK;
 }
 
 /* Version 4 has rope_theta beside rope_scaling {type or rope_type, ...}; version 5 has both in
@@ -70,10 +153,14 @@ static fv_status parse_rope(const json_t *obj, const char *where, int32_t max_po
         rope->type = FV_ROPE_LINEAR;
     else if (!strcmp(type, "llama3"))
         rope->type = FV_ROPE_LLAMA3;
+    else if (!strcmp(type, "yarn"))
+        rope->type = FV_ROPE_YARN;
     else
         return FV_FAIL(FV_EUNSUPPORTED,
-                       "%s: key 'rope_type' is '%s'; the engine has default, linear and llama3",
+                       "%s: key 'rope_type' is '%s'; the engine has default, linear, llama3 and "
+                       "yarn",
                        where, type);
+    if (rope->type == FV_ROPE_YARN) return parse_yarn(obj, p, where, max_position, rope);
     rope->factor = 0; /* required from here on */
     FV_TRY(fv_json_f64(p, "factor", where, &rope->factor));
     FV_TRY(positive("factor", rope->factor, where));
@@ -93,8 +180,8 @@ static fv_status parse_rope(const json_t *obj, const char *where, int32_t max_po
     return FV_OK;
 }
 
-/* Qwen2 slides in the layers that layer_types names, else in those from max_window_layers on. */
-static fv_status qwen2_slides(const json_t *obj, const char *where, int32_t n_layer, bool *slides) {
+/* Qwen2 and Qwen3 slide in the layers that layer_types names, else in those from max_window_layers on. */
+static fv_status qwen_slides(const json_t *obj, const char *where, int32_t n_layer, bool *slides) {
     *slides = false;
     bool use = false;
     FV_TRY(fv_json_bool(obj, "use_sliding_window", where, &use));
@@ -114,9 +201,10 @@ static fv_status qwen2_slides(const json_t *obj, const char *where, int32_t n_la
     return FV_OK;
 }
 
-static fv_status cap_by_window(const json_t *obj, const char *where, fv_text_config *t) {
-    bool slides = !strcmp(t->family, "mistral");
-    if (!strcmp(t->family, "qwen2")) FV_TRY(qwen2_slides(obj, where, t->n_layer, &slides));
+static fv_status cap_by_window(const json_t *obj, const char *where, const text_family *f,
+                               fv_text_config *t) {
+    bool slides = !strcmp(f->name, "mistral");
+    if (f->window_key) FV_TRY(qwen_slides(obj, where, t->n_layer, &slides));
     /* Absent means 4096, null means none. */
     if (!slides || json_is_null(json_object_get(obj, "sliding_window"))) return FV_OK;
     int32_t window = 4096;
@@ -160,6 +248,8 @@ fv_status fv_config_text_parse(const json_t *obj, const char *family, const char
                         .d_ffn = f->d_ffn,
                         .n_layer = 32,
                         .n_head = 32,
+                        .d_head = f->d_head,
+                        .qk_norm = f->qk_norm,
                         .max_position = f->max_position,
                         .rms_eps = 1e-6F,
                         .act = FV_ACT_SILU,
@@ -177,14 +267,12 @@ fv_status fv_config_text_parse(const json_t *obj, const char *family, const char
         return FV_FAIL(FV_EDATA, "%s: key 'rms_norm_eps' must be in [0, 1)", where);
     FV_TRY(fv_config_activation(obj, "hidden_act", where, &t.act));
     FV_TRY(parse_rope(obj, where, t.max_position, &t.rope));
-    FV_TRY(cap_by_window(obj, where, &t));
+    FV_TRY(cap_by_window(obj, where, f, &t));
 
     bool attention_bias = false, mlp_bias = false;
-    if (!strcmp(family, "llama")) { /* the others do not have these keys */
-        FV_TRY(fv_json_bool(obj, "attention_bias", where, &attention_bias));
-        FV_TRY(fv_json_bool(obj, "mlp_bias", where, &mlp_bias));
-    }
-    t.bias_qkv = attention_bias || !strcmp(family, "qwen2");
+    if (f->attention_bias) FV_TRY(fv_json_bool(obj, "attention_bias", where, &attention_bias));
+    if (!strcmp(family, "llama")) FV_TRY(fv_json_bool(obj, "mlp_bias", where, &mlp_bias));
+    t.bias_qkv = attention_bias || f->bias_qkv;
     t.bias_o = attention_bias;
     t.bias_mlp = mlp_bias;
     FV_TRY(fv_json_bool(obj, "tie_word_embeddings", where, &t.tied_head));

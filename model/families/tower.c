@@ -17,7 +17,32 @@ static const struct {
       .image = 224,
       .patch = 32,
       .ln_eps = 1e-5F,
-      .act = FV_ACT_QUICK_GELU}},
+      .act = FV_ACT_QUICK_GELU,
+      .class_token = true,
+      .pre_norm = true}},
+    {"siglip_vision_model",
+     {.d_model = 768,
+      .d_ffn = 3072,
+      .n_layer = 12,
+      .n_head = 12,
+      .image = 224,
+      .patch = 16,
+      .ln_eps = 1e-6F,
+      .act = FV_ACT_GELU_TANH,
+      .patch_bias = true}},
+    /* Of smolvlm as well */
+    {"idefics3_vision",
+     {.d_model = 1152,
+      .d_ffn = 3072,
+      .n_layer = 12,
+      .n_head = 16,
+      .image = 224,
+      .patch = 32,
+      .ln_eps = 1e-6F,
+      .act = FV_ACT_GELU_TANH,
+      .patch_bias = true,
+      .bucket_position = true,
+      .post_norm = true}},
 };
 enum { N_TOWER = sizeof towers / sizeof *towers };
 
@@ -40,20 +65,35 @@ static fv_status read_side(const json_t *obj, const char *key, const char *where
 static fv_status tower_of(const json_t *obj, const fv_family *family, const char *where,
                           fv_vision_config *v) {
     const char *type = family->tower;
-    FV_TRY(fv_json_str(obj, "model_type", where, &type));
+    if (!family->own_tower) FV_TRY(fv_json_str(obj, "model_type", where, &type));
     for (int i = 0; i < N_TOWER; i++) {
         if (strcmp(type, towers[i].type) != 0) continue;
-        *v = obj ? towers[i].config : family->vision;
+        const fv_vision_config *row = &towers[i].config, *bare = &family->vision;
+        *v = *row;
+        if (obj || !bare->d_model) return FV_OK;
+        v->d_model = bare->d_model, v->d_ffn = bare->d_ffn;
+        v->n_layer = bare->n_layer, v->n_head = bare->n_head;
+        v->image = bare->image, v->patch = bare->patch;
         return FV_OK;
     }
     return FV_FAIL(FV_EUNSUPPORTED,
-                   "%s: key 'model_type' is '%s'; the engine has the tower clip_vision_model",
+                   "%s: key 'model_type' is '%s'; the engine has the towers clip_vision_model and "
+                   "siglip_vision_model",
                    where, type);
 }
 
-fv_status fv_config_tower_parse(const json_t *obj, const fv_family *family, const char *where,
-                                fv_vision_config *v) {
-    FV_TRY(tower_of(obj, family, where, v));
+/* A LLaVA-OneVision without vision_config has a SigLIP tower without its pooling head, other SigLIP
+ * towers have one in their files. */
+static fv_status parse_pooling(const json_t *obj, const char *where, const fv_vision_config *v,
+                               bool *head) {
+    *head = obj && v->patch_bias && !v->post_norm;
+    return *head ? fv_json_bool(obj, "vision_use_head", where, head) : FV_OK;
+}
+
+fv_status fv_config_tower_parse(const json_t *obj, const char *where, fv_model_config *cfg) {
+    fv_vision_config *v = &cfg->vision;
+    FV_TRY(tower_of(obj, cfg->family, where, v));
+    FV_TRY(parse_pooling(obj, where, v, &cfg->pooling_head));
     int32_t channels = 3;
     FV_TRY(fv_json_i32(obj, "hidden_size", where, 1, FV_CONFIG_WIDTH_MAX, &v->d_model));
     FV_TRY(fv_json_i32(obj, "intermediate_size", where, 1, FV_CONFIG_FFN_MAX, &v->d_ffn));
@@ -73,9 +113,8 @@ fv_status fv_config_tower_parse(const json_t *obj, const fv_family *family, cons
         return FV_FAIL(FV_EDATA,
                        "%s: key 'hidden_size' (%d) is not a multiple of 'num_attention_heads' (%d)",
                        where, v->d_model, v->n_head);
-    if (v->image % v->patch)
-        return FV_FAIL(FV_EUNSUPPORTED,
-                       "%s: key 'image_size' (%d) is not a multiple of 'patch_size' (%d)", where,
+    if (v->image < v->patch)
+        return FV_FAIL(FV_EDATA, "%s: key 'image_size' (%d) is less than 'patch_size' (%d)", where,
                        v->image, v->patch);
     v->d_head = v->d_model / v->n_head;
     return FV_OK;

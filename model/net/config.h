@@ -12,53 +12,81 @@
 
 enum { FV_MAX_LAYERS = 256, FV_MAX_FEATURE_LAYERS = 8 };
 
-typedef enum fv_rope_type { FV_ROPE_DEFAULT = 0, FV_ROPE_LINEAR, FV_ROPE_LLAMA3 } fv_rope_type;
+typedef enum fv_rope_type {
+    FV_ROPE_DEFAULT = 0,
+    FV_ROPE_LINEAR,
+    FV_ROPE_LLAMA3,
+    FV_ROPE_YARN
+} fv_rope_type;
 
 typedef struct fv_rope_config {
     fv_rope_type type;
     double theta;
-    double factor;                            /* linear, llama3 */
+    double factor;                            /* linear, llama3, yarn */
     double low_freq_factor, high_freq_factor; /* llama3 */
-    double original_max_position;             /* llama3 */
+    double original_max_position;             /* llama3, yarn */
+    double beta_fast, beta_slow;              /* yarn */
+    double attention_factor;                  /* yarn: queries and keys are longer by it */
+    bool truncate;                            /* yarn: the ramp is between whole numbers */
 } fv_rope_config;
 
 typedef struct fv_text_config {
-    char family[16]; /* "llama", "mistral" or "qwen2" */
+    char family[16]; /* "llama", "mistral", "qwen2" or "qwen3" */
     int32_t vocab, d_model, d_ffn, n_layer, n_head, n_kv, d_head;
     int32_t max_position; /* longest context; a sliding window, if any, caps it */
     float rms_eps;
     bool bias_qkv, bias_o, bias_mlp;
+    bool qk_norm;   /* RMSNorm of each head's query and key, before RoPE */
     bool tied_head; /* lm_head shares embed_tokens */
     fv_activation act;
     fv_rope_config rope;
     int32_t bos; /* -1: none */
 } fv_text_config;
 
-/* A CLIP tower, features of some of its layers, and a two-layer projector. */
+/* What maps features of the tower to embeddings of the text model. */
+typedef enum fv_connector {
+    FV_CONNECTOR_MLP = 0, /* two linear layers with an activation between */
+    FV_CONNECTOR_LINEAR,  /* one */
+} fv_connector;
+
+/* A vision tower (CLIP, SigLIP), features of some of its layers, and a connector. */
 typedef struct fv_vision_config {
     int32_t d_model, d_ffn, n_layer, n_head, d_head;
-    int32_t image, patch; /* pixels */
+    int32_t image,
+        patch; /* pixels; what is left of an image's side after whole patches is not read */
     float ln_eps;
     fv_activation act;
+    bool class_token;     /* a row of its own ahead of the patches */
+    bool patch_bias;      /* of the patch convolution */
+    bool bucket_position; /* rows of the position table by bucketed coordinates (vision.h) */
+    bool pre_norm;        /* LayerNorm ahead of the first layer */
+    bool post_norm;       /* LayerNorm after the last */
     /* hidden_states[i] of the tower, i in 0..n_layer (0 = before the first layer),
      * concatenated over channels */
     int32_t n_feature_layer, feature_layer[FV_MAX_FEATURE_LAYERS];
-    bool keep_cls; /* strategy "full" keeps row 0; "default" drops it */
+    bool keep_cls; /* the class row is a feature too */
+    int32_t merge; /* patches on the side of a token, which holds their features side by side */
+    fv_connector connector;
     fv_activation projector_act;
     bool projector_bias;
-    int32_t d_text; /* width of the text model, which the projector maps to */
+    int32_t d_text; /* width of the text model, which the connector maps to */
 } fv_vision_config;
 
-/* Visual tokens of one image: (image / patch)^2, plus 1 with keep_cls; 0 without a tower. */
+/* Patches on a side; 0 without a tower. */
+static inline int32_t fv_vision_side(const fv_vision_config *v) {
+    return v->patch ? v->image / v->patch : 0;
+}
+
+/* Visual tokens of one tile: (side / merge)^2, plus 1 with keep_cls; 0 without a tower. */
 static inline int32_t fv_vision_tokens(const fv_vision_config *v) {
     if (!v->patch) return 0;
-    int32_t side = v->image / v->patch;
+    int32_t side = fv_vision_side(v) / v->merge;
     return side * side + (v->keep_cls ? 1 : 0);
 }
 
-/* Columns of the features: d_model x number of feature layers. */
+/* Columns of the features. */
 static inline int32_t fv_vision_feature_width(const fv_vision_config *v) {
-    return v->d_model * v->n_feature_layer;
+    return v->d_model * v->n_feature_layer * v->merge * v->merge;
 }
 
 #endif

@@ -15,7 +15,6 @@
 #include "model/net/decoder_internal.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -132,8 +131,14 @@ static fv_status norm(fv_decoder *dec, fv_tensor x, fv_tensor w, fv_tensor y) {
     return dec->be->ops->norm(dec->be, &a);
 }
 
-static fv_status rope(fv_decoder *dec, fv_tensor x, fv_tensor c, fv_tensor s, int32_t n_head) {
+fv_status fv_decoder_rope(fv_decoder *dec, fv_tensor weight, fv_tensor x, fv_tensor c,
+                          fv_tensor s) {
+    int32_t D = dec->cfg->d_head, n_head = x.cols / D;
     fv_rope_args a = {.x = x, .cos = c, .sin = s, .n_head = n_head};
+    if (weight.data) { /* each head is a row of the same memory */
+        fv_tensor heads = fv_tensor_of(x.data, x.dtype, x.rows * n_head, D);
+        FV_TRY(norm(dec, heads, weight, heads));
+    }
     return dec->be->ops->rope(dec->be, &a);
 }
 
@@ -175,16 +180,16 @@ static fv_status declare_rows(const fv_forward_batch *pass, const fv_forward_tab
     return FV_OK;
 }
 
-/* y = RoPE(h w^T + bias) for a set's rows, packed; y is cut from s->some. */
+/* y = RoPE(norm(h w^T + bias)) for a set's rows, packed; y is cut from s->some. */
 static fv_status project_some(fv_decoder *dec, const fv_query_rows *set, const layer_scratch *s,
-                              fv_tensor w, fv_tensor bias, fv_tensor *y) {
+                              fv_tensor w, fv_tensor bias, fv_tensor weight, fv_tensor *y) {
     fv_tensor h = fv_tensor_rows(s->some_h, 0, set->n);
     *y = fv_tensor_of(s->some.data, s->some.dtype, set->n, w.rows);
     fv_index_select_args rows = {.table = s->h, .y = h, .ids = set->row};
     fv_linear_args a = {.x = h, .n_part = 1, .part = {{w, bias, *y, false}}};
     FV_TRY(dec->be->ops->index_select(dec->be, &rows));
     FV_TRY(dec->be->ops->linear(dec->be, &a));
-    return rope(dec, *y, set->cos, set->sin, w.rows / dec->cfg->d_head);
+    return fv_decoder_rope(dec, weight, *y, set->cos, set->sin);
 }
 
 /* Row set->row[i] of y becomes row i of x; the others stay. */
@@ -210,7 +215,7 @@ static fv_status write_kv(fv_decoder *dec, const fv_forward_batch *pass, fv_forw
     FV_TRY(write_rows(dec, pass, t->write, keys->all ? s->k : none, s->v));
     if (!keys->all && keys->n > 0) {
         FV_TRY(make_room(pass, t, l, keys->write));
-        FV_TRY(project_some(dec, keys, s, w->k, w->k_bias, &k));
+        FV_TRY(project_some(dec, keys, s, w->k, w->k_bias, w->k_norm, &k));
         FV_TRY(write_rows(dec, pass, keys->write, k, none));
     }
     return declare_rows(pass, t, l);
@@ -226,12 +231,12 @@ static fv_status project(fv_decoder *dec, const fv_forward_batch *pass, fv_forwa
     if (keys->all) a.part[a.n_part++] = (fv_linear_part){w->k, w->k_bias, s->k, false};
     if (queries->all) a.part[a.n_part++] = (fv_linear_part){w->q, w->q_bias, s->q, false};
     FV_TRY(dec->be->ops->linear(dec->be, &a));
-    if (keys->all) FV_TRY(rope(dec, s->k, t->cos, t->sin, dec->cfg->n_kv));
-    if (queries->all) FV_TRY(rope(dec, s->q, t->cos, t->sin, dec->cfg->n_head));
+    if (keys->all) FV_TRY(fv_decoder_rope(dec, w->k_norm, s->k, t->cos, t->sin));
+    if (queries->all) FV_TRY(fv_decoder_rope(dec, w->q_norm, s->q, t->cos, t->sin));
     FV_TRY(write_kv(dec, pass, t, l, keys, s));
     if (queries->all || queries->n == 0) return FV_OK;
     fv_tensor q;
-    FV_TRY(project_some(dec, queries, s, w->q, w->q_bias, &q));
+    FV_TRY(project_some(dec, queries, s, w->q, w->q_bias, w->q_norm, &q));
     return spread(dec, queries, q, s->q);
 }
 
@@ -254,7 +259,7 @@ static fv_status attend(fv_decoder *dec, const fv_forward_batch *pass, const fv_
                       .n_kv = dec->cfg->n_kv,
                       .d_head = dec->cfg->d_head,
                       .n_seq = pass->n_seq,
-                      .scale = 1.0f / sqrtf((float)dec->cfg->d_head),
+                      .scale = fv_attention_scale(dec->cfg),
                       .seqs = seqs};
     if (!a.lse.data && t->packed.any) a.lse = fv_tensor_rows(t->packed.lse, 0, q.rows);
     FV_TRY(dec->be->ops->attention(dec->be, &a));

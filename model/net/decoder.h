@@ -8,7 +8,8 @@
  * the pass and the rows before it in the pass. The same rows give the same bits whatever else
  * is in the pass and however a prompt is cut into passes (kernels/ops.h).
  *
- *   h = RMSNorm(x);  q, k, v = h Wq^T + bq, ...;  RoPE(q, k, pos);  append k, v
+ *   h = RMSNorm(x);  q, k, v = h Wq^T + bq, ...;  q, k = RMSNorm of each head, in models with qk_norm
+ *   RoPE(q, k, pos);  append k, v
  *   x = x + (attention(q) Wo^T + bo)
  *   x = x + (act(h' Wg^T) * (h' Wu^T)) Wd^T,   h' = RMSNorm(x)
  *

@@ -20,4 +20,8 @@ struct fv_decoder {
     atomic_ullong n_layer_run;
 };
 
+/* Queries or keys x [n, heads * D], as the projection made them, become what attention reads:
+ * RMSNorm of each head by `weight`, unless that is absent, then rotation. */
+fv_status fv_decoder_rope(fv_decoder *dec, fv_tensor weight, fv_tensor x, fv_tensor c, fv_tensor s);
+
 #endif

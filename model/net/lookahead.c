@@ -2,7 +2,6 @@
  * The thread that owns the decoder. */
 #include "model/net/lookahead.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "model/net/decoder_internal.h"
@@ -50,16 +49,12 @@ static fv_status project(fv_decoder *dec, const fv_lookahead *lookahead, const p
     fv_linear_args keys = {.x = s->h, .n_part = 1, .part = {{w->k, w->k_bias, s->k, false}}};
     fv_linear_args query = {
         .x = fv_tensor_rows(s->h, last, 1), .n_part = 1, .part = {{w->q, w->q_bias, s->q, false}}};
-    fv_rope_args turn_keys = {.x = s->k, .cos = s->cos, .sin = s->sin, .n_head = dec->cfg->n_kv};
-    fv_rope_args turn_query = {.x = s->q,
-                               .cos = fv_tensor_rows(s->cos, last, 1),
-                               .sin = fv_tensor_rows(s->sin, last, 1),
-                               .n_head = dec->cfg->n_head};
     FV_TRY(ops->norm(dec->be, &norm));
     FV_TRY(ops->linear(dec->be, &keys));
     FV_TRY(ops->linear(dec->be, &query));
-    FV_TRY(ops->rope(dec->be, &turn_keys));
-    return ops->rope(dec->be, &turn_query);
+    FV_TRY(fv_decoder_rope(dec, w->k_norm, s->k, s->cos, s->sin));
+    return fv_decoder_rope(dec, w->q_norm, s->q, fv_tensor_rows(s->cos, last, 1),
+                           fv_tensor_rows(s->sin, last, 1));
 }
 
 static fv_status put_angles(fv_decoder *dec, const fv_lookahead *lookahead, const peeked *s) {
@@ -125,7 +120,7 @@ static fv_status attend(fv_decoder *dec, const fv_lookahead *lookahead, const pe
                       .n_kv = dec->cfg->n_kv,
                       .d_head = dec->cfg->d_head,
                       .n_seq = 1,
-                      .scale = 1.0f / sqrtf((float)dec->cfg->d_head),
+                      .scale = fv_attention_scale(dec->cfg),
                       .seqs = &seq};
     fv_score_sum sum = {.n_row = 1, .n_kind = 1, .ld = n, .sum = s->sum.data};
     fv_score_sums_args sums = {.attn = &a, .n_sum = 1, .sums = &sum};

@@ -18,6 +18,31 @@ static float llama3_scale(const fv_rope_config *cfg, float f) {
     return (1 - ramp) * scaled + ramp * f;
 }
 
+/* The dimension that makes `turns` turns in the original context. */
+static double yarn_dim(const fv_rope_config *cfg, int32_t d_head, double turns) {
+    const double pi2 = 6.283185307179586;
+    return d_head * log(cfg->original_max_position / (turns * pi2)) / (2 * log(cfg->theta));
+}
+
+/* Frequency i, f before scaling. */
+static float yarn_scaled(const fv_rope_config *cfg, int32_t d_head, int32_t i, float f) {
+    double low = yarn_dim(cfg, d_head, cfg->beta_fast),
+           high = yarn_dim(cfg, d_head, cfg->beta_slow);
+    if (cfg->truncate) low = floor(low), high = ceil(high);
+    low = fmax(low, 0);
+    high = fmin(high, d_head - 1);
+    if (low == high) high += 0.001;
+    float ramp = fminf(fmaxf(((float)i - (float)low) / (float)(high - low), 0), 1), keep = 1 - ramp;
+    float scaled = f / (float)cfg->factor;
+    return scaled * (1 - keep) + f * keep;
+}
+
+float fv_attention_scale(const fv_text_config *cfg) {
+    float scale = 1.0f / sqrtf((float)cfg->d_head);
+    if (cfg->rope.type != FV_ROPE_YARN) return scale;
+    return scale * (float)(cfg->rope.attention_factor * cfg->rope.attention_factor);
+}
+
 void fv_rope_init(fv_rope *r, const fv_rope_config *cfg, int32_t d_head) {
     assert(d_head % 2 == 0 && d_head / 2 <= FV_ROPE_MAX_HALF);
     r->half = d_head / 2;
@@ -25,6 +50,7 @@ void fv_rope_init(fv_rope *r, const fv_rope_config *cfg, int32_t d_head) {
         float f = 1.0f / powf((float)cfg->theta, (float)(2 * i) / (float)d_head);
         if (cfg->type == FV_ROPE_LINEAR) f /= (float)cfg->factor;
         if (cfg->type == FV_ROPE_LLAMA3) f = llama3_scale(cfg, f);
+        if (cfg->type == FV_ROPE_YARN) f = yarn_scaled(cfg, d_head, i, f);
         r->freq[i] = f;
     }
 }

@@ -6,7 +6,11 @@
  *     f_i = theta^(-2i/D), i < D/2;   angle[p,i] = p f_i;   cos and sin of that
  * Type linear divides every f_i by `factor`; llama3 divides the low frequencies only, with a ramp
  * between (Llama 3.1's rule: wavelengths above original/low are scaled, below original/high are
- * left, between them interpolated). Any thread. */
+ * left, between them interpolated). yarn (arXiv 2309.00071, NTK-by-parts) ramps by the number of
+ * turns that a dimension makes in the original context, from beta_fast to beta_slow. Its attention
+ * factor m, by which transformers multiplies cos and sin, is in the scale of the scores:
+ *     (m q)(m k) / sqrt(D) = q k m^2 / sqrt(D)
+ * so that keys in the store, and rotations of stored keys, are free of it. Any thread. */
 #include "model/net/config.h"
 
 enum { FV_ROPE_MAX_HALF = 512 };
@@ -18,6 +22,9 @@ typedef struct fv_rope {
 
 /* D even, at most 2 * FV_ROPE_MAX_HALF (config reading has checked that). */
 void fv_rope_init(fv_rope *r, const fv_rope_config *cfg, int32_t d_head);
+
+/* What scores q k are multiplied by. */
+float fv_attention_scale(const fv_text_config *cfg);
 
 /* cos, sin [n, D/2] for positions pos[n]. */
 void fv_rope_angles(const fv_rope *r, const int32_t *pos, int32_t n, float *cos_out,

@@ -1,4 +1,4 @@
-/* CLIP vision tower and LLaVA projector. Images of a batch are sequences of one ragged
+/* The vision tower and the connector. Tiles of a batch are sequences of one ragged
  * attention call, as prompts are in the decoder; a patch convolution is a matrix product over
  * unfolded patches. */
 #include "model/net/vision.h"
@@ -9,23 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/arena.h"
-#include "model/net/workspace.h"
+#include "model/net/vision_internal.h"
 
-struct fv_vision {
-    fv_backend *be;
-    const fv_vision_config *cfg;
-    fv_vision_weights w;
-    fv_projector_weights p;
-    int32_t n_layer; /* layers that are run */
-    fv_workspace ws;
-    fv_arena host;
-    atomic_ullong n_layer_run;
-};
+/* Tiles that go through the tower together: enough to fill the cores or a GPU, few enough that their
+ * activations do not matter beside the weights. */
+enum { TILES_AT_ONCE = 8 };
 
-static int32_t tokens(const fv_vision *v) { /* rows per image inside the tower: CLS and patches */
-    int32_t side = v->cfg->image / v->cfg->patch;
-    return 1 + side * side;
+static int32_t patches(const fv_vision *v) { /* of a tile */
+    return fv_vision_side(v->cfg) * fv_vision_side(v->cfg);
+}
+
+static int32_t tokens(const fv_vision *v) { /* rows per tile inside the tower: CLS and patches */
+    return patches(v) + v->cfg->class_token;
 }
 
 /* ---- opening --------------------------------------------------------------------------- */
@@ -44,14 +39,40 @@ static fv_status load_weights(fv_vision *v, const fv_vision_weights *tower,
     if (n_layer < v->cfg->n_layer) n_layer++; /* as far as it is there */
     v->w.layer = calloc((size_t)v->n_layer + 1, sizeof *v->w.layer);
     if (!v->w.layer) return FV_FAIL(FV_ENOMEM, "out of memory for the list of layers");
-    FV_TRY(fv_workspace_weight(&v->ws, &tower->cls, &v->w.cls));
-    FV_TRY(fv_workspace_weight(&v->ws, &tower->patch, &v->w.patch));
-    FV_TRY(fv_workspace_weight(&v->ws, &tower->position, &v->w.position));
-    FV_TRY(fv_workspace_weight(&v->ws, &tower->pre_norm, &v->w.pre_norm));
-    FV_TRY(fv_workspace_weight(&v->ws, &tower->pre_norm_bias, &v->w.pre_norm_bias));
+    FV_TRY(load_tensors(&v->ws, tower, &v->w, offsetof(fv_vision_weights, layer)));
     for (int32_t l = 0; l < n_layer; l++)
         FV_TRY(load_tensors(&v->ws, &tower->layer[l], &v->w.layer[l], sizeof *tower->layer));
     return load_tensors(&v->ws, projector, &v->p, sizeof *projector);
+}
+
+/* Boundary k of torch.arange(1 / n, 1, 1 / n), which has n_all: each in double, then rounded, but
+ * whole groups of 16 as two vectors of 8, which start from a rounded number. */
+static float boundary(int32_t n, int32_t n_all, int32_t k) {
+    double step = 1.0 / n;
+    if (k >= n_all / 16 * 16) return (float)(step + k * step);
+    float first = (float)(step + k / 8 * 8 * step);
+    return (float)((double)first + k % 8 * step);
+}
+
+/* Coordinate i / n's bucket: torch.bucketize with right=True. */
+static int32_t bucket(int32_t n, int32_t i) {
+    int32_t n_all = (int32_t)ceil((1.0 - 1.0 / n) / (1.0 / n)), k = 0;
+    float at = fminf((float)i * (1.0F / (float)n), (float)(1.0 - 1e-6));
+    while (k < n_all && boundary(n, n_all, k) <= at) k++;
+    return k;
+}
+
+/* Rows of the position table for the rows of a tile. */
+static fv_status make_positions(fv_vision *v) {
+    int32_t side = fv_vision_side(v->cfg), first = v->cfg->class_token;
+    v->position = calloc((size_t)tokens(v), sizeof *v->position);
+    if (!v->position) return FV_FAIL(FV_ENOMEM, "out of memory for the tower's positions");
+    for (int32_t i = 0; i < patches(v); i++) {
+        int32_t y = i / side, x = i % side;
+        if (v->cfg->bucket_position) y = bucket(side, y), x = bucket(side, x);
+        v->position[first + i] = first + y * side + x;
+    }
+    return FV_OK;
 }
 
 fv_status fv_vision_open(fv_backend *be, const fv_vision_config *cfg,
@@ -63,6 +84,7 @@ fv_status fv_vision_open(fv_backend *be, const fv_vision_config *cfg,
     for (int32_t i = 0; i < cfg->n_feature_layer; i++)
         if (cfg->feature_layer[i] > v->n_layer) v->n_layer = cfg->feature_layer[i];
     fv_status st = load_weights(v, tower, projector);
+    if (st == FV_OK) st = make_positions(v);
     if (st != FV_OK) {
         fv_vision_close(v);
         return st;
@@ -76,6 +98,7 @@ void fv_vision_close(fv_vision *v) {
     fv_workspace_fini(&v->ws);
     fv_arena_fini(&v->host);
     free(v->w.layer);
+    free(v->position);
     free(v);
 }
 
@@ -83,12 +106,14 @@ void fv_vision_close(fv_vision *v) {
 
 typedef struct tower_scratch {
     fv_tensor x, h, q, k, v, o, m; /* m: FFN */
-    fv_tensor features;            /* [n, tokens, feature width] */
-    fv_tensor patches;             /* [n * P, 3 p p] */
-    fv_tensor one;                 /* [1, 1] = 1 */
-    fv_buf kv;                     /* keys and values of one layer */
-    fv_attn_seq *attn;             /* [n] */
-    fv_kv_write_seq *write;        /* [n] */
+    fv_tensor features;            /* [n * visual tokens, feature width] */
+    const int32_t *kept;           /* rows of x that are features, in the order of features */
+    int32_t n_kept;
+    fv_tensor patches;      /* [n * P, 3 p p] */
+    fv_tensor one;          /* [1, 1] = 1 */
+    fv_buf kv;              /* keys and values of one layer */
+    fv_attn_seq *attn;      /* [n] */
+    fv_kv_write_seq *write; /* [n] */
 } tower_scratch;
 
 /* Of keys and values: products in bf16 would round them to it anyway. */
@@ -112,6 +137,10 @@ static fv_status activate(fv_vision *v, fv_activation act, fv_tensor x) {
     return v->be->ops->activate(v->be, &a);
 }
 
+static size_t pixels_of(const fv_vision_config *c) {
+    return 3 * (size_t)c->image * (size_t)c->image;
+}
+
 /* Unfolds pixels [3, S, S] into patch rows, columns in the order (channel, y, x) of the kernel. */
 static void unfold(const float *pixels, int32_t size, int32_t patch, float *out) {
     int32_t side = size / patch;
@@ -127,19 +156,19 @@ static void unfold(const float *pixels, int32_t size, int32_t patch, float *out)
                            (size_t)patch * sizeof *out);
 }
 
-/* x = [cls; patches W^T] + position, then the first LayerNorm. Position rows are put first and
+/* x = [cls; patches W^T + b] + position, then the first LayerNorm. Position rows are put first and
  * the products added to them; CLS is added as the product of its column with 1. */
 static fv_status embed(fv_vision *v, const float *pixels, int32_t n, tower_scratch *s) {
     const fv_vision_config *c = v->cfg;
     fv_device *dev = v->be->device;
-    int32_t P = tokens(v) - 1, width = 3 * c->patch * c->patch, *ids;
+    int32_t P = patches(v), T = tokens(v), width = 3 * c->patch * c->patch, *ids;
     float *unfolded;
     FV_TRY(FV_ARENA_NEW(&v->host, (size_t)n * (size_t)P * (size_t)width, unfolded));
-    FV_TRY(FV_ARENA_NEW(&v->host, (size_t)n * (size_t)(P + 1), ids));
+    FV_TRY(FV_ARENA_NEW(&v->host, (size_t)n * (size_t)T, ids));
     for (int32_t i = 0; i < n; i++)
-        unfold(pixels + (size_t)i * 3 * (size_t)c->image * (size_t)c->image, c->image, c->patch,
+        unfold(pixels + (size_t)i * pixels_of(c), c->image, c->patch,
                unfolded + (size_t)i * (size_t)P * (size_t)width);
-    for (int32_t i = 0; i < n * (P + 1); i++) ids[i] = i % (P + 1);
+    for (int32_t i = 0; i < n * T; i++) ids[i] = v->position[i % T];
     size_t bytes = (size_t)n * (size_t)P * (size_t)width * sizeof *unfolded;
     FV_TRY(dev->ops->copy_async(dev, s->patches.data, unfolded, bytes));
     static const float one = 1;
@@ -150,15 +179,16 @@ static fv_status embed(fv_vision *v, const float *pixels, int32_t n, tower_scrat
     cls.rows = cls.cols;
     cls.cols = cls.ld = 1;
     for (int32_t i = 0; i < n; i++) {
-        fv_tensor x = fv_tensor_rows(s->x, i * (P + 1), P + 1);
-        FV_TRY(linear(v, s->one, cls, (fv_tensor){0}, fv_tensor_rows(x, 0, 1), true));
-        FV_TRY(linear(v, fv_tensor_rows(s->patches, i * P, P), v->w.patch, (fv_tensor){0},
-                      fv_tensor_rows(x, 1, P), true));
+        fv_tensor x = fv_tensor_rows(s->x, i * T, T);
+        if (c->class_token)
+            FV_TRY(linear(v, s->one, cls, (fv_tensor){0}, fv_tensor_rows(x, 0, 1), true));
+        FV_TRY(linear(v, fv_tensor_rows(s->patches, i * P, P), v->w.patch, v->w.patch_bias,
+                      fv_tensor_rows(x, T - P, P), true));
     }
-    return norm(v, s->x, v->w.pre_norm, v->w.pre_norm_bias, s->x);
+    return c->pre_norm ? norm(v, s->x, v->w.pre_norm, v->w.pre_norm_bias, s->x) : FV_OK;
 }
 
-/* Full attention inside each image: one segment, nothing masked. */
+/* Full attention inside each tile: one segment, nothing masked. */
 static fv_status attend(fv_vision *v, int32_t n, tower_scratch *s) {
     const fv_vision_config *c = v->cfg;
     for (int32_t i = 0; i < n; i++)
@@ -201,17 +231,37 @@ static fv_status layer(fv_vision *v, const fv_vision_layer *w, int32_t n, tower_
     return linear(v, s->m, w->fc2, w->fc2_bias, s->x, true);
 }
 
-/* Hidden state `index` is now in x: copy it to its columns of the features. */
+/* Which rows of x are features, in the order of the tokens: each token's merge x merge patches in
+ * raster order, behind the class row, if that is kept. */
+static fv_status choose_rows(fv_vision *v, int32_t n, tower_scratch *s) {
+    const fv_vision_config *c = v->cfg;
+    int32_t r = c->merge, cols = fv_vision_side(c) / r, T = tokens(v),
+            n_patch = cols * cols * r * r;
+    int32_t *row;
+    s->n_kept = n * (n_patch + c->keep_cls);
+    FV_TRY(FV_ARENA_NEW(&v->host, s->n_kept, row));
+    s->kept = row;
+    for (int32_t t = 0; t < n; t++) {
+        if (c->keep_cls) *row++ = t * T;
+        for (int32_t i = 0; i < n_patch; i++) {
+            int32_t token = i / (r * r), inside = i % (r * r);
+            int32_t y = token / cols * r + inside / r, x = token % cols * r + inside % r;
+            *row++ = t * T + c->class_token + y * fv_vision_side(c) + x;
+        }
+    }
+    return FV_OK;
+}
+
+/* Hidden state `index` is now in x: its rows that count go to its columns of the features. */
 static fv_status take_features(fv_vision *v, int32_t index, const tower_scratch *s) {
-    fv_device *dev = v->be->device;
-    int32_t d = v->cfg->d_model;
-    for (int32_t f = 0; f < v->cfg->n_feature_layer; f++) {
+    int32_t d = v->cfg->d_model, n_feature = v->cfg->n_feature_layer;
+    fv_tensor y = fv_tensor_of(s->features.data, FV_F32, s->n_kept, d * n_feature);
+    y.cols = d;
+    for (int32_t f = 0; f < n_feature; f++) {
         if (v->cfg->feature_layer[f] != index) continue;
-        for (int32_t r = 0; r < s->x.rows; r++)
-            FV_TRY(dev->ops->copy_async(
-                dev,
-                (float *)s->features.data + (size_t)r * (size_t)s->features.ld + (size_t)(f * d),
-                (const float *)s->x.data + (size_t)r * (size_t)d, (size_t)d * sizeof(float)));
+        fv_index_select_args a = {.table = s->x, .y = y, .ids = s->kept};
+        a.y.data = (float *)y.data + (size_t)(f * d);
+        FV_TRY(v->be->ops->index_select(v->be, &a));
     }
     return FV_OK;
 }
@@ -256,7 +306,7 @@ static fv_status take_capture(fv_vision *v, int32_t n, const tower_scratch *s,
 
 /* ---- scratch --------------------------------------------------------------------------- */
 
-/* Runs of every (image, head): blocks that point into one buffer of keys and values. */
+/* Runs of every (tile, head): blocks that point into one buffer of keys and values. */
 static fv_status make_runs(fv_vision *v, int32_t n, tower_scratch *s) {
     const fv_vision_config *c = v->cfg;
     int32_t T = tokens(v), n_block = (T + FV_KV_BLOCK - 1) / FV_KV_BLOCK;
@@ -289,14 +339,15 @@ static fv_status make_runs(fv_vision *v, int32_t n, tower_scratch *s) {
 static fv_status make_scratch(fv_vision *v, int32_t n, tower_scratch *s) {
     const fv_vision_config *c = v->cfg;
     fv_dtype act = v->be->ops->act;
-    int32_t T = tokens(v), rows = n * T, d = c->d_model, width = 3 * c->patch * c->patch;
-    int32_t fw = fv_vision_feature_width(v->cfg);
+    int32_t T = tokens(v), P = patches(v), rows = n * T, d = c->d_model;
+    int32_t width = 3 * c->patch * c->patch, out = n * fv_vision_tokens(c);
     size_t kv_bytes = 2 * (size_t)rows * (size_t)d * sizeof(float);
     FV_TRY(fv_workspace_reset(
         &v->ws, fv_workspace_need(FV_F32, rows, d) + 5 * fv_workspace_need(act, rows, d) +
-                    fv_workspace_need(act, rows, c->d_ffn) + fv_workspace_need(FV_F32, rows, fw) +
-                    fv_workspace_need(FV_F32, n * (T - 1), width) +
-                    fv_workspace_need(FV_F32, 1, 1) + fv_workspace_need(act, rows, v->cfg->d_text) +
+                    fv_workspace_need(act, rows, c->d_ffn) +
+                    fv_workspace_need(FV_F32, out, fv_vision_feature_width(c)) +
+                    fv_workspace_need(FV_F32, n * P, width) + fv_workspace_need(FV_F32, 1, 1) +
+                    fv_workspace_need(act, out, c->d_text) +
                     fv_workspace_need(FV_F32, 2 * rows, d)));
     s->x = fv_workspace_cut(&v->ws, FV_F32, rows, d);
     s->h = fv_workspace_cut(&v->ws, act, rows, d);
@@ -305,41 +356,45 @@ static fv_status make_scratch(fv_vision *v, int32_t n, tower_scratch *s) {
     s->v = fv_workspace_cut(&v->ws, act, rows, d);
     s->o = fv_workspace_cut(&v->ws, act, rows, d);
     s->m = fv_workspace_cut(&v->ws, act, rows, c->d_ffn);
-    s->features = fv_workspace_cut(&v->ws, FV_F32, rows, fw);
-    s->patches = fv_workspace_cut(&v->ws, FV_F32, n * (T - 1), width);
+    s->features = fv_workspace_cut(&v->ws, FV_F32, out, fv_vision_feature_width(c));
+    s->patches = fv_workspace_cut(&v->ws, FV_F32, n * P, width);
     s->one = fv_workspace_cut(&v->ws, FV_F32, 1, 1);
     s->kv = (fv_buf){.data = fv_workspace_cut(&v->ws, FV_F32, 2 * rows, d).data, .bytes = kv_bytes};
+    FV_TRY(choose_rows(v, n, s));
     return make_runs(v, n, s);
 }
 
-/* ---- the projector --------------------------------------------------------------------- */
+/* ---- the connector --------------------------------------------------------------------- */
 
-static fv_status project(fv_vision *v, fv_tensor features, fv_tensor h, fv_tensor y) {
+/* h: [rows, d_text], between two layers. */
+static fv_status connect(fv_vision *v, fv_tensor features, fv_tensor h, fv_tensor y) {
+    if (v->cfg->connector == FV_CONNECTOR_LINEAR)
+        return linear(v, features, v->p.fc1, v->p.fc1_bias, y, false);
     FV_TRY(linear(v, features, v->p.fc1, v->p.fc1_bias, h, false));
     FV_TRY(activate(v, v->cfg->projector_act, h));
     return linear(v, h, v->p.fc2, v->p.fc2_bias, y, false);
 }
 
-/* Features of all images, without the class rows where they do not count. */
-static fv_status give_features(fv_vision *v, int32_t n, const tower_scratch *s,
-                               const fv_vision_out *out) {
-    int32_t skip = v->cfg->keep_cls ? 0 : 1, T = tokens(v), kept = T - skip;
+static fv_status give_features(fv_vision *v, const tower_scratch *s, const fv_vision_out *out) {
     fv_device *dev = v->be->device;
-    fv_tensor h = fv_workspace_cut(&v->ws, v->be->ops->act, kept, v->cfg->d_text);
-    for (int32_t i = 0; i < n; i++) {
-        fv_tensor f = fv_tensor_rows(s->features, i * T + skip, kept);
-        if (out->features.data)
-            FV_TRY(dev->ops->copy_async(dev, fv_tensor_rows(out->features, i * kept, kept).data,
-                                        f.data, (size_t)kept * (size_t)f.ld * sizeof(float)));
-        if (out->embeds.data) FV_TRY(project(v, f, h, fv_tensor_rows(out->embeds, i * kept, kept)));
-    }
+    fv_tensor f = s->features;
+    if (out->features.data)
+        FV_TRY(dev->ops->copy_async(dev, out->features.data, f.data,
+                                    (size_t)f.rows * (size_t)f.ld * sizeof(float)));
+    if (out->embeds.data)
+        FV_TRY(connect(v, f, fv_workspace_cut(&v->ws, v->be->ops->act, f.rows, v->cfg->d_text),
+                       out->embeds));
     return v->be->ops->sync(v->be);
 }
+
+/* ---- all of it ------------------------------------------------------------------------- */
 
 static fv_status run_layers(fv_vision *v, int32_t n, tower_scratch *s,
                             const fv_vision_capture *capture) {
     for (int32_t l = 0; l < v->n_layer; l++) {
         FV_TRY(layer(v, &v->w.layer[l], n, s));
+        if (v->cfg->post_norm && l + 1 == v->cfg->n_layer)
+            FV_TRY(norm(v, s->x, v->w.post_norm, v->w.post_norm_bias, s->x));
         FV_TRY(take_features(v, l + 1, s));
         if (capture && capture->layer == l) FV_TRY(take_capture(v, n, s, capture));
         atomic_fetch_add_explicit(&v->n_layer_run, 1, memory_order_relaxed);
@@ -351,17 +406,40 @@ static fv_status run_layers(fv_vision *v, int32_t n, tower_scratch *s,
 
 int32_t fv_vision_layers(const fv_vision *v) { return v->n_layer; }
 
-fv_status fv_vision_encode(fv_vision *v, const float *pixels, int32_t n, const fv_vision_out *out) {
-    assert(!out->embeds.data || out->embeds.rows == n * fv_vision_tokens(v->cfg));
-    assert(!out->capture || (out->capture->layer >= 0 && out->capture->layer <= v->n_layer));
-    if (n == 0) return FV_OK;
-    fv_arena_reset(&v->host);
+static fv_status encode(fv_vision *v, const float *pixels, int32_t n, const fv_vision_out *out) {
     tower_scratch s;
+    fv_arena_reset(&v->host);
     FV_TRY(make_scratch(v, n, &s));
     FV_TRY(embed(v, pixels, n, &s));
     FV_TRY(take_features(v, 0, &s));
     FV_TRY(run_layers(v, n, &s, out->capture));
-    return give_features(v, n, &s, out);
+    return give_features(v, &s, out);
+}
+
+fv_status fv_vision_encode(fv_vision *v, const float *pixels, int32_t n, const fv_vision_out *out) {
+    size_t per_tile = (size_t)fv_vision_tokens(v->cfg), d = (size_t)v->cfg->d_model;
+    assert(!out->embeds.data || out->embeds.rows == n * fv_vision_tokens(v->cfg));
+    assert(!out->capture || (out->capture->layer >= 0 && out->capture->layer <= v->n_layer));
+    if (out->capture && !v->cfg->class_token)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "this policy asks for the attention of the vision tower's class token, and "
+                       "this checkpoint's tower has none");
+    for (int32_t at = 0, now; at < n; at += now) {
+        now = n - at < TILES_AT_ONCE ? n - at : TILES_AT_ONCE;
+        fv_vision_out part = *out;
+        fv_vision_capture capture;
+        int32_t row0 = at * (int32_t)per_tile, rows = now * (int32_t)per_tile;
+        if (out->features.data) part.features = fv_tensor_rows(out->features, row0, rows);
+        if (out->embeds.data) part.embeds = fv_tensor_rows(out->embeds, row0, rows);
+        if (out->capture) {
+            capture = *out->capture;
+            capture.q += (size_t)at * d;
+            capture.k += (size_t)at * (size_t)tokens(v) * d;
+            part.capture = &capture;
+        }
+        FV_TRY(encode(v, pixels + (size_t)at * pixels_of(v->cfg), now, &part));
+    }
+    return FV_OK;
 }
 
 fv_status fv_vision_project(fv_vision *v, fv_tensor features, fv_tensor embeds) {
@@ -369,7 +447,7 @@ fv_status fv_vision_project(fv_vision *v, fv_tensor features, fv_tensor embeds) 
     int32_t n = features.rows, d = v->cfg->d_text;
     if (n == 0) return FV_OK;
     FV_TRY(fv_workspace_reset(&v->ws, fv_workspace_need(act, n, d)));
-    FV_TRY(project(v, features, fv_workspace_cut(&v->ws, act, n, d), embeds));
+    FV_TRY(connect(v, features, fv_workspace_cut(&v->ws, act, n, d), embeds));
     return v->be->ops->sync(v->be);
 }
 

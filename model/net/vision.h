@@ -1,16 +1,27 @@
 #ifndef FOVEA_MODEL_NET_VISION_H
 #define FOVEA_MODEL_NET_VISION_H
 
-/* THE VISION TOWER: pixel values -> CLIP tower -> features -> projector -> embeddings for the text
- * model.
+/* THE VISION TOWER: pixel values of tiles -> tower -> features -> connector -> embeddings of tokens,
+ * put together to images as a layout says.
  *
- *   x = [cls; conv(patches)] + position;  x = LayerNorm(x)
+ *   x = [cls; conv(patches) + b] + position;  x = LayerNorm(x)
  *   x = x + Wo attention(LayerNorm(x));   x = x + fc2(act(fc1(LayerNorm(x))))      per layer
- *   features = the selected hidden states side by side, without CLS unless kept
- *   embeddings = fc2(act(fc1(features)))
- * (CLIP, arXiv 2103.00020; LLaVA-1.5, arXiv 2310.03744). Layers after the last selected hidden
- * state are not run; the attention of the first of them can be captured. One thread owns a
- * tower. */
+ *   x = LayerNorm(x)
+ *   features   = the selected hidden states side by side, without CLS unless kept; with merge r, those
+ *                of r x r patches side by side in raster order (pixel unshuffle)
+ *   embeddings = fc2(act(fc1(features))), or fc1(features)
+ *
+ * Which of these parts a tower has is in its config: CLIP (arXiv 2103.00020) has a class token and the
+ * first LayerNorm, SigLIP (arXiv 2303.15343) a bias b, Idefics3 (arXiv 2408.12637) the last LayerNorm
+ * and merging. The connectors are LLaVA-1.5's (arXiv 2310.03744) and Idefics3's.
+ *
+ * With bucketed positions, patch i of a side of n has the row of the position table that
+ * transformers computes in f32 from the coordinate i / n: as many as there are boundaries k / n at or
+ * below it, which rounding makes i or i - 1 (Idefics2VisionEmbeddings).
+ *
+ * Layers after the last selected hidden state are not run; the attention of the first of them can be
+ * captured. A tile gives the same bits alone and among others. One thread owns a tower. */
+#include "layout/layout.h"
 #include "model/net/config.h"
 #include "model/net/weights.h"
 
@@ -21,7 +32,7 @@ fv_status fv_vision_open(fv_backend *be, const fv_vision_config *cfg,
                          fv_vision **out);
 void fv_vision_close(fv_vision *v); /* NULL is fine */
 
-/* A layer's attention capture: the query of CLS and the keys of all tokens, heads side by side.
+/* A layer's attention capture, of a tower with a class token: the query of CLS and the keys of all tokens, heads side by side.
  * softmax(q k^T / sqrt(D)) is the attention of CLS to each token. */
 typedef struct fv_vision_capture {
     int32_t layer; /* 0..fv_vision_layers, the last of which is not run but for this */
@@ -39,13 +50,18 @@ typedef struct fv_vision_out {
 /* Layers that are run. */
 int32_t fv_vision_layers(const fv_vision *v);
 
-/* pixels [n, 3, S, S] F32 on the host. FV_EUNSUPPORTED when the checkpoint has not the layer that
- * the capture wants, because the tower ends before it. */
+/* n tiles, pixels [n, 3, S, S] F32 on the host. FV_EUNSUPPORTED when the checkpoint has not the layer
+ * that the capture wants, because the tower ends before it, or no class token. */
 fv_status fv_vision_encode(fv_vision *v, const float *pixels, int32_t n, const fv_vision_out *out);
 
-/* The projector alone: embeds [rows, d_text] F32 of features [rows, feature width] F32, each row by
+/* The connector alone: embeds [rows, d_text] F32 of features [rows, feature width] F32, each row by
  * itself. */
 fv_status fv_vision_project(fv_vision *v, fv_tensor features, fv_tensor embeds);
+
+/* An image's tokens, rows [l->n_visual, d_text] F32, of the embeddings of its tiles, tiles
+ * [l->n_tile * visual tokens, d_text] F32, both on the device. FV_EINVAL when the layout is of other
+ * tiles, or has newlines that the checkpoint has not. */
+fv_status fv_vision_assemble(fv_vision *v, const fv_layout *l, fv_tensor tiles, fv_tensor rows);
 
 uint64_t fv_vision_layers_run(const fv_vision *v); /* so far; any thread */
 

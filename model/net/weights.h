@@ -9,6 +9,7 @@ typedef struct fv_text_layer {
     fv_tensor attn_norm;  /* [1, d] */
     fv_tensor q, k, v, o; /* [H D, d] [Hkv D, d] [Hkv D, d] [d, H D] */
     fv_tensor q_bias, k_bias, v_bias, o_bias;
+    fv_tensor q_norm, k_norm; /* [1, D], of each head */
     fv_tensor mlp_norm;       /* [1, d] */
     fv_tensor gate, up, down; /* [m, d] [m, d] [d, m] */
     fv_tensor gate_bias, up_bias, down_bias;
@@ -28,15 +29,18 @@ typedef struct fv_vision_layer {
 } fv_vision_layer;
 
 typedef struct fv_vision_weights {
-    fv_tensor cls;                     /* [1, d] */
-    fv_tensor patch;                   /* [d, 3 p p]: the convolution kernel, (channel, y, x) */
-    fv_tensor position;                /* [1 + P, d], row 0 is CLS's */
-    fv_tensor pre_norm, pre_norm_bias; /* [1, d] */
+    fv_tensor cls;        /* [1, d]; with a class token */
+    fv_tensor patch;      /* [d, 3 p p]: the convolution kernel, (channel, y, x) */
+    fv_tensor patch_bias; /* [1, d] or absent */
+    fv_tensor position;   /* [1 + P, d], row 0 is CLS's, or [P, d] */
+    fv_tensor pre_norm, pre_norm_bias, post_norm, post_norm_bias; /* [1, d] or absent */
     fv_vision_layer *layer; /* [N of the tower]; of those that are not run, tensors may be absent */
 } fv_vision_weights;
 
 typedef struct fv_projector_weights {
-    fv_tensor fc1, fc1_bias, fc2, fc2_bias; /* [d_text, d_vision * features] [1, d_text] ... */
+    fv_tensor fc1, fc1_bias; /* [d_text, feature width] [1, d_text]: all of a linear connector */
+    fv_tensor fc2, fc2_bias; /* [d_text, d_text] [1, d_text] */
+    fv_tensor newline;       /* [1, d_text], of families whose rows of tokens end with one */
 } fv_projector_weights;
 
 #endif

@@ -18,8 +18,8 @@
 #include <xxhash.h>
 
 #include "common/file.h"
-#include "model/synth/internal.h"
 #include "model/families/tensor_specs.h"
+#include "model/synth/internal.h"
 
 enum { PATH_CAP = 4096, NAME_CAP = 64, FILES_MAX = 1000 };
 enum { CHUNK = 1 << 18 /* elements */, THREADS_MAX = 3 /* beside the caller's */ };
@@ -96,6 +96,7 @@ typedef struct writer {
     uint64_t *off;               /* [n], where the tensor's bytes are in its file */
     int32_t n;
     fv_name_mapping name_mapping;
+    const fv_tensor_names *names; /* of the family */
     int fd;
     char path[PATH_CAP]; /* of fd */
     atomic_int next;     /* the tensor to be taken next ... */
@@ -182,7 +183,7 @@ static fv_status put_header(writer *w, int32_t first, int32_t last) {
     for (int32_t i = first; i < last; i++) {
         const fv_tensor_spec *e = &w->entry[i];
         char key[FV_TENSOR_NAME_MAX];
-        fv_name_mapping_key(w->name_mapping, e->name, key);
+        fv_name_mapping_key(w->name_mapping, w->names, e->name, key);
         json_t *shape = json_array();
         for (int32_t k = 0; k < e->n_dim; k++)
             json_array_append_new(shape, json_integer(e->shape[k]));
@@ -239,7 +240,7 @@ static fv_status write_shards(writer *w, int32_t n_shard, uint64_t total, json_t
         FV_TRY(write_file(w, name, first, last));
         for (int32_t i = first; i < last; i++) {
             char key[FV_TENSOR_NAME_MAX];
-            fv_name_mapping_key(w->name_mapping, w->entry[i].name, key);
+            fv_name_mapping_key(w->name_mapping, w->names, w->entry[i].name, key);
             json_object_set_new(map, key, json_string(name));
         }
         first = last;
@@ -281,7 +282,11 @@ fv_status fv_synth_write_weights(const fv_synth_options *opt, const fv_model_con
             if (entry[i].role != FV_ROLE_HEAD) entry[kept++] = entry[i];
         n = kept;
     }
-    writer w = {.opt = opt, .entry = entry, .n = n, .name_mapping = opt->name_mapping};
+    writer w = {.opt = opt,
+                .entry = entry,
+                .n = n,
+                .name_mapping = opt->name_mapping,
+                .names = cfg->family->names};
     /* A model without vision has no hub names of its own. */
     if (!cfg->has_vision && opt->name_mapping != FV_NAME_MAPPING_BARE)
         w.name_mapping = FV_NAME_MAPPING_ORIGINAL;

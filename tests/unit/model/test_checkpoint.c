@@ -200,16 +200,34 @@ Test(checkpoint, unused_tensors_may_be_absent) {
     fv_checkpoint_close(opened(&c));
 }
 
-Test(checkpoint, unknown_tensors_of_any_dtype_are_ignored) {
-    checkpoint c = tiny();
-    tensor_file *f = tensor_file_read(c.dir, weights);
+static void add_tensor(const checkpoint *c, const char *name, const char *dtype) {
+    tensor_file *f = tensor_file_read(c->dir, weights);
     const int64_t shape[] = {2};
-    tensor_file_add(f, "vision_tower.vision_model.embeddings.position_ids", "I64", 1, shape,
-                    "0123456789abcdef", 16);
-    tensor_file_add(f, "image_newline", "I8", 1, shape, "ab", 2);
-    tensor_file_write(f, c.dir, weights, 0);
+    tensor_file_add(f, name, dtype, 1, shape, "0123456789abcdef", dtype[0] == 'I' ? 16 : 4);
+    tensor_file_write(f, c->dir, weights, 0);
     tensor_file_free(f);
+}
+
+Test(checkpoint, buffers_of_any_dtype_are_ignored) {
+    checkpoint c = tiny();
+    add_tensor(&c, "vision_tower.vision_model.embeddings.position_ids", "I64");
     fv_checkpoint_close(opened(&c));
+}
+
+Test(checkpoint, tensors_that_config_json_does_not_account_for_are_refused) {
+    static const char *const names[] = {"image_newline",
+                                        "language_model.model.layers.2.mlp.up_proj.weight",
+                                        "language_model.model.layers.0.self_attn.q_proj.bias",
+                                        "vision_tower.vision_model.head.probe", "qformer.weight"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        checkpoint c = tiny();
+        char words[256];
+        snprintf(words, sizeof words, "tensor '%s' in model.safetensors is not one of the network",
+                 names[i]);
+        add_tensor(&c, names[i], "BF16");
+        refused(&c, FV_EDATA, words);
+        refused(&c, FV_EDATA, "is config.json the one that belongs to these weights?");
+    }
 }
 
 Test(checkpoint, dtypes_may_be_mixed) {

@@ -322,12 +322,17 @@ Test(config, families_that_we_do_not_have_are_named) {
     static const wrong list[] = {
         {"{}", FV_EDATA, "'model_type' and 'architectures' are missing"},
         {"{\"model_type\":7}", FV_EDATA, "key 'model_type' must be a string"},
-        {"{\"model_type\":\"llava_next\"}", FV_EUNSUPPORTED, "key 'model_type' is 'llava_next'"},
+        {"{\"model_type\":\"gemma\"}", FV_EUNSUPPORTED,
+         "key 'model_type' is 'gemma'; the engine has llava, llava_next, llava_onevision, "
+         "idefics3, "
+         "smolvlm, and the text models llama, mistral, qwen2 and qwen3"},
         {"{\"architectures\":[\"BertModel\"]}", FV_EUNSUPPORTED, "is 'BertModel'"},
         {TEXT("\"model_type\":\"gemma\""), FV_EUNSUPPORTED,
-         "text_config: key 'model_type' is 'gemma'; the engine has llama, mistral and qwen2"},
-        {VISION("\"model_type\":\"siglip_vision_model\""), FV_EUNSUPPORTED,
-         "vision_config: key 'model_type' is 'siglip_vision_model'"},
+         "text_config: key 'model_type' is 'gemma'; the engine has the text models llama, mistral, "
+         "qwen2 "
+         "and qwen3"},
+        {VISION("\"model_type\":\"siglip2_vision_model\""), FV_EUNSUPPORTED,
+         "vision_config: key 'model_type' is 'siglip2_vision_model'; the engine has the towers "},
         {"{\"model_type\":\"llava\",\"mm_vision_tower\":\"x\"}", FV_EUNSUPPORTED,
          "original LLaVA layout"},
         {"{\"model_type\":\"llava\",\"text_config\":[]}", FV_EDATA, "must be objects"},
@@ -374,8 +379,9 @@ Test(config, text_sizes_out_of_range_are_named) {
 Test(config, rope_that_we_do_not_have_is_named) {
     static const wrong list[] = {
         {TEXT("\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}"), FV_EUNSUPPORTED,
-         "key 'rope_type' is 'dynamic'; the engine has default, linear and llama3"},
-        {TEXT("\"rope_parameters\":{\"rope_type\":\"yarn\"}"), FV_EUNSUPPORTED, "is 'yarn'"},
+         "key 'rope_type' is 'dynamic'; the engine has default, linear, llama3 and yarn"},
+        {TEXT("\"rope_parameters\":{\"rope_type\":\"longrope\"}"), FV_EUNSUPPORTED,
+         "is 'longrope'"},
         {TEXT("\"rope_scaling\":{\"type\":\"linear\"}"), FV_EDATA, "key 'factor' must be greater"},
         {TEXT("\"rope_scaling\":{\"type\":\"linear\",\"factor\":-1}"), FV_EDATA, "key 'factor'"},
         {TEXT("\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}"), FV_EDATA,
@@ -399,8 +405,8 @@ Test(config, vision_keys_that_cannot_be_are_named) {
         {VISION("\"num_hidden_layers\":0"), FV_EDATA,
          "vision_config: key 'num_hidden_layers' is 0"},
         {VISION("\"intermediate_size\":0"), FV_EDATA, "key 'intermediate_size' is 0"},
-        {VISION("\"image_size\":225"), FV_EUNSUPPORTED,
-         "key 'image_size' (225) is not a multiple of 'patch_size' (32)"},
+        {VISION("\"image_size\":31"), FV_EDATA,
+         "key 'image_size' (31) is less than 'patch_size' (32)"},
         {VISION("\"image_size\":[224,192]"), FV_EUNSUPPORTED, "key 'image_size' is not square"},
         {VISION("\"image_size\":[224]"), FV_EDATA, "key 'image_size' must be an integer or two"},
         {VISION("\"image_size\":[0,0]"), FV_EDATA, "key 'image_size' is 0"},

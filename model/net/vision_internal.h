@@ -1,0 +1,23 @@
+#ifndef FOVEA_MODEL_NET_VISION_INTERNAL_H
+#define FOVEA_MODEL_NET_VISION_INTERNAL_H
+
+/* Shared by the files of the vision tower only. */
+#include <stdatomic.h>
+
+#include "common/arena.h"
+#include "model/net/vision.h"
+#include "model/net/workspace.h"
+
+struct fv_vision {
+    fv_backend *be;
+    const fv_vision_config *cfg;
+    fv_vision_weights w;
+    fv_projector_weights p;
+    int32_t n_layer;   /* layers that are run */
+    int32_t *position; /* of each row of a tile, its row of the position table */
+    fv_workspace ws;
+    fv_arena host;
+    atomic_ullong n_layer_run;
+};
+
+#endif

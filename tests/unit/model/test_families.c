@@ -1,0 +1,165 @@
+/* model/families: defaults of each family, both spellings of its keys, its own names, and what does not
+ * fit. Defaults are those that transformers 5.23's config classes print. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "model/config.h"
+#include "model/families/tensor_specs.h"
+
+static fv_model_config parse(const char *json) {
+    fv_model_config cfg;
+    cr_assert_eq(fv_config_parse(json, strlen(json), "config.json", &cfg), FV_OK, "%s: %s", json,
+                 fv_last_error());
+    return cfg;
+}
+
+static void refused(const char *json, fv_status want, const char *words) {
+    fv_model_config cfg;
+    fv_status st = fv_config_parse(json, strlen(json), "config.json", &cfg);
+    cr_assert_eq(st, want, "%s gives %s (%s)", json, fv_status_name(st), fv_last_error());
+    cr_assert_eq(strncmp(fv_last_error(), "config.json: ", 13), 0, "%s", fv_last_error());
+    cr_assert(strstr(fv_last_error(), words), "'%s' lacks '%s'", fv_last_error(), words);
+}
+
+static bool has(const fv_model_config *cfg, bool whole, const char *name) {
+    fv_tensor_spec *spec;
+    int32_t n;
+    bool found = false;
+    cr_assert_eq(fv_tensor_specs_build(cfg, whole, &spec, &n), FV_OK);
+    for (int32_t i = 0; i < n; i++) found |= !strcmp(spec[i].name, name);
+    free(spec);
+    return found;
+}
+
+Test(families, llava_next_has_its_defaults) {
+    fv_model_config c = parse("{\"model_type\":\"llava_next\",\"image_token_index\":7}");
+    cr_assert_str_eq(c.family->name, "llava_next");
+    cr_assert_eq(c.layout.family, FV_LAYOUT_LLAVA_NEXT);
+    cr_assert(c.layout.tile == 336 && c.layout.patch == 14 && c.layout.merge == 1);
+    cr_assert(c.vision.class_token && c.vision.pre_norm && !c.vision.keep_cls);
+    cr_assert(c.vision.d_model == 1024 && c.vision.n_layer == 24 &&
+              c.vision.feature_layer[0] == 23);
+    cr_assert_eq(c.layout.n_pinpoint, 5);
+    cr_assert(c.layout.pinpoint[0].h == 336 && c.layout.pinpoint[0].w == 672);
+    cr_assert(c.layout.pinpoint[3].h == 1008 && c.layout.pinpoint[3].w == 336);
+    cr_assert(has(&c, false, "newline"));
+}
+
+Test(families, llava_onevision_has_its_defaults) {
+    fv_model_config c = parse("{\"model_type\":\"llava_onevision\"}");
+    cr_assert_eq(c.image_token, 151646);
+    cr_assert_str_eq(c.text.family, "qwen2");
+    const fv_vision_config *v = &c.vision;
+    cr_assert(!v->class_token && v->patch_bias && !v->pre_norm && !v->post_norm);
+    cr_assert(v->d_model == 1152 && v->d_ffn == 4304 && v->n_layer == 26 && v->n_head == 16);
+    cr_assert(v->act == FV_ACT_GELU_TANH && v->ln_eps == 1e-6F);
+    cr_assert(v->image == 384 && v->patch == 14 && fv_vision_tokens(v) == 729);
+    cr_assert(v->feature_layer[0] == 26 && !v->keep_cls);
+    cr_assert(c.layout.n_pinpoint == 36 && c.layout.tiles_max == 9);
+    cr_assert(c.layout.pinpoint[1].h == 384 && c.layout.pinpoint[1].w == 768);
+    cr_assert(c.layout.pinpoint[35].h == 2304 && c.layout.pinpoint[35].w == 2304);
+    cr_assert(has(&c, true, "vision.post_layernorm.bias"));
+    cr_assert_not(has(&c, false, "vision.post_layernorm.bias"));
+    cr_assert_not(has(&c, true, "vision.head.probe"));
+}
+
+Test(families, idefics3_and_smolvlm_have_their_defaults) {
+    static const char *const types[] = {
+        "{\"model_type\":\"idefics3\",\"image_token_id\":9,\"vision_config\":{\"patch_size\":16}}",
+        "{\"model_type\":\"smolvlm\",\"image_token_id\":9,\"vision_config\":{\"patch_size\":16}}"};
+    for (int i = 0; i < 2; i++) {
+        fv_model_config c = parse(types[i]);
+        const fv_vision_config *v = &c.vision;
+        cr_assert_eq(c.layout.family, FV_LAYOUT_IDEFICS3);
+        cr_assert(v->patch_bias && v->post_norm && v->bucket_position && !v->class_token);
+        cr_assert(v->d_model == 1152 && v->d_ffn == 3072 && v->n_layer == 12 && v->n_head == 16);
+        cr_assert(v->image == 224 && v->act == FV_ACT_GELU_TANH);
+        cr_assert_eq(v->feature_layer[0], 12);
+        cr_assert_eq(v->merge, 2);
+        refused(i ? "{\"model_type\":\"smolvlm\"}" : "{\"model_type\":\"idefics3\"}", FV_EDATA,
+                "is 128257, but the text model's 'vocab_size' is 32000");
+        cr_assert_str_eq(c.text.family, "llama");
+        cr_assert_eq(c.text.rms_eps, 1e-5F);
+    }
+}
+
+Test(families, a_vision_config_takes_the_defaults_of_its_own_class) {
+    fv_model_config c =
+        parse("{\"model_type\":\"llava_onevision\",\"image_token_id\":3,\"vision_config\":{}}");
+    cr_assert(c.vision.d_model == 768 && c.vision.patch == 16 && c.vision.n_layer == 12);
+    cr_assert(has(&c, true, "vision.head.probe"), "vision_use_head is true by default");
+    cr_assert_not(has(&c, false, "vision.head.probe"));
+    c = parse("{\"model_type\":\"llava\",\"image_token_id\":3,\"vision_feature_select_strategy\":"
+              "\"full\",\"vision_config\":{\"model_type\":\"siglip_vision_model\","
+              "\"vision_use_head\":false}}");
+    cr_assert(c.vision.patch_bias && !c.vision.keep_cls);
+    cr_assert_eq(fv_vision_tokens(&c.vision), 14 * 14);
+    cr_assert_not(has(&c, true, "vision.head.probe"));
+    c = parse("{\"model_type\":\"idefics3\",\"image_token_id\":3,\"vision_config\":{"
+              "\"model_type\":\"idefics3\",\"image_size\":512,\"patch_size\":16},"
+              "\"scale_factor\":4,\"text_config\":{\"model_type\":\"qwen2\"}}");
+    cr_assert_eq(fv_vision_tokens(&c.vision), 64, "SmolVLM-256M's tile");
+    cr_assert_eq(fv_vision_feature_width(&c.vision), 16 * 1152);
+    cr_assert_eq(c.text.rms_eps, 1e-6F, "1e-5 is of an absent text_config");
+}
+
+Test(families, tiles_that_cannot_be_are_named) {
+#define NEXT(keys) "{\"model_type\":\"llava_next\",\"image_token_id\":3," keys "}"
+#define ONE(keys) "{\"model_type\":\"llava_onevision\",\"image_token_id\":3," keys "}"
+    refused(NEXT("\"image_grid_pinpoints\":[]"), FV_EDATA, "must be a list of 1..64 sizes");
+    refused(NEXT("\"image_grid_pinpoints\":\"(1x1),...,(6x6)\""), FV_EDATA, "must be a list");
+    refused(NEXT("\"image_grid_pinpoints\":[[336]]"), FV_EDATA, "pairs of height and width");
+    refused(NEXT("\"image_grid_pinpoints\":[[336,0]]"), FV_EDATA, "pairs of height and width");
+    refused(NEXT("\"image_grid_pinpoints\":[[336,9999999]]"), FV_EDATA, "pairs of height");
+    refused(NEXT("\"vision_feature_select_strategy\":\"full\""), FV_EUNSUPPORTED,
+            "tiles have no place for it: it must be 'default'");
+    refused(ONE("\"vision_feature_select_strategy\":\"default\""), FV_EUNSUPPORTED,
+            "the vision tower has none: it must be 'full'");
+    refused(ONE("\"vision_aspect_ratio\":\"anyres\""), FV_EUNSUPPORTED,
+            "key 'vision_aspect_ratio' is 'anyres'; anyres_max_1 to anyres_max_256 are possible");
+    refused(ONE("\"vision_aspect_ratio\":\"anyres_max_9x\""), FV_EUNSUPPORTED, "anyres_max_9x");
+    refused(ONE("\"vision_aspect_ratio\":\"anyres_max_0\""), FV_EUNSUPPORTED, "anyres_max_0");
+    refused("{\"model_type\":\"smolvlm\",\"image_token_id\":3,\"scale_factor\":3}", FV_EDATA,
+            "key 'scale_factor' (3) does not divide vision_config's image_size / patch_size (7)");
+}
+
+/* ---- text models ---------------------------------------------------------------------------- */
+
+Test(families, qwen3_has_its_defaults) {
+    fv_model_config c = parse("{\"model_type\":\"qwen3\"}");
+    const fv_text_config *t = &c.text;
+    cr_assert(t->vocab == 151936 && t->d_model == 4096 && t->d_ffn == 22016 && t->n_kv == 32);
+    cr_assert(t->d_head == 128 && t->qk_norm && !t->bias_qkv && !t->bias_o);
+    cr_assert(t->max_position == 32768 && t->bos == -1 && c.n_eos == 0);
+    cr_assert(has(&c, false, "text.layers.0.self_attn.q_norm.weight"));
+    c = parse("{\"model_type\":\"qwen3\",\"hidden_size\":96,\"attention_bias\":true}");
+    cr_assert(c.text.d_head == 128 && c.text.bias_qkv && c.text.bias_o);
+    c = parse("{\"model_type\":\"qwen3\",\"use_sliding_window\":true,\"max_window_layers\":4}");
+    cr_assert_eq(c.text.max_position, 4096);
+}
+
+#define YARN(keys)                                                                                 \
+    "{\"model_type\":\"qwen2\",\"max_position_embeddings\":131072,\"rope_scaling\":{"              \
+    "\"rope_type\":\"yarn\"" keys "}}"
+
+Test(families, yarn_has_the_attention_factor_of_its_keys) {
+    fv_rope_config r =
+        parse(YARN(",\"factor\":4,\"original_max_position_embeddings\":32768")).text.rope;
+    cr_assert_eq(r.type, FV_ROPE_YARN);
+    cr_assert(r.factor == 4 && r.original_max_position == 32768 && r.truncate);
+    cr_assert(r.beta_fast == 32 && r.beta_slow == 1);
+    cr_assert_float_eq(r.attention_factor, 0.1 * log(4) + 1, 1e-12);
+    r = parse(YARN(",\"original_max_position_embeddings\":65536")).text.rope;
+    cr_assert_eq(r.factor, 2, "the ratio of the lengths");
+    r = parse(YARN(",\"factor\":8,\"mscale\":1,\"mscale_all_dim\":0.5")).text.rope;
+    cr_assert_float_eq(r.attention_factor, (0.1 * log(8) + 1) / (0.05 * log(8) + 1), 1e-12);
+    cr_assert_eq(r.original_max_position, 131072);
+    r = parse(YARN(",\"factor\":8,\"attention_factor\":1.5,\"beta_fast\":16,\"truncate\":false"))
+            .text.rope;
+    cr_assert(r.attention_factor == 1.5 && r.beta_fast == 16 && !r.truncate);
+    refused(YARN(",\"factor\":-1"), FV_EDATA, "key 'factor' must be greater than 0");
+    refused(YARN(",\"factor\":2,\"attention_factor\":0"), FV_EDATA, "key 'attention_factor'");
+    refused(YARN(",\"factor\":2,\"beta_slow\":-3"), FV_EDATA, "key 'beta_slow'");
+    refused(YARN(",\"factor\":\"2\""), FV_EDATA, "key 'factor'");
+}
