@@ -1,4 +1,4 @@
-/* The worker under test, and what plays the others. */
+/* The worker under test, and the prefill side and router that the test plays. */
 #include "tests/e2e/decode_rig.h"
 
 #include <criterion/criterion.h>
@@ -88,7 +88,7 @@ bool worker_is_empty(void) {
 
 static void set_flag(void *flag) { *(bool *)flag = true; }
 
-/* What was begun may still run. */
+/* Operations that were started may still be running. */
 void stop_server(int32_t grace_ms) {
     bool stopped = false;
     fv_rpc_server_stop(server, grace_ms, set_flag, &stopped);
@@ -197,8 +197,8 @@ void tell(handoff *h, void (*what)(fv_job *)) {
     cr_assert_eq(fv_jobs_post(p_jobs, &h->job), FV_OK);
 }
 
-/* Prompt of TEXT text tokens around VISUAL image tokens, and n_more ids behind it; prefilled here, on
- * the loop's thread, before anything of it is sent. */
+/* Prompt of TEXT text tokens around VISUAL image tokens, followed by n_more ids; prefilled here, on
+ * the loop's thread, before any of it is sent. */
 void prefill(handoff *h, const char *policy, int32_t max_tokens, int32_t n_more,
              const int32_t *more) {
     int32_t vocab = fv_checkpoint_config(rig.p_engine.ck)->text.vocab;
@@ -254,7 +254,7 @@ void prefill_and_send(handoff *h, const char *policy, int32_t max_tokens) {
     send_all(h);
 }
 
-/* Grants room and sends nothing until it is told to. */
+/* Gets a grant and sends nothing until told to. */
 void prefill_and_hold(handoff *h) {
     prefill(h, "", TOKENS, 0, NULL);
     h->hold = true;
@@ -268,7 +268,7 @@ void handoff_free(handoff *h) {
     fv_kv_close(h->kv);
 }
 
-/* ---- an answer ---------------------------------------------------------------------------- */
+/* ---- a generation ------------------------------------------------------------------------- */
 
 static fv_status on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     answer *a = fv_rpc_call_user(c);
@@ -398,7 +398,7 @@ void expect_behind(handoff *h, const int32_t *ids, int32_t n, int32_t n_prompt, 
     free(logits);
 }
 
-/* What one process would answer: the same store goes on here. */
+/* The expected generation: one process continues from the same KV. */
 void expect(handoff *h, int32_t max_tokens, answer *out) {
     int32_t ids[ROWS + MORE + 1];
     memcpy(ids, h->ids, (size_t)h->n * sizeof *ids);

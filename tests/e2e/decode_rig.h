@@ -1,9 +1,9 @@
 #ifndef FOVEA_TESTS_E2E_DECODE_RIG_H
 #define FOVEA_TESTS_E2E_DECODE_RIG_H
 
-/* A decode worker over a real connection, in the process of the test. The prefill side is played
- * here, with the stages of prefill-worker/ and the gRPC transport; what one process answers is the
- * measure. For programs with Criterion: what cannot be fails the test. */
+/* A decode worker over a real connection, inside the test's process. The test plays the prefill
+ * side, with the stages of prefill-worker/ and the gRPC transport; the expected output is that of
+ * one process. For programs with Criterion: helpers fail the test on any error. */
 #include <criterion/criterion.h>
 #include <stdatomic.h>
 
@@ -28,14 +28,14 @@ typedef struct handoff {
     uint8_t seg[ROWS + MORE];
     fv_plan plan;
     fv_kv *kv;
-    fv_evict evict; /* when an answer goes on here */
+    fv_evict evict; /* when generation continues here */
     int32_t max_tokens;
     fv_first_token first;
     uint64_t first_digest;
-    /* on its way; the computing thread's, but for `state` and what is set before it changes */
+    /* under way; owned by the computing thread, except `state` and what is set before it changes */
     fv_export *ship;
-    uint32_t age_ms, wait_ms; /* of the request; for room */
-    bool hold;                /* sends nothing, once there is room */
+    uint32_t age_ms, wait_ms; /* of the request, for queueing */
+    bool hold;                /* once granted, sends nothing */
     bool abandon;
     stage at;
     fv_status status;
@@ -69,43 +69,43 @@ extern decode_rig rig;
 void need(fv_status st); /* FV_OK */
 void run_loop_ms(uint64_t ms);
 
-void write_checkpoint(void); /* a suite's init and fini */
+void write_checkpoint(void); /* the suite's init and fini */
 void remove_checkpoint(void);
 
 void open_all(const fv_decode_options *with); /* NULL: the defaults */
-void close_all(void);                         /* once the worker holds nothing */
+void close_all(void);                         /* once the worker holds no request */
 bool worker_is_empty(void);
-void stop_server(int32_t grace_ms); /* what was begun may still run */
-void close_rest(void);              /* behind stop_server */
+void stop_server(int32_t grace_ms); /* operations that were started may still be running */
+void close_rest(void);              /* after stop_server */
 
-/* The way from the prefill side to the worker, which open_all opens without faults. */
+/* The transport from the prefill side to the worker, which open_all opens without faults. */
 void open_transport(const fv_fault_options *fault);
 void close_transport(void);
 
-void release(const fv_ticket *ticket); /* Handoff.Release, and its answer */
+void release(const fv_ticket *ticket); /* Handoff.Release, and its response */
 
-/* The router's token for a call of the worker. */
+/* The router's token for one call to the worker. */
 fv_rpc_metadata token_for(const char *method, const char *request_id);
 
 /* ---- a request on the prefill side -------------------------------------------------------- */
 
-/* Prompt of TEXT text tokens around VISUAL image tokens, and n_more ids behind it; prefilled here, on
- * the loop's thread, before anything of it is sent. */
+/* Prompt of TEXT text tokens around VISUAL image tokens, followed by n_more ids; prefilled here, on
+ * the loop's thread, before any of it is sent. */
 void prefill(handoff *h, const char *policy, int32_t max_tokens, int32_t n_more,
              const int32_t *more);
 void send_all(handoff *h);
 void prefill_and_send(handoff *h, const char *policy, int32_t max_tokens);
-/* Grants room and sends nothing until it is told to. */
+/* Gets a grant and sends nothing until told to. */
 void prefill_and_hold(handoff *h);
 void handoff_free(handoff *h);
 
-/* Has the prefill side's thread do it. */
+/* Runs it on the prefill side's thread. */
 void tell(handoff *h, void (*what)(fv_job *));
 void run_ship(fv_job *job);
 void run_let_go(fv_job *job);
 void run_abandon(fv_job *job);
 
-/* ---- an answer ---------------------------------------------------------------------------- */
+/* ---- a generation ------------------------------------------------------------------------- */
 
 typedef struct answer {
     fv_rpc_call *call;
@@ -146,9 +146,9 @@ request request_for(const fv_ticket *t, int32_t max_tokens); /* valid until the 
 void ask_with(answer *a, const request *m, int64_t deadline_ms);
 void ask(answer *a, const handoff *h, int32_t max_tokens);
 
-/* What one process would answer: the same store goes on here. */
+/* The expected generation: one process continues from the same KV. */
 void expect(handoff *h, int32_t max_tokens, answer *out);
-/* The same behind any ids [n], of which n_prompt are no answer and n_held are in the store. */
+/* The same after any ids [n]; the first n_prompt are the prompt, the first n_held are in the KV. */
 void expect_behind(handoff *h, const int32_t *ids, int32_t n, int32_t n_prompt, int32_t n_held,
                    int32_t max_tokens, answer *out);
 void assert_same(const answer *got, const answer *want);

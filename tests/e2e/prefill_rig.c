@@ -41,7 +41,7 @@ static void open_engine(fv_engine *e, bool vision) {
     cr_assert_eq(fv_engine_open(&opt, e), FV_OK, "%s", fv_last_error());
 }
 
-/* With the options that a test has put into workers.p and workers.d. */
+/* Opens both with the options in workers.p and workers.d. */
 void open_workers(void) {
     net_open(&workers.net);
     open_engine(&workers.engine, true);
@@ -76,7 +76,7 @@ void open_workers(void) {
 
 static void set(void *flag) { *(bool *)flag = true; }
 
-/* Nothing may be left of any request. */
+/* Asserts that no request is left anywhere. */
 void close_workers(void) {
     fv_rpc_channel_close(workers.channel);
     fv_rpc_server_stop(workers.server, 5000, set, &workers.server_done);
@@ -98,11 +98,11 @@ Fovea__Inference__V1__Load prefill_load(void) {
     return load;
 }
 
-/* Until neither worker holds anything for anybody. */
+/* Waits until neither worker holds any request. */
 void wait_for_nothing_held(void) {
     Fovea__Inference__V1__Load mine = FOVEA__INFERENCE__V1__LOAD__INIT;
     Fovea__Inference__V1__Load theirs = FOVEA__INFERENCE__V1__LOAD__INIT;
-    /* A cancellation may cross a grant, which its first lease then ends. */
+    /* A cancellation may cross a grant on the wire; the grant then ends with its first lease. */
     for (int i = 0; i < 1500; i++) {
         mine = prefill_load();
         theirs = fv_decode_worker_load(workers.decode);
@@ -207,7 +207,7 @@ static void call(heard *h, const char *path,
     cr_assert_eq(fv_rpc_call_open(workers.channel, &opt, &h->call), FV_OK, "%s", fv_last_error());
 }
 
-/* As the router does, with tokens for the calls that the prefill worker makes. */
+/* As the router does, with call tokens for the calls that the prefill worker makes. */
 void begin_within(heard *h, const asking *a, int64_t deadline_ms) {
     static const char path[] = "/fovea.handoff.v1.Prefill/Prefill";
     const char *id = a->g.request_id;
@@ -233,7 +233,7 @@ void run_well(heard *h, const asking *a) {
     cr_assert_eq(h->end.status, FV_OK, "%s", h->why);
 }
 
-/* Collects what came behind the first token. */
+/* Collects the tokens after the first. */
 void decode(heard *h, const Fovea__Handoff__V1__Ticket *ticket) {
     Fovea__Handoff__V1__DecodeRequest m = FOVEA__HANDOFF__V1__DECODE_REQUEST__INIT;
     m.request_id = (char *)"r";

@@ -1,9 +1,9 @@
 #ifndef FOVEA_TESTS_E2E_PREFILL_RIG_H
 #define FOVEA_TESTS_E2E_PREFILL_RIG_H
 
-/* The prefill worker against a decode worker, both in the process of the test on one loop and over
- * loopback, and what one process answers as the measure. For programs with Criterion: what cannot
- * be fails the test. */
+/* The prefill worker with a decode worker, both in the test's process on one loop and over
+ * loopback; the expected output is that of one process. For programs with Criterion: helpers fail
+ * the test on any error. */
 #include <criterion/criterion.h>
 
 #include "cli/local.h"
@@ -18,12 +18,12 @@ enum { N_TOKEN = 6 };
 typedef Fovea__Handoff__V1__PrefillRequest prefill_request;
 typedef Fovea__Inference__V1__GenerateRequest generate_request;
 
-/* ---- a checkpoint and an image of the test's own ---------------------------------------- */
+/* ---- the test's checkpoint and image ---------------------------------------------------- */
 
 extern char checkpoint[512]; /* a directory */
 extern char *test_image;
 extern size_t n_test_image;
-void make_checkpoint(void); /* begin and end of a suite */
+void make_checkpoint(void); /* a suite's init and fini */
 void drop_checkpoint(void);
 
 /* ---- two workers ------------------------------------------------------------------------ */
@@ -44,10 +44,10 @@ typedef struct prefill_rig {
 } prefill_rig;
 extern prefill_rig workers;
 
-void open_workers(void); /* with the options that a test has put into workers.p and workers.d */
+void open_workers(void); /* with the options in workers.p and workers.d */
 void close_workers(void);
 Fovea__Inference__V1__Load prefill_load(void);
-void wait_for_nothing_held(void); /* by either worker, for anybody */
+void wait_for_nothing_held(void); /* by either worker */
 
 /* ---- a request -------------------------------------------------------------------------- */
 
@@ -58,13 +58,13 @@ typedef struct asking {
     Fovea__Inference__V1__Image image, *images[1];
 } asking;
 
-void ask_about_image(asking *a, const char *decode_address); /* the demo's, with QUESTION */
+void ask_about_image(asking *a, const char *decode_address); /* the demo image, with QUESTION */
 
-/* What a call of either worker said. */
+/* The responses of either worker's call. */
 typedef struct heard {
     fv_rpc_call *call;
     fv_arena arena;
-    char order[8]; /* B, F, H as they came */
+    char order[8]; /* B, F, H in order of arrival */
     int32_t n_event;
     const Fovea__Handoff__V1__Begun *begun;
     const Fovea__Handoff__V1__FirstToken *first;
@@ -81,8 +81,7 @@ void begin_within(heard *h, const asking *a, int64_t deadline_ms);
 void begin(heard *h, const asking *a);
 void run(heard *h, const asking *a); /* and waits for the end */
 void run_well(heard *h, const asking *a);
-void decode(heard *h,
-            const Fovea__Handoff__V1__Ticket *ticket); /* what is behind the first token */
+void decode(heard *h, const Fovea__Handoff__V1__Ticket *ticket); /* after the first token */
 uint64_t first_digest(const heard *h);
 
 /* ---- the same in one process ------------------------------------------------------------ */

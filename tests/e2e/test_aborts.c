@@ -1,5 +1,5 @@
-/* Thousands of requests that are broken off at random points, with everything that a request may
- * bring: afterwards the fleet holds nothing of them, and answers as if nothing had been. */
+/* Thousands of requests of all kinds are aborted at random points. Afterwards the fleet holds
+ * nothing of them and answers as before. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 
@@ -10,8 +10,8 @@
 
 #define IMAGE FOVEA_TEST_DATA "/golden/demo.png"
 
-/* Memory may differ by what caches, slabs and arenas have come to hold: 2 to 7 MiB were seen, and
- * no more behind four times as many requests. */
+/* Memory may grow by what caches, slabs and arenas keep: 2 to 7 MiB were seen, and no more after
+ * four times as many requests. */
 enum { ROUND = SANITIZED ? 50 : 250, PARALLEL = 24, GROWTH_KIB = 16 << 10 };
 
 static crew c;
@@ -41,8 +41,8 @@ static void leave_nothing(const char *name, int n_prefill, int n_decode, int rou
            sum.begun, sum.done, sum.cancelled, sum.deadline, sum.aborted, sum.dropped, sum.busy);
     cr_assert_eq(sum.other, 0);
     cr_assert_eq(sum.begun, rounds * ROUND);
-    /* Each way of ending has had its part. How many end well depends on the machine's speed, and so
-     * does how many are aborted, which takes the token that Accepted brings. */
+    /* Each kind of ending occurs. How many requests finish, and how many are aborted by id (which
+     * needs the token that Accepted brings), depends on the machine's speed. */
     int part = sum.begun / 100;
     cr_assert_gt(sum.cancelled, part);
     cr_assert_gt(sum.deadline, part);
@@ -58,7 +58,7 @@ static void leave_nothing(const char *name, int n_prefill, int n_decode, int rou
     answer_assert_one_process(c.f.dir, c.f.address,
                               "--image " IMAGE " --ignore-eos --max-tokens 12 'and now?'");
     crew_wait_idle(&c, n_prefill, n_decode);
-    crew_stop(&c); /* with a sanitizer: nothing has leaked either */
+    crew_stop(&c); /* with a sanitizer: no leaks either */
 }
 
 Test(aborts, leave_nothing_behind_in_one_pair) {

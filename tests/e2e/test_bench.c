@@ -1,4 +1,4 @@
-/* `fovea bench` against a fleet of tiny models: what it says adds up, and it fails as it should. */
+/* `fovea bench` against a fleet of tiny models: its numbers add up, and it fails when it should. */
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -43,7 +43,7 @@ static void assert_ordered(const json_t *samples) {
     cr_assert_leq(number(samples, NULL, "mean"), number(samples, NULL, "max"));
 }
 
-/* A row of n answers of n_token tokens each, none refused. */
+/* A result row of n requests of n_token tokens each, none rejected. */
 static void assert_row(const json_t *row, int n, int n_token) {
     static const char *const times[] = {"ttft_ms", "tpot_ms", "itl_ms", "e2e_ms"};
     cr_assert_eq(number(row, NULL, "ok"), n);
@@ -117,7 +117,7 @@ Test(bench, an_open_loop_keeps_its_rate_and_a_file_has_what_json_prints) {
     json_t *row = json_array_get(json_object_get(root, "rows"), 0);
     assert_row(row, 20, 3);
     cr_assert_eq(number(row, NULL, "rate"), 20);
-    /* the twentieth of the times that seed 4 gives is later than this */
+    /* later than the twentieth arrival time that seed 4 gives */
     cr_assert_gt(number(row, NULL, "seconds"), 0.4);
     cr_assert_gt(number(row, NULL, "client_cpu_seconds"), 0);
     cr_assert_eq(number(row, "lag_ms", "n"), 20);
@@ -150,7 +150,8 @@ Test(bench, goodput_counts_what_was_answered_by_its_deadline_while_requests_came
     cr_assert_gt(number(row, NULL, "goodput_per_s"), 0);
     cr_assert_eq(number(row, NULL, "goodput_per_s"), number(row, NULL, "steady_good_per_s"));
     json_decref(root);
-    /* Nobody answers in a millisecond. That is what was asked, and so no failure but of all. */
+    /* No request meets a deadline of a millisecond. It is a failure only when all of them miss
+     * it. */
     command_run(&r, BENCH " --to %s --rate 50 --requests 10 --max-tokens 3 --deadline-ms 1 --json",
                 f.address);
     cr_assert_eq(r.status, 1, "%s", r.err);

@@ -1,7 +1,7 @@
-/* From a fleet to one of another KV dtype, as deploy/README.md says, with processes: green is
- * started beside blue, the service leads there, blue's routers end, then its workers. The service
- * is played here: as a cluster's, it sends new connections where its selector says and leaves those
- * that exist alone. */
+/* A blue-green upgrade to a fleet with another KV dtype, as deploy/README.md describes, with
+ * processes: green starts beside blue, the service switches to green, blue's routers end, then its
+ * workers. The test plays the service: like a cluster's, it sends new connections to what its
+ * selector names and leaves existing ones alone. */
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ static caller_rig rig;
 /* ---- the service ------------------------------------------------------------------------ */
 
 typedef struct pipe_end {
-    uv_tcp_t tcp; /* first: a handle is its end */
+    uv_tcp_t tcp; /* first: the handle is cast to this */
     struct pipe_end *other;
     bool closing;
 } pipe_end;
@@ -116,7 +116,7 @@ static void open_service(char address[64]) {
     snprintf(address, 64, "127.0.0.1:%d", ntohs(at.sin_port));
 }
 
-/* ---- what a fleet says of itself --------------------------------------------------------- */
+/* ---- the state of a fleet ---------------------------------------------------------------- */
 
 typedef struct heard {
     bool over;
@@ -146,7 +146,7 @@ static void assert_dtype(const char *address, const char *want) {
     fv_rpc_channel_close(to);
 }
 
-/* ---- the walk --------------------------------------------------------------------------- */
+/* ---- the upgrade ------------------------------------------------------------------------ */
 
 static void open_all(void) {
     crew_open(&blue, "blue", "tiny");
@@ -201,12 +201,12 @@ Test(blue_green, a_fleet_is_replaced_by_one_of_another_dtype_and_nobody_is_refus
     more_load(5);
     selected = green.f.address; /* kubectl patch service */
     assert_dtype(address, "bf16");
-    more_load(5); /* connections that exist stay with blue */
+    more_load(5); /* existing connections stay with blue */
     cr_assert_eq(runs_at(&green), 0);
 
     program_kill(&blue.router, SIGTERM); /* kubectl scale ... --replicas=0 */
     while (!program_said(&blue.router, "event=leave")) caller_rig_run(&rig, 10);
-    more_load(10); /* by green: blue has told its clients to go */
+    more_load(10); /* by green: blue has told its clients to go away */
     while (program_runs(&blue.router)) caller_rig_run(&rig, 10);
     cr_assert_not(program_said(&blue.router, "grace-over"));
     crew_stop(&blue); /* kubectl delete */

@@ -1,6 +1,5 @@
-/* Who may call a worker: those who have the router's token for this one call, and nobody else. Both
- * workers, called by strangers, by those who have seen a token, and by those who have one for
- * something else. */
+/* Who may call a worker: only a caller with the router's token for this very call. Both workers are
+ * called without a token, with a used one, and with one for another call. */
 #include <stdio.h>
 #include <string.h>
 
@@ -33,7 +32,7 @@ static void on_over(fv_rpc_call *c, const fv_rpc_end *end) {
     o->over = true;
 }
 
-/* Calls with this token (NULL: none), and waits for the end. */
+/* Calls with this token (NULL: none) and waits for the end. */
 static void call_with(const char *path, const ProtobufCMessage *m, const char *token) {
     static const fv_rpc_events events = {.on_end = on_over};
     fv_rpc_metadata metadata = {FV_CALL_TOKEN_KEY, token};
@@ -84,7 +83,7 @@ static fv_callers *callers_of(const struct method *m) {
     return m->worker[0] == 'p' ? workers.prefill_callers : workers.decode_callers;
 }
 
-/* With what is changed, UNAUTHENTICATED. */
+/* With the change made, UNAUTHENTICATED. */
 typedef struct forged {
     const char *worker, *path, *request_id, *address;
     fv_callers *incarnation;
@@ -188,7 +187,8 @@ Test(callers, a_token_is_good_for_its_time) {
         f = right(m);
         f.made_after_ms = 60000;
         refused(m, make(m, &f), "not of this time");
-        f.made_after_ms = FV_CALL_AHEAD_MS / 2; /* the router's idea of the clock is no more */
+        f.made_after_ms = FV_CALL_AHEAD_MS / 2; /* the token is invalid without the router's
+                                                 * clock */
         let_in(m, make(m, &f));
     }
     wait_for_nothing_held();
@@ -200,11 +200,11 @@ Test(callers, a_token_is_for_its_request_and_its_decode_worker) {
     open_workers();
     for (int i = 0; i < N_METHOD; i++) {
         forged f = right(&methods[i]);
-        if (strcmp(methods[i].path, PAIR) == 0) continue; /* is of no request */
+        if (strcmp(methods[i].path, PAIR) == 0) continue; /* names no request */
         f.request_id = "another";
         refused(&methods[i], make(&methods[i], &f), "for another request");
     }
-    /* Whoever has seen a request cannot have its KV sent elsewhere. */
+    /* A token that was seen cannot be used to send the KV elsewhere. */
     ask_about_image(&a, "127.0.0.1:9");
     forged f = right(&methods[0]);
     f.address = workers.target;
@@ -227,7 +227,7 @@ Test(callers, a_decode_address_is_host_and_port) {
     close_workers();
 }
 
-/* The prefill worker shows what the router gave it; without that there is no room. */
+/* The prefill worker presents the router's token; without it the decode worker grants nothing. */
 Test(callers, a_prefill_worker_asks_for_room_on_the_routers_orders_only) {
     static asking a;
     open_workers();

@@ -1,4 +1,4 @@
-/* The built `fovea`, run as a user runs it: right answers' shape, bad input, exit status. */
+/* The built `fovea`, run as a user runs it: the form of answers, invalid input, exit statuses. */
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -12,15 +12,15 @@
 #define IMAGE FOVEA_TEST_DATA "/golden/demo.png"
 
 #ifdef __SANITIZE_ADDRESS__
-#define LIMITED /* AddressSanitizer's shadow memory does not fit under any limit */
+#define LIMITED /* AddressSanitizer's shadow memory exceeds any limit */
 #else
 #define LIMITED "ulimit -v 8000000; "
 #endif
 
 static command_result r;
-static char dir[512]; /* this test's own checkpoint */
+static char dir[512]; /* the test's own checkpoint */
 
-/* Every test is a process of its own and gets a checkpoint of its own. */
+/* Every test is a process of its own, with a checkpoint of its own. */
 static void make_checkpoint(void) {
     snprintf(dir, sizeof dir, "%s/cli-%d", FOVEA_TEST_TMP, (int)getpid());
     command_run(&r, FOVEA " synth --shape tiny --dtype f32 --seed 5 --out %s", dir);
@@ -31,7 +31,7 @@ static void drop_checkpoint(void) { command_run(&r, "rm -rf '%s' '%s.alone'", di
 
 TestSuite(cli, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 300);
 
-/* Asks with the given extra arguments; expects this status and these words on stderr. */
+/* Asks with the given extra arguments; expects this exit status and this text on stderr. */
 static void ask_fails(const char *args, int status, const char *words) {
     command_run(&r, FOVEA " ask --checkpoint %s %s", dir, args);
     cr_assert_eq(r.status, status, "%s gave %d: %s", args, r.status, r.err);
@@ -125,7 +125,8 @@ Test(cli, a_report_says_how_layers_of_32_were_mapped) {
     cr_assert(strstr(r.out, line) || strstr(r.err, line), "%s%s", r.out, r.err);
 }
 
-/* What a stage decided is told apart from what did nothing, and whose thresholds it decided by. */
+/* The report tells apart what a stage decided and that a stage did nothing, and names the
+ * thresholds it used. */
 static const char *decided(json_t *root) {
     json_t *report = json_object_get(root, "report");
     cr_assert_eq(json_array_size(json_object_get(report, "bypassed")), 0);
@@ -164,8 +165,8 @@ Test(cli, visipruner_uses_thresholds_that_were_measured_on_its_checkpoint_only) 
     command_run(&r, "rm %s/calibration.json", dir);
 }
 
-/* A network of 3 layers with random weights: its last one sees little that the answer needs, or it
- * does; what was found is what both say. */
+/* A network of 3 layers with random weights: its last layer pays little attention to what the
+ * answer needs, or much; text and JSON report the same. */
 Test(cli, what_was_measured_for_vtw_and_fitprune_is_used) {
     static const char fitprune[] = "--image " IMAGE " --policy prune=fitprune hi";
     command_run(
@@ -270,7 +271,7 @@ Test(cli, a_stop_string_ends_the_answer_before_itself) {
     json_t *whole = ask_json("hi");
     const char *text = json_string_value(json_object_get(whole, "text"));
     cr_assert_gt(strlen(text), 2);
-    /* The random model's own words, from the middle on, are the stop string. */
+    /* The stop string is the second half of the random model's own output. */
     char args[256], half[64];
     size_t at = strlen(text) / 2;
     while (((unsigned char)text[at] & 0xc0) == 0x80) at--;
@@ -414,7 +415,7 @@ Test(cli, broken_images_are_refused) {
     command_run(&r, "echo hello > %s", file);
     ask_fails(args, 1, "cut.png");
     ask_fails("--image /nonexistent.png hi", 1, "/nonexistent.png");
-    /* An image bomb: the header of a PNG that says 60000 x 60000. */
+    /* A decompression bomb: a PNG whose header says 60000 x 60000. */
     command_run(&r,
                 "printf '\\211PNG\\r\\n\\032\\n\\000\\000\\000\\015IHDR\\000\\000\\352\\140"
                 "\\000\\000\\352\\140\\010\\002\\000\\000\\000\\000\\000\\000\\000' > %s",
@@ -493,7 +494,7 @@ Test(cli, a_missing_tokenizer_is_named) {
 }
 
 Test(cli, nan_weights_are_found_and_named) {
-    /* One f32 in the middle of the file becomes NaN: it lies in a weight of the text model. */
+    /* One f32 in the middle of the file becomes NaN; it belongs to a weight of the text model. */
     damage("model.safetensors", "printf '\\000\\000\\300\\177' | dd of=\"$F\" bs=4 conv=notrunc "
                                 "seek=$(($(stat -c %s \"$F\") / 8)) 2>/dev/null");
     command_run(&r, FOVEA " ask --checkpoint %s --image %s hi", dir, IMAGE);

@@ -1,5 +1,5 @@
-/* Kept conversations, as a router sees them on a decode worker: each turn is to the bit what a full
- * prefill of all ids gives, and whatever ends one leaves nothing behind. */
+/* Kept conversations, as a router sees them on a decode worker: each turn is bit for bit what a
+ * full prefill of all ids gives, and nothing is left when a conversation ends. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,11 +11,12 @@
 TestSuite(decode_conversations, .init = write_checkpoint, .fini = remove_checkpoint,
           .timeout = 120);
 
-/* A conversation and its measure: all its ids, the prefilled prompt's first. */
+/* A conversation and all its ids, from which the expected turns are computed: those of the
+ * prefilled prompt first. */
 typedef struct session {
     handoff h;
     answer got, want;
-    int32_t n, ids[MORE]; /* behind the prompt */
+    int32_t n, ids[MORE]; /* after the prompt */
     uint8_t name[16];
     uint32_t new_ids[64];
 } session;
@@ -25,7 +26,7 @@ static void note(session *t, int32_t id) {
     t->ids[t->n++] = id;
 }
 
-/* The answer was kept: it can be gone on from. */
+/* The generation was kept and can be continued. */
 static void note_kept(session *t) {
     cr_assert_eq(t->got.status, FV_OK, "%s", t->got.why);
     cr_assert_eq(t->got.kept.n_name, 16);
@@ -49,7 +50,7 @@ static void begin_session(session *t, uint32_t keep_ms) { begin_session_under(t,
 static Fovea__Inference__V1__Prompt prompt_message;
 static Fovea__Inference__V1__TokenIds ids_message;
 
-/* A follow-up of n new ids, which are a function of `seed`. */
+/* A follow-up of n new ids, a function of `seed`. */
 static request follow_up(session *t, int32_t n, int32_t seed) {
     request m = FOVEA__HANDOFF__V1__DECODE_REQUEST__INIT;
     fovea__inference__v1__prompt__init(&prompt_message);
@@ -80,7 +81,8 @@ static void ask_on(session *t, int32_t n, int32_t seed) {
     for (int32_t i = 0; i < n; i++) note(t, (int32_t)t->new_ids[i]);
 }
 
-/* What a full prefill of all ids, and decoding behind it, says at this point of the talk. */
+/* The expected tokens at this point of the conversation: a full prefill of all ids, then
+ * decoding. */
 static void measure(const session *t, answer *want) {
     static handoff whole;
     memset(&whole, 0, sizeof whole);
@@ -92,7 +94,7 @@ static void measure(const session *t, answer *want) {
     handoff_free(&whole);
 }
 
-/* The follow-up has come to its end, and is what a full prefill gives. */
+/* The follow-up has finished with the tokens that a full prefill gives. */
 static void check_on(session *t, int32_t n_new) {
     UNTIL(t->got.over);
     cr_assert_eq(t->got.status, FV_OK, "%s", t->got.why);
@@ -117,7 +119,7 @@ static void fails(session *t, grpc_status_code code, const char *words) {
     cr_assert_eq(t->got.n, 0);
 }
 
-/* It says the same as if nothing had happened to it. */
+/* The next turn is the same as if nothing had happened. */
 static void goes_on_well(session *t) {
     ask_on(t, 5, 99);
     check_on(t, 5);
@@ -168,7 +170,7 @@ Test(decode_conversations, five_turns_on_a_kept_image_are_those_of_a_full_prefil
     end_sessions(1);
 }
 
-/* The clock goes on behind the first answer: by hand, on the store that was sent. */
+/* EMA steps continue after the first answer, computed by hand on the KV that was sent. */
 static void assert_rows_go_on_leaving(const char *policy) {
     enum { NEW = 7 };
     session *t = &sessions[0];
@@ -212,7 +214,7 @@ Test(decode_conversations, the_last_row_chooses_in_the_turns_that_follow) {
     assert_rows_go_on_leaving("evict=tova,keep=0.5");
 }
 
-/* By hand, on the store that was sent: all that was said so far is in it, but for the last id. */
+/* By hand, on the KV that was sent: it holds all ids so far except the last. */
 static void follow_by_hand(session *t, int32_t n_new, answer *want) {
     int32_t ids[ROWS + MORE], n = ROWS + t->n;
     memset(want, 0, sizeof *want);
@@ -221,7 +223,7 @@ static void follow_by_hand(session *t, int32_t n_new, answer *want) {
     expect_behind(&t->h, ids, n, n, n - n_new - 1, TOKENS, want);
 }
 
-/* The turn's end, by hand; what the worker held and reported is that. */
+/* The end of the turn, by hand; the worker must hold and report the same. */
 static void assert_settled(session *t, const char *policy) {
     fv_recompress_report r = settle_turn(rig.p_engine.dec, t->h.kv, policy);
     cr_assert_eq(t->got.report.recompressed.rows, r.rows);
@@ -233,8 +235,8 @@ static void assert_settled(session *t, const char *policy) {
     UNTIL(fv_decode_worker_load(rig.worker).bytes_held == fv_kv_bytes_held(t->h.kv));
 }
 
-/* The text of the prompt is too short at first; its keys are packed with those of the first turn
- * that makes them worth it, and more join them where 30 have come. */
+/* The text of the prompt is too short to be compressed at first; its keys are compressed together
+ * with those of the first turn that makes it worthwhile, and later keys join once there are 30. */
 Test(decode_conversations, text_keys_are_factored_anew_in_the_turns_that_follow) {
     static const char policy[] =
         "pack=svd,rank_k=4,rank_v=4,gain=0.5,recompress=30,compress_text=keys,rank_text=6";
@@ -460,7 +462,7 @@ Test(decode_conversations, a_follow_up_cancelled_before_it_began_leaves_its_conv
 Test(decode_conversations, a_follow_up_without_room_is_refused_for_now_and_loses_nothing) {
     fv_decode_options opt = fv_decode_options_default();
     fv_kv_shape shape;
-    open_all(NULL); /* how much does one need? */
+    open_all(NULL); /* how much memory does one need? */
     shape = fv_engine_kv_shape(&rig.p_engine, FV_F32);
     close_all();
     rig.shipping = NULL;

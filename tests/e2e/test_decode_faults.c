@@ -1,5 +1,5 @@
-/* A network that errs between a prefill and a decode worker: what is wrong with a hand-off is
- * found, counted, and no token comes of it. */
+/* A faulty network between a prefill and a decode worker: a damaged hand-off is detected and
+ * counted, and no token is generated from it. */
 #include <criterion/criterion.h>
 #include <stdatomic.h>
 
@@ -16,7 +16,7 @@ static uint64_t refusals(void) {
     return n;
 }
 
-static atomic_int late_s; /* what the worker's clock is ahead */
+static atomic_int late_s; /* how far the worker's clock is ahead */
 
 static double ahead(void *user) {
     (void)user;
@@ -28,7 +28,7 @@ static void delay(void *user) {
     atomic_fetch_add(&late_s, 3600);
 }
 
-/* Sends over a transport that errs once. Nothing may come of it, and it must be counted. */
+/* Sends over a transport with one fault. The hand-off must fail, and be counted. */
 static void send_with_fault(fv_fault fault, uint64_t seed, uint64_t n_frame) {
     static handoff h;
     static answer a;
@@ -82,7 +82,7 @@ static void on_push_end(fv_rpc_call *c, const fv_rpc_end *end) {
     *(bool *)fv_rpc_call_user(c) = true;
 }
 
-/* A frame of a hand-off that is over comes when its place belongs to another. */
+/* A frame of a finished hand-off arrives when its slot belongs to another. */
 Test(decode_faults, a_frame_that_is_replayed_later_is_refused_and_disturbs_nobody) {
     static const fv_rpc_events events = {.on_end = on_push_end};
     static handoff h[2];

@@ -1,5 +1,5 @@
-/* decode-worker/schedule/opens.c over a real connection: who gets room when there is not enough for
- * all. */
+/* decode-worker/schedule/opens.c over a real connection: which requests get memory when there is
+ * not enough for all. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ static uint32_t n_waiting(void) { return fv_decode_worker_load(rig.worker).n_wai
 static bool has_room(const handoff *x) { return atomic_load(&x->state) == 1; }
 static bool is_over(const handoff *x) { return atomic_load(&x->state) == 2; }
 
-/* Asks for room, and sends nothing when it has got it. */
+/* Asks for a grant, and sends nothing once it has one. */
 static void ask_for(handoff *x, int32_t max_tokens, uint32_t age_ms, uint32_t wait_ms) {
     prefill(x, "", max_tokens, 0, NULL);
     x->hold = true;
@@ -30,7 +30,7 @@ static void ask_for(handoff *x, int32_t max_tokens, uint32_t age_ms, uint32_t wa
 
 static void give_back(handoff *x) { tell(x, run_abandon); }
 
-/* What large and small requests take, and then a worker with this much. */
+/* The sizes of large and small requests, then a worker with this much memory. */
 static void open_with(fv_decode_options *opt, double n_large, double n_small) {
     open_all(NULL);
     ask_for(&h[0], LARGE, 0, 0);
@@ -67,7 +67,7 @@ Test(decode_room, small_requests_do_not_overtake_a_large_one_that_waits) {
     ask_for(&h[0], SMALL, 0, 0);
     ask_for(&h[1], SMALL, 0, 0);
     UNTIL(has_room(&h[0]) && has_room(&h[1]));
-    ask_for(&h[2], LARGE, 500, 20000); /* there is room for one small request beside it */
+    ask_for(&h[2], LARGE, 500, 20000); /* enough memory is left for one small request */
     UNTIL(n_waiting() == 1);
     cr_assert_geq(fv_decode_worker_load(rig.worker).bytes_waiting, bytes_large);
     ask_for(&h[3], SMALL, 0, 20000);

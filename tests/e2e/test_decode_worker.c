@@ -1,4 +1,4 @@
-/* The decode worker over a real connection: what a prefill worker and a router see of it. */
+/* The decode worker over a real connection, as a prefill worker and a router see it. */
 #include <criterion/criterion.h>
 #include <ctype.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 TestSuite(decode_worker, .init = write_checkpoint, .fini = remove_checkpoint, .timeout = 120);
 
-/* ---- what goes well ----------------------------------------------------------------------- */
+/* ---- what succeeds ------------------------------------------------------------------------ */
 
 Test(decode_worker, an_answer_is_that_of_one_process_under_every_policy) {
     enum { N = 7 };
@@ -135,7 +135,7 @@ Test(decode_worker, stop_strings_and_alternatives_are_as_asked_for) {
     prefill_and_send(&h[0], "", TOKENS);
     ask(&plain, &h[0], TOKENS);
     UNTIL(plain.over);
-    size_t at = 0; /* the answer's own first letter, wherever that is, shall stop it */
+    size_t at = 0; /* the stop string is the answer's own first letter, wherever that is */
     while (plain.text[at] && !isalpha((unsigned char)plain.text[at])) at++;
     cr_assert_neq(plain.text[at], '\0', "choose another seed");
     char stop[2] = {plain.text[at]}, *stops[] = {stop};
@@ -154,7 +154,7 @@ Test(decode_worker, stop_strings_and_alternatives_are_as_asked_for) {
     close_all();
 }
 
-/* ---- what goes wrong ---------------------------------------------------------------------- */
+/* ---- what fails --------------------------------------------------------------------------- */
 
 Test(decode_worker, a_ticket_that_nobody_has_is_not_found) {
     static answer a;
@@ -245,7 +245,7 @@ Test(decode_worker, a_full_pool_says_so_and_has_room_again_when_an_answer_has_en
     static handoff h[3];
     static answer a;
     fv_decode_options opt = fv_decode_options_default();
-    open_all(NULL); /* how much does one need? */
+    open_all(NULL); /* how much memory does one need? */
     prefill_and_send(&h[0], "", TOKENS);
     UNTIL(fv_decode_worker_load(rig.worker).bytes_held > 0);
     opt.kv_bytes = (size_t)fv_decode_worker_load(rig.worker).bytes_held * 3 / 2;
@@ -275,7 +275,7 @@ Test(decode_worker, a_full_pool_says_so_and_has_room_again_when_an_answer_has_en
     close_all();
 }
 
-/* ---- who goes away ------------------------------------------------------------------------ */
+/* ---- disconnects -------------------------------------------------------------------------- */
 
 Test(decode_worker, cancelling_an_answer_frees_what_it_holds) {
     static handoff h;
@@ -287,7 +287,7 @@ Test(decode_worker, cancelling_an_answer_frees_what_it_holds) {
     fv_rpc_call_cancel(a.call);
     UNTIL(a.over);
     handoff_free(&h);
-    close_all(); /* waits for the worker to be empty */
+    close_all(); /* waits until the worker holds nothing */
     cr_assert_not(a.finished);
 }
 
@@ -348,7 +348,7 @@ static void note_grant(void *user, const fv_rpc_end *end, fv_rpc_call *c, grpc_b
     ticket->epoch = g->ticket->epoch;
 }
 
-/* A grant that nobody has opened a stream for. */
+/* A grant for which no stream is ever opened. */
 static fv_ticket open_room(void) {
     fv_ticket ticket = {.epoch = 0};
     Fovea__Handoff__V1__OpenRequest m = FOVEA__HANDOFF__V1__OPEN_REQUEST__INIT;
@@ -384,7 +384,7 @@ Test(decode_worker, what_nobody_sends_or_fetches_in_time_is_free_again_without_a
     opt.grants.lease_s = 0.2;
     opt.grants.attach_s = 0.2;
     open_all(&opt);
-    open_room(); /* and is silent then */
+    open_room(); /* and sends nothing more */
     prefill_and_send(&h, "", TOKENS);
     UNTIL(worker_is_empty());
     ask(&a, &h, TOKENS);
@@ -397,7 +397,7 @@ Test(decode_worker, what_nobody_sends_or_fetches_in_time_is_free_again_without_a
 Test(decode_worker, a_sender_that_is_there_keeps_its_grant_however_long_it_computes) {
     static handoff h;
     fv_decode_options opt = fv_decode_options_default();
-    opt.grants.lease_s = 1; /* its renewals come in time on a busy machine, too */
+    opt.grants.lease_s = 1; /* long enough for renewals to arrive in time on a busy machine */
     open_all(&opt);
     prefill_and_hold(&h);
     run_loop_ms(2500);
@@ -415,7 +415,7 @@ static void on_push_end(fv_rpc_call *c, const fv_rpc_end *end) {
     *(bool *)fv_rpc_call_user(c) = true;
 }
 
-/* Nothing was sent but the sign of life, and no Release comes. */
+/* Only a keep-alive was sent, and no Release comes. */
 Test(decode_worker, a_sender_whose_stream_breaks_has_no_grant_any_more) {
     static const fv_rpc_events events = {.on_end = on_push_end};
     fv_decode_options opt = fv_decode_options_default();
@@ -433,7 +433,7 @@ Test(decode_worker, a_sender_whose_stream_breaks_has_no_grant_any_more) {
     need(fv_rpc_frame_alive(&ticket, &alive));
     need(fv_rpc_call_send_buffer(call, alive));
     UNTIL(fv_rpc_call_bytes_queued(call) == 0);
-    run_loop_ms(300); /* a cancellation may overtake what was sent just before */
+    run_loop_ms(300); /* a cancellation may overtake what was sent just before it */
     fv_rpc_call_cancel(call);
     UNTIL(over);
     UNTIL(worker_is_empty());

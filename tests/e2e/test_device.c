@@ -1,7 +1,6 @@
-/* --device as a user meets it: without a plugin or without a GPU it ends with a sentence. And the
- * whole way of a request on a device whose memory is its own: the CUDA plugin emulated on the CPU
- * (tests/support/cuda_host), where code of the host that follows a device address ends there and
- * then. */
+/* --device as a user meets it: without a plugin or without a GPU it fails with an error message.
+ * And a whole request on a device with its own memory: the CUDA plugin emulated on the CPU
+ * (tests/support/cuda_host), where host code that dereferences a device address crashes at once. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdio.h>
@@ -33,7 +32,7 @@ Test(device, a_device_that_nobody_knows_is_refused) {
     refused(2, "'abacus': choose auto, cpu or cuda");
 }
 
-/* The workers find out, and the fleet ends with what they said. */
+/* The workers detect it, and the fleet ends with their message. */
 Test(device, a_fleet_on_cuda_does_not_start_without_it) {
     command_run(&r, FOVEA_BIN "/fovea up --checkpoint " NANO
                               " --device cuda --plugin-dir /nowhere --listen 127.0.0.1:0");
@@ -48,7 +47,7 @@ Test(device, auto_is_the_cpu_where_nothing_else_is_there) {
 
 /* ---- on the emulated device ------------------------------------------------------------- */
 
-/* The digests of an answer's logits, bit by bit. */
+/* The digests of the logits, which differ with any bit. */
 static void digests(const char *checkpoint, const char *device, const char *policy, char out[512]) {
     command_run(&r,
                 FOVEA_BIN "/fovea ask --checkpoint %s %s --policy %s --image " FOVEA_TEST_DATA
@@ -62,7 +61,7 @@ static void digests(const char *checkpoint, const char *device, const char *poli
 
 #define ON_GPU "--device cuda --isa exact --plugin-dir " FOVEA_EMULATED
 
-/* Tests may run beside each other: each has its own. */
+/* Tests run in parallel: each has its own folder. */
 static void synthesise(const char *shape, const char *name, char path[512]) {
     if (access(FOVEA_EMULATED "/libfovea_cuda.so", R_OK) != 0)
         cr_skip("the CUDA kernels are not built for the CPU here");
@@ -78,8 +77,8 @@ static void same_logits(const char *checkpoint, const char *policy) {
     cr_expect(eq(str, gpu, cpu), "%s, %s", checkpoint, policy);
 }
 
-/* Vision, prefill, hand-off, decode and sampling: the logits of the CPU, for many and few KV heads.
- */
+/* Vision, prefill, hand-off, decode and sampling: the CPU's logits, for many and for few KV
+ * heads. */
 Test(device, exact_products_give_the_logits_of_the_cpu) {
     static const char *const shapes[] = {"tiny", "tiny-gqa"};
     static const char *const policies[] = {"preset=exact", "preset=aggressive"};
@@ -90,8 +89,8 @@ Test(device, exact_products_give_the_logits_of_the_cpu) {
     }
 }
 
-/* Packed there, sent, received, read at a part of their rank by what they are paid, laid anew when
- * rows leave, and in the end as rows again: nothing of it follows an address of the device. */
+/* Compressed on the device, sent, received, read at part of the rank, compacted when tokens are
+ * evicted, and in the end decompressed: host code never dereferences an address of the device. */
 Test(device, packed_layers_give_the_logits_of_the_cpu) {
     static const char *const policies[] = {
         "\"pack=svd,rank_k=8,rank_v=8,gain=0,block=4;expand=attention\"",

@@ -1,5 +1,5 @@
-/* A GPU that makes an illegal access, in one of two decode workers: nothing runs there any more in
- * that process, so the worker ends and says why, and its requests are answered by the other. */
+/* A GPU makes an illegal access in one of two decode workers. No further operation works in that
+ * process, so the worker ends with the reason, and the other one completes its requests. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 static command_result r;
 
-/* The digests of the answer in r. */
+/* The logits' digests in r. */
 static void take_digests(char out[512]) {
     cr_assert(eq(int, r.status, 0), "%s", r.err);
     const char *begin = strstr(r.out, "\"digests\""), *end = begin ? strchr(begin, ']') : NULL;

@@ -1,7 +1,7 @@
-/* A fleet whose workers each have a device of their own (the CUDA plugin emulated on the CPU), and
- * hand keys and values over from one to the other by NCCL (a double of it, which can be made to
- * fail: tests/support/cuda_host/nccl.cpp). Whatever becomes of the way between devices, the answer
- * is that of one process, bit for bit, and nothing is held afterwards. */
+/* A fleet whose workers each have a device (the CUDA plugin emulated on the CPU) and transfer keys
+ * and values by NCCL (a mock that can be made to fail: tests/support/cuda_host/nccl.cpp). Whatever
+ * happens to the link between devices, the answer is that of one process, bit for bit, and nothing
+ * is held afterwards. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <signal.h>
@@ -44,7 +44,7 @@ static void take_digests(char out[512]) {
     snprintf(out, 512, "%.*s", (int)(end - begin), begin);
 }
 
-/* What a key of the last answer's report says; -1: it is not there. */
+/* The value of a key in the last answer's report; -1: absent. */
 static long long number(const char *key) {
     char quoted[64];
     snprintf(quoted, sizeof quoted, "\"%s\":", key);
@@ -56,14 +56,14 @@ static bool over_nccl(void) {
     return strstr(r.out, "\"transport\": \"nccl\"") || strstr(r.out, "\"transport\":\"nccl\"");
 }
 
-/* The answer of one process, as r. */
+/* The answer of one process must equal r. */
 static void ask_alone(const char *policy) {
     command_run(&r, FOVEA " ask --checkpoint %s/ck --policy %s " ASK, c.f.dir, policy);
     cr_assert_eq(r.status, 0, "%s", r.err);
     take_digests(alone);
 }
 
-/* The fleet's, as r: the same. */
+/* The fleet's answer must equal r. */
 static void ask(const char *policy) {
     char theirs[512];
     command_run(&r, FOVEA " ask --to %s --policy %s " ASK, c.f.address, policy);
@@ -77,7 +77,7 @@ static int times_said(const program *p, const char *words) {
     return atoi(r.out);
 }
 
-/* ---- as it should be ---------------------------------------------------------------------- */
+/* ---- without faults ----------------------------------------------------------------------- */
 
 Test(device_nccl, one_pair_carries_request_after_request_and_the_report_says_so) {
     static const char *const policies[] = {"preset=exact", "preset=paper-attentionpack",
@@ -95,7 +95,7 @@ Test(device_nccl, one_pair_carries_request_after_request_and_the_report_says_so)
     crew_stop(&c);
 }
 
-/* The store of the decode worker need not be on a device of the same kind: then gRPC it is. */
+/* The decode worker's KV may be on a device of another kind: gRPC is used then. */
 Test(device_nccl, auto_takes_grpc_where_one_side_has_no_device) {
     strcpy(c.prefill_args, ON_GPU_0 " --transport auto");
     strcpy(c.decode_args, "--device cpu --transport auto");
@@ -107,7 +107,7 @@ Test(device_nccl, auto_takes_grpc_where_one_side_has_no_device) {
     crew_stop(&c);
 }
 
-/* NCCL refuses two ranks on one GPU, after a while: nobody tries. */
+/* NCCL refuses two ranks on one GPU, and only after a while: it is not tried. */
 Test(device_nccl, two_workers_on_one_gpu_use_grpc_from_the_first_request_on) {
     strcpy(c.decode_args, ON_GPU_0 " --transport nccl");
     ask_alone("preset=exact");
@@ -136,7 +136,7 @@ Test(device_nccl, nccl_without_a_device_does_not_start) {
     cr_expect(r.status != 0 && strstr(r.err, "choose auto, grpc or nccl"), "%s", r.err);
 }
 
-/* Two decode workers take turns, and there is one pair at a time. */
+/* Two decode workers alternate, with one link at a time. */
 Test(device_nccl, the_pair_that_is_idle_makes_place_for_another) {
     strcat(c.prefill_args, " --pairs 1");
     ask_alone("preset=exact");
@@ -150,7 +150,7 @@ Test(device_nccl, the_pair_that_is_idle_makes_place_for_another) {
 
 /* ---- failures ----------------------------------------------------------------------------- */
 
-/* Rank 0 is the prefill worker. Its fault holds for every pair that it makes. */
+/* Rank 0 is the prefill worker. Its fault applies to every link that it makes. */
 static void start_with_fault(int rank, const char *fault, const char *options) {
     char name[32];
     snprintf(name, sizeof name, "FOVEA_NCCL_FAULT_%d", rank);
@@ -160,7 +160,7 @@ static void start_with_fault(int rank, const char *fault, const char *options) {
     unsetenv(name);
 }
 
-/* The first answer meets the fault; a second one comes as it can. */
+/* The first answer meets the fault; the second is sent by whatever works. */
 static void answers_all_the_same(int rank, const char *fault, bool in_transfer) {
     ask_alone("preset=exact");
     start_with_fault(rank, fault, in_transfer ? " --pair-ms 300" : " --pair-join-ms 300");
@@ -201,7 +201,7 @@ Test(device_nccl, a_decode_worker_that_dies_takes_nothing_along) {
     crew_stop(&c);
 }
 
-/* While NCCL is stuck: the room is free again, and others go on. */
+/* While NCCL is stuck, the memory is released and other requests continue. */
 Test(device_nccl, a_client_that_leaves_in_the_middle_frees_everything) {
     ask_alone("preset=exact");
     start_with_fault(1, "late:2", " --pair-ms 4000");

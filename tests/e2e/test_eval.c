@@ -1,4 +1,4 @@
-/* fovea eval, as a user runs it: the same suite whole, in pieces, and over a fleet. */
+/* fovea eval, as a user runs it: the same suite in one run, in several runs, and over a fleet. */
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -47,8 +47,8 @@ static json_t *results_of(const char *out) {
     return json;
 }
 
-/* Everything but times, who was asked, how they store keys and values, and whose the first token
- * is, which changes nothing under these policies. */
+/* Everything except times, worker names, the KV dtype and which worker chose the first token, which
+ * change no answer under these policies. */
 static json_t *lasting(const char *out) {
     json_t *json = results_of(out), *policy;
     size_t i;
@@ -73,7 +73,7 @@ static void same_results(const char *a, const char *b) {
     json_decref(y);
 }
 
-/* Answers and scores of all items, in one order. */
+/* Answers and scores of all items, in order. */
 static void same_answers(const char *a, const char *b) {
     command_run(&r,
                 "cd %s; for x in %s %s; do tail -n +2 $x/items.jsonl | "
@@ -100,7 +100,7 @@ Test(eval, scores_every_task_under_every_policy_on_the_same_items) {
             double held = json_number_value(json_object_get(kv, "visual"));
             if (g < 11) cr_assert_eq(json_integer_value(json_object_get(group, "n")), 2);
             cr_assert_gt(exact, 0);
-            /* half of the rows in two of three layers */
+            /* half of the tokens in two of three layers */
             cr_assert_float_eq(held, p == 0 ? exact : exact * 2 / 3, 1e-6);
         }
     }
@@ -117,7 +117,7 @@ Test(eval, how_many_items_go_at_a_time_changes_no_answer) {
 Test(eval, one_that_was_broken_off_goes_on_where_it_stopped) {
     eval_well("whole", TWO);
     eval_well("part", TWO);
-    /* As if it had been killed while it wrote the 18th answer. */
+    /* As if it had been killed while writing the 18th answer. */
     command_run(&r,
                 "cd %s/part && head -n 18 items.jsonl > x && printf '{\"policy\":1,\"it' >> x "
                 "&& mv x items.jsonl && head -n 18 items.jsonl > kept && "
@@ -141,7 +141,7 @@ Test(eval, one_that_is_complete_asks_nothing_and_tells_the_same) {
     cr_assert_eq(r.status, 0, "%s", r.out);
 }
 
-/* The policies of the one are not those of the other, and it has fewer items. */
+/* The two have different policies, and one has fewer items. */
 Test(eval, what_a_smaller_run_has_answered_is_not_asked_again) {
     eval_well("small", "--items 11 --policy prune=vtw,layer=1 --policy 'prune=random,layer=1'");
     eval_well("whole", TWO);
@@ -160,7 +160,7 @@ Test(eval, what_a_smaller_run_has_answered_is_not_asked_again) {
     eval_fails("other", args, "another 'seed': it has no answers for this evaluation");
 }
 
-/* Over the fleet, which runs already. */
+/* Over the fleet, which is already running. */
 static void eval_over(const char *out, const char *args) {
     char all[300];
     snprintf(all, sizeof all, "--to %s %s", f.address, args);
@@ -192,8 +192,8 @@ Test(eval, a_fleet_keeps_dialogs_where_it_can) {
     fleet_stop(&f);
 }
 
-/* The dialogs of one process are kept by the same table, and policies that let rows go hurt there
- * as they do on a fleet. */
+/* One process keeps dialogs in the same table, and policies that drop tokens cost as much accuracy
+ * as on a fleet. */
 Test(eval, dialogs_that_are_kept_have_the_same_answers_here_and_on_a_fleet) {
     static const char args[] =
         "--task dialog --items 6 --policy exact --policy select=snapkv,heavy=0.1,recent=0.1 "

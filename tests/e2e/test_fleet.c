@@ -1,5 +1,5 @@
-/* `fovea up` and clients of it, run as a user runs them: answers equal those of one process, bad
- * requests end with their code and a sentence, and whatever is broken off leaves nothing behind. */
+/* `fovea up` and its clients, run as a user runs them: answers equal those of one process, invalid
+ * requests fail with a code and a message, and aborted ones leave nothing behind. */
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,7 +21,8 @@ static void close_fleet(void) { fleet_close(&f); }
 
 TestSuite(fleet, .init = open_fleet, .fini = close_fleet, .timeout = 300);
 
-/* The same question here and there: everything but times and the way is the same. */
+/* The same question to one process and to the fleet: everything is equal except times and the
+ * route. */
 static void assert_same(const char *args) { answer_assert_one_process(f.dir, f.address, args); }
 
 static void ask_fails(const char *args, int status, const char *words) {
@@ -66,7 +67,8 @@ Test(fleet, a_calibration_oob_the_checkpoint_is_the_fleets) {
     fleet_stop(&f);
 }
 
-/* The line of a report that starts so, up to a comma before what differs from run to run. */
+/* The line of a report that starts with these words, up to a comma before what differs from run to
+ * run. */
 static void keep_line(const char *report, const char *start, char line[300]) {
     const char *at = strstr(report, start);
     cr_assert_not_null(at, "no '%s' in: %s", start, report);
@@ -153,7 +155,7 @@ Test(fleet, a_report_names_the_workers_and_the_bytes_that_were_sent) {
     fleet_stop(&f);
 }
 
-/* ---- bad requests ----------------------------------------------------------------------- */
+/* ---- invalid requests ------------------------------------------------------------------- */
 
 Test(fleet, bad_requests_end_with_a_code_and_a_sentence) {
     char args[600];
@@ -186,7 +188,7 @@ Test(fleet, nobody_there_is_unavailable) {
     ask_fails("--to 127.0.0.1:99999 hello", 2, "the port must be 0..65535");
 }
 
-/* <image> in a question is six letters in brackets; images are placed by the request alone. */
+/* <image> in a question is plain text; only the request places images. */
 Test(fleet, an_image_tag_in_a_chat_is_text) {
     fleet_synth(&f, "tiny");
     fleet_start(&f, "");
@@ -220,7 +222,7 @@ Test(fleet, a_checkpoint_that_is_not_there_ends_up_with_a_sentence) {
     cr_assert(strstr(r.err, "nothing"), "%s", r.err);
 }
 
-/* ---- what is broken off ----------------------------------------------------------------- */
+/* ---- aborted requests ------------------------------------------------------------------- */
 
 /* A request that takes a few seconds, in the background; returns when the answer has begun. */
 static int ask_long(int n_token) {
@@ -264,7 +266,7 @@ Test(fleet, a_router_that_drains_sends_new_requests_away_and_lets_the_running_on
         if (r.status != 0) break;
     }
     cr_assert(strstr(r.err, "UNAVAILABLE"), "%s", r.err);
-    /* Soon after the sentence it does not listen any more. */
+    /* Soon after this message the port is closed. */
     cr_assert(strstr(r.err, "this router shuts down") || strstr(r.err, "no fleet at"), "%s", r.err);
     for (int i = 0; i < 2400 && kill(pid, 0) == 0; i++) usleep(50000);
     command_run(&r, "cat %s/long.err", f.dir);

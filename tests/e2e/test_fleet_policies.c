@@ -1,5 +1,6 @@
-/* Every preset and every method over a fleet, on a checkpoint so deep and wide that each has something to do:
- * the bits of one process, of presets others than exact's, and among other requests the same. */
+/* Every preset and every method over a fleet, on a checkpoint deep and wide enough for each to take
+ * effect: the same bits as one process, under presets other bits than under exact, and the same
+ * while other requests run. */
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@ static void close_fleet(void) { fleet_close(&f); }
 
 TestSuite(fleet_policies, .init = open_fleet, .fini = close_fleet, .timeout = 600);
 
-/* 256 rows of an image, of which factors of rank 64 take half. */
+/* 256 tokens of an image; factors of rank 64 take half their memory. */
 enum { LAYERS = 12, KV_HEADS = 2, HEAD = 96, VISUAL = 256 };
 static const char config[] =
     "{\"model_type\": \"llava\", \"image_token_index\": 480, \"image_seq_length\": 256,"
@@ -52,7 +53,7 @@ static json_t *ask(const char *where, const char *preset) {
     return answer_ask(where, args);
 }
 
-/* What the answer hangs on, as text. */
+/* The text that an answer depends on. */
 static void digests_of(const json_t *answer, char *text, size_t cap) {
     char *all = json_dumps(answer_report(answer, "digests"), JSON_COMPACT);
     snprintf(text, cap, "%s", all);
@@ -121,7 +122,7 @@ Test(fleet_policies, methods_give_the_bits_of_one_process_alone_and_together) {
     fleet_stop(&f);
 }
 
-/* Sixteen clients that ask on and on, for as long as the comparison takes. */
+/* Sixteen clients that keep asking while the answers are compared. */
 Test(fleet_policies, presets_give_the_bits_of_one_process_also_among_sixteen_others) {
     static policies list;
     static command_result r;

@@ -1,5 +1,4 @@
-/* The router's front under attack, alone and behind nghttpx: front_attacks.py says what is tried.
- */
+/* Attacks on the router's client port, alone and behind nghttpx: front_attacks.py lists them. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 
@@ -13,7 +12,7 @@ static crew c;
 static void end(void) { crew_close(&c); }
 
 /* How far the router's memory may rise: a quarter of its memory is for the network and a quarter
- * for requests; sanitizers keep what was freed. */
+ * for requests; sanitizers keep freed memory. */
 enum { MEMORY_MIB = 512, RISE_MIB = SANITIZED ? 4 * MEMORY_MIB : MEMORY_MIB * 3 / 4 };
 
 Test(front, neighbours_are_answered_and_memory_is_bounded_under_attack, .fini = end,

@@ -1,5 +1,5 @@
-/* What the workers say of their health while they are ill and when they are well again: weights
- * that turn to NaN under a running worker, a computing thread that hangs. */
+/* What the workers' health service reports while they are unhealthy and when they have recovered:
+ * weights that turn to NaN in a running worker, a computing thread that hangs. */
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <errno.h>
@@ -49,7 +49,7 @@ static void start(const char *binary, const char *args) {
 typedef struct watch {
     fv_rpc_channel *channel;
     fv_rpc_call *call;
-    int32_t n, state[64]; /* what it was told */
+    int32_t n, state[64]; /* states it was sent */
     bool over;
 } watch;
 
@@ -89,7 +89,7 @@ static void watch_close(watch *w) {
     fv_rpc_channel_close(w->channel);
 }
 
-/* Until the last word is `state`. */
+/* Waits until the last state is `state`. */
 static void wait_state(const watch *w, int32_t state) {
     for (int i = 0; i < 6000; i++) {
         if (w->n > 0 && w->state[w->n - 1] == state) return;
@@ -99,10 +99,10 @@ static void wait_state(const watch *w, int32_t state) {
               w->n ? w->state[w->n - 1] : 0);
 }
 
-/* ---- weights that are no numbers ---------------------------------------------------------- */
+/* ---- weights that are NaN ----------------------------------------------------------------- */
 
-/* All weights in the file become NaN, or what they were. The program has mapped the file, and sees
- * it. (F32 values whose exponent is all ones; the header is left alone.) */
+/* All weights in the file become NaN, or what they were. The program has mapped the file, so it
+ * sees the change. (F32 values whose exponent is all ones; the header is left alone.) */
 static void spoil(bool bad) {
     static char good[4 << 20];
     static size_t n;
@@ -156,7 +156,7 @@ Test(health, a_worker_that_never_could_is_never_serving_and_joins_no_fleet) {
     static program router;
     watch w;
     program_start(&router, f.dir, "router", "fovea-router", FLEET_TOKEN_FILE "--log info");
-    spoil(false); /* remembers what is good */
+    spoil(false); /* keeps the original bytes */
     spoil(true);
     char args[200];
     snprintf(args, sizeof args, "--probe-ms 20 --router %s", router.fleet);
@@ -174,7 +174,7 @@ Test(health, a_worker_that_never_could_is_never_serving_and_joins_no_fleet) {
     program_kill(&router, SIGKILL);
 }
 
-/* ---- a computing thread that hangs --------------------------------------------------------- */
+/* ---- a computing thread that hangs --------------------------------------------------- */
 
 static pid_t thread_named(const char *name) {
     char path[300], comm[64] = "";
@@ -199,7 +199,7 @@ static void hang_and_wake(const char *binary) {
     wait_state(&w, SERVING);
     pid_t tid = thread_named("fovea-compute");
     cr_assert_neq(tid, 0, "no thread computes");
-    /* Only this thread stops; the loop goes on and must notice. */
+    /* Only this thread stops; the loop keeps running and must notice. */
     if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) != 0)
         cr_skip("threads of a child may not be stopped here: %s", strerror(errno));
     cr_assert_eq(ptrace(PTRACE_INTERRUPT, tid, NULL, NULL), 0);

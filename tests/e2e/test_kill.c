@@ -1,8 +1,9 @@
-/* kill -9 of a worker at each moment of a hand-off, and of the router: the client gets the answer
- * of one process, or hears at once that nobody is left, and the survivors hold nothing afterwards.
+/* kill -9 of a worker at each step of a hand-off, and of the router: the client gets the answer of
+ * one process, or an immediate error when no worker is left, and the survivors hold nothing
+ * afterwards.
  *
- * The worker to be killed is alone at first and was told to hang when a request comes to the moment
- * (common/failpoint.h), so that the moment is certain; then a second one joins, and the first dies. */
+ * The worker to be killed is alone at first and hangs when a request reaches the failpoint
+ * (common/failpoint.h), so the step is exact; then a second one joins, and the first is killed. */
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdio.h>
@@ -30,7 +31,7 @@ static void close_crew(void) { crew_close(&c); }
 
 TestSuite(kill, .init = open_crew, .fini = close_crew, .timeout = 300);
 
-/* ---- a client in the background ------------------------------------------------------------ */
+/* ---- a client in the background ------------------------------------------------------ */
 
 static void ask(const char *args) {
     command_run(&r,
@@ -47,7 +48,7 @@ static bool answered(void) {
     return access(path, F_OK) == 0;
 }
 
-/* Its exit status; what it said on stderr is in r.out. */
+/* Its exit status; its stderr is in r.out. */
 static int wait_answer(void) {
     for (int i = 0; i < WAIT_STEPS && !answered(); i++) usleep(STEP_US);
     cr_assert(answered(), "the client waits for ever");
@@ -73,7 +74,7 @@ static void assert_unavailable(void) {
     cr_assert(strstr(r.out, "UNAVAILABLE"), "%s", r.out);
 }
 
-/* ---- a worker dies ------------------------------------------------------------------------- */
+/* ---- a worker dies ------------------------------------------------------------------- */
 
 static void wait_failpoint(const program *p, const char *failpoint) {
     char words[100];
@@ -138,10 +139,10 @@ Test(kill, decode_in_the_middle_of_an_answer_from_factors) {
 }
 Test(kill, decode_that_has_not_said_that_the_answer_is_over) { decode_dies("decode-over"); }
 
-/* ---- a worker hangs ------------------------------------------------------------------------ */
+/* ---- a worker hangs ------------------------------------------------------------------ */
 
-/* It is there, goes on to report, and gets on with nothing: its request is replayed. Where it is
- * not at work on the request then, it is found when its own requests do not go through either. */
+/* It is alive and keeps reporting but makes no progress: its request is replayed. If it hangs
+ * outside the request, it is detected when its own requests make no progress either. */
 static void worker_hangs(program *hung, const char *failpoint) {
     bool p = hung == &c.prefill[0];
     snprintf(c.router_args, sizeof c.router_args, "--stall-ms 3000");
@@ -174,7 +175,7 @@ Test(kill, nobody_when_a_decode_worker_hangs_in_the_middle_of_the_answer) {
     worker_hangs(&c.decode[0], "decode-running");
 }
 
-/* ---- nobody is left ------------------------------------------------------------------------- */
+/* ---- no worker is left --------------------------------------------------------------- */
 
 Test(kill, the_only_prefill_worker) {
     strcpy(c.prefill_args, "--hang-at prefill-computing");
@@ -208,9 +209,9 @@ Test(kill, the_only_decode_worker) {
     crew_stop(&c);
 }
 
-/* ---- the router ----------------------------------------------------------------------------- */
+/* ---- the router ---------------------------------------------------------------------- */
 
-/* With a request at this moment, which hangs a worker; that one is killed and started anew. */
+/* A request hangs at this failpoint of a worker; the router is killed and started again. */
 static void router_dies(program *worker, void (*start)(crew *c, int i), const char *failpoint) {
     ask(ASK);
     wait_failpoint(worker, failpoint);
@@ -221,7 +222,7 @@ static void router_dies(program *worker, void (*start)(crew *c, int i), const ch
     strcpy(c.decode_args, "--lease-ms 2000 --attach-ms 2000");
     crew_start_router(&c);
     start(&c, 0);
-    crew_wait_idle(&c, 1, 1); /* the other one has come back by itself */
+    crew_wait_idle(&c, 1, 1); /* the other worker has rejoined by itself */
     ask(ASK);
     assert_answer_of_one_process(ASK);
     crew_stop(&c);

@@ -1,5 +1,5 @@
-/* More requests at once than a fleet takes: each is answered in full or refused with
- * RESOURCE_EXHAUSTED, and afterwards nothing is left of any of them. */
+/* More concurrent requests than a fleet accepts: each is answered in full or rejected with
+ * RESOURCE_EXHAUSTED, and nothing is left of any of them. */
 #include <criterion/criterion.h>
 #include <jansson.h>
 
@@ -27,7 +27,7 @@ static int count(const json_t *row, const char *key) {
     return (int)json_integer_value(v);
 }
 
-/* All calls begin at once; *refused of them are turned away. */
+/* All calls start at once; *refused of them are rejected. */
 static void burst(const char *args, int *ok, int *refused) {
     json_error_t err;
     command_run(&r,
@@ -61,7 +61,7 @@ Test(load, a_thousand_calls_at_once_are_answered_or_refused_and_leave_nothing) {
     fleet_stop(&f);
 }
 
-/* With KV for a few requests the others wait their turn; the line is bounded, and so is memory. */
+/* With KV memory for a few requests the others wait; the queue is bounded, and so is memory. */
 Test(load, little_memory_makes_requests_wait_and_loses_none) {
     int ok, refused;
     fleet_synth(&f, "tiny");

@@ -1,4 +1,4 @@
-/* The checkpoint that ships with the project: it answers as its card says. */
+/* The checkpoint that ships with the project gives the results of its model card. */
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -25,9 +25,9 @@ static json_t *load(const char *path) {
     return json;
 }
 
-/* ---- what it says now ------------------------------------------------------------------- */
+/* ---- its answers ------------------------------------------------------------------------ */
 
-/* Answers hang on every bit of the logits, and those are the same on every machine. */
+/* Answers depend on every bit of the logits, which are the same on every machine. */
 Test(nano, items_of_the_suite_are_answered_as_recorded) {
     command_run(&r,
                 FOVEA " eval --checkpoint " NANO " --items 22 --policy exact --policy "
@@ -41,7 +41,7 @@ Test(nano, items_of_the_suite_are_answered_as_recorded) {
     cr_assert_eq(r.status, 0, "%s%s", r.out, r.err);
 }
 
-/* ---- what its evaluation said ----------------------------------------------------------------- */
+/* ---- its evaluation ------------------------------------------------------------------ */
 
 static json_t *group_of(json_t *results, const char *policy, const char *name) {
     json_t *one, *group;
@@ -61,7 +61,7 @@ static double number(json_t *group, const char *what, const char *part) {
     return json_number_value(json_object_get(json_object_get(group, what), part));
 }
 
-/* A checkpoint that answers as well without what it should look at judges nothing. */
+/* A checkpoint that answers as well without the image cannot judge a policy. */
 Test(nano, it_is_fit_to_judge_what_is_dropped) {
     json_t *results = load(NANO "/eval/results.json");
     cr_assert_geq(json_integer_value(json_object_get(group_of(results, "exact", "all"), "n")),

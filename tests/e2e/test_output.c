@@ -1,5 +1,5 @@
-/* What a command writes has arrived, or it says that it has not and ends with 1: /dev/full stands
- * for a full disk, and a name that is a folder for what cannot be opened. */
+/* A command's output is written in full, or the command says that it is not and exits with 1:
+ * /dev/full stands for a full disk, and a folder for a file that cannot be opened. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

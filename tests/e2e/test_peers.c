@@ -1,5 +1,5 @@
-/* A fleet among peers that are mute, foreign, full, or no peers at all: everybody hears a sentence
- * that says what is wrong, nobody else is disturbed, and nothing is held afterwards. */
+/* A fleet with peers that are silent, incompatible, full, or speak no gRPC: each gets a message
+ * that says what is wrong, nobody else is affected, and nothing is held afterwards. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <netinet/in.h>
@@ -29,7 +29,7 @@ static void close_crew(void) { crew_close(&c); }
 
 TestSuite(peers, .init = open_crew, .fini = close_crew, .timeout = 300);
 
-/* And it still answers as ever, and holds nothing. */
+/* It still answers as before, and holds nothing. */
 static void assert_well(int n_prefill, int n_decode) {
     answer_assert_one_process(c.f.dir, c.f.address, ASK);
     crew_wait_idle(&c, n_prefill, n_decode);
@@ -40,7 +40,7 @@ static void fails(int status, const char *words) {
     cr_assert(strstr(r.err, words), "said: %s", r.err);
 }
 
-/* ---- programs that do not fit --------------------------------------------------------------- */
+/* ---- incompatible programs ----------------------------------------------------------- */
 
 Test(peers, a_second_server_on_a_port_says_that_it_is_taken) {
     static const char *const binaries[] = {"fovea-router", "fovea-prefill", "fovea-decode"};
@@ -56,7 +56,7 @@ Test(peers, a_second_server_on_a_port_says_that_it_is_taken) {
     crew_stop(&c);
 }
 
-/* Started by hand, it is refused, says why, and goes on trying. */
+/* Started by hand, it is refused, says why, and keeps retrying. */
 static void does_not_fit(const char *binary, const char *args, const char *words) {
     static program foreign;
     program_start(&foreign, c.f.dir, "foreign", binary,
@@ -101,7 +101,7 @@ Test(peers, a_name_that_a_worker_has_is_refused_until_that_one_is_gone) {
     crew_stop(&c);
 }
 
-/* ---- requests ------------------------------------------------------------------------------- */
+/* ---- requests ------------------------------------------------------------------------ */
 
 static fv_status end_status;
 static char end_text[600];
@@ -156,7 +156,7 @@ Test(peers, a_prompt_too_long_for_any_worker_is_the_clients_mistake) {
 
 Test(peers, in_a_full_pool_requests_wait_or_are_asked_to_come_back_and_none_is_left_half_way) {
     abuse sum = {0};
-    /* Room for two or three of them at a time. */
+    /* Memory for two or three of them at a time. */
     strcpy(c.decode_args, "--kv-bytes 400000 --lease-ms 2000 --attach-ms 2000");
     strcpy(c.router_args, "--queue 4");
     crew_start(&c, 1, 1);
@@ -169,7 +169,7 @@ Test(peers, in_a_full_pool_requests_wait_or_are_asked_to_come_back_and_none_is_l
     crew_stop(&c);
 }
 
-/* ---- mute workers --------------------------------------------------------------------------- */
+/* ---- silent workers ------------------------------------------------------------------ */
 
 static void ask_in_background(const char *where) {
     command_run(&r,
@@ -187,7 +187,7 @@ static int wait_answer(void) {
     return r.status;
 }
 
-/* It stops, with its connections open, when a request is there; nobody tells the router. */
+/* It is stopped, with its connections open, while it has a request; nobody tells the router. */
 static void goes_mute(program *worker, const char *failpoint, void (*start)(crew *c, int i)) {
     char path[500], words[100];
     json_error_t err;
@@ -237,7 +237,7 @@ Test(peers, a_worker_that_was_only_asleep_comes_back_by_itself) {
     crew_stop(&c);
 }
 
-/* ---- rubbish -------------------------------------------------------------------------------- */
+/* ---- garbage ------------------------------------------------------------------------- */
 
 static void send_to(const char *address, const void *bytes, size_t n) {
     struct sockaddr_in at = {.sin_family = AF_INET};
@@ -256,7 +256,8 @@ static void send_to(const char *address, const void *bytes, size_t n) {
 
 static void send_rubbish(const char *address) {
     static const char http1[] = "GET / HTTP/1.1\r\nHost: fovea\r\n\r\n";
-    static const char hello[] = "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"; /* TLS */
+    static const char hello[] = "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"; /* a TLS
+                                                                                 * handshake */
     static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     uint8_t noise[5000];
     unsigned seed = 1;
@@ -264,9 +265,9 @@ static void send_rubbish(const char *address) {
     send_to(address, http1, sizeof http1 - 1);
     send_to(address, hello, sizeof hello - 1);
     send_to(address, noise, sizeof noise);
-    memcpy(noise, preface, sizeof preface - 1); /* and noise for frames */
+    memcpy(noise, preface, sizeof preface - 1); /* and random bytes instead of frames */
     send_to(address, noise, sizeof noise);
-    memset(noise + sizeof preface - 1, 0, 9); /* an empty SETTINGS, then noise */
+    memset(noise + sizeof preface - 1, 0, 9); /* an empty SETTINGS, then random bytes */
     noise[sizeof preface - 1 + 3] = 4;
     send_to(address, noise, sizeof noise);
     send_to(address, "", 0);

@@ -1,4 +1,4 @@
-/* `fovea policies`: everything in the table is in what it prints. */
+/* `fovea policies` prints everything in the table. */
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <stdio.h>

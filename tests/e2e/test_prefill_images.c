@@ -1,5 +1,5 @@
-/* The prefill worker and many large images: what they take of its memory, how many of them may
- * wait, and who waits for them. */
+/* The prefill worker and many large images: the memory they take, how many may wait, and what waits
+ * for them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,7 +94,7 @@ static size_t status_kib(const char *name) {
     return kib;
 }
 
-/* The high-water mark begins anew. */
+/* Resets the high-water mark. */
 static void forget_peak(void) {
     FILE *f = fopen("/proc/self/clear_refs", "w");
     if (!f || fputs("5", f) < 0 || fclose(f) != 0) cr_skip("this kernel does not forget a peak");
@@ -185,8 +185,8 @@ Test(prefill_images, a_client_that_goes_while_they_are_read_leaves_nothing) {
     close_workers();
 }
 
-/* Both images look alike, and are different files. A cache without room for both lets go of one
- * that a request behind it counts on. */
+/* Both images have the same pixels but are different files. A cache with space for only one drops
+ * an image that a later request counts on. */
 static void same_rows_with_cache(size_t bytes) {
     static const int second[] = {0, 1, 1, 0};
     uint64_t digest = 0;

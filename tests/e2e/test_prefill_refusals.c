@@ -1,5 +1,5 @@
-/* The prefill worker: what it refuses, what fails on the other side, and what ends early. Each says
- * why, and leaves nothing behind. */
+/* The prefill worker: what it refuses, what fails on the decode side, and what ends early. Each
+ * case gives a reason and leaves nothing behind. */
 #include <semaphore.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@ TestSuite(prefill_refusals, .init = make_checkpoint, .fini = drop_checkpoint, .t
 
 /* ---- what is refused -------------------------------------------------------------------- */
 
-/* The request fails with this status and these words, and nothing is left of it. */
+/* The request fails with this status and this text, and leaves nothing behind. */
 static void fails_with(fv_status st, const char *words) {
     run(&p, &a);
     cr_assert_eq(p.end.status, st, "%s: %s", fv_status_name(p.end.status), p.why);
@@ -124,7 +124,7 @@ Test(prefill_refusals, a_prompt_that_never_fits_is_too_large_now_and_later) {
     fails_with(FV_ENOMEM, "--kv-bytes");
 }
 
-/* ---- the other side --------------------------------------------------------------------- */
+/* ---- the decode side -------------------------------------------------------------------- */
 
 Test(prefill_refusals, a_decode_worker_that_is_not_there_is_unavailable) {
     prepare();
@@ -148,7 +148,7 @@ Test(prefill_refusals, a_full_decode_worker_is_busy_and_nothing_was_computed) {
     workers.d.grants.capacity = 1;
     workers.d.wait_s_max = 0.05;
     prepare();
-    run_well(&p, &a); /* committed, and not collected */
+    run_well(&p, &a); /* committed, and never attached */
     uint64_t rows = prefill_load().tokens_in;
     run(&second, &a);
     cr_assert_eq(second.end.status, FV_EBUSY, "%s", second.why);
@@ -164,11 +164,11 @@ Test(prefill_refusals, a_full_decode_worker_is_busy_and_nothing_was_computed) {
 Test(prefill_refusals, a_cancelled_call_gives_everything_back) {
     static heard many[8];
     workers.d.grants.attach_s =
-        0.5; /* what is committed when its call ends waits so long for a claim */
+        0.5; /* how long a committed hand-off waits to be attached once its call has ended */
     prepare();
     for (int i = 0; i < 8; i++) begin(&many[i], &a);
     for (int i = 0; i < 8; i++) {
-        if (i % 2) net_sleep(&workers.net, 1); /* some of them have got further than others */
+        if (i % 2) net_sleep(&workers.net, 1); /* they have reached different stages */
         if (many[i].call) fv_rpc_call_cancel(many[i].call);
     }
     for (int i = 0; i < 8; i++) net_wait(&workers.net, &many[i].over);
@@ -182,7 +182,7 @@ Test(prefill_refusals, a_cancelled_call_gives_everything_back) {
 Test(prefill_refusals, a_deadline_gives_everything_back) {
     static heard many[8];
     workers.d.grants.attach_s =
-        0.5; /* what is committed when its call ends waits so long for a claim */
+        0.5; /* how long a committed hand-off waits to be attached once its call has ended */
     prepare();
     for (int i = 0; i < 8; i++) begin_within(&many[i], &a, 1 + i);
     for (int i = 0; i < 8; i++) net_wait(&workers.net, &many[i].over);
@@ -192,7 +192,7 @@ Test(prefill_refusals, a_deadline_gives_everything_back) {
     close_workers();
 }
 
-/* ---- the computing thread, held up ---- */
+/* ---- the computing thread, blocked ---- */
 
 static sem_t held;
 
@@ -201,8 +201,8 @@ static void hold(fv_job *job) {
     sem_wait(&held);
 }
 
-/* Of the deadline the computing thread must not learn from the loop thread, which is not run here:
- * what is busy with calls is late with its word. */
+/* The computing thread must find the deadline itself: the loop, which would tell it, does not run
+ * here, as when it is busy with calls. */
 Test(prefill_refusals, what_has_expired_in_the_line_is_dropped_before_it_is_prefilled) {
     fv_job job = {.run = hold};
     prepare();
@@ -216,7 +216,7 @@ Test(prefill_refusals, what_has_expired_in_the_line_is_dropped_before_it_is_pref
     cr_assert_eq(fv_jobs_waiting(workers.prefill->jobs), 1);
     usleep(1050000);
     sem_post(&held);
-    usleep(300000); /* in which it would be computed */
+    usleep(300000); /* the time in which it would be computed */
     cr_assert_eq(prefill_load().tokens_in, 0);
     net_wait(&workers.net, &p.over);
     cr_assert_eq(p.end.code, GRPC_STATUS_DEADLINE_EXCEEDED, "%s", p.why);
@@ -229,7 +229,7 @@ Test(prefill_refusals, what_has_expired_in_the_line_is_dropped_before_it_is_pref
     close_workers();
 }
 
-/* A decode worker that grants room, and never reads a frame. */
+/* A decode worker that grants and never reads a frame. */
 static fv_status mute_open(fv_rpc_call *c, grpc_byte_buffer *m) {
     uint8_t id[16] = "nobody is there";
     Fovea__Handoff__V1__Ticket ticket = FOVEA__HANDOFF__V1__TICKET__INIT;
@@ -315,6 +315,6 @@ Test(prefill_refusals, closing_with_requests_under_way_ends_them) {
     static heard many[4];
     prepare();
     for (int i = 0; i < 4; i++) begin(&many[i], &a);
-    close_workers(); /* the server lets them come to their end */
+    close_workers(); /* the server lets them finish */
     for (int i = 0; i < 4; i++) cr_assert(many[i].over);
 }

@@ -1,4 +1,4 @@
-/* The prefill worker: what goes through is what one process says; and the program itself. */
+/* The prefill worker: what succeeds gives the output of one process; and the program itself. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@ static truth t;
 
 TestSuite(prefill_worker, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 120);
 
-/* ---- what goes through ------------------------------------------------------------------ */
+/* ---- what succeeds ---------------------------------------------------------------------- */
 
 Test(prefill_worker, an_answer_over_two_workers_is_that_of_one_process) {
     open_workers();
@@ -33,7 +33,7 @@ Test(prefill_worker, an_answer_over_two_workers_is_that_of_one_process) {
     close_workers();
 }
 
-/* The tiny checkpoint's layers leave one by one, or all together: the same arrives. */
+/* The tiny checkpoint's layers are sent one by one, or all together: the same arrives. */
 Test(prefill_worker, layers_leave_in_groups_while_later_ones_are_computed) {
     uint64_t frames[2];
     ask_one_process(&t, "");
@@ -148,7 +148,7 @@ Test(prefill_worker, a_pool_with_room_for_one_prompt_serves_many_in_turn) {
     close_workers();
 
     workers = (prefill_rig){.p = workers.p};
-    workers.p.kv_bytes = 2 * one; /* pages are taken whole */
+    workers.p.kv_bytes = 2 * one; /* memory comes in whole pages */
     open_workers();
     a.m.decode_address = workers.target;
     for (int i = 0; i < N; i++) begin(&many[i], &a);
@@ -191,7 +191,7 @@ Test(prefill_worker, an_answer_of_one_token_is_handed_to_nobody) {
 
 Test(prefill_worker, for_one_token_no_room_is_asked_for) {
     open_workers();
-    ask_about_image(&a, "127.0.0.1:1"); /* nobody is there */
+    ask_about_image(&a, "127.0.0.1:1"); /* nobody listens there */
     a.g.max_tokens = 1;
     run_well(&p, &a);
     cr_assert_str_eq(p.order, "FH");

@@ -1,4 +1,4 @@
-/* A fleet and Debian's Python client: fleet_client.py says what is tried. */
+/* A fleet and Debian's Python client: fleet_client.py has the cases. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 

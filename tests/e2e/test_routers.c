@@ -1,6 +1,6 @@
-/* Two routers, one fleet: whose requests get room, and what clients notice of a router that ends.
- * The programs as they are; the clients here retry what is UNAVAILABLE at the next address, as a
- * client of gRPC with a retry policy does, and nothing else. */
+/* Two routers, one fleet: how they share memory, and what clients notice when a router ends. The
+ * programs are the real ones; the clients only retry UNAVAILABLE at the next address, as a gRPC
+ * client with a retry policy does. */
 #include <criterion/criterion.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -43,7 +43,7 @@ static void start_two(void) {
 
 /* ---- two routers ------------------------------------------------------------------------ */
 
-/* What a request takes, as its first event says. */
+/* The bytes that a request takes, as its first event reports. */
 static uint64_t bytes_of(uint32_t max_tokens) {
     static caller k;
     k = (caller){0};
@@ -63,7 +63,7 @@ Test(routers, small_requests_of_one_do_not_starve_large_ones_of_the_other) {
     uint64_t bytes_large = bytes_of(LARGE_TOKENS), bytes_small = bytes_of(SMALL_TOKENS);
     crew_stop(&c);
     cr_assert_gt(bytes_large, 2 * bytes_small);
-    /* Small requests alone never leave so much free. */
+    /* Small requests alone never leave this much free. */
     snprintf(c.decode_args, sizeof c.decode_args, "--kv-bytes %" PRIu64,
              bytes_large + bytes_small / 2);
     start_two();
@@ -162,7 +162,7 @@ static void stop_load(void) {
     for (int i = 0; i < LOAD; i++) caller_close(&load[i]);
 }
 
-/* While the clients go on. */
+/* While the clients continue. */
 static void wait_end(program *p) {
     siginfo_t info = {0};
     for (double until_s = fv_clock_s() + 60; fv_clock_s() < until_s && info.si_pid == 0;) {
@@ -182,7 +182,7 @@ Test(routers, both_are_replaced_under_load_and_nobody_is_refused) {
     start_load(c.f.address, c.second_address);
     more_load(20);
     end_router(&c.router);
-    more_load(20); /* all of it by the other one */
+    more_load(20); /* all of it by the other router */
     crew_start_router(&c);
     program_wait_said(&c.router, "worker=decode-0 event=joined");
     program_wait_said(&c.router, "worker=prefill-0 event=joined");
@@ -192,7 +192,7 @@ Test(routers, both_are_replaced_under_load_and_nobody_is_refused) {
     program_wait_said(&c.second, "worker=prefill-0 event=joined");
     more_load(20);
     stop_load();
-    /* Where one has gone, the next address answers: nobody goes back and forth. */
+    /* A client moves on to the next address and stays there. */
     for (int i = 0; i < LOAD; i++)
         cr_assert_leq(load[i].n_row_most, 2, "%d in a row", load[i].n_row_most);
     crew_wait_idle(&c, 1, 1);
@@ -221,9 +221,9 @@ Test(routers, the_next_one_takes_the_address_while_the_last_one_finishes_what_it
     cr_assert_not(slow.finished);
     program_kill(&c.decode[0], SIGKILL);
     c.decode_args[0] = '\0';
-    crew_start_decode(&c, 0); /* joins the next one alone: the last one listens no more */
+    crew_start_decode(&c, 0); /* joins only the next router: the last one no longer listens */
     UNTIL(slow.n_done == 1 || slow.n_failed);
-    caller_stop(&slow); /* what was left of it, the prefill worker could do */
+    caller_stop(&slow); /* the prefill worker could finish what was left */
     wait_end(&old);
     caller_close(&slow);
     caller_close(&next);

@@ -1,6 +1,6 @@
-/* Several questions in one conversation with a fleet: follow-ups go to what is kept, their answers
- * are to the bit those of the whole conversation sent anew, and where nothing is kept the whole
- * goes again. */
+/* Several questions in one conversation with a fleet: follow-ups continue from the kept KV, their
+ * answers are bit for bit those of the whole conversation sent again, and without kept KV the whole
+ * conversation is sent. */
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <signal.h>
@@ -114,7 +114,7 @@ Test(session, then_needs_a_fleet) {
     cr_assert(strstr(r.err, "--then needs --to HOST:PORT"), "%s", r.err);
 }
 
-/* ---- to the bit ------------------------------------------------------------------------- */
+/* ---- bit for bit ------------------------------------------------------------------------ */
 
 enum { ANSWER = 6, TURNS = 5, IDS_MAX = 400, KEEP_MS = 60000 };
 
@@ -141,7 +141,7 @@ static fv_status on_token(void *user, const fv_sampled *token) {
     return FV_OK;
 }
 
-/* The ids as a prompt: of the conversation that c->last names, or of one that begins. */
+/* The ids as a prompt: of the conversation that c->last names, or of a new one. */
 static fv_status ask_ids(chat *c, uint32_t *ids, size_t n, bool goes_on, uint32_t keep_ms,
                          reply *out) {
     Fovea__Inference__V1__GenerateRequest m = FOVEA__INFERENCE__V1__GENERATE_REQUEST__INIT;
@@ -171,7 +171,7 @@ static void note(chat *c, const uint32_t *ids, size_t n) {
     c->n += n;
 }
 
-/* The next turn goes on where the last ended; the measure is all of it, prefilled anew. */
+/* The next turn continues the last; the expected answer is that of a full prefill. */
 static void take_turn(chat *c, int turn, int seed) {
     static reply got, want;
     static chat whole;
@@ -234,7 +234,7 @@ Test(session, two_chats_of_five_turns_on_kept_images_are_those_of_full_prefills)
     for (int i = 0; i < 2; i++) begin_chat(&chats[i], image_token(), (uint32_t)(20 + i));
     for (int turn = 1; turn < TURNS; turn++)
         for (int i = 0; i < 2; i++) take_turn(&chats[i], turn, 10 * i + turn);
-    for (int i = 0; i < 2; i++) { /* a last word, after which nothing is kept */
+    for (int i = 0; i < 2; i++) { /* a last turn, after which nothing is kept */
         static reply bye;
         uint32_t id = 7;
         need(ask_ids(&chats[i], &id, 1, true, 0, &bye));
@@ -246,7 +246,7 @@ Test(session, two_chats_of_five_turns_on_kept_images_are_those_of_full_prefills)
     fleet_stop(&f);
 }
 
-/* The fleet's decode worker dies, and another one comes in its place. */
+/* The fleet's decode worker dies, and another one replaces it. */
 static void lose_decode_worker(void) {
     int pid = 0;
     command_run(&r, "pgrep -P %d -f fovea-decode", f.pid);

@@ -1,4 +1,4 @@
-/* `fovea up` as the keeper of its children. */
+/* `fovea up` as the supervisor of its children. */
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdio.h>
@@ -82,7 +82,7 @@ Test(up, ends_when_its_router_dies_and_says_so) {
     f.pid = 0;
 }
 
-/* The command line of a child; good until the next command. */
+/* The command line of a child; valid until the next command. */
 static const char *line_of(const char *program) {
     int pid = pid_of(program);
     command_run(&fleet_said, "tr '\\0' ' ' </proc/%d/cmdline", pid);
@@ -115,7 +115,7 @@ Test(up, children_take_the_environment) {
     cr_assert(strstr(fleet_said.err, "f99"), "%s", fleet_said.err);
 }
 
-/* A worker that has been stopped never ends by itself. */
+/* A worker that is stopped (SIGSTOP) never ends by itself. */
 Test(up, a_second_ctrl_c_hastens_however_soon_it_comes) {
     fleet_start(&f, "--grace-ms 120000");
     int decode = pid_of("fovea-decode");

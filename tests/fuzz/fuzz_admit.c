@@ -1,6 +1,5 @@
-/* Any bytes as a request that a client sends to the router. The first byte chooses what the fleet
- * serves. A request that is admitted has bytes that it cannot exceed; one that is not has a
- * sentence that says why. */
+/* Any bytes as a client's request to the router. The first byte chooses the served model. An
+ * admitted request has a bound on its bytes; a refused one has an error message. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +17,7 @@ static void expect(bool holds) {
 }
 
 /* Models as workers introduce them: from one that fits into a test to the largest that a router
- * lets in, with limits and without. */
+ * accepts, with and without limits. */
 static model_message model_of(unsigned choice, Fovea__Inference__V1__Limits *limits,
                               Fovea__Inference__V1__ImageLayout *layout) {
     static char name[] = "tiny", fingerprint[] = "f00d", f32[] = "f32", bf16[] = "bf16";
@@ -52,7 +51,7 @@ static model_message model_of(unsigned choice, Fovea__Inference__V1__Limits *lim
     return m;
 }
 
-/* What nothing dropped would hold, with as many rows as the message has bytes, at most. */
+/* An upper bound: a policy that drops nothing, and as many tokens as the message has bytes. */
 static double bytes_most(const model_message *m, const request_message *r, size_t n,
                          uint32_t max_tokens) {
     double rows = (double)r->n_images * m->n_image_tokens + 64.0 * (double)(n + 1) + max_tokens;

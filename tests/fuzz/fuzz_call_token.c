@@ -1,5 +1,5 @@
-/* Any bytes as the token of a call. What is read is written in one way only: the fields put
- * together again are the bytes; and none that was not made with the key holds. */
+/* Any bytes as a call token. A token has exactly one encoding: its fields, encoded again, are the
+ * same bytes; and no token made without the key verifies. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

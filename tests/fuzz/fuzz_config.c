@@ -1,6 +1,6 @@
-/* Any text as a configuration file. The first byte says which: 'g' generation_config.json,
- * 'p' preprocessor_config.json, anything else config.json. What is accepted must be a network
- * that can be listed, with sizes that fit their types. */
+/* Any text as a configuration file. The first byte says which: 'g' generation_config.json, 'p'
+ * preprocessor_config.json, anything else config.json. An accepted one must give a network whose
+ * tensors can be listed, with sizes that fit their types. */
 #include <stdint.h>
 #include <stdlib.h>
 

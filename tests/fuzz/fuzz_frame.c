@@ -1,5 +1,6 @@
-/* Any bytes, in slices, as a frame of a hand-off; the first byte says how they are cut. What our
- * reader takes, protobuf-c reads as the same frame, and when it is written again it is the same. */
+/* Any bytes, in slices, as a frame of a hand-off; the first byte says how they are cut. A frame
+ * that our reader accepts is the same frame to protobuf-c, and is the same after being written
+ * again. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +33,7 @@ static void check_frame(const fv_rpc_frame *f, const uint8_t *p, size_t n) {
 
 static void nothing(void *user) { (void)user; }
 
-/* The same kind of message, written by whoever sends such; *flat: its data in one piece. */
+/* The same kind of message, packed by its own writer; *flat: its data as one slice. */
 static grpc_byte_buffer *write_frame(const fv_rpc_frame *f, uint8_t **flat) {
     grpc_byte_buffer *b = NULL;
     fv_status st;
@@ -61,7 +62,7 @@ static void check_written(const fv_rpc_frame *f) {
     fv_rpc_frame again;
     uint8_t *flat;
     grpc_byte_buffer *b = write_frame(f, &flat);
-    bool counted = !f->commit && !f->alive; /* these have no place among the frames */
+    bool counted = !f->commit && !f->alive; /* these never occur among the frames */
     expect(fv_rpc_frame_read(b, &again) == FV_OK);
     expect(memcmp(&again.ticket, &f->ticket, sizeof f->ticket) == 0);
     expect(again.bytes == f->bytes && again.commit == f->commit && again.alive == f->alive);

@@ -1,8 +1,8 @@
-/* The state machine of a hand-off: any sequence of grants, streams of frames, signs of life,
- * commits, breaks, claims and hours, by several senders at once, who may name each other's tickets.
- * Each three bytes of the input are one event. Beside it stands a model that knows what the
- * contracts say: what is taken, what is refused, and which hand-offs hold memory afterwards. A
- * stream that is sent as it should be arrives whatever the others do. */
+/* The state machine of a hand-off: any sequence of grants, frames, keep-alives, commits, aborts,
+ * attaches and elapsed hours, by several senders at once, who may use each other's tickets. Every
+ * three bytes of the input are one event. A model of the contract runs alongside: it says what is
+ * accepted, what is refused, and which hand-offs hold memory afterwards. A correct stream arrives
+ * whatever the others do. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,13 +20,13 @@ enum { CAPACITY = 2, PUSHES = 3, TICKETS = 4, EVENTS_MAX = 400, LEASE_S = 30, AT
 
 typedef enum state { NEVER, LIVE, COMMITTED, OVER } state;
 
-/* One grant, as the model has it. */
+/* One grant, in the model. */
 typedef struct granted {
     fv_ticket ticket;
     state state;
     size_t sent;  /* of the stream */
     uint64_t seq; /* of the next frame */
-    bool spoiled; /* some byte of it was another one */
+    bool spoiled; /* a byte of it was changed */
     double until;
 } granted;
 
@@ -39,7 +39,7 @@ typedef struct world {
     fv_push_state push[PUSHES];
 } world;
 
-static uint8_t *stream; /* one that arrives */
+static uint8_t *stream; /* a correct stream */
 static size_t stream_n;
 
 static void expect(bool holds) {
@@ -120,7 +120,7 @@ typedef struct message {
     uint64_t seq, n_frame;
     const uint8_t *bytes; /* of data */
     size_t n;
-    bool arrived; /* of a frame beside the stream, its bytes have */
+    bool arrived; /* the bytes of a frame beside the stream */
 } message;
 
 static grpc_byte_buffer *write_message(const message *m) {
@@ -137,8 +137,8 @@ static grpc_byte_buffer *write_message(const message *m) {
     return b;
 }
 
-/* What a message to a grant must come to: 1 taken, 0 refused; -1 either, where that is the format's
- * affair: of wrong bytes, and of bytes beside the stream, which must be rows. */
+/* What a message to a grant must give: 1 accepted, 0 refused, -1 either, where the format decides:
+ * wrong bytes, and bytes out of band, which must be tokens' data. */
 static int outcome(const granted *g, const message *m) {
     if (!g || g->state != LIVE) return 0;
     if (m->kind == ALIVE) return 1;
@@ -209,7 +209,7 @@ static void claim(world *w, granted *g) {
     end_grant(g);
 }
 
-/* The next frame of a grant's stream, as it should be but for what `how` says. */
+/* The next frame of a grant's stream, correct except for what `how` says. */
 static void next_frame(world *w, fv_push_state *p, granted *g, frame_kind kind, unsigned how,
                        size_t most) {
     uint8_t own[256];
@@ -253,7 +253,7 @@ static void event(world *w, const uint8_t *e) {
         w->sink->ops->abort(w->sink, &g->ticket);
         end_grant(g);
         break;
-    case 4: *p = (fv_push_state){0}; break; /* another stream; what the old one began stays */
+    case 4: *p = (fv_push_state){0}; break; /* another stream; what the old one began remains */
     case 5: end_stream(w, p, how & 1); break;
     case 6:
         m.kind = ALIVE;

@@ -1,4 +1,4 @@
-/* Any bytes through fv_image_decode; what decodes goes through a tiny preprocess. Limits are
+/* Any bytes through fv_image_decode; a decoded image runs through a tiny preprocessor. Limits are
  * low, so that an input costs microseconds and not a gigabyte. */
 #include <stdint.h>
 #include <stdlib.h>

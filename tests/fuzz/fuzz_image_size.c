@@ -1,6 +1,6 @@
-/* Any bytes through fv_image_size_read, which must not read behind them, and then through the
- * decoders: an image that decodes has the size that its header was read to have, and no decoder
- * finds another size in it, so that what a router lets in is what a worker decodes. */
+/* Any bytes through fv_image_size_read, which must not read past them, and then through the
+ * decoders: they must find the same size as the header, so that what a router admits is what a
+ * worker decodes. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* A program and, behind a NUL, the text of a turn. Whatever the program is, it ends within its
- * bounds with text or a sentence, and a second run writes the same. */
+/* A template and, after a NUL, the text of a turn. Any template ends within its bounds with text or
+ * an error, and a second run writes the same. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Any bytes, cut anywhere, through the receiving side of a hand-off. The first byte says how the
- * rest is cut, and whether checksums and counts are put right on the way: so both what a checksum
- * stops and what lies behind it is reached. Whatever comes, either a request with sound positions
- * arrives, or nothing is left behind. */
+ * rest is cut, and whether checksums and counts are corrected on the way, so that the code behind
+ * the checksums is reached too. Either a request with valid positions arrives, or nothing is left
+ * behind. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,7 @@ static void feed(fv_receiver *r, const fv_hello *hello, const uint8_t *bytes, si
     if (sink->ops->offer(sink, hello, &grant) != FV_OK) abort();
     while (n > 0 && st == FV_OK) {
         size_t part = cut < n ? cut : n;
-        uint8_t *own = malloc(part); /* a block of its own, so that reading past it is seen */
+        uint8_t *own = malloc(part); /* a block of its own, so that reading past it is detected */
         if (!own) abort();
         memcpy(own, bytes, part);
         fv_piece piece = {own, part};

@@ -1,6 +1,6 @@
-/* Any bytes, in slices, as a message of our contracts. The first byte says which one; 0: as each of
- * them, one after the other. The second says how the bytes are cut. What is taken holds only sound
- * strings, and means the same when it is packed and read again. */
+/* Any bytes, in slices, as a protobuf message. The first byte says which one; 0: as each of them in
+ * turn. The second says how the bytes are cut. An accepted message has only valid strings, and
+ * means the same after packing and reading again. */
 #include <grpc/slice.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static void check_text(const char *s) {
     }
 }
 
-/* Every string of the message, however deep: protobuf-c's reflection finds them. */
+/* Every string of the message, however deep, through protobuf-c's reflection. */
 static void check_strings(const ProtobufCMessage *m) {
     const char *base = (const char *)m;
     for (unsigned i = 0; i < m->descriptor->n_fields; i++) {

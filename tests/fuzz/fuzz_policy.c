@@ -1,6 +1,6 @@
-/* Any bytes as a policy, and the policy as a plan. The first byte: bit 0 says whether the rest is
- * the text form or a message of the contracts, the others choose checkpoint and prompt. Both forms
- * read back as the same policy, to the bit, and no plan needs more rows than `exact`. */
+/* Any bytes as a policy, and the policy as a plan. The first byte: bit 0 chooses the text form or
+ * the protobuf message, the others choose checkpoint and prompt. Both forms read back as the same
+ * policy, bit for bit, and no plan needs more tokens than `exact`. */
 #include <stdlib.h>
 #include <string.h>
 

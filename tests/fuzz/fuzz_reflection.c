@@ -1,6 +1,6 @@
-/* Any bytes as a question of the reflection service. The first byte: bit 0 says whether the answer
- * is looked for in our own contracts, or in what follows a NUL behind the question's bytes, as a
- * set of descriptors. What is found lies in the set. */
+/* Any bytes as a request to the reflection service. The first byte: bit 0 says whether it is
+ * answered from our own descriptors, or from what follows a NUL after the request's bytes, as a
+ * descriptor set. What is found lies within the set. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ static void look(const uint8_t *set, size_t n, const char *name) {
                (found[i].bytes >= set && found[i].n <= (size_t)(set + n - found[i].bytes)));
 }
 
-/* Every name that a question may carry. */
+/* Every name that a request may carry. */
 static void ask(const uint8_t *question, size_t n, const uint8_t *set, size_t n_set) {
     fv_arena arena = {0};
     ProtobufCMessage *m;

@@ -1,4 +1,4 @@
-/* Any bytes as a safetensors file: parsed or refused, and what is handed out can be read. */
+/* Any bytes as a safetensors file: parsed or refused, and every tensor it gives can be read. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,8 @@
-/* Runs a fuzz target over committed inputs, where libFuzzer is not there: each argument is a file
- * or a directory of files. A replay of nothing would always pass, so that is a failure.
+/* Runs a fuzz target over committed inputs where libFuzzer is missing: each argument is a file or a
+ * directory of files. Without any input it fails, since it would test nothing.
  *
- * Each input is given as it is, then cut short in several places, then with single bytes
- * changed: the near misses of good inputs are where parsers break. All of it is the same on
- * every run. */
+ * Each input is given as it is, then truncated in several places, then with single bytes changed:
+ * near misses of valid inputs are where parsers break. Every run does the same. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -19,7 +18,7 @@ enum { INPUT_MAX = 1 << 26, N_CUT = 16, N_CHANGE = 48, HEAD = 64 };
 
 static int n_file, n_input;
 
-/* A copy of exactly n bytes: reading past them is then visible to AddressSanitizer. */
+/* A copy of exactly n bytes, so that AddressSanitizer detects reading past them. */
 static void feed(const uint8_t *data, size_t n) {
     uint8_t *exact = malloc(n ? n : 1);
     if (!exact) return;
@@ -37,7 +36,7 @@ static void feed_near_misses(uint8_t *data, size_t n) {
         state ^= state << 13; /* xorshift32 */
         state ^= state >> 17;
         state ^= state << 5;
-        /* Every other change falls into the head, where formats keep their sizes. */
+        /* Every other change hits the start, where formats keep their sizes. */
         size_t at = state % (i % 2 && n > HEAD ? HEAD : n);
         uint8_t was = data[at];
         data[at] = i % 3 ? (uint8_t)(was ^ (1u << (state >> 29))) : (uint8_t)(state >> 16);
@@ -54,7 +53,7 @@ static int replay_file(const char *path) {
         return 1;
     }
     printf("%s\n", path);
-    fflush(stdout); /* so that a crash has a name */
+    fflush(stdout); /* so that a crash names its input */
     feed((uint8_t *)data, n);
     if (n) feed_near_misses((uint8_t *)data, n);
     free(data);

@@ -1,5 +1,5 @@
-/* The router's front under longer attacks, alone and behind nghttpx, and its memory three quarters
- * of a minute after each: tests/e2e/front_attacks.py says what is tried. */
+/* Longer attacks on the router's client port, alone and behind nghttpx, and its memory 45 seconds
+ * after each: tests/e2e/front_attacks.py lists them. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 

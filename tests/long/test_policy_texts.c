@@ -1,5 +1,5 @@
-/* policy/: a million policies through their text form; tests/unit/policy/test_policy.c has a few of them.
- */
+/* policy/: a million policies through their text form; tests/unit/policy/test_policy.c has a few of
+ * them. */
 #include <criterion/criterion.h>
 
 #include "tests/support/random_policy.h"

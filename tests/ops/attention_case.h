@@ -1,12 +1,12 @@
 #ifndef FOVEA_TESTS_OPS_ATTENTION_CASE_H
 #define FOVEA_TESTS_OPS_ATTENTION_CASE_H
 
-/* A random attention call: sequences with ragged runs, masked_tail rows, shares and n; and sums of what
- * it paid.
+/* A random attention call: sequences with ragged segments, masked_tail tokens, shares and n; and
+ * the attention-score sums it asks for.
  *
- * All outputs (o, lse, the sums) lie in one array, so that one comparison sees everything.
- * What must not be read would show: rows behind a run's end and rows that no query sees hold
- * NaN, and the block behind a run's last one has an address that nobody may touch. */
+ * All outputs (o, lse, the sums) are in one array, so one comparison covers everything. Reading
+ * what must not be read shows: tokens past a segment's end and tokens that no query attends to hold
+ * NaN, and the block after a segment's last one has an invalid address. */
 #include "tests/ops/ops_test.h"
 
 enum { CASE_MAX_SEQ = 4 };
@@ -15,7 +15,7 @@ typedef struct attention_case {
     fv_attn_args args;
     fv_attn_seq seqs[CASE_MAX_SEQ];
     fv_score_sums_args sums_args;
-    fv_score_sum sums[CASE_MAX_SEQ]; /* of each sequence one, if any */
+    fv_score_sum sums[CASE_MAX_SEQ]; /* of each sequence, if any */
     fv_tensor out;                   /* [1, all outputs] */
     int n_run;
     void **memory; /* everything to free */
@@ -27,9 +27,9 @@ typedef struct attention_shape {
     int n_kv, group, D, n_seq;
     int max_rows, max_seg, max_len;
     bool causal, lse;
-    bool shares, n; /* some rows lose segment 0's share; some sequences have n-softmax */
+    bool shares, n; /* some tokens lose segment 0's share; some sequences have n-softmax */
     bool sums;      /* needs lse */
-    bool largest;   /* all sizes are the largest: to be timed */
+    bool largest;   /* all sizes are the largest, for timing */
 } attention_shape;
 
 static inline void *case_room(attention_case *c, size_t bytes) {
@@ -38,7 +38,7 @@ static inline void *case_room(attention_case *c, size_t bytes) {
     return c->memory[c->n_memory++] = room(bytes);
 }
 
-/* Fills row j of a run's block with numbers, or NaN. */
+/* Fills token j of a segment's block with numbers, or NaN. */
 static inline void case_fill_row(const attention_shape *s, void *block, int j, bool numbers) {
     fv_tensor row = fv_tensor_of(block, s->dtype, FV_KV_BLOCK, s->D);
     for (int d = 0; d < s->D; d++) put(&row, j, d, numbers ? random_normal() : NAN);
@@ -62,8 +62,8 @@ static inline void case_fill_run(attention_case *c, const attention_shape *s, fv
     run->block[n_block] = (fv_kv_block){(void *)(uintptr_t)64, (void *)(uintptr_t)64};
 }
 
-/* A sum over the last rows; segments stand apart and out of order. Of peaks, or some with weights.
- */
+/* A sum over the last tokens; segments are apart and out of order. Head-max scores, or some with
+ * weights. */
 static inline void case_fill_sum(attention_case *c, const fv_attn_seq *q, fv_score_sum *sum,
                                  int longest, bool peak) {
     *sum = (fv_score_sum){.n_row = random_int(0, q->n_rows),
@@ -88,8 +88,8 @@ static inline void case_fill_seq(attention_case *c, const attention_shape *s, fv
     int n_seg = q->n_seg;
     fv_block_table *runs = case_room(c, (size_t)(s->n_kv * n_seg) * sizeof *runs);
     int32_t *masked_tail = case_room(c, (size_t)(n_seg * q->n_rows) * sizeof *masked_tail);
-    int longest = 0;                              /* rows of a head, all segments together */
-    bool peak = s->sums && random_int(0, 2) == 0; /* of heads that hold the same */
+    int longest = 0;                              /* tokens of a head, all segments together */
+    bool peak = s->sums && random_int(0, 2) == 0; /* of heads with the same tokens */
     for (int seg = 0; seg < n_seg; seg++) {
         int len = random_int(s->largest ? s->max_len : 0, s->max_len),
             least_masked = q->n_rows ? len + 9 : 0;
@@ -127,7 +127,7 @@ static inline attention_case attention_case_new(const attention_shape *s) {
     size_t n = 0;
     for (int i = 0; i < s->n_seq; i++) {
         fv_attn_seq *q = &c.seqs[i];
-        M += random_int(0, 2); /* rows of q that no sequence owns */
+        M += random_int(0, 2); /* rows of q that belong to no sequence */
         *q = (fv_attn_seq){.row0 = M,
                            .n_rows = random_int(s->largest ? s->max_rows
                                                 : i        ? 0
@@ -175,7 +175,8 @@ static inline void attention_case_free(attention_case *c) {
     free(c->memory);
 }
 
-/* The case holds its own sequences; call this before every use, because it may have moved. */
+/* The case contains its own sequences; call this before every use, because the case may have
+ * moved. */
 static inline const fv_attn_args *attention_case_args(attention_case *c) {
     c->args.seqs = c->seqs;
     c->sums_args.attn = &c->args;

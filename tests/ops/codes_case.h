@@ -1,11 +1,11 @@
 #ifndef FOVEA_TESTS_OPS_CODES_CASE_H
 #define FOVEA_TESTS_OPS_CODES_CASE_H
 
-/* A random call of attention on codes, or on directions that two layers share: blocks of any size,
- * anchors, bits, outliers and rows alive.
+/* A random call of attention on quantized or depth-merged blocks: blocks of any size, anchors,
+ * bits, outliers and valid tokens.
  *
- * o and lse lie in one array, so that one comparison sees everything. Rows that are not alive hold
- * NaN where a part has numbers. */
+ * o and lse are in one array, so one comparison covers everything. Tokens that are not valid hold
+ * NaN where a block has numbers. */
 #include "kernels/codes.h"
 #include "kernels/merged.h"
 #include "tests/ops/ops_test.h"
@@ -25,8 +25,8 @@ typedef struct block {
     fv_packed_rows rows;
     int32_t *pos, *first, *alive;
     float *cos, *sin;
-    float *mk, *mv; /* [n, W] what the parts stand for */
-    void *other[2]; /* of merged layers: the parts of the other one */
+    float *mk, *mv; /* [n, W] the values that the blocks represent */
+    void *other[2]; /* of merged layers: the other layer's blocks */
 } block;
 
 static inline bool is_alive(const block *b, int32_t j) {
@@ -35,7 +35,7 @@ static inline bool is_alive(const block *b, int32_t j) {
     return !b->rows.valid || j - b->first[a] < b->alive[a];
 }
 
-/* Where a tile has the angle i of row j. */
+/* Where a tile has angle i of token j. */
 static inline int angle_at(int j, int i, int half) {
     return (j / FV_PACKED_TILE * half + i) * FV_PACKED_TILE + j % FV_PACKED_TILE;
 }
@@ -78,7 +78,7 @@ static inline fv_packed_part make_part(fv_packed_shape s, double share, float **
     return p;
 }
 
-/* The first or the second of two layers that are more or less alike. */
+/* The first or the second of two more or less similar layers. */
 static inline fv_packed_part make_merged_part(fv_packed_shape s, double gamma, bool second,
                                               float **m, void **other) {
     size_t n = (size_t)s.n * fv_packed_width(&s);
@@ -109,7 +109,7 @@ static inline void poison_norms(fv_packed_part *p, int32_t j) {
     for (size_t g = 0; g < (size_t)p->shape.n_kv; g++) norm[g * head + (size_t)j] = NAN;
 }
 
-/* NaN where rows are that do not count: norms, the pair of values, and outliers of any. */
+/* NaN in tokens that are not valid: norms, the pair of values, and all outliers. */
 static inline void poison(const block *b, fv_packed_part *p) {
     fv_codes_layout l = fv_codes_layout_of(&p->shape);
     const uint32_t *first = (const uint32_t *)((char *)p->data + l.first);
@@ -144,7 +144,7 @@ static inline block_shape random_shape(int n_kv, int D, bool merged) {
                          .alive = random_int(0, 1)};
 }
 
-/* second: of two layers that share directions, the one that borrows them. */
+/* second: the layer that uses the other one's directions. */
 static inline block *make_block_of(const block_shape *s, bool second) {
     block *b = room(sizeof *b);
     make_rows(b, s->n, s->anchor, s->D);
@@ -199,7 +199,7 @@ static inline call make_call_of(int n_seq, int n_kv, int group, int D, int max_r
     for (int i = 0; i < n_seq; i++) {
         block_shape s = random_shape(n_kv, D, c.merged);
         block *b = c.blocks[i] = make_block(&s);
-        M += random_int(0, 1); /* rows of q that no sequence owns */
+        M += random_int(0, 1); /* rows of q that belong to no sequence */
         c.seqs[i] = (fv_packed_seq){.row0 = M,
                                     .n_rows = random_int(max_rows > 1 ? 0 : 1, max_rows),
                                     .k = &b->k,
@@ -216,7 +216,7 @@ static inline call make_call_of(int n_seq, int n_kv, int group, int D, int max_r
     return c;
 }
 
-/* Of codes, or of directions that two layers share. */
+/* Of quantized or of depth-merged blocks. */
 static inline call make_call(int n_seq, int n_kv, int group, int D, int max_rows) {
     return make_call_of(n_seq, n_kv, group, D, max_rows, random_int(0, 1));
 }

@@ -1,10 +1,10 @@
 #ifndef FOVEA_TESTS_OPS_DEVICE_MIRROR_H
 #define FOVEA_TESTS_OPS_DEVICE_MIRROR_H
 
-/* What a call borrows, a second time on a device, and what came of it there. */
+/* The device copy of what a call references, and of its results. */
 #include "tests/ops/device_test.h"
 
-/* Copies of host memory, given back together. */
+/* Copies of host memory, freed together. */
 typedef struct mirror {
     fv_backend *be;
     fv_buf *bufs;
@@ -37,7 +37,7 @@ static inline void mirror_free(mirror *m) {
     free(m->bufs);
 }
 
-/* The place in `copy` that `p` has in `all`. */
+/* The address in `copy` that corresponds to `p` in `all`. */
 static inline void *moved(const void *p, const void *all, void *copy) {
     return (char *)copy + ((const char *)p - (const char *)all);
 }

@@ -1,20 +1,20 @@
 #ifndef FOVEA_TESTS_OPS_DEVICE_TEST_H
 #define FOVEA_TESTS_OPS_DEVICE_TEST_H
 
-/* A device's table beside the plain one: the same arguments, in memory of each.
+/* A device's operations against the plain ones: the same arguments, in memory of each.
  *
  * The device is the one of the plugin in FOVEA_PLUGIN_DIR, or, where that is not set, the same
- * plugin emulated on the CPU (tests/support/cuda_host). Its memory cannot be touched from here; a
- * tensor lives twice, as `host` and as `there`, and send() and fetch() copy. */
+ * plugin emulated on the CPU (tests/support/cuda_host). The host cannot access its memory; a tensor
+ * exists twice, as `host` and as `there`, and send() and fetch() copy. */
 #include "kernels/backends/open.h"
 #include "tests/ops/ops_test.h"
 
 typedef struct device_test {
     fv_backend plain, be;
-    bool exact; /* its products have the order of the CPU's */
+    bool exact; /* its products sum in the CPU's order */
 } device_test;
 
-/* Opens the plain path, and `name` beside it. Exits with 77 where there is no such thing. */
+/* Opens the plain path and `name`. Exits with 77 where the machine lacks it. */
 static inline device_test device_open_as(const char *name, fv_backend_options opt, bool exact) {
     device_test d = {.exact = exact};
     const char *dir = getenv("FOVEA_PLUGIN_DIR");
@@ -49,10 +49,10 @@ static inline void send(device_test *d, const both *b) {
     fv_device *dev = d->be.device;
     size_t n = tensor_bytes(&b->host);
     if (n) must(dev->ops->copy_async(dev, b->buf.data, b->host.data, n));
-    must(d->be.ops->sync(&d->be)); /* the host's may change behind this */
+    must(d->be.ops->sync(&d->be)); /* the host's copy may change after this */
 }
 
-/* A tensor of both sides, with a gap between rows and NaN everywhere. */
+/* A tensor on both sides, with a gap between rows and NaN everywhere. */
 static inline both both_new(device_test *d, fv_dtype dtype, int rows, int cols, int gap) {
     both b = {.host = tensor_new(dtype, rows, cols, gap)};
     size_t bytes = tensor_bytes(&b.host);
@@ -64,7 +64,7 @@ static inline both both_new(device_test *d, fv_dtype dtype, int rows, int cols, 
     return b;
 }
 
-/* Numbers, sent. */
+/* Random numbers, sent to the device. */
 static inline both both_normal(device_test *d, fv_dtype dtype, int rows, int cols, int gap) {
     both b = both_new(d, dtype, rows, cols, gap);
     fill_normal(&b.host, 1);
@@ -80,7 +80,7 @@ static inline void both_free(both *b) {
     *b = (both){0};
 }
 
-/* What the device has in b, gaps too; the caller frees it. */
+/* The device's content of b, gaps included; the caller frees it. */
 static inline char *fetch(device_test *d, const both *b) {
     fv_device *dev = d->be.device;
     size_t n = tensor_bytes(&b->host);
@@ -90,7 +90,7 @@ static inline char *fetch(device_test *d, const both *b) {
     return p;
 }
 
-/* Whether both sides hold the same bits (any NaN is like any other), gaps included. */
+/* Whether both sides hold the same bits (any NaN equals any other), gaps included. */
 static inline bool same_bits(device_test *d, const both *b, const char *what) {
     char *p = fetch(d, b);
     size_t n = tensor_bytes(&b->host);

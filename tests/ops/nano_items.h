@@ -43,7 +43,7 @@ typedef struct items_weights {
     fv_projector_weights projector;
 } items_weights;
 
-/* Tower layers whose tensors are in a file: those that run. */
+/* The tower layers whose tensors are in a file: those that run. */
 static inline int32_t items_tower_layers(const fv_model_config *cfg) {
     int32_t n = 0;
     for (int32_t i = 0; i < cfg->vision.n_feature_layer; i++)

@@ -1,4 +1,4 @@
-/* Opening and closing backends: names, instruction sets, threads, and what is refused. */
+/* Opening and closing backends: names, instruction sets, threads, and refusals. */
 #include <sys/resource.h>
 #include <time.h>
 
@@ -123,7 +123,7 @@ static void test_threads(void) {
         nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
         double used = cpu_seconds() - before;
         check(used < 0.02, "%d threads used %.3f s while idle", n_threads, used);
-        for (int i = 0; i < 100; i++) { /* pauses around the moment of falling asleep */
+        for (int i = 0; i < 100; i++) { /* pauses of about the time after which threads sleep */
             nanosleep(&(struct timespec){.tv_nsec = random_int(0, 200000)}, NULL);
             must(be.ops->rope(&be, &(fv_rope_args){y, cos, sin, 1}));
         }

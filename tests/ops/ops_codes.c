@@ -1,8 +1,7 @@
-/* Rows as codes, and as directions that two layers share: attn_quantized and attn_merged, and the parts
- * themselves.
+/* Quantized and depth-merged attention: attn_quantized and attn_merged, and the blocks themselves.
  *
- * The plain path is what attending in double to the numbers that parts and outliers stand for gives
- * (the others have its bits: ops_run), with keys turned to where their row stands. */
+ * The plain path equals attention in double to the numbers that blocks and outliers represent
+ * (ops_run compares the other paths with it), with keys rotated to their token's position. */
 #include "tests/ops/codes_case.h"
 
 enum { MAX_VARIANT = 9 };
@@ -10,7 +9,7 @@ enum { MAX_VARIANT = 9 };
 static variant variants[MAX_VARIANT];
 static int n_variant;
 
-/* ---- the plain path against double --------------------------------------------------------- */
+/* ---- the plain path against double --------------------------------------------------- */
 
 static double reference_score(const call *c, const block *b, int j, int row, int h) {
     int D = c->args.d_head, half = D / 2, g = h / (c->args.n_head / c->args.n_kv);

@@ -1,5 +1,5 @@
-/* Low-rank factors on a device: with exact products the bits of the CPU; otherwise many together,
- * as near to their matrix as the CPU's are, of the same ranks, and each as it would be alone. */
+/* Low-rank factors on a device: the CPU's bits with exact products; otherwise, for many matrices
+ * together, errors as small as the CPU's, the same ranks, and each as if computed alone. */
 #include <float.h>
 
 #include "kernels/factor.h"
@@ -7,8 +7,8 @@
 
 enum { MAX_N = 5 };
 
-/* Singular values fall as they do in keys and values: by a power, exponentially, in a step, not at
- * all; or there are few. */
+/* Spectra like those of keys and values: falling by a power, exponentially, in a step, constant; or
+ * few. */
 static double sigma(int kind, int i) {
     switch (kind) {
     case 0: return pow(i + 1, -1.0);
@@ -35,7 +35,7 @@ static fv_tensor matrix(int T, int W, int kind) {
     return m;
 }
 
-/* ||M - U B|| / ||M||, as it is written. */
+/* ||M - U B|| / ||M||, by definition. */
 static double true_error(const fv_tensor *m, const fv_factor *f) {
     double diff = 0, all = 0;
     for (int t = 0; t < m->rows; t++)
@@ -62,7 +62,7 @@ static double skew(const fv_factor *f, int W) {
     return worst;
 }
 
-/* Factors of n matrices of the host's, made on the device. */
+/* Factors of n host matrices, computed on the device. */
 static fv_status factors(device_test *d, fv_arena *room, const fv_tensor *m,
                          const fv_factor_goal *goal, int n, fv_factor *f, int *bad) {
     mirror mir = {.be = &d->be};
@@ -103,7 +103,7 @@ static void test_exact(device_test *d) {
                                .way = i < 4 ? FV_FACTOR_GRAM : FV_FACTOR_SKETCH};
         fv_factor here, got;
         int bad;
-        if (i == 5) /* numbers that are divided first */
+        if (i == 5) /* numbers that are scaled first */
             for (int k = 0; k < m.rows * m.cols; k++) ((float *)m.data)[k] *= 0x1p60f;
         must(fv_factorise(&d->plain, &room, &m, &goal, &here));
         must(factors(d, &room, &m, &goal, 1, &got, &bad));
@@ -113,10 +113,10 @@ static void test_exact(device_test *d) {
     }
 }
 
-/* ---- many together --------------------------------------------------------------------------- */
+/* ---- many together ------------------------------------------------------------------- */
 
-/* Sums are in another order, so bits differ, and a rank by energy may be one off where the share of
- * energy is met by a hair. */
+/* Sums are in another order, so bits differ, and a rank by energy may differ by one where the
+ * energy share is just met. */
 static void check_near(const fv_tensor *m, const fv_factor *got, const fv_factor *here, bool energy,
                        const char *what) {
     double error = true_error(m, got);

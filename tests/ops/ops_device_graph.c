@@ -1,6 +1,5 @@
-/* The emulated device's graphs: what is recorded runs when the graph does, again and again, and one
- * that has the address of memory that was given back is found out. On a GPU there is nothing to
- * test here. */
+/* Graphs on the emulated device: what is recorded runs with every launch, and using an address of
+ * freed memory is detected. There is nothing to test here on a GPU. */
 #include <dlfcn.h>
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
-/* Plugins that are not there, do not fit, or find no device: each is refused with a sentence, and
- * "auto" goes on with the CPU. */
+/* Plugins that are missing, do not fit, or find no device: each is refused with a message, and
+ * "auto" falls back to the CPU. */
 #include <unistd.h>
 
 #include "kernels/backends/open.h"
@@ -16,7 +16,7 @@ static fv_status open_in(const char *dir, const char *name, const fv_backend_opt
     return s;
 }
 
-/* cuda is refused with `words` in the sentence; auto is the CPU. */
+/* Expects that cuda is refused with `words` in the message, and that auto is the CPU. */
 static void refused(const char *dir, const char *words) {
     char device[16] = "";
     fv_status s = open_in(dir, "cuda", NULL, device);
@@ -41,7 +41,7 @@ static void test_refusals(void) {
     remove(path);
 }
 
-/* The plugin as it is built, where it is: without a GPU it says so. */
+/* The plugin as built: without a GPU it says so. */
 static void test_real(void) {
     group("the plugin without a device says that there is none");
     if (access(FOVEA_BIN "/libfovea_cuda.so", R_OK) != 0) {

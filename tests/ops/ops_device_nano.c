@@ -112,7 +112,7 @@ typedef struct question {
 
 typedef struct answer {
     int32_t n, token[TOKENS];
-    float *logits; /* [vocab] behind the prompt */
+    float *logits; /* [vocab] after the prompt */
 } answer;
 
 static question question_take(items *x) {
@@ -176,7 +176,7 @@ static void embed(network *n, const question *q, const uint8_t *seg, fv_tensor x
     fv_buf_free(&buf);
 }
 
-/* The prompt into a store of its own; logits behind it. */
+/* The prompt into a store of its own; logits after it. */
 static fv_kv *prefill(network *n, const question *q, float *logits) {
     const fv_text_config *c = &n->cfg->text;
     int32_t rows = q->head.n, n_visual = 0;

@@ -1,12 +1,12 @@
-/* Two GPUs in one process, used by turns and from two threads: what is issued for one goes there,
- * whichever the thread has worked on before. On a machine with one GPU there is nothing to test. */
+/* Two GPUs in one process, used alternately and from two threads: each operation runs on its own
+ * GPU, whichever the thread used before. There is nothing to test with one GPU. */
 #include <pthread.h>
 
 #include "tests/ops/device_test.h"
 
 enum { M = 5, K = 70, N = 33 };
 
-/* y = x w^T on both sides, in a step where that is asked for. */
+/* y = x w^T on both sides, within a step if asked for. */
 static void product(device_test *d, bool step, const char *what) {
     both x = both_normal(d, FV_F32, M, K, 0), w = both_normal(d, FV_F32, N, K, 0);
     both y = both_new(d, FV_F32, M, N, 0);

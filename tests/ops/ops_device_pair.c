@@ -1,5 +1,5 @@
-/* Two processes with a device each, joined as a pair (common/peer.h): memory goes from one to the
- * other, with its checksum; whoever is left alone, or meets a failure, closes the pair and goes on.
+/* Two processes with a device each, joined as a pair (common/peer.h): memory is transferred with
+ * its checksum; a side that is left alone or meets a failure closes the pair and continues.
  *
  * On one GPU two processes can be joined when NCCL takes them for two machines, each with a name of
  * its own (NCCL_HOSTID). A process opens its device after the fork. */
@@ -22,7 +22,7 @@ static bool emulated(void) {
     return !dir || !*dir;
 }
 
-/* ---- a process of the two -------------------------------------------------------------- */
+/* ---- one of the two processes ---------------------------------------------------------- */
 
 typedef struct side {
     device_test d;
@@ -43,10 +43,10 @@ static void tell(const side *s, const void *p, size_t n) {
     if (write(s->to, p, n) != (ssize_t)n) exit(1);
 }
 
-/* False: the other is gone. */
+/* False: the other process is gone. */
 static bool hear(const side *s, void *p, size_t n) { return read(s->from, p, n) == (ssize_t)n; }
 
-/* Streams of the highest priority so far; NULL on a GPU. */
+/* Streams of the highest priority made so far; NULL on a GPU. */
 typedef uint64_t urgent_fn(void);
 
 static urgent_fn *urgent_streams(void) {
@@ -69,7 +69,7 @@ static void begin(side *s, size_t room_bytes) {
     if (urgent && urgent() == 0) must(FV_FAIL(FV_EDATA, "a pair's stream has no priority"));
 }
 
-/* Until it has joined, or (done) an operation is over. FV_EDEADLINE: not within ms. */
+/* Waits until it has joined, or (done) an operation is over. FV_EDEADLINE: not within ms. */
 static fv_status await(side *s, bool done, double ms, fv_peer_news *news) {
     for (double end = now_ms() + ms; now_ms() < end; nap()) {
         FV_TRY(s->ops->poll(s->pair, news));
@@ -96,14 +96,14 @@ static void must_issue(side *s, void *at, size_t bytes, fv_peer_news *news, int 
     }
 }
 
-/* ---- what is sent ---------------------------------------------------------------------- */
+/* ---- the data -------------------------------------------------------------------------- */
 
 static void fill(uint8_t *p, size_t n, uint64_t seed) {
     random_state = seed;
     for (size_t i = 0; i < n; i++) p[i] = (uint8_t)(random_bits() >> 32);
 }
 
-/* Bit by bit, as it is defined. */
+/* Bit by bit, by definition. */
 static uint32_t crc_of(const uint8_t *p, size_t n) {
     uint32_t crc = ~0u;
     for (size_t i = 0; i < n; i++) {
@@ -160,7 +160,7 @@ static void moves(side *s) {
     for (int n = 0; n < N_SIZE; n++) fv_buf_free(&buf[n]);
 }
 
-/* Another pair behind one that was closed, as when a worker comes back. */
+/* Another pair after one was closed, as when a worker comes back. */
 static void moves_again(side *s) {
     for (int i = 0; i < NEW_PAIRS; i++) {
         if (i) s->ops->close(s->pair);
@@ -168,7 +168,7 @@ static void moves_again(side *s) {
     }
 }
 
-/* The other hears of it and does not come. */
+/* The other side learns of it and does not join. */
 static void alone(side *s) {
     fv_peer_news news;
     uint8_t id[FV_PEER_ID_BYTES];
@@ -181,7 +181,7 @@ static void alone(side *s) {
     if (await(s, false, SOON_MS, &news) == FV_OK) exit(1);
 }
 
-/* The receiver ends when it has joined; the sender sees a failure, or that nothing moves. */
+/* The receiver ends once it has joined; the sender sees a failure or a timeout. */
 static void left(side *s) {
     fv_peer_news news;
     fv_buf buf;
@@ -207,7 +207,7 @@ static void left(side *s) {
     if (st == FV_OK) must(FV_FAIL(FV_EDEVICE, "both transfers to nobody are over"));
 }
 
-/* Operation 0 goes well, operation 1 does not; rank 0 has the fault. */
+/* Operation 0 succeeds, operation 1 fails; rank 0 has the fault. */
 static void second_fails(side *s) {
     fv_peer_news news;
     fv_buf buf;
@@ -239,7 +239,7 @@ static void checksums(side *s) {
         fill(p, n[i], i);
         must(fv_buf_alloc(dev, n[i], FV_BUF_DEVICE, &buf));
         if (n[i]) must(dev->ops->copy_async(dev, buf.data, p, n[i]));
-        /* Within a step launches are held back: the sums must come all the same. */
+        /* Within a step launches are held back; the sums must arrive all the same. */
         if (i % 2) must(fv_backend_step_begin(&s->d.be, 1));
         must(s->ops->crc32c(dev, buf.data, n[i], &crc));
         if (i % 2) must(fv_backend_step_end(&s->d.be));
@@ -274,7 +274,7 @@ static _Noreturn void run_side(const test_case *t, int rank, int from, int to) {
     exit(0);
 }
 
-/* 0, or what one of the processes ended with. */
+/* 0, or the exit status of a process that failed. */
 static int run_case(const test_case *t) {
     int pipes[2][2], result = 0; /* pipes[r] goes to rank r */
     fflush(stdout);

@@ -1,5 +1,5 @@
-/* Says which backend a plugin opens, and fails when it cannot copy and compute: the first thing to
- * ask a machine with a GPU. */
+/* Prints which backend a plugin opens, and fails when it cannot copy and compute: the first check
+ * on a machine with a GPU. */
 #include "tests/ops/device_test.h"
 
 int main(void) {

@@ -1,5 +1,5 @@
-/* Decode steps on a device that holds back what is issued and replays graphs: the same bits as
- * launch by launch, while answers join and leave and caches grow over the edges of blocks. */
+/* Decode steps on a device that holds launches back and replays graphs: the same bits as launch by
+ * launch, while requests join and leave and KV grows across blocks. */
 #include <dlfcn.h>
 
 #include "model/net/decoder.h"
@@ -55,14 +55,14 @@ static void free_weights(void) {
     free(weights.head.data);
 }
 
-/* ---- a story: answers that come, go on and end ------------------------------------------- */
+/* ---- a scenario: requests join, continue and end ----------------------------------------- */
 
 typedef struct story {
     fv_model_runner *runner;
     fv_kv_pool *pool;
     fv_kv *kv[ANSWERS];
     int32_t pos[ANSWERS];
-    float *logits; /* all of them, one step behind the other */
+    float *logits; /* all of them, one step after the other */
     size_t n;
 } story;
 
@@ -70,7 +70,7 @@ enum { STORY_LOGITS = 200 * VOCAB };
 
 static const int32_t some_ids[] = {1, 7, 3, 22, 9, 14, 2, 19, 5, 11, 0, 23, 8};
 
-/* n tokens for each of the answers named. */
+/* n tokens for each of these requests. */
 static void step(story *s, const char *who, int32_t n) {
     static int32_t ids[ANSWERS][256];
     fv_step_seq seq[ANSWERS];
@@ -103,11 +103,11 @@ static float *tell(fv_backend *be, size_t *n) {
     step(&s, "A", 60); /* prompts */
     step(&s, "B", 3);
     step(&s, "C", 20);
-    for (int i = 0; i < 7; i++) step(&s, "ABC", 1); /* A comes to the edge of a block */
+    for (int i = 0; i < 7; i++) step(&s, "ABC", 1); /* A reaches the end of a block */
     leave(&s, 1);
     for (int i = 0; i < 4; i++) step(&s, "AC", 1);
     step(&s, "D", 1);
-    for (int i = 0; i < 4; i++) step(&s, "ACD", 1); /* as many as before, of other memory */
+    for (int i = 0; i < 4; i++) step(&s, "ACD", 1); /* as many as before, with other memory */
     leave(&s, 0);
     step(&s, "E", 5);
     for (int i = 0; i < 4; i++) step(&s, "DEC", 1); /* in another order */
@@ -169,14 +169,14 @@ static void test_replay(const char *isa) {
         free(by_cpu);
     }
     free(by_graph);
-    by_graph = tell(&d.be, &n); /* another network, where the last one's memory was */
+    by_graph = tell(&d.be, &n); /* another network, in the last one's memory */
     check(same(by_graph, by_launch, n), "graphs of a network that came later");
     free(by_graph);
     free(by_launch);
     device_close(&d);
 }
 
-/* A device that makes no graphs answers all the same. */
+/* A device that makes no graphs still works. */
 static void test_refused(void) {
     refuse_fn *refuse = (refuse_fn *)(uintptr_t)emulated("fv_emu_refuse_graphs");
     if (!refuse) return;
@@ -197,7 +197,7 @@ static void test_refused(void) {
     device_close(&d);
 }
 
-/* A step whose operation fails has ended, and the next one is as ever. */
+/* A step whose operation fails has ended, and the next one works as before. */
 static void test_failure(void) {
     device_test d = device_open("auto");
     group("a step in which something failed has ended");

@@ -1,8 +1,8 @@
 /* A row's result does not depend on what is computed with it: not on the other rows of a call, not
  * on how a prompt is cut into calls, not on the number of threads.
  *
- * Bits are compared on every path. This is what lets a server batch requests and cut prompts
- * into chunks freely, and repeat an answer exactly. */
+ * Bits are compared on every path. This is what lets a server batch requests and chunk prompts
+ * freely, and repeat an answer exactly. */
 #include "tests/ops/attention_case.h"
 #include "tests/ops/ops_test.h"
 
@@ -53,7 +53,7 @@ static void test_linear(void) {
         }
 }
 
-/* One layer that is computed alone, and as the second of three parts. */
+/* A layer computed alone, and as the second of three parts. */
 static void test_parts(void) {
     group("linear: a part alone has the bits that it has among others");
     for (int v = 0; v < n_variant; v++)
@@ -87,7 +87,7 @@ static void test_parts(void) {
 /* ---- attention ------------------------------------------------------------------------- */
 
 /* Runs query rows [i0, i1) of sequence s as a call of their own; results go to the same rows, and
- * what they pay to the same sums. */
+ * attention received to the same sums. */
 static void attention_rows(fv_backend *be, attention_case *c, int s, int i0, int i1) {
     fv_attn_args a = c->args;
     fv_attn_seq q = c->seqs[s];
@@ -127,7 +127,7 @@ static void test_attention(void) {
             memcpy(before, c.out.data, n * 4);
             must(attention_case_run(&be, &c));
             memcpy(together, c.out.data, n * 4);
-            memcpy(c.out.data, before, n * 4); /* the pieces must bring it all back */
+            memcpy(c.out.data, before, n * 4); /* the pieces must compute it all again */
             for (int q = 0; q < s.n_seq; q++)
                 for (int r = 0, step; r < c.seqs[q].n_rows; r += step) {
                     int left = c.seqs[q].n_rows - r;

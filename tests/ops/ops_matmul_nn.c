@@ -1,6 +1,6 @@
 /* matmul_nn: y = x w on every path equals, bit for bit, the chain of fused multiply-adds that
- * kernels/ops.h words, written out beside the test; so a row or column alone has the bits that it
- * has among others. Gaps between rows hold NaN and must stay as they are. */
+ * kernels/ops.h specifies, written out in the test; so a row or column alone has the same bits as
+ * among others. Gaps between rows hold NaN and must keep it. */
 #include "tests/ops/ops_test.h"
 
 enum { MAX_VARIANT = 9 };

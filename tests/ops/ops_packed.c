@@ -1,9 +1,9 @@
-/* Packed blocks: attn_lowrank, merge and importance.
+/* Compressed blocks: attn_lowrank, merge and importance.
  *
- * Every path gives the bits of the plain one; the plain one is what rebuilding keys and values from
- * the same factors and attending to them in double gives, for every way in which keys may meet
- * rotation, for mixed ranks, for rows that were let go and for 16, 8 and 4 bits. What must not be
- * read holds NaN: rows that are not alive, and the second tier of rows at the lower rank. */
+ * Every path gives the plain path's bits; the plain path equals rebuilding keys and values from the
+ * same factors and attending to them in double, for each order of factoring and rotation, for mixed
+ * ranks, for pruned tokens, and for 16, 8 and 4 bits. What must not be read holds NaN: tokens that
+ * are not valid, and the second tier of tokens at the lower rank. */
 #include "tests/ops/ops_test.h"
 #include "tests/ops/packed_case.h"
 
@@ -12,9 +12,9 @@ enum { MAX_VARIANT = 9 };
 static variant variants[MAX_VARIANT];
 static int n_variant;
 
-/* ---- the plain path against double --------------------------------------------------------- */
+/* ---- the plain path against double --------------------------------------------------- */
 
-/* Row j of a matrix that was factored, all heads, at the rank at which it is read. */
+/* Token j of a factored matrix, all heads, at the rank at which it is read. */
 static void rebuild(const block *b, const fv_packed_part *p, const float *u, const float *basis,
                     int32_t j, double *out) {
     size_t W = fv_packed_width(&p->shape);
@@ -26,7 +26,7 @@ static void rebuild(const block *b, const fv_packed_part *p, const float *u, con
             out[d] += (double)u[j * all + r] * (double)basis[(size_t)r * W + d];
 }
 
-/* The key of one head, rotated by its block's anchor: what an unpacked cache would hold. */
+/* The key of one head, rotated by its block's anchor: what an uncompressed cache would hold. */
 static double rebuilt_score(const call *c, const block *b, int32_t j, int row, int h,
                             const double *key) {
     int D = c->args.d_head, half = D / 2, g = h / (c->args.n_head / c->args.n_kv), a = 0;
@@ -45,7 +45,7 @@ static double rebuilt_score(const call *c, const block *b, int32_t j, int row, i
     return sum * (double)c->args.scale;
 }
 
-/* One query row and head of sequence i, rebuilt and attended to. */
+/* One query row and head of sequence i, by rebuilding keys and values. */
 static void check_head(const call *c, int i, int row, int h, double *const *keys,
                        double *const *values) {
     const fv_packed_seq *seq = &c->seqs[i];
@@ -168,7 +168,7 @@ static float *identity(int n) {
     return x;
 }
 
-/* Ordinary attention to one run per head of raw rows k, v [n, W] F32. */
+/* Ordinary attention to one segment per head of raw tokens k, v [n, W] F32. */
 static void raw_attention(fv_backend *be, const call *c, const float *k, const float *v, int n,
                           fv_tensor o, fv_tensor lse) {
     int n_kv = c->args.n_kv, D = c->args.d_head, n_block = (n + FV_KV_BLOCK - 1) / FV_KV_BLOCK;
@@ -303,7 +303,7 @@ static void test_importance(void) {
     float *score = random_numbers((size_t)H * ROWS * LD, 1), lse[ROWS * H], first[N], now[N];
     for (int i = 0; i < ROWS * H; i++) lse[i] = 6 + 0.1f * (float)i;
     for (int i = 0; i < H * ROWS; i++) score[i * LD + 5] = -INFINITY; /* not alive */
-    lse[0] = -INFINITY;                                               /* saw nothing */
+    lse[0] = -INFINITY;                                               /* attends to nothing */
     for (int v = 0; v < n_variant; v++) {
         fv_importance_args a = {.score = score,
                                 .n_head = H,

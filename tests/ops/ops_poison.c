@@ -1,7 +1,7 @@
-/* Operations read what they are given and nothing else, and write their output and nothing else.
+/* Operations read and write only what they are given.
  *
- * What must not be read holds NaN or has an address that nobody may touch; what must not be
- * written holds a pattern. Results must be free of NaN, and the pattern must survive. */
+ * What must not be read holds NaN or has an invalid address; what must not be written holds a
+ * pattern. Results must be free of NaN, and the pattern must survive. */
 #include "tests/ops/attention_case.h"
 #include "tests/ops/ops_test.h"
 
@@ -96,7 +96,7 @@ static void test_attention(void) {
     }
 }
 
-/* A run without keys: o = 0, lse = -inf or ln n, and it pays nothing. */
+/* A segment without keys: o = 0, lse = -inf or ln n, and it receives no attention. */
 static void test_empty(void) {
     group("attention: a query that sees nothing gets o = 0, lse = ln n and adds to no sum");
     for (int v = 0; v < n_variant; v++)
@@ -105,7 +105,7 @@ static void test_empty(void) {
             enum { H = 2, D = 20, ROWS = 3 };
             int32_t masked_tail[ROWS] = {len, len + 4, len};
             fv_kv_block blocks[2];
-            memset(blocks, 0, sizeof blocks); /* nobody may follow these */
+            memset(blocks, 0, sizeof blocks); /* invalid addresses */
             fv_block_table run = {.block = len ? blocks : NULL, .len = len};
             float sum[H * 71];
             uint8_t share[ROWS] = {FV_SHARE_KEPT, FV_SHARE_ON_FIRST, FV_SHARE_DROPPED};

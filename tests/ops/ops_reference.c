@@ -1,6 +1,6 @@
 /* Every operation against the textbook, in double precision and in the plainest loops.
  *
- * The other programs compare paths with each other; this one says that what they agree on is
+ * The other programs compare paths with each other; this one checks that what they agree on is
  * right. Tolerances follow from f32 arithmetic on inputs of size 1; types narrower than f32 enter
  * exactly, because the reference reads the same stored values. */
 #include "tests/ops/attention_case.h"
@@ -68,7 +68,7 @@ static void test_math(void) {
 
 /* ---- narrowing ------------------------------------------------------------------------- */
 
-/* Rounds x to a type with `mantissa` bits behind the point and smallest exponent `e_min`. */
+/* Rounds x to a type with `mantissa` bits after the point and smallest exponent `e_min`. */
 static double rounded(double x, int mantissa, int e_min, double largest) {
     if (x != x || isinf(x) || x == 0) return x;
     int e = ilogb(x) < e_min ? e_min : ilogb(x);
@@ -81,7 +81,7 @@ static void test_narrow(void) {
     fv_tensor b = tensor_new(FV_BF16, 1, 1, 0), h = tensor_new(FV_F16, 1, 1, 0);
     int bad = 0;
     for (uint64_t u = 0; u <= UINT32_MAX; u += 1021) {
-        /* Every other one is moved to where ties are. */
+        /* Every other one is moved to a tie. */
         float x = f32_of_bits((uint32_t)(u & 1 ? u & ~0xfffULL : u));
         *(uint16_t *)b.data = bf16_of_f32(x);
         *(uint16_t *)h.data = f16_of_f32(x);
@@ -164,12 +164,12 @@ static void test_linear(void) {
 
 /* ---- the canonical order ---------------------------------------------------------------- */
 
-/* The dot product as kernels/ops.h words it; w = NULL is a vector of ones. */
+/* The dot product as kernels/ops.h defines it; w = NULL is a vector of ones. */
 static float canonical_dot(const float *x, const float *w, int n) {
     float acc[16] = {0};
     for (int k = 0; k < n; k++)
         acc[k % 16] = w ? fmaf(x[k], w[k], acc[k % 16]) : acc[k % 16] + x[k];
-    for (int i = n % 16; n % 16 && i < 16; i++) acc[i] = acc[i] + 0.0f; /* the zeros behind */
+    for (int i = n % 16; n % 16 && i < 16; i++) acc[i] = acc[i] + 0.0f; /* zero padding */
     for (int s = 8; s > 0; s /= 2)
         for (int i = 0; i < s; i++) acc[i] += acc[i + s];
     return acc[0];
@@ -443,8 +443,8 @@ static void test_kv_write_halves(void) {
 
 enum { MAX_KEY = 1024, MAX_D = 256 };
 
-/* exp(score) of every key for query row i and head h, masked_tail ones 0, segment after segment; and
- * their sum with n. */
+/* exp(score) of every key for query row i and head h, 0 for masked_tail ones, segment after
+ * segment; and their sum with n. */
 static double weights(const attention_case *c, const fv_attn_seq *q, int i, int h, double *w) {
     const fv_attn_args *a = &c->args;
     const fv_block_table *runs = q->tables + h / (a->n_head / a->n_kv) * q->n_seg;
@@ -464,7 +464,7 @@ static double weights(const attention_case *c, const fv_attn_seq *q, int i, int 
     return sum;
 }
 
-/* Softmax over all keys at once. Returns the largest error, in units of what is allowed. */
+/* Softmax over all keys at once. Returns the largest error, in units of the tolerance. */
 static double attention_error(const attention_case *c, int s, int i, int h) {
     static double w[MAX_KEY], o[MAX_D];
     const fv_attn_args *a = &c->args;
@@ -513,7 +513,7 @@ static void test_attention(void) {
         }
 }
 
-/* With one-hot values the output is what a row pays to each key. */
+/* With one-hot values the output is a query's attention to each key. */
 static void test_shares(void) {
     group("attention: a mass that is dropped or moved leaves the rest as it was");
     enum { V = 20, T = 10, D = V + T + 2, H = 2, Q = 3 };
@@ -562,7 +562,7 @@ static void test_shares(void) {
     free(q.data);
 }
 
-/* Keys that row i of a sequence sees in all segments of a head. */
+/* Keys that row i of a sequence attends to in all segments of a head. */
 static int keys_seen(const fv_attn_seq *q, const fv_block_table *runs, int i) {
     int n = 0;
     for (int s = 0; s < q->n_seg; s++) {
@@ -580,7 +580,7 @@ static double added(const fv_score_sum *to, double p, int n_seen, double *open) 
     return p * n_seen < 1;
 }
 
-/* Of peaks, whose sums are the first [n_kind, ld] of what is there. */
+/* Of head-max scores, whose sums are the first [n_kind, ld] of the buffer. */
 static double peak_error(const attention_case *c, const fv_score_sum *to, const float *before) {
     static double w[MAX_KEY];
     const fv_attn_seq *q = &c->seqs[to->seq];

@@ -1,6 +1,6 @@
-/* syrk: x x^T on every path equals, bit for bit, the sums of kernels/ops.h written out beside the
- * test; gaps between rows hold NaN, and what lies above the diagonal must stay as it is. And items
- * of fv_backend_each: each runs once, with a backend that gives the bits of the whole one. */
+/* syrk: x x^T on every path equals, bit for bit, the sums of kernels/ops.h written out in the test;
+ * gaps between rows hold NaN, and elements above the diagonal must not change. And fv_backend_each:
+ * each item runs once, with a backend that gives the same bits as the whole one. */
 #include <stdatomic.h>
 
 #include "tests/ops/ops_test.h"

@@ -1,7 +1,7 @@
 #ifndef FOVEA_TESTS_OPS_OPS_TEST_H
 #define FOVEA_TESTS_OPS_OPS_TEST_H
 
-/* What the programs in tests/ops share: random input, comparison, counting. libc only.
+/* Shared by the programs in tests/ops: random input, comparison, counting. libc only.
  *
  * A program calls group("...") before each family of checks, and returns summary(). */
 #include <math.h>
@@ -34,7 +34,7 @@ static inline void group(const char *name) {
     fflush(stdout);
 }
 
-/* The first few failures of a group say what failed; the rest are counted. */
+/* The first few failures of a group are described; the rest are counted. */
 __attribute__((format(printf, 2, 3))) static inline bool check(bool ok, const char *fmt, ...) {
     if (ok) {
         group_passed++;
@@ -57,7 +57,7 @@ static inline int summary(void) {
     return n_failed ? 1 : 0;
 }
 
-/* For set-up that cannot go on. */
+/* For set-up errors. */
 static inline void must(fv_status s) {
     if (s == FV_OK) return;
     printf("FAILED: %s: %s\n", fv_status_name(s), fv_last_error());
@@ -93,7 +93,7 @@ static inline float random_normal(void) {
 
 /* ---- memory ---------------------------------------------------------------------------- */
 
-/* Exactly `bytes` bytes, so that a sanitizer sees one too many; bytes = 0 is fine. */
+/* Exactly `bytes` bytes, so that a sanitizer detects an overrun; bytes = 0 is fine. */
 static inline void *room(size_t bytes) {
     void *p = malloc(bytes ? bytes : 1);
     if (!p) exit(1);
@@ -112,7 +112,7 @@ static inline fv_tensor tensor_new(fv_dtype dtype, int rows, int cols, int gap) 
     return t;
 }
 
-/* The bits of `f` in another type, cut off: good enough to make inputs. */
+/* The bits of `f` in another type, truncated: good enough for inputs. */
 static inline uint16_t half_bits(float f, fv_dtype t) {
     uint32_t u;
     memcpy(&u, &f, 4);
@@ -132,7 +132,7 @@ static inline void put(const fv_tensor *t, int row, int col, float f) {
         ((uint16_t *)t->data)[at] = half_bits(f, t->dtype);
 }
 
-/* Element as a number; written differently from kernels/convert.h on purpose. */
+/* The element as a number; written differently from kernels/convert.h on purpose. */
 static inline double get(const fv_tensor *t, int row, int col) {
     size_t at = (size_t)row * (size_t)t->ld + (size_t)col;
     if (t->dtype == FV_F32) return (double)((float *)t->data)[at];

@@ -1,11 +1,10 @@
 #ifndef FOVEA_TESTS_OPS_PACKED_CASE_H
 #define FOVEA_TESTS_OPS_PACKED_CASE_H
 
-/* A random call of attention on packed rows: blocks of any rank, anchors, bits and rows alive.
+/* A random call of attention on low-rank blocks: any rank, anchors, bits and valid tokens.
  *
- * All outputs (o, lse, scores) lie in one array, so that one comparison sees everything. What must
- * not be read holds NaN: rows that are not alive, and the second tier of rows at the lower rank.
- */
+ * All outputs (o, lse, scores) are in one array, so one comparison covers everything. What must not
+ * be read holds NaN: tokens that are not valid, and the second tier of tokens at the lower rank. */
 #include "tests/ops/ops_test.h"
 
 enum { MAX_SEQ = 3 };
@@ -18,14 +17,14 @@ static inline float *random_numbers(size_t n, float scale) {
 
 /* ---- blocks ---------------------------------------------------------------------------- */
 
-/* One packed block and everything that it borrows. */
+/* One compressed block and everything that it references. */
 typedef struct block {
     fv_packed_part k, v;
     fv_packed_rows rows;
     int32_t *pos, *first, *alive;
     float *cos, *sin;
     uint8_t *group;
-    float *uk, *bk, *uv, *bv; /* what the parts stand for; rows not alive 0 */
+    float *uk, *bk, *uv, *bv; /* the values the block represents; 0 for tokens that are not valid */
 } block;
 
 static inline bool is_alive(const block *b, int32_t j) {
@@ -56,7 +55,7 @@ static inline void make_rows(block *b, int n, int anchor, int D) {
     if (anchor) b->rows.cos = b->cos, b->rows.sin = b->sin;
 }
 
-/* Lets some rows go and reads some at the lower rank. */
+/* Prunes some tokens and reads some at the lower rank. */
 static inline void thin(block *b, bool alive, bool group) {
     for (int a = 0; a < b->rows.n_anchor; a++)
         b->alive[a] = random_int(0, 2) ? random_int(0, b->first[a + 1] - b->first[a])
@@ -66,7 +65,7 @@ static inline void thin(block *b, bool alive, bool group) {
     b->rows.group = group ? b->group : NULL;
 }
 
-/* Values as rows are factors whose basis is the identity. */
+/* Values kept as tokens are factors whose basis is the identity. */
 static inline fv_packed_part make_rows_part(fv_packed_shape s, float **u, float **basis) {
     size_t W = fv_packed_width(&s);
     *u = random_numbers((size_t)s.n * W, 1);
@@ -90,8 +89,8 @@ static inline fv_packed_part make_part(fv_packed_shape s, float **u, float **bas
     return p;
 }
 
-/* NaN into what must not count: rows that are not alive, the second tier of rows at the lower
- * rank. Codes have no NaN; the pair of a row of values has. */
+/* NaN into what must not count: tokens that are not valid, the second tier of tokens at the lower
+ * rank. Codes have no NaN; the pair of a token of values has. */
 static inline void poison_row(const fv_packed_part *p, int32_t j, int tier) {
     fv_packed_layout l = fv_packed_layout_of(&p->shape);
     char *at = (char *)p->data + l.tier[tier];
@@ -182,7 +181,7 @@ static inline block_shape random_shape(int n_kv, int D) {
     s.rank_v = random_int(0, 3) ? random_int(1, most) : most;
     s.rank2_k = random_int(0, 1) ? s.rank_k : random_int(1, s.rank_k);
     s.rank2_v = random_int(0, 3) ? random_int(1, s.rank_v) : s.rank_v;
-    if (random_int(0, 3) == 0) s.rank_v = s.rank2_v = 0; /* as rows */
+    if (random_int(0, 3) == 0) s.rank_v = s.rank2_v = 0; /* uncompressed */
     return s;
 }
 
@@ -194,7 +193,7 @@ static inline call make_call(int n_seq, int n_kv, int group, int D, int max_rows
         block_shape s = fixed ? *fixed : random_shape(n_kv, D);
         block *b = c.blocks[i] = make_block(&s);
         int rows = random_int(max_rows > 1 ? 0 : 1, max_rows), captured = random_int(0, rows);
-        M += random_int(0, 1); /* rows of q that no sequence owns */
+        M += random_int(0, 1); /* rows of q that belong to no sequence */
         c.seqs[i] = (fv_packed_seq){.row0 = M,
                                     .n_rows = rows,
                                     .k = &b->k,

@@ -118,7 +118,7 @@ static void put_item(writer *w, const fv_suite *suite, int32_t number) {
     fv_chat_text_free(&text);
 }
 
-/* What becomes of each byte: an image of 256 colours, as the preprocessor sees it. */
+/* The value of each byte: an image of 256 colours, through the preprocessor. */
 static void fill_values(writer *w, items_head *head) {
     const fv_layout all = {.image_w = 256,
                            .image_h = 1,

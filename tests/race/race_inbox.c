@@ -1,5 +1,5 @@
 /* The inbox under ThreadSanitizer: several threads post, one takes; nothing is lost, and each
- * sender's items come in its order. */
+ * sender's items arrive in order. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* The RPC layer under ThreadSanitizer: gRPC's threads, the pump, the loop, and a thread of our own
- * that computes and answers through the bridge. Calls of every kind at once, half of them
+ * that computes and responds through the bridge. Calls of every kind at once, half of them
  * cancelled, over several lifetimes of server and loop. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 #include "rpc/message.h"
 #include "tests/support/net.h"
 
-/* gRPC is not built for ThreadSanitizer: what it does among its own threads is not seen, and what
- * it orders for ours is told by FV_TSAN_RELEASE and FV_TSAN_ACQUIRE. */
+/* gRPC is not built for ThreadSanitizer: its own threads' accesses are invisible, and the order it
+ * gives ours is declared by FV_TSAN_RELEASE and FV_TSAN_ACQUIRE. */
 const char *__tsan_default_options(void);
 const char *__tsan_default_options(void) { return "ignore_noninstrumented_modules=1"; }
 

@@ -1,8 +1,9 @@
 /* Both workers under ThreadSanitizer: loop and computing threads, hand-offs between them over
- * loopback, answers, and conversations that go on, some with text keys that are factored anew at
- * each turn's end, images through the reading thread. Requests of these kinds at once; some are
- * cancelled at once, some later, some are over before. What was handed off and not collected, and
- * what is kept and not asked for, is given up when the decode worker closes. */
+ * loopback, generation, conversations that continue (some with text keys that are compressed again
+ * at the end of each turn), and images through the reading thread. Requests of these kinds run
+ * concurrently; some are cancelled at once, some later, some finish first. Hand-offs that were
+ * never attached and conversations that were never continued are dropped when the decode worker
+ * closes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,7 +141,7 @@ static fv_status on_decoded(fv_rpc_call *c, grpc_byte_buffer *message) {
 static void decode(asked *a);
 static void forget(asked *a);
 
-/* Prefill, an answer, TURNS follow-ups, the end: as far as nobody breaks it off. */
+/* Prefill, an answer, TURNS follow-ups, the end: until it is cancelled. */
 static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     asked *a = fv_rpc_call_user(c);
     a->call = NULL;
@@ -169,7 +170,7 @@ static void begin(asked *a, const char *path, const fv_rpc_events *events,
     NET_CHECK(fv_rpc_call_open(a->p->channel, &opt, &a->call) == FV_OK);
 }
 
-/* The hand-off's answer, or one more in the conversation that was kept. */
+/* The hand-off's answer, or one more turn of the kept conversation. */
 static void decode(asked *a) {
     static const fv_rpc_events events = {.on_message = on_decoded, .on_end = on_end};
     Fovea__Handoff__V1__DecodeRequest m = FOVEA__HANDOFF__V1__DECODE_REQUEST__INIT;

@@ -1,4 +1,4 @@
-/* A forked child with a loop and some channels, and a slot for each request under way. */
+/* A forked child with a loop and some channels, and a slot for each request in flight. */
 #include "tests/support/abuser.h"
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ typedef enum fate {
     FATE_CANCEL_AT_TOKEN,
     FATE_ABORT,
     FATE_DEADLINE,
-    FATE_NONE, /* it may end, if the process stays that long */
+    FATE_NONE, /* it may finish, if the process lives that long */
     N_FATE
 } fate;
 
@@ -106,15 +106,15 @@ static void fill(client *c, fv_arena *a, slot *s, request_message *m) {
     m->ignore_eos = draw(c, 2);
     m->digests = draw(c, 2);
     m->n_logprobs = (uint32_t)draw(c, 4);
-    m->keep_ms = draw(c, 4) ? 0 : 50; /* conversations, which nobody goes on with */
+    m->keep_ms = draw(c, 4) ? 0 : 50; /* conversations, which nobody continues */
 }
 
-/* ---- and its fate ------------------------------------------------------------------------ */
+/* ---- how it ends ------------------------------------------------------------------------- */
 
 static void begin(slot *s);
 
 static void on_aborted(void *user, const fv_rpc_end *end, fv_rpc_call *c, grpc_byte_buffer *reply) {
-    (void)user, (void)end, (void)c, (void)reply; /* the request may have ended before: fine */
+    (void)user, (void)end, (void)c, (void)reply; /* the request may have ended already: fine */
 }
 
 static void on_timer(uv_timer_t *t) {
@@ -125,7 +125,7 @@ static void on_timer(uv_timer_t *t) {
         Fovea__Inference__V1__AbortRequest m = FOVEA__INFERENCE__V1__ABORT_REQUEST__INIT;
         m.request_id = s->id;
         m.abort_token = s->abort_token;
-        if (!s->abort_token[0]) return; /* it waits for room still */
+        if (!s->abort_token[0]) return; /* it is still queued */
         check(fv_rpc_unary(s->c->channel[0], "/fovea.inference.v1.Inference/Abort", &m.base, 60000,
                            on_aborted, NULL, NULL) == FV_OK,
               "abort");
@@ -181,7 +181,7 @@ static void begin(slot *s) {
     s->abort_token[0] = '\0';
     snprintf(s->id, sizeof s->id, "abuse-%d-%d", (int)getpid(), ++c->sum.begun);
     fill(c, &a, s, &m);
-    uint64_t ms = draw(c, 1 + draw(c, PATIENCE_MS)); /* early points are the crowded ones */
+    uint64_t ms = draw(c, 1 + draw(c, PATIENCE_MS)); /* most events happen early */
     fv_rpc_call_options opt = {.path = "/fovea.inference.v1.Inference/Generate",
                                .events = &events,
                                .user = s,
@@ -215,7 +215,7 @@ static void run_client(const char *address, const char *image, uint64_t seed, in
     while (c.left > 0) uv_run(&c.loop, UV_RUN_ONCE);
     for (int32_t i = 0; i < n_parallel; i++) c.sum.dropped += slots[i].call != NULL;
     check(write(out, &c.sum, sizeof c.sum) == sizeof c.sum, "report");
-    _exit(0); /* the kernel closes the connections, whatever is under way on them */
+    _exit(0); /* the kernel closes the connections, whatever is in flight */
 }
 
 static void add(abuse *sum, const abuse *x) {

@@ -1,11 +1,11 @@
-/* The linker sends calls of malloc and its kin here (--wrap). */
+/* The linker redirects malloc and its kin here (--wrap). */
 #include "tests/support/alloc_fail.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-static int64_t n_left; /* until one fails; below 1: none does */
+static int64_t n_left; /* allocations until one fails; below 1: none fails */
 static int64_t n_live;
 static bool counting;
 
@@ -67,7 +67,7 @@ void *__wrap_realloc(void *p, size_t n) {
     return grows ? to : made(to);
 }
 
-/* The text is libc's to allocate and ours to free. */
+/* The text is allocated by libc and freed by us. */
 FILE *__wrap_open_memstream(char **text, size_t *n) {
     FILE *f = fails() ? NULL : __real_open_memstream(text, n);
     n_live += f != NULL;

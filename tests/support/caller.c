@@ -53,7 +53,7 @@ static fv_status on_event(fv_rpc_call *call, grpc_byte_buffer *message) {
         snprintf(k->decode_worker, sizeof k->decode_worker, "%s", e->accepted->decode_worker);
         break;
     case FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_TOKENS:
-        NET_CHECK(e->tokens->index == k->n_token); /* none is missing, and none comes twice */
+        NET_CHECK(e->tokens->index == k->n_token); /* no token is missing or duplicated */
         k->n_token += (uint32_t)e->tokens->n_tokens;
         break;
     case FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_FINISHED:

@@ -1,9 +1,9 @@
 #ifndef FOVEA_TESTS_SUPPORT_CALLER_H
 #define FOVEA_TESTS_SUPPORT_CALLER_H
 
-/* Clients of a router that runs as a program: each asks again and again, one request at a time, and
- * retries what is UNAVAILABLE at its next address, when it was told to, as a client of gRPC with a
- * retry policy does; and nothing else. What cannot be, aborts. */
+/* Clients of a router that runs as a program: each keeps asking, one request at a time, and retries
+ * UNAVAILABLE at its next address if told to, as a gRPC client with a retry policy does. Any other
+ * failure aborts. */
 #include "rpc/client.h"
 
 enum { CALLER_ADDRESSES = 2, CALLER_PATIENCE_MS = 60000 };
@@ -22,21 +22,21 @@ typedef struct caller {
     /* Set before it starts. */
     uint32_t max_tokens, keep_ms;
     bool once;
-    uint8_t conversation[128]; /* it goes on with this one */
+    uint8_t conversation[128]; /* it continues with this one */
     size_t n_conversation;
-    /* Seen. */
+    /* Results. */
     int n_done, n_failed;
-    int n_retry, n_row, n_row_most; /* in all, of the request that is asked, and at most of one */
-    uint32_t n_token;               /* of the request that is asked */
+    int n_retry, n_row, n_row_most; /* in all, of the current request, and at most of one */
+    uint32_t n_token;               /* of the current request */
     bool finished;
     uint64_t bytes_bound;
     char why[FV_RPC_TEXT_MAX], decode_worker[80];
     uint8_t kept[128];
     size_t n_kept;
-    /* Its own. */
+    /* Private. */
     caller_rig *rig;
     fv_rpc_channel *to[CALLER_ADDRESSES];
-    int at; /* where it asks now */
+    int at; /* the current address */
     uint32_t ids[8];
     fv_rpc_call *call;
     uv_timer_t again;
@@ -45,7 +45,7 @@ typedef struct caller {
 
 /* b may be NULL. */
 void caller_start(caller_rig *r, caller *k, const char *a, const char *b);
-/* Lets the request that is asked come to its end; nothing may have failed. */
+/* Waits for the current request; nothing may have failed. */
 void caller_stop(caller *k);
 void caller_close(caller *k);
 

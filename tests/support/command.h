@@ -1,7 +1,7 @@
 #ifndef FOVEA_TESTS_SUPPORT_COMMAND_H
 #define FOVEA_TESTS_SUPPORT_COMMAND_H
 
-/* Runs a program as a user would and keeps what it said. */
+/* Runs a program as a user would and keeps its output. */
 #include <stddef.h>
 
 typedef struct command_result {

@@ -1,39 +1,40 @@
 #ifndef FOVEA_TESTS_SUPPORT_CREW_H
 #define FOVEA_TESTS_SUPPORT_CREW_H
 
-/* A router and workers as single children of the test, each of which it may stop, kill and start
- * again: for faults. (tests/support/fleet.h starts what a user starts.) What cannot be, aborts with
- * its reason. */
+/* A router and workers as single children of the test, which may stop, kill and restart each: for
+ * faults. (tests/support/fleet.h starts what a user starts.) Any error aborts with its reason. */
 #include "tests/support/fleet.h"
 #include "tests/support/program.h"
 
-enum { CREW_MAX = 4 }; /* workers of a kind */
+enum { CREW_MAX = 4 }; /* workers of each kind */
 
 typedef struct crew {
     fleet f;        /* the folder, the checkpoint, and the router's address; no `fovea up` */
     char fleet[64]; /* where workers join the router */
     program router, prefill[CREW_MAX], decode[CREW_MAX];
-    program second; /* another router, when it was started before the workers */
+    program second; /* another router, if it was started before the workers */
     char second_address[64], second_fleet[64];
     int n_prefill, n_decode;
     char router_args[500], prefill_args[500], decode_args[500];
 } crew;
 
-/* Makes folder and checkpoint. The argument strings may be changed then. */
+/* Makes the folder and the checkpoint. The argument strings may be changed afterwards. */
 void crew_open(crew *c, const char *name, const char *shape);
-/* Starts all, and waits until the router has seen every worker. */
+/* Starts all, and waits until the router has every worker. */
 void crew_start(crew *c, int n_prefill, int n_decode);
-/* Before crew_start: the workers join this one, too; by another name of this machine. */
+/* Before crew_start: the workers join this one too, which is reached by another name of this
+ * machine. */
 void crew_start_second(crew *c);
-/* Single ones, also again: under their old names, the router where it was. */
+/* Single programs, also again: under their old names, the router at its old address. */
 void crew_start_router(crew *c);
 void crew_start_prefill(crew *c, int i);
 void crew_start_decode(crew *c, int i);
-/* Ends all as SIGTERM does, and expects that it went well. Those that do not run are left out. */
+/* Ends all with SIGTERM, and expects success. Skips those that do not run. */
 void crew_stop(crew *c);
 void crew_close(crew *c); /* kills what runs, removes the folder */
 
-/* Until so many workers are ready, nothing waits or runs, and no byte is held or promised. */
+/* Waits until this many workers are ready, nothing is queued or running, and no bytes are held or
+ * reserved. */
 void crew_wait_idle(const crew *c, int n_prefill, int n_decode);
 
 #endif

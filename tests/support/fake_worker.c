@@ -15,7 +15,7 @@ typedef Fovea__Inference__V1__GenerateEvent generate_event;
 
 static uint8_t ticket_id[16] = "the ticket's id";
 
-/* The router shows a token, made for this call. */
+/* The router presents a token made for this call. */
 static void check_caller(fake_worker *w, const fv_rpc_call *c, const char *request_id,
                          const char *address) {
     fv_caller who;
@@ -40,7 +40,7 @@ static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     w->ended++;
 }
 
-/* Shall a request stop here? If so, *st is what its handler returns. */
+/* Whether a request stops here. If so, *st is what its handler returns. */
 static bool stops(fake_worker *w, fv_rpc_call *c, fake_step here, fv_status *st) {
     if (w->step != here) return false;
     if (w->n_times > 0 && --w->n_times == 0) w->step = FAKE_END;
@@ -52,7 +52,7 @@ static bool stops(fake_worker *w, fv_rpc_call *c, fake_step here, fv_status *st)
     return true;
 }
 
-/* They are the tokens that fake workers say. */
+/* They are the tokens that fake workers send. */
 static void check_replay(fake_worker *w, const uint32_t *ids, size_t n) {
     for (size_t i = 0; i < n; i++) NET_CHECK(ids[i] == 100 + i);
     w->n_replay = (uint32_t)n;
@@ -176,7 +176,7 @@ void fake_send_finished(fv_rpc_call *c) {
     fv_rpc_call_finish(c, FV_OK);
 }
 
-/* Large tokens for as long as there is room. */
+/* Sends large tokens while the buffer has space. */
 static void flood(fv_rpc_call *c) {
     static char text[4096];
     fake_worker *w = fv_rpc_call_service(c);
@@ -238,7 +238,7 @@ static fv_status on_decode(fv_rpc_call *c, grpc_byte_buffer *message) {
     return FV_OK;
 }
 
-/* Behind FAKE_NOTHING. */
+/* After FAKE_NOTHING. */
 static void prefill_go_on(fake_worker *w, fv_rpc_call *c) {
     if (!w->alone) send_begun(c);
     send_first(c, w->n_replay, w->alone || w->ends_at_first, false);
@@ -324,7 +324,7 @@ static void send_report(fake_worker *w, Fovea__Fleet__V1__Introduction *in) {
     load.bytes_capacity = w->capacity;
     load.pixels_capacity = w->pixels_capacity;
     load.pixels_held = w->pixels_held;
-    /* A worker of a later version may say more than the router knows. */
+    /* A worker of a later version may send fields that the router does not know. */
     uint8_t more[] = "\x05later";
     ProtobufCMessageUnknownField unknown = {
         .tag = 1000, .wire_type = PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED, .len = 6, .data = more};
@@ -407,7 +407,7 @@ static void greet(fake_worker *w) {
 }
 
 void fake_open(fake_worker *w, fv_bridge *bridge, const char *target) {
-    static fv_rpc_service services[16]; /* each server borrows one */
+    static fv_rpc_service services[16]; /* each server borrows a reference */
     static int32_t n;
     fv_rpc_service *service = &services[n++ % 16];
     *service = (fv_rpc_service){methods, sizeof methods / sizeof methods[0], w, NULL};

@@ -2,7 +2,7 @@
 #define FOVEA_TESTS_SUPPORT_FAKE_WORKER_H
 
 /* A worker that joins a router and speaks its services without a model: tokens are numbers, and it
- * errs as it is told. Shares the loop of the router under test. What cannot be, aborts. */
+ * fails as it is told. Shares the loop of the router under test. Any error aborts. */
 #include "fleet.pb-c.h"
 #include "handoff.pb-c.h"
 #include "rpc/client.h"
@@ -17,10 +17,10 @@ enum { FAKE_BYTES = 5000 }; /* that a request takes, as a prefill worker says */
 /* How far a request goes at most. */
 typedef enum fake_step {
     FAKE_END = 0,    /* to its end */
-    FAKE_NOTHING,    /* it is taken, and nothing is said */
+    FAKE_NOTHING,    /* it is accepted, and nothing is sent */
     FAKE_BEGUN,      /* prefill: Begun */
     FAKE_FIRST,      /* prefill: and the first token */
-    FAKE_HANDED_OFF, /* prefill: all but the call's end */
+    FAKE_HANDED_OFF, /* prefill: everything except the call's end */
     FAKE_TOKENS,     /* decode: n_say tokens, and no Finished */
 } fake_step;
 
@@ -28,52 +28,53 @@ typedef struct fake_worker {
     /* Set before fake_open. */
     const char *name;
     Fovea__Inference__V1__Role role;
-    const char *compat;       /* NULL: what all have */
+    const char *compat;       /* NULL: the default */
     const char *says_address; /* NULL: where it listens */
     uint64_t capacity;
     uint32_t keep_ms_max;
     bool draining;
     const char *secret; /* NULL: FAKE_SECRET */
-    /* What it says for a proof; NULL: the right one. */
+    /* Its proof; NULL: the right one. */
     void (*forge)(void *user, Fovea__Fleet__V1__Introduction *in);
 
     /* May be changed at any time. */
-    fake_step step;      /* there it stops: it stalls, or fails if `fail` says so */
-    fv_status fail;      /* with this */
-    const char *refusal; /* prefill: and this reason of a decode worker; NULL: none */
-    int32_t n_times;     /* it does so so often, and then goes on well; 0: always */
+    fake_step step;      /* where it stops: it stalls, or fails if `fail` is set */
+    fv_status fail;      /* with this status */
+    const char *refusal; /* prefill: and this refusal of a decode worker; NULL: none */
+    int32_t n_times;     /* for this many requests, then works normally; 0: always */
     uint32_t n_say;      /* decode: tokens before it stops */
     bool ends_at_first;  /* the first token is an EOS */
-    bool had_ended;      /* what is to be replayed has ended the answer */
+    bool had_ended;      /* the replayed tokens have ended the answer */
     bool unhealthy;
-    uint64_t pixels_capacity, pixels_held; /* as it says */
-    /* It says of its last request that it works on it, and how far it is; likewise of this one. */
+    uint64_t pixels_capacity, pixels_held; /* as it reports */
+    /* Its reports say that it works on its last request, and how far it is; likewise for this
+     * one. */
     bool works;
     uint64_t work, work_foreign;
     const char *foreign;
-    int32_t skips;   /* decode: so many times it leaves its first token out */
-    int32_t n_flood; /* decode: so many tokens in large messages, whatever was asked for */
-    /* Decode: takes the call over, behind its first token; it goes on with fake_send_token. */
+    int32_t skips;   /* decode: how many times it omits its first token */
+    int32_t n_flood; /* decode: this many tokens in large messages, whatever was asked for */
+    /* Decode: takes the call over after its first token and continues with fake_send_token. */
     void (*take)(void *user, fv_rpc_call *c);
     void *user;
 
-    /* Seen. */
+    /* Results. */
     int32_t calls, cancelled, running, ended;
     bool welcome, join_over, challenged;
     Fovea__Fleet__V1__Challenge challenge; /* its bytes are the next two */
     uint8_t nonce[32], proof[32];
-    bool router_proved, welcome_proved; /* the router's proofs were right */
+    bool router_proved, welcome_proved; /* the router's proofs were valid */
     fv_rpc_end join_end;
     char join_text[FV_RPC_TEXT_MAX];
     char request_id[160], decode_address[64];
     char open_token[FV_CALL_TOKEN_MAX], pair_token[FV_CALL_TOKEN_MAX];
     uint32_t keep_ms;              /* of the last call of Decode */
-    bool followed;                 /* it goes on with a conversation */
+    bool followed;                 /* it continues a conversation */
     char prompt[64];               /* its text then */
     uint32_t age_ms;               /* prefill: of the last request */
     uint32_t max_tokens, n_replay; /* of the last request; replayed ids are checked */
 
-    /* Its own. */
+    /* Private. */
     fv_bridge *bridge;
     fv_rpc_server *server;
     fv_rpc_channel *router;
@@ -81,30 +82,29 @@ typedef struct fake_worker {
     char address[64];
     fv_join_said said;
     fv_key key;
-    fv_callers *callers;    /* checks the router's tokens; wrong ones abort */
-    uint32_t flooded, next; /* token to say */
+    fv_callers *callers;    /* checks the router's tokens; invalid ones abort */
+    uint32_t flooded, next; /* next token to send */
     fv_rpc_call *last;      /* its last call, while it runs */
     bool dead, stopped, alone;
 } fake_worker;
 
-/* The 16 bytes under which a decode worker keeps a conversation. */
+/* The 16 bytes that name a conversation kept by a decode worker. */
 #define FAKE_CONVERSATION "sixteen bytes..."
 
 /* Serves, and joins the router whose workers join at `target`. */
 void fake_open(fake_worker *w, fv_bridge *bridge, const char *target);
-/* A decode worker that stalls at FAKE_TOKENS, or a prefill worker that stalls at FAKE_NOTHING, says
- * the rest of its last request. */
+/* A decode worker that stalls at FAKE_TOKENS, or a prefill worker that stalls at FAKE_NOTHING,
+ * sends the rest of its last request. */
 void fake_go_on(fake_worker *w);
-/* The last request, which stalls, fails; a refusal (or NULL) goes with it. */
+/* The last request, which stalls, fails; with this refusal, unless NULL. */
 void fake_fail(fake_worker *w, fv_status st, const char *refusal);
-void fake_report(fake_worker *w); /* another report, as things are */
+void fake_report(fake_worker *w); /* another report, with the current values */
 void fake_leave(fake_worker *w);  /* ends the membership; its calls go on */
-void fake_die(fake_worker *w);    /* and breaks them, as a process does that is killed */
-/* What a decode worker says: token `index`, from 1; and that it was the last, which ends the call.
- */
+void fake_die(fake_worker *w);    /* and breaks them, as a killed process does */
+/* A decode worker sends token `index`, from 1; and that it was the last, which ends the call. */
 void fake_send_token(fv_rpc_call *c, uint32_t index, const char *text);
 void fake_send_finished(fv_rpc_call *c);
-/* Begins the end; w->stopped says when it has come. */
+/* Starts closing; w->stopped says when it is done. */
 void fake_close(fake_worker *w);
 
 #endif

@@ -1,13 +1,13 @@
 #ifndef FOVEA_TESTS_SUPPORT_FLEET_H
 #define FOVEA_TESTS_SUPPORT_FLEET_H
 
-/* A fleet of the built programs, as `fovea up` starts it. What cannot be, aborts with its reason.
- * The functions use one command_result, fleet_said, which keeps what the last command said. */
+/* A fleet of the built programs, as `fovea up` starts it. Any error aborts with its reason. The
+ * functions share one command_result, fleet_said, which keeps the last command's output. */
 #include "cli/remote.h"
 #include "tests/support/command.h"
 
 typedef struct fleet {
-    char dir[400];    /* a folder of its own; the checkpoint is in dir/ck */
+    char dir[400];    /* its folder; the checkpoint is in dir/ck */
     char address[64]; /* of the router */
     int pid;          /* of `fovea up`; 0: it does not run */
 } fleet;
@@ -20,14 +20,14 @@ void fleet_close(fleet *f);                  /* kills what runs, removes the fol
 void fleet_synth(fleet *f, const char *shape);
 /* Starts it with these further arguments and waits until it is ready. */
 void fleet_start(fleet *f, const char *args);
-/* Ends it as Ctrl-C does, and expects that it went well. */
+/* Ends it as Ctrl-C does, and expects success. */
 void fleet_stop(fleet *f);
 
-/* Process of the fleet that runs this program ("fovea-decode"); the first, if there are several. */
+/* The fleet's process that runs this program ("fovea-decode"); the first, if there are several. */
 int fleet_child(const fleet *f, const char *program);
 
 fv_fleet_count fleet_count(const fleet *f);
-/* Within some time nothing runs any more, and no KV is held. */
+/* Waits until nothing runs and no KV is held. */
 void fleet_wait_idle(const fleet *f);
 
 #endif

@@ -1,14 +1,14 @@
 #ifndef FOVEA_TESTS_SUPPORT_FUZZED_HANDOFF_H
 #define FOVEA_TESTS_SUPPORT_FUZZED_HANDOFF_H
 
-/* The receiving side that streams of fuzz/corpus/kv_packet were made for. */
+/* The receiving side for which the streams of fuzz/corpus/kv_packet were made. */
 #include <stdlib.h>
 
 #include "decode-worker/receive/receive.h"
 
 enum { FUZZED_N = 2, FUZZED_HKV = 2, FUZZED_D = 4, FUZZED_TEXT = 3, FUZZED_VISUAL = 4 };
 
-/* What a stream's grant is asked with. */
+/* The offer of a stream's grant. */
 static inline fv_hello fuzzed_hello(void) {
     fv_hello hello = {.n_text = FUZZED_TEXT,
                       .n_visual = FUZZED_VISUAL,

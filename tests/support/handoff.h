@@ -1,8 +1,8 @@
 #ifndef FOVEA_TESTS_SUPPORT_HANDOFF_H
 #define FOVEA_TESTS_SUPPORT_HANDOFF_H
 
-/* Both ends of a hand-off in one process, with a clock that stands still: what tests of the wire
- * and of the way from prefill to decode run on. */
+/* Both ends of a hand-off in one process, with a clock that does not advance by itself: for tests
+ * of the wire format and of the path from prefill to decode. */
 #include "decode-worker/receive/receive.h"
 #include "tests/support/tiny_net.h"
 #include "tests/support/transport_fault.h"
@@ -23,7 +23,7 @@ typedef struct rig_options {
     fv_dtype dtype;
     uint32_t frame_max;            /* 0: 1 MiB */
     size_t pool_bytes;             /* limit of the decode side's pool; 0: none */
-    int32_t capacity;              /* grants; 0: many */
+    int32_t capacity;              /* maximum grants; 0: many */
     const fv_fault_options *fault; /* NULL: none; its delay and its counter are the rig's */
 } rig_options;
 
@@ -31,26 +31,26 @@ typedef struct rig_options {
 void rig_open(handoff_rig *rig, const rig_options *opt);
 void rig_close(handoff_rig *rig);
 
-/* A rig with one prompt, prefilled: RIG_VISUAL rows between 5 and 9 of text. And the end of both,
- * with nothing left of either. */
+/* A rig with one prompt, prefilled: RIG_VISUAL image tokens between 5 and 9 text tokens. Closing
+ * asserts that nothing is left of either side. */
 void rig_start(handoff_rig *rig, const rig_options *opt, tiny_prompt *p, const char *policy);
 void rig_finish(handoff_rig *rig, tiny_prompt *p);
 
-/* Nothing of a hand-off is left on the decode side. */
+/* Asserts that nothing of a hand-off is left on the decode side. */
 void rig_assert_baseline(const handoff_rig *rig, const char *what);
 
-/* What fv_export_begin is given for a prefilled prompt. */
+/* The arguments of fv_export_begin for a prefilled prompt. */
 fv_export_request rig_request(const handoff_rig *rig, const tiny_prompt *p, int32_t max_tokens);
 
-/* Sends a prefilled prompt, `group` layers at a time (0: all), and claims it. FV_EIO when the
- * transport never answers. report may be NULL. */
+/* Sends a prefilled prompt, `group` layers at a time (0: all), and attaches to it. FV_EIO when the
+ * transport never responds. report may be NULL. */
 fv_status rig_send(handoff_rig *rig, const tiny_prompt *p, int32_t max_tokens, int32_t group,
                    fv_received *out, fv_export_report *report);
 
-/* What was refused so far, for any reason. */
+/* Refusals so far, for any reason. */
 uint64_t rig_refused(const handoff_rig *rig);
 
-/* A stream as bytes, and what its grant was asked with. */
+/* A stream as bytes, and its grant's offer. */
 typedef struct rig_stream {
     fv_hello hello;
     char policy[FV_POLICY_TEXT_MAX];
@@ -64,12 +64,12 @@ void rig_capture(const handoff_rig *rig, const tiny_prompt *p, int32_t max_token
 /* Bytes of the pool that its offer asks for. */
 size_t rig_room(const handoff_rig *rig, const rig_stream *s);
 
-/* Offers, feeds the bytes in frames of `cut`, commits and claims: FV_REFUSED_NONE when all of that
- * was taken. */
+/* Offers, feeds the bytes in frames of `cut`, commits and attaches: FV_REFUSED_NONE when all of
+ * that was accepted. */
 fv_status rig_deliver(fv_receiver *r, const fv_hello *hello, const uint8_t *bytes, size_t n,
                       size_t cut, fv_received *out);
 
-/* True when both stores hold the same rows at the same positions, bit for bit. */
+/* True when both hold the same tokens at the same positions, bit for bit. */
 bool same_store(fv_kv *a, fv_kv *b);
 
 #endif

@@ -95,7 +95,7 @@ static fv_status echo(fv_rpc_call *c, grpc_byte_buffer *m) {
     return FV_OK;
 }
 
-/* Sends while there is room, and goes on when there is again. */
+/* Sends while the buffer has space, and continues when it has again. */
 static void count_on(fv_rpc_call *c) {
     counting *k = fv_rpc_call_user(c);
     while (k->n > 0 && fv_rpc_call_writable(c)) {

@@ -1,4 +1,4 @@
-/* Factors multiplied out in double, number by number, and codes as they are read. */
+/* Factors multiplied out in double, number by number; codes as attention reads them. */
 #include "tests/support/packed_error.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@ typedef struct factors {
     float *u, *basis;
 } factors;
 
-/* The rows themselves, where they are codes. */
+/* The tokens themselves, where they are codes. */
 static bool read_codes(const fv_packed_part *p, factors *f) {
     if (p->shape.form == FV_PACKED_LOWRANK) return false;
     f->rank = f->width;
@@ -53,7 +53,7 @@ static const float *row_at(fv_kv *raw, int32_t layer, int32_t head, fv_kv_segmen
     return NULL;
 }
 
-/* Values that are rows. */
+/* Values kept as tokens. */
 static double rows_error(fv_kv *raw, const fv_kv_packed *p, int32_t layer) {
     const fv_packed_shape *s = &p->part[FV_PACKED_V].shape;
     float *v = malloc((size_t)(s->n_kv * s->d_head) * sizeof *v);

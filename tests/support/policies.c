@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The text may be one of those that are printed. */
+/* The text may be one of those in the list. */
 __attribute__((format(printf, 2, 3))) static void put(char *text, const char *format, ...) {
     char whole[POLICIES_TEXT];
     va_list args;
@@ -15,7 +15,7 @@ __attribute__((format(printf, 2, 3))) static void put(char *text, const char *fo
     memcpy(text, whole, sizeof whole);
 }
 
-/* False: the policy's methods may not meet, or the shape does not accept it. */
+/* False: the policy's methods conflict, or the shape does not accept it. */
 static bool planned(const char *text, const fv_plan_shape *shape, fv_plan *plan) {
     fv_policy p;
     return fv_policy_parse(text, &p) == FV_OK && fv_plan_make(&p, shape, plan) == FV_OK;
@@ -30,7 +30,7 @@ bool plan_acts(const fv_plan *plan) {
     return memcmp(&same, &exact, sizeof same) != 0;
 }
 
-/* Whether the policy, and in it the method of `stage`, does something. */
+/* Whether the policy, and the method of `stage` in it, changes anything. */
 static bool acts(const char *text, fv_stage stage, const fv_plan_shape *shape) {
     fv_plan plan;
     return planned(text, shape, &plan) && plan_acts(&plan) && !plan.note[stage][0];
@@ -52,13 +52,13 @@ void policies_add_presets(policies *list, bool tower) {
     }
 }
 
-/* ---- one method ------------------------------------------------------------------------------ */
+/* ---- one method ---------------------------------------------------------------------- */
 
 static void print_default(const fv_method_info *m, char *text) {
     put(text, "%s=%s", fv_stage_name(m->stage), m->name);
 }
 
-/* One parameter at an end of its range, or with another word. */
+/* One parameter at an end of its range, or with another choice. */
 static bool acts_otherwise(const fv_method_info *m, const fv_plan_shape *shape, char *text) {
     for (int32_t i = 0; i < m->n_param; i++) {
         const fv_param_info *p = &m->param[i];
@@ -100,7 +100,7 @@ static void print_acting(const fv_method_info *m, const fv_plan_shape *shape, ch
     cr_assert_fail("%s does nothing, with whatever parameter or method", text);
 }
 
-/* ---- the table ------------------------------------------------------------------------------- */
+/* ---- the table ----------------------------------------------------------------------- */
 
 typedef void add_fn(policies *list, const fv_method_info *m, const fv_plan_shape *shape,
                     bool tower);
@@ -141,7 +141,7 @@ void policies_add_words(policies *list, const fv_plan_shape *shape, bool tower) 
     each_method(list, shape, tower, add_words);
 }
 
-/* Puts a method of the stage behind the policy, beginning with the k-th. */
+/* Appends a method of the stage to the policy, starting the search with the k-th. */
 static void meet(char text[POLICIES_TEXT], fv_stage stage, int32_t k, const fv_plan_shape *shape) {
     int32_t n, first = 0, count = 0;
     const fv_method_info *m = fv_policy_methods(&n);

@@ -1,34 +1,35 @@
 #ifndef FOVEA_TESTS_SUPPORT_POLICIES_H
 #define FOVEA_TESTS_SUPPORT_POLICIES_H
 
-/* POLICIES OF THE TABLE (policy/methods.def): what tests run that concern every method, so that a new row is
- * tested without a list to add it to. For programs with Criterion. */
+/* POLICIES OF THE TABLE (policy/methods.def), for tests that concern every method, so that a new
+ * row is tested without adding it to a list. For programs with Criterion. */
 #include "policy/plan/plan.h"
 
 enum { POLICIES_MAX = 256, POLICIES_TEXT = 512 };
 
-/* Begins as {0}; each function below appends. */
+/* Starts as {0}; each function below appends. */
 typedef struct policies {
     int32_t n;
     char text[POLICIES_MAX][POLICIES_TEXT];
 } policies;
 
-/* Every preset, "preset=<name>"; those that condense only with `tower`. */
+/* Every preset, "preset=<name>"; those with a condense stage only with `tower`. */
 void policies_add_presets(policies *list, bool tower);
 
-/* Every method, with its defaults where these change the plan of the shape; else with one parameter at its
- * least or greatest value or another word, or behind a policy that makes it act. Fails when none does. Methods of the condense
- * stage only with `tower`. */
+/* Every method, with its defaults where these change the plan of the shape; else with one parameter
+ * at its minimum, its maximum or another choice, or after a policy that makes it act. Fails when
+ * none does. Methods of the condense stage only with `tower`. */
 void policies_add_methods(policies *list, const fv_plan_shape *shape, bool tower);
 
-/* The same with each other word of the method's choices in turn, where the shape accepts it. */
+/* The same with each other choice of the method's parameters in turn, where the shape accepts
+ * it. */
 void policies_add_words(policies *list, const fv_plan_shape *shape, bool tower);
 
-/* Every method among as many others as it may meet, one per stage; which ones differs from method to
- * method. */
+/* Every method together with as many others as it may be combined with, one per stage; which ones
+ * differs from method to method. */
 void policies_add_together(policies *list, const fv_plan_shape *shape, bool tower);
 
-/* Whether a plan is another than that of `exact`. */
+/* Whether a plan differs from that of `exact`. */
 bool plan_acts(const fv_plan *plan);
 
 #endif

@@ -1,4 +1,4 @@
-/* A child process: fork, exec by way of the shell (which splits the arguments), log files. */
+/* A child process: fork, exec through the shell (which splits the arguments), log files. */
 #include "tests/support/program.h"
 
 #include <errno.h>
@@ -68,7 +68,7 @@ void program_start(program *p, const char *dir, const char *name, const char *bi
     *p = (program){0};
     snprintf(p->name, sizeof p->name, "%s", name);
     snprintf(p->dir, sizeof p->dir, "%s", dir);
-    /* What one of this name has said before is not to be taken for its words. */
+    /* The log of an earlier program of this name must not count. */
     snprintf(line, sizeof line, "%s/%s.out", dir, name);
     unlink(line);
     snprintf(line, sizeof line, "%s/%s.log", dir, name);

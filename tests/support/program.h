@@ -1,8 +1,8 @@
 #ifndef FOVEA_TESTS_SUPPORT_PROGRAM_H
 #define FOVEA_TESTS_SUPPORT_PROGRAM_H
 
-/* One of our server programs as a child of the test, which may stop, kill and start it again. It
- * dies with the test. What cannot be, aborts with its reason. */
+/* One of our server programs as a child of the test, which may stop, kill and restart it. It dies
+ * with the test. Any error aborts with its reason. */
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -23,7 +23,7 @@ void program_kill(program *p, int signal); /* sends it; with SIGKILL also waits 
 int program_wait(program *p);
 bool program_runs(program *p);
 
-/* The log says this somewhere; waits until it does. */
+/* Waits until the log contains this. */
 bool program_said(const program *p, const char *words);
 void program_wait_said(const program *p, const char *words);
 long program_rss_kib(const program *p); /* resident memory */

@@ -95,7 +95,7 @@ bool same_policy(const fv_policy *a, const fv_policy *b) {
     return true;
 }
 
-/* Values whose 10 digits are another number. */
+/* Values that 10 digits do not represent exactly. */
 static int64_t long_values(const fv_policy *p) {
     int64_t n = 0;
     for (int s = 0; s < FV_N_STAGE; s++) {

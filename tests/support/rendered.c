@@ -1,4 +1,4 @@
-/* Goldens of the methods: reading them, and drawing what they were drawn from. */
+/* Goldens of the methods: reading them, and drawing the random numbers they were computed from. */
 #include "tests/support/rendered.h"
 
 #include <criterion/criterion.h>
@@ -47,7 +47,7 @@ double rendered_off(const float *x, const json_t *numbers) {
     for (size_t i = 0; i < json_array_size(numbers); i++) {
         double want = json_number_value(json_array_get(numbers, i));
         double d = fabs((double)x[i] - want);
-        if (!(d <= off)) off = d; /* NaN is the greatest of differences */
+        if (!(d <= off)) off = d; /* NaN counts as the largest difference */
         if (fabs(want) > most) most = fabs(want);
     }
     return off / most;

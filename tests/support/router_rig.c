@@ -146,7 +146,7 @@ static void hear_accepted(client *k, const Fovea__Inference__V1__Accepted *a) {
 }
 
 static void hear_tokens(client *k, const Fovea__Inference__V1__Tokens *t) {
-    NET_CHECK((int32_t)t->index == k->n_tokens); /* no gap, and nothing twice */
+    NET_CHECK((int32_t)t->index == k->n_tokens); /* no gap and no duplicate */
     for (size_t i = 0; i < t->n_tokens; i++, k->n_tokens++)
         if (k->n_tokens < 512) k->ids[k->n_tokens] = t->tokens[i]->id;
     if (strlen(k->text) + strlen(t->text) < sizeof k->text) strcat(k->text, t->text);
@@ -178,7 +178,7 @@ static fv_status on_event(fv_rpc_call *c, grpc_byte_buffer *message) {
     ProtobufCMessage *m;
     FV_TRY(fv_rpc_call_unpack(c, &fovea__inference__v1__generate_event__descriptor, message, &m));
     const event_message *e = (const event_message *)m;
-    NET_CHECK(k->n_finished == 0); /* nothing comes behind it */
+    NET_CHECK(k->n_finished == 0); /* nothing comes after it */
     if (e->event_case == FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_ACCEPTED) {
         NET_CHECK(k->n_tokens == 0);
         hear_accepted(k, e->accepted);

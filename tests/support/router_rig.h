@@ -1,7 +1,7 @@
 #ifndef FOVEA_TESTS_SUPPORT_ROUTER_RIG_H
 #define FOVEA_TESTS_SUPPORT_ROUTER_RIG_H
 
-/* A router on a loop with made-up workers around it, and clients. What cannot be, aborts. */
+/* A router on a loop with fake workers around it, and clients. Any error aborts. */
 #include "router/router.h"
 #include "tests/support/fake_worker.h"
 
@@ -15,14 +15,14 @@ typedef struct router_rig {
     char target[64];     /* where clients call */
     fv_rpc_server *door; /* where workers join */
     char fleet[64];
-    int32_t n_serving; /* times that on_serving was called */
+    int32_t n_serving; /* times on_serving was called */
     bool serving, router_done, server_done, door_done, bridge_done, rang;
     uv_timer_t alarm;
     fake_worker p, d;   /* opened by rig_with_workers */
     fake_worker p1, d1; /* and these by rig_with_pairs */
 } router_rig;
 
-/* What a client hears of its request. */
+/* What a client receives for its request. */
 typedef struct client {
     fv_rpc_call *call;
     int32_t n_accepted, n_tokens, n_finished;
@@ -40,14 +40,14 @@ typedef struct client {
     char why[FV_RPC_TEXT_MAX];
 } client;
 
-/* What is used when `opt` is NULL: generous times, three replays. */
+/* Used when `opt` is NULL: generous times, three replays. */
 fv_router_options router_rig_options(void);
 void router_rig_open(router_rig *r, const fv_router_options *opt);
-/* And with one worker of each kind, both ready; or with two of each. */
+/* Also with one worker of each kind, both ready; or with two of each. */
 void router_rig_with_workers(router_rig *r, const fv_router_options *opt);
 void router_rig_with_pairs(router_rig *r, const fv_router_options *opt);
 void router_rig_join(router_rig *r, fake_worker *w); /* opens it and waits for its welcome */
-/* All calls that are made are over by now, or are ended by this. */
+/* All calls are over by now, or are ended by this. */
 void router_rig_close(router_rig *r);
 
 void router_rig_wait(router_rig *r, const bool *flag);
@@ -60,7 +60,7 @@ void client_ask(router_rig *r, client *c, const Fovea__Inference__V1__GenerateRe
                 int64_t deadline_ms);
 void client_ask_wait(router_rig *r, client *c, uint32_t max_tokens);
 
-/* The state of the fleet as the router tells it. */
+/* The state of the fleet as the router reports it. */
 typedef struct fleet_seen {
     bool over;
     fv_status status;

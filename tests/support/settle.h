@@ -4,7 +4,7 @@
 /* The end of a kept turn, by hand. */
 #include "decode-worker/conversations/recompress.h"
 
-/* What decode-worker/conversations/recompress.h does to a store under a policy; aborts when it
+/* Applies decode-worker/conversations/recompress.h to a request's KV under a policy; aborts when it
  * fails. */
 fv_recompress_report settle_turn(fv_decoder *dec, fv_kv *kv, const char *policy);
 

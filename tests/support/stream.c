@@ -1,4 +1,4 @@
-/* A stream of sections, written over. */
+/* Rewrites a stream of sections in place. */
 #include "tests/support/stream.h"
 
 #include <string.h>

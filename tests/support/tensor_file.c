@@ -1,4 +1,4 @@
-/* Editing of safetensors files for tests. Reads through the engine's parser, writes on its own. */
+/* Editing of safetensors files for tests. Reads through the engine's parser, writes by itself. */
 #include "tests/support/tensor_file.h"
 
 #include <ftw.h>

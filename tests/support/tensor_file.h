@@ -1,8 +1,8 @@
 #ifndef FOVEA_TESTS_SUPPORT_TENSOR_FILE_H
 #define FOVEA_TESTS_SUPPORT_TENSOR_FILE_H
 
-/* A safetensors file taken apart, so that a test can change it and write it back. Helpers
- * abort on failure: a test cannot go on without them. */
+/* A safetensors file taken apart, so that a test can change it and write it back. Functions abort
+ * on failure. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,7 +24,7 @@ void tensor_file_free(tensor_file *f);
 
 file_tensor *tensor_file_find(tensor_file *f, const char *name);
 void tensor_file_drop(tensor_file *f, const char *name);
-/* A new tensor behind the others; data is copied. */
+/* A new tensor after the others; data is copied. */
 void tensor_file_add(tensor_file *f, const char *name, const char *dtype, int32_t n_dim,
                      const int64_t *shape, const void *data, size_t bytes);
 
@@ -34,8 +34,8 @@ void tensor_file_write(const tensor_file *f, const char *dir, const char *name, 
 /* Reads, drops one tensor, writes. */
 void tensor_file_without(const char *dir, const char *name, const char *tensor);
 
-/* An empty directory of its own under FOVEA_TEST_TMP, removed with what is in it when the test's
- * process ends well. */
+/* An empty directory of its own under FOVEA_TEST_TMP, removed with its contents when the test's
+ * process succeeds. */
 void scratch_dir(char *path, size_t cap);
 
 /* Writes text as <dir>/<name>. */

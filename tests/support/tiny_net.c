@@ -35,7 +35,7 @@ static fv_tensor take(float **at, int32_t rows, int32_t cols, uint64_t *state, f
 
 void tiny_net_open_on(tiny_net *net, tiny_shape s, fv_dtype kv_dtype, const char *device,
                       const char *isa, int32_t threads) {
-    int32_t d = s.n_head * s.d_head - 8; /* differs from H D, as some models have it */
+    int32_t d = s.n_head * s.d_head - 8; /* differs from H D, as in some models */
     *net = (tiny_net){.cfg = {.family = "llama",
                               .vocab = s.vocab,
                               .d_model = d,
@@ -121,7 +121,7 @@ static void make_plan(const tiny_net *net, tiny_prompt *p, const char *policy) {
     need(fv_plan_make(&parsed, &shape, &p->plan));
 }
 
-/* A square of patches, and what is left over ahead of it. */
+/* A square of patches, with the remainder ahead of it. */
 static fv_token_span square(int32_t image, int32_t first, int32_t n) {
     int32_t side = 0;
     while ((side + 1) * (side + 1) <= n) side++;

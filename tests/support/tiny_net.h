@@ -1,8 +1,8 @@
 #ifndef FOVEA_TESTS_SUPPORT_TINY_NET_H
 #define FOVEA_TESTS_SUPPORT_TINY_NET_H
 
-/* A text model with random weights in memory, and requests against it: what tests of the
- * decoder, prefill and the methods run on. Everything is a function of the seed. */
+/* A text model with random weights in memory, and requests to it: for tests of the decoder, prefill
+ * and the methods. Everything is a function of the seed. */
 #include "model/net/step.h"
 #include "prefill-worker/job/job.h"
 
@@ -13,7 +13,7 @@ typedef struct tiny_net {
     fv_backend be;
     fv_decoder *dec;
     fv_kv_pool *pool;
-    fv_prefill_options prefill; /* tiny_prefill's, but for its chunk */
+    fv_prefill_options prefill; /* as for tiny_prefill, except its chunk */
 } tiny_net;
 
 typedef struct tiny_shape {
@@ -23,7 +23,7 @@ typedef struct tiny_shape {
 /* 4 layers, 4 query heads over 2 KV heads of 24, odd sizes elsewhere. */
 tiny_shape tiny_shape_default(void);
 
-/* Aborts on failure: a test cannot go on without it. isa NULL = auto. */
+/* Aborts on failure. isa NULL = auto. */
 void tiny_net_open(tiny_net *net, tiny_shape shape, fv_dtype kv_dtype, const char *isa,
                    int32_t threads);
 /* The same on "cpu", or on the device of a plugin. */
@@ -35,7 +35,7 @@ void tiny_net_close(tiny_net *net);
 typedef struct tiny_prompt {
     int32_t n, n_visual, n_image;
     fv_token_span *image; /* [n_image] owned; a row of patches each */
-    int32_t n_answer;     /* of n, rows of an answer that was broken off */
+    int32_t n_answer;     /* of n, tokens of an interrupted answer */
     int32_t *ids;
     uint8_t *seg;
     float *embeds; /* [n_visual, d] */
@@ -45,17 +45,17 @@ typedef struct tiny_prompt {
     fv_pack_report packed;
     float *visual_mass;       /* [N] where it goes, or NULL; the test's */
     int32_t *visual_tokens;   /* [N] likewise */
-    fv_kept_map_watch *watch; /* told of rankings, or NULL; the test's */
+    fv_kept_map_watch *watch; /* receives rankings, or NULL; the test's */
     char *pruned;             /* [FV_PLAN_NOTE_MAX] likewise */
 } tiny_prompt;
 
 void tiny_prompt_make(const tiny_net *net, tiny_prompt *p, int32_t before, int32_t visual,
                       int32_t after, uint64_t seed, const char *policy);
-/* The prompt of p with `more` behind it, an answer that was broken off; the same bits in embeds. */
+/* The prompt of p followed by `more` tokens of an interrupted answer; the same bits in embeds. */
 void tiny_prompt_again(const tiny_net *net, tiny_prompt *q, const tiny_prompt *p,
                        const char *policy, const int32_t *more, int32_t n_more);
-/* The same with text and images as a layout has them, "t5 v35 t3 v35 t6". Ids and embeddings depend
- * on how many rows there are, not on where the images stand. */
+/* The same with text and images in this layout, "t5 v35 t3 v35 t6". Ids and embeddings depend on
+ * how many tokens there are, not on where the images are. */
 void tiny_prompt_lay(const tiny_net *net, tiny_prompt *p, const char *layout, uint64_t seed,
                      const char *policy);
 void tiny_prompt_free(tiny_prompt *p);

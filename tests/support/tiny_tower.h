@@ -1,8 +1,8 @@
 #ifndef FOVEA_TESTS_SUPPORT_TINY_TOWER_H
 #define FOVEA_TESTS_SUPPORT_TINY_TOWER_H
 
-/* A vision tower and projector with made-up weights in static memory. Every one is drawn into the
- * same place: all have the same weights, as far as their shapes agree. */
+/* A vision tower and projector with random weights in static memory. All are drawn into the same
+ * storage: they share weights as far as their shapes agree. */
 #include "model/net/vision.h"
 
 enum {

@@ -1,15 +1,15 @@
 #ifndef FOVEA_TESTS_SUPPORT_TOKENS_H
 #define FOVEA_TESTS_SUPPORT_TOKENS_H
 
-/* Tokens for calls of workers, as the router of a fleet makes them (auth/call_token.h): for tests
- * that call workers themselves. The fleet is that of fake_fleet_key. What cannot be, aborts. */
+/* Call tokens, made as a fleet's router makes them (auth/call_token.h): for tests that call workers
+ * directly. The fleet is that of fake_fleet_key. Any error aborts. */
 #include "rpc/client.h"
 #include "serving/caller.h"
 
-/* What a worker of this name checks its callers with; fv_callers_close. */
+/* The verifier of a worker of this name; fv_callers_close. */
 fv_callers *test_callers(const char *name);
 
-/* A token for one call of the worker `name`, whose callers these are; good until eight more are
+/* A token for one call of the worker `name`, whose verifier this is; valid until eight more are
  * made. request_id and address may be NULL. */
 const char *test_token(const fv_callers *x, const char *name, const char *method,
                        const char *request_id, const char *address);

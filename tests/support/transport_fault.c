@@ -1,4 +1,4 @@
-/* Frames that are changed are copied; the rest passes through untouched. */
+/* Frames that are changed are copied; all others pass unchanged. */
 #include "tests/support/transport_fault.h"
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@ typedef struct fault {
     fv_transport base;
     fv_transport *inner;
     fv_fault_options opt;
-    fault_transfer *kept; /* ended by the sender, and the other side does not know it */
+    fault_transfer *kept; /* ended by the sender, without the other side knowing */
     fault_transfer *old;  /* FV_FAULT_REPLAY: the hand-off that old_frame belongs to */
     frame old_frame;
 } fault;
@@ -80,15 +80,14 @@ static fv_status push_changed(fault_transfer *x, uint64_t seq, const fv_piece *p
     return push_frame(x->inner, &f);
 }
 
-/* The frame passes, and one of an earlier hand-off behind it. The first time there is none yet:
- * this one is kept for the next. */
+/* Passes the frame, followed by one of an earlier hand-off. The first time there is none yet: this
+ * one is kept for the next. */
 static fv_status push_replayed(fault_transfer *x, uint64_t seq, const fv_piece *piece, int32_t n) {
     fault *t = x->t;
     FV_TRY(x->inner->ops->push(x->inner, seq, piece, n));
     if (t->old) {
         fired(t);
-        (void)push_frame(t->old->inner,
-                         &t->old_frame); /* what becomes of it is not this one's affair */
+        (void)push_frame(t->old->inner, &t->old_frame); /* its result does not concern this one */
         return FV_OK;
     }
     t->old = x;
@@ -116,7 +115,7 @@ static fv_status push_hit(fault_transfer *x, uint64_t seq, const fv_piece *piece
     return x->inner->ops->push(x->inner, seq, piece, n);
 }
 
-/* A hand-off that outlives its sender must not point to what the sender frees. */
+/* A hand-off that outlives its sender must not point to memory that the sender frees. */
 static bool outlives(const fault *t) {
     return t->opt.fault == FV_FAULT_SILENCE || t->opt.fault == FV_FAULT_REPLAY;
 }

@@ -1,21 +1,21 @@
 #ifndef FOVEA_TESTS_SUPPORT_TRANSPORT_FAULT_H
 #define FOVEA_TESTS_SUPPORT_TRANSPORT_FAULT_H
 
-/* A transport that errs on purpose, around another one: which frame and which bit follow from a seed,
- * so that a failure found once is found again. */
+/* A transport wrapped around another one that makes errors on purpose: the seed determines which
+ * frame and which bit, so that a failure can be repeated. */
 #include "handoff/transport.h"
 
 typedef enum fv_fault {
     FV_FAULT_NONE = 0,
-    FV_FAULT_BIT_FLIP,  /* one bit of a frame */
-    FV_FAULT_TRUNCATE,  /* a frame loses its end */
-    FV_FAULT_EXTEND,    /* a frame gains a byte */
-    FV_FAULT_DUPLICATE, /* a frame comes twice */
+    FV_FAULT_BIT_FLIP,  /* one bit of a frame is flipped */
+    FV_FAULT_TRUNCATE,  /* a frame is truncated */
+    FV_FAULT_EXTEND,    /* a frame is one byte longer */
+    FV_FAULT_DUPLICATE, /* a frame is duplicated */
     FV_FAULT_REORDER,   /* a frame comes after its successor */
-    FV_FAULT_DROP,      /* a frame does not come */
+    FV_FAULT_DROP,      /* a frame is lost */
     FV_FAULT_DELAY,     /* `delay` is called before a frame */
-    FV_FAULT_REPLAY,    /* a frame of the hand-off before comes in the middle of this one */
-    FV_FAULT_SILENCE,   /* nothing comes from a frame on, not even the end */
+    FV_FAULT_REPLAY,    /* a frame of the previous hand-off arrives in the middle of this one */
+    FV_FAULT_SILENCE,   /* nothing arrives from some frame on, not even the end */
     FV_N_FAULT
 } fv_fault;
 

@@ -1,8 +1,8 @@
-/* Attention, sums of its scores, attention on low-rank rows, merge and importance against the plain
- * path, on random calls.
+/* Attention, sums of its scores, attention on low-rank blocks, merge and importance against the
+ * plain path, on random calls.
  *
- * In exact mode every bit of every output must be the plain path's, and what is nobody's must stay:
- * the outputs of a call lie in one array. */
+ * In exact mode every bit of every output must be the plain path's, and outputs that belong to no
+ * sequence must not change: the outputs of a call are in one array. */
 #include <dlfcn.h>
 
 #include "tests/ops/attention_case.h"
@@ -10,10 +10,11 @@
 #include "tests/ops/packed_case.h"
 #include "tests/ops/run/run.h"
 
-/* While speed is measured: where the seconds of a call go. */
+/* While speed is measured: how the seconds of a call are spent. */
 static double *seconds;
 
-/* got and want are within what products of bf16 cost; what the CPU left alone has its bits. */
+/* got and want differ by no more than products in bf16 cost; outputs that the CPU left alone keep
+ * their bits. */
 static void near(const float *got, const float *want, const float *before, size_t n,
                  const char *what) {
     double worst = 0, diff = 0, all = 0;
@@ -35,7 +36,7 @@ static void near(const float *got, const float *want, const float *before, size_
 
 /* ---- attention ------------------------------------------------------------------------- */
 
-/* The block tables of a sequence, with blocks of the device's. */
+/* The block tables of a sequence, with the device's blocks. */
 static fv_block_table *runs_there(mirror *m, const attention_case *c, const fv_attn_seq *q) {
     int n = c->args.n_kv * q->n_seg;
     size_t bytes = FV_KV_BLOCK * (size_t)c->args.d_head * fv_dtype_bytes(c->args.kv_dtype);
@@ -83,7 +84,7 @@ static void run_case(fv_backend *be, attention_case *c, float *out) {
     mirror_free(&m);
 }
 
-/* Values that are not finite, which queries that do not see them must not feel. */
+/* Values that are not finite must not affect queries that do not attend to them. */
 static void spoil_values(attention_case *c) {
     for (int i = 0; i < c->args.n_seq; i++)
         for (int r = 0; r < c->args.n_kv * c->seqs[i].n_seg; r++) {
@@ -97,7 +98,7 @@ static void spoil_values(attention_case *c) {
 }
 
 static void attention_bits(device_test *d, attention_shape s, int i) {
-    if (!on_cpu(d) && s.max_rows > 20 && i % 4) s.max_rows = 5; /* emulation takes its time */
+    if (!on_cpu(d) && s.max_rows > 20 && i % 4) s.max_rows = 5; /* emulation is slow */
     attention_case c = attention_case_new(&s);
     if (i % 8 == 0) fill_specials(&c.args.q, 2000);
     if (i % 8 == 4) spoil_values(&c);
@@ -121,7 +122,7 @@ static void test_attention_exact(device_test *d) {
     }
 }
 
-/* With keys that no tensor core takes, so that attention's lse has the plain path's bits. */
+/* With keys that no tensor core accepts, so that attention's lse has the plain path's bits. */
 static void test_score_sums(device_test *d) {
     group("score_sums: the bits of the plain path");
     for (int i = 0; i < (on_cpu(d) ? 80 : 30); i++) {
@@ -140,7 +141,7 @@ static void test_attention_bf16(device_test *d) {
     d->plain.compute = d->be.compute = FV_COMPUTE_F32;
 }
 
-/* Calls that the tensor cores take; few rows are split along their keys, many are not. */
+/* Calls that use the tensor cores; few rows are split along their keys, many are not. */
 static attention_shape attention_shape_tiled(void) {
     attention_shape s = attention_shape_random();
     s.dtype = FV_BF16;
@@ -183,7 +184,7 @@ static fv_attn_seq row_alone(const fv_attn_seq *q, int i, int32_t masked_tail[FV
     return one;
 }
 
-/* Also where it is alone with few rows and among others with many, which other kernels do. */
+/* Also where it is alone with few rows and among others with many, which other kernels compute. */
 static void test_attention_alone(device_test *d) {
     group("attention, tensor cores: a row alone has the bits it has among others");
     for (int i = 0; i < 12; i++) {
@@ -207,7 +208,7 @@ static void test_attention_alone(device_test *d) {
     }
 }
 
-/* ---- packed rows ------------------------------------------------------------------------ */
+/* ---- low-rank blocks -------------------------------------------------------------------- */
 
 /* A block as the device has it. */
 typedef struct block_there {
@@ -230,7 +231,8 @@ static void put_block(mirror *m, const block *b, block_there *to) {
     to->rows.group = there_if(m, b->rows.group, (size_t)b->rows.n);
 }
 
-/* Issues a call; where its outputs are on the device. They are fetched, and m is freed, later. */
+/* Issues a call; returns where its outputs are on the device. They are fetched, and m is freed,
+ * later. */
 static float *begin_packed(fv_backend *be, const call *c, mirror *m) {
     call d = *c;
     block_there blocks[MAX_SEQ];
@@ -278,7 +280,7 @@ static void test_packed_exact(device_test *d) {
     }
 }
 
-/* Factors that tiles can hold. */
+/* Factors that fit the tiles. */
 static block_shape tiled_shape(int n_kv, int D) {
     static const int ranks[] = {8, 16, 24, 40, 64, 72, 128};
     block_shape s = {.n = PICK(0, 1, 31, 32, 33, 64, 130, 512, 513, 700),
@@ -298,7 +300,7 @@ static block_shape tiled_shape(int n_kv, int D) {
     return s;
 }
 
-/* Of any rank, as a share of energy gives it. */
+/* Of any rank, as an energy share gives it. */
 static block_shape odd_shape(int n_kv, int D) {
     block_shape s = tiled_shape(n_kv, D);
     int most = n_kv * D < 128 ? n_kv * D : 128;
@@ -309,7 +311,7 @@ static block_shape odd_shape(int n_kv, int D) {
     return s;
 }
 
-/* Which kernels the last calls have launched; NULL on a GPU. */
+/* The kernels that the last calls launched; NULL on a GPU. */
 typedef uint64_t launches_fn(const char *part_of_name);
 
 static launches_fn *launches(void) {
@@ -343,8 +345,8 @@ static void test_packed_tiled(device_test *d, const char *what_ranks,
     if (count) check(count("packed_exact") == before_all, "a call took the scalar kernels");
 }
 
-/* Launches of one kernel with less and less shared memory, held back together: the limit that the
- * last one asks for must not be what the first one runs with. */
+/* Launches of one kernel with less and less shared memory, held back together: the limit set for
+ * the last must not apply to the first. */
 static void test_packed_in_a_step(device_test *d) {
     static const int ranks[] = {128, 96, 64, 128, 72, 8};
     group("attention on packed rows in one step: ranks that shrink and grow");
@@ -375,7 +377,8 @@ static void test_packed_in_a_step(device_test *d) {
     }
 }
 
-/* What a row gives does not depend on the rows and sequences beside it, or on how they are done. */
+/* A row's result does not depend on the rows and sequences beside it, or on which kernel computes
+ * them. */
 static void test_packed_alone(device_test *d) {
     group("attention on packed rows, tensor cores: a row alone has the bits it has among others");
     for (int i = 0; i < 10; i++) {
@@ -496,7 +499,7 @@ static void test_lowrank(device_test *d) {
 
 /* ---- speed ------------------------------------------------------------------------------ */
 
-/* Decoding with all heads' keys, with those of groups, and with small heads; then prompts, and an
+/* Decoding with all heads' keys, with groups' keys, and with small heads; then prompts, and an
  * image in a vision tower. */
 static void perf_of_attention(device_test *d, bool sums) {
     static const struct {
@@ -522,7 +525,7 @@ static void perf_of_attention(device_test *d, bool sums) {
         attention_case c = attention_case_new(&s);
         float *out = room(tensor_bytes(&c.out));
         const fv_attn_seq *q = &c.seqs[0];
-        fv_score_sum *sum = &c.sums[0]; /* of all rows, as captures ask for it */
+        fv_score_sum *sum = &c.sums[0]; /* of all rows, as captures need it */
         sum->n_row = q->n_rows;
         sum->kind = NULL;
         sum->weight = NULL;

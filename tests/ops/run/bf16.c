@@ -1,10 +1,10 @@
-/* Products in bf16: the bits of the plain path, for any numbers. On a GPU they are a library's, which
- * linear's test has. */
+/* Products in bf16: the plain path's bits, for any numbers. On a GPU a library computes them;
+ * linear's test covers that. */
 #include <sys/mman.h>
 
 #include "tests/ops/run/run.h"
 
-/* What operands are made of. Products near 2^-126 are where flushing decides. */
+/* Kinds of operands. Products near 2^-126 are where flushing decides. */
 typedef enum numbers {
     NORMAL,
     TINY,     /* sums of products below 2^-126 */
@@ -35,7 +35,7 @@ static void fill(const fv_tensor *t, numbers kind, bool is_x) {
     if (kind == SPECIALS) fill_specials(t, PICK(20, 200, 1000));
 }
 
-/* A page that may be touched before one that may not. */
+/* An accessible page before an inaccessible one. */
 typedef struct guarded {
     char *base;
     size_t bytes;
@@ -43,7 +43,7 @@ typedef struct guarded {
 
 enum { PAGE = 4096 };
 
-/* `t` without gaps, its last byte before the page that may not be touched. */
+/* `t` without gaps, its last byte just before the inaccessible page. */
 static fv_tensor tensor_guarded(guarded *g, fv_dtype dtype, int rows, int cols) {
     fv_tensor t = fv_tensor_of(NULL, dtype, rows, cols);
     size_t n = tensor_bytes(&t);
@@ -56,7 +56,7 @@ static fv_tensor tensor_guarded(guarded *g, fv_dtype dtype, int rows, int cols) 
 
 static void tensor_unguard(guarded *g) { munmap(g->base, g->bytes); }
 
-/* Up to three parts behind one x, their weights of type t (or any) where a mapping ends. */
+/* Up to three parts of one x, their weights of type t (or any) at the end of a mapping. */
 static void linear_once(device_test *d, int M, int K, const int *N, int n_part, int type,
                         numbers kind) {
     fv_tensor x = tensor_new(FV_F32, M, K, random_int(0, 3));
@@ -102,7 +102,7 @@ static int size_about(int most) {
     return n > most ? most : n;
 }
 
-/* The smallest sum that is not flushed, and one less in the 24th bit: 2^-126 - 2^-150. */
+/* The smallest sum that is not flushed, and the next smaller in the 24th bit: 2^-126 - 2^-150. */
 static void border(device_test *d) {
     uint16_t w[32] = {0};
     float x[32] = {0}, y[1] = {1};
@@ -120,7 +120,7 @@ static void border(device_test *d) {
     check(same_f32(y[0], 0x1p-126f), "2^-126 - 2^-151 is %a", (double)y[0]);
 }
 
-/* Subnormal numbers outside of products are numbers. */
+/* Subnormal numbers outside of products are kept. */
 static void subnormal_bias(device_test *d) {
     uint16_t w[1] = {0};
     float x[1] = {1}, bias[1] = {0x1p-140f}, y[1] = {0x1p-141f};
@@ -157,7 +157,7 @@ static void test_linear_bf16(device_test *d) {
 
 /* ---- speed ------------------------------------------------------------------------------ */
 
-/* A 7B network's largest matrix, one row to a prompt. COPIES of it: one is gone from the caches when
+/* A 7B network's largest matrix, one row to a prompt. COPIES of it: each has left the caches when
  * its turn comes again. */
 static void perf_linear_bf16(device_test *d) {
     enum { N = 11008, K = 4096, COPIES = 6, OFFSET = 5 };

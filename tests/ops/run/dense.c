@@ -1,10 +1,10 @@
-/* Products, and what is done row by row: the same bits as the plain path for all but products that a
- * library computes, and those within what rounding x to the weights' type costs. */
+/* Products and row-wise operations: the plain path's bits, except for products that a library
+ * computes, which may differ by what rounding x to the weights' type costs. */
 #include "tests/ops/run/run.h"
 
 static fv_dtype any_dtype(void) { return (fv_dtype)random_int(0, FV_N_DTYPE - 1); }
 
-/* 0 and 1, sizes about a block's edge, others. */
+/* 0 and 1, sizes around a block's edge, others. */
 static int any_size(int most) {
     static const int edges[] = {0, 1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129};
     int n = random_int(0, 1) ? edges[random_int(0, 15)] : random_int(1, most);
@@ -15,7 +15,7 @@ static int at_least_1(int n) { return n ? n : 1; }
 
 /* ---- products -------------------------------------------------------------------------- */
 
-/* one_in: one element of x in so many breaks careless code; 0: none. */
+/* one_in: one element of x in so many is a value that breaks careless code; 0: none. */
 static void linear_once(device_test *d, int M, int K, const int *N, int n_part, bool accumulate,
                         int one_in) {
     both x = both_normal(d, FV_F32, M, K, random_int(0, 3)), w[3], b[3], y[3];
@@ -166,7 +166,7 @@ static void index_select_once(device_test *d, int vocab, int n, int K) {
     for (int i = 0; i < n; i++) ids[i] = random_int(0, vocab - 1);
     must(d->plain.ops->index_select(&d->plain, &(fv_index_select_args){table.host, y.host, ids}));
     must(d->be.ops->index_select(&d->be, &(fv_index_select_args){table.there, y.there, ids}));
-    for (int i = 0; i < n; i++) ids[i] = 1 << 30; /* it has been taken */
+    for (int i = 0; i < n; i++) ids[i] = 1 << 30; /* it has been consumed */
     check(same_bits(d, &y, "index_select"), "index_select %d of %d x %d", n, vocab, K);
     both_free(&table);
     both_free(&y);
@@ -181,7 +181,7 @@ static void test_norm(device_test *d) {
     norm_once(d, 2, 8193, false, false); /* longer one */
 }
 
-/* All activations of 4096 numbers of every 16381th pattern, from `bits` on. */
+/* Activations of 4096 numbers, every 16381th bit pattern from `bits` on. */
 static void activate_sweep(device_test *d, uint32_t bits) {
     both x = both_new(d, FV_F32, 1, 4096, 0), y = both_new(d, FV_F32, 1, 4096, 0);
     for (int i = 0; i < 4096; i++, bits += 16381) memcpy((float *)x.host.data + i, &bits, 4);
@@ -229,13 +229,13 @@ static void test_index_select(device_test *d) {
 
 /* ---- kv_write -------------------------------------------------------------------------- */
 
-/* All blocks of a case lie one behind the other in one tensor, so that one comparison sees what
- * was written and what was not. */
+/* All blocks of a case are consecutive in one tensor, so one comparison shows what was written and
+ * what was not. */
 static void kv_write_once(device_test *d, int n_seq, int n_kv, int D) {
     enum { MAX_SEQ = 3, MAX_RUN = 3 * 4 * FV_ATTN_MAX_SEG, BLOCKS = 4, MAX_ROWS = 90 };
     static uint8_t seg[MAX_SEQ][MAX_ROWS];
     static int32_t slot[MAX_SEQ][MAX_ROWS];
-    static fv_kv_block block[2][MAX_RUN * BLOCKS]; /* here, there */
+    static fv_kv_block block[2][MAX_RUN * BLOCKS]; /* on the host, on the device */
     static fv_block_table run[2][MAX_RUN];
     fv_kv_write_seq seqs[2][MAX_SEQ];
     fv_dtype dtype = any_dtype();
@@ -279,7 +279,7 @@ static void kv_write_once(device_test *d, int n_seq, int n_kv, int D) {
     a.k = k.there, a.seqs = seqs[1];
     if (!only_k) a.v = v.there;
     must(d->be.ops->kv_write(&d->be, &a));
-    memset(seg, 0xff, sizeof seg); /* tables have been taken */
+    memset(seg, 0xff, sizeof seg); /* tables have been consumed */
     memset(run[1], 0xff, sizeof run[1]);
     memset(block[1], 0xff, sizeof block[1]);
     check(same_bits(d, &kv, "kv_write"), "kv_write: %d sequences, %d heads of %d", n_seq, n_kv, D);

@@ -1,12 +1,12 @@
 /* Tests and times operations of a backend.
  *
- *     ops_run                          lists operations, and how near they must come to the plain path
+ *     ops_run                          lists operations, with their tolerance
  *     ops_run [-o OP] -b BACKEND test|perf
  *
- * BACKEND: plain, avx2, avx512, amx, auto (the fastest of these here), cuda (tensor cores and cuBLAS)
- * or cuda-exact. `test` compares with the plain path on one thread, on the CPU with 3 threads and
- * with 1; `perf` takes all cores. The CUDA plugin is the one in FOVEA_PLUGIN_DIR, or the emulated one.
- * Exits with 77 where the machine lacks the backend. */
+ * BACKEND: plain, avx2, avx512, amx, auto (the fastest of these here), cuda (tensor cores and
+ * cuBLAS) or cuda-exact. `test` compares with the plain path on one thread, on the CPU with 3
+ * threads and with 1; `perf` uses all cores. The CUDA plugin is the one in FOVEA_PLUGIN_DIR, or the
+ * emulated one. Exits with 77 where the machine lacks the backend. */
 #include "tests/ops/run/run.h"
 
 static const char *current;
@@ -28,7 +28,7 @@ static const op *const all[] = {
 #include "kernels/ops.def"
     &op_linear_bf16, &op_attention_bf16};
 
-/* fn(arg) is called for each operation called `only`, NULL: for all. Returns how many. */
+/* Calls fn(arg) for each operation named `only` (NULL: all). Returns how many. */
 static int for_each(const char *only, void (*fn)(const op *o, void *arg), void *arg) {
     int n = 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

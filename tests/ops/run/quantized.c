@@ -1,9 +1,9 @@
-/* Attention on quantized and on depth-merged rows: the bits of the plain path, on every backend. */
+/* Attention on quantized and on depth-merged blocks: the plain path's bits, on every backend. */
 #include "tests/ops/codes_case.h"
 #include "tests/ops/device_mirror.h"
 #include "tests/ops/run/run.h"
 
-/* While speed is measured: where the seconds of a call go. */
+/* While speed is measured: how the seconds of a call are spent. */
 static double *seconds;
 
 /* A block as the device has it. */
@@ -12,7 +12,7 @@ typedef struct block_there {
     fv_packed_rows rows;
 } block_there;
 
-/* What a part borrows lies in one that has it, and is otherwise as large. */
+/* What a part references is in a buffer of its own, and the sizes are the same. */
 static void put_part(mirror *m, fv_packed_part *p) {
     fv_packed_shape lender = p->shape;
     lender.borrows = false;
@@ -55,12 +55,12 @@ static void run_there(fv_backend *be, const call *c, bool lse, float *out) {
     if (seconds)
         *seconds =
             seconds_of(&t, d.merged ? be->ops->attn_merged : be->ops->attn_quantized, d.args);
-    memset(d.seqs, 0xff, sizeof d.seqs); /* they have been taken */
+    memset(d.seqs, 0xff, sizeof d.seqs); /* they have been consumed */
     back(&m, out, d.out, c->n_out * 4);
     mirror_free(&m);
 }
 
-/* What no sequence owns stays: it is in the same array. */
+/* Outputs that belong to no sequence must not change: they are in the same array. */
 static void compare(device_test *d, call *c, bool lse) {
     float *got = room(c->n_out * 4);
     run_there(&d->be, c, lse, got);
@@ -82,7 +82,7 @@ static void test_codes(device_test *d, bool merged) {
     }
 }
 
-/* In one case the queries of a KV head are more than a block holds at a time. */
+/* In one case a KV head has more queries than a block holds at a time. */
 static void test_many_heads(device_test *d, bool merged) {
     group(merged ? "attn_merged: more heads than fit, in turns"
                  : "attn_quantized: more heads than fit, in turns");
@@ -90,8 +90,8 @@ static void test_many_heads(device_test *d, bool merged) {
     compare(d, &c, true);
 }
 
-/* Keys and values of a layer, which has its directions or borrows them: all vectors are kept but
- * the most alike, or none. */
+/* Keys and values of a layer that has its directions or uses another's: all vectors but the most
+ * similar are kept, or none. */
 static void test_kept(device_test *d) {
     group("attn_merged: of both layers, with all vectors kept but one, and with none");
     for (int i = 0; i < 4; i++) {

@@ -7,7 +7,7 @@
 #include "tests/ops/device_test.h"
 
 typedef struct op {
-    const char *name, *bound; /* how near it must come to the plain path */
+    const char *name, *bound; /* its tolerance against the plain path */
     void (*test)(device_test *d);
     void (*perf)(device_test *d); /* prints lines with report() */
 } op;
@@ -25,7 +25,7 @@ static inline double now_s(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Seconds of one call of an operation: the least over 5 times 0.05 s, after one to warm up. */
+/* Seconds of one call of an operation: the minimum of 5 runs of 0.05 s, after a warm-up. */
 #define seconds_of(d, fn, args)                                                                    \
     __extension__({                                                                                \
         double least_ = (double)INFINITY;                                                          \
@@ -42,7 +42,7 @@ static inline double now_s(void) {
         least_;                                                                                    \
     })
 
-/* A line of `perf`; flops 0: only bytes are told. */
+/* A line of `perf`; flops 0: only bytes are reported. */
 __attribute__((format(printf, 4, 5))) void report(double seconds, double flops, double bytes,
                                                   const char *fmt, ...);
 

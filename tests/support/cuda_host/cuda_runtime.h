@@ -1,13 +1,13 @@
 #ifndef FOVEA_TESTS_SUPPORT_CUDA_HOST_CUDA_RUNTIME_H
 #define FOVEA_TESTS_SUPPORT_CUDA_HOST_CUDA_RUNTIME_H
 
-/* CUDA's runtime as far as kernels/cuda/ uses it, on the CPU: this folder stands before the
- * toolkit's in the include path of the emulated plugin, so that its sources compile as they are
- * with a C and a C++ compiler. README.md says what runs that way and what it proves.
+/* CUDA's runtime as far as kernels/cuda/ uses it, on the CPU: this folder precedes the toolkit's in
+ * the include path of the emulated plugin, so that its sources compile unchanged with a C and a C++
+ * compiler. README.md says what runs that way and what it proves.
  *
- * Streams are lazy on purpose: what is issued is kept, with its arguments, and runs when somebody
- * waits. So memory of the host that was given back or written over too early shows. Threads take
- * turns, a call at a time. */
+ * Streams are lazy on purpose: an operation is kept with its arguments and runs when somebody
+ * waits. So host memory that was freed or overwritten too early is detected. Threads alternate, a
+ * call at a time. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -126,8 +126,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 
-/* For tests alone: graphs that were launched so far, a device that makes none, streams of the
- * highest priority that were made so far, and launches of kernels with `part` in their name. */
+/* For tests only: graphs launched so far, a device that makes none, streams of the highest priority
+ * made so far, and launches of kernels with `part` in their name. */
 uint64_t fv_emu_launches(const char *part);
 uint64_t fv_emu_graphs_launched(void);
 void fv_emu_refuse_graphs(bool refuse);
@@ -137,7 +137,7 @@ uint64_t fv_emu_urgent_streams(void);
 }
 #include "kernel.h"
 
-/* Launches a kernel that fv_emu::know has been told of. */
+/* Launches a kernel registered with fv_emu::know. */
 cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **args, size_t shared,
                              cudaStream_t s);
 #endif

@@ -1,8 +1,8 @@
 #ifndef FOVEA_TESTS_SUPPORT_CUDA_HOST_KERNEL_H
 #define FOVEA_TESTS_SUPPORT_CUDA_HOST_KERNEL_H
 
-/* What kernels are written in, in plain C++: a block's threads are fibers of one thread of the
- * CPU, and change places where they wait for each other. C++17; included by cuda_runtime.h. */
+/* The language of kernels, in plain C++: a block's threads are fibers of one CPU thread, and switch
+ * where they wait for each other. C++17; included by cuda_runtime.h. */
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -66,7 +66,7 @@ namespace fv_emu {
 struct fiber {
     uint3 index; /* threadIdx */
     unsigned flat, lane;
-    unsigned turn; /* of the two rooms for what lanes say to each other */
+    unsigned turn; /* of the two buffers for values that lanes exchange */
 };
 struct place {
     uint3 block;
@@ -78,16 +78,17 @@ extern place here;
 
 void sync_block();
 void sync_warp(unsigned mask);
-/* Every lane of `mask` says 16 bytes and waits for the others; the 32 rooms are then readable. */
+/* Every lane of `mask` writes 16 bytes and waits for the others; the 32 buffers are then
+ * readable. */
 const void *exchange(unsigned mask, const void *mine, size_t bytes);
-enum { ROOM = 64 }; /* bytes that a lane may say */
+enum { ROOM = 64 }; /* bytes that a lane may write */
 
-/* cp.async: copied when waited for, and not before. */
+/* cp.async: copied when waited for, not before. */
 void async_copy(void *dst, const void *src, unsigned bytes, unsigned bytes_src);
 void async_commit();
 void async_wait(unsigned pending);
 
-/* A launch that is ready to run, and the device's addresses among its arguments. */
+/* A launch ready to run, and the device addresses among its arguments. */
 struct bound {
     std::function<void()> thread;
     std::vector<const void *> addresses;
@@ -96,8 +97,7 @@ struct bound {
 void check_argument(const char *kernel, const void *value, size_t bytes,
                     std::vector<const void *> *addresses);
 
-/* Arguments as a launch has them, without their types: what lies between a struct's members has
- * been cleared. */
+/* Arguments of a launch, without their types: padding inside a struct has been cleared. */
 template <typename... P, size_t... I>
 bound bind(const char *name, void (*kernel)(P...), void **args, std::index_sequence<I...>) {
     std::tuple<std::decay_t<P>...> values{*static_cast<std::decay_t<P> *>(args[I])...};

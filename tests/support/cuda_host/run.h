@@ -13,17 +13,17 @@ namespace fv_emu {
 void run(const char *kernel, dim3 grid, dim3 block, size_t shared,
          const std::function<void()> &thread);
 
-/* Of devices.cpp. The device of this thread; e as the thread's last error, and back; whether an
- * illegal access was made; counts a launch; bytes of dynamic shared memory that a kernel may be
- * launched with. */
+/* Of devices.cpp: the thread's device; setting the thread's last error to e, and returning it;
+ * whether an illegal access was made; counting a launch; bytes of dynamic shared memory that a
+ * kernel may be launched with. */
 int current_device();
 cudaError_t told(cudaError_t e);
 bool lost();
 void count_launch(const char *kernel);
 size_t shared_of(const void *kernel, int device);
 
-/* Puts on a stream what waits for another process: it is called until it returns true, and nothing
- * behind it runs before. It does not block. */
+/* Issues to a stream a wait for another process: it is called until it returns true, and nothing
+ * after it runs before. It does not block. */
 void issue_when(cudaStream_t s, std::function<bool()> f);
 
 } // namespace fv_emu

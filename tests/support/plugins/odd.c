@@ -1,5 +1,5 @@
 /* A plugin that does not fit the program: another interface (ODD_ABI), other headers
- * (ODD_CONTRACT), or nothing that a plugin must have. */
+ * (ODD_CONTRACT), or none of a plugin's symbols. */
 #include "kernels/plugin.h"
 
 #if defined(ODD_ABI)

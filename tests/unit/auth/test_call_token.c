@@ -1,5 +1,4 @@
-/* auth/call_token.c, auth/nonces.c: tokens as text, what their MAC covers, and numbers that are
- * good once. */
+/* auth/call_token.c, auth/nonces.c: tokens as text, what their MAC covers, and nonces. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -88,7 +87,7 @@ Test(call_token, holds_for_one_method_of_one_process) {
     cr_assert_not(fv_call_token_holds(&other, &d0, &t));
 }
 
-/* Changed in any character it is no token, or one that does not hold. */
+/* With any character changed it is no token, or one that does not verify. */
 Test(call_token, no_character_can_be_changed) {
     fv_key k = key();
     write();
@@ -144,7 +143,7 @@ Test(call_token, what_would_not_stand_in_a_header_is_refused) {
     cr_assert_eq(fv_call_token_write(&k, &d0, &u, text), FV_EINVAL);
 }
 
-/* ---- numbers that are good once ---------------------------------------------------------- */
+/* ---- nonces ------------------------------------------------------------------------------ */
 
 static void number(uint64_t x, uint8_t out[FV_NONCE_BYTES]) {
     memset(out, 0, FV_NONCE_BYTES);
@@ -186,7 +185,7 @@ Test(call_token, nonces_many_are_remembered_and_those_whose_time_is_over_make_ro
     fv_nonces_close(s);
 }
 
-/* Numbers that would all have the same place. */
+/* Nonces that all hash to one slot. */
 Test(call_token, nonces_places_that_are_taken_are_passed) {
     fv_nonces *s;
     cr_assert_eq(fv_nonces_open(100, &s), FV_OK);

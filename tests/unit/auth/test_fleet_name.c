@@ -1,4 +1,4 @@
-/* auth/fleet_name.c: names and addresses that come from others. */
+/* auth/fleet_name.c: names and addresses received from peers. */
 #include <criterion/criterion.h>
 #include <string.h>
 

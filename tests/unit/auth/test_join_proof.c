@@ -1,5 +1,5 @@
-/* auth/mac.c, auth/fleet_secret.c, auth/join_proof.c: known answers, and proofs of something else.
- */
+/* auth/mac.c, auth/fleet_secret.c, auth/join_proof.c: known answers, and proofs of something
+ * else. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* cli/local_run.c on the checkpoint that ships: kept conversations, and the first token from what
- * is held. */
+/* cli/local_run.c on the checkpoint that ships: kept conversations, and the first token computed
+ * from the retained KV. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,7 +81,8 @@ static void first_differs(const char *policy, bool differs) {
     cr_assert_eq(served.bytes_visual, held.bytes_visual, "%s: behind prefill", policy);
     cr_assert_eq(served.bytes_text, held.bytes_text, "%s", policy);
     cr_assert_eq(served.bytes_sent, held.bytes_sent, "%s: what crosses is what is served", policy);
-    if (!strstr(policy, "evict")) { /* which rows of which segment leave then depends on data */
+    if (!strstr(policy, "evict")) { /* which tokens of which segment are pruned then depends on
+                                     * data */
         cr_assert_eq(served.bytes_visual_end, held.bytes_visual_end, "%s", policy);
         cr_assert_eq(served.bytes_text_end, held.bytes_text_end, "%s", policy);
     }
@@ -108,7 +109,7 @@ Test(local, the_first_token_is_the_prefills_where_nothing_left) {
     first_differs("condense=hired", false);
 }
 
-/* The prefill can do that by itself for factors, and must come to the same. */
+/* Prefill can compute it for factors itself, and must give the same. */
 Test(local, the_first_token_from_factors_is_that_of_first_packed) {
     static const char *const packs[] = {"pack=svd,rank_k=12,rank_v=12,bits=4",
                                         "pack=svd,rank_k=16,rank_v=16,compress_text=keys,gain=0",
@@ -141,7 +142,7 @@ Test(local, a_prompt_that_ends_with_an_image_has_no_row_to_run_again) {
     cr_assert(strstr(fv_last_error(), "after the image"), "%s", fv_last_error());
 }
 
-/* A row that leaves and runs again is the row that was there, for every head as often as before. */
+/* A token that is pruned and runs again is unchanged, for every head and as often as before. */
 static void comes_back(const char *policy) {
     enum { LAYERS = 4, HEADS = 2, ROWS = 5 + 30 + 9, VOCAB = 97 };
     tiny_net net;
@@ -196,7 +197,7 @@ static fv_report ask_and_keep(const char *policy) {
     return r;
 }
 
-/* The second question, on what is held, or behind all that was said. */
+/* The second question, on the kept KV, or after the whole conversation so far. */
 static fv_report go_on(const char *policy, const uint8_t *name) {
     const fv_chat_turn whole[] = {
         first_turn, {.role = "assistant", .text = "white"}, {.role = "user", .text = CAPTION}};
@@ -238,7 +239,7 @@ Test(local, a_name_stands_for_one_answer) {
     ask.conversation = other;
     cr_assert_eq(fv_local_ask(l, &ask, NULL, &r), FV_ENOTFOUND);
     ask.conversation = first.conversation;
-    ask.n_turn = 0; /* nothing is asked: it stays as it was */
+    ask.n_turn = 0; /* nothing is asked: the KV stays as it was */
     cr_assert_eq(fv_local_ask(l, &ask, NULL, &r), FV_EINVAL, "%s", fv_last_error());
     fv_report second = go_on("", first.conversation);
     ask.n_turn = 1;

@@ -1,4 +1,5 @@
-/* cli/overlay.c: kept patches as they are, others dim, scores as heat; and where they lie. */
+/* cli/overlay.c: kept patches unchanged, others dimmed, scores as a heat map; and patch
+ * coordinates. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,7 @@ enum { ROWS = 4, TILE = 240, GAP = 8, LABEL = 20 }; /* 2 x 2 patches of 120 pixe
 static const fv_layout_config crop = {
     .family = FV_LAYOUT_LLAVA, .tile = 28, .patch = 14, .merge = 1, .shortest_edge = 28};
 
-/* All in one colour. */
+/* One colour. */
 static fv_image plain(int32_t w, int32_t h, uint8_t r, uint8_t g, uint8_t b) {
     fv_image image = {.rgb = malloc((size_t)w * (size_t)h * 3), .w = w, .h = h};
     for (int32_t i = 0; i < w * h; i++) memcpy(image.rgb + 3 * i, (uint8_t[]){r, g, b}, 3);
@@ -21,7 +22,7 @@ static const uint8_t *at(const fv_image *image, int32_t x, int32_t y) {
     return image->rgb + ((size_t)y * (size_t)image->w + (size_t)x) * 3;
 }
 
-/* The middle of a patch of a tile of one line. */
+/* The middle of a patch of a tile with one line. */
 static const uint8_t *patch(const fv_image *sheet, int32_t tile, bool heat, int32_t row) {
     int32_t x = GAP + tile * (TILE + GAP) + row % 2 * 120 + 60;
     int32_t y = GAP + LABEL + (heat ? TILE + GAP : 0) + row / 2 * 120 + 60;

@@ -1,4 +1,4 @@
-/* Tables: what they look like, to the space. */
+/* Tables: their exact text, spaces included. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>

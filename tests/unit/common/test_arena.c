@@ -1,4 +1,4 @@
-/* common/arena: alignment, zeroes, stability of what was handed out, reset, overflow. */
+/* common/arena: alignment, zeroing, stable addresses, reset, overflow. */
 #include <criterion/criterion.h>
 #include <stdint.h>
 #include <string.h>

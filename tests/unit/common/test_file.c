@@ -1,4 +1,4 @@
-/* common/file: mapping, reading, writing, folders; what is missing, too large or no file. */
+/* common/file: mapping, reading, writing, folders; missing, too large, or not a file. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include "common/file.h"
 
-/* A folder of this test's own, made anew. */
+/* The test's own, empty folder. */
 static const char *folder(void) {
     static char dir[256];
     snprintf(dir, sizeof dir, "%s/file_XXXXXX", FOVEA_TEST_TMP);

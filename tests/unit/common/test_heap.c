@@ -1,4 +1,4 @@
-/* common/heap.c: what was freed goes back, and not at the first look. */
+/* common/heap.c: freed memory is returned to the system, but not at the first check. */
 #include <criterion/criterion.h>
 #include <malloc.h>
 #include <stdio.h>
@@ -12,8 +12,8 @@ enum { BLOCK = 64 << 10, BLOCKS = 2000, BYTES = BLOCK * BLOCKS };
 
 static char *blocks[BLOCKS];
 
-/* In the heap, as our programs have it, and with a small block behind each, which keeps the heap
- * from shrinking by itself. */
+/* In the heap, as in our programs, with a small block after each, which keeps the heap from
+ * shrinking by itself. */
 static void take(void) {
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, 256 << 20);
@@ -54,7 +54,7 @@ Test(heap, memory_that_is_used_in_between_stays) {
     skip_if_sanitized();
     take();
     for (int i = 0; i < 4 * FV_HEAP_LOOKS; i++) {
-        if (i % FV_HEAP_LOOKS == 1) give(); /* free at two looks of three */
+        if (i % FV_HEAP_LOOKS == 1) give(); /* free at two checks of three */
         cr_assert_eq(fv_heap_look(&w), 0);
         if (i % FV_HEAP_LOOKS == 2) take();
     }

@@ -1,5 +1,5 @@
-/* common/image_size: headers of image files, those that cameras and strangers write. That it agrees
- * with the decoders, fuzz_image_size tests. */
+/* common/image_size: headers of image files, as cameras and attackers write them. fuzz_image_size
+ * tests that it agrees with the decoders. */
 #include <criterion/criterion.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 #define GOLDEN FOVEA_TEST_DATA "/golden/image/"
 
-/* On the heap and exactly as long, so that a sanitizer sees what is read behind the end. */
+/* On the heap and of exact size, so that a sanitizer detects reading past the end. */
 static fv_status read_copy(const void *bytes, size_t n, fv_image_size *out) {
     void *copy = malloc(n ? n : 1);
     cr_assert_not_null(copy);
@@ -28,8 +28,7 @@ static char *load(const char *name, size_t *n) {
     return data;
 }
 
-/* golden.txt says what Pillow gives: "decode NAME W H CRC". A file that was cut anywhere has this
- * size or none. */
+/* golden.txt has Pillow's result: "decode NAME W H CRC". A truncated file has this size or none. */
 Test(image_size, every_kind_of_file_has_the_size_that_pillow_gives) {
     FILE *f = fopen(GOLDEN "golden.txt", "r");
     cr_assert_not_null(f);
@@ -56,7 +55,7 @@ Test(image_size, every_kind_of_file_has_the_size_that_pillow_gives) {
     cr_assert_gt(n_file, 10);
 }
 
-/* ---- JPEG: what may stand ahead of the frame header --------------------------------------- */
+/* ---- JPEG: what may precede the frame header ---------------------------------------------- */
 
 static uint8_t jpeg[1 << 20];
 static size_t n_jpeg;
@@ -110,7 +109,7 @@ Test(image_size, a_jpeg_without_a_frame_header_ends_somewhere) {
     begin();
     is(FV_EDATA);
     put("\xff\xda\x00\x02", 4);
-    frame(0xc0); /* behind the first scan */
+    frame(0xc0); /* after the first scan */
     is(FV_EDATA);
     begin();
     put("\xff\xe1\xff\xff", 4); /* longer than the file */

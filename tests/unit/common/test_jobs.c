@@ -1,4 +1,4 @@
-/* common/jobs.c: one thread that works off what others ask of it. */
+/* common/jobs.c: one thread that runs jobs posted by others. */
 #include <criterion/criterion.h>
 #include <stdatomic.h>
 #include <unistd.h>
@@ -65,11 +65,11 @@ Test(jobs, stopping_without_any_job_ends) {
     fv_jobs_stop(NULL);
 }
 
-/* Also those that the thread has taken from the queue and not begun. */
+/* Also jobs that the thread has taken from the queue and not started. */
 Test(jobs, more_than_the_limit_are_refused_until_one_has_begun) {
     fv_jobs *j = start(3, NULL);
     cr_assert_eq(fv_jobs_post(j, &make(0, run_behind_gate)->job), FV_OK);
-    while (fv_jobs_waiting(j) > 0) usleep(100); /* it has begun */
+    while (fv_jobs_waiting(j) > 0) usleep(100); /* it has started */
     for (int i = 1; i <= 3; i++) cr_assert_eq(fv_jobs_post(j, &make(i, run)->job), FV_OK);
     cr_assert_eq(fv_jobs_post(j, &make(4, run)->job), FV_EBUSY);
     cr_assert_eq(fv_jobs_waiting(j), 3);

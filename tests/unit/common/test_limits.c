@@ -1,5 +1,4 @@
-/* common/limits.c: control groups of both versions, as containers and bare machines show
- * them. */
+/* common/limits.c: control groups of both versions, in containers and on bare machines. */
 #include <criterion/criterion.h>
 #include <stdint.h>
 #include <stdio.h>

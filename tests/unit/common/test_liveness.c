@@ -1,4 +1,4 @@
-/* common/liveness.c: what is alive, at times that the test chooses. */
+/* common/liveness.c: which workers count as alive, with the test's clock. */
 #include <criterion/criterion.h>
 #include <math.h>
 

@@ -1,5 +1,5 @@
-/* common/logfmt.c: a line has the pairs of its format, and their values, whatever the values are.
- * They are read back by a strict parser that stands here. */
+/* common/logfmt.c: a line has the keys of its format with their values, whatever the values are. A
+ * strict parser in this file reads them back. */
 #include <criterion/criterion.h>
 #include <inttypes.h>
 #include <math.h>
@@ -245,7 +245,7 @@ Test(logfmt, random_bytes_never_make_or_break_a_pair) {
     }
 }
 
-/* ---- room ------------------------------------------------------------------------------- */
+/* ---- buffer size ------------------------------------------------------------------------ */
 
 Test(logfmt, what_does_not_fit_is_cut_and_can_still_be_read) {
     char big[5000], odd[5000];
@@ -259,7 +259,7 @@ Test(logfmt, what_does_not_fit_is_cut_and_can_still_be_read) {
         cr_assert_geq(n, 1);
         if (cap > 40) cr_assert_eq(n, 2, "%s", line);
         if (cap > 40) cr_assert(strstr(line, "x..."), "%s", line);
-        print(cap, "k=%s", odd); /* and where an escape would be cut */
+        print(cap, "k=%s", odd); /* and where it would cut an escape */
         cr_assert_eq(parse(), 1);
     }
 }

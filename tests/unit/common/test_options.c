@@ -1,4 +1,4 @@
-/* common/options: the line, the environment, defaults, what is refused and how it is said. */
+/* common/options: command line, environment, defaults, and errors with their messages. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>

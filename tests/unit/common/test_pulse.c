@@ -1,4 +1,4 @@
-/* common/pulse: what is worked on, and how far it is. */
+/* common/pulse: which request is worked on, and how far it is. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* common/status: codes, the sentence of the last failure, FV_TRY and FV_TRY_GOTO. */
+/* common/status: codes, the message of the last failure, FV_TRY and FV_TRY_GOTO. */
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdio.h>

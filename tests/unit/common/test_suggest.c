@@ -1,4 +1,4 @@
-/* common/suggest: which names are near, and which of several is taken. */
+/* common/suggest: which names are similar, and which of several is chosen. */
 #include <criterion/criterion.h>
 #include <string.h>
 

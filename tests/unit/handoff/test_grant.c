@@ -147,7 +147,7 @@ Test(grant, a_deadline_ends_it_without_a_word_from_the_peer) {
     cr_assert_eq(commit(t, &gb, 1, &surplus), FV_OK);
     now = 114.9;
     cr_assert_null(fv_grants_expire(t, now));
-    now = 115.1; /* five seconds to claim */
+    now = 115.1; /* five seconds to attach */
     cr_assert_eq(fv_refusal_of(fv_grants_attach(t, &gb.ticket, &owner)), FV_REFUSED_EXPIRED);
     cr_assert_eq(fv_grants_expire(t, now), &b);
     cr_assert_eq(fv_grants_next_deadline(t), HUGE_VAL);
@@ -230,9 +230,9 @@ Test(grant, a_guessed_ticket_names_no_grant) {
         cr_assert_eq(fv_refusal_of(accept_frame(t, &forged, 0, 1)), FV_REFUSED_UNKNOWN_GRANT);
     }
     forged = g;
-    forged.ticket.epoch += 3; /* the same place, later */
+    forged.ticket.epoch += 3; /* the same slot, later */
     cr_assert_eq(fv_refusal_of(accept_frame(t, &forged, 0, 1)), FV_REFUSED_UNKNOWN_GRANT);
-    forged.ticket.epoch = g.ticket.epoch + 1; /* a place never granted */
+    forged.ticket.epoch = g.ticket.epoch + 1; /* a slot never granted */
     cr_assert_eq(fv_refusal_of(accept_frame(t, &forged, 0, 1)), FV_REFUSED_UNKNOWN_GRANT);
     forged.ticket.epoch = UINT64_MAX;
     cr_assert_eq(fv_refusal_of(accept_frame(t, &forged, 0, 1)), FV_REFUSED_UNKNOWN_GRANT);

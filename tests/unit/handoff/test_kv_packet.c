@@ -11,7 +11,7 @@
 
 enum { MANY = 700, SKIP_MAX = 64 };
 
-/* ---- a stream in memory, and what a reader made of it ----------------------------------- */
+/* ---- a stream in memory, and what a reader makes of it ---------------------------------- */
 
 typedef struct stream {
     uint8_t *bytes;
@@ -96,7 +96,7 @@ static const uint8_t *numbers(void) {
     return bytes;
 }
 
-/* A prompt of one piece, rows in many pieces, an empty section, END. */
+/* A prompt in one piece, tokens in many pieces, an empty section, END. */
 static stream make_stream(size_t frame_max, uint32_t extra_type, bool extra_critical) {
     stream s = {.frame_max = frame_max ? frame_max : FV_FRAME_MAX};
     fv_packet_writer w;
@@ -125,7 +125,7 @@ static stream make_stream(size_t frame_max, uint32_t extra_type, bool extra_crit
     return s;
 }
 
-/* A packet of a few hundred bytes, for tests that try everything. */
+/* A packet of a few hundred bytes, for exhaustive tests. */
 static stream make_small(void) {
     stream s = {.frame_max = FV_FRAME_MAX};
     fv_packet_writer w;
@@ -207,7 +207,7 @@ Test(kv_packet, what_the_transport_says_reaches_the_writer) {
     fv_packet_writer_fini(&w);
 }
 
-/* ---- what is not known ----------------------------------------------------------------- */
+/* ---- unknown sections ------------------------------------------------------------------ */
 
 Test(kv_packet, an_unknown_optional_section_is_skipped) {
     static seen w;
@@ -346,7 +346,7 @@ Test(kv_packet, a_refusal_of_the_receiver_ends_the_stream) {
     free(s.bytes);
 }
 
-/* ---- what is said beside the rows ------------------------------------------------------ */
+/* ---- fields beside the tokens ---------------------------------------------------------- */
 
 static fv_compat compat(const char *model, int32_t n_layer, const char *dtype) {
     fv_compat c;
@@ -486,7 +486,7 @@ Test(kv_packet, prompt_and_token_come_back) {
     cr_assert(back.id == 9 && back.logprob == -0.5f && back.step == 1);
 }
 
-/* ---- payloads that go another way -------------------------------------------------------- */
+/* ---- payloads sent out of band ----------------------------------------------------------- */
 
 Test(kv_packet, checksums_of_parts_are_joined) {
     const uint8_t *p = numbers();
@@ -498,7 +498,7 @@ Test(kv_packet, checksums_of_parts_are_joined) {
     }
 }
 
-/* The stream of a section whose payload goes beside it in two parts, as a reader meets it. */
+/* The stream of a section whose payload is sent out of band in two parts, as a reader gets it. */
 static fv_status read_oob(fv_packet_reader *r, seen *w, size_t first, uint32_t spoil) {
     stream s = {.frame_max = FV_FRAME_MAX};
     fv_packet_writer out;

@@ -1,5 +1,5 @@
-/* handoff/transport_inproc.c and tests/support/transport_fault.c, in front of a sink that writes
- * down what it is given. */
+/* handoff/transport_inproc.c and tests/support/transport_fault.c, in front of a sink that records
+ * what it receives. */
 #include <criterion/criterion.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -153,8 +153,8 @@ static void on_delay(void *user) {
     n_delay++;
 }
 
-/* What the sink saw of one hand-off, or of two, with this fault. The seed is chosen so that the
- * frame in the middle is hit. */
+/* What the sink received of one hand-off, or of two, with this fault. The seed is chosen so that
+ * the middle frame is hit. */
 static void log_of(fv_fault fault, uint64_t seed, int n, char *log) {
     recorder r = sink_new();
     fv_fault_options opt = {

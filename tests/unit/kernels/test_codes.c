@@ -1,4 +1,4 @@
-/* Rows as codes (kernels/codes.h): what they stand for, what is kept as it is, and their bytes. */
+/* Quantized tokens (kernels/codes.h): the numbers they represent, outliers, and their bytes. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "kernels/packed.h"
 #include "tests/support/rendered.h"
 
-/* 576 rows of a 7B network's keys. */
+/* 576 tokens of a 7B network's keys. */
 static const fv_packed_shape vicuna = {.n = 576,
                                        .n_kv = 32,
                                        .d_head = 128,
@@ -28,7 +28,7 @@ static fv_packed_shape shape(fv_packed_kind kind, int bits, int32_t n, double sh
     return s;
 }
 
-/* Numbers, the part that was made of them, and what that stands for. */
+/* Numbers, the block made of them, and the numbers it represents. */
 typedef struct trip {
     fv_packed_part part;
     float *m, *back;
@@ -53,7 +53,7 @@ static void trip_free(trip *t) {
     free(t->back);
 }
 
-/* ---- what stays ---------------------------------------------------------------------------- */
+/* ---- exact values -------------------------------------------------------------------- */
 
 Test(codes, what_lies_beyond_a_percentile_at_each_end_is_an_outlier) {
     static const struct {
@@ -96,7 +96,7 @@ Test(codes, they_stand_for_what_numpy_says_and_take_as_many_bytes) {
     json_decref(root);
 }
 
-/* Half a step is the most that a number between the ends can be off. */
+/* A number within the range is off by half a step at most. */
 Test(codes, no_number_is_off_by_more_than_half_a_step_and_outliers_by_nothing) {
     for (int kind = 0; kind < 2; kind++)
         for (int bits = 4; bits <= 8; bits += 4) {
@@ -177,7 +177,7 @@ Test(codes, what_is_not_finite_or_too_large_is_refused_with_its_row) {
     free(data);
 }
 
-/* ---- bytes --------------------------------------------------------------------------------- */
+/* ---- bytes --------------------------------------------------------------------------- */
 
 Test(codes, four_bits_with_all_that_belongs_to_them_are_less_than_a_third_of_the_rows) {
     fv_packed_shape k = vicuna, v = vicuna;
@@ -193,7 +193,7 @@ Test(codes, four_bits_with_all_that_belongs_to_them_are_less_than_a_third_of_the
     cr_expect_float_eq(bits, 4.40, 0.01, "%g bits a number", bits);
 }
 
-/* ---- tokens that are pruned ----------------------------------------------------------------------- */
+/* ---- tokens that are pruned ---------------------------------------------------------- */
 
 Test(codes, rows_that_stay_keep_their_bits_and_take_no_byte_more_than_they_need) {
     static const int32_t idx[] = {40, 3, 17, 16, 41};
@@ -218,7 +218,7 @@ Test(codes, rows_that_stay_keep_their_bits_and_take_no_byte_more_than_they_need)
             }
 }
 
-/* ---- from outside -------------------------------------------------------------------------- */
+/* ---- untrusted input ----------------------------------------------------------------- */
 
 Test(codes, shapes_that_nothing_has_are_refused) {
     fv_packed_shape bad[9];

@@ -1,6 +1,7 @@
-/* Packing on a device whose memory is its own, and which computes while the host goes on: a group
- * of layers is packed beside the next one, on a stream of its own. The device is the CUDA plugin
- * emulated on the CPU (tests/support/cuda_host), where a stream runs when somebody waits for it. */
+/* Compression on a device with memory of its own, which computes while the host continues: a group
+ * of layers is compressed on its own stream while the next one is computed. The device is the CUDA
+ * plugin emulated on the CPU (tests/support/cuda_host), where a stream runs when somebody waits for
+ * it. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -17,11 +18,11 @@ enum { LAYERS = 4, VISUAL = 20 };
 typedef struct side {
     tiny_net net;
     tiny_prompt p;
-    int32_t final[LAYERS]; /* numbers of layers that were said to be final */
+    int32_t final[LAYERS]; /* number of layers each time some were reported final */
     int32_t n_final;
 } side;
 
-/* What is final is packed. */
+/* Compresses what is final. */
 static fv_status on_final(void *user, int32_t n_layer) {
     side *s = user;
     cr_assert_lt(s->n_final, LAYERS);
@@ -88,7 +89,7 @@ Test(device_pack, exact_products_give_the_parts_of_the_cpu_a_group_later) {
     }
 }
 
-/* Sums in another order: the same ranks, and as little lost. */
+/* Sums in another order: the same ranks, and as small an error. */
 Test(device_pack, factors_of_many_lose_what_those_of_the_cpu_lose) {
     const char *policy = "pack=svd,rank_k=20,rank_v=20,gain=0,energy=0.8,block=8";
     side cpu, gpu;

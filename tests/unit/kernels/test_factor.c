@@ -1,5 +1,5 @@
 /* kernels/factor.c: errors against the singular value decomposition, over spectra of all kinds;
- * orthonormal bases; matrices that have too few directions; the same bits whatever runs it. */
+ * orthonormal bases; rank-deficient matrices; the same bits on every path. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -66,7 +66,7 @@ static fv_tensor with_spectrum(int32_t T, int32_t W, double (*sigma)(int)) {
     return fv_tensor_of(m, FV_F32, T, W);
 }
 
-/* The least error of any matrix of rank R: of the Gram matrix's eigenvalues, in double. */
+/* The least error of any matrix of rank R: from the Gram matrix's eigenvalues, in double. */
 static double best_error(const fv_tensor *m, int32_t R) {
     size_t T = (size_t)m->rows, W = (size_t)m->cols;
     const float *x = m->data;
@@ -86,7 +86,7 @@ static double best_error(const fv_tensor *m, int32_t R) {
     return sqrt(tail / all);
 }
 
-/* ||M - U[:, :r] B[:r]|| / ||M||, as it is written. */
+/* ||M - U[:, :r] B[:r]|| / ||M||, by definition. */
 static double true_error(const fv_tensor *m, const fv_factor *f, int32_t r) {
     size_t W = (size_t)m->cols;
     double d = 0, all = 0;
@@ -250,7 +250,7 @@ Test(factor, first_columns_are_the_best_of_their_number) {
     close_rig(&r);
 }
 
-/* Rows in another order are the same rows: the same sizes, and each comes back as it did. */
+/* Rows in another order are the same rows: the same sizes, and each is approximated as before. */
 Test(factor, the_order_of_rows_does_not_matter) {
     enum { T = 90, W = 40, R = 12 };
     rig r = open_rig(1, NULL);
@@ -341,7 +341,7 @@ Test(factor, energy_stops_at_the_smallest_rank_that_has_it) {
     cr_assert_eq(fv_factorise(&r.be, &r.room, &m, &goal, &f), FV_OK);
     cr_expect_leq(pow(f.error, 2), 0.1 + 1e-6);
     cr_expect_gt(pow(best_error(&m, f.rank - 1), 2), 0.1);
-    goal.rank = 4; /* not enough: all that is allowed */
+    goal.rank = 4; /* not enough: the maximum allowed */
     cr_assert_eq(fv_factorise(&r.be, &r.room, &m, &goal, &f), FV_OK);
     cr_expect_eq(f.rank, 4);
     free(m.data);

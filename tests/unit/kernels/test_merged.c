@@ -1,5 +1,5 @@
-/* Rows of two layers as directions that they share (kernels/merged.h): what they are read as, what
- * is kept as it is, and their bytes. */
+/* Tokens of two layers with shared directions (kernels/merged.h): the numbers they represent, the
+ * tokens kept exactly, and their bytes. */
 #include "kernels/merged.h"
 
 #include <criterion/criterion.h>
@@ -13,7 +13,7 @@
 
 enum { NUMBERS_MAX = 400 };
 
-/* Two layers' rows, their parts, and what these are read as. */
+/* Two layers' tokens, their blocks, and the numbers these represent. */
 typedef struct pair {
     fv_packed_shape s[2];
     float m[2][NUMBERS_MAX], back[2][NUMBERS_MAX];
@@ -59,7 +59,7 @@ static void drop(pair *p) {
     for (int i = 0; i < 2; i++) free(p->part[i].data);
 }
 
-/* ---- by hand --------------------------------------------------------------------------------- */
+/* ---- by hand ------------------------------------------------------------------------- */
 
 /* e = (sin 45, sin 45) / sin 90, and with t = 1/3 (sin 60, sin 30). */
 Test(merged, two_vectors_at_a_right_angle_share_one_between_them) {
@@ -97,7 +97,7 @@ Test(merged, what_differs_in_length_alone_comes_back) {
     }
 }
 
-/* Many that are nearly alike, and one pair at a right angle. */
+/* Many similar ones, and one pair at a right angle. */
 static void plant(pair *p, size_t n, size_t D, size_t odd) {
     uint64_t seed = 3;
     rendered_uniform(&seed, p->m[0], n * D);
@@ -134,7 +134,7 @@ Test(merged, all_but_the_most_alike_stay_where_the_whole_range_does) {
     drop(&p);
 }
 
-/* Rows: both 0, either 0, opposite, two ordinary ones. */
+/* Tokens: both 0, either 0, opposite, two ordinary ones. */
 Test(merged, zeros_come_back_and_opposites_are_defined) {
     pair p = {.m = {{0, 0, 0, 0, 3, 4, 1, 1, 1, 0, 1, 2}, {0, 0, 5, 12, 0, 0, -2, -2, 1, 1, 1, 3}}};
     merge_and_read(&p, shape(FV_PACKED_V, 6, 1, 2, FV_F32), 0.6, 0);
@@ -175,7 +175,7 @@ Test(merged, what_cannot_be_held_is_refused) {
     refused(1e5f, 0, FV_F16, 0.5, "--kv-dtype bf16");
 }
 
-/* ---- as rendered ------------------------------------------------------------------------------
+/* ---- against NumPy ----------------------------------------------------------------------
  */
 
 static void assert_rendered(const json_t *c) {
@@ -215,10 +215,10 @@ Test(merged, they_are_read_as_numpy_says_and_take_as_many_bytes) {
     json_decref(root);
 }
 
-/* ---- bytes, and tokens that are pruned ----------------------------------------------------------------
+/* ---- bytes, and tokens that are pruned --------------------------------------------------
  */
 
-/* 576 rows of a 7B network: one of two directions, and a norm for each of 128 numbers. */
+/* 576 tokens of a 7B network: one of two directions, and a norm for each of 128 numbers. */
 Test(merged, two_layers_take_half_of_their_rows_and_a_norm_for_each_vector) {
     size_t all = 0, rows = 576ull * 4096 * 2, norms = 576ull * 32 * 4;
     for (int i = 0; i < 4; i++) {

@@ -1,4 +1,4 @@
-/* kernels/packed.c: sizes to the byte, and what becomes of numbers on their way into a part. */
+/* kernels/packed.c: sizes to the byte, and how numbers are stored in a block. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -46,7 +46,7 @@ static double relative_error(const float *a, const float *b, size_t n) {
     return sqrt(d / sum);
 }
 
-/* Factors, the part made of them, and what is read back. */
+/* Factors, the block made of them, and the numbers read back. */
 typedef struct trip {
     fv_packed_part part;
     float *u, *basis, *u2, *basis2;
@@ -57,7 +57,7 @@ static trip travel(fv_packed_shape s) {
     trip t = {.part.shape = s, .nu = (size_t)s.n * (size_t)s.rank};
     t.nb = (size_t)s.rank * fv_packed_width(&s);
     t.u = malloc(2 * (t.nu + t.nb) * sizeof *t.u);
-    t.part.data = malloc(fv_packed_bytes(&s)); /* exact, so that a sanitizer sees one too many */
+    t.part.data = malloc(fv_packed_bytes(&s)); /* exact, so that a sanitizer detects an overrun */
     cr_assert(t.u && t.part.data);
     t.basis = t.u + t.nu;
     t.u2 = t.basis + t.nb;
@@ -103,8 +103,8 @@ Test(packed, bytes_and_operations_are_those_of_the_closed_form) {
     cr_expect_eq(fv_packed_flops_k(&vicuna, 32, 9), 7077888);
 }
 
-/* One step of a layer at rank 64, 16 bits, D = 128, K and V: raw rows, rows rebuilt first, and in
- * rank space. Rebuilding costs 4 T R Hkv D and then what raw rows cost. */
+/* One step of a layer at rank 64, 16 bits, D = 128, K and V: uncompressed, rebuilt first, and in
+ * rank space. Rebuilding costs 4 T R Hkv D plus the cost of uncompressed tokens. */
 Test(packed, a_step_reads_and_computes_less_than_rows_or_rebuilding_do) {
     static const struct {
         int32_t n, n_head, n_kv;
@@ -137,7 +137,8 @@ Test(packed, a_step_reads_and_computes_less_than_rows_or_rebuilding_do) {
     }
 }
 
-/* Where packing begins to pay: R < T D / (T + D) for operations, R < T HD / (T + HD) for bytes. */
+/* Where compression begins to pay: R < T D / (T + D) for operations, R < T HD / (T + HD) for
+ * bytes. */
 Test(packed, ranks_break_even_where_the_closed_form_says) {
     static const struct { int32_t n, flops, bytes; } rows[] = {{576, 104, 504}, {4096, 124, 2047}};
     for (int i = 0; i < 2; i++)
@@ -216,7 +217,7 @@ Test(packed, sixteen_bits_keep_what_the_type_can_hold) {
 }
 
 Test(packed, codes_are_as_near_as_their_step_allows) {
-    /* Uniform noise of one step has variance step^2 / 12, whose root is what is allowed; rows and
+    /* Uniform noise of one step has variance step^2 / 12, whose root is the tolerance; rows and
      * columns span up to 8 times their root mean square. */
     for (int bits = 8; bits >= 4; bits /= 2)
         for (int kind = FV_PACKED_K; kind <= FV_PACKED_V; kind++) {

@@ -1,4 +1,4 @@
-/* calibration.json: what is read, what is not used, what stays when it is written again. */
+/* calibration.json: what is read, what is ignored, and what is preserved when it is rewritten. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

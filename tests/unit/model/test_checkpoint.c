@@ -1,5 +1,5 @@
-/* model/checkpoint: directories as people have them, and directories that are damaged. Each test
- * writes a small synthetic checkpoint, changes something, and opens it. */
+/* model/checkpoint: valid directories, and damaged ones. Each test writes a small synthetic
+ * checkpoint, changes something, and opens it. */
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -313,7 +313,7 @@ Test(checkpoint, a_nested_image_processor_wins_over_the_separate_file) {
               fv_last_error());
 }
 
-/* Of the tower layer behind those that run, what its attention is made of. */
+/* The attention weights of the tower layer after those that run. */
 static bool asked(const char *name) {
     return strstr(name, "layer_norm1") || strstr(name, "q_proj") || strstr(name, "k_proj");
 }
@@ -391,7 +391,7 @@ Test(checkpoint, nan_and_infinity_are_found_in_every_dtype) {
     for (size_t i = 0; i < 3; i++) poison(FV_F16, &f16[i], 2);
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ----------- */
 
 Test(checkpoint, a_directory_that_is_not_there_is_named) {
     checkpoint c = {"/nowhere/at all"};

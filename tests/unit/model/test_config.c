@@ -1,5 +1,5 @@
-/* model/config: the defaults that config.json leaves out, both spellings of every key that has
- * two, and each refusal with the words a user gets. */
+/* model/config: defaults for keys missing from config.json, both spellings of every key that has
+ * two, and each refusal with its message. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

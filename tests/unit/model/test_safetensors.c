@@ -1,5 +1,5 @@
-/* model/safetensors: what a file may look like, and everything that must be refused. Inputs are
- * copied to blocks of exactly their size, so that AddressSanitizer sees a read behind the end. */
+/* model/safetensors: valid files, and everything that must be refused. Inputs are copied to blocks
+ * of exactly their size, so that AddressSanitizer detects reading past the end. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>

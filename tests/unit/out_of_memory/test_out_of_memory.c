@@ -1,6 +1,6 @@
 /* One request (prefill, hand-off in process, decode) whose n-th allocation fails, for every n: it
- * ends with FV_ENOMEM, or as if nothing had failed where the memory was not needed, and nothing of it
- * is left. Under AddressSanitizer nothing leaks. */
+ * ends with FV_ENOMEM, or normally where the memory was optional, and nothing of it is left. Under
+ * AddressSanitizer nothing leaks. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
@@ -13,7 +13,7 @@ enum { TOKENS = 4 };
 
 static fv_tokenizer *tok;
 
-/* What a request holds, and what it came to. */
+/* What a request holds, and its result. */
 typedef struct job {
     handoff_rig *rig;
     const tiny_prompt *prompt;
@@ -96,8 +96,8 @@ static void end(job *j) {
     fv_kv_close(j->kv);
 }
 
-/* The request in a fleet that was just started, so that no buffer is there yet. True: its n-th
- * allocation came. */
+/* The request in a newly started fleet, so that no buffer exists yet. True: its n-th allocation was
+ * reached. */
 static bool attempt(const char *policy, int64_t n, fv_status *st, int32_t tokens[TOKENS]) {
     handoff_rig rig;
     tiny_prompt prompt;

@@ -1,6 +1,7 @@
-/* A whole request, of an image and a question, whose n-th allocation fails, for every n: prefill job, hand-off, and
- * the scheduler's answer, which is kept as a conversation and followed up. It ends with FV_ENOMEM, or with the tokens
- * that it has where nothing fails; and nothing of it is left, in memory or in a KV pool. */
+/* A whole request with an image and a question, whose n-th allocation fails, for every n: the
+ * prefill job, the hand-off, and the scheduler's generation, which is kept as a conversation and
+ * followed up. It ends with FV_ENOMEM, or with the usual tokens; and nothing of it is left, in
+ * memory or in a KV pool. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@ enum { TOKENS = 4, STEPS_MAX = 1000, SIDE = 24, KEEP_S = 60 };
 static char dir[512];
 static fv_engine engine;
 
-/* Both workers, which have no request yet. */
+/* Both workers, without a request yet. */
 typedef struct fleet_rig {
     fv_kv_pool *p_pool, *d_pool;
     fv_image_cache *cache;
@@ -98,7 +99,7 @@ static void open_rig(fleet_rig *rig) {
     cr_assert(rig->logits);
 }
 
-/* What is kept of the request goes with the rig; else nothing of it is left. */
+/* What is kept of the request ends with the rig; nothing else is left. */
 static void close_rig(fleet_rig *rig) {
     fv_scheduler_close(rig->scheduler);
     cr_assert_eq(fv_kv_pool_used(rig->p_pool), 0);
@@ -143,7 +144,7 @@ static fv_status answer(fleet_rig *rig, request *r) {
     return r->status;
 }
 
-/* Another question to what was kept, if it was. */
+/* A follow-up to what was kept, if anything was. */
 static fv_status follow_up(fleet_rig *rig, request *r) {
     static const int32_t ids[] = {7, 8, 9};
     if (r->report.keep_s == 0) return FV_OK;
@@ -163,7 +164,7 @@ static fv_status run(fleet_rig *rig, request *r) {
     return follow_up(rig, r);
 }
 
-/* True: the n-th allocation came. */
+/* True: the n-th allocation was reached. */
 static bool attempt(const char *policy, int64_t n, fv_status *st, request *out) {
     static uint8_t pixels[SIDE * SIDE * 3];
     static const fv_image image = {.rgb = pixels, .w = SIDE, .h = SIDE};
@@ -191,7 +192,7 @@ static bool attempt(const char *policy, int64_t n, fv_status *st, request *out) 
     fv_prefill_job_free(&r.job);
     close_rig(&rig);
     *out = r;
-    /* The first request leaves the engine its work space. */
+    /* The first request makes the engine allocate its scratch memory. */
     if (came || *st != FV_OK)
         cr_assert_eq(alloc_live(), live, "%s, allocation %lld: %lld are left", policy, (long long)n,
                      (long long)(alloc_live() - live));

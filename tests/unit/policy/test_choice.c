@@ -1,4 +1,4 @@
-/* policy/choice.c: the types of parameters, on a method made for the purpose. */
+/* policy/choice.c: the types of parameters, on a method made for the test. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -143,7 +143,7 @@ Test(choice, an_early_layer_is_not_before_the_published_one_where_the_depth_allo
     }
 }
 
-/* Stages that follow one another go on doing so at any depth. */
+/* Steps that follow one another keep their order at any depth. */
 Test(choice, layers_that_ascend_do_so_at_any_depth) {
     for (int32_t n = 1; n <= 256; n++)
         for (int32_t k = 1; k < 32; k++) {

@@ -1,4 +1,4 @@
-/* policy/conflicts.c: methods that may not meet, by patterns. */
+/* policy/conflicts.c: methods that may not be combined, by patterns. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -54,8 +54,8 @@ Test(conflicts, two_that_meet_are_refused_with_both_and_why) {
     cr_assert(strstr(fv_last_error(), "of a sink"), "%s", fv_last_error());
 }
 
-/* A pattern that names nothing would never refuse anything. What it may not be ("!=") is what
- * defaults are, or they are something else already. */
+/* A pattern that names nothing would never refuse anything. A forbidden value ("!=") must be the
+ * default, or differ from the current one. */
 static void names_what_there_is(const char *pattern) {
     char text[256], other[256];
     fv_policy p;

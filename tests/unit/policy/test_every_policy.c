@@ -1,6 +1,6 @@
-/* What holds for every preset and every method, with its defaults, on a network of 8 layers: what
- * the table has, now and later. A method that needs others beside it gets them (packed rows); one
- * that runs ahead of the text model is not met here. */
+/* What holds for every preset and every method, with its defaults, on a network of 8 layers: for
+ * whatever is in the table. A method that depends on others gets them (compression); condense
+ * methods, which run ahead of the text model, are not covered here. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static void ok(fv_status st, const char *policy) {
 
 /* ---- the policies ------------------------------------------------------------------------ */
 
-/* So wide that factors of rank 64 of 200 rows pay. */
+/* Wide enough for factors of rank 64 of 200 tokens to save memory. */
 static tiny_shape shape(void) {
     return (tiny_shape){
         .n_layer = 8, .n_head = 4, .n_kv = 2, .d_head = 96, .d_ffn = 40, .vocab = VOCAB};
@@ -54,7 +54,7 @@ static const policies *list(void) {
     return &all;
 }
 
-/* Logits behind the prompt and behind each token of an answer. */
+/* Logits after the prompt and after each token of an answer. */
 typedef struct answer {
     float logits[STEPS + 1][VOCAB];
 } answer;
@@ -74,7 +74,7 @@ static void prefill(tiny_net *net, request *r, const char *in_layout, const char
     ok(evict_init(&r->evict, text, r->p.n), policy);
 }
 
-/* Token t of the answer, counted from 1. */
+/* Runs token t of the answer, counted from 1. */
 static void step(tiny_net *net, request *r, int32_t t) {
     tiny_prompt *one = &r->p;
     int32_t id = 13 + t;
@@ -82,9 +82,9 @@ static void step(tiny_net *net, request *r, int32_t t) {
     ok(tiny_step(net, &one, 1, &id, 1, t - 1), "a step");
 }
 
-/* How often a KV head of a layer holds each row of the prompt; positions must be those of its
- * segment, text in order unless rows leave one by one, and text must go up to the last token that
- * ran. */
+/* How often a KV head of a layer holds each token of the prompt; positions must be those of its
+ * segment, text in order unless tokens are evicted one by one, and text must extend to the last
+ * token that ran. */
 static void count_rows(const tiny_prompt *p, int32_t layer, int32_t head, int32_t t,
                        int32_t *times) {
     const fv_kv_packed *packed = fv_kv_packed_at(p->kv, layer);
@@ -132,9 +132,9 @@ static bool lets_rows_go(const fv_plan *plan) {
     return some;
 }
 
-/* ---- what holds -------------------------------------------------------------------------- */
+/* ---- the properties ---------------------------------------------------------------------- */
 
-/* The bytes that the plan names, before any row of the answer is there. */
+/* The planned bytes, before any token of the answer is there. */
 static void assert_bytes(const tiny_prompt *p, const char *policy) {
     fv_plan_bytes most = fv_plan_count(&p->plan);
     size_t visual = fv_kv_bytes(p->kv, FV_SEG_VISUAL);
@@ -148,7 +148,7 @@ static void assert_bytes(const tiny_prompt *p, const char *policy) {
         cr_assert_eq(held, most.held, "%s holds %zu, not %zu", policy, held, (size_t)most.held);
 }
 
-/* Rows are there, or gone, as the plan says. */
+/* Tokens are kept or pruned as planned. */
 static void assert_rows(const request *behind_prompt, int32_t gone, int32_t twice,
                         const char *policy) {
     const fv_plan *plan = &behind_prompt->p.plan;
@@ -159,7 +159,7 @@ static void assert_rows(const request *behind_prompt, int32_t gone, int32_t twic
     if (plan->select.dup_max == 0) cr_assert_eq(twice, 0, "%s holds rows twice", policy);
 }
 
-/* Behind the hand-off the same bits; returns whether any differs from exact's. */
+/* After the hand-off the same bits; returns whether any differs from exact's. */
 static bool run_both(handoff_rig *rig, request *here, const answer *exact, const char *policy) {
     bool differs = !same_bits(here->p.logits, exact->logits[0], VOCAB);
     request there = {.p = here->p};
@@ -210,8 +210,8 @@ static void answer_of(tiny_net *net, const char *in_layout, const char *policy, 
     tiny_prompt_free(&r.p);
 }
 
-/* Bytes as planned, positions as in the prompt, the same bits in another process's store, another
- * answer than exact's, and where rows go, other rows. */
+/* Bytes as planned, positions as in the prompt, the same bits in another process's KV, an answer
+ * other than exact's, and where tokens are pruned, other tokens. */
 Test(every_policy, holds_what_its_plan_says_and_arrives_and_makes_a_difference) {
     const policies *all = list();
     answer exact;
@@ -223,7 +223,7 @@ Test(every_policy, holds_what_its_plan_says_and_arrives_and_makes_a_difference) 
     rig_close(&rig);
 }
 
-/* One batch of all of them, with prompts of different lengths and images. */
+/* One batch of all policies, with prompts of different lengths and images. */
 Test(every_policy, is_the_same_alone_and_in_a_ragged_batch) {
     static const char *const layouts[] = {"t4 v71 t5", "t1 v30 t2 v30 t9", "t3 v1 t2", "v60 t1"};
     static tiny_prompt batch[POLICIES_MAX];
@@ -253,7 +253,7 @@ Test(every_policy, is_the_same_alone_and_in_a_ragged_batch) {
     tiny_net_close(&net);
 }
 
-/* A prompt without images: exact's bits wherever the plan has nothing left to do. */
+/* A prompt without images: exact's bits wherever the plan has no effect. */
 Test(every_policy, is_exact_on_text_where_the_plan_says_so) {
     const policies *table = list();
     answer exact;
@@ -277,7 +277,7 @@ Test(every_policy, is_exact_on_text_where_the_plan_says_so) {
     tiny_net_close(&net);
 }
 
-/* Two images beside one another are one image of as many rows, to whoever takes all image tokens
+/* Two adjacent images are one image of as many tokens, to a method that ranks all image tokens
  * together. */
 Test(every_policy, pools_the_rows_of_images) {
     static const char *const pooled[] = {

@@ -1,5 +1,4 @@
-/* router/admit.c, serving/policy_message.c: what is right in a request, and how many bytes it may
- * take. */
+/* router/admit.c, serving/policy_message.c: valid requests, and how many bytes they may take. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -80,7 +79,7 @@ static void admitted(void) {
 Test(router_admit, the_bound_is_rows_times_bytes) {
     admitted();
     cr_assert_eq(need.max_tokens, 10);
-    /* 3 text, 16 visual and 10 new rows in 4 layers of 2 heads; K and V of 8 bf16 each */
+    /* 3 text, 16 visual and 10 new tokens in 4 layers of 2 heads; K and V of 8 bf16 each */
     cr_assert_eq(need.bytes, (uint64_t)(3 + 16 + 10) * 4 * 2 * 2 * 8 * 2);
 }
 
@@ -159,13 +158,13 @@ Test(router_admit, the_bound_follows_the_policy) {
     refused(FV_EINVAL, "no;such=method");
 }
 
-/* The map is the checkpoint's: prefill workers say it when they join. */
+/* The map is the checkpoint's: prefill workers send it when they join. */
 Test(router_admit, the_bound_of_a_calibrated_map_is_that_of_the_map) {
     Fovea__Inference__V1__Policy *vla, *gla;
     uint32_t source_layers[4] = {0, 1, 1, 1};
     fv_policy p;
     fv_arena arena = {0};
-    const uint64_t part = 2 * 8 * 2; /* keys, or values, of a row in a layer */
+    const uint64_t part = 2 * 8 * 2; /* keys, or values, of a token in a layer */
     cr_assert_eq(fv_policy_parse("lazy=vla,map=calibrated", &p), FV_OK);
     cr_assert_eq(fv_policy_to_message(&p, &arena, &vla), FV_OK);
     cr_assert_eq(fv_policy_parse("lazy=gla,map=calibrated", &p), FV_OK);
@@ -182,12 +181,12 @@ Test(router_admit, the_bound_of_a_calibrated_map_is_that_of_the_map) {
     req.policy = gla;
     admitted();
     cr_assert_eq(need.bytes, (3 + 16 + 10) * (8 - 2) * part, "and of text rows");
-    model.n_lazy_source_layers = 3; /* of another depth: as if there were none */
+    model.n_lazy_source_layers = 3; /* of another depth: ignored */
     refused(FV_EINVAL, "fovea calibrate");
     fv_arena_fini(&arena);
 }
 
-/* Rows that leave behind 1, 2, 3 of 4 layers; 16 there are at first. */
+/* Tokens left after 1, 2, 3 of 4 layers; 16 at first. */
 Test(router_admit, the_bound_of_what_was_calibrated_is_that_of_the_checkpoint) {
     Fovea__Inference__V1__Schedule fitted = FOVEA__INFERENCE__V1__SCHEDULE__INIT, *list = &fitted;
     Fovea__Inference__V1__Policy *vtw, *fitprune;

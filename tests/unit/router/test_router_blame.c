@@ -1,5 +1,5 @@
-/* router/blame.c: a request over which workers are lost is ended, and those that shared them are
- * not. */
+/* router/blame.c: a request that workers are repeatedly lost over is ended; requests that shared
+ * those workers are not. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -33,7 +33,7 @@ static void is_answered(client *c) {
     cr_assert_eq(c->n_tokens, 6);
 }
 
-/* Until one of two has so many calls; that one. */
+/* Waits until one of two has this many calls; returns that one. */
 static fake_worker *asked(fake_worker *a, fake_worker *b) {
     for (int i = 0; i < 1000 && a->calls + b->calls == 0; i++) router_rig_sleep(&r, 10);
     cr_assert_eq(a->calls + b->calls, 1);
@@ -67,7 +67,7 @@ Test(router_blame, two_decode_workers_lost_over_a_request_end_it) {
     second_loss_ends_it(&r.d, &r.d1);
 }
 
-/* Its part was done: what kills it then is something else. */
+/* It had done its part: what kills it then is something else. */
 Test(router_blame, a_prefill_worker_that_has_said_the_first_token_does_not_count) {
     router_rig_with_pairs(&r, NULL);
     r.p.step = r.p1.step = FAKE_FIRST;
@@ -78,7 +78,7 @@ Test(router_blame, a_prefill_worker_that_has_said_the_first_token_does_not_count
     q->step = FAKE_NOTHING;
     fake_die(p);
     router_rig_wait_for(&r, &p->ended, 1);
-    fake_fail(d, FV_EIO, "closed"); /* the hand-off went with it */
+    fake_fail(d, FV_EIO, "closed"); /* the hand-off was lost with it */
     router_rig_wait_for(&r, &q->calls, 1);
     d->step = e->step = FAKE_END;
     r.p.step = r.p1.step = FAKE_END;

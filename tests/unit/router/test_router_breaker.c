@@ -1,4 +1,4 @@
-/* router/breaker.c: the states over time. router/balancer.c, router/relay.c: what they do to
+/* router/breaker.c: the states over time. router/balancer.c, router/relay.c: their effect on
  * requests. */
 #include <criterion/criterion.h>
 #include <string.h>
@@ -146,7 +146,7 @@ Test(router_breaker, when_all_rest_a_request_waits_for_the_first_to_wake) {
 
 Test(router_breaker, who_cannot_wait_for_that_wakes_it) {
     fv_router_options opt = router_rig_options();
-    opt.wait_ms = 100; /* less than a rest */
+    opt.wait_ms = 100; /* less than a rest period */
     opt.replays = 2;
     router_rig_with_workers(&r, &opt);
     r.d.step = FAKE_NOTHING;
@@ -175,7 +175,7 @@ Test(router_breaker, refusals_and_clients_errors_do_not_count) {
             client_ask(&r, &k, &req, 20000);
             router_rig_wait_for(&r, &r.p.calls, before + 1);
             router_rig_sleep(&r, 20);
-            fake_report(&r.p); /* one without room is left alone until then */
+            fake_report(&r.p); /* a worker without memory is avoided until then */
             router_rig_wait(&r, &k.over);
             router_rig_fleet(&r, &f);
             cr_assert_eq(f.n_failed[0] + f.n_failed[1], 0, "%s", fv_status_name(all[i]));

@@ -1,4 +1,4 @@
-/* router/: conversations that a decode worker keeps, and requests that go on with them. */
+/* router/: conversations that a decode worker keeps, and requests that continue them. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static void open_pairs(const fv_router_options *opt) {
     router_rig_with_pairs(&r, opt);
 }
 
-/* A first turn that is kept; `name` is what it is called. */
+/* A first turn that is kept; `name` receives its name. */
 static void first_turn(void) {
     client_request(&req, 4);
     req.keep_ms = 5000;

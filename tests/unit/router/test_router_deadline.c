@@ -1,7 +1,7 @@
-/* router/estimate.c, router/deadline.c: a fleet in virtual time. Requests come at random times, are
- * admitted, wait and are sent on as router/relay.c does it; workers prefill in batches and decode
- * in steps that take longer the more answers there are. All is counted in milliseconds that nobody
- * waits for, so each run gives the same numbers. */
+/* router/estimate.c, router/deadline.c: a fleet in virtual time. Requests arrive at random times,
+ * are admitted, wait and are sent on as router/relay.c does it; workers prefill in batches and
+ * decode in steps whose time grows with the batch. Nobody waits for the simulated milliseconds, so
+ * each run gives the same numbers. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 TestSuite(router_deadline, .timeout = 120);
 
-/* ---- the world -------------------------------------------------------------------------- */
+/* ---- the simulation --------------------------------------------------------------------- */
 
 enum { BEGIN_S = 100, SECONDS = 60 };
 enum { BATCH = 4, DECODE_MAX = 64, QUEUE_MAX = 256, JOBS = 1 << 16 };
@@ -25,7 +25,8 @@ typedef struct setup {
     bool shared;               /* prefill and decode share one machine */
     uint32_t prompt, answer;   /* tokens of a request */
     double deadline_s;
-    double slow_s; /* so long, from the tenth second on, everything takes five times as long */
+    double slow_s; /* for this long, from the tenth second on, everything takes five times as
+                    * long */
 } setup;
 
 typedef enum state { QUEUED, PREFILL, DECODE, OVER } state;
@@ -183,7 +184,7 @@ static bool come(void) {
     return true;
 }
 
-/* Those whose time is over, everywhere; and those that wait in vain. */
+/* Removes those whose deadline has passed, everywhere; and those that cannot meet it. */
 static void expire(int32_t oldest) {
     static const fv_work nothing = {0, 0};
     for (int32_t i = 0; i < w.n_queue; i++) {
@@ -233,7 +234,7 @@ static void begin_batch(worker *p) {
 static void end_batch(worker *p) {
     for (int32_t i = 0; i < p->n_batch; i++) {
         job *j = &w.jobs[p->line[i]];
-        if (j->state != PREFILL) continue; /* computed in vain */
+        if (j->state != PREFILL) continue; /* wasted */
         fv_estimate_prefilled(&w.e, &j->p.worker->pace, j->p.ahead, w.now_s - j->p.taken_s,
                               w.now_s);
         fv_reservation_prefilled(&j->p);
@@ -250,7 +251,7 @@ static void end_batch(worker *p) {
     p->until_s = 0;
 }
 
-static int32_t n_closed; /* answers after which the same client comes again */
+static int32_t n_closed; /* answers after which the same client sends again */
 
 static void end_step(worker *d) {
     int32_t n = 0;
@@ -258,7 +259,7 @@ static void end_step(worker *d) {
         job *j = &w.jobs[d->answers[i]];
         if (j->state != DECODE) continue;
         d->answers[n++] = d->answers[i];
-        if (i >= DECODE_MAX) continue; /* there is no room in the batch */
+        if (i >= DECODE_MAX) continue; /* the batch is full */
         fv_estimate_tokens(&w.e, &d->member.pace, d->member.n_taken, 1, w.now_s - j->token_s,
                            w.now_s);
         j->token_s = w.now_s;
@@ -294,7 +295,7 @@ static bool trusts; /* world.trusts of the open loop */
 static const double STEP_S = 1e-3;
 enum { STEPS = 1000 };
 
-/* Answers per second of so many clients that each wait for their answer. */
+/* Answers per second of this many clients that each wait for their answer. */
 static double closed_loop(const setup *s, int32_t n_client) {
     setup patient = *s;
     patient.deadline_s = 1e6;
@@ -314,8 +315,8 @@ static double saturation(const setup *s) {
     return best;
 }
 
-/* Answers in time per second when requests come at random times, `rate` per second, from an idle
- * fleet on; of those that came after from_s seconds. */
+/* Answers in time per second when requests arrive at random times, `rate` per second, from an idle
+ * fleet on; of those that arrived after from_s seconds. */
 static double goodput(const setup *s, double rate, double from_s) {
     int32_t oldest = 0, before = 0;
     open_world(s);
@@ -340,7 +341,7 @@ static const setup setups[] = {
     {1, 1, 0.0004, 0.002, 0.005, 0.001, 0.2, true, 200, 16, 5, 0},
     /* more workers */
     {2, 2, 0.0004, 0.002, 0.004, 0.002, 0.3, false, 200, 32, 5, 0},
-    /* deadlines that are not much longer than what workers have taken on */
+    /* deadlines not much longer than the work that workers have accepted */
     {1, 1, 0.0004, 0.002, 0.004, 0.0005, 0.2, false, 200, 16, 1.5, 0},
 };
 enum { N_SETUP = sizeof setups / sizeof setups[0] };
@@ -357,7 +358,7 @@ Test(router_deadline, goodput_stays_when_far_more_comes_than_can_be_answered) {
     }
 }
 
-/* What the estimates are for: the same fleet, when it begins everything. */
+/* Why there are estimates: the same fleet, when it starts everything. */
 Test(router_deadline, without_estimates_it_does_not) {
     for (size_t i = 0; i < N_SETUP; i++) {
         double full = saturation(&setups[i]);
@@ -446,7 +447,7 @@ Test(router_deadline, old_measurements_fade_but_not_before_new_ones_come) {
     cr_assert_float_eq(fv_estimate_prefill_s(&e, NULL, 100), 1, 1e-9);
     for (int i = 0; i < 1000; i++) fv_estimate_prefilled(&e, NULL, 100, 3, 11 + 0.1 * i);
     cr_assert_float_eq(fv_estimate_prefill_s(&e, NULL, 100), 3, 0.01);
-    /* an hour later, one that is an exception does not count for all */
+    /* an hour later; a single exception does not count for all */
     fv_estimate_prefilled(&e, NULL, 100, 30, 4000);
     cr_assert_lt(fv_estimate_prefill_s(&e, NULL, 100), 10);
 }
@@ -456,7 +457,7 @@ Test(router_deadline, a_token_takes_longer_the_more_answers_there_are_as_far_as_
     for (int n = 1; n <= 9; n++) fv_estimate_tokens(&e, NULL, n, 1, 0.010 + 0.002 * n, 10);
     cr_assert_float_eq(fv_estimate_decode_s(&e, NULL, 20, 101), 100 * 0.050, 1e-6);
     cr_assert_eq(fv_estimate_decode_s(&e, NULL, 20, 1), 0, "the first comes from prefill");
-    forget(); /* always as many: nothing is known of more */
+    forget(); /* always the same number: nothing is known of more */
     for (int i = 0; i < 9; i++) fv_estimate_tokens(&e, NULL, 4, 2, 0.040, 10);
     cr_assert_float_eq(fv_estimate_decode_s(&e, NULL, 40, 101), 100 * 0.020, 1e-6);
     forget(); /* more answers cannot make it faster */
@@ -472,7 +473,7 @@ Test(router_deadline, answers_are_expected_to_be_as_long_as_others_were) {
     uint64_t n = fv_estimate_work(&e, 0, 0, 1000, false).answer;
     cr_assert(n >= 18 && n <= 22, "%d", (int)n);
     cr_assert_leq(fv_estimate_work(&e, 0, 0, 4, false).answer, 4);
-    /* as many that were cut off at 20: those would have gone on */
+    /* as many that were cut off at 20: those would have continued */
     for (int i = 0; i < 800; i++) fv_estimate_answer(&e, 20, i % 2, 50 + 0.1 * i);
     n = fv_estimate_work(&e, 0, 0, 1000, false).answer;
     cr_assert(n >= 36 && n <= 44, "%d", (int)n);

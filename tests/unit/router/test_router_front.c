@@ -1,4 +1,4 @@
-/* router/front.c: how the router's memory is shared out. */
+/* router/front.c: how the router's memory is divided. */
 #include <criterion/criterion.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* router/: requests through a router with made-up workers: the good way, and every bad one. That
- * nothing is left behind is asserted when the rig closes. */
+/* router/: requests through a router with fake workers, in success and in every failure. Closing
+ * the rig asserts that nothing is left behind. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static Fovea__Inference__V1__GenerateRequest req;
 
 static void workers(void) { router_rig_with_workers(&r, NULL); }
 
-/* It says one token and then nothing. */
+/* It sends one token and then nothing. */
 static void stall_decode(void) {
     r.d.step = FAKE_TOKENS;
     r.d.n_say = 1;
@@ -26,8 +26,8 @@ static void stall_decode(void) {
 
 static client runs, waits;
 
-/* The decode worker is full, and the next request waits for room there: what comes now is queued.
- */
+/* The decode worker is full, and the next request waits for memory there: what comes now is
+ * queued. */
 static void fill(void) {
     stall_decode();
     client_request(&req, 4);
@@ -45,7 +45,7 @@ static void end_filling(void) {
     router_rig_wait(&r, &waits.over);
 }
 
-/* Nothing runs any more, at the router and at its workers. */
+/* Asserts that nothing runs any more, at the router and at its workers. */
 static void assert_idle(void) {
     fleet_seen f;
     for (int i = 0; i < 100; i++) {
@@ -162,7 +162,7 @@ Test(router_generate, many_requests_at_once_all_come_to_their_end) {
 Test(router_generate, a_client_that_reads_slowly_gets_all_and_holds_the_decode_worker_back) {
     enum { N = 4000 };
     workers();
-    r.d.n_flood = N; /* 16 MB: more than fits on the way */
+    r.d.n_flood = N; /* 16 MB: more than buffers on the way hold */
     k.pause = true;
     client_request(&req, 10);
     client_ask(&r, &k, &req, 20000);
@@ -273,7 +273,7 @@ Test(router_generate, who_knows_an_id_and_not_its_token_aborts_nothing) {
     cr_assert_eq(abort_wait("long", other.abort_token), GRPC_STATUS_NOT_FOUND);
     cr_assert_eq(abort_wait("long", "00000000/0123456789abcdef0123456789abcdef"),
                  GRPC_STATUS_NOT_FOUND, "of another router");
-    for (size_t i = 0; k.abort_token[i]; i++) { /* one character that is wrong */
+    for (size_t i = 0; k.abort_token[i]; i++) { /* one character is wrong */
         strcpy(token, k.abort_token);
         token[i] = token[i] == '0' ? '1' : '0';
         cr_assert_eq(abort_wait("long", token), GRPC_STATUS_NOT_FOUND, "%s", token);
@@ -289,8 +289,7 @@ Test(router_generate, who_knows_an_id_and_not_its_token_aborts_nothing) {
     router_rig_close(&r);
 }
 
-/* Five ids were enough to tell the next ones. Now neighbours share no more than chance gives them.
- */
+/* Five ids were enough to predict the next. Now neighbours share no more than by chance. */
 Test(router_generate, request_ids_say_nothing_of_each_other) {
     enum { N = 24 };
     uint64_t ids[N], all_and = UINT64_MAX, all_or = 0;
@@ -309,7 +308,7 @@ Test(router_generate, request_ids_say_nothing_of_each_other) {
             cr_assert(differ > 8 && differ < 56, "%016llx %016llx", (unsigned long long)ids[i],
                       (unsigned long long)ids[j]);
         }
-        /* Marsaglia's xorshift, which they were the states of. */
+        /* Marsaglia's xorshift, whose states they were. */
         for (int j = 0; j < i; j++) {
             uint64_t x = ids[j];
             x ^= x << 13, x ^= x >> 7, x ^= x << 17;
@@ -528,7 +527,7 @@ Test(router_generate, a_waiting_request_can_be_cancelled) {
     router_rig_sleep(&r, 100);
     cr_assert_eq(r.p.calls, 2);
     end_filling();
-    router_rig_wait_for(&r, &r.p.cancelled, 1); /* it hears that nobody waits */
+    router_rig_wait_for(&r, &r.p.cancelled, 1); /* it learns that nobody waits */
     assert_idle();
     router_rig_close(&r);
 }
@@ -565,7 +564,7 @@ static void too_large(const char *words) {
 Test(router_generate, what_no_decode_worker_can_hold_is_told_with_the_numbers) {
     r.d.capacity = 40000;
     workers();
-    client_request(&req, 200); /* and one row of text, 4 layers of 2 heads of 8 floats each */
+    client_request(&req, 200); /* and one text token, 4 layers of 2 heads of 8 floats each */
     client_ask(&r, &k, &req, 10000);
     too_large("at least 102912 bytes of KV, but the largest decode worker has 40000");
 }
@@ -661,9 +660,9 @@ Test(router_generate, a_request_that_never_fits_is_not_asked_to_come_back) {
     router_rig_close(&r);
 }
 
-/* ---- the end ---------------------------------------------------------------------------- */
+/* ---- shutdown --------------------------------------------------------------------------- */
 
-/* It drains, then leaves as its call ends: whichever the router hears first. */
+/* It drains, then leaves as its call ends: the router may see either first. */
 Test(router_generate, a_worker_that_drains_finishes_what_it_has_and_leaves) {
     workers();
     stall_decode();

@@ -1,5 +1,5 @@
-/* router/registry.c, router/balancer.c, router/fleet_info.c: who is in the fleet, who is not let in, who
- * is lost, and who gets the next request. */
+/* router/registry.c, router/balancer.c, router/fleet_info.c: who is in the fleet, who is refused,
+ * who is lost, and who gets the next request. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static router_rig r;
 #define DRAINING FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_DRAINING
 #define LOST FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST
 
-/* A third worker joins; returns when it is in or was turned away. */
+/* A third worker joins; returns when it is in or was refused. */
 static void try_join(fake_worker *w) {
     fake_open(w, r.bridge, r.fleet);
     for (int i = 0; i < 100 && !w->welcome && !w->join_over; i++) router_rig_sleep(&r, 20);
@@ -137,7 +137,7 @@ Test(router_members, both_sides_prove_that_they_know_the_secret) {
 }
 
 Test(router_members, a_stranger_hears_one_sentence_whatever_it_says) {
-    /* Nothing tells it whether its secret, its name or its model was wrong. */
+    /* The response does not say whether its secret, its name or its model was wrong. */
     fake_worker wrong = {
         .name = "d1", .role = DECODE, .secret = "not the secret of this fleet, no"};
     fake_worker taken = {
@@ -152,7 +152,7 @@ Test(router_members, a_stranger_hears_one_sentence_whatever_it_says) {
     close_with_two_workers();
 }
 
-/* What was proved by another worker, in another join. */
+/* A proof by another worker, in another join. */
 static uint8_t seen_proof[32];
 static char other_name[65];
 
@@ -259,7 +259,7 @@ Test(router_members, clients_have_no_door_to_the_fleet_and_workers_none_to_clien
     close_with_two_workers();
 }
 
-/* A peer that opens joins and proves nothing. */
+/* A peer that starts joins and proves nothing. */
 typedef struct mute {
     fv_rpc_channel *channel;
     fv_rpc_call *call[80];
@@ -292,7 +292,7 @@ Test(router_members, peers_that_prove_nothing_keep_nobody_out) {
                                    .request = i % 2 ? &m.base : NULL};
         cr_assert_eq(fv_rpc_call_open(x.channel, &opt, &x.call[i]), FV_OK);
     }
-    router_rig_wait_for(&r, &x.n_refused, 16); /* 80 of which 64 have places, the newest */
+    router_rig_wait_for(&r, &x.n_refused, 16); /* 80, of which the newest 64 have slots */
     try_join(&late);
     cr_assert(late.welcome, "%s", late.join_text);
     router_rig_wait_for(&r, &x.n_over, 80); /* all are given a few seconds */
@@ -425,7 +425,7 @@ Test(router_members, a_prefill_worker_full_of_images_gets_no_more) {
     router_rig_fleet(&r, &f);
     cr_assert_eq(f.n_queued, 1, "there is room for one image on each");
     r.p.step = r.p1.step = FAKE_END;
-    fake_fail(&r.p, FV_EINVAL, NULL); /* its room is free again */
+    fake_fail(&r.p, FV_EINVAL, NULL); /* its memory is free again */
     router_rig_wait(&r, &many[2].over);
     cr_assert_eq(many[2].end.status, FV_OK, "%s", many[2].why);
     cr_assert_eq(r.p.calls, 2);
@@ -434,7 +434,7 @@ Test(router_members, a_prefill_worker_full_of_images_gets_no_more) {
     router_rig_close(&r);
 }
 
-/* What other routers gave it counts, too. */
+/* What other routers sent it counts, too. */
 Test(router_members, a_prefill_worker_that_says_it_is_full_of_images_gets_none) {
     static client k;
     r.p.pixels_capacity = r.p1.pixels_capacity = 399;

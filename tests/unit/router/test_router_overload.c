@@ -1,5 +1,5 @@
-/* router/relay.c, router/generate.c: requests that would not be answered in time, on a router with
- * made-up workers. What is expected of whom, test_router_deadline.c tests. */
+/* router/relay.c, router/generate.c: requests that cannot be answered in time, on a router with
+ * fake workers. test_router_deadline.c tests the estimates. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ static void ask(client *c, uint32_t max_tokens, int64_t deadline_ms) {
     client_ask(&r, c, &req, deadline_ms);
 }
 
-/* The prefill worker says nothing until it is told to, and has as many requests as it gets. */
+/* The prefill worker sends nothing until told to, and accepts any number of requests. */
 static void fill_prefill(void) {
     router_rig_with_workers(&r, NULL);
     r.p.step = FAKE_NOTHING;
@@ -28,7 +28,7 @@ static void fill_prefill(void) {
     }
 }
 
-/* The last of them takes so long, all that were before it with it. */
+/* The last of them takes this long, and all before it end with it. */
 static void answer_last(int32_t after_ms) {
     router_rig_sleep(&r, after_ms);
     fake_go_on(&r.p);
@@ -63,8 +63,8 @@ Test(router_overload, who_has_time_is_not_refused) {
 
 Test(router_overload, what_waits_in_vain_is_ended_before_it_costs_anything) {
     fill_prefill();
-    ask(&k, 4, 4000);  /* nothing is known yet: it is taken */
-    answer_last(2500); /* and now there is a place, but no time for 16 such prefills */
+    ask(&k, 4, 4000);  /* nothing is known yet: it is accepted */
+    answer_last(2500); /* and now there is a slot, but no time for 16 such prefills */
     router_rig_wait(&r, &k.over);
     cr_assert_eq(k.end.code, GRPC_STATUS_DEADLINE_EXCEEDED, "%s", k.why);
     cr_assert(strstr(k.why, "in the queue the answer would take"), "%s", k.why);
@@ -72,7 +72,7 @@ Test(router_overload, what_waits_in_vain_is_ended_before_it_costs_anything) {
     router_rig_close(&r);
 }
 
-/* Whatever was measured: if nothing is to be done, it may be measured again. */
+/* Whatever was measured: when the fleet is idle, it may be measured again. */
 Test(router_overload, a_fleet_that_is_idle_tries_what_comes) {
     router_rig_with_workers(&r, NULL);
     r.p.step = FAKE_NOTHING;
@@ -104,7 +104,7 @@ Test(router_overload, what_even_an_idle_fleet_could_not_do_is_told_so) {
     cr_assert_eq(k.end.status, FV_ENOMEM, "without a hint");
     cr_assert(strstr(k.why, "allow more time, or ask for fewer tokens"), "%s", k.why);
     assert_not_sent(2);
-    /* A few tokens are another matter. */
+    /* A few tokens are fine. */
     r.d.step = FAKE_END;
     ask(&k, 3, 5000);
     router_rig_wait(&r, &k.over);
@@ -112,11 +112,11 @@ Test(router_overload, what_even_an_idle_fleet_could_not_do_is_told_so) {
     router_rig_close(&r);
 }
 
-/* As one that hangs, or has a slower machine. */
+/* Like one that hangs, or has a slower machine. */
 Test(router_overload, a_prefill_worker_that_is_much_slower_than_others_is_left_to_them) {
     router_rig_with_pairs(&r, NULL);
     r.p.step = FAKE_NOTHING;
-    /* One of the first few comes to it; if it is the first, nothing is known of the other yet. */
+    /* One of the first few goes to it; if it is the first, nothing is known of the other yet. */
     for (int i = 0; i < 64 && r.p.calls == 0; i++) {
         ask(&crowd[0], 4, 700);
         router_rig_wait(&r, &crowd[0].over);

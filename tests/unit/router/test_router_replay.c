@@ -21,7 +21,7 @@ static void ask(void) {
     client_ask(&r, &k, &req, 20000);
 }
 
-/* Who has been asked, of two. */
+/* Who got the request, of two. */
 static fake_worker *asked(fake_worker *a, fake_worker *b) {
     for (int i = 0; i < 1000 && a->calls + b->calls == 0; i++) router_rig_sleep(&r, 10);
     cr_assert_eq(a->calls + b->calls, 1);
@@ -38,7 +38,7 @@ static void find_d(void) {
     other_d = d == &r.d ? &r.d1 : &r.d;
 }
 
-/* Of two pairs, whoever gets a request stops at these steps. */
+/* Of two pairs, whichever gets a request stops at these steps. */
 static void pairs_stop(fake_step prefill, fake_step decode, uint32_t n_say) {
     router_rig_with_pairs(&r, NULL);
     r.p.step = r.p1.step = prefill;
@@ -65,7 +65,7 @@ static void answered(uint32_t n_replays) {
     cr_assert_eq(k.n_replays, n_replays);
 }
 
-/* Nothing runs any more, at the router and at its workers. */
+/* Asserts that nothing runs any more, at the router and at its workers. */
 static void close_idle(void) {
     fleet_seen f;
     int32_t n = 1;
@@ -90,7 +90,7 @@ static void prefill_is_lost(fake_step at, bool died) {
     if (died)
         fake_die(p);
     else
-        fake_leave(p); /* it is there yet, and its call must be cancelled */
+        fake_leave(p); /* it is still there, and its call must be cancelled */
     answered(1);
     cr_assert_eq(other_p->n_replay, 0);
     cr_assert_str_eq(k.report_prefill, other_p->name);
@@ -229,7 +229,7 @@ Test(router_replay, both_lost_at_once) {
     close_idle();
 }
 
-/* ---- failures that workers tell of ------------------------------------------------------ */
+/* ---- failures that workers report ------------------------------------------------------- */
 
 typedef struct way {
     fake_worker *w;
@@ -293,8 +293,8 @@ Test(router_replay, three_losses_in_a_row_are_survived) {
     r.d.n_times = 2;
     r.d1.n_times = 1;
     r.d.n_say = r.d1.n_say = 1;
-    /* d, d1, d in some order; the fourth try goes on, unless it meets the one that has failed once:
-     * both are taken in turn, as each keeps away from who failed last. */
+    /* d, d1, d in some order; the fourth try succeeds, unless it meets the one that has failed
+     * once: the two alternate, since each try avoids the one that failed last. */
     ask();
     router_rig_wait(&r, &k.over);
     cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
@@ -356,7 +356,7 @@ Test(router_replay, tokens_that_are_not_due_are_a_failure_of_who_sent_them) {
     close_idle();
 }
 
-/* ---- who waits -------------------------------------------------------------------------- */
+/* ---- waiting requests ------------------------------------------------------------------- */
 
 Test(router_replay, a_worker_that_is_lost_while_a_request_waits_for_it) {
     static client first;
@@ -501,7 +501,7 @@ Test(router_replay, the_routers_own_deadline_holds_too_and_says_so) {
 Test(router_replay, a_client_that_reads_slowly_gets_all_of_a_replay) {
     enum { N = 3000 };
     router_rig_with_pairs(&r, NULL);
-    r.d.n_flood = r.d1.n_flood = N; /* 12 MB: more than fits on the way */
+    r.d.n_flood = r.d1.n_flood = N; /* 12 MB: more than buffers on the way hold */
     k.pause = true;
     client_request(&req, 100000);
     client_ask(&r, &k, &req, 60000);

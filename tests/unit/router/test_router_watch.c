@@ -1,5 +1,5 @@
-/* router/watch.c: a request that stands still is taken from its worker, one that gets on is not,
- * however slow it is. */
+/* router/watch.c: a request without progress is taken from its worker; one that makes progress is
+ * not, however slow it is. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -39,7 +39,7 @@ static void open_pairs(fake_step prefill, fake_step decode) {
     ask();
 }
 
-/* So many reports of p, between which so much was done. */
+/* This many reports of p, with this much work between them. */
 static void report(int n, uint64_t work, uint64_t foreign) {
     for (int i = 0; i < n; i++) {
         p->work += work;
@@ -82,7 +82,7 @@ Test(router_watch, a_request_that_stands_still_in_prefill_is_replayed_and_its_wo
     cr_assert_eq(state_of(p), UNHEALTHY);
     report(3, 0, 0);
     cr_assert_eq(state_of(p), UNHEALTHY);
-    report(1, 1, 0); /* it moves again */
+    report(1, 1, 0); /* it progresses again */
     cr_assert_eq(state_of(p), READY);
     router_rig_close(&r);
 }
@@ -91,7 +91,7 @@ Test(router_watch, slow_is_not_hung) {
     open_pairs(FAKE_NOTHING, FAKE_END);
     find(&r.p, &r.p1);
     p->works = true;
-    for (int i = 0; i < 16; i++) { /* three times as long as would do */
+    for (int i = 0; i < 16; i++) { /* three times as long as necessary */
         report(1, 1, 0);
         report(4, 0, 0);
     }
@@ -115,14 +115,14 @@ Test(router_watch, a_request_that_stands_still_in_decode_is_replayed) {
     router_rig_close(&r);
 }
 
-/* Other requests get on, so it waits for its turn. */
+/* Other requests make progress, so it waits for its turn. */
 Test(router_watch, one_that_waits_is_left_in_peace) {
     open_pairs(FAKE_NOTHING, FAKE_END);
     find(&r.p, &r.p1);
     p->foreign = "another";
     report(40, 0, 1);
     cr_assert_eq(q->calls, 0);
-    p->foreign = NULL; /* and nothing is worked on, as while it waits for room elsewhere */
+    p->foreign = NULL; /* and nothing is worked on, as while it waits for memory elsewhere */
     report(40, 0, 0);
     cr_assert_eq(q->calls, 0);
     fake_fail(p, FV_EINVAL, NULL);
@@ -140,7 +140,7 @@ Test(router_watch, one_that_waits_behind_another_that_stands_still_is_taken_away
     router_rig_close(&r);
 }
 
-/* The others get on: the worker does not hang. */
+/* The others make progress: the worker does not hang. */
 Test(router_watch, one_that_stands_still_alone_is_taken_away_alone) {
     open_pairs(FAKE_NOTHING, FAKE_END);
     find(&r.p, &r.p1);

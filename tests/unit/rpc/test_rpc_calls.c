@@ -1,5 +1,5 @@
-/* rpc/call.c, rpc/client.c, rpc/server.c: calls that go well or are ended by one
- * side. net_close asserts that all calls ended, and that nothing is left on the loop. */
+/* rpc/call.c, rpc/client.c, rpc/server.c: calls that succeed or are ended by one side. net_close
+ * asserts that all calls ended, and that nothing is left on the loop. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -123,7 +123,7 @@ Test(rpc_calls, the_server_knows_the_deadline) {
     net_open(&r);
     net_ask(&r, &h, NET_ECHO, 5000, "x", 1);
     net_wait(&r, &h.over);
-    /* It travels rounded up to three digits. */
+    /* It is rounded up to three digits on the wire. */
     cr_assert(r.seen.left_ms > 3000 && r.seen.left_ms <= 5100, "%d", (int)r.seen.left_ms);
     net_close(&r, 1000);
 }
@@ -204,7 +204,7 @@ Test(rpc_calls, a_message_that_the_caller_refuses_ends_the_call_with_its_reason)
     net_close(&r, 1000);
 }
 
-/* The server is done by then, as a rule, and has said OK. */
+/* The server has usually finished by then, with OK. */
 Test(rpc_calls, a_last_message_that_the_caller_refuses_is_no_success) {
     net_open(&r);
     for (int i = 0; i < 50; i++) {
@@ -262,7 +262,7 @@ Test(rpc_calls, a_slow_reader_bounds_the_memory_of_the_sender) {
     h.pause_each = true;
     net_ask(&r, &h, NET_COUNT, 60000, (uint32_t[]){N, BYTES}, 8);
     net_wait_for(&r, &h.n, 1);
-    net_sleep(&r, 200); /* what fits into buffers on the way has been sent by now */
+    net_sleep(&r, 200); /* what fits into the buffers has been sent by now */
     cr_assert_eq(h.n, 1, "a paused call is told nothing");
     cr_assert_eq(r.seen.ended, 0, "the sender waits");
     while (!h.over) {

@@ -1,5 +1,5 @@
-/* rpc/server.c: fv_rpc_limits, what one server grants its peers. That messages are not
- * inflated, tests/support/rpc_smoke.py and tests/e2e/test_front.c show. */
+/* rpc/server.c: fv_rpc_limits, what one server grants its peers. tests/support/rpc_smoke.py and
+ * tests/e2e/test_front.c test that messages are not decompressed. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -73,7 +73,7 @@ Test(rpc_limits, metadata_over_its_limit_is_refused_before_any_handler) {
     net_close(&r, 1000);
 }
 
-/* ---- the time of the first message ------------------------------------------------------ */
+/* ---- the deadline of the first message -------------------------------------------------- */
 
 Test(rpc_limits, a_call_whose_message_does_not_come_is_ended) {
     r.limits.first_message_ms = 100;
@@ -93,7 +93,7 @@ Test(rpc_limits, calls_are_ended_in_their_order_and_others_go_on) {
     net_call(&r, &h, NET_SESSION, 60000);
     net_call(&r, &second, NET_SESSION, 60000);
     net_call(&r, &third, NET_SESSION, 60000);
-    fv_rpc_call_send_buffer(second.call, net_zeros(1)); /* it leaves from the middle of the line */
+    fv_rpc_call_send_buffer(second.call, net_zeros(1)); /* it leaves from the middle of the list */
     net_wait_for(&r, &second.n, 1);
     net_wait(&r, &h.over);
     net_wait(&r, &third.over);
@@ -114,7 +114,7 @@ Test(rpc_limits, a_client_that_goes_before_its_message_leaves_no_trace) {
     net_wait_for(&r, &r.seen.started, 1);
     fv_rpc_call_cancel(h.call);
     net_wait_for(&r, &r.seen.ended, 1);
-    net_sleep(&r, 500); /* past its time: it must not be looked at any more */
+    net_sleep(&r, 500); /* past its deadline: it must not be accessed any more */
     net_ask_wait(&r, &second, NET_ECHO, "x", 1);
     cr_assert_eq(second.end.status, FV_OK);
     net_close(&r, 1000);

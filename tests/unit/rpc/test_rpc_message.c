@@ -136,7 +136,7 @@ Test(rpc_message, a_small_message_cannot_ask_for_much_memory) {
     free(p);
 }
 
-/* ---- lent memory ------------------------------------------------------------------------ */
+/* ---- borrowed memory -------------------------------------------------------------------- */
 
 static void count_release(void *user) { ++*(int *)user; }
 

@@ -1,4 +1,4 @@
-/* Our server and Debian's Python client: tests/support/rpc_smoke.py says what is tried. */
+/* Our server and Debian's Python client: tests/support/rpc_smoke.py has the cases. */
 #include <criterion/criterion.h>
 #include <string.h>
 

@@ -41,7 +41,7 @@ Test(rpc_reflection, symbols_of_every_kind_are_found_in_their_file) {
                      "grpc/reflection/v1alpha/reflection.proto");
 }
 
-/* protoc-gen-go takes no file without a package path. */
+/* protoc-gen-go refuses a file without a package path. */
 Test(rpc_reflection, every_file_names_its_go_package) {
     static const struct {
         const char *symbol, *go;
@@ -123,7 +123,7 @@ Test(rpc_reflection, answers_each_question_and_ends_with_the_client) {
                                               28));
     net_wait_for(&r, &h.n, 2);
     cr_assert(h.bytes > 500, "a whole file: %zu", h.bytes);
-    fv_rpc_call_send_buffer(h.call, net_bytes("\x22\x01x", 3)); /* a symbol that is none */
+    fv_rpc_call_send_buffer(h.call, net_bytes("\x22\x01x", 3)); /* an unknown symbol */
     net_wait_for(&r, &h.n, 3);
     fv_rpc_call_close_send(h.call);
     net_wait(&r, &h.over);

@@ -1,5 +1,5 @@
-/* rpc/server.c, rpc/listen.c, rpc/bridge.c: what a server turns away, how it stops, and
- * what happens when the other side vanishes. */
+/* rpc/server.c, rpc/listen.c, rpc/bridge.c: what a server refuses, how it stops, and what happens
+ * when the other side disappears. */
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@ TestSuite(rpc_server, .timeout = 60);
 static net r;
 static net_heard h;
 
-/* ---- turned away ------------------------------------------------------------------------ */
+/* ---- refused ---------------------------------------------------------------------------- */
 
 Test(rpc_server, an_unknown_method_is_unimplemented) {
     net_open(&r);
@@ -90,7 +90,7 @@ Test(rpc_server, one_call_too_many_is_asked_to_come_back) {
     cr_assert_eq(second.end.retry_ms, FV_RPC_RETRY_MS);
     fv_rpc_call_cancel(h.call);
     net_wait_for(&r, &r.seen.ended, 1);
-    net_heard third = {0}; /* the place is free again */
+    net_heard third = {0}; /* the slot is free again */
     net_ask(&r, &third, NET_STALL, 10000, "x", 1);
     net_wait_for(&r, &r.seen.messages, 2);
     fv_rpc_call_cancel(third.call);
@@ -222,10 +222,10 @@ Test(rpc_server, survives_100_lifetimes) {
     }
 }
 
-/* ---- the other side vanishes ------------------------------------------------------------ */
+/* ---- the other side disappears ---------------------------------------------------------- */
 
-/* Runs `main` in a child and reads the first line that it writes. The child starts before gRPC
- * does, which does not bear forks. */
+/* Runs `main` in a child and reads its first line. The child starts before gRPC does, which does
+ * not support forks. */
 static pid_t start_child(int (*child)(int out, int in), char line[64], int *to_child) {
     int up[2], down[2];
     cr_assert(pipe(up) == 0 && pipe(down) == 0);

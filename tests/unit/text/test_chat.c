@@ -1,5 +1,5 @@
-/* text/chat: renderings held against transformers' (golden files, tests/parity/chat_golden.py),
- * which template is chosen, turns that make no sense, and special tokens that users spell. */
+/* text/chat: renderings against transformers' (golden files, tests/parity/chat_golden.py), the
+ * choice of a template, invalid turns, and special tokens that users write. */
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -368,9 +368,9 @@ Test(chat, none_passes_the_text_through) {
     refuse("none", two, 2, "one user turn, not 2 turns");
 }
 
-/* ---- going on behind an answer ---- */
+/* ---- continuing after an answer ---- */
 
-/* A template, a tokenizer that goes with it, what it writes before and behind an answer. */
+/* A template, its tokenizer, and what it writes before and after an answer. */
 typedef struct pairing {
     const char *template, *tokenizer, *lead, *end;
 } pairing;
@@ -395,7 +395,7 @@ static const fv_chat_turn question = {.role = "user", .text = "What is in the pi
                           next = {.role = "user", .text = "Which of them sleeps?"};
 
 /* The whole conversation as one text; the answer has ended by itself or was cut off. Where the
- * template has no end of its own for an answer, what the model said stays. */
+ * template has no end of its own for an answer, the model's own end stays. */
 static char *whole_text(const pairing *p, bool ended) {
     fv_chat *c = by_name(p->template);
     bool llava = !strcmp(p->template, "llava");
@@ -457,7 +457,7 @@ static fv_tokenizer *tokenizer(const char *name) {
     return tok;
 }
 
-/* The ids of the whole, cut where the continuation begins, end as the continuation's own do. */
+/* The ids of the whole, cut where the continuation begins, end with the continuation's own. */
 static void check_ids(const pairing *p, bool ended) {
     fv_tokenizer *tok = tokenizer(p->tokenizer);
     char *whole = whole_text(p, ended), *rest = continuation(p, ended);
@@ -538,7 +538,7 @@ Test(chat, a_word_cut_at_the_border_is_not_healed_and_nothing_is_put_before_it) 
     fv_tokenizer_free(tok);
 }
 
-/* ---- special tokens that users spell ---- */
+/* ---- special tokens that users write ---- */
 
 /* The ids that `id` has in a text of which the bytes marked 'u' are the user's. */
 static int count_id(const fv_tokenizer *tok, const char *text, const char *marks, int32_t id,
@@ -567,8 +567,8 @@ Test(chat, a_special_token_with_a_byte_of_the_users_is_text) {
     fv_tokenizer_free(tok);
 }
 
-/* <tool_call> is an added token that is not special: users may write it, unless it is the image's.
- */
+/* <tool_call> is an added token that is not special: users may write it, unless it is the
+ * image's. */
 Test(chat, an_added_token_that_is_not_special_is_taken_from_users_too) {
     fv_tokenizer *tok = tokenizer("qwen2");
     int32_t call = fv_tokenizer_id(tok, "<tool_call>");
@@ -578,7 +578,7 @@ Test(chat, an_added_token_that_is_not_special_is_taken_from_users_too) {
     fv_tokenizer_free(tok);
 }
 
-/* Tokens that are looked for in the normalised text, as </s> of the first Llama tokenizers is. */
+/* Tokens that are matched in the normalised text, as </s> of the first Llama tokenizers is. */
 Test(chat, a_special_token_of_the_normalised_text_is_guarded_too) {
     static const char path[] = FOVEA_TEST_DATA "/golden/tokenizer/llama2.json";
     char *json;
@@ -595,7 +595,7 @@ Test(chat, a_special_token_of_the_normalised_text_is_guarded_too) {
     cr_assert_eq(count_id(tok, "a </s> b </s>", "..u..........", end, -1), 1);
     cr_assert_eq(count_id(tok, "a </s> b </s>", "uuuuuuuuuuuuu", end, -1), 0);
     fv_tokenizer_free(tok);
-    tok = tokenizer("odd-unk"); /* <fin> with a ligature, behind NFKC */
+    tok = tokenizer("odd-unk"); /* <fin> with a ligature, after NFKC */
     int32_t fin = -1;
     for (int32_t i = 0; i < fv_tokenizer_vocab(tok); i++)
         if (strcmp(fv_tokenizer_special(tok, i), "<\uFB01n>") == 0) fin = i;

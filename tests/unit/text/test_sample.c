@@ -18,7 +18,7 @@ static fv_sampled pick(fv_sampling s, int32_t n_vocab, const int32_t *seen, int3
     return out;
 }
 
-/* How often each id comes in many steps, as shares. */
+/* Frequency of each id over many steps. */
 static void shares(fv_sampling s, int32_t n_vocab, double out[N]) {
     enum { TRIES = 20000 };
     memset(out, 0, N * sizeof *out);
@@ -50,9 +50,9 @@ Test(sample, logprobs_are_the_models_own) {
 Test(sample, repetition_penalty_acts_once_per_token_and_by_sign) {
     fv_sampling s = fv_sampling_default();
     int32_t seen[] = {5, 5, 5, 1, 77, -3};
-    s.repetition_penalty = 4; /* 9 / 4 = 2.25 < 3; were it taken thrice, still 3 wins: see below */
+    s.repetition_penalty = 4; /* 9 / 4 = 2.25 < 3; applied three times, 3 still wins: see below */
     cr_assert_eq(pick(s, N, seen, 4, 0).id, 3, "1 and 5 are punished, 3 is not");
-    s.repetition_penalty = 2.5f; /* 9 / 2.5 = 3.6 stays first only if it acts once */
+    s.repetition_penalty = 2.5f; /* 9 / 2.5 = 3.6 stays first only if it is applied once */
     cr_assert_eq(pick(s, N, seen, 6, 0).id, 5);
     s.repetition_penalty = 0.1f; /* negative logits are multiplied: -1 becomes -0.1 */
     int32_t four = 4;
@@ -114,7 +114,7 @@ static int by_logit(const void *a, const void *b) {
     return x->id - y->id;
 }
 
-/* The ids that may come, by sorting all of them, and how likely the last of them is. */
+/* The ids that may be chosen, by sorting all of them, and the probability of the last of them. */
 static int32_t allowed(const fv_sampling *s, const float *l, int32_t *ids, double *last) {
     static fv_logprob c[VOCAB];
     for (int32_t i = 0; i < VOCAB; i++) c[i] = (fv_logprob){i, l[i]};

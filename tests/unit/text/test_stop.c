@@ -4,7 +4,8 @@
 
 #include "text/stop.h"
 
-/* Pushes `text` in pieces of `step` bytes; returns whether a stop was hit, `shown` what came. */
+/* Pushes `text` in pieces of `step` bytes; returns whether a stop string was hit, and in `shown`
+ * the emitted text. */
 static bool stream(const char *const *stops, int32_t n, const char *text, size_t step,
                    char *shown) {
     fv_stop *s;

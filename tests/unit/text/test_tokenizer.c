@@ -1,5 +1,5 @@
-/* The tokenizer against `tokenizers` (golden files, see tests/parity/tokenizer_golden.py), and
- * against files and calls that are wrong. */
+/* The tokenizer against `tokenizers` (golden files, see tests/parity/tokenizer_golden.py), and with
+ * invalid files and calls. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -381,7 +381,7 @@ Test(tokenizer, time_is_not_quadratic_in_the_text, .timeout = 300) {
     free(s);
 }
 
-/* ---- files that are wrong ---- */
+/* ---- invalid files ----------- */
 
 static void expect_failure(const char *json, size_t n, fv_status want, const char *word) {
     fv_tokenizer *tok = NULL;

@@ -28,7 +28,7 @@ static size_t flatten(grpc_byte_buffer *b, uint8_t *out) {
     return n;
 }
 
-/* The bytes in slices of `step` bytes, as a network would cut them. */
+/* The bytes in slices of `step` bytes, as a network may cut them. */
 static grpc_byte_buffer *cut(const uint8_t *p, size_t n, size_t step) {
     grpc_slice s[512];
     size_t k = 0;
@@ -96,7 +96,7 @@ Test(rpc_frame, protobuf_reads_what_we_write_and_writes_what_we_read) {
     cr_assert_eq(m->seq, 3);
     cr_assert_eq(m->epoch, ticket.epoch);
     cr_assert_eq(m->data.len, 2);
-    m->seq = 0; /* which protobuf leaves out */
+    m->seq = 0; /* which protobuf omits */
     n = fovea__handoff__v1__frame__pack(m, bytes);
     fovea__handoff__v1__frame__free_unpacked(m, NULL);
     cr_assert_eq(read_bytes(bytes, n), FV_OK, "%s", fv_last_error());
@@ -124,7 +124,7 @@ Test(rpc_frame, a_sign_of_life_has_a_ticket_and_nothing_else) {
     cr_assert_eq(memcmp(&f.ticket, &ticket, sizeof ticket), 0);
     size_t n = flatten(b, bytes);
     grpc_byte_buffer_destroy(b);
-    memcpy(bytes + n, "\x2a\x01x", 3); /* with data it is none */
+    memcpy(bytes + n, "\x2a\x01x", 3); /* with data it is invalid */
     cr_assert_eq(fv_refusal_of(read_bytes(bytes, n + 3)), FV_REFUSED_FRAME_SIZE);
 }
 
@@ -153,7 +153,7 @@ Test(rpc_frame, a_ticket_of_another_length_is_refused) {
     cr_assert_eq(fv_refusal_of(read_bytes("\x2a\x01x", 3)), FV_REFUSED_MALFORMED);
 }
 
-/* ---- beside the stream ------------------------------------------------------------------ */
+/* ---- out of band ------------------------------------------------------------------------ */
 
 Test(rpc_frame, one_that_goes_oob_the_stream_is_named_and_may_come_after_all) {
     static char data[50] = "these bytes";

@@ -1,6 +1,5 @@
-/* transport/grpc.c: hand-offs from a computing thread through the loop to a decode worker that
- * this test plays. What the frames point to is overwritten and freed as soon as they are said to be
- * gone. */
+/* transport/grpc.c: hand-offs from a computing thread through the loop to a decode worker played by
+ * the test. The memory of frames is overwritten and freed as soon as they are reported gone. */
 #include <criterion/criterion.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -27,7 +26,7 @@ typedef struct sink {
     int32_t frames;
     size_t bytes;
     uint64_t committed;
-    bool wrong; /* a frame that is not what was sent */
+    bool wrong; /* a frame that differs from what was sent */
     char compat[FV_COMPAT_MAX], policy[64];
 } sink;
 
@@ -131,7 +130,7 @@ static const fv_rpc_method methods[] = {
 
 typedef enum until { TO_COMMIT = 0, TO_PATIENCE, TO_RECALL, TO_GRANT, TO_PUSH, TO_OPEN } until;
 
-/* One hand-off. On the computing thread, but for `done`. */
+/* One hand-off. On the computing thread, except `done`. */
 typedef struct sender {
     fv_job job;
     until until; /* it gives up there */
@@ -223,7 +222,7 @@ static void begin(sender *x) {
     cr_assert_eq(fv_jobs_post(jobs, &x->job), FV_OK);
 }
 
-/* The patient one sends. */
+/* The one without a deadline sends. */
 static void go_on(sender *x) {
     x->job.run = run_push_all;
     cr_assert_eq(fv_jobs_post(jobs, &x->job), FV_OK);
@@ -249,7 +248,7 @@ static void close_all(void) {
     net_close(&n, 1000);
 }
 
-/* ---- what goes well --------------------------------------------------------------------- */
+/* ---- what succeeds ---------------------------------------------------------------------- */
 
 Test(transport_grpc, frames_arrive_whole_and_in_order_and_the_commit_is_answered) {
     sender x = {.n_frame = FRAMES_MAX};
@@ -292,7 +291,7 @@ Test(transport_grpc, one_connection_serves_many_hand_offs_at_once) {
     static sender x[16];
     open_all();
     for (int i = 0; i < 16; i++) {
-        x[i].until = i % 2 ? TO_COMMIT : TO_OPEN; /* half of them change their mind */
+        x[i].until = i % 2 ? TO_COMMIT : TO_OPEN; /* half of them are abandoned */
         x[i].n_frame = 1;
         begin(&x[i]);
     }

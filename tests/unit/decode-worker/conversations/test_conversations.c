@@ -1,5 +1,5 @@
-/* decode-worker/conversations/conversations.c: leases, names, who goes when there is no place, and
- * that nothing of the pool stays behind. */
+/* decode-worker/conversations/conversations.c: leases, names, which is dropped when there is no
+ * memory, and that nothing is left in the pool. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static void close_table(void) {
     fv_kv_pool_close(pool);
 }
 
-/* One in use that holds `rows` rows; room for more is reserved, as for an answer. */
+/* One in use that holds `rows` tokens; memory for more is reserved, as for generation. */
 static fv_conversation *begin(int32_t rows) {
     fv_conversation *x;
     int32_t pos[256];
@@ -115,7 +115,7 @@ Test(conversations, one_in_use_stays_beyond_its_lease_and_serves_one_at_a_time) 
     cr_assert_not_null(strstr(fv_last_error(), "another request is continuing"));
     now += 11;
     cr_assert_eq(fv_conversations_expire(table), 0);
-    fv_conversations_pause(table, x); /* nothing came of it: its lease has gone on meanwhile */
+    fv_conversations_pause(table, x); /* nothing was generated, and its lease ran on meanwhile */
     cr_assert_eq(fv_conversations_kept(table), 0);
     cr_assert_eq(resumes(&a), FV_ENOTFOUND);
     close_table();

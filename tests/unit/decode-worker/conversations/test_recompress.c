@@ -1,5 +1,5 @@
-/* decode-worker/conversations/recompress.c: keys of text that came later join the factors of the
- * prompt's. When, what it costs, what comes back, and that it depends on nothing but the
+/* decode-worker/conversations/recompress.c: keys of later text are merged into the prompt's
+ * factors. When, what it costs, what it approximates, and that it depends on nothing but the
  * conversation. */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -23,14 +23,14 @@ TestSuite(recompress, .timeout = 240);
 
 static void ok(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
 
-/* ---- a conversation ------------------------------------------------------------------------- */
+/* ---- a conversation ------------------------------------------------------------------ */
 
 static void start(tiny_net *net, tiny_prompt *p, const char *policy) {
     tiny_prompt_make(net, p, BEFORE, VISUAL, AFTER, 11, policy);
     ok(tiny_prefill(net, p, 1, 0));
 }
 
-/* Rows that come behind `at` rows of a turn, in pieces of at most `piece`. */
+/* Tokens of a turn that follow the first `at`, in pieces of at most `piece`. */
 static void say(tiny_net *net, tiny_prompt *p, int32_t at, int32_t n, int32_t piece) {
     int32_t ids[256];
     cr_assert_leq(n, 256);
@@ -52,7 +52,7 @@ static float most_off(const float *a, const float *b) {
     return most;
 }
 
-/* ---- what comes of it ----------------------------------------------------------------------- */
+/* ---- the result ---------------------------------------------------------------------- */
 
 Test(recompress, at_full_rank_a_conversation_of_many_turns_stays_that_of_exact) {
     static const char *const policies[][2] = {
@@ -107,9 +107,9 @@ Test(recompress, a_low_rank_changes_what_follows) {
     tiny_net_close(&net);
 }
 
-/* ---- the error ------------------------------------------------------------------------------ */
+/* ---- the error ----------------------------------------------------------------------- */
 
-/* Rows that wait in a store go into another, which holds all that there ever were. */
+/* The waiting tokens of one KV are copied into another, which holds all of them. */
 static void note_rows(fv_kv *truth, fv_kv *kv) {
     const fv_kv_shape *s = fv_kv_get_shape(kv);
     size_t row = (size_t)s->d_head * fv_dtype_bytes(s->dtype);
@@ -140,7 +140,7 @@ static double norm(fv_kv *kv, int32_t layer) {
     return sqrt(sum);
 }
 
-/* ||K - U B|| of what is packed of a layer. */
+/* ||K - U B|| of a layer's compressed tokens. */
 static double lost(tiny_net *net, fv_kv *truth, const fv_kv *kv, int32_t layer) {
     const fv_kv_packed *p = fv_kv_packed_text(kv, layer);
     double share = packed_error(truth, p, layer, FV_PACKED_K, &net->cfg.rope);
@@ -151,8 +151,8 @@ static double lost(tiny_net *net, fv_kv *truth, const fv_kv *kv, int32_t layer) 
     return share * norm(truth, layer);
 }
 
-/* Each time adds no more than its own tail, and so what was lost is at most the sum of them; and
- * never less than what the best matrix of this rank leaves out of all rows. */
+/* Each step adds no more than its own truncation error, so the total error is at most their sum,
+ * and never less than that of the best matrix of this rank for all tokens. */
 Test(recompress, each_time_adds_no_more_than_what_it_leaves_out) {
     static const char *const policies[] = {LOW, LOW ",block=0", LOW ",energy=0.8"};
     for (int i = 0; i < 3; i++) {
@@ -177,7 +177,7 @@ Test(recompress, each_time_adds_no_more_than_what_it_leaves_out) {
                 before[l] = now;
             }
         }
-        /* all rows at once: a store that holds them raw, factored the first time */
+        /* all tokens at once: raw KV, factored for the first time */
         ok(fv_kv_open(net.pool, &best.kv));
         note_rows(best.kv, truth.kv);
         cr_assert_eq(settle(&net, best.kv, policies[i]).n_layer, LAYERS);
@@ -194,11 +194,10 @@ Test(recompress, each_time_adds_no_more_than_what_it_leaves_out) {
     }
 }
 
-/* What rows, packed or not, take of the pool, without the tables that say which they are. */
+/* The pool bytes of tokens, compressed or not, without the tables that list them. */
 static size_t rows_bytes(const fv_kv *kv) { return fv_kv_bytes_held(kv) - fv_kv_packed_tables(kv); }
 
-/* A share of the squared norm that is to be kept is kept of all rows, and not of what the turn
- * before had kept. */
+/* The energy share applies to all tokens, not to what the turn before kept. */
 Test(recompress, the_share_that_is_kept_does_not_shrink_from_turn_to_turn) {
     const char *policy = "pack=svd,gain=0,block=16,energy=0.8,recompress=1" KEYS "80";
     tiny_shape shape = tiny_shape_default();
@@ -224,9 +223,9 @@ Test(recompress, the_share_that_is_kept_does_not_shrink_from_turn_to_turn) {
     tiny_net_close(&net);
 }
 
-/* ---- when ----------------------------------------------------------------------------------- */
+/* ---- when ---------------------------------------------------------------------------- */
 
-/* A text prompt of n rows, `more` behind it, and how many layers are factored then. */
+/* A text prompt of n tokens, followed by `more`, and how many layers are factored then. */
 static int32_t layers_done(const char *policy, int32_t n, int32_t more) {
     tiny_net net;
     tiny_prompt p;
@@ -253,21 +252,21 @@ Test(recompress, it_is_done_once_so_many_rows_wait) {
     cr_assert_eq(layers_done("", 130, 200), 0);
 }
 
-/* 80 rows of 48 numbers are 3 840; at rank 20, 20 (80 + 48) = 2 560. */
+/* 80 tokens of 48 numbers are 3 840; at rank 20, 20 (80 + 48) = 2 560. */
 Test(recompress, a_prompt_that_was_too_short_is_packed_when_its_text_has_grown) {
     cr_assert_eq(layers_done("pack=svd,gain=1.5,recompress=20" KEYS "20", 20, 40), 0);
     cr_assert_eq(layers_done("pack=svd,gain=1.5,recompress=20" KEYS "20", 20, 60), LAYERS);
     cr_assert_eq(layers_done("pack=svd,gain=1.6,recompress=20" KEYS "20", 20, 60), 0);
 }
 
-/* At rank 48 a whole page of keys becomes more: 48 (8 + 64 + 48) numbers, in tiles, where there
- * were 8 (8 + 48) and 64 * 48. */
+/* At rank 48 a whole page of keys becomes larger: 48 (8 + 64 + 48) numbers, in tiles, instead of 8
+ * (8 + 48) and 64 * 48. */
 Test(recompress, it_is_not_done_where_it_would_take_more) {
     cr_assert_eq(layers_done("pack=svd,gain=0,recompress=1" KEYS "48", 8, 64), 0);
     cr_assert_eq(layers_done("pack=svd,gain=0,recompress=1" KEYS "12", 8, 64), LAYERS);
 }
 
-/* ---- whatever is around it ------------------------------------------------------------------ */
+/* ---- independence of everything else ------------------------------------------------- */
 
 static const char *const many[] = {
     LOW,
@@ -283,15 +282,15 @@ static const char *const many[] = {
 };
 enum { MANY = sizeof many / sizeof many[0] };
 
-/* A pool that others have filled to the last byte while it happens. */
+/* A pool that others fill to the last byte meanwhile. */
 static void fill_pool(fv_kv_pool *pool, size_t limit, fv_kv **other) {
     ok(fv_kv_open(pool, other));
     ok(fv_kv_set_aside(*other, limit - fv_kv_pool_used(pool)));
     cr_assert_eq(fv_kv_set_aside(*other, 1), FV_EBUSY);
 }
 
-/* Two of the same conversation: in one process, alone and in whole turns, with all the room there
- * is; and behind a hand-off, beside others, cut into pieces, in a pool that is full. */
+/* The same conversation twice: in one process, alone, in whole turns, with enough memory; and after
+ * a hand-off, beside others, in pieces, in a full pool. */
 Test(recompress, the_same_turns_have_the_same_bits_wherever_they_run) {
     enum { LIMIT = 4 << 20 };
     static const fv_dtype dtypes[] = {FV_F32, FV_BF16, FV_F16};
@@ -320,7 +319,7 @@ Test(recompress, the_same_turns_have_the_same_bits_wherever_they_run) {
             ok(tiny_step(&rig.net, both, 2, &last, 1, at + 49));
             cr_assert(same_bits(p.logits, logits, VOCAB), "%s, turn %d", many[i], turn);
             fv_recompress_report a = settle(&rig.net, p.kv, many[i]);
-            fv_kv_settle(got.kv, 0); /* as at a turn's end, before others come */
+            fv_kv_settle(got.kv, 0); /* as at the end of a turn, before other requests come */
             fill_pool(rig.pool, LIMIT, &other);
             fv_recompress_report b = settle(&rig.net, got.kv, many[i]);
             fv_kv_close(other);
@@ -340,13 +339,13 @@ Test(recompress, the_same_turns_have_the_same_bits_wherever_they_run) {
     }
 }
 
-/* A worker was lost in the middle of an answer: another one has the prompt and what was said of it,
- * and its turn ends on the same rows. */
+/* A worker was lost in the middle of an answer: another one prefills the prompt and the tokens so
+ * far, and its turn ends with the same tokens. */
 Test(recompress, an_answer_that_is_taken_up_again_ends_as_it_would_have) {
     enum { SAID = 20 };
     int32_t said[SAID];
     for (int32_t i = 0; i < SAID; i++) said[i] = (5 + i * 29) % VOCAB; /* as say() does */
-    for (int i = 0; i < MANY - 1; i++) { /* the last lets rows go as the answer grows */
+    for (int i = 0; i < MANY - 1; i++) { /* the last one evicts tokens as the answer grows */
         tiny_net net;
         tiny_prompt p, again;
         tiny_net_open(&net, tiny_shape_default(), FV_BF16, NULL, 1);
@@ -363,7 +362,7 @@ Test(recompress, an_answer_that_is_taken_up_again_ends_as_it_would_have) {
     }
 }
 
-/* Twelve turns of 64 rows: each gives whole pages back, and what is held grows by factors alone. */
+/* Twelve turns of 64 tokens: each frees whole pages, and memory grows by factors alone. */
 Test(recompress, pages_go_back_to_the_pool) {
     tiny_net net;
     tiny_prompt p;
@@ -374,7 +373,7 @@ Test(recompress, pages_go_back_to_the_pool) {
         say(&net, &p, at, 64, 64);
         size_t used = fv_kv_pool_used(net.pool), tables = fv_kv_packed_tables(p.kv);
         fv_recompress_report r = settle(&net, p.kv, LOW);
-        /* keys of 64 rows at rank 12 for 48 channels; values are rows still */
+        /* keys of 64 tokens at rank 12 for 48 channels; values are still uncompressed */
         cr_assert_eq(r.bytes, (size_t)LAYERS * 64 * (48 - 12) * sizeof(float));
         tables = fv_kv_packed_tables(p.kv) - tables;
         cr_assert_eq(used - fv_kv_pool_used(net.pool), r.bytes - tables);

@@ -1,7 +1,6 @@
-/* Rows that write down what they are paid, and leave by it: evict=h2o, scissorhands and tova. Which
- * rows leave is compared with NumPy's rendering in test_methods.c; here, how many, what of their
- * memory, and that passes, neighbours, the wire and an answer that is taken up again change no bit.
- */
+/* Eviction by accumulated attention: evict=h2o, scissorhands and tova. test_methods.c compares
+ * which tokens are evicted with NumPy; here: how many, what becomes of their memory, and that
+ * chunking, neighbours, the wire and a resumed answer change no bit. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +52,7 @@ static void init(fv_evict *e, const tiny_prompt *p, int32_t n_prompt) {
     ok(evict_init(e, text, n_prompt));
 }
 
-/* Token t of an answer, counted from 1, runs. */
+/* Runs token t of an answer, counted from 1. */
 static void run_token(tiny_net *net, tiny_prompt *p, fv_evict *e, int32_t n_prompt, int32_t t) {
     int32_t id = 13 + t;
     ok(fv_evict_step(e, p->kv, t));
@@ -114,7 +113,7 @@ Test(accum, a_budget_of_the_whole_prompt_lets_nothing_go_and_says_so) {
     }
 }
 
-/* ---- how many leave --------------------------------------------------------------------- */
+/* ---- how many are evicted --------------------------------------------------------------- */
 
 Test(accum, one_row_of_each_head_leaves_for_each_token) {
     static const char *const one[] = {"evict=h2o,heavy=0.2", "evict=tova,keep=0.3"};
@@ -156,7 +155,7 @@ Test(accum, scissorhands_lets_many_go_at_a_time) {
     finish(&net, &p);
 }
 
-/* What its text says, ahead of the first token and behind each. */
+/* Its report, ahead of the first token and after each. */
 Test(accum, the_preset_of_scissorhands_holds_half_of_the_prompt) {
     tiny_net net;
     tiny_prompt p;
@@ -205,8 +204,8 @@ Test(accum, no_rows_at_all_are_a_budget_too) {
 
 /* ---- memory ----------------------------------------------------------------------------- */
 
-/* Bytes that are resident are those of the rows, but for idle ends of extents; pages are those that
- * the rows need, and the pool has the rest. */
+/* Resident bytes are those of the tokens, except the idle ends of slabs; pages are those that the
+ * tokens need, and the pool has the rest. */
 Test(accum, memory_of_rows_that_leave_goes_back_to_the_pool) {
     static const char *const policy = "evict=h2o,heavy=0.2";
     size_t row = 2 * 24 * sizeof(float), page = FV_KV_BLOCK * row;
@@ -216,7 +215,7 @@ Test(accum, memory_of_rows_that_leave_goes_back_to_the_pool) {
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 2);
     tiny_prompt_make(&net, &p, 90, VISUAL, 40, 11, policy);
     ok(tiny_prefill(&net, &p, 1, 0));
-    for (int32_t l = 0; l < LAYERS; l++) ok(fv_kv_reserve(p.kv, l, 300)); /* as for an answer */
+    for (int32_t l = 0; l < LAYERS; l++) ok(fv_kv_reserve(p.kv, l, 300)); /* as for generation */
     size_t before = fv_kv_pool_used(net.pool);
     init(&e, &p, p.n);
     for (int32_t t = 1; t <= 40; t++) {
@@ -240,9 +239,9 @@ Test(accum, memory_of_rows_that_leave_goes_back_to_the_pool) {
     finish(&net, &p);
 }
 
-/* ---- sums go on ------------------------------------------------------------------------- */
+/* ---- sums continue ---------------------------------------------------------------------- */
 
-/* Without anything leaving, prompt and answer sum to what a longer prompt sums to. */
+/* If nothing is evicted, the sums of prompt and answer are those of a longer prompt. */
 Test(accum, tokens_add_to_the_sums_of_the_prompt_bit_for_bit) {
     static const char *const sums[] = {"evict=h2o", "evict=scissorhands", "evict=tova"};
     for (int i = 0; i < 3; i++)
@@ -265,7 +264,7 @@ Test(accum, tokens_add_to_the_sums_of_the_prompt_bit_for_bit) {
         }
 }
 
-/* A question's rows that come in passes of any size are rows of one turn. */
+/* A question's tokens are one turn, in chunks of any size. */
 Test(accum, how_a_question_is_cut_changes_no_bit) {
     for (int i = 0; i < N_POLICY; i++) {
         tiny_net net;
@@ -363,9 +362,9 @@ Test(accum, rows_arrive_with_what_they_were_paid_and_leave_there) {
     }
 }
 
-/* ---- taken up again ----------------------------------------------------------------------- */
+/* ---- resuming an answer ------------------------------------------------------------------- */
 
-/* The prompt p with n tokens of its answer behind it. */
+/* The prompt p followed by n tokens of its answer. */
 static void with_answer(const tiny_net *net, const tiny_prompt *p, int32_t n, const char *policy,
                         tiny_prompt *out) {
     tiny_prompt_make(net, out, 5, VISUAL, p->n - 5 - VISUAL + n, 11, policy);
@@ -378,7 +377,7 @@ static void with_answer(const tiny_net *net, const tiny_prompt *p, int32_t n, co
     ok(fv_plan_make(&asked, &shape, &out->plan));
 }
 
-/* Behind a prompt of n_prompt tokens and n tokens the answer is taken up again, and goes on. */
+/* After a prompt of n_prompt tokens and n tokens the answer is resumed, and continues. */
 static void take_up(const char *policy, int32_t n_prompt, int32_t n) {
     handoff_rig rig;
     tiny_prompt p, again;
@@ -415,13 +414,14 @@ Test(accum, an_answer_that_is_taken_up_again_goes_on_as_it_would_have) {
         for (int32_t n = 1; n <= TOKENS; n += 4) take_up(policies[i], ROWS, n);
 }
 
-/* A third has as many digits as a double holds, and the decode worker counts by what is printed. */
+/* A third prints with as many digits as a double holds; the decode worker uses the printed
+ * value. */
 Test(accum, both_workers_count_the_rows_of_a_third_alike) {
     for (int32_t n_prompt = 150; n_prompt <= 165; n_prompt++)
         take_up("evict=h2o,heavy=0.33333333333333331", n_prompt, 2);
 }
 
-/* ---- the store -------------------------------------------------------------------------- */
+/* ---- the KV ----------------------------------------------------------------------------- */
 
 Test(accum, holes_are_filled_from_the_end_and_accums_go_along) {
     static const int32_t pos[8] = {0, 1, 2, 3, 4, 5, 6, 7}, left[4] = {4, 1, 7, 3};

@@ -1,5 +1,5 @@
-/* Packed layers that lose rows: which leave, when the others become raw again, what that takes, and
- * that the other worker finds the same when it takes an answer up again. */
+/* Compressed layers that lose tokens: which are evicted, when the rest is decompressed, what that
+ * costs, and that another worker finds the same when it resumes the answer. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -25,14 +25,14 @@ static void start(tiny_net *net, tiny_prompt *p, const char *policy) {
     cr_assert_eq(p->packed.status, FV_OK, "%s", p->packed.text);
 }
 
-/* Token t of an answer, counted from 1, runs behind a prompt of n rows. */
+/* Runs token t of an answer, counted from 1, after a prompt of n tokens. */
 static void run_token(tiny_net *net, tiny_prompt *p, fv_evict *e, int32_t n, int32_t t) {
     int32_t id = 13 + t;
     ok(fv_evict_step(e, p->kv, t));
     ok(tiny_step(net, &p, 1, &id, 1, n - p->n + t - 1));
 }
 
-/* Rows that a head of a layer still sees. */
+/* Tokens that a head of a layer still attends to. */
 static int32_t left(const fv_kv *kv, int32_t layer) {
     const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
     return p ? p->n_alive : fv_kv_len(kv, layer, 0, FV_SEG_VISUAL);
@@ -40,7 +40,7 @@ static int32_t left(const fv_kv *kv, int32_t layer) {
 
 /* ---- bytes ------------------------------------------------------------------------------- */
 
-/* The most rows for which raw ones take no more than the parts would, from the layout. */
+/* The most tokens that take no more memory uncompressed than compressed, from the layout. */
 static int32_t break_even(int32_t rank, uint8_t bits, fv_dtype dtype) {
     for (int32_t v = VISUAL; v > 0; v--) {
         fv_packed_shape k = {.n = v,
@@ -93,7 +93,7 @@ Test(unpack, a_layer_is_raw_from_the_break_even_on_and_never_larger_than_its_row
                 seen[packed] = true;
             }
             size_t held = fv_kv_bytes(p.kv, FV_SEG_VISUAL);
-            /* Raw rows lie idle until a quarter of them does. */
+            /* Uncompressed tokens are compacted once a quarter of them is idle. */
             cr_assert_leq(held, v > small ? raw : raw + raw / 3, "%d rows", v);
             cr_assert_eq(fv_kv_bytes_held(p.kv), fv_kv_pool_used(net.pool));
             cr_assert_eq(fv_evict_rows(p.kv), (uint64_t)(LAYERS * HEADS * (VISUAL - v)));
@@ -106,7 +106,7 @@ Test(unpack, a_layer_is_raw_from_the_break_even_on_and_never_larger_than_its_row
     }
 }
 
-/* The second shares keys whose factors pay for the values of all its layers. */
+/* The second uses keys whose factors count towards the values of all its layers. */
 Test(unpack, a_full_pool_does_not_stand_in_the_way) {
     static const char *const policies[] = {
         "pack=svd,rank_k=12,rank_v=12,gain=0;evict=vta,tau=6" ALL_LAYERS,
@@ -135,7 +135,7 @@ Test(unpack, a_full_pool_does_not_stand_in_the_way) {
         there.kv = got.kv;
         ok(evict_init(&e, policies[i], 0));
         for (int32_t t = 1; t <= 6; t++) {
-            /* Another request takes what is left, and not a byte is. */
+            /* Another request takes all remaining memory. */
             size_t left_over = room - fv_kv_pool_used(tight.pool);
             fv_kv *other;
             ok(fv_kv_open(tight.pool, &other));
@@ -153,7 +153,7 @@ Test(unpack, a_full_pool_does_not_stand_in_the_way) {
     }
 }
 
-/* ---- what attention sees ------------------------------------------------------------------ */
+/* ---- what attention reads ----------------------------------------------------------------- */
 
 static float most_off(const float *a, const float *b, int32_t n) {
     float most = 0;
@@ -161,8 +161,8 @@ static float most_off(const float *a, const float *b, int32_t n) {
     return most;
 }
 
-/* The same answer with layers that stay packed to the end: the same mathematics, another order of
- * sums. Keys in blocks, in one block and before rotation. */
+/* The same answer with layers that stay compressed to the end: the same mathematics, another order
+ * of sums. Keys in blocks, in one block and before rotation. */
 Test(unpack, rebuilt_rows_say_what_the_factors_said) {
     static const char *const keys[] = {"block=16", "block=0", "block=1"};
     for (int i = 0; i < 3; i++) {
@@ -220,7 +220,7 @@ Test(unpack, factors_that_hold_everything_become_the_rows_that_they_were) {
     tiny_net_close(&net);
 }
 
-/* ---- order=ema ----------------------------------------------------------------------------- */
+/* ---- order=ema ----------------------------------------------------------------------- */
 
 Test(unpack, what_matters_least_now_goes_first_where_importance_is_kept) {
     static const char policy[] = "pack=svd,rank_k=12,rank_v=12,gain=0,block=8" READS
@@ -294,9 +294,9 @@ Test(unpack, an_order_without_importance_is_refused_with_what_to_add) {
     cr_assert(!p.evict.by_importance);
 }
 
-/* ---- taken up again, and what the report says ------------------------------------------------ */
+/* ---- resuming an answer, and the report ---------------------------------------------- */
 
-/* Goes on here and on the other side, behind the other worker's prefill of prompt and answer. */
+/* Continues here, and on the other side after the other worker's prefill of prompt and answer. */
 Test(unpack, an_answer_that_is_taken_up_again_goes_on_with_the_same_bits) {
     static const char *const policies[] = {
         "pack=svd,rank_k=12,rank_v=12,gain=0;evict=vta,tau=7" ALL_LAYERS,

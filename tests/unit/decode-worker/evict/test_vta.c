@@ -1,5 +1,5 @@
-/* evict=vta: the clock, the plan, rows in the order of their rank on one side and let go on the
- * other, and an answer that is taken up again. */
+/* evict=vta: the schedule, the plan, tokens ordered by rank on one side and evicted on the other,
+ * and a resumed answer. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ enum { LAYERS = 4, HEADS = 2, VISUAL = 70, TEXT = 14, TOKENS = 9 };
 
 #define STEPS "prune=pvtp,layer=1,stride=1,first=0.2,ratio=0.3"
 
-/* tau below, at and behind TOKENS; who ranks; which layers; heads of their own lengths. */
+/* tau before, at and after TOKENS; which method ranks; which layers; heads of different lengths. */
 static const char *const policies[] = {
     STEPS ";evict=vta,tau=6",
     STEPS ";evict=vta,tau=20,beta=linear,shallow=rank_by_first_tap",
@@ -44,9 +44,9 @@ static fv_plan planned(const char *policy, int32_t n_layer, int32_t n_visual) {
     return plan_of(policy, shape);
 }
 
-/* ---- the clock ------------------------------------------------------------------------- */
+/* ---- the schedule ---------------------------------------------------------------------- */
 
-/* Rows of v that are left at t. */
+/* Of v tokens, those left at step t. */
 static int32_t left(const char *policy, int32_t v, int32_t t) {
     fv_plan plan = planned(policy, 32, v);
     return (int32_t)floor(plan.evict.share(&plan, t) * v + 1e-9);
@@ -83,7 +83,7 @@ Test(vta, no_row_comes_back_and_a_third_is_saved_over_the_answer) {
 
 /* ---- the plan -------------------------------------------------------------------------- */
 
-/* rank_from of each run of layers, with their number behind an x. */
+/* rank_from of each span of layers, with their number after an x. */
 static void assert_ranked(const char *policy, const char *want) {
     char got[256] = "";
     fv_plan plan = planned(policy, 32, 576);
@@ -103,7 +103,7 @@ Test(vta, layers_are_ranked_where_their_rows_were_chosen) {
     assert_ranked("prune=pvtp;evict=vta", "-1x3 2x7 9x7 16x7 23x7 30x1 ");
     assert_ranked("prune=pvtp;evict=vta,shallow=rank_by_first_tap", "2x10 9x7 16x7 23x7 30x1 ");
     assert_ranked("prune=fastv,layer=5;evict=vta", "-1x5 4x27 ");
-    assert_ranked("prune=fastv,layer=5,keep=1;evict=vta", "-1x3 2x29 "); /* nobody prunes */
+    assert_ranked("prune=fastv,layer=5,keep=1;evict=vta", "-1x3 2x29 "); /* no pruning */
     assert_ranked("evict=vta", "-1x3 2x29 ");
     assert_ranked("evict=vta,layer=1,shallow=rank_by_first_tap", "0x32 ");
     assert_ranked("prune=random,layer=1;evict=vta", "-1x3 2x29 ");
@@ -112,9 +112,8 @@ Test(vta, layers_are_ranked_where_their_rows_were_chosen) {
     assert_ranked("preset=paper-st3", "-1x3 2x7 9x7 16x7 23x7 30x1 ");
 }
 
-/* VisiPruner may filter behind each layer from the 8th on: the first of these ranks, until one
- * does.
- */
+/* VisiPruner may filter after each layer from the 8th on: the first of these ranks, until one
+ * filters. */
 Test(vta, a_pruner_that_decides_by_data_ranks_from_the_layer_it_first_looks_at) {
     assert_ranked("prune=visipruner;evict=vta", "-1x8 7x24 ");
     assert_ranked("prune=visipruner,filter=15/32;evict=vta,shallow=rank_by_first_tap", "15x32 ");
@@ -161,8 +160,8 @@ static void finish(tiny_net *net, tiny_prompt *p) {
     tiny_net_close(net);
 }
 
-/* Row 0 of a layer ranked by layer r is the one row that prune=fastv keeps behind r, rows 0 and 1
- * are the two that it keeps, and so on. The layers up to r are those of `exact` in both. */
+/* Token 0 of a layer ranked by layer r is the one token that prune=fastv keeps after r, tokens 0
+ * and 1 are the two that it keeps, and so on. The layers up to r are those of `exact` in both. */
 Test(vta, rows_lie_in_the_order_in_which_attention_would_keep_them) {
     tiny_net net;
     tiny_prompt p, few;
@@ -189,8 +188,8 @@ Test(vta, rows_lie_in_the_order_in_which_attention_would_keep_them) {
     finish(&net, &p);
 }
 
-/* Rows that stay behind a filter are ranked where they were chosen, and not where the pruner first
- * looked: there the first of them is the one that fastv keeps behind that layer, if it stays. */
+/* Tokens kept by a filter are ranked where they were chosen, and not where the pruner first looked:
+ * there the first of them is the one that fastv keeps after that layer, if it stays. */
 Test(vta, rows_that_a_filter_leaves_are_ranked_in_the_layer_of_the_filter) {
     tiny_net net;
     tiny_prompt p, only;
@@ -216,7 +215,7 @@ Test(vta, rows_that_a_filter_leaves_are_ranked_in_the_layer_of_the_filter) {
     finish(&net, &p);
 }
 
-/* Layers that were said to be final are in their order by then, whatever the groups. */
+/* Layers reported as final are ordered by then, whatever the groups. */
 typedef struct finals {
     const tiny_prompt *p;
     int32_t n, last;
@@ -252,7 +251,7 @@ Test(vta, groups_chunks_and_neighbours_change_no_order) {
         }
 }
 
-/* Layer 2 borrows the keys of layer 1, and their rows move together: not before both have run. */
+/* Layer 2 uses the keys of layer 1, and their tokens are reordered together, once both have run. */
 Test(vta, a_layer_waits_for_those_that_borrow_its_keys) {
     static const float by_position[4] = {1, 4, 2, 3};
     static const int32_t pos[4] = {0, 1, 2, 3}, order[4] = {1, 3, 2, 0}, from[3] = {-1, 0, 0};
@@ -281,7 +280,7 @@ Test(vta, a_layer_waits_for_those_that_borrow_its_keys) {
     fv_kv_pool_close(pool);
 }
 
-/* ---- let go ------------------------------------------------------------------------------ */
+/* ---- eviction ---------------------------------------------------------------------------- */
 
 static void init(fv_evict *e, const tiny_prompt *p) {
     char text[FV_POLICY_TEXT_MAX];
@@ -289,7 +288,7 @@ static void init(fv_evict *e, const tiny_prompt *p) {
     ok(evict_init(e, text, p->n));
 }
 
-/* One token of an answer: number t, counted from 1, runs. */
+/* Runs token t of an answer, counted from 1. */
 static void run_token(tiny_net *net, tiny_prompt *p, fv_evict *e, int32_t n_prompt, int32_t t) {
     int32_t id = 13 + t;
     ok(fv_evict_step(e, p->kv, t));
@@ -329,7 +328,7 @@ Test(vta, visual_rows_leave_by_the_clock_and_text_stays) {
     }
 }
 
-/* From tau on images are masked: as in a store whose visual tokens were taken out by hand. */
+/* From tau on images are masked: as in KV whose visual tokens were removed by hand. */
 Test(vta, behind_tau_attention_is_over_text_alone) {
     tiny_net net;
     tiny_prompt p, text, *other = &text;
@@ -342,7 +341,8 @@ Test(vta, behind_tau_attention_is_over_text_alone) {
     for (int32_t l = 0; l < LAYERS; l++) ok(fv_kv_keep(text.kv, l, FV_SEG_VISUAL, idx, none));
     init(&e, &p);
     size_t held = fv_kv_bytes_held(p.kv);
-    run_token(&net, &p, &e, p.n - 3, 4); /* at the place of the first token, without those before */
+    run_token(&net, &p, &e, p.n - 3, 4); /* at the position of the first token, without those
+                                          * before */
     ok(tiny_step(&net, &other, 1, &id, 1, 0));
     cr_assert(same_bits(p.logits, text.logits, 97));
     cr_assert_eq(fv_kv_bytes(p.kv, FV_SEG_VISUAL), 0);
@@ -351,7 +351,7 @@ Test(vta, behind_tau_attention_is_over_text_alone) {
     finish(&net, &p);
 }
 
-/* Ahead of it, as in a store where the rows that stay were picked by hand. */
+/* Before tau, as in KV where the retained tokens were picked by hand. */
 Test(vta, what_is_left_is_attended_to_as_if_nothing_else_had_been_there) {
     tiny_net net;
     tiny_prompt p, q, *other = &q;
@@ -381,7 +381,7 @@ Test(vta, what_is_left_is_attended_to_as_if_nothing_else_had_been_there) {
     finish(&net, &p);
 }
 
-/* ---- taken up again ----------------------------------------------------------------------- */
+/* ---- resuming an answer ------------------------------------------------------------------- */
 
 Test(vta, an_answer_that_is_taken_up_again_finds_what_it_had_seen) {
     for (int i = 0; i < N_WITHOUT_SELECT; i++)

@@ -1,5 +1,5 @@
-/* What the fuzzer of hand-offs starts from: streams that arrive. One that is refused at its first
- * section, because the format went on without it, would find nothing any more. */
+/* The seed corpus of the hand-off fuzzer still arrives. A seed refused at its first section,
+ * because the format has changed, would find nothing any more. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>

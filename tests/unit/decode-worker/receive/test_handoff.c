@@ -1,6 +1,5 @@
-/* From a prefilled store to one that decodes elsewhere: prefill-worker/export/export.c, every transport
- * fault, decode-worker/receive/receive.c. Streams that were tampered with: test_handoff_streams.c.
- */
+/* From prefilled KV to KV decoded elsewhere: prefill-worker/export/export.c, every transport fault,
+ * decode-worker/receive/receive.c. Corrupted streams: test_handoff_streams.c. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -75,7 +74,7 @@ Test(handoff, everything_that_decoding_needs_arrives) {
     rig_finish(&rig, &p);
 }
 
-/* Logits of a few steps, with the store that prefill left or with the one that arrived. */
+/* Logits of a few steps, with the KV that prefill left or with the KV that arrived. */
 static void decode(const char *policy, fv_dtype dtype, bool elsewhere, float logits[STEPS][97]) {
     handoff_rig rig;
     tiny_prompt p, *one = &p;
@@ -140,7 +139,7 @@ Test(handoff, a_prompt_without_images_and_one_of_a_single_row_arrive) {
     }
 }
 
-/* ---- room ------------------------------------------------------------------------------ */
+/* ---- memory ---------------------------------------------------------------------------- */
 
 Test(handoff, room_for_prompt_and_answer_is_held_from_the_grant_on_and_the_rest_comes_back) {
     handoff_rig rig;
@@ -170,8 +169,8 @@ Test(handoff, room_for_prompt_and_answer_is_held_from_the_grant_on_and_the_rest_
     rig_finish(&rig, &p);
 }
 
-/* However a stream is cut: what was reserved with the grant is all that is ever held, the rest goes
- * back at commit, and what it lies in is not more than that. */
+/* However a stream is cut, it never holds more than was reserved with the grant, and the rest is
+ * released at commit. */
 Test(handoff, no_frame_makes_the_decode_side_hold_more_than_it_granted) {
     for (int i = 0; i < N_POLICY; i++) {
         handoff_rig rig;
@@ -251,7 +250,7 @@ Test(handoff, rows_beyond_the_grant_are_refused) {
     tiny_prompt p;
     fv_received got;
     rig_start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
-    p.plan.visual[2]--; /* the plan promised a row less than there is */
+    p.plan.visual[2]--; /* the plan promised a token less than there is */
     cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_EDATA);
     cr_assert_eq(fv_receiver_get_counters(rig.receiver)->refused[FV_REFUSED_OVER_BUDGET], 1);
     rig_assert_baseline(&rig, "too many rows");
@@ -280,7 +279,7 @@ Test(handoff, bytes_beyond_the_grant_are_refused) {
     rig_finish(&rig, &p);
 }
 
-/* ---- who may talk ---------------------------------------------------------------------- */
+/* ---- who may send ---------------------------------------------------------------------- */
 
 Test(handoff, another_model_is_refused_by_the_field_that_differs) {
     handoff_rig rig;
@@ -337,7 +336,7 @@ Test(handoff, tokens_and_sampling_that_would_harm_the_decoder_are_refused) {
         rig_assert_baseline(&rig, "an id");
     }
     p.ids[1] = id;
-    p.ids[20] = 1 << 20; /* an image row: nobody reads its id as a token */
+    p.ids[20] = 1 << 20; /* an image token: its id is never read as a text token's */
     cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_OK, "%s", fv_last_error());
     fv_received_free(&got);
     fv_export_request req = rig_request(&rig, &p, MORE);
@@ -369,7 +368,7 @@ static void with_fault(fv_fault fault, uint64_t seed, const char *policy) {
     const fv_receiver_counters *count = fv_receiver_get_counters(rig.receiver);
     cr_assert_eq(rig.fired, 1, "%s, seed %d", fv_fault_name(fault), (int)seed);
     cr_assert_neq(st, FV_OK, "%s, seed %d", fv_fault_name(fault), (int)seed);
-    if (fault == FV_FAULT_SILENCE) { /* nobody says anything, and the deadline comes */
+    if (fault == FV_FAULT_SILENCE) { /* no response, until the deadline */
         cr_assert_eq(fv_receiver_live(rig.receiver), 1);
         cr_assert_gt(fv_kv_pool_used(rig.pool), 0);
         rig.now += 1000;
@@ -395,7 +394,7 @@ Test(handoff, a_frame_of_an_earlier_hand_off_is_refused_and_disturbs_nobody) {
         tiny_prompt p;
         fv_received got;
         fv_fault_options fault = {.fault = FV_FAULT_REPLAY, .seed = seed, .n_frame = 4};
-        int32_t capacity = seed % 2 ? 1 : 0; /* in the place of the old one, or in another */
+        int32_t capacity = seed % 2 ? 1 : 0; /* in the old slot, or in another */
         rig_start(&rig,
                   &(rig_options){
                       .dtype = FV_F32, .frame_max = 8192, .capacity = capacity, .fault = &fault},
@@ -523,7 +522,7 @@ Test(handoff, ten_thousand_random_aborts_leave_no_byte) {
                 cr_assert_eq(fv_receiver_attach(rig.receiver, fv_export_ticket(ship), &got), FV_OK);
                 fv_received_free(&got);
             } else {
-                rig.now += 31; /* and never claimed */
+                rig.now += 31; /* and never attached */
                 fv_receiver_expire(rig.receiver);
             }
         }
@@ -537,7 +536,7 @@ Test(handoff, ten_thousand_random_aborts_leave_no_byte) {
     rig_finish(&rig, &p);
 }
 
-/* ---- layers that leave while others are computed ---------------------------------------- */
+/* ---- layers sent while others are computed ---------------------------------------------- */
 
 static fv_status ship_final(void *user, int32_t n_layer) {
     return fv_export_layers(*(fv_export **)user, n_layer);
@@ -572,7 +571,7 @@ Test(handoff, layers_may_leave_while_later_ones_are_computed) {
     }
 }
 
-/* ---- a transport that takes its time --------------------------------------------------- */
+/* ---- a slow transport ------------------------------------------------------------------ */
 
 typedef struct slow {
     fv_transport base;

@@ -1,4 +1,4 @@
-/* Streams of a hand-off that were tampered with: bits, ends, sections, and what they say. */
+/* Corrupted hand-off streams: bits, ends, sections, and their fields. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 enum { VISUAL = RIG_VISUAL, MORE = 40 };
 
-/* The smallest stream with rows in both segments. */
+/* The smallest stream with tokens in both segments. */
 static void small_stream(handoff_rig *rig, tiny_prompt *p, rig_stream *s) {
     tiny_shape tiny = {.n_layer = 1, .n_head = 2, .n_kv = 2, .d_head = 8, .d_ffn = 16, .vocab = 97};
     rig_open(rig, &(rig_options){.shape = tiny, .dtype = FV_F16});
@@ -53,7 +53,7 @@ Test(handoff_streams, a_hand_off_that_ends_at_any_byte_is_refused) {
     rig_finish(&rig, &p);
 }
 
-/* The sections of a stream, to be written anew with one thing changed and every checksum right. */
+/* The sections of a stream, rewritten with one change and every checksum correct. */
 typedef struct parts {
     int n;
     fv_section section[64];
@@ -275,7 +275,7 @@ Test(handoff_streams, positions_must_ascend_inside_the_prompt_and_their_segment)
     rig_finish(&rig, &p);
 }
 
-/* ---- masked rows ------------------------------------------------------------------------- */
+/* ---- masked tokens ----------------------------------------------------------------------- */
 
 static fv_status deliver_all(handoff_rig *rig, const rig_stream *s, const parts *all);
 

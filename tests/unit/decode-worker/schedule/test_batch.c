@@ -1,5 +1,5 @@
-/* text/generation.c and batch.c: answers end as they should, and joining, leaving and
- * failing neighbours change nothing. */
+/* text/generation.c and batch.c: generation ends as it should, and requests that join, leave or
+ * fail do not change others. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ static fv_generation *open_sequence(const fv_generation_options *opt, const int3
     return s;
 }
 
-/* Makes the sequence choose `id`; returns what it shows. */
+/* Makes the generation choose `id`; returns the text it emits. */
 static const char *choose(fv_generation *s, int32_t id) {
     static char shown[256];
     float logits[VOCAB] = {0};
@@ -135,7 +135,7 @@ Test(batch, sequence_another_worker_goes_on_where_one_stopped) {
     opt.sampling.seed = 4;
     fv_generation *whole = open_sequence(&opt, prompt, 1), *rest;
     cr_assert_eq(fv_generation_open(&opt, tok, so_far, 3, 1, &rest), FV_OK);
-    /* Random choice goes on with the right step, and half a stop string is remembered. */
+    /* Sampling continues at the right step, and a partial stop string is remembered. */
     float even[VOCAB] = {0};
     const fv_sampled *a, *b;
     const char *text;
@@ -213,7 +213,7 @@ Test(batch, sequence_options_out_of_range_are_refused) {
 
 enum { N = 5, TOKENS = 12 };
 
-/* Tokens of each answer, in order. */
+/* Tokens of each request, in order. */
 typedef struct answers {
     int32_t id[N][TOKENS + 1], n[N];
     fv_status status[N];
@@ -226,8 +226,8 @@ static void on_event(void *ctx, const fv_batch_event *e) {
     if (e->status == FV_OK) a->id[i][a->n[i]++] = e->token->id;
 }
 
-/* Answers `which` prompts; prompt i joins before step join[i]. poison: one store's keys turn NaN.
- */
+/* Generates for `which` prompts; prompt i joins before step join[i]. poison: one request's keys
+ * turn NaN. */
 static void answer(const bool *which, const int32_t *join, int32_t poison, answers *out) {
     tiny_net net;
     tiny_prompt p[N];
@@ -312,7 +312,7 @@ Test(batch, a_full_batch_says_so_and_leaving_makes_room) {
     fv_generation *a = open_sequence(&opt, prompt, 1), *b = open_sequence(&opt, prompt, 1);
     cr_assert_eq(fv_batch_join(batch, a, NULL, NULL, 0, NULL), FV_OK);
     cr_assert_eq(fv_batch_join(batch, b, NULL, NULL, 0, NULL), FV_EBUSY);
-    fv_batch_leave(batch, b); /* not there */
+    fv_batch_leave(batch, b); /* no longer there */
     fv_batch_leave(batch, a);
     cr_assert_eq(fv_batch_join(batch, b, NULL, NULL, 0, NULL), FV_OK);
     fv_batch_leave(batch, b);
@@ -322,11 +322,11 @@ Test(batch, a_full_batch_says_so_and_leaving_makes_room) {
     tiny_net_close(&net);
 }
 
-/* ---- prompts that come in the middle ---------------------------------------------------- */
+/* ---- prompts that join later ------------------------------------------------------------ */
 
 enum { HELD = 40, NEW = 23, WHOLE = HELD + NEW };
 
-/* What a prompt's own answer saw. */
+/* The result for one prompt. */
 typedef struct witness {
     float logits[NET_VOCAB];
     int32_t n_token, steps; /* tokens chosen; steps until the first one */
@@ -339,7 +339,7 @@ static void on_witness(void *ctx, const fv_batch_event *e) {
     if (w && w->n_token++ == 0) memcpy(w->logits, e->logits, sizeof w->logits);
 }
 
-/* Prefills the first n rows of a prompt and opens a sequence of all of them. */
+/* Prefills the first n tokens of a prompt and opens a generation over all of them. */
 static fv_generation *hold(tiny_net *net, const tiny_prompt *whole, int32_t n, tiny_prompt *part) {
     *part = *whole;
     part->n = n;
@@ -358,8 +358,8 @@ static void let_go(tiny_prompt *part, fv_generation *seq) {
     free(part->logits);
 }
 
-/* The prompt goes on from HELD rows, alone or with one neighbour that decodes and another that
- * brings rows too. The one that decodes gets a token in every step. */
+/* The prompt continues from HELD tokens, alone or with one neighbour that decodes and another that
+ * prefills too. The one that decodes gets a token in every step. */
 static void go_on(tiny_net *net, const tiny_prompt *whole, int32_t prompt_tokens, bool alone,
                   witness *out) {
     tiny_prompt part[3];

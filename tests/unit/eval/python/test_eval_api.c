@@ -1,4 +1,5 @@
-/* eval/python/api.c: the flat interface gives what the layer gives, and says what it cannot do. */
+/* eval/python/api.c: the flat interface gives the same results as the layer, and reports what it
+ * cannot do. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

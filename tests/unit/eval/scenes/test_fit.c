@@ -1,10 +1,10 @@
-/* Schedules of FitPrune from made-up attention, with answers that can be worked out by hand. */
+/* FitPrune schedules for made-up attention, with results worked out by hand. */
 #include <criterion/criterion.h>
 #include <string.h>
 
 #include "eval/scenes/fit.h"
 
-/* Every row costs 1 in a layer, whether it leaves behind it or not, so that counts are work. */
+/* Every token costs 1 in a layer, whether it is pruned after it or not, so counts are costs. */
 static const fv_fit_work by_row = {.row_in = 1};
 
 static fv_fitted fit(const fv_fit_prompt *p, int32_t n, int32_t n_layer, int32_t target) {
@@ -21,9 +21,9 @@ static void expect(const fv_fitted *f, const int32_t *leave, int32_t n_layer) {
                      f->schedule.leave[l], leave[l]);
 }
 
-/* 4 rows, 3 layers, dense work 12. Behind layer 0 a budget of 0.1 may take row 0 (1 of 10), of 0.3
- * rows 0 and 1, of 0.6 three. Layer 1 has the same masses, so what is gone is all that may go. 50 %
- * is 6: one row less in two layers is 10, two rows 8, three rows 6. */
+/* 4 tokens, 3 layers, dense cost 12. After layer 0 a budget of 0.1 may prune token 0 (1 of 10), of
+ * 0.3 tokens 0 and 1, of 0.6 three. Layer 1 has the same masses, so what is pruned is all that may
+ * be. 50 % is 6: one token less in two layers is 10, two tokens 8, three tokens 6. */
 Test(fit, the_smallest_budget_that_meets_the_target) {
     static const float mass[12] = {1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4};
     fv_fit_prompt p = {.n = 4, .x = mass, .y = mass};
@@ -39,19 +39,19 @@ Test(fit, the_smallest_budget_that_meets_the_target) {
     cr_assert(f.alpha >= 0.1 && f.alpha < 0.1 + 1 / 64.0, "%g", f.alpha);
 }
 
-/* Row 0 is what text wants least and row 3 what the image does: both must agree. With x as 1 2 3 4
- * and y as 4 3 2 1, prefixes that meet are two rows of each only at a budget of 0.6. */
+/* Token 0 receives least from text, and token 3 least from the image: both must agree. With x as 1
+ * 2 3 4 and y as 4 3 2 1, the prefixes share tokens only at a budget of 0.6, two of each. */
 Test(fit, a_row_leaves_when_text_and_image_both_can_do_without) {
     static const float x[8] = {1, 2, 3, 4, 1, 2, 3, 4}, y[8] = {4, 3, 2, 1, 4, 3, 2, 1};
     fv_fit_prompt p = {.n = 4, .x = x, .y = y};
-    fv_fitted f = fit(&p, 1, 2, 25); /* 8 down to 6: two rows */
+    fv_fitted f = fit(&p, 1, 2, 25); /* 8 down to 6: two tokens */
     expect(&f, (int32_t[]){2 * 144, 0}, 2);
     cr_assert(f.alpha >= 0.6 && f.alpha < 0.6 + 1 / 64.0, "%g", f.alpha);
 }
 
-/* What left earlier counts as gone in every later layer: row 0 is a tenth of layer 0 and half of
- * layer 1, where row 1, another tenth, may leave only with a budget of 0.6. So 40 % of 12 are saved
- * when both leave behind layer 0, with a budget of 0.4. */
+/* What was pruned earlier counts in every later layer: token 0 is a tenth of layer 0 and half of
+ * layer 1, where token 1, another tenth, may only be pruned with a budget of 0.6. So 40 % of 12 are
+ * saved when both are pruned after layer 0, with a budget of 0.4. */
 Test(fit, what_is_gone_counts_in_later_layers) {
     static const float mass[12] = {1, 3, 6, 5, 1, 4, 5, 1, 4, 5, 1, 4};
     fv_fit_prompt p = {.n = 3, .x = mass, .y = mass};
@@ -60,8 +60,8 @@ Test(fit, what_is_gone_counts_in_later_layers) {
     cr_assert(f.alpha >= 0.4 && f.alpha < 0.4 + 1 / 64.0, "%g", f.alpha);
 }
 
-/* Behind the layer from which on it is enough, nobody leaves, however large the budget: one row of
- * two is gone behind layer 0, and 5 of 8 is what 37 % asks for. */
+/* After the first layer that achieves the target, nothing is pruned, however large the budget: one
+ * token of two is pruned after layer 0, and 5 of 8 is what 37 % asks for. */
 Test(fit, nobody_leaves_once_the_target_is_met) {
     static const float mass[8] = {1, 1, 1, 9, 1, 1, 1, 1};
     fv_fit_prompt p = {.n = 2, .x = mass, .y = mass};
@@ -70,7 +70,7 @@ Test(fit, nobody_leaves_once_the_target_is_met) {
     cr_assert_float_eq(f.saved, 3 / 8.0, 1e-12);
 }
 
-/* One prompt lets one of two rows go, the other, of four rows, two of them; one has no image. */
+/* One prompt prunes one of two tokens, the other two of four; a third has no image. */
 Test(fit, the_schedule_is_the_mean_of_shares_rounded_down) {
     static const float two[4] = {1, 9, 1, 9}, four[8] = {1, 1, 9, 9, 1, 1, 9, 9};
     fv_fit_prompt p[3] = {{.n = 2, .x = two, .y = two}, {.n = 0}, {.n = 4, .x = four, .y = four}};
@@ -82,8 +82,8 @@ Test(fit, the_schedule_is_the_mean_of_shares_rounded_down) {
     expect(&f, (int32_t[]){240, 0}, 2);
 }
 
-/* What a row costs in a layer that it leaves behind: n row_in + n^2 pair + left row_out. Of 2 rows
- * and 1 layer: 2 + 4 + 2 = 8; when one leaves 7, when both do 6. */
+/* The cost of a token in a layer after which it is pruned: n row_in + n^2 pair + left row_out. Of 2
+ * tokens and 1 layer: 2 + 4 + 2 = 8; when one is pruned 7, when both are 6. */
 Test(fit, work_is_counted_as_the_authors_count_it) {
     static const float mass[2] = {1, 3};
     fv_fit_prompt p = {.n = 2, .x = mass, .y = mass};

@@ -1,5 +1,4 @@
-/* eval/scenes/patches.c: labels say what lies where, and images are as full as they are meant to
- * be. */
+/* eval/scenes/patches.c: labels match the patches, and images are as full as intended. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>

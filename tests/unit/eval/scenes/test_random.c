@@ -1,4 +1,4 @@
-/* eval/scenes/random.h: the numbers that its authors published, and ranges. */
+/* eval/scenes/random.h: the values published by its authors, and ranges. */
 #include <criterion/criterion.h>
 
 #include "eval/scenes/random.h"
@@ -19,7 +19,7 @@ Test(random, xoshiro_gives_the_published_numbers) {
 
 Test(random, the_mix_loses_nothing) {
     for (uint64_t i = 0; i < 100000; i++) {
-        /* The steps of the finaliser, backwards. */
+        /* The steps of the finaliser, inverted. */
         uint64_t x = fv_random_mix(i * UINT64_C(0x123456789abcdef));
         x ^= x >> 31 ^ x >> 62;
         x *= UINT64_C(0x319642b2d24d8ec3);

@@ -1,5 +1,4 @@
-/* eval/scenes/render.c: images show what the facts say, and are the same to the bit everywhere.
- */
+/* eval/scenes/render.c: images show what the facts say, and are bit-identical everywhere. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +49,7 @@ Test(render, writes_the_whole_image_and_no_more) {
     for (int i = BYTES; i < BYTES + 64; i++) cr_assert(a[i] == 0 && b[i] == 255);
 }
 
-/* The mean colour around a point, so that noise per pixel counts little. */
+/* The mean colour around a point, so that per-pixel noise counts little. */
 static void mean_at(const uint8_t *rgb, int32_t side, int32_t x, int32_t y, int32_t mean[3]) {
     const int32_t px = (int32_t)((int64_t)x * side / FV_SCENE_UNIT);
     const int32_t py = (int32_t)((int64_t)y * side / FV_SCENE_UNIT);

@@ -1,6 +1,5 @@
-/* eval/scenes/scene.c: what is kept from training, what every scene promises, and that it never
- * changes.
- */
+/* eval/scenes/scene.c: what training never sees, what every scene guarantees, and that scenes never
+ * change. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +16,7 @@ static fv_scene make(fv_split split, uint64_t index) {
     return s;
 }
 
-/* ---- what is kept from training ---------------------------------------------------------- */
+/* ---- what training never sees ------------------------------------------------------------ */
 
 static int32_t pairs_held_back(const fv_scene *s) {
     int32_t n = 0;
@@ -65,7 +64,7 @@ Test(scene, the_test_split_shows_all_pairs_and_only_digits_that_are_held_back) {
     cr_assert_gt(written, MANY / 5);
 }
 
-/* A seed, taken apart again: what cannot be told apart would not come back. */
+/* A seed, taken apart again: fields that overlapped would not come back. */
 static uint64_t unmix(uint64_t x) {
     x ^= x >> 31 ^ x >> 62;
     x *= UINT64_C(0x319642b2d24d8ec3);
@@ -214,7 +213,7 @@ Test(scene, what_is_out_of_range_is_refused) {
     refuses((fv_scene_key){0}, &(fv_scene_knobs){1, 1, 0, 0, 101}, "101 of 100");
 }
 
-/* ---- it never changes ---------------------------------------------------------------------- */
+/* ---- it never changes ---------------------------------------------------------------- */
 
 static void digest_text(XXH64_state_t *state, const char *text) {
     XXH64_update(state, text, strlen(text));

@@ -26,7 +26,7 @@ typedef struct bits {
     bool reads;
 } bits;
 
-/* Writes the value, or gives back what is there. */
+/* Writes the value, or returns the value read. */
 static int32_t pass(bits *b, int32_t width, int32_t value) {
     int32_t there = 0;
     for (int32_t i = 0; i < width; i++, b->n++) {
@@ -39,7 +39,7 @@ static int32_t pass(bits *b, int32_t width, int32_t value) {
     return there;
 }
 
-/* Of places, sizes and looks only what questions are about. */
+/* Of positions, sizes and appearances, only what questions are about. */
 static void pass_scene(bits *b, fv_scene *s) {
     s->n_object = pass(b, 4, s->n_object);
     s->n_number = pass(b, 2, s->n_number);

@@ -1,4 +1,5 @@
-/* eval/scenes/score.c: what counts as right, and intervals against numbers from the literature. */
+/* eval/scenes/score.c: which answers count as correct, and confidence intervals against the
+ * literature. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +32,7 @@ Test(score, normal_form) {
     normal("  ...  ", "");
     normal("the answer is", "answer is");
     normal("the answer is ", "answer is");
-    normal("it is: ", "it is"); /* nothing follows: nothing is taken off */
+    normal("it is: ", "it is"); /* nothing to strip */
     normal("one two", "1 2");
     normal("caf\xc3\xa9 RED", "caf\xc3\xa9 red");
 }
@@ -93,7 +94,7 @@ Test(score, the_answer_of_another_item_scores_about_chance) {
     }
 }
 
-/* ---- captions ------------------------------------------------------------------------------ */
+/* ---- captions ------------------------------------------------------------------------ */
 
 #define RED "In the top left there is a small red circle."
 #define BLUE "In the top right there is a large blue ring."
@@ -113,11 +114,11 @@ Test(score, captions_by_hand) {
         2.0 / 3, 1e-12);
     /* Said twice, there once: 2 * 1 / (3 + 2). */
     cr_assert_float_eq(fv_score_caption(right, RED " " RED), 0.4, 1e-12);
-    /* At the wrong place, and a digit that is handwritten: nothing right. */
+    /* At the wrong place, and a digit that is handwritten: nothing is correct. */
     cr_assert_eq(fv_score_caption(right, "In the top center there is a small red circle. "
                                          "In the bottom left there is the handwritten digit 48."),
                  0);
-    /* A sentence that lacks an attribute lists nothing. */
+    /* A sentence without an attribute lists nothing. */
     cr_assert_float_eq(fv_score_caption(right, RED " " SIGN " In the top right there is a ring."),
                        0.8, 1e-12);
     /* Other sentences, same facts. */
@@ -136,7 +137,7 @@ Test(score, captions_without_end_are_read_without_harm) {
     free(text);
 }
 
-/* ---- intervals ----------------------------------------------------------------------------- */
+/* ---- intervals ----------------------------------------------------------------------- */
 
 static void is(fv_interval i, double value, double low, double high, double tolerance) {
     cr_expect_float_eq(i.value, value, tolerance, "%f", i.value);

@@ -1,4 +1,4 @@
-/* Which items a suite has. */
+/* The items of a suite. */
 #include <criterion/criterion.h>
 #include <string.h>
 

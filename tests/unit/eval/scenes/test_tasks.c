@@ -2,7 +2,7 @@
  * fixed.
  *
  * Truth is derived here from the words of the question alone, by code that shares nothing with the
- * one that asked: the words say which objects are meant, the objects say the answer. */
+ * generator: the words say which objects are meant, the objects give the answer. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -171,7 +171,7 @@ static void true_compare(const fv_scene *s, const words *w, char *out) {
     strcpy(out, first > second ? "first" : first < second ? "second" : "same");
 }
 
-/* `it`: what the turn before spoke of; set to what this one speaks of. */
+/* `it`: what the previous turn was about; set to what this one is about. */
 static void true_answer(const fv_item *item, const fv_turn *turn, const fv_scene_object **it,
                         char *out) {
     const fv_scene *s = item->scene;
@@ -317,8 +317,8 @@ Test(tasks, a_caption_of_one_object_is_grammatical) {
 
 /* ---- balance ------------------------------------------------------------------------------ */
 
-/* How often each answer was right, apart by kind of question: what a guesser sees that reads the
- * question but not the image. */
+/* How often each answer was correct, per kind of question: what can be guessed from the question
+ * without the image. */
 typedef struct accum {
     int32_t n, n_answer;
     char answer[1200][16];
@@ -388,11 +388,11 @@ Test(tasks, the_chance_of_a_dialog_is_the_mean_of_its_turns) {
         for (int32_t k = 0; k < 3; k++, n++)
             sum += fv_task_describe((int)item.turn[k].task)->chance;
     }
-    /* The turns are shape or colour, cell, count or existence, each as likely: up to noise. */
+    /* The turns are shape or colour, cell, count or existence, each equally likely, up to noise. */
     cr_assert_float_eq(sum / n, fv_task_describe(FV_TASK_DIALOG)->chance, 0.005);
 }
 
-/* ---- what training must not see ------------------------------------------------------------ */
+/* ---- what training must not see ------------------------------------------------------ */
 
 static bool names_a_pair_held_back(const char *text) {
     for (int32_t shape = 0; shape < FV_N_SHAPE; shape++)

@@ -1,5 +1,4 @@
-/* Thresholds of VisiPruner from what was measured: the layers that they give, and which are chosen.
- */
+/* VisiPruner thresholds from measurements: the layers that they give, and which are chosen. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -8,7 +7,7 @@
 enum { ITEMS = 2, LAYERS = 5 };
 #define NO FV_NOT_LOOKED
 
-/* Layers 1..3 are looked at. */
+/* Layers 1..3 are examined. */
 static const float least[ITEMS * LAYERS] = {NO, 0.9f, 0.8f, 0.7f, NO, NO, 0.95f, 0.6f, 0.97f, NO};
 
 Test(thresholds, the_filter_is_behind_the_first_layer_with_a_cosine_below) {

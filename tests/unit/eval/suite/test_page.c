@@ -1,4 +1,4 @@
-/* The page: complete, with its data, and without a way out to the network. */
+/* The page is complete, includes its data, and accesses no network. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>

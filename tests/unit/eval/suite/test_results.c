@@ -1,4 +1,4 @@
-/* What scores add up to. */
+/* Totals of scores. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,8 @@ static fv_results_log_head head;
 static fv_results_log results_log;
 static fv_results r;
 
-/* 20 items, of shape and of count in turn: what is asked in `right` says how many of ten of each
- * task each policy has right. */
+/* 20 items, of shape and of count alternately; `right` says how many of ten of each task each
+ * policy answers correctly. */
 static void make(const int32_t right[2][2]) {
     const char *const names[] = {"shape", "count"};
     head = (fv_results_log_head){.checkpoint = "0123456789abcdef",

@@ -1,4 +1,4 @@
-/* The answer results log: what is written is read again, and nothing else. */
+/* The results log: it reads what it writes, and nothing else. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -146,7 +146,7 @@ Test(results_log, refuses_another_suite_by_the_name_of_what_differs) {
     fails(&other, FV_EINVAL, "another 'first'");
 }
 
-/* As those were that were written before there was another way. */
+/* As written before there was a route. */
 Test(results_log, one_that_does_not_say_where_first_tokens_are_from_has_the_prefills) {
     static const char line[] = "{\"form\":1,\"checkpoint\":\"0123456789abcdef\",\"by\":\"process\","
                                "\"dialog\":\"whole\",\"items\":1,\"seed\":3,\"tasks\":[\"cell\"],"
@@ -162,7 +162,7 @@ Test(results_log, one_that_does_not_say_where_first_tokens_are_from_has_the_pref
     fails(&head, FV_EINVAL, "another 'first'");
 }
 
-/* As those were that were written before the first line said it. */
+/* As written before the first line had it. */
 Test(results_log, one_that_does_not_say_how_kv_is_stored_has_f32) {
     fv_results_log_head head = head_of(11);
     fv_results_log s = open_results_log(&head);

@@ -1,4 +1,4 @@
-/* Singular values against matrices whose own are known. */
+/* Singular values of matrices whose singular values are known. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@ enum { D = 24, N = 100 };
 
 static double gram[D * D], value[D], room[D];
 
-/* A reflection I - 2 u u^T / u^T u of the rows' space. */
+/* A reflection I - 2 u u^T / u^T u of the row space. */
 static void reflect(float *row, const double u[D]) {
     double dot = 0, norm = 0;
     for (int i = 0; i < D; i++) {
@@ -20,7 +20,7 @@ static void reflect(float *row, const double u[D]) {
     for (int i = 0; i < D; i++) row[i] = (float)((double)row[i] - 2 * dot / norm * u[i]);
 }
 
-/* Rows s[i] e_i, turned: their singular values are s. */
+/* Rows s[i] e_i, rotated: their singular values are s. */
 static void turned(const double *s) {
     fv_random r = fv_random_seeded(4);
     double u[D];

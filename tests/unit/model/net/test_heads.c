@@ -1,5 +1,5 @@
-/* Heads: keys and values that several query heads share are those of each of them, and no rule
- * knows a head by its number. Networks are made from others by copying and moving heads. */
+/* Heads: grouped keys and values give the results of separate copies, and no rule depends on a
+ * head's number. Networks are made from others by copying and moving heads. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static void open_net(tiny_net *net, int32_t n_kv) {
     tiny_net_open(net, s, FV_F32, NULL, 1);
 }
 
-/* Rows of a projection that are head `to` become those of head `from`. */
+/* Rows of a projection of head `from`, copied to head `to`. */
 static void copy_head(fv_tensor to, int32_t to_head, fv_tensor from, int32_t from_head) {
     size_t n = (size_t)D * (size_t)from.cols;
     cr_assert_eq(to.cols, from.cols);
@@ -39,7 +39,7 @@ static void copy(fv_tensor to, fv_tensor from) {
     memcpy(to.data, from.data, (size_t)to.rows * (size_t)to.cols * sizeof(float));
 }
 
-/* All that does not belong to one head. */
+/* All weights that belong to no single head. */
 static void copy_rest(tiny_net *to, const tiny_net *from) {
     copy(to->w.embed, from->w.embed);
     copy(to->w.norm, from->w.norm);
@@ -115,7 +115,7 @@ static void assert_same_rows(const outcome *a, int32_t head_a, const outcome *b,
         }
 }
 
-/* Two query heads to a KV head, against a network in which each has a copy of its own. */
+/* Two query heads per KV head, against a network in which each has a copy of its own. */
 Test(heads, shared_keys_and_values_are_those_of_each_who_shares) {
     static const char *const policies[] = {
         "",

@@ -1,4 +1,4 @@
-/* model/net/kv.c: ragged lengths, pages, extents, compaction, limits. */
+/* model/net/kv.c: ragged lengths, pages, slabs, compaction, limits. */
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ static float *row(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg, int
     return (float *)(value ? b->v : b->k) + (j % FV_KV_BLOCK) * D;
 }
 
-/* Rows whose first element says which head and position they are. */
+/* Tokens whose first element says which head and position they are. */
 static void fill(fv_kv *kv, int32_t layer, fv_kv_segment seg, int32_t from, int32_t n) {
     int32_t pos[512];
     for (int32_t i = 0; i < n; i++) pos[i] = 1000 + from + i;
@@ -217,7 +217,8 @@ Test(kv, bytes_set_aside_pay_for_extents_and_come_back) {
 
 /* ---- rank order ------------------------------------------------------------------------- */
 
-/* Layer 1 with 150 rows of three heads, in an order of 7 j modulo 150 that head 1 has backwards. */
+/* Layer 1 with 150 tokens of three heads, ordered by 7 j modulo 150; head 1 has the reverse
+ * order. */
 static fv_kv *open_ranked(fv_kv_pool *pool) {
     static int32_t there[150], back[150];
     const int32_t *order[HKV] = {there, back, there};
@@ -246,7 +247,7 @@ Test(kv, ranked_rows_lie_in_their_order_with_their_positions) {
 
 Test(kv, rows_are_let_go_from_the_end_and_their_memory_comes_back) {
     size_t pair = 2 * D * sizeof(float);
-    fv_kv_pool *pool = open_pool(HKV * 150 * pair); /* the extent fills it */
+    fv_kv_pool *pool = open_pool(HKV * 150 * pair); /* the slab is full */
     fv_kv *kv = open_ranked(pool);
     for (int32_t left = 150; left >= 0; left -= 3) {
         int32_t n[HKV] = {left, left / 2, 200};
@@ -270,7 +271,7 @@ Test(kv, rows_are_let_go_from_the_end_and_their_memory_comes_back) {
     fv_kv_pool_close(pool);
 }
 
-/* ---- memory that is used again ----------------------------------------------------------- */
+/* ---- reused memory ----------------------------------------------------------------------- */
 
 static fv_kv *hold(fv_kv_pool *pool, int32_t rows) {
     fv_kv *kv = open_kv(pool);
@@ -320,9 +321,9 @@ Test(kv, a_pool_with_a_limit_takes_no_more_for_spare_extents) {
     fv_kv_pool_close(pool);
 }
 
-/* ---- keys that are borrowed -------------------------------------------------------------- */
+/* ---- shared keys ------------------------------------------------------------------------- */
 
-/* Values of a layer that borrows: their own, while its keys are the source layer's. */
+/* The values of a lazy layer are its own; its keys are the source layer's. */
 static void fill_values(fv_kv *kv, int32_t layer, fv_kv_segment seg, int32_t from, int32_t n) {
     int32_t pos[512];
     for (int32_t i = 0; i < n; i++) pos[i] = 1000 + from + i;

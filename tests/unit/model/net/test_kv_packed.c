@@ -1,6 +1,5 @@
-/* model/net/kv_packed.c and the way of packed layers over the wire: memory to the byte, rows that
- * leave, sections that are refused. Factors here are any numbers; what they are worth is tested
- * where they are made. */
+/* model/net/kv_packed.c and compressed layers over the wire: memory to the byte, pruned tokens,
+ * refused sections. Factors here are arbitrary numbers; other tests check their quality. */
 #include <criterion/criterion.h>
 #include <malloc.h>
 #include <stdlib.h>
@@ -18,7 +17,7 @@ typedef struct rows_form {
     fv_kv_packed_form form;
 } rows_form;
 
-/* Rows of a layer in blocks of 16, backwards inside each. */
+/* Tokens of a layer in blocks of 16, each in reverse order. */
 static void make_form(const fv_kv *kv, int32_t layer, int32_t source_layer, bool anchored,
                       uint8_t bits, rows_form *f) {
     const fv_kv_shape *s = fv_kv_get_shape(kv);
@@ -67,7 +66,7 @@ static fv_kv_packed *pack(fv_kv *kv, int32_t layer, int32_t source_layer, bool a
     return p;
 }
 
-/* A prefilled prompt with layers 1 and 2 packed, 2 with the keys of 1. */
+/* A prefilled prompt with layers 1 and 2 compressed, 2 with the keys of 1. */
 static void start(handoff_rig *rig, tiny_prompt *p, fv_dtype dtype, uint8_t bits) {
     rig_open(rig, &(rig_options){.dtype = dtype, .frame_max = bits == 8 ? 7 : 0});
     tiny_prompt_make(&rig->net, p, 5, VISUAL, 9, 11, "");
@@ -112,7 +111,7 @@ Test(kv_packed, rows_that_leave_take_their_bytes_and_the_others_keep_their_bits)
         cr_assert_eq(fv_kv_packed_observe(p.kv, two), FV_OK);
         for (int32_t j = 0; j < VISUAL; j++) two->importance[j] = (float)two->pos[j];
         fv_packed_read_u(&two->part[1], 0, VISUAL, before);
-        int32_t idx[VISUAL], n = 0; /* of block 0 none, of block 1 the best three, of 4 all */
+        int32_t idx[VISUAL], n = 0; /* none of block 0, the best three of block 1, all of block 4 */
         for (int32_t j = 0; j < VISUAL; j++)
             if ((j >= 16 && j < 19) || j >= 64) idx[n++] = j;
         cr_assert_eq(fv_kv_packed_keep(p.kv, 1, idx, n), FV_OK, "%s", fv_last_error());
@@ -235,13 +234,13 @@ Test(kv_packed, factors_beyond_the_grant_are_refused_before_there_is_memory_for_
     rig_stream s;
     start(&rig, &p, FV_F32, 16);
     for (int32_t l = 0; l < 4; l++) p.plan.visual[l] = l == 0 ? VISUAL : 0;
-    rig_capture(&rig, &p, MORE, &s); /* its grant is for the first layer's rows */
+    rig_capture(&rig, &p, MORE, &s); /* its grant is for the first layer's tokens */
     cr_assert_eq(fv_refusal_of(deliver(&rig, &s)), FV_REFUSED_OVER_BUDGET, "%s", fv_last_error());
     free(s.bytes);
     finish(&rig, &p);
 }
 
-/* PACK of the first packed layer, changed, with every checksum right. */
+/* PACK of the first compressed layer, changed, with every checksum correct. */
 static fv_status deliver_changed(handoff_rig *rig, const rig_stream *s, size_t at, uint32_t x) {
     rig_stream copy = *s;
     uint32_t type, length;
@@ -278,10 +277,10 @@ Test(kv_packed, sections_that_lie_about_factors_are_refused) {
         {SOURCE_LAYER_AT, 2},
         {SOURCE_LAYER_AT, UINT32_MAX},
         {FLAGS_AT, 8},  /* codes have no rank */
-        {FLAGS_AT, 16}, /* nor have directions */
+        {FLAGS_AT, 16}, /* neither do directions */
         {FLAGS_AT, 24},
         {FLAGS_AT, 32},
-        {K_AT + 12, 1}, /* nor factors outliers */
+        {K_AT + 12, 1}, /* nor do factors have outliers */
         {V_AT + 12, UINT32_MAX},
         {FLAGS_AT, 3},
         {K_AT, 0},
@@ -349,11 +348,11 @@ static void prefilled(tiny_net *net, tiny_prompt *p, const char *policy) {
     cr_assert_eq(tiny_step(net, &one, 1, &id, 1, 0), FV_OK, "%s", fv_last_error());
 }
 
-/* Rotation of keys that are packed before rotation wants angles of every row. */
+/* Rotating keys that are compressed before rotation needs the angles of every token. */
 Test(kv_packed, layers_with_the_same_rows_share_one_table_of_angles) {
     static const struct {
         const char *policy;
-        int32_t other; /* the first layer with other rows than layer 0 */
+        int32_t other; /* the first layer with tokens other than layer 0's */
     } list[] = {
         {"pack=svd,rank_k=12,rank_v=9,gain=0,block=1", 4},
         {"pack=svd,rank_k=12,rank_v=9,gain=0,block=16;expand=attention", 4},
@@ -379,8 +378,8 @@ Test(kv_packed, layers_with_the_same_rows_share_one_table_of_angles) {
     }
 }
 
-/* Bytes that the allocator had handed out and got back while `watched`. What it says of itself
- * (mallinfo2) counts what a thread has just freed as in use. */
+/* Bytes that the allocator handed out and got back while `watched`. Its own statistics (mallinfo2)
+ * count what a thread has just freed as in use. */
 static _Thread_local bool watched;
 static _Thread_local size_t came_back;
 
@@ -400,8 +399,7 @@ Test(kv_packed, tables_are_what_the_allocator_gave_for_them) {
         "lazy=vla,map=given,blocks=0-2;pack=svd,rank_k=12,rank_v=9,gain=0,block=4;expand=attention",
         "prune=random,layer=2,keep=0.5;pack=quant",
         "pack=minicache,start=0"};
-    /* Of each allocation, its head and what is lost to alignment: a table has 5, a set of rows 3.
-     */
+    /* Of each allocation, its header and the loss to alignment: a table has 5, a token set 3. */
     enum { EACH = 96, ALLOCATIONS = 4 * 5 + 4 * 3 };
     if (SANITIZED) cr_skip("a sanitizer's allocator does not say what it has handed out");
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {

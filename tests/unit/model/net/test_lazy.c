@@ -11,13 +11,13 @@ typedef enum sharing { DENSE, VLA, GLA } sharing;
 
 static void ok(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
 
-/* What the last row paid in each layer, and the logits behind it. */
+/* The last token's attention in each layer, and the logits after it. */
 typedef struct outcome {
     float capture[LAYERS][HEADS * ROWS];
     float logits[97];
 } outcome;
 
-/* Runs a prompt at once through all layers, of which LAZY reuses the queries and keys of SOURCE. */
+/* Runs a prompt in one call through all layers; LAZY reuses the queries and keys of SOURCE. */
 static void run(tiny_net *net, const tiny_prompt *p, sharing how, outcome *out) {
     int32_t d = net->cfg.d_model, n = p->n, pos[ROWS];
     float *x = malloc((size_t)n * (size_t)d * sizeof *x);
@@ -72,8 +72,8 @@ static void zero(fv_tensor t) {
     memset(t.data, 0, (size_t)t.rows * (size_t)t.cols * sizeof(float));
 }
 
-/* A source layer that adds nothing to what it is given, and a lazy layer with the source layer's projections:
- * what it borrows is what it would have computed. */
+/* A source layer that leaves the residual stream unchanged, and a lazy layer with the source
+ * layer's projections: what it reuses is what it would have computed. */
 Test(lazy, borrowing_from_a_layer_of_the_same_weights_and_inputs_changes_no_bit) {
     static outcome dense, lazy;
     tiny_net net;

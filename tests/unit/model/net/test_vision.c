@@ -1,5 +1,5 @@
-/* model/net/vision.c: what a batch, a thread or a path must not change, and which hidden states
- * become features. Values are held against transformers by the engine's goldens. */
+/* model/net/vision.c: batches, threads and paths change no bit, and the right hidden states become
+ * features. Values are compared with transformers by the engine's goldens. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +75,7 @@ Test(vision, strategy_full_keeps_the_class_row_in_front) {
     cr_assert_eq(memcmp(with.embeds + TEXT, without.embeds, P * TEXT * 4), 0);
 }
 
-/* ---- captures ------------------------------------------------------------------------------- */
+/* ---- captures ------------------------------------------------------------------------ */
 
 typedef struct captured {
     float q[3 * D], k[3 * (P + 1) * D];

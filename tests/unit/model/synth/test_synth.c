@@ -1,5 +1,5 @@
-/* model/synth and `fovea synth`: what is written can be read, values depend on seed and name
- * alone, and requests that make no sense are refused before anything is written. */
+/* model/synth and `fovea synth`: checkpoints can be read back, values depend on seed and name
+ * alone, and invalid options are refused before anything is written. */
 #include <criterion/criterion.h>
 #include <criterion/redirect.h>
 #include <math.h>
@@ -154,7 +154,7 @@ Test(synth, tensors_of_one_shape_differ) {
     tensor_file_free(f);
 }
 
-/* Recorded once: a checkpoint that is named by shape and seed must stay what it was. */
+/* Recorded once: a checkpoint identified by shape and seed must never change. */
 Test(synth, values_never_change) {
     tensor_file *f = tensors((fv_synth_options){.dtype = FV_F32});
     const file_tensor *t = tensor_file_find(f, "language_model.model.layers.0.mlp.up_proj.weight");

@@ -1,5 +1,5 @@
-/* select=csp: its sizes, what it keeps against a brute-force reading of the rule, rows that are
- * held twice, and n-softmax in the answer's attention. */
+/* select=csp: its sizes, its choice against a brute-force implementation of the rule, tokens held
+ * twice, and n-softmax in the answer's attention. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -62,7 +62,7 @@ static void two_images(const tiny_net *net, tiny_prompt *p, const char *policy) 
     tiny_prompt_lay(net, p, "t5 v35 t3 v35 t6", 11, policy);
 }
 
-/* Per layer and KV head, the prompt positions that stay, ascending. */
+/* Per layer and KV head, the prompt positions that are kept, ascending. */
 typedef struct kept {
     int32_t n, pos[2 * ROWS];
 } kept;
@@ -79,8 +79,8 @@ static void kept_of(const fv_kv *kv, int32_t layer, int32_t head, kept *out) {
     }
 }
 
-/* What one row pays in one layer, per query head and prompt position: the capture of a pass that ends
- * with it. */
+/* One token's attention in one layer, per query head and prompt position: the capture of a forward
+ * pass that ends with it. */
 static void pay_of_row(tiny_net *net, const tiny_prompt *p, int32_t row, int32_t layer, float n,
                        double pay[HEADS][ROWS]) {
     tiny_prompt cut = *p;
@@ -121,7 +121,8 @@ static void pay_of_row(tiny_net *net, const tiny_prompt *p, int32_t row, int32_t
     free(x);
 }
 
-/* The rule, row by row: the `keep` best of [0, n) by score, lower positions first among equals. */
+/* The rule, token by token: the `keep` best of [0, n) by score, lower positions first among
+ * equals. */
 static void best(const double *score, int32_t n, int32_t keep, uint8_t *times) {
     bool taken[ROWS] = {false};
     for (int32_t k = 0; k < keep; k++) {
@@ -139,7 +140,8 @@ typedef struct rule {
     bool shared, max, twice;
 } rule;
 
-/* What one layer's window paid to each row that may leave, per query head: [same modality]. */
+/* The attention from one layer's window to each token that may be pruned, per query head: [same
+ * modality]. */
 static void add_scores(const tiny_prompt *p, double pay[ROWS][HEADS][ROWS], const rule *r,
                        int32_t head, double score[2][ROWS]) {
     int32_t h0 = r->shared ? 0 : 2 * head, h1 = r->shared ? HEADS : 2 * head + 2;
@@ -158,7 +160,7 @@ static void add_scores(const tiny_prompt *p, double pay[ROWS][HEADS][ROWS], cons
 }
 
 /* The rule for layer l: scores are summed over its block; where text keys are not shared, the text
- * rows of each list give their places to those of the layer's own ranking. */
+ * tokens of each list are replaced by the best of the layer's own ranking. */
 static void brute(const tiny_prompt *p, double pay[LAYERS][ROWS][HEADS][ROWS], const rule *r,
                   int32_t l, int32_t head, kept *out) {
     double block[2][ROWS] = {{0}}, own[2][ROWS] = {{0}};
@@ -240,7 +242,7 @@ Test(csp, layers_that_share_keys_choose_by_their_mean_and_keep_texts_of_their_ow
     assert_brute("lazy=gla,map=given,blocks=0-2;select=csp,heavy=0.2,heads=shared,share=0.8", 29);
 }
 
-/* A block under vla has one set of image tokens, and not all of its layers the same text. */
+/* A block under vla has one set of image tokens, and its layers may have different text. */
 Test(csp, a_block_shares_image_rows_and_its_texts_differ) {
     tiny_net net;
     tiny_prompt p;
@@ -264,7 +266,7 @@ Test(csp, a_block_shares_image_rows_and_its_texts_differ) {
     tiny_net_close(&net);
 }
 
-/* n-softmax with next to no n is softmax: the same rows. */
+/* n-softmax with n close to 0 is softmax: the same tokens. */
 Test(csp, a_vanishing_n_chooses_as_softmax_does) {
     static const char *const policies[] = {"select=csp,heavy=0.3,recent=0.2,nsoftmax_select=0",
                                            "select=csp,heavy=0.3,recent=0.2,nsoftmax_select=1e-6",
@@ -282,7 +284,7 @@ Test(csp, a_vanishing_n_chooses_as_softmax_does) {
     tiny_net_close(&net);
 }
 
-/* All rows of one modality, softmax: the last rows' attention alone says what stays. */
+/* All tokens of one modality, softmax: the last tokens' attention alone decides. */
 Test(csp, without_its_split_it_is_snapkv_without_pooling) {
     static const char *const policies[] = {
         "select=csp,heavy=0.3,recent=0.2,share=0,nsoftmax_select=0",
@@ -300,7 +302,7 @@ Test(csp, without_its_split_it_is_snapkv_without_pooling) {
     tiny_net_close(&net);
 }
 
-/* ---- rows that are held twice ------------------------------------------------------------ */
+/* ---- tokens held twice ------------------------------------------------------------------- */
 
 Test(csp, a_row_held_twice_weighs_twice) {
     tiny_net net;
@@ -460,9 +462,10 @@ Test(csp, n_softmax_of_the_answer_travels_with_the_policy) {
     cr_assert(same_bits(every, exact, 97));
 }
 
-/* ---- an answer that is taken up again ----------------------------------------------------- */
+/* ---- resuming an answer ------------------------------------------------------------------- */
 
-/* The last 6 rows stand for an answer: what the prompt chose stays, and they see that alone. */
+/* The last 6 tokens stand for an answer: what the prompt chose stays, and they attend to that
+ * alone. */
 Test(csp, an_answer_that_goes_on_finds_what_its_prompt_kept) {
     enum { ANSWER = 6 };
     static const char *const policies[] = {

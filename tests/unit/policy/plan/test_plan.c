@@ -1,4 +1,4 @@
-/* policy/plan/plan.c: what a policy comes to for one prompt and one checkpoint. */
+/* policy/plan/plan.c: the plan of a policy for one prompt and one checkpoint. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "policy/plan/packed_shape.h"
 #include "tests/support/planned.h"
 
-enum { ROW = 2 * 8 * 2 }; /* bytes of a row of one head in all these shapes */
+enum { ROW = 2 * 8 * 2 }; /* bytes of a token of one head in all these shapes */
 
 static int64_t rows(const fv_plan *plan) { return (int64_t)(fv_plan_count(plan).held / ROW); }
 
@@ -99,7 +99,7 @@ Test(plan, fastv_leaves_a_layer_to_rank_in_however_shallow_the_network_is) {
     cr_assert_eq(try_plan("prune=fastv", shape, &plan), FV_EINVAL);
 }
 
-/* Rows of each run of layers, with their number behind an x. */
+/* Tokens of each span of layers, with their number after an x. */
 static void assert_layers(const fv_plan *plan, const char *want) {
     char got[256] = "";
     for (int32_t l = 0, n; l < plan->shape.n_layer; l += n) {
@@ -111,7 +111,7 @@ static void assert_layers(const fv_plan *plan, const char *want) {
 }
 
 /* FLOPs of one prefill through a LLaMA of 32 layers as ST3 counts them: 2 per multiply-add, all
- * rows, about 115 of them text, and the head over the rows that are left. */
+ * tokens, about 115 of them text, and the head over the remaining tokens. */
 static double tera(const fv_plan *plan) {
     double flops = 0, n = 0, d = 4096, m = 11008;
     for (int32_t l = 0; l < 32; l++) {
@@ -148,7 +148,7 @@ Test(plan, pvtp_steps_until_the_layers_or_the_rows_end) {
     fv_plan plan, one;
     fv_plan_shape shape = {.n_layer = 9, .n_kv = 1, .n_visual = 10, .n_text = 3};
     cr_assert_eq(try_plan("prune=pvtp,layer=3,stride=6,first=0.5,ratio=0.1", shape, &plan), FV_OK);
-    assert_layers(&plan, "10x3 5x6 "); /* 3 + 6 is no layer */
+    assert_layers(&plan, "10x3 5x6 "); /* 3 + 6: no such layer */
     cr_assert_eq(try_plan("prune=fastv,layer=3,keep=0.5", shape, &one), FV_OK);
     cr_assert_arr_eq(plan.visual, one.visual, sizeof plan.visual);
     cr_assert_arr_eq(plan.capture, one.capture, sizeof plan.capture);
@@ -157,7 +157,7 @@ Test(plan, pvtp_steps_until_the_layers_or_the_rows_end) {
     cr_assert_eq(plan.prune.n_edit, 4, "what is gone does not leave again");
     cr_assert_eq(plan.capture[5], 0);
     cr_assert_eq(try_plan("prune=pvtp,layer=2,stride=3,first=0,ratio=0.2", shape, &plan), FV_OK);
-    assert_layers(&plan, "10x5 8x3 6x1 "); /* the first step lets nothing go */
+    assert_layers(&plan, "10x5 8x3 6x1 "); /* the first step prunes nothing */
     cr_assert_eq(plan.capture[1], 0);
     cr_assert_str_empty(plan.note[FV_STAGE_PRUNE]);
     cr_assert_eq(try_plan("prune=pvtp,first=0,ratio=0", shape, &plan), FV_OK);
@@ -229,16 +229,16 @@ Test(plan, streaming_counts_whole_heads_sinks_and_recent_rows) {
         .d_head = 8, .bytes_value = 2, .n_layer = 2, .n_kv = 5, .n_visual = 80, .n_text = 20};
     cr_assert_eq(try_plan("select=streaming,sink=4,recent=0.3,full_heads=0.25", shape, &plan),
                  FV_OK);
-    /* ceil(0.25 * 5) = 2 heads of 100 rows, 3 heads of 34 */
+    /* ceil(0.25 * 5) = 2 heads of 100 tokens, 3 heads of 34 */
     cr_assert_eq(rows(&plan), 2 * (2 * 100 + 3 * 34));
-    /* Where the image stands in the prompt is not known: all that a head keeps may be of it. */
+    /* The position of the image in the prompt is unknown: all that a head keeps may be of it. */
     cr_assert_eq(fv_plan_count(&plan).visual, ROW * 2 * (2 * 80 + 3 * 34));
 }
 
-/* ---- bytes of packed layers ---------------------------------------------------------------- */
+/* ---- bytes of compressed layers ------------------------------------------------------ */
 
-/* The most that any number of image tokens among those that are kept comes to, one by one: for plans
- * whose text tokens stay rows and whose layers have keys of their own. */
+/* The maximum over every possible number of retained image tokens, one by one: for plans whose text
+ * tokens stay uncompressed and whose layers have keys of their own. */
 static fv_plan_bytes one_by_one(const fv_plan *plan) {
     fv_plan_bytes sum = {0};
     uint64_t row = 2 * (uint64_t)(plan->shape.n_kv * plan->shape.d_head * plan->shape.bytes_value);
@@ -291,8 +291,9 @@ Test(plan, bytes_of_packed_layers_bound_every_number_of_image_rows_closely) {
         }
 }
 
-/* It is made on the router's loop for every request. A millisecond (bench/bench_plan.c), and a
- * hundred of them here, where machines are slow and watched; one by one it would be seconds. */
+/* The router makes one on its loop for every request, in about a millisecond (bench/bench_plan.c).
+ * The limit here is a hundred, for slow and instrumented machines; counting one by one would take
+ * seconds. */
 Test(plan, a_plan_of_a_million_rows_takes_no_longer_than_one_of_few) {
     static const fv_plan_shape shape = {.n_layer = 256,
                                         .n_kv = 32,

@@ -1,4 +1,4 @@
-/* Block maps of lazy attention, and the bytes that a plan with them holds. */
+/* Block maps of lazy attention, and the bytes of a plan with them. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

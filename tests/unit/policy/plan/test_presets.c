@@ -1,5 +1,5 @@
-/* Presets and methods on checkpoints of other depths: what is asked for changes something, or the
- * plan says why it does not. */
+/* Presets and methods on checkpoints of other depths: each changes something, or the plan says why
+ * it does not. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "policy/plan/plan.h"
 #include "tests/support/choice.h"
 
-/* LLaVA-1.5's shape with one image, and a small checkpoint's with fewer layers and rows. */
+/* LLaVA-1.5's shape with one image, and a small checkpoint's with fewer layers and tokens. */
 static const fv_plan_shape shapes[] = {
     {.n_layer = 32, .n_kv = 32, .d_head = 128, .bytes_value = 2, .n_visual = 576, .n_text = 50},
     {.n_layer = 12, .n_kv = 8, .d_head = 32, .bytes_value = 4, .n_visual = 144, .n_text = 40}};
@@ -20,7 +20,7 @@ static void make(const char *policy, const fv_plan_shape *shape, fv_plan *plan) 
                  shape->n_layer, fv_last_error());
 }
 
-/* Whether a plan does what that of `exact` does, whatever was asked for. */
+/* Whether a plan is in effect that of `exact`, whatever was asked for. */
 static bool does_nothing(const fv_plan *plan, const fv_plan_shape *shape) {
     fv_plan exact, same = *plan;
     make("", shape, &exact);
@@ -36,7 +36,7 @@ static int32_t notes(const fv_plan *plan) {
     return n;
 }
 
-/* What is there to change: everything but `exact` does on both shapes. */
+/* Each preset changes something on both shapes, except `exact`. */
 Test(presets, every_preset_changes_every_checkpoint) {
     int32_t n;
     const fv_preset_info *preset = fv_policy_presets(&n);
@@ -69,7 +69,7 @@ Test(presets, there_is_one_for_each_use_and_each_paper) {
     }
 }
 
-/* A method alone, with its defaults. One that stands on another stage has nothing to do here. */
+/* A method alone, with its defaults. One that depends on another stage has no effect here. */
 Test(presets, every_method_changes_the_plan_or_says_why) {
     int32_t n;
     const fv_method_info *m = fv_policy_methods(&n);
@@ -102,9 +102,9 @@ Test(presets, layers_of_presets_are_those_of_32) {
     }
 }
 
-/* ---- what their papers say ---------------------------------------------------------------- */
+/* ---- the papers' numbers ------------------------------------------------------------------ */
 
-/* Layers ahead of which rows leave. */
+/* Layers before which tokens are pruned. */
 static void leave_ahead_of(const char *policy, const fv_plan_shape *shape, const char *want) {
     fv_plan plan;
     char got[256] = "";

@@ -1,4 +1,4 @@
-/* condense: what NumPy renders of its methods, and images through a tower. */
+/* condense: its methods against NumPy, and images through a tower. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,7 +128,8 @@ static void encode(const tiny_tower *t, const float *pixels, int32_t n, float *e
     fv_backend_close(&be);
 }
 
-/* Settings that keep every row as it is, and those that choose: rows have the bits of `exact`. */
+/* Settings that keep every token unchanged, and settings that only choose: kept tokens have the
+ * bits of `exact`. */
 Test(condense, rows_that_are_only_chosen_keep_their_bits) {
     static const char *const policies[] = {"condense=hired,keep=1", "condense=hired,keep=0.5",
                                            "condense=prumerge,keep=1,neighbours=0",
@@ -175,7 +176,7 @@ Test(condense, a_image_among_others_comes_to_the_same_rows_as_alone) {
 Test(condense, images_of_a_prompt_lose_rows_and_text_stays) {
     int32_t each[] = {1, 0, 3};
     fv_prompt p = {.n = 14, .n_visual = 9, .n_text = 5, .n_image = 3, .n_span = 3};
-    const char *layout = "tvvvtvvvvvvttt"; /* the second and third image have no text between */
+    const char *layout = "tvvvtvvvvvvttt"; /* no text between the second and third image */
     p.ids = malloc(14 * sizeof *p.ids);
     p.seg = malloc(14);
     p.span = malloc(3 * sizeof *p.span);

@@ -1,5 +1,5 @@
-/* prefill-worker/image: Pillow's pixels, transformers' pixel_values, and what files from outside
- * can try. The expectations are in golden/image/golden.txt (parity/image_golden.py wrote them). */
+/* prefill-worker/image: Pillow's pixels, transformers' pixel_values, and hostile files. The
+ * expected results are in golden/image/golden.txt (parity/image_golden.py wrote them). */
 #include <criterion/criterion.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -72,7 +72,7 @@ static fv_image pattern(uint32_t seed, int32_t w, int32_t h) {
     return img;
 }
 
-/* ---- what Pillow and transformers give ---- */
+/* ---- equal to Pillow and transformers ----- */
 
 static void check_decode(const char *line) {
     char name[64];
@@ -146,7 +146,7 @@ Test(image, preprocess_gives_the_float_bits_of_clip_image_processor) {
     for_each("pixels", check_pixels);
 }
 
-/* ---- resize and preprocess by themselves ---- */
+/* ---- resize and preprocess alone ------------ */
 
 static const fv_image_config clip = {.do_rescale = true,
                                      .do_normalize = true,
@@ -206,7 +206,7 @@ Test(image, preprocess_refuses_a_config_that_cannot_work) {
     cr_assert_eq(fv_image_preprocess(&img, &fit, &clip, out), FV_EINVAL, "no pixels");
 }
 
-/* From here on this process may take little memory. Sanitizers reserve too much for that. */
+/* From here on this process may allocate little memory. Sanitizers reserve too much for that. */
 static void limit_memory(void) {
 #ifndef SANITIZED
     size_t pages = 0;
@@ -240,7 +240,7 @@ Test(image, a_square_that_padding_would_make_too_large_is_refused) {
     fv_image_free(&wide);
 }
 
-/* ---- files from outside ---- */
+/* ---- hostile files --------- */
 
 static fv_status decode(const void *bytes, size_t n) {
     fv_image img = {0};
@@ -250,7 +250,7 @@ static fv_status decode(const void *bytes, size_t n) {
     return st;
 }
 
-/* A copy that ends where the heap block ends, for AddressSanitizer to guard. */
+/* A copy that ends where the heap block ends, so that AddressSanitizer guards it. */
 static fv_status decode_copy(const uint8_t *bytes, size_t n) {
     uint8_t *copy = malloc(n + !n);
     cr_assert_not_null(copy);
@@ -318,7 +318,7 @@ static void check_damaged(const char *line) {
         fv_status st = decode_copy(f.bytes, f.n);
         cr_expect(st == FV_OK || st == FV_EDATA || st == FV_EINVAL || st == FV_EUNSUPPORTED,
                   "%s: %s %s", name, fv_status_name(st), fv_last_error());
-        if (i % 4) *at = was; /* some damage stays and adds up */
+        if (i % 4) *at = was; /* some damage stays and accumulates */
     }
     free(f.bytes);
 }
@@ -329,7 +329,7 @@ static void put32(uint8_t *p, uint32_t v) {
     for (int i = 0; i < 4; i++) p[i] = (uint8_t)(v >> (24 - 8 * i));
 }
 
-/* rgb_8.png with other sides, its checksum mended. */
+/* rgb_8.png with other sides, its checksum corrected. */
 static struct file png_of(uint32_t w, uint32_t h) {
     struct file f = load("rgb_8.png");
     put32(f.bytes + 16, w);

@@ -1,11 +1,11 @@
-/* prefill-worker/image/cache.c: what is found again, and what leaves when there is no room. */
+/* prefill-worker/image/cache.c: what is found again, and what is dropped when memory is short. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "prefill-worker/image/cache.h"
 
-enum { ROWS = 64 }; /* bytes of an image's rows here */
+enum { ROWS = 64 }; /* bytes of an image's tokens here */
 
 static fv_image_cache *c;
 
@@ -21,7 +21,7 @@ static void put_condensed(const char *image, const char *condense, uint8_t value
 
 static void put(const char *image, uint8_t value) { put_condensed(image, "", value, NULL); }
 
-/* The value that was put with the image; -1: it is not there. */
+/* The value that was stored with the image; -1: not found. */
 static int get_condensed(const char *image, const char *condense) {
     fv_image_key key = {image, strlen(image), condense};
     const fv_image_rows *rows = fv_image_cache_get(c, &key);

@@ -1,8 +1,8 @@
-/* The whole engine against transformers, from files: tests/parity/golden.py says what each case
- * in golden/engine holds, and wrote it. A case's checkpoint is made again from its seed, or lies
+/* The whole engine against transformers, from files: tests/parity/golden.py wrote the cases in
+ * golden/engine and documents them. A case's checkpoint is made again from its seed, or stored
  * beside it as transformers saved it; then the request runs in this process.
  *
- * Ids, pixels, tokens and text must be equal. The tower's rows may differ by 2e-5 (relative L2)
+ * Ids, pixels, tokens and text must be equal. The tower's output may differ by 2e-5 (relative L2)
  * and logits by 1e-4 of the greatest, which is rounding in another order of sums. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
@@ -30,7 +30,7 @@ typedef struct golden {
 
 static int is_case(const struct dirent *e) { return e->d_name[0] != '.'; }
 
-/* Every folder is a case. Gives their number; the list and its items are the caller's. */
+/* Every folder is a case. Returns their number; the caller frees the list and its items. */
 static int list_cases(struct dirent ***found) {
     int n = scandir(FOLDER, found, is_case, alphasort);
     return n < 0 ? 0 : n;
@@ -150,12 +150,12 @@ static uint64_t weights_digest(const golden *g, const char *dir, int n_shard) {
 
 /* ---- the request ----------------------------------------------------------------------- */
 
-/* What one request made, kept by the hooks. */
+/* The results of one request, recorded by the hooks. */
 typedef struct outcome {
     char *rendered;
     int32_t *ids, n_ids;
     uint64_t pixels;          /* XXH64 */
-    float *features, *embeds; /* [n_rows, width], the rows that the case keeps */
+    float *features, *embeds; /* [n_rows, width], the rows that the case contains */
     int32_t n_rows, feature_width, embed_width;
     float *logits; /* [N_STEP, vocab] */
     int32_t vocab, n_logits, tokens[N_STEP], n_tokens;

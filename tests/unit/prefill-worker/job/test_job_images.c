@@ -1,4 +1,4 @@
-/* prefill-worker/job/images.c: an image that comes again gets the tokens it had, and no other does. */
+/* prefill-worker/job/images.c: a repeated image gets its cached tokens, and no other image does. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 enum { SIDE = 24 };
 
 static fv_engine engine;
-static fv_image_cache *cache, *nothing; /* which keeps nothing */
+static fv_image_cache *cache, *nothing; /* which caches nothing */
 static fv_kv_pool *pool;
 
 static void ok(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
@@ -44,7 +44,7 @@ static fv_image stripes(int which, int32_t w, int32_t h) {
     return (fv_image){.rgb = pixels[which], .w = w, .h = h};
 }
 
-/* A job that has encoded n images and has not begun. */
+/* A job that has encoded n images and has not started prefill. */
 static fv_prefill_job encoded(const fv_image *images, int32_t n, const char *policy,
                               fv_image_cache *in) {
     static fv_job_image image[2];
@@ -118,7 +118,7 @@ Test(job_images, condensed_tokens_are_kept_beside_the_others) {
     fv_prefill_job_free(&whole);
 }
 
-/* What an adaptive method leaves of two images differs, and pdrop keeps a share of each. */
+/* An adaptive method keeps different numbers of two images, and pdrop keeps a share of each. */
 Test(job_images, images_that_were_condensed_to_different_sizes_are_pruned_each_by_itself) {
     static float logits[1 << 16];
     static uint8_t grey[SIDE * SIDE * 3];
@@ -144,7 +144,7 @@ Test(job_images, images_that_were_condensed_to_different_sizes_are_pruned_each_b
     fv_prefill_job_free(&job);
 }
 
-/* With features nothing comes from the cache, and the tokens are the same. */
+/* With features requested nothing comes from the cache, and the tokens are the same. */
 Test(job_images, features_come_from_the_tower_itself) {
     fv_image images[2] = {stripes(0, SIDE, SIDE), stripes(1, SIDE, SIDE)};
     fv_prefill_job plain = encoded(images, 2, "", cache), seen = encoded(images, 2, "", cache);
@@ -160,7 +160,7 @@ Test(job_images, features_come_from_the_tower_itself) {
     same(&plain, &seen);
 }
 
-/* One that is not an image says which. */
+/* The message says which file is not an image. */
 Test(job_images, a_broken_file_is_named) {
     char *picture;
     size_t n;

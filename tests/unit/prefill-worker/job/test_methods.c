@@ -1,8 +1,8 @@
-/* Every compression method against NumPy's rendering of its equations: prompts through a small
- * network under a policy. tests/parity/methods says what a network of golden/methods/<method>.json
- * holds, and wrote it: the rows that each KV head keeps must be the same, and logits of the prompt
- * and of each token of an answer within 1e-4 of the greatest, which is rounding in another order
- * of sums (NumPy has float64). */
+/* Every compression method against NumPy's implementation of its equations: prompts through a small
+ * network under a policy. tests/parity/methods wrote golden/methods/<method>.json and documents it:
+ * the tokens that each KV head keeps must be the same, and logits of the prompt and of each token
+ * of an answer within 1e-4 of the greatest, which is rounding in another order of sums (NumPy has
+ * float64). */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <dirent.h>
@@ -56,14 +56,15 @@ static tiny_shape shape_of(const json_t *network) {
                         .vocab = rendered_int(s, "vocab")};
 }
 
-/* ---- what is held ------------------------------------------------------------------------ */
+/* ---- what is kept ------------------------------------------------------------------------ */
 
 static int ascending(const void *a, const void *b) {
     return *(const int32_t *)a - *(const int32_t *)b;
 }
 
-/* Image tokens of a KV head, in the order they lie in; those of a layer that was packed by position,
- * also where so few were left that they are raw again, and where rows leave one by one. */
+/* Image tokens of a KV head, in memory order; those of a layer that was compressed, by position,
+ * also where so few were left that they were decompressed, and where tokens are evicted one by
+ * one. */
 static int32_t visual_of(const tiny_prompt *p, int32_t layer, int32_t head, int32_t pos[ROWS_MAX]) {
     const fv_kv_packed *packed = fv_kv_packed_at(p->kv, layer);
     int32_t n = packed ? 0 : fv_kv_held(p->kv, layer, head, FV_SEG_VISUAL);
@@ -76,7 +77,7 @@ static int32_t visual_of(const tiny_prompt *p, int32_t layer, int32_t head, int3
     return n;
 }
 
-/* "visual | text", of the prompt's rows. */
+/* "visual | text", of the prompt's tokens. */
 static void held_of(const tiny_prompt *p, int32_t layer, int32_t head, char text[TEXT_MAX]) {
     int32_t pos[ROWS_MAX], n = visual_of(p, layer, head, pos);
     rendered_spans(pos, n, text, TEXT_MAX / 2);
@@ -120,7 +121,7 @@ static void init_evict(fv_evict *e, const tiny_prompt *p) {
     cr_assert_eq(evict_init(e, text, p->n), FV_OK, "%s", fv_last_error());
 }
 
-/* A turn ends behind so many tokens of the answer, and others follow. */
+/* A turn ends after so many tokens of the answer, and others follow. */
 static bool turn_ends(const json_t *network, int32_t n_token) {
     const json_t *ends = json_object_get(network, "turn_ends");
     for (size_t i = 0; i < json_array_size(ends); i++)

@@ -1,5 +1,5 @@
-/* pack=minicache: what the plan says, what prefill leaves in the store, and what decoding makes of
- * it. What merged rows are read as: test_merged.c. */
+/* pack=minicache: the plan, the KV after prefill, and decoding. The numbers that merged tokens
+ * represent: test_merged.c. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ enum { BEFORE = 5, VISUAL = 70, AFTER = 9, MORE = 12, VOCAB = 97 };
 static const fv_plan_shape llava = {
     .n_layer = 32, .n_kv = 32, .n_visual = 576, .n_text = 50, .d_head = 128, .bytes_value = 2};
 
-/* "16 17 18": the layers that are to be merged; the second of each two knows it. */
+/* "16 17 18": the layers that are to be merged; listed at the second of each pair. */
 static void assert_pairs(const char *policy, int32_t n_layer, int32_t from, int32_t to) {
     fv_plan_shape s = llava;
     s.n_layer = n_layer;
@@ -62,7 +62,8 @@ Test(minicache, two_layers_of_different_rows_are_not_merged) {
     for (int32_t l = 0; l < 32; l++) cr_assert_eq(plan.pack.layer[l].rank[0] > 0, l >= 16);
 }
 
-/* How much is kept is not known before, so the bound is what the rows take. */
+/* How many tokens are kept exactly is not known in advance, so the bound is their uncompressed
+ * size. */
 Test(minicache, the_bound_is_that_of_the_rows) {
     fv_plan plan = plan_of("pack=minicache,start=0", llava), exact = plan_of("", llava);
     cr_assert(!plan.exact_counts);
@@ -104,7 +105,7 @@ Test(minicache, what_wants_ranks_or_rows_of_its_own_does_not_meet_it) {
     }
 }
 
-/* ---- in the store ------------------------------------------------------------------------ */
+/* ---- the KV after prefill ---------------------------------------------------------------- */
 
 static void prefill(tiny_net *net, tiny_prompt *p, const char *policy, int32_t chunk) {
     tiny_prompt_make(net, p, BEFORE, VISUAL, AFTER, 11, policy);
@@ -142,7 +143,7 @@ Test(minicache, directions_are_those_of_the_rows_and_the_error_is_what_is_said) 
     tiny_net_close(&net);
 }
 
-/* Bound, packed, in the pool, on the wire, where they arrive. */
+/* Bytes: the bound, compressed, in the pool, on the wire, and on arrival. */
 Test(minicache, bytes_are_the_same_everywhere_and_within_the_bound) {
     static const char *const policies[] = {"pack=minicache", "pack=minicache,start=0,gamma=0.3",
                                            "prune=fastv,layer=1,keep=0.8;pack=minicache,start=0"};
@@ -173,7 +174,7 @@ Test(minicache, bytes_are_the_same_everywhere_and_within_the_bound) {
         }
 }
 
-/* Where nothing is merged, whether the plan knows it or the rows say so. */
+/* Nothing is merged, because the plan knows it or because the data show it. */
 Test(minicache, what_keeps_everything_is_exact) {
     static const char *const policies[] = {"pack=minicache,start=3",
                                            "pack=minicache,start=0,gamma=1,first=packed"};
@@ -197,7 +198,7 @@ Test(minicache, what_keeps_everything_is_exact) {
     tiny_net_close(&net);
 }
 
-/* Of one image row in each layer there is nothing to be gained; nor of none. */
+/* One image token per layer gains nothing; nor does none. */
 Test(minicache, one_image_row_stays_as_it_is) {
     tiny_net net;
     tiny_prompt raw, p;
@@ -215,7 +216,8 @@ Test(minicache, one_image_row_stays_as_it_is) {
     tiny_net_close(&net);
 }
 
-/* Others drop rows between two layers that are merged here, so groups of layers end there. */
+/* Another method prunes tokens between two layers that are merged here, so groups of layers end
+ * there. */
 Test(minicache, who_is_oob_it_changes_no_bit_of_an_answer) {
     static const char *const policies[] = {"pack=minicache,start=0", "prune=fastv,layer=1,keep=0.5",
                                            "",
@@ -249,7 +251,7 @@ Test(minicache, who_is_oob_it_changes_no_bit_of_an_answer) {
     tiny_net_close(&net);
 }
 
-/* And so does a layer without a second one, behind a hand-off as well. */
+/* And so does a layer without a partner, after a hand-off as well. */
 Test(minicache, layers_that_are_left_over_stay_raw) {
     tiny_shape shape = tiny_shape_default();
     shape.n_layer = 5;
@@ -272,7 +274,7 @@ Test(minicache, layers_that_are_left_over_stay_raw) {
     }
 }
 
-/* Layers that come one by one are sent two by two. */
+/* Layers that become final one by one are sent in pairs. */
 Test(minicache, groups_of_layers_do_not_cut_a_pair) {
     for (int32_t group = 1; group <= 3; group++) {
         handoff_rig rig;
@@ -329,10 +331,10 @@ Test(minicache, a_backend_that_cannot_attend_to_it_ends_the_request) {
     tiny_net_close(&net);
 }
 
-/* ---- what a peer says --------------------------------------------------------------------------
+/* ---- invalid sections from a peer -------------------------------------------------------
  */
 
-/* Section number `which` of a type, counted from 0. */
+/* The `which`-th section of a type, counted from 0. */
 static uint8_t *section_at(const rig_stream *s, uint32_t type, int which) {
     uint32_t is, length;
     for (uint8_t *at = s->bytes;; at += FV_SECTION_HEADER + length) {
@@ -368,7 +370,7 @@ Test(minicache, pairs_that_are_none_are_refused) {
         size_t at;
         uint32_t x;
     } lies[] = {{1, SOURCE_LAYER_AT, 1}, {1, SOURCE_LAYER_AT, 2}, {1, SOURCE_LAYER_AT, UINT32_MAX},
-                {3, SOURCE_LAYER_AT, 1}, /* which borrows itself */
+                {3, SOURCE_LAYER_AT, 1}, /* which refers to itself */
                 {3, SOURCE_LAYER_AT, 3}, {0, SOURCE_LAYER_AT, 1}, {1, FLAGS_AT, 1 + 8},
                 {1, FLAGS_AT, 1},        {0, FLAGS_AT, 25},       {1, K_AT, 1},
                 {1, V_AT + 8, 8},        {0, V_AT + 8, 4},        {1, K_AT + 12, 10000},
@@ -402,14 +404,14 @@ Test(minicache, pairs_that_are_none_are_refused) {
     rig_close(&rig);
 }
 
-/* ---- tokens that are pruned ------------------------------------------------------------------------ */
+/* ---- tokens that are pruned ---------------------------------------------------------- */
 
 static int32_t rows_left(const fv_kv *kv, int32_t layer) {
     const fv_kv_packed *at = fv_kv_packed_at(kv, layer);
     return at ? at->n_alive : fv_kv_len(kv, layer, 0, FV_SEG_VISUAL);
 }
 
-/* Behind a hand-off as in one process, bit for bit; two layers of a pair lose the same rows, and
+/* After a hand-off as in one process, bit for bit; two layers of a pair lose the same tokens, and
  * those below `first` none. */
 static void anneal(const char *policy, int32_t first) {
     handoff_rig rig;
@@ -459,7 +461,8 @@ Test(minicache, annealing_lets_the_same_rows_go_in_both_layers_of_a_pair) {
     anneal("pack=minicache,start=0,block=16;evict=vta,tau=10,layer=1", 2);
 }
 
-/* A pruner that decides by data may cut a pair where nobody planned it: then it stays raw. */
+/* A pruner that decides by data may prune between the layers of a pair, unplanned: then the pair
+ * stays uncompressed. */
 Test(minicache, a_pair_that_data_cut_is_not_merged) {
     tiny_net net;
     tiny_prompt p;

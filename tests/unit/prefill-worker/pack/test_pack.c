@@ -1,4 +1,4 @@
-/* pack=svd: what the plan says, what prefill leaves in the store, and what decoding makes of it. */
+/* pack=svd: the plan, the KV after prefill, and decoding. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 enum { BEFORE = 5, VISUAL = 70, AFTER = 9, STEPS = 4, MORE = 12 };
 
-/* Everything there is, in f32: what exact computes, by another way. */
+/* Full rank in f32: what exact computes, by other operations. */
 #define WHOLE "pack=svd,rank_k=48,rank_v=48,gain=0,block=16"
 
 /* ---- the plan ---------------------------------------------------------------------------- */
@@ -23,8 +23,8 @@ enum { BEFORE = 5, VISUAL = 70, AFTER = 9, STEPS = 4, MORE = 12 };
 static const fv_plan_shape llava = {
     .n_layer = 32, .n_kv = 32, .n_visual = 576, .n_text = 50, .d_head = 128, .bytes_value = 2};
 
-/* AttentionPack, table 1: 576 visual and 50 text tokens of LLaVA-1.5-7B and 13B, and 256 of Qwen-VL.
- */
+/* AttentionPack, table 1: 576 visual and 50 text tokens of LLaVA-1.5-7B and 13B, and 256 of
+ * Qwen-VL. */
 Test(pack, the_plan_has_the_sizes_of_the_paper) {
     static const struct {
         int32_t rank;
@@ -73,7 +73,7 @@ Test(pack, whole_requests_shrink_as_published) {
 Test(pack, layers_with_few_rows_stay_raw) {
     fv_plan plan = plan_of("prune=vtw,layer=20;pack=svd", llava);
     for (int32_t l = 0; l < 32; l++) cr_assert_eq(plan.pack.layer[l].rank[0] > 0, l < 20);
-    plan = plan_of("prune=random,layer=16,keep=0.17;pack=svd", llava); /* 97 rows, C = 1.48 */
+    plan = plan_of("prune=random,layer=16,keep=0.17;pack=svd", llava); /* 97 tokens, C = 1.48 */
     for (int32_t l = 0; l < 32; l++) cr_assert_eq(plan.pack.layer[l].rank[1] > 0, l < 16);
     cr_assert_eq(fv_plan_count(&plan).visual,
                  16ull * 2 * 64 * (576 + 4096) * 2 + 16ull * 97 * 32 * 128 * 4);
@@ -101,7 +101,7 @@ Test(pack, two_planes_are_laid_for_those_who_read_one) {
     cr_assert(plan.pack.layer[3].rank2[0] == 64 && plan.pack.layer[3].rank2[1] == 64);
 }
 
-/* ---- in the store ------------------------------------------------------------------------ */
+/* ---- the KV after prefill ---------------------------------------------------------------- */
 
 static void prefill(tiny_net *net, tiny_prompt *p, const char *policy, int32_t chunk) {
     tiny_prompt_make(net, p, BEFORE, VISUAL, AFTER, 11, policy);
@@ -172,7 +172,7 @@ Test(pack, bytes_are_those_of_the_plan_in_the_pool_on_the_wire_and_where_they_ar
     }
 }
 
-/* ---- decoding ------------------------------------------------------------------------------ */
+/* ---- decoding ------------------------------------------------------------------------ */
 
 static float most_off(const float *a, const float *b, int32_t n) {
     float most = 0;
@@ -257,8 +257,8 @@ static int32_t full_rows(const fv_kv_packed *p) {
     return n;
 }
 
-/* What a row is worth is what the others' rows would say of it: computed once more from the raw
- * store's attention would be another model, so the rule is checked by its fixed points. */
+/* A token's importance is the attention it receives from the others. Recomputing it from
+ * uncompressed KV would be another model, so the rule is checked by its fixed points. */
 Test(pack, importance_begins_with_the_prompt_and_follows_the_answer) {
     static const char *const policies[] = {READS ",alpha=1", READS ",alpha=0", READS ",alpha=0.25"};
     float after[3][VISUAL], first[VISUAL];
@@ -315,7 +315,7 @@ Test(pack, all_at_full_rank_are_read_as_without_groups) {
     tiny_net_close(&net);
 }
 
-/* A question of five tokens, all at once or as other requests leave room for it. */
+/* A question of five tokens, in one chunk or as other requests leave space in the batch. */
 Test(pack, a_turn_that_is_cut_ends_with_the_same_bits_and_groups) {
     static const int32_t ids[] = {4, 8, 15, 16, 23, 42},
                          cuts[][3] = {{5, 0, 0}, {2, 3, 0}, {1, 1, 3}};
@@ -395,7 +395,7 @@ Test(pack, rows_that_are_not_finite_end_their_request_and_no_other) {
     tiny_net_close(&net);
 }
 
-/* ---- the first token, and answers that are taken up again ---------------------------------- */
+/* ---- the first token, and resumed answers -------------------------------------------- */
 
 Test(pack, an_answer_that_is_taken_up_again_goes_on_with_the_same_bits) {
     static const char *const policies[] = {
@@ -451,7 +451,7 @@ Test(pack, the_first_token_comes_from_factors_where_that_is_asked) {
     tiny_net_close(&net);
 }
 
-/* ---- tokens that are pruned ------------------------------------------------------------------------ */
+/* ---- tokens that are pruned ---------------------------------------------------------- */
 
 static void anneal_packed(const char *lazy) {
     char policy[200];

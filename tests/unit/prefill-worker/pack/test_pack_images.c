@@ -1,5 +1,5 @@
-/* pack=svd of rows that are not one plain image: several images of different sizes, images of one
- * token, zeros, numbers of all sizes, and numbers that are none. */
+/* pack=svd with unusual images: several of different sizes, images of one token, zeros, numbers of
+ * all magnitudes, and non-finite numbers. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ enum { VISUAL = 70, TEXT = 20, LAYERS = 4, HEADS = 2, D = 24, STEPS = 3, MORE = 
 
 static void ok(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
 
-/* Images of so many tokens, two rows of text before each and the others behind the last. */
+/* Images of these sizes, two text tokens before each and the others after the last. */
 static void make_images(const tiny_net *net, tiny_prompt *p, const int32_t *tokens, int32_t n,
                         const char *policy) {
     int32_t visual = 0, at = 0;
@@ -72,8 +72,8 @@ static float most_off(const float *a, const float *b, int32_t n) {
     return most;
 }
 
-/* Several images, and images of one token each: everything in the factors, so as exact; on the
- * other side of the wire, bit for bit. */
+/* Several images, and images of one token each: full rank, so equal to exact; on the other side of
+ * the wire, bit for bit. */
 Test(pack_images, several_images_answer_as_exact_does_here_and_there) {
     static const int32_t ones[] = {1, 1, 1};
     for (int i = 0; i < 3; i++) {
@@ -124,7 +124,7 @@ Test(pack_images, an_image_of_one_token_stays_raw_where_packing_is_to_pay) {
     tiny_net_close(&net);
 }
 
-/* ---- rows as the test writes them ---------------------------------------------------------- */
+/* ---- KV written by the test ---------------------------------------------------------- */
 
 typedef float (*number_fn)(int32_t row, int32_t column);
 
@@ -149,7 +149,7 @@ static float zero(int32_t row, int32_t column) {
     return 0;
 }
 
-/* Directions whose strengths fall by ten each, over all that a float has. */
+/* Directions whose strengths fall by ten each, over the whole range of a float. */
 static float steep(int32_t row, int32_t column) {
     double x = 0;
     for (int32_t r = 0; r < 40; r++)
@@ -159,7 +159,7 @@ static float steep(int32_t row, int32_t column) {
 
 static float sign(int32_t row, int32_t column) { return (row * 7 + column * 3) % 5 < 2 ? -1 : 1; }
 
-/* A prompt whose layer `layer` holds what the test wrote, packed. */
+/* A prompt whose layer `layer` holds what the test wrote, compressed. */
 static fv_pack_report pack_written(tiny_net *net, tiny_prompt *p, int32_t layer, const char *policy,
                                    number_fn keys, number_fn values) {
     static fv_pack_report report;

@@ -1,5 +1,5 @@
-/* select x pack: rows that are the same in all KV heads are chosen first, and what stays of the
- * image is packed. */
+/* select x pack: the same tokens are chosen for all KV heads first, and what is kept of the image
+ * is compressed. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -82,8 +82,8 @@ Test(pack_select, what_the_selection_keeps_is_what_is_packed) {
     }
 }
 
-/* How many rows are of the image depends on data, so bytes are bounded; and so are those of one
- * that is not worth packing any more. */
+/* How many tokens are of the image depends on data, so bytes are bounded; so are those of an image
+ * that is no longer worth compressing. */
 Test(pack_select, bytes_are_bounded_and_the_same_in_pool_wire_and_where_they_arrive) {
     static const char *const policies[] = {
         CSP LOW,
@@ -132,8 +132,8 @@ Test(pack_select, a_selection_that_keeps_everything_changes_no_bit_of_packing) {
     tiny_net_close(&net);
 }
 
-/* Beside a neighbour, cut in chunks, on the other side of the wire, and once more as an answer that
- * is taken up again; bias=0 lets the prompt's last row go, which first=packed runs again. */
+/* Beside a neighbour, in chunks, on the other side of the wire, and as a resumed answer; bias=0
+ * prunes the prompt's last token, which first=packed runs again. */
 Test(pack_select, an_answer_has_the_same_bits_wherever_it_runs) {
     static const char *const policies[] = {
         CSP LOW ";expand=attention",

@@ -1,5 +1,5 @@
-/* pack=svd,compress_text=keys: keys of the prompt's text tokens as factors, their values as rows.
- * What the plan says, what prefill leaves, what crosses the wire and what decoding makes of it. */
+/* pack=svd,compress_text=keys: keys of the prompt's text tokens as factors, their values
+ * uncompressed. The plan, the KV after prefill, the wire, and decoding. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 enum { BEFORE = 60, VISUAL = 40, AFTER = 70, TEXT = BEFORE + AFTER, LAYERS = 4, MORE = 12 };
 
 #define TEXT_KEYS ",compress_text=keys,rank_text="
-/* Everything there is: text keys only (40 image tokens are too few), and image tokens as well. */
+/* Full rank: text keys only (40 image tokens are too few), and image tokens as well. */
 #define WHOLE "pack=svd,rank_k=48,rank_v=48,gain=0.6" TEXT_KEYS "48"
 #define BOTH "pack=svd,rank_k=48,rank_v=48,gain=0,block=16" TEXT_KEYS "48"
 #define LOW "pack=svd,rank_k=9,rank_v=9,gain=0,block=16" TEXT_KEYS "12"
@@ -56,7 +56,7 @@ Test(pack_text, text_alone_is_packed_where_that_is_worth_it_and_else_says_so) {
     cr_assert(strstr(plan.note[FV_STAGE_PACK], "no image"));
 }
 
-/* The router knows how many bytes a text has, and not how many rows. */
+/* The router knows the bytes of a text, not its number of tokens. */
 Test(pack_text, a_bound_on_rows_is_a_bound_on_bytes) {
     fv_plan_shape shape = llava;
     shape.n_text = 200;
@@ -69,7 +69,7 @@ Test(pack_text, a_bound_on_rows_is_a_bound_on_bytes) {
     }
 }
 
-/* ---- in the store ------------------------------------------------------------------------ */
+/* ---- the KV after prefill ---------------------------------------------------------------- */
 
 static void start(tiny_net *net, tiny_prompt *p, int32_t visual, const char *policy,
                   int32_t chunk) {
@@ -157,7 +157,7 @@ Test(pack_text, bytes_are_those_of_the_plan_in_the_pool_on_the_wire_and_where_th
     }
 }
 
-/* ---- decoding ------------------------------------------------------------------------------ */
+/* ---- decoding ------------------------------------------------------------------------ */
 
 static float most_off(const float *a, const float *b, int32_t n) {
     float most = 0;
@@ -209,8 +209,7 @@ Test(pack_text, a_low_rank_changes_the_answer) {
     tiny_net_close(&net);
 }
 
-/* Beside neighbours, cut in chunks, on the other side of the wire, and once more as an answer that
- * is taken up again. */
+/* Beside neighbours, in chunks, on the other side of the wire, and as a resumed answer. */
 Test(pack_text, an_answer_has_the_same_bits_wherever_it_runs, .timeout = 120) {
     static const int32_t more[] = {14, 15, 16};
     for (int i = 0; i < MANY; i++) {
@@ -254,7 +253,7 @@ Test(pack_text, an_answer_has_the_same_bits_wherever_it_runs, .timeout = 120) {
     }
 }
 
-/* ---- what is refused ----------------------------------------------------------------------- */
+/* ---- refusals ------------------------------------------------------------------------ */
 
 static fv_status deliver(handoff_rig *rig, const rig_stream *s) {
     fv_received got = {0};
@@ -263,7 +262,7 @@ static fv_status deliver(handoff_rig *rig, const rig_stream *s) {
     return st;
 }
 
-/* PACK of the first layer's text, changed, with every checksum right. */
+/* PACK of the first layer's text, changed, with every checksum correct. */
 static fv_status deliver_changed(handoff_rig *rig, const rig_stream *s, size_t at, uint32_t x) {
     rig_stream copy = *s;
     uint32_t type, length;

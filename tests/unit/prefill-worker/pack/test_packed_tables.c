@@ -1,5 +1,5 @@
-/* Tables of packed layers, which say which rows they have: charged to the pool, no more than the
- * plan says, and paid by the room that a request was granted. */
+/* Tables of compressed layers, which list their tokens: charged to the pool, within the plan's
+ * bound, and taken from the memory that a request was granted. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static size_t parts(const fv_kv *kv) {
     return fv_kv_bytes(kv, FV_SEG_VISUAL) + fv_kv_bytes(kv, FV_SEG_TEXT);
 }
 
-/* What is charged is what is held; no page has an idle end that nobody asked for. */
+/* What is charged is what is held; no page has an unexpected idle end. */
 static void assert_store(const fv_kv *kv, const fv_kv_pool *pool, const fv_plan_bytes *most,
                          const char *policy) {
     size_t tables = fv_kv_packed_tables(kv);
@@ -45,8 +45,8 @@ static void run_steps(tiny_net *net, fv_kv_pool *pool, tiny_prompt *p, const cha
     }
 }
 
-/* In one process; and behind a hand-off to a pool that has what the request is granted, which is
- * the plan's bound in pages, and not a byte more. */
+/* In one process; and after a hand-off to a pool with exactly the granted memory, which is the
+ * plan's bound in pages. */
 static void assert_policy(const char *layout, const char *policy) {
     handoff_rig roomy, tight;
     tiny_prompt p, there;
@@ -100,7 +100,7 @@ Test(packed_tables, are_charged_and_within_the_bound_that_a_pool_of_its_size_adm
         assert_policy("t5 v70 t9", policies[i]);
 }
 
-/* Blocks, images and rows in any number. */
+/* Any number of blocks, images and tokens. */
 Test(packed_tables, are_within_the_bound_of_any_policy) {
     static const char *const layouts[] = {"t5 v70 t9", "t1 v20 t7 v20 t2 v20 t3", "v33 v33 t4"};
     static const char *const prunes[] = {"", "prune=random,layer=1,keep=0.4;",

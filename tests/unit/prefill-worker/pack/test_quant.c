@@ -1,5 +1,5 @@
-/* pack=quant: what the plan says, what prefill leaves in the store, and what decoding makes of it.
- * What its codes stand for: test_codes.c. */
+/* pack=quant: the plan, the KV after prefill, and decoding. The numbers that codes represent:
+ * test_codes.c. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ enum { BEFORE = 5, VISUAL = 70, AFTER = 9, MORE = 12 };
 static const fv_plan_shape llava = {
     .n_layer = 32, .n_kv = 32, .n_visual = 576, .n_text = 50, .d_head = 128, .bytes_value = 2};
 
-/* AttentionPack's table has KVQuant at a quarter of the rows, without what belongs to the codes. */
+/* AttentionPack's table counts KVQuant as a quarter, without scales and offsets. */
 Test(quant, four_bits_are_a_quarter_and_what_belongs_to_them_is_counted) {
     fv_plan plan = plan_of("pack=quant,bits=4", llava);
     fv_plan_bytes bytes = fv_plan_count(&plan);
@@ -47,7 +47,7 @@ Test(quant, a_request_that_has_nothing_to_pack_says_so) {
     for (int32_t l = 0; l < 32; l++) cr_assert_eq(plan.pack.layer[l].rank[0] > 0, l < 20);
 }
 
-/* ---- in the store ------------------------------------------------------------------------ */
+/* ---- the KV after prefill ---------------------------------------------------------------- */
 
 static void prefill(tiny_net *net, tiny_prompt *p, const char *policy, int32_t chunk) {
     tiny_prompt_make(net, p, BEFORE, VISUAL, AFTER, 11, policy);
@@ -88,7 +88,7 @@ Test(quant, codes_are_those_of_the_rows_and_the_error_is_what_is_said) {
     tiny_net_close(&net);
 }
 
-/* Bound, packed, in the pool, on the wire, where they arrive. */
+/* Bytes: the bound, compressed, in the pool, on the wire, and on arrival. */
 Test(quant, bytes_are_those_of_the_plan_everywhere) {
     static const char *const policies[] = {
         "pack=quant", "preset=paper-kvquant", "pack=quant,bits=4,outliers=0.1,block=0",
@@ -114,7 +114,7 @@ Test(quant, bytes_are_those_of_the_plan_everywhere) {
         }
 }
 
-/* Keys of which a few stand out: with these kept, the others have finer codes. */
+/* Keys with a few outliers: when these are kept exactly, the others have finer codes. */
 Test(quant, more_bits_and_more_outliers_come_closer_to_exact) {
     static const char *const policies[] = {
         "pack=quant,bits=4,first=packed", "pack=quant,bits=4,outliers=0.3,first=packed",
@@ -196,7 +196,7 @@ Test(quant, a_prompt_that_ends_with_an_image_cannot_read_its_last_row_again) {
     tiny_net_close(&net);
 }
 
-/* Where outliers are said to be is followed by kernels, so it is looked at when it comes. */
+/* Kernels use the positions of outliers as indices, so the receiver checks them. */
 Test(quant, outliers_that_point_elsewhere_are_refused) {
     handoff_rig rig;
     tiny_prompt p;
@@ -232,9 +232,9 @@ Test(quant, outliers_that_point_elsewhere_are_refused) {
     rig_close(&rig);
 }
 
-/* ---- tokens that are pruned ------------------------------------------------------------------------ */
+/* ---- tokens that are pruned ---------------------------------------------------------- */
 
-/* Behind a hand-off as in one process, bit for bit, and bytes fall to nothing. */
+/* After a hand-off as in one process, bit for bit, and bytes fall to zero. */
 static void anneal(const char *before) {
     char policy[200];
     handoff_rig rig;

@@ -1,5 +1,5 @@
-/* Attention captures: what the decoder tells of a prompt's last row, what it costs the result
- * (nothing), and what fastv makes of it. */
+/* Attention captures: what the decoder reports for a prompt's last token, that it does not change
+ * the result, and what fastv does with it. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,13 +12,13 @@ enum { VISUAL = 70, ROWS = 84, HEADS = 4, LAYERS = 4 };
 
 static void ok(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
 
-/* 5 rows of text, 35 of an image, 3 of text, 35 of another image, 6 of text. */
+/* 5 text tokens, 35 of an image, 3 of text, 35 of another image, 6 of text. */
 static void two_images(const tiny_net *net, tiny_prompt *p, const char *policy) {
     tiny_prompt_lay(net, p, "t5 v35 t3 v35 t6", 11, policy);
 }
 
-/* Runs layers [0, layer] over the whole prompt at once; capture [HEADS, p->n] is that layer's. Gives
- * the store. */
+/* Runs layers [0, layer] over the whole prompt in one call; capture [HEADS, p->n] is that layer's.
+ * Returns the KV. */
 static fv_kv *capture_layer(tiny_net *net, const tiny_prompt *p, int32_t layer, float *capture) {
     int32_t d = net->cfg.d_model, n = p->n, *pos = malloc((size_t)n * sizeof *pos);
     float *x = malloc((size_t)n * (size_t)d * sizeof *x);
@@ -52,9 +52,9 @@ static fv_kv *capture_layer(tiny_net *net, const tiny_prompt *p, int32_t layer, 
     return kv;
 }
 
-/* ---- what a capture holds ------------------------------------------------------------------ */
+/* ---- what a capture holds ------------------------------------------------------------ */
 
-/* The last row's query of head h in layer 0, rotated, from the weights, in double. */
+/* The last token's query of head h in layer 0, rotated, from the weights, in double. */
 static void query(const tiny_net *net, const tiny_prompt *p, int32_t h, double *q) {
     int32_t d = net->cfg.d_model, D = net->cfg.d_head, half = D / 2, at = p->n - 1;
     const float *x = (const float *)net->w.embed.data + (size_t)p->ids[at] * (size_t)d;
@@ -77,7 +77,7 @@ static void query(const tiny_net *net, const tiny_prompt *p, int32_t h, double *
     }
 }
 
-/* The probabilities of that query over the keys of the store, visual keys first. */
+/* The probabilities of that query over the keys in the KV, visual keys first. */
 static void probabilities(const fv_kv *kv, int32_t head, int32_t D, const double *q, double *p) {
     double sum = 0;
     int32_t column = 0;
@@ -94,7 +94,7 @@ static void probabilities(const fv_kv *kv, int32_t head, int32_t D, const double
     for (int32_t j = 0; j < column; j++) p[j] /= sum;
 }
 
-/* A network of one layer takes the way of the last layer, where most rows stop early. */
+/* A network of one layer runs the special case of the last layer, where most tokens stop early. */
 static void assert_capture_is_softmax(int32_t n_layer) {
     tiny_net net;
     tiny_prompt p;
@@ -227,7 +227,8 @@ static int ascending(const void *a, const void *b) {
     return *(const int32_t *)a - *(const int32_t *)b;
 }
 
-/* Prompt positions of the `keep` visual tokens that the tapped layer's last row likes best. */
+/* Prompt positions of the `keep` visual tokens that receive most from the captured layer's last
+ * token. */
 static void best(const tiny_prompt *p, const float *capture, int32_t keep, int32_t *pos) {
     float mean[VISUAL];
     int32_t order[VISUAL], at[VISUAL];
@@ -272,7 +273,7 @@ Test(captures, fastv_keeps_what_the_layer_before_it_attends_to_most) {
     tiny_net_close(&net);
 }
 
-/* The last 6 rows stand for an answer; without them the prompt ends behind row 77. */
+/* The last 6 tokens stand for an answer; without them the prompt ends after token 77. */
 Test(captures, an_answer_that_goes_on_keeps_the_rows_that_its_prompt_chose) {
     enum { ANSWER = 6 };
     static const int32_t chunks[] = {0, 1, 10, 79};

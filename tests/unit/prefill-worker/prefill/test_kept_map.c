@@ -1,5 +1,5 @@
-/* prefill-worker/prefill/kept_map.c: the rows that a prefill left, as sets, and the scores that chose
- * them. */
+/* prefill-worker/prefill/kept_map.c: the tokens that a prefill kept, as sets, and the scores that
+ * chose them. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -33,7 +33,7 @@ static void over(rig *r) {
     tiny_net_close(&r->net);
 }
 
-/* Every set is what the store says, and the layers are all there. */
+/* Every set is what the KV holds, and the layers are complete. */
 static void same_as_store(const rig *r) {
     int32_t next = 0;
     for (int32_t i = 0; i < r->kept.n_group; i++) {
@@ -120,7 +120,7 @@ Test(kept_map, a_prompt_without_images_is_one_empty_set) {
     over(&r);
 }
 
-/* Rows 3 and 1 of an image of four, and one made of the others: the overlay is of the four. */
+/* Tokens 3 and 1 of an image of four, and one made of the others: the overlay shows four. */
 Test(kept_map, rows_that_were_condensed_are_shown_where_they_came_from) {
     static const uint8_t seg[] = {FV_SEG_TEXT, FV_SEG_VISUAL, FV_SEG_VISUAL, FV_SEG_VISUAL,
                                   FV_SEG_TEXT};

@@ -1,5 +1,5 @@
-/* Prefill and decode over the tiny model: exactness under batching, chunking, threads and paths,
- * and the three methods that make lengths ragged. */
+/* Prefill and decode over the tiny model: exact under batching, chunking, threads and paths, and
+ * with the methods that make lengths ragged. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,11 +11,11 @@
 
 enum { BEFORE = 5, VISUAL = 70, AFTER = 9, STEPS = 3 };
 
-/* exact, and policies of the whole table for these prompts. */
+/* exact, and policies of the whole table for these prompts */
 static policies table;
-static int32_t n_method; /* of them, exact and each method by itself */
+static int32_t n_method; /* of them, exact and each method alone */
 
-/* So deep that layers form blocks under every map of the lazy stage. */
+/* Deep enough for layers to form blocks under every map of the lazy stage. */
 static tiny_shape deep(void) {
     tiny_shape s = tiny_shape_default();
     s.n_layer = 8;
@@ -86,7 +86,7 @@ Test(prefill, chunk_size_changes_no_bit) {
     }
 }
 
-/* How far the stores were final, each time it was said. */
+/* How many layers were final, each time it was reported. */
 typedef struct groups {
     const tiny_prompt *p;
     int32_t n, upto[8];
@@ -108,7 +108,7 @@ static size_t rows_below(const tiny_prompt *p, int32_t n_layer) {
     return g.rows[0];
 }
 
-/* Layers that go with the one before. */
+/* Layers in the same group as the one before. */
 static int32_t joined_layers(const fv_plan *plan) {
     int32_t n = 0;
     for (int32_t l = 0; l < plan->shape.n_layer; l++)
@@ -214,7 +214,7 @@ Test(prefill, in_bf16_too_paths_chunks_and_threads_change_no_bit) {
     }
 }
 
-/* Sixteen policies of the table, from the k-th on, each on a prompt of its own. */
+/* Sixteen policies of the table, from the k-th on, each for a prompt of its own. */
 static void make_sixteen(const tiny_net *net, tiny_prompt p[16], int32_t k) {
     for (int32_t b = 0; b < 16; b++)
         tiny_prompt_make(net, &p[b], 1 + b, b == 9 ? 0 : 20 + 5 * b, 2 + b % 5, 100 + (uint64_t)b,
@@ -285,7 +285,7 @@ Test(prefill, a_step_of_several_tokens_equals_as_many_steps_of_one) {
         cr_assert_eq(tiny_prefill(&net, &q, 1, 0), FV_OK);
         cr_assert_eq(tiny_step(&net, &a, 1, ids, 5, 0), FV_OK);
         for (int s = 0; s < 5; s++) cr_assert_eq(tiny_step(&net, &b, 1, &ids[s], 1, s), FV_OK);
-        /* Attention is written down step by step where tokens are read or evicted by it. */
+        /* Attention is accumulated step by step where tokens are read or evicted by it. */
         if (!p.plan.pack.observed && !p.plan.evict.accum.kind)
             cr_assert(same_bits(p.logits, q.logits, 97), "%s", table.text[i]);
         tiny_prompt_free(&p);
@@ -294,7 +294,7 @@ Test(prefill, a_step_of_several_tokens_equals_as_many_steps_of_one) {
     }
 }
 
-/* ---- what the methods leave in the store ----------------------------------------------- */
+/* ---- the KV that methods leave --------------------------------------------------------- */
 
 static void with_prompt(const char *policy, void (*check)(const tiny_prompt *p)) {
     tiny_net net;
@@ -344,7 +344,7 @@ static void check_streaming(const tiny_prompt *p) {
     for (int32_t l = 0; l < 4; l++) {
         cr_assert_eq(fv_kv_len(p->kv, l, 0, FV_SEG_VISUAL), VISUAL, "a whole head");
         cr_assert_eq(fv_kv_len(p->kv, l, 0, FV_SEG_TEXT), 14);
-        /* 84 rows: 3 sinks and the last 21, of which 9 are text and 12 visual */
+        /* 84 tokens: 3 sinks and the last 21, of which 9 are text and 12 visual */
         cr_assert_eq(fv_kv_len(p->kv, l, 1, FV_SEG_TEXT), 12);
         cr_assert_eq(fv_kv_len(p->kv, l, 1, FV_SEG_VISUAL), 12);
         const int32_t *text = fv_kv_positions(p->kv, l, 1, FV_SEG_TEXT);
@@ -358,7 +358,7 @@ Test(prefill, streaming_keeps_sinks_and_recent_rows_per_head) {
     with_prompt("select=streaming,sink=3,recent=0.25,full_heads=0.5", check_streaming);
 }
 
-/* Rows, in units of a key or a value of one head: 4 layers of 2 heads. */
+/* Tokens, in units of a key or a value of one head: 4 layers of 2 heads. */
 static size_t parts_held(const char *policy, int32_t visual) {
     tiny_net net;
     tiny_prompt p;
@@ -372,7 +372,7 @@ static size_t parts_held(const char *policy, int32_t visual) {
     return bytes / (24 * sizeof(float));
 }
 
-/* KV that is saved: n / 2N of all under GLA, and of the image tokens' share under VLA. */
+/* Saved KV: n / 2N of all under GLA, and of the image tokens' share under VLA. */
 Test(prefill, lazy_layers_hold_the_bytes_of_the_formula) {
     size_t all = (size_t)2 * 4 * 2 * (VISUAL + 14), n = 2;
     cr_assert_eq(parts_held("", VISUAL), all);
@@ -405,7 +405,7 @@ static const char *const sharings[] = {
     "prune=visipruner,filter=0,l2=0.05;lazy=vla,map=given,blocks=0-3;evict=vta"};
 enum { N_SHARING = sizeof sharings / sizeof sharings[0] };
 
-/* Rows of one request leave where a block of another goes on: its queries are carried over. */
+/* Tokens of one request are pruned inside another's block: its queries are carried over. */
 Test(prefill, phases_of_others_may_cut_a_block_at_any_chunk) {
     tiny_net net;
     tiny_prompt alone, p[3];

@@ -1,4 +1,4 @@
-/* prune=fastv,mode=mask: tokens that run on, are handed off and held, but masked. */
+/* prune=fastv,mode=mask: tokens that keep running, are handed off and held, but masked. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -50,7 +50,7 @@ static const float *row_of(const fv_kv *kv, int32_t layer, int32_t head, bool va
     return at;
 }
 
-/* ---- what is seen ------------------------------------------------------------------------ */
+/* ---- what attention reads ---------------------------------------------------------------- */
 
 Test(mask, a_masked_row_changes_nothing_and_is_one_that_left) {
     static const tiny_shape shapes[] = {
@@ -96,7 +96,7 @@ Test(mask, every_row_kept_is_exact) {
     end(&b);
 }
 
-/* NaN in a key or a value would show in everything that looks at it. */
+/* NaN in a key or a value would show in everything that reads it. */
 Test(mask, what_nobody_sees_may_hold_anything) {
     request a, b;
     trail clean, poisoned;
@@ -128,7 +128,7 @@ Test(mask, bytes_are_those_of_exact) {
     end(&b);
 }
 
-/* What a mask of layer K hides can show in the rows of layer K + 1 at the earliest. */
+/* What a mask of layer K hides can affect tokens in layer K + 1 at the earliest. */
 Test(mask, the_first_layer_that_masks_holds_the_rows_of_exact) {
     request a, b;
     prefill(&a, tiny_shape_default(), two, "", 0);
@@ -144,7 +144,7 @@ Test(mask, the_first_layer_that_masks_holds_the_rows_of_exact) {
                 cr_assert_eq(memcmp(row_of(a.p.kv, 2, g, value, k), row_of(b.p.kv, 2, g, value, j),
                                     24 * sizeof(float)),
                              0, "position %d", pos[j]);
-            last += j > 0 && pos[j] < pos[j - 1]; /* seen, and then masked */
+            last += j > 0 && pos[j] < pos[j - 1]; /* first visible, then masked */
         }
     }
     cr_assert_eq(last, 2);
@@ -152,9 +152,9 @@ Test(mask, the_first_layer_that_masks_holds_the_rows_of_exact) {
     end(&b);
 }
 
-/* ---- what they see themselves ------------------------------------------------------------ */
+/* ---- what masked tokens attend to -------------------------------------------------------- */
 
-/* Text ahead of them and rows ahead of them that are seen: as NumPy renders a mask. */
+/* The text before them and the visible tokens before them: against NumPy's mask. */
 Test(mask, masked_rows_see_what_the_mask_leaves) {
     tiny_shape shape = {
         .n_layer = 4, .n_head = 4, .n_kv = 2, .d_head = 24, .d_ffn = 70, .vocab = 31};
@@ -211,7 +211,7 @@ Test(mask, a_batch_changes_no_bit) {
     tiny_net_close(&net);
 }
 
-/* ---- across the wire --------------------------------------------------------------------- */
+/* ---- over the wire ----------------------------------------------------------------------- */
 
 Test(mask, what_is_masked_crosses_the_wire_and_stays_masked) {
     handoff_rig rig;
@@ -237,7 +237,7 @@ Test(mask, what_is_masked_crosses_the_wire_and_stays_masked) {
     rig_close(&rig);
 }
 
-/* ---- what a mask does not meet ----------------------------------------------------------- */
+/* ---- incompatible methods ---------------------------------------------------------------- */
 
 Test(mask, rows_that_leave_or_are_shared_do_not_meet_a_mask) {
     static const char *const others[] = {"lazy=vla",         "lazy=gla",   "select=csp",

@@ -1,5 +1,5 @@
-/* The rules by which prune methods choose. What they keep of a whole prompt is compared with NumPy
- * in test_methods.c; tests/parity/methods/grid.py also lists choices among more rows. */
+/* The selection rules of prune methods. test_methods.c compares what they keep of a whole prompt
+ * with NumPy; tests/parity/methods/grid.py also lists choices among more tokens. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ Test(prune, among_equals_the_lower_index_stays) {
     keeps((float[]){-0.0f, 0.0f}, 2, 1, "0 ");
 }
 
-/* Images of one size that change places take what stays of them along. */
+/* When images of one size change places, the choice changes with them. */
 Test(prune, what_stays_of_an_image_goes_with_it) {
     enum { N = 12, KEEP = 9 };
     float score[2 * N], swapped[2 * N];

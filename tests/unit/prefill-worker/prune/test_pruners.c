@@ -1,5 +1,5 @@
-/* Plans of pdrop, sparsevlm and fitprune: how many rows each layer runs. What they choose, and what
- * becomes of it, is held against NumPy in test_methods.c. */
+/* Plans of pdrop, sparsevlm and fitprune: how many tokens each layer runs. test_methods.c compares
+ * what they choose with NumPy. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -116,8 +116,8 @@ Test(pruners, fitprune_follows_its_schedule) {
     refuses("prune=fitprune,target=given,schedule=300/300", "more than 576");
 }
 
-/* What was fitted for the checkpoint, layer by layer; for other targets, and where the request says
- * so, what is published, mapped to the depth. */
+/* The schedule fitted to the checkpoint, layer by layer; for other targets, and where the request
+ * asks for it, the published one, mapped to the depth. */
 Test(pruners, fitprune_takes_what_was_fitted_before_what_is_published) {
     static const fv_schedule fitted[] = {{.target = 50, .leave = {0, 288, 0, 0}},
                                          {.target = 60, .leave = {144, 0, 144, 288}}};
@@ -176,8 +176,8 @@ Test(pruners, pdrop_chooses_within_each_image) {
     cr_assert_eq(memcmp(kept, (int32_t[]){0, 1, 4, 5}, sizeof kept), 0);
 }
 
-/* Each has a share of what it had itself at first, also in later steps and where nothing is left of
- * one; the plan counts as the method does. */
+/* Each image keeps a share of its original tokens, also in later steps and where one has none left;
+ * the plan counts as the method does. */
 Test(pruners, pdrop_keeps_a_share_of_images_that_differ) {
     static const fv_token_span image[] = {{.first = 1, .n = 7},
                                           {.first = 8, .n = 0, .image = 1},
@@ -234,7 +234,7 @@ Test(pruners, text_rows_of_more_than_the_mean_are_scorers) {
     cr_assert_eq(fv_scorers_choose(flat, 1, 1, m, scorer), 1);
 }
 
-/* Two heaps and a row between them, nearer to the second. */
+/* Two clusters and a token between them, nearer to the second. */
 Test(pruners, rows_gather_around_the_densest) {
     static const float x[] = {0, 0.1f, 0.2f, 6, 10, 10.1f, 10.3f};
     int32_t cluster[7], centre[2];

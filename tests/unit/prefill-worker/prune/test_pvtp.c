@@ -1,5 +1,5 @@
-/* prune=pvtp over the tiny model: which rows each step leaves, against the same steps done by hand,
- * layer by layer. */
+/* prune=pvtp over the tiny model: which tokens each step keeps, against the same steps done by
+ * hand, layer by layer. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ enum { LAYERS = 4, HEADS = 4, VISUAL = 40, ROWS = 60 };
 
 static void ok(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
 
-/* Two images of 20 rows each with text around them, 60 rows in all. */
+/* Two images of 20 tokens each with text around them, 60 tokens in all. */
 static void two_images(const tiny_net *net, tiny_prompt *p, const char *policy) {
     tiny_prompt_make(net, p, 3, VISUAL, ROWS - VISUAL - 3, 5, policy);
     memset(p->seg, FV_SEG_TEXT, ROWS);
@@ -20,7 +20,7 @@ static void two_images(const tiny_net *net, tiny_prompt *p, const char *policy) 
     memset(p->seg + 30, FV_SEG_VISUAL, VISUAL / 2);
 }
 
-/* The residual stream of a prompt, and who is in it. */
+/* The residual stream of a prompt, and its tokens. */
 typedef struct stream {
     int32_t n, pos[ROWS];
     uint8_t seg[ROWS];
@@ -49,7 +49,7 @@ static int32_t n_visual(const stream *s) {
     return n;
 }
 
-/* One layer over all rows; capture [H, n]. */
+/* One layer over all tokens; capture [H, n]. */
 static void run_layer(tiny_net *net, fv_kv *kv, stream *s, int32_t layer, float *capture) {
     fv_forward_capture one = {
         .layer = layer, .n_row = 1, .text = n_visual(s), .n_key = s->n, .p = capture};
@@ -68,7 +68,7 @@ static void run_layer(tiny_net *net, fv_kv *kv, stream *s, int32_t layer, float 
     ok(net->be.ops->sync(&net->be));
 }
 
-/* Of the visual tokens, the `keep` of the highest mean over heads go on, and every text token. */
+/* Keeps the `keep` visual tokens with the highest mean over heads, and every text token. */
 static void drop(stream *s, const float *capture, int32_t keep, int32_t d) {
     int32_t kept[ROWS], to = 0, n = n_visual(s);
     float mean[ROWS];
@@ -88,7 +88,7 @@ static void drop(stream *s, const float *capture, int32_t keep, int32_t d) {
     s->n = to;
 }
 
-/* The plan's steps by hand; every layer's store must hold the same rows. */
+/* The plan's steps by hand; every layer's KV must hold the same tokens. */
 static void assert_steps(const char *policy, int32_t chunk) {
     tiny_net net;
     tiny_prompt p;

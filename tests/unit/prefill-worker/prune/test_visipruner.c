@@ -1,5 +1,5 @@
-/* prune=visipruner: influence against its definition, the masks, the decisions from layer to layer,
- * and what is left in the store. */
+/* prune=visipruner: ablation scores against their definition, the masks, the decisions from layer
+ * to layer, and the KV that is left. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,15 +16,15 @@ enum { VISUAL = 70, HEADS = 4, KV_HEADS = 2, LAYERS = 4, D = 24, KEYS = 84 };
 
 static void ok(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
 
-/* ---- influence -------------------------------------------------------------------------- */
+/* ---- ablation score --------------------------------------------------------------------- */
 
 static float draw(uint64_t *state) {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
     return (float)((double)(*state >> 33) * 0x1p-30 - 1);
 }
 
-/* A store whose layer 1 has n visual tokens of random values; a [HEADS, KEYS], and o as it follows.
- */
+/* KV whose layer 1 has n visual tokens of random values; a [HEADS, KEYS], and o computed from
+ * it. */
 static fv_kv *random_layer(tiny_net *net, int32_t n, float *a, float *o, float *v) {
     uint64_t state = 5;
     fv_kv *kv;
@@ -48,7 +48,7 @@ static fv_kv *random_layer(tiny_net *net, int32_t n, float *a, float *o, float *
     return kv;
 }
 
-/* The definition: O without row j beside O. */
+/* The definition: O without token j, compared with O. */
 static void by_definition(const float *a, const float *o, const float *v, int32_t j, double *l2,
                           double *cosine) {
     double cc = 0, oo = 0, rr = 0, or = 0;
@@ -219,8 +219,8 @@ Test(visipruner, a_filter_layer_is_checked_and_text_alone_is_left_as_it_is) {
 
 static const fv_plan_thresholds LLAVA = {.cos = 0.995, .l2 = 0.2, .exit_cos = 0.999};
 
-/* Feeds the method one row's cosine after the other, from layer 7 of 32 on, behind a filter at
- * layer 7; the layer behind which all leave, or -1. */
+/* Feeds the method one token's cosines in turn, from layer 7 of 32 on, after a filter at layer 7;
+ * returns the layer after which all are pruned, or -1. */
 static int32_t exit_layer(const char *exit, const float *cosines, int32_t n) {
     char text[80];
     fv_policy p;
@@ -294,7 +294,7 @@ typedef struct result {
     float logits[97];
     int32_t ran[FV_PLAN_MAX_LAYERS];
     char said[FV_PLAN_NOTE_MAX];
-    int32_t kept[LAYERS]; /* visual tokens in the store */
+    int32_t kept[LAYERS]; /* visual tokens in the KV */
 } result;
 
 static void run(const char *policy, int32_t before, int32_t visual, int32_t chunk, result *out) {
@@ -347,8 +347,8 @@ Test(visipruner, merging_is_nothing_on_an_image_of_one_row) {
     cr_assert_not(same(&exact, &dropped));
 }
 
-/* Text of layer 0 keeps what it pays to the second half of the image: its values matter, and those
- * of the first half only by what later layers make of them. */
+/* Text tokens of layer 0 attend to the second half of the image: its values matter, those of the
+ * first half only through later layers. */
 Test(visipruner, layer_0_may_keep_half_of_the_image_for_text) {
     result merged, half, dropped;
     run("prune=visipruner,shallow=1,cos=-1", 5, VISUAL, 0, &merged);
@@ -369,8 +369,8 @@ Test(visipruner, rows_leave_behind_the_filter_layer_and_behind_the_exit) {
     cr_assert(strstr(r.said, "dropped after layer 1"), "%s", r.said);
 }
 
-/* Source layers of the layers of a filled store, as digits; bytes are within the bound, and no more
- * layers were announced to borrow text keys than do. */
+/* Source layers of the layers of a filled KV, as digits; bytes are within the bound, and no more
+ * layers were announced to share text keys than do. */
 static const char *source_layers(const char *policy, result *out) {
     static char text[LAYERS + 1];
     tiny_net net;
@@ -411,7 +411,7 @@ Test(visipruner, a_lazy_block_is_cut_where_rows_leave_and_only_there) {
     cr_assert_str_eq(source_layers(policy, &cut), "0123", "nothing to share where no image row is");
 }
 
-/* A layer that comes to lead computes queries and keys of its own again. */
+/* A layer that becomes a source layer computes its own queries and keys again. */
 Test(visipruner, a_block_cut_by_data_is_one_that_was_given_so) {
     result cut, given;
     source_layers("prune=visipruner,filter=1,l2=0.05" BLOCK("vla"), &cut);

@@ -1,4 +1,4 @@
-/* lazy x select: layers of a block hold the rows that their source layer chose. */
+/* lazy x select: layers of a block hold the tokens that their source layer chose. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,8 +24,8 @@ static const char *const selections[] = {
 };
 enum { SELECTIONS = sizeof selections / sizeof selections[0] };
 
-/* One block, or two of two; in the first the source layer of layers 1-3 sees what exact's layer 1 sees.
- */
+/* One block, or two of two; in the first the source layer of layers 1-3 attends to what exact's
+ * layer 1 does. */
 static const char *const lazies[] = {
     "lazy=vla,map=given,blocks=1-3;", "lazy=gla,map=given,blocks=1-3;",
     "lazy=vla,map=given,blocks=0-1/2-3;", "lazy=gla,map=given,blocks=0-1/2-3;"};
@@ -66,7 +66,7 @@ Test(lazy_select, a_block_holds_what_its_source_layer_chose, .timeout = 120) {
             cr_assert(same_positions(p.kv, l, p.kv, fv_kv_source_layer(p.kv, l)), "%s: layer %d",
                       policy, l);
         cr_assert_eq(fv_kv_source_layer(p.kv, 3), i % 4 < 2 ? 1 : 2);
-        /* Layers up to the first source layer compute what they compute without lazy ones. */
+        /* Layers up to the first source layer compute the same as without lazy layers. */
         for (int32_t l = 0; l <= (i % 4 < 2 ? 1 : 0); l++)
             cr_assert(same_positions(p.kv, l, alone.kv, l), "%s: layer %d", policy, l);
         cr_assert_lt(fv_kv_len(p.kv, 2, 1, FV_SEG_VISUAL), 70, "%s", policy);
@@ -76,7 +76,7 @@ Test(lazy_select, a_block_holds_what_its_source_layer_chose, .timeout = 120) {
     }
 }
 
-/* What is bounded is what a layer of its own would hold; the source layer's counts are the block's. */
+/* The bound is what a separate layer would hold; the source layer's counts are the block's. */
 Test(lazy_select, bytes_are_bounded_and_the_same_in_pool_wire_and_where_they_arrive,
      .timeout = 120) {
     static const fv_dtype dtypes[] = {FV_F32, FV_BF16};
@@ -105,8 +105,8 @@ Test(lazy_select, bytes_are_bounded_and_the_same_in_pool_wire_and_where_they_arr
     }
 }
 
-/* Beside a neighbour, cut in chunks and groups, on the other side of the wire, and once more as an
- * answer that is taken up again. */
+/* Beside a neighbour, in chunks and groups, on the other side of the wire, and as a resumed
+ * answer. */
 Test(lazy_select, an_answer_has_the_same_bits_wherever_it_runs, .timeout = 120) {
     static const int32_t more[] = {14, 15, 16};
     for (int i = 0; i < 4 * SELECTIONS; i++) {
@@ -147,7 +147,7 @@ Test(lazy_select, an_answer_has_the_same_bits_wherever_it_runs, .timeout = 120) 
     }
 }
 
-/* Keeping all is the lazy policy alone. */
+/* Keeping all tokens is the lazy policy alone. */
 Test(lazy_select, a_selection_that_keeps_everything_changes_no_bit) {
     static const char *const all[] = {"select=h2o,heavy=0.5,recent=0.5", "select=random,heavy=1",
                                       "select=knorm,heavy=1"};

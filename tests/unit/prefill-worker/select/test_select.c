@@ -1,6 +1,6 @@
-/* What select methods that keep a fixed number of rows have in common: how many the plan says and a
- * store holds, refusals, and random subsets. What each of them keeps is compared with NumPy's
- * rendering in test_methods.c. */
+/* What select methods that keep a fixed number of tokens have in common: the planned and the
+ * held number, refusals, and random subsets. test_methods.c compares what each of them keeps
+ * with NumPy. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -109,8 +109,8 @@ Test(select, stores_hold_what_the_plan_says_to_the_byte) {
     assert_held("prune=vtw,layer=2;select=random,heavy=0.3");
 }
 
-/* 14 rows of text and 70 of an image: with 8 chosen and 8 last ones, no image row but among those.
- */
+/* 14 text tokens and 70 of an image: with 8 chosen and the last 8, the only image tokens are among
+ * those. */
 Test(select, lookm_keeps_all_text_and_no_more_rows_than_its_bound) {
     static const struct {
         const char *policy;
@@ -140,7 +140,7 @@ Test(select, lookm_keeps_all_text_and_no_more_rows_than_its_bound) {
     }
 }
 
-/* Merging writes to rows that stay, and to them alone; without it they are as they were. */
+/* Merging changes the tokens that are kept, and only those; without it they are unchanged. */
 Test(select, what_lookm_merges_changes_some_rows_that_stay) {
     tiny_net net;
     tiny_prompt p[2];

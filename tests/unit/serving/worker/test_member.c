@@ -1,4 +1,4 @@
-/* serving/worker/member.c against a router that does what a test wants. */
+/* serving/worker/member.c with a router played by the test. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,9 +21,9 @@ typedef struct fake_router {
     int32_t joins, introductions, reports, draining, unhealthy, half_closes, ends;
     char name[65];
     uint32_t n_running; /* of the last report */
-    uint32_t report_ms; /* to say in Welcome; 0: say nothing */
+    uint32_t report_ms; /* to send in Welcome; 0: send nothing */
     fv_status refuse;   /* the first report */
-    bool clings;        /* does not let anybody go */
+    bool clings;        /* keeps every worker */
 } fake_router;
 
 static net r;
@@ -42,7 +42,7 @@ static fv_key fleet_key(const char *secret) {
     return key;
 }
 
-/* A proof; with one bit wrong if it is to be. */
+/* A proof; with one bit wrong if asked for. */
 static ProtobufCBinaryData prove(fv_join_kind kind, bool wrongly) {
     static uint8_t proof[FV_MAC_BYTES];
     cr_assert_eq(fv_join_prove(&router.key, kind, &router.said, proof), FV_OK);
@@ -65,7 +65,7 @@ static void say_challenge(const Fovea__Fleet__V1__Hello *hello) {
     send_command(&cmd);
 }
 
-/* What the worker says of itself, and that its proof holds. */
+/* The worker's introduction, and that its proof holds. */
 static void hear_introduction(const Fovea__Fleet__V1__Introduction *in) {
     fv_join_said *said = &router.said;
     snprintf(router.name, sizeof router.name, "%s", in->name);
@@ -202,7 +202,7 @@ static void leave(void) {
     net_close(&r, 1000);
 }
 
-/* Until it is in, and the report that follows the welcome has come. */
+/* Waits until it is in, and the report that follows the welcome has come. */
 static void join_and_settle(void) {
     join();
     net_wait_for(&r, &router.reports, 2);
@@ -325,9 +325,9 @@ Test(member, it_waits_for_a_router_that_is_not_there_yet) {
     leave();
 }
 
-/* ---- not wanted ------------------------------------------------------------------------- */
+/* ---- refused ---------------------------------------------------------------------------- */
 
-/* It goes on asking, and is in when the answer is another one. */
+/* It keeps asking, and is in once the answer changes. */
 static void refuse_with(fv_status st) {
     router.refuse = st;
     join();
@@ -346,9 +346,9 @@ Test(member, one_whose_name_is_taken_asks_again) { refuse_with(FV_EBUSY); }
 
 Test(member, one_that_is_not_believed_asks_again) { refuse_with(FV_EAUTH); }
 
-/* ---- a router that is none --------------------------------------------------------------- */
+/* ---- a fake router ----------------------------------------------------------------------- */
 
-/* It hears nothing but Hello, again and again. */
+/* It receives only Hello, again and again. */
 static void tells_nothing(void) {
     join();
     net_wait_for(&r, &router.hellos, 3);

@@ -1,5 +1,5 @@
-/* text/jinja: programs and chat templates held against jinja2's output (golden files,
- * tests/parity/jinja_golden.py), errors, bounds, and whose the bytes are. */
+/* text/jinja: programs and chat templates against jinja2's output (golden files,
+ * tests/parity/jinja_golden.py), errors, bounds, and which bytes a user wrote. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,7 +79,7 @@ Test(jinja, templates_render_conversations_as_jinja2_does) {
     cr_assert_eq(bad, 0, "%zu of %zu differ", bad, i);
 }
 
-/* ---- whose the bytes are ---- */
+/* ---- which bytes a user wrote ---- */
 
 Test(jinja, bytes_of_the_user_are_marked_through_every_operation) {
     static const struct {
@@ -190,7 +190,7 @@ Test(jinja, steps_depth_and_bytes_are_bounded) {
     refuse(deep, FV_EUNSUPPORTED, "levels of nesting");
 }
 
-/* ---- the form of content ---- */
+/* ---- the type of `content` ---- */
 
 Test(jinja, a_program_shows_how_it_reads_content) {
     static const struct {
