@@ -59,8 +59,8 @@ static uint8_t *pixel(const fv_image *image, int32_t x, int32_t y) {
 static int32_t within(double v, int32_t most) { return v < 0 ? 0 : v > most ? most : (int32_t)v; }
 
 /* The mean of the pixels that pixel (x, y) of w x h covers: at least one where any are. */
-static void cover(const fv_image *image, const fv_image_span *span, int32_t w, int32_t h, int32_t x,
-                  int32_t y, uint8_t *rgb) {
+static void cover(const fv_image *image, const fv_layout_rect *span, int32_t w, int32_t h,
+                  int32_t x, int32_t y, uint8_t *rgb) {
     double x0 = span->x + span->w * x / w, y0 = span->y + span->h * y / h;
     double x1 = x0 + span->w / w, y1 = y0 + span->h / h;
     if (x1 <= 0 || y1 <= 0 || x0 >= image->w || y0 >= image->h) return;
@@ -78,8 +78,8 @@ static void cover(const fv_image *image, const fv_image_span *span, int32_t w, i
 /* What span number `index` shows. */
 static void look(sheet *s, const fv_image *image, const fv_layout *l, int32_t index) {
     fv_layout_place at = fv_layout_place_of(s->o->layout, l, index);
-    fv_image_span all = fv_image_seen(l, at.view);
-    fv_image_span span = {all.x + all.w * at.x, all.y + all.h * at.y, all.w * at.w, all.h * at.h};
+    fv_layout_rect all = fv_layout_seen(l, &l->view[at.view]);
+    fv_layout_rect span = {all.x + all.w * at.x, all.y + all.h * at.y, all.w * at.w, all.h * at.h};
     memset(s->seen.rgb, OUTSIDE, (size_t)s->tile * (size_t)s->tile * 3);
     for (int32_t y = 0; y < s->h; y++)
         for (int32_t x = 0; x < s->w; x++)

@@ -1,17 +1,15 @@
-/* What families share: the table, checks, counts. Any thread. */
+/* The families' table, and what all of them need. */
 #include "layout/layout.h"
 
-#include <stdio.h>
+#include <inttypes.h>
 #include <string.h>
 
-#include "layout/family.h"
+#include "layout/internal.h"
 
-static const fv_layout_rules *const families[FV_N_LAYOUT] = {
-    [FV_LAYOUT_LLAVA] = &fv_layout_llava,
-};
+static const fv_layout_rules *const rules[FV_N_LAYOUT] = {[FV_LAYOUT_LLAVA] = &fv_layout_llava};
 
 static const fv_layout_rules *rules_of(fv_layout_family f) {
-    return (unsigned)f < FV_N_LAYOUT ? families[f] : NULL;
+    return (unsigned)f < FV_N_LAYOUT ? rules[f] : NULL;
 }
 
 const char *fv_layout_family_name(fv_layout_family f) {
@@ -19,59 +17,120 @@ const char *fv_layout_family_name(fv_layout_family f) {
     return r ? r->name : "none";
 }
 
+/* ---- numbers ---------------------------------------------------------------------------- */
+
+static fv_status check_in(const char *what, int32_t v, int32_t least, int32_t most) {
+    if (v >= least && v <= most) return FV_OK;
+    return FV_FAIL(FV_EINVAL, "%s is %" PRId32 "; %" PRId32 "..%" PRId32 " are possible", what, v,
+                   least, most);
+}
+
 fv_status fv_layout_check(const fv_layout_config *c) {
     const fv_layout_rules *r = rules_of(c->family);
-    if (!r) return FV_FAIL(FV_EINVAL, "this model reads text only: it has no layout of images");
-    if (c->tile < 1 || c->tile > FV_LAYOUT_SIDE_MAX)
-        return FV_FAIL(FV_EINVAL, "the vision tower reads %d x %d pixels; it can be 1 to %d",
-                       c->tile, c->tile, FV_LAYOUT_SIDE_MAX);
-    if (c->patch < 1 || c->tile % c->patch)
-        return FV_FAIL(FV_EINVAL, "patches of %d pixels do not divide the tower's %d", c->patch,
-                       c->tile);
-    if (c->merge < 1 || c->tile / c->patch % c->merge)
-        return FV_FAIL(FV_EINVAL, "tokens of %d x %d patches do not divide the tower's %d",
-                       c->merge, c->merge, c->tile / c->patch);
-    return r->check(c);
+    if (!r) return FV_FAIL(FV_EINVAL, "the model reads no images of a family known here");
+    FV_TRY(check_in("the tower's image size", c->tile, 1, FV_LAYOUT_SIDE_MAX));
+    FV_TRY(check_in("the patch size", c->patch, 1, c->tile));
+    FV_TRY(check_in("the number of patches of a token's side", c->merge, 1, c->tile / c->patch));
+    if (c->tile / c->patch % c->merge != 0)
+        return FV_FAIL(FV_EINVAL,
+                       "a tile has %" PRId32 " patches a side, which tokens of %" PRId32
+                       " patches a side do not divide",
+                       c->tile / c->patch, c->merge);
+    return r->check ? r->check(c) : FV_OK;
+}
+
+int32_t fv_layout_side(const fv_layout_config *c) { return c->tile / c->patch / c->merge; }
+
+/* ---- an image ----------------------------------------------------------------------------- */
+
+static fv_status refuse_tokens(const fv_layout *l, int64_t n) {
+    return FV_FAIL(FV_EINVAL,
+                   "an image of %" PRId32 " x %" PRId32 " pixels has %" PRId64
+                   " visual tokens; 1..%d are possible: send it in another size",
+                   l->image_w, l->image_h, n, FV_LAYOUT_TOKENS_MAX);
+}
+
+fv_status fv_layout_add_view(fv_layout *l, const fv_layout_view *view) {
+    const int64_t n_tile = l->n_tile + (int64_t)view->cols * view->rows;
+    if (n_tile > FV_LAYOUT_TILES_MAX)
+        return FV_FAIL(FV_EINVAL,
+                       "an image of %" PRId32 " x %" PRId32 " pixels has %" PRId64
+                       " tiles; at most %d are possible: send it in another size",
+                       l->image_w, l->image_h, n_tile, FV_LAYOUT_TILES_MAX);
+    l->view[l->n_view++] = *view;
+    l->n_tile = (int32_t)n_tile;
+    return FV_OK;
+}
+
+fv_status fv_layout_add_span(fv_layout *l, const fv_layout_span *span) {
+    const int64_t n = (int64_t)span->h * span->w + span->class_token + span->newline_end;
+    if (n < 1 || l->n_visual + n > FV_LAYOUT_TOKENS_MAX) return refuse_tokens(l, l->n_visual + n);
+    l->span[l->n_span] = *span;
+    l->span[l->n_span++].n = (int32_t)n;
+    l->n_visual += (int32_t)n;
+    return FV_OK;
+}
+
+fv_status fv_layout_add_tile(const fv_layout_config *c, fv_layout *l, int32_t tile) {
+    const int32_t side = fv_layout_side(c);
+    return fv_layout_add_span(l, &(fv_layout_span){.t = 1,
+                                                   .h = side,
+                                                   .w = side,
+                                                   .tile = tile,
+                                                   .cols = 1,
+                                                   .rows = 1,
+                                                   .crop_w = side,
+                                                   .crop_h = side,
+                                                   .class_token = c->class_token});
 }
 
 fv_status fv_layout_image(const fv_layout_config *c, int32_t w, int32_t h, int32_t n_image,
                           fv_layout *out) {
     const fv_layout_rules *r = rules_of(c->family);
-    if (!r) return FV_FAIL(FV_EINVAL, "this model reads text only: send no images");
-    if (w < 1 || h < 1) return FV_FAIL(FV_EINVAL, "an image of %d x %d pixels is empty", w, h);
-    memset(out, 0, sizeof *out);
-    out->image_w = w;
-    out->image_h = h;
-    FV_TRY(r->lay(c, w, h, n_image, out));
-    if (out->n_visual > 0) return FV_OK;
-    return FV_FAIL(FV_EINVAL, "an image of %d x %d pixels comes to no visual token: enlarge it", w,
-                   h);
+    if (!r) return FV_FAIL(FV_EINVAL, "the model reads no images");
+    if (w < 1 || h < 1) return FV_FAIL(FV_EINVAL, "the image is empty");
+    *out = (fv_layout){.image_w = w, .image_h = h};
+    return r->image(c, n_image, out);
 }
 
-fv_status fv_layout_add_span(fv_layout *l, fv_layout_span s) {
-    int64_t n = (int64_t)s.t * s.h * s.w + s.class_token + s.newline_end;
-    if (l->n_span == FV_LAYOUT_SPANS_MAX || l->n_visual + n > FV_LAYOUT_TOKENS_MAX)
-        return FV_FAIL(FV_EINVAL,
-                       "an image of %d x %d pixels comes to more than %d visual tokens: make it "
-                       "smaller",
-                       l->image_w, l->image_h, FV_LAYOUT_TOKENS_MAX);
-    s.n = (int32_t)n;
-    l->n_visual += s.n;
-    l->span[l->n_span++] = s;
+int32_t fv_layout_tokens_max(const fv_layout_config *c, int32_t n_image) {
+    const fv_layout_rules *r = rules_of(c->family);
+    const int64_t n = r ? r->tokens_max(c, n_image) : 0;
+    return n < FV_LAYOUT_TOKENS_MAX ? (int32_t)n : FV_LAYOUT_TOKENS_MAX;
+}
+
+/* ---- its text ----------------------------------------------------------------------------- */
+
+fv_status fv_layout_text(const fv_layout_config *c, const fv_layout *l, const char *mark,
+                         char *out) {
+    const size_t n_mark = strlen(mark);
+    (void)c;
+    if (n_mark * (size_t)l->n_span >= FV_LAYOUT_TEXT_MAX)
+        return FV_FAIL(FV_EINVAL, "the image token '%s' is too long", mark);
+    for (int32_t i = 0; i < l->n_span; i++, out += n_mark) memcpy(out, mark, n_mark);
+    *out = '\0';
     return FV_OK;
 }
 
-fv_layout_span fv_layout_tile_span(const fv_layout_config *c, int32_t tile) {
-    int32_t side = fv_layout_side(c);
-    return (fv_layout_span){.t = 1,
-                            .h = side,
-                            .w = side,
-                            .tile = tile,
-                            .cols = 1,
-                            .rows = 1,
-                            .crop_w = side,
-                            .crop_h = side,
-                            .class_token = c->class_token};
+/* ---- where a view looks ------------------------------------------------------------------- */
+
+fv_layout_rect fv_layout_seen(const fv_layout *l, const fv_layout_view *v) {
+    fv_layout_size base = {l->image_w, l->image_h}, left = {0, 0};
+    if (v->pad_square) {
+        const int32_t side = base.w > base.h ? base.w : base.h;
+        left = (fv_layout_size){(side - base.w) / 2, (side - base.h) / 2};
+        base = (fv_layout_size){side, side};
+    }
+    const fv_layout_size last = v->n_resize ? v->resize[v->n_resize - 1] : base;
+    const double across = (double)base.w / last.w, down = (double)base.h / last.h;
+    return (fv_layout_rect){across * -v->x - left.w, down * -v->y - left.h, across * v->w,
+                            down * v->h};
+}
+
+bool fv_layout_is_one_tile(const fv_layout *l) {
+    const fv_layout_span *s = &l->span[0];
+    return l->n_tile == 1 && l->n_span == 1 && !s->newline_column && !s->newline_end &&
+           s->crop_w == s->w && s->crop_h == s->h;
 }
 
 fv_layout_place fv_layout_place_of(const fv_layout_config *c, const fv_layout *l, int32_t span) {
@@ -86,27 +145,4 @@ fv_layout_place fv_layout_place_of(const fv_layout_config *c, const fv_layout *l
     return (fv_layout_place){view, (tile % v->cols * side + s->crop_x) / across,
                              (tile / v->cols * side + s->crop_y) / down, s->crop_w / across,
                              s->crop_h / down};
-}
-
-bool fv_layout_is_one_tile(const fv_layout *l) {
-    const fv_layout_span *s = &l->span[0];
-    return l->n_tile == 1 && l->n_span == 1 && !s->newline_column && !s->newline_end &&
-           s->crop_w == s->w && s->crop_h == s->h;
-}
-
-fv_status fv_layout_text(const fv_layout_config *c, const fv_layout *l, const char *mark,
-                         char *out) {
-    const fv_layout_rules *r = rules_of(c->family);
-    size_t n = strlen(mark);
-    if (r->text) return r->text(c, l, mark, out);
-    if ((size_t)l->n_span * n >= FV_LAYOUT_TEXT_MAX)
-        return FV_FAIL(FV_EINVAL, "an image token of %zu bytes is too long", n);
-    for (int32_t i = 0; i < l->n_span; i++) memcpy(out + (size_t)i * n, mark, n);
-    out[(size_t)l->n_span * n] = '\0';
-    return FV_OK;
-}
-
-int32_t fv_layout_tokens_max(const fv_layout_config *c, int32_t n_image) {
-    const fv_layout_rules *r = rules_of(c->family);
-    return r ? r->tokens_max(c, n_image) : 0;
 }

@@ -43,7 +43,7 @@ typedef struct fv_layout_size {
 typedef struct fv_layout_config {
     fv_layout_family family;
     int32_t tile;  /* pixels of a side of what the vision tower reads */
-    int32_t patch; /* pixels of a patch's side; divides tile */
+    int32_t patch; /* pixels of a patch's side; what is left of a tile is not read */
     int32_t merge; /* patches of a token's side; divides tile / patch; 1: each patch is a token */
     bool
         class_token; /* the text model sees the tower's class token, ahead of each tile's patches */
@@ -107,6 +107,12 @@ fv_status fv_layout_check(const fv_layout_config *c);
 fv_status fv_layout_image(const fv_layout_config *c, int32_t w, int32_t h, int32_t n_image,
                           fv_layout *out);
 
+/* The prompt's text for the image, in place of its image token: the family's special tokens, with
+ * `mark` (the text of the image token) once for each span, NUL-terminated in out[FV_LAYOUT_TEXT_MAX].
+ * It begins and ends with special tokens, so tokens before and after do not depend on it. */
+fv_status fv_layout_text(const fv_layout_config *c, const fv_layout *l, const char *mark,
+                         char *out);
+
 /* Whether the image's tokens are those of its only tile, as they are. */
 bool fv_layout_is_one_tile(const fv_layout *l);
 
@@ -117,11 +123,11 @@ typedef struct fv_layout_place {
 } fv_layout_place;
 fv_layout_place fv_layout_place_of(const fv_layout_config *c, const fv_layout *l, int32_t span);
 
-/* The prompt's text for the image, in place of its image token: the family's special tokens, with
- * `mark` (the text of the image token) once for each span, NUL-terminated in out[FV_LAYOUT_TEXT_MAX].
- * It begins and ends with special tokens, so tokens before and after do not depend on it. */
-fv_status fv_layout_text(const fv_layout_config *c, const fv_layout *l, const char *mark,
-                         char *out);
+/* What a view shows, in the image's own pixels. Parts that are outside of the image are padding. */
+typedef struct fv_layout_rect {
+    double x, y, w, h;
+} fv_layout_rect;
+fv_layout_rect fv_layout_seen(const fv_layout *l, const fv_layout_view *v);
 
 /* Most visual tokens that any image of a prompt of n_image can have. */
 int32_t fv_layout_tokens_max(const fv_layout_config *c, int32_t n_image);

@@ -1,62 +1,68 @@
-/* LLaVA-1.5 (arXiv 2310.03744): every image becomes one square of the tower's size, as
- * CLIPImageProcessor makes it, or with LLaVA's padding to a square ahead of that. */
-#include "layout/family.h"
+/* LLaVA-1.5: CLIPImageProcessor's steps. One tile: [a square with the image in its middle,] scaled so
+ * that the shorter side is what the tower reads, and what the tower reads from the middle. */
+#include <inttypes.h>
+
+#include "layout/internal.h"
+
+static int32_t larger(int32_t a, int32_t b) { return a > b ? a : b; }
 
 static fv_status check(const fv_layout_config *c) {
-    bool fixed = c->shortest_edge == 0;
-    if (c->merge != 1)
-        return FV_FAIL(FV_EINVAL, "llava: each patch is a token, not %d x %d", c->merge, c->merge);
-    if (c->shortest_edge < 0 || c->shortest_edge > FV_LAYOUT_SIDE_MAX || c->resize.w < 0 ||
-        c->resize.w > FV_LAYOUT_SIDE_MAX || c->resize.h < 0 || c->resize.h > FV_LAYOUT_SIDE_MAX ||
-        (fixed && (c->resize.w == 0) != (c->resize.h == 0)))
-        return FV_FAIL(FV_EINVAL, "llava: images cannot be resized to %d or %d x %d pixels",
-                       c->shortest_edge, c->resize.w, c->resize.h);
+    const fv_layout_size r = c->resize;
+    if (c->shortest_edge < 0 || c->shortest_edge > FV_LAYOUT_SIDE_MAX)
+        return FV_FAIL(FV_EINVAL, "shortest_edge is %" PRId32 "; 0..%d are possible",
+                       c->shortest_edge, FV_LAYOUT_SIDE_MAX);
+    if (r.w < 0 || r.h < 0 || r.w > FV_LAYOUT_SIDE_MAX || r.h > FV_LAYOUT_SIDE_MAX ||
+        (r.w == 0) != (r.h == 0))
+        return FV_FAIL(FV_EINVAL,
+                       "images are resized to %" PRId32 " x %" PRId32
+                       " pixels; sides of 1..%d, or 0 x 0 for none, are possible",
+                       r.w, r.h, FV_LAYOUT_SIDE_MAX);
     return FV_OK;
 }
 
 /* The shorter side becomes `edge`; the longer one is int(edge * long / short), as Python
  * divides: in double, rounded once. */
-static fv_status by_shortest_edge(int32_t w, int32_t h, int32_t edge, fv_layout_size *out) {
-    bool upright = w <= h;
-    int64_t shorter = upright ? w : h, longer = upright ? h : w;
-    int64_t other = (int64_t)((double)(edge * longer) / (double)shorter);
+static fv_status scale_to_edge(fv_layout_size in, int32_t edge, fv_layout_size *out) {
+    const bool upright = in.w <= in.h;
+    const int64_t shorter = upright ? in.w : in.h, longer = upright ? in.h : in.w;
+    const int64_t other = (int64_t)((double)(edge * longer) / (double)shorter);
     if (other > INT32_MAX)
-        return FV_FAIL(FV_EINVAL, "an image of %d x %d pixels is too narrow to resize", w, h);
-    *out = (fv_layout_size){(int32_t)(upright ? edge : other), (int32_t)(upright ? other : edge)};
+        return FV_FAIL(FV_EINVAL,
+                       "an image of %" PRId32 " x %" PRId32 " pixels is too narrow to resize", in.w,
+                       in.h);
+    *out = (fv_layout_size){upright ? edge : (int32_t)other, upright ? (int32_t)other : edge};
     return FV_OK;
 }
 
-/* Where the image stands: half of what is left, rounded down. */
-static int32_t centre(int32_t size, int32_t tile) {
-    int32_t more = size - tile;
-    return more >= 0 ? -(more / 2) : (1 - more) / 2;
+/* Where the crop starts: floor((size - crop) / 2). Below 0, there is black around the image. */
+static int32_t crop_offset(int32_t size, int32_t crop) {
+    const int32_t more = size - crop;
+    return more >= 0 ? more / 2 : -((1 - more) / 2);
 }
 
-static fv_status lay(const fv_layout_config *c, int32_t w, int32_t h, int32_t n_image,
-                     fv_layout *out) {
-    fv_layout_view view = {
-        .pad_square = c->pad_square && w != h, .w = c->tile, .h = c->tile, .cols = 1, .rows = 1};
-    fv_layout_size size = {w, h};
+static fv_status image(const fv_layout_config *c, int32_t n_image, fv_layout *l) {
     (void)n_image;
-    if (view.pad_square) size.w = size.h = w > h ? w : h;
+    fv_layout_view v = {.w = c->tile, .h = c->tile, .cols = 1, .rows = 1};
+    fv_layout_size size = {l->image_w, l->image_h};
+    v.pad_square = c->pad_square && size.w != size.h;
+    if (v.pad_square) size.w = size.h = larger(size.w, size.h);
     if (c->shortest_edge || c->resize.w) {
         if (c->shortest_edge)
-            FV_TRY(by_shortest_edge(size.w, size.h, c->shortest_edge, &size));
+            FV_TRY(scale_to_edge(size, c->shortest_edge, &size));
         else
             size = c->resize;
-        view.resize[view.n_resize++] = size;
+        v.resize[v.n_resize++] = size;
     }
-    view.x = centre(size.w, c->tile);
-    view.y = centre(size.h, c->tile);
-    fv_layout_add_view(out, &view);
-    return fv_layout_add_span(out, fv_layout_tile_span(c, 0));
+    v.x = -crop_offset(size.w, c->tile);
+    v.y = -crop_offset(size.h, c->tile);
+    FV_TRY(fv_layout_add_view(l, &v));
+    return fv_layout_add_tile(c, l, 0);
 }
 
-static int32_t tokens_max(const fv_layout_config *c, int32_t n_image) {
-    int32_t side = fv_layout_side(c);
+static int64_t tokens_max(const fv_layout_config *c, int32_t n_image) {
     (void)n_image;
-    return side * side + c->class_token;
+    return (int64_t)fv_layout_side(c) * fv_layout_side(c) + c->class_token;
 }
 
 const fv_layout_rules fv_layout_llava = {
-    .name = "llava", .check = check, .lay = lay, .tokens_max = tokens_max};
+    .name = "llava", .check = check, .image = image, .tokens_max = tokens_max};

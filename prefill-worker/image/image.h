@@ -39,11 +39,4 @@ fv_status fv_image_preprocess(const fv_image *img, const fv_layout *layout,
                               const fv_image_config *cfg, float *out);
 size_t fv_image_pixels_count(const fv_layout *layout);
 
-/* What a view shows of the image, in the image's own pixels: the rectangle that becomes its canvas.
- * Parts of it that are outside of the image are padding. */
-typedef struct fv_image_span {
-    double x, y, w, h;
-} fv_image_span;
-fv_image_span fv_image_seen(const fv_layout *layout, int32_t view);
-
 #endif

@@ -125,17 +125,6 @@ static fv_status preprocess(const fv_image *img, const fv_layout_view *view, int
     return FV_OK;
 }
 
-fv_image_span fv_image_seen(const fv_layout *l, int32_t view) {
-    const fv_layout_view *v = &l->view[view];
-    int32_t w = l->image_w, h = l->image_h;
-    if (v->pad_square) w = h = w > h ? w : h;
-    fv_layout_size size = {w, h};
-    if (v->n_resize) size = v->resize[v->n_resize - 1];
-    double across = (double)w / size.w, down = (double)h / size.h;
-    int32_t left = (w - l->image_w) / 2, top = (h - l->image_h) / 2; /* of the padding */
-    return (fv_image_span){-across * v->x - left, -down * v->y - top, across * v->w, down * v->h};
-}
-
 fv_status fv_image_preprocess(const fv_image *img, const fv_layout *layout,
                               const fv_image_config *cfg, float *out) {
     float table[3][256];

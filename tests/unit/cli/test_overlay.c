@@ -86,10 +86,10 @@ Test(overlay, tokens_of_other_images_are_refused) {
     fv_image_free(&image);
 }
 
-static fv_image_span seen(const fv_layout_config *c, int32_t w, int32_t h) {
+static fv_layout_rect seen(const fv_layout_config *c, int32_t w, int32_t h) {
     fv_layout l;
     cr_assert_eq(fv_layout_image(c, w, h, 1, &l), FV_OK, "%s", fv_last_error());
-    return fv_image_seen(&l, 0);
+    return fv_layout_seen(&l, &l.view[0]);
 }
 
 Test(overlay, the_model_sees_the_middle_or_the_whole_on_a_square) {
@@ -97,7 +97,7 @@ Test(overlay, the_model_sees_the_middle_or_the_whole_on_a_square) {
     pad.pad_square = true;
     box.shortest_edge = 0;
     box.resize = (fv_layout_size){28, 28};
-    fv_image_span s = seen(&crop, 100, 50);
+    fv_layout_rect s = seen(&crop, 100, 50);
     cr_assert(s.x == 25 && s.y == 0 && s.w == 50 && s.h == 50, "%g %g %g %g", s.x, s.y, s.w, s.h);
     s = seen(&pad, 100, 50);
     cr_assert(s.x == 0 && s.y == -25 && s.w == 100 && s.h == 100);
