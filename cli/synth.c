@@ -13,8 +13,13 @@ static const fv_option table[] = {
     {"shape", NULL, FV_OPTION_STRING, "NAME", NULL,
      "llava-1.5-7b, llava-1.5-13b, small, nano, tiny or tiny-gqa", 0, 0},
     {"config", NULL, FV_OPTION_STRING, "FILE", NULL, "read the shapes from this config.json", 0, 0},
+    {"family", NULL, FV_OPTION_STRING, "NAME", NULL,
+     "model_type: llava (default), llava_next, llava_onevision, idefics3, smolvlm, or a text model "
+     "(with "
+     "--shape)",
+     0, 0},
     {"text-family", NULL, FV_OPTION_STRING, "NAME", NULL,
-     "llama, mistral or qwen2 (with --shape; llama unless given)", 0, 0},
+     "llama, mistral, qwen2 or qwen3 (with --shape; as the family has it unless given)", 0, 0},
     {"layers", NULL, FV_OPTION_INT, "N", "0", "number of text layers; 0: as in the shape", 0,
      FV_MAX_LAYERS},
     {"vision-layers", NULL, FV_OPTION_INT, "N", "0", "number of vision layers; 0: as in the shape",
@@ -31,7 +36,7 @@ static const fv_option table[] = {
 enum { N_OPTION = sizeof table / sizeof *table };
 
 static const char usage[] = "fovea synth (--shape NAME | --config FILE) --out DIR [options]";
-static const char about[] = "Writes a LLaVA checkpoint with random weights, which fovea and "
+static const char about[] = "Writes a checkpoint with random weights, which fovea and "
                             "transformers load like a real\none. The same seed gives the same "
                             "weights for any tensor naming, dtype (rounded) and shard count.";
 
@@ -52,6 +57,7 @@ static fv_status read_options(const fv_options *o, fv_synth_options *s) {
         .dir = fv_options_string(o, "out"),
         .shape = fv_options_string(o, "shape"),
         .config_file = fv_options_string(o, "config"),
+        .family = fv_options_string(o, "family"),
         .text_family = fv_options_string(o, "text-family"),
         .n_layer = (int32_t)fv_options_int(o, "layers"),
         .n_vision_layer = (int32_t)fv_options_int(o, "vision-layers"),

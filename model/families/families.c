@@ -25,6 +25,14 @@ enum { N_FAMILY = sizeof families / sizeof *families };
 
 const fv_family fv_family_text = {.name = "text"};
 
+const char *fv_family_names(void) {
+#define FV_FAMILY(name) ", " #name
+    static const char names[] =
+#include "model/families/families.def"
+        ;
+    return names + 2;
+}
+
 const fv_family *fv_family_find(const char *name) {
     for (int i = 0; i < N_FAMILY; i++)
         if (!strcmp(name, families[i]->name) || !strcmp(name, families[i]->architecture))
@@ -115,14 +123,9 @@ static fv_status parse_text_alone(const json_t *root, const char *family, const 
 }
 
 static fv_status refuse_type(const char *type, const char *where) {
-    char names[256] = "";
-    for (int i = 0; i < N_FAMILY; i++) {
-        size_t at = strlen(names);
-        snprintf(names + at, sizeof names - at, "%s, ", families[i]->name);
-    }
     return FV_FAIL(FV_EUNSUPPORTED,
-                   "%s: key 'model_type' is '%s'; the engine has %sand the text models %s", where,
-                   type, names, fv_config_text_families);
+                   "%s: key 'model_type' is '%s'; the engine has %s and the text models %s", where,
+                   type, fv_family_names(), fv_config_text_families);
 }
 
 static fv_status parse_root(const json_t *root, const char *where, fv_model_config *cfg) {

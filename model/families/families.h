@@ -58,6 +58,9 @@ typedef struct fv_family {
 
 extern const fv_family fv_family_text;
 
+/* "llava, llava_next, ...", for people. */
+const char *fv_family_names(void);
+
 /* By model_type or class; NULL: none with vision. */
 const fv_family *fv_family_find(const char *name);
 

@@ -3,6 +3,7 @@
  * Shapes are a table; a given config.json can replace a row of it. Whatever the
  * source, the result goes through fv_config_parse before it is used, so that what is written
  * can be read. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +11,7 @@
 #include "model/families/keys.h"
 #include "model/synth/internal.h"
 
-enum { CONFIG_MAX = 1 << 20, BOS = 1, EOS = 2 };
+enum { CONFIG_MAX = 1 << 20, BOS = 1, EOS = 2, SCALE = 2 };
 
 typedef struct shape {
     const char *name;
@@ -44,9 +45,9 @@ static json_t *text_json(const shape *s, const char *family, bool v5) {
         s->n_kv, "head_dim", s->d_head, "max_position_embeddings", s->max_position, "rms_norm_eps",
         1e-5, "hidden_act", "silu", "eos_token_id", EOS, "tie_word_embeddings", 0);
     if (!t) return NULL;
-    /* Qwen2 starts a text with no token of its own. */
+    /* Qwen starts a text with no token of its own. */
     json_object_set_new(t, "bos_token_id",
-                        strcmp(family, "qwen2") ? json_integer(BOS) : json_null());
+                        strncmp(family, "qwen", 4) ? json_integer(BOS) : json_null());
     if (!strcmp(family, "mistral")) json_object_set_new(t, "sliding_window", json_null());
     if (v5)
         json_object_set_new(t, "rope_parameters",
@@ -56,23 +57,55 @@ static json_t *text_json(const shape *s, const char *family, bool v5) {
     return t;
 }
 
-static json_t *vision_json(const shape *s) {
-    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:f, s:i}", "model_type",
-                     "clip_vision_model", "hidden_size", s->vision_d, "intermediate_size",
-                     s->vision_ffn, "num_hidden_layers", s->vision_layer, "num_attention_heads",
-                     s->vision_head, "image_size", s->image, "patch_size", s->patch, "hidden_act",
-                     "quick_gelu", "layer_norm_eps", 1e-5, "projection_dim", s->vision_d);
+static json_t *vision_json(const shape *s, const fv_family *f) {
+    bool clip = !strcmp(f->tower, "clip_vision_model");
+    json_t *v = json_pack(
+        "{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:f}", "model_type",
+        f->own_tower ? f->name : f->tower, "hidden_size", s->vision_d, "intermediate_size",
+        s->vision_ffn, "num_hidden_layers", s->vision_layer, "num_attention_heads", s->vision_head,
+        "image_size", s->image, "patch_size", s->patch, "hidden_act",
+        clip ? "quick_gelu" : "gelu_pytorch_tanh", "layer_norm_eps", clip ? 1e-5 : 1e-6);
+    if (clip) json_object_set_new(v, "projection_dim", json_integer(s->vision_d));
+    if (!clip && !f->own_tower) json_object_set_new(v, "vision_use_head", json_false());
+    return v;
 }
 
-static json_t *llava_json(const shape *s, const char *family, bool v5) {
+/* Two tiles beside each other, upon each other, and 2 x 2: [height, width]. */
+static json_t *pinpoints_json(int32_t tile) {
+    int32_t two = 2 * tile;
+    return json_pack("[[i,i],[i,i],[i,i],[i,i]]", tile, tile, tile, two, two, tile, two, two);
+}
+
+/* Keys that some families have. */
+static void add_family_keys(const shape *s, const fv_family *f, json_t *json) {
     int32_t side = s->image / s->patch;
-    json_t *text = text_json(s, family, v5), *vision = vision_json(s);
-    return json_pack("{s:[s], s:s, s:o, s:o, s:i, s:i, s:s, s:s, s:i, s:b, s:b}", "architectures",
-                     "LlavaForConditionalGeneration", "model_type", "llava", "text_config", text,
-                     "vision_config", vision, "image_token_index", s->image_token,
-                     "image_seq_length", side * side, "projector_hidden_act", "gelu",
-                     "vision_feature_select_strategy", "default", "vision_feature_layer", -2,
-                     "multimodal_projector_bias", 1, "tie_word_embeddings", 0);
+    if (f->layout == FV_LAYOUT_IDEFICS3) {
+        json_object_set_new(json, "image_token_id", json_integer(s->image_token));
+        json_object_set_new(json, "scale_factor", json_integer(SCALE));
+        return;
+    }
+    json_object_set_new(json, "image_token_index", json_integer(s->image_token));
+    json_object_set_new(json, "projector_hidden_act", json_string("gelu"));
+    json_object_set_new(json, "vision_feature_select_strategy", json_string(f->strategy));
+    json_object_set_new(json, "vision_feature_layer", json_integer(f->feature_layer));
+    json_object_set_new(json, "multimodal_projector_bias", json_true());
+    if (f->layout != FV_LAYOUT_LLAVA_ONEVISION)
+        json_object_set_new(json, "image_seq_length", json_integer(side * side));
+    if (f->layout != FV_LAYOUT_LLAVA)
+        json_object_set_new(json, "image_grid_pinpoints", pinpoints_json(s->image));
+    if (f->layout == FV_LAYOUT_LLAVA_ONEVISION) {
+        json_object_set_new(json, "video_token_index", json_integer(s->image_token + 1));
+        json_object_set_new(json, "vision_aspect_ratio", json_string("anyres_max_9"));
+    }
+}
+
+static json_t *vision_family_json(const shape *s, const fv_family *f, const char *text, bool v5) {
+    json_t *text_config = text_json(s, text, v5), *vision = vision_json(s, f);
+    json_t *json = json_pack("{s:[s], s:s, s:o, s:o, s:b}", "architectures", f->architecture,
+                             "model_type", f->name, "text_config", text_config, "vision_config",
+                             vision, "tie_word_embeddings", 0);
+    if (json) add_family_keys(s, f, json);
+    return json;
 }
 
 static fv_status config_from_file(const char *path, json_t **out) {
@@ -84,17 +117,33 @@ static fv_status config_from_file(const char *path, json_t **out) {
     return st;
 }
 
+static fv_status refuse_family(const char *name, const char *text_family) {
+    if (fv_config_text_family(name))
+        return FV_FAIL(FV_EINVAL,
+                       "family '%s' is a text model alone, with text family '%s' given: "
+                       "remove one of the two",
+                       name, text_family);
+    return FV_FAIL(FV_EINVAL, "family '%s' is unknown: %s and the text models %s exist", name,
+                   fv_family_names(), fv_config_text_families);
+}
+
 static fv_status config_from_shape(const fv_synth_options *opt, json_t **out) {
     const shape *s = opt->shape ? find_shape(opt->shape) : NULL;
     if (!s)
         return FV_FAIL(FV_EINVAL, "shape '%s' is unknown: %s exist", opt->shape ? opt->shape : "",
                        "llava-1.5-7b, llava-1.5-13b, small, nano, tiny, tiny-gqa");
-    const char *family = opt->text_family ? opt->text_family : "llama";
-    if (strcmp(family, "llama") != 0 && strcmp(family, "mistral") != 0 &&
-        strcmp(family, "qwen2") != 0)
-        return FV_FAIL(FV_EINVAL, "text family '%s' is unknown: llama, mistral and qwen2 exist",
-                       family);
-    *out = llava_json(s, family, opt->config_v5);
+    const char *name = opt->family ? opt->family : "llava";
+    const fv_family *f = fv_family_find(name);
+    if (!f && fv_config_text_family(name) && !opt->text_family) {
+        *out = text_json(s, fv_config_text_family(name), opt->config_v5);
+        return *out ? FV_OK : FV_FAIL(FV_ENOMEM, "no memory for config.json");
+    }
+    if (!f) return refuse_family(name, opt->text_family);
+    const char *text = opt->text_family ? opt->text_family : f->text;
+    if (!fv_config_text_family(text))
+        return FV_FAIL(FV_EINVAL, "text family '%s' is unknown: %s exist", text,
+                       fv_config_text_families);
+    *out = vision_family_json(s, f, text, opt->config_v5);
     return *out ? FV_OK : FV_FAIL(FV_ENOMEM, "no memory for config.json");
 }
 
@@ -140,10 +189,10 @@ static fv_status parse_back(const json_t *json, const char *where, fv_model_conf
 }
 
 static fv_status check_vocab(const fv_model_config *cfg) {
-    int32_t room = cfg->has_vision ? cfg->image_token : cfg->text.vocab;
+    int32_t room = fv_synth_text_ids(cfg);
     if (room > FV_SYNTH_RESERVED_IDS) return FV_OK;
     return FV_FAIL(FV_EINVAL,
-                   "%s is %d: a synthetic tokenizer needs %d ids before it for its special and "
+                   "%s leaves %d ids to text: a synthetic tokenizer needs %d for its special and "
                    "byte tokens",
                    cfg->has_vision ? "image_token_index" : "vocab_size", room,
                    FV_SYNTH_RESERVED_IDS + 1);
@@ -152,8 +201,9 @@ static fv_status check_vocab(const fv_model_config *cfg) {
 fv_status fv_synth_config_make(const fv_synth_options *opt, json_t **json, fv_model_config *cfg) {
     if (!opt->shape == !opt->config_file)
         return FV_FAIL(FV_EINVAL, "either a shape or a config file must be given");
-    if (opt->config_file && opt->text_family)
-        return FV_FAIL(FV_EINVAL, "the text family comes from the config file: remove it");
+    if (opt->config_file && (opt->text_family || opt->family))
+        return FV_FAIL(FV_EINVAL, "the %sfamily comes from the config file: remove it",
+                       opt->family ? "" : "text ");
     json_t *made = NULL;
     if (opt->config_file)
         FV_TRY(config_from_file(opt->config_file, &made));
@@ -169,19 +219,74 @@ fv_status fv_synth_config_make(const fv_synth_options *opt, json_t **json, fv_mo
     return st;
 }
 
-int32_t fv_synth_pad_id(const fv_model_config *cfg) {
-    return cfg->has_vision && cfg->image_token + 1 < cfg->text.vocab ? cfg->image_token + 1 : -1;
-}
-
+/* preprocessor_config.json, as the family's class writes it. */
 static json_t *image_processor_json(const fv_model_config *cfg) {
     int32_t side = cfg->vision.image;
-    return json_pack("{s:s, s:b, s:b, s:b, s:b, s:b, s:{s:i}, s:{s:i, s:i}, s:i, s:f, s:[f,f,f], "
-                     "s:[f,f,f]}",
-                     "image_processor_type", "CLIPImageProcessor", "do_resize", 1, "do_center_crop",
-                     1, "do_rescale", 1, "do_normalize", 1, "do_convert_rgb", 1, "size",
-                     "shortest_edge", side, "crop_size", "height", side, "width", side, "resample",
-                     3, "rescale_factor", 0.00392156862745098, "image_mean", 0.48145466, 0.4578275,
-                     0.40821073, "image_std", 0.26862954, 0.26130258, 0.27577711);
+    bool idefics = cfg->layout.family == FV_LAYOUT_IDEFICS3, clip = cfg->vision.class_token;
+    double half = 0.5;
+    json_t *j = json_pack("{s:b, s:b, s:b, s:b, s:i, s:f, s:[f,f,f], s:[f,f,f]}", "do_resize", 1,
+                          "do_rescale", 1, "do_normalize", 1, "do_convert_rgb", 1, "resample",
+                          idefics ? 1 : 3, "rescale_factor", 0.00392156862745098, "image_mean",
+                          clip ? 0.48145466 : half, clip ? 0.4578275 : half,
+                          clip ? 0.40821073 : half, "image_std", clip ? 0.26862954 : half,
+                          clip ? 0.26130258 : half, clip ? 0.27577711 : half);
+    char type[64];
+    snprintf(type, sizeof type, "%sImageProcessor", fv_synth_class(cfg, "CLIP"));
+    json_object_set_new(j, "image_processor_type", json_string(type));
+    if (idefics) {
+        json_object_set_new(j, "size", json_pack("{s:i}", "longest_edge", 4 * side));
+        json_object_set_new(j, "max_image_size", json_pack("{s:i}", "longest_edge", side));
+        json_object_set_new(j, "do_image_splitting", json_true());
+        json_object_set_new(j, "do_pad", json_true());
+    } else if (clip) {
+        json_object_set_new(j, "do_center_crop", json_true());
+        json_object_set_new(j, "size", json_pack("{s:i}", "shortest_edge", side));
+        json_object_set_new(j, "crop_size", json_pack("{s:i, s:i}", "height", side, "width", side));
+    } else {
+        json_object_set_new(j, "do_center_crop", json_false());
+        json_object_set_new(j, "size", json_pack("{s:i, s:i}", "height", side, "width", side));
+    }
+    if (cfg->layout.n_pinpoint == 0) return j;
+    json_t *list = json_array();
+    for (int32_t i = 0; i < cfg->layout.n_pinpoint; i++)
+        json_array_append_new(
+            list, json_pack("[i, i]", cfg->layout.pinpoint[i].h, cfg->layout.pinpoint[i].w));
+    json_object_set_new(j, "image_grid_pinpoints", list);
+    json_object_set_new(j, "do_pad", json_true());
+    return j;
+}
+
+static bool reads_video(const fv_model_config *cfg) {
+    return cfg->layout.family == FV_LAYOUT_LLAVA_ONEVISION || !strcmp(cfg->family->name, "smolvlm");
+}
+
+/* transformers does not load the processor without one. */
+static json_t *video_json(const fv_model_config *cfg) {
+    char type[64];
+    snprintf(type, sizeof type, "%sVideoProcessor", fv_synth_class(cfg, ""));
+    return json_pack("{s:s}", "video_processor_type", type);
+}
+
+/* processor_config.json without the image processor. */
+static json_t *processor_json(const fv_model_config *cfg) {
+    char type[64];
+    snprintf(type, sizeof type, "%sProcessor", fv_synth_class(cfg, "Llava"));
+    const char *strategy = cfg->vision.keep_cls || !cfg->vision.class_token ? "full" : "default";
+    int32_t n = fv_vision_tokens(&cfg->vision);
+    switch (cfg->layout.family) {
+    case FV_LAYOUT_IDEFICS3:
+        return json_pack("{s:s, s:i}", "processor_class", type, "image_seq_len", n);
+    case FV_LAYOUT_LLAVA_ONEVISION:
+        return json_pack("{s:s, s:s, s:s, s:i, s:s, s:s}", "processor_class", type, "image_token",
+                         "<image>", "video_token", "<video>", "num_image_tokens", n,
+                         "vision_feature_select_strategy", strategy, "vision_aspect_ratio",
+                         "anyres_max_9");
+    default:
+        return json_pack("{s:s, s:s, s:i, s:i, s:s}", "processor_class", type, "image_token",
+                         "<image>", "patch_size", cfg->vision.patch, "num_additional_image_tokens",
+                         cfg->vision.class_token ? 1 : 0, "vision_feature_select_strategy",
+                         strategy);
+    }
 }
 
 fv_status fv_synth_write_side_configs(const fv_synth_options *opt, const fv_model_config *cfg) {
@@ -195,15 +300,16 @@ fv_status fv_synth_write_side_configs(const fv_synth_options *opt, const fv_mode
     FV_TRY(fv_synth_write_json(opt->dir, "generation_config.json", gen));
     if (!cfg->has_vision) return FV_OK;
 
-    json_t *processor =
-        json_pack("{s:s, s:s, s:i, s:i, s:s}", "processor_class", "LlavaProcessor", "image_token",
-                  "<image>", "patch_size", cfg->vision.patch, "num_additional_image_tokens", 1,
-                  "vision_feature_select_strategy", cfg->vision.keep_cls ? "full" : "default");
-    if (opt->config_v5)
+    json_t *processor = processor_json(cfg);
+    if (opt->config_v5) {
         json_object_set_new(processor, "image_processor", image_processor_json(cfg));
+        if (reads_video(cfg)) json_object_set_new(processor, "video_processor", video_json(cfg));
+    }
     FV_TRY(fv_synth_write_json(opt->dir, "processor_config.json", processor));
     if (opt->config_v5) return FV_OK;
     json_t *image = image_processor_json(cfg);
-    json_object_set_new(image, "processor_class", json_string("LlavaProcessor"));
+    char type[64];
+    snprintf(type, sizeof type, "%sProcessor", fv_synth_class(cfg, "Llava"));
+    json_object_set_new(image, "processor_class", json_string(type));
     return fv_synth_write_json(opt->dir, "preprocessor_config.json", image);
 }

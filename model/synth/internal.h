@@ -11,8 +11,14 @@ enum { FV_SYNTH_RESERVED_IDS = 3 + 256 };
 /* config.json as JSON (json_decref it) and as parsed. */
 fv_status fv_synth_config_make(const fv_synth_options *opt, json_t **json, fv_model_config *cfg);
 
-/* Id of <pad>, the one after <image>; -1 when the vocabulary has none left. */
+/* Ids below this are text; those from here to the image token are special tokens of the family. */
+int32_t fv_synth_text_ids(const fv_model_config *cfg);
+
+/* Id of <pad>, behind <image> and <video>; -1 when the vocabulary has none left. */
 int32_t fv_synth_pad_id(const fv_model_config *cfg);
+
+/* What the family's classes in transformers begin with, "LlavaNext"; `llava` for LLaVA-1.5. */
+const char *fv_synth_class(const fv_model_config *cfg, const char *llava);
 
 /* generation_config.json, preprocessor and processor files into opt->dir. */
 fv_status fv_synth_write_side_configs(const fv_synth_options *opt, const fv_model_config *cfg);

@@ -16,7 +16,9 @@ typedef struct fv_synth_options {
     const char
         *shape; /* "llava-1.5-7b", "small", "nano" ... (config.c), or NULL with config_file */
     const char *config_file; /* a config.json to take the shapes from, or NULL */
-    const char *text_family; /* "llama", "mistral", "qwen2"; NULL: llama (only with a shape) */
+    /* With a shape: */
+    const char *family;      /* model_type, of a text model alone too; NULL: llava */
+    const char *text_family; /* model_type of the text model in it; NULL: the family's default */
     int32_t n_layer;         /* text layers; 0: as the shape has */
     int32_t n_vision_layer;  /* likewise */
     int32_t n_shard;         /* 0 or 1: one file and no index */

@@ -4,8 +4,10 @@
  *   ids   0..2       <unk> <s> </s>
  *         3..258     <0x00> .. <0xFF>
  *         259..      single characters, then tokens made by merges
+ *                    special tokens of the family
  *         image      <image>, with the id of config.json
- *         image + 1  <pad>, if there is an embedding for it; later ones are padding
+ *         image + 1  <video>, of LLaVA-OneVision
+ *         then       <pad>, if there is an embedding for it; later ones are padding
  *
  * Merges are pairs of letters, then of pairs, most frequent letters of English first, until the
  * ids before <image> are used up: lower-case text becomes a token per three or four letters. */
@@ -30,6 +32,54 @@ static const char chat_template[] =
     "{% endfor %}"
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}";
+
+/* Idefics3's form, without the <|im_start|> that its tokenizer has. */
+static const char idefics_template[] =
+    "{% for message in messages %}{{ message['role'] | capitalize }}"
+    "{% if message['content'][0]['type'] == 'image' %}{{ ':' }}{% else %}{{ ': ' }}{% endif %}"
+    "{% for line in message['content'] %}"
+    "{% if line['type'] == 'text' %}{{ line['text'] }}"
+    "{% elif line['type'] == 'image' %}{{ '<image>' }}{% endif %}"
+    "{% endfor %}<end_of_utterance>\n{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}";
+
+/* Idefics3's tokens about images: tiles of up to GRID x GRID. */
+enum { GRID = 6, N_SPECIAL = 3 + GRID * GRID };
+
+static const char *special_at(int32_t i, char out[TOKEN_CAP]) {
+    static const char *const first[] = {"<fake_token_around_image>", "<global-img>",
+                                        "<end_of_utterance>"};
+    if (i < 3) return first[i];
+    snprintf(out, TOKEN_CAP, "<row_%d_col_%d>", (i - 3) / GRID + 1, (i - 3) % GRID + 1);
+    return out;
+}
+
+static bool is_idefics(const fv_model_config *cfg) {
+    return cfg->layout.family == FV_LAYOUT_IDEFICS3;
+}
+
+static bool has_video(const fv_model_config *cfg) {
+    return cfg->layout.family == FV_LAYOUT_LLAVA_ONEVISION;
+}
+
+int32_t fv_synth_text_ids(const fv_model_config *cfg) {
+    if (!cfg->has_vision) return cfg->text.vocab;
+    return cfg->image_token - (is_idefics(cfg) ? N_SPECIAL : 0);
+}
+
+int32_t fv_synth_pad_id(const fv_model_config *cfg) {
+    int32_t id = cfg->image_token + (has_video(cfg) ? 2 : 1);
+    return cfg->has_vision && id < cfg->text.vocab ? id : -1;
+}
+
+const char *fv_synth_class(const fv_model_config *cfg, const char *llava) {
+    switch (cfg->layout.family) {
+    case FV_LAYOUT_LLAVA_NEXT: return "LlavaNext";
+    case FV_LAYOUT_LLAVA_ONEVISION: return "LlavaOnevision";
+    case FV_LAYOUT_IDEFICS3: return strcmp(cfg->family->name, "smolvlm") ? "Idefics3" : "SmolVLM";
+    default: return llava;
+    }
+}
 
 /* Merge number i as its two sides, false past the last. Every i gives another token, and both
  * sides are single characters or tokens of earlier merges. With l a letter and _ the space sign
@@ -115,7 +165,11 @@ static json_t *added_tokens(const fv_model_config *cfg) {
     json_array_append_new(list, added_token(0, "<unk>"));
     json_array_append_new(list, added_token(1, "<s>"));
     json_array_append_new(list, added_token(2, "</s>"));
+    char name[TOKEN_CAP];
+    for (int32_t i = 0; is_idefics(cfg) && i < N_SPECIAL; i++)
+        json_array_append_new(list, added_token(fv_synth_text_ids(cfg) + i, special_at(i, name)));
     if (cfg->has_vision) json_array_append_new(list, added_token(cfg->image_token, "<image>"));
+    if (has_video(cfg)) json_array_append_new(list, added_token(cfg->image_token + 1, "<video>"));
     if (fv_synth_pad_id(cfg) >= 0)
         json_array_append_new(list, added_token(fv_synth_pad_id(cfg), "<pad>"));
     return list;
@@ -138,7 +192,7 @@ static json_t *post_processor(const fv_model_config *cfg) {
 
 static json_t *tokenizer_json(const fv_model_config *cfg) {
     json_t *vocab = json_object(), *merges = json_array();
-    fill_vocab(cfg->has_vision ? cfg->image_token : cfg->text.vocab, vocab, merges);
+    fill_vocab(fv_synth_text_ids(cfg), vocab, merges);
     json_t *normalizer = json_loads("{\"type\": \"Sequence\", \"normalizers\": ["
                                     "{\"type\": \"Prepend\", \"prepend\": \"\\u2581\"},"
                                     "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"},"
@@ -169,9 +223,13 @@ static json_t *tokenizer_config_json(const fv_model_config *cfg) {
         fv_synth_pad_id(cfg) >= 0 ? "<pad>" : "<unk>", "clean_up_tokenization_spaces", 0,
         "padding_side", "left", "model_max_length", cfg->text.max_position);
     if (!cfg->has_vision) return j;
-    json_object_set_new(j, "processor_class", json_string("LlavaProcessor"));
+    char type[64];
+    snprintf(type, sizeof type, "%sProcessor", fv_synth_class(cfg, "Llava"));
+    json_t *extra = json_pack("{s:s}", "image_token", "<image>");
+    if (has_video(cfg)) json_object_set_new(extra, "video_token", json_string("<video>"));
+    json_object_set_new(j, "processor_class", json_string(type));
     json_object_set_new(j, "image_token", json_string("<image>"));
-    json_object_set_new(j, "extra_special_tokens", json_pack("{s:s}", "image_token", "<image>"));
+    json_object_set_new(j, "extra_special_tokens", extra);
     return j;
 }
 
@@ -181,5 +239,6 @@ fv_status fv_synth_write_tokenizer(const char *dir, const fv_model_config *cfg) 
     if (!cfg->has_vision) return FV_OK;
     char path[PATH_CAP];
     FV_TRY(fv_path_join(dir, "chat_template.jinja", path, sizeof path));
-    return fv_file_write(path, chat_template, strlen(chat_template));
+    const char *form = is_idefics(cfg) ? idefics_template : chat_template;
+    return fv_file_write(path, form, strlen(form));
 }

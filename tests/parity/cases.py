@@ -143,15 +143,17 @@ def text_config(rng, card, vocab, image_token_last):
             "num_attention_heads": heads, "num_key_value_heads": kv, "head_dim": dim,
             "max_position_embeddings": 2048, "rms_norm_eps": card["eps"],
             "hidden_act": card["act"], "eos_token_id": 2,
-            "bos_token_id": None if family == "qwen2" else 1}
+            "bos_token_id": None if family.startswith("qwen") else 1}
     text |= rope_keys(rng, card["rope"], card["key_form"])
     if family == "llama":  # transformers refuses others, although nothing depends on it
         text["hidden_size"] += -text["hidden_size"] % heads
-    if rng.random() < 0.3:  # head_dim as files leave it out
+    if rng.random() < 0.3 and family != "qwen3":  # head_dim as files leave it out
         text["hidden_size"] = heads * dim
         del text["head_dim"]
+    if family in ("llama", "qwen3"):
+        text["attention_bias"] = card["bias"]
     if family == "llama":
-        text |= {"attention_bias": card["bias"], "mlp_bias": rng.random() < 0.3}
+        text["mlp_bias"] = rng.random() < 0.3
     if family == "mistral":
         text["sliding_window"] = rng.choice([None, 1024])
     if image_token_last:
@@ -302,20 +304,31 @@ def make_cases(n, seed):
     return cases
 
 
+YARNS = [{"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64,
+          "rope_theta": 10000.0},
+         {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 32,
+          "rope_theta": 10000.0, "attention_factor": 1.25, "beta_fast": 16.0, "beta_slow": 2.0},
+         {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 48,
+          "rope_theta": 1000000.0, "mscale": 1.0, "mscale_all_dim": 0.5},
+         {"rope_type": "yarn", "factor": 3.0, "original_max_position_embeddings": 40,
+          "rope_theta": 10000.0, "truncate": False}]
+CLASSES = {"llama": "Llama", "qwen2": "Qwen2", "mistral": "Mistral", "qwen3": "Qwen3"}
+
+
 def make_text_cases(n, seed):
     """Text models on their own: no tower, no pictures."""
     rng = random.Random(f"text {seed}")
-    columns = {"family": ["llama", "qwen2", "mistral"], "heads": HEADS, "layers": [1, 2, 3],
-               "width": [36, 52, 64], "ffn": [77, 96], "eps": [1e-5], "act": ["silu"],
-               "rope": ROPES, "bias": [True, False], "dtype": ["f32", "bf16", "f16"],
-               "dialect": ["original", "bare"], "key_form": ["v4", "v5"], "question": QUESTIONS}
+    columns = {"family": list(CLASSES), "heads": HEADS, "layers": [1, 2, 3],
+               "width": [36, 52, 64], "ffn": [77, 96], "eps": [1e-5, 1e-6],
+               "act": ["silu", "silu", "gelu"], "rope": ROPES + YARNS, "bias": [True, False],
+               "dtype": ["f32", "bf16", "f16"], "dialect": ["original", "bare"],
+               "key_form": ["v4", "v5"], "question": QUESTIONS}
     dealt = {name: deal(rng, values, n) for name, values in columns.items()}
     cases = []
     for i in range(n):
         card = {name: values[i] for name, values in dealt.items()}
         config = text_config(rng, card, rng.randrange(300, 480), False)
-        names = {"llama": "Llama", "qwen2": "Qwen2", "mistral": "Mistral"}
-        config["architectures"] = [names[card["family"]] + "ForCausalLM"]
+        config["architectures"] = [CLASSES[card["family"]] + "ForCausalLM"]
         config["tie_word_embeddings"] = card["dialect"] == "bare"
         heads, kv, dim = card["heads"]
         about = (f"{card['family']} alone {card['layers']}L {heads}/{kv}x{dim}, {card['dtype']} "

@@ -189,7 +189,7 @@ def main():
         if a.answers:
             import answers
             return 0 if answers.run(program, a.answers, directory / "eval") else 1
-        chosen = (cases.make_cases(a.configs, a.seed) + cases.make_text_cases(4, a.seed)
+        chosen = (cases.make_cases(a.configs, a.seed) + cases.make_text_cases(40, a.seed)
                   + written.make_written())
         if a.only:
             chosen = [c for c in chosen if c.name == a.only]

@@ -325,7 +325,7 @@ Test(config, families_that_we_do_not_have_are_named) {
         {"{\"model_type\":\"gemma\"}", FV_EUNSUPPORTED,
          "key 'model_type' is 'gemma'; the engine has llava, llava_next, llava_onevision, "
          "idefics3, "
-         "smolvlm, and the text models llama, mistral, qwen2 and qwen3"},
+         "smolvlm and the text models llama, mistral, qwen2 and qwen3"},
         {"{\"architectures\":[\"BertModel\"]}", FV_EUNSUPPORTED, "is 'BertModel'"},
         {TEXT("\"model_type\":\"gemma\""), FV_EUNSUPPORTED,
          "text_config: key 'model_type' is 'gemma'; the engine has the text models llama, mistral, "

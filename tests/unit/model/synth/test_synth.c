@@ -246,6 +246,26 @@ Test(synth, every_small_shape_and_family_opens_in_both_key_forms) {
             }
 }
 
+Test(synth, every_family_is_written_as_it_is_read) {
+    static const char *const families[] = {"llava",    "llava_next", "llava_onevision",
+                                           "idefics3", "smolvlm",    "llama",
+                                           "mistral",  "qwen2",      "qwen3"};
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        for (int v5 = 0; v5 < 2; v5++) {
+            dir d = made((fv_synth_options){
+                .shape = "tiny", .family = families[i], .dtype = FV_BF16, .config_v5 = v5 == 1});
+            char path[4200], *text;
+            size_t n;
+            fv_model_config cfg;
+            snprintf(path, sizeof path, "%s/config.json", d.path);
+            cr_assert_eq(fv_file_read(path, 1 << 20, &text, &n), FV_OK);
+            cr_assert_eq(fv_config_parse(text, n, path, &cfg), FV_OK, "%s", fv_last_error());
+            cr_assert_str_eq(cfg.has_vision ? cfg.family->name : cfg.text.family, families[i]);
+            cr_assert_eq(has_file(&d, "chat_template.jinja"), cfg.has_vision);
+            free(text);
+        }
+}
+
 Test(synth, the_real_shapes_are_those_of_llava) {
     static const struct {
         const char *name;
@@ -377,10 +397,18 @@ Test(synth, options_that_make_no_sense_are_refused_before_anything_is_written) {
     refuse((fv_synth_options){.shape = "huge"}, FV_EINVAL, "shape 'huge' is unknown: llava-1.5-7b");
     refuse((fv_synth_options){.shape = "tiny", .text_family = "gemma"}, FV_EINVAL,
            "text family 'gemma' is unknown");
+    refuse(
+        (fv_synth_options){.shape = "tiny", .family = "gemma"}, FV_EINVAL,
+        "family 'gemma' is unknown: llava, llava_next, llava_onevision, idefics3, smolvlm and the "
+        "text models llama, mistral, qwen2 and qwen3 exist");
+    refuse((fv_synth_options){.shape = "tiny", .family = "qwen3", .text_family = "llama"},
+           FV_EINVAL, "family 'qwen3' is a text model alone");
     refuse((fv_synth_options){.config_file = small_vocab, .text_family = "llama"}, FV_EINVAL,
            "the text family comes from the config file");
+    refuse((fv_synth_options){.config_file = small_vocab, .family = "llava"}, FV_EINVAL,
+           "the family comes from the config file");
     refuse((fv_synth_options){.config_file = small_vocab}, FV_EINVAL,
-           "image_token_index is 259: a synthetic tokenizer needs 260 ids before it");
+           "image_token_index leaves 259 ids to text: a synthetic tokenizer needs 260");
     refuse((fv_synth_options){.config_file = default_parts, .n_layer = 1}, FV_EINVAL,
            "no text_config to set layers in");
     refuse((fv_synth_options){.config_file = default_parts, .n_vision_layer = 1}, FV_EINVAL,
