@@ -25,10 +25,9 @@ typedef struct sample {
 
 static sample sample_at(int32_t i, int32_t n_in, int32_t n_out) {
     if (n_in == n_out) return (sample){i, i, 1, 0};
-    float x = (float)n_in / (float)n_out * ((float)i + 0.5F) - 0.5F;
+    float x = fmaf((float)n_in / (float)n_out, (float)i + 0.5F, -0.5F); /* as PyTorch is compiled */
     if (x < 0) x = 0;
-    int32_t k = (int32_t)x;
-    if (k > n_in - 1) k = n_in - 1;
+    int32_t k = (int32_t)x < n_in ? (int32_t)x : n_in - 1;
     float w = fminf(x - (float)k, 1);
     return (sample){k, k < n_in - 1 ? k + 1 : k, 1 - w, w};
 }

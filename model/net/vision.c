@@ -54,8 +54,7 @@ static float boundary(int32_t n, int32_t n_all, int32_t k) {
     return (float)((double)first + k % 8 * step);
 }
 
-/* Coordinate i / n's bucket: torch.bucketize with right=True. */
-static int32_t bucket(int32_t n, int32_t i) {
+int32_t fv_vision_bucket(int32_t n, int32_t i) {
     int32_t n_all = (int32_t)ceil((1.0 - 1.0 / n) / (1.0 / n)), k = 0;
     float at = fminf((float)i * (1.0F / (float)n), (float)(1.0 - 1e-6));
     while (k < n_all && boundary(n, n_all, k) <= at) k++;
@@ -69,7 +68,7 @@ static fv_status make_positions(fv_vision *v) {
     if (!v->position) return FV_FAIL(FV_ENOMEM, "out of memory for the tower's positions");
     for (int32_t i = 0; i < patches(v); i++) {
         int32_t y = i / side, x = i % side;
-        if (v->cfg->bucket_position) y = bucket(side, y), x = bucket(side, x);
+        if (v->cfg->bucket_position) y = fv_vision_bucket(side, y), x = fv_vision_bucket(side, x);
         v->position[first + i] = first + y * side + x;
     }
     return FV_OK;

@@ -20,4 +20,8 @@ struct fv_vision {
     atomic_ullong n_layer_run;
 };
 
+/* The bucket of coordinate i / n among the boundaries 1/n .. (n - 1)/n, as torch.bucketize has it with
+ * right=True. */
+int32_t fv_vision_bucket(int32_t n, int32_t i);
+
 #endif

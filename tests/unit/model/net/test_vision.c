@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/backends/open.h"
+#include "model/net/vision_internal.h"
 #include "tests/support/tiny_tower.h"
 
 enum { D = TOWER_D, P = TOWER_P, SIDE = TOWER_SIDE, TEXT = TOWER_TEXT, MAX_ROWS = 3 * (P + 1) };
@@ -118,4 +119,181 @@ Test(vision, a_layer_that_the_checkpoint_does_not_have_is_refused) {
     tower t = tiny_tower_make(1, all, false);
     cr_assert_eq(capture(&t, pixels, 1, 3, NULL, &out), FV_EUNSUPPORTED);
     cr_assert(strstr(fv_last_error(), "does not have"), "%s", fv_last_error());
+}
+
+/* ---- towers of other families ------------------------------------------------------------------ */
+
+/* SigLIP's and Idefics3's: no class token and no first norm, a bias of patches, a last norm. */
+static tower without_class(int32_t merge) {
+    static const int32_t last[] = {3};
+    static float bias[D], norm[2][D], fc[TEXT * D * P], newline[TEXT];
+    tower t = tiny_tower_make(1, last, false);
+    for (int i = 0; i < D; i++) bias[i] = 0.1f * (float)(i % 7), norm[0][i] = 1, norm[1][i] = 0.2f;
+    for (int i = 0; i < TEXT * D * P; i++) fc[i] = (float)((i * 29) % 83) / 400 - 0.1f;
+    for (int i = 0; i < TEXT; i++) newline[i] = 100 + (float)i;
+    t.cfg.class_token = t.cfg.pre_norm = false;
+    t.cfg.patch_bias = t.cfg.post_norm = true;
+    t.cfg.merge = merge;
+    t.w.patch_bias = fv_tensor_of(bias, FV_F32, 1, D);
+    t.w.post_norm = fv_tensor_of(norm[0], FV_F32, 1, D);
+    t.w.post_norm_bias = fv_tensor_of(norm[1], FV_F32, 1, D);
+    t.p.newline = fv_tensor_of(newline, FV_F32, 1, TEXT);
+    if (merge > 1) {
+        t.cfg.connector = FV_CONNECTOR_LINEAR;
+        t.p.fc1 = fv_tensor_of(fc, FV_F32, TEXT, D * merge * merge);
+        t.p.fc1_bias = (fv_tensor){0};
+    }
+    return t;
+}
+
+Test(vision, a_tile_among_many_gives_the_same_bits_as_alone_in_every_kind_of_tower) {
+    enum { N = 11 }; /* more than go through the tower at once */
+    static float pixels[N * TOWER_PIXELS];
+    static struct { float features[N * P * D], embeds[N * P * TEXT]; } all, one;
+    tiny_tower_pixels(pixels, N);
+    for (int32_t merge = 1; merge <= 3; merge += 2) {
+        tower t = without_class(merge);
+        fv_backend be;
+        fv_vision *v;
+        int32_t each = fv_vision_tokens(&t.cfg), width = fv_vision_feature_width(&t.cfg);
+        cr_assert_eq(each, merge == 1 ? P : 1);
+        cr_assert_eq(fv_backend_open(&be, "cpu", &(fv_backend_options){.n_threads = 2}), FV_OK);
+        cr_assert_eq(fv_vision_open(&be, &t.cfg, &t.w, &t.p, &v), FV_OK);
+        fv_vision_out to = {.features = fv_tensor_of(all.features, FV_F32, N * each, width),
+                            .embeds = fv_tensor_of(all.embeds, FV_F32, N * each, TEXT)};
+        cr_assert_eq(fv_vision_encode(v, pixels, N, &to), FV_OK);
+        for (int32_t i = 0; i < N; i++) {
+            fv_vision_out alone = {.features = fv_tensor_of(one.features, FV_F32, each, width),
+                                   .embeds = fv_tensor_of(one.embeds, FV_F32, each, TEXT)};
+            cr_assert_eq(fv_vision_encode(v, pixels + i * TOWER_PIXELS, 1, &alone), FV_OK);
+            cr_assert_eq(memcmp(one.features, all.features + i * each * width,
+                                sizeof(float) * (size_t)(each * width)),
+                         0);
+            cr_assert_eq(memcmp(one.embeds, all.embeds + i * each * TEXT,
+                                sizeof(float) * (size_t)(each * TEXT)),
+                         0);
+        }
+        fv_vision_close(v);
+        fv_backend_close(&be);
+    }
+}
+
+Test(vision, merged_features_are_those_of_the_patches_side_by_side) {
+    static result plain, merged;
+    float pixels[3 * TOWER_PIXELS];
+    tiny_tower_pixels(pixels, 1);
+    tower t = without_class(1), u = without_class(3);
+    encode(&t, pixels, 1, NULL, 1, &plain);
+    encode(&u, pixels, 1, NULL, 1, &merged);
+    cr_assert_eq(memcmp(plain.features, merged.features, sizeof(float) * P * D), 0);
+    double sum = 0;
+    for (int k = 0; k < P * D; k++)
+        sum += (double)((const float *)u.p.fc1.data)[k] * (double)merged.features[k];
+    cr_assert_float_eq(merged.embeds[0], sum, 1e-4, "one linear layer");
+}
+
+Test(vision, a_tower_without_class_token_has_no_class_attention) {
+    static captured out;
+    float pixels[3 * TOWER_PIXELS];
+    tiny_tower_pixels(pixels, 1);
+    tower t = without_class(1);
+    cr_assert_eq(capture(&t, pixels, 1, 1, NULL, &out), FV_EUNSUPPORTED);
+    cr_assert(strstr(fv_last_error(), "class token"), "%s", fv_last_error());
+}
+
+/* What PyTorch 2.15 prints; where rounding puts a coordinate before its own boundary. */
+Test(vision, positions_are_bucketed_as_pytorch_does) {
+    static const struct {
+        int32_t n, short_of[14];
+    } want[] = {{7, {-1}},
+                {16, {-1}},
+                {26, {-1}},
+                {27, {-1}},
+                {32, {-1}},
+                {64, {-1}},
+                {19, {12, -1}},
+                {25, {5, 9, 10, 11, 12, 13, 15, 18, 20, 23, -1}},
+                {29, {3, 6, 24, -1}},
+                {31, {17, 21, 25, 29, -1}},
+                {38, {12, -1}}};
+    for (size_t k = 0; k < sizeof want / sizeof *want; k++)
+        for (int32_t i = 0, s = 0; i < want[k].n; i++) {
+            bool less = want[k].short_of[s] == i;
+            cr_assert_eq(fv_vision_bucket(want[k].n, i), i - less, "%d of %d", i, want[k].n);
+            s += less;
+        }
+}
+
+/* ---- images from tiles ------------------------------------------------------------------------- */
+
+/* Token t of tile i is 100 i + t in each column. */
+static void assemble(const fv_layout *l, float *tiles, float *rows, fv_status want) {
+    fv_backend be;
+    fv_vision *v;
+    tower t = without_class(1);
+    for (int32_t i = 0; i < l->n_tile * P; i++)
+        for (int k = 0; k < TEXT; k++) tiles[i * TEXT + k] = (float)(100 * (i / P) + i % P);
+    cr_assert_eq(fv_backend_open(&be, "cpu", &(fv_backend_options){.n_threads = 1}), FV_OK);
+    cr_assert_eq(fv_vision_open(&be, &t.cfg, &t.w, &t.p, &v), FV_OK);
+    cr_assert_eq(fv_vision_assemble(v, l, fv_tensor_of(tiles, FV_F32, l->n_tile * P, TEXT),
+                                    fv_tensor_of(rows, FV_F32, l->n_visual, TEXT)),
+                 want, "%s", fv_last_error());
+    fv_vision_close(v);
+    fv_backend_close(&be);
+}
+
+Test(vision, an_image_is_its_tiles_side_by_side_with_newlines) {
+    static float tiles[5 * P * TEXT], rows[64 * TEXT];
+    /* Tile 0 whole; of tiles 1..4, 6 x 6 tokens, the middle 2 rows and all but the outer columns. */
+    fv_layout l = {.n_tile = 5, .n_span = 2, .n_visual = P + 1 + 2 * 5};
+    l.span[0] = (fv_layout_span){.n = P + 1,
+                                 .t = 1,
+                                 .h = 3,
+                                 .w = 3,
+                                 .cols = 1,
+                                 .rows = 1,
+                                 .crop_w = 3,
+                                 .crop_h = 3,
+                                 .newline_end = true};
+    l.span[1] = (fv_layout_span){.n = 10,
+                                 .t = 1,
+                                 .h = 2,
+                                 .w = 5,
+                                 .tile = 1,
+                                 .cols = 2,
+                                 .rows = 2,
+                                 .crop_x = 1,
+                                 .crop_y = 2,
+                                 .crop_w = 4,
+                                 .crop_h = 2,
+                                 .newline_column = true};
+    static const float want[] = {0,   1,   2,   3,   4,    5,   6,   7,   8,   1000,
+                                 107, 108, 206, 207, 1000, 301, 302, 400, 401, 1000};
+    assemble(&l, tiles, rows, FV_OK);
+    for (int32_t i = 0; i < l.n_visual; i++)
+        cr_assert_eq(rows[i * TEXT + 3], want[i] == 1000 ? 103 : want[i], "%d: %g", i,
+                     (double)rows[i * TEXT + 3]);
+    l.span[1].crop_x = 3;
+    assemble(&l, tiles, rows, FV_EINVAL);
+    cr_assert(strstr(fv_last_error(), "reads beyond"), "%s", fv_last_error());
+}
+
+/* torch.nn.functional.interpolate on 3 x 6 tokens of tiles beside each other. */
+Test(vision, scaled_tokens_are_those_of_pytorch) {
+    static float tiles[2 * P * TEXT], rows[64 * TEXT];
+    fv_layout l = {.n_tile = 2, .n_span = 1, .n_visual = 2 * 5};
+    l.span[0] = (fv_layout_span){.n = 10,
+                                 .t = 1,
+                                 .h = 2,
+                                 .w = 5,
+                                 .cols = 2,
+                                 .rows = 1,
+                                 .crop_w = 6,
+                                 .crop_h = 3,
+                                 .newline_column = true};
+    static const float want[] = {1.0f, 2.5f, 101.0f, 102.5f, 5.5f, 7.0f, 105.5f, 107.0f};
+    assemble(&l, tiles, rows, FV_OK);
+    for (int32_t i = 0; i < l.n_visual; i++)
+        cr_assert_float_eq(rows[i * TEXT], i % 5 == 4 ? 100 : want[i - i / 5], 1e-5, "%d: %g", i,
+                           (double)rows[i * TEXT]);
 }
