@@ -4,17 +4,30 @@
 /* What the families' files share. No other folder includes this. */
 #include "layout/layout.h"
 
+/* Text that grows in out[FV_LAYOUT_TEXT_MAX]; `full` once something did not fit. */
+typedef struct fv_layout_writer {
+    char *out;
+    size_t n;
+    bool full;
+} fv_layout_writer;
+
+__attribute__((format(printf, 2, 3))) void fv_layout_write(fv_layout_writer *w, const char *format,
+                                                           ...);
+
 /* One family; a row of layout.c's table. Configs are checked before `image` and `tokens_max`. */
 typedef struct fv_layout_rules {
     const char *name;
-    /* What the family reads beyond tile, patch and merge, which all have; NULL: nothing. */
+    /* What the family reads beyond tile, patch and merge, which all have. */
     fv_status (*check)(const fv_layout_config *c);
     /* Adds views and spans to *l, which has the image's size. */
     fv_status (*image)(const fv_layout_config *c, int32_t n_image, fv_layout *l);
     int64_t (*tokens_max)(const fv_layout_config *c, int32_t n_image);
+    /* What stands for the image in the prompt; NULL: the marks alone. */
+    void (*text)(const fv_layout *l, const char *mark, fv_layout_writer *w);
 } fv_layout_rules;
 
-extern const fv_layout_rules fv_layout_llava;
+extern const fv_layout_rules fv_layout_llava, fv_layout_llava_next, fv_layout_llava_onevision,
+    fv_layout_idefics3;
 
 /* Tokens of a side of a tile. */
 int32_t fv_layout_side(const fv_layout_config *c);
@@ -23,7 +36,21 @@ int32_t fv_layout_side(const fv_layout_config *c);
 fv_status fv_layout_add_view(fv_layout *l, const fv_layout_view *view);
 fv_status fv_layout_add_span(fv_layout *l, const fv_layout_span *span);
 
-/* A tile's tokens, all of them. */
+/* A tile's tokens, all of them; n is not set. */
+fv_layout_span fv_layout_tile_span(const fv_layout_config *c, int32_t tile);
 fv_status fv_layout_add_tile(const fv_layout_config *c, fv_layout *l, int32_t tile);
+
+/* ---- LLaVA-NeXT and LLaVA-OneVision --------------------------------------------------------- */
+
+fv_status fv_layout_check_pinpoints(const fv_layout_config *c);
+
+/* Views: the whole image, and its tiles. Adds the first one's span; *mosaic is that of the tiles,
+ * without padding and with newlines, for fv_layout_add_mosaic. That adds nothing where the image is so
+ * narrow that no row is left. */
+fv_status fv_layout_add_anyres(const fv_layout_config *c, fv_layout *l, fv_layout_span *mosaic);
+fv_status fv_layout_add_mosaic(fv_layout *l, const fv_layout_span *mosaic);
+
+/* At least the tokens of any image of which the tiles have at most area_max, newlines not counted. */
+int64_t fv_layout_anyres_max(const fv_layout_config *c, double area_max);
 
 #endif

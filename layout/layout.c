@@ -2,11 +2,17 @@
 #include "layout/layout.h"
 
 #include <inttypes.h>
-#include <string.h>
+#include <stdarg.h>
+#include <stdio.h>
 
 #include "layout/internal.h"
 
-static const fv_layout_rules *const rules[FV_N_LAYOUT] = {[FV_LAYOUT_LLAVA] = &fv_layout_llava};
+static const fv_layout_rules *const rules[FV_N_LAYOUT] = {
+    [FV_LAYOUT_LLAVA] = &fv_layout_llava,
+    [FV_LAYOUT_LLAVA_NEXT] = &fv_layout_llava_next,
+    [FV_LAYOUT_LLAVA_ONEVISION] = &fv_layout_llava_onevision,
+    [FV_LAYOUT_IDEFICS3] = &fv_layout_idefics3,
+};
 
 static const fv_layout_rules *rules_of(fv_layout_family f) {
     return (unsigned)f < FV_N_LAYOUT ? rules[f] : NULL;
@@ -36,7 +42,9 @@ fv_status fv_layout_check(const fv_layout_config *c) {
                        "a tile has %" PRId32 " patches a side, which tokens of %" PRId32
                        " patches a side do not divide",
                        c->tile / c->patch, c->merge);
-    return r->check ? r->check(c) : FV_OK;
+    if (c->class_token && c->family != FV_LAYOUT_LLAVA)
+        return FV_FAIL(FV_EINVAL, "images of %s have no class token in the prompt", r->name);
+    return r->check(c);
 }
 
 int32_t fv_layout_side(const fv_layout_config *c) { return c->tile / c->patch / c->merge; }
@@ -71,17 +79,22 @@ fv_status fv_layout_add_span(fv_layout *l, const fv_layout_span *span) {
     return FV_OK;
 }
 
-fv_status fv_layout_add_tile(const fv_layout_config *c, fv_layout *l, int32_t tile) {
+fv_layout_span fv_layout_tile_span(const fv_layout_config *c, int32_t tile) {
     const int32_t side = fv_layout_side(c);
-    return fv_layout_add_span(l, &(fv_layout_span){.t = 1,
-                                                   .h = side,
-                                                   .w = side,
-                                                   .tile = tile,
-                                                   .cols = 1,
-                                                   .rows = 1,
-                                                   .crop_w = side,
-                                                   .crop_h = side,
-                                                   .class_token = c->class_token});
+    return (fv_layout_span){.t = 1,
+                            .h = side,
+                            .w = side,
+                            .tile = tile,
+                            .cols = 1,
+                            .rows = 1,
+                            .crop_w = side,
+                            .crop_h = side,
+                            .class_token = c->class_token};
+}
+
+fv_status fv_layout_add_tile(const fv_layout_config *c, fv_layout *l, int32_t tile) {
+    const fv_layout_span span = fv_layout_tile_span(c, tile);
+    return fv_layout_add_span(l, &span);
 }
 
 fv_status fv_layout_image(const fv_layout_config *c, int32_t w, int32_t h, int32_t n_image,
@@ -101,15 +114,30 @@ int32_t fv_layout_tokens_max(const fv_layout_config *c, int32_t n_image) {
 
 /* ---- its text ----------------------------------------------------------------------------- */
 
+void fv_layout_write(fv_layout_writer *w, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    const size_t room = FV_LAYOUT_TEXT_MAX - w->n;
+    const int n = w->full ? 0 : vsnprintf(w->out + w->n, room, format, args);
+    va_end(args);
+    if (n < 0 || (size_t)n >= room)
+        w->full = true;
+    else
+        w->n += (size_t)n;
+}
+
 fv_status fv_layout_text(const fv_layout_config *c, const fv_layout *l, const char *mark,
                          char *out) {
-    const size_t n_mark = strlen(mark);
-    (void)c;
-    if (n_mark * (size_t)l->n_span >= FV_LAYOUT_TEXT_MAX)
-        return FV_FAIL(FV_EINVAL, "the image token '%s' is too long", mark);
-    for (int32_t i = 0; i < l->n_span; i++, out += n_mark) memcpy(out, mark, n_mark);
-    *out = '\0';
-    return FV_OK;
+    const fv_layout_rules *r = rules_of(c->family);
+    fv_layout_writer w = {.out = out};
+    out[0] = '\0';
+    if (r && r->text)
+        r->text(l, mark, &w);
+    else
+        for (int32_t i = 0; i < l->n_span; i++) fv_layout_write(&w, "%s", mark);
+    if (!w.full) return FV_OK;
+    return FV_FAIL(FV_EINVAL, "an image's text in the prompt would have more than %d bytes",
+                   FV_LAYOUT_TEXT_MAX - 1);
 }
 
 /* ---- where a view looks ------------------------------------------------------------------- */

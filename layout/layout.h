@@ -93,7 +93,8 @@ typedef struct fv_layout {
     int32_t image_w, image_h;
     int32_t n_view, n_tile, n_span;
     int32_t n_visual; /* tokens of all spans */
-    int32_t n_text;   /* tokens of the text around them, where each special token is one */
+    int32_t n_text;   /* tokens of the text around them: special tokens, and newlines, which are one
+                       * token also where two follow one another */
     fv_layout_view view[FV_LAYOUT_VIEWS_MAX];
     fv_layout_span span[FV_LAYOUT_SPANS_MAX];
 } fv_layout;
@@ -129,7 +130,7 @@ typedef struct fv_layout_rect {
 } fv_layout_rect;
 fv_layout_rect fv_layout_seen(const fv_layout *l, const fv_layout_view *v);
 
-/* Most visual tokens that any image of a prompt of n_image can have. */
+/* At least as many visual tokens as any image of a prompt of n_image can have. */
 int32_t fv_layout_tokens_max(const fv_layout_config *c, int32_t n_image);
 
 const char *fv_layout_family_name(fv_layout_family f); /* "llava_next"; never NULL */

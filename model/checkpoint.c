@@ -112,7 +112,7 @@ static fv_status open_image_config(fv_checkpoint *ck, const char *dir) {
                      "%s has neither preprocessor_config.json nor an image processor in "
                      "processor_config.json, which say how images are resized and normalized",
                      dir);
-    if (st == FV_OK) st = fv_image_config_parse(text, bytes, path, &ck->cfg, &ck->image);
+    if (st == FV_OK) st = fv_image_config_parse(text, bytes, path, &ck->cfg.layout, &ck->image);
     free(text);
     return st;
 }

@@ -27,8 +27,9 @@ fv_status fv_generation_parse(const char *json, size_t n, const char *where, fv_
                               fv_generation_config *gen);
 
 /* Parses preprocessor_config.json or processor_config.json (either, or nested under
- * "image_processor"); n = 0 gives CLIP's defaults at cfg's image size. Fills the rest of cfg->layout. */
-fv_status fv_image_config_parse(const char *json, size_t n, const char *where, fv_model_config *cfg,
-                                fv_image_config *out);
+ * "image_processor"): sizes to *layout, which has what config.json says, the rest to *out. n = 0 gives
+ * the family's defaults. */
+fv_status fv_image_config_parse(const char *json, size_t n, const char *where,
+                                fv_layout_config *layout, fv_image_config *out);
 
 #endif

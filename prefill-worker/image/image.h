@@ -1,9 +1,9 @@
 #ifndef FOVEA_PREFILL_WORKER_IMAGE_IMAGE_H
 #define FOVEA_PREFILL_WORKER_IMAGE_IMAGE_H
 
-/* IMAGE BYTES -> RGB -> pixel_values, bit-equal to Pillow and CLIPImageProcessor.
+/* IMAGE BYTES -> RGB -> pixel_values, bit-equal to Pillow and transformers' image processors.
  *
- *   bytes --decode--> fv_image (uint8 RGB) --resize, crop, rescale, normalise--> float CHW
+ *   bytes --decode--> fv_image (uint8 RGB) --resize, pad, crop, cut, rescale, normalise--> float CHW
  *
  * Formats: JPEG (grayscale, YCbCr, CMYK, YCCK, progressive), PNG (all colour types and bit
  * depths, tRNS, interlaced), WebP (lossy, lossless, alpha dropped). The format is detected from the
@@ -31,12 +31,11 @@ void fv_image_free(fv_image *img);
 fv_status fv_image_resize(const fv_image *in, int32_t w, int32_t h, int32_t resample,
                           fv_image *out);
 
-/* The pixel values of the layout's tiles, view by view: (pad to a square), resize, crop with black
- * where the image ends, rescale, normalise. out [tiles, 3, tile's h, tile's w] F32, caller's memory of
- * fv_image_pixels_count(layout) floats. FV_EINVAL where cfg divides by 0, and for an image that is not
- * of the layout's size. */
-fv_status fv_image_preprocess(const fv_image *img, const fv_layout *layout,
-                              const fv_image_config *cfg, float *out);
-size_t fv_image_pixels_count(const fv_layout *layout);
+/* The pixels of a layout's tiles, in the order of its views, each in raster order: the views' steps,
+ * then rescale and normalise. out [n_tile, 3, h, w] F32, caller's memory of fv_image_pixels_count(l)
+ * floats. FV_EINVAL: the layout is of an image of other sides; a number of c cannot be. */
+fv_status fv_image_preprocess(const fv_image *img, const fv_layout *l, const fv_image_config *c,
+                              float *out);
+size_t fv_image_pixels_count(const fv_layout *l);
 
 #endif

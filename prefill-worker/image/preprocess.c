@@ -1,34 +1,38 @@
-/* Tiles of a layout as transformers' image processors make them (PIL backend), bit for bit: RGB in,
- * float CHW out.
+/* The image processors of transformers (their PIL backend), bit for bit: RGB in, float CHW out.
  *
- *   [pad to a square] -> resize, once or more -> canvas -> tiles -> rescale -> normalise
+ *   for each view: [pad to a square] -> resize, once or more -> canvas -> rescale -> normalise -> tiles
  *
- * The last two steps depend on nothing but a byte and its channel, so they are done 768 times,
+ * Rescale and normalise depend on nothing but a byte and its channel, so they are done 768 times,
  * not once per pixel. numpy's types decide the bits: rescale multiplies in double and rounds to
- * float; normalise subtracts and divides in float. Black around an image is put there before these
- * steps, as a byte of 0.
+ * float; normalise subtracts and divides in float. Black around an image that is smaller than
+ * the canvas is put there before these steps, as a byte of 0.
  *
- * What the canvas shows is known before the last resize, which therefore computes nothing else. Any
+ * What a canvas crops is known before the last resize, which therefore does not compute it. Any
  * thread. */
 #include "prefill-worker/image/internal.h"
 
+#include <inttypes.h>
 #include <string.h>
+
+static size_t view_count(const fv_layout_view *v) {
+    return (size_t)3 * (size_t)v->w * (size_t)v->h;
+}
 
 size_t fv_image_pixels_count(const fv_layout *l) {
     size_t n = 0;
-    for (int32_t i = 0; i < l->n_view; i++) n += 3 * (size_t)l->view[i].w * (size_t)l->view[i].h;
+    for (int32_t i = 0; i < l->n_view; i++) n += view_count(&l->view[i]);
     return n;
 }
 
-static fv_status check_config(const fv_image_config *cfg, const fv_layout *l) {
-    for (int c = 0; cfg->do_normalize && c < 3; c++)
-        if (!(cfg->std[c] > 0))
-            return FV_FAIL(FV_EINVAL, "image_std[%d] is %g; it divides, so it must be above 0", c,
-                           (double)cfg->std[c]);
-    for (int c = 0; l->view[0].pad_square && c < 3; c++)
-        if (!(cfg->mean[c] >= 0 && cfg->mean[c] <= 1))
-            return FV_FAIL(FV_EINVAL, "image_mean[%d] is %g; as a padding colour it is 0 to 1", c,
-                           (double)cfg->mean[c]);
+static fv_status check_config(const fv_image_config *c, bool pad) {
+    for (int i = 0; c->do_normalize && i < 3; i++)
+        if (!(c->std[i] > 0))
+            return FV_FAIL(FV_EINVAL, "image_std[%d] is %g; it divides, so it must be above 0", i,
+                           (double)c->std[i]);
+    for (int i = 0; pad && i < 3; i++)
+        if (!(c->mean[i] >= 0 && c->mean[i] <= 1))
+            return FV_FAIL(FV_EINVAL, "image_mean[%d] is %g; as a padding colour it is 0 to 1", i,
+                           (double)c->mean[i]);
     return FV_OK;
 }
 
@@ -51,97 +55,104 @@ static fv_status pad_to_square(const fv_image *in, const float mean[3], fv_image
     return FV_OK;
 }
 
-static void value_table(const fv_image_config *cfg, float table[3][256]) {
-    for (int c = 0; c < 3; c++)
+/* One axis of the canvas: samples [*from, *from + *n) are on it, the first of them at *at. */
+static void canvas_axis(int32_t size, int32_t offset, int32_t canvas, int32_t *from, int32_t *n,
+                        int32_t *at) {
+    *from = offset < 0 ? -offset : 0;
+    *at = offset > 0 ? offset : 0;
+    *n = size - *from < canvas - *at ? size - *from : canvas - *at;
+}
+
+static void value_table(const fv_image_config *c, float table[3][256]) {
+    for (int k = 0; k < 3; k++)
         for (int v = 0; v < 256; v++) {
             float f = (float)v;
-            if (cfg->do_rescale) f = (float)((double)v * cfg->rescale_factor);
-            if (cfg->do_normalize) f = (f - cfg->mean[c]) / cfg->std[c];
-            table[c][v] = f;
+            if (c->do_rescale) f = (float)((double)v * c->rescale_factor);
+            if (c->do_normalize) f = (f - c->mean[k]) / c->std[k];
+            table[k][v] = f;
         }
 }
 
-/* The pixels of the image that a view's canvas shows: those of `part` of the resized image. */
-static fv_status resize(const fv_image *img, const fv_layout_view *view, int32_t resample,
-                        fv_image_rect part, fv_image *out) {
-    fv_image from = *img, owned = {0};
-    fv_status st = FV_OK;
-    for (int32_t i = 0; i + 1 < view->n_resize && st == FV_OK; i++) {
-        fv_image next = {0};
-        st = fv_image_resize(&from, view->resize[i].w, view->resize[i].h, resample, &next);
-        fv_image_free(&owned);
-        from = owned = next;
-    }
-    fv_layout_size size = {from.w, from.h};
-    if (view->n_resize) size = view->resize[view->n_resize - 1];
-    if (st == FV_OK) st = fv_image_resize_part(&from, size.w, size.h, resample, part, out);
-    fv_image_free(&owned);
-    return st;
-}
-
-/* One axis of a canvas of `canvas` pixels, on which an image of `size` begins at `at`: pixels [*from,
- * *from + *n) of the image are seen, the first of them at *to; none where it lies outside. */
-static void seen(int32_t size, int32_t at, int32_t canvas, int32_t *from, int32_t *n, int32_t *to) {
-    int64_t end = (int64_t)at + size;
-    *from = at < 0 ? -at : 0;
-    *to = at > 0 ? at : 0;
-    *n = (int32_t)((end < canvas ? end : canvas) - *to);
-}
-
-/* One colour of one tile: canvas pixels from (left, top) on. */
-static void fill(const fv_image *shown, int32_t at_x, int32_t at_y, int32_t left, int32_t top,
-                 int32_t w, int32_t h, const float *table, size_t colour, float *out) {
-    for (int32_t y = 0; y < h; y++, out += w) {
-        int32_t line = top + y - at_y, begin = at_x - left, end = begin + shown->w;
-        if (line < 0 || line >= shown->h) begin = end = 0;
-        if (begin < 0) begin = 0;
-        if (begin > w) begin = w;
-        if (end < begin) end = begin;
-        if (end > w) end = w;
-        for (int32_t x = 0; x < begin; x++) out[x] = table[0];
-        for (int32_t x = begin; x < end; x++)
-            out[x] =
-                table[shown->rgb[((size_t)line * (size_t)shown->w + (size_t)(left + x - at_x)) * 3 +
-                                 colour]];
-        for (int32_t x = end; x < w; x++) out[x] = table[0];
+/* The samples of one channel of a row of the canvas, from column `at` on, to the tiles that they are
+ * in; `out` is the first tile's row. */
+static void put_row(const uint8_t *rgb, int32_t n, int32_t at, int32_t tile_w, size_t tile,
+                    const float table[256], float *out) {
+    out += (size_t)(at / tile_w) * tile;
+    for (int32_t x = at % tile_w; n > 0; n--, rgb += 3) {
+        out[x++] = table[*rgb];
+        if (x < tile_w) continue;
+        x = 0;
+        out += tile;
     }
 }
 
-static fv_status preprocess(const fv_image *img, const fv_layout_view *view, int32_t resample,
-                            float table[3][256], float *out) {
-    int32_t w = view->w / view->cols, h = view->h / view->rows, at_x, at_y;
+/* The canvas of `v` with `seen` at (at_x, at_y), cut into tiles. */
+static void put_tiles(const fv_image *seen, int32_t at_x, int32_t at_y, const fv_layout_view *v,
+                      float table[3][256], float *out) {
+    const int32_t tile_w = v->w / v->cols, tile_h = v->h / v->rows;
+    const size_t plane = (size_t)tile_w * (size_t)tile_h, row_tiles = 3 * plane * (size_t)v->cols;
+    float *p = out;
+    for (int32_t i = 0; i < v->cols * v->rows; i++)
+        for (int c = 0; c < 3; c++)
+            for (size_t k = 0; k < plane; k++) *p++ = table[c][0];
+    for (int32_t y = 0; y < seen->h; y++) {
+        const uint8_t *row = seen->rgb + (size_t)y * (size_t)seen->w * 3;
+        const size_t to = (size_t)(at_y + y);
+        p = out + to / (size_t)tile_h * row_tiles + to % (size_t)tile_h * (size_t)tile_w;
+        for (size_t c = 0; c < 3; c++)
+            put_row(row + c, seen->w, at_x, tile_w, 3 * plane, table[c], p + c * plane);
+    }
+}
+
+/* All resizes of `v` but the last, which computes only what the canvas has. */
+static fv_status preprocess(const fv_image *img, const fv_layout_view *v, const fv_image_config *c,
+                            float *out) {
+    fv_image kept = {0}, seen = {0};
     fv_layout_size size = {img->w, img->h};
+    fv_status st = FV_OK;
+    for (int32_t i = 0; i < v->n_resize; i++) {
+        size = v->resize[i];
+        if (i + 1 == v->n_resize) break;
+        fv_image next;
+        FV_TRY_GOTO(fv_image_resize(img, size.w, size.h, c->resample, &next), st, end);
+        fv_image_free(&kept);
+        kept = next;
+        img = &kept;
+    }
+    int32_t at_x, at_y;
     fv_image_rect part;
-    fv_image shown = {0};
-    if (view->n_resize) size = view->resize[view->n_resize - 1];
-    seen(size.w, view->x, view->w, &part.x, &part.w, &at_x);
-    seen(size.h, view->y, view->h, &part.y, &part.h, &at_y);
-    FV_TRY(resize(img, view, resample, part, &shown));
-    for (int32_t row = 0; row < view->rows; row++)
-        for (int32_t col = 0; col < view->cols; col++)
-            for (size_t c = 0; c < 3; c++, out += (size_t)w * (size_t)h)
-                fill(&shown, at_x, at_y, col * w, row * h, w, h, table[c], c, out);
-    fv_image_free(&shown);
-    return FV_OK;
+    canvas_axis(size.w, v->x, v->w, &part.x, &part.w, &at_x);
+    canvas_axis(size.h, v->y, v->h, &part.y, &part.h, &at_y);
+    FV_TRY_GOTO(fv_image_resize_part(img, size.w, size.h, c->resample, part, &seen), st, end);
+    float table[3][256];
+    value_table(c, table);
+    put_tiles(&seen, at_x, at_y, v, table, out);
+end:
+    fv_image_free(&seen);
+    fv_image_free(&kept);
+    return st;
 }
 
-fv_status fv_image_preprocess(const fv_image *img, const fv_layout *layout,
-                              const fv_image_config *cfg, float *out) {
-    float table[3][256];
-    fv_status st = FV_OK;
-    if (img->w != layout->image_w || img->h != layout->image_h)
-        return FV_FAIL(FV_EINVAL, "an image of %d x %d pixels, and its header said %d x %d", img->w,
-                       img->h, layout->image_w, layout->image_h);
-    FV_TRY(check_config(cfg, layout));
-    value_table(cfg, table);
-    for (int32_t i = 0; i < layout->n_view && st == FV_OK; i++) {
-        const fv_layout_view *view = &layout->view[i];
-        fv_image square = {0};
-        if (view->pad_square) st = pad_to_square(img, cfg->mean, &square);
-        if (st == FV_OK)
-            st = preprocess(view->pad_square ? &square : img, view, cfg->resample, table, out);
-        fv_image_free(&square);
-        out += 3 * (size_t)view->w * (size_t)view->h;
-    }
+static fv_status preprocess_view(const fv_image *img, const fv_layout_view *v,
+                                 const fv_image_config *c, float *out) {
+    fv_image square = {0};
+    FV_TRY(check_config(c, v->pad_square));
+    if (!v->pad_square) return preprocess(img, v, c, out);
+    FV_TRY(pad_to_square(img, c->mean, &square));
+    fv_status st = preprocess(&square, v, c, out);
+    fv_image_free(&square);
     return st;
+}
+
+fv_status fv_image_preprocess(const fv_image *img, const fv_layout *l, const fv_image_config *c,
+                              float *out) {
+    if (img->w < 1 || img->h < 1) return FV_FAIL(FV_EINVAL, "the image is empty");
+    if (img->w != l->image_w || img->h != l->image_h)
+        return FV_FAIL(FV_EINVAL,
+                       "the image has %" PRId32 " x %" PRId32
+                       " pixels, but its layout is of one with %" PRId32 " x %" PRId32,
+                       img->w, img->h, l->image_w, l->image_h);
+    for (int32_t i = 0; i < l->n_view; out += view_count(&l->view[i++]))
+        FV_TRY(preprocess_view(img, &l->view[i], c, out));
+    return FV_OK;
 }

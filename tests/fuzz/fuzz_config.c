@@ -60,15 +60,24 @@ static void check_generation(const char *json, size_t n) {
 }
 
 static void check_image(const char *json, size_t n) {
-    fv_model_config cfg = {
-        .vision.image = 336,
-        .layout = {.family = FV_LAYOUT_LLAVA, .tile = 336, .patch = 14, .merge = 1}};
+    static const fv_layout_config tower = {.tile = 56,
+                                           .patch = 14,
+                                           .merge = 1,
+                                           .n_pinpoint = 1,
+                                           .pinpoint = {{112, 56}},
+                                           .tiles_max = 2};
     fv_image_config c;
     static fv_layout l;
-    if (fv_image_config_parse(json, n, "input", &cfg, &c) != FV_OK) return;
-    expect(c.resample >= 0 && c.resample <= 3);
-    expect(fv_layout_image(&cfg.layout, 640, 480, 1, &l) == FV_OK && l.n_visual == 576);
-    expect(c.std[0] != 0 && c.std[1] != 0 && c.std[2] != 0);
+    for (int f = FV_LAYOUT_NONE + 1; f < FV_N_LAYOUT; f++) {
+        fv_layout_config layout = tower;
+        layout.family = (fv_layout_family)f;
+        if (fv_image_config_parse(json, n, "input", &layout, &c) != FV_OK) continue;
+        expect(c.resample >= 0 && c.resample <= 3);
+        expect(c.std[0] != 0 && c.std[1] != 0 && c.std[2] != 0);
+        expect(fv_layout_check(&layout) == FV_OK);
+        fv_status st = fv_layout_image(&layout, 640, 480, 1, &l);
+        expect(st == FV_OK || (st == FV_EINVAL && f == FV_LAYOUT_IDEFICS3)); /* too many tiles */
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "prefill-worker/image/image.h"
-#include "tests/support/image_steps.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -16,16 +15,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (img.rgb) abort();
         return 0;
     }
-    float out[3 * 6 * 8];
-    fv_image_config cfg = {
-        .do_rescale = true, .do_normalize = true, .rescale_factor = 1.0 / 255, .std = {1, 1, 1}};
-    const image_steps steps = {
-        .do_resize = true, .pad_square = size & 4, .shortest_edge = 7, .crop_h = 6, .crop_w = 8};
-    fv_layout layout;
-    cfg.resample = (int32_t)(size & 3);
-    if (image_steps_layout(&steps, img.w, img.h, &layout) != FV_OK ||
-        fv_image_preprocess(&img, &layout, &cfg, out) != FV_OK)
-        abort();
+    float out[3 * 6 * 6];
+    fv_layout_config layout = {.family = FV_LAYOUT_LLAVA,
+                               .tile = 6,
+                               .patch = 2,
+                               .merge = 1,
+                               .pad_square = size & 4,
+                               .shortest_edge = 7};
+    fv_image_config c = {.resample = (int32_t)(size & 3),
+                         .do_rescale = true,
+                         .do_normalize = true,
+                         .rescale_factor = 1.0 / 255,
+                         .std = {1, 1, 1}};
+    fv_layout l;
+    if (fv_layout_image(&layout, img.w, img.h, 1, &l) != FV_OK) abort();
+    if (fv_image_preprocess(&img, &l, &c, out) != FV_OK) abort();
     for (size_t i = 0; i < sizeof out / sizeof *out; i++)
         if (!(out[i] >= 0 && out[i] <= 1)) abort();
     fv_image_free(&img);

@@ -3,14 +3,15 @@
 
   image_golden.py            writes tests/golden/image/: encoded files of every kind, and
                              golden.txt, which tests/unit/prefill-worker/image/test_image.c replays
-  image_golden.py --live N   compares N random decodes, resizes and preprocessings with
-                             tests/parity/image_dump.c, which it compiles; exits 1 on a difference
+  image_golden.py --live N image_dump
+                             compares N random decodes, resizes and preprocessings with that
+                             program; exits 1 on a difference
 
 golden.txt has one line per expectation; CRC is zlib's crc32 of the bytes, in hexadecimal:
 
   decode FILE W H CRC                   RGB of an encoded file
   resize SEED w h W H RESAMPLE CRC      RGB after Image.resize of pattern(SEED, w, h)
-  pixels SEED w h FLAGS EDGE RW RH CW CH RESAMPLE FACTOR MEAN*3 STD*3 CRC
+  pixels SEED w h FLAGS EDGE RW RH TILE RESAMPLE FACTOR MEAN*3 STD*3 CRC
                                         float32 CHW; the fields are those of image_dump.c
 """
 import argparse
@@ -19,7 +20,6 @@ import pathlib
 import struct
 import subprocess
 import sys
-import tempfile
 import warnings
 import zlib
 
@@ -228,15 +228,15 @@ def pil_resize(image, w, h, resample):
 
 
 class Config:
-    """The fields of fv_image_config that matter, in the order of a `pixels` line."""
+    """What a LLaVA-1.5 preprocessor can say, in the order of a `pixels` line."""
 
-    def __init__(self, flags=RESIZE | CROP | RESCALE | NORMALIZE, edge=336, rw=0, rh=0, cw=336,
-                 ch=336, resample=3, factor=1 / 255, mean=CLIP_MEAN, std=CLIP_STD):
+    def __init__(self, flags=RESIZE | CROP | RESCALE | NORMALIZE, edge=336, rw=0, rh=0, tile=336,
+                 resample=3, factor=1 / 255, mean=CLIP_MEAN, std=CLIP_STD):
         self.flags, self.edge, self.resample, self.factor = flags, edge, resample, factor
-        self.resize, self.crop, self.mean, self.std = (rw, rh), (cw, ch), mean, std
+        self.resize, self.tile, self.mean, self.std = (rw, rh), tile, mean, std
 
     def line(self):
-        ints = (self.flags, self.edge, *self.resize, *self.crop, self.resample)
+        ints = (self.flags, self.edge, *self.resize, self.tile, self.resample)
         singles = (float(np.float32(v)).hex() for v in (*self.mean, *self.std))
         return " ".join([*map(str, ints), float(self.factor).hex(), *singles])
 
@@ -251,7 +251,7 @@ class Config:
         processor = CLIPImageProcessorPil(
             do_resize=bool(self.flags & RESIZE), size=size, resample=self.resample,
             do_center_crop=bool(self.flags & CROP),
-            crop_size={"width": self.crop[0], "height": self.crop[1]},
+            crop_size={"width": self.tile, "height": self.tile},
             do_rescale=bool(self.flags & RESCALE), rescale_factor=self.factor,
             do_normalize=bool(self.flags & NORMALIZE), image_mean=list(self.mean),
             image_std=list(self.std))
@@ -280,19 +280,19 @@ PLAIN = RESIZE | CROP | RESCALE | NORMALIZE
 CONFIGS = (
     (SIZES, Config()),
     (SIZES, Config(PLAIN | PAD)),
-    (((640, 480), (31, 77)), Config(edge=224, cw=224, ch=224)),
-    (((90, 60), (60, 91)), Config(edge=33, cw=40, ch=40)),  # black borders, odd and even
-    (((90, 60), (60, 91)), Config(edge=40, cw=33, ch=56)),
-    (((90, 60), (16, 17)), Config(edge=0, rw=37, rh=29, cw=37, ch=29, resample=2)),
-    (((90, 60), (16, 17)), Config(PLAIN - CROP, edge=0, rw=37, rh=29, cw=37, ch=29, resample=1)),
-    (((90, 60), (16, 17)), Config(edge=30, cw=30, ch=30, resample=0)),
-    (((90, 60), (16, 17), (5, 99)), Config(PLAIN - RESIZE, cw=24, ch=20)),
-    (((90, 60),), Config(PLAIN - RESCALE, edge=24, cw=24, ch=24, mean=(100.5, 120.25, 7),
+    (((640, 480), (31, 77)), Config(edge=224, tile=224)),
+    (((90, 60), (60, 91)), Config(edge=33, tile=40)),  # black borders, odd and even
+    (((90, 60), (60, 91)), Config(edge=40, tile=33)),
+    (((90, 60), (16, 17)), Config(edge=0, rw=37, rh=29, tile=33, resample=2)),
+    (((90, 60), (16, 17)), Config(PLAIN - CROP, edge=0, rw=37, rh=37, tile=37, resample=1)),
+    (((90, 60), (16, 17)), Config(edge=30, tile=30, resample=0)),
+    (((90, 60), (16, 17), (5, 99)), Config(PLAIN - RESIZE, tile=24)),
+    (((90, 60),), Config(PLAIN - RESCALE, edge=24, tile=24, mean=(100.5, 120.25, 7),
                          std=(60, 55.5, 3))),
-    (((90, 60),), Config(PLAIN - NORMALIZE, edge=24, cw=24, ch=24)),
-    (((90, 60),), Config(RESIZE | CROP, edge=24, cw=24, ch=24)),
-    (((90, 60),), Config(RESIZE | CROP | RESCALE, edge=24, cw=24, ch=24, factor=0.0123456789)),
-    (((90, 60), (61, 90)), Config(PLAIN | PAD, edge=24, cw=24, ch=24, mean=(0.5,) * 3,
+    (((90, 60),), Config(PLAIN - NORMALIZE, edge=24, tile=24)),
+    (((90, 60),), Config(RESIZE | CROP, edge=24, tile=24)),
+    (((90, 60),), Config(RESIZE | CROP | RESCALE, edge=24, tile=24, factor=0.0123456789)),
+    (((90, 60), (61, 90)), Config(PLAIN | PAD, edge=24, tile=24, mean=(0.5,) * 3,
                                   std=(0.5,) * 3)),
 )
 
@@ -354,16 +354,6 @@ class Dump:
         return self.ask(line, image.tobytes(), np.float32, lambda w, h: (3, h, w))
 
 
-def build_dump(folder):
-    program = pathlib.Path(folder) / "image_dump"
-    sources = [ROOT / "tests/parity/image_dump.c", ROOT / "common/status.c",
-               *sorted((ROOT / "prefill-worker").glob("image*.c"))]
-    subprocess.run(["cc", "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-ffp-contract=off", f"-I{ROOT}",
-                    *map(str, sources), "-o", str(program), "-ljpeg", "-lpng", "-lwebp", "-lm"],
-                   check=True)
-    return str(program)
-
-
 def random_side(rng):
     return int(rng.choice([rng.integers(1, 8), rng.integers(1, 120), rng.integers(300, 380),
                            int(2 ** rng.uniform(0, 10.5))]))
@@ -403,14 +393,14 @@ def random_file(rng):
 def random_config(rng):
     flags = PLAIN if rng.integers(3) else int(rng.integers(16)) | CROP
     flags |= PAD * int(rng.integers(4) == 0)
-    edge, (rw, rh, cw, ch) = int(rng.integers(1, 400)), rng.integers(1, 400, 4)
+    edge, (rw, rh, tile) = int(rng.integers(1, 400)), rng.integers(1, 400, 3)
     if rng.integers(2):
-        edge = cw = ch = 336
+        edge = tile = 336
     fixed = rng.integers(4) == 0
     mean, std = rng.uniform(0, 1, 3), rng.uniform(0.1, 1, 3)
     clip = rng.integers(2)
     # A mean that float32 keeps exactly, because fv_image_config stores float32.
-    return Config(flags, 0 if fixed else edge, int(rw), int(rh), int(cw), int(ch),
+    return Config(flags, 0 if fixed else edge, int(rw), int(rh), int(tile),
                   int(rng.integers(4)), 1 / 255 if clip else float(rng.uniform(0, 2)),
                   CLIP_MEAN if clip else tuple(np.float32(mean).tolist()),
                   CLIP_STD if clip else tuple(np.float32(std).tolist()))
@@ -430,26 +420,25 @@ def compare(what, got, want):
     return 1
 
 
-def live(n, seed):
+def live(program, n, seed):
     rng = np.random.default_rng(seed)
     bad = {"decode": 0, "resize": 0, "pixels": 0}
-    with tempfile.TemporaryDirectory() as folder:
-        dump = Dump(build_dump(folder))
-        for i in range(n):
-            data = random_file(rng)
-            kind = data[:4] + data[12:16] if data[:4] == b"RIFF" else data[:4]
-            bad["decode"] += compare(f"decode {i} {kind}", dump.decode(data), pil_rgb(data))
+    dump = Dump(program)
+    for i in range(n):
+        data = random_file(rng)
+        kind = data[:4] + data[12:16] if data[:4] == b"RIFF" else data[:4]
+        bad["decode"] += compare(f"decode {i} {kind}", dump.decode(data), pil_rgb(data))
 
-            image = random_image(rng, random_side(rng), random_side(rng))
-            to_w, to_h, resample = random_side(rng), random_side(rng), int(rng.integers(4))
-            bad["resize"] += compare(
-                f"resize {i} {image.shape} to {to_h} x {to_w}, filter {resample}",
-                dump.resize(image, to_w, to_h, resample),
-                pil_resize(image, to_w, to_h, resample))
+        image = random_image(rng, random_side(rng), random_side(rng))
+        to_w, to_h, resample = random_side(rng), random_side(rng), int(rng.integers(4))
+        bad["resize"] += compare(
+            f"resize {i} {image.shape} to {to_h} x {to_w}, filter {resample}",
+            dump.resize(image, to_w, to_h, resample),
+            pil_resize(image, to_w, to_h, resample))
 
-            config = random_config(rng)
-            bad["pixels"] += compare(f"pixels {i} {image.shape} {config.line()}",
-                                     dump.pixels(image, config), config.expected(image))
+        config = random_config(rng)
+        bad["pixels"] += compare(f"pixels {i} {image.shape} {config.line()}",
+                                 dump.pixels(image, config), config.expected(image))
     for what, count in bad.items():
         print(f"{what}: {n - count} of {n} equal bit for bit")
     return 1 if any(bad.values()) else 0
@@ -459,9 +448,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--live", type=int, metavar="N", help="compare N random cases")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("program", nargs="?", help="image_dump, for --live")
     args = parser.parse_args()
     if args.live:
-        return live(args.live, args.seed)
+        return live(args.program, args.live, args.seed)
     write_golden()
     return 0
 

@@ -140,7 +140,10 @@ def run_scripts(tests, seed, only=None):
                  "--seed", seed],
                 "conversations, 600 new ones through 28 chat templates":
                 ["jinja_golden.py", "--live", "600", "--seed", seed, tests / "unit_text"],
-                "pictures, 150 new ones": ["image_golden.py", "--live", "150", "--seed", seed],
+                "pictures, 150 new ones":
+                ["image_golden.py", "--live", "150", "--seed", seed, tests / "image_dump"],
+                "layouts of 7 checkpoints, 1000 images each, and 1000 small ones with pixels":
+                ["layout_golden.py", "--live", "1000", "--seed", seed, tests / "image_dump"],
                 METHODS: ["methods/goldens.py"]}
     done = []
     for name, (script, *arguments) in commands.items():

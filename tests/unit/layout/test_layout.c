@@ -32,6 +32,63 @@ Test(layout, numbers_that_cannot_be_are_named) {
     c = sane(), c.resize.h = c.resize.w = 8193, expect_wrong(&c, "resized to 8193 x 8193");
 }
 
+Test(layout, numbers_of_tiles_that_cannot_be_are_named) {
+    fv_layout_config next = {.family = FV_LAYOUT_LLAVA_NEXT,
+                             .tile = 10,
+                             .patch = 5,
+                             .merge = 1,
+                             .n_pinpoint = 1,
+                             .pinpoint = {{20, 10}}};
+    fv_layout_config c = next;
+    cr_assert_eq(fv_layout_check(&c), FV_OK);
+    c.n_pinpoint = 0, expect_wrong(&c, "fitted to 0 sizes; 1..64 are possible: see image_grid_pin");
+    c.n_pinpoint = 65, expect_wrong(&c, "fitted to 65 sizes");
+    c = next, c.pinpoint[0].h = 15;
+    expect_wrong(&c, "fitted to 20 x 15 pixels, which tiles of 10 do not divide");
+    c = next, c.pinpoint[0].w = 0, expect_wrong(&c, "fitted to 0 x 10");
+    c = next, c.pinpoint[0].w = -10, expect_wrong(&c, "fitted to -10 x 10");
+    c = next, c.pinpoint[0].w = 2560, expect_wrong(&c, "256 tiles of 10; fewer than 256");
+    c = next, c.class_token = true, expect_wrong(&c, "images of llava_next have no class token");
+    c = next, c.family = FV_LAYOUT_LLAVA_ONEVISION, expect_wrong(&c, "as many tokens as 0 tiles");
+    c.tiles_max = 9;
+    cr_assert_eq(fv_layout_check(&c), FV_OK);
+    c.n_pinpoint = 0, expect_wrong(&c, "fitted to 0 sizes");
+    c = next, c.family = FV_LAYOUT_IDEFICS3, expect_wrong(&c, "longest_edge is 0; 1..8192");
+    c.longest_edge = 8193, expect_wrong(&c, "longest_edge is 8193");
+}
+
+Test(layout, too_many_tiles_are_refused_with_the_images_size_and_the_limit) {
+    const fv_layout_config c = {.family = FV_LAYOUT_IDEFICS3,
+                                .tile = 16,
+                                .patch = 8,
+                                .merge = 1,
+                                .longest_edge = 256,
+                                .split = true};
+    fv_layout l;
+    cr_assert_eq(fv_layout_image(&c, 640, 600, 1, &l), FV_OK);
+    cr_assert_eq(l.n_tile, 16 * 15 + 1);
+    cr_assert_eq(fv_layout_image(&c, 640, 640, 1, &l), FV_EINVAL);
+    cr_assert_not_null(strstr(fv_last_error(), "640 x 640 pixels has 257 tiles; at most 256"), "%s",
+                       fv_last_error());
+}
+
+Test(layout, a_strip_whose_rows_would_all_be_scaled_away_is_refused) {
+    const fv_layout_config c = {.family = FV_LAYOUT_LLAVA_ONEVISION,
+                                .tile = 10,
+                                .patch = 10,
+                                .merge = 1,
+                                .tiles_max = 1,
+                                .n_pinpoint = 1,
+                                .pinpoint = {{40, 10}}};
+    fv_layout l;
+    cr_assert_eq(fv_layout_check(&c), FV_OK);
+    cr_assert_eq(fv_layout_image(&c, 80, 20, 1, &l), FV_EINVAL);
+    cr_assert_not_null(strstr(fv_last_error(), "80 x 20 pixels has 4 x 1 visual tokens"), "%s",
+                       fv_last_error());
+    cr_assert_eq(fv_layout_image(&c, 80, 20, 2, &l), FV_OK, "of several images none has tiles");
+    cr_assert(l.n_visual == 2 && l.span[0].newline_end && l.view[0].pad_square);
+}
+
 Test(layout, patches_need_not_fill_a_tile) {
     fv_layout_config c = sane();
     fv_layout l;
@@ -67,6 +124,7 @@ Test(layout, an_empty_image_has_no_layout) {
 
 Test(layout, families_have_names) {
     cr_assert_str_eq(fv_layout_family_name(FV_LAYOUT_LLAVA), "llava");
+    cr_assert_str_eq(fv_layout_family_name(FV_LAYOUT_IDEFICS3), "idefics3");
     cr_assert_str_eq(fv_layout_family_name(FV_LAYOUT_NONE), "none");
     cr_assert_str_eq(fv_layout_family_name((fv_layout_family)99), "none");
 }

@@ -530,28 +530,33 @@ Test(config, generation_values_that_cannot_be_are_named) {
 
 /* ---- preprocessor_config.json ---- */
 
-static const fv_layout_config square = {
-    .family = FV_LAYOUT_LLAVA, .tile = 336, .patch = 14, .merge = 1};
-
-static fv_image_config image(const char *json, fv_layout_config *layout) {
-    fv_model_config cfg = {.vision.image = 336, .layout = square};
+/* What a file makes of a tower of 336 pixels. */
+typedef struct prepared {
+    fv_layout_config layout;
     fv_image_config c;
-    cr_assert_eq(fv_image_config_parse(json, strlen(json), "pre.json", &cfg, &c), FV_OK, "%s: %s",
-                 json, fv_last_error());
-    *layout = cfg.layout;
-    return c;
+} prepared;
+
+static fv_layout_config tower_336(void) {
+    return (fv_layout_config){.family = FV_LAYOUT_LLAVA, .tile = 336, .patch = 14, .merge = 1};
+}
+
+static prepared image(const char *json) {
+    prepared p = {.layout = tower_336()};
+    cr_assert_eq(fv_image_config_parse(json, strlen(json), "pre.json", &p.layout, &p.c), FV_OK,
+                 "%s: %s", json, fv_last_error());
+    cr_assert_eq(fv_layout_check(&p.layout), FV_OK, "%s: %s", json, fv_last_error());
+    return p;
 }
 
 Test(config, without_a_file_images_are_prepared_as_clip_does_at_the_towers_size) {
-    fv_layout_config l;
-    fv_image_config c = image("", &l);
-    cr_assert(c.do_rescale && c.do_normalize && c.do_convert_rgb);
-    cr_assert_eq(l.shortest_edge, 336);
-    cr_assert_eq(c.resample, 3);
-    cr_assert_eq(c.rescale_factor, 0.00392156862745098);
-    cr_assert_eq(c.mean[0], 0.48145466F);
-    cr_assert_eq(c.std[2], 0.27577711F);
-    cr_assert_not(l.pad_square);
+    prepared p = image("");
+    cr_assert(p.c.do_rescale && p.c.do_normalize && p.c.do_convert_rgb);
+    cr_assert_eq(p.layout.shortest_edge, 336);
+    cr_assert_eq(p.c.resample, 3);
+    cr_assert_eq(p.c.rescale_factor, 0.00392156862745098);
+    cr_assert_eq(p.c.mean[0], 0.48145466F);
+    cr_assert_eq(p.c.std[2], 0.27577711F);
+    cr_assert_not(p.layout.pad_square);
 }
 
 Test(config, sizes_come_in_all_their_forms) {
@@ -563,37 +568,138 @@ Test(config, sizes_come_in_all_their_forms) {
         "{\"image_processor_type\":\"CLIPImageProcessorFast\"}",
         "{\"image_processor_type\":\"LlavaImageProcessorPil\",\"do_pad\":false}",
     };
-    fv_layout_config l;
-    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
-        image(same[i], &l);
-        cr_assert(l.shortest_edge == 336 && l.resize.w == 0, "%s", same[i]);
-    }
-    image("{\"size\":{\"height\":336,\"width\":336},\"do_center_crop\":false}", &l);
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        cr_assert_eq(image(same[i]).layout.shortest_edge, 336, "%s", same[i]);
+    fv_layout_config l =
+        image("{\"size\":{\"height\":336,\"width\":336},\"do_center_crop\":false}").layout;
     cr_assert(l.shortest_edge == 0 && l.resize.h == 336 && l.resize.w == 336);
-    image("{\"size\":{\"shortest_edge\":400}}", &l);
-    cr_assert_eq(l.shortest_edge, 400);
-    image("{\"do_resize\":false}", &l);
-    cr_assert(l.shortest_edge == 0 && l.resize.h == 0 && l.resize.w == 0);
+    cr_assert_eq(image("{\"size\":{\"shortest_edge\":400}}").layout.shortest_edge, 400);
+    l = image("{\"do_resize\":false}").layout;
+    cr_assert(l.shortest_edge == 0 && l.resize.h == 0, "the middle, as it is");
 }
 
 Test(config, padding_to_a_square_has_two_spellings) {
+    cr_assert(image("{\"image_aspect_ratio\":\"pad\"}").layout.pad_square);
+    cr_assert(image("{\"image_processor_type\":\"LlavaImageProcessor\",\"do_pad\":true}")
+                  .layout.pad_square);
+    cr_assert_not(image("{\"image_processor_type\":\"CLIPImageProcessor\",\"do_pad\":true}")
+                      .layout.pad_square);
+    cr_assert(image("{\"image_aspect_ratio\":\"pad\",\"do_center_crop\":false}").layout.pad_square);
+}
+
+/* ---- of the families with tiles ---- */
+
+static fv_layout_config tiles_of(fv_layout_family family) {
+    return (fv_layout_config){.family = family,
+                              .tile = 336,
+                              .patch = 14,
+                              .merge = 1,
+                              .tiles_max = 9,
+                              .n_pinpoint = 2,
+                              .pinpoint = {{336, 672}, {672, 336}}};
+}
+
+static prepared image_of(fv_layout_family family, const char *json) {
+    prepared p = {.layout = tiles_of(family)};
+    cr_assert_eq(fv_image_config_parse(json, strlen(json), "pre.json", &p.layout, &p.c), FV_OK,
+                 "%s: %s", json, fv_last_error());
+    return p;
+}
+
+Test(config, tiles_of_llava_next_and_onevision_are_of_the_towers_size) {
     static const struct {
+        fv_layout_family family;
         const char *json;
-        bool pads;
-    } list[] = {{"{\"image_aspect_ratio\":\"pad\"}", true},
-                {"{\"image_processor_type\":\"LlavaImageProcessor\",\"do_pad\":true}", true},
-                {"{\"image_processor_type\":\"CLIPImageProcessor\",\"do_pad\":true}", false},
-                {"{\"image_aspect_ratio\":\"pad\",\"do_center_crop\":false}", true}};
+    } list[] = {
+        {FV_LAYOUT_LLAVA_NEXT, "{}"},
+        {FV_LAYOUT_LLAVA_NEXT, "{\"image_processor_type\":\"LlavaNextImageProcessorFast\",\"size\":"
+                               "{\"shortest_edge\":336},"
+                               "\"crop_size\":{\"height\":336,\"width\":336},\"do_pad\":true,"
+                               "\"image_grid_pinpoints\":[[672,336],[336,672]]}"},
+        {FV_LAYOUT_LLAVA_ONEVISION,
+         "{\"image_processor\":{\"image_processor_type\":\"LlavaOnevisionImageProcessorPil\","
+         "\"size\":{\"height\":336,\"width\":336},\"crop_size\":null,\"do_center_crop\":null}}"},
+    };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        fv_layout_config l;
-        image(list[i].json, &l);
-        cr_assert_eq(l.pad_square, list[i].pads, "%s", list[i].json);
+        fv_layout_config before = tiles_of(list[i].family);
+        prepared p = image_of(list[i].family, list[i].json);
+        cr_assert_eq(memcmp(&p.layout, &before, sizeof before), 0, "%s", list[i].json);
+        cr_assert(p.c.resample == 3 && p.c.mean[0] == 0.48145466F);
     }
 }
 
+Test(config, idefics3_and_smolvlm_have_a_longest_edge_and_may_split) {
+    prepared p = image_of(FV_LAYOUT_IDEFICS3, "{}");
+    cr_assert(p.layout.longest_edge == 1344 && p.layout.split);
+    cr_assert(p.c.resample == 1 && p.c.mean[1] == 0.5F && p.c.std[2] == 0.5F);
+    p = image_of(
+        FV_LAYOUT_IDEFICS3,
+        "{\"image_processor_type\":\"SmolVLMImageProcessor\",\"size\":{\"longest_edge\":2048},"
+        "\"max_image_size\":{\"longest_edge\":336},\"do_image_splitting\":false,"
+        "\"resample\":3,\"image_mean\":0.25}");
+    cr_assert(p.layout.longest_edge == 2048 && !p.layout.split);
+    cr_assert(p.c.resample == 3 && p.c.mean[2] == 0.25F);
+    p = image_of(FV_LAYOUT_IDEFICS3, "{\"image_processor_type\":\"Idefics3ImageProcessorFast\"}");
+    cr_assert(p.layout.split);
+}
+
+Test(config, preprocessing_with_tiles_that_cannot_be_is_named) {
+    static const struct {
+        fv_layout_family family;
+        wrong w;
+    } list[] = {
+        {FV_LAYOUT_LLAVA_NEXT,
+         {"{\"image_processor_type\":\"CLIPImageProcessor\"}", FV_EDATA,
+          "'CLIPImageProcessor', but config.json is of a llava_next model"}},
+        {FV_LAYOUT_LLAVA_NEXT,
+         {"{\"size\":{\"shortest_edge\":224}}", FV_EUNSUPPORTED,
+          "keys 'size' and 'crop_size' are 224x224 and 336x336, but tiles are of the vision "
+          "tower's "
+          "336x336"}},
+        {FV_LAYOUT_LLAVA_NEXT, {"{\"crop_size\":224}", FV_EUNSUPPORTED, "336x336 and 224x224"}},
+        {FV_LAYOUT_LLAVA_ONEVISION,
+         {"{\"size\":{\"height\":336,\"width\":384}}", FV_EUNSUPPORTED, "336x384"}},
+        {FV_LAYOUT_LLAVA_NEXT,
+         {"{\"image_grid_pinpoints\":[[336,672],[672,336]]}", FV_EDATA,
+          "'image_grid_pinpoints' is not the list of config.json: make them the same"}},
+        {FV_LAYOUT_LLAVA_NEXT,
+         {"{\"image_grid_pinpoints\":[[672,336]]}", FV_EDATA, "'image_grid_pinpoints'"}},
+        {FV_LAYOUT_LLAVA_NEXT,
+         {"{\"image_grid_pinpoints\":{\"a\":1}}", FV_EDATA, "'image_grid_pinpoints'"}},
+        {FV_LAYOUT_LLAVA_NEXT,
+         {"{\"image_grid_pinpoints\":[[672],7]}", FV_EDATA, "'image_grid_pinpoints'"}},
+        {FV_LAYOUT_IDEFICS3,
+         {"{\"size\":{\"height\":3,\"width\":3}}", FV_EUNSUPPORTED,
+          "key 'size' must be {\"longest_edge\"}"}},
+        {FV_LAYOUT_IDEFICS3,
+         {"{\"max_image_size\":{\"longest_edge\":364}}", FV_EUNSUPPORTED,
+          "key 'max_image_size' is 364, but tiles are of the vision tower's 336"}},
+        {FV_LAYOUT_IDEFICS3, {"{\"do_resize\":false}", FV_EUNSUPPORTED, "it must be true"}},
+        {FV_LAYOUT_IDEFICS3,
+         {"{\"size\":{\"longest_edge\":0}}", FV_EDATA,
+          "key 'longest_edge' is 0; it must be 1..8192"}},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        const wrong *w = &list[i].w;
+        fv_layout_config layout = tiles_of(list[i].family);
+        fv_image_config c;
+        cr_assert_eq(fv_image_config_parse(w->json, strlen(w->json), "pre.json", &layout, &c),
+                     w->st, "%s", w->json);
+        cr_assert_not_null(strstr(fv_last_error(), w->words), "'%s' lacks '%s'", fv_last_error(),
+                           w->words);
+    }
+    fv_layout_config odd = tiles_of(FV_LAYOUT_LLAVA_NEXT);
+    fv_image_config c;
+    odd.pinpoint[1].w = 700;
+    cr_assert_eq(fv_image_config_parse("", 0, "pre.json", &odd, &c), FV_EDATA);
+    cr_assert_not_null(strstr(fv_last_error(), "pre.json: images may be fitted to 700 x 336"), "%s",
+                       fv_last_error());
+}
+
+/* ---- values ---- */
+
 Test(config, means_may_be_one_number) {
-    fv_layout_config l;
-    fv_image_config c = image("{\"image_mean\":0.5,\"image_std\":[0.5,0.25,1]}", &l);
+    fv_image_config c = image("{\"image_mean\":0.5,\"image_std\":[0.5,0.25,1]}").c;
     cr_assert(c.mean[0] == 0.5F && c.mean[2] == 0.5F && c.std[1] == 0.25F);
 }
 
@@ -603,7 +709,9 @@ Test(config, preprocessing_that_cannot_be_is_named) {
         {"{\"image_processor\":[]}", FV_EDATA, "key 'image_processor' must be an object"},
         {"{\"image_processor_type\":\"SiglipImageProcessor\"}", FV_EUNSUPPORTED,
          "key 'image_processor_type' is 'SiglipImageProcessor'"},
-        {"{\"image_processor_type\":\"LlavaNextImageProcessor\"}", FV_EUNSUPPORTED, "LlavaNext"},
+        {"{\"image_processor_type\":\"LlavaNextImageProcessorFast\"}", FV_EDATA,
+         "'LlavaNextImageProcessorFast', but config.json is of a llava model"},
+        {"{\"image_processor_type\":\"CLIPImageProcessorSlow\"}", FV_EUNSUPPORTED, "Slow"},
         {"{\"size\":{\"longest_edge\":336}}", FV_EUNSUPPORTED, "key 'size' must be a number"},
         {"{\"size\":{\"height\":336}}", FV_EUNSUPPORTED, "key 'size' must be a number"},
         {"{\"size\":{\"shortest_edge\":336,\"longest_edge\":672}}", FV_EUNSUPPORTED, "key 'size'"},
@@ -626,14 +734,14 @@ Test(config, preprocessing_that_cannot_be_is_named) {
         {"{\"do_rescale\":\"no\"}", FV_EDATA, "key 'do_rescale' must be true or false"},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        fv_model_config cfg = {.vision.image = 336, .layout = square};
+        fv_layout_config layout = tower_336(), before = layout;
         fv_image_config c = {.resample = -7};
         fv_status st =
-            fv_image_config_parse(list[i].json, strlen(list[i].json), "pre.json", &cfg, &c);
+            fv_image_config_parse(list[i].json, strlen(list[i].json), "pre.json", &layout, &c);
         cr_assert_eq(st, list[i].st, "%s gives %s", list[i].json, fv_status_name(st));
         cr_assert_not_null(strstr(fv_last_error(), list[i].words), "'%s' lacks '%s'",
                            fv_last_error(), list[i].words);
         cr_assert_eq(c.resample, -7);
-        cr_assert_eq(memcmp(&cfg.layout, &square, sizeof square), 0);
+        cr_assert_eq(memcmp(&layout, &before, sizeof layout), 0);
     }
 }

@@ -1,5 +1,5 @@
-/* prefill-worker/image: Pillow's pixels, transformers' pixel_values, and hostile files. The
- * expected results are in golden/image/golden.txt (parity/image_golden.py wrote them). */
+/* prefill-worker/image: Pillow's pixels, transformers' pixel_values, and what files from outside
+ * can try. The expectations are in golden/image/golden.txt (parity/image_golden.py wrote them). */
 #include <criterion/criterion.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 #include "common/file.h"
 #include "prefill-worker/image/image.h"
-#include "tests/support/image_steps.h"
+#include "tests/support/layout_line.h"
 
 #define GOLDEN FOVEA_TEST_DATA "/golden/image/"
 
@@ -36,16 +36,20 @@ static struct file load(const char *name) {
     return f;
 }
 
-/* Calls use(line) for each line of golden.txt that starts with `kind`; there must be some. */
-static void for_each(const char *kind, void (*use)(const char *line)) {
-    FILE *f = fopen(GOLDEN "golden.txt", "r");
+/* Calls use(line) for each line of the file that starts with `kind`; there must be some. */
+static void for_each_in(const char *path, const char *kind, void (*use)(const char *line)) {
+    FILE *f = fopen(path, "r");
     cr_assert_not_null(f);
-    char line[512];
+    char line[1024];
     int n = 0;
     while (fgets(line, sizeof line, f))
         if (strncmp(line, kind, strlen(kind)) == 0) use(line), n++;
     fclose(f);
-    cr_assert_gt(n, 10, "golden.txt has %d lines '%s'", n, kind);
+    cr_assert_gt(n, 10, "%s has %d lines '%s'", path, n, kind);
+}
+
+static void for_each(const char *kind, void (*use)(const char *line)) {
+    for_each_in(GOLDEN "golden.txt", kind, use);
 }
 
 static uint32_t crc(const void *bytes, size_t n) { return (uint32_t)crc32(0, bytes, (uInt)n); }
@@ -72,7 +76,7 @@ static fv_image pattern(uint32_t seed, int32_t w, int32_t h) {
     return img;
 }
 
-/* ---- equal to Pillow and transformers ----- */
+/* ---- what Pillow and transformers give ---- */
 
 static void check_decode(const char *line) {
     char name[64];
@@ -112,31 +116,31 @@ static void check_resize(const char *line) {
 Test(image, resize_gives_pillows_bytes_for_every_filter) { for_each("resize", check_resize); }
 
 static void check_pixels(const char *line) {
+    fv_layout_config layout = {.family = FV_LAYOUT_LLAVA, .merge = 1};
     fv_image_config c = {.do_convert_rgb = true};
-    image_steps steps = {0};
-    fv_layout layout;
+    fv_layout l;
     uint32_t seed, want;
     int32_t w, h;
     int flags;
-    cr_assert_eq(
-        sscanf(line,
-               "pixels %" SCNu32 " %" SCNd32 " %" SCNd32 " %d %" SCNd32 " %" SCNd32 " %" SCNd32
-               " %" SCNd32 " %" SCNd32 " %" SCNd32 " %la %a %a %a %a %a %a %" SCNx32,
-               &seed, &w, &h, &flags, &steps.shortest_edge, &steps.resize_w, &steps.resize_h,
-               &steps.crop_w, &steps.crop_h, &c.resample, &c.rescale_factor, &c.mean[0], &c.mean[1],
-               &c.mean[2], &c.std[0], &c.std[1], &c.std[2], &want),
-        18);
-    steps.do_resize = flags & 1;
+    cr_assert_eq(sscanf(line,
+                        "pixels %" SCNu32 " %" SCNd32 " %" SCNd32 " %d %" SCNd32 " %" SCNd32
+                        " %" SCNd32 " %" SCNd32 " %" SCNd32 " %la %a %a %a %a %a %a %" SCNx32,
+                        &seed, &w, &h, &flags, &layout.shortest_edge, &layout.resize.w,
+                        &layout.resize.h, &layout.tile, &c.resample, &c.rescale_factor, &c.mean[0],
+                        &c.mean[1], &c.mean[2], &c.std[0], &c.std[1], &c.std[2], &want),
+                 17);
+    layout.patch = layout.tile;
+    layout.pad_square = flags & 16;
+    if (!(flags & 1)) layout.shortest_edge = layout.resize.w = layout.resize.h = 0;
     c.do_rescale = flags & 4;
     c.do_normalize = flags & 8;
-    steps.pad_square = flags & 16;
     fv_image in = pattern(seed, w, h);
-    cr_assert_eq(image_steps_layout(&steps, w, h, &layout), FV_OK, "%s", fv_last_error());
-    const size_t n = fv_image_pixels_count(&layout);
+    cr_assert_eq(fv_layout_check(&layout), FV_OK, "%s: %s", line, fv_last_error());
+    cr_assert_eq(fv_layout_image(&layout, w, h, 1, &l), FV_OK);
+    const size_t n = fv_image_pixels_count(&l);
     float *out = malloc(n * sizeof *out);
     cr_assert_not_null(out);
-    cr_expect_eq(fv_image_preprocess(&in, &layout, &c, out), FV_OK, "%s: %s", line,
-                 fv_last_error());
+    cr_expect_eq(fv_image_preprocess(&in, &l, &c, out), FV_OK, "%s: %s", line, fv_last_error());
     cr_expect_eq(crc(out, n * sizeof *out), want, "%s", line);
     free(out);
     fv_image_free(&in);
@@ -146,24 +150,55 @@ Test(image, preprocess_gives_the_float_bits_of_clip_image_processor) {
     for_each("pixels", check_pixels);
 }
 
-/* ---- resize and preprocess alone ------------ */
-
-static const fv_image_config clip = {.do_rescale = true,
-                                     .do_normalize = true,
-                                     .resample = 3,
-                                     .rescale_factor = 1.0 / 255,
-                                     .mean = {0.5f, 0.5f, 0.5f},
-                                     .std = {0.5f, 0.5f, 0.5f}};
-
-/* The shorter side at `side`, and a crop. */
-static fv_layout square(int32_t side, bool pad_square, int32_t w, int32_t h) {
-    image_steps steps = {.do_resize = true,
-                         .pad_square = pad_square,
-                         .shortest_edge = side,
-                         .crop_w = side,
-                         .crop_h = side};
+/* Lines of golden/layout/golden.txt that have a checksum of pixels. */
+static void check_tiles(const char *line) {
+    fv_layout_config layout;
+    fv_image_config c = {.do_rescale = true, .do_normalize = true, .rescale_factor = 1.0 / 255};
     fv_layout l;
-    cr_assert_eq(image_steps_layout(&steps, w, h, &l), FV_OK, "%s", fv_last_error());
+    int32_t n_image, w, h;
+    uint32_t want;
+    const char *rest = layout_config_read(line, &layout);
+    cr_assert(rest &&
+              sscanf(rest, "%" SCNd32 " %" SCNd32 " %" SCNd32 " %*d %*d %*x %*x %" SCNd32 " %f %f",
+                     &n_image, &w, &h, &c.resample, &c.mean[0], &c.std[0]) == 6);
+    if (sscanf(strrchr(line, ' '), "%" SCNx32, &want) != 1) return;
+    for (int i = 1; i < 3; i++) c.mean[i] = c.mean[0], c.std[i] = c.std[0];
+    cr_assert_eq(fv_layout_image(&layout, w, h, n_image, &l), FV_OK, "%s", fv_last_error());
+    fv_image in = pattern(0, w, h);
+    const size_t n = fv_image_pixels_count(&l);
+    float *out = malloc(n * sizeof *out);
+    cr_assert_not_null(out);
+    cr_expect_eq(fv_image_preprocess(&in, &l, &c, out), FV_OK, "%s: %s", line, fv_last_error());
+    cr_expect_eq(crc(out, n * sizeof *out), want, "%s", line);
+    free(out);
+    fv_image_free(&in);
+}
+
+Test(image, tiles_have_the_float_bits_of_each_familys_image_processor) {
+    static const char *const families[] = {"1 ", "2 ", "3 ", "4 "};
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        for_each_in(FOVEA_TEST_DATA "/golden/layout/golden.txt", families[i], check_tiles);
+}
+
+/* ---- resize and preprocess by themselves ---- */
+
+static const fv_image_config halves = {.do_rescale = true,
+                                       .do_normalize = true,
+                                       .resample = 3,
+                                       .rescale_factor = 1.0 / 255,
+                                       .mean = {0.5f, 0.5f, 0.5f},
+                                       .std = {0.5f, 0.5f, 0.5f}};
+
+/* The middle square of an image of w x h, at `side` pixels; all of it, where it is padded. */
+static fv_layout square_of(int32_t side, bool pad, int32_t w, int32_t h) {
+    const fv_layout_config c = {.family = FV_LAYOUT_LLAVA,
+                                .tile = side,
+                                .patch = side,
+                                .merge = 1,
+                                .pad_square = pad,
+                                .shortest_edge = side};
+    fv_layout l;
+    cr_assert_eq(fv_layout_image(&c, w, h, 1, &l), FV_OK, "%s", fv_last_error());
     return l;
 }
 
@@ -185,28 +220,52 @@ Test(image, resize_refuses_an_unknown_filter_and_empty_sizes) {
     cr_assert_null(out.rgb);
 }
 
-Test(image, preprocess_refuses_a_config_that_cannot_work) {
-    fv_image img = plain(5, 4, 1), other = plain(4, 5, 1);
+Test(image, preprocess_refuses_numbers_that_cannot_work) {
+    fv_image img = plain(5, 4, 1);
     float out[3 * 8 * 8];
-    fv_layout fit = square(8, false, 5, 4), pad = square(8, true, 5, 4);
-    fv_image_config cfg = clip;
-    cfg.std[1] = 0;
-    cr_assert_eq(fv_image_preprocess(&img, &fit, &cfg, out), FV_EINVAL);
-    cfg = clip;
-    cfg.resample = 5;
-    cr_assert_eq(fv_image_preprocess(&img, &fit, &cfg, out), FV_EINVAL);
-    cfg = clip;
-    cfg.mean[2] = 103.9f; /* no colour */
-    cr_assert_eq(fv_image_preprocess(&img, &pad, &cfg, out), FV_EINVAL);
-    cr_assert_eq(fv_image_preprocess(&img, &fit, &cfg, out), FV_OK, "nothing is padded");
-    cr_assert_eq(fv_image_preprocess(&other, &fit, &clip, out), FV_EINVAL);
-    cr_assert_not_null(strstr(fv_last_error(), "its header said 5 x 4"), "%s", fv_last_error());
+    const fv_layout crop = square_of(8, false, 5, 4), pad = square_of(8, true, 5, 4);
+    fv_image_config c = halves;
+    c.std[1] = 0;
+    cr_assert_eq(fv_image_preprocess(&img, &crop, &c, out), FV_EINVAL);
+    c = halves;
+    c.resample = 5;
+    cr_assert_eq(fv_image_preprocess(&img, &crop, &c, out), FV_EINVAL);
+    c = halves;
+    c.mean[2] = 103.9f; /* no colour */
+    cr_assert_eq(fv_image_preprocess(&img, &crop, &c, out), FV_OK);
+    cr_assert_eq(fv_image_preprocess(&img, &pad, &c, out), FV_EINVAL);
+    const fv_layout other = square_of(8, false, 4, 5);
+    cr_assert_eq(fv_image_preprocess(&img, &other, &halves, out), FV_EINVAL);
+    cr_assert_not_null(strstr(fv_last_error(), "4 x 5"), "%s", fv_last_error());
     fv_image_free(&img);
-    fv_image_free(&other);
-    cr_assert_eq(fv_image_preprocess(&img, &fit, &clip, out), FV_EINVAL, "no pixels");
+    cr_assert_eq(fv_image_preprocess(&img, &crop, &halves, out), FV_EINVAL,
+                 "an empty image has no pixels");
 }
 
-/* From here on this process may allocate little memory. Sanitizers reserve too much for that. */
+Test(image, tiles_are_cut_from_the_canvas_in_raster_order_and_padding_is_black) {
+    fv_image img = plain(3, 2, 0);
+    for (int i = 0; i < 6; i++) memset(img.rgb + 3 * i, 51 * (i % 3 + 1), 3);
+    const fv_layout l = {
+        .image_w = 3,
+        .image_h = 2,
+        .n_view = 2,
+        .view = {
+            {.x = 1, .y = 1, .w = 4, .h = 4, .cols = 2, .rows = 2},
+            {.n_resize = 2, .resize = {{1, 5}, {2, 2}}, .w = 2, .h = 2, .cols = 1, .rows = 1}}};
+    const fv_image_config c = {.do_rescale = true, .rescale_factor = 1.0 / 51};
+    static const float want[5][4] = {
+        {0, 0, 0, 1}, {0, 0, 2, 3}, {0, 1, 0, 0}, {2, 3, 0, 0}, {2, 2, 2, 2}};
+    float out[5][3][4];
+    cr_assert_eq(fv_image_pixels_count(&l), sizeof out / sizeof(float));
+    cr_assert_eq(fv_image_preprocess(&img, &l, &c, out[0][0]), FV_OK, "%s", fv_last_error());
+    for (int t = 0; t < 5; t++)
+        for (int k = 0; k < 3; k++)
+            for (int i = 0; i < 4; i++)
+                cr_assert_float_eq(out[t][k][i], want[t][i], 1e-6, "%d %d %d", t, k, i);
+    fv_image_free(&img);
+}
+
+/* From here on this process may take little memory. Sanitizers reserve too much for that. */
 static void limit_memory(void) {
 #ifndef SANITIZED
     size_t pages = 0;
@@ -220,12 +279,13 @@ static void limit_memory(void) {
 
 Test(image, a_strip_is_not_resized_beyond_what_the_crop_keeps) {
     fv_image tall = plain(1, 16384, 255); /* its short side at 336 would make 5.5 gigabytes */
-    fv_layout fit = square(336, false, 1, 16384);
-    const size_t n = fv_image_pixels_count(&fit);
+    const fv_layout l = square_of(336, false, 1, 16384);
+    const size_t n = fv_image_pixels_count(&l);
+    cr_assert_eq(n, 3u * 336 * 336);
     float *out = malloc(n * sizeof *out);
     cr_assert_not_null(out);
     limit_memory();
-    cr_assert_eq(fv_image_preprocess(&tall, &fit, &clip, out), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_image_preprocess(&tall, &l, &halves, out), FV_OK, "%s", fv_last_error());
     for (size_t i = 0; i < n; i++) cr_assert_eq(out[i], 1.0f);
     free(out);
     fv_image_free(&tall);
@@ -233,14 +293,14 @@ Test(image, a_strip_is_not_resized_beyond_what_the_crop_keeps) {
 
 Test(image, a_square_that_padding_would_make_too_large_is_refused) {
     fv_image wide = plain(8193, 1, 0);
-    fv_layout pad = square(8, true, 8193, 1);
+    const fv_layout l = square_of(8, true, 8193, 1);
     float out[3 * 8 * 8];
     limit_memory();
-    cr_assert_eq(fv_image_preprocess(&wide, &pad, &clip, out), FV_EINVAL, "%s", fv_last_error());
+    cr_assert_eq(fv_image_preprocess(&wide, &l, &halves, out), FV_EINVAL, "%s", fv_last_error());
     fv_image_free(&wide);
 }
 
-/* ---- hostile files --------- */
+/* ---- files from outside ---- */
 
 static fv_status decode(const void *bytes, size_t n) {
     fv_image img = {0};
@@ -250,7 +310,7 @@ static fv_status decode(const void *bytes, size_t n) {
     return st;
 }
 
-/* A copy that ends where the heap block ends, so that AddressSanitizer guards it. */
+/* A copy that ends where the heap block ends, for AddressSanitizer to guard. */
 static fv_status decode_copy(const uint8_t *bytes, size_t n) {
     uint8_t *copy = malloc(n + !n);
     cr_assert_not_null(copy);
@@ -318,7 +378,7 @@ static void check_damaged(const char *line) {
         fv_status st = decode_copy(f.bytes, f.n);
         cr_expect(st == FV_OK || st == FV_EDATA || st == FV_EINVAL || st == FV_EUNSUPPORTED,
                   "%s: %s %s", name, fv_status_name(st), fv_last_error());
-        if (i % 4) *at = was; /* some damage stays and accumulates */
+        if (i % 4) *at = was; /* some damage stays and adds up */
     }
     free(f.bytes);
 }
@@ -329,7 +389,7 @@ static void put32(uint8_t *p, uint32_t v) {
     for (int i = 0; i < 4; i++) p[i] = (uint8_t)(v >> (24 - 8 * i));
 }
 
-/* rgb_8.png with other sides, its checksum corrected. */
+/* rgb_8.png with other sides, its checksum mended. */
 static struct file png_of(uint32_t w, uint32_t h) {
     struct file f = load("rgb_8.png");
     put32(f.bytes + 16, w);
@@ -468,9 +528,4 @@ Test(image, freeing_an_empty_image_does_nothing) {
     fv_image img = {0};
     fv_image_free(&img);
     cr_assert_null(img.rgb);
-}
-
-Test(image, pixels_count_is_three_planes_of_each_view) {
-    fv_layout l = {.n_view = 2, .view = {{.w = 224, .h = 336}, {.w = 7, .h = 9}}};
-    cr_assert_eq(fv_image_pixels_count(&l), 3u * (336 * 224 + 63));
 }

@@ -1,0 +1,14 @@
+#ifndef FOVEA_TESTS_SUPPORT_LAYOUT_LINE_H
+#define FOVEA_TESTS_SUPPORT_LAYOUT_LINE_H
+
+/* LAYOUT LINE: a layout's configuration as golden/layout/golden.txt has it,
+ *
+ *   FAMILY TILE PATCH MERGE LONGEST_EDGE SPLIT TILES_MAX WxH,WxH,...
+ *
+ * the family by its number, - where there are no sizes. LLaVA-1.5's shorter side is TILE. */
+#include "layout/layout.h"
+
+/* What follows it in the line; NULL: it cannot be read. */
+const char *layout_config_read(const char *line, fv_layout_config *c);
+
+#endif
