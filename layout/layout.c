@@ -174,3 +174,13 @@ fv_layout_place fv_layout_place_of(const fv_layout_config *c, const fv_layout *l
                              (tile / v->cols * side + s->crop_y) / down, s->crop_w / across,
                              s->crop_h / down};
 }
+
+const char *fv_layout_uncondensable(const fv_layout_config *c) {
+    if (c->family == FV_LAYOUT_NONE) return NULL;
+    if (c->family != FV_LAYOUT_LLAVA)
+        return "this model cuts images into tiles, and the methods condense an image of one tile";
+    if (!c->tower_class)
+        return "this model's vision tower has no class token, by whose attention the methods "
+               "choose";
+    return NULL;
+}

@@ -45,8 +45,9 @@ typedef struct fv_layout_config {
     int32_t tile;  /* pixels of a side of what the vision tower reads */
     int32_t patch; /* pixels of a patch's side; what is left of a tile is not read */
     int32_t merge; /* patches of a token's side; divides tile / patch; 1: each patch is a token */
-    bool
-        class_token; /* the text model sees the tower's class token, ahead of each tile's patches */
+    /* The tower has a class token, whose attention the condense stage reads; and the text model sees
+     * it, ahead of each tile's patches. */
+    bool tower_class, class_token;
     /* LLaVA-1.5: pad to a square; the shorter side to shortest_edge, or, where that is 0, to resize,
      * or, where that is 0 x 0, nothing; then a crop of tile x tile pixels from the centre. */
     bool pad_square;
@@ -55,8 +56,8 @@ typedef struct fv_layout_config {
     /* LLaVA-NeXT, LLaVA-OneVision: sizes, in the order of the file, that an image may be fitted to. */
     int32_t n_pinpoint;
     fv_layout_size pinpoint[FV_LAYOUT_PINPOINTS_MAX];
-    int32_t
-        tiles_max; /* LLaVA-OneVision's anyres_max_N: more tokens than N tiles have are reduced */
+    /* LLaVA-OneVision's anyres_max_N: more tokens than N tiles have are reduced */
+    int32_t tiles_max;
     /* Idefics3 */
     int32_t longest_edge; /* pixels, of the first resize */
     bool split;           /* tiles and the whole image; otherwise the whole image alone */
@@ -129,6 +130,10 @@ typedef struct fv_layout_rect {
     double x, y, w, h;
 } fv_layout_rect;
 fv_layout_rect fv_layout_seen(const fv_layout *l, const fv_layout_view *v);
+
+/* Why the condense stage, which goes by the attention of the tower's class token, cannot act; NULL: it
+ * can. */
+const char *fv_layout_uncondensable(const fv_layout_config *c);
 
 /* At least as many visual tokens as any image of a prompt of n_image can have. */
 int32_t fv_layout_tokens_max(const fv_layout_config *c, int32_t n_image);

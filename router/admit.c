@@ -231,6 +231,7 @@ typedef struct extent {
     uint64_t visual, text, answer; /* tokens */
     int32_t n_span;
     const fv_token_span *span; /* [n_span] the images */
+    const char *uncondensable; /* fv_layout_uncondensable */
 } extent;
 
 /* Of a worker that measured them; what could not have been measured is as if it had not. */
@@ -269,6 +270,7 @@ static fv_status make_plan(const request_message *r, const model_message *m, con
                            .text_bound = !ids,
                            .n_span = x->n_span,
                            .span = x->span,
+                           .uncondensable = x->uncondensable,
                            .calibrated = calibrated ? source_layers : NULL,
                            .withdraw = m->vtw_layer <= m->n_layer ? (int32_t)m->vtw_layer : 0,
                            .n_fitted = read_schedules(m, fitted),
@@ -379,6 +381,7 @@ static fv_status lay_images(const request_message *r, const model_message *m, fv
         FV_TRY(add_image(span, &cap, (int32_t)i, &layout, out));
     }
     out->span = *span;
+    out->uncondensable = fv_layout_uncondensable(&config);
     return FV_OK;
 }
 

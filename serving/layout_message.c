@@ -29,6 +29,7 @@ fv_status fv_layout_from_message(const layout_message *m, fv_layout_config *out)
     c.patch = narrow(m->patch);
     c.merge = narrow(m->merge);
     c.class_token = m->class_token;
+    c.tower_class = m->tower_class_token;
     c.pad_square = m->pad_square;
     c.shortest_edge = narrow(m->shortest_edge);
     if (m->resize) c.resize = size_of(m->resize);
@@ -64,6 +65,7 @@ fv_status fv_layout_to_message(const fv_layout_config *c, fv_arena *a, layout_me
     m->patch = (uint32_t)c->patch;
     m->merge = (uint32_t)c->merge;
     m->class_token = c->class_token;
+    m->tower_class_token = c->tower_class;
     m->pad_square = c->pad_square;
     m->shortest_edge = (uint32_t)c->shortest_edge;
     for (int32_t i = 0; i < c->n_pinpoint; i++) {

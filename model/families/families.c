@@ -108,6 +108,7 @@ static fv_status parse_vision(const json_t *root, const char *where, fv_model_co
     cfg->layout.patch = cfg->vision.patch;
     cfg->layout.merge = cfg->vision.merge;
     cfg->layout.class_token = cfg->vision.keep_cls;
+    cfg->layout.tower_class = cfg->vision.class_token;
     return FV_OK;
 }
 

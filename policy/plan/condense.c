@@ -19,6 +19,9 @@ fv_status fv_plan_condense(fv_plan *plan, fv_condense_count_fn count, const void
                      images ? "every visual token is kept" : "the prompt has no image");
         return FV_OK;
     }
+    if (s->uncondensable)
+        return FV_FAIL(FV_EINVAL, "condense=%s: %s",
+                       plan->policy.stage[FV_STAGE_CONDENSE].method->name, s->uncondensable);
     plan->condense.acts = true;
     if (s->n_encoded == 0) {
         s->n_encoded = s->n_visual;

@@ -29,7 +29,8 @@ typedef struct fv_plan_shape {
     /* Image tokens ahead of the condense stage, once it has run and n_visual is what it left; 0: it
      * has not. */
     int32_t n_encoded;
-    int32_t n_answer; /* of n_text, rows at the end that are an answer taken up again */
+    const char *uncondensable; /* why the condense stage cannot act on this model; NULL: it can */
+    int32_t n_answer;          /* of n_text, rows at the end that are an answer taken up again */
     /* What the checkpoint's calibration holds, borrowed: [n_layer] source layers of map=calibrated,
      * and thresholds; NULL: not measured. Or why a calibration that is there cannot be used; NULL:
      * it can, or there is none. */

@@ -1,7 +1,6 @@
 /* The vision tower, image by image. The thread that owns the tower. */
 #include "prefill-worker/encode/encode.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,23 +70,34 @@ fv_status fv_encoded_add(fv_encoded *e, const fv_image_rows *rows) {
 
 /* ---- one image ---------------------------------------------------------------------------- */
 
-/* Tiles -> tower and projector -> the image's tokens. */
+/* Tiles -> tower and connector -> the image's tokens, in the order of the prompt. */
 static fv_status encode(fv_vision *v, const float *pixels, const fv_encoded *e,
                         fv_image_rows *out) {
     const fv_layout *layout = &e->layout[e->n_added];
     const fv_vision_config *c = &e->cfg->vision;
     int32_t each = fv_vision_tokens(c), n = layout->n_tile * each, d = e->cfg->text.d_model;
     int32_t width = fv_vision_feature_width(c);
-    assert(fv_layout_is_one_tile(layout));
-    FV_TRY(fv_buf_alloc(e->embeds.device, (size_t)n * (size_t)d * sizeof(float), FV_BUF_DEVICE,
-                        &out->rows));
-    fv_vision_out to = {.embeds = fv_tensor_of(out->rows.data, FV_F32, n, d)};
+    size_t row = (size_t)d * sizeof(float);
+    fv_buf tiles;
+    FV_TRY(fv_buf_alloc(e->embeds.device, (size_t)n * row, FV_BUF_DEVICE, &tiles));
+    fv_vision_out to = {.embeds = fv_tensor_of(tiles.data, FV_F32, n, d)};
     if (e->features.data)
         to.features = fv_tensor_rows(fv_tensor_of(e->features.data, FV_F32,
                                                   count_tiles(e->layout, e->n_image) * each, width),
                                      e->n_tile * each, n);
-    out->n = n;
-    return fv_vision_encode(v, pixels, layout->n_tile, &to);
+    fv_status st = fv_vision_encode(v, pixels, layout->n_tile, &to);
+    out->n = layout->n_visual;
+    if (st == FV_OK && fv_layout_is_one_tile(layout)) {
+        out->rows = tiles;
+        return FV_OK;
+    }
+    if (st == FV_OK)
+        st = fv_buf_alloc(e->embeds.device, (size_t)out->n * row, FV_BUF_DEVICE, &out->rows);
+    if (st == FV_OK)
+        st = fv_vision_assemble(v, layout, to.embeds,
+                                fv_tensor_of(out->rows.data, FV_F32, out->n, d));
+    fv_buf_free(&tiles);
+    return st;
 }
 
 static fv_status condense(fv_vision *v, const float *pixels, const fv_choice *choice,

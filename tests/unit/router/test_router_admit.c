@@ -47,6 +47,7 @@ static void setup(void) {
     layout.tile = layout.shortest_edge = 56;
     layout.patch = 14;
     layout.merge = 1;
+    layout.tower_class_token = true;
     model.image_layout = &layout;
     model.limits = &limits;
     fovea__inference__v1__token_ids__init(&ids);
