@@ -16,11 +16,20 @@ fv_status fv_image_size_agrees(const fv_image_size *said, int64_t w, int64_t h) 
                    fv_image_kind_name(said->kind), w, h, said->w, said->h);
 }
 
-fv_status fv_image_alloc(int32_t w, int32_t h, fv_image *out) {
-    uint8_t *rgb = malloc((size_t)w * (size_t)h * 3);
+fv_status fv_image_alloc(int32_t w, int32_t h, bool alpha, fv_image *out) {
+    uint8_t *rgb = malloc((size_t)w * (size_t)h * (alpha ? 4 : 3));
     if (!rgb) return FV_FAIL(FV_ENOMEM, "no memory for an image of %" PRId32 " x %" PRId32, w, h);
     *out = (fv_image){.rgb = rgb, .w = w, .h = h};
     return FV_OK;
+}
+
+/* Pillow's alpha_composite over opaque white: (a v + (255 - a) 255) / 255, to the nearest. */
+void fv_image_on_white(fv_image *img) {
+    const uint8_t *rgba = img->rgb;
+    uint8_t *rgb = img->rgb; /* never ahead of what is read */
+    for (size_t i = (size_t)img->w * (size_t)img->h; i > 0; i--, rgba += 4, rgb += 3)
+        for (int c = 0; c < 3; c++)
+            rgb[c] = (uint8_t)((rgba[3] * rgba[c] + (255 - rgba[3]) * 255 + 127) / 255);
 }
 
 void fv_image_free(fv_image *img) {

@@ -6,8 +6,8 @@
  *   bytes --decode--> fv_image (uint8 RGB) --resize, pad, crop, cut, rescale, normalise--> float CHW
  *
  * Formats: JPEG (grayscale, YCbCr, CMYK, YCCK, progressive), PNG (all colour types and bit
- * depths, tRNS, interlaced), WebP (lossy, lossless, alpha dropped). The format is detected from the
- * bytes. EXIF orientation is not applied, as in transformers. Any thread. */
+ * depths, tRNS, interlaced), WebP (lossy, lossless). The format is detected from the bytes. What is
+ * transparent is put on white, and EXIF orientation is not applied, as in transformers. Any thread. */
 #include <stddef.h>
 #include <stdint.h>
 

@@ -7,8 +7,12 @@
 /* FV_EDATA when a decoder finds other sides than the header has, which were counted and let in. */
 fv_status fv_image_size_agrees(const fv_image_size *said, int64_t w, int64_t h);
 
-/* *out owns w x h pixels, contents undefined; FV_ENOMEM. */
-fv_status fv_image_alloc(int32_t w, int32_t h, fv_image *out);
+/* *out owns w x h pixels, contents undefined; FV_ENOMEM. With alpha there is room for RGBA, which
+ * fv_image_on_white makes RGB. */
+fv_status fv_image_alloc(int32_t w, int32_t h, bool alpha, fv_image *out);
+
+/* [h, w, 4] in *img becomes RGB: each pixel over white by its alpha. */
+void fv_image_on_white(fv_image *img);
 
 /* One decoder per format, of an image whose header says `said`, with the errors and the ownership
  * of fv_image_decode. */

@@ -119,7 +119,8 @@ static fv_status read_image(struct reader *r, const uint8_t *bytes, size_t n,
         return FV_FAIL(FV_EUNSUPPORTED, "the JPEG has %d colour components; 1, 3 or 4 are decoded",
                        cinfo->num_components);
     }
-    FV_TRY(fv_image_alloc((int32_t)cinfo->image_width, (int32_t)cinfo->image_height, &r->img));
+    FV_TRY(
+        fv_image_alloc((int32_t)cinfo->image_width, (int32_t)cinfo->image_height, false, &r->img));
     jpeg_start_decompress(cinfo);
     read_rows(r);
     return FV_OK;

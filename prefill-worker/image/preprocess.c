@@ -42,7 +42,7 @@ static fv_status pad_to_square(const fv_image *in, const float mean[3], fv_image
     const fv_image_limits lim = fv_image_limits_default();
     fv_image square = {0};
     FV_TRY(fv_image_size_fits("the image, padded to a square,", side, side, &lim));
-    FV_TRY(fv_image_alloc(side, side, &square));
+    FV_TRY(fv_image_alloc(side, side, false, &square));
     const uint8_t colour[3] = {(uint8_t)(mean[0] * 255.0), (uint8_t)(mean[1] * 255.0),
                                (uint8_t)(mean[2] * 255.0)};
     const size_t n = (size_t)side * (size_t)side;

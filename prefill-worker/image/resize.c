@@ -176,7 +176,7 @@ static fv_status run(struct view *v, const struct captures *across, const struct
         const struct captures *t = is_down ? down : across;
         if (t->n == 0) continue;
         fv_image next = {0};
-        FV_TRY(fv_image_alloc(is_down ? v->w : t->n, is_down ? t->n : v->h, &next));
+        FV_TRY(fv_image_alloc(is_down ? v->w : t->n, is_down ? t->n : v->h, false, &next));
         if (is_down)
             pass_down(*v, t, next.rgb);
         else
@@ -203,7 +203,7 @@ static fv_status resample_part(const fv_image *in, int32_t w, int32_t h, struct 
     const int64_t less_h = (int64_t)in->h - h, less_w = (int64_t)in->w - w;
     FV_TRY_GOTO(run(&v, &across, &down, less_h > 0 && less_h > 2 * less_w, &img), st, end);
     if (!img.rgb) { /* both axes keep their size */
-        FV_TRY_GOTO(fv_image_alloc(part.w, part.h, &img), st, end);
+        FV_TRY_GOTO(fv_image_alloc(part.w, part.h, false, &img), st, end);
         for (int32_t y = 0; y < part.h; y++)
             memcpy(img.rgb + (size_t)y * (size_t)part.w * 3, v.px + (size_t)y * v.stride,
                    (size_t)part.w * 3);
@@ -235,7 +235,7 @@ static fv_status nearest_part(const fv_image *in, int32_t w, int32_t h, fv_image
     int32_t *row = col + part.w;
     nearest_axis(in->w, w, part.x, part.w, col);
     nearest_axis(in->h, h, part.y, part.h, row);
-    FV_TRY_GOTO(fv_image_alloc(part.w, part.h, &img), st, end);
+    FV_TRY_GOTO(fv_image_alloc(part.w, part.h, false, &img), st, end);
     uint8_t *p = img.rgb;
     for (int32_t y = 0; y < part.h; y++)
         for (int32_t x = 0; x < part.w; x++, p += 3) {

@@ -1,5 +1,5 @@
-/* WebP to RGB through libwebp: lossy and lossless; alpha is dropped, not composited. Of an
- * animation there is no one image, so it is refused. Any thread. */
+/* WebP to RGB through libwebp: lossy and lossless. Of an animation there is no one image, so
+ * it is refused. Any thread. */
 #include "prefill-worker/image/internal.h"
 
 #include <webp/decode.h>
@@ -27,17 +27,20 @@ fv_status fv_image_decode_webp(const uint8_t *bytes, size_t n, const fv_image_si
         return FV_FAIL(FV_EUNSUPPORTED, "the WebP is an animation; send one of its frames");
     FV_TRY(fv_image_size_agrees(said, cfg.input.width, cfg.input.height));
 
+    const bool alpha = cfg.input.has_alpha;
+    const int32_t stride = cfg.input.width * (alpha ? 4 : 3);
     fv_image img = {0};
-    FV_TRY(fv_image_alloc(cfg.input.width, cfg.input.height, &img));
-    cfg.output.colorspace = MODE_RGB;
+    FV_TRY(fv_image_alloc(cfg.input.width, cfg.input.height, alpha, &img));
+    cfg.output.colorspace = alpha ? MODE_RGBA : MODE_RGB;
     cfg.output.is_external_memory = 1;
-    cfg.output.u.RGBA = (WebPRGBABuffer){
-        .rgba = img.rgb, .stride = img.w * 3, .size = (size_t)img.w * 3 * (size_t)img.h};
+    cfg.output.u.RGBA =
+        (WebPRGBABuffer){.rgba = img.rgb, .stride = stride, .size = (size_t)stride * (size_t)img.h};
     code = WebPDecode(bytes, n, &cfg);
     if (code != VP8_STATUS_OK) {
         fv_image_free(&img);
         return fail(code);
     }
+    if (alpha) fv_image_on_white(&img);
     *out = img;
     return FV_OK;
 }

@@ -133,7 +133,19 @@ def png_files():
     files["palette_short.png"] = png(ramp & 7, 8, indexed, pattern(9, 5, 1)[0])  # 5 of 8 colours
     files["grey_trns.png"] = png(ramp & 255, 8, grey, trns=struct.pack(">H", 7))
     files["grey_16_trns.png"] = png(ramp, 16, grey, trns=struct.pack(">H", 7))
+    for depth, key in ((1, 1), (1, 0), (2, 1), (4, 3)):
+        files[f"grey_{depth}_trns_{key}.png"] = png(ramp & (1 << depth) - 1, depth, grey,
+                                                    trns=struct.pack(">H", key))
+    one = wide[3:4, 5:6, :3] * np.ones((9, 9, 1), np.uint32)  # a square in the transparent colour
+    for depth in (8, 16):
+        samples = wide[..., :3] >> 16 - depth
+        samples[4:13, 4:13] = one >> 16 - depth
+        files[f"rgb_{depth}_trns.png"] = png(samples, depth, rgb,
+                                             trns=struct.pack(">3H", *samples[5, 5]))
     files["rgb_trns.png"] = png(wide[..., :3] >> 8, 8, rgb, trns=struct.pack(">3H", 1, 2, 3))
+    for depth in (1, 2, 4):
+        files[f"palette_{depth}_trns.png"] = png(ramp & (1 << depth) - 1, depth, indexed,
+                                                 pattern(9, 1 << depth, 1)[0], trns=b"\x55\xcc")
     gamma = png_chunk(b"gAMA", struct.pack(">I", 100000))
     text = png_chunk(b"tEXt", b"Comment\0nothing that changes a pixel")
     files["rgb_gamma.png"] = png(wide[..., :3] >> 8, 8, rgb, extra=gamma + text)
@@ -220,7 +232,8 @@ def animation():
 # ---------------------------------------------------------------- expectations
 
 def pil_rgb(data):
-    return np.array(Image.open(io.BytesIO(data)).convert("RGB"))
+    from transformers.image_transforms import convert_to_rgb
+    return convert_to_rgb(Image.open(io.BytesIO(data)), return_numpy=True)
 
 
 def pil_resize(image, w, h, resample):
@@ -387,7 +400,11 @@ def random_file(rng):
     channels = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[colour]
     samples = rng.integers(0, 1 << depth, (h, w, channels))
     palette = rng.integers(0, 256, (1 << depth, 3)) if colour == 3 else None
-    return png(samples, depth, colour, palette, interlaced=bool(rng.integers(2)))
+    trns = None
+    if colour in (0, 2, 3) and rng.integers(2):
+        trns = (bytes(rng.integers(0, 256, rng.integers(1, (1 << depth) + 1), dtype=np.uint8))
+                if colour == 3 else struct.pack(f">{channels}H", *samples[0, 0]))
+    return png(samples, depth, colour, palette, trns, interlaced=bool(rng.integers(2)))
 
 
 def random_config(rng):
