@@ -64,9 +64,7 @@ class Reference:
     def inputs(self, prompt, images):
         if not self.has_vision:
             return self.tokenizer(prompt, return_tensors="pt", return_token_type_ids=False)
-        # Transparency is dropped, as transformers did when today's checkpoints were trained; the
-        # version compared with would lay a transparent picture on white.
-        pictures = [Image.open(path).convert("RGB") for path in images] or None
+        pictures = [Image.open(path) for path in images] or None
         return self.processor(images=pictures, text=prompt, return_tensors="pt")
 
     @torch.no_grad()
