@@ -4,10 +4,12 @@
 
 #include <assert.h>
 #include <grpc/byte_buffer.h>
+#include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
 #include <grpc/support/time.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "common/log.h"
 #include "common/tsan.h"
@@ -275,6 +277,29 @@ int64_t fv_rpc_call_left_ms(const fv_rpc_call *c) {
 const char *fv_rpc_call_peer(fv_rpc_call *c) {
     if (!c->peer) c->peer = grpc_call_get_peer(c->rpc);
     return c->peer ? c->peer : "";
+}
+
+/* gRPC sets these properties from a certificate that it has verified, and from nothing else. */
+static bool peer_has(const fv_rpc_call *c, const char *property, const char *value,
+                     int (*compare)(const char *, const char *, size_t)) {
+    grpc_auth_context *context = grpc_call_auth_context(c->rpc);
+    if (!context) return false;
+    grpc_auth_property_iterator it = grpc_auth_context_find_properties_by_name(context, property);
+    const grpc_auth_property *p;
+    bool found = false;
+    size_t n = strlen(value);
+    while (!found && (p = grpc_auth_property_iterator_next(&it)))
+        found = p->value_length == n && compare(p->value, value, n) == 0;
+    grpc_auth_context_release(context);
+    return found;
+}
+
+bool fv_rpc_call_peer_named(const fv_rpc_call *c, const char *dns_name) {
+    return peer_has(c, GRPC_PEER_DNS_PROPERTY_NAME, dns_name, strncasecmp);
+}
+
+bool fv_rpc_call_peer_spiffe(const fv_rpc_call *c, const char *id) {
+    return peer_has(c, GRPC_PEER_SPIFFE_ID_PROPERTY_NAME, id, strncmp);
 }
 
 bool fv_rpc_call_metadata(const fv_rpc_call *c, const char *key, const char **value, size_t *n) {

@@ -58,6 +58,11 @@ fv_arena *fv_rpc_call_arena(fv_rpc_call *c);
 /* Where the peer is ("ipv4:127.0.0.1:50051"): for logs, as anybody may be there. */
 const char *fv_rpc_call_peer(fv_rpc_call *c);
 
+/* Does the peer's certificate, which was verified, have this DNS name, or is its SPIFFE id this
+ * one? False over plain text. */
+bool fv_rpc_call_peer_named(const fv_rpc_call *c, const char *dns_name);
+bool fv_rpc_call_peer_spiffe(const fv_rpc_call *c, const char *id);
+
 /* Metadata that the peer sent under `key` (lower case): on the server with the request, on the
  * client, in on_end, with the status. Not terminated; borrowed from the call. */
 bool fv_rpc_call_metadata(const fv_rpc_call *c, const char *key, const char **value, size_t *n);

@@ -8,6 +8,7 @@
 #include "rpc/client.h"
 
 #include <assert.h>
+#include <grpc/grpc_security.h>
 #include <grpc/support/time.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,14 +19,23 @@
 
 enum { MESSAGE_MAX = 4 << 20, QUEUE_MAX = 1 << 20, PING_MS = 10000, N_METADATA = 8 };
 
-struct fv_rpc_channel {
-    fv_bridge *bridge; /* borrowed */
+/* One of gRPC's channels. It lasts as long as it is a channel's present one, or has calls. */
+typedef struct connection {
     grpc_channel *grpc;
-    size_t message_max;
+    uint64_t tls_version;
+    int32_t refs;
+} connection;
+
+struct fv_rpc_channel {
+    fv_bridge *bridge;          /* borrowed */
+    fv_rpc_channel_options opt; /* its name is `server_name` */
+    char *target, *server_name;
+    connection *now;
 };
 
 typedef struct client_call {
     fv_rpc_call call; /* first, so that a call is its client call */
+    connection *on;   /* referenced */
     fv_rpc_op status, headers;
     grpc_metadata_array initial;
     grpc_metadata metadata[N_METADATA]; /* to send; freed when they were */
@@ -40,16 +50,16 @@ typedef struct client_call {
 
 /* ---- channels --------------------------------------------------------------------------- */
 
-fv_status fv_rpc_channel_open(fv_bridge *bridge, const char *target,
-                              const fv_rpc_channel_options *opt, fv_rpc_channel **out) {
-    static const fv_rpc_channel_options defaults;
-    if (!opt) opt = &defaults;
-    fv_rpc_channel *ch = calloc(1, sizeof *ch);
-    if (!ch) return FV_FAIL(FV_ENOMEM, "no memory for a channel");
-    ch->bridge = bridge;
-    ch->message_max = opt->message_max ? opt->message_max : MESSAGE_MAX;
-    int ping = opt->ping_ms ? opt->ping_ms : PING_MS;
-    int max = ch->message_max < INT32_MAX ? (int)ch->message_max : INT32_MAX;
+static void unref_connection(connection *n) {
+    if (!n || --n->refs > 0) return;
+    grpc_channel_destroy(n->grpc);
+    free(n);
+}
+
+static grpc_channel *create_channel(const fv_rpc_channel *ch,
+                                    grpc_channel_credentials *credentials) {
+    int ping = ch->opt.ping_ms ? ch->opt.ping_ms : PING_MS;
+    int max = ch->opt.message_max < INT32_MAX ? (int)ch->opt.message_max : INT32_MAX;
     grpc_arg args[16];
     size_t n = 0;
 #define ARG(name, number)                                                                          \
@@ -68,21 +78,59 @@ fv_status fv_rpc_channel_open(fv_bridge *bridge, const char *target,
     ARG(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ping);
     ARG(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
 #undef ARG
-    if (opt->server_name)
+    if (ch->server_name)
         args[n++] = (grpc_arg){.type = GRPC_ARG_STRING,
                                .key = GRPC_SSL_TARGET_NAME_OVERRIDE_ARG,
-                               .value.string = (char *)(uintptr_t)opt->server_name};
+                               .value.string = ch->server_name};
     grpc_channel_args list = {n, args};
-    grpc_channel_credentials *plain = opt->credentials ? NULL : grpc_insecure_credentials_create();
-    ch->grpc = grpc_channel_create(target, plain ? plain : opt->credentials, &list);
-    if (plain) grpc_channel_credentials_release(plain);
+    return grpc_channel_create(ch->target, credentials, &list);
+}
+
+fv_status fv_rpc_channel_renew(fv_rpc_channel *ch) {
+    connection *next = calloc(1, sizeof *next);
+    if (!next) return FV_FAIL(FV_ENOMEM, "no memory for a connection");
+    grpc_channel_credentials *c = ch->opt.tls
+                                      ? fv_tls_channel_credentials(ch->opt.tls, &next->tls_version)
+                                      : grpc_insecure_credentials_create();
+    next->grpc = create_channel(ch, c);
+    next->refs = 1;
+    grpc_channel_credentials_release(c);
+    unref_connection(ch->now);
+    ch->now = next;
+    return FV_OK;
+}
+
+/* Certificates may have changed since it was made. */
+static fv_status refresh(fv_rpc_channel *ch) {
+    if (!ch->opt.tls || fv_tls_version(ch->opt.tls) == ch->now->tls_version) return FV_OK;
+    return fv_rpc_channel_renew(ch);
+}
+
+fv_status fv_rpc_channel_open(fv_bridge *bridge, const char *target,
+                              const fv_rpc_channel_options *opt, fv_rpc_channel **out) {
+    fv_rpc_channel *ch = calloc(1, sizeof *ch);
+    if (!ch) return FV_FAIL(FV_ENOMEM, "no memory for a channel");
+    ch->bridge = bridge;
+    if (opt) ch->opt = *opt;
+    if (!ch->opt.message_max) ch->opt.message_max = MESSAGE_MAX;
+    ch->target = strdup(target);
+    ch->server_name = ch->opt.server_name ? strdup(ch->opt.server_name) : NULL;
+    fv_status st = !ch->target || (ch->opt.server_name && !ch->server_name)
+                       ? FV_FAIL(FV_ENOMEM, "no memory for a channel")
+                       : fv_rpc_channel_renew(ch);
+    if (st != FV_OK) {
+        fv_rpc_channel_close(ch);
+        return st;
+    }
     *out = ch;
     return FV_OK;
 }
 
 void fv_rpc_channel_close(fv_rpc_channel *ch) {
     if (!ch) return;
-    grpc_channel_destroy(ch->grpc);
+    unref_connection(ch->now);
+    free(ch->target);
+    free(ch->server_name);
     free(ch);
 }
 
@@ -146,6 +194,7 @@ static void over(fv_rpc_call *c) {
     grpc_slice_unref(cc->text);
     fv_rpc_call_fini(c);
     grpc_metadata_array_destroy(&cc->initial);
+    unref_connection(cc->on);
     free(cc);
 }
 
@@ -199,11 +248,12 @@ static fv_status queue_request(fv_rpc_call *c, const ProtobufCMessage *m) {
 
 fv_status fv_rpc_call_open(fv_rpc_channel *ch, const fv_rpc_call_options *opt, fv_rpc_call **out) {
     assert(opt->deadline_ms > 0 && opt->n_metadata <= N_METADATA);
+    FV_TRY(refresh(ch));
     client_call *cc = calloc(1, sizeof *cc);
     if (!cc) return FV_FAIL(FV_ENOMEM, "no memory for a call");
     fv_rpc_call *c = &cc->call;
     fv_rpc_call_init(c, &side, ch->bridge, opt->events, opt->queue_max ? opt->queue_max : QUEUE_MAX,
-                     ch->message_max);
+                     ch->opt.message_max);
     fv_status st = opt->request ? queue_request(c, opt->request) : FV_OK;
     if (st != FV_OK) {
         fv_rpc_call_fini(c);
@@ -228,8 +278,10 @@ fv_status fv_rpc_call_open(fv_rpc_channel *ch, const fv_rpc_call_options *opt, f
     c->deadline =
         gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(left_ms, GPR_TIMESPAN));
     grpc_slice path = grpc_slice_from_copied_string(opt->path);
-    c->rpc = grpc_channel_create_call(ch->grpc, NULL, 0, fv_bridge_queue(ch->bridge), path, NULL,
-                                      c->deadline, NULL);
+    cc->on = ch->now;
+    cc->on->refs++;
+    c->rpc = grpc_channel_create_call(cc->on->grpc, NULL, 0, fv_bridge_queue(ch->bridge), path,
+                                      NULL, c->deadline, NULL);
     grpc_slice_unref(path);
     start_receiving(cc);
     fv_rpc_call_send_next(c); /* headers, the request and the half-close in one batch */

@@ -3,24 +3,27 @@
 
 /* CLIENT: channels to servers, and calls on them (rpc/call.h says how a call goes on).
  * Loop thread. */
-#include <grpc/grpc_security.h>
-
 #include "rpc/bridge.h"
 #include "rpc/call.h"
+#include "rpc/tls.h"
 
 typedef struct fv_rpc_channel fv_rpc_channel; /* opaque */
 
 typedef struct fv_rpc_channel_options {
-    grpc_channel_credentials *credentials; /* borrowed; NULL: plain text */
-    const char *server_name;               /* that its certificate must have; NULL: the target's */
-    size_t message_max;                    /* bytes of one message that comes in; 0: 4 MiB */
-    int32_t ping_ms; /* silence in a call after which the server is pinged; 0: 10 s */
+    fv_tls *tls;             /* borrowed; NULL: plain text */
+    const char *server_name; /* that its certificate must have; NULL: the target's. Copied */
+    size_t message_max;      /* bytes of one message that comes in; 0: 4 MiB */
+    int32_t ping_ms;         /* silence in a call after which the server is pinged; 0: 10 s */
 } fv_rpc_channel_options;
 
 /* The way to "HOST:PORT" (or "unix:PATH"). It connects when it is first used, and again when that
  * broke; a call on it fails with FV_EIO while it cannot. NULL options: all defaults. */
 fv_status fv_rpc_channel_open(fv_bridge *bridge, const char *target,
                               const fv_rpc_channel_options *opt, fv_rpc_channel **out);
+
+/* Its next call makes a new connection, with the certificates as they are then; calls that run stay
+ * on the old one. It happens by itself when `tls` has changed. FV_ENOMEM: nothing has changed. */
+fv_status fv_rpc_channel_renew(fv_rpc_channel *ch);
 
 /* Calls that still run go on to their end. NULL is fine. */
 void fv_rpc_channel_close(fv_rpc_channel *ch);

@@ -2,6 +2,7 @@
  * in, a sentence out. */
 #include "rpc/listen.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -49,6 +50,18 @@ fv_status fv_rpc_listen_check(const char *address) {
                    "cannot listen on '%s': %s; write HOST:PORT, as in 0.0.0.0:50051 (port 0: any "
                    "that is free)",
                    address, why);
+}
+
+bool fv_rpc_listen_is_local(const char *address) {
+    char host[256];
+    const char *port;
+    struct in_addr v4;
+    struct in6_addr v6;
+    if (is_path(address)) return true;
+    if (!split(address, host, &port)) return false;
+    if (inet_pton(AF_INET, host, &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
+    if (inet_pton(AF_INET6, host, &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6);
+    return strcmp(host, "localhost") == 0;
 }
 
 fv_status fv_rpc_target_check(const char *address) {

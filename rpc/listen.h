@@ -8,6 +8,9 @@
 /* FV_EINVAL unless it is "HOST:PORT", "[HOST]:PORT" or "unix:PATH". */
 fv_status fv_rpc_listen_check(const char *address);
 
+/* Can it be reached from this machine only? */
+bool fv_rpc_listen_is_local(const char *address);
+
 /* The same for an address to connect to. */
 fv_status fv_rpc_target_check(const char *address);
 

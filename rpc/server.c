@@ -250,6 +250,11 @@ static void begin(server_call *sc) {
         fv_rpc_call_finish(c, FV_FAIL(FV_EUNSUPPORTED, "unknown method %s", sc->path));
         return;
     }
+    fv_status st = s->opt.admit ? s->opt.admit(s->opt.user, c, m->m) : FV_OK;
+    if (st != FV_OK) {
+        fv_rpc_call_finish(c, st);
+        return;
+    }
     if (m->m->calls_max && m->live >= m->m->calls_max) {
         fv_rpc_call_finish(c, FV_FAIL(FV_EBUSY, "%s: %d calls run already", sc->path, m->live));
         return;
@@ -260,7 +265,7 @@ static void begin(server_call *sc) {
     if (m->m->queue_max) c->queue_max = m->m->queue_max;
     if (m->m->message_max) c->message_max = m->m->message_max;
     c->one_message = m->m->kind == FV_RPC_UNARY || m->m->kind == FV_RPC_SERVER_STREAM;
-    fv_status st = c->events->on_start ? c->events->on_start(c) : FV_OK;
+    st = c->events->on_start ? c->events->on_start(c) : FV_OK;
     if (st != FV_OK) fv_rpc_call_finish(c, st);
     await_begin(sc);
     fv_rpc_call_read_next(c);
@@ -366,6 +371,8 @@ static void add_number(arguments *a, const char *key, int value) {
 static void add_limits(arguments *a, const fv_rpc_limits *limits, grpc_resource_quota *quota) {
     if (limits->streams) add_number(a, GRPC_ARG_MAX_CONCURRENT_STREAMS, limits->streams);
     if (limits->metadata) add_number(a, GRPC_ARG_MAX_METADATA_SIZE, (int)limits->metadata);
+    if (limits->age_ms) add_number(a, GRPC_ARG_MAX_CONNECTION_AGE_MS, limits->age_ms);
+    if (limits->age_ms) add_number(a, GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, limits->age_ms);
     if (!quota) return;
     grpc_resource_quota_resize(quota, limits->memory);
     assert(a->n < N_ARG_MAX);
@@ -409,9 +416,10 @@ fv_status fv_rpc_server_open(fv_bridge *bridge, const fv_rpc_server_options *opt
     FV_TRY_GOTO(collect_methods(s), st, free_server);
     s->grpc = create_server(s);
     grpc_server_register_completion_queue(s->grpc, fv_bridge_queue(bridge), NULL);
-    grpc_server_credentials *plain = grpc_insecure_server_credentials_create();
-    s->port = grpc_server_add_http2_port(s->grpc, opt->listen, plain);
-    grpc_server_credentials_release(plain);
+    grpc_server_credentials *c =
+        opt->tls ? fv_tls_server_credentials(opt->tls) : grpc_insecure_server_credentials_create();
+    if (c) s->port = grpc_server_add_http2_port(s->grpc, opt->listen, c);
+    if (c) grpc_server_credentials_release(c);
     if (s->port == 0) {
         st = fv_rpc_listen_error(opt->listen);
         goto destroy_server;

@@ -16,6 +16,7 @@
  * before it looks at their size. */
 #include "rpc/bridge.h"
 #include "rpc/call.h"
+#include "rpc/tls.h"
 
 /* What goes in, what comes out. */
 typedef enum fv_rpc_kind {
@@ -31,6 +32,7 @@ typedef struct fv_rpc_method {
     int32_t calls_max;  /* at a time; more are sent away with FV_EBUSY; 0: any number */
     size_t message_max; /* bytes of one message that comes in; 0: 4 MiB */
     size_t queue_max;   /* bytes that may wait to be sent; 0: 1 MiB */
+    uint32_t peers;     /* who may call it: for the server's `admit` */
     fv_rpc_events events;
 } fv_rpc_method;
 
@@ -53,6 +55,9 @@ typedef struct fv_rpc_limits {
     /* A call whose first message is not complete after so long is DEADLINE_EXCEEDED; 0: it may take
      * as long as the call. */
     int32_t first_message_ms;
+    /* After this time a connection takes no new calls: the peer makes another one and shows its
+     * certificate again. Calls that run have as long again to end; 0: connections do not age. */
+    int32_t age_ms;
 } fv_rpc_limits;
 
 typedef struct fv_rpc_server_options {
@@ -63,6 +68,11 @@ typedef struct fv_rpc_server_options {
     /* Silence after which a client is pinged, and gone if it is mute as long; 0: 20 s. */
     int32_t ping_ms;
     fv_rpc_limits limits;
+    fv_tls *tls; /* borrowed; NULL: plain text */
+    /* Asked first of each call: may this peer call this method? A failure ends the call with it.
+     * NULL: any peer may. */
+    fv_status (*admit)(void *user, fv_rpc_call *call, const fv_rpc_method *method);
+    void *user;
 } fv_rpc_server_options;
 
 typedef struct fv_rpc_server fv_rpc_server; /* opaque */

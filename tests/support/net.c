@@ -214,10 +214,14 @@ void net_open(net *r) {
                                  .services = r->services,
                                  .n_service = r->n_service,
                                  .n_accept = 2,
-                                 .limits = r->limits};
+                                 .limits = r->limits,
+                                 .tls = r->server_tls,
+                                 .admit = r->admit,
+                                 .user = r};
     NET_CHECK(fv_rpc_server_open(r->bridge, &opt, &r->server) == FV_OK);
     snprintf(r->target, sizeof r->target, "127.0.0.1:%d", fv_rpc_server_port(r->server));
-    fv_rpc_channel_options ch = {.message_max = NET_MESSAGE_MAX};
+    fv_rpc_channel_options ch = {
+        .message_max = NET_MESSAGE_MAX, .tls = r->channel_tls, .server_name = r->server_name};
     NET_CHECK(fv_rpc_channel_open(r->bridge, r->target, &ch, &r->channel) == FV_OK);
     r->seen.channel = r->channel;
 }

@@ -51,6 +51,10 @@ typedef struct net {
     uv_timer_t alarm;
     bool rang;
     fv_rpc_limits limits;
+    /* Set before net_open, and closed after net_close; NULL: plain text. */
+    fv_tls *server_tls, *channel_tls;
+    const char *server_name; /* of rpc/client.h */
+    fv_status (*admit)(void *user, fv_rpc_call *call, const fv_rpc_method *method);
 } net;
 
 /* Add services to r->services first, if others than the test service are needed. */
