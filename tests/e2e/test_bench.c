@@ -88,7 +88,7 @@ Test(bench, counts_add_up_and_percentiles_are_in_order) {
     fleet_stop(&f);
 }
 
-Test(bench, each_policy_has_its_rows_and_nothing_is_good_when_all_came_too_late) {
+Test(bench, each_policy_has_its_results_and_goodput_is_zero_when_all_are_late) {
     fleet_synth(&f, "tiny");
     fleet_start(&f, "");
     json_t *root = bench_json(

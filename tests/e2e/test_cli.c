@@ -237,7 +237,7 @@ Test(cli, an_overlay_shows_what_was_kept) {
     cr_assert_eq(memcmp(head + 16, size, 8), 0, "two tiles of 240, and their heat below");
 }
 
-Test(cli, an_overlay_needs_a_image_and_a_place) {
+Test(cli, an_overlay_needs_an_image_and_an_output_path) {
     ask_fails("--overlay /tmp/kept.png hello", 2, "add an image with --image");
     ask_fails("--image " IMAGE " --overlay /nowhere/kept.png hello", 1, "/nowhere/kept.png");
 }
@@ -436,7 +436,7 @@ Test(cli, a_truncated_safetensors_is_refused) {
     ask_fails("hi", 1, "model.safetensors");
 }
 
-Test(cli, a_safetensors_without_sense_is_refused) {
+Test(cli, an_invalid_safetensors_is_refused) {
     damage("model.safetensors", "printf '\\377\\377\\377\\377\\377\\377\\377\\177' | dd of=\"$F\" "
                                 "conv=notrunc 2>/dev/null");
     ask_fails("hi", 1, "model.safetensors");
@@ -504,7 +504,7 @@ Test(cli, nan_weights_are_found_and_named) {
 
 /* ---- trace ----------------------------------------------------------------------------- */
 
-Test(cli, trace_leaves_every_piece_of_evidence) {
+Test(cli, trace_writes_every_file) {
     command_run(&r,
                 FOVEA " trace --checkpoint %s --image %s --prompt hi --max-tokens 3 --ignore-eos "
                       "--policy 'select=streaming,sink=1,recent=0.1' --out %s/out && ls %s/out",
@@ -534,7 +534,7 @@ static void trace_kept(const char *policy, const char *kept) {
     cr_assert(strstr(r.out, kept), "%s kept%s", policy, r.out);
 }
 
-Test(cli, trace_says_what_each_layer_pays_to_visual_rows) {
+Test(cli, trace_has_each_layers_attention_to_visual_tokens) {
     float first, second;
     command_run(&r,
                 FOVEA " trace --checkpoint %s --image %s --prompt hi --max-tokens 1 "
@@ -547,7 +547,7 @@ Test(cli, trace_says_what_each_layer_pays_to_visual_rows) {
     cr_assert_eq(second, 0, "no visual row is left there: %s", r.out);
 }
 
-Test(cli, trace_says_which_rows_each_layer_kept) {
+Test(cli, trace_has_the_tokens_each_layer_kept) {
     trace_kept("prune=grid,layer=1,keep=0.25", " 6 7 8 10 16 18 24 25 ");
     trace_kept("prune=fastv,layer=1,keep=0.25", " 4 5 6 7 ");
     cr_assert_null(strstr(r.out, " 8 10 16 18 "), "fastv looks: %s", r.out);

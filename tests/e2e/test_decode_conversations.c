@@ -198,19 +198,19 @@ static void assert_rows_go_on_leaving(const char *policy) {
     end_sessions(1);
 }
 
-Test(decode_conversations, rows_go_on_leaving_in_the_turns_that_follow) {
+Test(decode_conversations, eviction_continues_in_later_turns) {
     assert_rows_go_on_leaving("evict=vta,tau=30,layer=1,shallow=rank_by_first_tap");
 }
 
-Test(decode_conversations, heavy_hitters_are_counted_on_in_the_turns_that_follow) {
+Test(decode_conversations, attention_sums_continue_in_later_turns) {
     assert_rows_go_on_leaving("evict=h2o,heavy=0.3");
 }
 
-Test(decode_conversations, heads_are_cut_again_in_the_turns_that_follow) {
+Test(decode_conversations, streaming_heads_are_cut_in_later_turns) {
     assert_rows_go_on_leaving("evict=scissorhands,keep=0.4,drop=0.1");
 }
 
-Test(decode_conversations, the_last_row_chooses_in_the_turns_that_follow) {
+Test(decode_conversations, tova_continues_in_later_turns) {
     assert_rows_go_on_leaving("evict=tova,keep=0.5");
 }
 
@@ -237,7 +237,7 @@ static void assert_settled(session *t, const char *policy) {
 
 /* The text of the prompt is too short to be compressed at first; its keys are compressed together
  * with those of the first turn that makes it worthwhile, and later keys join once there are 30. */
-Test(decode_conversations, text_keys_are_factored_anew_in_the_turns_that_follow) {
+Test(decode_conversations, text_keys_are_compressed_again_in_later_turns) {
     static const char policy[] =
         "pack=svd,rank_k=4,rank_v=4,gain=0.5,recompress=30,compress_text=keys,rank_text=6";
     static const int32_t news[] = {9, 18, 1, 20, 25};
@@ -266,7 +266,7 @@ Test(decode_conversations, text_keys_are_factored_anew_in_the_turns_that_follow)
     end_sessions(1);
 }
 
-Test(decode_conversations, conversations_that_go_on_side_by_side_in_small_steps_do_not_meet) {
+Test(decode_conversations, concurrent_conversations_in_small_chunks_do_not_mix) {
     fv_decode_options opt = fv_decode_options_default();
     opt.prompt_tokens = 3;
     open_all(&opt);
@@ -350,7 +350,7 @@ Test(decode_conversations, a_follow_up_that_is_refused_leaves_its_conversation_a
     end_sessions(1);
 }
 
-Test(decode_conversations, a_conversation_that_is_not_there_is_not_found) {
+Test(decode_conversations, an_unknown_conversation_is_not_found) {
     uint8_t old[16];
     open_all(NULL);
     session *t = &sessions[0];
@@ -459,7 +459,7 @@ Test(decode_conversations, a_follow_up_cancelled_before_it_began_leaves_its_conv
     end_sessions(1);
 }
 
-Test(decode_conversations, a_follow_up_without_room_is_refused_for_now_and_loses_nothing) {
+Test(decode_conversations, a_follow_up_without_memory_is_busy_and_loses_nothing) {
     fv_decode_options opt = fv_decode_options_default();
     fv_kv_shape shape;
     open_all(NULL); /* how much memory does one need? */
@@ -481,7 +481,7 @@ Test(decode_conversations, a_follow_up_without_room_is_refused_for_now_and_loses
     end_sessions(1);
 }
 
-Test(decode_conversations, a_worker_that_is_about_to_leave_lets_conversations_go) {
+Test(decode_conversations, a_draining_worker_drops_conversations) {
     open_all(NULL);
     session *t = &sessions[0];
     begin_session(t, 60000);

@@ -58,7 +58,7 @@ static void send_with_fault(fv_fault fault, uint64_t seed, uint64_t n_frame) {
     rig.shipping = NULL;
 }
 
-Test(decode_faults, whatever_the_network_does_to_a_hand_off_no_token_comes_of_it) {
+Test(decode_faults, a_damaged_hand_off_gives_no_token) {
     static handoff clean;
     fv_decode_options opt = fv_decode_options_default();
     opt.grants.frame_max = 4096;

@@ -126,7 +126,7 @@ Test(decode_room, waiting_is_bounded_in_number_and_in_time) {
     close_with(5);
 }
 
-Test(decode_room, who_goes_away_waits_no_more_and_those_behind_it_move_up) {
+Test(decode_room, a_waiting_request_that_leaves_lets_the_next_ones_move_up) {
     fv_decode_options opt = fv_decode_options_default();
     open_with(&opt, 1, 1.5);
     ask_for(&h[0], SMALL, 0, 0);
@@ -143,7 +143,7 @@ Test(decode_room, who_goes_away_waits_no_more_and_those_behind_it_move_up) {
     close_with(4);
 }
 
-Test(decode_room, what_never_fits_is_refused_at_once_and_for_good) {
+Test(decode_room, what_never_fits_is_refused_at_once_as_too_large) {
     fv_decode_options opt = fv_decode_options_default();
     open_with(&opt, 0.5, 0);
     ask_for(&h[0], SMALL, 0, 0);
@@ -156,7 +156,7 @@ Test(decode_room, what_never_fits_is_refused_at_once_and_for_good) {
     close_with(2);
 }
 
-Test(decode_room, a_worker_that_ends_sends_those_who_wait_elsewhere) {
+Test(decode_room, a_closing_worker_sends_waiting_requests_elsewhere) {
     fv_decode_options opt = fv_decode_options_default();
     open_with(&opt, 1, 0.5);
     ask_for(&h[0], LARGE, 0, 0);

@@ -85,7 +85,7 @@ Test(decode_worker, neighbours_in_the_batch_change_nothing_also_when_it_is_full)
     close_all();
 }
 
-Test(decode_worker, an_answer_goes_on_behind_tokens_that_are_replayed) {
+Test(decode_worker, an_answer_continues_after_replayed_tokens) {
     static handoff h, again;
     static answer whole, rest;
     open_all(NULL);
@@ -156,7 +156,7 @@ Test(decode_worker, stop_strings_and_alternatives_are_as_asked_for) {
 
 /* ---- what fails --------------------------------------------------------------------------- */
 
-Test(decode_worker, a_ticket_that_nobody_has_is_not_found) {
+Test(decode_worker, an_unknown_ticket_is_not_found) {
     static answer a;
     fv_ticket t = {.epoch = 12};
     open_all(NULL);
@@ -183,7 +183,7 @@ Test(decode_worker, a_ticket_serves_once) {
     close_all();
 }
 
-Test(decode_worker, requests_that_make_no_sense_are_refused_by_name) {
+Test(decode_worker, invalid_requests_are_refused_by_name) {
     enum { N = 9 };
     static answer a[N];
     static char *stops[17];
@@ -241,7 +241,7 @@ Test(decode_worker, another_checkpoint_is_refused_by_what_differs) {
     close_all();
 }
 
-Test(decode_worker, a_full_pool_says_so_and_has_room_again_when_an_answer_has_ended) {
+Test(decode_worker, a_full_pool_is_busy_until_an_answer_has_ended) {
     static handoff h[3];
     static answer a;
     fv_decode_options opt = fv_decode_options_default();
@@ -377,7 +377,7 @@ static fv_ticket open_room(void) {
     return ticket;
 }
 
-Test(decode_worker, what_nobody_sends_or_fetches_in_time_is_free_again_without_a_word) {
+Test(decode_worker, what_is_not_sent_or_attached_in_time_is_released) {
     static handoff h;
     static answer a;
     fv_decode_options opt = fv_decode_options_default();
@@ -440,7 +440,7 @@ Test(decode_worker, a_sender_whose_stream_breaks_has_no_grant_any_more) {
     close_all();
 }
 
-Test(decode_worker, what_is_committed_and_not_fetched_can_be_given_back) {
+Test(decode_worker, what_is_committed_and_not_attached_can_be_released) {
     static handoff h;
     static answer a;
     fv_decode_options opt = fv_decode_options_default();

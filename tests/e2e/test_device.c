@@ -27,7 +27,7 @@ Test(device, cuda_without_a_plugin_is_refused_and_says_where_it_was_looked_for) 
     refused(1, "/nowhere/libfovea_cuda.so is not there");
 }
 
-Test(device, a_device_that_nobody_knows_is_refused) {
+Test(device, an_unknown_device_is_refused) {
     command_run(&r, FOVEA_BIN "/fovea ask --checkpoint " NANO " --device abacus --max-tokens 1 hi");
     refused(2, "'abacus': choose auto, cpu or cuda");
 }
@@ -39,7 +39,7 @@ Test(device, a_fleet_on_cuda_does_not_start_without_it) {
     refused(1, "/nowhere/libfovea_cuda.so is not there");
 }
 
-Test(device, auto_is_the_cpu_where_nothing_else_is_there) {
+Test(device, auto_is_the_cpu_without_a_gpu) {
     command_run(&r, FOVEA_BIN "/fovea ask --checkpoint " NANO
                               " --plugin-dir /nowhere --max-tokens 4 \"Say a word.\"");
     cr_expect(eq(int, r.status, 0), "%s", r.err);
@@ -111,7 +111,7 @@ Test(device, packed_layers_give_the_logits_of_the_cpu) {
 
 /* ---- which GPU, and what it did ---------------------------------------------------------- */
 
-Test(device, another_gpu_gives_the_same_logits_and_one_that_is_not_there_is_refused) {
+Test(device, another_gpu_gives_the_same_logits_and_a_missing_one_is_refused) {
     char path[512], first[512], second[512];
     synthesise("tiny-gqa", "number", path);
     setenv("FOVEA_EMULATED_GPUS", "2", 1);

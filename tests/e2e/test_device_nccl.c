@@ -79,7 +79,7 @@ static int times_said(const program *p, const char *words) {
 
 /* ---- without faults ----------------------------------------------------------------------- */
 
-Test(device_nccl, one_pair_carries_request_after_request_and_the_report_says_so) {
+Test(device_nccl, one_peer_link_serves_many_requests_and_is_reported) {
     static const char *const policies[] = {"preset=exact", "preset=paper-attentionpack",
                                            "preset=aggressive"};
     crew_start(&c, 1, 1);
@@ -137,7 +137,7 @@ Test(device_nccl, nccl_without_a_device_does_not_start) {
 }
 
 /* Two decode workers alternate, with one link at a time. */
-Test(device_nccl, the_pair_that_is_idle_makes_place_for_another) {
+Test(device_nccl, an_idle_peer_link_is_closed_for_another) {
     strcat(c.prefill_args, " --pairs 1");
     ask_alone("preset=exact");
     crew_start(&c, 1, 2);
@@ -172,7 +172,7 @@ static void answers_all_the_same(int rank, const char *fault, bool in_transfer) 
     crew_stop(&c);
 }
 
-Test(device_nccl, a_pair_that_is_never_made_leaves_grpc) { answers_all_the_same(0, "init", false); }
+Test(device_nccl, without_a_peer_link_grpc_is_used) { answers_all_the_same(0, "init", false); }
 
 Test(device_nccl, a_send_that_fails_goes_over_grpc) { answers_all_the_same(0, "error:2", true); }
 

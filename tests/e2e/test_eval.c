@@ -114,7 +114,7 @@ Test(eval, how_many_items_go_at_a_time_changes_no_answer) {
     same_results("a", "b");
 }
 
-Test(eval, one_that_was_broken_off_goes_on_where_it_stopped) {
+Test(eval, an_interrupted_run_continues_where_it_stopped) {
     eval_well("whole", TWO);
     eval_well("part", TWO);
     /* As if it had been killed while writing the 18th answer. */
@@ -130,7 +130,7 @@ Test(eval, one_that_was_broken_off_goes_on_where_it_stopped) {
     cr_assert_eq(r.status, 0, "what was answered already was asked again: %s", r.out);
 }
 
-Test(eval, one_that_is_complete_asks_nothing_and_tells_the_same) {
+Test(eval, a_complete_run_asks_nothing_and_reports_the_same) {
     eval_well("a", TWO);
     command_run(&r, "cd %s/a && cp results.json before && cp items.jsonl items.before", f.dir);
     eval_well("a", TWO);
@@ -179,7 +179,7 @@ Test(eval, a_fleet_gives_the_answers_of_one_process) {
     fleet_stop(&f);
 }
 
-Test(eval, a_fleet_keeps_dialogs_where_it_can) {
+Test(eval, a_fleet_keeps_dialogs_that_policies_allow) {
     fleet_start(&f, "");
     eval_over("fleet", "--task dialog --items 4 --policy exact --policy prune=random,layer=1");
     json_t *json = results_of("fleet");
@@ -254,7 +254,7 @@ Test(eval, a_fleet_that_serves_something_else_is_refused) {
     fleet_stop(&f);
 }
 
-Test(eval, a_fleet_that_is_not_there_fails_and_says_so) {
+Test(eval, a_missing_fleet_is_an_error) {
     eval("a", "--to 127.0.0.1:9 " TWO);
     cr_assert_eq(r.status, 1, "%s", r.err);
     cr_assert(strstr(r.err, "127.0.0.1:9"), "%s", r.err);

@@ -54,7 +54,7 @@ Test(fleet, answers_are_those_of_one_process) {
     fleet_stop(&f);
 }
 
-Test(fleet, a_calibration_oob_the_checkpoint_is_the_fleets) {
+Test(fleet, the_fleet_uses_the_checkpoints_calibration) {
     fleet_synth(&f, "tiny-gqa");
     command_run(&r, FOVEA " calibrate --checkpoint %s/ck --items 2 --lazy 1 --eta 100", f.dir);
     cr_assert_eq(r.status, 0, "%s", r.err);
@@ -204,7 +204,7 @@ Test(fleet, an_image_tag_in_a_chat_is_text) {
     fleet_stop(&f);
 }
 
-Test(fleet, an_image_that_was_encoded_before_says_so) {
+Test(fleet, a_cached_image_is_reported) {
     fleet_synth(&f, "tiny");
     fleet_start(&f, "");
     for (int i = 0; i < 2; i++) {
@@ -215,7 +215,7 @@ Test(fleet, an_image_that_was_encoded_before_says_so) {
     fleet_stop(&f);
 }
 
-Test(fleet, a_checkpoint_that_is_not_there_ends_up_with_a_sentence) {
+Test(fleet, a_missing_checkpoint_ends_up_with_a_message) {
     command_run(&r, FOVEA " up --listen 127.0.0.1:0 --checkpoint %s/nothing", f.dir);
     cr_assert_eq(r.status, 1, "%d: %s", r.status, r.err);
     cr_assert(strstr(r.err, "before the fleet was ready"), "%s", r.err);

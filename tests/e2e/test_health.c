@@ -152,7 +152,7 @@ Test(health, a_decode_worker_whose_logits_are_no_numbers_is_not_serving_until_th
     sick_and_well_again("fovea-decode", "fovea.handoff.v1.Decode");
 }
 
-Test(health, a_worker_that_never_could_is_never_serving_and_joins_no_fleet) {
+Test(health, a_worker_that_never_was_healthy_never_serves_or_joins) {
     static program router;
     watch w;
     program_start(&router, f.dir, "router", "fovea-router", FLEET_TOKEN_FILE "--log info");
@@ -221,7 +221,7 @@ Test(health, a_decode_worker_whose_computing_thread_hangs_is_not_serving) {
     hang_and_wake("fovea-decode");
 }
 
-Test(health, an_idle_worker_stays_healthy_by_its_probes_and_says_no_word_of_them) {
+Test(health, an_idle_worker_stays_healthy_by_probes_that_it_does_not_log) {
     watch w;
     start("fovea-decode", "--probe-ms 20 --unhealthy-ms 300 --log info");
     watch_open(&w, "");

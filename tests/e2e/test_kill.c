@@ -98,12 +98,12 @@ static void prefill_dies(const char *failpoint) {
     crew_stop(&c);
 }
 
-Test(kill, prefill_with_the_request_in_its_line) { prefill_dies("prefill-queued"); }
-Test(kill, prefill_that_asks_for_room) { prefill_dies("prefill-opening"); }
-Test(kill, prefill_that_has_room) { prefill_dies("prefill-ready"); }
+Test(kill, prefill_with_the_request_queued) { prefill_dies("prefill-queued"); }
+Test(kill, prefill_that_asks_for_a_grant) { prefill_dies("prefill-opening"); }
+Test(kill, prefill_that_has_a_grant) { prefill_dies("prefill-ready"); }
 Test(kill, prefill_that_computes) { prefill_dies("prefill-computing"); }
 Test(kill, prefill_that_has_sent_the_first_token) { prefill_dies("prefill-token"); }
-Test(kill, prefill_that_sends_the_rows) { prefill_dies("prefill-shipping"); }
+Test(kill, prefill_that_sends_the_kv) { prefill_dies("prefill-shipping"); }
 Test(kill, prefill_when_the_decode_worker_has_all) { prefill_dies("prefill-committed"); }
 Test(kill, prefill_that_was_done) { prefill_dies("prefill-over"); }
 
@@ -125,11 +125,11 @@ static void decode_dies_asked(const char *failpoint, const char *args) {
 
 static void decode_dies(const char *failpoint) { decode_dies_asked(failpoint, ASK); }
 
-Test(kill, decode_that_has_promised_room) { decode_dies("decode-granted"); }
+Test(kill, decode_that_has_granted) { decode_dies("decode-granted"); }
 Test(kill, decode_that_receives) { decode_dies("decode-receiving"); }
-Test(kill, decode_that_has_all_and_was_not_asked_for_it) { decode_dies("decode-committed"); }
+Test(kill, decode_that_has_all_and_is_not_attached) { decode_dies("decode-committed"); }
 Test(kill, decode_in_the_middle_of_the_answer) { decode_dies("decode-running"); }
-Test(kill, decode_in_the_middle_of_an_answer_that_lets_rows_go) {
+Test(kill, decode_in_the_middle_of_an_answer_that_evicts) {
     decode_dies_asked("decode-running",
                       ASK " --policy 'prune=pvtp,layer=1,stride=1,first=0.3;evict=vta,tau=12'");
 }
@@ -137,7 +137,7 @@ Test(kill, decode_in_the_middle_of_an_answer_from_factors) {
     decode_dies_asked("decode-running",
                       ASK " --policy 'pack=svd,rank_k=6,rank_v=5,gain=0;expand=attention'");
 }
-Test(kill, decode_that_has_not_said_that_the_answer_is_over) { decode_dies("decode-over"); }
+Test(kill, decode_that_has_not_sent_finished) { decode_dies("decode-over"); }
 
 /* ---- a worker hangs ------------------------------------------------------------------ */
 
@@ -234,7 +234,7 @@ Test(kill, router_while_a_prompt_is_prefilled) {
     router_dies(&c.prefill[0], crew_start_prefill, "prefill-computing");
 }
 
-Test(kill, router_before_the_hand_off_is_claimed) {
+Test(kill, router_before_the_hand_off_is_attached) {
     strcat(c.decode_args, " --hang-at decode-committed");
     crew_start(&c, 1, 1);
     router_dies(&c.decode[0], crew_start_decode, "decode-committed");

@@ -49,7 +49,7 @@ Test(output, a_full_disk_behind_standard_output_is_a_failure) {
     cr_assert_eq(r.status, 1, "the report is lost");
 }
 
-Test(output, a_full_disk_behind_a_file_is_a_failure) {
+Test(output, a_full_disk_after_a_file_is_a_failure) {
     command_run(
         &r, FOVEA " ask --checkpoint %s --image " IMAGE " --max-tokens 2 --overlay /dev/full hi",
         ck);

@@ -273,7 +273,7 @@ static void send_rubbish(const char *address) {
     send_to(address, "", 0);
 }
 
-Test(peers, rubbish_at_every_port_disturbs_nobody) {
+Test(peers, garbage_at_every_port_affects_nobody_else) {
     crew_start(&c, 1, 1);
     for (int i = 0; i < 10; i++) {
         send_rubbish(c.router.address);

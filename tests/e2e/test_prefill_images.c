@@ -114,7 +114,7 @@ Test(prefill_images, many_take_the_memory_of_one) {
     close_workers();
 }
 
-Test(prefill_images, who_brings_none_does_not_wait_for_them) {
+Test(prefill_images, requests_without_images_do_not_wait_for_them) {
     open_workers();
     ask_about_large(&a, N_LARGE);
     ask_in_words(&b);
@@ -204,8 +204,8 @@ static void same_rows_with_cache(size_t bytes) {
     close_workers();
 }
 
-Test(prefill_images, rows_are_the_same_without_a_cache) { same_rows_with_cache(0); }
-Test(prefill_images, rows_are_the_same_with_room_for_one) {
+Test(prefill_images, tokens_are_the_same_without_a_cache) { same_rows_with_cache(0); }
+Test(prefill_images, tokens_are_the_same_with_a_cache_for_one) {
     same_rows_with_cache(n_large[0] + 4096);
 }
-Test(prefill_images, rows_are_the_same_with_room_for_all) { same_rows_with_cache(1 << 20); }
+Test(prefill_images, tokens_are_the_same_with_a_large_cache) { same_rows_with_cache(1 << 20); }

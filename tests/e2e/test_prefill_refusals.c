@@ -104,7 +104,7 @@ Test(prefill_refusals, a_kept_conversation_does_not_go_on_here) {
     fails_with(FV_EINVAL, "on the decode worker");
 }
 
-Test(prefill_refusals, a_decode_address_that_is_none_is_refused) {
+Test(prefill_refusals, an_invalid_decode_address_is_refused) {
     prepare();
     a.m.decode_address = (char *)"nowhere";
     fails_with(FV_EINVAL, "nowhere");
@@ -126,7 +126,7 @@ Test(prefill_refusals, a_prompt_that_never_fits_is_too_large_now_and_later) {
 
 /* ---- the decode side -------------------------------------------------------------------- */
 
-Test(prefill_refusals, a_decode_worker_that_is_not_there_is_unavailable) {
+Test(prefill_refusals, a_missing_decode_worker_is_unavailable) {
     prepare();
     a.m.decode_address = (char *)"127.0.0.1:1";
     fails_with(FV_EIO, "127.0.0.1:1");
@@ -203,7 +203,7 @@ static void hold(fv_job *job) {
 
 /* The computing thread must find the deadline itself: the loop, which would tell it, does not run
  * here, as when it is busy with calls. */
-Test(prefill_refusals, what_has_expired_in_the_line_is_dropped_before_it_is_prefilled) {
+Test(prefill_refusals, a_request_that_expired_in_the_queue_is_not_prefilled) {
     fv_job job = {.run = hold};
     prepare();
     a.g.max_tokens = 1;

@@ -138,7 +138,7 @@ Test(prefill_worker, requests_that_come_together_do_not_change_each_other) {
     close_workers();
 }
 
-Test(prefill_worker, a_pool_with_room_for_one_prompt_serves_many_in_turn) {
+Test(prefill_worker, a_pool_for_one_prompt_serves_many_in_turn) {
     enum { N = 5 };
     static heard many[N];
     open_workers();
@@ -171,7 +171,7 @@ Test(prefill_worker, a_image_that_comes_again_is_not_encoded_again) {
     close_workers();
 }
 
-Test(prefill_worker, an_answer_of_one_token_is_handed_to_nobody) {
+Test(prefill_worker, an_answer_of_one_token_needs_no_hand_off) {
     open_workers();
     ask_one_process(&t, "");
     ask_about_image(&a, "");
@@ -189,7 +189,7 @@ Test(prefill_worker, an_answer_of_one_token_is_handed_to_nobody) {
     close_workers();
 }
 
-Test(prefill_worker, for_one_token_no_room_is_asked_for) {
+Test(prefill_worker, for_one_token_no_grant_is_asked_for) {
     open_workers();
     ask_about_image(&a, "127.0.0.1:1"); /* nobody listens there */
     a.g.max_tokens = 1;
@@ -211,7 +211,7 @@ Test(prefill_worker, a_replay_goes_on_where_the_client_was) {
     close_workers();
 }
 
-Test(prefill_worker, a_replay_keeps_the_rows_that_its_question_chose) {
+Test(prefill_worker, a_replay_keeps_the_tokens_that_its_question_chose) {
     Fovea__Inference__V1__Policy policy = FOVEA__INFERENCE__V1__POLICY__INIT;
     static heard each[N_TOKEN];
     policy.preset = (char *)"paper-fastv";
@@ -303,7 +303,7 @@ Test(prefill_worker, the_program_cannot_listen_where_it_may_not) {
     program_fails(args, 1, "192.0.2.1:1");
 }
 
-Test(prefill_worker, the_program_does_not_take_an_address_of_a_router_that_is_none) {
+Test(prefill_worker, the_program_refuses_an_invalid_router_address) {
     char args[600];
     snprintf(args, sizeof args, "--checkpoint %s --router nowhere --log error", checkpoint);
     program_fails(args, 2, "nowhere");

@@ -13,7 +13,7 @@ static void end(void) { crew_close(&c); }
 
 enum { MEMORY_MIB = 1024, RISE_MIB = MEMORY_MIB * 3 / 4 };
 
-Test(front_memory, what_an_attack_took_is_given_back, .fini = end, .timeout = 2400) {
+Test(front_memory, memory_taken_by_an_attack_is_released, .fini = end, .timeout = 2400) {
     char set[500];
     crew_open(&c, "front_memory", "nano");
     snprintf(c.router_args, sizeof c.router_args, "--memory-bytes %d --queue 512 --log warn",

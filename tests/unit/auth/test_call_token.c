@@ -106,7 +106,7 @@ Test(call_token, no_character_can_be_changed) {
     }
 }
 
-Test(call_token, cut_off_or_longer_it_is_none) {
+Test(call_token, truncated_or_longer_it_is_invalid) {
     fv_call_token t;
     write();
     size_t n = strlen(text);
@@ -118,7 +118,7 @@ Test(call_token, cut_off_or_longer_it_is_none) {
     cr_assert_eq(fv_call_token_read(text, n + 1, &t), FV_EAUTH);
 }
 
-Test(call_token, numbers_are_written_in_one_way) {
+Test(call_token, numbers_have_one_encoding) {
     static const char *const bad[] = {
         "1 000102030405060708090A0B0C0D0E0F 1 1 r a ",
         "1 000102030405060708090a0b0c0d0e0f 01 1 r a ",
@@ -157,7 +157,7 @@ static fv_status take(fv_nonces *s, uint64_t x, uint64_t until, uint64_t now) {
     return fv_nonces_take(s, nonce, until, now);
 }
 
-Test(call_token, nonces_each_is_taken_once_until_its_time_is_over) {
+Test(call_token, nonces_each_is_accepted_once_until_it_expires) {
     fv_nonces *s;
     cr_assert_eq(fv_nonces_open(1000, &s), FV_OK);
     cr_assert_eq(take(s, 1, 100, 50), FV_OK);
@@ -170,7 +170,7 @@ Test(call_token, nonces_each_is_taken_once_until_its_time_is_over) {
     fv_nonces_close(NULL);
 }
 
-Test(call_token, nonces_many_are_remembered_and_those_whose_time_is_over_make_room) {
+Test(call_token, nonces_are_remembered_until_they_expire) {
     fv_nonces *s;
     cr_assert_eq(fv_nonces_open(5000, &s), FV_OK);
     for (uint64_t round = 0; round < 4; round++) {
@@ -186,7 +186,7 @@ Test(call_token, nonces_many_are_remembered_and_those_whose_time_is_over_make_ro
 }
 
 /* Nonces that all hash to one slot. */
-Test(call_token, nonces_places_that_are_taken_are_passed) {
+Test(call_token, nonces_taken_slots_are_skipped) {
     fv_nonces *s;
     cr_assert_eq(fv_nonces_open(100, &s), FV_OK);
     for (uint64_t i = 0; i < 30; i++) cr_assert_eq(take(s, i << 32, 100, 1), FV_OK);

@@ -141,7 +141,7 @@ Test(join_proof, holds_for_what_was_said_and_for_nothing_else) {
     TAMPER((x.name = "decode-010.0.0.7:8202", x.address = ""));
 }
 
-Test(join_proof, of_another_length_or_another_secret_is_none) {
+Test(join_proof, another_length_or_another_secret_is_invalid) {
     fv_join_said x = said();
     uint8_t proof[FV_MAC_BYTES + 1] = {0};
     fv_key other = key;

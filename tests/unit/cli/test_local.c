@@ -128,7 +128,7 @@ Test(local, the_first_token_from_factors_is_that_of_first_packed) {
     first_differs("pack=svd,rank_k=12,rank_v=12,bits=4;evict=vta,tau=3", true);
 }
 
-Test(local, a_prompt_that_ends_with_an_image_has_no_row_to_run_again) {
+Test(local, a_prompt_that_ends_with_an_image_has_no_token_to_run_again) {
     fv_ask ask = {.n_image = 1,
                   .images = &image,
                   .question = "What is this? <image>",
@@ -174,7 +174,7 @@ static void comes_back(const char *policy) {
     tiny_net_close(&net);
 }
 
-Test(local, a_row_that_runs_again_is_held_as_often_as_before) {
+Test(local, a_token_that_runs_again_is_held_as_often_as_before) {
     comes_back("");
     comes_back("prune=fastv,layer=2,keep=0.5");
     comes_back("lazy=gla,map=given,blocks=0-1/2-3");

@@ -27,7 +27,7 @@ Test(table, columns_are_as_wide_as_their_widest_cell) {
                       "a long one  12345  1.2\n");
 }
 
-Test(table, no_number_is_a_dash_and_a_row_may_be_short) {
+Test(table, a_missing_number_is_a_dash_and_a_token_may_be_short) {
     fv_table t;
     fv_table_init(&t, 2);
     fv_table_cell(&t, "a");

@@ -29,7 +29,7 @@ static void expect_failure(fv_status got, fv_status want, const char *words) {
     cr_assert_not_null(strstr(fv_last_error(), words), "%s", fv_last_error());
 }
 
-Test(file, what_was_written_is_read_with_a_nul_behind_it) {
+Test(file, what_was_written_is_read_with_a_nul_after_it) {
     const char *path = in(folder(), "a");
     char *data = NULL;
     size_t n = 0;

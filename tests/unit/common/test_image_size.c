@@ -116,7 +116,7 @@ Test(image_size, a_jpeg_without_a_frame_header_ends_somewhere) {
     is(FV_EDATA);
 }
 
-Test(image_size, what_is_looked_at_is_bounded) {
+Test(image_size, the_bytes_read_are_bounded) {
     uint8_t zeros[5000] = {0};
     begin();
     put(zeros, 4000);

@@ -25,7 +25,7 @@ Test(inbox, gives_items_in_the_order_in_which_they_came) {
     fv_inbox_fini(&box);
 }
 
-Test(inbox, rings_when_the_first_item_comes_and_not_for_those_behind_it) {
+Test(inbox, rings_when_the_first_item_comes_and_not_for_those_after_it) {
     fv_inbox box;
     int rings = 0;
     fv_inbox_init(&box, 0, count_ring, &rings);

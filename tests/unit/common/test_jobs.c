@@ -100,7 +100,7 @@ static double work_five_times(void *user) {
     return atomic_fetch_add(&n_work, 1) < 4 ? 0 : -1;
 }
 
-Test(jobs, work_goes_on_as_long_as_it_says_and_again_behind_a_job) {
+Test(jobs, standing_work_runs_as_long_as_it_asks_and_again_after_a_job) {
     fv_jobs *j = start(8, work_five_times);
     wait_for(&n_work, 5);
     usleep(20000);

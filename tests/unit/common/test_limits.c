@@ -65,7 +65,7 @@ Test(limits, version_1_has_a_mount_for_memory) {
                  12345);
 }
 
-Test(limits, both_versions_oob_each_other_count) {
+Test(limits, both_versions_side_by_side_count) {
     put("memory/memory.limit_in_bytes", "2000\n");
     put("unified/x/memory.max", "1500\n");
     cr_assert_eq(limit("5:memory:/\n0::/x\n"), 1500);
@@ -122,7 +122,7 @@ Test(limits, cores_of_version_1_need_quota_and_period) {
     cr_assert_eq(cores("3:cpuset:/a\n"), SIZE_MAX);
 }
 
-Test(limits, a_quota_that_cannot_be_read_is_none) {
+Test(limits, an_unreadable_quota_is_no_quota) {
     put("cpu.max", "100000\n");
     cr_assert_eq(cores("0::/\n"), SIZE_MAX);
     put("cpu.max", "many 100000\n");

@@ -18,7 +18,7 @@ static void init(void) { fv_liveness_init(&v, 30); }
 
 TestSuite(liveness, .init = init);
 
-Test(liveness, nothing_is_healthy_before_something_went_through) {
+Test(liveness, nothing_is_healthy_before_the_first_success) {
     cr_assert_not(look(1000));
     signs.n_moved = 1;
     cr_assert_not(look(1001), "only computing is not enough");
@@ -27,7 +27,7 @@ Test(liveness, nothing_is_healthy_before_something_went_through) {
     cr_assert(good_at(1003));
 }
 
-Test(liveness, what_went_through_holds_for_its_time) {
+Test(liveness, a_success_counts_for_its_time) {
     good_at(1000);
     cr_assert(look(1000));
     cr_assert(look(1030));
@@ -35,7 +35,7 @@ Test(liveness, what_went_through_holds_for_its_time) {
     cr_assert_not(look(2000));
 }
 
-Test(liveness, it_recovers_when_something_goes_through) {
+Test(liveness, it_recovers_with_the_next_success) {
     good_at(1000);
     cr_assert_not(look(1100));
     cr_assert(good_at(1101));
@@ -53,7 +53,7 @@ Test(liveness, time_in_which_layers_are_computed_does_not_count) {
     cr_assert_not(look(1531), "it has hung in the middle of its work");
 }
 
-Test(liveness, work_that_failed_was_no_sign_of_life) {
+Test(liveness, failed_work_is_no_sign_of_health) {
     good_at(1000);
     for (double t = 1001; t <= 1100; t++) {
         signs.n_moved++;
@@ -73,7 +73,7 @@ Test(liveness, failures_that_come_fast_are_forgiven_for_as_long_as_silence_is) {
     cr_assert_not(look(1031));
 }
 
-Test(liveness, good_counts_oob_bad) {
+Test(liveness, a_success_among_failures_counts) {
     good_at(1000);
     signs.n_bad++, signs.n_good++;
     cr_assert(look(1100));

@@ -247,7 +247,7 @@ Test(logfmt, random_bytes_never_make_or_break_a_pair) {
 
 /* ---- buffer size ------------------------------------------------------------------------ */
 
-Test(logfmt, what_does_not_fit_is_cut_and_can_still_be_read) {
+Test(logfmt, a_line_that_does_not_fit_is_cut_and_stays_valid) {
     char big[5000], odd[5000];
     memset(big, 'x', sizeof big - 1);
     big[sizeof big - 1] = '\0';
@@ -264,7 +264,7 @@ Test(logfmt, what_does_not_fit_is_cut_and_can_still_be_read) {
     }
 }
 
-Test(logfmt, a_value_that_is_too_long_leaves_those_behind_it) {
+Test(logfmt, a_value_that_is_too_long_does_not_drop_later_ones) {
     char big[5000];
     memset(big, 'x', sizeof big - 1);
     big[sizeof big - 1] = '\0';

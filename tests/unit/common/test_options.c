@@ -154,7 +154,7 @@ Test(options, a_missing_value_says_what_is_needed) {
     REFUSE("--out needs a value (DIR)", "word", "--out");
 }
 
-Test(options, a_number_that_is_none_is_refused) {
+Test(options, an_invalid_number_is_refused) {
     REFUSE("'' is not a whole number", "--max-tokens=");
     REFUSE("'3x' is not a whole number", "--max-tokens", "3x");
     REFUSE("'1.5' is not a whole number", "--max-tokens", "1.5");

@@ -37,7 +37,7 @@ Test(pulse, a_count_grows_with_own_steps_and_with_shared_ones) {
     fv_pulse_close(p);
 }
 
-Test(pulse, who_finds_no_place_works_all_the_same) {
+Test(pulse, without_a_free_slot_work_goes_on) {
     fv_pulse *p;
     int32_t place = 0;
     cr_assert_eq(fv_pulse_open(&p), FV_OK);

@@ -40,7 +40,7 @@ static fv_status commit(fv_grants *t, const fv_grant *g, uint64_t n, uint64_t *s
     return fv_grants_commit(t, &g->ticket, n, &owner, surplus);
 }
 
-Test(grant, goes_from_open_to_claimed) {
+Test(grant, goes_from_open_to_attached) {
     fv_grants *t = open_table(4, 2);
     int mine;
     void *owner = NULL;
@@ -119,7 +119,7 @@ Test(grant, commit_wants_every_frame) {
     fv_grants_close(t);
 }
 
-Test(grant, a_deadline_ends_it_without_a_word_from_the_peer) {
+Test(grant, a_deadline_ends_it_when_the_peer_is_silent) {
     int a, b;
     uint64_t surplus;
     void *owner;
@@ -154,7 +154,7 @@ Test(grant, a_deadline_ends_it_without_a_word_from_the_peer) {
     fv_grants_close(t);
 }
 
-Test(grant, a_frame_and_a_sign_of_life_begin_the_lease_anew) {
+Test(grant, a_frame_and_a_keep_alive_renew_the_lease) {
     uint64_t surplus;
     now = 100;
     fv_grants *t = open_table(3, 2);
@@ -180,7 +180,7 @@ Test(grant, a_frame_and_a_sign_of_life_begin_the_lease_anew) {
     fv_grants_close(t);
 }
 
-Test(grant, the_first_lease_is_short_until_the_senders_first_word) {
+Test(grant, the_first_lease_is_short_until_the_sender_sends) {
     fv_grants *t;
     fv_grants_options opt = {.capacity = 2,
                              .frame_max = 100,
@@ -203,7 +203,7 @@ Test(grant, the_first_lease_is_short_until_the_senders_first_word) {
     fv_grants_close(t);
 }
 
-Test(grant, a_late_frame_cannot_land_in_a_place_that_is_used_again) {
+Test(grant, a_late_frame_is_not_taken_for_a_reused_slot) {
     fv_grants *t = open_table(1, 2);
     int a, b;
     void *owner;

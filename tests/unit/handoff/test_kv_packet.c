@@ -449,7 +449,7 @@ Test(kv_packet, hello_comes_back_and_wrong_lengths_do_not) {
     cr_assert_eq(fv_refusal_of(fv_hello_get(bytes, n + 1, &got, &n_policy)), FV_REFUSED_MALFORMED);
 }
 
-Test(kv_packet, a_lead_comes_back_and_says_nothing_else) {
+Test(kv_packet, a_lead_section_round_trips_alone) {
     uint8_t bytes[FV_WIRE_LEAD_BYTES];
     fv_wire_lead got;
     fv_wire_lead_put(&(fv_wire_lead){300, true}, bytes);
@@ -522,7 +522,7 @@ static fv_status read_oob(fv_packet_reader *r, seen *w, size_t first, uint32_t s
     return st;
 }
 
-Test(kv_packet, a_payload_oob_the_stream_is_part_of_it) {
+Test(kv_packet, an_out_of_band_payload_is_part_of_the_stream) {
     static seen w;
     fv_packet_reader r;
     cr_expect_eq(read_oob(&r, &w, 300, 0), FV_OK, "%s", fv_last_error());
@@ -530,7 +530,7 @@ Test(kv_packet, a_payload_oob_the_stream_is_part_of_it) {
     cr_expect_eq(read_oob(&r, &w, MANY, 0), FV_OK, "%s", fv_last_error());
 }
 
-Test(kv_packet, what_changed_oob_the_stream_is_refused_and_so_is_too_much) {
+Test(kv_packet, out_of_band_changes_and_excess_are_refused) {
     static seen w;
     fv_packet_reader r;
     cr_expect_eq(fv_refusal_of(read_oob(&r, &w, 300, 1)), FV_REFUSED_CHECKSUM);

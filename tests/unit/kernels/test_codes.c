@@ -55,7 +55,7 @@ static void trip_free(trip *t) {
 
 /* ---- exact values -------------------------------------------------------------------- */
 
-Test(codes, what_lies_beyond_a_percentile_at_each_end_is_an_outlier) {
+Test(codes, values_beyond_a_percentile_at_each_end_are_outliers) {
     static const struct {
         double share;
         int32_t length, each;
@@ -126,7 +126,7 @@ Test(codes, no_number_is_off_by_more_than_half_a_step_and_outliers_by_nothing) {
         }
 }
 
-Test(codes, lines_of_one_number_and_of_zeros_are_exact) {
+Test(codes, groups_of_one_value_and_of_zeros_are_exact) {
     for (int kind = 0; kind < 2; kind++) {
         fv_packed_shape s = shape((fv_packed_kind)kind, 4, 17, 0.2);
         float m[17 * 20], back[17 * 20];
@@ -220,7 +220,7 @@ Test(codes, rows_that_stay_keep_their_bits_and_take_no_byte_more_than_they_need)
 
 /* ---- untrusted input ----------------------------------------------------------------- */
 
-Test(codes, shapes_that_nothing_has_are_refused) {
+Test(codes, impossible_shapes_are_refused) {
     fv_packed_shape bad[9];
     for (int i = 0; i < 9; i++) bad[i] = vicuna;
     bad[0].bits = 16;
@@ -236,7 +236,7 @@ Test(codes, shapes_that_nothing_has_are_refused) {
     for (int i = 0; i < 9; i++) cr_assert_eq(fv_packed_check(&bad[i]), FV_EINVAL, "%d", i);
 }
 
-Test(codes, outliers_that_point_elsewhere_are_refused) {
+Test(codes, outliers_with_invalid_indices_are_refused) {
     trip t = travel(shape(FV_PACKED_K, 4, 20, 0.2), 4);
     fv_codes_layout l = fv_codes_layout_of(&t.part.shape);
     uint32_t *first = (uint32_t *)((char *)t.part.data + l.first);

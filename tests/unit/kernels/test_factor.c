@@ -348,7 +348,7 @@ Test(factor, energy_stops_at_the_smallest_rank_that_has_it) {
     close_rig(&r);
 }
 
-Test(factor, sizes_of_numbers_do_not_matter) {
+Test(factor, the_scale_of_numbers_does_not_matter) {
     rig r = open_rig(1, NULL);
     fv_tensor m = with_spectrum(40, 50, power_half);
     double error = factorise(&r, &m, 8, FV_FACTOR_GRAM).error;
@@ -404,7 +404,7 @@ Test(factor, the_same_bits_with_any_number_of_threads_on_any_path) {
     free(m.data);
 }
 
-Test(factor, few_rows_go_by_their_gram_matrix_and_many_by_a_sketch) {
+Test(factor, few_rows_use_their_gram_matrix_and_many_a_sketch) {
     rig r = open_rig(1, NULL);
     fv_tensor few = with_spectrum(40, 400, flat), many = with_spectrum(400, 40, flat);
     cr_expect_eq(factorise(&r, &few, 8, FV_FACTOR_AUTO).way, FV_FACTOR_GRAM);

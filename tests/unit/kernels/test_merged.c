@@ -62,7 +62,7 @@ static void drop(pair *p) {
 /* ---- by hand ------------------------------------------------------------------------- */
 
 /* e = (sin 45, sin 45) / sin 90, and with t = 1/3 (sin 60, sin 30). */
-Test(merged, two_vectors_at_a_right_angle_share_one_between_them) {
+Test(merged, two_orthogonal_vectors_share_the_one_between_them) {
     for (int kind = 0; kind < 2; kind++) {
         pair p = {.m = {{3, 0}, {0, 4}}};
         merge_and_read(&p, shape((fv_packed_kind)kind, 1, 1, 2, FV_F32), 0.5, 0);
@@ -84,7 +84,7 @@ Test(merged, two_vectors_at_a_right_angle_share_one_between_them) {
     }
 }
 
-Test(merged, what_differs_in_length_alone_comes_back) {
+Test(merged, vectors_that_differ_in_length_alone_are_exact) {
     for (fv_dtype type = 0; type < FV_N_DTYPE; type++) {
         pair p = {.m = {{1, 2, 3, -1, 0, 1}, {2, 4, 6, -0.5f, 0, 0.5f}}};
         merge_and_read(&p, shape(FV_PACKED_K, 2, 1, 3, type), 0.6, 0.05);
@@ -108,7 +108,7 @@ static void plant(pair *p, size_t n, size_t D, size_t odd) {
     p->m[1][odd * D + 1] = -0.3125f;
 }
 
-Test(merged, the_least_alike_stay_as_they_are) {
+Test(merged, the_least_similar_are_kept_exactly) {
     for (int kind = 0; kind < 2; kind++) {
         static pair p;
         plant(&p, 2 * 33, 5, 2 * 20 + 1);
@@ -123,7 +123,7 @@ Test(merged, the_least_alike_stay_as_they_are) {
     }
 }
 
-Test(merged, all_but_the_most_alike_stay_where_the_whole_range_does) {
+Test(merged, a_full_range_keeps_all_but_the_most_similar) {
     static pair p;
     plant(&p, 12, 6, 7);
     merge_and_read(&p, shape(FV_PACKED_V, 6, 2, 6, FV_F32), 0.6, 1);
@@ -135,7 +135,7 @@ Test(merged, all_but_the_most_alike_stay_where_the_whole_range_does) {
 }
 
 /* Tokens: both 0, either 0, opposite, two ordinary ones. */
-Test(merged, zeros_come_back_and_opposites_are_defined) {
+Test(merged, zeros_are_exact_and_opposites_are_defined) {
     pair p = {.m = {{0, 0, 0, 0, 3, 4, 1, 1, 1, 0, 1, 2}, {0, 0, 5, 12, 0, 0, -2, -2, 1, 1, 1, 3}}};
     merge_and_read(&p, shape(FV_PACKED_V, 6, 1, 2, FV_F32), 0.6, 0);
     for (int i = 0; i < 2; i++)
@@ -166,7 +166,7 @@ static void refused(float x, int layer, fv_dtype type, double gamma, const char 
     drop(&p);
 }
 
-Test(merged, what_cannot_be_held_is_refused) {
+Test(merged, values_out_of_range_are_refused) {
     for (int layer = 0; layer < 2; layer++) {
         refused(NAN, layer, FV_F32, 0, "row 1 of the matrix to be packed is not finite");
         refused(-INFINITY, layer, FV_BF16, 0.5, "not finite");
@@ -233,7 +233,7 @@ Test(merged, two_layers_take_half_of_their_rows_and_a_norm_for_each_vector) {
     cr_expect_eq(all, 2 * rows + 4 * norms);
 }
 
-Test(merged, shapes_that_no_part_has_are_refused) {
+Test(merged, impossible_shapes_are_refused) {
     fv_packed_shape good = shape(FV_PACKED_V, 5, 2, 4, FV_BF16), bad[6];
     for (int i = 0; i < 6; i++) bad[i] = good;
     bad[0].bits = 8;

@@ -327,7 +327,7 @@ Test(packed, kept_rows_keep_their_bits) {
         }
 }
 
-Test(packed, shapes_that_nobody_can_hold_are_refused) {
+Test(packed, shapes_that_overflow_are_refused) {
     fv_packed_shape good = vicuna, bad[9];
     cr_expect_eq(fv_packed_check(&good), FV_OK);
     good.n = 0;

@@ -393,12 +393,12 @@ Test(checkpoint, nan_and_infinity_are_found_in_every_dtype) {
 
 /* ---- refusals ----------- */
 
-Test(checkpoint, a_directory_that_is_not_there_is_named) {
+Test(checkpoint, a_missing_directory_is_named) {
     checkpoint c = {"/nowhere/at all"};
     refused(&c, FV_ENOTFOUND, "/nowhere/at all/config.json does not exist");
 }
 
-Test(checkpoint, weights_that_are_not_there_are_named) {
+Test(checkpoint, missing_weights_are_named) {
     checkpoint c = tiny();
     remove_file(&c, weights);
     refused(&c, FV_ENOTFOUND, "has neither model.safetensors nor model.safetensors.index.json");

@@ -318,7 +318,7 @@ Test(config, broken_json_is_refused) {
     REFUSE_ALL(list);
 }
 
-Test(config, families_that_we_do_not_have_are_named) {
+Test(config, unsupported_families_are_named) {
     static const wrong list[] = {
         {"{}", FV_EDATA, "'model_type' and 'architectures' are missing"},
         {"{\"model_type\":7}", FV_EDATA, "key 'model_type' must be a string"},
@@ -376,7 +376,7 @@ Test(config, text_sizes_out_of_range_are_named) {
     REFUSE_ALL(list);
 }
 
-Test(config, rope_that_we_do_not_have_is_named) {
+Test(config, unsupported_rope_is_named) {
     static const wrong list[] = {
         {TEXT("\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}"), FV_EUNSUPPORTED,
          "key 'rope_type' is 'dynamic'; the engine has default, linear, llama3 and yarn"},
@@ -400,7 +400,7 @@ Test(config, rope_that_we_do_not_have_is_named) {
     REFUSE_ALL(list);
 }
 
-Test(config, vision_keys_that_cannot_be_are_named) {
+Test(config, invalid_vision_keys_are_named) {
     static const wrong list[] = {
         {VISION("\"num_hidden_layers\":0"), FV_EDATA,
          "vision_config: key 'num_hidden_layers' is 0"},
@@ -423,7 +423,7 @@ Test(config, vision_keys_that_cannot_be_are_named) {
     cr_assert_eq(parse(VISION("\"image_size\":[64,64]")).vision.image, 64);
 }
 
-Test(config, llava_keys_that_cannot_be_are_named) {
+Test(config, invalid_llava_keys_are_named) {
     static const wrong list[] = {
         {TOP("\"vision_feature_layer\":13"), FV_EDATA,
          "key 'vision_feature_layer' holds 13; the tower of 12 layers has 13 hidden states"},
@@ -501,7 +501,7 @@ Test(config, generation_replaces_an_eos_that_was_only_a_default) {
     cr_assert(cfg.n_eos == 1 && cfg.eos[0] == 2);
 }
 
-Test(config, generation_values_that_cannot_be_are_named) {
+Test(config, invalid_generation_values_are_named) {
     static const wrong list[] = {
         {"{", FV_EDATA, "not valid JSON"},
         {"{\"do_sample\":1}", FV_EDATA, "key 'do_sample' must be true or false"},
@@ -703,7 +703,7 @@ Test(config, means_may_be_one_number) {
     cr_assert(c.mean[0] == 0.5F && c.mean[2] == 0.5F && c.std[1] == 0.25F);
 }
 
-Test(config, preprocessing_that_cannot_be_is_named) {
+Test(config, invalid_preprocessing_is_named) {
     static const wrong list[] = {
         {"nul", FV_EDATA, "not valid JSON"},
         {"{\"image_processor\":[]}", FV_EDATA, "key 'image_processor' must be an object"},

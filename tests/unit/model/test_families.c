@@ -104,7 +104,7 @@ Test(families, a_vision_config_takes_the_defaults_of_its_own_class) {
     cr_assert_eq(c.text.rms_eps, 1e-6F, "1e-5 is of an absent text_config");
 }
 
-Test(families, tiles_that_cannot_be_are_named) {
+Test(families, invalid_tiles_are_named) {
 #define NEXT(keys) "{\"model_type\":\"llava_next\",\"image_token_id\":3," keys "}"
 #define ONE(keys) "{\"model_type\":\"llava_onevision\",\"image_token_id\":3," keys "}"
     refused(NEXT("\"image_grid_pinpoints\":[]"), FV_EDATA, "must be a list of 1..64 sizes");

@@ -38,7 +38,7 @@ Test(conflicts, a_selection_may_be_packed_when_all_heads_keep_the_same) {
     cr_assert(strstr(fv_last_error(), "dup=union"), "%s", fv_last_error());
 }
 
-Test(conflicts, two_that_meet_are_refused_with_both_and_why) {
+Test(conflicts, two_in_conflict_are_refused_with_both_names_and_why) {
     static const fv_conflict table[] = {{"prune=grid", "select=*", "rows are gone"},
                                         {"select=streaming,sink=3", "prune=vtw", "of a sink"}};
     fv_policy apart = parse("prune=vtw;select=streaming"), alone = parse("prune=grid");
@@ -76,7 +76,7 @@ static void names_what_there_is(const char *pattern) {
                   "'%s' must be written as it prints", pattern);
 }
 
-Test(conflicts, the_table_names_what_there_is_and_each_row_refuses) {
+Test(conflicts, the_table_names_what_exists_and_each_token_refuses) {
     int32_t n;
     const fv_conflict *table = fv_conflicts(&n);
     for (int32_t i = 0; i < n; i++) {
@@ -92,7 +92,7 @@ Test(conflicts, the_table_names_what_there_is_and_each_row_refuses) {
     }
 }
 
-Test(conflicts, parameters_of_one_method_may_not_meet_either) {
+Test(conflicts, parameters_of_one_method_may_conflict_too) {
     fv_policy p = parse("pack=svd,compress_text=keys,recompress=64");
     cr_assert_eq(choice_value(&p.stage[FV_STAGE_PACK], "recompress"), 64);
     parse("pack=svd,compress_text=keys");

@@ -279,7 +279,7 @@ Test(every_policy, is_exact_on_text_where_the_plan_says_so) {
 
 /* Two adjacent images are one image of as many tokens, to a method that ranks all image tokens
  * together. */
-Test(every_policy, pools_the_rows_of_images) {
+Test(every_policy, pools_the_tokens_of_images) {
     static const char *const pooled[] = {
         "prune=fastv,layer=2,keep=0.3",
         "prune=pvtp,layer=1,stride=1,first=0.3,ratio=0.1;evict=vta,tau=9",

@@ -204,7 +204,7 @@ Test(router_generate, cancelling_during_decode_cancels_it) {
     router_rig_close(&r);
 }
 
-Test(router_generate, a_deadline_cancels_the_work_behind_it) {
+Test(router_generate, a_deadline_cancels_the_work_after_it) {
     workers();
     stall_decode();
     client_request(&req, 4);

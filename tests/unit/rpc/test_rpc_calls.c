@@ -86,7 +86,7 @@ Test(rpc_calls, both_sides_session_in_turn) {
     net_close(&r, 1000);
 }
 
-Test(rpc_calls, nothing_can_be_sent_behind_a_half_close) {
+Test(rpc_calls, nothing_can_be_sent_after_a_half_close) {
     net_open(&r);
     net_call(&r, &h, NET_SESSION, 10000);
     fv_rpc_call_close_send(h.call);
@@ -276,7 +276,7 @@ Test(rpc_calls, a_slow_reader_bounds_the_memory_of_the_sender) {
     net_close(&r, 1000);
 }
 
-Test(rpc_calls, a_full_queue_says_so_and_later_that_there_is_room) {
+Test(rpc_calls, a_full_queue_is_reported_and_so_is_space) {
     net_open(&r);
     net_call(&r, &h, NET_COLLECT, 10000);
     int n = 0;
@@ -290,7 +290,7 @@ Test(rpc_calls, a_full_queue_says_so_and_later_that_there_is_room) {
     net_close(&r, 1000);
 }
 
-Test(rpc_calls, a_paused_call_still_hears_of_its_deadline) {
+Test(rpc_calls, a_paused_call_still_gets_its_deadline) {
     net_open(&r);
     h.pause_each = true;
     net_ask(&r, &h, NET_COUNT, 200, (uint32_t[]){1000, 16 << 10}, 8);

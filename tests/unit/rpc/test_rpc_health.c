@@ -72,7 +72,7 @@ Test(rpc_health, check_of_bytes_that_are_no_request_is_the_clients_mistake) {
     close_with_health();
 }
 
-Test(rpc_health, watch_tells_every_change_and_nothing_else) {
+Test(rpc_health, watch_sends_every_change_and_nothing_else) {
     net_heard h = {0};
     open_with_health();
     ask(&h, "/grpc.health.v1.Health/Watch", "a.B");
@@ -102,7 +102,7 @@ Test(rpc_health, a_stopping_server_tells_its_watchers_before_it_ends_them) {
     cr_assert_eq(state(&h), NOT_SERVING);
 }
 
-Test(rpc_health, a_watcher_that_goes_away_is_forgotten) {
+Test(rpc_health, a_watcher_that_goes_away_is_removed) {
     net_heard h[3] = {0};
     open_with_health();
     for (int i = 0; i < 3; i++) {

@@ -165,7 +165,7 @@ Test(rpc_message, a_message_without_pieces_is_released_too) {
     grpc_shutdown();
 }
 
-Test(rpc_message, slices_give_the_bytes_where_they_lie) {
+Test(rpc_message, slices_give_their_bytes_without_a_copy) {
     grpc_init();
     int released = 0;
     static const char big[4096] = "x";

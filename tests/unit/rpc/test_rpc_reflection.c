@@ -64,7 +64,7 @@ Test(rpc_reflection, every_file_names_its_go_package) {
     }
 }
 
-Test(rpc_reflection, what_is_no_symbol_is_not_found) {
+Test(rpc_reflection, an_unknown_symbol_is_not_found) {
     static const char *const none[] = {"",
                                        ".",
                                        "fovea",

@@ -122,7 +122,7 @@ Test(rpc_server, an_address_of_another_machine_is_an_error_that_says_so) {
     net_close(&r, 1000);
 }
 
-Test(rpc_server, what_is_no_address_is_refused) {
+Test(rpc_server, an_invalid_address_is_refused) {
     net_open(&r);
     cr_assert_eq(listen_on("localhost"), FV_EINVAL);
     cr_assert_eq(listen_on(""), FV_EINVAL);

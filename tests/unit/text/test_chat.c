@@ -493,7 +493,7 @@ Test(chat, another_end_than_the_templates_stays_and_the_templates_follows) {
 }
 
 /* Neither the first turn of a conversation nor its system text is written again. */
-Test(chat, what_goes_on_is_what_stands_behind_the_answer) {
+Test(chat, a_continuation_is_the_text_after_the_answer) {
     char *text =
         continued("{% for m in messages %}{% if loop.first %}<first>{% endif %}[{{ m.role }}]"
                   "{{ m.content | trim }}{% if not loop.last %}<end>{% endif %}{% endfor %}>",
@@ -521,7 +521,7 @@ Test(chat, a_conversation_goes_on_with_one_user_turn_without_images) {
     fv_chat_free(c);
 }
 
-Test(chat, a_word_cut_at_the_border_is_not_healed_and_nothing_is_put_before_it) {
+Test(chat, a_continuation_does_not_merge_tokens_across_its_start) {
     fv_tokenizer *tok = tokenizer("qwen2");
     int32_t *ids, n, letter = fv_tokenizer_id(tok, "a");
     size_t bytes;

@@ -113,7 +113,7 @@ Test(rpc_frame, a_commit_says_how_many_came_before) {
     grpc_byte_buffer_destroy(b);
 }
 
-Test(rpc_frame, a_sign_of_life_has_a_ticket_and_nothing_else) {
+Test(rpc_frame, a_keep_alive_has_a_ticket_and_nothing_else) {
     uint8_t bytes[128];
     grpc_byte_buffer *b;
     static fv_rpc_frame f;
@@ -155,7 +155,7 @@ Test(rpc_frame, a_ticket_of_another_length_is_refused) {
 
 /* ---- out of band ------------------------------------------------------------------------ */
 
-Test(rpc_frame, one_that_goes_oob_the_stream_is_named_and_may_come_after_all) {
+Test(rpc_frame, an_out_of_band_payload_is_named_and_may_still_come_in_band) {
     static char data[50] = "these bytes";
     static fv_rpc_frame f;
     grpc_byte_buffer *b;
@@ -170,7 +170,7 @@ Test(rpc_frame, one_that_goes_oob_the_stream_is_named_and_may_come_after_all) {
     grpc_byte_buffer_destroy(b);
 }
 
-Test(rpc_frame, a_commit_is_nothing_that_goes_oob_the_stream) {
+Test(rpc_frame, a_commit_cannot_be_out_of_band) {
     uint8_t bytes[128];
     grpc_byte_buffer *b;
     cr_assert_eq(fv_rpc_frame_commit(&ticket, 5, &b), FV_OK);

@@ -74,7 +74,7 @@ static fv_status resumes(const name *n) {
     return st;
 }
 
-Test(conversations, what_is_kept_has_its_ids_and_no_more_room_than_its_rows_need) {
+Test(conversations, what_is_kept_has_its_ids_and_only_the_memory_of_its_tokens) {
     open_table(0, 60);
     name a = keep_new(3);
     cr_assert_eq(fv_conversations_kept(table), 1);
@@ -130,7 +130,7 @@ Test(conversations, after_the_next_answer_it_has_another_name) {
     close_table();
 }
 
-Test(conversations, those_kept_the_longest_ago_make_place) {
+Test(conversations, the_oldest_are_dropped_first) {
     open_table(3, 60);
     name a = keep_new(1), b = keep_new(1), c = keep_new(1);
     name again = keep(resume(&a), 10, 10); /* now b is the oldest */
@@ -147,7 +147,7 @@ Test(conversations, those_kept_the_longest_ago_make_place) {
     close_table();
 }
 
-Test(conversations, one_in_use_does_not_make_place_and_one_too_large_is_not_kept) {
+Test(conversations, one_in_use_is_not_dropped_and_one_too_large_is_not_kept) {
     open_table(1, 60);
     name a = keep_new(1);
     fv_conversation *x = resume(&a);
@@ -158,7 +158,7 @@ Test(conversations, one_in_use_does_not_make_place_and_one_too_large_is_not_kept
     close_table();
 }
 
-Test(conversations, forgetting_works_at_once_or_when_it_is_given_back) {
+Test(conversations, dropping_works_at_once_or_when_it_is_released) {
     open_table(0, 60);
     name a = keep_new(1), b = keep_new(1), c = keep_new(1), none = {{1}};
     fv_conversations_forget(table, a.id);

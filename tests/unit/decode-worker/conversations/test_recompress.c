@@ -243,7 +243,7 @@ static int32_t layers_done(const char *policy, int32_t n, int32_t more) {
     return r.n_layer;
 }
 
-Test(recompress, it_is_done_once_so_many_rows_wait) {
+Test(recompress, it_runs_once_enough_tokens_wait) {
     const char *at_64 = "pack=svd,gain=0,recompress=64" KEYS "12";
     cr_assert_eq(layers_done(at_64, 130, 63), 0);
     cr_assert_eq(layers_done(at_64, 130, 64), LAYERS);
@@ -341,7 +341,7 @@ Test(recompress, the_same_turns_have_the_same_bits_wherever_they_run) {
 
 /* A worker was lost in the middle of an answer: another one prefills the prompt and the tokens so
  * far, and its turn ends with the same tokens. */
-Test(recompress, an_answer_that_is_taken_up_again_ends_as_it_would_have) {
+Test(recompress, a_resumed_answer_ends_with_the_same_tokens) {
     enum { SAID = 20 };
     int32_t said[SAID];
     for (int32_t i = 0; i < SAID; i++) said[i] = (5 + i * 29) % VOCAB; /* as say() does */
@@ -385,7 +385,7 @@ Test(recompress, pages_go_back_to_the_pool) {
     tiny_net_close(&net);
 }
 
-Test(recompress, rows_that_cannot_be_factored_stay_as_they_are) {
+Test(recompress, tokens_that_cannot_be_factored_stay_uncompressed) {
     tiny_net net;
     tiny_prompt p;
     void *at;

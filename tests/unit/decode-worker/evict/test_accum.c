@@ -89,7 +89,7 @@ Test(accum, budgets_are_shares_of_the_prompt) {
     cr_assert_eq(planned("evict=scissorhands,window=7", 30).evict.accum_tokens, 7);
 }
 
-Test(accum, a_budget_of_the_whole_prompt_lets_nothing_go_and_says_so) {
+Test(accum, a_budget_of_the_whole_prompt_evicts_nothing_and_says_so) {
     static const char *const whole[] = {"evict=h2o,heavy=0.9", "evict=scissorhands,keep=1",
                                         "evict=tova,keep=1"};
     tiny_net net;
@@ -115,7 +115,7 @@ Test(accum, a_budget_of_the_whole_prompt_lets_nothing_go_and_says_so) {
 
 /* ---- how many are evicted --------------------------------------------------------------- */
 
-Test(accum, one_row_of_each_head_leaves_for_each_token) {
+Test(accum, each_head_evicts_one_token_per_step) {
     static const char *const one[] = {"evict=h2o,heavy=0.2", "evict=tova,keep=0.3"};
     for (int i = 0; i < 2; i++) {
         tiny_net net;
@@ -137,7 +137,7 @@ Test(accum, one_row_of_each_head_leaves_for_each_token) {
     }
 }
 
-Test(accum, scissorhands_lets_many_go_at_a_time) {
+Test(accum, scissorhands_evicts_many_at_a_time) {
     tiny_net net;
     tiny_prompt p;
     fv_evict e;
@@ -169,7 +169,7 @@ Test(accum, the_preset_of_scissorhands_holds_half_of_the_prompt) {
     finish(&net, &p);
 }
 
-Test(accum, last_rows_stay_and_positions_are_kept) {
+Test(accum, recent_tokens_and_positions_are_kept) {
     tiny_net net;
     tiny_prompt p;
     fv_evict e;
@@ -191,7 +191,7 @@ Test(accum, last_rows_stay_and_positions_are_kept) {
     finish(&net, &p);
 }
 
-Test(accum, no_rows_at_all_are_a_budget_too) {
+Test(accum, a_budget_of_zero_is_valid) {
     tiny_net net;
     tiny_prompt p;
     fv_evict e;
@@ -206,7 +206,7 @@ Test(accum, no_rows_at_all_are_a_budget_too) {
 
 /* Resident bytes are those of the tokens, except the idle ends of slabs; pages are those that the
  * tokens need, and the pool has the rest. */
-Test(accum, memory_of_rows_that_leave_goes_back_to_the_pool) {
+Test(accum, memory_of_evicted_tokens_returns_to_the_pool) {
     static const char *const policy = "evict=h2o,heavy=0.2";
     size_t row = 2 * 24 * sizeof(float), page = FV_KV_BLOCK * row;
     tiny_net net;
@@ -332,7 +332,7 @@ Test(accum, neighbours_in_a_batch_change_no_bit) {
 
 /* ---- from one worker to the other --------------------------------------------------------- */
 
-Test(accum, rows_arrive_with_what_they_were_paid_and_leave_there) {
+Test(accum, sums_arrive_and_eviction_continues_there) {
     for (int i = 0; i < N_POLICY; i++) {
         handoff_rig rig;
         tiny_prompt p, there;
@@ -409,21 +409,21 @@ static void take_up(const char *policy, int32_t n_prompt, int32_t n) {
     rig_close(&rig);
 }
 
-Test(accum, an_answer_that_is_taken_up_again_goes_on_as_it_would_have) {
+Test(accum, a_resumed_answer_continues_with_the_same_bits) {
     for (int i = 0; i < N_POLICY; i++)
         for (int32_t n = 1; n <= TOKENS; n += 4) take_up(policies[i], ROWS, n);
 }
 
 /* A third prints with as many digits as a double holds; the decode worker uses the printed
  * value. */
-Test(accum, both_workers_count_the_rows_of_a_third_alike) {
+Test(accum, both_workers_round_a_third_alike) {
     for (int32_t n_prompt = 150; n_prompt <= 165; n_prompt++)
         take_up("evict=h2o,heavy=0.33333333333333331", n_prompt, 2);
 }
 
 /* ---- the KV ----------------------------------------------------------------------------- */
 
-Test(accum, holes_are_filled_from_the_end_and_accums_go_along) {
+Test(accum, holes_are_filled_from_the_end_and_sums_move_too) {
     static const int32_t pos[8] = {0, 1, 2, 3, 4, 5, 6, 7}, left[4] = {4, 1, 7, 3};
     fv_kv_shape shape = {.n_layer = 1, .n_kv = 1, .d_head = 4, .dtype = FV_F32};
     fv_kv_pool *pool;

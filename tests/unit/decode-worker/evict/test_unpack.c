@@ -60,7 +60,7 @@ static int32_t break_even(int32_t rank, uint8_t bits, fv_dtype dtype) {
     return 0;
 }
 
-Test(unpack, a_layer_is_raw_from_the_break_even_on_and_never_larger_than_its_rows) {
+Test(unpack, a_layer_is_decompressed_at_break_even) {
     static const struct {
         int32_t rank;
         const char *bits;
@@ -107,7 +107,7 @@ Test(unpack, a_layer_is_raw_from_the_break_even_on_and_never_larger_than_its_row
 }
 
 /* The second uses keys whose factors count towards the values of all its layers. */
-Test(unpack, a_full_pool_does_not_stand_in_the_way) {
+Test(unpack, a_full_pool_does_not_prevent_it) {
     static const char *const policies[] = {
         "pack=svd,rank_k=12,rank_v=12,gain=0;evict=vta,tau=6" ALL_LAYERS,
         "lazy=vla,map=given,blocks=0-3;pack=svd,rank_k=30,rank_v=6,gain=0;"
@@ -163,7 +163,7 @@ static float most_off(const float *a, const float *b, int32_t n) {
 
 /* The same answer with layers that stay compressed to the end: the same mathematics, another order
  * of sums. Keys in blocks, in one block and before rotation. */
-Test(unpack, rebuilt_rows_say_what_the_factors_said) {
+Test(unpack, decompressed_tokens_equal_their_factors) {
     static const char *const keys[] = {"block=16", "block=0", "block=1"};
     for (int i = 0; i < 3; i++) {
         tiny_net net;
@@ -192,7 +192,7 @@ Test(unpack, rebuilt_rows_say_what_the_factors_said) {
     }
 }
 
-Test(unpack, factors_that_hold_everything_become_the_rows_that_they_were) {
+Test(unpack, full_rank_factors_decompress_to_the_original_tokens) {
     tiny_net net;
     tiny_prompt p, raw;
     fv_evict e[2];
@@ -222,7 +222,7 @@ Test(unpack, factors_that_hold_everything_become_the_rows_that_they_were) {
 
 /* ---- order=ema ----------------------------------------------------------------------- */
 
-Test(unpack, what_matters_least_now_goes_first_where_importance_is_kept) {
+Test(unpack, the_least_important_are_evicted_first_by_ema) {
     static const char policy[] = "pack=svd,rank_k=12,rank_v=12,gain=0,block=8" READS
                                  ",alpha=0.1;evict=vta,order=ema,tau=7" ALL_LAYERS;
     tiny_net net;
@@ -297,7 +297,7 @@ Test(unpack, an_order_without_importance_is_refused_with_what_to_add) {
 /* ---- resuming an answer, and the report ---------------------------------------------- */
 
 /* Continues here, and on the other side after the other worker's prefill of prompt and answer. */
-Test(unpack, an_answer_that_is_taken_up_again_goes_on_with_the_same_bits) {
+Test(unpack, a_resumed_answer_continues_with_the_same_bits) {
     static const char *const policies[] = {
         "pack=svd,rank_k=12,rank_v=12,gain=0;evict=vta,tau=7" ALL_LAYERS,
         "pack=svd,rank_k=12,rank_v=12,gain=0,bits=8" READS ";evict=vta,tau=9,layer=2",
@@ -354,7 +354,7 @@ Test(unpack, an_answer_that_is_taken_up_again_goes_on_with_the_same_bits) {
         }
 }
 
-Test(unpack, rows_that_have_gone_are_counted_also_when_none_is_left) {
+Test(unpack, evicted_tokens_are_counted_even_when_none_is_left) {
     static const struct {
         const char *policy;
         int32_t layers, stay;

@@ -52,7 +52,7 @@ static int32_t left(const char *policy, int32_t v, int32_t t) {
     return (int32_t)floor(plan.evict.share(&plan, t) * v + 1e-9);
 }
 
-Test(vta, as_many_rows_are_left_as_in_the_paper) {
+Test(vta, the_number_of_tokens_left_is_the_papers) {
     static const int32_t at[] = {1, 2, 10, 25, 40, 49, 50, 51, 1000};
     static const int32_t of_288[] = {287, 287, 273, 203, 88, 9, 0, 0, 0};
     static const int32_t of_576[] = {575, 574, 547, 407, 177, 18, 0, 0, 0};
@@ -66,7 +66,7 @@ Test(vta, as_many_rows_are_left_as_in_the_paper) {
     cr_assert_eq(left("evict=vta,beta=exponential,sigma=20,tau=1", 100, 93), 0);
 }
 
-Test(vta, no_row_comes_back_and_a_third_is_saved_over_the_answer) {
+Test(vta, no_token_returns_and_a_third_is_saved_over_the_answer) {
     static const char *const forms[] = {"evict=vta", "evict=vta,beta=linear",
                                         "evict=vta,beta=exponential"};
     double sum = 0;
@@ -99,7 +99,7 @@ static void assert_ranked(const char *policy, const char *want) {
     cr_assert_str_empty(plan.note[FV_STAGE_EVICT]);
 }
 
-Test(vta, layers_are_ranked_where_their_rows_were_chosen) {
+Test(vta, layers_are_ranked_where_their_tokens_were_chosen) {
     assert_ranked("prune=pvtp;evict=vta", "-1x3 2x7 9x7 16x7 23x7 30x1 ");
     assert_ranked("prune=pvtp;evict=vta,shallow=rank_by_first_tap", "2x10 9x7 16x7 23x7 30x1 ");
     assert_ranked("prune=fastv,layer=5;evict=vta", "-1x5 4x27 ");
@@ -135,7 +135,7 @@ Test(vta, a_lazy_block_is_annealed_as_its_source_layer_is) {
     cr_assert(strstr(plan.note[FV_STAGE_EVICT], "no ranked layer"));
 }
 
-Test(vta, where_nothing_can_go_the_plan_says_why) {
+Test(vta, where_nothing_can_be_evicted_the_plan_says_why) {
     fv_plan plan = planned("evict=vta", 32, 0);
     cr_assert(strstr(plan.note[FV_STAGE_EVICT], "no image"));
     cr_assert_null(plan.evict.share);
@@ -162,7 +162,7 @@ static void finish(tiny_net *net, tiny_prompt *p) {
 
 /* Token 0 of a layer ranked by layer r is the one token that prune=fastv keeps after r, tokens 0
  * and 1 are the two that it keeps, and so on. The layers up to r are those of `exact` in both. */
-Test(vta, rows_lie_in_the_order_in_which_attention_would_keep_them) {
+Test(vta, tokens_are_stored_in_attention_order) {
     tiny_net net;
     tiny_prompt p, few;
     start(&net, &p, "evict=vta,layer=2,shallow=rank_by_first_tap", 7);
@@ -190,7 +190,7 @@ Test(vta, rows_lie_in_the_order_in_which_attention_would_keep_them) {
 
 /* Tokens kept by a filter are ranked where they were chosen, and not where the pruner first looked:
  * there the first of them is the one that fastv keeps after that layer, if it stays. */
-Test(vta, rows_that_a_filter_leaves_are_ranked_in_the_layer_of_the_filter) {
+Test(vta, tokens_kept_by_a_filter_are_ranked_in_its_layer) {
     tiny_net net;
     tiny_prompt p, only;
     start(&net, &p, "prune=visipruner,shallow=0,detect=1,cos=1,l2=0.05;evict=vta", 9);
@@ -252,7 +252,7 @@ Test(vta, groups_chunks_and_neighbours_change_no_order) {
 }
 
 /* Layer 2 uses the keys of layer 1, and their tokens are reordered together, once both have run. */
-Test(vta, a_layer_waits_for_those_that_borrow_its_keys) {
+Test(vta, a_source_layer_waits_for_its_lazy_layers) {
     static const float by_position[4] = {1, 4, 2, 3};
     static const int32_t pos[4] = {0, 1, 2, 3}, order[4] = {1, 3, 2, 0}, from[3] = {-1, 0, 0};
     const float *paid[3] = {by_position};
@@ -295,7 +295,7 @@ static void run_token(tiny_net *net, tiny_prompt *p, fv_evict *e, int32_t n_prom
     ok(tiny_step(net, &p, 1, &id, 1, n_prompt - p->n + t - 1));
 }
 
-Test(vta, visual_rows_leave_by_the_clock_and_text_stays) {
+Test(vta, visual_tokens_are_evicted_on_schedule_and_text_stays) {
     for (int i = 0; i < N_POLICY; i++) {
         tiny_net net;
         tiny_prompt p;
@@ -329,7 +329,7 @@ Test(vta, visual_rows_leave_by_the_clock_and_text_stays) {
 }
 
 /* From tau on images are masked: as in KV whose visual tokens were removed by hand. */
-Test(vta, behind_tau_attention_is_over_text_alone) {
+Test(vta, after_tau_attention_is_over_text_alone) {
     tiny_net net;
     tiny_prompt p, text, *other = &text;
     fv_evict e;
@@ -352,7 +352,7 @@ Test(vta, behind_tau_attention_is_over_text_alone) {
 }
 
 /* Before tau, as in KV where the retained tokens were picked by hand. */
-Test(vta, what_is_left_is_attended_to_as_if_nothing_else_had_been_there) {
+Test(vta, attention_is_as_if_evicted_tokens_had_never_existed) {
     tiny_net net;
     tiny_prompt p, q, *other = &q;
     fv_evict e;
@@ -383,7 +383,7 @@ Test(vta, what_is_left_is_attended_to_as_if_nothing_else_had_been_there) {
 
 /* ---- resuming an answer ------------------------------------------------------------------- */
 
-Test(vta, an_answer_that_is_taken_up_again_finds_what_it_had_seen) {
+Test(vta, a_resumed_answer_attends_to_the_same_tokens) {
     for (int i = 0; i < N_WITHOUT_SELECT; i++)
         for (int32_t n = 1; n <= TOKENS; n += 4) {
             tiny_net net;
@@ -411,7 +411,7 @@ Test(vta, an_answer_that_is_taken_up_again_finds_what_it_had_seen) {
 
 /* ---- from one worker to the other --------------------------------------------------------- */
 
-Test(vta, ranked_rows_arrive_in_their_order_and_are_let_go_there) {
+Test(vta, ranked_tokens_arrive_in_order_and_are_evicted_there) {
     for (int i = 0; i < N_POLICY; i++) {
         handoff_rig rig;
         tiny_prompt p, there;

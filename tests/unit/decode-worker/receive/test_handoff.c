@@ -26,7 +26,7 @@ enum { N_POLICY = sizeof policies / sizeof policies[0], VISUAL = RIG_VISUAL, STE
 
 /* ---- what arrives ---------------------------------------------------------------------- */
 
-Test(handoff, a_store_arrives_bit_for_bit_however_it_is_cut) {
+Test(handoff, kv_arrives_bit_for_bit_however_it_is_cut) {
     static const fv_dtype dtypes[] = {FV_F32, FV_BF16, FV_F16};
     static const uint32_t frames[] = {1, 7, 1 << 20};
     for (int i = 0; i < N_POLICY * 9; i++) {
@@ -96,7 +96,7 @@ static void decode(const char *policy, fv_dtype dtype, bool elsewhere, float log
     rig_finish(&rig, &p);
 }
 
-Test(handoff, decoding_goes_on_with_the_same_bits) {
+Test(handoff, decoding_continues_with_the_same_bits) {
     static float here[STEPS][97], there[STEPS][97];
     for (int i = 0; i < N_POLICY; i++)
         for (int dtype = 0; dtype < FV_N_DTYPE; dtype++) {
@@ -106,7 +106,7 @@ Test(handoff, decoding_goes_on_with_the_same_bits) {
         }
 }
 
-Test(handoff, heads_that_hold_as_many_rows_but_others_arrive) {
+Test(handoff, heads_with_equally_many_but_other_tokens_arrive) {
     handoff_rig rig;
     tiny_prompt p;
     fv_received got;
@@ -124,7 +124,7 @@ Test(handoff, heads_that_hold_as_many_rows_but_others_arrive) {
     rig_finish(&rig, &p);
 }
 
-Test(handoff, a_prompt_without_images_and_one_of_a_single_row_arrive) {
+Test(handoff, a_prompt_without_images_and_one_of_a_single_token_arrive) {
     for (int32_t rows = 1; rows <= 130; rows += 43) {
         handoff_rig rig;
         tiny_prompt p;
@@ -141,7 +141,7 @@ Test(handoff, a_prompt_without_images_and_one_of_a_single_row_arrive) {
 
 /* ---- memory ---------------------------------------------------------------------------- */
 
-Test(handoff, room_for_prompt_and_answer_is_held_from_the_grant_on_and_the_rest_comes_back) {
+Test(handoff, a_grant_reserves_prompt_and_answer_and_releases_the_rest) {
     handoff_rig rig;
     tiny_prompt p;
     fv_received got;
@@ -230,7 +230,7 @@ Test(handoff, a_full_decode_side_says_so_before_anything_is_sent) {
     rig_finish(&rig, &p);
 }
 
-Test(handoff, all_grants_taken_gives_the_reserved_room_back) {
+Test(handoff, without_a_free_grant_the_reservation_is_released) {
     handoff_rig rig;
     tiny_prompt p;
     fv_export *first, *second;
@@ -245,7 +245,7 @@ Test(handoff, all_grants_taken_gives_the_reserved_room_back) {
     rig_finish(&rig, &p);
 }
 
-Test(handoff, rows_beyond_the_grant_are_refused) {
+Test(handoff, tokens_beyond_the_grant_are_refused) {
     handoff_rig rig;
     tiny_prompt p;
     fv_received got;
@@ -295,7 +295,7 @@ Test(handoff, another_model_is_refused_by_the_field_that_differs) {
     rig_finish(&rig, &p);
 }
 
-Test(handoff, offers_that_make_no_sense_are_refused) {
+Test(handoff, invalid_offers_are_refused) {
     handoff_rig rig;
     tiny_prompt p;
     rig_stream s;
@@ -437,7 +437,7 @@ Test(handoff, a_refused_frame_ends_the_hand_off_without_the_sender_giving_up) {
     rig_finish(&rig, &p);
 }
 
-Test(handoff, a_lease_that_runs_out_half_way_takes_everything_back) {
+Test(handoff, an_expired_lease_releases_everything) {
     handoff_rig rig;
     tiny_prompt p;
     fv_export *ship;
@@ -458,7 +458,7 @@ Test(handoff, a_lease_that_runs_out_half_way_takes_everything_back) {
     rig_finish(&rig, &p);
 }
 
-Test(handoff, what_nobody_claims_is_taken_back_and_what_is_claimed_is_gone) {
+Test(handoff, unattached_kv_is_released_and_attached_kv_is_moved) {
     handoff_rig rig;
     tiny_prompt p;
     fv_export *ship;
@@ -496,7 +496,7 @@ Test(handoff, what_nobody_claims_is_taken_back_and_what_is_claimed_is_gone) {
     rig_finish(&rig, &p);
 }
 
-Test(handoff, ten_thousand_random_aborts_leave_no_byte) {
+Test(handoff, ten_thousand_random_aborts_leak_nothing) {
     handoff_rig rig;
     tiny_prompt p;
     fv_export *ship;
@@ -542,7 +542,7 @@ static fv_status ship_final(void *user, int32_t n_layer) {
     return fv_export_layers(*(fv_export **)user, n_layer);
 }
 
-Test(handoff, layers_may_leave_while_later_ones_are_computed) {
+Test(handoff, layers_are_sent_while_later_ones_are_computed) {
     for (int i = 0; i < N_POLICY; i++) {
         handoff_rig rig;
         tiny_prompt whole, p;
@@ -618,7 +618,7 @@ Test(handoff, a_grant_may_come_later) {
     rig_finish(&rig, &p);
 }
 
-Test(handoff, a_receiver_that_closes_takes_what_is_under_way_with_it) {
+Test(handoff, a_receiver_that_closes_ends_what_is_in_flight) {
     handoff_rig rig;
     tiny_prompt p;
     rig_stream s;

@@ -213,7 +213,7 @@ Test(handoff_streams, a_layer_can_only_have_the_keys_of_one_before_it_that_has_i
         FV_REFUSED_MALFORMED, "different number of tokens");
 }
 
-Test(handoff_streams, sections_that_speak_of_other_rows_than_are_due_are_refused) {
+Test(handoff_streams, sections_for_other_tokens_than_expected_are_refused) {
     handoff_rig rig;
     tiny_prompt p;
     rig_stream s;
@@ -279,7 +279,7 @@ Test(handoff_streams, positions_must_ascend_inside_the_prompt_and_their_segment)
 
 static fv_status deliver_all(handoff_rig *rig, const rig_stream *s, const parts *all);
 
-Test(handoff_streams, a_mask_is_said_once_ahead_of_the_rows_that_it_covers) {
+Test(handoff_streams, a_mask_comes_once_before_the_tokens_that_it_covers) {
     static parts all;
     tiny_shape shape = {
         .n_layer = 2, .n_head = 2, .n_kv = 1, .d_head = 8, .d_ffn = 16, .vocab = 97};
@@ -347,7 +347,7 @@ static fv_status deliver_all(handoff_rig *rig, const rig_stream *s, const parts 
     return deliver_parts(rig, &s->hello, all, list, all->n, part_rows);
 }
 
-Test(handoff_streams, a_layer_is_ranked_once_before_its_rows_and_by_no_more_than_there_were) {
+Test(handoff_streams, a_layer_is_ranked_once_before_its_tokens) {
     handoff_rig rig;
     tiny_prompt p;
     rig_stream s;

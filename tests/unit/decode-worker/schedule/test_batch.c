@@ -165,7 +165,7 @@ static fv_finish ended(const fv_generation_options *opt, const int32_t *ids, int
     return f;
 }
 
-Test(batch, sequence_who_has_only_the_tokens_can_ask_how_they_ended) {
+Test(batch, sequence_the_tokens_alone_say_how_the_answer_ended) {
     const char *stop = "bc";
     int32_t eos = char_id("d"), ids[] = {1, char_id("a"), char_id("b"), char_id("c"), eos};
     fv_generation_options opt = options(4);
@@ -286,7 +286,7 @@ Test(batch, an_answer_is_the_same_alone_and_among_those_who_come_and_go) {
     }
 }
 
-Test(batch, one_that_fails_leaves_and_the_others_go_on) {
+Test(batch, one_that_fails_leaves_and_the_others_continue) {
     static const bool all[N] = {true, true, true, true, true};
     static const int32_t join[N] = {0, 0, 0, 0, 0};
     answers good, bad;
@@ -386,7 +386,7 @@ static void go_on(tiny_net *net, const tiny_prompt *whole, int32_t prompt_tokens
     fv_batch_close(batch);
 }
 
-Test(batch, rows_of_a_prompt_give_the_same_bits_however_they_are_cut_and_oob_whom) {
+Test(batch, chunking_and_neighbours_change_no_bit_of_a_prompt) {
     static const int32_t cut[] = {1, 2, 7, NEW - 1, NEW, 256};
     tiny_net net;
     tiny_prompt whole;

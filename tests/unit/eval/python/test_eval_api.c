@@ -48,7 +48,7 @@ static void says(int32_t result, const char *because) {
     cr_assert(strstr(fv_api_error(), because), "said: %s", fv_api_error());
 }
 
-Test(eval_api, what_cannot_be_done_is_said) {
+Test(eval_api, unsupported_requests_are_errors) {
     char text[16];
     fv_scene scenes[2];
     uint8_t pixel[3];

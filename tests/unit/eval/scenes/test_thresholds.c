@@ -10,7 +10,7 @@ enum { ITEMS = 2, LAYERS = 5 };
 /* Layers 1..3 are examined. */
 static const float least[ITEMS * LAYERS] = {NO, 0.9f, 0.8f, 0.7f, NO, NO, 0.95f, 0.6f, 0.97f, NO};
 
-Test(thresholds, the_filter_is_behind_the_first_layer_with_a_cosine_below) {
+Test(thresholds, the_filter_is_after_the_first_layer_with_a_cosine_below) {
     cr_assert_eq(fv_filter_layer(least, LAYERS, 0.95), 1);
     cr_assert_eq(fv_filter_layer(least, LAYERS, 0.85), 2);
     cr_assert_eq(fv_filter_layer(least, LAYERS, 0.75), 3);

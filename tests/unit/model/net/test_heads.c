@@ -116,7 +116,7 @@ static void assert_same_rows(const outcome *a, int32_t head_a, const outcome *b,
 }
 
 /* Two query heads per KV head, against a network in which each has a copy of its own. */
-Test(heads, shared_keys_and_values_are_those_of_each_who_shares) {
+Test(heads, grouped_heads_equal_separate_copies) {
     static const char *const policies[] = {
         "",
         "prune=fastv,layer=2,keep=0.3",
@@ -144,7 +144,7 @@ Test(heads, shared_keys_and_values_are_those_of_each_who_shares) {
 }
 
 /* KV heads change places, and query heads within each. */
-Test(heads, a_rule_goes_with_its_head_wherever_that_stands) {
+Test(heads, rules_do_not_depend_on_head_numbers) {
     static const char *const policies[] = {
         "prune=fastv,layer=2,keep=0.3", "prune=visipruner,filter=1,l2=0.3",
         "select=csp,heavy=0.3,recent=0.2,dup=official", "select=csp,heavy=0.3,recent=0.2,group=max",

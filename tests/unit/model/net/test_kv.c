@@ -99,7 +99,7 @@ Test(kv, keep_shortens_heads_differently_and_frees_exactly) {
     }
 }
 
-Test(kv, text_goes_on_behind_what_was_kept) {
+Test(kv, text_continues_after_what_was_kept) {
     fv_kv_pool *pool = open_pool(0);
     fv_kv *kv = open_kv(pool);
     cr_assert_eq(fv_kv_reserve(kv, 0, 100), FV_OK);
@@ -118,7 +118,7 @@ Test(kv, text_goes_on_behind_what_was_kept) {
     fv_kv_pool_close(pool);
 }
 
-Test(kv, empty_extents_and_empty_keeps_are_fine) {
+Test(kv, empty_slabs_and_empty_keeps_are_fine) {
     fv_kv_pool *pool = open_pool(0);
     fv_kv *kv = open_kv(pool);
     int32_t n[HKV] = {0};
@@ -148,7 +148,7 @@ Test(kv, a_full_pool_says_so_and_recovers) {
     fv_kv_pool_close(pool);
 }
 
-Test(kv, a_ragged_extent_holds_each_heads_own_rows_and_no_more) {
+Test(kv, a_ragged_slab_holds_each_heads_tokens_and_no_more) {
     fv_kv_pool *pool = open_pool(0);
     fv_kv *kv = open_kv(pool);
     int32_t rows[HKV] = {70, 0, 3}, pos[70];
@@ -169,7 +169,7 @@ Test(kv, a_ragged_extent_holds_each_heads_own_rows_and_no_more) {
     fv_kv_pool_close(pool);
 }
 
-Test(kv, a_stretch_is_a_whole_extent_or_the_rest_of_a_page) {
+Test(kv, a_contiguous_span_is_a_whole_slab_or_the_rest_of_a_page) {
     fv_kv_pool *pool = open_pool(0);
     fv_kv *kv = open_kv(pool);
     void *at = NULL;
@@ -191,7 +191,7 @@ Test(kv, a_stretch_is_a_whole_extent_or_the_rest_of_a_page) {
     fv_kv_pool_close(pool);
 }
 
-Test(kv, bytes_set_aside_pay_for_extents_and_come_back) {
+Test(kv, reserved_bytes_cover_slabs_and_are_released) {
     size_t row_pair = 2 * D * sizeof(float), page = FV_KV_BLOCK * row_pair;
     fv_kv_pool *pool = open_pool(20 * page);
     fv_kv *kv = open_kv(pool), *other = open_kv(pool);
@@ -232,7 +232,7 @@ static fv_kv *open_ranked(fv_kv_pool *pool) {
     return kv;
 }
 
-Test(kv, ranked_rows_lie_in_their_order_with_their_positions) {
+Test(kv, ranked_tokens_are_in_order_with_their_positions) {
     fv_kv_pool *pool = open_pool(0);
     fv_kv *kv = open_ranked(pool);
     for (int32_t g = 0; g < HKV; g++) {
@@ -245,7 +245,7 @@ Test(kv, ranked_rows_lie_in_their_order_with_their_positions) {
     fv_kv_pool_close(pool);
 }
 
-Test(kv, rows_are_let_go_from_the_end_and_their_memory_comes_back) {
+Test(kv, tokens_are_evicted_from_the_end_and_their_memory_is_freed) {
     size_t pair = 2 * D * sizeof(float);
     fv_kv_pool *pool = open_pool(HKV * 150 * pair); /* the slab is full */
     fv_kv *kv = open_ranked(pool);
@@ -279,7 +279,7 @@ static fv_kv *hold(fv_kv_pool *pool, int32_t rows) {
     return kv;
 }
 
-Test(kv, an_extent_of_the_same_size_is_used_again) {
+Test(kv, a_slab_of_the_same_size_is_reused) {
     fv_kv_pool *pool = open_pool(0);
     fv_kv *kv = hold(pool, 100);
     size_t memory = fv_kv_pool_memory(pool);
@@ -294,7 +294,7 @@ Test(kv, an_extent_of_the_same_size_is_used_again) {
     fv_kv_pool_close(pool);
 }
 
-Test(kv, spare_extents_make_place_for_others) {
+Test(kv, free_slabs_are_given_up_for_others) {
     size_t most = 0;
     fv_kv_pool *pool = open_pool(0);
     for (int32_t rows = 1; rows <= 60; rows++) { /* every size is another */
@@ -306,7 +306,7 @@ Test(kv, spare_extents_make_place_for_others) {
     fv_kv_pool_close(pool);
 }
 
-Test(kv, a_pool_with_a_limit_takes_no_more_for_spare_extents) {
+Test(kv, a_pool_with_a_limit_counts_its_free_slabs) {
     fv_kv_pool *pool = open_pool(0);
     fv_kv *kv = hold(pool, 50);
     size_t limit = fv_kv_pool_used(pool);
@@ -333,7 +333,7 @@ static void fill_values(fv_kv *kv, int32_t layer, fv_kv_segment seg, int32_t fro
             row(kv, layer, g, seg, i, true)[0] = (float)(10000 * g + 5000 + i);
 }
 
-Test(kv, borrowed_image_keys_are_held_and_counted_once) {
+Test(kv, shared_image_keys_are_held_and_counted_once) {
     size_t bytes = D * sizeof(float), page = FV_KV_BLOCK * bytes;
     fv_kv_pool *pool = open_pool(0);
     fv_kv *kv = open_kv(pool);
@@ -360,7 +360,7 @@ Test(kv, borrowed_image_keys_are_held_and_counted_once) {
     fv_kv_pool_close(pool);
 }
 
-Test(kv, who_borrows_is_shortened_with_its_source_layer) {
+Test(kv, a_lazy_layer_is_shortened_with_its_source_layer) {
     static const fv_kv_segment segs[] = {FV_SEG_VISUAL, FV_SEG_TEXT};
     size_t bytes = D * sizeof(float), page = FV_KV_BLOCK * bytes;
     for (int s = 0; s < 2; s++) {
@@ -392,7 +392,7 @@ Test(kv, who_borrows_is_shortened_with_its_source_layer) {
     }
 }
 
-Test(kv, text_of_who_borrows_takes_half_the_pages) {
+Test(kv, a_lazy_layers_text_takes_half_the_pages) {
     size_t page = FV_KV_BLOCK * D * sizeof(float);
     fv_kv_shape shape = {.n_layer = N, .n_kv = HKV, .d_head = D, .dtype = FV_F32};
     fv_kv_pool *pool = open_pool(0);
@@ -413,7 +413,7 @@ Test(kv, text_of_who_borrows_takes_half_the_pages) {
     fv_kv_pool_close(pool);
 }
 
-Test(kv, a_store_that_contradicts_itself_is_found) {
+Test(kv, inconsistent_kv_is_detected) {
     for (int wrong = 0; wrong < 2; wrong++) {
         pid_t child = fork();
         if (child == 0) {

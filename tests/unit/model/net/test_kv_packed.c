@@ -85,7 +85,7 @@ static size_t part_bytes(const fv_kv_packed *p, int kind) {
     return fv_packed_bytes(&p->part[kind].shape);
 }
 
-Test(kv_packed, a_packed_layer_holds_its_factors_to_the_byte_and_no_rows) {
+Test(kv_packed, a_packed_layer_holds_its_factors_to_the_byte_and_no_tokens) {
     handoff_rig rig;
     tiny_prompt p;
     start(&rig, &p, FV_BF16, 16);
@@ -100,7 +100,7 @@ Test(kv_packed, a_packed_layer_holds_its_factors_to_the_byte_and_no_rows) {
     finish(&rig, &p);
 }
 
-Test(kv_packed, rows_that_leave_take_their_bytes_and_the_others_keep_their_bits) {
+Test(kv_packed, removed_tokens_free_their_bytes_and_the_others_keep_their_bits) {
     static const uint8_t bits[] = {16, 8, 4};
     for (int b = 0; b < 3; b++) {
         handoff_rig rig;
@@ -136,7 +136,7 @@ Test(kv_packed, rows_that_leave_take_their_bytes_and_the_others_keep_their_bits)
     }
 }
 
-Test(kv_packed, rows_can_be_let_go_without_moving) {
+Test(kv_packed, tokens_can_be_removed_without_moving_others) {
     handoff_rig rig;
     tiny_prompt p;
     start(&rig, &p, FV_F32, 16);
@@ -150,7 +150,7 @@ Test(kv_packed, rows_can_be_let_go_without_moving) {
     finish(&rig, &p);
 }
 
-Test(kv_packed, a_full_pool_still_lets_rows_go) {
+Test(kv_packed, tokens_can_be_removed_in_a_full_pool) {
     handoff_rig rig;
     tiny_prompt p;
     fv_kv_pool *pool;
@@ -228,7 +228,7 @@ Test(kv_packed, every_flipped_byte_of_a_packed_hand_off_is_refused, .timeout = 3
     finish(&rig, &p);
 }
 
-Test(kv_packed, factors_beyond_the_grant_are_refused_before_there_is_memory_for_them) {
+Test(kv_packed, factors_beyond_the_grant_are_refused_before_allocation) {
     handoff_rig rig;
     tiny_prompt p;
     rig_stream s;
@@ -259,7 +259,7 @@ static fv_status deliver_changed(handoff_rig *rig, const rig_stream *s, size_t a
     return st;
 }
 
-Test(kv_packed, sections_that_lie_about_factors_are_refused) {
+Test(kv_packed, sections_with_wrong_factors_are_refused) {
     enum { N_AT = 0, ANCHORS_AT = 4, SOURCE_LAYER_AT = 8, FLAGS_AT = 12, K_AT = 16, V_AT = 32 };
     enum {
         FIRST_AT = 48,
@@ -318,7 +318,7 @@ Test(kv_packed, sections_that_lie_about_factors_are_refused) {
     finish(&rig, &p);
 }
 
-Test(kv_packed, a_layer_has_no_more_rows_than_were_ranked) {
+Test(kv_packed, a_layer_has_no_more_tokens_than_were_ranked) {
     static const struct {
         int32_t rows[2];
         bool good;
@@ -349,7 +349,7 @@ static void prefilled(tiny_net *net, tiny_prompt *p, const char *policy) {
 }
 
 /* Rotating keys that are compressed before rotation needs the angles of every token. */
-Test(kv_packed, layers_with_the_same_rows_share_one_table_of_angles) {
+Test(kv_packed, layers_with_the_same_tokens_share_one_table_of_angles) {
     static const struct {
         const char *policy;
         int32_t other; /* the first layer with tokens other than layer 0's */

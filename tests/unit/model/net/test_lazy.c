@@ -74,7 +74,7 @@ static void zero(fv_tensor t) {
 
 /* A source layer that leaves the residual stream unchanged, and a lazy layer with the source
  * layer's projections: what it reuses is what it would have computed. */
-Test(lazy, borrowing_from_a_layer_of_the_same_weights_and_inputs_changes_no_bit) {
+Test(lazy, sharing_with_a_layer_of_the_same_weights_and_inputs_changes_no_bit) {
     static outcome dense, lazy;
     tiny_net net;
     tiny_prompt p;
@@ -113,7 +113,7 @@ Test(lazy, gla_attends_as_its_source_layer_and_vla_to_other_texts) {
 }
 
 /* Nothing of the image may come from the lazy layer's own projections, and all of the text must. */
-Test(lazy, a_lazy_layer_uses_its_projections_for_the_rows_that_are_its_own_only) {
+Test(lazy, a_lazy_layer_projects_only_tokens_that_it_does_not_share) {
     static outcome before, after;
     for (sharing how = VLA; how <= GLA; how++) {
         tiny_net net;

@@ -45,7 +45,7 @@ Test(vision, an_image_in_a_batch_gives_the_same_bits_as_alone) {
     }
 }
 
-Test(vision, listed_hidden_states_stand_side_by_side) {
+Test(vision, listed_hidden_states_are_concatenated) {
     static const int32_t both[] = {3, 0}, last[] = {3}, first[] = {0};
     static result ab, a, b;
     float pixels[3 * 3 * SIDE * SIDE];
@@ -62,7 +62,7 @@ Test(vision, listed_hidden_states_stand_side_by_side) {
     }
 }
 
-Test(vision, strategy_full_keeps_the_class_row_in_front) {
+Test(vision, strategy_full_keeps_the_class_token_in_front) {
     static const int32_t feature[] = {1};
     static result without, with;
     float pixels[3 * 3 * SIDE * SIDE];
@@ -96,7 +96,7 @@ static fv_status capture(const tower *t, const float *pixels, int32_t n, int32_t
     return st;
 }
 
-Test(vision, a_layer_behind_the_features_shows_what_it_would_if_it_ran) {
+Test(vision, a_layer_after_the_features_can_be_captured) {
     static const int32_t one[] = {1}, all[] = {3};
     static captured behind, inside;
     float pixels[3 * TOWER_PIXELS];

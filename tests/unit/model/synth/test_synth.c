@@ -383,7 +383,7 @@ static void refuse(fv_synth_options o, fv_status want, const char *words) {
     cr_assert_not(has_file(&d, "config.json"), "something was written");
 }
 
-Test(synth, options_that_make_no_sense_are_refused_before_anything_is_written) {
+Test(synth, invalid_options_are_refused_before_anything_is_written) {
     dir home = scratch();
     char small_vocab[PATH_CAP], default_parts[PATH_CAP];
     write_text(home.path, "small.json",

@@ -225,7 +225,7 @@ static void assert_brute(const char *policy, int32_t chunk) {
     tiny_net_close(&net);
 }
 
-Test(csp, rows_stay_that_the_rule_read_row_by_row_keeps) {
+Test(csp, it_keeps_what_a_brute_force_reading_keeps) {
     assert_brute("select=csp,heavy=0.3,recent=0.2", 0);
     assert_brute("select=csp,heavy=0.3,recent=0.2,nsoftmax_select=0,share=0.8", 11);
     assert_brute("select=csp,heavy=0.4,recent=0.25,nsoftmax_select=30,dup=official", 1);
@@ -243,7 +243,7 @@ Test(csp, layers_that_share_keys_choose_by_their_mean_and_keep_texts_of_their_ow
 }
 
 /* A block under vla has one set of image tokens, and its layers may have different text. */
-Test(csp, a_block_shares_image_rows_and_its_texts_differ) {
+Test(csp, a_block_shares_image_tokens_and_its_texts_differ) {
     tiny_net net;
     tiny_prompt p;
     int32_t apart = 0;
@@ -304,7 +304,7 @@ Test(csp, without_its_split_it_is_snapkv_without_pooling) {
 
 /* ---- tokens held twice ------------------------------------------------------------------- */
 
-Test(csp, a_row_held_twice_weighs_twice) {
+Test(csp, a_token_held_twice_weighs_twice) {
     tiny_net net;
     tiny_prompt p;
     float q[HEADS * D], o[HEADS * D], lse[HEADS];
@@ -354,7 +354,7 @@ Test(csp, a_row_held_twice_weighs_twice) {
     tiny_net_close(&net);
 }
 
-Test(csp, rows_of_text_and_of_images_can_be_held_twice_and_more_than_there_were) {
+Test(csp, tokens_of_both_modalities_can_be_held_twice) {
     int32_t idx[] = {0, 0, 1, 2, 2, 3, 3, 4, 5, 5, 9, 13, 13}, n = 13;
     tiny_net net;
     tiny_prompt p, q;
@@ -466,7 +466,7 @@ Test(csp, n_softmax_of_the_answer_travels_with_the_policy) {
 
 /* The last 6 tokens stand for an answer: what the prompt chose stays, and they attend to that
  * alone. */
-Test(csp, an_answer_that_goes_on_finds_what_its_prompt_kept) {
+Test(csp, a_resumed_answer_finds_what_its_prompt_kept) {
     enum { ANSWER = 6 };
     static const char *const policies[] = {
         "select=csp,heavy=0.4,recent=0.1,dup=official,nsoftmax_decode=1",

@@ -15,7 +15,7 @@ static int64_t rows(const fv_plan *plan) { return (int64_t)(fv_plan_count(plan).
 static const fv_plan_shape llava = {
     .d_head = 8, .bytes_value = 2, .n_layer = 32, .n_kv = 32, .n_visual = 576, .n_text = 50};
 
-Test(plan, exact_holds_every_row_of_every_head) {
+Test(plan, exact_holds_every_token_of_every_head) {
     fv_plan plan;
     cr_assert_eq(try_plan("", llava, &plan), FV_OK);
     cr_assert_eq(plan.prune.n_edit, 0);
@@ -24,7 +24,7 @@ Test(plan, exact_holds_every_row_of_every_head) {
     cr_assert_eq(rows(&plan), 32 * 32 * 626);
 }
 
-Test(plan, vtw_holds_visual_rows_in_k_of_n_layers) {
+Test(plan, vtw_holds_visual_tokens_in_k_of_n_layers) {
     fv_plan plan;
     cr_assert_eq(try_plan("prune=vtw", llava, &plan), FV_OK);
     cr_assert_eq(plan.visual[15], 576);
@@ -144,7 +144,7 @@ Test(plan, pvtp_counts_are_those_of_the_paper) {
     }
 }
 
-Test(plan, pvtp_steps_until_the_layers_or_the_rows_end) {
+Test(plan, pvtp_steps_until_the_layers_or_the_tokens_end) {
     fv_plan plan, one;
     fv_plan_shape shape = {.n_layer = 9, .n_kv = 1, .n_visual = 10, .n_text = 3};
     cr_assert_eq(try_plan("prune=pvtp,layer=3,stride=6,first=0.5,ratio=0.1", shape, &plan), FV_OK);
@@ -179,7 +179,7 @@ Test(plan, pvtp_takes_as_many_steps_in_another_depth) {
     }
 }
 
-Test(plan, nothing_is_captured_for_methods_that_do_not_look) {
+Test(plan, nothing_is_captured_for_methods_without_captures) {
     static const char *const policies[] = {"",
                                            "prune=vtw",
                                            "prune=random",
@@ -223,7 +223,7 @@ Test(plan, a_stage_that_changes_nothing_says_why) {
     cr_assert_str_empty(plan.note[FV_STAGE_PRUNE]);
 }
 
-Test(plan, streaming_counts_whole_heads_sinks_and_recent_rows) {
+Test(plan, streaming_counts_whole_heads_sinks_and_recent_tokens) {
     fv_plan plan;
     fv_plan_shape shape = {
         .d_head = 8, .bytes_value = 2, .n_layer = 2, .n_kv = 5, .n_visual = 80, .n_text = 20};
@@ -262,7 +262,7 @@ static fv_plan_bytes one_by_one(const fv_plan *plan) {
     return sum;
 }
 
-Test(plan, bytes_of_packed_layers_bound_every_number_of_image_rows_closely) {
+Test(plan, bytes_of_packed_layers_bound_every_number_of_image_tokens_closely) {
     static const char *const policies[] = {
         "pack=svd,rank_k=12,rank_v=9",
         "prune=visipruner,filter=1;pack=svd,rank_k=12,rank_v=9,gain=0.7",
@@ -294,7 +294,7 @@ Test(plan, bytes_of_packed_layers_bound_every_number_of_image_rows_closely) {
 /* The router makes one on its loop for every request, in about a millisecond (bench/bench_plan.c).
  * The limit here is a hundred, for slow and instrumented machines; counting one by one would take
  * seconds. */
-Test(plan, a_plan_of_a_million_rows_takes_no_longer_than_one_of_few) {
+Test(plan, a_plan_of_a_million_tokens_takes_no_longer_than_one_of_few) {
     static const fv_plan_shape shape = {.n_layer = 256,
                                         .n_kv = 32,
                                         .d_head = 64,

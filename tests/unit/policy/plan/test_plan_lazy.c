@@ -99,7 +99,7 @@ Test(plan_lazy, a_calibrated_map_is_the_checkpoints_own) {
     cr_assert(strstr(fv_last_error(), "of other weights"), "%s", fv_last_error());
 }
 
-Test(plan_lazy, a_block_is_cut_where_rows_leave) {
+Test(plan_lazy, a_block_is_cut_where_tokens_leave) {
     fv_plan plan = plan_of("prune=fastv,layer=3,keep=0.5;lazy=vla,map=given,blocks=1-6", 8);
     cr_assert_str_eq(source_layers(&plan), "01133337");
     plan = plan_of("prune=vtw,layer=3;lazy=vla,map=given,blocks=1-6", 8);

@@ -114,7 +114,7 @@ static void leave_ahead_of(const char *policy, const fv_plan_shape *shape, const
     cr_assert_str_eq(got, want, "%s on %d layers: %s", policy, shape->n_layer, got);
 }
 
-Test(presets, rows_leave_no_earlier_than_published_where_the_depth_allows) {
+Test(presets, tokens_leave_no_earlier_than_published_where_the_depth_allows) {
     const fv_plan_shape *llava = &shapes[0], *small = &shapes[1];
     leave_ahead_of("preset=paper-fastv", llava, "2 ");
     leave_ahead_of("preset=paper-fastv", small, "2 ");

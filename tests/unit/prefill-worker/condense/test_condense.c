@@ -74,7 +74,7 @@ Test(condense, hired_chooses_what_numpy_chooses) { check_method("hired"); }
 Test(condense, prumerge_merges_what_numpy_merges) { check_method("prumerge"); }
 Test(condense, prumerge_plus_merges_what_numpy_merges) { check_method("prumerge_plus"); }
 
-Test(condense, rows_stand_out_behind_the_fences_of_the_quartiles) {
+Test(condense, outliers_are_beyond_the_fences_of_the_quartiles) {
     static const float flat[] = {1, 1, 1, 1, 1}, one[] = {1, 2, 3, 4, 100}, few[] = {5, 6};
     int32_t n;
     cr_assert_eq(fv_prumerge_outliers(flat, 5, &n), FV_OK);
@@ -130,7 +130,7 @@ static void encode(const tiny_tower *t, const float *pixels, int32_t n, float *e
 
 /* Settings that keep every token unchanged, and settings that only choose: kept tokens have the
  * bits of `exact`. */
-Test(condense, rows_that_are_only_chosen_keep_their_bits) {
+Test(condense, tokens_that_are_only_chosen_keep_their_bits) {
     static const char *const policies[] = {"condense=hired,keep=1", "condense=hired,keep=0.5",
                                            "condense=prumerge,keep=1,neighbours=0",
                                            "condense=prumerge_plus,keep=1,neighbours=0"};
@@ -151,7 +151,7 @@ Test(condense, rows_that_are_only_chosen_keep_their_bits) {
     }
 }
 
-Test(condense, a_image_among_others_comes_to_the_same_rows_as_alone) {
+Test(condense, an_image_among_others_gives_the_same_tokens_as_alone) {
     static const char *const policies[] = {"condense=hired,keep=0.4", "condense=prumerge",
                                            "condense=prumerge_plus,neighbours=2"};
     static const int32_t two[] = {2};
@@ -173,7 +173,7 @@ Test(condense, a_image_among_others_comes_to_the_same_rows_as_alone) {
 
 /* ---- the prompt and the plan -------------------------------------------------------------- */
 
-Test(condense, images_of_a_prompt_lose_rows_and_text_stays) {
+Test(condense, images_of_a_prompt_lose_tokens_and_text_stays) {
     int32_t each[] = {1, 0, 3};
     fv_prompt p = {.n = 14, .n_visual = 9, .n_text = 5, .n_image = 3, .n_span = 3};
     const char *layout = "tvvvtvvvvvvttt"; /* no text between the second and third image */
@@ -262,7 +262,7 @@ Test(condense, a_method_that_keeps_other_than_its_plan_says_is_named) {
     }
 }
 
-Test(condense, what_keeps_every_row_as_it_is_does_nothing_and_says_so) {
+Test(condense, a_method_that_keeps_everything_says_so) {
     static const char *const policies[] = {"condense=hired,keep=1",
                                            "condense=prumerge,keep=1,neighbours=0",
                                            "condense=prumerge_plus,keep=1,neighbours=0"};

@@ -101,7 +101,7 @@ Test(image_cache, an_empty_image_is_like_any_other) {
     cr_assert_eq(get(""), 1);
 }
 
-Test(image_cache, condensed_rows_are_found_under_what_was_done_to_them) {
+Test(image_cache, condensed_tokens_are_cached_under_their_settings) {
     int32_t *source = malloc(sizeof *source);
     open_for(1000);
     *source = 7;

@@ -54,7 +54,7 @@ Test(minicache, layers_are_merged_two_and_two_from_an_even_one_on) {
     cr_assert(strstr(fv_last_error(), "layers 0..31"), "%s", fv_last_error());
 }
 
-Test(minicache, two_layers_of_different_rows_are_not_merged) {
+Test(minicache, two_layers_of_different_tokens_are_not_merged) {
     fv_plan plan = plan_of("prune=fastv,layer=19,keep=0.5;pack=minicache", llava);
     for (int32_t l = 0; l < 32; l++)
         cr_assert_eq(plan.pack.layer[l].rank[0] > 0, l >= 16 && l != 18 && l != 19, "layer %d", l);
@@ -64,7 +64,7 @@ Test(minicache, two_layers_of_different_rows_are_not_merged) {
 
 /* How many tokens are kept exactly is not known in advance, so the bound is their uncompressed
  * size. */
-Test(minicache, the_bound_is_that_of_the_rows) {
+Test(minicache, the_bound_is_that_of_the_tokens) {
     fv_plan plan = plan_of("pack=minicache,start=0", llava), exact = plan_of("", llava);
     cr_assert(!plan.exact_counts);
     cr_assert_eq(fv_plan_count(&plan).visual, fv_plan_count(&exact).visual);
@@ -83,7 +83,7 @@ Test(minicache, a_request_that_has_nothing_to_merge_says_so) {
     cr_assert(strstr(plan.note[FV_STAGE_EXPAND], "no layer is packed"));
 }
 
-Test(minicache, what_wants_ranks_or_rows_of_its_own_does_not_meet_it) {
+Test(minicache, methods_with_ranks_or_their_own_tokens_conflict) {
     static const char *const bad[] = {"pack=minicache;expand=attention",
                                       "pack=minicache;evict=importance",
                                       "pack=minicache;evict=vta,order=ema",
@@ -113,7 +113,7 @@ static void prefill(tiny_net *net, tiny_prompt *p, const char *policy, int32_t c
     cr_assert_eq(p->packed.status, FV_OK, "%s", p->packed.text);
 }
 
-Test(minicache, directions_are_those_of_the_rows_and_the_error_is_what_is_said) {
+Test(minicache, directions_are_the_tokens_and_the_error_is_as_reported) {
     static const char *const policies[] = {
         "pack=minicache,start=0", "pack=minicache,start=0,gamma=0.3,t=0.5",
         "pack=minicache,start=0,block=0", "pack=minicache,start=0,gamma=0,block=16"};
@@ -199,7 +199,7 @@ Test(minicache, what_keeps_everything_is_exact) {
 }
 
 /* One image token per layer gains nothing; nor does none. */
-Test(minicache, one_image_row_stays_as_it_is) {
+Test(minicache, one_image_token_stays_as_it_is) {
     tiny_net net;
     tiny_prompt raw, p;
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
@@ -218,7 +218,7 @@ Test(minicache, one_image_row_stays_as_it_is) {
 
 /* Another method prunes tokens between two layers that are merged here, so groups of layers end
  * there. */
-Test(minicache, who_is_oob_it_changes_no_bit_of_an_answer) {
+Test(minicache, neighbours_change_no_bit_of_an_answer) {
     static const char *const policies[] = {"pack=minicache,start=0", "prune=fastv,layer=1,keep=0.5",
                                            "",
                                            "prune=fastv,layer=3,keep=0.5;pack=minicache,start=0",
@@ -294,7 +294,7 @@ Test(minicache, groups_of_layers_do_not_cut_a_pair) {
     }
 }
 
-Test(minicache, rows_that_are_not_finite_end_their_request_and_no_other) {
+Test(minicache, non_finite_tokens_end_only_their_request) {
     tiny_net net;
     tiny_prompt p[2], raw;
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
@@ -453,7 +453,7 @@ static void anneal(const char *policy, int32_t first) {
     rig_close(&rig);
 }
 
-Test(minicache, annealing_lets_the_same_rows_go_in_both_layers_of_a_pair) {
+Test(minicache, annealing_evicts_the_same_tokens_in_both_layers_of_a_pair) {
     anneal("pack=minicache,start=0,gamma=0.2;evict=vta,tau=10,layer=1,shallow=rank_by_first_tap",
            0);
     anneal("pack=minicache,start=2;evict=vta,tau=10,layer=2", 2);

@@ -70,7 +70,7 @@ Test(pack, whole_requests_shrink_as_published) {
     }
 }
 
-Test(pack, layers_with_few_rows_stay_raw) {
+Test(pack, layers_with_few_tokens_stay_raw) {
     fv_plan plan = plan_of("prune=vtw,layer=20;pack=svd", llava);
     for (int32_t l = 0; l < 32; l++) cr_assert_eq(plan.pack.layer[l].rank[0] > 0, l < 20);
     plan = plan_of("prune=random,layer=16,keep=0.17;pack=svd", llava); /* 97 tokens, C = 1.48 */
@@ -109,7 +109,7 @@ static void prefill(tiny_net *net, tiny_prompt *p, const char *policy, int32_t c
     cr_assert_eq(p->packed.status, FV_OK, "%s", p->packed.text);
 }
 
-Test(pack, factors_are_those_of_the_rows) {
+Test(pack, factors_are_those_of_the_tokens) {
     static const char *const policies[] = {WHOLE, "pack=svd,rank_k=48,rank_v=48,gain=0,block=0",
                                            "pack=svd,rank_k=48,rank_v=48,gain=0,block=1",
                                            "pack=svd,rank_k=10,rank_v=12,gain=0,block=8",
@@ -219,7 +219,7 @@ Test(pack, factors_of_full_rank_answer_as_exact_does) {
 
 #define READS "pack=svd,rank_k=20,rank_v=24,gain=0;expand=attention"
 
-Test(pack, who_is_oob_it_changes_no_bit_of_an_answer_packed_or_raw) {
+Test(pack, neighbours_change_no_bit_of_an_answer_packed_or_raw) {
     static const char *const policies[] = {"", READS, "pack=svd,rank_k=12,rank_v=12,gain=0,bits=8",
                                            "prune=vtw,layer=2;pack=svd,rank_k=9,rank_v=9,gain=0"};
     tiny_net net;
@@ -347,7 +347,7 @@ Test(pack, a_turn_that_is_cut_ends_with_the_same_bits_and_groups) {
     tiny_net_close(&net);
 }
 
-Test(pack, decoding_goes_on_with_the_same_bits_behind_a_hand_off) {
+Test(pack, decoding_continues_with_the_same_bits_after_a_hand_off) {
     static const char *const policies[] = {READS, "pack=svd,rank_k=20,rank_v=20,gain=0,bits=4",
                                            "prune=random,layer=1,keep=0.5;" READS ",parts=both",
                                            "lazy=vla,map=given,blocks=1-3;" READS};
@@ -375,7 +375,7 @@ Test(pack, decoding_goes_on_with_the_same_bits_behind_a_hand_off) {
     }
 }
 
-Test(pack, rows_that_are_not_finite_end_their_request_and_no_other) {
+Test(pack, non_finite_tokens_end_only_their_request) {
     tiny_net net;
     tiny_prompt p[2], raw;
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
@@ -397,7 +397,7 @@ Test(pack, rows_that_are_not_finite_end_their_request_and_no_other) {
 
 /* ---- the first token, and resumed answers -------------------------------------------- */
 
-Test(pack, an_answer_that_is_taken_up_again_goes_on_with_the_same_bits) {
+Test(pack, a_resumed_answer_continues_with_the_same_bits) {
     static const char *const policies[] = {
         READS,
         "pack=svd,rank_k=20,rank_v=20,gain=0,first=packed",
@@ -491,7 +491,7 @@ static void anneal_packed(const char *lazy) {
     rig_close(&rig);
 }
 
-Test(pack, annealing_lets_packed_rows_go_in_the_order_of_their_rank) {
+Test(pack, annealing_evicts_packed_tokens_in_rank_order) {
     anneal_packed("");
     anneal_packed("lazy=vla,map=given,blocks=1-3;");
 }

@@ -30,7 +30,7 @@ static void ok(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
 static const fv_plan_shape llava = {
     .n_layer = 32, .n_kv = 32, .n_visual = 576, .n_text = 4000, .d_head = 128, .bytes_value = 2};
 
-Test(pack_text, the_plan_counts_keys_as_factors_and_values_as_rows) {
+Test(pack_text, the_plan_counts_keys_as_factors_and_values_as_tokens) {
     const uint64_t width = 4096, keys = 64ull * (4000 + width) * 2, values = 4000 * width * 2;
     fv_plan off = plan_of("pack=svd", llava), on = plan_of("pack=svd,compress_text=keys", llava);
     cr_assert_eq(off.pack.text_keys.rank, 0);
@@ -57,7 +57,7 @@ Test(pack_text, text_alone_is_packed_where_that_is_worth_it_and_else_says_so) {
 }
 
 /* The router knows the bytes of a text, not its number of tokens. */
-Test(pack_text, a_bound_on_rows_is_a_bound_on_bytes) {
+Test(pack_text, a_bound_on_tokens_is_a_bound_on_bytes) {
     fv_plan_shape shape = llava;
     shape.n_text = 200;
     shape.text_bound = true;
@@ -311,7 +311,7 @@ Test(pack_text, sections_that_lie_about_text_are_refused) {
     rig_close(&rig);
 }
 
-Test(pack_text, rows_that_are_not_finite_end_their_request) {
+Test(pack_text, non_finite_tokens_end_their_request) {
     tiny_net net;
     tiny_prompt p;
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);

@@ -61,7 +61,7 @@ static float most_off(const float *a, const float *b, int32_t n) {
     return most;
 }
 
-Test(quant, codes_are_those_of_the_rows_and_the_error_is_what_is_said) {
+Test(quant, codes_are_the_tokens_and_the_error_is_as_reported) {
     static const char *const policies[] = {"pack=quant", "pack=quant,bits=4,outliers=0.1",
                                            "pack=quant,bits=4,block=0", "pack=quant,block=16"};
     tiny_net net;
@@ -137,7 +137,7 @@ Test(quant, more_bits_and_more_outliers_come_closer_to_exact) {
     tiny_net_close(&net);
 }
 
-Test(quant, who_is_oob_it_changes_no_bit_of_an_answer) {
+Test(quant, neighbours_change_no_bit_of_an_answer) {
     static const char *const policies[] = {
         "preset=paper-kvquant", "pack=svd,rank_k=9,rank_v=9,gain=0", "", "pack=quant,block=0"};
     tiny_net net;
@@ -167,7 +167,7 @@ Test(quant, who_is_oob_it_changes_no_bit_of_an_answer) {
     tiny_net_close(&net);
 }
 
-Test(quant, rows_that_are_not_finite_end_their_request_and_no_other) {
+Test(quant, non_finite_tokens_end_only_their_request) {
     tiny_net net;
     tiny_prompt p[2], raw;
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
@@ -185,7 +185,7 @@ Test(quant, rows_that_are_not_finite_end_their_request_and_no_other) {
     tiny_net_close(&net);
 }
 
-Test(quant, a_prompt_that_ends_with_an_image_cannot_read_its_last_row_again) {
+Test(quant, a_prompt_that_ends_with_an_image_cannot_read_its_last_token_again) {
     tiny_net net;
     tiny_prompt p;
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
@@ -197,7 +197,7 @@ Test(quant, a_prompt_that_ends_with_an_image_cannot_read_its_last_row_again) {
 }
 
 /* Kernels use the positions of outliers as indices, so the receiver checks them. */
-Test(quant, outliers_that_point_elsewhere_are_refused) {
+Test(quant, outliers_with_invalid_indices_are_refused) {
     handoff_rig rig;
     tiny_prompt p;
     rig_stream s;

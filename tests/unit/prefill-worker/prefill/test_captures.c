@@ -117,11 +117,11 @@ static void assert_capture_is_softmax(int32_t n_layer) {
     tiny_net_close(&net);
 }
 
-Test(captures, a_capture_is_the_softmax_of_the_last_row_per_head) {
+Test(captures, a_capture_is_the_softmax_of_the_last_token_per_head) {
     assert_capture_is_softmax(LAYERS);
 }
 
-Test(captures, the_last_layer_gives_the_same_though_most_rows_stop_there) {
+Test(captures, the_last_layer_gives_the_same_though_most_tokens_stop_there) {
     assert_capture_is_softmax(1);
 }
 
@@ -166,7 +166,7 @@ Test(captures, asking_changes_no_bit_of_the_logits_and_chunks_no_bit_of_the_capt
     }
 }
 
-Test(captures, the_share_on_visual_rows_is_the_sum_over_their_columns) {
+Test(captures, the_share_on_visual_tokens_is_the_sum_over_their_columns) {
     tiny_net net;
     tiny_prompt p;
     float capture[HEADS * ROWS];
@@ -186,7 +186,7 @@ Test(captures, the_share_on_visual_rows_is_the_sum_over_their_columns) {
     tiny_net_close(&net);
 }
 
-Test(captures, layers_without_visual_rows_pay_them_nothing) {
+Test(captures, layers_without_visual_tokens_have_no_share) {
     answer a = prefill_with_mass("prune=vtw,layer=2", 0, 0, true);
     cr_assert(a.mass[0] > 0 && a.mass[1] > 0 && a.mass[2] == 0 && a.mass[3] == 0);
 }
@@ -274,7 +274,7 @@ Test(captures, fastv_keeps_what_the_layer_before_it_attends_to_most) {
 }
 
 /* The last 6 tokens stand for an answer; without them the prompt ends after token 77. */
-Test(captures, an_answer_that_goes_on_keeps_the_rows_that_its_prompt_chose) {
+Test(captures, a_resumed_answer_keeps_the_tokens_that_its_prompt_chose) {
     enum { ANSWER = 6 };
     static const int32_t chunks[] = {0, 1, 10, 79};
     for (size_t c = 0; c < sizeof chunks / sizeof chunks[0]; c++) {
@@ -323,7 +323,7 @@ Test(captures, fastv_follows_the_question_and_grid_does_not) {
     tiny_net_close(&net);
 }
 
-Test(captures, nan_in_a_prompt_leaves_as_many_rows_as_the_plan_says) {
+Test(captures, nan_in_a_prompt_leaves_as_many_tokens_as_the_plan_says) {
     tiny_net net;
     tiny_prompt p;
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);

@@ -53,7 +53,7 @@ static void same_as_store(const rig *r) {
     cr_assert_eq(next, fv_kv_get_shape(r->p.kv)->n_layer);
 }
 
-Test(kept_map, exact_is_one_set_of_all_rows_and_no_ranking) {
+Test(kept_map, exact_is_one_set_of_all_tokens_and_no_ranking) {
     rig r;
     run(&r, "");
     same_as_store(&r);
@@ -84,7 +84,7 @@ Test(kept_map, a_pruner_gives_a_set_for_each_phase_with_the_scores_that_chose_it
     over(&r);
 }
 
-Test(kept_map, a_row_that_left_before_a_ranking_has_no_score_in_it) {
+Test(kept_map, a_token_pruned_before_a_ranking_has_no_score_in_it) {
     rig r;
     run(&r, "prune=pvtp,layer=1,stride=1,first=0.25,ratio=0.25");
     same_as_store(&r);
@@ -121,7 +121,7 @@ Test(kept_map, a_prompt_without_images_is_one_empty_set) {
 }
 
 /* Tokens 3 and 1 of an image of four, and one made of the others: the overlay shows four. */
-Test(kept_map, rows_that_were_condensed_are_shown_where_they_came_from) {
+Test(kept_map, condensed_tokens_are_shown_at_their_source) {
     static const uint8_t seg[] = {FV_SEG_TEXT, FV_SEG_VISUAL, FV_SEG_VISUAL, FV_SEG_VISUAL,
                                   FV_SEG_TEXT};
     static const int32_t source[] = {3, 1, -1}, pos[] = {1, 2, 3};

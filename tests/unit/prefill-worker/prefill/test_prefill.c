@@ -152,7 +152,7 @@ static fv_status stop_at_two(void *user, int32_t n_layer) {
     return n_layer < 2 ? FV_OK : FV_FAIL(FV_ECANCELLED, "enough");
 }
 
-Test(prefill, whoever_hears_of_a_group_can_end_the_run) {
+Test(prefill, the_group_callback_can_end_the_run) {
     tiny_net net;
     tiny_prompt p;
     tiny_net_open(&net, deep(), FV_F32, NULL, 1);
@@ -319,7 +319,7 @@ static void check_vtw(const tiny_prompt *p) {
             cr_assert_eq(fv_kv_len(p->kv, l, g, FV_SEG_TEXT), 14);
         }
 }
-Test(prefill, vtw_leaves_no_visual_row_from_its_layer_on) {
+Test(prefill, vtw_leaves_no_visual_token_from_its_layer_on) {
     with_prompt("prune=vtw,layer=2", check_vtw);
 }
 
@@ -354,7 +354,7 @@ static void check_streaming(const tiny_prompt *p) {
         for (int32_t i = 0; i < 12; i++) cr_assert_eq(visual[i], 63 + i);
     }
 }
-Test(prefill, streaming_keeps_sinks_and_recent_rows_per_head) {
+Test(prefill, streaming_keeps_sinks_and_recent_tokens_per_head) {
     with_prompt("select=streaming,sink=3,recent=0.25,full_heads=0.5", check_streaming);
 }
 
@@ -406,7 +406,7 @@ static const char *const sharings[] = {
 enum { N_SHARING = sizeof sharings / sizeof sharings[0] };
 
 /* Tokens of one request are pruned inside another's block: its queries are carried over. */
-Test(prefill, phases_of_others_may_cut_a_block_at_any_chunk) {
+Test(prefill, other_requests_may_interrupt_a_block_at_any_chunk) {
     tiny_net net;
     tiny_prompt alone, p[3];
     tiny_net_open(&net, tiny_shape_default(), FV_BF16, NULL, 2);
@@ -479,7 +479,7 @@ Test(prefill, nan_in_one_prompt_stays_in_that_prompt) {
     tiny_net_close(&net);
 }
 
-Test(prefill, a_prompt_that_ends_with_an_image_cannot_lose_its_rows) {
+Test(prefill, a_prompt_that_ends_with_an_image_cannot_be_pruned) {
     tiny_net net;
     tiny_prompt p;
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
@@ -489,7 +489,7 @@ Test(prefill, a_prompt_that_ends_with_an_image_cannot_lose_its_rows) {
     tiny_net_close(&net);
 }
 
-Test(prefill, a_pool_without_room_refuses_and_gives_everything_back) {
+Test(prefill, a_full_pool_refuses_and_releases_everything) {
     tiny_net net;
     tiny_prompt p;
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);

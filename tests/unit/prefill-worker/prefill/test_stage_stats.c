@@ -40,7 +40,7 @@ Test(stage_stats, exact_has_nothing_to_tell) {
     for (int32_t l = 0; l < N; l++) cr_assert_eq(ran[l], VISUAL);
 }
 
-Test(stage_stats, prune_tells_of_image_rows_and_select_of_what_is_left) {
+Test(stage_stats, prune_reports_image_tokens_and_select_what_is_left) {
     int32_t ran[N];
     fv_stage_stats a =
         account("prune=vtw,layer=3;select=streaming,sink=2,recent=0.25,full_heads=0.5", ran);

@@ -52,7 +52,7 @@ static const float *row_of(const fv_kv *kv, int32_t layer, int32_t head, bool va
 
 /* ---- what attention reads ---------------------------------------------------------------- */
 
-Test(mask, a_masked_row_changes_nothing_and_is_one_that_left) {
+Test(mask, a_masked_token_acts_like_a_pruned_one) {
     static const tiny_shape shapes[] = {
         {.n_layer = 4, .n_head = 4, .n_kv = 2, .d_head = 24, .d_ffn = 70, .vocab = VOCAB},
         {.n_layer = 3, .n_head = 6, .n_kv = 1, .d_head = 20, .d_ffn = 40, .vocab = VOCAB},
@@ -83,7 +83,7 @@ Test(mask, a_masked_row_changes_nothing_and_is_one_that_left) {
     }
 }
 
-Test(mask, every_row_kept_is_exact) {
+Test(mask, every_token_kept_is_exact) {
     request a, b;
     trail exact, all;
     prefill(&a, tiny_shape_default(), two, "", 0);
@@ -129,7 +129,7 @@ Test(mask, bytes_are_those_of_exact) {
 }
 
 /* What a mask of layer K hides can affect tokens in layer K + 1 at the earliest. */
-Test(mask, the_first_layer_that_masks_holds_the_rows_of_exact) {
+Test(mask, the_first_layer_that_masks_holds_the_tokens_of_exact) {
     request a, b;
     prefill(&a, tiny_shape_default(), two, "", 0);
     prefill(&b, tiny_shape_default(), two, "prune=fastv,layer=2,keep=0.3,mode=mask", 13);
@@ -155,7 +155,7 @@ Test(mask, the_first_layer_that_masks_holds_the_rows_of_exact) {
 /* ---- what masked tokens attend to -------------------------------------------------------- */
 
 /* The text before them and the visible tokens before them: against NumPy's mask. */
-Test(mask, masked_rows_see_what_the_mask_leaves) {
+Test(mask, masked_tokens_attend_to_unmasked_ones) {
     tiny_shape shape = {
         .n_layer = 4, .n_head = 4, .n_kv = 2, .d_head = 24, .d_ffn = 70, .vocab = 31};
     json_t *root = rendered_read("fastv");
@@ -176,7 +176,7 @@ Test(mask, masked_rows_see_what_the_mask_leaves) {
     json_decref(root);
 }
 
-Test(mask, chunks_change_no_bit_of_rows_that_nobody_sees) {
+Test(mask, chunks_change_no_bit_of_masked_tokens) {
     static const int32_t chunks[] = {1, 2, 9, 64};
     request all;
     prefill(&all, tiny_shape_default(), two, "prune=fastv,layer=1,keep=0.3,mode=mask", 0);
@@ -239,7 +239,7 @@ Test(mask, what_is_masked_crosses_the_wire_and_stays_masked) {
 
 /* ---- incompatible methods ---------------------------------------------------------------- */
 
-Test(mask, rows_that_leave_or_are_shared_do_not_meet_a_mask) {
+Test(mask, pruning_and_sharing_conflict_with_a_mask) {
     static const char *const others[] = {"lazy=vla",         "lazy=gla",   "select=csp",
                                          "select=streaming", "pack=svd",   "evict=vta",
                                          "evict=h2o",        "evict=tova", "select=lookm"};

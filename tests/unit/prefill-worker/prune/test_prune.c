@@ -108,7 +108,7 @@ static int32_t choose(const char *policy, int32_t n_visual, int32_t n_image, int
     return n_kept;
 }
 
-Test(prune, grid_spreads_rows_as_the_reference_does) {
+Test(prune, grid_spreads_tokens_as_the_reference_does) {
     json_t *root = rendered_read("grid");
     const json_t *choices = rendered_at(root, "choices");
     for (size_t i = 0; i < json_array_size(choices); i++) {

@@ -223,7 +223,7 @@ Test(pruners, pdrop_keeps_a_share_of_images_that_differ) {
     cr_assert_eq(memcmp(kept, (int32_t[]){0, 4}, 2 * sizeof *kept), 0);
 }
 
-Test(pruners, text_rows_of_more_than_the_mean_are_scorers) {
+Test(pruners, text_tokens_of_more_than_the_mean_are_scorers) {
     static const float dot[] = {5, 0, 0, 5, 0, 0}; /* 2 visual tokens, 3 text tokens */
     uint8_t scorer[3];
     double m[3];
@@ -235,7 +235,7 @@ Test(pruners, text_rows_of_more_than_the_mean_are_scorers) {
 }
 
 /* Two clusters and a token between them, nearer to the second. */
-Test(pruners, rows_gather_around_the_densest) {
+Test(pruners, clusters_form_around_the_densest) {
     static const float x[] = {0, 0.1f, 0.2f, 6, 10, 10.1f, 10.3f};
     int32_t cluster[7], centre[2];
     fv_arena arena = {0};

@@ -65,7 +65,7 @@ static void by_definition(const float *a, const float *o, const float *v, int32_
     *cosine = or / sqrt(oo * rr);
 }
 
-Test(visipruner, ablation_is_what_the_output_without_a_row_says) {
+Test(visipruner, ablation_score_follows_its_definition) {
     static float a[HEADS * KEYS], o[HEADS * D], v[KV_HEADS * KEYS * D], l2[KEYS], cosine[KEYS];
     for (int32_t n = 0; n <= VISUAL; n += 35) {
         tiny_net net;
@@ -89,7 +89,7 @@ Test(visipruner, ablation_is_what_the_output_without_a_row_says) {
     }
 }
 
-Test(visipruner, a_row_that_is_all_of_the_output_turns_it_to_nothing_and_no_output_is_turned) {
+Test(visipruner, a_token_that_is_all_of_the_output_turns_it_to_nothing_and_no_output_is_turned) {
     float a[HEADS * KEYS] = {0}, o[HEADS * D] = {0}, v[KV_HEADS * KEYS * D], l2[1], cosine[1];
     tiny_net net;
     fv_arena arena = {0};
@@ -122,7 +122,7 @@ static fv_plan planned(const char *policy, int32_t n_layer, int32_t n_visual) {
     return plan_of(policy, shape);
 }
 
-Test(visipruner, masks_say_what_becomes_of_each_row) {
+Test(visipruner, masks_cover_every_token) {
     enum { T = FV_SEG_TEXT, V = FV_SEG_VISUAL, N = 9 };
     static const uint8_t seg[N] = {T, T, V, V, T, V, T, T, T};
     static const char *const want[] = {"keep", "kkkdfdffk", "kkkkdkddk", "kkddddddk", "kkddhdhhk"};
@@ -261,7 +261,7 @@ Test(visipruner, layers_without_ablation_add_up_or_must_follow_one_another) {
     cr_assert_eq(exit_layer("cumulative", busy, 3), -1);
 }
 
-Test(visipruner, nothing_leaves_while_no_row_turns_the_output_or_before_the_first_layer) {
+Test(visipruner, nothing_leaves_while_no_token_turns_the_output_or_before_the_first_layer) {
     fv_policy p;
     fv_params params;
     fv_prune_state state = {0};
@@ -338,7 +338,7 @@ Test(visipruner, thresholds_that_nothing_passes_leave_the_masks_alone) {
     cr_assert(strstr(all.said, "70 of 70"), "%s", all.said);
 }
 
-Test(visipruner, merging_is_nothing_on_an_image_of_one_row) {
+Test(visipruner, merging_is_nothing_on_an_image_of_one_token) {
     result exact, merged, dropped;
     run("", 5, 1, 0, &exact);
     run("prune=visipruner,shallow=1,cos=-1", 5, 1, 0, &merged);
@@ -358,7 +358,7 @@ Test(visipruner, layer_0_may_keep_half_of_the_image_for_text) {
     cr_assert(same(&half, &dropped), "chunks change nothing");
 }
 
-Test(visipruner, rows_leave_behind_the_filter_layer_and_behind_the_exit) {
+Test(visipruner, tokens_are_pruned_after_the_filter_and_the_exit) {
     result r;
     run("prune=visipruner,filter=0,l2=0.05,exit_cos=-1,exit_count=1", 5, VISUAL, 13, &r);
     cr_assert_eq(r.kept[0], VISUAL);
@@ -396,7 +396,7 @@ static const char *source_layers(const char *policy, result *out) {
 
 #define BLOCK(how) ";lazy=" how ",map=given,blocks=0-3"
 
-Test(visipruner, a_lazy_block_is_cut_where_rows_leave_and_only_there) {
+Test(visipruner, a_lazy_block_is_cut_where_tokens_leave_and_only_there) {
     result cut, whole, masked;
     cr_assert_str_eq(source_layers("prune=visipruner,filter=1,l2=0.05" BLOCK("vla"), &cut), "0022");
     cr_assert_str_eq(source_layers("prune=visipruner,filter=1,l2=0.05" BLOCK("gla"), &cut), "0022");
@@ -450,7 +450,7 @@ Test(visipruner, visual_kv_of_the_masked_layers_can_go) {
     }
 }
 
-Test(visipruner, rows_ahead_of_the_image_do_not_know_of_it) {
+Test(visipruner, text_before_the_image_is_unaffected) {
     tiny_net net;
     tiny_prompt p, q;
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 2);

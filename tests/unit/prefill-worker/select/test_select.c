@@ -49,7 +49,7 @@ Test(select, budgets_are_shares_of_the_prompt_or_numbers) {
     assert_budget("select=h2o,heavy=0,recent=0", 0, 0);
 }
 
-Test(select, layers_with_fewer_rows_keep_what_they_have) {
+Test(select, layers_with_fewer_tokens_keep_what_they_have) {
     fv_plan plan;
     ok(make("select=snapkv,window=32", 70, 14, &plan));
     cr_assert(plan.select.budget.heavy == 0 && plan.select.budget.recent == 16);
@@ -111,7 +111,7 @@ Test(select, stores_hold_what_the_plan_says_to_the_byte) {
 
 /* 14 text tokens and 70 of an image: with 8 chosen and the last 8, the only image tokens are among
  * those. */
-Test(select, lookm_keeps_all_text_and_no_more_rows_than_its_bound) {
+Test(select, lookm_keeps_all_text_and_stays_within_its_bound) {
     static const struct {
         const char *policy;
         int32_t visual;
@@ -141,7 +141,7 @@ Test(select, lookm_keeps_all_text_and_no_more_rows_than_its_bound) {
 }
 
 /* Merging changes the tokens that are kept, and only those; without it they are unchanged. */
-Test(select, what_lookm_merges_changes_some_rows_that_stay) {
+Test(select, lookms_merging_changes_some_kept_tokens) {
     tiny_net net;
     tiny_prompt p[2];
     static const char *const policies[] = {"select=lookm,heavy=0.3,merge=none",

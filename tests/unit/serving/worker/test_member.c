@@ -234,7 +234,7 @@ Test(member, without_a_welcome_it_is_not_in_and_says_nothing_more) {
     leave();
 }
 
-Test(member, an_address_that_is_none_is_refused_at_once) {
+Test(member, an_invalid_address_is_refused_at_once) {
     net_open(&r);
     fv_membership_options opt = {.bridge = r.bridge, .router = "nowhere"};
     cr_assert_eq(fv_membership_open(&opt, &m), FV_EINVAL);
@@ -317,7 +317,7 @@ Test(member, it_joins_again_when_the_call_has_broken) {
     leave();
 }
 
-Test(member, it_waits_for_a_router_that_is_not_there_yet) {
+Test(member, it_waits_for_a_router_that_starts_later) {
     net_open(&r);
     join_at("127.0.0.1:1");
     net_sleep(&r, 500);
@@ -379,7 +379,7 @@ Test(member, a_router_that_commands_before_it_has_proved_itself_is_not_obeyed) {
     tells_nothing();
 }
 
-Test(member, a_welcome_whose_proof_is_wrong_is_none) {
+Test(member, a_welcome_with_a_wrong_proof_does_not_count) {
     router.welcomes_wrongly = true;
     join();
     net_wait_for(&r, &router.hellos, 2);
