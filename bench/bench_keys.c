@@ -221,8 +221,8 @@ static void real_line(real *r, int32_t item, const float *whole, line *x) {
 static void real_lines(real *r, table *t) {
     const fv_text_config *text = &fv_local_config(r->local)->text;
     size_t bytes = (size_t)text->vocab * sizeof(float);
-    float *whole = case_room(bytes);
-    r->logits = case_room(bytes);
+    float *whole = case_alloc(bytes);
+    r->logits = case_alloc(bytes);
     for (int i = 0; i < N_STEP; i++)
         for (int k = 0; k < N_RANK && ranks[k] <= 64 && steps[i] <= 128; k++)
             t->line[t->n++] = (line){.step = steps[i], .rank = ranks[k]};
@@ -253,9 +253,9 @@ static void real_keys(const bench *b, table *t) {
 
 /* ---- output ---------------------------------------------------------------------------- */
 
-static const char *step_name(int step, char room[16]) {
-    snprintf(room, 16, step == 0 ? "one (K1)" : step == 1 ? "1 row (K0)" : "%d rows", step);
-    return room;
+static const char *step_name(int step, char buffer[16]) {
+    snprintf(buffer, 16, step == 0 ? "one (K1)" : step == 1 ? "1 row (K0)" : "%d rows", step);
+    return buffer;
 }
 
 static void print_table(const table *t) {

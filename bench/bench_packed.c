@@ -86,9 +86,9 @@ typedef struct rebuild {
 static void make_tables(fv_block_table *tables, int n) {
     int n_block = (n + FV_KV_BLOCK - 1) / FV_KV_BLOCK;
     for (int g = 0; g < H; g++) {
-        tables[g] = (fv_block_table){case_room((size_t)n_block * sizeof(fv_kv_block)), 0};
+        tables[g] = (fv_block_table){case_alloc((size_t)n_block * sizeof(fv_kv_block)), 0};
         for (int x = 0; x < n_block; x++) {
-            char *rows = case_room((size_t)4 * FV_KV_BLOCK * D);
+            char *rows = case_alloc((size_t)4 * FV_KV_BLOCK * D);
             tables[g].block[x] = (fv_kv_block){rows, rows + (ptrdiff_t)2 * FV_KV_BLOCK * D};
         }
     }
@@ -197,7 +197,7 @@ static double prefill_s(bench *b, int M) {
     fv_tensor q = bench_activations(M, W), o = bench_activations(M, W);
     fv_block_table tables[H];
     make_tables(tables, M);
-    int32_t *masked_tail = case_room((size_t)M * sizeof *masked_tail);
+    int32_t *masked_tail = case_alloc((size_t)M * sizeof *masked_tail);
     for (int i = 0; i < M; i++) masked_tail[i] = M - 1 - i;
     for (int g = 0; g < H; g++) tables[g].len = M;
     fv_attn_seq seq = {.n_rows = M, .n_seg = 1, .tables = tables, .masked_tail = masked_tail};
@@ -225,7 +225,7 @@ static void measure_compact(bench *b) {
     enum { N = 576, ROWS = 640 };
     fv_tensor keys = case_keys(b, N), local = case_rotated(b, keys, case_default_step());
     fv_arena arena = {0};
-    void *to = case_room(fv_packed_bytes(
+    void *to = case_alloc(fv_packed_bytes(
         &(fv_packed_shape){N, R, R, H, D, FV_BF16, FV_PACKED_K, 16, FV_PACKED_LOWRANK, 0, false}));
     int steps_k, steps_v;
     compact_s(b, &arena, &local, FV_PACKED_K, to, &steps_k); /* the arena has its memory now */

@@ -9,7 +9,7 @@
 
 enum { H = CASE_HEADS, D = CASE_D, W = CASE_WIDTH, R = CASE_RANK, POSITION0 = 5 };
 
-void *case_room(size_t bytes) {
+void *case_alloc(size_t bytes) {
     void *p = calloc(1, bytes ? bytes : 1);
     if (!p) exit(1);
     return p;
@@ -37,7 +37,7 @@ fv_attn_args case_attn(fv_tensor q, fv_tensor o, const fv_attn_seq *seq) {
 
 double case_raw_s(bench *b, int n, int calls) {
     int n_block = (n + FV_KV_BLOCK - 1) / FV_KV_BLOCK;
-    fv_kv_block *blocks = case_room((size_t)(H * n_block) * sizeof *blocks);
+    fv_kv_block *blocks = case_alloc((size_t)(H * n_block) * sizeof *blocks);
     fv_block_table runs[H];
     fv_attn_seq seq = {.n_rows = 1, .n_seg = 1, .tables = runs};
     fv_attn_args a = case_attn(bench_activations(1, W), bench_activations(1, W), &seq);
@@ -61,8 +61,8 @@ double case_raw_s(bench *b, int n, int calls) {
 /* Angles of anchors that are `step` rows apart; step = 0: keys are rotated already. */
 static fv_packed_rows make_rows(int n, int step) {
     int n_anchor = step ? (n + step - 1) / step : 1, half = D / 2;
-    int32_t *first = case_room((size_t)(n_anchor + 1) * sizeof *first);
-    float *angles = case_room((size_t)(2 * n_anchor * half) * sizeof *angles), *sines;
+    int32_t *first = case_alloc((size_t)(n_anchor + 1) * sizeof *first);
+    float *angles = case_alloc((size_t)(2 * n_anchor * half) * sizeof *angles), *sines;
     sines = angles + (ptrdiff_t)n_anchor * half;
     for (int a = 0; a < n_anchor; a++) {
         first[a] = a * step;
@@ -119,7 +119,7 @@ double case_packed_s(bench *b, packed_case c, int calls) {
     fv_packed_rows rows = make_rows(c.n, c.step);
     if (c.rank2_v < R) {
         /* the first quarter at full rank, as rows in the order of their rank are */
-        uint8_t *group = case_room((size_t)c.n);
+        uint8_t *group = case_alloc((size_t)c.n);
         memset(group + c.n / 4, 1, (size_t)(c.n - c.n / 4));
         rows.group = group;
     }
@@ -143,7 +143,7 @@ double case_codes_s(bench *b, int n, int bits, bool turned, int calls) {
     fv_packed_rows rows = make_rows(n, 0);
     size_t angles = fv_packed_tiles((size_t)n) * FV_PACKED_TILE * (D / 2);
     if (turned) {
-        float *x = case_room(2 * angles * sizeof *x);
+        float *x = case_alloc(2 * angles * sizeof *x);
         rows.cos = x;
         rows.sin = x + angles;
     }

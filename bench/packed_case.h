@@ -39,6 +39,6 @@ fv_tensor case_rotated(bench *b, fv_tensor keys, int step);
 int case_default_step(void);
 
 /* Zeroed memory, or the end of the program. */
-void *case_room(size_t bytes);
+void *case_alloc(size_t bytes);
 
 #endif

@@ -6,29 +6,29 @@
 
 #include "cli/eval_run.h"
 
-typedef struct room room;
+typedef struct runner runner;
 
-typedef struct place {
-    room *room;
+typedef struct slot {
+    runner *runner;
     fv_eval_session session;
     bool taken;
     bool kept; /* the dialog so far is, under this name */
     uint8_t conversation[16];
-} place;
+} slot;
 
-struct room {
+struct runner {
     fv_eval_run *eval_run;
     fv_local *local;
-    place *places; /* [at_once] */
+    slot *slots; /* [at_once] */
     int32_t n_taken;
     fv_status status;
 };
 
 static void on_over(void *user, fv_status st, fv_report *report);
 
-static fv_status ask(place *p) {
+static fv_status ask(slot *p) {
     fv_eval_session *s = &p->session;
-    const fv_eval_run *eval_run = p->room->eval_run;
+    const fv_eval_run *eval_run = p->runner->eval_run;
     fv_ask ask = {.n_image = s->item.n_image,
                   .images = s->image,
                   .n_turn = s->n_chat,
@@ -45,34 +45,34 @@ static fv_status ask(place *p) {
         ask.turns = &s->chat[s->n_chat - 1];
     }
     fv_ask_hooks hooks = {.user = s, .text = fv_eval_session_hear};
-    return fv_local_begin(p->room->local, &ask, &hooks, on_over, p);
+    return fv_local_begin(p->runner->local, &ask, &hooks, on_over, p);
 }
 
-static fv_status go_on(place *p, const fv_report *report) {
+static fv_status go_on(slot *p, const fv_report *report) {
     bool more;
     p->kept = report->kept;
     memcpy(p->conversation, report->conversation, sizeof p->conversation);
     FV_TRY(fv_eval_session_answered(&p->session, report, &more));
     if (more) return ask(p);
     p->taken = false;
-    p->room->n_taken--;
-    return fv_eval_run_add(p->room->eval_run, &p->session);
+    p->runner->n_taken--;
+    return fv_eval_run_add(p->runner->eval_run, &p->session);
 }
 
 static void on_over(void *user, fv_status st, fv_report *report) {
-    place *p = user;
-    if (p->room->status != FV_OK) return;
-    p->room->status = st == FV_OK ? go_on(p, report) : st;
+    slot *p = user;
+    if (p->runner->status != FV_OK) return;
+    p->runner->status = st == FV_OK ? go_on(p, report) : st;
 }
 
-static fv_status fill(room *r) {
+static fv_status fill(runner *r) {
     bool got = true;
     for (int32_t i = 0; i < r->eval_run->at_once && got; i++) {
-        place *p = &r->places[i];
+        slot *p = &r->slots[i];
         if (p->taken) continue;
         FV_TRY(fv_eval_run_next(r->eval_run, &p->session, &got));
         if (!got) continue;
-        p->room = r;
+        p->runner = r;
         p->taken = true;
         r->n_taken++;
         FV_TRY(ask(p));
@@ -80,7 +80,7 @@ static fv_status fill(room *r) {
     return FV_OK;
 }
 
-static fv_status sit(room *r) {
+static fv_status run_all(runner *r) {
     FV_TRY(fill(r));
     while (r->n_taken > 0) {
         fv_local_step(r->local);
@@ -91,13 +91,13 @@ static fv_status sit(room *r) {
 }
 
 fv_status fv_eval_run_local(fv_eval_run *s, fv_local *local) {
-    room r = {.eval_run = s, .local = local};
-    r.places = calloc((size_t)s->at_once, sizeof *r.places);
-    if (!r.places) return FV_FAIL(FV_ENOMEM, "out of memory for %d items", s->at_once);
-    fv_status st = sit(&r);
+    runner r = {.eval_run = s, .local = local};
+    r.slots = calloc((size_t)s->at_once, sizeof *r.slots);
+    if (!r.slots) return FV_FAIL(FV_ENOMEM, "out of memory for %d items", s->at_once);
+    fv_status st = run_all(&r);
     fv_progress_end(&s->progress);
     for (int32_t i = 0; i < s->at_once; i++)
-        if (r.places[i].taken) fv_eval_session_leave(&r.places[i].session);
-    free(r.places);
+        if (r.slots[i].taken) fv_eval_session_leave(&r.slots[i].session);
+    free(r.slots);
     return st;
 }

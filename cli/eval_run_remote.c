@@ -4,7 +4,7 @@
  *   later turns   the question alone, to the worker that keeps the dialog; if none does, the
  *                 whole chat with its images
  *
- * "Full for now" waits as long as the fleet says and retries; any other failure ends the
+ * A busy fleet is retried after the time that it asks for; any other failure ends the
  * run. Loop thread. */
 #include <stdlib.h>
 #include <string.h>
@@ -22,10 +22,10 @@ typedef Fovea__Inference__V1__Finished finished_message;
 
 enum { DEADLINE_MS = 3600000, NAME_MAX_BYTES = 512 };
 
-typedef struct room room;
+typedef struct runner runner;
 
-typedef struct place {
-    room *room;
+typedef struct slot {
+    runner *runner;
     fv_eval_session session;
     bool taken;
     uv_timer_t timer;                                             /* until it retries */
@@ -33,14 +33,14 @@ typedef struct place {
     uint8_t kept[NAME_MAX_BYTES]; /* [n_kept] name of the dialog; 0: it is not kept */
     size_t n_kept;
     fv_report report;
-} place;
+} slot;
 
-struct room {
+struct runner {
     fv_eval_run *eval_run;
     fv_remote *remote;
     fv_arena arena;                          /* of the policies */
     Fovea__Inference__V1__Policy **policies; /* [n_policy] */
-    place *places;                           /* [at_once] */
+    slot *slots;                             /* [at_once] */
     int32_t n_handle;                        /* timers not yet closed */
     int32_t n_call;                          /* under way */
     fv_status status;                        /* no more requests are sent */
@@ -75,10 +75,10 @@ static fv_status on_tokens(void *user, const Fovea__Inference__V1__Tokens *t);
 static fv_status on_finished(void *user, const finished_message *f);
 static void on_over(void *user, fv_status st, const fv_rpc_end *end);
 
-static fv_status ask(place *p) {
+static fv_status ask(slot *p) {
     static const fv_remote_events events = {
         .tokens = on_tokens, .finished = on_finished, .over = on_over};
-    const fv_eval_run *eval_run = p->room->eval_run;
+    const fv_eval_run *eval_run = p->runner->eval_run;
     const fv_eval_session *s = &p->session;
     request_message m = FOVEA__INFERENCE__V1__GENERATE_REQUEST__INIT;
     asking a = {0};
@@ -92,22 +92,22 @@ static fv_status ask(place *p) {
     } else {
         m.n_images = (size_t)s->item.n_image;
         m.images = p->images;
-        m.policy = p->room->policies[s->item_score.policy];
+        m.policy = p->runner->policies[s->item_score.policy];
     }
-    FV_TRY(fv_remote_begin(p->room->remote, &m, DEADLINE_MS, &events, p));
-    p->room->n_call++;
+    FV_TRY(fv_remote_begin(p->runner->remote, &m, DEADLINE_MS, &events, p));
+    p->runner->n_call++;
     return FV_OK;
 }
 
 /* ---- what is answered --------------------------------------------------------------------- */
 
 static fv_status on_tokens(void *user, const Fovea__Inference__V1__Tokens *t) {
-    place *p = user;
+    slot *p = user;
     return t->text[0] ? fv_eval_session_hear(&p->session, t->text, strlen(t->text)) : FV_OK;
 }
 
 static fv_status on_finished(void *user, const finished_message *f) {
-    place *p = user;
+    slot *p = user;
     if (f->conversation.len > sizeof p->kept)
         return FV_FAIL(FV_EDATA, "the fleet names a conversation in %zu bytes",
                        f->conversation.len);
@@ -116,7 +116,7 @@ static fv_status on_finished(void *user, const finished_message *f) {
     return fv_report_from_message(f->report, f->reason, &p->report);
 }
 
-static void leave(place *p) {
+static void leave(slot *p) {
     for (int32_t i = 0; i < FV_ITEM_IMAGES; i++) {
         free(p->image[i].data.data);
         p->image[i].data = (ProtobufCBinaryData){0};
@@ -126,9 +126,9 @@ static void leave(place *p) {
     p->n_kept = 0;
 }
 
-static fv_status take(place *p) {
+static fv_status take(slot *p) {
     bool got;
-    FV_TRY(fv_eval_run_next(p->room->eval_run, &p->session, &got));
+    FV_TRY(fv_eval_run_next(p->runner->eval_run, &p->session, &got));
     if (!got) return FV_OK;
     p->taken = true;
     for (int32_t i = 0; i < p->session.item.n_image; i++) {
@@ -139,11 +139,11 @@ static fv_status take(place *p) {
     return ask(p);
 }
 
-static fv_status go_on(place *p) {
+static fv_status go_on(slot *p) {
     bool more;
     FV_TRY(fv_eval_session_answered(&p->session, &p->report, &more));
     if (more) return ask(p);
-    FV_TRY(fv_eval_run_add(p->room->eval_run, &p->session));
+    FV_TRY(fv_eval_run_add(p->runner->eval_run, &p->session));
     leave(p);
     return take(p);
 }
@@ -151,7 +151,7 @@ static fv_status go_on(place *p) {
 static void on_due(uv_timer_t *t);
 
 /* Retries if that helps; otherwise the failure ends the run. */
-static fv_status again(place *p, fv_status st, const fv_rpc_end *end) {
+static fv_status again(slot *p, fv_status st, const fv_rpc_end *end) {
     fv_eval_session_again(&p->session);
     if (end->code == GRPC_STATUS_RESOURCE_EXHAUSTED && end->retry_ms >= 0) {
         uv_timer_start(&p->timer, on_due, (uint64_t)end->retry_ms, 0);
@@ -163,52 +163,52 @@ static fv_status again(place *p, fv_status st, const fv_rpc_end *end) {
     return ask(p);
 }
 
-static void on_closed(uv_handle_t *timer) { ((place *)timer->data)->room->n_handle--; }
+static void on_closed(uv_handle_t *timer) { ((slot *)timer->data)->runner->n_handle--; }
 
-/* Every place has nothing to do, or nothing more may be done: the timers go. */
-static void end_when_idle(room *r) {
+/* Every slot has nothing to do, or nothing more may be done: the timers go. */
+static void end_when_idle(runner *r) {
     bool idle = r->n_call == 0;
     for (int32_t i = 0; i < r->eval_run->at_once && r->status == FV_OK; i++)
-        idle &= !r->places[i].taken;
+        idle &= !r->slots[i].taken;
     if (!idle) return;
     for (int32_t i = 0; i < r->eval_run->at_once; i++) {
-        uv_handle_t *timer = (uv_handle_t *)&r->places[i].timer;
+        uv_handle_t *timer = (uv_handle_t *)&r->slots[i].timer;
         if (!uv_is_closing(timer)) uv_close(timer, on_closed);
     }
 }
 
-static void note(room *r, fv_status st) {
+static void note(runner *r, fv_status st) {
     if (st != FV_OK && r->status == FV_OK) r->status = st;
     end_when_idle(r);
 }
 
 static void on_over(void *user, fv_status st, const fv_rpc_end *end) {
-    place *p = user;
-    p->room->n_call--;
-    if (p->room->status == FV_OK)
-        note(p->room, st == FV_OK ? go_on(p) : again(p, st, end));
+    slot *p = user;
+    p->runner->n_call--;
+    if (p->runner->status == FV_OK)
+        note(p->runner, st == FV_OK ? go_on(p) : again(p, st, end));
     else
-        end_when_idle(p->room);
+        end_when_idle(p->runner);
     fv_report_free(&p->report);
 }
 
 static void on_due(uv_timer_t *t) {
-    place *p = t->data;
-    if (p->room->status == FV_OK) note(p->room, ask(p));
+    slot *p = t->data;
+    if (p->runner->status == FV_OK) note(p->runner, ask(p));
 }
 
 /* ---- the whole ---------------------------------------------------------------------------- */
 
 static void on_begin(uv_timer_t *t) {
-    place *p = t->data;
-    if (p->room->status == FV_OK) note(p->room, take(p));
+    slot *p = t->data;
+    if (p->runner->status == FV_OK) note(p->runner, take(p));
 }
 
-static void start_timers(room *r) {
+static void start_timers(runner *r) {
     uv_loop_t *loop = fv_remote_loop(r->remote);
     for (int32_t i = 0; i < r->eval_run->at_once; i++) {
-        place *p = &r->places[i];
-        p->room = r;
+        slot *p = &r->slots[i];
+        p->runner = r;
         p->timer.data = p;
         uv_timer_init(loop, &p->timer);
         uv_timer_start(&p->timer, on_begin, 0, 0);
@@ -216,24 +216,24 @@ static void start_timers(room *r) {
     r->n_handle = r->eval_run->at_once;
 }
 
-static fv_status sit(room *r) {
+static fv_status run_all(runner *r) {
     int32_t n = r->eval_run->results_log->head->n_policy;
     FV_TRY(FV_ARENA_NEW(&r->arena, n, r->policies));
     for (int32_t i = 0; i < n; i++)
         FV_TRY(fv_policy_to_message(&r->eval_run->policy[i], &r->arena, &r->policies[i]));
-    r->places = calloc((size_t)r->eval_run->at_once, sizeof *r->places);
-    if (!r->places) return FV_FAIL(FV_ENOMEM, "out of memory for %d items", r->eval_run->at_once);
+    r->slots = calloc((size_t)r->eval_run->at_once, sizeof *r->slots);
+    if (!r->slots) return FV_FAIL(FV_ENOMEM, "out of memory for %d items", r->eval_run->at_once);
     start_timers(r);
     while (r->n_handle > 0) uv_run(fv_remote_loop(r->remote), UV_RUN_ONCE);
     return r->status;
 }
 
 fv_status fv_eval_run_remote(fv_eval_run *s, fv_remote *remote) {
-    room r = {.eval_run = s, .remote = remote};
-    fv_status st = sit(&r);
+    runner r = {.eval_run = s, .remote = remote};
+    fv_status st = run_all(&r);
     fv_progress_end(&s->progress);
-    for (int32_t i = 0; r.places && i < s->at_once; i++) leave(&r.places[i]);
-    free(r.places);
+    for (int32_t i = 0; r.slots && i < s->at_once; i++) leave(&r.slots[i]);
+    free(r.slots);
     fv_arena_fini(&r.arena);
     return st;
 }

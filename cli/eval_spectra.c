@@ -18,7 +18,7 @@ typedef struct spectra {
     double *mass, *squares; /* [n_layer] attention on visual tokens, summed up */
     double share;           /* of rows that are visual, summed up */
     double *gram, *value;   /* [d_head, d_head], [d_head] */
-    double *room;           /* [d_head] */
+    double *scratch;        /* [d_head] */
     fv_arena arena;         /* of these */
 } spectra;
 
@@ -37,7 +37,7 @@ static fv_status add_head(spectra *s, const fv_kv *kv, int32_t layer, int32_t he
     int32_t d = s->shape.d_head, place = 2 * layer + value;
     for (int32_t i = 0; i < d * d; i++) s->gram[i] = 0;
     add_rows(s, kv, layer, head, value);
-    FV_TRY(fv_singular_values(s->gram, d, s->value, s->room));
+    FV_TRY(fv_singular_values(s->gram, d, s->value, s->scratch));
     if (s->value[0] <= 0) return FV_OK;
     for (int32_t i = 0; i < d; i++)
         s->sum[(size_t)place * (size_t)d + (size_t)i] += s->value[i] / s->value[0];
@@ -129,7 +129,7 @@ static fv_status run(spectra *s, fv_local *local, const fv_suite *suite, int32_t
     FV_TRY(FV_ARENA_NEW(&s->arena, n, s->squares));
     FV_TRY(FV_ARENA_NEW(&s->arena, d * d, s->gram));
     FV_TRY(FV_ARENA_NEW(&s->arena, d, s->value));
-    FV_TRY(FV_ARENA_NEW(&s->arena, d, s->room));
+    FV_TRY(FV_ARENA_NEW(&s->arena, d, s->scratch));
     fv_progress_begin(&progress);
     fv_status st = FV_OK;
     for (int32_t i = 0; i < n_item && st == FV_OK; i++) {

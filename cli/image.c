@@ -14,14 +14,14 @@ fv_status fv_image_png(const fv_image *image, uint8_t **png, size_t *n) {
                    .height = (png_uint_32)image->h,
                    .format = PNG_FORMAT_RGB,
                    .flags = PNG_IMAGE_FLAG_FAST};
-    png_alloc_size_t room = PNG_IMAGE_PNG_SIZE_MAX(p);
-    uint8_t *out = malloc(room);
+    png_alloc_size_t bytes = PNG_IMAGE_PNG_SIZE_MAX(p);
+    uint8_t *out = malloc(bytes);
     if (!out) return FV_FAIL(FV_ENOMEM, "out of memory for an image");
-    if (!png_image_write_to_memory(&p, out, &room, 0, image->rgb, 0, NULL)) {
+    if (!png_image_write_to_memory(&p, out, &bytes, 0, image->rgb, 0, NULL)) {
         free(out);
         return failed(&p);
     }
     *png = out;
-    *n = room;
+    *n = bytes;
     return FV_OK;
 }

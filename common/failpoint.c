@@ -27,11 +27,11 @@ fv_status fv_failpoint_hang_at(const char *name) {
         }
         n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", names[i]);
     }
-    return FV_FAIL(FV_EINVAL, "there is no moment '%s' to hang at; there are %s", name, known);
+    return FV_FAIL(FV_EINVAL, "unknown failpoint '%s'; available: %s", name, known);
 }
 
 void fv_failpoint_hang(fv_failpoint m) {
-    FV_LOG(WARN, GENERAL, "event=moment name=%s action=hang", names[m]);
+    FV_LOG(WARN, GENERAL, "event=failpoint name=%s action=hang", names[m]);
     for (;;) pause();
 }
 

@@ -3,7 +3,7 @@
 
 /* FAILPOINTS: points in the life of a request where a test can stop its worker. In a worker started
  * with --hang-at NAME, the first thread that reaches this failpoint hangs forever, while the other
- * threads go on. The log says so ("event=moment"), and the test kills the process. All other
+ * threads go on. The log says so ("event=failpoint"), and the test kills the process. All other
  * failpoints cost one comparison. Builds for installation (FV_NO_FAULTS) have neither the option
  * nor the failpoints. */
 #include "common/status.h"
@@ -15,7 +15,7 @@
     X(PREFILL_READY, "prefill-ready")         /* and has granted it */                             \
     X(PREFILL_COMPUTING, "prefill-computing") /* some layers are final */                          \
     X(PREFILL_TOKEN, "prefill-token")         /* the first token is on its way to the client */    \
-    X(PREFILL_SHIPPING, "prefill-shipping")   /* all rows are under way, the commit is not */      \
+    X(PREFILL_EXPORTING, "prefill-exporting") /* all rows are under way, the commit is not */      \
     X(PREFILL_COMMITTED, "prefill-committed") /* the decode worker says that it has all */         \
     X(PREFILL_OVER, "prefill-over")           /* and so does this one: its report is sent */       \
     X(DECODE_GRANTED, "decode-granted")       /* memory is granted */                              \

@@ -131,9 +131,9 @@ static void end_value(writer *w) {
 /* Text that belongs to a value, or to a key, where nothing may look like the end of one. */
 static void add(writer *w, const char *p, size_t n) {
     if (w->in_value) {
-        size_t room = sizeof w->value - w->n_value;
-        w->value_cut |= n > room;
-        if (n > room) n = room;
+        size_t left = sizeof w->value - w->n_value;
+        w->value_cut |= n > left;
+        if (n > left) n = left;
         memcpy(w->value + w->n_value, p, n);
         w->n_value += n;
         return;

@@ -44,11 +44,11 @@ typedef struct fv_peer_ops {
     /* Any thread. Which device it is, of all machines: a device makes no pair with itself. */
     void (*identity)(fv_device *dev, uint8_t out[FV_PEER_DEVICE_BYTES]);
     fv_status (*new_id)(uint8_t id[FV_PEER_ID_BYTES]);
-    /* Begins to join, rank 0 or 1. `dev` is borrowed and stays open longer; room_bytes of its
+    /* Begins to join, rank 0 or 1. `dev` is borrowed and stays open longer; buffer_bytes of its
      * memory come with the pair, to receive into. */
     fv_status (*open)(fv_device *dev, const uint8_t id[FV_PEER_ID_BYTES], int rank,
-                      size_t room_bytes, fv_peer **out);
-    void *(*room)(const fv_peer *p); /* [room_bytes] of the device; NULL when it has none */
+                      size_t buffer_bytes, fv_peer **out);
+    void *(*buffer)(const fv_peer *p); /* [buffer_bytes] of the device; NULL when it has none */
     /* 1..FV_PEER_BYTES_MAX bytes of device memory, which is the operation's until it is over; its
      * contents are there already. FV_EBUSY: not now, poll first. */
     fv_status (*send)(fv_peer *p, const void *data, size_t bytes);

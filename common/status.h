@@ -27,7 +27,7 @@ extern "C" {
     X(EIO, 14, "UNAVAILABLE", false)          /* reading, writing or a peer failed */              \
     X(EDEVICE, 13, "INTERNAL", false)         /* CUDA, cuBLAS or NCCL failed */                    \
     X(ECANCELLED, 10, "ABORTED", true)        /* the client went away */                           \
-    X(EBUSY, 8, "RESOURCE_EXHAUSTED", false)  /* full for now: retry later, or elsewhere */        \
+    X(EBUSY, 8, "RESOURCE_EXHAUSTED", false)  /* busy: retry later, or elsewhere */                \
     X(EDEADLINE, 4, "DEADLINE_EXCEEDED", false) /* the deadline has passed */                      \
     X(EAUTH, 16, "UNAUTHENTICATED", false)      /* the peer has not authenticated */               \
     X(EFATAL, 9, "FAILED_PRECONDITION", false)  /* it crashes workers: never retry it */

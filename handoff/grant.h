@@ -72,7 +72,7 @@ fv_status fv_grants_renew(fv_grants *t, const fv_ticket *ticket);
 void fv_grants_consumed(fv_grants *t, const fv_ticket *ticket);
 
 /* The sender says that it sent n_frame frames, and all were good: the grant now waits to be
- * claimed, and `surplus` is what it did not need of its bytes. */
+ * attached to, and `surplus` is what it did not need of its bytes. */
 fv_status fv_grants_commit(fv_grants *t, const fv_ticket *ticket, uint64_t n_frame, void **owner,
                            uint64_t *surplus);
 

@@ -61,7 +61,7 @@ fv_status fv_packet_flush(fv_packet_writer *w) {
 
 static fv_status add_piece(fv_packet_writer *w, fv_piece p) {
     while (p.bytes > 0) {
-        size_t room = w->frame_max - w->bytes, n = p.bytes < room ? p.bytes : room;
+        size_t left = w->frame_max - w->bytes, n = p.bytes < left ? p.bytes : left;
         w->piece[w->n_piece++] = (fv_piece){p.data, n};
         w->bytes += n;
         p.data = (const char *)p.data + n;

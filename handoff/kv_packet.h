@@ -12,7 +12,7 @@
  *             52 u32 CRC32C of the 52 bytes before
  *
  *   stream:   HELO PRMT
- *             { LEAD? RANK? VEIL? packed? ROWS { POSN? TALY? DATA* } per layer and segment }
+ *             { LEAD? RANK? MASK? packed? ROWS { POSN? TALY? DATA* } per layer and segment }
  *             per layer or more  TOKN END
  *   packed:   PACK FACT FACT? IMPO?     visual tokens of one layer as factors, codes or directions;
  *                                       its ROWS has none then; and text tokens likewise, with the
@@ -28,7 +28,7 @@
  * the order of their positions. There is no permutation, because entries are copied to their final
  * places as they arrive and need not be moved again.
  *
- * VEIL: the last visual tokens of a layer's heads are held but masked.
+ * MASK: the last visual tokens of a layer's heads are held but masked.
  *
  * A type is four letters. One that the reader does not know refuses the hand-off by name if it
  * is critical and is skipped if not; new methods add sections, not versions.
@@ -53,7 +53,7 @@ enum {
     X(HELLO, 'H', 'E', 'L', 'O')     /* what was agreed when the grant was given */                \
     X(PROMPT, 'P', 'R', 'M', 'T')    /* token ids, segments, next position, sampling */            \
     X(RANK, 'R', 'A', 'N', 'K')      /* u32 [Hkv]: image tokens at first, of a ranked layer */     \
-    X(MASK, 'V', 'E', 'I', 'L')      /* u32: masked image tokens at the end of each head */        \
+    X(MASK, 'M', 'A', 'S', 'K')      /* u32: masked image tokens at the end of each head */        \
     X(ROWS, 'R', 'O', 'W', 'S')      /* u32 [layers, Hkv, segments]: lengths */                    \
     X(POSITIONS, 'P', 'O', 'S', 'N') /* i32 [lists, len]: one list for all heads, or Hkv */        \
     X(ACCUM, 'T', 'A', 'L',                                                                        \

@@ -39,7 +39,7 @@ typedef struct fv_sink_ops {
                      size_t n, uint32_t crc);
     fv_status (*commit)(fv_sink *sink, const fv_ticket *ticket, uint64_t n_frame);
     fv_status (*renew)(fv_sink *sink, const fv_ticket *ticket); /* the sender is still there */
-    /* Also of one that is committed, unless it was claimed. */
+    /* Also of one that is committed, unless it was attached to. */
     void (*abort)(fv_sink *sink, const fv_ticket *ticket);
 } fv_sink_ops;
 

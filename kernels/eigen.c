@@ -139,12 +139,12 @@ static void sort_rows(double *z, size_t n, double *w) {
     }
 }
 
-fv_status fv_eigen_symmetric(double *a, int32_t n, double *w, double *room) {
+fv_status fv_eigen_symmetric(double *a, int32_t n, double *w, double *scratch) {
     size_t N = (size_t)n;
     if (n == 0) return FV_OK;
-    tridiagonal(a, N, w, room);
+    tridiagonal(a, N, w, scratch);
     accumulate(a, N, w);
-    if (!diagonal(w, room, a, N))
+    if (!diagonal(w, scratch, a, N))
         return FV_FAIL(FV_EDATA, "eigenvalues of a %d x %d matrix do not converge", n, n);
     sort_rows(a, N, w);
     return FV_OK;

@@ -12,9 +12,9 @@
 
 #include "common/status.h"
 
-/* a [n, n], symmetric (its lower triangle is read), becomes Z: row i belongs to w[i]. w and room
- * [n], room is scratch. FV_EDATA when it does not converge, which happens only with non-finite
+/* a [n, n], symmetric (its lower triangle is read), becomes Z: row i belongs to w[i]. w and scratch
+ * [n], scratch is scratch. FV_EDATA when it does not converge, which happens only with non-finite
  * numbers. */
-fv_status fv_eigen_symmetric(double *a, int32_t n, double *w, double *room);
+fv_status fv_eigen_symmetric(double *a, int32_t n, double *w, double *scratch);
 
 #endif

@@ -75,17 +75,17 @@ static double added_up(const double *g, size_t p, const float *c, size_t n) {
 static fv_status pass(fv_matrices *in, const fv_tensor *y, double share, void *to, int32_t *left,
                       double *added) {
     size_t p = (size_t)y->rows, *kept;
-    fv_arena *room = in->home;
+    fv_arena *scratch = in->home;
     fv_tensor inverted;
     double *g, *l, *inverse;
     float *c;
-    FV_TRY(FV_ARENA_NEW(room, p, kept));
-    FV_TRY(FV_ARENA_NEW(room, p * p, g));
-    FV_TRY(FV_ARENA_NEW(room, p * p, l));
+    FV_TRY(FV_ARENA_NEW(scratch, p, kept));
+    FV_TRY(FV_ARENA_NEW(scratch, p * p, g));
+    FV_TRY(FV_ARENA_NEW(scratch, p * p, l));
     FV_TRY(in->be->ops->syrk(in->be, &(fv_syrk_args){*y, g}));
     size_t n = cholesky(g, p, share, l, kept);
-    FV_TRY(FV_ARENA_NEW(room, n * n, inverse));
-    FV_TRY(FV_ARENA_NEW(room, n * p, c));
+    FV_TRY(FV_ARENA_NEW(scratch, n * n, inverse));
+    FV_TRY(FV_ARENA_NEW(scratch, n * p, c));
     invert(l, n, p, kept, inverse, c);
     *left = (int32_t)n;
     *added = added_up(g, p, c, n);

@@ -4,7 +4,7 @@
 /* fv_status <-> gRPC status codes (the table: common/status.h).
  *
  * A failure is sent as its code and its sentence. FV_EBUSY and FV_ENOMEM share RESOURCE_EXHAUSTED:
- * with the trailer grpc-retry-pushback-ms it means "full for now", without it "too large, now and
+ * with the trailer grpc-retry-pushback-ms it means "busy, retry", without it "too large, now and
  * later". A server that gives up a request returns ABORTED; CANCELLED means that the client
  * cancelled; FAILED_PRECONDITION means not to retry; DEADLINE_EXCEEDED is a client's deadline, or a
  * server's own limit for a request. */

@@ -126,17 +126,17 @@ static fv_status collect(grpc_byte_buffer *message, size_t skip, fv_rpc_frame *o
     fv_rpc_slices it;
     const uint8_t *p;
     size_t n;
-    bool room = true;
+    bool fits = true;
     if (!fv_rpc_slices_begin(&it, message)) return FV_REFUSE(MALFORMED, "a compressed frame");
-    while (room && fv_rpc_slices_next(&it, &p, &n)) {
+    while (fits && fv_rpc_slices_next(&it, &p, &n)) {
         size_t cut = n < skip ? n : skip;
         skip -= cut;
         if (n == cut) continue;
-        room = out->n_piece < FV_FRAME_PIECES;
-        if (room) out->piece[out->n_piece++] = (fv_piece){p + cut, n - cut};
+        fits = out->n_piece < FV_FRAME_PIECES;
+        if (fits) out->piece[out->n_piece++] = (fv_piece){p + cut, n - cut};
     }
     fv_rpc_slices_end(&it);
-    if (!room) return FV_REFUSE(FRAME_SIZE, "a frame in more than %d pieces", FV_FRAME_PIECES);
+    if (!fits) return FV_REFUSE(FRAME_SIZE, "a frame in more than %d pieces", FV_FRAME_PIECES);
     return FV_OK;
 }
 

@@ -508,7 +508,7 @@ static void on_ended(fv_rpc_op *op, bool ok) {
     else if (x->phase == OPENING && x->call && x->asking.wait_ms)
         fv_rpc_call_cancel(x->call); /* it may wait for long, and keep others waiting */
     /* OPENING without such patience: the answer comes soon, and on_opened gives its grant back.
-     * Cancelling could cross a grant, whose room would be held until the lease runs out. */
+     * Cancelling could cross a grant, whose memory would be held until the lease runs out. */
     give_back(x); /* no more frames are posted */
 }
 

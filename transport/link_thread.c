@@ -20,7 +20,7 @@ struct fv_link_thread {
     /* its words to the loop */
     fv_rpc_op says_joined, says_failed, says_closed;
     char text[512];
-    char *room; /* with says_joined */
+    char *buffer; /* with says_joined */
     /* loop thread */
     bool closing;
 };
@@ -35,7 +35,7 @@ static void fail(fv_link_thread *l) {
 
 static void run_open(fv_job *job) {
     fv_link_thread *l = job->owner;
-    if (l->opt.ops->open(l->opt.device, l->opt.id, l->opt.rank, l->opt.room_bytes, &l->pair) !=
+    if (l->opt.ops->open(l->opt.device, l->opt.id, l->opt.rank, l->opt.buffer_bytes, &l->pair) !=
         FV_OK)
         fail(l);
 }
@@ -59,7 +59,7 @@ static void run_move(fv_job *job) {
 static void take_news(fv_link_thread *l, const fv_peer_news *news) {
     if (news->joined && !l->joined) {
         l->joined = true;
-        l->room = l->opt.ops->room(l->pair);
+        l->buffer = l->opt.ops->buffer(l->pair);
         fv_bridge_post(l->opt.bridge, &l->says_joined, true);
     }
     if (!news->done) return;
@@ -163,7 +163,7 @@ fv_status fv_link_thread_open(const fv_link_thread_options *opt, fv_link_thread 
     return FV_OK;
 }
 
-char *fv_link_thread_room(const fv_link_thread *l) { return l->room; }
+char *fv_link_thread_buffer(const fv_link_thread *l) { return l->buffer; }
 
 void fv_link_thread_begin(fv_link_thread *l, fv_link_thread_move *m) {
     m->line = l;

@@ -36,7 +36,7 @@ typedef struct fv_link_thread_options {
     fv_device *device;
     uint8_t id[FV_PEER_ID_BYTES];
     int rank;
-    size_t room_bytes;
+    size_t buffer_bytes;
     void *user;
     void (*joined)(void *user);
     void (*over)(void *user, fv_link_thread_move *m);
@@ -49,8 +49,8 @@ typedef struct fv_link_thread_options {
 
 /* Begins to join. */
 fv_status fv_link_thread_open(const fv_link_thread_options *opt, fv_link_thread **out);
-char *
-fv_link_thread_room(const fv_link_thread *l); /* once it has joined; [room_bytes] of the device */
+char *fv_link_thread_buffer(
+    const fv_link_thread *l); /* once it has joined; [buffer_bytes] of the device */
 void fv_link_thread_begin(fv_link_thread *l, fv_link_thread_move *m); /* once it has joined */
 /* Ends it, without waiting for the other side. Nothing but `closed` is called any more. */
 void fv_link_thread_close(fv_link_thread *l);

@@ -51,10 +51,10 @@ static void measure(attention_shape s) {
     }
     fv_buf cache[2], q_buf, o_buf;
     size_t n_run = (size_t)(s.B * s.Hkv), per_run = (size_t)(s.L / FV_KV_BLOCK + 1);
-    attention t = {.seqs = room((size_t)(2 * s.B), sizeof *t.seqs),
-                   .tables = room(2 * n_run, sizeof *t.tables),
-                   .blocks = room(2 * n_run * per_run, sizeof *t.blocks),
-                   .masked_tail = room((size_t)s.n_rows, sizeof *t.masked_tail)};
+    attention t = {.seqs = zeroed((size_t)(2 * s.B), sizeof *t.seqs),
+                   .tables = zeroed(2 * n_run, sizeof *t.tables),
+                   .blocks = zeroed(2 * n_run * per_run, sizeof *t.blocks),
+                   .masked_tail = zeroed((size_t)s.n_rows, sizeof *t.masked_tail)};
     for (int32_t i = 0; i < s.n_rows; i++) t.masked_tail[i] = s.n_rows - 1 - i;
     fv_tensor q = bench_tensor(FV_F32, s.B * s.n_rows, s.H * s.D, &q_buf);
     fv_tensor o = bench_tensor(FV_F32, s.B * s.n_rows, s.H * s.D, &o_buf);

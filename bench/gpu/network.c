@@ -97,7 +97,7 @@ static void make_text(network *n) {
                            .up = weight(c->d_ffn, d),
                            .down = weight(d, c->d_ffn)};
     n->text = (fv_text_weights){.embed = weight(c->vocab, d),
-                                .layer = room((size_t)c->n_layer, sizeof layer),
+                                .layer = zeroed((size_t)c->n_layer, sizeof layer),
                                 .norm = weight(1, d),
                                 .head = weight(c->vocab, d)};
     for (int32_t l = 0; l < c->n_layer; l++) n->text.layer[l] = layer;
@@ -129,7 +129,7 @@ static void make_vision(network *n) {
                                    .position = weight(1 + P, d),
                                    .pre_norm = weight(1, d),
                                    .pre_norm_bias = weight(1, d),
-                                   .layer = room((size_t)c->n_layer, sizeof layer)};
+                                   .layer = zeroed((size_t)c->n_layer, sizeof layer)};
     for (int32_t l = 0; l < c->n_layer; l++) n->tower.layer[l] = layer;
     int32_t d_text = n->cfg.text.d_model;
     n->projector = (fv_projector_weights){.fc1 = weight(d_text, d),
@@ -149,9 +149,9 @@ static void open_network(network *n) {
     must(fv_vision_open(be, &n->cfg.vision, &n->tower, &n->projector, &n->vision));
     must(fv_model_runner_open(n->dec, &n->runner));
     must(fv_kv_pool_open(be->device, &kv, 0, &n->pool));
-    n->ids = room(MAX_ROWS, sizeof *n->ids);
-    n->pos = room(MAX_ROWS, sizeof *n->pos);
-    n->seg = room(MAX_ROWS, 1);
+    n->ids = zeroed(MAX_ROWS, sizeof *n->ids);
+    n->pos = zeroed(MAX_ROWS, sizeof *n->pos);
+    n->seg = zeroed(MAX_ROWS, 1);
     for (int32_t i = 0; i < MAX_ROWS; i++) {
         n->ids[i] = (int32_t)(i * 7919LL % c->vocab);
         n->pos[i] = i;
@@ -249,7 +249,7 @@ static void prompts(network *n) {
 static void first_token(network *n) {
     int32_t side = n->cfg.vision.image, rows = fv_vision_tokens(&n->cfg.vision) + TEXT_ROWS;
     size_t count = (size_t)(3 * side) * (size_t)side;
-    prompt p = {.n = n, .rows = rows, .pixels = room(count, sizeof(float))};
+    prompt p = {.n = n, .rows = rows, .pixels = zeroed(count, sizeof(float))};
     char name[64];
     for (size_t i = 0; i < count; i++) p.pixels[i] = (float)(i * 7919 % 2048) / 1024 - 1;
     snprintf(name, sizeof name, "first token, a picture and %d of text", TEXT_ROWS);
@@ -357,7 +357,7 @@ static void measure_steps(network *n, int32_t B, int32_t context, int32_t aim) {
     char key[32], name[64];
     snprintf(key, sizeof key, "net_step_%d", B);
     if (rig.small) B = B < 3 ? B : 3, context = 9;
-    steps s = {.n = n, .B = B, .pos = context, .seq = room((size_t)B, sizeof *s.seq)};
+    steps s = {.n = n, .B = B, .pos = context, .seq = zeroed((size_t)B, sizeof *s.seq)};
     for (int32_t b = 0; b < B; b++) {
         s.seq[b] = (fv_step_seq){.n = 1, .ids = &n->ids[b]};
         must(fv_kv_open(n->pool, &s.seq[b].kv));

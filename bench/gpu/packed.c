@@ -28,7 +28,7 @@ static fv_status do_packed(void *arg, int32_t call) {
 static void lay_rows(packed *t, int32_t n, int32_t D) {
     enum { ANCHOR = 64 };
     int32_t n_anchor = (n + ANCHOR - 1) / ANCHOR;
-    int32_t *first = room((size_t)(n_anchor + 1), sizeof *first);
+    int32_t *first = zeroed((size_t)(n_anchor + 1), sizeof *first);
     for (int32_t i = 0; i <= n_anchor; i++) first[i] = i * ANCHOR < n ? i * ANCHOR : n;
     size_t bytes = (size_t)(n_anchor + 1) * sizeof *first;
     fv_buf *buf = &t->buf[t->n_buf++];
@@ -63,8 +63,8 @@ static void measure(packed_shape c) {
     s[0].bits = (uint8_t)c.bits;
     s[1] = s[0];
     s[1].kind = FV_PACKED_V;
-    packed t = {.parts = room((size_t)(4 * c.B), sizeof *t.parts),
-                .seqs = room((size_t)(2 * c.B), sizeof *t.seqs)};
+    packed t = {.parts = zeroed((size_t)(4 * c.B), sizeof *t.parts),
+                .seqs = zeroed((size_t)(2 * c.B), sizeof *t.seqs)};
     lay_rows(&t, c.n, c.D);
     fv_tensor q = bench_tensor(FV_F32, c.B, c.H * c.D, &t.buf[t.n_buf++]);
     fv_tensor o = bench_tensor(FV_F32, c.B, c.H * c.D, &t.buf[t.n_buf++]);

@@ -50,7 +50,7 @@ static fv_status do_linear(void *arg, int32_t call) {
 /* Weights of together 512 MiB at least: an L2 cache holds a tenth of that. */
 static void measure_linear(const char *key, const char *name, int32_t M, int32_t N, int32_t K,
                            int32_t calls) {
-    linear *l = room(1, sizeof *l);
+    linear *l = zeroed(1, sizeof *l);
     if (rig.small) M = M < 4 ? M : 4, N = 64, K = 64;
     double w_bytes = 2.0 * N * K, flop = 2.0 * M * N * K;
     l->n_set = rig.small ? 1 : (int32_t)fmin(MAX_SET, 1 + 512e6 / w_bytes);

@@ -15,7 +15,7 @@ void must(fv_status s) {
     exit(1);
 }
 
-void *room(size_t n, size_t size) {
+void *zeroed(size_t n, size_t size) {
     void *p = calloc(n ? n : 1, size);
     if (!p) must(FV_FAIL(FV_ENOMEM, "out of memory: %zu x %zu bytes", n, size));
     return p;
@@ -29,7 +29,7 @@ static const char *numbers(fv_dtype dtype, size_t *bytes) {
     size_t n = rig.small ? 1 << 14 : 1 << 24, width = fv_dtype_bytes(dtype);
     *bytes = n * width;
     if (of_type[dtype]) return of_type[dtype];
-    char *p = of_type[dtype] = room(n, width);
+    char *p = of_type[dtype] = zeroed(n, width);
     uint64_t state = 1;
     for (size_t i = 0; i < n; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
@@ -45,7 +45,7 @@ static const char *numbers(fv_dtype dtype, size_t *bytes) {
 fv_tensor bench_host_tensor(fv_dtype dtype, int32_t rows, int32_t cols) {
     size_t n, bytes = (size_t)rows * (size_t)cols * fv_dtype_bytes(dtype);
     const char *from = numbers(dtype, &n);
-    char *p = room(bytes, 1);
+    char *p = zeroed(bytes, 1);
     for (size_t at = 0; at < bytes; at += n) memcpy(p + at, from, bytes - at < n ? bytes - at : n);
     return fv_tensor_of(p, dtype, rows, cols);
 }

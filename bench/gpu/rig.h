@@ -19,7 +19,7 @@ typedef struct bench_rig {
 extern bench_rig rig;
 
 void must(fv_status s);
-void *room(size_t n, size_t size); /* zeroed */
+void *zeroed(size_t n, size_t size);
 
 /* [rows, cols] of random numbers on the device, of at most 0.05. They repeat after some dozens of
  * MiB: zeros would be faster, a repetition is not. */

@@ -69,13 +69,13 @@ static int32_t next_due(const fv_text_keys *keys, fv_kv *kv, int32_t l) {
 /* ---- rows ---------------------------------------------------------------------------------- */
 
 /* Old blocks of positions stay; rows that waited go on from the last of them. */
-static fv_status lay_rows(const block *b, fv_arena *room, fv_kv_packed_form *form) {
+static fv_status lay_rows(const block *b, fv_arena *scratch, fv_kv_packed_form *form) {
     const int32_t *wait = fv_kv_positions(b->kv, b->source_layer, 0, FV_SEG_TEXT);
     bool anchored = b->old ? b->old->anchor != NULL : b->keys->block > 0;
     int32_t size = anchored ? b->keys->block : 0, *pos, *first, *anchor;
-    FV_TRY(FV_ARENA_NEW(room, b->n, pos));
-    FV_TRY(FV_ARENA_NEW(room, b->n + 1, first));
-    FV_TRY(FV_ARENA_NEW(room, b->n, anchor));
+    FV_TRY(FV_ARENA_NEW(scratch, b->n, pos));
+    FV_TRY(FV_ARENA_NEW(scratch, b->n + 1, first));
+    FV_TRY(FV_ARENA_NEW(scratch, b->n, anchor));
     int32_t n_anchor = b->old ? b->old->rows.n_anchor : 0;
     for (int32_t j = 0; j < b->n; j++) pos[j] = j < b->n_old ? b->old->pos[j] : wait[j - b->n_old];
     for (int32_t a = 0; a < n_anchor; a++) {
@@ -100,8 +100,8 @@ static fv_status lay_rows(const block *b, fv_arena *room, fv_kv_packed_form *for
 }
 
 /* [n] the anchor of each row. */
-static fv_status anchors_of_rows(const fv_kv_packed_form *form, fv_arena *room, int32_t **out) {
-    FV_TRY(FV_ARENA_NEW(room, form->n, *out));
+static fv_status anchors_of_rows(const fv_kv_packed_form *form, fv_arena *scratch, int32_t **out) {
+    FV_TRY(FV_ARENA_NEW(scratch, form->n, *out));
     for (int32_t a = 0; a < form->n_anchor; a++)
         for (int32_t j = form->first[a]; j < form->first[a + 1]; j++) (*out)[j] = form->anchor[a];
     return FV_OK;
@@ -146,11 +146,11 @@ static fv_status energy_for(const block *b, fv_matrices *in, const fv_tensor *m,
 
 /* Bytes of a layer's values, head by head: those of the block, and those that waited. */
 static fv_status copy_values(const block *b, int32_t layer, const fv_packed_shape *shape,
-                             fv_arena *room, void **out) {
+                             fv_arena *scratch, void **out) {
     fv_device *dev = fv_kv_get_device(b->kv);
     const fv_kv_packed *old = fv_kv_packed_text(b->kv, layer);
     size_t row = (size_t)shape->d_head * fv_dtype_bytes(shape->dtype);
-    FV_TRY(fv_arena_alloc(room, fv_packed_bytes(shape), out));
+    FV_TRY(fv_arena_alloc(scratch, fv_packed_bytes(shape), out));
     char *to = (char *)*out + fv_packed_layout_of(shape).rows;
     for (int32_t g = 0; g < shape->n_kv; g++) {
         size_t part = (size_t)b->n_old * row;
@@ -180,21 +180,21 @@ typedef struct made {
 
 static fv_status make(const block *b, fv_matrices *in, const fv_rope *rope, made *x) {
     const fv_kv_shape *s = fv_kv_get_shape(b->kv);
-    fv_arena *room = in->home;
+    fv_arena *scratch = in->home;
     fv_factor_part what = {.layer = b->source_layer, .segment = FV_SEG_TEXT};
     fv_tensor m;
-    FV_TRY(lay_rows(b, room, &x->form));
+    FV_TRY(lay_rows(b, scratch, &x->form));
     for (int k = 0; k < 2; k++)
         x->form.part[k] =
             fv_text_keys_shape(b->keys, (fv_packed_kind)k, b->n, s->n_kv, s->d_head, s->dtype);
     fv_packed_shape *keys = &x->form.part[FV_PACKED_K];
-    FV_TRY(FV_ARENA_NEW(room, s->n_layer, x->values));
-    FV_TRY(fv_arena_alloc(room, fv_packed_bytes(keys), &x->keys));
+    FV_TRY(FV_ARENA_NEW(scratch, s->n_layer, x->values));
+    FV_TRY(fv_arena_alloc(scratch, fv_packed_bytes(keys), &x->keys));
     for (int32_t l = b->source_layer; l >= 0; l = next_layer(b, l))
-        FV_TRY(copy_values(b, l, &x->form.part[FV_PACKED_V], room, &x->values[l]));
+        FV_TRY(copy_values(b, l, &x->form.part[FV_PACKED_V], scratch, &x->values[l]));
     FV_TRY(key_matrix(b, in, rope, &x->form, &m));
     FV_TRY(energy_for(b, in, &m, &what.energy));
-    return fv_factor_write(in->be, room, &m, &what, keys, x->keys, &x->error);
+    return fv_factor_write(in->be, scratch, &m, &what, keys, x->keys, &x->error);
 }
 
 static bool is_smaller(const block *b, const made *x, uint64_t *saved) {
@@ -212,7 +212,7 @@ static bool is_smaller(const block *b, const made *x, uint64_t *saved) {
 
 /* Parts are smaller, and tables longer. Where all of it is not smaller and the pool has no room for
  * the difference, rows go on as they are. */
-static bool has_room(const block *b, const made *x, uint64_t saved) {
+static bool fits(const block *b, const made *x, uint64_t saved) {
     uint64_t need = 0;
     for (int32_t l = b->source_layer; l >= 0; l = next_layer(b, l)) {
         const fv_kv_packed *p = fv_kv_packed_text(b->kv, l);
@@ -254,14 +254,14 @@ static void note(const block *b, const made *x, size_t bytes, fv_recompress_repo
 static size_t rows_bytes(const fv_kv *kv) { return fv_kv_bytes_held(kv) - fv_kv_packed_tables(kv); }
 
 /* Rows that cannot be factored were the network's own, and go on as they are. */
-static fv_status run(const block *b, fv_decoder *dec, fv_arena *room, fv_recompress_report *r) {
+static fv_status run(const block *b, fv_decoder *dec, fv_arena *scratch, fv_recompress_report *r) {
     const fv_text_config *cfg = fv_decoder_config(dec);
     size_t held = rows_bytes(b->kv);
     fv_backend *be = fv_decoder_backend(dec);
     fv_rope rope;
     made x;
     fv_rope_init(&rope, &cfg->rope, cfg->d_head);
-    fv_matrices in = {.be = be, .home = room};
+    fv_matrices in = {.be = be, .home = scratch};
     fv_status st = make(b, &in, &rope, &x);
     fv_matrices_fini(&in);
     if (st == FV_EINVAL) {
@@ -272,7 +272,7 @@ static fv_status run(const block *b, fv_decoder *dec, fv_arena *room, fv_recompr
     FV_TRY(st);
     uint64_t saved;
     if (!is_smaller(b, &x, &saved)) return FV_OK;
-    if (!has_room(b, &x, saved)) {
+    if (!fits(b, &x, saved)) {
         FV_LOG(WARN, DECODE, "event=not-recompressed layer=%d reason=\"%s\"", b->source_layer,
                fv_last_error());
         return FV_OK;
@@ -295,10 +295,10 @@ bool fv_recompress_begin(fv_recompress *r, const fv_text_keys *keys, fv_kv *kv) 
 
 fv_status fv_recompress_next(fv_recompress *r, fv_decoder *dec, fv_kv *kv, bool *more) {
     double t = fv_clock_s();
-    fv_arena room = {0};
+    fv_arena scratch = {0};
     block b = block_of(&r->keys, kv, r->layer);
-    fv_status st = run(&b, dec, &room, &r->report);
-    fv_arena_fini(&room);
+    fv_status st = run(&b, dec, &scratch, &r->report);
+    fv_arena_fini(&scratch);
     r->report.seconds += fv_clock_s() - t;
     FV_TRY(st);
     r->layer = next_due(&r->keys, kv, r->layer + 1);

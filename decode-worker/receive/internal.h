@@ -38,7 +38,7 @@ typedef struct fv_import {
     int32_t head;   /* whose rows come next */
     uint32_t *rows; /* [N, Hkv, FV_N_SEG] as ROWS said */
     bool ranked;    /* RANK came for the layer whose ROWS are due */
-    int32_t *mask;  /* [N] from the section VEIL: masked visual tokens at the end of each head */
+    int32_t *mask;  /* [N] from the section MASK: masked visual tokens at the end of each head */
     uint8_t *seen;  /* [prompt tokens] which positions of a head in any order came; or NULL */
     uint64_t n_rows, bytes_visual; /* announced so far */
     int32_t n_reused_text;         /* layers that LEAD gave another's text keys */

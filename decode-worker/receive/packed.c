@@ -207,10 +207,10 @@ fv_status fv_import_fill_factor(fv_import *l, uint64_t offset, const void *p, si
 fv_status fv_import_end_factor(fv_import *l) {
     const fv_packed_part *part = &block_of(l)->part[l->kind];
     fv_arena arena = {0};
-    fv_packed_part home;
+    fv_packed_part host;
     if (part->shape.form == FV_PACKED_LOWRANK) return FV_OK;
-    fv_status st = fv_kv_packed_on_host(l->got.kv, part, &arena, &home);
-    if (st == FV_OK && fv_codes_check_outliers(&home) != FV_OK)
+    fv_status st = fv_kv_packed_on_host(l->got.kv, part, &arena, &host);
+    if (st == FV_OK && fv_codes_check_outliers(&host) != FV_OK)
         st = FV_REFUSE(MALFORMED, "section FACT of layer %d: %s", l->layer, fv_last_error());
     fv_arena_fini(&arena);
     return st;

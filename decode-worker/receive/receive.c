@@ -221,7 +221,7 @@ const fv_receiver_counters *fv_receiver_get_counters(const fv_receiver *r) { ret
 
 int32_t fv_receiver_live(const fv_receiver *r) { return fv_grants_live(r->grants); }
 
-/* ---- claim ----------------------------------------------------------------------------- */
+/* ---- attach ---------------------------------------------------------------------------- */
 
 fv_status fv_receiver_attach(fv_receiver *r, const fv_ticket *ticket, fv_received *out) {
     void *owner;
@@ -231,7 +231,7 @@ fv_status fv_receiver_attach(fv_receiver *r, const fv_ticket *ticket, fv_receive
     *out = l->got;
     l->got = (fv_received){0};
     fv_import_close(l);
-    r->count.claimed++;
+    r->count.attached++;
     return FV_OK;
 }
 

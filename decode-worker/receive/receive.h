@@ -29,12 +29,12 @@ typedef struct fv_receiver_options {
     fv_grants_options grants;
 } fv_receiver_options;
 
-/* Sensible limits: 1 MiB frames, 30 s of silence, 30 s to claim. */
+/* Sensible limits: 1 MiB frames, 30 s of silence, 30 s to attach. */
 fv_grants_options fv_grants_options_default(void);
 
 typedef struct fv_receiver_counters {
-    uint64_t granted, committed, claimed, aborted, expired;
-    uint64_t refused[FV_N_REFUSAL]; /* offers, frames, commits and claims, by reason */
+    uint64_t granted, committed, attached, aborted, expired;
+    uint64_t refused[FV_N_REFUSAL]; /* offers, frames, commits and attaches, by reason */
     uint64_t bytes;                 /* of frames that were accepted */
     uint64_t bytes_oob;             /* of those, from device to device */
 } fv_receiver_counters;
@@ -84,7 +84,7 @@ typedef struct fv_received {
 
 void fv_received_free(fv_received *r);
 
-/* Takes the committed request of this ticket; it can be claimed once. PENDING: ask again after the
+/* Takes the committed request of this ticket; it can be attached to once. PENDING: ask again after the
  * commit. */
 fv_status fv_receiver_attach(fv_receiver *r, const fv_ticket *ticket, fv_received *out);
 

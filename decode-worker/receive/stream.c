@@ -69,7 +69,7 @@ uint64_t fv_import_wire_bytes(const fv_kv_shape *s, const fv_hello *h, const fv_
                               int32_t n_group) {
     uint64_t accum = plan->accum.kind ? 4 * (uint64_t)n_group : 0; /* of a row */
     uint64_t heads = (uint64_t)s->n_layer * (uint64_t)s->n_kv, twice = (uint64_t)plan->dup_max;
-    /* Per layer LEAD, RANK, VEIL and ROWS, and per segment POSN, TALY and at most a DATA for each
+    /* Per layer LEAD, RANK, MASK and ROWS, and per segment POSN, TALY and at most a DATA for each
      * head. */
     uint64_t sections = 4 + (uint64_t)s->n_layer * (4 + 2 * (2 + (uint64_t)s->n_kv) + PACKED_MOST);
     uint64_t packed = (uint64_t)s->n_layer *
@@ -206,7 +206,7 @@ static fv_status payload_for(fv_import *l, size_t n) {
     return FV_OK;
 }
 
-/* RANK may come before the ROWS of its layer, and VEIL too. */
+/* RANK may come before the ROWS of its layer, and MASK too. */
 static bool is_rank(const fv_import *l, const fv_section *s) {
     return l->due == FV_DUE_ROWS && s->type == FV_SECTION_RANK && !l->ranked;
 }
@@ -488,7 +488,7 @@ static fv_status take_rows(fv_import *l, const fv_section *s) {
     return FV_OK;
 }
 
-static fv_status room_for_seen(fv_import *l) {
+static fv_status allocate_seen(fv_import *l) {
     if (!l->seen && !(l->seen = calloc((size_t)l->got.n, 1)))
         return FV_FAIL(FV_ENOMEM, "out of memory for a hand-off");
     return FV_OK;
@@ -505,7 +505,7 @@ static fv_status check_positions(fv_import *l, int32_t head, const int32_t *pos,
     if (before && n > 0 && pos[0] <= fv_kv_packed_text(l->got.kv, l->layer)->pos[before - 1])
         return FV_REFUSE(MALFORMED, "raw text tokens of layer %d precede the compressed ones",
                          l->layer);
-    if (any_order) FV_TRY(room_for_seen(l));
+    if (any_order) FV_TRY(allocate_seen(l));
     if (any_order) memset(l->seen, 0, (size_t)l->got.n);
     for (int32_t i = 0; i < n; i++) {
         bool good =

@@ -34,7 +34,7 @@ static void settle(fv_opens *a, fv_open *o, fv_status st, const fv_grant *grant)
     o->settled(o, st, grant);
 }
 
-/* ---- room ------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------- */
 
 static fv_status too_large(const fv_opens *a, const fv_open *o) {
     return FV_REFUSE(TOO_LARGE,
@@ -75,7 +75,7 @@ static void serve(fv_opens *a) {
 
 /* ---- asking ----------------------------------------------------------------------------- */
 
-static void wait_for_room(fv_opens *a, fv_open *o) {
+static void wait_for_memory(fv_opens *a, fv_open *o) {
     if (a->refusing)
         settle(
             a, o,
@@ -105,7 +105,7 @@ void fv_opens_ask(fv_opens *a, fv_open *o) {
     bool first = !a->first || o->arrived_s < a->first->arrived_s;
     fv_status st = admit(a, o, first, &grant);
     if (fv_refusal_of(st) == FV_REFUSED_NO_ROOM && o->wait_s > 0) {
-        wait_for_room(a, o);
+        wait_for_memory(a, o);
         if (first && o->waiting) note_full(a);
     } else {
         settle(a, o, st, &grant);

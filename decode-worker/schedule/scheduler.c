@@ -18,7 +18,7 @@ struct fv_scheduler {
     fv_batch *batch;
     fv_scheduler_hooks hooks;
     fv_answer *first; /* all, in the order in which they came */
-    int32_t count[FV_ANSWER_SETTLING + 1];
+    int32_t count[FV_ANSWER_FINALIZING + 1];
     fv_pulse *pulse; /* borrowed; NULL: not wanted */
     int32_t batch_max;
     bool changed;
@@ -60,7 +60,7 @@ fv_batch *fv_scheduler_batch(fv_scheduler *a) { return a->batch; }
 static uint64_t layers_run(const void *engine) { return fv_engine_layers_run(engine); }
 
 static void note_work(fv_scheduler *a, fv_answer *x, fv_answer_phase phase) {
-    bool works = phase == FV_ANSWER_RUNNING || phase == FV_ANSWER_SETTLING;
+    bool works = phase == FV_ANSWER_RUNNING || phase == FV_ANSWER_FINALIZING;
     if (!a->pulse || !x->request_id) return;
     if (works && x->at_work == 0)
         x->at_work = fv_pulse_begin(a->pulse, x->request_id, layers_run, a->engine);
@@ -125,8 +125,8 @@ static void report_answer(const fv_answer *x, fv_answer_report *r) {
     r->bytes_text_end = fv_kv_bytes(x->session->kv, FV_SEG_TEXT);
     r->bytes_tables_end = fv_kv_packed_tables(x->session->kv);
     r->entries_evicted = fv_evict_rows(x->session->kv) - x->rows_gone;
-    r->s_claim = x->t_joined - x->t_claimed;
-    r->s_decode = x->t_last - (x->follows || x->first_held ? x->t_token : x->t_claimed);
+    r->s_attach = x->t_joined - x->t_attached;
+    r->s_decode = x->t_last - (x->follows || x->first_held ? x->t_token : x->t_attached);
     r->recompressed = x->again.report;
     if (x->follows) report_follow_up(x, n_prompt, r);
 }
@@ -155,7 +155,7 @@ static void end(fv_scheduler *a, fv_answer *x, fv_status st) {
 static void complete(fv_scheduler *a, fv_answer *x) {
     x->t_last = fv_clock_s();
     if (x->keep_s > 0 && fv_recompress_begin(&x->again, &x->session->text_keys, x->session->kv))
-        set_phase(a, x, FV_ANSWER_SETTLING);
+        set_phase(a, x, FV_ANSWER_FINALIZING);
     else
         end(a, x, FV_OK);
 }
@@ -173,10 +173,10 @@ static void settle(fv_scheduler *a, fv_answer *x) {
     if (st != FV_OK || !more) end(a, x, FV_OK);
 }
 
-/* The first that is SETTLING, by one layer. */
+/* The first that is FINALIZING, by one layer. */
 static void settle_one(fv_scheduler *a) {
     fv_answer *x = a->first;
-    while (x && x->phase != FV_ANSWER_SETTLING) x = x->next;
+    while (x && x->phase != FV_ANSWER_FINALIZING) x = x->next;
     if (x) settle(a, x);
 }
 
@@ -233,12 +233,12 @@ static fv_status begin_rerun(fv_answer *x) {
 static fv_status begin(fv_scheduler *a, fv_answer *x, fv_received *got) {
     int32_t n_logprobs = x->sampling.n_logprobs;
     /* Blocks are reserved for what was granted; an answer never needs more. */
-    int32_t room = got->max_tokens + x->n_replay;
+    int32_t limit = got->max_tokens + x->n_replay;
     FV_TRY(check_replay(x, got));
     FV_TRY(take_over(a, x, got));
     x->sampling = got->sampling;
     x->sampling.n_logprobs = n_logprobs;
-    x->max_tokens = x->max_tokens < room ? x->max_tokens : room;
+    x->max_tokens = x->max_tokens < limit ? x->max_tokens : limit;
     x->n_held = got->n;
     if (x->first_held) FV_TRY(begin_rerun(x));
     return open_sequence(a, x, x->session->ids, x->session->n, got->n - x->n_replay);
@@ -252,7 +252,7 @@ static void ready(fv_scheduler *a, fv_answer *x, fv_status st) {
 }
 
 /* Tries the ticket. */
-static void claim(fv_scheduler *a, fv_answer *x) {
+static void attach(fv_scheduler *a, fv_answer *x) {
     bool waited = x->phase == FV_ANSWER_WAITING;
     fv_received got = {0};
     fv_status st = fv_receiver_attach(a->receiver, &x->ticket, &got);
@@ -269,7 +269,7 @@ static void claim(fv_scheduler *a, fv_answer *x) {
                              fv_refusal_text(x->refusal)));
         return;
     }
-    x->t_claimed = fv_clock_s();
+    x->t_attached = fv_clock_s();
     st = begin(a, x, &got);
     fv_received_free(&got);
     ready(a, x, st);
@@ -322,7 +322,7 @@ static fv_status resume(fv_scheduler *a, fv_answer *x) {
 }
 
 static void follow(fv_scheduler *a, fv_answer *x) {
-    x->t_claimed = fv_clock_s();
+    x->t_attached = fv_clock_s();
     ready(a, x, resume(a, x));
 }
 
@@ -337,7 +337,7 @@ void fv_scheduler_add(fv_scheduler *a, fv_answer *x) {
     if (x->follows)
         follow(a, x);
     else
-        claim(a, x);
+        attach(a, x);
 }
 
 void fv_scheduler_drop(fv_scheduler *a, fv_answer *x) {
@@ -394,7 +394,7 @@ static void advance(fv_scheduler *a) {
     a->changed = false;
     for (fv_answer *x = a->first, *next; x; x = next) {
         next = x->next;
-        if (changed && x->phase == FV_ANSWER_WAITING) claim(a, x);
+        if (changed && x->phase == FV_ANSWER_WAITING) attach(a, x);
     }
     for (fv_answer *x = a->first, *next; x; x = next) {
         next = x->next;
@@ -412,13 +412,13 @@ static void advance(fv_scheduler *a) {
 /* Who is in which phase, and what each has there. */
 static void check(const fv_scheduler *a) {
 #ifndef FV_NO_CHECKS
-    int32_t n[FV_ANSWER_SETTLING + 1] = {0};
+    int32_t n[FV_ANSWER_FINALIZING + 1] = {0};
     for (const fv_answer *x = a->first; x; x = x->next) {
         bool runs = x->phase > FV_ANSWER_WAITING;
         assert(x->phase != FV_ANSWER_NONE && runs == !!x->session && runs == !!x->seq);
         n[x->phase]++;
     }
-    for (int p = FV_ANSWER_WAITING; p <= FV_ANSWER_SETTLING; p++) assert(n[p] == a->count[p]);
+    for (int p = FV_ANSWER_WAITING; p <= FV_ANSWER_FINALIZING; p++) assert(n[p] == a->count[p]);
     assert(n[FV_ANSWER_RUNNING] == fv_batch_count(a->batch));
 #else
     (void)a;
@@ -430,6 +430,7 @@ bool fv_scheduler_step(fv_scheduler *a) {
     advance(a);
     if (fv_batch_count(a->batch) > 0) end_failed(a, fv_batch_step(a->batch, on_event, a));
     check(a);
-    return a->count[FV_ANSWER_RUNNING] + a->count[FV_ANSWER_READY] + a->count[FV_ANSWER_SETTLING] >
+    return a->count[FV_ANSWER_RUNNING] + a->count[FV_ANSWER_READY] +
+               a->count[FV_ANSWER_FINALIZING] >
            0;
 }

@@ -4,7 +4,7 @@
 /* SCHEDULER: from a ticket, or from a kept conversation, to the end of the answer, for all requests
  * of a worker.
  *
- *   fv_scheduler_add --> WAITING -------> READY -------> RUNNING -------> SETTLING ---> over
+ *   fv_scheduler_add --> WAITING -------> READY -------> RUNNING -------> FINALIZING ---> over
  *                         |  committed    |  slot in     |  last token     |  done
  *                         |  and attached |  the batch   |                 |
  *                         |               |              +-- it failed, or is not kept --> over
@@ -14,7 +14,7 @@
  *   WAITING   its hand-off is under way: whenever hand-offs have changed, the ticket is tried again
  *   READY     it has its conversation, and memory for its tokens; the batch is full
  *   RUNNING   it is in the batch
- *   SETTLING  it is complete and to be kept, and its text keys are compressed again (recompress.h):
+ *   FINALIZING  it is complete and to be kept, and its text keys are compressed again (recompress.h):
  *             one layer between two steps, so other requests wait for no more
  *
  * A follow-up skips WAITING. Until it runs, its conversation is unchanged and stays kept if the
@@ -36,7 +36,7 @@ typedef enum fv_answer_phase {
     FV_ANSWER_WAITING,
     FV_ANSWER_READY,
     FV_ANSWER_RUNNING,
-    FV_ANSWER_SETTLING
+    FV_ANSWER_FINALIZING
 } fv_answer_phase;
 
 /* What an answer came to. */
@@ -47,7 +47,7 @@ typedef struct fv_answer_report {
     size_t bytes_visual_end, bytes_text_end; /* held at the end, */
     size_t bytes_tables_end;                 /* and beside them (fv_kv_packed_tables) */
     uint64_t entries_evicted;                /* that went as the answer grew */
-    double s_claim, s_decode;
+    double s_attach, s_decode;
     fv_recompress_report recompressed; /* {0}: nothing was */
 
     /* A follow-up's; else 0, because the prefill worker reports it. */
@@ -89,12 +89,12 @@ typedef struct fv_answer {
     fv_conversation *session; /* in use; the table's */
     fv_generation *seq;
     int32_t n_held; /* rows of the sequence that have run before it joins */
-    double t_claimed, t_joined, t_token, t_last;
+    double t_attached, t_joined, t_token, t_last;
     size_t bytes_visual, bytes_text; /* at the first token */
     uint64_t rows_gone;              /* that the answers before it had let go */
     int32_t at_work;                 /* its place in the worker's pulse; 0: none */
     fv_rerun rerun;
-    fv_recompress again; /* while it is SETTLING */
+    fv_recompress again; /* while it is FINALIZING */
 } fv_answer;
 
 typedef struct fv_scheduler_hooks {

@@ -164,7 +164,7 @@ static void fill_follow_up(decode *d, Fovea__Inference__V1__Report *r) {
     r->bytes_text = a->bytes_text;
     r->bytes_bound = a->bytes_visual + a->bytes_text;
     r->seconds_prefill = a->s_prefill;
-    r->seconds_queued = a->s_claim;
+    r->seconds_queued = a->s_attach;
 }
 
 static void fill_recompressed(const fv_recompress_report *in,
@@ -191,7 +191,7 @@ static fv_status send_finished(decode *d) {
     r.decode_worker = (char *)(uintptr_t)d->w->opt.name;
     fill_recompressed(&d->report.recompressed, &again);
     if (again.tokens > 0) r.recompressed = &again;
-    t.seconds_attach = d->report.s_claim;
+    t.seconds_attach = d->report.s_attach;
     if (d->answer.follows)
         fill_follow_up(d, &r);
     else

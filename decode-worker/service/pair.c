@@ -140,7 +140,7 @@ static fv_status join(fv_peer_in *p, const Fovea__Handoff__V1__PairJoin *join) {
                                   .ops = all->ops,
                                   .device = all->device,
                                   .rank = 1,
-                                  .room_bytes = (size_t)PLACES * FV_PEER_BYTES_MAX,
+                                  .buffer_bytes = (size_t)PLACES * FV_PEER_BYTES_MAX,
                                   .user = p,
                                   .joined = on_line_joined,
                                   .over = on_line_over,
@@ -182,7 +182,7 @@ static fv_status receive(fv_peer_in *p, uint64_t bytes) {
                        (unsigned long long)turn, (unsigned long long)bytes);
     fv_peer_place *place = &p->place[i];
     *place = (fv_peer_place){.pair = p, .turn = turn, .used = true};
-    place->move.data = fv_link_thread_room(p->line) + (size_t)i * FV_PEER_BYTES_MAX;
+    place->move.data = fv_link_thread_buffer(p->line) + (size_t)i * FV_PEER_BYTES_MAX;
     place->move.bytes = bytes;
     place->move.owner = place;
     fv_link_thread_begin(p->line, &place->move);

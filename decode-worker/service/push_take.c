@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* Ends the hand-off, whatever it has come to: also one that is committed and not yet claimed, when
+/* Ends the hand-off, whatever it has come to: also one that is committed and not yet attached to, when
  * its sender has not heard of that. */
 static fv_status give_up(fv_sink *sink, fv_push_state *p, fv_status st) {
     if (p->known) sink->ops->abort(sink, &p->ticket);

@@ -86,7 +86,7 @@ static void note_load(fv_decode_worker *w) {
     atomic_store(&w->load.n_kept, (unsigned)fv_conversations_kept(w->conversations));
     atomic_store(&w->load.n_running,
                  (unsigned)(fv_scheduler_count(w->answers, FV_ANSWER_RUNNING) +
-                            fv_scheduler_count(w->answers, FV_ANSWER_SETTLING)));
+                            fv_scheduler_count(w->answers, FV_ANSWER_FINALIZING)));
     atomic_store(&w->load.n_queued,
                  (unsigned)(fv_scheduler_count(w->answers, FV_ANSWER_WAITING) +
                             fv_scheduler_count(w->answers, FV_ANSWER_READY) + w->opens.n));

@@ -10,8 +10,8 @@ void fv_gram_add(double *gram, int32_t d, const float *row) {
         for (int32_t j = 0; j <= i; j++) gram[i * d + j] += (double)row[i] * (double)row[j];
 }
 
-fv_status fv_singular_values(double *gram, int32_t d, double *out, double *room) {
-    FV_TRY(fv_eigen_symmetric(gram, d, out, room));
+fv_status fv_singular_values(double *gram, int32_t d, double *out, double *scratch) {
+    FV_TRY(fv_eigen_symmetric(gram, d, out, scratch));
     for (int32_t i = 0; i < d; i++) out[i] = sqrt(fmax(out[i], 0));
     return FV_OK;
 }

@@ -90,10 +90,10 @@ static void scores_amx(attn_item *t, const void *block, const void *v, int32_t n
 /* Row j of v from column d on, of n rows that are there. */
 static NEVER_INLINE __m512i odd_row(const attn_item *t, const void *block, int32_t j, int32_t n,
                                     size_t d) {
-    uint16_t room[BF16_STEP] = {0};
+    uint16_t tail[BF16_STEP] = {0};
     for (size_t x = 0; j < n && x < BF16_STEP && d + x < t->D; x++)
-        room[x] = bf16_of_f32(widened(block, t->a->kv_dtype, (size_t)j * t->D + d + x));
-    return _mm512_loadu_si512(room);
+        tail[x] = bf16_of_f32(widened(block, t->a->kv_dtype, (size_t)j * t->D + d + x));
+    return _mm512_loadu_si512(tail);
 }
 
 /* Rows j and j + 1 of v from column d on, as pairs; rows from n on are zeros. */

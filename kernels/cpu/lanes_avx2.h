@@ -86,9 +86,9 @@ static inline f32x16 f32x16_widen(const void *p, fv_dtype t) {
 
 /* The first n < 16 of them; the other lanes are 0 and their memory is not touched. */
 static inline f32x16 f32x16_widen_tail(const void *p, fv_dtype t, size_t n) {
-    float room[16] = {0};
-    memcpy(room, p, n * fv_dtype_bytes(t));
-    return f32x16_widen(room, t);
+    float wide[16] = {0};
+    memcpy(wide, p, n * fv_dtype_bytes(t));
+    return f32x16_widen(wide, t);
 }
 
 /* Rounded to bf16, to nearest even. */

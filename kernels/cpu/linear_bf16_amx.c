@@ -160,27 +160,27 @@ static void few_item(const fv_cpu_linear_bf16 *b, const fv_linear_part *p, const
                      int64_t n0, int N, uint16_t *scratch) {
     enum { TAIL = TILE_ROWS * BF16_STEP };
     const fv_tensor *w = &p->w;
-    size_t whole = l->K / BF16_STEP * BF16_STEP, room = l->steps * BF16_STEP;
+    size_t whole = l->K / BF16_STEP * BF16_STEP, padded = l->steps * BF16_STEP;
     int groups = few_columns(l) / TILE_ROWS;
     few_rows rows[4];
     for (int g = 0; g < groups; g++) {
         int64_t n = n0 + g * TILE_ROWS;
-        uint16_t *copy = scratch + (size_t)g * (TAIL + TILE_ROWS * room) + TAIL,
+        uint16_t *copy = scratch + (size_t)g * (TAIL + TILE_ROWS * padded) + TAIL,
                  *tail = copy - TAIL;
         if (g * TILE_ROWS >= N) { /* nobody reads its sums */
             rows[g] = rows[0];
             continue;
         }
         int64_t left = N - g * TILE_ROWS;
-        if (room > whole) bf16_rows(w, n, left, whole, l->K - whole, BF16_STEP, BF16_STEP, tail);
+        if (padded > whole) bf16_rows(w, n, left, whole, l->K - whole, BF16_STEP, BF16_STEP, tail);
         rows[g] = (few_rows){(const uint16_t *)w->data + (size_t)n * l->K, tail, l->K * 2};
         if (w->dtype == FV_BF16 && left >= TILE_ROWS) continue;
-        bf16_rows(w, n, left, 0, whole, whole, room, copy);
-        rows[g].at = copy, rows[g].stride = room * 2;
+        bf16_rows(w, n, left, 0, whole, whole, padded, copy);
+        rows[g].at = copy, rows[g].stride = padded * 2;
     }
     _Alignas(64) float out[4 * TILE_BYTES / 4];
-    float bias_room[4 * TILE_ROWS];
-    const float *bias = bias_f32(&p->bias, n0, N, bias_room);
+    float bias_wide[4 * TILE_ROWS];
+    const float *bias = bias_f32(&p->bias, n0, N, bias_wide);
     (l->tiles == 1 ? few_one : few_two)(rows, b->x, l, out);
     for (int i = 0; i < 4; i++) {
         int g = l->tiles == 1 ? i : i / 2, m0 = l->tiles == 1 ? 0 : i % 2 * TILE_ROWS;

@@ -123,7 +123,7 @@ static void bf16_panel(const fv_tensor *w, int64_t n0, int rows, size_t k0, size
     size_t K = (size_t)w->cols, stride = K * sizeof(uint16_t);
     bool whole = w->dtype == FV_BF16 && rows == LANES;
     for (size_t k = k0; steps-- > 0; k += BF16_STEP, panel += BF16_STEP * LANES) {
-        uint16_t room[BF16_ROWS * BF16_STEP];
+        uint16_t part[BF16_ROWS * BF16_STEP];
         const char *at = (const char *)w->data + ((size_t)n0 * K + k) * sizeof(uint16_t);
         if (whole && k + BF16_STEP <= K) {
             for (int i = 0; i < LANES; i++)
@@ -133,8 +133,8 @@ static void bf16_panel(const fv_tensor *w, int64_t n0, int rows, size_t k0, size
             continue;
         }
         size_t cols = K - k < BF16_STEP ? K - k : BF16_STEP;
-        bf16_rows(w, n0, rows, k, cols, BF16_STEP, BF16_STEP, room);
-        bf16x32_transpose(room, BF16_STEP * sizeof *room, panel);
+        bf16_rows(w, n0, rows, k, cols, BF16_STEP, BF16_STEP, part);
+        bf16x32_transpose(part, BF16_STEP * sizeof *part, panel);
     }
 }
 
@@ -143,8 +143,8 @@ static void linear_bf16_item(const fv_cpu_linear_bf16 *b, const fv_linear_part *
                              int N, float *scratch) {
     size_t K = (size_t)b->a->x.cols, all = bf16_steps(K), ldx = all * BF16_STEP;
     int M = b->a->x.rows, panels = (int)div_up(N, LANES);
-    float *accs = scratch + (size_t)panels * BF16_PANEL, room[BF16_PANELS * LANES];
-    const float *bias = bias_f32(&p->bias, n0, N, room);
+    float *accs = scratch + (size_t)panels * BF16_PANEL, wide[BF16_PANELS * LANES];
+    const float *bias = bias_f32(&p->bias, n0, N, wide);
     memset(accs, 0, (size_t)panels * (size_t)M * LANES * sizeof *accs);
     for (size_t s = 0; s < all; s += BF16_K / BF16_STEP) {
         size_t k0 = s * BF16_STEP, steps = all - s;

@@ -89,8 +89,8 @@ static void linear_few(const fv_tensor *x, const fv_linear_part *p, int64_t n0, 
                        float *scratch) {
     size_t K = (size_t)x->cols, size = fv_dtype_bytes(p->w.dtype);
     const char *w = (const char *)p->w.data + (size_t)n0 * K * size;
-    float out[FEW_ROWS * NR + NR], room[FEW_N];
-    const float *bias = bias_f32(&p->bias, n0, N, room);
+    float out[FEW_ROWS * NR + NR], wide[FEW_N];
+    const float *bias = bias_f32(&p->bias, n0, N, wide);
     few a = {.ldx = (size_t)x->ld, .M = x->rows, .bytes_row = K * size, .t = p->w.dtype};
     size_t k0 = 0;
     do { /* once even if K = 0: then y is the bias */
@@ -173,8 +173,8 @@ static NEVER_INLINE void many_tile(const many *b, int m, int j, const float *x, 
 
 static void linear_many(many *b, float *scratch) {
     size_t K = (size_t)b->x->cols, ldx;
-    float room[MANY_N];
-    b->bias = bias_f32(&b->p->bias, b->n0, b->N, room);
+    float wide[MANY_N];
+    b->bias = bias_f32(&b->p->bias, b->n0, b->N, wide);
     b->panels = (int)div_up(b->N, NR);
     b->xs = scratch;
     b->ws = b->xs + (size_t)STRIP * MANY_K;

@@ -12,11 +12,11 @@ enum { BF16_STEP = 32, BF16_ROWS = 16 }; /* columns of a step, rows of weights b
 
 static inline size_t bf16_steps(size_t K) { return (K + BF16_STEP - 1) / BF16_STEP; }
 
-/* Elements [n0, n0 + n) of the bias as f32 in `room`, or NULL when there is none. */
-static inline const float *bias_f32(const fv_tensor *bias, int64_t n0, int n, float *room) {
+/* Elements [n0, n0 + n) of the bias as f32 in `wide`, or NULL when there is none. */
+static inline const float *bias_f32(const fv_tensor *bias, int64_t n0, int n, float *wide) {
     if (!bias->data) return NULL;
-    for (int j = 0; j < n; j++) room[j] = widened(bias->data, bias->dtype, (size_t)(n0 + j));
-    return room;
+    for (int j = 0; j < n; j++) wide[j] = widened(bias->data, bias->dtype, (size_t)(n0 + j));
+    return wide;
 }
 
 /* Puts the sums of row m and columns [n0, n0 + n) into y; bias [n] or NULL. */

@@ -32,7 +32,7 @@ static void matmul_nn_pack(const fv_tensor *w, size_t k0, size_t K, size_t n0, i
 
 /* Columns [n0, n0 + N) of all rows of y; a band that is not full is summed in scratch. */
 static void matmul_nn_band(const fv_matmul_nn_args *a, size_t n0, int N, float *scratch) {
-    float *panel = scratch, *room = scratch + (size_t)BAND_K * BAND;
+    float *panel = scratch, *copy = scratch + (size_t)BAND_K * BAND;
     size_t K = (size_t)a->w.rows, ldy = (size_t)a->y.ld, k = 0;
     chains to = {.ldx = (size_t)a->x.ld, .panel = panel, .ldp = BAND, .registers = NR, .ldy = ldy};
     do { /* once even if K = 0: then y is 0 */
@@ -47,9 +47,9 @@ static void matmul_nn_band(const fv_matmul_nn_args *a, size_t n0, int N, float *
             size_t bytes = (size_t)N * sizeof(float);
             float *y = row_f32(&a->y, m) + n0;
             int M = min_int(MR, a->y.rows - m);
-            for (int i = 0; k && i < M; i++) memcpy(room + i * BAND, y + (size_t)i * ldy, bytes);
-            chains_rows(&to, row_f32(&a->x, m) + k, to.c, room, M);
-            for (int i = 0; i < M; i++) memcpy(y + (size_t)i * ldy, room + i * BAND, bytes);
+            for (int i = 0; k && i < M; i++) memcpy(copy + i * BAND, y + (size_t)i * ldy, bytes);
+            chains_rows(&to, row_f32(&a->x, m) + k, to.c, copy, M);
+            for (int i = 0; i < M; i++) memcpy(y + (size_t)i * ldy, copy + i * BAND, bytes);
         }
         k += BAND_K;
     } while (k < K);

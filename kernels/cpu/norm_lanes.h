@@ -15,11 +15,11 @@
 
 enum { NORM_CHUNK = 256 };
 
-/* Elements [at, at + n) of a one-row tensor as f32: in place, or widened into `room`. */
-static const float *chunk_f32(const fv_tensor *t, size_t at, size_t n, float *room) {
+/* Elements [at, at + n) of a one-row tensor as f32: in place, or widened into `wide`. */
+static const float *chunk_f32(const fv_tensor *t, size_t at, size_t n, float *wide) {
     if (t->dtype == FV_F32) return (const float *)t->data + at;
-    widen_row((const uint16_t *)t->data + at, t->dtype, n, room);
-    return room;
+    widen_row((const uint16_t *)t->data + at, t->dtype, n, wide);
+    return wide;
 }
 
 static inline float lanes_tree(float acc[LANES]) {
@@ -58,7 +58,7 @@ static void norm(const void *args, void *scratch, int64_t begin, int64_t end) {
     const fv_norm_args *a = args;
     (void)scratch;
     size_t n = (size_t)a->x.cols;
-    float w_room[NORM_CHUNK], b_room[NORM_CHUNK], t[NORM_CHUNK];
+    float w_wide[NORM_CHUNK], b_wide[NORM_CHUNK], t[NORM_CHUNK];
     for (int64_t r = begin; r < end; r++) {
         const float *x = row_f32(&a->x, r);
         float *y = row_f32(&a->y, r);
@@ -66,10 +66,10 @@ static void norm(const void *args, void *scratch, int64_t begin, int64_t end) {
         float scale = sqrtf(sum_squares_row(x, n, mean) / (float)n + a->eps);
         for (size_t k = 0; k < n; k += NORM_CHUNK) {
             size_t m = n - k < NORM_CHUNK ? n - k : NORM_CHUNK;
-            const float *w = chunk_f32(&a->w, k, m, w_room);
+            const float *w = chunk_f32(&a->w, k, m, w_wide);
             for (size_t i = 0; i < m; i++) t[i] = (x[k + i] - mean) / scale * w[i];
             if (a->b.data) {
-                const float *b = chunk_f32(&a->b, k, m, b_room);
+                const float *b = chunk_f32(&a->b, k, m, b_wide);
                 for (size_t i = 0; i < m; i++) t[i] += b[i];
             }
             memcpy(y + k, t, m * sizeof *y);

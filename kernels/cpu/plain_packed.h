@@ -114,12 +114,12 @@ static inline void packed_query_row(packed_query *x) {
 /* Items [begin, end). x: what the form begins with. */
 static inline void packed_attend_rows(packed_query *x, const fv_attn_packed_args *a, void *scratch,
                                       int64_t begin, int64_t end) {
-    size_t room = packed_plan(a).scratch_bytes / sizeof(float) / 4;
+    size_t each = packed_plan(a).scratch_bytes / sizeof(float) / 4;
     x->a = a;
     x->q = scratch;
-    x->t = x->q + room;
-    x->u = x->t + room;
-    x->z = x->u + room;
+    x->t = x->q + each;
+    x->u = x->t + each;
+    x->z = x->u + each;
     for (int i = 0; i < a->n_seq; i++) {
         x->seq = &a->seqs[i];
         x->form->open(x);

@@ -25,14 +25,14 @@ struct exact_item {
     int32_t *n_seen, *begun;  /* [R] keys of the current block; whether a block was there */
 };
 
-static size_t exact_room(int32_t d_head) {
+static size_t exact_scratch(int32_t d_head) {
     size_t D = (size_t)d_head, Dp = (D + FV_LANES - 1) / FV_LANES * FV_LANES;
     return VECTORS *
            ((Dp + D + FV_KV_BLOCK) * sizeof(float) + sizeof(softmax_state) + 2 * sizeof(int32_t));
 }
 
-static __device__ void exact_lay(exact_item &t, float *room) {
-    t.x = room;
+static __device__ void exact_lay(exact_item &t, float *scratch) {
+    t.x = scratch;
     t.o = t.x + VECTORS * t.Dp;
     t.p = t.o + VECTORS * t.D;
     t.at = reinterpret_cast<softmax_state *>(t.p + VECTORS * FV_KV_BLOCK);
@@ -168,7 +168,7 @@ static __host__ __device__ __forceinline__ int32_t head_parts(int32_t group) {
 
 /* Grid: (items of rows, KV heads times head_parts). */
 static __global__ void __launch_bounds__(THREADS) attention_exact(fv_cuda_attn a) {
-    FV_SHARED(float, room);
+    FV_SHARED(float, scratch);
     exact_item t;
     t.view = attn_view_of(a.table);
     if ((int32_t)blockIdx.x >= t.view.table->n_rows) return;
@@ -184,7 +184,7 @@ static __global__ void __launch_bounds__(THREADS) attention_exact(fv_cuda_attn a
     t.R = item.n_row * t.n_head;
     t.D = a.d_head;
     t.Dp = (t.D + FV_LANES - 1) / FV_LANES * FV_LANES;
-    exact_lay(t, room);
+    exact_lay(t, scratch);
     exact_begin(t, a);
     __syncthreads();
     for (int32_t s = 0; s < t.q.n_seg; s++) exact_segment(t, a, s);
@@ -199,9 +199,9 @@ fv_status fv_cuda_attention_exact(fv_cuda *c, const fv_attn_args *a) {
     fv_cuda_attn_size size;
     FV_TRY(fv_cuda_attn_send(c, a, &cut, &call, &size));
     if (size.n_rows == 0) return FV_OK;
-    size_t room = exact_room(a->d_head);
-    FV_TRY(shared_memory(c, attention_exact, room));
+    size_t scratch = exact_scratch(a->d_head);
+    FV_TRY(shared_memory(c, attention_exact, scratch));
     FV_LAUNCH(attention_exact, dim3((unsigned)size.n_rows, (unsigned)(a->n_kv * head_parts(group))),
-              THREADS, room, c->stream, call);
+              THREADS, scratch, c->stream, call);
     return fv_cuda_launched("attention");
 }

@@ -216,7 +216,7 @@ static __device__ __forceinline__ void attend_block(softmax_tile<D> &w, const ch
 
 /* ---- many rows ---------------------------------------------------------------------------- */
 
-template <int D> static size_t rows_room() {
+template <int D> static size_t rows_scratch() {
     return (size_t)VECTORS * strides<D>::K +
            (size_t)STAGES * FV_KV_BLOCK * (strides<D>::K + strides<D>::V);
 }
@@ -372,7 +372,7 @@ static __global__ void __launch_bounds__(THREADS) attention_rows(fv_cuda_attn a,
 /* ---- few rows ----------------------------------------------------------------------------- */
 
 /* Scratch: what each (split, row, head) has come to. */
-struct parts_room {
+struct parts_scratch {
     float *o;      /* [parts, D] */
     float2 *state; /* [parts] m (of log2), l */
 };
@@ -386,7 +386,7 @@ static __device__ __forceinline__ int64_t part_of(const fv_cuda_attn &a, const f
 /* Grid: (splits by WARPS, KV heads times tiles of an item's vectors). A warp per split and tile. */
 template <int D>
 static __global__ void __launch_bounds__(THREADS)
-    attention_parts(fv_cuda_attn a, parts_room room, int32_t tiles) {
+    attention_parts(fv_cuda_attn a, parts_scratch scratch, int32_t tiles) {
     FV_SHARED(char, shared);
     attn_view view = attn_view_of(a.table);
     int32_t warp = (int32_t)threadIdx.x / FV_WARP, i = (int32_t)blockIdx.x * WARPS + warp;
@@ -419,17 +419,17 @@ static __global__ void __launch_bounds__(THREADS)
         float l = group_sum(part.l[h]);
         if (r.row[h] < 0) continue;
         int64_t to = part_of(a, q, item.split, r.row[h], g * group + r.head[h]);
-        if (lane_place() == 0) room.state[to] = make_float2(part.m[h], l);
+        if (lane_place() == 0) scratch.state[to] = make_float2(part.m[h], l);
 #pragma unroll
         for (int x = 0; x < D / 8; x++)
 #pragma unroll
-            for (int e = 0; e < 2; e++) room.o[to * D + column_of(x, e)] = part.o[x][2 * h + e];
+            for (int e = 0; e < 2; e++) scratch.o[to * D + column_of(x, e)] = part.o[x][2 * h + e];
     }
 }
 
 /* Grid: (sequences with few rows, query heads). A thread per column of the head. */
 template <int D>
-static __global__ void __launch_bounds__(D) attention_join(fv_cuda_attn a, parts_room room) {
+static __global__ void __launch_bounds__(D) attention_join(fv_cuda_attn a, parts_scratch scratch) {
     attn_view view = attn_view_of(a.table);
     if ((int32_t)blockIdx.x >= view.table->n_few) return;
     const int32_t *few = reinterpret_cast<const int32_t *>(a.table + view.table->few);
@@ -449,12 +449,12 @@ static __global__ void __launch_bounds__(D) attention_join(fv_cuda_attn a, parts
             }
             if (s == q.n_split) break;
             int64_t from = part_of(a, q, s, row, h);
-            const float2 part = room.state[from];
+            const float2 part = scratch.state[from];
             if (part.x == -INFINITY) continue;
             joined j = join(m, l, part.x, part.y);
             m = j.m;
             l = j.l;
-            o = fmaf(room.o[from * D + d], j.c_part, o * j.c);
+            o = fmaf(scratch.o[from * D + d], j.c_part, o * j.c);
         }
         a.o[(int64_t)(q.row0 + row) * a.ldo + h * D + d] = l == 0.0f ? 0.0f : o / l;
         if (a.lse && d == 0) a.lse[(int64_t)(q.row0 + row) * a.ldl + h] = lse_of_sum(m, l);
@@ -472,15 +472,15 @@ static fv_status launch_few(fv_cuda *c, const fv_cuda_attn &call, const fv_cuda_
     size_t state = ((size_t)size.n_part * sizeof(float2) + 255) / 256 * 256;
     void *p;
     FV_TRY(fv_cuda_scratch(c, state + (size_t)size.n_part * D * sizeof(float), &p));
-    parts_room room;
-    room.state = static_cast<float2 *>(p);
-    room.o = reinterpret_cast<float *>(static_cast<char *>(p) + state);
+    parts_scratch scratch;
+    scratch.state = static_cast<float2 *>(p);
+    scratch.o = reinterpret_cast<float *>(static_cast<char *>(p) + state);
     if (size.n_split)
         FV_LAUNCH(attention_parts<D>,
                   dim3(fv_cuda_blocks(size.n_split, WARPS), (unsigned)(call.n_kv * tiles)), THREADS,
-                  (size_t)VECTORS * strides<D>::K, c->stream, call, room, tiles);
+                  (size_t)VECTORS * strides<D>::K, c->stream, call, scratch, tiles);
     FV_LAUNCH(attention_join<D>, dim3((unsigned)size.n_few, (unsigned)call.n_head), D, 0, c->stream,
-              call, room);
+              call, scratch);
     return fv_cuda_launched("attention of few rows");
 }
 
@@ -495,9 +495,9 @@ template <int D> static fv_status launch(fv_cuda *c, const fv_attn_args *a) {
     if (size.n_few) FV_TRY(launch_few<D>(c, call, size));
     if (size.n_rows == 0) return FV_OK;
     int32_t fills = fv_div_up(cut.rows * group, VECTORS);
-    FV_TRY(shared_memory(c, attention_rows<D>, rows_room<D>()));
+    FV_TRY(shared_memory(c, attention_rows<D>, rows_scratch<D>()));
     FV_LAUNCH(attention_rows<D>, dim3((unsigned)size.n_rows, (unsigned)(a->n_kv * fills)), THREADS,
-              rows_room<D>(), c->stream, call, fills);
+              rows_scratch<D>(), c->stream, call, fills);
     return fv_cuda_launched("attention");
 }
 

@@ -90,7 +90,7 @@ static __device__ __forceinline__ const char *line_of(const codes_part &p, int32
 
 /* ---- 64 rows in shared memory ------------------------------------------------------------- */
 
-struct codes_room {
+struct codes_scratch {
     float *panel; /* [FV_KV_BLOCK, ld] keys, then values */
     float *q, *o; /* [HEADS, D] */
     float *p;     /* [HEADS, FV_KV_BLOCK] */
@@ -102,15 +102,15 @@ struct codes_room {
 
 static __host__ __device__ __forceinline__ int32_t panel_ld(int32_t D) { return D | 1; }
 
-static __host__ __device__ __forceinline__ size_t room_bytes(int32_t D, int32_t heads) {
+static __host__ __device__ __forceinline__ size_t scratch_bytes(int32_t D, int32_t heads) {
     size_t floats =
         (size_t)FV_KV_BLOCK * (size_t)panel_ld(D) + (size_t)heads * (2 * (size_t)D + FV_KV_BLOCK);
     return floats * sizeof(float) + (size_t)heads * sizeof(softmax_state) +
            FV_KV_BLOCK * (sizeof(int32_t) + 1);
 }
 
-static __device__ codes_room room_of(float *base, int32_t D, int32_t heads) {
-    codes_room r;
+static __device__ codes_scratch scratch_of(float *base, int32_t D, int32_t heads) {
+    codes_scratch r;
     r.ld = panel_ld(D);
     r.panel = base;
     r.q = r.panel + FV_KV_BLOCK * r.ld;
@@ -123,7 +123,8 @@ static __device__ codes_room room_of(float *base, int32_t D, int32_t heads) {
 }
 
 /* Which of the rows [j0, j0 + n) are valid; whether any is. */
-static __device__ bool find_alive(const codes_seq &s, const codes_room &r, int32_t j0, int32_t n) {
+static __device__ bool find_alive(const codes_seq &s, const codes_scratch &r, int32_t j0,
+                                  int32_t n) {
     bool any = false;
     if (threadIdx.x < FV_KV_BLOCK)
         r.lives[threadIdx.x] =
@@ -135,7 +136,7 @@ static __device__ bool find_alive(const codes_seq &s, const codes_room &r, int32
 
 /* Numbers of the valid rows; neighbouring threads read neighbours of a line. */
 template <class FORM, bool KEY>
-static __device__ void take(const codes_part &p, const codes_room &r, int32_t g, int32_t D,
+static __device__ void take(const codes_part &p, const codes_scratch &r, int32_t g, int32_t D,
                             int32_t j0) {
     int32_t mine = (int32_t)threadIdx.x;
     bool has_row = mine < FV_KV_BLOCK && r.lives[mine];
@@ -152,7 +153,8 @@ static __device__ void take(const codes_part &p, const codes_room &r, int32_t g,
 }
 
 /* Keys are rotated by their anchors. */
-static __device__ void rotate_keys(const codes_seq &s, const codes_room &r, int32_t D, int32_t j0) {
+static __device__ void rotate_keys(const codes_seq &s, const codes_scratch &r, int32_t D,
+                                   int32_t j0) {
     int32_t half = D / 2;
     for (int32_t x = (int32_t)threadIdx.x; s.cos && x < FV_KV_BLOCK * half; x += THREADS) {
         int32_t i = x % FV_KV_BLOCK, d = x / FV_KV_BLOCK, j = j0 + i;
@@ -169,7 +171,7 @@ static __device__ void rotate_keys(const codes_seq &s, const codes_room &r, int3
 /* ---- one query row ------------------------------------------------------------------------ */
 
 /* Lanes of rows that are not valid get -inf. */
-static __device__ void score_rows(const codes_room &r, int32_t D, int32_t heads, float scale) {
+static __device__ void score_rows(const codes_scratch &r, int32_t D, int32_t heads, float scale) {
     for (int32_t x = (int32_t)threadIdx.x; x < heads * FV_KV_BLOCK; x += THREADS) {
         int32_t i = x % FV_KV_BLOCK;
         const float *q = r.q + x / FV_KV_BLOCK * D, *k = r.panel + i * r.ld;
@@ -180,7 +182,7 @@ static __device__ void score_rows(const codes_room &r, int32_t D, int32_t heads,
     __syncthreads();
 }
 
-static __device__ void softmax_rows(const codes_room &r, int32_t heads) {
+static __device__ void softmax_rows(const codes_scratch &r, int32_t heads) {
     half_warp w = half_warp_of();
     for (int32_t v = w.number; v < heads; v += THREADS / FV_LANES) {
         softmax_state to = half_softmax(w, r.p + v * FV_KV_BLOCK, FV_KV_BLOCK, r.at[v], false);
@@ -190,7 +192,7 @@ static __device__ void softmax_rows(const codes_room &r, int32_t heads) {
     __syncthreads();
 }
 
-static __device__ void sum_values(const codes_room &r, int32_t D, int32_t heads) {
+static __device__ void sum_values(const codes_scratch &r, int32_t D, int32_t heads) {
     for (int32_t x = (int32_t)threadIdx.x; x < heads * D; x += THREADS) {
         int32_t v = x / D;
         const float *p = r.p + v * FV_KV_BLOCK, *w = r.panel + x % D;
@@ -202,8 +204,8 @@ static __device__ void sum_values(const codes_room &r, int32_t D, int32_t heads)
     __syncthreads();
 }
 
-static __device__ void begin_heads(const codes_call &a, const codes_room &r, int32_t row, int32_t h,
-                                   int32_t heads) {
+static __device__ void begin_heads(const codes_call &a, const codes_scratch &r, int32_t row,
+                                   int32_t h, int32_t heads) {
     const float *q = a.q + (int64_t)row * a.ldq + h * a.d_head;
     for (int32_t x = (int32_t)threadIdx.x; x < heads * a.d_head; x += THREADS) {
         r.q[x] = q[x];
@@ -216,8 +218,8 @@ static __device__ void begin_heads(const codes_call &a, const codes_room &r, int
     __syncthreads();
 }
 
-static __device__ void end_heads(const codes_call &a, const codes_room &r, int32_t row, int32_t h,
-                                 int32_t heads) {
+static __device__ void end_heads(const codes_call &a, const codes_scratch &r, int32_t row,
+                                 int32_t h, int32_t heads) {
     float *o = a.o + (int64_t)row * a.ldo + h * a.d_head;
     for (int32_t x = (int32_t)threadIdx.x; x < heads * a.d_head; x += THREADS) {
         float l = r.at[x / a.d_head].l;
@@ -236,7 +238,7 @@ static __global__ void __launch_bounds__(THREADS) codes_kernel(codes_call a, int
     FV_SHARED(float, base);
     const codes_item item = a.items[blockIdx.x];
     const codes_seq &s = a.seqs[item.seq];
-    const codes_room r = room_of(base, a.d_head, most);
+    const codes_scratch r = scratch_of(base, a.d_head, most);
     int32_t g = (int32_t)blockIdx.y, group = a.n_head / a.n_kv, D = a.d_head;
     for (int32_t h0 = 0; h0 < group; h0 += most) {
         int32_t heads = group - h0 < most ? group - h0 : most;
@@ -303,9 +305,9 @@ template <class FORM> static fv_status codes_attend(fv_cuda *c, const fv_attn_pa
     uint32_t items;
     int32_t n, group = a->n_head / a->n_kv, heads = group < HEADS ? group : HEADS;
     assert(a->n_kv > 0 && a->n_head % a->n_kv == 0 && a->d_head > 0 && a->scale > 0);
-    size_t bytes = lay(a, form, NULL, &items, &n), room = room_bytes(a->d_head, heads);
+    size_t bytes = lay(a, form, NULL, &items, &n), scratch = scratch_bytes(a->d_head, heads);
     if (n == 0) return FV_OK;
-    FV_TRY(shared_memory(c, codes_kernel<FORM>, room));
+    FV_TRY(shared_memory(c, codes_kernel<FORM>, scratch));
     FV_TRY(fv_cuda_stage(c, bytes, &host, &device));
     (void)lay(a, form, static_cast<char *>(host), &items, &n);
     FV_TRY(fv_cuda_stage_send(c, host, device, bytes));
@@ -321,7 +323,7 @@ template <class FORM> static fv_status codes_attend(fv_cuda *c, const fv_attn_pa
                        a->n_kv,
                        a->d_head,
                        a->scale};
-    FV_LAUNCH(codes_kernel<FORM>, dim3((unsigned)n, (unsigned)a->n_kv), dim3(THREADS), room,
+    FV_LAUNCH(codes_kernel<FORM>, dim3((unsigned)n, (unsigned)a->n_kv), dim3(THREADS), scratch,
               c->stream, call, heads);
     return fv_cuda_launched(FORM::name());
 }

@@ -11,16 +11,16 @@
 
 enum { THREADS = 128, MAX_SWEEPS = 30 };
 
-/* A sum over the block's threads, the same for all; `room` [THREADS]. */
-static __device__ double block_sum(double *room, double x) {
+/* A sum over the block's threads, the same for all; `scratch` [THREADS]. */
+static __device__ double block_sum(double *scratch, double x) {
     __syncthreads(); /* what the last sum left has been read */
-    room[threadIdx.x] = x;
+    scratch[threadIdx.x] = x;
     for (int s = THREADS / 2; s > 0; s /= 2) {
         __syncthreads();
-        if ((int)threadIdx.x < s) room[threadIdx.x] += room[threadIdx.x + s];
+        if ((int)threadIdx.x < s) scratch[threadIdx.x] += scratch[threadIdx.x + s];
     }
     __syncthreads();
-    return room[0];
+    return scratch[0];
 }
 
 /* ---- rows -------------------------------------------------------------------------------- */
@@ -29,7 +29,7 @@ static __device__ double block_sum(double *room, double x) {
  * all that is not finite is above 0x7f7fffff. */
 static __global__ void __launch_bounds__(THREADS)
     rows_kernel(const fv_cuda_rows *items, int32_t n, double *square, int32_t *top) {
-    __shared__ double room[THREADS];
+    __shared__ double scratch[THREADS];
     __shared__ int32_t most[THREADS];
     int32_t row = (int32_t)blockIdx.x, i = 0;
     while (i + 1 < n && row >= items[i + 1].first) i++;
@@ -41,7 +41,7 @@ static __global__ void __launch_bounds__(THREADS)
         sum += (double)x[c] * (double)x[c];
         high = bits > high ? bits : high;
     }
-    sum = block_sum(room, sum);
+    sum = block_sum(scratch, sum);
     most[threadIdx.x] = high;
     __syncthreads();
     if (threadIdx.x) return;
@@ -132,10 +132,10 @@ static __global__ void __launch_bounds__(THREADS)
 fv_status fv_cuda_cholesky_invert(fv_cuda *c, const fv_cuda_cholesky *items, int32_t n,
                                   int32_t most, double share) {
     void *there;
-    size_t room = 2 * (size_t)most * sizeof(double);
-    FV_TRY(shared_memory(c, cholesky_kernel, room));
+    size_t scratch = 2 * (size_t)most * sizeof(double);
+    FV_TRY(shared_memory(c, cholesky_kernel, scratch));
     FV_TRY(fv_cuda_stage_copy(c, items, (size_t)n * sizeof *items, &there));
-    FV_LAUNCH(cholesky_kernel, dim3((unsigned)n), dim3(THREADS), room, c->stream,
+    FV_LAUNCH(cholesky_kernel, dim3((unsigned)n), dim3(THREADS), scratch, c->stream,
               static_cast<const fv_cuda_cholesky *>(there), share);
     return fv_cuda_launched("Cholesky factors");
 }
@@ -206,7 +206,8 @@ static __global__ void __launch_bounds__(THREADS)
     const fv_cuda_eigen x = items[blockIdx.x];
     FV_SHARED(double, turn); /* [p + 1] rotations; [THREADS] of sums; inside: H and Z */
     int32_t p = x.p, n = p + p % 2, me = (int32_t)threadIdx.x;
-    double *room = turn + n, *h = inside ? room + THREADS : x.h, *z = inside ? h + p * p : x.z;
+    double *scratch = turn + n, *h = inside ? scratch + THREADS : x.h,
+           *z = inside ? h + p * p : x.z;
     double all = 0;
     for (int32_t i = me; i < p * p; i += THREADS) {
         /* products have rounded the two halves each in its own way */
@@ -215,12 +216,12 @@ static __global__ void __launch_bounds__(THREADS)
         z[i] = a == b ? 1 : 0;
         all += h[i] * h[i];
     }
-    all = block_sum(room, all);
+    all = block_sum(scratch, all);
     for (int sweep = 0; sweep < MAX_SWEEPS; sweep++) {
-        double oob = 0;
+        double off_diagonal = 0;
         for (int32_t i = me; i < p * p; i += THREADS)
-            if (i % (p + 1)) oob += h[i] * h[i];
-        if (block_sum(room, oob) <= 0x1p-80 * all) break;
+            if (i % (p + 1)) off_diagonal += h[i] * h[i];
+        if (block_sum(scratch, off_diagonal) <= 0x1p-80 * all) break;
         for (int32_t round = 0; round < n - 1; round++) rotate(h, z, p, n, round, turn);
     }
     for (int32_t i = me; i < p; i += THREADS) {
@@ -237,13 +238,13 @@ static __global__ void __launch_bounds__(THREADS)
 
 fv_status fv_cuda_eigenvectors(fv_cuda *c, const fv_cuda_eigen *items, int32_t n, int32_t most) {
     void *there;
-    size_t room = ((size_t)most + 1 + THREADS) * sizeof(double);
+    size_t scratch = ((size_t)most + 1 + THREADS) * sizeof(double);
     size_t matrices = 2 * (size_t)most * (size_t)most * sizeof(double);
-    bool inside = room + matrices <= c->shared_max;
-    if (inside) room += matrices;
-    FV_TRY(shared_memory(c, eigen_kernel, room));
+    bool inside = scratch + matrices <= c->shared_max;
+    if (inside) scratch += matrices;
+    FV_TRY(shared_memory(c, eigen_kernel, scratch));
     FV_TRY(fv_cuda_stage_copy(c, items, (size_t)n * sizeof *items, &there));
-    FV_LAUNCH(eigen_kernel, dim3((unsigned)n), dim3(THREADS), room, c->stream,
+    FV_LAUNCH(eigen_kernel, dim3((unsigned)n), dim3(THREADS), scratch, c->stream,
               static_cast<const fv_cuda_eigen *>(there), inside);
     return fv_cuda_launched("eigenvectors");
 }

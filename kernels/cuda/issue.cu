@@ -45,12 +45,12 @@ static fv_cuda_step *in_step(fv_cuda *c) { return c && c->step.open ? &c->step :
 static thread_local fv_cuda *holding;
 
 static bool grow(fv_cuda_step *s, size_t bytes) {
-    if (s->bytes + bytes <= s->room) return true;
+    if (s->bytes + bytes <= s->capacity) return true;
     size_t want = 2 * (s->bytes + bytes);
     char *p = static_cast<char *>(realloc(s->list, want));
     if (!p) return false;
     s->list = p;
-    s->room = want;
+    s->capacity = want;
     return true;
 }
 
@@ -347,7 +347,7 @@ static fv_status ready_slot(fv_cuda *c, fv_cuda_slot *slot, size_t bytes) {
     void *p;
     if (slot->used) FV_CUDA(cudaEventSynchronize(slot->read));
     slot->used = false;
-    if (slot->room >= bytes) return FV_OK;
+    if (slot->capacity >= bytes) return FV_OK;
     close_slot(c, slot);
     size_t want = bytes < SLOT_ROOM ? (size_t)SLOT_ROOM : 2 * bytes;
     FV_CUDA(cudaEventCreateWithFlags(&slot->read, cudaEventDisableTiming));
@@ -355,7 +355,7 @@ static fv_status ready_slot(fv_cuda *c, fv_cuda_slot *slot, size_t bytes) {
     slot->host = static_cast<char *>(p);
     FV_CUDA(cudaMallocAsync(&p, want, c->stream));
     slot->device = static_cast<char *>(p);
-    slot->room = want;
+    slot->capacity = want;
     return FV_OK;
 }
 
@@ -365,8 +365,9 @@ fv_status fv_cuda_step_stage(fv_cuda *c, size_t bytes, void **host, void **devic
     *host = NULL;
     bytes = (size_t)fv_cuda_round((int64_t)((bytes + ALIGN - 1) / ALIGN)) * ALIGN;
     if (!s || bytes > MOST_STAGED) return FV_OK;
-    if (s->staged > 0 && s->staged + bytes > s->slot[s->at].room) FV_TRY(fv_cuda_flush(c));
-    if (s->at == FV_CUDA_SLOTS - 1 || (s->staged > 0 && s->staged + bytes > s->slot[s->at].room))
+    if (s->staged > 0 && s->staged + bytes > s->slot[s->at].capacity) FV_TRY(fv_cuda_flush(c));
+    if (s->at == FV_CUDA_SLOTS - 1 ||
+        (s->staged > 0 && s->staged + bytes > s->slot[s->at].capacity))
         return FV_OK;
     if (s->staged == 0) FV_TRY(ready_slot(c, &s->slot[s->at], bytes));
     *host = s->slot[s->at].host + s->staged;

@@ -32,7 +32,7 @@ typedef struct fv_cuda fv_cuda;
  * every step. */
 typedef struct fv_cuda_slot {
     char *host, *device; /* [capacity]; host is pinned */
-    size_t room;
+    size_t capacity;
     cudaEvent_t read; /* the device has read the host's */
     bool used;
     uint64_t seen; /* digest of the list that was issued here last */
@@ -52,7 +52,7 @@ typedef struct fv_cuda_step {
     bool refused;     /* graphs cannot be made here */
     fv_status failed; /* what became of a list that was issued on the way */
     char *list;       /* [bytes] capacity */
-    size_t bytes, room;
+    size_t bytes, capacity;
     int32_t n_held;
     fv_cuda_slot slot[FV_CUDA_SLOTS];
     int32_t at; /* the present slot */

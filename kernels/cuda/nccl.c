@@ -35,7 +35,7 @@ struct fv_peer {
     cudaStream_t stream;
     int number, rank;
     bool joined;
-    void *room;
+    void *buffer;
     op ring[FV_PEER_DEPTH]; /* the oldest under way is ring[first] */
     int first, n;
     uint32_t *sums, *sums_home; /* [FV_PEER_DEPTH, CHUNKS_MAX] on the device, and pinned */
@@ -76,7 +76,7 @@ static void nccl_close(fv_peer *p) {
     if (p->number >= 0) (void)cudaSetDevice(p->number);
     if (p->comm) (void)p->nccl->abort(p->comm);
     if (p->stream) (void)cudaStreamSynchronize(p->stream); /* nothing touches memory any more */
-    if (p->room) (void)cudaFreeAsync(p->room, p->stream);
+    if (p->buffer) (void)cudaFreeAsync(p->buffer, p->stream);
     if (p->sums) (void)cudaFreeAsync(p->sums, p->stream);
     for (int i = 0; i < FV_PEER_DEPTH; i++)
         if (p->ring[i].over) (void)cudaEventDestroy(p->ring[i].over);
@@ -87,7 +87,7 @@ static void nccl_close(fv_peer *p) {
 
 /* Transfers do not wait for running products of the computing stream: the highest priority.
  */
-static fv_status take_memory(fv_peer *p, size_t room_bytes) {
+static fv_status take_memory(fv_peer *p, size_t buffer_bytes) {
     const size_t sums = (size_t)FV_PEER_DEPTH * CHUNKS_MAX * sizeof *p->sums;
     void *memory;
     int least, greatest;
@@ -95,8 +95,8 @@ static fv_status take_memory(fv_peer *p, size_t room_bytes) {
     FV_CUDA(cudaStreamCreateWithPriority(&p->stream, cudaStreamNonBlocking, greatest));
     for (int i = 0; i < FV_PEER_DEPTH; i++)
         FV_CUDA(cudaEventCreateWithFlags(&p->ring[i].over, cudaEventDisableTiming));
-    if (room_bytes == 0) return FV_OK;
-    FV_CUDA(cudaMallocAsync(&p->room, room_bytes, p->stream));
+    if (buffer_bytes == 0) return FV_OK;
+    FV_CUDA(cudaMallocAsync(&p->buffer, buffer_bytes, p->stream));
     FV_CUDA(cudaMallocAsync(&memory, sums, p->stream));
     p->sums = memory;
     FV_CUDA(cudaHostAlloc(&memory, sums, cudaHostAllocDefault));
@@ -116,7 +116,7 @@ static fv_status join(fv_peer *p, const uint8_t id[FV_PEER_ID_BYTES]) {
 }
 
 static fv_status nccl_open(fv_device *dev, const uint8_t id[FV_PEER_ID_BYTES], int rank,
-                           size_t room_bytes, fv_peer **out) {
+                           size_t buffer_bytes, fv_peer **out) {
     const fv_cuda *c = fv_cuda_of_device(dev);
     const fv_nccl *nccl;
     FV_TRY(fv_nccl_load(&nccl));
@@ -125,7 +125,7 @@ static fv_status nccl_open(fv_device *dev, const uint8_t id[FV_PEER_ID_BYTES], i
     p->nccl = nccl;
     p->rank = rank;
     p->number = c->number;
-    fv_status st = take_memory(p, room_bytes);
+    fv_status st = take_memory(p, buffer_bytes);
     if (st == FV_OK) st = join(p, id);
     if (st == FV_OK)
         *out = p;
@@ -134,7 +134,7 @@ static fv_status nccl_open(fv_device *dev, const uint8_t id[FV_PEER_ID_BYTES], i
     return st;
 }
 
-static void *nccl_room(const fv_peer *p) { return p->room; }
+static void *nccl_buffer(const fv_peer *p) { return p->buffer; }
 
 /* ---- operations ------------------------------------------------------------------------ */
 
@@ -240,7 +240,7 @@ const fv_peer_ops fv_cuda_peers = {.name = "nccl",
                                    .identity = nccl_identity,
                                    .new_id = nccl_new_id,
                                    .open = nccl_open,
-                                   .room = nccl_room,
+                                   .buffer = nccl_buffer,
                                    .send = nccl_send,
                                    .recv = nccl_recv,
                                    .poll = nccl_poll,

@@ -156,7 +156,7 @@ static __device__ void exact_output(const fv_cuda_packed &a, const fv_cuda_packe
 
 /* Grid: (query rows of all sequences, query heads). */
 static __global__ void __launch_bounds__(THREADS) packed_exact(fv_cuda_packed a, int32_t rank_k) {
-    FV_SHARED(float, room);
+    FV_SHARED(float, scratch);
     __shared__ uint8_t lives[FV_KV_BLOCK];
     __shared__ softmax_state state;
     const fv_cuda_packed_seq *seq;
@@ -167,7 +167,7 @@ static __global__ void __launch_bounds__(THREADS) packed_exact(fv_cuda_packed a,
     const float *q = a.q + (int64_t)(s.row0 + row) * a.ldq + h * a.d_head;
     float *capture = packed_score_line(s, row, h);
     exact_query x;
-    x.p = room;
+    x.p = scratch;
     x.t = x.p + FV_KV_BLOCK;
     x.z = x.t + rank_k;
     x.held = -1;
@@ -200,9 +200,9 @@ static __global__ void __launch_bounds__(THREADS) packed_exact(fv_cuda_packed a,
 fv_status fv_cuda_packed_exact(fv_cuda *c, const fv_cuda_packed *call,
                                const fv_cuda_packed_size *size) {
     size_t sums = (size_t)(size->rank_v > call->d_head ? size->rank_v : call->d_head);
-    size_t room = (FV_KV_BLOCK + (size_t)size->rank_k + sums) * sizeof(float);
-    FV_TRY(shared_memory(c, packed_exact, room));
+    size_t scratch = (FV_KV_BLOCK + (size_t)size->rank_k + sums) * sizeof(float);
+    FV_TRY(shared_memory(c, packed_exact, scratch));
     FV_LAUNCH(packed_exact, dim3((unsigned)size->n_item[FV_WORK_ROW], (unsigned)call->n_head),
-              THREADS, room, c->stream, *call, size->rank_k);
+              THREADS, scratch, c->stream, *call, size->rank_k);
     return fv_cuda_launched("attn_lowrank");
 }

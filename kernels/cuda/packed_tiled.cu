@@ -33,7 +33,7 @@ enum {
 };
 
 /* Scratch of a call. */
-struct tiled_room {
+struct tiled_scratch {
     uint16_t *t;      /* latent queries as operands: of 16 vectors [ldk / 16][32 lanes][8] */
     float *constant;  /* [vectors][2] sum_r t_r lo'_r, per tier */
     float *z;         /* [parts][ldz] */
@@ -91,8 +91,8 @@ static __device__ void latent_queries(const fv_cuda_packed &a, const fv_cuda_pac
 template <int BITS>
 static __device__ void latent_write(const fv_cuda_packed &a, const fv_cuda_packed_seq &s, int32_t g,
                                     int32_t m0, int32_t n, const uint16_t *x, float *t,
-                                    const tiled_room &room) {
-    int32_t lane = (int32_t)threadIdx.x % FV_WARP, R = s.k.s.rank, ld = room.ldk + 1;
+                                    const tiled_scratch &scratch) {
+    int32_t lane = (int32_t)threadIdx.x % FV_WARP, R = s.k.s.rank, ld = scratch.ldk + 1;
     const char *basis_pair = s.k.data + s.k.l.basis_pair + (size_t)g * (size_t)R * 4;
     const float *pair = reinterpret_cast<const float *>(s.k.data + s.k.l.pair);
     if (BITS != 16 && lane < TILE) {
@@ -109,17 +109,17 @@ static __device__ void latent_write(const fv_cuda_packed &a, const fv_cuda_packe
         if (lane < n) {
             latent_query q = latent_of(a, s, g, m0 + lane);
             int64_t v = s.latent + (int64_t)q.anchor * s.vectors + q.row * a.n_head + q.h;
-            room.constant[2 * v] = constant[0];
-            room.constant[2 * v + 1] = constant[1];
+            scratch.constant[2 * v] = constant[0];
+            scratch.constant[2 * v + 1] = constant[1];
         }
     }
     __syncwarp();
-    for (int32_t i = lane; i < n * room.ldk; i += FV_WARP) {
-        int32_t m = i / room.ldk, r = i % room.ldk;
+    for (int32_t i = lane; i < n * scratch.ldk; i += FV_WARP) {
+        int32_t m = i / scratch.ldk, r = i % scratch.ldk;
         latent_query q = latent_of(a, s, g, m0 + m);
         int32_t v = q.row * a.n_head + q.h;
         int64_t tile = s.latent + (int64_t)q.anchor * s.vectors + v / TILE * TILE;
-        room.t[tile * room.ldk + operand_at(v % TILE, r)] =
+        scratch.t[tile * scratch.ldk + operand_at(v % TILE, r)] =
             r < R ? bf16_of_f32(t[m * ld + r]) : (uint16_t)0;
     }
 }
@@ -133,7 +133,8 @@ static __device__ __forceinline__ eight basis_line(const char *line, int32_t r, 
 
 /* Grid: (items of latent queries, KV heads). GROUPS times 64 columns of the factor. */
 template <int BITS, int GROUPS, bool ODD>
-static __global__ void __launch_bounds__(THREADS) packed_latent(fv_cuda_packed a, tiled_room room) {
+static __global__ void __launch_bounds__(THREADS)
+    packed_latent(fv_cuda_packed a, tiled_scratch scratch) {
     FV_SHARED(char, shared);
     const fv_cuda_packed_seq *seq;
     int32_t item, g = (int32_t)blockIdx.y, D = a.d_head;
@@ -144,7 +145,7 @@ static __global__ void __launch_bounds__(THREADS) packed_latent(fv_cuda_packed a
     uint16_t *x = reinterpret_cast<uint16_t *>(shared);
     char *basis = shared + FV_CUDA_LATENTS * (D + 8) * 2;
     int32_t stride = (int32_t)s.k.l.basis_stride;
-    float *t = reinterpret_cast<float *>(basis + (int64_t)D * room.ldk * BITS / 8);
+    float *t = reinterpret_cast<float *>(basis + (int64_t)D * scratch.ldk * BITS / 8);
     for (int32_t i = (int32_t)threadIdx.x * 16; i < D * stride; i += THREADS * 16)
         fv_cp_async16(basis + i, packed_basis(s.k, g, 0) + i, 16);
     fv_cp_commit();
@@ -168,19 +169,19 @@ static __global__ void __launch_bounds__(THREADS) packed_latent(fv_cuda_packed a
                       basis_line<BITS, ODD>(at + 9 * stride, r, R));
         }
     }
-    t += warp * TILE * (room.ldk + 1);
+    t += warp * TILE * (scratch.ldk + 1);
 #pragma unroll
     for (int c = 0; c < GROUPS * 8; c++)
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             int32_t r = c / 8 * 64 + 8 * (2 * p + e % 2) + c % 8;
-            if (r < room.ldk) t[(i + e / 2 * 8) * (room.ldk + 1) + r] = acc[c][e];
+            if (r < scratch.ldk) t[(i + e / 2 * 8) * (scratch.ldk + 1) + r] = acc[c][e];
         }
     __syncwarp();
     n -= warp * TILE;
     if (n > TILE) n = TILE;
     latent_write<BITS>(a, s, g, m0 + warp * TILE, n < 0 ? 0 : n, x + warp * TILE * (D + 8), t,
-                       room);
+                       scratch);
 }
 
 /* ---- scores and values ------------------------------------------------------------------ */
@@ -273,7 +274,7 @@ static __device__ __forceinline__ four key_line(const fv_cuda_packed_seq &s, con
 /* s[tile of vectors][x][..]: scores of rows 4 n + x against the latent queries of one anchor. */
 template <int BITS, int GROUPS>
 static __device__ void score_anchor(const fv_cuda_packed_seq &s, const granule &g,
-                                    const tiled_room &room, const tiled_warp<GROUPS> &w,
+                                    const tiled_scratch &scratch, const tiled_warp<GROUPS> &w,
                                     int32_t anchor, float out[M_TILES][4][4]) {
     int32_t lane = (int32_t)threadIdx.x % FV_WARP, p = lane_place();
     int64_t v = s.latent + (int64_t)anchor * s.vectors + w.v0;
@@ -287,8 +288,8 @@ static __device__ void score_anchor(const fv_cuda_packed_seq &s, const granule &
                 int32_t j = 4 * (2 * p + e % 2) + x;
                 out[m][x][e] = 0.0f;
                 if (BITS != 16 && m < w.tiles)
-                    out[m][x][e] = room.constant[2 * at] +
-                                   (g.half >> j & 1 ? 0.0f : room.constant[2 * at + 1]);
+                    out[m][x][e] = scratch.constant[2 * at] +
+                                   (g.half >> j & 1 ? 0.0f : scratch.constant[2 * at + 1]);
             }
     for (int32_t r = 0; r < s.k.s.rank; r += TILE) {
         four line[4];
@@ -297,8 +298,9 @@ static __device__ void score_anchor(const fv_cuda_packed_seq &s, const granule &
 #pragma unroll
         for (int m = 0; m < M_TILES; m++) {
             if (m >= w.tiles) continue;
-            const uint4 t = *reinterpret_cast<const uint4 *>(
-                room.t + (v + m * TILE) * room.ldk + (int64_t)(r / TILE * FV_WARP + lane) * 8);
+            const uint4 t =
+                *reinterpret_cast<const uint4 *>(scratch.t + (v + m * TILE) * scratch.ldk +
+                                                 (int64_t)(r / TILE * FV_WARP + lane) * 8);
             uint32_t left[4] = {t.x, t.y, t.z, t.w};
 #pragma unroll
             for (int x = 0; x < 2; x++) {
@@ -316,18 +318,18 @@ static __device__ void score_anchor(const fv_cuda_packed_seq &s, const granule &
 /* Each row against its own anchor's latent queries. */
 template <int BITS, int GROUPS>
 static __device__ void score_granule(const fv_cuda_packed_seq &s, const granule &g,
-                                     const tiled_room &room, const tiled_warp<GROUPS> &w,
+                                     const tiled_scratch &scratch, const tiled_warp<GROUPS> &w,
                                      float out[M_TILES][4][4]) {
     uint32_t left = g.valid;
     while (left) {
         int32_t anchor = __shfl_sync(FV_ALL_LANES, g.anchor, __ffs((int)left) - 1);
         uint32_t mine = __ballot_sync(FV_ALL_LANES, g.anchor == anchor);
         if ((left & ~mine) == 0 && left == g.valid) { /* the one anchor of all */
-            score_anchor<BITS>(s, g, room, w, anchor, out);
+            score_anchor<BITS>(s, g, scratch, w, anchor, out);
             return;
         }
         float some[M_TILES][4][4];
-        score_anchor<BITS>(s, g, room, w, anchor, some);
+        score_anchor<BITS>(s, g, scratch, w, anchor, some);
 #pragma unroll
         for (int m = 0; m < M_TILES; m++)
 #pragma unroll
@@ -533,22 +535,23 @@ static __device__ __forceinline__ float merge_column(const float4 *state, const 
 }
 
 /* The warps put together, in order, as number `split` of the sequence. */
-static __device__ void leave_split(const fv_cuda_packed_seq &s, const tiled_room &room, int32_t v0,
-                                   int32_t split, const float4 *state, const float *z) {
+static __device__ void leave_split(const fv_cuda_packed_seq &s, const tiled_scratch &scratch,
+                                   int32_t v0, int32_t split, const float4 *state, const float *z) {
     int64_t part = s.part + (int64_t)split * s.vectors + v0;
-    for (int32_t i = (int32_t)threadIdx.x; i < VECTORS * room.ldz; i += THREADS) {
-        int32_t v = i / room.ldz, r = i % room.ldz;
+    for (int32_t i = (int32_t)threadIdx.x; i < VECTORS * scratch.ldz; i += THREADS) {
+        int32_t v = i / scratch.ldz, r = i % scratch.ldz;
         if (v0 + v >= s.vectors) break;
         float4 all = merge_states(state + v, WARPS, VECTORS);
-        room.z[(part + v) * room.ldz + r] =
-            merge_column(state + v, z + (int64_t)v * room.ldz + r, all.x, WARPS, VECTORS, room.ldz);
-        if (r == 0) room.state[part + v] = all;
+        scratch.z[(part + v) * scratch.ldz + r] = merge_column(
+            state + v, z + (int64_t)v * scratch.ldz + r, all.x, WARPS, VECTORS, scratch.ldz);
+        if (r == 0) scratch.state[part + v] = all;
     }
 }
 
 /* Grid: (splits of all sequences, query vectors by 32). */
 template <int BITS, int GROUPS, bool ODD>
-static __global__ void __launch_bounds__(THREADS) packed_attend(fv_cuda_packed a, tiled_room room) {
+static __global__ void __launch_bounds__(THREADS)
+    packed_attend(fv_cuda_packed a, tiled_scratch scratch) {
     FV_SHARED(char, shared);
     const fv_cuda_packed_seq *seq;
     int32_t split, warp = (int32_t)threadIdx.x / FV_WARP;
@@ -575,7 +578,7 @@ static __global__ void __launch_bounds__(THREADS) packed_attend(fv_cuda_packed a
         __syncwarp();
         granule g = granule_of(s, j0, mine + stage * bytes);
         float p[M_TILES][4][4] = {};
-        score_granule<BITS>(s, g, room, w, p);
+        score_granule<BITS>(s, g, scratch, w, p);
         scale_granule(a, s, g, w, p);
         if (g.valid) {
             softmax_granule(w, p);
@@ -588,9 +591,9 @@ static __global__ void __launch_bounds__(THREADS) packed_attend(fv_cuda_packed a
     __syncthreads(); /* all stages have been read: their memory is used again */
     float4 *state = reinterpret_cast<float4 *>(shared);
     float *z = reinterpret_cast<float *>(state + WARPS * VECTORS);
-    leave_warp(w, room.ldz, state, z);
+    leave_warp(w, scratch.ldz, state, z);
     __syncthreads();
-    leave_split(s, room, w.v0, split, state, z);
+    leave_split(s, scratch, w.v0, split, state, z);
 }
 
 /* ---- output ------------------------------------------------------------------------------ */
@@ -601,14 +604,14 @@ static size_t output_room(int32_t ldz) {
 
 /* z [R]: the splits put together, as numbers of the values' U. Returns their m and l. */
 template <int BITS>
-static __device__ float4 output_merge(const fv_cuda_packed_seq &s, const tiled_room &room,
+static __device__ float4 output_merge(const fv_cuda_packed_seq &s, const tiled_scratch &scratch,
                                       int32_t v, float *z) {
-    const float4 *state = room.state + s.part + v;
-    const float *part = room.z + (int64_t)(s.part + v) * room.ldz;
+    const float4 *state = scratch.state + s.part + v;
+    const float *part = scratch.z + (int64_t)(s.part + v) * scratch.ldz;
     float4 all = merge_states(state, s.n_split, s.vectors);
     const float *column = reinterpret_cast<const float *>(s.v.data + s.v.l.column);
     for (int32_t r = (int32_t)threadIdx.x; r < s.v.s.rank; r += THREADS) {
-        z[r] = merge_column(state, part + r, all.x, s.n_split, s.vectors, room.ldz);
+        z[r] = merge_column(state, part + r, all.x, s.n_split, s.vectors, scratch.ldz);
         if (BITS != 16) z[r] = column[r] * (z[r] + (r >= s.v.s.rank2 ? all.w : all.z));
     }
     return all;
@@ -617,7 +620,8 @@ static __device__ float4 output_merge(const fv_cuda_packed_seq &s, const tiled_r
 /* Grid: (query rows of all sequences, query heads). A thread has 8 columns of the head and every
  * `parts`-th row of the basis. */
 template <int BITS>
-static __global__ void __launch_bounds__(THREADS) packed_output(fv_cuda_packed a, tiled_room room) {
+static __global__ void __launch_bounds__(THREADS)
+    packed_output(fv_cuda_packed a, tiled_scratch scratch) {
     FV_SHARED(float, z);
     const fv_cuda_packed_seq *seq;
     int32_t row, h = (int32_t)blockIdx.y, g = h / (a.n_head / a.n_kv), D = a.d_head;
@@ -626,8 +630,8 @@ static __global__ void __launch_bounds__(THREADS) packed_output(fv_cuda_packed a
     float *capture = packed_score_line(s, row, h);
     for (int32_t j = s.n + (int32_t)threadIdx.x; capture && j < s.score_ld; j += THREADS)
         capture[j] = -INFINITY;
-    float4 all = output_merge<BITS>(s, room, row * a.n_head + h, z);
-    float *sum = z + room.ldz;
+    float4 all = output_merge<BITS>(s, scratch, row * a.n_head + h, z);
+    float *sum = z + scratch.ldz;
     __syncthreads();
     int32_t chunks = D / 8, parts = THREADS / chunks, part = (int32_t)threadIdx.x / chunks;
     int32_t d = (int32_t)threadIdx.x % chunks * 8;
@@ -666,27 +670,27 @@ static __global__ void __launch_bounds__(THREADS) packed_output(fv_cuda_packed a
 
 static size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
-static fv_status take_room(fv_cuda *c, const fv_cuda_packed_size *size, tiled_room *room) {
-    room->ldk = (size->rank_k + TILE - 1) / TILE * TILE;
-    room->ldz = size->rank_v;
+static fv_status take_room(fv_cuda *c, const fv_cuda_packed_size *size, tiled_scratch *scratch) {
+    scratch->ldk = (size->rank_k + TILE - 1) / TILE * TILE;
+    scratch->ldz = size->rank_v;
     size_t latents = (size_t)size->n_latent, parts = (size_t)size->n_part;
-    size_t t = aligned(latents * (size_t)room->ldk * 2), constant = aligned(latents * 8);
-    size_t z = aligned(parts * (size_t)room->ldz * 4), state = aligned(parts * sizeof(float4));
+    size_t t = aligned(latents * (size_t)scratch->ldk * 2), constant = aligned(latents * 8);
+    size_t z = aligned(parts * (size_t)scratch->ldz * 4), state = aligned(parts * sizeof(float4));
     void *p;
     FV_TRY(fv_cuda_scratch(c, t + constant + z + state, &p));
     char *at = static_cast<char *>(p);
-    room->t = reinterpret_cast<uint16_t *>(at);
-    room->constant = reinterpret_cast<float *>(at += t);
-    room->z = reinterpret_cast<float *>(at += constant);
-    room->state = reinterpret_cast<float4 *>(at + z);
+    scratch->t = reinterpret_cast<uint16_t *>(at);
+    scratch->constant = reinterpret_cast<float *>(at += t);
+    scratch->z = reinterpret_cast<float *>(at += constant);
+    scratch->state = reinterpret_cast<float4 *>(at + z);
     return FV_OK;
 }
 
 template <int BITS, int GROUPS, bool ODD>
 static fv_status launch(fv_cuda *c, const fv_cuda_packed *call, const fv_cuda_packed_size *size) {
-    tiled_room room;
-    FV_TRY(take_room(c, size, &room));
-    size_t latent = latent_room(call->d_head, room.ldk, BITS), merge = merge_room(room.ldz);
+    tiled_scratch scratch;
+    FV_TRY(take_room(c, size, &scratch));
+    size_t latent = latent_room(call->d_head, scratch.ldk, BITS), merge = merge_room(scratch.ldz);
     size_t attend = (size_t)WARPS * STAGES * (size_t)size->bytes;
     if (attend < merge) attend = merge;
     FV_TRY(shared_memory(c, packed_latent<BITS, GROUPS, ODD>, latent));
@@ -695,13 +699,13 @@ static fv_status launch(fv_cuda *c, const fv_cuda_packed *call, const fv_cuda_pa
     if (n[FV_WORK_SPLIT]) {
         FV_LAUNCH((packed_latent<BITS, GROUPS, ODD>),
                   dim3((unsigned)n[FV_WORK_LATENT], (unsigned)call->n_kv), THREADS, latent,
-                  c->stream, *call, room);
+                  c->stream, *call, scratch);
         FV_LAUNCH((packed_attend<BITS, GROUPS, ODD>),
                   dim3((unsigned)n[FV_WORK_SPLIT], fv_cuda_blocks(size->vectors, VECTORS)), THREADS,
-                  attend, c->stream, *call, room);
+                  attend, c->stream, *call, scratch);
     }
     FV_LAUNCH(packed_output<BITS>, dim3((unsigned)n[FV_WORK_ROW], (unsigned)call->n_head), THREADS,
-              output_room(room.ldz), c->stream, *call, room);
+              output_room(scratch.ldz), c->stream, *call, scratch);
     return fv_cuda_launched("attn_lowrank");
 }
 

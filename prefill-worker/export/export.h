@@ -51,7 +51,7 @@ fv_status fv_export_layers(fv_export *s, int32_t n_layer);
 /* All layers were sent. Errors as above. */
 fv_status fv_export_end(fv_export *s, const fv_first_token *first);
 
-/* *done: the other side has everything, verified, and waits for its ticket to be claimed. A
+/* *done: the other side has everything, verified, and waits for its ticket to be attached to. A
  * refusal is returned with its sentence. */
 fv_status fv_export_done(const fv_export *s, bool *done);
 

@@ -1,7 +1,7 @@
 #ifndef FOVEA_PREFILL_WORKER_PREFILL_SCORERS_H
 #define FOVEA_PREFILL_WORKER_PREFILL_SCORERS_H
 
-/* SCORERS (SparseVLM, arXiv 2410.04417, "raters"): the text tokens that concern the images; their
+/* SCORERS (SparseVLM, arXiv 2410.04417, "scorers"): the text tokens that concern the images; their
  * attention to visual tokens is the score. Pure functions. */
 #include <stdint.h>
 
@@ -9,7 +9,7 @@
 
 /* dot [n_visual, n_text]: products of input embeddings of visual and text tokens. With
  *     m = mean over visual tokens of softmax over text tokens,
- * scorers are text tokens of more than the mean of m; where none is, all are. rater [n_text]
+ * scorers are text tokens of more than the mean of m; where none is, all are. scorer [n_text]
  * becomes 1 or 0, m [n_text] is scratch; returns their number. */
 int32_t fv_scorers_choose(const float *dot, int32_t n_visual, int32_t n_text, double *m,
                           uint8_t *scorer);

@@ -10,14 +10,14 @@
  *     posted --> QUEUED --prepare--> OPENING --granted--> READING --images--> READY
  *                                       |  refused                                |  prefilled
  *                                       v                                         v
- *                                     over <--first token was the last, or <-- SHIPPING
+ *                                     over <--first token was the last, or <-- EXPORTING
  *                                                 all KV is received
  *
  *     QUEUED    is in the queue, holds nothing else
  *     OPENING   prompt and plan are ready; memory was requested at the decode worker
  *     READING   memory is granted, or none is needed; its images are on the reading thread
  *     READY     everything is ready; while its batch is computed, KV is sent
- *     SHIPPING  the first token was sent; the last KV is on its way
+ *     EXPORTING  the first token was sent; the last KV is on its way
  *     over      everything is freed, the outcome is in status, text and refusal
  *
  * Images in the cache are not read. Those that are condensed are read before OPENING, because
@@ -44,7 +44,7 @@ typedef enum fv_task_state {
     FV_TASK_OPENING,
     FV_TASK_READING,
     FV_TASK_READY,
-    FV_TASK_SHIPPING,
+    FV_TASK_EXPORTING,
 } fv_task_state;
 
 /* The way to one decode worker. Loop thread. */

@@ -155,7 +155,7 @@ static void settle_reading(fv_task *t) {
     }
 }
 
-static void settle_shipping(fv_task *t) {
+static void settle_exporting(fv_task *t) {
     bool done;
     fv_status st = fv_export_done(t->ship, &done);
     if (st != FV_OK) {
@@ -178,8 +178,8 @@ static void settle(fv_prefill_line *l) {
             settle_reading(t);
         else if (t->state == FV_TASK_OPENING)
             settle_opening(t);
-        else if (t->state == FV_TASK_SHIPPING)
-            settle_shipping(t);
+        else if (t->state == FV_TASK_EXPORTING)
+            settle_exporting(t);
     }
 }
 
@@ -284,9 +284,9 @@ static fv_status ship(fv_task *t) {
     const fv_prefill_job *j = &t->prefill;
     fv_first_token first = {
         .id = j->token.id, .logprob = j->token.logprob, .step = (uint64_t)j->n_replay + 1};
-    t->state = FV_TASK_SHIPPING;
+    t->state = FV_TASK_EXPORTING;
     FV_TRY(send_layers(t, fv_kv_get_shape(j->kv)->n_layer));
-    fv_failpoint_reached(FV_FAILPOINT_PREFILL_SHIPPING);
+    fv_failpoint_reached(FV_FAILPOINT_PREFILL_EXPORTING);
     FV_TRY(fv_export_end(t->ship, &first));
     t->sent_s = fv_clock_s();
     fv_task_waits(t); /* for the decode worker's word */

@@ -163,7 +163,7 @@ static void ship_on(handoff *h) {
 
 static double p_work(void *user) {
     (void)user;
-    for (handoff *h = rig.shipping; h; h = h->next)
+    for (handoff *h = rig.exporting; h; h = h->next)
         if (h->at != STOPPED) ship_on(h);
     return -1;
 }
@@ -180,8 +180,8 @@ void run_ship(fv_job *job) {
         .max_tokens = h->max_tokens,
         .sampling = {.repetition_penalty = 1, .top_p = 1},
         .asking = {.age_ms = h->age_ms, .wait_ms = h->wait_ms, .open_token = h->open_token}};
-    h->next = rig.shipping;
-    rig.shipping = h;
+    h->next = rig.exporting;
+    rig.exporting = h;
     fv_status st = fv_export_begin(rig.transport, &req, &h->ship);
     if (st != FV_OK) ship_over(h, st);
 }

@@ -54,7 +54,7 @@ typedef struct decode_rig {
     fv_callers *callers; /* of the worker, which is "d1" */
     fv_engine p_engine;  /* the prefill side's */
     fv_transport *transport;
-    handoff *shipping;
+    handoff *exporting;
 } decode_rig;
 extern decode_rig rig;
 

@@ -465,7 +465,7 @@ Test(decode_conversations, a_follow_up_without_memory_is_busy_and_loses_nothing)
     open_all(NULL); /* how much memory does one need? */
     shape = fv_engine_kv_shape(&rig.p_engine, FV_F32);
     close_all();
-    rig.shipping = NULL;
+    rig.exporting = NULL;
     opt.kv_bytes = 2 * fv_kv_text_bytes(&shape, ROWS + TOKENS + FV_KV_BLOCK, 0);
     open_all(&opt);
     session *t = &sessions[0];

@@ -55,7 +55,7 @@ static void send_with_fault(fv_fault fault, uint64_t seed, uint64_t n_frame) {
     if (fault == FV_FAULT_DELAY)
         cr_assert_eq(fv_decode_worker_handoffs(rig.worker).expired, expired + 1);
     handoff_free(&h);
-    rig.shipping = NULL;
+    rig.exporting = NULL;
 }
 
 Test(decode_faults, a_damaged_hand_off_gives_no_token) {
@@ -68,7 +68,7 @@ Test(decode_faults, a_damaged_hand_off_gives_no_token) {
     release(&clean.ticket);
     cr_assert_gt(clean.n_frame, 4);
     handoff_free(&clean);
-    rig.shipping = NULL;
+    rig.exporting = NULL;
     for (int fault = FV_FAULT_BIT_FLIP; fault <= FV_FAULT_DELAY; fault++)
         for (uint64_t seed = 1; seed <= 3; seed++)
             send_with_fault((fv_fault)fault, seed, clean.n_frame);

@@ -47,7 +47,7 @@ static void open_with(fv_decode_options *opt, double n_large, double n_small) {
     }
     close_all();
     memset(h, 0, sizeof h);
-    rig.shipping = NULL;
+    rig.exporting = NULL;
     opt->kv_bytes = (size_t)(n_large * (double)bytes_large + n_small * (double)bytes_small);
     open_all(opt);
 }

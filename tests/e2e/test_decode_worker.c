@@ -255,7 +255,7 @@ Test(decode_worker, a_full_pool_is_busy_until_an_answer_has_ended) {
     close_all();
     memset(h, 0, sizeof h);
     memset(&a, 0, sizeof a);
-    rig.shipping = NULL;
+    rig.exporting = NULL;
 
     open_all(&opt);
     prefill_and_send(&h[0], "", TOKENS);

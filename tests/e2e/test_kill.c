@@ -78,7 +78,7 @@ static void assert_unavailable(void) {
 
 static void wait_failpoint(const program *p, const char *failpoint) {
     char words[100];
-    snprintf(words, sizeof words, "event=moment name=%s", failpoint);
+    snprintf(words, sizeof words, "event=failpoint name=%s", failpoint);
     program_wait_said(p, words);
     cr_assert_not(answered(), "it was answered before anybody died");
 }
@@ -103,7 +103,7 @@ Test(kill, prefill_that_asks_for_a_grant) { prefill_dies("prefill-opening"); }
 Test(kill, prefill_that_has_a_grant) { prefill_dies("prefill-ready"); }
 Test(kill, prefill_that_computes) { prefill_dies("prefill-computing"); }
 Test(kill, prefill_that_has_sent_the_first_token) { prefill_dies("prefill-token"); }
-Test(kill, prefill_that_sends_the_kv) { prefill_dies("prefill-shipping"); }
+Test(kill, prefill_that_sends_the_kv) { prefill_dies("prefill-exporting"); }
 Test(kill, prefill_when_the_decode_worker_has_all) { prefill_dies("prefill-committed"); }
 Test(kill, prefill_that_was_done) { prefill_dies("prefill-over"); }
 

@@ -195,7 +195,7 @@ static void goes_mute(program *worker, const char *failpoint, void (*start)(crew
     c.prefill_args[0] = '\0';
     strcpy(c.decode_args, "--lease-ms 2000 --attach-ms 2000");
     ask_in_background(c.f.address);
-    snprintf(words, sizeof words, "event=moment name=%s", failpoint);
+    snprintf(words, sizeof words, "event=failpoint name=%s", failpoint);
     program_wait_said(worker, words);
     program_kill(worker, SIGSTOP);
     *(worker == c.prefill ? &c.n_prefill : &c.n_decode) = 2;

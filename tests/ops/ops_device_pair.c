@@ -56,7 +56,7 @@ static urgent_fn *urgent_streams(void) {
     return library ? (urgent_fn *)(uintptr_t)dlsym(library, "fv_emu_urgent_streams") : NULL;
 }
 
-static void begin(side *s, size_t room_bytes) {
+static void begin(side *s, size_t buffer_bytes) {
     uint8_t id[FV_PEER_ID_BYTES];
     if (s->rank == 0) {
         must(s->ops->new_id(id));
@@ -64,7 +64,7 @@ static void begin(side *s, size_t room_bytes) {
     } else if (!hear(s, id, sizeof id)) {
         exit(1);
     }
-    must(s->ops->open(s->d.be.device, id, s->rank, room_bytes, &s->pair));
+    must(s->ops->open(s->d.be.device, id, s->rank, buffer_bytes, &s->pair));
     urgent_fn *urgent = urgent_streams();
     if (urgent && urgent() == 0) must(FV_FAIL(FV_EDATA, "a pair's stream has no priority"));
 }
@@ -78,9 +78,9 @@ static fv_status await(side *s, bool done, double ms, fv_peer_news *news) {
     return FV_EDEADLINE;
 }
 
-static void join(side *s, size_t room_bytes) {
+static void join(side *s, size_t buffer_bytes) {
     fv_peer_news news;
-    begin(s, room_bytes);
+    begin(s, buffer_bytes);
     must(await(s, false, DEADLINE_MS, &news));
 }
 
@@ -114,7 +114,7 @@ static uint32_t crc_of(const uint8_t *p, size_t n) {
 }
 
 static char *room_of(const side *s, int n) {
-    return (char *)s->ops->room(s->pair) + (size_t)(n % FV_PEER_DEPTH) * BUF;
+    return (char *)s->ops->buffer(s->pair) + (size_t)(n % FV_PEER_DEPTH) * BUF;
 }
 
 static void sent(side *s, int n, uint32_t crc) { (void)s, (void)n, (void)crc; }
@@ -214,7 +214,7 @@ static void second_fails(side *s) {
     join(s, s->rank ? BUF : 0);
     must(fv_buf_alloc(s->d.be.device, BUF, FV_BUF_DEVICE, &buf));
     for (int n = 0; n < 2; n++) {
-        fv_status st = s->rank ? s->ops->recv(s->pair, s->ops->room(s->pair), BUF)
+        fv_status st = s->rank ? s->ops->recv(s->pair, s->ops->buffer(s->pair), BUF)
                                : s->ops->send(s->pair, buf.data, BUF);
         must(st);
         st = await(s, true, n ? SOON_MS : DEADLINE_MS, &news);

@@ -2,7 +2,7 @@
 
 Raters are text rows behind the pictures of more than the mean of m, where m = mean over visual rows of
 softmax over these text rows of E_V E_T^T, E the input embeddings. Behind each of three layers, with
-s[h] = mean over raters of A[h]:
+s[h] = mean over scorers of A[h]:
   v1  rows stay by the mean of s over heads. Of those that leave the best 30 % are merged by density
       peaks into a tenth as many means, behind the last visual row; rows that are left have positions
       0, 1, 2, ..., and a token of the answer stands in each layer behind what that layer has.
@@ -41,7 +41,7 @@ class SparseVlm(network.Method):
     def __init__(self, version="v1", tokens=192, first=None, second=None, third=None, heads=0.4375):
         self.version, self.tokens = version, TOKENS[version][tokens]
         self.given, self.heads = (first, second, third), heads
-        self.raters = self.score = None
+        self.scorers = self.score = None
         self.gone = {}  # layer -> rows that the prompt has fewer there
         self.answering = False
 
@@ -51,27 +51,27 @@ class SparseVlm(network.Method):
         return {mapped(paper, N) if layer is None else layer: keep / 576
                 for layer, paper, keep in zip(self.given, (2, 6, 15), self.tokens)}
 
-    def find_raters(self, run):
+    def find_scorers(self, run):
         visual = np.flatnonzero(run.modality == VISUAL)
         behind = visual[-1] + 1
         m = softmax(run.x[visual] @ run.x[behind:].T).mean(axis=0)
         if len(m) > 1 and np.abs(m - m.mean()).min() < 1e-4 * m.mean():
-            raise Unclear("a rater on the edge")
+            raise Unclear("a scorer on the edge")
         chosen = np.flatnonzero(m > m.mean() * (1 + 1e-9))
-        self.raters = (chosen if len(chosen) else np.arange(len(m))) - len(m)
+        self.scorers = (chosen if len(chosen) else np.arange(len(m))) - len(m)
 
     def attended(self, run, layer, scores, p):
         if layer == 0:
-            self.find_raters(run)
+            self.find_scorers(run)
         if layer not in self.steps(run):
             return p
         visual, D = run.modality == VISUAL, run.shape.d_head
         if self.version == "v1":
-            self.score = p[:, self.raters][:, :, visual].mean(axis=(0, 1))
+            self.score = p[:, self.scorers][:, :, visual].mean(axis=(0, 1))
             return p
         ones = rotate(np.ones((len(run.pos), D)), run.pos)
         turn = ones @ ones.T / np.sqrt(D)
-        s = (p[:, self.raters] / turn[self.raters])[:, :, visual].mean(axis=1)
+        s = (p[:, self.scorers] / turn[self.scorers])[:, :, visual].mean(axis=1)
         heads = top(s.sum(axis=1), max(floor(self.heads * len(s)), 1))
         self.score = s[heads].sum(axis=0)
         return p

@@ -116,7 +116,7 @@ static double skew(const fv_factor *f, int32_t W) {
 
 typedef struct rig {
     fv_backend be;
-    fv_arena room;
+    fv_arena scratch;
 } rig;
 
 static rig open_rig(int threads, const char *isa) {
@@ -127,14 +127,14 @@ static rig open_rig(int threads, const char *isa) {
 }
 
 static void close_rig(rig *r) {
-    fv_arena_fini(&r->room);
+    fv_arena_fini(&r->scratch);
     fv_backend_close(&r->be);
 }
 
 static fv_factor factorise(rig *r, const fv_tensor *m, int32_t rank, fv_factor_way way) {
     fv_factor f;
     fv_factor_goal goal = {.rank = rank, .seed = 42, .way = way};
-    cr_assert_eq(fv_factorise(&r->be, &r->room, m, &goal, &f), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_factorise(&r->be, &r->scratch, m, &goal, &f), FV_OK, "%s", fv_last_error());
     return f;
 }
 
@@ -172,7 +172,7 @@ Test(factor, error_is_within_half_a_percent_of_the_best, .timeout = 300) {
                           "%s, way %d: says %g, is %g", spectra[i].name, way, f.error, error);
                 cr_expect(skew(&f, m.cols) < 1e-5, "%s, way %d: B B^T - I: %g", spectra[i].name,
                           way, skew(&f, m.cols));
-                fv_arena_reset(&r.room);
+                fv_arena_reset(&r.scratch);
             }
             free(m.data);
         }
@@ -227,7 +227,7 @@ Test(factor, errors_and_sizes_are_those_of_numpy) {
                 cr_expect(fabs(got - want) < (k < rank / 2 ? 1e-3 : 0.05) * want,
                           "case %zu, way %d, column %d: %g, not %g", i, way, k, got, want);
             }
-            fv_arena_reset(&r.room);
+            fv_arena_reset(&r.scratch);
         }
         free(m.data);
     }
@@ -338,11 +338,11 @@ Test(factor, energy_stops_at_the_smallest_rank_that_has_it) {
     fv_tensor m = with_spectrum(80, 100, exponential);
     fv_factor_goal goal = {.rank = 60, .energy = 0.9, .seed = 3};
     fv_factor f;
-    cr_assert_eq(fv_factorise(&r.be, &r.room, &m, &goal, &f), FV_OK);
+    cr_assert_eq(fv_factorise(&r.be, &r.scratch, &m, &goal, &f), FV_OK);
     cr_expect_leq(pow(f.error, 2), 0.1 + 1e-6);
     cr_expect_gt(pow(best_error(&m, f.rank - 1), 2), 0.1);
     goal.rank = 4; /* not enough: the maximum allowed */
-    cr_assert_eq(fv_factorise(&r.be, &r.room, &m, &goal, &f), FV_OK);
+    cr_assert_eq(fv_factorise(&r.be, &r.scratch, &m, &goal, &f), FV_OK);
     cr_expect_eq(f.rank, 4);
     free(m.data);
     close_rig(&r);
@@ -374,7 +374,7 @@ Test(factor, what_is_not_finite_is_refused_by_its_row) {
         ((float *)m.data)[7 * 12 + 2] = bad[i];
         fv_factor_goal goal = {.rank = 4};
         fv_factor f = {.rank = -1};
-        cr_expect_eq(fv_factorise(&r.be, &r.room, &m, &goal, &f), FV_EINVAL);
+        cr_expect_eq(fv_factorise(&r.be, &r.scratch, &m, &goal, &f), FV_EINVAL);
         cr_expect(strstr(fv_last_error(), i < 3 ? "row 7" : "too large"), "%s", fv_last_error());
         cr_expect_eq(f.rank, -1);
         free(m.data);
@@ -418,14 +418,14 @@ Test(factor, eigenvectors_of_small_matrices) {
     for (int n = 0; n <= 40; n += n < 4 ? 1 : 9)
         for (int kind = 0; kind < 3; kind++) {
             size_t N = (size_t)n;
-            double *a = numbers(N * N, 8), *b = numbers(N * N, 8), w[41], room[41], worst = 0;
+            double *a = numbers(N * N, 8), *b = numbers(N * N, 8), w[41], scratch[41], worst = 0;
             for (size_t i = 0; i < N; i++)
                 for (size_t j = 0; j <= i; j++)
                     a[i * N + j] = a[j * N + i] = kind == 0   ? normal()
                                                   : kind == 1 ? (double)(i == j && i % 2)
                                                               : 1.0;
             memcpy(b, a, N * N * 8);
-            cr_assert_eq(fv_eigen_symmetric(a, n, w, room), FV_OK);
+            cr_assert_eq(fv_eigen_symmetric(a, n, w, scratch), FV_OK);
             for (size_t i = 0; i < N; i++)
                 for (size_t j = 0; j < N; j++) {
                     double sum = 0, one = 0;

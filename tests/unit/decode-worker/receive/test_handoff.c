@@ -408,7 +408,7 @@ Test(handoff, a_frame_of_an_earlier_hand_off_is_refused_and_disturbs_nobody) {
         const fv_receiver_counters *count = fv_receiver_get_counters(rig.receiver);
         fv_refusal why = capacity ? FV_REFUSED_STALE_EPOCH : FV_REFUSED_CLOSED;
         cr_assert_eq(count->refused[why], 1);
-        cr_assert_eq(count->claimed, 2);
+        cr_assert_eq(count->attached, 2);
         rig_assert_baseline(&rig, "a replay");
         rig_finish(&rig, &p);
     }
@@ -532,7 +532,7 @@ Test(handoff, ten_thousand_random_aborts_leak_nothing) {
     const fv_receiver_counters *count = fv_receiver_get_counters(rig.receiver);
     cr_assert_eq(count->granted, granted);
     cr_assert_eq(count->committed, committed);
-    cr_assert_eq(count->granted, count->claimed + count->aborted + count->expired);
+    cr_assert_eq(count->granted, count->attached + count->aborted + count->expired);
     rig_finish(&rig, &p);
 }
 

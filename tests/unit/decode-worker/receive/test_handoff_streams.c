@@ -299,7 +299,7 @@ Test(handoff_streams, a_mask_comes_once_before_the_tokens_that_it_covers) {
     cr_assert_eq(rows[0], 3);
     for (rows[0] = 0; rows[0] < 9; rows[0]++)
         cr_assert_eq(deliver_all(&rig, &s, &all) == FV_OK, rows[0] > 0 && rows[0] < 7,
-                     "%u rows of 6 were veiled", rows[0]);
+                     "%u rows of 6 were masked", rows[0]);
     rows[0] = 3;
     for (int what = 0; what < 4; what++) {
         if (what == 0) mask->layer0 = 0;

@@ -138,7 +138,7 @@ Test(settling, a_kept_answer_ends_when_its_layers_are_done_and_others_go_on_mean
     int32_t n_layer = fv_engine_kv_shape(&rig.engine, FV_F32).n_layer;
     ask(&one, POLICY, TOKENS, KEEP_S);
     ask(&other, "", 4 * TOKENS, 0);
-    run_until(&one, FV_ANSWER_SETTLING);
+    run_until(&one, FV_ANSWER_FINALIZING);
     cr_assert_eq(one.n, TOKENS - 1);
     for (int32_t l = 0; l < n_layer; l++) {
         int32_t n = other.n;
@@ -170,9 +170,9 @@ Test(settling, what_is_not_to_be_kept_ends_at_once) {
 Test(settling, one_that_is_dropped_in_the_middle_leaves_nothing) {
     ask(&one, POLICY, TOKENS, KEEP_S);
     ask(&other, POLICY, TOKENS + 3, KEEP_S);
-    run_until(&one, FV_ANSWER_SETTLING);
+    run_until(&one, FV_ANSWER_FINALIZING);
     cr_assert(fv_scheduler_step(rig.answers), "one layer of it");
-    cr_assert_eq(one.answer.phase, FV_ANSWER_SETTLING);
+    cr_assert_eq(one.answer.phase, FV_ANSWER_FINALIZING);
     fv_scheduler_drop(rig.answers, &one.answer);
     cr_assert_eq(one.over, 0, "without a word");
     cr_assert_eq(one.answer.phase, FV_ANSWER_NONE);
@@ -195,7 +195,7 @@ Test(settling, a_follow_up_that_is_dropped_then_ends_its_conversation) {
                                .ignore_eos = true}};
     memcpy(other.answer.conversation, one.report.conversation, sizeof other.answer.conversation);
     fv_scheduler_add(rig.answers, &other.answer);
-    run_until(&other, FV_ANSWER_SETTLING);
+    run_until(&other, FV_ANSWER_FINALIZING);
     fv_scheduler_drop(rig.answers, &other.answer);
     cr_assert_eq(fv_conversations_kept(rig.conversations), 0);
     cr_assert_eq(fv_kv_pool_used(rig.pool), 0);
