@@ -238,7 +238,7 @@ static json_t *image_processor_json(const fv_model_config *cfg) {
         json_object_set_new(j, "max_image_size", json_pack("{s:i}", "longest_edge", side));
         json_object_set_new(j, "do_image_splitting", json_true());
         json_object_set_new(j, "do_pad", json_true());
-    } else if (clip) {
+    } else if (clip || cfg->layout.family == FV_LAYOUT_LLAVA_NEXT) {
         json_object_set_new(j, "do_center_crop", json_true());
         json_object_set_new(j, "size", json_pack("{s:i}", "shortest_edge", side));
         json_object_set_new(j, "crop_size", json_pack("{s:i, s:i}", "height", side, "width", side));
@@ -272,15 +272,16 @@ static json_t *processor_json(const fv_model_config *cfg) {
     char type[64];
     snprintf(type, sizeof type, "%sProcessor", fv_synth_class(cfg, "Llava"));
     const char *strategy = cfg->vision.keep_cls || !cfg->vision.class_token ? "full" : "default";
+    char ratio[32];
     int32_t n = fv_vision_tokens(&cfg->vision);
     switch (cfg->layout.family) {
     case FV_LAYOUT_IDEFICS3:
         return json_pack("{s:s, s:i}", "processor_class", type, "image_seq_len", n);
     case FV_LAYOUT_LLAVA_ONEVISION:
+        snprintf(ratio, sizeof ratio, "anyres_max_%d", cfg->layout.tiles_max);
         return json_pack("{s:s, s:s, s:s, s:i, s:s, s:s}", "processor_class", type, "image_token",
                          "<image>", "video_token", "<video>", "num_image_tokens", n,
-                         "vision_feature_select_strategy", strategy, "vision_aspect_ratio",
-                         "anyres_max_9");
+                         "vision_feature_select_strategy", strategy, "vision_aspect_ratio", ratio);
     default:
         return json_pack("{s:s, s:s, s:i, s:i, s:s}", "processor_class", type, "image_token",
                          "<image>", "patch_size", cfg->vision.patch, "num_additional_image_tokens",

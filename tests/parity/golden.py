@@ -4,7 +4,7 @@
                      digests, tokens
     NN/config.json   of the checkpoint; its weights are not kept, they follow from the seed
     NN/<picture>...  NN/preprocessor_config.json, where it is not the usual one
-    NN/features.f32  some rows of the tower's output, NN/embeds.f32 the same rows projected
+    NN/features.f32  some rows of the tower's output, NN/embeds.f32 of the images' tokens
     NN/logits.f32    [16, vocab]; all three little-endian float32 and nothing else
     hf_*/checkpoint  written by transformers, weights and all
 
@@ -19,6 +19,7 @@ import numpy as np
 import transformers
 
 import cases
+import families
 import reference
 import run
 import written
@@ -100,6 +101,10 @@ def dump(path, array):
     path.write_bytes(np.ascontiguousarray(array, dtype="<f4").tobytes())
 
 
+def some_rows(array):
+    return sorted(set(np.linspace(0, len(array) - 1, ROWS_MAX).astype(int).tolist()))
+
+
 def describe(case, made, checkpoint):
     out = {"about": case.about, "by": f"transformers {transformers.__version__}"}
     if not hasattr(case, "write"):
@@ -110,9 +115,10 @@ def describe(case, made, checkpoint):
             "images": [name for name, _ in case.images], "rendered": made["prompt"],
             "input_ids": made["input_ids"].tolist()}
     if "pixel_values" in made:
-        n = len(made["image_embeds"])
         out["pixel_values_xxh64"] = xxh64(made["pixel_values"].astype("<f4").tobytes())
-        out["rows"] = sorted(set(np.linspace(0, n - 1, ROWS_MAX).astype(int).tolist()))
+        out["rows"] = some_rows(made["image_embeds"])
+        if len(made["vision_features"]) != len(made["image_embeds"]):
+            out["feature_rows"] = some_rows(made["vision_features"])
     out |= {"tokens": made["tokens"].tolist(), "answer": made["answer"]}
     return out
 
@@ -138,15 +144,18 @@ def write_case(case, made, checkpoint):
         (folder / "preprocessor_config.json").write_text(json_text(case.processor))
     dump(folder / "logits.f32", made["logits"])
     if "rows" in about:
-        dump(folder / "features.f32", made["vision_features"][about["rows"]])
+        dump(folder / "features.f32", made["vision_features"][about.get("feature_rows", about["rows"])])
         dump(folder / "embeds.f32", made["image_embeds"][about["rows"]])
 
 
-def write(program, scratch):
+def write(program, scratch, only=""):
+    """All cases, or those whose names begin with `only`."""
     reference.setup(1)  # rounding depends on the number of threads
-    shutil.rmtree(GOLDEN, ignore_errors=True)
     kept = [c for c in written.make_written() if c.name in ("hf_llama", "hf_qwen2")]
-    chosen = cases.make_cases(N_CASES, SEED) + cases.make_text_cases(2, SEED) + kept
+    chosen = (cases.make_cases(N_CASES, SEED) + cases.make_text_cases(8, SEED)
+              + families.make_family_cases(3, SEED) + kept)
+    if only:
+        chosen = [c for c in chosen if c.name.startswith(only)]
     for case in chosen:
         checkpoint, made, clear = compute(case, program, scratch / case.name)
         while not clear and not hasattr(case, "write"):
@@ -154,6 +163,7 @@ def write(program, scratch):
             checkpoint, made, clear = compute(case, program, scratch / case.name)
         if not clear:
             raise SystemExit(f"{case.name}: two tokens are about equally likely; change its seed")
+        shutil.rmtree(GOLDEN / case.name, ignore_errors=True)
         write_case(case, made, checkpoint)
         print(f"{case.name:10} {case.about}", flush=True)
     total = sum(f.stat().st_size for f in GOLDEN.rglob("*") if f.is_file())

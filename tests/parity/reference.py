@@ -1,4 +1,5 @@
 """Hugging Face transformers: the same request, computed in float32 by PyTorch."""
+import contextlib
 import os
 import warnings
 
@@ -8,8 +9,8 @@ import numpy as np
 import torch
 import transformers
 from PIL import Image
-from transformers import (AutoModelForCausalLM, AutoProcessor, LlavaForConditionalGeneration,
-                          PreTrainedTokenizerFast)
+from transformers import (AutoImageProcessor, AutoModelForCausalLM, AutoModelForImageTextToText,
+                          AutoProcessor, PreTrainedTokenizerFast)
 
 # Names that transformers itself can load. `original` is LLaVA's own layout, `bare` has no head.
 LOADABLE = {"llava": ("hub", "v4.52", "v5.6", "base"), "text": ("original", "bare")}
@@ -27,11 +28,40 @@ def vocabulary(tokenizer):
     return max(tokenizer.get_vocab().values()) + 1
 
 
+def tiles_of(pixels):
+    """[tiles, 3, S, S] of all images in turn, without the zeros that pad a batch."""
+    if pixels.dim() == 5:
+        pixels = pixels.flatten(0, 1)
+        pixels = pixels[pixels.flatten(1).abs().sum(1) > 0]
+    return pixels
+
+
+@contextlib.contextmanager
+def watched(model, made):
+    """Keeps the connector's input, and the tokens of all images, in `made`."""
+    connector = (model.multi_modal_projector if hasattr(model, "multi_modal_projector")
+                 else model.connector.modality_projection)
+    compute = model.get_image_features
+
+    def keep_features(_module, args, _output):
+        made["vision_features"] = args[0].flatten(0, 1).numpy()
+
+    def keep_tokens(*args, **kwargs):
+        out = compute(*args, **kwargs)
+        made["image_embeds"] = torch.cat(list(out.pooler_output)).numpy()
+        return out
+    hook = connector.register_forward_hook(keep_features)
+    model.get_image_features = keep_tokens
+    yield
+    hook.remove()
+    del model.get_image_features
+
+
 class Reference:
     """One checkpoint directory, loaded with its weights widened to float32."""
 
     def __init__(self, directory, has_vision):
-        kind = LlavaForConditionalGeneration if has_vision else AutoModelForCausalLM
+        kind = AutoModelForImageTextToText if has_vision else AutoModelForCausalLM
         self.model, info = kind.from_pretrained(directory, dtype=torch.float32,
                                                 attn_implementation="eager",
                                                 output_loading_info=True)
@@ -42,7 +72,10 @@ class Reference:
         self.has_vision = has_vision
         if has_vision:
             # Pillow resizes, as in the files that checkpoints were trained with.
-            self.processor = AutoProcessor.from_pretrained(directory, backend="pil")
+            # Videos have no such backend, so the image processor is put in by itself.
+            self.processor = AutoProcessor.from_pretrained(directory)
+            self.processor.image_processor = AutoImageProcessor.from_pretrained(directory,
+                                                                                backend="pil")
             self.tokenizer = self.processor.tokenizer
         else:
             # The class that takes tokenizer.json as it is: AutoTokenizer goes by the model's
@@ -64,8 +97,9 @@ class Reference:
     def inputs(self, prompt, images):
         if not self.has_vision:
             return self.tokenizer(prompt, return_tensors="pt", return_token_type_ids=False)
-        pictures = [Image.open(path) for path in images] or None
-        return self.processor(images=pictures, text=prompt, return_tensors="pt")
+        pictures = [Image.open(path) for path in images]
+        return self.processor(images=[pictures] if pictures else None, text=prompt,
+                              return_tensors="pt")
 
     @torch.no_grad()
     def run(self, case, images, n_tokens, forced=None):
@@ -74,17 +108,12 @@ class Reference:
         made = {"prompt": self.render(case)}
         inputs = self.inputs(made["prompt"], images)
         made["input_ids"] = inputs["input_ids"][0].numpy()
-        hooks = []
         if self.has_vision and images:
-            made["pixel_values"] = inputs["pixel_values"].numpy()
-
-            def keep(_module, args, output):
-                made["vision_features"] = args[0].flatten(0, 1).numpy()
-                made["image_embeds"] = output.flatten(0, 1).numpy()
-            hooks.append(self.model.model.multi_modal_projector.register_forward_hook(keep))
-        out = self.model(**inputs, use_cache=True, logits_to_keep=1)
-        for hook in hooks:
-            hook.remove()
+            made["pixel_values"] = tiles_of(inputs["pixel_values"]).numpy()
+            with watched(self.model.model, made):
+                out = self.model(**inputs, use_cache=True, logits_to_keep=1)
+        else:
+            out = self.model(**inputs, use_cache=True, logits_to_keep=1)
         logits, tokens = [], []
         for step in range(n_tokens):
             logits.append(out.logits[0, -1].numpy().copy())

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compares fovea with Hugging Face transformers, stage by stage, on random small networks.
 
-    run.py                     36 networks of `fovea synth`, checkpoints that transformers wrote,
+    run.py                     36 LLaVA networks of `fovea synth`, 40 text models, 12 networks of each
+                               other family, checkpoints that transformers wrote,
                                and the scripts beside this one: tokenizers, pictures, methods
     run.py --answers 500       items of the evaluation: greedy answers of checkpoints/nano
     run.py --methods           the compression methods in NumPy alone (methods/goldens.py)
@@ -166,7 +167,7 @@ def main():
     p.add_argument("--configs", type=int, default=36, help="random networks (default 36)")
     p.add_argument("--seed", type=int, default=1, help="of the networks (default 1)")
     p.add_argument("--bin", type=pathlib.Path, default=ROOT / "build" / "cpu" / "bin" / "fovea")
-    p.add_argument("--only", help="run this case alone")
+    p.add_argument("--only", help="run this case alone; with --write-golden, those that begin so")
     p.add_argument("--keep", type=pathlib.Path, help="leave checkpoints and results there")
     p.add_argument("--threads", type=int, default=2, help="of PyTorch (default 2)")
     p.add_argument("--answers", type=int, metavar="N", help="compare answers to N items of the evaluation")
@@ -180,6 +181,7 @@ def main():
         return 0 if all(ok for _, ok in run_scripts(tests, a.seed, METHODS)) else 1
 
     begin = time.monotonic()
+    import families
     import reference
     import written
     reference.setup(a.threads)
@@ -188,12 +190,12 @@ def main():
         directory = a.keep or pathlib.Path(scratch)
         if a.write_golden:
             import golden
-            return golden.write(program, directory)
+            return golden.write(program, directory, a.only or "")
         if a.answers:
             import answers
             return 0 if answers.run(program, a.answers, directory / "eval") else 1
         chosen = (cases.make_cases(a.configs, a.seed) + cases.make_text_cases(40, a.seed)
-                  + written.make_written())
+                  + families.make_family_cases(12, a.seed) + written.make_written())
         if a.only:
             chosen = [c for c in chosen if c.name == a.only]
         for case in chosen:

@@ -254,15 +254,13 @@ Test(synth, every_family_is_written_as_it_is_read) {
         for (int v5 = 0; v5 < 2; v5++) {
             dir d = made((fv_synth_options){
                 .shape = "tiny", .family = families[i], .dtype = FV_BF16, .config_v5 = v5 == 1});
-            char path[4200], *text;
-            size_t n;
-            fv_model_config cfg;
-            snprintf(path, sizeof path, "%s/config.json", d.path);
-            cr_assert_eq(fv_file_read(path, 1 << 20, &text, &n), FV_OK);
-            cr_assert_eq(fv_config_parse(text, n, path, &cfg), FV_OK, "%s", fv_last_error());
-            cr_assert_str_eq(cfg.has_vision ? cfg.family->name : cfg.text.family, families[i]);
-            cr_assert_eq(has_file(&d, "chat_template.jinja"), cfg.has_vision);
-            free(text);
+            fv_checkpoint *ck;
+            cr_assert_eq(fv_checkpoint_open(d.path, &ck), FV_OK, "%s: %s", families[i],
+                         fv_last_error());
+            const fv_model_config *cfg = fv_checkpoint_config(ck);
+            cr_assert_str_eq(cfg->has_vision ? cfg->family->name : cfg->text.family, families[i]);
+            cr_assert_eq(has_file(&d, "chat_template.jinja"), cfg->has_vision);
+            fv_checkpoint_close(ck);
         }
 }
 

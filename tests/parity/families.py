@@ -1,0 +1,127 @@
+"""Random networks of the families beside LLaVA-1.5: several tiles, portrait and panorama, several images.
+
+Sizes are small fractions of real ones: a tile has 16 to 100 pixels.
+"""
+import io
+import random
+
+import cases
+from cases import Case, deal
+
+FAMILIES = ["llava_next", "llava_onevision", "idefics3", "smolvlm", "llava_siglip"]
+CLASSES = {"llava_next": "LlavaNext", "llava_onevision": "LlavaOnevision", "idefics3": "Idefics3",
+           "smolvlm": "SmolVLM", "llava": "Llava"}
+# (patch, patches along a side, merged along a side, pixels left over)
+MERGED = [(14, 4, 2, 0), (4, 6, 3, 0), (5, 4, 4, 3), (8, 2, 1, 0), (7, 6, 2, 5), (4, 25, 5, 0),
+          (3, 12, 4, 0), (16, 4, 2, 0), (9, 3, 3, 1), (6, 8, 2, 0)]
+GRIDS = [(14, 2, 0), (7, 4, 0), (4, 5, 0), (5, 3, 2), (8, 3, 0), (6, 5, 1), (10, 3, 0), (9, 2, 4),
+         (4, 9, 0), (13, 1, 0)]
+# Width and height over a tile's side.
+SHAPES = [(1.0, 1.0), (0.4, 2.6), (3.1, 0.3), (2.0, 2.0), (1.7, 0.9), (0.9, 1.6), (2.9, 2.1),
+          (0.2, 0.3), (1.01, 0.99), (2.2, 3.7), (5.0, 0.6), (0.5, 4.0)]
+
+
+def images_of(rng, shapes, tile):
+    images = []
+    for k, (w, h) in enumerate(shapes):
+        w, h = (max(2, round(x * tile) + rng.randrange(-1, 2)) for x in (w, h))
+        out = io.BytesIO()
+        if rng.random() < 0.5:
+            cases.picture(rng, w, h).save(out, "JPEG", quality=rng.randrange(60, 96))
+            images.append((f"{k}.jpg", out.getvalue()))
+        else:
+            cases.picture(rng, w, h).quantize(rng.choice([8, 16])).save(out, "PNG")
+            images.append((f"{k}.png", out.getvalue()))
+    return images
+
+
+def tower(card, kind, image):
+    heads, dim = card["vision_heads"]
+    config = {"model_type": kind, "hidden_size": heads * dim,
+              "intermediate_size": card["vision_ffn"], "num_hidden_layers": card["vision_layers"],
+              "num_attention_heads": heads, "image_size": image, "patch_size": card["grid"][0],
+              "hidden_act": card["vision_act"], "layer_norm_eps": card["eps"]}
+    if kind == "clip_vision_model":
+        config["projection_dim"] = 16
+    if kind == "siglip_vision_model":
+        config["vision_use_head"] = card["head"]
+    return config
+
+
+def pinpoints(rng, tile):
+    """[height, width] of 1 to 3 tiles each way."""
+    every = [[tile * h, tile * w] for h in (1, 2, 3) for w in (1, 2, 3)]
+    return rng.sample(every, rng.randrange(2, 7))
+
+
+def config_of(rng, card, family):
+    vocab = rng.randrange(380, 480)
+    image_token = rng.randrange(vocab - 30, vocab - 3)
+    patch, side, rest = card["grid"][0], card["grid"][1], card["grid"][-1]
+    image = patch * side + min(rest, patch - 1)
+    name = "llava" if family == "llava_siglip" else family
+    config = {"architectures": [CLASSES[name] + "ForConditionalGeneration"], "model_type": name,
+              "text_config": cases.text_config(rng, card, vocab, False),
+              "tie_word_embeddings": card["tied"]}
+    if name in ("idefics3", "smolvlm"):
+        kind = rng.choice([name, name + "_vision"])  # files of the hub have the first
+        config |= {"vision_config": tower(card, kind, image), "image_token_id": image_token,
+                   "scale_factor": card["grid"][2]}
+        return config, image
+    siglip = family != "llava_next" or rng.random() < 0.2
+    config |= {"vision_config": tower(card, "siglip_vision_model" if siglip else
+                                      "clip_vision_model", image),
+               rng.choice(["image_token_index", "image_token_id"]): image_token,
+               "projector_hidden_act": card["projector_act"],
+               "vision_feature_select_strategy": "full" if siglip else "default",
+               "vision_feature_layer": cases.feature_layers(rng, card["features"],
+                                                            card["vision_layers"]),
+               "multimodal_projector_bias": card["projector_bias"]}
+    if name != "llava":
+        config["image_grid_pinpoints"] = pinpoints(rng, image)
+    if name == "llava_onevision":
+        config["video_token_index"] = image_token + 1
+        config["vision_aspect_ratio"] = rng.choice(["anyres_max_9", "anyres_max_1", "anyres_max_2",
+                                                    "anyres_max_4"])
+    return config, image
+
+
+def make_family_cases(n, seed):
+    """n cases of each family."""
+    made = []
+    for family in FAMILIES:
+        rng = random.Random(f"{family} {seed}")
+        merged = family in ("idefics3", "smolvlm")
+        columns = {
+            "family": ["llama", "mistral", "qwen2", "qwen3"], "heads": cases.HEADS,
+            "layers": [1, 2, 3], "width": [24, 36, 52, 60, 64], "ffn": [40, 77, 99],
+            "eps": [1e-5, 1e-6], "act": ["silu"], "rope": cases.ROPES, "bias": [True, False],
+            "tied": [False, False, True], "vision_heads": cases.VISION_HEADS,
+            "vision_layers": [2, 3], "vision_ffn": [30, 41, 64], "head": [False, True],
+            "grid": MERGED if merged else GRIDS,
+            "vision_act": ["gelu_pytorch_tanh", "gelu_pytorch_tanh", "quick_gelu", "gelu"],
+            "features": ["-1", "-2", "list", "positive"], "projector_bias": [True, True, False],
+            "projector_act": ["gelu", "gelu", "silu"], "dtype": ["f32", "bf16", "f16"],
+            "dialect": ["hub", "v4.52", "v5.6"], "key_form": ["v4", "v5"],
+            "n_image": [1, 1, 1, 2, 3], "question": cases.QUESTIONS[:6],
+            "chat": [True, False, False]}
+        dealt = {name: deal(rng, values, n) for name, values in columns.items()}
+        shapes = deal(rng, SHAPES, 3 * n)
+        for i in range(n):
+            card = {name: values[i] for name, values in dealt.items()}
+            config, tile = config_of(rng, card, family)
+            pictures = [shapes.pop() for _ in range(card["n_image"])]
+            prompt = card["question"]
+            if not card["chat"]:
+                prompt = rng.choice(cases.LAYOUTS[card["n_image"]]).replace("{q}", prompt)
+            heads, kv, dim = card["heads"]
+            about = (f"{family}: {card['family']} {card['layers']}L {heads}/{kv}x{dim}, tower "
+                     f"{card['vision_layers']}L {tile}/{card['grid'][0]}, {card['dtype']} "
+                     f"{card['dialect']} {card['key_form']}, images "
+                     + " ".join(f"{w}x{h}" for w, h in pictures))
+            made.append(Case(name=f"{family}_{i}", about=about, config=config,
+                             seed=rng.randrange(1 << 48), dialect=card["dialect"],
+                             dtype=card["dtype"], shards=1, key_form=card["key_form"],
+                             prompt=prompt, images=images_of(rng, pictures, tile),
+                             chat=card["chat"], options=("--threads", "2")))
+    return made
