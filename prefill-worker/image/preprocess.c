@@ -104,13 +104,29 @@ static void put_tiles(const fv_image *seen, int32_t at_x, int32_t at_y, const fv
     }
 }
 
+/* What the view before made of the image, where its canvas had all of it; otherwise n is 0. */
+struct made {
+    fv_image image; /* owned */
+    int32_t n;      /* resizes */
+    const fv_layout_size *resize;
+};
+
+/* Whether `v` goes on from there: Idefics3 makes the whole image's tile of what it cut into tiles. */
+static bool goes_on(const struct made *m, const fv_layout_view *v) {
+    return m->n > 0 && m->n < v->n_resize &&
+           !memcmp(m->resize, v->resize, (size_t)m->n * sizeof *m->resize);
+}
+
 /* All resizes of `v` but the last, which computes only what the canvas has. */
 static fv_status preprocess(const fv_image *img, const fv_layout_view *v, const fv_image_config *c,
-                            float *out) {
-    fv_image kept = {0}, seen = {0};
+                            struct made *made, float *out) {
+    const int32_t begin = goes_on(made, v) ? made->n : 0;
+    fv_image kept = made->image, seen = {0};
     fv_layout_size size = {img->w, img->h};
     fv_status st = FV_OK;
-    for (int32_t i = 0; i < v->n_resize; i++) {
+    if (begin > 0) img = &kept;
+    *made = (struct made){0};
+    for (int32_t i = begin; i < v->n_resize; i++) {
         size = v->resize[i];
         if (i + 1 == v->n_resize) break;
         fv_image next;
@@ -127,6 +143,10 @@ static fv_status preprocess(const fv_image *img, const fv_layout_view *v, const 
     float table[3][256];
     value_table(c, table);
     put_tiles(&seen, at_x, at_y, v, table, out);
+    if (part.w == size.w && part.h == size.h && !v->pad_square) {
+        *made = (struct made){seen, v->n_resize, v->resize};
+        seen = (fv_image){0};
+    }
 end:
     fv_image_free(&seen);
     fv_image_free(&kept);
@@ -134,25 +154,28 @@ end:
 }
 
 static fv_status preprocess_view(const fv_image *img, const fv_layout_view *v,
-                                 const fv_image_config *c, float *out) {
+                                 const fv_image_config *c, struct made *made, float *out) {
     fv_image square = {0};
     FV_TRY(check_config(c, v->pad_square));
-    if (!v->pad_square) return preprocess(img, v, c, out);
+    if (!v->pad_square) return preprocess(img, v, c, made, out);
     FV_TRY(pad_to_square(img, c->mean, &square));
-    fv_status st = preprocess(&square, v, c, out);
+    fv_status st = preprocess(&square, v, c, made, out);
     fv_image_free(&square);
     return st;
 }
 
 fv_status fv_image_preprocess(const fv_image *img, const fv_layout *l, const fv_image_config *c,
                               float *out) {
+    struct made made = {0};
+    fv_status st = FV_OK;
     if (img->w < 1 || img->h < 1) return FV_FAIL(FV_EINVAL, "the image is empty");
     if (img->w != l->image_w || img->h != l->image_h)
         return FV_FAIL(FV_EINVAL,
                        "the image has %" PRId32 " x %" PRId32
                        " pixels, but its layout is of one with %" PRId32 " x %" PRId32,
                        img->w, img->h, l->image_w, l->image_h);
-    for (int32_t i = 0; i < l->n_view; out += view_count(&l->view[i++]))
-        FV_TRY(preprocess_view(img, &l->view[i], c, out));
-    return FV_OK;
+    for (int32_t i = 0; i < l->n_view && st == FV_OK; out += view_count(&l->view[i++]))
+        st = preprocess_view(img, &l->view[i], c, &made, out);
+    fv_image_free(&made.image);
+    return st;
 }
