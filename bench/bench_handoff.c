@@ -276,7 +276,7 @@ static void fill_store(sender *s, fv_dtype dtype, size_t bytes) {
             int32_t len = fv_kv_len(s->kv, l, i / 4, seg);
             for (int32_t row = 0, rows; row < len; row += rows) {
                 void *at;
-                rows = fv_kv_stretch(s->kv, l, i / 4, seg, i % 2, row, len, &at);
+                rows = fv_kv_contiguous(s->kv, l, i / 4, seg, i % 2, row, len, &at);
                 memset(at, 'a' + i % 26, (size_t)rows * half);
             }
         }

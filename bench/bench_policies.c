@@ -186,12 +186,12 @@ static void run_rows(bench *b, times (*once)(bench *b, row *r), row *rows, int n
         before = once(b, &rows[0]);
         note(&rows[0], before, before);
         for (int i = 1; i < n; i++) {
-            times t = once(b, &rows[i]), behind = once(b, &rows[0]);
+            times t = once(b, &rows[i]), after = once(b, &rows[0]);
             note(&rows[i], t,
-                 (times){0.5 * (before.wall + behind.wall), 0.5 * (before.cpu + behind.cpu),
-                         0.5 * (before.ttft + behind.ttft)});
-            note(&rows[0], behind, behind);
-            before = behind;
+                 (times){0.5 * (before.wall + after.wall), 0.5 * (before.cpu + after.cpu),
+                         0.5 * (before.ttft + after.ttft)});
+            note(&rows[0], after, after);
+            before = after;
         }
     }
 }

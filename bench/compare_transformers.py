@@ -8,7 +8,7 @@ Both compute in float32 from a float32 checkpoint with random weights. One pictu
 of text (640 rows in all, with 576 visual ones) go in, 32 tokens come out. Measured are:
 
     vision   tower and projector, from pixel values to rows of the text model
-    prefill  the text model alone, from rows to the logits behind the last one, keys and values kept
+    prefill  the text model alone, from rows to the logits after the last one, keys and values kept
     decode   the text model, one token at a time
 
 Each round runs fovea, then PyTorch with either of its attentions (sdpa, eager); rounds follow

@@ -108,7 +108,7 @@ static fv_status choose_filter(const fv_calibrate *c, seen *s, found *f) {
 
 /* Layers up to the filter do not count; where no row stayed there is nothing to look at, and none
  * matters. */
-static void behind_filter(const seen *first, seen *s, found *f) {
+static void after_filter(const seen *first, seen *s, found *f) {
     int32_t items = 0, kept = 0;
     for (int32_t i = 0; i < s->n_item; i++) {
         int32_t l = fv_filter_layer(first->least + at(s, i, 0), s->n_layer, f->cos);
@@ -131,7 +131,7 @@ static fv_status choose_exit(const fv_calibrate *c, const seen *first, found *f)
     snprintf(policy, sizeof policy, "prune=visipruner,cos=%.17g,l2=%.17g,exit_cos=1,exit_count=255",
              f->cos, f->l2);
     FV_TRY_GOTO(look(c, policy, "what stays", &s), st, out);
-    behind_filter(first, &s, f);
+    after_filter(first, &s, f);
     st =
         fv_exit_cos(s.least, s.n_item, s.n_layer, EXIT_COUNT,
                     fv_options_float(c->options, "exit-depth") * s.n_layer, &f->exit_cos, &f->exit);

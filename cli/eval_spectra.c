@@ -27,7 +27,7 @@ static void add_rows(const spectra *s, const fv_kv *kv, int32_t layer, int32_t h
     int32_t d = s->shape.d_head, n = fv_kv_len(kv, layer, head, FV_SEG_VISUAL), step;
     for (int32_t row = 0; row < n; row += step) {
         void *at;
-        step = fv_kv_stretch(kv, layer, head, FV_SEG_VISUAL, value, row, n, &at);
+        step = fv_kv_contiguous(kv, layer, head, FV_SEG_VISUAL, value, row, n, &at);
         for (int32_t i = 0; i < step; i++)
             fv_gram_add(s->gram, d, (const float *)at + (size_t)i * (size_t)d);
     }

@@ -11,7 +11,7 @@ typedef struct fv_token_span {
     int32_t n;     /* tokens; 0: nothing is left of it */
     int32_t image; /* of the prompt, from 0; ascending from span to span */
     /* Its grid: frames, rows and columns. The tokens are the grid in raster order, `ahead` others in
-     * front of it (a class token) and the rest behind it (a newline); condensed, they are some of
+     * front of it (a class token) and the rest after it (a newline); condensed, they are some of
      * those, or made of several. */
     int32_t t, h, w, ahead;
     int32_t encoded; /* tokens before the condense stage; 0: as many as now */

@@ -7,7 +7,7 @@
     eval/compare.py --tables                          only the page and the tables, from that file
     eval/compare.py --check                           ends with 1 when they say anything else
 
-Rounds: the presets, then the budgets in turn (budgets.py says which policies). Page and tables are written behind
+Rounds: the presets, then the budgets in turn (budgets.py says which policies). Page and tables are written after
 each, so that a run may be ended after any. Answers of other evaluations are reused: build/eval/N of
 `./dev eval --items N` where it is there, and every --reuse DIR.
 """

@@ -103,7 +103,7 @@ static fv_status scaled(work *k, const fv_tensor *m, float top, float **numbers)
     FV_TRY(check_size(top));
     int e = ilogbf(top);
     const float *from = *numbers;
-    FV_TRY(FV_ARENA_NEW(k->in->home, count_of(m), *numbers));
+    FV_TRY(FV_ARENA_NEW(k->in->scratch, count_of(m), *numbers));
     for (size_t i = 0; i < count_of(m); i++) (*numbers)[i] = ldexpf(from[i], -e);
     k->unit = ldexpf(1, e); /* the largest number is now in [1, 2) */
     return fv_matrix_send(k->in, *numbers, m->rows, m->cols, &k->m);
@@ -130,7 +130,7 @@ static fv_status make_gram(work *k) {
 static fv_status randomise(work *k, int32_t rows, int32_t cols, fv_tensor *x) {
     size_t n = (size_t)rows * (size_t)cols;
     float *to;
-    FV_TRY(FV_ARENA_NEW(k->in->home, n, to));
+    FV_TRY(FV_ARENA_NEW(k->in->scratch, n, to));
     for (size_t i = 0; i < n; i++) to[i] = fv_factor_random(k->goal->seed, i);
     return fv_matrix_send(k->in, to, rows, cols, x);
 }
@@ -179,14 +179,14 @@ static fv_status eigenvectors(work *k, int32_t R, double *w, fv_tensor *z) {
     size_t n = (size_t)p * (size_t)p;
     fv_tensor h;
     float *at;
-    double *a, *room;
+    double *a, *scratch;
     FV_TRY(fv_matrix_new(k->in, p, p, &h));
-    FV_TRY(FV_ARENA_NEW(k->in->home, n, a));
-    FV_TRY(FV_ARENA_NEW(k->in->home, p, room));
+    FV_TRY(FV_ARENA_NEW(k->in->scratch, n, a));
+    FV_TRY(FV_ARENA_NEW(k->in->scratch, p, scratch));
     FV_TRY(times_rows(k, k->q, k->y, h));
     FV_TRY(fv_matrix_fetch(k->in, &h, &at));
     for (size_t i = 0; i < n; i++) a[i] = (double)at[i];
-    FV_TRY(fv_eigen_symmetric(a, p, w, room));
+    FV_TRY(fv_eigen_symmetric(a, p, w, scratch));
     for (size_t i = 0; i < n; i++) at[i] = (float)a[i];
     return fv_matrix_send(k->in, at, R, p, z);
 }
@@ -198,7 +198,7 @@ static fv_status look(work *k) {
     double *w;
     float *ritz;
     fv_tensor z;
-    FV_TRY(FV_ARENA_NEW(k->in->home, p, w));
+    FV_TRY(FV_ARENA_NEW(k->in->scratch, p, w));
     FV_TRY(eigenvectors(k, R, w, &z));
     k->ritz.rows = R;
     FV_TRY(times(k, z, k->y, k->ritz));
@@ -271,10 +271,10 @@ static void finish(const fv_factor_goal *goal, double norm2, float unit, int32_t
 }
 
 /* A matrix of zeros has no direction; an arbitrary one is used. */
-static fv_status nothing(fv_arena *room, const fv_tensor *m, fv_factor_way way, fv_factor *out) {
+static fv_status nothing(fv_arena *scratch, const fv_tensor *m, fv_factor_way way, fv_factor *out) {
     *out = (fv_factor){.rank = 1, .way = way};
-    FV_TRY(FV_ARENA_NEW(room, m->rows, out->u));
-    FV_TRY(FV_ARENA_NEW(room, m->cols, out->basis));
+    FV_TRY(FV_ARENA_NEW(scratch, m->rows, out->u));
+    FV_TRY(FV_ARENA_NEW(scratch, m->cols, out->basis));
     out->basis[0] = 1;
     return FV_OK;
 }
@@ -284,7 +284,7 @@ static fv_status factorise(work *k, const fv_tensor *m, int32_t p, fv_factor *ou
     fv_tensor u, basis;
     FV_TRY(fv_matrix_fetch(k->in, m, &numbers));
     FV_TRY(largest(m, numbers, &top));
-    if (top == 0) return nothing(k->in->home, m, k->way, out);
+    if (top == 0) return nothing(k->in->scratch, m, k->way, out);
     FV_TRY(scaled(k, m, top, &numbers));
     k->norm2 = squares(numbers, count_of(m));
     FV_TRY(start(k, p));
@@ -313,10 +313,10 @@ static void check_args(const fv_tensor *m, const fv_factor_goal *goal) {
     (void)m, (void)goal;
 }
 
-fv_status fv_factorise(fv_backend *be, fv_arena *room, const fv_tensor *m,
+fv_status fv_factorise(fv_backend *be, fv_arena *scratch, const fv_tensor *m,
                        const fv_factor_goal *goal, fv_factor *out) {
     check_args(m, goal);
-    fv_matrices in = {.be = be, .home = room};
+    fv_matrices in = {.be = be, .scratch = scratch};
     work k = {.in = &in, .goal = goal};
     int32_t p = vectors(m, goal, &k.way);
     fv_status st = factorise(&k, m, p, out);
@@ -357,7 +357,7 @@ static fv_status take(fv_matrices *in, fv_factor_task *t, const fv_factor_goal *
     fv_factor f = {.way = t->sketch ? FV_FACTOR_SKETCH : FV_FACTOR_GRAM, .steps = t->steps};
     if (t->bad_row >= 0) return not_finite(t->bad_row);
     FV_TRY(check_size(t->top));
-    if (t->top == 0) return nothing(in->home, &t->m, f.way, out);
+    if (t->top == 0) return nothing(in->scratch, &t->m, f.way, out);
     FV_TRY(fv_matrix_fetch(in, &t->u, &f.u));
     FV_TRY(fv_matrix_fetch(in, &t->basis, &f.basis));
     R = drop_nothing(f.u, f.basis, T, R, W);
@@ -370,22 +370,22 @@ static fv_status together(fv_matrices *in, const fv_tensor *m, const fv_factor_g
                           int32_t n, fv_factor *out, int32_t *bad) {
     fv_factor_task *tasks;
     *bad = 0;
-    FV_TRY(FV_ARENA_NEW(in->home, n, tasks));
+    FV_TRY(FV_ARENA_NEW(in->scratch, n, tasks));
     for (int32_t i = 0; i < n; i++) FV_TRY(ask(in, &m[i], &goal[i], &tasks[i]));
     FV_TRY(in->be->ops->factorise(in->be, tasks, n));
     for (*bad = 0; *bad < n; ++*bad) FV_TRY(take(in, &tasks[*bad], &goal[*bad], &out[*bad]));
     return FV_OK;
 }
 
-fv_status fv_factorise_all(fv_backend *be, fv_arena *room, const fv_tensor *m,
+fv_status fv_factorise_all(fv_backend *be, fv_arena *scratch, const fv_tensor *m,
                            const fv_factor_goal *goal, int32_t n, fv_factor *out, int32_t *bad) {
-    fv_matrices in = {.be = be, .home = room};
+    fv_matrices in = {.be = be, .scratch = scratch};
     fv_status st = FV_EUNSUPPORTED;
     if (n == 0) return FV_OK;
     if (be->ops->factorise) st = together(&in, m, goal, n, out, bad);
     fv_matrices_fini(&in);
     if (st != FV_EUNSUPPORTED) return st;
     for (*bad = 0; *bad < n; ++*bad)
-        FV_TRY(fv_factorise(be, room, &m[*bad], &goal[*bad], &out[*bad]));
+        FV_TRY(fv_factorise(be, scratch, &m[*bad], &goal[*bad], &out[*bad]));
     return FV_OK;
 }

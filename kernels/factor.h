@@ -44,17 +44,17 @@ typedef struct fv_factor {
     int32_t steps; /* iterations */
 } fv_factor;
 
-/* m [T, W] F32, contiguous, in the backend's memory, T, W >= 1. `room` gives the result, on the
+/* m [T, W] F32, contiguous, in the backend's memory, T, W >= 1. `scratch` gives the result, on the
  * host, and temporary host memory, in all about 6 (T + W) (R + 16) + T^2 numbers; on a device
  * products run there, and small matrices and sums of squares on the host. FV_EINVAL when M is not
  * finite, which names the row, or above 2^100. The thread that owns the backend. */
-fv_status fv_factorise(fv_backend *be, fv_arena *room, const fv_tensor *m,
+fv_status fv_factorise(fv_backend *be, fv_arena *scratch, const fv_tensor *m,
                        const fv_factor_goal *goal, fv_factor *out);
 
 /* Of n matrices, together where the backend has an operation for that (its sums then have an order
  * of their own, and the bits are not those of fv_factorise), otherwise one after the other. M may
  * come back changed. *bad: the matrix that an FV_EINVAL is about. */
-fv_status fv_factorise_all(fv_backend *be, fv_arena *room, const fv_tensor *m,
+fv_status fv_factorise_all(fv_backend *be, fv_arena *scratch, const fv_tensor *m,
                            const fv_factor_goal *goal, int32_t n, fv_factor *out, int32_t *bad);
 
 #endif

@@ -33,28 +33,28 @@ static fv_status put(const fv_factor *f, fv_packed_shape *s, void *data, double 
     return FV_OK;
 }
 
-fv_status fv_factor_write(fv_backend *be, fv_arena *room, const fv_tensor *m,
+fv_status fv_factor_write(fv_backend *be, fv_arena *scratch, const fv_tensor *m,
                           const fv_factor_part *what, fv_packed_shape *s, void *data,
                           double *error) {
     fv_factor f;
     fv_factor_goal goal = goal_of(what, s);
-    FV_TRY(fv_factorise(be, room, m, &goal, &f));
+    FV_TRY(fv_factorise(be, scratch, m, &goal, &f));
     return put(&f, s, data, error);
 }
 
-fv_status fv_factor_write_all(fv_backend *be, fv_arena *room, fv_factor_job *job, int32_t n,
+fv_status fv_factor_write_all(fv_backend *be, fv_arena *scratch, fv_factor_job *job, int32_t n,
                               int32_t *bad) {
     fv_tensor *m;
     fv_factor_goal *goal;
     fv_factor *f;
-    FV_TRY(FV_ARENA_NEW(room, n, m));
-    FV_TRY(FV_ARENA_NEW(room, n, goal));
-    FV_TRY(FV_ARENA_NEW(room, n, f));
+    FV_TRY(FV_ARENA_NEW(scratch, n, m));
+    FV_TRY(FV_ARENA_NEW(scratch, n, goal));
+    FV_TRY(FV_ARENA_NEW(scratch, n, f));
     for (int32_t i = 0; i < n; i++) {
         m[i] = job[i].m;
         goal[i] = goal_of(&job[i].what, job[i].s);
     }
-    FV_TRY(fv_factorise_all(be, room, m, goal, n, f, bad));
+    FV_TRY(fv_factorise_all(be, scratch, m, goal, n, f, bad));
     for (*bad = 0; *bad < n; ++*bad) {
         fv_factor_job *j = &job[*bad];
         FV_TRY(put(&f[*bad], j->s, j->data, &j->error));

@@ -22,10 +22,10 @@ static size_t bytes_of(int32_t rows, int32_t cols) {
 fv_status fv_matrix_new(fv_matrices *m, int32_t rows, int32_t cols, fv_tensor *out) {
     void *data;
     if (fv_matrices_on_host(m)) {
-        FV_TRY(fv_arena_alloc(m->home, bytes_of(rows, cols), &data));
+        FV_TRY(fv_arena_alloc(m->scratch, bytes_of(rows, cols), &data));
     } else {
         piece *p;
-        FV_TRY(FV_ARENA_NEW(m->home, 1, p));
+        FV_TRY(FV_ARENA_NEW(m->scratch, 1, p));
         FV_TRY(fv_buf_alloc(m->be->device, bytes_of(rows, cols), FV_BUF_DEVICE, &p->buf));
         p->next = m->piece;
         m->piece = p;
@@ -52,6 +52,6 @@ fv_status fv_matrix_fetch(fv_matrices *m, const fv_tensor *t, float **numbers) {
         *numbers = t->data;
         return m->be->ops->sync(m->be);
     }
-    FV_TRY(FV_ARENA_NEW(m->home, (size_t)t->rows * (size_t)t->cols, *numbers));
+    FV_TRY(FV_ARENA_NEW(m->scratch, (size_t)t->rows * (size_t)t->cols, *numbers));
     return fv_device_copy(m->be->device, *numbers, t->data, bytes_of(t->rows, t->cols));
 }

@@ -11,10 +11,10 @@
 
 typedef struct fv_matrices {
     fv_backend *be;
-    fv_arena *home; /* host memory; borrowed */
+    fv_arena *scratch; /* host memory; borrowed */
     /* private */
     struct fv_matrices_piece *piece;
-} fv_matrices; /* initialized with {be, home} */
+} fv_matrices; /* initialized with {be, scratch} */
 
 /* Frees device memory; the arena belongs to its owner. */
 void fv_matrices_fini(fv_matrices *m);

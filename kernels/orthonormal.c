@@ -75,7 +75,7 @@ static double added_up(const double *g, size_t p, const float *c, size_t n) {
 static fv_status pass(fv_matrices *in, const fv_tensor *y, double share, void *to, int32_t *left,
                       double *added) {
     size_t p = (size_t)y->rows, *kept;
-    fv_arena *scratch = in->home;
+    fv_arena *scratch = in->scratch;
     fv_tensor inverted;
     double *g, *l, *inverse;
     float *c;

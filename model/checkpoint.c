@@ -19,8 +19,8 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "model/calibration.h"
-#include "model/shards.h"
 #include "model/families/tensor_specs.h"
+#include "model/shards.h"
 #include "text/json.h"
 
 enum { PATH_CAP = 4096, CONFIG_MAX = 1 << 20, FINGERPRINT_EDGE = 4096 };

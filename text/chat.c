@@ -336,8 +336,8 @@ static void cut(fv_chat_text *t, size_t n) {
     memmove(t->user, t->user + n, t->n);
 }
 
-/* Renders a conversation with an answer that no template writes by itself: what stands behind it
- * goes on behind any answer. */
+/* Renders a conversation with an answer that no template writes by itself: what stands after it
+ * goes on after any answer. */
 fv_status fv_chat_continue(const fv_chat *c, const fv_chat_turn *turns, int32_t n,
                            const char *ended, fv_chat_text *out) {
     static const char answer[] = "\xEE\x80\x80"; /* U+E000 */

@@ -59,12 +59,12 @@ fv_status fv_chat_check_question(const fv_chat_turn *turns, int32_t n);
 /* Images that the turn shows. */
 int32_t fv_chat_turn_images(const fv_chat_turn *turn);
 
-/* Renders n turns with an open answer behind them; images appear as the template writes them.
+/* Renders n turns with an open answer after them; images appear as the template writes them.
  * Gives *out. FV_EINVAL for an unknown role, turns out of order or turns that the template refuses;
  * FV_EUNSUPPORTED for images where the template takes turns as text. */
 fv_status fv_chat_render(const fv_chat *c, const fv_chat_turn *turns, int32_t n, fv_chat_text *out);
 
-/* What goes on behind an answer: its end as the template writes it, the user's next turn, an open
+/* What goes on after an answer: its end as the template writes it, the user's next turn, an open
  * answer. `ended` is the special token that the answer did end with, "" for none: where the
  * template has the same one, it is not written again. Prompt, answer and this joined are the
  * rendering of the whole conversation, where the template writes a turn without looking back

@@ -46,9 +46,9 @@ fv_status fv_tokenizer_encode_marked(const fv_tokenizer *tok, const char *text, 
 /* The same for text that follows other ids: no prefix is added. The ids joined with those before
  * are the ids of the joined text if a token ends at the border: always after a special token, and
  * between words; a word that is cut there is not re-tokenized. */
-fv_status fv_tokenizer_encode_behind(const fv_tokenizer *tok, int32_t before, const char *text,
-                                     size_t n, const fv_text_marks *marks, int32_t **ids,
-                                     int32_t *n_ids);
+fv_status fv_tokenizer_encode_after(const fv_tokenizer *tok, int32_t before, const char *text,
+                                    size_t n, const fv_text_marks *marks, int32_t **ids,
+                                    int32_t *n_ids);
 
 /* Text of n ids, as `tokenizers` decodes it. Unknown ids are FV_EINVAL. Gives *text (free
  * it), with a NUL added, and *bytes. */

@@ -106,7 +106,7 @@ static fv_status split(encoder *e, int32_t k, const char *s, size_t n, bool firs
     return FV_OK;
 }
 
-/* Matches and gaps between them, as the reference's iterator has them: an empty match right behind
+/* Matches and gaps between them, as the reference's iterator has them: an empty match right after
  * the match before is none. */
 static fv_status regex_split(encoder *e, int32_t k, const char *s, size_t n, bool first) {
     const fv_tok_pre *p = &e->tok->pre[k];
@@ -334,19 +334,19 @@ static fv_status encode_anchored(const fv_tokenizer *tok, const char *anchor, co
         *n_ids -= n_own;
         memmove(*ids, *ids + n_own, (size_t)*n_ids * sizeof *own);
     } else if (st == FV_OK) {
-        fv_text_marks behind = marks ? *marks : (fv_text_marks){0};
-        if (marks) behind.user += n_anchor;
+        fv_text_marks after = marks ? *marks : (fv_text_marks){0};
+        if (marks) after.user += n_anchor;
         free(*ids);
-        st = fv_tokenizer_encode_marked(tok, joined + n_anchor, n, false, marks ? &behind : NULL,
+        st = fv_tokenizer_encode_marked(tok, joined + n_anchor, n, false, marks ? &after : NULL,
                                         ids, n_ids);
     }
     free(own);
     return st;
 }
 
-fv_status fv_tokenizer_encode_behind(const fv_tokenizer *tok, int32_t before, const char *text,
-                                     size_t n, const fv_text_marks *marks, int32_t **ids,
-                                     int32_t *n_ids) {
+fv_status fv_tokenizer_encode_after(const fv_tokenizer *tok, int32_t before, const char *text,
+                                    size_t n, const fv_text_marks *marks, int32_t **ids,
+                                    int32_t *n_ids) {
     const char *anchor = anchor_for(tok, before, text, n);
     fv_tok_bytes joined = {0}, user = {0};
     fv_text_marks moved = {.literal = marks ? marks->literal : -1};

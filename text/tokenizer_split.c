@@ -99,7 +99,7 @@ static size_t match_llama3(const char *s, size_t n, size_t numbers) {
         while (at < n && is_newline(s[at])) at++;
         return at;
     }
-    size_t at = 0, last = 0, line = 0; /* line: behind the last line break of the run */
+    size_t at = 0, last = 0, line = 0; /* line: after the last line break of the run */
     for (; class_at(s, n, at, &len) == SPACE; at += len) {
         last = at;
         if (is_newline(s[at])) line = at + 1;

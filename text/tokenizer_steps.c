@@ -235,7 +235,7 @@ static fv_status pre_step(fv_tok_loader *l, const json_t *step, const char *type
                               "Metaspace, Split, ByteLevel, Digits and Sequence");
 }
 
-/* Stages that look at whole tokens cannot come behind one that hands on fragments. */
+/* Stages that look at whole tokens cannot come after one that hands on fragments. */
 static fv_status check_whole(const fv_tok_loader *l, const char *type) {
     for (int32_t i = 0; i < l->tok->n_dec; i++) {
         fv_tok_dec_kind k = l->tok->dec[i].kind;
@@ -347,7 +347,7 @@ static fv_status post_step(fv_tok_loader *l, const json_t *step, const char *typ
     return FV_OK;
 }
 
-/* "first" asks whether a piece starts where the text did; behind a step that may insert or
+/* "first" asks whether a piece starts where the text did; after a step that may insert or
  * delete at the front, the reference's answer depends on how it aligns the two. */
 static fv_status check_first(const fv_tok_loader *l) {
     const fv_tokenizer *tok = l->tok;

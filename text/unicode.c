@@ -172,7 +172,7 @@ static fv_status order_marks(segment *seg) {
             start[c + 1]++;
         }
         if (!sorted) {
-            FV_TRY(reserve(seg, n + (to - from))); /* the copy lies behind the text */
+            FV_TRY(reserve(seg, n + (to - from))); /* the copy lies after the text */
             for (int c = 1; c < 257; c++) start[c] += start[c - 1];
             int32_t *copy = seg->cps + n;
             memcpy(copy, seg->cps + from, (to - from) * sizeof *copy);

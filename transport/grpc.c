@@ -166,7 +166,7 @@ static void drop_frames(transfer *x) {
 }
 
 /* Nothing is under way for it any more. */
-static void settle(transfer *x) {
+static void finish(transfer *x) {
     drop_frames(x);
     if (x->phase != OVER || !x->is_parted) return;
     way *w = x->way;
@@ -192,7 +192,7 @@ static void lose(transfer *x, const fv_reply *why) {
     if (x->way->pair) fv_peer_route_unwait(x->way->pair, &x->wait);
     give_answer(x, &x->opened, why);
     if (x->last_came) give_answer(x, &x->closed, why);
-    settle(x);
+    finish(x);
 }
 
 static fv_reply own_failure(fv_status st) {
@@ -393,7 +393,7 @@ static void push_end(fv_rpc_call *c, const fv_rpc_end *end) {
         if (x->end_came && !x->keep)
             release_grant(x);
         else
-            settle(x);
+            finish(x);
     } else if (x->end_came) { /* it may have been cancelled before it was heard of */
         release_grant(x);
     } else {
@@ -475,7 +475,7 @@ static void on_released(void *user, const fv_rpc_end *end, fv_rpc_call *c,
     if (end->status != FV_OK)
         FV_LOG(INFO, WIRE, "event=release-failed target=%s text=\"%s\"", x->way->target, end->text);
     x->phase = OVER;
-    settle(x);
+    finish(x);
 }
 
 /* The other side may not know that the hand-off is cancelled. */
@@ -491,7 +491,7 @@ static void release_grant(transfer *x) {
                      on_released, x, NULL) == FV_OK)
         return;
     x->phase = OVER;
-    settle(x);
+    finish(x);
 }
 
 static void give_back(void *user);
@@ -516,7 +516,7 @@ static void on_parted(fv_rpc_op *op, bool ok) {
     transfer *x = op->owner;
     (void)ok;
     x->is_parted = true;
-    settle(x);
+    finish(x);
 }
 
 /* ---- the computing thread's side -------------------------------------------------------- */

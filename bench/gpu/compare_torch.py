@@ -131,7 +131,7 @@ def make_model(device, small):
 
 
 def prompt_of(config, batch, rows, visual, device):
-    """rows of text, behind `visual` of an image."""
+    """rows of text, after `visual` of an image."""
     ids = torch.arange(rows, device=device) * 7919 % (config.image_token_index - 1)
     ids[:visual] = config.image_token_index
     return ids.expand(batch, rows).contiguous()
@@ -152,7 +152,7 @@ def prefills(clock, model, config, ours, device, small):
 
 
 def steps(clock, model, config, ours, device, batch, small):
-    """A token per sequence behind 640 rows, as PyTorch issues it."""
+    """A token per sequence after 640 rows, as PyTorch issues it."""
     import transformers
     context, b = (9, 2) if small else (640, batch)
     cache = transformers.DynamicCache(config=config.text_config)

@@ -106,7 +106,7 @@ fv_status fv_conversations_resume(fv_conversations *t, const uint8_t id[16],
 }
 
 void fv_conversations_pause(fv_conversations *t, fv_conversation *x) {
-    fv_kv_settle(x->kv, 0); /* what was reserved to go on */
+    fv_kv_release_unused(x->kv, 0); /* what was reserved to go on */
     set_in_use(t, x, false);
     if (x->forgotten)
         let_go(t, x);
@@ -142,7 +142,7 @@ static bool make_place(fv_conversations *t, size_t bytes) {
 double fv_conversations_keep(fv_conversations *t, fv_conversation *x, const int32_t *ids, int32_t n,
                              double asked_s) {
     double keep_s = fmin(asked_s, t->opt.keep_s_max);
-    fv_kv_settle(x->kv, 0);
+    fv_kv_release_unused(x->kv, 0);
     x->bytes = fv_kv_bytes_held(x->kv);
     if (keep_s <= 0 || !note_ids(x, ids, n) || !name(x) || !make_place(t, x->bytes)) {
         let_go(t, x);

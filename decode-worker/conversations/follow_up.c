@@ -9,7 +9,7 @@ static fv_status encode(const fv_engine *e, int32_t last, const char *text, size
                         const fv_text_marks *marks, int32_t **ids, int32_t *n) {
     FV_TRY(
         fv_tokenizer_check_length(e->tok, n_bytes, fv_checkpoint_config(e->ck)->text.max_position));
-    return fv_tokenizer_encode_behind(e->tok, last, text, n_bytes, marks, ids, n);
+    return fv_tokenizer_encode_after(e->tok, last, text, n_bytes, marks, ids, n);
 }
 
 static fv_status chat_ids(const fv_engine *e, const fv_prompt_form *q, int32_t last, int32_t **ids,

@@ -112,19 +112,19 @@ static fv_status key_matrix(const block *b, fv_matrices *in, const fv_rope *rope
                             const fv_kv_packed_form *form, fv_tensor *m) {
     const fv_kv_shape *s = fv_kv_get_shape(b->kv);
     int32_t *each, *anchor;
-    FV_TRY(FV_ARENA_NEW(in->home, b->n, each));
+    FV_TRY(FV_ARENA_NEW(in->scratch, b->n, each));
     for (int32_t j = 0; j < b->n; j++) each[j] = j;
     FV_TRY(fv_matrix_new(in, b->n, s->n_kv * s->d_head, m));
     if (b->old) {
         fv_packed_part part;
-        FV_TRY(fv_kv_packed_on_host(b->kv, &b->old->part[FV_PACKED_K], in->home, &part));
+        FV_TRY(fv_kv_packed_on_host(b->kv, &b->old->part[FV_PACKED_K], in->scratch, &part));
         FV_TRY(fv_rows_rebuild(in, &part, each, fv_tensor_rows(*m, 0, b->n_old)));
     }
     fv_tensor wait = fv_tensor_rows(*m, b->n_old, b->n_wait);
     fv_row_set rows = {b->source_layer, FV_SEG_TEXT, false, b->n_wait, each};
     FV_TRY(fv_rows_gather(b->kv, in->be, &rows, wait));
     if (!form->anchor) return FV_OK;
-    FV_TRY(anchors_of_rows(form, in->home, &anchor));
+    FV_TRY(anchors_of_rows(form, in->scratch, &anchor));
     return fv_rows_turn(in, rope, anchor + b->n_old, true, s->n_kv, wait);
 }
 
@@ -162,7 +162,7 @@ static fv_status copy_values(const block *b, int32_t layer, const fv_packed_shap
         to += part;
         for (int32_t j = 0, n; j < b->n_wait; j += n, to += (size_t)n * row) {
             void *at;
-            n = fv_kv_stretch(b->kv, layer, g, FV_SEG_TEXT, true, j, b->n_wait, &at);
+            n = fv_kv_contiguous(b->kv, layer, g, FV_SEG_TEXT, true, j, b->n_wait, &at);
             FV_TRY(dev->ops->copy_async(dev, to, at, (size_t)n * row));
         }
     }
@@ -180,7 +180,7 @@ typedef struct made {
 
 static fv_status make(const block *b, fv_matrices *in, const fv_rope *rope, made *x) {
     const fv_kv_shape *s = fv_kv_get_shape(b->kv);
-    fv_arena *scratch = in->home;
+    fv_arena *scratch = in->scratch;
     fv_factor_part what = {.layer = b->source_layer, .segment = FV_SEG_TEXT};
     fv_tensor m;
     FV_TRY(lay_rows(b, scratch, &x->form));
@@ -217,9 +217,9 @@ static bool fits(const block *b, const made *x, uint64_t saved) {
     for (int32_t l = b->source_layer; l >= 0; l = next_layer(b, l)) {
         const fv_kv_packed *p = fv_kv_packed_text(b->kv, l);
         need += fv_kv_packed_cost(b->kv, &x->form, l == b->source_layer);
-        saved += p ? p->paid : 0;
+        saved += p ? p->charged : 0;
     }
-    return need <= saved || fv_kv_set_aside(b->kv, need - saved) == FV_OK;
+    return need <= saved || fv_kv_reserve_bytes(b->kv, need - saved) == FV_OK;
 }
 
 /* Frees all old blocks before the new ones are allocated: only together do they free enough
@@ -261,7 +261,7 @@ static fv_status run(const block *b, fv_decoder *dec, fv_arena *scratch, fv_reco
     fv_rope rope;
     made x;
     fv_rope_init(&rope, &cfg->rope, cfg->d_head);
-    fv_matrices in = {.be = be, .home = scratch};
+    fv_matrices in = {.be = be, .scratch = scratch};
     fv_status st = make(b, &in, &rope, &x);
     fv_matrices_fini(&in);
     if (st == FV_EINVAL) {
@@ -278,7 +278,7 @@ static fv_status run(const block *b, fv_decoder *dec, fv_arena *scratch, fv_reco
         return FV_OK;
     }
     FV_TRY(put(b, be, &x));
-    fv_kv_settle(b->kv, 0);
+    fv_kv_release_unused(b->kv, 0);
     note(b, &x, held - rows_bytes(b->kv), r);
     return FV_OK;
 }
@@ -288,7 +288,7 @@ static fv_status run(const block *b, fv_decoder *dec, fv_arena *scratch, fv_reco
 bool fv_recompress_begin(fv_recompress *r, const fv_text_keys *keys, fv_kv *kv) {
     *r = (fv_recompress){.keys = *keys};
     if (keys->rank == 0 || keys->again == 0) return false;
-    fv_kv_settle(kv, 0);
+    fv_kv_release_unused(kv, 0);
     r->layer = next_due(keys, kv, 0);
     return r->layer < fv_kv_get_shape(kv)->n_layer;
 }

@@ -268,7 +268,8 @@ static fv_status fill_rows(fv_import *l, const uint8_t *p, size_t n) {
         size_t off = l->head_off % half, in_row = off % l->row_bytes;
         int32_t row = (int32_t)(off / l->row_bytes);
         void *at;
-        int32_t rows = fv_kv_stretch(l->got.kv, l->layer, l->head_at, l->seg, value, row, len, &at);
+        int32_t rows =
+            fv_kv_contiguous(l->got.kv, l->layer, l->head_at, l->seg, value, row, len, &at);
         size_t take = (size_t)rows * l->row_bytes - in_row;
         if (take > n) take = n;
         FV_TRY(dev->ops->copy_async(dev, (char *)at + in_row, p, take));
@@ -626,7 +627,7 @@ static fv_status reserve(fv_import *l) {
     seq->n = plan->nsoftmax;
     seq->expand = (fv_expand_rule){plan->read.by_importance, plan->read.full, plan->read.alpha};
     fv_accum_init(l->got.kv, plan->accum.kind, l->opt->n_group);
-    return fv_kv_set_aside(l->got.kv, fv_import_pool_bytes(l->shape, &l->hello, plan));
+    return fv_kv_reserve_bytes(l->got.kv, fv_import_pool_bytes(l->shape, &l->hello, plan));
 }
 
 fv_status fv_import_open(const fv_receiver_options *opt, const fv_hello *hello,
@@ -692,6 +693,6 @@ fv_status fv_import_finish(fv_import *l) {
                          (unsigned long long)l->reader.totals.bytes);
     for (int32_t layer = 0; layer < l->shape->n_layer; layer++)
         if (l->mask[layer]) fv_kv_mask(l->got.kv, layer, l->mask[layer]);
-    l->got.bytes_surplus = fv_kv_settle(l->got.kv, l->got.max_tokens);
+    l->got.bytes_surplus = fv_kv_release_unused(l->got.kv, l->got.max_tokens);
     return FV_OK;
 }

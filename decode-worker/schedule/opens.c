@@ -28,10 +28,10 @@ static void take_out(fv_opens *a, fv_open *o) {
     a->bytes -= o->bytes;
 }
 
-static void settle(fv_opens *a, fv_open *o, fv_status st, const fv_grant *grant) {
+static void resolve(fv_opens *a, fv_open *o, fv_status st, const fv_grant *grant) {
     if (o->waiting) take_out(a, o);
     fv_receiver_count_refusal(a->receiver, st);
-    o->settled(o, st, grant);
+    o->resolved(o, st, grant);
 }
 
 /* ---- memory ------------------------------------------------------------------------------- */
@@ -69,7 +69,7 @@ static void serve(fv_opens *a) {
         if (fv_refusal_of(st) == FV_REFUSED_NO_ROOM)
             note_full(a);
         else
-            settle(a, a->first, st, &grant);
+            resolve(a, a->first, st, &grant);
     }
 }
 
@@ -77,12 +77,12 @@ static void serve(fv_opens *a) {
 
 static void wait_for_memory(fv_opens *a, fv_open *o) {
     if (a->refusing)
-        settle(
+        resolve(
             a, o,
             FV_REFUSE(NO_ROOM, "this worker is shutting down and accepts nothing that would wait"),
             NULL);
     else if (a->n >= a->most)
-        settle(a, o, FV_REFUSE(NO_ROOM, "%d requests already wait for memory here", a->n), NULL);
+        resolve(a, o, FV_REFUSE(NO_ROOM, "%d requests already wait for memory here", a->n), NULL);
     else
         enqueue(a, o);
 }
@@ -108,13 +108,13 @@ void fv_opens_ask(fv_opens *a, fv_open *o) {
         wait_for_memory(a, o);
         if (first && o->waiting) note_full(a);
     } else {
-        settle(a, o, st, &grant);
+        resolve(a, o, st, &grant);
     }
 }
 
 void fv_opens_drop(fv_opens *a, fv_open *o) {
     if (!o->waiting) return;
-    settle(a, o, FV_REFUSE(CLOSED, "the request for memory was cancelled"), NULL);
+    resolve(a, o, FV_REFUSE(CLOSED, "the request for memory was cancelled"), NULL);
     serve(a);
 }
 
@@ -130,10 +130,10 @@ void fv_opens_look(fv_opens *a) {
     double now = fv_clock_s();
     serve(a);
     for (fv_open *o; (o = overdue(a, now)) != NULL;)
-        settle(a, o,
-               FV_REFUSE(NO_ROOM, "no memory for %llu bytes of KV became free in time",
-                         (unsigned long long)o->bytes),
-               NULL);
+        resolve(a, o,
+                FV_REFUSE(NO_ROOM, "no memory for %llu bytes of KV became free in time",
+                          (unsigned long long)o->bytes),
+                NULL);
     serve(a);
 }
 
@@ -146,5 +146,5 @@ double fv_opens_next_s(const fv_opens *a) {
 void fv_opens_refuse(fv_opens *a) {
     a->refusing = true;
     while (a->first)
-        settle(a, a->first, FV_REFUSE(NO_ROOM, "this worker ends: ask another one"), NULL);
+        resolve(a, a->first, FV_REFUSE(NO_ROOM, "this worker ends: ask another one"), NULL);
 }

@@ -5,11 +5,11 @@
  * finds none waits here, and the oldest request is served first: a younger one that would fit does
  * not overtake it, so small requests cannot starve a large one, whichever routers they come from.
  *
- *   ask --memory, and no older one waits--> settled: granted
+ *   ask --memory, and no older one waits--> resolved: granted
  *    |
- *    '--> WAITING --memory, and it is the oldest--> settled: granted
- *            |--until_s has passed-------------> settled: NO_ROOM
- *            '--drop, refuse-------------------> settled: CLOSED, NO_ROOM
+ *    '--> WAITING --memory, and it is the oldest--> resolved: granted
+ *            |--until_s has passed-------------> resolved: NO_ROOM
+ *            '--drop, refuse-------------------> resolved: CLOSED, NO_ROOM
  *
  * A request's age is counted from its arrival at its router; the routers send how long ago that
  * was, so no clocks are compared. A request that would not fit an empty pool is refused at once,
@@ -20,13 +20,13 @@
 
 typedef struct fv_open fv_open;
 struct fv_open {
-    /* Set by the caller, and the caller's until `settled` was called. */
+    /* Set by the caller, and the caller's until `resolved` was called. */
     fv_hello hello; /* its texts likewise */
     double age_s;   /* of the request */
     double wait_s;  /* maximum time to wait for memory; 0: not at all */
     /* Once: `st` is FV_OK and `grant` is there, or fv_last_error says why not. `o` may be gone
      * after this. */
-    void (*settled)(fv_open *o, fv_status st, const fv_grant *grant);
+    void (*resolved)(fv_open *o, fv_status st, const fv_grant *grant);
     /* private */
     fv_open *next;
     fv_decode_plan plan;
@@ -53,7 +53,7 @@ typedef struct fv_opens {
 
 void fv_opens_ask(fv_opens *a, fv_open *o);
 
-/* Cancels it. One that is settled is fine. */
+/* Cancels it. One that is resolved is fine. */
 void fv_opens_drop(fv_opens *a, fv_open *o);
 
 /* Serves waiting requests as far as memory allows; ends those whose time is over. Cheap while

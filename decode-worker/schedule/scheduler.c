@@ -161,7 +161,7 @@ static void complete(fv_scheduler *a, fv_answer *x) {
 }
 
 /* One that cannot be kept as it should be is not kept; the answer itself is whole. */
-static void settle(fv_scheduler *a, fv_answer *x) {
+static void finalize(fv_scheduler *a, fv_answer *x) {
     bool more = false;
     if (a->pulse) fv_pulse_step(a->pulse, x->at_work);
     fv_status st = fv_recompress_next(&x->again, a->engine->dec, x->session->kv, &more);
@@ -174,10 +174,10 @@ static void settle(fv_scheduler *a, fv_answer *x) {
 }
 
 /* The first that is FINALIZING, by one layer. */
-static void settle_one(fv_scheduler *a) {
+static void finalize_one(fv_scheduler *a) {
     fv_answer *x = a->first;
     while (x && x->phase != FV_ANSWER_FINALIZING) x = x->next;
-    if (x) settle(a, x);
+    if (x) finalize(a, x);
 }
 
 /* ---- from the ticket, or a kept conversation, to the batch -------------------------------- */
@@ -280,7 +280,7 @@ static fv_status reserve(fv_kv *kv, int32_t rows) {
     fv_status st = FV_OK;
     for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer && st == FV_OK; l++)
         st = fv_kv_reserve(kv, l, rows);
-    if (st != FV_OK) fv_kv_settle(kv, 0);
+    if (st != FV_OK) fv_kv_release_unused(kv, 0);
     return st;
 }
 
@@ -426,7 +426,7 @@ static void check(const fv_scheduler *a) {
 }
 
 bool fv_scheduler_step(fv_scheduler *a) {
-    settle_one(a);
+    finalize_one(a);
     advance(a);
     if (fv_batch_count(a->batch) > 0) end_failed(a, fv_batch_step(a->batch, on_event, a));
     check(a);

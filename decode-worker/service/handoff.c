@@ -84,7 +84,7 @@ static void take_back(request *r) {
 }
 
 /* Of fv_open: there is room, or there will be none. */
-static void on_settled(fv_open *o, fv_status st, const fv_grant *grant) {
+static void on_resolved(fv_open *o, fv_status st, const fv_grant *grant) {
     request *r = (request *)o;
     r->verdict = fv_verdict_of(st);
     bool granted = st == FV_OK;
@@ -163,7 +163,7 @@ static fv_status open_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     hello->policy = r->policy;
     r->open.age_s = 1e-3 * q->age_ms;
     r->open.wait_s = 1e-3 * q->wait_ms;
-    r->open.settled = on_settled;
+    r->open.resolved = on_resolved;
     r->refs++;
     fv_status st = fv_jobs_post(r->w->jobs, &r->job);
     if (st != FV_OK) r->refs--;

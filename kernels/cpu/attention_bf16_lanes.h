@@ -40,7 +40,7 @@ static void scores_bf16(attn_item *t, const void *k, const void *v, int32_t n) {
                                   .ld_panel = LANES});
 }
 
-/* The first n rows of v, rounded, with zeros behind them: panels [64, 16] of t->v. */
+/* The first n rows of v, rounded, with zeros after them: panels [64, 16] of t->v. */
 static void pack_values(attn_item *t, const void *block, int32_t n) {
     fv_dtype type = t->a->kv_dtype;
     size_t size = fv_dtype_bytes(type);

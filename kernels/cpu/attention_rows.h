@@ -13,7 +13,7 @@ static inline int32_t attn_most_seen(const attn_item *t) {
     return most;
 }
 
-/* o = (o + 0) * c, and p = 0 behind what is seen. */
+/* o = (o + 0) * c, and p = 0 after what is seen. */
 static inline void attn_shrink(attn_item *t) {
     for (int32_t v = 0; v < t->R; v++) {
         float *o = t->o + (size_t)v * t->Dp, *p = t->s + (size_t)v * FV_KV_BLOCK, c = t->c[v];

@@ -12,7 +12,7 @@
  * the next panel is fetched. Sums wait in scratch between two blocks of K.
  *
  * What is not whole - the last columns of K, the last rows of w, weights of another type - goes
- * through a copy with zeros behind it: nothing behind a tensor is read. */
+ * through a copy with zeros after it: nothing after a tensor is read. */
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/linear_parts.h"

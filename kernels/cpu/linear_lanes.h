@@ -9,7 +9,7 @@
  * Many rows (prefill): an item is a block of the output. K goes by in blocks of MANY_K; for each,
  * the block's rows of w are packed once and used by all its rows of x. The sum over K is never
  * split: the 16 lane accumulators of every output wait in scratch between two blocks of K,
- * exactly where they stopped, and behind the last one the tree is formed. That is what keeps
+ * exactly where they stopped, and after the last one the tree is formed. That is what keeps
  * GEMM and GEMV the same bits. */
 #include "kernels/cpu/dots_lanes.h"
 #include "kernels/cpu/linear_parts.h"

@@ -30,7 +30,7 @@ static inline void store_sums(const fv_linear_part *p, int64_t m, int64_t n0, in
 }
 
 /* A block of rows [n0, n0 + rows) and columns [k0, k0 + cols) of w as bf16, to [BF16_ROWS, ld] with
- * zeros behind its rows and, up to column `padded_cols`, behind its columns. */
+ * zeros after its rows and, up to column `padded_cols`, after its columns. */
 static inline void bf16_rows(const fv_tensor *w, int64_t n0, int64_t rows, size_t k0, size_t cols,
                              size_t padded_cols, size_t ld, uint16_t *to) {
     for (int i = 0; i < BF16_ROWS; i++, to += ld) {

@@ -442,8 +442,8 @@ static __global__ void __launch_bounds__(D) attention_join(fv_cuda_attn a, parts
         bool edits = !has_values(share) && visible(view, q, g, 0, row) > 0;
         float m = q.n > 0.0f ? log_f32(q.n) * FV_LOG2E : -INFINITY, l = q.n > 0.0f, o = 0.0f;
         for (int32_t s = 0; s <= q.n_split; s++) {
-            bool behind = s == q.n_split || splits[s].seg > 0;
-            if (edits && behind && (s == 0 || splits[s - 1].seg == 0)) {
+            bool after = s == q.n_split || splits[s].seg > 0;
+            if (edits && after && (s == 0 || splits[s - 1].seg == 0)) {
                 const void *v = view.blocks[run_of(view, q, g, 0)->block].v;
                 o = share == FV_SHARE_ON_FIRST ? l * widened(v, FV_BF16, (size_t)d) : 0.0f;
             }

@@ -12,7 +12,7 @@
  *
  * FORM says what rows are: `id` and `name`; begin(), which a thread per valid row calls before
  * anything of the row is taken; element<KEY>(), a number of it; end(), which that thread calls
- * behind them. */
+ * after them. */
 #include <assert.h>
 
 #include "kernels/codes.h"
@@ -58,7 +58,7 @@ static __device__ bool row_is_valid(const codes_seq &s, int32_t j) {
     return j - s.first[a] < s.valid[a];
 }
 
-/* Row j's outliers from head g's first on: [the result, *end), those of later heads behind its own.
+/* Row j's outliers from head g's first on: [the result, *end), those of later heads after its own.
  * A head has `places` channels. */
 static __device__ uint32_t outliers_of(const codes_part &p, int32_t g, int32_t j, int32_t places,
                                        uint32_t *end) {

@@ -32,11 +32,11 @@ static fv_status seq_queries(const fv_forward_seq *seq, int32_t b, int32_t row0,
     assert(w >= 0 && w <= n);
     FV_TRY(FV_ARENA_NEW(arena, (size_t)n * FV_N_SEG, masked_tail));
     FV_TRY(FV_ARENA_NEW(arena, (size_t)w * FV_N_SEG, masked_wanted));
-    int32_t behind[FV_N_SEG] = {0};
+    int32_t after[FV_N_SEG] = {0};
     for (int32_t r = n - 1; r >= 0; r--) {
         for (int s = 0; s < FV_N_SEG; s++)
-            masked_tail[(size_t)s * (size_t)n + (size_t)r] = behind[s];
-        behind[seq->seg[r]]++;
+            masked_tail[(size_t)s * (size_t)n + (size_t)r] = after[s];
+        after[seq->seg[r]]++;
     }
     if (seq->masked_tail)
         memcpy(masked_tail, seq->masked_tail, (size_t)n * FV_N_SEG * sizeof *masked_tail);

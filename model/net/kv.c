@@ -65,7 +65,7 @@ void fv_kv_close(fv_kv *kv) {
     }
     for (int32_t l = 0; l < s->n_layer; l++)
         for (int seg = 0; seg < FV_N_SEG; seg++) fv_kv_packed_drop(kv, l, (fv_kv_segment)seg);
-    kv->pool->bytes_used -= kv->aside;
+    kv->pool->bytes_used -= kv->reserved;
     fv_arena_fini(&kv->arena);
     free(kv);
 }
@@ -130,49 +130,49 @@ static void *reused_keys(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_seg
     return kv->run[run].block[b].k;
 }
 
-/* ---- room ------------------------------------------------------------------------------ */
+/* ---- memory ---------------------------------------------------------------------------- */
 
-/* Charges the pool, reserved bytes first. *paid: how many of those. */
-static fv_status charge(fv_kv *kv, size_t bytes, size_t *paid) {
-    *paid = bytes < kv->aside ? bytes : kv->aside;
-    FV_TRY(fv_kv_pool_charge(kv->pool, bytes - *paid));
-    kv->aside -= *paid;
+/* Charges the pool, reserved bytes first. *reserved: how many of those. */
+static fv_status charge(fv_kv *kv, size_t bytes, size_t *reserved) {
+    *reserved = bytes < kv->reserved ? bytes : kv->reserved;
+    FV_TRY(fv_kv_pool_charge(kv->pool, bytes - *reserved));
+    kv->reserved -= *reserved;
     return FV_OK;
 }
 
-static void charge_back(fv_kv *kv, size_t bytes, size_t paid) {
-    kv->pool->bytes_used -= bytes - paid;
-    kv->aside += paid;
+static void charge_back(fv_kv *kv, size_t bytes, size_t reserved) {
+    kv->pool->bytes_used -= bytes - reserved;
+    kv->reserved += reserved;
 }
 
 static fv_status page_take(fv_kv *kv, void **out) {
     fv_kv_pool *p = kv->pool;
-    size_t paid;
-    FV_TRY(charge(kv, fv_kv_page_bytes(&p->shape), &paid));
+    size_t reserved;
+    FV_TRY(charge(kv, fv_kv_page_bytes(&p->shape), &reserved));
     fv_status st = fv_kv_pool_page_take(p, out);
-    if (st != FV_OK) charge_back(kv, fv_kv_page_bytes(&p->shape), paid);
+    if (st != FV_OK) charge_back(kv, fv_kv_page_bytes(&p->shape), reserved);
     return st;
 }
 
 fv_status fv_kv_memory_take(fv_kv *kv, size_t bytes, fv_buf *out) {
-    size_t paid;
-    FV_TRY(charge(kv, bytes, &paid));
+    size_t reserved;
+    FV_TRY(charge(kv, bytes, &reserved));
     fv_status st = fv_kv_pool_take(kv->pool, bytes, out);
-    if (st != FV_OK) charge_back(kv, bytes, paid);
+    if (st != FV_OK) charge_back(kv, bytes, reserved);
     return st;
 }
 
 void fv_kv_memory_give(fv_kv *kv, fv_buf *buf) { fv_kv_pool_give(kv->pool, buf); }
 
-fv_status fv_kv_tables_pay(fv_kv *kv, size_t bytes, size_t *paid) {
-    size_t aside;
-    if (bytes > *paid) {
-        FV_TRY(charge(kv, bytes - *paid, &aside));
-        fv_kv_pool_count(kv->pool, bytes - *paid);
+fv_status fv_kv_tables_charge(fv_kv *kv, size_t bytes, size_t *charged) {
+    size_t reserved;
+    if (bytes > *charged) {
+        FV_TRY(charge(kv, bytes - *charged, &reserved));
+        fv_kv_pool_count(kv->pool, bytes - *charged);
     } else {
-        fv_kv_pool_discount(kv->pool, *paid - bytes);
+        fv_kv_pool_discount(kv->pool, *charged - bytes);
     }
-    *paid = bytes;
+    *charged = bytes;
     return FV_OK;
 }
 
@@ -290,8 +290,8 @@ fv_status fv_kv_append(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_
 
 /* ---- from and to other memory ---------------------------------------------------------- */
 
-int32_t fv_kv_stretch(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg, bool value,
-                      int32_t row, int32_t end, void **at) {
+int32_t fv_kv_contiguous(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
+                         bool value, int32_t row, int32_t end, void **at) {
     const fv_kv_block *block = kv->run[fv_kv_run_at(kv, layer, head, seg)].block;
     size_t bytes = fv_kv_row_bytes(&kv->pool->shape);
     if (row >= end) return 0;
@@ -303,17 +303,17 @@ int32_t fv_kv_stretch(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segmen
     return (to < end ? to : end) - row;
 }
 
-fv_status fv_kv_set_aside(fv_kv *kv, size_t bytes) {
+fv_status fv_kv_reserve_bytes(fv_kv *kv, size_t bytes) {
     FV_TRY(fv_kv_pool_charge(kv->pool, bytes));
-    kv->aside += bytes;
+    kv->reserved += bytes;
     return FV_OK;
 }
 
-size_t fv_kv_settle(fv_kv *kv, int32_t rows) {
+size_t fv_kv_release_unused(fv_kv *kv, int32_t rows) {
     const fv_kv_shape *s = &kv->pool->shape;
     size_t before = kv->pool->bytes_used;
-    kv->pool->bytes_used -= kv->aside;
-    kv->aside = 0;
+    kv->pool->bytes_used -= kv->reserved;
+    kv->reserved = 0;
     for (int32_t l = 0; l < s->n_layer; l++)
         for (int32_t g = 0; g < s->n_kv; g++)
             fv_kv_text_give(kv, l, g, fv_kv_len(kv, l, g, FV_SEG_TEXT) + rows);
@@ -340,7 +340,7 @@ size_t fv_kv_bytes(const fv_kv *kv, fv_kv_segment seg) {
 
 size_t fv_kv_bytes_held(const fv_kv *kv) {
     const fv_kv_shape *s = &kv->pool->shape;
-    size_t bytes = kv->aside + fv_kv_packed_tables(kv);
+    size_t bytes = kv->reserved + fv_kv_packed_tables(kv);
     for (int32_t l = 0; l < s->n_layer; l++) {
         size_t pages = 0;
         for (int32_t g = 0; g < s->n_kv; g++)

@@ -196,16 +196,16 @@ fv_kv_sequence *fv_kv_get_sequence(const fv_kv *kv);
 /* Addresses for copying a store: *at becomes the address of entry `row` of a head's keys (or
  * values). Returns how many of the entries [row, end) are contiguous there, at least 1 when
  * row < end. `end` is at most fv_kv_held. Shared keys are the source layer's. */
-int32_t fv_kv_stretch(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg, bool value,
-                      int32_t row, int32_t end, void **at);
+int32_t fv_kv_contiguous(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
+                         bool value, int32_t row, int32_t end, void **at);
 
 /* Reserves bytes of the pool: they count as held from now on, and blocks and slabs of this store
  * use them first. FV_EBUSY when the pool has not as many left. */
-fv_status fv_kv_set_aside(fv_kv *kv, size_t bytes);
+fv_status fv_kv_reserve_bytes(fv_kv *kv, size_t bytes);
 
 /* Releases reserved bytes that are unused, and blocks beyond those of `rows` more text tokens in
  * each head. Returns the number of bytes released. */
-size_t fv_kv_settle(fv_kv *kv, int32_t rows);
+size_t fv_kv_release_unused(fv_kv *kv, int32_t rows);
 
 /* Bytes of the pages of `rows` text tokens in every head of every layer, when n_borrow of the
  * layers borrow text keys. */

@@ -20,7 +20,7 @@ struct fv_kv_pool {
     int32_t n_slab;
     void **free_page; /* stack of free blocks: FV_KV_BLOCK keys, or values */
     int32_t n_free, cap_free;
-    fv_buf home; /* pinned: where small things are read that a device has written */
+    fv_buf staging; /* pinned: where small things are read that a device has written */
 };
 
 /* What a kernel need not see of a run. */
@@ -40,7 +40,7 @@ typedef struct fv_kv_packed_set {
     const int32_t *there;       /* pos and first on the store's device */
     fv_buf rows_buf, angle_buf; /* angle_buf: cosines, then sines; empty: not needed */
     void *host;
-    size_t paid; /* to the pool, for all of this; for its angles before they are there */
+    size_t charged; /* to the pool, for all of this; for its angles before they are there */
 } fv_kv_packed_set;
 
 struct fv_kv {
@@ -54,7 +54,7 @@ struct fv_kv {
     fv_kv_packed_set *sets; /* of the packed blocks */
     int32_t *source_layer;  /* [N] whose visual keys a layer uses */
     bool *reused_text;      /* [N] and its text keys too */
-    size_t aside;           /* bytes charged to the pool and not yet used */
+    size_t reserved;        /* bytes charged to the pool and not yet used */
     size_t column_bytes[FV_N_KV_COLUMN];
     fv_kv_sequence *sequence;
     fv_arena arena; /* of the arrays above, and the sequence */
@@ -109,9 +109,9 @@ void fv_kv_pool_page_give(fv_kv_pool *p, void *page);
 fv_status fv_kv_memory_take(fv_kv *kv, size_t bytes, fv_buf *out);
 void fv_kv_memory_give(fv_kv *kv, fv_buf *buf); /* empties it */
 
-/* Charges the pool `bytes` for tables that were charged *paid so far: takes the difference,
- * reserved bytes first, or gives it back. Errors as above, with *paid unchanged. */
-fv_status fv_kv_tables_pay(fv_kv *kv, size_t bytes, size_t *paid);
+/* Charges the pool `bytes` for tables that were charged *charged so far: takes the difference,
+ * reserved bytes first, or gives it back. Errors as above, with *charged unchanged. */
+fv_status fv_kv_tables_charge(fv_kv *kv, size_t bytes, size_t *charged);
 
 /* Places for a run's blocks. */
 fv_status fv_kv_blocks_grow(fv_kv *kv, size_t run, int32_t n_block);

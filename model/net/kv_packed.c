@@ -37,7 +37,7 @@ size_t fv_kv_packed_bytes(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
 
 static void packed_free(fv_kv *kv, fv_kv_packed *p) {
     for (int k = 0; k < 2; k++) fv_kv_memory_give(kv, &p->part_buf[k]);
-    (void)fv_kv_tables_pay(kv, 0, &p->paid);
+    (void)fv_kv_tables_charge(kv, 0, &p->charged);
     fv_kv_packed_set_give(kv, p->set);
     fv_buf_free(&p->rows_buf);
     fv_buf_free(&p->turn_buf);
@@ -65,9 +65,9 @@ size_t fv_kv_packed_tables(const fv_kv *kv) {
     for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer; l++)
         for (int seg = 0; seg < FV_N_SEG; seg++) {
             const fv_kv_packed *p = fv_kv_packed_of(kv, l, (fv_kv_segment)seg);
-            bytes += p ? p->paid : 0;
+            bytes += p ? p->charged : 0;
         }
-    for (const fv_kv_packed_set *s = kv->sets; s; s = s->next) bytes += s->paid;
+    for (const fv_kv_packed_set *s = kv->sets; s; s = s->next) bytes += s->charged;
     return bytes;
 }
 
@@ -91,7 +91,7 @@ static fv_status pay_own(fv_kv *kv, fv_kv_packed *p, bool observed) {
     size_t turn = p->turn_buf.bytes ? p->turn_buf.bytes : n * sizeof *p->turn;
     if (observed) bytes += n * sizeof *p->importance + turn;
     p->pays_observed = observed;
-    return fv_kv_tables_pay(kv, bytes, &p->paid);
+    return fv_kv_tables_charge(kv, bytes, &p->charged);
 }
 
 /* The layer's own arrays, one after the other: alive, rank, group. */
@@ -245,13 +245,13 @@ fv_status fv_kv_packed_turns(fv_kv *kv, const float **out) {
     fv_device *dev = fv_kv_get_device(kv);
     int32_t n_layer = fv_kv_get_shape(kv)->n_layer;
     size_t n = 0;
-    void *home;
+    void *staging;
     for (int32_t l = 0; l < n_layer; l++) n += turn_rows(fv_kv_packed_at(kv, l));
     *out = NULL;
     if (n == 0) return FV_OK;
-    FV_TRY(fv_kv_pool_on_host(kv->pool, n * sizeof(float), &home));
-    float *to = home;
-    *out = home;
+    FV_TRY(fv_kv_pool_on_host(kv->pool, n * sizeof(float), &staging));
+    float *to = staging;
+    *out = staging;
     for (int32_t l = 0; l < n_layer; l++) {
         const fv_kv_packed *p = fv_kv_packed_at(kv, l);
         size_t rows = turn_rows(p);
@@ -407,20 +407,20 @@ static fv_status rows_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32
     fv_kv_packed_set *set;
     FV_TRY(observed_keep(kv, p, idx, n));
     /* The charge of the old set is used for the new one: no other request can come in between. */
-    size_t paid = was.set->paid, charged = was.set->refs == 1 ? 0 : paid;
-    FV_TRY(fv_kv_tables_pay(kv, charged, &was.set->paid));
+    size_t before = was.set->charged, charged = was.set->refs == 1 ? 0 : before;
+    FV_TRY(fv_kv_tables_charge(kv, charged, &was.set->charged));
     fv_status st = set_keep(kv, &was, idx, n, &arena, &set);
     fv_arena_fini(&arena);
     if (st != FV_OK) {
-        (void)fv_kv_tables_pay(kv, paid, &was.set->paid);
+        (void)fv_kv_tables_charge(kv, before, &was.set->charged);
         return st;
     }
-    if (set == was.set) FV_TRY(fv_kv_tables_pay(kv, paid, &set->paid));
+    if (set == was.set) FV_TRY(fv_kv_tables_charge(kv, charged, &set->charged));
     st = own_arrays(p, n, set->n_anchor, was.rank != NULL);
     if (st != FV_OK) {
         p->host = was.host;
         fv_kv_packed_set_give(kv, set);
-        (void)fv_kv_tables_pay(kv, paid, &was.set->paid);
+        (void)fv_kv_tables_charge(kv, before, &was.set->charged);
         return st;
     }
     for (int32_t a = 0; a < set->n_anchor; a++) p->alive[a] = set->first[a + 1] - set->first[a];

@@ -62,7 +62,7 @@ typedef struct fv_kv_packed {
     struct fv_kv_packed_set *set; /* of pos, first, anchor, and their angles */
     fv_buf rows_buf, turn_buf;    /* rows_buf: where the store is not on the host */
     void *host;
-    size_t paid;        /* to the pool, for all of it but its parts and its set: */
+    size_t charged;     /* to the pool, for all of it but its parts and its set: */
     bool pays_observed; /* importance and turn too, there or to come */
 } fv_kv_packed;
 

@@ -60,7 +60,7 @@ size_t fv_kv_packed_set_bytes(const fv_kv *kv, const fv_kv_packed_set *s) {
 }
 
 static void set_free(fv_kv *kv, fv_kv_packed_set *s) {
-    (void)fv_kv_tables_pay(kv, 0, &s->paid);
+    (void)fv_kv_tables_charge(kv, 0, &s->charged);
     fv_buf_free(&s->rows_buf);
     fv_buf_free(&s->angle_buf);
     free(s->host);
@@ -78,7 +78,7 @@ fv_status fv_kv_packed_set_take(fv_kv *kv, const fv_kv_packed_set *like, fv_kv_p
         s->tiles = like->tiles;
         fv_status st = copy_host(like, s);
         if (st == FV_OK) st = copy_there(fv_kv_get_device(kv), s);
-        if (st == FV_OK) st = fv_kv_tables_pay(kv, fv_kv_packed_set_bytes(kv, s), &s->paid);
+        if (st == FV_OK) st = fv_kv_tables_charge(kv, fv_kv_packed_set_bytes(kv, s), &s->charged);
         if (st != FV_OK) {
             set_free(kv, s);
             return st;

@@ -27,7 +27,7 @@ void fv_kv_pool_close(fv_kv_pool *p) {
     assert(p->bytes_used == 0);
     for (int32_t i = 0; i < p->n_slab; i++) fv_buf_free(&p->slab[i]);
     for (int32_t i = 0; i < p->n_spare; i++) fv_buf_free(&p->spare[i]);
-    fv_buf_free(&p->home);
+    fv_buf_free(&p->staging);
     free(p->spare);
     free(p->slab);
     free(p->free_page);
@@ -52,11 +52,11 @@ fv_status fv_kv_pool_charge(fv_kv_pool *p, size_t bytes) {
 }
 
 fv_status fv_kv_pool_on_host(fv_kv_pool *p, size_t bytes, void **out) {
-    if (bytes > p->home.bytes) {
-        fv_buf_free(&p->home);
-        FV_TRY(fv_buf_alloc(p->device, 2 * bytes, FV_BUF_PINNED, &p->home));
+    if (bytes > p->staging.bytes) {
+        fv_buf_free(&p->staging);
+        FV_TRY(fv_buf_alloc(p->device, 2 * bytes, FV_BUF_PINNED, &p->staging));
     }
-    *out = p->home.data;
+    *out = p->staging.data;
     return FV_OK;
 }
 

@@ -111,11 +111,11 @@ static fv_status columns_order(fv_kv *kv, size_t run, const int32_t *idx, int32_
 /* The memory of a layer's slab is reused for another, also in a full pool, unless that is
  * larger. */
 static fv_status extent_lay_again(fv_kv *kv, int32_t layer, const int32_t *rows, fv_buf *out) {
-    size_t had = kv->extent[layer].bytes, aside = kv->aside;
+    size_t had = kv->extent[layer].bytes, reserved = kv->reserved;
     if (fv_kv_extent_bytes(kv, layer, rows) > had) return fv_kv_extent_lay(kv, layer, rows, out);
-    kv->aside += had;
+    kv->reserved += had;
     fv_status st = fv_kv_extent_lay(kv, layer, rows, out);
-    kv->aside = aside;
+    kv->reserved = reserved;
     if (st == FV_OK) kv->pool->bytes_used += out->bytes; /* the old one's are still counted */
     return st;
 }

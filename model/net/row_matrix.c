@@ -9,7 +9,7 @@ static fv_status gather_head(fv_kv *kv, fv_backend *be, const fv_row_set *x, int
     const fv_kv_shape *s = fv_kv_get_shape(kv);
     for (int32_t row = 0, rows; row < x->n; row += rows) {
         void *at;
-        rows = fv_kv_stretch(kv, x->layer, head, x->seg, x->value, row, x->n, &at);
+        rows = fv_kv_contiguous(kv, x->layer, head, x->seg, x->value, row, x->n, &at);
         assert(rows == x->n || (x->seg == FV_SEG_TEXT && x->row[row] == row));
         fv_index_select_args a = {.table = fv_tensor_of(at, s->dtype, rows, s->d_head),
                                   .y = fv_tensor_rows(y, row, rows),
@@ -34,8 +34,8 @@ fv_status fv_rows_turn(fv_matrices *in, const fv_rope *rope, const int32_t *anch
     size_t n = (size_t)m.rows * (size_t)rope->half;
     float *c, *s;
     fv_rope_args a = {.x = m, .n_head = n_kv};
-    FV_TRY(FV_ARENA_NEW(in->home, n, c));
-    FV_TRY(FV_ARENA_NEW(in->home, n, s));
+    FV_TRY(FV_ARENA_NEW(in->scratch, n, c));
+    FV_TRY(FV_ARENA_NEW(in->scratch, n, s));
     fv_rope_angles(rope, anchor, m.rows, c, s);
     for (size_t i = 0; back && i < n; i++) s[i] = -s[i];
     FV_TRY(fv_matrix_send(in, c, m.rows, rope->half, &a.cos));
@@ -50,7 +50,7 @@ static fv_status read_codes(fv_matrices *in, const fv_packed_part *part, const i
     size_t width = (size_t)m.cols, n = (size_t)m.rows;
     float *y;
     assert(m.ld == m.cols);
-    FV_TRY(FV_ARENA_NEW(in->home, n * width, y));
+    FV_TRY(FV_ARENA_NEW(in->scratch, n * width, y));
     for (size_t i = 0; i < n; i++) fv_codes_read(part, row[i], 1, y + i * width);
     return dev->ops->copy_async(dev, m.data, y, n * width * sizeof *y);
 }
@@ -61,8 +61,8 @@ fv_status fv_rows_rebuild(fv_matrices *in, const fv_packed_part *part, const int
     fv_matmul_nn_args a = {.y = m};
     float *u, *basis;
     if (part->shape.form != FV_PACKED_LOWRANK) return read_codes(in, part, row, m);
-    FV_TRY(FV_ARENA_NEW(in->home, (size_t)m.rows * rank, u));
-    FV_TRY(FV_ARENA_NEW(in->home, rank * width, basis));
+    FV_TRY(FV_ARENA_NEW(in->scratch, (size_t)m.rows * rank, u));
+    FV_TRY(FV_ARENA_NEW(in->scratch, rank * width, basis));
     for (int32_t i = 0; i < m.rows; i++) fv_packed_read_u(part, row[i], 1, u + (size_t)i * rank);
     fv_packed_read_basis(part, basis);
     FV_TRY(fv_matrix_send(in, u, m.rows, (int32_t)rank, &a.x));

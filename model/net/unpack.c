@@ -46,10 +46,10 @@ static int32_t small_of(const fv_kv *kv, int32_t source_layer) {
 
 /* row[n_alive]: those that count, in the order in which the layer will hold them: by rank, or as
  * positions ascend. */
-static fv_status alive_rows(const fv_kv_packed *p, fv_arena *room, int32_t **row) {
+static fv_status alive_rows(const fv_kv_packed *p, fv_arena *scratch, int32_t **row) {
     const int32_t *key = p->rank ? p->rank : p->pos;
     int32_t n = 0;
-    FV_TRY(FV_ARENA_NEW(room, p->n_alive, *row));
+    FV_TRY(FV_ARENA_NEW(scratch, p->n_alive, *row));
     for (int32_t a = 0; a < p->rows.n_anchor; a++)
         for (int32_t j = p->first[a]; j < p->first[a] + p->alive[a]; j++) {
             int32_t at = n++;
@@ -63,7 +63,7 @@ static fv_status alive_rows(const fv_kv_packed *p, fv_arena *room, int32_t **row
 static fv_status rebuild(const fv_kv *kv, fv_matrices *in, const fv_packed_part *there,
                          const int32_t *row, int32_t n, fv_tensor *m) {
     fv_packed_part part;
-    FV_TRY(fv_kv_packed_on_host(kv, there, in->home, &part));
+    FV_TRY(fv_kv_packed_on_host(kv, there, in->scratch, &part));
     FV_TRY(fv_matrix_new(in, n, (int32_t)fv_packed_width(&part.shape), m));
     return fv_rows_rebuild(in, &part, row, *m);
 }
@@ -73,7 +73,7 @@ static fv_status turn_on(fv_matrices *in, const fv_rope *rope, const fv_kv_packe
                          const int32_t *row, int32_t n, fv_tensor m) {
     int32_t *anchor;
     if (!p->anchor) return FV_OK;
-    FV_TRY(FV_ARENA_NEW(in->home, n, anchor));
+    FV_TRY(FV_ARENA_NEW(in->scratch, n, anchor));
     for (int32_t i = 0; i < n; i++) {
         int32_t a = 0;
         while (row[i] >= p->first[a + 1]) a++;
@@ -83,12 +83,12 @@ static fv_status turn_on(fv_matrices *in, const fv_rope *rope, const fv_kv_packe
 }
 
 static fv_status write_rows(fv_kv *kv, fv_backend *be, int32_t layer, fv_tensor k, fv_tensor v,
-                            fv_arena *room) {
+                            fv_arena *scratch) {
     const fv_kv_shape *s = fv_kv_get_shape(kv);
     uint8_t *seg;
     int32_t *slot;
-    FV_TRY(FV_ARENA_NEW(room, v.rows, seg));
-    FV_TRY(FV_ARENA_NEW(room, v.rows, slot));
+    FV_TRY(FV_ARENA_NEW(scratch, v.rows, seg));
+    FV_TRY(FV_ARENA_NEW(scratch, v.rows, slot));
     memset(seg, FV_SEG_VISUAL, (size_t)v.rows);
     for (int32_t i = 0; i < v.rows; i++) slot[i] = i;
     fv_kv_write_seq seq = {.n_rows = v.rows,
@@ -104,7 +104,7 @@ static fv_status write_rows(fv_kv *kv, fv_backend *be, int32_t layer, fv_tensor 
                           .n_seq = 1,
                           .seqs = &seq};
     FV_TRY(be->ops->kv_write(be, &a));
-    return be->ops->sync(be); /* `room` is the caller's */
+    return be->ops->sync(be); /* `scratch` is the caller's */
 }
 
 /* A layer between its two forms. */
@@ -117,7 +117,7 @@ typedef struct layer_rows {
 static fv_status rebuild_layer(const fv_kv *kv, fv_matrices *in, const fv_rope *rope,
                                const fv_kv_packed *p, const int32_t *row, int32_t n,
                                layer_rows *out) {
-    FV_TRY(FV_ARENA_NEW(in->home, n, out->pos));
+    FV_TRY(FV_ARENA_NEW(in->scratch, n, out->pos));
     for (int32_t i = 0; i < n; i++) out->pos[i] = p->pos[row[i]];
     if (fv_kv_packed_owns_keys(p, out->layer)) {
         FV_TRY(rebuild(kv, in, &p->part[FV_PACKED_K], row, n, &out->k));
@@ -126,9 +126,9 @@ static fv_status rebuild_layer(const fv_kv *kv, fv_matrices *in, const fv_rope *
     return rebuild(kv, in, &p->part[FV_PACKED_V], row, n, &out->v);
 }
 
-static fv_status lay_rows(fv_kv *kv, fv_backend *be, const layer_rows *x, fv_arena *room) {
+static fv_status lay_rows(fv_kv *kv, fv_backend *be, const layer_rows *x, fv_arena *scratch) {
     FV_TRY(fv_kv_extent(kv, x->layer, x->v.rows));
-    FV_TRY(write_rows(kv, be, x->layer, x->k, x->v, room));
+    FV_TRY(write_rows(kv, be, x->layer, x->k, x->v, scratch));
     return fv_kv_append(kv, x->layer, FV_SEG_VISUAL, x->pos, x->v.rows);
 }
 
@@ -137,12 +137,12 @@ static fv_status lay_rows(fv_kv *kv, fv_backend *be, const layer_rows *x, fv_are
 static fv_status unpack_block(fv_kv *kv, fv_matrices *in, const fv_rope *rope,
                               int32_t source_layer) {
     fv_backend *be = in->be;
-    fv_arena *room = in->home;
+    fv_arena *scratch = in->scratch;
     int32_t n_layer = fv_kv_get_shape(kv)->n_layer, n_x = 0, *row;
     const fv_kv_packed *p = fv_kv_packed_at(kv, source_layer);
     layer_rows *x;
-    FV_TRY(FV_ARENA_NEW(room, n_layer, x));
-    FV_TRY(alive_rows(p, room, &row));
+    FV_TRY(FV_ARENA_NEW(scratch, n_layer, x));
+    FV_TRY(alive_rows(p, scratch, &row));
     for (int32_t l = source_layer, n = p->n_alive; l < n_layer; l++) {
         const fv_kv_packed *at = fv_kv_packed_at(kv, l);
         if (!at || at->source_layer != source_layer) continue;
@@ -151,7 +151,7 @@ static fv_status unpack_block(fv_kv *kv, fv_matrices *in, const fv_rope *rope,
     }
     FV_TRY(be->ops->sync(be));
     for (int32_t i = 0; i < n_x; i++) fv_kv_packed_end(kv, x[i].layer);
-    for (int32_t i = 0; i < n_x; i++) FV_TRY(lay_rows(kv, be, &x[i], room));
+    for (int32_t i = 0; i < n_x; i++) FV_TRY(lay_rows(kv, be, &x[i], scratch));
     return FV_OK;
 }
 
@@ -166,11 +166,11 @@ fv_status fv_unpack(fv_kv *kv, fv_backend *be, const fv_rope *rope) {
             if (b.held > b.raw) st = fv_kv_packed_fit(kv, l);
             continue;
         }
-        fv_arena room = {0};
-        fv_matrices in = {.be = be, .home = &room};
+        fv_arena scratch = {0};
+        fv_matrices in = {.be = be, .scratch = &scratch};
         st = unpack_block(kv, &in, rope, l);
         fv_matrices_fini(&in);
-        fv_arena_fini(&room);
+        fv_arena_fini(&scratch);
     }
     return st;
 }

@@ -231,7 +231,7 @@ static fv_status layer(fv_vision *v, const fv_vision_layer *w, int32_t n, tower_
 }
 
 /* Which rows of x are features, in the order of the tokens: each token's merge x merge patches in
- * raster order, behind the class row, if that is kept. */
+ * raster order, after the class row, if that is kept. */
 static fv_status choose_rows(fv_vision *v, int32_t n, tower_scratch *s) {
     const fv_vision_config *c = v->cfg;
     int32_t r = c->merge, cols = fv_vision_side(c) / r, T = tokens(v),
@@ -280,27 +280,27 @@ static fv_status ask_layer(fv_vision *v, const fv_vision_layer *w, tower_scratch
     return v->be->ops->linear(v->be, &in);
 }
 
-/* Rows ids[n] of x to the host as F32, by way of `room`. */
-static fv_status bring_rows(fv_vision *v, fv_tensor x, const int32_t *ids, int32_t n, float *room,
+/* Rows ids[n] of x to the host as F32, by way of `buffer`. */
+static fv_status bring_rows(fv_vision *v, fv_tensor x, const int32_t *ids, int32_t n, float *buffer,
                             float *to) {
     fv_device *dev = v->be->device;
     fv_index_select_args pick = {
-        .table = x, .y = fv_tensor_of(room, FV_F32, n, x.cols), .ids = ids};
+        .table = x, .y = fv_tensor_of(buffer, FV_F32, n, x.cols), .ids = ids};
     FV_TRY(v->be->ops->index_select(v->be, &pick));
-    return dev->ops->copy_async(dev, to, room, (size_t)n * (size_t)x.cols * sizeof *to);
+    return dev->ops->copy_async(dev, to, buffer, (size_t)n * (size_t)x.cols * sizeof *to);
 }
 
 /* What the layer that was run last left in q and k. */
 static fv_status take_capture(fv_vision *v, int32_t n, const tower_scratch *s,
                               const fv_vision_capture *capture) {
     int32_t rows = n * tokens(v), *ids, *cls;
-    float *room = s->kv.data; /* that layer has done with it */
+    float *buffer = s->kv.data; /* that layer has done with it */
     FV_TRY(FV_ARENA_NEW(&v->host, rows, ids));
     FV_TRY(FV_ARENA_NEW(&v->host, n, cls));
     for (int32_t r = 0; r < rows; r++) ids[r] = r;
     for (int32_t i = 0; i < n; i++) cls[i] = i * tokens(v);
-    FV_TRY(bring_rows(v, s->k, ids, rows, room, capture->k));
-    return bring_rows(v, s->q, cls, n, room + (size_t)rows * (size_t)s->k.cols, capture->q);
+    FV_TRY(bring_rows(v, s->k, ids, rows, buffer, capture->k));
+    return bring_rows(v, s->q, cls, n, buffer + (size_t)rows * (size_t)s->k.cols, capture->q);
 }
 
 /* ---- scratch --------------------------------------------------------------------------- */

@@ -14,7 +14,7 @@ fv_status fv_synth_config_make(const fv_synth_options *opt, json_t **json, fv_mo
 /* Ids below this are text; those from here to the image token are special tokens of the family. */
 int32_t fv_synth_text_ids(const fv_model_config *cfg);
 
-/* Id of <pad>, behind <image> and <video>; -1 when the vocabulary has none left. */
+/* Id of <pad>, after <image> and <video>; -1 when the vocabulary has none left. */
 int32_t fv_synth_pad_id(const fv_model_config *cfg);
 
 /* What the family's classes in transformers begin with, "LlavaNext"; `llava` for LLaVA-1.5. */

@@ -45,15 +45,15 @@ static fv_status read_layer(const fv_plan *plan, const char **at, int32_t *layer
 
 static fv_status given_blocks(const fv_plan *plan, int32_t *source_layer) {
     const char *at = params_of(plan)->blocks;
-    for (int32_t behind = 0;; at++) {
+    for (int32_t after = 0;; at++) {
         int32_t first = 0, last = 0;
         FV_TRY(read_layer(plan, &at, &first));
         if (*at++ != '-') return bad_blocks(plan, "write it as 2-6/7-11");
         FV_TRY(read_layer(plan, &at, &last));
-        if (first < behind || last < first)
+        if (first < after || last < first)
             return bad_blocks(plan, "blocks ascend and do not overlap");
         for (int32_t l = first; l <= last; l++) source_layer[l] = first;
-        behind = last + 1;
+        after = last + 1;
         if (*at == '\0') return FV_OK;
         if (*at != '/') return bad_blocks(plan, "write it as 2-6/7-11");
     }

@@ -33,17 +33,17 @@ static void step(fv_plan *plan, bool merges, int32_t layer, int32_t share, int32
 }
 
 fv_status fv_plan_prune_sparsevlm(fv_plan *plan, const fv_prune_sparsevlm_params *p) {
-    const int32_t *keep = counts_of(p), behind[STEPS] = {p->first, p->second, p->third};
+    const int32_t *keep = counts_of(p), after[STEPS] = {p->first, p->second, p->third};
     int32_t n = plan->shape.n_visual;
     for (int s = 1; s < STEPS; s++)
-        if (behind[s] < behind[s - 1])
+        if (after[s] < after[s - 1])
             return FV_FAIL(FV_EINVAL, "policy: prune=sparsevlm: layers %d and %d must ascend",
-                           behind[s - 1], behind[s]);
+                           after[s - 1], after[s]);
     if (fv_plan_text_only(plan, FV_STAGE_PRUNE)) return FV_OK;
     for (int s = 0; s < STEPS; s++) {
-        if (s < STEPS - 1 && behind[s + 1] == behind[s]) continue; /* of so few layers */
-        if (behind[s] + 1 == plan->shape.n_layer || n == 0) break;
-        step(plan, p->version_v1, behind[s],
+        if (s < STEPS - 1 && after[s + 1] == after[s]) continue; /* of so few layers */
+        if (after[s] + 1 == plan->shape.n_layer || n == 0) break;
+        step(plan, p->version_v1, after[s],
              fv_plan_share((double)keep[s] / OF, plan->shape.n_visual), &n);
     }
     if (plan->prune.n_edit == 0)

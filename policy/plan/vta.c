@@ -32,14 +32,14 @@ static double share(const fv_plan *plan, int32_t t) {
 }
 
 /* The layer after which tokens were last chosen by attention, of those before `layer`; -1: none. */
-static int32_t chosen_behind(const fv_plan *plan, int32_t layer) {
-    int32_t behind = -1;
+static int32_t chosen_after(const fv_plan *plan, int32_t layer) {
+    int32_t after = -1;
     for (int32_t e = 0; e < plan->prune.n_edit && plan->prune.edit[e].layer <= layer; e++) {
         int32_t before = plan->prune.edit[e].layer - 1;
         if (plan->prune.edit[e].by_data) continue;
-        if (before >= 0 && plan->capture[before] & FV_CAPTURE_LAST_ROW) behind = before;
+        if (before >= 0 && plan->capture[before] & FV_CAPTURE_LAST_ROW) after = before;
     }
-    return behind;
+    return after;
 }
 
 /* The first layer whose attention ranks; vta's own without a capture of a pruner: it must have
@@ -48,8 +48,8 @@ static int32_t first_rank(fv_plan *plan, int32_t own) {
     int32_t ranked = -1;
     if (plan->prune.n_edit && plan->prune.edit[0].by_data) ranked = plan->prune.edit[0].layer - 1;
     for (int32_t l = plan->shape.n_layer - 1; l >= 0; l--) {
-        int32_t behind = chosen_behind(plan, l);
-        if (behind >= 0) ranked = behind;
+        int32_t after = chosen_after(plan, l);
+        if (after >= 0) ranked = after;
     }
     for (own--; own > 0 && plan->visual[own] == 0; own--) {
     }
@@ -78,11 +78,11 @@ fv_status fv_plan_evict_vta(fv_plan *plan, const fv_evict_vta_params *p) {
     int32_t first = first_rank(plan, p->layer);
     if (fv_plan_text_only(plan, FV_STAGE_EVICT)) return FV_OK;
     for (int32_t l = p->shallow_keep ? first + 1 : 0; l < plan->shape.n_layer; l++) {
-        int32_t behind = chosen_behind(plan, l),
+        int32_t after = chosen_after(plan, l),
                 source_layer = plan->share.source_layer[fv_plan_pair(plan, l)];
         if (plan->visual[l] == 0 || plan->prune.drop_visual_kv[l]) continue;
         plan->evict.rank_from[l] = source_layer < l ? plan->evict.rank_from[source_layer]
-                                   : behind >= 0    ? behind
+                                   : after >= 0     ? after
                                                     : first;
         if (plan->evict.rank_from[l] >= 0) plan->evict.share = share;
     }

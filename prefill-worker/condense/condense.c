@@ -74,7 +74,7 @@ typedef struct seen {
 static fv_status look(fv_vision *v, const fv_vision_config *cfg, const fv_condense_method *method,
                       const float *pixels, int32_t n, fv_device *dev, fv_arena *arena, seen *s) {
     int32_t side = cfg->image / cfg->patch, width = fv_vision_feature_width(cfg);
-    int32_t last = fv_vision_layers(v) - (method->behind ? 0 : 1);
+    int32_t last = fv_vision_layers(v) - (method->after ? 0 : 1);
     fv_buf features;
     if (last >= cfg->n_layer) last = cfg->n_layer - 1;
     s->n_key = 1 + side * side;

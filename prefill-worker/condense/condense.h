@@ -30,9 +30,9 @@ typedef struct fv_condensed {
 } fv_condensed;
 
 typedef struct fv_condense_method {
-    bool behind; /* captures the tower layer after the features, if there is one; otherwise the one
+    bool after; /* captures the tower layer after the features, if there is one; otherwise the one
                   * that made them */
-    bool whole;  /* one softmax over heads side by side; else one for each, added */
+    bool whole; /* one softmax over heads side by side; else one for each, added */
     fv_status (*run)(const fv_condense_context *ctx, fv_condensed *out);
 } fv_condense_method;
 

@@ -164,4 +164,4 @@ static fv_status run(const fv_condense_context *ctx, fv_condensed *out) {
     return fv_prumerge_run(ctx, &(fv_prumerge_rule){p->keep, p->neighbours, false}, out);
 }
 
-const fv_condense_method fv_condense_prumerge = {.behind = true, .whole = true, .run = run};
+const fv_condense_method fv_condense_prumerge = {.after = true, .whole = true, .run = run};

@@ -7,4 +7,4 @@ static fv_status run(const fv_condense_context *ctx, fv_condensed *out) {
     return fv_prumerge_run(ctx, &(fv_prumerge_rule){p->keep, p->neighbours, true}, out);
 }
 
-const fv_condense_method fv_condense_prumerge_plus = {.behind = true, .whole = true, .run = run};
+const fv_condense_method fv_condense_prumerge_plus = {.after = true, .whole = true, .run = run};

@@ -336,7 +336,7 @@ static fv_status add_head(fv_export *s, int32_t layer, fv_kv_segment seg, int32_
     for (int value = parts_of(s, layer, seg) == 1; value < 2; value++)
         for (int32_t row = 0, rows; row < len; row += rows) {
             void *at;
-            rows = fv_kv_stretch(s->req.kv, layer, head, seg, value, row, len, &at);
+            rows = fv_kv_contiguous(s->req.kv, layer, head, seg, value, row, len, &at);
             FV_TRY(pieces_for(s, *n + 1));
             s->piece[(*n)++] = (fv_piece){at, (size_t)rows * s->row_bytes};
         }

@@ -23,7 +23,7 @@ static fv_status take_room(const fv_pack_context *ctx, fv_pack_job *job, fv_pack
                                                  fv_kv_get_shape(ctx->kv)->dtype);
         l->shape[k] = s;
         s.n_outlier = s.n * s.n_kv;
-        FV_TRY(fv_arena_alloc(ctx->room, fv_packed_bytes(&s), &l->data[k]));
+        FV_TRY(fv_arena_alloc(ctx->scratch, fv_packed_bytes(&s), &l->data[k]));
     }
     job->state = l;
     return FV_OK;
@@ -54,7 +54,7 @@ static fv_status part(const fv_pack_context *ctx, fv_pack_job *job, fv_packed_ki
         FV_TRY(fv_pack_layer_matrix(ctx, jobs[i], kind, &m[i]));
         FV_TRY(fv_matrix_fetch(ctx->matrices, &m[i], &at[i]));
     }
-    FV_TRY(FV_ARENA_NEW(ctx->room, (size_t)s->n * (size_t)s->n_kv, kept));
+    FV_TRY(FV_ARENA_NEW(ctx->scratch, (size_t)s->n * (size_t)s->n_kv, kept));
     const float *const rows[2] = {at[0], at[1]};
     s->n_outlier = fv_merged_keep(s, rows, p->gamma, kept);
     l[1]->shape[kind].n_outlier = s->n_outlier;
@@ -69,7 +69,7 @@ static fv_status part(const fv_pack_context *ctx, fv_pack_job *job, fv_packed_ki
 }
 
 /* Both layers of a pair say the same: what they lack of one another's shape is who borrows. */
-static bool pays(const fv_pack_layer *l) {
+static bool worthwhile(const fv_pack_layer *l) {
     size_t merged = 0, raw = 0;
     for (int i = 0; i < 4; i++) {
         fv_packed_shape s = l->shape[i % 2];
@@ -81,7 +81,7 @@ static bool pays(const fv_pack_layer *l) {
 }
 
 static fv_status end(const fv_pack_context *ctx, fv_pack_job *job) {
-    return pays(job->state) ? fv_pack_layer_end(ctx, job) : FV_OK;
+    return worthwhile(job->state) ? fv_pack_layer_end(ctx, job) : FV_OK;
 }
 
 const fv_pack_method fv_pack_minicache = {

@@ -42,7 +42,7 @@ typedef struct run {
         char text[256]; /* if that is a failure */
     } * task;           /* [n_task] */
     int32_t n_task;
-    fv_arena room[FV_EACH_SLOTS];
+    fv_arena scratch[FV_EACH_SLOTS];
 } run;
 
 static bool wanted(const fv_plan *plan, int32_t layer, fv_kv_segment seg) {
@@ -86,9 +86,9 @@ static void run_task(void *arg, fv_backend *be, int32_t slot, int32_t i) {
     struct task *t = &r->task[i];
     fv_pack_context ctx = r->ctx;
     ctx.be = be;
-    ctx.room = &r->room[slot];
-    fv_arena_reset(ctx.room);
-    fv_matrices matrices = {.be = be, .home = ctx.room};
+    ctx.scratch = &r->scratch[slot];
+    fv_arena_reset(ctx.scratch);
+    fv_matrices matrices = {.be = be, .scratch = ctx.scratch};
     ctx.matrices = &matrices;
     t->status = r->method->part(&ctx, r->part[i].job, r->part[i].kind);
     fv_matrices_fini(&matrices);
@@ -106,13 +106,13 @@ static fv_status run_parts(run *r, fv_backend *be) {
     const size_t TOGETHER = (size_t)256 << 20;
     fv_pack_context ctx = r->ctx;
     ctx.be = be;
-    ctx.room = &r->room[0];
+    ctx.scratch = &r->scratch[0];
     for (int32_t i = 0, n; i < r->n_task; i += n) {
         size_t bytes = matrix_bytes(r, i);
         for (n = 1; i + n < r->n_task && bytes + matrix_bytes(r, i + n) <= TOGETHER; n++)
             bytes += matrix_bytes(r, i + n);
-        fv_arena_reset(ctx.room);
-        fv_matrices matrices = {.be = be, .home = ctx.room};
+        fv_arena_reset(ctx.scratch);
+        fv_matrices matrices = {.be = be, .scratch = ctx.scratch};
         ctx.matrices = &matrices;
         fv_status st = r->method->parts(&ctx, r->part + i, n);
         fv_matrices_fini(&matrices);
@@ -157,8 +157,8 @@ static fv_status end_rows(run *r, fv_pack_job *job, fv_pack_report *report) {
     const fv_kv_shape *s = fv_kv_get_shape(kv);
     if (!job->state) return FV_OK;
     fv_pack_context ctx = r->ctx;
-    ctx.room = &r->room[0];
-    fv_arena_reset(ctx.room);
+    ctx.scratch = &r->scratch[0];
+    fv_arena_reset(ctx.scratch);
     FV_TRY(r->method->end(&ctx, job));
     const fv_kv_packed *p = fv_kv_packed_of(kv, job->layer, job->seg);
     if (!p) return FV_OK;
@@ -170,43 +170,43 @@ static fv_status end_rows(run *r, fv_pack_job *job, fv_pack_report *report) {
     return FV_OK;
 }
 
-static fv_status begin_importance(fv_kv *kv, int32_t layer, const float *paid) {
+static fv_status begin_importance(fv_kv *kv, int32_t layer, const float *attention) {
     fv_kv_packed *p = fv_kv_packed_at(kv, layer);
-    if (!p || !paid) return FV_OK;
+    if (!p || !attention) return FV_OK;
     FV_TRY(fv_kv_packed_observe(kv, p));
-    for (int32_t j = 0; j < p->rows.n; j++) p->importance[j] = paid[p->pos[j]];
+    for (int32_t j = 0; j < p->rows.n; j++) p->importance[j] = attention[p->pos[j]];
     p->observed = p->stale = true;
     return FV_OK;
 }
 
-static fv_status run_layers(run *r, int32_t n_layer, const float *const *paid,
+static fv_status run_layers(run *r, int32_t n_layer, const float *const *attention,
                             fv_pack_report *report) {
     int32_t n = FV_N_SEG * (n_layer - report->n_layer);
-    FV_TRY(FV_ARENA_NEW(r->ctx.room, n, r->job));
-    FV_TRY(FV_ARENA_NEW(r->ctx.room, 2 * n, r->part));
-    FV_TRY(FV_ARENA_NEW(r->ctx.room, 2 * n, r->task));
+    FV_TRY(FV_ARENA_NEW(r->ctx.scratch, n, r->job));
+    FV_TRY(FV_ARENA_NEW(r->ctx.scratch, 2 * n, r->part));
+    FV_TRY(FV_ARENA_NEW(r->ctx.scratch, 2 * n, r->task));
     for (int32_t l = report->n_layer; l < n_layer; l++)
         for (int seg = 0; seg < FV_N_SEG; seg++) FV_TRY(begin_rows(r, l, (fv_kv_segment)seg));
     FV_TRY(run_tasks(r));
     for (int32_t i = 0; i < r->n; i++) FV_TRY(end_rows(r, &r->job[i], report));
     for (; report->n_layer < n_layer; report->n_layer++)
-        FV_TRY(begin_importance(r->ctx.kv, report->n_layer, paid[report->n_layer]));
+        FV_TRY(begin_importance(r->ctx.kv, report->n_layer, attention[report->n_layer]));
     return FV_OK;
 }
 
 fv_status fv_pack_run(const fv_plan *plan, fv_backend *be, const fv_rope *rope, fv_kv *kv,
-                      int32_t n_layer, const float *const *paid, fv_pack_report *report) {
+                      int32_t n_layer, const float *const *attention, fv_pack_report *report) {
     if (!fv_plan_packs_any(plan) || report->status != FV_OK || report->n_layer >= n_layer)
         return FV_OK;
-    fv_arena room = {0};
+    fv_arena scratch = {0};
     double t = fv_clock_s();
-    run r = {.ctx = {.plan = plan, .be = be, .rope = rope, .kv = kv, .room = &room},
+    run r = {.ctx = {.plan = plan, .be = be, .rope = rope, .kv = kv, .scratch = &scratch},
              .method = methods[plan->policy.stage[FV_STAGE_PACK].method->id]};
-    fv_status st = run_layers(&r, n_layer, paid, report);
+    fv_status st = run_layers(&r, n_layer, attention, report);
     bool none = report->n_layer == plan->shape.n_layer && report->bytes == 0;
     report->said = none ? r.method->none : NULL;
-    fv_arena_fini(&room);
-    for (int i = 0; i < FV_EACH_SLOTS; i++) fv_arena_fini(&r.room[i]);
+    fv_arena_fini(&scratch);
+    for (int i = 0; i < FV_EACH_SLOTS; i++) fv_arena_fini(&r.scratch[i]);
     report->seconds += fv_clock_s() - t;
     if (st != FV_EINVAL) return st;
     report->status = st;

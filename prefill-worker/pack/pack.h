@@ -56,7 +56,7 @@ typedef struct fv_pack_context {
     fv_backend *be;
     const fv_rope *rope;
     fv_kv *kv;
-    fv_arena *room; /* of `begin`: until `end`; of `part` and `end`: for the time of the call */
+    fv_arena *scratch; /* of `begin`: until `end`; of `part` and `end`: for the time of the call */
     fv_matrices *matrices; /* scratch of `part`, for the time of the call */
 } fv_pack_context;
 
@@ -82,11 +82,11 @@ typedef struct fv_pack_method {
     const char *none; /* what a report says when no layer was packed; NULL: nothing */
 } fv_pack_method;
 
-/* Compresses the layers below n_layer that are not compressed yet. paid[l]: attention of the last
+/* Compresses the layers below n_layer that are not compressed yet. attention[l]: attention of the last
  * prompt token to layer l's visual tokens, by prompt position; NULL: not captured. Problems with
  * this request's numbers are noted in the report and are no error; errors are those of the backend
  * and of memory. */
 fv_status fv_pack_run(const fv_plan *plan, fv_backend *be, const fv_rope *rope, fv_kv *kv,
-                      int32_t n_layer, const float *const *paid, fv_pack_report *report);
+                      int32_t n_layer, const float *const *attention, fv_pack_report *report);
 
 #endif

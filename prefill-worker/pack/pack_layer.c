@@ -20,11 +20,11 @@ static fv_status make_order(const fv_pack_context *ctx, const fv_pack_job *job, 
     }
     int32_t n_block = block_of(last, base, block) + 1;
     *o = (fv_pack_layer){.n = n, .anchored = block > 0};
-    FV_TRY(FV_ARENA_NEW(ctx->room, n, o->row));
-    FV_TRY(FV_ARENA_NEW(ctx->room, n, o->pos));
-    FV_TRY(FV_ARENA_NEW(ctx->room, n + 1, o->first));
-    FV_TRY(FV_ARENA_NEW(ctx->room, n, o->anchor));
-    FV_TRY(FV_ARENA_NEW(ctx->room, n_block + 1, at));
+    FV_TRY(FV_ARENA_NEW(ctx->scratch, n, o->row));
+    FV_TRY(FV_ARENA_NEW(ctx->scratch, n, o->pos));
+    FV_TRY(FV_ARENA_NEW(ctx->scratch, n + 1, o->first));
+    FV_TRY(FV_ARENA_NEW(ctx->scratch, n, o->anchor));
+    FV_TRY(FV_ARENA_NEW(ctx->scratch, n_block + 1, at));
     for (int32_t j = 0; j < n; j++) at[block_of(pos[j], base, block) + 1]++;
     for (int32_t b = 0; b < n_block; b++) {
         if (at[b + 1] > 0) {
@@ -43,8 +43,8 @@ static fv_status make_order(const fv_pack_context *ctx, const fv_pack_job *job, 
 }
 
 /* Every row's anchor. */
-static fv_status anchors(const fv_pack_layer *o, fv_arena *room, int32_t **out) {
-    FV_TRY(FV_ARENA_NEW(room, o->n, *out));
+static fv_status anchors(const fv_pack_layer *o, fv_arena *scratch, int32_t **out) {
+    FV_TRY(FV_ARENA_NEW(scratch, o->n, *out));
     for (int32_t a = 0; a < o->n_anchor; a++)
         for (int32_t j = o->first[a]; j < o->first[a + 1]; j++) (*out)[j] = o->anchor[a];
     return FV_OK;
@@ -71,7 +71,7 @@ fv_status fv_pack_layer_order(const fv_pack_context *ctx, const fv_pack_job *job
                               fv_pack_layer **out) {
     *out = NULL;
     if (!worth_it(ctx, job)) return FV_OK;
-    FV_TRY(FV_ARENA_NEW(ctx->room, 1, *out));
+    FV_TRY(FV_ARENA_NEW(ctx->scratch, 1, *out));
     return make_order(ctx, job, *out);
 }
 
@@ -84,7 +84,7 @@ fv_status fv_pack_layer_begin(const fv_pack_context *ctx, fv_pack_job *job) {
     for (int k = 0; k < 2; k++) {
         if (!job->part[k]) continue;
         l->shape[k] = shape_of(ctx, job, (fv_packed_kind)k);
-        FV_TRY(fv_arena_alloc(ctx->room, fv_packed_bytes(&l->shape[k]), &l->data[k]));
+        FV_TRY(fv_arena_alloc(ctx->scratch, fv_packed_bytes(&l->shape[k]), &l->data[k]));
     }
     job->state = l;
     return FV_OK;
@@ -99,7 +99,7 @@ fv_status fv_pack_layer_matrix(const fv_pack_context *ctx, const fv_pack_job *jo
     FV_TRY(fv_matrix_new(ctx->matrices, l->n, s->n_kv * s->d_head, m));
     FV_TRY(fv_rows_gather(ctx->kv, ctx->be, &rows, *m));
     if (kind == FV_PACKED_V || !l->anchored) return FV_OK;
-    FV_TRY(anchors(l, ctx->room, &anchor));
+    FV_TRY(anchors(l, ctx->scratch, &anchor));
     return fv_rows_turn(ctx->matrices, ctx->rope, anchor, true, s->n_kv, *m);
 }
 

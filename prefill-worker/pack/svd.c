@@ -39,7 +39,7 @@ static fv_status part(const fv_pack_context *ctx, fv_pack_job *job, fv_packed_ki
     double error;
     FV_TRY(fv_pack_layer_matrix(ctx, job, kind, &m));
     if (fv_packed_is_rows(s)) return put_rows(ctx, s, &m, l->data[kind]);
-    fv_status st = fv_factor_write(ctx->be, ctx->room, &m, &what, s, l->data[kind], &error);
+    fv_status st = fv_factor_write(ctx->be, ctx->scratch, &m, &what, s, l->data[kind], &error);
     if (st != FV_OK) return fv_pack_layer_fail(st, job, kind);
     note(job, kind, error);
     return FV_OK;
@@ -49,8 +49,8 @@ static fv_status parts(const fv_pack_context *ctx, const fv_pack_part *part, int
     fv_factor_job *job;
     const fv_pack_part **of;
     int32_t n_job = 0, bad;
-    FV_TRY(FV_ARENA_NEW(ctx->room, n, job));
-    FV_TRY(FV_ARENA_NEW(ctx->room, n, of));
+    FV_TRY(FV_ARENA_NEW(ctx->scratch, n, job));
+    FV_TRY(FV_ARENA_NEW(ctx->scratch, n, of));
     for (int32_t i = 0; i < n; i++) {
         fv_pack_layer *l = part[i].job->state;
         fv_packed_kind kind = part[i].kind;
@@ -63,7 +63,7 @@ static fv_status parts(const fv_pack_context *ctx, const fv_pack_part *part, int
         else
             of[n_job++] = &part[i];
     }
-    fv_status st = fv_factor_write_all(ctx->be, ctx->room, job, n_job, &bad);
+    fv_status st = fv_factor_write_all(ctx->be, ctx->scratch, job, n_job, &bad);
     if (st == FV_EINVAL) return fv_pack_layer_fail(st, of[bad]->job, of[bad]->kind);
     for (int32_t i = 0; i < n_job && st == FV_OK; i++) note(of[i]->job, of[i]->kind, job[i].error);
     return st;

@@ -9,7 +9,7 @@
 
 /* Tokens of a resumed answer run after the prompt, as they did the first time, if they attended to
  * something else than the prompt's tokens do: compressed KV, or fewer tokens from step to step. */
-int32_t fv_prefill_rows_behind(const fv_prefill_request *req) {
+int32_t fv_prefill_rows_after(const fv_prefill_request *req) {
     return fv_plan_sees_less(req->plan) ? req->n_answer : 0;
 }
 
@@ -91,7 +91,7 @@ fv_status fv_prefill_run_answers(fv_prefill *p, float *logits) {
         if (!packed_well(req)) continue;
         if (req->plan->pack.first_packed)
             st = run_last_again(runner, req, &p->arena, logits + (size_t)b * vocab);
-        if (st == FV_OK && fv_prefill_rows_behind(req))
+        if (st == FV_OK && fv_prefill_rows_after(req))
             st = run_answer(runner, req, logits + (size_t)b * vocab);
     }
     fv_model_runner_close(runner);

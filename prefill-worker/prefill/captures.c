@@ -33,7 +33,7 @@ bool fv_prefill_captures_any(const fv_prefill *p, int32_t b, int32_t l0, int32_t
 
 /* The position after the last prompt token of request b. Dropped tokens are all before it. */
 int32_t fv_prefill_prompt_end(const fv_prefill *p, int32_t b) {
-    return p->rows.first[b + 1] - (p->req[b].n_answer - fv_prefill_rows_behind(&p->req[b]));
+    return p->rows.first[b + 1] - (p->req[b].n_answer - fv_prefill_rows_after(&p->req[b]));
 }
 
 /* Of the prompt's last rows, those in [a, e) of request b. */
@@ -47,7 +47,7 @@ static int32_t window_rows(const fv_prefill *p, int32_t b, int32_t rows, int32_t
 /* Sums of a block that phases of others cut are wanted at its end. */
 static bool any_open_block(const fv_prefill *p, int32_t layer) {
     for (int32_t b = 0; b < p->n_req; b++)
-        if (p->settled[b] < layer) return true;
+        if (p->layers_done[b] < layer) return true;
     return false;
 }
 
@@ -149,8 +149,8 @@ fv_status fv_prefill_ask_captures(fv_prefill *p, int32_t b, int32_t l0, int32_t 
 static fv_status keep_paid(fv_prefill *p, int32_t b, int32_t layer) {
     int32_t *pos, n;
     FV_TRY(fv_prefill_visual_rows(p, b, &pos, &n));
-    FV_TRY(FV_ARENA_NEW(&p->arena, p->req[b].n, p->paid[b][layer]));
-    for (int32_t j = 0; j < n; j++) p->paid[b][layer][pos[j]] = p->visual[b].attention[j];
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->req[b].n, p->attention[b][layer]));
+    for (int32_t j = 0; j < n; j++) p->attention[b][layer][pos[j]] = p->visual[b].attention[j];
     return FV_OK;
 }
 

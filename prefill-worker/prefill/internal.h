@@ -37,8 +37,8 @@ typedef struct fv_prefill_visual {
     int32_t n_key;    /* columns of that */
     /* Text tokens after the images, and which of them are scorers
      * (prefill-worker/prefill/scorers.h). */
-    int32_t n_behind, n_scorer;
-    uint8_t *scorer;       /* [n_behind] */
+    int32_t n_after, n_scorer;
+    uint8_t *scorer;       /* [n_after] */
     fv_prune_state pruner; /* of a method that decides by data */
     int32_t *rank_from;    /* [N] as the plan has it, until rows leave where data say so */
 } fv_prefill_visual;
@@ -61,11 +61,11 @@ typedef struct fv_prefill {
     fv_prefill_visual *visual; /* [n_req] */
     fv_prefill_mask *mask;     /* [n_req] */
     /* [n_req] [N] what rows are ranked by, and importance begins with, by position */
-    float ***paid;
+    float ***attention;
     fv_buf *queries;         /* [n_req] of blocks that phases of others cut: [rows, H D] */
     int32_t *ready;          /* [n_req] layers whose rows are there in their order, */
     int32_t *packed;         /* [n_req] and those that are packed, or have nothing to be */
-    int32_t *settled;        /* [n_req] layers that are done and in no open block */
+    int32_t *layers_done;    /* [n_req] layers that are done and in no open block */
     fv_select_sums **sums;   /* [n_req] [N] what the select stage chooses by: of the group, and of
                                * blocks that were open before it */
     fv_select_sums **accums; /* [n_req] [N] what accumulators begin with, likewise */
@@ -135,7 +135,7 @@ fv_status fv_prefill_run_masked(fv_prefill *p, int32_t b, int32_t l0, int32_t l1
 /* ---- answer.c ------------------------------------------------------------------- */
 
 /* Tokens of a resumed answer that run after the prompt instead of with it. */
-int32_t fv_prefill_rows_behind(const fv_prefill_request *req);
+int32_t fv_prefill_rows_after(const fv_prefill_request *req);
 
 /* Runs them, and where the policy says so the prompt's last row again; logits [n_req, vocab]. */
 fv_status fv_prefill_run_answers(fv_prefill *p, float *logits);

@@ -27,17 +27,17 @@ static void borrow_keys(const fv_prefill_request *req, int32_t n_layer) {
 }
 
 /* Layers below `layer`, but for those of a block that goes on, or of a pair that is merged. */
-static int32_t settled_of(const fv_prefill *p, int32_t b, int32_t layer) {
+static int32_t layers_done_of(const fv_prefill *p, int32_t b, int32_t layer) {
     if (layer == fv_decoder_config(p->dec)->n_layer) return layer;
     if (fv_plan_pair(p->req[b].plan, layer) < layer) return layer - 1;
     return fv_kv_source_layer(p->req[b].kv, layer);
 }
 
 /* The same for all requests. */
-static int32_t settled_below(const fv_prefill *p, int32_t layer) {
+static int32_t layers_done_below(const fv_prefill *p, int32_t layer) {
     int32_t n = layer;
     for (int32_t b = 0; b < p->n_req; b++)
-        if (settled_of(p, b, layer) < n) n = settled_of(p, b, layer);
+        if (layers_done_of(p, b, layer) < n) n = layers_done_of(p, b, layer);
     return n;
 }
 
@@ -81,13 +81,14 @@ static fv_status start(fv_prefill *p) {
     fv_prefill_rows *rows = &p->rows;
     int32_t n_layer = fv_decoder_config(p->dec)->n_layer;
     for (int32_t b = 0; b < p->n_req; b++)
-        rows->n += p->req[b].n - fv_prefill_rows_behind(&p->req[b]);
-    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->paid));
-    for (int32_t b = 0; b < p->n_req; b++) FV_TRY(FV_ARENA_NEW(&p->arena, n_layer, p->paid[b]));
+        rows->n += p->req[b].n - fv_prefill_rows_after(&p->req[b]);
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->attention));
+    for (int32_t b = 0; b < p->n_req; b++)
+        FV_TRY(FV_ARENA_NEW(&p->arena, n_layer, p->attention[b]));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->visual));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->mask));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->queries));
-    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->settled));
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->layers_done));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->ready));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->packed));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req + 1, rows->first));
@@ -110,7 +111,7 @@ static fv_status start(fv_prefill *p) {
     }
     for (int32_t b = 0, at = 0; b < p->n_req; at = rows->first[++b]) {
         const fv_prefill_request *req = &p->req[b];
-        int32_t n = req->n - fv_prefill_rows_behind(req);
+        int32_t n = req->n - fv_prefill_rows_after(req);
         FV_TRY(embed_request(p, req, fv_tensor_rows(rows->x, at, n)));
         for (int32_t r = 0; r < n; r++) {
             rows->pos[at + r] = rows->turn[at + r] = r;
@@ -234,8 +235,8 @@ static void count_visual(const fv_prefill *p, int32_t b, int32_t l0, int32_t l1)
 /* Layers below n_layer have run: how many of them have all that request b will have there. */
 static int32_t ready_of(const fv_prefill *p, int32_t b, int32_t n_layer) {
     int32_t ranked = fv_rank_ready(p->visual[b].rank_from, n_layer),
-            settled = settled_of(p, b, n_layer);
-    return ranked < settled ? ranked : settled;
+            layers_done = layers_done_of(p, b, n_layer);
+    return ranked < layers_done ? ranked : layers_done;
 }
 
 /* Layers that are ready are packed, where the plan says so. */
@@ -245,7 +246,7 @@ static fv_status pack_ready(fv_prefill *p) {
         assert(!fv_plan_packs_any(req->plan) || req->packed);
         if (fv_plan_packs_any(req->plan))
             FV_TRY(fv_pack_run(req->plan, fv_decoder_backend(p->dec), &p->rope, req->kv,
-                               p->ready[b], (const float *const *)p->paid[b], req->packed));
+                               p->ready[b], (const float *const *)p->attention[b], req->packed));
         p->packed[b] = p->ready[b];
     }
     return FV_OK;
@@ -293,11 +294,12 @@ static fv_status run_group(fv_prefill *p, int32_t l0, int32_t l1) {
     FV_TRY(be->ops->sync(be));
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_prefill_request *req = &p->req[b];
-        int32_t from = p->settled[b];
-        p->settled[b] = settled_of(p, b, l1);
-        FV_TRY(end_layers(p, b, from, p->settled[b]));
+        int32_t from = p->layers_done[b];
+        p->layers_done[b] = layers_done_of(p, b, l1);
+        FV_TRY(end_layers(p, b, from, p->layers_done[b]));
         FV_TRY(fv_prefill_mark_order(p, b, l0, l1));
-        FV_TRY(fv_rank_run(p->visual[b].rank_from, req->kv, l1, (const float *const *)p->paid[b]));
+        FV_TRY(fv_rank_run(p->visual[b].rank_from, req->kv, l1,
+                           (const float *const *)p->attention[b]));
         FV_TRY(fv_prefill_tell_head_max(p, b, l1 - 1));
         p->ready[b] = ready_of(p, b, l1);
     }
@@ -311,7 +313,7 @@ static fv_status say_final(fv_prefill *p) {
     int32_t n = fv_decoder_config(p->dec)->n_layer;
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_plan *plan = p->req[b].plan;
-        bool goes_on = fv_prefill_rows_behind(&p->req[b]) || plan->pack.first_packed;
+        bool goes_on = fv_prefill_rows_after(&p->req[b]) || plan->pack.first_packed;
         int32_t final = goes_on ? 0 : p->packed[b];
         if (final < n) n = final;
     }
@@ -341,7 +343,7 @@ static bool tells_head_max(const fv_prefill *p) {
 static int32_t group_end(const fv_prefill *p, int32_t l0, int32_t n_layer) {
     int32_t l1 = l0 + 1;
     while (l1 < n_layer && !phase_starts(p, l1) && !tells_head_max(p) &&
-           (p->opt->group == 0 || l1 - l0 < p->opt->group || settled_below(p, l1) < l1))
+           (p->opt->group == 0 || l1 - l0 < p->opt->group || layers_done_below(p, l1) < l1))
         l1++;
     return l1;
 }

@@ -62,15 +62,16 @@ static bool is_ranked(const fv_kv *kv, int32_t layer) {
     return ranked;
 }
 
-fv_status fv_rank_run(const int32_t *from, fv_kv *kv, int32_t n_layer, const float *const *paid) {
+fv_status fv_rank_run(const int32_t *from, fv_kv *kv, int32_t n_layer,
+                      const float *const *attention) {
     fv_arena arena = {0};
     fv_status st = FV_OK;
     for (int32_t l = 0; l < n_layer && st == FV_OK; l++) {
         if (from[l] < 0 || fv_kv_borrows(kv, l, FV_SEG_VISUAL) || is_ranked(kv, l)) continue;
         if (last_needed(kv, l, from[l]) >= n_layer) continue;
-        assert(paid[from[l]]);
+        assert(attention[from[l]]);
         fv_arena_reset(&arena);
-        st = rank_layer(kv, l, paid[from[l]], &arena);
+        st = rank_layer(kv, l, attention[from[l]], &arena);
     }
     fv_arena_fini(&arena);
     return st;

@@ -15,7 +15,8 @@
 int32_t fv_rank_ready(const int32_t *from, int32_t n_layer);
 
 /* Ranks the layers below n_layer that are complete, select stage included, and
- * not ranked yet. paid[l]: attention of layer l by prompt position, for layers that rank. */
-fv_status fv_rank_run(const int32_t *from, fv_kv *kv, int32_t n_layer, const float *const *paid);
+ * not ranked yet. attention[l]: attention of layer l by prompt position, for layers that rank. */
+fv_status fv_rank_run(const int32_t *from, fv_kv *kv, int32_t n_layer,
+                      const float *const *attention);
 
 #endif

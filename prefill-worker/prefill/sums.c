@@ -8,7 +8,7 @@
 /* A row FV_CAPTURE. */
 typedef struct row_sums {
     uint8_t flag;
-    enum { ALL, BEHIND } rows;
+    enum { ALL, AFTER } rows;
     enum { SUM, LOW, HEAD_MAX } reads;
 } row_sums;
 
@@ -66,24 +66,24 @@ static bool asks_scorers(const fv_plan *plan) {
 fv_status fv_prefill_find_scorers(fv_prefill *p, int32_t b) {
     const fv_prefill_rows *rows = &p->rows;
     fv_prefill_visual *v = &p->visual[b];
-    int32_t first = rows->first[b], end = fv_prefill_prompt_end(p, b), behind = end;
+    int32_t first = rows->first[b], end = fv_prefill_prompt_end(p, b), after = end;
     float *dot;
     double *m;
-    while (behind > first && rows->seg[behind - 1] == FV_SEG_TEXT) behind--;
-    v->n_behind = end - behind;
+    while (after > first && rows->seg[after - 1] == FV_SEG_TEXT) after--;
+    v->n_after = end - after;
     if (!asks_scorers(p->req[b].plan)) return FV_OK;
-    fv_tensor text = fv_tensor_rows(rows->x, behind, v->n_behind);
-    FV_TRY(FV_ARENA_NEW(&p->arena, v->n_behind, v->scorer));
-    FV_TRY(FV_ARENA_NEW(&p->group, v->n_behind, m));
-    FV_TRY(FV_ARENA_NEW(&p->group, (size_t)v->n * (size_t)v->n_behind, dot));
-    for (int32_t r = first, at = 0, n; r < behind; r += n) {
-        for (n = 1; r + n < behind && rows->seg[r + n] == rows->seg[r]; n++) {
+    fv_tensor text = fv_tensor_rows(rows->x, after, v->n_after);
+    FV_TRY(FV_ARENA_NEW(&p->arena, v->n_after, v->scorer));
+    FV_TRY(FV_ARENA_NEW(&p->group, v->n_after, m));
+    FV_TRY(FV_ARENA_NEW(&p->group, (size_t)v->n * (size_t)v->n_after, dot));
+    for (int32_t r = first, at = 0, n; r < after; r += n) {
+        for (n = 1; r + n < after && rows->seg[r + n] == rows->seg[r]; n++) {
         }
         if (rows->seg[r] == FV_SEG_TEXT) continue;
-        FV_TRY(dot_span(p, r, n, text, dot + (size_t)at * (size_t)v->n_behind));
+        FV_TRY(dot_span(p, r, n, text, dot + (size_t)at * (size_t)v->n_after));
         at += n;
     }
-    v->n_scorer = fv_scorers_choose(dot, v->n, v->n_behind, m, v->scorer);
+    v->n_scorer = fv_scorers_choose(dot, v->n, v->n_after, m, v->scorer);
     return FV_OK;
 }
 
@@ -117,12 +117,12 @@ fv_status fv_prefill_open_row_sums(fv_prefill *p, int32_t b, int32_t layer) {
 static fv_status weigh_rows(fv_prefill *p, int32_t b, int32_t layer, int32_t a, int32_t e,
                             const float **out) {
     const fv_prefill_visual *v = &p->visual[b];
-    int32_t behind = fv_prefill_prompt_end(p, b) - v->n_behind;
+    int32_t after = fv_prefill_prompt_end(p, b) - v->n_after;
     bool turned = p->req[b].plan->capture[layer] & FV_CAPTURE_TURNED;
     float *weight;
     FV_TRY(FV_ARENA_NEW(&p->group, (size_t)(e - a) * (size_t)v->n_key, weight));
     for (int32_t r = a; r < e; r++)
-        if (v->scorer[r - behind])
+        if (v->scorer[r - after])
             FV_TRY(weigh_row(p, b, r, turned, weight + (size_t)(r - a) * (size_t)v->n_key));
     *out = weight;
     return FV_OK;
@@ -132,9 +132,9 @@ fv_status fv_prefill_row_sums_capture(fv_prefill *p, int32_t b, int32_t layer, i
                                       fv_forward_capture *capture) {
     const fv_prefill_visual *v = &p->visual[b];
     const row_sums *sums = sums_of(p, b, layer);
-    int32_t end = fv_prefill_prompt_end(p, b), behind = end - v->n_behind;
+    int32_t end = fv_prefill_prompt_end(p, b), after = end - v->n_after;
     if (e > end) e = end;
-    if (sums->rows == BEHIND && a < behind) a = behind;
+    if (sums->rows == AFTER && a < after) a = after;
     *capture = (fv_forward_capture){.layer = layer,
                                     .n_row = e > a ? e - a : 0,
                                     .low = sums->reads == LOW,

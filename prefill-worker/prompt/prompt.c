@@ -42,7 +42,7 @@ static fv_status add_text(fv_prompt *p, const fv_tokenizer *tok, int32_t before,
                           size_t bytes) {
     int32_t *ids, n;
     if (bytes == 0) return FV_OK;
-    FV_TRY(fv_tokenizer_encode_behind(tok, before, text, bytes, NULL, &ids, &n));
+    FV_TRY(fv_tokenizer_encode_after(tok, before, text, bytes, NULL, &ids, &n));
     fv_status st = grow(p, n);
     for (int32_t i = 0; st == FV_OK && i < n; i++) st = add(p, ids[i], 1, FV_SEG_TEXT);
     free(ids);

@@ -45,8 +45,9 @@ static fv_status choose(const fv_select_context *ctx, const fv_select_row *rows,
     FV_TRY(FV_ARENA_NEW(arena, n, score));
     FV_TRY(FV_ARENA_NEW(arena, keep, kept));
     for (int32_t i = 0; i < n; i++) {
-        const float *paid = ctx->paid[cross ? !rows[i].seg : rows[i].seg][rows[i].seg];
-        score[i] = paid ? paid[rows[i].at] : 0; /* a window of no tokens gives no attention */
+        const float *attention = ctx->attention[cross ? !rows[i].seg : rows[i].seg][rows[i].seg];
+        score[i] =
+            attention ? attention[rows[i].at] : 0; /* a window of no tokens gives no attention */
     }
     fv_top(score, n, keep, kept);
     if (ctx->own[FV_SEG_TEXT]) FV_TRY(choose_text(ctx, rows, n, cross, arena, kept, keep));

@@ -67,20 +67,20 @@ static fv_status reduce_block(const fv_select_sums *sums, block b, const fv_sele
 
 static fv_status bring_paid(const fv_select_sums *sums, block b, fv_arena *arena,
                             fv_select_context *ctx) {
-    float *paid;
+    float *attention;
     for (int from = 0; from < FV_N_SEG; from++)
         for (int to = 0; to < FV_N_SEG; to++) {
-            FV_TRY(reduce_block(sums, b, ctx, from, to, arena, &paid));
-            ctx->paid[from][to] = paid;
+            FV_TRY(reduce_block(sums, b, ctx, from, to, arena, &attention));
+            ctx->attention[from][to] = attention;
         }
     return FV_OK;
 }
 
 static fv_status bring_own(const fv_select_sums *sums, fv_arena *arena, fv_select_context *ctx) {
-    float *paid;
+    float *attention;
     for (int from = 0; from < FV_N_SEG; from++) {
-        FV_TRY(reduce_heads(sums, ctx, from, FV_SEG_TEXT, arena, &paid));
-        ctx->own[from] = paid;
+        FV_TRY(reduce_heads(sums, ctx, from, FV_SEG_TEXT, arena, &attention));
+        ctx->own[from] = attention;
     }
     return FV_OK;
 }

@@ -22,13 +22,13 @@ typedef struct fv_select_context {
     int32_t n_prompt;             /* tokens of the prompt before any left */
     int32_t n[FV_N_SEG];          /* rows that this head holds */
     const int32_t *pos[FV_N_SEG]; /* their prompt positions, ascending */
-    /* paid[from][to][j]: attention of the window's tokens of segment `from` to this head's entry j
+    /* attention[from][to][j]: attention of the window's tokens of segment `from` to this head's entry j
      * of segment `to`, summed; query heads are combined as the plan says. Of layers that share
      * keys, the mean. NULL unless the plan needs it (fv_plan_window), where the layer keeps all its
      * entries, and where tokens of all segments are summed together: */
-    const float *paid[FV_N_SEG][FV_N_SEG];
+    const float *attention[FV_N_SEG][FV_N_SEG];
     /* Where layers share keys of visual tokens only: own[from][j], the attention to text token j in
-     * this layer alone. Visual tokens must be chosen by `paid`, so that each layer chooses the
+     * this layer alone. Visual tokens must be chosen by `attention`, so that each layer chooses the
      * same. Otherwise NULL. */
     const float *own[FV_N_SEG];
     /* The same by query head, of this layer; NULL unless the plan needs it. */

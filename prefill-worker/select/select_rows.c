@@ -20,7 +20,7 @@ fv_status fv_select_order(const fv_select_context *ctx, fv_arena *arena, fv_sele
     return FV_OK;
 }
 
-float fv_select_paid(const fv_select_context *ctx, int32_t h, int from, fv_select_row row) {
+float fv_select_attention(const fv_select_context *ctx, int32_t h, int from, fv_select_row row) {
     const fv_select_sums *s = ctx->sums;
     if (!s) return 0;
     int32_t line = h * s->n_kind + (s->n_kind > 1 ? from : 0);
@@ -44,7 +44,7 @@ fv_status fv_select_score(const fv_select_context *ctx, const fv_select_rows *ro
     FV_TRY(FV_ARENA_NEW(arena, ctx->head1, of_head));
     for (int32_t i = 0; i < rows->n; i++) {
         for (int32_t h = ctx->head0; h < ctx->head1; h++)
-            of_head[h] = fv_select_paid(ctx, h, 0, rows->row[i]);
+            of_head[h] = fv_select_attention(ctx, h, 0, rows->row[i]);
         score[i] = fv_select_reduce(ctx, of_head, 1);
     }
     return FV_OK;

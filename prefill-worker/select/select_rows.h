@@ -19,7 +19,7 @@ fv_status fv_select_order(const fv_select_context *ctx, fv_arena *arena, fv_sele
 
 /* Attention of tokens of segment `from` (of any, where they were summed together) to a token for
  * query head h. 0 without a capture: a window of no tokens gives nothing. */
-float fv_select_paid(const fv_select_context *ctx, int32_t h, int from, fv_select_row row);
+float fv_select_attention(const fv_select_context *ctx, int32_t h, int from, fv_select_row row);
 
 /* One number of the query heads that the context names, at x[h * ld]: in order, in double. */
 float fv_select_reduce(const fv_select_context *ctx, const float *x, size_t ld);

@@ -25,12 +25,12 @@ static void pool(const float *x, int32_t n, int32_t kernel, bool max, float *y) 
 static fv_status pooled(const fv_select_context *ctx, const fv_select_rows *rows, int32_t n,
                         fv_arena *arena, float *score) {
     const fv_select_snapkv_params *p = &ctx->params->select_snapkv;
-    float *paid, *of_head;
-    FV_TRY(FV_ARENA_NEW(arena, n, paid));
+    float *attention, *of_head;
+    FV_TRY(FV_ARENA_NEW(arena, n, attention));
     FV_TRY(FV_ARENA_NEW(arena, (size_t)ctx->head1 * (size_t)n, of_head));
     for (int32_t h = ctx->head0; h < ctx->head1; h++) {
-        for (int32_t i = 0; i < n; i++) paid[i] = fv_select_paid(ctx, h, 0, rows->row[i]);
-        pool(paid, n, p->kernel, p->pool_max, of_head + (size_t)h * (size_t)n);
+        for (int32_t i = 0; i < n; i++) attention[i] = fv_select_attention(ctx, h, 0, rows->row[i]);
+        pool(attention, n, p->kernel, p->pool_max, of_head + (size_t)h * (size_t)n);
     }
     for (int32_t i = 0; i < n; i++) score[i] = fv_select_reduce(ctx, of_head + i, (size_t)n);
     return FV_OK;

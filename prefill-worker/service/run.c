@@ -132,7 +132,7 @@ static void prepare(fv_task *t) {
 
 /* ---- what has happened since ------------------------------------------------------------- */
 
-static void settle_opening(fv_task *t) {
+static void advance_opening(fv_task *t) {
     bool granted;
     fv_status st = fv_export_granted(t->ship, &granted);
     if (st != FV_OK) {
@@ -143,7 +143,7 @@ static void settle_opening(fv_task *t) {
     }
 }
 
-static void settle_reading(fv_task *t) {
+static void advance_reading(fv_task *t) {
     fv_status st = fv_task_images_read(t);
     if (st != FV_OK) {
         end_task(t, st);
@@ -155,7 +155,7 @@ static void settle_reading(fv_task *t) {
     }
 }
 
-static void settle_exporting(fv_task *t) {
+static void advance_exporting(fv_task *t) {
     bool done;
     fv_status st = fv_export_done(t->ship, &done);
     if (st != FV_OK) {
@@ -167,7 +167,7 @@ static void settle_exporting(fv_task *t) {
     }
 }
 
-static void settle(fv_prefill_line *l) {
+static void advance(fv_prefill_line *l) {
     for (fv_task *t = l->first, *next; t; t = next) {
         next = t->next;
         if (t->state == FV_TASK_READING && t->images.away)
@@ -175,11 +175,11 @@ static void settle(fv_prefill_line *l) {
         if (!wanted(t))
             end_unwanted(t);
         else if (t->state == FV_TASK_READING)
-            settle_reading(t);
+            advance_reading(t);
         else if (t->state == FV_TASK_OPENING)
-            settle_opening(t);
+            advance_opening(t);
         else if (t->state == FV_TASK_EXPORTING)
-            settle_exporting(t);
+            advance_exporting(t);
     }
 }
 
@@ -353,7 +353,7 @@ static double work(fv_prefill_worker *w) {
     fv_task *waiting = NULL;
     int32_t n_ready = 0, n_reading = 0, n_soon = 0;
     double now = fv_clock_s();
-    settle(&w->line);
+    advance(&w->line);
     if (fv_prefill_probe_due(w)) fv_prefill_probe_begin(w);
     for (fv_task *t = w->line.first; t; t = t->next) {
         n_ready += t->state == FV_TASK_READY;

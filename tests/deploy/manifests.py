@@ -184,7 +184,7 @@ def check_proxy(fleet):
         path = os.path.join(tmp, "nghttpx.conf")
         with open(path, "w", encoding="utf-8") as f:
             f.write(text or "")
-        # It takes the file, or ends at once and says why; a port that nobody may have ends it behind that.
+        # It takes the file, or ends at once and says why; a port that nobody may have ends it after that.
         r = subprocess.run([nghttpx, f"--conf={path}", "--frontend=192.0.2.1,1;no-tls", "--backend=127.0.0.1,1;;proto=h2"],
                            capture_output=True, text=True, timeout=100)
         fleet.expect("Unknown option" not in r.stderr and "Failed to load configuration" not in r.stderr,

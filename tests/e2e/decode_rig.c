@@ -366,8 +366,8 @@ void ask(answer *a, const handoff *h, int32_t max_tokens) {
     ask_with(a, &m, 20000);
 }
 
-void expect_behind(handoff *h, const int32_t *ids, int32_t n, int32_t n_prompt, int32_t n_held,
-                   int32_t max_tokens, answer *out) {
+void expect_after(handoff *h, const int32_t *ids, int32_t n, int32_t n_prompt, int32_t n_held,
+                  int32_t max_tokens, answer *out) {
     fv_generation_options opt = {.sampling = fv_sampling_default(),
                                  .max_tokens = max_tokens,
                                  .context = 4096,
@@ -403,7 +403,7 @@ void expect(handoff *h, int32_t max_tokens, answer *out) {
     int32_t ids[ROWS + MORE + 1];
     memcpy(ids, h->ids, (size_t)h->n * sizeof *ids);
     ids[h->n] = h->first.id;
-    expect_behind(h, ids, h->n + 1, h->n, h->n, max_tokens, out);
+    expect_after(h, ids, h->n + 1, h->n, h->n, max_tokens, out);
 }
 
 void assert_same(const answer *got, const answer *want) {

@@ -149,8 +149,8 @@ void ask(answer *a, const handoff *h, int32_t max_tokens);
 /* The expected generation: one process continues from the same KV. */
 void expect(handoff *h, int32_t max_tokens, answer *out);
 /* The same after any ids [n]; the first n_prompt are the prompt, the first n_held are in the KV. */
-void expect_behind(handoff *h, const int32_t *ids, int32_t n, int32_t n_prompt, int32_t n_held,
-                   int32_t max_tokens, answer *out);
+void expect_after(handoff *h, const int32_t *ids, int32_t n, int32_t n_prompt, int32_t n_held,
+                  int32_t max_tokens, answer *out);
 void assert_same(const answer *got, const answer *want);
 
 #endif

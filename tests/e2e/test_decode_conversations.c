@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "tests/e2e/decode_rig.h"
-#include "tests/support/settle.h"
+#include "tests/support/recompress_turn.h"
 
 TestSuite(decode_conversations, .init = write_checkpoint, .fini = remove_checkpoint,
           .timeout = 120);
@@ -187,7 +187,7 @@ static void assert_rows_go_on_leaving(const char *policy) {
     int32_t ids[ROWS + MORE], n = ROWS + t->n;
     memcpy(ids, t->h.ids, ROWS * sizeof *ids);
     memcpy(ids + ROWS, t->ids, (size_t)t->n * sizeof *ids);
-    expect_behind(&t->h, ids, n, n, n - NEW - 1, TOKENS, &want);
+    expect_after(&t->h, ids, n, n, n - NEW - 1, TOKENS, &want);
     cr_assert_eq(t->got.n, TOKENS);
     cr_assert_arr_eq(t->got.ids, want.ids, TOKENS * sizeof *want.ids);
     cr_assert_arr_eq(t->got.digest, want.digest, TOKENS * sizeof *want.digest);
@@ -220,12 +220,12 @@ static void follow_by_hand(session *t, int32_t n_new, answer *want) {
     memset(want, 0, sizeof *want);
     memcpy(ids, t->h.ids, ROWS * sizeof *ids);
     memcpy(ids + ROWS, t->ids, (size_t)t->n * sizeof *ids);
-    expect_behind(&t->h, ids, n, n, n - n_new - 1, TOKENS, want);
+    expect_after(&t->h, ids, n, n, n - n_new - 1, TOKENS, want);
 }
 
 /* The end of the turn, by hand; the worker must hold and report the same. */
-static void assert_settled(session *t, const char *policy) {
-    fv_recompress_report r = settle_turn(rig.p_engine.dec, t->h.kv, policy);
+static void assert_recompressed(session *t, const char *policy) {
+    fv_recompress_report r = recompress_turn(rig.p_engine.dec, t->h.kv, policy);
     cr_assert_eq(t->got.report.recompressed.rows, r.rows);
     cr_assert_eq(t->got.report.recompressed.n_layer, (uint32_t)r.n_layer);
     cr_assert_eq(t->got.report.recompressed.bytes_freed, r.bytes);
@@ -247,7 +247,7 @@ Test(decode_conversations, text_keys_are_compressed_again_in_later_turns) {
     open_all(NULL);
     begin_session_under(t, policy, 60000);
     expect(&t->h, TOKENS, &want);
-    assert_settled(t, policy);
+    assert_recompressed(t, policy);
     for (int turn = 0; turn < 5; turn++) {
         ask_on(t, news[turn], turn);
         UNTIL(t->got.over);
@@ -256,7 +256,7 @@ Test(decode_conversations, text_keys_are_compressed_again_in_later_turns) {
         cr_assert_eq(t->got.n, TOKENS);
         cr_assert_arr_eq(t->got.ids, want.ids, TOKENS * sizeof *want.ids);
         cr_assert_arr_eq(t->got.digest, want.digest, TOKENS * sizeof *want.digest);
-        assert_settled(t, policy);
+        assert_recompressed(t, policy);
         note_kept(t);
         rows += t->got.report.recompressed.rows;
         times += t->got.report.recompressed.rows > 0;
@@ -299,8 +299,8 @@ Test(decode_conversations, a_chat_goes_on_with_the_users_turn_and_a_text_as_it_i
             prompt_message.text = (char *)(uintptr_t)said[1];
         else
             prompt_message.chat = &chat;
-        need(fv_tokenizer_encode_behind(rig.p_engine.tok, t->ids[t->n - 1], said[form],
-                                        strlen(said[form]), NULL, &ids, &n));
+        need(fv_tokenizer_encode_after(rig.p_engine.tok, t->ids[t->n - 1], said[form],
+                                       strlen(said[form]), NULL, &ids, &n));
         send_follow_up(t, &m);
         for (int32_t i = 0; i < n; i++) note(t, ids[i]);
         free(ids);

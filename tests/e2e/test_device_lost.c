@@ -49,7 +49,7 @@ Test(device_lost, the_worker_ends_and_no_answer_is_lost_or_wrong, .timeout = 300
     cr_expect(program_said(&c.decode[1], "the GPU is lost: an illegal memory access"));
     command_run(&r, FOVEA " ask --to %s " ASK, c.f.address);
     take_digests(theirs);
-    cr_expect(eq(str, theirs, alone), "behind it");
+    cr_expect(eq(str, theirs, alone), "after it");
     c.n_decode = 1;
     crew_stop(&c);
     c.n_decode = 2;

@@ -224,7 +224,7 @@ Test(prefill_worker, a_replay_keeps_the_tokens_that_its_question_chose) {
         a.m.n_replay = n;
         run_well(&each[n], &a);
         cr_assert_eq(each[n].first->tokens->tokens[0]->id, t.id[n]);
-        cr_assert_eq(first_digest(&each[n]), t.report.digest[n], "behind %zu tokens", n);
+        cr_assert_eq(first_digest(&each[n]), t.report.digest[n], "after %zu tokens", n);
     }
     close_workers();
 }

@@ -1,5 +1,5 @@
 /* Any bytes, cut anywhere, through the receiving side of a hand-off. The first byte says how the
- * rest is cut, and whether checksums and counts are corrected on the way, so that the code behind
+ * rest is cut, and whether checksums and counts are corrected on the way, so that the code after
  * the checksums is reached too. Either a request with valid positions arrives, or nothing is left
  * behind. */
 #include <stdint.h>

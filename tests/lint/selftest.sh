@@ -40,7 +40,7 @@ expect "unfinished" model/a.c 'finish it' "/* TO""DO: more */"
 expect "status" router/a.c 'fv_status_grpc_name' 'const char *s = fv_status_name(st);'
 expect "status in a test" tests/unit/rpc/test_a.c '' 'const char *s = fv_status_name(st);'
 expect "log sentence" rpc/a.c 'key=value' 'FV_LOG(WARN, WIRE, "it is late");'
-expect "log pair behind a sentence" rpc/a.c 'key=value' 'FV_LOG(WARN, WIRE, "it is late: n=%d", n);'
+expect "log pair after a sentence" rpc/a.c 'key=value' 'FV_LOG(WARN, WIRE, "it is late: n=%d", n);'
 expect "log pairs" rpc/a.c '' 'FV_LOG(WARN, WIRE, "event=late why=\"it is late\"");'
 expect "suite" tests/unit/rpc/test_a.c 'called as its file' 'Test(b, is_found) {}'
 expect "suite of its file" tests/unit/rpc/test_a.c '' 'Test(a, is_found) {}'

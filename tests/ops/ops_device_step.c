@@ -208,7 +208,7 @@ static void test_failure(void) {
     check(fv_backend_step_end(&d.be) == FV_OK, "ended twice");
     size_t n, n_again;
     float *first = tell(&d.be, &n), *again = tell(&d.be, &n_again);
-    check(n == n_again && same(first, again, n), "steps behind it");
+    check(n == n_again && same(first, again, n), "steps after it");
     free(first);
     free(again);
     device_close(&d);

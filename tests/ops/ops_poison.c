@@ -57,7 +57,7 @@ static void test_linear(void) {
 }
 
 static void test_attention(void) {
-    group("attention: reads no row that a query does not see, and no block behind a run");
+    group("attention: reads no row that a query does not see, and no block after a run");
     for (int v = 0; v < n_variant; v++)
         for (int i = 0; i < 60; i++) {
             attention_shape s = attention_shape_random();

@@ -62,7 +62,7 @@ class Examinee:
         return self.ref.tokenizer.decode(ids, skip_special_tokens=True).strip()
 
     def sit(self, item, pictures, ours):
-        """All turns of an item, each behind the answers before it; and the margin where `ours` went
+        """All turns of an item, each after the answers before it; and the margin where `ours` went
         another way, None when it did not."""
         chat, said = [], []
         for i, turn in enumerate(item.turns):

@@ -182,8 +182,8 @@ static bool same_rows(fv_kv *a, fv_kv *b, int32_t layer, int32_t head, fv_kv_seg
     for (int value = 0; value < 2; value++)
         for (int32_t i = 0; i < n; i++) {
             void *x, *y;
-            fv_kv_stretch(a, layer, head, seg, value, i, n, &x);
-            fv_kv_stretch(b, layer, head, seg, value, i, n, &y);
+            fv_kv_contiguous(a, layer, head, seg, value, i, n, &x);
+            fv_kv_contiguous(b, layer, head, seg, value, i, n, &y);
             if (memcmp(x, y, row) != 0) return false;
         }
     return n == 0 || memcmp(fv_kv_positions(a, layer, head, seg),

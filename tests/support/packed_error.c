@@ -47,7 +47,7 @@ static const float *row_at(fv_kv *raw, int32_t layer, int32_t head, fv_kv_segmen
     for (int32_t i = 0; i < n; i++) {
         void *row;
         if (at[i] != pos) continue;
-        fv_kv_stretch(raw, layer, head, seg, value, i, i + 1, &row);
+        fv_kv_contiguous(raw, layer, head, seg, value, i, i + 1, &row);
         return row;
     }
     return NULL;

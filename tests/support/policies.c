@@ -81,7 +81,7 @@ static bool acts_alone(const fv_method_info *m, const fv_plan_shape *shape, char
     return acts(text, m->stage, shape) || acts_otherwise(m, shape, text);
 }
 
-static bool acts_behind(const fv_method_info *m, const fv_plan_shape *shape, char *text) {
+static bool acts_after(const fv_method_info *m, const fv_plan_shape *shape, char *text) {
     int32_t n;
     const fv_method_info *all = fv_policy_methods(&n);
     for (int32_t i = 0; i < n; i++) {
@@ -95,7 +95,7 @@ static bool acts_behind(const fv_method_info *m, const fv_plan_shape *shape, cha
 }
 
 static void print_acting(const fv_method_info *m, const fv_plan_shape *shape, char *text) {
-    if (acts_alone(m, shape, text) || acts_behind(m, shape, text)) return;
+    if (acts_alone(m, shape, text) || acts_after(m, shape, text)) return;
     print_default(m, text);
     cr_assert_fail("%s does nothing, with whatever parameter or method", text);
 }

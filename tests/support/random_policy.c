@@ -119,7 +119,7 @@ int64_t check_policy_texts(uint64_t seed, int32_t n) {
         fv_policy_print(&p, text);
         n_long += long_values(&p);
         if (fv_policy_parse(text, &again) == FV_OK && same_policy(&p, &again)) continue;
-        fprintf(stderr, "policy %d: not the same behind print and parse: %s\n", i, text);
+        fprintf(stderr, "policy %d: not the same after print and parse: %s\n", i, text);
         abort();
     }
     return n_long;

@@ -20,7 +20,7 @@ def frame(kind, flags, stream, payload=b""):
 
 
 def number(value, prefix_bits):
-    """An integer of HPACK behind a prefix of zeros (RFC 7541, 5.1)."""
+    """An integer of HPACK after a prefix of zeros (RFC 7541, 5.1)."""
     most = (1 << prefix_bits) - 1
     if value < most:
         return bytes([value])

@@ -158,7 +158,7 @@ typedef struct fv_jj_token {
     fv_jj_value value; /* of DATA and CONST */
 } fv_jj_token;
 
-/* Gives all tokens of the program, an END behind them, in its arena. */
+/* Gives all tokens of the program, an END after them, in its arena. */
 fv_status fv_jj_lex(fv_jinja *p, const char *s, size_t n, fv_jj_token **out);
 
 /* ---- a run ---- */

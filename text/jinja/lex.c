@@ -1,5 +1,5 @@
 /* A program as tokens. White space around tags goes as jinja2 does with trim_blocks and
- * lstrip_blocks: a newline behind a block or comment, blanks from the beginning of a line up to
+ * lstrip_blocks: a newline after a block or comment, blanks from the beginning of a line up to
  * one, all white space on the side of a '-', none on that of a '+'. */
 #include <errno.h>
 #include <stdlib.h>
@@ -80,7 +80,7 @@ static fv_status add_data(lexer *l, size_t from, size_t to) {
     return add(l, (fv_jj_token){.kind = FV_JJ_T_DATA, .value = v});
 }
 
-/* Behind a closing "%}" or "#}", whose sign is the character before it. */
+/* After a closing "%}" or "#}", whose sign is the character before it. */
 static void end_tag(lexer *l, char sign, bool print) {
     if (sign == '-')
         skip_space(l);
@@ -98,7 +98,7 @@ static fv_status skip_comment(lexer *l) {
     return FV_OK;
 }
 
-/* Whether the block at l->at, behind "{%" and its sign, is `word` alone; goes behind it. */
+/* Whether the block at l->at, after "{%" and its sign, is `word` alone; goes after it. */
 static bool block_is(lexer *l, const char *word, char *sign) {
     lexer in = *l;
     skip_space(&in);
@@ -119,10 +119,10 @@ static fv_status raw_text(lexer *l) {
         l->at = at + 2;
         if (l->at < l->n && (l->s[l->at] == '-' || l->s[l->at] == '+')) sign = l->s[l->at++];
         if (!block_is(l, "endraw", &end)) continue;
-        size_t behind = l->at;
+        size_t after = l->at;
         l->at = from;
         FV_TRY(add_data(l, from, trimmed(l, from, at, sign, false)));
-        l->at = behind;
+        l->at = after;
         end_tag(l, end, false);
         return FV_OK;
     }
@@ -184,7 +184,7 @@ static int hex_digits(const lexer *l, size_t at, size_t n, int32_t *cp) {
     return *cp > 0x10ffff || (*cp >= 0xd800 && *cp < 0xe000) ? -1 : 0;
 }
 
-/* The escape behind a backslash at l->at, which goes behind it. */
+/* The escape after a backslash at l->at, which goes after it. */
 static fv_status escape(lexer *l, char out[8], size_t *n) {
     static const char from[] = "abfnrtv\\'\"", to[] = "\a\b\f\n\r\t\v\\'\"";
     char c = l->s[l->at++];
@@ -263,7 +263,7 @@ static fv_status lex_operator(lexer *l, int *nesting) {
     return FV_OK;
 }
 
-/* From behind "{{" or "{%" and its sign to behind its end. */
+/* From after "{{" or "{%" and its sign to after its end. */
 static fv_status lex_tag(lexer *l, bool print) {
     const char *end = print ? "}}" : "%}";
     int nesting = 0;

@@ -218,7 +218,7 @@ static fv_status primary(parser *s, fv_jj_node **out) {
     return elements(s, list ? ']' : '}', list ? list_element : pair, &(*out)->list);
 }
 
-/* ---- what stands behind an expression ---- */
+/* ---- what stands after an expression ---- */
 
 static fv_status arguments(parser *s, fv_jj_node *of) {
     FV_TRY(need_op(s, '('));
@@ -283,7 +283,7 @@ static fv_status postfix(parser *s, fv_jj_node **e) {
     }
 }
 
-/* A filter or a test behind "|" or "is": its name, which must be known, and its arguments. */
+/* A filter or a test after "|" or "is": its name, which must be known, and its arguments. */
 static fv_status row_of(parser *s, fv_jj_node_kind kind, fv_jj_node *operand, fv_jj_node **out) {
     FV_TRY(make(s, kind, out));
     FV_TRY(need_name(s, &(*out)->name));
@@ -486,7 +486,7 @@ static fv_status expression(parser *s, fv_jj_node **out) {
 
 /* ---- statements ---- */
 
-/* Statements up to one of the `ends`, a list with a blank behind each; its name is in *end and
+/* Statements up to one of the `ends`, a list with a blank after each; its name is in *end and
  * skipped. */
 static fv_status body(parser *s, const char *ends, fv_jj_node **out, const char **end);
 

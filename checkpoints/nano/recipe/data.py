@@ -36,7 +36,7 @@ END_WEIGHT = 0.2
 class Batch:
     pixels: torch.Tensor  # [b * images, 3, side, side], normalised
     images: int  # per sample
-    ids: list  # of each sample: ids behind the prefix
+    ids: list  # of each sample: ids after the prefix
     rows: Rows
     wanted: torch.Tensor  # rows whose next token is asked for
     target: torch.Tensor  # [len(wanted)]
@@ -67,7 +67,7 @@ class Text:
         return [self.begin, *self.ids("USER: ")], self.ids("\n")
 
     def conversation(self, turns):
-        """Turns behind the picture -> ids, and which of them are answers (1) or ends (2)."""
+        """Turns after the picture -> ids, and which of them are answers (1) or ends (2)."""
         ids, kind = [], []
         for i, turn in enumerate(turns):
             head = "\n" if i == 0 else "USER: "

@@ -161,10 +161,10 @@ def largest_difference(net, source, folder):
     worst = 0.0
     for make in (scenes.single, scenes.double):
         b = make(0, 2, blocks=1)
-        behind = [torch.arange(first + b.rows.prefix, end) for first, end in b.rows.samples()]
-        ours = net.say(data.rows_of(net, scenes.text, b, net.see(b.pixels)), b.rows, torch.cat(behind))
+        after = [torch.arange(first + b.rows.prefix, end) for first, end in b.rows.samples()]
+        ours = net.say(data.rows_of(net, scenes.text, b, net.see(b.pixels)), b.rows, torch.cat(after))
         before, between = scenes.text.prefix(b.images)
-        for i, own in enumerate(ours.split([len(rows) for rows in behind])):
+        for i, own in enumerate(ours.split([len(rows) for rows in after])):
             picture = [scenes.text.image] * net.shape.rows
             ids = before + picture + (between + picture) * (b.images - 1) + b.ids[i]
             pixels = b.pixels.view(-1, b.images, *b.pixels.shape[1:])[i]

@@ -7,7 +7,7 @@ in export.py runs both on the same rows.
 A sample is one list of rows: a prefix that every block sees (text and pictures), then blocks that
 see the prefix and themselves and nothing of each other. A block is one conversation, its positions
 go on from the prefix's end, so training on a packed sample is training on each conversation alone.
-The samples of a batch lie one behind another, without filling.
+The samples of a batch lie one after another, without filling.
 
 ops.py computes whole layers at once where a C compiler works; the methods here say what they are.
 """
@@ -115,7 +115,7 @@ def waves(grid, d):
 
 class Rows:
     """How the rows of a batch lie: sample s has rows bounds[s] .. bounds[s + 1], of which `prefix` are seen
-    by all behind them. first: where the block of each row begins, counted within its sample; 0 in the
+    by all after them. first: where the block of each row begins, counted within its sample; 0 in the
     prefix. Without `first` every row sees its whole sample. Positions are what RoPE turns by."""
 
     def __init__(self, bounds, prefix=0, first=None, position=None):
@@ -216,7 +216,7 @@ class Network:
     # ---- the text model: Llama ----------------------------------------------------------------
 
     def say(self, x, rows, wanted):
-        """x [rows, d] -> logits [len(wanted), vocab]; wanted: which rows, all behind the prefix."""
+        """x [rows, d] -> logits [len(wanted), vocab]; wanted: which rows, all after the prefix."""
         s, w = self.shape, self.w
         rows.turn(self.inverse)
         for i in range(s.layers):

@@ -63,10 +63,10 @@ static inline vec exp2_of(vec x) {
 static inline vec sigmoid(vec x) { return 1.0f / (1.0f + exp2_of(at_most(x * -LOG2E, 126.0f))); }
 
 /* ---- attention --------------------------------------------------------------------------------
- * Samples lie one behind another in `rows`: sample s has rows bounds[s] .. bounds[s + 1]. Within a
+ * Samples lie one after another in `rows`: sample s has rows bounds[s] .. bounds[s + 1]. Within a
  * sample row i sees key j
  *   causal:  j <= i and (j < prefix or j >= first[i])       else:  every j
- * (first[i] = 0 in the prefix), so blocks behind the prefix see it and themselves. Without
+ * (first[i] = 0 in the prefix), so blocks after the prefix see it and themselves. Without
  * `causal` prefix is the length of the sample.
  *
  * Keys are kept in slots: the prefix, zeros up to a whole vector, then the rest, so that a tile of
@@ -74,7 +74,7 @@ static inline vec sigmoid(vec x) { return 1.0f / (1.0f + exp2_of(at_most(x * -LO
 
 struct attention {
     int32_t samples, heads, prefix, causal;
-    int32_t behind; /* only rows behind the prefix ask; others get no output and no dq */
+    int32_t after; /* only rows after the prefix ask; others get no output and no dq */
     const int32_t *bounds, *first;
     const float *cos, *sin; /* [rows, HALF], or NULL: no rotation */
     float *scratch;         /* attention_scratch() floats */
@@ -178,7 +178,7 @@ static struct tile tile_at(const struct attention *a, const struct head *h, cons
     return t;
 }
 
-static inline int first_row(const struct attention *a) { return a->behind ? a->prefix : 0; }
+static inline int first_row(const struct attention *a) { return a->after ? a->prefix : 0; }
 
 /* out[r][j] = x[r] . keys[j] for slots from .. to, keys transposed. */
 static inline void dots(const struct head *h, float *out, float (*x)[HEAD], const float *keys,

@@ -82,17 +82,17 @@ def call(name, *args):
 
 
 class Attention(ctypes.Structure):
-    _fields_ = [(n, ctypes.c_int32) for n in ("samples", "heads", "prefix", "causal", "behind")] + [
+    _fields_ = [(n, ctypes.c_int32) for n in ("samples", "heads", "prefix", "causal", "after")] + [
         (n, ctypes.c_void_p) for n in ("bounds", "first", "cos", "sin", "scratch")
     ]
 
 
-def attention(name, rows, heads, behind, *tensors):
+def attention(name, rows, heads, after, *tensors):
     """rows: model.Rows; with `first` None each sample sees all of itself."""
     longest = int(rows.bounds.diff().max())
     scratch = torch.empty(library().attention_scratch(longest))
     shown = [pointer(t) for t in (rows.bounds, rows.first, rows.cos, rows.sin, scratch)]
-    a = Attention(len(rows.bounds) - 1, heads, rows.prefix, int(rows.first is not None), int(behind), *shown)
+    a = Attention(len(rows.bounds) - 1, heads, rows.prefix, int(rows.first is not None), int(after), *shown)
     call(name, ctypes.byref(a), *tensors)
 
 
@@ -135,16 +135,16 @@ def layer_norm_back(x, w, b, moments, grad, around):
     return dx
 
 
-def attend(qkv, rows, heads, behind):
+def attend(qkv, rows, heads, after):
     n, d = len(qkv), qkv.shape[1] // 3
     out, lse = qkv.new_empty(n, d), qkv.new_empty(heads, n)
-    attention("attention_forward", rows, heads, behind, qkv, out, lse)
+    attention("attention_forward", rows, heads, after, qkv, out, lse)
     return out, lse
 
 
-def attend_back(qkv, rows, heads, behind, out, lse, grad):
+def attend_back(qkv, rows, heads, after, out, lse, grad):
     dqkv = torch.empty_like(qkv)
-    attention("attention_backward", rows, heads, behind, qkv, out, lse, grad, dqkv)
+    attention("attention_backward", rows, heads, after, qkv, out, lse, grad, dqkv)
     return dqkv
 
 
@@ -152,7 +152,7 @@ def attend_back(qkv, rows, heads, behind, out, lse, grad):
 
 
 class TextLayer(torch.autograd.Function):
-    """x [rows, d]; w: the layer's weights by name; wanted: None, or in the last layer the rows behind
+    """x [rows, d]; w: the layer's weights by name; wanted: None, or in the last layer the rows after
     the prefix whose output is asked for."""
 
     @staticmethod
@@ -228,7 +228,7 @@ class VisionLayer(torch.autograd.Function):
 
 
 def random_rows(model, images, samples, generator):
-    """Samples of blocks of random lengths behind a prefix as data.py makes it."""
+    """Samples of blocks of random lengths after a prefix as data.py makes it."""
     whole = lambda low, high: int(torch.randint(low, high, (), generator=generator))
     prefix = images * 144 + whole(1, 20)
     first, position, bounds = [], [], [0]
@@ -252,9 +252,9 @@ def outcome(model, net, fast, rows, images, generator):
     total = int(rows.bounds[-1])
     normal = lambda *size: torch.randn(size, generator=generator)
     pixels, text = normal(samples * images, 3, net.shape.side, net.shape.side), normal(total, net.shape.d)
-    behind = torch.tensor([i for a, b in zip(rows.bounds[:-1], rows.bounds[1:]) for i in range(int(a) + rows.prefix, int(b))])
-    wanted = behind[torch.rand(len(behind), generator=generator) < 0.3]
-    wanted = wanted if len(wanted) else behind[-1:]
+    after = torch.tensor([i for a, b in zip(rows.bounds[:-1], rows.bounds[1:]) for i in range(int(a) + rows.prefix, int(b))])
+    wanted = after[torch.rand(len(after), generator=generator) < 0.3]
+    wanted = wanted if len(wanted) else after[-1:]
     flat = torch.zeros_like(net.flat)
     net.gradients_into(flat)
     seen = net.see(pixels)

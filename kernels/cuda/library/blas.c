@@ -22,7 +22,7 @@ struct fv_blas {
     const char *(*words)(cublasStatus_t);
 };
 
-/* POSIX has functions and data behind the same kind of pointer. */
+/* POSIX has functions and data through the same kind of pointer. */
 static bool find(fv_blas *b, const char *name, void *into) {
     *(void **)into = dlsym(b->library, name);
     return *(void **)into != NULL;

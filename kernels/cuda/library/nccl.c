@@ -15,7 +15,7 @@ static void load(void) {
     void *library = fv_cuda_library(files);
     const struct {
         const char *name;
-        void *into; /* POSIX has functions and data behind the same kind of pointer */
+        void *into; /* POSIX has functions and data through the same kind of pointer */
     } names[] = {{"ncclGetUniqueId", &nccl.unique_id},
                  {"ncclCommInitRankConfig", &nccl.init},
                  {"ncclCommGetAsyncError", &nccl.async_error},

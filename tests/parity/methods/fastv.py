@@ -20,7 +20,7 @@ class FastV(Ranked):
 
 class Masked(FastV):
     """Every row runs in every layer; from layer K on, columns of the other visual rows are masked.
-    They lie behind those that are seen."""
+    They lie after those that are seen."""
 
     def layer_begins(self, run, layer):
         if layer != self.layer:

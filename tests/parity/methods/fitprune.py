@@ -1,7 +1,7 @@
-"""prune=fitprune: FitPrune (arXiv 2409.10197; ywh187/FitPrune). Behind layer l those visual rows leave
+"""prune=fitprune: FitPrune (arXiv 2409.10197; ywh187/FitPrune). After layer l those visual rows leave
 whose x_j y_j is smallest, x_j = sum over text rows of max_h A, y_j = the same over visual rows / n.
-A schedule says of 576 rows how many leave behind each of its layers; on N layers and V rows, what is
-left behind layer l is V - floor(V C / 576), C its sum up to round((l + 1) n / N)."""
+A schedule says of 576 rows how many leave after each of its layers; on N layers and V rows, what is
+left after layer l is V - floor(V C / 576), C its sum up to round((l + 1) n / N)."""
 import numpy as np
 
 import network
@@ -21,7 +21,7 @@ class FitPrune(network.Method):
         self.score = None
 
     def left(self, run, layer):
-        """Visual rows behind a layer."""
+        """Visual rows after a layer."""
         n, V = len(self.schedule), int((run.prompt.modality == VISUAL).sum())
         i = int(np.floor((layer + 1) * n / run.shape.n_layer + 0.5))
         return V - floor(V * sum(self.schedule[:i]) / 576)

@@ -1,4 +1,4 @@
-"""select=h2o: the Heavy-Hitter Oracle (arXiv 2306.14048), once, behind the prompt; evict=h2o: the
+"""select=h2o: the Heavy-Hitter Oracle (arXiv 2306.14048), once, after the prompt; evict=h2o: the
 same while the answer grows.
 
     s_j = sum of A_ij over all rows i of the prompt        (normalise=seen: divided by n - j)

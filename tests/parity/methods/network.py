@@ -197,7 +197,7 @@ class Method:
         return rows
 
     def turn_ends(self, run):
-        """The answer has come to the end of a turn, behind which others follow."""
+        """The answer has come to the end of a turn, after which others follow."""
 
     def paid(self, run, layer, p, n_visual):
         """Answer: p[h] [n_visual of h's KV head + text] is what the token paid."""
@@ -275,7 +275,7 @@ class Run:
     # ---- answer ----------------------------------------------------------------------------
 
     def step(self, t, token):
-        """Token t of the answer, counted from 1, at the position behind all that was there."""
+        """Token t of the answer, counted from 1, at the position after all that was there."""
         for m in self.methods:
             m.step_begins(self, t)
         return self.run_token(token, len(self.prompt.ids) + t - 1)
@@ -350,7 +350,7 @@ def exact(shape, layout, seed, answer):
 
 
 def logits_of(run, answer, turns=()):
-    """What is held behind the prompt, and [answer + 1, vocab]. A turn ends behind each of `turns`
+    """What is held after the prompt, and [answer + 1, vocab]. A turn ends after each of `turns`
     tokens."""
     logits = [run.prefill()]
     held = run.held()

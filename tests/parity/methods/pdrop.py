@@ -2,7 +2,7 @@
 
 Before layer r its own norm, queries and keys are computed on the rows as they are; of each picture the
 floor(n share) rows stay that the prompt's last row pays most to, mean over heads. Rows that are left
-have the positions 0, 1, 2, ...; a token of the answer stands in each layer behind what that layer
+have the positions 0, 1, 2, ...; a token of the answer stands in each layer after what that layer
 has, so its position falls by what has left."""
 import numpy as np
 

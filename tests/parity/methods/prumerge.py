@@ -2,7 +2,7 @@
 
 With s the class row's attention on the n patches, softmax(q K^T / sqrt(C)) of unsplit heads, the
 rows stay whose s lies above Q3 + 1.5 (Q3 - Q1), at least one; to each of them are added s_j x_j of
-the 32 rows whose keys have the greatest cosine with its own, and behind them stands the sum of
+the 32 rows whose keys have the greatest cosine with its own, and after them stands the sum of
 s_j x_j of all rows that do not stay. Rows are in the order of s. prumerge_plus.py adds rows."""
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""condense=prumerge_plus: PruMerge+. Behind the rows that prumerge keeps stand, of every step-th row
+"""condense=prumerge_plus: PruMerge+. After the rows that prumerge keeps stand, of every step-th row
 of all but the last, those that are not among them; step = floor(floor(n / kept) / 3), at least 1."""
 import numpy as np
 

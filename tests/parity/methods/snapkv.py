@@ -1,7 +1,7 @@
 """select=snapkv (arXiv 2404.14469): the last w rows look at the rows ahead of them.
 
     s^h_j = sum of A^h_ij over the window's rows i,  j < n - w;  pooled along j, k wide, one apart
-    p_j   = mean over the query heads of a KV head, behind the pooling
+    p_j   = mean over the query heads of a KV head, after the pooling
 
 The highest stay, beside the window. An average counts what lies beyond an end as 0.
 """

@@ -1,12 +1,12 @@
 """prune=sparsevlm: SparseVLM (arXiv 2410.04417; Gumpest/SparseVLMs, score.py, utils.py).
 
-Raters are text rows behind the pictures of more than the mean of m, where m = mean over visual rows of
-softmax over these text rows of E_V E_T^T, E the input embeddings. Behind each of three layers, with
+Raters are text rows after the pictures of more than the mean of m, where m = mean over visual rows of
+softmax over these text rows of E_V E_T^T, E the input embeddings. After each of three layers, with
 s[h] = mean over scorers of A[h]:
   v1  rows stay by the mean of s over heads. Of those that leave the best 30 % are merged by density
-      peaks into a tenth as many means, behind the last visual row; rows that are left have positions
-      0, 1, 2, ..., and a token of the answer stands in each layer behind what that layer has.
-  v2  A, behind its softmax, is divided by B, the scaled scores of queries and keys of ones (rotation
+      peaks into a tenth as many means, after the last visual row; rows that are left have positions
+      0, 1, 2, ..., and a token of the answer stands in each layer after what that layer has.
+  v2  A, after its softmax, is divided by B, the scaled scores of queries and keys of ones (rotation
       alone), ahead of any; heads are those of greatest sum of s over visual rows, and rows stay by the
       sum over such heads."""
 import numpy as np
@@ -46,15 +46,15 @@ class SparseVlm(network.Method):
         self.answering = False
 
     def steps(self, run):
-        """{layer: share that stays behind it}; of steps that fall together the last counts."""
+        """{layer: share that stays after it}; of steps that fall together the last counts."""
         N = run.shape.n_layer
         return {mapped(paper, N) if layer is None else layer: keep / 576
                 for layer, paper, keep in zip(self.given, (2, 6, 15), self.tokens)}
 
     def find_scorers(self, run):
         visual = np.flatnonzero(run.modality == VISUAL)
-        behind = visual[-1] + 1
-        m = softmax(run.x[visual] @ run.x[behind:].T).mean(axis=0)
+        after = visual[-1] + 1
+        m = softmax(run.x[visual] @ run.x[after:].T).mean(axis=0)
         if len(m) > 1 and np.abs(m - m.mean()).min() < 1e-4 * m.mean():
             raise Unclear("a scorer on the edge")
         chosen = np.flatnonzero(m > m.mean() * (1 + 1e-9))

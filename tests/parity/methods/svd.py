@@ -8,7 +8,7 @@ rotates each block's rows to where they stand, so every b is read exactly; what 
 compress_text=keys: the prompt's text rows likewise, apart from those of images and keys alone; blocks
 are counted from the first text row, and values stay as they are.
 
-recompress=T: at the end of a turn behind which T text rows or more wait, their keys, turned back to
+recompress=T: at the end of a turn after which T text rows or more wait, their keys, turned back to
 their blocks' starts, stand below U B, and all of that is factored anew, where so many rows are worth
 it. (Rows lie in pages of 64, and the engine also wants the new block to take less than what it
 replaces: in the cases it does.)

@@ -23,7 +23,7 @@ class Tally(network.Method):
         return p.sum(axis=1)
 
     def worth(self, run, tally, pos, end):
-        """Of rows at pos with tallies [rows, G], behind which the next one stands at `end`."""
+        """Of rows at pos with tallies [rows, G], after which the next one stands at `end`."""
         return tally.mean(axis=1)
 
     shared = False  # all heads of a layer let the same rows go

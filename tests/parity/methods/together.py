@@ -6,7 +6,7 @@ lazy with select=csp     layers of a block choose image rows by the mean of what
 lazy with evict=vta      a block is ranked as its leader is.
 lazy with visipruner     a block ends where rows leave.
 visipruner, evict=vta    rows are ranked in the first layer that is looked at, and again in the one
-                         behind which rows leave.
+                         after which rows leave.
 csp with pack=svd        all KV heads choose together, and what stays of the image is packed.
 order=ema                of packed rows those of least importance leave; of a block, to its leader.
 """
@@ -91,7 +91,7 @@ class VtaTogether(Vta):
 
 
 class VisiPrunerTogether(VisiPruner):
-    left = None  # the layer behind which rows left first
+    left = None  # the layer after which rows left first
 
     def layer_begins(self, run, layer):
         if self.left is None and self.stay is not None and not self.stay.all():

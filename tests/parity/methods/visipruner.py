@@ -4,8 +4,8 @@ row's attention output is computed again without it.
     c_j  = concat over heads of a^h_j v^h_j,  O = sum_j c_j;  L2_j = |c_j|,  cos_j = cos(O, O - c_j)
 
     layer 0          visual rows look at the text ahead of the image only (and the first at itself);
-                     text behind pays all it paid to the image to its first row
-    layers below f0  text behind the first visual row pays nothing to visual rows; self=drop:
+                     text after pays all it paid to the image to its first row
+    layers below f0  text after the first visual row pays nothing to visual rows; self=drop:
                      visual rows neither. No softmax is taken again.
     DETECT           in the first layer l >= l0 where some cos_j < cos, F = {j: L2_j > l2}; the other
                      visual rows leave before layer l + 1
@@ -41,11 +41,11 @@ class VisiPruner(network.Method):
             return p
         visual = run.modality == VISUAL
         first = int(np.flatnonzero(visual)[0])
-        behind = np.arange(len(visual)) > first
-        text = behind & ~visual
+        after = np.arange(len(visual)) > first
+        text = after & ~visual
         if layer == 0:
             mass = p[:, text][:, :, visual].sum(axis=-1)
-            p = p * ~(behind[:, None] & visual)
+            p = p * ~(after[:, None] & visual)
             p[:, text, first] = mass
             return p
         rows = text | visual if self.visual_self == "drop" else text

@@ -1,6 +1,6 @@
 """lazy=vla: Q Cache, visual mode. Layers of a block use rotated queries and keys of image rows of
 their leader, its first layer; text rows, values, output projection and MLP are their own. A block
-ends where rows leave: the layer behind begins another."""
+ends where rows leave: the layer after begins another."""
 import numpy as np
 
 import network

@@ -3,7 +3,7 @@
 When token t of the answer runs, a layer has floor(v0 beta(t)) visual rows left of v0, those that
 come first in the order T[l] of the attention that chose its rows last; beta(t) = cos(pi t / 2 tau),
 0 from tau on. Layers before the first such choice keep theirs, or take its order. Where nobody
-prunes by attention, layer l0 - 1 ranks the rows of l0 and all behind it.
+prunes by attention, layer l0 - 1 ranks the rows of l0 and all after it.
 
 order=ema: of packed layers the rows of highest importance at that moment are those that are left
 (svd.py, which renders it)."""

@@ -3,7 +3,7 @@
  * Device memory is one reserved range that cannot be read or written, except while the device
  * works: code of the host that follows a device address ends there and then. A kernel that is
  * given the address of host memory ends too. Freed and fresh memory is filled with ones (NaN,
- * and indices far outside), and behind each piece lies a margin that must keep its pattern.
+ * and indices far outside), and after each piece lies a margin that must keep its pattern.
  *
  * A stream is a list of what was issued, run when somebody waits; events and frees stand in the
  * same list. Pageable memory of the host is read when the copy is issued and has been written
@@ -36,7 +36,7 @@ struct fv_emu_graph {
 };
 
 struct fv_emu_stream {
-    std::vector<function<bool()>> issued; /* false: not yet, and nothing behind it either */
+    std::vector<function<bool()>> issued; /* false: not yet, and nothing after it either */
     bool running = false;
     int device = current_device();
     fv_emu_graph *capture = nullptr; /* what is issued is recorded there */
@@ -111,7 +111,7 @@ size_t room_of(size_t bytes) { return (bytes + MARGIN + ALIGN - 1) / ALIGN * ALI
 void check_margin(char *p, size_t bytes) {
     for (size_t i = bytes; i < room_of(bytes); i++)
         if ((unsigned char)p[i] != MARGIN_BYTE)
-            wrong("something wrote behind the end of a piece of device memory", nullptr);
+            wrong("something wrote past the end of a piece of device memory", nullptr);
 }
 
 void release(char *p) {

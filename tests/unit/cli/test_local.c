@@ -78,7 +78,7 @@ static fv_report ask_first(const char *policy, bool held, int32_t max_tokens) {
 static void first_differs(const char *policy, bool differs) {
     fv_report served = ask_first(policy, false, 6), held = ask_first(policy, true, 6);
     cr_assert_eq(same_steps(&served, &held), differs ? 0 : 6, "%s", policy);
-    cr_assert_eq(served.bytes_visual, held.bytes_visual, "%s: behind prefill", policy);
+    cr_assert_eq(served.bytes_visual, held.bytes_visual, "%s: after prefill", policy);
     cr_assert_eq(served.bytes_text, held.bytes_text, "%s", policy);
     cr_assert_eq(served.bytes_sent, held.bytes_sent, "%s: what crosses is what is served", policy);
     if (!strstr(policy, "evict")) { /* which tokens of which segment are pruned then depends on

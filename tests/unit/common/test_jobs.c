@@ -24,7 +24,7 @@ static void run(fv_job *job) {
     atomic_fetch_add(&n_run, 1);
 }
 
-static void run_behind_gate(fv_job *job) {
+static void run_after_gate(fv_job *job) {
     while (!atomic_load(&gate)) usleep(100);
     run(job);
 }
@@ -68,7 +68,7 @@ Test(jobs, stopping_without_any_job_ends) {
 /* Also jobs that the thread has taken from the queue and not started. */
 Test(jobs, more_than_the_limit_are_refused_until_one_has_begun) {
     fv_jobs *j = start(3, NULL);
-    cr_assert_eq(fv_jobs_post(j, &make(0, run_behind_gate)->job), FV_OK);
+    cr_assert_eq(fv_jobs_post(j, &make(0, run_after_gate)->job), FV_OK);
     while (fv_jobs_waiting(j) > 0) usleep(100); /* it has started */
     for (int i = 1; i <= 3; i++) cr_assert_eq(fv_jobs_post(j, &make(i, run)->job), FV_OK);
     cr_assert_eq(fv_jobs_post(j, &make(4, run)->job), FV_EBUSY);
@@ -82,7 +82,7 @@ Test(jobs, more_than_the_limit_are_refused_until_one_has_begun) {
 
 Test(jobs, what_follows_is_never_refused_and_keeps_its_place) {
     fv_jobs *j = start(1, NULL);
-    cr_assert_eq(fv_jobs_post(j, &make(0, run_behind_gate)->job), FV_OK);
+    cr_assert_eq(fv_jobs_post(j, &make(0, run_after_gate)->job), FV_OK);
     while (fv_jobs_waiting(j) > 0) usleep(100);
     cr_assert_eq(fv_jobs_post(j, &make(1, run)->job), FV_OK);
     for (int i = 2; i < 50; i++) fv_jobs_follow(j, &make(i, run)->job);

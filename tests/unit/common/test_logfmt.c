@@ -92,7 +92,7 @@ static int parse(void) {
                 q->value[q->n++] = *p;
             }
         q->value[q->n] = '\0';
-        cr_assert(*p == ' ' || *p == '\0', "behind a value: %s", line);
+        cr_assert(*p == ' ' || *p == '\0', "after a value: %s", line);
         p += *p == ' ';
     }
     return n;

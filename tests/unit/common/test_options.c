@@ -56,7 +56,7 @@ Test(options, an_option_that_is_not_given_has_its_default_or_nothing) {
     fv_options_free(o);
 }
 
-Test(options, a_value_follows_as_a_word_or_behind_an_equals_sign) {
+Test(options, a_value_follows_as_a_word_or_after_an_equals_sign) {
     fv_options *o = NULL;
     PARSE(o, "--max-tokens", "7", "--ratio=0.25", "--out=a=b", "--json");
     cr_assert_eq(fv_options_int(o, "max-tokens"), 7);
@@ -97,7 +97,7 @@ Test(options, other_words_are_positional_and_everything_is_after_two_dashes) {
     fv_options_free(o);
 }
 
-Test(options, a_flag_takes_a_value_only_behind_an_equals_sign) {
+Test(options, a_flag_takes_a_value_only_after_an_equals_sign) {
     fv_options *o = NULL;
     const char *const *items;
     PARSE(o, "--json", "no");

@@ -289,7 +289,7 @@ Test(kv_packet, a_stream_that_ends_early_is_not_done) {
     free(s.bytes);
 }
 
-Test(kv_packet, bytes_behind_the_end_are_refused) {
+Test(kv_packet, bytes_after_the_end_are_refused) {
     static seen w;
     fv_packet_reader r;
     stream s = make_small();

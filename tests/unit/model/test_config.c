@@ -257,7 +257,7 @@ Test(config, a_sliding_window_caps_the_context_where_it_is_on) {
     cr_assert_eq(parse(TEXT(QWEN2 "\"use_sliding_window\":true")).text.max_position, 99);
     cr_assert_eq(
         parse(TEXT(QWEN2 "\"use_sliding_window\":true,\"max_window_layers\":32")).text.max_position,
-        32768, "no layer is behind the last full one");
+        32768, "no layer is after the last full one");
     cr_assert_eq(
         parse(TEXT(QWEN2 "\"use_sliding_window\":true,\"layer_types\":[\"full_attention\"]"))
             .text.max_position,

@@ -149,9 +149,9 @@ static void assert_bytes(const tiny_prompt *p, const char *policy) {
 }
 
 /* Tokens are kept or pruned as planned. */
-static void assert_rows(const request *behind_prompt, int32_t gone, int32_t twice,
+static void assert_rows(const request *after_prompt, int32_t gone, int32_t twice,
                         const char *policy) {
-    const fv_plan *plan = &behind_prompt->p.plan;
+    const fv_plan *plan = &after_prompt->p.plan;
     if (lets_rows_go(plan))
         cr_assert_gt(gone, 0, "%s keeps the rows of exact", policy);
     else if (plan->exact_counts)

@@ -70,7 +70,7 @@ Test(router_breaker, rests_double_up_to_the_longest) {
     }
 }
 
-Test(router_breaker, behind_the_rest_one_trial_closes_it) {
+Test(router_breaker, after_the_rest_one_trial_closes_it) {
     opened();
     now += fv_breaker_rest_s(&b, now);
     cr_assert(fv_breaker_admits(&b, now));

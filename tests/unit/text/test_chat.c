@@ -462,20 +462,20 @@ static void check_ids(const pairing *p, bool ended) {
     fv_tokenizer *tok = tokenizer(p->tokenizer);
     char *whole = whole_text(p, ended), *rest = continuation(p, ended);
     size_t n_before = strlen(whole) - strlen(rest);
-    int32_t *all, *before, *behind, n_all, n_head, n_tail;
+    int32_t *all, *before, *after, n_all, n_head, n_tail;
     cr_assert_eq(fv_tokenizer_encode(tok, whole, strlen(whole), true, &all, &n_all), FV_OK);
     cr_assert_eq(fv_tokenizer_encode(tok, whole, n_before, true, &before, &n_head), FV_OK);
-    cr_assert_eq(fv_tokenizer_encode_behind(tok, before[n_head - 1], rest, strlen(rest), NULL,
-                                            &behind, &n_tail),
+    cr_assert_eq(fv_tokenizer_encode_after(tok, before[n_head - 1], rest, strlen(rest), NULL,
+                                           &after, &n_tail),
                  FV_OK, "%s", fv_last_error());
     if (ended) cr_assert_str_eq(fv_tokenizer_special(tok, before[n_head - 1]), p->end);
     cr_assert_eq(n_head + n_tail, n_all, "%s with %s, ended %d: %d + %d ids, not %d", p->template,
                  p->tokenizer, ended, n_head, n_tail, n_all);
     cr_assert_arr_eq(before, all, sizeof *all * (size_t)n_head);
-    cr_assert_arr_eq(behind, all + n_head, sizeof *all * (size_t)n_tail);
+    cr_assert_arr_eq(after, all + n_head, sizeof *all * (size_t)n_tail);
     free(all);
     free(before);
-    free(behind);
+    free(after);
     free(whole);
     free(rest);
     fv_tokenizer_free(tok);
@@ -527,12 +527,12 @@ Test(chat, a_continuation_does_not_merge_tokens_across_its_start) {
     size_t bytes;
     char *text;
     cr_assert_geq(letter, 0);
-    cr_assert_eq(fv_tokenizer_encode_behind(tok, letter, "nd more", 7, NULL, &ids, &n), FV_OK);
+    cr_assert_eq(fv_tokenizer_encode_after(tok, letter, "nd more", 7, NULL, &ids, &n), FV_OK);
     cr_assert_eq(fv_tokenizer_decode(tok, ids, n, false, &text, &bytes), FV_OK);
     cr_assert_str_eq(text, "nd more");
     free(text);
     free(ids);
-    cr_assert_eq(fv_tokenizer_encode_behind(tok, letter, "", 0, NULL, &ids, &n), FV_OK);
+    cr_assert_eq(fv_tokenizer_encode_after(tok, letter, "", 0, NULL, &ids, &n), FV_OK);
     cr_assert_eq(n, 0);
     free(ids);
     fv_tokenizer_free(tok);

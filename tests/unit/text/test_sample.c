@@ -28,7 +28,7 @@ static void shares(fv_sampling s, int32_t n_vocab, double out[N]) {
 Test(sample, greedy_takes_the_highest_and_the_lowest_id_on_ties) {
     fv_sampling s = fv_sampling_default();
     cr_assert_eq(pick(s, N, NULL, 0, 0).id, 5);
-    cr_assert_eq(pick(s, N - 1, NULL, 0, 0).id, 1, "ids behind n_vocab are padding");
+    cr_assert_eq(pick(s, N - 1, NULL, 0, 0).id, 1, "ids after n_vocab are padding");
 }
 
 Test(sample, logprobs_are_the_models_own) {

@@ -148,7 +148,7 @@ static int32_t replay(const char *form, int32_t *n_decoded) {
         check_stream(all, where, ids_buffer, n, decoded);
         check_stream(plain, where, ids_buffer, n, skipped);
     }
-    cr_assert(r.at == r.end, "%s: bytes behind the last case", form);
+    cr_assert(r.at == r.end, "%s: bytes after the last case", form);
     *n_decoded += n_case;
     fv_detokenizer_close(all);
     fv_detokenizer_close(plain);

@@ -11,7 +11,7 @@
 #include "model/net/kv_packed.h"
 #include "tests/support/handoff.h"
 #include "tests/support/packed_error.h"
-#include "tests/support/settle.h"
+#include "tests/support/recompress_turn.h"
 
 enum { BEFORE = 60, VISUAL = 40, AFTER = 70, TEXT = BEFORE + AFTER, LAYERS = 4, VOCAB = 97 };
 
@@ -41,8 +41,8 @@ static void say(tiny_net *net, tiny_prompt *p, int32_t at, int32_t n, int32_t pi
     }
 }
 
-static fv_recompress_report settle(tiny_net *net, fv_kv *kv, const char *policy) {
-    return settle_turn(net->dec, kv, policy);
+static fv_recompress_report recompress(tiny_net *net, fv_kv *kv, const char *policy) {
+    return recompress_turn(net->dec, kv, policy);
 }
 
 static float most_off(const float *a, const float *b) {
@@ -73,7 +73,7 @@ Test(recompress, at_full_rank_a_conversation_of_many_turns_stays_that_of_exact) 
             say(&net, &p, at, n, n);
             float off = most_off(raw.logits, p.logits);
             cr_assert_lt(off, 4e-3f, "%s, turn %d: %g", policies[i][1], turn, (double)off);
-            fv_recompress_report r = settle(&net, p.kv, policies[i][1]);
+            fv_recompress_report r = recompress(&net, p.kv, policies[i][1]);
             at += n;
             cr_assert_eq(r.n_layer, LAYERS, "%s, turn %d", policies[i][1], turn);
             cr_assert_eq(r.rows, (uint64_t)(LAYERS * (n + waits)));
@@ -98,7 +98,7 @@ Test(recompress, a_low_rank_changes_what_follows) {
     start(&net, &as_it_was, LOW);
     say(&net, &p, 0, 64, 64);
     say(&net, &as_it_was, 0, 64, 64);
-    cr_assert_eq(settle(&net, p.kv, LOW).n_layer, LAYERS);
+    cr_assert_eq(recompress(&net, p.kv, LOW).n_layer, LAYERS);
     say(&net, &p, 64, 1, 1);
     say(&net, &as_it_was, 64, 1, 1);
     cr_assert_gt(most_off(p.logits, as_it_was.logits), 1e-4f);
@@ -120,8 +120,8 @@ static void note_rows(fv_kv *truth, fv_kv *kv) {
         for (int32_t g = 0; g < s->n_kv; g++)
             for (int32_t j = 0; j < 2 * n; j++) {
                 void *from, *to;
-                fv_kv_stretch(kv, l, g, FV_SEG_TEXT, j & 1, j / 2, n, &from);
-                fv_kv_stretch(truth, l, g, FV_SEG_TEXT, j & 1, had + j / 2, had + n, &to);
+                fv_kv_contiguous(kv, l, g, FV_SEG_TEXT, j & 1, j / 2, n, &from);
+                fv_kv_contiguous(truth, l, g, FV_SEG_TEXT, j & 1, had + j / 2, had + n, &to);
                 memcpy(to, from, row);
             }
     }
@@ -134,7 +134,7 @@ static double norm(fv_kv *kv, int32_t layer) {
     for (int32_t g = 0; g < s->n_kv; g++)
         for (int32_t j = 0, n = fv_kv_len(kv, layer, g, FV_SEG_TEXT); j < n; j++) {
             void *at;
-            fv_kv_stretch(kv, layer, g, FV_SEG_TEXT, false, j, n, &at);
+            fv_kv_contiguous(kv, layer, g, FV_SEG_TEXT, false, j, n, &at);
             for (int32_t d = 0; d < s->d_head; d++) sum += pow((double)((float *)at)[d], 2);
         }
     return sqrt(sum);
@@ -166,7 +166,7 @@ Test(recompress, each_time_adds_no_more_than_what_it_leaves_out) {
         for (int32_t turn = 0, at = 0; turn < 6; turn++, at += 30) {
             say(&net, &p, at, 30, 30);
             note_rows(truth.kv, p.kv);
-            fv_recompress_report r = settle(&net, p.kv, policies[i]);
+            fv_recompress_report r = recompress(&net, p.kv, policies[i]);
             cr_assert_eq(r.n_layer, LAYERS);
             cr_assert(r.error > 0.01f && r.error < 1);
             for (int32_t l = 0; l < LAYERS; l++) {
@@ -180,7 +180,7 @@ Test(recompress, each_time_adds_no_more_than_what_it_leaves_out) {
         /* all tokens at once: raw KV, factored for the first time */
         ok(fv_kv_open(net.pool, &best.kv));
         note_rows(best.kv, truth.kv);
-        cr_assert_eq(settle(&net, best.kv, policies[i]).n_layer, LAYERS);
+        cr_assert_eq(recompress(&net, best.kv, policies[i]).n_layer, LAYERS);
         for (int32_t l = 0; l < LAYERS; l++) {
             double least = lost(&net, truth.kv, best.kv, l);
             cr_assert_geq(before[l], 0.99 * least, "%s, layer %d", policies[i], l);
@@ -210,7 +210,7 @@ Test(recompress, the_share_that_is_kept_does_not_shrink_from_turn_to_turn) {
     for (int32_t turn = 0, at = 0; turn < 4; turn++, at += 64) {
         say(&net, &p, at, 64, 64);
         note_rows(truth.kv, p.kv);
-        cr_assert_eq(settle(&net, p.kv, policy).n_layer, LAYERS);
+        cr_assert_eq(recompress(&net, p.kv, policy).n_layer, LAYERS);
         for (int32_t l = 0; l < LAYERS; l++) {
             double share = lost(&net, truth.kv, p.kv, l) / norm(truth.kv, l);
             cr_assert_lt(fv_kv_packed_text(p.kv, l)->part[FV_PACKED_K].shape.rank, 80);
@@ -234,7 +234,7 @@ static int32_t layers_done(const char *policy, int32_t n, int32_t more) {
     ok(tiny_prefill(&net, &p, 1, 0));
     say(&net, &p, 0, more, more);
     size_t held = rows_bytes(p.kv);
-    fv_recompress_report r = settle(&net, p.kv, policy);
+    fv_recompress_report r = recompress(&net, p.kv, policy);
     cr_assert_eq(held - rows_bytes(p.kv), r.bytes);
     cr_assert_eq(r.bytes > 0, r.n_layer > 0);
     cr_assert_eq(r.rows > 0, r.n_layer > 0);
@@ -285,8 +285,8 @@ enum { MANY = sizeof many / sizeof many[0] };
 /* A pool that others fill to the last byte meanwhile. */
 static void fill_pool(fv_kv_pool *pool, size_t limit, fv_kv **other) {
     ok(fv_kv_open(pool, other));
-    ok(fv_kv_set_aside(*other, limit - fv_kv_pool_used(pool)));
-    cr_assert_eq(fv_kv_set_aside(*other, 1), FV_EBUSY);
+    ok(fv_kv_reserve_bytes(*other, limit - fv_kv_pool_used(pool)));
+    cr_assert_eq(fv_kv_reserve_bytes(*other, 1), FV_EBUSY);
 }
 
 /* The same conversation twice: in one process, alone, in whole turns, with enough memory; and after
@@ -318,10 +318,11 @@ Test(recompress, the_same_turns_have_the_same_bits_wherever_they_run) {
             ok(tiny_step(&rig.net, &one, 1, &last, 1, at + 49));
             ok(tiny_step(&rig.net, both, 2, &last, 1, at + 49));
             cr_assert(same_bits(p.logits, logits, VOCAB), "%s, turn %d", many[i], turn);
-            fv_recompress_report a = settle(&rig.net, p.kv, many[i]);
-            fv_kv_settle(got.kv, 0); /* as at the end of a turn, before other requests come */
+            fv_recompress_report a = recompress(&rig.net, p.kv, many[i]);
+            fv_kv_release_unused(got.kv,
+                                 0); /* as at the end of a turn, before other requests come */
             fill_pool(rig.pool, LIMIT, &other);
-            fv_recompress_report b = settle(&rig.net, got.kv, many[i]);
+            fv_recompress_report b = recompress(&rig.net, got.kv, many[i]);
             fv_kv_close(other);
             cr_assert_gt(a.n_layer, 0, "%s", many[i]);
             cr_assert(a.n_layer == b.n_layer && a.rows == b.rows && a.error == b.error, "%s",
@@ -353,8 +354,8 @@ Test(recompress, a_resumed_answer_ends_with_the_same_tokens) {
         say(&net, &p, 0, SAID, 1);
         tiny_prompt_again(&net, &again, &p, many[i], said, SAID);
         ok(tiny_prefill(&net, &again, 1, 7));
-        cr_assert_gt(settle(&net, p.kv, many[i]).n_layer, 0, "%s", many[i]);
-        settle(&net, again.kv, many[i]);
+        cr_assert_gt(recompress(&net, p.kv, many[i]).n_layer, 0, "%s", many[i]);
+        recompress(&net, again.kv, many[i]);
         cr_assert(same_store(p.kv, again.kv), "%s", many[i]);
         tiny_prompt_free(&p);
         tiny_prompt_free(&again);
@@ -372,7 +373,7 @@ Test(recompress, pages_go_back_to_the_pool) {
     for (int32_t turn = 0, at = 0; turn < 12; turn++, at += 64) {
         say(&net, &p, at, 64, 64);
         size_t used = fv_kv_pool_used(net.pool), tables = fv_kv_packed_tables(p.kv);
-        fv_recompress_report r = settle(&net, p.kv, LOW);
+        fv_recompress_report r = recompress(&net, p.kv, LOW);
         /* keys of 64 tokens at rank 12 for 48 channels; values are still uncompressed */
         cr_assert_eq(r.bytes, (size_t)LAYERS * 64 * (48 - 12) * sizeof(float));
         tables = fv_kv_packed_tables(p.kv) - tables;
@@ -392,9 +393,9 @@ Test(recompress, tokens_that_cannot_be_factored_stay_uncompressed) {
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
     start(&net, &p, LOW);
     say(&net, &p, 0, 64, 64);
-    fv_kv_stretch(p.kv, 2, 1, FV_SEG_TEXT, false, 5, 64, &at);
+    fv_kv_contiguous(p.kv, 2, 1, FV_SEG_TEXT, false, 5, 64, &at);
     ((float *)at)[3] = INFINITY;
-    fv_recompress_report r = settle(&net, p.kv, LOW);
+    fv_recompress_report r = recompress(&net, p.kv, LOW);
     cr_assert_eq(r.n_layer, LAYERS - 1);
     cr_assert_eq(fv_kv_len(p.kv, 2, 0, FV_SEG_TEXT), 64);
     cr_assert_eq(fv_kv_packed_text(p.kv, 2)->rows.n, TEXT);

@@ -390,8 +390,8 @@ static void take_up(const char *policy, int32_t n_prompt, int32_t n) {
     for (int32_t t = 1; t <= n; t++) run_token(&rig.net, &p, &e, p.n, t);
     with_answer(&rig.net, &p, n, policy, &again);
     ok(tiny_prefill(&rig.net, &again, 1, 16));
-    cr_assert(same_bits(p.logits, again.logits, 97), "'%s' behind %d, %d", policy, n_prompt, n);
-    cr_assert(same_store(p.kv, again.kv) && same_accums(p.kv, again.kv), "'%s' behind %d, %d",
+    cr_assert(same_bits(p.logits, again.logits, 97), "'%s' after %d, %d", policy, n_prompt, n);
+    cr_assert(same_store(p.kv, again.kv) && same_accums(p.kv, again.kv), "'%s' after %d, %d",
               policy, n_prompt, n);
     ok(rig_send(&rig, &again, TOKENS, 0, &got, NULL));
     fv_kv *sent = again.kv;
@@ -440,7 +440,7 @@ Test(accum, holes_are_filled_from_the_end_and_sums_move_too) {
             fv_accum_values(kv, 0, 0, FV_SEG_TEXT)[3 * j + q] = (float)(10 * j + q);
         }
         for (int value = 0; value < 2; value++) {
-            fv_kv_stretch(kv, 0, 0, FV_SEG_TEXT, value, j, 8, &k);
+            fv_kv_contiguous(kv, 0, 0, FV_SEG_TEXT, value, j, 8, &k);
             for (int d = 0; d < 4; d++) ((float *)k)[d] = (float)(100 * j + d + 10 * value);
         }
     }
@@ -449,8 +449,8 @@ Test(accum, holes_are_filled_from_the_end_and_sums_move_too) {
     for (int32_t j = 0; j < 4; j++) {
         void *k, *v;
         int32_t was = left[j];
-        fv_kv_stretch(kv, 0, 0, FV_SEG_TEXT, false, j, 4, &k);
-        fv_kv_stretch(kv, 0, 0, FV_SEG_TEXT, true, j, 4, &v);
+        fv_kv_contiguous(kv, 0, 0, FV_SEG_TEXT, false, j, 4, &k);
+        fv_kv_contiguous(kv, 0, 0, FV_SEG_TEXT, true, j, 4, &v);
         cr_assert_eq(fv_kv_positions(kv, 0, 0, FV_SEG_TEXT)[j], was);
         cr_assert(((float *)k)[1] == (float)(100 * was + 1));
         cr_assert(((float *)v)[3] == (float)(100 * was + 13));

@@ -139,7 +139,7 @@ Test(unpack, a_full_pool_does_not_prevent_it) {
             size_t left_over = room - fv_kv_pool_used(tight.pool);
             fv_kv *other;
             ok(fv_kv_open(tight.pool, &other));
-            ok(fv_kv_set_aside(other, left_over));
+            ok(fv_kv_reserve_bytes(other, left_over));
             run_token(&tight.net, &there, &e, p.n, t);
             fv_kv_close(other);
         }
@@ -332,8 +332,8 @@ Test(unpack, a_resumed_answer_continues_with_the_same_bits) {
             }
             tiny_prompt_again(&rig.net, &q, &p, policies[i], more, n);
             ok(tiny_prefill(&rig.net, &q, 1, 9));
-            cr_assert(same_bits(p.logits, q.logits, 97), "%s behind %d", policies[i], n);
-            cr_assert(same_store(p.kv, q.kv), "%s behind %d", policies[i], n);
+            cr_assert(same_bits(p.logits, q.logits, 97), "%s after %d", policies[i], n);
+            cr_assert(same_store(p.kv, q.kv), "%s after %d", policies[i], n);
             ok(rig_send(&rig, &q, TOKENS, 1, &got, NULL));
             float logits[97];
             there = p;

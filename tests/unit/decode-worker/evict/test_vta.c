@@ -195,7 +195,7 @@ Test(vta, tokens_kept_by_a_filter_are_ranked_in_its_layer) {
     tiny_prompt p, only;
     start(&net, &p, "prune=visipruner,shallow=0,detect=1,cos=1,l2=0.05;evict=vta", 9);
     int32_t n = fv_kv_len(p.kv, 2, 0, FV_SEG_VISUAL);
-    cr_assert(n > 1 && n < VISUAL, "filtered behind layer 1: %d rows", n);
+    cr_assert(n > 1 && n < VISUAL, "filtered after layer 1: %d rows", n);
     tiny_prompt_make(&net, &only, 5, VISUAL, 9, 11,
                      "prune=visipruner,shallow=0,filter=1,l2=0.05;evict=vta,"
                      "shallow=rank_by_first_tap");
@@ -255,7 +255,7 @@ Test(vta, groups_chunks_and_neighbours_change_no_order) {
 Test(vta, a_source_layer_waits_for_its_lazy_layers) {
     static const float by_position[4] = {1, 4, 2, 3};
     static const int32_t pos[4] = {0, 1, 2, 3}, order[4] = {1, 3, 2, 0}, from[3] = {-1, 0, 0};
-    const float *paid[3] = {by_position};
+    const float *attention[3] = {by_position};
     fv_kv_shape shape = {.n_layer = 3, .n_kv = 1, .d_head = 4, .dtype = FV_F32};
     fv_kv_pool *pool;
     fv_kv *kv;
@@ -266,11 +266,11 @@ Test(vta, a_source_layer_waits_for_its_lazy_layers) {
         ok(fv_kv_extent(kv, l, 4));
         ok(fv_kv_append(kv, l, FV_SEG_VISUAL, pos, 4));
     }
-    ok(fv_rank_run(from, kv, 2, paid));
+    ok(fv_rank_run(from, kv, 2, attention));
     cr_assert_eq(fv_kv_ranked(kv, 1, 0), 0);
     ok(fv_kv_extent(kv, 2, 4));
     ok(fv_kv_append(kv, 2, FV_SEG_VISUAL, pos, 4));
-    ok(fv_rank_run(from, kv, 3, paid));
+    ok(fv_rank_run(from, kv, 3, attention));
     cr_assert_eq(fv_kv_ranked(kv, 0, 0), 0);
     for (int32_t l = 1; l < 3; l++) {
         cr_assert_eq(fv_kv_ranked(kv, l, 0), 4);
@@ -401,8 +401,8 @@ Test(vta, a_resumed_answer_attends_to_the_same_tokens) {
             again[0].n_answer = n;
             net.prefill.group = 1;
             ok(tiny_prefill(&net, again, 2, 16));
-            cr_assert(same_bits(p.logits, again[0].logits, 97), "'%s' behind %d", policies[i], n);
-            cr_assert(same_store(p.kv, again[0].kv), "'%s' behind %d", policies[i], n);
+            cr_assert(same_bits(p.logits, again[0].logits, 97), "'%s' after %d", policies[i], n);
+            cr_assert(same_store(p.kv, again[0].kv), "'%s' after %d", policies[i], n);
             cr_assert_eq(fv_evict_rows(p.kv), fv_evict_rows(again[0].kv));
             for (int b = 0; b < 2; b++) tiny_prompt_free(&again[b]);
             finish(&net, &p);

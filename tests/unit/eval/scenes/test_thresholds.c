@@ -17,7 +17,7 @@ Test(thresholds, the_filter_is_after_the_first_layer_with_a_cosine_below) {
     cr_assert_eq(fv_filter_layer(least, LAYERS, 0.5), LAYERS, "never");
 }
 
-Test(thresholds, the_exit_is_behind_the_layer_that_counts_for_the_last_time) {
+Test(thresholds, the_exit_is_after_the_layer_that_counts_for_the_last_time) {
     cr_assert_eq(fv_exit_layer(least + LAYERS, LAYERS, 2, 0.9), 3, "layers 1 and 3");
     cr_assert_eq(fv_exit_layer(least + LAYERS, LAYERS, 1, 0.9), 1);
     cr_assert_eq(fv_exit_layer(least + LAYERS, LAYERS, 2, 0.5), 2);

@@ -96,7 +96,7 @@ Test(results_log, item_scores_are_there_again_with_all_they_hold) {
     fv_results_log_close(&s);
 }
 
-Test(results_log, drops_a_line_that_was_not_finished_and_goes_on_behind_the_others) {
+Test(results_log, drops_a_line_that_was_not_finished_and_goes_on_after_the_others) {
     fv_results_log_head head = head_of(11);
     fv_results_log s = open_results_log(&head);
     add(&s, 0, 0, "ring");

@@ -178,15 +178,15 @@ Test(kv, a_contiguous_span_is_a_whole_slab_or_the_rest_of_a_page) {
     fill(kv, 0, FV_SEG_VISUAL, 0, 200);
     fill(kv, 0, FV_SEG_TEXT, 0, 200);
     for (int value = 0; value < 2; value++) {
-        cr_assert_eq(fv_kv_stretch(kv, 0, 1, FV_SEG_VISUAL, value, 0, 200, &at), 200);
+        cr_assert_eq(fv_kv_contiguous(kv, 0, 1, FV_SEG_VISUAL, value, 0, 200, &at), 200);
         cr_assert_eq(at, row(kv, 0, 1, FV_SEG_VISUAL, 0, value));
-        cr_assert_eq(fv_kv_stretch(kv, 0, 1, FV_SEG_VISUAL, value, 77, 150, &at), 73);
+        cr_assert_eq(fv_kv_contiguous(kv, 0, 1, FV_SEG_VISUAL, value, 77, 150, &at), 73);
         cr_assert_eq(at, row(kv, 0, 1, FV_SEG_VISUAL, 77, value));
-        cr_assert_eq(fv_kv_stretch(kv, 0, 1, FV_SEG_TEXT, value, 70, 200, &at), 58);
+        cr_assert_eq(fv_kv_contiguous(kv, 0, 1, FV_SEG_TEXT, value, 70, 200, &at), 58);
         cr_assert_eq(at, row(kv, 0, 1, FV_SEG_TEXT, 70, value));
-        cr_assert_eq(fv_kv_stretch(kv, 0, 1, FV_SEG_TEXT, value, 199, 200, &at), 1);
+        cr_assert_eq(fv_kv_contiguous(kv, 0, 1, FV_SEG_TEXT, value, 199, 200, &at), 1);
     }
-    cr_assert_eq(fv_kv_stretch(kv, 0, 1, FV_SEG_TEXT, false, 5, 5, &at), 0);
+    cr_assert_eq(fv_kv_contiguous(kv, 0, 1, FV_SEG_TEXT, false, 5, 5, &at), 0);
     fv_kv_close(kv);
     fv_kv_pool_close(pool);
 }
@@ -197,18 +197,18 @@ Test(kv, reserved_bytes_cover_slabs_and_are_released) {
     fv_kv *kv = open_kv(pool), *other = open_kv(pool);
     fv_kv_shape shape = {.n_layer = N, .n_kv = HKV, .d_head = D, .dtype = FV_F32};
     cr_assert_eq(fv_kv_text_bytes(&shape, 65, 0), N * HKV * 2 * page);
-    cr_assert_eq(fv_kv_set_aside(kv, 6 * page), FV_OK);
-    cr_assert_eq(fv_kv_set_aside(other, 15 * page), FV_EBUSY);
+    cr_assert_eq(fv_kv_reserve_bytes(kv, 6 * page), FV_OK);
+    cr_assert_eq(fv_kv_reserve_bytes(other, 15 * page), FV_EBUSY);
     cr_assert_eq(fv_kv_pool_used(pool), 6 * page);
     cr_assert_eq(fv_kv_extent(kv, 0, 64), FV_OK);
-    cr_assert_eq(fv_kv_pool_used(pool), 6 * page, "paid from what was set aside");
+    cr_assert_eq(fv_kv_pool_used(pool), 6 * page, "charged from what was set aside");
     cr_assert_eq(fv_kv_extent(kv, 1, 128), FV_OK);
     cr_assert_eq(fv_kv_pool_used(pool), 9 * page, "and the rest from the pool");
     cr_assert_eq(fv_kv_reserve(kv, 0, 129), FV_OK);
     fill(kv, 0, FV_SEG_TEXT, 0, 10);
-    cr_assert_eq(fv_kv_settle(kv, 55), HKV * page, "65 rows are two pages of three");
+    cr_assert_eq(fv_kv_release_unused(kv, 55), HKV * page, "65 rows are two pages of three");
     cr_assert_eq(fv_kv_pool_used(pool), 15 * page);
-    cr_assert_eq(fv_kv_set_aside(other, 5 * page), FV_OK);
+    cr_assert_eq(fv_kv_reserve_bytes(other, 5 * page), FV_OK);
     fv_kv_close(other);
     fv_kv_close(kv);
     cr_assert_eq(fv_kv_pool_used(pool), 0);
@@ -348,8 +348,8 @@ Test(kv, shared_image_keys_are_held_and_counted_once) {
     fill_values(kv, 1, FV_SEG_VISUAL, 0, 150);
     for (int32_t g = 0; g < HKV; g++) {
         for (int32_t j = 0; j < 150; j++) expect(kv, 1, g, FV_SEG_VISUAL, j, j);
-        cr_assert_eq(fv_kv_stretch(kv, 1, g, FV_SEG_VISUAL, false, 3, 150, &mine), 147);
-        fv_kv_stretch(kv, 0, g, FV_SEG_VISUAL, false, 3, 150, &source_layers);
+        cr_assert_eq(fv_kv_contiguous(kv, 1, g, FV_SEG_VISUAL, false, 3, 150, &mine), 147);
+        fv_kv_contiguous(kv, 0, g, FV_SEG_VISUAL, false, 3, 150, &source_layers);
         cr_assert_eq(mine, source_layers);
     }
     cr_assert_eq(fv_kv_reserve(kv, 1, 70), FV_OK);
@@ -408,7 +408,7 @@ Test(kv, a_lazy_layers_text_takes_half_the_pages) {
         for (int32_t j = 0; j < 200; j++) expect(kv, 1, g, FV_SEG_TEXT, j, j);
     cr_assert_eq(fv_kv_reserve(kv, 0, 100), FV_OK);
     cr_assert_eq(fv_kv_reserve(kv, 1, 100), FV_OK);
-    cr_assert_eq(fv_kv_settle(kv, 0), HKV * 3 * page, "300 rows are a block more than 200");
+    cr_assert_eq(fv_kv_release_unused(kv, 0), HKV * 3 * page, "300 rows are a block more than 200");
     fv_kv_close(kv);
     fv_kv_pool_close(pool);
 }

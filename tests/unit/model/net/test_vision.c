@@ -98,17 +98,17 @@ static fv_status capture(const tower *t, const float *pixels, int32_t n, int32_t
 
 Test(vision, a_layer_after_the_features_can_be_captured) {
     static const int32_t one[] = {1}, all[] = {3};
-    static captured behind, inside;
+    static captured after, inside;
     float pixels[3 * TOWER_PIXELS];
     tiny_tower_pixels(pixels, 3);
     tower t = tiny_tower_make(1, all, false), shorter = t;
     memcpy(shorter.cfg.feature_layer, one, sizeof one);
     cr_assert_eq(capture(&t, pixels, 3, 1, NULL, &inside), FV_OK);
-    cr_assert_eq(capture(&shorter, pixels, 3, 1, "plain", &behind), FV_OK);
-    cr_assert_eq(memcmp(&inside, &behind, sizeof inside), 0);
-    cr_assert_eq(capture(&shorter, pixels + TOWER_PIXELS, 1, 1, NULL, &behind), FV_OK);
-    cr_assert_eq(memcmp(behind.q, inside.q + D, D * 4), 0, "an image alone");
-    cr_assert_eq(memcmp(behind.k, inside.k + (P + 1) * D, (P + 1) * D * 4), 0);
+    cr_assert_eq(capture(&shorter, pixels, 3, 1, "plain", &after), FV_OK);
+    cr_assert_eq(memcmp(&inside, &after, sizeof inside), 0);
+    cr_assert_eq(capture(&shorter, pixels + TOWER_PIXELS, 1, 1, NULL, &after), FV_OK);
+    cr_assert_eq(memcmp(after.q, inside.q + D, D * 4), 0, "an image alone");
+    cr_assert_eq(memcmp(after.k, inside.k + (P + 1) * D, (P + 1) * D * 4), 0);
 }
 
 Test(vision, a_layer_that_the_checkpoint_does_not_have_is_refused) {

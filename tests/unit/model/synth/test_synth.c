@@ -361,9 +361,9 @@ Test(synth, text_survives_the_tokenizer) {
     char *back;
     size_t bytes;
     cr_assert_eq(fv_tokenizer_decode(tok, ids + 1, n - 1, false, &back, &bytes), FV_OK);
-    cr_assert_str_eq(
-        back, "USER: <image> \nwhat is there? \xE7\x8C\xAB \xF0\x9F\x90\x88 ASSISTANT:",
-        "text behind an added token gets a space, as in Llama's tokenizer: '%s'", back);
+    cr_assert_str_eq(back,
+                     "USER: <image> \nwhat is there? \xE7\x8C\xAB \xF0\x9F\x90\x88 ASSISTANT:",
+                     "text after an added token gets a space, as in Llama's tokenizer: '%s'", back);
     free(back);
     free(ids);
     fv_tokenizer_free(tok);

@@ -81,8 +81,8 @@ static void kept_of(const fv_kv *kv, int32_t layer, int32_t head, kept *out) {
 
 /* One token's attention in one layer, per query head and prompt position: the capture of a forward
  * pass that ends with it. */
-static void pay_of_row(tiny_net *net, const tiny_prompt *p, int32_t row, int32_t layer, float n,
-                       double pay[HEADS][ROWS]) {
+static void attention_of_row(tiny_net *net, const tiny_prompt *p, int32_t row, int32_t layer,
+                             float n, double attention[HEADS][ROWS]) {
     tiny_prompt cut = *p;
     float capture[HEADS * ROWS] = {0};
     int32_t column[FV_N_SEG] = {0}, pos[ROWS], d = net->cfg.d_model;
@@ -115,7 +115,7 @@ static void pay_of_row(tiny_net *net, const tiny_prompt *p, int32_t row, int32_t
     ok(fv_decoder_layers(net->dec, &pass, 0, layer + 1));
     for (int32_t i = 0; i <= row; i++) {
         int32_t at = p->seg[i] == FV_SEG_TEXT ? VISUAL + column[1]++ : column[0]++;
-        for (int32_t h = 0; h < HEADS; h++) pay[h][i] = (double)capture[h * ROWS + at];
+        for (int32_t h = 0; h < HEADS; h++) attention[h][i] = (double)capture[h * ROWS + at];
     }
     fv_kv_close(kv);
     free(x);
@@ -142,7 +142,7 @@ typedef struct rule {
 
 /* The attention from one layer's window to each token that may be pruned, per query head: [same
  * modality]. */
-static void add_scores(const tiny_prompt *p, double pay[ROWS][HEADS][ROWS], const rule *r,
+static void add_scores(const tiny_prompt *p, double attention[ROWS][HEADS][ROWS], const rule *r,
                        int32_t head, double score[2][ROWS]) {
     int32_t h0 = r->shared ? 0 : 2 * head, h1 = r->shared ? HEADS : 2 * head + 2;
     for (int32_t j = 0; j < ROWS - r->s.recent; j++)
@@ -151,7 +151,7 @@ static void add_scores(const tiny_prompt *p, double pay[ROWS][HEADS][ROWS], cons
             for (int32_t h = h0; h < h1; h++) {
                 double of_head = 0;
                 for (int32_t i = ROWS - r->s.window; i < ROWS; i++)
-                    if ((p->seg[i] == p->seg[j]) == same) of_head += pay[i][h][j];
+                    if ((p->seg[i] == p->seg[j]) == same) of_head += attention[i][h][j];
                 sum += of_head;
                 top = of_head > top ? of_head : top;
             }
@@ -161,17 +161,17 @@ static void add_scores(const tiny_prompt *p, double pay[ROWS][HEADS][ROWS], cons
 
 /* The rule for layer l: scores are summed over its block; where text keys are not shared, the text
  * tokens of each list are replaced by the best of the layer's own ranking. */
-static void brute(const tiny_prompt *p, double pay[LAYERS][ROWS][HEADS][ROWS], const rule *r,
+static void brute(const tiny_prompt *p, double attention[LAYERS][ROWS][HEADS][ROWS], const rule *r,
                   int32_t l, int32_t head, kept *out) {
     double block[2][ROWS] = {{0}}, own[2][ROWS] = {{0}};
     uint8_t times[ROWS] = {0};
     int32_t end = ROWS - r->s.recent, in_block = 0;
     for (int32_t k = 0; k < LAYERS; k++) {
         if (p->plan.share.source_layer[k] != p->plan.share.source_layer[l]) continue;
-        add_scores(p, pay[k], r, head, block);
+        add_scores(p, attention[k], r, head, block);
         in_block++;
     }
-    add_scores(p, pay[l], r, head, own);
+    add_scores(p, attention[l], r, head, own);
     for (int same = 0; same < 2; same++) {
         uint8_t list[ROWS] = {0}, text[ROWS] = {0};
         int32_t n_text = 0;
@@ -193,7 +193,7 @@ static void brute(const tiny_prompt *p, double pay[LAYERS][ROWS][HEADS][ROWS], c
 }
 
 static void assert_brute(const char *policy, int32_t chunk) {
-    static double pay[LAYERS][ROWS][HEADS][ROWS];
+    static double attention[LAYERS][ROWS][HEADS][ROWS];
     tiny_net net;
     tiny_prompt p;
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 2);
@@ -207,11 +207,11 @@ static void assert_brute(const char *policy, int32_t chunk) {
     ok(tiny_prefill(&net, &p, 1, chunk));
     for (int32_t l = 0; l < LAYERS; l++)
         for (int32_t i = ROWS - r.s.window; i < ROWS; i++)
-            pay_of_row(&net, &p, i, l, r.n, pay[l][i]);
+            attention_of_row(&net, &p, i, l, r.n, attention[l][i]);
     for (int32_t l = 0; l < LAYERS; l++)
         for (int32_t g = 0; g < KV_HEADS; g++) {
             kept want, got;
-            brute(&p, pay, &r, l, g, &want);
+            brute(&p, attention, &r, l, g, &want);
             kept_of(p.kv, l, g, &got);
             cr_assert_eq(got.n, want.n, "%s layer %d head %d: %d rows, not %d", policy, l, g, got.n,
                          want.n);
@@ -336,8 +336,8 @@ Test(csp, a_token_held_twice_weighs_twice) {
                     double dot = 0, w = 1;
                     if (j > 0 && pos[j] == pos[j - 1]) continue; /* once, with weight 2 */
                     if (j + 1 < n && pos[j + 1] == pos[j]) w = 2, doubled++;
-                    fv_kv_stretch(p.kv, l, h / 2, (fv_kv_segment)s, false, j, n, &k);
-                    fv_kv_stretch(p.kv, l, h / 2, (fv_kv_segment)s, true, j, n, &v);
+                    fv_kv_contiguous(p.kv, l, h / 2, (fv_kv_segment)s, false, j, n, &k);
+                    fv_kv_contiguous(p.kv, l, h / 2, (fv_kv_segment)s, true, j, n, &v);
                     for (int32_t d = 0; d < D; d++)
                         dot += (double)q[h * D + d] * (double)((float *)k)[d];
                     w *= exp(dot * 0.2);
@@ -372,8 +372,8 @@ Test(csp, tokens_of_both_modalities_can_be_held_twice) {
             for (int32_t j = 0; j < n; j++)
                 for (int value = 0; value < 2; value++) {
                     void *got, *want;
-                    fv_kv_stretch(p.kv, 1, g, (fv_kv_segment)seg, value, j, n, &got);
-                    fv_kv_stretch(q.kv, 1, g, (fv_kv_segment)seg, value, idx[j], len, &want);
+                    fv_kv_contiguous(p.kv, 1, g, (fv_kv_segment)seg, value, j, n, &got);
+                    fv_kv_contiguous(q.kv, 1, g, (fv_kv_segment)seg, value, idx[j], len, &want);
                     cr_assert_eq(memcmp(got, want, D * 2), 0, "segment %d row %d", seg, j);
                     cr_assert_eq(fv_kv_positions(p.kv, 1, g, (fv_kv_segment)seg)[j],
                                  fv_kv_positions(q.kv, 1, g, (fv_kv_segment)seg)[idx[j]]);

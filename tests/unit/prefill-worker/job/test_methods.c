@@ -14,8 +14,8 @@
 #include "model/net/accum.h"
 #include "model/net/kv_packed.h"
 #include "tests/support/evict.h"
+#include "tests/support/recompress_turn.h"
 #include "tests/support/rendered.h"
-#include "tests/support/settle.h"
 #include "tests/support/tiny_net.h"
 
 #define FOLDER FOVEA_TEST_DATA "/golden/methods"
@@ -149,7 +149,7 @@ static void run_network(const json_t *network, int32_t chunk, int32_t threads) {
         cr_assert_eq(fv_evict_step(&evict, p.kv, t + 1), FV_OK, "%s", fv_last_error());
         cr_assert_eq(tiny_step(&net, &one, 1, &id, 1, t), FV_OK, "%s", fv_last_error());
         assert_logits(&p, network, (size_t)t + 1);
-        if (turn_ends(network, t + 1)) settle_turn(net.dec, p.kv, policy);
+        if (turn_ends(network, t + 1)) recompress_turn(net.dec, p.kv, policy);
     }
     if (end) assert_held(&p, end, policy);
     tiny_prompt_free(&p);

@@ -132,7 +132,7 @@ static void write_rows(fv_kv *kv, int32_t layer, bool value, fv_dtype dtype, num
     for (int32_t g = 0; g < HEADS; g++)
         for (int32_t j = 0; j < VISUAL; j++) {
             void *at;
-            fv_kv_stretch(kv, layer, g, FV_SEG_VISUAL, value, j, j + 1, &at);
+            fv_kv_contiguous(kv, layer, g, FV_SEG_VISUAL, value, j, j + 1, &at);
             for (int32_t d = 0; d < D; d++) {
                 float x = number(j, g * D + d);
                 if (dtype == FV_F32)
@@ -165,7 +165,7 @@ static fv_pack_report pack_written(tiny_net *net, tiny_prompt *p, int32_t layer,
     static fv_pack_report report;
     tiny_prompt planned;
     fv_rope rope;
-    const float *paid[LAYERS] = {0};
+    const float *attention[LAYERS] = {0};
     fv_dtype dtype = fv_kv_pool_shape(net->pool)->dtype;
     report = (fv_pack_report){0};
     tiny_prompt_make(net, p, 5, VISUAL, 9, 11, "");
@@ -174,7 +174,7 @@ static fv_pack_report pack_written(tiny_net *net, tiny_prompt *p, int32_t layer,
     if (keys) write_rows(p->kv, layer, false, dtype, keys);
     if (values) write_rows(p->kv, layer, true, dtype, values);
     fv_rope_init(&rope, &net->cfg.rope, D);
-    ok(fv_pack_run(&planned.plan, &net->be, &rope, p->kv, LAYERS, paid, &report));
+    ok(fv_pack_run(&planned.plan, &net->be, &rope, p->kv, LAYERS, attention, &report));
     tiny_prompt_free(&planned);
     return report;
 }

@@ -127,8 +127,7 @@ Test(quant, more_bits_and_more_outliers_come_closer_to_exact) {
     for (int i = 0; i < 4; i++) {
         prefill(&net, &p, policies[i], 0);
         float off = most_off(p.logits, raw.logits, 97);
-        cr_assert(off > 0 && off < last, "%s: %g behind %g", policies[i], (double)off,
-                  (double)last);
+        cr_assert(off > 0 && off < last, "%s: %g after %g", policies[i], (double)off, (double)last);
         last = off;
         tiny_prompt_free(&p);
     }

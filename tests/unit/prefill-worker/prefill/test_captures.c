@@ -86,7 +86,7 @@ static void probabilities(const fv_kv *kv, int32_t head, int32_t D, const double
         for (int32_t j = 0; j < len; j++, column++) {
             void *k;
             double dot = 0;
-            fv_kv_stretch(kv, 0, head, (fv_kv_segment)seg, false, j, len, &k);
+            fv_kv_contiguous(kv, 0, head, (fv_kv_segment)seg, false, j, len, &k);
             for (int32_t i = 0; i < D; i++) dot += q[i] * (double)((float *)k)[i];
             sum += p[column] = exp(dot / sqrt(D));
         }

@@ -125,7 +125,7 @@ Test(kept_map, condensed_tokens_are_shown_at_their_source) {
     static const uint8_t seg[] = {FV_SEG_TEXT, FV_SEG_VISUAL, FV_SEG_VISUAL, FV_SEG_VISUAL,
                                   FV_SEG_TEXT};
     static const int32_t source[] = {3, 1, -1}, pos[] = {1, 2, 3};
-    static const float paid[] = {1, 4, 2};
+    static const float attention[] = {1, 4, 2};
     fv_kept_map_rows rows = {4, source};
     fv_arena arena = {0};
     fv_kept_map_watch *watch;
@@ -140,7 +140,7 @@ Test(kept_map, condensed_tokens_are_shown_at_their_source) {
         cr_assert_eq(fv_kv_append(kv, l, FV_SEG_VISUAL, pos + l, 3 - l), FV_OK);
     }
     cr_assert_eq(fv_kept_map_begin(&arena, seg, 5, &rows, &watch), FV_OK);
-    cr_assert_eq(fv_kept_map_ranked(watch, 0, paid, pos, 3), FV_OK);
+    cr_assert_eq(fv_kept_map_ranked(watch, 0, attention, pos, 3), FV_OK);
     cr_assert_eq(fv_kept_map_end(watch, kv, &kept), FV_OK);
     cr_assert(kept.n_visual == 4 && kept.n_group == 2);
     cr_assert_eq(memcmp(kept.group[0].heads, (uint8_t[]){0, 2, 0, 2}, 4), 0);

@@ -160,7 +160,7 @@ Test(prefill, the_group_callback_can_end_the_run) {
     net.prefill = (fv_prefill_options){.group = 1, .final = stop_at_two};
     cr_assert_eq(tiny_prefill(&net, &p, 1, 0), FV_ECANCELLED);
     cr_assert_gt(fv_kv_len(p.kv, 1, 0, FV_SEG_TEXT), 0);
-    cr_assert_eq(fv_kv_len(p.kv, 2, 0, FV_SEG_TEXT), 0, "nothing is computed behind it");
+    cr_assert_eq(fv_kv_len(p.kv, 2, 0, FV_SEG_TEXT), 0, "nothing is computed after it");
     tiny_prompt_free(&p);
     tiny_net_close(&net);
 }

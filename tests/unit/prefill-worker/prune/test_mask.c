@@ -46,7 +46,7 @@ static void answer(request *r, trail *out) {
 
 static const float *row_of(const fv_kv *kv, int32_t layer, int32_t head, bool value, int32_t j) {
     void *at;
-    fv_kv_stretch(kv, layer, head, FV_SEG_VISUAL, value, j, j + 1, &at);
+    fv_kv_contiguous(kv, layer, head, FV_SEG_VISUAL, value, j, j + 1, &at);
     return at;
 }
 

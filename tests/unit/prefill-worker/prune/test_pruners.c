@@ -97,7 +97,7 @@ Test(pruners, fitprune_follows_its_schedule) {
     for (int32_t l = 0; l < 4; l++) cr_assert_eq(plan.visual[l] - plan.visual[l + 1], first[l]);
     cr_assert_eq(plan.visual[31], 576 - 449);
     cr_assert_eq(plan.capture[0], FV_CAPTURE_HEAD_MAX);
-    cr_assert_eq(plan.capture[31], 0, "behind the last layer there is nobody");
+    cr_assert_eq(plan.capture[31], 0, "after the last layer there is nobody");
     cr_assert_eq(plan.capture[24], 0, "where none leaves nothing is asked");
     ok("prune=fitprune,target=90", 32, 576, 1);
     cr_assert(plan.visual[1] == 576 - 262 && plan.visual[31] == 576 - 539);
@@ -161,7 +161,7 @@ Test(pruners, fitprune_takes_what_was_fitted_before_what_is_published) {
 /* ---- choices ---------------------------------------------------------------------------- */
 
 Test(pruners, pdrop_chooses_within_each_image) {
-    static const float paid[] = {9, 8, 7, 1, 2, 3};
+    static const float attention[] = {9, 8, 7, 1, 2, 3};
     static const int32_t pos[] = {1, 2, 3, 4, 5, 6};
     static const fv_token_span image[] = {{.first = 1, .n = 3}, {.first = 4, .n = 3, .image = 1}};
     int32_t kept[4], n_kept;
@@ -171,7 +171,7 @@ Test(pruners, pdrop_chooses_within_each_image) {
                             .share = 0.67,
                             .n_span = 2,
                             .span = image,
-                            .attention = paid};
+                            .attention = attention};
     cr_assert_eq(fv_prune_method_of(FV_METHOD_PRUNE_pdrop)->keep(&ctx, NULL, kept, &n_kept), FV_OK);
     cr_assert_eq(memcmp(kept, (int32_t[]){0, 1, 4, 5}, sizeof kept), 0);
 }
@@ -184,7 +184,7 @@ Test(pruners, pdrop_keeps_a_share_of_images_that_differ) {
                                           {.first = 10, .n = 4, .image = 2},
                                           {.first = 14, .n = 1, .image = 3}};
     static const int32_t pos[] = {1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14};
-    static const float paid[] = {9, 8, 7, 6, 5, 4, 3, 1, 2, 3, 4, 0};
+    static const float attention[] = {9, 8, 7, 6, 5, 4, 3, 1, 2, 3, 4, 0};
     fv_plan_shape shape = {.n_layer = 4,
                            .n_kv = 2,
                            .d_head = 8,
@@ -206,13 +206,13 @@ Test(pruners, pdrop_keeps_a_share_of_images_that_differ) {
                             .share = plan.prune.edit[0].share,
                             .n_span = 4,
                             .span = image,
-                            .attention = paid};
+                            .attention = attention};
     cr_assert_eq(fv_prune_method_of(FV_METHOD_PRUNE_pdrop)->keep(&ctx, NULL, first, &n_kept),
                  FV_OK);
     cr_assert_eq(memcmp(first, (int32_t[]){0, 1, 2, 9, 10}, sizeof first), 0);
     for (int i = 0; i < 5; i++) {
         left[i] = pos[first[i]];
-        now[i] = paid[first[i]];
+        now[i] = attention[first[i]];
     }
     ctx.n_visual = 5;
     ctx.pos = left;

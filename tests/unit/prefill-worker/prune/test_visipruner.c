@@ -38,7 +38,7 @@ static fv_kv *random_layer(tiny_net *net, int32_t n, float *a, float *o, float *
     for (int32_t g = 0; g < KV_HEADS; g++)
         for (int32_t j = 0; j < n; j++) {
             void *at;
-            fv_kv_stretch(kv, 1, g, FV_SEG_VISUAL, true, j, n, &at);
+            fv_kv_contiguous(kv, 1, g, FV_SEG_VISUAL, true, j, n, &at);
             for (int32_t d = 0; d < D; d++)
                 ((float *)at)[d] = v[(g * KEYS + j) * D + d] = draw(&state);
             for (int32_t h = 2 * g; h < 2 * g + 2; h++)
@@ -363,7 +363,7 @@ Test(visipruner, tokens_are_pruned_after_the_filter_and_the_exit) {
     run("prune=visipruner,filter=0,l2=0.05,exit_cos=-1,exit_count=1", 5, VISUAL, 13, &r);
     cr_assert_eq(r.kept[0], VISUAL);
     cr_assert(r.kept[1] > 0 && r.kept[1] < VISUAL, "%d", r.kept[1]);
-    cr_assert(r.kept[2] == 0 && r.kept[3] == 0, "detect is layer 1 of 4: the exit is behind it");
+    cr_assert(r.kept[2] == 0 && r.kept[3] == 0, "detect is layer 1 of 4: the exit is after it");
     for (int32_t l = 0; l < LAYERS; l++) cr_assert_eq(r.ran[l], r.kept[l]);
     cr_assert(strstr(r.said, "filtered after layer 0"), "%s", r.said);
     cr_assert(strstr(r.said, "dropped after layer 1"), "%s", r.said);
@@ -461,8 +461,8 @@ Test(visipruner, text_before_the_image_is_unaffected) {
     for (int32_t l = 0; l < LAYERS; l++)
         for (int value = 0; value < 2; value++) {
             void *a, *b;
-            fv_kv_stretch(p.kv, l, 1, FV_SEG_TEXT, value, 0, 14, &a);
-            fv_kv_stretch(q.kv, l, 1, FV_SEG_TEXT, value, 0, 14, &b);
+            fv_kv_contiguous(p.kv, l, 1, FV_SEG_TEXT, value, 0, 14, &a);
+            fv_kv_contiguous(q.kv, l, 1, FV_SEG_TEXT, value, 0, 14, &b);
             cr_assert(same_bits(a, b, 5 * D), "layer %d", l);
             cr_assert_eq(same_bits((float *)a + 13 * D, (float *)b + 13 * D, D), l == 0);
         }

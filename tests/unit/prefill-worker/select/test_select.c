@@ -155,8 +155,8 @@ Test(select, lookms_merging_changes_some_kept_tokens) {
         cr_assert_eq(n, fv_kv_len(p[1].kv, 2, 1, (fv_kv_segment)s));
         for (int32_t j = 0; j < n; j++) {
             void *a, *b;
-            fv_kv_stretch(p[0].kv, 2, 1, (fv_kv_segment)s, true, j, n, &a);
-            fv_kv_stretch(p[1].kv, 2, 1, (fv_kv_segment)s, true, j, n, &b);
+            fv_kv_contiguous(p[0].kv, 2, 1, (fv_kv_segment)s, true, j, n, &a);
+            fv_kv_contiguous(p[1].kv, 2, 1, (fv_kv_segment)s, true, j, n, &b);
             cr_assert_eq(fv_kv_positions(p[0].kv, 2, 1, (fv_kv_segment)s)[j],
                          fv_kv_positions(p[1].kv, 2, 1, (fv_kv_segment)s)[j]);
             if (memcmp(a, b, 24 * sizeof(float)) == 0)

@@ -203,7 +203,7 @@ static void leave(void) {
 }
 
 /* Waits until it is in, and the report that follows the welcome has come. */
-static void join_and_settle(void) {
+static void join_and_wait(void) {
     join();
     net_wait_for(&r, &router.reports, 2);
     cr_assert(fv_membership_joined(m));
@@ -255,7 +255,7 @@ Test(member, reports_come_as_often_as_the_router_says) {
 }
 
 Test(member, many_changes_make_one_report_and_it_comes_soon) {
-    join_and_settle();
+    join_and_wait();
     int32_t before = router.reports;
     for (n_running = 0; n_running < 10; n_running++) fv_membership_touch(m);
     net_sleep(&r, 200);
@@ -267,7 +267,7 @@ Test(member, many_changes_make_one_report_and_it_comes_soon) {
 }
 
 Test(member, draining_is_reported_at_once_and_from_then_on) {
-    join_and_settle();
+    join_and_wait();
     cr_assert_eq(router.draining, 0);
     fv_membership_drain(m);
     net_wait_for(&r, &router.draining, 1);
@@ -285,7 +285,7 @@ Test(member, draining_before_it_is_in_is_part_of_the_introduction) {
 }
 
 Test(member, a_change_of_health_is_reported_at_once) {
-    join_and_settle();
+    join_and_wait();
     fv_membership_set_health(m, true);
     cr_assert_eq(router.unhealthy, 0);
     fv_membership_set_health(m, false);
@@ -299,7 +299,7 @@ Test(member, a_change_of_health_is_reported_at_once) {
 }
 
 Test(member, the_router_can_ask_it_to_drain) {
-    join_and_settle();
+    join_and_wait();
     say_drain(1234);
     net_wait_for(&r, &drains, 1);
     cr_assert_eq(drain_ms, 1234);
@@ -309,7 +309,7 @@ Test(member, the_router_can_ask_it_to_drain) {
 /* ---- losing the router ------------------------------------------------------------------ */
 
 Test(member, it_joins_again_when_the_call_has_broken) {
-    join_and_settle();
+    join_and_wait();
     fv_rpc_call_finish(router.call, FV_FAIL(FV_EIO, "the router stops"));
     net_wait_for(&r, &router.introductions, 2);
     net_wait_for(&r, &router.reports, 4);
@@ -391,7 +391,7 @@ Test(member, a_welcome_with_a_wrong_proof_does_not_count) {
 /* ---- leaving ---------------------------------------------------------------------------- */
 
 Test(member, leaving_tells_the_router) {
-    join_and_settle();
+    join_and_wait();
     leave();
     cr_assert_eq(router.half_closes, 1);
     cr_assert_eq(router.ends, 1);
@@ -399,7 +399,7 @@ Test(member, leaving_tells_the_router) {
 
 Test(member, a_router_that_does_not_let_go_is_left_all_the_same) {
     router.clings = true;
-    join_and_settle();
+    join_and_wait();
     leave();
     cr_assert_eq(router.half_closes, 1);
 }

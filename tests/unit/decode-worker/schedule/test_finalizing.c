@@ -1,4 +1,4 @@
-/* Answers that are complete and settle (decode-worker/schedule/scheduler.c): a layer of text keys is
+/* Answers that are complete and finalize (decode-worker/schedule/scheduler.c): a layer of text keys is
  * factored anew between two steps, so that others go on meanwhile; and whoever leaves then leaves
  * nothing.
  */
@@ -54,7 +54,7 @@ static void on_over(fv_answer *x, fv_status st, const fv_answer_report *r) {
 static void open_rig(void) {
     static const fv_scheduler_hooks hooks = {.token = on_token, .over = on_over};
     fv_synth_report report;
-    snprintf(rig.dir, sizeof rig.dir, "%s/settling-%d", FOVEA_TEST_TMP, (int)getpid());
+    snprintf(rig.dir, sizeof rig.dir, "%s/finalizing-%d", FOVEA_TEST_TMP, (int)getpid());
     ok(fv_synth_write(
         &(fv_synth_options){.dir = rig.dir, .shape = "tiny", .dtype = FV_F32, .seed = 5}, &report));
     ok(fv_engine_open(
@@ -92,7 +92,7 @@ static void close_rig(void) {
     command_run(&r, "rm -rf '%s'", rig.dir);
 }
 
-TestSuite(settling, .init = open_rig, .fini = close_rig, .timeout = 60);
+TestSuite(finalizing, .init = open_rig, .fini = close_rig, .timeout = 60);
 
 /* A prompt of text, prefilled, sent and asked to be answered with so many tokens. */
 static void ask(asked *a, const char *policy, int32_t max_tokens, double keep_s) {
@@ -134,7 +134,7 @@ static void run_until(const asked *a, fv_answer_phase phase) {
 
 static asked one, other;
 
-Test(settling, a_kept_answer_ends_when_its_layers_are_done_and_others_go_on_meanwhile) {
+Test(finalizing, a_kept_answer_ends_when_its_layers_are_done_and_others_go_on_meanwhile) {
     int32_t n_layer = fv_engine_kv_shape(&rig.engine, FV_F32).n_layer;
     ask(&one, POLICY, TOKENS, KEEP_S);
     ask(&other, "", 4 * TOKENS, 0);
@@ -157,7 +157,7 @@ Test(settling, a_kept_answer_ends_when_its_layers_are_done_and_others_go_on_mean
     cr_assert_eq(other.report.recompressed.n_layer, 0);
 }
 
-Test(settling, what_is_not_to_be_kept_ends_at_once) {
+Test(finalizing, what_is_not_to_be_kept_ends_at_once) {
     ask(&one, POLICY, TOKENS, 0);
     ask(&other, "pack=svd,gain=0,compress_text=keys,rank_text=6", TOKENS, KEEP_S);
     for (int i = 0; i < TOKENS - 1; i++) fv_scheduler_step(rig.answers);
@@ -167,7 +167,7 @@ Test(settling, what_is_not_to_be_kept_ends_at_once) {
     cr_assert_gt(other.report.keep_s, 0);
 }
 
-Test(settling, one_that_is_dropped_in_the_middle_leaves_nothing) {
+Test(finalizing, one_that_is_dropped_in_the_middle_leaves_nothing) {
     ask(&one, POLICY, TOKENS, KEEP_S);
     ask(&other, POLICY, TOKENS + 3, KEEP_S);
     run_until(&one, FV_ANSWER_FINALIZING);
@@ -182,8 +182,8 @@ Test(settling, one_that_is_dropped_in_the_middle_leaves_nothing) {
     cr_assert_eq(fv_kv_pool_used(rig.pool), fv_conversations_bytes(rig.conversations));
 }
 
-/* A follow-up that is dropped while it settles had added to its conversation, which ends. */
-Test(settling, a_follow_up_that_is_dropped_then_ends_its_conversation) {
+/* A follow-up that is dropped while it finalizes had added to its conversation, which ends. */
+Test(finalizing, a_follow_up_that_is_dropped_then_ends_its_conversation) {
     static const int32_t ids[] = {7, 8, 9};
     ask(&one, POLICY, TOKENS, KEEP_S);
     run_until(&one, FV_ANSWER_NONE);

@@ -1,4 +1,4 @@
-#include "tests/support/settle.h"
+#include "tests/support/recompress_turn.h"
 #include "decode-worker/conversations/recompress.h"
 
 #include <stdio.h>
@@ -6,11 +6,11 @@
 
 static void need(fv_status st) {
     if (st == FV_OK) return;
-    fprintf(stderr, "settle: %s\n", fv_last_error());
+    fprintf(stderr, "recompress_turn: %s\n", fv_last_error());
     abort();
 }
 
-fv_recompress_report settle_turn(fv_decoder *dec, fv_kv *kv, const char *policy) {
+fv_recompress_report recompress_turn(fv_decoder *dec, fv_kv *kv, const char *policy) {
     fv_policy parsed;
     fv_decode_plan plan;
     fv_recompress r;
