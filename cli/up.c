@@ -41,6 +41,10 @@ static const fv_option table[] = {
      "time for running requests to finish on shutdown", 0, 3600000},
     {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "warn",
      "error, warn, info, debug; or per part, such as warn,router=info", 0, 0},
+    {"metrics", "FOVEA_METRICS", FV_OPTION_STRING, "HOST:PORT", NULL,
+     "serve metrics for Prometheus: the router's at this address, the workers' at the ports after "
+     "it; a port alone: on loopback",
+     0, 0},
     /* passed on */
     {"compute", "FOVEA_COMPUTE", FV_OPTION_STRING, "TYPE", NULL,
      "for the workers: data type of matrix products: f32 or bf16", 0, 0},
@@ -172,6 +176,22 @@ static fv_status pass_on(const fv_options *o, child *c, unsigned to) {
     return FV_OK;
 }
 
+/* The router has the port that was given, the first worker the next one, and so on. */
+static fv_status metrics_args(const fleet *f, child *c) {
+    const char *at = fv_options_string(f->o, "metrics");
+    if (!at) return FV_OK;
+    char address[256];
+    const char *colon = strrchr(at, ':'), *port = colon ? colon + 1 : at;
+    long first = strtol(port, NULL, 10);
+    if (strspn(port, "0123456789") != strlen(port) || first < 1 || first + f->n - 1 > 65535)
+        return FV_FAIL(FV_EINVAL,
+                       "--metrics %s: write HOST:PORT or PORT; the %d processes of this fleet take "
+                       "that port and those after it",
+                       at, (int)f->n);
+    snprintf(address, sizeof address, "%.*s%ld", (int)(port - at), at, first + (c - f->children));
+    return add_option(c, "metrics", address);
+}
+
 static fv_status begin_args(const fleet *f, child *c) {
     char path[2 * PATH_BYTES], grace[32];
     snprintf(path, sizeof path, "%s/%s", f->bin, c->program);
@@ -179,6 +199,7 @@ static fv_status begin_args(const fleet *f, child *c) {
     FV_TRY(add_option(c, "log", fv_options_string(f->o, "log")));
     snprintf(grace, sizeof grace, "%lld", (long long)fv_options_int(f->o, "grace-ms"));
     FV_TRY(add_option(c, "grace-ms", grace));
+    FV_TRY(metrics_args(f, c));
     snprintf(path, sizeof path, "/dev/fd/%d", SECRET_FD);
     return add_option(c, "fleet-token-file", path);
 }

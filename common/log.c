@@ -51,10 +51,10 @@ bool fv_log_enabled(fv_log_level level, fv_log_subsystem subsystem) {
     return level <= threshold[subsystem];
 }
 
-int64_t fv_log_time_s(void) {
+int64_t fv_log_time_ns(void) {
     struct timespec ts;
     clock_gettime(CLOCK_REALTIME, &ts);
-    return (int64_t)ts.tv_sec;
+    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
 void fv_log_write(fv_log_level level, fv_log_subsystem subsystem, const char *fmt, ...) {

@@ -37,8 +37,8 @@ typedef enum fv_log_subsystem {
     FV_LOG_N_SUBSYSTEM
 } fv_log_subsystem;
 
-/* Seconds since 1970 by the clock that people set: for what they read, never for intervals. */
-int64_t fv_log_time_s(void);
+/* Nanoseconds since 1970 by the clock that people set: for what they read, never for intervals. */
+int64_t fv_log_time_ns(void);
 
 /* Sets thresholds from text such as "warn" or "info,model=debug". FV_EINVAL names the
  * word that is neither a level nor SUBSYSTEM=LEVEL. The default is "warn". */

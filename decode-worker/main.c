@@ -1,6 +1,7 @@
 /* fovea-decode: its options, and a decode worker made of them. */
 #include "decode-worker/service/worker.h"
 #include "serving/worker/program.h"
+#include "telemetry/metrics.h"
 
 static const fv_option table[] = {
     FV_WORKER_OPTIONS,
@@ -70,6 +71,8 @@ static void load(void *worker, Fovea__Inference__V1__Load *out) {
     *out = fv_decode_worker_load(worker);
 }
 
+static void record(void *worker) { fv_decode_worker_record(worker); }
+
 static void limits(const fv_options *o, Fovea__Inference__V1__Limits *out) {
     out->keep_ms_max = (uint32_t)fv_options_int(o, "keep-ms-max");
 }
@@ -88,11 +91,13 @@ static void close_worker(void *worker, void (*closed)(void *user), void *user) {
 static fv_status run(const fv_options *o) {
     static const fv_worker_kind kind = {.role = "decode",
                                         .fleet_role = FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE,
+                                        .metrics = FV_DAEMON_DECODE,
                                         .open = open_worker,
                                         .services = services,
                                         .pulse = pulse,
                                         .signs = signs,
                                         .load = load,
+                                        .record = record,
                                         .limits = limits,
                                         .drain = drain,
                                         .idle = idle,

@@ -106,6 +106,10 @@ void fv_policy_print(const fv_policy *p, char out[FV_POLICY_TEXT_MAX]);
 
 bool fv_policy_is_exact(const fv_policy *p);
 
+/* The index in fv_policy_presets() of the preset that has this text form, as fv_policy_print
+ * prints it; their number when none has. Several may have the same: then it is the first. */
+int32_t fv_policy_preset_of(const char *text);
+
 /* The method with its defaults. */
 void fv_choice_init(fv_choice *c, const fv_method_info *method);
 

@@ -2,6 +2,7 @@
 #include "prefill-worker/image/image.h"
 #include "prefill-worker/service/worker.h"
 #include "serving/worker/program.h"
+#include "telemetry/metrics.h"
 
 /* clang-format off */
 static const fv_option table[] = {
@@ -84,6 +85,7 @@ static fv_status run(const fv_options *o) {
     static const fv_worker_kind kind = {.role = "prefill",
                                         .fleet_role = FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL,
                                         .vision = true,
+                                        .metrics = FV_DAEMON_PREFILL,
                                         .open = open_worker,
                                         .services = services,
                                         .pulse = pulse,

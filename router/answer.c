@@ -8,6 +8,7 @@
 #include "common/grow.h"
 #include "common/log.h"
 #include "router/merge.h"
+#include "router/record.h"
 #include "router/relay_internal.h"
 
 typedef Fovea__Inference__V1__GenerateEvent event_message;
@@ -51,9 +52,12 @@ fv_status fv_answer_tokens(fv_request *r, fv_tokens_message *t) {
     event_message e = FOVEA__INFERENCE__V1__GENERATE_EVENT__INIT;
     e.event_case = FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_TOKENS;
     e.tokens = t;
-    if (r->first_s == 0) r->first_s = fv_clock_s();
+    double now_s = fv_clock_s();
+    if (r->first_s == 0) r->first_s = now_s;
     FV_TRY(note_tokens(r, t));
     FV_TRY(fv_rpc_call_send(r->client, &e.base));
+    fv_record_tokens(r, (uint32_t)t->n_tokens, now_s);
+    r->token_s = now_s;
     r->n_token += (uint32_t)t->n_tokens;
     return FV_OK;
 }
@@ -107,7 +111,9 @@ static fv_status send_finished(fv_request *r) {
     if (a->finished) name_conversation(a, conversation, &f);
     e.event_case = FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_FINISHED;
     e.finished = &f;
-    return fv_rpc_call_send(r->client, &e.base);
+    FV_TRY(fv_rpc_call_send(r->client, &e.base));
+    fv_record_answer(r, &report, fv_clock_s());
+    return FV_OK;
 }
 
 static bool at_limit(const fv_attempt *a) {

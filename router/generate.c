@@ -9,7 +9,7 @@
 #include "common/log.h"
 #include "common/random.h"
 #include "router/balancer.h"
-#include "router/relay_internal.h"
+#include "router/record.h"
 #include "rpc/message.h"
 
 enum { QUEUE_FULL_RETRY_MS = 1000 };
@@ -20,15 +20,19 @@ static fv_status check_full(fv_rpc_call *c, const fv_relay *relay, size_t bytes)
     const fv_relay_options *opt = &relay->opt;
     fv_rpc_call_retry_after(c, QUEUE_FULL_RETRY_MS);
     if (relay->n_queued >= opt->queue_max)
-        return FV_FAIL(FV_EBUSY, "%d requests wait already; try again later", relay->n_queued);
+        return fv_record_refusal(
+            FV_REASON_QUEUE_FULL,
+            FV_FAIL(FV_EBUSY, "%d requests wait already; try again later", relay->n_queued));
     if (bytes > opt->bytes_max)
-        return FV_FAIL(FV_ENOMEM, "the request has %zu bytes; the limit is %zu", bytes,
-                       opt->bytes_max);
+        return fv_record_refusal(FV_REASON_TOO_LARGE,
+                                 FV_FAIL(FV_ENOMEM, "the request has %zu bytes; the limit is %zu",
+                                         bytes, opt->bytes_max));
     if (relay->bytes + bytes > opt->bytes_max)
-        return FV_FAIL(FV_EBUSY,
-                       "requests of %zu bytes are here already, and at most %zu fit; try again "
-                       "later",
-                       relay->bytes, opt->bytes_max);
+        return fv_record_refusal(
+            FV_REASON_QUEUE_FULL,
+            FV_FAIL(FV_EBUSY,
+                    "requests of %zu bytes are here already, and at most %zu fit; try again later",
+                    relay->bytes, opt->bytes_max));
     return FV_OK;
 }
 
@@ -54,6 +58,12 @@ static fv_status check_fits(const fv_request *r) {
     return FV_OK;
 }
 
+static void read_trace(const fv_rpc_call *c, fv_request *r) {
+    const char *text;
+    size_t n;
+    if (fv_rpc_call_metadata(c, FV_TRACE_KEY, &text, &n)) (void)fv_trace_parse(text, n, &r->trace);
+}
+
 /* Before the request is read: its bytes are not wanted. */
 static fv_status on_start(fv_rpc_call *c) {
     fv_relay *relay = relay_of(c);
@@ -61,12 +71,14 @@ static fv_status on_start(fv_rpc_call *c) {
     static const fv_work anything = {0, 0};
     if (relay->draining) {
         fv_rpc_call_trailer(c, FV_RPC_RETRY_KEY, relay->again_ms);
-        return FV_FAIL(FV_EIO, "this router shuts down: send the request to another one, or again "
-                               "in a while");
+        return fv_record_refusal(FV_REASON_DRAINING,
+                                 FV_FAIL(FV_EIO, "this router shuts down: send the request to "
+                                                 "another one, or again in a while"));
     }
     FV_TRY(check_full(c, relay, 0));
     FV_TRY(fv_relay_check_time(relay, c, &anything));
     FV_TRY(fv_request_open(relay, c, &r));
+    read_trace(c, r);
     fv_rpc_call_set_user(c, r);
     return FV_OK;
 }
@@ -99,17 +111,21 @@ static fv_status on_request(fv_rpc_call *c, grpc_byte_buffer *message) {
     relay->bytes += bytes;
     fv_status st = fv_rpc_unpack(&fovea__inference__v1__generate_request__descriptor, message,
                                  fv_rpc_call_arena(c), &m);
-    if (st != FV_OK) return st == FV_EDATA ? FV_EINVAL : st;
+    if (st != FV_OK) return fv_record_invalid(st == FV_EDATA ? FV_EINVAL : st);
     r->msg = (const fv_request_message *)m;
     r->arrived_s = fv_clock_s();
     const fv_model_message *model = fv_registry_model(relay->opt.members);
-    if (!model) return FV_FAIL(FV_EIO, "no prefill worker has joined the fleet; try again later");
-    FV_TRY(fv_admit(r->msg, model, fv_registry_keep_ms_max(relay->opt.members), &r->need));
-    FV_TRY(check_fits(r));
+    if (!model)
+        return fv_record_refusal(
+            FV_REASON_NO_WORKER,
+            FV_FAIL(FV_EIO, "no prefill worker has joined the fleet; try again later"));
+    uint32_t keep_ms_max = fv_registry_keep_ms_max(relay->opt.members);
+    FV_TRY(fv_record_invalid(fv_admit(r->msg, model, keep_ms_max, &r->need)));
+    FV_TRY(fv_record_refusal(FV_REASON_TOO_LARGE, check_fits(r)));
     r->work = fv_estimate_work(&relay->estimate, r->need.tokens_known, r->need.tokens_text,
                                r->need.max_tokens, r->msg->ignore_eos);
     if (!r->msg->conversation.len) FV_TRY(fv_relay_check_time(relay, c, &r->work));
-    FV_TRY(name_request(r));
+    FV_TRY(fv_record_invalid(name_request(r)));
     fv_request_set_state(r, FV_REQUEST_QUEUED);
     fv_relay_dispatch(relay);
     return FV_OK;
@@ -130,7 +146,7 @@ static void on_cancel(fv_rpc_call *c) {
 
 static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     fv_request *r = fv_rpc_call_user(c);
-    (void)end;
+    fv_record_end(end);
     if (r) fv_request_close(r);
 }
 

@@ -6,6 +6,7 @@
 #include "router/front.h"
 #include "router/router.h"
 #include "serving/daemon.h"
+#include "telemetry/metrics.h"
 
 static const fv_option table[] = {
     FV_DAEMON_OPTIONS,
@@ -53,6 +54,8 @@ static void left(void *user) { fv_router_farewell(((program *)user)->router); }
 
 static bool idle(void *user) { return fv_router_idle(((program *)user)->router); }
 
+static void measure(void *user) { fv_router_measure(((program *)user)->router); }
+
 static void stopped(void *user) {
     program *p = user;
     fv_router_close(p->router, on_closed, p);
@@ -74,7 +77,9 @@ static fv_status run(const fv_options *o) {
                              .drain = drain,
                              .left = left,
                              .idle = idle,
-                             .stopped = stopped};
+                             .stopped = stopped,
+                             .metrics = FV_DAEMON_ROUTER,
+                             .measure = measure};
     fv_router_options opt = {.queue_max = (int32_t)fv_options_int(o, "queue"),
                              .deadline_ms = fv_options_int(o, "deadline-ms"),
                              .wait_ms = fv_options_int(o, "wait-ms"),

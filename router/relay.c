@@ -12,7 +12,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "router/balancer.h"
-#include "router/relay_internal.h"
+#include "router/record.h"
 
 enum { LOG_EVERY_S = 10 };
 
@@ -117,6 +117,7 @@ fv_status fv_relay_check_time(fv_relay *relay, fv_rpc_call *client, const fv_wor
         fv_deadline_look(&relay->estimate, fv_registry_first(opt->members), &relay->queued, w);
     fv_status st = fv_deadline_admit(&o, 1e-3 * left_ms, &retry_s);
     relay->n_refused += st != FV_OK;
+    (void)fv_record_refusal(FV_REASON_DEADLINE, st);
     if (st == FV_EBUSY) fv_rpc_call_retry_after(client, (int64_t)ceil(1e3 * retry_s));
     return st;
 }
@@ -132,7 +133,7 @@ static bool end_hopeless(fv_request *r, double seconds, double now_s) {
     fv_status st = check_left(r, seconds, now_s);
     if (st == FV_OK) return false;
     r->relay->n_expired++;
-    fv_request_finish(r, st);
+    fv_request_finish(r, fv_record_refusal(FV_REASON_EXPIRED, st));
     return true;
 }
 
@@ -235,7 +236,7 @@ static bool try_start(fv_request *r, double now_s) {
     if (fv_rpc_call_bytes_queued(r->client) > FV_RELAY_QUEUE_BYTES / 2) return true;
     fv_registered_worker *to_p, *to_d;
     if (no_worker && !(wake && choose_pair(r, true, now_s, &to_p, &to_d))) {
-        fv_request_finish(r, nobody_there(r, p));
+        fv_request_finish(r, fv_record_refusal(FV_REASON_NO_WORKER, nobody_there(r, p)));
         return true;
     }
     if (!no_worker && !choose_pair(r, false, now_s, &to_p, &to_d))

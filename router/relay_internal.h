@@ -16,6 +16,7 @@
 #include "router/deadline.h"
 #include "router/relay.h"
 #include "router/reservation.h"
+#include "telemetry/trace_context.h"
 
 typedef Fovea__Inference__V1__GenerateRequest fv_request_message;
 typedef Fovea__Inference__V1__Tokens fv_tokens_message;
@@ -73,7 +74,10 @@ struct fv_request {
     fv_work work;        /* that it is expected to be */
     fv_attempt *attempt; /* RUNNING; else NULL */
 
+    fv_trace_context trace; /* the client's; {0}: it has none */
+
     double arrived_s, started_s, first_s; /* started: the first attempt. 0: not yet */
+    double token_s;                       /* when the client was last sent tokens */
     /* for this time not on the worker that failed, even if it is the only one */
     double exclude_until_s;
     double no_worker_s; /* since then there is no worker for it; 0: there is */

@@ -14,6 +14,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "router/relay_internal.h"
+#include "telemetry/metrics.h"
 
 enum { EXCLUDE_MS = 250 }; /* so long a worker that failed is not tried again, at the first time */
 
@@ -51,6 +52,7 @@ static void requeue(fv_request *r) {
 
 /* The worker that has none is left alone until it reports; others may have some. */
 static void wait_for_room(fv_request *r) {
+    fv_metric_add(FV_METRIC_REQUEUES, 0, 1);
     FV_LOG(DEBUG, ROUTER, "req=%s event=no-room prefill=%s decode=%s why=\"%s\"", r->id, r->last_p,
            r->last_d, r->why);
     requeue(r);
@@ -79,6 +81,7 @@ static void replay(fv_request *r) {
     }
     r->exclude_until_s = fv_clock_s() + 1e-3 * (EXCLUDE_MS << (r->n_replay < 4 ? r->n_replay : 4));
     r->n_replay++;
+    fv_metric_add(FV_METRIC_REPLAYS, 0, 1);
     FV_LOG(WARN, ROUTER,
            "req=%s event=replay n=%" PRIu32 " tokens=%" PRIu32 " prefill=%s decode=%s why=\"%s\"",
            r->id, r->n_replay, r->n_token, r->last_p, r->last_d, r->why);

@@ -11,6 +11,7 @@
 #include "router/admit.h"
 #include "router/fleet_info.h"
 #include "router/generate.h"
+#include "router/record.h"
 #include "router/relay.h"
 
 enum { TICK_MS = 50 };
@@ -165,6 +166,8 @@ free_router:
     free(r);
     return st;
 }
+
+void fv_router_measure(const fv_router *r) { fv_record_state(r->relay, r->members, fv_clock_s()); }
 
 void fv_router_drain(fv_router *r) { fv_relay_drain(r->relay, 2 * FV_ROUTER_REFUSE_MS); }
 

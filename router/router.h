@@ -33,6 +33,9 @@ fv_rpc_service fv_router_clients_service(fv_router *r); /* Inference */
  * the others, so that running requests keep their workers. */
 fv_rpc_service fv_router_fleet_service(fv_router *r);
 
+/* Sets the metrics that follow from its state. */
+void fv_router_measure(const fv_router *r);
+
 /* Shutdown begins: new requests are refused for FV_ROUTER_REFUSE_MS, and told to retry when
  * the listeners are closed; accepted ones go on. */
 enum { FV_ROUTER_REFUSE_MS = 300 };

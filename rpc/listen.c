@@ -73,34 +73,59 @@ fv_status fv_rpc_target_check(const char *address) {
                    address, why);
 }
 
-fv_status fv_rpc_listen_error(const char *address) {
-    if (is_path(address))
-        return FV_FAIL(FV_EIO, "cannot listen on %s: is its folder there, and may we write to it?",
-                       address);
-    char host[256];
-    const char *port;
-    if (!split(address, host, &port)) return fv_rpc_listen_check(address);
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found;
-    int err = getaddrinfo(host, port, &hints, &found);
-    if (err != 0) return FV_FAIL(FV_EIO, "cannot listen on %s: %s", address, gai_strerror(err));
-    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    int reason = fd < 0 ? errno : 0;
-    if (fd >= 0) {
-        int on = 1;
-        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-        if (bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, 1) != 0) reason = errno;
-        close(fd);
-    }
-    freeaddrinfo(found);
+static fv_status failure(const char *address, int reason) {
     if (reason == EADDRINUSE)
         return FV_FAIL(
             FV_EIO,
             "cannot listen on %s: the port is in use; stop what listens there, or choose "
-            "another with --listen HOST:PORT (port 0: any that is free)",
+            "another one (port 0: any that is free)",
             address);
     if (reason == EADDRNOTAVAIL)
         return FV_FAIL(FV_EIO, "cannot listen on %s: the address is not one of this machine",
                        address);
-    return FV_FAIL(FV_EIO, "cannot listen on %s: %s", address,
-                   reason ? strerror(reason) : "gRPC refused it");
+    return FV_FAIL(FV_EIO, "cannot listen on %s: %s", address, strerror(reason));
+}
+
+static int port_of(int fd) {
+    struct sockaddr_storage at;
+    socklen_t n = sizeof at;
+    char port[8];
+    if (getsockname(fd, (struct sockaddr *)&at, &n) != 0 ||
+        getnameinfo((struct sockaddr *)&at, n, NULL, 0, port, sizeof port, NI_NUMERICSERV) != 0)
+        return 0;
+    return atoi(port);
+}
+
+fv_status fv_rpc_listen_socket(const char *address, int *out, int *port) {
+    char host[256];
+    const char *wanted;
+    FV_TRY(fv_rpc_listen_check(address));
+    if (!split(address, host, &wanted))
+        return FV_FAIL(FV_EINVAL, "cannot listen on '%s': write HOST:PORT", address);
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found;
+    int err = getaddrinfo(host, wanted, &hints, &found), on = 1;
+    if (err != 0) return FV_FAIL(FV_EIO, "cannot listen on %s: %s", address, gai_strerror(err));
+    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool listens = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+                   bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, SOMAXCONN) == 0;
+    int reason = errno;
+    freeaddrinfo(found);
+    if (!listens) {
+        if (fd >= 0) close(fd);
+        return failure(address, reason);
+    }
+    *out = fd;
+    *port = port_of(fd);
+    return FV_OK;
+}
+
+fv_status fv_rpc_listen_error(const char *address) {
+    int fd, port;
+    if (is_path(address))
+        return FV_FAIL(FV_EIO, "cannot listen on %s: is its folder there, and may we write to it?",
+                       address);
+    fv_status st = fv_rpc_listen_socket(address, &fd, &port);
+    if (st != FV_OK) return st;
+    close(fd);
+    return FV_FAIL(FV_EIO, "cannot listen on %s: gRPC refused it", address);
 }

@@ -17,8 +17,10 @@
 #include "fovea_proto.h"
 #include "rpc/health.h"
 #include "rpc/reflection.h"
+#include "telemetry/metrics.h"
+#include "telemetry/scrape/scrape.h"
 
-enum { SERVICES_MAX = 8, N_SIGNAL = 2, IDLE_MS = 20, LOOK_MS = 50 };
+enum { SERVICES_MAX = 8, N_SIGNAL = 2, IDLE_MS = 20, LOOK_MS = 50, MEASURE_MS = 100 };
 
 typedef struct listener {
     fv_rpc_server *server;                     /* NULL: not yet, or not any more */
@@ -42,6 +44,8 @@ struct fv_daemon {
     fv_liveness liveness;
     uv_timer_t heap_look;
     fv_heap_watch heap;
+    uv_timer_t measure;
+    fv_scrape *scrape; /* NULL: no metrics */
     fv_health *health;
     listener listeners[FV_DAEMON_LISTENERS_MAX];
     int32_t n_listener;
@@ -67,6 +71,12 @@ static void watch_heap(fv_daemon *d) {
     uv_timer_start(&d->heap_look, on_heap_look, FV_HEAP_LOOK_MS, FV_HEAP_LOOK_MS);
 }
 
+static void on_measure(uv_timer_t *t) {
+    fv_daemon *d = t->data;
+    d->hooks.measure(d->hooks.user);
+    fv_scrape_tick(d->scrape, fv_clock_s());
+}
+
 static void watch_signals(fv_daemon *d) {
     static const int numbers[N_SIGNAL] = {SIGTERM, SIGINT};
     uv_timer_init(&d->loop, &d->patience);
@@ -86,6 +96,7 @@ fv_status fv_daemon_open(const fv_options *o, const fv_daemon_hooks *hooks, fv_d
 #ifndef FV_NO_FAULTS
     if (hooks->signs) FV_TRY(fv_failpoint_hang_at(fv_options_string(o, "hang-at")));
 #endif
+    if (fv_options_given(o, "metrics")) FV_TRY(fv_metrics_open(hooks->metrics));
     fv_daemon *d = calloc(1, sizeof *d);
     if (!d) return FV_FAIL(FV_ENOMEM, "no memory to start");
     d->options = o;
@@ -97,6 +108,8 @@ fv_status fv_daemon_open(const fv_options *o, const fv_daemon_hooks *hooks, fv_d
     if (st != FV_OK) goto close_loop;
     watch_signals(d);
     watch_heap(d);
+    uv_timer_init(&d->loop, &d->measure);
+    d->measure.data = d;
     *out = d;
     return FV_OK;
 close_loop:
@@ -189,13 +202,24 @@ static fv_status listen_at(fv_daemon *d, listener *l, const fv_daemon_listener *
     return FV_OK;
 }
 
+static fv_status serve_metrics(fv_daemon *d) {
+    if (!fv_options_given(d->options, "metrics")) return FV_OK;
+    FV_TRY(fv_scrape_open(fv_options_string(d->options, "metrics"), &d->scrape));
+    uv_timer_start(&d->measure, on_measure, 0, MEASURE_MS);
+    return FV_OK;
+}
+
 static fv_status serve(fv_daemon *d, const fv_daemon_listener *in, int32_t n) {
     FV_TRY(fv_health_open(&d->health));
     d->n_listener = n;
     for (int32_t i = 0; i < n; i++) FV_TRY(take_services(d, &d->listeners[i], &in[i]));
     FV_TRY(say_all(d, d->hooks.signs ? FV_HEALTH_NOT_SERVING : FV_HEALTH_SERVING));
     for (int32_t i = n - 1; i >= 0; i--) FV_TRY(listen_at(d, &d->listeners[i], &in[i]));
-    for (int32_t i = n - 1; i >= 0; i--) printf("%s %s\n", in[i].words, d->listeners[i].address);
+    FV_TRY(serve_metrics(d));
+    for (int32_t i = n - 1; i >= 0; i--) {
+        if (i == 0 && d->scrape) printf("metrics on %s\n", fv_scrape_address(d->scrape));
+        printf("%s %s\n", in[i].words, d->listeners[i].address);
+    }
     fflush(stdout);
     if (d->hooks.signs) watch_liveness(d);
     return FV_OK;
@@ -232,6 +256,7 @@ static void stop_next(void *user) {
         fv_rpc_server_stop(server, left_ms(d), stop_next, d);
         return;
     }
+    uv_timer_stop(&d->measure);
     if (d->hooks.stopped && !d->closing)
         d->hooks.stopped(d->hooks.user);
     else
@@ -300,6 +325,7 @@ void fv_daemon_end(fv_daemon *d) {
     uv_close((uv_handle_t *)&d->patience, NULL);
     uv_close((uv_handle_t *)&d->look, NULL);
     uv_close((uv_handle_t *)&d->heap_look, NULL);
+    uv_close((uv_handle_t *)&d->measure, NULL);
     fv_bridge_close(d->bridge, NULL, NULL);
 }
 
@@ -309,8 +335,11 @@ void fv_daemon_close(fv_daemon *d) {
     if (!d) return;
     d->closing = true;
     d->until_ms = 0;
+    uv_timer_stop(&d->measure);
     stop_next(d); /* of what run has left, if it was called at all: nothing is drained */
     uv_run(&d->loop, UV_RUN_DEFAULT);
+    fv_scrape_close(d->scrape);
+    fv_metrics_close();
     for (int32_t i = 0; i < d->n_listener; i++) fv_reflection_close(d->listeners[i].reflection);
     fv_health_close(d->health);
     int left = uv_loop_close(&d->loop);

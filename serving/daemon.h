@@ -21,10 +21,11 @@
  *        bridge closes, the loop ends, fv_daemon_run returns
  *   fv_daemon_close
  *
- * Meanwhile unused memory returns to the system (common/heap.h).
+ * Meanwhile unused memory returns to the system (common/heap.h), and with --metrics they are served
+ * (telemetry/scrape/scrape.h).
  *
- * When it listens, it prints a line per listener on stdout, for the program that started it; the
- * last one is "listening on HOST:PORT". Everything else goes to the log. Loop thread. */
+ * When it listens, it prints a line per address on stdout, for the program that started it; the last
+ * one is "listening on HOST:PORT". Everything else goes to the log. Loop thread. */
 #include "auth/fleet_name.h"
 #include "common/liveness.h"
 #include "common/options.h"
@@ -38,7 +39,10 @@
     {"grace-ms", "FOVEA_GRACE_MS", FV_OPTION_INT, "MS", "30000",                                   \
      "after SIGTERM, time for running requests to finish", 0, 3600000},                            \
     {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "info",                                         \
-     "error, warn, info, debug; or per part, such as warn,wire=debug", 0, 0}
+     "error, warn, info, debug; or per part, such as warn,wire=debug", 0, 0},                      \
+    {"metrics", "FOVEA_METRICS", FV_OPTION_STRING, "HOST:PORT", NULL,                              \
+     "serve metrics for Prometheus at http://HOST:PORT/metrics; a port alone: on loopback; "       \
+     "default: none are kept", 0, 0}
 
 /* And of a worker. */
 #define FV_DAEMON_WORKER_OPTIONS                                                                   \
@@ -81,6 +85,10 @@ typedef struct fv_daemon_hooks {
     /* It has become healthy, for the first time when it can take requests, or is not any more. Not
      * while draining. May be NULL. */
     void (*on_health)(void *user, bool healthy);
+    unsigned metrics; /* FV_DAEMON_ROUTER ...: which ones it has (telemetry/metrics.h) */
+    /* Sets metrics that follow from the program's state; while they are served, a few times a
+     * second. */
+    void (*measure)(void *user);
     /* signs.lost: the process can do no more work and must end. Called once; NULL: not reported. */
     void (*on_lost)(void *user, const char *why);
 } fv_daemon_hooks;

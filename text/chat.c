@@ -305,7 +305,7 @@ static fv_status render(const fv_chat *c, const fv_chat_turn *turns, int32_t n, 
     fv_jinja_text made;
     json_t *vars;
     FV_TRY(variables(c, turns, n, &vars));
-    fv_status st = fv_jinja_run(c->program, vars, "messages", fv_log_time_s(), &made);
+    fv_status st = fv_jinja_run(c->program, vars, "messages", fv_log_time_ns() / 1000000000, &made);
     json_decref(vars);
     FV_TRY(st);
     bool has_bos = bos && *bos && strncmp(made.text, bos, strlen(bos)) == 0 && !made.user[0];

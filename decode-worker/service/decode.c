@@ -198,6 +198,7 @@ static fv_status send_finished(decode *d) {
         r.transfer = &t;
     m.reason = reason_of(d->report.finish);
     m.report = &r;
+    fv_answer_record(&d->report, d->answer.follows);
     if (d->report.keep_s > 0) {
         m.keep_ms = (uint32_t)(1e3 * d->report.keep_s);
         m.conversation =

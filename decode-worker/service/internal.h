@@ -62,6 +62,9 @@ typedef Fovea__Handoff__V1__DecodeRequest fv_decode_message;
 fv_status fv_decode_request_read(const fv_decode_message *q, int32_t context, fv_arena *a,
                                  fv_answer *x);
 
+/* record.c: an answer that went well, for the worker's metrics. */
+void fv_answer_record(const fv_answer_report *r, bool follows);
+
 /* A failure with its sentence, on its way from one thread to the other. */
 typedef struct fv_verdict {
     fv_status status;

@@ -70,6 +70,9 @@ Fovea__Inference__V1__Load fv_decode_worker_load(const fv_decode_worker *w);
 /* What has become of hand-offs so far; what was refused, by reason (handoff/refusal.h). */
 fv_receiver_counters fv_decode_worker_handoffs(const fv_decode_worker *w);
 
+/* Sets the metrics that follow from them. */
+void fv_decode_worker_record(const fv_decode_worker *w);
+
 /* It is about to leave: conversations that are kept are let go, and none is kept any more. */
 void fv_decode_worker_drain(fv_decode_worker *w);
 /* The answers that run now. Until `closed`. */

@@ -200,4 +200,7 @@ void fv_prefill_went_well(fv_prefill_worker *w); /* a request did: no probe is d
  * task's arena. */
 fv_status fv_task_report(fv_task *t, fv_report_message **out);
 
+/* record.c: the same for the worker's metrics; `r` is its report. */
+void fv_task_record(const fv_task *t, const fv_report_message *r);
+
 #endif

@@ -186,6 +186,7 @@ static void send_report(fv_task *t) {
     fv_status st = fv_task_report(t, &done.report);
     e.event_case = FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_HANDED_OFF;
     e.handed_off = &done;
+    if (st == FV_OK) fv_task_record(t, done.report);
     if (st == FV_OK) st = fv_rpc_call_send(t->call, &e.base);
     fv_rpc_call_finish(t->call, st);
     fv_failpoint_reached(FV_FAILPOINT_PREFILL_OVER);

@@ -1,6 +1,7 @@
 #include "serving/worker/program.h"
 
 #include "kernels/backends/open.h"
+#include "serving/worker/load_metrics.h"
 #include "serving/worker/model_info.h"
 
 /* ---- in the fleet ----------------------------------------------------------------------- */
@@ -12,6 +13,15 @@ void fv_worker_program_touch(void *program) {
 static void measure(void *user, Fovea__Inference__V1__Load *load) {
     const fv_worker_program *p = user;
     p->kind->load(p->worker, load);
+}
+
+static void measure_metrics(void *user) {
+    fv_worker_program *p = user;
+    Fovea__Inference__V1__Load load = FOVEA__INFERENCE__V1__LOAD__INIT;
+    if (!p->worker) return;
+    p->kind->load(p->worker, &load);
+    fv_load_record(&load);
+    if (p->kind->record) p->kind->record(p->worker);
 }
 
 static fv_status introduce(void *user, const char *address, Fovea__Fleet__V1__Introduction **out) {
@@ -106,6 +116,8 @@ fv_status fv_worker_run(const fv_options *o, const fv_worker_kind *kind) {
                              .drain = drain,
                              .idle = kind->idle ? idle : NULL,
                              .stopped = stopped,
+                             .metrics = kind->metrics,
+                             .measure = measure_metrics,
                              .signs = signs,
                              .on_health = on_health,
                              .on_lost = on_lost};

@@ -50,13 +50,15 @@ enum { FV_WORKER_SERVICES_MAX = 2 };
 typedef struct fv_worker_kind {
     const char *role; /* in its default name */
     Fovea__Inference__V1__Role fleet_role;
-    bool vision; /* its engine needs the tower */
+    bool vision;      /* its engine needs the tower */
+    unsigned metrics; /* FV_DAEMON_PREFILL or FV_DAEMON_DECODE */
     /* Opens the worker into p->worker, with all of p that stands before it. */
     fv_status (*open)(fv_worker_program *p);
     int32_t (*services)(void *worker, fv_rpc_service out[FV_WORKER_SERVICES_MAX]);
     fv_pulse *(*pulse)(void *worker);
     fv_vital_signs (*signs)(void *worker);
     void (*load)(void *worker, Fovea__Inference__V1__Load *load); /* fills an empty one */
+    void (*record)(void *worker); /* sets metrics beyond its load; NULL: it has none */
     /* What it accepts, beside the limits of the checkpoint. */
     void (*limits)(const fv_options *o, Fovea__Inference__V1__Limits *limits);
     void (*drain)(void *worker); /* NULL: nothing to do but to tell the routers */

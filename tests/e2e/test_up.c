@@ -148,6 +148,6 @@ Test(up, a_port_in_use_is_said_to_be) {
     fleet_start(&f, "");
     snprintf(args, sizeof args, "--listen %s", f.address);
     up_fails(args, 1,
-             "the port is in use; stop what listens there, or choose another with --listen");
+             "the port is in use; stop what listens there, or choose another");
     fleet_stop(&f);
 }

@@ -50,6 +50,8 @@ static void wait_listening(program *p) {
             sscanf(line, "listening on %63s", p->address);
             if (in_file(path, "workers join on ", line, sizeof line))
                 sscanf(line, "workers join on %63s", p->fleet);
+            if (in_file(path, "metrics on ", line, sizeof line))
+                sscanf(line, "metrics on %63s", p->metrics);
             return;
         }
         if (!program_runs(p)) give_up(p, "it has ended");

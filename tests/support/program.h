@@ -11,6 +11,7 @@ typedef struct program {
     char dir[400];    /* where its output goes */
     char address[64]; /* where it listens */
     char fleet[64];   /* a router: where workers join */
+    char metrics[64]; /* with --metrics: where they are */
     pid_t pid;        /* 0: it does not run */
 } program;
 

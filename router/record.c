@@ -1,0 +1,90 @@
+/* Metrics of the router. Loop thread. */
+#include "router/record.h"
+
+#include "policy/policy.h"
+
+void fv_record_tokens(const fv_request *r, uint32_t n, double now_s) {
+    fv_metric_add(FV_METRIC_GENERATION_TOKENS, 0, n);
+    if (r->n_token == 0)
+        fv_metric_observe(FV_METRIC_TTFT, 0, now_s - r->arrived_s, &r->trace);
+    else /* tokens that came together are as far apart as if they had come one by one */
+        fv_metric_observe_n(FV_METRIC_ITL, 0, (now_s - r->token_s) / n, n);
+}
+
+static void record_policy(const fv_report_message *report) {
+    int32_t preset = fv_policy_preset_of(report->policy);
+    uint64_t sent = report->transfer ? report->transfer->bytes_sent : 0;
+    fv_metric_add(FV_METRIC_POLICY, preset, 1);
+    fv_metric_add(FV_METRIC_KV_RAW, preset, (double)report->bytes_raw);
+    fv_metric_add(FV_METRIC_KV_GRANTED, preset, (double)report->bytes_bound);
+    fv_metric_add(FV_METRIC_KV_HELD, preset, (double)(report->bytes_visual + report->bytes_text));
+    fv_metric_add(FV_METRIC_KV_SENT, preset, (double)sent);
+    fv_metric_add(FV_METRIC_KV_END, preset,
+                  (double)(report->bytes_visual_end + report->bytes_text_end));
+}
+
+void fv_record_answer(const fv_request *r, const fv_report_message *report, double now_s) {
+    if (r->n_token > 1)
+        fv_metric_observe(FV_METRIC_TPOT, 0, (now_s - r->first_s) / (r->n_token - 1), &r->trace);
+    fv_metric_observe(FV_METRIC_E2E, 0, now_s - r->arrived_s, &r->trace);
+    fv_metric_observe(FV_METRIC_QUEUE, 0, r->started_s - r->arrived_s, &r->trace);
+    fv_metric_add(FV_METRIC_PROMPT_TOKENS, 0, report->n_prompt);
+    fv_metric_add(FV_METRIC_VISUAL_TOKENS, 0, report->n_visual);
+    fv_metric_add(FV_METRIC_FOLLOW_UPS, 0, r->msg->conversation.len > 0);
+    record_policy(report);
+}
+
+void fv_record_end(const fv_rpc_end *end) { fv_metric_add(FV_METRIC_REQUESTS, end->code, 1); }
+
+fv_status fv_record_refusal(int32_t reason, fv_status st) {
+    if (st != FV_OK) fv_metric_add(FV_METRIC_REFUSED, reason, 1);
+    return st;
+}
+
+fv_status fv_record_invalid(fv_status st) {
+    return fv_record_refusal(st == FV_EUNSUPPORTED ? FV_REASON_UNSUPPORTED
+                             : st == FV_ENOTFOUND  ? FV_REASON_NOT_FOUND
+                                                   : FV_REASON_INVALID,
+                             st);
+}
+
+/* ---- state ------------------------------------------------------------------------------ */
+
+static int32_t state_of(const fv_registered_worker *w) {
+    switch (w->state) {
+    case FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY: return FV_STATE_READY;
+    case FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_DRAINING: return FV_STATE_DRAINING;
+    case FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST: return FV_STATE_LOST;
+    default: return FV_STATE_UNHEALTHY;
+    }
+}
+
+static int32_t breaker_of(const fv_registered_worker *w, double now_s) {
+    if (w->breaker.trial) return FV_BREAKER_TRIAL;
+    return fv_breaker_rest_s(&w->breaker, now_s) > 0 ? FV_BREAKER_OPEN : FV_BREAKER_CLOSED;
+}
+
+void fv_record_state(const fv_relay *relay, const fv_registry *members, double now_s) {
+    int32_t state[2][4] = {0}, breaker[2][3] = {0};
+    uint64_t used = 0, capacity = 0;
+    for (const fv_registered_worker *w = fv_registry_first(members); w; w = w->next) {
+        bool decode = w->role == FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE;
+        int32_t role = decode ? FV_ROLE_DECODE : FV_ROLE_PREFILL, at = state_of(w);
+        state[role][at]++;
+        breaker[role][breaker_of(w, now_s)]++;
+        if (!decode || at != FV_STATE_READY || !w->load.bytes_capacity) continue;
+        used += w->load.bytes_held + w->load.bytes_granted;
+        capacity += w->load.bytes_capacity;
+    }
+    for (int32_t role = 0; role < 2; role++) {
+        for (int32_t i = 0; i < 4; i++)
+            fv_metric_set(FV_METRIC_FLEET, fv_metric_series(FV_METRIC_FLEET, role, i),
+                          state[role][i]);
+        for (int32_t i = 0; i < 3; i++)
+            fv_metric_set(FV_METRIC_BREAKERS, fv_metric_series(FV_METRIC_BREAKERS, role, i),
+                          breaker[role][i]);
+    }
+    fv_metric_set(FV_METRIC_WAITING, 0, fv_relay_queued(relay));
+    fv_metric_set(FV_METRIC_RUNNING, 0, fv_relay_running(relay));
+    fv_metric_set(FV_METRIC_KV_USAGE, 0, capacity ? (double)used / (double)capacity : 0);
+}

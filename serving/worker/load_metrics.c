@@ -1,0 +1,42 @@
+/* Load -> metrics: each field of the one is a series of the other. */
+#include "serving/worker/load_metrics.h"
+
+#include "telemetry/metrics.h"
+
+static double share(const Fovea__Inference__V1__Load *l) {
+    uint64_t used = l->bytes_held + l->bytes_granted;
+    return l->bytes_capacity ? (double)used / (double)l->bytes_capacity : 0;
+}
+
+void fv_load_record(const Fovea__Inference__V1__Load *l) {
+    const struct {
+        fv_metric metric;
+        int32_t series;
+        double value;
+    } rows[] = {
+        {FV_METRIC_WAITING, 0, l->n_queued},
+        {FV_METRIC_RUNNING, 0, l->n_running},
+        {FV_METRIC_KV_USAGE, 0, share(l)},
+        {FV_METRIC_KV_CAPACITY, 0, (double)l->bytes_capacity},
+        {FV_METRIC_KV_POOL_HELD, 0, (double)l->bytes_held},
+        {FV_METRIC_KV_POOL_GRANTED, 0, (double)l->bytes_granted},
+        {FV_METRIC_KV_POOL_WAITING, 0, (double)l->bytes_waiting},
+        {FV_METRIC_KV_POOL_KEPT, 0, (double)l->bytes_kept},
+        {FV_METRIC_CONVERSATIONS, 0, l->n_kept},
+        {FV_METRIC_PIXELS, 0, (double)l->pixels_held},
+        {FV_METRIC_WORKER_REQUESTS, 0, (double)l->n_done},
+        {FV_METRIC_WORKER_FAILURES, 0, (double)l->n_failed},
+        {FV_METRIC_WORKER_TOKENS_IN, 0, (double)l->tokens_in},
+        {FV_METRIC_WORKER_TOKENS_OUT, 0, (double)l->tokens_out},
+        {FV_METRIC_BUSY, 0, l->seconds_busy},
+        {FV_METRIC_EVICTED, 0, (double)l->entries_evicted},
+        {FV_METRIC_RECOMPRESSED, 0, (double)l->tokens_recompressed},
+        {FV_METRIC_HANDOFF_BYTES, FV_TRANSPORT_GRPC, (double)l->bytes_grpc},
+        {FV_METRIC_HANDOFF_BYTES, FV_TRANSPORT_NCCL, (double)l->bytes_nccl},
+        {FV_METRIC_HANDOFF_RETRIES, 0, (double)l->n_fallback},
+        {FV_METRIC_PEER_LINKS, 0, l->n_pairs},
+        {FV_METRIC_PEER_LINKS_FAILED, 0, (double)l->n_pairs_failed},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        fv_metric_set(rows[i].metric, rows[i].series, rows[i].value);
+}

@@ -1,0 +1,172 @@
+/* GET /metrics. libmicrohttpd runs the connections on its thread; it bounds their number, their
+ * memory and their silence, and the total time is bounded here: a client that sends a byte now and
+ * then is not silent. */
+#include "telemetry/scrape/scrape.h"
+
+#include <microhttpd.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "rpc/listen.h"
+#include "telemetry/metrics.h"
+
+typedef struct visitor {
+    int fd; /* -1: the place is free */
+    double since_s;
+} visitor;
+
+struct fv_scrape {
+    struct MHD_Daemon *http;
+    char address[272];
+    pthread_mutex_t mutex; /* of the places; MHD's thread is the other one */
+    visitor visitors[FV_SCRAPE_CONNECTIONS];
+};
+
+/* ---- requests --------------------------------------------------------------------------- */
+
+static enum MHD_Result reply(struct MHD_Connection *c, unsigned status, const char *type,
+                             char *text, size_t n, enum MHD_ResponseMemoryMode mode) {
+    struct MHD_Response *r = MHD_create_response_from_buffer(n, text, mode);
+    if (!r) {
+        if (mode == MHD_RESPMEM_MUST_FREE) free(text);
+        return MHD_NO; /* the connection ends */
+    }
+    MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
+    enum MHD_Result done = MHD_queue_response(c, status, r);
+    MHD_destroy_response(r);
+    return done;
+}
+
+static enum MHD_Result refuse(struct MHD_Connection *c, unsigned status, char *text) {
+    return reply(c, status, "text/plain; charset=utf-8", text, strlen(text),
+                 MHD_RESPMEM_PERSISTENT);
+}
+
+static enum MHD_Result send_metrics(struct MHD_Connection *c) {
+    const char *accept = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT);
+    bool openmetrics = accept && strstr(accept, "application/openmetrics-text");
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    if (!f) return MHD_NO;
+    fv_metrics_print(f, openmetrics);
+    if (fclose(f) != 0) {
+        free(text);
+        return MHD_NO;
+    }
+    return reply(c, MHD_HTTP_OK,
+                 openmetrics ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+                             : "text/plain; version=0.0.4; charset=utf-8",
+                 text, n, MHD_RESPMEM_MUST_FREE);
+}
+
+/* Answers when the headers are there; a body is not read. */
+static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const char *url,
+                                  const char *method, const char *version, const char *upload,
+                                  size_t *n_upload, void **state) {
+    (void)user, (void)version, (void)upload, (void)n_upload, (void)state;
+    if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
+        return refuse(c, MHD_HTTP_METHOD_NOT_ALLOWED, "GET and HEAD only\n");
+    if (strcmp(url, "/metrics") != 0)
+        return refuse(c, MHD_HTTP_NOT_FOUND, "the metrics are at /metrics\n");
+    return send_metrics(c);
+}
+
+/* ---- connections ------------------------------------------------------------------------ */
+
+static visitor *find_visitor(fv_scrape *s, int fd) {
+    for (int i = 0; i < FV_SCRAPE_CONNECTIONS; i++)
+        if (s->visitors[i].fd == fd) return &s->visitors[i];
+    return NULL;
+}
+
+/* It is called before a connection's descriptor is closed, so those in the places are open. */
+static void on_connection(void *user, struct MHD_Connection *c, void **state,
+                          enum MHD_ConnectionNotificationCode what) {
+    fv_scrape *s = user;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+    (void)state;
+    if (!info) return;
+    pthread_mutex_lock(&s->mutex);
+    bool begins = what == MHD_CONNECTION_NOTIFY_STARTED;
+    visitor *v = find_visitor(s, begins ? -1 : info->connect_fd);
+    if (v) *v = (visitor){.fd = begins ? info->connect_fd : -1, .since_s = fv_clock_s()};
+    pthread_mutex_unlock(&s->mutex);
+}
+
+void fv_scrape_tick(fv_scrape *s, double now_s) {
+    pthread_mutex_lock(&s->mutex);
+    for (int i = 0; i < FV_SCRAPE_CONNECTIONS; i++) {
+        const visitor *v = &s->visitors[i];
+        if (v->fd >= 0 && now_s - v->since_s > FV_SCRAPE_S) shutdown(v->fd, SHUT_RDWR);
+    }
+    pthread_mutex_unlock(&s->mutex);
+}
+
+/* What clients do wrong is theirs to know. */
+static void on_message(void *user, const char *fmt, va_list ap) {
+    char text[256];
+    (void)user;
+    vsnprintf(text, sizeof text, fmt, ap);
+    text[strcspn(text, "\n")] = '\0';
+    FV_LOG(DEBUG, WIRE, "event=metrics-http reason=\"%s\"", text);
+}
+
+/* ---- opening and closing ---------------------------------------------------------------- */
+
+static void write_address(const char *listen, char out[272]) {
+    if (strspn(listen, "0123456789") == strlen(listen))
+        snprintf(out, 272, "127.0.0.1:%s", listen);
+    else
+        snprintf(out, 272, "%s%s", *listen == ':' ? "127.0.0.1" : "", listen);
+}
+
+fv_status fv_scrape_open(const char *listen, fv_scrape **out) {
+    int fd, port;
+    fv_scrape *s = calloc(1, sizeof *s);
+    if (!s) return FV_FAIL(FV_ENOMEM, "out of memory for a server of metrics");
+    write_address(listen, s->address);
+    fv_status st = fv_rpc_listen_socket(s->address, &fd, &port);
+    if (st != FV_OK) {
+        free(s);
+        return fv_fail_prefix(st, "--metrics");
+    }
+    snprintf(strrchr(s->address, ':'), 8, ":%d", port);
+    pthread_mutex_init(&s->mutex, NULL);
+    for (int i = 0; i < FV_SCRAPE_CONNECTIONS; i++) s->visitors[i].fd = -1;
+    s->http = MHD_start_daemon(
+        MHD_USE_AUTO_INTERNAL_THREAD | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request, s,
+        MHD_OPTION_EXTERNAL_LOGGER, on_message, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)FV_SCRAPE_CONNECTIONS,
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)FV_SCRAPE_PER_ADDRESS,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)FV_SCRAPE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)FV_SCRAPE_HEADER, MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_END);
+    if (!s->http) {
+        st = FV_FAIL(FV_EIO, "--metrics: cannot serve on %s", s->address);
+        close(fd);
+        pthread_mutex_destroy(&s->mutex);
+        free(s);
+        return st;
+    }
+    *out = s;
+    return FV_OK;
+}
+
+const char *fv_scrape_address(const fv_scrape *s) { return s->address; }
+
+void fv_scrape_close(fv_scrape *s) {
+    if (!s) return;
+    MHD_stop_daemon(s->http);
+    pthread_mutex_destroy(&s->mutex);
+    free(s);
+}

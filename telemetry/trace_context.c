@@ -1,0 +1,60 @@
+/* W3C Trace Context in text form. */
+#include "telemetry/trace_context.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const uint8_t none[FV_TRACE_ID_BYTES];
+
+static int digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Lower case only, as the standard has it. */
+static bool read_hex(const char *text, uint8_t *out, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        int high = digit(text[2 * i]), low = digit(text[2 * i + 1]);
+        if (high < 0 || low < 0) return false;
+        out[i] = (uint8_t)(high << 4 | low);
+    }
+    return true;
+}
+
+bool fv_trace_parse(const char *text, size_t n, fv_trace_context *out) {
+    uint8_t version, flags;
+    fv_trace_context t;
+    *out = (fv_trace_context){0};
+    if (n < FV_TRACE_TEXT || text[2] != '-' || text[35] != '-' || text[52] != '-') return false;
+    if (!read_hex(text, &version, 1) || version == 0xff) return false;
+    if (n > FV_TRACE_TEXT && (version == 0 || text[FV_TRACE_TEXT] != '-')) return false;
+    if (!read_hex(text + 3, t.trace_id, sizeof t.trace_id) ||
+        !read_hex(text + 36, t.span_id, sizeof t.span_id) || !read_hex(text + 53, &flags, 1))
+        return false;
+    t.sampled = flags & 1;
+    if (!fv_trace_known(&t) || memcmp(t.span_id, none, sizeof t.span_id) == 0) return false;
+    *out = t;
+    return true;
+}
+
+bool fv_trace_known(const fv_trace_context *t) {
+    return memcmp(t->trace_id, none, sizeof t->trace_id) != 0;
+}
+
+static char *write_hex(char *out, const uint8_t *bytes, size_t n) {
+    for (size_t i = 0; i < n; i++, out += 2) snprintf(out, 3, "%02x", bytes[i]);
+    return out;
+}
+
+void fv_trace_print(const fv_trace_context *t, char out[FV_TRACE_TEXT + 1]) {
+    memcpy(out, "00-", 3);
+    char *at = write_hex(out + 3, t->trace_id, sizeof t->trace_id);
+    *at++ = '-';
+    at = write_hex(at, t->span_id, sizeof t->span_id);
+    snprintf(at, 4, "-0%d", t->sampled);
+}
+
+void fv_trace_id_print(const fv_trace_context *t, char out[2 * FV_TRACE_ID_BYTES + 1]) {
+    out[0] = '\0';
+    if (fv_trace_known(t)) write_hex(out, t->trace_id, sizeof t->trace_id);
+}
