@@ -312,6 +312,12 @@ typedef struct fv_packed_seq {
  * Where values are rows (packed.h), z is o itself: o[d] = o[d] * c, then o[d] = fma(p_j, v_j[d],
  * o[d]), as attention sums them, and at the end the division.
  *
+ * Of a backend that computes in bf16, decoded numbers, q_a, t_a, z and p_j are rounded where they are
+ * multiplied: t_a, s_j and o[d] * l are canonical dot products in bf16, over d, r and r,
+ * p_j = bf16(exp(s_j - m')), and z[r] goes on from z[r] * c as acc, by the steps of p_j w_j[r] over
+ * those of the block's valid rows whose rank is above r, one after the other, with zeros up to a
+ * whole step. A subnormal z[r] stays where there is no step.
+ *
  * A query that sees nothing gets o = 0, lse = -inf. The cost of factors does not grow with Hkv * D:
  * all heads read the same u_j and w_j. */
 typedef struct fv_attn_packed_args {
@@ -333,6 +339,8 @@ typedef struct fv_attn_packed_args {
  *     o[d] = o[d] * c, then for valid j in order: o[d] = fma(p_j, v_j[d], o[d])
  * and at the end o[d] = o[d] / l, lse = m + log(l). Keys are rotated, not queries: one
  * rotation serves all query rows and heads that read the token.
+ *
+ * In bf16 s_j is a canonical dot product in bf16, and o[d] goes on as z[r] does in attn_lowrank.
  *
  * attn_merged is the same on directions shared by two layers (merged.h): k_j and v_j are norm_j
  * times the direction's D numbers, or the exact vector. */
@@ -432,7 +440,7 @@ struct fv_backend {
     const fv_backend_ops *ops;
     fv_device *device; /* where its memory is; borrowed */
     const char *isa;   /* "plain", "avx2", "avx512" or "amx" on the CPU, "cuda" */
-    /* Of linear, attention and score_sums. Who opened the backend sets it before the first operation. */
+    /* Of linear, attention on raw and packed rows, and score_sums. Who opened the backend sets it before the first operation. */
     fv_compute compute;
     void *impl; /* private to the backend */
 };

@@ -18,11 +18,12 @@
  *
  * With uncompressed values the last two are one, head by head: o [V, D] = o c + P V.
  *
+ * In bf16 the chains are canonical products (product_bf16.h) of the same panels, rounded.
+ *
  * Each basis is read once, sequentially. Invalid rows are not read, nor is the second tier of rows
  * at the lower rank. */
 #include <string.h>
 
-#include "kernels/cpu/chains_lanes.h"
 #include "kernels/cpu/packed_lanes.h"
 #include "kernels/cpu/path.h"
 #include "kernels/cpu/softmax_lanes.h"
@@ -36,6 +37,7 @@ enum {
 typedef struct packed_item {
     const fv_attn_packed_args *a;
     const fv_packed_seq *seq;
+    const packed_products *products;
     packed_view k, v;
     int32_t head0, n_head, row0, n_row; /* query heads, and rows of the sequence */
     int32_t R;                          /* vectors: v is head v / n_row, row v % n_row */
@@ -50,6 +52,7 @@ typedef struct packed_item {
     float *keys, *part; /* [Rk, 64] keys' U of a softmax block; [R, 64] scores of an anchor block */
     float *s, *p;       /* [R, 64] scores, then p; p of the rows of a list */
     float *w, *z[2];    /* [64, P or Dp] rows of values; per tier [R, P] */
+    float *z_all;       /* [R, Rv] of both tiers, in bf16 */
     float *o;           /* [R, Dp] */
     float *m, *l, *c;   /* [R] */
     int32_t *n_seen;    /* [R] */
@@ -70,11 +73,12 @@ static int32_t packed_rows(const fv_attn_packed_args *a) {
 
 /* The largest that any sequence of the call needs. */
 static void packed_widths(const fv_attn_packed_args *a, packed_item *t) {
-    t->Dp = padded((size_t)a->d_head);
+    t->Dp = stepped(t->products, (size_t)a->d_head);
     t->Rk = t->Rv = t->P[0] = t->P[1] = 0;
     for (int i = 0; i < a->n_seq; i++) {
         const fv_packed_shape *k = &a->seqs[i].k->shape, *v = &a->seqs[i].v->shape;
-        size_t Rk = padded((size_t)k->rank), Rv = padded((size_t)v->rank);
+        size_t Rk = stepped(t->products, (size_t)k->rank);
+        size_t Rv = stepped(t->products, (size_t)v->rank);
         t->Rk = Rk > t->Rk ? Rk : t->Rk;
         t->Rv = Rv > t->Rv ? Rv : t->Rv;
         for (int p = 0; p < 2; p++) {
@@ -102,6 +106,7 @@ static size_t packed_scratch(const fv_attn_packed_args *a, packed_item *t, void 
     size_t wide = t->P[0] > t->P[1] ? t->P[0] : t->P[1];
     t->w = scratch_take(&at, FV_KV_BLOCK * (wide > t->Dp ? wide : t->Dp));
     for (int p = 0; p < 2; p++) t->z[p] = scratch_take(&at, V * t->P[p]);
+    t->z_all = scratch_take(&at, t->products->multiply ? V * t->Rv : 0);
     t->o = scratch_take(&at, V * t->Dp);
     t->m = scratch_take(&at, V);
     t->l = scratch_take(&at, V);
@@ -114,9 +119,9 @@ static int64_t packed_items(const fv_attn_packed_args *a, const fv_packed_seq *s
     return div_up(a->n_head, packed_heads(a)) * div_up(seq->n_rows, packed_rows(a));
 }
 
-static fv_cpu_plan attn_lowrank_plan(const void *args) {
-    const fv_attn_packed_args *a = args;
-    packed_item t;
+static fv_cpu_plan lowrank_plan_with(const fv_attn_packed_args *a,
+                                     const packed_products *products) {
+    packed_item t = {.products = products};
     fv_cpu_plan plan = {.grain = 1, .scratch_bytes = packed_scratch(a, &t, NULL)};
     for (int i = 0; i < a->n_seq; i++) plan.n_item += packed_items(a, &a->seqs[i]);
     return plan;
@@ -146,8 +151,9 @@ static void take_basis(packed_item *t, const packed_view *v, int32_t h, size_t k
  * [M, ldx] has the numbers that they are weighted by. */
 static void meet_basis(packed_item *t, const packed_view *v, int32_t h, size_t k, size_t end,
                        const float *x, size_t ldx, int32_t M, float *y, size_t ldy) {
-    size_t registers = ldy / LANES;
-    if (M <= STORED_ROWS && v->s.bits == 16 && fv_packed_basis_line(&v->s) == ldy) {
+    size_t registers = steps_of(fv_packed_basis_line(&v->s));
+    bool stored = !t->products->multiply && M <= STORED_ROWS && v->s.bits == 16;
+    if (stored && fv_packed_basis_line(&v->s) == ldy) {
         chains_stored(x, ldx, packed_basis_at(v, kv_head(t, h), k), v->s.dtype, end - k, M,
                       registers, k ? GOES_ON : NULL, y, ldy);
         return;
@@ -155,9 +161,12 @@ static void meet_basis(packed_item *t, const packed_view *v, int32_t h, size_t k
     for (size_t n; k < end; k += n, x += n) {
         n = end - k < PACKED_LINES ? end - k : PACKED_LINES;
         take_basis(t, v, h, k, n, ldy);
+        as_lines(t->products, t->panel, ldy, n, registers * LANES);
         const char *next = packed_basis_at(v, kv_head(t, h), k + n); /* or the next head's */
-        chains_all((chains){x, ldx, t->panel, ldy, n, registers, k ? GOES_ON : NULL, y, ldy, next},
-                   M, n * v->l.basis_stride);
+        packed_multiply(
+            t->products,
+            (chains){x, ldx, t->panel, ldy, n, registers, k ? GOES_ON : NULL, y, ldy, next}, M,
+            n * v->l.basis_stride);
     }
 }
 
@@ -190,8 +199,10 @@ static void latent(packed_item *t, int32_t anchor0, int32_t n) {
         heads = min_int(heads_alike(t, h), most);
         for (int32_t m = 0; m < heads * M; m++)
             rotate_query(t, h + m / M, m % M / n, anchor0 + m % n, t->q + (size_t)m * t->Dp);
-        meet_basis(t, &t->k, h, 0, t->D, t->q, t->Dp, heads * M,
-                   t->t + (size_t)h * (size_t)M * t->Rk, t->Rk);
+        float *to = t->t + (size_t)h * (size_t)M * t->Rk;
+        as_rows(t->products, t->q, t->Dp, heads * M, t->D);
+        meet_basis(t, &t->k, h, 0, t->D, t->q, t->Dp, heads * M, to, t->Rk);
+        as_rows(t->products, to, t->Rk, heads * M, (size_t)t->k.s.rank);
     }
 }
 
@@ -207,12 +218,12 @@ static void take_tile(packed_item *t, int32_t tile) {
     size_t low_rank2 = (size_t)t->k.s.rank2, more = fv_packed_tier_rank(&t->k.s, 1);
     float *to = t->keys + j0 % FV_KV_BLOCK, *second = to + low_rank2 * FV_KV_BLOCK;
     lanes_k_tile(&t->k, 0, (size_t)tile, to, FV_KV_BLOCK);
-    if (more == 0) return;
-    for (int32_t j = j0; j < min_int(j0 + FV_PACKED_TILE, t->k.s.n); j++)
+    for (int32_t j = j0; more && j < min_int(j0 + FV_PACKED_TILE, t->k.s.n); j++)
         if (low_rank(t, j)) low[n++] = j - j0;
-    if (n < FV_PACKED_TILE) lanes_k_tile(&t->k, 1, (size_t)tile, second, FV_KV_BLOCK);
+    if (more && n < FV_PACKED_TILE) lanes_k_tile(&t->k, 1, (size_t)tile, second, FV_KV_BLOCK);
     for (size_t r = 0; r < more; r++)
         for (int32_t i = 0; i < n; i++) second[r * FV_KV_BLOCK + (size_t)low[i]] = 0.0f;
+    as_lines(t->products, to, FV_KV_BLOCK, (size_t)t->k.s.rank, FV_PACKED_TILE);
 }
 
 /* Address of tiles [first, end) of the next softmax block in the first tier; *bytes: their size. */
@@ -238,10 +249,11 @@ static void packed_scores(packed_item *t, const float *x, size_t ld, int32_t j0,
     bool whole = j0 % FV_PACKED_TILE == 0 && j1 % FV_PACKED_TILE == 0;
     size_t ahead;
     const char *next = tiles_ahead(t, first, end, &ahead);
-    chains_all((chains){x, ld, t->keys + at, FV_KV_BLOCK, (size_t)t->k.s.rank,
-                        (size_t)(end - first), NULL, (whole ? t->s : t->part) + at, FV_KV_BLOCK,
-                        next},
-               t->R, ahead);
+    packed_multiply(t->products,
+                    (chains){x, ld, t->keys + at, FV_KV_BLOCK, (size_t)t->k.s.rank,
+                             (size_t)(end - first), NULL, (whole ? t->s : t->part) + at,
+                             FV_KV_BLOCK, next},
+                    t->R, ahead);
     for (size_t v = from; !whole && v < (size_t)t->R * FV_KV_BLOCK; v += FV_KV_BLOCK)
         memcpy(t->s + v, t->part + v, bytes);
 }
@@ -270,12 +282,14 @@ static void packed_values(packed_item *t, int32_t j0, int tier) {
     const int32_t *list = t->list[tier], rows = t->n_list[tier];
     if (n == 0) return;
     lanes_v_rows(&t->v, tier, list, rows, t->w, P);
+    as_lines(t->products, t->w, P, (size_t)rows, P);
     int32_t next = min_int(j0 + FV_KV_BLOCK, t->v.s.n), end = min_int(next + FV_KV_BLOCK, t->v.s.n);
     size_t ahead = rows > FV_KV_BLOCK / 2 ? (size_t)(end - next) * stride : 0;
-    chains_all((chains){listed(t->s, t->p, t->R, j0, list, rows), FV_KV_BLOCK, t->w, P,
-                        (size_t)rows, P / LANES, t->c, t->z[tier], P,
-                        t->v.data + t->v.l.tier[tier] + (size_t)next * stride},
-               t->R, ahead);
+    packed_multiply(t->products,
+                    (chains){listed(t->s, t->p, t->R, j0, list, rows), FV_KV_BLOCK, t->w, P,
+                             (size_t)rows, P / LANES, t->c, t->z[tier], P,
+                             t->v.data + t->v.l.tier[tier] + (size_t)next * stride},
+                    t->R, ahead);
 }
 
 /* o = o c + sum_j p_j v_j of values that are rows, for the heads that share them. */
@@ -286,9 +300,11 @@ static void packed_row_values(packed_item *t, int32_t j0) {
         heads = heads_alike(t, h);
         size_t v = (size_t)h * (size_t)t->n_row;
         lanes_rows(&t->v, kv_head(t, h), list, rows, t->w, t->Dp);
-        chains_all((chains){p + v * FV_KV_BLOCK, FV_KV_BLOCK, t->w, t->Dp, (size_t)rows,
-                            t->Dp / LANES, t->c + v, t->o + v * t->Dp, t->Dp, NULL},
-                   heads * t->n_row, 0);
+        as_lines(t->products, t->w, t->Dp, (size_t)rows, padded(t->D));
+        packed_multiply(t->products,
+                        (chains){p + v * FV_KV_BLOCK, FV_KV_BLOCK, t->w, t->Dp, (size_t)rows,
+                                 steps_of(t->D), t->c + v, t->o + v * t->Dp, t->Dp, NULL},
+                        heads * t->n_row, 0);
     }
 }
 
@@ -312,21 +328,38 @@ static void leave_scores(const packed_item *t, int32_t j0, int32_t n) {
 static void block_end(packed_item *t, int32_t j0, int32_t n) {
     if (t->n_list[0] == 0) return;
     leave_scores(t, j0, n);
-    softmax(t->R, t->a->scale, t->n_seen, false, t->s, t->m, t->l, t->c);
+    softmax(t->R, t->a->scale, t->n_seen, t->products->multiply, t->s, t->m, t->l, t->c);
     if (fv_packed_is_rows(&t->v.s)) packed_row_values(t, j0);
     for (int tier = 0; tier < 2; tier++) packed_values(t, j0, tier);
 }
 
 /* ---- output ---------------------------------------------------------------------------- */
 
+/* Both tiers of z, one after the other, as the rows of a product in bf16. */
+static void join_tiers(packed_item *t) {
+    size_t low = (size_t)t->v.s.rank2, more = fv_packed_tier_rank(&t->v.s, 1);
+    for (size_t v = 0; v < (size_t)t->R; v++) {
+        float *to = t->z_all + v * t->Rv;
+        memcpy(to, t->z[0] + v * padded(low), low * sizeof *to);
+        if (more) memcpy(to + low, t->z[1] + v * padded(more), more * sizeof *to);
+    }
+    as_rows(t->products, t->z_all, t->Rv, t->R, low + more);
+}
+
 static void output(packed_item *t) {
     size_t low = (size_t)t->v.s.rank2, rank = (size_t)t->v.s.rank;
     size_t P0 = padded(low), P1 = padded(rank - low);
+    bool bf16 = t->products->multiply;
+    if (bf16 && rank > 0) join_tiers(t);
     for (int32_t h = 0, heads; rank > 0 && h < t->n_head; h += heads) {
         heads = heads_alike(t, h);
         size_t v = (size_t)h * (size_t)t->n_row;
         int32_t M = heads * t->n_row;
         float *o = t->o + v * t->Dp;
+        if (bf16) {
+            meet_basis(t, &t->v, h, 0, rank, t->z_all + v * t->Rv, t->Rv, M, o, t->Dp);
+            continue;
+        }
         meet_basis(t, &t->v, h, 0, low, t->z[0] + v * P0, P0, M, o, t->Dp);
         if (rank > low) meet_basis(t, &t->v, h, low, rank, t->z[1] + v * P1, P1, M, o, t->Dp);
     }
@@ -384,16 +417,17 @@ static void packed_attend(packed_item *t) {
     output(t);
 }
 
-static void attn_lowrank(const void *args, void *scratch, int64_t begin, int64_t end) {
-    const fv_attn_packed_args *a = args;
-    packed_item t = {.a = a, .D = (size_t)a->d_head};
+static void lowrank_with(const fv_attn_packed_args *a, const packed_products *products,
+                         void *scratch, int64_t begin, int64_t end) {
+    packed_item t = {.a = a, .products = products, .D = (size_t)a->d_head};
     packed_scratch(a, &t, scratch);
     int32_t heads = packed_heads(a), rows = packed_rows(a);
+    if (products->open) products->open();
     for (int q = 0; q < a->n_seq; q++) {
         t.seq = &a->seqs[q];
         t.k = packed_view_of(t.seq->k);
         t.v = packed_view_of(t.seq->v);
-        t.Rk = padded((size_t)t.k.s.rank);
+        t.Rk = stepped(products, (size_t)t.k.s.rank);
         int64_t blocks = div_up(a->n_head, heads), n = packed_items(a, t.seq);
         for (int64_t i = begin < 0 ? 0 : begin; i < end && i < n; i++) {
             t.head0 = (int32_t)(i % blocks) * heads;
@@ -406,6 +440,23 @@ static void attn_lowrank(const void *args, void *scratch, int64_t begin, int64_t
         begin -= n;
         end -= n;
     }
+    if (products->close) products->close();
+}
+
+static fv_cpu_plan attn_lowrank_plan(const void *args) {
+    return lowrank_plan_with(args, &packed_f32);
+}
+
+static void attn_lowrank(const void *args, void *scratch, int64_t begin, int64_t end) {
+    lowrank_with(args, &packed_f32, scratch, begin, end);
+}
+
+static fv_cpu_plan attn_lowrank_bf16_plan(const void *args) {
+    return lowrank_plan_with(args, &packed_bf16);
+}
+
+static void attn_lowrank_bf16(const void *args, void *scratch, int64_t begin, int64_t end) {
+    lowrank_with(args, &packed_bf16, scratch, begin, end);
 }
 
 #endif

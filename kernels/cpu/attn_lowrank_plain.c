@@ -27,16 +27,13 @@ static void latent(packed_query *x, int32_t anchor) {
         x->q[i + half] = fmaf(q[i + half], c, -(q[i] * s));
     }
     for (size_t r = 0; r < (size_t)k->s.rank; r++) {
-        float t = 0.0f;
-        for (size_t d = 0; d < D; d++)
-            t = fmaf(x->q[d], packed_basis_number(k, (size_t)x->g, r, d), t);
-        x->t[r] = t;
+        for (size_t d = 0; d < D; d++) x->u[d] = packed_basis_number(k, (size_t)x->g, r, d);
+        x->t[r] = packed_products(x, 0.0f, x->q, x->u, D);
     }
 }
 
 /* The row's numbers, 0 beyond the rank at which it is read. Returns that rank. */
-static size_t numbers(packed_query *x, const packed_view *part, int32_t j) {
-    float *u = x->u;
+static size_t numbers(const packed_query *x, const packed_view *part, int32_t j, float *u) {
     const uint8_t *group = x->seq->rows->group;
     bool low = group && group[j];
     void (*read)(const packed_view *, int, size_t, float *restrict) =
@@ -51,17 +48,15 @@ static size_t numbers(packed_query *x, const packed_view *part, int32_t j) {
 
 static float score(packed_query *x, int32_t j) {
     const packed_view *k = &((const lowrank *)x)->k;
-    float sum = 0.0f;
-    numbers(x, k, j);
-    for (int32_t r = 0; r < k->s.rank; r++) sum = fmaf(x->t[r], x->u[r], sum);
-    return sum;
+    numbers(x, k, j, x->u);
+    return packed_products(x, 0.0f, x->t, x->u, (size_t)k->s.rank);
 }
 
 /* Its numbers in rank space, or its values. */
-static size_t value(packed_query *x, int32_t j) {
+static size_t value(packed_query *x, int32_t j, float *to) {
     const packed_view *v = &((const lowrank *)x)->v;
-    if (!fv_packed_is_rows(&v->s)) return numbers(x, v, j);
-    packed_row(v, (size_t)x->g, (size_t)j, x->u);
+    if (!fv_packed_is_rows(&v->s)) return numbers(x, v, j, to);
+    packed_row(v, (size_t)x->g, (size_t)j, to);
     return x->n_z;
 }
 
@@ -72,15 +67,27 @@ static void output(const packed_query *x, size_t n, float *o) {
         memcpy(o, x->z, n * sizeof *o);
         return;
     }
-    for (size_t r = 0; r < n; r++)
-        for (size_t d = 0; d < D; d++)
-            o[d] = fmaf(x->z[r], packed_basis_number(v, (size_t)x->g, r, d), o[d]);
+    for (size_t d = 0; d < D; d++) {
+        for (size_t r = 0; r < n; r++) x->u[r] = packed_basis_number(v, (size_t)x->g, r, d);
+        o[d] = packed_products(x, 0.0f, x->z, x->u, n);
+    }
 }
 
 fv_cpu_plan fv_plain_attn_lowrank_plan(const void *args) { return packed_plan(args); }
 
-void fv_plain_attn_lowrank(const void *args, void *scratch, int64_t begin, int64_t end) {
+static void attend(const void *args, void *scratch, int64_t begin, int64_t end,
+                   fv_compute compute) {
     static const packed_form form = {open_views, latent, score, value, output};
-    lowrank of = {.x = {.form = &form}};
+    lowrank of = {.x = {.form = &form, .compute = compute}};
     packed_attend_rows(&of.x, args, scratch, begin, end);
+}
+
+void fv_plain_attn_lowrank(const void *args, void *scratch, int64_t begin, int64_t end) {
+    attend(args, scratch, begin, end, FV_COMPUTE_F32);
+}
+
+fv_cpu_plan fv_plain_attn_lowrank_bf16_plan(const void *args) { return packed_plan(args); }
+
+void fv_plain_attn_lowrank_bf16(const void *args, void *scratch, int64_t begin, int64_t end) {
+    attend(args, scratch, begin, end, FV_COMPUTE_BF16);
 }

@@ -12,10 +12,10 @@
  *     scores   S [R, 64] = q K        chains of chains_lanes.h
  *     softmax                         that of softmax_lanes.h
  *     values   o [R, D] = o c + P V   valid tokens
- */
+ *
+ * In bf16 the chains are canonical products (product_bf16.h) of the same panels, rounded. */
 #include <string.h>
 
-#include "kernels/cpu/chains_lanes.h"
 #include "kernels/cpu/packed_lanes.h"
 #include "kernels/cpu/path.h"
 #include "kernels/cpu/softmax_lanes.h"
@@ -23,6 +23,7 @@
 typedef struct codes_item {
     const fv_attn_packed_args *a;
     const fv_packed_seq *seq;
+    const packed_products *products;
     codes_view k, v;
     size_t g, D, Dp;            /* KV head; head dim, and padded */
     int32_t group, row0, n_row; /* query heads; rows of the sequence */
@@ -31,7 +32,7 @@ typedef struct codes_item {
     int32_t n_valid, list[FV_KV_BLOCK]; /* rows of the softmax block that are valid */
 
     /* scratch */
-    float *q, *keys;  /* [R, Dp], [D, 64] */
+    float *q, *keys;  /* [R, Dp], [Dp, 64] */
     float *s, *p;     /* [R, 64] scores, then p; p of the valid rows */
     float *w, *o;     /* [64, Dp] values, [R, Dp] */
     float *m, *l, *c; /* [R] */
@@ -48,9 +49,9 @@ static size_t codes_scratch(const fv_attn_packed_args *a, codes_item *t, void *s
     scratch_bump at = {.base = scratch};
     size_t R = (size_t)(codes_rows(a) * (a->n_head / a->n_kv)) + MR;
     t->D = (size_t)a->d_head;
-    t->Dp = padded(t->D);
+    t->Dp = stepped(t->products, t->D);
     t->q = scratch_take(&at, R * t->Dp);
-    t->keys = scratch_take(&at, t->D * FV_KV_BLOCK);
+    t->keys = scratch_take(&at, t->Dp * FV_KV_BLOCK);
     t->s = scratch_take(&at, R * FV_KV_BLOCK);
     t->p = scratch_take(&at, R * FV_KV_BLOCK);
     t->w = scratch_take(&at, FV_KV_BLOCK * t->Dp);
@@ -66,9 +67,8 @@ static int64_t codes_items(const fv_attn_packed_args *a, const fv_packed_seq *se
     return a->n_kv * div_up(seq->n_rows, codes_rows(a));
 }
 
-static fv_cpu_plan attn_quantized_plan(const void *args) {
-    const fv_attn_packed_args *a = args;
-    codes_item t;
+static fv_cpu_plan codes_plan_with(const fv_attn_packed_args *a, const packed_products *products) {
+    codes_item t = {.products = products};
     fv_cpu_plan plan = {.grain = 1, .scratch_bytes = codes_scratch(a, &t, NULL)};
     for (int i = 0; i < a->n_seq; i++) plan.n_item += codes_items(a, &a->seqs[i]);
     return plan;
@@ -129,6 +129,7 @@ static void take_keys(codes_item *t, int32_t j0, int32_t n) {
         for (int32_t i = j; i < min_int(j + FV_PACKED_TILE, j0 + n); i++)
             codes_put_outliers(&t->k, t->g, (size_t)i, t->keys + (i - j0), FV_KV_BLOCK);
         if (t->seq->rows->cos) rotate_tile(t, (size_t)j / FV_PACKED_TILE, to);
+        as_lines(t->products, to, FV_KV_BLOCK, t->D, FV_PACKED_TILE);
     }
 }
 
@@ -146,9 +147,10 @@ static void list_valid(codes_item *t, int32_t j0, int32_t n) {
 /* Lanes of rows that are not valid hold anything, and become -inf. */
 static void coded_scores(codes_item *t, int32_t j0, int32_t n) {
     take_keys(t, j0, n);
-    chains_all((chains){t->q, t->Dp, t->keys, FV_KV_BLOCK, t->D, fv_packed_tiles((size_t)n), NULL,
-                        t->s, FV_KV_BLOCK, NULL},
-               t->R, 0);
+    packed_multiply(t->products,
+                    (chains){t->q, t->Dp, t->keys, FV_KV_BLOCK, t->D, fv_packed_tiles((size_t)n),
+                             NULL, t->s, FV_KV_BLOCK, NULL},
+                    t->R, 0);
     for (int32_t v = 0; v < t->R; v++) {
         float *s = t->s + v * FV_KV_BLOCK;
         for (int32_t j = 0, i = 0; j < FV_KV_BLOCK; j++)
@@ -178,7 +180,7 @@ static ALWAYS_INLINE void merged_rows(const codes_item *t, const fv_dtype type) 
         size_t j = (size_t)t->list[i];
         f32x16 norm = f32x16_all(*merged_norms(&t->v, t->g, j));
         numbers_line((const char *)codes_at(&t->v, t->g, j), type, t->D, to);
-        for (size_t d = 0; d < t->Dp; d += LANES)
+        for (size_t d = 0; d < t->D; d += LANES)
             f32x16_store(to + d, f32x16_mul(norm, f32x16_load(to + d)));
         codes_put_outliers(&t->v, t->g, j, to, 1);
     }
@@ -199,9 +201,11 @@ static void take_values(const codes_item *t) {
 
 static void coded_values(codes_item *t, int32_t j0) {
     take_values(t);
-    chains_all((chains){listed(t->s, t->p, t->R, j0, t->list, t->n_valid), FV_KV_BLOCK, t->w, t->Dp,
-                        (size_t)t->n_valid, t->Dp / LANES, t->c, t->o, t->Dp, NULL},
-               t->R, 0);
+    as_lines(t->products, t->w, t->Dp, (size_t)t->n_valid, padded(t->D));
+    packed_multiply(t->products,
+                    (chains){listed(t->s, t->p, t->R, j0, t->list, t->n_valid), FV_KV_BLOCK, t->w,
+                             t->Dp, (size_t)t->n_valid, steps_of(t->D), t->c, t->o, t->Dp, NULL},
+                    t->R, 0);
 }
 
 /* ---- one item --------------------------------------------------------------------------- */
@@ -226,6 +230,7 @@ static void codes_begin(codes_item *t) {
         t->l[v] = 0.0f;
         t->n_seen[v] = FV_KV_BLOCK;
     }
+    as_rows(t->products, t->q, t->Dp, t->R, t->D);
 }
 
 static void codes_end(const codes_item *t) {
@@ -247,16 +252,17 @@ static void codes_attend(codes_item *t) {
         list_valid(t, j0, rows);
         if (t->n_valid == 0) continue;
         coded_scores(t, j0, rows);
-        softmax(t->R, t->a->scale, t->n_seen, false, t->s, t->m, t->l, t->c);
+        softmax(t->R, t->a->scale, t->n_seen, t->products->multiply, t->s, t->m, t->l, t->c);
         coded_values(t, j0);
     }
     codes_end(t);
 }
 
-static void attn_quantized(const void *args, void *scratch, int64_t begin, int64_t end) {
-    const fv_attn_packed_args *a = args;
-    codes_item t = {.a = a, .group = a->n_head / a->n_kv};
+static void codes_with(const fv_attn_packed_args *a, const packed_products *products, void *scratch,
+                       int64_t begin, int64_t end) {
+    codes_item t = {.a = a, .products = products, .group = a->n_head / a->n_kv};
     codes_scratch(a, &t, scratch);
+    if (products->open) products->open();
     for (int q = 0; q < a->n_seq; q++) {
         t.seq = &a->seqs[q];
         t.k = codes_view_of(t.seq->k);
@@ -272,6 +278,23 @@ static void attn_quantized(const void *args, void *scratch, int64_t begin, int64
         begin -= n;
         end -= n;
     }
+    if (products->close) products->close();
+}
+
+static fv_cpu_plan attn_quantized_plan(const void *args) {
+    return codes_plan_with(args, &packed_f32);
+}
+
+static void attn_quantized(const void *args, void *scratch, int64_t begin, int64_t end) {
+    codes_with(args, &packed_f32, scratch, begin, end);
+}
+
+static fv_cpu_plan attn_quantized_bf16_plan(const void *args) {
+    return codes_plan_with(args, &packed_bf16);
+}
+
+static void attn_quantized_bf16(const void *args, void *scratch, int64_t begin, int64_t end) {
+    codes_with(args, &packed_bf16, scratch, begin, end);
 }
 
 #endif

@@ -3,7 +3,7 @@
 #include "kernels/packed_read.h"
 
 typedef struct quantized {
-    packed_query x;  /* first; its u [D] */
+    packed_query x;  /* first; its u [D] a key */
     codes_view k, v; /* codes or directions */
 } quantized;
 
@@ -19,7 +19,7 @@ static float score(packed_query *x, int32_t j) {
     size_t D = (size_t)x->a->d_head, half = D / 2, tile = (size_t)j / FV_PACKED_TILE;
     const fv_packed_rows *rows = x->seq->rows;
     const float *q = row_f32(&x->a->q, (int64_t)x->seq->row0 + x->row) + (size_t)x->h * D;
-    float *k = x->u, sum = 0.0f;
+    float *k = x->u;
     codes_row(&((const quantized *)x)->k, (size_t)x->g, (size_t)j, k);
     for (size_t i = 0; rows->cos && i < half; i++) {
         size_t at = (tile * half + i) * FV_PACKED_TILE + (size_t)j % FV_PACKED_TILE;
@@ -27,22 +27,32 @@ static float score(packed_query *x, int32_t j) {
         k[i] = fmaf(a, c, -(b * s));
         k[i + half] = fmaf(b, c, a * s);
     }
-    for (size_t d = 0; d < D; d++) sum = fmaf(q[d], k[d], sum);
-    return sum;
+    return packed_products(x, 0.0f, q, k, D);
 }
 
-static size_t value(packed_query *x, int32_t j) {
-    codes_row(&((const quantized *)x)->v, (size_t)x->g, (size_t)j, x->u);
+static size_t value(packed_query *x, int32_t j, float *to) {
+    codes_row(&((const quantized *)x)->v, (size_t)x->g, (size_t)j, to);
     return x->n_z;
 }
 
 static void output(const packed_query *x, size_t n, float *o) { memcpy(o, x->z, n * sizeof *o); }
 
+static void attend(const void *args, void *scratch, int64_t begin, int64_t end,
+                   fv_compute compute) {
+    static const packed_form form = {open_views, NULL, score, value, output};
+    quantized of = {.x = {.form = &form, .compute = compute}};
+    packed_attend_rows(&of.x, args, scratch, begin, end);
+}
+
 /* Codes have no rank: the plan is what a head needs. */
 fv_cpu_plan fv_plain_attn_quantized_plan(const void *args) { return packed_plan(args); }
 
 void fv_plain_attn_quantized(const void *args, void *scratch, int64_t begin, int64_t end) {
-    static const packed_form form = {open_views, NULL, score, value, output};
-    quantized of = {.x = {.form = &form}};
-    packed_attend_rows(&of.x, args, scratch, begin, end);
+    attend(args, scratch, begin, end, FV_COMPUTE_F32);
+}
+
+fv_cpu_plan fv_plain_attn_quantized_bf16_plan(const void *args) { return packed_plan(args); }
+
+void fv_plain_attn_quantized_bf16(const void *args, void *scratch, int64_t begin, int64_t end) {
+    attend(args, scratch, begin, end, FV_COMPUTE_BF16);
 }

@@ -236,19 +236,27 @@ static fv_status check_packed_call(const fv_attn_packed_args *a, fv_packed_form 
 static fv_status cpu_attn_lowrank(fv_backend *be, const fv_attn_packed_args *a) {
     cpu *c = be->impl;
     FV_TRY(check_packed_call(a, FV_PACKED_LOWRANK));
+    if (be->compute == FV_COMPUTE_BF16)
+        return run_plan(c, c->path->attn_lowrank_bf16_plan(a), c->path->attn_lowrank_bf16, a);
     return run_plan(c, c->path->attn_lowrank_plan(a), c->path->attn_lowrank, a);
 }
 
-static fv_status cpu_attn_quantized(fv_backend *be, const fv_attn_packed_args *a) {
+/* Of codes or directions. */
+static fv_status attn_decoded(const fv_backend *be, const fv_attn_packed_args *a,
+                              fv_packed_form form) {
     cpu *c = be->impl;
-    FV_TRY(check_packed_call(a, FV_PACKED_QUANTIZED));
+    FV_TRY(check_packed_call(a, form));
+    if (be->compute == FV_COMPUTE_BF16)
+        return run_plan(c, c->path->attn_quantized_bf16_plan(a), c->path->attn_quantized_bf16, a);
     return run_plan(c, c->path->attn_quantized_plan(a), c->path->attn_quantized, a);
 }
 
+static fv_status cpu_attn_quantized(fv_backend *be, const fv_attn_packed_args *a) {
+    return attn_decoded(be, a, FV_PACKED_QUANTIZED);
+}
+
 static fv_status cpu_attn_merged(fv_backend *be, const fv_attn_packed_args *a) {
-    cpu *c = be->impl;
-    FV_TRY(check_packed_call(a, FV_PACKED_MERGED));
-    return run_plan(c, c->path->attn_quantized_plan(a), c->path->attn_quantized, a);
+    return attn_decoded(be, a, FV_PACKED_MERGED);
 }
 
 /* ---- items beside each other ----------------------------------------------------------- */

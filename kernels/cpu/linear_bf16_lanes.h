@@ -12,6 +12,7 @@
  * them. */
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/linear_parts.h"
+#include "kernels/cpu/product_bf16.h"
 
 /* A panel of f32, 16 KiB, stays in L1. With many rows of x the rows of a tile stay there too, and
  * panels in L2. */
@@ -59,27 +60,17 @@ static fv_cpu_plan linear_bf16_plan(const void *args) {
     return plan;
 }
 
-/* x [M, K] times panels [K, 16], whole steps of K, on to acc. */
-typedef struct bf16_product {
-    const float *x, *w;
-    size_t ldx, ldw; /* ldw: from panel to panel */
-    int M, panels;
-    size_t steps;
-    float *acc; /* 16 numbers for each row and panel */
-    size_t ld_row, ld_panel;
-} bf16_product;
-
 /* mr rows of x from x on times the panel at w; mr is a constant after inlining. */
 static ALWAYS_INLINE void bf16_tile(const bf16_product *a, const float *x, const float *w,
                                     float *at, const int mr) {
-    const size_t ldx = a->ldx, ld = a->ld_row;
+    const size_t ldx = a->ldx, ldw = a->ld_line, ld = a->ld_row;
     f32x16 acc[BF16_MR];
     UNROLL for (int i = 0; i < mr; i++) acc[i] = f32x16_load(at + (size_t)i * ld);
     for (size_t s = 0; s < a->steps; s++) {
         f32x16 even[BF16_MR], odd[BF16_MR];
         UNROLL for (int i = 0; i < mr; i++) even[i] = odd[i] = f32x16_zero();
-        for (int k = 0; k < BF16_STEP; k += 2, x += 2, w += 2 * LANES) {
-            f32x16 w_even = f32x16_load(w), w_odd = f32x16_load(w + LANES);
+        for (int k = 0; k < BF16_STEP; k += 2, x += 2, w += 2 * ldw) {
+            f32x16 w_even = f32x16_load(w), w_odd = f32x16_load(w + ldw);
             UNROLL for (int i = 0; i < mr; i++) {
                 even[i] = f32x16_fma(f32x16_all(x[(size_t)i * ldx]), w_even, even[i]);
                 odd[i] = f32x16_fma(f32x16_all(x[(size_t)i * ldx + 1]), w_odd, odd[i]);
@@ -157,6 +148,7 @@ static void linear_bf16_item(const fv_cpu_linear_bf16 *b, const fv_linear_part *
                                       .w = scratch,
                                       .ldx = ldx,
                                       .ldw = BF16_PANEL,
+                                      .ld_line = LANES,
                                       .M = M,
                                       .panels = panels,
                                       .steps = steps,

@@ -6,7 +6,10 @@
  *
  * Codes are read in whole vectors: a line of codes is always followed by enough bytes of the
  * block, because its last array is that of the basis' pairs. */
-#include "kernels/cpu/lanes.h"
+#include <string.h>
+
+#include "kernels/cpu/chains_lanes.h"
+#include "kernels/cpu/linear_bf16_lanes.h"
 #include "kernels/ops.h"
 #include "kernels/packed_read.h"
 
@@ -27,14 +30,67 @@ static float *scratch_take(scratch_bump *at, size_t n) {
 }
 
 /* Of p [R, 64], the rows of a list, contiguous: in place, if the list has no gap, or copied to
- * `copy`. */
+ * `copy`, with zeros after them. */
 static const float *listed(const float *p, float *copy, int32_t R, int32_t j0, const int32_t *list,
                            int32_t n) {
     if (n == 0 || list[n - 1] == j0 + n - 1) return p;
+    memset(copy, 0, (size_t)R * FV_KV_BLOCK * sizeof *copy);
     for (int32_t v = 0; v < R; v++)
         for (int32_t i = 0; i < n; i++)
             copy[v * FV_KV_BLOCK + i] = p[v * FV_KV_BLOCK + list[i] - j0];
     return copy;
+}
+
+/* ---- products -------------------------------------------------------------------------- */
+
+static const packed_products packed_f32 = {.step = LANES},
+                             packed_bf16 = {.multiply = bf16_products, .step = BF16_STEP};
+
+/* n as the K of a product. */
+static size_t stepped(const packed_products *p, size_t n) {
+    return (n + p->step - 1) / p->step * p->step;
+}
+
+/* M rows of n numbers are multiplied next: rounded where products are in bf16, with zeros after. */
+static void as_rows(const packed_products *p, float *x, size_t ld, int64_t M, size_t n) {
+    for (; p->multiply && M > 0; M--, x += ld) {
+        memset(x + n, 0, (stepped(p, n) - n) * sizeof *x);
+        for (size_t i = 0; i < n; i += LANES)
+            f32x16_store(x + i, f32x16_round_bf16(f32x16_load(x + i)));
+    }
+}
+
+/* So are n lines of `cols` numbers, whole vectors. */
+static void as_lines(const packed_products *p, float *w, size_t ld, size_t n, size_t cols) {
+    if (!p->multiply) return;
+    for (size_t k = 0; k < stepped(p, n); k++, w += ld)
+        for (size_t i = 0; i < cols; i += LANES)
+            f32x16_store(w + i, k < n ? f32x16_round_bf16(f32x16_load(w + i)) : f32x16_zero());
+}
+
+/* y = y * c + x w, as chains_all, of what as_rows and as_lines have left. */
+static void packed_multiply(const packed_products *p, chains a, int64_t M, size_t bytes) {
+    if (!p->multiply) {
+        chains_all(a, M, bytes);
+        return;
+    }
+    for (size_t i = 0; a.next && i < bytes; i += 64) _mm_prefetch(a.next + i, _MM_HINT_T0);
+    for (int64_t m = 0; m < M && a.c != GOES_ON; m++)
+        for (size_t i = 0; i < a.registers * LANES; i += LANES) {
+            float *y = a.y + (size_t)m * a.ldy + i;
+            f32x16_store(y, a.c ? f32x16_mul(f32x16_load(y), f32x16_all(a.c[m])) : f32x16_zero());
+        }
+    p->multiply(&(bf16_product){.x = a.x,
+                                .w = a.panel,
+                                .ldx = a.ldx,
+                                .ldw = LANES,
+                                .ld_line = a.ldp,
+                                .M = (int)M,
+                                .panels = (int)a.registers,
+                                .steps = bf16_steps(a.K),
+                                .acc = a.y,
+                                .ld_row = a.ldy,
+                                .ld_panel = LANES});
 }
 
 /* ---- lines ----------------------------------------------------------------------------- */

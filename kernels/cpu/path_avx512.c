@@ -10,6 +10,22 @@ void fv_amx_attention_bf16(const void *args, void *scratch, int64_t begin, int64
     attention_with(args, &fv_amx_attn_products, scratch, begin, end);
 }
 
+fv_cpu_plan fv_amx_attn_lowrank_bf16_plan(const void *args) {
+    return lowrank_plan_with(args, &fv_amx_packed_products);
+}
+
+void fv_amx_attn_lowrank_bf16(const void *args, void *scratch, int64_t begin, int64_t end) {
+    lowrank_with(args, &fv_amx_packed_products, scratch, begin, end);
+}
+
+fv_cpu_plan fv_amx_attn_quantized_bf16_plan(const void *args) {
+    return codes_plan_with(args, &fv_amx_packed_products);
+}
+
+void fv_amx_attn_quantized_bf16(const void *args, void *scratch, int64_t begin, int64_t end) {
+    codes_with(args, &fv_amx_packed_products, scratch, begin, end);
+}
+
 #define FV_CPU_BF16_OP FV_CPU_OP
 
 const fv_cpu_path fv_cpu_path_avx512 = {

@@ -34,18 +34,23 @@ static inline float plain_step_bf16(float acc, const float x[32], const float w[
     return plain_flushed(acc + plain_flushed(even + odd));
 }
 
-static inline float plain_dot_bf16(const void *x, fv_dtype tx, const void *w, fv_dtype tw,
-                                   size_t n) {
-    float acc = 0.0f;
+/* acc goes on along n products; acc that is subnormal counts as 0 only where there is a step. */
+static inline float plain_dot_bf16_on(float acc, const void *x, fv_dtype tx, const void *w,
+                                      fv_dtype tw, size_t n) {
     for (size_t k = 0; k < n; k += 32) {
         float xs[32] = {0}, ws[32] = {0};
         for (size_t i = 0; i < 32 && k + i < n; i++) {
             xs[i] = plain_operand(x, tx, k + i);
             ws[i] = plain_operand(w, tw, k + i);
         }
-        acc = plain_step_bf16(acc, xs, ws);
+        acc = plain_step_bf16(plain_flushed(acc), xs, ws);
     }
     return acc;
+}
+
+static inline float plain_dot_bf16(const void *x, fv_dtype tx, const void *w, fv_dtype tw,
+                                   size_t n) {
+    return plain_dot_bf16_on(0.0f, x, tx, w, tw, n);
 }
 
 #endif

@@ -5,15 +5,15 @@
  * query row and head; one row of the block after the other. The form says how a row is read. */
 #include <string.h>
 
-#include "kernels/cpu/plain.h"
+#include "kernels/cpu/plain_bf16.h"
 
 typedef struct packed_query packed_query;
 
 typedef struct packed_form {
-    void (*open)(packed_query *x);                   /* a sequence */
-    void (*anchor)(packed_query *x, int32_t anchor); /* a block; NULL: nothing to do */
-    float (*score)(packed_query *x, int32_t j);      /* of row j, before the scale */
-    size_t (*value)(packed_query *x, int32_t j);     /* what j adds to z, into u: numbers */
+    void (*open)(packed_query *x);                             /* a sequence */
+    void (*anchor)(packed_query *x, int32_t anchor);           /* a block; NULL: nothing to do */
+    float (*score)(packed_query *x, int32_t j);                /* of row j, before the scale */
+    size_t (*value)(packed_query *x, int32_t j, float *to);    /* what j adds to z: numbers */
     void (*output)(const packed_query *x, size_t n, float *o); /* o [D] of z [n] */
 } packed_form;
 
@@ -21,9 +21,12 @@ struct packed_query {
     const fv_attn_packed_args *a;
     const fv_packed_seq *seq;
     const packed_form *form;
+    fv_compute compute;
     int32_t row, h, g;    /* of the sequence; query head, KV head */
     size_t n_z;           /* numbers that are summed for the output; open() sets it */
     float *q, *t, *u, *z; /* [head or rank]: q, t, u the form's own */
+    float *w;             /* [FV_KV_BLOCK, width] what the rows of a block add to z */
+    size_t width;         /* numbers of each array */
 };
 
 static inline fv_cpu_plan packed_plan(const fv_attn_packed_args *a) {
@@ -36,8 +39,16 @@ static inline fv_cpu_plan packed_plan(const fv_attn_packed_args *a) {
         most = k > most ? k : most;
         most = v > most ? v : most;
     }
-    plan.scratch_bytes = 4 * most * sizeof(float);
+    plan.scratch_bytes = (4 + FV_KV_BLOCK) * most * sizeof(float);
     return plan;
+}
+
+/* sum goes on along n products: one chain, or canonical in bf16. */
+static inline float packed_products(const packed_query *x, float sum, const float *a,
+                                    const float *b, size_t n) {
+    if (x->compute == FV_COMPUTE_BF16) return plain_dot_bf16_on(sum, a, FV_F32, b, FV_F32, n);
+    for (size_t i = 0; i < n; i++) sum = fmaf(a[i], b[i], sum);
+    return sum;
 }
 
 /* Scores of rows [j0, j1), -inf for those that are not valid; returns whether any is. anchor: the
@@ -60,12 +71,26 @@ static inline bool packed_scores(packed_query *x, int32_t j0, int32_t j1, int32_
     return any;
 }
 
+/* z = z c + what the valid ones of nb rows add: of each number those that have it, in order. */
+static inline void packed_values(packed_query *x, int32_t j0, int32_t nb, const bool *valid,
+                                 const float *p, float c) {
+    size_t rank[FV_KV_BLOCK] = {0};
+    for (int32_t j = 0; j < nb; j++)
+        if (valid[j]) rank[j] = x->form->value(x, j0 + j, x->w + (size_t)j * x->width);
+    for (size_t r = 0; r < x->n_z; r++) {
+        float ps[FV_KV_BLOCK], ws[FV_KV_BLOCK];
+        size_t n = 0;
+        for (int32_t j = 0; j < nb; j++)
+            if (r < rank[j]) ps[n] = p[j], ws[n++] = x->w[(size_t)j * x->width + r];
+        x->z[r] = packed_products(x, x->z[r] * c, ps, ws, n);
+    }
+}
+
 /* Online softmax over the block; z, returns lse, *l_out the sum to divide by. */
 static inline float packed_attend(packed_query *x, float *capture, float *l_out) {
-    size_t R = x->n_z;
     float m = -INFINITY, l = 0.0f, p[FV_KV_BLOCK];
     int32_t anchor = -1, n = x->seq->rows->n;
-    memset(x->z, 0, R * sizeof *x->z);
+    memset(x->z, 0, x->n_z * sizeof *x->z);
     for (int32_t j0 = 0; j0 < n; j0 += FV_KV_BLOCK) {
         int32_t nb = n - j0 < FV_KV_BLOCK ? n - j0 : FV_KV_BLOCK;
         float m_new = m;
@@ -74,14 +99,12 @@ static inline float packed_attend(packed_query *x, float *capture, float *l_out)
         if (!any) continue;
         for (int32_t j = 0; j < nb; j++) m_new = p[j] > m_new ? p[j] : m_new;
         float c = exp_f32(m - m_new);
-        for (size_t r = 0; r < R; r++) x->z[r] *= c;
-        for (int32_t j = 0; j < nb; j++) p[j] = exp_f32(p[j] - m_new);
-        l = fmaf(l, c, plain_sum(p, (size_t)nb));
         for (int32_t j = 0; j < nb; j++) {
-            if (!valid[j]) continue;
-            size_t rank = x->form->value(x, j0 + j);
-            for (size_t r = 0; r < rank; r++) x->z[r] = fmaf(p[j], x->u[r], x->z[r]);
+            p[j] = exp_f32(p[j] - m_new);
+            if (x->compute == FV_COMPUTE_BF16) p[j] = f32_of_bf16(bf16_of_f32(p[j]));
         }
+        l = fmaf(l, c, plain_sum(p, (size_t)nb));
+        packed_values(x, j0, nb, valid, p, c);
         m = m_new;
     }
     *l_out = l;
@@ -114,12 +137,13 @@ static inline void packed_query_row(packed_query *x) {
 /* Items [begin, end). x: what the form begins with. */
 static inline void packed_attend_rows(packed_query *x, const fv_attn_packed_args *a, void *scratch,
                                       int64_t begin, int64_t end) {
-    size_t each = packed_plan(a).scratch_bytes / sizeof(float) / 4;
+    x->width = packed_plan(a).scratch_bytes / sizeof(float) / (4 + FV_KV_BLOCK);
     x->a = a;
     x->q = scratch;
-    x->t = x->q + each;
-    x->u = x->t + each;
-    x->z = x->u + each;
+    x->t = x->q + x->width;
+    x->u = x->t + x->width;
+    x->z = x->u + x->width;
+    x->w = x->z + x->width;
     for (int i = 0; i < a->n_seq; i++) {
         x->seq = &a->seqs[i];
         x->form->open(x);

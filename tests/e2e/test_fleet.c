@@ -125,6 +125,12 @@ Test(fleet, in_bf16_it_answers_as_one_process_does) {
     assert_same(
         "--compute bf16 --kv-dtype bf16 --policy prune=fastv,layer=1,keep=0.5 --image " IMAGE
         " --ignore-eos --max-tokens 8 hello");
+    assert_same("--compute bf16 --policy 'pack=svd,rank_k=4,rank_v=4,gain=1,first=packed;"
+                "expand=attention' --image " IMAGE " --ignore-eos --max-tokens 8 hello");
+    assert_same("--compute bf16 --policy pack=quant,bits=4 --image " IMAGE
+                " --ignore-eos --max-tokens 8 hello");
+    assert_same("--compute bf16 --policy pack=minicache,start=0 --image " IMAGE
+                " --ignore-eos --max-tokens 8 hello");
     fleet_stop(&f);
 }
 

@@ -68,6 +68,7 @@ static void test_alone(void) {
     for (int i = 0; i < 50; i++) {
         call c = make_call(2, 2, PICK(1, 4), 32, 7);
         fv_backend *be = &variants[i % n_variant].be;
+        be->compute = i / n_variant % 2 ? FV_COMPUTE_BF16 : FV_COMPUTE_F32;
         run_call(&c, be);
         for (int s = 0; s < 2; s++)
             for (int row = 0; row < c.seqs[s].n_rows; row++) {
@@ -86,6 +87,7 @@ static void test_alone(void) {
                 check(at < 0, "row %d of sequence %d: column %ld", row, s, at);
                 free(a.o.data);
             }
+        be->compute = FV_COMPUTE_F32;
         free_call(&c);
     }
 }

@@ -119,6 +119,7 @@ static void test_alone(void) {
         call c = make_call(2, 2, PICK(1, 4), 32, 7, NULL);
         for (int v = 0; v < n_variant; v++) {
             fv_backend *be = &variants[v].be;
+            be->compute = i % 2 ? FV_COMPUTE_BF16 : FV_COMPUTE_F32;
             run_call(&c, be);
             for (int s = 0; s < 2; s++)
                 for (int row = 0; row < c.seqs[s].n_rows; row++) {
@@ -140,9 +141,42 @@ static void test_alone(void) {
                           variants[v].name, at);
                     free(a.o.data);
                 }
+            be->compute = FV_COMPUTE_F32;
         }
         free_call(&c);
     }
+}
+
+/* ---- precision --------------------------------------------------------------------------- */
+
+static double farthest(const fv_tensor *a, const fv_tensor *b) {
+    double worst = 0;
+    for (int r = 0; r < a->rows; r++)
+        for (int c = 0; c < a->cols; c++) worst = fmax(worst, fabs(get(a, r, c) - get(b, r, c)));
+    return worst;
+}
+
+/* What bf16 changes is what rounding does. */
+static void test_bf16(void) {
+    group("attn_lowrank in bf16: close to that in f32");
+    int n_other = 0;
+    for (int i = 0; i < 30; i++) {
+        call c = make_call(1, 2, PICK(1, 4), PICK(20, 64), 3, NULL);
+        fv_backend *be = &variants[0].be;
+        float *rounded = room(c.n_out * 4);
+        be->compute = FV_COMPUTE_BF16;
+        run_call(&c, be);
+        be->compute = FV_COMPUTE_F32;
+        memcpy(rounded, c.out, c.n_out * 4);
+        run_call(&c, be);
+        fv_tensor o = c.args.o;
+        o.data = rounded + ((float *)c.args.o.data - c.out);
+        check(farthest(&o, &c.args.o) < 0.1, "off by %g", farthest(&o, &c.args.o));
+        n_other += memcmp(rounded, c.out, c.n_out * 4) != 0;
+        free(rounded);
+        free_call(&c);
+    }
+    check(n_other > 10, "%d of 30 differ", n_other);
 }
 
 /* ---- rotation, and all directions --------------------------------------------------------- */
@@ -202,13 +236,6 @@ static void raw_attention(fv_backend *be, const call *c, const float *k, const f
         free(runs[g].block);
     }
     free(runs);
-}
-
-static double farthest(const fv_tensor *a, const fv_tensor *b) {
-    double worst = 0;
-    for (int r = 0; r < a->rows; r++)
-        for (int c = 0; c < a->cols; c++) worst = fmax(worst, fabs(get(a, r, c) - get(b, r, c)));
-    return worst;
 }
 
 /* With U = M and B = I a part holds its matrix as it is. Whatever the anchors, packed attention
@@ -343,6 +370,7 @@ int main(void) {
     n_variant = variants_open(variants, (const int[]){1, 2, 3}, 3);
     test_reference();
     test_alone();
+    test_bf16();
     test_dense();
     test_merge();
     test_importance();

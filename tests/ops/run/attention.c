@@ -136,9 +136,9 @@ static void test_score_sums(device_test *d) {
 static void test_attention_bf16(device_test *d) {
     if (!on_cpu(d)) return;
     group("attention and score_sums in bf16: the bits of the plain path");
-    d->plain.compute = d->be.compute = FV_COMPUTE_BF16;
+    compute_in(d, FV_COMPUTE_BF16);
     for (int i = 0; i < 60; i++) attention_bits(d, attention_shape_random(), i);
-    d->plain.compute = d->be.compute = FV_COMPUTE_F32;
+    compute_in(d, FV_COMPUTE_F32);
 }
 
 /* Calls that use the tensor cores; few rows are split along their keys, many are not. */
@@ -262,15 +262,15 @@ static void run_packed(fv_backend *be, const call *c, float *out) {
     mirror_free(&m);
 }
 
-static void test_packed_exact(device_test *d) {
-    group("attn_lowrank: the bits of the plain path");
-    for (int i = 0; i < (on_cpu(d) ? 150 : 60); i++) {
+static void test_packed_exact(device_test *d, int n) {
+    for (int i = 0; i < n; i++) {
         int D = PICK(1, 2, 8, 16, 17, 20, 32, 64, 128);
         block_shape held = {200, 1 + i, 2, 32, 40, 33, 40, 16, 16, FV_BF16, i % 2, true};
         bool many = on_cpu(d) && i < 4; /* anchor blocks: more than are held at once */
         call c = many ? make_call(1, 2, 3, 32, 3, &held)
                       : make_call(random_int(1, MAX_SEQ), PICK(1, 2, 4), PICK(1, 2, 3, 7, 20), D,
                                   PICK(1, 1, 2, 5, 9), NULL);
+        if (i % 4 == 3) fill_normal(&c.q, 0x1p-123f); /* to where bf16 flushes */
         float *got = room(c.n_out * 4);
         run_packed(&d->be, &c, got);
         run_call(&c, &d->plain);
@@ -487,9 +487,16 @@ static void test_attention(device_test *d) {
 
 static void test_lowrank(device_test *d) {
     if (d->exact) {
-        test_packed_exact(d);
-        return;
+        group("attn_lowrank: the bits of the plain path");
+        test_packed_exact(d, on_cpu(d) ? 150 : 60);
     }
+    if (on_cpu(d)) {
+        group("attn_lowrank in bf16: the bits of the plain path");
+        compute_in(d, FV_COMPUTE_BF16);
+        test_packed_exact(d, 50);
+        compute_in(d, FV_COMPUTE_F32);
+    }
+    if (d->exact) return;
     test_packed_tiled(d, "attn_lowrank, tensor cores: within bf16 of the plain path", tiled_shape);
     test_packed_tiled(d, "attn_lowrank of odd ranks, tensor cores: within bf16 of the plain path",
                       odd_shape);

@@ -135,7 +135,7 @@ static void subnormal_bias(device_test *d) {
 
 static void test_linear_bf16(device_test *d) {
     if (!on_cpu(d)) return;
-    d->plain.compute = d->be.compute = FV_COMPUTE_BF16;
+    compute_in(d, FV_COMPUTE_BF16);
     group("linear in bf16: the bits of the plain path");
     for (int i = 0; i < 60; i++) {
         int N[3] = {size_about(150), size_about(150), size_about(150)};
@@ -152,7 +152,7 @@ static void test_linear_bf16(device_test *d) {
     group("linear in bf16: what is below 2^-126 is 0, but in products alone");
     border(d);
     subnormal_bias(d);
-    d->plain.compute = d->be.compute = FV_COMPUTE_F32;
+    compute_in(d, FV_COMPUTE_F32);
 }
 
 /* ---- speed ------------------------------------------------------------------------------ */

@@ -71,10 +71,8 @@ static void compare(device_test *d, call *c, bool lse) {
     free_call(c);
 }
 
-static void test_codes(device_test *d, bool merged) {
-    group(merged ? "attn_merged: the bits of the plain path"
-                 : "attn_quantized: the bits of the plain path");
-    for (int i = 0; i < (on_cpu(d) ? 120 : d->exact ? 40 : 8); i++) {
+static void test_codes(device_test *d, bool merged, int n) {
+    for (int i = 0; i < n; i++) {
         int D = PICK(1, 2, 8, 16, 17, 20, 32, 64, 128);
         call c = make_call_of(random_int(1, MAX_SEQ), PICK(1, 2, 4), PICK(1, 2, 3, 7), D,
                               PICK(1, 1, 2, 5), merged);
@@ -138,7 +136,16 @@ static void test_alone(device_test *d, bool merged) {
 }
 
 static void test_form(device_test *d, bool merged) {
-    test_codes(d, merged);
+    group(merged ? "attn_merged: the bits of the plain path"
+                 : "attn_quantized: the bits of the plain path");
+    test_codes(d, merged, on_cpu(d) ? 120 : d->exact ? 40 : 8);
+    if (on_cpu(d)) {
+        group(merged ? "attn_merged in bf16: the bits of the plain path"
+                     : "attn_quantized in bf16: the bits of the plain path");
+        compute_in(d, FV_COMPUTE_BF16);
+        test_codes(d, merged, 40);
+        compute_in(d, FV_COMPUTE_F32);
+    }
     if (d->exact) test_many_heads(d, merged);
     if (d->exact) test_alone(d, merged);
     if (merged) test_kept(d);

@@ -19,6 +19,10 @@ extern const op op_linear_bf16, op_attention_bf16;
 
 static inline bool on_cpu(const device_test *d) { return strcmp(d->be.ops->name, "cpu") == 0; }
 
+static inline void compute_in(device_test *d, fv_compute compute) {
+    d->plain.compute = d->be.compute = compute;
+}
+
 static inline double now_s(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);

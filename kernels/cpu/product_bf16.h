@@ -1,0 +1,27 @@
+#ifndef FOVEA_KERNELS_CPU_PRODUCT_BF16_H
+#define FOVEA_KERNELS_CPU_PRODUCT_BF16_H
+
+/* x [M, K] times w [K, N], canonical in bf16 along K, on to acc [M, N]: what operations whose w is
+ * laid in panels of 16 columns have in common. Numbers are f32 that have been rounded to bf16; K is
+ * whole steps, with zeros in both. */
+#include <stddef.h>
+
+typedef struct bf16_product {
+    const float *x, *w;
+    size_t ldx, ldw, ld_line; /* of w: from panel to panel, from line to line of a panel */
+    int M, panels;
+    size_t steps;
+    float *acc; /* 16 numbers for each row and panel */
+    size_t ld_row, ld_panel;
+} bf16_product;
+
+/* The products of attention on packed rows: in f32 chains of chains_lanes.h, or canonical in bf16. */
+typedef struct packed_products {
+    void (*multiply)(const bf16_product *a); /* NULL: chains */
+    size_t step;                             /* K is a multiple of it in memory */
+    void (*open)(void), (*close)(void);      /* around items, on their thread; or NULL */
+} packed_products;
+
+extern const packed_products fv_amx_packed_products;
+
+#endif
