@@ -26,8 +26,8 @@ typedef struct fv_layout_rules {
     void (*text)(const fv_layout *l, const char *mark, fv_layout_writer *w);
 } fv_layout_rules;
 
-extern const fv_layout_rules fv_layout_llava, fv_layout_llava_next, fv_layout_llava_onevision,
-    fv_layout_idefics3;
+#define FV_LAYOUT(NAME, name) extern const fv_layout_rules fv_layout_##name;
+#include "layout/layouts.def"
 
 /* Tokens of a side of a tile. */
 int32_t fv_layout_side(const fv_layout_config *c);

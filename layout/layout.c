@@ -8,10 +8,8 @@
 #include "layout/internal.h"
 
 static const fv_layout_rules *const rules[FV_N_LAYOUT] = {
-    [FV_LAYOUT_LLAVA] = &fv_layout_llava,
-    [FV_LAYOUT_LLAVA_NEXT] = &fv_layout_llava_next,
-    [FV_LAYOUT_LLAVA_ONEVISION] = &fv_layout_llava_onevision,
-    [FV_LAYOUT_IDEFICS3] = &fv_layout_idefics3,
+#define FV_LAYOUT(NAME, name) [FV_LAYOUT_##NAME] = &fv_layout_##name,
+#include "layout/layouts.def"
 };
 
 static const fv_layout_rules *rules_of(fv_layout_family f) {

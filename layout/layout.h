@@ -17,10 +17,8 @@
 
 typedef enum fv_layout_family {
     FV_LAYOUT_NONE = 0, /* the model reads text only */
-    FV_LAYOUT_LLAVA,
-    FV_LAYOUT_LLAVA_NEXT,
-    FV_LAYOUT_LLAVA_ONEVISION,
-    FV_LAYOUT_IDEFICS3, /* and SmolVLM */
+#define FV_LAYOUT(NAME, name) FV_LAYOUT_##NAME,
+#include "layout/layouts.def"
     FV_N_LAYOUT
 } fv_layout_family;
 

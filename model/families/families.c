@@ -33,6 +33,8 @@ const char *fv_family_names(void) {
     return names + 2;
 }
 
+const fv_family *fv_family_at(int32_t i) { return i < N_FAMILY ? families[i] : NULL; }
+
 const fv_family *fv_family_find(const char *name) {
     for (int i = 0; i < N_FAMILY; i++)
         if (!strcmp(name, families[i]->name) || !strcmp(name, families[i]->architecture))

@@ -35,7 +35,18 @@ typedef struct fv_model_config {
                            * equals text.vocab until the tokenizer is known */
 } fv_model_config;
 
+/* What becomes of pixels (preprocessor_config.json, or nested in processor_config.json); which of them
+ * go where is the layout's (layout/layout.h). */
+typedef struct fv_image_config {
+    bool do_rescale, do_normalize, do_convert_rgb;
+    int32_t resample; /* 0 nearest, 1 lanczos, 2 bilinear, 3 bicubic */
+    double rescale_factor;
+    float mean[3], std[3];
+} fv_image_config;
+
 struct json_t; /* text/json.h */
+
+enum { FV_FAMILY_PROCESSORS = 3 };
 
 /* A row of the table, which families.def lists. Defaults are those of the family's class in
  * transformers, for keys that files leave out. */
@@ -54,12 +65,20 @@ typedef struct fv_family {
     const fv_tensor_names *names; /* NULL: LLaVA's, in any of their mappings */
     /* The family's own keys of config.json's root, when text, tower and image token are there. */
     fv_status (*parse)(const struct json_t *root, const char *where, fv_model_config *cfg);
+    /* Image processors: image_processor_type without its suffix, the sizes that their file gives, and
+     * resampling, mean and standard deviation where it gives none. *layout has what config.json says. */
+    const char *processor[FV_FAMILY_PROCESSORS];
+    fv_status (*read_sizes)(const struct json_t *file, const char *where, fv_layout_config *layout);
+    fv_image_config pixels;
 } fv_family;
 
 extern const fv_family fv_family_text;
 
 /* "llava, llava_next, ...", for people. */
 const char *fv_family_names(void);
+
+/* Row i; NULL after the last. */
+const fv_family *fv_family_at(int32_t i);
 
 /* By model_type or class; NULL: none with vision. */
 const fv_family *fv_family_find(const char *name);
@@ -73,5 +92,11 @@ extern const char fv_config_text_families[]; /* "llama, ... and qwen3", for peop
  * shapes that do not divide) is named with what was expected: FV_EDATA for broken JSON or
  * types, FV_EUNSUPPORTED for what this engine does not do. */
 fv_status fv_config_parse(const char *json, size_t n, const char *where, fv_model_config *out);
+
+/* Parses preprocessor_config.json or processor_config.json (either, or nested under
+ * "image_processor"): sizes to *layout, which has what config.json says, the rest to *out. n = 0 gives
+ * the family's defaults. */
+fv_status fv_image_config_parse(const char *json, size_t n, const char *where,
+                                fv_layout_config *layout, fv_image_config *out);
 
 #endif

@@ -17,6 +17,34 @@ static fv_status parse(const json_t *root, const char *where, fv_model_config *c
     return FV_OK;
 }
 
+static fv_status read_longest_edge(const json_t *obj, const char *key, const char *where,
+                                   int32_t *out) {
+    const json_t *v = fv_config_member(obj, key);
+    if (!v) return FV_OK;
+    if (!json_is_object(v) || !fv_config_member(v, "longest_edge"))
+        return FV_FAIL(FV_EUNSUPPORTED, "%s: key '%s' must be {\"longest_edge\"}", where, key);
+    return fv_config_read_edge(v, "longest_edge", where, out);
+}
+
+static fv_status read_sizes(const json_t *obj, const char *where, fv_layout_config *l) {
+    int32_t tile = l->tile;
+    bool do_resize = true;
+    l->longest_edge = 4 * l->tile;
+    l->split = true;
+    FV_TRY(read_longest_edge(obj, "size", where, &l->longest_edge));
+    FV_TRY(read_longest_edge(obj, "max_image_size", where, &tile));
+    FV_TRY(fv_json_bool(obj, "do_image_splitting", where, &l->split));
+    FV_TRY(fv_json_bool(obj, "do_resize", where, &do_resize));
+    if (!do_resize)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: key 'do_resize' is false, but images have any size: it must be true",
+                       where);
+    if (tile == l->tile) return FV_OK;
+    return FV_FAIL(FV_EUNSUPPORTED,
+                   "%s: key 'max_image_size' is %d, but tiles are of the vision tower's %d", where,
+                   tile, l->tile);
+}
+
 static const fv_tensor_names names = {.text = "model.text_model.",
                                       .head = "lm_head.",
                                       .tower = "model.vision_model.",
@@ -36,6 +64,9 @@ const fv_family fv_family_idefics3 = {
     .image_token = 128257,
     .names = &names,
     .parse = parse,
+    .processor = {"Idefics3ImageProcessor"},
+    .read_sizes = read_sizes,
+    .pixels = {FV_PIXELS_LANCZOS},
 };
 
 const fv_family fv_family_smolvlm = {
@@ -49,4 +80,7 @@ const fv_family fv_family_smolvlm = {
     .image_token = 128257,
     .names = &names,
     .parse = parse,
+    .processor = {"SmolVLMImageProcessor"},
+    .read_sizes = read_sizes,
+    .pixels = {FV_PIXELS_LANCZOS},
 };

@@ -41,4 +41,30 @@ fv_status fv_config_llava_parse(const json_t *root, const char *where, fv_model_
 fv_status fv_config_tiles_parse(const json_t *root, const char *where, int32_t n,
                                 const fv_layout_size *pinpoint, fv_model_config *cfg);
 
+/* ---- an image processor's file ---------------------------------------------------------------- */
+
+/* Resampling, mean and standard deviation of CLIP's processor and those that copy it; and of
+ * Idefics3's. */
+#define FV_PIXELS_CLIP                                                                             \
+    .resample = 3, .mean = {0.48145466F, 0.4578275F, 0.40821073F},                                 \
+    .std = {0.26862954F, 0.26130258F, 0.27577711F}
+#define FV_PIXELS_LANCZOS .resample = 1, .mean = {0.5F, 0.5F, 0.5F}, .std = {0.5F, 0.5F, 0.5F}
+
+/* Key 'image_processor_type' under any of its names; leaves *type alone when there is none. */
+fv_status fv_config_read_type(const json_t *obj, const char *where, const char **type);
+
+/* A key with a number of pixels. */
+fv_status fv_config_read_edge(const json_t *obj, const char *key, const char *where, int32_t *edge);
+
+/* Key 'size': one number, or {"shortest_edge"}, to *edge; otherwise *edge is 0 and the box is in
+ * *box. */
+fv_status fv_config_read_size(const json_t *obj, const char *where, int32_t *edge,
+                              fv_layout_size *box);
+
+/* Key 'crop_size' in any of its forms. */
+fv_status fv_config_read_crop(const json_t *obj, const char *where, fv_layout_size *crop);
+
+/* The sizes of LLaVA-NeXT and LLaVA-OneVision: tiles as the tower's, and config.json's pinpoints. */
+fv_status fv_config_read_anyres(const json_t *obj, const char *where, fv_layout_config *l);
+
 #endif

@@ -65,6 +65,44 @@ fv_status fv_config_llava_parse(const json_t *root, const char *where, fv_model_
     return fv_json_bool(root, "multimodal_projector_bias", where, &cfg->vision.projector_bias);
 }
 
+/* Without a crop, the resize must give what the tower reads. */
+static fv_status check_resize(const fv_layout_config *l, const char *where) {
+    /* A square image resized by its shortest edge is as good as a box. */
+    if (l->pad_square && l->shortest_edge == l->tile) return FV_OK;
+    if (!l->shortest_edge && l->resize.h == l->tile && l->resize.w == l->tile) return FV_OK;
+    return FV_FAIL(FV_EUNSUPPORTED,
+                   "%s: without 'do_center_crop' keys 'do_resize' and 'size' must give the vision "
+                   "tower's %dx%d for every image",
+                   where, l->tile, l->tile);
+}
+
+static fv_status read_sizes(const json_t *obj, const char *where, fv_layout_config *l) {
+    const char *type = "", *aspect = "";
+    bool do_resize = true, do_crop = true, do_pad = false;
+    fv_layout_size crop = {l->tile, l->tile};
+    l->shortest_edge = l->tile;
+    FV_TRY(fv_config_read_type(obj, where, &type));
+    FV_TRY(fv_json_bool(obj, "do_resize", where, &do_resize));
+    FV_TRY(fv_json_bool(obj, "do_center_crop", where, &do_crop));
+    FV_TRY(fv_config_read_size(obj, where, &l->shortest_edge, &l->resize));
+    FV_TRY(fv_config_read_crop(obj, where, &crop));
+    if (!do_resize) l->shortest_edge = l->resize.w = l->resize.h = 0;
+    /* Two spellings of "pad to a square with the mean colour". */
+    FV_TRY(fv_json_str(obj, "image_aspect_ratio", where, &aspect));
+    FV_TRY(fv_json_bool(obj, "do_pad", where, &do_pad));
+    l->pad_square = !strcmp(aspect, "pad") || (do_pad && type[0] == 'L');
+    if (!strcmp(aspect, "anyres"))
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: key 'image_aspect_ratio' is 'anyres', but LLaVA-1.5 has no tiles; for "
+                       "LLaVA-NeXT config.json must say 'llava_next'",
+                       where);
+    if (!do_crop) return check_resize(l, where);
+    if (crop.h == l->tile && crop.w == l->tile) return FV_OK;
+    return FV_FAIL(FV_EUNSUPPORTED,
+                   "%s: key 'crop_size' is %dx%d, but the vision tower needs %dx%d", where, crop.h,
+                   crop.w, l->tile, l->tile);
+}
+
 const fv_family fv_family_llava = {
     .name = "llava",
     .architecture = "LlavaForConditionalGeneration",
@@ -77,4 +115,7 @@ const fv_family fv_family_llava = {
     .strategy = "default",
     .feature_layer = -2,
     .parse = fv_config_llava_parse,
+    .processor = {"CLIPImageProcessor", "CLIPFeatureExtractor", "LlavaImageProcessor"},
+    .read_sizes = read_sizes,
+    .pixels = {FV_PIXELS_CLIP},
 };

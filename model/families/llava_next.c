@@ -41,6 +41,39 @@ static fv_status parse(const json_t *root, const char *where, fv_model_config *c
     return fv_config_tiles_parse(root, where, sizeof pinpoint / sizeof *pinpoint, pinpoint, cfg);
 }
 
+/* config.json lists the sizes too; the network is built for those. */
+static fv_status check_pinpoints(const json_t *obj, const char *where,
+                                 const fv_layout_config *layout) {
+    const json_t *list = fv_config_member(obj, "image_grid_pinpoints");
+    bool same = json_array_size(list) == (size_t)layout->n_pinpoint;
+    if (!list) return FV_OK;
+    for (size_t i = 0; same && i < json_array_size(list); i++) {
+        const json_t *pair = json_array_get(list, i);
+        same = json_array_size(pair) == 2 &&
+               json_integer_value(json_array_get(pair, 0)) == layout->pinpoint[i].h &&
+               json_integer_value(json_array_get(pair, 1)) == layout->pinpoint[i].w;
+    }
+    if (same) return FV_OK;
+    return FV_FAIL(FV_EDATA,
+                   "%s: key 'image_grid_pinpoints' is not the list of config.json: make them the "
+                   "same",
+                   where);
+}
+
+fv_status fv_config_read_anyres(const json_t *obj, const char *where, fv_layout_config *l) {
+    int32_t edge = l->tile;
+    fv_layout_size size, crop = {l->tile, l->tile};
+    FV_TRY(fv_config_read_size(obj, where, &edge, &size));
+    FV_TRY(fv_config_read_crop(obj, where, &crop));
+    if (edge) size = (fv_layout_size){edge, edge};
+    if (size.w != l->tile || size.h != l->tile || crop.w != l->tile || crop.h != l->tile)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: keys 'size' and 'crop_size' are %dx%d and %dx%d, but tiles are of the "
+                       "vision tower's %dx%d",
+                       where, size.h, size.w, crop.h, crop.w, l->tile, l->tile);
+    return check_pinpoints(obj, where, l);
+}
+
 const fv_family fv_family_llava_next = {
     .name = "llava_next",
     .architecture = "LlavaNextForConditionalGeneration",
@@ -53,4 +86,7 @@ const fv_family fv_family_llava_next = {
     .strategy = "default",
     .feature_layer = -2,
     .parse = parse,
+    .processor = {"LlavaNextImageProcessor"},
+    .read_sizes = fv_config_read_anyres,
+    .pixels = {FV_PIXELS_CLIP},
 };

@@ -43,4 +43,7 @@ const fv_family fv_family_llava_onevision = {
     .strategy = "full",
     .feature_layer = -1,
     .parse = parse,
+    .processor = {"LlavaOnevisionImageProcessor"},
+    .read_sizes = fv_config_read_anyres,
+    .pixels = {FV_PIXELS_CLIP},
 };
