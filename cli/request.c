@@ -132,6 +132,9 @@ static fv_sampling read_sampling(const fv_options *o, const fv_generation_config
     if (fv_options_given(o, "top-p")) s.top_p = (float)fv_options_float(o, "top-p");
     if (fv_options_given(o, "repetition-penalty"))
         s.repetition_penalty = (float)fv_options_float(o, "repetition-penalty");
+    s.min_p = (float)fv_options_float(o, "min-p");
+    s.presence_penalty = (float)fv_options_float(o, "presence-penalty");
+    s.frequency_penalty = (float)fv_options_float(o, "frequency-penalty");
     return s;
 }
 

@@ -44,6 +44,9 @@ static fv_status read_sampling(const fv_options *o, fv_arena *a, request_message
     s->top_k = (uint32_t)fv_options_int(o, "top-k");
     s->top_p = (float)fv_options_float(o, "top-p");
     s->repetition_penalty = (float)fv_options_float(o, "repetition-penalty");
+    s->min_p = (float)fv_options_float(o, "min-p");
+    s->presence_penalty = (float)fv_options_float(o, "presence-penalty");
+    s->frequency_penalty = (float)fv_options_float(o, "frequency-penalty");
     s->seed = (uint64_t)fv_options_int(o, "seed");
     out->sampling = s;
     return FV_OK;

@@ -8,7 +8,7 @@
 
 #include "handoff/bytes.h"
 
-enum { HELLO_FIXED = 44, PROMPT_FIXED = 40 };
+enum { HELLO_FIXED = 44, PROMPT_FIXED = 56, BIAS_BYTES = 8, BIAS_MAX = 1 << 16 };
 
 /* ---- compatibility --------------------------------------------------------------------- */
 
@@ -122,19 +122,26 @@ fv_status fv_wire_lead_get(const uint8_t *p, fv_wire_lead *out) {
 
 /* ---- PRMT ------------------------------------------------------------------------------ */
 
-size_t fv_wire_prompt_bytes(uint32_t n) { return PROMPT_FIXED + (size_t)n * 5; }
+size_t fv_wire_prompt_bytes(uint32_t n, int32_t n_bias) {
+    return PROMPT_FIXED + (size_t)n * 5 + (size_t)n_bias * BIAS_BYTES;
+}
 
 void fv_wire_prompt_put(const fv_wire_prompt *p, uint8_t *out) {
     const fv_wire_sampling *s = &p->sampling;
     fv_put_u32(&out, p->n);
     fv_put_u32(&out, (uint32_t)p->next);
     fv_put_f32(&out, s->repetition_penalty);
+    fv_put_f32(&out, s->frequency_penalty);
+    fv_put_f32(&out, s->presence_penalty);
     fv_put_f32(&out, s->temperature);
+    fv_put_f32(&out, s->min_p);
     fv_put_f32(&out, s->top_p);
     fv_put_u32(&out, (uint32_t)s->top_k);
     fv_put_u32(&out, (uint32_t)s->n_logprobs);
+    fv_put_u32(&out, (uint32_t)s->n_bias);
     fv_put_u32(&out, 0);
     fv_put_u64(&out, s->seed);
+    if (s->n_bias) fv_put_bytes(&out, s->bias, (size_t)s->n_bias * BIAS_BYTES);
     fv_put_bytes(&out, p->ids, (size_t)p->n * 4);
     fv_put_bytes(&out, p->seg, p->n);
 }
@@ -145,14 +152,20 @@ fv_status fv_wire_prompt_get(const uint8_t *p, size_t n, fv_wire_prompt *out) {
     w.n = fv_get_u32(&p);
     w.next = (int32_t)fv_get_u32(&p);
     w.sampling.repetition_penalty = fv_get_f32(&p);
+    w.sampling.frequency_penalty = fv_get_f32(&p);
+    w.sampling.presence_penalty = fv_get_f32(&p);
     w.sampling.temperature = fv_get_f32(&p);
+    w.sampling.min_p = fv_get_f32(&p);
     w.sampling.top_p = fv_get_f32(&p);
     w.sampling.top_k = (int32_t)fv_get_u32(&p);
     w.sampling.n_logprobs = (int32_t)fv_get_u32(&p);
-    uint32_t reserved = fv_get_u32(&p);
+    uint32_t n_bias = fv_get_u32(&p), reserved = fv_get_u32(&p);
     w.sampling.seed = fv_get_u64(&p);
-    if (reserved || n != fv_wire_prompt_bytes(w.n))
+    if (reserved || n_bias > BIAS_MAX || n != fv_wire_prompt_bytes(w.n, (int32_t)n_bias))
         return FV_REFUSE(MALFORMED, "section PRMT has %zu bytes for %u tokens", n, w.n);
+    w.sampling.n_bias = (int32_t)n_bias;
+    w.sampling.bias = p;
+    p += n_bias * BIAS_BYTES;
     w.ids = p;
     w.seg = p + (size_t)w.n * 4;
     *out = w;

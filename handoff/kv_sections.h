@@ -8,7 +8,7 @@
  * from. */
 #include "handoff/kv_packet.h"
 
-enum { FV_WIRE_PROTOCOL = 3, FV_COMPAT_MAX = 512, FV_WIRE_POLICY_MAX = 4096 };
+enum { FV_WIRE_PROTOCOL = 4, FV_COMPAT_MAX = 512, FV_WIRE_POLICY_MAX = 4096 };
 
 /* ---- may the two talk at all ------------------------------------------------------------ */
 
@@ -64,9 +64,10 @@ fv_status fv_wire_lead_get(const uint8_t *p, fv_wire_lead *out); /* FV_WIRE_LEAD
 /* ---- PRMT ------------------------------------------------------------------------------ */
 
 typedef struct fv_wire_sampling { /* text/sample.h says what they mean */
-    float repetition_penalty, temperature, top_p;
-    int32_t top_k, n_logprobs;
+    float repetition_penalty, frequency_penalty, presence_penalty, temperature, min_p, top_p;
+    int32_t top_k, n_logprobs, n_bias;
     uint64_t seed;
+    const void *bias; /* [n_bias] of i32 id, f32 bias, perhaps unaligned */
 } fv_wire_sampling;
 
 typedef struct fv_wire_prompt {
@@ -77,7 +78,7 @@ typedef struct fv_wire_prompt {
     const uint8_t *seg; /* [n] segment of each row */
 } fv_wire_prompt;
 
-size_t fv_wire_prompt_bytes(uint32_t n);
+size_t fv_wire_prompt_bytes(uint32_t n, int32_t n_bias);
 void fv_wire_prompt_put(const fv_wire_prompt *p, uint8_t *out);
 fv_status fv_wire_prompt_get(const uint8_t *p, size_t n, fv_wire_prompt *out);
 

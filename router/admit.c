@@ -21,9 +21,17 @@ enum {
     STOP_MAX = 16,
     STOP_BYTES_MAX = 256,
     LOGPROBS_MAX = 20,
+    LOGIT_BIAS_MAX = 300,
     TEMPLATE_ROWS = 64, /* that a chat template adds to a turn, at most */
     TEXT_ROWS_MAX = 1 << 24,
 };
+
+fv_status fv_admit_model(const char *name, const model_message *model) {
+    if (!name[0] || strcmp(name, model->name) == 0 || strcmp(name, model->fingerprint) == 0)
+        return FV_OK;
+    return FV_FAIL(FV_ENOTFOUND, "unknown model '%s'; this fleet serves %s (%s)", name, model->name,
+                   model->fingerprint);
+}
 
 static fv_status check_names(const request_message *r, const model_message *model) {
     size_t n = strlen(r->request_id);
@@ -32,11 +40,7 @@ static fv_status check_names(const request_message *r, const model_message *mode
     for (size_t i = 0; i < n; i++)
         if (r->request_id[i] < '!' || r->request_id[i] > '~')
             return FV_FAIL(FV_EINVAL, "request_id must be printable ASCII without spaces");
-    if (r->model[0] && strcmp(r->model, model->name) != 0 &&
-        strcmp(r->model, model->fingerprint) != 0)
-        return FV_FAIL(FV_ENOTFOUND, "unknown model '%s'; this fleet serves %s (%s)", r->model,
-                       model->name, model->fingerprint);
-    return FV_OK;
+    return fv_admit_model(r->model, model);
 }
 
 /* ---- the prompt ------------------------------------------------------------------------- */
@@ -175,21 +179,53 @@ static fv_status check_images(const request_message *r, const model_message *mod
 
 /* ---- the answer ------------------------------------------------------------------------- */
 
-static fv_status check_sampling(const Fovea__Inference__V1__Sampling *s) {
-    if (!s) return FV_OK;
-    if (!(s->temperature >= 0 && s->temperature <= 100))
-        return FV_FAIL(FV_EINVAL, "temperature is %g; it must be 0..100", (double)s->temperature);
-    if (!(s->top_p >= 0 && s->top_p <= 1))
-        return FV_FAIL(FV_EINVAL, "top_p is %g; it must be 0..1", (double)s->top_p);
-    if (!(s->repetition_penalty >= 0 && s->repetition_penalty <= 100))
-        return FV_FAIL(FV_EINVAL, "repetition_penalty is %g; it must be 0..100",
-                       (double)s->repetition_penalty);
-    if (s->top_k > INT32_MAX) return FV_FAIL(FV_EINVAL, "top_k is %" PRIu32, s->top_k);
+static int by_id(const void *a, const void *b) {
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static fv_status check_bias(const Fovea__Inference__V1__Sampling *s, uint32_t n_vocab) {
+    uint32_t ids[LOGIT_BIAS_MAX];
+    if (s->n_logit_bias > LOGIT_BIAS_MAX)
+        return FV_FAIL(FV_EINVAL, "logit_bias has %zu ids; the limit is %d", s->n_logit_bias,
+                       LOGIT_BIAS_MAX);
+    for (size_t i = 0; i < s->n_logit_bias; i++) {
+        const Fovea__Inference__V1__LogitBias *b = s->logit_bias[i];
+        ids[i] = b->id;
+        if (b->id >= n_vocab)
+            return FV_FAIL(FV_EINVAL, "logit_bias: id %" PRIu32 ", and there are %" PRIu32, b->id,
+                           n_vocab);
+        if (!(b->bias >= -100 && b->bias <= 100))
+            return FV_FAIL(FV_EINVAL, "logit_bias of id %" PRIu32 " is %g; it must be -100..100",
+                           b->id, (double)b->bias);
+    }
+    qsort(ids, s->n_logit_bias, sizeof *ids, by_id);
+    for (size_t i = 1; i < s->n_logit_bias; i++)
+        if (ids[i] == ids[i - 1])
+            return FV_FAIL(FV_EINVAL, "logit_bias has id %" PRIu32 " twice", ids[i]);
     return FV_OK;
 }
 
-static fv_status check_answer(const request_message *r) {
-    FV_TRY(check_sampling(r->sampling));
+static fv_status check_range(const char *name, float v, float min, float max) {
+    if (v >= min && v <= max) return FV_OK;
+    return FV_FAIL(FV_EINVAL, "%s is %g; it must be %g..%g", name, (double)v, (double)min,
+                   (double)max);
+}
+
+static fv_status check_sampling(const Fovea__Inference__V1__Sampling *s, uint32_t n_vocab) {
+    if (!s) return FV_OK;
+    FV_TRY(check_range("temperature", s->temperature, 0, 100));
+    FV_TRY(check_range("top_p", s->top_p, 0, 1));
+    FV_TRY(check_range("min_p", s->min_p, 0, 1));
+    FV_TRY(check_range("repetition_penalty", s->repetition_penalty, 0, 100));
+    FV_TRY(check_range("presence_penalty", s->presence_penalty, -2, 2));
+    FV_TRY(check_range("frequency_penalty", s->frequency_penalty, -2, 2));
+    if (s->top_k > INT32_MAX) return FV_FAIL(FV_EINVAL, "top_k is %" PRIu32, s->top_k);
+    return check_bias(s, n_vocab);
+}
+
+static fv_status check_answer(const request_message *r, const model_message *model) {
+    FV_TRY(check_sampling(r->sampling, model->n_vocab));
     if (r->n_stop > STOP_MAX)
         return FV_FAIL(FV_EINVAL, "%zu stop strings; the limit is %d", r->n_stop, STOP_MAX);
     for (size_t i = 0; i < r->n_stop; i++)
@@ -389,7 +425,7 @@ fv_status fv_admit(const request_message *r, const model_message *model, uint32_
                    fv_need *out) {
     size_t n_image = 0, text_rows = 0;
     FV_TRY(check_names(r, model));
-    FV_TRY(check_answer(r));
+    FV_TRY(check_answer(r, model));
     FV_TRY(check_conversation(r, keep_ms_max));
     FV_TRY(read_prompt(r, model, &n_image, &text_rows));
     FV_TRY(check_text(r, model, n_image));

@@ -23,6 +23,9 @@ typedef struct fv_need {
     uint64_t pixels;       /* of its images, as their headers say */
 } fv_need;
 
+/* Is it the served one, by name or fingerprint, or ""? Otherwise FV_ENOTFOUND. */
+fv_status fv_admit_model(const char *name, const Fovea__Inference__V1__Model *model);
+
 /* keep_ms_max: how long a decode worker keeps a conversation at most, 0 for not at all.
  * FV_EINVAL, FV_ENOTFOUND (another model) or FV_EUNSUPPORTED, with a sentence that names the
  * field. */

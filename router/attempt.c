@@ -252,6 +252,7 @@ static fv_status start_decode(fv_attempt *a) {
     m.ignore_eos = r->msg->ignore_eos;
     m.n_logprobs = r->msg->n_logprobs;
     m.digests = r->msg->digests;
+    m.token_texts = r->msg->token_texts;
     m.keep_ms = r->msg->keep_ms;
     m.n_replay = a->n_replay;
     m.replay = r->id_of;

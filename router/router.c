@@ -13,6 +13,7 @@
 #include "router/generate.h"
 #include "router/record.h"
 #include "router/relay.h"
+#include "router/tokenize.h"
 
 enum { TICK_MS = 50 };
 
@@ -54,6 +55,14 @@ static fv_status on_get_fleet(fv_rpc_call *c, grpc_byte_buffer *message) {
     return fv_fleet_info(c, r->members, r->relay, fv_clock_s() - r->opened_s);
 }
 
+static fv_status on_tokenize(fv_rpc_call *c, grpc_byte_buffer *message) {
+    return fv_tokenize(c, message, ((const fv_router *)fv_rpc_call_service(c))->members);
+}
+
+static fv_status on_detokenize(fv_rpc_call *c, grpc_byte_buffer *message) {
+    return fv_detokenize(c, message, ((const fv_router *)fv_rpc_call_service(c))->members);
+}
+
 fv_rpc_service fv_router_clients_service(fv_router *r) {
     static fv_rpc_method methods[] = {
         {.path = "/fovea.inference.v1.Inference/Generate",
@@ -69,6 +78,12 @@ fv_rpc_service fv_router_clients_service(fv_router *r) {
         {.path = "/fovea.inference.v1.Inference/GetFleet",
          .message_max = 4096,
          .events = {.on_message = on_get_fleet}},
+        {.path = "/fovea.inference.v1.Inference/Tokenize",
+         .message_max = FV_TOKENIZE_BYTES_MAX,
+         .events = {.on_message = on_tokenize, .on_end = fv_tokenize_on_end}},
+        {.path = "/fovea.inference.v1.Inference/Detokenize",
+         .message_max = FV_TOKENIZE_BYTES_MAX,
+         .events = {.on_message = on_detokenize, .on_end = fv_tokenize_on_end}},
     };
     methods[0].events = fv_generate_events;
     return (fv_rpc_service){methods, sizeof methods / sizeof methods[0], r, NULL};

@@ -173,7 +173,7 @@ fv_status fv_generation_take(fv_generation *s, const float *logits, const fv_sam
                              const char **text, size_t *n_text) {
     s->n_shown = 0;
     FV_TRY(check_finite(logits, s->opt.n_vocab));
-    fv_sample(&s->opt.sampling, logits, s->opt.n_vocab, s->ids, s->n,
+    fv_sample(&s->opt.sampling, logits, s->opt.n_vocab, s->ids, s->n, s->n_prompt,
               (uint64_t)(s->n - s->n_prompt), s->scratch, &s->token);
     s->ids[s->n++] = s->token.id;
     if (is_eos(s, s->token.id))

@@ -12,6 +12,16 @@ uint64_t fv_logits_digest(const float *logits, int32_t vocab) {
     return XXH64(logits, (size_t)vocab * sizeof *logits, 0);
 }
 
+static fv_status check_bias(const fv_sampling *s) {
+    if (s->n_bias < 0 || s->n_bias > FV_MAX_LOGIT_BIAS)
+        return FV_FAIL(FV_EINVAL, "%d logit biases; the limit is %d", s->n_bias, FV_MAX_LOGIT_BIAS);
+    for (int32_t i = 0; i < s->n_bias; i++)
+        if (!(fabsf(s->bias[i].bias) <= 100))
+            return FV_FAIL(FV_EINVAL, "logit bias %g of id %d: it must be -100..100",
+                           (double)s->bias[i].bias, s->bias[i].id);
+    return FV_OK;
+}
+
 fv_status fv_sampling_check(const fv_sampling *s) {
     if (!(s->repetition_penalty > 0 && s->repetition_penalty <= 100))
         return FV_FAIL(FV_EINVAL, "repetition penalty %g: it must be above 0, up to 100 (1 is off)",
@@ -22,6 +32,15 @@ fv_status fv_sampling_check(const fv_sampling *s) {
     if (s->top_k < 0) return FV_FAIL(FV_EINVAL, "top-k %d: it must be 0 (off) or more", s->top_k);
     if (!(s->top_p > 0 && s->top_p <= 1))
         return FV_FAIL(FV_EINVAL, "top-p %g: it must be above 0, up to 1 (off)", (double)s->top_p);
+    if (!(s->min_p >= 0 && s->min_p <= 1))
+        return FV_FAIL(FV_EINVAL, "min-p %g: it must be 0 (off) to 1", (double)s->min_p);
+    if (!(fabsf(s->frequency_penalty) <= 2))
+        return FV_FAIL(FV_EINVAL, "frequency penalty %g: it must be -2..2 (0 is off)",
+                       (double)s->frequency_penalty);
+    if (!(fabsf(s->presence_penalty) <= 2))
+        return FV_FAIL(FV_EINVAL, "presence penalty %g: it must be -2..2 (0 is off)",
+                       (double)s->presence_penalty);
+    FV_TRY(check_bias(s));
     if (s->n_logprobs < 0 || s->n_logprobs > FV_MAX_LOGPROBS)
         return FV_FAIL(FV_EINVAL, "logprobs %d: it must be 0..%d", s->n_logprobs, FV_MAX_LOGPROBS);
     return FV_OK;
@@ -164,12 +183,13 @@ static int32_t rank_front(const fv_sampling *s, const float *l, int32_t n, doubl
     return found;
 }
 
-/* An id at random, from the softmax of l / temperature after top_k and top_p. w [n], c [n]: scratch. */
+/* An id at random, from the softmax of l / temperature after min_p, top_k and top_p. w [n], c [n]: scratch. */
 static int32_t draw(const fv_sampling *s, const float *l, int32_t n, double u, float *w,
                     fv_logprob *c) {
     double m = highest(l, n), total = 0;
     if (s->top_k == 0) {
         weigh(l, n, m, s->temperature, w);
+        for (int32_t i = 0; i < n && s->min_p > 0; i++) w[i] = w[i] >= s->min_p ? w[i] : 0;
         total = mass_of(w, n);
         if (s->top_p >= 1) return index_at(w, n, u * total);
     }
@@ -177,6 +197,7 @@ static int32_t draw(const fv_sampling *s, const float *l, int32_t n, double u, f
     if (s->top_k > 0 && s->top_k < n_front) n_front = s->top_k;
     for (int32_t i = 0; i < n_front; i++)
         w[i] = (float)exp_below((c[i].logprob - m) / s->temperature);
+    while (w[n_front - 1] < s->min_p) n_front--; /* the first has 1 */
     if (s->top_k > 0) total = mass_of(w, n_front);
     /* A token stays while the mass before it is below top_p: the smallest set that reaches it. */
     int32_t n_kept = 0;
@@ -185,20 +206,47 @@ static int32_t draw(const fv_sampling *s, const float *l, int32_t n, double u, f
     return c[index_at(w, n_kept, u * mass_of(w, n_kept))].id;
 }
 
+static bool changes_logits(const fv_sampling *s) {
+    return s->n_bias > 0 || s->repetition_penalty != 1 || s->frequency_penalty != 0 ||
+           s->presence_penalty != 0;
+}
+
+/* Bias and penalties: x [n_vocab] in place. count [n_vocab]: scratch. An id that is no token of the
+ * text model (an image's) counts for nothing. */
+static void change_logits(const fv_sampling *s, float *x, int32_t n_vocab, const int32_t *seen,
+                          int32_t n_seen, int32_t n_prompt, int32_t *count) {
+    for (int32_t i = 0; i < s->n_bias; i++)
+        if (s->bias[i].id >= 0 && s->bias[i].id < n_vocab) x[s->bias[i].id] += s->bias[i].bias;
+    /* Repetition acts once on an id that was seen twice: -1 marks those of the prompt. */
+    memset(count, 0, (size_t)n_vocab * sizeof *count);
+    for (int32_t i = 0; i < n_seen; i++) {
+        if (seen[i] < 0 || seen[i] >= n_vocab) continue;
+        int32_t *c = &count[seen[i]];
+        float *l = &x[seen[i]];
+        if (*c == 0) *l = *l > 0 ? *l / s->repetition_penalty : *l * s->repetition_penalty;
+        if (i < n_prompt)
+            *c = -1;
+        else
+            *c = *c > 0 ? *c + 1 : 1;
+    }
+    for (int32_t i = n_prompt; i < n_seen; i++) {
+        if (seen[i] < 0 || seen[i] >= n_vocab || count[seen[i]] <= 0) continue;
+        x[seen[i]] -= s->frequency_penalty * (float)count[seen[i]];
+        x[seen[i]] -= s->presence_penalty;
+        count[seen[i]] = 0;
+    }
+}
+
 void fv_sample(const fv_sampling *s, const float *logits, int32_t n_vocab, const int32_t *seen,
-               int32_t n_seen, uint64_t step, fv_logprob *scratch, fv_sampled *out) {
+               int32_t n_seen, int32_t n_prompt, uint64_t step, fv_logprob *scratch,
+               fv_sampled *out) {
     double total = log_total(logits, n_vocab);
     report_top(s, logits, n_vocab, total, out);
     float *w = (float *)(scratch + n_vocab), *changed = w + n_vocab;
     const float *l = logits;
-    if (s->repetition_penalty != 1) {
+    if (changes_logits(s)) {
         l = memcpy(changed, logits, (size_t)n_vocab * sizeof *l);
-        for (int32_t i = 0; i < n_seen; i++) {
-            if (seen[i] < 0 || seen[i] >= n_vocab) continue;
-            /* From the logits: a token that was seen twice is penalised once. */
-            float x = logits[seen[i]];
-            changed[seen[i]] = x > 0 ? x / s->repetition_penalty : x * s->repetition_penalty;
-        }
+        change_logits(s, changed, n_vocab, seen, n_seen, n_prompt, (int32_t *)w);
     }
     if (s->temperature > 0) {
         out->id = draw(s, l, n_vocab, uniform(s->seed, step), w, scratch);

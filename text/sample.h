@@ -5,14 +5,25 @@
  * step depends on (seed, step) only, so a request that is replayed goes on as it would have. */
 #include "common/status.h"
 
-enum { FV_MAX_LOGPROBS = 20 };
+enum { FV_MAX_LOGPROBS = 20, FV_MAX_LOGIT_BIAS = 300 };
 
-/* In the order in which they act, as in transformers' generate. */
+typedef struct fv_logit_bias {
+    int32_t id;
+    float bias; /* -100..100 */
+} fv_logit_bias;
+
+/* In the order in which they act, as in vLLM: the bias is added to logits, then penalties act on
+ * them; the rest on l / temperature and its softmax. */
 typedef struct fv_sampling {
+    int32_t n_bias;
+    fv_logit_bias bias[FV_MAX_LOGIT_BIAS]; /* [n_bias], each id once */
     float repetition_penalty; /* > 0; 1: off. Logits of tokens seen: > 0 divided, else multiplied */
-    float temperature;        /* >= 0; 0: greedy */
-    int32_t top_k;            /* 0: off */
-    float top_p;              /* 0 < p <= 1; 1: off */
+    /* Of the answer's tokens only, -2..2, 0: off: l -= frequency * count + presence * (count > 0) */
+    float frequency_penalty, presence_penalty;
+    float temperature; /* >= 0; 0: greedy */
+    float min_p;       /* 0..1; 0: off. Tokens below min_p times the highest probability go */
+    int32_t top_k;     /* 0: off */
+    float top_p;       /* 0 < p <= 1; 1: off */
     uint64_t seed;
     int32_t n_logprobs; /* 0..FV_MAX_LOGPROBS alternatives to report */
 } fv_sampling;
@@ -40,8 +51,10 @@ typedef struct fv_sampled {
 uint64_t fv_logits_digest(const float *logits, int32_t vocab);
 
 /* Picks among ids [0, n_vocab) of logits (later ones are padding and never sampled). `seen`:
- * prompt and generated ids so far. step: 0 for the first generated token. scratch [2 n_vocab]. */
+ * n_prompt ids of the prompt, then those of the answer so far. step: 0 for the first generated token.
+ * scratch [2 n_vocab]. */
 void fv_sample(const fv_sampling *s, const float *logits, int32_t n_vocab, const int32_t *seen,
-               int32_t n_seen, uint64_t step, fv_logprob *scratch, fv_sampled *out);
+               int32_t n_seen, int32_t n_prompt, uint64_t step, fv_logprob *scratch,
+               fv_sampled *out);
 
 #endif

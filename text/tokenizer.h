@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/arena.h"
 #include "common/status.h"
 
 typedef struct fv_tokenizer fv_tokenizer; /* opaque */
@@ -54,6 +55,12 @@ fv_status fv_tokenizer_encode_after(const fv_tokenizer *tok, int32_t before, con
  * it), with a NUL added, and *bytes. */
 fv_status fv_tokenizer_decode(const fv_tokenizer *tok, const int32_t *ids, int32_t n,
                               bool skip_special, char **text, size_t *bytes);
+
+/* The bytes that one token stands for, in the arena, with a NUL added: joined, those of an answer are
+ * its text, but for what the decoder strips at its start. They need not be whole characters. A special
+ * token is as it is written; an id without a token has none. */
+fv_status fv_tokenizer_token_text(const fv_tokenizer *tok, int32_t id, fv_arena *arena, char **text,
+                                  size_t *bytes);
 
 int32_t fv_tokenizer_vocab(const fv_tokenizer *tok);                 /* largest id + 1 */
 int32_t fv_tokenizer_id(const fv_tokenizer *tok, const char *token); /* -1: no such token */

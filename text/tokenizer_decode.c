@@ -65,13 +65,16 @@ static fv_status end_byte_run(fv_detokenizer *d, int32_t k) {
     return FV_OK;
 }
 
-static fv_status byte_fallback(fv_detokenizer *d, int32_t k, const char *s, size_t n) {
+/* The byte of "<0xE4>", -1 for other tokens. */
+static int byte_of(const char *s, size_t n) {
     bool shape = n == 6 && memcmp(s, "<0x", 3) == 0 && s[5] == '>';
     int high = shape ? hex(s[3]) : -1, low = shape ? hex(s[4]) : -1;
-    if (high >= 0 && low >= 0) {
-        char byte = (char)(high << 4 | low);
-        return fv_tok_put(&d->stages[k].held, &byte, 1);
-    }
+    return high >= 0 && low >= 0 ? high << 4 | low : -1;
+}
+
+static fv_status byte_fallback(fv_detokenizer *d, int32_t k, const char *s, size_t n) {
+    int byte = byte_of(s, n);
+    if (byte >= 0) return fv_tok_put(&d->stages[k].held, &(char){(char)byte}, 1);
     FV_TRY(end_byte_run(d, k));
     return pass(d, k + 1, s, n, false);
 }
@@ -239,5 +242,46 @@ fv_status fv_tokenizer_decode(const fv_tokenizer *tok, const int32_t *ids, int32
         d->out = (fv_tok_bytes){0};
     }
     fv_detokenizer_close(d);
+    return st;
+}
+
+/* One token through one step; what depends on its neighbours is left out. */
+static fv_status step_alone(const fv_tok_dec *p, const fv_tok_bytes *in, fv_tok_bytes *out) {
+    int byte;
+    switch (p->kind) {
+    case FV_TOK_DEC_REPLACE:
+        return fv_tok_replace(in->data, in->n, p->a, p->n_a, p->b, p->n_b, SIZE_MAX, out);
+    case FV_TOK_DEC_METASPACE:
+        return fv_tok_replace(in->data, in->n, p->a, p->n_a, " ", 1, SIZE_MAX, out);
+    case FV_TOK_DEC_BYTE_LEVEL: return token_bytes(in->data, in->n, out);
+    case FV_TOK_DEC_BYTE_FALLBACK:
+        byte = byte_of(in->data, in->n);
+        if (byte >= 0) return fv_tok_put(out, &(char){(char)byte}, 1);
+        break;
+    case FV_TOK_DEC_JOIN:
+    case FV_TOK_DEC_FUSE:
+    case FV_TOK_DEC_STRIP: break;
+    }
+    return fv_tok_put(out, in->data, in->n);
+}
+
+fv_status fv_tokenizer_token_text(const fv_tokenizer *tok, int32_t id, fv_arena *arena, char **text,
+                                  size_t *bytes) {
+    const fv_tok_vocab *v = &tok->vocab;
+    fv_tok_bytes now = {0}, next = {0};
+    fv_status st = FV_OK;
+    if (id >= 0 && id < v->n && v->tokens[id].flags & FV_TOK_USED)
+        st = fv_tok_put(&now, v->tokens[id].shown, v->tokens[id].n_shown);
+    for (int32_t k = 0; st == FV_OK && k < tok->n_dec; k++) {
+        fv_tok_bytes swap = now;
+        next.n = 0;
+        st = step_alone(&tok->dec[k], &now, &next);
+        now = next;
+        next = swap;
+    }
+    if (st == FV_OK) st = fv_arena_strndup(arena, now.n ? now.data : "", now.n, text);
+    if (st == FV_OK) *bytes = now.n;
+    free(now.data);
+    free(next.data);
     return st;
 }

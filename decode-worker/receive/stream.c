@@ -75,8 +75,8 @@ uint64_t fv_import_wire_bytes(const fv_kv_shape *s, const fv_hello *h, const fv_
     uint64_t packed = (uint64_t)s->n_layer *
                       (fv_wire_packed_bytes(h->n_visual, h->n_visual) + 4 * (uint64_t)h->n_visual);
     return sections * FV_SECTION_HEADER + fv_hello_bytes(h) +
-           fv_wire_prompt_bytes(h->n_text + h->n_visual) + heads * (1 + FV_N_SEG) * 4 +
-           (uint64_t)s->n_layer * (FV_WIRE_LEAD_BYTES + 4) +
+           fv_wire_prompt_bytes(h->n_text + h->n_visual, FV_MAX_LOGIT_BIAS) +
+           heads * (1 + FV_N_SEG) * 4 + (uint64_t)s->n_layer * (FV_WIRE_LEAD_BYTES + 4) +
            heads * (h->n_text + twice) * 2 * row_bytes(s) +
            text_wire_bytes(s, h, &plan->text_keys) + h->bytes_visual +
            heads * (h->n_text + h->n_visual + 2 * twice) * (4 /* position */ + accum) + packed +
@@ -151,8 +151,8 @@ static fv_status check_section(const fv_import *l, const fv_section *s, uint64_t
     switch (l->due) {
     case FV_DUE_HELLO: *want = fv_hello_bytes(&l->hello); break;
     case FV_DUE_PROMPT:
-        *want = fv_wire_prompt_bytes(l->hello.n_text + l->hello.n_visual);
-        placed = true;
+        placed = s->dims[1] <= FV_MAX_LOGIT_BIAS;
+        *want = fv_wire_prompt_bytes(l->hello.n_text + l->hello.n_visual, (int32_t)s->dims[1]);
         break;
     case FV_DUE_ROWS:
         placed = s->layer0 == l->layer && s->layer1 > s->layer0 && s->layer1 <= l->shape->n_layer;
@@ -313,12 +313,18 @@ static fv_status take_hello(fv_import *l, const fv_section *s) {
 }
 
 static fv_status take_sampling(fv_import *l, const fv_wire_sampling *w) {
+    if (w->n_bias > FV_MAX_LOGIT_BIAS) return FV_REFUSE(MALFORMED, "%d logit biases", w->n_bias);
     l->got.sampling = (fv_sampling){.repetition_penalty = w->repetition_penalty,
+                                    .frequency_penalty = w->frequency_penalty,
+                                    .presence_penalty = w->presence_penalty,
                                     .temperature = w->temperature,
+                                    .min_p = w->min_p,
                                     .top_k = w->top_k,
                                     .top_p = w->top_p,
                                     .seed = w->seed,
-                                    .n_logprobs = w->n_logprobs};
+                                    .n_logprobs = w->n_logprobs,
+                                    .n_bias = w->n_bias};
+    memcpy(l->got.sampling.bias, w->bias, (size_t)w->n_bias * sizeof *l->got.sampling.bias);
     return fv_sampling_check(&l->got.sampling);
 }
 

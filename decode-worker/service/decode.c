@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "decode-worker/service/internal.h"
 #include "rpc/message.h"
+#include "serving/worker/token_message.h"
 
 enum { MESSAGE_MAX = 1 << 20, CALLS_MAX = 4096 };
 
@@ -31,6 +32,7 @@ typedef struct decode {
     fv_decode_worker *w;
     fv_arena arena; /* the message, to which the answer points */
     const char *id; /* the request's name, in the arena */
+    bool token_texts;
     fv_job begin, drop;
     fv_rpc_op over, dropped;
     /* written by the computing thread before `over` was posted */
@@ -122,26 +124,19 @@ typedef Fovea__Inference__V1__GenerateEvent event_message;
 static fv_status send_token(fv_rpc_call *c, const token *t) {
     event_message e = FOVEA__INFERENCE__V1__GENERATE_EVENT__INIT;
     Fovea__Inference__V1__Tokens m = FOVEA__INFERENCE__V1__TOKENS__INIT;
-    Fovea__Inference__V1__Token one = FOVEA__INFERENCE__V1__TOKEN__INIT, *list = &one;
-    Fovea__Inference__V1__Alternative alt[FV_MAX_LOGPROBS], *alts[FV_MAX_LOGPROBS];
-    for (int32_t i = 0; i < t->sampled.n_top; i++) {
-        alt[i] = (Fovea__Inference__V1__Alternative)FOVEA__INFERENCE__V1__ALTERNATIVE__INIT;
-        alt[i].id = (uint32_t)t->sampled.top[i].id;
-        alt[i].logprob = t->sampled.top[i].logprob;
-        alts[i] = &alt[i];
-    }
-    one.id = (uint32_t)t->sampled.id;
-    one.logprob = t->sampled.logprob;
-    one.digest = t->digest;
-    one.n_alternatives = (size_t)t->sampled.n_top;
-    one.alternatives = alts;
+    const fv_tokenizer *texts = t->d->token_texts ? t->d->w->opt.engine->tok : NULL;
+    fv_arena arena = {0};
+    Fovea__Inference__V1__Token *one;
+    fv_status st = fv_token_to_message(&t->sampled, t->digest, texts, &arena, &one);
     m.index = t->index;
     m.n_tokens = 1;
-    m.tokens = &list;
+    m.tokens = &one;
     m.text = (char *)(uintptr_t)t->text;
     e.event_case = FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_TOKENS;
     e.tokens = &m;
-    return fv_rpc_call_send(c, &e.base);
+    if (st == FV_OK) st = fv_rpc_call_send(c, &e.base);
+    fv_arena_fini(&arena);
+    return st;
 }
 
 static Fovea__Inference__V1__FinishReason reason_of(fv_finish f) {
@@ -279,6 +274,7 @@ static fv_status read_request(decode *d, grpc_byte_buffer *message) {
     FV_TRY(check_caller(d->call, q));
     FV_TRY(fv_decode_request_read(q, context, &d->arena, &d->answer));
     d->answer.request_id = d->id = q->request_id;
+    d->token_texts = q->token_texts;
     return fv_jobs_post(d->w->jobs, &d->begin);
 }
 

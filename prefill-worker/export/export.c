@@ -140,13 +140,15 @@ static fv_status send_prompt(fv_export *s) {
                              .sampling = req->sampling,
                              .ids = req->ids,
                              .seg = req->seg};
-    fv_piece p = {.bytes = fv_wire_prompt_bytes(prompt.n)};
+    fv_piece p = {.bytes = fv_wire_prompt_bytes(prompt.n, prompt.sampling.n_bias)};
     void *bytes;
     FV_TRY(fv_packet_alloc(&s->writer, p.bytes, &bytes));
     fv_wire_prompt_put(&prompt, bytes);
     p.data = bytes;
-    fv_section section = {
-        .type = FV_SECTION_PROMPT, .critical = true, .dtype = FV_WIRE_BYTES, .dims = {prompt.n}};
+    fv_section section = {.type = FV_SECTION_PROMPT,
+                          .critical = true,
+                          .dtype = FV_WIRE_BYTES,
+                          .dims = {prompt.n, (uint32_t)prompt.sampling.n_bias}};
     return fv_packet_write(&s->writer, section, &p, 1);
 }
 

@@ -207,10 +207,15 @@ fv_export_request fv_prefill_job_export(const fv_prefill_job *j) {
                                .seg = j->prompt.seg,
                                .max_tokens = j->n_left,
                                .sampling = {.repetition_penalty = s->repetition_penalty,
+                                            .frequency_penalty = s->frequency_penalty,
+                                            .presence_penalty = s->presence_penalty,
                                             .temperature = s->temperature,
+                                            .min_p = s->min_p,
                                             .top_p = s->top_p,
                                             .top_k = s->top_k,
                                             .n_logprobs = s->n_logprobs,
+                                            .n_bias = s->n_bias,
+                                            .bias = s->bias,
                                             .seed = s->seed}};
 }
 

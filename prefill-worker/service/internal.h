@@ -149,6 +149,18 @@ struct fv_prefill_worker {
     void *closed_user;
 };
 
+/* worker.c: a request comes, and goes: FV_EBUSY when there are too many. Loop thread. */
+fv_status fv_prefill_worker_enter(fv_prefill_worker *w);
+void fv_prefill_worker_leave(fv_prefill_worker *w);
+
+/* tokenize.c: calls that need the tokenizer and nothing else. */
+#define FV_TOKENIZE_PATH "/fovea.handoff.v1.Prefill/Tokenize"
+#define FV_DETOKENIZE_PATH "/fovea.handoff.v1.Prefill/Detokenize"
+enum { FV_TOKENIZE_BYTES_MAX = 4 << 20 };
+fv_status fv_tokenize_on_message(fv_rpc_call *c, grpc_byte_buffer *message);
+fv_status fv_detokenize_on_message(fv_rpc_call *c, grpc_byte_buffer *message);
+void fv_tokenize_on_end(fv_rpc_call *c, const fv_rpc_end *end);
+
 /* task.c: a message becomes a prompt, a plan and a request for memory. If the task is
  * READING after either of the first two, its images come first: it goes on with the second.
  * fv_task_release frees everything, also after a failure; with `keep` a hand-off that is

@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "prefill-worker/service/internal.h"
 #include "rpc/message.h"
+#include "serving/worker/token_message.h"
 #include "transport/grpc.h"
 
 enum {
@@ -87,15 +88,27 @@ static fv_status find_peer(fv_prefill_worker *w, const char *address, fv_decode_
 
 /* ---- tasks ------------------------------------------------------------------------------ */
 
+fv_status fv_prefill_worker_enter(fv_prefill_worker *w) {
+    if (w->n_task >= w->opt.queue)
+        return FV_FAIL(FV_EBUSY, "%d requests are here already; try another worker, or later",
+                       w->n_task);
+    w->n_task++;
+    return FV_OK;
+}
+
+void fv_prefill_worker_leave(fv_prefill_worker *w) {
+    w->n_task--;
+    if (w->opt.on_change && !w->closing) w->opt.on_change(w->opt.user);
+    maybe_closed(w);
+}
+
 static void task_free(fv_task *t) {
     fv_prefill_worker *w = t->worker;
     if (t->peer) t->peer->n_task--;
     fv_task_give_pixels(t);
     fv_task_fini(t);
     free(t);
-    w->n_task--;
-    if (w->opt.on_change && !w->closing) w->opt.on_change(w->opt.user);
-    maybe_closed(w);
+    fv_prefill_worker_leave(w);
 }
 
 static void on_wake(fv_job *job) {
@@ -114,12 +127,16 @@ static void abandon(fv_task *t) {
 
 /* ---- what tasks say --------------------------------------------------------------------- */
 
-static void send_event(fv_task *t, event_message *e) {
+/* The client cannot be told what the task has to say. */
+static void give_up(fv_task *t, fv_status st) {
     if (!t->call) return;
-    fv_status st = fv_rpc_call_send(t->call, &e->base);
-    if (st == FV_OK) return;
     fv_rpc_call_finish(t->call, st);
     abandon(t);
+}
+
+static void send_event(fv_task *t, event_message *e) {
+    fv_status st = t->call ? fv_rpc_call_send(t->call, &e->base) : FV_OK;
+    if (st != FV_OK) give_up(t, st);
 }
 
 static void on_begun(fv_rpc_op *op, bool ok) {
@@ -154,21 +171,12 @@ static void on_first(fv_rpc_op *op, bool ok) {
     event_message e = FOVEA__HANDOFF__V1__PREFILL_EVENT__INIT;
     Fovea__Handoff__V1__FirstToken first = FOVEA__HANDOFF__V1__FIRST_TOKEN__INIT;
     Fovea__Inference__V1__Tokens tokens = FOVEA__INFERENCE__V1__TOKENS__INIT;
-    Fovea__Inference__V1__Token token = FOVEA__INFERENCE__V1__TOKEN__INIT, *list[] = {&token};
-    Fovea__Inference__V1__Alternative top[FV_MAX_LOGPROBS], *tops[FV_MAX_LOGPROBS];
-    token.id = (uint32_t)t->prefill.token.id;
-    token.logprob = t->prefill.token.logprob;
-    token.digest = t->prefill.digest;
-    for (int32_t i = 0; i < t->prefill.token.n_top; i++) {
-        fovea__inference__v1__alternative__init(&top[i]);
-        top[i].id = (uint32_t)t->prefill.token.top[i].id;
-        top[i].logprob = t->prefill.token.top[i].logprob;
-        tops[i] = &top[i];
-    }
-    token.alternatives = tops;
-    token.n_alternatives = (size_t)t->prefill.token.n_top;
+    const fv_tokenizer *texts = t->msg->request->token_texts ? t->worker->opt.engine->tok : NULL;
+    fv_arena arena = {0}; /* not the task's, which the computing thread uses meanwhile */
+    Fovea__Inference__V1__Token *token = NULL;
+    fv_status st = fv_token_to_message(&t->prefill.token, t->prefill.digest, texts, &arena, &token);
     tokens.index = (uint32_t)t->msg->n_replay;
-    tokens.tokens = list;
+    tokens.tokens = &token;
     tokens.n_tokens = 1;
     tokens.text = t->prefill.token_text;
     if (t->prefill.has_token) first.tokens = &tokens;
@@ -176,7 +184,11 @@ static void on_first(fv_rpc_op *op, bool ok) {
     e.event_case = FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_FIRST_TOKEN;
     e.first_token = &first;
     t->worker->n_tokens += t->prefill.has_token;
-    send_event(t, &e);
+    if (st == FV_OK)
+        send_event(t, &e);
+    else
+        give_up(t, st);
+    fv_arena_fini(&arena);
 }
 
 /* The last message: this half of the report. */
@@ -246,11 +258,12 @@ static fv_status on_start(fv_rpc_call *c) {
     fv_prefill_worker *w = fv_rpc_call_service(c);
     fv_caller who;
     FV_TRY(fv_caller_of(w->opt.callers, c, &who));
-    if (w->n_task >= w->opt.queue)
-        return FV_FAIL(FV_EBUSY, "%d requests are here already; try another worker, or later",
-                       w->n_task);
+    FV_TRY(fv_prefill_worker_enter(w));
     fv_task *t = calloc(1, sizeof *t);
-    if (!t) return FV_FAIL(FV_ENOMEM, "out of memory for another request");
+    if (!t) {
+        fv_prefill_worker_leave(w);
+        return FV_FAIL(FV_ENOMEM, "out of memory for another request");
+    }
     t->worker = w;
     t->call = c;
     t->who = who;
@@ -262,7 +275,6 @@ static fv_status on_start(fv_rpc_call *c) {
     t->begun = (fv_rpc_op){.done = on_begun, .owner = t};
     t->first = (fv_rpc_op){.done = on_first, .owner = t};
     t->over = (fv_rpc_op){.done = on_over, .owner = t};
-    w->n_task++;
     fv_rpc_call_set_user(c, t);
     return FV_OK;
 }
@@ -314,8 +326,14 @@ fv_rpc_service fv_prefill_worker_service(fv_prefill_worker *w) {
                     .on_message = on_request,
                     .on_cancel = on_cancel,
                     .on_end = on_end}},
+        {.path = FV_TOKENIZE_PATH,
+         .message_max = FV_TOKENIZE_BYTES_MAX,
+         .events = {.on_message = fv_tokenize_on_message, .on_end = fv_tokenize_on_end}},
+        {.path = FV_DETOKENIZE_PATH,
+         .message_max = FV_TOKENIZE_BYTES_MAX,
+         .events = {.on_message = fv_detokenize_on_message, .on_end = fv_tokenize_on_end}},
     };
-    return (fv_rpc_service){methods, 1, w, NULL};
+    return (fv_rpc_service){methods, sizeof methods / sizeof *methods, w, NULL};
 }
 
 /* ---- opening and closing ---------------------------------------------------------------- */

@@ -9,7 +9,16 @@ fv_sampling fv_request_sampling(const Fovea__Inference__V1__Sampling *m, uint32_
     s.top_k = m->top_k <= INT32_MAX ? (int32_t)m->top_k : INT32_MAX;
     if (m->top_p != 0) s.top_p = m->top_p;
     if (m->repetition_penalty != 0) s.repetition_penalty = m->repetition_penalty;
+    s.min_p = m->min_p;
+    s.presence_penalty = m->presence_penalty;
+    s.frequency_penalty = m->frequency_penalty;
     s.seed = m->seed;
+    s.n_bias =
+        m->n_logit_bias <= FV_MAX_LOGIT_BIAS ? (int32_t)m->n_logit_bias : FV_MAX_LOGIT_BIAS + 1;
+    for (int32_t i = 0; i < s.n_bias && i < FV_MAX_LOGIT_BIAS; i++)
+        s.bias[i] = (fv_logit_bias){
+            .id = m->logit_bias[i]->id <= INT32_MAX ? (int32_t)m->logit_bias[i]->id : INT32_MAX,
+            .bias = m->logit_bias[i]->bias};
     return s;
 }
 

@@ -174,6 +174,63 @@ def the_model_says_what_may_be_asked():
     assert [e.WhichOneof("event") for e in first][-1] == "finished"
 
 
+def tokens_of(request):
+    return [t for e in router.Generate(request, timeout=WAIT_S) for t in e.tokens.tokens]
+
+
+def tokens_have_their_bytes():
+    alternatives = dict(n_logprobs=3, token_texts=True)
+    events = list(router.Generate(question(16, **alternatives), timeout=WAIT_S))
+    tokens = [t for e in events for t in e.tokens.tokens]
+    said = "".join(e.tokens.text for e in events)
+    shown = b"".join(t.text for t in tokens if len(t.text) < 3 or t.text[:1] != b"<")  # without special tokens
+    whole = said.split("\ufffd")[0].strip()  # a bad byte changes those beside it
+    assert whole and shown.decode(errors="replace").strip().startswith(whole), (shown, said)
+    likeliest = tokens[0].alternatives[0]
+    assert len(tokens[0].alternatives) == 3 and (likeliest.id, likeliest.text) == (tokens[0].id, tokens[0].text)
+    assert not tokens_of(question(2, n_logprobs=1))[0].text
+
+
+def biases_and_penalties_hold_on_both_workers():
+    free = [t.id for t in tokens_of(question(6))]
+    bias = [inference.LogitBias(id=70, bias=100)]
+    forced = inference.Sampling(logit_bias=bias)
+    assert [t.id for t in tokens_of(question(6, sampling=forced))] == [70] * 6
+    never = [inference.LogitBias(id=i, bias=-100) for i in sorted(set(free))]
+    other = tokens_of(question(6, sampling=inference.Sampling(logit_bias=never)))
+    assert not {t.id for t in other} & set(free), (free, other)
+    # +100 wins against one occurrence's 2, and 50 occurrences are 100
+    counted = inference.Sampling(logit_bias=bias, frequency_penalty=2)
+    ids = [t.id for t in tokens_of(question(70, sampling=counted))]
+    assert ids[:6] == [70] * 6 and ids.count(70) < 70, ids
+    refused(question(2, sampling=inference.Sampling(min_p=2)), grpc.StatusCode.INVALID_ARGUMENT, "min_p")
+
+
+def a_text_becomes_ids_and_ids_a_text():
+    def tokenize(prompt, **more):
+        return router.Tokenize(inference.TokenizeRequest(prompt=prompt, **more), timeout=WAIT_S)
+
+    said = "How many frogs?"
+    bare = tokenize(inference.Prompt(text=said), bare=True, texts=True)
+    assert len(bare.id) > 1 and b"".join(bare.text).decode().strip() == said, bare
+    assert router.Detokenize(inference.DetokenizeRequest(id=bare.id), timeout=WAIT_S).text.strip() == said
+    assert len(tokenize(inference.Prompt(text=said)).id) >= len(bare.id)
+    asked = question(1)
+    model = router.GetModel(inference.GetModelRequest(), timeout=WAIT_S)
+    chat = tokenize(asked.prompt)
+    assert list(chat.id).count(model.image_token) == 1 and not chat.text
+    # the same ids, as a prompt, have the same answer
+    same = inference.GenerateRequest(prompt=inference.Prompt(ids=inference.TokenIds(id=chat.id)), images=asked.images,
+                                     max_tokens=8, ignore_eos=True)
+    assert [t.id for t in tokens_of(same)] == [t.id for t in tokens_of(question(8))]
+    e = failure(lambda: tokenize(inference.Prompt(ids=inference.TokenIds(id=[1]))))
+    assert e.code() == grpc.StatusCode.INVALID_ARGUMENT and "ids already" in e.details(), e
+    e = failure(lambda: tokenize(inference.Prompt(text="x"), model="another"))
+    assert e.code() == grpc.StatusCode.NOT_FOUND, e
+    e = failure(lambda: router.Detokenize(inference.DetokenizeRequest(id=[1 << 30]), timeout=WAIT_S))
+    assert e.code() == grpc.StatusCode.INVALID_ARGUMENT, e
+
+
 def services(connection):
     Question = contracts.message("grpc.reflection.v1alpha.ServerReflectionRequest")
     info = contracts.stub(connection, "grpc.reflection.v1alpha.ServerReflection").ServerReflectionInfo
@@ -249,6 +306,8 @@ def strangers_cannot_call_workers():
         calls = [lambda m: list(prefill.Prefill(asked, timeout=WAIT_S, metadata=m)),
                  lambda m: handoff.Open(Handoff.OpenRequest(request_id="x"), timeout=WAIT_S, metadata=m),
                  lambda m: list(handoff.Pair(iter([Handoff.PairRequest()]), timeout=WAIT_S, metadata=m)),
+                 lambda m: prefill.Tokenize(inference.TokenizeRequest(), timeout=WAIT_S, metadata=m),
+                 lambda m: prefill.Detokenize(inference.DetokenizeRequest(), timeout=WAIT_S, metadata=m),
                  lambda m: decode.Forget(Handoff.ForgetRequest(conversation=bytes(16)), timeout=WAIT_S, metadata=m),
                  lambda m: list(decode.Decode(Handoff.DecodeRequest(conversation=bytes(16)), timeout=WAIT_S, metadata=m))]
         forged = "1 " + "0" * 32 + " 1000 30000 x  " + "0" * 64
@@ -263,7 +322,8 @@ for check in [
         an_answer_streams_in_order, the_same_request_gives_the_same_tokens, a_turn_has_text_and_images_in_any_order,
         a_cancelled_answer_leaves_the_fleet_idle,
         a_deadline_ends_an_answer, abort_ends_a_request_by_its_id, bad_requests_end_with_a_code_and_a_sentence,
-        the_model_says_what_may_be_asked, every_program_is_healthy_and_lists_its_services,
+        the_model_says_what_may_be_asked, tokens_have_their_bytes, biases_and_penalties_hold_on_both_workers,
+        a_text_becomes_ids_and_ids_a_text, every_program_is_healthy_and_lists_its_services,
         the_fleets_state_tells_nothing_of_who_or_where, clients_cannot_join_the_fleet,
         a_stranger_at_the_fleets_door_learns_nothing, strangers_cannot_call_workers]:
     print(check.__name__, flush=True)

@@ -49,6 +49,7 @@ Test(fleet, answers_are_those_of_one_process) {
     assert_same("--chat " FOVEA_TEST_DATA "/golden/chat/llava.jinja --max-tokens 4 --image " IMAGE
                 " hello");
     assert_same("--temperature 0.9 --top-k 40 --top-p 0.9 --repetition-penalty 1.2 --seed 7 "
+                "--min-p 0.01 --presence-penalty 0.5 --frequency-penalty 0.25 "
                 "--logprobs 5 --ignore-eos --max-tokens 24 --image " IMAGE " hello");
     fleet_wait_idle(&f);
     fleet_stop(&f);

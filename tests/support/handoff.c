@@ -52,6 +52,7 @@ void rig_close(handoff_rig *rig) {
 }
 
 fv_export_request rig_request(const handoff_rig *rig, const tiny_prompt *p, int32_t max_tokens) {
+    static const fv_logit_bias bias[] = {{7, -2.5f}, {96, 100}};
     (void)rig;
     return (fv_export_request){.model = "tiny",
                                .kv = p->kv,
@@ -60,7 +61,14 @@ fv_export_request rig_request(const handoff_rig *rig, const tiny_prompt *p, int3
                                .ids = p->ids,
                                .seg = p->seg,
                                .max_tokens = max_tokens,
-                               .sampling = {.repetition_penalty = 1.25f, .top_p = 1, .seed = 99}};
+                               .sampling = {.repetition_penalty = 1.25f,
+                                            .presence_penalty = -0.5f,
+                                            .frequency_penalty = 0.75f,
+                                            .min_p = 0.125f,
+                                            .top_p = 1,
+                                            .seed = 99,
+                                            .n_bias = 2,
+                                            .bias = bias}};
 }
 
 static fv_status ship_all(fv_export *ship, int32_t n_layer, int32_t group, bool *done) {

@@ -461,21 +461,35 @@ Test(kv_packet, a_lead_section_round_trips_alone) {
 
 Test(kv_packet, prompt_and_token_come_back) {
     int32_t ids[3] = {1, 32000, 7};
-    uint8_t seg[3] = {1, 0, 1}, bytes[64];
+    uint8_t seg[3] = {1, 0, 1}, bytes[96], bias[16];
+    for (uint8_t i = 0; i < sizeof bias; i++) bias[i] = i;
     fv_wire_prompt p = {.n = 3,
                         .next = 3,
-                        .sampling = {1.5f, 0.25f, 0.9f, 40, 5, 0x123456789abcdefull},
+                        .sampling = {.repetition_penalty = 1.5f,
+                                     .frequency_penalty = -0.5f,
+                                     .presence_penalty = 2,
+                                     .temperature = 0.25f,
+                                     .min_p = 0.125f,
+                                     .top_p = 0.9f,
+                                     .top_k = 40,
+                                     .n_logprobs = 5,
+                                     .n_bias = 2,
+                                     .seed = 0x123456789abcdefull,
+                                     .bias = bias},
                         .ids = ids,
                         .seg = seg},
                    got;
-    size_t n = fv_wire_prompt_bytes(3);
-    cr_assert_eq(n, 40 + 15);
+    size_t n = fv_wire_prompt_bytes(3, 2);
+    cr_assert_eq(n, 56 + 15 + 16);
     fv_wire_prompt_put(&p, bytes);
     cr_assert_eq(fv_wire_prompt_get(bytes, n, &got), FV_OK);
     cr_assert(got.n == 3 && got.next == 3 && got.sampling.top_k == 40 &&
               got.sampling.n_logprobs == 5 && got.sampling.seed == p.sampling.seed);
     cr_assert(got.sampling.repetition_penalty == 1.5f && got.sampling.temperature == 0.25f &&
-              got.sampling.top_p == 0.9f);
+              got.sampling.top_p == 0.9f && got.sampling.min_p == 0.125f);
+    cr_assert(got.sampling.frequency_penalty == -0.5f && got.sampling.presence_penalty == 2);
+    cr_assert_eq(got.sampling.n_bias, 2);
+    cr_assert_eq(memcmp(got.sampling.bias, bias, sizeof bias), 0);
     cr_assert_eq(memcmp(got.ids, ids, sizeof ids), 0);
     cr_assert_eq(memcmp(got.seg, seg, sizeof seg), 0);
     for (size_t wrong = 0; wrong < n; wrong++)

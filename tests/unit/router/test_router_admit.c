@@ -380,8 +380,38 @@ Test(router_admit, sampling_is_in_its_ranges) {
     sampling.repetition_penalty = -2;
     refused(FV_EINVAL, "repetition_penalty");
     sampling.repetition_penalty = 0;
+    sampling.min_p = 1.5f;
+    refused(FV_EINVAL, "min_p");
+    sampling.min_p = 0;
+    sampling.presence_penalty = -2.5f;
+    refused(FV_EINVAL, "presence_penalty");
+    sampling.presence_penalty = 0;
+    sampling.frequency_penalty = NAN;
+    refused(FV_EINVAL, "frequency_penalty");
+    sampling.frequency_penalty = 0;
     req.n_logprobs = 21;
     refused(FV_EINVAL, "n_logprobs");
+}
+
+Test(router_admit, logit_biases_are_of_ids_of_the_model_and_in_range) {
+    Fovea__Inference__V1__LogitBias b[2] = {FOVEA__INFERENCE__V1__LOGIT_BIAS__INIT,
+                                            FOVEA__INFERENCE__V1__LOGIT_BIAS__INIT};
+    Fovea__Inference__V1__LogitBias *list[301] = {&b[0], &b[1]};
+    req.sampling = &sampling;
+    sampling.logit_bias = list;
+    sampling.n_logit_bias = 2;
+    b[0].bias = -100;
+    b[1].id = model.n_vocab - 1;
+    admitted();
+    b[1].id = 0;
+    refused(FV_EINVAL, "id 0 twice");
+    b[1].id = model.n_vocab;
+    refused(FV_EINVAL, "logit_bias");
+    b[1].id = 1;
+    b[1].bias = NAN;
+    refused(FV_EINVAL, "-100..100");
+    sampling.n_logit_bias = 301;
+    refused(FV_EINVAL, "301 ids");
 }
 
 Test(router_admit, stop_strings_are_few_and_short) {

@@ -14,7 +14,7 @@ static fv_sampled pick(fv_sampling s, int32_t n_vocab, const int32_t *seen, int3
     fv_logprob scratch[2 * N];
     fv_sampled out;
     cr_assert_eq(fv_sampling_check(&s), FV_OK, "%s", fv_last_error());
-    fv_sample(&s, logits, n_vocab, seen, n_seen, step, scratch, &out);
+    fv_sample(&s, logits, n_vocab, seen, n_seen, 0, step, scratch, &out);
     return out;
 }
 
@@ -157,7 +157,7 @@ Test(sample, a_cut_without_sorting_the_vocabulary_allows_the_same_ids) {
         bool last_seen = false;
         for (uint64_t step = 0; step < 200; step++) {
             fv_sampled t;
-            fv_sample(&s, l, VOCAB, NULL, 0, step, scratch, &t);
+            fv_sample(&s, l, VOCAB, NULL, 0, 0, step, scratch, &t);
             int32_t at = 0;
             while (at < n && ids[at] != t.id) at++;
             cr_assert_lt(at, n, "round %d: id %d is none of the %d", round, t.id, n);
@@ -165,6 +165,102 @@ Test(sample, a_cut_without_sorting_the_vocabulary_allows_the_same_ids) {
         }
         if (share > 0.1) cr_assert(last_seen, "round %d: the last of %d never comes", round, n);
     }
+}
+
+/* vLLM's formulas, one after the other, in double: the probability of each id. */
+static void by_the_formulas(const fv_sampling *s, const float *l, int32_t n, const int32_t *seen,
+                            int32_t n_seen, int32_t n_prompt, double *x, double *p) {
+    double sum = 0, top = 0, above;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t in_prompt = 0, count = 0;
+        for (int32_t j = 0; j < n_seen; j++)
+            if (seen[j] == i) *(j < n_prompt ? &in_prompt : &count) += 1;
+        x[i] = l[i];
+        for (int32_t j = 0; j < s->n_bias; j++)
+            if (s->bias[j].id == i) x[i] += s->bias[j].bias;
+        if (in_prompt || count)
+            x[i] = x[i] > 0 ? x[i] / s->repetition_penalty : x[i] * s->repetition_penalty;
+        x[i] -= s->frequency_penalty * count;
+        x[i] -= s->presence_penalty * (count > 0);
+    }
+    if (s->temperature == 0) return;
+    for (int32_t i = 0; i < n; i++) sum += p[i] = exp(x[i] / s->temperature);
+    for (int32_t i = 0; i < n; i++) top = fmax(top, p[i] /= sum);
+    for (int32_t i = 0; i < n; i++) p[i] = p[i] < s->min_p * top ? 0 : p[i];
+    for (int pass = 0; pass < 2; pass++) { /* top_k, then top_p of what it left */
+        double left[12];
+        sum = 0;
+        for (int32_t i = 0; i < n; i++) sum += p[i];
+        for (int32_t i = 0; i < n; i++) {
+            int32_t rank = 0;
+            above = 0;
+            for (int32_t j = 0; j < n; j++)
+                if (p[j] > p[i] || (p[j] == p[i] && j < i)) {
+                    rank++;
+                    above += p[j] / sum;
+                }
+            bool stays = pass ? above < s->top_p : !s->top_k || rank < s->top_k;
+            left[i] = stays ? p[i] : 0;
+        }
+        memcpy(p, left, (size_t)n * sizeof *p);
+    }
+    sum = 0;
+    for (int32_t i = 0; i < n; i++) sum += p[i];
+    for (int32_t i = 0; i < n; i++) p[i] /= sum;
+}
+
+static float one_of(uint64_t *rng, const float *values, int32_t n) { return values[below(rng, n)]; }
+
+Test(sample, all_settings_together_choose_as_the_formulas_say) {
+    enum { SMALL = 12, SEEN = 9, STEPS = 3000 };
+    static const float share[] = {0, 0.05f, 0.3f, 1}, penalty[] = {0, 0.7f, 2, -0.4f},
+                       repetition[] = {1, 1.3f, 0.8f}, heat[] = {0, 0.6f, 1.4f};
+    uint64_t rng = 11;
+    for (int round = 0; round < 150; round++) {
+        float l[SMALL];
+        double x[SMALL], p[SMALL], got[SMALL] = {0};
+        int32_t seen[SEEN], n_prompt = below(&rng, SEEN + 1);
+        fv_logprob scratch[2 * SMALL];
+        fv_sampling s = fv_sampling_default();
+        for (int i = 0; i < SMALL; i++) l[i] = (float)(6 * even(&rng) - 3);
+        for (int i = 0; i < SEEN; i++) seen[i] = below(&rng, SMALL + 2) - 1; /* -1, SMALL: no ids */
+        s.temperature = one_of(&rng, heat, 3);
+        s.min_p = one_of(&rng, share, 4);
+        s.top_p = fmaxf(one_of(&rng, share, 4), 0.6f);
+        s.top_k = below(&rng, 2) * below(&rng, SMALL);
+        s.repetition_penalty = one_of(&rng, repetition, 3);
+        s.frequency_penalty = one_of(&rng, penalty, 4);
+        s.presence_penalty = one_of(&rng, penalty, 4);
+        s.n_bias = below(&rng, 4);
+        for (int i = 0; i < s.n_bias; i++)
+            s.bias[i] = (fv_logit_bias){4 * i, (float)(4 * even(&rng) - 2)};
+        s.seed = (uint64_t)round;
+        cr_assert_eq(fv_sampling_check(&s), FV_OK, "%s", fv_last_error());
+        by_the_formulas(&s, l, SMALL, seen, SEEN, n_prompt, x, p);
+        int32_t n_step = s.temperature > 0 ? STEPS : 1;
+        for (int32_t step = 0; step < n_step; step++) {
+            fv_sampled t;
+            fv_sample(&s, l, SMALL, seen, SEEN, n_prompt, (uint64_t)step, scratch, &t);
+            got[t.id] += 1.0 / n_step;
+        }
+        for (int i = 0; i < SMALL; i++) {
+            if (s.temperature > 0)
+                cr_assert_float_eq(got[i], p[i], 0.04, "round %d: id %d", round, i);
+            else if (got[i] > 0)
+                for (int j = 0; j < SMALL; j++) cr_assert_geq(x[i], x[j] - 1e-5, "round %d", round);
+            if (s.temperature > 0) cr_assert(p[i] > 0 || got[i] == 0, "round %d: id %d", round, i);
+        }
+    }
+}
+
+Test(sample, logprobs_are_from_before_bias_and_penalties) {
+    fv_sampling s = fv_sampling_default();
+    fv_sampled plain = pick(s, N, NULL, 0, 0);
+    s.n_bias = 1;
+    s.bias[0] = (fv_logit_bias){5, 100};
+    fv_sampled t = pick(s, N, NULL, 0, 0);
+    cr_assert_eq(t.id, 5);
+    cr_assert(t.logprob == plain.logprob);
 }
 
 Test(sample, settings_out_of_range_are_named) {
@@ -184,4 +280,20 @@ Test(sample, settings_out_of_range_are_named) {
     s = fv_sampling_default();
     s.top_k = -1;
     cr_assert_eq(fv_sampling_check(&s), FV_EINVAL);
+    s = fv_sampling_default();
+    s.min_p = 1.5f;
+    cr_assert_eq(fv_sampling_check(&s), FV_EINVAL);
+    s = fv_sampling_default();
+    s.presence_penalty = 2.5f;
+    cr_assert_eq(fv_sampling_check(&s), FV_EINVAL);
+    s = fv_sampling_default();
+    s.frequency_penalty = NAN;
+    cr_assert_eq(fv_sampling_check(&s), FV_EINVAL);
+    s = fv_sampling_default();
+    s.n_bias = FV_MAX_LOGIT_BIAS + 1;
+    cr_assert_eq(fv_sampling_check(&s), FV_EINVAL);
+    s.n_bias = 1;
+    s.bias[0].bias = 101;
+    cr_assert_eq(fv_sampling_check(&s), FV_EINVAL);
+    cr_assert(strstr(fv_last_error(), "logit bias"));
 }

@@ -627,3 +627,31 @@ Test(tokenizer, refuses_texts_that_a_normalizer_would_blow_up) {
     cr_assert_eq(fv_tokenizer_encode(tok, "aaaa", 4, true, &ids, &n), FV_EINVAL);
     fv_tokenizer_free(tok);
 }
+
+/* Text -> ids -> the tokens' bytes. Where the tokenizer puts a space in front, it is in the first. */
+Test(tokenizer, the_bytes_of_tokens_are_those_of_the_text) {
+    static const char said[] = "Hello, w\xc3\xb6rld!\n\xe4\xbd\xa0 \xf0\x9f\x90\xb8 42";
+    static const char *const whole[] = {"llama2", "metaspace-never", "gpt2", "llama3", "qwen2"};
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) {
+        fv_tokenizer *tok = open_form(whole[i], NULL);
+        fv_arena arena = {0};
+        int32_t *ids, n;
+        char joined[256] = "", *piece;
+        size_t at = 0, bytes;
+        cr_assert_eq(fv_tokenizer_encode(tok, said, sizeof said - 1, false, &ids, &n), FV_OK);
+        for (int32_t j = 0; j < n; j++) {
+            cr_assert_eq(fv_tokenizer_token_text(tok, ids[j], &arena, &piece, &bytes), FV_OK);
+            cr_assert_lt(at + bytes, sizeof joined);
+            memcpy(joined + at, piece, bytes + 1);
+            at += bytes;
+        }
+        cr_assert_str_eq(joined + (joined[0] == ' '), said, "%s", whole[i]);
+        cr_assert_eq(fv_tokenizer_token_text(tok, -1, &arena, &piece, &bytes), FV_OK);
+        cr_assert_eq(bytes, 0);
+        cr_assert_eq(fv_tokenizer_token_text(tok, 1 << 30, &arena, &piece, &bytes), FV_OK);
+        cr_assert_eq(bytes, 0);
+        fv_arena_fini(&arena);
+        free(ids);
+        fv_tokenizer_free(tok);
+    }
+}

@@ -65,6 +65,11 @@ Test(handoff, everything_that_decoding_needs_arrives) {
     cr_assert_eq(memcmp(got.seg, p.seg, (size_t)p.n), 0);
     cr_assert(got.first.id == 3 && got.first.logprob == -1.5f && got.first.step == 1);
     cr_assert(got.sampling.repetition_penalty == 1.25f && got.sampling.seed == 99);
+    cr_assert(got.sampling.presence_penalty == -0.5f && got.sampling.frequency_penalty == 0.75f &&
+              got.sampling.min_p == 0.125f);
+    cr_assert_eq(got.sampling.n_bias, 2);
+    cr_assert(got.sampling.bias[0].id == 7 && got.sampling.bias[0].bias == -2.5f &&
+              got.sampling.bias[1].id == 96 && got.sampling.bias[1].bias == 100);
     fv_policy same;
     char text[FV_POLICY_TEXT_MAX];
     cr_assert_eq(fv_policy_parse(got.policy, &same), FV_OK);

@@ -1,0 +1,181 @@
+/* Tokenize and Detokenize. The reading thread runs the tokenizer, because a long text takes a while;
+ * the loop thread makes an asking, answers its call and frees it when both the call and the job are
+ * over. A call whose client has gone is computed to its end: it is short. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "prefill-worker/service/internal.h"
+#include "rpc/message.h"
+#include "serving/worker/request.h"
+
+typedef Fovea__Inference__V1__TokenizeRequest tokenize_message;
+typedef Fovea__Inference__V1__TokenizeReply ids_message;
+typedef Fovea__Inference__V1__DetokenizeRequest detokenize_message;
+typedef Fovea__Inference__V1__DetokenizeReply text_message;
+
+typedef struct asking {
+    fv_prefill_worker *worker;
+    fv_arena arena; /* of the request and the reply */
+    const ProtobufCMessage *request;
+    fv_status (*compute)(struct asking *a);
+    fv_rpc_call *call; /* NULL: its client has gone */
+    fv_job job;
+    fv_rpc_op back;
+    ProtobufCMessage *reply;
+    fv_status status;
+    char why[512];
+} asking;
+
+/* ---- the reading thread ----------------------------------------------------------------- */
+
+static fv_status encode_chat(asking *a, const fv_prompt_form *f, int32_t **ids, int32_t *n) {
+    const fv_engine *e = a->worker->opt.engine;
+    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
+    fv_chat *chat;
+    fv_chat_text text = {0};
+    FV_TRY(fv_engine_chat(e, f->chat_template, &chat));
+    fv_status st = fv_chat_render(chat, f->turn, f->n_turn, &text);
+    fv_text_marks marks = {text.user, cfg->has_vision ? cfg->image_token : -1};
+    if (st == FV_OK) st = fv_tokenizer_check_length(e->tok, text.n, cfg->text.max_position);
+    if (st == FV_OK)
+        st = fv_tokenizer_encode_marked(e->tok, text.text, text.n, text.adds_special, &marks, ids,
+                                        n);
+    fv_chat_text_free(&text);
+    fv_chat_free(chat);
+    return st;
+}
+
+static fv_status encode(asking *a, const tokenize_message *q, int32_t **ids, int32_t *n) {
+    const fv_engine *e = a->worker->opt.engine;
+    int32_t context = fv_checkpoint_config(e->ck)->text.max_position;
+    fv_prompt_form form;
+    FV_TRY(fv_request_prompt(q->prompt, INT32_MAX, context, &a->arena, &form));
+    if (form.kind == FV_PROMPT_IDS)
+        return FV_FAIL(FV_EINVAL, "the prompt is ids already: send a text or a chat");
+    if (form.kind == FV_PROMPT_CHAT) return encode_chat(a, &form, ids, n);
+    FV_TRY(fv_tokenizer_check_length(e->tok, strlen(form.text), context));
+    return fv_tokenizer_encode(e->tok, form.text, strlen(form.text), !q->bare, ids, n);
+}
+
+static fv_status fill_ids(asking *a, const int32_t *ids, int32_t n, bool texts, ids_message *m) {
+    FV_TRY(FV_ARENA_NEW(&a->arena, n, m->id));
+    m->n_id = (size_t)n;
+    for (int32_t i = 0; i < n; i++) m->id[i] = (uint32_t)ids[i];
+    if (!texts) return FV_OK;
+    FV_TRY(FV_ARENA_NEW(&a->arena, n, m->text));
+    m->n_text = (size_t)n;
+    for (int32_t i = 0; i < n; i++) {
+        char *text;
+        FV_TRY(fv_tokenizer_token_text(a->worker->opt.engine->tok, ids[i], &a->arena, &text,
+                                       &m->text[i].len));
+        m->text[i].data = (uint8_t *)text;
+    }
+    return FV_OK;
+}
+
+static fv_status tokenize(asking *a) {
+    const tokenize_message *q = (const tokenize_message *)a->request;
+    ids_message *m;
+    int32_t *ids, n;
+    FV_TRY(FV_ARENA_NEW(&a->arena, 1, m));
+    fovea__inference__v1__tokenize_reply__init(m);
+    FV_TRY(encode(a, q, &ids, &n));
+    fv_status st = fill_ids(a, ids, n, q->texts, m);
+    free(ids);
+    a->reply = &m->base;
+    return st;
+}
+
+static fv_status detokenize(asking *a) {
+    const detokenize_message *q = (const detokenize_message *)a->request;
+    const fv_engine *e = a->worker->opt.engine;
+    text_message *m;
+    int32_t *ids;
+    char *text;
+    size_t n;
+    FV_TRY(FV_ARENA_NEW(&a->arena, 1, m));
+    fovea__inference__v1__detokenize_reply__init(m);
+    FV_TRY(fv_request_ids(q->id, q->n_id, fv_checkpoint_config(e->ck)->text.max_position, &a->arena,
+                          &ids));
+    FV_TRY(fv_tokenizer_decode(e->tok, ids, (int32_t)q->n_id, false, &text, &n));
+    /* A string of protobuf ends at a NUL: one that an id stands for is left out. */
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++)
+        if (text[i]) text[kept++] = text[i];
+    fv_status st = fv_arena_strndup(&a->arena, text, kept, &m->text);
+    free(text);
+    a->reply = &m->base;
+    return st;
+}
+
+static void run(fv_job *job) {
+    asking *a = job->owner;
+    a->status = a->compute(a);
+    if (a->status != FV_OK) snprintf(a->why, sizeof a->why, "%s", fv_last_error());
+    fv_bridge_post(a->worker->opt.bridge, &a->back, true);
+}
+
+/* ---- the loop thread -------------------------------------------------------------------- */
+
+static void asking_free(asking *a) {
+    fv_prefill_worker *w = a->worker;
+    fv_arena_fini(&a->arena);
+    free(a);
+    fv_prefill_worker_leave(w);
+}
+
+static void on_computed(fv_rpc_op *op, bool ok) {
+    asking *a = op->owner;
+    (void)ok;
+    if (a->call) {
+        fv_rpc_call_set_user(a->call, NULL);
+        fv_status st = a->status == FV_OK ? fv_rpc_call_send(a->call, a->reply)
+                                          : FV_FAIL(a->status, "%s", a->why);
+        fv_rpc_call_finish(a->call, st);
+    }
+    asking_free(a);
+}
+
+static fv_status begin(fv_rpc_call *c, grpc_byte_buffer *message,
+                       const ProtobufCMessageDescriptor *descriptor,
+                       fv_status (*compute)(asking *a)) {
+    fv_prefill_worker *w = fv_rpc_call_service(c);
+    fv_caller who;
+    ProtobufCMessage *m;
+    FV_TRY(fv_caller_of(w->opt.callers, c, &who));
+    FV_TRY(fv_caller_asks(&who, NULL, NULL));
+    FV_TRY(fv_prefill_worker_enter(w));
+    asking *a = calloc(1, sizeof *a);
+    if (!a) {
+        fv_prefill_worker_leave(w);
+        return FV_FAIL(FV_ENOMEM, "out of memory for another request");
+    }
+    a->worker = w;
+    fv_status st = fv_rpc_unpack(descriptor, message, &a->arena, &m);
+    if (st != FV_OK) {
+        asking_free(a);
+        return st == FV_EDATA ? FV_EINVAL : st;
+    }
+    a->request = m;
+    a->compute = compute;
+    a->call = c;
+    a->job = (fv_job){.run = run, .owner = a};
+    a->back = (fv_rpc_op){.done = on_computed, .owner = a};
+    fv_rpc_call_set_user(c, a);
+    fv_jobs_follow(w->reader, &a->job);
+    return FV_OK;
+}
+
+fv_status fv_tokenize_on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
+    return begin(c, message, &fovea__inference__v1__tokenize_request__descriptor, tokenize);
+}
+
+fv_status fv_detokenize_on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
+    return begin(c, message, &fovea__inference__v1__detokenize_request__descriptor, detokenize);
+}
+
+void fv_tokenize_on_end(fv_rpc_call *c, const fv_rpc_end *end) {
+    asking *a = fv_rpc_call_user(c);
+    (void)end;
+    if (a) a->call = NULL;
+}
