@@ -66,7 +66,8 @@ static void make_checkpoint(char *dir) {
 }
 
 static void open_engine(const char *dir, fv_engine *e) {
-    fv_engine_options opt = {.checkpoint = dir, .backend = "cpu", .isa = "auto", .threads = 1};
+    fv_engine_options opt = {
+        .checkpoint = dir, .backend = "cpu", .isa = "auto", .compute = "f32", .threads = 1};
     bench_must(fv_engine_open(&opt, e));
 }
 

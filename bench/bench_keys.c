@@ -242,7 +242,7 @@ static void real_keys(const bench *b, table *t) {
                             .backend = "cpu",
                             .isa = b->be.isa,
                             .threads = fv_threads_count(b->threads),
-                            .kv_dtype = FV_F32};
+                            .compute = "f32"};
     real r = {0};
     bench_must(fv_local_open(&opt, &r.local));
     bench_must(fv_suite_make(NULL, 0, 4 * FV_N_TASK, SEED, &r.suite));

@@ -64,7 +64,6 @@ static row decode_rows[] = {
 typedef struct bench {
     fv_options *options;
     fv_engine e;
-    fv_dtype kv_dtype;
     fv_kv_pool *pool;
     char *image;
     size_t image_bytes;
@@ -85,11 +84,13 @@ static void open_engine(bench *b, const char *checkpoint) {
     fv_engine_options opt = {.checkpoint = checkpoint,
                              .backend = "auto",
                              .isa = "auto",
+                             .compute = fv_options_string(b->options, "compute"),
+                             .kv_dtype = fv_options_string(b->options, "kv-dtype"),
                              .threads = (int32_t)fv_options_int(b->options, "threads"),
                              .vision = true};
     bench_must(fv_engine_open(&opt, &b->e));
     const fv_model_config *cfg = fv_checkpoint_config(b->e.ck);
-    fv_kv_shape shape = fv_engine_kv_shape(&b->e, b->kv_dtype);
+    fv_kv_shape shape = fv_engine_kv_shape(&b->e, b->e.kv_dtype);
     bench_must(fv_kv_pool_open(b->e.be.device, &shape, 0, &b->pool));
     bench_must(fv_image_cache_open(0, &b->cache));
     b->logits = malloc((size_t)cfg->text.vocab * sizeof *b->logits);
@@ -106,7 +107,7 @@ static void close_engine(bench *b) {
 static void make_plan(const bench *b, const char *policy, int32_t n_visual, int32_t n_text,
                       fv_plan *out) {
     fv_prompt prompt = {.n_visual = n_visual, .n_text = n_text, .n_image = 1};
-    fv_plan_shape shape = fv_plan_shape_of(&b->e, b->kv_dtype, &prompt);
+    fv_plan_shape shape = fv_plan_shape_of(&b->e, b->e.kv_dtype, &prompt);
     fv_policy p;
     bench_must(fv_policy_parse(policy, &p));
     bench_must(fv_plan_make(&p, &shape, out));
@@ -308,7 +309,8 @@ static times step_once(bench *b, row *r) {
 static void print_decode(bench *b, row *rows, int n, const long_prompt *p, size_t bytes) {
     json_t *list = json_array();
     printf("\ndecode: %d visual and %d text tokens, KV in %s, %.1f MiB for all requests\n",
-           p->n_visual, p->n - p->n_visual, fv_dtype_name(b->kv_dtype), (double)bytes / (1 << 20));
+           p->n_visual, p->n - p->n_visual, fv_dtype_name(b->e.kv_dtype),
+           (double)bytes / (1 << 20));
     printf("%-32s %9s %9s %12s %24s %8s %6s\n", "", "requests", "MiB each", "tokens/s",
            "of exact's, wall", "cpu", "mark");
     for (int i = 0; i < n; i++) {
@@ -357,6 +359,7 @@ int main(int argc, char **argv) {
         {"steps", NULL, FV_OPTION_INT, "N", "7", "of decoding, likewise", 1, TOKENS / 8},
         {"visual", NULL, FV_OPTION_INT, "N", "2048", "visual tokens of a prompt that is decoded", 1,
          65536},
+        {"compute", NULL, FV_OPTION_STRING, "TYPE", "auto", "products: f32 or bf16", 0, 0},
         {"kv-dtype", NULL, FV_OPTION_STRING, "TYPE", "bf16", "KV cache: f32, bf16 or f16", 0, 0},
         {"threads", NULL, FV_OPTION_INT, "N", "0", "threads; 0 = all cores", 0, 256},
         {"only", NULL, FV_OPTION_STRING, "WHAT", NULL, "prefill, slice or decode", 0, 0},
@@ -372,8 +375,6 @@ int main(int argc, char **argv) {
     const char *image = fv_options_string(b.options, "image");
     if (!checkpoint || !image)
         bench_must(FV_FAIL(FV_EINVAL, "--checkpoint DIR and --image FILE are needed"));
-    bench_must(
-        fv_engine_kv_dtype(fv_options_string(b.options, "kv-dtype"), FV_COMPUTE_F32, &b.kv_dtype));
     bench_must(fv_file_read(image, fv_image_limits_default().bytes_max, &b.image, &b.image_bytes));
     b.json = json_object();
     if (wants(&b, "prefill"))

@@ -51,7 +51,7 @@ static fv_status open_parts(one_process *p, const char *checkpoint, const char *
         .checkpoint = checkpoint, .backend = "auto", .isa = "auto", .vision = image != NULL};
     FV_TRY(fv_engine_open(&opt, &p->engine));
     const fv_model_config *cfg = fv_checkpoint_config(p->engine.ck);
-    fv_kv_shape shape = fv_engine_kv_shape(&p->engine, FV_F32);
+    fv_kv_shape shape = fv_engine_kv_shape(&p->engine, p->engine.kv_dtype);
     FV_TRY(fv_kv_pool_open(p->engine.be.device, &shape, 0, &p->pool));
     FV_TRY(fv_batch_open(p->engine.dec, DECODE_BATCH, 1, &p->batch));
     FV_TRY(fv_image_cache_open((size_t)64 << 20, &p->cache));

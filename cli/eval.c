@@ -111,9 +111,6 @@ static fv_status read_spectra(const fv_options *o, const fv_suite *suite) {
     int64_t n = fv_options_int(o, "spectra");
     if (n == 0) return FV_OK;
     if (fv_options_string(o, "to")) return FV_FAIL(FV_EINVAL, "--spectra does not work with --to");
-    const char *kv_dtype = fv_options_string(o, "kv-dtype");
-    if (strcmp(kv_dtype ? kv_dtype : fv_options_string(o, "compute"), "f32") != 0)
-        return FV_FAIL(FV_EINVAL, "--spectra needs --kv-dtype f32");
     if (n > suite->n_item)
         return FV_FAIL(FV_EINVAL, "--spectra %d is more than the %d items", (int)n, suite->n_item);
     return FV_OK;
@@ -176,6 +173,8 @@ static fv_status know(eval *e, const fv_model_config *cfg, const char *fingerpri
 
 static fv_status open_local(eval *e) {
     FV_TRY(fv_request_engine(e->o, e->eval_run.at_once, &e->local));
+    if (fv_options_int(e->o, "spectra") > 0 && fv_local_kv_dtype(e->local) != FV_F32)
+        return FV_FAIL(FV_EINVAL, "--spectra needs --kv-dtype f32");
     e->head.by = "process";
     e->eval_run.keep_ms = e->kept ? KEEP_MS : 0;
     e->head.dialog = e->kept ? "kept" : "whole";

@@ -12,7 +12,7 @@ static const size_t IMAGES_BYTES = (size_t)64 << 20;
 static fv_status open_sides(fv_local *l) {
     const fv_engine *e = &l->engine;
     const fv_text_config *text = &fv_checkpoint_config(e->ck)->text;
-    fv_kv_shape shape = fv_engine_kv_shape(e, l->opt.kv_dtype);
+    fv_kv_shape shape = fv_engine_kv_shape(e, e->kv_dtype);
     fv_conversations_options keep = {.keep_s_max = FV_LOCAL_KEEP_S};
     FV_TRY(fv_image_cache_open(IMAGES_BYTES, &l->images));
     FV_TRY(fv_kv_pool_open(e->be.device, &shape, l->opt.kv_bytes, &l->prefill_pool));
@@ -43,6 +43,7 @@ fv_status fv_local_open(const fv_local_options *opt, fv_local **out) {
                                 .backend = opt->backend,
                                 .isa = opt->isa,
                                 .compute = opt->compute,
+                                .kv_dtype = opt->kv_dtype,
                                 .threads = opt->threads,
                                 .gpu = opt->gpu,
                                 .gpu_trace = opt->gpu_trace,
@@ -82,9 +83,9 @@ const fv_generation_config *fv_local_generation(const fv_local *l) {
 
 const char *fv_local_isa(const fv_local *l) { return l->engine.be.isa; }
 
-fv_compute fv_local_compute(const fv_local *l) { return l->opt.compute; }
+fv_compute fv_local_compute(const fv_local *l) { return l->engine.be.compute; }
 
-fv_dtype fv_local_kv_dtype(const fv_local *l) { return l->opt.kv_dtype; }
+fv_dtype fv_local_kv_dtype(const fv_local *l) { return l->engine.kv_dtype; }
 
 const char *fv_local_fingerprint(const fv_local *l) { return l->engine.fingerprint; }
 

@@ -16,6 +16,8 @@ fv_status fv_request_engine(const fv_options *o, int32_t at_once, fv_local **out
     fv_local_options opt = {.checkpoint = fv_options_string(o, "checkpoint"),
                             .backend = fv_options_string(o, "device"),
                             .isa = fv_options_string(o, "isa"),
+                            .compute = fv_options_string(o, "compute"),
+                            .kv_dtype = fv_options_string(o, "kv-dtype"),
                             .gpu = (int32_t)fv_options_int(o, "gpu"),
                             .gpu_trace = fv_options_string(o, "gpu-trace"),
                             .threads = (int32_t)fv_options_int(o, "threads"),
@@ -25,8 +27,6 @@ fv_status fv_request_engine(const fv_options *o, int32_t at_once, fv_local **out
     if (!opt.checkpoint)
         return FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed: a Hugging Face checkpoint directory "
                                   "(`fovea synth` makes one to try with)");
-    FV_TRY(fv_engine_compute(fv_options_string(o, "compute"), &opt.compute));
-    FV_TRY(fv_engine_kv_dtype(fv_options_string(o, "kv-dtype"), opt.compute, &opt.kv_dtype));
     return fv_local_open(&opt, out);
 }
 

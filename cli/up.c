@@ -47,9 +47,9 @@ static const fv_option table[] = {
      0, 0},
     /* passed on */
     {"compute", "FOVEA_COMPUTE", FV_OPTION_STRING, "TYPE", NULL,
-     "for the workers: data type of matrix products: f32 or bf16", 0, 0},
+     "for the workers: data type of matrix products: auto, f32 or bf16", 0, 0},
     {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", NULL,
-     "for the workers: data type of keys and values: f32, bf16 or f16", 0, 0},
+     "for the workers: data type of keys and values: auto, f32, bf16 or f16", 0, 0},
     {"kv-bytes", "FOVEA_KV_BYTES", FV_OPTION_INT, "N", NULL, "for each worker: size of its KV pool",
      0, 9e15},
     {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", NULL,

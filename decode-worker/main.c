@@ -39,7 +39,7 @@ static fv_status open_worker(fv_worker_program *p) {
     opt.engine = &p->engine;
     opt.name = p->name;
     opt.callers = fv_registration_callers(&p->place);
-    opt.kv_dtype = p->kv_dtype;
+    opt.kv_dtype = p->engine.kv_dtype;
     opt.kv_bytes = (size_t)fv_options_int(o, "kv-bytes");
     opt.batch_max = (int32_t)fv_options_int(o, "batch");
     opt.prompt_tokens = (int32_t)fv_options_int(o, "prompt-tokens");

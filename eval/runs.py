@@ -22,6 +22,7 @@ def add_arguments(parser, out):
     parser.add_argument("--out", type=Path, default=ROOT / out, help="folder for results; answers found there are reused")
     # 16 bits, as caches are served; of the two such types the one that checkpoints have, and whose range no key leaves
     parser.add_argument("--kv-dtype", default="bf16", help="how keys and values are stored, exact's too")
+    parser.add_argument("--compute", default="f32", help="data type of matrix products")
     parser.add_argument("--concurrency", default="8", help="items at a time")
 
 
@@ -110,7 +111,7 @@ def run_eval(args, name, policies, items, seed=0, reuse=()):
     out = args.out / name
     out.mkdir(parents=True, exist_ok=True)
     command = [args.fovea, "eval", "--checkpoint", args.checkpoint, "--items", str(items), "--seed", str(seed),
-               "--kv-dtype", args.kv_dtype, "--concurrency", args.concurrency, "--out", str(out)]
+               "--kv-dtype", args.kv_dtype, "--compute", args.compute, "--concurrency", args.concurrency, "--out", str(out)]
     for text in policies:
         command += ["--policy", text]
     for other in reuse:

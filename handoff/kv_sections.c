@@ -52,6 +52,13 @@ static bool same_line(const char *a, const char *b) {
     return n == strcspn(b, "\n") && memcmp(a, b, n) == 0;
 }
 
+/* The option that sets a field, for people. */
+static const char *option_of(const char *line) {
+    return strncmp(line, "compute=", 8) == 0 ? " (--compute)"
+           : strncmp(line, "dtype=", 6) == 0 ? " (--kv-dtype)"
+                                             : "";
+}
+
 fv_status fv_compat_check(const fv_compat *mine, const fv_compat *theirs) {
     if (mine->hash == theirs->hash) return FV_OK;
     const char *lists[2] = {mine->text, theirs->text};
@@ -61,9 +68,9 @@ fv_status fv_compat_check(const fv_compat *mine, const fv_compat *theirs) {
             if (same_line(line, other)) continue;
             const char *ours = value_of(side == 0 ? line : other);
             const char *yours = value_of(side == 0 ? other : line);
-            return FV_REFUSE(INCOMPATIBLE, "%.*s is %.*s, and must be %.*s",
+            return FV_REFUSE(INCOMPATIBLE, "%.*s is %.*s, and must be %.*s%s",
                              (int)strcspn(line, "=\n"), line, (int)strcspn(yours, "\n"), yours,
-                             (int)strcspn(ours, "\n"), ours);
+                             (int)strcspn(ours, "\n"), ours, option_of(line));
         }
     return FV_REFUSE(INCOMPATIBLE, "the compatibility hash %016llx does not belong to its text",
                      (unsigned long long)theirs->hash);

@@ -17,16 +17,49 @@ static void take_name(fv_engine *e, const char *dir) {
     snprintf(e->name, sizeof e->name, "%.*s", (int)(end - start), dir + start);
 }
 
+static bool is_auto(const char *name) { return !name || strcmp(name, "auto") == 0; }
+
+/* *out stays as it is with "auto". */
+static fv_status read_compute(const char *name, fv_compute *out) {
+    if (is_auto(name)) return FV_OK;
+    for (int c = 0; c < FV_N_COMPUTE; c++) {
+        if (strcmp(name, fv_compute_name((fv_compute)c)) != 0) continue;
+        *out = (fv_compute)c;
+        return FV_OK;
+    }
+    return FV_FAIL(FV_EINVAL, "invalid --compute '%s'; use auto, f32 or bf16", name);
+}
+
+fv_status fv_engine_kv_dtype(const char *name, fv_compute compute, fv_dtype *out) {
+    if (is_auto(name)) name = fv_compute_name(compute);
+    for (int t = 0; t < FV_N_DTYPE; t++) {
+        if (strcmp(name, fv_dtype_name((fv_dtype)t)) != 0) continue;
+        *out = (fv_dtype)t;
+        return FV_OK;
+    }
+    return FV_FAIL(FV_EINVAL, "invalid --kv-dtype '%s'; use auto, f32, bf16 or f16", name);
+}
+
+/* Once the backend is open. */
+static fv_status choose_precision(fv_engine *e, const fv_engine_options *opt) {
+    bool on_cpu = strcmp(e->be.ops->name, "cpu") == 0;
+    if (on_cpu && fv_checkpoint_text(e->ck)->embed.dtype == FV_BF16)
+        e->be.compute = FV_COMPUTE_BF16;
+    FV_TRY(read_compute(opt->compute, &e->be.compute));
+    if (e->be.compute != FV_COMPUTE_F32 && !on_cpu)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "--compute %s needs --device cpu; a GPU takes --compute f32",
+                       fv_compute_name(e->be.compute));
+    return fv_engine_kv_dtype(opt->kv_dtype, e->be.compute, &e->kv_dtype);
+}
+
 static fv_status open_network(fv_engine *e, const fv_engine_options *opt) {
     const fv_model_config *cfg = fv_checkpoint_config(e->ck);
     fv_backend_options be = {
         .n_threads = opt->threads, .device = opt->gpu, .isa = opt->isa, .trace = opt->gpu_trace};
     FV_TRY(fv_backend_open(&e->be, opt->backend, &be));
     e->be_open = true;
-    if (opt->compute != FV_COMPUTE_F32 && strcmp(e->be.ops->name, "cpu") != 0)
-        return FV_FAIL(FV_EUNSUPPORTED, "--compute %s needs --device cpu",
-                       fv_compute_name(opt->compute));
-    e->be.compute = opt->compute;
+    FV_TRY(choose_precision(e, opt));
     FV_TRY(fv_decoder_open(&e->be, &cfg->text, fv_checkpoint_text(e->ck), &e->dec));
     if (!opt->vision || !cfg->has_vision) return FV_OK;
     return fv_vision_open(&e->be, &cfg->vision, fv_checkpoint_vision(e->ck),
@@ -52,6 +85,8 @@ static fv_status open_chat(fv_engine *e, const char *value) {
 fv_status fv_engine_open(const fv_engine_options *opt, fv_engine *out) {
     fv_status st;
     fv_engine e = {0};
+    FV_TRY(read_compute(opt->compute, &e.be.compute)); /* before the checkpoint is read */
+    FV_TRY(fv_engine_kv_dtype(opt->kv_dtype, FV_COMPUTE_F32, &e.kv_dtype));
     FV_TRY_GOTO(fv_checkpoint_open(opt->checkpoint, &e.ck), st, fail);
     FV_TRY_GOTO(fv_tokenizer_open(opt->checkpoint, &e.tok), st, fail);
     FV_TRY_GOTO(open_chat(&e, opt->chat), st, fail);
@@ -66,9 +101,9 @@ fv_status fv_engine_open(const fv_engine_options *opt, fv_engine *out) {
     }
     int32_t vocab = fv_checkpoint_config(e.ck)->text.vocab, known = fv_tokenizer_vocab(e.tok);
     out->n_vocab = known < vocab ? known : vocab;
-    FV_LOG(INFO, MODEL, "checkpoint=%s fingerprint=%s bytes=%zu isa=%s compute=%s", opt->checkpoint,
-           out->fingerprint, fv_checkpoint_bytes(out->ck), out->be.isa,
-           fv_compute_name(out->be.compute));
+    FV_LOG(INFO, MODEL, "checkpoint=%s fingerprint=%s bytes=%zu isa=%s compute=%s kv_dtype=%s",
+           opt->checkpoint, out->fingerprint, fv_checkpoint_bytes(out->ck), out->be.isa,
+           fv_compute_name(out->be.compute), fv_dtype_name(out->kv_dtype));
     return FV_OK;
 fail:
     fv_engine_close(&e);
@@ -102,23 +137,4 @@ fv_kv_shape fv_engine_kv_shape(const fv_engine *e, fv_dtype dtype) {
     const fv_text_config *text = &fv_checkpoint_config(e->ck)->text;
     return (fv_kv_shape){
         .n_layer = text->n_layer, .n_kv = text->n_kv, .d_head = text->d_head, .dtype = dtype};
-}
-
-fv_status fv_engine_compute(const char *name, fv_compute *out) {
-    for (int c = 0; c < FV_N_COMPUTE; c++) {
-        if (strcmp(name, fv_compute_name((fv_compute)c)) != 0) continue;
-        *out = (fv_compute)c;
-        return FV_OK;
-    }
-    return FV_FAIL(FV_EINVAL, "invalid --compute '%s'; use f32 or bf16", name);
-}
-
-fv_status fv_engine_kv_dtype(const char *name, fv_compute compute, fv_dtype *out) {
-    if (!name) name = compute == FV_COMPUTE_BF16 ? "bf16" : "f32";
-    for (int t = 0; t < FV_N_DTYPE; t++) {
-        if (strcmp(name, fv_dtype_name((fv_dtype)t)) != 0) continue;
-        *out = (fv_dtype)t;
-        return FV_OK;
-    }
-    return FV_FAIL(FV_EINVAL, "invalid --kv-dtype '%s'; use f32, bf16 or f16", name);
 }

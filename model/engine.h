@@ -14,10 +14,15 @@ typedef struct fv_engine_options {
     const char *checkpoint; /* directory */
     const char *backend;    /* "auto", "cpu", ... */
     const char *isa;        /* CPU path, "auto" */
-    fv_compute compute;     /* of products */
-    int32_t threads;        /* 0: all cores */
-    int32_t gpu;            /* number of the device, of a backend that has several */
-    const char *gpu_trace;  /* file that gets the GPU's time by kernel; NULL: none */
+    /* "f32" or "bf16": of products. "auto" or NULL: bf16 for bf16 checkpoints, f32 for others and on a
+     * GPU; never by the CPU, so that workers of a fleet agree. A checkpoint is of the type of its
+     * embeddings. */
+    const char *compute;
+    const char
+        *kv_dtype; /* "f32", "bf16", "f16"; "auto" or NULL: bf16 with products in bf16, else f32 */
+    int32_t threads;       /* 0: all cores */
+    int32_t gpu;           /* number of the device, of a backend that has several */
+    const char *gpu_trace; /* file that gets the GPU's time by kernel; NULL: none */
     const char *chat; /* chat template in place of the checkpoint's: a name or FILE.jinja; NULL */
     bool vision;      /* the tower too, where the checkpoint has one */
 } fv_engine_options;
@@ -27,6 +32,7 @@ typedef struct fv_engine {
     fv_tokenizer *tok;
     fv_backend be;
     fv_decoder *dec;
+    fv_dtype kv_dtype;    /* of keys and values, unless a pool is opened for another */
     fv_vision *vision;    /* NULL: text only, or not asked for */
     int32_t n_vocab;      /* ids that may be sampled: later ones are padding */
     char fingerprint[17]; /* of the checkpoint */
@@ -52,11 +58,7 @@ fv_generation_options fv_engine_generation_options(const fv_engine *e, bool igno
 /* Of rows kept as `dtype`, for fv_kv_pool_open. */
 fv_kv_shape fv_engine_kv_shape(const fv_engine *e, fv_dtype dtype);
 
-/* "f32" or "bf16". FV_EINVAL says so. */
-fv_status fv_engine_compute(const char *name, fv_compute *out);
-
-/* "f32", "bf16" or "f16"; NULL: bf16 where products are computed in bf16, else f32. FV_EINVAL says
- * so. */
+/* A value of fv_engine_options.kv_dtype, with products in `compute`. FV_EINVAL names those there are. */
 fv_status fv_engine_kv_dtype(const char *name, fv_compute compute, fv_dtype *out);
 
 #endif

@@ -34,7 +34,7 @@ static fv_status open_worker(fv_worker_program *p) {
                                      .engine = &p->engine,
                                      .callers = fv_registration_callers(&p->place),
                                      .name = p->name,
-                                     .kv_dtype = p->kv_dtype,
+                                     .kv_dtype = p->engine.kv_dtype,
                                      .kv_bytes = (size_t)fv_options_int(o, "kv-bytes"),
                                      .cache_bytes = (size_t)fv_options_int(o, "cache-bytes"),
                                      .pixels = fv_options_int(o, "pixels"),

@@ -26,8 +26,10 @@ static void measure_metrics(void *user) {
 
 static fv_status introduce(void *user, const char *address, Fovea__Fleet__V1__Introduction **out) {
     fv_worker_program *p = user;
-    fv_model_info_options opt = {
-        .name = p->name, .role = p->kind->fleet_role, .address = address, .kv_dtype = p->kv_dtype};
+    fv_model_info_options opt = {.name = p->name,
+                                 .role = p->kind->fleet_role,
+                                 .address = address,
+                                 .kv_dtype = p->engine.kv_dtype};
     FV_TRY(fv_info(&p->engine, &opt, &p->arena, out));
     p->kind->limits(p->o, (*out)->model->limits);
     return FV_OK;
@@ -83,6 +85,8 @@ static fv_status open_engine(fv_worker_program *p) {
                                 .chat = fv_options_string(o, "chat"),
                                 .backend = fv_options_string(o, "device"),
                                 .isa = fv_options_string(o, "isa"),
+                                .compute = fv_options_string(o, "compute"),
+                                .kv_dtype = fv_options_string(o, "kv-dtype"),
                                 .gpu = (int32_t)fv_options_int(o, "gpu"),
                                 .gpu_trace = fv_options_string(o, "gpu-trace"),
                                 .threads = (int32_t)fv_options_int(o, "threads"),
@@ -92,8 +96,6 @@ static fv_status open_engine(fv_worker_program *p) {
         return FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed: a Hugging Face checkpoint directory "
                                   "(`fovea synth` makes one to try with)");
     FV_TRY(fv_registration_open(&p->place));
-    FV_TRY(fv_engine_compute(fv_options_string(o, "compute"), &engine.compute));
-    FV_TRY(fv_engine_kv_dtype(fv_options_string(o, "kv-dtype"), engine.compute, &p->kv_dtype));
     FV_TRY(fv_engine_open(&engine, &p->engine));
     return fv_peer_choose(o, p->engine.be.ops->name, p->engine.be.ops->pairs, &p->pairs);
 }

@@ -23,11 +23,12 @@
      "chat template: vicuna, llava, chatml, mistral, none or FILE.jinja; default: the checkpoint's own", \
      0, 0},                                                                                        \
     FV_REGISTRATION_OPTIONS,                                                                       \
-    {"compute", "FOVEA_COMPUTE", FV_OPTION_STRING, "TYPE", "f32",                                  \
-     "data type of matrix products: f32 or bf16; the same in the whole fleet", 0, 0},              \
-    {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", NULL,                                 \
+    {"compute", "FOVEA_COMPUTE", FV_OPTION_STRING, "TYPE", "auto",                                 \
+     "data type of matrix products: f32 or bf16; the same in the whole fleet; "                    \
+     "auto: bf16 for bf16 checkpoints on the CPU, otherwise f32", 0, 0},                           \
+    {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", "auto",                               \
      "data type of keys and values: f32, bf16 or f16; the same in the whole fleet; "               \
-     "default: bf16 with --compute bf16, otherwise f32", 0, 0}
+     "auto: bf16 with --compute bf16, otherwise f32", 0, 0}
 #define FV_WORKER_DEVICE_OPTIONS                                                                   \
     {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", "0",                                          \
      "number of compute threads; 0: all cores", 0, 1024},                                          \
@@ -72,7 +73,6 @@ struct fv_worker_program {
     fv_registration place;
     fv_daemon *daemon;
     fv_engine engine;
-    fv_dtype kv_dtype;
     fv_peer_choice pairs;
     char name[FV_WORKER_NAME_MAX + 1];
     void *worker;   /* NULL: not open */

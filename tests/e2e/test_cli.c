@@ -287,6 +287,31 @@ Test(cli, a_stop_string_ends_the_answer_before_itself) {
     json_decref(cut);
 }
 
+/* ---- precision -------------------------------------------------------------------------- */
+
+/* By the weights alone: any instruction set gives the same bits. */
+Test(cli, bf16_checkpoints_are_computed_in_bf16_and_others_in_f32) {
+    static const char *const cases[][2] = {{"f32", "compute=f32 kv_dtype=f32"},
+                                           {"f16", "compute=f32 kv_dtype=f32"},
+                                           {"bf16", "compute=bf16 kv_dtype=bf16"}};
+    for (int i = 0; i < 3; i++) {
+        command_run(&r, FOVEA " synth --shape tiny --dtype %s --force --out %s", cases[i][0], dir);
+        cr_assert_eq(r.status, 0, "%s", r.err);
+        json_t *fast = ask_json("--log model=info hi");
+        cr_assert(strstr(r.err, cases[i][1]), "%s: %s", cases[i][0], r.err);
+        json_t *plain = ask_json("--isa plain hi"), *f32 = ask_json("--compute f32 hi");
+        json_t *digests = json_object_get(json_object_get(fast, "report"), "digests");
+        cr_assert(
+            json_equal(digests, json_object_get(json_object_get(plain, "report"), "digests")));
+        cr_assert_eq(
+            json_equal(digests, json_object_get(json_object_get(f32, "report"), "digests")), i < 2,
+            "%s", cases[i][0]);
+        json_decref(fast);
+        json_decref(plain);
+        json_decref(f32);
+    }
+}
+
 /* ---- bad input ------------------------------------------------------------------------- */
 
 Test(cli, wrong_usage_ends_with_2) {

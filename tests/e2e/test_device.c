@@ -72,7 +72,7 @@ static void synthesise(const char *shape, const char *name, char path[512]) {
 
 static void same_logits(const char *checkpoint, const char *policy) {
     char cpu[512], gpu[512];
-    digests(checkpoint, "--device cpu", policy, cpu);
+    digests(checkpoint, "--device cpu --compute f32", policy, cpu);
     digests(checkpoint, ON_GPU, policy, gpu);
     cr_expect(eq(str, gpu, cpu), "%s, %s", checkpoint, policy);
 }
@@ -87,6 +87,13 @@ Test(device, exact_products_give_the_logits_of_the_cpu) {
         synthesise(shapes[i], "rows", path);
         for (int k = 0; k < 2; k++) same_logits(path, policies[k]);
     }
+}
+
+Test(device, products_in_bf16_are_refused_with_the_option_to_give) {
+    char path[512];
+    synthesise("tiny", "bf16", path);
+    command_run(&r, FOVEA_BIN "/fovea ask --checkpoint %s " ON_GPU " --compute bf16 hi", path);
+    refused(1, "a GPU takes --compute f32");
 }
 
 /* Compressed on the device, sent, received, read at part of the rank, compacted when tokens are

@@ -21,7 +21,7 @@ LIMIT = 0.995  # share of items whose answers must be equal
 def our_answers(program, n, directory):
     """[items] lists of answers, and the tasks in their order."""
     program.run("eval", "--checkpoint", CHECKPOINT, "--policy", "exact", "--items", n,
-                "--out", directory, timeout=3600)
+                "--compute", "f32", "--out", directory, timeout=3600)
     head, *items = map(json.loads, (directory / "items.jsonl").read_text().splitlines())
     items.sort(key=lambda item: item["item"])
     return [item["answers"] for item in items], head["tasks"]

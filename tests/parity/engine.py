@@ -38,10 +38,10 @@ class Engine:
             processor = directory / "preprocessor_config.json"
             processor.write_text(json.dumps(case.processor), encoding="utf-8")
 
-    def trace(self, case, checkpoint, images, out, n_tokens):
+    def trace(self, case, checkpoint, images, out, n_tokens, compute="f32"):
         """Everything that `fovea trace` leaves, by file name without .npy."""
         arguments = ["--checkpoint", checkpoint, "--prompt", case.prompt, "--out", out,
-                     "--max-tokens", n_tokens, "--ignore-eos", "--temperature", 0, *case.options]
+                     "--max-tokens", n_tokens, "--ignore-eos", "--temperature", 0, "--compute", compute, *case.options]
         for image in images:
             arguments += ["--image", image]
         if not case.chat:

@@ -1,4 +1,4 @@
-"""Hugging Face transformers: the same request, computed in float32 by PyTorch."""
+"""Hugging Face transformers: the same request, computed by PyTorch in float32 unless said otherwise."""
 import contextlib
 import os
 import warnings
@@ -44,11 +44,11 @@ def watched(model, made):
     compute = model.get_image_features
 
     def keep_features(_module, args, _output):
-        made["vision_features"] = args[0].flatten(0, 1).numpy()
+        made["vision_features"] = args[0].flatten(0, 1).float().numpy()
 
     def keep_tokens(*args, **kwargs):
         out = compute(*args, **kwargs)
-        made["image_embeds"] = torch.cat(list(out.pooler_output)).numpy()
+        made["image_embeds"] = torch.cat(list(out.pooler_output)).float().numpy()
         return out
     hook = connector.register_forward_hook(keep_features)
     model.get_image_features = keep_tokens
@@ -58,11 +58,11 @@ def watched(model, made):
 
 
 class Reference:
-    """One checkpoint directory, loaded with its weights widened to float32."""
+    """One checkpoint directory, loaded with its weights as `dtype`, which it computes in."""
 
-    def __init__(self, directory, has_vision):
+    def __init__(self, directory, has_vision, dtype=torch.float32):
         kind = AutoModelForImageTextToText if has_vision else AutoModelForCausalLM
-        self.model, info = kind.from_pretrained(directory, dtype=torch.float32,
+        self.model, info = kind.from_pretrained(directory, dtype=dtype,
                                                 attn_implementation="eager",
                                                 output_loading_info=True)
         wrong = {k: sorted(v)[:3] for k, v in info.items() if len(v) > 0}
@@ -110,13 +110,14 @@ class Reference:
         made["input_ids"] = inputs["input_ids"][0].numpy()
         if self.has_vision and images:
             made["pixel_values"] = tiles_of(inputs["pixel_values"]).numpy()
+            inputs["pixel_values"] = inputs["pixel_values"].to(self.model.dtype)
             with watched(self.model.model, made):
                 out = self.model(**inputs, use_cache=True, logits_to_keep=1)
         else:
             out = self.model(**inputs, use_cache=True, logits_to_keep=1)
         logits, tokens = [], []
         for step in range(n_tokens):
-            logits.append(out.logits[0, -1].numpy().copy())
+            logits.append(out.logits[0, -1].float().numpy().copy())
             tokens.append(int(logits[-1][:self.n_vocab].argmax()))
             if step + 1 < n_tokens:
                 token = tokens[-1] if forced is None else int(forced[step])

@@ -5,6 +5,7 @@
                                other family, checkpoints that transformers wrote,
                                and the scripts beside this one: tokenizers, pictures, methods
     run.py --answers 500       items of the evaluation: greedy answers of checkpoints/nano
+    run.py --bf16 30           errors of computing in bf16, ours and transformers' (precision.py)
     run.py --methods           the compression methods in NumPy alone (methods/goldens.py)
     run.py --write-golden      writes tests/golden/engine again, for tests/unit/prefill-worker/job/test_golden.c
 
@@ -171,6 +172,7 @@ def main():
     p.add_argument("--keep", type=pathlib.Path, help="leave checkpoints and results there")
     p.add_argument("--threads", type=int, default=2, help="of PyTorch (default 2)")
     p.add_argument("--answers", type=int, metavar="N", help="compare answers to N items of the evaluation")
+    p.add_argument("--bf16", type=int, metavar="N", help="compare errors of bf16 on N networks")
     p.add_argument("--methods", action="store_true", help="compare the methods' renderings alone")
     p.add_argument("--write-golden", action="store_true", help="write tests/golden/engine")
     a = p.parse_args()
@@ -194,6 +196,9 @@ def main():
         if a.answers:
             import answers
             return 0 if answers.run(program, a.answers, directory / "eval") else 1
+        if a.bf16:
+            import precision
+            return 0 if precision.run(program, a.bf16, a.seed, directory) else 1
         chosen = (cases.make_cases(a.configs, a.seed) + cases.make_text_cases(40, a.seed)
                   + families.make_family_cases(12, a.seed) + written.make_written())
         if a.only:

@@ -20,12 +20,8 @@ static fv_image image;
 static void ok(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
 
 static void begin(void) {
-    fv_local_options opt = {.checkpoint = NANO,
-                            .backend = "cpu",
-                            .isa = "auto",
-                            .threads = 1,
-                            .kv_dtype = FV_BF16,
-                            .at_once = 2};
+    fv_local_options opt = {
+        .checkpoint = NANO, .backend = "cpu", .isa = "auto", .threads = 1, .at_once = 2};
     char *bytes;
     size_t n;
     ok(fv_local_open(&opt, &l));

@@ -236,7 +236,8 @@ static void ask(const golden *g, const json_t *json, const char *dir, outcome *o
         ok(g, fv_image_decode(data, n, NULL, &images[i]));
         free(data);
     }
-    fv_local_options engine = {.checkpoint = dir, .backend = "cpu", .isa = "auto", .threads = 2};
+    fv_local_options engine = {
+        .checkpoint = dir, .backend = "cpu", .isa = "auto", .compute = "f32", .threads = 2};
     fv_local *local;
     ok(g, fv_local_open(&engine, &local));
     o->cfg = fv_local_config(local);
