@@ -13,6 +13,7 @@
 #include "prefill-worker/job/job.h"
 #include "tests/support/alloc_fail.h"
 #include "tests/support/command.h"
+#include "tests/support/thorough.h"
 
 enum { TOKENS = 4, STEPS_MAX = 1000, SIDE = 24, KEEP_S = 60 };
 
@@ -206,7 +207,7 @@ static void each_allocation(const char *policy) {
     attempt(policy, INT64_MAX, &st, &want);
     cr_assert_eq(st, FV_OK, "%s: %s", policy, fv_last_error());
     cr_assert_eq(want.n, 2 * TOKENS, "%s", policy);
-    for (int64_t n = 1; attempt(policy, n, &st, &got); n++) {
+    for (int64_t n = 1; attempt(policy, n, &st, &got); n += sanitized_step(3)) {
         n_failed += st != FV_OK;
         cr_assert(st == FV_OK || st == FV_ENOMEM, "%s, allocation %lld: %s, %s", policy,
                   (long long)n, fv_status_name(st), fv_last_error());

@@ -12,6 +12,7 @@
 
 #include "eval/scenes/handwriting.h"
 #include "eval/scenes/tasks.h"
+#include "tests/support/thorough.h"
 
 static const char *const shapes[] = {"circle", "square", "triangle", "diamond", "cross", "ring"};
 static const char *const colors[] = {"red",    "green",  "blue", "yellow",
@@ -230,8 +231,9 @@ static void check_true(const fv_item *item) {
 }
 
 Test(tasks, answers_are_true) {
+    const uint64_t n = thorough() ? 1500 : 300;
     for (int task = 0; task < FV_TASK_CAPTION; task++)
-        for (uint64_t i = 0; i < 1500; i++)
+        for (uint64_t i = 0; i < n; i++)
             for (fv_split split = FV_SPLIT_TRAIN; split <= FV_SPLIT_TEST; split += 2) {
                 fv_item item = make(split, task, i);
                 check_true(&item);
@@ -362,7 +364,7 @@ Test(tasks, no_constant_answer_beats_chance, .timeout = 300) {
     for (int task = 0; task < FV_TASK_CAPTION; task++) {
         memset(all, 0, sizeof all);
         memset(by_kind, 0, sizeof by_kind);
-        for (uint64_t i = 0; i < ITEMS; i++) {
+        for (uint64_t i = 0; i < (thorough() ? ITEMS : ITEMS / 4); i++) {
             fv_item item = make(FV_SPLIT_TEST, task, i);
             for (int32_t k = 0; k < item.n_turn; k++) {
                 const fv_turn *turn = &item.turn[k];
