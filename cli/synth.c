@@ -19,7 +19,9 @@ static const fv_option table[] = {
      "--shape)",
      0, 0},
     {"text-family", NULL, FV_OPTION_STRING, "NAME", NULL,
-     "llama, mistral, qwen2 or qwen3 (with --shape; as the family has it unless given)", 0, 0},
+     "llama, mistral, qwen2, qwen3, qwen2_vl_text, qwen2_5_vl_text or qwen3_vl_text (with --shape; "
+     "as the family has it unless given)",
+     0, 0},
     {"layers", NULL, FV_OPTION_INT, "N", "0", "number of text layers; 0: as in the shape", 0,
      FV_MAX_LAYERS},
     {"vision-layers", NULL, FV_OPTION_INT, "N", "0", "number of vision layers; 0: as in the shape",

@@ -11,7 +11,7 @@
  *             24 u32 dims[4]      40 u64 length     48 u32 CRC32C of the payload
  *             52 u32 CRC32C of the 52 bytes before
  *
- *   stream:   HELO PRMT
+ *   stream:   HELO PRMT GRID?
  *             { LEAD? RANK? MASK? packed? ROWS { POSN? TALY? DATA* } per layer and segment }
  *             per layer or more  TOKN END
  *   packed:   PACK FACT FACT? IMPO?     visual tokens of one layer as factors, codes or directions;
@@ -23,6 +23,9 @@
  * anywhere: a frame may hold several sections or a part of one. Neither side ever holds the whole
  * stream: the writer's frames point into the store's memory, the reader passes payloads on as they
  * arrive.
+ *
+ * GRID comes where the tokens of images are rotated by their places in a grid: without it every token
+ * is rotated by its position in the prompt.
  *
  * A layer with RANK has its visual tokens in rank order, the first to be dropped last, instead of
  * the order of their positions. There is no permutation, because entries are copied to their final
@@ -52,6 +55,7 @@ enum {
 #define FV_SECTIONS(X)                                                                             \
     X(HELLO, 'H', 'E', 'L', 'O')     /* what was agreed when the grant was given */                \
     X(PROMPT, 'P', 'R', 'M', 'T')    /* token ids, segments, next position, sampling */            \
+    X(GRIDS, 'G', 'R', 'I', 'D')     /* u32 prompt tokens, i32 [grids, 4]: first, t, h, w */       \
     X(RANK, 'R', 'A', 'N', 'K')      /* u32 [Hkv]: image tokens at first, of a ranked layer */     \
     X(MASK, 'M', 'A', 'S', 'K')      /* u32: masked image tokens at the end of each head */        \
     X(ROWS, 'R', 'O', 'W', 'S')      /* u32 [layers, Hkv, segments]: lengths */                    \

@@ -179,6 +179,33 @@ fv_status fv_wire_prompt_get(const uint8_t *p, size_t n, fv_wire_prompt *out) {
     return FV_OK;
 }
 
+/* ---- GRID ------------------------------------------------------------------------------ */
+
+size_t fv_wire_grids_bytes(uint32_t n_grid) { return 4 + (size_t)n_grid * 16; }
+
+void fv_wire_grids_put(const fv_rope_map *m, uint8_t *out) {
+    fv_put_u32(&out, (uint32_t)m->n);
+    for (int32_t i = 0; i < m->n_grid; i++) {
+        const fv_rope_grid *g = &m->grid[i];
+        fv_put_bytes(&out, (const int32_t[]){g->first, g->t, g->h, g->w}, 16);
+    }
+}
+
+fv_status fv_wire_grids_get(const uint8_t *p, uint32_t n_grid, uint32_t most, fv_rope_grid *grid,
+                            fv_rope_map *out) {
+    uint32_t n = fv_get_u32(&p);
+    for (uint32_t i = 0; i < n_grid; i++) {
+        int32_t at[4];
+        fv_get_bytes(&p, at, sizeof at);
+        grid[i] = (fv_rope_grid){.first = at[0], .t = at[1], .h = at[2], .w = at[3]};
+    }
+    if (n > most)
+        return FV_REFUSE(MALFORMED, "section GRID is of %u prompt tokens, and there are %u", n,
+                         most);
+    if (fv_rope_map_make(grid, (int32_t)n_grid, (int32_t)n, out) == FV_OK) return FV_OK;
+    return FV_REFUSE(MALFORMED, "section GRID: %s", fv_last_error());
+}
+
 /* ---- PACK ------------------------------------------------------------------------------ */
 
 enum {

@@ -6,6 +6,7 @@
  *
  * Strings and arrays of a structure are borrowed, also those that point into the bytes it was read
  * from. */
+#include "common/rope_map.h"
 #include "handoff/kv_packet.h"
 
 enum { FV_WIRE_PROTOCOL = 4, FV_COMPAT_MAX = 512, FV_WIRE_POLICY_MAX = 4096 };
@@ -81,6 +82,15 @@ typedef struct fv_wire_prompt {
 size_t fv_wire_prompt_bytes(uint32_t n, int32_t n_bias);
 void fv_wire_prompt_put(const fv_wire_prompt *p, uint8_t *out);
 fv_status fv_wire_prompt_get(const uint8_t *p, size_t n, fv_wire_prompt *out);
+
+/* ---- GRID ------------------------------------------------------------------------------ */
+
+/* `n_grid` is dims 0 of the section. */
+size_t fv_wire_grids_bytes(uint32_t n_grid);
+void fv_wire_grids_put(const fv_rope_map *m, uint8_t *out);
+/* fv_wire_grids_bytes(n_grid) of them, into grid[n_grid], which *out borrows; its n is at most `most`. */
+fv_status fv_wire_grids_get(const uint8_t *p, uint32_t n_grid, uint32_t most, fv_rope_grid *grid,
+                            fv_rope_map *out);
 
 /* ---- PACK ------------------------------------------------------------------------------ */
 

@@ -125,7 +125,7 @@ static fv_status key_matrix(const block *b, fv_matrices *in, const fv_rope *rope
     FV_TRY(fv_rows_gather(b->kv, in->be, &rows, wait));
     if (!form->anchor) return FV_OK;
     FV_TRY(anchors_of_rows(form, in->scratch, &anchor));
-    return fv_rows_turn(in, rope, anchor + b->n_old, true, s->n_kv, wait);
+    return fv_rows_rotate(in, rope, fv_kv_rope_map(b->kv), anchor + b->n_old, true, s->n_kv, wait);
 }
 
 /* Where a share of the squared norm is to be kept, factors have left the rest of theirs out before:

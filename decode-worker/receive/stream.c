@@ -71,12 +71,13 @@ uint64_t fv_import_wire_bytes(const fv_kv_shape *s, const fv_hello *h, const fv_
     uint64_t heads = (uint64_t)s->n_layer * (uint64_t)s->n_kv, twice = (uint64_t)plan->dup_max;
     /* Per layer LEAD, RANK, MASK and ROWS, and per segment POSN, TALY and at most a DATA for each
      * head. */
-    uint64_t sections = 4 + (uint64_t)s->n_layer * (4 + 2 * (2 + (uint64_t)s->n_kv) + PACKED_MOST);
+    uint64_t sections = 5 + (uint64_t)s->n_layer * (4 + 2 * (2 + (uint64_t)s->n_kv) + PACKED_MOST);
     uint64_t packed = (uint64_t)s->n_layer *
                       (fv_wire_packed_bytes(h->n_visual, h->n_visual) + 4 * (uint64_t)h->n_visual);
     return sections * FV_SECTION_HEADER + fv_hello_bytes(h) +
            fv_wire_prompt_bytes(h->n_text + h->n_visual, FV_MAX_LOGIT_BIAS) +
-           heads * (1 + FV_N_SEG) * 4 + (uint64_t)s->n_layer * (FV_WIRE_LEAD_BYTES + 4) +
+           fv_wire_grids_bytes(h->n_visual) + heads * (1 + FV_N_SEG) * 4 +
+           (uint64_t)s->n_layer * (FV_WIRE_LEAD_BYTES + 4) +
            heads * (h->n_text + twice) * 2 * row_bytes(s) +
            text_wire_bytes(s, h, &plan->text_keys) + h->bytes_visual +
            heads * (h->n_text + h->n_visual + 2 * twice) * (4 /* position */ + accum) + packed +
@@ -216,6 +217,12 @@ static bool is_mask(const fv_import *l, const fv_section *s) {
            !l->ranked;
 }
 
+/* GRID may come before all of them. */
+static bool is_grids(const fv_import *l, const fv_section *s) {
+    return l->due == FV_DUE_ROWS && s->type == FV_SECTION_GRIDS && l->layer == 0 &&
+           fv_kv_rope_map(l->got.kv)->n_grid == 0;
+}
+
 static fv_status begin_before_rows(fv_import *l, const fv_section *s, uint64_t want) {
     char name[5];
     fv_section_name(s->type, name);
@@ -231,6 +238,12 @@ static fv_status on_begin(void *user, const fv_section *s) {
     uint64_t want = 0;
     if (is_rank(l, s)) return begin_before_rows(l, s, 4 * (uint64_t)l->shape->n_kv);
     if (is_mask(l, s)) return begin_before_rows(l, s, 4);
+    if (is_grids(l, s)) {
+        if (s->dims[0] == 0 || s->dims[0] > l->hello.n_visual)
+            return FV_REFUSE(MALFORMED, "%u visual tokens are in %u grids", l->hello.n_visual,
+                             s->dims[0]);
+        return begin_before_rows(l, s, fv_wire_grids_bytes(s->dims[0]));
+    }
     if (l->due == FV_DUE_ROWS && s->type == FV_SECTION_LEAD &&
         fv_kv_source_layer(l->got.kv, l->layer) == l->layer && !l->ranked &&
         !fv_kv_packed_at(l->got.kv, l->layer) && !fv_kv_packed_text(l->got.kv, l->layer))
@@ -357,6 +370,25 @@ static fv_status take_prompt(fv_import *l, const fv_section *s) {
         return FV_REFUSE(MALFORMED, "the prompt has %u text tokens, but %u were announced",
                          n[FV_SEG_TEXT], l->hello.n_text);
     return FV_OK;
+}
+
+/* Tokens of a grid are visual ones. */
+static fv_status check_grid(const fv_import *l, const fv_rope_grid *g) {
+    for (int32_t i = 0; i < g->t * g->h * g->w; i++)
+        if (l->got.seg[g->first + i] != FV_SEG_VISUAL)
+            return FV_REFUSE(MALFORMED, "prompt token %d is text inside a grid", g->first + i);
+    return FV_OK;
+}
+
+static fv_status take_grids(fv_import *l, const fv_section *s) {
+    fv_rope_map map;
+    fv_rope_grid *grid = malloc(s->dims[0] * sizeof *grid);
+    if (!grid) return FV_FAIL(FV_ENOMEM, "out of memory for %u grids", s->dims[0]);
+    fv_status st = fv_wire_grids_get(l->payload, s->dims[0], (uint32_t)l->got.n, grid, &map);
+    for (uint32_t i = 0; i < s->dims[0] && st == FV_OK; i++) st = check_grid(l, &grid[i]);
+    if (st == FV_OK) st = fv_kv_set_rope_map(l->got.kv, &map);
+    free(grid);
+    return st;
 }
 
 static fv_status take_rank(fv_import *l) {
@@ -572,6 +604,7 @@ static fv_status on_end(void *user, const fv_section *s) {
         l->due = FV_DUE_ROWS;
         break;
     case FV_DUE_ROWS:
+        if (s->type == FV_SECTION_GRIDS) return take_grids(l, s);
         if (s->type == FV_SECTION_RANK) return take_rank(l);
         if (s->type == FV_SECTION_MASK) return take_mask(l);
         FV_TRY(take_rows(l, s));

@@ -1,4 +1,5 @@
-/* The language model's part of config.json: Llama, Mistral, Qwen2 and Qwen3.
+/* The language model's part of config.json: Llama, Mistral, Qwen2 and Qwen3, and those of the Qwen-VL
+ * families, which are Qwen2 and Qwen3 with M-RoPE.
  *
  * They share one decoder layer and differ in defaults, in which biases and norms exist, and in how a
  * sliding window is switched on. A window changes nothing while the context is no longer than
@@ -17,11 +18,21 @@ enum {
 typedef struct text_family {
     const char *name, *architecture;
     int32_t vocab, d_ffn, n_kv /* 0: as many as heads */, max_position, bos, eos;
-    int32_t d_head;      /* 0: the model's width by heads */
-    bool attention_bias; /* the family has the key */
+    int32_t d_model, n_layer, n_head; /* 0: 4096, 32, 32 */
+    int32_t d_head;                   /* 0: the model's width by heads */
+    float rms_eps;                    /* 0: 1e-6 */
+    double theta;                     /* 0: 10000 */
+    int32_t section[3];               /* of M-RoPE, */
+    bool interleaved;                 /* and how they lie */
+    bool attention_bias;              /* the family has the key */
     bool bias_qkv, qk_norm;
     bool window_key; /* a window counts only with use_sliding_window */
 } text_family;
+
+#define QWEN2_VL_TEXT                                                                              \
+    .vocab = 152064, .d_ffn = 29568, .n_kv = 8, .max_position = 32768, .bos = 151643,              \
+    .eos = 151645, .d_model = 8192, .n_layer = 80, .n_head = 64, .rms_eps = 1e-5F, .theta = 1e6,   \
+    .section = {16, 24, 24}, .bias_qkv = true, .window_key = true
 
 static const text_family families[] = {
     {.name = "llama",
@@ -62,9 +73,26 @@ static const text_family families[] = {
      .attention_bias = true,
      .qk_norm = true,
      .window_key = true},
+    {.name = "qwen2_vl_text", .architecture = "Qwen2VLTextModel", QWEN2_VL_TEXT},
+    {.name = "qwen2_5_vl_text", .architecture = "Qwen2_5_VLTextModel", QWEN2_VL_TEXT},
+    {.name = "qwen3_vl_text",
+     .architecture = "Qwen3VLTextModel",
+     .vocab = 151936,
+     .d_ffn = 22016,
+     .n_kv = 32,
+     .max_position = 128000,
+     .bos = -1,
+     .eos = -1,
+     .d_head = 128,
+     .theta = 5e5,
+     .section = {24, 20, 20},
+     .interleaved = true,
+     .attention_bias = true,
+     .qk_norm = true},
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
-const char fv_config_text_families[] = "llama, mistral, qwen2 and qwen3";
+const char fv_config_text_families[] =
+    "llama, mistral, qwen2, qwen3, qwen2_vl_text, qwen2_5_vl_text and qwen3_vl_text";
 
 const char *fv_config_text_family(const char *name) {
     for (int i = 0; i < N_FAMILY; i++)
@@ -120,35 +148,12 @@ static fv_status parse_yarn(const json_t *obj, const json_t *p, const char *wher
     return FV_OK;
 }
 
-/* Version 4 has rope_theta beside rope_scaling {type or rope_type, ...}; version 5 has both in
- * rope_parameters, which may hold one such object per kind of layer. */
-static fv_status parse_rope(const json_t *obj, const char *where, int32_t max_position,
-                            fv_rope_config *rope) {
-    *rope = (fv_rope_config){.theta = 10000, .factor = 1};
-    const json_t *scaling = fv_config_member(obj, "rope_scaling");
-    const json_t *p = fv_config_member(obj, "rope_parameters");
-    if ((scaling && !json_is_object(scaling)) || (p && !json_is_object(p)))
-        return FV_FAIL(FV_EDATA, "%s: rope_scaling and rope_parameters must be objects", where);
-    if (json_object_size(scaling) > 0) p = scaling;
-    if (fv_config_member(p, "sliding_attention"))
-        return FV_FAIL(FV_EUNSUPPORTED, "%s: rope_parameters differ by kind of layer", where);
-    const json_t *full = fv_config_member(p, "full_attention");
-    if (full) p = full;
-
-    FV_TRY(fv_json_f64(obj, "rope_theta", where, &rope->theta));
-    FV_TRY(fv_json_f64(p, "rope_theta", where, &rope->theta));
-    FV_TRY(positive("rope_theta", rope->theta, where));
-    double partial = 1;
-    FV_TRY(fv_json_f64(obj, "partial_rotary_factor", where, &partial));
-    FV_TRY(fv_json_f64(p, "partial_rotary_factor", where, &partial));
-    if (partial != 1)
-        return FV_FAIL(FV_EUNSUPPORTED, "%s: key 'partial_rotary_factor' is %g; only 1 is possible",
-                       where, partial);
-
+static fv_status parse_type(const json_t *obj, const json_t *p, const text_family *f,
+                            const char *where, int32_t max_position, fv_rope_config *rope) {
     const char *type = "default";
     FV_TRY(fv_json_str(p, "type", where, &type));
     FV_TRY(fv_json_str(p, "rope_type", where, &type));
-    if (!strcmp(type, "default")) return FV_OK;
+    if (!strcmp(type, "default") || (f->section[0] && !strcmp(type, "mrope"))) return FV_OK;
     if (!strcmp(type, "linear"))
         rope->type = FV_ROPE_LINEAR;
     else if (!strcmp(type, "llama3"))
@@ -180,8 +185,66 @@ static fv_status parse_rope(const json_t *obj, const char *where, int32_t max_po
     return FV_OK;
 }
 
+/* M-RoPE's sections, in the families that have them. */
+static fv_status parse_sections(const json_t *p, const text_family *f, const char *where,
+                                int32_t d_head, fv_rope_config *rope) {
+    const json_t *list = fv_config_member(p, "mrope_section");
+    bool interleaved = f->interleaved, whole = !list || json_array_size(list) == 3;
+    int32_t *section = rope->section, half = d_head / 2;
+    if (f->section[0] == 0) return FV_OK;
+    FV_TRY(fv_json_bool(p, "mrope_interleaved", where, &interleaved));
+    if (interleaved != f->interleaved)
+        return FV_FAIL(FV_EUNSUPPORTED, "%s: key 'mrope_interleaved' is %s, which %s is not", where,
+                       interleaved ? "true" : "false", f->name);
+    rope->interleaved = interleaved;
+    for (int i = 0; i < 3; i++) {
+        json_int_t n = list ? json_integer_value(json_array_get(list, (size_t)i)) : f->section[i];
+        whole = whole && n > 0 && n <= half;
+        section[i] = whole ? (int32_t)n : 0;
+        /* its last frequency is one that there is */
+        whole = whole && (!interleaved || i == 0 || i + 3 * (section[i] - 1) < half);
+    }
+    if (whole && section[0] + section[1] + section[2] == half) return FV_OK;
+    return FV_FAIL(
+        FV_EDATA,
+        "%s: key 'mrope_section'%s must be three numbers above 0 with the sum %d, half of "
+        "head_dim%s",
+        where, list ? "" : " is absent; it", half,
+        interleaved ? ", the last two at most a third of it" : "");
+}
+
+/* Version 4 has rope_theta beside rope_scaling {type or rope_type, ...}; version 5 has both in
+ * rope_parameters, which may hold one such object per kind of layer. */
+static fv_status parse_rope(const json_t *obj, const text_family *f, const char *where,
+                            const fv_text_config *t, fv_rope_config *rope) {
+    *rope = (fv_rope_config){.theta = f->theta > 0 ? f->theta : 10000, .factor = 1};
+    const json_t *scaling = fv_config_member(obj, "rope_scaling");
+    const json_t *p = fv_config_member(obj, "rope_parameters");
+    if ((scaling && !json_is_object(scaling)) || (p && !json_is_object(p)))
+        return FV_FAIL(FV_EDATA, "%s: rope_scaling and rope_parameters must be objects", where);
+    if (json_object_size(scaling) > 0) p = scaling;
+    if (fv_config_member(p, "sliding_attention"))
+        return FV_FAIL(FV_EUNSUPPORTED, "%s: rope_parameters differ by kind of layer", where);
+    const json_t *full = fv_config_member(p, "full_attention");
+    if (full) p = full;
+
+    FV_TRY(fv_json_f64(obj, "rope_theta", where, &rope->theta));
+    FV_TRY(fv_json_f64(p, "rope_theta", where, &rope->theta));
+    FV_TRY(positive("rope_theta", rope->theta, where));
+    double partial = 1;
+    FV_TRY(fv_json_f64(obj, "partial_rotary_factor", where, &partial));
+    FV_TRY(fv_json_f64(p, "partial_rotary_factor", where, &partial));
+    if (partial != 1)
+        return FV_FAIL(FV_EUNSUPPORTED, "%s: key 'partial_rotary_factor' is %g; only 1 is possible",
+                       where, partial);
+
+    FV_TRY(parse_type(obj, p, f, where, t->max_position, rope));
+    return parse_sections(p, f, where, t->d_head, rope);
+}
+
 /* Qwen2 and Qwen3 slide in the layers that layer_types names, else in those from max_window_layers on. */
-static fv_status qwen_slides(const json_t *obj, const char *where, int32_t n_layer, bool *slides) {
+static fv_status qwen_slides(const json_t *obj, const text_family *f, const char *where,
+                             int32_t n_layer, bool *slides) {
     *slides = false;
     bool use = false;
     FV_TRY(fv_json_bool(obj, "use_sliding_window", where, &use));
@@ -195,7 +258,7 @@ static fv_status qwen_slides(const json_t *obj, const char *where, int32_t n_lay
         }
         return FV_OK;
     }
-    int32_t first = 28;
+    int32_t first = f->n_layer ? f->n_layer : 28;
     FV_TRY(fv_json_i32(obj, "max_window_layers", where, 0, INT32_MAX, &first));
     *slides = first < n_layer;
     return FV_OK;
@@ -204,7 +267,7 @@ static fv_status qwen_slides(const json_t *obj, const char *where, int32_t n_lay
 static fv_status cap_by_window(const json_t *obj, const char *where, const text_family *f,
                                fv_text_config *t) {
     bool slides = !strcmp(f->name, "mistral");
-    if (f->window_key) FV_TRY(qwen_slides(obj, where, t->n_layer, &slides));
+    if (f->window_key) FV_TRY(qwen_slides(obj, f, where, t->n_layer, &slides));
     /* Absent means 4096, null means none. */
     if (!slides || json_is_null(json_object_get(obj, "sliding_window"))) return FV_OK;
     int32_t window = 4096;
@@ -244,14 +307,14 @@ fv_status fv_config_text_parse(const json_t *obj, const char *family, const char
     const text_family *f = families;
     while (strcmp(f->name, family) != 0) f++; /* a name from fv_config_text_family */
     fv_text_config t = {.vocab = f->vocab,
-                        .d_model = 4096,
+                        .d_model = f->d_model ? f->d_model : 4096,
                         .d_ffn = f->d_ffn,
-                        .n_layer = 32,
-                        .n_head = 32,
+                        .n_layer = f->n_layer ? f->n_layer : 32,
+                        .n_head = f->n_head ? f->n_head : 32,
                         .d_head = f->d_head,
                         .qk_norm = f->qk_norm,
                         .max_position = f->max_position,
-                        .rms_eps = 1e-6F,
+                        .rms_eps = f->rms_eps > 0 ? f->rms_eps : 1e-6F,
                         .act = FV_ACT_SILU,
                         .bos = f->bos};
     strcpy(t.family, f->name);
@@ -266,7 +329,7 @@ fv_status fv_config_text_parse(const json_t *obj, const char *family, const char
     if (!(t.rms_eps >= 0 && t.rms_eps < 1))
         return FV_FAIL(FV_EDATA, "%s: key 'rms_norm_eps' must be in [0, 1)", where);
     FV_TRY(fv_config_activation(obj, "hidden_act", where, &t.act));
-    FV_TRY(parse_rope(obj, where, t.max_position, &t.rope));
+    FV_TRY(parse_rope(obj, f, where, &t, &t.rope));
     FV_TRY(cap_by_window(obj, where, f, &t));
 
     bool attention_bias = false, mlp_bias = false;

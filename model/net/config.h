@@ -28,10 +28,14 @@ typedef struct fv_rope_config {
     double beta_fast, beta_slow;              /* yarn */
     double attention_factor;                  /* yarn: queries and keys are longer by it */
     bool truncate;                            /* yarn: the ramp is between whole numbers */
+    /* M-RoPE: of the D/2 frequencies, how many are rotated by each coordinate of a position: one
+     * after another, or interleaved. All 0: positions have one coordinate. */
+    int32_t section[3];
+    bool interleaved;
 } fv_rope_config;
 
 typedef struct fv_text_config {
-    char family[16]; /* "llama", "mistral", "qwen2" or "qwen3" */
+    char family[16]; /* "llama", "mistral", "qwen2" ... (model/families/text_config.c) */
     int32_t vocab, d_model, d_ffn, n_layer, n_head, n_kv, d_head;
     int32_t max_position; /* longest context; a sliding window, if any, caps it */
     float rms_eps;

@@ -9,7 +9,7 @@
  * is in the pass and however a prompt is cut into passes (kernels/ops.h).
  *
  *   h = RMSNorm(x);  q, k, v = h Wq^T + bq, ...;  q, k = RMSNorm of each head, in models with qk_norm
- *   RoPE(q, k, pos);  append k, v
+ *   RoPE(q, k, rope_pos);  append k, v
  *   x = x + (attention(q) Wo^T + bo)
  *   x = x + (act(h' Wg^T) * (h' Wu^T)) Wd^T,   h' = RMSNorm(x)
  *
@@ -63,12 +63,14 @@ typedef struct fv_forward_capture {
  * must get one (fv_kv_extent) before a pass brings visual tokens; text pages are taken here. */
 typedef struct fv_forward_seq {
     fv_kv *kv;
-    int32_t n_rows;      /* they follow the rows of the sequence before */
-    const int32_t *pos;  /* [n_rows] ascending original positions, after all that kv holds; or any
-                          * ones, where `masked_tail` says what each row sees */
-    const int32_t *turn; /* [n_rows] positions that queries and keys are rotated by; NULL: pos */
-    const uint8_t *seg;  /* [n_rows] fv_kv_segment */
-    int32_t wanted;      /* how many of its last rows are wanted out of the last layer */
+    int32_t n_rows;     /* they follow the rows of the sequence before */
+    const int32_t *pos; /* [n_rows] ascending original positions, after all that kv holds; or any
+                         * ones, where `masked_tail` says what each row sees */
+    /* [n_rows] positions that queries and keys are rotated by; NULL: those of `pos` in the store's
+     * map (fv_kv_set_rope_map) */
+    const fv_rope_pos *rope_pos;
+    const uint8_t *seg; /* [n_rows] fv_kv_segment */
+    int32_t wanted;     /* how many of its last rows are wanted out of the last layer */
     int32_t n_capture;
     const fv_forward_capture *capture; /* [n_capture] */
     /* accumulate the attention that compressed tokens receive in this forward batch (expand.h) */

@@ -20,7 +20,9 @@ static fv_status seq_slots(const fv_forward_seq *seq, int32_t b, int32_t row0, f
     }
     t->write[b] = (fv_kv_write_seq){
         .row0 = row0, .n_rows = n, .n_seg = FV_N_SEG, .seg = seq->seg, .slot = slot};
-    memcpy(t->turn + row0, seq->turn ? seq->turn : seq->pos, (size_t)n * sizeof *t->turn);
+    const fv_rope_map *map = fv_kv_rope_map(seq->kv);
+    for (int32_t r = 0; r < n; r++)
+        t->rope_pos[row0 + r] = seq->rope_pos ? seq->rope_pos[r] : fv_rope_map_at(map, seq->pos[r]);
     return FV_OK;
 }
 
@@ -143,7 +145,7 @@ fv_status fv_forward_tables_make(const fv_forward_batch *pass, int32_t l0, int32
     FV_TRY(FV_ARENA_NEW(arena, n, t->seg_rows));
     for (int s = 0; s < FV_N_SEG; s++) FV_TRY(FV_ARENA_NEW(arena, n, t->seg_pos[s]));
     FV_TRY(FV_ARENA_NEW(arena, n_wanted, t->wanted));
-    FV_TRY(FV_ARENA_NEW(arena, t->n_rows, t->turn));
+    FV_TRY(FV_ARENA_NEW(arena, t->n_rows, t->rope_pos));
     for (int32_t b = 0, row0 = 0; b < n; row0 += pass->seq[b++].n_rows) {
         FV_TRY(seq_slots(&pass->seq[b], b, row0, arena, t));
         FV_TRY(seq_queries(&pass->seq[b], b, row0, arena, t));
@@ -170,7 +172,7 @@ static fv_status put_angles(fv_forward_tables *t, const fv_rope *rope, fv_arena 
     int32_t n = t->n_rows;
     FV_TRY(FV_ARENA_NEW(arena, (size_t)n * (size_t)rope->half, c));
     FV_TRY(FV_ARENA_NEW(arena, (size_t)n * (size_t)rope->half, s));
-    fv_rope_angles(rope, t->turn, n, c, s);
+    fv_rope_angles(rope, t->rope_pos, n, c, s);
     t->cos = fv_workspace_cut(ws, FV_F32, n, rope->half);
     t->sin = fv_workspace_cut(ws, FV_F32, n, rope->half);
     fv_device *dev = ws->be->device;

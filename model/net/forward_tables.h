@@ -25,7 +25,7 @@ typedef struct fv_query_rows {
 
 typedef struct fv_forward_tables {
     int32_t n_rows, n_wanted;
-    int32_t *turn;            /* [n_rows] positions that rows are rotated by */
+    fv_rope_pos *rope_pos;    /* [n_rows] positions that rows are rotated by */
     int32_t *wanted;          /* [n_wanted] numbers of the tokens that are pruned the last layer */
     fv_tensor cos, sin;       /* [n_rows, D/2] on the device */
     fv_kv_write_seq *write;   /* [n_seq] all rows */

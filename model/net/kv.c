@@ -74,6 +74,17 @@ const fv_kv_shape *fv_kv_get_shape(const fv_kv *kv) { return &kv->pool->shape; }
 
 fv_kv_sequence *fv_kv_get_sequence(const fv_kv *kv) { return kv->sequence; }
 
+fv_status fv_kv_set_rope_map(fv_kv *kv, const fv_rope_map *map) {
+    fv_rope_grid *grid;
+    FV_TRY(FV_ARENA_NEW(&kv->arena, map->n_grid, grid));
+    if (map->n_grid) memcpy(grid, map->grid, (size_t)map->n_grid * sizeof *grid);
+    kv->rope_map = *map;
+    kv->rope_map.grid = grid;
+    return FV_OK;
+}
+
+const fv_rope_map *fv_kv_rope_map(const fv_kv *kv) { return &kv->rope_map; }
+
 fv_device *fv_kv_get_device(const fv_kv *kv) { return kv->pool->device; }
 
 fv_block_table *fv_kv_runs(fv_kv *kv, int32_t layer) {

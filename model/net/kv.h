@@ -22,6 +22,7 @@
  * A store belongs to one thread at a time; a pool to the thread that computes. */
 #include "common/accum.h"
 #include "common/buf.h"
+#include "common/rope_map.h"
 #include "common/status.h"
 #include "kernels/ops.h"
 
@@ -190,6 +191,11 @@ typedef struct fv_kv_sequence {
 } fv_kv_sequence;
 
 fv_kv_sequence *fv_kv_get_sequence(const fv_kv *kv);
+
+/* Where its tokens are rotated to, by their positions: empty until it is set, once, before the store
+ * has tokens. The map is copied. */
+fv_status fv_kv_set_rope_map(fv_kv *kv, const fv_rope_map *map);
+const fv_rope_map *fv_kv_rope_map(const fv_kv *kv);
 
 /* ---- from and to other memory ---------------------------------------------------------- */
 

@@ -57,6 +57,7 @@ struct fv_kv {
     size_t reserved;        /* bytes charged to the pool and not yet used */
     size_t column_bytes[FV_N_KV_COLUMN];
     fv_kv_sequence *sequence;
+    fv_rope_map rope_map;
     fv_arena arena; /* of the arrays above, and the sequence */
 };
 

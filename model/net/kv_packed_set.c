@@ -99,13 +99,23 @@ void fv_kv_packed_set_give(fv_kv *kv, fv_kv_packed_set *s) {
     set_free(kv, s);
 }
 
+static void block_angles(const fv_kv_packed_set *s, const fv_rope_map *map, const fv_rope *rope,
+                         float *cosine, float *sine) {
+    for (int32_t a = 0; a < s->n_anchor; a++) {
+        fv_rope_pos pos = fv_rope_map_at(map, s->anchor[a]);
+        ptrdiff_t at = (ptrdiff_t)a * rope->half;
+        fv_rope_angles(rope, &pos, 1, cosine + at, sine + at);
+    }
+}
+
 /* For codes and directions: each row's own, in tiles of rows (kernels/packed_part.h). */
-static void tile_angles(const fv_kv_packed_set *s, const fv_rope *rope, float *cosine,
-                        float *sine) {
+static void tile_angles(const fv_kv_packed_set *s, const fv_rope_map *map, const fv_rope *rope,
+                        float *cosine, float *sine) {
     float c[FV_ROPE_MAX_HALF], t[FV_ROPE_MAX_HALF];
     size_t half = (size_t)rope->half;
     for (int32_t a = 0; a < s->n_anchor; a++) {
-        fv_rope_angles(rope, &s->anchor[a], 1, c, t);
+        fv_rope_pos pos = fv_rope_map_at(map, s->anchor[a]);
+        fv_rope_angles(rope, &pos, 1, c, t);
         for (size_t j = (size_t)s->first[a]; j < (size_t)s->first[a + 1]; j++)
             for (size_t i = 0; i < half; i++) {
                 size_t tile = j / FV_PACKED_TILE * half + i;
@@ -121,10 +131,7 @@ fv_status fv_kv_packed_set_angles(fv_kv *kv, fv_kv_packed_set *s, const fv_rope 
     size_t n = angle_rows(s) * (size_t)rope->half, bytes = n * sizeof(float);
     float *angles = calloc(2, bytes);
     if (!angles) return FV_FAIL(FV_ENOMEM, "out of memory for %d anchors", s->n_anchor);
-    if (s->tiles)
-        tile_angles(s, rope, angles, angles + n);
-    else
-        fv_rope_angles(rope, s->anchor, s->n_anchor, angles, angles + n);
+    (s->tiles ? tile_angles : block_angles)(s, fv_kv_rope_map(kv), rope, angles, angles + n);
     fv_device *dev = fv_kv_get_device(kv);
     fv_buf buf;
     fv_status st = fv_buf_alloc(dev, 2 * bytes, FV_BUF_DEVICE, &buf);

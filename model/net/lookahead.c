@@ -63,7 +63,7 @@ static fv_status put_angles(fv_decoder *dec, const fv_lookahead *lookahead, cons
     float *cosine, *sine;
     FV_TRY(FV_ARENA_NEW(&dec->host, n, cosine));
     FV_TRY(FV_ARENA_NEW(&dec->host, n, sine));
-    fv_rope_angles(&dec->rope, lookahead->turn, lookahead->x.rows, cosine, sine);
+    fv_rope_angles(&dec->rope, lookahead->rope_pos, lookahead->x.rows, cosine, sine);
     FV_TRY(dev->ops->copy_async(dev, s->cos.data, cosine, n * sizeof *cosine));
     return dev->ops->copy_async(dev, s->sin.data, sine, n * sizeof *sine);
 }

@@ -43,6 +43,15 @@ float fv_attention_scale(const fv_text_config *cfg) {
     return scale * (float)(cfg->rope.attention_factor * cfg->rope.attention_factor);
 }
 
+bool fv_rope_has_sections(const fv_rope_config *cfg) { return cfg->section[0] > 0; }
+
+static uint8_t axis_of(const fv_rope_config *cfg, int32_t i) {
+    int32_t axis = i % 3, t = cfg->section[0], h = cfg->section[1];
+    if (!fv_rope_has_sections(cfg)) return 0;
+    if (cfg->interleaved) return (uint8_t)(i < 3 * cfg->section[axis] ? axis : 0);
+    return i < t ? 0 : i < t + h ? 1 : 2;
+}
+
 void fv_rope_init(fv_rope *r, const fv_rope_config *cfg, int32_t d_head) {
     assert(d_head % 2 == 0 && d_head / 2 <= FV_ROPE_MAX_HALF);
     r->half = d_head / 2;
@@ -52,14 +61,16 @@ void fv_rope_init(fv_rope *r, const fv_rope_config *cfg, int32_t d_head) {
         if (cfg->type == FV_ROPE_LLAMA3) f = llama3_scale(cfg, f);
         if (cfg->type == FV_ROPE_YARN) f = yarn_scaled(cfg, d_head, i, f);
         r->freq[i] = f;
+        r->axis[i] = axis_of(cfg, i);
     }
 }
 
-void fv_rope_angles(const fv_rope *r, const int32_t *pos, int32_t n, float *cos_out,
+void fv_rope_angles(const fv_rope *r, const fv_rope_pos *pos, int32_t n, float *cos_out,
                     float *sin_out) {
     for (int32_t j = 0; j < n; j++) {
+        const float at[3] = {(float)pos[j].t, (float)pos[j].h, (float)pos[j].w};
         for (int32_t i = 0; i < r->half; i++) {
-            float angle = (float)pos[j] * r->freq[i];
+            float angle = at[r->axis[i]] * r->freq[i];
             cos_out[(size_t)j * (size_t)r->half + (size_t)i] = cosf(angle);
             sin_out[(size_t)j * (size_t)r->half + (size_t)i] = sinf(angle);
         }

@@ -10,7 +10,14 @@
  * turns that a dimension makes in the original context, from beta_fast to beta_slow. Its attention
  * factor m, by which transformers multiplies cos and sin, is in the scale of the scores:
  *     (m q)(m k) / sqrt(D) = q k m^2 / sqrt(D)
- * so that keys in the store, and rotations of stored keys, are free of it. Any thread. */
+ * so that keys in the store, and rotations of stored keys, are free of it.
+ *
+ * M-RoPE (Qwen2-VL, arXiv 2409.12191) divides the frequencies among the coordinates of a position
+ * (t, h, w): angle[p,i] = p[axis_i] f_i. Sections are contiguous, t first, then h, then w; or interleaved
+ * (Qwen3-VL): t h w t h w ..., where h and w have no more than their numbers and t has the rest. A
+ * rotation is still by a sum of angles, so that keys relative to an anchor triple factor as those
+ * relative to an anchor position do. Any thread. */
+#include "common/rope_map.h"
 #include "model/net/config.h"
 
 enum { FV_ROPE_MAX_HALF = 512 };
@@ -18,6 +25,7 @@ enum { FV_ROPE_MAX_HALF = 512 };
 typedef struct fv_rope {
     int32_t half; /* D / 2 */
     float freq[FV_ROPE_MAX_HALF];
+    uint8_t axis[FV_ROPE_MAX_HALF]; /* 0 t, 1 h, 2 w; all 0 without sections */
 } fv_rope;
 
 /* D even, at most 2 * FV_ROPE_MAX_HALF (config reading has checked that). */
@@ -26,8 +34,11 @@ void fv_rope_init(fv_rope *r, const fv_rope_config *cfg, int32_t d_head);
 /* What scores q k are multiplied by. */
 float fv_attention_scale(const fv_text_config *cfg);
 
+/* Whether positions have three coordinates. */
+bool fv_rope_has_sections(const fv_rope_config *cfg);
+
 /* cos, sin [n, D/2] for positions pos[n]. */
-void fv_rope_angles(const fv_rope *r, const int32_t *pos, int32_t n, float *cos_out,
+void fv_rope_angles(const fv_rope *r, const fv_rope_pos *pos, int32_t n, float *cos_out,
                     float *sin_out);
 
 #endif

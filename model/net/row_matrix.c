@@ -29,14 +29,17 @@ fv_status fv_rows_gather(fv_kv *kv, fv_backend *be, const fv_row_set *x, fv_tens
     return FV_OK;
 }
 
-fv_status fv_rows_turn(fv_matrices *in, const fv_rope *rope, const int32_t *anchor, bool back,
-                       int32_t n_kv, fv_tensor m) {
+fv_status fv_rows_rotate(fv_matrices *in, const fv_rope *rope, const fv_rope_map *map,
+                         const int32_t *anchor, bool back, int32_t n_kv, fv_tensor m) {
     size_t n = (size_t)m.rows * (size_t)rope->half;
+    fv_rope_pos *pos;
     float *c, *s;
     fv_rope_args a = {.x = m, .n_head = n_kv};
+    FV_TRY(FV_ARENA_NEW(in->scratch, m.rows, pos));
     FV_TRY(FV_ARENA_NEW(in->scratch, n, c));
     FV_TRY(FV_ARENA_NEW(in->scratch, n, s));
-    fv_rope_angles(rope, anchor, m.rows, c, s);
+    for (int32_t j = 0; j < m.rows; j++) pos[j] = fv_rope_map_at(map, anchor[j]);
+    fv_rope_angles(rope, pos, m.rows, c, s);
     for (size_t i = 0; back && i < n; i++) s[i] = -s[i];
     FV_TRY(fv_matrix_send(in, c, m.rows, rope->half, &a.cos));
     FV_TRY(fv_matrix_send(in, s, m.rows, rope->half, &a.sin));

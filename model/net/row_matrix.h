@@ -25,9 +25,10 @@ typedef struct fv_row_set {
 /* m [n, Hkv D] becomes these rows. */
 fv_status fv_rows_gather(fv_kv *kv, fv_backend *be, const fv_row_set *rows, fv_tensor m);
 
-/* Turns keys m [n, Hkv D] back by anchor[j], each row j by its own, or on by it. */
-fv_status fv_rows_turn(fv_matrices *in, const fv_rope *rope, const int32_t *anchor, bool back,
-                       int32_t n_kv, fv_tensor m);
+/* Rotates keys m [n, Hkv D] back by their anchors, or on by them: anchor[n] are positions in the prompt,
+ * whose rotations the store's map has. */
+fv_status fv_rows_rotate(fv_matrices *in, const fv_rope *rope, const fv_rope_map *map,
+                         const int32_t *anchor, bool back, int32_t n_kv, fv_tensor m);
 
 /* m [n, Hkv D] becomes rows row[n] of a part, at full rank. The part is on the host. */
 fv_status fv_rows_rebuild(fv_matrices *in, const fv_packed_part *part, const int32_t *row,

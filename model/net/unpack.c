@@ -68,9 +68,9 @@ static fv_status rebuild(const fv_kv *kv, fv_matrices *in, const fv_packed_part 
     return fv_rows_rebuild(in, &part, row, *m);
 }
 
-/* Keys are packed turned back to their block's anchor: turns them on by it. */
-static fv_status turn_on(fv_matrices *in, const fv_rope *rope, const fv_kv_packed *p,
-                         const int32_t *row, int32_t n, fv_tensor m) {
+/* Keys are packed rotated back to their block's anchor: rotates them on by it. */
+static fv_status rotate_on(const fv_kv *kv, fv_matrices *in, const fv_rope *rope,
+                           const fv_kv_packed *p, const int32_t *row, int32_t n, fv_tensor m) {
     int32_t *anchor;
     if (!p->anchor) return FV_OK;
     FV_TRY(FV_ARENA_NEW(in->scratch, n, anchor));
@@ -79,7 +79,8 @@ static fv_status turn_on(fv_matrices *in, const fv_rope *rope, const fv_kv_packe
         while (row[i] >= p->first[a + 1]) a++;
         anchor[i] = p->anchor[a];
     }
-    return fv_rows_turn(in, rope, anchor, false, p->part[FV_PACKED_K].shape.n_kv, m);
+    return fv_rows_rotate(in, rope, fv_kv_rope_map(kv), anchor, false,
+                          p->part[FV_PACKED_K].shape.n_kv, m);
 }
 
 static fv_status write_rows(fv_kv *kv, fv_backend *be, int32_t layer, fv_tensor k, fv_tensor v,
@@ -121,7 +122,7 @@ static fv_status rebuild_layer(const fv_kv *kv, fv_matrices *in, const fv_rope *
     for (int32_t i = 0; i < n; i++) out->pos[i] = p->pos[row[i]];
     if (fv_kv_packed_owns_keys(p, out->layer)) {
         FV_TRY(rebuild(kv, in, &p->part[FV_PACKED_K], row, n, &out->k));
-        FV_TRY(turn_on(in, rope, p, row, n, out->k));
+        FV_TRY(rotate_on(kv, in, rope, p, row, n, out->k));
     }
     return rebuild(kv, in, &p->part[FV_PACKED_V], row, n, &out->v);
 }

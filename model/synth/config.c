@@ -37,6 +37,14 @@ static const shape *find_shape(const char *name) {
     return NULL;
 }
 
+/* M-RoPE's sections, 16, 24 and 24 of 64 frequencies, or 24, 20 and 20 where they interleave. */
+static void add_sections(const shape *s, const char *family, json_t *rope) {
+    bool interleaved = !strcmp(family, "qwen3_vl_text");
+    int32_t half = s->d_head / 2, hw = half * (interleaved ? 5 : 6) / 16;
+    json_object_set_new(rope, "mrope_section", json_pack("[i,i,i]", half - 2 * hw, hw, hw));
+    if (interleaved) json_object_set_new(rope, "mrope_interleaved", json_true());
+}
+
 static json_t *text_json(const shape *s, const char *family, bool v5) {
     json_t *t = json_pack(
         "{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:s, s:i, s:b}", "model_type", family,
@@ -49,11 +57,14 @@ static json_t *text_json(const shape *s, const char *family, bool v5) {
     json_object_set_new(t, "bos_token_id",
                         strncmp(family, "qwen", 4) ? json_integer(BOS) : json_null());
     if (!strcmp(family, "mistral")) json_object_set_new(t, "sliding_window", json_null());
-    if (v5)
-        json_object_set_new(t, "rope_parameters",
-                            json_pack("{s:s, s:f}", "rope_type", "default", "rope_theta", 10000.0));
+    bool sections = strstr(family, "_vl_text");
+    json_t *rope = json_pack("{s:s}", "rope_type", "default");
+    if (sections) add_sections(s, family, rope);
+    json_object_set_new(v5 ? rope : t, "rope_theta", json_real(10000.0));
+    if (v5 || sections)
+        json_object_set_new(t, v5 ? "rope_parameters" : "rope_scaling", rope);
     else
-        json_object_set_new(t, "rope_theta", json_real(10000.0));
+        json_decref(rope);
     return t;
 }
 

@@ -152,6 +152,22 @@ static fv_status send_prompt(fv_export *s) {
     return fv_packet_write(&s->writer, section, &p, 1);
 }
 
+static fv_status send_grids(fv_export *s) {
+    const fv_rope_map *map = fv_kv_rope_map(s->req.kv);
+    fv_piece p = {.bytes = fv_wire_grids_bytes((uint32_t)map->n_grid)};
+    void *bytes;
+    if (map->n_grid == 0) return FV_OK;
+    FV_TRY(fv_packet_alloc(&s->writer, p.bytes, &bytes));
+    fv_wire_grids_put(map, bytes);
+    p.data = bytes;
+    fv_section section = {.type = FV_SECTION_GRIDS,
+                          .critical = true,
+                          .dtype = FV_WIRE_BYTES,
+                          .layer1 = 1,
+                          .dims = {(uint32_t)map->n_grid}};
+    return fv_packet_write(&s->writer, section, &p, 1);
+}
+
 /* The sections before the first layer, once there is a grant. */
 static fv_status start(fv_export *s) {
     if (!s->answered) return FV_FAIL(FV_EBUSY, "the decode worker has not answered yet");
@@ -161,7 +177,8 @@ static fv_status start(fv_export *s) {
     fv_packet_writer_init(&s->writer, frame_max < FV_FRAME_MAX ? frame_max : 0, emit, s);
     s->started = true;
     FV_TRY(send_hello(s));
-    return send_prompt(s);
+    FV_TRY(send_prompt(s));
+    return send_grids(s);
 }
 
 static fv_section rows_section(uint32_t type, int32_t layer, fv_kv_segment seg, int32_t head0,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "model/net/rope.h"
 
 static const fv_model_config *config(const fv_prefill_job *j) {
     return fv_checkpoint_config(j->engine->ck);
@@ -117,8 +118,18 @@ static fv_status watch_kept(fv_prefill_job *j) {
     return fv_kept_map_begin(&j->arena, j->prompt.seg, j->prompt.n, &rows, &j->watch);
 }
 
+/* Where tokens are rotated to, in models with M-RoPE. */
+static fv_status map_rope(fv_prefill_job *j) {
+    const fv_prompt *p = &j->prompt;
+    fv_rope_grid *grid;
+    if (!fv_rope_has_sections(&config(j)->text.rope)) return FV_OK;
+    FV_TRY(FV_ARENA_NEW(&j->arena, p->n_span, grid));
+    return fv_rope_map_make(grid, fv_rope_grids(p->span, p->n_span, grid), p->n, &j->rope_map);
+}
+
 fv_status fv_prefill_job_begin(fv_prefill_job *j) {
     FV_TRY(condense(j));
+    FV_TRY(map_rope(j));
     FV_TRY(add_replay(j));
     FV_TRY(open_generation(j));
     if (j->finish != FV_FINISH_NOT) return FV_OK;
@@ -142,6 +153,7 @@ static fv_prefill_request request_of(fv_prefill_job *j) {
     r.n_answer = j->n_replay;
     r.ids = j->prompt.ids;
     r.seg = j->prompt.seg;
+    r.rope_map = j->rope_map;
     r.embeds =
         fv_tensor_of(j->encoded.embeds.data, FV_F32, j->prompt.n_visual, config(j)->text.d_model);
     r.plan = &j->plan;

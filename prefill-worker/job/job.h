@@ -82,6 +82,7 @@ typedef struct fv_prefill_job {
     char **how;        /* [n_image] what is done to an image, as the cache knows it */
     float **pixels;    /* [n_image] of its tiles, each owned; NULL: not read, or encoded already */
     bool *unread;      /* [n_image] to be read */
+    fv_rope_map rope_map; /* of the prompt; its grids are in the arena */
     int32_t n_encoded;
     fv_kept_map_watch *watch;
 } fv_prefill_job; /* {0} may be released and freed */

@@ -100,7 +100,8 @@ fv_status fv_pack_layer_matrix(const fv_pack_context *ctx, const fv_pack_job *jo
     FV_TRY(fv_rows_gather(ctx->kv, ctx->be, &rows, *m));
     if (kind == FV_PACKED_V || !l->anchored) return FV_OK;
     FV_TRY(anchors(l, ctx->scratch, &anchor));
-    return fv_rows_turn(ctx->matrices, ctx->rope, anchor, true, s->n_kv, *m);
+    return fv_rows_rotate(ctx->matrices, ctx->rope, fv_kv_rope_map(ctx->kv), anchor, true, s->n_kv,
+                          *m);
 }
 
 fv_status fv_pack_layer_fail(fv_status st, const fv_pack_job *job, fv_packed_kind kind) {

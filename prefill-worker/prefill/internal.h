@@ -20,11 +20,11 @@
 /* All rows of the batch that are still running: request after request, positions ascending. */
 typedef struct fv_prefill_rows {
     int32_t n;
-    int32_t *first; /* [n_req + 1] where each request's rows start */
-    int32_t *pos;   /* [n] */
-    int32_t *turn;  /* [n] positions that rows are rotated by: pos, but where a plan renumbers */
-    uint8_t *seg;   /* [n] */
-    fv_tensor x;    /* [n, d] residual stream */
+    int32_t *first;        /* [n_req + 1] where each request's rows start */
+    int32_t *pos;          /* [n] */
+    fv_rope_pos *rope_pos; /* [n] positions that rows are rotated by */
+    uint8_t *seg;          /* [n] */
+    fv_tensor x;           /* [n, d] residual stream */
 } fv_prefill_rows;
 
 /* The visual tokens of a request, as far as it has come. */

@@ -93,7 +93,7 @@ static fv_status start(fv_prefill *p) {
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->packed));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req + 1, rows->first));
     FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, rows->pos));
-    FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, rows->turn));
+    FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, rows->rope_pos));
     FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, rows->seg));
     fv_device *dev = fv_decoder_backend(p->dec)->device;
     size_t bytes = (size_t)rows->n * (size_t)p->d * sizeof(float);
@@ -106,6 +106,7 @@ static fv_status start(fv_prefill *p) {
     rows->x = matrix(&p->x[0], rows->n, p->d);
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_text_config *c = fv_decoder_config(p->dec);
+        FV_TRY(fv_kv_set_rope_map(p->req[b].kv, &p->req[b].rope_map));
         borrow_keys(&p->req[b], c->n_layer);
         fv_accum_init(p->req[b].kv, p->req[b].plan->evict.accum.kind, c->n_head / c->n_kv);
     }
@@ -114,7 +115,8 @@ static fv_status start(fv_prefill *p) {
         int32_t n = req->n - fv_prefill_rows_after(req);
         FV_TRY(embed_request(p, req, fv_tensor_rows(rows->x, at, n)));
         for (int32_t r = 0; r < n; r++) {
-            rows->pos[at + r] = rows->turn[at + r] = r;
+            rows->pos[at + r] = r;
+            rows->rope_pos[at + r] = fv_rope_map_at(&req->rope_map, r);
             rows->seg[at + r] = req->seg[r];
         }
         rows->first[b + 1] = at + n;
@@ -185,7 +187,7 @@ static fv_status run_chunk(fv_prefill *p, int32_t from, int32_t to, int32_t l0, 
         seq[n_seq] = (fv_forward_seq){.kv = p->req[b].kv,
                                       .n_rows = e - a,
                                       .pos = rows->pos + a,
-                                      .turn = rows->turn + a,
+                                      .rope_pos = rows->rope_pos + a,
                                       .seg = rows->seg + a,
                                       .queries = carried_queries(p, b, a, e)};
         FV_TRY(fv_prefill_ask_captures(p, b, l0, l1, a, e, &seq[n_seq], &n_last[n_seq]));

@@ -12,15 +12,16 @@
 #include "prefill-worker/pack/pack.h"
 
 typedef struct fv_prefill_request {
-    int32_t n;           /* prompt tokens, images expanded */
-    int32_t n_answer;    /* of them, rows at the end that are an answer that was broken off: they
+    int32_t n;            /* prompt tokens, images expanded */
+    int32_t n_answer;     /* of them, rows at the end that are an answer that was broken off: they
                           * choose nothing, and see no more than they did (fv_plan.evict), so that
                           * the answer goes on as it would have gone on */
-    const int32_t *ids;  /* [n]; ignored at visual tokens */
-    const uint8_t *seg;  /* [n] fv_kv_segment */
-    fv_tensor embeds;    /* [visual tokens, d] F32 on the device, in prompt order */
-    const fv_plan *plan; /* made for this prompt */
-    fv_kv *kv;           /* open and empty; filled */
+    const int32_t *ids;   /* [n]; ignored at visual tokens */
+    const uint8_t *seg;   /* [n] fv_kv_segment */
+    fv_rope_map rope_map; /* of the prompt; {0}: tokens are rotated by their positions in it */
+    fv_tensor embeds;     /* [visual tokens, d] F32 on the device, in prompt order */
+    const fv_plan *plan;  /* made for this prompt */
+    fv_kv *kv;            /* open and empty; filled */
     /* The last prompt token's attention to each key, [N, n] on the host, visual keys first, mean
      * over heads; or NULL. For a plan that drops no token, and not for n_answer > 0. */
     float *attention;

@@ -32,7 +32,7 @@ static fv_status lookahead(fv_prefill *p, int32_t b, int32_t layer) {
     float *mean, *at = p->visual[b].attention;
     fv_lookahead ask = {.layer = layer,
                         .x = fv_tensor_rows(rows->x, first, n),
-                        .turn = rows->turn + first,
+                        .rope_pos = rows->rope_pos + first,
                         .kv = p->req[b].kv};
     FV_TRY(FV_ARENA_NEW(&p->group, (size_t)n_head * (size_t)n, ask.p));
     FV_TRY(FV_ARENA_NEW(&p->group, n, mean));
@@ -200,13 +200,16 @@ static fv_status choose_rows(fv_prefill *p, int32_t b, int32_t layer, going *to)
 }
 
 /* Rows close up to the last one, which stays where it is: so what the answer's tokens are rotated
- * by is what it always was, and only distances count. (The authors close up to the first.) */
+ * by is what it always was, and only distances count. (The authors close up to the first.) Positions of
+ * a grid stay: what is left of an image has no other place in it. */
 static void renumber(fv_prefill *p, int32_t b) {
     fv_prefill_rows *rows = &p->rows;
     int32_t end = rows->first[b + 1];
-    if (!p->req[b].plan->prune.renumbers) return;
-    for (int32_t r = rows->first[b]; r < end; r++)
-        rows->turn[r] = rows->pos[end - 1] - (end - 1 - r);
+    if (!p->req[b].plan->prune.renumbers || p->req[b].rope_map.n_grid) return;
+    for (int32_t r = rows->first[b]; r < end; r++) {
+        int32_t at = rows->pos[end - 1] - (end - 1 - r);
+        rows->rope_pos[r] = (fv_rope_pos){at, at, at};
+    }
 }
 
 static fv_status gather_states(fv_prefill *p, const going *to) {
@@ -227,11 +230,11 @@ static fv_status gather_states(fv_prefill *p, const going *to) {
 static fv_status gather_places(fv_prefill *p, const going *to) {
     fv_prefill_rows was = p->rows, *rows = &p->rows;
     FV_TRY(FV_ARENA_NEW(&p->arena, to->n, rows->pos));
-    FV_TRY(FV_ARENA_NEW(&p->arena, to->n, rows->turn));
+    FV_TRY(FV_ARENA_NEW(&p->arena, to->n, rows->rope_pos));
     FV_TRY(FV_ARENA_NEW(&p->arena, to->n, rows->seg));
     for (int32_t r = 0; r < to->n; r++) {
         rows->pos[r] = was.pos[to->row[r]];
-        rows->turn[r] = was.turn[to->row[r]];
+        rows->rope_pos[r] = was.rope_pos[to->row[r]];
         rows->seg[r] = was.seg[to->row[r]];
     }
     rows->n = to->n;

@@ -24,11 +24,14 @@ int32_t fv_scorers_choose(const float *dot, int32_t n_visual, int32_t n_text, do
     return n ? n : n_text;
 }
 
-void fv_scorers_turn(const fv_rope *rope, const int32_t *pos, int32_t n, double *out) {
+void fv_scorers_rope(const fv_rope *rope, const fv_rope_pos *pos, int32_t n, double *out) {
     double scale = 2 / sqrt(2.0 * rope->half);
     for (int32_t j = 0; j < n; j++) {
-        double score = 0, apart = pos[n - 1] - pos[j];
-        for (int32_t f = 0; f < rope->half; f++) score += cos(apart * (double)rope->freq[f]);
+        const double apart[3] = {pos[n - 1].t - pos[j].t, pos[n - 1].h - pos[j].h,
+                                 pos[n - 1].w - pos[j].w};
+        double score = 0;
+        for (int32_t f = 0; f < rope->half; f++)
+            score += cos(apart[rope->axis[f]] * (double)rope->freq[f]);
         out[j] = scale * score;
     }
 }

@@ -96,7 +96,7 @@ static fv_status weigh_row(fv_prefill *p, int32_t b, int32_t r, bool turned, flo
     double *turn;
     FV_TRY(FV_ARENA_NEW(&p->group, n, turn));
     for (int32_t i = 0; i < n; i++) turn[i] = 1;
-    if (turned) fv_scorers_turn(&p->rope, rows->turn + first, n, turn);
+    if (turned) fv_scorers_rope(&p->rope, rows->rope_pos + first, n, turn);
     for (int32_t i = 0, j = 0; i < n; i++)
         if (rows->seg[first + i] == FV_SEG_VISUAL)
             weight[j++] = turn[i] != 0 ? (float)(1 / (turn[i] * v->n_scorer)) : 0;

@@ -216,8 +216,16 @@ static bool same_packed(const fv_kv_packed *a, const fv_kv_packed *b) {
            (!a->observed || memcmp(a->importance, b->importance, n * sizeof(float)) == 0);
 }
 
+static bool same_map(const fv_rope_map *a, const fv_rope_map *b) {
+    size_t bytes = (size_t)a->n_grid * sizeof *a->grid;
+    if (a->n_grid != b->n_grid) return false;
+    return a->n_grid == 0 ||
+           (a->n == b->n && a->delta == b->delta && memcmp(a->grid, b->grid, bytes) == 0);
+}
+
 bool same_store(fv_kv *a, fv_kv *b) {
     const fv_kv_shape *s = fv_kv_get_shape(a);
+    if (!same_map(fv_kv_rope_map(a), fv_kv_rope_map(b))) return false;
     for (int32_t l = 0; l < s->n_layer; l++)
         if (!same_packed(fv_kv_packed_at(a, l), fv_kv_packed_at(b, l)) ||
             !same_packed(fv_kv_packed_text(a, l), fv_kv_packed_text(b, l)) ||

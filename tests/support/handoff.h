@@ -69,7 +69,7 @@ size_t rig_room(const handoff_rig *rig, const rig_stream *s);
 fv_status rig_deliver(fv_receiver *r, const fv_hello *hello, const uint8_t *bytes, size_t n,
                       size_t cut, fv_received *out);
 
-/* True when both hold the same tokens at the same positions, bit for bit. */
+/* True when both hold the same tokens at the same positions, bit for bit, with one rope map. */
 bool same_store(fv_kv *a, fv_kv *b);
 
 #endif

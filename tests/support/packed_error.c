@@ -30,7 +30,7 @@ static void multiply(const factors *f, int32_t j, int32_t g, double *row) {
     }
 }
 
-static void turn(const fv_rope *rope, int32_t pos, double *row) {
+static void rotate(const fv_rope *rope, fv_rope_pos pos, double *row) {
     float cosine[FV_ROPE_MAX_HALF], sine[FV_ROPE_MAX_HALF];
     fv_rope_angles(rope, &pos, 1, cosine, sine);
     for (int32_t i = 0; i < rope->half; i++) {
@@ -92,7 +92,8 @@ double packed_error(fv_kv *raw, const fv_kv_packed *p, int32_t layer, int kind,
             for (int32_t g = 0; g < s->n_kv; g++) {
                 const float *want = row_at(raw, layer, g, p->seg, kind == FV_PACKED_V, p->pos[j]);
                 multiply(&f, j, g, row);
-                if (kind == FV_PACKED_K && p->anchor) turn(&rope, p->anchor[a], row);
+                if (kind == FV_PACKED_K && p->anchor)
+                    rotate(&rope, fv_rope_map_at(fv_kv_rope_map(raw), p->anchor[a]), row);
                 for (int32_t d = 0; d < s->d_head; d++) {
                     double x = want ? (double)want[d] : (double)NAN;
                     off += pow(x - row[d], 2);

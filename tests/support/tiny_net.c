@@ -26,6 +26,15 @@ tiny_shape tiny_shape_default(void) {
         .n_layer = 4, .n_head = 4, .n_kv = 2, .d_head = 24, .d_ffn = 70, .vocab = 97};
 }
 
+tiny_shape tiny_shape_mrope(bool interleaved) {
+    tiny_shape s = tiny_shape_default();
+    s.section[0] = interleaved ? 5 : 2;
+    s.section[1] = interleaved ? 3 : 4;
+    s.section[2] = interleaved ? 4 : 6;
+    s.interleaved = interleaved;
+    return s;
+}
+
 static fv_tensor take(float **at, int32_t rows, int32_t cols, uint64_t *state, float base) {
     fv_tensor t = fv_tensor_of(*at, FV_F32, rows, cols);
     float scale = base != 0 ? 0.2f : 1.7f / sqrtf((float)cols);
@@ -47,7 +56,10 @@ void tiny_net_open_on(tiny_net *net, tiny_shape s, fv_dtype kv_dtype, const char
                               .max_position = 4096,
                               .rms_eps = 1e-5f,
                               .act = FV_ACT_SILU,
-                              .rope = {.type = FV_ROPE_DEFAULT, .theta = 10000},
+                              .rope = {.type = FV_ROPE_DEFAULT,
+                                       .theta = 10000,
+                                       .section = {s.section[0], s.section[1], s.section[2]},
+                                       .interleaved = s.interleaved},
                               .bos = -1}};
     size_t q = (size_t)(s.n_head * s.d_head), kv = (size_t)(s.n_kv * s.d_head), dd = (size_t)d;
     size_t layer = 2 * dd + 2 * q * dd + 2 * kv * dd + 3 * dd * (size_t)s.d_ffn;
@@ -107,6 +119,16 @@ static void draw_prompt(const tiny_net *net, tiny_prompt *p, int32_t n_rows, int
     for (size_t i = 0; i < (size_t)visual * d; i++) p->embeds[i] = draw(&seed);
 }
 
+/* Positions of the images that the prompt has now, those of an answer left out. */
+static void make_map(const tiny_net *net, tiny_prompt *p) {
+    if (!fv_rope_has_sections(&net->cfg.rope)) return;
+    free(p->grid);
+    p->grid = malloc(((size_t)p->n_image + 1) * sizeof *p->grid);
+    if (!p->grid) abort();
+    need(fv_rope_map_make(p->grid, fv_rope_grids(p->image, p->n_image, p->grid), p->n - p->n_answer,
+                          &p->rope_map));
+}
+
 static void make_plan(const tiny_net *net, tiny_prompt *p, const char *policy) {
     fv_policy parsed;
     need(fv_policy_parse(policy, &parsed));
@@ -119,6 +141,7 @@ static void make_plan(const tiny_net *net, tiny_prompt *p, const char *policy) {
         fv_plan_shape_of_net(&net->cfg, fv_kv_pool_shape(net->pool)->dtype, &prompt);
     shape.n_answer = p->n_answer;
     need(fv_plan_make(&parsed, &shape, &p->plan));
+    make_map(net, p);
 }
 
 /* A square of patches, with the remainder ahead of it. */
@@ -134,6 +157,14 @@ static fv_token_span square(int32_t image, int32_t first, int32_t n) {
                            .ahead = n - side * side};
 }
 
+static fv_token_span whole_grid(int32_t image, int32_t first, int32_t n) {
+    fv_token_span s = square(image, first, n);
+    while (n % s.h) s.h--;
+    s.w = n / s.h;
+    s.ahead = 0;
+    return s;
+}
+
 void tiny_prompt_lay(const tiny_net *net, tiny_prompt *p, const char *layout, uint64_t seed,
                      const char *policy) {
     int32_t n = 0, n_visual = 0, length, read, at = 0;
@@ -147,7 +178,8 @@ void tiny_prompt_lay(const tiny_net *net, tiny_prompt *p, const char *layout, ui
     if (!p->image) abort();
     for (const char *s = layout; sscanf(s, " %c%d%n", &kind, &length, &read) == 2; s += read) {
         if (kind == 'v' && length > 0) {
-            p->image[p->n_image] = square(p->n_image, at, length);
+            p->image[p->n_image] = (fv_rope_has_sections(&net->cfg.rope) ? whole_grid : square)(
+                p->n_image, at, length);
             p->n_image++;
         }
         for (int32_t end = at + length; at < end; at++)
@@ -180,6 +212,7 @@ void tiny_prompt_free(tiny_prompt *p) {
     free(p->ids);
     free(p->seg);
     free(p->image);
+    free(p->grid);
     free(p->embeds);
     free(p->logits);
 }
@@ -197,6 +230,7 @@ fv_status tiny_prefill(tiny_net *net, tiny_prompt *p, int32_t n, int32_t chunk) 
             .n_answer = p[b].n_answer,
             .ids = p[b].ids,
             .seg = p[b].seg,
+            .rope_map = p[b].rope_map,
             .embeds = fv_tensor_of(p[b].embeds, FV_F32, p[b].n_visual, net->cfg.d_model),
             .plan = &p[b].plan,
             .kv = p[b].kv,

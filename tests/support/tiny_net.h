@@ -3,6 +3,7 @@
 
 /* A text model with random weights in memory, and requests to it: for tests of the decoder, prefill
  * and the methods. Everything is a function of the seed. */
+#include "model/net/rope.h"
 #include "model/net/step.h"
 #include "prefill-worker/job/job.h"
 
@@ -18,10 +19,13 @@ typedef struct tiny_net {
 
 typedef struct tiny_shape {
     int32_t n_layer, n_head, n_kv, d_head, d_ffn, vocab;
+    int32_t section[3]; /* of M-RoPE; 0: one-dimensional positions */
+    bool interleaved;
 } tiny_shape;
 
 /* 4 layers, 4 query heads over 2 KV heads of 24, odd sizes elsewhere. */
 tiny_shape tiny_shape_default(void);
+tiny_shape tiny_shape_mrope(bool interleaved); /* the same with sections */
 
 /* Aborts on failure. isa NULL = auto. */
 void tiny_net_open(tiny_net *net, tiny_shape shape, fv_dtype kv_dtype, const char *isa,
@@ -34,8 +38,10 @@ void tiny_net_close(tiny_net *net);
 /* A prompt of `before` text tokens, `visual` image tokens and `after` text tokens. */
 typedef struct tiny_prompt {
     int32_t n, n_visual, n_image;
-    fv_token_span *image; /* [n_image] owned; a row of patches each */
-    int32_t n_answer;     /* of n, tokens of an interrupted answer */
+    fv_token_span *image; /* [n_image] owned; a square of patches, with sections a whole grid */
+    fv_rope_grid *grid;   /* [n_image] owned */
+    fv_rope_map rope_map;
+    int32_t n_answer; /* of n, tokens of an interrupted answer */
     int32_t *ids;
     uint8_t *seg;
     float *embeds; /* [n_visual, d] */

@@ -325,12 +325,12 @@ Test(config, unsupported_families_are_named) {
         {"{\"model_type\":\"gemma\"}", FV_EUNSUPPORTED,
          "key 'model_type' is 'gemma'; the engine has llava, llava_next, llava_onevision, "
          "idefics3, "
-         "smolvlm and the text models llama, mistral, qwen2 and qwen3"},
+         "smolvlm and the text models llama, mistral, qwen2, qwen3, qwen2_vl_text,"
+         " qwen2_5_vl_text and qwen3_vl_text"},
         {"{\"architectures\":[\"BertModel\"]}", FV_EUNSUPPORTED, "is 'BertModel'"},
         {TEXT("\"model_type\":\"gemma\""), FV_EUNSUPPORTED,
          "text_config: key 'model_type' is 'gemma'; the engine has the text models llama, mistral, "
-         "qwen2 "
-         "and qwen3"},
+         "qwen2, qwen3, qwen2_vl_text, qwen2_5_vl_text and qwen3_vl_text"},
         {VISION("\"model_type\":\"siglip2_vision_model\""), FV_EUNSUPPORTED,
          "vision_config: key 'model_type' is 'siglip2_vision_model'; the engine has the towers "},
         {"{\"model_type\":\"llava\",\"mm_vision_tower\":\"x\"}", FV_EUNSUPPORTED,
@@ -373,6 +373,61 @@ Test(config, text_sizes_out_of_range_are_named) {
         {TEXT("\"model_type\":\"mistral\",\"num_key_value_heads\":4,\"sliding_window\":0"),
          FV_EDATA, "key 'sliding_window' is 0"},
     };
+    REFUSE_ALL(list);
+}
+
+/* The text models of Qwen2-VL, Qwen2.5-VL and Qwen3-VL, as their files have them. */
+Test(config, mrope_has_sections) {
+    static const char *const qwen2[] = {"qwen2_vl_text", "qwen2_5_vl_text"};
+    char json[512];
+    for (int i = 0; i < 2; i++) {
+        snprintf(json, sizeof json,
+                 "{\"model_type\":\"%s\",\"rope_scaling\":{\"type\":\"mrope\",\"mrope_section\":"
+                 "[16,22,26]}}",
+                 qwen2[i]);
+        fv_text_config t = parse(json).text;
+        cr_assert(t.rope.section[0] == 16 && t.rope.section[1] == 22 && t.rope.section[2] == 26);
+        cr_assert(t.rope.type == FV_ROPE_DEFAULT && !t.rope.interleaved && t.bias_qkv);
+        cr_assert(t.rope.theta == 1e6 && t.rms_eps == 1e-5F && t.d_model == 8192);
+        cr_assert(t.n_layer == 80 && t.n_head == 64 && t.n_kv == 8 && t.d_head == 128);
+    }
+    fv_text_config t = parse("{\"model_type\":\"qwen3_vl_text\"}").text;
+    cr_assert(t.rope.section[0] == 24 && t.rope.section[1] == 20 && t.rope.section[2] == 20);
+    cr_assert(t.rope.interleaved && t.qk_norm && t.rope.theta == 5e5 && t.max_position == 128000);
+    t = parse("{\"model_type\":\"qwen3_vl_text\",\"rope_parameters\":{\"rope_type\":\"yarn\","
+              "\"factor\":2,\"mrope_interleaved\":true,\"mrope_section\":[22,21,21]}}")
+            .text;
+    cr_assert(t.rope.type == FV_ROPE_YARN && t.rope.section[1] == 21 && t.rope.factor == 2);
+    t = parse(TEXT("\"model_type\":\"qwen2\",\"num_key_value_heads\":4,\"rope_scaling\":{\"rope_"
+                   "type\":\"default\","
+                   "\"mrope_section\":[2,3,3]}"))
+            .text;
+    cr_assert_eq(t.rope.section[0], 0, "transformers' Qwen2 reads none");
+}
+
+#define MROPE(family, keys)                                                                        \
+    "{\"model_type\":\"" family "_vl_text\",\"rope_scaling\":{\"rope_type\":\"default\"," keys "}" \
+    "}"
+
+Test(config, sections_that_do_not_fit_are_refused) {
+    static const wrong list[] = {
+        {MROPE("qwen2", "\"mrope_section\":[16,24,25]"), FV_EDATA,
+         "key 'mrope_section' must be three numbers above 0 with the sum 64, half of head_dim"},
+        {MROPE("qwen2", "\"mrope_section\":[64]"), FV_EDATA, "'mrope_section'"},
+        {MROPE("qwen2", "\"mrope_section\":[16,16,16,16]"), FV_EDATA, "'mrope_section'"},
+        {MROPE("qwen2", "\"mrope_section\":[0,32,32]"), FV_EDATA, "'mrope_section'"},
+        {MROPE("qwen2", "\"mrope_section\":[-16,40,40]"), FV_EDATA, "'mrope_section'"},
+        {MROPE("qwen2", "\"mrope_section\":[\"16\",24,24]"), FV_EDATA, "'mrope_section'"},
+        {MROPE("qwen2", "\"mrope_section\":7"), FV_EDATA, "'mrope_section'"},
+        {MROPE("qwen3", "\"mrope_section\":[20,22,22]"), FV_EDATA, "at most a third of it"},
+        {MROPE("qwen3", "\"mrope_interleaved\":false"), FV_EUNSUPPORTED,
+         "key 'mrope_interleaved' is false, which qwen3_vl_text is not"},
+        {MROPE("qwen2", "\"mrope_interleaved\":true"), FV_EUNSUPPORTED, "'mrope_interleaved'"},
+        {MROPE("qwen2", "\"mrope_interleaved\":3"), FV_EDATA, "'mrope_interleaved'"},
+        {"{\"model_type\":\"qwen2_vl_text\",\"head_dim\":64}", FV_EDATA,
+         "key 'mrope_section' is absent; it must be three numbers above 0 with the sum 32"},
+        {TEXT("\"rope_scaling\":{\"type\":\"mrope\",\"mrope_section\":[2,3,3]}"), FV_EUNSUPPORTED,
+         "key 'rope_type' is 'mrope'"}};
     REFUSE_ALL(list);
 }
 

@@ -321,6 +321,61 @@ Test(handoff_streams, a_mask_comes_once_before_the_tokens_that_it_covers) {
     rig_finish(&rig, &p);
 }
 
+/* ---- grids -------------------------------------------------------------------------------- */
+
+/* Its first field is the number of prompt tokens, which an answer may follow. */
+Test(handoff_streams, grids_come_once_before_all_layers_and_hold_visual_tokens) {
+    static parts all;
+    tiny_shape shape = {.n_layer = 1,
+                        .n_head = 2,
+                        .n_kv = 2,
+                        .d_head = 8,
+                        .d_ffn = 16,
+                        .vocab = 97,
+                        .section = {1, 1, 2}};
+    static const struct {
+        int field;
+        int32_t value;
+    } wrong[] = {{0, 11}, {0, -1}, {0, 4}, {1, 0}, {1, 2}, {1, -1}, {2, 0},      {2, 2},
+                 {3, 0},  {3, 3},  {4, 0}, {4, 4}, {5, 1}, {5, 9},  {8, 1 << 30}};
+    handoff_rig rig;
+    tiny_prompt p;
+    rig_stream s;
+    int at = 0, list[65], n = 0;
+    rig_open(&rig, &(rig_options){.shape = shape});
+    tiny_prompt_lay(&rig.net, &p, "t1 v6 t1 v1 t1", 3, "");
+    cr_assert_eq(tiny_prefill(&rig.net, &p, 1, 0), FV_OK, "%s", fv_last_error());
+    rig_capture(&rig, &p, 2, &s);
+    take_apart(&s, &all);
+    while (all.section[at].type != FV_SECTION_GRIDS) at++;
+    cr_assert_eq(all.section[at - 1].type, FV_SECTION_PROMPT);
+    cr_assert_eq(all.section[at].length, 36);
+    int32_t *x = (int32_t *)(void *)all.payload[at];
+    cr_assert(x[0] == 10 && x[1] == 1 && x[3] == 2 && x[4] == 3 && x[5] == 8);
+    cr_assert_eq(deliver_all(&rig, &s, &all), FV_OK);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        int32_t was = x[wrong[i].field];
+        x[wrong[i].field] = wrong[i].value;
+        cr_assert_eq(fv_refusal_of(deliver_all(&rig, &s, &all)), FV_REFUSED_MALFORMED,
+                     "field %d is %d", wrong[i].field, wrong[i].value);
+        x[wrong[i].field] = was;
+    }
+    for (uint32_t grids = 0; grids < 9; grids++) {
+        all.section[at].dims[0] = grids;
+        cr_assert_eq(deliver_all(&rig, &s, &all) == FV_OK, grids == 2);
+    }
+    all.section[at].dims[0] = 2;
+    for (int i = 0; i < all.n; i++) {
+        list[n++] = i;
+        if (i == at) list[n++] = i;
+    }
+    cr_assert_eq(fv_refusal_of(deliver_parts(&rig, &s.hello, &all, list, n, part_rows)),
+                 FV_REFUSED_MALFORMED, "twice");
+    free_parts(&all);
+    free(s.bytes);
+    rig_finish(&rig, &p);
+}
+
 /* ---- ranked layers ----------------------------------------------------------------------- */
 
 /* A stream whose layer 1 alone is ranked: RANK, ROWS, and the positions of its image tokens. */

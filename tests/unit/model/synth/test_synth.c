@@ -398,7 +398,8 @@ Test(synth, invalid_options_are_refused_before_anything_is_written) {
     refuse(
         (fv_synth_options){.shape = "tiny", .family = "gemma"}, FV_EINVAL,
         "family 'gemma' is unknown: llava, llava_next, llava_onevision, idefics3, smolvlm and the "
-        "text models llama, mistral, qwen2 and qwen3 exist");
+        "text models llama, mistral, qwen2, qwen3, qwen2_vl_text, qwen2_5_vl_text and "
+        "qwen3_vl_text exist");
     refuse((fv_synth_options){.shape = "tiny", .family = "qwen3", .text_family = "llama"},
            FV_EINVAL, "family 'qwen3' is a text model alone");
     refuse((fv_synth_options){.config_file = small_vocab, .text_family = "llama"}, FV_EINVAL,
