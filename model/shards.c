@@ -10,6 +10,7 @@
 
 #include "common/arena.h"
 #include "common/file.h"
+#include "common/limits.h"
 #include "text/json.h"
 
 enum { PATH_CAP = 4096, INDEX_MAX = 64 << 20, FILES_MAX = 4096 };
@@ -161,6 +162,9 @@ void fv_shards_close(fv_shards *sh) {
 }
 
 void fv_shards_populate(const fv_shards *sh) {
+    size_t bytes = 0;
+    for (int32_t i = 0; i < sh->n_file; i++) bytes += sh->file[i].map.bytes;
+    if (bytes > fv_memory_limit()) return;
     for (int32_t i = 0; i < sh->n_file; i++) fv_file_map_populate(&sh->file[i].map);
 }
 

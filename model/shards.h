@@ -20,8 +20,8 @@ typedef struct fv_shard_tensor {
 fv_status fv_shards_open(const char *dir, fv_shards **out);
 void fv_shards_close(fv_shards *sh); /* NULL is fine; all borrowed views become invalid */
 
-/* Brings every file into memory now, as far as the system allows: a worker that is open answers
- * its first request as fast as its second. */
+/* Brings every file into memory now, as far as the system allows and unless they exceed the memory
+ * limit: a worker that is open answers its first request as fast as its second. */
 void fv_shards_populate(const fv_shards *sh);
 
 /* NULL when no file holds it. */

@@ -1,5 +1,6 @@
 /* Products in bf16: the plain path's bits, for any numbers. On a GPU a library computes them;
  * linear's test covers that. */
+#include <immintrin.h>
 #include <sys/mman.h>
 
 #include "tests/ops/run/run.h"
@@ -133,6 +134,26 @@ static void subnormal_bias(device_test *d) {
     check(same_f32(y[0], 0x1.8p-140f), "the bias is %a", (double)y[0]);
 }
 
+/* Rounding, masks and flushing of this thread, without the flags of what has happened. */
+static unsigned float_modes(void) { return _mm_getcsr() & ~0x3fu; }
+
+/* Flushing is set around products alone, and a caller's own modes are given back. */
+static void modes_are_kept(device_test *d) {
+    enum { FLUSH_ZERO = 0x8000, FEW_MODES = 0x1f80 };
+    float x[64] = {1}, y[64];
+    uint16_t w[64 * 32] = {0};
+    fv_linear_args a = {.x = fv_tensor_of(x, FV_F32, 2, 32), .n_part = 1};
+    a.part[0].w = fv_tensor_of(w, FV_BF16, 32, 32);
+    a.part[0].y = fv_tensor_of(y, FV_F32, 2, 32);
+    for (unsigned modes = FEW_MODES; modes <= (FEW_MODES | FLUSH_ZERO); modes += FLUSH_ZERO) {
+        _mm_setcsr(modes);
+        must(d->be.ops->linear(&d->be, &a));
+        unsigned after = float_modes();
+        _mm_setcsr(FEW_MODES);
+        check(after == modes, "MXCSR is %x, not %x", after, modes);
+    }
+}
+
 static void test_linear_bf16(device_test *d) {
     if (!on_cpu(d)) return;
     compute_in(d, FV_COMPUTE_BF16);
@@ -152,6 +173,7 @@ static void test_linear_bf16(device_test *d) {
     group("linear in bf16: what is below 2^-126 is 0, but in products alone");
     border(d);
     subnormal_bias(d);
+    modes_are_kept(d);
     compute_in(d, FV_COMPUTE_F32);
 }
 
