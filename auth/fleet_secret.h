@@ -28,7 +28,8 @@ fv_status fv_fleet_secret_key(const char *secret, size_t n, fv_key *out);
  * of the machine may read is taken, and the log warns of it. */
 fv_status fv_fleet_secret_read(const char *path, fv_key *out);
 
-/* Of the file that the option names; FV_EINVAL when it names none. */
-fv_status fv_fleet_secret_of(const fv_options *o, fv_key *out);
+/* Of the file that the option names; FV_EINVAL when it names none. Where certificates identify the
+ * fleet's members it need not name one: the key is then the same for all, and proves nothing. */
+fv_status fv_fleet_secret_of(const fv_options *o, bool certificates, fv_key *out);
 
 #endif

@@ -118,7 +118,7 @@ static void open_sides(bench *b, const char *checkpoint, const char *image, fv_a
     command_run(&fleet_said, "ln -s \"$(realpath '%s')\" %s/ck", checkpoint, b->fleet.dir);
     fleet_start(&b->fleet, "");
     for (int i = 0; i < N_PROCESS; i++) b->pid[i] = fleet_child(&b->fleet, programs[i]);
-    bench_must(fv_remote_open(b->fleet.address, &b->remote));
+    bench_must(fv_remote_open(&(fv_remote_options){.target = b->fleet.address}, &b->remote));
 }
 
 static void close_sides(bench *b) {

@@ -114,7 +114,7 @@ int main(int argc, char **argv) {
     fleet_synth(&b.fleet, "tiny");
     fleet_start(&b.fleet, "");
     for (int i = 0; i < N_PROCESS; i++) b.pid[i] = fleet_child(&b.fleet, programs[i]);
-    bench_must(fv_remote_open(b.fleet.address, &b.remote));
+    bench_must(fv_remote_open(&(fv_remote_options){.target = b.fleet.address}, &b.remote));
     printf("%8s  %13s  %13s  %13s   resident KiB\n", "requests", programs[0], programs[1],
            programs[2]);
     while ((int64_t)b.n * PORTION < fv_options_int(o, "requests")) run_portion(&b, &image, &number);

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/overlay.h"
+#include "cli/remote.h"
 #include "cli/report.h"
 #include "cli/request.h"
 #include "cli/session.h"

@@ -15,6 +15,7 @@ enum { AT_ONCE_MAX = 10000, N_AT_ONCE = 32 };
 
 static const fv_option table[] = {
     {"to", "FOVEA_TO", FV_OPTION_STRING, "HOST:PORT", NULL, "address of the fleet's router", 0, 0},
+    FV_REMOTE_OPTIONS,
     {"concurrency", NULL, FV_OPTION_STRING, "N,N,...", "1",
      "number of concurrent clients; several values give one result each", 0, 0},
     {"rate", NULL, FV_OPTION_FLOAT, "R", NULL,
@@ -183,8 +184,9 @@ static fv_status run_row(bench *b, int32_t policy, int32_t at_once, uint64_t *nu
 
 static fv_status run_rows(bench *b) {
     uint64_t number = 0;
+    fv_remote_options to = fv_remote_options_of(b->o);
     FV_TRY(FV_ARENA_NEW(&b->arena, b->n_policy * b->n_at_once, b->results));
-    FV_TRY(fv_remote_open(fv_options_string(b->o, "to"), &b->remote));
+    FV_TRY(fv_remote_open(&to, &b->remote));
     FV_TRY(fv_remote_get_model(b->remote, &b->model));
     FV_TRY(fv_remote_fleet(b->remote, &b->fleet));
     for (int32_t i = 0; i < b->n_policy; i++)

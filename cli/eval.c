@@ -20,6 +20,7 @@ static const fv_option table[] = {
      "Hugging Face checkpoint directory; with --to, the one the fleet serves", 0, 0},
     {"to", "FOVEA_TO", FV_OPTION_STRING, "HOST:PORT", NULL,
      "address of a fleet to evaluate; options of the local engine do not apply", 0, 0},
+    FV_REMOTE_OPTIONS,
     {"policy", NULL, FV_OPTION_LIST, "TEXT", NULL,
      "compression policy, as for ask; may be repeated, and is compared with the first; default: "
      "exact",
@@ -187,9 +188,10 @@ static fv_status open_local(eval *e) {
 static fv_status know_fleet(eval *e, const fv_checkpoint *ck) {
     char fingerprint[17];
     fv_remote_model model;
+    fv_remote_options to = fv_remote_options_of(e->o);
     fv_checkpoint_fingerprint(ck, fingerprint);
     FV_TRY(know(e, fv_checkpoint_config(ck), fingerprint));
-    FV_TRY(fv_remote_open(fv_options_string(e->o, "to"), &e->remote));
+    FV_TRY(fv_remote_open(&to, &e->remote));
     FV_TRY(fv_remote_get_model(e->remote, &model));
     if (strcmp(model.fingerprint, fingerprint) != 0)
         return FV_FAIL(FV_EINVAL, "--checkpoint %s is %s, but the fleet at %s serves %s",

@@ -26,26 +26,51 @@ typedef struct connection {
 struct fv_remote {
     uv_loop_t loop;
     fv_bridge *bridge;
+    fv_tls *tls;    /* NULL: plain text */
+    char name[256]; /* in the server's certificate; "": the target's host */
     connection connections[CHANNELS_MAX];
     char target[256];
 };
 
 /* ---- opening and closing ---------------------------------------------------------------- */
 
-fv_status fv_remote_open(const char *target, fv_remote **out) {
-    FV_TRY(fv_rpc_target_check(target));
+fv_remote_options fv_remote_options_of(const fv_options *o) {
+    return (fv_remote_options){.target = fv_options_string(o, "to"),
+                               .tls = {.cert = fv_options_string(o, "tls-cert"),
+                                       .key = fv_options_string(o, "tls-key"),
+                                       .ca = fv_options_string(o, "tls-ca")},
+                               .name = fv_options_string(o, "tls-name")};
+}
+
+static fv_status open_tls(fv_remote *r, const fv_remote_options *opt) {
+    fv_tls_files files = opt->tls;
+    if (!files.ca && files.cert)
+        return FV_FAIL(FV_EINVAL, "--tls-cert needs --tls-ca: whom to trust (or system)");
+    if (!files.ca) return FV_OK;
+    if (strcmp(files.ca, "system") == 0) files.ca = NULL;
+    if (opt->name) snprintf(r->name, sizeof r->name, "%s", opt->name);
+    return fv_tls_open(&files, &r->tls);
+}
+
+static fv_status open_channel(fv_remote *r, fv_rpc_channel **out) {
+    fv_rpc_channel_options opt = {.tls = r->tls, .server_name = r->name[0] ? r->name : NULL};
+    return fv_rpc_channel_open(r->bridge, r->target, &opt, out);
+}
+
+fv_status fv_remote_open(const fv_remote_options *opt, fv_remote **out) {
+    FV_TRY(fv_rpc_target_check(opt->target));
     fv_remote *r = calloc(1, sizeof *r);
     if (!r) return FV_FAIL(FV_ENOMEM, "no memory for a client");
     fv_status st;
-    snprintf(r->target, sizeof r->target, "%s", target);
+    snprintf(r->target, sizeof r->target, "%s", opt->target);
+    FV_TRY_GOTO(open_tls(r, opt), st, free_remote);
     int err = uv_loop_init(&r->loop);
     if (err != 0) {
         st = FV_FAIL(FV_EIO, "cannot make an event loop: %s", uv_strerror(err));
         goto free_remote;
     }
     FV_TRY_GOTO(fv_bridge_open(&r->loop, &r->bridge), st, close_loop);
-    FV_TRY_GOTO(fv_rpc_channel_open(r->bridge, target, NULL, &r->connections[0].channel), st,
-                close_bridge);
+    FV_TRY_GOTO(open_channel(r, &r->connections[0].channel), st, close_bridge);
     *out = r;
     return FV_OK;
 close_bridge:
@@ -54,6 +79,7 @@ close_loop:
     uv_run(&r->loop, UV_RUN_DEFAULT);
     uv_loop_close(&r->loop);
 free_remote:
+    fv_tls_close(r->tls);
     free(r);
     return st;
 }
@@ -67,6 +93,7 @@ void fv_remote_close(fv_remote *r) {
     int left = uv_loop_close(&r->loop);
     assert(left == 0);
     (void)left;
+    fv_tls_close(r->tls);
     free(r);
 }
 
@@ -222,7 +249,7 @@ static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
 static fv_status choose_connection(fv_remote *r, connection **out) {
     connection *c = r->connections, *last = c + CHANNELS_MAX - 1;
     while (c < last && c->n_call >= CALLS_PER_CHANNEL) c++;
-    if (!c->channel) FV_TRY(fv_rpc_channel_open(r->bridge, r->target, NULL, &c->channel));
+    if (!c->channel) FV_TRY(open_channel(r, &c->channel));
     *out = c;
     return FV_OK;
 }

@@ -4,13 +4,36 @@
 /* A CLIENT: the same request as in cli/local.h, answered by a fleet. One thread, which runs the
  * client's loop while it waits. */
 #include "cli/local.h"
+#include "common/options.h"
 #include "inference.pb-c.h"
 #include "rpc/client.h"
 
 typedef struct fv_remote fv_remote; /* opaque */
 
-/* Connects when it is first asked something. FV_EINVAL: `target` is no HOST:PORT. */
-fv_status fv_remote_open(const char *target, fv_remote **out);
+/* Rows of a table with --to. */
+/* clang-format off */
+#define FV_REMOTE_OPTIONS                                                                          \
+    {"tls-ca", "FOVEA_TLS_CA", FV_OPTION_STRING, "FILE", NULL,                                     \
+     "with --to: use TLS, and trust these PEM certificates; system: those of the system", 0, 0},   \
+    {"tls-cert", "FOVEA_TLS_CERT", FV_OPTION_STRING, "FILE", NULL,                                 \
+     "with --tls-ca: the client's own PEM certificate chain", 0, 0},                               \
+    {"tls-key", "FOVEA_TLS_KEY", FV_OPTION_STRING, "FILE", NULL, "and its private key", 0, 0},     \
+    {"tls-name", "FOVEA_TLS_NAME", FV_OPTION_STRING, "NAME", NULL,                                 \
+     "with --tls-ca: DNS name in the server's certificate; default: the host of --to", 0, 0}
+/* clang-format on */
+
+/* Who is asked, and how it is known. Borrowed. */
+typedef struct fv_remote_options {
+    const char *target; /* "HOST:PORT" */
+    fv_tls_files tls;   /* ca NULL: plain text; "system": the system's authorities */
+    const char *name;   /* in the server's certificate; NULL: the target's host */
+} fv_remote_options;
+
+fv_remote_options fv_remote_options_of(const fv_options *o); /* of --to and the rows above */
+
+/* Connects when it is first asked something. FV_EINVAL: the target is no HOST:PORT, or a file of
+ * TLS is missing. */
+fv_status fv_remote_open(const fv_remote_options *opt, fv_remote **out);
 void fv_remote_close(fv_remote *r); /* NULL is fine */
 
 /* Of the model there, what a client needs. */

@@ -199,13 +199,14 @@ fv_status fv_session_ask(fv_session *t, const char *question, bool more, const f
 
 static fv_status open_session(fv_session *t, const fv_options *o) {
     const char *system = fv_options_string(o, "system");
+    fv_remote_options to = fv_remote_options_of(o);
     fovea__inference__v1__generate_request__init(&t->base);
     t->raw = fv_options_flag(o, "raw");
     t->inline_images = fv_options_flag(o, "inline-images");
     FV_TRY(fv_request_chat(o, &t->chat));
     if (system && !t->raw) FV_TRY(add_line(t, "system", system));
     FV_TRY(fv_request_message(o, &t->arena, &t->base));
-    FV_TRY(fv_remote_open(fv_options_string(o, "to"), &t->remote));
+    FV_TRY(fv_remote_open(&to, &t->remote));
     return fv_remote_get_model(t->remote, &t->model);
 }
 

@@ -16,6 +16,7 @@
 #include "cli/commands.h"
 #include "cli/npy.h"
 #include "cli/output.h"
+#include "cli/remote.h"
 #include "cli/report.h"
 #include "cli/request.h"
 #include "cli/session.h"

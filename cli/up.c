@@ -22,6 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "auth/role.h"
 #include "cli/commands.h"
 #include "cli/remote.h"
 #include "common/clock.h"
@@ -46,6 +47,15 @@ static const fv_option table[] = {
      "it; a port alone: on loopback",
      0, 0},
     /* passed on */
+    {"tls-cert", "FOVEA_TLS_CERT", FV_OPTION_STRING, "FILE", NULL,
+     "PEM certificate chain with the DNS names fovea-router, fovea-prefill and fovea-decode: turns "
+     "TLS on",
+     0, 0},
+    {"tls-key", "FOVEA_TLS_KEY", FV_OPTION_STRING, "FILE", NULL, "its private key in PEM", 0, 0},
+    {"tls-ca", "FOVEA_TLS_CA", FV_OPTION_STRING, "FILE", NULL,
+     "PEM certificates of the authorities that issued it", 0, 0},
+    {"insecure", "FOVEA_INSECURE", FV_OPTION_FLAG, NULL, NULL,
+     "for the router: without TLS, listen on other addresses than loopback too", 0, 0},
     {"compute", "FOVEA_COMPUTE", FV_OPTION_STRING, "TYPE", NULL,
      "for the workers: data type of matrix products: auto, f32 or bf16", 0, 0},
     {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", NULL,
@@ -91,18 +101,33 @@ enum { N_TABLE = sizeof table / sizeof table[0] };
 
 /* What goes on to whom. Other options of a program can be given by the environment, which children
  * inherit. */
-enum { ROUTER = 1, PREFILL = 2, DECODE = 4, WORKERS = PREFILL | DECODE };
+enum { ROUTER = 1, PREFILL = 2, DECODE = 4, WORKERS = PREFILL | DECODE, ALL = ROUTER | WORKERS };
 static const struct passed {
     const char *name;
     unsigned to;
 } passed[] = {
-    {"compute", WORKERS},        {"kv-dtype", WORKERS},    {"kv-bytes", WORKERS},
-    {"threads", WORKERS},        {"device", WORKERS},      {"gpu", WORKERS},
-    {"plugin-dir", WORKERS},     {"isa", WORKERS},         {"transport", WORKERS},
-    {"chunk", PREFILL},          {"cache-bytes", PREFILL}, {"pixels", PREFILL},
-    {"request-pixels", PREFILL}, {"lease-ms", DECODE},     {"attach-ms", DECODE},
-    {"keep-ms-max", DECODE},     {"deadline-ms", ROUTER},  {"silence-ms", ROUTER},
+    {"compute", WORKERS},
+    {"kv-dtype", WORKERS},
+    {"kv-bytes", WORKERS},
+    {"threads", WORKERS},
+    {"device", WORKERS},
+    {"gpu", WORKERS},
+    {"plugin-dir", WORKERS},
+    {"isa", WORKERS},
+    {"transport", WORKERS},
+    {"chunk", PREFILL},
+    {"cache-bytes", PREFILL},
+    {"pixels", PREFILL},
+    {"request-pixels", PREFILL},
+    {"lease-ms", DECODE},
+    {"attach-ms", DECODE},
+    {"keep-ms-max", DECODE},
+    {"deadline-ms", ROUTER},
+    {"silence-ms", ROUTER},
     {"stall-ms", ROUTER},
+    {"tls-cert", ALL},
+    {"tls-key", ALL},
+    {"tls-ca", ALL},
 };
 enum { N_PASSED = sizeof passed / sizeof passed[0] };
 
@@ -210,6 +235,7 @@ static fv_status router_args(const fleet *f, child *c) {
     FV_TRY(begin_args(f, c));
     FV_TRY(add_option(c, "listen", fv_options_string(f->o, "listen")));
     FV_TRY(add_option(c, "fleet-listen", "127.0.0.1:0"));
+    if (fv_options_flag(f->o, "insecure")) FV_TRY(add_arg(c, "--insecure"));
     return pass_on(f->o, c, ROUTER);
 }
 
@@ -371,7 +397,10 @@ static fv_status wait_ready(fleet *f, int32_t n_prefill, int32_t n_decode) {
     fv_remote *r;
     fv_status st;
     double until = fv_clock_s() + START_S;
-    FV_TRY(fv_remote_open(f->address, &r));
+    fv_remote_options to = {.target = f->address,
+                            .tls = {.ca = fv_options_string(f->o, "tls-ca")},
+                            .name = fv_role_name(FV_MEMBER_ROUTER)};
+    FV_TRY(fv_remote_open(&to, &r));
     for (;;) {
         fv_fleet_count count;
         int status;

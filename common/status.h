@@ -30,6 +30,7 @@ extern "C" {
     X(EBUSY, 8, "RESOURCE_EXHAUSTED", false)  /* busy: retry later, or elsewhere */                \
     X(EDEADLINE, 4, "DEADLINE_EXCEEDED", false) /* the deadline has passed */                      \
     X(EAUTH, 16, "UNAUTHENTICATED", false)      /* the peer has not authenticated */               \
+    X(EDENIED, 7, "PERMISSION_DENIED", false)   /* the peer is known, and may not do this */       \
     X(EFATAL, 9, "FAILED_PRECONDITION", false)  /* it crashes workers: never retry it */
 
 typedef enum fv_status {

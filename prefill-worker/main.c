@@ -33,6 +33,7 @@ static fv_status open_worker(fv_worker_program *p) {
     fv_prefill_worker_options opt = {.bridge = fv_daemon_bridge(p->daemon),
                                      .engine = &p->engine,
                                      .callers = fv_registration_callers(&p->place),
+                                     .tls = fv_daemon_tls(p->daemon),
                                      .name = p->name,
                                      .kv_dtype = p->engine.kv_dtype,
                                      .kv_bytes = (size_t)fv_options_int(o, "kv-bytes"),

@@ -221,7 +221,7 @@ static fv_status open_call(fv_attempt *a, const fv_registered_worker *w, const c
     fv_rpc_metadata metadata = {FV_CALL_TOKEN_KEY, token};
     fv_rpc_call_options opt = {.path = method,
                                .metadata = &metadata,
-                               .n_metadata = token != NULL,
+                               .n_metadata = token && token[0],
                                .events = events,
                                .user = a,
                                .deadline_ms = deadline_ms(a->req),

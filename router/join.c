@@ -16,11 +16,11 @@
 #include "policy/plan/plan.h"
 #include "router/registry_internal.h"
 #include "rpc/message.h"
+#include "serving/peer.h"
 
 enum {
     UNPROVEN_MAX = 64,
     UNPROVEN_S = 5,
-    WARN_S = 1, /* strangers get a line of the log this often */
     RETRY_MS = 500,
 };
 
@@ -47,20 +47,6 @@ static fv_status stranger(void) {
     return FV_FAIL(FV_EAUTH, "only workers that prove membership in the fleet may join");
 }
 
-/* The reason, for the operator; strangers must not fill the log. */
-static void log_stranger(fv_join *j, const char *why) {
-    fv_registry *m = j->members;
-    double now = fv_clock_s();
-    if (m->warned_s > 0 && now - m->warned_s < WARN_S) {
-        m->n_unsaid++;
-        return;
-    }
-    FV_LOG(WARN, ROUTER, "peer=%s event=join-refused reason=\"%s\" unsaid=%u",
-           fv_rpc_call_peer(j->call), why, m->n_unsaid);
-    m->warned_s = now;
-    m->n_unsaid = 0;
-}
-
 static void leave_unproven(fv_join *j) {
     fv_registry *m = j->members;
     fv_join **at = &m->unproven;
@@ -72,7 +58,7 @@ static void leave_unproven(fv_join *j) {
 
 static void turn_away(fv_join *j, const char *why) {
     leave_unproven(j);
-    log_stranger(j, why);
+    fv_audit_refused(&j->members->audit, j->call, why);
     j->finished = true;
     fv_rpc_call_finish(j->call, stranger());
 }
@@ -131,9 +117,16 @@ static fv_status challenge(fv_join *j, const report_message *r) {
 
 /* ---- Introduction: the worker proves itself ---------------------------------------------- */
 
+static fv_role role_of(const fv_introduction *in) {
+    return in->role == PREFILL ? FV_MEMBER_PREFILL : FV_MEMBER_DECODE;
+}
+
+/* By the secret, and by a certificate of the role that it names where there are certificates. */
 static bool proves(fv_join *j, const fv_introduction *in) {
     fv_join_said *said = &j->said;
+    const fv_registry_options *opt = &j->members->opt;
     if (!in || in->incarnation.len != sizeof said->incarnation) return false;
+    if (opt->tls && !fv_peer_is(j->call, role_of(in), opt->spiffe)) return false;
     said->role = in->role;
     said->name = in->name;
     said->address = in->address;
@@ -200,10 +193,32 @@ static fv_status welcome(const fv_join *j) {
     FV_TRY(fv_join_prove(&m->join_key, FV_JOIN_WELCOME, &j->said, proof));
     w.report_ms = m->opt.report_ms;
     w.silence_ms = m->opt.silence_ms;
+    w.renew_ms = m->opt.renew_ms;
     w.proof = (ProtobufCBinaryData){sizeof proof, proof};
     cmd.command_case = FOVEA__FLEET__V1__COMMAND__COMMAND_WELCOME;
     cmd.welcome = &w;
     return fv_rpc_call_send(j->call, &cmd.base);
+}
+
+/* The member whose process this is, on another connection; NULL: it is a new one. */
+static fv_registered_worker *same_process(const fv_registry *m, const fv_introduction *in) {
+    fv_registered_worker *w = fv_registry_find(m, in->name);
+    bool same = w && w->join && w->role == in->role &&
+                strcmp(w->intro->address, in->address) == 0 &&
+                memcmp(w->intro->incarnation.data, in->incarnation.data, FV_INCARNATION_BYTES) == 0;
+    return same ? w : NULL;
+}
+
+/* Its membership goes over to this call, and nothing else changes. */
+static fv_status hand_over(fv_join *j, fv_registered_worker *w, const report_message *r) {
+    FV_TRY(welcome(j));
+    fv_join *old = w->join;
+    w->join = j;
+    j->worker = w;
+    fv_join_finish(old, FV_OK);
+    fv_registered_worker_keep_report(w, r);
+    FV_LOG(INFO, ROUTER, "worker=%s event=joined-again", w->intro->name);
+    return FV_OK;
 }
 
 /* `r` is in w's arena. */
@@ -213,7 +228,9 @@ static fv_status let_in(fv_join *j, fv_registered_worker *w, const report_messag
     FV_TRY(check_introduction(in));
     FV_TRY(check_fits(m, in));
     FV_TRY(check_name(j, in));
-    FV_TRY(fv_rpc_channel_open(m->opt.bridge, in->address, NULL, &w->channel));
+    fv_rpc_channel_options to = {.tls = m->opt.tls, .server_name = fv_role_name(role_of(in))};
+    if (!to.tls) to.server_name = NULL;
+    FV_TRY(fv_rpc_channel_open(m->opt.bridge, in->address, &to, &w->channel));
     FV_TRY(welcome(j));
     w->intro = in;
     w->role = in->role;
@@ -236,9 +253,14 @@ static fv_status introduce(fv_join *j, grpc_byte_buffer *message) {
     }
     leave_unproven(j);
     j->proven = true;
-    st = let_in(j, w, (const report_message *)p);
+    const report_message *r = (const report_message *)p;
+    fv_registered_worker *member = same_process(j->members, r->introduction);
+    st = member ? hand_over(j, member, r) : let_in(j, w, r);
     memset(&j->said, 0, sizeof j->said); /* it points into the message */
-    if (st == FV_OK) return FV_OK;
+    if (st == FV_OK) {
+        if (member) fv_registered_worker_free(w);
+        return FV_OK;
+    }
     FV_LOG(WARN, ROUTER, "peer=%s event=join-refused reason=\"%s\"", fv_rpc_call_peer(j->call),
            fv_last_error());
     fv_registered_worker_free(w);
@@ -321,6 +343,7 @@ static void on_stop(void *state) {
 fv_rpc_service fv_registry_service(fv_registry *m) {
     static const fv_rpc_method methods[] = {
         {.path = "/fovea.fleet.v1.Fleet/Join",
+         .peers = FV_MEMBER_PREFILL | FV_MEMBER_DECODE,
          .kind = FV_RPC_BIDI,
          .message_max = 256 << 10,
          .calls_max = 4096,

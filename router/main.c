@@ -12,7 +12,10 @@ static const fv_option table[] = {
     FV_DAEMON_OPTIONS,
     {"fleet-listen", "FOVEA_FLEET_LISTEN", FV_OPTION_STRING, "HOST:PORT", "127.0.0.1:0",
      "address for workers to join, separate from clients; port 0: any free port", 0, 0},
+    {"fleet-services", "FOVEA_FLEET_SERVICES", FV_OPTION_STRING, "LIST", "health",
+     "what --fleet-listen offers beside its own service, as with --services", 0, 0},
     FV_FLEET_SECRET_OPTION,
+    FV_PEER_CLIENT_TLS_OPTIONS,
     {"queue", "FOVEA_QUEUE", FV_OPTION_INT, "N", "256",
      "maximum queue length; excess requests are rejected", 1, 1 << 20},
     {"memory-bytes", "FOVEA_MEMORY_BYTES", FV_OPTION_INT, "BYTES", "0",
@@ -93,10 +96,14 @@ static fv_status run(const fv_options *o) {
     int32_t first_message_ms = (int32_t)fv_options_int(o, "first-message-ms");
     fv_rpc_limits limits = fv_front_limits(memory, first_message_ms);
     fv_status st;
-    FV_TRY(fv_fleet_secret_of(o, &opt.fleet));
     FV_TRY(
         fv_front_queue_bytes(memory, (size_t)fv_options_int(o, "queue-bytes"), &opt.queue_bytes));
     FV_TRY(fv_daemon_open(o, &hooks, &p.daemon));
+    opt.tls = fv_daemon_tls(p.daemon);
+    /* Before the connection is too old for new calls. */
+    if (opt.tls) opt.renew_ms = (uint32_t)(fv_options_int(o, "tls-age-ms") * 3 / 4);
+    opt.spiffe = fv_options_string(o, "tls-spiffe");
+    FV_TRY_GOTO(fv_fleet_secret_of(o, opt.tls != NULL, &opt.fleet), st, out);
     FV_TRY_GOTO(fv_router_open(fv_daemon_bridge(p.daemon), &opt, &p.router), st, out);
     fv_rpc_service clients = fv_router_clients_service(p.router);
     fv_rpc_service fleet = fv_router_fleet_service(p.router);
@@ -107,10 +114,12 @@ static fv_status run(const fv_options *o) {
                                        .words = "listening on",
                                        .services = &clients,
                                        .n_service = 1,
-                                       .reflection = true,
+                                       .offers = "services",
+                                       .clients = true,
                                        .leave_early = true,
                                        .limits = limits},
                                       {.option = "fleet-listen",
+                                       .offers = "fleet-services",
                                        .words = "workers join on",
                                        .services = &fleet,
                                        .n_service = 1,

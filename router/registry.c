@@ -122,6 +122,10 @@ void fv_registry_freeze(fv_registry *m) {
 fv_status fv_registry_token(const fv_registry *m, const fv_registered_worker *w, const char *method,
                             const char *request_id, const char *address, uint32_t valid_ms,
                             char out[FV_CALL_TOKEN_MAX]) {
+    if (m->opt.tls) {
+        out[0] = '\0';
+        return FV_OK;
+    }
     double now_ms = 1e3 * fv_clock_s() + w->ahead_ms; /* on its clock */
     fv_call_to to = {method, w->intro->name, w->intro->incarnation.data};
     fv_call_token t = {.made_ms = now_ms > 0 ? (uint64_t)now_ms : 0, .valid_ms = valid_ms};

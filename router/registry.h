@@ -59,7 +59,10 @@ typedef struct fv_registry fv_registry; /* opaque */
 typedef struct fv_registry_options {
     fv_bridge *bridge;     /* borrowed */
     fv_key fleet;          /* of the fleet's secret */
+    fv_tls *tls;           /* NULL: tokens identify the router. Borrowed, as is `spiffe` */
+    const char *spiffe;    /* --tls-spiffe */
     const char *router_id; /* unlike any other router's; borrowed */
+    uint32_t renew_ms;     /* workers join again after this time; 0: never */
     uint32_t report_ms;    /* workers report this often */
     uint32_t silence_ms;   /* and are lost after so long without */
     /* A worker joined or reported: there may be free memory now. */
@@ -95,7 +98,7 @@ bool fv_registry_ready(const fv_registry *m, Fovea__Inference__V1__Role role); /
 fv_registered_worker *fv_registry_find(const fv_registry *m, const char *name);
 
 /* A token for one call of this worker (auth/call_token.h), good for valid_ms, about this request
- * and this address ("": none). */
+ * and this address ("": none). "" where certificates identify the router. */
 fv_status fv_registry_token(const fv_registry *m, const fv_registered_worker *w, const char *method,
                             const char *request_id, const char *address, uint32_t valid_ms,
                             char out[FV_CALL_TOKEN_MAX]);

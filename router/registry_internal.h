@@ -6,6 +6,7 @@
  *   join.c       the calls of Fleet.Join: proofs, introductions, admission
  *   registry.c   the list of members */
 #include "router/registry.h"
+#include "serving/audit.h"
 
 /* a call of Fleet.Join; private to join.c, lives as long as the call */
 typedef struct fv_join fv_join;
@@ -17,8 +18,7 @@ struct fv_registry {
     fv_registered_worker *first;
     fv_join *unproven; /* joins whose worker has not proved itself yet, the newest first */
     int32_t n_unproven;
-    double warned_s; /* when a refusal was last logged */
-    uint32_t n_unsaid;
+    fv_audit audit; /* of those */
     bool stopping;
 };
 

@@ -34,7 +34,7 @@ static remedy remedy_for(fv_status st) {
 /* An unknown ticket, a lease that ran out: these happen to workers that are well. */
 bool fv_failure_counts(fv_status st) {
     return st == FV_EIO || st == FV_EDEVICE || st == FV_EDATA || st == FV_EDEADLINE ||
-           st == FV_EAUTH;
+           st == FV_EAUTH || st == FV_EDENIED;
 }
 
 static void note(fv_request *r, const fv_failure *f) {

@@ -12,6 +12,9 @@ typedef struct fv_router fv_router; /* opaque */
 
 typedef struct fv_router_options {
     fv_key fleet;        /* of the fleet's secret, which workers prove */
+    fv_tls *tls;         /* of the fleet's members: certificates identify them; NULL: tokens do */
+    uint32_t renew_ms;   /* after which a worker joins again by a new connection; 0: never */
+    const char *spiffe;  /* --tls-spiffe; with `tls`. Both borrowed */
     int32_t queue_max;   /* requests that wait */
     size_t queue_bytes;  /* of all that wait and run */
     int64_t deadline_ms; /* for a request, when its client gives it no less */

@@ -131,10 +131,12 @@ static void on_stop(void *state) {
 
 static const fv_rpc_method methods[] = {
     {.path = "/grpc.health.v1.Health/Check",
+     .peers = UINT32_MAX,
      .kind = FV_RPC_UNARY,
      .message_max = 4096,
      .events = {.on_message = on_check}},
     {.path = "/grpc.health.v1.Health/Watch",
+     .peers = UINT32_MAX,
      .kind = FV_RPC_SERVER_STREAM,
      .message_max = 4096,
      .queue_max = 64,

@@ -1,8 +1,9 @@
 #ifndef FOVEA_SERVING_CALLER_H
 #define FOVEA_SERVING_CALLER_H
 
-/* WHO CALLS a worker: the one place where its services ask. Today a call token of the fleet's
- * router answers (auth/call_token.h); other kinds of proof can join it here.
+/* WHO CALLS a worker: the one place where its services ask. Without TLS a call token of the fleet's
+ * router answers (auth/call_token.h). With TLS the server has admitted the caller by the role in its
+ * certificate (serving/peer.h), and every answer here is yes.
  *
  *     fv_caller who;
  *     FV_TRY(fv_caller_of(callers, call, &who));           before anything of the call is read
@@ -10,17 +11,20 @@
  *
  * Loop thread. */
 #include "auth/call_token.h"
+#include "auth/role.h"
 #include "rpc/call.h"
 
 typedef struct fv_callers fv_callers; /* opaque: what a worker checks its callers with */
 
 /* A caller that has proved who it is: the router, or another worker on its orders. */
 typedef struct fv_caller {
+    bool certified;                           /* by its certificate, for any request */
     char request_id[FV_CALL_REQUEST_MAX + 1]; /* what it may ask for */
     char address[FV_ADDRESS_MAX + 1];
 } fv_caller;
 
-/* Of a worker of the fleet with this key. Draws its incarnation, and starts its clock. */
+/* Of a worker of the fleet with this key; NULL: certificates identify callers. Draws its
+ * incarnation, and starts its clock. */
 fv_status fv_callers_open(const fv_key *fleet, fv_callers **out);
 void fv_callers_close(fv_callers *x); /* NULL is fine */
 

@@ -16,6 +16,7 @@
 #include "common/version.h"
 #include "fovea_proto.h"
 #include "rpc/health.h"
+#include "rpc/listen.h"
 #include "rpc/reflection.h"
 #include "telemetry/metrics.h"
 #include "telemetry/scrape/scrape.h"
@@ -29,6 +30,8 @@ typedef struct listener {
     int32_t n_own; /* the program's, which come first */
     fv_reflection *reflection;
     bool leave_early;
+    fv_peer_gate gate;
+    fv_tls *tls; /* for clients: owned; else the daemon's, or NULL */
     char address[256];
 } listener;
 
@@ -37,6 +40,7 @@ struct fv_daemon {
     fv_daemon_hooks hooks;
     uv_loop_t loop;
     fv_bridge *bridge;
+    fv_tls *tls; /* of the fleet's members; NULL: none */
     uv_signal_t signals[N_SIGNAL];
     uv_timer_t patience; /* while draining */
     uint64_t until_ms;   /* of the loop's clock */
@@ -47,7 +51,7 @@ struct fv_daemon {
     uv_timer_t measure;
     fv_scrape *scrape; /* NULL: no metrics */
     fv_health *health;
-    listener listeners[FV_DAEMON_LISTENERS_MAX];
+    listener listeners[FV_DAEMON_LISTENERS_MAX + 1]; /* the last one for health checks */
     int32_t n_listener;
     bool healthy, draining, closing, ended;
 };
@@ -101,8 +105,10 @@ fv_status fv_daemon_open(const fv_options *o, const fv_daemon_hooks *hooks, fv_d
     if (!d) return FV_FAIL(FV_ENOMEM, "no memory to start");
     d->options = o;
     d->hooks = *hooks;
+    fv_status st = fv_peer_tls(o, &d->tls);
+    if (st != FV_OK) goto free_daemon;
     int err = uv_loop_init(&d->loop);
-    fv_status st = err == 0 ? FV_OK : FV_FAIL(FV_EIO, "no event loop: %s", uv_strerror(err));
+    st = err == 0 ? FV_OK : FV_FAIL(FV_EIO, "no event loop: %s", uv_strerror(err));
     if (st != FV_OK) goto free_daemon;
     st = fv_bridge_open(&d->loop, &d->bridge);
     if (st != FV_OK) goto close_loop;
@@ -116,11 +122,14 @@ close_loop:
     uv_run(&d->loop, UV_RUN_DEFAULT); /* handles that were closed */
     uv_loop_close(&d->loop);
 free_daemon:
+    fv_tls_close(d->tls);
     free(d);
     return st;
 }
 
 fv_bridge *fv_daemon_bridge(const fv_daemon *d) { return d->bridge; }
+
+fv_tls *fv_daemon_tls(const fv_daemon *d) { return d->tls; }
 
 /* "/package.Service/Method" belongs to "package.Service". */
 static fv_status say_service(const fv_daemon *d, const fv_rpc_service *s, fv_health_state state) {
@@ -178,14 +187,36 @@ static void take_address(listener *l, const char *listen) {
                  fv_rpc_server_port(l->server));
 }
 
+/* "health,reflection" */
+static fv_status read_offers(const fv_daemon *d, const fv_daemon_listener *in, bool *health,
+                             bool *reflection) {
+    const char *list = in->offers ? fv_options_string(d->options, in->offers) : "health";
+    if (!list) list = in->clients ? "health,reflection" : "health";
+    *health = *reflection = false;
+    if (strcmp(list, "none") == 0) return FV_OK;
+    for (size_t n; *list; list += n + (list[n] == ',')) {
+        n = strcspn(list, ",");
+        if (n == 6 && strncmp(list, "health", n) == 0)
+            *health = true;
+        else if (n == 10 && strncmp(list, "reflection", n) == 0)
+            *reflection = true;
+        else
+            return FV_FAIL(FV_EINVAL, "--%s: '%.*s' is neither health nor reflection (nor none)",
+                           in->offers, (int)n, list);
+    }
+    return FV_OK;
+}
+
 static fv_status take_services(fv_daemon *d, listener *l, const fv_daemon_listener *in) {
     if (in->n_service > SERVICES_MAX)
         return FV_FAIL(FV_EINVAL, "%d services, and at most %d fit", in->n_service, SERVICES_MAX);
     memcpy(l->services, in->services, (size_t)in->n_service * sizeof *in->services);
     l->n_service = l->n_own = in->n_service;
     l->leave_early = in->leave_early;
-    l->services[l->n_service++] = fv_health_service(d->health);
-    if (!in->reflection) return FV_OK;
+    bool health, reflection;
+    FV_TRY(read_offers(d, in, &health, &reflection));
+    if (health) l->services[l->n_service++] = fv_health_service(d->health);
+    if (!reflection) return FV_OK;
     FV_TRY(fv_reflection_open(fovea_proto_set, fovea_proto_set_size, l->services, l->n_service,
                               &l->reflection));
     l->services[l->n_service++] = fv_reflection_service(l->reflection);
@@ -197,6 +228,20 @@ static fv_status listen_at(fv_daemon *d, listener *l, const fv_daemon_listener *
                                  .services = l->services,
                                  .n_service = l->n_service,
                                  .limits = in->limits};
+    l->gate = (fv_peer_gate){.spiffe = fv_options_string(d->options, "tls-spiffe"),
+                             .clients = in->clients};
+    bool probes = !in->n_service; /* nothing that needs protection */
+    l->tls = probes ? NULL : d->tls;
+    if (in->clients) FV_TRY(fv_peer_client_tls(d->options, &l->tls));
+    if (l->tls) {
+        opt.tls = l->tls;
+        opt.admit = fv_peer_admit;
+        opt.user = &l->gate;
+        if (!in->clients) opt.limits.age_ms = (int32_t)fv_options_int(d->options, "tls-age-ms");
+    } else if (!probes) {
+        FV_TRY(fv_rpc_listen_check(opt.listen));
+        FV_TRY(fv_peer_check_listen(d->options, opt.listen));
+    }
     FV_TRY(fv_rpc_server_open(d->bridge, &opt, &l->server));
     take_address(l, opt.listen);
     return FV_OK;
@@ -209,7 +254,11 @@ static fv_status serve_metrics(fv_daemon *d) {
     return FV_OK;
 }
 
-static fv_status serve(fv_daemon *d, const fv_daemon_listener *in, int32_t n) {
+static fv_status serve(fv_daemon *d, const fv_daemon_listener *listeners, int32_t n) {
+    fv_daemon_listener in[FV_DAEMON_LISTENERS_MAX + 1];
+    memcpy(in, listeners, (size_t)n * sizeof *in);
+    if (fv_options_string(d->options, "health-listen"))
+        in[n++] = (fv_daemon_listener){.option = "health-listen", .words = "health checks on"};
     FV_TRY(fv_health_open(&d->health));
     d->n_listener = n;
     for (int32_t i = 0; i < n; i++) FV_TRY(take_services(d, &d->listeners[i], &in[i]));
@@ -340,11 +389,15 @@ void fv_daemon_close(fv_daemon *d) {
     uv_run(&d->loop, UV_RUN_DEFAULT);
     fv_scrape_close(d->scrape);
     fv_metrics_close();
-    for (int32_t i = 0; i < d->n_listener; i++) fv_reflection_close(d->listeners[i].reflection);
+    for (int32_t i = 0; i < d->n_listener; i++) {
+        fv_reflection_close(d->listeners[i].reflection);
+        if (d->listeners[i].gate.clients) fv_tls_close(d->listeners[i].tls);
+    }
     fv_health_close(d->health);
     int left = uv_loop_close(&d->loop);
     assert(left == 0);
     (void)left;
+    fv_tls_close(d->tls);
     free(d);
 }
 

@@ -30,6 +30,7 @@
 #include "common/liveness.h"
 #include "common/options.h"
 #include "rpc/server.h"
+#include "serving/peer.h"
 
 /* Table rows; a program's own table begins with them. */
 /* clang-format off */
@@ -38,6 +39,13 @@
      "address to listen on; port 0: any free port", 0, 0},                                         \
     {"grace-ms", "FOVEA_GRACE_MS", FV_OPTION_INT, "MS", "30000",                                   \
      "after SIGTERM, time for running requests to finish", 0, 3600000},                            \
+    {"services", "FOVEA_SERVICES", FV_OPTION_STRING, "LIST", NULL,                                 \
+     "what --listen offers beside its own service: health, reflection, both separated by a "       \
+     "comma, or none; default: health, for clients reflection too", 0, 0},                         \
+    {"health-listen", "FOVEA_HEALTH_LISTEN", FV_OPTION_STRING, "HOST:PORT", NULL,                  \
+     "also answer health checks, and nothing else, here: plain text, for probes without "          \
+     "certificate", 0, 0},                                                                         \
+    FV_PEER_TLS_OPTIONS,                                                                           \
     {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "info",                                         \
      "error, warn, info, debug; or per part, such as warn,wire=debug", 0, 0},                      \
     {"metrics", "FOVEA_METRICS", FV_OPTION_STRING, "HOST:PORT", NULL,                              \
@@ -99,16 +107,18 @@ typedef struct fv_daemon fv_daemon; /* opaque */
 fv_status fv_daemon_open(const fv_options *o, const fv_daemon_hooks *hooks, fv_daemon **out);
 
 fv_bridge *fv_daemon_bridge(const fv_daemon *d);
+fv_tls *fv_daemon_tls(const fv_daemon *d); /* of the fleet's members; NULL: there is no TLS */
 
 /* An address to serve on, for callers of one kind. Each has a gRPC server of its own: limits such
  * as a memory quota belong to a server, and those of one listener must not end another's
  * connections. */
 typedef struct fv_daemon_listener {
     const char *option;             /* of the program's table, that says where; "listen" */
+    const char *offers;             /* likewise, what is offered beside services; "services" */
     const char *words;              /* on stdout before the address; "listening on" */
     const fv_rpc_service *services; /* [n_service]; copied, their tables are borrowed */
     int32_t n_service;
-    bool reflection;      /* anybody may read its contracts */
+    bool clients;         /* for clients, not for members of the fleet (serving/peer.h) */
     bool leave_early;     /* what has begun needs no new calls here: it listens no more once the
                            * program drains, and its calls go on */
     fv_rpc_limits limits; /* what it grants its peers; {0}: what suits members of a fleet */
@@ -117,7 +127,7 @@ typedef struct fv_daemon_listener {
 /* The first one listens where --listen says. */
 enum { FV_DAEMON_LISTENERS_MAX = 2 };
 
-/* Listens as said, health beside the services everywhere. Servers stop in the order of the list,
+/* Listens as said, and for health checks alone at --health-listen. Servers stop in the order of the list,
  * and open in the opposite one. When it fails, the end has begun: run closes everything through the
  * hooks, and returns. */
 fv_status fv_daemon_serve(fv_daemon *d, const fv_daemon_listener *listeners, int32_t n);

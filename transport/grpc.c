@@ -29,6 +29,7 @@
 #include <string.h>
 
 #include "auth/call_token.h"
+#include "auth/role.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "handoff.pb-c.h"
@@ -705,12 +706,13 @@ fv_status fv_transport_grpc(const fv_transport_grpc_options *opt, fv_transport *
                                          .commit = grpc_commit,
                                          .end = grpc_end,
                                          .close = grpc_close};
+    fv_rpc_channel_options to = {.ping_ms = opt->ping_ms,
+                                 .tls = opt->tls,
+                                 .server_name = opt->tls ? fv_role_name(FV_MEMBER_DECODE) : NULL};
     way *w = calloc(1, sizeof *w);
     char *target = strdup(opt->target);
     fv_status st = w && target ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for a transport");
-    if (st == FV_OK)
-        st = fv_rpc_channel_open(opt->bridge, target,
-                                 &(fv_rpc_channel_options){.ping_ms = opt->ping_ms}, &w->channel);
+    if (st == FV_OK) st = fv_rpc_channel_open(opt->bridge, target, &to, &w->channel);
     if (st == FV_OK && opt->pairs)
         st = fv_peer_route_open(opt->pairs, w->channel, target, &w->pair);
     if (st != FV_OK) {

@@ -26,6 +26,7 @@
 #include "common/jobs.h"
 #include "handoff/transport.h"
 #include "rpc/bridge.h"
+#include "rpc/tls.h"
 #include "transport/peer_out.h"
 
 typedef struct fv_transport_grpc_options {
@@ -34,6 +35,7 @@ typedef struct fv_transport_grpc_options {
     const char *target; /* "HOST:PORT" of the decode worker; copied */
     int32_t open_ms;    /* for the reply to Open, in addition to the wait for memory; 0: 10 s */
     int32_t ping_ms;    /* as in rpc/client.h */
+    fv_tls *tls;        /* borrowed; NULL: plain text */
     /* Pairs of devices, by which frames go beside the stream where the other side has one too;
      * borrowed; NULL: there are none. `jobs` is then the thread that computes on the device. */
     fv_peers *pairs;

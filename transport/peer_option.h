@@ -8,7 +8,8 @@
 /* clang-format off */
 #define FV_PEER_OPTIONS                                                                            \
     {"transport", "FOVEA_TRANSPORT", FV_OPTION_STRING, "NAME", "auto",                             \
-     "transport of KV between GPUs: grpc; nccl (required); auto: nccl where both sides support it", 0, 0},\
+     "transport of KV between GPUs: grpc; nccl (required; never encrypted); auto: nccl where both "  \
+     "sides support it and there is no TLS", 0, 0},                                                \
     {"pairs", "FOVEA_PAIRS", FV_OPTION_INT, "N", "8",                                              \
      "maximum number of NCCL peers; each takes GPU memory", 1, 64},                                \
     {"pair-join-ms", "FOVEA_PAIR_JOIN_MS", FV_OPTION_INT, "MS", "20000",                           \

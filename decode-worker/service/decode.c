@@ -390,6 +390,7 @@ static void forget_end(fv_rpc_call *c, const fv_rpc_end *end) {
 fv_rpc_service fv_decode_service(fv_decode_worker *w) {
     static const fv_rpc_method methods[] = {
         {.path = "/fovea.handoff.v1.Decode/Decode",
+         .peers = FV_MEMBER_ROUTER,
          .kind = FV_RPC_SERVER_STREAM,
          .message_max = MESSAGE_MAX,
          .calls_max = CALLS_MAX,
@@ -398,6 +399,7 @@ fv_rpc_service fv_decode_service(fv_decode_worker *w) {
                     .on_cancel = on_cancel,
                     .on_end = on_end}},
         {.path = "/fovea.handoff.v1.Decode/Forget",
+         .peers = FV_MEMBER_ROUTER,
          .kind = FV_RPC_UNARY,
          .message_max = 4 << 10,
          .calls_max = CALLS_MAX,

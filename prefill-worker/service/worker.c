@@ -58,8 +58,11 @@ static fv_status open_peer(fv_prefill_worker *w, const char *address, fv_decode_
         free(p);
         return FV_FAIL(FV_ENOMEM, "out of memory for a decode worker");
     }
-    fv_transport_grpc_options opt = {
-        .bridge = w->opt.bridge, .jobs = w->jobs, .target = p->address, .pairs = w->pairs};
+    fv_transport_grpc_options opt = {.bridge = w->opt.bridge,
+                                     .jobs = w->jobs,
+                                     .target = p->address,
+                                     .tls = w->opt.tls,
+                                     .pairs = w->pairs};
     fv_status st = fv_transport_grpc(&opt, &p->transport);
     if (st != FV_OK) {
         free(p->address);
@@ -320,6 +323,7 @@ static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
 fv_rpc_service fv_prefill_worker_service(fv_prefill_worker *w) {
     static const fv_rpc_method methods[] = {
         {.path = "/fovea.handoff.v1.Prefill/Prefill",
+         .peers = FV_MEMBER_ROUTER,
          .kind = FV_RPC_SERVER_STREAM,
          .message_max = MESSAGE_MAX,
          .events = {.on_start = on_start,

@@ -35,6 +35,7 @@ typedef struct fv_prefill_worker_options {
     fv_bridge *bridge;       /* borrowed */
     const fv_engine *engine; /* borrowed, for the computing thread until `closed` */
     fv_callers *callers;     /* who may call; borrowed */
+    fv_tls *tls;             /* of calls to decode workers; borrowed; NULL: plain text */
     const char *name;        /* in reports; borrowed */
     fv_dtype kv_dtype;
     size_t kv_bytes;    /* limit of the KV pool; 0: none */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "auth/fleet_name.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/random.h"
 
@@ -38,8 +39,9 @@ struct fv_membership {
     char why[FV_RPC_TEXT_MAX];            /* of the last attempt that failed, as it was logged */
     char router_id[FV_ROUTER_ID_MAX + 1]; /* in this join */
     bool challenged, joined, draining, unhealthy, touched;
-    bool leaving; /* the router ends: no more attempts */
-    bool twice;   /* the router is joined by another address */
+    bool leaving;      /* another membership takes over: no more attempts */
+    double renew_at_s; /* 0: never */
+    bool twice;        /* the router is joined by another address */
     bool closing;
     void (*closed)(void *user);
     void *closed_user;
@@ -159,11 +161,18 @@ static fv_status on_welcome(fv_membership *m, const Fovea__Fleet__V1__Welcome *w
     m->retry_ms = RETRY_MS;
     m->why[0] = '\0';
     if (w->report_ms) m->report_ms = w->report_ms;
+    m->renew_at_s = w->renew_ms ? fv_clock_s() + 1e-3 * w->renew_ms : 0;
     FV_LOG(INFO, WIRE, "router=%s event=joined name=%s report_ms=%u", m->opt.router,
            m->opt.introduction->name, m->report_ms);
     /* What changed while the introduction was on its way. */
     report(m);
     return FV_OK;
+}
+
+static void replace(fv_membership *m, const char *why) {
+    if (m->leaving) return;
+    m->leaving = true;
+    if (m->opt.replace) m->opt.replace(m->opt.user, why);
 }
 
 /* ---- the call --------------------------------------------------------------------------- */
@@ -182,9 +191,8 @@ static fv_status on_command(fv_rpc_call *c, grpc_byte_buffer *message) {
     if (cmd->command_case == FOVEA__FLEET__V1__COMMAND__COMMAND_DRAIN && m->opt.drain) {
         uint32_t ms = cmd->drain->grace_ms;
         m->opt.drain(m->opt.user, ms < INT32_MAX ? (int32_t)ms : INT32_MAX);
-    } else if (cmd->command_case == FOVEA__FLEET__V1__COMMAND__COMMAND_FAREWELL && !m->leaving) {
-        m->leaving = true;
-        if (m->opt.farewell) m->opt.farewell(m->opt.user);
+    } else if (cmd->command_case == FOVEA__FLEET__V1__COMMAND__COMMAND_FAREWELL) {
+        replace(m, "farewell");
     } /* a command of a later version: not for us */
     return FV_OK;
 }
@@ -210,7 +218,7 @@ static void finish_close(fv_membership *m) {
 
 /* It would be refused again, until somebody has mended something. */
 static bool is_refusal(fv_status st) {
-    return st == FV_EAUTH || st == FV_EINVAL || st == FV_EUNSUPPORTED;
+    return st == FV_EAUTH || st == FV_EDENIED || st == FV_EINVAL || st == FV_EUNSUPPORTED;
 }
 
 static void try_later(fv_membership *m, fv_status st) {
@@ -232,6 +240,7 @@ static const char *reason(const fv_membership *m, const fv_rpc_end *end) {
 
 static void log_end(fv_membership *m, const fv_rpc_end *end) {
     const char *why = reason(m, end);
+    if (m->leaving && end->status == FV_OK) return; /* as agreed */
     bool refused = is_refusal(end->status) || end->status == FV_EBUSY;
     if (m->twice) why = "it is joined by another address";
     if (m->twice && strcmp(why, m->why) != 0)
@@ -287,6 +296,7 @@ static void on_timer(uv_timer_t *t) {
             m->call); /* the router should have ended the call, or accepted, and has not */
     } else if (m->joined) {
         report(m);
+        if (m->renew_at_s > 0 && fv_clock_s() >= m->renew_at_s) replace(m, "renewal");
     } else if (join(m) != FV_OK) {
         FV_LOG(WARN, WIRE, "router=%s event=join-failed reason=\"%s\"", m->opt.router,
                fv_last_error());
@@ -305,7 +315,9 @@ fv_status fv_membership_open(const fv_membership_options *opt, fv_membership **o
     m->report_ms = REPORT_MS;
     m->retry_ms = RETRY_MS;
     st = fv_join_key(opt->fleet, &m->key);
-    if (st == FV_OK) st = fv_rpc_channel_open(opt->bridge, opt->router, NULL, &m->channel);
+    fv_rpc_channel_options to = {.tls = opt->tls,
+                                 .server_name = opt->tls ? fv_role_name(FV_MEMBER_ROUTER) : NULL};
+    if (st == FV_OK) st = fv_rpc_channel_open(opt->bridge, opt->router, &to, &m->channel);
     if (st != FV_OK) {
         free(m);
         return st;

@@ -23,6 +23,7 @@ typedef struct fv_membership fv_membership; /* opaque */
 typedef struct fv_membership_options {
     fv_bridge *bridge;         /* borrowed */
     const char *router;        /* "HOST:PORT"; borrowed */
+    fv_tls *tls;               /* borrowed; NULL: plain text */
     const fv_key *fleet;       /* the fleet's key; copied */
     const fv_callers *callers; /* its incarnation and clock are reported */
     const Fovea__Fleet__V1__Introduction
@@ -34,9 +35,10 @@ typedef struct fv_membership_options {
     /* Is the router of this id already joined by another address? Then this membership waits and
      * retries. NULL: it is not. */
     bool (*known)(void *user, const fv_membership *m, const char *router_id);
-    /* The router finishes what it has and ends: this membership lasts until then, and is not begun
-     * again. May be NULL. */
-    void (*farewell)(void *user);
+    /* Another membership at this address is to take over, because the router ends when it has
+     * finished its requests, or because this connection is old enough. This one lasts until its
+     * call ends, and is not begun again. May be NULL. */
+    void (*replace)(void *user, const char *why);
     void *user;
     fv_pulse *pulse; /* what is being worked on, for the reports; borrowed. NULL: nothing */
 } fv_membership_options;

@@ -1,5 +1,7 @@
 #include "serving/worker/program.h"
 
+#include <string.h>
+
 #include "kernels/backends/open.h"
 #include "serving/worker/load_metrics.h"
 #include "serving/worker/model_info.h"
@@ -97,13 +99,17 @@ static fv_status open_engine(fv_worker_program *p) {
                                   "(`fovea synth` makes one to try with)");
     FV_TRY(fv_registration_open(&p->place));
     FV_TRY(fv_engine_open(&engine, &p->engine));
-    return fv_peer_choose(o, p->engine.be.ops->name, p->engine.be.ops->pairs, &p->pairs);
+    /* Frames over NCCL are not encrypted: with TLS they are only where they were asked for. */
+    bool automatic = strcmp(fv_options_string(o, "transport"), "auto") == 0;
+    const fv_peer_ops *pairs =
+        automatic && fv_daemon_tls(p->daemon) ? NULL : p->engine.be.ops->pairs;
+    return fv_peer_choose(o, p->engine.be.ops->name, pairs, &p->pairs);
 }
 
 static fv_status serve(fv_worker_program *p) {
     fv_rpc_service services[FV_WORKER_SERVICES_MAX];
     fv_daemon_listener listener = {
-        .option = "listen", .words = "listening on", .services = services};
+        .option = "listen", .offers = "services", .words = "listening on", .services = services};
     FV_TRY(open_engine(p));
     FV_TRY(p->kind->open(p));
     p->place.pulse = p->kind->pulse(p->worker);

@@ -16,6 +16,7 @@ static fv_status join(fv_registration *p) {
     fv_routers_options opt = {.names = fv_options_string(p->o, "router"),
                               .member = {.bridge = fv_daemon_bridge(p->daemon),
                                          .fleet = &p->fleet,
+                                         .tls = fv_daemon_tls(p->daemon),
                                          .callers = p->callers,
                                          .measure = measure,
                                          .drain = told_to_drain,
@@ -46,8 +47,9 @@ fv_status fv_registration_open(fv_registration *p) {
     fv_status st = routers ? fv_routers_check(routers) : FV_OK;
     if (st != FV_OK) return fv_fail_prefix(st, "--router");
     FV_TRY(check_option(p, "advertise"));
-    FV_TRY(fv_fleet_secret_of(p->o, &p->fleet));
-    return fv_callers_open(&p->fleet, &p->callers);
+    bool certificates = fv_daemon_tls(p->daemon) != NULL;
+    FV_TRY(fv_fleet_secret_of(p->o, certificates, &p->fleet));
+    return fv_callers_open(certificates ? NULL : &p->fleet, &p->callers);
 }
 
 void fv_registration_close(fv_registration *p) {

@@ -34,7 +34,7 @@ typedef struct seat {
     const target *from;
     fv_membership *member;
     bool found;   /* when its name was last looked up */
-    bool leaving; /* its router ends: the address may be another's */
+    bool leaving; /* another membership takes over at this address, which may be another's */
     char address[FV_ADDRESS_MAX + 1];
 } seat;
 
@@ -127,9 +127,9 @@ static seat *find_seat(const fv_routers *r, const char *address) {
 
 static fv_status open_seat(const target *t, const char *address);
 
-static void on_farewell(void *user) {
+static void on_replace(void *user, const char *why) {
     seat *s = user;
-    FV_LOG(INFO, WIRE, "router=%s event=farewell", s->address);
+    FV_LOG(INFO, WIRE, "router=%s event=%s", s->address, why);
     s->leaving = true;
     s->found = false;
     if (open_seat(s->from, s->address) != FV_OK)
@@ -152,7 +152,7 @@ static fv_status open_seat(const target *t, const char *address) {
     opt.measure = measure;
     opt.drain = told_to_drain;
     opt.known = known;
-    opt.farewell = on_farewell;
+    opt.replace = on_replace;
     opt.user = s;
     fv_status st = fv_membership_open(&opt, &s->member);
     if (st != FV_OK) {

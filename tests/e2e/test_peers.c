@@ -135,7 +135,7 @@ Test(peers, a_model_that_is_not_served_is_not_found) {
     prompt.text = (char *)"hello";
     m.prompt = &prompt;
     m.model = (char *)"llava-1000";
-    cr_assert_eq(fv_remote_open(c.f.address, &remote), FV_OK);
+    cr_assert_eq(fv_remote_open(&(fv_remote_options){.target = c.f.address}, &remote), FV_OK);
     cr_assert_eq(fv_remote_begin(remote, &m, 60000, &events, &over), FV_OK);
     while (!over) uv_run(fv_remote_loop(remote), UV_RUN_ONCE);
     fv_remote_close(remote);

@@ -299,7 +299,7 @@ Test(prefill_worker, the_program_takes_no_name_that_is_too_long) {
 
 Test(prefill_worker, the_program_cannot_listen_where_it_may_not) {
     char args[600];
-    snprintf(args, sizeof args, "--checkpoint %s --listen 192.0.2.1:1", checkpoint);
+    snprintf(args, sizeof args, "--checkpoint %s --listen 192.0.2.1:1 --insecure", checkpoint);
     program_fails(args, 1, "192.0.2.1:1");
 }
 

@@ -218,7 +218,7 @@ static uint32_t image_token(void) {
 
 static void connect_client(void) {
     need(fv_request_image(IMAGE, &arena, &test_image));
-    need(fv_remote_open(f.address, &remote));
+    need(fv_remote_open(&(fv_remote_options){.target = f.address}, &remote));
 }
 
 static void disconnect_client(void) {

@@ -15,7 +15,7 @@ typedef struct crew {
     program second; /* another router, if it was started before the workers */
     char second_address[64], second_fleet[64];
     int n_prefill, n_decode;
-    char router_args[500], prefill_args[500], decode_args[500];
+    char router_args[2500], prefill_args[2500], decode_args[2500];
 } crew;
 
 /* Makes the folder and the checkpoint. The argument strings may be changed afterwards. */

@@ -68,11 +68,17 @@ int fleet_child(const fleet *f, const char *program) {
     return pid;
 }
 
+void fleet_connect(const fleet *f, fv_remote **out) {
+    fv_remote_options to = {
+        .target = f->address, .tls = {.ca = f->tls_ca}, .name = f->tls_ca ? "fovea-router" : NULL};
+    if (fv_remote_open(&to, out) != FV_OK) give_up("%s", fv_last_error());
+}
+
 fv_fleet_count fleet_count(const fleet *f) {
     fv_remote *remote;
     fv_fleet_count count;
-    if (fv_remote_open(f->address, &remote) != FV_OK || fv_remote_fleet(remote, &count) != FV_OK)
-        give_up("%s", fv_last_error());
+    fleet_connect(f, &remote);
+    if (fv_remote_fleet(remote, &count) != FV_OK) give_up("%s", fv_last_error());
     fv_remote_close(remote);
     return count;
 }

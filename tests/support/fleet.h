@@ -10,6 +10,8 @@ typedef struct fleet {
     char dir[400];    /* its folder; the checkpoint is in dir/ck */
     char address[64]; /* of the router */
     int pid;          /* of `fovea up`; 0: it does not run */
+    /* The authority of its certificates; NULL: plain text. The test client shows none. */
+    const char *tls_ca;
 } fleet;
 
 extern command_result fleet_said;
@@ -26,6 +28,7 @@ void fleet_stop(fleet *f);
 /* The fleet's process that runs this program ("fovea-decode"); the first, if there are several. */
 int fleet_child(const fleet *f, const char *program);
 
+void fleet_connect(const fleet *f, fv_remote **out); /* fv_remote_close it */
 fv_fleet_count fleet_count(const fleet *f);
 /* Waits until nothing runs and no KV is held. */
 void fleet_wait_idle(const fleet *f);

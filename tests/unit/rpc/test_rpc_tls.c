@@ -1,11 +1,11 @@
 /* rpc/tls.c, and TLS in rpc/server.c and rpc/client.c: who gets a connection, and what happens when
  * the files change. */
 #include <criterion/criterion.h>
-#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tests/support/certs.h"
+#include "tests/support/handshakes.h"
 #include "tests/support/net.h"
 #include "tests/support/tensor_file.h"
 
@@ -238,23 +238,10 @@ Test(rpc_tls, files_that_cannot_be_used_are_refused_by_name) {
 
 /* ---- many handshakes --------------------------------------------------------------------- */
 
-static void shake(int32_t n) {
-    for (int32_t i = 0; i < n; i++) {
-        memset(&h, 0, sizeof h);
-        cr_assert_eq(fv_rpc_channel_renew(r.channel), FV_OK);
-        net_ask_wait(&r, &h, NET_ECHO, "x", 1);
-        cr_assert_eq(h.end.status, FV_OK, "%s", h.text);
-    }
-}
-
 Test(rpc_tls, handshakes_leave_nothing_behind) {
-    enum { SOME = 40, GROWTH = 256 << 10 };
+    enum { GROWTH = 256 << 10 };
     make_certificates();
     open_net(tls("server", "ca"), tls("client", "ca"));
-    shake(SOME);
-    size_t before = mallinfo2().uordblks;
-    shake(2 * SOME);
-    size_t after = mallinfo2().uordblks;
-    cr_assert_lt(after, before + GROWTH, "%zu bytes, then %zu", before, after);
+    cr_assert_lt(handshakes_growth(&r, 40, 80), GROWTH);
     close_net();
 }
