@@ -1,0 +1,166 @@
+/* What `exact` promises, for a random network of each model family and images of different shapes: the
+ * same bits in chunks, among others, and after a replay; and no byte that the plan did not name. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/local_internal.h"
+#include "model/synth/synth.h"
+#include "tests/support/command.h"
+#include "tests/support/tensor_file.h"
+
+enum { N_IMAGE = 3, N_TOKEN = 5, N_TOGETHER = 3, PATH_CAP = 4096 };
+
+static const int32_t sizes[N_IMAGE][2] = {{37, 90}, {170, 41}, {28, 28}};
+static fv_image image[N_IMAGE];
+
+static void ok(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
+
+static void begin(void) {
+    for (int i = 0; i < N_IMAGE; i++) {
+        const int32_t w = sizes[i][0], h = sizes[i][1];
+        image[i] = (fv_image){.rgb = malloc(3 * (size_t)(w * h)), .w = w, .h = h};
+        for (int32_t p = 0; p < 3 * w * h; p++) image[i].rgb[p] = (uint8_t)(p * (i + 7) + p / 100);
+    }
+}
+
+static void end(void) {
+    for (int i = 0; i < N_IMAGE; i++) fv_image_free(&image[i]);
+}
+
+TestSuite(families, .init = begin, .fini = end, .timeout = 300);
+
+/* ---- answers -------------------------------------------------------------------------------- */
+
+typedef struct outcome {
+    int32_t n, id[N_TOKEN];
+    uint64_t digest[N_TOKEN]; /* of each step's logits */
+    size_t bytes, bytes_planned;
+    bool over;
+} outcome;
+
+static fv_status on_token(void *user, const fv_sampled *token) {
+    outcome *o = user;
+    cr_assert_lt(o->n, N_TOKEN);
+    o->id[o->n++] = token->id;
+    return FV_OK;
+}
+
+static void on_over(void *user, fv_status st, fv_report *report) {
+    outcome *o = user;
+    ok(st);
+    cr_assert(o->n == N_TOKEN && report->n_generated == N_TOKEN);
+    memcpy(o->digest, report->digest, sizeof o->digest);
+    o->bytes = report->bytes_visual + report->bytes_text;
+    o->bytes_planned = report->bytes_bound;
+    o->over = true;
+}
+
+/* Request k has the images from the k-th on. */
+static fv_ask ask_of(int k) {
+    return (fv_ask){.n_image = N_IMAGE - k,
+                    .images = image + k,
+                    .question = "What differs?",
+                    .sampling = fv_sampling_default(),
+                    .max_tokens = N_TOKEN,
+                    .ignore_eos = true};
+}
+
+static fv_local *open_local(const char *checkpoint, int32_t chunk) {
+    const fv_local_options opt = {.checkpoint = checkpoint,
+                                  .backend = "cpu",
+                                  .isa = "auto",
+                                  .threads = 1,
+                                  .chunk = chunk,
+                                  .at_once = N_TOGETHER};
+    fv_local *l;
+    ok(fv_local_open(&opt, &l));
+    return l;
+}
+
+/* Requests [from, to) at once. */
+static void answer(fv_local *l, int from, int to, outcome out[N_TOGETHER]) {
+    fv_ask ask[N_TOGETHER];
+    int n_over = 0;
+    for (int k = from; k < to; k++) {
+        const fv_ask_hooks hooks = {.user = &out[k], .token = on_token};
+        ask[k] = ask_of(k);
+        out[k] = (outcome){0};
+        ok(fv_local_begin(l, &ask[k], &hooks, on_over, &out[k]));
+    }
+    for (int step = 0; step < 1000 && n_over < to - from; step++) {
+        fv_local_step(l);
+        for (int k = n_over = 0; k < N_TOGETHER; k++) n_over += k >= from && k < to && out[k].over;
+    }
+    cr_assert_eq(n_over, to - from);
+}
+
+static void expect_same(const outcome *a, const outcome *b, const char *family, const char *how) {
+    cr_expect_eq(memcmp(a->digest, b->digest, sizeof a->digest), 0, "%s: %s changes bits", family,
+                 how);
+    cr_expect_eq(a->bytes, b->bytes, "%s: %s changes bytes", family, how);
+}
+
+/* Request 0 again, whose first tokens another worker had made. */
+static void expect_replay(fv_local *l, const outcome *want, const char *family) {
+    const fv_chat_turn turn = {.role = "user", .text = "What differs?", .n_image = N_IMAGE};
+    fv_job_image images[N_IMAGE];
+    for (int i = 0; i < N_IMAGE; i++) images[i] = (fv_job_image){.decoded = &image[i]};
+    const int32_t vocab = fv_local_config(l)->text.vocab;
+    float *logits = malloc((size_t)vocab * sizeof *logits);
+    for (int32_t n = 1; n < N_TOKEN; n += 2) {
+        fv_prefill_job job = {.engine = &l->engine,
+                              .cache = l->images,
+                              .pool = l->prefill_pool,
+                              .form = {.chat_template = "", .n_turn = 1, .turn = &turn},
+                              .n_image = N_IMAGE,
+                              .image = images,
+                              .generation = fv_engine_generation_options(&l->engine, true),
+                              .n_replay = n,
+                              .replay = want->id,
+                              .want_digest = true},
+                       *jobs = &job;
+        job.generation.max_tokens = N_TOKEN;
+        job.generation.sampling = fv_sampling_default();
+        ok(fv_prefill_job_prepare(&job));
+        ok(fv_prefill_job_encode_all(&job));
+        ok(fv_prefill_jobs_run(&jobs, 1, &(fv_prefill_options){0}, logits));
+        ok(fv_prefill_job_end(&job));
+        ok(fv_prefill_job_first(&job, logits));
+        cr_expect_eq(job.digest, want->digest[n], "%s: after %d replayed tokens", family, n);
+        cr_expect_eq(job.token.id, want->id[n]);
+        fv_prefill_job_free(&job);
+    }
+    free(logits);
+}
+
+Test(families, exact_has_the_same_bits_in_chunks_among_others_and_after_a_replay) {
+    const fv_family *f;
+    for (int32_t i = 0; (f = fv_family_at(i)); i++) {
+        char dir[PATH_CAP];
+        fv_synth_report made;
+        outcome alone[N_TOGETHER], other[N_TOGETHER];
+        scratch_dir(dir, sizeof dir);
+        ok(fv_synth_write(
+            &(fv_synth_options){.dir = dir, .shape = "tiny", .family = f->name, .force = true},
+            &made));
+        fv_local *l = open_local(dir, 0);
+        for (int k = 0; k < N_TOGETHER; k++) {
+            answer(l, k, k + 1, alone);
+            cr_expect_eq(alone[k].bytes, alone[k].bytes_planned, "%s: %zu bytes, planned %zu",
+                         f->name, alone[k].bytes, alone[k].bytes_planned);
+        }
+        cr_expect_neq(memcmp(alone[0].digest, alone[1].digest, sizeof alone[0].digest), 0);
+        answer(l, 0, N_TOGETHER, other);
+        for (int k = 0; k < N_TOGETHER; k++) expect_same(&alone[k], &other[k], f->name, "a batch");
+        expect_replay(l, &alone[0], f->name);
+        fv_local_close(l);
+        l = open_local(dir, 7);
+        answer(l, 0, N_TOGETHER, other);
+        for (int k = 0; k < N_TOGETHER; k++) expect_same(&alone[k], &other[k], f->name, "chunks");
+        fv_local_close(l);
+        static command_result r;
+        command_run(&r, "rm -rf '%s'", dir);
+    }
+}
