@@ -124,14 +124,18 @@ typedef enum fv_activation {
     FV_ACT_GELU_TANH,  /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
     FV_ACT_QUICK_GELU, /* x / (1 + exp(-1.702 x)) */
     FV_ACT_RELU,
+    FV_ACT_NONE, /* x */
     FV_N_ACT
 } fv_activation;
 
 /* y = act(x), or y = act(x) * gate when gate is present (SwiGLU: x = gate_proj's output,
- * gate = up_proj's). x, gate, y [M, K]; y may be x. */
+ * gate = up_proj's). accumulate: y = act(x) * gate + y, rounded twice (LayerScale, arXiv 2103.17239:
+ * act is none and gate one row, with ld 0, of factors).
+ * x, gate, y [M, K]; y may be x. */
 typedef struct fv_activate_args {
     fv_activation act;
     fv_tensor x, gate, y;
+    bool accumulate;
 } fv_activate_args;
 
 /* Rotary position embedding, half-split form, in place. For each row r, each head's pair

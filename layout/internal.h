@@ -17,6 +17,7 @@ __attribute__((format(printf, 2, 3))) void fv_layout_write(fv_layout_writer *w, 
 /* One family; a row of layout.c's table. Configs are checked before `image` and `tokens_max`. */
 typedef struct fv_layout_rules {
     const char *name;
+    const char *token; /* of an image in a prompt's text; NULL: "<image>" */
     /* What the family reads beyond tile, patch and merge, which all have. */
     fv_status (*check)(const fv_layout_config *c);
     /* Adds views and spans to *l, which has the image's size. */

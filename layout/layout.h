@@ -54,8 +54,9 @@ typedef struct fv_layout_config {
     /* LLaVA-NeXT, LLaVA-OneVision: sizes, in the order of the file, that an image may be fitted to. */
     int32_t n_pinpoint;
     fv_layout_size pinpoint[FV_LAYOUT_PINPOINTS_MAX];
-    /* LLaVA-OneVision's anyres_max_N: more tokens than N tiles have are reduced */
-    int32_t tiles_max;
+    /* InternVL: at least and at most so many tiles beside the whole image. LLaVA-OneVision's
+     * anyres_max_N: more tokens than tiles_max tiles have are reduced. */
+    int32_t tiles_min, tiles_max;
     /* Idefics3 */
     int32_t longest_edge; /* pixels, of the first resize */
     bool split;           /* tiles and the whole image; otherwise the whole image alone */
@@ -137,5 +138,8 @@ const char *fv_layout_uncondensable(const fv_layout_config *c);
 int32_t fv_layout_tokens_max(const fv_layout_config *c, int32_t n_image);
 
 const char *fv_layout_family_name(fv_layout_family f); /* "llava_next"; never NULL */
+
+/* What stands for an image in a prompt's text, "<image>" in most families; never NULL. */
+const char *fv_layout_image_token(fv_layout_family f);
 
 #endif

@@ -45,7 +45,14 @@ static fv_status check_names(const request_message *r, const model_message *mode
 
 /* ---- the prompt ------------------------------------------------------------------------- */
 
-static const char image_word[] = "<image>"; /* in plain text */
+/* What stands for an image in plain text. */
+static const char *image_word(const model_message *model) {
+    fv_layout_config c;
+    const char *word = fv_layout_image_token(FV_LAYOUT_NONE);
+    if (fv_layout_from_message(model->image_layout, &c) == FV_OK)
+        word = fv_layout_image_token(c.family);
+    return word;
+}
 
 static size_t count_words(const char *text, const char *word) {
     size_t n = 0;
@@ -110,7 +117,7 @@ static fv_status read_prompt(const request_message *r, const model_message *mode
     switch (p ? p->form_case : FOVEA__INFERENCE__V1__PROMPT__FORM__NOT_SET) {
     case FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT: return read_chat(p->chat, n_image, rows);
     case FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT:
-        *n_image = count_words(p->text, image_word);
+        *n_image = count_words(p->text, image_word(model));
         *rows = strlen(p->text) + TEMPLATE_ROWS;
         return p->text[0] ? FV_OK : FV_FAIL(FV_EINVAL, "the prompt is empty");
     case FOVEA__INFERENCE__V1__PROMPT__FORM_IDS:
@@ -148,7 +155,7 @@ static fv_status check_text(const request_message *r, const model_message *model
     const prompt_message *p = r->prompt;
     uint64_t most = model->limits ? model->limits->bytes_text : 0, bytes = 0;
     if (p->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT)
-        bytes = strlen(p->text) - n_image * strlen(image_word);
+        bytes = strlen(p->text) - n_image * strlen(image_word(model));
     if (p->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT)
         for (size_t i = 0; i < p->chat->n_turns; i++) bytes += turn_bytes(p->chat->turns[i]);
     if (!most || bytes <= most) return FV_OK;
@@ -387,7 +394,7 @@ static fv_status add_image(fv_token_span **list, size_t *cap, int32_t image, con
         const fv_layout_span *s = &l->span[i];
         (*list)[x->n_span++] = (fv_token_span){
             .first = first, .n = s->n, .image = image, .t = s->t, .h = s->h, .w = s->w};
-        first += s->n + (l->n_text > 0);
+        first += s->n + (l->n_text >= l->n_span);
     }
     x->visual += (uint64_t)l->n_visual;
     x->text += (uint64_t)l->n_text;

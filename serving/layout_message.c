@@ -35,6 +35,7 @@ fv_status fv_layout_from_message(const layout_message *m, fv_layout_config *out)
     if (m->resize) c.resize = size_of(m->resize);
     c.n_pinpoint = (int32_t)m->n_pinpoints;
     for (size_t i = 0; i < m->n_pinpoints; i++) c.pinpoint[i] = size_of(m->pinpoints[i]);
+    c.tiles_min = narrow(m->tiles_min);
     c.tiles_max = narrow(m->tiles_max);
     c.longest_edge = narrow(m->longest_edge);
     c.split = m->split;
@@ -74,6 +75,7 @@ fv_status fv_layout_to_message(const fv_layout_config *c, fv_arena *a, layout_me
     }
     size[c->n_pinpoint] = message_of(c->resize);
     if (c->resize.w) m->resize = &size[c->n_pinpoint];
+    m->tiles_min = (uint32_t)c->tiles_min;
     m->tiles_max = (uint32_t)c->tiles_max;
     m->longest_edge = (uint32_t)c->longest_edge;
     m->split = c->split;

@@ -95,7 +95,7 @@ static void measure_rowwise(int32_t M) {
     snprintf(name, sizeof name, "rms norm, %d rows of %d", M, d);
     bench_row("norm", name, bench_seconds(do_norm, &norm, 200), 8.0 * M * d, 0, NO_AIM);
     fv_tensor g = bench_tensor(FV_F32, M, m, &b[3]);
-    fv_activate_args act = {FV_ACT_SILU, g, g, g};
+    fv_activate_args act = {FV_ACT_SILU, g, g, g, false};
     snprintf(name, sizeof name, "silu and gate, %d rows of %d", M, m);
     bench_row("activate", name, bench_seconds(do_activate, &act, 200), 8.0 * M * m, 0, NO_AIM);
     for (int32_t i = 0; i < 4; i++) fv_buf_free(&b[i]);

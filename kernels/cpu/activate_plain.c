@@ -12,7 +12,8 @@ static float activation(fv_activation act, float x) {
         return x * 0.5f * (tanh_f32(sqrt_2_pi * fmaf(cube, x, x)) + 1.0f);
     }
     case FV_ACT_QUICK_GELU: return x / (1.0f + exp_f32(-1.702f * x));
-    default: return x <= 0.0f ? 0.0f : x; /* NaN stays */
+    case FV_ACT_RELU: return x <= 0.0f ? 0.0f : x; /* NaN stays */
+    default: return x;
     }
 }
 
@@ -22,7 +23,8 @@ void fv_plain_activate(const void *args, void *scratch, int64_t begin, int64_t e
     for (int64_t r = begin; r < end; r++)
         for (int32_t k = 0; k < a->x.cols; k++) {
             float y = activation(a->act, row_f32(&a->x, r)[k]);
-            row_f32(&a->y, r)[k] = a->gate.data ? y * row_f32(&a->gate, r)[k] : y;
+            if (a->gate.data) y *= row_f32(&a->gate, r)[k];
+            row_f32(&a->y, r)[k] = a->accumulate ? y + row_f32(&a->y, r)[k] : y;
         }
 }
 

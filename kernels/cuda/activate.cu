@@ -11,7 +11,8 @@ static __device__ float activated(fv_activation act, float x) {
     case FV_ACT_GELU: return act_gelu(x);
     case FV_ACT_GELU_TANH: return act_gelu_tanh(x);
     case FV_ACT_QUICK_GELU: return act_quick_gelu(x);
-    default: return act_relu(x);
+    case FV_ACT_RELU: return act_relu(x);
+    default: return x;
     }
 }
 
@@ -21,6 +22,7 @@ static __global__ void activate_kernel(fv_activate_args a) {
         int64_t row = i / a.x.cols, col = i % a.x.cols;
         float y = activated(a.act, *f32_at(a.x, row, col));
         if (a.gate.data) y *= *f32_at(a.gate, row, col);
+        if (a.accumulate) y = __fadd_rn(y, *f32_at(a.y, row, col));
         *f32_at(a.y, row, col) = y;
     }
 }

@@ -81,6 +81,7 @@ static fv_status parse_halves(const json_t *root, const char *where, fv_model_co
     FV_TRY(fv_config_tower_parse(vision, vision_where, cfg));
 
     /* True at either level ties: composite configs inherit it from their text model. */
+    cfg->text.tied_head = cfg->text.tied_head || cfg->family->tied;
     FV_TRY(fv_json_bool(root, "tie_word_embeddings", where, &cfg->text.tied_head));
     bool text_tied = false;
     FV_TRY(fv_json_bool(text, "tie_word_embeddings", text_where, &text_tied));
@@ -103,6 +104,7 @@ static fv_status parse_vision(const json_t *root, const char *where, fv_model_co
     FV_TRY(parse_halves(root, where, cfg, eos_default));
     FV_TRY(parse_image_token(root, where, cfg));
     cfg->has_vision = true;
+    cfg->tower_norm = true;
     cfg->vision.d_text = cfg->text.d_model;
     FV_TRY(cfg->family->parse(root, where, cfg));
     cfg->layout.family = cfg->family->layout;
@@ -126,6 +128,13 @@ static fv_status parse_text_alone(const json_t *root, const char *family, const 
 }
 
 static fv_status refuse_type(const char *type, const char *where) {
+    if (!strcmp(type, "internvl_chat") || !strcmp(type, "InternVLChatModel"))
+        return FV_FAIL(
+            FV_EUNSUPPORTED,
+            "%s: key 'model_type' is '%s', InternVL's original layout; use the checkpoint in "
+            "the transformers layout, whose name ends with -hf and whose model_type is "
+            "'internvl'",
+            where, type);
     return FV_FAIL(FV_EUNSUPPORTED,
                    "%s: key 'model_type' is '%s'; the engine has %s and the text models %s", where,
                    type, fv_family_names(), fv_config_text_families);

@@ -24,9 +24,11 @@ typedef struct fv_model_config {
     bool has_vision;
     fv_vision_config vision;
     fv_text_config text;
-    fv_layout_config layout;        /* of images; what config.json has of it */
-    bool newline;                   /* rows of visual tokens may end with a newline embedding */
-    bool pooling_head;              /* the files have one of the tower, which is not used */
+    fv_layout_config layout; /* of images; what config.json has of it */
+    bool newline;            /* rows of visual tokens may end with a newline embedding */
+    bool leading_ones;       /* the tower's class token and positions have them as dimensions */
+    bool tower_norm;         /* the files have the tower's last norm, used or not */
+    bool pooling_head, mask_token;  /* the files have one of the tower, which is not used */
     int32_t image_token;            /* id of the image token; -1 without vision */
     int32_t n_eos, eos[FV_MAX_EOS]; /* union of config and generation_config */
     bool eos_is_default;            /* config.json names none: eos is the family's default, which
@@ -56,13 +58,14 @@ typedef struct fv_family {
     fv_layout_family layout;
     const char *text;        /* model_type of a text_config that names none */
     float text_eps;          /* rms_norm_eps without text_config */
+    bool tied;               /* tie_word_embeddings */
     const char *tower;       /* model_type of a vision_config that names none ... */
     bool own_tower;          /* ... or whatever it names */
     fv_vision_config vision; /* the tower without vision_config */
     int32_t image_token;
     const char *strategy; /* vision_feature_select_strategy */
     int32_t feature_layer;
-    const fv_tensor_names *names; /* NULL: LLaVA's, in any of their mappings */
+    const fv_tensor_names *names; /* NULL: LLaVA's, in any of their mappings, with CLIP's tower */
     /* The family's own keys of config.json's root, when text, tower and image token are there. */
     fv_status (*parse)(const struct json_t *root, const char *where, fv_model_config *cfg);
     /* Image processors: image_processor_type without its suffix, the sizes that their file gives, and

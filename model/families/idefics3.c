@@ -28,17 +28,12 @@ static fv_status read_longest_edge(const json_t *obj, const char *key, const cha
 
 static fv_status read_sizes(const json_t *obj, const char *where, fv_layout_config *l) {
     int32_t tile = l->tile;
-    bool do_resize = true;
     l->longest_edge = 4 * l->tile;
     l->split = true;
     FV_TRY(read_longest_edge(obj, "size", where, &l->longest_edge));
     FV_TRY(read_longest_edge(obj, "max_image_size", where, &tile));
     FV_TRY(fv_json_bool(obj, "do_image_splitting", where, &l->split));
-    FV_TRY(fv_json_bool(obj, "do_resize", where, &do_resize));
-    if (!do_resize)
-        return FV_FAIL(FV_EUNSUPPORTED,
-                       "%s: key 'do_resize' is false, but images have any size: it must be true",
-                       where);
+    FV_TRY(fv_config_require_resize(obj, where));
     if (tile == l->tile) return FV_OK;
     return FV_FAIL(FV_EUNSUPPORTED,
                    "%s: key 'max_image_size' is %d, but tiles are of the vision tower's %d", where,

@@ -97,6 +97,15 @@ fv_status fv_config_read_size(const json_t *obj, const char *where, int32_t *edg
     return read_box(v, "size", where, box);
 }
 
+fv_status fv_config_require_resize(const json_t *obj, const char *where) {
+    bool do_resize = true;
+    FV_TRY(fv_json_bool(obj, "do_resize", where, &do_resize));
+    if (do_resize) return FV_OK;
+    return FV_FAIL(FV_EUNSUPPORTED,
+                   "%s: key 'do_resize' is false, but images have any size: it must be true",
+                   where);
+}
+
 fv_status fv_config_read_crop(const json_t *obj, const char *where, fv_layout_size *crop) {
     const json_t *v = fv_config_member(obj, "crop_size");
     if (!v) return FV_OK;

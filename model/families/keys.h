@@ -33,7 +33,10 @@ fv_status fv_config_text_parse(const json_t *obj, const char *family, const char
 /* A vision_config, into cfg->vision; NULL: the tower that the family has without one. */
 fv_status fv_config_tower_parse(const json_t *obj, const char *where, fv_model_config *cfg);
 
-/* Keys that the LLaVA families share: feature layers, strategy, projector. */
+/* Feature layers and strategy, projector_hidden_act. */
+fv_status fv_config_features_parse(const json_t *root, const char *where, fv_model_config *cfg);
+
+/* Keys that the LLaVA families share: these, and the projector's bias. */
 fv_status fv_config_llava_parse(const json_t *root, const char *where, fv_model_config *cfg);
 
 /* Those that LLaVA-NeXT and LLaVA-OneVision do, too; without image_grid_pinpoints there are the n
@@ -60,6 +63,9 @@ fv_status fv_config_read_edge(const json_t *obj, const char *key, const char *wh
  * *box. */
 fv_status fv_config_read_size(const json_t *obj, const char *where, int32_t *edge,
                               fv_layout_size *box);
+
+/* FV_EUNSUPPORTED where key 'do_resize' is false, of families whose images have any size. */
+fv_status fv_config_require_resize(const json_t *obj, const char *where);
 
 /* Key 'crop_size' in any of its forms. */
 fv_status fv_config_read_crop(const json_t *obj, const char *where, fv_layout_size *crop);

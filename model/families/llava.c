@@ -55,13 +55,17 @@ static fv_status parse_strategy(const json_t *root, const char *where, fv_model_
     return FV_OK;
 }
 
-fv_status fv_config_llava_parse(const json_t *root, const char *where, fv_model_config *cfg) {
+fv_status fv_config_features_parse(const json_t *root, const char *where, fv_model_config *cfg) {
     FV_TRY(parse_feature_layers(root, where, cfg));
     FV_TRY(parse_strategy(root, where, cfg));
     cfg->vision.merge = 1;
     cfg->vision.projector_act = FV_ACT_GELU;
     cfg->vision.projector_bias = true;
-    FV_TRY(fv_config_activation(root, "projector_hidden_act", where, &cfg->vision.projector_act));
+    return fv_config_activation(root, "projector_hidden_act", where, &cfg->vision.projector_act);
+}
+
+fv_status fv_config_llava_parse(const json_t *root, const char *where, fv_model_config *cfg) {
+    FV_TRY(fv_config_features_parse(root, where, cfg));
     return fv_json_bool(root, "multimodal_projector_bias", where, &cfg->vision.projector_bias);
 }
 

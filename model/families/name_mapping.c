@@ -58,6 +58,60 @@ static bool skip(const char **s, const char *prefix) {
     return true;
 }
 
+/* Beginnings of names inside a tower, or after the number of its layer, or inside a connector. The
+ * first that fits counts. */
+static const struct part {
+    const char *canonical, *own[FV_N_TOWER_NAMES]; /* NULL: has no such part, or names it so */
+} parts[] = {
+    {"embeddings.class_embedding", {NULL, "embeddings.cls_token"}},
+    {"embeddings.position_embedding.weight", {NULL, "embeddings.position_embeddings"}},
+    {"embeddings.patch_embedding.", {NULL, "embeddings.patch_embeddings.projection."}},
+    {"post_layernorm.", {NULL, "layernorm."}},
+    {"encoder.layers.", {NULL, "encoder.layer."}},
+    {"layer_norm1.", {NULL, "layernorm_before."}},
+    {"layer_norm2.", {NULL, "layernorm_after."}},
+    {"self_attn.out_proj.", {NULL, "attention.projection_layer."}},
+    {"self_attn.", {NULL, "attention."}},
+    {"scale1", {NULL, "lambda_1"}},
+    {"scale2", {NULL, "lambda_2"}},
+    {"norm.", {NULL, "layer_norm."}},
+};
+enum { N_PART = sizeof parts / sizeof *parts };
+
+static void append(char out[FV_TENSOR_NAME_MAX], const char *s, size_t n) {
+    size_t free = FV_TENSOR_NAME_MAX - 1 - strlen(out);
+    strncat(out, s, n < free ? n : free);
+}
+
+/* A beginning of *s that a tower names so goes to out as its canonical name; or the other way, as
+ * `inside` names it. */
+static void rename_part(const char **s, bool to_canonical, fv_tower_names inside,
+                        char out[FV_TENSOR_NAME_MAX]) {
+    for (int i = 0; i < N_PART; i++)
+        for (int t = 0; t < FV_N_TOWER_NAMES; t++) {
+            const char *own = parts[i].own[t], *canonical = parts[i].canonical;
+            if (!own || (!to_canonical && t != (int)inside)) continue;
+            if (!skip(s, to_canonical ? own : canonical)) continue;
+            append(out, to_canonical ? canonical : own, FV_TENSOR_NAME_MAX);
+            return;
+        }
+}
+
+/* `first`, then the name s inside of a tower or connector. */
+static void put_inside(const char *first, const char *s, bool to_canonical, fv_tower_names inside,
+                       char out[FV_TENSOR_NAME_MAX]) {
+    out[0] = '\0';
+    append(out, first, FV_TENSOR_NAME_MAX);
+    rename_part(&s, to_canonical, inside, out);
+    size_t n = strspn(s, "0123456789"); /* of the layer */
+    if (n > 0 && s[n] == '.') {
+        append(out, s, n + 1);
+        s += n + 1;
+        rename_part(&s, to_canonical, inside, out);
+    }
+    append(out, s, FV_TENSOR_NAME_MAX);
+}
+
 static bool ends_with(const char *s, const char *tail) {
     size_t n = strlen(s), m = strlen(tail);
     return n >= m && !strcmp(s + n - m, tail);
@@ -78,11 +132,14 @@ bool fv_name_mapping_canonical(const char *key, char out[FV_TENSOR_NAME_MAX]) {
     if (skip(&s, "vision_tower.") || skip(&s, "vision_model.")) {
         skip(&s, "vision_tower.");
         skip(&s, "vision_model.");
-        put(out, "vision.", s, "");
+        put_inside("vision.", s, true, FV_TOWER_NAMES_CLIP, out);
     } else if (skip(&s, "multi_modal_projector.") || skip(&s, "mm_projector.") ||
                skip(&s, "connector.modality_projection.")) {
-        const char *linear = skip(&s, "0.") ? "linear_1." : skip(&s, "2.") ? "linear_2." : "";
-        put(out, "projector.", linear, s);
+        const char *linear = skip(&s, "0.") ? "linear_1." : skip(&s, "2.") ? "linear_2." : NULL;
+        if (linear)
+            put(out, "projector.", linear, s);
+        else
+            put_inside("projector.", s, true, FV_TOWER_NAMES_CLIP, out);
     } else if (!strcmp(s, "image_newline")) {
         put(out, "newline", "", "");
     } else {
@@ -97,23 +154,38 @@ bool fv_name_mapping_canonical(const char *key, char out[FV_TENSOR_NAME_MAX]) {
     return true;
 }
 
+/* The tower's, without the level that only CLIP's and SigLIP's have. */
+static void put_tower(const char *tower, const char *s, fv_tower_names inside,
+                      char out[FV_TENSOR_NAME_MAX]) {
+    char first[FV_TENSOR_NAME_MAX];
+    size_t n = strlen(tower);
+    if (inside != FV_TOWER_NAMES_CLIP && ends_with(tower, "vision_model."))
+        n -= strlen("vision_model.");
+    snprintf(first, sizeof first, "%.*s", (int)n, tower);
+    put_inside(first, s, false, inside, out);
+}
+
 void fv_name_mapping_key(fv_name_mapping d, const fv_tensor_names *own, const char *canonical,
                          char out[FV_TENSOR_NAME_MAX]) {
-    const fv_tensor_names *r = own ? own : &rows[d].names;
+    const fv_tensor_names *r = own && own->text ? own : &rows[d].names;
+    fv_tower_names inside = own ? own->inside : FV_TOWER_NAMES_CLIP;
     const char *s = canonical;
     if (skip(&s, "text."))
         put(out, r->text, s, "");
     else if (skip(&s, "lm_head."))
         put(out, r->head, s, "");
     else if (skip(&s, "vision."))
-        put(out, r->tower, s, "");
+        put_tower(r->tower, s, inside, out);
     else if (skip(&s, "newline"))
         put(out, r->newline, s, "");
     else if (skip(&s, "projector.")) {
         const char *linear = skip(&s, "linear_1.")   ? r->linear_1
                              : skip(&s, "linear_2.") ? r->linear_2
-                                                     : "";
-        put(out, r->projector, linear, s);
+                                                     : NULL;
+        if (linear)
+            put(out, r->projector, linear, s);
+        else
+            put_inside(r->projector, s, false, inside, out);
     } else
         put(out, s, "", "");
 }

@@ -16,6 +16,9 @@
  *            model.text_model.         lm_head.                 model.vision_model.,
  *                                                               model.connector.modality_projection.
  *
+ * Towers other than CLIP's and SigLIP's have names of their own in either, without the level
+ * vision_model.
+ *
  * A text-only checkpoint uses the names of `original`. Inside the engine each tensor has one
  * canonical name: text.layers.0.mlp.up_proj.weight, lm_head.weight,
  * vision.encoder.layers.0..., projector.linear_1.weight, newline. */
@@ -36,9 +39,17 @@ typedef enum fv_name_mapping {
     FV_N_NAME_MAPPING
 } fv_name_mapping;
 
+/* Whose names the parts of the tower and of the connector have. */
+typedef enum fv_tower_names {
+    FV_TOWER_NAMES_CLIP = 0, /* which are the canonical ones; SigLIP has them too */
+    FV_TOWER_NAMES_INTERNVL,
+    FV_N_TOWER_NAMES
+} fv_tower_names;
+
 /* What stands for the parts of a canonical name: text., lm_head., vision., projector., newline. */
 typedef struct fv_tensor_names {
-    const char *text, *head, *tower, *projector, *linear_1, *linear_2, *newline;
+    const char *text, *head, *tower, *projector, *linear_1, *linear_2, *newline; /* NULL: LLaVA's */
+    fv_tower_names inside; /* of tower and projector */
 } fv_tensor_names;
 
 /* "hub", "v4.52", "v5.6", "original", "base", "bare". */

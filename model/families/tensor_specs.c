@@ -35,13 +35,22 @@ typedef enum when {
     CONNECTOR_MLP,
     BIAS_MLP_CONNECTOR,
     CONNECTOR_LINEAR,
+    CONNECTOR_NORM,
     NEWLINE,
     CLASS_TOKEN,
+    CLASS_TOKEN_3D, /* with two dimensions of 1 ahead, as InternVL has it */
+    POSITION,
+    POSITION_3D, /* with one */
+    LAYER_BIAS,  /* of the layers' norms */
+    VISION_BIAS_QKV,
+    VISION_QK_NORM,
+    LAYER_SCALE,
     PATCH_BIAS,
     PRE_NORM,
     POST_NORM,
     UNUSED_POST_NORM, /* in the file all the same */
     UNUSED_HEAD,
+    UNUSED_MASK,
 } when;
 
 typedef struct row {
@@ -92,6 +101,8 @@ static const row text_head[] = {
 };
 
 static const row connector[] = {
+    {"norm.weight", P(norm), {DIM_FEATURE}, FV_ROLE_NORM, CONNECTOR_NORM},
+    {"norm.bias", P(norm_bias), {DIM_FEATURE}, FV_ROLE_BIAS, CONNECTOR_NORM},
     {"linear_1.weight", P(fc1), {DIM_D, DIM_FEATURE}, FV_ROLE_LINEAR, CONNECTOR_MLP},
     {"linear_1.bias", P(fc1_bias), {DIM_D}, FV_ROLE_BIAS, BIAS_MLP_CONNECTOR},
     {"linear_2.weight", P(fc2), {DIM_D, DIM_D}, FV_ROLE_LINEAR, CONNECTOR_MLP},
@@ -105,6 +116,11 @@ static const row newline[] = {
 
 static const row vision_front[] = {
     {"embeddings.class_embedding", V(cls), {DIM_VD}, FV_ROLE_EMBEDDING, CLASS_TOKEN},
+    {"embeddings.class_embedding",
+     V(cls),
+     {DIM_ONE, DIM_ONE, DIM_VD},
+     FV_ROLE_EMBEDDING,
+     CLASS_TOKEN_3D},
     {"embeddings.patch_embedding.weight",
      V(patch),
      {DIM_VD, DIM_VCHANNEL, DIM_VPATCH, DIM_VPATCH},
@@ -115,7 +131,12 @@ static const row vision_front[] = {
      V(position),
      {DIM_VPOSITION, DIM_VD},
      FV_ROLE_EMBEDDING,
-     ALWAYS},
+     POSITION},
+    {"embeddings.position_embedding.weight",
+     V(position),
+     {DIM_ONE, DIM_VPOSITION, DIM_VD},
+     FV_ROLE_EMBEDDING,
+     POSITION_3D},
     /* The missing letters are in every file. */
     {"pre_layrnorm.weight", V(pre_norm), {DIM_VD}, FV_ROLE_NORM, PRE_NORM},
     {"pre_layrnorm.bias", V(pre_norm_bias), {DIM_VD}, FV_ROLE_BIAS, PRE_NORM},
@@ -124,29 +145,34 @@ static const row vision_front[] = {
 };
 
 /* The first ASKED of them are the inputs of a layer's attention probabilities. */
-enum { ASKED = 6 };
+enum { ASKED = 8 };
 static const row vision_layer[] = {
     {"layer_norm1.weight", E(norm1), {DIM_VD}, FV_ROLE_NORM, ALWAYS},
-    {"layer_norm1.bias", E(norm1_bias), {DIM_VD}, FV_ROLE_BIAS, ALWAYS},
+    {"layer_norm1.bias", E(norm1_bias), {DIM_VD}, FV_ROLE_BIAS, LAYER_BIAS},
     {"self_attn.q_proj.weight", E(q), {DIM_VD, DIM_VD}, FV_ROLE_LINEAR, ALWAYS},
-    {"self_attn.q_proj.bias", E(q_bias), {DIM_VD}, FV_ROLE_BIAS, ALWAYS},
+    {"self_attn.q_proj.bias", E(q_bias), {DIM_VD}, FV_ROLE_BIAS, VISION_BIAS_QKV},
     {"self_attn.k_proj.weight", E(k), {DIM_VD, DIM_VD}, FV_ROLE_LINEAR, ALWAYS},
-    {"self_attn.k_proj.bias", E(k_bias), {DIM_VD}, FV_ROLE_BIAS, ALWAYS},
+    {"self_attn.k_proj.bias", E(k_bias), {DIM_VD}, FV_ROLE_BIAS, VISION_BIAS_QKV},
+    {"self_attn.q_norm.weight", E(q_norm), {DIM_VD}, FV_ROLE_NORM, VISION_QK_NORM},
+    {"self_attn.k_norm.weight", E(k_norm), {DIM_VD}, FV_ROLE_NORM, VISION_QK_NORM},
     {"self_attn.v_proj.weight", E(v), {DIM_VD, DIM_VD}, FV_ROLE_LINEAR, ALWAYS},
-    {"self_attn.v_proj.bias", E(v_bias), {DIM_VD}, FV_ROLE_BIAS, ALWAYS},
+    {"self_attn.v_proj.bias", E(v_bias), {DIM_VD}, FV_ROLE_BIAS, VISION_BIAS_QKV},
     {"self_attn.out_proj.weight", E(o), {DIM_VD, DIM_VD}, FV_ROLE_LINEAR, ALWAYS},
     {"self_attn.out_proj.bias", E(o_bias), {DIM_VD}, FV_ROLE_BIAS, ALWAYS},
     {"layer_norm2.weight", E(norm2), {DIM_VD}, FV_ROLE_NORM, ALWAYS},
-    {"layer_norm2.bias", E(norm2_bias), {DIM_VD}, FV_ROLE_BIAS, ALWAYS},
+    {"layer_norm2.bias", E(norm2_bias), {DIM_VD}, FV_ROLE_BIAS, LAYER_BIAS},
     {"mlp.fc1.weight", E(fc1), {DIM_VM, DIM_VD}, FV_ROLE_LINEAR, ALWAYS},
     {"mlp.fc1.bias", E(fc1_bias), {DIM_VM}, FV_ROLE_BIAS, ALWAYS},
     {"mlp.fc2.weight", E(fc2), {DIM_VD, DIM_VM}, FV_ROLE_LINEAR, ALWAYS},
     {"mlp.fc2.bias", E(fc2_bias), {DIM_VD}, FV_ROLE_BIAS, ALWAYS},
+    {"scale1", E(scale1), {DIM_VD}, FV_ROLE_NORM, LAYER_SCALE},
+    {"scale2", E(scale2), {DIM_VD}, FV_ROLE_NORM, LAYER_SCALE},
 };
 
 static const row vision_back[] = {
     {"post_layernorm.weight", 0, {DIM_VD}, FV_ROLE_NORM, UNUSED_POST_NORM},
     {"post_layernorm.bias", 0, {DIM_VD}, FV_ROLE_BIAS, UNUSED_POST_NORM},
+    {"embeddings.mask_token", 0, {DIM_ONE, DIM_ONE, DIM_VD}, FV_ROLE_EMBEDDING, UNUSED_MASK},
     /* SigLIP's pooling */
     {"head.probe", 0, {DIM_ONE, DIM_ONE, DIM_VD}, FV_ROLE_EMBEDDING, UNUSED_HEAD},
     {"head.attention.in_proj_weight", 0, {DIM_V3D, DIM_VD}, FV_ROLE_LINEAR, UNUSED_HEAD},
@@ -210,13 +236,22 @@ static bool exists(const builder *b, when w) {
     case CONNECTOR_MLP: return mlp;
     case BIAS_MLP_CONNECTOR: return mlp && v->projector_bias;
     case CONNECTOR_LINEAR: return !mlp;
+    case CONNECTOR_NORM: return v->projector_norm;
     case NEWLINE: return b->cfg->newline;
-    case CLASS_TOKEN: return v->class_token;
+    case CLASS_TOKEN: return v->class_token && !b->cfg->leading_ones;
+    case CLASS_TOKEN_3D: return v->class_token && b->cfg->leading_ones;
+    case POSITION: return !b->cfg->leading_ones;
+    case POSITION_3D: return b->cfg->leading_ones;
+    case LAYER_BIAS: return !v->rms_norm;
+    case VISION_BIAS_QKV: return v->bias_qkv;
+    case VISION_QK_NORM: return v->qk_norm;
+    case LAYER_SCALE: return v->layer_scale;
     case PATCH_BIAS: return v->patch_bias;
     case PRE_NORM: return v->pre_norm;
     case POST_NORM: return v->post_norm;
-    case UNUSED_POST_NORM: return b->whole && !v->post_norm;
+    case UNUSED_POST_NORM: return b->whole && !v->post_norm && b->cfg->tower_norm;
     case UNUSED_HEAD: return b->whole && b->cfg->pooling_head;
+    case UNUSED_MASK: return b->whole && b->cfg->mask_token;
     }
     return false;
 }
@@ -269,7 +304,7 @@ static void build_vision(builder *b) {
 
 fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tensor_spec **out,
                                 int32_t *n) {
-    enum { PER_LAYER = 18, OTHERS = 32 };
+    enum { PER_LAYER = 20, OTHERS = 32 };
     _Static_assert(sizeof text_layer / sizeof *text_layer <= PER_LAYER, "rows of a text layer");
     _Static_assert(sizeof vision_layer / sizeof *vision_layer <= PER_LAYER,
                    "rows of a tower layer");
@@ -292,13 +327,10 @@ fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tenso
 }
 
 void fv_tensor_specs_view(const fv_tensor_spec *e, int32_t *rows, int32_t *cols) {
-    if (e->n_dim == 1) {
-        *rows = 1;
-        *cols = (int32_t)e->shape[0];
-        return;
-    }
-    int64_t c = 1;
-    for (int32_t i = 1; i < e->n_dim; i++) c *= e->shape[i];
-    *rows = (int32_t)e->shape[0];
+    /* The last dimension of embeddings is a row, all but the first of a kernel. */
+    int32_t last = e->role == FV_ROLE_EMBEDDING ? e->n_dim - 1 : e->n_dim > 1;
+    int64_t r = 1, c = 1;
+    for (int32_t i = 0; i < e->n_dim; i++) *(i < last ? &r : &c) *= e->shape[i];
+    *rows = (int32_t)r;
     *cols = (int32_t)c;
 }

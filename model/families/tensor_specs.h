@@ -48,7 +48,8 @@ typedef struct fv_tensor_spec {
 fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tensor_spec **out,
                                 int32_t *n);
 
-/* Sizes of the view: the first dimension is rows, the rest columns; a vector is one row. */
+/* Sizes of the view: the first dimension is rows, the rest columns, of an embedding the last alone; a
+ * vector is one row. */
 void fv_tensor_specs_view(const fv_tensor_spec *e, int32_t *rows, int32_t *cols);
 
 #endif

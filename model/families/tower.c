@@ -10,7 +10,8 @@ static const struct {
     fv_vision_config config;
 } towers[] = {
     {"clip_vision_model",
-     {.d_model = 768,
+     {.bias_qkv = true,
+      .d_model = 768,
       .d_ffn = 3072,
       .n_layer = 12,
       .n_head = 12,
@@ -21,7 +22,8 @@ static const struct {
       .class_token = true,
       .pre_norm = true}},
     {"siglip_vision_model",
-     {.d_model = 768,
+     {.bias_qkv = true,
+      .d_model = 768,
       .d_ffn = 3072,
       .n_layer = 12,
       .n_head = 12,
@@ -32,7 +34,8 @@ static const struct {
       .patch_bias = true}},
     /* Of smolvlm as well */
     {"idefics3_vision",
-     {.d_model = 1152,
+     {.bias_qkv = true,
+      .d_model = 1152,
       .d_ffn = 3072,
       .n_layer = 12,
       .n_head = 16,
@@ -43,6 +46,18 @@ static const struct {
       .patch_bias = true,
       .bucket_position = true,
       .post_norm = true}},
+    {"internvl_vision",
+     {.d_model = 1024,
+      .d_ffn = 4096,
+      .n_layer = 24,
+      .n_head = 16,
+      .image = 448,
+      .patch = 14,
+      .ln_eps = 1e-6F,
+      .act = FV_ACT_GELU,
+      .class_token = true,
+      .patch_bias = true,
+      .layer_scale = true}},
 };
 enum { N_TOWER = sizeof towers / sizeof *towers };
 
@@ -86,7 +101,7 @@ static fv_status tower_of(const json_t *obj, const fv_family *family, const char
  * towers have one in their files. */
 static fv_status parse_pooling(const json_t *obj, const char *where, const fv_vision_config *v,
                                bool *head) {
-    *head = obj && v->patch_bias && !v->post_norm;
+    *head = obj && v->patch_bias && !v->post_norm && !v->class_token;
     return *head ? fv_json_bool(obj, "vision_use_head", where, head) : FV_OK;
 }
 

@@ -53,7 +53,7 @@ typedef enum fv_connector {
     FV_CONNECTOR_LINEAR,  /* one */
 } fv_connector;
 
-/* A vision tower (CLIP, SigLIP), features of some of its layers, and a connector. */
+/* A vision tower (CLIP, SigLIP, InternViT), features of some of its layers, and a connector. */
 typedef struct fv_vision_config {
     int32_t d_model, d_ffn, n_layer, n_head, d_head;
     int32_t image,
@@ -65,12 +65,17 @@ typedef struct fv_vision_config {
     bool bucket_position; /* rows of the position table by bucketed coordinates (vision.h) */
     bool pre_norm;        /* LayerNorm ahead of the first layer */
     bool post_norm;       /* LayerNorm after the last */
+    bool rms_norm;        /* norms of the layers are RMSNorm */
+    bool bias_qkv;
+    bool qk_norm;     /* RMSNorm of all heads' queries, and of their keys, with eps 1e-6 */
+    bool layer_scale; /* what a layer adds to x is multiplied by a factor for each column */
     /* hidden_states[i] of the tower, i in 0..n_layer (0 = before the first layer),
      * concatenated over channels */
     int32_t n_feature_layer, feature_layer[FV_MAX_FEATURE_LAYERS];
     bool keep_cls; /* the class row is a feature too */
     int32_t merge; /* patches on the side of a token, which holds their features side by side */
     fv_connector connector;
+    bool projector_norm; /* LayerNorm of the features, with eps 1e-5 */
     fv_activation projector_act;
     bool projector_bias;
     int32_t d_text; /* width of the text model, which the connector maps to */

@@ -110,6 +110,7 @@ typedef struct tower_scratch {
     int32_t n_kept;
     fv_tensor patches;      /* [n * P, 3 p p] */
     fv_tensor one;          /* [1, 1] = 1 */
+    fv_tensor factors;      /* [1, d], with layer_scale */
     fv_buf kv;              /* keys and values of one layer */
     fv_attn_seq *attn;      /* [n] */
     fv_kv_write_seq *write; /* [n] */
@@ -129,6 +130,13 @@ static fv_status linear(fv_vision *v, fv_tensor x, fv_tensor w, fv_tensor b, fv_
                         bool accumulate) {
     fv_linear_args a = {.x = x, .n_part = 1, .part = {{w, b, y, accumulate}}};
     return v->be->ops->linear(v->be, &a);
+}
+
+/* A norm of a layer. */
+static fv_status layer_norm(fv_vision *v, fv_tensor x, fv_tensor w, fv_tensor b, fv_tensor y) {
+    fv_norm_args a = {
+        .x = x, .w = w, .b = b, .y = y, .eps = v->cfg->ln_eps, .rms = v->cfg->rms_norm};
+    return v->be->ops->norm(v->be, &a);
 }
 
 static fv_status activate(fv_vision *v, fv_activation act, fv_tensor x) {
@@ -214,20 +222,44 @@ static fv_status attend(fv_vision *v, int32_t n, tower_scratch *s) {
     return v->be->ops->attention(v->be, &a);
 }
 
+static fv_status norm_queries_keys(fv_vision *v, const fv_vision_layer *w, tower_scratch *s) {
+    if (!v->cfg->qk_norm) return FV_OK;
+    fv_norm_args q = {.x = s->q, .w = w->q_norm, .y = s->q, .eps = 1e-6F, .rms = true};
+    fv_norm_args k = {.x = s->k, .w = w->k_norm, .y = s->k, .eps = 1e-6F, .rms = true};
+    FV_TRY(v->be->ops->norm(v->be, &q));
+    return v->be->ops->norm(v->be, &k);
+}
+
+/* x = x + factors * (y W^T + b) */
+static fv_status add_to_x(fv_vision *v, fv_tensor y, fv_tensor w, fv_tensor b, fv_tensor factors,
+                          tower_scratch *s) {
+    if (!v->cfg->layer_scale) return linear(v, y, w, b, s->x, true);
+    int32_t row = 0;
+    fv_index_select_args widen = {.table = factors, .y = s->factors, .ids = &row};
+    fv_activate_args add = {
+        .act = FV_ACT_NONE, .x = s->h, .gate = s->factors, .y = s->x, .accumulate = true};
+    add.gate.rows = s->h.rows;
+    add.gate.ld = 0;
+    FV_TRY(linear(v, y, w, b, s->h, false));
+    FV_TRY(v->be->ops->index_select(v->be, &widen));
+    return v->be->ops->activate(v->be, &add);
+}
+
 static fv_status layer(fv_vision *v, const fv_vision_layer *w, int32_t n, tower_scratch *s) {
-    FV_TRY(norm(v, s->x, w->norm1, w->norm1_bias, s->h));
+    FV_TRY(layer_norm(v, s->x, w->norm1, w->norm1_bias, s->h));
     fv_linear_args in = {.x = s->h,
                          .n_part = 3,
                          .part = {{w->q, w->q_bias, s->q, false},
                                   {w->k, w->k_bias, s->k, false},
                                   {w->v, w->v_bias, s->v, false}}};
     FV_TRY(v->be->ops->linear(v->be, &in));
+    FV_TRY(norm_queries_keys(v, w, s));
     FV_TRY(attend(v, n, s));
-    FV_TRY(linear(v, s->o, w->o, w->o_bias, s->x, true));
-    FV_TRY(norm(v, s->x, w->norm2, w->norm2_bias, s->h));
+    FV_TRY(add_to_x(v, s->o, w->o, w->o_bias, w->scale1, s));
+    FV_TRY(layer_norm(v, s->x, w->norm2, w->norm2_bias, s->h));
     FV_TRY(linear(v, s->h, w->fc1, w->fc1_bias, s->m, false));
     FV_TRY(activate(v, v->cfg->act, s->m));
-    return linear(v, s->m, w->fc2, w->fc2_bias, s->x, true);
+    return add_to_x(v, s->m, w->fc2, w->fc2_bias, w->scale2, s);
 }
 
 /* Which rows of x are features, in the order of the tokens: each token's merge x merge patches in
@@ -276,8 +308,9 @@ static fv_status ask_layer(fv_vision *v, const fv_vision_layer *w, tower_scratch
     fv_linear_args in = {.x = s->h,
                          .n_part = 2,
                          .part = {{w->q, w->q_bias, s->q, false}, {w->k, w->k_bias, s->k, false}}};
-    FV_TRY(norm(v, s->x, w->norm1, w->norm1_bias, s->h));
-    return v->be->ops->linear(v->be, &in);
+    FV_TRY(layer_norm(v, s->x, w->norm1, w->norm1_bias, s->h));
+    FV_TRY(v->be->ops->linear(v->be, &in));
+    return norm_queries_keys(v, w, s);
 }
 
 /* Rows ids[n] of x to the host as F32, by way of `buffer`. */
@@ -335,6 +368,12 @@ static fv_status make_runs(fv_vision *v, int32_t n, tower_scratch *s) {
     return FV_OK;
 }
 
+/* What connect cuts. */
+static size_t connector_need(const fv_vision *v, int32_t rows) {
+    return fv_workspace_need(v->be->ops->act, rows, v->cfg->d_text) +
+           fv_workspace_need(FV_F32, rows, fv_vision_feature_width(v->cfg));
+}
+
 static fv_status make_scratch(fv_vision *v, int32_t n, tower_scratch *s) {
     const fv_vision_config *c = v->cfg;
     fv_dtype act = v->be->ops->act;
@@ -346,7 +385,7 @@ static fv_status make_scratch(fv_vision *v, int32_t n, tower_scratch *s) {
                     fv_workspace_need(act, rows, c->d_ffn) +
                     fv_workspace_need(FV_F32, out, fv_vision_feature_width(c)) +
                     fv_workspace_need(FV_F32, n * P, width) + fv_workspace_need(FV_F32, 1, 1) +
-                    fv_workspace_need(act, out, c->d_text) +
+                    fv_workspace_need(FV_F32, 1, d) + connector_need(v, out) +
                     fv_workspace_need(FV_F32, 2 * rows, d)));
     s->x = fv_workspace_cut(&v->ws, FV_F32, rows, d);
     s->h = fv_workspace_cut(&v->ws, act, rows, d);
@@ -358,6 +397,7 @@ static fv_status make_scratch(fv_vision *v, int32_t n, tower_scratch *s) {
     s->features = fv_workspace_cut(&v->ws, FV_F32, out, fv_vision_feature_width(c));
     s->patches = fv_workspace_cut(&v->ws, FV_F32, n * P, width);
     s->one = fv_workspace_cut(&v->ws, FV_F32, 1, 1);
+    s->factors = fv_workspace_cut(&v->ws, FV_F32, 1, d);
     s->kv = (fv_buf){.data = fv_workspace_cut(&v->ws, FV_F32, 2 * rows, d).data, .bytes = kv_bytes};
     FV_TRY(choose_rows(v, n, s));
     return make_runs(v, n, s);
@@ -365,8 +405,15 @@ static fv_status make_scratch(fv_vision *v, int32_t n, tower_scratch *s) {
 
 /* ---- the connector --------------------------------------------------------------------- */
 
-/* h: [rows, d_text], between two layers. */
-static fv_status connect(fv_vision *v, fv_tensor features, fv_tensor h, fv_tensor y) {
+static fv_status connect(fv_vision *v, fv_tensor features, fv_tensor y) {
+    fv_tensor h = fv_workspace_cut(&v->ws, v->be->ops->act, features.rows, v->cfg->d_text);
+    if (v->cfg->projector_norm) {
+        fv_tensor normed = fv_workspace_cut(&v->ws, FV_F32, features.rows, features.cols);
+        fv_norm_args a = {
+            .x = features, .w = v->p.norm, .b = v->p.norm_bias, .y = normed, .eps = 1e-5F};
+        FV_TRY(v->be->ops->norm(v->be, &a));
+        features = normed;
+    }
     if (v->cfg->connector == FV_CONNECTOR_LINEAR)
         return linear(v, features, v->p.fc1, v->p.fc1_bias, y, false);
     FV_TRY(linear(v, features, v->p.fc1, v->p.fc1_bias, h, false));
@@ -380,9 +427,7 @@ static fv_status give_features(fv_vision *v, const tower_scratch *s, const fv_vi
     if (out->features.data)
         FV_TRY(dev->ops->copy_async(dev, out->features.data, f.data,
                                     (size_t)f.rows * (size_t)f.ld * sizeof(float)));
-    if (out->embeds.data)
-        FV_TRY(connect(v, f, fv_workspace_cut(&v->ws, v->be->ops->act, f.rows, v->cfg->d_text),
-                       out->embeds));
+    if (out->embeds.data) FV_TRY(connect(v, f, out->embeds));
     return v->be->ops->sync(v->be);
 }
 
@@ -442,11 +487,9 @@ fv_status fv_vision_encode(fv_vision *v, const float *pixels, int32_t n, const f
 }
 
 fv_status fv_vision_project(fv_vision *v, fv_tensor features, fv_tensor embeds) {
-    fv_dtype act = v->be->ops->act;
-    int32_t n = features.rows, d = v->cfg->d_text;
-    if (n == 0) return FV_OK;
-    FV_TRY(fv_workspace_reset(&v->ws, fv_workspace_need(act, n, d)));
-    FV_TRY(connect(v, features, fv_workspace_cut(&v->ws, act, n, d), embeds));
+    if (features.rows == 0) return FV_OK;
+    FV_TRY(fv_workspace_reset(&v->ws, connector_need(v, features.rows)));
+    FV_TRY(connect(v, features, embeds));
     return v->be->ops->sync(v->be);
 }
 

@@ -5,15 +5,17 @@
  * put together to images as a layout says.
  *
  *   x = [cls; conv(patches) + b] + position;  x = LayerNorm(x)
- *   x = x + Wo attention(LayerNorm(x));   x = x + fc2(act(fc1(LayerNorm(x))))      per layer
+ *   x = x + s1 * Wo attention(norm(x));   x = x + s2 * fc2(act(fc1(norm(x))))      per layer
  *   x = LayerNorm(x)
  *   features   = the selected hidden states side by side, without CLS unless kept; with merge r, those
  *                of r x r patches side by side in raster order (pixel unshuffle)
- *   embeddings = fc2(act(fc1(features))), or fc1(features)
+ *   embeddings = fc2(act(fc1(LayerNorm(features)))), or fc1(features)
  *
  * Which of these parts a tower has is in its config: CLIP (arXiv 2103.00020) has a class token and the
  * first LayerNorm, SigLIP (arXiv 2303.15343) a bias b, Idefics3 (arXiv 2408.12637) the last LayerNorm
- * and merging. The connectors are LLaVA-1.5's (arXiv 2310.03744) and Idefics3's.
+ * and merging, InternViT (arXiv 2312.14238) the factors s1 and s2 and, where it is large, RMSNorm of
+ * queries and keys. The connectors are LLaVA-1.5's (arXiv 2310.03744), Idefics3's and InternVL's, which
+ * alone has the LayerNorm.
  *
  * With bucketed positions, patch i of a side of n has the row of the position table that
  * transformers computes in f32 from the coordinate i / n: as many as there are boundaries k / n at or

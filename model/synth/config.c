@@ -11,7 +11,7 @@
 #include "model/families/keys.h"
 #include "model/synth/internal.h"
 
-enum { CONFIG_MAX = 1 << 20, BOS = 1, EOS = 2, SCALE = 2 };
+enum { CONFIG_MAX = 1 << 20, BOS = 1, EOS = 2, SCALE = 2, TILES = 6 };
 
 typedef struct shape {
     const char *name;
@@ -78,6 +78,13 @@ static json_t *vision_json(const shape *s, const fv_family *f) {
         clip ? "quick_gelu" : "gelu_pytorch_tanh", "layer_norm_eps", clip ? 1e-5 : 1e-6);
     if (clip) json_object_set_new(v, "projection_dim", json_integer(s->vision_d));
     if (!clip && !f->own_tower) json_object_set_new(v, "vision_use_head", json_false());
+    if (f->layout == FV_LAYOUT_INTERNVL) {
+        json_object_set_new(v, "model_type", json_string(f->tower));
+        json_object_set_new(v, "hidden_act", json_string("gelu"));
+        json_object_set_new(v, "attention_bias", json_true());
+        json_object_set_new(v, "image_size", json_pack("[i, i]", s->image, s->image));
+        json_object_set_new(v, "patch_size", json_pack("[i, i]", s->patch, s->patch));
+    }
     return v;
 }
 
@@ -95,10 +102,17 @@ static void add_family_keys(const shape *s, const fv_family *f, json_t *json) {
         json_object_set_new(json, "scale_factor", json_integer(SCALE));
         return;
     }
-    json_object_set_new(json, "image_token_index", json_integer(s->image_token));
+    bool internvl = f->layout == FV_LAYOUT_INTERNVL;
+    json_object_set_new(json, internvl ? "image_token_id" : "image_token_index",
+                        json_integer(s->image_token));
     json_object_set_new(json, "projector_hidden_act", json_string("gelu"));
     json_object_set_new(json, "vision_feature_select_strategy", json_string(f->strategy));
     json_object_set_new(json, "vision_feature_layer", json_integer(f->feature_layer));
+    if (internvl) {
+        json_object_set_new(json, "downsample_ratio", json_real(1.0 / SCALE));
+        json_object_set_new(json, "image_seq_length", json_integer(side / SCALE * (side / SCALE)));
+        return;
+    }
     json_object_set_new(json, "multimodal_projector_bias", json_true());
     if (f->layout != FV_LAYOUT_LLAVA_ONEVISION)
         json_object_set_new(json, "image_seq_length", json_integer(side * side));
@@ -234,6 +248,7 @@ fv_status fv_synth_config_make(const fv_synth_options *opt, json_t **json, fv_mo
 static json_t *image_processor_json(const fv_model_config *cfg) {
     int32_t side = cfg->vision.image;
     bool idefics = cfg->layout.family == FV_LAYOUT_IDEFICS3, clip = cfg->vision.class_token;
+    bool internvl = cfg->layout.family == FV_LAYOUT_INTERNVL;
     double half = 0.5;
     json_t *j = json_pack("{s:b, s:b, s:b, s:b, s:i, s:f, s:[f,f,f], s:[f,f,f]}", "do_resize", 1,
                           "do_rescale", 1, "do_normalize", 1, "do_convert_rgb", 1, "resample",
@@ -241,14 +256,19 @@ static json_t *image_processor_json(const fv_model_config *cfg) {
                           clip ? 0.48145466 : half, clip ? 0.4578275 : half,
                           clip ? 0.40821073 : half, "image_std", clip ? 0.26862954 : half,
                           clip ? 0.26130258 : half, clip ? 0.27577711 : half);
-    char type[64];
-    snprintf(type, sizeof type, "%sImageProcessor", fv_synth_class(cfg, "CLIP"));
+    char type[FV_SYNTH_CLASS_MAX];
+    fv_synth_class(cfg, "ImageProcessor", type);
     json_object_set_new(j, "image_processor_type", json_string(type));
     if (idefics) {
         json_object_set_new(j, "size", json_pack("{s:i}", "longest_edge", 4 * side));
         json_object_set_new(j, "max_image_size", json_pack("{s:i}", "longest_edge", side));
         json_object_set_new(j, "do_image_splitting", json_true());
         json_object_set_new(j, "do_pad", json_true());
+    } else if (internvl) {
+        json_object_set_new(j, "size", json_pack("{s:i, s:i}", "height", side, "width", side));
+        json_object_set_new(j, "crop_to_patches", json_false());
+        json_object_set_new(j, "min_patches", json_integer(1));
+        json_object_set_new(j, "max_patches", json_integer(TILES));
     } else if (clip || cfg->layout.family == FV_LAYOUT_LLAVA_NEXT) {
         json_object_set_new(j, "do_center_crop", json_true());
         json_object_set_new(j, "size", json_pack("{s:i}", "shortest_edge", side));
@@ -267,27 +287,25 @@ static json_t *image_processor_json(const fv_model_config *cfg) {
     return j;
 }
 
-static bool reads_video(const fv_model_config *cfg) {
-    return cfg->layout.family == FV_LAYOUT_LLAVA_ONEVISION || !strcmp(cfg->family->name, "smolvlm");
-}
-
 /* transformers does not load the processor without one. */
 static json_t *video_json(const fv_model_config *cfg) {
-    char type[64];
-    snprintf(type, sizeof type, "%sVideoProcessor", fv_synth_class(cfg, ""));
+    char type[FV_SYNTH_CLASS_MAX];
+    fv_synth_class(cfg, "VideoProcessor", type);
     return json_pack("{s:s}", "video_processor_type", type);
 }
 
 /* processor_config.json without the image processor. */
 static json_t *processor_json(const fv_model_config *cfg) {
-    char type[64];
-    snprintf(type, sizeof type, "%sProcessor", fv_synth_class(cfg, "Llava"));
+    char type[FV_SYNTH_CLASS_MAX];
+    fv_synth_class(cfg, "Processor", type);
     const char *strategy = cfg->vision.keep_cls || !cfg->vision.class_token ? "full" : "default";
     char ratio[32];
     int32_t n = fv_vision_tokens(&cfg->vision);
     switch (cfg->layout.family) {
     case FV_LAYOUT_IDEFICS3:
         return json_pack("{s:s, s:i}", "processor_class", type, "image_seq_len", n);
+    case FV_LAYOUT_INTERNVL:
+        return json_pack("{s:s, s:i}", "processor_class", type, "image_seq_length", n);
     case FV_LAYOUT_LLAVA_ONEVISION:
         snprintf(ratio, sizeof ratio, "anyres_max_%d", cfg->layout.tiles_max);
         return json_pack("{s:s, s:s, s:s, s:i, s:s, s:s}", "processor_class", type, "image_token",
@@ -315,13 +333,14 @@ fv_status fv_synth_write_side_configs(const fv_synth_options *opt, const fv_mode
     json_t *processor = processor_json(cfg);
     if (opt->config_v5) {
         json_object_set_new(processor, "image_processor", image_processor_json(cfg));
-        if (reads_video(cfg)) json_object_set_new(processor, "video_processor", video_json(cfg));
+        if (fv_synth_form_of(cfg)->reads_video)
+            json_object_set_new(processor, "video_processor", video_json(cfg));
     }
     FV_TRY(fv_synth_write_json(opt->dir, "processor_config.json", processor));
     if (opt->config_v5) return FV_OK;
     json_t *image = image_processor_json(cfg);
-    char type[64];
-    snprintf(type, sizeof type, "%sProcessor", fv_synth_class(cfg, "Llava"));
+    char type[FV_SYNTH_CLASS_MAX];
+    fv_synth_class(cfg, "Processor", type);
     json_object_set_new(image, "processor_class", json_string(type));
     return fv_synth_write_json(opt->dir, "preprocessor_config.json", image);
 }

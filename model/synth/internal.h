@@ -17,8 +17,29 @@ int32_t fv_synth_text_ids(const fv_model_config *cfg);
 /* Id of <pad>, after <image> and <video>; -1 when the vocabulary has none left. */
 int32_t fv_synth_pad_id(const fv_model_config *cfg);
 
-/* What the family's classes in transformers begin with, "LlavaNext"; `llava` for LLaVA-1.5. */
-const char *fv_synth_class(const fv_model_config *cfg, const char *llava);
+enum { FV_SYNTH_AHEAD_MAX = 4, FV_SYNTH_CLASS_MAX = 64 };
+
+/* A special token, and its key in tokenizer_config.json; NULL: none. */
+typedef struct fv_synth_token {
+    const char *token, *key;
+} fv_synth_token;
+
+/* What a family has in its tokenizer and in the files beside it. */
+typedef struct fv_synth_form {
+    const char *family;
+    const char *classes;             /* how its classes in transformers begin, "LlavaNext" */
+    const char *image_processor;     /* the same of that one; NULL: as the others */
+    const char *template[2], *shown; /* the chat template around an image, and the image there */
+    fv_synth_token ahead[FV_SYNTH_AHEAD_MAX]; /* with the ids before the image token's */
+    int32_t n_ahead;                          /* with Idefics3's rows and columns */
+    fv_synth_token image, video;
+    bool reads_video; /* transformers wants a video processor in its files */
+} fv_synth_form;
+
+const fv_synth_form *fv_synth_form_of(const fv_model_config *cfg);
+
+/* "LlavaNext" and `kind`. */
+void fv_synth_class(const fv_model_config *cfg, const char *kind, char out[FV_SYNTH_CLASS_MAX]);
 
 /* generation_config.json, preprocessor and processor files into opt->dir. */
 fv_status fv_synth_write_side_configs(const fv_synth_options *opt, const fv_model_config *cfg);

@@ -5,8 +5,8 @@
  *         3..258     <0x00> .. <0xFF>
  *         259..      single characters, then tokens made by merges
  *                    special tokens of the family
- *         image      <image>, with the id of config.json
- *         image + 1  <video>, of LLaVA-OneVision
+ *         image      the image token, with the id of config.json
+ *         image + 1  the video token, where the family has one
  *         then       <pad>, if there is an embedding for it; later ones are padding
  *
  * Merges are pairs of letters, then of pairs, most frequent letters of English first, until the
@@ -18,67 +18,89 @@
 #include "common/file.h"
 #include "model/synth/internal.h"
 
-enum { PATH_CAP = 4096, TOKEN_CAP = 32, N_LETTER = 26 };
+enum { PATH_CAP = 4096, TOKEN_CAP = 32, TEMPLATE_CAP = 1024, N_LETTER = 26 };
 
 static const char letters[] = "etaoinshrdlcumwfgypbvkjxqz";
 static const char space[] = "\xE2\x96\x81"; /* U+2581 */
 
-/* llava-hf's form: images first, each on its line, then the text. */
-static const char chat_template[] =
-    "{% for message in messages %}"
-    "{% if message['role'] != 'system' %}{{ message['role'].upper() + ': ' }}{% endif %}"
-    "{% for part in message['content'] if part['type'] == 'image' %}{{ '<image>\\n' }}{% endfor %}"
-    "{% for part in message['content'] if part['type'] == 'text' %}{{ part['text'] + ' ' }}"
-    "{% endfor %}"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}";
+/* llava-hf's form, images first, then the text: what is ahead of an image's text and what follows. */
+#define LLAVA_TEMPLATE                                                                             \
+    "{% for message in messages %}"                                                                \
+    "{% if message['role'] != 'system' %}{{ message['role'].upper() + ': ' }}{% endif %}"          \
+    "{% for part in message['content'] if part['type'] == 'image' %}{{ '",                         \
+        "' }}{% endfor %}"                                                                         \
+        "{% for part in message['content'] if part['type'] == 'text' %}{{ part['text'] + ' ' }}"   \
+        "{% endfor %}"                                                                             \
+        "{% endfor %}"                                                                             \
+        "{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}"
 
 /* Idefics3's form, without the <|im_start|> that its tokenizer has. */
-static const char idefics_template[] =
-    "{% for message in messages %}{{ message['role'] | capitalize }}"
-    "{% if message['content'][0]['type'] == 'image' %}{{ ':' }}{% else %}{{ ': ' }}{% endif %}"
-    "{% for line in message['content'] %}"
-    "{% if line['type'] == 'text' %}{{ line['text'] }}"
-    "{% elif line['type'] == 'image' %}{{ '<image>' }}{% endif %}"
-    "{% endfor %}<end_of_utterance>\n{% endfor %}"
-    "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}";
+#define IDEFICS_TEMPLATE                                                                           \
+    "{% for message in messages %}{{ message['role'] | capitalize }}"                              \
+    "{% if message['content'][0]['type'] == 'image' %}{{ ':' }}{% else %}{{ ': ' }}{% endif %}"    \
+    "{% for line in message['content'] %}"                                                         \
+    "{% if line['type'] == 'text' %}{{ line['text'] }}"                                            \
+    "{% elif line['type'] == 'image' %}{{ '",                                                      \
+        "' }}{% endif %}"                                                                          \
+        "{% endfor %}<end_of_utterance>\n{% endfor %}"                                             \
+        "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"
 
 /* Idefics3's tokens about images: tiles of up to GRID x GRID. */
 enum { GRID = 6, N_SPECIAL = 3 + GRID * GRID };
+#define IDEFICS                                                                                    \
+    .image = {"<image>", "image_token"}, .shown = "<image>", .template = {IDEFICS_TEMPLATE},       \
+    .n_ahead = N_SPECIAL,                                                                          \
+    .ahead = {{"<fake_token_around_image>"}, {"<global-img>"}, {"<end_of_utterance>"}}
+#define LLAVA                                                                                      \
+    .image = {"<image>", "image_token"}, .shown = "<image>\\n", .template = {LLAVA_TEMPLATE}
+#define VIDEO .video = {"<video>", "video_token"}
 
-static const char *special_at(int32_t i, char out[TOKEN_CAP]) {
-    static const char *const first[] = {"<fake_token_around_image>", "<global-img>",
-                                        "<end_of_utterance>"};
-    if (i < 3) return first[i];
+static const fv_synth_form families[] = {
+    {.family = "llava", .classes = "Llava", .image_processor = "CLIP", LLAVA},
+    {.family = "llava_next", .classes = "LlavaNext", LLAVA},
+    {.family = "llava_onevision", .classes = "LlavaOnevision", LLAVA, VIDEO, .reads_video = true},
+    {.family = "idefics3", .classes = "Idefics3", IDEFICS},
+    {.family = "smolvlm", .classes = "SmolVLM", IDEFICS, .reads_video = true},
+    {.family = "internvl",
+     .classes = "InternVL",
+     .image_processor = "GotOcr2",
+     .image = {"<IMG_CONTEXT>", "context_image_token"},
+     .shown = "<IMG_CONTEXT>\\n",
+     .template = {LLAVA_TEMPLATE},
+     .n_ahead = 2,
+     .ahead = {{"<img>", "start_image_token"}, {"</img>", "end_image_token"}},
+     VIDEO,
+     .reads_video = true},
+};
+
+const fv_synth_form *fv_synth_form_of(const fv_model_config *cfg) {
+    static const fv_synth_form none;
+    for (size_t i = 0; cfg->has_vision && i < sizeof families / sizeof *families; i++)
+        if (!strcmp(families[i].family, cfg->family->name)) return &families[i];
+    return &none;
+}
+
+void fv_synth_class(const fv_model_config *cfg, const char *kind, char out[FV_SYNTH_CLASS_MAX]) {
+    const fv_synth_form *f = fv_synth_form_of(cfg);
+    const char *first = f->classes;
+    if (f->image_processor && !strcmp(kind, "ImageProcessor")) first = f->image_processor;
+    snprintf(out, FV_SYNTH_CLASS_MAX, "%s%s", first, kind);
+}
+
+/* Special token i ahead of the image token. */
+static const char *ahead_at(const fv_synth_form *f, int32_t i, char out[TOKEN_CAP]) {
+    if (i < FV_SYNTH_AHEAD_MAX && f->ahead[i].token) return f->ahead[i].token;
     snprintf(out, TOKEN_CAP, "<row_%d_col_%d>", (i - 3) / GRID + 1, (i - 3) % GRID + 1);
     return out;
 }
 
-static bool is_idefics(const fv_model_config *cfg) {
-    return cfg->layout.family == FV_LAYOUT_IDEFICS3;
-}
-
-static bool has_video(const fv_model_config *cfg) {
-    return cfg->layout.family == FV_LAYOUT_LLAVA_ONEVISION;
-}
-
 int32_t fv_synth_text_ids(const fv_model_config *cfg) {
-    if (!cfg->has_vision) return cfg->text.vocab;
-    return cfg->image_token - (is_idefics(cfg) ? N_SPECIAL : 0);
+    return cfg->has_vision ? cfg->image_token - fv_synth_form_of(cfg)->n_ahead : cfg->text.vocab;
 }
 
 int32_t fv_synth_pad_id(const fv_model_config *cfg) {
-    int32_t id = cfg->image_token + (has_video(cfg) ? 2 : 1);
+    int32_t id = cfg->image_token + (fv_synth_form_of(cfg)->video.token ? 2 : 1);
     return cfg->has_vision && id < cfg->text.vocab ? id : -1;
-}
-
-const char *fv_synth_class(const fv_model_config *cfg, const char *llava) {
-    switch (cfg->layout.family) {
-    case FV_LAYOUT_LLAVA_NEXT: return "LlavaNext";
-    case FV_LAYOUT_LLAVA_ONEVISION: return "LlavaOnevision";
-    case FV_LAYOUT_IDEFICS3: return strcmp(cfg->family->name, "smolvlm") ? "Idefics3" : "SmolVLM";
-    default: return llava;
-    }
 }
 
 /* Merge number i as its two sides, false past the last. Every i gives another token, and both
@@ -165,11 +187,13 @@ static json_t *added_tokens(const fv_model_config *cfg) {
     json_array_append_new(list, added_token(0, "<unk>"));
     json_array_append_new(list, added_token(1, "<s>"));
     json_array_append_new(list, added_token(2, "</s>"));
+    const fv_synth_form *f = fv_synth_form_of(cfg);
     char name[TOKEN_CAP];
-    for (int32_t i = 0; is_idefics(cfg) && i < N_SPECIAL; i++)
-        json_array_append_new(list, added_token(fv_synth_text_ids(cfg) + i, special_at(i, name)));
-    if (cfg->has_vision) json_array_append_new(list, added_token(cfg->image_token, "<image>"));
-    if (has_video(cfg)) json_array_append_new(list, added_token(cfg->image_token + 1, "<video>"));
+    for (int32_t i = 0; i < f->n_ahead; i++)
+        json_array_append_new(list, added_token(fv_synth_text_ids(cfg) + i, ahead_at(f, i, name)));
+    if (f->image.token) json_array_append_new(list, added_token(cfg->image_token, f->image.token));
+    if (f->video.token)
+        json_array_append_new(list, added_token(cfg->image_token + 1, f->video.token));
     if (fv_synth_pad_id(cfg) >= 0)
         json_array_append_new(list, added_token(fv_synth_pad_id(cfg), "<pad>"));
     return list;
@@ -223,12 +247,16 @@ static json_t *tokenizer_config_json(const fv_model_config *cfg) {
         fv_synth_pad_id(cfg) >= 0 ? "<pad>" : "<unk>", "clean_up_tokenization_spaces", 0,
         "padding_side", "left", "model_max_length", cfg->text.max_position);
     if (!cfg->has_vision) return j;
-    char type[64];
-    snprintf(type, sizeof type, "%sProcessor", fv_synth_class(cfg, "Llava"));
-    json_t *extra = json_pack("{s:s}", "image_token", "<image>");
-    if (has_video(cfg)) json_object_set_new(extra, "video_token", json_string("<video>"));
+    const fv_synth_form *f = fv_synth_form_of(cfg);
+    char type[FV_SYNTH_CLASS_MAX];
+    fv_synth_class(cfg, "Processor", type);
+    json_t *extra = json_pack("{s:s}", f->image.key, f->image.token);
+    for (int32_t i = 0; i < FV_SYNTH_AHEAD_MAX; i++)
+        if (f->ahead[i].key)
+            json_object_set_new(extra, f->ahead[i].key, json_string(f->ahead[i].token));
+    if (f->video.key) json_object_set_new(extra, f->video.key, json_string(f->video.token));
     json_object_set_new(j, "processor_class", json_string(type));
-    json_object_set_new(j, "image_token", json_string("<image>"));
+    json_object_set_new(j, f->image.key, json_string(f->image.token));
     json_object_set_new(j, "extra_special_tokens", extra);
     return j;
 }
@@ -237,8 +265,9 @@ fv_status fv_synth_write_tokenizer(const char *dir, const fv_model_config *cfg) 
     FV_TRY(fv_synth_write_json(dir, "tokenizer.json", tokenizer_json(cfg)));
     FV_TRY(fv_synth_write_json(dir, "tokenizer_config.json", tokenizer_config_json(cfg)));
     if (!cfg->has_vision) return FV_OK;
-    char path[PATH_CAP];
+    char path[PATH_CAP], text[TEMPLATE_CAP];
+    const fv_synth_form *f = fv_synth_form_of(cfg);
     FV_TRY(fv_path_join(dir, "chat_template.jinja", path, sizeof path));
-    const char *form = is_idefics(cfg) ? idefics_template : chat_template;
-    return fv_file_write(path, form, strlen(form));
+    snprintf(text, sizeof text, "%s%s%s", f->template[0], f -> shown, f -> template[1]);
+    return fv_file_write(path, text, strlen(text));
 }

@@ -29,6 +29,7 @@ static fv_layout_config config_of(const fields *f, const uint8_t *rest, size_t b
                           .shortest_edge = f->shortest_edge,
                           .resize = {f->resize_w, f->resize_h},
                           .n_pinpoint = f->n_pinpoint,
+                          .tiles_min = f->shortest_edge,
                           .tiles_max = f->tiles_max,
                           .longest_edge = f->longest_edge,
                           .split = f->flags & 4};

@@ -267,20 +267,27 @@ static double activation(fv_activation act, double x) {
     case FV_ACT_GELU_TANH:
         return x / 2 * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
     case FV_ACT_QUICK_GELU: return x / (1 + exp(-1.702 * x));
-    default: return x > 0 ? x : 0;
+    case FV_ACT_RELU: return x > 0 ? x : 0;
+    default: return x;
     }
 }
 
 static void test_activate(void) {
-    static const char *const names[] = {"silu", "gelu", "gelu_tanh", "quick_gelu", "relu"};
-    group("activate: all five, with and without gate, from -12 to 12");
+    static const char *const names[] = {"silu", "gelu", "gelu_tanh", "quick_gelu", "relu", "none"};
+    group("activate: all six, with and without gate, alone and added, from -12 to 12");
     for (int v = 0; v < n_variant; v++)
         for (fv_activation act = 0; act < FV_N_ACT; act++)
-            for (int gated = 0; gated < 2; gated++) {
+            for (int form = 0; form < 4; form++) {
                 enum { K = 4801 };
-                fv_activate_args a = {
-                    .act = act, .x = tensor_new(FV_F32, 1, K, 0), .y = tensor_new(FV_F32, 1, K, 0)};
-                for (int k = 0; k < K; k++) put(&a.x, 0, k, (float)(k - K / 2) * 0.005f);
+                int gated = form & 1;
+                fv_activate_args a = {.act = act,
+                                      .x = tensor_new(FV_F32, 1, K, 0),
+                                      .y = tensor_new(FV_F32, 1, K, 0),
+                                      .accumulate = form & 2};
+                for (int k = 0; k < K; k++) {
+                    put(&a.x, 0, k, (float)(k - K / 2) * 0.005f);
+                    put(&a.y, 0, k, 1);
+                }
                 if (gated) {
                     a.gate = tensor_new(FV_F32, 1, K, 0);
                     fill_normal(&a.gate, 1);
@@ -292,6 +299,7 @@ static void test_activate(void) {
                     double y = activation(act, x) * g;
                     /* exp and its argument round; 1 + erf cancels where x is negative */
                     double bound = EPS * (16 * fabs(y) + 3 * fabs(x * g)) + 1e-30;
+                    if (a.accumulate) y += 1, bound += EPS * fabs(y);
                     worst = fmax(worst, fabs(get(&a.y, 0, k) - y) / bound);
                 }
                 check(worst <= 1, "%s %s: %.2f of the bound", variants[v].name, names[act], worst);

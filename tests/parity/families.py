@@ -8,9 +8,11 @@ import random
 import cases
 from cases import Case, deal
 
-FAMILIES = ["llava_next", "llava_onevision", "idefics3", "smolvlm", "llava_siglip"]
+FAMILIES = ["llava_next", "llava_onevision", "idefics3", "smolvlm", "llava_siglip", "internvl"]
 CLASSES = {"llava_next": "LlavaNext", "llava_onevision": "LlavaOnevision", "idefics3": "Idefics3",
-           "smolvlm": "SmolVLM", "llava": "Llava"}
+           "smolvlm": "SmolVLM", "llava": "Llava", "internvl": "InternVL"}
+# What stands for an image in a prompt.
+IMAGE_TOKENS = {"internvl": "<IMG_CONTEXT>"}
 # (patch, patches along a side, merged along a side, pixels left over)
 MERGED = [(14, 4, 2, 0), (4, 6, 3, 0), (5, 4, 4, 3), (8, 2, 1, 0), (7, 6, 2, 5), (4, 25, 5, 0),
           (3, 12, 4, 0), (16, 4, 2, 0), (9, 3, 3, 1), (6, 8, 2, 0)]
@@ -54,6 +56,21 @@ def pinpoints(rng, tile):
     return rng.sample(every, rng.randrange(2, 7))
 
 
+def internvl(rng, card, image):
+    patch, side, merge, _ = card["grid"]
+    both = rng.random() < 0.5  # two equal numbers, or one
+    layer = cases.feature_layers(rng, card["features"], card["vision_layers"])
+    vision = tower(card, "internvl_vision", image) | {
+        "image_size": [image, image] if both else image, "patch_size": [patch, patch] if both else patch,
+        "attention_bias": card["bias"], "use_qk_norm": rng.random() < 0.5,
+        "norm_type": rng.choice(["layer_norm", "rms_norm"]), "use_mean_pooling": rng.random() < 0.7,
+        "use_mask_token": rng.random() < 0.2}
+    return {"vision_config": vision, "downsample_ratio": 1 / merge,
+            "image_seq_length": (side // merge) ** 2, "projector_hidden_act": card["projector_act"],
+            "vision_feature_layer": -1 if isinstance(layer, list) else layer,
+            "vision_feature_select_strategy": "default"}
+
+
 def config_of(rng, card, family):
     vocab = rng.randrange(380, 480)
     image_token = rng.randrange(vocab - 30, vocab - 3)
@@ -68,6 +85,8 @@ def config_of(rng, card, family):
         config |= {"vision_config": tower(card, kind, image), "image_token_id": image_token,
                    "scale_factor": card["grid"][2]}
         return config, image
+    if name == "internvl":
+        return config | internvl(rng, card, image) | {"image_token_id": image_token}, image
     siglip = family != "llava_next" or rng.random() < 0.2
     config |= {"vision_config": tower(card, "siglip_vision_model" if siglip else
                                       "clip_vision_model", image),
@@ -91,14 +110,15 @@ def make_family_cases(n, seed):
     made = []
     for family in FAMILIES:
         rng = random.Random(f"{family} {seed}")
-        merged = family in ("idefics3", "smolvlm")
+        merged = family in ("idefics3", "smolvlm", "internvl")
+        grids = [g for g in MERGED if family != "internvl" or g[2] & (g[2] - 1) == 0]
         columns = {
             "family": ["llama", "mistral", "qwen2", "qwen3"], "heads": cases.HEADS,
             "layers": [1, 2, 3], "width": [24, 36, 52, 60, 64], "ffn": [40, 77, 99],
             "eps": [1e-5, 1e-6], "act": ["silu"], "rope": cases.ROPES, "bias": [True, False],
             "tied": [False, False, True], "vision_heads": cases.VISION_HEADS,
             "vision_layers": [2, 3], "vision_ffn": [30, 41, 64], "head": [False, True],
-            "grid": MERGED if merged else GRIDS,
+            "grid": grids if merged else GRIDS,
             "vision_act": ["gelu_pytorch_tanh", "gelu_pytorch_tanh", "quick_gelu", "gelu"],
             "features": ["-1", "-2", "list", "positive"], "projector_bias": [True, True, False],
             "projector_act": ["gelu", "gelu", "silu"], "dtype": ["f32", "bf16", "f16"],
@@ -114,6 +134,7 @@ def make_family_cases(n, seed):
             prompt = card["question"]
             if not card["chat"]:
                 prompt = rng.choice(cases.LAYOUTS[card["n_image"]]).replace("{q}", prompt)
+            prompt = prompt.replace("<image>", IMAGE_TOKENS.get(family, "<image>"))
             heads, kv, dim = card["heads"]
             about = (f"{family}: {card['family']} {card['layers']}L {heads}/{kv}x{dim}, tower "
                      f"{card['vision_layers']}L {tile}/{card['grid'][0]}, {card['dtype']} "

@@ -10,7 +10,7 @@
 Compared are the sizes that images are resized to, tiles, visual tokens, their order (which token of
 which tile, or a newline), the prompt's text and pixel values. golden.txt has one line for each image:
 
-  FAMILY TILE PATCH MERGE LONGEST_EDGE SPLIT TILES_MAX PINPOINTS
+  FAMILY TILE PATCH MERGE LONGEST_EDGE SPLIT LEAST MOST PINPOINTS
       N_IMAGE W H TILES TOKENS ORDER TEXT RESAMPLE MEAN STD PIXELS
 
 ORDER, TEXT and PIXELS are zlib's crc32 in hexadecimal: of the order's int32 (-1 is a newline), the
@@ -31,26 +31,31 @@ import image_golden
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUT = ROOT / "tests" / "golden" / "layout"
-LLAVA, NEXT, ONEVISION, IDEFICS3 = 1, 2, 3, 4
+LLAVA, NEXT, ONEVISION, IDEFICS3, INTERNVL = 1, 2, 3, 4, 5
+TILES = (LLAVA, IDEFICS3, INTERNVL)  # whose tokens are those of the tiles in turn
 NEWLINE = -1
 
 
 class Config:
     """What a family's layout depends on, and transformers' classes for it."""
 
-    def __init__(self, family, tile, patch, merge=1, longest=0, split=0, tiles_max=0, pinpoints=()):
+    def __init__(self, family, tile, patch, merge=1, longest=0, split=0, tiles_max=0, pinpoints=(),
+                 tiles_min=0):
         self.family, self.tile, self.patch, self.merge = family, tile, patch, merge
-        self.longest, self.split, self.tiles_max = longest, split, tiles_max
+        self.longest, self.split = longest, split
+        self.tiles_min, self.tiles_max = tiles_min, tiles_max
         self.pinpoints = [list(p) for p in pinpoints]  # (height, width), as in the files
         self.side = tile // patch // merge
 
     def line(self):
         sizes = ",".join(f"{w}x{h}" for h, w in self.pinpoints) or "-"
         return (f"{self.family} {self.tile} {self.patch} {self.merge} {self.longest} {self.split} "
-                f"{self.tiles_max} {sizes}")
+                f"{self.tiles_min} {self.tiles_max} {sizes}")
 
     def image_processor(self, **kwargs):
         from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+        from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import (
+            GotOcr2ImageProcessorPil)
         from transformers.models.idefics3.image_processing_pil_idefics3 import (
             Idefics3ImageProcessorPil)
         from transformers.models.llava_next.image_processing_pil_llava_next import (
@@ -68,6 +73,9 @@ class Config:
         if self.family == ONEVISION:
             return LlavaOnevisionImageProcessorPil(size=box, image_grid_pinpoints=self.pinpoints,
                                                    **kwargs)
+        if self.family == INTERNVL:
+            return GotOcr2ImageProcessorPil(size=box, crop_to_patches=True, min_patches=self.tiles_min,
+                                            max_patches=self.tiles_max, **kwargs)
         of = SmolVLMImageProcessorPil if self.longest % 3 else Idefics3ImageProcessorPil
         return of(size={"longest_edge": self.longest}, max_image_size={"longest_edge": t},
                   do_image_splitting=bool(self.split), **kwargs)
@@ -94,7 +102,7 @@ class Recorder:
         from transformers.image_processing_backends import PilBackend
         self.sizes, self.resize = [], PilBackend.resize
 
-        def resize(processor, image, size, **kwargs):
+        def resize(processor, image, size, *_, **kwargs):
             if size.shortest_edge:
                 h, w = image.shape[-2:]
                 short, long = min(h, w), max(h, w)
@@ -124,6 +132,10 @@ class Recorder:
                                 do_image_splitting=bool(config.split), return_row_col_info=True,
                                 **common)
             return len(out["pixel_values"][0]), out["rows"][0][0], out["cols"][0][0]
+        if config.family == INTERNVL:
+            out = p._preprocess([blank], crop_to_patches=True, min_patches=config.tiles_min,
+                                max_patches=config.tiles_max, **common)
+            return len(out["pixel_values"]), 0, 0
         common |= {"crop_size": p.crop_size, "image_grid_pinpoints": config.pinpoints}
         if config.family == NEXT:
             out = p._preprocess([blank], do_center_crop=True, **common)
@@ -141,6 +153,8 @@ def view_sizes(config, sizes, n_tile):
         return [sizes] if n_tile == 1 else [sizes[:2], sizes]
     if n_tile == 1:
         return [sizes[:1]]
+    if config.family == INTERNVL:
+        return [sizes[:1], sizes[1:]]
     return [sizes[1:2], sizes[:1]]  # the tiles' size is computed first, the whole image stands first
 
 
@@ -149,7 +163,7 @@ def order_of(config, w, h, n_tile):
     n = config.side ** 2
     features = torch.arange(n_tile * n, dtype=torch.float64).reshape(n_tile, n, 1)
     scaled = []
-    if config.family in (LLAVA, IDEFICS3):
+    if config.family in TILES:
         return features.flatten().numpy().astype(np.int32), None
     from transformers.models.llava_next.modeling_llava_next import LlavaNextModel
     from transformers.models.llava_onevision.modeling_llava_onevision import LlavaOnevisionModel
@@ -174,25 +188,27 @@ def order_of(config, w, h, n_tile):
     return out[0][0].flatten().numpy().astype(np.int32), scaled[0] if scaled else None
 
 
-def text_of(config, w, h, n_image, rows, cols):
+def text_of(config, w, h, n_image, n_tile, rows, cols):
     """What the processor writes for an image, with all its image tokens."""
     from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
+    from transformers.models.internvl.processing_internvl import InternVLProcessor
     from transformers.models.llava.processing_llava import LlavaProcessor
     from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
     from transformers.models.llava_onevision.processing_llava_onevision import (
         LlavaOnevisionProcessor)
     of = {LLAVA: LlavaProcessor, NEXT: LlavaNextProcessor, ONEVISION: LlavaOnevisionProcessor,
-          IDEFICS3: Idefics3Processor}[config.family]
+          IDEFICS3: Idefics3Processor, INTERNVL: InternVLProcessor}[config.family]
     p = object.__new__(of)
     p.image_token, p.patch_size, p.num_additional_image_tokens = "<image>", config.patch, 1
     p.vision_feature_select_strategy = "full" if config.family == ONEVISION else "default"
     p.num_image_tokens = p.image_seq_len = config.side ** 2
+    p.image_seq_length, p.start_image_token, p.end_image_token = config.side ** 2, "<img>", "</img>"
     p.vision_aspect_ratio = f"anyres_max_{config.tiles_max}"
     p.fake_image_token, p.global_image_tag = "<fake_token_around_image>", "<global-img>"
     p.image_processor = types.SimpleNamespace(image_grid_pinpoints=config.pinpoints)
     tile = np.broadcast_to(np.float32(0), (1, 3, config.tile, config.tile))
     return p.replace_image_token({"pixel_values": [tile], "image_sizes": [[h, w]] * n_image,
-                                  "batch_num_images": [n_image], "rows": [[rows]],
+                                  "num_patches": [n_tile], "batch_num_images": [n_image], "rows": [[rows]],
                                   "cols": [[cols]]}, 0)
 
 
@@ -207,9 +223,10 @@ class Expected:
                 self.n_tile, rows, cols = recorder.run(config, w, h, n_image)
             self.sizes = view_sizes(config, recorder.sizes, self.n_tile)
         self.order, self.scaled = order_of(config, w, h, self.n_tile)
-        self.text = text_of(config, w, h, n_image, rows, cols)
+        self.text = text_of(config, w, h, n_image, self.n_tile, rows, cols)
         self.n = self.text.count("<image>")
         self.n_text = 3 + rows * (2 * cols + 1) if config.family == IDEFICS3 else 0
+        self.n_text = 2 if config.family == INTERNVL else self.n_text
         if not self.scaled:
             assert len(self.order) == self.n, (config.line(), w, h)
 
@@ -217,8 +234,8 @@ class Expected:
 def pixels_of(config, image, n_image, resample, mean, std):
     out = tiles_of(config, [Image.fromarray(image)] * n_image, resample=resample,
                    image_mean=[mean] * 3, image_std=[std] * 3)["pixel_values"]
-    first = out[0] if config.family != LLAVA else out[:1]
-    if config.family == IDEFICS3 and n_image > 1:
+    first = out if config.family == INTERNVL else out[0] if config.family != LLAVA else out[:1]
+    if config.family in (IDEFICS3, INTERNVL) and n_image > 1:
         first = first[:len(first) // n_image]
     return np.ascontiguousarray(np.stack(list(first)).astype(np.float32))
 
@@ -298,6 +315,7 @@ CHECKPOINTS = {
     "SmolVLM-2.2B": Config(IDEFICS3, 384, 14, 3, longest=1536, split=1),
     "SmolVLM-500M": Config(IDEFICS3, 512, 16, 4, longest=2048, split=1),
     "SmolVLM-500M, not split": Config(IDEFICS3, 512, 16, 4, longest=2048, split=0),
+    "InternVL3": Config(INTERNVL, 448, 14, 2, tiles_min=1, tiles_max=12),
 }
 SIZES = ((1, 1), (336, 336), (384, 384), (640, 480), (480, 640), (1, 500), (500, 1), (1, 10000),
          (10000, 1), (4000, 3000), (3000, 4000), (672, 671), (1009, 336), (337, 1008), (5000, 700),
@@ -311,6 +329,8 @@ SMALL = (
     Config(IDEFICS3, 16, 4, 2, longest=64, split=1),
     Config(IDEFICS3, 18, 6, 3, longest=61, split=1),
     Config(IDEFICS3, 16, 4, 2, longest=64, split=0),
+    Config(INTERNVL, 16, 4, 2, tiles_min=1, tiles_max=6),
+    Config(INTERNVL, 15, 5, 1, tiles_min=2, tiles_max=5),
 )
 SMALL_SIZES = ((1, 1), (16, 16), (40, 30), (30, 40), (1, 90), (90, 1), (33, 100), (61, 61), (64, 20))
 VALUES = (1, 0.5, 0.5)  # resample, mean, std
@@ -334,13 +354,17 @@ def random_size(rng, config):
 
 
 def random_config(rng):
-    family, patch, merge = int(rng.integers(1, 5)), int(rng.integers(2, 7)), int(rng.integers(1, 4))
-    if family != IDEFICS3:
+    family, patch, merge = int(rng.integers(1, 6)), int(rng.integers(2, 7)), int(rng.integers(1, 4))
+    if family not in (IDEFICS3, INTERNVL):
         merge = 1
     tile = patch * merge * int(rng.integers(1, 5)) + int(rng.integers(0, patch))
     if family == IDEFICS3:
         return Config(family, tile, patch, merge, longest=int(rng.integers(1, 5 * tile)),
                       split=int(rng.integers(4) > 0))
+    if family == INTERNVL:
+        least = int(rng.integers(1, 5))
+        return Config(family, tile, patch, merge, tiles_min=least,
+                      tiles_max=least + int(rng.integers(0, 9)))
     if family == LLAVA:
         return Config(family, tile, patch)
     grids = [[tile * int(rng.integers(1, 5)), tile * int(rng.integers(1, 5))]

@@ -6,9 +6,10 @@
 const char *layout_config_read(const char *line, fv_layout_config *c) {
     int family, split, at;
     *c = (fv_layout_config){0};
-    if (sscanf(line, "%d %" SCNd32 " %" SCNd32 " %" SCNd32 " %" SCNd32 " %d %" SCNd32 " %n",
-               &family, &c->tile, &c->patch, &c->merge, &c->longest_edge, &split, &c->tiles_max,
-               &at) != 7)
+    if (sscanf(line,
+               "%d %" SCNd32 " %" SCNd32 " %" SCNd32 " %" SCNd32 " %d %" SCNd32 " %" SCNd32 " %n",
+               &family, &c->tile, &c->patch, &c->merge, &c->longest_edge, &split, &c->tiles_min,
+               &c->tiles_max, &at) != 8)
         return NULL;
     c->family = (fv_layout_family)family;
     c->split = split;

@@ -3,9 +3,9 @@
 
 /* LAYOUT LINE: a layout's configuration as golden/layout/golden.txt has it,
  *
- *   FAMILY TILE PATCH MERGE LONGEST_EDGE SPLIT TILES_MAX WxH,WxH,...
+ *   FAMILY TILE PATCH MERGE LONGEST_EDGE SPLIT LEAST MOST WxH,WxH,...
  *
- * the family by its number, - where there are no sizes. LLaVA-1.5's shorter side is TILE. */
+ * the family by its number, LEAST and MOST tiles_min and tiles_max, - where there are no sizes. LLaVA-1.5's shorter side is TILE. */
 #include "layout/layout.h"
 
 /* What follows it in the line; NULL: it cannot be read. */

@@ -136,10 +136,12 @@ static void activate_once(device_test *d, fv_activation act, int M, int K) {
     fill_specials(&x.host, 20);
     send(d, &x);
     both gate = random_int(0, 1) ? both_normal(d, FV_F32, M, K, random_int(0, 3)) : both_absent();
-    both y = random_int(0, 1) ? x : both_new(d, FV_F32, M, K, random_int(0, 3));
-    fv_activate_args a = {act, x.host, gate.host, y.host};
+    both y = random_int(0, 1) ? x : both_normal(d, FV_F32, M, K, random_int(0, 3));
+    bool accumulate = random_int(0, 1);
+    if (random_int(0, 1)) gate.host.ld = gate.there.ld = 0; /* the first row for all */
+    fv_activate_args a = {act, x.host, gate.host, y.host, accumulate};
     must(d->plain.ops->activate(&d->plain, &a));
-    a = (fv_activate_args){act, x.there, gate.there, y.there};
+    a = (fv_activate_args){act, x.there, gate.there, y.there, accumulate};
     must(d->be.ops->activate(&d->be, &a));
     check(same_bits(d, &y, "activate"), "activation %d, %d x %d", act, M, K);
     if (y.host.data != x.host.data) both_free(&y);
@@ -350,7 +352,7 @@ static void perf_rows(device_test *d, int which) {
         int32_t *ids = room((size_t)M * sizeof *ids);
         for (int i = 0; i < M; i++) ids[i] = random_int(0, M - 1);
         fv_norm_args norm = {.x = x.there, .w = w.there, .y = y.there, .eps = 1e-5f, .rms = true};
-        fv_activate_args act = {FV_ACT_SILU, x.there, x.there, y.there};
+        fv_activate_args act = {FV_ACT_SILU, x.there, x.there, y.there, false};
         fv_rope_args rope = {x.there, c.there, c.there, K / 2 / HALF};
         fv_index_select_args select = {x.there, y.there, ids};
         double s = which == 0   ? seconds_of(d, d->be.ops->norm, norm)

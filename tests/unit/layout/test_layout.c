@@ -55,6 +55,11 @@ Test(layout, numbers_of_tiles_that_cannot_be_are_named) {
     c.n_pinpoint = 0, expect_wrong(&c, "fitted to 0 sizes");
     c = next, c.family = FV_LAYOUT_IDEFICS3, expect_wrong(&c, "longest_edge is 0; 1..8192");
     c.longest_edge = 8193, expect_wrong(&c, "longest_edge is 8193");
+    c = next, c.family = FV_LAYOUT_INTERNVL, c.tiles_min = 1, c.tiles_max = 12;
+    cr_assert_eq(fv_layout_check(&c), FV_OK);
+    c.tiles_min = 13, expect_wrong(&c, "cut into 13 to 12 tiles; 1 to 255 are possible: see min_p");
+    c.tiles_min = 0, expect_wrong(&c, "cut into 0 to 12 tiles");
+    c.tiles_min = 1, c.tiles_max = 256, expect_wrong(&c, "cut into 1 to 256 tiles");
 }
 
 Test(layout, too_many_tiles_are_refused_with_the_images_size_and_the_limit) {
@@ -126,6 +131,8 @@ Test(layout, families_have_names) {
     cr_assert_str_eq(fv_layout_family_name(FV_LAYOUT_LLAVA), "llava");
     cr_assert_str_eq(fv_layout_family_name(FV_LAYOUT_IDEFICS3), "idefics3");
     cr_assert_str_eq(fv_layout_family_name(FV_LAYOUT_NONE), "none");
+    cr_assert_str_eq(fv_layout_image_token(FV_LAYOUT_NONE), "<image>");
+    cr_assert_str_eq(fv_layout_image_token(FV_LAYOUT_INTERNVL), "<IMG_CONTEXT>");
     cr_assert_str_eq(fv_layout_family_name((fv_layout_family)99), "none");
 }
 

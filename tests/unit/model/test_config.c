@@ -323,10 +323,7 @@ Test(config, unsupported_families_are_named) {
         {"{}", FV_EDATA, "'model_type' and 'architectures' are missing"},
         {"{\"model_type\":7}", FV_EDATA, "key 'model_type' must be a string"},
         {"{\"model_type\":\"gemma\"}", FV_EUNSUPPORTED,
-         "key 'model_type' is 'gemma'; the engine has llava, llava_next, llava_onevision, "
-         "idefics3, "
-         "smolvlm and the text models llama, mistral, qwen2, qwen3, qwen2_vl_text,"
-         " qwen2_5_vl_text and qwen3_vl_text"},
+         "key 'model_type' is 'gemma'; the engine has llava, llava_next, "},
         {"{\"architectures\":[\"BertModel\"]}", FV_EUNSUPPORTED, "is 'BertModel'"},
         {TEXT("\"model_type\":\"gemma\""), FV_EUNSUPPORTED,
          "text_config: key 'model_type' is 'gemma'; the engine has the text models llama, mistral, "
@@ -698,6 +695,16 @@ Test(config, idefics3_and_smolvlm_have_a_longest_edge_and_may_split) {
     cr_assert(p.layout.split);
 }
 
+Test(config, internvl_has_a_range_of_tiles_whatever_crop_to_patches_says) {
+    prepared p = image_of(FV_LAYOUT_INTERNVL,
+                          "{\"image_processor_type\":\"GotOcr2ImageProcessorFast\",\"size\":{"
+                          "\"height\":336,\"width\":336},\"crop_to_patches\":false}");
+    cr_assert(p.layout.tiles_min == 1 && p.layout.tiles_max == 12 && p.c.resample == 3);
+    p = image_of(FV_LAYOUT_INTERNVL, "{\"size\":{\"height\":336,\"width\":336},\"min_patches\":2,"
+                                     "\"max_patches\":6}");
+    cr_assert(p.layout.tiles_min == 2 && p.layout.tiles_max == 6);
+}
+
 Test(config, preprocessing_with_tiles_that_cannot_be_is_named) {
     static const struct {
         fv_layout_family family;
@@ -730,6 +737,14 @@ Test(config, preprocessing_with_tiles_that_cannot_be_is_named) {
          {"{\"max_image_size\":{\"longest_edge\":364}}", FV_EUNSUPPORTED,
           "key 'max_image_size' is 364, but tiles are of the vision tower's 336"}},
         {FV_LAYOUT_IDEFICS3, {"{\"do_resize\":false}", FV_EUNSUPPORTED, "it must be true"}},
+        {FV_LAYOUT_INTERNVL,
+         {"{}", FV_EUNSUPPORTED, "key 'size' must be {\"height\": 336, \"width\": 336}"}},
+        {FV_LAYOUT_INTERNVL, {"{\"size\":336}", FV_EUNSUPPORTED, "key 'size' must be"}},
+        {FV_LAYOUT_INTERNVL, {"{\"do_resize\":false}", FV_EUNSUPPORTED, "it must be true"}},
+        {FV_LAYOUT_INTERNVL, {"{\"max_patches\":0}", FV_EDATA, "'max_patches' is 0"}},
+        {FV_LAYOUT_INTERNVL,
+         {"{\"size\":{\"height\":336,\"width\":336},\"min_patches\":9,\"max_patches\":3}", FV_EDATA,
+          "pre.json: images are cut into 9 to 3 tiles"}},
         {FV_LAYOUT_IDEFICS3,
          {"{\"size\":{\"longest_edge\":0}}", FV_EDATA,
           "key 'longest_edge' is 0; it must be 1..8192"}},

@@ -84,6 +84,64 @@ Test(families, idefics3_and_smolvlm_have_their_defaults) {
     }
 }
 
+#define INTERNVL(keys) "{\"model_type\":\"internvl\",\"image_token_id\":3" keys "}"
+
+Test(families, internvl_has_its_defaults) {
+    fv_model_config c = parse("{\"model_type\":\"internvl\"}");
+    const fv_vision_config *v = &c.vision;
+    cr_assert(c.image_token == 151667 && c.layout.family == FV_LAYOUT_INTERNVL);
+    cr_assert_str_eq(c.text.family, "qwen2");
+    cr_assert(c.text.tied_head, "tie_word_embeddings is true by default");
+    cr_assert(v->d_model == 1024 && v->d_ffn == 4096 && v->n_layer == 24 && v->n_head == 16);
+    cr_assert(v->image == 448 && v->patch == 14 && v->merge == 2 && fv_vision_tokens(v) == 256);
+    cr_assert(v->act == FV_ACT_GELU && v->ln_eps == 1e-6F && v->feature_layer[0] == 24);
+    cr_assert(v->class_token && !v->keep_cls && v->patch_bias && v->layer_scale);
+    cr_assert_not(v->rms_norm || v->bias_qkv || v->qk_norm || v->post_norm || v->pre_norm);
+    cr_assert(has(&c, false, "vision.encoder.layers.23.scale2"));
+    cr_assert(has(&c, false, "projector.norm.bias"));
+    cr_assert_not(has(&c, true, "vision.post_layernorm.weight"));
+    cr_assert_not(has(&c, true, "vision.encoder.layers.0.self_attn.q_proj.bias"));
+    cr_assert_not(has(&c, true, "vision.embeddings.mask_token"));
+}
+
+Test(families, internvl_has_keys_of_its_own) {
+    fv_model_config c =
+        parse(INTERNVL(",\"vision_config\":{\"norm_type\":\"rms_norm\",\"use_qk_norm\":true,"
+                       "\"attention_bias\":true,"
+                       "\"use_mean_pooling\":false,\"use_mask_token\":true,\"image_size\":[56,56]},"
+                       "\"downsample_ratio\":0.25,\"tie_word_embeddings\":false"));
+    const fv_vision_config *v = &c.vision;
+    cr_assert(v->rms_norm && v->qk_norm && v->bias_qkv && v->post_norm && !c.text.tied_head);
+    cr_assert(v->merge == 4 && fv_vision_tokens(v) == 1);
+    cr_assert(has(&c, true, "vision.embeddings.mask_token"));
+    cr_assert_not(has(&c, false, "vision.embeddings.mask_token"));
+    cr_assert_not(has(&c, true, "vision.encoder.layers.0.layer_norm1.bias"));
+    c = parse(INTERNVL(",\"vision_config\":{\"use_mean_pooling\":false},"
+                       "\"vision_feature_layer\":-2"));
+    cr_assert(!c.vision.post_norm && has(&c, true, "vision.post_layernorm.weight"));
+    cr_assert_not(has(&c, false, "vision.post_layernorm.weight"));
+}
+
+Test(families, an_internvl_that_the_engine_has_not_is_refused) {
+    refused("{\"model_type\":\"internvl_chat\"}", FV_EUNSUPPORTED,
+            "InternVL's original layout; use the checkpoint in the transformers layout");
+    refused("{\"architectures\":[\"InternVLChatModel\"]}", FV_EUNSUPPORTED, "original layout");
+    refused(
+        INTERNVL(",\"downsample_ratio\":0.3"), FV_EUNSUPPORTED,
+        "key 'downsample_ratio' is 0.3; it must be 1 over a divisor of vision_config's image_size "
+        "/ patch_size (32)");
+    refused(INTERNVL(",\"downsample_ratio\":0"), FV_EUNSUPPORTED, "'downsample_ratio' is 0;");
+    refused(INTERNVL(",\"downsample_ratio\":-1"), FV_EUNSUPPORTED, "'downsample_ratio' is -1;");
+    refused(INTERNVL(",\"vision_feature_layer\":[-1]"), FV_EUNSUPPORTED,
+            "key 'vision_feature_layer' is a list");
+    refused(INTERNVL(",\"vision_feature_select_strategy\":\"full\""), FV_EUNSUPPORTED,
+            "tiles have no place for it");
+    refused(INTERNVL(",\"vision_config\":{\"norm_type\":\"batch_norm\"}"), FV_EUNSUPPORTED,
+            "vision_config: key 'norm_type' is 'batch_norm'; layer_norm and rms_norm are possible");
+    refused(INTERNVL(",\"vision_config\":{\"use_absolute_position_embeddings\":false}"),
+            FV_EUNSUPPORTED, "vision_config: key 'use_absolute_position_embeddings' is false");
+}
+
 Test(families, a_vision_config_takes_the_defaults_of_its_own_class) {
     fv_model_config c =
         parse("{\"model_type\":\"llava_onevision\",\"image_token_id\":3,\"vision_config\":{}}");

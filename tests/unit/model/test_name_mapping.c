@@ -50,6 +50,13 @@ Test(name_mapping, families_with_names_of_their_own_have_the_same_canonical_name
     is("model.vision_model.post_layernorm.bias", "vision.post_layernorm.bias");
     is("model.connector.modality_projection.proj.weight", "projector.proj.weight");
     is("model.text_model.layers.0.mlp.up_proj.weight", "text.layers.0.mlp.up_proj.weight");
+    is("model.vision_tower.embeddings.cls_token", "vision.embeddings.class_embedding");
+    is("vision_tower.encoder.layer.12.attention.projection_layer.bias",
+       "vision.encoder.layers.12.self_attn.out_proj.bias");
+    is("vision_tower.encoder.layer.3.attention.q_norm.weight",
+       "vision.encoder.layers.3.self_attn.q_norm.weight");
+    is("vision_tower.encoder.layer.3.lambda_2", "vision.encoder.layers.3.scale2");
+    is("multi_modal_projector.layer_norm.weight", "projector.norm.weight");
     is("image_newline", "newline");
     is("model.image_newline", "newline");
 }
