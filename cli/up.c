@@ -1,5 +1,6 @@
-/* fovea up: a fleet on this machine. The router and the workers are child processes; what dies is
- * started again, and a signal drains them, the router first, so that requests still find workers.
+/* fovea up: a fleet on this machine. The router, the workers and the HTTP gateway are child processes;
+ * what dies is started again, and a signal drains them, those in front first, so that requests still
+ * find workers.
  *
  *   start router --"listening on"--> start workers --all ready--> watch --signal--> drain
  *        |                               |                          |
@@ -38,6 +39,8 @@ static const fv_option table[] = {
     {"decode", NULL, FV_OPTION_INT, "N", "1", "decode workers", 1, 64},
     {"listen", "FOVEA_LISTEN", FV_OPTION_STRING, "HOST:PORT", "127.0.0.1:8200",
      "address for clients; port 0: any free port", 0, 0},
+    {"http", "FOVEA_HTTP", FV_OPTION_STRING, "HOST:PORT", NULL,
+     "serve OpenAI's HTTP API there, too (fovea-gateway); port 0: any free port", 0, 0},
     {"grace-ms", "FOVEA_GRACE_MS", FV_OPTION_INT, "MS", "30000",
      "time for running requests to finish on shutdown", 0, 3600000},
     {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "warn",
@@ -55,7 +58,8 @@ static const fv_option table[] = {
     {"tls-ca", "FOVEA_TLS_CA", FV_OPTION_STRING, "FILE", NULL,
      "PEM certificates of the authorities that issued it", 0, 0},
     {"insecure", "FOVEA_INSECURE", FV_OPTION_FLAG, NULL, NULL,
-     "for the router: without TLS, listen on other addresses than loopback too", 0, 0},
+     "for the router and the gateway: without TLS, listen on other addresses than loopback too", 0,
+     0},
     {"compute", "FOVEA_COMPUTE", FV_OPTION_STRING, "TYPE", NULL,
      "for the workers: data type of matrix products: auto, f32 or bf16", 0, 0},
     {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", NULL,
@@ -145,6 +149,7 @@ typedef struct child {
     char name[32];
     char *args[ARGS_MAX]; /* owned; NULL-terminated */
     int32_t n_arg;
+    bool member;      /* of the fleet: it gets the secret */
     pid_t pid;        /* 0: it does not run */
     double started_s; /* the last time */
     double again_s;   /* when to start it again; 0: not */
@@ -156,9 +161,10 @@ typedef struct fleet {
     char bin[PATH_BYTES]; /* the folder of our programs */
     char address[256];    /* of the router, for clients */
     char fleet[256];      /* and for workers */
+    char http[256];       /* of the gateway */
     int secret;           /* a file in memory that holds the fleet's secret; -1: not yet */
-    child *children;      /* [n]; the router is the first */
-    int32_t n;
+    child *children; /* [n]; the router is the first, then n_worker, then the gateway, if any */
+    int32_t n, n_worker;
     int signals; /* signalfd */
     sigset_t mask_before;
     int32_t asked; /* how many signals to end it has received */
@@ -224,6 +230,7 @@ static fv_status begin_args(const fleet *f, child *c) {
     FV_TRY(add_option(c, "log", fv_options_string(f->o, "log")));
     snprintf(grace, sizeof grace, "%lld", (long long)fv_options_int(f->o, "grace-ms"));
     FV_TRY(add_option(c, "grace-ms", grace));
+    if (!c->member) return FV_OK;
     FV_TRY(metrics_args(f, c));
     snprintf(path, sizeof path, "/dev/fd/%d", SECRET_FD);
     return add_option(c, "fleet-token-file", path);
@@ -232,6 +239,7 @@ static fv_status begin_args(const fleet *f, child *c) {
 static fv_status router_args(const fleet *f, child *c) {
     c->program = "fovea-router";
     snprintf(c->name, sizeof c->name, "router");
+    c->member = true;
     FV_TRY(begin_args(f, c));
     FV_TRY(add_option(c, "listen", fv_options_string(f->o, "listen")));
     FV_TRY(add_option(c, "fleet-listen", "127.0.0.1:0"));
@@ -242,12 +250,26 @@ static fv_status router_args(const fleet *f, child *c) {
 static fv_status worker_args(const fleet *f, child *c, bool prefill, int32_t index) {
     c->program = prefill ? "fovea-prefill" : "fovea-decode";
     snprintf(c->name, sizeof c->name, "%s-%d", prefill ? "prefill" : "decode", index);
+    c->member = true;
     FV_TRY(begin_args(f, c));
     FV_TRY(add_option(c, "checkpoint", fv_options_string(f->o, "checkpoint")));
     FV_TRY(add_option(c, "router", f->fleet));
     FV_TRY(add_option(c, "listen", "127.0.0.1:0"));
     FV_TRY(add_option(c, "name", c->name));
     return pass_on(f->o, c, prefill ? PREFILL : DECODE);
+}
+
+static fv_status gateway_args(const fleet *f, child *c) {
+    c->program = "fovea-gateway";
+    snprintf(c->name, sizeof c->name, "gateway");
+    FV_TRY(begin_args(f, c));
+    FV_TRY(add_option(c, "router", f->address));
+    if (fv_options_flag(f->o, "insecure")) FV_TRY(add_arg(c, "--insecure"));
+    if (fv_options_string(f->o, "tls-ca")) {
+        FV_TRY(add_option(c, "router-tls-ca", fv_options_string(f->o, "tls-ca")));
+        FV_TRY(add_option(c, "router-tls-name", fv_role_name(FV_MEMBER_ROUTER)));
+    }
+    return add_option(c, "listen", fv_options_string(f->o, "http")); /* last: see start_gateway */
 }
 
 /* ---- children --------------------------------------------------------------------------- */
@@ -259,7 +281,7 @@ static void become(const fleet *f, const child *c, pid_t parent, int out) {
     setpgid(0, 0);
     sigprocmask(SIG_SETMASK, &f->mask_before, NULL);
     dup2(out, STDOUT_FILENO);
-    dup2(f->secret, SECRET_FD); /* which unlike the original stays open after exec */
+    if (c->member) dup2(f->secret, SECRET_FD); /* unlike the original it stays open after exec */
     execv(c->args[0], c->args);
     _exit(127);
 }
@@ -335,25 +357,38 @@ static fv_status find_programs(fleet *f) {
     return FV_OK;
 }
 
-/* "workers join on HOST:PORT", "listening on HOST:PORT" */
-static fv_status read_addresses(fleet *f, int in) {
-    char text[600] = "";
+/* What a child says up to the line "listening on HOST:PORT". */
+static void read_said(int in, char *text, size_t cap) {
     size_t n = 0;
     double until = fv_clock_s() + START_S;
-    const char *last = NULL;
-    while (n + 1 < sizeof text && fv_clock_s() < until) {
+    const char *last;
+    text[0] = '\0';
+    while (n + 1 < cap && fv_clock_s() < until) {
         if ((last = strstr(text, "listening on ")) && strchr(last, '\n')) break;
         struct pollfd p = {.fd = in, .events = POLLIN};
         if (poll(&p, 1, POLL_MS) == 0) continue;
-        ssize_t got = read(in, text + n, sizeof text - 1 - n);
+        ssize_t got = read(in, text + n, cap - 1 - n);
         if (got <= 0) break;
         n += (size_t)got;
         text[n] = '\0';
     }
-    if (last && sscanf(text, "workers join on %255s", f->fleet) == 1 &&
-        sscanf(last, "listening on %255s", f->address) == 1)
-        return FV_OK;
-    return FV_FAIL(FV_EIO, "the router did not start; see its messages above");
+}
+
+/* Of "WORDS HOST:PORT". */
+static bool find_address(const char *text, const char *words, char out[256]) {
+    const char *at = strstr(text, words);
+    return at && sscanf(at + strlen(words), " %255s", out) == 1;
+}
+
+/* Starts it, and reads what it says of its addresses. */
+static fv_status start_and_read(const fleet *f, child *c, char *said, size_t cap) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return FV_FAIL(FV_EIO, "no pipe: %s", strerror(errno));
+    fv_status st = start(f, c, ends[1]);
+    close(ends[1]);
+    if (st == FV_OK) read_said(ends[0], said, cap);
+    close(ends[0]);
+    return st;
 }
 
 /* A secret for this run, in an unnamed file that only children inherit. */
@@ -374,18 +409,33 @@ static fv_status make_secret(fleet *f) {
 }
 
 static fv_status start_router(fleet *f) {
-    int ends[2];
+    char said[600];
     FV_TRY(router_args(f, &f->children[0]));
-    if (pipe2(ends, O_CLOEXEC) != 0) return FV_FAIL(FV_EIO, "no pipe: %s", strerror(errno));
-    fv_status st = start(f, &f->children[0], ends[1]);
-    close(ends[1]);
-    if (st == FV_OK) st = read_addresses(f, ends[0]);
-    close(ends[0]);
-    return st;
+    FV_TRY(start_and_read(f, &f->children[0], said, sizeof said));
+    if (find_address(said, "workers join on", f->fleet) &&
+        find_address(said, "listening on", f->address))
+        return FV_OK;
+    return FV_FAIL(FV_EIO, "the router did not start; see its messages above");
+}
+
+/* Started again, it listens on the port that it found at first. */
+static fv_status start_gateway(fleet *f) {
+    char said[600];
+    if (f->n == 1 + f->n_worker) return FV_OK;
+    child *c = &f->children[f->n - 1];
+    FV_TRY(gateway_args(f, c));
+    FV_TRY(start_and_read(f, c, said, sizeof said));
+    if (!find_address(said, "listening on", f->http))
+        return FV_FAIL(FV_EIO, "the gateway did not start; see its messages above");
+    char *address = strdup(f->http);
+    if (!address) return FV_FAIL(FV_ENOMEM, "out of memory for a command line");
+    free(c->args[c->n_arg - 1]);
+    c->args[c->n_arg - 1] = address;
+    return FV_OK;
 }
 
 static fv_status start_workers(fleet *f, int32_t n_prefill) {
-    for (int32_t i = 1; i < f->n; i++) {
+    for (int32_t i = 1; i <= f->n_worker; i++) {
         bool prefill = i <= n_prefill;
         FV_TRY(worker_args(f, &f->children[i], prefill, prefill ? i - 1 : i - 1 - n_prefill));
         FV_TRY(start_quietly(f, &f->children[i]));
@@ -485,8 +535,9 @@ static void end_children(fleet *f, int32_t from, int32_t to, double seconds, int
 static void drain(fleet *f) {
     double seconds = 1e-3 * (double)fv_options_int(f->o, "grace-ms") + 5;
     int32_t hurry = f->asked + 1; /* a signal from now on */
+    end_children(f, 1 + f->n_worker, f->n, seconds, hurry);
     end_children(f, 0, 1, seconds, hurry);
-    end_children(f, 1, f->n, seconds, hurry);
+    end_children(f, 1, 1 + f->n_worker, seconds, hurry);
 }
 
 static fv_status take_signals(fleet *f) {
@@ -503,10 +554,11 @@ static fv_status take_signals(fleet *f) {
 static fv_status run_fleet(fleet *f) {
     int32_t n_prefill = (int32_t)fv_options_int(f->o, "prefill");
     int32_t n_decode = (int32_t)fv_options_int(f->o, "decode");
-    int32_t n = 1 + n_prefill + n_decode;
+    int32_t n = 1 + n_prefill + n_decode + (fv_options_string(f->o, "http") != NULL);
     f->children = calloc((size_t)n, sizeof *f->children);
     if (!f->children) return FV_FAIL(FV_ENOMEM, "out of memory for %d processes", n);
     f->n = n;
+    f->n_worker = n_prefill + n_decode;
     FV_TRY(find_programs(f));
     FV_TRY(take_signals(f));
     FV_TRY(make_secret(f));
@@ -514,6 +566,8 @@ static fv_status run_fleet(fleet *f) {
     FV_TRY(start_workers(f, n_prefill));
     FV_TRY(wait_ready(f, n_prefill, n_decode));
     if (f->asked > 0) return FV_OK;
+    FV_TRY(start_gateway(f));
+    if (*f->http) printf("http://%s/v1 serves OpenAI's API\n", f->http);
     printf("ready on %s: %d prefill, %d decode; Ctrl-C ends it\n", f->address, n_prefill, n_decode);
     fflush(stdout);
     return watch(f);
@@ -529,6 +583,7 @@ static fv_status up(const fv_options *o) {
         return FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed: a Hugging Face checkpoint directory "
                                   "(`fovea synth` makes one to try with)");
     FV_TRY(fv_rpc_listen_check(fv_options_string(o, "listen")));
+    if (fv_options_string(o, "http")) FV_TRY(fv_rpc_listen_check(fv_options_string(o, "http")));
     fv_status st = run_fleet(&f);
     char why[1024];
     snprintf(why, sizeof why, "%s", fv_last_error());
@@ -547,7 +602,7 @@ static int run(const fv_options *o) { return fv_cli_end(&fv_cli_up, up(o)); }
 const fv_command fv_cli_up = {
     .name = "up",
     .summary = "start a fleet on this machine: a router and workers",
-    .usage = "fovea up --checkpoint DIR [--prefill N] [--decode N]",
+    .usage = "fovea up --checkpoint DIR [--prefill N] [--decode N] [--http HOST:PORT]",
     .about = "Starts a router and workers on this machine and keeps them running. "
              "Ctrl-C lets running\nrequests end, and ends it; a second one does "
              "not wait.",

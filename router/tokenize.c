@@ -55,7 +55,7 @@ static fv_status pass_on(fv_rpc_call *c, const fv_registry *members, const char 
                                .deadline_ms = left_ms < DEADLINE_MS ? left_ms : DEADLINE_MS,
                                .parent = c,
                                .metadata = &metadata,
-                               .n_metadata = 1,
+                               .n_metadata = token[0] != 0,
                                .queue_max = 2 * FV_TOKENIZE_BYTES_MAX};
     p->client = c;
     fv_status st = fv_rpc_unary_with(w->channel, &opt, on_reply, p, NULL);

@@ -100,12 +100,12 @@ fv_status fv_daemon_open(const fv_options *o, const fv_daemon_hooks *hooks, fv_d
 #ifndef FV_NO_FAULTS
     if (hooks->signs) FV_TRY(fv_failpoint_hang_at(fv_options_string(o, "hang-at")));
 #endif
-    if (fv_options_given(o, "metrics")) FV_TRY(fv_metrics_open(hooks->metrics));
+    if (!hooks->guest && fv_options_given(o, "metrics")) FV_TRY(fv_metrics_open(hooks->metrics));
     fv_daemon *d = calloc(1, sizeof *d);
     if (!d) return FV_FAIL(FV_ENOMEM, "no memory to start");
     d->options = o;
     d->hooks = *hooks;
-    fv_status st = fv_peer_tls(o, &d->tls);
+    fv_status st = hooks->guest ? FV_OK : fv_peer_tls(o, &d->tls);
     if (st != FV_OK) goto free_daemon;
     int err = uv_loop_init(&d->loop);
     st = err == 0 ? FV_OK : FV_FAIL(FV_EIO, "no event loop: %s", uv_strerror(err));

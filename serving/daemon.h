@@ -34,11 +34,17 @@
 
 /* Table rows; a program's own table begins with them. */
 /* clang-format off */
-#define FV_DAEMON_OPTIONS                                                                          \
+#define FV_DAEMON_PLAIN_OPTIONS                                                                    \
     {"listen", "FOVEA_LISTEN", FV_OPTION_STRING, "HOST:PORT", "127.0.0.1:0",                       \
      "address to listen on; port 0: any free port", 0, 0},                                         \
     {"grace-ms", "FOVEA_GRACE_MS", FV_OPTION_INT, "MS", "30000",                                   \
      "after SIGTERM, time for running requests to finish", 0, 3600000},                            \
+    {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "info",                                         \
+     "error, warn, info, debug; or per part, such as warn,wire=debug", 0, 0}
+
+/* And of a member of a fleet. */
+#define FV_DAEMON_OPTIONS                                                                          \
+    FV_DAEMON_PLAIN_OPTIONS,                                                                       \
     {"services", "FOVEA_SERVICES", FV_OPTION_STRING, "LIST", NULL,                                 \
      "what --listen offers beside its own service: health, reflection, both separated by a "       \
      "comma, or none; default: health, for clients reflection too", 0, 0},                         \
@@ -46,8 +52,6 @@
      "also answer health checks, and nothing else, here: plain text, for probes without "          \
      "certificate", 0, 0},                                                                         \
     FV_PEER_TLS_OPTIONS,                                                                           \
-    {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "info",                                         \
-     "error, warn, info, debug; or per part, such as warn,wire=debug", 0, 0},                      \
     {"metrics", "FOVEA_METRICS", FV_OPTION_STRING, "HOST:PORT", NULL,                              \
      "serve metrics for Prometheus at http://HOST:PORT/metrics; a port alone: on loopback; "       \
      "default: none are kept", 0, 0}
@@ -72,6 +76,7 @@
 
 typedef struct fv_daemon_hooks {
     void *user;
+    bool guest; /* no member of a fleet: it has the plain options, and serves nothing by gRPC */
     int32_t linger_ms; /* it is not ready, and takes what comes all the same, before it drains */
     /* Shutdown begins: refuse new work and tell its senders. NULL: nothing to do. */
     void (*drain)(void *user);

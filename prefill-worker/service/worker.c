@@ -331,9 +331,11 @@ fv_rpc_service fv_prefill_worker_service(fv_prefill_worker *w) {
                     .on_cancel = on_cancel,
                     .on_end = on_end}},
         {.path = FV_TOKENIZE_PATH,
+         .peers = FV_MEMBER_ROUTER,
          .message_max = FV_TOKENIZE_BYTES_MAX,
          .events = {.on_message = fv_tokenize_on_message, .on_end = fv_tokenize_on_end}},
         {.path = FV_DETOKENIZE_PATH,
+         .peers = FV_MEMBER_ROUTER,
          .message_max = FV_TOKENIZE_BYTES_MAX,
          .events = {.on_message = fv_detokenize_on_message, .on_end = fv_tokenize_on_end}},
     };

@@ -1,0 +1,51 @@
+#ifndef FOVEA_GATEWAY_API_ANSWER_H
+#define FOVEA_GATEWAY_API_ANSWER_H
+
+/* ANSWER: tokens and reports -> the JSON of OpenAI's API. json_t that is given is the caller's;
+ * NULL: out of memory. Any thread. */
+#include <jansson.h>
+
+#include "gateway/api/request.h"
+
+typedef struct fv_api_names {
+    fv_api_kind kind; /* chat or text */
+    const char *id, *model;
+    int64_t created; /* seconds since 1970 */
+} fv_api_names;
+
+typedef struct fv_api_usage {
+    uint64_t n_prompt, n_answer; /* tokens */
+} fv_api_usage;
+
+/* One choice of an answer, or what a chunk has of it. Borrowed. */
+typedef struct fv_api_choice {
+    int32_t index;
+    const char *text; /* NULL: none, in a chunk */
+    bool begins;      /* a chunk of a chat: it has the role */
+    json_t *logprobs; /* NULL: null */
+    json_t *fovea;    /* NULL: none */
+    Fovea__Inference__V1__FinishReason finish;
+} fv_api_choice;
+
+/* A chunk of a stream with one choice; or with none, and the usage. `usages`: chunks have the field. */
+json_t *fv_api_chunk(const fv_api_names *names, const fv_api_choice *choice, bool usages,
+                     const fv_api_usage *usage);
+
+/* A whole answer. */
+json_t *fv_api_whole(const fv_api_names *names, const fv_api_choice *choices, int32_t n,
+                     const fv_api_usage *usage);
+
+/* Adds the tokens to *to, which is NULL at first. *offset: bytes of text before them. */
+fv_status fv_api_add_logprobs(fv_api_kind kind, const Fovea__Inference__V1__Tokens *t, json_t **to,
+                              size_t *offset);
+
+/* {"policy", "report", "conversation", "keep_ms"}; the report where asked for. */
+json_t *fv_api_fovea(const Fovea__Inference__V1__Finished *f, bool report, fv_arena *arena);
+
+/* {"error": {"message", "type", "param", "code"}}. param "": the field that the sentence begins with, if it
+ * begins with one. */
+json_t *fv_api_error(fv_status st, const char *sentence, const char *param);
+
+unsigned fv_api_http_status(fv_status st);
+
+#endif

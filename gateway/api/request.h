@@ -1,0 +1,43 @@
+#ifndef FOVEA_GATEWAY_API_REQUEST_H
+#define FOVEA_GATEWAY_API_REQUEST_H
+
+/* REQUEST: the JSON of a chat or text completion, as OpenAI defines it and vLLM extends it -> a
+ * GenerateRequest. Whatever would change the answer and is not supported is refused by name; ranges
+ * are the router's to check. docs/HTTP.md lists the fields. Pure functions; any thread. */
+#include "common/arena.h"
+#include "inference.pb-c.h"
+
+enum { FV_API_PARAM_MAX = 128, FV_API_CHOICES_MAX = 16 };
+
+typedef enum fv_api_kind {
+    FV_API_CHAT = 1,   /* /v1/chat/completions */
+    FV_API_TEXT = 2,   /* /v1/completions */
+    FV_API_TOKENS = 4, /* /tokenize */
+} fv_api_kind;
+
+/* All memory is the arena's. */
+typedef struct fv_api_request {
+    fv_api_kind kind;
+    Fovea__Inference__V1__GenerateRequest message;
+    bool stream, include_usage;
+    bool report;      /* Report in a whole answer; a stream always has it */
+    bool logprobs;    /* asked for; message.n_logprobs alternatives */
+    int32_t n;        /* answers */
+    bool seeded;      /* message.sampling->seed was given */
+    bool bare, texts; /* /tokenize: no special tokens; with the tokens' texts */
+} fv_api_request;
+
+/* policy: of the header x-fovea-policy; NULL: there is none. FV_EINVAL: `param` is the field that is
+ * wrong ("messages[0].content[1].image_url"), "" where none is, and fv_last_error the sentence. */
+fv_status fv_api_read(fv_api_kind kind, const char *body, size_t n, const char *policy,
+                      fv_arena *arena, fv_api_request *out, char param[FV_API_PARAM_MAX]);
+
+/* {"model": ..., "tokens": [...]} of /detokenize. */
+fv_status fv_api_read_ids(const char *body, size_t n, fv_arena *arena,
+                          Fovea__Inference__V1__DetokenizeRequest *out,
+                          char param[FV_API_PARAM_MAX]);
+
+/* Base64url of a conversation's handle, as clients see it; in the arena. */
+fv_status fv_api_handle_print(const ProtobufCBinaryData *handle, fv_arena *arena, char **out);
+
+#endif

@@ -1,0 +1,218 @@
+/* Questions with one reply: a unary call of the router, whose reply becomes JSON. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "gateway/api/message_json.h"
+#include "gateway/internal.h"
+
+enum { ASK_MS = 30000 };
+
+typedef struct ask {
+    fv_task task; /* first */
+    fv_gateway *gateway;
+    fv_lane *lane;
+    fv_http_request *http; /* NULL: gone */
+    fv_arena arena;
+    fv_rpc_call *call; /* NULL: over */
+    const ProtobufCMessageDescriptor *descriptor;
+    unsigned (*answer)(struct ask *a, const ProtobufCMessage *m,
+                       json_t **out); /* the HTTP status */
+} ask;
+
+static void ask_free(ask *a) {
+    fv_gateway *g = a->gateway;
+    fv_arena_fini(&a->arena);
+    free(a);
+    fv_gateway_task_gone(g);
+}
+
+static void on_http_ended(fv_task *t) {
+    ask *a = (ask *)t;
+    a->http = NULL;
+    if (a->call)
+        fv_rpc_call_cancel(a->call);
+    else
+        ask_free(a);
+}
+
+static void on_reply(void *user, const fv_rpc_end *end, fv_rpc_call *call,
+                     grpc_byte_buffer *reply) {
+    ask *a = user;
+    ProtobufCMessage *m;
+    json_t *json = NULL;
+    a->call = NULL;
+    a->lane->n_call--;
+    if (!a->http) {
+        ask_free(a);
+        return;
+    }
+    fv_status st = end->status;
+    if (st != FV_OK) {
+        fv_reply_error(a->http, st, end->text, "", end->retry_ms);
+    } else if ((st = fv_rpc_call_unpack(call, a->descriptor, reply, &m)) != FV_OK) {
+        fv_reply_last_error(a->http, st, "");
+    } else {
+        unsigned status = a->answer(a, m, &json);
+        fv_reply_json(a->http, status, json);
+    }
+}
+
+static fv_status begin(fv_gateway *g, ask *a, const char *path, const ProtobufCMessage *request) {
+    FV_TRY(fv_gateway_lane(g, &a->lane));
+    FV_TRY(fv_rpc_unary(a->lane->channel, path, request, ASK_MS, on_reply, a, &a->call));
+    a->lane->n_call++;
+    fv_http_set_user(a->http, &a->task);
+    return FV_OK;
+}
+
+static ask *new_ask(fv_gateway *g, fv_http_request *r) {
+    ask *a = calloc(1, sizeof *a);
+    if (!a) {
+        fv_reply_error(r, FV_ENOMEM, "out of memory", "", -1);
+        return NULL;
+    }
+    a->task.ended = on_http_ended;
+    a->gateway = g;
+    a->http = r;
+    g->n_task++;
+    return a;
+}
+
+static void start(ask *a, const char *path, const ProtobufCMessage *request) {
+    fv_status st = begin(a->gateway, a, path, request);
+    if (st == FV_OK) return;
+    fv_reply_last_error(a->http, st, "");
+    ask_free(a);
+}
+
+/* ---- tokens ----------------------------------------------------------------------------- */
+
+static unsigned answer_ids(ask *a, const ProtobufCMessage *m, json_t **out) {
+    const Fovea__Inference__V1__TokenizeReply *t = (const void *)m;
+    json_t *ids = json_array(), *texts = t->n_text ? json_array() : json_null();
+    (void)a;
+    for (size_t i = 0; i < t->n_id; i++) json_array_append_new(ids, json_integer(t->id[i]));
+    for (size_t i = 0; i < t->n_text; i++)
+        json_array_append_new(texts, fv_json_text((const char *)t->text[i].data, t->text[i].len));
+    *out = json_pack("{s:I, s:o, s:o}", "count", (json_int_t)t->n_id, "tokens", ids, "token_strs",
+                     texts);
+    return 200;
+}
+
+void fv_tokenize(fv_gateway *g, fv_http_request *r) {
+    Fovea__Inference__V1__TokenizeRequest q = FOVEA__INFERENCE__V1__TOKENIZE_REQUEST__INIT;
+    fv_api_request api;
+    char param[FV_API_PARAM_MAX];
+    size_t n;
+    const char *body = fv_http_body(r, &n);
+    ask *a = new_ask(g, r);
+    if (!a) return;
+    fv_status st = fv_api_read(FV_API_TOKENS, body, n, NULL, &a->arena, &api, param);
+    fv_http_forget_body(r);
+    if (st != FV_OK) {
+        fv_reply_last_error(r, st, param);
+        ask_free(a);
+        return;
+    }
+    q.model = api.message.model;
+    q.prompt = api.message.prompt;
+    q.bare = api.bare;
+    q.texts = api.texts;
+    a->descriptor = &fovea__inference__v1__tokenize_reply__descriptor;
+    a->answer = answer_ids;
+    start(a, "/fovea.inference.v1.Inference/Tokenize", &q.base);
+}
+
+static unsigned answer_text(ask *a, const ProtobufCMessage *m, json_t **out) {
+    const char *text = ((const Fovea__Inference__V1__DetokenizeReply *)m)->text;
+    (void)a;
+    *out = json_pack("{s:o}", "prompt", fv_json_text(text, strlen(text)));
+    return 200;
+}
+
+void fv_detokenize(fv_gateway *g, fv_http_request *r) {
+    Fovea__Inference__V1__DetokenizeRequest q;
+    char param[FV_API_PARAM_MAX];
+    size_t n;
+    const char *body = fv_http_body(r, &n);
+    ask *a = new_ask(g, r);
+    if (!a) return;
+    fv_status st = fv_api_read_ids(body, n, &a->arena, &q, param);
+    if (st != FV_OK) {
+        fv_reply_last_error(r, st, param);
+        ask_free(a);
+        return;
+    }
+    a->descriptor = &fovea__inference__v1__detokenize_reply__descriptor;
+    a->answer = answer_text;
+    start(a, "/fovea.inference.v1.Inference/Detokenize", &q.base);
+}
+
+/* ---- the model and the fleet ------------------------------------------------------------ */
+
+static unsigned answer_models(ask *a, const ProtobufCMessage *m, json_t **out) {
+    const Fovea__Inference__V1__Model *model = (const void *)m;
+    (void)a;
+    *out =
+        json_pack("{s:s, s:[{s:o, s:s, s:I, s:s, s:I, s:s}]}", "object", "list", "data", "id",
+                  fv_json_text(model->name, strlen(model->name)), "object", "model", "created",
+                  (json_int_t)(fv_log_time_ns() / 1000000000), "owned_by", "fovea", "max_model_len",
+                  (json_int_t)(model->limits ? model->limits->max_positions : 0), "fingerprint",
+                  model->fingerprint);
+    return 200;
+}
+
+static unsigned answer_message(ask *a, const ProtobufCMessage *m, json_t **out) {
+    (void)a;
+    *out = fv_message_json(m);
+    return 200;
+}
+
+static unsigned answer_health(ask *a, const ProtobufCMessage *m, json_t **out) {
+    const Fovea__Inference__V1__FleetState *f = (const void *)m;
+    int32_t ready[3] = {0};
+    (void)a;
+    for (size_t i = 0; i < f->n_workers; i++)
+        if (f->workers[i]->state == FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY &&
+            f->workers[i]->role < 3)
+            ready[f->workers[i]->role]++;
+    int32_t p = ready[FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL];
+    int32_t d = ready[FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE];
+    *out = json_pack("{s:s, s:i, s:i}", "status", p && d ? "ok" : "no worker", "prefill", p,
+                     "decode", d);
+    return p && d ? 200 : 503;
+}
+
+static void get(fv_gateway *g, fv_http_request *r, const char *path,
+                const ProtobufCMessage *request, const ProtobufCMessageDescriptor *descriptor,
+                unsigned (*answer)(ask *a, const ProtobufCMessage *m, json_t **out)) {
+    ask *a = new_ask(g, r);
+    if (!a) return;
+    a->descriptor = descriptor;
+    a->answer = answer;
+    start(a, path, request);
+}
+
+static void get_model(fv_gateway *g, fv_http_request *r,
+                      unsigned (*answer)(ask *a, const ProtobufCMessage *m, json_t **out)) {
+    Fovea__Inference__V1__GetModelRequest q = FOVEA__INFERENCE__V1__GET_MODEL_REQUEST__INIT;
+    get(g, r, "/fovea.inference.v1.Inference/GetModel", &q.base,
+        &fovea__inference__v1__model__descriptor, answer);
+}
+
+static void get_fleet(fv_gateway *g, fv_http_request *r,
+                      unsigned (*answer)(ask *a, const ProtobufCMessage *m, json_t **out)) {
+    Fovea__Inference__V1__GetFleetRequest q = FOVEA__INFERENCE__V1__GET_FLEET_REQUEST__INIT;
+    get(g, r, "/fovea.inference.v1.Inference/GetFleet", &q.base,
+        &fovea__inference__v1__fleet_state__descriptor, answer);
+}
+
+void fv_list_models(fv_gateway *g, fv_http_request *r) { get_model(g, r, answer_models); }
+
+void fv_show_model(fv_gateway *g, fv_http_request *r) { get_model(g, r, answer_message); }
+
+void fv_show_fleet(fv_gateway *g, fv_http_request *r) { get_fleet(g, r, answer_message); }
+
+void fv_show_health(fv_gateway *g, fv_http_request *r) { get_fleet(g, r, answer_health); }

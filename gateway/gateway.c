@@ -1,0 +1,91 @@
+/* Opening, closing, and the channels to the router. */
+#include "gateway/gateway.h"
+
+#include <stdlib.h>
+
+#include "gateway/internal.h"
+#include "rpc/listen.h"
+
+static void on_request(void *user, fv_http_request *r) { fv_route(user, r); }
+
+static void on_writable(void *user, fv_http_request *r) {
+    fv_task *t = fv_http_user(r);
+    (void)user;
+    if (t && t->writable) t->writable(t);
+}
+
+static void on_end(void *user, fv_http_request *r) {
+    fv_task *t = fv_http_user(r);
+    (void)user;
+    if (t) t->ended(t);
+}
+
+fv_status fv_gateway_open(const fv_gateway_options *opt, fv_gateway **out) {
+    FV_TRY(fv_rpc_target_check(opt->router));
+    fv_gateway *g = calloc(1, sizeof *g);
+    if (!g) return FV_FAIL(FV_ENOMEM, "out of memory for a gateway");
+    g->opt = *opt;
+    fv_http_options http = {.loop = fv_bridge_loop(opt->bridge),
+                            .listen = opt->listen,
+                            .body_max = opt->body_max,
+                            .bodies_max = opt->bodies_max,
+                            .connections = opt->connections,
+                            .per_address = opt->per_address,
+                            .read_ms = opt->read_ms,
+                            .on_request = on_request,
+                            .on_writable = on_writable,
+                            .on_end = on_end,
+                            .user = g};
+    fv_status st = fv_http_open(&http, &g->http);
+    if (st == FV_OK)
+        *out = g;
+    else
+        free(g);
+    return st;
+}
+
+const char *fv_gateway_address(const fv_gateway *g) { return fv_http_address(g->http); }
+
+void fv_gateway_leave(fv_gateway *g) { fv_http_leave(g->http); }
+
+bool fv_gateway_idle(const fv_gateway *g) { return fv_http_requests(g->http) == 0; }
+
+fv_status fv_gateway_lane(fv_gateway *g, fv_lane **out) {
+    fv_lane *l = g->lanes, *last = l + FV_CHANNELS_MAX - 1;
+    while (l < last && l->n_call >= FV_CALLS_PER_CHANNEL) l++;
+    if (!l->channel)
+        FV_TRY(fv_rpc_channel_open(g->opt.bridge, g->opt.router, &g->opt.tls, &l->channel));
+    *out = l;
+    return FV_OK;
+}
+
+static void maybe_closed(fv_gateway *g) {
+    if (!g->closing || !g->http_closed || g->n_task > 0) return;
+    for (int32_t i = 0; i < FV_CHANNELS_MAX; i++) fv_rpc_channel_close(g->lanes[i].channel);
+    void (*closed)(void *) = g->closed;
+    void *user = g->closed_user;
+    free(g);
+    closed(user);
+}
+
+void fv_gateway_task_gone(fv_gateway *g) {
+    g->n_task--;
+    maybe_closed(g);
+}
+
+static void on_http_closed(void *user) {
+    fv_gateway *g = user;
+    g->http_closed = true;
+    maybe_closed(g);
+}
+
+void fv_gateway_close(fv_gateway *g, void (*closed)(void *user), void *user) {
+    if (!g) {
+        closed(user);
+        return;
+    }
+    g->closing = true;
+    g->closed = closed;
+    g->closed_user = user;
+    fv_http_close(g->http, on_http_closed, g);
+}

@@ -1,0 +1,30 @@
+#ifndef FOVEA_GATEWAY_GATEWAY_H
+#define FOVEA_GATEWAY_GATEWAY_H
+
+/* THE GATEWAY: OpenAI's HTTP API, answered by a router over gRPC, as for any other client. routes.c
+ * says what is served where; generate.c is an answer, ask.c a question with one reply. Loop thread. */
+#include "gateway/http/http.h"
+#include "rpc/client.h"
+
+typedef struct fv_gateway fv_gateway; /* opaque */
+
+typedef struct fv_gateway_options {
+    fv_bridge *bridge;          /* borrowed */
+    const char *listen;         /* for clients; borrowed */
+    const char *router;         /* "HOST:PORT"; borrowed */
+    fv_rpc_channel_options tls; /* of the connections there; {0}: plain text */
+    size_t body_max, bodies_max;
+    int32_t connections, per_address, read_ms;
+    int64_t deadline_ms; /* of a request */
+} fv_gateway_options;
+
+fv_status fv_gateway_open(const fv_gateway_options *opt, fv_gateway **out);
+const char *fv_gateway_address(const fv_gateway *g);
+
+void fv_gateway_leave(fv_gateway *g); /* accepts no more connections */
+bool fv_gateway_idle(const fv_gateway *g);
+
+/* Ends what runs. `closed` runs when `g` is freed. NULL is fine: at once. */
+void fv_gateway_close(fv_gateway *g, void (*closed)(void *user), void *user);
+
+#endif

@@ -1,0 +1,312 @@
+/* An answer: a request of HTTP, and for each choice a call of Generate.
+ *
+ *   read the JSON --> n calls --Accepted--> (stream: 200) --tokens--> chunks or text --> the end
+ *                        |  a failure before the first Accepted: its HTTP status
+ *                        '- later: an error in the stream, or its HTTP status where nothing was sent
+ *
+ * The request is gone when its client is: the calls are cancelled, and the task is freed when the last is
+ * over. While a stream is full, its calls are paused, and the fleet's own back-pressure goes on from there. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/grow.h"
+#include "common/log.h"
+#include "common/random.h"
+#include "gateway/api/answer.h"
+#include "gateway/internal.h"
+
+typedef Fovea__Inference__V1__Finished finished_message;
+typedef Fovea__Inference__V1__Tokens tokens_message;
+
+typedef struct choice {
+    struct answer *answer;
+    int32_t index;
+    fv_lane *lane;
+    fv_rpc_call *call; /* NULL: over, or not begun */
+    bool paused, finished, begun;
+    char *text; /* [n_text] of a whole answer; owned, terminated */
+    size_t n_text, cap_text;
+    size_t offset;    /* bytes of tokens before the next one, for text_offset */
+    json_t *logprobs; /* of a whole answer; owned */
+    json_t *fovea;    /* owned; NULL: none */
+    Fovea__Inference__V1__FinishReason reason;
+    fv_api_usage usage;
+} choice;
+
+typedef struct answer {
+    fv_task task; /* first */
+    fv_gateway *gateway;
+    fv_http_request *http; /* NULL: gone */
+    fv_arena arena;
+    fv_api_request request;
+    fv_api_names names;
+    char id[48];
+    int32_t n_call; /* that are not over */
+    int32_t n_left; /* choices that are not finished */
+    bool streaming, over;
+    choice choices[FV_API_CHOICES_MAX];
+} answer;
+
+static void answer_free(answer *a) {
+    fv_gateway *g = a->gateway;
+    for (int32_t i = 0; i < FV_API_CHOICES_MAX; i++) {
+        free(a->choices[i].text);
+        json_decref(a->choices[i].logprobs);
+        json_decref(a->choices[i].fovea);
+    }
+    fv_arena_fini(&a->arena);
+    free(a);
+    fv_gateway_task_gone(g);
+}
+
+static void maybe_free(answer *a) {
+    if (!a->http && a->n_call == 0) answer_free(a);
+}
+
+static void cancel_calls(answer *a) {
+    a->over = true;
+    for (int32_t i = 0; i < a->request.n; i++)
+        if (a->choices[i].call) fv_rpc_call_cancel(a->choices[i].call);
+}
+
+/* ---- server-sent events ----------------------------------------------------------------- */
+
+/* Takes the JSON. */
+static void send_event(answer *a, json_t *json) {
+    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(json);
+    if (!text) return;
+    fv_http_write(a->http, "data: ", 6);
+    fv_http_write(a->http, text, strlen(text));
+    fv_http_write(a->http, "\n\n", 2);
+    free(text);
+}
+
+static void end_stream(answer *a) {
+    static const char done[] = "data: [DONE]\n\n";
+    a->over = true;
+    fv_http_write(a->http, done, sizeof done - 1);
+    fv_http_end_stream(a->http);
+}
+
+static void send_chunk(answer *a, const fv_api_choice *part) {
+    send_event(a, fv_api_chunk(&a->names, part, a->request.include_usage, NULL));
+}
+
+/* The first chunk of a choice of a chat has its role. */
+static void begin_choice(choice *c) {
+    answer *a = c->answer;
+    if (c->begun) return;
+    c->begun = true;
+    if (!a->streaming) fv_http_add(a->http, "Cache-Control", "no-cache");
+    if (!a->streaming) fv_http_stream(a->http, "text/event-stream");
+    a->streaming = true;
+    if (a->request.kind == FV_API_CHAT)
+        send_chunk(a, &(fv_api_choice){.index = c->index, .begins = true, .text = ""});
+}
+
+static void pause_if_full(choice *c) {
+    if (c->paused || !c->call || !fv_http_full(c->answer->http)) return;
+    c->paused = true;
+    fv_rpc_call_pause(c->call);
+}
+
+static void on_writable(fv_task *t) {
+    answer *a = (answer *)t;
+    for (int32_t i = 0; i < a->request.n; i++) {
+        choice *c = &a->choices[i];
+        if (!c->paused || !c->call) continue;
+        c->paused = false;
+        fv_rpc_call_resume(c->call);
+    }
+}
+
+/* ---- what the router says ---------------------------------------------------------------- */
+
+static fv_status keep_text(choice *c, const char *text) {
+    size_t n = strlen(text);
+    FV_TRY(fv_grow(&c->text, &c->cap_text, c->n_text + n + 1, 1));
+    memcpy(c->text + c->n_text, text, n + 1);
+    c->n_text += n;
+    return FV_OK;
+}
+
+static fv_status on_tokens(choice *c, const tokens_message *t) {
+    answer *a = c->answer;
+    json_t *logprobs = NULL, **to = a->request.stream ? &logprobs : &c->logprobs;
+    fv_status st = FV_OK;
+    c->usage.n_answer += t->n_tokens;
+    if (a->request.logprobs) st = fv_api_add_logprobs(a->request.kind, t, to, &c->offset);
+    if (st == FV_OK && !a->request.stream) st = keep_text(c, t->text);
+    if (st == FV_OK && a->request.stream && (t->text[0] || logprobs))
+        send_chunk(a, &(fv_api_choice){.index = c->index, .text = t->text, .logprobs = logprobs});
+    json_decref(logprobs);
+    return st;
+}
+
+static fv_status on_finished(choice *c, const finished_message *f) {
+    answer *a = c->answer;
+    if (c->finished) return FV_FAIL(FV_EDATA, "the answer ended twice");
+    c->finished = true;
+    c->reason = f->reason;
+    if (f->report) c->usage.n_prompt = f->report->n_prompt;
+    if (a->request.stream || a->request.report || f->conversation.len)
+        c->fovea = fv_api_fovea(f, a->request.stream || a->request.report, &a->arena);
+    if (a->request.stream)
+        send_chunk(a, &(fv_api_choice){.index = c->index, .finish = f->reason, .fovea = c->fovea});
+    return FV_OK;
+}
+
+static fv_status on_message(fv_rpc_call *call, grpc_byte_buffer *message) {
+    choice *c = fv_rpc_call_user(call);
+    ProtobufCMessage *m;
+    fv_status st = FV_OK;
+    if (!c->answer->http || c->answer->over) return FV_OK;
+    FV_TRY(
+        fv_rpc_call_unpack(call, &fovea__inference__v1__generate_event__descriptor, message, &m));
+    const Fovea__Inference__V1__GenerateEvent *e = (const void *)m;
+    if (c->answer->request.stream) begin_choice(c);
+    if (e->event_case == FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_TOKENS)
+        st = on_tokens(c, e->tokens);
+    if (e->event_case == FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_FINISHED)
+        st = on_finished(c, e->finished);
+    pause_if_full(c);
+    return st;
+}
+
+/* ---- the end ---------------------------------------------------------------------------- */
+
+/* Choices have one prompt, and an answer each. */
+static fv_api_usage usage_of(const answer *a) {
+    fv_api_usage u = {.n_prompt = a->choices[0].usage.n_prompt};
+    for (int32_t i = 0; i < a->request.n; i++) u.n_answer += a->choices[i].usage.n_answer;
+    return u;
+}
+
+static void fail(answer *a, fv_status st, const char *why, int64_t retry_ms) {
+    if (a->over) return;
+    if (a->streaming) {
+        send_event(a, fv_api_error(st, why, ""));
+        end_stream(a);
+    } else {
+        fv_reply_error(a->http, st, why, "", retry_ms);
+    }
+    cancel_calls(a);
+}
+
+static void complete(answer *a) {
+    fv_api_choice list[FV_API_CHOICES_MAX];
+    fv_api_usage usage = usage_of(a);
+    if (a->streaming) {
+        if (a->request.include_usage) send_event(a, fv_api_chunk(&a->names, NULL, true, &usage));
+        end_stream(a);
+        return;
+    }
+    a->over = true;
+    for (int32_t i = 0; i < a->request.n; i++) {
+        const choice *c = &a->choices[i];
+        list[i] = (fv_api_choice){.index = i,
+                                  .text = c->text,
+                                  .logprobs = c->logprobs,
+                                  .fovea = c->fovea,
+                                  .finish = c->reason};
+    }
+    fv_reply_json(a->http, 200, fv_api_whole(&a->names, list, a->request.n, &usage));
+}
+
+static void on_call_end(fv_rpc_call *call, const fv_rpc_end *end) {
+    choice *c = fv_rpc_call_user(call);
+    answer *a = c->answer;
+    c->call = NULL;
+    c->lane->n_call--;
+    a->n_call--;
+    if (a->http && !a->over) {
+        if (end->status != FV_OK)
+            fail(a, end->status, end->text, end->retry_ms);
+        else if (!c->finished)
+            fail(a, FV_EDATA, "the answer has no end", -1);
+        else if (--a->n_left == 0)
+            complete(a);
+    }
+    maybe_free(a);
+}
+
+static void on_http_ended(fv_task *t) {
+    answer *a = (answer *)t;
+    a->http = NULL;
+    cancel_calls(a);
+    maybe_free(a);
+}
+
+/* ---- the beginning ---------------------------------------------------------------------- */
+
+static fv_status name_answer(answer *a) {
+    uint64_t n[2];
+    FV_TRY(fv_random_bytes(n, sizeof n));
+    bool chat = a->request.kind == FV_API_CHAT;
+    snprintf(a->id, sizeof a->id, "%s-%016llx%016llx", chat ? "chatcmpl" : "cmpl",
+             (unsigned long long)n[0], (unsigned long long)n[1]);
+    a->names = (fv_api_names){.kind = a->request.kind,
+                              .id = a->id,
+                              .model = a->request.message.model,
+                              .created = fv_log_time_ns() / 1000000000};
+    if (!a->request.seeded) a->request.message.sampling->seed = n[0] ^ n[1];
+    return FV_OK;
+}
+
+static fv_status start_call(answer *a, int32_t index) {
+    static const fv_rpc_events events = {.on_message = on_message, .on_end = on_call_end};
+    choice *c = &a->choices[index];
+    Fovea__Inference__V1__GenerateRequest *m = &a->request.message;
+    *c = (choice){.answer = a, .index = index};
+    FV_TRY(fv_gateway_lane(a->gateway, &c->lane));
+    fv_rpc_call_options opt = {.path = "/fovea.inference.v1.Inference/Generate",
+                               .events = &events,
+                               .user = c,
+                               .deadline_ms = a->gateway->opt.deadline_ms,
+                               .request = &m->base,
+                               .half_close = true,
+                               .queue_max = a->gateway->opt.body_max};
+    FV_TRY(fv_rpc_call_open(c->lane->channel, &opt, &c->call));
+    m->sampling->seed++; /* each choice has its own */
+    c->lane->n_call++;
+    a->n_call++;
+    return FV_OK;
+}
+
+static fv_status start_calls(answer *a) {
+    FV_TRY(name_answer(a));
+    a->n_left = a->request.n;
+    for (int32_t i = 0; i < a->request.n; i++) FV_TRY(start_call(a, i));
+    return FV_OK;
+}
+
+void fv_generate(fv_gateway *g, fv_http_request *r, fv_api_kind kind) {
+    char param[FV_API_PARAM_MAX];
+    size_t n;
+    const char *body = fv_http_body(r, &n);
+    answer *a = calloc(1, sizeof *a);
+    if (!a) {
+        fv_reply_error(r, FV_ENOMEM, "out of memory", "", -1);
+        return;
+    }
+    a->task = (fv_task){.ended = on_http_ended, .writable = on_writable};
+    a->gateway = g;
+    g->n_task++;
+    fv_status st = fv_api_read(kind, body, n, fv_http_header(r, "x-fovea-policy"), &a->arena,
+                               &a->request, param);
+    fv_http_forget_body(r);
+    if (st == FV_OK) {
+        a->http = r;
+        st = start_calls(a);
+        fv_http_set_user(r, &a->task);
+        *param = '\0';
+    }
+    if (st == FV_OK) return;
+    fv_reply_last_error(r, st, param);
+    if (a->http)
+        cancel_calls(a); /* it is freed when the request has ended */
+    else
+        answer_free(a);
+}

@@ -1,0 +1,58 @@
+#ifndef FOVEA_GATEWAY_INTERNAL_H
+#define FOVEA_GATEWAY_INTERNAL_H
+
+/* Shared by the files of the gateway only. What answers a request is a task: it is the request's user, and
+ * hears when the request has ended or can be written to again. */
+#include <jansson.h>
+
+#include "gateway/api/request.h"
+#include "gateway/gateway.h"
+
+typedef struct fv_task {
+    void (*ended)(struct fv_task *t);    /* its HTTP request is gone */
+    void (*writable)(struct fv_task *t); /* NULL: it never streams */
+} fv_task;
+
+/* A router takes so many calls on one connection, and gRPC makes others wait where nobody counts the time:
+ * many calls have several channels. */
+enum { FV_CALLS_PER_CHANNEL = 100, FV_CHANNELS_MAX = 128 };
+
+typedef struct fv_lane {
+    fv_rpc_channel *channel; /* NULL: not yet needed */
+    int32_t n_call;
+} fv_lane;
+
+struct fv_gateway {
+    fv_gateway_options opt;
+    fv_http *http;
+    fv_lane lanes[FV_CHANNELS_MAX];
+    int32_t n_task; /* that are not freed */
+    bool closing, http_closed;
+    void (*closed)(void *user);
+    void *closed_user;
+};
+
+/* gateway.c: the first channel that has room; the caller counts its call there. */
+fv_status fv_gateway_lane(fv_gateway *g, fv_lane **out);
+void fv_gateway_task_gone(fv_gateway *g);
+
+/* reply.c. Takes the JSON; NULL is 500. */
+void fv_reply_json(fv_http_request *r, unsigned status, json_t *json);
+/* retry_ms below 0: no hint. */
+void fv_reply_error(fv_http_request *r, fv_status st, const char *sentence, const char *param,
+                    int64_t retry_ms);
+void fv_reply_last_error(fv_http_request *r, fv_status st, const char *param);
+
+/* generate.c, ask.c: begin a task for the request, or refuse it. */
+void fv_generate(fv_gateway *g, fv_http_request *r, fv_api_kind kind);
+void fv_tokenize(fv_gateway *g, fv_http_request *r);
+void fv_detokenize(fv_gateway *g, fv_http_request *r);
+void fv_list_models(fv_gateway *g, fv_http_request *r);
+void fv_show_model(fv_gateway *g, fv_http_request *r);
+void fv_show_fleet(fv_gateway *g, fv_http_request *r);
+void fv_show_health(fv_gateway *g, fv_http_request *r);
+
+/* routes.c */
+void fv_route(fv_gateway *g, fv_http_request *r);
+
+#endif

@@ -1,0 +1,122 @@
+/* fovea-gateway: options, the daemon, the gateway in it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "gateway/gateway.h"
+#include "rpc/listen.h"
+#include "serving/daemon.h"
+
+static const fv_option table[] = {
+    FV_DAEMON_PLAIN_OPTIONS,
+    {"insecure", "FOVEA_INSECURE", FV_OPTION_FLAG, NULL, NULL,
+     "listen on other addresses than loopback too: clients are neither authenticated nor encrypted",
+     0, 0},
+    {"router", "FOVEA_ROUTER", FV_OPTION_STRING, "HOST:PORT", NULL, "the router that answers", 0,
+     0},
+    {"router-tls-ca", "FOVEA_ROUTER_TLS_CA", FV_OPTION_STRING, "FILE", NULL,
+     "call the router over TLS, and trust these PEM certificates; system: those of the system", 0,
+     0},
+    {"router-tls-cert", "FOVEA_ROUTER_TLS_CERT", FV_OPTION_STRING, "FILE", NULL,
+     "the gateway's own PEM certificate chain for that", 0, 0},
+    {"router-tls-key", "FOVEA_ROUTER_TLS_KEY", FV_OPTION_STRING, "FILE", NULL,
+     "and its private key", 0, 0},
+    {"router-tls-name", "FOVEA_ROUTER_TLS_NAME", FV_OPTION_STRING, "NAME", NULL,
+     "DNS name in the router's certificate; default: the host of --router", 0, 0},
+    {"body-bytes", "FOVEA_BODY_BYTES", FV_OPTION_INT, "BYTES", "67108864",
+     "maximum size of a request's body", 1024, 1 << 30},
+    {"bodies-bytes", "FOVEA_BODIES_BYTES", FV_OPTION_INT, "BYTES", "268435456",
+     "maximum size of all bodies that are being read", 1024, 1e15},
+    {"connections", "FOVEA_CONNECTIONS", FV_OPTION_INT, "N", "4096",
+     "maximum number of connections", 1, 1 << 20},
+    {"per-address", "FOVEA_PER_ADDRESS", FV_OPTION_INT, "N", "0",
+     "maximum number of connections from one address; 0: no limit", 0, 1 << 20},
+    {"read-ms", "FOVEA_READ_MS", FV_OPTION_INT, "MS", "30000",
+     "time for a client to send its request", 1, 86400000},
+    {"deadline-ms", "FOVEA_DEADLINE_MS", FV_OPTION_INT, "MS", "600000", "deadline of a request", 1,
+     86400000},
+};
+enum { N_TABLE = sizeof table / sizeof table[0] };
+
+typedef struct program {
+    fv_daemon *daemon;
+    fv_gateway *gateway;
+    fv_tls *tls; /* to the router; NULL: plain text */
+} program;
+
+static fv_status open_tls(const fv_options *o, fv_tls **out) {
+    fv_tls_files files = {.cert = fv_options_string(o, "router-tls-cert"),
+                          .key = fv_options_string(o, "router-tls-key"),
+                          .ca = fv_options_string(o, "router-tls-ca")};
+    if (!files.ca && files.cert)
+        return FV_FAIL(FV_EINVAL,
+                       "--router-tls-cert needs --router-tls-ca: whom to trust (or system)");
+    if (!files.ca) return FV_OK;
+    if (strcmp(files.ca, "system") == 0) files.ca = NULL;
+    return fv_tls_open(&files, out);
+}
+
+static void on_closed(void *user) { fv_daemon_end(((program *)user)->daemon); }
+
+static void drain(void *user) { fv_gateway_leave(((program *)user)->gateway); }
+
+static bool idle(void *user) { return fv_gateway_idle(((program *)user)->gateway); }
+
+static void stopped(void *user) {
+    program *p = user;
+    fv_gateway_close(p->gateway, on_closed, p);
+    p->gateway = NULL;
+}
+
+static fv_status run(const fv_options *o) {
+    program p = {0};
+    fv_daemon_hooks hooks = {
+        .user = &p, .guest = true, .drain = drain, .idle = idle, .stopped = stopped};
+    if (!fv_options_string(o, "router"))
+        return FV_FAIL(FV_EINVAL, "--router HOST:PORT is needed: the router that answers");
+    const char *listen = fv_options_string(o, "listen");
+    FV_TRY(fv_rpc_listen_check(listen));
+    if (!fv_options_flag(o, "insecure") && !fv_rpc_listen_is_local(listen))
+        return FV_FAIL(FV_EINVAL,
+                       "--listen %s: others could reach this address, and nothing protects it: "
+                       "listen on loopback behind a proxy, or give --insecure",
+                       listen);
+    FV_TRY(open_tls(o, &p.tls));
+    fv_status st = fv_daemon_open(o, &hooks, &p.daemon);
+    if (st != FV_OK) {
+        fv_tls_close(p.tls);
+        return st;
+    }
+    fv_gateway_options opt = {
+        .bridge = fv_daemon_bridge(p.daemon),
+        .listen = listen,
+        .router = fv_options_string(o, "router"),
+        .tls = {.tls = p.tls, .server_name = fv_options_string(o, "router-tls-name")},
+        .body_max = (size_t)fv_options_int(o, "body-bytes"),
+        .bodies_max = (size_t)fv_options_int(o, "bodies-bytes"),
+        .connections = (int32_t)fv_options_int(o, "connections"),
+        .per_address = (int32_t)fv_options_int(o, "per-address"),
+        .read_ms = (int32_t)fv_options_int(o, "read-ms"),
+        .deadline_ms = fv_options_int(o, "deadline-ms")};
+    st = fv_gateway_open(&opt, &p.gateway);
+    if (st == FV_OK) {
+        printf("listening on %s\n", fv_gateway_address(p.gateway));
+        fflush(stdout);
+        fv_daemon_run(p.daemon);
+    }
+    fv_daemon_close(p.daemon);
+    fv_tls_close(p.tls);
+    return st;
+}
+
+int main(int argc, char **argv) {
+    static const fv_daemon_program self = {
+        .name = "fovea-gateway",
+        .usage = "fovea-gateway --router HOST:PORT [--listen HOST:PORT]",
+        .about = "Serves OpenAI's HTTP API, answered by the router at --router. docs/HTTP.md "
+                 "describes it.",
+        .table = table,
+        .n_option = N_TABLE,
+        .run = run};
+    return fv_daemon_main(&self, argc, argv);
+}

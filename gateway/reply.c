@@ -1,0 +1,36 @@
+/* JSON as a whole answer, and failures in OpenAI's schema. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gateway/api/answer.h"
+#include "gateway/internal.h"
+
+void fv_reply_json(fv_http_request *r, unsigned status, json_t *json) {
+    static const char none[] =
+        "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\","
+        "\"param\":null,\"code\":null}}";
+    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    if (text)
+        fv_http_reply(r, status, "application/json", text, strlen(text));
+    else
+        fv_http_reply(r, 500, "application/json", none, sizeof none - 1);
+    free(text);
+    json_decref(json);
+}
+
+void fv_reply_error(fv_http_request *r, fv_status st, const char *sentence, const char *param,
+                    int64_t retry_ms) {
+    char seconds[32];
+    if (st == FV_EBUSY && retry_ms < 0) retry_ms = 1000;
+    snprintf(seconds, sizeof seconds, "%lld", (long long)((retry_ms + 999) / 1000));
+    if (retry_ms >= 0) fv_http_add(r, "Retry-After", seconds);
+    if (st == FV_EAUTH) fv_http_add(r, "WWW-Authenticate", "Bearer");
+    fv_reply_json(r, fv_api_http_status(st), fv_api_error(st, sentence, param));
+}
+
+void fv_reply_last_error(fv_http_request *r, fv_status st, const char *param) {
+    char why[1024];
+    snprintf(why, sizeof why, "%s%s%s", param, *param ? ": " : "", fv_last_error());
+    fv_reply_error(r, st, why, param, -1);
+}

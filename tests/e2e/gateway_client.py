@@ -1,0 +1,218 @@
+"""OpenAI's HTTP API against a fleet that runs: whole answers and streams, images, policies, errors, clients that
+leave.
+
+usage: gateway_client.py HOST:PORT GATEWAY_PROGRAM PICTURE
+"""
+import base64
+import http.client
+import json
+import subprocess
+import sys
+import time
+
+WAIT_S = 120  # for anything that must come: machines may be busy
+
+address, program, picture_path = sys.argv[1:]
+with open(picture_path, "rb") as f:
+    picture = "data:image/png;base64," + base64.b64encode(f.read()).decode()
+
+
+def send(path, body=None, where=address, headers={}, method=None):
+    connection = http.client.HTTPConnection(where, timeout=WAIT_S)
+    text = body if body is None or isinstance(body, (str, bytes)) else json.dumps(body)
+    connection.request(method or ("GET" if body is None else "POST"), path, text, headers)
+    return connection, connection.getresponse()
+
+
+def ask(path, body=None, status=200, **more):
+    connection, reply = send(path, body, **more)
+    text = reply.read()
+    connection.close()
+    assert reply.status == status, (reply.status, text)
+    assert reply.headers["Content-Type"] == "application/json"
+    return json.loads(text)
+
+
+def question(text="what is it?", **more):
+    parts = [{"type": "image_url", "image_url": {"url": picture}}, {"type": "text", "text": text}]
+    return dict(dict(messages=[{"role": "user", "content": parts}], temperature=0, max_tokens=12, ignore_eos=True),
+                **more)
+
+
+def events(reply):
+    """The JSON of each event; the last one must be [DONE]."""
+    assert reply.status == 200 and reply.headers["Content-Type"] == "text/event-stream", reply.read()
+    lines = [l for l in reply.read().decode().split("\n") if l]
+    assert all(l.startswith("data: ") for l in lines) and lines[-1] == "data: [DONE]", lines[-3:]
+    return [json.loads(l[6:]) for l in lines[:-1]]
+
+
+def stream(body, path="/v1/chat/completions"):
+    connection, reply = send(path, dict(body, stream=True))
+    chunks = events(reply)
+    connection.close()
+    return chunks
+
+
+def refused(body, param, words, status=400, path="/v1/chat/completions", **more):
+    error = ask(path, body, status, **more)["error"]
+    assert set(error) == {"message", "type", "param", "code"}, error
+    assert error["param"] == param and words in error["message"], error
+
+
+def idle():
+    state = ask("/fovea/fleet")
+    held = sum(w["load"].get(key, 0) for w in state["workers"] for key in ("bytes_granted", "bytes_held"))
+    return not state.get("n_running") and not state.get("n_queued") and not held
+
+
+def wait_until(what, holds):
+    end = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < end, f"not within {WAIT_S} s: {what}"
+        time.sleep(0.05)
+
+
+def the_fleet_is_healthy_and_has_a_model():
+    assert ask("/health") == {"status": "ok", "prefill": 1, "decode": 1}
+    (model,) = ask("/v1/models")["data"]
+    assert model["object"] == "model" and model["max_model_len"] > 100
+    table = ask("/fovea/model")
+    assert table["name"] == model["id"] and {m["stage"] for m in table["methods"]} >= {"prune", "select", "pack"}
+
+
+def a_stream_has_the_text_of_the_whole_answer():
+    whole = ask("/v1/chat/completions", question(model=name))
+    (choice,) = whole["choices"]
+    assert whole["object"] == "chat.completion" and whole["model"] == name and choice["finish_reason"] == "length"
+    assert whole["usage"]["completion_tokens"] == 12 and whole["usage"]["prompt_tokens"] > 12, whole["usage"]
+    assert "fovea" not in choice
+    chunks = stream(question(stream_options={"include_usage": True}))
+    assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
+    text = "".join(c["choices"][0]["delta"].get("content", "") for c in chunks if c["choices"])
+    assert text == choice["message"]["content"], (text, choice)
+    assert chunks[-1]["usage"] == whole["usage"] and chunks[-1]["choices"] == []
+    last = chunks[-2]["choices"][0]
+    assert last["finish_reason"] == "length" and last["fovea"]["report"]["n_images"] == 1
+    assert len({c["id"] for c in chunks}) == 1 and len(chunks) > 5, "tokens come one by one"
+
+
+def policies_come_in_three_ways():
+    chat = "/v1/chat/completions"
+    ways = [ask(chat, question(fovea_report=True, policy="quality")),
+            ask(chat, question(fovea_report=True), headers={"x-fovea-policy": "preset=quality"}),
+            ask(chat, question(fovea_report=True, model=name + "@preset=quality"))]
+    said = {w["choices"][0]["fovea"]["policy"] for w in ways}
+    assert len(said) == 1 and "pack=" in said.pop()
+    report = ask(chat, question(fovea_report=True, kept_tokens=True))["choices"][0]["fovea"]["report"]
+    assert report["bytes_raw"] > 0 and len(base64.b64decode(report["kept"][0]["heads"])) == report["n_visual"]
+
+
+def choices_logprobs_and_seeds():
+    both = ask("/v1/chat/completions", question(n=2, temperature=1, seed=5, logprobs=True, top_logprobs=2))
+    assert [c["index"] for c in both["choices"]] == [0, 1] and both["usage"]["completion_tokens"] == 24
+    assert both["choices"][0]["message"] != both["choices"][1]["message"]
+    token = both["choices"][0]["logprobs"]["content"][0]
+    assert len(token["top_logprobs"]) == 2 and bytes(token["bytes"]).decode(errors="replace") == token["token"]
+    again = ask("/v1/chat/completions", question(n=2, temperature=1, seed=5, logprobs=True, top_logprobs=2))
+    assert again["choices"] == both["choices"]
+    chunks = stream(question(n=2, temperature=1, seed=5))
+    for i, c in enumerate(both["choices"]):
+        parts = [x["choices"][0] for x in chunks if x["choices"][0]["index"] == i]
+        assert "".join(p["delta"].get("content", "") for p in parts) == c["message"]["content"]
+
+
+def completions_and_tokens():
+    prompt = "How many frogs?"
+    ids = ask("/tokenize", {"prompt": prompt, "return_token_strs": True})
+    assert ids["count"] == len(ids["tokens"]) == len(ids["token_strs"]) and "frogs" in "".join(ids["token_strs"])
+    bare = ask("/tokenize", {"prompt": prompt, "add_special_tokens": False})["tokens"]
+    assert ask("/detokenize", {"tokens": bare})["prompt"].strip() == prompt
+    by_text = ask("/v1/completions", dict(prompt=prompt, temperature=0, max_tokens=6, logprobs=1))
+    by_ids = ask("/v1/completions", dict(prompt=ids["tokens"], temperature=0, max_tokens=6, logprobs=1))
+    assert by_text["choices"] == by_ids["choices"] and by_text["object"] == "text_completion"
+    n = by_text["usage"]["completion_tokens"]
+    assert len(by_text["choices"][0]["logprobs"]["tokens"]) == n
+    chunks = stream(dict(prompt=prompt, temperature=0, max_tokens=6), "/v1/completions")
+    assert "".join(c["choices"][0]["text"] for c in chunks) == by_text["choices"][0]["text"]
+
+
+def a_conversation_is_kept_and_goes_on():
+    first = ask("/v1/chat/completions", question(keep_ms=20000))["choices"][0]["fovea"]
+    assert first["keep_ms"] == 20000
+    more = dict(messages=[{"role": "user", "content": "and now?"}], temperature=0, max_tokens=4, ignore_eos=True)
+    second = ask("/v1/chat/completions", dict(more, conversation=first["conversation"], fovea_report=True))
+    assert second["choices"][0]["fovea"]["report"]["n_prompt"] < 40, "only the new text"
+    refused(dict(more, conversation=first["conversation"]), None, "", 404)
+
+
+def mistakes_are_named():
+    refused(question(tools=[{"type": "function"}]), "tools", "not supported")
+    refused(question(temperature=-1), "temperature", "0..100")
+    refused(question(model="another"), "model", "another", 404)
+    refused(question(policy="prune=magic"), "policy", "magic")
+    refused("{", None, "not JSON")
+    far = question()
+    far["messages"][0]["content"][0]["image_url"]["url"] = "http://127.0.0.1/x.png"
+    refused(far, "messages[0].content[0].image_url.url", "data:")
+    broken = question()
+    broken["messages"][0]["content"][0]["image_url"]["url"] = picture[:22 + 200]  # whole groups of base64, half an image
+    refused(broken, None, "image")
+    refused(dict(messages=[{"role": "assistant", "content": "x"}]), None, "last turn")
+    refused(None, None, "nothing", 404, path="/v1/other")
+    refused(None, None, "method", 405)
+    connection = http.client.HTTPConnection(address, timeout=WAIT_S)
+    connection.putrequest("POST", "/v1/chat/completions")
+    connection.putheader("Content-Length", str(1 << 32))
+    connection.endheaders()
+    assert connection.getresponse().status == 413
+    connection.close()
+    chat = question(stream=True, temperature=-1)  # a stream that fails before its first token is no stream
+    refused(chat, "temperature", "0..100")
+
+
+def a_client_that_leaves_ends_its_work():
+    long = question(max_tokens=1500, n=2)
+    connection, reply = send("/v1/chat/completions", dict(long, stream=True))
+    assert reply.read(100).startswith(b"data: ")
+    connection.sock.close()
+    reply.close()
+    wait_until("idle after a stream was broken off", idle)
+    connection = http.client.HTTPConnection(address, timeout=WAIT_S)
+    connection.request("POST", "/v1/chat/completions", json.dumps(long))
+    wait_until("the whole answer is being made", lambda: not idle())
+    connection.close()
+    wait_until("idle after its client has gone", idle)
+
+
+def a_connection_serves_many_requests():
+    connection = http.client.HTTPConnection(address, timeout=WAIT_S)
+    for body in (question(max_tokens=2), question(max_tokens=2, stream=True), question(temperature=-1)) * 2:
+        connection.request("POST", "/v1/chat/completions", json.dumps(body))
+        reply = connection.getresponse()
+        assert reply.status in (200, 400) and reply.read()
+    connection.close()
+
+
+def without_a_router_it_is_unavailable():
+    own = subprocess.Popen([program, "--router", "127.0.0.1:9", "--listen", "127.0.0.1:0", "--log", "error"],
+                           stdout=subprocess.PIPE, text=True)
+    try:
+        where = own.stdout.readline().split()[-1]
+        for path, body in ("/health", None), ("/v1/models", None), ("/v1/chat/completions", question()):
+            error = ask(path, body, 503, where=where)["error"]
+            assert error["type"] == "server_error", error
+        own.terminate()
+        assert own.wait(WAIT_S) == 0
+    finally:
+        own.kill()
+
+
+name = ask("/v1/models")["data"][0]["id"]
+for check in [the_fleet_is_healthy_and_has_a_model, a_stream_has_the_text_of_the_whole_answer,
+              policies_come_in_three_ways, choices_logprobs_and_seeds, completions_and_tokens,
+              a_conversation_is_kept_and_goes_on, mistakes_are_named, a_client_that_leaves_ends_its_work,
+              a_connection_serves_many_requests, without_a_router_it_is_unavailable]:
+    print(check.__name__, flush=True)
+    check()
+print("ok")

@@ -1,0 +1,27 @@
+/* The gateway beside a fleet, as `fovea up --http` starts it: gateway_client.py has the cases. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#include "tests/support/fleet.h"
+
+static fleet f;
+
+static void end(void) { fleet_close(&f); }
+
+Test(gateway, serves_openais_api, .fini = end, .timeout = 600) {
+    char address[64];
+    fleet_open(&f, "gateway");
+    command_run(&fleet_said, "ln -s " FOVEA_TEST_DATA "/../checkpoints/nano %s/ck", f.dir);
+    fleet_start(&f, "--http 127.0.0.1:0 --threads 1 --keep-ms-max 60000");
+    command_run(&fleet_said, "sed -n 's|^http://\\(.*\\)/v1 .*|\\1|p' %s/up.out", f.dir);
+    cr_assert_eq(sscanf(fleet_said.out, "%63s", address), 1, "it does not say where");
+    command_run(&fleet_said,
+                "command -v python3 >/dev/null || exit 77; python3 -B " FOVEA_TEST_DATA
+                "/e2e/gateway_client.py %s " FOVEA_BIN "/fovea-gateway " FOVEA_TEST_DATA
+                "/golden/demo.png 2>&1",
+                address);
+    if (fleet_said.status == 77) cr_skip("no python3");
+    cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
+    fleet_wait_idle(&f);
+    fleet_stop(&f);
+}

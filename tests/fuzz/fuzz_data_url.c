@@ -1,0 +1,39 @@
+/* Any bytes as a data: URL. What is accepted is three bytes for four characters, and comes back when it is
+ * encoded again. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "gateway/api/data_url.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static void expect(bool holds) {
+    if (!holds) abort();
+}
+
+static void check(const char *text, size_t n, const ProtobufCBinaryData *b) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    expect(n % 4 == 0 && b->len > n / 4 * 3 - 3 && b->len <= n / 4 * 3);
+    for (size_t i = 0; i < n; i += 4) {
+        uint32_t bits = 0;
+        size_t at = i / 4 * 3, left = b->len - at < 3 ? b->len - at : 3;
+        for (size_t j = 0; j < 3; j++) bits = bits << 8 | (j < left ? b->data[at + j] : 0u);
+        for (size_t j = 0; j < 4; j++)
+            expect(text[i + j] == (j <= left ? digits[bits >> (18 - 6 * j) & 63] : '='));
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
+    fv_arena arena = {0};
+    ProtobufCBinaryData bytes;
+    const char *url = (const char *)data;
+    fv_status st = fv_data_url_read(url, n, &arena, &bytes);
+    if (st == FV_OK) {
+        size_t skip = (size_t)((const char *)memchr(url, ',', n) - url) + 1;
+        check(url + skip, n - skip, &bytes);
+    } else {
+        expect(st == FV_EINVAL && *fv_last_error());
+    }
+    fv_arena_fini(&arena);
+    return 0;
+}

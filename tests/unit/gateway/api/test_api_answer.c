@@ -1,0 +1,107 @@
+/* gateway/api/answer.h: the JSON that clients read. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gateway/api/answer.h"
+#include "gateway/api/message_json.h"
+
+/* Takes the JSON. */
+static void is(json_t *json, const char *text) {
+    char *got = json_dumps(json, JSON_COMPACT | JSON_SORT_KEYS);
+    cr_assert_str_eq(got, text);
+    free(got);
+    json_decref(json);
+}
+
+static const fv_api_names chat = {FV_API_CHAT, "id", "nano", 7},
+                          text = {FV_API_TEXT, "id", "nano", 7};
+
+Test(api_answer, chunks_and_whole_answers_have_their_shapes) {
+    fv_api_usage usage = {3, 4};
+    fv_api_choice c = {.index = 1, .text = "a"},
+                  last = {.index = 1,
+                          .finish = FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_LENGTH};
+    is(fv_api_chunk(&chat, &c, false, NULL),
+       "{\"choices\":[{\"delta\":{\"content\":\"a\"},\"finish_reason\":null,\"index\":1,"
+       "\"logprobs\":null}],\"created\":7,\"id\":\"id\",\"model\":\"nano\","
+       "\"object\":\"chat.completion.chunk\"}");
+    is(fv_api_chunk(&chat, &last, true, NULL),
+       "{\"choices\":[{\"delta\":{},\"finish_reason\":\"length\",\"index\":1,\"logprobs\":null}],"
+       "\"created\":7,\"id\":\"id\",\"model\":\"nano\",\"object\":\"chat.completion.chunk\","
+       "\"usage\":null}");
+    is(fv_api_chunk(&text, NULL, true, &usage),
+       "{\"choices\":[],\"created\":7,\"id\":\"id\",\"model\":\"nano\","
+       "\"object\":\"text_completion\",\"usage\":{\"completion_tokens\":4,\"prompt_tokens\":3,"
+       "\"total_tokens\":7}}");
+    c.finish = FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_STOP;
+    is(fv_api_whole(&chat, &c, 1, &usage),
+       "{\"choices\":[{\"finish_reason\":\"stop\",\"index\":1,\"logprobs\":null,\"message\":"
+       "{\"content\":\"a\",\"role\":\"assistant\"}}],\"created\":7,\"id\":\"id\",\"model\":"
+       "\"nano\","
+       "\"object\":\"chat.completion\",\"usage\":{\"completion_tokens\":4,\"prompt_tokens\":3,"
+       "\"total_tokens\":7}}");
+}
+
+Test(api_answer, logprobs_have_strings_and_bytes_also_of_half_a_character) {
+    Fovea__Inference__V1__Token t = FOVEA__INFERENCE__V1__TOKEN__INIT, *list = &t;
+    Fovea__Inference__V1__Alternative a = FOVEA__INFERENCE__V1__ALTERNATIVE__INIT, *as = &a;
+    Fovea__Inference__V1__Tokens m = FOVEA__INFERENCE__V1__TOKENS__INIT;
+    uint8_t half[] = {'x', 0xc3};
+    json_t *got = NULL;
+    size_t offset = 5;
+    t.text = (ProtobufCBinaryData){2, half};
+    t.logprob = -INFINITY;
+    a.text = (ProtobufCBinaryData){1, half};
+    a.logprob = -0.5f;
+    t.alternatives = &as;
+    t.n_alternatives = 1;
+    m.tokens = &list;
+    m.n_tokens = 1;
+    cr_assert_eq(fv_api_add_logprobs(FV_API_CHAT, &m, &got, &offset), FV_OK);
+    is(got, "{\"content\":[{\"bytes\":[120,195],\"logprob\":-9999.0,\"token\":\"x\xEF\xBF\xBD\","
+            "\"top_logprobs\":[{\"bytes\":[120],\"logprob\":-0.5,\"token\":\"x\"}]}]}");
+    got = NULL;
+    cr_assert_eq(fv_api_add_logprobs(FV_API_TEXT, &m, &got, &offset), FV_OK);
+    is(got, "{\"text_offset\":[5],\"token_logprobs\":[-9999.0],\"tokens\":[\"x\xEF\xBF\xBD\"],"
+            "\"top_logprobs\":[{\"x\":-0.5}]}");
+    cr_assert_eq(offset, 7);
+}
+
+Test(api_answer, failures_have_a_status_a_type_and_perhaps_a_field) {
+    cr_assert_eq(fv_api_http_status(FV_EBUSY), 429);
+    cr_assert_eq(fv_api_http_status(FV_EIO), 503);
+    cr_assert_eq(fv_api_http_status(FV_ENOTFOUND), 404);
+    cr_assert_eq(fv_api_http_status(FV_EFATAL), 500);
+    is(fv_api_error(FV_EINVAL, "min_p is 2; it must be 0..1", ""),
+       "{\"error\":{\"code\":null,\"message\":\"min_p is 2; it must be 0..1\",\"param\":\"min_p\","
+       "\"type\":\"invalid_request_error\"}}");
+    is(fv_api_error(FV_ENOTFOUND, "unknown model 'x'", ""),
+       "{\"error\":{\"code\":\"model_not_found\",\"message\":\"unknown model 'x'\","
+       "\"param\":\"model\",\"type\":\"invalid_request_error\"}}");
+    is(fv_api_error(FV_EIO, "\xc3 broken", ""),
+       "{\"error\":{\"code\":\"unavailable\",\"message\":\"\xEF\xBF\xBD broken\",\"param\":null,"
+       "\"type\":\"server_error\"}}");
+}
+
+Test(api_answer, any_message_becomes_json_without_what_is_unset) {
+    Fovea__Inference__V1__Report r = FOVEA__INFERENCE__V1__REPORT__INIT;
+    Fovea__Inference__V1__KeptTokens kept = FOVEA__INFERENCE__V1__KEPT_TOKENS__INIT, *ks = &kept;
+    Fovea__Inference__V1__Worker w = FOVEA__INFERENCE__V1__WORKER__INIT;
+    uint32_t visual[] = {5, 0};
+    uint8_t heads[] = {1, 2, 255, 0};
+    r.policy = (char *)"quality";
+    r.bytes_raw = 1ull << 40;
+    r.seconds_vision = 0.5;
+    r.visual_tokens = visual;
+    r.n_visual_tokens = 2;
+    kept.heads = (ProtobufCBinaryData){4, heads};
+    r.kept = &ks;
+    r.n_kept = 1;
+    is(fv_message_json(&r.base), "{\"bytes_raw\":1099511627776,\"kept\":[{\"heads\":\"AQL/AA==\"}],"
+                                 "\"policy\":\"quality\",\"seconds_vision\":0.5,"
+                                 "\"visual_tokens\":[5,0]}");
+    w.role = FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE;
+    is(fv_message_json(&w.base), "{\"role\":\"ROLE_DECODE\"}");
+}

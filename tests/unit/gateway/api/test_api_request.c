@@ -1,0 +1,194 @@
+/* gateway/api/request.h: what a client may write, and what each mistake is called. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "gateway/api/request.h"
+
+static fv_arena arena;
+static fv_api_request q;
+static char param[FV_API_PARAM_MAX];
+
+static void end(void) { fv_arena_fini(&arena); }
+
+TestSuite(api_request, .fini = end);
+
+#define HELLO "\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]"
+#define PNG "data:image/png;base64,iVBORw0K"
+
+static fv_status read_kind(fv_api_kind kind, const char *body, const char *policy) {
+    return fv_api_read(kind, body, strlen(body), policy, &arena, &q, param);
+}
+
+static void good(fv_api_kind kind, const char *body) {
+    cr_assert_eq(read_kind(kind, body, NULL), FV_OK, "%s: %s: %s", body, param, fv_last_error());
+}
+
+/* The field that is named, and a word of the sentence. */
+static void bad(fv_api_kind kind, const char *body, const char *field, const char *word) {
+    cr_assert_eq(read_kind(kind, body, NULL), FV_EINVAL, "%s", body);
+    cr_assert_str_eq(param, field, "%s: '%s'", body, param);
+    cr_assert(strstr(fv_last_error(), word), "%s: %s", body, fv_last_error());
+}
+
+Test(api_request, a_chat_has_turns_with_parts_in_any_order) {
+    good(FV_API_CHAT,
+         "{\"model\":\"nano\",\"messages\":[{\"role\":\"developer\",\"content\":\"be brief\"},"
+         "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"here:\"},"
+         "{\"type\":\"image_url\",\"image_url\":{\"url\":\"" PNG "\",\"detail\":\"high\"}},"
+         "{\"type\":\"text\",\"text\":\"what is it?\"}]}]}");
+    const Fovea__Inference__V1__Chat *chat = q.message.prompt->chat;
+    cr_assert_eq(chat->n_turns, 2);
+    cr_assert_str_eq(chat->turns[0]->role, "system");
+    cr_assert_str_eq(chat->turns[0]->text, "be brief");
+    cr_assert_eq(chat->turns[1]->n_parts, 3);
+    cr_assert_str_eq(chat->turns[1]->parts[0]->text, "here:");
+    cr_assert_eq(chat->turns[1]->parts[1]->kind_case, FOVEA__INFERENCE__V1__PART__KIND_IMAGE);
+    cr_assert_str_eq(chat->turns[1]->parts[2]->text, "what is it?");
+    cr_assert_eq(q.message.n_images, 1);
+    cr_assert_eq(q.message.images[0]->data.len, 6);
+    cr_assert_eq(memcmp(q.message.images[0]->data.data, "\x89PNG\r\n", 6), 0);
+    cr_assert_str_eq(q.message.model, "nano");
+    cr_assert(q.message.sampling->temperature == 1, "OpenAI's default");
+    cr_assert(q.n == 1 && !q.stream && !q.seeded && !q.message.token_texts);
+}
+
+Test(api_request, every_number_arrives) {
+    good(FV_API_CHAT,
+         "{" HELLO ",\"temperature\":0.5,\"top_p\":0.25,\"top_k\":7,\"min_p\":0.125,\"seed\":-1,"
+         "\"presence_penalty\":1.5,\"frequency_penalty\":-0.5,\"repetition_penalty\":1.25,"
+         "\"max_completion_tokens\":9,\"n\":3,\"stop\":[\"a\",\"b\"],\"logprobs\":true,"
+         "\"top_logprobs\":4,\"logit_bias\":{\"12\":-100,\"7\":2.5},\"user\":\"me\","
+         "\"stream\":true,\"stream_options\":{\"include_usage\":true},\"keep_ms\":50,"
+         "\"ignore_eos\":true,\"fovea_report\":true,\"kept_tokens\":true}");
+    const Fovea__Inference__V1__Sampling *s = q.message.sampling;
+    cr_assert(s->temperature == 0.5f && s->top_p == 0.25f && s->top_k == 7 && s->min_p == 0.125f);
+    cr_assert(s->presence_penalty == 1.5f && s->frequency_penalty == -0.5f &&
+              s->repetition_penalty == 1.25f && s->seed == UINT64_MAX);
+    cr_assert_eq(s->n_logit_bias, 2);
+    for (size_t i = 0; i < 2; i++)
+        cr_assert(s->logit_bias[i]->bias == (s->logit_bias[i]->id == 12 ? -100 : 2.5f));
+    cr_assert(q.n == 3 && q.seeded && q.stream && q.include_usage && q.report && q.logprobs);
+    cr_assert(q.message.max_tokens == 9 && q.message.n_logprobs == 4 && q.message.token_texts &&
+              q.message.keep_ms == 50 && q.message.ignore_eos && q.message.kept_tokens);
+    cr_assert_eq(q.message.n_stop, 2);
+    cr_assert_str_eq(q.message.stop[1], "b");
+    good(FV_API_CHAT, "{" HELLO ",\"top_k\":-1,\"stop\":\"end\",\"max_tokens\":null,\"tools\":[],"
+                      "\"response_format\":{\"type\":\"text\"}}");
+    cr_assert(q.message.sampling->top_k == 0 && q.message.n_stop == 1 && q.message.max_tokens == 0);
+}
+
+Test(api_request, a_completion_has_a_text_or_ids) {
+    good(FV_API_TEXT, "{\"prompt\":\"once\",\"logprobs\":2}");
+    cr_assert_str_eq(q.message.prompt->text, "once");
+    cr_assert(q.logprobs && q.message.n_logprobs == 2);
+    good(FV_API_TEXT, "{\"prompt\":[\"once\"]}");
+    cr_assert_str_eq(q.message.prompt->text, "once");
+    good(FV_API_TEXT, "{\"prompt\":[1,2,3]}");
+    cr_assert(q.message.prompt->ids->n_id == 3 && q.message.prompt->ids->id[2] == 3);
+    good(FV_API_TEXT, "{\"prompt\":[[5]]}");
+    cr_assert(q.message.prompt->ids->n_id == 1 && q.message.prompt->ids->id[0] == 5);
+    bad(FV_API_TEXT, "{\"prompt\":[\"a\",\"b\"]}", "prompt", "one prompt");
+    bad(FV_API_TEXT, "{\"prompt\":[1,-2]}", "prompt[1]", "integer");
+    bad(FV_API_TEXT, "{\"prompt\":[[\"a\"]]}", "prompt[0]", "integer");
+    bad(FV_API_TEXT, "{\"prompt\":[]}", "prompt", "one prompt");
+    bad(FV_API_TEXT, "{" HELLO "}", "messages", "not supported");
+    bad(FV_API_TEXT, "{}", "prompt", "required");
+}
+
+Test(api_request, a_policy_is_given_in_one_of_three_ways) {
+    static const char plain[] = "{\"model\":\"nano\"," HELLO "}",
+                      body[] = "{" HELLO ",\"policy\":\"prune=vtw,layer=16\"}",
+                      name[] = "{\"model\":\"nano@quality\"," HELLO "}";
+    cr_assert_eq(read_kind(FV_API_CHAT, plain, "quality"), FV_OK);
+    cr_assert_gt(q.message.policy->n_stages, 0);
+    cr_assert_eq(read_kind(FV_API_CHAT, body, NULL), FV_OK, "%s", fv_last_error());
+    cr_assert_str_eq(q.message.policy->stages[0]->method, "vtw");
+    cr_assert_eq(read_kind(FV_API_CHAT, name, NULL), FV_OK);
+    cr_assert_str_eq(q.message.model, "nano");
+    cr_assert_gt(q.message.policy->n_stages, 0);
+    cr_assert_eq(read_kind(FV_API_CHAT, plain, NULL), FV_OK);
+    cr_assert_null(q.message.policy);
+    cr_assert_eq(read_kind(FV_API_CHAT, body, "quality"), FV_EINVAL);
+    cr_assert(strstr(fv_last_error(), "twice"));
+    cr_assert_eq(read_kind(FV_API_CHAT, name, "quality"), FV_EINVAL);
+    cr_assert_eq(read_kind(FV_API_CHAT, plain, "prune=magic"), FV_EINVAL);
+    cr_assert_str_eq(param, "policy");
+    cr_assert(strstr(fv_last_error(), "magic"));
+}
+
+Test(api_request, a_handle_comes_back_as_it_was_printed) {
+    uint8_t bytes[37];
+    for (size_t n = 1; n < sizeof bytes; n++) {
+        char *text, body[256];
+        for (size_t i = 0; i < n; i++) bytes[i] = (uint8_t)(i * 83 + n);
+        ProtobufCBinaryData handle = {n, bytes};
+        cr_assert_eq(fv_api_handle_print(&handle, &arena, &text), FV_OK);
+        snprintf(body, sizeof body, "{" HELLO ",\"conversation\":\"%s\"}", text);
+        good(FV_API_CHAT, body);
+        cr_assert_eq(q.message.conversation.len, n);
+        cr_assert_eq(memcmp(q.message.conversation.data, bytes, n), 0);
+    }
+    bad(FV_API_CHAT, "{" HELLO ",\"conversation\":\"a*b\"}", "conversation", "no handle");
+    bad(FV_API_CHAT, "{" HELLO ",\"conversation\":\"a\"}", "conversation", "no handle");
+}
+
+Test(api_request, each_mistake_names_its_field) {
+    static const struct {
+        const char *body, *field, *word;
+    } cases[] = {
+        {"", "", "not JSON"},
+        {"[1]", "", "object"},
+        {"{\"n\":1,\"n\":1}", "", "not JSON"},
+        {"{" HELLO ",\"tools\":[{}]}", "tools", "not supported"},
+        {"{" HELLO ",\"response_format\":{\"type\":\"json_object\"}}", "response_format", "plain"},
+        {"{" HELLO ",\"best_of\":2}", "best_of", "not supported"},
+        {"{" HELLO ",\"temperature\":\"hot\"}", "temperature", "number"},
+        {"{" HELLO ",\"temperature\":1e300}", "temperature", "number"},
+        {"{" HELLO ",\"n\":0}", "n", "1 to 16"},
+        {"{" HELLO ",\"n\":17}", "n", "1 to 16"},
+        {"{" HELLO ",\"max_tokens\":1.5}", "max_tokens", "integer"},
+        {"{" HELLO ",\"stream\":1}", "stream", "true or false"},
+        {"{" HELLO ",\"stream_options\":{\"include_usage\":true}}", "stream_options", "stream"},
+        {"{" HELLO ",\"stream\":true,\"stream_options\":{\"x\":1}}", "stream_options.x", "not su"},
+        {"{" HELLO ",\"top_logprobs\":2}", "top_logprobs", "logprobs"},
+        {"{" HELLO ",\"logprobs\":2}", "logprobs", "true or false"},
+        {"{" HELLO ",\"logit_bias\":{\"x\":1}}", "logit_bias.x", "no id"},
+        {"{" HELLO ",\"logit_bias\":{\"1\":\"x\"}}", "logit_bias.1", "number"},
+        {"{" HELLO ",\"stop\":[1]}", "stop", "string"},
+        {"{" HELLO ",\"prompt\":\"x\"}", "prompt", "not supported"},
+        {"{}", "messages", "required"},
+        {"{\"messages\":[]}", "messages", "list"},
+        {"{\"messages\":[1]}", "messages[0]", "object"},
+        {"{\"messages\":[{\"content\":\"x\"}]}", "messages[0]", "role"},
+        {"{\"messages\":[{\"role\":\"tool\",\"content\":\"x\"}]}", "messages[0].role", "tool"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":1}]}", "messages[0].content", "text"},
+        {"{\"messages\":[{\"role\":\"user\",\"name\":\"x\"}]}", "messages[0].name", "not su"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"audio\"}]}]}",
+         "messages[0].content[0].type", "audio"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":"
+         "{\"url\":\"http://x/\"}}]}]}",
+         "messages[0].content[0].image_url.url", "data:"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":1}]}]}",
+         "messages[0].content[0].text", "string"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"\\u0000\"}]}", "", "not JSON"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        bad(FV_API_CHAT, cases[i].body, cases[i].field, cases[i].word);
+}
+
+Test(api_request, tokens_are_asked_for_with_a_text_or_a_chat) {
+    good(FV_API_TOKENS,
+         "{\"prompt\":\"x\",\"add_special_tokens\":false,\"return_token_strs\":true}");
+    cr_assert(q.bare && q.texts);
+    good(FV_API_TOKENS, "{" HELLO "}");
+    cr_assert(!q.bare && !q.texts && q.message.prompt->chat);
+    bad(FV_API_TOKENS, "{" HELLO ",\"prompt\":\"x\"}", "", "exclude");
+    bad(FV_API_TOKENS, "{\"prompt\":\"x\",\"n\":2}", "n", "not supported");
+    Fovea__Inference__V1__DetokenizeRequest ids;
+    static const char body[] = "{\"model\":\"nano\",\"tokens\":[1,20]}", wrong[] = "{\"tokens\":1}";
+    cr_assert_eq(fv_api_read_ids(body, sizeof body - 1, &arena, &ids, param), FV_OK);
+    cr_assert(ids.n_id == 2 && ids.id[1] == 20 && strcmp(ids.model, "nano") == 0);
+    cr_assert_eq(fv_api_read_ids(wrong, sizeof wrong - 1, &arena, &ids, param), FV_EINVAL);
+    cr_assert_str_eq(param, "tokens");
+}

@@ -1,0 +1,57 @@
+/* gateway/api/data_url.h */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "gateway/api/data_url.h"
+
+static fv_arena arena;
+static ProtobufCBinaryData got;
+
+static void end(void) { fv_arena_fini(&arena); }
+
+TestSuite(data_url, .fini = end);
+
+static fv_status read_url(const char *url) {
+    return fv_data_url_read(url, strlen(url), &arena, &got);
+}
+
+Test(data_url, bytes_come_back_whatever_their_number) {
+    static const char *const urls[] = {
+        "data:image/png;base64,AA==", "data:image/png;base64,AAE=", "data:image/png;base64,AAEC",
+        "data:image/png;base64,AAECAw==", "DATA:Image/webp;x=y;BASE64,AAECAwT/"};
+    static const uint8_t bytes[] = {0, 1, 2, 3, 4, 255};
+    static const size_t n[] = {1, 2, 3, 4, 6};
+    for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
+        cr_assert_eq(read_url(urls[i]), FV_OK, "%s: %s", urls[i], fv_last_error());
+        cr_assert_eq(got.len, n[i]);
+        cr_assert_eq(memcmp(got.data, bytes, n[i]), 0);
+    }
+}
+
+Test(data_url, anything_else_is_refused_with_a_reason) {
+    static const struct {
+        const char *url, *word;
+    } cases[] = {
+        {"", "data:"},
+        {"http://host/a.png", "data:"},
+        {"file:///etc/passwd", "data:"},
+        {"data:", "base64"},
+        {"data:,", "base64"},
+        {"data:image/png,AAAA", "base64"},
+        {"data:;base64,AAAA", "no image"},
+        {"data:text/html;base64,AAAA", "no image"},
+        {"data:image/png;base64,", "0 characters"},
+        {"data:image/png;base64,AAA", "3 characters"},
+        {"data:image/png;base64,AA==AAAA", "none"},
+        {"data:image/png;base64,A===", "none"},
+        {"data:image/png;base64,AA A", "none"},
+        {"data:image/png;base64,AA-_", "none"},
+        {"data:image/png;base64,AB==", "damaged"},
+        {"data:image/png;base64,AAF=", "damaged"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cr_assert_eq(read_url(cases[i].url), FV_EINVAL, "%s", cases[i].url);
+        cr_assert(strstr(fv_last_error(), cases[i].word), "%s: %s", cases[i].url, fv_last_error());
+    }
+}
