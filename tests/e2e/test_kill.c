@@ -137,6 +137,10 @@ Test(kill, decode_in_the_middle_of_an_answer_from_factors) {
     decode_dies_asked("decode-running",
                       ASK " --policy 'pack=svd,rank_k=6,rank_v=5,gain=0;expand=attention'");
 }
+Test(kill, decode_in_the_middle_of_an_answer_with_positions_in_a_grid) {
+    fleet_synth(&c.f, "tiny --text-family qwen3_vl_text --force");
+    decode_dies("decode-running");
+}
 Test(kill, decode_that_has_not_sent_finished) { decode_dies("decode-over"); }
 
 /* ---- a worker hangs ------------------------------------------------------------------ */

@@ -246,6 +246,18 @@ Test(session, two_chats_of_five_turns_on_kept_images_are_those_of_full_prefills)
     fleet_stop(&f);
 }
 
+/* The positions of what follows are less than their indices: by how much, the conversation knows. */
+Test(session, a_chat_on_an_image_with_positions_in_a_grid_is_that_of_full_prefills) {
+    static chat c;
+    fleet_synth(&f, "tiny --text-family qwen2_vl_text");
+    fleet_start(&f, "");
+    connect_client();
+    begin_chat(&c, image_token(), 20);
+    for (int turn = 1; turn < 3; turn++) take_turn(&c, turn, turn);
+    disconnect_client();
+    fleet_stop(&f);
+}
+
 /* The fleet's decode worker dies, and another one replaces it. */
 static void lose_decode_worker(void) {
     int pid = 0;

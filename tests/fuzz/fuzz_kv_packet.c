@@ -25,7 +25,16 @@ static void check_packed(const fv_received *got, int32_t layer) {
             fv_packed_read_u(&p->part[k], 0, p->rows.n, m);
 }
 
+/* No token is rotated further than if the map were empty. */
+static void check_map(const fv_received *got) {
+    for (int32_t i = 0; i < got->n + 2; i++) {
+        fv_rope_pos p = fv_rope_map_at(fv_kv_rope_map(got->kv), i);
+        if (p.t < 0 || p.h < 0 || p.w < 0 || p.t > i || p.h > i || p.w > i) abort();
+    }
+}
+
 static void check_received(const fv_received *got) {
+    check_map(got);
     for (int32_t l = 0; l < FUZZED_N; l++) check_packed(got, l);
     for (int32_t l = 0; l < FUZZED_N; l++)
         for (int32_t g = 0; g < FUZZED_HKV; g++)

@@ -147,10 +147,10 @@ def text_config(rng, card, vocab, image_token_last):
     text |= rope_keys(rng, card["rope"], card["key_form"])
     if family == "llama":  # transformers refuses others, although nothing depends on it
         text["hidden_size"] += -text["hidden_size"] % heads
-    if rng.random() < 0.3 and family != "qwen3":  # head_dim as files leave it out
+    if rng.random() < 0.3 and not family.startswith("qwen3"):  # head_dim as files leave it out
         text["hidden_size"] = heads * dim
         del text["head_dim"]
-    if family in ("llama", "qwen3"):
+    if family in ("llama", "qwen3", "qwen3_vl_text"):
         text["attention_bias"] = card["bias"]
     if family == "llama":
         text["mlp_bias"] = rng.random() < 0.3

@@ -8,7 +8,9 @@ import random
 import cases
 from cases import Case, deal
 
-FAMILIES = ["llava_next", "llava_onevision", "idefics3", "smolvlm", "llava_siglip", "internvl"]
+# llava_mrope is LLaVA with the text model of a Qwen-VL family, and so with positions in a grid.
+FAMILIES = ["llava_next", "llava_onevision", "idefics3", "smolvlm", "llava_siglip", "llava_mrope",
+            "internvl"]
 CLASSES = {"llava_next": "LlavaNext", "llava_onevision": "LlavaOnevision", "idefics3": "Idefics3",
            "smolvlm": "SmolVLM", "llava": "Llava", "internvl": "InternVL"}
 # What stands for an image in a prompt.
@@ -76,7 +78,7 @@ def config_of(rng, card, family):
     image_token = rng.randrange(vocab - 30, vocab - 3)
     patch, side, rest = card["grid"][0], card["grid"][1], card["grid"][-1]
     image = patch * side + min(rest, patch - 1)
-    name = "llava" if family == "llava_siglip" else family
+    name = "llava" if family in ("llava_siglip", "llava_mrope") else family
     config = {"architectures": [CLASSES[name] + "ForConditionalGeneration"], "model_type": name,
               "text_config": cases.text_config(rng, card, vocab, False),
               "tie_word_embeddings": card["tied"]}
@@ -105,15 +107,32 @@ def config_of(rng, card, family):
     return config, image
 
 
+def add_sections(rng, card, text):
+    """M-RoPE's sections of head_dim / 2 frequencies, interleaved in Qwen3-VL."""
+    interleaved = card["family"] == "qwen3_vl_text"
+    heads, _, dim = card["heads"]
+    half = dim // 2
+    text["tie_word_embeddings"] = card["tied"]  # LLaVA's config asks for it
+    if not interleaved:  # which goes by the width, whatever head_dim is
+        text["hidden_size"] = heads * dim
+    h, w = (rng.randrange(1, half // 3 + 1) for _ in range(2))
+    key = "rope_parameters" if card["key_form"] == "v5" else "rope_scaling"
+    rope = text.setdefault(key, {"rope_type": "default"} if interleaved else {"type": "mrope"})
+    rope["mrope_section"] = [half - h - w, h, w]
+    if interleaved:
+        rope["mrope_interleaved"] = True
+
+
 def make_family_cases(n, seed):
     """n cases of each family."""
     made = []
     for family in FAMILIES:
         rng = random.Random(f"{family} {seed}")
-        merged = family in ("idefics3", "smolvlm", "internvl")
+        merged, mrope = family in ("idefics3", "smolvlm", "internvl"), family == "llava_mrope"
         grids = [g for g in MERGED if family != "internvl" or g[2] & (g[2] - 1) == 0]
         columns = {
-            "family": ["llama", "mistral", "qwen2", "qwen3"], "heads": cases.HEADS,
+            "family": ["qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"] if mrope else
+                      ["llama", "mistral", "qwen2", "qwen3"], "heads": cases.HEADS,
             "layers": [1, 2, 3], "width": [24, 36, 52, 60, 64], "ffn": [40, 77, 99],
             "eps": [1e-5, 1e-6], "act": ["silu"], "rope": cases.ROPES, "bias": [True, False],
             "tied": [False, False, True], "vision_heads": cases.VISION_HEADS,
@@ -129,11 +148,17 @@ def make_family_cases(n, seed):
         shapes = deal(rng, SHAPES, 3 * n)
         for i in range(n):
             card = {name: values[i] for name, values in dealt.items()}
+            if mrope and card["chat"]:  # whose images would be beside each other
+                card["n_image"] = 1
             config, tile = config_of(rng, card, family)
+            if mrope:
+                add_sections(rng, card, config["text_config"])
             pictures = [shapes.pop() for _ in range(card["n_image"])]
             prompt = card["question"]
             if not card["chat"]:
-                prompt = rng.choice(cases.LAYOUTS[card["n_image"]]).replace("{q}", prompt)
+                layouts = [t for t in cases.LAYOUTS[card["n_image"]]
+                           if not (mrope and "<image><image>" in t)]
+                prompt = rng.choice(layouts).replace("{q}", prompt)
             prompt = prompt.replace("<image>", IMAGE_TOKENS.get(family, "<image>"))
             heads, kv, dim = card["heads"]
             about = (f"{family}: {card['family']} {card['layers']}L {heads}/{kv}x{dim}, tower "

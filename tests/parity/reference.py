@@ -1,6 +1,7 @@
 """Hugging Face transformers: the same request, computed by PyTorch in float32 unless said otherwise."""
 import contextlib
 import os
+import types
 import warnings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is on disk; ask nobody
@@ -11,6 +12,7 @@ import transformers
 from PIL import Image
 from transformers import (AutoImageProcessor, AutoModelForCausalLM, AutoModelForImageTextToText,
                           AutoProcessor, PreTrainedTokenizerFast)
+from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLModel
 
 # Names that transformers itself can load. `original` is LLaVA's own layout, `bare` has no head.
 LOADABLE = {"llava": ("hub", "v4.52", "v5.6", "base"), "text": ("original", "bare")}
@@ -101,6 +103,21 @@ class Reference:
         return self.processor(images=[pictures] if pictures else None, text=prompt,
                               return_tensors="pt")
 
+    def positions(self, ids):
+        """Of the prompt [3, 1, n], and by how much those of the answer differ from their indices; or
+        nothing, where positions have one dimension. An image is one tile and a whole grid."""
+        if "mrope_section" not in (self.model.config.get_text_config().rope_parameters or {}):
+            return None, 0
+        vision = self.model.config.vision_config
+        side = vision.image_size // vision.patch_size
+        kinds = (ids == self.model.config.image_token_id).long()
+        qwen = types.SimpleNamespace(config=types.SimpleNamespace(
+            vision_config=types.SimpleNamespace(spatial_merge_size=1)))
+        qwen.get_vision_position_ids = types.MethodType(Qwen2VLModel.get_vision_position_ids, qwen)
+        grids = torch.tensor([[1, side, side]]).expand(int(kinds.sum()) // side ** 2, 3)
+        at, delta = Qwen2VLModel.get_rope_index(qwen, ids, kinds, image_grid_thw=grids)
+        return at, int(delta)
+
     @torch.no_grad()
     def run(self, case, images, n_tokens, forced=None):
         """Greedy decoding of n_tokens. `forced`: tokens to go on with instead of the likeliest,
@@ -111,9 +128,10 @@ class Reference:
         if self.has_vision and images:
             made["pixel_values"] = tiles_of(inputs["pixel_values"]).numpy()
             inputs["pixel_values"] = inputs["pixel_values"].to(self.model.dtype)
-            with watched(self.model.model, made):
-                out = self.model(**inputs, use_cache=True, logits_to_keep=1)
-        else:
+        at, delta = self.positions(inputs["input_ids"])
+        if at is not None:
+            inputs["position_ids"] = at
+        with watched(self.model.model, made) if "pixel_values" in made else contextlib.nullcontext():
             out = self.model(**inputs, use_cache=True, logits_to_keep=1)
         logits, tokens = [], []
         for step in range(n_tokens):
@@ -121,8 +139,11 @@ class Reference:
             tokens.append(int(logits[-1][:self.n_vocab].argmax()))
             if step + 1 < n_tokens:
                 token = tokens[-1] if forced is None else int(forced[step])
+                kwargs = {}
+                if at is not None:
+                    kwargs["position_ids"] = torch.full((3, 1, 1), at.shape[2] + step + delta)
                 out = self.model(input_ids=torch.tensor([[token]]), use_cache=True,
-                                 past_key_values=out.past_key_values)
+                                 past_key_values=out.past_key_values, **kwargs)
         made["logits"] = np.stack(logits)
         made["tokens"] = np.array(tokens)
         made["answer"] = self.tokenizer.decode(tokens if forced is None else list(map(int, forced)),

@@ -35,6 +35,10 @@ tiny_shape tiny_shape_mrope(bool interleaved) {
     return s;
 }
 
+tiny_shape tiny_shape_either(bool grid) {
+    return grid ? tiny_shape_mrope(true) : tiny_shape_default();
+}
+
 static fv_tensor take(float **at, int32_t rows, int32_t cols, uint64_t *state, float base) {
     fv_tensor t = fv_tensor_of(*at, FV_F32, rows, cols);
     float scale = base != 0 ? 0.2f : 1.7f / sqrtf((float)cols);

@@ -26,6 +26,7 @@ typedef struct tiny_shape {
 /* 4 layers, 4 query heads over 2 KV heads of 24, odd sizes elsewhere. */
 tiny_shape tiny_shape_default(void);
 tiny_shape tiny_shape_mrope(bool interleaved); /* the same with sections */
+tiny_shape tiny_shape_either(bool grid);       /* interleaved ones, or none */
 
 /* Aborts on failure. isa NULL = auto. */
 void tiny_net_open(tiny_net *net, tiny_shape shape, fv_dtype kv_dtype, const char *isa,

@@ -113,13 +113,13 @@ static void prefill(tiny_net *net, tiny_prompt *p, const char *policy, int32_t c
     cr_assert_eq(p->packed.status, FV_OK, "%s", p->packed.text);
 }
 
-Test(minicache, directions_are_the_tokens_and_the_error_is_as_reported) {
+static void assert_directions(tiny_shape shape) {
     static const char *const policies[] = {
         "pack=minicache,start=0", "pack=minicache,start=0,gamma=0.3,t=0.5",
         "pack=minicache,start=0,block=0", "pack=minicache,start=0,gamma=0,block=16"};
     tiny_net net;
     tiny_prompt raw, p;
-    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+    tiny_net_open(&net, shape, FV_F32, NULL, 1);
     prefill(&net, &raw, "", 0);
     for (int i = 0; i < 4; i++) {
         prefill(&net, &p, policies[i], i % 2 ? 7 : 0);
@@ -141,6 +141,10 @@ Test(minicache, directions_are_the_tokens_and_the_error_is_as_reported) {
     }
     tiny_prompt_free(&raw);
     tiny_net_close(&net);
+}
+
+Test(minicache, directions_are_the_tokens_and_the_error_is_as_reported) {
+    for (int grid = 0; grid < 2; grid++) assert_directions(tiny_shape_either(grid));
 }
 
 /* Bytes: the bound, compressed, in the pool, on the wire, and on arrival. */

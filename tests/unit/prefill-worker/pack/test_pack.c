@@ -109,14 +109,14 @@ static void prefill(tiny_net *net, tiny_prompt *p, const char *policy, int32_t c
     cr_assert_eq(p->packed.status, FV_OK, "%s", p->packed.text);
 }
 
-Test(pack, factors_are_those_of_the_tokens) {
+static void assert_factors(tiny_shape shape) {
     static const char *const policies[] = {WHOLE, "pack=svd,rank_k=48,rank_v=48,gain=0,block=0",
                                            "pack=svd,rank_k=48,rank_v=48,gain=0,block=1",
                                            "pack=svd,rank_k=10,rank_v=12,gain=0,block=8",
                                            "pack=svd,rank_k=40,rank_v=40,gain=0,energy=0.7"};
     tiny_net net;
     tiny_prompt raw, p;
-    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+    tiny_net_open(&net, shape, FV_F32, NULL, 1);
     prefill(&net, &raw, "", 0);
     for (int i = 0; i < 5; i++) {
         prefill(&net, &p, policies[i], i % 2 ? 7 : 0);
@@ -138,6 +138,10 @@ Test(pack, factors_are_those_of_the_tokens) {
     }
     tiny_prompt_free(&raw);
     tiny_net_close(&net);
+}
+
+Test(pack, factors_are_those_of_the_tokens) {
+    for (int grid = 0; grid < 2; grid++) assert_factors(tiny_shape_either(grid));
 }
 
 Test(pack, bytes_are_those_of_the_plan_in_the_pool_on_the_wire_and_where_they_arrive) {
@@ -191,11 +195,13 @@ static int32_t best(const float *logits, int32_t n) {
 Test(pack, factors_of_full_rank_answer_as_exact_does) {
     static const char *const policies[] = {WHOLE, "pack=svd,rank_k=48,rank_v=48,gain=0,block=0",
                                            "pack=svd,rank_k=48,rank_v=48,gain=0,block=1"};
-    static const tiny_shape shapes[] = {
+    const tiny_shape shapes[] = {
         {.n_layer = 4, .n_head = 4, .n_kv = 2, .d_head = 24, .d_ffn = 70, .vocab = 97},
         {.n_layer = 3, .n_head = 6, .n_kv = 1, .d_head = 16, .d_ffn = 50, .vocab = 97},
-        {.n_layer = 3, .n_head = 3, .n_kv = 3, .d_head = 16, .d_ffn = 50, .vocab = 97}};
-    for (int i = 0; i < 9; i++) {
+        {.n_layer = 3, .n_head = 3, .n_kv = 3, .d_head = 16, .d_ffn = 50, .vocab = 97},
+        tiny_shape_mrope(false),
+        tiny_shape_mrope(true)};
+    for (int i = 0; i < 15; i++) {
         tiny_net net;
         tiny_prompt raw, p, *both[2] = {&raw, &p};
         tiny_net_open(&net, shapes[i / 3], FV_F32, NULL, 1);

@@ -61,12 +61,12 @@ static float most_off(const float *a, const float *b, int32_t n) {
     return most;
 }
 
-Test(quant, codes_are_the_tokens_and_the_error_is_as_reported) {
+static void assert_codes(tiny_shape shape) {
     static const char *const policies[] = {"pack=quant", "pack=quant,bits=4,outliers=0.1",
                                            "pack=quant,bits=4,block=0", "pack=quant,block=16"};
     tiny_net net;
     tiny_prompt raw, p;
-    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+    tiny_net_open(&net, shape, FV_F32, NULL, 1);
     prefill(&net, &raw, "", 0);
     for (int i = 0; i < 4; i++) {
         prefill(&net, &p, policies[i], i % 2 ? 7 : 0);
@@ -86,6 +86,10 @@ Test(quant, codes_are_the_tokens_and_the_error_is_as_reported) {
     }
     tiny_prompt_free(&raw);
     tiny_net_close(&net);
+}
+
+Test(quant, codes_are_the_tokens_and_the_error_is_as_reported) {
+    for (int grid = 0; grid < 2; grid++) assert_codes(tiny_shape_either(grid));
 }
 
 /* Bytes: the bound, compressed, in the pool, on the wire, and on arrival. */

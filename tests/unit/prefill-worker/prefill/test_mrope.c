@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/backends/open.h"
+#include "model/net/kv_packed.h"
+#include "tests/support/packed_error.h"
 #include "tests/support/tiny_net.h"
 
 enum { VOCAB = 97, STEPS = 4 };
@@ -102,4 +105,43 @@ Test(mrope, a_resumed_answer_and_decoding_have_the_same_bits) {
         tiny_prompt_free(&q);
         tiny_net_close(&net);
     }
+}
+
+Test(mrope, all_instruction_sets_have_the_same_bits) {
+    static const char *const isa[] = {"plain", "avx2", "avx512"};
+    tiny_net net;
+    tiny_prompt want, p;
+    tiny_net_open(&net, tiny_shape_mrope(true), FV_F32, isa[0], 1);
+    prefill(&net, &want, layout, "", 0);
+    for (int i = 1; i < 3; i++) {
+        tiny_net other;
+        fv_backend be;
+        if (fv_backend_open(&be, "cpu", &(fv_backend_options){.n_threads = 1, .isa = isa[i]}))
+            continue; /* not on this CPU */
+        fv_backend_close(&be);
+        tiny_net_open(&other, tiny_shape_mrope(true), FV_F32, isa[i], 2);
+        prefill(&other, &p, layout, "", 13);
+        cr_assert(same_bits(want.logits, p.logits, VOCAB), "%s", isa[i]);
+        tiny_prompt_free(&p);
+        tiny_net_close(&other);
+    }
+    tiny_prompt_free(&want);
+    tiny_net_close(&net);
+}
+
+/* A block's anchor is the triple of its first index: keys are relative to it alone. The second block
+ * begins inside the first image, the fourth inside the second. */
+Test(mrope, compressed_keys_are_relative_to_the_triple_of_their_block) {
+    tiny_net net;
+    tiny_prompt raw, p;
+    tiny_net_open(&net, tiny_shape_mrope(true), FV_F32, NULL, 1);
+    prefill(&net, &raw, layout, "", 0);
+    prefill(&net, &p, layout, "pack=svd,rank_k=48,rank_v=48,gain=0,block=16", 0);
+    const fv_kv_packed *at = fv_kv_packed_at(p.kv, 0);
+    cr_assert_eq(at->rows.n, 59);
+    for (int32_t a = 0; a < at->rows.n_anchor; a++) cr_assert_eq(at->anchor[a], 5 + 16 * a);
+    cr_assert_lt(packed_error(raw.kv, at, 0, FV_PACKED_K, &net.cfg.rope), 1e-4);
+    tiny_prompt_free(&p);
+    tiny_prompt_free(&raw);
+    tiny_net_close(&net);
 }

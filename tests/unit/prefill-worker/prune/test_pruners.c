@@ -1,6 +1,7 @@
 /* Plans of pdrop, sparsevlm and fitprune: how many tokens each layer runs. test_methods.c compares
  * what they choose with NumPy. */
 #include <criterion/criterion.h>
+#include <math.h>
 #include <string.h>
 
 #include "policy/plan/plan.h"
@@ -247,4 +248,19 @@ Test(pruners, clusters_form_around_the_densest) {
     cr_assert_eq(fv_clusters(x, 1, 1, 1, &arena, cluster, centre), FV_OK);
     cr_assert(cluster[0] == 0 && centre[0] == 0);
     fv_arena_fini(&arena);
+}
+
+/* Each frequency goes by the distance in its own coordinate. */
+Test(pruners, rotation_alone_scores_each_coordinate_by_its_frequencies) {
+    static const fv_rope_pos at[] = {{2, 2, 3}, {4, 9, 5}, {12, 12, 12}};
+    static const fv_rope_config cfg = {.theta = 10000, .section = {1, 1, 2}};
+    fv_rope rope;
+    double got[3];
+    fv_rope_init(&rope, &cfg, 8);
+    fv_scorers_rope(&rope, at, 3, got);
+    for (int j = 0; j < 3; j++) {
+        double t = 12 - at[j].t, h = 12 - at[j].h, w = 12 - at[j].w;
+        double want = 2 / sqrt(8) * (cos(t) + cos(h * 0.1) + cos(w * 0.01) + cos(w * 0.001));
+        cr_assert_float_eq(got[j], want, 1e-6);
+    }
 }
