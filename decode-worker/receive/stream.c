@@ -217,10 +217,9 @@ static bool is_mask(const fv_import *l, const fv_section *s) {
            !l->ranked;
 }
 
-/* GRID may come before all of them. */
+/* GRID may come after HELO and PRMT, and nowhere else. */
 static bool is_grids(const fv_import *l, const fv_section *s) {
-    return l->due == FV_DUE_ROWS && s->type == FV_SECTION_GRIDS && l->layer == 0 &&
-           fv_kv_rope_map(l->got.kv)->n_grid == 0;
+    return l->due == FV_DUE_ROWS && s->type == FV_SECTION_GRIDS && s->index == 2;
 }
 
 static fv_status begin_before_rows(fv_import *l, const fv_section *s, uint64_t want) {

@@ -371,6 +371,13 @@ Test(handoff_streams, grids_come_once_before_all_layers_and_hold_visual_tokens) 
     }
     cr_assert_eq(fv_refusal_of(deliver_parts(&rig, &s.hello, &all, list, n, part_rows)),
                  FV_REFUSED_MALFORMED, "twice");
+    for (int with = at - 1; with <= at + 1; with += 2) {
+        for (int i = 0; i < all.n; i++) list[i] = i;
+        list[at] = with;
+        list[with] = at;
+        cr_assert_eq(fv_refusal_of(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows)),
+                     FV_REFUSED_MALFORMED, "in the place of section %d", with);
+    }
     free_parts(&all);
     free(s.bytes);
     rig_finish(&rig, &p);

@@ -1,6 +1,7 @@
 /* Positions in a grid (M-RoPE) through prefill and decoding. What holds of every policy under them is
  * in unit/policy. */
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -144,4 +145,58 @@ Test(mrope, compressed_keys_are_relative_to_the_triple_of_their_block) {
     tiny_prompt_free(&p);
     tiny_prompt_free(&raw);
     tiny_net_close(&net);
+}
+
+static float most_off(const float *a, const float *b) {
+    float most = 0;
+    for (int32_t i = 0; i < VOCAB; i++)
+        if (!(fabsf(a[i] - b[i]) <= most)) most = fabsf(a[i] - b[i]);
+    return most;
+}
+
+/* Stages that keep every token give exact's bits, whatever they did to know which; but vta, which puts
+ * tokens in another order, its numbers. */
+Test(mrope, what_keeps_every_token_is_exact) {
+    static const int32_t ids[STEPS] = {7, 1, 90, 3};
+    static const char *const policies[] = {
+        "prune=fastv,layer=1,keep=1",    "prune=pdrop,second=1,third=2,fourth=3,ratio=1",
+        "prune=random,layer=1,keep=1",   "prune=grid,layer=1,keep=1",
+        "select=csp,heavy=1,recent=1",   "select=snapkv,heavy=1,recent=1",
+        "select=h2o,heavy=1,recent=1",   "select=streaming,sink=100",
+        "lazy=vla,map=given,blocks=1-1", "evict=vta,tau=100000"};
+    tiny_net net;
+    tiny_net_open(&net, tiny_shape_mrope(false), FV_F32, NULL, 1);
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+        tiny_prompt exact, p, *both[2] = {&exact, &p};
+        prefill(&net, &exact, layout, "", 0);
+        prefill(&net, &p, layout, policies[i], 9);
+        for (int32_t t = 0; t < STEPS; t++) {
+            float off = most_off(exact.logits, p.logits);
+            cr_assert(off <= (strncmp(policies[i], "evict", 5) ? 0 : 1e-4F), "%s at %d: %g",
+                      policies[i], t, (double)off);
+            ok(tiny_step(&net, both, 2, &ids[t], 1, t));
+        }
+        tiny_prompt_free(&exact);
+        tiny_prompt_free(&p);
+    }
+    tiny_net_close(&net);
+}
+
+/* What is left of an image keeps its places in it. */
+Test(mrope, nothing_is_renumbered_in_a_grid) {
+    for (int grid = 0; grid < 2; grid++) {
+        tiny_net net;
+        tiny_prompt as_planned, never;
+        static const char pdrop[] = "prune=pdrop,second=1,third=2,fourth=3";
+        tiny_net_open(&net, tiny_shape_either(grid), FV_F32, NULL, 1);
+        prefill(&net, &as_planned, layout, pdrop, 0);
+        tiny_prompt_lay(&net, &never, layout, 11, pdrop);
+        cr_assert(never.plan.prune.renumbers);
+        never.plan.prune.renumbers = false;
+        ok(tiny_prefill(&net, &never, 1, 0));
+        cr_assert_eq(same_bits(as_planned.logits, never.logits, VOCAB), grid);
+        tiny_prompt_free(&as_planned);
+        tiny_prompt_free(&never);
+        tiny_net_close(&net);
+    }
 }
