@@ -30,6 +30,17 @@
  * stored and loaded between two steps. It depends on rows, chunks, neighbours and threads as
  * little as the other.
  *
+ * THE DOT PRODUCT IN INT8, of weights of type FV_INT8 whatever the backend computes in. Each row of x
+ * is quantized by itself:
+ *     a = max |x[k]|;   scale_x = a / 127;   q[k] = rint(x[k] * (127 / a)), to nearest even
+ * in f32, one rounding per operation; q = 0 and scale_x = 0 where a < 2^-100, and scale_x = NaN with
+ * q = 0 where a is not finite. With K at most FV_INT8_MAX_K the sum of q[k] w[k] is exact in 32 bits,
+ * so its order does not matter. The result is
+ *     ((f32) sum * scale_x) * scale_w        scale_w of the row of w
+ *
+ * Weights of type FV_INT4 are decoded to bf16 (kernels/tensor.h), and then the product in bf16 is
+ * the canonical one, whatever the backend computes in.
+ *
  * ATTENTION is summed over fixed blocks of FV_KV_BLOCK rows, counted from the start of each
  * segment, in the order of the segments (fv_attn_args says how).
  *
@@ -65,13 +76,13 @@ static inline const char *fv_compute_name(fv_compute c) {
 
 /* ---- linear ---------------------------------------------------------------------------- */
 
-enum { FV_LINEAR_MAX_PARTS = 3 };
+enum { FV_LINEAR_MAX_PARTS = 3, FV_INT8_MAX_K = 65536 };
 
 /* y = x w^T + bias          [M, N] = [M, K] x [N, K]^T
  * accumulate:  y = (x w^T + bias) + y     (the residual sum)
  * In bf16 bias and y are f32 all the same, with subnormal numbers. */
 typedef struct fv_linear_part {
-    fv_tensor w;    /* [N, K], contiguous, any dtype */
+    fv_tensor w;    /* [N, K], contiguous, any dtype; parts of one call may have several */
     fv_tensor bias; /* [1, N] or absent */
     fv_tensor y;    /* [M, N] */
     bool accumulate;

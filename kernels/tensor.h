@@ -9,23 +9,51 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum fv_dtype { FV_F32 = 0, FV_BF16, FV_F16, FV_N_DTYPE } fv_dtype;
+typedef enum fv_dtype {
+    FV_F32 = 0,
+    FV_BF16,
+    FV_F16,
+    FV_N_DTYPE,
+    FV_INT8, /* weights of linear alone, on the CPU: fv_quant says what their integers mean */
+    FV_INT4,
+} fv_dtype;
+
+/* How a weight [rows, cols] in integers is read. All is borrowed.
+ *     int8   integer * scale[row]                                 rows of `cols` bytes
+ *     int4   bf16(fma(scale[row, g], integer - zero[row, g], -min[row, g])),  g = col / group
+ *            integers 0..15, that of an even column in the low half of a byte; `row_bytes` a row */
+typedef struct fv_quant {
+    const void *scale; /* [rows] F32, or [rows, groups] of scale_type */
+    fv_dtype scale_type;
+    int32_t group, groups; /* columns of a group, a multiple of 32; groups of a row */
+    const uint8_t *zero;   /* [rows, groups]; NULL: 8 */
+    const float *min;      /* [rows, groups]; NULL: 0 */
+    size_t row_bytes;
+} fv_quant;
 
 typedef struct fv_tensor {
     void *data; /* address on the backend's device; weights are never written through it */
     fv_dtype dtype;
     int32_t rows, cols, ld;
-} fv_tensor; /* data == NULL: absent */
+    const fv_quant *quant; /* of FV_INT8 and FV_INT4; otherwise NULL */
+} fv_tensor;               /* data == NULL: absent */
 
-static inline size_t fv_dtype_bytes(fv_dtype t) { return t == FV_F32 ? 4 : 2; }
+/* Not of FV_INT4. */
+static inline size_t fv_dtype_bytes(fv_dtype t) { return t == FV_F32 ? 4 : t == FV_INT8 ? 1 : 2; }
 
-/* "f32", "bf16", "f16": as in options and reports. */
+/* "f32", "bf16", "f16", "int8", "int4": as in options and reports. */
 static inline const char *fv_dtype_name(fv_dtype t) {
-    return t == FV_F32 ? "f32" : t == FV_BF16 ? "bf16" : "f16";
+    switch (t) {
+    case FV_F32: return "f32";
+    case FV_BF16: return "bf16";
+    case FV_INT8: return "int8";
+    case FV_INT4: return "int4";
+    default: return "f16";
+    }
 }
 
 static inline fv_tensor fv_tensor_of(void *data, fv_dtype dtype, int32_t rows, int32_t cols) {
-    fv_tensor t = {data, dtype, rows, cols, cols};
+    fv_tensor t = {data, dtype, rows, cols, cols, 0};
     return t;
 }
 

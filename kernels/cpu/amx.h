@@ -1,11 +1,11 @@
 #ifndef FOVEA_KERNELS_CPU_AMX_H
 #define FOVEA_KERNELS_CPU_AMX_H
 
-/* The tile registers of AMX, as the products in bf16 use them:
+/* The tile registers of AMX, as the products in bf16 and int8 use them:
  *
- *     0..3  sums        [16, cols] f32
- *     4, 5  A           [16, 32] bf16: rows as they lie in memory
- *     6, 7  B           [16, cols] pairs: pair i of column j's 32 numbers at row i
+ *     0..3  sums        [16, cols] f32, or int32
+ *     4, 5  A           [16, 32] bf16, or [16, 64] int8: rows as they lie in memory
+ *     6, 7  B           [16, cols] pairs, or quads: number i of column j's 16 at row i
  *
  * One step of TDPBF16PS is one step of the canonical dot product (kernels/ops.h), whatever MXCSR
  * says. Tiles are opened and closed by whoever uses them, on one thread: state that is left open
@@ -40,7 +40,8 @@ static inline void sums_zero(void) {
     _tile_zero(3);
 }
 
-static inline void sums_load(const float *from, int cols) {
+static inline void sums_load(const void *at, int cols) {
+    const float *from = at;
     size_t stride = sizeof *from * (size_t)cols;
     _tile_loadd(0, from, stride);
     _tile_loadd(1, from + TILE_ROWS * cols, stride);
@@ -48,7 +49,8 @@ static inline void sums_load(const float *from, int cols) {
     _tile_loadd(3, from + 3 * TILE_ROWS * cols, stride);
 }
 
-static inline void sums_store(float *to, int cols) {
+static inline void sums_store(void *at, int cols) {
+    float *to = at;
     size_t stride = sizeof *to * (size_t)cols;
     _tile_stored(0, to, stride);
     _tile_stored(1, to + TILE_ROWS * cols, stride);
@@ -77,6 +79,15 @@ static inline void pairs_tile(const float *const rows[TILE_ROWS], size_t k, size
         __m256i hi = bf16_of(_mm512_maskz_loadu_ps((__mmask16)(in >> 16), rows[j] + k + 16));
         r[j] = _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1);
     }
+    i32x16_transpose(r);
+    __mmask16 m = (__mmask16)((1u << cols) - 1);
+    for (int i = 0; i < TILE_ROWS; i++) _mm512_mask_storeu_epi32(to + i * cols, m, r[i]);
+}
+
+/* A tile of B from 16 rows of 64 bytes, which become the tile's columns, `cols` of them. */
+static inline void words_tile(int8_t rows[TILE_ROWS][64], int cols, uint32_t *to) {
+    __m512i r[TILE_ROWS];
+    for (int j = 0; j < TILE_ROWS; j++) r[j] = _mm512_loadu_si512(rows[j]);
     i32x16_transpose(r);
     __mmask16 m = (__mmask16)((1u << cols) - 1);
     for (int i = 0; i < TILE_ROWS; i++) _mm512_mask_storeu_epi32(to + i * cols, m, r[i]);

@@ -116,30 +116,53 @@ static fv_status run_rows(cpu *c, fv_cpu_rows r, fv_cpu_items *items, const void
 
 /* ---- linear ---------------------------------------------------------------------------- */
 
-static fv_status linear_bf16(cpu *c, const fv_linear_args *a) {
-    fv_cpu_linear_bf16 b = {.a = a};
-    fv_cpu_plan pack = c->path->pack_bf16_plan(&b);
+/* What computes a part of linear. */
+typedef enum product { IN_F32, IN_BF16, IN_INT8, N_PRODUCT } product;
+
+static product product_of(const fv_backend *be, const fv_tensor *w) {
+    if (w->dtype == FV_INT8) return IN_INT8;
+    return w->dtype == FV_INT4 || be->compute == FV_COMPUTE_BF16 ? IN_BF16 : IN_F32;
+}
+
+/* All parts of one kind. */
+static fv_status linear_in(cpu *c, product in, const fv_linear_args *a) {
+    const fv_cpu_path *p = c->path;
+    fv_cpu_packed_linear b = {.a = a};
+    if (in == IN_F32) return run_plan(c, p->linear_plan(a), p->linear, a);
+    fv_cpu_plan pack = in == IN_INT8 ? p->pack_int8_plan(&b) : p->pack_bf16_plan(&b);
     FV_TRY(reserve(&c->shared, &c->shared_bytes, pack.shared_bytes, 1));
     b.x = c->shared;
-    FV_TRY(run_plan(c, pack, c->path->pack_bf16, &b));
-    return run_plan(c, c->path->linear_bf16_plan(&b), c->path->linear_bf16, &b);
+    FV_TRY(run_plan(c, pack, in == IN_INT8 ? p->pack_int8 : p->pack_bf16, &b));
+    if (in == IN_INT8) return run_plan(c, p->linear_int8_plan(&b), p->linear_int8, &b);
+    return run_plan(c, p->linear_bf16_plan(&b), p->linear_bf16, &b);
+}
+
+static fv_status check_part(const fv_linear_args *a, const fv_linear_part *p) {
+    FV_TRY(need_f32(&p->y, "linear's y"));
+    assert(p->w.cols == a->x.cols && p->w.ld == p->w.cols);
+    assert(p->y.rows == a->x.rows && p->y.cols == p->w.rows);
+    assert(is_vector_of(&p->bias, p->w.rows));
+    assert(!p->w.quant == (p->w.dtype < FV_N_DTYPE));
+    assert(p->w.dtype != FV_INT4 || p->w.quant->group % 32 == 0);
+    if (p->w.dtype == FV_INT8 && p->w.cols > FV_INT8_MAX_K)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "int8 weights of %d columns: at most %d can be summed exactly", p->w.cols,
+                       FV_INT8_MAX_K);
+    return FV_OK;
 }
 
 static fv_status cpu_linear(fv_backend *be, const fv_linear_args *a) {
-    cpu *c = be->impl;
     FV_TRY(need_f32(&a->x, "linear's x"));
     assert(a->n_part >= 1 && a->n_part <= FV_LINEAR_MAX_PARTS);
-    for (int i = 0; i < a->n_part; i++) {
-        const fv_linear_part *p = &a->part[i];
-        FV_TRY(need_f32(&p->y, "linear's y"));
-        assert(p->w.cols == a->x.cols && p->w.ld == p->w.cols);
-        assert(p->y.rows == a->x.rows && p->y.cols == p->w.rows);
-        assert(is_vector_of(&p->bias, p->w.rows));
-        (void)p;
-    }
+    for (int i = 0; i < a->n_part; i++) FV_TRY(check_part(a, &a->part[i]));
     if (a->x.rows == 0) return FV_OK;
-    if (be->compute == FV_COMPUTE_BF16) return linear_bf16(c, a);
-    return run_plan(c, c->path->linear_plan(a), c->path->linear, a);
+    for (product in = IN_F32; in < N_PRODUCT; in++) {
+        fv_linear_args some = {.x = a->x};
+        for (int i = 0; i < a->n_part; i++)
+            if (product_of(be, &a->part[i].w) == in) some.part[some.n_part++] = a->part[i];
+        if (some.n_part > 0) FV_TRY(linear_in(be->impl, in, &some));
+    }
+    return FV_OK;
 }
 
 static fv_status cpu_matmul_nn(fv_backend *be, const fv_matmul_nn_args *a) {

@@ -25,7 +25,7 @@ enum { BF16_MR = MR >= 6 ? 6 : 2 };
 /* ---- x --------------------------------------------------------------------------------- */
 
 static fv_cpu_plan pack_bf16_plan(const void *args) {
-    const fv_cpu_linear_bf16 *b = args;
+    const fv_cpu_packed_linear *b = args;
     size_t ldx = bf16_steps((size_t)b->a->x.cols) * BF16_STEP;
     fv_cpu_plan plan = {.n_item = b->a->x.rows, .grain = div_up(16384, (int64_t)ldx + 1)};
     plan.shared_bytes = (size_t)b->a->x.rows * ldx * sizeof(float);
@@ -33,7 +33,7 @@ static fv_cpu_plan pack_bf16_plan(const void *args) {
 }
 
 static void pack_bf16(const void *args, void *scratch, int64_t begin, int64_t end) {
-    const fv_cpu_linear_bf16 *b = args;
+    const fv_cpu_packed_linear *b = args;
     size_t K = (size_t)b->a->x.cols, ldx = bf16_steps(K) * BF16_STEP;
     (void)scratch;
     for (int64_t m = begin; m < end; m++) {
@@ -51,7 +51,7 @@ static int bf16_columns(const fv_linear_args *a) {
 }
 
 static fv_cpu_plan linear_bf16_plan(const void *args) {
-    const fv_linear_args *a = ((const fv_cpu_linear_bf16 *)args)->a;
+    const fv_linear_args *a = ((const fv_cpu_packed_linear *)args)->a;
     int columns = bf16_columns(a);
     fv_cpu_plan plan = {.grain = 1};
     for (int p = 0; p < a->n_part; p++) plan.n_item += div_up(a->part[p].w.rows, columns);
@@ -130,7 +130,7 @@ static void bf16_panel(const fv_tensor *w, int64_t n0, int rows, size_t k0, size
 }
 
 /* Columns [n0, n0 + N) of y. */
-static void linear_bf16_item(const fv_cpu_linear_bf16 *b, const fv_linear_part *p, int64_t n0,
+static void linear_bf16_item(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t n0,
                              int N, float *scratch) {
     size_t K = (size_t)b->a->x.cols, all = bf16_steps(K), ldx = all * BF16_STEP;
     int M = b->a->x.rows, panels = (int)div_up(N, LANES);
@@ -164,7 +164,7 @@ static void linear_bf16_item(const fv_cpu_linear_bf16 *b, const fv_linear_part *
 }
 
 static void linear_bf16(const void *args, void *scratch, int64_t begin, int64_t end) {
-    const fv_cpu_linear_bf16 *b = args;
+    const fv_cpu_packed_linear *b = args;
     int columns = bf16_columns(b->a);
     for (int p = 0; p < b->a->n_part; p++) {
         int64_t N = b->a->part[p].w.rows, n = div_up(N, columns);

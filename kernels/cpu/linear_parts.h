@@ -2,10 +2,12 @@
 #define FOVEA_KERNELS_CPU_LINEAR_PARTS_H
 
 /* What the fast versions of linear share: the bias, the end of a row of sums, and rows of weights
- * that are not as a product in bf16 wants them. */
+ * that are not as a product in bf16 wants them, and rows of x as integers. */
+#include <math.h>
 #include <string.h>
 
 #include "kernels/convert.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/path.h"
 
 enum { BF16_STEP = 32, BF16_ROWS = 16 }; /* columns of a step, rows of weights beside each other */
@@ -29,18 +31,97 @@ static inline void store_sums(const fv_linear_part *p, int64_t m, int64_t n0, in
     }
 }
 
+/* Columns [k0, k0 + cols) of row n of w, of FV_INT4, as bf16; k0 is a multiple of 32. */
+static inline void int4_row(const fv_tensor *w, int64_t n, size_t k0, size_t cols, uint16_t *to) {
+    const fv_quant *q = w->quant;
+    const uint8_t *from = (const uint8_t *)w->data + (size_t)n * q->row_bytes + k0 / 2;
+    for (size_t k = 0; k < cols; k += BF16_STEP, from += BF16_STEP / 2) {
+        size_t g = (size_t)n * (size_t)q->groups + (k0 + k) / (size_t)q->group;
+        size_t here = cols - k < BF16_STEP ? cols - k : BF16_STEP;
+        float scale = widened(q->scale, q->scale_type, g), zero = q->zero ? q->zero[g] : 8;
+        float min = q->min ? q->min[g] : 0.0f;
+#ifdef __AVX512F__
+        const __m512 all = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        __m512 x = _mm512_fmadd_ps(_mm512_set1_ps(scale), _mm512_sub_ps(all, _mm512_set1_ps(zero)),
+                                   _mm512_set1_ps(-min));
+        __m512i bits = _mm512_srli_epi32(_mm512_castps_si512(f32x16_round_bf16(x)), 16);
+        __m512i table = _mm512_castsi256_si512(_mm512_cvtepi32_epi16(bits));
+        __m512i code = _mm512_cvtepu8_epi32(
+            _mm_maskz_loadu_epi8((__mmask16)((1u << (here + 1) / 2) - 1), from));
+        code = _mm512_and_si512(_mm512_or_si512(code, _mm512_slli_epi32(code, 12)),
+                                _mm512_set1_epi32(0x000f000f));
+        _mm512_mask_storeu_epi16(to + k, (__mmask32)(((uint64_t)1 << here) - 1),
+                                 _mm512_permutexvar_epi16(code, table));
+#else
+        uint16_t table[16];
+        for (int i = 0; i < 16; i++) table[i] = bf16_of_f32(fmaf(scale, (float)i - zero, -min));
+        for (size_t i = 0; i < here; i++) to[k + i] = table[from[i / 2] >> i % 2 * 4 & 15];
+#endif
+    }
+}
+
 /* A block of rows [n0, n0 + rows) and columns [k0, k0 + cols) of w as bf16, to [BF16_ROWS, ld] with
  * zeros after its rows and, up to column `padded_cols`, after its columns. */
 static inline void bf16_rows(const fv_tensor *w, int64_t n0, int64_t rows, size_t k0, size_t cols,
                              size_t padded_cols, size_t ld, uint16_t *to) {
     for (int i = 0; i < BF16_ROWS; i++, to += ld) {
         size_t n = i < rows ? cols : 0, at = (size_t)(n0 + i) * (size_t)w->cols + k0;
-        if (w->dtype == FV_BF16 && n)
+        if (w->dtype == FV_INT4)
+            int4_row(w, n0 + i, k0, n, to);
+        else if (w->dtype == FV_BF16 && n)
             memcpy(to, (const uint16_t *)w->data + at, n * sizeof *to);
         else
             for (size_t k = 0; k < n; k++) to[k] = bf16_of_f32(widened(w->data, w->dtype, at + k));
         memset(to + n, 0, (padded_cols - n) * sizeof *to);
     }
+}
+
+/* ---- int8 ------------------------------------------------------------------------------ */
+
+/* x as integers, in the shared memory of pack_int8: a scale for each row, a sum where the path needs
+ * it, and the integers as the path lays them, at a multiple of 64 bytes. */
+typedef struct int8_x {
+    float *scale; /* [M] */
+    int32_t *sum; /* [M] */
+    int8_t *codes;
+} int8_x;
+
+static inline size_t int8_x_head(int64_t M) { return (size_t)(M * 8 + 63) / 64 * 64; }
+
+static inline int8_x int8_x_at(void *shared, int64_t M) {
+    return (int8_x){shared, (int32_t *)shared + M, (int8_t *)shared + int8_x_head(M)};
+}
+
+/* The scale of a row, and what its numbers are multiplied by, 0 where all of them become 0. */
+static inline float int8_scale(const float *x, size_t K, float *by) {
+    uint32_t most = 0;
+    for (size_t k = 0; k < K; k++) {
+        uint32_t u = bits_of_f32(x[k]) & 0x7fffffff;
+        most = u > most ? u : most;
+    }
+    float a = f32_of_bits(most);
+    bool finite = most < 0x7f800000;
+    *by = finite && a >= 0x1p-100f ? 127.0f / a : 0.0f;
+    return !finite ? NAN : *by > 0.0f ? a / 127.0f : 0.0f;
+}
+
+/* The integers of n numbers. Adding 1.5 2^23 rounds to nearest even and leaves them in the last bits. */
+static inline void int8_codes(const float *x, size_t n, float by, int8_t *to) {
+    const float shift = 0x1.8p23f;
+    if (by <= 0.0f) {
+        memset(to, 0, n);
+        return;
+    }
+    for (size_t k = 0; k < n; k++) to[k] = (int8_t)(bits_of_f32(x[k] * by + shift) & 0xff);
+}
+
+/* Puts the integer sums of row m and columns [n0, n0 + n) into y. */
+static inline void store_int8_sums(const fv_linear_part *p, int64_t m, float scale, int64_t n0,
+                                   int n, const float *bias, const int32_t *sums) {
+    const float *scale_w = p->w.quant->scale;
+    float out[64];
+    for (int i = 0; i < n; i++) out[i] = (float)sums[i] * scale * scale_w[n0 + i];
+    store_sums(p, m, n0, n, bias, out);
 }
 
 #endif

@@ -16,15 +16,15 @@
 typedef struct fv_cpu_plan {
     int64_t n_item, grain; /* grain: items that one thread takes at a time */
     size_t scratch_bytes;  /* per thread */
-    size_t shared_bytes;   /* of pack_bf16: x as linear_bf16 reads it */
+    size_t shared_bytes;   /* of pack_bf16 and pack_int8: x as the products read it */
 } fv_cpu_plan;
 
-/* linear in bf16 is two operations: x is rounded, and laid as the path's products read it; then
- * come the products. */
-typedef struct fv_cpu_linear_bf16 {
+/* linear in bf16 and int8 is two operations: x is rounded, and laid as the path's products read it;
+ * then come the products. */
+typedef struct fv_cpu_packed_linear {
     const fv_linear_args *a;
-    void *x; /* at a multiple of 64; NULL while pack_bf16_plan is asked */
-} fv_cpu_linear_bf16;
+    void *x; /* at a multiple of 64; NULL while the plan of packing is asked */
+} fv_cpu_packed_linear;
 
 /* `args` is the fv_..._args of the operation. */
 typedef fv_cpu_plan fv_cpu_plan_fn(const void *args);
@@ -35,7 +35,7 @@ typedef struct fv_cpu_path {
 #define FV_CPU_OP(op)                                                                              \
     fv_cpu_plan_fn *op##_plan;                                                                     \
     fv_cpu_items *op;
-#define FV_CPU_BF16_OP FV_CPU_OP
+#define FV_CPU_AMX_OP FV_CPU_OP
 #define FV_CPU_ROW_OP(op) fv_cpu_items *op;
 #include "kernels/cpu/ops.def"
 } fv_cpu_path;
@@ -43,7 +43,7 @@ typedef struct fv_cpu_path {
 /* Of the AMX path. */
 #define FV_CPU_OP(op)
 #define FV_CPU_ROW_OP(op)
-#define FV_CPU_BF16_OP(op)                                                                         \
+#define FV_CPU_AMX_OP(op)                                                                          \
     fv_cpu_plan_fn fv_amx_##op##_plan;                                                             \
     fv_cpu_items fv_amx_##op;
 #include "kernels/cpu/ops.def"

@@ -1,7 +1,7 @@
 /* The AVX2 path: AVX2, FMA and F16C, the instructions that CMakeLists.txt has for this file. */
 #include "kernels/cpu/path_lanes.h"
 
-#define FV_CPU_BF16_OP FV_CPU_OP
+#define FV_CPU_AMX_OP FV_CPU_OP
 
 const fv_cpu_path fv_cpu_path_avx2 = {
     .isa = "avx2",

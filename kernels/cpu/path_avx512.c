@@ -26,7 +26,7 @@ void fv_amx_attn_quantized_bf16(const void *args, void *scratch, int64_t begin, 
     codes_with(args, &fv_amx_packed_products, scratch, begin, end);
 }
 
-#define FV_CPU_BF16_OP FV_CPU_OP
+#define FV_CPU_AMX_OP FV_CPU_OP
 
 const fv_cpu_path fv_cpu_path_avx512 = {
     .isa = "avx512",
@@ -35,7 +35,7 @@ const fv_cpu_path fv_cpu_path_avx512 = {
 
 #define FV_CPU_OP(op) .op##_plan = op##_plan, .op = op,
 #define FV_CPU_ROW_OP(op) .op = op,
-#define FV_CPU_BF16_OP(op) .op##_plan = fv_amx_##op##_plan, .op = fv_amx_##op,
+#define FV_CPU_AMX_OP(op) .op##_plan = fv_amx_##op##_plan, .op = fv_amx_##op,
 
 const fv_cpu_path fv_cpu_path_amx = {
     .isa = "amx",

@@ -2,7 +2,7 @@
 #define FOVEA_KERNELS_CPU_PATH_LANES_H
 
 /* All operations of a path with 16-lane vectors, and its table's entries: what path_avx2.c and
- * path_avx512.c are made of, but for FV_CPU_BF16_OP, which they say. */
+ * path_avx512.c are made of, but for FV_CPU_AMX_OP, which they say. */
 #include "kernels/cpu/activate_lanes.h"
 #include "kernels/cpu/attention_lanes.h"
 #include "kernels/cpu/attn_lowrank_lanes.h"
@@ -11,6 +11,7 @@
 #include "kernels/cpu/index_select_lanes.h"
 #include "kernels/cpu/kv_write_lanes.h"
 #include "kernels/cpu/linear_bf16_lanes.h"
+#include "kernels/cpu/linear_int8_lanes.h"
 #include "kernels/cpu/linear_lanes.h"
 #include "kernels/cpu/matmul_nn_lanes.h"
 #include "kernels/cpu/merge_lanes.h"

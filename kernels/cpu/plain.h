@@ -16,7 +16,7 @@
 #define FV_CPU_OP(op)                                                                              \
     fv_cpu_plan_fn fv_plain_##op##_plan;                                                           \
     fv_cpu_items fv_plain_##op;
-#define FV_CPU_BF16_OP FV_CPU_OP
+#define FV_CPU_AMX_OP FV_CPU_OP
 #define FV_CPU_ROW_OP(op) fv_cpu_items fv_plain_##op;
 #include "kernels/cpu/ops.def"
 

@@ -1,7 +1,6 @@
 /* Products in bf16: the plain path's bits, for any numbers. On a GPU a library computes them;
  * linear's test covers that. */
 #include <immintrin.h>
-#include <sys/mman.h>
 
 #include "tests/ops/run/run.h"
 
@@ -35,27 +34,6 @@ static void fill(const fv_tensor *t, numbers kind, bool is_x) {
         for (int c = 0; c < t->cols; c++) put(t, r, c, number(kind, is_x));
     if (kind == SPECIALS) fill_specials(t, PICK(20, 200, 1000));
 }
-
-/* An accessible page before an inaccessible one. */
-typedef struct guarded {
-    char *base;
-    size_t bytes;
-} guarded;
-
-enum { PAGE = 4096 };
-
-/* `t` without gaps, its last byte just before the inaccessible page. */
-static fv_tensor tensor_guarded(guarded *g, fv_dtype dtype, int rows, int cols) {
-    fv_tensor t = fv_tensor_of(NULL, dtype, rows, cols);
-    size_t n = tensor_bytes(&t);
-    g->bytes = (n + PAGE - 1) / PAGE * PAGE + PAGE;
-    g->base = mmap(NULL, g->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (g->base == MAP_FAILED || mprotect(g->base + g->bytes - PAGE, PAGE, PROT_NONE) != 0) exit(1);
-    t.data = g->base + g->bytes - PAGE - n;
-    return t;
-}
-
-static void tensor_unguard(guarded *g) { munmap(g->base, g->bytes); }
 
 /* Up to three parts of one x, their weights of type t (or any) at the end of a mapping. */
 static void linear_once(device_test *d, int M, int K, const int *N, int n_part, int type,
@@ -95,12 +73,6 @@ static void linear_once(device_test *d, int M, int K, const int *N, int n_part, 
         tensor_unguard(&g[i]);
     }
     free(x.data);
-}
-
-static int size_about(int most) {
-    static const int edges[] = {1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129};
-    int n = random_int(0, 1) ? edges[random_int(0, 13)] : random_int(1, most);
-    return n > most ? most : n;
 }
 
 /* The smallest sum that is not flushed, and the next smaller in the 24th bit: 2^-126 - 2^-150. */

@@ -26,7 +26,7 @@ void report(double seconds, double flops, double bytes, const char *fmt, ...) {
 static const op *const all[] = {
 #define FV_OP(name, args) &op_##name,
 #include "kernels/ops.def"
-    &op_linear_bf16, &op_attention_bf16};
+    &op_linear_bf16, &op_linear_int8, &op_linear_int4, &op_attention_bf16};
 
 /* Calls fn(arg) for each operation named `only` (NULL: all). Returns how many. */
 static int for_each(const char *only, void (*fn)(const op *o, void *arg), void *arg) {

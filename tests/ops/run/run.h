@@ -2,6 +2,7 @@
 #define FOVEA_TESTS_OPS_RUN_RUN_H
 
 /* ops_run: the operations of a backend against the plain CPU path, and their speed. */
+#include <sys/mman.h>
 #include <time.h>
 
 #include "tests/ops/device_test.h"
@@ -15,7 +16,7 @@ typedef struct op {
 /* An operation of kernels/ops.def without a test does not link. */
 #define FV_OP(name, args) extern const op op_##name;
 #include "kernels/ops.def"
-extern const op op_linear_bf16, op_attention_bf16;
+extern const op op_linear_bf16, op_linear_int8, op_linear_int4, op_attention_bf16;
 
 static inline bool on_cpu(const device_test *d) { return strcmp(d->be.ops->name, "cpu") == 0; }
 
@@ -45,6 +46,32 @@ static inline double now_s(void) {
         }                                                                                          \
         least_;                                                                                    \
     })
+
+/* An accessible page before an inaccessible one. */
+typedef struct guarded {
+    char *base;
+    size_t bytes;
+} guarded;
+
+/* `t` without gaps, its last byte just before the inaccessible page. */
+static inline fv_tensor tensor_guarded(guarded *g, fv_dtype dtype, int rows, int cols) {
+    fv_tensor t = fv_tensor_of(NULL, dtype, rows, cols);
+    size_t n = tensor_bytes(&t), page = 4096;
+    g->bytes = (n + page - 1) / page * page + page;
+    g->base = mmap(NULL, g->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (g->base == MAP_FAILED || mprotect(g->base + g->bytes - page, page, PROT_NONE) != 0) exit(1);
+    t.data = g->base + g->bytes - page - n;
+    return t;
+}
+
+static inline void tensor_unguard(guarded *g) { munmap(g->base, g->bytes); }
+
+/* A size of at most `most`, often at the edge of a block. */
+static inline int size_about(int most) {
+    static const int edges[] = {1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129};
+    int n = random_int(0, 1) ? edges[random_int(0, 13)] : random_int(1, most);
+    return n > most ? most : n;
+}
 
 /* A line of `perf`; flops 0: only bytes are reported. */
 __attribute__((format(printf, 4, 5))) void report(double seconds, double flops, double bytes,

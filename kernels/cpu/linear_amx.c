@@ -1,0 +1,484 @@
+/* y = x w^T + bias (+ y) with AMX (amx.h), in bf16 and, with weights in int8, in integers.
+ *
+ * Rows of w are operand A as they lie in the checkpoint: 64 bytes of them, 32 numbers in bf16 or 64
+ * in int8, are a row of a tile, a step of K, and nothing is rearranged. x is operand B: it is small,
+ * and packed once for all of w (pack_bf16, pack_int8). Sums come out transposed, [rows of w, rows of
+ * x], as f32 or as integers. `int8` is a constant after inlining.
+ *
+ * Few rows (decode): w is read where it is mapped, 64 rows of it at a time.
+ *
+ * Many rows (prefill): an item is MANY_N rows of w and some rows of x. K goes by in blocks of KB
+ * columns; a panel of 32 rows and KB columns of w, 16 KiB, is copied to where lines begin at
+ * multiples of 64, which a checkpoint's tensors do not, and meets all the item's rows of x, while
+ * the next panel is fetched. Sums wait in scratch between two blocks of K.
+ *
+ * What is not whole - the last columns of K, the last rows of w, weights of another type - goes
+ * through a copy with zeros after it: nothing after a tensor is read. */
+#include "kernels/cpu/amx.h"
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/linear_parts.h"
+
+enum { STEP = 64 }; /* bytes of a row of w in one step of K */
+
+/* KB: the steps of a block of K. A panel stays in L1, and the rows of x of one block of K (640 of
+ * them are 320 KiB) in L2, with the sums. */
+enum { KB = 8, PANEL_ROWS = 32, MANY_N = 128, MANY_M = 768, FEW = 32 };
+
+/* Numbers of x that a thread packs at a time: one row is packed by the caller alone. */
+enum { PACK_GRAIN = 16384 };
+
+/* How x lies: [block of K][32 rows of x][step][one or two tiles], pairs or quads of 32 bits. */
+typedef struct layout {
+    size_t K, bytes, steps; /* bytes: of a row of w */
+    bool int8;
+    int M, cols, tiles; /* columns of a tile, tiles of a step and of 32 rows of x */
+    int blocks;         /* of 32 rows */
+} layout;
+
+static layout layout_of(const fv_tensor *x, bool int8) {
+    layout l = {.K = (size_t)x->cols, .int8 = int8, .M = x->rows};
+    l.bytes = l.K * (int8 ? 1 : 2);
+    l.steps = (l.bytes + STEP - 1) / STEP;
+    l.cols = min_int(TILE_ROWS, l.M);
+    l.tiles = l.M > TILE_ROWS ? 2 : 1;
+    l.blocks = (int)div_up(l.M, 2 * TILE_ROWS);
+    return l;
+}
+
+static size_t tile_words(const layout *l) { return (size_t)TILE_ROWS * (size_t)l->cols; }
+
+static size_t steps_in(const layout *l, size_t k) {
+    size_t left = l->steps - k * KB;
+    return left < KB ? left : KB;
+}
+
+/* The first step of block k of K and block b of rows. */
+static size_t x_at(const layout *l, size_t k, int b) {
+    size_t steps = k * KB * (size_t)l->blocks + (size_t)b * steps_in(l, k);
+    return steps * (size_t)l->tiles * tile_words(l);
+}
+
+/* ---- x --------------------------------------------------------------------------------- */
+
+static size_t blocks_of_k(const layout *l) { return (l->steps + KB - 1) / KB; }
+
+static size_t packed_bytes(const layout *l) {
+    return l->steps * (size_t)l->blocks * (size_t)l->tiles * tile_words(l) * 4;
+}
+
+fv_cpu_plan fv_amx_pack_bf16_plan(const void *args) {
+    layout l = layout_of(&((const fv_cpu_packed_linear *)args)->a->x, false);
+    fv_cpu_plan plan = {.grain = div_up(PACK_GRAIN, KB * BF16_STEP * l.cols)};
+    plan.n_item = (int64_t)blocks_of_k(&l) * l.blocks * l.tiles;
+    plan.shared_bytes = packed_bytes(&l);
+    return plan;
+}
+
+void fv_amx_pack_bf16(const void *args, void *scratch, int64_t begin, int64_t end) {
+    const fv_cpu_packed_linear *b = args;
+    layout l = layout_of(&b->a->x, false);
+    (void)scratch;
+    for (int64_t i = begin; i < end; i++) {
+        int t = (int)(i % l.tiles), block = (int)(i / l.tiles % l.blocks);
+        size_t k = (size_t)(i / l.tiles / l.blocks);
+        int64_t m0 = block * 2 * TILE_ROWS + t * TILE_ROWS;
+        int rows = min_int(TILE_ROWS, l.M - m0);
+        const float *from[TILE_ROWS] = {NULL};
+        for (int j = 0; j < rows; j++) from[j] = row_f32(&b->a->x, m0 + j);
+        uint32_t *to = (uint32_t *)b->x + x_at(&l, k, block) + (size_t)t * tile_words(&l);
+        for (size_t s = 0; s < steps_in(&l, k); s++, to += (size_t)l.tiles * tile_words(&l))
+            pairs_tile(from, (k * KB + s) * BF16_STEP, l.K, l.cols, to);
+    }
+}
+
+/* An item is a tile's rows of x and all of K. */
+fv_cpu_plan fv_amx_pack_int8_plan(const void *args) {
+    layout l = layout_of(&((const fv_cpu_packed_linear *)args)->a->x, true);
+    fv_cpu_plan plan = {.grain = div_up(PACK_GRAIN, (int64_t)(l.K + 1) * l.cols)};
+    plan.n_item = (int64_t)l.blocks * l.tiles;
+    plan.shared_bytes = int8_x_head(l.M) + packed_bytes(&l);
+    return plan;
+}
+
+void fv_amx_pack_int8(const void *args, void *scratch, int64_t begin, int64_t end) {
+    const fv_cpu_packed_linear *b = args;
+    layout l = layout_of(&b->a->x, true);
+    int8_x x = int8_x_at(b->x, l.M);
+    (void)scratch;
+    for (int64_t i = begin; i < end; i++) {
+        int t = (int)(i % l.tiles), block = (int)(i / l.tiles);
+        int64_t m0 = i * TILE_ROWS;
+        int rows = min_int(TILE_ROWS, l.M - m0);
+        float by[TILE_ROWS];
+        for (int j = 0; j < rows; j++)
+            x.scale[m0 + j] = int8_scale(row_f32(&b->a->x, m0 + j), l.K, &by[j]);
+        for (size_t s = 0; s < l.steps; s++) {
+            int8_t part[TILE_ROWS][STEP] = {0};
+            size_t n = l.K - s * STEP < STEP ? l.K - s * STEP : STEP;
+            for (int j = 0; j < rows; j++)
+                int8_codes(row_f32(&b->a->x, m0 + j) + s * STEP, n, by[j], part[j]);
+            size_t tile = s % KB * (size_t)l.tiles + (size_t)t;
+            words_tile(part, l.cols,
+                       (uint32_t *)x.codes + x_at(&l, s / KB, block) + tile * tile_words(&l));
+        }
+    }
+}
+
+/* ---- the end --------------------------------------------------------------------------- */
+
+/* What an item needs to know: a call and one of its parts. */
+typedef struct work {
+    layout l;
+    const fv_linear_part *p;
+    const uint32_t *x;    /* packed */
+    const float *scale_x; /* [M], of int8 */
+} work;
+
+/* Sums [16 rows of w, cols rows of x] of a tile, into y from row m0 and column n0 on. */
+static void store_tile(const work *t, int64_t m0, int rows, int64_t n0, int n, const float *bias,
+                       const int32_t *sums, int cols) {
+    __m512i r[TILE_ROWS];
+    __mmask16 mask = (__mmask16)((1u << cols) - 1);
+    for (int i = 0; i < TILE_ROWS; i++) r[i] = _mm512_maskz_loadu_epi32(mask, sums + i * cols);
+    i32x16_transpose(r);
+    for (int m = 0; m < rows; m++) {
+        int32_t row[TILE_ROWS];
+        float sums_f32[TILE_ROWS];
+        _mm512_storeu_si512(t->l.int8 ? (void *)row : (void *)sums_f32, r[m]);
+        if (t->l.int8)
+            store_int8_sums(t->p, m0 + m, t->scale_x[m0 + m], n0, n, bias, row);
+        else
+            store_sums(t->p, m0 + m, n0, n, bias, sums_f32);
+    }
+}
+
+/* Rows [n, n + rows) and bytes [at, at + bytes) of the rows of w, to [16, ld] bytes with zeros after
+ * the rows and, up to `padded`, after the columns. */
+static void copy_rows(const work *t, int64_t n, int64_t rows, size_t at, size_t bytes,
+                      size_t padded, size_t ld, uint8_t *to) {
+    const fv_tensor *w = &t->p->w;
+    if (!t->l.int8) {
+        bf16_rows(w, n, rows, at / 2, bytes / 2, padded / 2, ld / 2, (uint16_t *)(void *)to);
+        return;
+    }
+    for (int i = 0; i < TILE_ROWS; i++, to += ld) {
+        size_t m = i < rows ? bytes : 0;
+        if (m) memcpy(to, (const uint8_t *)w->data + (size_t)(n + i) * t->l.bytes + at, m);
+        memset(to + m, 0, padded - m);
+    }
+}
+
+/* w lies as a tile is loaded. */
+static bool in_place(const work *t) { return t->l.int8 || t->p->w.dtype == FV_BF16; }
+
+/* One step, into the sums of tile c; the registers' numbers are part of the instruction. */
+#define TILE_DP(c, a, b)                                                                           \
+    do {                                                                                           \
+        if (int8)                                                                                  \
+            _tile_dpbssd(c, a, b);                                                                 \
+        else                                                                                       \
+            _tile_dpbf16ps(c, a, b);                                                               \
+    } while (0)
+
+/* ---- few rows -------------------------------------------------------------------------- */
+
+/* Rows of w per item: four A tiles, or two where x fills two B tiles. */
+static int few_columns(const layout *l) { return l->tiles == 1 ? 4 * TILE_ROWS : 2 * TILE_ROWS; }
+
+/* 16 rows of w: where they are read, and the step that is not whole. */
+typedef struct few_rows {
+    const uint8_t *at, *tail;
+    size_t stride; /* of `at`, bytes */
+} few_rows;
+
+static ALWAYS_INLINE void few_one(const few_rows w[4], const uint32_t *x, const layout *l,
+                                  int32_t *out, const bool int8) {
+    size_t words = tile_words(l), ldx = 4 * (size_t)l->cols, whole = l->bytes / STEP;
+    size_t s0 = w[0].stride, s1 = w[1].stride, s2 = w[2].stride, s3 = w[3].stride;
+    const uint8_t *w0 = w[0].at, *w1 = w[1].at, *w2 = w[2].at, *w3 = w[3].at;
+    sums_zero();
+    for (size_t s = 0; s < l->steps; s++, x += words) {
+        if (s == whole) {
+            w0 = w[0].tail - s * STEP, w1 = w[1].tail - s * STEP;
+            w2 = w[2].tail - s * STEP, w3 = w[3].tail - s * STEP;
+            s0 = s1 = s2 = s3 = STEP;
+        }
+        _tile_loadd(6, x, ldx);
+        _tile_loadd(4, w0 + s * STEP, s0);
+        TILE_DP(0, 4, 6);
+        _tile_loadd(5, w1 + s * STEP, s1);
+        TILE_DP(1, 5, 6);
+        _tile_loadd(4, w2 + s * STEP, s2);
+        TILE_DP(2, 4, 6);
+        _tile_loadd(5, w3 + s * STEP, s3);
+        TILE_DP(3, 5, 6);
+    }
+    sums_store(out, l->cols);
+}
+
+static ALWAYS_INLINE void few_two(const few_rows w[2], const uint32_t *x, const layout *l,
+                                  int32_t *out, const bool int8) {
+    size_t whole = l->bytes / STEP, s0 = w[0].stride, s1 = w[1].stride;
+    const uint8_t *w0 = w[0].at, *w1 = w[1].at;
+    sums_zero();
+    for (size_t s = 0; s < l->steps; s++, x += 2 * TILE_BYTES / 4) {
+        if (s == whole) {
+            w0 = w[0].tail - s * STEP, w1 = w[1].tail - s * STEP;
+            s0 = s1 = STEP;
+        }
+        _tile_loadd(6, x, 64);
+        _tile_loadd(7, x + TILE_BYTES / 4, 64);
+        _tile_loadd(4, w0 + s * STEP, s0);
+        TILE_DP(0, 4, 6);
+        TILE_DP(1, 4, 7);
+        _tile_loadd(5, w1 + s * STEP, s1);
+        TILE_DP(2, 5, 6);
+        TILE_DP(3, 5, 7);
+    }
+    sums_store(out, 16);
+}
+
+static NEVER_INLINE void few_bf16(const few_rows w[4], const uint32_t *x, const layout *l,
+                                  int32_t *out) {
+    if (l->tiles == 1)
+        few_one(w, x, l, out, false);
+    else
+        few_two(w, x, l, out, false);
+}
+
+static NEVER_INLINE void few_int8(const few_rows w[4], const uint32_t *x, const layout *l,
+                                  int32_t *out) {
+    if (l->tiles == 1)
+        few_one(w, x, l, out, true);
+    else
+        few_two(w, x, l, out, true);
+}
+
+/* Columns [n0, n0 + N) of y. */
+static void few_item(const work *t, int64_t n0, int N, uint8_t *scratch) {
+    enum { TAIL = TILE_ROWS * STEP };
+    const layout *l = &t->l;
+    size_t whole = l->bytes / STEP * STEP, padded = l->steps * STEP;
+    int groups = few_columns(l) / TILE_ROWS;
+    few_rows rows[4];
+    for (int g = 0; g < groups; g++) {
+        int64_t n = n0 + g * TILE_ROWS;
+        uint8_t *copy = scratch + (size_t)g * (TAIL + TILE_ROWS * padded) + TAIL,
+                *tail = copy - TAIL;
+        if (g * TILE_ROWS >= N) { /* nobody reads its sums */
+            rows[g] = rows[0];
+            continue;
+        }
+        int64_t left = N - g * TILE_ROWS;
+        if (padded > whole) copy_rows(t, n, left, whole, l->bytes - whole, STEP, STEP, tail);
+        rows[g] = (few_rows){(const uint8_t *)t->p->w.data + (size_t)n * l->bytes, tail, l->bytes};
+        if (in_place(t) && left >= TILE_ROWS) continue;
+        copy_rows(t, n, left, 0, whole, whole, padded, copy);
+        rows[g].at = copy, rows[g].stride = padded;
+    }
+    _Alignas(64) int32_t out[4 * TILE_BYTES / 4];
+    float bias_wide[4 * TILE_ROWS];
+    const float *bias = bias_f32(&t->p->bias, n0, N, bias_wide);
+    (l->int8 ? few_int8 : few_bf16)(rows, t->x, l, out);
+    for (int i = 0; i < 4; i++) {
+        int g = l->tiles == 1 ? i : i / 2, m0 = l->tiles == 1 ? 0 : i % 2 * TILE_ROWS;
+        if (g * TILE_ROWS >= N) break;
+        store_tile(t, m0, min_int(TILE_ROWS, l->M - m0), n0 + g * TILE_ROWS,
+                   min_int(TILE_ROWS, N - g * TILE_ROWS), bias ? bias + g * TILE_ROWS : NULL,
+                   out + (size_t)i * tile_words(l), l->cols);
+    }
+}
+
+/* ---- many rows ------------------------------------------------------------------------- */
+
+/* One item on its way through K. */
+typedef struct many {
+    const work *work;
+    int64_t n0;
+    int N, block0, blocks; /* rows of w; blocks of 32 rows of x */
+    uint8_t *panel;        /* [KB][2][16, STEP] */
+    int32_t *sums;         /* [panels][blocks][4][16, 16] */
+    const float *bias;
+} many;
+
+/* Rows [n, n + 32) of w and block k of K. */
+static void copy_panel(const many *t, int64_t n, size_t k) {
+    const layout *l = &t->work->l;
+    int64_t left = t->n0 + t->N - n;
+    for (size_t s = 0; s < steps_in(l, k); s++) {
+        size_t c = (k * KB + s) * STEP, bytes = l->bytes - c;
+        uint8_t *to = t->panel + s * 2 * TILE_BYTES;
+        if (in_place(t->work) && left >= PANEL_ROWS && bytes >= STEP) {
+            const uint8_t *from = (const uint8_t *)t->work->p->w.data + (size_t)n * l->bytes + c;
+            for (int i = 0; i < PANEL_ROWS; i++, from += l->bytes, to += STEP)
+                _mm512_store_si512(to, _mm512_loadu_si512(from));
+            continue;
+        }
+        if (bytes > STEP) bytes = STEP;
+        for (int h = 0; h < 2; h++, to += TILE_BYTES)
+            copy_rows(t->work, n + h * TILE_ROWS, left - h * TILE_ROWS, c, bytes, STEP, STEP, to);
+    }
+}
+
+/* A walk along the lines of the panel that comes next, one at a time. */
+typedef struct ahead {
+    uintptr_t at;
+    size_t stride;
+    int line;
+} ahead;
+
+static inline void fetch(ahead *a) {
+    if (a->line >= PANEL_ROWS * KB) return;
+    _mm_prefetch(
+        (const void *)(a->at + (size_t)(a->line / KB) * a->stride + (size_t)(a->line % KB) * STEP),
+        _MM_HINT_T1);
+    a->line++;
+}
+
+/* The panel times 32 rows of x: sums go on from `sums`, or begin. */
+static ALWAYS_INLINE void many_block(const uint8_t *a, const uint32_t *x, size_t steps, bool begin,
+                                     int32_t *sums, ahead *next, const bool int8) {
+    if (begin)
+        sums_zero();
+    else
+        sums_load(sums, 16);
+    for (size_t s = 0; s < steps; s++, a += 2 * TILE_BYTES, x += 512) {
+        fetch(next);
+        _tile_loadd(4, a, 64);
+        _tile_loadd(6, x, 64);
+        TILE_DP(0, 4, 6);
+        UNROLL for (int i = 0; i < 16; i++)
+            _mm_prefetch((const void *)(x + 1024 + i * 16), _MM_HINT_T0);
+        _tile_loadd(7, x + 256, 64);
+        TILE_DP(1, 4, 7);
+        UNROLL for (int i = 16; i < 32; i++)
+            _mm_prefetch((const void *)(x + 1024 + i * 16), _MM_HINT_T0);
+        _tile_loadd(5, a + TILE_BYTES, 64);
+        TILE_DP(2, 5, 6);
+        fetch(next);
+        TILE_DP(3, 5, 7);
+    }
+    sums_store(sums, 16);
+}
+
+static NEVER_INLINE void many_bf16(const uint8_t *a, const uint32_t *x, size_t steps, bool begin,
+                                   int32_t *sums, ahead *next) {
+    many_block(a, x, steps, begin, sums, next, false);
+}
+
+static NEVER_INLINE void many_int8(const uint8_t *a, const uint32_t *x, size_t steps, bool begin,
+                                   int32_t *sums, ahead *next) {
+    many_block(a, x, steps, begin, sums, next, true);
+}
+
+static void many_store(const many *t, int64_t n, int block, const int32_t *sums) {
+    for (int i = 0; i < 4; i++) {
+        int64_t row = n + i / 2 * TILE_ROWS, m0 = (int64_t)(2 * block + i % 2) * TILE_ROWS;
+        int rows = min_int(TILE_ROWS, t->work->l.M - m0),
+            cols = min_int(TILE_ROWS, t->n0 + t->N - row);
+        if (rows > 0 && cols > 0)
+            store_tile(t->work, m0, rows, row, cols, t->bias ? t->bias + (row - t->n0) : NULL,
+                       sums + i * 256, TILE_ROWS);
+    }
+}
+
+static void many_item(const many *t) {
+    const layout *l = &t->work->l;
+    size_t last = blocks_of_k(l) - 1;
+    for (size_t k = 0; k <= last; k++) {
+        int32_t *sums = t->sums;
+        for (int j = 0; j < t->N; j += PANEL_ROWS) {
+            int64_t n = t->n0 + j, next = j + PANEL_ROWS < t->N ? n + PANEL_ROWS : t->n0;
+            size_t next_k = j + PANEL_ROWS < t->N ? k : k + 1;
+            ahead a = {(uintptr_t)t->work->p->w.data + (size_t)next * l->bytes + next_k * KB * STEP,
+                       l->bytes, 0};
+            copy_panel(t, n, k);
+            for (int b = t->block0; b < t->block0 + t->blocks; b++, sums += TILE_BYTES) {
+                (l->int8 ? many_int8 : many_bf16)(t->panel, t->work->x + x_at(l, k, b),
+                                                  steps_in(l, k), k == 0, sums, &a);
+                if (k == last) many_store(t, n, b, sums);
+            }
+        }
+    }
+}
+
+/* ---- items ----------------------------------------------------------------------------- */
+
+/* Blocks of 32 rows of x per item: cut evenly. */
+static int blocks_per_item(const layout *l) {
+    int most = MANY_M / 32, cuts = (l->blocks + most - 1) / most;
+    return (l->blocks + cuts - 1) / cuts;
+}
+
+static bool is_few(const layout *l) { return l->M <= FEW || l->K == 0; }
+
+static int64_t items_of_part(const layout *l, int64_t N) {
+    if (is_few(l)) return div_up(N, few_columns(l));
+    return div_up(N, MANY_N) * div_up(l->blocks, blocks_per_item(l));
+}
+
+static fv_cpu_plan plan_of(const fv_cpu_packed_linear *b, bool int8) {
+    const fv_linear_args *a = b->a;
+    layout l = layout_of(&a->x, int8);
+    fv_cpu_plan plan = {.grain = 1};
+    for (int p = 0; p < a->n_part; p++) plan.n_item += items_of_part(&l, a->part[p].w.rows);
+    if (is_few(&l)) {
+        plan.grain = div_up(1 << 18, (int64_t)few_columns(&l) * (a->x.cols + 1));
+        plan.scratch_bytes = (size_t)few_columns(&l) * (l.steps + 1) * STEP;
+    } else {
+        size_t sums = MANY_N / PANEL_ROWS * (size_t)blocks_per_item(&l) * 4 * TILE_BYTES;
+        plan.scratch_bytes = KB * 2 * TILE_BYTES + sums;
+    }
+    return plan;
+}
+
+fv_cpu_plan fv_amx_linear_bf16_plan(const void *args) { return plan_of(args, false); }
+
+fv_cpu_plan fv_amx_linear_int8_plan(const void *args) { return plan_of(args, true); }
+
+static void item(const work *w, int64_t i, void *scratch) {
+    const layout *l = &w->l;
+    if (is_few(l)) {
+        int64_t n0 = i * few_columns(l);
+        few_item(w, n0, min_int(few_columns(l), w->p->w.rows - n0), scratch);
+        return;
+    }
+    /* Neighbouring items share their weights and run at the same time. */
+    int each = blocks_per_item(l);
+    int64_t cuts = div_up(l->blocks, each);
+    float bias[MANY_N];
+    many t = {.work = w, .n0 = i / cuts * MANY_N, .block0 = (int)(i % cuts) * each};
+    t.N = min_int(MANY_N, w->p->w.rows - t.n0);
+    t.blocks = min_int(each, l->blocks - t.block0);
+    t.panel = scratch;
+    t.sums = (int32_t *)scratch + KB * 2 * TILE_BYTES / 4;
+    t.bias = bias_f32(&w->p->bias, t.n0, t.N, bias);
+    many_item(&t);
+}
+
+static void items(const fv_cpu_packed_linear *b, bool int8, void *scratch, int64_t begin,
+                  int64_t end) {
+    work w = {.l = layout_of(&b->a->x, int8), .x = b->x};
+    if (int8) {
+        int8_x x = int8_x_at(b->x, w.l.M);
+        w.x = (const uint32_t *)(const void *)x.codes;
+        w.scale_x = x.scale;
+    }
+    tiles_open(w.l.cols);
+    for (int p = 0; p < b->a->n_part; p++) {
+        w.p = &b->a->part[p];
+        int64_t n = items_of_part(&w.l, w.p->w.rows);
+        for (int64_t i = begin < 0 ? 0 : begin; i < end && i < n; i++) item(&w, i, scratch);
+        begin -= n;
+        end -= n;
+    }
+    tiles_close();
+}
+
+void fv_amx_linear_bf16(const void *args, void *scratch, int64_t begin, int64_t end) {
+    items(args, false, scratch, begin, end);
+}
+
+void fv_amx_linear_int8(const void *args, void *scratch, int64_t begin, int64_t end) {
+    items(args, true, scratch, begin, end);
+}
