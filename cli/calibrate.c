@@ -222,6 +222,10 @@ static fv_status calibrate(const fv_options *o) {
     fv_local *local = NULL;
     if (fv_options_positional(o, &rest) > 0)
         return FV_FAIL(FV_EINVAL, "'%s' is not an option", rest[0]);
+    if (fv_options_string(o, "weights"))
+        return FV_FAIL(FV_EINVAL,
+                       "fovea calibrate measures the checkpoint as it is stored: leave out "
+                       "--weights");
     FV_TRY(fv_log_configure(fv_options_string(o, "log")));
     FV_TRY(fv_request_engine(o, 1, &local));
     const fv_model_config *cfg = fv_local_config(local);

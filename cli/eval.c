@@ -65,7 +65,7 @@ typedef struct eval {
     const char *policies[POLICIES_MAX];          /* of text */
     const char *name[POLICIES_MAX];              /* as they were given */
     bool kept;                                   /* dialogs are, where that can be */
-    char fingerprint[17];
+    char fingerprint[64];
     char results_log_path[PATH_CAP], results_path[PATH_CAP], page_path[PATH_CAP];
     fv_local *local;   /* or */
     fv_remote *remote; /* this */
@@ -193,7 +193,9 @@ static fv_status know_fleet(eval *e, const fv_checkpoint *ck) {
     FV_TRY(know(e, fv_checkpoint_config(ck), fingerprint));
     FV_TRY(fv_remote_open(&to, &e->remote));
     FV_TRY(fv_remote_get_model(e->remote, &model));
-    if (strcmp(model.fingerprint, fingerprint) != 0)
+    FV_TRY(know(e, fv_checkpoint_config(ck), model.fingerprint));
+    /* "+int8" after it: the fleet has quantized its weights. */
+    if (strncmp(model.fingerprint, fingerprint, strlen(fingerprint)) != 0)
         return FV_FAIL(FV_EINVAL, "--checkpoint %s is %s, but the fleet at %s serves %s",
                        fv_options_string(e->o, "checkpoint"), fingerprint,
                        fv_options_string(e->o, "to"), model.fingerprint);

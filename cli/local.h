@@ -11,16 +11,19 @@
 #include "prefill-worker/job/job.h"
 
 typedef struct fv_local_options {
-    const char *checkpoint;         /* directory */
-    const char *backend;            /* "auto", "cpu", ... */
-    const char *isa;                /* CPU path, "auto" */
-    const char *compute, *kv_dtype; /* as fv_engine_options' */
-    int32_t threads;                /* 0: all cores */
-    int32_t gpu;                    /* number of the device, of a backend that has several */
-    const char *gpu_trace;          /* file that gets the GPU's time by kernel; NULL: none */
-    size_t kv_bytes;                /* limit of each side's KV pool; 0: none */
-    int32_t chunk;                  /* prefill rows per pass; 0: all at once */
-    int32_t at_once;                /* requests under way at a time; 0: one */
+    const char *checkpoint;           /* directory */
+    const char *backend;              /* "auto", "cpu", ... */
+    const char *isa;                  /* CPU path, "auto" */
+    const char *compute, *kv_dtype;   /* as fv_engine_options' */
+    const char *weights;              /* likewise */
+    fv_checkpoint_progress *progress; /* of quantizing */
+    void *progress_user;
+    int32_t threads;       /* 0: all cores */
+    int32_t gpu;           /* number of the device, of a backend that has several */
+    const char *gpu_trace; /* file that gets the GPU's time by kernel; NULL: none */
+    size_t kv_bytes;       /* limit of each side's KV pool; 0: none */
+    int32_t chunk;         /* prefill rows per pass; 0: all at once */
+    int32_t at_once;       /* requests under way at a time; 0: one */
 } fv_local_options;
 
 typedef struct fv_local fv_local; /* opaque */

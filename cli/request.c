@@ -6,11 +6,17 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/progress.h"
 #include "common/file.h"
 #include "common/log.h"
 #include "kernels/backends/open.h"
 
+static void show_quantizing(void *bar, int32_t done, int32_t n) {
+    fv_progress_show(bar, done, n, "weights quantized");
+}
+
 fv_status fv_request_engine(const fv_options *o, int32_t at_once, fv_local **out) {
+    fv_progress bar;
     FV_TRY(fv_log_configure(fv_options_string(o, "log")));
     fv_plugin_set_dir(fv_options_string(o, "plugin-dir"));
     fv_local_options opt = {.checkpoint = fv_options_string(o, "checkpoint"),
@@ -18,6 +24,9 @@ fv_status fv_request_engine(const fv_options *o, int32_t at_once, fv_local **out
                             .isa = fv_options_string(o, "isa"),
                             .compute = fv_options_string(o, "compute"),
                             .kv_dtype = fv_options_string(o, "kv-dtype"),
+                            .weights = fv_options_string(o, "weights"),
+                            .progress = show_quantizing,
+                            .progress_user = &bar,
                             .gpu = (int32_t)fv_options_int(o, "gpu"),
                             .gpu_trace = fv_options_string(o, "gpu-trace"),
                             .threads = (int32_t)fv_options_int(o, "threads"),
@@ -27,7 +36,10 @@ fv_status fv_request_engine(const fv_options *o, int32_t at_once, fv_local **out
     if (!opt.checkpoint)
         return FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed: a Hugging Face checkpoint directory "
                                   "(`fovea synth` makes one to try with)");
-    return fv_local_open(&opt, out);
+    fv_progress_begin(&bar);
+    fv_status st = fv_local_open(&opt, out);
+    fv_progress_end(&bar);
+    return st;
 }
 
 /* Standard input is one image however often it is named, as with --overlay. */

@@ -8,6 +8,7 @@
  * copied. Opened once, then read by any thread. */
 #include "model/checkpoint.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -260,6 +261,80 @@ static fv_status open_tensors(fv_checkpoint *ck) {
     tie_head(ck);
     return refuse_leftover(ck);
 }
+
+/* ---- integers -------------------------------------------------------------------------- */
+
+/* Tensors on their way to integers. */
+typedef struct quantizing {
+    fv_checkpoint *ck;
+    const fv_weights *to;
+    used_tensor **tensor; /* [n] */
+    void **memory;        /* [n] */
+    int32_t n;
+    atomic_int done, bad; /* bad: one that holds what is not finite; -1 */
+    fv_checkpoint_progress *progress;
+    void *user;
+} quantizing;
+
+static bool is_layer_weight(const fv_tensor_spec *e) {
+    return e->part == FV_PART_TEXT_LAYER && (e->role == FV_ROLE_LINEAR || e->role == FV_ROLE_QUERY);
+}
+
+static void quantize_one(void *arg, fv_backend *be, int32_t slot, int32_t i) {
+    quantizing *q = arg;
+    used_tensor *u = q->tensor[i];
+    (void)be;
+    if (!fv_quantize(&u->view, q->to, q->memory[i], slot_of(q->ck, u->expected)))
+        atomic_store(&q->bad, i);
+    int done = atomic_fetch_add(&q->done, 1) + 1;
+    if (slot == 0 && q->progress) q->progress(q->user, done, q->n); /* the caller's thread */
+}
+
+static fv_status prepare(quantizing *q) {
+    fv_checkpoint *ck = q->ck;
+    FV_TRY(FV_ARENA_NEW(&ck->arena, ck->n_used, q->tensor));
+    FV_TRY(FV_ARENA_NEW(&ck->arena, ck->n_used, q->memory));
+    for (int32_t i = 0; i < ck->n_used; i++) {
+        used_tensor *u = &ck->used[i];
+        if (!is_layer_weight(u->expected)) continue;
+        if (u->view.quant)
+            return FV_FAIL(FV_EUNSUPPORTED, "%s: tensor '%s' is %s already; leave out --weights %s",
+                           ck->dir, u->found->entry->name, fv_dtype_name(u->view.dtype),
+                           q->to->name);
+        if (q->to->dtype == FV_INT8 && u->view.cols > FV_INT8_MAX_K)
+            return FV_FAIL(FV_EUNSUPPORTED,
+                           "%s: tensor '%s' has %d columns, and products in int8 are exact up to "
+                           "%d; use --weights int4",
+                           ck->dir, u->found->entry->name, u->view.cols, FV_INT8_MAX_K);
+        size_t bytes = fv_quantize_bytes(&u->view, q->to);
+        FV_TRY(fv_arena_alloc(&ck->arena, bytes, &q->memory[q->n]));
+        ck->bytes += bytes - u->found->entry->bytes;
+        q->tensor[q->n++] = u;
+    }
+    return FV_OK;
+}
+
+fv_status fv_checkpoint_quantize(fv_checkpoint *ck, fv_backend *be, const fv_weights *to,
+                                 fv_checkpoint_progress *progress, void *user) {
+    quantizing q = {.ck = ck, .to = to, .bad = -1, .progress = progress, .user = user};
+    FV_TRY(prepare(&q));
+    FV_TRY(fv_backend_each(be, q.n, quantize_one, &q));
+    int bad = atomic_load(&q.bad);
+    if (bad >= 0)
+        return FV_FAIL(FV_EDATA, "tensor '%s' in %s holds NaN or infinity and cannot be quantized",
+                       q.tensor[bad]->found->entry->name, q.tensor[bad]->found->file);
+    return FV_OK;
+}
+
+bool fv_checkpoint_is_quantized(const fv_checkpoint *ck) {
+    for (int32_t i = 0; i < ck->n_used; i++)
+        if (is_layer_weight(ck->used[i].expected) &&
+            slot_of((fv_checkpoint *)(uintptr_t)ck, ck->used[i].expected)->quant)
+            return true;
+    return false;
+}
+
+/* ---- all of it ------------------------------------------------------------------------- */
 
 static fv_status open_all(fv_checkpoint *ck, const char *dir) {
     FV_TRY(fv_arena_strndup(&ck->arena, dir, strlen(dir), &ck->dir));

@@ -10,6 +10,7 @@
 #include "kernels/ops.h"
 #include "model/config.h"
 #include "model/net/weights.h"
+#include "model/quantize.h"
 
 typedef struct fv_checkpoint fv_checkpoint; /* opaque; owns the mappings and every view */
 
@@ -18,6 +19,15 @@ typedef struct fv_checkpoint fv_checkpoint; /* opaque; owns the mappings and eve
  * shape, FV_EUNSUPPORTED a family, activation or dtype that the engine does not do. */
 fv_status fv_checkpoint_open(const char *dir, fv_checkpoint **out);
 void fv_checkpoint_close(fv_checkpoint *ck); /* NULL is fine; all borrowed views become invalid */
+
+/* Called now and then by the thread that waits. */
+typedef void fv_checkpoint_progress(void *user, int32_t done, int32_t n);
+
+/* Quantizes the linear layers of the text model's layers on the threads of `be`; embedding, output
+ * head, norms, biases, tower and connector stay. FV_EUNSUPPORTED where they are integers already or
+ * too long for int8, FV_EDATA where one holds a number that is not finite. progress may be NULL. */
+fv_status fv_checkpoint_quantize(fv_checkpoint *ck, fv_backend *be, const fv_weights *to,
+                                 fv_checkpoint_progress *progress, void *user);
 
 /* Borrowed from ck. Vision and projector are NULL for a text-only checkpoint. */
 const fv_model_config *fv_checkpoint_config(const fv_checkpoint *ck);
@@ -37,7 +47,10 @@ const fv_schedule *fv_checkpoint_schedules(const fv_checkpoint *ck, int32_t *n);
 /* Why a calibration that is there cannot be used, as when it is of other weights; or NULL. */
 const char *fv_checkpoint_uncalibrated(const fv_checkpoint *ck);
 
-/* Bytes of all tensors that the network uses: what stays mapped. */
+/* Whether the text model's linear layers are integers. */
+bool fv_checkpoint_is_quantized(const fv_checkpoint *ck);
+
+/* Bytes of all tensors that the network uses. */
 size_t fv_checkpoint_bytes(const fv_checkpoint *ck);
 
 /* 16 hex digits and a NUL that identify a checkpoint: XXH64 over config.json, then name,

@@ -53,6 +53,21 @@ static fv_status choose_precision(fv_engine *e, const fv_engine_options *opt) {
     return fv_engine_kv_dtype(opt->kv_dtype, e->be.compute, &e->kv_dtype);
 }
 
+/* Whoever goes on with another's keys and values must have the same weights: they become part of the
+ * fingerprint. */
+static fv_status quantize(fv_engine *e, const fv_engine_options *opt) {
+    const fv_weights *to;
+    FV_TRY(fv_weights_find(opt->weights, &to));
+    if ((to || fv_checkpoint_is_quantized(e->ck)) && strcmp(e->be.ops->name, "cpu") != 0)
+        return FV_FAIL(FV_EUNSUPPORTED, "weights in %s need --device cpu",
+                       to ? to->name : "8 and 4 bits");
+    if (!to) return FV_OK;
+    FV_TRY(fv_checkpoint_quantize(e->ck, &e->be, to, opt->progress, opt->progress_user));
+    size_t n = strlen(e->fingerprint);
+    snprintf(e->fingerprint + n, sizeof e->fingerprint - n, "+%s", to->name);
+    return FV_OK;
+}
+
 static fv_status open_network(fv_engine *e, const fv_engine_options *opt) {
     const fv_model_config *cfg = fv_checkpoint_config(e->ck);
     fv_backend_options be = {
@@ -60,6 +75,7 @@ static fv_status open_network(fv_engine *e, const fv_engine_options *opt) {
     FV_TRY(fv_backend_open(&e->be, opt->backend, &be));
     e->be_open = true;
     FV_TRY(choose_precision(e, opt));
+    FV_TRY(quantize(e, opt));
     FV_TRY(fv_decoder_open(&e->be, &cfg->text, fv_checkpoint_text(e->ck), &e->dec));
     if (!opt->vision || !cfg->has_vision) return FV_OK;
     return fv_vision_open(&e->be, &cfg->vision, fv_checkpoint_vision(e->ck),
@@ -87,6 +103,8 @@ fv_status fv_engine_open(const fv_engine_options *opt, fv_engine *out) {
     fv_engine e = {0};
     FV_TRY(read_compute(opt->compute, &e.be.compute)); /* before the checkpoint is read */
     FV_TRY(fv_engine_kv_dtype(opt->kv_dtype, FV_COMPUTE_F32, &e.kv_dtype));
+    const fv_weights *weights;
+    FV_TRY(fv_weights_find(opt->weights, &weights));
     FV_TRY_GOTO(fv_checkpoint_open(opt->checkpoint, &e.ck), st, fail);
     FV_TRY_GOTO(fv_tokenizer_open(opt->checkpoint, &e.tok), st, fail);
     FV_TRY_GOTO(open_chat(&e, opt->chat), st, fail);

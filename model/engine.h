@@ -20,6 +20,9 @@ typedef struct fv_engine_options {
     const char *compute;
     const char
         *kv_dtype; /* "f32", "bf16", "f16"; "auto" or NULL: bf16 with products in bf16, else f32 */
+    const char *weights;              /* "int8", ... (model/quantize.h); NULL: as stored */
+    fv_checkpoint_progress *progress; /* while they are quantized; NULL: none */
+    void *progress_user;
     int32_t threads;       /* 0: all cores */
     int32_t gpu;           /* number of the device, of a backend that has several */
     const char *gpu_trace; /* file that gets the GPU's time by kernel; NULL: none */
@@ -27,19 +30,22 @@ typedef struct fv_engine_options {
     bool vision;      /* the tower too, where the checkpoint has one */
 } fv_engine_options;
 
+enum { FV_FINGERPRINT_MAX = 32 };
+
 typedef struct fv_engine {
     fv_checkpoint *ck;
     fv_tokenizer *tok;
     fv_backend be;
     fv_decoder *dec;
-    fv_dtype kv_dtype;    /* of keys and values, unless a pool is opened for another */
-    fv_vision *vision;    /* NULL: text only, or not asked for */
-    int32_t n_vocab;      /* ids that may be sampled: later ones are padding */
-    char fingerprint[17]; /* of the checkpoint */
-    char name[128];       /* the checkpoint's folder */
-    char *chat;           /* spec of the chat template (text/chat.h) */
-    bool be_open;         /* private */
-} fv_engine;              /* {0} may be closed */
+    fv_dtype kv_dtype; /* of keys and values, unless a pool is opened for another */
+    fv_vision *vision; /* NULL: text only, or not asked for */
+    int32_t n_vocab;   /* ids that may be sampled: later ones are padding */
+    /* of the checkpoint; "+int8" after it of --weights int8 */
+    char fingerprint[FV_FINGERPRINT_MAX];
+    char name[128]; /* the checkpoint's folder */
+    char *chat;     /* spec of the chat template (text/chat.h) */
+    bool be_open;   /* private */
+} fv_engine;        /* {0} may be closed */
 
 fv_status fv_engine_open(const fv_engine_options *opt, fv_engine *out);
 void fv_engine_close(fv_engine *e);

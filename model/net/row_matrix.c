@@ -22,8 +22,9 @@ static fv_status gather_head(fv_kv *kv, fv_backend *be, const fv_row_set *x, int
 fv_status fv_rows_gather(fv_kv *kv, fv_backend *be, const fv_row_set *x, fv_tensor m) {
     const fv_kv_shape *s = fv_kv_get_shape(kv);
     for (int32_t g = 0; g < s->n_kv; g++) {
-        fv_tensor y = {(float *)m.data + (size_t)g * (size_t)s->d_head, FV_F32, x->n, s->d_head,
-                       m.ld};
+        fv_tensor y =
+            fv_tensor_of((float *)m.data + (size_t)g * (size_t)s->d_head, FV_F32, x->n, s->d_head);
+        y.ld = m.ld;
         FV_TRY(gather_head(kv, be, x, g, y));
     }
     return FV_OK;

@@ -89,6 +89,7 @@ static fv_status open_engine(fv_worker_program *p) {
                                 .isa = fv_options_string(o, "isa"),
                                 .compute = fv_options_string(o, "compute"),
                                 .kv_dtype = fv_options_string(o, "kv-dtype"),
+                                .weights = fv_options_string(o, "weights"),
                                 .gpu = (int32_t)fv_options_int(o, "gpu"),
                                 .gpu_trace = fv_options_string(o, "gpu-trace"),
                                 .threads = (int32_t)fv_options_int(o, "threads"),

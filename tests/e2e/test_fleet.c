@@ -119,6 +119,13 @@ Test(fleet, many_workers_and_a_half_precision_cache_change_nothing) {
     fleet_stop(&f);
 }
 
+Test(fleet, with_weights_in_int8_it_answers_as_one_process_does) {
+    fleet_synth(&f, "tiny");
+    fleet_start(&f, "--prefill 2 --weights int8 --chunk 7");
+    assert_same("--weights int8 --image " IMAGE " --ignore-eos --max-tokens 8 hello");
+    fleet_stop(&f);
+}
+
 Test(fleet, in_bf16_it_answers_as_one_process_does) {
     fleet_synth(&f, "tiny");
     fleet_start(&f, "--prefill 2 --compute bf16 --chunk 7");

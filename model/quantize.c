@@ -1,0 +1,132 @@
+/* Rows of weights to integers of 8 and 4 bits. Pure: memory in, memory out. */
+#include "model/quantize.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/convert.h"
+
+static const fv_weights all[] = {
+    {"int8", FV_INT8, 0}, {"int4", FV_INT4, 32}, {"int4-128", FV_INT4, 128}};
+
+fv_status fv_weights_find(const char *name, const fv_weights **out) {
+    *out = NULL;
+    if (!name || strcmp(name, "stored") == 0) return FV_OK;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (strcmp(name, all[i].name) == 0) *out = &all[i];
+    if (*out) return FV_OK;
+    return FV_FAIL(FV_EINVAL, "invalid --weights '%s'; use stored, int8, int4 or int4-128", name);
+}
+
+/* Where the parts of one weight are: the fv_quant, its scales, its integers. */
+typedef struct layout {
+    size_t groups, row_bytes, scales_at, codes_at, bytes;
+} layout;
+
+static size_t up_to_64(size_t n) { return (n + 63) / 64 * 64; }
+
+static size_t scale_bytes(const fv_weights *to) { return to->dtype == FV_INT8 ? 4 : 2; }
+
+static layout layout_of(const fv_tensor *w, const fv_weights *to) {
+    size_t rows = (size_t)w->rows, cols = (size_t)w->cols;
+    bool int8 = to->dtype == FV_INT8;
+    layout l = {.groups = 1, .row_bytes = int8 ? cols : (cols + 7) / 8 * 4};
+    if (!int8) l.groups = (cols + (size_t)to->group - 1) / (size_t)to->group;
+    l.scales_at = up_to_64(sizeof(fv_quant));
+    l.codes_at = l.scales_at + up_to_64(rows * l.groups * scale_bytes(to));
+    l.bytes = l.codes_at + up_to_64(rows * l.row_bytes);
+    return l;
+}
+
+size_t fv_quantize_bytes(const fv_tensor *w, const fv_weights *to) {
+    return layout_of(w, to).bytes;
+}
+
+/* The number of largest magnitude, with its sign; NaN where one is not finite. */
+static float largest(const float *w, size_t n) {
+    float most = 0.0f, poison = 0.0f;
+    for (size_t k = 0; k < n; k++) {
+        poison += w[k] * 0.0f;
+        most = fabsf(w[k]) > fabsf(most) ? w[k] : most;
+    }
+    return most + poison;
+}
+
+/* A row of w, widened piece by piece. */
+typedef struct row {
+    const char *at;
+    fv_dtype dtype;
+    size_t n;
+} row;
+
+enum { CHUNK = 128 };
+
+static size_t widen(const row *r, size_t first, size_t most, float wide[CHUNK]) {
+    size_t n = r->n - first < most ? r->n - first : most;
+    widen_row(r->at + first * fv_dtype_bytes(r->dtype), r->dtype, n, wide);
+    return n;
+}
+
+static float row_to_int8(const row *r, int8_t *to) {
+    float wide[CHUNK], most = 0.0f;
+    for (size_t k = 0; k < r->n && !isnan(most); k += CHUNK) {
+        float here = fabsf(largest(wide, widen(r, k, CHUNK, wide)));
+        if (!(here <= most)) most = here;
+    }
+    float scale = most / 127.0f;
+    if (scale < 0x1p-126f) scale = 0.0f;
+    for (size_t k = 0; k < r->n && !isnan(most); k += CHUNK) {
+        size_t n = widen(r, k, CHUNK, wide);
+        for (size_t i = 0; i < n; i++)
+            to[k + i] =
+                (int8_t)(scale > 0.0f ? fmaxf(-127, fminf(rintf(wide[i] / scale), 127)) : 0);
+    }
+    return scale;
+}
+
+/* n numbers into halves of bytes; the scale, which is bf16. */
+static float group_to_int4(const float *w, size_t n, uint8_t *to) {
+    float most = largest(w, n), scale = f32_of_bf16(bf16_of_f32(-most / 8.0f));
+    bool zero = !(fabsf(scale) >= 0x1p-126f);
+    for (size_t k = 0; k < n; k++) {
+        float q = zero ? 8.0f : fmaxf(0.0f, fminf(rintf(w[k] / scale) + 8.0f, 15.0f));
+        to[k / 2] = (uint8_t)(k % 2 ? to[k / 2] | (int)q << 4 : (int)q);
+    }
+    return isnan(most) ? most : zero ? 0.0f : scale;
+}
+
+/* The scales of a row, and its integers; false where a number is not finite. */
+static bool quantize_row(const row *r, const fv_weights *to, size_t groups, void *scales,
+                         uint8_t *codes) {
+    if (to->dtype == FV_INT8) return !isnan(*(float *)scales = row_to_int8(r, (int8_t *)codes));
+    for (size_t g = 0; g < groups; g++) {
+        float wide[CHUNK];
+        size_t first = g * (size_t)to->group, n = widen(r, first, (size_t)to->group, wide);
+        float scale = group_to_int4(wide, n, codes + first / 2);
+        if (isnan(scale)) return false;
+        ((uint16_t *)scales)[g] = bf16_of_f32(scale);
+    }
+    return true;
+}
+
+bool fv_quantize(const fv_tensor *w, const fv_weights *to, void *memory, fv_tensor *out) {
+    layout l = layout_of(w, to);
+    row r = {w->data, w->dtype, (size_t)w->cols};
+    char *scales = (char *)memory + l.scales_at;
+    uint8_t *codes = (uint8_t *)memory + l.codes_at;
+    memset(memory, 0, l.bytes);
+    *out = fv_tensor_of(codes, to->dtype, w->rows, w->cols);
+    out->quant = memory;
+    *(fv_quant *)memory = (fv_quant){.scale = scales,
+                                     .scale_type = to->dtype == FV_INT8 ? FV_F32 : FV_BF16,
+                                     .group = to->group,
+                                     .groups = (int32_t)l.groups,
+                                     .row_bytes = l.row_bytes};
+    for (int32_t n = 0; n < w->rows; n++) {
+        if (!quantize_row(&r, to, l.groups, scales, codes)) return false;
+        r.at += r.n * fv_dtype_bytes(w->dtype);
+        scales += l.groups * scale_bytes(to);
+        codes += l.row_bytes;
+    }
+    return true;
+}
