@@ -20,6 +20,7 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "model/calibration.h"
+#include "model/compressed.h"
 #include "model/families/tensor_specs.h"
 #include "model/shards.h"
 #include "text/json.h"
@@ -120,18 +121,6 @@ static fv_status open_image_config(fv_checkpoint *ck, const char *dir) {
 
 /* ---- tensors --------------------------------------------------------------------------- */
 
-static bool dtype_of(const char *name, fv_dtype *out) {
-    if (!strcmp(name, "F32"))
-        *out = FV_F32;
-    else if (!strcmp(name, "BF16"))
-        *out = FV_BF16;
-    else if (!strcmp(name, "F16"))
-        *out = FV_F16;
-    else
-        return false;
-    return true;
-}
-
 /* "[32064, 4096]" */
 static void print_shape(const int64_t *shape, int32_t n, char *out, size_t cap) {
     size_t at = (size_t)snprintf(out, cap, "[");
@@ -160,7 +149,7 @@ static fv_status make_view(fv_checkpoint *ck, const fv_shard_tensor *t, const fv
                            fv_tensor *out) {
     FV_TRY(check_shape(t, e));
     fv_dtype dtype;
-    if (!dtype_of(t->entry->dtype, &dtype))
+    if (!fv_safetensors_dtype(t->entry->dtype, &dtype))
         return FV_FAIL(FV_EUNSUPPORTED,
                        "tensor '%s' in %s has dtype %s; the engine reads F32, F16 and BF16",
                        t->entry->name, t->file, t->entry->dtype);
@@ -222,7 +211,7 @@ static fv_status refuse_leftover(const fv_checkpoint *ck) {
     qsort(all, (size_t)n, sizeof *all, by_name);
     for (int32_t i = 0; i < fv_shards_tensors(ck->shards) && st == FV_OK; i++) {
         const fv_shard_tensor *t = fv_shards_at(ck->shards, i);
-        strcpy(want.name, t->canonical);
+        if (!fv_compressed_belongs(t->canonical, want.name)) strcpy(want.name, t->canonical);
         if (bsearch(&want, all, (size_t)n, sizeof *all, by_name)) continue;
         st = FV_FAIL(FV_EDATA,
                      "%s: tensor '%s' in %s is not one of the network that config.json describes: "
@@ -239,10 +228,13 @@ static fv_status open_tensors(fv_checkpoint *ck) {
     FV_TRY(FV_ARENA_NEW(&ck->arena, ck->n_manifest, ck->used));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->text.n_layer, ck->text.layer));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_layer, ck->vision.layer));
+    fv_compressed compressed;
+    FV_TRY(fv_compressed_parse(ck->config_text, ck->config_bytes, "config.json", &compressed));
     const fv_tensor_spec *absent_half = NULL; /* of the tied pair */
     for (int32_t i = 0; i < ck->n_manifest; i++) {
         const fv_tensor_spec *e = &ck->manifest[i];
-        const fv_shard_tensor *t = fv_shards_find(ck->shards, e->name);
+        const fv_shard_tensor *integers = fv_compressed_find(ck->shards, e);
+        const fv_shard_tensor *t = integers ? integers : fv_shards_find(ck->shards, e->name);
         bool in_pair = e->role == FV_ROLE_HEAD || !strcmp(e->name, "text.embed_tokens.weight");
         if (!t && e->optional) continue;
         if (!t) {
@@ -251,7 +243,8 @@ static fv_status open_tensors(fv_checkpoint *ck) {
             continue;
         }
         used_tensor *u = &ck->used[ck->n_used];
-        FV_TRY(make_view(ck, t, e, &u->view));
+        FV_TRY(integers ? fv_compressed_view(&compressed, &ck->arena, ck->shards, t, e, &u->view)
+                        : make_view(ck, t, e, &u->view));
         u->expected = e;
         u->found = t;
         ck->n_used++;
@@ -326,12 +319,37 @@ fv_status fv_checkpoint_quantize(fv_checkpoint *ck, fv_backend *be, const fv_wei
     return FV_OK;
 }
 
+static const fv_tensor *in_use(const fv_checkpoint *ck, const used_tensor *u) {
+    const fv_tensor *t = slot_of((fv_checkpoint *)(uintptr_t)ck, u->expected);
+    return t ? t : &u->view;
+}
+
 bool fv_checkpoint_is_quantized(const fv_checkpoint *ck) {
     for (int32_t i = 0; i < ck->n_used; i++)
-        if (is_layer_weight(ck->used[i].expected) &&
-            slot_of((fv_checkpoint *)(uintptr_t)ck, ck->used[i].expected)->quant)
-            return true;
+        if (in_use(ck, &ck->used[i])->quant) return true;
     return false;
+}
+
+fv_status fv_checkpoint_write(const fv_checkpoint *ck, const fv_weights *as, const char *dir,
+                              fv_checkpoint_progress *progress, void *user, uint64_t *bytes) {
+    fv_compressed_weight *w = calloc((size_t)ck->n_used, sizeof *w);
+    if (!w) return FV_FAIL(FV_ENOMEM, "no memory for a list of weights");
+    fv_compressed_job job = {.from = ck->dir,
+                             .dir = dir,
+                             .config = ck->config_text,
+                             .config_bytes = ck->config_bytes,
+                             .shards = ck->shards,
+                             .to = as,
+                             .quantized = w,
+                             .on_tensor = progress,
+                             .user = user};
+    for (int32_t i = 0; i < ck->n_used; i++) {
+        const fv_tensor *t = in_use(ck, &ck->used[i]);
+        if (t->quant) w[job.n++] = (fv_compressed_weight){ck->used[i].found, *t};
+    }
+    fv_status st = fv_compressed_write(&job, bytes);
+    free(w);
+    return st;
 }
 
 /* ---- all of it ------------------------------------------------------------------------- */
@@ -446,6 +464,7 @@ static bool finite32(const uint32_t *x, size_t n) {
 const char *fv_checkpoint_find_nonfinite(const fv_checkpoint *ck) {
     for (int32_t i = 0; i < ck->n_used; i++) {
         const fv_tensor *v = &ck->used[i].view;
+        if (v->quant) continue;
         size_t n = (size_t)v->rows * (size_t)v->cols;
         bool fine = v->dtype == FV_F32    ? finite32(v->data, n)
                     : v->dtype == FV_BF16 ? finite16(v->data, n, 0x7F80U)

@@ -5,7 +5,8 @@
  * canonical name, its shape checked, its bytes mapped and borrowed.
  *
  * Directories are read as people have them: one safetensors file or an index with shards,
- * F32, F16 or BF16 (mixed is fine), and key names in any of five name mappings (MODEL.md). */
+ * F32, F16 or BF16 (mixed is fine), linear layers also in compressed-tensors' W8A8 and W4A16, and key
+ * names in any of five name mappings (MODEL.md). */
 #include "common/schedule.h"
 #include "kernels/ops.h"
 #include "model/config.h"
@@ -28,6 +29,11 @@ typedef void fv_checkpoint_progress(void *user, int32_t done, int32_t n);
  * too long for int8, FV_EDATA where one holds a number that is not finite. progress may be NULL. */
 fv_status fv_checkpoint_quantize(fv_checkpoint *ck, fv_backend *be, const fv_weights *to,
                                  fv_checkpoint_progress *progress, void *user);
+
+/* Writes a quantized checkpoint as a directory that is mapped when it is opened (model/compressed.h).
+ * Gives the bytes of its tensors. */
+fv_status fv_checkpoint_write(const fv_checkpoint *ck, const fv_weights *as, const char *dir,
+                              fv_checkpoint_progress *progress, void *user, uint64_t *bytes);
 
 /* Borrowed from ck. Vision and projector are NULL for a text-only checkpoint. */
 const fv_model_config *fv_checkpoint_config(const fv_checkpoint *ck);

@@ -209,3 +209,15 @@ const fv_safetensors_entry *fv_safetensors_find(const fv_safetensors *st, const 
         bsearch(&key, st->sorted, (size_t)st->n, sizeof(*st->sorted), by_name);
     return hit ? *hit : NULL;
 }
+
+bool fv_safetensors_dtype(const char *name, fv_dtype *out) {
+    if (!strcmp(name, "F32"))
+        *out = FV_F32;
+    else if (!strcmp(name, "BF16"))
+        *out = FV_BF16;
+    else if (!strcmp(name, "F16"))
+        *out = FV_F16;
+    else
+        return false;
+    return true;
+}

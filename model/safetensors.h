@@ -5,6 +5,7 @@
  * {name: {dtype, shape, data_offsets: [begin, end]}, "__metadata__": {...}}, then data.
  * Parsing trusts nothing: lengths, offsets (in the file, not overlapping, no holes),
  * shape x dtype = size, and alignment are checked before anything is borrowed. */
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,5 +35,8 @@ int32_t fv_safetensors_count(const fv_safetensors *st);
 const fv_safetensors_entry *fv_safetensors_at(const fv_safetensors *st,
                                               int32_t i); /* file order of names */
 const fv_safetensors_entry *fv_safetensors_find(const fv_safetensors *st, const char *name);
+
+/* The type of elements that are numbers for the engine: "F32", "BF16", "F16"; false for others. */
+bool fv_safetensors_dtype(const char *name, fv_dtype *out);
 
 #endif

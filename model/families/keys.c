@@ -70,8 +70,9 @@ fv_status fv_config_refuse_quantized(const json_t *obj, const char *where) {
     const json_t *q = fv_config_member(obj, "quantization_config");
     if (!q) return FV_OK;
     const char *method = json_string_value(json_object_get(q, "quant_method"));
+    if (method && strcmp(method, "compressed-tensors") == 0) return FV_OK; /* model/compressed.h */
     return FV_FAIL(FV_EUNSUPPORTED,
-                   "%s: key 'quantization_config' asks for %s weights; the engine reads F32, F16 "
-                   "and BF16",
+                   "%s: key 'quantization_config' asks for %s weights; the engine reads those of "
+                   "compressed-tensors, or quantizes the original ones (--weights)",
                    where, method ? method : "quantized");
 }

@@ -1,0 +1,99 @@
+/* `fovea quantize`: a checkpoint's directory -> the same with linear layers in 8 or 4 bits. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "cli/commands.h"
+#include "cli/progress.h"
+#include "common/file.h"
+#include "common/log.h"
+#include "kernels/backends/open.h"
+#include "model/checkpoint.h"
+
+static const fv_option table[] = {
+    {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,
+     "Hugging Face checkpoint directory", 0, 0},
+    {"weights", NULL, FV_OPTION_STRING, "TYPE", "int8", "int8, int4 (groups of 32) or int4-128", 0,
+     0},
+    {"out", NULL, FV_OPTION_STRING, "DIR", NULL, "output directory; created if missing", 0, 0},
+    {"force", NULL, FV_OPTION_FLAG, NULL, NULL, "overwrite a checkpoint there", 0, 0},
+    {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", "0", "number of compute threads; 0: all cores",
+     0, 1024},
+    {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "warn",
+     "error, warn, info, debug; or per part, such as warn,model=debug", 0, 0},
+};
+enum { N_OPTION = sizeof table / sizeof *table };
+
+static const char usage[] = "fovea quantize --checkpoint DIR --out DIR [--weights TYPE] [options]";
+static const char about[] =
+    "Quantizes the linear layers of the text model and writes a directory in the format of "
+    "compressed-tensors\n(W8A8 or W4A16), which fovea maps without further work. The weights are "
+    "those of --weights TYPE while\nloading, to the bit.";
+
+/* A bar with what it counts. */
+typedef struct stage {
+    fv_progress bar;
+    const char *what;
+} stage;
+
+static void show(void *user, int32_t done, int32_t n) {
+    stage *s = user;
+    fv_progress_show(&s->bar, done, n, s->what);
+}
+
+static fv_status write_as(fv_checkpoint *ck, fv_backend *be, const fv_weights *to, const char *dir,
+                          uint64_t *bytes) {
+    stage s = {.what = "weights quantized"};
+    fv_progress_begin(&s.bar);
+    fv_status st = fv_checkpoint_quantize(ck, be, to, show, &s);
+    s.what = "tensors written";
+    if (st == FV_OK) st = fv_checkpoint_write(ck, to, dir, show, &s, bytes);
+    fv_progress_end(&s.bar);
+    return st;
+}
+
+static fv_status check_output(const fv_options *o, const char *dir) {
+    char path[4096];
+    FV_TRY(fv_path_join(dir, "config.json", path, sizeof path));
+    if (!fv_options_flag(o, "force") && fv_file_exists(path))
+        return FV_FAIL(FV_EINVAL, "%s has a checkpoint already; --force overwrites it", dir);
+    return FV_OK;
+}
+
+static fv_status quantize(const fv_options *o) {
+    const char *const *rest, *from = fv_options_string(o, "checkpoint");
+    const char *dir = fv_options_string(o, "out");
+    const fv_weights *to;
+    fv_checkpoint *ck;
+    fv_backend be;
+    uint64_t bytes = 0;
+    if (fv_options_positional(o, &rest) > 0)
+        return FV_FAIL(FV_EINVAL, "'%s' is not an option", rest[0]);
+    if (!from || !dir) return FV_FAIL(FV_EINVAL, "--checkpoint DIR and --out DIR are needed");
+    FV_TRY(fv_log_configure(fv_options_string(o, "log")));
+    FV_TRY(fv_weights_find(fv_options_string(o, "weights"), &to));
+    if (!to) return FV_FAIL(FV_EINVAL, "--weights stored: choose int8, int4 or int4-128");
+    FV_TRY(check_output(o, dir));
+    FV_TRY(fv_checkpoint_open(from, &ck));
+    size_t before = fv_checkpoint_bytes(ck);
+    fv_backend_options cpu = {.n_threads = (int32_t)fv_options_int(o, "threads")};
+    fv_status st = fv_backend_open(&be, "cpu", &cpu);
+    if (st == FV_OK) {
+        st = write_as(ck, &be, to, dir, &bytes);
+        fv_backend_close(&be);
+    }
+    fv_checkpoint_close(ck);
+    if (st == FV_OK)
+        printf("wrote %s: weights in %s, %.1f MiB of %.1f MiB\n", dir, to->name,
+               (double)bytes * 0x1p-20, (double)before * 0x1p-20);
+    return st;
+}
+
+static int run(const fv_options *o) { return fv_cli_end(&fv_cli_quantize, quantize(o)); }
+
+const fv_command fv_cli_quantize = {.name = "quantize",
+                                    .summary = "write a checkpoint with weights in 8 or 4 bits",
+                                    .usage = usage,
+                                    .about = about,
+                                    .table = table,
+                                    .n_option = N_OPTION,
+                                    .run = run};

@@ -1,0 +1,203 @@
+/* Reads weights in the format of compressed-tensors. Writing is in compressed_write.c. */
+#include "model/compressed.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/convert.h"
+#include "text/json.h"
+
+/* ---- config.json ----------------------------------------------------------------------- */
+
+static bool is(const json_t *o, const char *key, const char *value) {
+    const char *found = json_string_value(json_object_get(o, key));
+    return found && strcmp(found, value) == 0;
+}
+
+static fv_status parse_int8(const json_t *group, const char *where, fv_compressed *out) {
+    const json_t *w = json_object_get(group, "weights"), *x;
+    x = json_object_get(group, "input_activations");
+    if (!json_is_true(json_object_get(w, "symmetric")) || !is(w, "strategy", "channel"))
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: weights of 8 bits must be symmetric with a scale per channel", where);
+    if (!json_is_object(x) || json_integer_value(json_object_get(x, "num_bits")) != 8 ||
+        !json_is_true(json_object_get(x, "dynamic")) || !is(x, "strategy", "token") ||
+        !json_is_true(json_object_get(x, "symmetric")))
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: with weights of 8 bits, activations must have 8, symmetric and dynamic "
+                       "per token (W8A8)",
+                       where);
+    out->int8 = true;
+    return FV_OK;
+}
+
+static fv_status parse_int4(const json_t *group, const char *where, fv_compressed *out) {
+    const json_t *w = json_object_get(group, "weights");
+    json_int_t size = json_integer_value(json_object_get(w, "group_size"));
+    const json_t *order = json_object_get(w, "actorder");
+    bool channel = is(w, "strategy", "channel");
+    if (json_is_object(json_object_get(group, "input_activations")))
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: quantized activations with weights of 4 bits are not supported; use a "
+                       "W4A16 checkpoint",
+                       where);
+    if (!channel && (!is(w, "strategy", "group") || size < 32 || size > 1 << 20 || size % 32))
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: weights of 4 bits need a scale per channel or per group of a multiple "
+                       "of 32 columns",
+                       where);
+    if (order && !json_is_null(order) && !is(w, "actorder", "weight") &&
+        !is(w, "actorder", "static"))
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: columns in the order of activations (actorder) are not supported",
+                       where);
+    out->group = channel ? -1 : (int32_t)size;
+    out->zero = json_is_false(json_object_get(w, "symmetric"));
+    return FV_OK;
+}
+
+static fv_status parse_group(const json_t *group, const char *where, fv_compressed *out) {
+    const json_t *w = json_object_get(group, "weights");
+    json_int_t bits = json_integer_value(json_object_get(w, "num_bits"));
+    if (!is(w, "type", "int") || (bits != 8 && bits != 4) || (bits == 8 ? out->int8 : out->group))
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: quantization_config must have one group of int weights with 8 bits, "
+                       "with 4 bits, or one of each",
+                       where);
+    return bits == 8 ? parse_int8(group, where, out) : parse_int4(group, where, out);
+}
+
+static fv_status parse_config(const json_t *q, const char *where, fv_compressed *out) {
+    const char *key;
+    json_t *group;
+    json_object_foreach(json_object_get(q, "config_groups"), key, group)
+        FV_TRY(parse_group(group, where, out));
+    return FV_OK;
+}
+
+fv_status fv_compressed_parse(const char *text, size_t bytes, const char *where,
+                              fv_compressed *out) {
+    json_t *root = NULL;
+    *out = (fv_compressed){0};
+    FV_TRY(fv_json_object(text, bytes, where, &root));
+    const json_t *q = json_object_get(root, "quantization_config");
+    fv_status st = json_is_object(q) ? parse_config(q, where, out) : FV_OK;
+    json_decref(root);
+    return st;
+}
+
+/* ---- tensors --------------------------------------------------------------------------- */
+
+static const fv_shard_tensor *find_with(const fv_shards *sh, const char *weight, const char *end) {
+    char name[FV_TENSOR_NAME_MAX + 16];
+    snprintf(name, sizeof name, "%s%s", weight, end);
+    return fv_shards_find(sh, name);
+}
+
+const fv_shard_tensor *fv_compressed_find(const fv_shards *sh, const fv_tensor_spec *e) {
+    if (e->n_dim != 2) return NULL;
+    const fv_shard_tensor *t = fv_shards_find(sh, e->name);
+    if (t) return strcmp(t->entry->dtype, "I8") == 0 ? t : NULL;
+    return find_with(sh, e->name, "_packed");
+}
+
+bool fv_compressed_belongs(const char *canonical, char weight[FV_TENSOR_NAME_MAX]) {
+    static const char *const end[] = {"_scale", "_zero_point", "_packed", "_shape"};
+    size_t n = strlen(canonical);
+    for (size_t i = 0; i < sizeof end / sizeof *end; i++) {
+        size_t m = strlen(end[i]);
+        if (n <= m + 7 || strcmp(canonical + n - m, end[i]) != 0) continue;
+        if (strncmp(canonical + n - m - 7, ".weight", 7) != 0) continue;
+        snprintf(weight, FV_TENSOR_NAME_MAX, "%.*s", (int)(n - m), canonical);
+        return true;
+    }
+    return false;
+}
+
+static fv_status check(const fv_shard_tensor *t, const char *dtype, int64_t rows, int64_t cols) {
+    if ((!dtype || strcmp(t->entry->dtype, dtype) == 0) && t->entry->n_dim == 2 &&
+        t->entry->shape[0] == rows && t->entry->shape[1] == cols)
+        return FV_OK;
+    return FV_FAIL(FV_EDATA, "tensor '%s' in %s must be %s of shape [%lld, %lld]; is it complete?",
+                   t->entry->name, t->file, dtype ? dtype : "F32, BF16 or F16", (long long)rows,
+                   (long long)cols);
+}
+
+/* The scales [rows, groups] of `e`: as they lie, or as f32 in the arena. */
+static fv_status read_scales(fv_arena *arena, const fv_shards *sh, const fv_tensor_spec *e,
+                             int64_t groups, bool widen, fv_quant *q) {
+    const fv_shard_tensor *t = find_with(sh, e->name, "_scale");
+    if (!t)
+        return FV_FAIL(FV_ENOTFOUND, "tensor '%s_scale' of a quantized weight is missing", e->name);
+    FV_TRY(check(t, NULL, e->shape[0], groups));
+    size_t n = (size_t)e->shape[0] * (size_t)groups;
+    if (!fv_safetensors_dtype(t->entry->dtype, &q->scale_type))
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "tensor '%s' in %s has dtype %s; F32, F16 and BF16 are read", t->entry->name,
+                       t->file, t->entry->dtype);
+    q->scale = t->entry->data;
+    size_t element = fv_dtype_bytes(q->scale_type);
+    bool aligned = (uintptr_t)q->scale % element == 0;
+    if (aligned && (!widen || q->scale_type == FV_F32)) return FV_OK;
+    void *copy;
+    FV_TRY(fv_arena_array(arena, n, element, &copy));
+    memcpy(copy, t->entry->data, n * element);
+    q->scale = copy;
+    if (!widen || q->scale_type == FV_F32) return FV_OK;
+    float *wide;
+    FV_TRY(FV_ARENA_NEW(arena, n, wide));
+    widen_row(copy, q->scale_type, n, wide);
+    q->scale = wide;
+    q->scale_type = FV_F32;
+    return FV_OK;
+}
+
+/* Eight rows to an I32, the first in its lowest bits. */
+static fv_status read_zeros(fv_arena *arena, const fv_shards *sh, const fv_tensor_spec *e,
+                            int64_t groups, fv_quant *q) {
+    const fv_shard_tensor *t = find_with(sh, e->name, "_zero_point");
+    uint8_t *zero;
+    if (!t)
+        return FV_FAIL(FV_ENOTFOUND,
+                       "tensor '%s_zero_point' of a weight that is not symmetric is "
+                       "missing",
+                       e->name);
+    FV_TRY(check(t, "I32", (e->shape[0] + 7) / 8, groups));
+    FV_TRY(fv_arena_array(arena, (size_t)e->shape[0], (size_t)groups, (void **)&zero));
+    const uint8_t *from = t->entry->data;
+    for (int64_t n = 0; n < e->shape[0]; n++)
+        for (int64_t g = 0; g < groups; g++)
+            zero[n * groups + g] = from[(n / 8 * groups + g) * 4 + n % 8 / 2] >> (n % 2 * 4) & 15;
+    q->zero = zero;
+    return FV_OK;
+}
+
+fv_status fv_compressed_view(const fv_compressed *c, fv_arena *arena, const fv_shards *sh,
+                             const fv_shard_tensor *t, const fv_tensor_spec *e, fv_tensor *out) {
+    bool int8 = strcmp(t->entry->dtype, "I8") == 0;
+    int64_t rows = e->shape[0], cols = e->shape[1];
+    fv_quant *q;
+    if (int8 ? !c->int8 : !c->group)
+        return FV_FAIL(FV_EDATA,
+                       "tensor '%s' in %s is quantized, and config.json has no quantization_config "
+                       "for %d bits",
+                       t->entry->name, t->file, int8 ? 8 : 4);
+    FV_TRY(FV_ARENA_NEW(arena, 1, q));
+    FV_TRY(check(t, int8 ? "I8" : "I32", rows, int8 ? cols : (cols + 7) / 8));
+    q->groups = 1;
+    if (!int8) {
+        q->group = c->group < 0 ? (int32_t)(cols + 31) / 32 * 32 : c->group;
+        q->groups = (int32_t)((cols + q->group - 1) / q->group);
+        q->row_bytes = (size_t)(cols + 7) / 8 * 4;
+    } else if (cols > 65536) {
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "tensor '%s' in %s has %lld columns; products in int8 are exact up to 65536",
+                       t->entry->name, t->file, (long long)cols);
+    }
+    FV_TRY(read_scales(arena, sh, e, q->groups, int8, q));
+    if (!int8 && c->zero) FV_TRY(read_zeros(arena, sh, e, q->groups, q));
+    *out = fv_tensor_of((void *)(uintptr_t)t->entry->data, int8 ? FV_INT8 : FV_INT4, (int32_t)rows,
+                        (int32_t)cols);
+    out->quant = q;
+    return FV_OK;
+}

@@ -1,0 +1,62 @@
+#ifndef FOVEA_MODEL_COMPRESSED_H
+#define FOVEA_MODEL_COMPRESSED_H
+
+/* CHECKPOINTS in the format of compressed-tensors (as llm-compressor writes and vLLM reads them),
+ * read and written. Of a linear layer X a file has
+ *
+ *   W8A8, "int-quantized":   X.weight I8 [N, K];          X.weight_scale [N, 1]
+ *   W4A16, "pack-quantized": X.weight_packed I32 [N, K/8], X.weight_scale [N, K/group],
+ *                            X.weight_shape [2];          X.weight_zero_point I32 [N/8, K/group]
+ *                            where the range is not symmetric
+ *
+ * and config.json a "quantization_config". Eight integers of 4 bits, plus 8, are an I32, the first in
+ * its lowest bits. */
+#include "common/arena.h"
+#include "model/families/tensor_specs.h"
+#include "model/quantize.h"
+#include "model/shards.h"
+
+/* What config.json says; {0}: nothing is quantized. */
+typedef struct fv_compressed {
+    bool int8;
+    int32_t group; /* columns of a scale in int4, -1: all; 0: no int4 */
+    bool zero;     /* int4 has zero points */
+} fv_compressed;
+
+/* FV_EUNSUPPORTED names the method or setting that is not supported. */
+fv_status fv_compressed_parse(const char *text, size_t bytes, const char *where,
+                              fv_compressed *out);
+
+/* The tensor in the files that holds the integers of weight e, or NULL. */
+const fv_shard_tensor *fv_compressed_find(const fv_shards *sh, const fv_tensor_spec *e);
+
+/* The view of it; `arena` gets what cannot be borrowed. */
+fv_status fv_compressed_view(const fv_compressed *c, fv_arena *arena, const fv_shards *sh,
+                             const fv_shard_tensor *t, const fv_tensor_spec *e, fv_tensor *out);
+
+/* Whether `canonical` belongs to a quantized weight; then `weight` gets that one's name. */
+bool fv_compressed_belongs(const char *canonical, char weight[FV_TENSOR_NAME_MAX]);
+
+/* Writes `dir`: config.json with its quantization_config, the weights, those of quantized[i] (its
+ * tensor in the files and its integers) in this format, and copies of the other files of `from` but
+ * weights and calibration. on_tensor may be NULL. */
+typedef struct fv_compressed_weight {
+    const fv_shard_tensor *tensor;
+    fv_tensor as;
+} fv_compressed_weight;
+
+typedef struct fv_compressed_job {
+    const char *from, *dir;
+    const char *config; /* text of config.json */
+    size_t config_bytes;
+    const fv_shards *shards;
+    const fv_weights *to;
+    const fv_compressed_weight *quantized; /* [n] */
+    int32_t n;
+    void (*on_tensor)(void *user, int32_t done, int32_t n);
+    void *user;
+} fv_compressed_job;
+
+fv_status fv_compressed_write(const fv_compressed_job *job, uint64_t *bytes);
+
+#endif

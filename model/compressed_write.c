@@ -1,0 +1,227 @@
+/* Writes a checkpoint's directory with quantized weights: one safetensors file, config.json with a
+ * quantization_config, and copies of the other files. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/file.h"
+#include "model/compressed.h"
+#include "text/json.h"
+
+enum { PATH_CAP = 4096, NAME_CAP = FV_TENSOR_NAME_MAX + 16, FILE_MAX = 256 << 20 };
+
+/* ---- config.json ----------------------------------------------------------------------- */
+
+static json_t *scheme(const fv_weights *to) {
+    bool int8 = to->dtype == FV_INT8;
+    json_t *weights =
+        json_pack("{s:i, s:s, s:b, s:b, s:s}", "num_bits", int8 ? 8 : 4, "type", "int", "symmetric",
+                  1, "dynamic", 0, "strategy", int8 ? "channel" : "group");
+    json_object_set_new(weights, "group_size", int8 ? json_null() : json_integer(to->group));
+    json_t *x = int8 ? json_pack("{s:i, s:s, s:b, s:b, s:s}", "num_bits", 8, "type", "int",
+                                 "symmetric", 1, "dynamic", 1, "strategy", "token")
+                     : json_null();
+    return json_pack("{s:[s], s:o, s:o}", "targets", "Linear", "weights", weights,
+                     "input_activations", x);
+}
+
+/* Layers outside of the text model's layers are left as they are. */
+static fv_status write_config(const fv_compressed_job *job) {
+    char path[PATH_CAP];
+    json_t *root = NULL;
+    FV_TRY(fv_json_object(job->config, job->config_bytes, "config.json", &root));
+    json_t *q = json_pack(
+        "{s:s, s:s, s:s, s:[s, s, s, s, s, s], s:{s:o}}", "quant_method", "compressed-tensors",
+        "format", job->to->dtype == FV_INT8 ? "int-quantized" : "pack-quantized",
+        "quantization_status", "compressed", "ignore", "lm_head", "re:.*lm_head",
+        "re:.*vision_tower.*", "re:.*vision_model.*", "re:.*multi_modal_projector.*",
+        "re:.*connector.*", "config_groups", "group_0", scheme(job->to));
+    json_object_set_new(root, "quantization_config", q);
+    char *text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    json_decref(root);
+    if (!text) return FV_FAIL(FV_ENOMEM, "no memory for config.json");
+    fv_status st = fv_path_join(job->dir, "config.json", path, sizeof path);
+    if (st == FV_OK) st = fv_file_write(path, text, strlen(text));
+    free(text);
+    return st;
+}
+
+/* ---- other files ----------------------------------------------------------------------- */
+
+static bool ends_with(const char *s, const char *end) {
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && strcmp(s + n - m, end) == 0;
+}
+
+static bool is_copied(const char *name) {
+    static const char *const weights[] = {".safetensors", ".index.json", ".bin",
+                                          ".gguf",        ".pt",         ".pth"};
+    for (size_t i = 0; i < sizeof weights / sizeof *weights; i++)
+        if (ends_with(name, weights[i])) return false;
+    return name[0] != '.' && strcmp(name, "config.json") != 0 &&
+           strcmp(name, "calibration.json") != 0;
+}
+
+static fv_status copy_file(const fv_compressed_job *job, const char *name) {
+    char from[PATH_CAP], to[PATH_CAP], *text;
+    size_t bytes;
+    FV_TRY(fv_path_join(job->from, name, from, sizeof from));
+    FV_TRY(fv_path_join(job->dir, name, to, sizeof to));
+    FV_TRY(fv_file_read(from, FILE_MAX, &text, &bytes));
+    fv_status st = fv_file_write(to, text, bytes);
+    free(text);
+    return st;
+}
+
+static fv_status copy_files(const fv_compressed_job *job) {
+    DIR *d = opendir(job->from);
+    if (!d) return FV_FAIL(FV_EIO, "cannot read %s: %s", job->from, strerror(errno));
+    fv_status st = FV_OK;
+    for (struct dirent *f = readdir(d); f && st == FV_OK; f = readdir(d))
+        if (f->d_type != DT_DIR && is_copied(f->d_name)) st = copy_file(job, f->d_name);
+    closedir(d);
+    return st;
+}
+
+/* ---- weights --------------------------------------------------------------------------- */
+
+/* A tensor of the new file. */
+typedef struct output {
+    char name[NAME_CAP];
+    const char *dtype;
+    int32_t n_dim;
+    int64_t shape[FV_SAFETENSORS_MAX_DIMS];
+    const void *data;
+    size_t bytes;
+    int64_t shape_data[2]; /* of weight_shape */
+} output;
+
+static const fv_compressed_weight *quantized(const fv_compressed_job *job,
+                                             const fv_shard_tensor *t) {
+    for (int32_t i = 0; i < job->n; i++)
+        if (job->quantized[i].tensor == t) return &job->quantized[i];
+    return NULL;
+}
+
+static output *add(output **to, const char *name, const char *end, const char *dtype, int64_t rows,
+                   int64_t cols, const void *data, size_t bytes) {
+    output *o = (*to)++;
+    *o = (output){.dtype = dtype, .n_dim = 2, .shape = {rows, cols}, .data = data, .bytes = bytes};
+    snprintf(o->name, sizeof o->name, "%s%s", name, end);
+    return o;
+}
+
+/* One tensor of the old file: at most 3 of the new one. */
+static void add_tensor(const fv_compressed_job *job, const fv_shard_tensor *t, output **to) {
+    const fv_compressed_weight *w = quantized(job, t);
+    const fv_safetensors_entry *e = t->entry;
+    if (!w) {
+        output *o = add(to, e->name, "", e->dtype, 0, 0, e->data, e->bytes);
+        o->n_dim = e->n_dim;
+        memcpy(o->shape, e->shape, sizeof o->shape);
+        return;
+    }
+    const fv_tensor *as = &w->as;
+    const fv_quant *q = as->quant;
+    size_t rows = (size_t)as->rows;
+    if (as->dtype == FV_INT8) {
+        add(to, e->name, "", "I8", as->rows, as->cols, as->data, rows * (size_t)as->cols);
+        add(to, e->name, "_scale", "F32", as->rows, 1, q->scale, rows * 4);
+        return;
+    }
+    add(to, e->name, "_packed", "I32", as->rows, (int64_t)q->row_bytes / 4, as->data,
+        rows * q->row_bytes);
+    add(to, e->name, "_scale", "BF16", as->rows, q->groups, q->scale, rows * (size_t)q->groups * 2);
+    output *o = add(to, e->name, "_shape", "I64", 2, 0, NULL, 16);
+    o->n_dim = 1;
+    o->shape_data[0] = as->rows;
+    o->shape_data[1] = as->cols;
+    o->data = o->shape_data;
+}
+
+/* Length, JSON, and spaces up to a multiple of 64. */
+static bool write_header(const output *o, int32_t n, FILE *f) {
+    json_t *root = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
+    uint64_t at = 0;
+    for (int32_t i = 0; i < n; i++) {
+        json_t *shape = json_array();
+        for (int32_t d = 0; d < o[i].n_dim; d++)
+            json_array_append_new(shape, json_integer(o[i].shape[d]));
+        json_object_set_new(root, o[i].name,
+                            json_pack("{s:s, s:o, s:[I, I]}", "dtype", o[i].dtype, "shape", shape,
+                                      "data_offsets", (json_int_t)at,
+                                      (json_int_t)(at + o[i].bytes)));
+        at += o[i].bytes;
+    }
+    char *text = json_dumps(root, JSON_COMPACT);
+    json_decref(root);
+    if (!text) return false;
+    size_t length = strlen(text), pad = (64 - (length + 8) % 64) % 64;
+    uint64_t total = length + pad;
+    bool ok = fwrite(&total, 8, 1, f) == 1 && fwrite(text, 1, length, f) == length;
+    for (size_t i = 0; ok && i < pad; i++) ok = fputc(' ', f) != EOF;
+    free(text);
+    return ok;
+}
+
+/* Large elements first, so that each begins at a multiple of its size. */
+static int by_element(const void *a, const void *b) {
+    const output *x = a, *y = b;
+    static const char *const order[] = {"I64", "I32", "F32", "BF16", "F16", "I8"};
+    int p[2] = {5, 5};
+    for (int i = 0; i < 6; i++) {
+        if (!strcmp(x->dtype, order[i])) p[0] = i;
+        if (!strcmp(y->dtype, order[i])) p[1] = i;
+    }
+    return p[0] != p[1] ? p[0] - p[1] : strcmp(x->name, y->name);
+}
+
+static fv_status write_file(const fv_compressed_job *job, const output *o, int32_t n, FILE *f,
+                            const char *path) {
+    bool ok = write_header(o, n, f);
+    for (int32_t i = 0; ok && i < n; i++) {
+        ok = o[i].bytes == 0 || fwrite(o[i].data, 1, o[i].bytes, f) == o[i].bytes;
+        if (job->on_tensor) job->on_tensor(job->user, i + 1, n);
+    }
+    ok = ok && fflush(f) == 0;
+    if (!ok) return FV_FAIL(FV_EIO, "cannot write %s: %s", path, strerror(errno));
+    return FV_OK;
+}
+
+static fv_status write_weights(const fv_compressed_job *job, uint64_t *bytes) {
+    char path[PATH_CAP], part[PATH_CAP];
+    int32_t n_old = fv_shards_tensors(job->shards);
+    FV_TRY(fv_path_join(job->dir, "model.safetensors", path, sizeof path));
+    FV_TRY(fv_path_join(job->dir, "model.safetensors.part", part, sizeof part));
+    output *all = calloc((size_t)n_old * 3 + 1, sizeof *all), *end = all;
+    if (!all) return FV_FAIL(FV_ENOMEM, "no memory for a list of %d tensors", n_old);
+    for (int32_t i = 0; i < n_old; i++) add_tensor(job, fv_shards_at(job->shards, i), &end);
+    int32_t n = (int32_t)(end - all);
+    qsort(all, (size_t)n, sizeof *all, by_element);
+    *bytes = 0;
+    for (int32_t i = 0; i < n; i++) {
+        *bytes += all[i].bytes;
+        if (!strcmp(all[i].dtype, "I64") && all[i].bytes == 16 && ends_with(all[i].name, "_shape"))
+            all[i].data = all[i].shape_data; /* it has moved */
+    }
+    /* Renamed when it is complete: whoever has mapped an older one keeps that. */
+    FILE *f = fopen(part, "wb");
+    fv_status st = f ? write_file(job, all, n, f, part)
+                     : FV_FAIL(FV_EIO, "cannot create %s: %s", part, strerror(errno));
+    if (f && fclose(f) != 0 && st == FV_OK)
+        st = FV_FAIL(FV_EIO, "cannot write %s: %s", part, strerror(errno));
+    if (st == FV_OK && rename(part, path) != 0)
+        st = FV_FAIL(FV_EIO, "cannot rename %s: %s", part, strerror(errno));
+    if (f && st != FV_OK) remove(part);
+    free(all);
+    return st;
+}
+
+fv_status fv_compressed_write(const fv_compressed_job *job, uint64_t *bytes) {
+    FV_TRY(fv_dir_make(job->dir));
+    FV_TRY(write_weights(job, bytes));
+    FV_TRY(copy_files(job));
+    return write_config(job); /* last: without it the directory is no checkpoint */
+}

@@ -1,0 +1,192 @@
+/* Checkpoints with weights in integers: written, mapped, and damaged. */
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/file.h"
+#include "kernels/backends/open.h"
+#include "kernels/convert.h"
+#include "model/checkpoint.h"
+#include "model/compressed.h"
+#include "model/synth/synth.h"
+#include "tests/support/tensor_file.h"
+
+enum { PATH_CAP = 4096 };
+
+static fv_checkpoint *opened(const char *dir) {
+    fv_checkpoint *ck = NULL;
+    cr_assert_eq(fv_checkpoint_open(dir, &ck), FV_OK, "%s", fv_last_error());
+    return ck;
+}
+
+/* A tiny checkpoint, quantized in memory. */
+static fv_checkpoint *quantized(const char *name) {
+    char dir[PATH_CAP];
+    scratch_dir(dir, sizeof dir);
+    fv_synth_options o = {.dir = dir, .shape = "tiny-gqa", .dtype = FV_BF16};
+    fv_synth_report r;
+    cr_assert_eq(fv_synth_write(&o, &r), FV_OK, "%s", fv_last_error());
+    fv_checkpoint *ck = opened(dir);
+    const fv_weights *to;
+    fv_backend be;
+    cr_assert_eq(fv_weights_find(name, &to), FV_OK);
+    cr_assert_eq(fv_backend_open(&be, "cpu", &(fv_backend_options){.n_threads = 2}), FV_OK);
+    cr_assert_eq(fv_checkpoint_quantize(ck, &be, to, NULL, NULL), FV_OK, "%s", fv_last_error());
+    fv_backend_close(&be);
+    return ck;
+}
+
+static void write_as(const fv_checkpoint *ck, const char *name, char dir[PATH_CAP]) {
+    const fv_weights *to;
+    uint64_t bytes;
+    scratch_dir(dir, PATH_CAP);
+    cr_assert_eq(fv_weights_find(name, &to), FV_OK);
+    cr_assert_eq(fv_checkpoint_write(ck, to, dir, NULL, NULL, &bytes), FV_OK, "%s",
+                 fv_last_error());
+}
+
+static void assert_same(const fv_tensor *a, const fv_tensor *b) {
+    cr_assert(a->dtype == b->dtype && a->rows == b->rows && a->cols == b->cols);
+    cr_assert_eq(!a->quant, !b->quant);
+    size_t rows = (size_t)a->rows;
+    if (!a->quant) {
+        cr_assert_arr_eq(a->data, b->data, rows * (size_t)a->cols * fv_dtype_bytes(a->dtype));
+        return;
+    }
+    const fv_quant *p = a->quant, *q = b->quant;
+    cr_assert(p->groups == q->groups && p->scale_type == q->scale_type);
+    size_t row = a->dtype == FV_INT8 ? (size_t)a->cols : p->row_bytes;
+    cr_assert_arr_eq(a->data, b->data, rows * row);
+    cr_assert_arr_eq(p->scale, q->scale, rows * (size_t)p->groups * fv_dtype_bytes(p->scale_type));
+}
+
+Test(compressed, what_is_written_is_what_is_mapped) {
+    static const char *const name[] = {"int8", "int4", "int4-128"};
+    for (int i = 0; i < 3; i++) {
+        char dir[PATH_CAP];
+        fv_checkpoint *made = quantized(name[i]);
+        write_as(made, name[i], dir);
+        fv_checkpoint *read = opened(dir);
+        cr_assert(fv_checkpoint_is_quantized(made) && fv_checkpoint_is_quantized(read));
+        const fv_text_weights *a = fv_checkpoint_text(made), *b = fv_checkpoint_text(read);
+        for (int l = 0; l < fv_checkpoint_config(made)->text.n_layer; l++) {
+            const fv_tensor *x = &a->layer[l].attn_norm, *y = &b->layer[l].attn_norm;
+            for (size_t t = 0; t < sizeof a->layer[l] / sizeof *x; t++)
+                if (x[t].data) assert_same(&x[t], &y[t]);
+        }
+        assert_same(&a->head, &b->head);
+        assert_same(&a->embed, &b->embed);
+        cr_assert(b->layer[0].q.quant && !b->head.quant);
+        fv_checkpoint_close(made);
+        fv_checkpoint_close(read);
+    }
+}
+
+Test(compressed, what_is_quantized_is_not_quantized_again) {
+    fv_checkpoint *ck = quantized("int8");
+    char dir[PATH_CAP];
+    write_as(ck, "int8", dir);
+    fv_checkpoint *read = opened(dir);
+    const fv_weights *to;
+    fv_backend be;
+    cr_assert_eq(fv_weights_find("int4", &to), FV_OK);
+    cr_assert_eq(fv_backend_open(&be, "cpu", NULL), FV_OK);
+    cr_assert_eq(fv_checkpoint_quantize(read, &be, to, NULL, NULL), FV_EUNSUPPORTED);
+    cr_assert(strstr(fv_last_error(), "is int8 already; leave out --weights int4"), "%s",
+              fv_last_error());
+    fv_backend_close(&be);
+    fv_checkpoint_close(read);
+    fv_checkpoint_close(ck);
+}
+
+/* config.json's quantization_config as `name` has it, after `change`, is refused with `words`. */
+static void refused(const char *name, const char *path_in_config, const char *value,
+                    const char *words) {
+    char dir[PATH_CAP], path[PATH_CAP];
+    fv_checkpoint *ck = quantized(name), *out = NULL;
+    write_as(ck, name, dir);
+    fv_checkpoint_close(ck);
+    cr_assert_eq(fv_path_join(dir, "config.json", path, sizeof path), FV_OK);
+    json_t *root = json_load_file(path, 0, NULL);
+    json_t *at = json_object_get(root, "quantization_config");
+    json_t *group = json_object_get(json_object_get(at, "config_groups"), "group_0");
+    const char *dot = strchr(path_in_config, '.');
+    if (dot) {
+        char part[32];
+        snprintf(part, sizeof part, "%.*s", (int)(dot - path_in_config), path_in_config);
+        at = json_object_get(group, part);
+    } else if (strcmp(path_in_config, "input_activations") == 0) {
+        at = group;
+    }
+    json_object_set_new(at, dot ? dot + 1 : path_in_config,
+                        json_loads(value, JSON_DECODE_ANY, NULL));
+    cr_assert_eq(json_dump_file(root, path, 0), 0);
+    json_decref(root);
+    cr_assert_neq(fv_checkpoint_open(dir, &out), FV_OK);
+    cr_assert(strstr(fv_last_error(), words), "'%s' lacks '%s'", fv_last_error(), words);
+}
+
+Test(compressed, other_schemes_are_refused_by_name) {
+    refused("int8", "quant_method", "\"gptq\"", "asks for gptq weights");
+    refused("int8", "input_activations", "null", "W8A8");
+    refused("int8", "input_activations.dynamic", "false", "dynamic per token");
+    refused("int8", "weights.strategy", "\"tensor\"", "a scale per channel");
+    refused("int8", "weights.num_bits", "3", "8 bits, with 4 bits");
+    refused("int8", "weights.type", "\"float\"", "int weights");
+    refused("int8", "config_groups", "{}", "no quantization_config for 8 bits");
+    refused("int4", "config_groups", "{}", "no quantization_config for 4 bits");
+    refused("int4", "weights.group_size", "24", "a multiple of 32 columns");
+    refused("int4", "weights.group_size", "64", "must be F32, BF16 or F16 of shape");
+    refused("int4", "weights.actorder", "\"group\"", "actorder");
+    refused("int4", "weights.symmetric", "false", "weight_zero_point' of a weight");
+}
+
+/* ---- what compressed-tensors has packed, as it reads it (tests/parity/compressed_golden.py) --- */
+
+enum { GOLDEN_ROWS = 24, GOLDEN_COLS = 96 };
+
+static void equals_reference(const char *name, fv_compressed c) {
+    static float one[GOLDEN_COLS * GOLDEN_COLS], y[GOLDEN_COLS * GOLDEN_ROWS];
+    char dir[PATH_CAP], key[FV_TENSOR_NAME_MAX];
+    fv_shards *sh;
+    fv_arena arena = {0};
+    fv_tensor w;
+    fv_backend be;
+    fv_tensor_spec e = {.n_dim = 2, .shape = {GOLDEN_ROWS, GOLDEN_COLS}};
+    cr_assert_eq(fv_path_join(FOVEA_TEST_DATA, "golden/compressed", dir, sizeof dir), FV_OK);
+    cr_assert_eq(fv_shards_open(dir, &sh), FV_OK, "%s", fv_last_error());
+    snprintf(e.name, sizeof e.name, "text.layers.0.%s.weight", name);
+    snprintf(key, sizeof key, "expected.%s", name);
+    const fv_shard_tensor *t = fv_compressed_find(sh, &e), *want = fv_shards_find(sh, key);
+    cr_assert(t && want);
+    cr_assert_eq(fv_compressed_view(&c, &arena, sh, t, &e, &w), FV_OK, "%s", fv_last_error());
+    for (int k = 0; k < GOLDEN_COLS; k++) one[k * GOLDEN_COLS + k] = 1;
+    fv_linear_args a = {.x = fv_tensor_of(one, FV_F32, GOLDEN_COLS, GOLDEN_COLS), .n_part = 1};
+    a.part[0] = (fv_linear_part){.w = w, .y = fv_tensor_of(y, FV_F32, GOLDEN_COLS, GOLDEN_ROWS)};
+    cr_assert_eq(fv_backend_open(&be, "cpu", NULL), FV_OK);
+    cr_assert_eq(be.ops->linear(&be, &a), FV_OK);
+    for (int n = 0; n < GOLDEN_ROWS; n++)
+        for (int k = 0; k < GOLDEN_COLS; k++) {
+            size_t i = (size_t)(n * GOLDEN_COLS + k);
+            float got = y[k * GOLDEN_ROWS + n];
+            if (w.dtype == FV_INT4) {
+                cr_assert_eq(got, f32_of_bf16(((const uint16_t *)want->entry->data)[i]));
+                continue;
+            }
+            double x = (double)((const float *)want->entry->data)[i];
+            cr_assert_float_eq((double)got, x, fabs(x) * 4e-7); /* x is quantized to 127 / 127 */
+        }
+    fv_backend_close(&be);
+    fv_arena_fini(&arena);
+    fv_shards_close(sh);
+}
+
+Test(compressed, weights_are_those_that_compressed_tensors_reads) {
+    equals_reference("self_attn.q_proj", (fv_compressed){.group = 32});
+    equals_reference("self_attn.k_proj", (fv_compressed){.group = 32, .zero = true});
+    equals_reference("self_attn.v_proj", (fv_compressed){.group = -1});
+    equals_reference("mlp.gate_proj", (fv_compressed){.int8 = true});
+}
