@@ -1,5 +1,5 @@
 """prune=fastv: FastV (arXiv 2403.06764; pkunlp-icler/FastV, modeling_llama.py). From layer K on, the
-round(n (1 - R)) visual rows stay that the last row of layer K - 1 attends to most; halves are
+round(n (1 - R)) visual tokens stay that the last row of layer K - 1 attends to most; halves are
 rounded to even, as Python does it. mode=mask: all rows stay, and nobody sees the others."""
 import copy
 
@@ -19,7 +19,7 @@ class FastV(Ranked):
 
 
 class Masked(FastV):
-    """Every row runs in every layer; from layer K on, columns of the other visual rows are masked.
+    """Every row runs in every layer; from layer K on, columns of the other visual tokens are masked.
     They lie after those that are seen."""
 
     def layer_begins(self, run, layer):

@@ -1,5 +1,5 @@
-"""prune=fitprune: FitPrune (arXiv 2409.10197; ywh187/FitPrune). After layer l those visual rows leave
-whose x_j y_j is smallest, x_j = sum over text rows of max_h A, y_j = the same over visual rows / n.
+"""prune=fitprune: FitPrune (arXiv 2409.10197; ywh187/FitPrune). After layer l those visual tokens leave
+whose x_j y_j is smallest, x_j = sum over text tokens of max_h A, y_j = the same over visual tokens / n.
 A schedule says of 576 rows how many leave after each of its layers; on N layers and V rows, what is
 left after layer l is V - floor(V C / 576), C its sum up to round((l + 1) n / N)."""
 import numpy as np
@@ -21,7 +21,7 @@ class FitPrune(network.Method):
         self.score = None
 
     def left(self, run, layer):
-        """Visual rows after a layer."""
+        """Visual tokens after a layer."""
         n, V = len(self.schedule), int((run.prompt.modality == VISUAL).sum())
         i = int(np.floor((layer + 1) * n / run.shape.n_layer + 0.5))
         return V - floor(V * sum(self.schedule[:i]) / 576)

@@ -1,13 +1,13 @@
-"""condense=hired: HiRED (arXiv 2408.10945), for pictures of one crop. Of n rows the floor(n keep)
-stay, in their order, to which the tower's class row pays most, probabilities of all heads added."""
+"""condense=hired: HiRED (arXiv 2408.10945), for images of one tile. Of n rows the floor(n keep)
+stay, in their order, that the tower's class token attends to most, probabilities of all heads added."""
 from network import floor, top
-from prumerge import Picture
+from prumerge import Image
 
 
 def case(seed, n, n_head, keep):
-    picture = Picture(seed, n, n_head)
-    chosen = top(picture.score, floor(keep * n))
-    return picture.golden(f"condense=hired,keep={keep}", chosen, picture.feature[chosen])
+    image = Image(seed, n, n_head)
+    chosen = top(image.score, floor(keep * n))
+    return image.golden(f"condense=hired,keep={keep}", chosen, image.feature[chosen])
 
 
 def render():

@@ -1,5 +1,5 @@
-"""evict=importance: packed rows that leave by what the prompt paid to them; evict=vta,order=ema: by
-what they are paid all along; select=csp,heads=shared ahead of pack. Rendered in svd.py."""
+"""evict=importance: packed rows that leave by the attention that the prompt gave them; evict=vta,order=ema: by
+the attention that they receive all along; select=csp,heads=shared ahead of pack. Rendered in svd.py."""
 from network import Shape, case
 from svd import methods
 

@@ -1,5 +1,5 @@
-"""pack=minicache: MiniCache (arXiv 2405.14366) on image rows. From layer `start` on, layers 2p and
-2p + 1 are merged where both have the same image rows, keys and values apart. Per row and KV head
+"""pack=minicache: MiniCache (arXiv 2405.14366) on image tokens. From layer `start` on, layers 2p and
+2p + 1 are merged where both have the same image tokens, keys and values apart. Per row and KV head
 with vectors m1 and m2 of the two layers, u = m / |m| and W the angle between u1 and u2:
 
     e = (sin((1 - t) W) u1 + sin(t W) u2) / sin W

@@ -189,18 +189,18 @@ class Method:
         """Token t of the answer, counted from 1, is about to run."""
 
     def read(self, run, layer, head, rows):
-        """The answer reads the visual rows of a KV head: as what?"""
+        """The answer reads the visual tokens of a KV head: as what?"""
         return rows
 
     def read_text(self, run, layer, head, rows):
-        """The same of its text rows, the answer's own among them."""
+        """The same of its text tokens, the answer's own among them."""
         return rows
 
     def turn_ends(self, run):
         """The answer has come to the end of a turn, after which others follow."""
 
-    def paid(self, run, layer, p, n_visual):
-        """Answer: p[h] [n_visual of h's KV head + text] is what the token paid."""
+    def on_attention(self, run, layer, p, n_visual):
+        """Answer: p[h] [n_visual of h's KV head + text] is the token's attention."""
 
 
 class Run:
@@ -289,7 +289,7 @@ class Run:
     def step_layer(self, layer, pos):
         s = self.shape
         q, k, v = self.project(layer, self.x, pos, np.array([TEXT]))
-        o, paid = np.empty((s.n_head, 1, s.d_head)), []
+        o, attention = np.empty((s.n_head, 1, s.d_head)), []
         for g in range(s.n_kv):
             self.store[layer][g][TEXT].append(pos, k[g], v[g])
             visual, text = self.store[layer][g]
@@ -298,10 +298,10 @@ class Run:
                 text = m.read_text(self, layer, g, text)
             keys, values = np.vstack([visual.k, text.k]), np.vstack([visual.v, text.v])
             for h in range(g * s.n_head // s.n_kv, (g + 1) * s.n_head // s.n_kv):
-                paid.append(n_softmax(keys @ q[h, 0] / np.sqrt(s.d_head), self.decode_n))
-                o[h, 0] = paid[-1] @ values
+                attention.append(n_softmax(keys @ q[h, 0] / np.sqrt(s.d_head), self.decode_n))
+                o[h, 0] = attention[-1] @ values
         for m in self.methods:
-            m.paid(self, layer, paid, len(self.store[layer][0][VISUAL].pos))
+            m.on_attention(self, layer, attention, len(self.store[layer][0][VISUAL].pos))
         self.add(layer, o)
 
     # ---- what is left ----------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """prune=pdrop: PyramidDrop (arXiv 2410.17247; Cooperx521/PyramidDrop, modeling_llama_pdrop.py).
 
-Before layer r its own norm, queries and keys are computed on the rows as they are; of each picture the
-floor(n share) rows stay that the prompt's last row pays most to, mean over heads. Rows that are left
+Before layer r its own norm, queries and keys are computed on the rows as they are; of each image the
+floor(n share) rows stay that the prompt's last token attends to most, mean over heads. Rows that are left
 have the positions 0, 1, 2, ...; a token of the answer stands in each layer after what that layer
 has, so its position falls by what has left."""
 import numpy as np
@@ -31,14 +31,14 @@ class PDrop(network.Method):
     def layer_begins(self, run, layer):
         n = len(run.prompt.ids)
         if layer in self.steps(run):
-            paid = self.attention(run, layer, np.arange(len(run.x)))
+            attention = self.attention(run, layer, np.arange(len(run.x)))
             first = np.flatnonzero(run.prompt.modality == VISUAL)
             ends = np.cumsum(run.prompt.images)
             image = np.searchsorted(ends, np.searchsorted(first, run.pos), side="right")
             stay = [np.flatnonzero(run.modality != VISUAL)]
             for i, each in enumerate(run.prompt.images):
                 rows = np.flatnonzero((run.modality == VISUAL) & (image == i))
-                stay.append(rows[top(paid[rows], floor(each * self.steps(run)[layer]))])
+                stay.append(rows[top(attention[rows], floor(each * self.steps(run)[layer]))])
             run.keep(np.sort(np.concatenate(stay)))
         self.gone[layer] = n - len(run.x)
 

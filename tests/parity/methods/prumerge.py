@@ -12,7 +12,7 @@ from network import floor, softmax
 D, WIDTH = 24, 6
 
 
-class Picture:
+class Image:
     """What a tower says of n rows: one question, n + 1 keys with the class row's ahead, features."""
 
     def __init__(self, seed, n, n_head, sharp=3):
@@ -37,31 +37,31 @@ def outliers(score):
     return int((score > q3 + 1.5 * (q3 - q1)).sum())
 
 
-def merged(picture, chosen, neighbours):
+def merged(image, chosen, neighbours):
     """Rows of `chosen`, and the one that is made of the others."""
-    unit = picture.key / np.linalg.norm(picture.key, axis=1, keepdims=True)
-    weighted = picture.score[:, None] * picture.feature
+    unit = image.key / np.linalg.norm(image.key, axis=1, keepdims=True)
+    weighted = image.score[:, None] * image.feature
     rows = []
     for i in chosen:
         cosine = unit @ unit[i]
         cosine[i] = -np.inf
-        near = np.argsort(-cosine, kind="stable")[:min(neighbours, picture.n - 1)]
-        rows.append(picture.feature[i] + weighted[near].sum(axis=0))
-    rest = np.setdiff1d(np.arange(picture.n), chosen)
+        near = np.argsort(-cosine, kind="stable")[:min(neighbours, image.n - 1)]
+        rows.append(image.feature[i] + weighted[near].sum(axis=0))
+    rest = np.setdiff1d(np.arange(image.n), chosen)
     if len(rest):
         rows.append(weighted[rest].sum(axis=0))
     return np.append(chosen, [-1] * bool(len(rest))), rows
 
 
-def first(picture, keep):
-    count = floor(keep * picture.n) if keep else outliers(picture.score)
-    return np.argsort(-picture.score, kind="stable")[:max(count, 1)]
+def first(image, keep):
+    count = floor(keep * image.n) if keep else outliers(image.score)
+    return np.argsort(-image.score, kind="stable")[:max(count, 1)]
 
 
 def case(seed, n, keep=0, neighbours=32, sharp=3):
-    picture = Picture(seed, n, 1, sharp)
-    return picture.golden(f"condense=prumerge,keep={keep},neighbours={neighbours}",
-                          *merged(picture, first(picture, keep), neighbours))
+    image = Image(seed, n, 1, sharp)
+    return image.golden(f"condense=prumerge,keep={keep},neighbours={neighbours}",
+                          *merged(image, first(image, keep), neighbours))
 
 
 def render():

@@ -2,16 +2,16 @@
 of all but the last, those that are not among them; step = floor(floor(n / kept) / 3), at least 1."""
 import numpy as np
 
-from prumerge import Picture, first, merged
+from prumerge import Image, first, merged
 
 
 def case(seed, n, keep=0, neighbours=32, sharp=3):
-    picture = Picture(seed, n, 1, sharp)
-    chosen = first(picture, keep)
+    image = Image(seed, n, 1, sharp)
+    chosen = first(image, keep)
     step = max(n // len(chosen) // 3, 1)
     even = [j for j in range(0, n - 1, step) if j not in chosen]
-    source, rows = merged(picture, np.append(chosen, even).astype(int), neighbours)
-    return picture.golden(f"condense=prumerge_plus,keep={keep},neighbours={neighbours}", source, rows)
+    source, rows = merged(image, np.append(chosen, even).astype(int), neighbours)
+    return image.golden(f"condense=prumerge_plus,keep={keep},neighbours={neighbours}", source, rows)
 
 
 def render():

@@ -6,14 +6,14 @@ from network import VISUAL, top
 
 
 class Ranked(network.Method):
-    """Before layer l of `steps` {l: rows that stay}, the visual rows stay that the prompt's last
+    """Before layer l of `steps` {l: rows that stay}, the visual tokens stay that the prompt's last
     row attends to most in layer l - 1, mean over heads. A step that no row leaves at is none."""
 
     def steps(self, run):
         raise NotImplementedError
 
     def __init__(self):
-        self.alpha = {}  # layer -> what the last row pays, by position in the prompt
+        self.alpha = {}  # layer -> the last token's attention, by position in the prompt
         self.taps = {}   # layer -> the layer whose alpha chose its rows last
 
     def attended(self, run, layer, scores, p):

@@ -1,6 +1,6 @@
 """prune=pvtp: progressive pruning of ST3 (arXiv 2412.20105, algorithm 1).
 
-Before layers p_k = p_0 + k S the floor(|V0| (1 - P - k R)) visual rows stay that the last row of
+Before layers p_k = p_0 + k S the floor(|V0| (1 - P - k R)) visual tokens stay that the last row of
 layer p_k - 1 attends to most, of those that are left. Both shares are of the rows there were at
 first."""
 from network import Shape, case, floor

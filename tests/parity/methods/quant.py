@@ -76,7 +76,7 @@ class Quant(network.Method):
         self.bits, self.share, self.block, self.first = bits, outliers, block, first
         self.layers = {}  # layer -> positions, keys [n, W] turned back, their anchors, values
 
-    def pays(self, n, s):
+    def worthwhile(self, n, s):
         both = sum(size(kind, n, s.n_kv, s.d_head, self.bits, self.share, 4)
                    for kind in ("keys", "values"))
         return n > 0 and both < 2 * 4 * n * s.n_kv * s.d_head
@@ -85,7 +85,7 @@ class Quant(network.Method):
         s, run.again = run.shape, self.first == "packed"
         for layer, heads in enumerate(run.store):
             pos = heads[0][VISUAL].pos
-            if not self.pays(len(pos), s):
+            if not self.worthwhile(len(pos), s):
                 continue
             anchor = (pos.min() + (pos - pos.min()) // self.block * self.block if self.block
                       else np.zeros_like(pos))

@@ -2,7 +2,7 @@
 
     m_j = 1 / (n - j) sum of A_ij over all rows i of the prompt
 
-over=all divides by n instead, as the "mean_h2o" of comparisons with pictures does.
+over=all divides by n instead, as the "mean_h2o" of comparisons with images does.
 """
 from budget import Budget, come_to, group_of
 from network import case

@@ -1,4 +1,4 @@
-"""evict=scissorhands (arXiv 2305.17118): rows that were paid less than an even share most often
+"""evict=scissorhands (arXiv 2305.17118): rows that received less than an even share of the attention most often
 leave, many at a time.
 
     low_j = number of rows i with A_ij < 1 / n_i,  n_i the rows that i sees

@@ -1,13 +1,13 @@
 """prune=sparsevlm: SparseVLM (arXiv 2410.04417; Gumpest/SparseVLMs, score.py, utils.py).
 
-Raters are text rows after the pictures of more than the mean of m, where m = mean over visual rows of
-softmax over these text rows of E_V E_T^T, E the input embeddings. After each of three layers, with
+Scorers are text tokens after the images of more than the mean of m, where m = mean over visual tokens of
+softmax over these text tokens of E_V E_T^T, E the input embeddings. After each of three layers, with
 s[h] = mean over scorers of A[h]:
   v1  rows stay by the mean of s over heads. Of those that leave the best 30 % are merged by density
-      peaks into a tenth as many means, after the last visual row; rows that are left have positions
+      peaks into a tenth as many means, after the last visual token; rows that are left have positions
       0, 1, 2, ..., and a token of the answer stands in each layer after what that layer has.
   v2  A, after its softmax, is divided by B, the scaled scores of queries and keys of ones (rotation
-      alone), ahead of any; heads are those of greatest sum of s over visual rows, and rows stay by the
+      alone), ahead of any; heads are those of greatest sum of s over visual tokens, and rows stay by the
       sum over such heads."""
 import numpy as np
 

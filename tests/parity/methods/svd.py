@@ -5,10 +5,10 @@ Keys are factored rotated by their distance to the start of their block of b pos
 the first image row: b = 1 is before rotation, b = 0 as the cache holds them. Reading them back
 rotates each block's rows to where they stand, so every b is read exactly; what differs is M.
 
-compress_text=keys: the prompt's text rows likewise, apart from those of images and keys alone; blocks
-are counted from the first text row, and values stay as they are.
+compress_text=keys: the prompt's text tokens likewise, apart from those of images and keys alone; blocks
+are counted from the first text token, and values stay as they are.
 
-recompress=T: at the end of a turn after which T text rows or more wait, their keys, turned back to
+recompress=T: at the end of a turn after which T text tokens or more wait, their keys, turned back to
 their blocks' starts, stand below U B, and all of that is factored anew, where so many rows are worth
 it. (Rows lie in pages of 64, and the engine also wants the new block to take less than what it
 replaces: in the cases it does.)
@@ -17,8 +17,8 @@ first=packed: the prompt's last row runs once more on the factors, and the first
 own key is no factor.
 
 expand=attention: the ceil(f n) rows of highest importance are read at rank R, the others at
-floor(r R), by the first columns of U. Importance begins with what the prompt's last row paid, mean
-over heads, and follows the answer: I <- alpha I + (1 - alpha) paid.
+floor(r R), by the first columns of U. Importance begins with the attention of the prompt's last token, mean
+over heads, and follows the answer: I <- alpha I + (1 - alpha) attention.
 
 evict=importance: ceil(k n) rows of highest importance stay from the first step on; evict=vta with
 order=ema: so many as vta has left at each step.
@@ -48,7 +48,7 @@ def factor(m, rank):
 
 
 class Packed:
-    """A layer's image rows as they were when prefill ended, by their place among these."""
+    """A layer's image tokens as they were when prefill ended, by their place among these."""
 
     def __init__(self, pos, importance):
         self.pos, self.importance = pos, importance
@@ -63,8 +63,8 @@ class Svd(network.Method):
         self.first = first
         self.rank_text = rank_text if compress_text == "keys" else 0
         self.again = recompress
-        self.text = {}     # layer -> positions of text rows, their anchors, and their keys [n, Hkv D]
-        self.seen = {}     # layer -> what the prompt's last row pays
+        self.text = {}     # layer -> positions of text tokens, their anchors, and their keys [n, Hkv D]
+        self.seen = {}     # layer -> the attention of the prompt's last token
         self.layers = {}   # layer -> Packed
         self.low = None    # expand=attention: of keys and values, the share of the rank
         self.share = 1.0   # evict=importance
@@ -170,7 +170,7 @@ class Svd(network.Method):
             u[others, max(1, floor(self.low[kind] * self.rank[kind])):] = 0
         return u @ p.b[kind]
 
-    def paid(self, run, layer, p, n_visual):
+    def on_attention(self, run, layer, p, n_visual):
         if self.low and layer in self.layers and not self.layers[layer].raw:
             packed = self.layers[layer]
             at = np.searchsorted(packed.pos, run.store[layer][0][VISUAL].pos)

@@ -1,4 +1,4 @@
-"""What evict methods share whose rows write down what they are paid, and leave by it as the answer
+"""What evict methods share whose tokens count the attention that they receive, and leave by it as the answer
 grows. Not a method. Rows that are left keep their order here; the engine moves them about."""
 import numpy as np
 
@@ -74,7 +74,7 @@ class Tally(network.Method):
     def left(self, tally):
         return tally
 
-    def paid(self, run, layer, p, n_visual):
+    def on_attention(self, run, layer, p, n_visual):
         if not self.sizes(len(run.prompt.ids)):
             return
         wide = run.shape.n_head // run.shape.n_kv

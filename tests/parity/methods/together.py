@@ -1,8 +1,8 @@
 """Methods that act on one another when they stand in one policy; each is rendered in its own file.
 
-lazy with select=csp     layers of a block choose image rows by the mean of what they pay. Under vla
+lazy with select=csp     layers of a block choose image tokens by their mean attention. Under vla
                          text keys are each layer's own: of each list's places, those of text go to
-                         the text rows that the layer itself pays most.
+                         the text tokens that the layer itself attends to most.
 lazy with evict=vta      a block is ranked as its leader is.
 lazy with visipruner     a block ends where rows leave.
 visipruner, evict=vta    rows are ranked in the first layer that is looked at, and again in the one

@@ -1,4 +1,4 @@
-"""evict=tova (arXiv 2401.06104): of more rows than the budget, those leave that the last row paid
+"""evict=tova (arXiv 2401.06104): of more rows than the budget, those leave that the last token attended to
 least, mean over all heads of the layer."""
 import numpy as np
 

@@ -3,12 +3,12 @@ row's attention output is computed again without it.
 
     c_j  = concat over heads of a^h_j v^h_j,  O = sum_j c_j;  L2_j = |c_j|,  cos_j = cos(O, O - c_j)
 
-    layer 0          visual rows look at the text ahead of the image only (and the first at itself);
-                     text after pays all it paid to the image to its first row
-    layers below f0  text after the first visual row pays nothing to visual rows; self=drop:
-                     visual rows neither. No softmax is taken again.
+    layer 0          visual tokens look at the text ahead of the image only (and the first at itself);
+                     text after gives all its attention to the image to the first token
+    layers below f0  text after the first visual token does not attend to visual tokens; self=drop:
+                     visual tokens neither. No softmax is taken again.
     DETECT           in the first layer l >= l0 where some cos_j < cos, F = {j: L2_j > l2}; the other
-                     visual rows leave before layer l + 1
+                     visual tokens leave before layer l + 1
     TRACK            a layer l >= l0 in which all of F have cos_j >= exit_cos counts; after
                      exit_count of them, in sum or one after the other, F leaves before layer l + 1
 """
@@ -54,7 +54,7 @@ class VisiPruner(network.Method):
     # ---- rows that leave -------------------------------------------------------------------
 
     def influence(self, run, p, v):
-        """L2 and cosine of each visual row that runs."""
+        """L2 and cosine of each visual token that runs."""
         group = run.shape.n_head // run.shape.n_kv
         v = v.repeat(group, axis=0)
         o = np.einsum("hj,hjd->hd", p[:, -1], v).ravel()

@@ -1,5 +1,5 @@
-"""lazy=vla: Q Cache, visual mode. Layers of a block use rotated queries and keys of image rows of
-their leader, its first layer; text rows, values, output projection and MLP are their own. A block
+"""lazy=vla: Q Cache, visual mode. Layers of a block use rotated queries and keys of image tokens of
+their leader, its first layer; text tokens, values, output projection and MLP are their own. A block
 ends where rows leave: the layer after begins another."""
 import numpy as np
 

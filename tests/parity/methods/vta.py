@@ -1,6 +1,6 @@
 """evict=vta: visual token annealing of ST3 (arXiv 2412.20105, equation 7 and algorithm 3).
 
-When token t of the answer runs, a layer has floor(v0 beta(t)) visual rows left of v0, those that
+When token t of the answer runs, a layer has floor(v0 beta(t)) visual tokens left of v0, those that
 come first in the order T[l] of the attention that chose its rows last; beta(t) = cos(pi t / 2 tau),
 0 from tau on. Layers before the first such choice keep theirs, or take its order. Where nobody
 prunes by attention, layer l0 - 1 ranks the rows of l0 and all after it.
@@ -17,7 +17,7 @@ from pvtp import Pvtp
 
 
 class Watch(Ranked):
-    """Sees what the last row pays, and drops nothing."""
+    """Sees the last token's attention, and drops nothing."""
 
     def steps(self, run):
         return {}

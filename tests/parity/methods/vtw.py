@@ -1,4 +1,4 @@
-"""prune=vtw: Visual Tokens Withdrawal (arXiv 2405.05803). All visual rows leave before one layer."""
+"""prune=vtw: Visual Tokens Withdrawal (arXiv 2405.05803). All visual tokens leave before one layer."""
 import numpy as np
 
 import network
