@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/file.h"
 #include "rpc/client.h"
 #include "rpc/listen.h"
 #include "serving/layout_message.h"
@@ -16,6 +17,7 @@ enum {
      * neither side would count that time: many requests at once have several. */
     CALLS_PER_CHANNEL = 100,
     CHANNELS_MAX = 128,
+    KEY_MAX = 8192, /* characters of an API key or a JWT */
 };
 
 typedef struct connection {
@@ -26,8 +28,9 @@ typedef struct connection {
 struct fv_remote {
     uv_loop_t loop;
     fv_bridge *bridge;
-    fv_tls *tls;    /* NULL: plain text */
-    char name[256]; /* in the server's certificate; "": the target's host */
+    fv_tls *tls;                      /* NULL: plain text */
+    char name[256];                   /* in the server's certificate; "": the target's host */
+    char authorization[KEY_MAX + 16]; /* "Bearer KEY"; "": none */
     connection connections[CHANNELS_MAX];
     char target[256];
 };
@@ -39,7 +42,8 @@ fv_remote_options fv_remote_options_of(const fv_options *o) {
                                .tls = {.cert = fv_options_string(o, "tls-cert"),
                                        .key = fv_options_string(o, "tls-key"),
                                        .ca = fv_options_string(o, "tls-ca")},
-                               .name = fv_options_string(o, "tls-name")};
+                               .name = fv_options_string(o, "tls-name"),
+                               .key = fv_options_string(o, "api-key-file")};
 }
 
 static fv_status open_tls(fv_remote *r, const fv_remote_options *opt) {
@@ -50,6 +54,24 @@ static fv_status open_tls(fv_remote *r, const fv_remote_options *opt) {
     if (strcmp(files.ca, "system") == 0) files.ca = NULL;
     if (opt->name) snprintf(r->name, sizeof r->name, "%s", opt->name);
     return fv_tls_open(&files, &r->tls);
+}
+
+static fv_status read_key(fv_remote *r, const char *path) {
+    char *text;
+    size_t n;
+    if (!path) return FV_OK;
+    FV_TRY(fv_file_read(path, KEY_MAX, &text, &n));
+    const char *key = text + strspn(text, " \t\r\n");
+    snprintf(r->authorization, sizeof r->authorization, "Bearer %.*s", (int)strcspn(key, " \t\r\n"),
+             key);
+    memset(text, 0, n);
+    free(text);
+    return FV_OK;
+}
+
+/* What goes along with a call: the key, if there is one. */
+static fv_rpc_metadata metadata_of(const fv_remote *r) {
+    return (fv_rpc_metadata){"authorization", r->authorization};
 }
 
 static fv_status open_channel(fv_remote *r, fv_rpc_channel **out) {
@@ -63,6 +85,7 @@ fv_status fv_remote_open(const fv_remote_options *opt, fv_remote **out) {
     if (!r) return FV_FAIL(FV_ENOMEM, "no memory for a client");
     fv_status st;
     snprintf(r->target, sizeof r->target, "%s", opt->target);
+    FV_TRY_GOTO(read_key(r, opt->key), st, free_remote);
     FV_TRY_GOTO(open_tls(r, opt), st, free_remote);
     int err = uv_loop_init(&r->loop);
     if (err != 0) {
@@ -132,7 +155,13 @@ static void on_reply(void *user, const fv_rpc_end *end, fv_rpc_call *c, grpc_byt
 }
 
 static fv_status ask_one(question *q, const char *path, const ProtobufCMessage *request) {
-    FV_TRY(fv_rpc_unary(q->r->connections[0].channel, path, request, SHORT_MS, on_reply, q, NULL));
+    fv_rpc_metadata key = metadata_of(q->r);
+    fv_rpc_call_options opt = {.path = path,
+                               .request = request,
+                               .deadline_ms = SHORT_MS,
+                               .metadata = &key,
+                               .n_metadata = q->r->authorization[0] != '\0'};
+    FV_TRY(fv_rpc_unary_with(q->r->connections[0].channel, &opt, on_reply, q, NULL));
     while (!q->over) uv_run(&q->r->loop, UV_RUN_ONCE);
     return q->status;
 }
@@ -262,7 +291,10 @@ fv_status fv_remote_begin(fv_remote *r, const Fovea__Inference__V1__GenerateRequ
     generation *g = calloc(1, sizeof *g);
     if (!g) return FV_FAIL(FV_ENOMEM, "out of memory for a request");
     *g = (generation){.r = r, .connection = c, .events = events, .user = user};
+    fv_rpc_metadata key = metadata_of(r);
     fv_rpc_call_options opt = {.path = "/fovea.inference.v1.Inference/Generate",
+                               .metadata = &key,
+                               .n_metadata = r->authorization[0] != '\0',
                                .events = &call_events,
                                .user = g,
                                .deadline_ms = deadline_ms,

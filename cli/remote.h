@@ -19,7 +19,9 @@ typedef struct fv_remote fv_remote; /* opaque */
      "with --tls-ca: the client's own PEM certificate chain", 0, 0},                               \
     {"tls-key", "FOVEA_TLS_KEY", FV_OPTION_STRING, "FILE", NULL, "and its private key", 0, 0},     \
     {"tls-name", "FOVEA_TLS_NAME", FV_OPTION_STRING, "NAME", NULL,                                 \
-     "with --tls-ca: DNS name in the server's certificate; default: the host of --to", 0, 0}
+     "with --tls-ca: DNS name in the server's certificate; default: the host of --to", 0, 0},      \
+    {"api-key-file", "FOVEA_API_KEY_FILE", FV_OPTION_STRING, "FILE", NULL,                         \
+     "with --to: file with an API key or a JWT to show", 0, 0}
 /* clang-format on */
 
 /* Who is asked, and how it is known. Borrowed. */
@@ -27,6 +29,7 @@ typedef struct fv_remote_options {
     const char *target; /* "HOST:PORT" */
     fv_tls_files tls;   /* ca NULL: plain text; "system": the system's authorities */
     const char *name;   /* in the server's certificate; NULL: the target's host */
+    const char *key;    /* file with an API key or a JWT; NULL: none is shown */
 } fv_remote_options;
 
 fv_remote_options fv_remote_options_of(const fv_options *o); /* of --to and the rows above */

@@ -57,6 +57,10 @@ static const fv_option table[] = {
     {"tls-key", "FOVEA_TLS_KEY", FV_OPTION_STRING, "FILE", NULL, "its private key in PEM", 0, 0},
     {"tls-ca", "FOVEA_TLS_CA", FV_OPTION_STRING, "FILE", NULL,
      "PEM certificates of the authorities that issued it", 0, 0},
+    {"tenants", "FOVEA_TENANTS", FV_OPTION_STRING, "FILE", NULL,
+     "for the router: JSON file of tenants, their keys and limits", 0, 0},
+    {"api-key-file", "FOVEA_API_KEY_FILE", FV_OPTION_STRING, "FILE", NULL,
+     "with --tenants: file with a key of one of them, to ask whether the fleet is ready", 0, 0},
     {"insecure", "FOVEA_INSECURE", FV_OPTION_FLAG, NULL, NULL,
      "for the router and the gateway: without TLS, listen on other addresses than loopback too", 0,
      0},
@@ -124,6 +128,7 @@ static const struct passed {
     {"silence-ms", ROUTER},  {"stall-ms", ROUTER},
     {"tls-cert", ALL},       {"tls-key", ALL},
     {"tls-ca", ALL},
+    {"tenants", ROUTER},
 };
 enum { N_PASSED = sizeof passed / sizeof passed[0] };
 
@@ -441,7 +446,8 @@ static fv_status wait_ready(fleet *f, int32_t n_prefill, int32_t n_decode) {
     double until = fv_clock_s() + START_S;
     fv_remote_options to = {.target = f->address,
                             .tls = {.ca = fv_options_string(f->o, "tls-ca")},
-                            .name = fv_role_name(FV_MEMBER_ROUTER)};
+                            .name = fv_role_name(FV_MEMBER_ROUTER),
+                            .key = fv_options_string(f->o, "api-key-file")};
     FV_TRY(fv_remote_open(&to, &r));
     for (;;) {
         fv_fleet_count count;

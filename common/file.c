@@ -142,3 +142,14 @@ fv_status fv_path_join(const char *dir, const char *name, char *out, size_t cap)
     if (n < 0 || (size_t)n >= cap) return FV_FAIL(FV_EINVAL, "path %s/%s is too long", dir, name);
     return FV_OK;
 }
+
+fv_file_stamp fv_file_stamp_of(const char *path) {
+    struct stat s;
+    if (!path || stat(path, &s) != 0) return (fv_file_stamp){0};
+    return (fv_file_stamp){s.st_dev, s.st_ino, (uint64_t)s.st_size,
+                           (uint64_t)s.st_mtim.tv_sec * 1000000000u + (uint64_t)s.st_mtim.tv_nsec};
+}
+
+bool fv_file_stamp_equal(const fv_file_stamp *a, const fv_file_stamp *b) {
+    return a->device == b->device && a->inode == b->inode && a->bytes == b->bytes && a->ns == b->ns;
+}

@@ -35,6 +35,14 @@ fv_status fv_file_pointer_error(const char *path);
 
 bool fv_file_exists(const char *path);
 
+/* What tells one content of a file from the next: take it ahead of reading, and no change is
+ * missed. {0}: there is no such file, or no path (NULL). */
+typedef struct fv_file_stamp {
+    uint64_t device, inode, bytes, ns;
+} fv_file_stamp;
+fv_file_stamp fv_file_stamp_of(const char *path);
+bool fv_file_stamp_equal(const fv_file_stamp *a, const fv_file_stamp *b);
+
 /* mkdir -p. */
 fv_status fv_dir_make(const char *path);
 

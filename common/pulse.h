@@ -13,7 +13,7 @@
 
 #include "common/status.h"
 
-enum { FV_PULSE_MAX = 256, FV_PULSE_ID_MAX = 160 };
+enum { FV_PULSE_MAX = 256, FV_PULSE_ID_MAX = 192 };
 
 typedef struct fv_pulse fv_pulse; /* opaque */
 

@@ -237,6 +237,7 @@ static fv_status start_decode(fv_attempt *a) {
     fv_request *r = a->req;
     Fovea__Handoff__V1__DecodeRequest m = FOVEA__HANDOFF__V1__DECODE_REQUEST__INIT;
     m.request_id = r->fleet_id;
+    m.tenant = r->tenant->name;
     if (a->ticket) {
         m.source_case = FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_TICKET;
         m.ticket = (Fovea__Handoff__V1__Ticket *)(uintptr_t)a->ticket;
@@ -398,6 +399,7 @@ static fv_status start_prefill(fv_attempt *a) {
     m.request = &checked;
     if (a->d.worker) m.decode_address = a->d.worker->intro->address;
     m.age_ms = age_ms(r);
+    m.tenant = r->tenant->name;
     m.n_replay = a->n_replay = r->n_token;
     m.replay = r->id_of;
     FV_TRY(make_tokens(a, open, pair));

@@ -11,6 +11,7 @@
 #include "router/balancer.h"
 #include "router/record.h"
 #include "rpc/message.h"
+#include "serving/policy_message.h"
 
 enum { QUEUE_FULL_RETRY_MS = 1000 };
 
@@ -64,6 +65,10 @@ static void read_trace(const fv_rpc_call *c, fv_request *r) {
     if (fv_rpc_call_metadata(c, FV_TRACE_KEY, &text, &n)) (void)fv_trace_parse(text, n, &r->trace);
 }
 
+static fv_status record_caller(fv_status st) {
+    return fv_record_refusal(st == FV_EDENIED ? FV_REASON_DENIED : FV_REASON_UNAUTHENTICATED, st);
+}
+
 /* Before the request is read: its bytes are not wanted. */
 static fv_status on_start(fv_rpc_call *c) {
     fv_relay *relay = relay_of(c);
@@ -75,9 +80,11 @@ static fv_status on_start(fv_rpc_call *c) {
                                  FV_FAIL(FV_EIO, "this router shuts down: send the request to "
                                                  "another one, or again in a while"));
     }
+    fv_tenant_use *tenant;
+    FV_TRY(record_caller(fv_tenancy_caller(relay->opt.tenancy, c, &tenant)));
     FV_TRY(check_full(c, relay, 0));
     FV_TRY(fv_relay_check_time(relay, c, &anything));
-    FV_TRY(fv_request_open(relay, c, &r));
+    FV_TRY(fv_record_refusal(FV_REASON_TENANT_LIMIT, fv_request_open(relay, c, tenant, &r)));
     read_trace(c, r);
     fv_rpc_call_set_user(c, r);
     return FV_OK;
@@ -87,7 +94,7 @@ static fv_status name_request(fv_request *r) {
     fv_relay *relay = r->relay;
     const char *own = r->msg->request_id;
     uint64_t drawn[3]; /* two for the secret, which the id shows nothing of */
-    if (own[0] && fv_relay_find(relay, own))
+    if (own[0] && fv_relay_find(relay, r->tenant, own))
         return FV_FAIL(FV_EINVAL, "request_id %s runs already", own);
     FV_TRY(fv_random_bytes(drawn, sizeof drawn));
     snprintf(r->abort_token, sizeof r->abort_token, "%.*s/%016" PRIx64 "%016" PRIx64,
@@ -96,9 +103,18 @@ static fv_status name_request(fv_request *r) {
         snprintf(r->id, sizeof r->id, "%s", own);
     else
         snprintf(r->id, sizeof r->id, "req-%016" PRIx64, drawn[2]);
-    snprintf(r->fleet_id, sizeof r->fleet_id, "%.*s/%s", FV_ROUTER_ID_MAX, relay->opt.router_id,
-             r->id);
+    const char *tenant = r->tenant->name;
+    snprintf(r->fleet_id, sizeof r->fleet_id, "%.*s/%s%s%s", FV_ROUTER_ID_MAX, relay->opt.router_id,
+             tenant, *tenant ? "/" : "", r->id);
     return FV_OK;
+}
+
+/* A kept conversation has the policy that it was begun with. */
+static fv_status check_policy(const fv_request *r) {
+    fv_policy policy;
+    if (!r->tenant->limits || r->msg->conversation.len) return FV_OK;
+    FV_TRY(fv_policy_from_message(r->msg->policy, &policy));
+    return fv_tenancy_policy(r->tenant, &policy);
 }
 
 static fv_status on_request(fv_rpc_call *c, grpc_byte_buffer *message) {
@@ -121,11 +137,13 @@ static fv_status on_request(fv_rpc_call *c, grpc_byte_buffer *message) {
             FV_FAIL(FV_EIO, "no prefill worker has joined the fleet; try again later"));
     uint32_t keep_ms_max = fv_registry_keep_ms_max(relay->opt.members);
     FV_TRY(fv_record_invalid(fv_admit(r->msg, model, keep_ms_max, &r->need)));
+    FV_TRY(record_caller(check_policy(r)));
     FV_TRY(fv_record_refusal(FV_REASON_TOO_LARGE, check_fits(r)));
     r->work = fv_estimate_work(&relay->estimate, r->need.tokens_known, r->need.tokens_text,
                                r->need.max_tokens, r->msg->ignore_eos);
     if (!r->msg->conversation.len) FV_TRY(fv_relay_check_time(relay, c, &r->work));
     FV_TRY(fv_record_invalid(name_request(r)));
+    fv_relay_place(r);
     fv_request_set_state(r, FV_REQUEST_QUEUED);
     fv_relay_dispatch(relay);
     return FV_OK;

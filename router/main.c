@@ -16,6 +16,10 @@ static const fv_option table[] = {
      "what --fleet-listen offers beside its own service, as with --services", 0, 0},
     FV_FLEET_SECRET_OPTION,
     FV_PEER_CLIENT_TLS_OPTIONS,
+    {"tenants", "FOVEA_TENANTS", FV_OPTION_STRING, "FILE", NULL,
+     "JSON file of tenants, their API keys (hashed) or JWT issuer, and limits; reread when it "
+     "changes; without it anybody may call",
+     0, 0},
     {"queue", "FOVEA_QUEUE", FV_OPTION_INT, "N", "256",
      "maximum queue length; excess requests are rejected", 1, 1 << 20},
     {"memory-bytes", "FOVEA_MEMORY_BYTES", FV_OPTION_INT, "BYTES", "0",
@@ -84,6 +88,7 @@ static fv_status run(const fv_options *o) {
                              .metrics = FV_DAEMON_ROUTER,
                              .measure = measure};
     fv_router_options opt = {.queue_max = (int32_t)fv_options_int(o, "queue"),
+                             .tenants = fv_options_string(o, "tenants"),
                              .deadline_ms = fv_options_int(o, "deadline-ms"),
                              .wait_ms = fv_options_int(o, "wait-ms"),
                              .replays = (int32_t)fv_options_int(o, "replays"),

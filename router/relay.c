@@ -21,9 +21,16 @@ enum { LOG_EVERY_S = 10 };
 
 /* ---- a request's life ------------------------------------------------------------------- */
 
-fv_status fv_request_open(fv_relay *relay, fv_rpc_call *client, fv_request **out) {
+fv_status fv_request_open(fv_relay *relay, fv_rpc_call *client, fv_tenant_use *tenant,
+                          fv_request **out) {
     fv_request *r = calloc(1, sizeof *r);
     if (!r) return FV_FAIL(FV_ENOMEM, "no memory for another request");
+    fv_status st = fv_tenancy_begin(tenant, client);
+    if (st != FV_OK) {
+        free(r);
+        return st;
+    }
+    r->tenant = tenant;
     r->relay = relay;
     r->client = client;
     r->arrived_s = fv_clock_s();
@@ -34,13 +41,35 @@ fv_status fv_request_open(fv_relay *relay, fv_rpc_call *client, fv_request **out
     return FV_OK;
 }
 
-void fv_request_close(fv_request *r) {
+static void take_out(fv_request *r) {
     fv_relay *relay = r->relay;
-    fv_request_end(r);
     fv_request **at = &relay->first;
     while (*at != r) at = &(*at)->next;
     *at = r->next;
     if (!*at) relay->tail = at;
+}
+
+void fv_relay_place(fv_request *r) {
+    fv_relay *relay = r->relay;
+    fv_tenant_use *t = r->tenant;
+    double weight = t->limits ? t->limits->weight : 1;
+    double work = (double)(r->work.prompt + r->work.answer);
+    r->start = fmax(relay->virtual_time, t->finish);
+    t->finish = r->start + fmax(work, 1) / weight;
+    take_out(r);
+    fv_request **at = &relay->first;
+    while (*at && !((*at)->state == FV_REQUEST_QUEUED && (*at)->start > r->start))
+        at = &(*at)->next;
+    r->next = *at;
+    *at = r;
+    if (!r->next) relay->tail = &r->next;
+}
+
+void fv_request_close(fv_request *r) {
+    fv_relay *relay = r->relay;
+    fv_request_end(r);
+    take_out(r);
+    fv_tenancy_end(r->tenant);
     relay->bytes -= r->bytes;
     relay->n_alive--;
     free(r->id_of);
@@ -249,6 +278,7 @@ static bool try_start(fv_request *r, double now_s) {
         return true;
     }
     note_drained(r, now_s);
+    r->relay->virtual_time = fmax(r->relay->virtual_time, r->start);
     fv_status st = fv_attempt_start(r, to_p, to_d);
     if (st != FV_OK) fv_request_finish(r, st);
     return true;
@@ -367,13 +397,15 @@ void fv_relay_gone(fv_relay *relay, fv_registered_worker *w) {
     fv_relay_dispatch(relay);
 }
 
-fv_request *fv_relay_find(const fv_relay *relay, const char *id) {
+fv_request *fv_relay_find(const fv_relay *relay, const fv_tenant_use *tenant, const char *id) {
     fv_request *r = relay->first;
-    while (r && (r->state == FV_REQUEST_OVER || strcmp(r->id, id) != 0)) r = r->next;
+    while (r && (r->state == FV_REQUEST_OVER || r->tenant != tenant || strcmp(r->id, id) != 0))
+        r = r->next;
     return r;
 }
 
-fv_status fv_relay_abort(fv_relay *relay, const char *id, const char *token) {
+fv_status fv_relay_abort(fv_relay *relay, const fv_tenant_use *tenant, const char *id,
+                         const char *token) {
     size_t n = strlen(relay->opt.router_id), n_token = strlen(token);
     if (n_token == 0)
         return FV_FAIL(FV_EINVAL, "abort_token is missing: the request's Accepted has brought it");
@@ -382,7 +414,7 @@ fv_status fv_relay_abort(fv_relay *relay, const char *id, const char *token) {
                        "request %s is not this router's (%s): another one has it, or "
                        "had it before it ended",
                        id, relay->opt.router_id);
-    fv_request *r = fv_relay_find(relay, id);
+    fv_request *r = fv_relay_find(relay, tenant, id);
     if (!r || n_token != strlen(r->abort_token) || !fv_mac_equal(token, r->abort_token, n_token))
         return FV_FAIL(FV_ENOTFOUND, "no request %s with this abort_token runs", id);
     fv_request_finish(r, FV_FAIL(FV_ECANCELLED, "request %s was aborted", id));

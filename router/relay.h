@@ -17,17 +17,26 @@
  *     RUNNING  has one attempt (router/attempt.c): the calls to its workers, and its reservations
  *     OVER     the client's call is finished, those to workers are cancelled or ended
  *
- * Requests are served in order of arrival: the first one waits for memory, at a decode
+ * Requests of a tenant are served in order of arrival: the first one waits for memory, at a decode
  * worker that knows its age, and none overtakes it; one that was interrupted is older
- * than those after it, and so the next. Those that
+ * than those after it, and so the next. Tenants share by their weights: start-time fair queuing
+ * (Goyal, Vin, Cheng, SIGCOMM 1996, eq. 4-5). A request that comes gets a start tag S and a finish
+ * tag F, and the smallest S is next:
+ *
+ *     S = max(v, F of the tenant's request before it),   F = S + work / weight
+ *
+ * where v, the virtual time, is the S of the request that started last, and the work is its expected
+ * tokens. Those that
  * continue a conversation wait for its worker alone, and delay no others. Loop thread. */
 #include "router/registry.h"
+#include "router/tenancy.h"
 
 typedef struct fv_relay fv_relay; /* all requests; opaque */
 
 typedef struct fv_relay_options {
     const char *router_id; /* unlike any other router's; borrowed */
     fv_registry *members;  /* borrowed */
+    fv_tenancy *tenancy;   /* borrowed */
     int32_t queue_max;     /* requests that wait */
     size_t bytes_max;      /* of all requests together, as they came */
     int64_t deadline_ms;   /* for a request, when its client gives it no less */
@@ -59,9 +68,10 @@ void fv_relay_gone(fv_relay *relay, fv_registered_worker *w);
 void fv_watch_report(fv_relay *r, fv_registered_worker *w,
                      const Fovea__Fleet__V1__WorkerReport *report);
 
-/* FV_ENOTFOUND when no such request runs here, or its token differs: the caller does not learn
- * which. */
-fv_status fv_relay_abort(fv_relay *r, const char *request_id, const char *abort_token);
+/* FV_ENOTFOUND when no such request of this tenant runs here, or its token differs: the caller does
+ * not learn which. */
+fv_status fv_relay_abort(fv_relay *r, const fv_tenant_use *tenant, const char *request_id,
+                         const char *abort_token);
 
 /* How the queue is, for those who look on. */
 typedef struct fv_relay_counts {

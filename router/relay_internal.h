@@ -68,8 +68,11 @@ struct fv_request {
     char id[FV_REQUEST_ID_MAX + 1];
     char
         abort_token[FV_ROUTER_ID_MAX + 1 + 2 * FV_ABORT_SECRET_BYTES + 1]; /* "<router>/<secret>" */
-    /* In the fleet, where other routers have requests, too: "<router>/<id>". */
-    char fleet_id[FV_ROUTER_ID_MAX + 1 + FV_REQUEST_ID_MAX + 1];
+    /* In the fleet, where other routers have requests, too: "<router>/<id>", or with tenants
+     * "<router>/<tenant>/<id>". */
+    char fleet_id[FV_ROUTER_ID_MAX + 1 + FV_TENANT_NAME_MAX + 1 + FV_REQUEST_ID_MAX + 1];
+    fv_tenant_use *tenant; /* it is counted there until it is freed */
+    double start;          /* its start tag */
     fv_need need;
     fv_work work;        /* that it is expected to be */
     fv_attempt *attempt; /* RUNNING; else NULL */
@@ -110,7 +113,8 @@ struct fv_relay {
     size_t bytes;
     double opened_s;
     fv_estimate estimate;
-    fv_work queued;   /* of those in the queue, kept conversations aside: they wait elsewhere */
+    fv_work queued; /* of those in the queue, kept conversations aside: they wait elsewhere */
+    double virtual_time;
     double blocked_s; /* since then the first one waits, or the next one; 0: none does */
     uint64_t n_refused, n_expired; /* for their deadlines: when they came, while they waited */
     uint64_t n_logged;             /* of both */
@@ -122,11 +126,16 @@ struct fv_relay {
 /* ---- relay.c ---------------------------------------------------------------------------- */
 
 /* A request for a call that has come; OVER until it is known to be right. */
-fv_status fv_request_open(fv_relay *relay, fv_rpc_call *client, fv_request **out);
+fv_status fv_request_open(fv_relay *relay, fv_rpc_call *client, fv_tenant_use *tenant,
+                          fv_request **out);
 /* It has no call any more; freed when nothing needs it. */
 void fv_request_close(fv_request *r);
 
-fv_request *fv_relay_find(const fv_relay *relay, const char *id); /* NULL when none runs */
+/* NULL when this tenant has none of this id. */
+fv_request *fv_relay_find(const fv_relay *relay, const fv_tenant_use *tenant, const char *id);
+
+/* Its place among those that wait, by its tenant's weight and the work that it is expected to be. */
+void fv_relay_place(fv_request *r);
 
 void fv_request_set_state(fv_request *r, fv_request_state to);
 

@@ -20,6 +20,7 @@ enum { TICK_MS = 50 };
 struct fv_router {
     fv_relay *relay; /* first: fv_generate_events finds it here */
     fv_registry *members;
+    fv_tenancy *tenancy;
     fv_router_options opt;
     uv_timer_t tick;
     double opened_s;
@@ -31,12 +32,20 @@ struct fv_router {
 
 /* ---- Inference -------------------------------------------------------------------------- */
 
+/* For methods that only need to know that it is a tenant's. */
+static fv_status check_caller(fv_rpc_call *c) {
+    fv_tenant_use *tenant;
+    return fv_tenancy_caller(((const fv_router *)fv_rpc_call_service(c))->tenancy, c, &tenant);
+}
+
 static fv_status on_abort(fv_rpc_call *c, grpc_byte_buffer *message) {
     fv_router *r = fv_rpc_call_service(c);
+    fv_tenant_use *tenant;
     ProtobufCMessage *m;
+    FV_TRY(fv_tenancy_caller(r->tenancy, c, &tenant));
     FV_TRY(fv_rpc_call_unpack(c, &fovea__inference__v1__abort_request__descriptor, message, &m));
     const Fovea__Inference__V1__AbortRequest *a = (const Fovea__Inference__V1__AbortRequest *)m;
-    FV_TRY(fv_relay_abort(r->relay, a->request_id, a->abort_token));
+    FV_TRY(fv_relay_abort(r->relay, tenant, a->request_id, a->abort_token));
     Fovea__Inference__V1__AbortReply reply = FOVEA__INFERENCE__V1__ABORT_REPLY__INIT;
     FV_TRY(fv_rpc_call_send(c, &reply.base));
     fv_rpc_call_finish(c, FV_OK);
@@ -74,16 +83,20 @@ fv_rpc_service fv_router_clients_service(fv_router *r) {
          .events = {.on_message = on_abort}},
         {.path = "/fovea.inference.v1.Inference/GetModel",
          .message_max = 4096,
-         .events = {.on_message = on_get_model}},
+         .events = {.on_start = check_caller, .on_message = on_get_model}},
         {.path = "/fovea.inference.v1.Inference/GetFleet",
          .message_max = 4096,
-         .events = {.on_message = on_get_fleet}},
+         .events = {.on_start = check_caller, .on_message = on_get_fleet}},
         {.path = "/fovea.inference.v1.Inference/Tokenize",
          .message_max = FV_TOKENIZE_BYTES_MAX,
-         .events = {.on_message = on_tokenize, .on_end = fv_tokenize_on_end}},
+         .events = {.on_start = check_caller,
+                    .on_message = on_tokenize,
+                    .on_end = fv_tokenize_on_end}},
         {.path = "/fovea.inference.v1.Inference/Detokenize",
          .message_max = FV_TOKENIZE_BYTES_MAX,
-         .events = {.on_message = on_detokenize, .on_end = fv_tokenize_on_end}},
+         .events = {.on_start = check_caller,
+                    .on_message = on_detokenize,
+                    .on_end = fv_tokenize_on_end}},
     };
     methods[0].events = fv_generate_events;
     return (fv_rpc_service){methods, sizeof methods / sizeof methods[0], r, NULL};
@@ -124,6 +137,7 @@ static void on_tick_closed(uv_handle_t *h) {
     void *user = r->user;
     fv_relay_close(r->relay);
     fv_registry_close(r->members);
+    fv_tenancy_close(r->tenancy);
     free(r);
     if (done) done(user);
 }
@@ -151,6 +165,7 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
     r->opt = *opt;
     r->opened_s = fv_clock_s();
     FV_TRY_GOTO(draw_id(r->id), st, free_router);
+    FV_TRY_GOTO(fv_tenancy_open(opt->tenants, &r->tenancy), st, free_router);
     fv_registry_options members = {.router_id = r->id,
                                    .bridge = bridge,
                                    .fleet = opt->fleet,
@@ -163,9 +178,10 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
                                    .on_gone = on_gone,
                                    .on_report = on_report,
                                    .user = r};
-    FV_TRY_GOTO(fv_registry_open(&members, &r->members), st, free_router);
+    FV_TRY_GOTO(fv_registry_open(&members, &r->members), st, close_tenancy);
     fv_relay_options relay = {.router_id = r->id,
                               .members = r->members,
+                              .tenancy = r->tenancy,
                               .queue_max = opt->queue_max,
                               .bytes_max = opt->queue_bytes,
                               .deadline_ms = opt->deadline_ms,
@@ -180,6 +196,8 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
     return FV_OK;
 close_members:
     fv_registry_close(r->members);
+close_tenancy:
+    fv_tenancy_close(r->tenancy);
 free_router:
     free(r);
     return st;

@@ -17,6 +17,7 @@ typedef struct fv_router_options {
     const char *spiffe;  /* --tls-spiffe; with `tls`. Both borrowed */
     int32_t queue_max;   /* requests that wait */
     size_t queue_bytes;  /* of all that wait and run */
+    const char *tenants; /* file of tenants (auth/tenants.h); borrowed; NULL: anybody may call */
     int64_t deadline_ms; /* for a request, when its client gives it no less */
     int64_t wait_ms;     /* for a worker, when there is none of its kind */
     int32_t replays;     /* how often another pair may take over a request */
@@ -29,6 +30,7 @@ typedef struct fv_router_options {
     void *user;
 } fv_router_options;
 
+/* FV_EINVAL: the file of tenants is wrong. */
 fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_router **out);
 
 fv_rpc_service fv_router_clients_service(fv_router *r); /* Inference */

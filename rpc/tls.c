@@ -8,21 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/log.h"
 
 enum { CERT = 0, KEY, CA, N_FILE, PEM_MAX = 1 << 20 };
-
-/* What tells one content of a file from the next. */
-typedef struct stamp {
-    dev_t device;
-    ino_t inode;
-    off_t bytes;
-    struct timespec changed;
-} stamp;
 
 /* A server's view: which version its handshakes have. */
 typedef struct fetcher {
@@ -35,24 +26,13 @@ struct fv_tls {
     char *path[N_FILE]; /* NULL: none */
     pthread_mutex_t lock;
     double looked_s;
-    stamp stamps[N_FILE]; /* of what was read last, usable or not */
-    char *pem[N_FILE];    /* in use */
+    fv_file_stamp stamps[N_FILE]; /* of what was read last, usable or not */
+    char *pem[N_FILE];            /* in use */
     uint64_t version;
     fetcher *fetchers;
 };
 
 /* ---- reading ---------------------------------------------------------------------------- */
-
-static stamp stamp_of(const char *path) {
-    struct stat s;
-    if (!path || stat(path, &s) != 0) return (stamp){0};
-    return (stamp){s.st_dev, s.st_ino, s.st_size, s.st_mtim};
-}
-
-static bool same_stamp(const stamp *a, const stamp *b) {
-    return a->device == b->device && a->inode == b->inode && a->bytes == b->bytes &&
-           a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
-}
 
 static void free_pem(char *pem[N_FILE]) {
     if (pem[KEY]) OPENSSL_cleanse(pem[KEY], strlen(pem[KEY]));
@@ -136,11 +116,11 @@ fail:
 /* Locked. The stamps are taken ahead of the contents: a change in between is seen at the next look.
  */
 static fv_status look(fv_tls *t) {
-    stamp now[N_FILE];
+    fv_file_stamp now[N_FILE];
     bool same = true;
     for (int i = 0; i < N_FILE; i++) {
-        now[i] = stamp_of(t->path[i]);
-        same = same && same_stamp(&now[i], &t->stamps[i]);
+        now[i] = fv_file_stamp_of(t->path[i]);
+        same = same && fv_file_stamp_equal(&now[i], &t->stamps[i]);
     }
     t->looked_s = fv_clock_s();
     if (same && t->version > 0) return FV_OK;

@@ -55,6 +55,7 @@ static void let_go(fv_conversations *t, fv_conversation *x) {
     fv_kv_close(x->kv);
     free(x->ids);
     free(x->policy);
+    free(x->owner);
     free(x);
 }
 
@@ -90,11 +91,11 @@ static fv_conversation *find(const fv_conversations *t, const uint8_t id[16]) {
     return x;
 }
 
-fv_status fv_conversations_resume(fv_conversations *t, const uint8_t id[16],
+fv_status fv_conversations_resume(fv_conversations *t, const uint8_t id[16], const char *owner,
                                   fv_conversation **out) {
     fv_conversations_expire(t);
     fv_conversation *x = find(t, id);
-    if (!x || x->forgotten)
+    if (!x || x->forgotten || strcmp(x->owner ? x->owner : "", owner) != 0)
         return FV_FAIL(FV_ENOTFOUND,
                        "the conversation is not kept any more: send the whole of it again");
     if (x->in_use)

@@ -30,6 +30,7 @@ typedef struct fv_conversation {
     fv_evict evict;
     fv_text_keys text_keys; /* recompress.h */
     uint8_t id[16];         /* once it is kept */
+    char *owner;            /* who may go on with it, owned; NULL: "" */
     /* private */
     struct fv_conversation *next;
     bool in_use, named, forgotten;
@@ -52,9 +53,10 @@ void fv_conversations_close(fv_conversations *t); /* none is in use; NULL is fin
 /* An empty one, in use; its fields are the caller's to fill. */
 fv_status fv_conversations_begin(fv_conversations *t, fv_conversation **out);
 
-/* Takes a kept one into use. FV_ENOTFOUND when there is none of this name, FV_EINVAL when it is in
- * use. */
-fv_status fv_conversations_resume(fv_conversations *t, const uint8_t id[16], fv_conversation **out);
+/* Takes a kept one into use. FV_ENOTFOUND when this owner has none of this name, FV_EINVAL when it
+ * is in use. */
+fv_status fv_conversations_resume(fv_conversations *t, const uint8_t id[16], const char *owner,
+                                  fv_conversation **out);
 
 /* Gives one back that was resumed and is as it was; its lease has gone on. */
 void fv_conversations_pause(fv_conversations *t, fv_conversation *x);

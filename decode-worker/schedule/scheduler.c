@@ -209,6 +209,8 @@ static fv_status take_over(fv_scheduler *a, fv_answer *x, fv_received *got) {
     if (!ids) return FV_FAIL(FV_ENOMEM, "out of memory for %d prompt tokens", got->n);
     got->ids = ids;
     FV_TRY(fv_conversations_begin(a->conversations, &x->session));
+    if (x->tenant && !(x->session->owner = strdup(x->tenant)))
+        return FV_FAIL(FV_ENOMEM, "out of memory for a conversation");
     ids[got->n] = got->first.id;
     x->session->kv = got->kv;
     x->session->ids = ids;
@@ -311,7 +313,8 @@ static fv_status join_ids(fv_scheduler *a, fv_answer *x, int32_t **all, int32_t 
 
 static fv_status resume(fv_scheduler *a, fv_answer *x) {
     int32_t *ids, n;
-    FV_TRY(fv_conversations_resume(a->conversations, x->conversation, &x->session));
+    FV_TRY(fv_conversations_resume(a->conversations, x->conversation, x->tenant ? x->tenant : "",
+                                   &x->session));
     x->rows_gone = fv_evict_rows(x->session->kv);
     FV_TRY(join_ids(a, x, &ids, &n));
     x->n_held = x->session->n - 1;

@@ -66,6 +66,7 @@ typedef struct fv_answer_report {
  * holds for what it points to. */
 typedef struct fv_answer {
     const char *request_id; /* "": none */
+    const char *tenant;     /* whose it is; NULL: "" */
     bool follows;           /* a conversation that is kept; else a hand-off */
     fv_ticket ticket;
     int32_t n_replay; /* tokens before the first one of the hand-off, at the prompt's end */

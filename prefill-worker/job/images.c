@@ -57,7 +57,7 @@ fv_status fv_prefill_job_lay_images(fv_prefill_job *j) {
 }
 
 static fv_status open_images(fv_prefill_job *j) {
-    char stage[FV_POLICY_TEXT_MAX] = "", how[FV_POLICY_TEXT_MAX + 32];
+    char stage[FV_POLICY_TEXT_MAX] = "", how[FV_POLICY_TEXT_MAX + 128];
     fv_policy only = {0};
     if (j->pixels) return FV_OK;
     if (condense_of(j)) {
@@ -68,9 +68,9 @@ static fv_status open_images(fv_prefill_job *j) {
     for (int32_t i = 0; i < j->n_image; i++) {
         const fv_image *d = j->image[i].decoded;
         const fv_layout *l = &j->layout[i]; /* may depend on the number of images */
-        int sides = d ? snprintf(how, sizeof how, "%dx%d ", d->w, d->h) : 0;
-        snprintf(how + sides, sizeof how - (size_t)sides, "%d/%d %s", l->n_visual, l->n_tile,
-                 stage);
+        int n = snprintf(how, sizeof how, "%.64s/", j->owner ? j->owner : "");
+        if (d) n += snprintf(how + n, sizeof how - (size_t)n, "%dx%d ", d->w, d->h);
+        snprintf(how + n, sizeof how - (size_t)n, "%d/%d %s", l->n_visual, l->n_tile, stage);
         FV_TRY(fv_arena_strndup(&j->arena, how, strlen(how), &j->how[i]));
     }
     FV_TRY(FV_ARENA_NEW(&j->arena, j->n_image, j->unread));

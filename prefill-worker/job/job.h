@@ -36,6 +36,7 @@ typedef struct fv_prefill_job {
     /* The request, set before open; what is pointed to is borrowed and must stay. */
     const fv_engine *engine;
     fv_image_cache *cache; /* of encoded images */
+    const char *owner;     /* whose of them it may use and add; NULL: "" */
     fv_kv_pool *pool;
     fv_policy policy;
     fv_prompt_form form;

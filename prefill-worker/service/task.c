@@ -35,6 +35,7 @@ static fv_status read_request(fv_task *t) {
                        "a kept conversation continues on the decode worker that holds it");
     t->prefill = (fv_prefill_job){.engine = e,
                                   .cache = l->cache,
+                                  .owner = m->tenant,
                                   .pool = l->pool,
                                   .generation = fv_engine_generation_options(e, r->ignore_eos),
                                   .want_kept = r->kept_tokens,

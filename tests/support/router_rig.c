@@ -212,14 +212,16 @@ void client_request(request_message *req, uint32_t max_tokens) {
 }
 
 void client_ask(router_rig *r, client *k, const request_message *req, int64_t deadline_ms) {
-    bool pause = k->pause;
-    *k = (client){.pause = pause};
+    *k = (client){.pause = k->pause, .authorization = k->authorization};
+    fv_rpc_metadata shown = {"authorization", k->authorization};
     fv_rpc_call_options opt = {.path = "/fovea.inference.v1.Inference/Generate",
                                .events = &client_events,
                                .user = k,
                                .deadline_ms = deadline_ms,
                                .request = &req->base,
-                               .half_close = true};
+                               .half_close = true,
+                               .metadata = &shown,
+                               .n_metadata = k->authorization != NULL};
     NET_CHECK(fv_rpc_call_open(r->channel, &opt, &k->call) == FV_OK);
 }
 

@@ -36,6 +36,7 @@ typedef struct client {
     char report_prefill[64], report_decode[64], notes[512];
     Fovea__Inference__V1__FinishReason reason;
     bool over, pause;
+    const char *authorization; /* that it shows; NULL: none */
     fv_rpc_end end;
     char why[FV_RPC_TEXT_MAX];
 } client;

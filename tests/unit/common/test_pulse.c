@@ -42,9 +42,9 @@ Test(pulse, without_a_free_slot_work_goes_on) {
     int32_t place = 0;
     cr_assert_eq(fv_pulse_open(&p), FV_OK);
     for (int i = 0; i < FV_PULSE_MAX; i++) {
-        char id[204];
+        char id[230];
         memset(id, 'x', sizeof id);
-        snprintf(id + 190, sizeof id - 190, "%d", i);
+        snprintf(id + 220, sizeof id - 220, "%d", i);
         cr_assert_gt(place = fv_pulse_begin(p, id, NULL, NULL), 0);
     }
     cr_assert_eq(fv_pulse_begin(p, "one more", NULL, NULL), 0);

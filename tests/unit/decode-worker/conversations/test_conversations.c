@@ -63,15 +63,28 @@ static name keep_new(int32_t rows) { return keep(begin(rows), 10, 10); }
 
 static fv_conversation *resume(const name *n) {
     fv_conversation *x;
-    cr_assert_eq(fv_conversations_resume(table, n->id, &x), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_conversations_resume(table, n->id, "", &x), FV_OK, "%s", fv_last_error());
     return x;
 }
 
 static fv_status resumes(const name *n) {
     fv_conversation *x;
-    fv_status st = fv_conversations_resume(table, n->id, &x);
+    fv_status st = fv_conversations_resume(table, n->id, "", &x);
     if (st == FV_OK) fv_conversations_pause(table, x);
     return st;
+}
+
+Test(conversations, one_belongs_to_its_owner_alone) {
+    fv_conversation *x;
+    open_table(0, 60);
+    fv_conversation *mine = begin(3);
+    mine->owner = strdup("acme");
+    name a = keep(mine, 10, 10);
+    cr_assert_eq(fv_conversations_resume(table, a.id, "", &x), FV_ENOTFOUND);
+    cr_assert_eq(fv_conversations_resume(table, a.id, "acm", &x), FV_ENOTFOUND);
+    cr_assert_eq(fv_conversations_resume(table, a.id, "acme", &x), FV_OK);
+    fv_conversations_pause(table, x);
+    close_table();
 }
 
 Test(conversations, what_is_kept_has_its_ids_and_only_the_memory_of_its_tokens) {

@@ -1,0 +1,205 @@
+/* Credentials to tenants, and a token bucket for each. A bucket holds what a second brings, at
+ * least one request. */
+#include "router/tenancy.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/log.h"
+
+enum { LOOK_S = 1, BUSY_RETRY_MS = 1000 };
+
+struct fv_tenancy {
+    char *path; /* NULL: no tenants */
+    fv_tenants *tenants;
+    fv_file_stamp stamp, keys_stamp;
+    double looked_s;
+    fv_tenant_use *uses, anybody;
+    fv_audit audit;
+};
+
+/* ---- the file --------------------------------------------------------------------------- */
+
+static fv_tenant_use *find_use(const fv_tenancy *t, const char *name) {
+    fv_tenant_use *u = t->uses;
+    while (u && strcmp(u->name, name) != 0) u = u->next;
+    return u;
+}
+
+/* What is known of each tenant, with its limits in the new file. */
+static fv_status take(fv_tenancy *t, fv_tenants *fresh) {
+    const fv_tenant *all;
+    int32_t n = fv_tenants_all(fresh, &all);
+    for (int32_t i = 0; i < n; i++) {
+        if (find_use(t, all[i].name)) continue;
+        fv_tenant_use *u = calloc(1, sizeof *u);
+        if (!u) return FV_FAIL(FV_ENOMEM, "no memory for a tenant");
+        strcpy(u->name, all[i].name);
+        u->credit = HUGE_VAL; /* of a full bucket, whatever its size */
+        u->next = t->uses;
+        t->uses = u;
+    }
+    for (fv_tenant_use *u = t->uses; u; u = u->next) {
+        u->limits = NULL;
+        for (int32_t i = 0; i < n; i++)
+            if (strcmp(all[i].name, u->name) == 0) u->limits = &all[i];
+    }
+    fv_tenants_free(t->tenants);
+    t->tenants = fresh;
+    return FV_OK;
+}
+
+/* Policies are checked here: the layer that reads the file does not know them. */
+static fv_status check_policies(const fv_tenants *tenants) {
+    const fv_tenant *all;
+    int32_t n = fv_tenants_all(tenants, &all);
+    fv_policy policy;
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t j = 0; j < all[i].n_policy; j++) {
+            fv_status st = fv_policy_parse(all[i].policies[j], &policy);
+            if (st != FV_OK) return fv_fail_prefix(st, "tenant '%s'", all[i].name);
+        }
+    return FV_OK;
+}
+
+static const char *keys_path(const fv_tenancy *t) {
+    return t->tenants ? fv_tenants_keys_path(t->tenants) : NULL;
+}
+
+/* The stamps are taken ahead of the contents, so that no change is missed. */
+static fv_status look(fv_tenancy *t) {
+    fv_file_stamp stamp = fv_file_stamp_of(t->path), keys = fv_file_stamp_of(keys_path(t));
+    t->looked_s = fv_clock_s();
+    if (t->tenants && fv_file_stamp_equal(&stamp, &t->stamp) &&
+        fv_file_stamp_equal(&keys, &t->keys_stamp))
+        return FV_OK;
+    fv_tenants *fresh;
+    t->stamp = stamp;
+    t->keys_stamp = keys;
+    FV_TRY(fv_tenants_read(t->path, &fresh));
+    fv_status st = check_policies(fresh);
+    if (st == FV_OK) st = take(t, fresh);
+    if (st != FV_OK) {
+        fv_tenants_free(fresh);
+        return st;
+    }
+    FV_LOG(INFO, ROUTER, "event=tenants-loaded file=%s", t->path);
+    return FV_OK;
+}
+
+static void look_again(fv_tenancy *t) {
+    if (fv_clock_s() - t->looked_s < LOOK_S || look(t) == FV_OK) return;
+    FV_LOG(WARN, ROUTER, "event=tenants-kept reason=\"%s\"", fv_last_error());
+}
+
+fv_status fv_tenancy_open(const char *path, fv_tenancy **out) {
+    fv_tenancy *t = calloc(1, sizeof *t);
+    if (!t) return FV_FAIL(FV_ENOMEM, "no memory for tenants");
+    fv_status st = FV_OK;
+    if (path && !(t->path = strdup(path))) st = FV_FAIL(FV_ENOMEM, "no memory for tenants");
+    if (st == FV_OK && path && look(t) != FV_OK) {
+        fv_fail_prefix(FV_EINVAL, "--tenants");
+        st = FV_EINVAL;
+    }
+    if (st != FV_OK) {
+        fv_tenancy_close(t);
+        return st;
+    }
+    *out = t;
+    return FV_OK;
+}
+
+void fv_tenancy_close(fv_tenancy *t) {
+    if (!t) return;
+    while (t->uses) {
+        fv_tenant_use *u = t->uses;
+        t->uses = u->next;
+        free(u);
+    }
+    fv_tenants_free(t->tenants);
+    free(t->path);
+    free(t);
+}
+
+/* ---- who calls -------------------------------------------------------------------------- */
+
+static double unix_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static fv_status find_caller(const fv_tenancy *t, const fv_rpc_call *call, fv_tenant_use **out) {
+    static const char scheme[] = "Bearer ";
+    enum { N_SCHEME = sizeof scheme - 1 };
+    const char *value;
+    size_t n;
+    const fv_tenant *tenant;
+    if (!fv_rpc_call_metadata(call, "authorization", &value, &n))
+        return FV_FAIL(FV_EAUTH,
+                       "this fleet answers known callers only: send an API key or a JWT as "
+                       "metadata, authorization: Bearer ...");
+    if (n <= N_SCHEME || strncasecmp(value, scheme, N_SCHEME) != 0)
+        return FV_FAIL(FV_EAUTH, "authorization must be: Bearer, and an API key or a JWT");
+    FV_TRY(fv_tenants_find(t->tenants, value + N_SCHEME, n - N_SCHEME, unix_s(), &tenant));
+    *out = find_use(t, tenant->name);
+    return FV_OK;
+}
+
+fv_status fv_tenancy_caller(fv_tenancy *t, fv_rpc_call *call, fv_tenant_use **out) {
+    if (!t->path) {
+        *out = &t->anybody;
+        return FV_OK;
+    }
+    look_again(t);
+    fv_status st = find_caller(t, call, out);
+    if (st != FV_OK) fv_audit_refused(&t->audit, call, fv_last_error());
+    return st;
+}
+
+/* ---- what it may do ---------------------------------------------------------------------- */
+
+/* Takes one of the requests that it may begin. */
+static fv_status take_credit(fv_tenant_use *u, double rate, fv_rpc_call *call) {
+    double now = fv_clock_s();
+    u->credit = fmin(u->credit + rate * (now - u->credit_s), fmax(rate, 1));
+    u->credit_s = now;
+    if (u->credit >= 1) {
+        u->credit -= 1;
+        return FV_OK;
+    }
+    fv_rpc_call_retry_after(call, (int64_t)ceil(1e3 * (1 - u->credit) / rate));
+    return FV_FAIL(FV_EBUSY, "this tenant may begin %.3g requests per second on this router", rate);
+}
+
+fv_status fv_tenancy_begin(fv_tenant_use *u, fv_rpc_call *call) {
+    const fv_tenant *limits = u->limits;
+    if (limits && limits->concurrent && u->n_request >= limits->concurrent) {
+        fv_rpc_call_retry_after(call, BUSY_RETRY_MS);
+        return FV_FAIL(FV_EBUSY, "this tenant may have %d requests at a time on this router",
+                       limits->concurrent);
+    }
+    if (limits && limits->requests_per_s > 0) FV_TRY(take_credit(u, limits->requests_per_s, call));
+    u->n_request++;
+    return FV_OK;
+}
+
+void fv_tenancy_end(fv_tenant_use *u) { u->n_request--; }
+
+fv_status fv_tenancy_policy(const fv_tenant_use *u, const fv_policy *policy) {
+    char text[FV_POLICY_TEXT_MAX], allowed[FV_POLICY_TEXT_MAX];
+    fv_policy p;
+    if (!u->limits || !u->limits->policies) return FV_OK;
+    fv_policy_print(policy, text);
+    for (int32_t i = 0; i < u->limits->n_policy; i++) {
+        FV_TRY(fv_policy_parse(u->limits->policies[i], &p));
+        fv_policy_print(&p, allowed);
+        if (strcmp(text, allowed) == 0) return FV_OK;
+    }
+    return FV_FAIL(FV_EDENIED, "this tenant may not use the policy '%s'", text);
+}

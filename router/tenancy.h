@@ -1,0 +1,42 @@
+#ifndef FOVEA_ROUTER_TENANCY_H
+#define FOVEA_ROUTER_TENANCY_H
+
+/* TENANCY: whose call it is, and whether that tenant may make it now (auth/tenants.h has the file,
+ * which is read again when it changes; one that is wrong is logged, and the previous one stays).
+ *
+ * A caller shows its credential as metadata, "authorization: Bearer KEY-OR-JWT". Without a file all
+ * callers are one tenant without a name and without limits. Loop thread. */
+#include "auth/tenants.h"
+#include "policy/policy.h"
+#include "rpc/call.h"
+#include "serving/audit.h"
+
+typedef struct fv_tenancy fv_tenancy; /* opaque */
+
+/* What a tenant uses of this router; lasts as long as the tenancy. */
+typedef struct fv_tenant_use {
+    struct fv_tenant_use *next;
+    char name[FV_TENANT_NAME_MAX + 1];
+    const fv_tenant *limits; /* of the present file; NULL: it is not in there any more */
+    double credit, credit_s; /* requests that it may begin, as of then */
+    int32_t n_request;       /* that are here */
+    double finish;           /* virtual time at which its last request is served: router/relay.h */
+} fv_tenant_use;
+
+/* `path` NULL: no tenants. FV_EINVAL: the file is wrong, and why. */
+fv_status fv_tenancy_open(const char *path, fv_tenancy **out);
+void fv_tenancy_close(fv_tenancy *t); /* no request is left. NULL is fine */
+
+/* Who calls? FV_EAUTH: it has shown no credential, or an unknown one. FV_EDENIED: a tenant that is
+ * not known here. The log has a line about it. */
+fv_status fv_tenancy_caller(fv_tenancy *t, fv_rpc_call *call, fv_tenant_use **out);
+
+/* A request begins; fv_tenancy_end it. FV_EBUSY: the tenant's rate or number is used up; the call
+ * has the hint when to come again. */
+fv_status fv_tenancy_begin(fv_tenant_use *u, fv_rpc_call *call);
+void fv_tenancy_end(fv_tenant_use *u);
+
+/* FV_EDENIED: its requests may not have this policy. */
+fv_status fv_tenancy_policy(const fv_tenant_use *u, const fv_policy *policy);
+
+#endif
