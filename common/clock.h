@@ -10,4 +10,12 @@ static inline double fv_clock_s(void) {
     return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
+/* Seconds since 1970, for dates that others have written (a token's expiry). People set this clock:
+ * never for durations. */
+static inline double fv_clock_unix_s(void) {
+    struct timespec ts;
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
 #endif

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/clock.h"
 #include "common/file.h"
@@ -128,12 +127,6 @@ void fv_tenancy_close(fv_tenancy *t) {
 
 /* ---- who calls -------------------------------------------------------------------------- */
 
-static double unix_s(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static fv_status find_caller(const fv_tenancy *t, const fv_rpc_call *call, fv_tenant_use **out) {
     static const char scheme[] = "Bearer ";
     enum { N_SCHEME = sizeof scheme - 1 };
@@ -146,7 +139,7 @@ static fv_status find_caller(const fv_tenancy *t, const fv_rpc_call *call, fv_te
                        "metadata, authorization: Bearer ...");
     if (n <= N_SCHEME || strncasecmp(value, scheme, N_SCHEME) != 0)
         return FV_FAIL(FV_EAUTH, "authorization must be: Bearer, and an API key or a JWT");
-    FV_TRY(fv_tenants_find(t->tenants, value + N_SCHEME, n - N_SCHEME, unix_s(), &tenant));
+    FV_TRY(fv_tenants_find(t->tenants, value + N_SCHEME, n - N_SCHEME, fv_clock_unix_s(), &tenant));
     *out = find_use(t, tenant->name);
     return FV_OK;
 }
