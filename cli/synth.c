@@ -14,8 +14,8 @@ static const fv_option table[] = {
      "llava-1.5-7b, llava-1.5-13b, small, nano, tiny or tiny-gqa", 0, 0},
     {"config", NULL, FV_OPTION_STRING, "FILE", NULL, "read the shapes from this config.json", 0, 0},
     {"family", NULL, FV_OPTION_STRING, "NAME", NULL,
-     "model_type: llava (default), llava_next, llava_onevision, idefics3, smolvlm, internvl, or a "
-     "text model (with --shape)",
+     "model_type: llava (default), llava_next, llava_onevision, idefics3, smolvlm, internvl, "
+     "mistral3, or a text model (with --shape)",
      0, 0},
     {"text-family", NULL, FV_OPTION_STRING, "NAME", NULL,
      "llama, mistral, qwen2, qwen3, qwen2_vl_text, qwen2_5_vl_text or qwen3_vl_text (with --shape; "

@@ -1,6 +1,6 @@
 /* fovea trace: runs a request and writes every intermediate result to a directory:
  *
- *   prompt.txt  input_ids.npy [L]  pixel_values.npy [n, 3, S, S]  vision_features.npy [tokens, w]
+ *   prompt.txt  input_ids.npy [L]  pixel_values.npy [n, 3, h, w]  vision_features.npy [tokens, w]
  *   image_embeds.npy [tokens, d]  kept_<layer>.npy [Hkv, most tokens] (positions, padded with -1)
  *   visual_mass.npy [N] (share of the last prompt token's attention that visual tokens receive)
  *   logits.npy [tokens, vocab]  tokens.npy [tokens]  report.json  answer.txt
@@ -65,18 +65,30 @@ static fv_status put_device(const evidence *e, const char *name, const fv_buf *b
     return st;
 }
 
+/* All tiles, [n, 3, h, w]; where images have tiles of different sizes, in a row. */
+static fv_status put_pixels(const evidence *e, const fv_encoded *encoded) {
+    const fv_layout *l = encoded->layout;
+    int64_t shape[] = {0, 3, l->tile.h, l->tile.w}, count = 0;
+    bool same = true;
+    for (int32_t i = 0; i < encoded->n_image; i++) {
+        shape[0] += l[i].n_tile;
+        count += (int64_t)3 * l[i].n_tile * l[i].tile.w * l[i].tile.h;
+        same = same && l[i].tile.w == l->tile.w && l[i].tile.h == l->tile.h;
+    }
+    return put(e, "pixel_values.npy", FV_NPY_F32, same ? shape : &count, same ? 4 : 1,
+               encoded->pixels);
+}
+
 static fv_status on_encoded(void *user, const fv_encoded *encoded) {
     evidence *e = user;
     if (encoded->n_image == 0) return FV_OK;
     const fv_model_config *cfg = fv_local_config(e->local);
-    int64_t n = encoded->n_tile, side = cfg->layout.tile;
-    FV_TRY(
-        put(e, "pixel_values.npy", FV_NPY_F32, (int64_t[]){n, 3, side, side}, 4, encoded->pixels));
+    FV_TRY(put_pixels(e, encoded));
     int64_t rows = encoded->n_row;
     if (rows == 0) return FV_OK;
     if (encoded->features.data)
         FV_TRY(put_device(e, "vision_features.npy", &encoded->features,
-                          n * fv_vision_tokens(&cfg->vision),
+                          fv_encoded_features(encoded, encoded->n_image),
                           fv_vision_feature_width(&cfg->vision)));
     return put_device(e, "image_embeds.npy", &encoded->embeds, rows, cfg->text.d_model);
 }

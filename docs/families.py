@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT / "eval"))
 from tables import filled, head, line, put  # noqa: E402
 
 PAGE = HERE / "FAMILIES.md"
-FAMILIES = ["llava", "llava_next", "llava_onevision", "idefics3", "smolvlm", "internvl"]
+FAMILIES = ["llava", "llava_next", "llava_onevision", "idefics3", "smolvlm", "internvl", "mistral3"]
 SCRIPT = "docs/families.py"
 SIZES = [(37, 90), (170, 41), (28, 28)]
 

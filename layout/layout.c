@@ -40,7 +40,7 @@ fv_status fv_layout_check(const fv_layout_config *c) {
     FV_TRY(check_in("the tower's image size", c->tile, 1, FV_LAYOUT_SIDE_MAX));
     FV_TRY(check_in("the patch size", c->patch, 1, c->tile));
     FV_TRY(check_in("the number of patches of a token's side", c->merge, 1, c->tile / c->patch));
-    if (c->tile / c->patch % c->merge != 0)
+    if (!r->any_size && c->tile / c->patch % c->merge != 0)
         return FV_FAIL(FV_EINVAL,
                        "a tile has %" PRId32 " patches a side, which tokens of %" PRId32
                        " patches a side do not divide",
@@ -76,6 +76,11 @@ fv_status fv_layout_add_view(fv_layout *l, const fv_layout_view *view) {
 fv_status fv_layout_add_span(fv_layout *l, const fv_layout_span *span) {
     const int64_t n = (int64_t)span->h * span->w + span->class_token + span->newline_end;
     if (n < 1 || l->n_visual + n > FV_LAYOUT_TOKENS_MAX) return refuse_tokens(l, l->n_visual + n);
+    if (l->n_span == FV_LAYOUT_SPANS_MAX)
+        return FV_FAIL(FV_EINVAL,
+                       "an image of %" PRId32 " x %" PRId32
+                       " pixels has more than %d rows of tokens: send it in another size",
+                       l->image_w, l->image_h, FV_LAYOUT_SPANS_MAX);
     l->span[l->n_span] = *span;
     l->span[l->n_span++].n = (int32_t)n;
     l->n_visual += (int32_t)n;
@@ -105,7 +110,7 @@ fv_status fv_layout_image(const fv_layout_config *c, int32_t w, int32_t h, int32
     const fv_layout_rules *r = rules_of(c->family);
     if (!r) return FV_FAIL(FV_EINVAL, "the model reads no images");
     if (w < 1 || h < 1) return FV_FAIL(FV_EINVAL, "the image is empty");
-    *out = (fv_layout){.image_w = w, .image_h = h};
+    *out = (fv_layout){.image_w = w, .image_h = h, .tile = {c->tile, c->tile}};
     return r->image(c, n_image, out);
 }
 
@@ -166,21 +171,22 @@ bool fv_layout_is_one_tile(const fv_layout *l) {
 
 fv_layout_place fv_layout_place_of(const fv_layout_config *c, const fv_layout *l, int32_t span) {
     const fv_layout_span *s = &l->span[span];
-    int32_t view = 0, tile = s->tile, side = fv_layout_side(c);
+    int32_t view = 0, tile = s->tile, token = c->patch * c->merge;
     while (tile >= l->view[view].cols * l->view[view].rows) {
         tile -= l->view[view].cols * l->view[view].rows;
         view++;
     }
     const fv_layout_view *v = &l->view[view];
-    double across = v->cols * side, down = v->rows * side;
-    return (fv_layout_place){view, (tile % v->cols * side + s->crop_x) / across,
-                             (tile / v->cols * side + s->crop_y) / down, s->crop_w / across,
+    int32_t cols = l->tile.w / token, rows = l->tile.h / token; /* tokens of a tile */
+    double across = v->cols * cols, down = v->rows * rows;
+    return (fv_layout_place){view, (tile % v->cols * cols + s->crop_x) / across,
+                             (tile / v->cols * rows + s->crop_y) / down, s->crop_w / across,
                              s->crop_h / down};
 }
 
 const char *fv_layout_uncondensable(const fv_layout_config *c) {
     if (c->family == FV_LAYOUT_NONE) return NULL;
-    if (c->family != FV_LAYOUT_LLAVA)
+    if (c->family != FV_LAYOUT_LLAVA && !rules_of(c->family)->any_size)
         return "this model cuts images into tiles, and the methods condense an image of one tile";
     if (!c->tower_class)
         return "this model's vision tower has no class token, by whose attention the methods "

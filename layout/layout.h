@@ -40,14 +40,15 @@ typedef struct fv_layout_size {
  * Model message. What a family does not read is 0. */
 typedef struct fv_layout_config {
     fv_layout_family family;
-    int32_t tile;  /* pixels of a side of what the vision tower reads */
+    int32_t tile;  /* pixels of a side of what the vision tower reads; Mistral 3: of the largest */
     int32_t patch; /* pixels of a patch's side; what is left of a tile is not read */
     int32_t merge; /* patches of a token's side; divides tile / patch; 1: each patch is a token */
     /* The tower has a class token, whose attention the condense stage reads; and the text model sees
      * it, ahead of each tile's patches. */
     bool tower_class, class_token;
     /* LLaVA-1.5: pad to a square; the shorter side to shortest_edge, or, where that is 0, to resize,
-     * or, where that is 0 x 0, nothing; then a crop of tile x tile pixels from the centre. */
+     * or, where that is 0 x 0, nothing; then a crop of tile x tile pixels from the centre. Mistral 3:
+     * scaled down to at most resize. */
     bool pad_square;
     int32_t shortest_edge;
     fv_layout_size resize;
@@ -91,6 +92,8 @@ typedef struct fv_layout_span {
 
 typedef struct fv_layout {
     int32_t image_w, image_h;
+    fv_layout_size
+        tile; /* pixels of each tile; of families whose tower reads any size, the image's */
     int32_t n_view, n_tile, n_span;
     int32_t n_visual; /* tokens of all spans */
     int32_t n_text;   /* tokens of the text around them: special tokens, and newlines, which are one

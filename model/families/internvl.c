@@ -62,7 +62,8 @@ static fv_status parse(const json_t *root, const char *where, fv_model_config *c
     snprintf(vision_where, sizeof vision_where, "%s: vision_config", where);
     FV_TRY(parse_tower(fv_config_member(root, "vision_config"), vision_where, cfg));
     FV_TRY(fv_config_features_parse(root, where, cfg));
-    cfg->vision.projector_norm = true;
+    cfg->vision.projector_norm = FV_PROJECTOR_NORM_FEATURES;
+    cfg->vision.projector_eps = 1e-5F;
     FV_TRY(parse_ratio(root, where, &cfg->vision));
     return parse_last_norm(root, where, cfg);
 }

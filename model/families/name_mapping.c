@@ -65,16 +65,20 @@ static const struct part {
 } parts[] = {
     {"embeddings.class_embedding", {NULL, "embeddings.cls_token"}},
     {"embeddings.position_embedding.weight", {NULL, "embeddings.position_embeddings"}},
-    {"embeddings.patch_embedding.", {NULL, "embeddings.patch_embeddings.projection."}},
+    {"embeddings.patch_embedding.",
+     {NULL, "embeddings.patch_embeddings.projection.", "patch_conv."}},
+    {"pre_layrnorm.", {NULL, NULL, "ln_pre."}},
     {"post_layernorm.", {NULL, "layernorm."}},
-    {"encoder.layers.", {NULL, "encoder.layer."}},
-    {"layer_norm1.", {NULL, "layernorm_before."}},
-    {"layer_norm2.", {NULL, "layernorm_after."}},
-    {"self_attn.out_proj.", {NULL, "attention.projection_layer."}},
-    {"self_attn.", {NULL, "attention."}},
+    {"encoder.layers.", {NULL, "encoder.layer.", "transformer.layers."}},
+    {"layer_norm1.", {NULL, "layernorm_before.", "attention_norm."}},
+    {"layer_norm2.", {NULL, "layernorm_after.", "ffn_norm."}},
+    {"self_attn.out_proj.", {NULL, "attention.projection_layer.", "attention.o_proj."}},
+    {"self_attn.", {NULL, "attention.", "attention."}},
+    {"mlp.", {NULL, NULL, "feed_forward."}},
     {"scale1", {NULL, "lambda_1"}},
     {"scale2", {NULL, "lambda_2"}},
-    {"norm.", {NULL, "layer_norm."}},
+    {"norm.", {NULL, "layer_norm.", "norm."}},
+    {"merger.", {NULL, NULL, "patch_merger.merging_layer."}},
 };
 enum { N_PART = sizeof parts / sizeof *parts };
 

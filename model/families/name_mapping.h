@@ -43,6 +43,7 @@ typedef enum fv_name_mapping {
 typedef enum fv_tower_names {
     FV_TOWER_NAMES_CLIP = 0, /* which are the canonical ones; SigLIP has them too */
     FV_TOWER_NAMES_INTERNVL,
+    FV_TOWER_NAMES_PIXTRAL,
     FV_N_TOWER_NAMES
 } fv_tower_names;
 

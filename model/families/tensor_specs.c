@@ -23,7 +23,9 @@ typedef enum dim {
     DIM_VPATCH,
     DIM_V3D,
     DIM_ONE,
-    DIM_FEATURE, /* the connector's input */
+    DIM_FEATURE, /* the connector's input: features of a token, or the merger's output */
+    DIM_NORMED,
+    DIM_MERGED,
 } dim;
 
 typedef enum when {
@@ -36,13 +38,21 @@ typedef enum when {
     BIAS_MLP_CONNECTOR,
     CONNECTOR_LINEAR,
     CONNECTOR_NORM,
+    CONNECTOR_NORM_BIAS,
+    CONNECTOR_MERGER,
     NEWLINE,
     CLASS_TOKEN,
     CLASS_TOKEN_3D, /* with two dimensions of 1 ahead, as InternVL has it */
     POSITION,
     POSITION_3D, /* with one */
     LAYER_BIAS,  /* of the layers' norms */
+    PRE_NORM_BIAS,
     VISION_BIAS_QKV,
+    VISION_BIAS_O,
+    VISION_PLAIN, /* the FFN without gate, its biases, and the gated one */
+    VISION_PLAIN_BIAS,
+    VISION_GATED,
+    VISION_GATED_BIAS,
     VISION_QK_NORM,
     LAYER_SCALE,
     PATCH_BIAS,
@@ -101,8 +111,9 @@ static const row text_head[] = {
 };
 
 static const row connector[] = {
-    {"norm.weight", P(norm), {DIM_FEATURE}, FV_ROLE_NORM, CONNECTOR_NORM},
-    {"norm.bias", P(norm_bias), {DIM_FEATURE}, FV_ROLE_BIAS, CONNECTOR_NORM},
+    {"norm.weight", P(norm), {DIM_NORMED}, FV_ROLE_NORM, CONNECTOR_NORM},
+    {"norm.bias", P(norm_bias), {DIM_NORMED}, FV_ROLE_BIAS, CONNECTOR_NORM_BIAS},
+    {"merger.weight", P(merger), {DIM_VD, DIM_MERGED}, FV_ROLE_LINEAR, CONNECTOR_MERGER},
     {"linear_1.weight", P(fc1), {DIM_D, DIM_FEATURE}, FV_ROLE_LINEAR, CONNECTOR_MLP},
     {"linear_1.bias", P(fc1_bias), {DIM_D}, FV_ROLE_BIAS, BIAS_MLP_CONNECTOR},
     {"linear_2.weight", P(fc2), {DIM_D, DIM_D}, FV_ROLE_LINEAR, CONNECTOR_MLP},
@@ -139,7 +150,7 @@ static const row vision_front[] = {
      POSITION_3D},
     /* The missing letters are in every file. */
     {"pre_layrnorm.weight", V(pre_norm), {DIM_VD}, FV_ROLE_NORM, PRE_NORM},
-    {"pre_layrnorm.bias", V(pre_norm_bias), {DIM_VD}, FV_ROLE_BIAS, PRE_NORM},
+    {"pre_layrnorm.bias", V(pre_norm_bias), {DIM_VD}, FV_ROLE_BIAS, PRE_NORM_BIAS},
     {"post_layernorm.weight", V(post_norm), {DIM_VD}, FV_ROLE_NORM, POST_NORM},
     {"post_layernorm.bias", V(post_norm_bias), {DIM_VD}, FV_ROLE_BIAS, POST_NORM},
 };
@@ -158,13 +169,19 @@ static const row vision_layer[] = {
     {"self_attn.v_proj.weight", E(v), {DIM_VD, DIM_VD}, FV_ROLE_LINEAR, ALWAYS},
     {"self_attn.v_proj.bias", E(v_bias), {DIM_VD}, FV_ROLE_BIAS, VISION_BIAS_QKV},
     {"self_attn.out_proj.weight", E(o), {DIM_VD, DIM_VD}, FV_ROLE_LINEAR, ALWAYS},
-    {"self_attn.out_proj.bias", E(o_bias), {DIM_VD}, FV_ROLE_BIAS, ALWAYS},
+    {"self_attn.out_proj.bias", E(o_bias), {DIM_VD}, FV_ROLE_BIAS, VISION_BIAS_O},
     {"layer_norm2.weight", E(norm2), {DIM_VD}, FV_ROLE_NORM, ALWAYS},
     {"layer_norm2.bias", E(norm2_bias), {DIM_VD}, FV_ROLE_BIAS, LAYER_BIAS},
-    {"mlp.fc1.weight", E(fc1), {DIM_VM, DIM_VD}, FV_ROLE_LINEAR, ALWAYS},
-    {"mlp.fc1.bias", E(fc1_bias), {DIM_VM}, FV_ROLE_BIAS, ALWAYS},
-    {"mlp.fc2.weight", E(fc2), {DIM_VD, DIM_VM}, FV_ROLE_LINEAR, ALWAYS},
-    {"mlp.fc2.bias", E(fc2_bias), {DIM_VD}, FV_ROLE_BIAS, ALWAYS},
+    {"mlp.fc1.weight", E(fc1), {DIM_VM, DIM_VD}, FV_ROLE_LINEAR, VISION_PLAIN},
+    {"mlp.fc1.bias", E(fc1_bias), {DIM_VM}, FV_ROLE_BIAS, VISION_PLAIN_BIAS},
+    {"mlp.fc2.weight", E(fc2), {DIM_VD, DIM_VM}, FV_ROLE_LINEAR, VISION_PLAIN},
+    {"mlp.fc2.bias", E(fc2_bias), {DIM_VD}, FV_ROLE_BIAS, VISION_PLAIN_BIAS},
+    {"mlp.gate_proj.weight", E(gate), {DIM_VM, DIM_VD}, FV_ROLE_LINEAR, VISION_GATED},
+    {"mlp.gate_proj.bias", E(gate_bias), {DIM_VM}, FV_ROLE_BIAS, VISION_GATED_BIAS},
+    {"mlp.up_proj.weight", E(fc1), {DIM_VM, DIM_VD}, FV_ROLE_LINEAR, VISION_GATED},
+    {"mlp.up_proj.bias", E(fc1_bias), {DIM_VM}, FV_ROLE_BIAS, VISION_GATED_BIAS},
+    {"mlp.down_proj.weight", E(fc2), {DIM_VD, DIM_VM}, FV_ROLE_LINEAR, VISION_GATED},
+    {"mlp.down_proj.bias", E(fc2_bias), {DIM_VD}, FV_ROLE_BIAS, VISION_GATED_BIAS},
     {"scale1", E(scale1), {DIM_VD}, FV_ROLE_NORM, LAYER_SCALE},
     {"scale2", E(scale2), {DIM_VD}, FV_ROLE_NORM, LAYER_SCALE},
 };
@@ -218,6 +235,15 @@ static int64_t size_of(const fv_model_config *cfg, dim d, const char **key) {
     case DIM_FEATURE:
         *key = v->merge > 1 ? "vision_config.hidden_size * scale_factor^2"
                             : "vision_config.hidden_size * vision_feature_layer's length";
+        if (!v->patch_merger) return fv_vision_feature_width(v);
+        *key = "vision_config.hidden_size";
+        return v->d_model;
+    case DIM_NORMED:
+        *key = "vision_config.hidden_size, of a patch or of a token's patches";
+        return v->projector_norm == FV_PROJECTOR_NORM_PATCHES ? v->d_model
+                                                              : fv_vision_feature_width(v);
+    case DIM_MERGED:
+        *key = "vision_config.hidden_size * spatial_merge_size^2";
         return fv_vision_feature_width(v);
     }
     return 0;
@@ -236,14 +262,23 @@ static bool exists(const builder *b, when w) {
     case CONNECTOR_MLP: return mlp;
     case BIAS_MLP_CONNECTOR: return mlp && v->projector_bias;
     case CONNECTOR_LINEAR: return !mlp;
-    case CONNECTOR_NORM: return v->projector_norm;
+    case CONNECTOR_NORM: return v->projector_norm != FV_PROJECTOR_NORM_NONE;
+    case CONNECTOR_NORM_BIAS:
+        return v->projector_norm != FV_PROJECTOR_NORM_NONE && !v->projector_rms;
+    case CONNECTOR_MERGER: return v->patch_merger;
     case NEWLINE: return b->cfg->newline;
     case CLASS_TOKEN: return v->class_token && !b->cfg->leading_ones;
     case CLASS_TOKEN_3D: return v->class_token && b->cfg->leading_ones;
-    case POSITION: return !b->cfg->leading_ones;
+    case POSITION: return !v->any_size && !b->cfg->leading_ones;
     case POSITION_3D: return b->cfg->leading_ones;
     case LAYER_BIAS: return !v->rms_norm;
+    case PRE_NORM_BIAS: return v->pre_norm && !v->rms_norm;
     case VISION_BIAS_QKV: return v->bias_qkv;
+    case VISION_BIAS_O: return v->bias_o;
+    case VISION_PLAIN: return !v->gated;
+    case VISION_PLAIN_BIAS: return !v->gated && v->bias_mlp;
+    case VISION_GATED: return v->gated;
+    case VISION_GATED_BIAS: return v->gated && v->bias_mlp;
     case VISION_QK_NORM: return v->qk_norm;
     case LAYER_SCALE: return v->layer_scale;
     case PATCH_BIAS: return v->patch_bias;
@@ -304,7 +339,7 @@ static void build_vision(builder *b) {
 
 fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tensor_spec **out,
                                 int32_t *n) {
-    enum { PER_LAYER = 20, OTHERS = 32 };
+    enum { PER_LAYER = 26, OTHERS = 32 };
     _Static_assert(sizeof text_layer / sizeof *text_layer <= PER_LAYER, "rows of a text layer");
     _Static_assert(sizeof vision_layer / sizeof *vision_layer <= PER_LAYER,
                    "rows of a tower layer");

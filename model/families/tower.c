@@ -11,6 +11,8 @@ static const struct {
 } towers[] = {
     {"clip_vision_model",
      {.bias_qkv = true,
+      .bias_o = true,
+      .bias_mlp = true,
       .d_model = 768,
       .d_ffn = 3072,
       .n_layer = 12,
@@ -23,6 +25,8 @@ static const struct {
       .pre_norm = true}},
     {"siglip_vision_model",
      {.bias_qkv = true,
+      .bias_o = true,
+      .bias_mlp = true,
       .d_model = 768,
       .d_ffn = 3072,
       .n_layer = 12,
@@ -35,6 +39,8 @@ static const struct {
     /* Of smolvlm as well */
     {"idefics3_vision",
      {.bias_qkv = true,
+      .bias_o = true,
+      .bias_mlp = true,
       .d_model = 1152,
       .d_ffn = 3072,
       .n_layer = 12,
@@ -57,9 +63,29 @@ static const struct {
       .act = FV_ACT_GELU,
       .class_token = true,
       .patch_bias = true,
+      .bias_o = true,
+      .bias_mlp = true,
       .layer_scale = true}},
+    {"pixtral",
+     {.d_model = 1024,
+      .d_ffn = 4096,
+      .n_layer = 24,
+      .n_head = 16,
+      .image = 1024,
+      .patch = 16,
+      .ln_eps = 1e-5F,
+      .act = FV_ACT_GELU,
+      .pre_norm = true,
+      .rms_norm = true,
+      .gated = true,
+      .any_size = true,
+      .rope = FV_TOWER_ROPE_AXIAL,
+      .rope_theta = 10000}},
 };
-enum { N_TOWER = sizeof towers / sizeof *towers };
+enum {
+    N_TOWER = sizeof towers / sizeof *towers,
+    N_SHARED = 2 /* the first, of LLaVA's families */
+};
 
 /* image_size and patch_size: one number, or two equal ones. */
 static fv_status read_side(const json_t *obj, const char *key, const char *where, int32_t *out) {
@@ -80,8 +106,9 @@ static fv_status read_side(const json_t *obj, const char *key, const char *where
 static fv_status tower_of(const json_t *obj, const fv_family *family, const char *where,
                           fv_vision_config *v) {
     const char *type = family->tower;
+    bool shared = !strcmp(type, towers[0].type) || !strcmp(type, towers[1].type);
     if (!family->own_tower) FV_TRY(fv_json_str(obj, "model_type", where, &type));
-    for (int i = 0; i < N_TOWER; i++) {
+    for (int i = shared ? 0 : N_SHARED; i < (shared ? N_SHARED : N_TOWER); i++) {
         if (strcmp(type, towers[i].type) != 0) continue;
         const fv_vision_config *row = &towers[i].config, *bare = &family->vision;
         *v = *row;
@@ -91,10 +118,10 @@ static fv_status tower_of(const json_t *obj, const fv_family *family, const char
         v->image = bare->image, v->patch = bare->patch;
         return FV_OK;
     }
-    return FV_FAIL(FV_EUNSUPPORTED,
-                   "%s: key 'model_type' is '%s'; the engine has the towers clip_vision_model and "
-                   "siglip_vision_model",
-                   where, type);
+    return FV_FAIL(FV_EUNSUPPORTED, "%s: key 'model_type' is '%s'; the engine has the tower%s",
+                   where, type,
+                   shared ? "s clip_vision_model and siglip_vision_model"
+                          : " of the family's own class alone");
 }
 
 /* A LLaVA-OneVision without vision_config has a SigLIP tower without its pooling head, other SigLIP

@@ -12,10 +12,10 @@
 
 /* Row of `tiles` for the token (y, x) of the span's grid before scaling. */
 static int32_t row_at(const fv_vision *v, const fv_layout_span *s, int32_t y, int32_t x) {
-    int32_t side = fv_vision_side(v->cfg) / v->cfg->merge;
+    int32_t rows = v->rows / v->cfg->merge, cols = v->cols / v->cfg->merge; /* of a tile */
     y += s->crop_y, x += s->crop_x;
-    int32_t tile = s->tile + y / side * s->cols + x / side;
-    return tile * fv_vision_tokens(v->cfg) + v->cfg->keep_cls + y % side * side + x % side;
+    int32_t tile = s->tile + y / rows * s->cols + x / cols;
+    return tile * (rows * cols + v->cfg->keep_cls) + v->cfg->keep_cls + y % rows * cols + x % cols;
 }
 
 typedef struct sample {
@@ -131,25 +131,27 @@ static fv_status put_span(fv_vision *v, const fv_layout_span *s, fv_tensor tiles
 
 /* Whether the layout's tiles are this tower's; a layout comes from configuration files. */
 static fv_status check(const fv_vision *v, const fv_layout *l, fv_tensor tiles) {
-    int32_t side = fv_vision_side(v->cfg) / v->cfg->merge;
-    if (tiles.rows != l->n_tile * fv_vision_tokens(v->cfg))
+    int32_t rows = v->rows / v->cfg->merge, cols = v->cols / v->cfg->merge;
+    int32_t each = fv_vision_tokens_of(v->cfg, l->tile.w, l->tile.h);
+    if (tiles.rows != l->n_tile * each)
         return FV_FAIL(FV_EINVAL, "an image of %d tiles of %d tokens has %d embeddings", l->n_tile,
-                       fv_vision_tokens(v->cfg), tiles.rows);
+                       each, tiles.rows);
     for (int32_t i = 0; i < l->n_span; i++) {
         const fv_layout_span *s = &l->span[i];
         if ((s->newline_column || s->newline_end) && !v->p.newline.data)
             return FV_FAIL(FV_EINVAL, "the layout has newlines, and the checkpoint has none");
-        if (s->tile + s->rows * s->cols > l->n_tile || s->crop_y + s->crop_h > s->rows * side ||
-            s->crop_x + s->crop_w > s->cols * side || s->class_token != v->cfg->keep_cls)
+        if (s->tile + s->rows * s->cols > l->n_tile || s->crop_y + s->crop_h > s->rows * rows ||
+            s->crop_x + s->crop_w > s->cols * cols || s->class_token != v->cfg->keep_cls)
             return FV_FAIL(FV_EINVAL,
                            "the layout's span %d reads beyond %d x %d tiles of %d x %d tokens", i,
-                           s->rows, s->cols, side, side);
+                           s->rows, s->cols, rows, cols);
     }
     return FV_OK;
 }
 
 fv_status fv_vision_assemble(fv_vision *v, const fv_layout *l, fv_tensor tiles, fv_tensor rows) {
     assert(rows.rows == l->n_visual && rows.cols == tiles.cols && rows.ld == rows.cols);
+    if (v->cfg->any_size) v->rows = l->tile.h / v->cfg->patch, v->cols = l->tile.w / v->cfg->patch;
     FV_TRY(check(v, l, tiles));
     fv_arena_reset(&v->host);
     for (int32_t i = 0, at = 0; i < l->n_span; at += l->span[i++].n)

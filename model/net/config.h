@@ -53,7 +53,23 @@ typedef enum fv_connector {
     FV_CONNECTOR_LINEAR,  /* one */
 } fv_connector;
 
-/* A vision tower (CLIP, SigLIP, InternViT), features of some of its layers, and a connector. */
+/* RoPE in a vision tower, by the row and column of a patch. Angle i of D / 2:
+ *     AXIAL   i < D/4: row theta^(-4i / D);   then, with i - D/4: column theta^(-(4i + 2) / D)
+ *     HALVES  the same, but column theta^(-4i / D) */
+typedef enum fv_tower_rope {
+    FV_TOWER_ROPE_NONE = 0,
+    FV_TOWER_ROPE_AXIAL,  /* Pixtral */
+    FV_TOWER_ROPE_HALVES, /* Qwen2-VL */
+} fv_tower_rope;
+
+/* What is normed ahead of a connector. */
+typedef enum fv_projector_norm {
+    FV_PROJECTOR_NORM_NONE = 0,
+    FV_PROJECTOR_NORM_FEATURES, /* of a token, all together */
+    FV_PROJECTOR_NORM_PATCHES,  /* each patch's */
+} fv_projector_norm;
+
+/* A vision tower (CLIP, SigLIP, InternViT, Pixtral), features of some of its layers, and a connector. */
 typedef struct fv_vision_config {
     int32_t d_model, d_ffn, n_layer, n_head, d_head;
     int32_t image,
@@ -66,7 +82,11 @@ typedef struct fv_vision_config {
     bool pre_norm;        /* LayerNorm ahead of the first layer */
     bool post_norm;       /* LayerNorm after the last */
     bool rms_norm;        /* norms of the layers are RMSNorm */
-    bool bias_qkv;
+    bool bias_qkv, bias_o, bias_mlp;
+    bool gated;    /* down(act(gate x) * up x) in place of fc2(act(fc1 x)) */
+    bool any_size; /* tiles have any number of patches; there is no table of positions */
+    fv_tower_rope rope;
+    float rope_theta;
     bool qk_norm;     /* RMSNorm of all heads' queries, and of their keys, with eps 1e-6 */
     bool layer_scale; /* what a layer adds to x is multiplied by a factor for each column */
     /* hidden_states[i] of the tower, i in 0..n_layer (0 = before the first layer),
@@ -75,7 +95,10 @@ typedef struct fv_vision_config {
     bool keep_cls; /* the class row is a feature too */
     int32_t merge; /* patches on the side of a token, which holds their features side by side */
     fv_connector connector;
-    bool projector_norm; /* LayerNorm of the features, with eps 1e-5 */
+    fv_projector_norm projector_norm;
+    bool projector_rms; /* RMSNorm; otherwise LayerNorm */
+    float projector_eps;
+    bool patch_merger; /* a linear layer makes one patch's width of a token's features */
     fv_activation projector_act;
     bool projector_bias;
     int32_t d_text; /* width of the text model, which the connector maps to */
@@ -91,6 +114,12 @@ static inline int32_t fv_vision_tokens(const fv_vision_config *v) {
     if (!v->patch) return 0;
     int32_t side = fv_vision_side(v) / v->merge;
     return side * side + (v->keep_cls ? 1 : 0);
+}
+
+/* Visual tokens of a tile of w x h pixels. */
+static inline int32_t fv_vision_tokens_of(const fv_vision_config *v, int32_t w, int32_t h) {
+    int32_t side = v->patch * v->merge;
+    return v->any_size ? (w / side) * (h / side) : fv_vision_tokens(v);
 }
 
 /* Columns of the features. */

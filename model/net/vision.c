@@ -16,7 +16,7 @@
 enum { TILES_AT_ONCE = 8 };
 
 static int32_t patches(const fv_vision *v) { /* of a tile */
-    return fv_vision_side(v->cfg) * fv_vision_side(v->cfg);
+    return v->rows * v->cols;
 }
 
 static int32_t tokens(const fv_vision *v) { /* rows per tile inside the tower: CLS and patches */
@@ -33,6 +33,21 @@ static fv_status load_tensors(fv_workspace *ws, const void *in, void *out, size_
     return FV_OK;
 }
 
+/* Columns (channel, y, x) -> (y, x, channel), as features are. */
+static fv_status reorder_merger(fv_vision *v, fv_tensor *w) {
+    size_t size = fv_dtype_bytes(w->dtype), d = (size_t)v->cfg->d_model;
+    size_t area = (size_t)v->cfg->merge * (size_t)v->cfg->merge, n = (size_t)w->rows;
+    char *to = v->merger = malloc(n * area * d * size);
+    if (!to) return FV_FAIL(FV_ENOMEM, "out of memory for the connector");
+    const char *row = w->data;
+    for (size_t r = 0; r < n; r++, row += area * d * size)
+        for (size_t a = 0; a < area; a++)
+            for (size_t c = 0; c < d; c++, to += size)
+                memcpy(to, row + (c * area + a) * size, size);
+    w->data = v->merger;
+    return FV_OK;
+}
+
 static fv_status load_weights(fv_vision *v, const fv_vision_weights *tower,
                               const fv_projector_weights *projector) {
     int32_t n_layer = v->n_layer;
@@ -42,7 +57,9 @@ static fv_status load_weights(fv_vision *v, const fv_vision_weights *tower,
     FV_TRY(load_tensors(&v->ws, tower, &v->w, offsetof(fv_vision_weights, layer)));
     for (int32_t l = 0; l < n_layer; l++)
         FV_TRY(load_tensors(&v->ws, &tower->layer[l], &v->w.layer[l], sizeof *tower->layer));
-    return load_tensors(&v->ws, projector, &v->p, sizeof *projector);
+    fv_projector_weights p = *projector;
+    if (v->cfg->patch_merger) FV_TRY(reorder_merger(v, &p.merger));
+    return load_tensors(&v->ws, &p, &v->p, sizeof p);
 }
 
 /* Boundary k of torch.arange(1 / n, 1, 1 / n), which has n_all: each in double, then rounded, but
@@ -64,6 +81,8 @@ int32_t fv_vision_bucket(int32_t n, int32_t i) {
 /* Rows of the position table for the rows of a tile. */
 static fv_status make_positions(fv_vision *v) {
     int32_t side = fv_vision_side(v->cfg), first = v->cfg->class_token;
+    v->rows = v->cols = side;
+    if (v->cfg->any_size) return FV_OK;
     v->position = calloc((size_t)tokens(v), sizeof *v->position);
     if (!v->position) return FV_FAIL(FV_ENOMEM, "out of memory for the tower's positions");
     for (int32_t i = 0; i < patches(v); i++) {
@@ -98,6 +117,7 @@ void fv_vision_close(fv_vision *v) {
     fv_arena_fini(&v->host);
     free(v->w.layer);
     free(v->position);
+    free(v->merger);
     free(v);
 }
 
@@ -105,6 +125,7 @@ void fv_vision_close(fv_vision *v) {
 
 typedef struct tower_scratch {
     fv_tensor x, h, q, k, v, o, m; /* m: FFN */
+    fv_tensor gate, cos, sin;      /* with gated, with RoPE */
     fv_tensor features;            /* [n * visual tokens, feature width] */
     const int32_t *kept;           /* rows of x that are features, in the order of features */
     int32_t n_kept;
@@ -144,28 +165,26 @@ static fv_status activate(fv_vision *v, fv_activation act, fv_tensor x) {
     return v->be->ops->activate(v->be, &a);
 }
 
-static size_t pixels_of(const fv_vision_config *c) {
-    return 3 * (size_t)c->image * (size_t)c->image;
-}
+static size_t pixels_of(fv_layout_size size) { return 3 * (size_t)size.w * (size_t)size.h; }
 
-/* Unfolds pixels [3, S, S] into patch rows, columns in the order (channel, y, x) of the kernel. */
-static void unfold(const float *pixels, int32_t size, int32_t patch, float *out) {
-    int32_t side = size / patch;
-    for (int32_t py = 0; py < side; py++)
-        for (int32_t px = 0; px < side; px++)
+/* Unfolds pixels [3, h, w] into patch rows, columns in the order (channel, y, x) of the kernel. */
+static void unfold(const float *pixels, fv_layout_size size, int32_t patch, float *out) {
+    for (int32_t py = 0; py < size.h / patch; py++)
+        for (int32_t px = 0; px < size.w / patch; px++)
             for (int32_t c = 0; c < 3; c++)
                 for (int32_t y = 0; y < patch; y++, out += patch)
                     memcpy(out,
                            pixels +
-                               ((size_t)c * (size_t)size + (size_t)(py * patch + y)) *
-                                   (size_t)size +
+                               ((size_t)c * (size_t)size.h + (size_t)(py * patch + y)) *
+                                   (size_t)size.w +
                                (size_t)(px * patch),
                            (size_t)patch * sizeof *out);
 }
 
 /* x = [cls; patches W^T + b] + position, then the first LayerNorm. Position rows are put first and
  * the products added to them; CLS is added as the product of its column with 1. */
-static fv_status embed(fv_vision *v, const float *pixels, int32_t n, tower_scratch *s) {
+static fv_status embed(fv_vision *v, fv_layout_size size, const float *pixels, int32_t n,
+                       tower_scratch *s) {
     const fv_vision_config *c = v->cfg;
     fv_device *dev = v->be->device;
     int32_t P = patches(v), T = tokens(v), width = 3 * c->patch * c->patch, *ids;
@@ -173,15 +192,15 @@ static fv_status embed(fv_vision *v, const float *pixels, int32_t n, tower_scrat
     FV_TRY(FV_ARENA_NEW(&v->host, (size_t)n * (size_t)P * (size_t)width, unfolded));
     FV_TRY(FV_ARENA_NEW(&v->host, (size_t)n * (size_t)T, ids));
     for (int32_t i = 0; i < n; i++)
-        unfold(pixels + (size_t)i * pixels_of(c), c->image, c->patch,
+        unfold(pixels + (size_t)i * pixels_of(size), size, c->patch,
                unfolded + (size_t)i * (size_t)P * (size_t)width);
-    for (int32_t i = 0; i < n * T; i++) ids[i] = v->position[i % T];
+    for (int32_t i = 0; v->position && i < n * T; i++) ids[i] = v->position[i % T];
     size_t bytes = (size_t)n * (size_t)P * (size_t)width * sizeof *unfolded;
     FV_TRY(dev->ops->copy_async(dev, s->patches.data, unfolded, bytes));
     static const float one = 1;
     FV_TRY(dev->ops->copy_async(dev, s->one.data, &one, sizeof one));
     fv_index_select_args positions = {.table = v->w.position, .y = s->x, .ids = ids};
-    FV_TRY(v->be->ops->index_select(v->be, &positions));
+    if (v->position) FV_TRY(v->be->ops->index_select(v->be, &positions));
     fv_tensor cls = v->w.cls;
     cls.rows = cls.cols;
     cls.cols = cls.ld = 1;
@@ -190,9 +209,9 @@ static fv_status embed(fv_vision *v, const float *pixels, int32_t n, tower_scrat
         if (c->class_token)
             FV_TRY(linear(v, s->one, cls, (fv_tensor){0}, fv_tensor_rows(x, 0, 1), true));
         FV_TRY(linear(v, fv_tensor_rows(s->patches, i * P, P), v->w.patch, v->w.patch_bias,
-                      fv_tensor_rows(x, T - P, P), true));
+                      fv_tensor_rows(x, T - P, P), v->position));
     }
-    return c->pre_norm ? norm(v, s->x, v->w.pre_norm, v->w.pre_norm_bias, s->x) : FV_OK;
+    return c->pre_norm ? layer_norm(v, s->x, v->w.pre_norm, v->w.pre_norm_bias, s->x) : FV_OK;
 }
 
 /* Full attention inside each tile: one segment, nothing masked. */
@@ -230,6 +249,55 @@ static fv_status norm_queries_keys(fv_vision *v, const fv_vision_layer *w, tower
     return v->be->ops->norm(v->be, &k);
 }
 
+/* cos and sin [n * T, D/2] of all patches; the angles in f32, as in transformers. */
+static fv_status make_angles(fv_vision *v, int32_t n, tower_scratch *s) {
+    const fv_vision_config *c = v->cfg;
+    fv_device *dev = v->be->device;
+    int32_t T = tokens(v), half = c->d_head / 2;
+    float *cosine, *sine;
+    if (c->rope == FV_TOWER_ROPE_NONE) return FV_OK;
+    size_t count = (size_t)n * (size_t)T * (size_t)half;
+    FV_TRY(FV_ARENA_NEW(&v->host, count, cosine));
+    FV_TRY(FV_ARENA_NEW(&v->host, count, sine));
+    for (int32_t k = 0; k < half; k++) {
+        bool across = k >= half / 2;
+        int32_t i = 4 * (across ? k - half / 2 : k);
+        if (across && c->rope == FV_TOWER_ROPE_AXIAL) i += 2;
+        float f = 1.0F / powf(c->rope_theta, (float)i / (float)c->d_head);
+        for (int32_t r = 0; r < n * T; r++) {
+            int32_t at = r % T;
+            float angle = (float)(across ? at % v->cols : at / v->cols) * f;
+            cosine[(size_t)r * (size_t)half + (size_t)k] = cosf(angle);
+            sine[(size_t)r * (size_t)half + (size_t)k] = sinf(angle);
+        }
+    }
+    FV_TRY(dev->ops->copy_async(dev, s->cos.data, cosine, count * sizeof *cosine));
+    return dev->ops->copy_async(dev, s->sin.data, sine, count * sizeof *sine);
+}
+
+static fv_status turn(fv_vision *v, tower_scratch *s) {
+    if (v->cfg->rope == FV_TOWER_ROPE_NONE) return FV_OK;
+    fv_rope_args q = {.x = s->q, .cos = s->cos, .sin = s->sin, .n_head = v->cfg->n_head}, k = q;
+    k.x = s->k;
+    FV_TRY(v->be->ops->rope(v->be, &q));
+    return v->be->ops->rope(v->be, &k);
+}
+
+/* m = act(fc1 h), or act(gate h) * fc1 h. */
+static fv_status feed(fv_vision *v, const fv_vision_layer *w, tower_scratch *s) {
+    if (!v->cfg->gated) {
+        FV_TRY(linear(v, s->h, w->fc1, w->fc1_bias, s->m, false));
+        return activate(v, v->cfg->act, s->m);
+    }
+    fv_linear_args both = {
+        .x = s->h,
+        .n_part = 2,
+        .part = {{w->gate, w->gate_bias, s->gate, false}, {w->fc1, w->fc1_bias, s->m, false}}};
+    fv_activate_args a = {.act = v->cfg->act, .x = s->gate, .gate = s->m, .y = s->m};
+    FV_TRY(v->be->ops->linear(v->be, &both));
+    return v->be->ops->activate(v->be, &a);
+}
+
 /* x = x + factors * (y W^T + b) */
 static fv_status add_to_x(fv_vision *v, fv_tensor y, fv_tensor w, fv_tensor b, fv_tensor factors,
                           tower_scratch *s) {
@@ -254,11 +322,11 @@ static fv_status layer(fv_vision *v, const fv_vision_layer *w, int32_t n, tower_
                                   {w->v, w->v_bias, s->v, false}}};
     FV_TRY(v->be->ops->linear(v->be, &in));
     FV_TRY(norm_queries_keys(v, w, s));
+    FV_TRY(turn(v, s));
     FV_TRY(attend(v, n, s));
     FV_TRY(add_to_x(v, s->o, w->o, w->o_bias, w->scale1, s));
     FV_TRY(layer_norm(v, s->x, w->norm2, w->norm2_bias, s->h));
-    FV_TRY(linear(v, s->h, w->fc1, w->fc1_bias, s->m, false));
-    FV_TRY(activate(v, v->cfg->act, s->m));
+    FV_TRY(feed(v, w, s));
     return add_to_x(v, s->m, w->fc2, w->fc2_bias, w->scale2, s);
 }
 
@@ -266,8 +334,7 @@ static fv_status layer(fv_vision *v, const fv_vision_layer *w, int32_t n, tower_
  * raster order, after the class row, if that is kept. */
 static fv_status choose_rows(fv_vision *v, int32_t n, tower_scratch *s) {
     const fv_vision_config *c = v->cfg;
-    int32_t r = c->merge, cols = fv_vision_side(c) / r, T = tokens(v),
-            n_patch = cols * cols * r * r;
+    int32_t r = c->merge, cols = v->cols / r, T = tokens(v), n_patch = cols * (v->rows / r) * r * r;
     int32_t *row;
     s->n_kept = n * (n_patch + c->keep_cls);
     FV_TRY(FV_ARENA_NEW(&v->host, s->n_kept, row));
@@ -277,7 +344,7 @@ static fv_status choose_rows(fv_vision *v, int32_t n, tower_scratch *s) {
         for (int32_t i = 0; i < n_patch; i++) {
             int32_t token = i / (r * r), inside = i % (r * r);
             int32_t y = token / cols * r + inside / r, x = token % cols * r + inside % r;
-            *row++ = t * T + c->class_token + y * fv_vision_side(c) + x;
+            *row++ = t * T + c->class_token + y * v->cols + x;
         }
     }
     return FV_OK;
@@ -370,19 +437,22 @@ static fv_status make_runs(fv_vision *v, int32_t n, tower_scratch *s) {
 
 /* What connect cuts. */
 static size_t connector_need(const fv_vision *v, int32_t rows) {
-    return fv_workspace_need(v->be->ops->act, rows, v->cfg->d_text) +
-           fv_workspace_need(FV_F32, rows, fv_vision_feature_width(v->cfg));
+    return fv_workspace_need(v->be->ops->act, rows, v->p.fc1.rows) +
+           fv_workspace_need(FV_F32, rows, fv_vision_feature_width(v->cfg)) +
+           fv_workspace_need(FV_F32, rows, v->cfg->d_model);
 }
 
 static fv_status make_scratch(fv_vision *v, int32_t n, tower_scratch *s) {
     const fv_vision_config *c = v->cfg;
     fv_dtype act = v->be->ops->act;
     int32_t T = tokens(v), P = patches(v), rows = n * T, d = c->d_model;
-    int32_t width = 3 * c->patch * c->patch, out = n * fv_vision_tokens(c);
+    int32_t width = 3 * c->patch * c->patch,
+            out = n * (patches(v) / (c->merge * c->merge) + c->keep_cls);
     size_t kv_bytes = 2 * (size_t)rows * (size_t)d * sizeof(float);
     FV_TRY(fv_workspace_reset(
         &v->ws, fv_workspace_need(FV_F32, rows, d) + 5 * fv_workspace_need(act, rows, d) +
-                    fv_workspace_need(act, rows, c->d_ffn) +
+                    2 * fv_workspace_need(act, rows, c->d_ffn) +
+                    2 * fv_workspace_need(FV_F32, rows, c->d_head / 2) +
                     fv_workspace_need(FV_F32, out, fv_vision_feature_width(c)) +
                     fv_workspace_need(FV_F32, n * P, width) + fv_workspace_need(FV_F32, 1, 1) +
                     fv_workspace_need(FV_F32, 1, d) + connector_need(v, out) +
@@ -394,6 +464,9 @@ static fv_status make_scratch(fv_vision *v, int32_t n, tower_scratch *s) {
     s->v = fv_workspace_cut(&v->ws, act, rows, d);
     s->o = fv_workspace_cut(&v->ws, act, rows, d);
     s->m = fv_workspace_cut(&v->ws, act, rows, c->d_ffn);
+    s->gate = fv_workspace_cut(&v->ws, act, rows, c->d_ffn);
+    s->cos = fv_workspace_cut(&v->ws, FV_F32, rows, c->d_head / 2);
+    s->sin = fv_workspace_cut(&v->ws, FV_F32, rows, c->d_head / 2);
     s->features = fv_workspace_cut(&v->ws, FV_F32, out, fv_vision_feature_width(c));
     s->patches = fv_workspace_cut(&v->ws, FV_F32, n * P, width);
     s->one = fv_workspace_cut(&v->ws, FV_F32, 1, 1);
@@ -405,14 +478,34 @@ static fv_status make_scratch(fv_vision *v, int32_t n, tower_scratch *s) {
 
 /* ---- the connector --------------------------------------------------------------------- */
 
+/* features [n, w] -> normed, in rows of one patch or of a token. */
+static fv_status norm_features(fv_vision *v, fv_tensor *features) {
+    const fv_vision_config *c = v->cfg;
+    fv_tensor f = *features;
+    if (c->projector_norm == FV_PROJECTOR_NORM_NONE) return FV_OK;
+    *features = fv_workspace_cut(&v->ws, FV_F32, f.rows, f.cols);
+    fv_norm_args a = {.x = f,
+                      .w = v->p.norm,
+                      .b = v->p.norm_bias,
+                      .y = *features,
+                      .eps = c->projector_eps,
+                      .rms = c->projector_rms};
+    if (c->projector_norm == FV_PROJECTOR_NORM_PATCHES) {
+        int32_t rows = f.rows * c->merge * c->merge;
+        assert(f.ld == f.cols && c->n_feature_layer == 1);
+        a.x = fv_tensor_of(f.data, FV_F32, rows, c->d_model);
+        a.y = fv_tensor_of(features->data, FV_F32, rows, c->d_model);
+    }
+    return v->be->ops->norm(v->be, &a);
+}
+
 static fv_status connect(fv_vision *v, fv_tensor features, fv_tensor y) {
-    fv_tensor h = fv_workspace_cut(&v->ws, v->be->ops->act, features.rows, v->cfg->d_text);
-    if (v->cfg->projector_norm) {
-        fv_tensor normed = fv_workspace_cut(&v->ws, FV_F32, features.rows, features.cols);
-        fv_norm_args a = {
-            .x = features, .w = v->p.norm, .b = v->p.norm_bias, .y = normed, .eps = 1e-5F};
-        FV_TRY(v->be->ops->norm(v->be, &a));
-        features = normed;
+    fv_tensor h = fv_workspace_cut(&v->ws, v->be->ops->act, features.rows, v->p.fc1.rows);
+    FV_TRY(norm_features(v, &features));
+    if (v->cfg->patch_merger) {
+        fv_tensor merged = fv_workspace_cut(&v->ws, FV_F32, features.rows, v->cfg->d_model);
+        FV_TRY(linear(v, features, v->p.merger, (fv_tensor){0}, merged, false));
+        features = merged;
     }
     if (v->cfg->connector == FV_CONNECTOR_LINEAR)
         return linear(v, features, v->p.fc1, v->p.fc1_bias, y, false);
@@ -450,19 +543,31 @@ static fv_status run_layers(fv_vision *v, int32_t n, tower_scratch *s,
 
 int32_t fv_vision_layers(const fv_vision *v) { return v->n_layer; }
 
-static fv_status encode(fv_vision *v, const float *pixels, int32_t n, const fv_vision_out *out) {
+static fv_status encode(fv_vision *v, fv_layout_size size, const float *pixels, int32_t n,
+                        const fv_vision_out *out) {
     tower_scratch s;
     fv_arena_reset(&v->host);
     FV_TRY(make_scratch(v, n, &s));
-    FV_TRY(embed(v, pixels, n, &s));
+    FV_TRY(make_angles(v, n, &s));
+    FV_TRY(embed(v, size, pixels, n, &s));
     FV_TRY(take_features(v, 0, &s));
     FV_TRY(run_layers(v, n, &s, out->capture));
     return give_features(v, &s, out);
 }
 
 fv_status fv_vision_encode(fv_vision *v, const float *pixels, int32_t n, const fv_vision_out *out) {
-    size_t per_tile = (size_t)fv_vision_tokens(v->cfg), d = (size_t)v->cfg->d_model;
-    assert(!out->embeds.data || out->embeds.rows == n * fv_vision_tokens(v->cfg));
+    return fv_vision_encode_sized(v, (fv_layout_size){v->cfg->image, v->cfg->image}, pixels, n,
+                                  out);
+}
+
+fv_status fv_vision_encode_sized(fv_vision *v, fv_layout_size size, const float *pixels, int32_t n,
+                                 const fv_vision_out *out) {
+    int32_t per_tile = fv_vision_tokens_of(v->cfg, size.w, size.h);
+    size_t d = (size_t)v->cfg->d_model;
+    assert(v->cfg->any_size || (size.w == v->cfg->image && size.h == v->cfg->image));
+    assert(!out->embeds.data || out->embeds.rows == n * per_tile);
+    v->cols = size.w / v->cfg->patch;
+    v->rows = size.h / v->cfg->patch;
     assert(!out->capture || (out->capture->layer >= 0 && out->capture->layer <= v->n_layer));
     if (out->capture && !v->cfg->class_token)
         return FV_FAIL(FV_EUNSUPPORTED,
@@ -472,7 +577,7 @@ fv_status fv_vision_encode(fv_vision *v, const float *pixels, int32_t n, const f
         now = n - at < TILES_AT_ONCE ? n - at : TILES_AT_ONCE;
         fv_vision_out part = *out;
         fv_vision_capture capture;
-        int32_t row0 = at * (int32_t)per_tile, rows = now * (int32_t)per_tile;
+        int32_t row0 = at * per_tile, rows = now * per_tile;
         if (out->features.data) part.features = fv_tensor_rows(out->features, row0, rows);
         if (out->embeds.data) part.embeds = fv_tensor_rows(out->embeds, row0, rows);
         if (out->capture) {
@@ -481,7 +586,7 @@ fv_status fv_vision_encode(fv_vision *v, const float *pixels, int32_t n, const f
             capture.k += (size_t)at * (size_t)tokens(v) * d;
             part.capture = &capture;
         }
-        FV_TRY(encode(v, pixels + (size_t)at * pixels_of(v->cfg), now, &part));
+        FV_TRY(encode(v, size, pixels + (size_t)at * pixels_of(size), now, &part));
     }
     return FV_OK;
 }

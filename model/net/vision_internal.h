@@ -13,8 +13,10 @@ struct fv_vision {
     const fv_vision_config *cfg;
     fv_vision_weights w;
     fv_projector_weights p;
-    int32_t n_layer;   /* layers that are run */
-    int32_t *position; /* of each row of a tile, its row of the position table */
+    int32_t n_layer;    /* layers that are run */
+    int32_t *position;  /* of each row of a tile, its row of the position table */
+    int32_t rows, cols; /* patches of a tile: the config's, or those of the tiles at hand */
+    void *merger;       /* the connector's, with columns in the order (y, x, channel) */
     fv_workspace ws;
     fv_arena host;
     atomic_ullong n_layer_run;

@@ -26,6 +26,7 @@ typedef struct fv_vision_layer {
     fv_tensor norm1, norm1_bias, norm2, norm2_bias;       /* [1, d] */
     fv_tensor q, k, v, o, q_bias, k_bias, v_bias, o_bias; /* [d, d], [1, d] */
     fv_tensor fc1, fc1_bias, fc2, fc2_bias;               /* [m, d] [1, m] [d, m] [1, d] */
+    fv_tensor gate, gate_bias;                            /* [m, d] [1, m]; fc1 is then up */
     fv_tensor q_norm, k_norm, scale1, scale2;             /* [1, d] or absent */
 } fv_vision_layer;
 
@@ -39,7 +40,8 @@ typedef struct fv_vision_weights {
 } fv_vision_weights;
 
 typedef struct fv_projector_weights {
-    fv_tensor norm, norm_bias; /* [1, feature width] or absent */
+    fv_tensor norm, norm_bias; /* [1, feature width or d] or absent */
+    fv_tensor merger;          /* [d, d merge^2], columns in the order (channel, y, x); or absent */
     fv_tensor fc1, fc1_bias;   /* [d_text, feature width] [1, d_text]: all of a linear connector */
     fv_tensor fc2, fc2_bias;   /* [d_text, d_text] [1, d_text] */
     fv_tensor newline;         /* [1, d_text], of families whose rows of tokens end with one */

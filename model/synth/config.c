@@ -77,6 +77,14 @@ static json_t *vision_json(const shape *s, const fv_family *f) {
         "image_size", s->image, "patch_size", s->patch, "hidden_act",
         clip ? "quick_gelu" : "gelu_pytorch_tanh", "layer_norm_eps", clip ? 1e-5 : 1e-6);
     if (clip) json_object_set_new(v, "projection_dim", json_integer(s->vision_d));
+    if (f->layout == FV_LAYOUT_MISTRAL3) {
+        json_object_set_new(v, "hidden_act", json_string("silu"));
+        json_object_set_new(v, "image_size", json_integer(4 * s->image));
+        json_object_set_new(v, "head_dim", json_integer(s->vision_d / s->vision_head));
+        json_object_set_new(v, "rope_theta", json_real(10000));
+        json_object_del(v, "layer_norm_eps");
+        return v;
+    }
     if (!clip && !f->own_tower) json_object_set_new(v, "vision_use_head", json_false());
     if (f->layout == FV_LAYOUT_INTERNVL) {
         json_object_set_new(v, "model_type", json_string(f->tower));
@@ -108,6 +116,12 @@ static void add_family_keys(const shape *s, const fv_family *f, json_t *json) {
     json_object_set_new(json, "projector_hidden_act", json_string("gelu"));
     json_object_set_new(json, "vision_feature_select_strategy", json_string(f->strategy));
     json_object_set_new(json, "vision_feature_layer", json_integer(f->feature_layer));
+    if (f->layout == FV_LAYOUT_MISTRAL3) {
+        json_object_del(json, "vision_feature_select_strategy");
+        json_object_set_new(json, "multimodal_projector_bias", json_false());
+        json_object_set_new(json, "spatial_merge_size", json_integer(SCALE));
+        return;
+    }
     if (internvl) {
         json_object_set_new(json, "downsample_ratio", json_real(1.0 / SCALE));
         json_object_set_new(json, "image_seq_length", json_integer(side / SCALE * (side / SCALE)));
@@ -247,8 +261,9 @@ fv_status fv_synth_config_make(const fv_synth_options *opt, json_t **json, fv_mo
 /* preprocessor_config.json, as the family's class writes it. */
 static json_t *image_processor_json(const fv_model_config *cfg) {
     int32_t side = cfg->vision.image;
-    bool idefics = cfg->layout.family == FV_LAYOUT_IDEFICS3, clip = cfg->vision.class_token;
-    bool internvl = cfg->layout.family == FV_LAYOUT_INTERNVL;
+    bool idefics = cfg->layout.family == FV_LAYOUT_IDEFICS3,
+         clip = cfg->vision.class_token || cfg->vision.any_size;
+    bool internvl = cfg->layout.family == FV_LAYOUT_INTERNVL, pixtral = cfg->vision.any_size;
     double half = 0.5;
     json_t *j = json_pack("{s:b, s:b, s:b, s:b, s:i, s:f, s:[f,f,f], s:[f,f,f]}", "do_resize", 1,
                           "do_rescale", 1, "do_normalize", 1, "do_convert_rgb", 1, "resample",
@@ -264,6 +279,11 @@ static json_t *image_processor_json(const fv_model_config *cfg) {
         json_object_set_new(j, "max_image_size", json_pack("{s:i}", "longest_edge", side));
         json_object_set_new(j, "do_image_splitting", json_true());
         json_object_set_new(j, "do_pad", json_true());
+    } else if (pixtral) {
+        int32_t patch = cfg->vision.patch;
+        json_object_set_new(j, "size", json_pack("{s:i}", "longest_edge", side));
+        json_object_set_new(j, "patch_size",
+                            json_pack("{s:i, s:i}", "height", patch, "width", patch));
     } else if (internvl) {
         json_object_set_new(j, "size", json_pack("{s:i, s:i}", "height", side, "width", side));
         json_object_set_new(j, "crop_to_patches", json_false());
@@ -306,6 +326,11 @@ static json_t *processor_json(const fv_model_config *cfg) {
         return json_pack("{s:s, s:i}", "processor_class", type, "image_seq_len", n);
     case FV_LAYOUT_INTERNVL:
         return json_pack("{s:s, s:i}", "processor_class", type, "image_seq_length", n);
+    case FV_LAYOUT_MISTRAL3:
+        return json_pack("{s:s, s:i, s:i, s:s, s:s, s:s}", "processor_class", type, "patch_size",
+                         cfg->vision.patch, "spatial_merge_size", cfg->vision.merge, "image_token",
+                         "[IMG]", "image_break_token", "[IMG_BREAK]", "image_end_token",
+                         "[IMG_END]");
     case FV_LAYOUT_LLAVA_ONEVISION:
         snprintf(ratio, sizeof ratio, "anyres_max_%d", cfg->layout.tiles_max);
         return json_pack("{s:s, s:s, s:s, s:i, s:s, s:s}", "processor_class", type, "image_token",

@@ -71,6 +71,13 @@ static const fv_synth_form families[] = {
      .ahead = {{"<img>", "start_image_token"}, {"</img>", "end_image_token"}},
      VIDEO,
      .reads_video = true},
+    {.family = "mistral3",
+     .classes = "Pixtral",
+     .image = {"[IMG]", "image_token"},
+     .shown = "[IMG]\\n",
+     .template = {LLAVA_TEMPLATE},
+     .n_ahead = 2,
+     .ahead = {{"[IMG_BREAK]"}, {"[IMG_END]"}}},
 };
 
 const fv_synth_form *fv_synth_form_of(const fv_model_config *cfg) {

@@ -6,15 +6,22 @@
 
 #include "common/clock.h"
 
-static size_t tile_pixels(const fv_encoded *e) {
-    size_t side = (size_t)e->cfg->layout.tile;
-    return 3 * side * side;
+/* Pixel values, and tokens of the tiles, of the first n images. */
+static size_t count_pixels(const fv_layout *layout, int32_t n) {
+    size_t count = 0;
+    for (int32_t i = 0; i < n; i++)
+        count += 3 * (size_t)layout[i].n_tile * (size_t)layout[i].tile.w * (size_t)layout[i].tile.h;
+    return count;
 }
 
-static int32_t count_tiles(const fv_layout *layout, int32_t n) {
-    int32_t tiles = 0;
-    for (int32_t i = 0; i < n; i++) tiles += layout[i].n_tile;
-    return tiles;
+static int32_t tokens_of(const fv_encoded *e, const fv_layout *l) {
+    return l->n_tile * fv_vision_tokens_of(&e->cfg->vision, l->tile.w, l->tile.h);
+}
+
+int32_t fv_encoded_features(const fv_encoded *e, int32_t n_image) {
+    int32_t count = 0;
+    for (int32_t i = 0; i < n_image; i++) count += tokens_of(e, &e->layout[i]);
+    return count;
 }
 
 fv_status fv_encoded_open(const fv_model_config *cfg, const fv_layout *layout, int32_t n,
@@ -36,9 +43,8 @@ fv_status fv_encoded_open(const fv_model_config *cfg, const fv_layout *layout, i
 
 fv_status fv_encoded_watch(fv_encoded *e, bool features) {
     const fv_vision_config *v = &e->cfg->vision;
-    size_t tiles = (size_t)count_tiles(e->layout, e->n_image);
-    size_t rows = tiles * (size_t)fv_vision_tokens(v);
-    FV_TRY(FV_ARENA_NEW(&e->arena, tiles * tile_pixels(e), e->pixels));
+    size_t rows = (size_t)fv_encoded_features(e, e->n_image);
+    FV_TRY(FV_ARENA_NEW(&e->arena, count_pixels(e->layout, e->n_image), e->pixels));
     if (!features) return FV_OK;
     return fv_buf_alloc(e->embeds.device, rows * (size_t)fv_vision_feature_width(v) * sizeof(float),
                         FV_BUF_DEVICE, &e->features);
@@ -62,7 +68,6 @@ fv_status fv_encoded_add(fv_encoded *e, const fv_image_rows *rows) {
     e->each[e->n_added++] = rows->n;
     e->n_row += rows->n;
     e->n_source += layout->n_visual;
-    e->n_tile += layout->n_tile;
     if (rows->n == 0) return FV_OK;
     fv_device *dev = e->embeds.device;
     return dev->ops->copy_async(dev, to, rows->rows.data, (size_t)rows->n * row);
@@ -75,17 +80,17 @@ static fv_status encode(fv_vision *v, const float *pixels, const fv_encoded *e,
                         fv_image_rows *out) {
     const fv_layout *layout = &e->layout[e->n_added];
     const fv_vision_config *c = &e->cfg->vision;
-    int32_t each = fv_vision_tokens(c), n = layout->n_tile * each, d = e->cfg->text.d_model;
+    int32_t n = tokens_of(e, layout), d = e->cfg->text.d_model;
     int32_t width = fv_vision_feature_width(c);
     size_t row = (size_t)d * sizeof(float);
     fv_buf tiles;
     FV_TRY(fv_buf_alloc(e->embeds.device, (size_t)n * row, FV_BUF_DEVICE, &tiles));
     fv_vision_out to = {.embeds = fv_tensor_of(tiles.data, FV_F32, n, d)};
     if (e->features.data)
-        to.features = fv_tensor_rows(fv_tensor_of(e->features.data, FV_F32,
-                                                  count_tiles(e->layout, e->n_image) * each, width),
-                                     e->n_tile * each, n);
-    fv_status st = fv_vision_encode(v, pixels, layout->n_tile, &to);
+        to.features = fv_tensor_rows(
+            fv_tensor_of(e->features.data, FV_F32, fv_encoded_features(e, e->n_image), width),
+            fv_encoded_features(e, e->n_added), n);
+    fv_status st = fv_vision_encode_sized(v, layout->tile, pixels, layout->n_tile, &to);
     out->n = layout->n_visual;
     if (st == FV_OK && fv_layout_is_one_tile(layout)) {
         out->rows = tiles;
@@ -121,9 +126,10 @@ static fv_status condense(fv_vision *v, const float *pixels, const fv_choice *ch
 fv_status fv_encode_image(fv_vision *v, const float *pixels, const fv_choice *choice,
                           fv_image_cache *cache, const fv_image_key *key, fv_encoded *e) {
     double begin_s = fv_clock_s();
-    size_t tile = tile_pixels(e), n = (size_t)e->layout[e->n_added].n_tile * tile;
+    size_t n = count_pixels(&e->layout[e->n_added], 1);
     fv_image_rows rows = {0};
-    if (e->pixels) memcpy(e->pixels + (size_t)e->n_tile * tile, pixels, n * sizeof *pixels);
+    if (e->pixels)
+        memcpy(e->pixels + count_pixels(e->layout, e->n_added), pixels, n * sizeof *pixels);
     fv_status st = choice ? condense(v, pixels, choice, e, &rows) : encode(v, pixels, e, &rows);
     e->s_vision += fv_clock_s() - begin_s;
     if (st == FV_OK) st = fv_encoded_add(e, &rows);

@@ -20,12 +20,11 @@ typedef struct fv_encoded {
     int32_t *source;  /* [n_row] which of all images' tokens each was; -1: made of several */
     double s_vision;  /* seconds in the tower */
     /* With fv_encoded_watch: */
-    float *pixels;   /* [tiles of all images, 3, tile, tile] on the host */
-    fv_buf features; /* [tiles of all images * tokens of a tile, feature width] F32 */
-    /* Private: of the images added, their tokens before the condense stage, and their tiles. */
-    int32_t n_source, n_tile;
-    fv_arena arena; /* of what is on the host */
-} fv_encoded;       /* {0} is empty and may be freed */
+    float *pixels;    /* of each image [tiles, 3, h, w], on the host */
+    fv_buf features;  /* [fv_encoded_features of all images, feature width] F32 */
+    int32_t n_source; /* private: tokens of the images added before the condense stage */
+    fv_arena arena;   /* of what is on the host */
+} fv_encoded;         /* {0} is empty and may be freed */
 
 fv_status fv_encoded_open(const fv_model_config *cfg, const fv_layout *layout, int32_t n,
                           fv_device *dev, fv_encoded *out);
@@ -34,6 +33,9 @@ void fv_encoded_free(fv_encoded *e);
 /* Before the first image: pixel values stay as well, and the tower's features, if they are wanted
  * and images are not condensed. Images must then not come from the cache. */
 fv_status fv_encoded_watch(fv_encoded *e, bool features);
+
+/* Tokens of the tiles of the first n images. */
+int32_t fv_encoded_features(const fv_encoded *e, int32_t n_image);
 
 /* Adds the next image as it was encoded before. */
 fv_status fv_encoded_add(fv_encoded *e, const fv_image_rows *rows);

@@ -37,14 +37,14 @@ static fv_layout_config config_of(const fields *f, const uint8_t *rest, size_t b
     return c;
 }
 
-static void check_views(const fv_layout_config *c, const fv_layout *l) {
+static void check_views(const fv_layout *l) {
     int32_t n_tile = 0;
     expect(l->n_view >= 1 && l->n_view <= FV_LAYOUT_VIEWS_MAX);
     for (int32_t i = 0; i < l->n_view; i++) {
         const fv_layout_view *v = &l->view[i];
         fv_layout_size size = {l->image_w, l->image_h};
         expect(v->cols >= 1 && v->rows >= 1 && v->n_resize >= 0 && v->n_resize <= 3);
-        expect(v->w == v->cols * c->tile && v->h == v->rows * c->tile);
+        expect(v->w == v->cols * l->tile.w && v->h == v->rows * l->tile.h);
         if (v->pad_square) size.w = size.h = size.w > size.h ? size.w : size.h;
         for (int32_t k = 0; k < v->n_resize; k++) {
             size = v->resize[k];
@@ -60,7 +60,7 @@ static void check_views(const fv_layout_config *c, const fv_layout *l) {
 }
 
 static void check_spans(const fv_layout_config *c, const fv_layout *l) {
-    const int32_t side = c->tile / c->patch / c->merge;
+    const int32_t cols = l->tile.w / c->patch / c->merge, rows = l->tile.h / c->patch / c->merge;
     int32_t n_visual = 0;
     expect(l->n_span >= 1 && l->n_span <= FV_LAYOUT_SPANS_MAX);
     for (int32_t i = 0; i < l->n_span; i++) {
@@ -68,8 +68,8 @@ static void check_spans(const fv_layout_config *c, const fv_layout *l) {
         expect(s->t == 1 && s->h >= 1 && s->w >= 1 && s->cols >= 1 && s->rows >= 1);
         expect(s->n == s->h * s->w + s->class_token + s->newline_end);
         expect(s->tile >= 0 && s->tile + s->cols * s->rows <= l->n_tile);
-        expect(s->crop_x >= 0 && s->crop_w >= 0 && s->crop_x + s->crop_w <= s->cols * side);
-        expect(s->crop_y >= 0 && s->crop_h >= 1 && s->crop_y + s->crop_h <= s->rows * side);
+        expect(s->crop_x >= 0 && s->crop_w >= 0 && s->crop_x + s->crop_w <= s->cols * cols);
+        expect(s->crop_y >= 0 && s->crop_h >= 1 && s->crop_y + s->crop_h <= s->rows * rows);
         expect(s->h <= s->crop_h && s->w - s->newline_column <= s->crop_w);
         expect(s->newline_column || s->crop_w >= 1);
         n_visual += s->n;
@@ -100,7 +100,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     const fv_status st = fv_layout_image(&c, f.w, f.h, f.n_image, &l);
     expect(st == FV_OK || st == FV_EINVAL);
     if (st != FV_OK) return 0;
-    check_views(&c, &l);
+    check_views(&l);
     check_spans(&c, &l);
     check_text(&c, &l);
     expect(l.n_visual <= fv_layout_tokens_max(&c, f.n_image));

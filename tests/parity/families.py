@@ -10,11 +10,12 @@ from cases import Case, deal
 
 # llava_mrope is LLaVA with the text model of a Qwen-VL family, and so with positions in a grid.
 FAMILIES = ["llava_next", "llava_onevision", "idefics3", "smolvlm", "llava_siglip", "llava_mrope",
-            "internvl"]
+            "internvl", "mistral3"]
 CLASSES = {"llava_next": "LlavaNext", "llava_onevision": "LlavaOnevision", "idefics3": "Idefics3",
-           "smolvlm": "SmolVLM", "llava": "Llava", "internvl": "InternVL"}
+           "smolvlm": "SmolVLM", "llava": "Llava", "internvl": "InternVL",
+           "mistral3": "Mistral3"}
 # What stands for an image in a prompt.
-IMAGE_TOKENS = {"internvl": "<IMG_CONTEXT>"}
+IMAGE_TOKENS = {"internvl": "<IMG_CONTEXT>", "mistral3": "[IMG]"}
 # (patch, patches along a side, merged along a side, pixels left over)
 MERGED = [(14, 4, 2, 0), (4, 6, 3, 0), (5, 4, 4, 3), (8, 2, 1, 0), (7, 6, 2, 5), (4, 25, 5, 0),
           (3, 12, 4, 0), (16, 4, 2, 0), (9, 3, 3, 1), (6, 8, 2, 0)]
@@ -73,6 +74,24 @@ def internvl(rng, card, image):
             "vision_feature_select_strategy": "default"}
 
 
+def mistral3(rng, card):
+    heads, _ = card["vision_heads"]
+    dim = rng.choice([4, 8, 12, 20])
+    patch, _, merge, _ = card["grid"]
+    vision = {"model_type": "pixtral", "hidden_size": heads * dim,
+              "intermediate_size": card["vision_ffn"], "num_hidden_layers": card["vision_layers"],
+              "num_attention_heads": heads, "image_size": rng.choice([90, 120, 180]),
+              "patch_size": patch, "hidden_act": rng.choice(["silu", "gelu"])}
+    theta = rng.choice([10000.0, 500.0])
+    vision |= rng.choice([{"rope_theta": theta, "head_dim": dim},
+                          {"rope_parameters": {"rope_type": "axial", "rope_theta": theta}}])
+    layer = cases.feature_layers(rng, card["features"], card["vision_layers"])
+    return {"vision_config": vision, "spatial_merge_size": merge,
+            "projector_hidden_act": card["projector_act"],
+            "multimodal_projector_bias": card["projector_bias"],
+            "vision_feature_layer": -1 if isinstance(layer, list) else layer}
+
+
 def config_of(rng, card, family):
     vocab = rng.randrange(380, 480)
     image_token = rng.randrange(vocab - 30, vocab - 3)
@@ -87,6 +106,8 @@ def config_of(rng, card, family):
         config |= {"vision_config": tower(card, kind, image), "image_token_id": image_token,
                    "scale_factor": card["grid"][2]}
         return config, image
+    if name == "mistral3":
+        return config | mistral3(rng, card) | {"image_token_index": image_token}, 60
     if name == "internvl":
         return config | internvl(rng, card, image) | {"image_token_id": image_token}, image
     siglip = family != "llava_next" or rng.random() < 0.2
@@ -128,7 +149,8 @@ def make_family_cases(n, seed):
     made = []
     for family in FAMILIES:
         rng = random.Random(f"{family} {seed}")
-        merged, mrope = family in ("idefics3", "smolvlm", "internvl"), family == "llava_mrope"
+        merged = family in ("idefics3", "smolvlm", "internvl", "mistral3")
+        mrope = family == "llava_mrope"
         grids = [g for g in MERGED if family != "internvl" or g[2] & (g[2] - 1) == 0]
         columns = {
             "family": ["qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"] if mrope else

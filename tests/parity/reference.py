@@ -30,12 +30,27 @@ def vocabulary(tokenizer):
     return max(tokenizer.get_vocab().values()) + 1
 
 
-def tiles_of(pixels):
-    """[tiles, 3, S, S] of all images in turn, without the zeros that pad a batch."""
+def tiles_of(pixels, sizes=None):
+    """[tiles, 3, h, w] of all images in turn, without the zeros that pad a batch; where images have
+    sizes of their own, in a row."""
+    if sizes is not None and pixels.dim() == 4:
+        images = [image[:, :h, :w] for image, (h, w) in zip(pixels, sizes.tolist())]
+        same = len({image.shape for image in images}) == 1
+        return torch.stack(images) if same else torch.cat([image.flatten() for image in images])
     if pixels.dim() == 5:
         pixels = pixels.flatten(0, 1)
         pixels = pixels[pixels.flatten(1).abs().sum(1) > 0]
     return pixels
+
+
+def merged(features, sizes, patch, merge):
+    """[patches, d] of images of sizes (h, w) -> [tokens, merge^2 d]: patches of a token side by side."""
+    out = []
+    sizes = [(int(h) // patch // merge, int(w) // patch // merge) for h, w in sizes]
+    for part, (h, w) in zip(features.split([h * w * merge * merge for h, w in sizes]), sizes):
+        grid = part.reshape(h, merge, w, merge, -1).transpose(1, 2)
+        out.append(grid.reshape(h * w, -1))
+    return torch.cat(out)
 
 
 @contextlib.contextmanager
@@ -46,7 +61,12 @@ def watched(model, made):
     compute = model.get_image_features
 
     def keep_features(_module, args, _output):
-        made["vision_features"] = args[0].flatten(0, 1).float().numpy()
+        features = args[0]
+        if len(args) > 1:  # Mistral 3's connector merges patches itself
+            config = model.config
+            features = merged(args[0], args[1], config.vision_config.patch_size,
+                              config.spatial_merge_size)
+        made["vision_features"] = features.reshape(-1, features.shape[-1]).float().numpy()
 
     def keep_tokens(*args, **kwargs):
         out = compute(*args, **kwargs)
@@ -71,6 +91,7 @@ class Reference:
         if wrong:
             raise ValueError(f"transformers does not load {directory} as it is: {wrong}")
         self.model.eval()
+        self.any_size = self.model.config.model_type == "mistral3"
         self.has_vision = has_vision
         if has_vision:
             # Pillow resizes, as in the files that checkpoints were trained with.
@@ -126,7 +147,8 @@ class Reference:
         inputs = self.inputs(made["prompt"], images)
         made["input_ids"] = inputs["input_ids"][0].numpy()
         if self.has_vision and images:
-            made["pixel_values"] = tiles_of(inputs["pixel_values"]).numpy()
+            made["pixel_values"] = tiles_of(inputs["pixel_values"],
+                                            inputs["image_sizes"] if self.any_size else None).numpy()
             inputs["pixel_values"] = inputs["pixel_values"].to(self.model.dtype)
         at, delta = self.positions(inputs["input_ids"])
         if at is not None:

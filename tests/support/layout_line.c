@@ -14,6 +14,10 @@ const char *layout_config_read(const char *line, fv_layout_config *c) {
     c->family = (fv_layout_family)family;
     c->split = split;
     if (c->family == FV_LAYOUT_LLAVA) c->shortest_edge = c->tile;
+    if (c->family == FV_LAYOUT_MISTRAL3) {
+        c->resize = (fv_layout_size){c->longest_edge, c->longest_edge};
+        c->longest_edge = 0;
+    }
     line += at;
     if (*line == '-') return line + 1;
     while (c->n_pinpoint < FV_LAYOUT_PINPOINTS_MAX) {

@@ -13,12 +13,13 @@
 enum { NEWLINE = -1 };
 
 /* Appends the tokens of a span, numbered tile by tile, before any scaling. */
-static int32_t *put_order(const fv_layout_config *c, const fv_layout_span *s, int32_t *out) {
-    const int32_t side = c->tile / c->patch / c->merge;
+static int32_t *put_order(const fv_layout_config *c, const fv_layout *l, const fv_layout_span *s,
+                          int32_t *out) {
+    const int32_t cols = l->tile.w / c->patch / c->merge, rows = l->tile.h / c->patch / c->merge;
     for (int32_t y = s->crop_y; y < s->crop_y + s->crop_h; y++) {
         for (int32_t x = s->crop_x; x < s->crop_x + s->crop_w; x++) {
-            const int32_t tile = s->tile + y / side * s->cols + x / side;
-            *out++ = (tile * side + y % side) * side + x % side;
+            const int32_t tile = s->tile + y / rows * s->cols + x / cols;
+            *out++ = (tile * rows + y % rows) * cols + x % cols;
         }
         if (s->newline_column) *out++ = NEWLINE;
     }
@@ -32,7 +33,7 @@ static uint32_t crc_of_order(const fv_layout_config *c, const fv_layout *l) {
         n += (size_t)l->span[i].crop_h * (size_t)(l->span[i].crop_w + 1) + 1;
     int32_t *order = malloc(n * sizeof *order), *end = order;
     cr_assert_not_null(order);
-    for (int32_t i = 0; i < l->n_span; i++) end = put_order(c, &l->span[i], end);
+    for (int32_t i = 0; i < l->n_span; i++) end = put_order(c, l, &l->span[i], end);
     const uint32_t crc =
         (uint32_t)crc32(0, (const void *)order, (uInt)((size_t)(end - order) * sizeof *order));
     free(order);

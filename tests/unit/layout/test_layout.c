@@ -94,6 +94,27 @@ Test(layout, a_strip_whose_rows_would_all_be_scaled_away_is_refused) {
     cr_assert(l.n_visual == 2 && l.span[0].newline_end && l.view[0].pad_square);
 }
 
+Test(layout, an_image_that_is_one_tile_of_its_own_shape_has_limits) {
+    fv_layout_config c = {.family = FV_LAYOUT_MISTRAL3, .tile = 64, .patch = 4, .merge = 3};
+    fv_layout l;
+    expect_wrong(&c,
+                 "scaled down to 0 x 0 pixels; sides of 1..8192 are possible: see longest_edge");
+    c.resize = (fv_layout_size){60, 30};
+    cr_assert_eq(fv_layout_check(&c), FV_OK, "a tile need not be whole tokens");
+    cr_assert_eq(fv_layout_image(&c, 100, 30, 1, &l), FV_OK);
+    cr_assert(l.tile.w == 60 && l.tile.h == 24 && l.n_span == 2 && l.n_visual == 10);
+    cr_assert_eq(fv_layout_image(&c, 1, 61, 1, &l), FV_EINVAL);
+    cr_assert_not_null(
+        strstr(fv_last_error(), "1 x 61 pixels, scaled down to 60 x 30, has no pixels"), "%s",
+        fv_last_error());
+    c = (fv_layout_config){
+        .family = FV_LAYOUT_MISTRAL3, .tile = 64, .patch = 1, .merge = 1, .resize = {300, 300}};
+    cr_assert_eq(fv_layout_image(&c, 9, 256, 1, &l), FV_OK);
+    cr_assert_eq(fv_layout_image(&c, 9, 257, 1, &l), FV_EINVAL);
+    cr_assert_not_null(strstr(fv_last_error(), "more than 256 rows of tokens"), "%s",
+                       fv_last_error());
+}
+
 Test(layout, patches_need_not_fill_a_tile) {
     fv_layout_config c = sane();
     fv_layout l;
@@ -133,6 +154,7 @@ Test(layout, families_have_names) {
     cr_assert_str_eq(fv_layout_family_name(FV_LAYOUT_NONE), "none");
     cr_assert_str_eq(fv_layout_image_token(FV_LAYOUT_NONE), "<image>");
     cr_assert_str_eq(fv_layout_image_token(FV_LAYOUT_INTERNVL), "<IMG_CONTEXT>");
+    cr_assert_str_eq(fv_layout_image_token(FV_LAYOUT_MISTRAL3), "[IMG]");
     cr_assert_str_eq(fv_layout_family_name((fv_layout_family)99), "none");
 }
 

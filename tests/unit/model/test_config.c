@@ -695,6 +695,16 @@ Test(config, idefics3_and_smolvlm_have_a_longest_edge_and_may_split) {
     cr_assert(p.layout.split);
 }
 
+Test(config, mistral3_is_scaled_down_to_an_edge_or_a_box) {
+    prepared p = image_of(FV_LAYOUT_MISTRAL3, "{}");
+    cr_assert(p.layout.resize.w == 1024 && p.layout.resize.h == 1024 && p.c.resample == 3);
+    p = image_of(FV_LAYOUT_MISTRAL3, "{\"image_processor_type\":\"PixtralImageProcessorFast\","
+                                     "\"size\":{\"longest_edge\":1540},\"patch_size\":14}");
+    cr_assert(p.layout.resize.w == 1540 && p.layout.resize.h == 1540);
+    p = image_of(FV_LAYOUT_MISTRAL3, "{\"size\":{\"height\":60,\"width\":90}}");
+    cr_assert(p.layout.resize.w == 90 && p.layout.resize.h == 60);
+}
+
 Test(config, internvl_has_a_range_of_tiles_whatever_crop_to_patches_says) {
     prepared p = image_of(FV_LAYOUT_INTERNVL,
                           "{\"image_processor_type\":\"GotOcr2ImageProcessorFast\",\"size\":{"
@@ -739,6 +749,9 @@ Test(config, preprocessing_with_tiles_that_cannot_be_is_named) {
         {FV_LAYOUT_IDEFICS3, {"{\"do_resize\":false}", FV_EUNSUPPORTED, "it must be true"}},
         {FV_LAYOUT_INTERNVL,
          {"{}", FV_EUNSUPPORTED, "key 'size' must be {\"height\": 336, \"width\": 336}"}},
+        {FV_LAYOUT_MISTRAL3, {"{\"do_resize\":false}", FV_EUNSUPPORTED, "it must be true"}},
+        {FV_LAYOUT_MISTRAL3,
+         {"{\"size\":{\"longest_edge\":9000}}", FV_EDATA, "key 'longest_edge' is 9000"}},
         {FV_LAYOUT_INTERNVL, {"{\"size\":336}", FV_EUNSUPPORTED, "key 'size' must be"}},
         {FV_LAYOUT_INTERNVL, {"{\"do_resize\":false}", FV_EUNSUPPORTED, "it must be true"}},
         {FV_LAYOUT_INTERNVL, {"{\"max_patches\":0}", FV_EDATA, "'max_patches' is 0"}},

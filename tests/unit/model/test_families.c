@@ -142,6 +142,47 @@ Test(families, an_internvl_that_the_engine_has_not_is_refused) {
             FV_EUNSUPPORTED, "vision_config: key 'use_absolute_position_embeddings' is false");
 }
 
+#define MISTRAL3(keys) "{\"model_type\":\"mistral3\"," keys "}"
+
+Test(families, mistral3_has_its_defaults) {
+    fv_model_config c = parse(MISTRAL3("\"text_config\":{}"));
+    const fv_vision_config *v = &c.vision;
+    cr_assert(c.image_token == 10 && c.layout.family == FV_LAYOUT_MISTRAL3 && c.text.tied_head);
+    cr_assert_str_eq(c.text.family, "mistral");
+    cr_assert(v->image == 1540 && v->patch == 14 && v->merge == 2 && v->d_model == 1024);
+    cr_assert(v->rms_norm && v->gated && v->any_size && v->pre_norm && v->patch_merger);
+    cr_assert(v->rope == FV_TOWER_ROPE_AXIAL && v->rope_theta == 10000 && v->ln_eps == 1e-5F);
+    cr_assert(!v->class_token && !v->bias_qkv && !v->bias_o && !v->bias_mlp && !v->projector_bias);
+    cr_assert(v->projector_norm == FV_PROJECTOR_NORM_PATCHES && v->projector_eps == c.text.rms_eps);
+    cr_assert_eq(fv_vision_tokens_of(v, 280, 56), 20);
+    cr_assert(has(&c, false, "projector.merger.weight"));
+    cr_assert(has(&c, false, "vision.encoder.layers.23.mlp.gate_proj.weight"));
+    cr_assert_not(has(&c, true, "vision.pre_layrnorm.bias"));
+    cr_assert_not(has(&c, true, "vision.embeddings.position_embedding.weight"));
+    c = parse(MISTRAL3(
+        "\"text_config\":{},\"vision_config\":{\"rope_parameters\":{\"rope_theta\":500.0}}"));
+    cr_assert(c.vision.image == 1024 && c.vision.patch == 16 && c.vision.rope_theta == 500);
+}
+
+Test(families, a_mistral3_that_the_engine_has_not_is_refused) {
+    refused(MISTRAL3("\"image_token_id\":3"), FV_EDATA, "key 'text_config' is missing");
+    refused(MISTRAL3("\"text_config\":{},\"vision_config\":{\"head_dim\":32}"), FV_EUNSUPPORTED,
+            "key 'head_dim' is 32 and 'hidden_size' / 'num_attention_heads' 64");
+    refused(MISTRAL3("\"text_config\":{},\"vision_config\":{\"num_attention_heads\":512}"),
+            FV_EUNSUPPORTED, "a multiple of 4 for RoPE by row and column");
+    refused(MISTRAL3("\"text_config\":{},\"vision_config\":{\"rope_theta\":0}"), FV_EDATA,
+            "'rope_theta' must be greater than 0");
+    refused(MISTRAL3("\"text_config\":{},\"vision_feature_layer\":[-1,-2]"), FV_EUNSUPPORTED,
+            "lists 2 layers; Mistral 3 reads one");
+    refused(MISTRAL3("\"text_config\":{},\"vision_config\":{\"image_size\":20}"), FV_EDATA,
+            "key 'spatial_merge_size' is 2: a token is larger");
+    refused(MISTRAL3("\"text_config\":{},\"vision_config\":{\"model_type\":\"clip_vision_model\"}"),
+            FV_EUNSUPPORTED, "the engine has the tower of the family's own class alone");
+    refused("{\"model_type\":\"llava\",\"image_token_id\":3,\"vision_config\":{\"model_type\":"
+            "\"pixtral\"}}",
+            FV_EUNSUPPORTED, "the engine has the towers clip_vision_model and siglip_vision_model");
+}
+
 Test(families, a_vision_config_takes_the_defaults_of_its_own_class) {
     fv_model_config c =
         parse("{\"model_type\":\"llava_onevision\",\"image_token_id\":3,\"vision_config\":{}}");

@@ -57,6 +57,10 @@ Test(name_mapping, families_with_names_of_their_own_have_the_same_canonical_name
        "vision.encoder.layers.3.self_attn.q_norm.weight");
     is("vision_tower.encoder.layer.3.lambda_2", "vision.encoder.layers.3.scale2");
     is("multi_modal_projector.layer_norm.weight", "projector.norm.weight");
+    is("vision_tower.transformer.layers.7.feed_forward.up_proj.weight",
+       "vision.encoder.layers.7.mlp.up_proj.weight");
+    is("model.vision_tower.ln_pre.weight", "vision.pre_layrnorm.weight");
+    is("multi_modal_projector.patch_merger.merging_layer.weight", "projector.merger.weight");
     is("image_newline", "newline");
     is("model.image_newline", "newline");
 }

@@ -187,8 +187,9 @@ static float *keep_rows(const json_t *rows, const float *all, int32_t width) {
 static fv_status on_encoded(void *user, const fv_encoded *e) {
     outcome *o = user;
     if (e->n_image == 0) return FV_OK;
-    int32_t side = o->cfg->vision.image;
-    o->pixels = XXH64(e->pixels, (size_t)e->n_tile * 3 * (size_t)(side * side) * sizeof(float), 0);
+    size_t n = 0;
+    for (int32_t i = 0; i < e->n_image; i++) n += fv_image_pixels_count(&e->layout[i]);
+    o->pixels = XXH64(e->pixels, n * sizeof(float), 0);
     o->feature_width = fv_vision_feature_width(&o->cfg->vision);
     o->embed_width = o->cfg->text.d_model;
     o->features = keep_rows(o->feature_rows, e->features.data, o->feature_width);

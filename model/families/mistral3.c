@@ -1,0 +1,87 @@
+/* Mistral Small 3.1 and later with Pixtral's tower (arXiv 2410.07073): images of any size, RoPE by row and
+ * column, gated FFNs; features are normed, merged by a linear layer, and go through two more. */
+#include <stdio.h>
+
+#include "model/families/keys.h"
+
+static fv_status parse_tower(const json_t *vision, const char *where, fv_vision_config *v) {
+    double theta = v->rope_theta;
+    int32_t d_head = v->d_head;
+    FV_TRY(fv_json_f64(vision, "rope_theta", where, &theta));
+    FV_TRY(fv_json_f64(fv_config_member(vision, "rope_parameters"), "rope_theta", where, &theta));
+    FV_TRY(fv_json_i32(vision, "head_dim", where, 1, INT32_MAX, &d_head));
+    v->rope_theta = (float)theta;
+    if (!(theta > 0))
+        return FV_FAIL(FV_EDATA, "%s: key 'rope_theta' must be greater than 0", where);
+    if (d_head != v->d_head || d_head % 4)
+        return FV_FAIL(
+            FV_EUNSUPPORTED,
+            "%s: key 'head_dim' is %d and 'hidden_size' / 'num_attention_heads' %d; they "
+            "must be equal, and a multiple of 4 for RoPE by row and column",
+            where, d_head, v->d_head);
+    return FV_OK;
+}
+
+static fv_status parse(const json_t *root, const char *where, fv_model_config *cfg) {
+    fv_vision_config *v = &cfg->vision;
+    char vision_where[FV_CONFIG_WHERE_MAX];
+    snprintf(vision_where, sizeof vision_where, "%s: vision_config", where);
+    if (!fv_config_member(root, "text_config"))
+        return FV_FAIL(FV_EDATA, "%s: key 'text_config' is missing", where);
+    FV_TRY(parse_tower(fv_config_member(root, "vision_config"), vision_where, v));
+    FV_TRY(fv_config_features_parse(root, where, cfg));
+    if (v->n_feature_layer != 1)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: key 'vision_feature_layer' lists %d layers; Mistral 3 reads one", where,
+                       v->n_feature_layer);
+    v->projector_bias = false;
+    FV_TRY(fv_json_bool(root, "multimodal_projector_bias", where, &v->projector_bias));
+    v->merge = 2;
+    FV_TRY(fv_json_i32(root, "spatial_merge_size", where, 1, 64, &v->merge));
+    if (v->image < v->patch * v->merge)
+        return FV_FAIL(FV_EDATA,
+                       "%s: key 'spatial_merge_size' is %d: a token is larger than vision_config's "
+                       "image_size (%d)",
+                       where, v->merge, v->image);
+    v->projector_norm = FV_PROJECTOR_NORM_PATCHES;
+    v->projector_rms = true;
+    v->projector_eps = cfg->text.rms_eps;
+    v->patch_merger = true;
+    cfg->tower_norm = false;
+    return FV_OK;
+}
+
+/* The sides of a token come from config.json, as transformers' processor has it. */
+static fv_status read_sizes(const json_t *obj, const char *where, fv_layout_config *l) {
+    const json_t *size = fv_config_member(obj, "size");
+    int32_t edge = 0;
+    fv_layout_size box = {1024, 1024}; /* the class's */
+    FV_TRY(fv_config_require_resize(obj, where));
+    if (json_is_object(size) && fv_config_member(size, "longest_edge"))
+        FV_TRY(fv_config_read_edge(size, "longest_edge", where, &edge));
+    else
+        FV_TRY(fv_config_read_size(obj, where, &edge, &box));
+    l->resize = edge ? (fv_layout_size){edge, edge} : box;
+    return FV_OK;
+}
+
+static const fv_tensor_names names = {.inside = FV_TOWER_NAMES_PIXTRAL};
+
+const fv_family fv_family_mistral3 = {
+    .name = "mistral3",
+    .architecture = "Mistral3ForConditionalGeneration",
+    .layout = FV_LAYOUT_MISTRAL3,
+    .text = "mistral",
+    .tied = true,
+    .tower = "pixtral",
+    .vision =
+        {.d_model = 1024, .d_ffn = 4096, .n_layer = 24, .n_head = 16, .image = 1540, .patch = 14},
+    .image_token = 10,
+    .strategy = "full",
+    .feature_layer = -1,
+    .names = &names,
+    .parse = parse,
+    .processor = {"PixtralImageProcessor"},
+    .read_sizes = read_sizes,
+    .pixels = {FV_PIXELS_CLIP},
+};
