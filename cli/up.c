@@ -127,8 +127,7 @@ static const struct passed {
     {"keep-ms-max", DECODE}, {"deadline-ms", ROUTER},
     {"silence-ms", ROUTER},  {"stall-ms", ROUTER},
     {"tls-cert", ALL},       {"tls-key", ALL},
-    {"tls-ca", ALL},
-    {"tenants", ROUTER},
+    {"tls-ca", ALL},         {"tenants", ROUTER},
 };
 enum { N_PASSED = sizeof passed / sizeof passed[0] };
 

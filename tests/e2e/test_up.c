@@ -147,7 +147,6 @@ Test(up, a_port_in_use_is_said_to_be) {
     char args[200];
     fleet_start(&f, "");
     snprintf(args, sizeof args, "--listen %s", f.address);
-    up_fails(args, 1,
-             "the port is in use; stop what listens there, or choose another");
+    up_fails(args, 1, "the port is in use; stop what listens there, or choose another");
     fleet_stop(&f);
 }
