@@ -9,7 +9,7 @@
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/attention_rows.h"
 #include "kernels/cpu/lanes.h"
-#include "kernels/cpu/linear_parts.h"
+#include "kernels/cpu/linear_parts_lanes.h"
 
 enum { WORDS = TILE_BYTES / 4 };
 

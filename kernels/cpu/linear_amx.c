@@ -16,7 +16,7 @@
  * through a copy with zeros after it: nothing after a tensor is read. */
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/lanes.h"
-#include "kernels/cpu/linear_parts.h"
+#include "kernels/cpu/linear_parts_lanes.h"
 
 enum { STEP = 64 }; /* bytes of a row of w in one step of K */
 

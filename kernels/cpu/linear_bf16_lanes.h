@@ -11,7 +11,7 @@
  * Subnormal numbers are zeros in the products alone (bf16_products): conversions and biases need
  * them. */
 #include "kernels/cpu/lanes.h"
-#include "kernels/cpu/linear_parts.h"
+#include "kernels/cpu/linear_parts_lanes.h"
 #include "kernels/cpu/product_bf16.h"
 
 /* A panel of f32, 16 KiB, stays in L1. With many rows of x the rows of a tile stay there too, and

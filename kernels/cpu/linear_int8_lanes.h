@@ -5,7 +5,7 @@
  * columns of y: 64 rows of w, read once where they lie, stay in L2 and meet all rows of x. */
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/linear_int8.h"
-#include "kernels/cpu/linear_parts.h"
+#include "kernels/cpu/linear_parts_lanes.h"
 
 enum { INT8_N = 64, INT8_STRIP = 6 };
 

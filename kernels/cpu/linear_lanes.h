@@ -12,7 +12,7 @@
  * exactly where they stopped, and after the last one the tree is formed. That is what keeps
  * GEMM and GEMV the same bits. */
 #include "kernels/cpu/dots_lanes.h"
-#include "kernels/cpu/linear_parts.h"
+#include "kernels/cpu/linear_parts_lanes.h"
 
 /* Sizes in f32. L2 (2 MiB): accumulators 128 x 128 x 16 = 1 MiB, w 128 x 1024 = 512 KiB. L1
  * (48 KiB): STRIP rows of x, 24 KiB, stay while w's panels of 16 KiB pass. Reading x comes from L3
