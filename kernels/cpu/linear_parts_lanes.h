@@ -1,5 +1,5 @@
-#ifndef FOVEA_KERNELS_CPU_LINEAR_PARTS_H
-#define FOVEA_KERNELS_CPU_LINEAR_PARTS_H
+#ifndef FOVEA_KERNELS_CPU_LINEAR_PARTS_LANES_H
+#define FOVEA_KERNELS_CPU_LINEAR_PARTS_LANES_H
 
 /* What the fast versions of linear share: the bias, the end of a row of sums, and rows of weights
  * that are not as a product in bf16 wants them, and rows of x as integers. */
