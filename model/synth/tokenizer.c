@@ -56,13 +56,12 @@ enum { GRID = 6, N_SPECIAL = 3 + GRID * GRID };
 #define VIDEO .video = {"<video>", "video_token"}
 
 static const fv_synth_form families[] = {
-    {.family = "llava", .classes = "Llava", .image_processor = "CLIP", LLAVA},
-    {.family = "llava_next", .classes = "LlavaNext", LLAVA},
-    {.family = "llava_onevision", .classes = "LlavaOnevision", LLAVA, VIDEO, .reads_video = true},
-    {.family = "idefics3", .classes = "Idefics3", IDEFICS},
-    {.family = "smolvlm", .classes = "SmolVLM", IDEFICS, .reads_video = true},
+    {.family = "llava", .image_processor = "CLIP", LLAVA},
+    {.family = "llava_next", LLAVA},
+    {.family = "llava_onevision", LLAVA, VIDEO, .reads_video = true},
+    {.family = "idefics3", IDEFICS},
+    {.family = "smolvlm", IDEFICS, .reads_video = true},
     {.family = "internvl",
-     .classes = "InternVL",
      .image_processor = "GotOcr2",
      .image = {"<IMG_CONTEXT>", "context_image_token"},
      .shown = "<IMG_CONTEXT>\\n",
@@ -81,17 +80,23 @@ static const fv_synth_form families[] = {
 };
 
 const fv_synth_form *fv_synth_form_of(const fv_model_config *cfg) {
-    static const fv_synth_form none;
+    static const fv_synth_form none, llava = {LLAVA};
     for (size_t i = 0; cfg->has_vision && i < sizeof families / sizeof *families; i++)
         if (!strcmp(families[i].family, cfg->family->name)) return &families[i];
-    return &none;
+    return cfg->has_vision ? &llava : &none; /* a family that has no row */
 }
 
 void fv_synth_class(const fv_model_config *cfg, const char *kind, char out[FV_SYNTH_CLASS_MAX]) {
     const fv_synth_form *f = fv_synth_form_of(cfg);
+    const char *architecture = cfg->family->architecture;
+    const char *end = strstr(architecture, "ForConditionalGeneration");
     const char *first = f->classes;
+    int n = end ? (int)(end - architecture) : 0;
     if (f->image_processor && !strcmp(kind, "ImageProcessor")) first = f->image_processor;
-    snprintf(out, FV_SYNTH_CLASS_MAX, "%s%s", first, kind);
+    if (first)
+        snprintf(out, FV_SYNTH_CLASS_MAX, "%s%s", first, kind);
+    else
+        snprintf(out, FV_SYNTH_CLASS_MAX, "%.*s%s", n, architecture, kind);
 }
 
 /* Special token i ahead of the image token. */
