@@ -45,6 +45,8 @@ static const fv_option table[] = {
      "time for running requests to finish on shutdown", 0, 3600000},
     {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "warn",
      "error, warn, info, debug; or per part, such as warn,router=info", 0, 0},
+    {"log-format", "FOVEA_LOG_FORMAT", FV_OPTION_STRING, "NAME", "logfmt",
+     "logfmt or json: an object per line", 0, 0},
     {"metrics", "FOVEA_METRICS", FV_OPTION_STRING, "HOST:PORT", NULL,
      "serve metrics for Prometheus: the router's at this address, the workers' at the ports after "
      "it; a port alone: on loopback",
@@ -224,6 +226,7 @@ static fv_status begin_args(const fleet *f, child *c) {
     snprintf(path, sizeof path, "%s/%s", f->bin, c->program);
     FV_TRY(add_arg(c, path));
     FV_TRY(add_option(c, "log", fv_options_string(f->o, "log")));
+    FV_TRY(add_option(c, "log-format", fv_options_string(f->o, "log-format")));
     snprintf(grace, sizeof grace, "%lld", (long long)fv_options_int(f->o, "grace-ms"));
     FV_TRY(add_option(c, "grace-ms", grace));
     if (!c->member) return FV_OK;
@@ -576,6 +579,7 @@ static fv_status up(const fv_options *o) {
     if (fv_options_positional(o, &extra))
         return FV_FAIL(FV_EINVAL, "'%s' is not an option; see fovea up --help", extra[0]);
     FV_TRY(fv_log_configure(fv_options_string(o, "log")));
+    FV_TRY(fv_log_format(fv_options_string(o, "log-format")));
     if (!fv_options_string(o, "checkpoint"))
         return FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed: a Hugging Face checkpoint directory "
                                   "(`fovea synth` makes one to try with)");

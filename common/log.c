@@ -17,6 +17,8 @@ static fv_log_level threshold[FV_LOG_N_SUBSYSTEM] = {FV_LOG_WARN, FV_LOG_WARN, F
                                                      FV_LOG_WARN, FV_LOG_WARN, FV_LOG_WARN,
                                                      FV_LOG_WARN, FV_LOG_WARN};
 
+static bool json;
+
 static int name_index(const char *const *names, int n, const char *word, size_t len) {
     for (int i = 0; i < n; i++)
         if (strlen(names[i]) == len && memcmp(names[i], word, len) == 0) return i;
@@ -47,6 +49,12 @@ fv_status fv_log_configure(const char *spec) {
     return FV_OK;
 }
 
+fv_status fv_log_format(const char *name) {
+    json = strcmp(name, "json") == 0;
+    if (json || strcmp(name, "logfmt") == 0) return FV_OK;
+    return FV_FAIL(FV_EINVAL, "log format '%s': write logfmt or json", name);
+}
+
 bool fv_log_enabled(fv_log_level level, fv_log_subsystem subsystem) {
     return level <= threshold[subsystem];
 }
@@ -63,13 +71,17 @@ void fv_log_write(fv_log_level level, fv_log_subsystem subsystem, const char *fm
     struct tm tm;
     clock_gettime(CLOCK_REALTIME, &ts);
     gmtime_r(&ts.tv_sec, &tm);
-    size_t n = strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%S", &tm);
-    n += (size_t)snprintf(line + n, sizeof line - n, ".%03ldZ %s %s ", ts.tv_nsec / 1000000,
-                          level_names[level], subsystem_names[subsystem]);
+    const char *begin = json ? "{\"time\":\"%Y-%m-%dT%H:%M:%S" : "%Y-%m-%dT%H:%M:%S";
+    size_t n = strftime(line, sizeof line, begin, &tm);
+    n += (size_t)snprintf(line + n, sizeof line - n,
+                          json ? ".%03ldZ\",\"level\":\"%s\",\"subsystem\":\"%s\""
+                               : ".%03ldZ %s %s ",
+                          ts.tv_nsec / 1000000, level_names[level], subsystem_names[subsystem]);
     va_list ap;
     va_start(ap, fmt);
-    n += fv_logfmt_print(line + n, sizeof line - n - 1, fmt, ap);
+    n += fv_logfmt_print(line + n, sizeof line - n - 2, json, fmt, ap);
     va_end(ap);
+    if (json) line[n++] = '}';
     line[n++] = '\n';
     /* A log line that cannot be written has nowhere to be reported. */
     ssize_t ignored = write(STDERR_FILENO, line, n);

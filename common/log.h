@@ -1,8 +1,8 @@
 #ifndef FOVEA_COMMON_LOG_H
 #define FOVEA_COMMON_LOG_H
 
-/* One line per event on stderr: time, level, subsystem, key=value pairs. Values are escaped, so
- * lines and pairs cannot be forged (common/logfmt.h).
+/* One line per event on stderr: time, level, subsystem, key=value pairs; or the same as a JSON
+ * object. Values are escaped, so lines and pairs cannot be forged (common/logfmt.h).
  *
  *   FV_LOG(INFO, MODEL, "checkpoint=%s tensors=%d bytes=%zu", dir, n, bytes);
  *
@@ -43,6 +43,9 @@ int64_t fv_log_time_ns(void);
 /* Sets thresholds from text such as "warn" or "info,model=debug". FV_EINVAL names the
  * word that is neither a level nor SUBSYSTEM=LEVEL. The default is "warn". */
 fv_status fv_log_configure(const char *spec);
+
+/* "logfmt", which is the default, or "json"; else FV_EINVAL. */
+fv_status fv_log_format(const char *name);
 
 bool fv_log_enabled(fv_log_level level, fv_log_subsystem subsystem);
 

@@ -3,10 +3,12 @@
  * whole. Escaping single arguments would not do: "peer=%s:%d" is one value of two arguments.
  *
  *   KEY --'='--> VALUE --' '--> KEY            (bare in the format)
- *     '--'="'--> QUOTED --'"'--> KEY           (in quotes in the format) */
+ *     '--'="'--> QUOTED --'"'--> KEY           (in quotes in the format)
+ *
+ * The two forms differ in what stands around keys and in when a value needs quotes; what is in them
+ * is escaped alike. */
 #include "common/logfmt.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +21,10 @@ typedef struct writer {
     size_t n, cap;                   /* cap leaves room for the NUL */
     char value[FV_LOGFMT_VALUE_MAX]; /* what was collected of it */
     size_t n_value;
-    bool in_value, quoted, value_cut, full;
+    size_t n_pairs; /* of n: up to the end of the last complete pair */
+    bool json, in_key, in_value, quoted, value_cut, full;
+    bool optional; /* this pair: left out when it is empty */
+    bool number;   /* its value is one number, as far as it was collected */
 } writer;
 
 /* What va_list is on some machines cannot be passed by reference as such. */
@@ -91,6 +96,22 @@ static void put_key(writer *w, char c) {
     put(w, &c, 1);
 }
 
+/* All digits of a number, or none. */
+static void put_number(writer *w) {
+    if (fits(w, w->n_value))
+        put(w, w->value, w->n_value);
+    else
+        w->full = true;
+}
+
+/* The first character of a key follows. */
+static void begin_key(writer *w) {
+    if (!w->json || w->in_key) return;
+    put_key(w, ',');
+    put_key(w, '"');
+    w->in_key = true;
+}
+
 static void put_bare(writer *w) {
     size_t n = w->n_value;
     while (n > 0 && !fits(w, n)) n--;
@@ -118,13 +139,28 @@ static void put_quoted(writer *w) {
     put(w, "\"", 1);
 }
 
+/* As JSON has them: no sign but '-', no zero ahead of another digit, no infinity. */
+static bool is_json_number(const writer *w) {
+    const char *p = w->value, *end = p + w->n_value;
+    if (!w->number || p == end) return false;
+    p += *p == '-';
+    return p < end && *p >= '0' && *p <= '9' && (*p != '0' || p + 1 == end || p[1] == '.');
+}
+
 static void end_value(writer *w) {
-    if (!w->full && is_bare(w))
+    size_t before = w->n;
+    if (w->optional && w->n_value == 0)
+        w->n = before = w->n_pairs;
+    else if (w->full)
+        before = SIZE_MAX; /* nothing of it stands there */
+    else if (w->json && is_json_number(w))
+        put_number(w);
+    else if (!w->json && is_bare(w))
         put_bare(w);
-    else if (!w->full)
+    else
         put_quoted(w);
-    w->in_value = false;
-    w->value_cut = false;
+    if (w->n > before || w->n == w->n_pairs) w->n_pairs = w->n;
+    w->in_value = w->value_cut = w->optional = w->number = false;
     w->n_value = 0;
 }
 
@@ -138,9 +174,10 @@ static void add(writer *w, const char *p, size_t n) {
         w->n_value += n;
         return;
     }
+    begin_key(w);
     for (size_t i = 0; i < n; i++) {
         uint8_t c = (uint8_t)p[i];
-        put_key(w, c < ' ' || c >= 0x7f || c == '"' || c == '=' ? '?' : (char)c);
+        put_key(w, c < ' ' || c >= 0x7f || c == '"' || c == '=' || c == '\\' ? '?' : (char)c);
     }
 }
 
@@ -237,8 +274,17 @@ static bool convert(writer *w, const spec *s, arguments *a) {
         add(w, "?", 1);
         return false;
     }
+    w->number = w->in_value && w->n_value == 0 && strchr("diufeg", s->conversion);
     add(w, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
     return true;
+}
+
+static void json_key(writer *w, char c) {
+    if (c == ' ') return;
+    begin_key(w);
+    w->in_key = c != '=';
+    if (c == '=') put_key(w, '"');
+    put_key(w, c == '=' ? ':' : c);
 }
 
 static const char *literal(writer *w, const char *f) {
@@ -246,18 +292,26 @@ static const char *literal(writer *w, const char *f) {
         end_value(w);
         if (w->quoted) return f + 1;
     } else if (w->in_value) {
+        w->number = false;
         add(w, f, 1);
         return f + 1;
     }
-    put_key(w, *f);
+    if (*f == '?' && f[1] == '=') {
+        w->optional = true;
+        return f + 1;
+    }
+    if (w->json)
+        json_key(w, *f);
+    else
+        put_key(w, *f);
     if (*f != '=') return f + 1;
     w->in_value = true;
     w->quoted = f[1] == '"';
     return f + 1 + w->quoted;
 }
 
-size_t fv_logfmt_print(char *out, size_t cap, const char *fmt, va_list ap) {
-    writer w = {.out = out, .cap = cap - 1};
+size_t fv_logfmt_print(char *out, size_t cap, bool json, const char *fmt, va_list ap) {
+    writer w = {.out = out, .cap = cap - 1, .json = json};
     arguments a;
     va_copy(a.ap, ap);
     for (const char *f = fmt; *f && !w.full;) {
@@ -271,6 +325,7 @@ size_t fv_logfmt_print(char *out, size_t cap, const char *fmt, va_list ap) {
         if (!convert(&w, &s, &a)) break;
     }
     if (w.in_value) end_value(&w);
+    if (json) w.n = w.n_pairs;
     va_end(a.ap);
     out[w.n] = '\0';
     return w.n;

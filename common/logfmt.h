@@ -1,9 +1,14 @@
 #ifndef FOVEA_COMMON_LOGFMT_H
 #define FOVEA_COMMON_LOGFMT_H
 
-/* LOGFMT: printf for key=value pairs with untrusted values.
+/* LOGFMT: printf for key=value pairs with untrusted values, as logfmt or as members of a JSON object.
  *
- *   "req=%s event=failed reason=\"%s\""   ->   req=r1 event=failed reason="he said \"no\"\nreq=r2"
+ *   "req=%s trace?=%s n=%d reason=\"%s\""
+ *       ->   req=r1 n=2 reason="he said \"no\"\nreq=r2"
+ *       ->   ,"req":"r1","n":2,"reason":"he said \"no\"\nreq=r2"
+ *
+ * A pair whose key ends with '?' is left out when its value is empty. A value that is one number in
+ * the format is a number in JSON, every other one a string.
  *
  * A value is what the format has between '=' and the next space, or between quotes after the '='.
  * With its conversions filled in, it is written bare where that is safe, and otherwise in quotes
@@ -12,14 +17,16 @@
  * pairs of its format, whatever the arguments are. A line that is too long ends in "...". Any
  * thread. */
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Bytes of one value before they are escaped; a longer one is cut. */
 enum { FV_LOGFMT_VALUE_MAX = 1200 };
 
-/* Writes at most cap - 1 bytes and a NUL into `out`; cap must be at least 16. Returns the bytes
+/* Writes at most cap - 1 bytes and a NUL into `out`; cap must be at least 16. In JSON, pairs that do
+ * not fit are left out. Returns the bytes
  * written, without the NUL. Conversions of printf with flags, widths and precisions, but for %n and
  * wide characters, which are written as "?". */
-size_t fv_logfmt_print(char *out, size_t cap, const char *fmt, va_list ap);
+size_t fv_logfmt_print(char *out, size_t cap, bool json, const char *fmt, va_list ap);
 
 #endif

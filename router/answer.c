@@ -129,7 +129,8 @@ void fv_answer_maybe_finish(fv_request *r) {
     if (!r->msg->ignore_eos)
         fv_estimate_answer(&r->relay->estimate, r->n_token, !at_limit(a), fv_clock_s());
     FV_LOG(INFO, ROUTER,
-           "req=%s event=done tokens=%" PRIu32 " replays=%" PRIu32 " prefill=%s decode=%s", r->id,
-           r->n_token, r->n_replay, a->p.name, a->d.name);
+           "req=%s tenant?=%s trace?=%s event=done tokens=%" PRIu32 " replays=%" PRIu32
+           " prefill=%s decode=%s",
+           r->id, r->tenant->name, r->trace_id, r->n_token, r->n_replay, a->p.name, a->d.name);
     fv_request_finish(r, st);
 }

@@ -63,6 +63,7 @@ static void read_trace(const fv_rpc_call *c, fv_request *r) {
     const char *text;
     size_t n;
     if (fv_rpc_call_metadata(c, FV_TRACE_KEY, &text, &n)) (void)fv_trace_parse(text, n, &r->trace);
+    fv_trace_id_print(&r->trace, r->trace_id);
 }
 
 static fv_status record_caller(fv_status st) {
@@ -158,7 +159,8 @@ static void on_writable(fv_rpc_call *c) {
 static void on_cancel(fv_rpc_call *c) {
     fv_request *r = fv_rpc_call_user(c);
     if (!r || r->state == FV_REQUEST_OVER) return;
-    FV_LOG(INFO, ROUTER, "req=%s event=cancelled tokens=%" PRIu32, r->id, r->n_token);
+    FV_LOG(INFO, ROUTER, "req=%s tenant?=%s trace?=%s event=cancelled tokens=%" PRIu32, r->id,
+           r->tenant->name, r->trace_id, r->n_token);
     fv_request_end(r);
 }
 

@@ -104,13 +104,16 @@ void fv_request_end(fv_request *r) {
 void fv_request_finish(fv_request *r, fv_status st) {
     if (r->state == FV_REQUEST_OVER) return;
     if (st != FV_OK && fv_status_is_callers(st))
-        FV_LOG(INFO, ROUTER, "req=%s event=%s status=%s tokens=%" PRIu32 " why=\"%s\"", r->id,
-               st == FV_ECANCELLED ? "cancelled" : "refused", fv_status_grpc_name(st), r->n_token,
-               fv_last_error());
+        FV_LOG(INFO, ROUTER,
+               "req=%s tenant?=%s trace?=%s event=%s status=%s tokens=%" PRIu32 " why=\"%s\"",
+               r->id, r->tenant->name, r->trace_id, st == FV_ECANCELLED ? "cancelled" : "refused",
+               fv_status_grpc_name(st), r->n_token, fv_last_error());
     else if (st != FV_OK)
         FV_LOG(WARN, ROUTER,
-               "req=%s event=failed status=%s tokens=%" PRIu32 " replays=%" PRIu32 " why=\"%s\"",
-               r->id, fv_status_grpc_name(st), r->n_token, r->n_replay, fv_last_error());
+               "req=%s tenant?=%s trace?=%s event=failed status=%s tokens=%" PRIu32
+               " replays=%" PRIu32 " why=\"%s\"",
+               r->id, r->tenant->name, r->trace_id, fv_status_grpc_name(st), r->n_token,
+               r->n_replay, fv_last_error());
     fv_rpc_call_finish(r->client, st);
     fv_request_end(r);
 }

@@ -77,7 +77,8 @@ struct fv_request {
     fv_work work;        /* that it is expected to be */
     fv_attempt *attempt; /* RUNNING; else NULL */
 
-    fv_trace_context trace; /* the client's; {0}: it has none */
+    fv_trace_context trace;                   /* the client's; {0}: it has none */
+    char trace_id[2 * FV_TRACE_ID_BYTES + 1]; /* of the logs; "": none */
 
     double arrived_s, started_s, first_s; /* started: the first attempt. 0: not yet */
     double token_s;                       /* when the client was last sent tokens */

@@ -53,8 +53,9 @@ static void requeue(fv_request *r) {
 /* The worker that has none is left alone until it reports; others may have some. */
 static void wait_for_room(fv_request *r) {
     fv_metric_add(FV_METRIC_REQUEUES, 0, 1);
-    FV_LOG(DEBUG, ROUTER, "req=%s event=no-room prefill=%s decode=%s why=\"%s\"", r->id, r->last_p,
-           r->last_d, r->why);
+    FV_LOG(DEBUG, ROUTER,
+           "req=%s tenant?=%s trace?=%s event=no-room prefill=%s decode=%s why=\"%s\"", r->id,
+           r->tenant->name, r->trace_id, r->last_p, r->last_d, r->why);
     requeue(r);
 }
 
@@ -83,8 +84,10 @@ static void replay(fv_request *r) {
     r->n_replay++;
     fv_metric_add(FV_METRIC_REPLAYS, 0, 1);
     FV_LOG(WARN, ROUTER,
-           "req=%s event=replay n=%" PRIu32 " tokens=%" PRIu32 " prefill=%s decode=%s why=\"%s\"",
-           r->id, r->n_replay, r->n_token, r->last_p, r->last_d, r->why);
+           "req=%s tenant?=%s trace?=%s event=replay n=%" PRIu32 " tokens=%" PRIu32
+           " prefill=%s decode=%s why=\"%s\"",
+           r->id, r->tenant->name, r->trace_id, r->n_replay, r->n_token, r->last_p, r->last_d,
+           r->why);
     requeue(r);
 }
 

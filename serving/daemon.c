@@ -97,6 +97,7 @@ static void watch_signals(fv_daemon *d) {
 
 fv_status fv_daemon_open(const fv_options *o, const fv_daemon_hooks *hooks, fv_daemon **out) {
     FV_TRY(fv_log_configure(fv_options_string(o, "log")));
+    FV_TRY(fv_log_format(fv_options_string(o, "log-format")));
 #ifndef FV_NO_FAULTS
     if (hooks->signs) FV_TRY(fv_failpoint_hang_at(fv_options_string(o, "hang-at")));
 #endif

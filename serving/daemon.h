@@ -40,7 +40,9 @@
     {"grace-ms", "FOVEA_GRACE_MS", FV_OPTION_INT, "MS", "30000",                                   \
      "after SIGTERM, time for running requests to finish", 0, 3600000},                            \
     {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "info",                                         \
-     "error, warn, info, debug; or per part, such as warn,wire=debug", 0, 0}
+     "error, warn, info, debug; or per part, such as warn,wire=debug", 0, 0},                      \
+    {"log-format", "FOVEA_LOG_FORMAT", FV_OPTION_STRING, "NAME", "logfmt",                         \
+     "logfmt or json: an object per line", 0, 0}
 
 /* And of a member of a fleet. */
 #define FV_DAEMON_OPTIONS                                                                          \

@@ -1,8 +1,10 @@
 """Scrapes a fleet and compares with what was sent.
 
-usage: metrics.py HOST:PORT DESCRIPTOR_SET PICTURE ROUTER_METRICS PREFILL_METRICS DECODE_METRICS
+usage: metrics.py HOST:PORT DESCRIPTOR_SET PICTURE ROUTER_LOG ROUTER_METRICS PREFILL_METRICS DECODE_METRICS
+       ROUTER_LOG is in JSON
        exits 77 when Python lacks grpc or prometheus_client
 """
+import json
 import math
 import os
 import subprocess
@@ -22,7 +24,7 @@ except ImportError as e:
     print(f"skip: {sys.executable}: {e} (package python3-prometheus-client)")
     sys.exit(77)
 
-target, set_path, picture_path, *metrics = sys.argv[1:]
+target, set_path, picture_path, log_path, *metrics = sys.argv[1:]
 contracts = Contracts(set_path)
 inference = contracts.messages("fovea.inference.v1")
 client = contracts.stub(connect(target), "fovea.inference.v1.Inference")
@@ -153,6 +155,14 @@ assert prefill("fovea_worker_busy_seconds_total") > 0
 # The exemplar is the trace that the client sent.
 exemplars = {s.exemplar.labels["trace_id"] for s in router.samples.values() if s.exemplar}
 assert exemplars == {TRACE}, exemplars
+
+# Each line of the log is an object; those of requests name the request and its trace.
+with open(log_path) as f:
+    log = [json.loads(line) for line in f]
+assert all({"time", "level", "subsystem", "event"} <= line.keys() for line in log), log
+done = [line for line in log if line["event"] == "done"]
+assert len(done) == len(every) and len({line["req"] for line in done}) == len(every)
+assert all(line["trace"] == TRACE and line["tokens"] == TOKENS for line in done), done
 
 # What Prometheus has to say of names and help; it does not like a ':', which vLLM's have.
 unpacked = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build", "prometheus", "usr", "bin")

@@ -15,16 +15,17 @@ static void end(void) { crew_close(&c); }
 Test(metrics, of_each_daemon_are_what_was_sent, .fini = end, .timeout = 600) {
     char set[500];
     crew_open(&c, "metrics", "nano");
-    snprintf(c.router_args, sizeof c.router_args, "--metrics 0");
+    snprintf(c.router_args, sizeof c.router_args, "--metrics 0 --log-format json");
     snprintf(c.prefill_args, sizeof c.prefill_args, "--metrics 0");
     snprintf(c.decode_args, sizeof c.decode_args, "--metrics 0");
     crew_start(&c, 1, 1);
     snprintf(set, sizeof set, "%s/contracts.bin", c.f.dir);
     cr_assert_eq(fv_file_write(set, fovea_proto_set, fovea_proto_set_size), FV_OK);
-    command_run(&fleet_said,
-                "test -x /usr/bin/python3 || exit 77; /usr/bin/python3 -B " FOVEA_TEST_DATA
-                "/e2e/metrics.py %s %s " FOVEA_TEST_DATA "/golden/demo.png %s %s %s 2>&1",
-                c.f.address, set, c.router.metrics, c.prefill[0].metrics, c.decode[0].metrics);
+    command_run(
+        &fleet_said,
+        "test -x /usr/bin/python3 || exit 77; /usr/bin/python3 -B " FOVEA_TEST_DATA
+        "/e2e/metrics.py %s %s " FOVEA_TEST_DATA "/golden/demo.png %s/router.log %s %s %s 2>&1",
+        c.f.address, set, c.f.dir, c.router.metrics, c.prefill[0].metrics, c.decode[0].metrics);
     if (fleet_said.status == 77) cr_skip("%s", fleet_said.out);
     cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
     fputs(fleet_said.out, stdout);

@@ -76,6 +76,19 @@ Test(log, a_wrong_word_is_named_and_changes_nothing) {
     cr_assert_not_null(strstr(fv_last_error(), "error, warn, info, debug"));
 }
 
+Test(log, json_lines_are_objects_with_the_same_members) {
+    cr_assert_eq(fv_log_format("xml"), FV_EINVAL);
+    cr_assert_eq(fv_log_format("json"), FV_OK);
+    capture();
+    FV_LOG(WARN, MODEL, "req=%s n=%d why=\"%s\"", "r1", 3, "a \"b\"");
+    char *text = logged();
+    cr_assert_not_null(strstr(text, "Z\",\"level\":\"warn\",\"subsystem\":\"model\",\"req\":\"r1\","
+                                    "\"n\":3,\"why\":\"a \\\"b\\\"\"}\n"),
+                       "%s", text);
+    cr_assert_eq(strncmp(text, "{\"time\":\"20", 11), 0, "%s", text);
+    free(text);
+}
+
 Test(log, a_line_has_time_level_subsystem_and_text) {
     capture();
     FV_LOG(WARN, PREFILL, "req=%d bytes=%zu", 7, (size_t)12);

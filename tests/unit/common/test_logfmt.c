@@ -2,6 +2,7 @@
  * strict parser in this file reads them back. */
 #include <criterion/criterion.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -14,12 +15,13 @@
 enum { LINE_MAX_BYTES = 2000, PAIRS_MAX = 8 };
 
 static char line[LINE_MAX_BYTES];
+static bool json;
 
 __attribute__((format(printf, 2, 3))) static size_t print(size_t cap, const char *fmt, ...) {
     va_list ap;
     memset(line, 'Z', sizeof line);
     va_start(ap, fmt);
-    size_t n = fv_logfmt_print(line, cap, fmt, ap);
+    size_t n = fv_logfmt_print(line, cap, json, fmt, ap);
     va_end(ap);
     cr_assert_lt(n, cap);
     cr_assert_eq(line[n], '\0');
@@ -242,6 +244,74 @@ Test(logfmt, random_bytes_never_make_or_break_a_pair) {
         PRINT("a=%s event=x b=\"%s\" c=%s:%s", v[0], v[1], v[1], v[0]);
         cr_assert_eq(parse(), 4, "%s", line);
         has(1, "event", "x");
+    }
+}
+
+/* ---- optional pairs --------------------------------------------------------------------- */
+
+Test(logfmt, an_optional_pair_is_left_out_when_it_is_empty) {
+    PRINT("req=%s trace?=%s n?=%s event=x", "r", "", "");
+    cr_assert_str_eq(line, "req=r event=x");
+    PRINT("req=%s trace?=%s event=x", "r", "ab c");
+    cr_assert_str_eq(line, "req=r trace=\"ab c\" event=x");
+    PRINT("event=x reason?=\"%s\"", "");
+    cr_assert_str_eq(line, "event=x");
+    PRINT("event=x reason?=\"%s\" n=%d", "", 1);
+    cr_assert_str_eq(line, "event=x n=1");
+}
+
+/* ---- JSON ------------------------------------------------------------------------------- */
+
+/* What was printed, as members of an object. The caller decrefs it. */
+static json_t *members(void) {
+    char text[LINE_MAX_BYTES + 16];
+    json_error_t err;
+    snprintf(text, sizeof text, "{\"a0\":0%s}", line);
+    json_t *o = json_loads(text, JSON_REJECT_DUPLICATES, &err);
+    cr_assert_not_null(o, "%s: %s", err.text, text);
+    return o;
+}
+
+#define JSON(...) (json = true, PRINT(__VA_ARGS__))
+
+Test(logfmt, json_has_numbers_where_the_format_has_them_and_strings_elsewhere) {
+    JSON("req=%s n=%d peer=%s:%d s=%.3f id=%08x u=%" PRIu64 " z=%02d inf=%f event=7", "12", -7,
+         "10.0.0.1", 8200, 0.5, 255u, UINT64_C(18446744073709551615), 7, (double)INFINITY);
+    cr_assert_str_eq(line, ",\"req\":\"12\",\"n\":-7,\"peer\":\"10.0.0.1:8200\",\"s\":0.500,"
+                           "\"id\":\"000000ff\",\"u\":18446744073709551615,\"z\":\"07\","
+                           "\"inf\":\"inf\",\"event\":\"7\"");
+}
+
+Test(logfmt, json_leaves_optional_pairs_out_too) {
+    JSON("trace?=%s event=x reason?=\"%s\"", "", "");
+    cr_assert_str_eq(line, ",\"event\":\"x\"");
+}
+
+Test(logfmt, json_reads_hostile_values_back_as_they_were) {
+    for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
+        JSON("req=%s reason=\"%s\" n=%d", hostile[i], hostile[i], 5);
+        json_t *o = members();
+        cr_assert_eq(json_object_size(o), 4);
+        cr_assert_str_eq(json_string_value(json_object_get(o, "req")), hostile[i]);
+        cr_assert_str_eq(json_string_value(json_object_get(o, "reason")), hostile[i]);
+        cr_assert_eq(json_integer_value(json_object_get(o, "n")), 5);
+        json_decref(o);
+    }
+    JSON("%s=1 b=%d", "a=2 \"c\nd\xff\\", 3);
+    cr_assert_str_eq(line, ",\"a?2 ?c?d??\":\"1\",\"b\":3");
+}
+
+Test(logfmt, json_that_does_not_fit_is_cut_and_stays_valid) {
+    char big[5000];
+    memset(big, 'x', sizeof big - 1);
+    big[sizeof big - 1] = '\0';
+    for (size_t i = 3; i < 200; i += 27) big[i] = i % 2 ? '"' : '\n';
+    for (size_t cap = 16; cap < 300; cap++) {
+        json = true;
+        print(cap, "k=%s n=%d event=\"%s\" key_that_is_rather_long=%d", "v", 123456, big, 1);
+        json_decref(members());
+        print(cap, "first_key_that_is_rather_long=%" PRId64, INT64_MIN);
+        json_decref(members());
     }
 }
 
