@@ -90,12 +90,16 @@ static NEVER_INLINE void bf16_tiles(const bf16_product *a) {
         for (int j = 0; j < a->panels; j++) {
             const float *w = a->w + (size_t)j * a->ldw;
             float *at = a->acc + (size_t)j * a->ld_panel + (size_t)m * a->ld_row;
-            if (a->M - m >= BF16_MR) {
-                bf16_tile(a, x, w, at, BF16_MR);
-                continue;
+            switch (min_int(BF16_MR, a->M - m)) {
+            case 1: bf16_tile(a, x, w, at, 1); break;
+            case 2: bf16_tile(a, x, w, at, 2); break;
+#if defined(__AVX512F__)
+            case 3: bf16_tile(a, x, w, at, 3); break;
+            case 4: bf16_tile(a, x, w, at, 4); break;
+            case 5: bf16_tile(a, x, w, at, 5); break;
+            default: bf16_tile(a, x, w, at, 6);
+#endif
             }
-            for (int i = 0; i < a->M - m; i++)
-                bf16_tile(a, x + (size_t)i * a->ldx, w, at + (size_t)i * a->ld_row, 1);
         }
     }
 }

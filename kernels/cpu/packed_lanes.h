@@ -51,21 +51,24 @@ static size_t stepped(const packed_products *p, size_t n) {
     return (n + p->step - 1) / p->step * p->step;
 }
 
+static void round_all(const packed_products *p, float *x, size_t n) {
+    for (size_t i = 0; !p->rounds && i < n; i += LANES)
+        f32x16_store(x + i, f32x16_round_bf16(f32x16_load(x + i)));
+}
+
 /* M rows of n numbers are multiplied next: rounded where products are in bf16, with zeros after. */
 static void as_rows(const packed_products *p, float *x, size_t ld, int64_t M, size_t n) {
     for (; p->multiply && M > 0; M--, x += ld) {
         memset(x + n, 0, (stepped(p, n) - n) * sizeof *x);
-        for (size_t i = 0; i < n; i += LANES)
-            f32x16_store(x + i, f32x16_round_bf16(f32x16_load(x + i)));
+        round_all(p, x, n);
     }
 }
 
 /* So are n lines of `cols` numbers, whole vectors. */
 static void as_lines(const packed_products *p, float *w, size_t ld, size_t n, size_t cols) {
     if (!p->multiply) return;
-    for (size_t k = 0; k < stepped(p, n); k++, w += ld)
-        for (size_t i = 0; i < cols; i += LANES)
-            f32x16_store(w + i, k < n ? f32x16_round_bf16(f32x16_load(w + i)) : f32x16_zero());
+    for (size_t k = 0; k < n && !p->rounds; k++) round_all(p, w + k * ld, cols);
+    for (size_t k = n; k < stepped(p, n); k++) memset(w + k * ld, 0, cols * sizeof *w);
 }
 
 /* y = y * c + x w, as chains_all, of what as_rows and as_lines have left. */

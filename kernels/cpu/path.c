@@ -22,11 +22,13 @@ static bool has_avx512(void) {
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
 
-/* AMX for bf16 and int8, and the kernel's leave to use its registers, which all threads have from then on. */
+/* AMX for bf16 and int8, conversions to bf16, and the kernel's leave to use AMX's registers, which
+ * all threads have from then on. */
 static bool has_amx(void) {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18 };
     unsigned a, b, c, d = 0;
-    if (!has_avx512() || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+    if (!has_avx512() || !__builtin_cpu_supports("avx512bf16")) return false;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
     enum { BF16 = 1 << 22, TILE = 1 << 24, INT8 = 1 << 25 };
     if ((d & (BF16 | TILE | INT8)) != (BF16 | TILE | INT8)) return false;
     if (syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0) return true;

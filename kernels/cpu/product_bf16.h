@@ -2,8 +2,9 @@
 #define FOVEA_KERNELS_CPU_PRODUCT_BF16_H
 
 /* x [M, K] times w [K, N], canonical in bf16 along K, on to acc [M, N]: what operations whose w is
- * laid in panels of 16 columns have in common. Numbers are f32 that have been rounded to bf16; K is
- * whole steps, with zeros in both. */
+ * laid in panels of 16 columns have in common. Numbers are f32, which the caller has rounded to bf16
+ * unless the product does; K is whole steps, with zeros in both. */
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct bf16_product {
@@ -18,6 +19,7 @@ typedef struct bf16_product {
 /* The products of attention on packed rows: in f32 chains of chains_lanes.h, or canonical in bf16. */
 typedef struct packed_products {
     void (*multiply)(const bf16_product *a); /* NULL: chains */
+    bool rounds;                             /* it rounds x and w */
     size_t step;                             /* K is a multiple of it in memory */
     void (*open)(void), (*close)(void);      /* around items, on their thread; or NULL */
 } packed_products;

@@ -13,27 +13,34 @@ enum { STEP = 32, STEPS = 8, PANELS = 4, WORDS = TILE_BYTES / 4 };
 
 static void open_tiles(void) { tiles_open(TILE_ROWS); }
 
-/* 32 lines of a panel, as pairs: what is cut off is 0. */
+/* 32 numbers as bf16. The instruction takes subnormal numbers for zeros, which is what they are in a
+ * product, but for those that round to 2^-126. */
+static inline __m512i narrow(__m512 lo, __m512 hi) {
+    const __m512i at = _mm512_set1_epi32(0x7fff8000), border = _mm512_set1_epi32(0x007f8000);
+    __m512i a = _mm512_and_si512(_mm512_castps_si512(lo), at);
+    __m512i b = _mm512_and_si512(_mm512_castps_si512(hi), at);
+    if (_mm512_cmpeq_epi32_mask(a, border) | _mm512_cmpeq_epi32_mask(b, border))
+        return _mm512_inserti64x4(_mm512_castsi256_si512(bf16_of(lo)), bf16_of(hi), 1);
+    return (__m512i)_mm512_cvtne2ps_pbh(hi, lo);
+}
+
+/* 32 lines of a panel, as pairs. */
 static void pair_lines(const float *w, size_t ld, uint32_t *to) {
-    const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
+    static const uint16_t order[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                       21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                       11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    const __m512i at = _mm512_loadu_si512(order);
     for (int i = 0; i < TILE_ROWS; i++, w += 2 * ld) {
-        __m512i even = _mm512_loadu_si512(w), odd = _mm512_loadu_si512(w + ld);
-        even = _mm512_srli_epi32(even, 16);
-        _mm512_store_si512(to + i * TILE_ROWS, _mm512_or_si512(even, _mm512_and_si512(odd, upper)));
+        __m512i both = narrow(_mm512_loadu_ps(w), _mm512_loadu_ps(w + ld));
+        _mm512_store_si512(to + i * TILE_ROWS, _mm512_permutexvar_epi16(at, both));
     }
 }
 
 /* `rows` rows of 32 numbers, with zeros after them. */
 static void narrow_rows(const float *x, size_t ld, int rows, uint16_t *to) {
-    for (int i = 0; i < TILE_ROWS; i++, to += STEP) {
-        __m512i lo = _mm512_setzero_si512(), hi = lo;
-        if (i < rows) {
-            lo = _mm512_srli_epi32(_mm512_loadu_si512(x + (size_t)i * ld), 16);
-            hi = _mm512_srli_epi32(_mm512_loadu_si512(x + (size_t)i * ld + 16), 16);
-        }
-        _mm256_store_si256((void *)to, _mm512_cvtepi32_epi16(lo));
-        _mm256_store_si256((void *)(to + 16), _mm512_cvtepi32_epi16(hi));
-    }
+    for (int i = 0; i < rows; i++, x += ld)
+        _mm512_store_si512(to + i * STEP, narrow(_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16)));
+    memset(to + rows * STEP, 0, (size_t)(TILE_ROWS - rows) * STEP * sizeof *to);
 }
 
 /* 16 rows of x times four panels. A function of its own: GCC does not know that tiles are read from
@@ -95,4 +102,5 @@ static void multiply(const bf16_product *a) {
         for (size_t s = 0; s < a->steps; s += STEPS) multiply_block(a, j, s);
 }
 
-const packed_products fv_amx_packed_products = {multiply, STEP, open_tiles, tiles_close};
+const packed_products fv_amx_packed_products = {
+    .multiply = multiply, .rounds = true, .step = STEP, .open = open_tiles, .close = tiles_close};
