@@ -9,7 +9,7 @@
  *               "claim": "tenant"},
  *       "tenants": {
  *         "acme": {"keys": ["<SHA-256 of an API key, 64 hexadecimal digits>"],
- *                  "requests_per_s": 20, "concurrent": 8, "weight": 2,
+ *                  "requests_per_s": 20, "concurrent": 8, "kv_bytes": 4e9, "weight": 2,
  *                  "policies": ["", "quality"]},
  *         "lab": {}
  *       }
@@ -18,7 +18,7 @@
  * A caller shows an API key or a JWT (auth/jwt.h), whose claim (default "tenant") names the tenant.
  * Keys must be random (32 bytes, base64): a hash without salt protects nothing that can be guessed. Of
  * the rates and numbers, each of the `routers` (default 1) grants its share: routers do not
- * know each other. What a tenant does not have is not limited; its weight is 1. */
+ * know each other. KV is counted by each decode worker, for all routers. What a tenant does not have is not limited; its weight is 1. */
 #include "common/status.h"
 
 enum { FV_TENANT_NAME_MAX = 32, FV_TENANTS_BYTES_MAX = 8 << 20 };
@@ -27,6 +27,7 @@ typedef struct fv_tenant {
     char name[FV_TENANT_NAME_MAX + 1]; /* letters, digits and "._-" */
     double requests_per_s;             /* here; 0: no limit */
     int32_t concurrent;                /* here; 0: no limit */
+    uint64_t kv_bytes;                 /* on each decode worker; 0: no limit */
     double weight;                     /* > 0 */
     char **policies;                   /* [n_policy] texts; NULL: all */
     int32_t n_policy;

@@ -43,6 +43,7 @@ typedef struct fv_hello {
     uint64_t bytes_visual;     /* visual KV of all layers, in bytes of a store, at most */
     uint64_t bytes_tables;     /* beside it, tables of packed layers, at most */
     const char *policy;        /* text form; "" is exact */
+    const char *owner;         /* the tenant; NULL: "". Not in the stream */
 } fv_hello;
 
 size_t fv_hello_bytes(const fv_hello *h);

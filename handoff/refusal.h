@@ -12,6 +12,7 @@
     X(INCOMPATIBLE, "incompatible", FV_EUNSUPPORTED, "the two sides differ")                       \
     X(INVALID, "invalid", FV_EINVAL, "the request is inconsistent")                                \
     X(NO_ROOM, "no_room", FV_EBUSY, "no memory, or no grant, is free")                             \
+    X(TENANT_FULL, "tenant_full", FV_EBUSY, "the tenant holds all the memory that it may have")    \
     X(TOO_LARGE, "too_large", FV_ENOMEM, "more than the worker's total memory")                    \
     X(PENDING, "pending", FV_EBUSY, "the hand-off is not committed yet")                           \
     X(UNKNOWN_GRANT, "unknown_grant", FV_ENOTFOUND, "no such grant")                               \

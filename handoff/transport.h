@@ -73,6 +73,8 @@ typedef struct fv_asking {
     const char *request_id; /* NULL: none */
     uint32_t age_ms;        /* since the request came to its router: the oldest is served first */
     uint32_t wait_ms;       /* to wait for memory, at most */
+    const char *tenant;     /* whose request it is; NULL: "" */
+    uint64_t tenant_bytes;  /* of KV that its requests may have together; 0: no limit */
     /* The router's token, which authorizes the request for memory and for a peer link; NULL:
      * none. */
     const char *open_token, *pair_token;

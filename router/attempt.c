@@ -170,6 +170,10 @@ static void note_room(fv_attempt *a, const fv_rpc_call *c, bool by_decode, fv_st
     size_t n = 0;
     (void)fv_rpc_call_metadata(c, FV_REFUSAL_KEY, &name, &n);
     fv_refusal why = fv_refusal_named(name, n);
+    if (why == FV_REFUSED_TENANT_FULL) {
+        a->req->n_tenant_full++;
+        return;
+    }
     if (*st == FV_EBUSY) fv_reservation_full(by_decode || why != FV_REFUSED_NONE ? &a->d : &a->p);
     if (why != FV_REFUSED_TOO_LARGE || !a->d.worker) return;
     uint64_t capacity = a->d.worker->load.bytes_capacity;
@@ -238,6 +242,7 @@ static fv_status start_decode(fv_attempt *a) {
     Fovea__Handoff__V1__DecodeRequest m = FOVEA__HANDOFF__V1__DECODE_REQUEST__INIT;
     m.request_id = r->fleet_id;
     m.tenant = r->tenant->name;
+    m.tenant_kv_bytes = fv_tenancy_kv_bytes(r->tenant);
     if (a->ticket) {
         m.source_case = FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_TICKET;
         m.ticket = (Fovea__Handoff__V1__Ticket *)(uintptr_t)a->ticket;
@@ -400,6 +405,7 @@ static fv_status start_prefill(fv_attempt *a) {
     if (a->d.worker) m.decode_address = a->d.worker->intro->address;
     m.age_ms = age_ms(r);
     m.tenant = r->tenant->name;
+    m.tenant_kv_bytes = fv_tenancy_kv_bytes(r->tenant);
     m.n_replay = a->n_replay = r->n_token;
     m.replay = r->id_of;
     FV_TRY(make_tokens(a, open, pair));

@@ -98,6 +98,7 @@ struct fv_request {
     char last_p[FV_WORKER_NAME_MAX + 1], last_d[FV_WORKER_NAME_MAX + 1];
     bool exclude_p, exclude_d;
     char why[FV_RPC_TEXT_MAX];
+    int32_t n_tenant_full; /* decode workers that refused more KV to its tenant */
 
     /* Workers that were lost while they worked on it, and those of the attempt that has just
      * broken, of which it is not known yet: router/blame.c. */

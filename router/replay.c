@@ -3,6 +3,7 @@
  *
  *   the request's own error (EINVAL ...)   the client is told
  *   not enough memory (EBUSY)              back into the queue; that is no failure
+ *   the tenant has all that it may have    another decode worker is tried, then the client is told
  *   everything else                        back into the queue, up to a limit; the failed
  *                                          workers are avoided
  *   the same, of a kept conversation       the client is told: only it has the whole conversation
@@ -13,10 +14,14 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "router/record.h"
 #include "router/relay_internal.h"
 #include "telemetry/metrics.h"
 
-enum { EXCLUDE_MS = 250 }; /* so long a worker that failed is not tried again, at the first time */
+enum {
+    EXCLUDE_MS = 250, /* so long a worker that failed is not tried again, at the first time */
+    TENANT_FULL_RETRY_MS = 1000,
+};
 
 typedef enum remedy { TELL, WAIT, REPLAY } remedy;
 
@@ -59,6 +64,15 @@ static void wait_for_room(fv_request *r) {
     requeue(r);
 }
 
+/* Others have room for other tenants: to wait here would only delay those. */
+static bool end_if_tenant_full(fv_request *r) {
+    if (r->n_tenant_full < (r->msg->conversation.len ? 1 : 2)) return false;
+    fv_rpc_call_retry_after(r->client, TENANT_FULL_RETRY_MS);
+    fv_request_finish(r,
+                      fv_record_refusal(FV_REASON_TENANT_LIMIT, FV_FAIL(FV_EBUSY, "%s", r->why)));
+    return true;
+}
+
 static void replay(fv_request *r) {
     if (r->msg->conversation.len) {
         fv_request_finish(r, FV_FAIL(FV_ENOTFOUND,
@@ -97,7 +111,9 @@ void fv_request_failed(fv_request *r, const fv_failure *f) {
     note(r, f);
     switch (remedy_for(f->status)) {
     case TELL: fv_request_finish(r, f->status); break;
-    case WAIT: wait_for_room(r); break;
+    case WAIT:
+        if (!end_if_tenant_full(r)) wait_for_room(r);
+        break;
     case REPLAY:
         if (fv_request_left_ms(r, now_s) <= slack_ms)
             fv_request_finish(r, fv_request_timed_out(r, now_s));

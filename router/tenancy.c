@@ -184,6 +184,8 @@ fv_status fv_tenancy_begin(fv_tenant_use *u, fv_rpc_call *call) {
 
 void fv_tenancy_end(fv_tenant_use *u) { u->n_request--; }
 
+uint64_t fv_tenancy_kv_bytes(const fv_tenant_use *u) { return u->limits ? u->limits->kv_bytes : 0; }
+
 fv_status fv_tenancy_policy(const fv_tenant_use *u, const fv_policy *policy) {
     char text[FV_POLICY_TEXT_MAX], allowed[FV_POLICY_TEXT_MAX];
     fv_policy p;

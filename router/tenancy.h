@@ -36,6 +36,9 @@ fv_status fv_tenancy_caller(fv_tenancy *t, fv_rpc_call *call, fv_tenant_use **ou
 fv_status fv_tenancy_begin(fv_tenant_use *u, fv_rpc_call *call);
 void fv_tenancy_end(fv_tenant_use *u);
 
+/* KV that its requests and conversations may have on a decode worker; 0: no limit. */
+uint64_t fv_tenancy_kv_bytes(const fv_tenant_use *u);
+
 /* FV_EDENIED: its requests may not have this policy. */
 fv_status fv_tenancy_policy(const fv_tenant_use *u, const fv_policy *policy);
 

@@ -90,7 +90,7 @@ struct transfer {
     atomic_int refs;
     fv_hello hello;   /* its policy is `policy` */
     fv_asking asking; /* its texts are the next ones */
-    char *policy, *request_id, *open_token, *pair_token;
+    char *policy, *request_id, *tenant, *open_token, *pair_token;
     fv_peer_permit permit; /* `pair_token` */
     answer opened, closed;
     /* computing thread */
@@ -123,6 +123,7 @@ static void unref(transfer *x) {
     if (atomic_fetch_sub(&x->refs, 1) != 1) return;
     free(x->policy);
     free(x->request_id);
+    free(x->tenant);
     free(x->open_token);
     free(x->pair_token);
     free(x);
@@ -298,6 +299,8 @@ static void on_begin(fv_rpc_op *op, bool ok) {
     m.request_id = x->request_id;
     m.age_ms = x->asking.age_ms;
     m.wait_ms = x->asking.wait_ms;
+    m.tenant = x->tenant;
+    m.tenant_kv_bytes = x->asking.tenant_bytes;
     fv_rpc_metadata token = {FV_CALL_TOKEN_KEY, x->open_token};
     fv_rpc_call_options opt = {.path = "/fovea.handoff.v1.Handoff/Open",
                                .deadline_ms = (int64_t)w->open_ms + x->asking.wait_ms,
@@ -534,14 +537,16 @@ static fv_status grpc_open(fv_transport *t, const fv_hello *hello, const fv_aski
     *x = (transfer){.base.ops = t->ops, .way = w, .hello = *hello, .asking = *asking};
     x->policy = strdup(hello->policy);
     x->request_id = copy(asking->request_id);
+    x->tenant = copy(asking->tenant);
     x->open_token = copy(asking->open_token);
     x->pair_token = copy(asking->pair_token);
-    if (!x->policy || !x->request_id || !x->open_token || !x->pair_token) {
+    if (!x->policy || !x->request_id || !x->tenant || !x->open_token || !x->pair_token) {
         atomic_store(&x->refs, 1);
         unref(x);
         return FV_FAIL(FV_ENOMEM, "out of memory for a hand-off");
     }
     x->asking.request_id = x->request_id;
+    x->asking.tenant = x->tenant;
     x->asking.open_token = x->open_token;
     x->asking.pair_token = x->permit.token = x->pair_token;
     x->hello.policy = x->policy;

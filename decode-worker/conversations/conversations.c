@@ -55,20 +55,30 @@ static void let_go(fv_conversations *t, fv_conversation *x) {
     fv_kv_close(x->kv);
     free(x->ids);
     free(x->policy);
-    free(x->owner);
     free(x);
 }
 
-/* The kept one that comes first in the list; NULL: none. */
-static fv_conversation *oldest(const fv_conversations *t) {
+static bool is_kept_of(const fv_conversation *x, const char *owner) {
+    return !x->in_use && (!owner || strcmp(fv_kv_owner(x->kv), owner) == 0);
+}
+
+/* The kept one of this owner (NULL: of anybody) that comes first in the list; NULL: none. */
+static fv_conversation *oldest(const fv_conversations *t, const char *owner) {
     fv_conversation *x = t->first;
-    while (x && x->in_use) x = x->next;
+    while (x && !is_kept_of(x, owner)) x = x->next;
     return x;
+}
+
+static size_t bytes_of(const fv_conversations *t, const char *owner) {
+    size_t bytes = 0;
+    for (const fv_conversation *x = t->first; x; x = x->next)
+        if (is_kept_of(x, owner)) bytes += x->bytes;
+    return bytes;
 }
 
 void fv_conversations_close(fv_conversations *t) {
     if (!t) return;
-    for (fv_conversation *x; (x = oldest(t)) != NULL;) let_go(t, x);
+    for (fv_conversation *x; (x = oldest(t, NULL)) != NULL;) let_go(t, x);
     free(t);
 }
 
@@ -95,7 +105,7 @@ fv_status fv_conversations_resume(fv_conversations *t, const uint8_t id[16], con
                                   fv_conversation **out) {
     fv_conversations_expire(t);
     fv_conversation *x = find(t, id);
-    if (!x || x->forgotten || strcmp(x->owner ? x->owner : "", owner) != 0)
+    if (!x || x->forgotten || strcmp(fv_kv_owner(x->kv), owner) != 0)
         return FV_FAIL(FV_ENOTFOUND,
                        "the conversation is not kept any more: send the whole of it again");
     if (x->in_use)
@@ -131,21 +141,22 @@ static bool name(fv_conversation *x) {
     return x->named;
 }
 
-/* Those that were kept the longest ago make place for `bytes`. */
-static bool make_place(fv_conversations *t, size_t bytes) {
-    size_t max = t->opt.bytes_max;
+/* Those of this owner (NULL: of all) that were kept the longest ago make place for `bytes`. */
+static bool make_place(fv_conversations *t, const char *owner, size_t max, size_t bytes) {
     if (max == 0) return true;
     if (bytes > max) return false;
-    while (t->bytes > max - bytes) let_go(t, oldest(t));
+    while (bytes_of(t, owner) > max - bytes) let_go(t, oldest(t, owner));
     return true;
 }
 
 double fv_conversations_keep(fv_conversations *t, fv_conversation *x, const int32_t *ids, int32_t n,
-                             double asked_s) {
+                             double asked_s, size_t owner_bytes) {
     double keep_s = fmin(asked_s, t->opt.keep_s_max);
     fv_kv_release_unused(x->kv, 0);
     x->bytes = fv_kv_bytes_held(x->kv);
-    if (keep_s <= 0 || !note_ids(x, ids, n) || !name(x) || !make_place(t, x->bytes)) {
+    if (keep_s <= 0 || !note_ids(x, ids, n) || !name(x) ||
+        !make_place(t, fv_kv_owner(x->kv), owner_bytes, x->bytes) ||
+        !make_place(t, NULL, t->opt.bytes_max, x->bytes)) {
         let_go(t, x);
         return 0;
     }

@@ -15,22 +15,22 @@
  *
  * A conversation is kept for its lease at most. All together may have bytes_max; when a new one
  * does not fit, those that were kept the longest ago are dropped, and their clients send the whole
- * conversation again. One that is larger than bytes_max by itself is not kept. Kept conversations
- * are not dropped for new hand-offs.
+ * conversation again. The same holds for those of one owner and its own limit. One that is larger
+ * than a limit by itself is not kept. Kept conversations are not dropped for new hand-offs.
  *
  * One thread, that of the KV pool, owns a table. */
 #include "decode-worker/evict/evict.h"
 #include "model/net/kv.h"
 
 typedef struct fv_conversation {
-    fv_kv *kv;    /* owned; rows of all ids but the last, which was chosen and has not run */
-    int32_t n;    /* ids */
+    fv_kv *kv; /* owned; rows of all ids but the last, which was chosen and has not run. Its owner
+                   * may go on with it */
+    int32_t n; /* ids */
     int32_t *ids; /* [n] owned; prompts and answers in their order */
     char *policy; /* its text, owned; for reports */
     fv_evict evict;
     fv_text_keys text_keys; /* recompress.h */
     uint8_t id[16];         /* once it is kept */
-    char *owner;            /* who may go on with it, owned; NULL: "" */
     /* private */
     struct fv_conversation *next;
     bool in_use, named, forgotten;
@@ -62,9 +62,10 @@ fv_status fv_conversations_resume(fv_conversations *t, const uint8_t id[16], con
 void fv_conversations_pause(fv_conversations *t, fv_conversation *x);
 
 /* Keeps one that was in use, with the ids [n] that it has come to; says for how long, at most
- * `asked_s`. 0: not at all, and it is gone. */
+ * `asked_s`. 0: not at all, and it is gone. owner_bytes: for what is kept of its owner; 0: no
+ * limit. */
 double fv_conversations_keep(fv_conversations *t, fv_conversation *x, const int32_t *ids, int32_t n,
-                             double asked_s);
+                             double asked_s, size_t owner_bytes);
 
 void fv_conversations_end(fv_conversations *t, fv_conversation *x); /* one in use */
 

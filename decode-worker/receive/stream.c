@@ -661,6 +661,7 @@ static fv_status on_finish(void *user, const fv_packet_totals *said) {
 static fv_status reserve(fv_import *l) {
     const fv_decode_plan *plan = &l->got.plan;
     FV_TRY(fv_kv_open(l->opt->pool, &l->got.kv));
+    if (l->hello.owner) FV_TRY(fv_kv_set_owner(l->got.kv, l->hello.owner));
     fv_kv_sequence *seq = fv_kv_get_sequence(l->got.kv);
     seq->n = plan->nsoftmax;
     seq->expand = (fv_expand_rule){plan->read.by_importance, plan->read.full, plan->read.alpha};

@@ -43,8 +43,26 @@ static fv_status too_large(const fv_opens *a, const fv_open *o) {
                      (unsigned long long)o->bytes, (unsigned long long)a->bytes_max);
 }
 
+/* Also of one that has waited: the tenant may have got more meanwhile. */
+static fv_status check_owner(const fv_opens *a, const fv_open *o) {
+    uint64_t most = o->owner_bytes;
+    if (most == 0) return FV_OK;
+    if (o->bytes > most)
+        return FV_REFUSE(TOO_LARGE,
+                         "prompt and answer need %llu bytes of KV, but this tenant may have %llu "
+                         "on a decode worker: shorten the prompt, or ask for fewer tokens",
+                         (unsigned long long)o->bytes, (unsigned long long)most);
+    size_t held = fv_kv_pool_owned(a->pool, o->hello.owner ? o->hello.owner : "");
+    if (held <= most && o->bytes <= most - held) return FV_OK;
+    return FV_REFUSE(TENANT_FULL,
+                     "this tenant has %zu of the %llu bytes of KV that it may have on a decode "
+                     "worker, and %llu more are needed; try again later",
+                     held, (unsigned long long)most, (unsigned long long)o->bytes);
+}
+
 /* NO_ROOM: later, perhaps. */
 static fv_status try_now(fv_opens *a, const fv_open *o, fv_grant *grant) {
+    FV_TRY(check_owner(a, o));
     fv_status st = fv_receiver_offer(a->receiver, &o->hello, &o->plan, grant);
     bool empty = fv_kv_pool_used(a->pool) == 0 && fv_receiver_live(a->receiver) == 0;
     return fv_refusal_of(st) == FV_REFUSED_NO_ROOM && empty && a->bytes_max ? too_large(a, o) : st;
@@ -92,6 +110,7 @@ static fv_status admit(fv_opens *a, fv_open *o, bool oldest, fv_grant *grant) {
     FV_TRY(fv_receiver_check(a->receiver, &o->hello, &o->plan));
     o->bytes = fv_receiver_bytes(a->receiver, &o->hello, &o->plan);
     if (a->bytes_max && o->bytes > a->bytes_max) return too_large(a, o);
+    FV_TRY(check_owner(a, o));
     if (!oldest) return FV_REFUSE(NO_ROOM, "%d older requests wait for memory", a->n);
     return try_now(a, o, grant);
 }

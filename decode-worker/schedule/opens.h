@@ -13,7 +13,8 @@
  *
  * A request's age is counted from its arrival at its router; the routers send how long ago that
  * was, so no clocks are compared. A request that would not fit an empty pool is refused at once,
- * and those that wait are bounded in number and in time.
+ * and so is one whose tenant has as much as it may: others must not wait for that tenant's
+ * answers. Those that wait are bounded in number and in time.
  *
  * The computing thread. */
 #include "decode-worker/receive/receive.h"
@@ -21,9 +22,10 @@
 typedef struct fv_open fv_open;
 struct fv_open {
     /* Set by the caller, and the caller's until `resolved` was called. */
-    fv_hello hello; /* its texts likewise */
-    double age_s;   /* of the request */
-    double wait_s;  /* maximum time to wait for memory; 0: not at all */
+    fv_hello hello;       /* its texts likewise */
+    double age_s;         /* of the request */
+    uint64_t owner_bytes; /* of the pool, that hello.owner may have; 0: no limit */
+    double wait_s;        /* maximum time to wait for memory; 0: not at all */
     /* Once: `st` is FV_OK and `grant` is there, or fv_last_error says why not. `o` may be gone
      * after this. */
     void (*resolved)(fv_open *o, fv_status st, const fv_grant *grant);

@@ -137,7 +137,8 @@ static void keep(fv_scheduler *a, fv_answer *x, fv_answer_report *r) {
     fv_conversation *session = x->session;
     x->session = NULL;
     session->evict.before += n - n_prompt;
-    r->keep_s = fv_conversations_keep(a->conversations, session, ids, n, x->keep_s);
+    r->keep_s = fv_conversations_keep(a->conversations, session, ids, n, x->keep_s,
+                                      (size_t)x->tenant_bytes / 2);
     if (r->keep_s > 0) memcpy(r->conversation, session->id, sizeof r->conversation);
 }
 
@@ -209,8 +210,6 @@ static fv_status take_over(fv_scheduler *a, fv_answer *x, fv_received *got) {
     if (!ids) return FV_FAIL(FV_ENOMEM, "out of memory for %d prompt tokens", got->n);
     got->ids = ids;
     FV_TRY(fv_conversations_begin(a->conversations, &x->session));
-    if (x->tenant && !(x->session->owner = strdup(x->tenant)))
-        return FV_FAIL(FV_ENOMEM, "out of memory for a conversation");
     ids[got->n] = got->first.id;
     x->session->kv = got->kv;
     x->session->ids = ids;
@@ -286,6 +285,18 @@ static fv_status reserve(fv_kv *kv, int32_t rows) {
     return st;
 }
 
+/* Is what the tenant has, with what was reserved for this one, no more than it may have? */
+static fv_status check_tenant(const fv_answer *x) {
+    fv_kv *kv = x->session->kv;
+    size_t held = fv_kv_pool_owned(fv_kv_get_pool(kv), fv_kv_owner(kv));
+    if (x->tenant_bytes == 0 || held <= x->tenant_bytes) return FV_OK;
+    fv_kv_release_unused(kv, 0);
+    return FV_REFUSE(TENANT_FULL,
+                     "with this answer the tenant would have %zu bytes of KV, and it may have %llu "
+                     "on a decode worker; try again later",
+                     held, (unsigned long long)x->tenant_bytes);
+}
+
 /* What is held and what is new, ids [n] in *all; the answer gets no longer than the context. */
 static fv_status join_ids(fv_scheduler *a, fv_answer *x, int32_t **all, int32_t *n) {
     const fv_conversation *session = x->session;
@@ -321,12 +332,15 @@ static fv_status resume(fv_scheduler *a, fv_answer *x) {
     fv_status st = open_sequence(a, x, ids, n, n);
     free(ids);
     FV_TRY(st);
-    return reserve(x->session->kv, n - x->n_held + x->max_tokens - 1); /* the last one never runs */
+    FV_TRY(reserve(x->session->kv, n - x->n_held + x->max_tokens - 1)); /* the last never runs */
+    return check_tenant(x);
 }
 
 static void follow(fv_scheduler *a, fv_answer *x) {
     x->t_attached = fv_clock_s();
-    ready(a, x, resume(a, x));
+    fv_status st = resume(a, x);
+    if (fv_refusal_of(st) == FV_REFUSED_TENANT_FULL) x->refusal = FV_REFUSED_TENANT_FULL;
+    ready(a, x, st);
 }
 
 void fv_scheduler_add(fv_scheduler *a, fv_answer *x) {

@@ -42,7 +42,7 @@ typedef enum fv_answer_phase {
 /* What an answer came to. */
 typedef struct fv_answer_report {
     fv_finish finish;
-    fv_refusal refusal;                      /* why the ticket was not honoured, if that was it */
+    fv_refusal refusal;                      /* of its ticket, or of more memory */
     int32_t n_generated;                     /* of the whole answer */
     size_t bytes_visual_end, bytes_text_end; /* held at the end, */
     size_t bytes_tables_end;                 /* and beside them (fv_kv_packed_tables) */
@@ -67,6 +67,7 @@ typedef struct fv_answer_report {
 typedef struct fv_answer {
     const char *request_id; /* "": none */
     const char *tenant;     /* whose it is; NULL: "" */
+    uint64_t tenant_bytes;  /* of the pool, that all of the tenant's may have; 0: no limit */
     bool follows;           /* a conversation that is kept; else a hand-off */
     fv_ticket ticket;
     int32_t n_replay; /* tokens before the first one of the hand-off, at the prompt's end */
@@ -86,7 +87,7 @@ typedef struct fv_answer {
     struct fv_answer *next;
     fv_answer_phase phase;
     fv_status failed;
-    fv_refusal refusal;       /* of its ticket */
+    fv_refusal refusal;       /* of its ticket, or of more memory */
     fv_conversation *session; /* in use; the table's */
     fv_generation *seq;
     int32_t n_held; /* rows of the sequence that have run before it joins */

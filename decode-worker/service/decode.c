@@ -275,6 +275,7 @@ static fv_status read_request(decode *d, grpc_byte_buffer *message) {
     FV_TRY(fv_decode_request_read(q, context, &d->arena, &d->answer));
     d->answer.request_id = d->id = q->request_id;
     d->answer.tenant = q->tenant;
+    d->answer.tenant_bytes = q->tenant_kv_bytes;
     d->token_texts = q->token_texts;
     return fv_jobs_post(d->w->jobs, &d->begin);
 }

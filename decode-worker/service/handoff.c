@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "auth/tenants.h"
 #include "common/failpoint.h"
 #include "common/log.h"
 #include "decode-worker/service/internal.h"
@@ -35,7 +36,7 @@ typedef struct request {
     fv_decode_worker *w;
     fv_rpc_call *call; /* NULL: over */
     int32_t refs;      /* the call, the job until it is back, the drop */
-    char policy[FV_POLICY_TEXT_MAX + 1];
+    char policy[FV_POLICY_TEXT_MAX + 1], tenant[FV_TENANT_NAME_MAX + 1];
     fv_ticket ticket;
     fv_grant grant;
     bool granted;
@@ -149,9 +150,12 @@ static fv_status open_message(fv_rpc_call *c, grpc_byte_buffer *message) {
                        FV_COMPAT_MAX - 1);
     if (strlen(q->policy) > FV_POLICY_TEXT_MAX)
         return FV_FAIL(FV_EINVAL, "the policy's text is too long");
+    if (strlen(q->tenant) > FV_TENANT_NAME_MAX)
+        return FV_FAIL(FV_EINVAL, "the tenant's name is too long");
     FV_TRY(request_new(c, run_ask, on_offered, &r));
     fv_hello *hello = &r->open.hello;
     strcpy(r->policy, q->policy);
+    strcpy(r->tenant, q->tenant);
     strcpy(hello->compat.text, q->compat);
     hello->compat.hash = q->compat_hash;
     hello->n_text = q->n_text;
@@ -161,6 +165,8 @@ static fv_status open_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     hello->bytes_tables = q->bytes_tables;
     hello->n_reused_text = q->n_reused_text;
     hello->policy = r->policy;
+    hello->owner = r->tenant;
+    r->open.owner_bytes = q->tenant_kv_bytes;
     r->open.age_s = 1e-3 * q->age_ms;
     r->open.wait_s = 1e-3 * q->wait_ms;
     r->open.resolved = on_resolved;

@@ -29,7 +29,8 @@ static fv_status take_arrays(fv_kv *kv) {
 fv_status fv_kv_open(fv_kv_pool *pool, fv_kv **out) {
     fv_kv *kv = malloc(sizeof *kv);
     if (!kv) return FV_FAIL(FV_ENOMEM, "out of memory for a KV store");
-    *kv = (fv_kv){.pool = pool, .column_bytes[FV_KV_POSITION] = sizeof(int32_t)};
+    *kv =
+        (fv_kv){.pool = pool, .owner = (char *)"", .column_bytes[FV_KV_POSITION] = sizeof(int32_t)};
     fv_status st = take_arrays(kv);
     if (st != FV_OK) {
         fv_arena_fini(&kv->arena);
@@ -37,9 +38,19 @@ fv_status fv_kv_open(fv_kv_pool *pool, fv_kv **out) {
         return st;
     }
     for (int32_t l = 0; l < pool->shape.n_layer; l++) kv->source_layer[l] = l;
+    kv->next = pool->stores;
+    kv->link = &pool->stores;
+    if (kv->next) kv->next->link = &kv->next;
+    pool->stores = kv;
     *out = kv;
     return FV_OK;
 }
+
+fv_status fv_kv_set_owner(fv_kv *kv, const char *owner) {
+    return fv_arena_strndup(&kv->arena, owner, strlen(owner), &kv->owner);
+}
+
+const char *fv_kv_owner(const fv_kv *kv) { return kv->owner; }
 
 /* Blocks of a layer's text segment past `rows` entries of a head. */
 void fv_kv_text_give(fv_kv *kv, int32_t layer, int32_t head, int32_t rows) {
@@ -66,6 +77,8 @@ void fv_kv_close(fv_kv *kv) {
     for (int32_t l = 0; l < s->n_layer; l++)
         for (int seg = 0; seg < FV_N_SEG; seg++) fv_kv_packed_drop(kv, l, (fv_kv_segment)seg);
     kv->pool->bytes_used -= kv->reserved;
+    *kv->link = kv->next;
+    if (kv->next) kv->next->link = kv->link;
     fv_arena_fini(&kv->arena);
     free(kv);
 }
@@ -84,6 +97,8 @@ fv_status fv_kv_set_rope_map(fv_kv *kv, const fv_rope_map *map) {
 }
 
 const fv_rope_map *fv_kv_rope_map(const fv_kv *kv) { return &kv->rope_map; }
+
+fv_kv_pool *fv_kv_get_pool(const fv_kv *kv) { return kv->pool; }
 
 fv_device *fv_kv_get_device(const fv_kv *kv) { return kv->pool->device; }
 

@@ -44,7 +44,8 @@ fv_status fv_kv_pool_open(fv_device *dev, const fv_kv_shape *shape, size_t bytes
                           fv_kv_pool **out);
 /* Every store of the pool must be closed before. NULL is fine. */
 void fv_kv_pool_close(fv_kv_pool *pool);
-size_t fv_kv_pool_used(const fv_kv_pool *pool);   /* bytes held by stores now */
+size_t fv_kv_pool_used(const fv_kv_pool *pool);                     /* bytes held by stores now */
+size_t fv_kv_pool_owned(const fv_kv_pool *pool, const char *owner); /* and by those of this owner */
 size_t fv_kv_pool_memory(const fv_kv_pool *pool); /* and allocated, free lists included */
 const fv_kv_shape *fv_kv_pool_shape(const fv_kv_pool *pool);
 
@@ -55,7 +56,12 @@ typedef struct fv_kv fv_kv; /* opaque; owns its pages and extents, borrows the p
 fv_status fv_kv_open(fv_kv_pool *pool, fv_kv **out);
 void fv_kv_close(fv_kv *kv); /* gives everything back; NULL is fine */
 
+/* Whose it is, for fv_kv_pool_owned; at first "". Copied. */
+fv_status fv_kv_set_owner(fv_kv *kv, const char *owner);
+const char *fv_kv_owner(const fv_kv *kv);
+
 const fv_kv_shape *fv_kv_get_shape(const fv_kv *kv);
+fv_kv_pool *fv_kv_get_pool(const fv_kv *kv);
 fv_device *fv_kv_get_device(const fv_kv *kv); /* of its entries */
 
 /* Runs of one layer, [Hkv, FV_N_SEG]: what kernels are given. Borrowed; valid until the layer is

@@ -20,6 +20,7 @@ struct fv_kv_pool {
     int32_t n_slab;
     void **free_page; /* stack of free blocks: FV_KV_BLOCK keys, or values */
     int32_t n_free, cap_free;
+    fv_kv *stores;  /* all that are open */
     fv_buf staging; /* pinned: where small things are read that a device has written */
 };
 
@@ -45,6 +46,8 @@ typedef struct fv_kv_packed_set {
 
 struct fv_kv {
     fv_kv_pool *pool;
+    fv_kv *next, **link;    /* among the pool's; what points to it there */
+    char *owner;            /* in the arena */
     fv_block_table *run;    /* [N, Hkv, FV_N_SEG] */
     fv_kv_run_state *state; /* likewise */
     fv_buf *extent;         /* [N] */

@@ -24,7 +24,7 @@ fv_status fv_kv_pool_open(fv_device *dev, const fv_kv_shape *shape, size_t bytes
 
 void fv_kv_pool_close(fv_kv_pool *p) {
     if (!p) return;
-    assert(p->bytes_used == 0);
+    assert(p->bytes_used == 0 && !p->stores);
     for (int32_t i = 0; i < p->n_slab; i++) fv_buf_free(&p->slab[i]);
     for (int32_t i = 0; i < p->n_spare; i++) fv_buf_free(&p->spare[i]);
     fv_buf_free(&p->staging);
@@ -35,6 +35,13 @@ void fv_kv_pool_close(fv_kv_pool *p) {
 }
 
 size_t fv_kv_pool_used(const fv_kv_pool *p) { return p->bytes_used; }
+
+size_t fv_kv_pool_owned(const fv_kv_pool *p, const char *owner) {
+    size_t bytes = 0;
+    for (const fv_kv *kv = p->stores; kv; kv = kv->next)
+        if (strcmp(kv->owner, owner) == 0) bytes += fv_kv_bytes_held(kv);
+    return bytes;
+}
 
 size_t fv_kv_pool_memory(const fv_kv_pool *p) { return p->memory; }
 

@@ -84,6 +84,8 @@ static fv_asking asking_of(const fv_task *t, double now_s) {
     return (fv_asking){.request_id = t->msg->request->request_id,
                        .age_ms = milliseconds(now_s - t->born_s),
                        .wait_ms = milliseconds(t->until_s - now_s),
+                       .tenant = t->msg->tenant,
+                       .tenant_bytes = t->msg->tenant_kv_bytes,
                        .open_token = t->msg->open_token,
                        .pair_token = t->msg->pair_token};
 }

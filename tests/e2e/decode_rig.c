@@ -170,16 +170,19 @@ static double p_work(void *user) {
 
 void run_ship(fv_job *job) {
     handoff *h = (handoff *)job;
-    fv_export_request req = {
-        .model = rig.p_engine.fingerprint,
-        .kv = h->kv,
-        .plan = &h->plan,
-        .n = h->n,
-        .ids = h->ids,
-        .seg = h->seg,
-        .max_tokens = h->max_tokens,
-        .sampling = {.repetition_penalty = 1, .top_p = 1},
-        .asking = {.age_ms = h->age_ms, .wait_ms = h->wait_ms, .open_token = h->open_token}};
+    fv_export_request req = {.model = rig.p_engine.fingerprint,
+                             .kv = h->kv,
+                             .plan = &h->plan,
+                             .n = h->n,
+                             .ids = h->ids,
+                             .seg = h->seg,
+                             .max_tokens = h->max_tokens,
+                             .sampling = {.repetition_penalty = 1, .top_p = 1},
+                             .asking = {.age_ms = h->age_ms,
+                                        .wait_ms = h->wait_ms,
+                                        .tenant = h->tenant,
+                                        .tenant_bytes = h->tenant_bytes,
+                                        .open_token = h->open_token}};
     h->next = rig.exporting;
     rig.exporting = h;
     fv_status st = fv_export_begin(rig.transport, &req, &h->ship);

@@ -35,7 +35,9 @@ typedef struct handoff {
     /* under way; owned by the computing thread, except `state` and what is set before it changes */
     fv_export *ship;
     uint32_t age_ms, wait_ms; /* of the request, for queueing */
-    bool hold;                /* once granted, sends nothing */
+    const char *tenant;       /* and whose it is */
+    uint64_t tenant_bytes;
+    bool hold; /* once granted, sends nothing */
     bool abandon;
     stage at;
     fv_status status;

@@ -497,3 +497,25 @@ Test(decode_conversations, a_draining_worker_drops_conversations) {
     cr_assert_eq(sessions[1].got.kept.n_name, 0);
     end_sessions(2);
 }
+
+Test(decode_conversations, an_answer_for_which_its_tenant_may_not_have_the_memory_is_refused) {
+    static session t;
+    open_all(NULL);
+    t.h.tenant = "acme";
+    begin_session(&t, 60000);
+    request m = follow_up(&t, 5, 1);
+    m.tenant = (char *)"acme";
+    m.tenant_kv_bytes = fv_decode_worker_load(rig.worker).bytes_held;
+    m.max_tokens = MORE;
+    send_follow_up(&t, &m);
+    UNTIL(t.got.over);
+    cr_assert_eq(t.got.status, FV_EBUSY, "%s", t.got.why);
+    cr_assert_str_eq(t.got.refusal, "tenant_full");
+    m.tenant_kv_bytes *= 100;
+    m.keep_ms = 0;
+    send_follow_up(&t, &m);
+    UNTIL(t.got.over);
+    cr_assert_eq(t.got.status, FV_OK, "it was kept: %s", t.got.why);
+    handoff_free(&t.h);
+    close_all();
+}

@@ -171,3 +171,30 @@ Test(decode_room, a_closing_worker_sends_waiting_requests_elsewhere) {
     cr_assert(has_room(&h[0]), "what was promised is kept");
     close_with(3);
 }
+
+Test(decode_room, a_tenant_has_what_it_may_and_no_more_and_others_do_not_wait_for_it) {
+    fv_decode_options opt = fv_decode_options_default();
+    open_with(&opt, 1, 3.5);
+    for (int i = 0; i < 4; i++) {
+        h[i].tenant = i == 3 ? "lab" : "acme";
+        h[i].tenant_bytes = bytes_large + bytes_small / 2;
+    }
+    ask_for(&h[0], LARGE, 0, 0);
+    UNTIL(has_room(&h[0]));
+    ask_for(&h[1], SMALL, 500, 20000);
+    UNTIL(is_over(&h[1]));
+    cr_assert_eq(h[1].status, FV_EBUSY, "%s", h[1].why);
+    cr_assert(strstr(h[1].why, "this tenant has"), "%s", h[1].why);
+    ask_for(&h[3], SMALL, 0, 0);
+    UNTIL(has_room(&h[3]));
+    give_back(&h[0]);
+    UNTIL(is_over(&h[0]));
+    ask_for(&h[2], SMALL, 0, 0);
+    UNTIL(has_room(&h[2]));
+    h[4].tenant = "acme";
+    h[4].tenant_bytes = bytes_small - 1;
+    ask_for(&h[4], SMALL, 0, 20000);
+    UNTIL(is_over(&h[4]));
+    cr_assert_eq(h[4].status, FV_ENOMEM, "it never may: %s", h[4].why);
+    close_with(5);
+}

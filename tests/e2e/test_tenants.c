@@ -6,6 +6,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/file.h"
+#include "fovea_proto.h"
 #include "tests/support/fleet.h"
 #include "tests/support/jwt.h"
 #include "tests/support/tensor_file.h"
@@ -63,6 +65,27 @@ Test(tenants, keys_and_tokens_of_tenants_are_answered_and_others_are_not) {
     free(set);
     json_decref(key);
     json_decref(wrong);
+    fleet_stop(&f);
+    fleet_close(&f);
+}
+
+Test(tenants, nothing_secret_is_logged) {
+    char args[1200];
+    fleet_open(&f, "secrets");
+    fleet_synth(&f, "tiny");
+    write_text(f.dir, "tenants.json", "{\"tenants\":{\"a\":{\"keys\":[\"" SHA_A "\"]}}}");
+    write_text(f.dir, "first", KEY_A "\n");
+    snprintf(args, sizeof args, "--tenants %s/tenants.json --api-key-file %s/first --log debug",
+             f.dir, f.dir);
+    fleet_start(&f, args);
+    snprintf(args, sizeof args, "%s/contracts.bin", f.dir);
+    cr_assert_eq(fv_file_write(args, fovea_proto_set, fovea_proto_set_size), FV_OK);
+    command_run(&fleet_said,
+                "/usr/bin/python3 -B " FOVEA_TEST_DATA "/e2e/secrets.py %s %s " KEY_A
+                " %s/up.err 2>&1",
+                f.address, args, f.dir);
+    if (fleet_said.status == 77) cr_skip("no python3-grpcio");
+    cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
     fleet_stop(&f);
     fleet_close(&f);
 }

@@ -125,6 +125,7 @@ static fv_status on_prefill(fv_rpc_call *c, grpc_byte_buffer *message) {
     snprintf(w->decode_address, sizeof w->decode_address, "%s", req->decode_address);
     w->max_tokens = req->request->max_tokens;
     w->age_ms = req->age_ms;
+    w->tenant_kv_bytes = req->tenant_kv_bytes;
     check_replay(w, req->replay, req->n_replay);
     bool alone = !req->decode_address[0],
          ended = req->n_replay > 0 && (w->had_ended || req->n_replay >= w->max_tokens);

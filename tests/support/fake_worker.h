@@ -72,6 +72,7 @@ typedef struct fake_worker {
     bool followed;                 /* it continues a conversation */
     char prompt[64];               /* its text then */
     uint32_t age_ms;               /* prefill: of the last request */
+    uint64_t tenant_kv_bytes;      /* prefill: likewise */
     uint32_t max_tokens, n_replay; /* of the last request; replayed ids are checked */
 
     /* Private. */

@@ -122,6 +122,24 @@ Test(router_tenants, one_request_too_many_at_a_time_is_asked_to_come_back) {
     router_rig_close(&r);
 }
 
+/* A decode worker counts its KV, and the other one may have some for this tenant. */
+Test(router_tenants, a_tenant_with_all_its_kv_is_tried_twice_and_asked_to_come_back) {
+    open_rig(FILE_OF(",\"kv_bytes\":1e9", ""));
+    r.p.step = FAKE_NOTHING;
+    r.p.fail = FV_EBUSY;
+    r.p.refusal = "tenant_full";
+    r.p.n_times = 2;
+    ask(&k, KEY_A);
+    cr_assert_eq(k.end.code, GRPC_STATUS_RESOURCE_EXHAUSTED, "%s", k.why);
+    cr_assert_eq(k.end.retry_ms, 1000);
+    cr_assert_eq(r.p.calls, 2);
+    cr_assert_eq(r.p.tenant_kv_bytes, 1000000000);
+    ask(&k, KEY_B);
+    cr_assert_eq(k.end.code, GRPC_STATUS_OK, "%s", k.why);
+    cr_assert_eq(r.p.tenant_kv_bytes, 0);
+    router_rig_close(&r);
+}
+
 Test(router_tenants, requests_above_the_rate_are_told_when_to_come_back) {
     open_rig(FILE_OF(",\"requests_per_s\":0.5", ""));
     ask(&k, KEY_A);

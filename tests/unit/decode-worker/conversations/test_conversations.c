@@ -51,10 +51,12 @@ typedef struct name {
     uint8_t id[16];
 } name;
 
+static size_t owner_bytes; /* for keep; 0: no limit */
+
 static name keep(fv_conversation *x, double asked_s, double granted_s) {
     static const int32_t ids[] = {7, 8, 9};
     name out = {{0}};
-    cr_assert_eq(fv_conversations_keep(table, x, ids, 3, asked_s), granted_s);
+    cr_assert_eq(fv_conversations_keep(table, x, ids, 3, asked_s, owner_bytes), granted_s);
     if (granted_s > 0) memcpy(out.id, x->id, sizeof out.id);
     return out;
 }
@@ -78,11 +80,36 @@ Test(conversations, one_belongs_to_its_owner_alone) {
     fv_conversation *x;
     open_table(0, 60);
     fv_conversation *mine = begin(3);
-    mine->owner = strdup("acme");
+    cr_assert_eq(fv_kv_set_owner(mine->kv, "acme"), FV_OK);
     name a = keep(mine, 10, 10);
     cr_assert_eq(fv_conversations_resume(table, a.id, "", &x), FV_ENOTFOUND);
     cr_assert_eq(fv_conversations_resume(table, a.id, "acm", &x), FV_ENOTFOUND);
     cr_assert_eq(fv_conversations_resume(table, a.id, "acme", &x), FV_OK);
+    fv_conversations_pause(table, x);
+    close_table();
+}
+
+static name keep_of(const char *owner) {
+    fv_conversation *x = begin(3);
+    cr_assert_eq(fv_kv_set_owner(x->kv, owner), FV_OK);
+    return keep(x, 10, 10);
+}
+
+Test(conversations, an_owners_own_oldest_make_place_within_its_limit) {
+    fv_conversation *x;
+    open_table(0, 60);
+    owner_bytes = 2 * one;
+    name other = keep_of("lab"), a = keep_of("acme"), b = keep_of("acme"), c = keep_of("acme");
+    cr_assert_eq(fv_kv_pool_owned(pool, "acme"), 2 * one);
+    cr_assert_eq(fv_kv_pool_owned(pool, "lab"), one);
+    cr_assert_eq(fv_conversations_resume(table, a.id, "acme", &x), FV_ENOTFOUND);
+    cr_assert_eq(fv_conversations_resume(table, b.id, "acme", &x), FV_OK);
+    fv_conversations_pause(table, x);
+    cr_assert_eq(fv_conversations_resume(table, other.id, "lab", &x), FV_OK);
+    fv_conversations_pause(table, x);
+    owner_bytes = one - 1; /* too large by itself: nothing makes place for it */
+    keep(begin(3), 10, 0);
+    cr_assert_eq(fv_conversations_resume(table, c.id, "acme", &x), FV_OK);
     fv_conversations_pause(table, x);
     close_table();
 }
