@@ -163,6 +163,12 @@ fv_layout_rect fv_layout_seen(const fv_layout *l, const fv_layout_view *v) {
                             down * v->h};
 }
 
+int32_t fv_layout_row(const fv_layout_span *s, int32_t rows, int32_t cols, int32_t y, int32_t x) {
+    y += s->crop_y, x += s->crop_x;
+    const int32_t tile = s->tile + y / rows * s->cols + x / cols;
+    return tile * (rows * cols + s->class_token) + s->class_token + y % rows * cols + x % cols;
+}
+
 bool fv_layout_is_one_tile(const fv_layout *l) {
     const fv_layout_span *s = &l->span[0];
     return l->n_tile == 1 && l->n_span == 1 && !s->newline_column && !s->newline_end &&
@@ -186,10 +192,15 @@ fv_layout_place fv_layout_place_of(const fv_layout_config *c, const fv_layout *l
 
 const char *fv_layout_uncondensable(const fv_layout_config *c) {
     if (c->family == FV_LAYOUT_NONE) return NULL;
-    if (c->family != FV_LAYOUT_LLAVA && !rules_of(c->family)->any_size)
-        return "this model cuts images into tiles, and the methods condense an image of one tile";
     if (!c->tower_class)
         return "this model's vision tower has no class token, by whose attention the methods "
                "choose";
+    if (c->merge > 1)
+        return "this model makes a token of several patches, and the methods choose among patches";
     return NULL;
+}
+
+bool fv_layout_tiled(const fv_layout_config *c) {
+    return c->family != FV_LAYOUT_NONE && c->family != FV_LAYOUT_LLAVA &&
+           !rules_of(c->family)->any_size;
 }

@@ -133,9 +133,16 @@ typedef struct fv_layout_rect {
 } fv_layout_rect;
 fv_layout_rect fv_layout_seen(const fv_layout *l, const fv_layout_view *v);
 
-/* Why the condense stage, which goes by the attention of the tower's class token, cannot act; NULL: it
- * can. */
+/* The row of the tiles' tokens that token (y, x) of a span's grid copies, ahead of scaling: rows of tile
+ * after tile, each [class token, if the span has one; rows x cols tokens in raster order]. */
+int32_t fv_layout_row(const fv_layout_span *s, int32_t rows, int32_t cols, int32_t y, int32_t x);
+
+/* Why the condense stage, which goes by the attention of the tower's class token to patches, cannot act;
+ * NULL: it can. */
 const char *fv_layout_uncondensable(const fv_layout_config *c);
+
+/* Whether images are cut into tiles. */
+bool fv_layout_tiled(const fv_layout_config *c);
 
 /* At least as many visual tokens as any image of a prompt of n_image can have. */
 int32_t fv_layout_tokens_max(const fv_layout_config *c, int32_t n_image);

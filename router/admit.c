@@ -275,6 +275,7 @@ typedef struct extent {
     int32_t n_span;
     const fv_token_span *span; /* [n_span] the images */
     const char *uncondensable; /* fv_layout_uncondensable */
+    bool tiled;                /* fv_layout_tiled */
 } extent;
 
 /* Of a worker that measured them; what could not have been measured is as if it had not. */
@@ -314,6 +315,7 @@ static fv_status make_plan(const request_message *r, const model_message *m, con
                            .n_span = x->n_span,
                            .span = x->span,
                            .uncondensable = x->uncondensable,
+                           .tiled = x->tiled,
                            .calibrated = calibrated ? source_layers : NULL,
                            .withdraw = m->vtw_layer <= m->n_layer ? (int32_t)m->vtw_layer : 0,
                            .n_fitted = read_schedules(m, fitted),
@@ -425,6 +427,7 @@ static fv_status lay_images(const request_message *r, const model_message *m, fv
     }
     out->span = *span;
     out->uncondensable = fv_layout_uncondensable(&config);
+    out->tiled = fv_layout_tiled(&config);
     return FV_OK;
 }
 

@@ -12,10 +12,7 @@
 
 /* Row of `tiles` for the token (y, x) of the span's grid before scaling. */
 static int32_t row_at(const fv_vision *v, const fv_layout_span *s, int32_t y, int32_t x) {
-    int32_t rows = v->rows / v->cfg->merge, cols = v->cols / v->cfg->merge; /* of a tile */
-    y += s->crop_y, x += s->crop_x;
-    int32_t tile = s->tile + y / rows * s->cols + x / cols;
-    return tile * (rows * cols + v->cfg->keep_cls) + v->cfg->keep_cls + y % rows * cols + x % cols;
+    return fv_layout_row(s, v->rows / v->cfg->merge, v->cols / v->cfg->merge, y, x);
 }
 
 typedef struct sample {

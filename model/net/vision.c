@@ -526,19 +526,33 @@ static fv_status give_features(fv_vision *v, const tower_scratch *s, const fv_vi
 
 /* ---- all of it ------------------------------------------------------------------------- */
 
-static fv_status run_layers(fv_vision *v, int32_t n, tower_scratch *s,
-                            const fv_vision_capture *capture) {
+/* Of layer l, which was run last. */
+static fv_status take_captures(fv_vision *v, int32_t l, int32_t n, const tower_scratch *s,
+                               const fv_vision_out *out) {
+    for (int32_t i = 0; i < out->n_capture; i++)
+        if (out->capture[i].layer == l) FV_TRY(take_capture(v, n, s, &out->capture[i]));
+    return FV_OK;
+}
+
+static bool wants_next(const fv_vision *v, const fv_vision_out *out) {
+    bool wants = false;
+    for (int32_t i = 0; i < out->n_capture; i++)
+        wants = wants || out->capture[i].layer == v->n_layer;
+    return wants;
+}
+
+static fv_status run_layers(fv_vision *v, int32_t n, tower_scratch *s, const fv_vision_out *out) {
     for (int32_t l = 0; l < v->n_layer; l++) {
         FV_TRY(layer(v, &v->w.layer[l], n, s));
         if (v->cfg->post_norm && l + 1 == v->cfg->n_layer)
             FV_TRY(norm(v, s->x, v->w.post_norm, v->w.post_norm_bias, s->x));
         FV_TRY(take_features(v, l + 1, s));
-        if (capture && capture->layer == l) FV_TRY(take_capture(v, n, s, capture));
+        FV_TRY(take_captures(v, l, n, s, out));
         atomic_fetch_add_explicit(&v->n_layer_run, 1, memory_order_relaxed);
     }
-    if (!capture || capture->layer < v->n_layer) return FV_OK;
+    if (!wants_next(v, out)) return FV_OK;
     FV_TRY(ask_layer(v, &v->w.layer[v->n_layer], s));
-    return take_capture(v, n, s, capture);
+    return take_captures(v, v->n_layer, n, s, out);
 }
 
 int32_t fv_vision_layers(const fv_vision *v) { return v->n_layer; }
@@ -551,7 +565,7 @@ static fv_status encode(fv_vision *v, fv_layout_size size, const float *pixels, 
     FV_TRY(make_angles(v, n, &s));
     FV_TRY(embed(v, size, pixels, n, &s));
     FV_TRY(take_features(v, 0, &s));
-    FV_TRY(run_layers(v, n, &s, out->capture));
+    FV_TRY(run_layers(v, n, &s, out));
     return give_features(v, &s, out);
 }
 
@@ -568,24 +582,25 @@ fv_status fv_vision_encode_sized(fv_vision *v, fv_layout_size size, const float 
     assert(!out->embeds.data || out->embeds.rows == n * per_tile);
     v->cols = size.w / v->cfg->patch;
     v->rows = size.h / v->cfg->patch;
-    assert(!out->capture || (out->capture->layer >= 0 && out->capture->layer <= v->n_layer));
-    if (out->capture && !v->cfg->class_token)
+    assert(out->n_capture <= FV_VISION_CAPTURES_MAX);
+    if (out->n_capture && !v->cfg->class_token)
         return FV_FAIL(FV_EUNSUPPORTED,
                        "this policy asks for the attention of the vision tower's class token, and "
                        "this checkpoint's tower has none");
     for (int32_t at = 0, now; at < n; at += now) {
         now = n - at < TILES_AT_ONCE ? n - at : TILES_AT_ONCE;
         fv_vision_out part = *out;
-        fv_vision_capture capture;
+        fv_vision_capture capture[FV_VISION_CAPTURES_MAX];
         int32_t row0 = at * per_tile, rows = now * per_tile;
         if (out->features.data) part.features = fv_tensor_rows(out->features, row0, rows);
         if (out->embeds.data) part.embeds = fv_tensor_rows(out->embeds, row0, rows);
-        if (out->capture) {
-            capture = *out->capture;
-            capture.q += (size_t)at * d;
-            capture.k += (size_t)at * (size_t)tokens(v) * d;
-            part.capture = &capture;
+        for (int32_t i = 0; i < out->n_capture; i++) {
+            capture[i] = out->capture[i];
+            assert(capture[i].layer >= 0 && capture[i].layer <= v->n_layer);
+            capture[i].q += (size_t)at * d;
+            capture[i].k += (size_t)at * (size_t)tokens(v) * d;
         }
+        part.capture = capture;
         FV_TRY(encode(v, size, pixels + (size_t)at * pixels_of(size), now, &part));
     }
     return FV_OK;

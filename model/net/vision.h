@@ -21,8 +21,8 @@
  * transformers computes in f32 from the coordinate i / n: as many as there are boundaries k / n at or
  * below it, which rounding makes i or i - 1 (Idefics2VisionEmbeddings).
  *
- * Layers after the last selected hidden state are not run; the attention of the first of them can be
- * captured. A tile gives the same bits alone and among others. One thread owns a tower. */
+ * Layers after the last selected hidden state are not run; the attention of any layer, and of the first
+ * that is not run, can be captured. A tile gives the same bits alone and among others. One thread owns a tower. */
 #include "layout/layout.h"
 #include "model/net/config.h"
 #include "model/net/weights.h"
@@ -42,11 +42,14 @@ typedef struct fv_vision_capture {
     float *k;      /* [n, 1 + P, d_vision] likewise, the class row first */
 } fv_vision_capture;
 
+enum { FV_VISION_CAPTURES_MAX = 2 };
+
 /* Where results go; what is not wanted is absent. */
 typedef struct fv_vision_out {
-    fv_tensor features;               /* [n * visual tokens, feature width] F32 on the device */
-    fv_tensor embeds;                 /* [n * visual tokens, d_text] F32 on the device */
-    const fv_vision_capture *capture; /* or NULL */
+    fv_tensor features; /* [n * visual tokens, feature width] F32 on the device */
+    fv_tensor embeds;   /* [n * visual tokens, d_text] F32 on the device */
+    int32_t n_capture;
+    const fv_vision_capture *capture; /* [n_capture] at most FV_VISION_CAPTURES_MAX */
 } fv_vision_out;
 
 /* Layers that are run. */

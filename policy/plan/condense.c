@@ -4,13 +4,21 @@
 
 #include "policy/plan/contribute.h"
 
-fv_status fv_plan_condense(fv_plan *plan, fv_condense_count_fn count, const void *params,
-                           bool exact) {
+/* Why the method cannot act; NULL: it can. */
+static const char *why_not(const fv_plan_shape *s, const fv_condense_rule *rule) {
+    if (s->uncondensable) return s->uncondensable;
+    if (s->tiled && !rule->tiles)
+        return "this model cuts images into tiles, and the method condenses an image of one tile";
+    return NULL;
+}
+
+fv_status fv_plan_condense(fv_plan *plan, const fv_condense_rule *rule, const void *params) {
     fv_plan_shape *s = &plan->shape;
+    const char *why = why_not(s, rule);
     int32_t images = 0, most = 0;
-    bool unchanged = true;
+    bool unchanged = true, exact = rule->exact && !s->tiled;
     for (int32_t at = 0, n; fv_plan_next_image(s, true, &at, &n); images++) {
-        fv_condense_count c = count(params, n);
+        fv_condense_count c = rule->count(params, n);
         most += c.most;
         unchanged = unchanged && c.unchanged;
     }
@@ -19,9 +27,9 @@ fv_status fv_plan_condense(fv_plan *plan, fv_condense_count_fn count, const void
                      images ? "every visual token is kept" : "the prompt has no image");
         return FV_OK;
     }
-    if (s->uncondensable)
+    if (why)
         return FV_FAIL(FV_EINVAL, "condense=%s: %s",
-                       plan->policy.stage[FV_STAGE_CONDENSE].method->name, s->uncondensable);
+                       plan->policy.stage[FV_STAGE_CONDENSE].method->name, why);
     plan->condense.acts = true;
     if (s->n_encoded == 0) {
         s->n_encoded = s->n_visual;

@@ -5,7 +5,11 @@
  * prefill worker keeps. Pure functions. */
 #include "policy/plan/plan.h"
 
-int32_t fv_hired_rows(const fv_condense_hired_params *p, int32_t n);
+/* hired: of an image's n tokens; of that budget, for the tile that shows the whole image; and how many of
+ * that tile's n patches count for the others. */
+int32_t fv_hired_tokens(const fv_condense_hired_params *p, int32_t n);
+int32_t fv_hired_whole(const fv_condense_hired_params *p, int32_t budget);
+int32_t fv_hired_first(const fv_condense_hired_params *p, int32_t n);
 
 /* prumerge with a share of its own: rows that stay, at least one if there are any, without the one
  * that is made of the others. */
@@ -18,9 +22,15 @@ typedef struct fv_condense_count {
 } fv_condense_count;
 typedef fv_condense_count (*fv_condense_count_fn)(const void *params, int32_t n);
 
-/* Adds the stage to a plan, unless no image changes: each image comes to count(params, n).most tokens
- * at most; `exact`, to so many. What the stage made, once it has run, is the prompt's. */
-fv_status fv_plan_condense(fv_plan *plan, fv_condense_count_fn count, const void *params,
-                           bool exact);
+typedef struct fv_condense_rule {
+    fv_condense_count_fn count;
+    bool
+        exact; /* an image of one tile comes to count().most tokens; otherwise to so many at most */
+    bool tiles; /* images of several tiles too: to so many at most */
+} fv_condense_rule;
+
+/* Adds the stage to a plan, unless no image changes. What the stage made, once it has run, is the
+ * prompt's. */
+fv_status fv_plan_condense(fv_plan *plan, const fv_condense_rule *rule, const void *params);
 
 #endif

@@ -30,6 +30,7 @@ typedef struct fv_plan_shape {
      * has not. */
     int32_t n_encoded;
     const char *uncondensable; /* why the condense stage cannot act on this model; NULL: it can */
+    bool tiled;                /* the model cuts images into tiles */
     int32_t n_answer;          /* of n_text, rows at the end that are an answer taken up again */
     /* What the checkpoint's calibration holds, borrowed: [n_layer] source layers of map=calibrated,
      * and thresholds; NULL: not measured. Or why a calibration that is there cannot be used; NULL:

@@ -20,5 +20,5 @@ static fv_condense_count count(const void *params, int32_t n) {
 }
 
 fv_status fv_plan_condense_prumerge(fv_plan *plan, const fv_condense_prumerge_params *p) {
-    return fv_plan_condense(plan, count, p, p->keep > 0);
+    return fv_plan_condense(plan, &(fv_condense_rule){.count = count, .exact = p->keep > 0}, p);
 }

@@ -9,5 +9,5 @@ static fv_condense_count count(const void *params, int32_t n) {
 }
 
 fv_status fv_plan_condense_prumerge_plus(fv_plan *plan, const fv_condense_prumerge_plus_params *p) {
-    return fv_plan_condense(plan, count, p, false);
+    return fv_plan_condense(plan, &(fv_condense_rule){.count = count}, p);
 }

@@ -26,10 +26,13 @@ int32_t fv_encoded_features(const fv_encoded *e, int32_t n_image) {
 
 fv_status fv_encoded_open(const fv_model_config *cfg, const fv_layout *layout, int32_t n,
                           fv_device *dev, fv_encoded *out) {
-    size_t rows = 0;
+    size_t rows = 0, spans = 0;
     fv_encoded e = {.cfg = cfg, .layout = layout, .n_image = n};
-    for (int32_t i = 0; i < n; i++) rows += (size_t)layout[i].n_visual;
-    fv_status st = FV_ARENA_NEW(&e.arena, n, e.each);
+    for (int32_t i = 0; i < n; i++) {
+        rows += (size_t)layout[i].n_visual;
+        spans += (size_t)layout[i].n_span;
+    }
+    fv_status st = FV_ARENA_NEW(&e.arena, spans, e.each);
     if (st == FV_OK) st = FV_ARENA_NEW(&e.arena, rows, e.source);
     if (st == FV_OK)
         st = fv_buf_alloc(dev, rows * (size_t)cfg->text.d_model * sizeof(float), FV_BUF_DEVICE,
@@ -57,6 +60,18 @@ void fv_encoded_free(fv_encoded *e) {
     *e = (fv_encoded){0};
 }
 
+/* Appends the tokens of the next image's spans to `each`: a token that is made of several counts as of
+ * the span of the one before it. */
+static void count_spans(fv_encoded *e, const fv_layout *l, const fv_image_rows *rows) {
+    int32_t *each = e->each + e->n_span, span = 0, end = l->span[0].n;
+    for (int32_t r = 0; r < rows->n; r++) {
+        int32_t source = rows->source ? rows->source[r] : r;
+        while (source >= end && span + 1 < l->n_span) end += l->span[++span].n;
+        each[span]++;
+    }
+    e->n_span += l->n_span;
+}
+
 fv_status fv_encoded_add(fv_encoded *e, const fv_image_rows *rows) {
     const fv_layout *layout = &e->layout[e->n_added];
     size_t row = (size_t)e->cfg->text.d_model * sizeof(float);
@@ -65,7 +80,8 @@ fv_status fv_encoded_add(fv_encoded *e, const fv_image_rows *rows) {
         e->source[e->n_row + r] = source < 0 ? source : e->n_source + source;
     }
     char *to = (char *)e->embeds.data + (size_t)e->n_row * row;
-    e->each[e->n_added++] = rows->n;
+    count_spans(e, layout, rows);
+    e->n_added++;
     e->n_row += rows->n;
     e->n_source += layout->n_visual;
     if (rows->n == 0) return FV_OK;
@@ -108,9 +124,9 @@ static fv_status encode(fv_vision *v, const float *pixels, const fv_encoded *e,
 static fv_status condense(fv_vision *v, const float *pixels, const fv_choice *choice,
                           const fv_encoded *e, fv_image_rows *out) {
     fv_arena arena = {0};
-    fv_condensed_rows rows;
-    fv_status st =
-        fv_condense_run(v, &e->cfg->vision, choice, pixels, 1, e->embeds.device, &arena, &rows);
+    fv_condensed_image rows;
+    fv_status st = fv_condense_run(v, &e->cfg->vision, choice, &e->layout[e->n_added], pixels,
+                                   e->embeds.device, &arena, &rows);
     if (st == FV_OK) {
         size_t bytes = (size_t)rows.n * sizeof *rows.source;
         out->n = rows.n;

@@ -18,6 +18,7 @@ fv_plan_shape fv_plan_shape_of(const fv_engine *engine, fv_dtype kv_dtype,
     const fv_checkpoint *ck = engine->ck;
     fv_plan_shape s = fv_plan_shape_of_net(&fv_checkpoint_config(ck)->text, kv_dtype, prompt);
     s.uncondensable = fv_layout_uncondensable(&fv_checkpoint_config(ck)->layout);
+    s.tiled = fv_layout_tiled(&fv_checkpoint_config(ck)->layout);
     s.calibrated = fv_checkpoint_blocks(ck);
     s.thresholds = fv_checkpoint_thresholds(ck);
     s.withdraw = fv_checkpoint_withdraw(ck);

@@ -172,7 +172,7 @@ fv_status fv_prompt_condense(fv_prompt *p, const int32_t *each, int32_t context)
         move_tokens(p, from, old.first);
         span->first = p->n;
         if (!span->encoded) span->encoded = old.n;
-        if (each) span->n = each[span->image];
+        if (each) span->n = each[i];
         move_tokens(p, old.first, old.first + span->n);
         from = old.first + old.n;
     }

@@ -39,7 +39,7 @@ fv_status fv_prompt_of_ids(const fv_tokenizer *tok, const fv_model_config *cfg, 
 /* Adds n ids of an answer, as text. */
 fv_status fv_prompt_append(fv_prompt *p, const int32_t *ids, int32_t n);
 
-/* Leaves image i each[i] of its rows, at most as many as it has; NULL: all. The prompt was made
+/* Leaves span i each[i] of its tokens, at most as many as it has; NULL: all. The prompt was made
  * for any context then: FV_EINVAL when it does not fit this one. */
 fv_status fv_prompt_condense(fv_prompt *p, const int32_t *each, int32_t context);
 

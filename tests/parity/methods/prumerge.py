@@ -19,7 +19,7 @@ class Image:
         draws = Draws(seed)
         q = draws.uniform(D).astype(np.float64) * sharp
         keys = draws.uniform(n + 1, D).astype(np.float64)
-        self.seed, self.n, self.n_head, self.sharp = seed, n, n_head, sharp
+        self.seed, self.n, self.n_head, self.sharp, self.draws = seed, n, n_head, sharp, draws
         self.feature = draws.uniform(n, WIDTH).astype(np.float64)
         wide = D // n_head
         p = [softmax(keys[:, h:h + wide] @ q[h:h + wide] / np.sqrt(wide)) for h in range(0, D, wide)]

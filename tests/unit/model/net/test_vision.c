@@ -90,7 +90,7 @@ static fv_status capture(const tower *t, const float *pixels, int32_t n, int32_t
     fv_vision_capture to = {.layer = layer, .q = out->q, .k = out->k};
     cr_assert_eq(fv_backend_open(&be, "cpu", &opt), FV_OK, "%s", fv_last_error());
     cr_assert_eq(fv_vision_open(&be, &t->cfg, &t->w, &t->p, &v), FV_OK);
-    fv_status st = fv_vision_encode(v, pixels, n, &(fv_vision_out){.capture = &to});
+    fv_status st = fv_vision_encode(v, pixels, n, &(fv_vision_out){.n_capture = 1, .capture = &to});
     fv_vision_close(v);
     fv_backend_close(&be);
     return st;
@@ -109,6 +109,25 @@ Test(vision, a_layer_after_the_features_can_be_captured) {
     cr_assert_eq(capture(&shorter, pixels + TOWER_PIXELS, 1, 1, NULL, &after), FV_OK);
     cr_assert_eq(memcmp(after.q, inside.q + D, D * 4), 0, "an image alone");
     cr_assert_eq(memcmp(after.k, inside.k + (P + 1) * D, (P + 1) * D * 4), 0);
+}
+
+Test(vision, two_layers_captured_at_once_are_what_each_is_alone) {
+    static const int32_t one[] = {1};
+    static captured alone[2], both[2];
+    float pixels[3 * TOWER_PIXELS];
+    fv_backend be;
+    fv_vision *v;
+    tiny_tower_pixels(pixels, 3);
+    tower t = tiny_tower_make(1, one, false);
+    for (int l = 0; l < 2; l++) cr_assert_eq(capture(&t, pixels, 3, l, "plain", &alone[l]), FV_OK);
+    fv_vision_capture to[2] = {{1, both[1].q, both[1].k}, {0, both[0].q, both[0].k}};
+    cr_assert_eq(fv_backend_open(&be, "cpu", &(fv_backend_options){.n_threads = 1}), FV_OK);
+    cr_assert_eq(fv_vision_open(&be, &t.cfg, &t.w, &t.p, &v), FV_OK);
+    cr_assert_eq(fv_vision_encode(v, pixels, 3, &(fv_vision_out){.n_capture = 2, .capture = to}),
+                 FV_OK);
+    cr_assert_eq(memcmp(both, alone, sizeof both), 0);
+    fv_vision_close(v);
+    fv_backend_close(&be);
 }
 
 Test(vision, a_layer_that_the_checkpoint_does_not_have_is_refused) {

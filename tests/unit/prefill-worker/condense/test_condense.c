@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "kernels/backends/open.h"
+#include "layout/layout.h"
 #include "model/net/kv.h"
 #include "policy/plan/plan.h"
 #include "prefill-worker/condense/condense.h"
@@ -29,6 +30,27 @@ static float *drawn(uint64_t *state, fv_arena *arena, int32_t n) {
     return x;
 }
 
+/* Of several tiles, where the case has them. */
+static void add_tiles(const json_t *g, uint64_t *state, fv_condense_context *ctx) {
+    const json_t *tile = json_object_get(g, "tile"), *by = json_object_get(g, "shown_by");
+    int32_t *at, *shown;
+    ctx->n_tile = 1;
+    if (!tile) return;
+    ctx->n_whole = (int32_t)json_array_size(by);
+    cr_assert_eq((int32_t)json_array_size(tile), ctx->n);
+    cr_assert_eq(FV_ARENA_NEW(ctx->arena, ctx->n, at), FV_OK);
+    cr_assert_eq(FV_ARENA_NEW(ctx->arena, ctx->n_whole, shown), FV_OK);
+    for (int32_t i = 0; i < ctx->n; i++) {
+        at[i] = (int32_t)json_integer_value(json_array_get(tile, (size_t)i));
+        if (at[i] >= ctx->n_tile) ctx->n_tile = at[i] + 1;
+    }
+    for (int32_t i = 0; i < ctx->n_whole; i++)
+        shown[i] = (int32_t)json_integer_value(json_array_get(by, (size_t)i));
+    ctx->tile = at;
+    ctx->shown_by = shown;
+    ctx->first_score = drawn(state, ctx->arena, ctx->n_whole);
+}
+
 static void check_image(const json_t *g) {
     fv_arena arena = {0};
     fv_condensed got;
@@ -51,6 +73,7 @@ static void check_image(const json_t *g) {
                                .d_key = d,
                                .key = key + d,
                                .arena = &arena};
+    add_tiles(g, &state, &ctx);
     cr_assert_eq(method->run(&ctx, &got), FV_OK);
     const json_t *source = rendered_at(g, "source");
     cr_assert_eq(got.n, (int32_t)json_array_size(source), "%s on %d rows", policy, n);
@@ -94,26 +117,57 @@ typedef struct rows {
     float embeds[N * (P + 2) * TEXT];
 } rows;
 
-static void run(const tiny_tower *t, const char *policy, const float *pixels, int32_t n,
-                const char *isa, rows *out) {
+static fv_layout layout_of(const fv_layout_config *c, int32_t w, int32_t h) {
+    fv_layout l;
+    cr_assert_eq(fv_layout_image(c, w, h, 1, &l), FV_OK, "%s", fv_last_error());
+    return l;
+}
+
+static fv_layout one_tile(bool cls) {
+    return layout_of(&(fv_layout_config){.family = FV_LAYOUT_LLAVA,
+                                         .tile = TOWER_SIDE,
+                                         .patch = 4,
+                                         .merge = 1,
+                                         .tower_class = true,
+                                         .class_token = cls},
+                     TOWER_SIDE, TOWER_SIDE);
+}
+
+/* Adds an image's tokens to `out`. */
+static void run_image(const tiny_tower *t, const char *policy, const fv_layout *l,
+                      const float *pixels, const char *isa, rows *out) {
     fv_backend be;
     fv_vision *v;
     fv_arena arena = {0};
-    fv_condensed_rows got;
+    fv_condensed_image got;
     fv_choice choice = condense_of(policy);
     fv_backend_options opt = {.n_threads = 2, .isa = isa};
     cr_assert_eq(fv_backend_open(&be, "cpu", &opt), FV_OK);
     cr_assert_eq(fv_vision_open(&be, &t->cfg, &t->w, &t->p, &v), FV_OK);
-    cr_assert_eq(fv_condense_run(v, &t->cfg, &choice, pixels, n, be.device, &arena, &got), FV_OK,
+    cr_assert_eq(fv_condense_run(v, &t->cfg, &choice, l, pixels, be.device, &arena, &got), FV_OK,
                  "%s", fv_last_error());
-    out->n = got.n;
-    memcpy(out->each, got.each, (size_t)n * sizeof *got.each);
-    memcpy(out->source, got.source, (size_t)got.n * sizeof *got.source);
-    if (got.n) memcpy(out->embeds, got.embeds.data, (size_t)got.n * TEXT * sizeof(float));
+    memcpy(out->source + out->n, got.source, (size_t)got.n * sizeof *got.source);
+    if (got.n)
+        memcpy(out->embeds + out->n * TEXT, got.embeds.data, (size_t)got.n * TEXT * sizeof(float));
+    out->n += got.n;
     fv_buf_free(&got.embeds);
     fv_vision_close(v);
     fv_arena_fini(&arena);
     fv_backend_close(&be);
+}
+
+/* n images of one tile, one after another; sources count through all. */
+static void run(const tiny_tower *t, const char *policy, const float *pixels, int32_t n,
+                const char *isa, rows *out) {
+    fv_layout l = one_tile(t->cfg.keep_cls);
+    out->n = 0;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t first = out->n;
+        run_image(t, policy, &l, pixels + i * TOWER_PIXELS, isa, out);
+        out->each[i] = out->n - first;
+        for (int32_t r = first; r < out->n; r++)
+            if (out->source[r] >= 0) out->source[r] += i * l.n_visual;
+    }
 }
 
 static void encode(const tiny_tower *t, const float *pixels, int32_t n, float *embeds) {
@@ -151,30 +205,131 @@ Test(condense, tokens_that_are_only_chosen_keep_their_bits) {
     }
 }
 
-Test(condense, an_image_among_others_gives_the_same_tokens_as_alone) {
+Test(condense, an_image_gives_the_same_tokens_on_every_cpu_path) {
     static const char *const policies[] = {"condense=hired,keep=0.4", "condense=prumerge",
                                            "condense=prumerge_plus,neighbours=2"};
     static const int32_t two[] = {2};
     static float pixels[N * TOWER_PIXELS];
-    static rows all, one;
+    static rows fast, plain;
     tiny_tower_pixels(pixels, N);
     tiny_tower t = tiny_tower_make(1, two, false);
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
-        run(&t, policies[i], pixels, N, NULL, &all);
-        for (int32_t k = 0, at = 0; k < N; at += all.each[k++]) {
-            run(&t, policies[i], pixels + k * TOWER_PIXELS, 1, "plain", &one);
-            cr_assert_eq(one.n, all.each[k]);
-            cr_assert_eq(memcmp(one.embeds, all.embeds + at * TEXT, (size_t)one.n * TEXT * 4), 0);
-            for (int32_t r = 0; r < one.n; r++)
-                cr_assert_eq(one.source[r] < 0 ? -1 : one.source[r] + k * P, all.source[at + r]);
-        }
+        run(&t, policies[i], pixels, N, NULL, &fast);
+        run(&t, policies[i], pixels, N, "plain", &plain);
+        cr_assert_eq(fast.n, plain.n);
+        cr_assert_eq(memcmp(fast.source, plain.source, (size_t)plain.n * sizeof *plain.source), 0);
+        cr_assert_eq(memcmp(fast.embeds, plain.embeds, (size_t)plain.n * TEXT * 4), 0);
     }
+}
+
+/* ---- images of several tiles ------------------------------------------------------------- */
+
+/* LLaVA-NeXT's tiles of the tiny tower: 3 x 3 tokens each. */
+static const fv_layout_config tiles = {.family = FV_LAYOUT_LLAVA_NEXT,
+                                       .tile = TOWER_SIDE,
+                                       .patch = 4,
+                                       .merge = 1,
+                                       .tower_class = true,
+                                       .n_pinpoint = 3,
+                                       .pinpoint = {{24, 12}, {12, 24}, {24, 24}}};
+
+/* Tokens of the tile that shows the whole image, of the upper or left tile, and of the other one. */
+static void count_tiles(const fv_layout *l, const rows *r, int32_t n[3]) {
+    const fv_layout_span *m = &l->span[1];
+    for (int32_t i = 0; i < r->n; i++) {
+        int32_t at = r->source[i] - P;
+        cr_assert(i == 0 || r->source[i] > r->source[i - 1]);
+        if (at >= 0) cr_assert_lt(at % m->w, m->w - 1, "newlines do not stay");
+        n[at < 0 ? 0 : m->cols == 2 ? 1 + (at % m->w >= 3) : 1 + (at / m->w >= 3)]++;
+    }
+}
+
+/* Of 3 x 3 patches of the whole image, the middles of 3 are shown by the first of two tiles and of 6 by
+ * the second. */
+Test(condense, tiles_share_what_the_whole_image_leaves) {
+    static const struct {
+        const char *policy;
+        int32_t w, h, n[3];
+    } c[] = {
+        {"condense=hired,keep=0.5,whole=0", 24, 12, {0, 4, 8}}, /* 13 of 27 */
+        {"condense=hired,keep=0.5,whole=0", 12, 24, {0, 4, 8}}, /* upright */
+        {"condense=hired,keep=0.5,whole=1", 24, 12, {9, 0, 0}}, /* no more than it has */
+        {"condense=hired,keep=0.9,whole=0", 24, 12, {0, 8, 9}}, /* 24: 8 and 16 */
+        {"condense=hired,keep=0.5,whole=0",
+         24,
+         4,
+         {0, 2, 3}}, /* 15 tokens: one row is no padding */
+        {"condense=hired,keep=0", 24, 12, {0}},
+    };
+    static const int32_t two[] = {2};
+    static float pixels[N * TOWER_PIXELS];
+    tiny_tower_pixels(pixels, N);
+    tiny_tower t = tiny_tower_make(1, two, false);
+    for (size_t i = 0; i < sizeof c / sizeof c[0]; i++) {
+        static rows got;
+        int32_t n[3] = {0};
+        fv_layout l = layout_of(&tiles, c[i].w, c[i].h);
+        cr_assert_eq(l.n_tile, N);
+        got.n = 0;
+        run_image(&t, c[i].policy, &l, pixels, NULL, &got);
+        count_tiles(&l, &got, n);
+        for (int k = 0; k < 3; k++)
+            cr_assert_eq(n[k], c[i].n[k], "%s, %d x %d: tile %d keeps %d", c[i].policy, c[i].w,
+                         c[i].h, k, n[k]);
+    }
+}
+
+Test(condense, tokens_of_tiles_keep_the_bits_of_exact) {
+    static const int32_t two[] = {2};
+    static float pixels[N * TOWER_PIXELS], of_tiles[N * P * TEXT], exact[N * (P + 2) * TEXT],
+        newline[TEXT];
+    static rows got;
+    fv_backend be;
+    fv_vision *v;
+    fv_layout l = layout_of(&tiles, 12, 20);
+    tiny_tower_pixels(pixels, N);
+    tiny_tower t = tiny_tower_make(1, two, false);
+    t.p.newline = fv_tensor_of(newline, FV_F32, 1, TEXT);
+    encode(&t, pixels, N, of_tiles);
+    cr_assert_eq(fv_backend_open(&be, "cpu", &(fv_backend_options){.n_threads = 1}), FV_OK);
+    cr_assert_eq(fv_vision_open(&be, &t.cfg, &t.w, &t.p, &v), FV_OK);
+    cr_assert_eq(fv_vision_assemble(v, &l, fv_tensor_of(of_tiles, FV_F32, N * P, TEXT),
+                                    fv_tensor_of(exact, FV_F32, l.n_visual, TEXT)),
+                 FV_OK, "%s", fv_last_error());
+    run_image(&t, "condense=hired,keep=0.6", &l, pixels, NULL, &got);
+    cr_assert_gt(got.n, P / 2);
+    for (int32_t r = 0; r < got.n; r++)
+        cr_assert_eq(memcmp(got.embeds + r * TEXT, exact + got.source[r] * TEXT, TEXT * 4), 0,
+                     "token %d", r);
+    fv_vision_close(v);
+    fv_backend_close(&be);
+}
+
+Test(condense, a_plan_for_tiles_bounds_their_tokens_and_refuses_methods_of_one_tile) {
+    static const fv_token_span image[] = {{.first = 1, .n = 9}, {.first = 10, .n = 21}};
+    fv_plan_shape shape = {.n_layer = 4,
+                           .n_kv = 2,
+                           .d_head = 8,
+                           .bytes_value = 4,
+                           .n_visual = 30,
+                           .n_text = 10,
+                           .n_span = 2,
+                           .span = image,
+                           .tiled = true};
+    fv_policy p;
+    fv_plan plan;
+    cr_assert_eq(fv_policy_parse("condense=hired,keep=0.5", &p), FV_OK);
+    cr_assert_eq(fv_plan_make(&p, &shape, &plan), FV_OK, "%s", fv_last_error());
+    cr_assert(plan.condense.acts && plan.shape.n_visual == 15 && !plan.exact_counts);
+    cr_assert_eq(fv_policy_parse("condense=prumerge", &p), FV_OK);
+    cr_assert_eq(fv_plan_make(&p, &shape, &plan), FV_EINVAL);
+    cr_assert(strstr(fv_last_error(), "an image of one tile"), "%s", fv_last_error());
 }
 
 /* ---- the prompt and the plan -------------------------------------------------------------- */
 
 Test(condense, images_of_a_prompt_lose_tokens_and_text_stays) {
-    int32_t each[] = {1, 0, 3};
+    int32_t each[] = {1, 0, 3}; /* of each span */
     fv_prompt p = {.n = 14, .n_visual = 9, .n_text = 5, .n_image = 3, .n_span = 3};
     const char *layout = "tvvvtvvvvvvttt"; /* no text between the second and third image */
     p.ids = malloc(14 * sizeof *p.ids);
