@@ -52,6 +52,8 @@ static const fv_option table[] = {
      "it; a port alone: on loopback",
      0, 0},
     /* passed on */
+    {"otlp", "FOVEA_OTLP", FV_OPTION_STRING, "HOST:PORT", NULL,
+     "send spans of requests to this OpenTelemetry collector (OTLP over gRPC)", 0, 0},
     {"tls-cert", "FOVEA_TLS_CERT", FV_OPTION_STRING, "FILE", NULL,
      "PEM certificate chain with the DNS names fovea-router, fovea-prefill and fovea-decode: turns "
      "TLS on",
@@ -130,6 +132,7 @@ static const struct passed {
     {"silence-ms", ROUTER},  {"stall-ms", ROUTER},
     {"tls-cert", ALL},       {"tls-key", ALL},
     {"tls-ca", ALL},         {"tenants", ROUTER},
+    {"otlp", ALL},
 };
 enum { N_PASSED = sizeof passed / sizeof passed[0] };
 

@@ -19,6 +19,7 @@
  * A hand-off is: open; after the grant, push frames in order; commit; end, in every case.
  * The memory of frames stays untouched until end has completed. */
 #include "common/peer.h"
+#include "common/trace_context.h"
 #include "handoff/grant.h"
 #include "handoff/kv_sections.h"
 
@@ -78,6 +79,7 @@ typedef struct fv_asking {
     /* The router's token, which authorizes the request for memory and for a peer link; NULL:
      * none. */
     const char *open_token, *pair_token;
+    fv_trace_context trace; /* that the hand-off belongs to; {0}: none */
 } fv_asking;
 
 typedef struct fv_transport_ops {

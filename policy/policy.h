@@ -110,6 +110,9 @@ bool fv_policy_is_exact(const fv_policy *p);
  * prints it; their number when none has. Several may have the same: then it is the first. */
 int32_t fv_policy_preset_of(const char *text);
 
+/* The name of that preset, or `text` itself where there is none. */
+const char *fv_policy_name_of(const char *text);
+
 /* The method with its defaults. */
 void fv_choice_init(fv_choice *c, const fv_method_info *method);
 

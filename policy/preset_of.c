@@ -31,3 +31,9 @@ int32_t fv_policy_preset_of(const char *text) {
         if (printed[i] && strcmp(printed[i], text) == 0) return i;
     return n;
 }
+
+const char *fv_policy_name_of(const char *text) {
+    int32_t n, i = fv_policy_preset_of(text);
+    const fv_preset_info *presets = fv_policy_presets(&n);
+    return i < n ? presets[i].name : text;
+}

@@ -113,6 +113,7 @@ static fv_status send_finished(fv_request *r) {
     e.finished = &f;
     FV_TRY(fv_rpc_call_send(r->client, &e.base));
     fv_record_answer(r, &report, fv_clock_s());
+    fv_trace_answer(r, &report);
     return FV_OK;
 }
 

@@ -13,6 +13,7 @@
  * on to report and gets on with nothing is found by router/watch.c. Loop thread. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/clock.h"
 #include "handoff/refusal.h"
@@ -204,6 +205,7 @@ static void decode_over(fv_attempt *a, const fv_rpc_call *c, const fv_rpc_end *e
 static void on_decode_end(fv_rpc_call *c, const fv_rpc_end *end) {
     fv_attempt *a = fv_rpc_call_user(c);
     a->decode = NULL;
+    fv_trace_call(a, &a->decode_span, end);
     if (a->req)
         decode_over(a, c, end);
     else
@@ -221,11 +223,14 @@ static int64_t deadline_ms(const fv_request *r) {
 /* A call of a worker on the client's behalf. The token is NULL where the message has a secret. */
 static fv_status open_call(fv_attempt *a, const fv_registered_worker *w, const char *method,
                            const char *token, const fv_rpc_events *events,
-                           const ProtobufCMessage *message, fv_rpc_call **out) {
+                           const ProtobufCMessage *message, fv_span *span, fv_rpc_call **out) {
+    *span = fv_span_begin(strrchr(method, '/') + 1, FV_SPAN_CLIENT, &a->req->span.context,
+                          fv_clock_s());
     fv_rpc_metadata metadata = {FV_CALL_TOKEN_KEY, token};
     fv_rpc_call_options opt = {.path = method,
                                .metadata = &metadata,
                                .n_metadata = token && token[0],
+                               .trace = &span->context,
                                .events = events,
                                .user = a,
                                .deadline_ms = deadline_ms(a->req),
@@ -266,7 +271,7 @@ static fv_status start_decode(fv_attempt *a) {
         FV_TRY(fv_registry_token(a->relay->opt.members, a->d.worker, method, r->fleet_id, "",
                                  FV_CALL_VALID_MS, token));
     return open_call(a, a->d.worker, method, a->ticket ? NULL : token, &decode_events, &m.base,
-                     &a->decode);
+                     &a->decode_span, &a->decode);
 }
 
 /* ---- prefill ---------------------------------------------------------------------------- */
@@ -365,6 +370,7 @@ static void prefill_over(fv_attempt *a, const fv_rpc_call *c, const fv_rpc_end *
 static void on_prefill_end(fv_rpc_call *c, const fv_rpc_end *end) {
     fv_attempt *a = fv_rpc_call_user(c);
     a->prefill = NULL;
+    fv_trace_call(a, &a->prefill_span, end);
     if (a->req)
         prefill_over(a, c, end);
     else
@@ -413,7 +419,8 @@ static fv_status start_prefill(fv_attempt *a) {
     m.pair_token = pair;
     FV_TRY(fv_registry_token(a->relay->opt.members, a->p.worker, method, r->fleet_id,
                              m.decode_address, FV_CALL_VALID_MS, token));
-    return open_call(a, a->p.worker, method, token, &prefill_events, &m.base, &a->prefill);
+    return open_call(a, a->p.worker, method, token, &prefill_events, &m.base, &a->prefill_span,
+                     &a->prefill);
 }
 
 /* ---- from outside ----------------------------------------------------------------------- */

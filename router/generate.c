@@ -59,13 +59,6 @@ static fv_status check_fits(const fv_request *r) {
     return FV_OK;
 }
 
-static void read_trace(const fv_rpc_call *c, fv_request *r) {
-    const char *text;
-    size_t n;
-    if (fv_rpc_call_metadata(c, FV_TRACE_KEY, &text, &n)) (void)fv_trace_parse(text, n, &r->trace);
-    fv_trace_id_print(&r->trace, r->trace_id);
-}
-
 static fv_status record_caller(fv_status st) {
     return fv_record_refusal(st == FV_EDENIED ? FV_REASON_DENIED : FV_REASON_UNAUTHENTICATED, st);
 }
@@ -86,7 +79,7 @@ static fv_status on_start(fv_rpc_call *c) {
     FV_TRY(check_full(c, relay, 0));
     FV_TRY(fv_relay_check_time(relay, c, &anything));
     FV_TRY(fv_record_refusal(FV_REASON_TENANT_LIMIT, fv_request_open(relay, c, tenant, &r)));
-    read_trace(c, r);
+    fv_trace_begin(r);
     fv_rpc_call_set_user(c, r);
     return FV_OK;
 }
@@ -167,7 +160,9 @@ static void on_cancel(fv_rpc_call *c) {
 static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     fv_request *r = fv_rpc_call_user(c);
     fv_record_end(end);
-    if (r) fv_request_close(r);
+    if (!r) return;
+    fv_trace_end(r, end);
+    fv_request_close(r);
 }
 
 const fv_rpc_events fv_generate_events = {.on_start = on_start,

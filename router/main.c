@@ -45,6 +45,10 @@ static const fv_option table[] = {
      86400000},
     {"silence-ms", "FOVEA_SILENCE_MS", FV_OPTION_INT, "MS", "5000",
      "a worker counts as lost after this long without a report", 100, 600000},
+    {"trace-sample", "FOVEA_TRACE_SAMPLE", FV_OPTION_FLOAT, "SHARE", "1",
+     "with --otlp, share of requests without traceparent that are traced; the others' own flag "
+     "decides",
+     0, 1},
 };
 enum { N_TABLE = sizeof table / sizeof table[0] };
 
@@ -86,6 +90,7 @@ static fv_status run(const fv_options *o) {
                              .idle = idle,
                              .stopped = stopped,
                              .metrics = FV_DAEMON_ROUTER,
+                             .sample = fv_options_float(o, "trace-sample"),
                              .measure = measure};
     fv_router_options opt = {.queue_max = (int32_t)fv_options_int(o, "queue"),
                              .tenants = fv_options_string(o, "tenants"),

@@ -6,7 +6,7 @@
 void fv_record_tokens(const fv_request *r, uint32_t n, double now_s) {
     fv_metric_add(FV_METRIC_GENERATION_TOKENS, 0, n);
     if (r->n_token == 0)
-        fv_metric_observe(FV_METRIC_TTFT, 0, now_s - r->arrived_s, &r->trace);
+        fv_metric_observe(FV_METRIC_TTFT, 0, now_s - r->arrived_s, &r->span.context);
     else /* tokens that came together are as far apart as if they had come one by one */
         fv_metric_observe_n(FV_METRIC_ITL, 0, (now_s - r->token_s) / n, n);
 }
@@ -25,9 +25,10 @@ static void record_policy(const fv_report_message *report) {
 
 void fv_record_answer(const fv_request *r, const fv_report_message *report, double now_s) {
     if (r->n_token > 1)
-        fv_metric_observe(FV_METRIC_TPOT, 0, (now_s - r->first_s) / (r->n_token - 1), &r->trace);
-    fv_metric_observe(FV_METRIC_E2E, 0, now_s - r->arrived_s, &r->trace);
-    fv_metric_observe(FV_METRIC_QUEUE, 0, r->started_s - r->arrived_s, &r->trace);
+        fv_metric_observe(FV_METRIC_TPOT, 0, (now_s - r->first_s) / (r->n_token - 1),
+                          &r->span.context);
+    fv_metric_observe(FV_METRIC_E2E, 0, now_s - r->arrived_s, &r->span.context);
+    fv_metric_observe(FV_METRIC_QUEUE, 0, r->started_s - r->arrived_s, &r->span.context);
     fv_metric_add(FV_METRIC_PROMPT_TOKENS, 0, report->n_prompt);
     fv_metric_add(FV_METRIC_VISUAL_TOKENS, 0, report->n_visual);
     fv_metric_add(FV_METRIC_FOLLOW_UPS, 0, r->msg->conversation.len > 0);

@@ -88,8 +88,15 @@ static void count_queued(fv_request *r, int32_t by) {
 
 void fv_request_set_state(fv_request *r, fv_request_state to) {
     fv_relay *relay = r->relay;
-    if (r->state == FV_REQUEST_QUEUED) count_queued(r, -1);
-    if (to == FV_REQUEST_QUEUED) count_queued(r, 1);
+    double now_s = fv_clock_s();
+    if (r->state == FV_REQUEST_QUEUED) {
+        count_queued(r, -1);
+        fv_trace_queued(r, now_s);
+    }
+    if (to == FV_REQUEST_QUEUED) {
+        count_queued(r, 1);
+        r->queued_s = now_s;
+    }
     relay->n_running += (to == FV_REQUEST_RUNNING) - (r->state == FV_REQUEST_RUNNING);
     r->state = to;
 }

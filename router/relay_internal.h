@@ -9,14 +9,15 @@
  *   replay.c     what follows when a request's attempt has failed
  *   watch.c      whether it makes progress
  *   blame.c      whether the request causes the loss of workers
- *   answer.c     events to the client, and what it has received of them */
+ *   answer.c     events to the client, and what it has received of them
+ *   trace.c      its spans */
 #include "handoff.pb-c.h"
 #include "inference.pb-c.h"
 #include "router/admit.h"
 #include "router/deadline.h"
 #include "router/relay.h"
 #include "router/reservation.h"
-#include "telemetry/trace_context.h"
+#include "telemetry/otlp/spans.h"
 
 typedef Fovea__Inference__V1__GenerateRequest fv_request_message;
 typedef Fovea__Inference__V1__Tokens fv_tokens_message;
@@ -37,6 +38,7 @@ typedef struct fv_attempt {
     fv_request *req; /* NULL: abandoned */
     fv_relay *relay;
     fv_rpc_call *prefill, *decode; /* borrowed; NULL before and after */
+    fv_span prefill_span, decode_span;
     fv_reservation p, d;
     uint32_t n_replay;                         /* tokens that the client had before it */
     fv_arena arena;                            /* what the workers said */
@@ -77,8 +79,9 @@ struct fv_request {
     fv_work work;        /* that it is expected to be */
     fv_attempt *attempt; /* RUNNING; else NULL */
 
-    fv_trace_context trace;                   /* the client's; {0}: it has none */
+    fv_span span; /* its context is the client's where none is recorded */
     char trace_id[2 * FV_TRACE_ID_BYTES + 1]; /* of the logs; "": none */
+    double queued_s;                          /* since it has been in the queue this time */
 
     double arrived_s, started_s, first_s; /* started: the first attempt. 0: not yet */
     double token_s;                       /* when the client was last sent tokens */
@@ -216,5 +219,18 @@ fv_status fv_answer_tokens(fv_request *r, fv_tokens_message *t);
 
 /* The last message, when all has been said; a client that reads slowly gets it later. */
 void fv_answer_maybe_finish(fv_request *r);
+
+/* ---- trace.c ---------------------------------------------------------------------------- */
+
+/* The call has come. */
+void fv_trace_begin(fv_request *r);
+/* It waits in the queue no more. */
+void fv_trace_queued(const fv_request *r, double now_s);
+/* Its answer is complete. */
+void fv_trace_answer(fv_request *r, const fv_report_message *report);
+/* Its call is over; nothing after fv_trace_answer. */
+void fv_trace_end(const fv_request *r, const fv_rpc_end *end);
+/* An attempt's call is over. */
+void fv_trace_call(const fv_attempt *a, const fv_span *s, const fv_rpc_end *end);
 
 #endif

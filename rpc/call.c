@@ -312,3 +312,11 @@ bool fv_rpc_call_metadata(const fv_rpc_call *c, const char *key, const char **va
     }
     return false;
 }
+
+fv_trace_context fv_rpc_call_trace(const fv_rpc_call *c) {
+    const char *text;
+    size_t n;
+    fv_trace_context t = {0};
+    if (fv_rpc_call_metadata(c, FV_TRACE_KEY, &text, &n)) (void)fv_trace_parse(text, n, &t);
+    return t;
+}

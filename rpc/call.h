@@ -20,6 +20,7 @@
 #include <protobuf-c/protobuf-c.h>
 
 #include "common/arena.h"
+#include "common/trace_context.h"
 #include "rpc/status.h"
 
 typedef struct fv_rpc_call fv_rpc_call;
@@ -66,6 +67,9 @@ bool fv_rpc_call_peer_spiffe(const fv_rpc_call *c, const char *id);
 /* Metadata that the peer sent under `key` (lower case): on the server with the request, on the
  * client, in on_end, with the status. Not terminated; borrowed from the call. */
 bool fv_rpc_call_metadata(const fv_rpc_call *c, const char *key, const char **value, size_t *n);
+
+/* The trace that the caller says the call belongs to; {0}: none, or not a valid one. Server only. */
+fv_trace_context fv_rpc_call_trace(const fv_rpc_call *c);
 
 /* ---- messages --------------------------------------------------------------------------- */
 

@@ -136,6 +136,11 @@ void fv_rpc_channel_close(fv_rpc_channel *ch) {
 
 /* ---- calls ------------------------------------------------------------------------------ */
 
+static void add_metadata(client_call *cc, const char *key, const char *value) {
+    cc->metadata[cc->n_metadata++] = (grpc_metadata){.key = grpc_slice_from_copied_string(key),
+                                                     .value = grpc_slice_from_copied_string(value)};
+}
+
 static void free_metadata(client_call *cc) {
     for (size_t i = 0; i < cc->n_metadata; i++) {
         grpc_slice_unref(cc->metadata[i].key);
@@ -247,7 +252,7 @@ static fv_status queue_request(fv_rpc_call *c, const ProtobufCMessage *m) {
 }
 
 fv_status fv_rpc_call_open(fv_rpc_channel *ch, const fv_rpc_call_options *opt, fv_rpc_call **out) {
-    assert(opt->deadline_ms > 0 && opt->n_metadata <= N_METADATA);
+    assert(opt->deadline_ms > 0 && opt->n_metadata < N_METADATA);
     FV_TRY(refresh(ch));
     client_call *cc = calloc(1, sizeof *cc);
     if (!cc) return FV_FAIL(FV_ENOMEM, "no memory for a call");
@@ -266,9 +271,12 @@ fv_status fv_rpc_call_open(fv_rpc_channel *ch, const fv_rpc_call_options *opt, f
     cc->text = grpc_empty_slice();
     grpc_metadata_array_init(&cc->initial);
     for (int32_t i = 0; i < opt->n_metadata; i++)
-        cc->metadata[cc->n_metadata++] =
-            (grpc_metadata){.key = grpc_slice_from_copied_string(opt->metadata[i].key),
-                            .value = grpc_slice_from_copied_string(opt->metadata[i].value)};
+        add_metadata(cc, opt->metadata[i].key, opt->metadata[i].value);
+    if (opt->trace && fv_trace_known(opt->trace)) {
+        char text[FV_TRACE_TEXT + 1];
+        fv_trace_print(opt->trace, text);
+        add_metadata(cc, FV_TRACE_KEY, text);
+    }
     int64_t left_ms = opt->deadline_ms;
     if (opt->parent) {
         int64_t parent_ms = fv_rpc_call_left_ms(opt->parent);

@@ -45,7 +45,8 @@ typedef struct fv_rpc_call_options {
     fv_rpc_call *parent;
     const fv_rpc_metadata *metadata; /* [n_metadata], copied */
     int32_t n_metadata;
-    size_t queue_max; /* bytes that may wait to be sent; 0: 1 MiB */
+    const fv_trace_context *trace; /* that the call belongs to, copied; NULL or {0}: none */
+    size_t queue_max;              /* bytes that may wait to be sent; 0: 1 MiB */
 } fv_rpc_call_options;
 
 /* Starts a call. on_end comes in every case, also if the peer is unreachable, and never before this

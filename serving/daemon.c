@@ -19,6 +19,7 @@
 #include "rpc/listen.h"
 #include "rpc/reflection.h"
 #include "telemetry/metrics.h"
+#include "telemetry/otlp/spans.h"
 #include "telemetry/scrape/scrape.h"
 
 enum { SERVICES_MAX = 8, N_SIGNAL = 2, IDLE_MS = 20, LOOK_MS = 50, MEASURE_MS = 100 };
@@ -50,6 +51,7 @@ struct fv_daemon {
     fv_heap_watch heap;
     uv_timer_t measure;
     fv_scrape *scrape; /* NULL: no metrics */
+    fv_tls *otlp_tls;  /* to the collector; NULL: none */
     fv_health *health;
     listener listeners[FV_DAEMON_LISTENERS_MAX + 1]; /* the last one for health checks */
     int32_t n_listener;
@@ -255,6 +257,32 @@ static fv_status serve_metrics(fv_daemon *d) {
     return FV_OK;
 }
 
+static const char *service_of(unsigned daemon) {
+    if (daemon == FV_DAEMON_ROUTER) return "fovea-router";
+    return daemon == FV_DAEMON_PREFILL ? "fovea-prefill" : "fovea-decode";
+}
+
+static fv_status open_spans(fv_daemon *d) {
+    const fv_options *o = d->options;
+    const char *ca = fv_options_string(o, "otlp-tls-ca");
+    /* Only workers have names. */
+    const char *name = d->hooks.signs ? fv_options_string(o, "name") : NULL;
+    if (!fv_options_given(o, "otlp")) return FV_OK;
+    if (ca) {
+        fv_tls_files files = {.cert = fv_options_string(o, "tls-cert"),
+                              .key = fv_options_string(o, "tls-key"),
+                              .ca = strcmp(ca, "system") == 0 ? NULL : ca};
+        FV_TRY(fv_tls_open(&files, &d->otlp_tls));
+    }
+    fv_spans_options opt = {.bridge = d->bridge,
+                            .collector = fv_options_string(o, "otlp"),
+                            .tls = d->otlp_tls,
+                            .service = service_of(d->hooks.metrics),
+                            .instance = name ? name : d->listeners[0].address,
+                            .sample = d->hooks.sample};
+    return fv_spans_open(&opt);
+}
+
 static fv_status serve(fv_daemon *d, const fv_daemon_listener *listeners, int32_t n) {
     fv_daemon_listener in[FV_DAEMON_LISTENERS_MAX + 1];
     memcpy(in, listeners, (size_t)n * sizeof *in);
@@ -266,6 +294,7 @@ static fv_status serve(fv_daemon *d, const fv_daemon_listener *listeners, int32_
     FV_TRY(say_all(d, d->hooks.signs ? FV_HEALTH_NOT_SERVING : FV_HEALTH_SERVING));
     for (int32_t i = n - 1; i >= 0; i--) FV_TRY(listen_at(d, &d->listeners[i], &in[i]));
     FV_TRY(serve_metrics(d));
+    FV_TRY(open_spans(d));
     for (int32_t i = n - 1; i >= 0; i--) {
         if (i == 0 && d->scrape) printf("metrics on %s\n", fv_scrape_address(d->scrape));
         printf("%s %s\n", in[i].words, d->listeners[i].address);
@@ -368,6 +397,10 @@ void fv_daemon_drain(fv_daemon *d, int32_t grace_ms) {
     }
 }
 
+static void on_spans_closed(void *user) {
+    fv_bridge_close(((fv_daemon *)user)->bridge, NULL, NULL);
+}
+
 void fv_daemon_end(fv_daemon *d) {
     if (d->ended) return;
     d->ended = true;
@@ -376,7 +409,7 @@ void fv_daemon_end(fv_daemon *d) {
     uv_close((uv_handle_t *)&d->look, NULL);
     uv_close((uv_handle_t *)&d->heap_look, NULL);
     uv_close((uv_handle_t *)&d->measure, NULL);
-    fv_bridge_close(d->bridge, NULL, NULL);
+    fv_spans_close(on_spans_closed, d);
 }
 
 void fv_daemon_run(fv_daemon *d) { uv_run(&d->loop, UV_RUN_DEFAULT); }
@@ -398,6 +431,7 @@ void fv_daemon_close(fv_daemon *d) {
     int left = uv_loop_close(&d->loop);
     assert(left == 0);
     (void)left;
+    fv_tls_close(d->otlp_tls);
     fv_tls_close(d->tls);
     free(d);
 }

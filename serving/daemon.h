@@ -21,8 +21,8 @@
  *        bridge closes, the loop ends, fv_daemon_run returns
  *   fv_daemon_close
  *
- * Meanwhile unused memory returns to the system (common/heap.h), and with --metrics they are served
- * (telemetry/scrape/scrape.h).
+ * Meanwhile unused memory returns to the system (common/heap.h), with --metrics they are served
+ * (telemetry/scrape/scrape.h), and with --otlp spans are sent (telemetry/otlp/spans.h).
  *
  * When it listens, it prints a line per address on stdout, for the program that started it; the last
  * one is "listening on HOST:PORT". Everything else goes to the log. Loop thread. */
@@ -56,7 +56,13 @@
     FV_PEER_TLS_OPTIONS,                                                                           \
     {"metrics", "FOVEA_METRICS", FV_OPTION_STRING, "HOST:PORT", NULL,                              \
      "serve metrics for Prometheus at http://HOST:PORT/metrics; a port alone: on loopback; "       \
-     "default: none are kept", 0, 0}
+     "default: none are kept", 0, 0},                                                              \
+    {"otlp", "FOVEA_OTLP", FV_OPTION_STRING, "HOST:PORT", NULL,                                    \
+     "send spans of traced requests to this OpenTelemetry collector (OTLP over gRPC); default: "   \
+     "none are recorded", 0, 0},                                                                   \
+    {"otlp-tls-ca", "FOVEA_OTLP_TLS_CA", FV_OPTION_STRING, "FILE", NULL,                           \
+     "call the collector over TLS, and trust these PEM certificates; system: those of the "        \
+     "system; it is shown --tls-cert", 0, 0}
 
 /* And of a worker. */
 #define FV_DAEMON_WORKER_OPTIONS                                                                   \
@@ -101,6 +107,7 @@ typedef struct fv_daemon_hooks {
      * while draining. May be NULL. */
     void (*on_health)(void *user, bool healthy);
     unsigned metrics; /* FV_DAEMON_ROUTER ...: which ones it has (telemetry/metrics.h) */
+    double sample;    /* share of requests that get a trace if they came without one */
     /* Sets metrics that follow from the program's state; while they are served, a few times a
      * second. */
     void (*measure)(void *user);

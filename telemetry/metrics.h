@@ -16,7 +16,7 @@
 #include <stdio.h>
 
 #include "common/status.h"
-#include "telemetry/trace_context.h"
+#include "common/trace_context.h"
 
 #define FV_METRIC(id, name, type, unit, label, label2, daemons, help) FV_METRIC_##id,
 typedef enum fv_metric {
@@ -68,6 +68,7 @@ enum {
     FV_OUTCOME_ABORTED,
     FV_OUTCOME_EXPIRED,
 };
+enum { FV_EXPORT_SENT, FV_EXPORT_DROPPED };
 
 /* Which daemon this process is. */
 enum { FV_DAEMON_ROUTER = 1, FV_DAEMON_PREFILL = 2, FV_DAEMON_DECODE = 4 };

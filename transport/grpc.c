@@ -306,7 +306,8 @@ static void on_begin(fv_rpc_op *op, bool ok) {
                                .deadline_ms = (int64_t)w->open_ms + x->asking.wait_ms,
                                .request = &m.base,
                                .metadata = &token,
-                               .n_metadata = x->open_token[0] != '\0'};
+                               .n_metadata = x->open_token[0] != '\0',
+                               .trace = &x->asking.trace};
     fv_status st = fv_rpc_unary_with(w->channel, &opt, on_opened, x, &x->call);
     if (st == FV_OK) return;
     fv_reply r = own_failure(st);
@@ -446,6 +447,7 @@ static fv_status begin_push(transfer *x) {
                                .events = &events,
                                .user = x,
                                .deadline_ms = PUSH_MS,
+                               .trace = &x->asking.trace,
                                .queue_max = QUEUE_MAX};
     FV_TRY(fv_rpc_call_open(x->way->channel, &opt, &x->call));
     x->phase = PUSHING;

@@ -107,7 +107,6 @@ static void leave(fv_scheduler *a, fv_answer *x) {
 
 static void report_follow_up(const fv_answer *x, int32_t n_prompt, fv_answer_report *r) {
     fv_kv_shape s = *fv_kv_get_shape(x->session->kv);
-    strcpy(r->policy, x->session->policy);
     r->n_prompt = n_prompt - x->n_held;
     r->bytes_raw = 2 * (size_t)s.d_head * fv_dtype_bytes(s.dtype) * (size_t)s.n_layer *
                    (size_t)s.n_kv * (size_t)n_prompt;
@@ -125,9 +124,12 @@ static void report_answer(const fv_answer *x, fv_answer_report *r) {
     r->bytes_text_end = fv_kv_bytes(x->session->kv, FV_SEG_TEXT);
     r->bytes_tables_end = fv_kv_packed_tables(x->session->kv);
     r->entries_evicted = fv_evict_rows(x->session->kv) - x->rows_gone;
+    r->attached_s = x->t_attached;
+    r->ended_s = x->t_last;
     r->s_attach = x->t_joined - x->t_attached;
     r->s_decode = x->t_last - (x->follows || x->first_held ? x->t_token : x->t_attached);
     r->recompressed = x->again.report;
+    strcpy(r->policy, x->session->policy);
     if (x->follows) report_follow_up(x, n_prompt, r);
 }
 

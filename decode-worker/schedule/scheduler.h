@@ -48,7 +48,9 @@ typedef struct fv_answer_report {
     size_t bytes_tables_end;                 /* and beside them (fv_kv_packed_tables) */
     uint64_t entries_evicted;                /* that went as the answer grew */
     double s_attach, s_decode;
+    double attached_s, ended_s;        /* it had its KV; its last token came. By fv_clock_s */
     fv_recompress_report recompressed; /* {0}: nothing was */
+    char policy[FV_POLICY_TEXT_MAX];   /* the conversation's own */
 
     /* A follow-up's; else 0, because the prefill worker reports it. */
     int32_t n_prompt;                /* rows that ran before the first token: the new ones, and the
@@ -56,7 +58,6 @@ typedef struct fv_answer_report {
     size_t bytes_raw;                /* of all its rows, had none been dropped or packed */
     size_t bytes_visual, bytes_text; /* held when they had run */
     double s_prefill;
-    char policy[FV_POLICY_TEXT_MAX]; /* the conversation's own */
 
     double keep_s;            /* for how long it is kept; 0: it is not */
     uint8_t conversation[16]; /* by this name */

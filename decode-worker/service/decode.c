@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/failpoint.h"
 #include "common/log.h"
 #include "decode-worker/service/internal.h"
@@ -40,8 +41,9 @@ typedef struct decode {
     fv_answer_report report;
     /* loop thread */
     fv_rpc_call *call; /* NULL: over */
-    int32_t refs;      /* the call, the answer, the drop */
-    bool complete;     /* nothing follows what is in the list */
+    fv_span span;
+    int32_t refs;  /* the call, the answer, the drop */
+    bool complete; /* nothing follows what is in the list */
     bool finished;
     token *first, **tail; /* that wait to be sent */
 } decode;
@@ -283,6 +285,8 @@ static fv_status read_request(decode *d, grpc_byte_buffer *message) {
 static fv_status on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     decode *d = calloc(1, sizeof *d);
     if (!d) return FV_FAIL(FV_ENOMEM, "out of memory for a request");
+    fv_trace_context trace = fv_rpc_call_trace(c);
+    d->span = fv_span_begin("Decode", FV_SPAN_SERVER, &trace, fv_clock_s());
     d->w = fv_rpc_call_service(c);
     d->tail = &d->first;
     d->call = c;
@@ -316,19 +320,27 @@ static void on_cancel(fv_rpc_call *c) {
 static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     decode *d = fv_rpc_call_user(c);
     if (!d) return;
+    char trace[2 * FV_TRACE_ID_BYTES + 1];
+    fv_trace_id_print(&d->span.context, trace);
     if (d->complete && d->verdict.status == FV_OK)
-        FV_LOG(INFO, DECODE, "req=%s event=done tokens=%d decode_s=%.4f", d->id,
-               d->report.n_generated, d->report.s_decode);
+        FV_LOG(INFO, DECODE, "req=%s tenant?=%s trace?=%s event=done tokens=%d decode_s=%.4f",
+               d->id, d->answer.tenant, trace, d->report.n_generated, d->report.s_decode);
     else if (d->complete && d->verdict.status != FV_ECANCELLED &&
              fv_status_is_callers(d->verdict.status))
-        FV_LOG(INFO, DECODE, "req=%s event=refused peer=%s status=%s reason=\"%s\"", d->id,
-               fv_rpc_call_peer(c), fv_status_grpc_name(d->verdict.status), d->verdict.text);
+        FV_LOG(INFO, DECODE,
+               "req=%s tenant?=%s trace?=%s event=refused peer=%s status=%s reason=\"%s\"", d->id,
+               d->answer.tenant, trace, fv_rpc_call_peer(c), fv_status_grpc_name(d->verdict.status),
+               d->verdict.text);
     else if (d->complete && d->verdict.status != FV_ECANCELLED)
-        FV_LOG(WARN, DECODE, "req=%s event=failed peer=%s status=%s reason=\"%s\"", d->id,
-               fv_rpc_call_peer(c), fv_status_grpc_name(d->verdict.status), d->verdict.text);
+        FV_LOG(WARN, DECODE,
+               "req=%s tenant?=%s trace?=%s event=failed peer=%s status=%s reason=\"%s\"", d->id,
+               d->answer.tenant, trace, fv_rpc_call_peer(c), fv_status_grpc_name(d->verdict.status),
+               d->verdict.text);
     else
-        FV_LOG(INFO, DECODE, "req=%s event=cancelled", d->id);
-    (void)end;
+        FV_LOG(INFO, DECODE, "req=%s tenant?=%s trace?=%s event=cancelled", d->id, d->answer.tenant,
+               trace);
+    static const fv_answer_report nothing;
+    fv_answer_trace(&d->span, &d->answer, d->complete ? &d->report : &nothing, (int)end->code);
     d->call = NULL;
     unref(d);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "auth/tenants.h"
+#include "common/clock.h"
 #include "common/failpoint.h"
 #include "common/log.h"
 #include "decode-worker/service/internal.h"
@@ -35,6 +36,7 @@ typedef struct request {
     fv_rpc_op back, dropped;
     fv_decode_worker *w;
     fv_rpc_call *call; /* NULL: over */
+    fv_span span;      /* of Open */
     int32_t refs;      /* the call, the job until it is back, the drop */
     char policy[FV_POLICY_TEXT_MAX + 1], tenant[FV_TENANT_NAME_MAX + 1];
     fv_ticket ticket;
@@ -154,6 +156,8 @@ static fv_status open_message(fv_rpc_call *c, grpc_byte_buffer *message) {
         return FV_FAIL(FV_EINVAL, "the tenant's name is too long");
     FV_TRY(request_new(c, run_ask, on_offered, &r));
     fv_hello *hello = &r->open.hello;
+    fv_trace_context trace = fv_rpc_call_trace(c);
+    r->span = fv_span_begin("Open", FV_SPAN_SERVER, &trace, fv_clock_s());
     strcpy(r->policy, q->policy);
     strcpy(r->tenant, q->tenant);
     strcpy(hello->compat.text, q->compat);
@@ -188,6 +192,9 @@ static void open_end(fv_rpc_call *c, const fv_rpc_end *end) {
     request *r = fv_rpc_call_user(c);
     if (!r) return;
     bool answered = r->refs == 1; /* the job is back */
+    const fv_span_field granted[] = {
+        {"fovea.kv_granted_bytes", .number = answered ? (int64_t)r->grant.bytes : 0}};
+    fv_span_end(&r->span, fv_clock_s(), (int)end->code, FV_SPAN_FIELDS(granted));
     r->call = NULL;
     if (answered && r->granted && end->status != FV_OK) take_back(r);
     if (!answered) drop(r);
@@ -231,7 +238,9 @@ typedef struct fv_push {
     fv_decode_worker *w;
     struct fv_push *next; /* of the worker's */
     fv_rpc_call *call;    /* NULL: over */
-    int32_t refs;         /* the call, each frame under way */
+    fv_span span;
+    uint64_t bytes; /* that were committed */
+    int32_t refs;   /* the call, each frame under way */
     int32_t in_flight;
     bool paused;
     struct frame *held, **last_held; /* that wait for one before them, which comes over a pair */
@@ -296,7 +305,7 @@ static void frame_free(frame *f) {
 static void send_reply(push *p, const frame *f) {
     Fovea__Handoff__V1__PushReply m = FOVEA__HANDOFF__V1__PUSH_REPLY__INIT;
     m.n_frames = f->committed;
-    m.bytes = p->state.bytes; /* the computing thread is done with this hand-off */
+    m.bytes = p->bytes = p->state.bytes; /* the computing thread is done with this hand-off */
     fv_rpc_call_finish(p->call, fv_rpc_call_send(p->call, &m.base));
 }
 
@@ -414,6 +423,8 @@ static fv_status push_start(fv_rpc_call *c) {
     p->call = c;
     p->refs = 1;
     p->last_held = &p->held;
+    fv_trace_context trace = fv_rpc_call_trace(c);
+    p->span = fv_span_begin("Push", FV_SPAN_SERVER, &trace, fv_clock_s());
     p->next = p->w->pushes;
     p->w->pushes = p;
     fv_rpc_call_set_user(c, p);
@@ -449,6 +460,8 @@ static void push_broken(push *p) {
 static void push_end(fv_rpc_call *c, const fv_rpc_end *end) {
     push *p = fv_rpc_call_user(c);
     if (!p) return;
+    const fv_span_field received[] = {{"fovea.kv_received_bytes", .number = (int64_t)p->bytes}};
+    fv_span_end(&p->span, fv_clock_s(), (int)end->code, FV_SPAN_FIELDS(received));
     p->call = NULL;
     drop_held(p);
     if (end->status != FV_OK) push_broken(p);

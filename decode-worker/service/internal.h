@@ -10,7 +10,7 @@
 #include "decode-worker/service/pair.h"
 #include "decode-worker/service/worker.h"
 #include "handoff.pb-c.h"
-#include "rpc/bridge.h"
+#include "telemetry/otlp/spans.h"
 
 struct fv_decode_worker {
     fv_decode_options opt;
@@ -64,6 +64,9 @@ fv_status fv_decode_request_read(const fv_decode_message *q, int32_t context, fv
 
 /* record.c: an answer that went well, for the worker's metrics. */
 void fv_answer_record(const fv_answer_report *r, bool follows);
+
+/* trace.c: the spans of its call, which is over. */
+void fv_answer_trace(const fv_span *span, const fv_answer *x, const fv_answer_report *r, int code);
 
 /* A failure with its sentence, on its way from one thread to the other. */
 typedef struct fv_verdict {

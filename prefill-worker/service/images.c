@@ -104,6 +104,7 @@ fv_status fv_task_read_images(fv_task *t) {
 
 fv_status fv_task_images_read(fv_task *t) {
     const fv_task_images *p = &t->images;
+    t->read_s = fv_clock_s();
     fv_task_waits(t);
     fv_task_give_pixels(t);
     return p->status == FV_OK ? FV_OK : FV_FAIL(p->status, "%s", p->text);
@@ -111,6 +112,7 @@ fv_status fv_task_images_read(fv_task *t) {
 
 fv_status fv_task_encode(fv_task *t) {
     bool done;
+    if (t->prefill.s_vision == 0) t->encoding_s = fv_clock_s();
     FV_TRY(fv_prefill_job_encode(&t->prefill, &done));
     return done ? FV_OK : fv_task_read_images(t);
 }

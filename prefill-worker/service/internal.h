@@ -33,7 +33,7 @@
 #include "handoff/transport.h"
 #include "prefill-worker/job/job.h"
 #include "prefill-worker/service/worker.h"
-#include "rpc/bridge.h"
+#include "telemetry/otlp/spans.h"
 
 typedef Fovea__Handoff__V1__PrefillRequest fv_prefill_message;
 typedef Fovea__Inference__V1__GenerateRequest fv_generate_message;
@@ -78,6 +78,7 @@ typedef struct fv_task {
     bool posted;       /* and `over` is yet to come */
     fv_rpc_call *call; /* NULL: nothing can be said any more */
     fv_caller who;     /* calls */
+    fv_span span;      /* set before it is posted */
     fv_decode_peer *peer;
     double born_s, until_s; /* it came to its router; its time is over. Set before it is posted */
 
@@ -93,7 +94,8 @@ typedef struct fv_task {
     fv_transport *transport; /* borrowed from the peer; NULL: no hand-off */
     bool begun_said;
     int32_t at_work; /* its place in `pulse`; 0: none */
-    double arrived_s, opened_s, reading_s, began_s, sending_s, prefilled_s, sent_s;
+    double arrived_s, opened_s, reading_s, read_s, encoding_s, began_s, sending_s, prefilled_s,
+        sent_s;
 
     /* outcome: the loop thread reads it when notified; `prefill` likewise, its token with
      * `first`, the rest with `over` */
@@ -214,5 +216,8 @@ fv_status fv_task_report(fv_task *t, fv_report_message **out);
 
 /* record.c: the same for the worker's metrics; `r` is its report. */
 void fv_task_record(const fv_task *t, const fv_report_message *r);
+
+/* trace.c: its spans, once; it is over, or was not posted. */
+void fv_task_trace(fv_task *t, int code);
 
 #endif

@@ -87,7 +87,8 @@ static fv_asking asking_of(const fv_task *t, double now_s) {
                        .tenant = t->msg->tenant,
                        .tenant_bytes = t->msg->tenant_kv_bytes,
                        .open_token = t->msg->open_token,
-                       .pair_token = t->msg->pair_token};
+                       .pair_token = t->msg->pair_token,
+                       .trace = t->span.context};
 }
 
 /* Requests memory at the decode worker, unless the first token must be the last. */

@@ -215,23 +215,27 @@ static void send_failure(fv_task *t) {
 
 static void log_over(const fv_task *t) {
     const char *id = t->msg->request->request_id;
+    char trace[2 * FV_TRACE_ID_BYTES + 1];
+    fv_trace_id_print(&t->span.context, trace);
     if (t->status == FV_OK)
         FV_LOG(INFO, PREFILL,
-               "req=%s event=done prompt_tokens=%d visual_tokens=%d queued_s=%.4f vision_s=%.4f "
+               "req=%s tenant?=%s trace?=%s event=done prompt_tokens=%d visual_tokens=%d "
+               "queued_s=%.4f vision_s=%.4f "
                "prefill_s=%.4f "
                "bytes=%" PRIu64 " to=%s",
-               id, t->prefill.prompt.n, t->prefill.prompt.n_visual, t->began_s - t->arrived_s,
-               t->prefill.s_vision, t->prefill.s_prefill, t->sent.bytes,
+               id, t->msg->tenant, trace, t->prefill.prompt.n, t->prefill.prompt.n_visual,
+               t->began_s - t->arrived_s, t->prefill.s_vision, t->prefill.s_prefill, t->sent.bytes,
                t->peer ? t->peer->address : "nobody");
     else if (t->call && fv_status_is_callers(t->status))
-        FV_LOG(INFO, PREFILL, "req=%s event=%s status=%s reason=\"%s\"", id,
-               t->status == FV_ECANCELLED ? "cancelled" : "refused", fv_status_grpc_name(t->status),
-               t->text);
-    else if (t->call)
-        FV_LOG(WARN, PREFILL, "req=%s event=failed status=%s reason=\"%s\"", id,
+        FV_LOG(INFO, PREFILL, "req=%s tenant?=%s trace?=%s event=%s status=%s reason=\"%s\"", id,
+               t->msg->tenant, trace, t->status == FV_ECANCELLED ? "cancelled" : "refused",
                fv_status_grpc_name(t->status), t->text);
+    else if (t->call)
+        FV_LOG(WARN, PREFILL, "req=%s tenant?=%s trace?=%s event=failed status=%s reason=\"%s\"",
+               id, t->msg->tenant, trace, fv_status_grpc_name(t->status), t->text);
     else
-        FV_LOG(INFO, PREFILL, "req=%s event=cancelled", id);
+        FV_LOG(INFO, PREFILL, "req=%s tenant?=%s trace?=%s event=cancelled", id, t->msg->tenant,
+               trace);
 }
 
 static void on_over(fv_rpc_op *op, bool ok) {
@@ -247,6 +251,7 @@ static void on_over(fv_rpc_op *op, bool ok) {
     w->bytes_grpc += t->sent.bytes - t->sent.ways.bytes_oob;
     w->n_fallback += t->sent.ways.n_fallback;
     log_over(t);
+    fv_task_trace(t, fv_status_grpc_code(t->status));
     if (t->call && t->status == FV_OK)
         send_report(t);
     else if (t->call)
@@ -272,6 +277,8 @@ static fv_status on_start(fv_rpc_call *c) {
     t->who = who;
     t->call_alive = true;
     t->arrived_s = fv_clock_s();
+    fv_trace_context trace = fv_rpc_call_trace(c);
+    t->span = fv_span_begin("Prefill", FV_SPAN_SERVER, &trace, t->arrived_s);
     int64_t left_ms = fv_rpc_call_left_ms(c);
     if (left_ms < INT64_MAX) t->deadline_s = t->arrived_s + 1e-3 * (double)left_ms;
     t->job = (fv_job){.run = fv_task_enqueue, .owner = t};
@@ -313,11 +320,12 @@ static void on_cancel(fv_rpc_call *c) {
 
 static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     fv_task *t = fv_rpc_call_user(c);
-    (void)end;
     if (!t) return;
     t->call = NULL;
     t->call_alive = false;
-    if (!t->posted) task_free(t);
+    if (t->posted) return;
+    fv_task_trace(t, (int)end->code);
+    task_free(t);
 }
 
 fv_rpc_service fv_prefill_worker_service(fv_prefill_worker *w) {

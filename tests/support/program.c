@@ -75,8 +75,8 @@ void program_start(program *p, const char *dir, const char *name, const char *bi
     unlink(line);
     snprintf(line, sizeof line, "%s/%s.log", dir, name);
     unlink(line);
-    snprintf(line, sizeof line, "exec " FOVEA_BIN "/%s %s >%s/%s.out 2>>%s/%s.log </dev/null",
-             binary, args, dir, name, dir, name);
+    snprintf(line, sizeof line, "exec %s%s %s >%s/%s.out 2>>%s/%s.log </dev/null",
+             binary[0] == '/' ? "" : FOVEA_BIN "/", binary, args, dir, name, dir, name);
     p->pid = fork();
     if (p->pid < 0) give_up(p, "fork: %s", strerror(errno));
     if (p->pid == 0) {

@@ -15,7 +15,8 @@ typedef struct program {
     pid_t pid;        /* 0: it does not run */
 } program;
 
-/* Starts FOVEA_BIN/<binary> with these arguments, and waits until it listens. */
+/* Starts FOVEA_BIN/<binary>, or the program at an absolute path, with these arguments, and waits until
+ * it listens. */
 void program_start(program *p, const char *dir, const char *name, const char *binary,
                    const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 

@@ -232,3 +232,13 @@ Test(policy, of_32_layers_none_is_beyond_the_last) {
     refuses("prune=vtw,layer=/32", "is not a number");
     parse("prune=vtw,layer=40");
 }
+
+Test(policy, what_equals_a_preset_has_its_name) {
+    char text[FV_POLICY_TEXT_MAX];
+    fv_policy p = parse("quality"), own = parse("prune=vtw,layer=5");
+    fv_policy_print(&p, text);
+    cr_assert_str_eq(fv_policy_name_of(text), "quality");
+    cr_assert_str_eq(fv_policy_name_of(""), "exact");
+    fv_policy_print(&own, text);
+    cr_assert_eq(fv_policy_name_of(text), text);
+}

@@ -1,5 +1,5 @@
-#ifndef FOVEA_TELEMETRY_TRACE_CONTEXT_H
-#define FOVEA_TELEMETRY_TRACE_CONTEXT_H
+#ifndef FOVEA_COMMON_TRACE_CONTEXT_H
+#define FOVEA_COMMON_TRACE_CONTEXT_H
 
 /* TRACE CONTEXT: to which trace a request belongs, as W3C's `traceparent` carries it
  * (Trace Context, level 1): "00-<32 hex: trace>-<16 hex: span>-<2 hex: flags>". Pure functions. */
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FV_TRACE_KEY "traceparent" /* of the metadata */
+#define FV_TRACE_KEY "traceparent" /* of gRPC metadata and HTTP headers */
 enum { FV_TRACE_TEXT = 55, FV_TRACE_ID_BYTES = 16, FV_SPAN_ID_BYTES = 8 };
 
 typedef struct fv_trace_context {

@@ -1,9 +1,9 @@
-/* telemetry/trace_context.c */
+/* common/trace_context.c */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "telemetry/trace_context.h"
+#include "common/trace_context.h"
 
 #define TRACE "0af7651916cd43dd8448eb211c80319c"
 #define SPAN "b7ad6b7169203331"

@@ -1,7 +1,6 @@
 /* W3C Trace Context in text form. */
-#include "telemetry/trace_context.h"
+#include "common/trace_context.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static const uint8_t none[FV_TRACE_ID_BYTES];
@@ -41,8 +40,14 @@ bool fv_trace_known(const fv_trace_context *t) {
     return memcmp(t->trace_id, none, sizeof t->trace_id) != 0;
 }
 
+/* The end of what was written, where a NUL is. */
 static char *write_hex(char *out, const uint8_t *bytes, size_t n) {
-    for (size_t i = 0; i < n; i++, out += 2) snprintf(out, 3, "%02x", bytes[i]);
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < n; i++) {
+        *out++ = digits[bytes[i] >> 4];
+        *out++ = digits[bytes[i] & 15];
+    }
+    *out = '\0';
     return out;
 }
 
@@ -51,7 +56,7 @@ void fv_trace_print(const fv_trace_context *t, char out[FV_TRACE_TEXT + 1]) {
     char *at = write_hex(out + 3, t->trace_id, sizeof t->trace_id);
     *at++ = '-';
     at = write_hex(at, t->span_id, sizeof t->span_id);
-    snprintf(at, 4, "-0%d", t->sampled);
+    memcpy(at, t->sampled ? "-01" : "-00", 4);
 }
 
 void fv_trace_id_print(const fv_trace_context *t, char out[2 * FV_TRACE_ID_BYTES + 1]) {
