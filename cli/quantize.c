@@ -6,6 +6,7 @@
 #include "cli/progress.h"
 #include "common/file.h"
 #include "common/log.h"
+#include "gguf/gguf.h"
 #include "kernels/backends/open.h"
 #include "model/checkpoint.h"
 
@@ -72,6 +73,11 @@ static fv_status quantize(const fv_options *o) {
     FV_TRY(fv_log_configure(fv_options_string(o, "log")));
     FV_TRY(fv_weights_find(fv_options_string(o, "weights"), &to));
     if (!to) return FV_FAIL(FV_EINVAL, "--weights stored: choose int8, int4 or int4-128");
+    if (fv_gguf_is_file(from))
+        return FV_FAIL(FV_EINVAL,
+                       "%s is a GGUF file: it is served as it is, and not written anew; quantize a "
+                       "directory of safetensors",
+                       from);
     FV_TRY(check_output(o, dir));
     FV_TRY(fv_checkpoint_open(from, &ck));
     size_t before = fv_checkpoint_bytes(ck);

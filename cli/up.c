@@ -34,7 +34,7 @@
 
 static const fv_option table[] = {
     {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,
-     "Hugging Face checkpoint directory", 0, 0},
+     "Hugging Face checkpoint directory, or GGUF file of a text model", 0, 0},
     {"prefill", NULL, FV_OPTION_INT, "N", "1", "prefill workers", 1, 64},
     {"decode", NULL, FV_OPTION_INT, "N", "1", "decode workers", 1, 64},
     {"listen", "FOVEA_LISTEN", FV_OPTION_STRING, "HOST:PORT", "127.0.0.1:8200",

@@ -30,7 +30,7 @@
  * stored and loaded between two steps. It depends on rows, chunks, neighbours and threads as
  * little as the other.
  *
- * THE DOT PRODUCT IN INT8, of weights of type FV_INT8 whatever the backend computes in. Each row of x
+ * THE DOT PRODUCT IN INT8, of weights of type FV_INT8 without groups, whatever the backend computes in. Each row of x
  * is quantized by itself:
  *     a = max |x[k]|;   scale_x = a / 127;   q[k] = rint(x[k] * (127 / a)), to nearest even
  * in f32, one rounding per operation; q = 0 and scale_x = 0 where a < 2^-100, and scale_x = NaN with
@@ -38,7 +38,7 @@
  * so its order does not matter. The result is
  *     ((f32) sum * scale_x) * scale_w        scale_w of the row of w
  *
- * Weights of type FV_INT4 are decoded to bf16 (kernels/tensor.h), and then the product in bf16 is
+ * Weights in groups of integers are decoded to bf16 (kernels/tensor.h), and then the product in bf16 is
  * the canonical one, whatever the backend computes in.
  *
  * ATTENTION is summed over fixed blocks of FV_KV_BLOCK rows, counted from the start of each

@@ -20,13 +20,15 @@ typedef enum fv_dtype {
 
 /* How a weight [rows, cols] in integers is read. All is borrowed.
  *     int8   integer * scale[row]                                 rows of `cols` bytes
- *     int4   bf16(fma(scale[row, g], integer - zero[row, g], -min[row, g])),  g = col / group
- *            integers 0..15, that of an even column in the low half of a byte; `row_bytes` a row */
+ *     with groups, g = col / group, and rows of `row_bytes` bytes:
+ *     int8   bf16(fma(scale[row, g], integer, -min[row, g]))
+ *     int4   bf16(fma(scale[row, g], integer - zero[row, g], -min[row, g]))
+ *            integers 0..15, that of an even column in the low half of a byte */
 typedef struct fv_quant {
     const void *scale; /* [rows] F32, or [rows, groups] of scale_type */
     fv_dtype scale_type;
-    int32_t group, groups; /* columns of a group, a multiple of 32; groups of a row */
-    const uint8_t *zero;   /* [rows, groups]; NULL: 8 */
+    int32_t group, groups; /* columns of a group, a multiple of 32, of int8 16 or 0; groups of a row */
+    const uint8_t *zero;   /* [rows, groups]; NULL: 8, and with `min` 0 */
     const float *min;      /* [rows, groups]; NULL: 0 */
     size_t row_bytes;
 } fv_quant;

@@ -1,4 +1,4 @@
-/* Opens a checkpoint directory: configs, weight files, and a view of every tensor.
+/* Opens a checkpoint: configs, weight files, and a view of every tensor.
  *
  *   dir --> config.json ------------> fv_model_config --> manifest (names, shapes)
  *       --> *.safetensors --> shards --> find by canonical name --> check --> view
@@ -19,18 +19,21 @@
 #include "common/arena.h"
 #include "common/file.h"
 #include "common/log.h"
+#include "gguf/texts.h"
 #include "model/calibration.h"
 #include "model/compressed.h"
 #include "model/families/tensor_specs.h"
+#include "model/gguf_weights.h"
 #include "model/shards.h"
 #include "text/json.h"
 
-enum { PATH_CAP = 4096, CONFIG_MAX = 1 << 20, FINGERPRINT_EDGE = 4096 };
+enum { CONFIG_MAX = 1 << 20, FINGERPRINT_EDGE = 4096 };
 
 typedef struct used_tensor {
     const fv_tensor_spec *expected;
     const fv_shard_tensor *found;
     fv_tensor view;
+    fv_gguf_weight gguf; /* which fv_checkpoint_load fills; data NULL: the view is whole */
 } used_tensor;
 
 struct fv_checkpoint {
@@ -55,19 +58,9 @@ struct fv_checkpoint {
 
 /* ---- configs --------------------------------------------------------------------------- */
 
-/* Reads <dir>/<name>; a file that is not there gives *text = NULL. */
-static fv_status read_optional(const char *dir, const char *name, char path[PATH_CAP], char **text,
-                               size_t *bytes) {
-    *text = NULL;
-    *bytes = 0;
-    FV_TRY(fv_path_join(dir, name, path, PATH_CAP));
-    if (!fv_file_exists(path)) return FV_OK;
-    return fv_file_read(path, CONFIG_MAX, text, bytes);
-}
-
 static fv_status open_config(fv_checkpoint *ck, const char *dir) {
-    char path[PATH_CAP], *text = NULL;
-    FV_TRY(read_optional(dir, "config.json", path, &text, &ck->config_bytes));
+    char path[FV_CHECKPOINT_PATH], *text;
+    FV_TRY(fv_checkpoint_file(dir, "config.json", CONFIG_MAX, path, &text, &ck->config_bytes));
     if (!text)
         return FV_FAIL(FV_ENOTFOUND, "%s does not exist; is '%s' a checkpoint directory?", path,
                        dir);
@@ -78,9 +71,9 @@ static fv_status open_config(fv_checkpoint *ck, const char *dir) {
 }
 
 static fv_status open_generation(fv_checkpoint *ck, const char *dir) {
-    char path[PATH_CAP], *text = NULL;
-    size_t bytes = 0;
-    FV_TRY(read_optional(dir, "generation_config.json", path, &text, &bytes));
+    char path[FV_CHECKPOINT_PATH], *text;
+    size_t bytes;
+    FV_TRY(fv_checkpoint_file(dir, "generation_config.json", CONFIG_MAX, path, &text, &bytes));
     fv_status st = fv_generation_parse(text, bytes, path, &ck->cfg, &ck->gen);
     free(text);
     return st;
@@ -100,14 +93,14 @@ static fv_status holds_image_processor(const char *text, size_t bytes, const cha
 }
 
 static fv_status open_image_config(fv_checkpoint *ck, const char *dir) {
-    char path[PATH_CAP], *text = NULL;
-    size_t bytes = 0;
+    char path[FV_CHECKPOINT_PATH], *text;
+    size_t bytes;
     bool nested = false;
-    FV_TRY(read_optional(dir, "processor_config.json", path, &text, &bytes));
+    FV_TRY(fv_checkpoint_file(dir, "processor_config.json", CONFIG_MAX, path, &text, &bytes));
     fv_status st = holds_image_processor(text, bytes, path, &nested);
     if (st == FV_OK && !nested) {
         free(text);
-        st = read_optional(dir, "preprocessor_config.json", path, &text, &bytes);
+        st = fv_checkpoint_file(dir, "preprocessor_config.json", CONFIG_MAX, path, &text, &bytes);
     }
     if (st == FV_OK && !text)
         st = FV_FAIL(FV_ENOTFOUND,
@@ -164,6 +157,33 @@ static fv_status make_view(fv_checkpoint *ck, const fv_shard_tensor *t, const fv
     return FV_OK;
 }
 
+/* ---- weights that are laid anew -------------------------------------------------------- */
+
+static bool is_layer_weight(const fv_tensor_spec *e) {
+    return e->part == FV_PART_TEXT_LAYER && (e->role == FV_ROLE_LINEAR || e->role == FV_ROLE_QUERY);
+}
+
+/* Whose rows of queries or keys llama.cpp has reordered. */
+static int32_t reordered_heads(const fv_checkpoint *ck, const fv_tensor_spec *e) {
+    if (!fv_shards_gguf(ck->shards) || strcmp(ck->cfg.text.family, "llama") != 0) return 0;
+    if (e->role == FV_ROLE_QUERY) return ck->cfg.text.n_head;
+    return e->offset == offsetof(fv_text_layer, k) && is_layer_weight(e) ? ck->cfg.text.n_kv : 0;
+}
+
+/* Memory for what fv_checkpoint_load fills; false where t is used as it lies. */
+static fv_status place_anew(fv_checkpoint *ck, used_tensor *u, bool *anew) {
+    const fv_tensor_spec *e = u->expected;
+    int32_t rows, cols, heads = reordered_heads(ck, e);
+    *anew = heads > 0 || fv_gguf_is_blocks(u->found->entry->dtype);
+    if (!*anew) return FV_OK;
+    FV_TRY(check_shape(u->found, e));
+    fv_tensor_specs_view(e, &rows, &cols);
+    u->gguf = (fv_gguf_weight){u->found->entry->dtype, u->found->entry->data, heads, {0}};
+    FV_TRY(fv_gguf_place(&u->gguf, rows, cols, is_layer_weight(e), &ck->arena));
+    u->view = u->gguf.view;
+    return FV_OK;
+}
+
 static fv_tensor *slot_of(fv_checkpoint *ck, const fv_tensor_spec *e) {
     char *base = NULL;
     switch (e->part) {
@@ -180,14 +200,19 @@ static fv_tensor *slot_of(fv_checkpoint *ck, const fv_tensor_spec *e) {
 static fv_status fail_missing(const fv_checkpoint *ck, const fv_tensor_spec *e) {
     char key[FV_TENSOR_NAME_MAX];
     const fv_tensor_names *own = ck->cfg.family->names;
-    fv_name_mapping_key(fv_shards_name_mapping(ck->shards, own), own, e->name, key);
+    if (fv_shards_gguf(ck->shards)) {
+        char hub[FV_TENSOR_NAME_MAX];
+        fv_name_mapping_key(FV_NAME_MAPPING_ORIGINAL, own, e->name, hub);
+        fv_gguf_own_name(hub, key);
+    } else {
+        fv_name_mapping_key(fv_shards_name_mapping(ck->shards, own), own, e->name, key);
+    }
     if (e->role == FV_ROLE_HEAD)
         return FV_FAIL(FV_ENOTFOUND,
                        "%s: tensor '%s' is missing, and config.json does not tie it to the "
                        "embedding (tie_word_embeddings)",
                        ck->dir, key);
-    return FV_FAIL(FV_ENOTFOUND, "%s: tensor '%s' is missing from the safetensors files", ck->dir,
-                   key);
+    return FV_FAIL(FV_ENOTFOUND, "%s: tensor '%s' is missing from the weights", ck->dir, key);
 }
 
 /* Of a tied pair either may be absent; two that are there are used as they are. */
@@ -243,47 +268,66 @@ static fv_status open_tensors(fv_checkpoint *ck) {
             continue;
         }
         used_tensor *u = &ck->used[ck->n_used];
-        FV_TRY(integers ? fv_compressed_view(&compressed, &ck->arena, ck->shards, t, e, &u->view)
-                        : make_view(ck, t, e, &u->view));
+        bool anew;
         u->expected = e;
         u->found = t;
+        FV_TRY(place_anew(ck, u, &anew));
+        if (!anew)
+            FV_TRY(integers
+                       ? fv_compressed_view(&compressed, &ck->arena, ck->shards, t, e, &u->view)
+                       : make_view(ck, t, e, &u->view));
         ck->n_used++;
-        ck->bytes += t->entry->bytes;
+        ck->bytes += anew ? fv_gguf_bytes(&u->gguf) : t->entry->bytes;
         *slot_of(ck, e) = u->view;
     }
     tie_head(ck);
     return refuse_leftover(ck);
 }
 
-/* ---- integers -------------------------------------------------------------------------- */
+/* ---- many tensors, each on a thread ---------------------------------------------------- */
 
-/* Tensors on their way to integers. */
-typedef struct quantizing {
+/* Tensors that get their contents, or become integers. */
+typedef struct filling {
     fv_checkpoint *ck;
-    const fv_weights *to;
+    const fv_weights *to; /* NULL: they get their contents */
     used_tensor **tensor; /* [n] */
-    void **memory;        /* [n] */
+    void **memory;        /* [n], with `to` */
     int32_t n;
     atomic_int done, bad; /* bad: one that holds what is not finite; -1 */
     fv_checkpoint_progress *progress;
     void *user;
-} quantizing;
+} filling;
 
-static bool is_layer_weight(const fv_tensor_spec *e) {
-    return e->part == FV_PART_TEXT_LAYER && (e->role == FV_ROLE_LINEAR || e->role == FV_ROLE_QUERY);
-}
-
-static void quantize_one(void *arg, fv_backend *be, int32_t slot, int32_t i) {
-    quantizing *q = arg;
-    used_tensor *u = q->tensor[i];
+static void fill_one(void *arg, fv_backend *be, int32_t slot, int32_t i) {
+    filling *f = arg;
+    used_tensor *u = f->tensor[i];
     (void)be;
-    if (!fv_quantize(&u->view, q->to, q->memory[i], slot_of(q->ck, u->expected)))
-        atomic_store(&q->bad, i);
-    int done = atomic_fetch_add(&q->done, 1) + 1;
-    if (slot == 0 && q->progress) q->progress(q->user, done, q->n); /* the caller's thread */
+    if (!(f->to ? fv_quantize(&u->view, f->to, f->memory[i], slot_of(f->ck, u->expected))
+                : fv_gguf_fill(&u->gguf)))
+        atomic_store(&f->bad, i);
+    int done = atomic_fetch_add(&f->done, 1) + 1;
+    if (slot == 0 && f->progress) f->progress(f->user, done, f->n); /* the caller's thread */
 }
 
-static fv_status prepare(quantizing *q) {
+static fv_status fill_all(filling *f, fv_backend *be) {
+    FV_TRY(fv_backend_each(be, f->n, fill_one, f));
+    int bad = atomic_load(&f->bad);
+    if (bad < 0) return FV_OK;
+    return FV_FAIL(FV_EDATA, "tensor '%s' in %s holds NaN or infinity%s",
+                   f->tensor[bad]->found->entry->name, f->tensor[bad]->found->file,
+                   f->to ? " and cannot be quantized" : "; is the download damaged?");
+}
+
+fv_status fv_checkpoint_load(fv_checkpoint *ck, fv_backend *be, fv_checkpoint_progress *progress,
+                             void *user) {
+    filling f = {.ck = ck, .bad = -1, .progress = progress, .user = user};
+    FV_TRY(FV_ARENA_NEW(&ck->arena, ck->n_used, f.tensor));
+    for (int32_t i = 0; i < ck->n_used; i++)
+        if (ck->used[i].gguf.data) f.tensor[f.n++] = &ck->used[i];
+    return fill_all(&f, be);
+}
+
+static fv_status prepare(filling *q) {
     fv_checkpoint *ck = q->ck;
     FV_TRY(FV_ARENA_NEW(&ck->arena, ck->n_used, q->tensor));
     FV_TRY(FV_ARENA_NEW(&ck->arena, ck->n_used, q->memory));
@@ -309,14 +353,9 @@ static fv_status prepare(quantizing *q) {
 
 fv_status fv_checkpoint_quantize(fv_checkpoint *ck, fv_backend *be, const fv_weights *to,
                                  fv_checkpoint_progress *progress, void *user) {
-    quantizing q = {.ck = ck, .to = to, .bad = -1, .progress = progress, .user = user};
+    filling q = {.ck = ck, .to = to, .bad = -1, .progress = progress, .user = user};
     FV_TRY(prepare(&q));
-    FV_TRY(fv_backend_each(be, q.n, quantize_one, &q));
-    int bad = atomic_load(&q.bad);
-    if (bad >= 0)
-        return FV_FAIL(FV_EDATA, "tensor '%s' in %s holds NaN or infinity and cannot be quantized",
-                       q.tensor[bad]->found->entry->name, q.tensor[bad]->found->file);
-    return FV_OK;
+    return fill_all(&q, be);
 }
 
 static const fv_tensor *in_use(const fv_checkpoint *ck, const used_tensor *u) {
@@ -362,7 +401,9 @@ static fv_status open_all(fv_checkpoint *ck, const char *dir) {
     FV_TRY(fv_shards_open(dir, &ck->shards));
     FV_TRY(open_tensors(ck));
     FV_LOG(INFO, MODEL, "checkpoint=%s dialect=%s files=%d tensors=%d extra=%d bytes=%zu", dir,
-           fv_name_mapping_name(fv_shards_name_mapping(ck->shards, ck->cfg.family->names)),
+           fv_shards_gguf(ck->shards)
+               ? "gguf"
+               : fv_name_mapping_name(fv_shards_name_mapping(ck->shards, ck->cfg.family->names)),
            fv_shards_files(ck->shards), ck->n_used, fv_shards_tensors(ck->shards) - ck->n_used,
            ck->bytes);
     fv_shards_populate(ck->shards);
@@ -381,10 +422,10 @@ static void read_calibration(fv_checkpoint *ck) {
     FV_LOG(WARN, MODEL, "event=not-calibrated reason=\"%s\"", ck->uncalibrated);
 }
 
-fv_status fv_checkpoint_open(const char *dir, fv_checkpoint **out) {
+fv_status fv_checkpoint_open(const char *from, fv_checkpoint **out) {
     fv_checkpoint *ck = calloc(1, sizeof(*ck));
-    if (!ck) return FV_FAIL(FV_ENOMEM, "%s: no memory", dir);
-    fv_status st = open_all(ck, dir);
+    if (!ck) return FV_FAIL(FV_ENOMEM, "%s: no memory", from);
+    fv_status st = open_all(ck, from);
     if (st == FV_OK) read_calibration(ck);
     if (st == FV_OK)
         *out = ck;

@@ -1,8 +1,8 @@
 #ifndef FOVEA_MODEL_CHECKPOINT_H
 #define FOVEA_MODEL_CHECKPOINT_H
 
-/* A Hugging Face checkpoint directory, opened: configs read, every tensor found by its
- * canonical name, its shape checked, its bytes mapped and borrowed.
+/* A checkpoint, a Hugging Face directory or a GGUF file of a text model, opened: configs read, every
+ * tensor found by its canonical name, its shape checked, its bytes mapped and borrowed.
  *
  * Directories are read as people have them: one safetensors file or an index with shards,
  * F32, F16 or BF16 (mixed is fine), linear layers also in compressed-tensors' W8A8 and W4A16, and key
@@ -15,14 +15,20 @@
 
 typedef struct fv_checkpoint fv_checkpoint; /* opaque; owns the mappings and every view */
 
-/* Opens `dir`. Errors name the file, key or tensor, what was found and what was expected:
+/* Opens `from`. Errors name the file, key or tensor, what was found and what was expected:
  * FV_ENOTFOUND a missing file or tensor, FV_EDATA a corrupt or truncated file or a wrong
  * shape, FV_EUNSUPPORTED a family, activation or dtype that the engine does not do. */
-fv_status fv_checkpoint_open(const char *dir, fv_checkpoint **out);
+fv_status fv_checkpoint_open(const char *from, fv_checkpoint **out);
 void fv_checkpoint_close(fv_checkpoint *ck); /* NULL is fine; all borrowed views become invalid */
 
 /* Called now and then by the thread that waits. */
 typedef void fv_checkpoint_progress(void *user, int32_t done, int32_t n);
+
+/* Reads into memory, on the threads of `be`, what cannot be used as it lies: weights of GGUF files
+ * (model/gguf_weights.h). Before it their views have types and sizes alone. FV_EDATA where one holds a
+ * number that is not finite. progress may be NULL. */
+fv_status fv_checkpoint_load(fv_checkpoint *ck, fv_backend *be, fv_checkpoint_progress *progress,
+                             void *user);
 
 /* Quantizes the linear layers of the text model's layers on the threads of `be`; embedding, output
  * head, norms, biases, tower and connector stay. FV_EUNSUPPORTED where they are integers already or

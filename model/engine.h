@@ -11,7 +11,7 @@
 #include "text/generation.h"
 
 typedef struct fv_engine_options {
-    const char *checkpoint; /* directory */
+    const char *checkpoint; /* directory or GGUF file */
     const char *backend;    /* "auto", "cpu", ... */
     const char *isa;        /* CPU path, "auto" */
     /* "f32" or "bf16": of products. "auto" or NULL: bf16 for bf16 checkpoints, f32 for others and on a
@@ -20,8 +20,9 @@ typedef struct fv_engine_options {
     const char *compute;
     const char
         *kv_dtype; /* "f32", "bf16", "f16"; "auto" or NULL: bf16 with products in bf16, else f32 */
-    const char *weights;              /* "int8", ... (model/quantize.h); NULL: as stored */
-    fv_checkpoint_progress *progress; /* while they are quantized; NULL: none */
+    const char *weights; /* "int8", ... (model/quantize.h); NULL: as stored */
+    fv_checkpoint_progress
+        *progress; /* while weights are quantized or read into memory; NULL: none */
     void *progress_user;
     int32_t threads;       /* 0: all cores */
     int32_t gpu;           /* number of the device, of a backend that has several */

@@ -11,6 +11,7 @@
 #include "common/arena.h"
 #include "common/file.h"
 #include "common/limits.h"
+#include "gguf/texts.h"
 #include "text/json.h"
 
 enum { PATH_CAP = 4096, INDEX_MAX = 64 << 20, FILES_MAX = 4096 };
@@ -21,7 +22,10 @@ static const char index_name[] = "model.safetensors.index.json";
 typedef struct shard {
     const char *name; /* in the arena */
     fv_file_map map;
-    fv_safetensors *st;
+    fv_safetensors *st; /* or */
+    fv_gguf *gguf;
+    const fv_safetensors_entry *entry; /* [n] */
+    int32_t n;
 } shard;
 
 struct fv_shards {
@@ -31,17 +35,44 @@ struct fv_shards {
     int32_t n_file, n_tensor;
 };
 
-static fv_status open_shard(fv_shards *sh, const char *dir, const char *name) {
+static fv_status map_shard(fv_shards *sh, const char *path, const char *name, shard **out) {
     shard *s = &sh->file[sh->n_file];
-    char path[PATH_CAP];
-    FV_TRY(fv_path_join(dir, name, path, sizeof path));
     char *copy = NULL;
     FV_TRY(fv_arena_strndup(&sh->arena, name, strlen(name), &copy));
     s->name = copy;
     FV_TRY(fv_file_map_open(path, &s->map));
     sh->n_file++; /* from here on close() unmaps it */
-    if (fv_file_is_pointer(s->map.data, s->map.bytes)) return fv_file_pointer_error(path);
-    return fv_safetensors_parse(s->map.data, s->map.bytes, path, &s->st);
+    *out = s;
+    return fv_file_is_pointer(s->map.data, s->map.bytes) ? fv_file_pointer_error(path) : FV_OK;
+}
+
+static fv_status open_shard(fv_shards *sh, const char *dir, const char *name) {
+    char path[PATH_CAP];
+    shard *s;
+    FV_TRY(fv_path_join(dir, name, path, sizeof path));
+    FV_TRY(map_shard(sh, path, name, &s));
+    FV_TRY(fv_safetensors_parse(s->map.data, s->map.bytes, path, &s->st));
+    s->entry = fv_safetensors_at(s->st, 0);
+    s->n = fv_safetensors_count(s->st);
+    return FV_OK;
+}
+
+static fv_status open_gguf(fv_shards *sh, const char *path) {
+    shard *s;
+    fv_safetensors_entry *entry;
+    FV_TRY(FV_ARENA_NEW(&sh->arena, 1, sh->file));
+    FV_TRY(map_shard(sh, path, path, &s));
+    FV_TRY(fv_gguf_parse(s->map.data, s->map.bytes, path, &s->gguf));
+    FV_TRY(FV_ARENA_NEW(&sh->arena, fv_gguf_tensors(s->gguf), entry));
+    s->entry = entry;
+    for (; s->n < fv_gguf_tensors(s->gguf); s->n++, entry++) {
+        const fv_gguf_tensor *t = fv_gguf_at(s->gguf, s->n);
+        *entry = (fv_safetensors_entry){
+            .name = t->name, .n_dim = t->n_dim, .data = t->data, .bytes = t->bytes};
+        memcpy(entry->dtype, t->type, strlen(t->type) + 1);
+        memcpy(entry->shape, t->shape, sizeof t->shape);
+    }
+    return FV_OK;
 }
 
 static shard *find_file(const fv_shards *sh, const char *name) {
@@ -98,6 +129,7 @@ static fv_status open_index(fv_shards *sh, const char *dir, const char *path) {
 
 static fv_status open_files(fv_shards *sh, const char *dir) {
     char path[PATH_CAP];
+    if (fv_gguf_is_file(dir)) return open_gguf(sh, dir);
     FV_TRY(fv_path_join(dir, single_name, path, sizeof path));
     if (fv_file_exists(path)) {
         FV_TRY(FV_ARENA_NEW(&sh->arena, 1, sh->file));
@@ -106,8 +138,8 @@ static fv_status open_files(fv_shards *sh, const char *dir) {
     FV_TRY(fv_path_join(dir, index_name, path, sizeof path));
     if (fv_file_exists(path)) return open_index(sh, dir, path);
     return FV_FAIL(FV_ENOTFOUND,
-                   "%s has neither %s nor %s; weights in other formats (.bin, .gguf) must be "
-                   "converted to safetensors first",
+                   "%s has neither %s nor %s; name a GGUF file by its path, and convert weights in "
+                   "other formats (.bin) to safetensors first",
                    dir, single_name, index_name);
 }
 
@@ -115,17 +147,25 @@ static int by_canonical(const void *a, const void *b) {
     return strcmp(((const fv_shard_tensor *)a)->canonical, ((const fv_shard_tensor *)b)->canonical);
 }
 
+/* False: no weight. Factors of frequencies go into config.json (gguf/config.c). */
+static bool canonical(const shard *s, const char *name, char out[FV_TENSOR_NAME_MAX]) {
+    char hub[FV_GGUF_NAME_MAX];
+    if (s->gguf && strcmp(name, "rope_freqs.weight") == 0) return false;
+    bool renamed = s->gguf && fv_gguf_hub_name(name, hub);
+    return fv_name_mapping_canonical(renamed ? hub : name, out);
+}
+
 static fv_status index_tensors(fv_shards *sh) {
     int32_t most = 0;
-    for (int32_t f = 0; f < sh->n_file; f++) most += fv_safetensors_count(sh->file[f].st);
+    for (int32_t f = 0; f < sh->n_file; f++) most += sh->file[f].n;
     FV_TRY(FV_ARENA_NEW(&sh->arena, most, sh->tensor));
     for (int32_t f = 0; f < sh->n_file; f++) {
         const shard *s = &sh->file[f];
-        for (int32_t i = 0; i < fv_safetensors_count(s->st); i++) {
+        for (int32_t i = 0; i < s->n; i++) {
             fv_shard_tensor *t = &sh->tensor[sh->n_tensor];
-            t->entry = fv_safetensors_at(s->st, i);
+            t->entry = &s->entry[i];
             t->file = s->name;
-            if (fv_name_mapping_canonical(t->entry->name, t->canonical)) sh->n_tensor++;
+            if (canonical(s, t->entry->name, t->canonical)) sh->n_tensor++;
         }
     }
     qsort(sh->tensor, (size_t)sh->n_tensor, sizeof(*sh->tensor), by_canonical);
@@ -138,11 +178,11 @@ static fv_status index_tensors(fv_shards *sh) {
     return FV_OK;
 }
 
-fv_status fv_shards_open(const char *dir, fv_shards **out) {
+fv_status fv_shards_open(const char *from, fv_shards **out) {
     fv_shards *sh = calloc(1, sizeof(*sh));
-    if (!sh) return FV_FAIL(FV_ENOMEM, "%s: no memory", dir);
+    if (!sh) return FV_FAIL(FV_ENOMEM, "%s: no memory", from);
     fv_status st;
-    FV_TRY_GOTO(open_files(sh, dir), st, fail);
+    FV_TRY_GOTO(open_files(sh, from), st, fail);
     FV_TRY_GOTO(index_tensors(sh), st, fail);
     *out = sh;
     return FV_OK;
@@ -155,6 +195,7 @@ void fv_shards_close(fv_shards *sh) {
     if (!sh) return;
     for (int32_t i = 0; i < sh->n_file; i++) {
         fv_safetensors_free(sh->file[i].st);
+        fv_gguf_free(sh->file[i].gguf);
         fv_file_map_close(&sh->file[i].map);
     }
     fv_arena_fini(&sh->arena);
@@ -177,6 +218,7 @@ const fv_shard_tensor *fv_shards_find(const fv_shards *sh, const char *canonical
 
 int32_t fv_shards_tensors(const fv_shards *sh) { return sh->n_tensor; }
 const fv_shard_tensor *fv_shards_at(const fv_shards *sh, int32_t i) { return &sh->tensor[i]; }
+bool fv_shards_gguf(const fv_shards *sh) { return sh->file[0].gguf != NULL; }
 int32_t fv_shards_files(const fv_shards *sh) { return sh->n_file; }
 
 fv_name_mapping fv_shards_name_mapping(const fv_shards *sh, const fv_tensor_names *own) {

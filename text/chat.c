@@ -7,11 +7,12 @@
 
 #include "common/file.h"
 #include "common/log.h"
+#include "gguf/texts.h"
 #include "text/chat_known.h"
 #include "text/jinja/jinja.h"
 #include "text/json.h"
 
-enum { PATH_CAP = 4096, CONFIG_MAX = 16 << 20, IMAGES_MAX = 1024 };
+enum { CONFIG_MAX = 16 << 20, IMAGES_MAX = 1024 };
 
 struct fv_chat {
     const char *name; /* a constant */
@@ -35,12 +36,11 @@ void fv_chat_free(fv_chat *c) {
 /* ---- the checkpoint's files -------------------------------------------------------------- */
 
 static fv_status read_json(const char *dir, const char *name, json_t **out) {
-    char path[PATH_CAP], *text;
+    char path[FV_CHECKPOINT_PATH], *text;
     size_t bytes;
     *out = NULL;
-    FV_TRY(fv_path_join(dir, name, path, sizeof path));
-    if (!fv_file_exists(path)) return FV_OK;
-    FV_TRY(fv_file_read(path, CONFIG_MAX, &text, &bytes));
+    FV_TRY(fv_checkpoint_file(dir, name, CONFIG_MAX, path, &text, &bytes));
+    if (!text) return FV_OK;
     fv_status st = fv_json_object(text, bytes, path, out);
     free(text);
     return st;
@@ -93,12 +93,10 @@ static const json_t *template_of(const json_t *root) {
 static fv_status read_own(const char *dir, char **program, const char **file) {
     static const char *const names[] = {"chat_template.jinja", "chat_template.json",
                                         "processor_config.json", "tokenizer_config.json"};
-    char path[PATH_CAP];
+    char path[FV_CHECKPOINT_PATH];
     size_t bytes;
-    *program = NULL;
     *file = names[0];
-    FV_TRY(fv_path_join(dir, names[0], path, sizeof path));
-    if (fv_file_exists(path)) return fv_file_read(path, FV_JINJA_PROGRAM_BYTES, program, &bytes);
+    FV_TRY(fv_checkpoint_file(dir, names[0], FV_JINJA_PROGRAM_BYTES, path, program, &bytes));
     for (size_t i = 1; i < sizeof names / sizeof *names && !*program; i++) {
         json_t *root;
         *file = names[i];

@@ -9,6 +9,7 @@
 
 #include "common/file.h"
 #include "common/grow.h"
+#include "gguf/texts.h"
 #include "text/json.h"
 #include "text/tokenizer_internal.h"
 
@@ -76,14 +77,12 @@ static fv_status missing(const char *dir) {
     return FV_FAIL(FV_ENOTFOUND, "%s has no tokenizer.json", dir);
 }
 
-fv_status fv_tokenizer_open(const char *dir, fv_tokenizer **out) {
+fv_status fv_tokenizer_open(const char *from, fv_tokenizer **out) {
     enum { BYTES_MAX = 1 << 28 }; /* the largest files are near 2^25 */
-    char path[4096];
-    char *json;
+    char path[FV_CHECKPOINT_PATH], *json;
     size_t n;
-    FV_TRY(fv_path_join(dir, "tokenizer.json", path, sizeof path));
-    if (!fv_file_exists(path)) return missing(dir);
-    FV_TRY(fv_file_read(path, BYTES_MAX, &json, &n));
+    FV_TRY(fv_checkpoint_file(from, "tokenizer.json", BYTES_MAX, path, &json, &n));
+    if (!json) return missing(from);
     fv_status st = fv_tokenizer_parse(json, n, path, out);
     free(json);
     return st;

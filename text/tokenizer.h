@@ -21,9 +21,8 @@ typedef struct fv_tokenizer fv_tokenizer; /* opaque */
  * pattern this engine does not do, by name. */
 fv_status fv_tokenizer_parse(const char *json, size_t n, const char *where, fv_tokenizer **out);
 
-/* Opens <dir>/tokenizer.json; tokenizer_config.json, if present, is read for nothing but
- * the chat template's owner (text/chat.h). */
-fv_status fv_tokenizer_open(const char *dir, fv_tokenizer **out);
+/* Opens the tokenizer.json of the checkpoint `from` (gguf/texts.h). */
+fv_status fv_tokenizer_open(const char *from, fv_tokenizer **out);
 void fv_tokenizer_free(fv_tokenizer *tok); /* NULL is fine */
 
 /* Ids of n bytes of text, at most 256 MiB; NUL bytes are characters like others. Text that is

@@ -120,8 +120,8 @@ static fv_status run_rows(cpu *c, fv_cpu_rows r, fv_cpu_items *items, const void
 typedef enum product { IN_F32, IN_BF16, IN_INT8, N_PRODUCT } product;
 
 static product product_of(const fv_backend *be, const fv_tensor *w) {
-    if (w->dtype == FV_INT8) return IN_INT8;
-    return w->dtype == FV_INT4 || be->compute == FV_COMPUTE_BF16 ? IN_BF16 : IN_F32;
+    if (w->dtype == FV_INT8 && !w->quant->group) return IN_INT8;
+    return w->quant || be->compute == FV_COMPUTE_BF16 ? IN_BF16 : IN_F32;
 }
 
 /* All parts of one kind. */
@@ -143,8 +143,8 @@ static fv_status check_part(const fv_linear_args *a, const fv_linear_part *p) {
     assert(p->y.rows == a->x.rows && p->y.cols == p->w.rows);
     assert(is_vector_of(&p->bias, p->w.rows));
     assert(!p->w.quant == (p->w.dtype < FV_N_DTYPE));
-    assert(p->w.dtype != FV_INT4 || p->w.quant->group % 32 == 0);
-    if (p->w.dtype == FV_INT8 && p->w.cols > FV_INT8_MAX_K)
+    assert(!p->w.quant || p->w.quant->group % (p->w.dtype == FV_INT4 ? 32 : 16) == 0);
+    if (p->w.dtype == FV_INT8 && !p->w.quant->group && p->w.cols > FV_INT8_MAX_K)
         return FV_FAIL(FV_EUNSUPPORTED,
                        "int8 weights of %d columns: at most %d can be summed exactly", p->w.cols,
                        FV_INT8_MAX_K);

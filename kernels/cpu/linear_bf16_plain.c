@@ -15,12 +15,18 @@ fv_cpu_plan fv_plain_linear_bf16_plan(const void *args) {
     return fv_plain_linear_plan(b->a);
 }
 
-/* Element k of row n of a weight of FV_INT4 (kernels/tensor.h). */
+/* Element k of row n of a weight in groups of integers (kernels/tensor.h). */
 static float decoded(const fv_tensor *w, size_t n, size_t k) {
     const fv_quant *q = w->quant;
     size_t g = n * (size_t)q->groups + k / (size_t)q->group;
-    int byte = ((const uint8_t *)w->data)[n * q->row_bytes + k / 2];
-    int integer = k % 2 ? byte / 16 : byte % 16, zero = q->zero ? q->zero[g] : 8;
+    const uint8_t *row = (const uint8_t *)w->data + n * q->row_bytes;
+    int integer, zero = 0;
+    if (w->dtype == FV_INT8) {
+        integer = ((const int8_t *)row)[k];
+    } else {
+        integer = k % 2 ? row[k / 2] / 16 : row[k / 2] % 16;
+        zero = q->zero ? q->zero[g] : q->min ? 0 : 8;
+    }
     float scale = widened(q->scale, q->scale_type, g), min = q->min ? q->min[g] : 0.0f;
     return f32_of_bf16(bf16_of_f32(fmaf(scale, (float)(integer - zero), -min)));
 }
@@ -28,7 +34,7 @@ static float decoded(const fv_tensor *w, size_t n, size_t k) {
 static float dot(const float *x, const fv_tensor *w, size_t n) {
     size_t K = (size_t)w->cols;
     float acc = 0.0f;
-    if (w->dtype != FV_INT4)
+    if (!w->quant)
         return plain_dot_bf16(x, FV_F32, (const char *)w->data + n * K * fv_dtype_bytes(w->dtype),
                               w->dtype, K);
     for (size_t k = 0; k < K; k += 32) {

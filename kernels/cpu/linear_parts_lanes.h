@@ -31,32 +31,61 @@ static inline void store_sums(const fv_linear_part *p, int64_t m, int64_t n0, in
     }
 }
 
-/* Columns [k0, k0 + cols) of row n of w, of FV_INT4, as bf16; k0 is a multiple of 32. */
-static inline void int4_row(const fv_tensor *w, int64_t n, size_t k0, size_t cols, uint16_t *to) {
-    const fv_quant *q = w->quant;
-    const uint8_t *from = (const uint8_t *)w->data + (size_t)n * q->row_bytes + k0 / 2;
-    for (size_t k = 0; k < cols; k += BF16_STEP, from += BF16_STEP / 2) {
-        size_t g = (size_t)n * (size_t)q->groups + (k0 + k) / (size_t)q->group;
-        size_t here = cols - k < BF16_STEP ? cols - k : BF16_STEP;
-        float scale = widened(q->scale, q->scale_type, g), zero = q->zero ? q->zero[g] : 8;
-        float min = q->min ? q->min[g] : 0.0f;
 #ifdef __AVX512F__
-        const __m512 all = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-        __m512 x = _mm512_fmadd_ps(_mm512_set1_ps(scale), _mm512_sub_ps(all, _mm512_set1_ps(zero)),
-                                   _mm512_set1_ps(-min));
-        __m512i bits = _mm512_srli_epi32(_mm512_castps_si512(f32x16_round_bf16(x)), 16);
-        __m512i table = _mm512_castsi256_si512(_mm512_cvtepi32_epi16(bits));
-        __m512i code = _mm512_cvtepu8_epi32(
-            _mm_maskz_loadu_epi8((__mmask16)((1u << (here + 1) / 2) - 1), from));
-        code = _mm512_and_si512(_mm512_or_si512(code, _mm512_slli_epi32(code, 12)),
-                                _mm512_set1_epi32(0x000f000f));
-        _mm512_mask_storeu_epi16(to + k, (__mmask32)(((uint64_t)1 << here) - 1),
-                                 _mm512_permutexvar_epi16(code, table));
-#else
-        uint16_t table[16];
-        for (int i = 0; i < 16; i++) table[i] = bf16_of_f32(fmaf(scale, (float)i - zero, -min));
-        for (size_t i = 0; i < here; i++) to[k + i] = table[from[i / 2] >> i % 2 * 4 & 15];
+static inline __m256i bf16_of_16(__m512 x) {
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(f32x16_round_bf16(x)), 16));
+}
 #endif
+
+/* n <= 16 integers of one scale. */
+static inline void int8_group(const int8_t *from, size_t n, float scale, float min, uint16_t *to) {
+#ifdef __AVX512F__
+    __mmask16 mask = (__mmask16)((1u << n) - 1);
+    __m512 x = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, from)));
+    x = _mm512_fmadd_ps(_mm512_set1_ps(scale), x, _mm512_set1_ps(-min));
+    _mm256_mask_storeu_epi16(to, mask, bf16_of_16(x));
+#else
+    for (size_t i = 0; i < n; i++) to[i] = bf16_of_f32(fmaf(scale, (float)from[i], -min));
+#endif
+}
+
+/* n <= 32 integers of one scale, from a byte's low half on. */
+static inline void int4_group(const uint8_t *from, size_t n, float scale, float zero, float min,
+                              uint16_t *to) {
+#ifdef __AVX512F__
+    const __m512 all = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __m512 x = _mm512_fmadd_ps(_mm512_set1_ps(scale), _mm512_sub_ps(all, _mm512_set1_ps(zero)),
+                               _mm512_set1_ps(-min));
+    __m512i table = _mm512_castsi256_si512(bf16_of_16(x));
+    __m512i code =
+        _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8((__mmask16)((1u << (n + 1) / 2) - 1), from));
+    code = _mm512_and_si512(_mm512_or_si512(code, _mm512_slli_epi32(code, 12)),
+                            _mm512_set1_epi32(0x000f000f));
+    _mm512_mask_storeu_epi16(to, (__mmask32)(((uint64_t)1 << n) - 1),
+                             _mm512_permutexvar_epi16(code, table));
+#else
+    uint16_t table[16];
+    for (int i = 0; i < 16; i++) table[i] = bf16_of_f32(fmaf(scale, (float)i - zero, -min));
+    for (size_t i = 0; i < n; i++) to[i] = table[from[i / 2] >> i % 2 * 4 & 15];
+#endif
+}
+
+/* Columns [k0, k0 + cols) of row n of w, which is in groups of integers, as bf16; k0 is a multiple of
+ * 32. */
+static inline void quantized_row(const fv_tensor *w, int64_t n, size_t k0, size_t cols,
+                                 uint16_t *to) {
+    const fv_quant *q = w->quant;
+    const uint8_t *from = (const uint8_t *)w->data + (size_t)n * q->row_bytes;
+    bool int8 = w->dtype == FV_INT8;
+    size_t step = int8 ? 16 : BF16_STEP;
+    for (size_t k = k0; k < k0 + cols; k += step, to += step) {
+        size_t g = (size_t)n * (size_t)q->groups + k / (size_t)q->group;
+        size_t here = k0 + cols - k < step ? k0 + cols - k : step;
+        float scale = widened(q->scale, q->scale_type, g), min = q->min ? q->min[g] : 0.0f;
+        if (int8)
+            int8_group((const int8_t *)from + k, here, scale, min, to);
+        else
+            int4_group(from + k / 2, here, scale, q->zero ? q->zero[g] : q->min ? 0 : 8, min, to);
     }
 }
 
@@ -66,8 +95,8 @@ static inline void bf16_rows(const fv_tensor *w, int64_t n0, int64_t rows, size_
                              size_t padded_cols, size_t ld, uint16_t *to) {
     for (int i = 0; i < BF16_ROWS; i++, to += ld) {
         size_t n = i < rows ? cols : 0, at = (size_t)(n0 + i) * (size_t)w->cols + k0;
-        if (w->dtype == FV_INT4)
-            int4_row(w, n0 + i, k0, n, to);
+        if (w->quant)
+            quantized_row(w, n0 + i, k0, n, to);
         else if (w->dtype == FV_BF16 && n)
             memcpy(to, (const uint16_t *)w->data + at, n * sizeof *to);
         else

@@ -18,7 +18,7 @@
     FV_DAEMON_OPTIONS,                                                                             \
     FV_DAEMON_WORKER_OPTIONS,                                                                      \
     {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,                              \
-     "Hugging Face checkpoint directory", 0, 0},                                                   \
+     "Hugging Face checkpoint directory, or GGUF file of a text model", 0, 0},                                                   \
     {"chat", "FOVEA_CHAT", FV_OPTION_STRING, "NAME", NULL,                                          \
      "chat template: vicuna, llava, chatml, mistral, none or FILE.jinja; default: the checkpoint's own", \
      0, 0},                                                                                        \

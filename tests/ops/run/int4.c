@@ -1,4 +1,4 @@
-/* Products with weights in int4: the plain path's bits, and numbers that are decoded by hand. The CPU
+/* Products with weights in groups of integers, of 4 or 8 bits: the plain path's bits, and numbers that are decoded by hand. The CPU
  * only. */
 #include "tests/ops/run/run.h"
 
@@ -9,10 +9,11 @@ typedef struct weights {
     fv_tensor w;
 } weights;
 
-static void weights_new(weights *w, int N, int K, int group, bool zero, bool min, bool specials) {
+static void weights_new(weights *w, fv_dtype dtype, int N, int K, int group, bool zero, bool min,
+                        bool specials) {
     fv_quant *q = &w->quant;
     *q = (fv_quant){.group = group, .groups = (K + group - 1) / group};
-    q->row_bytes = (size_t)(K + 7) / 8 * 4;
+    q->row_bytes = dtype == FV_INT8 ? (size_t)K : (size_t)(K + 7) / 8 * 4;
     fv_tensor codes = tensor_guarded(&w->at, FV_INT8, N, (int)q->row_bytes);
     size_t n = (size_t)N * (size_t)q->groups;
     for (size_t i = 0; i < (size_t)N * q->row_bytes; i++)
@@ -30,7 +31,7 @@ static void weights_new(weights *w, int N, int K, int group, bool zero, bool min
     }
     q->zero = zeros;
     q->min = mins;
-    w->w = fv_tensor_of(codes.data, FV_INT4, N, K);
+    w->w = fv_tensor_of(codes.data, dtype, N, K);
     w->w.quant = q;
 }
 
@@ -41,10 +42,11 @@ static void weights_free(weights *w) {
     tensor_unguard(&w->at);
 }
 
-static void linear_once(device_test *d, int M, int K, int N, int group, bool specials) {
+static void linear_once(device_test *d, fv_dtype dtype, int M, int K, int N, int group,
+                        bool specials) {
     fv_tensor x = tensor_new(FV_F32, M, K, random_int(0, 3)), y = tensor_new(FV_F32, M, N, 0);
     weights w;
-    weights_new(&w, N, K, group, random_int(0, 1), random_int(0, 1), specials);
+    weights_new(&w, dtype, N, K, group, random_int(0, 1), random_int(0, 1), specials);
     fill_normal(&x, 1);
     fill_normal(&y, 1);
     fv_linear_args plain = {.x = x, .n_part = 1}, there;
@@ -65,10 +67,10 @@ static void linear_once(device_test *d, int M, int K, int N, int group, bool spe
 }
 
 /* Each weight of a row against its equation in double; x picks one at a time. */
-static void decoded(device_test *d) {
+static void decoded(device_test *d, fv_dtype dtype, int group, bool zero) {
     enum { K = 70 };
     weights w;
-    weights_new(&w, 1, K, 32, true, true, false);
+    weights_new(&w, dtype, 1, K, group, zero, true, false);
     const fv_quant *q = &w.quant;
     fv_tensor scale = fv_tensor_of((void *)(uintptr_t)q->scale, q->scale_type, 1, q->groups);
     for (int k = 0; k < K; k++) {
@@ -77,8 +79,10 @@ static void decoded(device_test *d) {
         fv_linear_args a = {.x = fv_tensor_of(x, FV_F32, 1, K), .n_part = 1};
         a.part[0] = (fv_linear_part){.w = w.w, .y = fv_tensor_of(y, FV_F32, 1, 1)};
         must(d->be.ops->linear(&d->be, &a));
-        int code = ((uint8_t *)w.w.data)[k / 2] >> k % 2 * 4 & 15;
-        double want = get(&scale, 0, k / 32) * (code - q->zero[k / 32]) - (double)q->min[k / 32];
+        int g = k / group, code = ((uint8_t *)w.w.data)[k / 2] >> k % 2 * 4 & 15;
+        if (dtype == FV_INT8) code = ((int8_t *)w.w.data)[k];
+        if (zero) code -= q->zero[g];
+        double want = get(&scale, 0, g) * code - (double)q->min[g];
         check(fabs((double)y[0] - want) <= fabs(want) * 0x1p-8, "column %d is %g, not %g", k,
               (double)y[0], want);
     }
@@ -87,16 +91,24 @@ static void decoded(device_test *d) {
 
 static void test_linear_int4(device_test *d) {
     if (!on_cpu(d)) return;
-    group("linear in int4: the bits of the plain path");
-    for (int i = 0; i < 40; i++)
-        linear_once(d, size_about(70), size_about(300), size_about(150), i % 2 ? 32 : 128,
-                    i % 5 == 0);
-    linear_once(d, 0, 7, 9, 32, false);
-    linear_once(d, 3, 0, 9, 32, false);
-    linear_once(d, 1, 4099, 37, 128, false);
-    linear_once(d, 33, 801, 300, 32, false);
-    group("linear in int4: each weight by hand");
-    decoded(d);
+    for (fv_dtype t = FV_INT8; t <= FV_INT4; t++) {
+        group(t == FV_INT8 ? "linear in groups of int8: the bits of the plain path"
+                           : "linear in int4: the bits of the plain path");
+        for (int i = 0; i < 40; i++)
+            linear_once(d, t, size_about(70), size_about(300), size_about(150),
+                        i % 2          ? 32
+                        : t == FV_INT8 ? 16
+                                       : 128,
+                        i % 5 == 0);
+        linear_once(d, t, 0, 7, 9, 32, false);
+        linear_once(d, t, 3, 0, 9, 32, false);
+        linear_once(d, t, 1, 4099, 37, 128, false);
+        linear_once(d, t, 33, 801, 300, 32, false);
+    }
+    group("linear in groups: each weight by hand");
+    decoded(d, FV_INT4, 32, true);
+    decoded(d, FV_INT4, 32, false);
+    decoded(d, FV_INT8, 16, false);
 }
 
 static void perf_linear_int4(device_test *d) {

@@ -15,7 +15,7 @@ static void weights_new(weights *w, int N, int K, bool extreme) {
         code[i] = (int8_t)(extreme ? random_int(0, 1) ? 127 : -128 : random_int(-128, 127));
     float *scale = room(sizeof *scale * (size_t)N);
     for (int n = 0; n < N; n++) scale[n] = fabsf(random_normal()) * 0.01f;
-    w->quant.scale = scale;
+    w->quant = (fv_quant){.scale = scale};
     w->w.quant = &w->quant;
 }
 

@@ -1,0 +1,183 @@
+/* config.json from metadata. The names are those of the classes in transformers, the keys those of
+ * llama.cpp's gguf-py/gguf/constants.py. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gguf/internal.h"
+
+/* general.architecture, which is also model_type; Mistral's files are of llama. */
+static const char *const architectures[] = {"llama", "qwen2", "qwen3"};
+
+static fv_status read_architecture(const fv_gguf *g, const char **out) {
+    fv_gguf_string s = {"", 0};
+    FV_TRY(fv_gguf_text(g, "general.architecture", &s));
+    for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++)
+        if (strlen(architectures[i]) == s.n && memcmp(architectures[i], s.s, s.n) == 0) {
+            *out = architectures[i];
+            return FV_OK;
+        }
+    return FV_FAIL(FV_EUNSUPPORTED,
+                   "%s: general.architecture is '%.*s'; llama, qwen2 and qwen3 are read from GGUF "
+                   "files, text alone: take the model's safetensors",
+                   fv_gguf_where(g), (int)(s.n < 80 ? s.n : 80), s.s);
+}
+
+typedef enum presence { OPTIONAL = 0, REQUIRED } presence;
+
+/* The value of "<architecture>.<key>"; `out` as it is where there is none. */
+static fv_status number_of(const fv_gguf *g, const char *arch, const char *key, presence need,
+                           double *out) {
+    char name[128];
+    snprintf(name, sizeof name, "%s.%s", arch, key);
+    if (need == REQUIRED && !fv_gguf_has(g, name))
+        return FV_FAIL(FV_EDATA, "%s: key '%s' is missing; is it a whole model?", fv_gguf_where(g),
+                       name);
+    return fv_gguf_number(g, name, out);
+}
+
+/* Whole numbers as such: config.json tells 8 from 8.0. */
+static json_t *json_number(double x) {
+    return fabs(x) < 0x1p53 && floor(x) == x ? json_integer((json_int_t)x) : json_real(x);
+}
+
+static fv_status copy_sizes(const fv_gguf *g, const char *arch, fv_gguf_made *m) {
+    static const struct {
+        const char *own, *hub;
+        presence need;
+    } keys[] = {{"embedding_length", "hidden_size", REQUIRED},
+                {"feed_forward_length", "intermediate_size", REQUIRED},
+                {"block_count", "num_hidden_layers", REQUIRED},
+                {"attention.head_count", "num_attention_heads", REQUIRED},
+                {"attention.head_count_kv", "num_key_value_heads", OPTIONAL},
+                {"attention.key_length", "head_dim", OPTIONAL},
+                {"context_length", "max_position_embeddings", REQUIRED},
+                {"attention.layer_norm_rms_epsilon", "rms_norm_eps", REQUIRED},
+                {"rope.freq_base", "rope_theta", OPTIONAL}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        double x = NAN;
+        FV_TRY(number_of(g, arch, keys[i].own, keys[i].need, &x));
+        if (!isnan(x)) fv_gguf_set(m, m->root, keys[i].hub, json_number(x));
+    }
+    if (!json_object_get(m->root, "rope_theta"))
+        fv_gguf_set(m, m->root, "rope_theta", json_real(10000));
+    if (!json_object_get(m->root, "num_key_value_heads"))
+        fv_gguf_set(m, m->root, "num_key_value_heads",
+                    json_incref(json_object_get(m->root, "num_attention_heads")));
+    return FV_OK;
+}
+
+/* What no text model here has. */
+static fv_status refuse_others(const fv_gguf *g, const char *arch, const json_t *root) {
+    double heads = json_number_value(json_object_get(root, "num_attention_heads"));
+    double head = heads > 0 ? json_number_value(json_object_get(root, "hidden_size")) / heads : 0;
+    double experts = 0, split = 0;
+    if (json_object_get(root, "head_dim"))
+        head = json_number_value(json_object_get(root, "head_dim"));
+    double turned = head, value = head;
+    FV_TRY(number_of(g, arch, "expert_count", OPTIONAL, &experts));
+    FV_TRY(number_of(g, arch, "rope.dimension_count", OPTIONAL, &turned));
+    FV_TRY(number_of(g, arch, "attention.value_length", OPTIONAL, &value));
+    FV_TRY(fv_gguf_number(g, "split.count", &split));
+    if (split > 1)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s is one of %g files: join them with `llama-gguf-split --merge FIRST OUT`",
+                       fv_gguf_where(g), split);
+    if (experts > 0 || turned != head || value != head)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: a model with experts, with rotary embedding of a part of each head, or "
+                       "with values of another width than keys is not supported",
+                       fv_gguf_where(g));
+    return FV_OK;
+}
+
+/* ---- rotary embedding ------------------------------------------------------------------ */
+
+/* What llama3 divides frequency i of n by (transformers, _compute_llama3_parameters), with
+ * low_freq_factor 1 and high_freq_factor 4, which all its models have. */
+static double llama3_divisor(int64_t i, int64_t n, double theta, double factor, double original) {
+    double length = 2 * 3.14159265358979323846 * pow(theta, (double)i / (double)n);
+    if (length < original / 4) return 1;
+    if (length > original) return factor;
+    double smooth = (original / length - 1) / 3;
+    return 1 / ((1 - smooth) / factor + smooth);
+}
+
+/* llama.cpp keeps the divisors and not what they came from. */
+static fv_status find_llama3(const fv_gguf *g, const fv_gguf_tensor *t, fv_gguf_made *m) {
+    double theta = json_number_value(json_object_get(m->root, "rope_theta")), original = 8192;
+    int64_t n = t->shape[0];
+    float last = 0, f;
+    bool same = t->n_dim == 1 && strcmp(t->type, "F32") == 0;
+    if (same) memcpy(&last, (const char *)t->data + (n - 1) * 4, 4);
+    for (int64_t i = 0; same && i < n; i++) {
+        memcpy(&f, (const char *)t->data + i * 4, 4);
+        double want = llama3_divisor(i, n, theta, (double)last, original);
+        same = fabs((double)f - want) <= 1e-4 * want;
+    }
+    if (!same)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: tensor 'rope_freqs.weight' does not hold the factors of Llama 3.1 to "
+                       "3.3: take the model's safetensors",
+                       fv_gguf_where(g));
+    fv_gguf_set(m, m->root, "rope_scaling",
+                json_pack("{s:s, s:f, s:f, s:f, s:f}", "rope_type", "llama3", "factor",
+                          (double)last, "low_freq_factor", 1.0, "high_freq_factor", 4.0,
+                          "original_max_position_embeddings", original));
+    return FV_OK;
+}
+
+static fv_status add_rope(const fv_gguf *g, const char *arch, fv_gguf_made *m) {
+    const fv_gguf_tensor *freqs = fv_gguf_find(g, "rope_freqs.weight");
+    char key[64], type[16];
+    fv_gguf_string s = {"none", 4};
+    double factor = 1, original = 0;
+    snprintf(key, sizeof key, "%s.rope.scaling.type", arch);
+    FV_TRY(fv_gguf_text(g, key, &s));
+    if (s.n == 4 && memcmp(s.s, "none", 4) == 0) return freqs ? find_llama3(g, freqs, m) : FV_OK;
+    FV_TRY(number_of(g, arch, "rope.scaling.factor", REQUIRED, &factor));
+    FV_TRY(number_of(g, arch, "rope.scaling.original_context_length", OPTIONAL, &original));
+    snprintf(type, sizeof type, "%.*s", (int)(s.n < sizeof type ? s.n : 0), s.s);
+    json_t *scaling = json_pack("{s:s, s:f}", "rope_type", type, "factor", factor);
+    if (original > 0)
+        fv_gguf_set(m, scaling, "original_max_position_embeddings", json_real(original));
+    fv_gguf_set(m, m->root, "rope_scaling", scaling);
+    return FV_OK;
+}
+
+/* ---- all of it ------------------------------------------------------------------------- */
+
+/* Ends of a sequence, and of a turn. */
+static fv_status add_ends(const fv_gguf *g, fv_gguf_made *m) {
+    static const char *const keys[] = {"eos", "eot", "eom"};
+    json_t *list = json_array();
+    fv_gguf_set(m, m->root, "eos_token_id", list);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        char key[64];
+        int64_t id = -1;
+        snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", keys[i]);
+        FV_TRY(fv_gguf_integer(g, key, &id));
+        if (id >= 0) fv_gguf_append(m, list, json_integer(id));
+    }
+    int64_t bos = -1;
+    FV_TRY(fv_gguf_integer(g, "tokenizer.ggml.bos_token_id", &bos));
+    fv_gguf_set(m, m->root, "bos_token_id", bos >= 0 ? json_integer(bos) : json_null());
+    return FV_OK;
+}
+
+fv_status fv_gguf_config(const fv_gguf *g, fv_gguf_made *m) {
+    const char *arch = NULL;
+    const fv_gguf_tensor *embed = fv_gguf_find(g, "token_embd.weight");
+    FV_TRY(read_architecture(g, &arch));
+    if (!embed)
+        return FV_FAIL(FV_ENOTFOUND, "%s: tensor 'token_embd.weight' is missing; is it a model?",
+                       fv_gguf_where(g));
+    fv_gguf_set(m, m->root, "model_type", json_string(arch));
+    fv_gguf_set(m, m->root, "vocab_size", json_integer(embed->shape[0]));
+    fv_gguf_set(m, m->root, "tie_word_embeddings", json_boolean(!fv_gguf_find(g, "output.weight")));
+    FV_TRY(copy_sizes(g, arch, m));
+    FV_TRY(refuse_others(g, arch, m->root));
+    FV_TRY(add_rope(g, arch, m));
+    return add_ends(g, m);
+}

@@ -1,0 +1,110 @@
+/* Merges out of scores. */
+#include <stdlib.h>
+
+#include "gguf/internal.h"
+
+typedef struct merge {
+    double score;
+    size_t left, right, order; /* characters of the two parts */
+    json_int_t left_id, right_id;
+    fv_gguf_string a, b;
+} merge;
+
+typedef struct list {
+    merge *merge;
+    size_t n, cap;
+} list;
+
+static int by_id(const void *a, const void *b) {
+    const merge *x = a, *y = b;
+    if (x->left_id != y->left_id) return x->left_id < y->left_id ? -1 : 1;
+    return (x->right_id > y->right_id) - (x->right_id < y->right_id);
+}
+
+static int by_score(const void *a, const void *b) {
+    const merge *x = a, *y = b;
+    if (x->score != y->score) return x->score > y->score ? -1 : 1;
+    if (x->left != y->left) return x->left > y->left ? -1 : 1;
+    if (x->right != y->right) return x->right > y->right ? -1 : 1;
+    return x->order < y->order ? -1 : 1;
+}
+
+static bool starts_character(char c) { return ((unsigned char)c & 0xC0) != 0x80; }
+
+static size_t characters(fv_gguf_string s) {
+    size_t n = 0;
+    for (size_t i = 0; i < s.n; i++) n += starts_character(s.s[i]);
+    return n;
+}
+
+/* A token that takes part in merges: -1 where the string is none. */
+static json_int_t id_of(const fv_gguf_vocab *v, const json_t *ids, fv_gguf_string s) {
+    const json_t *id = json_object_getn(ids, s.s, s.n);
+    if (!id || (int)v->type[json_integer_value(id)] != FV_GGUF_NORMAL) return -1;
+    return json_integer_value(id);
+}
+
+static bool put(list *l, merge m) {
+    if (l->n == l->cap) {
+        size_t cap = l->cap ? 2 * l->cap : 1024;
+        merge *grown = realloc(l->merge, cap * sizeof *grown);
+        if (!grown) return false;
+        l->merge = grown;
+        l->cap = cap;
+    }
+    l->merge[l->n++] = m;
+    return true;
+}
+
+static bool cuts_of(const fv_gguf_vocab *v, const json_t *ids, fv_gguf_string t, double score,
+                    list *l) {
+    size_t first = l->n;
+    for (size_t i = 1; i < t.n; i++) {
+        if (!starts_character(t.s[i])) continue;
+        merge m = {.score = score, .a = {t.s, i}, .b = {t.s + i, t.n - i}};
+        m.left_id = id_of(v, ids, m.a);
+        m.right_id = m.left_id < 0 ? -1 : id_of(v, ids, m.b);
+        if (m.right_id < 0) continue;
+        m.left = characters(m.a);
+        m.right = characters(m.b);
+        if (!put(l, m)) return false;
+    }
+    qsort(l->merge + first, l->n - first, sizeof *l->merge, by_id);
+    for (size_t i = first; i < l->n; i++) l->merge[i].order = i;
+    return true;
+}
+
+static bool collect(const fv_gguf_vocab *v, const json_t *ids, const double *score, list *l) {
+    for (size_t i = 0; i < v->n; i++)
+        if (id_of(v, ids, v->token[i]) == (json_int_t)i &&
+            !cuts_of(v, ids, v->token[i], score[i], l))
+            return false;
+    if (l->n > 0) qsort(l->merge, l->n, sizeof *l->merge, by_score);
+    return true;
+}
+
+fv_status fv_gguf_merges(const fv_gguf *g, const fv_gguf_vocab *v, const json_t *ids,
+                         fv_gguf_made *m, json_t *merges) {
+    double *score = NULL;
+    size_t n = 0;
+    list l = {0};
+    FV_TRY(fv_gguf_numbers(g, "tokenizer.ggml.scores", &score, &n));
+    bool whole = n == v->n;
+    fv_status st =
+        whole
+            ? FV_OK
+            : FV_FAIL(FV_EDATA, "%s: key 'tokenizer.ggml.scores' must have a number for each token",
+                      fv_gguf_where(g));
+    for (size_t i = 0; i < n && st == FV_OK; i++)
+        if (score[i] != score[i])
+            st = FV_FAIL(FV_EDATA, "%s: the score of token %zu is no number", fv_gguf_where(g), i);
+    if (st == FV_OK && !collect(v, ids, score, &l))
+        st = FV_FAIL(FV_ENOMEM, "%s: no memory for merges", fv_gguf_where(g));
+    for (size_t i = 0; i < l.n && st == FV_OK; i++)
+        fv_gguf_append(
+            m, merges,
+            json_pack("[s%, s%]", l.merge[i].a.s, l.merge[i].a.n, l.merge[i].b.s, l.merge[i].b.n));
+    free(l.merge);
+    free(score);
+    return st;
+}
