@@ -33,6 +33,7 @@ struct fv_remote {
     char authorization[KEY_MAX + 16]; /* "Bearer KEY"; "": none */
     connection connections[CHANNELS_MAX];
     char target[256];
+    char *model; /* owned */
 };
 
 /* ---- opening and closing ---------------------------------------------------------------- */
@@ -43,7 +44,8 @@ fv_remote_options fv_remote_options_of(const fv_options *o) {
                                        .key = fv_options_string(o, "tls-key"),
                                        .ca = fv_options_string(o, "tls-ca")},
                                .name = fv_options_string(o, "tls-name"),
-                               .key = fv_options_string(o, "api-key-file")};
+                               .key = fv_options_string(o, "api-key-file"),
+                               .model = fv_options_string(o, "model")};
 }
 
 static fv_status open_tls(fv_remote *r, const fv_remote_options *opt) {
@@ -85,6 +87,11 @@ fv_status fv_remote_open(const fv_remote_options *opt, fv_remote **out) {
     if (!r) return FV_FAIL(FV_ENOMEM, "no memory for a client");
     fv_status st;
     snprintf(r->target, sizeof r->target, "%s", opt->target);
+    r->model = strdup(opt->model ? opt->model : "");
+    if (!r->model) {
+        free(r);
+        return FV_FAIL(FV_ENOMEM, "no memory for a client");
+    }
     FV_TRY_GOTO(read_key(r, opt->key), st, free_remote);
     FV_TRY_GOTO(open_tls(r, opt), st, free_remote);
     int err = uv_loop_init(&r->loop);
@@ -103,6 +110,7 @@ close_loop:
     uv_loop_close(&r->loop);
 free_remote:
     fv_tls_close(r->tls);
+    free(r->model);
     free(r);
     return st;
 }
@@ -117,6 +125,7 @@ void fv_remote_close(fv_remote *r) {
     assert(left == 0);
     (void)left;
     fv_tls_close(r->tls);
+    free(r->model);
     free(r);
 }
 
@@ -184,6 +193,7 @@ fv_status fv_remote_get_model(fv_remote *r, fv_remote_model *out) {
                   .descriptor = &fovea__inference__v1__model__descriptor,
                   .take = take_model,
                   .user = &model};
+    m.model = r->model;
     FV_TRY(ask_one(&q, "/fovea.inference.v1.Inference/GetModel", &m.base));
     *out = model;
     return FV_OK;
@@ -292,13 +302,15 @@ fv_status fv_remote_begin(fv_remote *r, const Fovea__Inference__V1__GenerateRequ
     if (!g) return FV_FAIL(FV_ENOMEM, "out of memory for a request");
     *g = (generation){.r = r, .connection = c, .events = events, .user = user};
     fv_rpc_metadata key = metadata_of(r);
+    Fovea__Inference__V1__GenerateRequest m = *request;
+    if (!m.model[0]) m.model = r->model;
     fv_rpc_call_options opt = {.path = "/fovea.inference.v1.Inference/Generate",
                                .metadata = &key,
                                .n_metadata = r->authorization[0] != '\0',
                                .events = &call_events,
                                .user = g,
                                .deadline_ms = deadline_ms,
-                               .request = &request->base,
+                               .request = &m.base,
                                .half_close = true};
     fv_rpc_call *call;
     fv_status st = fv_rpc_call_open(c->channel, &opt, &call);

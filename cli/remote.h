@@ -21,7 +21,9 @@ typedef struct fv_remote fv_remote; /* opaque */
     {"tls-name", "FOVEA_TLS_NAME", FV_OPTION_STRING, "NAME", NULL,                                 \
      "with --tls-ca: DNS name in the server's certificate; default: the host of --to", 0, 0},      \
     {"api-key-file", "FOVEA_API_KEY_FILE", FV_OPTION_STRING, "FILE", NULL,                         \
-     "with --to: file with an API key or a JWT to show", 0, 0}
+     "with --to: file with an API key or a JWT to show", 0, 0},                                     \
+    {"model", "FOVEA_MODEL", FV_OPTION_STRING, "NAME", "",                                         \
+     "with --to: name or fingerprint of the model; needed where there are several", 0, 0}
 /* clang-format on */
 
 /* Who is asked, and how it is known. Borrowed. */
@@ -30,6 +32,7 @@ typedef struct fv_remote_options {
     fv_tls_files tls;   /* ca NULL: plain text; "system": the system's authorities */
     const char *name;   /* in the server's certificate; NULL: the target's host */
     const char *key;    /* file with an API key or a JWT; NULL: none is shown */
+    const char *model;  /* its name or fingerprint; NULL: "", the only one */
 } fv_remote_options;
 
 fv_remote_options fv_remote_options_of(const fv_options *o); /* of --to and the rows above */

@@ -68,6 +68,8 @@ static const fv_option table[] = {
     {"insecure", "FOVEA_INSECURE", FV_OPTION_FLAG, NULL, NULL,
      "for the router and the gateway: without TLS, listen on other addresses than loopback too", 0,
      0},
+    {"model-name", "FOVEA_MODEL_NAME", FV_OPTION_STRING, "NAME", NULL,
+     "for the workers: the model's name in requests; default: the checkpoint's directory", 0, 0},
     {"compute", "FOVEA_COMPUTE", FV_OPTION_STRING, "TYPE", NULL,
      "for the workers: data type of matrix products: auto, f32 or bf16", 0, 0},
     {"weights", "FOVEA_WEIGHTS", FV_OPTION_STRING, "TYPE", NULL,
@@ -132,7 +134,7 @@ static const struct passed {
     {"silence-ms", ROUTER},  {"stall-ms", ROUTER},
     {"tls-cert", ALL},       {"tls-key", ALL},
     {"tls-ca", ALL},         {"tenants", ROUTER},
-    {"otlp", ALL},
+    {"otlp", ALL},           {"model-name", WORKERS},
 };
 enum { N_PASSED = sizeof passed / sizeof passed[0] };
 

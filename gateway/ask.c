@@ -153,14 +153,19 @@ void fv_detokenize(fv_gateway *g, fv_http_request *r) {
 /* ---- the model and the fleet ------------------------------------------------------------ */
 
 static unsigned answer_models(ask *a, const ProtobufCMessage *m, json_t **out) {
-    const Fovea__Inference__V1__Model *model = (const void *)m;
+    const Fovea__Inference__V1__ModelList *list = (const void *)m;
+    json_t *data = json_array();
     (void)a;
-    *out =
-        json_pack("{s:s, s:[{s:o, s:s, s:I, s:s, s:I, s:s}]}", "object", "list", "data", "id",
-                  fv_json_text(model->name, strlen(model->name)), "object", "model", "created",
-                  (json_int_t)(fv_log_time_ns() / 1000000000), "owned_by", "fovea", "max_model_len",
-                  (json_int_t)(model->limits ? model->limits->max_positions : 0), "fingerprint",
-                  model->fingerprint);
+    for (size_t i = 0; i < list->n_models; i++) {
+        const Fovea__Inference__V1__ServedModel *model = list->models[i];
+        json_array_append_new(
+            data, json_pack("{s:o, s:s, s:I, s:s, s:I, s:s}", "id",
+                            fv_json_text(model->name, strlen(model->name)), "object", "model",
+                            "created", (json_int_t)(fv_log_time_ns() / 1000000000), "owned_by",
+                            "fovea", "max_model_len", (json_int_t)model->max_positions,
+                            "fingerprint", model->fingerprint));
+    }
+    *out = json_pack("{s:s, s:o}", "object", "list", "data", data);
     return 200;
 }
 
@@ -195,13 +200,6 @@ static void get(fv_gateway *g, fv_http_request *r, const char *path,
     start(a, path, request);
 }
 
-static void get_model(fv_gateway *g, fv_http_request *r,
-                      unsigned (*answer)(ask *a, const ProtobufCMessage *m, json_t **out)) {
-    Fovea__Inference__V1__GetModelRequest q = FOVEA__INFERENCE__V1__GET_MODEL_REQUEST__INIT;
-    get(g, r, "/fovea.inference.v1.Inference/GetModel", &q.base,
-        &fovea__inference__v1__model__descriptor, answer);
-}
-
 static void get_fleet(fv_gateway *g, fv_http_request *r,
                       unsigned (*answer)(ask *a, const ProtobufCMessage *m, json_t **out)) {
     Fovea__Inference__V1__GetFleetRequest q = FOVEA__INFERENCE__V1__GET_FLEET_REQUEST__INIT;
@@ -209,9 +207,17 @@ static void get_fleet(fv_gateway *g, fv_http_request *r,
         &fovea__inference__v1__fleet_state__descriptor, answer);
 }
 
-void fv_list_models(fv_gateway *g, fv_http_request *r) { get_model(g, r, answer_models); }
+void fv_list_models(fv_gateway *g, fv_http_request *r) {
+    Fovea__Inference__V1__ListModelsRequest q = FOVEA__INFERENCE__V1__LIST_MODELS_REQUEST__INIT;
+    get(g, r, "/fovea.inference.v1.Inference/ListModels", &q.base,
+        &fovea__inference__v1__model_list__descriptor, answer_models);
+}
 
-void fv_show_model(fv_gateway *g, fv_http_request *r) { get_model(g, r, answer_message); }
+void fv_show_model(fv_gateway *g, fv_http_request *r) {
+    Fovea__Inference__V1__GetModelRequest q = FOVEA__INFERENCE__V1__GET_MODEL_REQUEST__INIT;
+    get(g, r, "/fovea.inference.v1.Inference/GetModel", &q.base,
+        &fovea__inference__v1__model__descriptor, answer_message);
+}
 
 void fv_show_fleet(fv_gateway *g, fv_http_request *r) { get_fleet(g, r, answer_message); }
 

@@ -128,7 +128,7 @@ void fv_answer_maybe_finish(fv_request *r) {
     if (!fv_rpc_call_writable(r->client)) return;
     fv_status st = send_finished(r);
     if (!r->msg->ignore_eos)
-        fv_estimate_answer(&r->relay->estimate, r->n_token, !at_limit(a), fv_clock_s());
+        fv_estimate_answer(&r->fleet->estimate, r->n_token, !at_limit(a), fv_clock_s());
     FV_LOG(INFO, ROUTER,
            "req=%s tenant?=%s trace?=%s event=done tokens=%" PRIu32 " replays=%" PRIu32
            " prefill=%s decode=%s",

@@ -67,7 +67,7 @@ static void part(fv_attempt *a, fv_outcome p, fv_outcome d) {
  * answer that has not ended is longer. Without it the slowest would be missing from the measure. */
 static void note_unfinished(const fv_attempt *a) {
     double now_s = fv_clock_s();
-    fv_estimate *e = &a->relay->estimate;
+    fv_estimate *e = &a->req->fleet->estimate;
     fv_registered_worker *p = a->p.worker;
     if (a->finish || a->finished) return;
     if (p && !a->first) fv_estimate_late(e, &p->pace, a->p.ahead, now_s - a->p.taken_s, now_s);
@@ -119,7 +119,7 @@ static void note_tokens(fv_attempt *a, uint32_t n) {
     fv_registered_worker *d = a->d.worker;
     double now_s = fv_clock_s();
     if (d && a->token_s > 0)
-        fv_estimate_tokens(&a->relay->estimate, &d->pace, d->n_taken + d->n_foreign, n,
+        fv_estimate_tokens(&a->req->fleet->estimate, &d->pace, d->n_taken + d->n_foreign, n,
                            now_s - a->token_s, now_s);
     a->token_s = now_s;
 }
@@ -180,8 +180,7 @@ static void note_room(fv_attempt *a, const fv_rpc_call *c, bool by_decode, fv_st
     uint64_t capacity = a->d.worker->load.bytes_capacity;
     if (capacity >= need->bytes_least) need->bytes_least = capacity + 1;
     if (need->bytes_least > need->bytes) need->bytes = need->bytes_least;
-    if (fv_choose_largest(a->relay->opt.members, a->d.worker->role) >= need->bytes_least)
-        *st = FV_EBUSY;
+    if (fv_choose_largest(a->req->fleet, a->d.worker->role) >= need->bytes_least) *st = FV_EBUSY;
 }
 
 /* `a` may be gone after this, also where all is well: the request may end. */
@@ -295,7 +294,7 @@ static void note_prefilled(fv_attempt *a) {
     fv_registered_worker *p = a->p.worker;
     double now_s = fv_clock_s();
     if (!a->waited) /* for room, which says nothing of prefill */
-        fv_estimate_prefilled(&a->relay->estimate, p ? &p->pace : NULL, a->p.ahead,
+        fv_estimate_prefilled(&a->req->fleet->estimate, p ? &p->pace : NULL, a->p.ahead,
                               now_s - a->p.taken_s, now_s);
     fv_reservation_prefilled(&a->p);
     a->token_s = now_s;
@@ -324,7 +323,7 @@ static fv_status on_handed_off(fv_attempt *a, grpc_byte_buffer *message) {
     FV_TRY(fv_rpc_unpack(&fovea__handoff__v1__prefill_event__descriptor, message, &a->arena, &m));
     a->report = ((const prefill_event *)m)->handed_off->report;
     if (a->report && a->req->need.tokens_text)
-        fv_estimate_text(&a->relay->estimate, a->req->need.tokens_text, a->report->n_text,
+        fv_estimate_text(&a->req->fleet->estimate, a->req->need.tokens_text, a->report->n_text,
                          fv_clock_s());
     return FV_OK;
 }

@@ -71,11 +71,10 @@ static uint64_t drawn(void) {
 }
 
 /* Two at random in one pass: the n-th comes in with probability 2/n, for either of them. */
-static fv_registered_worker *better_of_two(const fv_registry *m,
-                                           const fv_constraints *constraints) {
+static fv_registered_worker *better_of_two(const fv_fleet *f, const fv_constraints *constraints) {
     fv_registered_worker *a = NULL, *b = NULL;
     uint64_t n = 0;
-    for (fv_registered_worker *w = fv_registry_first(m); w; w = w->next) {
+    for (fv_registered_worker *w = f->first; w; w = w->next) {
         if (!in_question(w, constraints) || !fv_breaker_admits(&w->breaker, constraints->now_s))
             continue;
         if (strcmp(w->intro->name, constraints->exclude) == 0) continue;
@@ -92,21 +91,21 @@ static fv_registered_worker *better_of_two(const fv_registry *m,
     return a && b ? better(a, b, constraints) : a;
 }
 
-static fv_registered_worker *first_awake(const fv_registry *m, const fv_constraints *constraints) {
+static fv_registered_worker *first_awake(const fv_fleet *f, const fv_constraints *constraints) {
     fv_registered_worker *best = NULL;
-    for (fv_registered_worker *w = fv_registry_first(m); w; w = w->next)
+    for (fv_registered_worker *w = f->first; w; w = w->next)
         if (in_question(w, constraints) && !w->breaker.trial &&
             (!best || w->breaker.until_s < best->breaker.until_s))
             best = w;
     return best;
 }
 
-static fv_registered_worker *choose(const fv_registry *m, const fv_constraints *constraints) {
+static fv_registered_worker *choose(const fv_fleet *f, const fv_constraints *constraints) {
     fv_constraints any = *constraints;
     any.exclude = "";
-    fv_registered_worker *w = better_of_two(m, constraints);
-    if (!w && *constraints->exclude && !constraints->exclude_strictly) w = better_of_two(m, &any);
-    if (!w && constraints->wake) w = first_awake(m, &any);
+    fv_registered_worker *w = better_of_two(f, constraints);
+    if (!w && *constraints->exclude && !constraints->exclude_strictly) w = better_of_two(f, &any);
+    if (!w && constraints->wake) w = first_awake(f, &any);
     return w;
 }
 
@@ -116,9 +115,9 @@ static bool is_large_enough(const fv_registered_worker *w, const fv_constraints 
     return capacity == 0 || constraints->bytes_least <= capacity;
 }
 
-fv_registered_worker *fv_balance_to_wait(const fv_registry *m, const fv_constraints *constraints) {
+fv_registered_worker *fv_balance_to_wait(const fv_fleet *f, const fv_constraints *constraints) {
     fv_registered_worker *best = NULL;
-    for (fv_registered_worker *w = fv_registry_first(m); w; w = w->next) {
+    for (fv_registered_worker *w = f->first; w; w = w->next) {
         if (w->state != READY || w->role != DECODE || w->full || w->n_waiting > 0) continue;
         if (!fv_breaker_admits(&w->breaker, constraints->now_s) || !is_large_enough(w, constraints))
             continue;
@@ -132,18 +131,18 @@ fv_registered_worker *fv_balance_to_wait(const fv_registry *m, const fv_constrai
     return best;
 }
 
-fv_registered_worker *fv_balance(const fv_registry *m, const fv_constraints *constraints) {
+fv_registered_worker *fv_balance(const fv_fleet *f, const fv_constraints *constraints) {
     fv_constraints apart = *constraints;
     fv_registered_worker *w = NULL;
     apart.alone = true;
     apart.wake = false;
-    if (constraints->suspect) w = choose(m, &apart);
-    return w ? w : choose(m, constraints);
+    if (constraints->suspect) w = choose(f, &apart);
+    return w ? w : choose(f, constraints);
 }
 
-uint64_t fv_choose_largest(const fv_registry *m, Fovea__Inference__V1__Role role) {
+uint64_t fv_choose_largest(const fv_fleet *f, Fovea__Inference__V1__Role role) {
     uint64_t largest = 0;
-    for (const fv_registered_worker *w = fv_registry_first(m); w; w = w->next) {
+    for (const fv_registered_worker *w = f->first; w; w = w->next) {
         if (w->state == LOST || w->role != role) continue;
         if (w->load.bytes_capacity == 0) return 0;
         if (w->load.bytes_capacity > largest) largest = w->load.bytes_capacity;
@@ -151,10 +150,10 @@ uint64_t fv_choose_largest(const fv_registry *m, Fovea__Inference__V1__Role role
     return largest;
 }
 
-fv_availability fv_balance_availability(const fv_registry *m, Fovea__Inference__V1__Role role,
+fv_availability fv_balance_availability(const fv_fleet *f, Fovea__Inference__V1__Role role,
                                         double now_s) {
     fv_availability s = FV_AVAILABILITY_NONE;
-    for (const fv_registered_worker *w = fv_registry_first(m); w; w = w->next) {
+    for (const fv_registered_worker *w = f->first; w; w = w->next) {
         if (w->state != READY || w->role != role) continue;
         if (fv_breaker_admits(&w->breaker, now_s)) return FV_AVAILABILITY_SOME;
         s = FV_AVAILABILITY_RESTING;

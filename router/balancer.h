@@ -43,16 +43,16 @@ bool fv_registered_worker_has_room(const fv_registered_worker *w,
                                    const fv_constraints *constraints);
 
 /* A worker that is ready and has enough memory; NULL when there is none now. */
-fv_registered_worker *fv_balance(const fv_registry *m, const fv_constraints *constraints);
+fv_registered_worker *fv_balance(const fv_fleet *f, const fv_constraints *constraints);
 
 /* Where the first request of the queue waits for memory when no decode worker has enough, so that
  * the worker knows its age: requests of other routers do not overtake it there
  * (decode-worker/schedule/opens.h). The one that is least full, and where none of ours waits yet;
  * NULL when there is none. */
-fv_registered_worker *fv_balance_to_wait(const fv_registry *m, const fv_constraints *constraints);
+fv_registered_worker *fv_balance_to_wait(const fv_fleet *f, const fv_constraints *constraints);
 
 /* The largest KV that a worker of this role says it has; 0: there is none, or one does not say. */
-uint64_t fv_choose_largest(const fv_registry *m, Fovea__Inference__V1__Role role);
+uint64_t fv_choose_largest(const fv_fleet *f, Fovea__Inference__V1__Role role);
 
 /* Is there any worker at all? Memory does not matter here. */
 typedef enum fv_availability {
@@ -60,7 +60,7 @@ typedef enum fv_availability {
     FV_AVAILABILITY_RESTING,  /* all that are have failed lately */
     FV_AVAILABILITY_SOME,
 } fv_availability;
-fv_availability fv_balance_availability(const fv_registry *m, Fovea__Inference__V1__Role role,
+fv_availability fv_balance_availability(const fv_fleet *f, Fovea__Inference__V1__Role role,
                                         double now_s);
 
 #endif

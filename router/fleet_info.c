@@ -88,16 +88,21 @@ static fv_status fill_conflicts(fv_arena *a, fv_model_message *out) {
     return FV_OK;
 }
 
-fv_status fv_model_info(fv_rpc_call *c, const fv_registry *members) {
-    const fv_model_message *said = fv_registry_model(members);
-    if (!said) return FV_FAIL(FV_EIO, "no prefill worker has joined the fleet; try again later");
+fv_status fv_model_info(fv_rpc_call *c, grpc_byte_buffer *message, const fv_registry *members) {
+    ProtobufCMessage *q;
+    fv_fleet *f;
+    FV_TRY(
+        fv_rpc_call_unpack(c, &fovea__inference__v1__get_model_request__descriptor, message, &q));
+    FV_TRY(fv_registry_choose_fleet(members,
+                                    ((const Fovea__Inference__V1__GetModelRequest *)q)->model, &f));
+    const fv_model_message *said = fv_fleet_model(f);
     fv_arena *a = fv_rpc_call_arena(c);
     fv_model_message m = *said;
     Fovea__Inference__V1__Limits limits = FOVEA__INFERENCE__V1__LIMITS__INIT;
     if (said->limits) limits = *said->limits;
     limits.bytes_request = FV_REQUEST_BYTES_MAX;
     if (!limits.max_tokens_default) limits.max_tokens_default = FV_REQUEST_TOKENS_DEFAULT;
-    limits.keep_ms_max = fv_registry_keep_ms_max(members);
+    limits.keep_ms_max = fv_fleet_keep_ms_max(f);
     m.limits = &limits;
     FV_TRY(fill_methods(a, &m));
     FV_TRY(fill_presets(a, &m));
@@ -108,15 +113,43 @@ fv_status fv_model_info(fv_rpc_call *c, const fv_registry *members) {
     return FV_OK;
 }
 
+fv_status fv_models_info(fv_rpc_call *c, const fv_registry *members) {
+    Fovea__Inference__V1__ModelList list = FOVEA__INFERENCE__V1__MODEL_LIST__INIT;
+    fv_arena *a = fv_rpc_call_arena(c);
+    size_t n = 0;
+    for (const fv_fleet *f = fv_registry_fleets(members); f; f = f->next) n++;
+    FV_TRY(FV_ARENA_NEW(a, n, list.models));
+    for (const fv_fleet *f = fv_registry_fleets(members); f; f = f->next) {
+        const fv_model_message *said = fv_fleet_model(f);
+        Fovea__Inference__V1__ServedModel *m;
+        if (!said) continue;
+        FV_TRY(FV_ARENA_NEW(a, 1, m));
+        fovea__inference__v1__served_model__init(m);
+        m->name = f->model;
+        m->fingerprint = f->fingerprint;
+        m->family = said->family;
+        m->max_positions = said->limits ? said->limits->max_positions : 0;
+        m->n_prefill = (uint32_t)fv_fleet_ready(f, FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL);
+        m->n_decode = (uint32_t)fv_fleet_ready(f, FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE);
+        m->n_queued = (uint32_t)f->n_queued;
+        m->n_running = (uint32_t)f->n_running;
+        list.models[list.n_models++] = m;
+    }
+    FV_TRY(fv_rpc_call_send(c, &list.base));
+    fv_rpc_call_finish(c, FV_OK);
+    return FV_OK;
+}
+
 fv_status fv_fleet_info(fv_rpc_call *c, const fv_registry *members, const fv_relay *relay,
                         double up_s) {
     Fovea__Inference__V1__FleetState state = FOVEA__INFERENCE__V1__FLEET_STATE__INIT;
     fv_arena *a = fv_rpc_call_arena(c);
     double now_s = fv_clock_s();
     size_t n = 0;
-    for (fv_registered_worker *w = fv_registry_first(members); w; w = w->next) n++;
+    for (const fv_registered_worker *w = fv_registry_first(members); w; w = fv_registry_next(w))
+        n++;
     FV_TRY(FV_ARENA_NEW(a, n, state.workers));
-    for (fv_registered_worker *w = fv_registry_first(members); w; w = w->next) {
+    for (fv_registered_worker *w = fv_registry_first(members); w; w = fv_registry_next(w)) {
         worker_message *m;
         FV_TRY(FV_ARENA_NEW(a, 1, m));
         fovea__inference__v1__worker__init(m);
@@ -126,6 +159,8 @@ fv_status fv_fleet_info(fv_rpc_call *c, const fv_registry *members, const fv_rel
         m->seconds_since_report = now_s - w->reported_s;
         m->n_failed = (uint32_t)w->breaker.n_failed;
         m->seconds_backoff = fv_breaker_rest_s(&w->breaker, now_s);
+        m->model = w->fleet->model;
+        m->fingerprint = w->fleet->fingerprint;
         state.workers[state.n_workers++] = m;
     }
     state.n_queued = (uint32_t)fv_relay_queued(relay);

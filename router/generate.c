@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/clock.h"
 #include "common/log.h"
@@ -38,11 +39,9 @@ static fv_status check_full(fv_rpc_call *c, const fv_relay *relay, size_t bytes)
 }
 
 /* Too much now and later, so without a hint when to come again. */
-static fv_status check_fits(const fv_request *r) {
-    const fv_registry *m = r->relay->opt.members;
-    const fv_need *need = &r->need;
-    uint64_t p = fv_choose_largest(m, FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL);
-    uint64_t d = fv_choose_largest(m, FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE);
+static fv_status check_fits(const fv_request *r, const fv_fleet *f, const fv_need *need) {
+    uint64_t p = fv_choose_largest(f, FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL);
+    uint64_t d = fv_choose_largest(f, FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE);
     bool follows = r->msg->conversation.len > 0;
     if (p && !follows && need->bytes_prompt > p)
         return FV_FAIL(FV_ENOMEM,
@@ -77,7 +76,8 @@ static fv_status on_start(fv_rpc_call *c) {
     fv_tenant_use *tenant;
     FV_TRY(record_caller(fv_tenancy_caller(relay->opt.tenancy, c, &tenant)));
     FV_TRY(check_full(c, relay, 0));
-    FV_TRY(fv_relay_check_time(relay, c, &anything));
+    const fv_fleet *only = fv_registry_fleets(relay->opt.members);
+    if (only && !only->next) FV_TRY(fv_relay_check_time(relay, only, c, &anything));
     FV_TRY(fv_record_refusal(FV_REASON_TENANT_LIMIT, fv_request_open(relay, c, tenant, &r)));
     fv_trace_begin(r);
     fv_rpc_call_set_user(c, r);
@@ -111,6 +111,35 @@ static fv_status check_policy(const fv_request *r) {
     return fv_tenancy_policy(r->tenant, &policy);
 }
 
+/* Of a kept conversation: that of its worker, while that one is known. */
+static fv_status choose_fleet(const fv_request *r, fv_fleet **out) {
+    const fv_registry *m = r->relay->opt.members;
+    const ProtobufCBinaryData *c = &r->msg->conversation;
+    char name[FV_CONVERSATION_BYTES_MAX + 1] = "";
+    if (c->len > FV_CONVERSATION_ID_BYTES && c->len <= FV_CONVERSATION_BYTES_MAX)
+        memcpy(name, c->data + FV_CONVERSATION_ID_BYTES, c->len - FV_CONVERSATION_ID_BYTES);
+    const fv_registered_worker *w = fv_registry_find(m, name);
+    if (!w || !fv_fleet_model(w->fleet)) return fv_registry_choose_fleet(m, r->msg->model, out);
+    *out = w->fleet;
+    return FV_OK;
+}
+
+fv_status fv_request_admit(fv_request *r, fv_fleet *f) {
+    fv_need need;
+    FV_TRY(fv_admit(r->msg, fv_fleet_model(f), fv_fleet_keep_ms_max(f), &need));
+    FV_TRY(check_fits(r, f, &need));
+    fv_work work = fv_estimate_work(&f->estimate, need.tokens_known, need.tokens_text,
+                                    need.max_tokens, r->msg->ignore_eos);
+    fv_request_set_fleet(r, f, &need, &work);
+    return FV_OK;
+}
+
+static fv_status record_admission(fv_status st) {
+    if (st == FV_EIO) return fv_record_refusal(FV_REASON_NO_WORKER, st);
+    if (st == FV_ENOMEM) return fv_record_refusal(FV_REASON_TOO_LARGE, st);
+    return fv_record_invalid(st);
+}
+
 static fv_status on_request(fv_rpc_call *c, grpc_byte_buffer *message) {
     fv_request *r = fv_rpc_call_user(c);
     fv_relay *relay = r->relay;
@@ -124,18 +153,11 @@ static fv_status on_request(fv_rpc_call *c, grpc_byte_buffer *message) {
     if (st != FV_OK) return fv_record_invalid(st == FV_EDATA ? FV_EINVAL : st);
     r->msg = (const fv_request_message *)m;
     r->arrived_s = fv_clock_s();
-    const fv_model_message *model = fv_registry_model(relay->opt.members);
-    if (!model)
-        return fv_record_refusal(
-            FV_REASON_NO_WORKER,
-            FV_FAIL(FV_EIO, "no prefill worker has joined the fleet; try again later"));
-    uint32_t keep_ms_max = fv_registry_keep_ms_max(relay->opt.members);
-    FV_TRY(fv_record_invalid(fv_admit(r->msg, model, keep_ms_max, &r->need)));
+    fv_fleet *f;
+    FV_TRY(record_admission(choose_fleet(r, &f)));
+    FV_TRY(record_admission(fv_request_admit(r, f)));
     FV_TRY(record_caller(check_policy(r)));
-    FV_TRY(fv_record_refusal(FV_REASON_TOO_LARGE, check_fits(r)));
-    r->work = fv_estimate_work(&relay->estimate, r->need.tokens_known, r->need.tokens_text,
-                               r->need.max_tokens, r->msg->ignore_eos);
-    if (!r->msg->conversation.len) FV_TRY(fv_relay_check_time(relay, c, &r->work));
+    if (!r->msg->conversation.len) FV_TRY(fv_relay_check_time(relay, r->fleet, c, &r->work));
     FV_TRY(fv_record_invalid(name_request(r)));
     fv_relay_place(r);
     fv_request_set_state(r, FV_REQUEST_QUEUED);

@@ -1,6 +1,6 @@
 /* Fleet.Join on the router. A caller is untrusted until it has proved that it knows the fleet's
  * secret: it gets one error sentence, a few seconds, and one of a few slots. An authenticated
- * caller is compared with the present members before it may join. Loop thread.
+ * caller joins the fleet that it fits. Loop thread.
  *
  *     Hello -> Challenge -> Introduction -> Welcome -> reports ...
  *     |----- unproven -----|              |----- member -----| */
@@ -12,7 +12,6 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/random.h"
-#include "handoff/kv_sections.h"
 #include "policy/plan/plan.h"
 #include "router/registry_internal.h"
 #include "rpc/message.h"
@@ -137,30 +136,6 @@ static bool proves(fv_join *j, const fv_introduction *in) {
                           in->proof.len);
 }
 
-static fv_status compat_of(const fv_introduction *in, fv_compat *out) {
-    if (strlen(in->compat) >= sizeof out->text)
-        return FV_FAIL(FV_EINVAL, "Introduction.compat is longer than %zu bytes",
-                       sizeof out->text - 1);
-    out->hash = in->compat_hash;
-    strcpy(out->text, in->compat);
-    return FV_OK;
-}
-
-static fv_status check_fits(const fv_registry *m, const fv_introduction *in) {
-    for (const fv_registered_worker *w = m->first; w; w = w->next) {
-        fv_compat mine, theirs;
-        if (w->state == FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST) continue;
-        FV_TRY(compat_of(w->intro, &mine));
-        FV_TRY(compat_of(in, &theirs));
-        if (fv_compat_check(&mine, &theirs) != FV_OK) {
-            fv_fail_prefix(FV_EINVAL, "worker %s does not fit the fleet (%s)", in->name,
-                           w->intro->name);
-            return FV_EINVAL;
-        }
-    }
-    return FV_OK;
-}
-
 static fv_status check_introduction(const fv_introduction *in) {
     FV_TRY(fv_worker_name_check(in->name));
     if (in->role != PREFILL && in->role != DECODE)
@@ -226,8 +201,8 @@ static fv_status let_in(fv_join *j, fv_registered_worker *w, const report_messag
     fv_registry *m = j->members;
     const fv_introduction *in = r->introduction;
     FV_TRY(check_introduction(in));
-    FV_TRY(check_fits(m, in));
     FV_TRY(check_name(j, in));
+    FV_TRY(fv_fleet_of(m, in, &w->fleet));
     fv_rpc_channel_options to = {.tls = m->opt.tls, .server_name = fv_role_name(role_of(in))};
     if (!to.tls) to.server_name = NULL;
     FV_TRY(fv_rpc_channel_open(m->opt.bridge, in->address, &to, &w->channel));
@@ -236,7 +211,7 @@ static fv_status let_in(fv_join *j, fv_registered_worker *w, const report_messag
     w->role = in->role;
     w->join = j;
     j->worker = w;
-    fv_registry_add(m, w, r);
+    fv_registry_add(w, r);
     return FV_OK;
 }
 
@@ -316,7 +291,7 @@ void fv_registry_farewell(fv_registry *m) {
     command_message cmd = FOVEA__FLEET__V1__COMMAND__INIT;
     cmd.command_case = FOVEA__FLEET__V1__COMMAND__COMMAND_FAREWELL;
     cmd.farewell = &f;
-    for (fv_registered_worker *w = m->first; w; w = w->next)
+    for (fv_registered_worker *w = fv_registry_first(m); w; w = fv_registry_next(w))
         if (w->join && fv_rpc_call_send(w->join->call, &cmd.base) != FV_OK)
             FV_LOG(WARN, ROUTER, "worker=%s event=farewell-failed reason=\"%s\"", w->intro->name,
                    fv_last_error());
@@ -335,7 +310,7 @@ static void on_stop(void *state) {
         leave_unproven(j);
         fv_join_finish(j, FV_FAIL(FV_EIO, "the router stops"));
     }
-    for (fv_registered_worker *w = m->first; w; w = w->next)
+    for (fv_registered_worker *w = fv_registry_first(m); w; w = fv_registry_next(w))
         if (w->join) fv_join_finish(w->join, FV_FAIL(FV_EIO, "the router stops"));
     fv_registry_freeze(m);
 }

@@ -68,7 +68,8 @@ static int32_t breaker_of(const fv_registered_worker *w, double now_s) {
 void fv_record_state(const fv_relay *relay, const fv_registry *members, double now_s) {
     int32_t state[2][4] = {0}, breaker[2][3] = {0};
     uint64_t used = 0, capacity = 0;
-    for (const fv_registered_worker *w = fv_registry_first(members); w; w = w->next) {
+    const fv_registered_worker *w = fv_registry_first(members);
+    for (; w; w = fv_registry_next(w)) {
         bool decode = w->role == FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE;
         int32_t role = decode ? FV_ROLE_DECODE : FV_ROLE_PREFILL, at = state_of(w);
         state[role][at]++;

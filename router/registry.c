@@ -19,7 +19,6 @@ enum {
 #define DRAINING FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_DRAINING
 #define LOST FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST
 #define PREFILL FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL
-#define DECODE FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE
 
 typedef Fovea__Fleet__V1__WorkerReport report_message;
 
@@ -31,8 +30,8 @@ void fv_registered_worker_free(fv_registered_worker *w) {
     free(w);
 }
 
-static void forget(fv_registry *m, fv_registered_worker *w) {
-    fv_registered_worker **at = &m->first;
+static void forget(fv_registered_worker *w) {
+    fv_registered_worker **at = &w->fleet->first;
     while (*at != w) at = &(*at)->next;
     *at = w->next;
     fv_registered_worker_free(w);
@@ -48,7 +47,7 @@ void fv_registry_part(fv_registry *m, fv_registered_worker *w, const char *why) 
     m->opt.on_gone(m->opt.user, w);
     fv_rpc_channel_close(w->channel);
     w->channel = NULL;
-    if (left) forget(m, w);
+    if (left) forget(w);
 }
 
 /* Ends a worker's call from this side. */
@@ -84,8 +83,8 @@ void fv_registered_worker_keep_report(fv_registered_worker *w, const report_mess
 }
 
 fv_registered_worker *fv_registry_find(const fv_registry *m, const char *name) {
-    fv_registered_worker *w = m->first;
-    while (w && strcmp(w->intro->name, name) != 0) w = w->next;
+    fv_registered_worker *w = fv_registry_first(m);
+    while (w && strcmp(w->intro->name, name) != 0) w = fv_registry_next(w);
     return w;
 }
 
@@ -93,18 +92,18 @@ bool fv_registry_free(fv_registry *m, const char *name) {
     fv_registered_worker *w = fv_registry_find(m, name);
     if (!w) return true;
     if (w->state != LOST) return false;
-    forget(m, w);
+    forget(w);
     return true;
 }
 
-void fv_registry_add(fv_registry *m, fv_registered_worker *w, const report_message *r) {
+void fv_registry_add(fv_registered_worker *w, const report_message *r) {
     uint64_t seed = 0;
     (void)fv_random_bytes(&seed, sizeof seed); /* for the jitter of its rests alone */
     fv_breaker_init(&w->breaker, seed);
     fovea__inference__v1__load__init(&w->load);
     w->state = READY;
     fv_registered_worker_keep_report(w, r);
-    fv_registered_worker **tail = &m->first;
+    fv_registered_worker **tail = &w->fleet->first;
     while (*tail) tail = &(*tail)->next;
     *tail = w;
     FV_LOG(INFO, ROUTER, "worker=%s event=joined role=%s address=%s model=%s", w->intro->name,
@@ -114,7 +113,7 @@ void fv_registry_add(fv_registry *m, fv_registered_worker *w, const report_messa
 /* A stopping router finishes what it has with the members as they are. */
 void fv_registry_freeze(fv_registry *m) {
     m->stopping = true;
-    for (fv_registered_worker *w = m->first; w; w = w->next) w->join = NULL;
+    for (fv_registered_worker *w = fv_registry_first(m); w; w = fv_registry_next(w)) w->join = NULL;
 }
 
 /* ---- tokens ----------------------------------------------------------------------------- */
@@ -138,54 +137,23 @@ fv_status fv_registry_token(const fv_registry *m, const fv_registered_worker *w,
 
 /* ---- the rest --------------------------------------------------------------------------- */
 
+static void tick(fv_registry *m, fv_registered_worker *w, double now_s) {
+    double silent_s = now_s - w->reported_s;
+    if (w->state == LOST) {
+        if (silent_s > FORGET_S) forget(w);
+    } else if (silent_s * 1000 > m->opt.silence_ms) {
+        dismiss(m, w, FV_FAIL(FV_EIO, "worker %s was silent for %.1f s", w->intro->name, silent_s));
+    }
+}
+
 void fv_registry_tick(fv_registry *m, double now_s) {
-    if (!m->stopping) fv_joins_tick(m, now_s);
-    for (fv_registered_worker *w = m->first, *next; w && !m->stopping; w = next) {
-        next = w->next;
-        double silent_s = now_s - w->reported_s;
-        if (w->state == LOST) {
-            if (silent_s > FORGET_S) forget(m, w);
-        } else if (silent_s * 1000 > m->opt.silence_ms) {
-            dismiss(m, w,
-                    FV_FAIL(FV_EIO, "worker %s was silent for %.1f s", w->intro->name, silent_s));
-        }
+    if (m->stopping) return;
+    fv_joins_tick(m, now_s);
+    for (fv_registered_worker *w = fv_registry_first(m), *next; w; w = next) {
+        next = fv_registry_next(w);
+        tick(m, w, now_s);
     }
-}
-
-fv_registered_worker *fv_registry_first(const fv_registry *m) { return m->first; }
-
-bool fv_registry_ready(const fv_registry *m, Fovea__Inference__V1__Role role) {
-    const fv_registered_worker *w = m->first;
-    while (w && !(w->state == READY && w->role == role)) w = w->next;
-    return w != NULL;
-}
-
-const fv_model_message *fv_registry_model(const fv_registry *m) {
-    const fv_model_message *lost = NULL;
-    for (const fv_registered_worker *w = m->first; w; w = w->next) {
-        if (w->role != PREFILL) continue;
-        if (w->state != LOST) return w->intro->model;
-        lost = w->intro->model;
-    }
-    return lost;
-}
-
-static uint32_t least_keep_ms(const fv_registry *m, bool lost, bool *any) {
-    uint32_t least = UINT32_MAX;
-    for (const fv_registered_worker *w = m->first; w; w = w->next) {
-        if (w->role != DECODE || (w->state == LOST) != lost) continue;
-        uint32_t ms = w->intro->model->limits ? w->intro->model->limits->keep_ms_max : 0;
-        if (ms < least) least = ms;
-        *any = true;
-    }
-    return *any ? least : 0;
-}
-
-/* While there is none, those that were lost say what there will be again. */
-uint32_t fv_registry_keep_ms_max(const fv_registry *m) {
-    bool any = false;
-    uint32_t ms = least_keep_ms(m, false, &any);
-    return any ? ms : least_keep_ms(m, true, &any);
+    fv_fleets_tick(m);
 }
 
 fv_status fv_registry_open(const fv_registry_options *opt, fv_registry **out) {
@@ -204,9 +172,7 @@ fv_status fv_registry_open(const fv_registry_options *opt, fv_registry **out) {
 
 void fv_registry_close(fv_registry *m) {
     if (!m) return;
-    for (fv_registered_worker *w = m->first, *next; w; w = next) {
-        next = w->next;
-        fv_registered_worker_free(w);
-    }
+    for (fv_registered_worker *w; (w = fv_registry_first(m));) forget(w);
+    fv_fleets_close(m);
     free(m);
 }

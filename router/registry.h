@@ -1,7 +1,7 @@
 #ifndef FOVEA_ROUTER_REGISTRY_H
 #define FOVEA_ROUTER_REGISTRY_H
 
-/* REGISTRY: the workers of the fleet. Each holds a Join call open; the call is its membership.
+/* REGISTRY: the workers that have joined. Each holds a Join call open; the call is its membership.
  *
  *                 joined                    its report
  *     (none) ----------------> READY <--------------------> UNHEALTHY
@@ -13,9 +13,14 @@
  *                               LOST -FORGET_S-> (none)
  *
  * A worker that joins has proved that it knows the fleet's secret (auth/join_proof.h); the name of
- * a connected worker is refused to others. Loop thread. */
+ * a connected worker is refused to others.
+ *
+ * Workers that fit each other are a FLEET: the same model's name, checkpoint, data types and
+ * protocol. A router has as many as there are: of several models, and of two versions of one while
+ * it is replaced. Loop thread. */
 #include "auth/call_token.h"
 #include "fleet.pb-c.h"
+#include "handoff/kv_sections.h"
 #include "router/breaker.h"
 #include "router/estimate.h"
 #include "rpc/client.h"
@@ -24,8 +29,11 @@
 typedef Fovea__Fleet__V1__Introduction fv_introduction;
 typedef Fovea__Inference__V1__Model fv_model_message;
 
+typedef struct fv_fleet fv_fleet;
+
 typedef struct fv_registered_worker {
-    struct fv_registered_worker *next;
+    struct fv_registered_worker *next; /* of its fleet */
+    fv_fleet *fleet;
     fv_arena arena;               /* owns what it said of itself */
     const fv_introduction *intro; /* in the arena */
     Fovea__Inference__V1__Role role;
@@ -53,6 +61,25 @@ typedef struct fv_registered_worker {
     int32_t n_waiting; /* requests of ours that wait there for memory (fv_balance_to_wait) */
     bool full;         /* it refused one for lack of memory, and has not reported since */
 } fv_registered_worker;
+
+/* Of a model's name and compatibility; it is there while it has workers, lost ones among them, or
+ * requests. */
+struct fv_fleet {
+    fv_fleet *next;
+    char *model, *fingerprint;   /* owned */
+    fv_compat compat;            /* the same for all of its workers */
+    fv_registered_worker *first; /* in the order in which they joined */
+    /* The requests for it: theirs to keep (router/relay.c). */
+    int32_t n_request, n_queued, n_running;
+    fv_estimate estimate;
+    fv_work queued;      /* of those in the queue, kept conversations aside: they wait elsewhere */
+    double virtual_time; /* router/relay.h */
+    double blocked_s;    /* since then the first one waits, or the next one; 0: none does */
+    bool full;           /* the first one has to wait: those after it, too */
+    /* private */
+    double *finish; /* [n_finish] owned */
+    size_t n_finish, cap_finish;
+};
 
 typedef struct fv_registry fv_registry; /* opaque */
 
@@ -90,9 +117,20 @@ void fv_registry_farewell(fv_registry *m);
  * that have proved nothing for too long. */
 void fv_registry_tick(fv_registry *m, double now_s);
 
-fv_registered_worker *
-fv_registry_first(const fv_registry *m); /* ... ->next; lost ones among them */
-bool fv_registry_ready(const fv_registry *m, Fovea__Inference__V1__Role role); /* is one ready? */
+fv_fleet *fv_registry_fleets(const fv_registry *m); /* ... ->next */
+
+/* All workers, lost ones among them: one fleet's after the other's. */
+fv_registered_worker *fv_registry_first(const fv_registry *m);
+fv_registered_worker *fv_registry_next(const fv_registered_worker *w);
+
+/* The fleet of a model, by name or fingerprint; "": of the only one. While several serve the name,
+ * as when it is replaced, one is drawn: each as often as it has pairs of ready workers.
+ * FV_ENOTFOUND: no such model; FV_EINVAL: there are several models, and no name; FV_EIO: no prefill
+ * worker yet. */
+fv_status fv_registry_choose_fleet(const fv_registry *m, const char *model, fv_fleet **out);
+
+int32_t fv_fleet_ready(const fv_fleet *f, Fovea__Inference__V1__Role role); /* how many are? */
+int32_t fv_fleet_pairs(const fv_fleet *f); /* ready ones of both kinds: the smaller number */
 
 /* By its name; NULL when there is none, not even a lost one. */
 fv_registered_worker *fv_registry_find(const fv_registry *m, const char *name);
@@ -105,10 +143,14 @@ fv_status fv_registry_token(const fv_registry *m, const fv_registered_worker *w,
 
 /* How long conversations may be kept: what the most careful of the decode workers says. 0: not at
  * all. */
-uint32_t fv_registry_keep_ms_max(const fv_registry *m);
+uint32_t fv_fleet_keep_ms_max(const fv_fleet *f);
 
-/* What the fleet serves, as a prefill worker says, or as the last one said that was lost not long
- * ago; NULL when there is none. */
-const fv_model_message *fv_registry_model(const fv_registry *m);
+/* What it serves, as a prefill worker says, or as the last one said that was lost not long ago;
+ * NULL when there is none. */
+const fv_model_message *fv_fleet_model(const fv_fleet *f);
+
+/* When the last request of a tenant (fv_tenant_use.index) is served, in virtual time; at first 0.
+ * NULL: no memory. */
+double *fv_fleet_finish(fv_fleet *f, int32_t tenant);
 
 #endif

@@ -51,14 +51,15 @@ static void take_out(fv_request *r) {
 
 void fv_relay_place(fv_request *r) {
     fv_relay *relay = r->relay;
-    fv_tenant_use *t = r->tenant;
-    double weight = t->limits ? t->limits->weight : 1;
-    double work = (double)(r->work.prompt + r->work.answer);
-    r->start = fmax(relay->virtual_time, t->finish);
-    t->finish = r->start + fmax(work, 1) / weight;
+    const fv_tenant *limits = r->tenant->limits;
+    double weight = limits ? limits->weight : 1, work = (double)(r->work.prompt + r->work.answer);
+    double *finish = fv_fleet_finish(r->fleet, r->tenant->index);
+    r->start = fmax(r->fleet->virtual_time, finish ? *finish : 0);
+    if (finish) *finish = r->start + fmax(work, 1) / weight;
     take_out(r);
     fv_request **at = &relay->first;
-    while (*at && !((*at)->state == FV_REQUEST_QUEUED && (*at)->start > r->start))
+    while (*at && !((*at)->state == FV_REQUEST_QUEUED && (*at)->fleet == r->fleet &&
+                    (*at)->start > r->start))
         at = &(*at)->next;
     r->next = *at;
     *at = r;
@@ -70,6 +71,7 @@ void fv_request_close(fv_request *r) {
     fv_request_end(r);
     take_out(r);
     fv_tenancy_end(r->tenant);
+    if (r->fleet) r->fleet->n_request--;
     relay->bytes -= r->bytes;
     relay->n_alive--;
     free(r->id_of);
@@ -79,15 +81,26 @@ void fv_request_close(fv_request *r) {
 
 /* It enters the queue (1), or leaves it (-1). */
 static void count_queued(fv_request *r, int32_t by) {
-    fv_relay *relay = r->relay;
-    relay->n_queued += by;
+    r->relay->n_queued += by;
+    r->fleet->n_queued += by;
     if (r->msg->conversation.len) return;
-    relay->queued.prompt += (uint64_t)by * r->work.prompt;
-    relay->queued.answer += (uint64_t)by * r->work.answer;
+    r->fleet->queued.prompt += (uint64_t)by * r->work.prompt;
+    r->fleet->queued.answer += (uint64_t)by * r->work.answer;
+}
+
+void fv_request_set_fleet(fv_request *r, fv_fleet *f, const fv_need *need, const fv_work *work) {
+    bool queued = r->state == FV_REQUEST_QUEUED;
+    if (queued) count_queued(r, -1);
+    if (r->fleet) r->fleet->n_request--;
+    f->n_request++;
+    r->fleet = f;
+    r->need = *need;
+    r->work = *work;
+    if (queued) count_queued(r, 1);
 }
 
 void fv_request_set_state(fv_request *r, fv_request_state to) {
-    fv_relay *relay = r->relay;
+    int32_t running = (to == FV_REQUEST_RUNNING) - (r->state == FV_REQUEST_RUNNING);
     double now_s = fv_clock_s();
     if (r->state == FV_REQUEST_QUEUED) {
         count_queued(r, -1);
@@ -97,7 +110,8 @@ void fv_request_set_state(fv_request *r, fv_request_state to) {
         count_queued(r, 1);
         r->queued_s = now_s;
     }
-    relay->n_running += (to == FV_REQUEST_RUNNING) - (r->state == FV_REQUEST_RUNNING);
+    r->relay->n_running += running;
+    r->fleet->n_running += running;
     r->state = to;
 }
 
@@ -148,12 +162,12 @@ static double left_s(const fv_request *r, double now_s) {
 }
 
 /* A fleet that has nothing to do tries whatever comes: its measurements may be old. */
-fv_status fv_relay_check_time(fv_relay *relay, fv_rpc_call *client, const fv_work *w) {
+fv_status fv_relay_check_time(fv_relay *relay, const fv_fleet *f, fv_rpc_call *client,
+                              const fv_work *w) {
     const fv_relay_options *opt = &relay->opt;
     double left_ms = fmin((double)fv_rpc_call_left_ms(client), (double)opt->deadline_ms), retry_s;
-    if (relay->n_queued + relay->n_running == 0) return FV_OK;
-    fv_outlook o =
-        fv_deadline_look(&relay->estimate, fv_registry_first(opt->members), &relay->queued, w);
+    if (f->n_queued + f->n_running == 0) return FV_OK;
+    fv_outlook o = fv_deadline_look(&f->estimate, f->first, &f->queued, w);
     fv_status st = fv_deadline_admit(&o, 1e-3 * left_ms, &retry_s);
     relay->n_refused += st != FV_OK;
     (void)fv_record_refusal(FV_REASON_DEADLINE, st);
@@ -164,7 +178,7 @@ fv_status fv_relay_check_time(fv_relay *relay, fv_rpc_call *client, const fv_wor
 /* Is it too late for what needs `seconds` from now on? A client that has got tokens gets the others
  * as long as there is time. */
 static fv_status check_left(const fv_request *r, double seconds, double now_s) {
-    if (r->n_token > 0 || r->relay->n_running == 0) return FV_OK;
+    if (r->n_token > 0 || r->fleet->n_running == 0) return FV_OK;
     return fv_deadline_start(seconds, left_s(r, now_s), now_s - r->arrived_s);
 }
 
@@ -179,9 +193,8 @@ static bool end_hopeless(fv_request *r, double seconds, double now_s) {
 /* Ends one that would be too late on the fastest workers there are. */
 static bool end_if_hopeless(fv_request *r, double now_s) {
     static const fv_work nothing = {0, 0};
-    const fv_relay *relay = r->relay;
-    fv_outlook o = fv_deadline_look(&relay->estimate, fv_registry_first(relay->opt.members),
-                                    &nothing, &r->work);
+    const fv_fleet *f = r->fleet;
+    fv_outlook o = fv_deadline_look(&f->estimate, f->first, &nothing, &r->work);
     return end_hopeless(r, o.fleet_s, now_s);
 }
 
@@ -202,9 +215,11 @@ static void log_overload(fv_relay *relay, double now_s) {
 }
 
 fv_relay_counts fv_relay_count(const fv_relay *r) {
-    return (fv_relay_counts){.n_refused = r->n_refused,
-                             .n_expired = r->n_expired,
-                             .queue_s = fv_estimate_queue_s(&r->estimate, &r->queued)};
+    double queue_s = 0;
+    for (const fv_fleet *f = fv_registry_fleets(r->opt.members); f; f = f->next)
+        queue_s = fmax(queue_s, fv_estimate_queue_s(&f->estimate, &f->queued));
+    return (fv_relay_counts){
+        .n_refused = r->n_refused, .n_expired = r->n_expired, .queue_s = queue_s};
 }
 
 /* ---- the queue -------------------------------------------------------------------------- */
@@ -218,8 +233,7 @@ static bool needs_decode(const fv_request *r) { return tokens_left(r) > 1; }
 
 static bool choose_pair(const fv_request *r, bool wake, double now_s, fv_registered_worker **p,
                         fv_registered_worker **d) {
-    fv_relay *relay = r->relay;
-    const fv_registry *m = relay->opt.members;
+    const fv_fleet *f = r->fleet;
     fv_constraints constraints = {.role = DECODE_ROLE,
                                   .bytes = r->need.bytes,
                                   .bytes_least = r->need.bytes_least,
@@ -230,15 +244,15 @@ static bool choose_pair(const fv_request *r, bool wake, double now_s, fv_registe
                                   .exclude_strictly = now_s < r->exclude_until_s,
                                   .wake = wake,
                                   .now_s = now_s,
-                                  .estimate = &relay->estimate,
+                                  .estimate = &f->estimate,
                                   .work = &r->work};
     *d = NULL;
-    if (needs_decode(r) && !(*d = fv_balance(m, &constraints)) &&
-        !(*d = fv_balance_to_wait(m, &constraints)))
+    if (needs_decode(r) && !(*d = fv_balance(f, &constraints)) &&
+        !(*d = fv_balance_to_wait(f, &constraints)))
         return false;
     constraints.role = PREFILL_ROLE;
     constraints.exclude = r->exclude_p ? r->last_p : "";
-    return (*p = fv_balance(m, &constraints)) != NULL;
+    return (*p = fv_balance(f, &constraints)) != NULL;
 }
 
 static fv_status nobody_there(const fv_request *r, fv_availability p) {
@@ -251,19 +265,20 @@ static fv_status nobody_there(const fv_request *r, fv_availability p) {
 
 /* It leaves the queue, for which others have waited. */
 static void note_drained(fv_request *r, double now_s) {
-    fv_relay *relay = r->relay;
-    if (relay->blocked_s == 0) return;
-    fv_estimate_drained(&relay->estimate, &r->work, now_s - relay->blocked_s, now_s);
-    relay->blocked_s = now_s;
+    fv_fleet *f = r->fleet;
+    if (f->blocked_s == 0) return;
+    fv_estimate_drained(&f->estimate, &r->work, now_s - f->blocked_s, now_s);
+    f->blocked_s = now_s;
 }
 
 /* Starts a request, or ends it, or leaves it in the queue. False: it waits for memory, and
  * none may overtake it. */
 static bool try_start(fv_request *r, double now_s) {
     const fv_relay_options *opt = &r->relay->opt;
-    fv_availability p = fv_balance_availability(opt->members, PREFILL_ROLE, now_s);
-    fv_availability d = needs_decode(r) ? fv_balance_availability(opt->members, DECODE_ROLE, now_s)
-                                        : FV_AVAILABILITY_SOME;
+    fv_fleet *f = r->fleet;
+    fv_availability p = fv_balance_availability(f, PREFILL_ROLE, now_s);
+    fv_availability d =
+        needs_decode(r) ? fv_balance_availability(f, DECODE_ROLE, now_s) : FV_AVAILABILITY_SOME;
     bool no_worker = p != FV_AVAILABILITY_SOME || d != FV_AVAILABILITY_SOME, wake = false;
     if (!no_worker) r->no_worker_s = 0;
     if (no_worker && r->no_worker_s == 0) r->no_worker_s = now_s;
@@ -280,7 +295,7 @@ static bool try_start(fv_request *r, double now_s) {
     }
     if (!no_worker && !choose_pair(r, false, now_s, &to_p, &to_d))
         return now_s < r->exclude_until_s || r->n_lost > 1;
-    const fv_estimate *e = &r->relay->estimate;
+    const fv_estimate *e = &f->estimate;
     double seconds = fv_deadline_prefill_s(e, to_p, &r->work);
     if (to_d) seconds += fv_deadline_decode_s(e, to_d, &r->work);
     if (check_left(r, seconds, now_s) != FV_OK) {
@@ -288,7 +303,7 @@ static bool try_start(fv_request *r, double now_s) {
         return true;
     }
     note_drained(r, now_s);
-    r->relay->virtual_time = fmax(r->relay->virtual_time, r->start);
+    f->virtual_time = fmax(f->virtual_time, r->start);
     fv_status st = fv_attempt_start(r, to_p, to_d);
     if (st != FV_OK) fv_request_finish(r, st);
     return true;
@@ -340,7 +355,7 @@ static void try_follow(fv_request *r, double now_s) {
     fv_status st = find_keeper(r, now_s, &w);
     fv_constraints constraints = {.bytes = r->need.bytes, .bytes_least = r->need.bytes_least};
     if (st == FV_OK && w && fv_registered_worker_has_room(w, &constraints)) {
-        if (end_hopeless(r, fv_deadline_decode_s(&r->relay->estimate, w, &r->work), now_s)) return;
+        if (end_hopeless(r, fv_deadline_decode_s(&w->fleet->estimate, w, &r->work), now_s)) return;
         st = fv_attempt_follow(r, w);
     }
     if (st != FV_OK) fv_request_finish(r, st);
@@ -354,7 +369,7 @@ static void move_on(fv_request *r, double now_s) {
                                   .exclude = r->attempt->d.name,
                                   .exclude_strictly = true,
                                   .now_s = now_s};
-    if (!fv_balance(r->relay->opt.members, &constraints)) return;
+    if (!fv_balance(r->fleet, &constraints)) return;
     fv_attempt_abandon(r->attempt);
     fv_request_set_state(r, FV_REQUEST_QUEUED);
 }
@@ -365,20 +380,37 @@ void fv_relay_dispatch(fv_relay *relay) {
     if (relay->dispatching) return; /* no request is freed in here, so the list stays as it is */
     relay->dispatching = true;
     double now_s = fv_clock_s();
-    bool full = false;
+    fv_fleet *fleets = fv_registry_fleets(relay->opt.members);
+    for (fv_fleet *f = fleets; f; f = f->next) f->full = false;
     for (fv_request *r = relay->first; r; r = r->next) {
         if (r->attempt && fv_attempt_waits(r->attempt)) move_on(r, now_s);
         if (r->state != FV_REQUEST_QUEUED) continue;
         if (r->msg->conversation.len)
             try_follow(r, now_s);
-        else if (!full)
-            full = !try_start(r, now_s);
+        else if (!r->fleet->full)
+            r->fleet->full = !try_start(r, now_s);
     }
-    if (!full)
-        relay->blocked_s = 0;
-    else if (relay->blocked_s == 0)
-        relay->blocked_s = now_s;
+    for (fv_fleet *f = fleets; f; f = f->next)
+        f->blocked_s = !f->full ? 0 : f->blocked_s == 0 ? now_s : f->blocked_s;
     relay->dispatching = false;
+}
+
+/* Those that wait for a fleet that has gone, as after a rollout, go to another one of the
+ * model's name. */
+static void move_stranded(fv_relay *relay) {
+    for (fv_request *r = relay->first, *next; r; r = next) {
+        next = r->next;
+        if (r->state != FV_REQUEST_QUEUED || r->n_token > 0 || r->msg->conversation.len ||
+            fv_fleet_pairs(r->fleet) > 0)
+            continue;
+        fv_fleet *to;
+        const char *model = r->msg->model[0] ? r->msg->model : r->fleet->model;
+        if (fv_registry_choose_fleet(relay->opt.members, model, &to) != FV_OK ||
+            fv_fleet_pairs(to) == 0 || fv_request_admit(r, to) != FV_OK)
+            continue;
+        FV_LOG(INFO, ROUTER, "req=%s event=moved fleet=%s", r->id, r->fleet->fingerprint);
+        fv_relay_place(r);
+    }
 }
 
 /* ---- from outside ----------------------------------------------------------------------- */
@@ -389,6 +421,7 @@ void fv_relay_tick(fv_relay *relay) {
     for (fv_request *r = relay->first; r; r = r->next)
         if (r->state != FV_REQUEST_OVER && fv_request_left_ms(r, now_s) <= 0)
             fv_request_finish(r, fv_request_timed_out(r, now_s));
+    move_stranded(relay);
     end_all_hopeless(relay, now_s);
     log_overload(relay, now_s);
     fv_relay_dispatch(relay);

@@ -26,8 +26,8 @@
  *     S = max(v, F of the tenant's request before it),   F = S + work / weight
  *
  * where v, the virtual time, is the S of the request that started last, and the work is its expected
- * tokens. Those that
- * continue a conversation wait for its worker alone, and delay no others. Loop thread. */
+ * tokens. Each fleet (router/registry.h) has a queue of its own: one that is full delays no other.
+ * Those that continue a conversation wait for its worker alone, and delay no others. Loop thread. */
 #include "router/registry.h"
 #include "router/tenancy.h"
 

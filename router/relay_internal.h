@@ -74,6 +74,7 @@ struct fv_request {
      * "<router>/<tenant>/<id>". */
     char fleet_id[FV_ROUTER_ID_MAX + 1 + FV_TENANT_NAME_MAX + 1 + FV_REQUEST_ID_MAX + 1];
     fv_tenant_use *tenant; /* it is counted there until it is freed */
+    fv_fleet *fleet;       /* that it is for, and counted there; NULL: not known yet */
     double start;          /* its start tag */
     fv_need need;
     fv_work work;        /* that it is expected to be */
@@ -117,10 +118,6 @@ struct fv_relay {
     int32_t n_queued, n_running, n_alive;
     size_t bytes;
     double opened_s;
-    fv_estimate estimate;
-    fv_work queued; /* of those in the queue, kept conversations aside: they wait elsewhere */
-    double virtual_time;
-    double blocked_s; /* since then the first one waits, or the next one; 0: none does */
     uint64_t n_refused, n_expired; /* for their deadlines: when they came, while they waited */
     uint64_t n_logged;             /* of both */
     double logged_s;
@@ -139,8 +136,11 @@ void fv_request_close(fv_request *r);
 /* NULL when this tenant has none of this id. */
 fv_request *fv_relay_find(const fv_relay *relay, const fv_tenant_use *tenant, const char *id);
 
-/* Its place among those that wait, by its tenant's weight and the work that it is expected to be. */
+/* Its place among those that wait for its fleet, by its tenant's weight and the work that it is expected to be. */
 void fv_relay_place(fv_request *r);
+
+/* Counted there from now on; it waits, or is not known to be right yet. */
+void fv_request_set_fleet(fv_request *r, fv_fleet *f, const fv_need *need, const fv_work *work);
 
 void fv_request_set_state(fv_request *r, fv_request_state to);
 
@@ -152,10 +152,17 @@ void fv_request_finish(fv_request *r, fv_status st);
 
 /* Would a new request be answered in time? FV_EBUSY or FV_ENOMEM when not, with a retry hint on the
  * call. Before the message is read w is {0}: it may be anything. */
-fv_status fv_relay_check_time(fv_relay *relay, fv_rpc_call *client, const fv_work *w);
+fv_status fv_relay_check_time(fv_relay *relay, const fv_fleet *f, fv_rpc_call *client,
+                              const fv_work *w);
 
 double fv_request_left_ms(const fv_request *r, double now_s);      /* until its time is over */
 fv_status fv_request_timed_out(const fv_request *r, double now_s); /* FV_EDEADLINE, and why */
+
+/* ---- generate.c ------------------------------------------------------------------------- */
+
+/* Checks a request against the model of this fleet, which it is for from now on; again for one that
+ * waits, and has got no tokens. Nothing changes on failure. */
+fv_status fv_request_admit(fv_request *r, fv_fleet *f);
 
 /* ---- attempt.c -------------------------------------------------------------------------- */
 

@@ -54,8 +54,13 @@ static fv_status on_abort(fv_rpc_call *c, grpc_byte_buffer *message) {
 
 static fv_status on_get_model(fv_rpc_call *c, grpc_byte_buffer *message) {
     const fv_router *r = fv_rpc_call_service(c);
+    return fv_model_info(c, message, r->members);
+}
+
+static fv_status on_list_models(fv_rpc_call *c, grpc_byte_buffer *message) {
+    const fv_router *r = fv_rpc_call_service(c);
     (void)message;
-    return fv_model_info(c, r->members);
+    return fv_models_info(c, r->members);
 }
 
 static fv_status on_get_fleet(fv_rpc_call *c, grpc_byte_buffer *message) {
@@ -84,6 +89,9 @@ fv_rpc_service fv_router_clients_service(fv_router *r) {
         {.path = "/fovea.inference.v1.Inference/GetModel",
          .message_max = 4096,
          .events = {.on_start = check_caller, .on_message = on_get_model}},
+        {.path = "/fovea.inference.v1.Inference/ListModels",
+         .message_max = 4096,
+         .events = {.on_start = check_caller, .on_message = on_list_models}},
         {.path = "/fovea.inference.v1.Inference/GetFleet",
          .message_max = 4096,
          .events = {.on_start = check_caller, .on_message = on_get_fleet}},
@@ -107,8 +115,9 @@ fv_rpc_service fv_router_fleet_service(fv_router *r) { return fv_registry_servic
 /* ---- what happens ----------------------------------------------------------------------- */
 
 static void tell_serving(fv_router *r) {
-    bool serving = fv_registry_ready(r->members, FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL) &&
-                   fv_registry_ready(r->members, FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE);
+    bool serving = false;
+    for (const fv_fleet *f = fv_registry_fleets(r->members); f; f = f->next)
+        serving |= fv_fleet_pairs(f) > 0;
     if (serving == r->serving) return;
     r->serving = serving;
     if (r->opt.on_serving) r->opt.on_serving(r->opt.user, serving);

@@ -29,22 +29,22 @@ static void on_reply(void *user, const fv_rpc_end *end, fv_rpc_call *call,
     free(p);
 }
 
-static fv_status choose(const fv_registry *members, fv_registered_worker **out) {
+static fv_status choose(const fv_registry *members, const char *model, fv_registered_worker **out) {
+    fv_fleet *f;
+    FV_TRY(fv_registry_choose_fleet(members, model, &f));
     fv_constraints any = {.role = FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL,
                           .exclude = "",
                           .wake = true,
                           .now_s = fv_clock_s()};
-    *out = fv_balance(members, &any);
+    *out = fv_balance(f, &any);
     return *out ? FV_OK : FV_FAIL(FV_EIO, "no prefill worker is ready; try again later");
 }
 
 static fv_status pass_on(fv_rpc_call *c, const fv_registry *members, const char *model,
                          const char *method, const ProtobufCMessage *request) {
-    const fv_model_message *served = fv_registry_model(members);
     fv_registered_worker *w;
     char token[FV_CALL_TOKEN_MAX];
-    FV_TRY(choose(members, &w));
-    if (served) FV_TRY(fv_admit_model(model, served));
+    FV_TRY(choose(members, model, &w));
     FV_TRY(fv_registry_token(members, w, method, "", "", FV_CALL_VALID_MS, token));
     passing *p = calloc(1, sizeof *p);
     if (!p) return FV_FAIL(FV_ENOMEM, "out of memory for a request");

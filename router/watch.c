@@ -77,7 +77,8 @@ static fv_registered_worker *stands_still(const fv_attempt *a, double stall_s, d
 
 void fv_watch_tick(fv_relay *relay, double now_s) {
     double stall_s = 1e-3 * (double)relay->opt.stall_ms;
-    for (fv_registered_worker *w = fv_registry_first(relay->opt.members); w; w = w->next)
+    const fv_registry *m = relay->opt.members;
+    for (fv_registered_worker *w = fv_registry_first(m); w; w = fv_registry_next(w))
         if (hangs(w, stall_s, now_s)) take_all(relay, w);
     for (fv_request *r = relay->first; r; r = r->next) {
         fv_registered_worker *w = r->attempt ? stands_still(r->attempt, stall_s, now_s) : NULL;

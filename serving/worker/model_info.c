@@ -63,7 +63,7 @@ static fv_status describe_model(const fv_engine *e, const fv_model_info_options 
     FV_TRY(FV_ARENA_NEW(a, 1, limits));
     fovea__inference__v1__model__init(m);
     fovea__inference__v1__limits__init(limits);
-    FV_TRY(copy(a, e->name, &m->name));
+    FV_TRY(copy(a, opt->model ? opt->model : e->name, &m->name));
     FV_TRY(copy(a, e->fingerprint, &m->fingerprint));
     FV_TRY(copy(a, cfg->family->name, &m->family));
     m->n_layer = (uint32_t)cfg->text.n_layer;

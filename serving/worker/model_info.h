@@ -11,6 +11,7 @@ enum { FV_MAX_TOKENS_DEFAULT = 128 }; /* of an answer, when a request does not s
 
 typedef struct fv_model_info_options {
     const char *name;
+    const char *model; /* its name in requests; NULL: the checkpoint's folder */
     Fovea__Inference__V1__Role role;
     const char *address; /* "HOST:PORT" */
     fv_dtype kv_dtype;

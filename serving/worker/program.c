@@ -29,6 +29,7 @@ static void measure_metrics(void *user) {
 static fv_status introduce(void *user, const char *address, Fovea__Fleet__V1__Introduction **out) {
     fv_worker_program *p = user;
     fv_model_info_options opt = {.name = p->name,
+                                 .model = fv_options_string(p->o, "model-name"),
                                  .role = p->kind->fleet_role,
                                  .address = address,
                                  .kv_dtype = p->engine.kv_dtype};

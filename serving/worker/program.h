@@ -19,6 +19,8 @@
     FV_DAEMON_WORKER_OPTIONS,                                                                      \
     {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,                              \
      "Hugging Face checkpoint directory, or GGUF file of a text model", 0, 0},                                                   \
+    {"model-name", "FOVEA_MODEL_NAME", FV_OPTION_STRING, "NAME", NULL,                             \
+     "the model's name in requests; default: the checkpoint's directory", 0, 0},                   \
     {"chat", "FOVEA_CHAT", FV_OPTION_STRING, "NAME", NULL,                                          \
      "chat template: vicuna, llava, chatml, mistral, none or FILE.jinja; default: the checkpoint's own", \
      0, 0},                                                                                        \

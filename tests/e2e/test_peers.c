@@ -56,29 +56,31 @@ Test(peers, a_second_server_on_a_port_says_that_it_is_taken) {
     crew_stop(&c);
 }
 
-/* Started by hand, it is refused, says why, and keeps retrying. */
-static void does_not_fit(const char *binary, const char *args, const char *words) {
+/* Started by hand with these arguments beside the fleet: the router says what differs. */
+static void differs(const char *name, const char *binary, const char *args, const char *words) {
     static program foreign;
-    program_start(&foreign, c.f.dir, "foreign", binary,
-                  "--router %s --fleet-token-file %s/fleet.token --name foreign %s", c.fleet,
-                  c.f.dir, args);
-    program_wait_said(&foreign, words);
-    cr_assert(program_said(&foreign, "foreign does not fit the fleet"));
-    cr_assert(program_runs(&foreign));
+    char line[200];
+    program_start(&foreign, c.f.dir, name, binary,
+                  "--router %s --fleet-token-file %s/fleet.token --name %s --model-name ck %s",
+                  c.fleet, c.f.dir, name, args);
+    snprintf(line, sizeof line, "worker=%s event=another-fleet model=ck than=ck reason=\"%s", name,
+             words);
+    program_wait_said(&c.router, line);
+    command_run(&r, FOVEA " ask --to %s --max-tokens 3 hello", c.f.address);
+    cr_assert_eq(r.status, 0, "it works with none of the others: %s", r.err);
     program_kill(&foreign, SIGTERM);
     cr_assert_eq(program_wait(&foreign), 0);
 }
 
-Test(peers, a_worker_that_does_not_fit_is_told_the_field_that_differs) {
+Test(peers, a_worker_that_differs_works_with_none_of_the_others_and_the_router_says_why) {
     char args[500];
     crew_start(&c, 1, 1);
     snprintf(args, sizeof args, "--checkpoint %s/ck --kv-dtype bf16", c.f.dir);
-    does_not_fit("fovea-decode", args, "dtype is bf16, and must be f32");
-    does_not_fit("fovea-prefill", args, "dtype is bf16, and must be f32");
+    differs("d-dtype", "fovea-decode", args, "dtype is bf16, and must be f32");
+    differs("p-dtype", "fovea-prefill", args, "dtype is bf16, and must be f32");
     command_run(&r, FOVEA " synth --shape tiny --dtype f32 --seed 6 --out %s/other", c.f.dir);
     snprintf(args, sizeof args, "--checkpoint %s/other", c.f.dir);
-    does_not_fit("fovea-decode", args, "): model is ");
-    does_not_fit("fovea-prefill", args, "): model is ");
+    differs("d-model", "fovea-decode", args, "model is ");
     assert_well(1, 1);
     crew_stop(&c);
 }

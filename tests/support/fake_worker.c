@@ -357,8 +357,8 @@ static void introduce(fake_worker *w) {
     limits.keep_ms_max = w->keep_ms_max;
     limits.bytes_image = 1000;
     limits.n_images = 2;
-    model.name = (char *)"fake";
-    model.fingerprint = (char *)"0123456789abcdef";
+    model.name = (char *)(w->model ? w->model : "fake");
+    model.fingerprint = (char *)(w->fingerprint ? w->fingerprint : "0123456789abcdef");
     model.n_layer = 4;
     model.n_head = 2;
     model.n_kv = 2;

@@ -28,8 +28,9 @@ typedef struct fake_worker {
     /* Set before fake_open. */
     const char *name;
     Fovea__Inference__V1__Role role;
-    const char *compat;       /* NULL: the default */
-    const char *says_address; /* NULL: where it listens */
+    const char *compat;              /* NULL: the default */
+    const char *model, *fingerprint; /* likewise */
+    const char *says_address;        /* NULL: where it listens */
     uint64_t capacity;
     uint32_t keep_ms_max;
     bool draining;

@@ -1,0 +1,224 @@
+/* Fleets: which workers belong together, and which of their fleets a model's name means. Loop
+ * thread. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/grow.h"
+#include "common/log.h"
+#include "common/random.h"
+#include "router/registry_internal.h"
+
+enum { NAMES_MAX = 400 };
+
+#define READY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY
+#define LOST FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST
+#define PREFILL FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL
+#define DECODE FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE
+
+/* ---- its life --------------------------------------------------------------------------- */
+
+static void fleet_free(fv_fleet *f) {
+    free(f->model);
+    free(f->fingerprint);
+    free(f->finish);
+    free(f);
+}
+
+static fv_status compat_of(const fv_introduction *in, fv_compat *out) {
+    if (strlen(in->compat) >= sizeof out->text)
+        return FV_FAIL(FV_EINVAL, "Introduction.compat is longer than %zu bytes",
+                       sizeof out->text - 1);
+    out->hash = in->compat_hash;
+    strcpy(out->text, in->compat);
+    return FV_OK;
+}
+
+static fv_status fleet_open(fv_registry *m, const fv_model_message *model, const fv_compat *compat,
+                            fv_fleet **out) {
+    fv_fleet *f = calloc(1, sizeof *f), **at = &m->fleets;
+    if (f) f->model = strdup(model->name);
+    if (f) f->fingerprint = strdup(model->fingerprint);
+    if (!f || !f->model || !f->fingerprint) {
+        if (f) fleet_free(f);
+        return FV_FAIL(FV_ENOMEM, "no memory for another fleet");
+    }
+    f->compat = *compat;
+    while (*at) at = &(*at)->next;
+    *at = *out = f;
+    return FV_OK;
+}
+
+/* A worker that was started with other options by mistake waits for partners for ever. */
+static void log_difference(const fv_registry *m, const fv_introduction *in,
+                           const fv_compat *compat) {
+    for (const fv_fleet *f = m->fleets; f; f = f->next)
+        if (f->first && (strcmp(f->model, in->model->name) == 0 ||
+                         strcmp(f->fingerprint, in->model->fingerprint) == 0))
+            FV_LOG(WARN, ROUTER, "worker=%s event=another-fleet model=%s than=%s reason=\"%s\"",
+                   in->name, in->model->name, f->model,
+                   fv_compat_check(&f->compat, compat) == FV_OK ? "its model has another name"
+                                                                : fv_last_error());
+}
+
+fv_status fv_fleet_of(fv_registry *m, const fv_introduction *in, fv_fleet **out) {
+    fv_compat compat;
+    FV_TRY(compat_of(in, &compat));
+    for (fv_fleet *f = m->fleets; f; f = f->next) {
+        if (strcmp(f->model, in->model->name) != 0 || f->compat.hash != compat.hash ||
+            strcmp(f->compat.text, compat.text) != 0)
+            continue;
+        *out = f;
+        return FV_OK;
+    }
+    log_difference(m, in, &compat);
+    return fleet_open(m, in->model, &compat, out);
+}
+
+void fv_fleets_tick(fv_registry *m) {
+    for (fv_fleet **at = &m->fleets; *at;) {
+        fv_fleet *f = *at;
+        if (f->first || f->n_request > 0) {
+            at = &f->next;
+            continue;
+        }
+        *at = f->next;
+        fleet_free(f);
+    }
+}
+
+void fv_fleets_close(fv_registry *m) {
+    while (m->fleets) {
+        fv_fleet *f = m->fleets;
+        m->fleets = f->next;
+        fleet_free(f);
+    }
+}
+
+/* ---- what it serves ---------------------------------------------------------------------- */
+
+fv_fleet *fv_registry_fleets(const fv_registry *m) { return m->fleets; }
+
+static fv_registered_worker *first_from(const fv_fleet *f) {
+    while (f && !f->first) f = f->next;
+    return f ? f->first : NULL;
+}
+
+fv_registered_worker *fv_registry_first(const fv_registry *m) { return first_from(m->fleets); }
+
+fv_registered_worker *fv_registry_next(const fv_registered_worker *w) {
+    return w->next ? w->next : first_from(w->fleet->next);
+}
+
+int32_t fv_fleet_ready(const fv_fleet *f, Fovea__Inference__V1__Role role) {
+    int32_t n = 0;
+    for (const fv_registered_worker *w = f->first; w; w = w->next)
+        n += w->state == READY && w->role == role;
+    return n;
+}
+
+int32_t fv_fleet_pairs(const fv_fleet *f) {
+    int32_t p = fv_fleet_ready(f, PREFILL), d = fv_fleet_ready(f, DECODE);
+    return p < d ? p : d;
+}
+
+const fv_model_message *fv_fleet_model(const fv_fleet *f) {
+    const fv_model_message *lost = NULL;
+    for (const fv_registered_worker *w = f->first; w; w = w->next) {
+        if (w->role != PREFILL) continue;
+        if (w->state != LOST) return w->intro->model;
+        lost = w->intro->model;
+    }
+    return lost;
+}
+
+static uint32_t least_keep_ms(const fv_fleet *f, bool lost, bool *any) {
+    uint32_t least = UINT32_MAX;
+    for (const fv_registered_worker *w = f->first; w; w = w->next) {
+        if (w->role != DECODE || (w->state == LOST) != lost) continue;
+        uint32_t ms = w->intro->model->limits ? w->intro->model->limits->keep_ms_max : 0;
+        if (ms < least) least = ms;
+        *any = true;
+    }
+    return *any ? least : 0;
+}
+
+/* While there is none, those that were lost say what there will be again. */
+uint32_t fv_fleet_keep_ms_max(const fv_fleet *f) {
+    bool any = false;
+    uint32_t ms = least_keep_ms(f, false, &any);
+    return any ? ms : least_keep_ms(f, true, &any);
+}
+
+double *fv_fleet_finish(fv_fleet *f, int32_t tenant) {
+    size_t n = f->n_finish, need = (size_t)tenant + 1;
+    if (fv_grow(&f->finish, &f->cap_finish, need, sizeof *f->finish) != FV_OK) return NULL;
+    for (; n < need; n++) f->finish[n] = 0;
+    f->n_finish = n;
+    return &f->finish[tenant];
+}
+
+/* ---- by a model's name ------------------------------------------------------------------- */
+
+static bool lives(const fv_fleet *f) {
+    const fv_registered_worker *w = f->first;
+    while (w && w->state == LOST) w = w->next;
+    return w != NULL;
+}
+
+static bool is_named(const fv_fleet *f, const char *model) {
+    return !*model || strcmp(f->model, model) == 0 || strcmp(f->fingerprint, model) == 0;
+}
+
+/* "a (0123), b (4567)" */
+static void print_names(const fv_registry *m, char out[NAMES_MAX]) {
+    size_t n = 0;
+    *out = '\0';
+    for (const fv_fleet *f = m->fleets; f && n < NAMES_MAX; f = f->next)
+        if (f->first)
+            n += (size_t)snprintf(out + n, NAMES_MAX - n, "%s%s (%s)", n ? ", " : "", f->model,
+                                  f->fingerprint);
+}
+
+/* Are those that live of one name? */
+static bool ambiguous(const fv_registry *m) {
+    const char *name = NULL;
+    for (const fv_fleet *f = m->fleets; f; f = f->next) {
+        if (!lives(f)) continue;
+        if (name && strcmp(name, f->model) != 0) return true;
+        name = f->model;
+    }
+    return false;
+}
+
+/* Without numbers of the system's the last one is taken, which is no mistake. */
+static bool draw(int32_t n, int32_t of) {
+    uint64_t x = 0;
+    (void)fv_random_bytes(&x, sizeof x);
+    return x % (uint64_t)of < (uint64_t)n;
+}
+
+fv_status fv_registry_choose_fleet(const fv_registry *m, const char *model, fv_fleet **out) {
+    fv_fleet *drawn = NULL, *living = NULL, *any = NULL;
+    int32_t n_pair = 0;
+    char names[NAMES_MAX];
+    print_names(m, names);
+    if (!*model && ambiguous(m))
+        return FV_FAIL(FV_EINVAL, "there are several models here, so the request must name one: %s",
+                       names);
+    for (fv_fleet *f = m->fleets; f; f = f->next) {
+        if (!f->first || !is_named(f, model)) continue;
+        int32_t pairs = fv_fleet_pairs(f);
+        n_pair += pairs;
+        if (pairs && draw(pairs, n_pair)) drawn = f;
+        if (lives(f) && (!living || !fv_fleet_model(living))) living = f;
+        any = f;
+    }
+    if (!any && *model && *names)
+        return FV_FAIL(FV_ENOTFOUND, "unknown model '%s'; there are %s", model, names);
+    fv_fleet *f = drawn ? drawn : living ? living : any;
+    if (!f || !fv_fleet_model(f))
+        return FV_FAIL(FV_EIO, "no prefill worker has joined the fleet; try again later");
+    *out = f;
+    return FV_OK;
+}
