@@ -106,12 +106,12 @@ def watch(process, out, total):
         print(f"  {done}/{total} answers, {clock(now)}{more}", file=sys.stderr, flush=True)
 
 
-def run_eval(args, name, policies, items, seed=0, reuse=()):
-    """The results of an evaluation in args.out/name: one per policy, in their order."""
+def run_eval(args, name, policies, items, seed=0, reuse=(), more=()):
+    """The results of an evaluation in args.out/name, one per policy, in their order; `more` options of fovea eval."""
     out = args.out / name
     out.mkdir(parents=True, exist_ok=True)
     command = [args.fovea, "eval", "--checkpoint", args.checkpoint, "--items", str(items), "--seed", str(seed),
-               "--kv-dtype", args.kv_dtype, "--compute", args.compute, "--concurrency", args.concurrency, "--out", str(out)]
+               "--kv-dtype", args.kv_dtype, "--compute", args.compute, "--concurrency", args.concurrency, "--out", str(out), *more]
     for text in policies:
         command += ["--policy", text]
     for other in reuse:

@@ -69,7 +69,7 @@ static bool cuts_of(const fv_gguf_vocab *v, const json_t *ids, fv_gguf_string t,
         m.right = characters(m.b);
         if (!put(l, m)) return false;
     }
-    qsort(l->merge + first, l->n - first, sizeof *l->merge, by_id);
+    if (l->n > first) qsort(l->merge + first, l->n - first, sizeof *l->merge, by_id);
     for (size_t i = first; i < l->n; i++) l->merge[i].order = i;
     return true;
 }
