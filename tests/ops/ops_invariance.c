@@ -116,7 +116,7 @@ static void attention_rows(fv_backend *be, attention_case *c, int s, int i0, int
 
 static void test_attention(void) {
     group("attention and its sums: rows in pieces have the bits that they have together");
-    for (int i = 0; i < 40; i++)
+    for (int i = 0; i < cases(40); i++)
         for (int v = 0; v < n_variant; v++) {
             attention_shape s = attention_shape_random();
             if (v == 0) s.max_len = s.max_len > 70 ? 70 : s.max_len; /* plain is slow */

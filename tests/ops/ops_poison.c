@@ -35,7 +35,7 @@ static bool written_exactly(const fv_tensor *y) {
 static void test_linear(void) {
     group("linear: reads no neighbour of x and writes no neighbour of y");
     for (int v = 0; v < n_variant; v++)
-        for (int i = 0; i < 30; i++) {
+        for (int i = 0; i < cases(30); i++) {
             int M = random_int(1, 45), K = random_int(1, 70), N = random_int(1, 40);
             fv_dtype t = (fv_dtype)(i % FV_N_DTYPE);
             fv_linear_args a = {.x = tensor_new(FV_F32, M, K, 3), .n_part = 1};
@@ -59,7 +59,7 @@ static void test_linear(void) {
 static void test_attention(void) {
     group("attention: reads no row that a query does not see, and no block after a run");
     for (int v = 0; v < n_variant; v++)
-        for (int i = 0; i < 60; i++) {
+        for (int i = 0; i < cases(60); i++) {
             attention_shape s = attention_shape_random();
             s.lse = true;
             attention_case c = attention_case_new(&s);

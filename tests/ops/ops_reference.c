@@ -505,7 +505,7 @@ static double attention_error(const attention_case *c, int s, int i, int h) {
 
 static void test_attention(void) {
     group("attention: (n-)softmax(scale q K^T) V and lse, over segments, with shares dropped");
-    for (int i = 0; i < 60; i++)
+    for (int i = 0; i < cases(60); i++)
         for (int v = 0; v < n_variant; v++) {
             attention_shape s = attention_shape_random();
             attention_case c = attention_case_new(&s);
@@ -649,7 +649,7 @@ static double sum_error(const attention_case *c, const fv_score_sum *to, const f
 
 static void test_score_sums(void) {
     group("score_sums: what rows pay to keys, by kind of row, with n");
-    for (int i = 0; i < 40; i++)
+    for (int i = 0; i < cases(40); i++)
         for (int v = 0; v < n_variant; v++) {
             attention_shape s = attention_shape_random();
             s.sums = true;

@@ -115,7 +115,7 @@ static void attention_bits(device_test *d, attention_shape s, int i) {
 
 static void test_attention_exact(device_test *d) {
     group("attention: the bits of the plain path");
-    for (int i = 0; i < (on_cpu(d) ? 120 : 40); i++) {
+    for (int i = 0; i < cases(on_cpu(d) ? 120 : 40); i++) {
         attention_shape s = attention_shape_random();
         s.sums = false;
         attention_bits(d, s, i);
@@ -125,7 +125,7 @@ static void test_attention_exact(device_test *d) {
 /* With keys that no tensor core accepts, so that attention's lse has the plain path's bits. */
 static void test_score_sums(device_test *d) {
     group("score_sums: the bits of the plain path");
-    for (int i = 0; i < (on_cpu(d) ? 80 : 30); i++) {
+    for (int i = 0; i < cases(on_cpu(d) ? 80 : 30); i++) {
         attention_shape s = attention_shape_random();
         if (!d->exact) s.dtype = FV_F32;
         s.sums = true;
@@ -137,7 +137,7 @@ static void test_attention_bf16(device_test *d) {
     if (!on_cpu(d)) return;
     group("attention and score_sums in bf16: the bits of the plain path");
     compute_in(d, FV_COMPUTE_BF16);
-    for (int i = 0; i < 60; i++) attention_bits(d, attention_shape_random(), i);
+    for (int i = 0; i < cases(60); i++) attention_bits(d, attention_shape_random(), i);
     compute_in(d, FV_COMPUTE_F32);
 }
 
@@ -155,7 +155,7 @@ static attention_shape attention_shape_tiled(void) {
 
 static void test_attention_tiled(device_test *d) {
     group("attention, tensor cores: within bf16 of the CPU");
-    for (int i = 0; i < 50; i++) {
+    for (int i = 0; i < cases(50); i++) {
         attention_shape s = attention_shape_tiled();
         attention_case c = attention_case_new(&s);
         float *got = room(tensor_bytes(&c.out)), *before = room(tensor_bytes(&c.out));
@@ -326,7 +326,7 @@ static void test_packed_tiled(device_test *d, const char *what_ranks,
     launches_fn *count = launches();
     uint64_t before_all = count ? count("packed_exact") : 0;
     group(what_ranks);
-    for (int i = 0; i < 50; i++) {
+    for (int i = 0; i < cases(50); i++) {
         int D = PICK(16, 32, 64, 128), n_kv = PICK(1, 2, 4);
         block_shape s = shape(n_kv, D);
         call c = make_call(random_int(1, 2), n_kv, PICK(1, 2, 3, 7), D, PICK(1, 1, 2, 5), &s);
@@ -410,7 +410,7 @@ static void test_packed_alone(device_test *d) {
 
 static void test_merge(device_test *d) {
     group("merge: the bits of the CPU, where one part is empty too");
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < cases(20); i++) {
         int M = random_int(0, 5), H = random_int(1, 4), D = PICK(1, 16, 33, 128), gap = i % 3;
         fv_tensor t[4] = {tensor_new(FV_F32, M, H * D, gap), tensor_new(FV_F32, M, H, gap),
                           tensor_new(FV_F32, M, H * D, 1), tensor_new(FV_F32, M, H, 0)};
@@ -442,7 +442,7 @@ static void test_merge(device_test *d) {
 
 static void test_importance(device_test *d) {
     group("importance: the bits of the CPU");
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < cases(20); i++) {
         int H = random_int(1, 5), rows = random_int(1, 3), n = PICK(0, 1, 127, 128, 300),
             ld = n + 2;
         fv_tensor score = tensor_new(FV_F32, H * rows, ld, 0), lse = tensor_new(FV_F32, rows, H, 0);
@@ -488,12 +488,12 @@ static void test_attention(device_test *d) {
 static void test_lowrank(device_test *d) {
     if (d->exact) {
         group("attn_lowrank: the bits of the plain path");
-        test_packed_exact(d, on_cpu(d) ? 150 : 60);
+        test_packed_exact(d, cases(on_cpu(d) ? 150 : 60));
     }
     if (on_cpu(d)) {
         group("attn_lowrank in bf16: the bits of the plain path");
         compute_in(d, FV_COMPUTE_BF16);
-        test_packed_exact(d, 50);
+        test_packed_exact(d, cases(50));
         compute_in(d, FV_COMPUTE_F32);
     }
     if (d->exact) return;

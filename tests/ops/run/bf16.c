@@ -130,7 +130,7 @@ static void test_linear_bf16(device_test *d) {
     if (!on_cpu(d)) return;
     compute_in(d, FV_COMPUTE_BF16);
     group("linear in bf16: the bits of the plain path");
-    for (int i = 0; i < 60; i++) {
+    for (int i = 0; i < cases(60); i++) {
         int N[3] = {size_about(150), size_about(150), size_about(150)};
         linear_once(d, size_about(70), size_about(300), N, random_int(1, 3), i % 2 ? FV_BF16 : -1,
                     (numbers)(i % N_NUMBERS));

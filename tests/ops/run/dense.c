@@ -56,7 +56,7 @@ static void linear_once(device_test *d, int M, int K, const int *N, int n_part, 
 
 static void test_linear(device_test *d) {
     group(d->exact ? "linear: the bits of the plain path" : "linear by a library: near");
-    for (int i = 0; i < (on_cpu(d) ? 120 : 60); i++) {
+    for (int i = 0; i < cases(on_cpu(d) ? 120 : 60); i++) {
         int N[3] = {at_least_1(any_size(150)), at_least_1(any_size(150)),
                     at_least_1(any_size(150))};
         linear_once(d, any_size(40), at_least_1(any_size(300)), N, random_int(1, 3),
@@ -100,12 +100,13 @@ static void syrk_once(device_test *d, int M, int K) {
 
 static void test_matmul_nn(device_test *d) {
     group("matmul_nn: the bits of the plain path");
-    for (int i = 0; i < 30; i++) matmul_nn_once(d, any_size(40), any_size(80), any_size(300));
+    for (int i = 0; i < cases(30); i++)
+        matmul_nn_once(d, any_size(40), any_size(80), any_size(300));
 }
 
 static void test_syrk(device_test *d) {
     group("syrk: the bits of the plain path, and nothing above the diagonal");
-    for (int i = 0; i < 30; i++) syrk_once(d, any_size(40), any_size(200));
+    for (int i = 0; i < cases(30); i++) syrk_once(d, any_size(40), any_size(200));
 }
 
 /* ---- row-wise -------------------------------------------------------------------------- */
@@ -177,7 +178,7 @@ static void index_select_once(device_test *d, int vocab, int n, int K) {
 
 static void test_norm(device_test *d) {
     group("norm: the bits of the plain path");
-    for (int i = 0; i < (on_cpu(d) ? 80 : 40); i++)
+    for (int i = 0; i < cases(on_cpu(d) ? 80 : 40); i++)
         norm_once(d, any_size(20), at_least_1(any_size(1100)), random_int(0, 1), random_int(0, 1));
     norm_once(d, 2, 8192, true, true); /* the longest row that a GPU's shared memory holds, and a */
     norm_once(d, 2, 8193, false, false); /* longer one */
@@ -201,19 +202,20 @@ static void activate_sweep(device_test *d, uint32_t bits) {
 
 static void test_activate(device_test *d) {
     group("activate: the bits of the plain path");
-    for (int i = 0; i < (on_cpu(d) ? 100 : 40); i++)
+    for (int i = 0; i < cases(on_cpu(d) ? 100 : 40); i++)
         activate_once(d, (fv_activation)(i % FV_N_ACT), any_size(40), any_size(1000));
     for (uint32_t i = 0; i < (on_cpu(d) ? 64 : 1); i++) activate_sweep(d, i * 4096 * 16381);
 }
 
 static void test_rope(device_test *d) {
     group("rope: the bits of the plain path");
-    for (int i = 0; i < 40; i++) rope_once(d, any_size(60), random_int(1, 7), random_int(1, 64));
+    for (int i = 0; i < cases(40); i++)
+        rope_once(d, any_size(60), random_int(1, 7), random_int(1, 64));
 }
 
 static void test_index_select(device_test *d) {
     group("index_select: the bits of the plain path");
-    for (int i = 0; i < 40; i++)
+    for (int i = 0; i < cases(40); i++)
         index_select_once(d, at_least_1(any_size(50)), any_size(50), any_size(600));
     for (fv_dtype t = FV_BF16; t <= FV_F16; t++) { /* every pattern */
         both table = both_new(d, t, 1, 65536, 0), y = both_new(d, FV_F32, 1, 65536, 0);
@@ -292,7 +294,7 @@ static void kv_write_once(device_test *d, int n_seq, int n_kv, int D) {
 
 static void test_kv_write(device_test *d) {
     group("kv_write: ragged runs, some segments, three types");
-    for (int i = 0; i < (on_cpu(d) ? 40 : 12); i++)
+    for (int i = 0; i < cases(on_cpu(d) ? 40 : 12); i++)
         kv_write_once(d, random_int(0, 3), random_int(1, 4), random_int(1, 20));
 }
 

@@ -94,7 +94,7 @@ static void test_linear_int4(device_test *d) {
     for (fv_dtype t = FV_INT8; t <= FV_INT4; t++) {
         group(t == FV_INT8 ? "linear in groups of int8: the bits of the plain path"
                            : "linear in int4: the bits of the plain path");
-        for (int i = 0; i < 40; i++)
+        for (int i = 0; i < cases(40); i++)
             linear_once(d, t, size_about(70), size_about(300), size_about(150),
                         i % 2          ? 32
                         : t == FV_INT8 ? 16

@@ -112,7 +112,7 @@ static void too_long(device_test *d) {
 static void test_linear_int8(device_test *d) {
     if (!on_cpu(d)) return;
     group("linear in int8: the bits of the plain path");
-    for (int i = 0; i < 60; i++) {
+    for (int i = 0; i < cases(60); i++) {
         int N[3] = {size_about(150), size_about(150), size_about(150)};
         linear_once(d, size_about(70), size_about(300), N, random_int(1, 3), i % 3 == 0,
                     (numbers)(i % N_NUMBERS));

@@ -79,7 +79,7 @@ static void assert_same(const trail *a, const trail *b, const char *what, const 
 
 Test(prefill, chunk_size_changes_no_bit) {
     static const int32_t chunks[] = {1, 7, 33, 64};
-    for (int i = 0; i < table.n; i++) {
+    for (int i = 0; i < table.n; i += thorough() ? 1 : 3) {
         trail whole, cut;
         run_alone(table.text[i], NULL, 1, 0, FV_F32, &whole);
         run_alone(table.text[i], NULL, 1, chunks[i % 4], FV_F32, &cut);
@@ -118,7 +118,7 @@ static int32_t joined_layers(const fv_plan *plan) {
 }
 
 Test(prefill, groups_of_layers_change_no_bit_and_are_final_when_they_are_said_to_be) {
-    for (int i = 0; i < table.n; i++) {
+    for (int i = 0; i < table.n; i += thorough() ? 1 : 4) {
         int32_t group = 1 + i % 3;
         tiny_net net;
         tiny_prompt whole, cut;
@@ -167,7 +167,7 @@ Test(prefill, the_group_callback_can_end_the_run) {
 }
 
 Test(prefill, threads_change_no_bit) {
-    for (int i = 0; i < table.n; i++) {
+    for (int i = 0; i < table.n; i += thorough() ? 1 : 3) {
         trail one, many;
         run_alone(table.text[i], NULL, 1, 16, FV_F32, &one);
         run_alone(table.text[i], NULL, 2 + i % 2, 16, FV_F32, &many);
@@ -207,7 +207,7 @@ Test(prefill, in_bf16_too_paths_chunks_and_threads_change_no_bit) {
     compute = FV_COMPUTE_BF16;
     run_alone("", NULL, 1, 0, FV_BF16, &best);
     cr_assert(!same_bits(f32.logits[0], best.logits[0], 97), "it was computed in f32");
-    for (int i = 0; i < table.n; i += thorough() ? 1 : 4) {
+    for (int i = 0; i < table.n; i += thorough() ? 1 : 7) {
         if (!runs_here(paths[i % 3])) continue;
         run_alone(table.text[i], NULL, 1, 0, FV_BF16, &best);
         run_alone(table.text[i], paths[i % 3], 1 + i % 2, chunks[i % 4], FV_BF16, &other);
@@ -275,7 +275,7 @@ Test(prefill, decoding_a_token_equals_a_prompt_that_is_one_longer) {
 }
 
 Test(prefill, a_step_of_several_tokens_equals_as_many_steps_of_one) {
-    for (int i = 0; i < table.n; i++) {
+    for (int i = 0; i < table.n; i += thorough() ? 1 : 3) {
         tiny_net net;
         tiny_prompt p, q, *a = &p, *b = &q;
         int32_t ids[5] = {3, 1, 4, 1, 5};
