@@ -49,7 +49,7 @@ static const fv_option table[] = {
      "logfmt or json: an object per line", 0, 0},
     {"metrics", "FOVEA_METRICS", FV_OPTION_STRING, "HOST:PORT", NULL,
      "serve metrics for Prometheus: the router's at this address, the workers' at the ports after "
-     "it; a port alone: on loopback",
+     "it, prefill workers first, and then the gateway's; a port alone: on loopback",
      0, 0},
     /* passed on */
     {"otlp", "FOVEA_OTLP", FV_OPTION_STRING, "HOST:PORT", NULL,
@@ -117,7 +117,14 @@ enum { N_TABLE = sizeof table / sizeof table[0] };
 
 /* What goes on to whom. Other options of a program can be given by the environment, which children
  * inherit. */
-enum { ROUTER = 1, PREFILL = 2, DECODE = 4, WORKERS = PREFILL | DECODE, ALL = ROUTER | WORKERS };
+enum {
+    ROUTER = 1,
+    PREFILL = 2,
+    DECODE = 4,
+    WORKERS = PREFILL | DECODE,
+    ALL = ROUTER | WORKERS,
+    GATEWAY = 8,
+};
 static const struct passed {
     const char *name;
     unsigned to;
@@ -134,7 +141,7 @@ static const struct passed {
     {"silence-ms", ROUTER},  {"stall-ms", ROUTER},
     {"tls-cert", ALL},       {"tls-key", ALL},
     {"tls-ca", ALL},         {"tenants", ROUTER},
-    {"otlp", ALL},           {"model-name", WORKERS},
+    {"otlp", ALL | GATEWAY}, {"model-name", WORKERS},
 };
 enum { N_PASSED = sizeof passed / sizeof passed[0] };
 
@@ -234,8 +241,8 @@ static fv_status begin_args(const fleet *f, child *c) {
     FV_TRY(add_option(c, "log-format", fv_options_string(f->o, "log-format")));
     snprintf(grace, sizeof grace, "%lld", (long long)fv_options_int(f->o, "grace-ms"));
     FV_TRY(add_option(c, "grace-ms", grace));
-    if (!c->member) return FV_OK;
     FV_TRY(metrics_args(f, c));
+    if (!c->member) return FV_OK;
     snprintf(path, sizeof path, "/dev/fd/%d", SECRET_FD);
     return add_option(c, "fleet-token-file", path);
 }
@@ -267,6 +274,7 @@ static fv_status gateway_args(const fleet *f, child *c) {
     c->program = "fovea-gateway";
     snprintf(c->name, sizeof c->name, "gateway");
     FV_TRY(begin_args(f, c));
+    FV_TRY(pass_on(f->o, c, GATEWAY));
     FV_TRY(add_option(c, "router", f->address));
     if (fv_options_flag(f->o, "insecure")) FV_TRY(add_arg(c, "--insecure"));
     if (fv_options_string(f->o, "tls-ca")) {

@@ -5,6 +5,7 @@
 
 #include "gateway/internal.h"
 #include "rpc/listen.h"
+#include "telemetry/metrics.h"
 
 static void on_request(void *user, fv_http_request *r) { fv_route(user, r); }
 
@@ -17,6 +18,7 @@ static void on_writable(void *user, fv_http_request *r) {
 static void on_end(void *user, fv_http_request *r) {
     fv_task *t = fv_http_user(r);
     (void)user;
+    fv_record_request(r);
     if (t) t->ended(t);
 }
 
@@ -49,6 +51,10 @@ const char *fv_gateway_address(const fv_gateway *g) { return fv_http_address(g->
 void fv_gateway_leave(fv_gateway *g) { fv_http_leave(g->http); }
 
 bool fv_gateway_idle(const fv_gateway *g) { return fv_http_requests(g->http) == 0; }
+
+void fv_gateway_measure(const fv_gateway *g) {
+    fv_metric_set(FV_METRIC_HTTP_RUNNING, 0, fv_http_requests(g->http));
+}
 
 fv_status fv_gateway_lane(fv_gateway *g, fv_lane **out) {
     fv_lane *l = g->lanes, *last = l + FV_CHANNELS_MAX - 1;

@@ -23,6 +23,7 @@ const char *fv_gateway_address(const fv_gateway *g);
 
 void fv_gateway_leave(fv_gateway *g); /* accepts no more connections */
 bool fv_gateway_idle(const fv_gateway *g);
+void fv_gateway_measure(const fv_gateway *g); /* its gauges, for telemetry/metrics.h */
 
 /* Ends what runs. `closed` runs when `g` is freed. NULL is fine: at once. */
 void fv_gateway_close(fv_gateway *g, void (*closed)(void *user), void *user);

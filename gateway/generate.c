@@ -10,11 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/grow.h"
 #include "common/log.h"
 #include "common/random.h"
 #include "gateway/api/answer.h"
 #include "gateway/internal.h"
+#include "telemetry/otlp/spans.h"
 
 typedef Fovea__Inference__V1__Finished finished_message;
 typedef Fovea__Inference__V1__Tokens tokens_message;
@@ -36,6 +38,7 @@ typedef struct choice {
 
 typedef struct answer {
     fv_task task; /* first */
+    fv_span span;
     fv_gateway *gateway;
     fv_http_request *http; /* NULL: gone */
     fv_arena arena;
@@ -232,8 +235,22 @@ static void on_call_end(fv_rpc_call *call, const fv_rpc_end *end) {
     maybe_free(a);
 }
 
+/* One that has not begun to be answered has no status. */
+static void trace(const answer *a) {
+    fv_api_usage usage = usage_of(a);
+    const fv_span_field fields[] = {
+        {"http.request.method", .text = fv_http_method(a->http)},
+        {"http.route", .text = fv_http_path(a->http)},
+        {"http.response.status_code", .number = fv_http_status(a->http)},
+        {"fovea.choices", .number = a->request.n},
+        {"gen_ai.usage.input_tokens", .number = usage.n_prompt},
+        {"gen_ai.usage.output_tokens", .number = usage.n_answer}};
+    fv_span_end(&a->span, fv_clock_s(), -1, FV_SPAN_FIELDS(fields));
+}
+
 static void on_http_ended(fv_task *t) {
     answer *a = (answer *)t;
+    trace(a);
     a->http = NULL;
     cancel_calls(a);
     maybe_free(a);
@@ -267,6 +284,7 @@ static fv_status start_call(answer *a, int32_t index) {
                                .deadline_ms = a->gateway->opt.deadline_ms,
                                .request = &m->base,
                                .half_close = true,
+                               .trace = &a->span.context,
                                .queue_max = a->gateway->opt.body_max};
     FV_TRY(fv_rpc_call_open(c->lane->channel, &opt, &c->call));
     m->sampling->seed++; /* each choice has its own */
@@ -282,6 +300,14 @@ static fv_status start_calls(answer *a) {
     return FV_OK;
 }
 
+static fv_span begin_span(const fv_http_request *r, fv_api_kind kind) {
+    const char *header = fv_http_header(r, FV_TRACE_KEY);
+    fv_trace_context parent = {0};
+    if (!header || !fv_trace_parse(header, strlen(header), &parent)) parent = fv_span_new_trace();
+    return fv_span_begin(kind == FV_API_CHAT ? "chat" : "completion", FV_SPAN_SERVER, &parent,
+                         fv_http_read_s(r));
+}
+
 void fv_generate(fv_gateway *g, fv_http_request *r, fv_api_kind kind) {
     char param[FV_API_PARAM_MAX];
     size_t n;
@@ -293,6 +319,7 @@ void fv_generate(fv_gateway *g, fv_http_request *r, fv_api_kind kind) {
     }
     a->task = (fv_task){.ended = on_http_ended, .writable = on_writable};
     a->gateway = g;
+    a->span = begin_span(r, kind);
     g->n_task++;
     fv_status st = fv_api_read(kind, body, n, fv_http_header(r, "x-fovea-policy"), &a->arena,
                                &a->request, param);

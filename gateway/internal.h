@@ -54,5 +54,6 @@ void fv_show_health(fv_gateway *g, fv_http_request *r);
 
 /* routes.c */
 void fv_route(fv_gateway *g, fv_http_request *r);
+void fv_record_request(const fv_http_request *r); /* it has ended */
 
 #endif

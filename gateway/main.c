@@ -6,9 +6,11 @@
 #include "gateway/gateway.h"
 #include "rpc/listen.h"
 #include "serving/daemon.h"
+#include "telemetry/metrics.h"
 
 static const fv_option table[] = {
     FV_DAEMON_PLAIN_OPTIONS,
+    FV_DAEMON_SAMPLE_OPTION,
     {"insecure", "FOVEA_INSECURE", FV_OPTION_FLAG, NULL, NULL,
      "listen on other addresses than loopback too: clients are neither authenticated nor encrypted",
      0, 0},
@@ -62,6 +64,8 @@ static void drain(void *user) { fv_gateway_leave(((program *)user)->gateway); }
 
 static bool idle(void *user) { return fv_gateway_idle(((program *)user)->gateway); }
 
+static void measure(void *user) { fv_gateway_measure(((program *)user)->gateway); }
+
 static void stopped(void *user) {
     program *p = user;
     fv_gateway_close(p->gateway, on_closed, p);
@@ -70,8 +74,14 @@ static void stopped(void *user) {
 
 static fv_status run(const fv_options *o) {
     program p = {0};
-    fv_daemon_hooks hooks = {
-        .user = &p, .guest = true, .drain = drain, .idle = idle, .stopped = stopped};
+    fv_daemon_hooks hooks = {.user = &p,
+                             .guest = true,
+                             .drain = drain,
+                             .idle = idle,
+                             .stopped = stopped,
+                             .metrics = FV_DAEMON_GATEWAY,
+                             .measure = measure,
+                             .sample = fv_options_float(o, "trace-sample")};
     if (!fv_options_string(o, "router"))
         return FV_FAIL(FV_EINVAL, "--router HOST:PORT is needed: the router that answers");
     const char *listen = fv_options_string(o, "listen");
@@ -100,7 +110,11 @@ static fv_status run(const fv_options *o) {
         .deadline_ms = fv_options_int(o, "deadline-ms")};
     st = fv_gateway_open(&opt, &p.gateway);
     if (st == FV_OK) {
-        printf("listening on %s\n", fv_gateway_address(p.gateway));
+        st = fv_daemon_observe(p.daemon, fv_gateway_address(p.gateway));
+        if (st != FV_OK)
+            fv_daemon_drain(p.daemon, 0);
+        else
+            printf("listening on %s\n", fv_gateway_address(p.gateway));
         fflush(stdout);
         fv_daemon_run(p.daemon);
     }

@@ -1,37 +1,66 @@
-/* What is served where. */
+/* What is served where, and how often it was. */
+#include <stdio.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "gateway/internal.h"
+#include "telemetry/metrics.h"
+
+enum { LEFT = 499 }; /* nginx's status of a request whose client has left before the answer */
 
 static void chat(fv_gateway *g, fv_http_request *r) { fv_generate(g, r, FV_API_CHAT); }
 
 static void complete(fv_gateway *g, fv_http_request *r) { fv_generate(g, r, FV_API_TEXT); }
 
+/* By the values of the metrics' label. */
 static const struct route {
     const char *method, *path;
     void (*serve)(fv_gateway *g, fv_http_request *r);
-} routes[] = {
-    {"POST", "/v1/chat/completions", chat}, {"POST", "/v1/completions", complete},
-    {"GET", "/v1/models", fv_list_models},  {"GET", "/health", fv_show_health},
-    {"POST", "/tokenize", fv_tokenize},     {"POST", "/detokenize", fv_detokenize},
-    {"GET", "/fovea/model", fv_show_model}, {"GET", "/fovea/fleet", fv_show_fleet},
+} routes[FV_ROUTE_OTHER] = {
+    [FV_ROUTE_CHAT] = {"POST", "/v1/chat/completions", chat},
+    [FV_ROUTE_COMPLETIONS] = {"POST", "/v1/completions", complete},
+    [FV_ROUTE_MODELS] = {"GET", "/v1/models", fv_list_models},
+    [FV_ROUTE_HEALTH] = {"GET", "/health", fv_show_health},
+    [FV_ROUTE_TOKENIZE] = {"POST", "/tokenize", fv_tokenize},
+    [FV_ROUTE_DETOKENIZE] = {"POST", "/detokenize", fv_detokenize},
+    [FV_ROUTE_MODEL] = {"GET", "/fovea/model", fv_show_model},
+    [FV_ROUTE_FLEET] = {"GET", "/fovea/fleet", fv_show_fleet},
 };
 
+static int32_t route_of(const fv_http_request *r) {
+    int32_t i = 0;
+    while (i < FV_ROUTE_OTHER && strcmp(routes[i].path, fv_http_path(r)) != 0) i++;
+    return i;
+}
+
+/* The last value stands for all that have none. */
+static int32_t code_of(const fv_http_request *r) {
+    char code[16];
+    int32_t i = 0, last = fv_label_count(FV_LABEL_HTTP) - 1;
+    unsigned status = fv_http_status(r);
+    snprintf(code, sizeof code, "%u", status ? status : LEFT);
+    while (i < last && strcmp(fv_label_value(FV_LABEL_HTTP, i), code) != 0) i++;
+    return i;
+}
+
+void fv_record_request(const fv_http_request *r) {
+    int32_t route = route_of(r), code = code_of(r);
+    fv_metric_add(FV_METRIC_HTTP_REQUESTS, fv_metric_series(FV_METRIC_HTTP_REQUESTS, route, code),
+                  1);
+    fv_metric_observe(FV_METRIC_HTTP_TIME, route, fv_clock_s() - fv_http_read_s(r), NULL);
+}
+
 void fv_route(fv_gateway *g, fv_http_request *r) {
-    const char *allowed = NULL;
-    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
-        if (strcmp(routes[i].path, fv_http_path(r)) != 0) continue;
-        if (strcmp(routes[i].method, fv_http_method(r)) == 0) {
-            routes[i].serve(g, r);
-            return;
-        }
-        allowed = routes[i].method;
-    }
-    if (!allowed) {
+    int32_t i = route_of(r);
+    if (i == FV_ROUTE_OTHER) {
         fv_reply_error(r, FV_ENOTFOUND, "nothing is served at this path", "", -1);
         return;
     }
-    fv_http_add(r, "Allow", allowed);
+    if (strcmp(routes[i].method, fv_http_method(r)) == 0) {
+        routes[i].serve(g, r);
+        return;
+    }
+    fv_http_add(r, "Allow", routes[i].method);
     fv_reply_json(r, 405,
                   json_pack("{s:{s:s, s:s, s:n, s:s}}", "error", "message",
                             "the path exists, but not for this method", "type",

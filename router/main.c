@@ -45,10 +45,7 @@ static const fv_option table[] = {
      86400000},
     {"silence-ms", "FOVEA_SILENCE_MS", FV_OPTION_INT, "MS", "5000",
      "a worker counts as lost after this long without a report", 100, 600000},
-    {"trace-sample", "FOVEA_TRACE_SAMPLE", FV_OPTION_FLOAT, "SHARE", "1",
-     "with --otlp, share of requests without traceparent that are traced; the others' own flag "
-     "decides",
-     0, 1},
+    FV_DAEMON_SAMPLE_OPTION,
 };
 enum { N_TABLE = sizeof table / sizeof table[0] };
 

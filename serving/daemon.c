@@ -103,7 +103,7 @@ fv_status fv_daemon_open(const fv_options *o, const fv_daemon_hooks *hooks, fv_d
 #ifndef FV_NO_FAULTS
     if (hooks->signs) FV_TRY(fv_failpoint_hang_at(fv_options_string(o, "hang-at")));
 #endif
-    if (!hooks->guest && fv_options_given(o, "metrics")) FV_TRY(fv_metrics_open(hooks->metrics));
+    if (fv_options_given(o, "metrics")) FV_TRY(fv_metrics_open(hooks->metrics));
     fv_daemon *d = calloc(1, sizeof *d);
     if (!d) return FV_FAIL(FV_ENOMEM, "no memory to start");
     d->options = o;
@@ -254,33 +254,41 @@ static fv_status serve_metrics(fv_daemon *d) {
     if (!fv_options_given(d->options, "metrics")) return FV_OK;
     FV_TRY(fv_scrape_open(fv_options_string(d->options, "metrics"), &d->scrape));
     uv_timer_start(&d->measure, on_measure, 0, MEASURE_MS);
+    printf("metrics on %s\n", fv_scrape_address(d->scrape));
     return FV_OK;
 }
 
 static const char *service_of(unsigned daemon) {
-    if (daemon == FV_DAEMON_ROUTER) return "fovea-router";
-    return daemon == FV_DAEMON_PREFILL ? "fovea-prefill" : "fovea-decode";
+    switch (daemon) {
+    case FV_DAEMON_ROUTER: return "fovea-router";
+    case FV_DAEMON_PREFILL: return "fovea-prefill";
+    case FV_DAEMON_DECODE: return "fovea-decode";
+    default: return "fovea-gateway";
+    }
 }
 
-static fv_status open_spans(fv_daemon *d) {
+static fv_status send_spans(fv_daemon *d, const char *instance) {
     const fv_options *o = d->options;
     const char *ca = fv_options_string(o, "otlp-tls-ca");
-    /* Only workers have names. */
-    const char *name = d->hooks.signs ? fv_options_string(o, "name") : NULL;
     if (!fv_options_given(o, "otlp")) return FV_OK;
     if (ca) {
-        fv_tls_files files = {.cert = fv_options_string(o, "tls-cert"),
-                              .key = fv_options_string(o, "tls-key"),
-                              .ca = strcmp(ca, "system") == 0 ? NULL : ca};
+        fv_tls_files files = {.ca = strcmp(ca, "system") == 0 ? NULL : ca};
+        if (!d->hooks.guest) files.cert = fv_options_string(o, "tls-cert");
+        if (!d->hooks.guest) files.key = fv_options_string(o, "tls-key");
         FV_TRY(fv_tls_open(&files, &d->otlp_tls));
     }
     fv_spans_options opt = {.bridge = d->bridge,
                             .collector = fv_options_string(o, "otlp"),
                             .tls = d->otlp_tls,
                             .service = service_of(d->hooks.metrics),
-                            .instance = name ? name : d->listeners[0].address,
+                            .instance = instance,
                             .sample = d->hooks.sample};
     return fv_spans_open(&opt);
+}
+
+fv_status fv_daemon_observe(fv_daemon *d, const char *instance) {
+    FV_TRY(serve_metrics(d));
+    return send_spans(d, instance);
 }
 
 static fv_status serve(fv_daemon *d, const fv_daemon_listener *listeners, int32_t n) {
@@ -293,12 +301,10 @@ static fv_status serve(fv_daemon *d, const fv_daemon_listener *listeners, int32_
     for (int32_t i = 0; i < n; i++) FV_TRY(take_services(d, &d->listeners[i], &in[i]));
     FV_TRY(say_all(d, d->hooks.signs ? FV_HEALTH_NOT_SERVING : FV_HEALTH_SERVING));
     for (int32_t i = n - 1; i >= 0; i--) FV_TRY(listen_at(d, &d->listeners[i], &in[i]));
-    FV_TRY(serve_metrics(d));
-    FV_TRY(open_spans(d));
-    for (int32_t i = n - 1; i >= 0; i--) {
-        if (i == 0 && d->scrape) printf("metrics on %s\n", fv_scrape_address(d->scrape));
-        printf("%s %s\n", in[i].words, d->listeners[i].address);
-    }
+    /* Only workers have names. */
+    const char *name = d->hooks.signs ? fv_options_string(d->options, "name") : NULL;
+    FV_TRY(fv_daemon_observe(d, name ? name : d->listeners[0].address));
+    for (int32_t i = n - 1; i >= 0; i--) printf("%s %s\n", in[i].words, d->listeners[i].address);
     fflush(stdout);
     if (d->hooks.signs) watch_liveness(d);
     return FV_OK;

@@ -42,7 +42,16 @@
     {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "info",                                         \
      "error, warn, info, debug; or per part, such as warn,wire=debug", 0, 0},                      \
     {"log-format", "FOVEA_LOG_FORMAT", FV_OPTION_STRING, "NAME", "logfmt",                         \
-     "logfmt or json: an object per line", 0, 0}
+     "logfmt or json: an object per line", 0, 0},                                                  \
+    {"metrics", "FOVEA_METRICS", FV_OPTION_STRING, "HOST:PORT", NULL,                              \
+     "serve metrics for Prometheus at http://HOST:PORT/metrics; a port alone: on loopback; "       \
+     "default: none are kept", 0, 0},                                                              \
+    {"otlp", "FOVEA_OTLP", FV_OPTION_STRING, "HOST:PORT", NULL,                                    \
+     "send spans of traced requests to this OpenTelemetry collector (OTLP over gRPC); default: "   \
+     "none are recorded", 0, 0},                                                                   \
+    {"otlp-tls-ca", "FOVEA_OTLP_TLS_CA", FV_OPTION_STRING, "FILE", NULL,                           \
+     "call the collector over TLS, and trust these PEM certificates; system: those of the "        \
+     "system; members of a fleet show their --tls-cert", 0, 0}
 
 /* And of a member of a fleet. */
 #define FV_DAEMON_OPTIONS                                                                          \
@@ -53,16 +62,12 @@
     {"health-listen", "FOVEA_HEALTH_LISTEN", FV_OPTION_STRING, "HOST:PORT", NULL,                  \
      "also answer health checks, and nothing else, here: plain text, for probes without "          \
      "certificate", 0, 0},                                                                         \
-    FV_PEER_TLS_OPTIONS,                                                                           \
-    {"metrics", "FOVEA_METRICS", FV_OPTION_STRING, "HOST:PORT", NULL,                              \
-     "serve metrics for Prometheus at http://HOST:PORT/metrics; a port alone: on loopback; "       \
-     "default: none are kept", 0, 0},                                                              \
-    {"otlp", "FOVEA_OTLP", FV_OPTION_STRING, "HOST:PORT", NULL,                                    \
-     "send spans of traced requests to this OpenTelemetry collector (OTLP over gRPC); default: "   \
-     "none are recorded", 0, 0},                                                                   \
-    {"otlp-tls-ca", "FOVEA_OTLP_TLS_CA", FV_OPTION_STRING, "FILE", NULL,                           \
-     "call the collector over TLS, and trust these PEM certificates; system: those of the "        \
-     "system; it is shown --tls-cert", 0, 0}
+    FV_PEER_TLS_OPTIONS
+/* And of one that gets requests from clients. */
+#define FV_DAEMON_SAMPLE_OPTION                                                                    \
+    {"trace-sample", "FOVEA_TRACE_SAMPLE", FV_OPTION_FLOAT, "SHARE", "1",                          \
+     "with --otlp, share of requests without traceparent that are traced; the others' own flag "   \
+     "decides", 0, 1}
 
 /* And of a worker. */
 #define FV_DAEMON_WORKER_OPTIONS                                                                   \
@@ -145,6 +150,10 @@ enum { FV_DAEMON_LISTENERS_MAX = 2 };
  * and open in the opposite one. When it fails, the end has begun: run closes everything through the
  * hooks, and returns. */
 fv_status fv_daemon_serve(fv_daemon *d, const fv_daemon_listener *listeners, int32_t n);
+
+/* Serves metrics and sends spans, as the options say; fv_daemon_serve does it for a member of a fleet.
+ * `instance` names the process in spans. */
+fv_status fv_daemon_observe(fv_daemon *d, const char *instance);
 
 /* "HOST:PORT" that the first one listens on, with the port that was found; after serve. */
 const char *fv_daemon_address(const fv_daemon *d);

@@ -69,9 +69,20 @@ enum {
     FV_OUTCOME_EXPIRED,
 };
 enum { FV_EXPORT_SENT, FV_EXPORT_DROPPED };
+enum {
+    FV_ROUTE_CHAT,
+    FV_ROUTE_COMPLETIONS,
+    FV_ROUTE_MODELS,
+    FV_ROUTE_HEALTH,
+    FV_ROUTE_TOKENIZE,
+    FV_ROUTE_DETOKENIZE,
+    FV_ROUTE_MODEL,
+    FV_ROUTE_FLEET,
+    FV_ROUTE_OTHER,
+};
 
 /* Which daemon this process is. */
-enum { FV_DAEMON_ROUTER = 1, FV_DAEMON_PREFILL = 2, FV_DAEMON_DECODE = 4 };
+enum { FV_DAEMON_ROUTER = 1, FV_DAEMON_PREFILL = 2, FV_DAEMON_DECODE = 4, FV_DAEMON_GATEWAY = 8 };
 
 /* Begins to record; once per process, before its threads. */
 fv_status fv_metrics_open(unsigned daemon);

@@ -44,6 +44,7 @@ struct fv_http_request {
     size_t n_body, cap_body;
     unsigned refused; /* the status of a request that is not read on; 0: none */
     bool asked, suspended, gone;
+    double read_s;
     /* the answer */
     header headers[HEADERS_MAX];
     int32_t n_header;
@@ -237,6 +238,10 @@ const char *fv_http_header(const fv_http_request *r, const char *name) {
     return MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name);
 }
 
+unsigned fv_http_status(const fv_http_request *r) { return r->status; }
+
+double fv_http_read_s(const fv_http_request *r) { return r->read_s; }
+
 const char *fv_http_body(const fv_http_request *r, size_t *n) {
     *n = r->n_body;
     return r->body ? r->body : "";
@@ -357,6 +362,7 @@ static enum MHD_Result on_access(void *user, struct MHD_Connection *c, const cha
     if (r->queued) return MHD_YES;
     if (!r->asked) {
         r->asked = true;
+        r->read_s = fv_clock_s();
         r->visitor->reading_s = 0;
         if (r->refused)
             refuse(r);

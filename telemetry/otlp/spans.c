@@ -153,7 +153,11 @@ fv_trace_context fv_span_new_trace(void) {
     if (!spans.on || fv_random_bytes(t.trace_id, sizeof t.trace_id) != FV_OK)
         return (fv_trace_context){0};
     memcpy(&draw, t.trace_id + sizeof t.trace_id - sizeof draw, sizeof draw);
-    return (double)draw < spans.opt.sample * 0x1p64 ? t : (fv_trace_context){0};
+    t.sampled = (double)draw < spans.opt.sample * 0x1p64;
+    /* It has no span here, but those who are called should not draw again. */
+    if (!t.sampled && fv_random_bytes(t.span_id, sizeof t.span_id) != FV_OK)
+        return (fv_trace_context){0};
+    return t;
 }
 
 /* ---- exports ---------------------------------------------------------------------------- */

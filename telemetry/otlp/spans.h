@@ -64,8 +64,8 @@ void fv_span_end(const fv_span *s, double end_s, int code, const fv_span_field *
 void fv_span_stage(const fv_span *of, const char *name, double begin_s, double end_s,
                    const fv_span_field *fields, int32_t n_field);
 
-/* A new trace, for a request that came without one: the parent of its first span. Not sampled where
- * nothing is recorded, or when the draw of fv_spans_options.sample says so. */
+/* A new trace, for a request that came without one: the parent of its first span. Not sampled when the
+ * draw of fv_spans_options.sample says so; {0} where nothing is recorded. */
 fv_trace_context fv_span_new_trace(void);
 
 /* ---- exports ---------------------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 """Scrapes a fleet and compares with what was sent.
 
-usage: metrics.py HOST:PORT DESCRIPTOR_SET PICTURE ROUTER_LOG ROUTER_METRICS PREFILL_METRICS DECODE_METRICS
+usage: metrics.py HOST:PORT DESCRIPTOR_SET PICTURE ROUTER_LOG GATEWAY ROUTER_METRICS PREFILL_METRICS DECODE_METRICS
+                  GATEWAY_METRICS
        ROUTER_LOG is in JSON
        exits 77 when Python lacks grpc or prometheus_client
 """
@@ -11,6 +12,7 @@ import subprocess
 import shutil
 import sys
 import time
+import urllib.error
 import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
@@ -24,7 +26,7 @@ except ImportError as e:
     print(f"skip: {sys.executable}: {e} (package python3-prometheus-client)")
     sys.exit(77)
 
-target, set_path, picture_path, log_path, *metrics = sys.argv[1:]
+target, set_path, picture_path, log_path, gateway_address, *metrics, gateway_metrics = sys.argv[1:]
 contracts = Contracts(set_path)
 inference = contracts.messages("fovea.inference.v1")
 client = contracts.stub(connect(target), "fovea.inference.v1.Inference")
@@ -156,19 +158,48 @@ assert prefill("fovea_worker_busy_seconds_total") > 0
 exemplars = {s.exemplar.labels["trace_id"] for s in router.samples.values() if s.exemplar}
 assert exemplars == {TRACE}, exemplars
 
+# The gateway's.
+def fetch(path, body=None, status=200):
+    try:
+        with urllib.request.urlopen(f"http://{gateway_address}{path}", body, timeout=WAIT_S) as reply:
+            found = reply.status
+            reply.read()
+    except urllib.error.HTTPError as e:
+        found = e.code
+    assert found == status, (path, found)
+
+
+fetch("/health")
+fetch("/v1/chat/completions", b'{"messages": [{"role": "user", "content": "hello"}], "max_tokens": 3}')
+fetch("/v1/chat/completions", b"{", 400)
+fetch("/no-such-path", status=404)
+expected = {("health", "200"): 1, ("chat", "200"): 1, ("chat", "400"): 1, ("other", "404"): 1}
+end = time.monotonic() + WAIT_S
+while True:  # a request ends when its answer has been written
+    gateway = Page(gateway_metrics)
+    if gateway.total("fovea_http_requests_total") == len(expected) and gateway("fovea_http_running_requests") == 0:
+        break
+    assert time.monotonic() < end, "the gateway does not become idle"
+    time.sleep(0.05)
+for (route, code), n in expected.items():
+    assert gateway("fovea_http_requests_total", route=route, code=code) == n, (route, code)
+assert gateway("fovea_http_request_seconds_count", route="chat") == 2
+assert gateway("fovea_http_request_seconds_sum", route="chat") > 0
+assert gateway.total("fovea_build_info") == 1 and not gateway.total("fovea_requests_total")
+
 # Each line of the log is an object; those of requests name the request and its trace.
 with open(log_path) as f:
     log = [json.loads(line) for line in f]
 assert all({"time", "level", "subsystem", "event"} <= line.keys() for line in log), log
 done = [line for line in log if line["event"] == "done"]
-assert len(done) == len(every) and len({line["req"] for line in done}) == len(every)
-assert all(line["trace"] == TRACE and line["tokens"] == TOKENS for line in done), done
+assert len({line["req"] for line in done}) == len(done) == len(every) + 1  # and the gateway's
+assert all(line["trace"] == TRACE and line["tokens"] == TOKENS for line in done[:-1]), done
 
 # What Prometheus has to say of names and help; it does not like a ':', which vLLM's have.
 unpacked = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build", "prometheus", "usr", "bin")
 promtool = shutil.which("promtool", path=os.environ["PATH"] + os.pathsep + unpacked)
 if promtool:
-    for address in metrics:
+    for address in (*metrics, gateway_metrics):
         said = subprocess.run([promtool, "check", "metrics"], input=get(address, False), text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
         wrong = [line for line in said.splitlines() if not line.startswith("vllm:")]

@@ -1,7 +1,7 @@
 """Debian's Prometheus scrapes a fleet: PromQL has the numbers of its answers, each query of the dashboard has series,
 and of the alerts those are firing or pending that should.
 
-usage: prometheus.py HOST:PORT DESCRIPTOR_SET PICTURE FOLDER ROUTER_METRICS PREFILL_METRICS DECODE_METRICS
+usage: prometheus.py HOST:PORT DESCRIPTOR_SET PICTURE FOLDER GATEWAY METRICS...
        exits 77 where there is no Prometheus, or Python lacks grpc
 """
 import json
@@ -20,7 +20,7 @@ root = os.path.join(here, "..", "..")
 sys.path.insert(0, os.path.join(here, "..", "support"))
 from contracts import Contracts, connect  # exits with 77 without grpc
 
-target, set_path, picture_path, folder, *metrics = sys.argv[1:]
+target, set_path, picture_path, folder, gateway, *metrics = sys.argv[1:]
 unpacked = os.path.join(root, "build", "prometheus", "usr", "bin")
 program = shutil.which("prometheus", path=os.environ["PATH"] + os.pathsep + unpacked)
 if not program:
@@ -99,8 +99,10 @@ try:
     before = time.monotonic()
     reports = {p: [generate(p) for _ in range(n)] for p, n in (("exact", EXACT), ("quality", QUALITY))}
     every = reports["exact"] + reports["quality"]
+    urllib.request.urlopen(f"http://{gateway}/health", timeout=WAIT_S).read()
     wait_for("the last request", lambda: number('fovea_requests_total{status="OK"}') == len(every)
-             and number("sum(fovea_worker_generated_tokens_total)") == len(every) * TOKENS)
+             and number("sum(fovea_worker_generated_tokens_total)") == len(every) * TOKENS
+             and number("sum(fovea_http_requests_total)") == 1)
 
     # What PromQL says is what the answers said.
     for text, expected in {

@@ -1,5 +1,6 @@
 /* Debian's Prometheus scrapes a fleet: prometheus.py has the comparisons. */
 #include <criterion/criterion.h>
+#include <signal.h>
 #include <stdio.h>
 
 #include "common/file.h"
@@ -7,8 +8,12 @@
 #include "tests/support/crew.h"
 
 static crew c;
+static program gateway;
 
-static void end(void) { crew_close(&c); }
+static void end(void) {
+    program_kill(&gateway, SIGKILL);
+    crew_close(&c);
+}
 
 Test(prometheus, has_the_numbers_of_a_fleet_and_series_for_the_dashboard, .fini = end,
      .timeout = 600) {
@@ -20,14 +25,19 @@ Test(prometheus, has_the_numbers_of_a_fleet_and_series_for_the_dashboard, .fini 
                           : c.decode_args,
                  64, "--metrics 0");
     crew_start(&c, 1, 1);
+    program_start(&gateway, c.f.dir, "gateway", "fovea-gateway", "--router %s --metrics 0",
+                  c.f.address);
     snprintf(set, sizeof set, "%s/contracts.bin", c.f.dir);
     cr_assert_eq(fv_file_write(set, fovea_proto_set, fovea_proto_set_size), FV_OK);
     command_run(&fleet_said,
                 "test -x /usr/bin/python3 || exit 77; /usr/bin/python3 -B " FOVEA_TEST_DATA
-                "/e2e/prometheus.py %s %s " FOVEA_TEST_DATA "/golden/demo.png %s %s %s %s 2>&1",
-                c.f.address, set, c.f.dir, c.router.metrics, c.prefill[0].metrics,
-                c.decode[0].metrics);
+                "/e2e/prometheus.py %s %s " FOVEA_TEST_DATA
+                "/golden/demo.png %s %s %s %s %s %s 2>&1",
+                c.f.address, set, c.f.dir, gateway.address, c.router.metrics, c.prefill[0].metrics,
+                c.decode[0].metrics, gateway.metrics);
     if (fleet_said.status == 77) cr_skip("%s", fleet_said.out);
     cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
+    program_kill(&gateway, SIGTERM);
+    cr_assert_eq(program_wait(&gateway), 0);
     crew_stop(&c);
 }

@@ -11,10 +11,11 @@
 #define COLLECTOR_PYTHON FOVEA_TEST_DATA "/../build/collector-venv/bin/python"
 
 static crew c;
-static program collector;
+static program collector, gateway;
 
 static void end(void) {
     program_kill(&collector, SIGKILL);
+    program_kill(&gateway, SIGKILL);
     crew_close(&c);
 }
 
@@ -46,6 +47,11 @@ Test(traces, of_requests_reach_a_collector_and_nothing_waits_for_it, .fini = end
     snprintf(c.decode_args, sizeof c.decode_args, "--otlp %s", address);
     crew_start(&c, 1, 1);
     run("spans", FOVEA_TEST_DATA "/../docs/METRICS.md");
+    program_start(&gateway, c.f.dir, "gateway", "fovea-gateway", "--router %s --otlp %s",
+                  c.f.address, address);
+    run("gateway", gateway.address);
+    program_kill(&gateway, SIGTERM);
+    cr_assert_eq(program_wait(&gateway), 0);
     program_kill(&collector, SIGKILL);
     run("away", "");
     start_collector(address);

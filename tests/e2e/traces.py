@@ -1,7 +1,7 @@
 """Asks a fleet, and compares the spans that its collector gets with what was asked and answered.
 
-usage: traces.py PART HOST:PORT DESCRIPTOR_SET SPANS PICTURE ROUTER_METRICS [METRICS.md]
-       PART is spans, away (the collector is), back or stopped (the fleet is)
+usage: traces.py PART HOST:PORT DESCRIPTOR_SET SPANS PICTURE ROUTER_METRICS [METRICS.md | GATEWAY]
+       PART is spans, gateway, away (the collector is), back or stopped (the fleet is)
        exits 77 when Python lacks grpc
 """
 import json
@@ -14,7 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from contracts import Contracts, connect, failure  # exits with 77 without grpc
 import grpc
 
-part, target, set_path, spans_path, picture_path, metrics, *docs = sys.argv[1:]
+part, target, set_path, spans_path, picture_path, metrics, *more = sys.argv[1:]
 contracts = Contracts(set_path)
 inference = contracts.messages("fovea.inference.v1")
 client = contracts.stub(connect(target), "fovea.inference.v1.Inference")
@@ -159,7 +159,7 @@ def check_follow_up():
 
 def check_documented():
     """All names are in the table, and nothing of prompts and answers is in any span."""
-    with open(docs[0]) as f:
+    with open(more[0]) as f:
         table = f.read().split("## Traces", 1)[1].split("\n## ", 1)[0]
     for s in spans():
         for name in (s["name"], *s["attributes"]):
@@ -176,17 +176,53 @@ def check_spans():
     assert exported("sent") >= 4 and exported("dropped") == 0
 
 
+def check_gateway():
+    """Its span is between the client's and the router's."""
+    def post(stream, traceparent):
+        body = {"messages": [{"role": "user", "content": SECRET}], "max_tokens": 3, "ignore_eos": True, "stream": stream}
+        request = urllib.request.Request(f"http://{more[0]}/v1/chat/completions", json.dumps(body).encode(),
+                                         {"traceparent": traceparent} if traceparent else {})
+        with urllib.request.urlopen(request, timeout=WAIT_S) as reply:
+            reply.read()
+
+    for i, stream in enumerate((False, True)):
+        trace = f"{i + 7}" * 32
+        post(stream, f"00-{trace}-{CALLER}-01")
+        found = of_trace(trace, 16)  # no image
+        ((service, name, kind, below),) = tree(found, CALLER)
+        assert (service, name, kind) == ("gateway", "chat", SERVER)
+        assert [(b[0], b[1], b[2]) for b in below] == [("router", "Generate", SERVER)], below
+        (chat,) = [s for s in found if s["name"] == "chat"]
+        prompt = chat["attributes"].pop("gen_ai.usage.input_tokens")
+        assert prompt > 3 and chat["attributes"] == {
+            "http.request.method": "POST", "http.route": "/v1/chat/completions", "http.response.status_code": 200,
+            "fovea.choices": 1, "gen_ai.usage.output_tokens": 3}, chat
+    before = {s["trace"] for s in spans()}
+    post(False, None)
+    wait_for("a trace of the gateway", lambda: {s["trace"] for s in spans()} - before)
+    (own,) = {s["trace"] for s in spans()} - before
+    (top,) = [s for s in of_trace(own, 16) if not s["parent"]]
+    assert top["name"] == "chat"
+
+
 def check_away():
     generate("4" * 32)
     wait_for("dropped spans", lambda: exported("dropped") >= 4)
 
 
 def check_back():
-    """What was dropped does not come, what is new does."""
+    """What was dropped does not come, what is new does, when the daemons have found the collector again."""
     sent = exported("sent")
-    generate("5" * 32)
-    of_trace("5" * 32, 15)
-    assert exported("sent") > sent
+    end = time.monotonic() + WAIT_S
+    n = 0
+    while n < 15:
+        assert time.monotonic() < end, "spans do not come again"
+        trace = f"{time.monotonic_ns():032x}"
+        generate(trace)
+        for _ in range(25):
+            time.sleep(0.02)
+            n = sum(s["trace"] == trace for s in spans())
+    assert n == 15 and exported("sent") > sent
     assert not [s for s in spans() if s["trace"] == "4" * 32 and s["resource"]["service.name"] == "fovea-router"]
     generate("6" * 32)
 
@@ -195,4 +231,4 @@ def check_stopped():
     assert len([s for s in spans() if s["trace"] == "6" * 32]) == 15
 
 
-{"spans": check_spans, "away": check_away, "back": check_back, "stopped": check_stopped}[part]()
+{"spans": check_spans, "gateway": check_gateway, "away": check_away, "back": check_back, "stopped": check_stopped}[part]()

@@ -11,10 +11,19 @@
 static const char begin[] = "<!-- telemetry/metrics.def -->\n", end[] = "<!-- end -->\n";
 
 static const char *daemons_of(unsigned d) {
-    static const char *const names[] = {
-        "",       "router",         "prefill",         "router, prefill",
-        "decode", "router, decode", "prefill, decode", "all"};
-    return names[d];
+    static const struct {
+        unsigned daemons;
+        const char *text;
+    } texts[] = {
+        {FV_DAEMON_ROUTER, "router"},
+        {FV_DAEMON_PREFILL, "prefill"},
+        {FV_DAEMON_DECODE, "decode"},
+        {FV_DAEMON_GATEWAY, "gateway"},
+        {FV_DAEMON_PREFILL | FV_DAEMON_DECODE, "prefill, decode"},
+        {FV_DAEMON_ROUTER | FV_DAEMON_PREFILL | FV_DAEMON_DECODE, "router, prefill, decode"}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (texts[i].daemons == d) return texts[i].text;
+    return "all";
 }
 
 static void print_metrics(FILE *f) {
