@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "gateway/api/message_json.h"
 #include "gateway/internal.h"
+#include "grpc/health/v1/health.pb-c.h"
 
 enum { ASK_MS = 30000 };
 
@@ -16,6 +17,8 @@ typedef struct ask {
     fv_http_request *http; /* NULL: gone */
     fv_arena arena;
     fv_rpc_call *call; /* NULL: over */
+    fv_rpc_metadata caller;
+    int32_t n_caller;
     const ProtobufCMessageDescriptor *descriptor;
     unsigned (*answer)(struct ask *a, const ProtobufCMessage *m,
                        json_t **out); /* the HTTP status */
@@ -50,7 +53,7 @@ static void on_reply(void *user, const fv_rpc_end *end, fv_rpc_call *call,
     }
     fv_status st = end->status;
     if (st != FV_OK) {
-        fv_reply_error(a->http, st, end->text, "", end->retry_ms);
+        fv_reply_error(a->http, st, fv_end_sentence(end), "", end->retry_ms);
     } else if ((st = fv_rpc_call_unpack(call, a->descriptor, reply, &m)) != FV_OK) {
         fv_reply_last_error(a->http, st, "");
     } else {
@@ -61,19 +64,29 @@ static void on_reply(void *user, const fv_rpc_end *end, fv_rpc_call *call,
 
 static fv_status begin(fv_gateway *g, ask *a, const char *path, const ProtobufCMessage *request) {
     FV_TRY(fv_gateway_lane(g, &a->lane));
-    FV_TRY(fv_rpc_unary(a->lane->channel, path, request, ASK_MS, on_reply, a, &a->call));
+    fv_rpc_call_options opt = {.path = path,
+                               .request = request,
+                               .deadline_ms = ASK_MS,
+                               .metadata = &a->caller,
+                               .n_metadata = a->n_caller};
+    FV_TRY(fv_rpc_unary_with(a->lane->channel, &opt, on_reply, a, &a->call));
     a->lane->n_call++;
     fv_http_set_user(a->http, &a->task);
     return FV_OK;
 }
 
 static ask *new_ask(fv_gateway *g, fv_http_request *r) {
+    fv_rpc_metadata caller;
+    int32_t n_caller;
+    if (!fv_gateway_caller(r, &caller, &n_caller)) return NULL;
     ask *a = calloc(1, sizeof *a);
     if (!a) {
         fv_reply_error(r, FV_ENOMEM, "out of memory", "", -1);
         return NULL;
     }
     a->task.ended = on_http_ended;
+    a->caller = caller;
+    a->n_caller = n_caller;
     a->gateway = g;
     a->http = r;
     g->n_task++;
@@ -176,18 +189,11 @@ static unsigned answer_message(ask *a, const ProtobufCMessage *m, json_t **out) 
 }
 
 static unsigned answer_health(ask *a, const ProtobufCMessage *m, json_t **out) {
-    const Fovea__Inference__V1__FleetState *f = (const void *)m;
-    int32_t ready[3] = {0};
+    bool serves = ((const Grpc__Health__V1__HealthCheckResponse *)m)->status ==
+                  GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING;
     (void)a;
-    for (size_t i = 0; i < f->n_workers; i++)
-        if (f->workers[i]->state == FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY &&
-            f->workers[i]->role < 3)
-            ready[f->workers[i]->role]++;
-    int32_t p = ready[FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL];
-    int32_t d = ready[FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE];
-    *out = json_pack("{s:s, s:i, s:i}", "status", p && d ? "ok" : "no worker", "prefill", p,
-                     "decode", d);
-    return p && d ? 200 : 503;
+    *out = json_pack("{s:s}", "status", serves ? "ok" : "no worker");
+    return serves ? 200 : 503;
 }
 
 static void get(fv_gateway *g, fv_http_request *r, const char *path,
@@ -198,13 +204,6 @@ static void get(fv_gateway *g, fv_http_request *r, const char *path,
     a->descriptor = descriptor;
     a->answer = answer;
     start(a, path, request);
-}
-
-static void get_fleet(fv_gateway *g, fv_http_request *r,
-                      unsigned (*answer)(ask *a, const ProtobufCMessage *m, json_t **out)) {
-    Fovea__Inference__V1__GetFleetRequest q = FOVEA__INFERENCE__V1__GET_FLEET_REQUEST__INIT;
-    get(g, r, "/fovea.inference.v1.Inference/GetFleet", &q.base,
-        &fovea__inference__v1__fleet_state__descriptor, answer);
 }
 
 void fv_list_models(fv_gateway *g, fv_http_request *r) {
@@ -219,6 +218,15 @@ void fv_show_model(fv_gateway *g, fv_http_request *r) {
         &fovea__inference__v1__model__descriptor, answer_message);
 }
 
-void fv_show_fleet(fv_gateway *g, fv_http_request *r) { get_fleet(g, r, answer_message); }
+void fv_show_fleet(fv_gateway *g, fv_http_request *r) {
+    Fovea__Inference__V1__GetFleetRequest q = FOVEA__INFERENCE__V1__GET_FLEET_REQUEST__INIT;
+    get(g, r, "/fovea.inference.v1.Inference/GetFleet", &q.base,
+        &fovea__inference__v1__fleet_state__descriptor, answer_message);
+}
 
-void fv_show_health(fv_gateway *g, fv_http_request *r) { get_fleet(g, r, answer_health); }
+/* The router's own health, which anybody may ask for: it serves when it has workers of each kind. */
+void fv_show_health(fv_gateway *g, fv_http_request *r) {
+    Grpc__Health__V1__HealthCheckRequest q = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
+    get(g, r, "/grpc.health.v1.Health/Check", &q.base,
+        &grpc__health__v1__health_check_response__descriptor, answer_health);
+}

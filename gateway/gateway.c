@@ -65,6 +65,18 @@ fv_status fv_gateway_lane(fv_gateway *g, fv_lane **out) {
     return FV_OK;
 }
 
+bool fv_gateway_caller(fv_http_request *r, fv_rpc_metadata *out, int32_t *n) {
+    const char *value = fv_http_header(r, "Authorization");
+    *out = (fv_rpc_metadata){"authorization", value};
+    *n = value != NULL;
+    for (const char *p = value; p && *p; p++) {
+        if (*p >= ' ' && *p <= '~') continue;
+        fv_reply_error(r, FV_EAUTH, "the header Authorization must be printable ASCII", "", -1);
+        return false;
+    }
+    return true;
+}
+
 static void maybe_closed(fv_gateway *g) {
     if (!g->closing || !g->http_closed || g->n_task > 0) return;
     for (int32_t i = 0; i < FV_CHANNELS_MAX; i++) fv_rpc_channel_close(g->lanes[i].channel);

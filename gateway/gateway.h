@@ -13,6 +13,8 @@ typedef struct fv_gateway_options {
     const char *listen;         /* for clients; borrowed */
     const char *router;         /* "HOST:PORT"; borrowed */
     fv_rpc_channel_options tls; /* of the connections there; {0}: plain text */
+    const char *const *hosts; /* [n_host] that clients may call it by; see gateway/http/origin.h */
+    int32_t n_host;
     size_t body_max, bodies_max;
     int32_t connections, per_address, read_ms;
     int64_t deadline_ms; /* of a request */

@@ -44,6 +44,8 @@ typedef struct answer {
     fv_arena arena;
     fv_api_request request;
     fv_api_names names;
+    fv_rpc_metadata caller; /* [n_caller] borrowed from the request */
+    int32_t n_caller;
     char id[48];
     int32_t n_call; /* that are not over */
     int32_t n_left; /* choices that are not finished */
@@ -226,7 +228,7 @@ static void on_call_end(fv_rpc_call *call, const fv_rpc_end *end) {
     a->n_call--;
     if (a->http && !a->over) {
         if (end->status != FV_OK)
-            fail(a, end->status, end->text, end->retry_ms);
+            fail(a, end->status, fv_end_sentence(end), end->retry_ms);
         else if (!c->finished)
             fail(a, FV_EDATA, "the answer has no end", -1);
         else if (--a->n_left == 0)
@@ -262,11 +264,14 @@ static fv_status name_answer(answer *a) {
     uint64_t n[2];
     FV_TRY(fv_random_bytes(n, sizeof n));
     bool chat = a->request.kind == FV_API_CHAT;
+    const char *asked = a->request.message.model;
+    char *model;
+    FV_TRY(fv_arena_strndup(&a->arena, asked, strlen(asked), &model));
     snprintf(a->id, sizeof a->id, "%s-%016llx%016llx", chat ? "chatcmpl" : "cmpl",
              (unsigned long long)n[0], (unsigned long long)n[1]);
     a->names = (fv_api_names){.kind = a->request.kind,
                               .id = a->id,
-                              .model = a->request.message.model,
+                              .model = model,
                               .created = fv_log_time_ns() / 1000000000};
     if (!a->request.seeded) a->request.message.sampling->seed = n[0] ^ n[1];
     return FV_OK;
@@ -285,6 +290,8 @@ static fv_status start_call(answer *a, int32_t index) {
                                .request = &m->base,
                                .half_close = true,
                                .trace = &a->span.context,
+                               .metadata = &a->caller,
+                               .n_metadata = a->n_caller,
                                .queue_max = a->gateway->opt.body_max};
     FV_TRY(fv_rpc_call_open(c->lane->channel, &opt, &c->call));
     m->sampling->seed++; /* each choice has its own */
@@ -293,7 +300,16 @@ static fv_status start_call(answer *a, int32_t index) {
     return FV_OK;
 }
 
+/* Each choice is a request of its own, images included, until the router has it. */
+static fv_status check_copies(const answer *a) {
+    size_t bytes = protobuf_c_message_get_packed_size(&a->request.message.base);
+    if (bytes <= a->gateway->opt.bodies_max / (size_t)a->request.n) return FV_OK;
+    return FV_FAIL(FV_ENOMEM, "%d answers to a request of %zu bytes are too many: lower n",
+                   a->request.n, bytes);
+}
+
 static fv_status start_calls(answer *a) {
+    FV_TRY(check_copies(a));
     FV_TRY(name_answer(a));
     a->n_left = a->request.n;
     for (int32_t i = 0; i < a->request.n; i++) FV_TRY(start_call(a, i));
@@ -310,8 +326,12 @@ static fv_span begin_span(const fv_http_request *r, fv_api_kind kind) {
 
 void fv_generate(fv_gateway *g, fv_http_request *r, fv_api_kind kind) {
     char param[FV_API_PARAM_MAX];
+    fv_arena reading = {0}; /* of the message with its images: gone when the calls have it */
     size_t n;
     const char *body = fv_http_body(r, &n);
+    fv_rpc_metadata caller;
+    int32_t n_caller;
+    if (!fv_gateway_caller(r, &caller, &n_caller)) return;
     answer *a = calloc(1, sizeof *a);
     if (!a) {
         fv_reply_error(r, FV_ENOMEM, "out of memory", "", -1);
@@ -320,8 +340,10 @@ void fv_generate(fv_gateway *g, fv_http_request *r, fv_api_kind kind) {
     a->task = (fv_task){.ended = on_http_ended, .writable = on_writable};
     a->gateway = g;
     a->span = begin_span(r, kind);
+    a->caller = caller;
+    a->n_caller = n_caller;
     g->n_task++;
-    fv_status st = fv_api_read(kind, body, n, fv_http_header(r, "x-fovea-policy"), &a->arena,
+    fv_status st = fv_api_read(kind, body, n, fv_http_header(r, "x-fovea-policy"), &reading,
                                &a->request, param);
     fv_http_forget_body(r);
     if (st == FV_OK) {
@@ -330,6 +352,8 @@ void fv_generate(fv_gateway *g, fv_http_request *r, fv_api_kind kind) {
         fv_http_set_user(r, &a->task);
         *param = '\0';
     }
+    fovea__inference__v1__generate_request__init(&a->request.message);
+    fv_arena_fini(&reading);
     if (st == FV_OK) return;
     fv_reply_last_error(r, st, param);
     if (a->http)

@@ -36,8 +36,14 @@ struct fv_gateway {
 fv_status fv_gateway_lane(fv_gateway *g, fv_lane **out);
 void fv_gateway_task_gone(fv_gateway *g);
 
+/* Who asks, for the router: the header Authorization as metadata. False, and the request is refused: it is
+ * none that can be passed on. *n is 0 without it. */
+bool fv_gateway_caller(fv_http_request *r, fv_rpc_metadata *out, int32_t *n);
+
 /* reply.c. Takes the JSON; NULL is 500. */
 void fv_reply_json(fv_http_request *r, unsigned status, json_t *json);
+/* Of a failed call: its sentence, but for gRPC's own of a lost router, which names addresses. */
+const char *fv_end_sentence(const fv_rpc_end *end);
 /* retry_ms below 0: no hint. */
 void fv_reply_error(fv_http_request *r, fv_status st, const char *sentence, const char *param,
                     int64_t retry_ms);

@@ -12,8 +12,7 @@ static const fv_option table[] = {
     FV_DAEMON_PLAIN_OPTIONS,
     FV_DAEMON_SAMPLE_OPTION,
     {"insecure", "FOVEA_INSECURE", FV_OPTION_FLAG, NULL, NULL,
-     "listen on other addresses than loopback too: clients are neither authenticated nor encrypted",
-     0, 0},
+     "listen on other addresses than loopback too: connections are not encrypted", 0, 0},
     {"router", "FOVEA_ROUTER", FV_OPTION_STRING, "HOST:PORT", NULL, "the router that answers", 0,
      0},
     {"router-tls-ca", "FOVEA_ROUTER_TLS_CA", FV_OPTION_STRING, "FILE", NULL,
@@ -25,6 +24,10 @@ static const fv_option table[] = {
      "and its private key", 0, 0},
     {"router-tls-name", "FOVEA_ROUTER_TLS_NAME", FV_OPTION_STRING, "NAME", NULL,
      "DNS name in the router's certificate; default: the host of --router", 0, 0},
+    {"allow-host", "FOVEA_ALLOW_HOST", FV_OPTION_LIST, "NAME", NULL,
+     "a host name that clients may call it by, such as a proxy's; repeatable; default: on loopback "
+     "this machine's own names, elsewhere any",
+     0, 0},
     {"body-bytes", "FOVEA_BODY_BYTES", FV_OPTION_INT, "BYTES", "67108864",
      "maximum size of a request's body", 1024, 1 << 30},
     {"bodies-bytes", "FOVEA_BODIES_BYTES", FV_OPTION_INT, "BYTES", "268435456",
@@ -108,6 +111,7 @@ static fv_status run(const fv_options *o) {
         .per_address = (int32_t)fv_options_int(o, "per-address"),
         .read_ms = (int32_t)fv_options_int(o, "read-ms"),
         .deadline_ms = fv_options_int(o, "deadline-ms")};
+    opt.n_host = fv_options_list(o, "allow-host", &opt.hosts);
     st = fv_gateway_open(&opt, &p.gateway);
     if (st == FV_OK) {
         st = fv_daemon_observe(p.daemon, fv_gateway_address(p.gateway));

@@ -19,6 +19,11 @@ void fv_reply_json(fv_http_request *r, unsigned status, json_t *json) {
     json_decref(json);
 }
 
+const char *fv_end_sentence(const fv_rpc_end *end) {
+    bool ours = end->status != FV_EIO || strstr(end->text, "worker") != NULL;
+    return ours ? end->text : "the router cannot be reached; try again later";
+}
+
 void fv_reply_error(fv_http_request *r, fv_status st, const char *sentence, const char *param,
                     int64_t retry_ms) {
     char seconds[32];

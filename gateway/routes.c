@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "gateway/http/origin.h"
 #include "gateway/internal.h"
+#include "rpc/listen.h"
 #include "telemetry/metrics.h"
 
 enum { LEFT = 499 }; /* nginx's status of a request whose client has left before the answer */
@@ -50,8 +52,19 @@ void fv_record_request(const fv_http_request *r) {
     fv_metric_observe(FV_METRIC_HTTP_TIME, route, fv_clock_s() - fv_http_read_s(r), NULL);
 }
 
+static bool is_allowed(const fv_gateway *g, const fv_http_request *r) {
+    return fv_origin_allowed(fv_http_header(r, "Host"), fv_http_header(r, "Origin"),
+                             fv_rpc_listen_is_local(g->opt.listen), g->opt.hosts, g->opt.n_host);
+}
+
 void fv_route(fv_gateway *g, fv_http_request *r) {
     int32_t i = route_of(r);
+    if (!is_allowed(g, r)) {
+        fv_reply_error(r, FV_EDENIED,
+                       "not for this host or for pages of this origin; --allow-host adds a host",
+                       "", -1);
+        return;
+    }
     if (i == FV_ROUTE_OTHER) {
         fv_reply_error(r, FV_ENOTFOUND, "nothing is served at this path", "", -1);
         return;

@@ -20,6 +20,7 @@ static const struct error {
     {FV_EUNSUPPORTED, 400, "invalid_request_error", "unsupported"},
     {FV_ENOMEM, 413, "invalid_request_error", "too_large"},
     {FV_EAUTH, 401, "authentication_error", "invalid_api_key"},
+    {FV_EDENIED, 403, "permission_error", "forbidden"},
     {FV_ENOTFOUND, 404, "invalid_request_error", "not_found"},
     {FV_EBUSY, 429, "rate_limit_error", "overloaded"},
     {FV_EIO, 503, "server_error", "unavailable"},

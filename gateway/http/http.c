@@ -287,6 +287,7 @@ static fv_http_request *new_request(fv_http *h, struct MHD_Connection *c, const 
         free_request(r);
         return NULL;
     }
+    r->visitor->reading_s = fv_clock_s(); /* for the body there is as much time again */
     r->next = h->requests;
     h->requests = r;
     h->n_request++;

@@ -34,7 +34,7 @@ typedef struct fv_http_options {
     size_t bodies_max;   /* and of all that are here; more are 503 */
     int32_t connections; /* at a time */
     int32_t per_address; /* of them, from one address; 0: no limit */
-    int32_t read_ms; /* for a request to be complete, from its connection or the answer before */
+    int32_t read_ms; /* for headers, from the connection or the answer before; and for the body */
     void (*on_request)(void *user, fv_http_request *r);
     void (*on_writable)(void *user,
                         fv_http_request *r); /* a stream was full, and now is half empty */

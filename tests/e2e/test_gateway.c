@@ -8,13 +8,18 @@ static fleet f;
 
 static void end(void) { fleet_close(&f); }
 
-Test(gateway, serves_openais_api, .fini = end, .timeout = 600) {
-    char address[64];
-    fleet_open(&f, "gateway");
-    command_run(&fleet_said, "ln -s " FOVEA_TEST_DATA "/../checkpoints/nano %s/ck", f.dir);
-    fleet_start(&f, "--http 127.0.0.1:0 --threads 1 --keep-ms-max 60000");
+static char address[64]; /* of the gateway */
+
+static void start(const char *args) {
+    fleet_start(&f, args);
     command_run(&fleet_said, "sed -n 's|^http://\\(.*\\)/v1 .*|\\1|p' %s/up.out", f.dir);
     cr_assert_eq(sscanf(fleet_said.out, "%63s", address), 1, "it does not say where");
+}
+
+Test(gateway, serves_openais_api, .fini = end, .timeout = 600) {
+    fleet_open(&f, "gateway");
+    command_run(&fleet_said, "ln -s " FOVEA_TEST_DATA "/../checkpoints/nano %s/ck", f.dir);
+    start("--http 127.0.0.1:0 --threads 1 --keep-ms-max 60000");
     command_run(&fleet_said,
                 "command -v python3 >/dev/null || exit 77; python3 -B " FOVEA_TEST_DATA
                 "/e2e/gateway_client.py %s " FOVEA_BIN "/fovea-gateway " FOVEA_TEST_DATA
@@ -23,5 +28,27 @@ Test(gateway, serves_openais_api, .fini = end, .timeout = 600) {
     if (fleet_said.status == 77) cr_skip("no python3");
     cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
     fleet_wait_idle(&f);
+    fleet_stop(&f);
+}
+
+Test(gateway, passes_the_callers_key_on, .fini = end, .timeout = 300) {
+    char args[1000];
+    fleet_open(&f, "gateway-key");
+    fleet_synth(&f, "tiny");
+    command_run(
+        &fleet_said,
+        "cd %s && printf secret >key && printf '{\"tenants\":{\"a\":{\"keys\":[\"%%s\"]}}}' "
+        "$(sha256sum <key | cut -c1-64) >tenants.json && chmod 600 key tenants.json",
+        f.dir);
+    cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.err);
+    snprintf(args, sizeof args,
+             "--http 127.0.0.1:0 --tenants %s/tenants.json --api-key-file %s/key", f.dir, f.dir);
+    start(args);
+    command_run(&fleet_said,
+                "command -v python3 >/dev/null || exit 77; python3 -B " FOVEA_TEST_DATA
+                "/e2e/gateway_key.py %s secret 2>&1",
+                address);
+    if (fleet_said.status == 77) cr_skip("no python3");
+    cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
     fleet_stop(&f);
 }

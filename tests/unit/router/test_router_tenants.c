@@ -48,6 +48,27 @@ static void end(client *c) {
     router_rig_wait(&r, &c->over);
 }
 
+typedef struct outcome {
+    fv_status status;
+    bool over;
+} outcome;
+
+static void on_reply(void *user, const fv_rpc_end *e, fv_rpc_call *call,
+                     grpc_byte_buffer *message) {
+    (void)call;
+    (void)message;
+    *(outcome *)user = (outcome){e->status, true};
+}
+
+/* Of a call without a key. */
+static fv_status tokenize_status(const char *method) {
+    Fovea__Inference__V1__TokenizeRequest m = FOVEA__INFERENCE__V1__TOKENIZE_REQUEST__INIT;
+    outcome got = {0};
+    cr_assert_eq(fv_rpc_unary(r.channel, method, &m.base, 5000, on_reply, &got, NULL), FV_OK);
+    router_rig_wait(&r, &got.over);
+    return got.status;
+}
+
 /* ---- who --------------------------------------------------------------------------------- */
 
 Test(router_tenants, only_known_callers_are_answered) {
@@ -62,6 +83,8 @@ Test(router_tenants, only_known_callers_are_answered) {
     fleet_seen f;
     router_rig_fleet(&r, &f);
     cr_assert_eq(f.status, FV_EAUTH);
+    cr_assert_eq(tokenize_status("/fovea.inference.v1.Inference/Tokenize"), FV_EAUTH);
+    cr_assert_eq(tokenize_status("/fovea.inference.v1.Inference/Detokenize"), FV_EAUTH);
     cr_assert_eq(r.p.calls, 0);
     ask(&k, KEY_A);
     cr_assert_eq(k.end.code, GRPC_STATUS_OK, "%s", k.why);

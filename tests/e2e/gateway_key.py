@@ -1,0 +1,25 @@
+"""The header Authorization reaches a router that knows its callers. usage: gateway_key.py HOST:PORT KEY"""
+import json
+import sys
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+address, key = sys.argv[1:]
+
+
+def status(path, body=None, shown=None):
+    headers = {"Authorization": f"Bearer {shown}"} if shown else {}
+    try:
+        return urlopen(Request(f"http://{address}{path}", body and json.dumps(body).encode(), headers)).status
+    except HTTPError as e:
+        error = json.load(e)["error"]
+        assert error["type"] == "authentication_error" and e.headers["WWW-Authenticate"] == "Bearer", error
+        return e.code
+
+
+chat = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}
+for path, body in (("/v1/chat/completions", chat), ("/v1/chat/completions", dict(chat, stream=True)),
+                   ("/v1/models", None), ("/tokenize", {"prompt": "x"})):
+    assert status(path, body, key) == 200, path
+    assert status(path, body) == 401 and status(path, body, "another") == 401, path
+assert status("/health") == 200

@@ -1,0 +1,28 @@
+/* The openai Python SDK, as it comes from PyPI, against the gateway: openai_sdk.py has the cases. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#include "tests/support/fleet.h"
+
+static fleet f;
+
+static void end(void) { fleet_close(&f); }
+
+Test(openai, its_sdk_passes_unmodified, .fini = end, .timeout = 900) {
+    char address[64];
+    fleet_open(&f, "openai");
+    command_run(&fleet_said, "ln -s " FOVEA_TEST_DATA "/../checkpoints/nano %s/ck", f.dir);
+    fleet_start(&f, "--http 127.0.0.1:0 --threads 1");
+    command_run(&fleet_said, "sed -n 's|^http://\\(.*\\)/v1 .*|\\1|p' %s/up.out", f.dir);
+    cr_assert_eq(sscanf(fleet_said.out, "%63s", address), 1, "it does not say where");
+    command_run(&fleet_said,
+                "python=" FOVEA_TEST_DATA "/../build/openai-venv/bin/python; "
+                "[ -x $python ] || python=python3; "
+                "$python -B " FOVEA_TEST_DATA "/long/openai_sdk.py %s " FOVEA_TEST_DATA
+                "/golden/demo.png 2>&1",
+                address);
+    if (fleet_said.status == 77) cr_skip("%s", fleet_said.out);
+    cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
+    fleet_wait_idle(&f);
+    fleet_stop(&f);
+}
