@@ -3,11 +3,13 @@ leaves out is not needed, and the image runs as nobody.
 
 usage: dockerfile.py ROOT
 """
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 root = os.path.abspath(sys.argv[1])
 failures = []
@@ -64,8 +66,29 @@ for copy in of("COPY"):
 expect(of("USER") and all(re.fullmatch(r"[1-9]\d*:[1-9]\d*", u) for u in of("USER")), "USER must be numbers, not root")
 expect(not of("HEALTHCHECK"), "Kubernetes probes; HEALTHCHECK would be a second truth")
 labels = " ".join(of("LABEL"))
-for key in ("title", "description", "licenses", "version", "revision"):
+for key in ("title", "description", "licenses", "version", "revision", "base.name", "base.digest"):
     expect(f"org.opencontainers.image.{key}=" in labels, f"label {key} is missing")
+
+# The base can be pinned, also for the last stage, and what is in the image is listed.
+expect(of("FROM")[-1] == "${BASE}${BASE_DIGEST:+@}${BASE_DIGEST}", "the last stage is not on the pinned base")
+expect("BUILD_BASE=${BASE}${BASE_DIGEST:+@}${BASE_DIGEST}" in of("ARG"), "the first stage is not on the pinned base")
+expect(any("dev sbom" in run for run in of("RUN")), "the image has no list of its packages")
+with tempfile.TemporaryDirectory() as tmp:
+    path = os.path.join(tmp, "sbom.spdx.json")
+    subprocess.run([os.path.join(root, "dev"), "sbom", path], check=True, capture_output=True, timeout=100)
+    with open(path, encoding="utf-8") as f:
+        sbom = json.load(f)
+expect(sbom["spdxVersion"] == "SPDX-2.3" and sbom["dataLicense"] == "CC0-1.0", "the list is not SPDX 2.3")
+expect(set(sbom) >= {"SPDXID", "name", "documentNamespace", "creationInfo", "packages", "relationships"}, "fields of SPDX")
+ids = {p["SPDXID"] for p in sbom["packages"]}
+expect(len(ids) == len(sbom["packages"]) and all(p["downloadLocation"] for p in sbom["packages"]), "packages of SPDX")
+expect({r["relatedSpdxElement"] for r in sbom["relationships"]} == ids, "relationships of SPDX")
+installed = subprocess.run(["dpkg-query", "--show", "--showformat=${Package} ${Version}\n"], capture_output=True, text=True,
+                           check=True, timeout=100).stdout.split("\n")[:-1]
+expect(sorted(f"{p['name']} {p['versionInfo']}" for p in sbom["packages"][1:]) == sorted(installed), "packages are missing")
+for p in sbom["packages"][1:]:
+    purl = p["externalRefs"][0]["referenceLocator"]
+    expect(re.fullmatch(r"pkg:deb/debian/[a-z0-9.+-]+@[\w.%-]+\?arch=\w+", purl), f"purl {purl}")
 
 hadolint = shutil.which("hadolint", path=os.path.dirname(sys.executable) + ":" + os.environ["PATH"])
 if hadolint:

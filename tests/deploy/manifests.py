@@ -16,8 +16,9 @@ failures = []
 
 
 def skip(why):
+    """Where changes are accepted, what was not rendered was not checked."""
     print(f"skip: {why}")
-    sys.exit(77)
+    sys.exit(1 if os.environ.get("CI") == "true" else 77)
 
 
 try:
@@ -31,6 +32,8 @@ except ImportError:
     print("skip: no kubernetes-validate: deploy/kubernetes is not held against the schemas")
 
 PROXY_PORT = 8200  # where clients call
+METRICS_PORT = 9464
+PROGRAMS = {"fovea-router", "fovea-prefill", "fovea-decode"}
 
 SCHEMAS = "1.27"  # the first in which gRPC probes are stable
 
@@ -42,8 +45,10 @@ def expect(holds, what):
 
 def render(folder):
     for tool in (["kubectl", "kustomize"], ["kustomize", "build"]):
-        if shutil.which(tool[0]):
-            r = subprocess.run([*tool, os.path.join(root, folder)], capture_output=True, text=True, timeout=100)
+        # From PyPI beside this Python, or the system's.
+        found = shutil.which(tool[0], path=os.path.dirname(sys.executable) + ":" + os.environ["PATH"])
+        if found:
+            r = subprocess.run([found, *tool[1:], os.path.join(root, folder)], capture_output=True, text=True, timeout=100)
             if r.returncode != 0:
                 print(f"{folder}: {r.stderr}")
                 sys.exit(1)
@@ -74,9 +79,11 @@ def quantity(text):
 
 
 class Fleet:
-    def __init__(self, folder):
-        self.folder = folder
-        self.objects = render(folder)
+    """What folders make together."""
+
+    def __init__(self, *folders):
+        self.folder = " + ".join(folders)
+        self.objects = [o for folder in folders for o in render(folder)]
         if kubernetes_validate:
             for o in self.objects:
                 try:
@@ -125,12 +132,19 @@ def check_options(fleet, program):
 
 def check_probes(fleet, program):
     container = fleet.pods[program]["spec"]["template"]["spec"]["containers"][0]
-    (port,) = container["ports"]
+    port, metrics = container["ports"]
     env = fleet.environment(program)
+    fleet.expect(metrics == {"name": "metrics", "containerPort": METRICS_PORT} and
+                 env["FOVEA_METRICS"] == f"0.0.0.0:{METRICS_PORT}", f"{program}: metrics are elsewhere")
     asked = {kind: container[kind]["grpc"] for kind in ("startupProbe", "livenessProbe", "readinessProbe")}
     for kind, probe in asked.items():
         fleet.expect(probe.get("service", "") in services_of(program), f"{program}: {kind} asks for another service")
-    if program == "fovea-router":
+    health = env.get("FOVEA_HEALTH_LISTEN")
+    if health:  # plain text, which probes need where there is TLS
+        fleet.expect("FOVEA_TLS_CERT" in env, f"{program}: health has a listener of its own without TLS")
+        for kind, probe in asked.items():
+            fleet.expect(f"0.0.0.0:{probe['port']}" == health, f"{program}: {kind} asks another port")
+    elif program == "fovea-router":
         # Workers reach it by itself, clients through the proxy. A router without workers is not ready; to end
         # it for that would not bring any.
         fleet.expect(env["FOVEA_FLEET_LISTEN"] == f"0.0.0.0:{port['containerPort']}", "workers are awaited elsewhere")
@@ -138,11 +152,28 @@ def check_probes(fleet, program):
             fleet.expect(asked[kind] == {"port": port["containerPort"], "service": "fovea.fleet.v1.Fleet"},
                          f"the router's {kind}")
         fleet.expect(asked["readinessProbe"]["port"] == PROXY_PORT, "the router is ready when the proxy says so")
+    else:
+        for kind, probe in asked.items():
+            fleet.expect(probe["port"] == port["containerPort"], f"{program}: {kind} asks another port")
+    if program == "fovea-router":
         return
     fleet.expect(env["FOVEA_LISTEN"] == f"0.0.0.0:{port['containerPort']}", f"{program} listens elsewhere")
     fleet.expect(env["FOVEA_ADVERTISE"] == f"$(POD_IP):{port['containerPort']}", f"{program} is sought elsewhere")
-    for kind, probe in asked.items():
-        fleet.expect(probe["port"] == port["containerPort"], f"{program}: {kind} asks another port")
+
+
+def check_tls(fleet, program):
+    """Certificates are where the program looks for them, in a secret of its role, and then nothing is in plain text."""
+    env, spec = fleet.environment(program), fleet.pods[program]["spec"]["template"]["spec"]
+    if "FOVEA_TLS_CERT" not in env:
+        fleet.expect(env["FOVEA_INSECURE"] == "true", f"{program}: neither TLS nor FOVEA_INSECURE")
+        return
+    fleet.expect(env["FOVEA_INSECURE"] == "false", f"{program}: TLS and FOVEA_INSECURE")
+    mount = next(m for m in spec["containers"][0]["volumeMounts"] if m["name"] == "tls")
+    volume = next(v for v in spec["volumes"] if v["name"] == "tls")
+    fleet.expect(volume["secret"]["secretName"] == f"{program}-tls", f"{program}: another role's certificate")
+    fleet.expect(volume["secret"]["defaultMode"] & 0o007 == 0, f"{program}: everybody may read the key")
+    files = {os.path.relpath(env[f"FOVEA_TLS_{n}"], mount["mountPath"]) for n in ("CERT", "KEY", "CA")}
+    fleet.expect(files == {"tls.crt", "tls.key", "ca.crt"}, f"{program}: files {files}")
 
 
 def check_proxy(fleet):
@@ -154,14 +185,22 @@ def check_proxy(fleet):
     fleet.expect(host == "127.0.0.1", "clients reach the router past the proxy")
     fleet.expect(router["image"] == proxy["image"], "the proxy is another image")
     fleet.expect([p["containerPort"] for p in proxy["ports"]] == [PROXY_PORT], "the proxy's port")
-    fleet.expect(f"--frontend=0.0.0.0,{PROXY_PORT};no-tls" in proxy["command"], "the proxy listens elsewhere")
-    fleet.expect(f"--backend={host},{port};;proto=h2" in proxy["command"], "the proxy does not lead to the router")
+    tls = "FOVEA_TLS_CERT" in env
+    fleet.expect(f"--frontend=0.0.0.0,{PROXY_PORT}" + ("" if tls else ";no-tls") in proxy["command"], "the proxy listens elsewhere")
+    fleet.expect(f"--backend={host},{port};;proto=h2" + (";tls;sni=fovea-router" if tls else "") in proxy["command"],
+                 "the proxy does not lead to the router")
+    if tls:
+        fleet.expect(f"--cacert={env['FOVEA_TLS_CA']}" in proxy["command"], "the proxy trusts others than the router")
+        fleet.expect(proxy["command"][-2:] == ["/clients-tls/tls.key", "/clients-tls/tls.crt"], "the proxy's certificate")
+        fleet.expect("fovea-clients-tls" in [v["secret"]["secretName"] for v in spec["volumes"] if "secret" in v],
+                     "clients see no certificate")
     fleet.expect(proxy["securityContext"] == router["securityContext"], "the proxy has other rights than the router")
     # As /proc/net/tcp writes it; the router listens no more while it still answers.
     address = "".join(f"{int(n):02X}" for n in reversed(host.split("."))) + f":{int(port):04X}"
     fleet.expect(f" {address} (01|00000000:0000 0A) " in " ".join(proxy["lifecycle"]["preStop"]["exec"]["command"]),
                  "the proxy ends before the router's answers do")
-    (mount,), (conf,) = proxy["volumeMounts"], [a[7:] for a in proxy["command"] if a.startswith("--conf=")]
+    mount = next(m for m in proxy["volumeMounts"] if m["name"] == "proxy")
+    (conf,) = [a[7:] for a in proxy["command"] if a.startswith("--conf=")]
     volume = next(v for v in spec["volumes"] if v["name"] == mount["name"])
     folder, name = os.path.split(conf)
     text = fleet.named("ConfigMap", volume["configMap"]["name"]).get("data", {}).get(name)
@@ -184,10 +223,11 @@ def check_proxy(fleet):
         path = os.path.join(tmp, "nghttpx.conf")
         with open(path, "w", encoding="utf-8") as f:
             f.write(text or "")
-        # It takes the file, or ends at once and says why; a port that nobody may have ends it after that.
-        r = subprocess.run([nghttpx, f"--conf={path}", "--frontend=192.0.2.1,1;no-tls", "--backend=127.0.0.1,1;;proto=h2"],
-                           capture_output=True, text=True, timeout=100)
-        fleet.expect("Unknown option" not in r.stderr and "Failed to load configuration" not in r.stderr,
+        # It takes the file and the options, or ends at once and says why; a port that nobody may have, or a
+        # certificate that is not here, ends it after that.
+        told = [a.replace(conf, path).replace(f"0.0.0.0,{PROXY_PORT}", "192.0.2.1,1") for a in proxy["command"][1:]]
+        r = subprocess.run([nghttpx, *told], capture_output=True, text=True, timeout=100)
+        fleet.expect("nrecognized option" not in r.stderr and "Unknown option" not in r.stderr and "Failed to load configuration" not in r.stderr,
                      f"nghttpx does not take its configuration: {r.stderr}")
 
 
@@ -246,10 +286,16 @@ def check_worker(fleet, program):
     env = fleet.environment(program)
     limits = container["resources"]["limits"]
     fleet.expect(int(env["FOVEA_KV_BYTES"]) < quantity(limits["memory"]), f"{program}: the KV has no room in its memory")
-    volume = next(v for v in spec["volumes"] if "persistentVolumeClaim" in v)
+    volume = next(v for v in spec["volumes"] if v["name"] == "checkpoint")
     mount = next(m for m in container["volumeMounts"] if m["name"] == volume["name"])
-    fleet.expect(mount["readOnly"] and volume["persistentVolumeClaim"]["readOnly"],
-                 f"{program}: the checkpoint must be read-only")
+    fleet.expect(mount["readOnly"], f"{program}: the checkpoint must be read-only")
+    if "emptyDir" in volume:
+        (download,) = spec["initContainers"]
+        into = {m["name"]: m["mountPath"] for m in download["volumeMounts"]}["checkpoint"]
+        fleet.expect(download["command"] == ["sh", "/model/fetch.sh", "/model/SHA256SUMS", into], f"{program}: download")
+        fleet.expect(download["securityContext"] == container["securityContext"], f"{program}: rights of the download")
+    else:
+        fleet.expect(volume["persistentVolumeClaim"]["readOnly"], f"{program}: the checkpoint must be read-only")
     fleet.expect((env["FOVEA_CHECKPOINT"] + "/").startswith(mount["mountPath"] + "/"),
                  f"{program}: FOVEA_CHECKPOINT does not lie in {mount['mountPath']}")
     (spread,) = spec["topologySpreadConstraints"]
@@ -279,30 +325,66 @@ def check_selectors(fleet):
     for o in fleet.of("PodDisruptionBudget"):
         protected |= fleet.selected(o["spec"]["selector"]["matchLabels"])
     fleet.expect(protected == set(fleet.pods), f"budgets are for {protected}")
-    callers = {}
+    callers, called = {}, {}
     for o in fleet.of("NetworkPolicy"):
+        fleet.expect(o["spec"]["policyTypes"] == ["Ingress", "Egress"], f"NetworkPolicy {o['metadata']['name']}")
         for program in fleet.selected(o["spec"]["podSelector"]["matchLabels"]):
             for rule in o["spec"]["ingress"]:
                 for port in rule["ports"]:
-                    known = callers.setdefault((program, port["port"]), set())
-                    for source in rule.get("from", []):
-                        known |= fleet.selected(source["podSelector"]["matchLabels"])
-                    if "from" not in rule:
-                        known.add("anybody")
+                    callers.setdefault((program, port["port"]), set()).update(ends(fleet, rule.get("from")))
+            for rule in o["spec"]["egress"]:
+                for port in rule["ports"]:
+                    called.setdefault(program, set()).update((end, port["port"]) for end in ends(fleet, rule["to"]))
+    metrics = {(program, "metrics"): {"monitoring"} for program in PROGRAMS}
     fleet.expect(callers == {("fovea-prefill", "grpc"): {"fovea-router"},
                              ("fovea-decode", "grpc"): {"fovea-router", "fovea-prefill"},
                              ("fovea-router", "fleet"): {"fovea-prefill", "fovea-decode"},
-                             ("fovea-router", "grpc"): {"anybody"}}, f"callers that are let in: {callers}")
+                             ("fovea-router", "grpc"): {"anybody"}, **metrics}, f"callers that are let in: {callers}")
+    ports = {p: {n["name"]: n["containerPort"] for n in d["spec"]["template"]["spec"]["containers"][0]["ports"]}
+             for p, d in fleet.pods.items()}
+    dns, decode = {("kube-system", 53)}, ("fovea-decode", ports["fovea-decode"]["grpc"])
+    join = ("fovea-router", ports["fovea-router"]["fleet"])
+    download = {("0.0.0.0/0", 443)} if any("initContainers" in d["spec"]["template"]["spec"] for d in fleet.pods.values()) else set()
+    fleet.expect(called == {"fovea-router": dns | {("fovea-prefill", ports["fovea-prefill"]["grpc"]), decode},
+                            "fovea-prefill": dns | {join, decode} | download,
+                            "fovea-decode": dns | {join} | download}, f"who may be called: {called}")
 
 
-def check_fleet(folder):
-    fleet = Fleet(folder)
-    fleet.expect(set(fleet.pods) == {"fovea-router", "fovea-prefill", "fovea-decode"}, f"programs {set(fleet.pods)}")
+def ends(fleet, peers):
+    """Whom a rule of a NetworkPolicy lets in, or out to: programs, namespaces, networks."""
+    if peers is None:
+        return {"anybody"}
+    found = set()
+    for peer in peers:
+        if "ipBlock" in peer:
+            found.add(peer["ipBlock"]["cidr"])
+        elif "namespaceSelector" in peer:
+            found.add(peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"])
+        else:
+            found |= fleet.selected(peer["podSelector"]["matchLabels"])
+    return found
+
+
+def check_scaling(fleet):
+    for o in fleet.of("HorizontalPodAutoscaler"):
+        target = o["spec"]["scaleTargetRef"]
+        fleet.named(target["kind"], target["name"])
+        fleet.expect(o["spec"]["minReplicas"] >= 2, f"{target['name']}: one pod alone cannot be replaced")
+    value = {o["metadata"]["name"]: o["value"] for o in fleet.of("PriorityClass")}
+    if value:
+        named = {p: d["spec"]["template"]["spec"]["priorityClassName"] for p, d in fleet.pods.items()}
+        fleet.expect(set(named.values()) == set(value), f"priorities {named}")
+        fleet.expect(value[named["fovea-router"]] > value[named["fovea-decode"]] > value[named["fovea-prefill"]], "priorities")
+
+
+def check_fleet(*folders):
+    fleet = Fleet(*folders)
+    fleet.expect(set(fleet.pods) == PROGRAMS, f"programs {set(fleet.pods)}")
     for program, d in fleet.pods.items():
         fleet.expect(d["spec"]["replicas"] >= 2, f"{program}: one pod alone cannot be replaced")
         rolling = d["spec"]["strategy"]["rollingUpdate"]
         fleet.expect(rolling == {"maxSurge": 1, "maxUnavailable": 0}, f"{program}: a new one before an old one ends")
-        for check in (check_options, check_probes, check_time, check_confinement, check_token, check_worker):
+        for check in (check_options, check_probes, check_time, check_confinement, check_token, check_tls, check_worker):
             if program == "fovea-router" and check == check_worker:
                 continue
             try:
@@ -312,33 +394,69 @@ def check_fleet(folder):
     check_selectors(fleet)
     check_proxy(fleet)
     check_memory(fleet)
+    check_scaling(fleet)
     return fleet
 
 
 base = check_fleet("deploy/kubernetes/base")
 example = check_fleet("deploy/kubernetes/overlays/example")
 
-# Two fleets beside each other, which share nothing but the fleet's secret and the volume, and the
-# service that says which of them clients call.
-BLUE_GREEN = "deploy/kubernetes/overlays/blue-green"
-blue, green = [check_fleet(f"{BLUE_GREEN}/{color}") for color in ("blue", "green")]
-names = lambda fleet: {(o["kind"], o["metadata"]["name"]) for o in fleet.objects}
+production = check_fleet("deploy/kubernetes/overlays/production")
+for program in ("fovea-prefill", "fovea-decode"):
+    limits = production.pods[program]["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
+    expect(limits.get("nvidia.com/gpu") == "1" and production.environment(program)["FOVEA_DEVICE"] == "cuda", "GPUs")
+expect("FOVEA_TLS_CERT" in production.environment("fovea-router"), "production: TLS")
+
+# Two versions of a model behind the same routers: they share nothing but those, the fleet's secret and the volume.
+MODELS = "deploy/kubernetes/overlays/models"
+blue, green = [check_fleet(f"{MODELS}/routers", f"{MODELS}/{color}") for color in ("blue", "green")]
+routers = {(o["kind"], o["metadata"]["name"]) for o in render(f"{MODELS}/routers")}
+names = lambda fleet: {(o["kind"], o["metadata"]["name"]) for o in fleet.objects} - routers
 expect(not names(blue) & names(green), f"blue and green share {names(blue) & names(green)}")
 for one, other in ((blue, green), (green, blue)):
-    for o in one.of("Service") + one.of("PodDisruptionBudget"):
-        selector = o["spec"]["selector"].get("matchLabels", o["spec"]["selector"])
-        expect(not other.selected(selector), f"{one.folder}: {o['metadata']['name']} selects the other fleet's pods")
-    for o in one.of("NetworkPolicy"):
-        expect(not other.selected(o["spec"]["podSelector"]["matchLabels"]), f"{one.folder}: policy for the other fleet")
-        for rule in o["spec"]["ingress"]:
-            for source in rule.get("from", []):
-                expect(not other.selected(source["podSelector"]["matchLabels"]), f"{one.folder}: lets in the other fleet")
-(live,) = render(f"{BLUE_GREEN}/live")
-expect(live["kind"] == "Service" and blue.selected(live["spec"]["selector"]) == {"fovea-router"}, "live: it is not blue")
-expect(not green.selected(live["spec"]["selector"]), "live: both fleets at once")
-switched = dict(live["spec"]["selector"], **{"fovea/fleet": "green"})
-expect(green.selected(switched) == {"fovea-router"} and not blue.selected(switched), "live: it cannot be switched")
-expect({p["targetPort"] for p in live["spec"]["ports"]} == {"grpc"}, "live: another port than clients'")
+    chosen = [o["spec"]["selector"].get("matchLabels", o["spec"]["selector"])
+              for o in one.of("Service") + one.of("PodDisruptionBudget") + one.of("Deployment")]
+    chosen += [o["spec"]["podSelector"]["matchLabels"] for o in one.of("NetworkPolicy")]
+    for selector in chosen:
+        expect(other.selected(selector) <= {"fovea-router"}, f"{one.folder}: {selector} selects the other version's pods")
+model_name = lambda fleet: fleet.environment("fovea-decode")["FOVEA_MODEL_NAME"]
+checkpoint = lambda fleet: fleet.environment("fovea-decode")["FOVEA_CHECKPOINT"]
+expect(model_name(blue) == model_name(green) and checkpoint(blue) != checkpoint(green), "two versions of one model")
+
+# The examples in README.md: what they name is there.
+with open(os.path.join(root, "deploy/README.md"), encoding="utf-8") as f:
+    examples = [o for block in re.findall(r"```yaml\n(.*?)```", f.read(), re.S) for o in yaml.safe_load_all(block)]
+with open(os.path.join(root, "docs/METRICS.md"), encoding="utf-8") as f:
+    metrics = set(re.findall(r"^\| `([\w:]+)` \|", f.read(), re.M))
+kinds = {}
+for o in examples:
+    kinds.setdefault(o["kind"], []).append(o)
+expect(set(kinds) == {"Certificate", "ServiceMonitor", "ScaledObject", "GRPCRoute"}, f"README.md: {set(kinds)}")
+secrets = {v["secret"]["secretName"] for d in production.pods.values()
+           for v in d["spec"]["template"]["spec"]["volumes"] if "secret" in v} - {"fovea-fleet-token"}
+expect({o["spec"]["secretName"] for o in kinds["Certificate"]} == secrets, f"README.md: certificates, and {secrets}")
+for o in kinds["Certificate"]:
+    role = o["spec"]["secretName"][:-len("-tls")]
+    expect(role not in PROGRAMS or o["spec"]["dnsNames"] == [role], f"README.md: {role} by another name")
+for o in kinds["ServiceMonitor"]:
+    watched = [s for s in base.of("Service") if o["spec"]["selector"]["matchLabels"].items() <= s["metadata"]["labels"].items()]
+    (endpoint,) = o["spec"]["endpoints"]
+    served = set().union(*(base.selected(s["spec"]["selector"]) for s in watched
+                           if endpoint["port"] in [p["name"] for p in s["spec"]["ports"]]))
+    expect(served == PROGRAMS and o["spec"]["jobLabel"] in watched[0]["metadata"]["labels"], f"README.md: metrics of {served}")
+for o in kinds["ScaledObject"]:
+    base.named("Deployment", o["spec"]["scaleTargetRef"]["name"])
+    for trigger in o["spec"]["triggers"]:
+        metric, service = re.search(r'\(([\w:]+)\{.*service="([\w-]+)"', trigger["metadata"]["query"]).groups()
+        expect(metric in metrics, f"README.md: there is no metric {metric}")
+        expect("metrics" in [p["name"] for p in base.named("Service", service)["spec"]["ports"]], f"README.md: {service}")
+for o in kinds["GRPCRoute"]:
+    for rule in o["spec"]["rules"]:
+        expect({m["method"]["service"] for m in rule["matches"]} <= services_of("fovea-router") | {"grpc.health.v1.Health"},
+               "README.md: a service that clients do not call")
+        for to in rule["backendRefs"]:
+            ports = {p["port"]: p["targetPort"] for p in base.named("Service", to["name"])["spec"]["ports"]}
+            expect(ports.get(to["port"]) == "grpc", f"README.md: {to['name']} has no port {to['port']} for clients")
 
 for o in base.objects:
     expect("namespace" not in o["metadata"], f"base: {o['kind']} {o['metadata']['name']} names a namespace")

@@ -28,7 +28,7 @@ Test(front, neighbours_are_answered_and_memory_is_bounded_under_attack, .fini = 
                 "test -x /usr/bin/python3 || exit 77; /usr/bin/python3 -B " FOVEA_TEST_DATA
                 "/e2e/front_attacks.py %s %d %s " FOVEA_TEST_DATA
                 "/golden/demo.png " FOVEA_TEST_DATA
-                "/../deploy/kubernetes/base/nghttpx.conf %lld 2>&1",
+                "/../deploy/kubernetes/router/nghttpx.conf %lld 2>&1",
                 c.f.address, (int)c.router.pid, set, (long long)RISE_MIB << 20);
     if (fleet_said.status == 77)
         cr_skip("no /usr/bin/python3 with grpc, or no nghttpx (packages python3-grpcio, "

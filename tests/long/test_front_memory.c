@@ -25,7 +25,7 @@ Test(front_memory, memory_taken_by_an_attack_is_released, .fini = end, .timeout 
                 "test -x /usr/bin/python3 || exit 77; /usr/bin/python3 -B " FOVEA_TEST_DATA
                 "/e2e/front_attacks.py %s %d %s " FOVEA_TEST_DATA
                 "/golden/demo.png " FOVEA_TEST_DATA
-                "/../deploy/kubernetes/base/nghttpx.conf %lld 5 45 2>&1",
+                "/../deploy/kubernetes/router/nghttpx.conf %lld 5 45 2>&1",
                 c.f.address, (int)c.router.pid, set, (long long)RISE_MIB << 20);
     if (fleet_said.status == 77)
         cr_skip("no /usr/bin/python3 with grpc, or no nghttpx (packages python3-grpcio, "
