@@ -5,12 +5,14 @@
  *    and does nothing else. Router and relay are separate processes; workers and clients share this
  *    one, which is most of the work on a machine of few cores and slows both alike. So CPU
  *    time per request, of the process alone, is measured too.
+ *    Likewise a router that serves metrics and traces every request, and one with TLS and certificates
+ *    on both sides, each against the router without them.
  * 2. The latency that relaying adds to a token, without other load: a worker stamps each token with
  *    the time at which it sends it; clients receive from this worker directly, through the relay
  *    and through the router, one token at a time, in turn.
  *
- * Router and relay alternate in every round; the output is the median over the rounds, of
- * ratios the median of the pairs' ratios.
+ * All take turns in every round; the output is the median over the rounds, of ratios the median of the
+ * rounds' ratios.
  *
  *     bench_router --rounds 7 --json results/router.json */
 #include <grpc/byte_buffer_reader.h>
@@ -26,15 +28,24 @@
 #include "bench/relay.h"
 #include "cli/samples.h"
 #include "common/clock.h"
+#include "otlp.pb-c.h"
+#include "tests/support/certs.h"
 #include "tests/support/fake_worker.h"
 #include "tests/support/fleet_token.h"
 #include "tests/support/net.h"
 
-enum { N_WAY = 2, N_PATH = 3, MAX_CLIENT = 256, N_LEVEL = 3 };
+enum { ROUTER_CERT, PREFILL, DECODE, CLIENT, N_PEER };
+enum { RELAY, ROUTER, OBSERVED, MTLS, N_WAY };
+enum { N_PATH = 3, MAX_CLIENT = 256, N_LEVEL = 3 };
 enum { DEADLINE_MS = 60000, TOKEN_GAP_MS = 1, TOKENS_PER_STREAM = 1000 };
 
 static const int32_t levels[N_LEVEL] = {1, 16, 64};
 static const char *const path_names[N_PATH] = {"direct", "relay", "router"};
+static const char *const way_names[N_WAY] = {"relay", "router", "with metrics and traces",
+                                             "with TLS on both sides"};
+static const char *const peer_names[N_PEER] = {"router", "prefill", "decode", "client"};
+/* What a way is compared with. */
+static const int base_of[N_WAY] = {[ROUTER] = RELAY, [OBSERVED] = ROUTER, [MTLS] = ROUTER};
 
 typedef struct child {
     pid_t pid;
@@ -44,20 +55,24 @@ typedef struct child {
 typedef struct bench {
     uv_loop_t loop;
     fv_bridge *bridge;
-    fake_worker prefill, decode;
+    fake_worker prefill[N_WAY], decode[N_WAY]; /* the relay has the router's */
     child way[N_WAY];
-    fv_rpc_channel *channel[N_PATH]; /* [0] to the decode worker, [1] relay, [2] router */
+    fv_rpc_channel *channel[N_WAY], *direct; /* direct: to the router's decode worker */
+    fv_rpc_server *collector;
+    fv_tls *tls[N_PEER];
+    char certs[32]; /* a folder, removed at the end */
+    bool collector_stopped;
     int32_t n_token, n_request, rounds;
     uv_timer_t timer;
     /* results */
-    fv_samples rate[N_LEVEL][N_WAY], cpu_s[N_LEVEL][N_WAY], ratio[N_LEVEL], cpu_ratio[N_LEVEL];
+    fv_samples rate[N_LEVEL][N_WAY], cpu_s[N_LEVEL][N_WAY];
+    fv_samples ratio[N_LEVEL][N_WAY], cpu_ratio[N_LEVEL][N_WAY]; /* to base_of, but for RELAY */
     fv_samples delay_s[N_PATH];
 } bench;
 
 /* ---- processes ---------------------------------------------------------------------------- */
 
-/* Starts a program, whose last line is "listening on ADDRESS"; a router's first is where workers
- * join. */
+/* Starts a program, which says where it listens; a router first, where workers join. */
 static void spawn(child *c, char *const *args) {
     int out[2];
     NET_CHECK(pipe(out) == 0);
@@ -73,8 +88,12 @@ static void spawn(child *c, char *const *args) {
     }
     close(out[1]);
     FILE *f = fdopen(out[0], "r");
-    NET_CHECK(f && fscanf(f, "workers join on %63s ", c->fleet) >= 0);
-    NET_CHECK(fscanf(f, "listening on %63s", c->address) == 1);
+    char line[256];
+    while (f && !c->address[0] && fgets(line, sizeof line, f)) {
+        (void)sscanf(line, "workers join on %63s", c->fleet);
+        (void)sscanf(line, "listening on %63s", c->address);
+    }
+    NET_CHECK(c->address[0]);
     fclose(f);
 }
 
@@ -95,58 +114,144 @@ static size_t pack_decode_request(uint32_t max_tokens, uint8_t *out) {
     return fovea__handoff__v1__decode_request__pack(&m, out);
 }
 
-static void start_router(child *c, const char *bin) {
+/* ---- what the other two routers need ------------------------------------------------------ */
+
+/* Says yes to every export, and reads none: the work of a collector is not the router's. */
+static fv_status on_export(fv_rpc_call *c, grpc_byte_buffer *message) {
+    Fovea__Otlp__V1__ExportReply reply = FOVEA__OTLP__V1__EXPORT_REPLY__INIT;
+    (void)message;
+    fv_rpc_call_finish(c, fv_rpc_call_send(c, &reply.base));
+    return FV_OK;
+}
+
+static void open_collector(bench *b) {
+    static const fv_rpc_method methods[] = {
+        {.path = "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+         .events = {.on_message = on_export}}};
+    static const fv_rpc_service service = {methods, 1, NULL, NULL};
+    fv_rpc_server_options opt = {.listen = "127.0.0.1:0", .services = &service, .n_service = 1};
+    NET_CHECK(fv_rpc_server_open(b->bridge, &opt, &b->collector) == FV_OK);
+}
+
+static void on_collector_stopped(void *user) { ((bench *)user)->collector_stopped = true; }
+
+static void make_certificates(char dir[32]) {
+    static const char *const sans[N_PEER] = {"DNS:fovea-router", "DNS:fovea-prefill",
+                                             "DNS:fovea-decode", "DNS:somebody.example"};
+    snprintf(dir, 32, "/tmp/bench_router.XXXXXX");
+    NET_CHECK(mkdtemp(dir) != NULL);
+    certs_authority(dir, "ca");
+    for (int i = 0; i < N_PEER; i++) certs_issue(dir, "ca", peer_names[i], sans[i], 24);
+}
+
+static void open_tls(bench *b, const char *dir) {
+    char cert[64], key[64], ca[64];
+    snprintf(ca, sizeof ca, "%s/ca.crt", dir);
+    for (int i = 0; i < N_PEER; i++) {
+        snprintf(cert, sizeof cert, "%s/%s.crt", dir, peer_names[i]);
+        snprintf(key, sizeof key, "%s/%s.key", dir, peer_names[i]);
+        NET_CHECK(fv_tls_open(&(fv_tls_files){cert, key, ca}, &b->tls[i]) == FV_OK);
+    }
+}
+
+/* ---- opening and closing ------------------------------------------------------------------ */
+
+/* `more` [n]: further arguments. */
+static void start_router(child *c, const char *bin, const char *const *more, int n) {
+    enum { N_ARG = 9, N_MORE = 8 };
     char path[4200];
     snprintf(path, sizeof path, "%s/fovea-router", bin);
     /* The made-up workers report once; `fovea up` starts a router with this level of logging. */
-    const char *args[] = {path,          "--fleet-token-file",
-                          FLEET_TOKEN,   "--listen",
-                          "127.0.0.1:0", "--silence-ms",
-                          "600000",      "--log",
-                          "error",       NULL};
+    const char *args[N_ARG + N_MORE + 1] = {
+        path,          "--fleet-token-file", FLEET_TOKEN, "--listen",
+        "127.0.0.1:0", "--silence-ms",       "600000",    "--log",
+        "error"};
+    for (int i = 0; i < n; i++) args[N_ARG + i] = more[i];
     spawn(c, (char *const *)args);
+}
+
+static void start_routers(bench *b, const char *bin, const char *certs) {
+    char collector[32], cert[64], key[64], ca[64];
+    snprintf(collector, sizeof collector, "127.0.0.1:%d", fv_rpc_server_port(b->collector));
+    snprintf(cert, sizeof cert, "%s/router.crt", certs);
+    snprintf(key, sizeof key, "%s/router.key", certs);
+    snprintf(ca, sizeof ca, "%s/ca.crt", certs);
+    const char *observed[] = {"--metrics", "0", "--otlp", collector};
+    const char *tls[] = {"--tls-cert", cert, "--tls-key",       key,
+                         "--tls-ca",   ca,   "--tls-client-ca", ca};
+    start_router(&b->way[ROUTER], bin, NULL, 0);
+    start_router(&b->way[OBSERVED], bin, observed, sizeof observed / sizeof *observed);
+    start_router(&b->way[MTLS], bin, tls, sizeof tls / sizeof *tls);
 }
 
 static void start_relay(bench *b, child *c, const char *self) {
     char n[16];
     snprintf(n, sizeof n, "%d", b->n_token);
-    char *args[] = {
-        (char *)self,      (char *)"--tokens", n,   (char *)"--relay", b->prefill.address,
-        (char *)"--relay", b->decode.address,  NULL};
+    char *args[] = {(char *)self,
+                    (char *)"--tokens",
+                    n,
+                    (char *)"--relay",
+                    b->prefill[ROUTER].address,
+                    (char *)"--relay",
+                    b->decode[ROUTER].address,
+                    NULL};
     spawn(c, args);
 }
 
-static void open_worker(bench *b, fake_worker *w, const char *name,
-                        Fovea__Inference__V1__Role role) {
+static void open_worker(bench *b, int way, fake_worker *w, const char *name,
+                        Fovea__Inference__V1__Role role, fv_tls *tls) {
     w->name = name;
     w->role = role;
-    fake_open(w, b->bridge, b->way[1].fleet);
+    if (way == MTLS) w->tls = tls;
+    w->no_tokens = way == ROUTER; /* the relay has none */
+    fake_open(w, b->bridge, b->way[way].fleet);
     while (!w->welcome) uv_run(&b->loop, UV_RUN_ONCE);
+}
+
+static void open_channel(bench *b, const char *target, fv_tls *tls, fv_rpc_channel **out) {
+    fv_rpc_channel_options opt = {.tls = tls, .server_name = tls ? "fovea-router" : NULL};
+    NET_CHECK(fv_rpc_channel_open(b->bridge, target, &opt, out) == FV_OK);
 }
 
 static void open_all(bench *b, const char *bin, const char *self) {
     NET_CHECK(uv_loop_init(&b->loop) == 0);
     uv_timer_init(&b->loop, &b->timer);
     b->timer.data = b;
-    start_router(&b->way[1], bin);
     NET_CHECK(fv_bridge_open(&b->loop, &b->bridge) == FV_OK);
-    open_worker(b, &b->prefill, "p0", FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL);
-    open_worker(b, &b->decode, "d0", FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE);
-    start_relay(b, &b->way[0], self);
-    const char *targets[N_PATH] = {b->decode.address, b->way[0].address, b->way[1].address};
-    for (int i = 0; i < N_PATH; i++)
-        NET_CHECK(fv_rpc_channel_open(b->bridge, targets[i], NULL, &b->channel[i]) == FV_OK);
+    open_collector(b);
+    make_certificates(b->certs);
+    start_routers(b, bin, b->certs);
+    open_tls(b, b->certs);
+    for (int way = ROUTER; way < N_WAY; way++) {
+        open_worker(b, way, &b->prefill[way], "p0", FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL,
+                    b->tls[PREFILL]);
+        open_worker(b, way, &b->decode[way], "d0", FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE,
+                    b->tls[DECODE]);
+    }
+    start_relay(b, &b->way[RELAY], self);
+    open_channel(b, b->decode[ROUTER].address, NULL, &b->direct);
+    for (int way = 0; way < N_WAY; way++)
+        open_channel(b, b->way[way].address, way == MTLS ? b->tls[CLIENT] : NULL, &b->channel[way]);
 }
 
 static void close_all(bench *b) {
     for (int i = 0; i < N_WAY; i++) end(&b->way[i]);
-    for (int i = 0; i < N_PATH; i++) fv_rpc_channel_close(b->channel[i]);
-    fake_close(&b->prefill);
-    fake_close(&b->decode);
-    while (!b->prefill.stopped || !b->decode.stopped) uv_run(&b->loop, UV_RUN_ONCE);
+    for (int i = 0; i < N_WAY; i++) fv_rpc_channel_close(b->channel[i]);
+    fv_rpc_channel_close(b->direct);
+    fv_rpc_server_stop(b->collector, 0, on_collector_stopped, b);
+    while (!b->collector_stopped) uv_run(&b->loop, UV_RUN_ONCE);
+    for (int i = ROUTER; i < N_WAY; i++) {
+        fake_close(&b->prefill[i]);
+        fake_close(&b->decode[i]);
+        while (!b->prefill[i].stopped || !b->decode[i].stopped) uv_run(&b->loop, UV_RUN_ONCE);
+    }
     uv_close((uv_handle_t *)&b->timer, NULL);
     fv_bridge_close(b->bridge, NULL, NULL);
     net_loop_close(&b->loop);
+    for (int i = 0; i < N_PEER; i++) fv_tls_close(b->tls[i]);
+    char remove[64];
+    snprintf(remove, sizeof remove, "rm -r %s", b->certs);
+    NET_CHECK(system(remove) == 0);
 }
 
 /* ---- requests per second ------------------------------------------------------------------ */
@@ -199,7 +304,7 @@ static void ask(crowd *c) {
 
 /* All requests by so many clients; notes requests and computing seconds. */
 static void run_crowd(bench *b, int way, int32_t n_client, double *rate, double *cpu) {
-    crowd c = {.b = b, .channel = b->channel[1 + way]};
+    crowd c = {.b = b, .channel = b->channel[way]};
     double cpu0 = bench_cpu_s(b->way[way].pid), t0 = fv_clock_s();
     for (int32_t i = 0; i < n_client; i++) ask(&c);
     while (c.n_over < b->n_request) uv_run(&b->loop, UV_RUN_ONCE);
@@ -217,9 +322,10 @@ static void measure_rates(bench *b, bool record) {
         for (int way = 0; way < N_WAY; way++) {
             NET_CHECK(fv_samples_add(&b->rate[l][way], rate[way]) == FV_OK);
             NET_CHECK(fv_samples_add(&b->cpu_s[l][way], cpu[way]) == FV_OK);
+            int base = base_of[way];
+            NET_CHECK(fv_samples_add(&b->ratio[l][way], rate[way] / rate[base]) == FV_OK);
+            NET_CHECK(fv_samples_add(&b->cpu_ratio[l][way], cpu[way] / cpu[base]) == FV_OK);
         }
-        NET_CHECK(fv_samples_add(&b->ratio[l], rate[1] / rate[0]) == FV_OK);
-        NET_CHECK(fv_samples_add(&b->cpu_ratio[l], cpu[1] / cpu[0]) == FV_OK);
     }
 }
 
@@ -296,11 +402,11 @@ static void open_stream(streams *s, listener *l) {
                                    .events = &stream_events,
                                    .user = l,
                                    .deadline_ms = DEADLINE_MS};
-        NET_CHECK(fv_rpc_call_open(b->channel[0], &opt, &call) == FV_OK);
+        NET_CHECK(fv_rpc_call_open(b->direct, &opt, &call) == FV_OK);
         NET_CHECK(fv_rpc_call_send_buffer(call, net_bytes(request, n)) == FV_OK);
         fv_rpc_call_close_send(call);
     } else {
-        begin(b->channel[l->path], &stream_events, l, (uint32_t)b->n_token);
+        begin(b->channel[l->path == 1 ? RELAY : ROUTER], &stream_events, l, (uint32_t)b->n_token);
     }
     while (s->n_open == n_open) uv_run(&b->loop, UV_RUN_ONCE);
 }
@@ -327,8 +433,8 @@ static void measure_delay(bench *b) {
     listener listeners[N_PATH];
     int32_t n_token = b->n_token;
     b->n_token = TOKENS_PER_STREAM + 2;
-    b->decode.take = on_take;
-    b->decode.user = &s;
+    b->decode[ROUTER].take = on_take;
+    b->decode[ROUTER].user = &s;
     for (int i = 0; i < N_PATH; i++) {
         listeners[i] = (listener){&s, i};
         open_stream(&s, &listeners[i]);
@@ -337,7 +443,7 @@ static void measure_delay(bench *b) {
     uv_timer_start(&b->timer, on_token_time, TOKEN_GAP_MS, TOKEN_GAP_MS);
     while (s.n_over < N_PATH) uv_run(&b->loop, UV_RUN_ONCE);
     for (int i = 0; i < N_PATH; i++) NET_CHECK(s.n_heard[i] == TOKENS_PER_STREAM);
-    b->decode.take = NULL;
+    b->decode[ROUTER].take = NULL;
     b->n_token = n_token;
 }
 
@@ -348,12 +454,13 @@ static double median(fv_samples *s) { return fv_samples_quantile(s, 0.5); }
 static json_t *rates_json(bench *b) {
     json_t *list = json_array();
     for (int l = 0; l < N_LEVEL; l++)
-        json_array_append_new(
-            list, json_pack("{s:i, s:f, s:f, s:f, s:f, s:f, s:f}", "clients", levels[l],
-                            "relay_per_s", median(&b->rate[l][0]), "router_per_s",
-                            median(&b->rate[l][1]), "ratio", median(&b->ratio[l]), "relay_cpu_us",
-                            1e6 * median(&b->cpu_s[l][0]), "router_cpu_us",
-                            1e6 * median(&b->cpu_s[l][1]), "cpu_ratio", median(&b->cpu_ratio[l])));
+        for (int way = 0; way < N_WAY; way++)
+            json_array_append_new(
+                list,
+                json_pack("{s:i, s:s, s:f, s:f, s:s, s:f, s:f}", "clients", levels[l], "way",
+                          way_names[way], "per_s", median(&b->rate[l][way]), "cpu_us",
+                          1e6 * median(&b->cpu_s[l][way]), "to", way_names[base_of[way]], "ratio",
+                          median(&b->ratio[l][way]), "cpu_ratio", median(&b->cpu_ratio[l][way])));
     return list;
 }
 
@@ -377,12 +484,17 @@ static json_t *to_json(bench *b) {
 static void print(bench *b) {
     printf("requests/s, %d tokens each, %d requests in each of %d rounds\n", b->n_token,
            b->n_request, b->rounds);
-    for (int l = 0; l < N_LEVEL; l++)
-        printf("%3d clients   relay %7.0f/s  router %7.0f/s  ratio %.2f     CPU per request: "
-               "relay %4.0f us, router %4.0f us, ratio %.2f\n",
-               levels[l], median(&b->rate[l][0]), median(&b->rate[l][1]), median(&b->ratio[l]),
-               1e6 * median(&b->cpu_s[l][0]), 1e6 * median(&b->cpu_s[l][1]),
-               median(&b->cpu_ratio[l]));
+    for (int l = 0; l < N_LEVEL; l++) {
+        printf("%d clients\n", levels[l]);
+        for (int way = 0; way < N_WAY; way++) {
+            printf("  %-24s %7.0f/s  CPU per request %5.0f us", way_names[way],
+                   median(&b->rate[l][way]), 1e6 * median(&b->cpu_s[l][way]));
+            if (way != RELAY)
+                printf("   to the %s: requests/s %.3f, CPU %.3f", way_names[base_of[way]],
+                       median(&b->ratio[l][way]), median(&b->cpu_ratio[l][way]));
+            putchar('\n');
+        }
+    }
     printf("a token's way from worker to client, nothing else under way, %zu tokens each\n",
            b->delay_s[0].n);
     double p50 = fv_samples_quantile(&b->delay_s[0], 0.5);
@@ -400,9 +512,9 @@ static void free_samples(bench *b) {
         for (int way = 0; way < N_WAY; way++) {
             fv_samples_free(&b->rate[l][way]);
             fv_samples_free(&b->cpu_s[l][way]);
+            fv_samples_free(&b->ratio[l][way]);
+            fv_samples_free(&b->cpu_ratio[l][way]);
         }
-        fv_samples_free(&b->ratio[l]);
-        fv_samples_free(&b->cpu_ratio[l]);
     }
     for (int i = 0; i < N_PATH; i++) fv_samples_free(&b->delay_s[i]);
 }
@@ -416,8 +528,8 @@ static void be_relay(const char *prefill, const char *decode, uint32_t n_token) 
 
 int main(int argc, char **argv) {
     static const fv_option table[] = {
-        {"rounds", NULL, FV_OPTION_INT, "N", "5", "rounds, of which the median", 1, 1000},
-        {"requests", NULL, FV_OPTION_INT, "N", "1000", "in each round", MAX_CLIENT, 1000000},
+        {"rounds", NULL, FV_OPTION_INT, "N", "15", "rounds, of which the median", 1, 1000},
+        {"requests", NULL, FV_OPTION_INT, "N", "300", "in each round", MAX_CLIENT, 1000000},
         {"tokens", NULL, FV_OPTION_INT, "N", "16", "of each answer", 2, 200},
         {"json", NULL, FV_OPTION_STRING, "FILE", NULL, "write the numbers as JSON", 0, 0},
         {"relay", NULL, FV_OPTION_LIST, "ADDRESS", NULL,
@@ -425,7 +537,8 @@ int main(int argc, char **argv) {
     };
     enum { N_OPTION = sizeof table / sizeof *table };
     fv_options *o = bench_options(table, N_OPTION, argc, argv, "bench_router [options]",
-                                  "The router against a bare relay, with made-up workers.");
+                                  "The router against a bare relay, with metrics and traces, and "
+                                  "with TLS; with made-up workers.");
     const char *const *workers;
     static bench b;
     b.rounds = (int32_t)fv_options_int(o, "rounds");

@@ -29,9 +29,11 @@ static struct {
     fv_arena arena; /* of the spans that wait */
     span_message *waiting[FV_SPANS_MAX];
     int32_t n_waiting;
-    double unix_s;      /* 1970 by fv_clock_s, for them; 0: not yet read */
-    fv_rpc_call *call;  /* the export under way; NULL: none */
-    int32_t n_exported; /* spans in it */
+    double unix_s;       /* 1970 by fv_clock_s, for them; 0: not yet read */
+    uint8_t random[512]; /* for ids: so many for one call of the system */
+    size_t n_random;     /* that are left of it */
+    fv_rpc_call *call;   /* the export under way; NULL: none */
+    int32_t n_exported;  /* spans in it */
     bool failing, closing;
     void (*closed)(void *user);
     void *closed_user;
@@ -138,25 +140,33 @@ void fv_span_stage(const fv_span *of, const char *name, double begin_s, double e
     fv_span_end(&s, end_s, -1, fields, n_field);
 }
 
+static bool draw(uint8_t *out, size_t n) {
+    if (spans.n_random < n) {
+        if (fv_random_bytes(spans.random, sizeof spans.random) != FV_OK) return false;
+        spans.n_random = sizeof spans.random;
+    }
+    spans.n_random -= n;
+    memcpy(out, spans.random + spans.n_random, n);
+    return true;
+}
+
 fv_span fv_span_begin(const char *name, fv_span_kind kind, const fv_trace_context *parent,
                       double begin_s) {
     fv_span s = {.name = name, .kind = kind, .context = *parent, .begin_s = begin_s};
     if (!spans.on || !parent->sampled) return s;
     memcpy(s.parent, parent->span_id, sizeof s.parent);
-    s.recorded = fv_random_bytes(s.context.span_id, sizeof s.context.span_id) == FV_OK;
+    s.recorded = draw(s.context.span_id, sizeof s.context.span_id);
     return s;
 }
 
 fv_trace_context fv_span_new_trace(void) {
     fv_trace_context t = {.sampled = true};
-    uint64_t draw;
-    if (!spans.on || fv_random_bytes(t.trace_id, sizeof t.trace_id) != FV_OK)
-        return (fv_trace_context){0};
-    memcpy(&draw, t.trace_id + sizeof t.trace_id - sizeof draw, sizeof draw);
-    t.sampled = (double)draw < spans.opt.sample * 0x1p64;
+    uint64_t number;
+    if (!spans.on || !draw(t.trace_id, sizeof t.trace_id)) return (fv_trace_context){0};
+    memcpy(&number, t.trace_id + sizeof t.trace_id - sizeof number, sizeof number);
+    t.sampled = (double)number < spans.opt.sample * 0x1p64;
     /* It has no span here, but those who are called should not draw again. */
-    if (!t.sampled && fv_random_bytes(t.span_id, sizeof t.span_id) != FV_OK)
-        return (fv_trace_context){0};
+    if (!t.sampled && !draw(t.span_id, sizeof t.span_id)) return (fv_trace_context){0};
     return t;
 }
 

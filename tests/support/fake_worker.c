@@ -412,18 +412,21 @@ void fake_open(fake_worker *w, fv_bridge *bridge, const char *target) {
     static int32_t n;
     fv_rpc_service *service = &services[n++ % 16];
     *service = (fv_rpc_service){methods, sizeof methods / sizeof methods[0], w, NULL};
-    fv_rpc_server_options opt = {.listen = "127.0.0.1:0", .services = service, .n_service = 1};
+    fv_rpc_server_options opt = {
+        .listen = "127.0.0.1:0", .services = service, .n_service = 1, .tls = w->tls};
+    fv_rpc_channel_options to_router = {.tls = w->tls,
+                                        .server_name = w->tls ? "fovea-router" : NULL};
     w->bridge = bridge;
     fv_key fleet = fake_fleet_key();
-    NET_CHECK(fv_callers_open(&fleet, &w->callers) == FV_OK);
+    NET_CHECK(fv_callers_open(w->tls || w->no_tokens ? NULL : &fleet, &w->callers) == FV_OK);
     fv_callers_set_name(w->callers, w->name);
     NET_CHECK(fv_rpc_server_open(bridge, &opt, &w->server) == FV_OK);
     snprintf(w->address, sizeof w->address, "127.0.0.1:%d", fv_rpc_server_port(w->server));
-    NET_CHECK(fv_rpc_channel_open(bridge, target, NULL, &w->router) == FV_OK);
+    NET_CHECK(fv_rpc_channel_open(bridge, target, &to_router, &w->router) == FV_OK);
     fv_rpc_call_options call = {.path = "/fovea.fleet.v1.Fleet/Join",
                                 .events = &join_events,
                                 .user = w,
-                                .deadline_ms = 120000};
+                                .deadline_ms = 3600000};
     NET_CHECK(fv_rpc_call_open(w->router, &call, &w->join) == FV_OK);
     greet(w);
 }

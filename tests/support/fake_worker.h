@@ -35,6 +35,8 @@ typedef struct fake_worker {
     uint32_t keep_ms_max;
     bool draining;
     const char *secret; /* NULL: FAKE_SECRET */
+    fv_tls *tls;        /* with a certificate of its role; borrowed; NULL: plain text */
+    bool no_tokens;     /* of callers; as with TLS */
     /* Its proof; NULL: the right one. */
     void (*forge)(void *user, Fovea__Fleet__V1__Introduction *in);
 
