@@ -147,6 +147,23 @@ uint64_t fv_tls_version(fv_tls *t) {
     return version;
 }
 
+fv_status fv_tls_pair(fv_tls *t, char **cert, char **key, uint64_t *version) {
+    pthread_mutex_lock(&t->lock);
+    look_again(t);
+    char *own_cert = strdup(t->pem[CERT]), *own_key = strdup(t->pem[KEY]);
+    uint64_t own_version = t->version;
+    pthread_mutex_unlock(&t->lock);
+    if (!own_cert || !own_key) {
+        free(own_cert);
+        free(own_key);
+        return FV_FAIL(FV_ENOMEM, "out of memory for a certificate");
+    }
+    *cert = own_cert;
+    *key = own_key;
+    *version = own_version;
+    return FV_OK;
+}
+
 /* ---- servers ---------------------------------------------------------------------------- */
 
 /* Once before the first handshake, and ahead of each. */

@@ -252,7 +252,14 @@ static fv_status listen_at(fv_daemon *d, listener *l, const fv_daemon_listener *
 
 static fv_status serve_metrics(fv_daemon *d) {
     if (!fv_options_given(d->options, "metrics")) return FV_OK;
-    FV_TRY(fv_scrape_open(fv_options_string(d->options, "metrics"), &d->scrape));
+    const char *at = fv_options_string(d->options, "metrics");
+    bool local = fv_scrape_is_local(at);
+    if (!local && !d->tls && !fv_options_flag(d->options, "insecure"))
+        return FV_FAIL(FV_EINVAL,
+                       "--metrics %s: others could reach this address, and nothing protects it: "
+                       "listen on loopback, or give %s--insecure",
+                       at, d->hooks.guest ? "" : "--tls-cert, --tls-key and --tls-ca, or ");
+    FV_TRY(fv_scrape_open(at, local ? NULL : d->tls, &d->scrape));
     uv_timer_start(&d->measure, on_measure, 0, MEASURE_MS);
     printf("metrics on %s\n", fv_scrape_address(d->scrape));
     return FV_OK;

@@ -44,8 +44,8 @@
     {"log-format", "FOVEA_LOG_FORMAT", FV_OPTION_STRING, "NAME", "logfmt",                         \
      "logfmt or json: an object per line", 0, 0},                                                  \
     {"metrics", "FOVEA_METRICS", FV_OPTION_STRING, "HOST:PORT", NULL,                              \
-     "serve metrics for Prometheus at http://HOST:PORT/metrics; a port alone: on loopback; "       \
-     "default: none are kept", 0, 0},                                                              \
+     "serve metrics for Prometheus at http://HOST:PORT/metrics, with TLS on other addresses than " \
+     "loopback https; a port alone: on loopback; default: none are kept", 0, 0},                                                              \
     {"otlp", "FOVEA_OTLP", FV_OPTION_STRING, "HOST:PORT", NULL,                                    \
      "send spans of traced requests to this OpenTelemetry collector (OTLP over gRPC); default: "   \
      "none are recorded", 0, 0},                                                                   \

@@ -3,6 +3,7 @@
  * then is not silent. */
 #include "telemetry/scrape/scrape.h"
 
+#include <fcntl.h>
 #include <microhttpd.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -23,8 +24,18 @@ typedef struct visitor {
     double since_s;
 } visitor;
 
+/* With a certificate's change another one takes over, and the one before ends what it has begun. */
+typedef struct server {
+    struct MHD_Daemon *http; /* NULL: none */
+    int fd;                  /* it listens there; MHD's */
+    char *cert, *key;        /* owned; NULL: plain text */
+    uint64_t version;        /* of both */
+} server;
+
 struct fv_scrape {
-    struct MHD_Daemon *http;
+    server now, before;
+    double until_s; /* of the one before */
+    fv_tls *tls;
     char address[272];
     pthread_mutex_t mutex; /* of the places; MHD's thread is the other one */
     visitor visitors[FV_SCRAPE_CONNECTIONS];
@@ -104,15 +115,6 @@ static void on_connection(void *user, struct MHD_Connection *c, void **state,
     pthread_mutex_unlock(&s->mutex);
 }
 
-void fv_scrape_tick(fv_scrape *s, double now_s) {
-    pthread_mutex_lock(&s->mutex);
-    for (int i = 0; i < FV_SCRAPE_CONNECTIONS; i++) {
-        const visitor *v = &s->visitors[i];
-        if (v->fd >= 0 && now_s - v->since_s > FV_SCRAPE_S) shutdown(v->fd, SHUT_RDWR);
-    }
-    pthread_mutex_unlock(&s->mutex);
-}
-
 /* What clients do wrong is theirs to know. */
 static void on_message(void *user, const char *fmt, va_list ap) {
     char text[256];
@@ -131,10 +133,83 @@ static void write_address(const char *listen, char out[272]) {
         snprintf(out, 272, "%s%s", *listen == ':' ? "127.0.0.1" : "", listen);
 }
 
-fv_status fv_scrape_open(const char *listen, fv_scrape **out) {
+bool fv_scrape_is_local(const char *listen) {
+    char address[272];
+    write_address(listen, address);
+    return fv_rpc_listen_is_local(address);
+}
+
+static void free_pair(server *v) {
+    if (v->key) explicit_bzero(v->key, strlen(v->key));
+    free(v->cert);
+    free(v->key);
+    v->cert = v->key = NULL;
+}
+
+/* Takes fd when it succeeds. */
+static fv_status start(fv_scrape *s, int fd, server *out) {
+    server v = {.fd = fd};
+    if (s->tls) FV_TRY(fv_tls_pair(s->tls, &v.cert, &v.key, &v.version));
+    struct MHD_OptionItem pair[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, v.cert},
+                                    {MHD_OPTION_HTTPS_MEM_KEY, 0, v.key},
+                                    {MHD_OPTION_END, 0, NULL}};
+    unsigned flags = MHD_USE_AUTO_INTERNAL_THREAD | MHD_USE_ERROR_LOG | MHD_USE_ITC;
+    v.http = MHD_start_daemon(s->tls ? flags | MHD_USE_TLS : flags, 0, NULL, NULL, on_request, s,
+                              MHD_OPTION_EXTERNAL_LOGGER, on_message, NULL,
+                              MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
+                              (unsigned)FV_SCRAPE_CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+                              (unsigned)FV_SCRAPE_PER_ADDRESS, MHD_OPTION_CONNECTION_TIMEOUT,
+                              (unsigned)FV_SCRAPE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                              (size_t)FV_SCRAPE_HEADER, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
+                              s, MHD_OPTION_ARRAY, s->tls ? pair : pair + 2, MHD_OPTION_END);
+    if (!v.http) {
+        free_pair(&v);
+        return FV_FAIL(FV_EIO, "--metrics: cannot serve on %s", s->address);
+    }
+    *out = v;
+    return FV_OK;
+}
+
+static void stop(server *v) {
+    if (v->http) MHD_stop_daemon(v->http);
+    free_pair(v);
+    *v = (server){0};
+}
+
+/* Both accept connections for a moment: none is refused. */
+static void renew(fv_scrape *s, double now_s) {
+    server next;
+    int fd = fcntl(s->now.fd, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) return;
+    if (start(s, fd, &next) != FV_OK) {
+        FV_LOG(WARN, WIRE, "event=tls-kept reason=\"%s\"", fv_last_error());
+        close(fd);
+        s->now.version = fv_tls_version(s->tls); /* the next ones may do */
+        return;
+    }
+    close(MHD_quiesce_daemon(s->now.http));
+    stop(&s->before);
+    s->before = s->now;
+    s->now = next;
+    s->until_s = now_s + FV_SCRAPE_S;
+}
+
+void fv_scrape_tick(fv_scrape *s, double now_s) {
+    pthread_mutex_lock(&s->mutex);
+    for (int i = 0; i < FV_SCRAPE_CONNECTIONS; i++) {
+        const visitor *v = &s->visitors[i];
+        if (v->fd >= 0 && now_s - v->since_s > FV_SCRAPE_S) shutdown(v->fd, SHUT_RDWR);
+    }
+    pthread_mutex_unlock(&s->mutex);
+    if (s->before.http && now_s > s->until_s) stop(&s->before);
+    if (s->tls && fv_tls_version(s->tls) != s->now.version) renew(s, now_s);
+}
+
+fv_status fv_scrape_open(const char *listen, fv_tls *tls, fv_scrape **out) {
     int fd, port;
     fv_scrape *s = calloc(1, sizeof *s);
     if (!s) return FV_FAIL(FV_ENOMEM, "out of memory for a server of metrics");
+    s->tls = tls;
     write_address(listen, s->address);
     fv_status st = fv_rpc_listen_socket(s->address, &fd, &port);
     if (st != FV_OK) {
@@ -144,15 +219,8 @@ fv_status fv_scrape_open(const char *listen, fv_scrape **out) {
     snprintf(strrchr(s->address, ':'), 8, ":%d", port);
     pthread_mutex_init(&s->mutex, NULL);
     for (int i = 0; i < FV_SCRAPE_CONNECTIONS; i++) s->visitors[i].fd = -1;
-    s->http = MHD_start_daemon(
-        MHD_USE_AUTO_INTERNAL_THREAD | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request, s,
-        MHD_OPTION_EXTERNAL_LOGGER, on_message, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)FV_SCRAPE_CONNECTIONS,
-        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)FV_SCRAPE_PER_ADDRESS,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)FV_SCRAPE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)FV_SCRAPE_HEADER, MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_END);
-    if (!s->http) {
-        st = FV_FAIL(FV_EIO, "--metrics: cannot serve on %s", s->address);
+    st = start(s, fd, &s->now);
+    if (st != FV_OK) {
         close(fd);
         pthread_mutex_destroy(&s->mutex);
         free(s);
@@ -166,7 +234,8 @@ const char *fv_scrape_address(const fv_scrape *s) { return s->address; }
 
 void fv_scrape_close(fv_scrape *s) {
     if (!s) return;
-    MHD_stop_daemon(s->http);
+    stop(&s->before);
+    stop(&s->now);
     pthread_mutex_destroy(&s->mutex);
     free(s);
 }

@@ -2,14 +2,15 @@
 #define FOVEA_TELEMETRY_SCRAPE_SCRAPE_H
 
 /* SCRAPE: an HTTP server for GET /metrics, on a port and a thread of its own: who scrapes neither
- * waits for the daemon's loop nor holds it up. OpenMetrics for those who accept it, else the text
+ * waits for the daemon's loop nor holds it up. With TLS it shows the daemon's certificate, also a new
+ * one, and asks for none. OpenMetrics for those who accept it, else the text
  * format of Prometheus. Clients may be anybody, so a connection serves one request and has
  *
  *   FV_SCRAPE_HEADER   bytes for the request and its headers
  *   FV_SCRAPE_S        seconds in total, however it spends them
  *
  * and there are at most FV_SCRAPE_CONNECTIONS, FV_SCRAPE_PER_ADDRESS from one address. */
-#include "common/status.h"
+#include "rpc/tls.h"
 
 enum {
     FV_SCRAPE_HEADER = 8 << 10,
@@ -20,13 +21,15 @@ enum {
 
 typedef struct fv_scrape fv_scrape; /* opaque */
 
-/* Listens on "HOST:PORT"; a port alone, or ":PORT", is on the loopback interface. */
-fv_status fv_scrape_open(const char *listen, fv_scrape **out);
-void fv_scrape_close(fv_scrape *s); /* NULL is fine */
+/* Listens on "HOST:PORT"; a port alone, or ":PORT", is on the loopback interface. tls is borrowed and has a
+ * certificate; NULL: HTTP in plain text. */
+fv_status fv_scrape_open(const char *listen, fv_tls *tls, fv_scrape **out);
+bool fv_scrape_is_local(const char *listen); /* reached from this machine only */
+void fv_scrape_close(fv_scrape *s);          /* NULL is fine */
 
 const char *fv_scrape_address(const fv_scrape *s); /* with the port that was found */
 
-/* Ends connections whose time is over; to be called about once a second. */
+/* Ends connections whose time is over, and takes new certificates; to be called about once a second. */
 void fv_scrape_tick(fv_scrape *s, double now_s); /* of fv_clock_s */
 
 #endif

@@ -350,3 +350,58 @@ Test(tls, certificates_change_under_load_and_no_request_fails) {
     crew_stop(&c);
     crew_close(&c);
 }
+
+/* ---- metrics ----------------------------------------------------------------------------- */
+
+/* Says "OK" and the certificate's serial number, or why not. */
+static void scrape(const char *authority) {
+    command_run(&fleet_said,
+                "/usr/bin/python3 -B -c '\n"
+                "import socket, ssl, sys\n"
+                "host, port = sys.argv[1].rsplit(\":\", 1)\n"
+                "context = ssl.create_default_context(cafile=sys.argv[2])\n"
+                "s = socket.create_connection((\"127.0.0.1\", int(port)), 60)\n"
+                "s = context.wrap_socket(s, server_hostname=\"fovea-router\")\n"
+                "s.sendall(b\"GET /metrics HTTP/1.0\\r\\n\\r\\n\")\n"
+                "text = b\"\".join(iter(lambda: s.recv(65536), b\"\"))\n"
+                "assert b\" 200 OK\" in text and b\"fovea_build_info\" in text, text\n"
+                "' %s %s 2>&1",
+                c.router.metrics, authority);
+}
+
+Test(tls, metrics_are_encrypted_where_others_reach_them) {
+    if (access("/usr/bin/python3", X_OK) != 0) cr_skip("there is no /usr/bin/python3");
+    open_crew("--metrics 0.0.0.0:0");
+    crew_start_router(&c);
+    scrape(ca);
+    cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
+    certs_authority(c.f.dir, "other");
+    scrape(certs_path(c.f.dir, "other", "crt"));
+    cr_assert_neq(fleet_said.status, 0);
+    cr_assert(strstr(fleet_said.out, "CERTIFICATE_VERIFY_FAILED"), "%s", fleet_said.out);
+    /* Another authority's certificate takes the place of the first one. */
+    certs_issue(c.f.dir, "other", "next", "DNS:fovea-router,IP:127.0.0.1", 24);
+    certs_replace(c.f.dir, "next", "router");
+    for (int i = 0; i < 600; i++) {
+        scrape(certs_path(c.f.dir, "other", "crt"));
+        if (fleet_said.status == 0) break;
+    }
+    cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
+    program_kill(&c.router, SIGTERM);
+    cr_assert_eq(program_wait(&c.router), 0);
+    crew_close(&c);
+}
+
+Test(tls, metrics_in_plain_text_are_on_loopback_unless_insecure) {
+    crew_open(&c, "tls", "tiny");
+    command_run(&fleet_said,
+                FOVEA_BIN "/fovea-router --fleet-token-file %s/fleet.token --metrics 0.0.0.0:0",
+                c.f.dir);
+    cr_assert_eq(fleet_said.status, 2);
+    cr_assert(strstr(fleet_said.err, "--insecure"), "%s", fleet_said.err);
+    snprintf(c.router_args, sizeof c.router_args, "--metrics 0.0.0.0:0 --insecure");
+    crew_start_router(&c);
+    program_kill(&c.router, SIGTERM);
+    cr_assert_eq(program_wait(&c.router), 0);
+    crew_close(&c);
+}

@@ -19,7 +19,7 @@ static char reply[REPLY_MAX];
 
 static void start(void) {
     cr_assert_eq(fv_metrics_open(FV_DAEMON_ROUTER), FV_OK);
-    cr_assert_eq(fv_scrape_open("0", &scrape), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_scrape_open("0", NULL, &scrape), FV_OK, "%s", fv_last_error());
 }
 
 static void stop(void) {
@@ -158,9 +158,9 @@ Test(scrape, a_client_that_dribbles_is_ended_when_its_time_is_over) {
 
 Test(scrape, an_address_that_is_taken_or_wrong_is_said) {
     fv_scrape *other;
-    cr_assert_eq(fv_scrape_open(fv_scrape_address(scrape), &other), FV_EIO);
+    cr_assert_eq(fv_scrape_open(fv_scrape_address(scrape), NULL, &other), FV_EIO);
     cr_assert_not_null(strstr(fv_last_error(), "--metrics: cannot listen on 127.0.0.1:"));
-    cr_assert_eq(fv_scrape_open("nowhere", &other), FV_EINVAL);
-    cr_assert_eq(fv_scrape_open("127.0.0.1:70000", &other), FV_EINVAL);
-    cr_assert_eq(fv_scrape_open("unix:/tmp/x", &other), FV_EINVAL);
+    cr_assert_eq(fv_scrape_open("nowhere", NULL, &other), FV_EINVAL);
+    cr_assert_eq(fv_scrape_open("127.0.0.1:70000", NULL, &other), FV_EINVAL);
+    cr_assert_eq(fv_scrape_open("unix:/tmp/x", NULL, &other), FV_EINVAL);
 }
