@@ -170,14 +170,17 @@ static bool is_named(const fv_fleet *f, const char *model) {
     return !*model || strcmp(f->model, model) == 0 || strcmp(f->fingerprint, model) == 0;
 }
 
-/* "a (0123), b (4567)" */
-static void print_names(const fv_registry *m, char out[NAMES_MAX]) {
+static fv_status cannot_tell(const fv_registry *m, const char *model) {
+    char names[NAMES_MAX] = ""; /* "a (0123), b (4567)" */
     size_t n = 0;
-    *out = '\0';
     for (const fv_fleet *f = m->fleets; f && n < NAMES_MAX; f = f->next)
         if (f->first)
-            n += (size_t)snprintf(out + n, NAMES_MAX - n, "%s%s (%s)", n ? ", " : "", f->model,
+            n += (size_t)snprintf(names + n, NAMES_MAX - n, "%s%s (%s)", n ? ", " : "", f->model,
                                   f->fingerprint);
+    return *model
+               ? FV_FAIL(FV_ENOTFOUND, "unknown model '%s'; there are %s", model, names)
+               : FV_FAIL(FV_EINVAL,
+                         "there are several models here, so the request must name one: %s", names);
 }
 
 /* Are those that live of one name? */
@@ -201,11 +204,7 @@ static bool draw(int32_t n, int32_t of) {
 fv_status fv_registry_choose_fleet(const fv_registry *m, const char *model, fv_fleet **out) {
     fv_fleet *drawn = NULL, *living = NULL, *any = NULL;
     int32_t n_pair = 0;
-    char names[NAMES_MAX];
-    print_names(m, names);
-    if (!*model && ambiguous(m))
-        return FV_FAIL(FV_EINVAL, "there are several models here, so the request must name one: %s",
-                       names);
+    if (!*model && ambiguous(m)) return cannot_tell(m, model);
     for (fv_fleet *f = m->fleets; f; f = f->next) {
         if (!f->first || !is_named(f, model)) continue;
         int32_t pairs = fv_fleet_pairs(f);
@@ -214,8 +213,7 @@ fv_status fv_registry_choose_fleet(const fv_registry *m, const char *model, fv_f
         if (lives(f) && (!living || !fv_fleet_model(living))) living = f;
         any = f;
     }
-    if (!any && *model && *names)
-        return FV_FAIL(FV_ENOTFOUND, "unknown model '%s'; there are %s", model, names);
+    if (!any && *model && fv_registry_first(m)) return cannot_tell(m, model);
     fv_fleet *f = drawn ? drawn : living ? living : any;
     if (!f || !fv_fleet_model(f))
         return FV_FAIL(FV_EIO, "no prefill worker has joined the fleet; try again later");

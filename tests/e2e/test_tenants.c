@@ -69,23 +69,34 @@ Test(tenants, keys_and_tokens_of_tenants_are_answered_and_others_are_not) {
     fleet_close(&f);
 }
 
-Test(tenants, nothing_secret_is_logged) {
-    char args[1200];
-    fleet_open(&f, "secrets");
+/* printf %s KEY | sha256sum */
+#define KEY_B "fovea-key-b"
+#define SHA_B "3ae1e439be6824c6c73d1bc577322fe992314a5f352f20ccd81f1e3f258fad27"
+#define KV_BYTES "600000"
+
+static void run_script(const char *script, const char *set, const char *more) {
+    command_run(&fleet_said, "/usr/bin/python3 -B " FOVEA_TEST_DATA "/e2e/%s %s %s %s 2>&1", script,
+                f.address, set, more);
+    if (fleet_said.status == 77) cr_skip("no python3-grpcio");
+    cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
+}
+
+Test(tenants, one_has_no_more_kv_than_it_may_and_nothing_secret_is_logged) {
+    char args[1200], set[500];
+    fleet_open(&f, "tenant-kv");
     fleet_synth(&f, "tiny");
-    write_text(f.dir, "tenants.json", "{\"tenants\":{\"a\":{\"keys\":[\"" SHA_A "\"]}}}");
-    write_text(f.dir, "first", KEY_A "\n");
+    write_text(f.dir, "tenants.json",
+               "{\"tenants\":{\"a\":{\"keys\":[\"" SHA_A "\"],\"kv_bytes\":" KV_BYTES
+               "},\"b\":{\"keys\":[\"" SHA_B "\"]}}}");
+    write_text(f.dir, "first", KEY_B "\n");
     snprintf(args, sizeof args, "--tenants %s/tenants.json --api-key-file %s/first --log debug",
              f.dir, f.dir);
     fleet_start(&f, args);
-    snprintf(args, sizeof args, "%s/contracts.bin", f.dir);
-    cr_assert_eq(fv_file_write(args, fovea_proto_set, fovea_proto_set_size), FV_OK);
-    command_run(&fleet_said,
-                "/usr/bin/python3 -B " FOVEA_TEST_DATA "/e2e/secrets.py %s %s " KEY_A
-                " %s/up.err 2>&1",
-                f.address, args, f.dir);
-    if (fleet_said.status == 77) cr_skip("no python3-grpcio");
-    cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
+    snprintf(set, sizeof set, "%s/contracts.bin", f.dir);
+    cr_assert_eq(fv_file_write(set, fovea_proto_set, fovea_proto_set_size), FV_OK);
+    run_script("tenant_kv.py", set, KEY_A " " KEY_B " " KV_BYTES);
+    snprintf(args, sizeof args, KEY_A " %s/up.err", f.dir);
+    run_script("secrets.py", set, args);
     fleet_stop(&f);
     fleet_close(&f);
 }
