@@ -580,7 +580,9 @@ static fv_status run_fleet(fleet *f) {
     FV_TRY(wait_ready(f, n_prefill, n_decode));
     if (f->asked > 0) return FV_OK;
     FV_TRY(start_gateway(f));
-    if (*f->http) printf("http://%s/v1 serves OpenAI's API\n", f->http);
+    if (*f->http)
+        printf("http://%s/v1 serves OpenAI's API\nhttp://%s/ is a page to ask on\n", f->http,
+               f->http);
     printf("ready on %s: %d prefill, %d decode; Ctrl-C ends it\n", f->address, n_prefill, n_decode);
     fflush(stdout);
     return watch(f);

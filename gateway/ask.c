@@ -4,9 +4,11 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "gateway/api/answer.h"
 #include "gateway/api/message_json.h"
 #include "gateway/internal.h"
 #include "grpc/health/v1/health.pb-c.h"
+#include "serving/layout_message.h"
 
 enum { ASK_MS = 30000 };
 
@@ -212,11 +214,55 @@ void fv_list_models(fv_gateway *g, fv_http_request *r) {
         &fovea__inference__v1__model_list__descriptor, answer_models);
 }
 
-void fv_show_model(fv_gateway *g, fv_http_request *r) {
+/* "?model=NAME" where there are several. */
+static void get_model(fv_gateway *g, fv_http_request *r,
+                      unsigned (*answer)(ask *a, const ProtobufCMessage *m, json_t **out)) {
     Fovea__Inference__V1__GetModelRequest q = FOVEA__INFERENCE__V1__GET_MODEL_REQUEST__INIT;
+    const char *name = fv_http_argument(r, "model");
+    if (name) q.model = (char *)(uintptr_t)name;
     get(g, r, "/fovea.inference.v1.Inference/GetModel", &q.base,
-        &fovea__inference__v1__model__descriptor, answer_message);
+        &fovea__inference__v1__model__descriptor, answer);
 }
+
+void fv_show_model(fv_gateway *g, fv_http_request *r) { get_model(g, r, answer_message); }
+
+static json_t *span_json(const fv_layout_config *c, const fv_layout *l, int32_t index) {
+    const fv_layout_span *s = &l->span[index];
+    fv_layout_place at = fv_layout_place_of(c, l, index);
+    fv_layout_rect seen = fv_layout_seen(l, &l->view[at.view]);
+    return json_pack("{s:i, s:i, s:i, s:i, s:b, s:b, s:f, s:f, s:f, s:f}", "n", s->n, "t", s->t,
+                     "h", s->h, "w", s->w, "class_token", s->class_token, "newline_column",
+                     s->newline_column, "left", seen.x + seen.w * at.x, "top",
+                     seen.y + seen.h * at.y, "width", seen.w * at.w, "height", seen.h * at.h);
+}
+
+static fv_status layout_of(const fv_http_request *r, const Fovea__Inference__V1__Model *m,
+                           fv_layout_config *c, fv_layout *out) {
+    const char *w = fv_http_argument(r, "w"), *h = fv_http_argument(r, "h");
+    long side[2] = {w ? strtol(w, NULL, 10) : 0, h ? strtol(h, NULL, 10) : 0};
+    long most = m->limits ? (long)m->limits->side_max : 0;
+    if (side[0] < 1 || side[1] < 1 || side[0] > most || side[1] > most)
+        return FV_FAIL(FV_EINVAL, "w and h must be numbers of pixels, 1..%ld", most);
+    FV_TRY(fv_layout_from_message(m->image_layout, c));
+    return fv_layout_image(c, (int32_t)side[0], (int32_t)side[1], 1, out);
+}
+
+/* Where the visual tokens of an image of so many pixels are. */
+static unsigned answer_layout(ask *a, const ProtobufCMessage *m, json_t **out) {
+    fv_layout_config c;
+    fv_layout l;
+    fv_status st = layout_of(a->http, (const void *)m, &c, &l);
+    if (st != FV_OK) {
+        *out = fv_api_error(st, fv_last_error(), "");
+        return fv_api_http_status(st);
+    }
+    *out = json_pack("{s:[]}", "spans");
+    for (int32_t i = 0; i < l.n_span; i++)
+        json_array_append_new(json_object_get(*out, "spans"), span_json(&c, &l, i));
+    return 200;
+}
+
+void fv_show_layout(fv_gateway *g, fv_http_request *r) { get_model(g, r, answer_layout); }
 
 void fv_show_fleet(fv_gateway *g, fv_http_request *r) {
     Fovea__Inference__V1__GetFleetRequest q = FOVEA__INFERENCE__V1__GET_FLEET_REQUEST__INIT;

@@ -56,7 +56,12 @@ void fv_detokenize(fv_gateway *g, fv_http_request *r);
 void fv_list_models(fv_gateway *g, fv_http_request *r);
 void fv_show_model(fv_gateway *g, fv_http_request *r);
 void fv_show_fleet(fv_gateway *g, fv_http_request *r);
+void fv_show_layout(fv_gateway *g, fv_http_request *r);
 void fv_show_health(fv_gateway *g, fv_http_request *r);
+
+/* page.c: the files of page/. */
+bool fv_is_page(const char *path);
+void fv_show_page(fv_gateway *g, fv_http_request *r); /* of a path that is one */
 
 /* routes.c */
 void fv_route(fv_gateway *g, fv_http_request *r);

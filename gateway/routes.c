@@ -27,10 +27,13 @@ static const struct route {
     [FV_ROUTE_DETOKENIZE] = {"POST", "/detokenize", fv_detokenize},
     [FV_ROUTE_MODEL] = {"GET", "/fovea/model", fv_show_model},
     [FV_ROUTE_FLEET] = {"GET", "/fovea/fleet", fv_show_fleet},
+    [FV_ROUTE_LAYOUT] = {"GET", "/fovea/layout", fv_show_layout},
+    [FV_ROUTE_PAGE] = {"GET", "/", fv_show_page}, /* and its other files */
 };
 
 static int32_t route_of(const fv_http_request *r) {
     int32_t i = 0;
+    if (fv_is_page(fv_http_path(r))) return FV_ROUTE_PAGE;
     while (i < FV_ROUTE_OTHER && strcmp(routes[i].path, fv_http_path(r)) != 0) i++;
     return i;
 }

@@ -242,6 +242,10 @@ unsigned fv_http_status(const fv_http_request *r) { return r->status; }
 
 double fv_http_read_s(const fv_http_request *r) { return r->read_s; }
 
+const char *fv_http_argument(const fv_http_request *r, const char *name) {
+    return MHD_lookup_connection_value(r->connection, MHD_GET_ARGUMENT_KIND, name);
+}
+
 const char *fv_http_body(const fv_http_request *r, size_t *n) {
     *n = r->n_body;
     return r->body ? r->body : "";

@@ -58,6 +58,8 @@ const char *fv_http_path(const fv_http_request *r);                     /* witho
 const char *fv_http_header(const fv_http_request *r, const char *name); /* NULL: none */
 unsigned fv_http_status(const fv_http_request *r); /* of its answer; 0: none has begun */
 double fv_http_read_s(const fv_http_request *r);   /* when it was there as a whole, by fv_clock_s */
+/* The decoded value of "?name=value"; NULL: none. */
+const char *fv_http_argument(const fv_http_request *r, const char *name);
 const char *fv_http_body(const fv_http_request *r, size_t *n);
 void fv_http_forget_body(fv_http_request *r); /* it was read: frees its memory */
 

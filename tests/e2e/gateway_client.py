@@ -173,6 +173,19 @@ def mistakes_are_named():
     refused(chat, "temperature", "0..100")
 
 
+def the_page_is_its_own_and_knows_where_tokens_are():
+    connection, reply = send("/")
+    assert reply.status == 200 and b"<script type" in reply.read() and reply.headers["Content-Type"] == "text/html; charset=utf-8"
+    policy = reply.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy, policy
+    connection.close()
+    (span,) = ask(f"/fovea/layout?w=640&h=480&model={name}")["spans"]
+    assert (span["n"], span["left"], span["top"], span["width"], span["height"]) == (144, 80, 0, 480, 480), span
+    assert ask("/fovea/model?model=" + name)["name"] == name
+    refused(None, None, "1..", path="/fovea/layout")
+    refused(None, "model", "another", 404, path="/fovea/layout?w=1&h=1&model=another")
+
+
 def a_client_that_leaves_ends_its_work():
     long = question(max_tokens=1500, n=2)
     connection, reply = send("/v1/chat/completions", dict(long, stream=True))
@@ -213,7 +226,8 @@ def without_a_router_it_is_unavailable():
 name = ask("/v1/models")["data"][0]["id"]
 for check in [the_fleet_is_healthy_and_has_a_model, a_stream_has_the_text_of_the_whole_answer,
               policies_come_in_three_ways, choices_logprobs_and_seeds, completions_and_tokens,
-              a_conversation_is_kept_and_goes_on, mistakes_are_named, a_client_that_leaves_ends_its_work,
+              a_conversation_is_kept_and_goes_on, mistakes_are_named,
+              the_page_is_its_own_and_knows_where_tokens_are, a_client_that_leaves_ends_its_work,
               a_connection_serves_many_requests, without_a_router_it_is_unavailable]:
     print(check.__name__, flush=True)
     check()

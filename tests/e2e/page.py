@@ -1,0 +1,242 @@
+"""The gateway's page in headless Chromium, over WebDriver (https://www.w3.org/TR/webdriver2/).
+
+usage: page.py HOST:PORT PICTURE [SCREENSHOT_FOLDER]; with a folder all cases, else the first; 77 without chromedriver
+"""
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+
+WAIT_S = 120
+ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
+address, picture_path, *folder = sys.argv[1:]
+if not shutil.which("chromedriver") or not shutil.which("chromium"):
+    print("skip: no chromedriver or no chromium (Debian: chromium-driver)")
+    sys.exit(77)
+os.environ["HOME"] = os.environ.get("TMPDIR", "/tmp")
+
+
+class Browser:
+    def __init__(self):
+        self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True)
+        line = next(l for l in self.driver.stdout if "successfully on port" in l)
+        self.at = f"http://127.0.0.1:{line.split('port')[-1].strip(' .' + chr(10))}/session"
+        self.session = ""
+        options = {"args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,900"]}
+        asked = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+        self.session = "/" + self.call("", {"capabilities": {"alwaysMatch": asked}})["sessionId"]
+
+    def call(self, path, body=None, method=None):
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.at + self.session + path, data, {"Content-Type": "application/json"}, method=method)
+        try:
+            return json.load(urllib.request.urlopen(request, timeout=WAIT_S))["value"]
+        except urllib.error.HTTPError as e:
+            raise AssertionError(f"{path}: {e.read().decode()[:600]}") from None
+
+    def run(self, script, *arguments):
+        return self.call("/execute/sync", {"script": script, "args": arguments})
+
+    def find(self, selector):
+        return self.call("/element", {"using": "css selector", "value": selector})[ELEMENT]
+
+    def click(self, selector):
+        self.call(f"/element/{self.find(selector)}/click", {})
+
+    def type(self, selector, text):
+        self.call(f"/element/{self.find(selector)}/value", {"text": text})
+
+    def fill(self, selector, text):
+        self.call(f"/element/{self.find(selector)}/clear", {})
+        self.type(selector, text)
+
+    def text(self, selector):
+        return self.run("return document.querySelector(arguments[0])?.innerText ?? ''", selector)
+
+    def wait(self, what, script):
+        end = time.monotonic() + WAIT_S
+        while not self.run("return " + script):
+            assert time.monotonic() < end, (f"not within {WAIT_S} s: {what}", self.text("body"))
+            time.sleep(0.05)
+
+    def open(self):
+        self.call("/url", {"url": f"http://{address}/"})
+        self.wait("the page is ready", "document.documentElement.dataset.ready === 'yes'")
+
+    def media(self, name, value):
+        """Emulates a media feature, such as prefers-color-scheme."""
+        self.call("/goog/cdp/execute", {"cmd": "Emulation.setEmulatedMedia", "params": {"features": [{"name": name, "value": value}]}})
+
+    def size(self, width, height):
+        self.call("/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride",
+                                        "params": {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}})
+
+    def screenshot(self, name):
+        shot = self.call("/goog/cdp/execute", {"cmd": "Page.captureScreenshot", "params": {"captureBeyondViewport": True}})
+        with open(f"{folder[0]}/{name}.png", "wb") as f:
+            f.write(base64.b64decode(shot["data"]))
+
+    def complaints(self):
+        return [e["message"] for e in self.call("/se/log", {"type": "browser"}) if e["level"] == "SEVERE"]
+
+    def close(self):
+        if self.session:
+            self.call("", method="DELETE")
+        self.driver.terminate()
+        self.driver.wait(WAIT_S)
+
+
+def policies(*texts):
+    while b.run("return document.querySelectorAll('#policies li').length") > len(texts):
+        b.click("#policies li:last-child button:last-child")
+    while b.run("return document.querySelectorAll('#policies li').length") < len(texts):
+        b.click("#add")
+    for i, text in enumerate(texts):
+        b.fill(f"#policies li:nth-child({i + 1}) input", text)
+
+
+def answered():
+    b.wait("all answers", "document.querySelectorAll('article').length && document.getElementById('stop').disabled")
+
+
+def drop(path):
+    """Drops the file on the page, as from a file manager."""
+    with open(path, "rb") as f:
+        data = base64.b64encode(f.read()).decode()
+    b.run("""const bytes = Uint8Array.from(atob(arguments[0]), c => c.charCodeAt(0)), d = new DataTransfer();
+             d.items.add(new File([bytes], 'dropped.png', {type: 'image/png'}));
+             document.getElementById('drop').dispatchEvent(new DragEvent('drop', {dataTransfer: d, bubbles: true, cancelable: true}))""", data)
+    b.wait("the image", "!document.getElementById('picture').hidden")
+
+
+def two_policies_side_by_side():
+    b.open()
+    drop(picture_path)
+    b.fill("#text", "Name the color of the square.")
+    b.fill("#tokens", "12")
+    policies("exact", "prune=vtw,layer=6")
+    b.click("#ask")
+    answered()
+    assert b.run("return document.querySelectorAll('article .overlay canvas').length") == 2, b.text("#answers")
+    assert not b.text("article .error"), b.text("#answers")
+    for i in 1, 2:
+        words = b.text(f"article:nth-child({i}) dl")
+        assert "KV sent" in words and "KV held" in words and "time to first token" in words and "time per token" in words, words
+    # after layer 6 the second answer holds none of the image's tokens, and its picture is dark there
+    light = []
+    for layer in "0", "11":
+        light.append(b.run("""const a = document.querySelector('article:nth-child(2)'), s = a.querySelector('input[type=range]');
+            s.value = arguments[0]; s.dispatchEvent(new Event('input'));
+            const c = a.querySelector('canvas'), d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+            return d.reduce((n, v, i) => n + (i % 4 < 3 ? v : 0), 0) / d.length""", layer))
+    assert light[0] > 3 * light[1], light
+    assert ": 0 of 144" in b.text("article:nth-child(2) figcaption")
+    assert "prune=vtw" in b.run("return document.querySelector('article:nth-child(2) pre').textContent")
+    assert "decode" in b.text("#fleet")
+    assert not b.complaints(), b.complaints()
+
+
+def differences_are_marked():
+    drop(picture_path)
+    b.fill("#text", "Describe the picture.")
+    policies("exact", "prune=vtw,layer=1", "exact")
+    b.click("#ask")
+    answered()
+    texts = [b.text(f"article:nth-child({i}) .answer") for i in (1, 2, 3)]
+    assert texts[0] == texts[2] and texts[0] != texts[1], texts
+    marks = [b.run("return document.querySelectorAll(`article:nth-child(${arguments[0]}) mark`).length", i) for i in (1, 2, 3)]
+    assert marks[0] == marks[2] == 0 < marks[1], marks
+
+
+def a_policy_is_built_from_the_table():
+    policies("exact", "quality")
+    b.click("#policies li:nth-child(2) button")
+    b.wait("the dialog", "document.getElementById('builder').open")
+    assert "pack=svd" in b.text("#built")
+    b.run("""const s = document.querySelector('#stages [aria-label=evict]'); s.value = 'tova'; s.dispatchEvent(new Event('change'))""")
+    assert "evict=tova" in b.text("#built")
+    b.run("""const s = document.querySelector('#stages [aria-label=lazy]'); s.selectedIndex = 1; s.dispatchEvent(new Event('change'))""")
+    assert "exclude each other" in b.text("#conflicts") and b.run("return document.getElementById('use').disabled")
+    b.size(1280, 900)
+    b.screenshot("builder")
+    for stage in "lazy", "pack":
+        b.run("const s = document.querySelector(`#stages [aria-label=${arguments[0]}]`); s.value = ''; s.dispatchEvent(new Event('change'))", stage)
+    b.fill("#stages fieldset label input[type=number]", "0.5")
+    b.click("#use")
+    b.wait("the text", "document.querySelector('#policies li:nth-child(2) input').value === 'evict=tova,keep=0.5'")
+    b.click("#ask")
+    answered()
+    assert "evict=tova,keep=0.5" in b.run("return document.querySelector('article:nth-child(2) pre').textContent")
+
+
+def mistakes_are_shown_as_text():
+    policies("prune=magic")
+    b.click("#ask")
+    answered()
+    assert "magic" in b.text("article .error")
+    policies("exact")
+    b.run("""const d = new DataTransfer(); d.items.add(new File(['<b>no</b>'], '<b>x</b>.png', {type: 'image/png'}));
+             document.dispatchEvent(new DragEvent('drop', {dataTransfer: d, cancelable: true}))""")
+    b.wait("a sentence", "!document.getElementById('problem').hidden")
+    assert "<b>x</b>.png: not an image" in b.text("#problem")
+
+
+def it_works_by_keyboard():
+    b.open()
+    b.click("#example")
+    b.wait("the image", "!document.getElementById('picture').hidden")
+    b.fill("#tokens", "2")
+    b.type("#text", "\ue009\ue007")  # Control+Enter
+    answered()
+    reached = b.run("""return [...document.querySelectorAll('a[href], button, input, select, textarea, summary')].every(e => e.tabIndex >= 0)""")
+    assert reached and "KV held" in b.text("article dl")
+
+
+def the_calls_elsewhere_work():
+    script = b.run("return [...document.querySelectorAll('article:first-child details')].find(d => d.innerText.includes('curl')).querySelector('pre').textContent")
+    if not shutil.which("curl"):
+        return
+    shutil.copyfile(picture_path, f"{folder[0]}/example.png")
+    said = subprocess.run(["bash", "-c", script], cwd=folder[0], capture_output=True, text=True, timeout=WAIT_S)
+    assert json.loads(said.stdout)["choices"][0]["fovea"]["report"]["n_images"] == 1, said
+
+
+def it_fits_narrow_and_wide_dark_and_light():
+    b.click("article details summary")
+    for width in 375, 1920:
+        for scheme in "light", "dark":
+            b.size(width, 900)
+            b.media("prefers-color-scheme", scheme)
+            over = b.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert over <= 0, f"{width}: {over} pixels too wide"
+            b.screenshot(f"{width}-{scheme}")
+    colors = []
+    for scheme in "light", "dark":
+        b.media("prefers-color-scheme", scheme)
+        colors.append(b.run("return getComputedStyle(document.body).backgroundColor"))
+    assert colors[0] != colors[1]
+
+
+def a_key_is_forgotten_with_the_session():
+    b.fill("#key", "secret\ue004")
+    assert b.run("return sessionStorage.getItem('key')") == "secret" and b.run("return localStorage.length + document.cookie.length") == 0
+
+
+cases = [two_policies_side_by_side]
+if folder:
+    cases += [differences_are_marked, a_policy_is_built_from_the_table, mistakes_are_shown_as_text, it_works_by_keyboard,
+              the_calls_elsewhere_work, it_fits_narrow_and_wide_dark_and_light, a_key_is_forgotten_with_the_session]
+b = None
+try:
+    b = Browser()
+    for case in cases:
+        print(case.__name__, flush=True)
+        case()
+finally:
+    if b:
+        b.close()
+print("ok")
