@@ -24,7 +24,8 @@ sys.path.insert(0, str(ROOT / "eval"))
 from tables import filled, head, line, put  # noqa: E402
 
 PAGE = HERE / "FAMILIES.md"
-FAMILIES = ["llava", "llava_next", "llava_onevision", "idefics3", "smolvlm", "internvl", "mistral3"]
+FAMILIES = ["llava", "llava_next", "llava_onevision", "idefics3", "smolvlm", "internvl", "mistral3",
+            "qwen2_vl", "qwen2_5_vl"]
 SCRIPT = "docs/families.py"
 SIZES = [(37, 90), (170, 41), (28, 28)]
 

@@ -61,6 +61,8 @@ typedef struct fv_layout_config {
     /* Idefics3 */
     int32_t longest_edge; /* pixels, of the first resize */
     bool split;           /* tiles and the whole image; otherwise the whole image alone */
+    /* Qwen-VL: an image is scaled to at least and at most so many pixels */
+    int32_t pixels_min, pixels_max;
 } fv_layout_config;
 
 /* How the pixels of a view come about: [pad to a square,] resize one or more times, put on a canvas of

@@ -39,6 +39,8 @@ fv_status fv_layout_from_message(const layout_message *m, fv_layout_config *out)
     c.tiles_max = narrow(m->tiles_max);
     c.longest_edge = narrow(m->longest_edge);
     c.split = m->split;
+    c.pixels_min = narrow(m->pixels_min);
+    c.pixels_max = narrow(m->pixels_max);
     FV_TRY(fv_layout_check(&c));
     *out = c;
     return FV_OK;
@@ -79,6 +81,8 @@ fv_status fv_layout_to_message(const fv_layout_config *c, fv_arena *a, layout_me
     m->tiles_max = (uint32_t)c->tiles_max;
     m->longest_edge = (uint32_t)c->longest_edge;
     m->split = c->split;
+    m->pixels_min = (uint32_t)c->pixels_min;
+    m->pixels_max = (uint32_t)c->pixels_max;
     *out = m;
     return FV_OK;
 }

@@ -71,6 +71,7 @@ static fv_status parse_halves(const json_t *root, const char *where, fv_model_co
 
     const char *type = cfg->family->text;
     FV_TRY(fv_json_str(text, "model_type", text_where, &type));
+    if (!text && cfg->family->flat) text = root;
     const char *family = fv_config_text_family(type);
     if (!family)
         return FV_FAIL(FV_EUNSUPPORTED,

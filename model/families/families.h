@@ -56,11 +56,14 @@ typedef struct fv_family {
     const char *name;         /* model_type */
     const char *architecture; /* the class, which files without model_type name */
     fv_layout_family layout;
-    const char *text;        /* model_type of a text_config that names none */
-    float text_eps;          /* rms_norm_eps without text_config */
-    bool tied;               /* tie_word_embeddings */
-    const char *tower;       /* model_type of a vision_config that names none ... */
-    bool own_tower;          /* ... or whatever it names */
+    const char *text;  /* model_type of a text_config that names none */
+    float text_eps;    /* rms_norm_eps without text_config */
+    bool flat;         /* without text_config its keys are config.json's own */
+    bool tied;         /* tie_word_embeddings */
+    const char *tower; /* model_type of a vision_config that names none ... */
+    bool own_tower;    /* ... or whatever it names */
+    /* Its keys, where they are not hidden_size, num_hidden_layers and num_attention_heads. */
+    const char *tower_width, *tower_depth, *tower_heads;
     fv_vision_config vision; /* the tower without vision_config */
     int32_t image_token;
     const char *strategy; /* vision_feature_select_strategy */

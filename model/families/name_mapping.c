@@ -66,18 +66,19 @@ static const struct part {
     {"embeddings.class_embedding", {NULL, "embeddings.cls_token"}},
     {"embeddings.position_embedding.weight", {NULL, "embeddings.position_embeddings"}},
     {"embeddings.patch_embedding.",
-     {NULL, "embeddings.patch_embeddings.projection.", "patch_conv."}},
+     {NULL, "embeddings.patch_embeddings.projection.", "patch_conv.", "patch_embed.proj."}},
     {"pre_layrnorm.", {NULL, NULL, "ln_pre."}},
     {"post_layernorm.", {NULL, "layernorm."}},
-    {"encoder.layers.", {NULL, "encoder.layer.", "transformer.layers."}},
-    {"layer_norm1.", {NULL, "layernorm_before.", "attention_norm."}},
-    {"layer_norm2.", {NULL, "layernorm_after.", "ffn_norm."}},
-    {"self_attn.out_proj.", {NULL, "attention.projection_layer.", "attention.o_proj."}},
-    {"self_attn.", {NULL, "attention.", "attention."}},
+    {"encoder.layers.", {NULL, "encoder.layer.", "transformer.layers.", "blocks."}},
+    {"layer_norm1.", {NULL, "layernorm_before.", "attention_norm.", "norm1."}},
+    {"layer_norm2.", {NULL, "layernorm_after.", "ffn_norm.", "norm2."}},
+    {"self_attn.out_proj.",
+     {NULL, "attention.projection_layer.", "attention.o_proj.", "attn.proj."}},
+    {"self_attn.", {NULL, "attention.", "attention.", "attn."}},
     {"mlp.", {NULL, NULL, "feed_forward."}},
     {"scale1", {NULL, "lambda_1"}},
     {"scale2", {NULL, "lambda_2"}},
-    {"norm.", {NULL, "layer_norm.", "norm."}},
+    {"norm.", {NULL, "layer_norm.", "norm.", "ln_q."}},
     {"merger.", {NULL, NULL, "patch_merger.merging_layer."}},
 };
 enum { N_PART = sizeof parts / sizeof *parts };
@@ -133,12 +134,15 @@ bool fv_name_mapping_canonical(const char *key, char out[FV_TENSOR_NAME_MAX]) {
     if (ends_with(key, ".rotary_emb.inv_freq") || ends_with(key, ".position_ids")) return false;
     const char *s = key;
     skip(&s, "model.");
-    if (skip(&s, "vision_tower.") || skip(&s, "vision_model.")) {
+    bool merger = skip(&s, "visual.merger.");
+    if (!merger &&
+        (skip(&s, "vision_tower.") || skip(&s, "vision_model.") || skip(&s, "visual."))) {
         skip(&s, "vision_tower.");
         skip(&s, "vision_model.");
         put_inside("vision.", s, true, FV_TOWER_NAMES_CLIP, out);
-    } else if (skip(&s, "multi_modal_projector.") || skip(&s, "mm_projector.") ||
+    } else if (merger || skip(&s, "multi_modal_projector.") || skip(&s, "mm_projector.") ||
                skip(&s, "connector.modality_projection.")) {
+        skip(&s, "mlp.");
         const char *linear = skip(&s, "0.") ? "linear_1." : skip(&s, "2.") ? "linear_2." : NULL;
         if (linear)
             put(out, "projector.", linear, s);

@@ -16,6 +16,10 @@
  *            model.text_model.         lm_head.                 model.vision_model.,
  *                                                               model.connector.modality_projection.
  *
+ * So have the Qwen-VL models, since transformers 4.52 and before:
+ *            model.language_model.     lm_head.                 model.visual., model.visual.merger.
+ *            model.                    lm_head.                 visual., visual.merger.
+ *
  * Towers other than CLIP's and SigLIP's have names of their own in either, without the level
  * vision_model.
  *
@@ -44,6 +48,7 @@ typedef enum fv_tower_names {
     FV_TOWER_NAMES_CLIP = 0, /* which are the canonical ones; SigLIP has them too */
     FV_TOWER_NAMES_INTERNVL,
     FV_TOWER_NAMES_PIXTRAL,
+    FV_TOWER_NAMES_QWEN_VL,
     FV_N_TOWER_NAMES
 } fv_tower_names;
 

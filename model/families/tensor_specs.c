@@ -21,11 +21,13 @@ typedef enum dim {
     DIM_VPOSITION,
     DIM_VCHANNEL,
     DIM_VPATCH,
+    DIM_TWO,
     DIM_V3D,
     DIM_ONE,
     DIM_FEATURE, /* the connector's input: features of a token, or the merger's output */
     DIM_NORMED,
     DIM_MERGED,
+    DIM_BETWEEN, /* the connector's two linear layers */
 } dim;
 
 typedef enum when {
@@ -47,7 +49,9 @@ typedef enum when {
     POSITION_3D, /* with one */
     LAYER_BIAS,  /* of the layers' norms */
     PRE_NORM_BIAS,
+    VISION_QKV, /* each by itself */
     VISION_BIAS_QKV,
+    VISION_FUSED,
     VISION_BIAS_O,
     VISION_PLAIN, /* the FFN without gate, its biases, and the gated one */
     VISION_PLAIN_BIAS,
@@ -55,6 +59,8 @@ typedef enum when {
     VISION_GATED_BIAS,
     VISION_QK_NORM,
     LAYER_SCALE,
+    PATCH_FRAME,
+    PATCH_FRAMES, /* two */
     PATCH_BIAS,
     PRE_NORM,
     POST_NORM,
@@ -114,9 +120,9 @@ static const row connector[] = {
     {"norm.weight", P(norm), {DIM_NORMED}, FV_ROLE_NORM, CONNECTOR_NORM},
     {"norm.bias", P(norm_bias), {DIM_NORMED}, FV_ROLE_BIAS, CONNECTOR_NORM_BIAS},
     {"merger.weight", P(merger), {DIM_VD, DIM_MERGED}, FV_ROLE_LINEAR, CONNECTOR_MERGER},
-    {"linear_1.weight", P(fc1), {DIM_D, DIM_FEATURE}, FV_ROLE_LINEAR, CONNECTOR_MLP},
-    {"linear_1.bias", P(fc1_bias), {DIM_D}, FV_ROLE_BIAS, BIAS_MLP_CONNECTOR},
-    {"linear_2.weight", P(fc2), {DIM_D, DIM_D}, FV_ROLE_LINEAR, CONNECTOR_MLP},
+    {"linear_1.weight", P(fc1), {DIM_BETWEEN, DIM_FEATURE}, FV_ROLE_LINEAR, CONNECTOR_MLP},
+    {"linear_1.bias", P(fc1_bias), {DIM_BETWEEN}, FV_ROLE_BIAS, BIAS_MLP_CONNECTOR},
+    {"linear_2.weight", P(fc2), {DIM_D, DIM_BETWEEN}, FV_ROLE_LINEAR, CONNECTOR_MLP},
     {"linear_2.bias", P(fc2_bias), {DIM_D}, FV_ROLE_BIAS, BIAS_MLP_CONNECTOR},
     {"proj.weight", P(fc1), {DIM_D, DIM_FEATURE}, FV_ROLE_LINEAR, CONNECTOR_LINEAR},
 };
@@ -136,7 +142,12 @@ static const row vision_front[] = {
      V(patch),
      {DIM_VD, DIM_VCHANNEL, DIM_VPATCH, DIM_VPATCH},
      FV_ROLE_LINEAR,
-     ALWAYS},
+     PATCH_FRAME},
+    {"embeddings.patch_embedding.weight",
+     V(patch),
+     {DIM_VD, DIM_VCHANNEL, DIM_TWO, DIM_VPATCH, DIM_VPATCH},
+     FV_ROLE_LINEAR,
+     PATCH_FRAMES},
     {"embeddings.patch_embedding.bias", V(patch_bias), {DIM_VD}, FV_ROLE_BIAS, PATCH_BIAS},
     {"embeddings.position_embedding.weight",
      V(position),
@@ -160,13 +171,15 @@ enum { ASKED = 8 };
 static const row vision_layer[] = {
     {"layer_norm1.weight", E(norm1), {DIM_VD}, FV_ROLE_NORM, ALWAYS},
     {"layer_norm1.bias", E(norm1_bias), {DIM_VD}, FV_ROLE_BIAS, LAYER_BIAS},
-    {"self_attn.q_proj.weight", E(q), {DIM_VD, DIM_VD}, FV_ROLE_LINEAR, ALWAYS},
+    {"self_attn.q_proj.weight", E(q), {DIM_VD, DIM_VD}, FV_ROLE_LINEAR, VISION_QKV},
     {"self_attn.q_proj.bias", E(q_bias), {DIM_VD}, FV_ROLE_BIAS, VISION_BIAS_QKV},
-    {"self_attn.k_proj.weight", E(k), {DIM_VD, DIM_VD}, FV_ROLE_LINEAR, ALWAYS},
+    {"self_attn.k_proj.weight", E(k), {DIM_VD, DIM_VD}, FV_ROLE_LINEAR, VISION_QKV},
     {"self_attn.k_proj.bias", E(k_bias), {DIM_VD}, FV_ROLE_BIAS, VISION_BIAS_QKV},
     {"self_attn.q_norm.weight", E(q_norm), {DIM_VD}, FV_ROLE_NORM, VISION_QK_NORM},
     {"self_attn.k_norm.weight", E(k_norm), {DIM_VD}, FV_ROLE_NORM, VISION_QK_NORM},
-    {"self_attn.v_proj.weight", E(v), {DIM_VD, DIM_VD}, FV_ROLE_LINEAR, ALWAYS},
+    {"self_attn.qkv.weight", E(qkv), {DIM_V3D, DIM_VD}, FV_ROLE_LINEAR, VISION_FUSED},
+    {"self_attn.qkv.bias", E(qkv_bias), {DIM_V3D}, FV_ROLE_BIAS, VISION_FUSED},
+    {"self_attn.v_proj.weight", E(v), {DIM_VD, DIM_VD}, FV_ROLE_LINEAR, VISION_QKV},
     {"self_attn.v_proj.bias", E(v_bias), {DIM_VD}, FV_ROLE_BIAS, VISION_BIAS_QKV},
     {"self_attn.out_proj.weight", E(o), {DIM_VD, DIM_VD}, FV_ROLE_LINEAR, ALWAYS},
     {"self_attn.out_proj.bias", E(o_bias), {DIM_VD}, FV_ROLE_BIAS, VISION_BIAS_O},
@@ -225,6 +238,7 @@ static int64_t size_of(const fv_model_config *cfg, dim d, const char **key) {
     case DIM_HEAD: *key = "head_dim"; return t->d_head;
     case DIM_V3D: *key = "3 * vision_config.hidden_size"; return 3 * (int64_t)v->d_model;
     case DIM_ONE: *key = "1"; return 1;
+    case DIM_TWO: *key = "vision_config.temporal_patch_size"; return 2;
     case DIM_VD: *key = "vision_config.hidden_size"; return v->d_model;
     case DIM_VM: *key = "vision_config.intermediate_size"; return v->d_ffn;
     case DIM_VPOSITION:
@@ -242,6 +256,9 @@ static int64_t size_of(const fv_model_config *cfg, dim d, const char **key) {
         *key = "vision_config.hidden_size, of a patch or of a token's patches";
         return v->projector_norm == FV_PROJECTOR_NORM_PATCHES ? v->d_model
                                                               : fv_vision_feature_width(v);
+    case DIM_BETWEEN:
+        *key = v->projector_wide ? "vision_config's width * spatial_merge_size^2" : "hidden_size";
+        return v->projector_wide ? fv_vision_feature_width(v) : t->d_model;
     case DIM_MERGED:
         *key = "vision_config.hidden_size * spatial_merge_size^2";
         return fv_vision_feature_width(v);
@@ -273,7 +290,9 @@ static bool exists(const builder *b, when w) {
     case POSITION_3D: return b->cfg->leading_ones;
     case LAYER_BIAS: return !v->rms_norm;
     case PRE_NORM_BIAS: return v->pre_norm && !v->rms_norm;
-    case VISION_BIAS_QKV: return v->bias_qkv;
+    case VISION_QKV: return !v->fused_qkv;
+    case VISION_BIAS_QKV: return v->bias_qkv && !v->fused_qkv;
+    case VISION_FUSED: return v->fused_qkv;
     case VISION_BIAS_O: return v->bias_o;
     case VISION_PLAIN: return !v->gated;
     case VISION_PLAIN_BIAS: return !v->gated && v->bias_mlp;
@@ -281,6 +300,8 @@ static bool exists(const builder *b, when w) {
     case VISION_GATED_BIAS: return v->gated && v->bias_mlp;
     case VISION_QK_NORM: return v->qk_norm;
     case LAYER_SCALE: return v->layer_scale;
+    case PATCH_FRAME: return !v->two_frames;
+    case PATCH_FRAMES: return v->two_frames;
     case PATCH_BIAS: return v->patch_bias;
     case PRE_NORM: return v->pre_norm;
     case POST_NORM: return v->post_norm;
@@ -339,7 +360,7 @@ static void build_vision(builder *b) {
 
 fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tensor_spec **out,
                                 int32_t *n) {
-    enum { PER_LAYER = 26, OTHERS = 32 };
+    enum { PER_LAYER = 28, OTHERS = 32 };
     _Static_assert(sizeof text_layer / sizeof *text_layer <= PER_LAYER, "rows of a text layer");
     _Static_assert(sizeof vision_layer / sizeof *vision_layer <= PER_LAYER,
                    "rows of a tower layer");

@@ -27,7 +27,7 @@ typedef enum fv_tensor_part {
     FV_PART_UNUSED, /* in files, never read */
 } fv_tensor_part;
 
-enum { FV_TENSOR_SPECS_MAX_DIMS = 4 };
+enum { FV_TENSOR_SPECS_MAX_DIMS = 5 };
 
 typedef struct fv_tensor_spec {
     char name[FV_TENSOR_NAME_MAX]; /* canonical */

@@ -5,6 +5,11 @@
 
 enum { IMAGE_MAX = 8192 };
 
+#define QWEN_VL_TOWER                                                                              \
+    .n_layer = 32, .n_head = 16, .image = IMAGE_MAX, .patch = 14, .ln_eps = 1e-6F,                 \
+    .bias_qkv = true, .bias_o = true, .bias_mlp = true, .fused_qkv = true, .two_frames = true,     \
+    .any_size = true, .rope = FV_TOWER_ROPE_HALVES, .rope_theta = 10000
+
 static const struct {
     const char *type;
     fv_vision_config config;
@@ -81,6 +86,10 @@ static const struct {
       .any_size = true,
       .rope = FV_TOWER_ROPE_AXIAL,
       .rope_theta = 10000}},
+    {"qwen2_vl_vision", {QWEN_VL_TOWER, .d_model = 1280, .act = FV_ACT_QUICK_GELU}},
+    {"qwen2_5_vl_vision",
+     {QWEN_VL_TOWER, .d_model = 3584, .d_ffn = 3420, .act = FV_ACT_SILU, .rms_norm = true,
+      .gated = true}},
 };
 enum {
     N_TOWER = sizeof towers / sizeof *towers,
@@ -134,13 +143,17 @@ static fv_status parse_pooling(const json_t *obj, const char *where, const fv_vi
 
 fv_status fv_config_tower_parse(const json_t *obj, const char *where, fv_model_config *cfg) {
     fv_vision_config *v = &cfg->vision;
-    FV_TRY(tower_of(obj, cfg->family, where, v));
+    const fv_family *f = cfg->family;
+    FV_TRY(tower_of(obj, f, where, v));
+    const char *width = f->tower_width ? f->tower_width : "hidden_size";
+    const char *depth = f->tower_depth ? f->tower_depth : "num_hidden_layers";
+    const char *heads = f->tower_heads ? f->tower_heads : "num_attention_heads";
     FV_TRY(parse_pooling(obj, where, v, &cfg->pooling_head));
     int32_t channels = 3;
-    FV_TRY(fv_json_i32(obj, "hidden_size", where, 1, FV_CONFIG_WIDTH_MAX, &v->d_model));
+    FV_TRY(fv_json_i32(obj, width, where, 1, FV_CONFIG_WIDTH_MAX, &v->d_model));
     FV_TRY(fv_json_i32(obj, "intermediate_size", where, 1, FV_CONFIG_FFN_MAX, &v->d_ffn));
-    FV_TRY(fv_json_i32(obj, "num_hidden_layers", where, 1, FV_MAX_LAYERS, &v->n_layer));
-    FV_TRY(fv_json_i32(obj, "num_attention_heads", where, 1, FV_CONFIG_HEADS_MAX, &v->n_head));
+    FV_TRY(fv_json_i32(obj, depth, where, 1, FV_MAX_LAYERS, &v->n_layer));
+    FV_TRY(fv_json_i32(obj, heads, where, 1, FV_CONFIG_HEADS_MAX, &v->n_head));
     FV_TRY(fv_json_i32(obj, "num_channels", where, 1, 1024, &channels));
     FV_TRY(read_side(obj, "image_size", where, &v->image));
     FV_TRY(read_side(obj, "patch_size", where, &v->patch));
@@ -152,9 +165,8 @@ fv_status fv_config_tower_parse(const json_t *obj, const char *where, fv_model_c
     if (!(v->ln_eps >= 0 && v->ln_eps < 1))
         return FV_FAIL(FV_EDATA, "%s: key 'layer_norm_eps' must be in [0, 1)", where);
     if (v->d_model % v->n_head)
-        return FV_FAIL(FV_EDATA,
-                       "%s: key 'hidden_size' (%d) is not a multiple of 'num_attention_heads' (%d)",
-                       where, v->d_model, v->n_head);
+        return FV_FAIL(FV_EDATA, "%s: key '%s' (%d) is not a multiple of '%s' (%d)", where, width,
+                       v->d_model, heads, v->n_head);
     if (v->image < v->patch)
         return FV_FAIL(FV_EDATA, "%s: key 'image_size' (%d) is less than 'patch_size' (%d)", where,
                        v->image, v->patch);

@@ -69,7 +69,7 @@ typedef enum fv_projector_norm {
     FV_PROJECTOR_NORM_PATCHES,  /* each patch's */
 } fv_projector_norm;
 
-/* A vision tower (CLIP, SigLIP, InternViT, Pixtral), features of some of its layers, and a connector. */
+/* A vision tower (CLIP, SigLIP, InternViT, Pixtral, Qwen-VL's), features of some of its layers, and a connector. */
 typedef struct fv_vision_config {
     int32_t d_model, d_ffn, n_layer, n_head, d_head;
     int32_t image,
@@ -83,8 +83,14 @@ typedef struct fv_vision_config {
     bool post_norm;       /* LayerNorm after the last */
     bool rms_norm;        /* norms of the layers are RMSNorm */
     bool bias_qkv, bias_o, bias_mlp;
-    bool gated;    /* down(act(gate x) * up x) in place of fc2(act(fc1 x)) */
-    bool any_size; /* tiles have any number of patches; there is no table of positions */
+    bool fused_qkv;  /* in files, one tensor has the weights of all three */
+    bool gated;      /* down(act(gate x) * up x) in place of fc2(act(fc1 x)) */
+    bool any_size;   /* tiles have any number of patches; there is no table of positions */
+    bool two_frames; /* a patch spans two frames; an image is both of them */
+    /* Tokens on the side of a window, from the upper left corner on: patches attend to those of their
+     * window, but in the layers of `whole` to all. 0: to all in every layer. */
+    int32_t window;
+    bool whole[FV_MAX_LAYERS];
     fv_tower_rope rope;
     float rope_theta;
     bool qk_norm;     /* RMSNorm of all heads' queries, and of their keys, with eps 1e-6 */
@@ -101,7 +107,8 @@ typedef struct fv_vision_config {
     bool patch_merger; /* a linear layer makes one patch's width of a token's features */
     fv_activation projector_act;
     bool projector_bias;
-    int32_t d_text; /* width of the text model, which the connector maps to */
+    bool projector_wide; /* the first of its linear layers keeps the width of the features */
+    int32_t d_text;      /* width of the text model, which the connector maps to */
 } fv_vision_config;
 
 /* Patches on a side; 0 without a tower. */
@@ -120,6 +127,11 @@ static inline int32_t fv_vision_tokens(const fv_vision_config *v) {
 static inline int32_t fv_vision_tokens_of(const fv_vision_config *v, int32_t w, int32_t h) {
     int32_t side = v->patch * v->merge;
     return v->any_size ? (w / side) * (h / side) : fv_vision_tokens(v);
+}
+
+/* Values of a patch. */
+static inline int32_t fv_vision_patch_width(const fv_vision_config *v) {
+    return 3 * (v->two_frames ? 2 : 1) * v->patch * v->patch;
 }
 
 /* Columns of the features. */

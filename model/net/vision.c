@@ -48,6 +48,20 @@ static fv_status reorder_merger(fv_vision *v, fv_tensor *w) {
     return FV_OK;
 }
 
+/* q, k and v, as rows of what the file has as one. */
+static void split_qkv(fv_vision_layer *w) {
+    fv_tensor *part[] = {&w->q, &w->k, &w->v}, *bias[] = {&w->q_bias, &w->k_bias, &w->v_bias};
+    int32_t d = w->qkv.cols;
+    for (int32_t i = 0; w->qkv.data && i < 3; i++) {
+        *part[i] = fv_tensor_rows(w->qkv, i * d, d);
+        *bias[i] = w->qkv_bias;
+        bias[i]->cols = bias[i]->ld = d;
+        bias[i]->data =
+            (char *)w->qkv_bias.data + (size_t)(i * d) * fv_dtype_bytes(w->qkv_bias.dtype);
+    }
+    w->qkv = w->qkv_bias = (fv_tensor){0};
+}
+
 static fv_status load_weights(fv_vision *v, const fv_vision_weights *tower,
                               const fv_projector_weights *projector) {
     int32_t n_layer = v->n_layer;
@@ -55,8 +69,11 @@ static fv_status load_weights(fv_vision *v, const fv_vision_weights *tower,
     v->w.layer = calloc((size_t)v->n_layer + 1, sizeof *v->w.layer);
     if (!v->w.layer) return FV_FAIL(FV_ENOMEM, "out of memory for the list of layers");
     FV_TRY(load_tensors(&v->ws, tower, &v->w, offsetof(fv_vision_weights, layer)));
-    for (int32_t l = 0; l < n_layer; l++)
-        FV_TRY(load_tensors(&v->ws, &tower->layer[l], &v->w.layer[l], sizeof *tower->layer));
+    for (int32_t l = 0; l < n_layer; l++) {
+        fv_vision_layer layer = tower->layer[l];
+        split_qkv(&layer);
+        FV_TRY(load_tensors(&v->ws, &layer, &v->w.layer[l], sizeof layer));
+    }
     fv_projector_weights p = *projector;
     if (v->cfg->patch_merger) FV_TRY(reorder_merger(v, &p.merger));
     return load_tensors(&v->ws, &p, &v->p, sizeof p);
@@ -123,18 +140,27 @@ void fv_vision_close(fv_vision *v) {
 
 /* ---- the tower ------------------------------------------------------------------------- */
 
+/* Parts of the rows, each of which attends to itself. */
+typedef struct runs {
+    int32_t n;
+    fv_attn_seq *attn;      /* [n] */
+    fv_kv_write_seq *write; /* [n] */
+} runs;
+
 typedef struct tower_scratch {
     fv_tensor x, h, q, k, v, o, m; /* m: FFN */
     fv_tensor gate, cos, sin;      /* with gated, with RoPE */
     fv_tensor features;            /* [n * visual tokens, feature width] */
     const int32_t *kept;           /* rows of x that are features, in the order of features */
     int32_t n_kept;
-    fv_tensor patches;      /* [n * P, 3 p p] */
-    fv_tensor one;          /* [1, 1] = 1 */
-    fv_tensor factors;      /* [1, d], with layer_scale */
-    fv_buf kv;              /* keys and values of one layer */
-    fv_attn_seq *attn;      /* [n] */
-    fv_kv_write_seq *write; /* [n] */
+    fv_tensor patches; /* [n * P, 3 p p] */
+    fv_tensor one;     /* [1, 1] = 1 */
+    fv_tensor factors; /* [1, d], with layer_scale */
+    fv_buf kv;         /* keys and values of one layer */
+    int32_t *order;    /* [P] patches of a tile in raster order, as their rows are in order */
+    int32_t n_window;  /* of a tile */
+    int32_t *window;   /* [n_window] rows of each, in turn */
+    runs tiles, windows;
 } tower_scratch;
 
 /* Of keys and values: products in bf16 would round them to it anyway. */
@@ -167,18 +193,21 @@ static fv_status activate(fv_vision *v, fv_activation act, fv_tensor x) {
 
 static size_t pixels_of(fv_layout_size size) { return 3 * (size_t)size.w * (size_t)size.h; }
 
-/* Unfolds pixels [3, h, w] into patch rows, columns in the order (channel, y, x) of the kernel. */
-static void unfold(const float *pixels, fv_layout_size size, int32_t patch, float *out) {
-    for (int32_t py = 0; py < size.h / patch; py++)
-        for (int32_t px = 0; px < size.w / patch; px++)
-            for (int32_t c = 0; c < 3; c++)
-                for (int32_t y = 0; y < patch; y++, out += patch)
-                    memcpy(out,
-                           pixels +
-                               ((size_t)c * (size_t)size.h + (size_t)(py * patch + y)) *
-                                   (size_t)size.w +
-                               (size_t)(px * patch),
-                           (size_t)patch * sizeof *out);
+/* Unfolds pixels [3, h, w] into patch rows, columns in the order (channel, frame, y, x) of the kernel. */
+static void unfold(const fv_vision *v, fv_layout_size size, const int32_t *order,
+                   const float *pixels, float *out) {
+    int32_t patch = v->cfg->patch, frames = v->cfg->two_frames ? 2 : 1;
+    for (int32_t i = 0; i < patches(v); i++) {
+        int32_t py = order[i] / v->cols, px = order[i] % v->cols;
+        for (int32_t row = 0; row < 3 * frames * patch; row++, out += patch) {
+            int32_t c = row / patch / frames, y = row % patch;
+            memcpy(out,
+                   pixels +
+                       ((size_t)c * (size_t)size.h + (size_t)(py * patch + y)) * (size_t)size.w +
+                       (size_t)(px * patch),
+                   (size_t)patch * sizeof *out);
+        }
+    }
 }
 
 /* x = [cls; patches W^T + b] + position, then the first LayerNorm. Position rows are put first and
@@ -187,12 +216,12 @@ static fv_status embed(fv_vision *v, fv_layout_size size, const float *pixels, i
                        tower_scratch *s) {
     const fv_vision_config *c = v->cfg;
     fv_device *dev = v->be->device;
-    int32_t P = patches(v), T = tokens(v), width = 3 * c->patch * c->patch, *ids;
+    int32_t P = patches(v), T = tokens(v), width = fv_vision_patch_width(c), *ids;
     float *unfolded;
     FV_TRY(FV_ARENA_NEW(&v->host, (size_t)n * (size_t)P * (size_t)width, unfolded));
     FV_TRY(FV_ARENA_NEW(&v->host, (size_t)n * (size_t)T, ids));
     for (int32_t i = 0; i < n; i++)
-        unfold(pixels + (size_t)i * pixels_of(size), size, c->patch,
+        unfold(v, size, s->order, pixels + (size_t)i * pixels_of(size),
                unfolded + (size_t)i * (size_t)P * (size_t)width);
     for (int32_t i = 0; v->position && i < n * T; i++) ids[i] = v->position[i % T];
     size_t bytes = (size_t)n * (size_t)P * (size_t)width * sizeof *unfolded;
@@ -214,30 +243,30 @@ static fv_status embed(fv_vision *v, fv_layout_size size, const float *pixels, i
     return c->pre_norm ? layer_norm(v, s->x, v->w.pre_norm, v->w.pre_norm_bias, s->x) : FV_OK;
 }
 
-/* Full attention inside each tile: one segment, nothing masked. */
-static fv_status attend(fv_vision *v, int32_t n, tower_scratch *s) {
+/* Full attention inside each run: one segment, nothing masked. */
+static fv_status attend(fv_vision *v, const runs *r, tower_scratch *s) {
     const fv_vision_config *c = v->cfg;
-    for (int32_t i = 0; i < n; i++)
-        for (int32_t h = 0; h < c->n_head; h++) s->write[i].tables[h].len = 0;
+    for (int32_t i = 0; i < r->n; i++)
+        for (int32_t h = 0; h < c->n_head; h++) r->write[i].tables[h].len = 0;
     fv_kv_write_args put = {.k = s->k,
                             .v = s->v,
                             .kv_dtype = kv_dtype(v),
                             .n_kv = c->n_head,
                             .d_head = c->d_head,
-                            .n_seq = n,
-                            .seqs = s->write};
+                            .n_seq = r->n,
+                            .seqs = r->write};
     FV_TRY(v->be->ops->kv_write(v->be, &put));
-    for (int32_t i = 0; i < n; i++)
-        for (int32_t h = 0; h < c->n_head; h++) s->write[i].tables[h].len = tokens(v);
+    for (int32_t i = 0; i < r->n; i++)
+        for (int32_t h = 0; h < c->n_head; h++) r->write[i].tables[h].len = r->write[i].n_rows;
     fv_attn_args a = {.q = s->q,
                       .o = s->o,
                       .kv_dtype = kv_dtype(v),
                       .n_head = c->n_head,
                       .n_kv = c->n_head,
                       .d_head = c->d_head,
-                      .n_seq = n,
+                      .n_seq = r->n,
                       .scale = 1.0f / sqrtf((float)c->d_head),
-                      .seqs = s->attn};
+                      .seqs = r->attn};
     return v->be->ops->attention(v->be, &a);
 }
 
@@ -265,7 +294,7 @@ static fv_status make_angles(fv_vision *v, int32_t n, tower_scratch *s) {
         if (across && c->rope == FV_TOWER_ROPE_AXIAL) i += 2;
         float f = 1.0F / powf(c->rope_theta, (float)i / (float)c->d_head);
         for (int32_t r = 0; r < n * T; r++) {
-            int32_t at = r % T;
+            int32_t at = s->order[r % T];
             float angle = (float)(across ? at % v->cols : at / v->cols) * f;
             cosine[(size_t)r * (size_t)half + (size_t)k] = cosf(angle);
             sine[(size_t)r * (size_t)half + (size_t)k] = sinf(angle);
@@ -313,7 +342,9 @@ static fv_status add_to_x(fv_vision *v, fv_tensor y, fv_tensor w, fv_tensor b, f
     return v->be->ops->activate(v->be, &add);
 }
 
-static fv_status layer(fv_vision *v, const fv_vision_layer *w, int32_t n, tower_scratch *s) {
+static fv_status layer(fv_vision *v, int32_t l, tower_scratch *s) {
+    const fv_vision_layer *w = &v->w.layer[l];
+    bool windows = v->cfg->window && !v->cfg->whole[l];
     FV_TRY(layer_norm(v, s->x, w->norm1, w->norm1_bias, s->h));
     fv_linear_args in = {.x = s->h,
                          .n_part = 3,
@@ -323,11 +354,31 @@ static fv_status layer(fv_vision *v, const fv_vision_layer *w, int32_t n, tower_
     FV_TRY(v->be->ops->linear(v->be, &in));
     FV_TRY(norm_queries_keys(v, w, s));
     FV_TRY(turn(v, s));
-    FV_TRY(attend(v, n, s));
+    FV_TRY(attend(v, windows ? &s->windows : &s->tiles, s));
     FV_TRY(add_to_x(v, s->o, w->o, w->o_bias, w->scale1, s));
     FV_TRY(layer_norm(v, s->x, w->norm2, w->norm2_bias, s->h));
     FV_TRY(feed(v, w, s));
     return add_to_x(v, s->m, w->fc2, w->fc2_bias, w->scale2, s);
+}
+
+/* Patches in the order of their rows: raster order, or window by window and there token by token. */
+static fv_status make_order(fv_vision *v, tower_scratch *s) {
+    int32_t r = v->cfg->merge, cols = v->cols / r, rows = v->rows / r, side = v->cfg->window, n = 0;
+    FV_TRY(FV_ARENA_NEW(&v->host, patches(v), s->order));
+    for (int32_t i = 0; i < patches(v); i++) s->order[i] = i;
+    if (side == 0) return FV_OK;
+    FV_TRY(
+        FV_ARENA_NEW(&v->host, (cols + side - 1) / side * ((rows + side - 1) / side), s->window));
+    for (int32_t top = 0; top < rows; top += side)
+        for (int32_t left = 0, before; left < cols; left += side) {
+            before = n;
+            for (int32_t y = top; y < top + side && y < rows; y++)
+                for (int32_t x = left; x < left + side && x < cols; x++)
+                    for (int32_t i = 0; i < r * r; i++)
+                        s->order[n++] = (y * r + i / r) * v->cols + x * r + i % r;
+            s->window[s->n_window++] = n - before;
+        }
+    return FV_OK;
 }
 
 /* Which rows of x are features, in the order of the tokens: each token's merge x merge patches in
@@ -335,16 +386,18 @@ static fv_status layer(fv_vision *v, const fv_vision_layer *w, int32_t n, tower_
 static fv_status choose_rows(fv_vision *v, int32_t n, tower_scratch *s) {
     const fv_vision_config *c = v->cfg;
     int32_t r = c->merge, cols = v->cols / r, T = tokens(v), n_patch = cols * (v->rows / r) * r * r;
-    int32_t *row;
+    int32_t *row, *row_of; /* of a patch in raster order */
     s->n_kept = n * (n_patch + c->keep_cls);
     FV_TRY(FV_ARENA_NEW(&v->host, s->n_kept, row));
+    FV_TRY(FV_ARENA_NEW(&v->host, patches(v), row_of));
+    for (int32_t i = 0; i < patches(v); i++) row_of[s->order[i]] = i;
     s->kept = row;
     for (int32_t t = 0; t < n; t++) {
         if (c->keep_cls) *row++ = t * T;
         for (int32_t i = 0; i < n_patch; i++) {
             int32_t token = i / (r * r), inside = i % (r * r);
             int32_t y = token / cols * r + inside / r, x = token % cols * r + inside % r;
-            *row++ = t * T + c->class_token + y * v->cols + x;
+            *row++ = t * T + c->class_token + row_of[y * v->cols + x];
         }
     }
     return FV_OK;
@@ -405,32 +458,37 @@ static fv_status take_capture(fv_vision *v, int32_t n, const tower_scratch *s,
 
 /* ---- scratch --------------------------------------------------------------------------- */
 
-/* Runs of every (tile, head): blocks that point into one buffer of keys and values. */
-static fv_status make_runs(fv_vision *v, int32_t n, tower_scratch *s) {
+/* n runs, of which the i-th has n_rows[i % n_each] rows, and for each head a table: blocks that point into
+ * one buffer of keys and values. */
+static fv_status make_runs(fv_vision *v, const tower_scratch *s, int32_t n, const int32_t *n_rows,
+                           int32_t n_each, runs *out) {
     const fv_vision_config *c = v->cfg;
-    int32_t T = tokens(v), n_block = (T + FV_KV_BLOCK - 1) / FV_KV_BLOCK;
+    int32_t T = tokens(v), row0 = 0;
     size_t row = (size_t)c->d_head * fv_dtype_bytes(kv_dtype(v));
     char *base = s->kv.data;
-    FV_TRY(FV_ARENA_NEW(&v->host, n, s->attn));
-    FV_TRY(FV_ARENA_NEW(&v->host, n, s->write));
+    out->n = n;
+    FV_TRY(FV_ARENA_NEW(&v->host, n, out->attn));
+    FV_TRY(FV_ARENA_NEW(&v->host, n, out->write));
     uint8_t *seg;
     int32_t *slot;
     FV_TRY(FV_ARENA_NEW(&v->host, T, seg));
     FV_TRY(FV_ARENA_NEW(&v->host, T, slot));
     for (int32_t r = 0; r < T; r++) slot[r] = r;
     for (int32_t i = 0; i < n; i++) {
-        fv_block_table *runs;
-        FV_TRY(FV_ARENA_NEW(&v->host, c->n_head, runs));
-        for (int32_t h = 0; h < c->n_head; h++, base += 2 * (size_t)T * row) {
-            FV_TRY(FV_ARENA_NEW(&v->host, n_block, runs[h].block));
+        fv_block_table *tables;
+        int32_t rows = n_rows[i % n_each], n_block = (rows + FV_KV_BLOCK - 1) / FV_KV_BLOCK;
+        FV_TRY(FV_ARENA_NEW(&v->host, c->n_head, tables));
+        for (int32_t h = 0; h < c->n_head; h++, base += 2 * (size_t)rows * row) {
+            FV_TRY(FV_ARENA_NEW(&v->host, n_block, tables[h].block));
             for (int32_t b = 0; b < n_block; b++) {
                 char *k = base + (size_t)b * FV_KV_BLOCK * row;
-                runs[h].block[b] = (fv_kv_block){k, k + (size_t)T * row};
+                tables[h].block[b] = (fv_kv_block){k, k + (size_t)rows * row};
             }
         }
-        s->attn[i] = (fv_attn_seq){.row0 = i * T, .n_rows = T, .n_seg = 1, .tables = runs};
-        s->write[i] = (fv_kv_write_seq){
-            .row0 = i * T, .n_rows = T, .n_seg = 1, .tables = runs, .seg = seg, .slot = slot};
+        out->attn[i] = (fv_attn_seq){.row0 = row0, .n_rows = rows, .n_seg = 1, .tables = tables};
+        out->write[i] = (fv_kv_write_seq){
+            .row0 = row0, .n_rows = rows, .n_seg = 1, .tables = tables, .seg = seg, .slot = slot};
+        row0 += rows;
     }
     return FV_OK;
 }
@@ -446,7 +504,7 @@ static fv_status make_scratch(fv_vision *v, int32_t n, tower_scratch *s) {
     const fv_vision_config *c = v->cfg;
     fv_dtype act = v->be->ops->act;
     int32_t T = tokens(v), P = patches(v), rows = n * T, d = c->d_model;
-    int32_t width = 3 * c->patch * c->patch,
+    int32_t width = fv_vision_patch_width(c),
             out = n * (patches(v) / (c->merge * c->merge) + c->keep_cls);
     size_t kv_bytes = 2 * (size_t)rows * (size_t)d * sizeof(float);
     FV_TRY(fv_workspace_reset(
@@ -472,8 +530,10 @@ static fv_status make_scratch(fv_vision *v, int32_t n, tower_scratch *s) {
     s->one = fv_workspace_cut(&v->ws, FV_F32, 1, 1);
     s->factors = fv_workspace_cut(&v->ws, FV_F32, 1, d);
     s->kv = (fv_buf){.data = fv_workspace_cut(&v->ws, FV_F32, 2 * rows, d).data, .bytes = kv_bytes};
+    FV_TRY(make_order(v, s));
     FV_TRY(choose_rows(v, n, s));
-    return make_runs(v, n, s);
+    FV_TRY(make_runs(v, s, n, &T, 1, &s->tiles));
+    return make_runs(v, s, n * s->n_window, s->window, s->n_window, &s->windows);
 }
 
 /* ---- the connector --------------------------------------------------------------------- */
@@ -543,7 +603,7 @@ static bool wants_next(const fv_vision *v, const fv_vision_out *out) {
 
 static fv_status run_layers(fv_vision *v, int32_t n, tower_scratch *s, const fv_vision_out *out) {
     for (int32_t l = 0; l < v->n_layer; l++) {
-        FV_TRY(layer(v, &v->w.layer[l], n, s));
+        FV_TRY(layer(v, l, s));
         if (v->cfg->post_norm && l + 1 == v->cfg->n_layer)
             FV_TRY(norm(v, s->x, v->w.post_norm, v->w.post_norm_bias, s->x));
         FV_TRY(take_features(v, l + 1, s));
@@ -559,7 +619,7 @@ int32_t fv_vision_layers(const fv_vision *v) { return v->n_layer; }
 
 static fv_status encode(fv_vision *v, fv_layout_size size, const float *pixels, int32_t n,
                         const fv_vision_out *out) {
-    tower_scratch s;
+    tower_scratch s = {0};
     fv_arena_reset(&v->host);
     FV_TRY(make_scratch(v, n, &s));
     FV_TRY(make_angles(v, n, &s));

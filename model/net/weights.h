@@ -25,14 +25,17 @@ typedef struct fv_text_weights {
 typedef struct fv_vision_layer {
     fv_tensor norm1, norm1_bias, norm2, norm2_bias;       /* [1, d] */
     fv_tensor q, k, v, o, q_bias, k_bias, v_bias, o_bias; /* [d, d], [1, d] */
-    fv_tensor fc1, fc1_bias, fc2, fc2_bias;               /* [m, d] [1, m] [d, m] [1, d] */
-    fv_tensor gate, gate_bias;                            /* [m, d] [1, m]; fc1 is then up */
-    fv_tensor q_norm, k_norm, scale1, scale2;             /* [1, d] or absent */
+    fv_tensor qkv, qkv_bias; /* [3 d, d], [1, 3 d]: q, then k, then v, which are absent */
+    fv_tensor fc1, fc1_bias, fc2, fc2_bias;   /* [m, d] [1, m] [d, m] [1, d] */
+    fv_tensor gate, gate_bias;                /* [m, d] [1, m]; fc1 is then up */
+    fv_tensor q_norm, k_norm, scale1, scale2; /* [1, d] or absent */
 } fv_vision_layer;
 
 typedef struct fv_vision_weights {
-    fv_tensor cls;        /* [1, d]; with a class token */
-    fv_tensor patch;      /* [d, 3 p p]: the convolution kernel, (channel, y, x) */
+    fv_tensor cls; /* [1, d]; with a class token */
+    fv_tensor
+        patch; /* [d, 3 p p]: the convolution kernel, (channel, y, x); of two frames [d, 6 p p],
+                           * (channel, frame, y, x) */
     fv_tensor patch_bias; /* [1, d] or absent */
     fv_tensor position;   /* [1 + P, d], row 0 is CLS's, or [P, d] */
     fv_tensor pre_norm, pre_norm_bias, post_norm, post_norm_bias; /* [1, d] or absent */
@@ -42,8 +45,8 @@ typedef struct fv_vision_weights {
 typedef struct fv_projector_weights {
     fv_tensor norm, norm_bias; /* [1, feature width or d] or absent */
     fv_tensor merger;          /* [d, d merge^2], columns in the order (channel, y, x); or absent */
-    fv_tensor fc1, fc1_bias;   /* [d_text, feature width] [1, d_text]: all of a linear connector */
-    fv_tensor fc2, fc2_bias;   /* [d_text, d_text] [1, d_text] */
+    fv_tensor fc1, fc1_bias;   /* [w, feature width] [1, w]: all of a linear connector */
+    fv_tensor fc2, fc2_bias;   /* [d_text, w] [1, d_text]; w is d_text, or the feature width */
     fv_tensor newline;         /* [1, d_text], of families whose rows of tokens end with one */
 } fv_projector_weights;
 

@@ -11,7 +11,7 @@
 #include "model/families/keys.h"
 #include "model/synth/internal.h"
 
-enum { CONFIG_MAX = 1 << 20, BOS = 1, EOS = 2, SCALE = 2, TILES = 6 };
+enum { CONFIG_MAX = 1 << 20, BOS = 1, EOS = 2, SCALE = 2, TILES = 6, LEAST = 4, MOST = 30 };
 
 typedef struct shape {
     const char *name;
@@ -96,6 +96,28 @@ static json_t *vision_json(const shape *s, const fv_family *f) {
     return v;
 }
 
+/* The tower's keys in a Qwen-VL model; windows have 2 x 2 tokens. */
+static json_t *qwen_vl_json(const shape *s, const fv_family *f) {
+    json_t *v =
+        json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i}", "model_type", f->tower, "depth",
+                  s->vision_layer, "num_heads", s->vision_head, "in_channels", 3, "patch_size",
+                  s->patch, "spatial_merge_size", SCALE, "temporal_patch_size", 2);
+    if (!strcmp(f->name, "qwen2_vl")) {
+        json_object_set_new(v, "embed_dim", json_integer(s->vision_d));
+        json_object_set_new(v, "hidden_size", json_integer(s->d_model));
+        json_object_set_new(v, "mlp_ratio", json_integer(s->vision_ffn / s->vision_d));
+        json_object_set_new(v, "hidden_act", json_string("quick_gelu"));
+        return v;
+    }
+    json_object_set_new(v, "hidden_size", json_integer(s->vision_d));
+    json_object_set_new(v, "intermediate_size", json_integer(s->vision_ffn));
+    json_object_set_new(v, "out_hidden_size", json_integer(s->d_model));
+    json_object_set_new(v, "hidden_act", json_string("silu"));
+    json_object_set_new(v, "window_size", json_integer(2 * SCALE * s->patch));
+    json_object_set_new(v, "fullatt_block_indexes", json_pack("[i]", 1));
+    return v;
+}
+
 /* Two tiles beside each other, upon each other, and 2 x 2: [height, width]. */
 static json_t *pinpoints_json(int32_t tile) {
     int32_t two = 2 * tile;
@@ -108,6 +130,13 @@ static void add_family_keys(const shape *s, const fv_family *f, json_t *json) {
     if (f->layout == FV_LAYOUT_IDEFICS3) {
         json_object_set_new(json, "image_token_id", json_integer(s->image_token));
         json_object_set_new(json, "scale_factor", json_integer(SCALE));
+        return;
+    }
+    if (f->layout == FV_LAYOUT_QWEN_VL) {
+        json_object_set_new(json, "vision_start_token_id", json_integer(s->image_token - 2));
+        json_object_set_new(json, "vision_end_token_id", json_integer(s->image_token - 1));
+        json_object_set_new(json, "image_token_id", json_integer(s->image_token));
+        json_object_set_new(json, "video_token_id", json_integer(s->image_token + 1));
         return;
     }
     bool internvl = f->layout == FV_LAYOUT_INTERNVL;
@@ -139,11 +168,17 @@ static void add_family_keys(const shape *s, const fv_family *f, json_t *json) {
 }
 
 static json_t *vision_family_json(const shape *s, const fv_family *f, const char *text, bool v5) {
-    json_t *text_config = text_json(s, text, v5), *vision = vision_json(s, f);
+    bool qwen_vl = f->layout == FV_LAYOUT_QWEN_VL;
+    json_t *text_config = text_json(s, text, v5);
+    json_t *vision = qwen_vl ? qwen_vl_json(s, f) : vision_json(s, f);
     json_t *json = json_pack("{s:[s], s:s, s:o, s:o, s:b}", "architectures", f->architecture,
                              "model_type", f->name, "text_config", text_config, "vision_config",
                              vision, "tie_word_embeddings", 0);
     if (json) add_family_keys(s, f, json);
+    if (json && f->flat && !v5) { /* as files were then */
+        json_object_update_missing(json, text_config);
+        json_object_del(json, "text_config");
+    }
     return json;
 }
 
@@ -192,7 +227,8 @@ static json_t *half_of(json_t *json, const char *part) {
     json_t *half = json_object_get(json, part);
     if (json_is_object(half)) return half;
     const char *type = json_string_value(json_object_get(json, "model_type"));
-    bool text_only = !type || fv_config_text_family(type);
+    const fv_family *f = type ? fv_family_find(type) : NULL;
+    bool text_only = !type || fv_config_text_family(type) || (f && f->flat);
     return text_only && !strcmp(part, "text_config") ? json : NULL;
 }
 
@@ -200,7 +236,8 @@ static fv_status set_layers(json_t *json, const char *part, int32_t n) {
     if (n == 0) return FV_OK;
     json_t *half = half_of(json, part);
     if (!half) return FV_FAIL(FV_EINVAL, "the config file has no %s to set layers in", part);
-    json_object_set_new(half, "num_hidden_layers", json_integer(n));
+    const char *key = json_object_get(half, "depth") ? "depth" : "num_hidden_layers";
+    json_object_set_new(half, key, json_integer(n));
     return FV_OK;
 }
 
@@ -263,7 +300,9 @@ static json_t *image_processor_json(const fv_model_config *cfg) {
     int32_t side = cfg->vision.image;
     bool idefics = cfg->layout.family == FV_LAYOUT_IDEFICS3,
          clip = cfg->vision.class_token || cfg->vision.any_size;
-    bool internvl = cfg->layout.family == FV_LAYOUT_INTERNVL, pixtral = cfg->vision.any_size;
+    bool internvl = cfg->layout.family == FV_LAYOUT_INTERNVL,
+         pixtral = cfg->layout.family == FV_LAYOUT_MISTRAL3;
+    int32_t token = side * side, patch = cfg->vision.patch; /* pixels of a Qwen-VL's token */
     double half = 0.5;
     json_t *j = json_pack("{s:b, s:b, s:b, s:b, s:i, s:f, s:[f,f,f], s:[f,f,f]}", "do_resize", 1,
                           "do_rescale", 1, "do_normalize", 1, "do_convert_rgb", 1, "resample",
@@ -280,10 +319,16 @@ static json_t *image_processor_json(const fv_model_config *cfg) {
         json_object_set_new(j, "do_image_splitting", json_true());
         json_object_set_new(j, "do_pad", json_true());
     } else if (pixtral) {
-        int32_t patch = cfg->vision.patch;
         json_object_set_new(j, "size", json_pack("{s:i}", "longest_edge", side));
         json_object_set_new(j, "patch_size",
                             json_pack("{s:i, s:i}", "height", patch, "width", patch));
+    } else if (cfg->layout.family == FV_LAYOUT_QWEN_VL) {
+        json_object_set_new(
+            j, "size",
+            json_pack("{s:i, s:i}", "shortest_edge", LEAST * token, "longest_edge", MOST * token));
+        json_object_set_new(j, "patch_size", json_integer(patch));
+        json_object_set_new(j, "merge_size", json_integer(cfg->vision.merge));
+        json_object_set_new(j, "temporal_patch_size", json_integer(2));
     } else if (internvl) {
         json_object_set_new(j, "size", json_pack("{s:i, s:i}", "height", side, "width", side));
         json_object_set_new(j, "crop_to_patches", json_false());
@@ -331,6 +376,7 @@ static json_t *processor_json(const fv_model_config *cfg) {
                          cfg->vision.patch, "spatial_merge_size", cfg->vision.merge, "image_token",
                          "[IMG]", "image_break_token", "[IMG_BREAK]", "image_end_token",
                          "[IMG_END]");
+    case FV_LAYOUT_QWEN_VL: return json_pack("{s:s}", "processor_class", type);
     case FV_LAYOUT_LLAVA_ONEVISION:
         snprintf(ratio, sizeof ratio, "anyres_max_%d", cfg->layout.tiles_max);
         return json_pack("{s:s, s:s, s:s, s:i, s:s, s:s}", "processor_class", type, "image_token",

@@ -27,8 +27,9 @@ typedef struct fv_synth_token {
 /* What a family has in its tokenizer and in the files beside it. */
 typedef struct fv_synth_form {
     const char *family;
-    const char *classes;             /* how its processor's class begins; NULL: as the model's */
-    const char *image_processor;     /* the same of that one; NULL: as the others */
+    const char *classes;         /* how its processor's class begins; NULL: as the model's */
+    const char *image_processor; /* the same of that one; NULL: as the others */
+    const char *video_processor;
     const char *template[2], *shown; /* the chat template around an image, and the image there */
     fv_synth_token ahead[FV_SYNTH_AHEAD_MAX]; /* with the ids before the image token's */
     int32_t n_ahead;                          /* with Idefics3's rows and columns */

@@ -53,6 +53,12 @@ enum { GRID = 6, N_SPECIAL = 3 + GRID * GRID };
     .ahead = {{"<fake_token_around_image>"}, {"<global-img>"}, {"<end_of_utterance>"}}
 #define LLAVA                                                                                      \
     .image = {"<image>", "image_token"}, .shown = "<image>\\n", .template = {LLAVA_TEMPLATE}
+#define QWEN_VL                                                                                    \
+    .image_processor = "Qwen2VL", .video_processor = "Qwen2VL",                                    \
+    .image = {"<|image_pad|>", "image_token"},                                                     \
+    .shown = "<|vision_start|><|image_pad|><|vision_end|>", .template = {LLAVA_TEMPLATE},          \
+    .n_ahead = 2, .ahead = {{"<|vision_start|>"}, {"<|vision_end|>"}},                             \
+    .video = {"<|video_pad|>", "video_token"}, .reads_video = true
 #define VIDEO .video = {"<video>", "video_token"}
 
 static const fv_synth_form families[] = {
@@ -77,6 +83,8 @@ static const fv_synth_form families[] = {
      .template = {LLAVA_TEMPLATE},
      .n_ahead = 2,
      .ahead = {{"[IMG_BREAK]"}, {"[IMG_END]"}}},
+    {.family = "qwen2_vl", QWEN_VL},
+    {.family = "qwen2_5_vl", QWEN_VL},
 };
 
 const fv_synth_form *fv_synth_form_of(const fv_model_config *cfg) {
@@ -93,6 +101,7 @@ void fv_synth_class(const fv_model_config *cfg, const char *kind, char out[FV_SY
     const char *first = f->classes;
     int n = end ? (int)(end - architecture) : 0;
     if (f->image_processor && !strcmp(kind, "ImageProcessor")) first = f->image_processor;
+    if (f->video_processor && !strcmp(kind, "VideoProcessor")) first = f->video_processor;
     if (first)
         snprintf(out, FV_SYNTH_CLASS_MAX, "%s%s", first, kind);
     else

@@ -30,6 +30,8 @@ static fv_layout_config config_of(const fields *f, const uint8_t *rest, size_t b
                           .resize = {f->resize_w, f->resize_h},
                           .n_pinpoint = f->n_pinpoint,
                           .tiles_min = f->shortest_edge,
+                          .pixels_min = f->shortest_edge,
+                          .pixels_max = f->longest_edge,
                           .tiles_max = f->tiles_max,
                           .longest_edge = f->longest_edge,
                           .split = f->flags & 4};

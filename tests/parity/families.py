@@ -10,12 +10,14 @@ from cases import Case, deal
 
 # llava_mrope is LLaVA with the text model of a Qwen-VL family, and so with positions in a grid.
 FAMILIES = ["llava_next", "llava_onevision", "idefics3", "smolvlm", "llava_siglip", "llava_mrope",
-            "internvl", "mistral3"]
+            "internvl", "mistral3", "qwen2_vl", "qwen2_5_vl"]
 CLASSES = {"llava_next": "LlavaNext", "llava_onevision": "LlavaOnevision", "idefics3": "Idefics3",
            "smolvlm": "SmolVLM", "llava": "Llava", "internvl": "InternVL",
-           "mistral3": "Mistral3"}
+           "mistral3": "Mistral3", "qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL"}
+QWEN_VL = ("qwen2_vl", "qwen2_5_vl")
 # What stands for an image in a prompt.
-IMAGE_TOKENS = {"internvl": "<IMG_CONTEXT>", "mistral3": "[IMG]"}
+IMAGE_TOKENS = {"internvl": "<IMG_CONTEXT>", "mistral3": "[IMG]"} | dict.fromkeys(
+    QWEN_VL, "<|vision_start|><|image_pad|><|vision_end|>")
 # (patch, patches along a side, merged along a side, pixels left over)
 MERGED = [(14, 4, 2, 0), (4, 6, 3, 0), (5, 4, 4, 3), (8, 2, 1, 0), (7, 6, 2, 5), (4, 25, 5, 0),
           (3, 12, 4, 0), (16, 4, 2, 0), (9, 3, 3, 1), (6, 8, 2, 0)]
@@ -92,6 +94,44 @@ def mistral3(rng, card):
             "vision_feature_layer": -1 if isinstance(layer, list) else layer}
 
 
+def qwen_vl(rng, card, family, width):
+    """The tower; `width` is the text model's."""
+    heads, _ = card["vision_heads"]
+    dim = rng.choice([4, 8, 12, 20])
+    patch, _, merge, _ = card["grid"]
+    vision = {"model_type": rng.choice([family, family + "_vision"]) if family == "qwen2_vl" else
+              family + "_vision", "depth": card["vision_layers"], "num_heads": heads,
+              "patch_size": patch, "spatial_merge_size": merge,
+              rng.choice(["in_channels", "in_chans"]): 3}
+    if rng.random() < 0.3:
+        vision["rope_parameters"] = {"rope_type": "axial", "rope_theta": 500.0}
+    if rng.random() < 0.5:
+        vision["temporal_patch_size"] = 2
+    if family == "qwen2_vl":
+        return vision | {"embed_dim": heads * dim, "hidden_size": width,
+                         "mlp_ratio": rng.choice([2, 3, 4]),
+                         "hidden_act": rng.choice(["quick_gelu", "gelu"])}
+    return vision | {"hidden_size": heads * dim, "intermediate_size": card["vision_ffn"],
+                     "out_hidden_size": width, "hidden_act": "silu",
+                     "window_size": patch * merge * rng.choice([1, 2, 3]) + rng.randrange(patch),
+                     "fullatt_block_indexes": rng.choice([[], [0], [1], [7, 1]])}
+
+
+def qwen_vl_processor(rng, card):
+    """preprocessor_config.json, as older files have it; or None: the usual one."""
+    if rng.random() < 0.5:
+        return None
+    patch, _, merge, _ = card["grid"]
+    token = (patch * merge) ** 2
+    least, most = rng.choice([1, 3, 20]) * token, rng.choice([20, 33, 60]) * token + token // 3
+    keys = {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": patch,
+            "merge_size": merge, "temporal_patch_size": 2, "min_pixels": least, "max_pixels": most,
+            "image_mean": [0.48, 0.45, 0.4], "image_std": [0.26, 0.26, 0.27]}
+    if rng.random() < 0.5:
+        keys["size"] = {"min_pixels": least, "max_pixels": most}  # which says nothing
+    return keys
+
+
 def config_of(rng, card, family):
     vocab = rng.randrange(380, 480)
     image_token = rng.randrange(vocab - 30, vocab - 3)
@@ -108,6 +148,15 @@ def config_of(rng, card, family):
         return config, image
     if name == "mistral3":
         return config | mistral3(rng, card) | {"image_token_index": image_token}, 60
+    if name in QWEN_VL:
+        add_sections(rng, card, config["text_config"])
+        text = config["text_config"]
+        config |= {"vision_config": qwen_vl(rng, card, name, text["hidden_size"]),
+                   "image_token_id": image_token, "video_token_id": image_token + 1}
+        if rng.random() < 0.5:  # as older files have it
+            del config["text_config"], text["model_type"]
+            config = text | config
+        return config, patch * card["grid"][2] * 4
     if name == "internvl":
         return config | internvl(rng, card, image) | {"image_token_id": image_token}, image
     siglip = family != "llava_next" or rng.random() < 0.2
@@ -149,12 +198,12 @@ def make_family_cases(n, seed):
     made = []
     for family in FAMILIES:
         rng = random.Random(f"{family} {seed}")
-        merged = family in ("idefics3", "smolvlm", "internvl", "mistral3")
+        merged = family in ("idefics3", "smolvlm", "internvl", "mistral3") + QWEN_VL
         mrope = family == "llava_mrope"
         grids = [g for g in MERGED if family != "internvl" or g[2] & (g[2] - 1) == 0]
         columns = {
             "family": ["qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"] if mrope else
-                      ["llama", "mistral", "qwen2", "qwen3"], "heads": cases.HEADS,
+                      [family + "_text"] if family in QWEN_VL else ["llama", "mistral", "qwen2", "qwen3"], "heads": cases.HEADS,
             "layers": [1, 2, 3], "width": [24, 36, 52, 60, 64], "ffn": [40, 77, 99],
             "eps": [1e-5, 1e-6], "act": ["silu"], "rope": cases.ROPES, "bias": [True, False],
             "tied": [False, False, True], "vision_heads": cases.VISION_HEADS,
@@ -187,7 +236,10 @@ def make_family_cases(n, seed):
                      f"{card['vision_layers']}L {tile}/{card['grid'][0]}, {card['dtype']} "
                      f"{card['dialect']} {card['key_form']}, images "
                      + " ".join(f"{w}x{h}" for w, h in pictures))
-            made.append(Case(name=f"{family}_{i}", about=about, config=config,
+            processor = qwen_vl_processor(rng, card) if family in QWEN_VL else None
+            if processor:
+                card["key_form"] = "v4"  # whose files are two
+            made.append(Case(name=f"{family}_{i}", processor=processor, about=about, config=config,
                              seed=rng.randrange(1 << 48), dialect=card["dialect"],
                              dtype=card["dtype"], shards=1, key_form=card["key_form"],
                              prompt=prompt, images=images_of(rng, pictures, tile),

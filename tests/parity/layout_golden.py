@@ -19,6 +19,7 @@ text, and the float32 of all tiles of pattern(0, W, H); - for PIXELS where they 
 import argparse
 import json
 import pathlib
+import re
 import sys
 import types
 import zlib
@@ -31,7 +32,8 @@ import image_golden
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUT = ROOT / "tests" / "golden" / "layout"
-LLAVA, NEXT, ONEVISION, IDEFICS3, INTERNVL, MISTRAL3 = 1, 2, 3, 4, 5, 6
+LLAVA, NEXT, ONEVISION, IDEFICS3, INTERNVL, MISTRAL3, QWEN_VL = 1, 2, 3, 4, 5, 6, 7
+ANY_SIZE = (MISTRAL3, QWEN_VL)  # one tile, of the image's own shape
 TILES = (LLAVA, IDEFICS3, INTERNVL)  # whose tokens are those of the tiles in turn
 NEWLINE = -1
 
@@ -64,6 +66,8 @@ class Config:
             LlavaOnevisionImageProcessorPil)
         from transformers.models.pixtral.image_processing_pil_pixtral import (
             PixtralImageProcessorPil)
+        from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import (
+            Qwen2VLImageProcessorPil)
         from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
         t = self.tile
         box = {"height": t, "width": t}
@@ -82,6 +86,10 @@ class Config:
             token = self.patch * self.merge
             return PixtralImageProcessorPil(size={"longest_edge": self.longest},
                                             patch_size={"height": token, "width": token}, **kwargs)
+        if self.family == QWEN_VL:
+            return Qwen2VLImageProcessorPil(size={"shortest_edge": self.tiles_min,
+                                                  "longest_edge": self.tiles_max},
+                                            patch_size=self.patch, merge_size=self.merge, **kwargs)
         of = SmolVLMImageProcessorPil if self.longest % 3 else Idefics3ImageProcessorPil
         return of(size={"longest_edge": self.longest}, max_image_size={"longest_edge": t},
                   do_image_splitting=bool(self.split), **kwargs)
@@ -98,7 +106,18 @@ def tiles_of(config, images, **kwargs):
         return processor([images], do_pad=False)
     if config.family in (NEXT, MISTRAL3):
         return processor(images, do_pad=False)
+    if config.family == QWEN_VL:
+        return {"pixel_values": [whole_image(config, processor(images[:1]))]}
     return processor(images)
+
+
+def whole_image(config, out):
+    """The pixels [3, h, w] of an image in patches, which are token by token and each twice."""
+    (_, h, w), = out["image_grid_thw"].tolist()
+    m, p = config.merge, config.patch
+    grid = np.asarray(out["pixel_values"]).reshape(h // m, w // m, m, m, 3, 2, p, p)
+    assert np.array_equal(grid[..., 0, :, :], grid[..., 1, :, :])
+    return grid[..., 0, :, :].transpose(4, 0, 2, 5, 1, 3, 6).reshape(3, h * p, w * p)
 
 
 class Recorder:
@@ -142,6 +161,10 @@ class Recorder:
             p._preprocess([blank], do_center_crop=False, crop_size=None, patch_size=p.patch_size,
                           **common)
             return 1, 0, 0
+        if config.family == QWEN_VL:
+            p._preprocess([blank], patch_size=config.patch, merge_size=config.merge,
+                          temporal_patch_size=2, **common)
+            return 1, 0, 0
         if config.family == INTERNVL:
             out = p._preprocess([blank], crop_to_patches=True, min_patches=config.tiles_min,
                                 max_patches=config.tiles_max, **common)
@@ -170,7 +193,7 @@ def view_sizes(config, sizes, n_tile):
 
 def order_of(config, sizes, w, h, n_tile):
     """Which token of which tile stands where; and, where a grid was scaled down, its size."""
-    if config.family == MISTRAL3:
+    if config.family in ANY_SIZE:
         token = config.patch * config.merge
         (across, down), = sizes[0]
         return np.arange(across // token * (down // token), dtype=np.int32), None
@@ -211,8 +234,10 @@ def text_of(config, sizes, w, h, n_image, n_tile, rows, cols):
     from transformers.models.llava_onevision.processing_llava_onevision import (
         LlavaOnevisionProcessor)
     from transformers.models.pixtral.processing_pixtral import PixtralProcessor
+    from transformers.models.qwen2_vl.processing_qwen2_vl import Qwen2VLProcessor
     of = {LLAVA: LlavaProcessor, NEXT: LlavaNextProcessor, ONEVISION: LlavaOnevisionProcessor,
-          IDEFICS3: Idefics3Processor, INTERNVL: InternVLProcessor, MISTRAL3: PixtralProcessor}[config.family]
+          IDEFICS3: Idefics3Processor, INTERNVL: InternVLProcessor, MISTRAL3: PixtralProcessor,
+          QWEN_VL: Qwen2VLProcessor}[config.family]
     p = object.__new__(of)
     p.image_token, p.patch_size, p.num_additional_image_tokens = "<image>", config.patch, 1
     p.vision_feature_select_strategy = "full" if config.family == ONEVISION else "default"
@@ -224,7 +249,12 @@ def text_of(config, sizes, w, h, n_image, n_tile, rows, cols):
         (w, h), = sizes[0]
     p.vision_aspect_ratio = f"anyres_max_{config.tiles_max}"
     p.fake_image_token, p.global_image_tag = "<fake_token_around_image>", "<global-img>"
-    p.image_processor = types.SimpleNamespace(image_grid_pinpoints=config.pinpoints)
+    p.image_processor = types.SimpleNamespace(image_grid_pinpoints=config.pinpoints,
+                                              merge_size=config.merge)
+    if config.family == QWEN_VL:
+        (across, down), = sizes[0]
+        grid = np.array([[1, down // config.patch, across // config.patch]])
+        return p.replace_image_token({"image_grid_thw": grid}, 0)
     tile = np.broadcast_to(np.float32(0), (1, 3, config.tile, config.tile))
     return p.replace_image_token({"pixel_values": [tile], "image_sizes": [[h, w]] * n_image,
                                   "num_patches": [n_tile], "batch_num_images": [n_image], "rows": [[rows]],
@@ -255,7 +285,7 @@ class Expected:
 def pixels_of(config, image, n_image, resample, mean, std):
     out = tiles_of(config, [Image.fromarray(image)] * n_image, resample=resample,
                    image_mean=[mean] * 3, image_std=[std] * 3)["pixel_values"]
-    if config.family == MISTRAL3:
+    if config.family in ANY_SIZE:
         return np.ascontiguousarray(out[0].astype(np.float32)).flatten()
     first = out if config.family == INTERNVL else out[0] if config.family != LLAVA else out[:1]
     if config.family in (IDEFICS3, INTERNVL) and n_image > 1:
@@ -268,6 +298,10 @@ def pixels_of(config, image, n_image, resample, mean, std):
 def our_order(config, layout):
     """As order_of, from the spans; a grid that is scaled down is the one before."""
     n, s, out = config.side ** 2, config.side, []
+    if config.family == QWEN_VL:
+        span, = layout["span"]
+        assert span["crop"] == [0, 0, span["w"], span["n"] // span["w"]]
+        return np.arange(span["n"], dtype=np.int32)
     if config.family == MISTRAL3:  # a row of one tile each
         assert all(span["crop"] == [0, i, span["w"], 1] for i, span in enumerate(layout["span"]))
         return np.arange(sum(span["n"] for span in layout["span"]), dtype=np.int32)
@@ -326,7 +360,7 @@ class Dump(image_golden.Dump):
         line = (f"tiles {config.line()} {n_image} {resample} {float(np.float32(mean)).hex()} "
                 f"{float(np.float32(std)).hex()} {w} {h}")
         return self.ask(line, image.tobytes(), np.float32,
-                        lambda *_: (-1,) if config.family == MISTRAL3 else
+                        lambda *_: (-1,) if config.family in ANY_SIZE else
                         (-1, 3, config.tile, config.tile))
 
 
@@ -344,6 +378,7 @@ CHECKPOINTS = {
     "SmolVLM-500M, not split": Config(IDEFICS3, 512, 16, 4, longest=2048, split=0),
     "InternVL3": Config(INTERNVL, 448, 14, 2, tiles_min=1, tiles_max=12),
     "Mistral Small 3.1": Config(MISTRAL3, 1540, 14, 2, longest=1540),
+    "Qwen2.5-VL": Config(QWEN_VL, 28, 14, 2, tiles_min=3136, tiles_max=12845056),
 }
 SIZES = ((1, 1), (336, 336), (384, 384), (640, 480), (480, 640), (1, 500), (500, 1), (1, 10000),
          (10000, 1), (4000, 3000), (3000, 4000), (672, 671), (1009, 336), (337, 1008), (5000, 700),
@@ -361,8 +396,12 @@ SMALL = (
     Config(INTERNVL, 15, 5, 1, tiles_min=2, tiles_max=5),
     Config(MISTRAL3, 64, 4, 2, longest=64),
     Config(MISTRAL3, 50, 7, 1, longest=50),
+    Config(QWEN_VL, 8, 4, 2, tiles_min=500, tiles_max=2000),
+    Config(QWEN_VL, 5, 5, 1, tiles_min=1, tiles_max=1234),
 )
 SMALL_SIZES = ((1, 1), (16, 16), (40, 30), (30, 40), (1, 90), (90, 1), (33, 100), (61, 61), (64, 20))
+# What is said of an image that transformers' processor fails on or refuses.
+REFUSED = re.compile("no pixels left|times as long as it is narrow")
 VALUES = (1, 0.5, 0.5)  # resample, mean, std
 
 
@@ -384,10 +423,13 @@ def random_size(rng, config):
 
 
 def random_config(rng):
-    family, patch, merge = int(rng.integers(1, 7)), int(rng.integers(2, 7)), int(rng.integers(1, 4))
-    if family not in (IDEFICS3, INTERNVL, MISTRAL3):
+    family, patch, merge = int(rng.integers(1, 8)), int(rng.integers(2, 7)), int(rng.integers(1, 4))
+    if family not in (IDEFICS3, INTERNVL) + ANY_SIZE:
         merge = 1
     tile = patch * merge * int(rng.integers(1, 5)) + int(rng.integers(0, patch))
+    if family == QWEN_VL:
+        return Config(family, patch * merge, patch, merge, tiles_min=int(rng.integers(1, 3000)),
+                      tiles_max=int(rng.integers(1, 9000)))
     if family == MISTRAL3:
         return Config(family, tile, patch, merge, longest=int(rng.integers(patch * merge, 100)))
     if family == IDEFICS3:
@@ -405,7 +447,9 @@ def random_config(rng):
 
 
 def has_layout(config, w, h):
-    """Mistral 3's processor scales a strip to nothing, and fails."""
+    """Mistral 3's processor scales a strip to nothing, and fails; Qwen2-VL's refuses one."""
+    if config.family == QWEN_VL:
+        return max(w, h) <= 200 * min(w, h)
     return config.family != MISTRAL3 or max(w, h) <= config.longest * min(w, h)
 
 
@@ -456,7 +500,7 @@ def live(program, n, seed):
             w, h = SIZES[i] if i < len(SIZES) else random_size(rng, config)
             n_image = int(rng.integers(1, 4)) if config.family == ONEVISION else 1
             why = check(name, config, w, h, n_image)
-            if why and (has_layout(config, w, h) or "no pixels left" not in why):
+            if why and (has_layout(config, w, h) or not REFUSED.search(why)):
                 print(f"{name}: {w} x {h}: {why}")
                 bad += 1
         print(f"{name}: {n} layouts", flush=True)
@@ -470,7 +514,7 @@ def live(program, n, seed):
         why = check("random", config, w, h, n_image)
         if why:
             if "no row or column is left" not in why and (
-                    has_layout(config, w, h) or "no pixels left" not in why):
+                    has_layout(config, w, h) or not REFUSED.search(why)):
                 print(f"random: {config.line()}: {w} x {h}: {why}")
                 bad += 1
             refused += 1

@@ -13,6 +13,7 @@ from PIL import Image
 from transformers import (AutoImageProcessor, AutoModelForCausalLM, AutoModelForImageTextToText,
                           AutoProcessor, PreTrainedTokenizerFast)
 from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLModel
+from transformers.vision_utils import get_vision_window_index
 
 # Names that transformers itself can load. `original` is LLaVA's own layout, `bare` has no head.
 LOADABLE = {"llava": ("hub", "v4.52", "v5.6", "base"), "text": ("original", "bare")}
@@ -43,6 +44,19 @@ def tiles_of(pixels, sizes=None):
     return pixels
 
 
+def unpatched(patches, grids, size, merge):
+    """[patches, 3 * 2 * size^2] of images, token by token and each twice -> their pixels, in a row or, where
+    they have one size, [n, 3, h, w]."""
+    out = []
+    for part, (t, h, w) in zip(patches.split(grids.prod(1).tolist()), grids.tolist()):
+        grid = part.reshape(t, h // merge, w // merge, merge, merge, 3, 2, size, size)
+        assert t == 1 and torch.equal(grid[:, :, :, :, :, :, 0], grid[:, :, :, :, :, :, 1])
+        grid = grid[0, :, :, :, :, :, 0].permute(4, 0, 2, 5, 1, 3, 6)
+        out.append(grid.reshape(3, h * size, w * size))
+    same = len({image.shape for image in out}) == 1
+    return torch.stack(out) if same else torch.cat([image.flatten() for image in out])
+
+
 def merged(features, sizes, patch, merge):
     """[patches, d] of images of sizes (h, w) -> [tokens, merge^2 d]: patches of a token side by side."""
     out = []
@@ -56,12 +70,21 @@ def merged(features, sizes, patch, merge):
 @contextlib.contextmanager
 def watched(model, made):
     """Keeps the connector's input, and the tokens of all images, in `made`."""
-    connector = (model.multi_modal_projector if hasattr(model, "multi_modal_projector")
+    connector = (model.visual.merger if hasattr(model, "visual") else
+                 model.multi_modal_projector if hasattr(model, "multi_modal_projector")
                  else model.connector.modality_projection)
     compute = model.get_image_features
 
     def keep_features(_module, args, _output):
         features = args[0]
+        if hasattr(model, "visual"):
+            tower = model.config.vision_config
+            merge = tower.spatial_merge_size
+            features = features.reshape(-1, merge * merge * features.shape[-1])
+            if hasattr(tower, "window_size"):  # rows are window by window
+                order, _ = get_vision_window_index(made["grids"], merge, tower.window_size,
+                                                   tower.patch_size)
+                features = features[torch.argsort(order)]
         if len(args) > 1:  # Mistral 3's connector merges patches itself
             config = model.config
             features = merged(args[0], args[1], config.vision_config.patch_size,
@@ -92,6 +115,7 @@ class Reference:
             raise ValueError(f"transformers does not load {directory} as it is: {wrong}")
         self.model.eval()
         self.any_size = self.model.config.model_type == "mistral3"
+        self.qwen_vl = hasattr(self.model.model, "visual")
         self.has_vision = has_vision
         if has_vision:
             # Pillow resizes, as in the files that checkpoints were trained with.
@@ -127,7 +151,8 @@ class Reference:
     def positions(self, ids):
         """Of the prompt [3, 1, n], and by how much those of the answer differ from their indices; or
         nothing, where positions have one dimension. An image is one tile and a whole grid."""
-        if "mrope_section" not in (self.model.config.get_text_config().rope_parameters or {}):
+        if self.qwen_vl or "mrope_section" not in (
+                self.model.config.get_text_config().rope_parameters or {}):
             return None, 0
         vision = self.model.config.vision_config
         side = vision.image_size // vision.patch_size
@@ -147,8 +172,14 @@ class Reference:
         inputs = self.inputs(made["prompt"], images)
         made["input_ids"] = inputs["input_ids"][0].numpy()
         if self.has_vision and images:
-            made["pixel_values"] = tiles_of(inputs["pixel_values"],
-                                            inputs["image_sizes"] if self.any_size else None).numpy()
+            if self.qwen_vl:
+                tower, made["grids"] = self.model.config.vision_config, inputs["image_grid_thw"]
+                made["pixel_values"] = unpatched(inputs["pixel_values"], made["grids"],
+                                                 tower.patch_size, tower.spatial_merge_size).numpy()
+            else:
+                made["pixel_values"] = tiles_of(inputs["pixel_values"],
+                                                inputs["image_sizes"] if self.any_size else
+                                                None).numpy()
             inputs["pixel_values"] = inputs["pixel_values"].to(self.model.dtype)
         at, delta = self.positions(inputs["input_ids"])
         if at is not None:

@@ -144,7 +144,7 @@ def run_scripts(tests, seed, only=None):
                 ["jinja_golden.py", "--live", "600", "--seed", seed, tests / "unit_text"],
                 "pictures, 150 new ones":
                 ["image_golden.py", "--live", "150", "--seed", seed, tests / "image_dump"],
-                "layouts of 9 checkpoints, 1000 images each, and 1000 small ones with pixels":
+                "layouts of 10 checkpoints, 1000 images each, and 1000 small ones with pixels":
                 ["layout_golden.py", "--live", "1000", "--seed", seed, tests / "image_dump"],
                 "weights of compressed-tensors": ["compressed_golden.py", "--check"],
                 "blocks of GGUF": ["gguf_golden.py", "--check"],
@@ -170,7 +170,7 @@ def main():
     p.add_argument("--configs", type=int, default=36, help="random networks (default 36)")
     p.add_argument("--seed", type=int, default=1, help="of the networks (default 1)")
     p.add_argument("--bin", type=pathlib.Path, default=ROOT / "build" / "cpu" / "bin" / "fovea")
-    p.add_argument("--only", help="run this case alone; with --write-golden, those that begin so")
+    p.add_argument("--only", help="run this case, or those of this family; with --write-golden, those that begin so")
     p.add_argument("--keep", type=pathlib.Path, help="leave checkpoints and results there")
     p.add_argument("--threads", type=int, default=2, help="of PyTorch (default 2)")
     p.add_argument("--answers", type=int, metavar="N", help="compare answers to N items of the evaluation")
@@ -204,7 +204,7 @@ def main():
         chosen = (cases.make_cases(a.configs, a.seed) + cases.make_text_cases(40, a.seed)
                   + families.make_family_cases(12, a.seed) + written.make_written())
         if a.only:
-            chosen = [c for c in chosen if c.name == a.only]
+            chosen = [c for c in chosen if a.only in (c.name, c.name.rpartition("_")[0])]
         for case in chosen:
             shutil.rmtree(directory / case.name, ignore_errors=True)
         results = run_cases(chosen, program, directory)

@@ -5,7 +5,8 @@
  *
  *   FAMILY TILE PATCH MERGE LONGEST_EDGE SPLIT LEAST MOST WxH,WxH,...
  *
- * the family by its number, LEAST and MOST tiles_min and tiles_max, - where there are no sizes. LLaVA-1.5's shorter side is TILE, Mistral 3's
+ * the family by its number, LEAST and MOST tiles_min and tiles_max, of Qwen-VL pixels_min and
+ * pixels_max, - where there are no sizes. LLaVA-1.5's shorter side is TILE, Mistral 3's
  * longer one at most LONGEST_EDGE. */
 #include "layout/layout.h"
 

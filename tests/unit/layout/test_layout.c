@@ -60,6 +60,8 @@ Test(layout, numbers_of_tiles_that_cannot_be_are_named) {
     c.tiles_min = 13, expect_wrong(&c, "cut into 13 to 12 tiles; 1 to 255 are possible: see min_p");
     c.tiles_min = 0, expect_wrong(&c, "cut into 0 to 12 tiles");
     c.tiles_min = 1, c.tiles_max = 256, expect_wrong(&c, "cut into 1 to 256 tiles");
+    c = next, c.family = FV_LAYOUT_QWEN_VL, c.pixels_min = 1;
+    expect_wrong(&c, "scaled to 1 to 0 pixels, of which both must be at least 1");
 }
 
 Test(layout, too_many_tiles_are_refused_with_the_images_size_and_the_limit) {
@@ -115,6 +117,31 @@ Test(layout, an_image_that_is_one_tile_of_its_own_shape_has_limits) {
                        fv_last_error());
 }
 
+Test(layout, sides_are_rounded_half_to_even_between_two_areas) {
+    static const struct {
+        int32_t w, h, cols, rows;
+    } size[] = {{70, 42, 2, 2},    {98, 126, 4, 4}, {1, 1, 2, 2},
+                {2800, 14, 29, 1}, {14, 14, 2, 2},  {500, 300, 5, 3}};
+    const fv_layout_config c = {.family = FV_LAYOUT_QWEN_VL,
+                                .tile = 28,
+                                .patch = 14,
+                                .merge = 2,
+                                .pixels_min = 4 * 784,
+                                .pixels_max = 20 * 784};
+    static fv_layout l;
+    cr_assert_eq(fv_layout_check(&c), FV_OK, "%s", fv_last_error());
+    for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
+        cr_assert_eq(fv_layout_image(&c, size[i].w, size[i].h, 1, &l), FV_OK);
+        const fv_layout_span *s = &l.span[0];
+        cr_expect(s->w == size[i].cols && s->h == size[i].rows, "%d x %d: %d x %d", size[i].w,
+                  size[i].h, s->w, s->h);
+        cr_expect(fv_layout_is_one_tile(&l) && l.n_text == 0 && l.n_visual == s->w * s->h);
+        cr_expect_leq(l.n_visual, fv_layout_tokens_max(&c, 1));
+    }
+    cr_assert_eq(fv_layout_image(&c, 201, 1, 1, &l), FV_EINVAL);
+    cr_assert_not_null(strstr(fv_last_error(), "201 x 1 pixels is more than 200 times"));
+}
+
 Test(layout, patches_need_not_fill_a_tile) {
     fv_layout_config c = sane();
     fv_layout l;
@@ -155,6 +182,7 @@ Test(layout, families_have_names) {
     cr_assert_str_eq(fv_layout_image_token(FV_LAYOUT_NONE), "<image>");
     cr_assert_str_eq(fv_layout_image_token(FV_LAYOUT_INTERNVL), "<IMG_CONTEXT>");
     cr_assert_str_eq(fv_layout_image_token(FV_LAYOUT_MISTRAL3), "[IMG]");
+    cr_assert_str_eq(fv_layout_image_token(FV_LAYOUT_QWEN_VL), "<|image_pad|>");
     cr_assert_str_eq(fv_layout_family_name((fv_layout_family)99), "none");
 }
 

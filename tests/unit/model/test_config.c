@@ -705,6 +705,18 @@ Test(config, mistral3_is_scaled_down_to_an_edge_or_a_box) {
     cr_assert(p.layout.resize.w == 90 && p.layout.resize.h == 60);
 }
 
+Test(config, qwen_vl_is_scaled_to_areas_under_either_of_their_names) {
+    prepared p = image_of(FV_LAYOUT_QWEN_VL, "{}");
+    cr_assert(p.layout.pixels_min == 3136 && p.layout.pixels_max == 1003520 && p.c.resample == 3);
+    p = image_of(FV_LAYOUT_QWEN_VL, "{\"image_processor_type\":\"Qwen2VLImageProcessorFast\","
+                                    "\"size\":{\"shortest_edge\":9,\"longest_edge\":70}}");
+    cr_assert(p.layout.pixels_min == 9 && p.layout.pixels_max == 70);
+    p = image_of(FV_LAYOUT_QWEN_VL,
+                 "{\"size\":{\"max_pixels\":12845056,\"min_pixels\":3136},\"min_pixels\":3136,"
+                 "\"max_pixels\":12845056,\"temporal_patch_size\":2}");
+    cr_assert(p.layout.pixels_min == 3136 && p.layout.pixels_max == 12845056);
+}
+
 Test(config, internvl_has_a_range_of_tiles_whatever_crop_to_patches_says) {
     prepared p = image_of(FV_LAYOUT_INTERNVL,
                           "{\"image_processor_type\":\"GotOcr2ImageProcessorFast\",\"size\":{"
@@ -752,6 +764,12 @@ Test(config, preprocessing_with_tiles_that_cannot_be_is_named) {
         {FV_LAYOUT_MISTRAL3, {"{\"do_resize\":false}", FV_EUNSUPPORTED, "it must be true"}},
         {FV_LAYOUT_MISTRAL3,
          {"{\"size\":{\"longest_edge\":9000}}", FV_EDATA, "key 'longest_edge' is 9000"}},
+        {FV_LAYOUT_QWEN_VL, {"{\"do_resize\":false}", FV_EUNSUPPORTED, "it must be true"}},
+        {FV_LAYOUT_QWEN_VL,
+         {"{\"patch_size\":9}", FV_EUNSUPPORTED, "'patch_size' is 9; it must be"}},
+        {FV_LAYOUT_QWEN_VL,
+         {"{\"size\":{\"longest_edge\":9}}", FV_EUNSUPPORTED, "key 'size' must be {\"shortest"}},
+        {FV_LAYOUT_QWEN_VL, {"{\"min_pixels\":0}", FV_EDATA, "key 'min_pixels' is 0"}},
         {FV_LAYOUT_INTERNVL, {"{\"size\":336}", FV_EUNSUPPORTED, "key 'size' must be"}},
         {FV_LAYOUT_INTERNVL, {"{\"do_resize\":false}", FV_EUNSUPPORTED, "it must be true"}},
         {FV_LAYOUT_INTERNVL, {"{\"max_patches\":0}", FV_EDATA, "'max_patches' is 0"}},

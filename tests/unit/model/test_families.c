@@ -183,6 +183,57 @@ Test(families, a_mistral3_that_the_engine_has_not_is_refused) {
             FV_EUNSUPPORTED, "the engine has the towers clip_vision_model and siglip_vision_model");
 }
 
+#define QWEN_VL(name, keys)                                                                        \
+    "{\"model_type\":\"qwen2" name "_vl\",\"hidden_size\":3584,\"num_attention_heads\":28,"        \
+    "\"num_key_value_heads\":4," keys "}"
+
+Test(families, qwen_vl_has_its_defaults_and_its_text_models_keys_beside_vision_config) {
+    fv_model_config c = parse(QWEN_VL("", "\"vision_config\":{\"embed_dim\":640,\"depth\":5}"));
+    const fv_vision_config *v = &c.vision;
+    cr_assert(c.image_token == 151655 && c.layout.family == FV_LAYOUT_QWEN_VL);
+    cr_assert_str_eq(c.text.family, "qwen2_vl_text");
+    cr_assert(c.text.d_model == 3584 && c.text.n_layer == 80 && v->d_text == 3584);
+    cr_assert(v->d_model == 640 && v->d_ffn == 2560 && v->n_layer == 5 && v->patch == 14);
+    cr_assert(v->merge == 2 && v->two_frames && v->any_size && !v->window && !v->rms_norm);
+    cr_assert(v->rope == FV_TOWER_ROPE_HALVES && v->act == FV_ACT_QUICK_GELU);
+    cr_assert_eq(fv_vision_tokens_of(v, 280, 56), 20);
+    cr_assert(has(&c, true, "vision.encoder.layers.4.self_attn.qkv.bias"));
+    cr_assert_not(has(&c, true, "vision.encoder.layers.4.self_attn.q_proj.weight"));
+    c = parse(QWEN_VL("_5", "\"text_config\":{\"hidden_size\":96,\"num_attention_heads\":8,"
+                            "\"rope_scaling\":{\"type\":\"mrope\",\"mrope_section\":[2,2,2]}},"
+                            "\"vision_config\":{\"hidden_size\":1280,\"out_hidden_size\":96}"));
+    cr_assert(c.text.d_model == 96 && v->d_model == 1280 && v->d_ffn == 3420 && v->n_layer == 32);
+    cr_assert(v->gated && v->rms_norm && v->projector_rms && v->window == 4);
+    cr_assert(v->whole[7] && v->whole[31] && !v->whole[0] && !v->whole[30]);
+    cr_assert(has(&c, false, "vision.encoder.layers.31.mlp.gate_proj.bias"));
+    cr_assert_not(has(&c, false, "projector.norm.bias"));
+    c = parse(QWEN_VL("_5", "\"vision_config\":{\"fullatt_block_indexes\":[2,99,-1]}"));
+    cr_assert(v->whole[2] && !v->whole[7] && !v->whole[99]);
+}
+
+Test(families, a_qwen_vl_that_the_engine_has_not_is_refused) {
+    refused(QWEN_VL("", "\"vision_config\":{\"hidden_size\":64}"), FV_EDATA,
+            "'hidden_size' is 64, but the text model's 'hidden_size' is 3584");
+    refused(QWEN_VL("", "\"vision_config\":{\"temporal_patch_size\":4}"), FV_EUNSUPPORTED,
+            "key 'temporal_patch_size' is 4; it must be 2 frames");
+    refused(QWEN_VL("", "\"vision_config\":{\"in_channels\":1}"), FV_EUNSUPPORTED,
+            "key 'in_channels' is 1; it must be 3");
+    refused(QWEN_VL("", "\"vision_config\":{\"embed_dim\":36,\"num_heads\":6}"), FV_EUNSUPPORTED,
+            "a head has 6 dimensions");
+    refused(QWEN_VL("", "\"vision_config\":{\"embed_dim\":36,\"num_heads\":5}"), FV_EDATA,
+            "key 'embed_dim' (36) is not a multiple of 'num_heads' (5)");
+    refused(QWEN_VL("", "\"vision_config\":{\"embed_dim\":131072,\"mlp_ratio\":64}"), FV_EDATA,
+            "'embed_dim' * 'mlp_ratio' are more than 1048576");
+    refused(QWEN_VL("_5", "\"vision_config\":{\"window_size\":27}"), FV_EDATA,
+            "key 'window_size' is 27, less than a token of 28 pixels");
+    refused(QWEN_VL("_5", "\"vision_config\":{\"fullatt_block_indexes\":7}"), FV_EDATA,
+            "key 'fullatt_block_indexes' must be a list");
+    refused(QWEN_VL("_5", "\"vision_config\":{\"fullatt_block_indexes\":[1.5]}"), FV_EDATA,
+            "must hold integers");
+    refused(QWEN_VL("_5", "\"vision_config\":{\"rope_parameters\":{\"rope_theta\":0}}"), FV_EDATA,
+            "'rope_theta' must be greater than 0");
+}
+
 Test(families, a_vision_config_takes_the_defaults_of_its_own_class) {
     fv_model_config c =
         parse("{\"model_type\":\"llava_onevision\",\"image_token_id\":3,\"vision_config\":{}}");

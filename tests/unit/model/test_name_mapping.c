@@ -61,6 +61,15 @@ Test(name_mapping, families_with_names_of_their_own_have_the_same_canonical_name
        "vision.encoder.layers.7.mlp.up_proj.weight");
     is("model.vision_tower.ln_pre.weight", "vision.pre_layrnorm.weight");
     is("multi_modal_projector.patch_merger.merging_layer.weight", "projector.merger.weight");
+    is("visual.patch_embed.proj.weight", "vision.embeddings.patch_embedding.weight");
+    is("model.visual.blocks.31.norm2.bias", "vision.encoder.layers.31.layer_norm2.bias");
+    is("visual.blocks.0.attn.qkv.weight", "vision.encoder.layers.0.self_attn.qkv.weight");
+    is("model.visual.blocks.0.attn.proj.bias", "vision.encoder.layers.0.self_attn.out_proj.bias");
+    is("visual.blocks.5.mlp.gate_proj.weight", "vision.encoder.layers.5.mlp.gate_proj.weight");
+    is("visual.merger.ln_q.weight", "projector.norm.weight");
+    is("model.visual.merger.mlp.0.weight", "projector.linear_1.weight");
+    is("visual.merger.mlp.2.bias", "projector.linear_2.bias");
+    is("model.language_model.layers.3.mlp.up_proj.weight", "text.layers.3.mlp.up_proj.weight");
     is("image_newline", "newline");
     is("model.image_newline", "newline");
 }

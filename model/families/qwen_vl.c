@@ -1,0 +1,154 @@
+/* Qwen2-VL (arXiv 2409.12191) and Qwen2.5-VL (arXiv 2502.13923): towers for images of any size with RoPE by
+ * row and column, and a connector that makes a token of 2 x 2 patches, as wide as they are together until
+ * its last layer. In most layers of Qwen2.5-VL's tower attention stays within windows. Files have the text
+ * model's keys in text_config or, older ones, beside vision_config. */
+#include <stdio.h>
+
+#include "model/families/keys.h"
+
+enum { FRAMES = 2 };
+
+/* A key whose value must be this one; absent, it is. */
+static fv_status require(const json_t *obj, const char *key, const char *where, int32_t value,
+                         const char *why) {
+    int32_t found = value;
+    FV_TRY(fv_json_i32(obj, key, where, 1, INT32_MAX, &found));
+    if (found == value) return FV_OK;
+    return FV_FAIL(FV_EUNSUPPORTED, "%s: key '%s' is %d; it must be %d%s", where, key, found, value,
+                   why);
+}
+
+static fv_status parse_rope(const json_t *vision, const char *where, fv_vision_config *v) {
+    double theta = v->rope_theta;
+    FV_TRY(fv_json_f64(fv_config_member(vision, "rope_parameters"), "rope_theta", where, &theta));
+    v->rope_theta = (float)theta;
+    if (!(theta > 0))
+        return FV_FAIL(FV_EDATA, "%s: key 'rope_theta' must be greater than 0", where);
+    if (v->d_head % 4)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: a head has %d dimensions; RoPE by row and column wants a multiple of 4",
+                       where, v->d_head);
+    return FV_OK;
+}
+
+/* What the towers share; `out` is the key of the connector's width, which has a default of its own. */
+static fv_status parse_tower(const json_t *vision, const char *where, const char *out,
+                             fv_model_config *cfg) {
+    fv_vision_config *v = &cfg->vision;
+    int32_t d_out = 3584;
+    v->merge = 2;
+    FV_TRY(fv_json_i32(vision, "spatial_merge_size", where, 1, 64, &v->merge));
+    FV_TRY(require(vision, "in_channels", where, 3, ": images have 3 channels"));
+    FV_TRY(require(vision, "temporal_patch_size", where, FRAMES, " frames"));
+    FV_TRY(fv_json_i32(vision, out, where, 1, INT32_MAX, &d_out));
+    if (d_out != v->d_text)
+        return FV_FAIL(FV_EDATA, "%s: key '%s' is %d, but the text model's 'hidden_size' is %d",
+                       where, out, d_out, v->d_text);
+    FV_TRY(parse_rope(vision, where, v));
+    v->image = v->patch * v->merge; /* at least */
+    v->n_feature_layer = 1;
+    v->feature_layer[0] = v->n_layer;
+    v->projector_norm = FV_PROJECTOR_NORM_PATCHES;
+    v->projector_rms = v->rms_norm;
+    v->projector_eps = v->ln_eps;
+    v->projector_act = FV_ACT_GELU;
+    v->projector_bias = v->projector_wide = true;
+    cfg->tower_norm = false;
+    return FV_OK;
+}
+
+static fv_status parse_2(const json_t *root, const char *where, fv_model_config *cfg) {
+    fv_vision_config *v = &cfg->vision;
+    const json_t *vision = fv_config_member(root, "vision_config");
+    char vision_where[FV_CONFIG_WHERE_MAX];
+    int32_t ratio = 4;
+    snprintf(vision_where, sizeof vision_where, "%s: vision_config", where);
+    FV_TRY(parse_tower(vision, vision_where, "hidden_size", cfg));
+    FV_TRY(fv_json_i32(vision, "mlp_ratio", vision_where, 1, 64, &ratio));
+    if (v->d_model > FV_CONFIG_FFN_MAX / ratio)
+        return FV_FAIL(FV_EDATA, "%s: keys 'embed_dim' * 'mlp_ratio' are more than %d",
+                       vision_where, FV_CONFIG_FFN_MAX);
+    v->d_ffn = v->d_model * ratio;
+    return FV_OK;
+}
+
+/* Layers without windows: a list, of which numbers of layers that are not there say nothing. */
+static fv_status parse_whole(const json_t *vision, const char *where, fv_vision_config *v) {
+    static const int32_t usual[] = {7, 15, 23, 31};
+    const json_t *list = fv_config_member(vision, "fullatt_block_indexes"), *item;
+    size_t i;
+    for (size_t k = 0; !list && k < sizeof usual / sizeof *usual; k++) v->whole[usual[k]] = true;
+    if (list && !json_is_array(list))
+        return FV_FAIL(FV_EDATA, "%s: key 'fullatt_block_indexes' must be a list", where);
+    json_array_foreach(list, i, item) {
+        json_int_t layer = json_integer_value(item);
+        if (!json_is_integer(item))
+            return FV_FAIL(FV_EDATA, "%s: key 'fullatt_block_indexes' must hold integers", where);
+        if (layer >= 0 && layer < v->n_layer) v->whole[layer] = true;
+    }
+    return FV_OK;
+}
+
+static fv_status parse_2_5(const json_t *root, const char *where, fv_model_config *cfg) {
+    fv_vision_config *v = &cfg->vision;
+    const json_t *vision = fv_config_member(root, "vision_config");
+    char vision_where[FV_CONFIG_WHERE_MAX];
+    int32_t window = 112;
+    snprintf(vision_where, sizeof vision_where, "%s: vision_config", where);
+    FV_TRY(parse_tower(vision, vision_where, "out_hidden_size", cfg));
+    FV_TRY(fv_json_i32(vision, "window_size", vision_where, 1, INT32_MAX, &window));
+    v->window = window / v->merge / v->patch;
+    if (v->window < 1)
+        return FV_FAIL(FV_EDATA, "%s: key 'window_size' is %d, less than a token of %d pixels",
+                       vision_where, window, v->merge * v->patch);
+    return parse_whole(vision, vision_where, v);
+}
+
+/* Areas, under the names of a size's edges; older files have them beside it. */
+static fv_status read_sizes(const json_t *obj, const char *where, fv_layout_config *l) {
+    const json_t *size = fv_config_member(obj, "size");
+    FV_TRY(fv_config_require_resize(obj, where));
+    FV_TRY(require(obj, "patch_size", where, l->patch, " as in config.json"));
+    FV_TRY(require(obj, "merge_size", where, l->merge, " as in config.json"));
+    FV_TRY(require(obj, "temporal_patch_size", where, FRAMES, " frames"));
+    l->pixels_min = size ? 0 : 56 * 56, l->pixels_max = size ? 0 : 28 * 28 * 1280;
+    FV_TRY(fv_json_i32(size, "shortest_edge", where, 1, INT32_MAX, &l->pixels_min));
+    FV_TRY(fv_json_i32(size, "longest_edge", where, 1, INT32_MAX, &l->pixels_max));
+    FV_TRY(fv_json_i32(obj, "min_pixels", where, 1, INT32_MAX, &l->pixels_min));
+    FV_TRY(fv_json_i32(obj, "max_pixels", where, 1, INT32_MAX, &l->pixels_max));
+    if (l->pixels_min && l->pixels_max) return FV_OK;
+    return FV_FAIL(FV_EUNSUPPORTED,
+                   "%s: key 'size' must be {\"shortest_edge\", \"longest_edge\"}, both numbers of "
+                   "pixels, unless there are 'min_pixels' and 'max_pixels'",
+                   where);
+}
+
+/* The older ones, which transformers writes too. */
+static const fv_tensor_names names = {
+    "model.", "lm_head.", "visual.",       "visual.merger.",
+    "mlp.0.", "mlp.2.",   "image_newline", FV_TOWER_NAMES_QWEN_VL};
+
+#define QWEN_VL                                                                                    \
+    .layout = FV_LAYOUT_QWEN_VL, .flat = true, .own_tower = true, .tower_depth = "depth",          \
+    .tower_heads = "num_heads", .image_token = 151655, .strategy = "full", .feature_layer = -1,    \
+    .names = &names, .processor = {"Qwen2VLImageProcessor"}, .read_sizes = read_sizes,             \
+    .pixels = {FV_PIXELS_CLIP}
+
+const fv_family fv_family_qwen2_vl = {
+    QWEN_VL,
+    .name = "qwen2_vl",
+    .architecture = "Qwen2VLForConditionalGeneration",
+    .text = "qwen2_vl_text",
+    .tower = "qwen2_vl_vision",
+    .tower_width = "embed_dim",
+    .parse = parse_2,
+};
+
+const fv_family fv_family_qwen2_5_vl = {
+    QWEN_VL,
+    .name = "qwen2_5_vl",
+    .architecture = "Qwen2_5_VLForConditionalGeneration",
+    .text = "qwen2_5_vl_text",
+    .tower = "qwen2_5_vl_vision",
+    .parse = parse_2_5,
+};
