@@ -466,7 +466,7 @@ static json_t *rates_json(bench *b) {
 
 static json_t *delays_json(bench *b) {
     json_t *o = json_object();
-    for (int i = 0; i < N_PATH; i++)
+    for (int i = 0; i < N_PATH && b->delay_s[i].n > 0; i++)
         json_object_set_new(o, path_names[i],
                             json_pack("{s:I, s:f, s:f, s:f}", "tokens", (json_int_t)b->delay_s[i].n,
                                       "p50_us", 1e6 * fv_samples_quantile(&b->delay_s[i], 0.5),
@@ -495,6 +495,7 @@ static void print(bench *b) {
             putchar('\n');
         }
     }
+    if (b->delay_s[0].n == 0) return;
     printf("a token's way from worker to client, nothing else under way, %zu tokens each\n",
            b->delay_s[0].n);
     double p50 = fv_samples_quantile(&b->delay_s[0], 0.5);
@@ -531,6 +532,7 @@ int main(int argc, char **argv) {
         {"rounds", NULL, FV_OPTION_INT, "N", "15", "rounds, of which the median", 1, 1000},
         {"requests", NULL, FV_OPTION_INT, "N", "300", "in each round", MAX_CLIENT, 1000000},
         {"tokens", NULL, FV_OPTION_INT, "N", "16", "of each answer", 2, 200},
+        {"rates-only", NULL, FV_OPTION_FLAG, NULL, NULL, "without the latency of tokens", 0, 0},
         {"json", NULL, FV_OPTION_STRING, "FILE", NULL, "write the numbers as JSON", 0, 0},
         {"relay", NULL, FV_OPTION_LIST, "ADDRESS", NULL,
          "be the relay between a prefill and a decode worker; given twice", 0, 0},
@@ -550,7 +552,7 @@ int main(int argc, char **argv) {
     measure_rates(&b, false);
     for (int32_t i = 0; i < b.rounds; i++) {
         measure_rates(&b, true);
-        measure_delay(&b);
+        if (!fv_options_flag(o, "rates-only")) measure_delay(&b);
     }
     close_all(&b);
     print(&b);

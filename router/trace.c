@@ -18,6 +18,7 @@ void fv_trace_answer(fv_request *r, const fv_report_message *report) {
     const fv_span_field fields[] = {
         {"fovea.request_id", .text = r->id},
         {"fovea.tenant", .text = r->tenant->name},
+        {"gen_ai.request.model", .text = r->msg->model},
         {"fovea.policy", .text = fv_policy_name_of(report->policy)},
         {"gen_ai.usage.input_tokens", .number = report->n_prompt},
         {"gen_ai.usage.output_tokens", .number = r->n_token},

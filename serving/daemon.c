@@ -277,6 +277,8 @@ static const char *service_of(unsigned daemon) {
 static fv_status send_spans(fv_daemon *d, const char *instance) {
     const fv_options *o = d->options;
     const char *ca = fv_options_string(o, "otlp-tls-ca");
+    if (ca && !fv_options_given(o, "otlp"))
+        return FV_FAIL(FV_EINVAL, "--otlp-tls-ca needs --otlp: the collector to call");
     if (!fv_options_given(o, "otlp")) return FV_OK;
     if (ca) {
         fv_tls_files files = {.ca = strcmp(ca, "system") == 0 ? NULL : ca};

@@ -4,6 +4,7 @@ usage: traces.py PART HOST:PORT DESCRIPTOR_SET SPANS PICTURE ROUTER_METRICS [MET
        PART is spans, gateway, away (the collector is), back or stopped (the fleet is)
        exits 77 when Python lacks grpc
 """
+import base64
 import json
 import os
 import sys
@@ -155,6 +156,10 @@ def check_follow_up():
         ("router", "queue", INTERNAL, [])])], json.dumps(tree(found, CALLER), indent=1)
     (decode,) = [s for s in found if s["name"] == "Decode" and s["kind"] == SERVER]
     assert decode["attributes"]["fovea.policy"] == "quality"
+    with open(spans_path) as f:
+        text = f.read()
+    for handle in (kept.conversation[:16].hex(), base64.b64encode(kept.conversation[:15]).decode()):
+        assert handle not in text, "the handle of a conversation is in a span"
 
 
 def check_documented():
