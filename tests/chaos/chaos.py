@@ -139,7 +139,11 @@ class Program:
                                             preexec_fn=die_with_parent)
 
     def listens(self):
-        assert self.process.poll() is None, f"{self.name} has ended: {self.log.name}"
+        code = self.process.poll()
+        if code is not None:
+            assert code == 1, f"{self.name} ended with {code}: {self.log.name}"
+            self.start()  # somebody had its port
+            return False
         with open(self.out, encoding="utf-8") as f:
             return "listening on" in f.read()
 

@@ -1,3 +1,4 @@
+#!/bin/sh
 # Downloads the files that a list of SHA-256 sums names, and checks them. A file that is there and right stays.
 # usage: fetch.sh SHA256SUMS DIRECTORY; FOVEA_MODEL_URL is where they are
 set -eu
