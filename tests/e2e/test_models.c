@@ -47,6 +47,20 @@ static void open_two(void) {
     cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.err);
 }
 
+static void gateway_lists_both(void) {
+    const char *d = c.f.dir;
+    command_run(&fleet_said,
+                FOVEA_BIN "/fovea-gateway --router %s --listen 127.0.0.1:0 >%s/gw.out 2>/dev/null "
+                          "</dev/null & pid=$!; for i in $(seq 600); do "
+                          "grep -q listening %s/gw.out && break; sleep 0.1; done; "
+                          "python3 -c 'import json, sys, urllib.request as u\n"
+                          "at = \"http://\" + open(sys.argv[1]).read().split()[-1]\n"
+                          "print(*[m[\"id\"] for m in json.load(u.urlopen(at + "
+                          "\"/v1/models\"))[\"data\"]])' %s/gw.out; kill $pid; wait $pid",
+                c.f.address, d, d, d);
+    cr_assert_str_eq(fleet_said.out, "ck other\n", "%s%s", fleet_said.out, fleet_said.err);
+}
+
 Test(models, requests_name_theirs) {
     open_two();
     crew_start(&c, 1, 1);
@@ -54,6 +68,7 @@ Test(models, requests_name_theirs) {
     start_others(1, "other");
     answers("ck", "decode-0");
     answers("other", "decode-1");
+    gateway_lists_both();
     command_run(&fleet_said, FOVEA_BIN "/fovea ask --to %s hello", c.f.address);
     cr_assert(strstr(fleet_said.err, "the request must name one"), "%s", fleet_said.err);
     crew_stop(&c);
