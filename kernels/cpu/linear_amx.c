@@ -185,101 +185,96 @@ static bool in_place(const work *t) { return t->l.int8 || t->p->w.dtype == FV_BF
 /* Rows of w per item: four A tiles, or two where x fills two B tiles. */
 static int few_columns(const layout *l) { return l->tiles == 1 ? 4 * TILE_ROWS : 2 * TILE_ROWS; }
 
-/* 16 rows of w: where they are read, and the step that is not whole. */
-typedef struct few_rows {
-    const uint8_t *at, *tail;
-    size_t stride; /* of `at`, bytes */
-} few_rows;
-
-static ALWAYS_INLINE void few_one(const few_rows w[4], const uint32_t *x, const layout *l,
-                                  int32_t *out, const bool int8) {
-    size_t words = tile_words(l), ldx = 4 * (size_t)l->cols, whole = l->bytes / STEP;
-    size_t s0 = w[0].stride, s1 = w[1].stride, s2 = w[2].stride, s3 = w[3].stride;
-    const uint8_t *w0 = w[0].at, *w1 = w[1].at, *w2 = w[2].at, *w3 = w[3].at;
-    sums_zero();
-    for (size_t s = 0; s < l->steps; s++, x += words) {
-        if (s == whole) {
-            w0 = w[0].tail - s * STEP, w1 = w[1].tail - s * STEP;
-            w2 = w[2].tail - s * STEP, w3 = w[3].tail - s * STEP;
-            s0 = s1 = s2 = s3 = STEP;
-        }
+/* `steps` steps of 64 rows of w, 16 at each of `w`, times 16 rows of x: on to the sums. */
+static ALWAYS_INLINE void few_one(const uint8_t *const w[4], size_t stride, const uint32_t *x,
+                                  size_t steps, int cols, const bool int8) {
+    size_t words = (size_t)TILE_ROWS * (size_t)cols, ldx = 4 * (size_t)cols;
+    const uint8_t *w0 = w[0], *w1 = w[1], *w2 = w[2], *w3 = w[3];
+    for (size_t s = 0; s < steps; s++, x += words) {
         _tile_loadd(6, x, ldx);
-        _tile_loadd(4, w0 + s * STEP, s0);
+        _tile_loadd(4, w0 + s * STEP, stride);
         TILE_DP(0, 4, 6);
-        _tile_loadd(5, w1 + s * STEP, s1);
+        _tile_loadd(5, w1 + s * STEP, stride);
         TILE_DP(1, 5, 6);
-        _tile_loadd(4, w2 + s * STEP, s2);
+        _tile_loadd(4, w2 + s * STEP, stride);
         TILE_DP(2, 4, 6);
-        _tile_loadd(5, w3 + s * STEP, s3);
+        _tile_loadd(5, w3 + s * STEP, stride);
         TILE_DP(3, 5, 6);
     }
-    sums_store(out, l->cols);
 }
 
-static ALWAYS_INLINE void few_two(const few_rows w[2], const uint32_t *x, const layout *l,
-                                  int32_t *out, const bool int8) {
-    size_t whole = l->bytes / STEP, s0 = w[0].stride, s1 = w[1].stride;
-    const uint8_t *w0 = w[0].at, *w1 = w[1].at;
-    sums_zero();
-    for (size_t s = 0; s < l->steps; s++, x += 2 * TILE_BYTES / 4) {
-        if (s == whole) {
-            w0 = w[0].tail - s * STEP, w1 = w[1].tail - s * STEP;
-            s0 = s1 = STEP;
-        }
+/* 32 rows of w times 32 of x. */
+static ALWAYS_INLINE void few_two(const uint8_t *const w[4], size_t stride, const uint32_t *x,
+                                  size_t steps, const bool int8) {
+    const uint8_t *w0 = w[0], *w1 = w[1];
+    for (size_t s = 0; s < steps; s++, x += 2 * TILE_BYTES / 4) {
         _tile_loadd(6, x, 64);
         _tile_loadd(7, x + TILE_BYTES / 4, 64);
-        _tile_loadd(4, w0 + s * STEP, s0);
+        _tile_loadd(4, w0 + s * STEP, stride);
         TILE_DP(0, 4, 6);
         TILE_DP(1, 4, 7);
-        _tile_loadd(5, w1 + s * STEP, s1);
+        _tile_loadd(5, w1 + s * STEP, stride);
         TILE_DP(2, 5, 6);
         TILE_DP(3, 5, 7);
     }
-    sums_store(out, 16);
 }
 
-static NEVER_INLINE void few_bf16(const few_rows w[4], const uint32_t *x, const layout *l,
-                                  int32_t *out) {
+/* Functions of their own: GCC does not know that tiles are read from memory. */
+static NEVER_INLINE void few_bf16(const uint8_t *const w[4], size_t stride, const uint32_t *x,
+                                  size_t steps, const layout *l) {
     if (l->tiles == 1)
-        few_one(w, x, l, out, false);
+        few_one(w, stride, x, steps, l->cols, false);
     else
-        few_two(w, x, l, out, false);
+        few_two(w, stride, x, steps, false);
 }
 
-static NEVER_INLINE void few_int8(const few_rows w[4], const uint32_t *x, const layout *l,
-                                  int32_t *out) {
+static NEVER_INLINE void few_int8(const uint8_t *const w[4], size_t stride, const uint32_t *x,
+                                  size_t steps, const layout *l) {
     if (l->tiles == 1)
-        few_one(w, x, l, out, true);
+        few_one(w, stride, x, steps, l->cols, true);
     else
-        few_two(w, x, l, out, true);
+        few_two(w, stride, x, steps, true);
 }
 
-/* Columns [n0, n0 + N) of y. */
+/* Fetches the integers of 16 rows of w from row n and step s on, of a block of K. */
+static void fetch_integers(const fv_tensor *w, int64_t n, size_t s) {
+    size_t half = w->dtype == FV_INT4 ? 2 : 1, row = w->quant->row_bytes;
+    uintptr_t at = (uintptr_t)w->data + (size_t)n * row + s * BF16_STEP / half;
+    for (int i = 0; i < TILE_ROWS; i++, at += row)
+        for (size_t line = 0; line < KB * BF16_STEP / half; line += 64)
+            _mm_prefetch((const void *)(at + line), _MM_HINT_T0);
+}
+
+/* Columns [n0, n0 + N) of y: whole steps where they lie, others in blocks of K that are copied. */
 static void few_item(const work *t, int64_t n0, int N, uint8_t *scratch) {
-    enum { TAIL = TILE_ROWS * STEP };
+    enum { LD = KB * STEP };
     const layout *l = &t->l;
-    size_t whole = l->bytes / STEP * STEP, padded = l->steps * STEP;
     int groups = few_columns(l) / TILE_ROWS;
-    few_rows rows[4];
-    for (int g = 0; g < groups; g++) {
-        int64_t n = n0 + g * TILE_ROWS;
-        uint8_t *copy = scratch + (size_t)g * (TAIL + TILE_ROWS * padded) + TAIL,
-                *tail = copy - TAIL;
-        if (g * TILE_ROWS >= N) { /* nobody reads its sums */
-            rows[g] = rows[0];
-            continue;
+    size_t n, whole = in_place(t) && N == few_columns(l) ? l->bytes / STEP : 0;
+    sums_zero();
+    for (size_t s = 0; s < l->steps; s += n) {
+        const uint8_t *rows[4] = {NULL};
+        size_t at = s * STEP, stride = s < whole ? l->bytes : LD;
+        n = s < whole ? whole : l->steps - s < KB ? l->steps - s : KB;
+        for (int g = 0; g < groups; g++) {
+            int64_t row = n0 + g * TILE_ROWS;
+            uint8_t *copy = scratch + g * TILE_ROWS * LD;
+            rows[g] = s < whole ? (const uint8_t *)t->p->w.data + (size_t)row * l->bytes : copy;
+            if (s < whole) continue;
+            if (t->p->w.quant && !l->int8) { /* this item's next block, or the next item's first */
+                bool last = s + n == l->steps;
+                fetch_integers(&t->p->w, row + (last ? few_columns(l) : 0), last ? 0 : s + n);
+            }
+            copy_rows(t, row, N - g * TILE_ROWS, at,
+                      l->bytes - at < n * STEP ? l->bytes - at : n * STEP, n * STEP, LD, copy);
         }
-        int64_t left = N - g * TILE_ROWS;
-        if (padded > whole) copy_rows(t, n, left, whole, l->bytes - whole, STEP, STEP, tail);
-        rows[g] = (few_rows){(const uint8_t *)t->p->w.data + (size_t)n * l->bytes, tail, l->bytes};
-        if (in_place(t) && left >= TILE_ROWS) continue;
-        copy_rows(t, n, left, 0, whole, whole, padded, copy);
-        rows[g].at = copy, rows[g].stride = padded;
+        (l->int8 ? few_int8 : few_bf16)(rows, stride, t->x + s * (size_t)l->tiles * tile_words(l),
+                                        n, l);
     }
     _Alignas(64) int32_t out[4 * TILE_BYTES / 4];
     float bias_wide[4 * TILE_ROWS];
     const float *bias = bias_f32(&t->p->bias, n0, N, bias_wide);
-    (l->int8 ? few_int8 : few_bf16)(rows, t->x, l, out);
+    sums_store(out, l->cols);
     for (int i = 0; i < 4; i++) {
         int g = l->tiles == 1 ? i : i / 2, m0 = l->tiles == 1 ? 0 : i % 2 * TILE_ROWS;
         if (g * TILE_ROWS >= N) break;
@@ -424,7 +419,7 @@ static fv_cpu_plan plan_of(const fv_cpu_packed_linear *b, bool int8) {
     for (int p = 0; p < a->n_part; p++) plan.n_item += items_of_part(&l, a->part[p].w.rows);
     if (is_few(&l)) {
         plan.grain = div_up(1 << 18, (int64_t)few_columns(&l) * (a->x.cols + 1));
-        plan.scratch_bytes = (size_t)few_columns(&l) * (l.steps + 1) * STEP;
+        plan.scratch_bytes = (size_t)few_columns(&l) * KB * STEP;
     } else {
         size_t sums = MANY_N / PANEL_ROWS * (size_t)blocks_per_item(&l) * 4 * TILE_BYTES;
         plan.scratch_bytes = KB * 2 * TILE_BYTES + sums;

@@ -32,61 +32,103 @@ static inline void store_sums(const fv_linear_part *p, int64_t m, int64_t n0, in
 }
 
 #ifdef __AVX512F__
+/* 16 numbers to bf16, which are multiplied next: those that are subnormal may be zeros. */
 static inline __m256i bf16_of_16(__m512 x) {
+#ifdef __AVX512BF16__
+    /* The instruction takes subnormal numbers for zeros, also those that round to 2^-126. */
+    __m512i upper = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fff8000));
+    if (!_mm512_cmpeq_epi32_mask(upper, _mm512_set1_epi32(0x007f8000)))
+        return (__m256i)_mm512_cvtneps_pbh(x);
+#endif
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(f32x16_round_bf16(x)), 16));
 }
 #endif
 
-/* n <= 16 integers of one scale. */
-static inline void int8_group(const int8_t *from, size_t n, float scale, float min, uint16_t *to) {
+/* A group of integers: its scale and what comes with it. */
+typedef struct quant_group {
+    float scale, zero, min;
+} quant_group;
+
+/* n integers of 8 bits. */
+static inline void int8_group(const int8_t *from, size_t n, quant_group g, uint16_t *to) {
 #ifdef __AVX512F__
-    __mmask16 mask = (__mmask16)((1u << n) - 1);
-    __m512 x = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, from)));
-    x = _mm512_fmadd_ps(_mm512_set1_ps(scale), x, _mm512_set1_ps(-min));
-    _mm256_mask_storeu_epi16(to, mask, bf16_of_16(x));
+    for (size_t i = 0; i < n; i += 16) {
+        __mmask16 mask = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xffff);
+        __m512 x = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, from + i)));
+        x = _mm512_fmadd_ps(_mm512_set1_ps(g.scale), x, _mm512_set1_ps(-g.min));
+        _mm256_mask_storeu_epi16(to + i, mask, bf16_of_16(x));
+    }
 #else
-    for (size_t i = 0; i < n; i++) to[i] = bf16_of_f32(fmaf(scale, (float)from[i], -min));
+    for (size_t i = 0; i < n; i++) to[i] = bf16_of_f32(fmaf(g.scale, (float)from[i], -g.min));
 #endif
 }
 
-/* n <= 32 integers of one scale, from a byte's low half on. */
-static inline void int4_group(const uint8_t *from, size_t n, float scale, float zero, float min,
-                              uint16_t *to) {
+#ifdef __AVX512F__
+/* 32 integers of 4 bits to what a table has at their numbers. */
+static inline __m512i int4_codes(__m128i bytes, __m512i table) {
+    __m512i code = _mm512_cvtepu8_epi32(bytes);
+    code = _mm512_or_si512(code, _mm512_slli_epi32(code, 12)); /* five bits count */
+    return _mm512_permutexvar_epi16(_mm512_and_si512(code, _mm512_set1_epi32(0x000f000f)), table);
+}
+#endif
+
+/* n integers of 4 bits, from a byte's low half on. */
+static inline void int4_group(const uint8_t *from, size_t n, quant_group g, uint16_t *to) {
 #ifdef __AVX512F__
     const __m512 all = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    __m512 x = _mm512_fmadd_ps(_mm512_set1_ps(scale), _mm512_sub_ps(all, _mm512_set1_ps(zero)),
-                               _mm512_set1_ps(-min));
+    __m512 x = _mm512_sub_ps(all, _mm512_set1_ps(g.zero));
+    x = _mm512_fmadd_ps(_mm512_set1_ps(g.scale), x, _mm512_set1_ps(-g.min));
     __m512i table = _mm512_castsi256_si512(bf16_of_16(x));
-    __m512i code =
-        _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8((__mmask16)((1u << (n + 1) / 2) - 1), from));
-    code = _mm512_and_si512(_mm512_or_si512(code, _mm512_slli_epi32(code, 12)),
-                            _mm512_set1_epi32(0x000f000f));
-    _mm512_mask_storeu_epi16(to, (__mmask32)(((uint64_t)1 << n) - 1),
-                             _mm512_permutexvar_epi16(code, table));
+    size_t i = 0;
+    for (; i + 32 <= n; i += 32)
+        _mm512_storeu_si512(to + i,
+                            int4_codes(_mm_loadu_si128((const void *)(from + i / 2)), table));
+    if (i == n) return;
+    __m128i last = _mm_maskz_loadu_epi8((__mmask16)((1u << (n - i + 1) / 2) - 1), from + i / 2);
+    _mm512_mask_storeu_epi16(to + i, (__mmask32)((1u << (n - i)) - 1), int4_codes(last, table));
 #else
     uint16_t table[16];
-    for (int i = 0; i < 16; i++) table[i] = bf16_of_f32(fmaf(scale, (float)i - zero, -min));
+    for (int i = 0; i < 16; i++) table[i] = bf16_of_f32(fmaf(g.scale, (float)i - g.zero, -g.min));
     for (size_t i = 0; i < n; i++) to[i] = table[from[i / 2] >> i % 2 * 4 & 15];
 #endif
 }
 
-/* Columns [k0, k0 + cols) of row n of w, which is in groups of integers, as bf16; k0 is a multiple of
- * 32. */
-static inline void quantized_row(const fv_tensor *w, int64_t n, size_t k0, size_t cols,
+/* Columns [k, end) of a row; what is known of q becomes constant after inlining. */
+static ALWAYS_INLINE void quantized_columns(const fv_quant *q, const uint8_t *from, size_t g,
+                                            size_t k, size_t end, const bool int8,
+                                            const fv_dtype type, const bool symmetric,
+                                            uint16_t *to) {
+    const size_t group = (size_t)q->group;
+    const void *scale = q->scale;
+    const float *mins = symmetric ? NULL : q->min;
+    const uint8_t *zeros = symmetric ? NULL : q->zero;
+    for (size_t stop = k - k % group + group, n; k < end; g++, k += n, to += n, stop += group) {
+        n = (stop < end ? stop : end) - k;
+        quant_group one = {widened(scale, type, g),
+                           zeros  ? (float)zeros[g]
+                           : mins ? 0.0f
+                                  : 8.0f,
+                           mins ? mins[g] : 0.0f};
+        if (int8)
+            int8_group((const int8_t *)from + k, n, one, to);
+        else
+            int4_group(from + k / 2, n, one, to);
+    }
+}
+
+/* Columns [k, end) of a row of w, which is in groups of integers, as bf16; k is a multiple of 32. */
+static inline void quantized_row(const fv_tensor *w, size_t row, size_t k, size_t end,
                                  uint16_t *to) {
     const fv_quant *q = w->quant;
-    const uint8_t *from = (const uint8_t *)w->data + (size_t)n * q->row_bytes;
-    bool int8 = w->dtype == FV_INT8;
-    size_t step = int8 ? 16 : BF16_STEP;
-    for (size_t k = k0; k < k0 + cols; k += step, to += step) {
-        size_t g = (size_t)n * (size_t)q->groups + k / (size_t)q->group;
-        size_t here = k0 + cols - k < step ? k0 + cols - k : step;
-        float scale = widened(q->scale, q->scale_type, g), min = q->min ? q->min[g] : 0.0f;
-        if (int8)
-            int8_group((const int8_t *)from + k, here, scale, min, to);
-        else
-            int4_group(from + k / 2, here, scale, q->zero ? q->zero[g] : q->min ? 0 : 8, min, to);
-    }
+    const uint8_t *from = (const uint8_t *)w->data + row * q->row_bytes;
+    size_t g = row * (size_t)q->groups + k / (size_t)q->group;
+    bool symmetric = !q->zero && !q->min;
+    if (w->dtype == FV_INT8)
+        quantized_columns(q, from, g, k, end, true, q->scale_type, false, to);
+    else if (symmetric && q->scale_type == FV_BF16)
+        quantized_columns(q, from, g, k, end, false, FV_BF16, true, to);
+    else
+        quantized_columns(q, from, g, k, end, false, q->scale_type, false, to);
 }
 
 /* A block of rows [n0, n0 + rows) and columns [k0, k0 + cols) of w as bf16, to [BF16_ROWS, ld] with
@@ -96,7 +138,7 @@ static inline void bf16_rows(const fv_tensor *w, int64_t n0, int64_t rows, size_
     for (int i = 0; i < BF16_ROWS; i++, to += ld) {
         size_t n = i < rows ? cols : 0, at = (size_t)(n0 + i) * (size_t)w->cols + k0;
         if (w->quant)
-            quantized_row(w, n0 + i, k0, n, to);
+            quantized_row(w, (size_t)(n0 + i), k0, k0 + n, to);
         else if (w->dtype == FV_BF16 && n)
             memcpy(to, (const uint16_t *)w->data + at, n * sizeof *to);
         else

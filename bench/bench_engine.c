@@ -1,0 +1,137 @@
+/* What one process computes per second: a prompt of random tokens, and steps of N sequences that each
+ * have read such a prompt. The text model alone, as compare_engines needs it.
+ *
+ *     bench_engine --checkpoint DIR --prompt 640 --tokens 32 --batch 1,16 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "bench/program.h"
+#include "common/log.h"
+#include "model/engine.h"
+#include "model/net/step.h"
+
+enum { BATCH_MAX = 256 };
+
+static const fv_option table[] = {
+    {"checkpoint", NULL, FV_OPTION_STRING, "DIR", NULL,
+     "Hugging Face checkpoint directory, or GGUF file of a text model", 0, 0},
+    {"prompt", NULL, FV_OPTION_INT, "N", "640", "tokens of a prompt", 1, 1 << 20},
+    {"tokens", NULL, FV_OPTION_INT, "N", "32", "steps after it", 1, 1 << 20},
+    {"batch", NULL, FV_OPTION_STRING, "N,N,...", "1", "sequences of a step, ascending", 0, 0},
+    {"compute", NULL, FV_OPTION_STRING, "TYPE", "auto", "data type of matrix products", 0, 0},
+    {"kv-dtype", NULL, FV_OPTION_STRING, "TYPE", "bf16", "data type of keys and values", 0, 0},
+    {"weights", NULL, FV_OPTION_STRING, "TYPE", "stored", "stored, int8, int4 or int4-128", 0, 0},
+    {"isa", NULL, FV_OPTION_STRING, "NAME", "auto", "CPU path", 0, 0},
+    {"threads", NULL, FV_OPTION_INT, "N", "0", "0: all cores", 0, 1024},
+    {"json", NULL, FV_OPTION_STRING, "FILE", NULL, "write the seconds here", 0, 0},
+};
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+typedef struct run {
+    fv_engine e;
+    fv_kv_pool *pool;
+    fv_model_runner *runner;
+    fv_kv *kv[BATCH_MAX];
+    int32_t held[BATCH_MAX];         /* tokens in it */
+    int32_t n_prompt, n_token, *ids; /* [n_prompt] */
+    float *logits;
+} run;
+
+/* Reads the prompt into a store of its own; seconds. */
+static double prefill(run *r, fv_kv **kv) {
+    bench_must(fv_kv_open(r->pool, kv));
+    fv_step_seq seq = {.kv = *kv, .n = r->n_prompt, .ids = r->ids};
+    double begin = now_s();
+    bench_must(fv_model_runner_run(r->runner, &seq, 1, r->logits));
+    return now_s() - begin;
+}
+
+/* Seconds of n_token steps of the first `batch` sequences. */
+static double decode(run *r, int32_t batch) {
+    fv_step_seq seq[BATCH_MAX];
+    double begin = now_s();
+    for (int32_t t = 0; t < r->n_token; t++) {
+        for (int32_t b = 0; b < batch; b++)
+            seq[b] = (fv_step_seq){
+                .kv = r->kv[b], .n = 1, .ids = &r->ids[(t + b) % r->n_prompt], .pos = r->held[b]++};
+        bench_must(fv_model_runner_run(r->runner, seq, batch, r->logits));
+    }
+    return now_s() - begin;
+}
+
+static void open_run(run *r, const fv_options *o) {
+    fv_engine_options opt = {.checkpoint = fv_options_string(o, "checkpoint"),
+                             .backend = "cpu",
+                             .isa = fv_options_string(o, "isa"),
+                             .compute = fv_options_string(o, "compute"),
+                             .kv_dtype = fv_options_string(o, "kv-dtype"),
+                             .weights = fv_options_string(o, "weights"),
+                             .threads = (int32_t)fv_options_int(o, "threads")};
+    if (!opt.checkpoint) bench_must(FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed"));
+    bench_must(fv_log_configure("warn"));
+    bench_must(fv_engine_open(&opt, &r->e));
+    fv_kv_shape shape = fv_engine_kv_shape(&r->e, r->e.kv_dtype);
+    bench_must(fv_kv_pool_open(r->e.be.device, &shape, 0, &r->pool));
+    bench_must(fv_model_runner_open(r->e.dec, &r->runner));
+    r->n_prompt = (int32_t)fv_options_int(o, "prompt");
+    r->n_token = (int32_t)fv_options_int(o, "tokens");
+    size_t vocab = (size_t)fv_decoder_config(r->e.dec)->vocab;
+    r->ids = malloc((size_t)r->n_prompt * sizeof *r->ids);
+    r->logits = malloc(BATCH_MAX * vocab * sizeof *r->logits);
+    if (!r->ids || !r->logits) bench_must(FV_FAIL(FV_ENOMEM, "no memory for logits"));
+    uint32_t x = 17;
+    for (int32_t i = 0; i < r->n_prompt; i++) {
+        x = x * 1664525u + 1013904223u;
+        r->ids[i] = (int32_t)((x >> 8) % (uint32_t)r->e.n_vocab);
+    }
+}
+
+int main(int argc, char **argv) {
+    static run r;
+    fv_options *o = bench_options(table, sizeof table / sizeof *table, argc, argv,
+                                  "bench_engine --checkpoint DIR [options]",
+                                  "Tokens per second of prefill and decode.");
+    open_run(&r, o);
+    fv_kv *first;
+    prefill(&r, &first); /* touches all memory */
+    fv_kv_close(first);
+    json_t *decodes = json_object();
+    double prefill_s = 0;
+    int32_t have = 0;
+    for (const char *at = fv_options_string(o, "batch"); *at; at += strspn(at, ",")) {
+        char *end;
+        long batch = strtol(at, &end, 10);
+        if (end == at || batch < have || batch < 1 || batch > BATCH_MAX)
+            bench_must(FV_FAIL(FV_EINVAL, "--batch: ascending numbers from 1 to %d", BATCH_MAX));
+        at = end;
+        for (; have < batch; have++) {
+            double s = prefill(&r, &r.kv[have]);
+            r.held[have] = r.n_prompt;
+            if (have == 0) prefill_s = s;
+        }
+        char name[16];
+        snprintf(name, sizeof name, "%ld", batch);
+        double s = decode(&r, (int32_t)batch);
+        json_object_set_new(decodes, name, json_real(s));
+        printf("batch %3ld: %8.1f tokens/s\n", batch, (double)batch * r.n_token / s);
+    }
+    printf("prefill: %9.1f tokens/s (%s, %s, weights %s)\n", r.n_prompt / prefill_s, r.e.be.isa,
+           fv_compute_name(r.e.be.compute), fv_options_string(o, "weights"));
+    bench_write_json(o, json_pack("{s:f, s:o, s:s}", "prefill", prefill_s, "decode", decodes, "isa",
+                                  r.e.be.isa));
+    for (int32_t b = 0; b < have; b++) fv_kv_close(r.kv[b]);
+    fv_model_runner_close(r.runner);
+    fv_kv_pool_close(r.pool);
+    fv_engine_close(&r.e);
+    free(r.logits);
+    free(r.ids);
+    fv_options_free(o);
+    return 0;
+}
