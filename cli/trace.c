@@ -1,7 +1,7 @@
 /* fovea trace: runs a request and writes every intermediate result to a directory:
  *
  *   prompt.txt  input_ids.npy [L]  pixel_values.npy [n, 3, h, w]  vision_features.npy [tokens, w]
- *   image_embeds.npy [tokens, d]  kept_<layer>.npy [Hkv, most tokens] (positions, padded with -1)
+ *   image_embeds.npy [tokens, d or, with deepstack, several of it]  kept_<layer>.npy [Hkv, most tokens] (positions, padded with -1)
  *   visual_mass.npy [N] (share of the last prompt token's attention that visual tokens receive)
  *   logits.npy [tokens, vocab]  tokens.npy [tokens]  report.json  answer.txt
  *
@@ -90,7 +90,8 @@ static fv_status on_encoded(void *user, const fv_encoded *encoded) {
         FV_TRY(put_device(e, "vision_features.npy", &encoded->features,
                           fv_encoded_features(encoded, encoded->n_image),
                           fv_vision_feature_width(&cfg->vision)));
-    return put_device(e, "image_embeds.npy", &encoded->embeds, rows, cfg->text.d_model);
+    return put_device(e, "image_embeds.npy", &encoded->embeds, rows,
+                      fv_vision_embed_width(&cfg->vision));
 }
 
 /* Positions that each head of a layer holds, both segments merged in ascending order. */

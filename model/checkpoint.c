@@ -191,6 +191,7 @@ static fv_tensor *slot_of(fv_checkpoint *ck, const fv_tensor_spec *e) {
     case FV_PART_TEXT_LAYER: base = (char *)&ck->text.layer[e->layer]; break;
     case FV_PART_VISION: base = (char *)&ck->vision; break;
     case FV_PART_VISION_LAYER: base = (char *)&ck->vision.layer[e->layer]; break;
+    case FV_PART_DEEPSTACK: base = (char *)&ck->vision.deepstack[e->layer]; break;
     case FV_PART_PROJECTOR: base = (char *)&ck->projector; break;
     case FV_PART_UNUSED: return NULL;
     }
@@ -253,6 +254,7 @@ static fv_status open_tensors(fv_checkpoint *ck) {
     FV_TRY(FV_ARENA_NEW(&ck->arena, ck->n_manifest, ck->used));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->text.n_layer, ck->text.layer));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_layer, ck->vision.layer));
+    FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_deepstack, ck->vision.deepstack));
     fv_compressed compressed;
     FV_TRY(fv_compressed_parse(ck->config_text, ck->config_bytes, "config.json", &compressed));
     const fv_tensor_spec *absent_half = NULL; /* of the tied pair */

@@ -64,21 +64,25 @@ static const struct part {
     const char *canonical, *own[FV_N_TOWER_NAMES]; /* NULL: has no such part, or names it so */
 } parts[] = {
     {"embeddings.class_embedding", {NULL, "embeddings.cls_token"}},
-    {"embeddings.position_embedding.weight", {NULL, "embeddings.position_embeddings"}},
+    {"embeddings.position_embedding.weight",
+     {NULL, "embeddings.position_embeddings", NULL, NULL, "pos_embed.weight"}},
     {"embeddings.patch_embedding.",
-     {NULL, "embeddings.patch_embeddings.projection.", "patch_conv.", "patch_embed.proj."}},
+     {NULL, "embeddings.patch_embeddings.projection.", "patch_conv.", "patch_embed.proj.",
+      "patch_embed.proj."}},
     {"pre_layrnorm.", {NULL, NULL, "ln_pre."}},
     {"post_layernorm.", {NULL, "layernorm."}},
-    {"encoder.layers.", {NULL, "encoder.layer.", "transformer.layers.", "blocks."}},
-    {"layer_norm1.", {NULL, "layernorm_before.", "attention_norm.", "norm1."}},
-    {"layer_norm2.", {NULL, "layernorm_after.", "ffn_norm.", "norm2."}},
+    {"encoder.layers.", {NULL, "encoder.layer.", "transformer.layers.", "blocks.", "blocks."}},
+    {"layer_norm1.", {NULL, "layernorm_before.", "attention_norm.", "norm1.", "norm1."}},
+    {"layer_norm2.", {NULL, "layernorm_after.", "ffn_norm.", "norm2.", "norm2."}},
     {"self_attn.out_proj.",
-     {NULL, "attention.projection_layer.", "attention.o_proj.", "attn.proj."}},
-    {"self_attn.", {NULL, "attention.", "attention.", "attn."}},
+     {NULL, "attention.projection_layer.", "attention.o_proj.", "attn.proj.", "attn.proj."}},
+    {"self_attn.", {NULL, "attention.", "attention.", "attn.", "attn."}},
+    {"mlp.fc1.", {NULL, NULL, NULL, NULL, "mlp.linear_fc1."}},
+    {"mlp.fc2.", {NULL, NULL, NULL, NULL, "mlp.linear_fc2."}},
     {"mlp.", {NULL, NULL, "feed_forward."}},
     {"scale1", {NULL, "lambda_1"}},
     {"scale2", {NULL, "lambda_2"}},
-    {"norm.", {NULL, "layer_norm.", "norm.", "ln_q."}},
+    {"norm.", {NULL, "layer_norm.", "norm.", "ln_q.", "norm."}},
     {"merger.", {NULL, NULL, "patch_merger.merging_layer."}},
 };
 enum { N_PART = sizeof parts / sizeof *parts };
@@ -130,20 +134,36 @@ static void put(char out[FV_TENSOR_NAME_MAX], const char *a, const char *b, cons
     if (snprintf(out, FV_TENSOR_NAME_MAX, "%s%s%s", a, b, c) < 0) out[0] = '\0';
 }
 
+/* `first`, then a number and a name, of which the beginning `from` becomes `to`. */
+static void put_numbered(const char *first, const char *s, const char *from, const char *to,
+                         char out[FV_TENSOR_NAME_MAX]) {
+    size_t n = strcspn(s, ".");
+    out[0] = '\0';
+    append(out, first, FV_TENSOR_NAME_MAX);
+    append(out, s, s[n] ? n + 1 : n);
+    s += s[n] ? n + 1 : n;
+    if (skip(&s, from)) append(out, to, FV_TENSOR_NAME_MAX);
+    append(out, s, FV_TENSOR_NAME_MAX);
+}
+
 bool fv_name_mapping_canonical(const char *key, char out[FV_TENSOR_NAME_MAX]) {
     if (ends_with(key, ".rotary_emb.inv_freq") || ends_with(key, ".position_ids")) return false;
     const char *s = key;
     skip(&s, "model.");
     bool merger = skip(&s, "visual.merger.");
-    if (!merger &&
-        (skip(&s, "vision_tower.") || skip(&s, "vision_model.") || skip(&s, "visual."))) {
+    if (skip(&s, "visual.deepstack_merger_list.")) {
+        put_numbered("deepstack.", s, "linear_fc", "linear_", out);
+    } else if (!merger &&
+               (skip(&s, "vision_tower.") || skip(&s, "vision_model.") || skip(&s, "visual."))) {
         skip(&s, "vision_tower.");
         skip(&s, "vision_model.");
         put_inside("vision.", s, true, FV_TOWER_NAMES_CLIP, out);
     } else if (merger || skip(&s, "multi_modal_projector.") || skip(&s, "mm_projector.") ||
                skip(&s, "connector.modality_projection.")) {
         skip(&s, "mlp.");
-        const char *linear = skip(&s, "0.") ? "linear_1." : skip(&s, "2.") ? "linear_2." : NULL;
+        const char *linear = skip(&s, "0.") || skip(&s, "linear_fc1.")   ? "linear_1."
+                             : skip(&s, "2.") || skip(&s, "linear_fc2.") ? "linear_2."
+                                                                         : NULL;
         if (linear)
             put(out, "projector.", linear, s);
         else
@@ -184,7 +204,11 @@ void fv_name_mapping_key(fv_name_mapping d, const fv_tensor_names *own, const ch
         put(out, r->head, s, "");
     else if (skip(&s, "vision."))
         put_tower(r->tower, s, inside, out);
-    else if (skip(&s, "newline"))
+    else if (skip(&s, "deepstack.")) {
+        char first[FV_TENSOR_NAME_MAX];
+        put(first, r->tower, "deepstack_merger_list.", "");
+        put_numbered(first, s, "linear_", "linear_fc", out);
+    } else if (skip(&s, "newline"))
         put(out, r->newline, s, "");
     else if (skip(&s, "projector.")) {
         const char *linear = skip(&s, "linear_1.")   ? r->linear_1

@@ -49,6 +49,7 @@ typedef enum fv_tower_names {
     FV_TOWER_NAMES_INTERNVL,
     FV_TOWER_NAMES_PIXTRAL,
     FV_TOWER_NAMES_QWEN_VL,
+    FV_TOWER_NAMES_QWEN3_VL,
     FV_N_TOWER_NAMES
 } fv_tower_names;
 

@@ -1,7 +1,9 @@
-/* Qwen2-VL (arXiv 2409.12191) and Qwen2.5-VL (arXiv 2502.13923): towers for images of any size with RoPE by
+/* Qwen2-VL (arXiv 2409.12191), Qwen2.5-VL (arXiv 2502.13923) and Qwen3-VL: towers for images of any size with RoPE by
  * row and column, and a connector that makes a token of 2 x 2 patches, as wide as they are together until
- * its last layer. In most layers of Qwen2.5-VL's tower attention stays within windows. Files have the text
- * model's keys in text_config or, older ones, beside vision_config. */
+ * its last layer. In most layers of Qwen2.5-VL's tower attention stays within windows. Qwen3-VL's has a
+ * table of positions to interpolate, and connectors of its own for some hidden states, which are added after
+ * the text model's first layers (deepstack, arXiv 2406.04334). Files have the text model's keys in
+ * text_config or, older ones, beside vision_config. */
 #include <stdio.h>
 
 #include "model/families/keys.h"
@@ -104,6 +106,49 @@ static fv_status parse_2_5(const json_t *root, const char *where, fv_model_confi
     return parse_whole(vision, vision_where, v);
 }
 
+/* Hidden states for the text model's first layers. */
+static fv_status parse_deepstack(const json_t *vision, const char *where, fv_model_config *cfg) {
+    static const int32_t usual[] = {8, 16, 24};
+    fv_vision_config *v = &cfg->vision;
+    const json_t *list = fv_config_member(vision, "deepstack_visual_indexes");
+    size_t n = list ? json_array_size(list) : sizeof usual / sizeof *usual;
+    bool ascend = !list || json_is_array(list);
+    if (n > FV_MAX_DEEPSTACK || (int32_t)n >= cfg->text.n_layer)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: key 'deepstack_visual_indexes' lists %zu layers; at most %d are "
+                       "possible, and fewer than the text model has (%d)",
+                       where, n, FV_MAX_DEEPSTACK, cfg->text.n_layer);
+    for (size_t i = 0; i < n && ascend; i++) {
+        const json_t *item = json_array_get(list, i);
+        json_int_t layer = list ? json_integer_value(item) : usual[i], least = 0;
+        if (i > 0) least = v->deepstack[i - 1];
+        ascend = (!list || json_is_integer(item)) && layer >= least && layer < v->n_layer;
+        v->deepstack[i] = ascend ? (int32_t)layer + 1 : 0;
+    }
+    v->n_deepstack = (int32_t)n;
+    if (ascend) return FV_OK;
+    return FV_FAIL(FV_EUNSUPPORTED,
+                   "%s: key 'deepstack_visual_indexes' must be a list of layers of the tower, "
+                   "ascending",
+                   where);
+}
+
+static fv_status parse_3(const json_t *root, const char *where, fv_model_config *cfg) {
+    const json_t *vision = fv_config_member(root, "vision_config");
+    char vision_where[FV_CONFIG_WHERE_MAX];
+    int32_t n = 2304, side = 1;
+    snprintf(vision_where, sizeof vision_where, "%s: vision_config", where);
+    FV_TRY(parse_tower(vision, vision_where, "out_hidden_size", cfg));
+    FV_TRY(fv_json_i32(vision, "num_position_embeddings", vision_where, 1, 1 << 24, &n));
+    while (side * side < n) side++;
+    if (side * side != n)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: key 'num_position_embeddings' is %d, which is no square", vision_where,
+                       n);
+    cfg->vision.position_side = side;
+    return parse_deepstack(vision, vision_where, cfg);
+}
+
 /* Areas, under the names of a size's edges; older files have them beside it. */
 static fv_status read_sizes(const json_t *obj, const char *where, fv_layout_config *l) {
     const json_t *size = fv_config_member(obj, "size");
@@ -129,10 +174,9 @@ static const fv_tensor_names names = {
     "mlp.0.", "mlp.2.",   "image_newline", FV_TOWER_NAMES_QWEN_VL};
 
 #define QWEN_VL                                                                                    \
-    .layout = FV_LAYOUT_QWEN_VL, .flat = true, .own_tower = true, .tower_depth = "depth",          \
+    .layout = FV_LAYOUT_QWEN_VL, .own_tower = true, .tower_depth = "depth",                        \
     .tower_heads = "num_heads", .image_token = 151655, .strategy = "full", .feature_layer = -1,    \
-    .names = &names, .processor = {"Qwen2VLImageProcessor"}, .read_sizes = read_sizes,             \
-    .pixels = {FV_PIXELS_CLIP}
+    .processor = {"Qwen2VLImageProcessor"}, .read_sizes = read_sizes, .pixels = {FV_PIXELS_CLIP}
 
 const fv_family fv_family_qwen2_vl = {
     QWEN_VL,
@@ -141,6 +185,8 @@ const fv_family fv_family_qwen2_vl = {
     .text = "qwen2_vl_text",
     .tower = "qwen2_vl_vision",
     .tower_width = "embed_dim",
+    .flat = true,
+    .names = &names,
     .parse = parse_2,
 };
 
@@ -150,5 +196,21 @@ const fv_family fv_family_qwen2_5_vl = {
     .architecture = "Qwen2_5_VLForConditionalGeneration",
     .text = "qwen2_5_vl_text",
     .tower = "qwen2_5_vl_vision",
+    .flat = true,
+    .names = &names,
     .parse = parse_2_5,
+};
+
+static const fv_tensor_names names_3 = {
+    "model.language_model.", "lm_head.",    "model.visual.", "model.visual.merger.",
+    "linear_fc1.",           "linear_fc2.", "image_newline", FV_TOWER_NAMES_QWEN3_VL};
+
+const fv_family fv_family_qwen3_vl = {
+    QWEN_VL,
+    .name = "qwen3_vl",
+    .architecture = "Qwen3VLForConditionalGeneration",
+    .text = "qwen3_vl_text",
+    .tower = "qwen3_vl_vision",
+    .names = &names_3,
+    .parse = parse_3,
 };

@@ -127,6 +127,15 @@ static const row connector[] = {
     {"proj.weight", P(fc1), {DIM_D, DIM_FEATURE}, FV_ROLE_LINEAR, CONNECTOR_LINEAR},
 };
 
+static const row deepstack[] = {
+    {"norm.weight", P(norm), {DIM_MERGED}, FV_ROLE_NORM, ALWAYS},
+    {"norm.bias", P(norm_bias), {DIM_MERGED}, FV_ROLE_BIAS, ALWAYS},
+    {"linear_1.weight", P(fc1), {DIM_MERGED, DIM_MERGED}, FV_ROLE_LINEAR, ALWAYS},
+    {"linear_1.bias", P(fc1_bias), {DIM_MERGED}, FV_ROLE_BIAS, ALWAYS},
+    {"linear_2.weight", P(fc2), {DIM_D, DIM_MERGED}, FV_ROLE_LINEAR, ALWAYS},
+    {"linear_2.bias", P(fc2_bias), {DIM_D}, FV_ROLE_BIAS, ALWAYS},
+};
+
 static const row newline[] = {
     {"newline", P(newline), {DIM_D}, FV_ROLE_EMBEDDING, NEWLINE},
 };
@@ -242,6 +251,8 @@ static int64_t size_of(const fv_model_config *cfg, dim d, const char **key) {
     case DIM_VD: *key = "vision_config.hidden_size"; return v->d_model;
     case DIM_VM: *key = "vision_config.intermediate_size"; return v->d_ffn;
     case DIM_VPOSITION:
+        *key = "vision_config.num_position_embeddings";
+        if (v->position_side) return (int64_t)v->position_side * v->position_side;
         *key = "vision_config.image_size / patch_size";
         return side * side + v->class_token;
     case DIM_VCHANNEL: *key = "vision_config.num_channels"; return 3;
@@ -286,7 +297,7 @@ static bool exists(const builder *b, when w) {
     case NEWLINE: return b->cfg->newline;
     case CLASS_TOKEN: return v->class_token && !b->cfg->leading_ones;
     case CLASS_TOKEN_3D: return v->class_token && b->cfg->leading_ones;
-    case POSITION: return !v->any_size && !b->cfg->leading_ones;
+    case POSITION: return (!v->any_size || v->position_side) && !b->cfg->leading_ones;
     case POSITION_3D: return b->cfg->leading_ones;
     case LAYER_BIAS: return !v->rms_norm;
     case PRE_NORM_BIAS: return v->pre_norm && !v->rms_norm;
@@ -343,6 +354,10 @@ static void build_vision(builder *b) {
     char prefix[64];
     ADD(b, connector, FV_PART_PROJECTOR, 0, "projector.");
     ADD(b, newline, FV_PART_PROJECTOR, 0, "");
+    for (int32_t i = 0; i < cfg->vision.n_deepstack; i++) {
+        snprintf(prefix, sizeof prefix, "deepstack.%d.", i);
+        ADD(b, deepstack, FV_PART_DEEPSTACK, i, prefix);
+    }
     ADD(b, vision_front, FV_PART_VISION, 0, "vision.");
     int32_t run = vision_layers(cfg);
     for (int32_t i = 0; i < (b->whole ? cfg->vision.n_layer : run); i++) {
@@ -360,7 +375,7 @@ static void build_vision(builder *b) {
 
 fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tensor_spec **out,
                                 int32_t *n) {
-    enum { PER_LAYER = 28, OTHERS = 32 };
+    enum { PER_LAYER = 28, OTHERS = 32 + 6 * FV_MAX_DEEPSTACK };
     _Static_assert(sizeof text_layer / sizeof *text_layer <= PER_LAYER, "rows of a text layer");
     _Static_assert(sizeof vision_layer / sizeof *vision_layer <= PER_LAYER,
                    "rows of a tower layer");

@@ -24,7 +24,8 @@ typedef enum fv_tensor_part {
     FV_PART_VISION,
     FV_PART_VISION_LAYER,
     FV_PART_PROJECTOR,
-    FV_PART_UNUSED, /* in files, never read */
+    FV_PART_DEEPSTACK, /* a connector of its own; the layer is its number */
+    FV_PART_UNUSED,    /* in files, never read */
 } fv_tensor_part;
 
 enum { FV_TENSOR_SPECS_MAX_DIMS = 5 };

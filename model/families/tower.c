@@ -6,9 +6,9 @@
 enum { IMAGE_MAX = 8192 };
 
 #define QWEN_VL_TOWER                                                                              \
-    .n_layer = 32, .n_head = 16, .image = IMAGE_MAX, .patch = 14, .ln_eps = 1e-6F,                 \
-    .bias_qkv = true, .bias_o = true, .bias_mlp = true, .fused_qkv = true, .two_frames = true,     \
-    .any_size = true, .rope = FV_TOWER_ROPE_HALVES, .rope_theta = 10000
+    .n_head = 16, .image = IMAGE_MAX, .ln_eps = 1e-6F, .bias_qkv = true, .bias_o = true,           \
+    .bias_mlp = true, .fused_qkv = true, .two_frames = true, .any_size = true,                     \
+    .rope = FV_TOWER_ROPE_HALVES, .rope_theta = 10000
 
 static const struct {
     const char *type;
@@ -86,10 +86,14 @@ static const struct {
       .any_size = true,
       .rope = FV_TOWER_ROPE_AXIAL,
       .rope_theta = 10000}},
-    {"qwen2_vl_vision", {QWEN_VL_TOWER, .d_model = 1280, .act = FV_ACT_QUICK_GELU}},
+    {"qwen2_vl_vision",
+     {QWEN_VL_TOWER, .n_layer = 32, .patch = 14, .d_model = 1280, .act = FV_ACT_QUICK_GELU}},
     {"qwen2_5_vl_vision",
-     {QWEN_VL_TOWER, .d_model = 3584, .d_ffn = 3420, .act = FV_ACT_SILU, .rms_norm = true,
-      .gated = true}},
+     {QWEN_VL_TOWER, .n_layer = 32, .patch = 14, .d_model = 3584, .d_ffn = 3420, .act = FV_ACT_SILU,
+      .rms_norm = true, .gated = true}},
+    {"qwen3_vl_vision",
+     {QWEN_VL_TOWER, .n_layer = 27, .patch = 16, .d_model = 1152, .d_ffn = 4304,
+      .act = FV_ACT_GELU_TANH, .patch_bias = true}},
 };
 enum {
     N_TOWER = sizeof towers / sizeof *towers,
@@ -137,7 +141,7 @@ static fv_status tower_of(const json_t *obj, const fv_family *family, const char
  * towers have one in their files. */
 static fv_status parse_pooling(const json_t *obj, const char *where, const fv_vision_config *v,
                                bool *head) {
-    *head = obj && v->patch_bias && !v->post_norm && !v->class_token;
+    *head = obj && v->patch_bias && !v->post_norm && !v->class_token && !v->any_size;
     return *head ? fv_json_bool(obj, "vision_use_head", where, head) : FV_OK;
 }
 

@@ -10,7 +10,7 @@
 
 #include "kernels/ops.h"
 
-enum { FV_MAX_LAYERS = 256, FV_MAX_FEATURE_LAYERS = 8 };
+enum { FV_MAX_LAYERS = 256, FV_MAX_FEATURE_LAYERS = 8, FV_MAX_DEEPSTACK = 8 };
 
 typedef enum fv_rope_type {
     FV_ROPE_DEFAULT = 0,
@@ -91,6 +91,8 @@ typedef struct fv_vision_config {
      * window, but in the layers of `whole` to all. 0: to all in every layer. */
     int32_t window;
     bool whole[FV_MAX_LAYERS];
+    int32_t position_side; /* the table of positions is a grid of so many rows and columns, of which
+                            * rows for a tile's patches are interpolated; 0: no such grid */
     fv_tower_rope rope;
     float rope_theta;
     bool qk_norm;     /* RMSNorm of all heads' queries, and of their keys, with eps 1e-6 */
@@ -99,6 +101,9 @@ typedef struct fv_vision_config {
      * concatenated over channels */
     int32_t n_feature_layer, feature_layer[FV_MAX_FEATURE_LAYERS];
     bool keep_cls; /* the class row is a feature too */
+    /* Hidden states that go through connectors of their own to be added to the text model's, of the
+     * i-th after its layer i; ascending. */
+    int32_t n_deepstack, deepstack[FV_MAX_DEEPSTACK];
     int32_t merge; /* patches on the side of a token, which holds their features side by side */
     fv_connector connector;
     fv_projector_norm projector_norm;
@@ -127,6 +132,11 @@ static inline int32_t fv_vision_tokens(const fv_vision_config *v) {
 static inline int32_t fv_vision_tokens_of(const fv_vision_config *v, int32_t w, int32_t h) {
     int32_t side = v->patch * v->merge;
     return v->any_size ? (w / side) * (h / side) : fv_vision_tokens(v);
+}
+
+/* Columns of a token's embedding: the text model's input, and what is added after its first layers. */
+static inline int32_t fv_vision_embed_width(const fv_vision_config *v) {
+    return v->d_text * (1 + v->n_deepstack);
 }
 
 /* Values of a patch. */

@@ -341,6 +341,31 @@ static fv_status carry_queries(fv_decoder *dec, const fv_forward_batch *pass, in
     return FV_OK;
 }
 
+/* What deepstack adds after layer l, run of neighbours by run. */
+static fv_status add_deepstack(fv_decoder *dec, const fv_forward_batch *pass, int32_t l) {
+    int32_t d = dec->cfg->d_model;
+    for (int32_t b = 0, row = 0; b < pass->n_seq; row += pass->seq[b++].n_rows) {
+        const fv_forward_seq *s = &pass->seq[b];
+        if (!s->embed_at || s->embeds.cols < (l + 2) * d) continue;
+        for (int32_t i = 0, n; i < s->n_rows; i += n) {
+            n = 1;
+            if (s->seg[i] != FV_SEG_VISUAL) continue;
+            int32_t at = s->embed_at[s->pos[i]];
+            while (i + n < s->n_rows && s->seg[i + n] == FV_SEG_VISUAL &&
+                   s->embed_at[s->pos[i + n]] == at + n)
+                n++;
+            fv_activate_args add = {.act = FV_ACT_NONE,
+                                    .x = fv_tensor_rows(s->embeds, at, n),
+                                    .y = fv_tensor_rows(pass->x, row + i, n),
+                                    .accumulate = true};
+            add.x.cols = d;
+            add.x.data = (float *)add.x.data + (size_t)(l + 1) * (size_t)d;
+            FV_TRY(dec->be->ops->activate(dec->be, &add));
+        }
+    }
+    return FV_OK;
+}
+
 fv_status fv_decoder_layers(fv_decoder *dec, fv_forward_batch *pass, int32_t l0, int32_t l1) {
     const fv_text_config *c = dec->cfg;
     fv_forward_tables t;
@@ -361,6 +386,7 @@ fv_status fv_decoder_layers(fv_decoder *dec, fv_forward_batch *pass, int32_t l0,
             FV_TRY(layer_wanted_rows(dec, pass, &t, at, &s));
         else
             FV_TRY(layer_all_rows(dec, pass, &t, at, &s));
+        FV_TRY(add_deepstack(dec, pass, l));
         atomic_fetch_add_explicit(&dec->n_layer_run, 1, memory_order_relaxed);
     }
     if (l1 == c->n_layer && !few) pass->out = pass->x;

@@ -70,7 +70,12 @@ typedef struct fv_forward_seq {
      * map (fv_kv_set_rope_map) */
     const fv_rope_pos *rope_pos;
     const uint8_t *seg; /* [n_rows] fv_kv_segment */
-    int32_t wanted;     /* how many of its last rows are wanted out of the last layer */
+    /* Deepstack (arXiv 2406.04334): embeds [visual tokens, (1 + k) d] F32 on the device, of which part i
+     * is added to a visual token's hidden state after layer i - 1; its row is embed_at[pos]. Not wider
+     * than d, or NULL: nothing is. k is less than the number of layers. */
+    fv_tensor embeds;
+    const int32_t *embed_at;
+    int32_t wanted; /* how many of its last rows are wanted out of the last layer */
     int32_t n_capture;
     const fv_forward_capture *capture; /* [n_capture] */
     /* accumulate the attention that compressed tokens receive in this forward batch (expand.h) */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/convert.h"
 #include "model/net/vision_internal.h"
 
 /* Tiles that go through the tower together: enough to fill the cores or a GPU, few enough that their
@@ -74,6 +75,11 @@ static fv_status load_weights(fv_vision *v, const fv_vision_weights *tower,
         split_qkv(&layer);
         FV_TRY(load_tensors(&v->ws, &layer, &v->w.layer[l], sizeof layer));
     }
+    v->w.deepstack = calloc((size_t)v->cfg->n_deepstack + 1, sizeof *v->w.deepstack);
+    if (!v->w.deepstack) return FV_FAIL(FV_ENOMEM, "out of memory for the list of connectors");
+    for (int32_t i = 0; i < v->cfg->n_deepstack; i++)
+        FV_TRY(load_tensors(&v->ws, &tower->deepstack[i], &v->w.deepstack[i],
+                            sizeof *tower->deepstack));
     fv_projector_weights p = *projector;
     if (v->cfg->patch_merger) FV_TRY(reorder_merger(v, &p.merger));
     return load_tensors(&v->ws, &p, &v->p, sizeof p);
@@ -93,6 +99,16 @@ int32_t fv_vision_bucket(int32_t n, int32_t i) {
     float at = fminf((float)i * (1.0F / (float)n), (float)(1.0 - 1e-6));
     while (k < n_all && boundary(n, n_all, k) <= at) k++;
     return k;
+}
+
+/* The table of positions in f32. */
+static fv_status make_grid(fv_vision *v, const fv_tensor *table) {
+    size_t n = (size_t)table->rows * (size_t)table->cols;
+    if (v->cfg->position_side == 0) return FV_OK;
+    v->grid = malloc(n * sizeof *v->grid);
+    if (!v->grid) return FV_FAIL(FV_ENOMEM, "out of memory for the tower's positions");
+    widen_row(table->data, table->dtype, n, v->grid);
+    return FV_OK;
 }
 
 /* Rows of the position table for the rows of a tile. */
@@ -120,6 +136,7 @@ fv_status fv_vision_open(fv_backend *be, const fv_vision_config *cfg,
         if (cfg->feature_layer[i] > v->n_layer) v->n_layer = cfg->feature_layer[i];
     fv_status st = load_weights(v, tower, projector);
     if (st == FV_OK) st = make_positions(v);
+    if (st == FV_OK) st = make_grid(v, &tower->position);
     if (st != FV_OK) {
         fv_vision_close(v);
         return st;
@@ -133,6 +150,8 @@ void fv_vision_close(fv_vision *v) {
     fv_workspace_fini(&v->ws);
     fv_arena_fini(&v->host);
     free(v->w.layer);
+    free(v->w.deepstack);
+    free(v->grid);
     free(v->position);
     free(v->merger);
     free(v);
@@ -151,6 +170,7 @@ typedef struct tower_scratch {
     fv_tensor x, h, q, k, v, o, m; /* m: FFN */
     fv_tensor gate, cos, sin;      /* with gated, with RoPE */
     fv_tensor features;            /* [n * visual tokens, feature width] */
+    fv_tensor stacked;             /* the same of a layer of deepstack */
     const int32_t *kept;           /* rows of x that are features, in the order of features */
     int32_t n_kept;
     fv_tensor patches; /* [n * P, 3 p p] */
@@ -210,6 +230,40 @@ static void unfold(const fv_vision *v, fv_layout_size size, const int32_t *order
     }
 }
 
+/* Neighbours of patch i of n in a grid of `side`, whose corners are those of the tile, and the weight of
+ * the second; in f32, as transformers has it. */
+static float neighbours(int32_t i, int32_t n, int32_t side, int32_t at[2]) {
+    float x = (float)i * (float)(side - 1) / (float)(n > 1 ? n - 1 : 1);
+    at[0] = (int32_t)x;
+    at[1] = at[0] + 1 < side ? at[0] + 1 : at[0];
+    return x - (float)at[0];
+}
+
+/* x = rows of the table of positions between those of its grid, bilinear. */
+static fv_status interpolate(fv_vision *v, int32_t n, tower_scratch *s) {
+    fv_device *dev = v->be->device;
+    int32_t side = v->cfg->position_side, P = patches(v);
+    size_t d = (size_t)v->cfg->d_model;
+    float *rows;
+    FV_TRY(FV_ARENA_NEW(&v->host, (size_t)P * d, rows));
+    for (int32_t i = 0; i < P; i++) {
+        int32_t down[2], across[2];
+        float y = neighbours(s->order[i] / v->cols, v->rows, side, down);
+        float x = neighbours(s->order[i] % v->cols, v->cols, side, across);
+        const float w[4] = {(1 - y) * (1 - x), (1 - y) * x, y * (1 - x), y * x};
+        const float *from[4];
+        for (int k = 0; k < 4; k++)
+            from[k] = v->grid + (size_t)(down[k / 2] * side + across[k % 2]) * d;
+        for (size_t c = 0; c < d; c++)
+            rows[(size_t)i * d + c] =
+                from[0][c] * w[0] + from[1][c] * w[1] + from[2][c] * w[2] + from[3][c] * w[3];
+    }
+    for (int32_t i = 0; i < n; i++)
+        FV_TRY(dev->ops->copy_async(dev, fv_tensor_rows(s->x, i * P, P).data, rows,
+                                    (size_t)P * d * sizeof *rows));
+    return FV_OK;
+}
+
 /* x = [cls; patches W^T + b] + position, then the first LayerNorm. Position rows are put first and
  * the products added to them; CLS is added as the product of its column with 1. */
 static fv_status embed(fv_vision *v, fv_layout_size size, const float *pixels, int32_t n,
@@ -230,6 +284,7 @@ static fv_status embed(fv_vision *v, fv_layout_size size, const float *pixels, i
     FV_TRY(dev->ops->copy_async(dev, s->one.data, &one, sizeof one));
     fv_index_select_args positions = {.table = v->w.position, .y = s->x, .ids = ids};
     if (v->position) FV_TRY(v->be->ops->index_select(v->be, &positions));
+    if (v->grid) FV_TRY(interpolate(v, n, s));
     fv_tensor cls = v->w.cls;
     cls.rows = cls.cols;
     cls.cols = cls.ld = 1;
@@ -238,7 +293,7 @@ static fv_status embed(fv_vision *v, fv_layout_size size, const float *pixels, i
         if (c->class_token)
             FV_TRY(linear(v, s->one, cls, (fv_tensor){0}, fv_tensor_rows(x, 0, 1), true));
         FV_TRY(linear(v, fv_tensor_rows(s->patches, i * P, P), v->w.patch, v->w.patch_bias,
-                      fv_tensor_rows(x, T - P, P), v->position));
+                      fv_tensor_rows(x, T - P, P), v->position || v->grid));
     }
     return c->pre_norm ? layer_norm(v, s->x, v->w.pre_norm, v->w.pre_norm_bias, s->x) : FV_OK;
 }
@@ -511,9 +566,10 @@ static fv_status make_scratch(fv_vision *v, int32_t n, tower_scratch *s) {
         &v->ws, fv_workspace_need(FV_F32, rows, d) + 5 * fv_workspace_need(act, rows, d) +
                     2 * fv_workspace_need(act, rows, c->d_ffn) +
                     2 * fv_workspace_need(FV_F32, rows, c->d_head / 2) +
-                    fv_workspace_need(FV_F32, out, fv_vision_feature_width(c)) +
+                    2 * fv_workspace_need(FV_F32, out, fv_vision_feature_width(c)) +
                     fv_workspace_need(FV_F32, n * P, width) + fv_workspace_need(FV_F32, 1, 1) +
-                    fv_workspace_need(FV_F32, 1, d) + connector_need(v, out) +
+                    fv_workspace_need(FV_F32, 1, d) +
+                    (size_t)(1 + c->n_deepstack) * connector_need(v, out) +
                     fv_workspace_need(FV_F32, 2 * rows, d)));
     s->x = fv_workspace_cut(&v->ws, FV_F32, rows, d);
     s->h = fv_workspace_cut(&v->ws, act, rows, d);
@@ -526,6 +582,8 @@ static fv_status make_scratch(fv_vision *v, int32_t n, tower_scratch *s) {
     s->cos = fv_workspace_cut(&v->ws, FV_F32, rows, c->d_head / 2);
     s->sin = fv_workspace_cut(&v->ws, FV_F32, rows, c->d_head / 2);
     s->features = fv_workspace_cut(&v->ws, FV_F32, out, fv_vision_feature_width(c));
+    s->stacked =
+        fv_workspace_cut(&v->ws, FV_F32, c->n_deepstack ? out : 0, fv_vision_feature_width(c));
     s->patches = fv_workspace_cut(&v->ws, FV_F32, n * P, width);
     s->one = fv_workspace_cut(&v->ws, FV_F32, 1, 1);
     s->factors = fv_workspace_cut(&v->ws, FV_F32, 1, d);
@@ -539,18 +597,19 @@ static fv_status make_scratch(fv_vision *v, int32_t n, tower_scratch *s) {
 /* ---- the connector --------------------------------------------------------------------- */
 
 /* features [n, w] -> normed, in rows of one patch or of a token. */
-static fv_status norm_features(fv_vision *v, fv_tensor *features) {
+static fv_status norm_features(fv_vision *v, const fv_projector_weights *p, fv_projector_norm by,
+                               fv_tensor *features) {
     const fv_vision_config *c = v->cfg;
     fv_tensor f = *features;
-    if (c->projector_norm == FV_PROJECTOR_NORM_NONE) return FV_OK;
+    if (by == FV_PROJECTOR_NORM_NONE) return FV_OK;
     *features = fv_workspace_cut(&v->ws, FV_F32, f.rows, f.cols);
     fv_norm_args a = {.x = f,
-                      .w = v->p.norm,
-                      .b = v->p.norm_bias,
+                      .w = p->norm,
+                      .b = p->norm_bias,
                       .y = *features,
                       .eps = c->projector_eps,
                       .rms = c->projector_rms};
-    if (c->projector_norm == FV_PROJECTOR_NORM_PATCHES) {
+    if (by == FV_PROJECTOR_NORM_PATCHES) {
         int32_t rows = f.rows * c->merge * c->merge;
         assert(f.ld == f.cols && c->n_feature_layer == 1);
         a.x = fv_tensor_of(f.data, FV_F32, rows, c->d_model);
@@ -559,19 +618,47 @@ static fv_status norm_features(fv_vision *v, fv_tensor *features) {
     return v->be->ops->norm(v->be, &a);
 }
 
-static fv_status connect(fv_vision *v, fv_tensor features, fv_tensor y) {
-    fv_tensor h = fv_workspace_cut(&v->ws, v->be->ops->act, features.rows, v->p.fc1.rows);
-    FV_TRY(norm_features(v, &features));
+static fv_status connect_by(fv_vision *v, const fv_projector_weights *p, fv_projector_norm by,
+                            fv_tensor features, fv_tensor y) {
+    fv_tensor h = fv_workspace_cut(&v->ws, v->be->ops->act, features.rows, p->fc1.rows);
+    FV_TRY(norm_features(v, p, by, &features));
     if (v->cfg->patch_merger) {
         fv_tensor merged = fv_workspace_cut(&v->ws, FV_F32, features.rows, v->cfg->d_model);
-        FV_TRY(linear(v, features, v->p.merger, (fv_tensor){0}, merged, false));
+        FV_TRY(linear(v, features, p->merger, (fv_tensor){0}, merged, false));
         features = merged;
     }
     if (v->cfg->connector == FV_CONNECTOR_LINEAR)
-        return linear(v, features, v->p.fc1, v->p.fc1_bias, y, false);
-    FV_TRY(linear(v, features, v->p.fc1, v->p.fc1_bias, h, false));
+        return linear(v, features, p->fc1, p->fc1_bias, y, false);
+    FV_TRY(linear(v, features, p->fc1, p->fc1_bias, h, false));
     FV_TRY(activate(v, v->cfg->projector_act, h));
-    return linear(v, h, v->p.fc2, v->p.fc2_bias, y, false);
+    return linear(v, h, p->fc2, p->fc2_bias, y, false);
+}
+
+/* Columns of embeds: part 0 is the text model's input, part i that of deepstack's connector i - 1. */
+static fv_tensor part_of(const fv_vision *v, fv_tensor embeds, int32_t part) {
+    embeds.cols = v->cfg->d_text;
+    embeds.data = (float *)embeds.data + (size_t)(part * embeds.cols);
+    return embeds;
+}
+
+static fv_status connect(fv_vision *v, fv_tensor features, fv_tensor y) {
+    return connect_by(v, &v->p, v->cfg->projector_norm, features, part_of(v, y, 0));
+}
+
+/* Hidden state `index` is now in x. */
+static fv_status take_deepstack(fv_vision *v, int32_t index, const tower_scratch *s,
+                                fv_tensor embeds) {
+    for (int32_t i = 0; embeds.data && i < v->cfg->n_deepstack; i++) {
+        if (v->cfg->deepstack[i] != index) continue;
+        fv_index_select_args rows = {
+            .table = s->x,
+            .y = fv_tensor_of(s->stacked.data, FV_F32, s->n_kept, v->cfg->d_model),
+            .ids = s->kept};
+        FV_TRY(v->be->ops->index_select(v->be, &rows));
+        FV_TRY(connect_by(v, &v->w.deepstack[i], FV_PROJECTOR_NORM_FEATURES, s->stacked,
+                          part_of(v, embeds, i + 1)));
+    }
+    return FV_OK;
 }
 
 static fv_status give_features(fv_vision *v, const tower_scratch *s, const fv_vision_out *out) {
@@ -607,6 +694,7 @@ static fv_status run_layers(fv_vision *v, int32_t n, tower_scratch *s, const fv_
         if (v->cfg->post_norm && l + 1 == v->cfg->n_layer)
             FV_TRY(norm(v, s->x, v->w.post_norm, v->w.post_norm_bias, s->x));
         FV_TRY(take_features(v, l + 1, s));
+        FV_TRY(take_deepstack(v, l + 1, s, out->embeds));
         FV_TRY(take_captures(v, l, n, s, out));
         atomic_fetch_add_explicit(&v->n_layer_run, 1, memory_order_relaxed);
     }

@@ -47,7 +47,7 @@ enum { FV_VISION_CAPTURES_MAX = 2 };
 /* Where results go; what is not wanted is absent. */
 typedef struct fv_vision_out {
     fv_tensor features; /* [n * visual tokens, feature width] F32 on the device */
-    fv_tensor embeds;   /* [n * visual tokens, d_text] F32 on the device */
+    fv_tensor embeds;   /* [n * visual tokens, fv_vision_embed_width] F32 on the device */
     int32_t n_capture;
     const fv_vision_capture *capture; /* [n_capture] at most FV_VISION_CAPTURES_MAX */
 } fv_vision_out;
@@ -68,8 +68,8 @@ fv_status fv_vision_encode_sized(fv_vision *v, fv_layout_size size, const float 
  * itself. */
 fv_status fv_vision_project(fv_vision *v, fv_tensor features, fv_tensor embeds);
 
-/* An image's tokens, rows [l->n_visual, d_text] F32, of the embeddings of its tiles, tiles
- * [l->n_tile * visual tokens, d_text] F32, both on the device. FV_EINVAL when the layout is of other
+/* An image's tokens, rows [l->n_visual, width] F32, of the embeddings of its tiles, tiles
+ * [l->n_tile * visual tokens, width] F32, both on the device. FV_EINVAL when the layout is of other
  * tiles, or has newlines that the checkpoint has not. */
 fv_status fv_vision_assemble(fv_vision *v, const fv_layout *l, fv_tensor tiles, fv_tensor rows);
 

@@ -14,6 +14,7 @@ struct fv_vision {
     fv_vision_weights w;
     fv_projector_weights p;
     int32_t n_layer;    /* layers that are run */
+    float *grid;        /* [position_side^2, d] the table of positions to interpolate; NULL: none */
     int32_t *position;  /* of each row of a tile, its row of the position table */
     int32_t rows, cols; /* patches of a tile: the config's, or those of the tiles at hand */
     void *merger;       /* the connector's, with columns in the order (y, x, channel) */

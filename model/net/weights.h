@@ -31,6 +31,14 @@ typedef struct fv_vision_layer {
     fv_tensor q_norm, k_norm, scale1, scale2; /* [1, d] or absent */
 } fv_vision_layer;
 
+typedef struct fv_projector_weights {
+    fv_tensor norm, norm_bias; /* [1, feature width or d] or absent */
+    fv_tensor merger;          /* [d, d merge^2], columns in the order (channel, y, x); or absent */
+    fv_tensor fc1, fc1_bias;   /* [w, feature width] [1, w]: all of a linear connector */
+    fv_tensor fc2, fc2_bias;   /* [d_text, w] [1, d_text]; w is d_text, or the feature width */
+    fv_tensor newline;         /* [1, d_text], of families whose rows of tokens end with one */
+} fv_projector_weights;
+
 typedef struct fv_vision_weights {
     fv_tensor cls; /* [1, d]; with a class token */
     fv_tensor
@@ -40,14 +48,7 @@ typedef struct fv_vision_weights {
     fv_tensor position;   /* [1 + P, d], row 0 is CLS's, or [P, d] */
     fv_tensor pre_norm, pre_norm_bias, post_norm, post_norm_bias; /* [1, d] or absent */
     fv_vision_layer *layer; /* [N of the tower]; of those that are not run, tensors may be absent */
+    fv_projector_weights *deepstack; /* [n_deepstack]: norm of a token's features, fc1 and fc2 */
 } fv_vision_weights;
-
-typedef struct fv_projector_weights {
-    fv_tensor norm, norm_bias; /* [1, feature width or d] or absent */
-    fv_tensor merger;          /* [d, d merge^2], columns in the order (channel, y, x); or absent */
-    fv_tensor fc1, fc1_bias;   /* [w, feature width] [1, w]: all of a linear connector */
-    fv_tensor fc2, fc2_bias;   /* [d_text, w] [1, d_text]; w is d_text, or the feature width */
-    fv_tensor newline;         /* [1, d_text], of families whose rows of tokens end with one */
-} fv_projector_weights;
 
 #endif

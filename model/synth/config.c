@@ -11,7 +11,16 @@
 #include "model/families/keys.h"
 #include "model/synth/internal.h"
 
-enum { CONFIG_MAX = 1 << 20, BOS = 1, EOS = 2, SCALE = 2, TILES = 6, LEAST = 4, MOST = 30 };
+enum {
+    CONFIG_MAX = 1 << 20,
+    BOS = 1,
+    EOS = 2,
+    SCALE = 2,
+    TILES = 6,
+    LEAST = 4,
+    MOST = 30,
+    SIDE = 4
+};
 
 typedef struct shape {
     const char *name;
@@ -112,6 +121,13 @@ static json_t *qwen_vl_json(const shape *s, const fv_family *f) {
     json_object_set_new(v, "hidden_size", json_integer(s->vision_d));
     json_object_set_new(v, "intermediate_size", json_integer(s->vision_ffn));
     json_object_set_new(v, "out_hidden_size", json_integer(s->d_model));
+    if (!strcmp(f->name, "qwen3_vl")) {
+        json_object_set_new(v, "hidden_act", json_string("gelu_pytorch_tanh"));
+        json_object_set_new(v, "num_position_embeddings", json_integer(SIDE * SIDE));
+        json_object_set_new(v, "deepstack_visual_indexes",
+                            s->n_layer > 2 ? json_pack("[i, i]", 0, 1) : json_pack("[i]", 1));
+        return v;
+    }
     json_object_set_new(v, "hidden_act", json_string("silu"));
     json_object_set_new(v, "window_size", json_integer(2 * SCALE * s->patch));
     json_object_set_new(v, "fullatt_block_indexes", json_pack("[i]", 1));

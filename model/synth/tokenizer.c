@@ -85,6 +85,7 @@ static const fv_synth_form families[] = {
      .ahead = {{"[IMG_BREAK]"}, {"[IMG_END]"}}},
     {.family = "qwen2_vl", QWEN_VL},
     {.family = "qwen2_5_vl", QWEN_VL},
+    {.family = "qwen3_vl", QWEN_VL},
 };
 
 const fv_synth_form *fv_synth_form_of(const fv_model_config *cfg) {

@@ -35,8 +35,8 @@ fv_status fv_encoded_open(const fv_model_config *cfg, const fv_layout *layout, i
     fv_status st = FV_ARENA_NEW(&e.arena, spans, e.each);
     if (st == FV_OK) st = FV_ARENA_NEW(&e.arena, rows, e.source);
     if (st == FV_OK)
-        st = fv_buf_alloc(dev, rows * (size_t)cfg->text.d_model * sizeof(float), FV_BUF_DEVICE,
-                          &e.embeds);
+        st = fv_buf_alloc(dev, rows * (size_t)fv_vision_embed_width(&cfg->vision) * sizeof(float),
+                          FV_BUF_DEVICE, &e.embeds);
     if (st == FV_OK)
         *out = e;
     else
@@ -74,7 +74,7 @@ static void count_spans(fv_encoded *e, const fv_layout *l, const fv_image_rows *
 
 fv_status fv_encoded_add(fv_encoded *e, const fv_image_rows *rows) {
     const fv_layout *layout = &e->layout[e->n_added];
-    size_t row = (size_t)e->cfg->text.d_model * sizeof(float);
+    size_t row = (size_t)fv_vision_embed_width(&e->cfg->vision) * sizeof(float);
     for (int32_t r = 0; r < rows->n; r++) {
         int32_t source = rows->source ? rows->source[r] : r;
         e->source[e->n_row + r] = source < 0 ? source : e->n_source + source;
@@ -96,7 +96,7 @@ static fv_status encode(fv_vision *v, const float *pixels, const fv_encoded *e,
                         fv_image_rows *out) {
     const fv_layout *layout = &e->layout[e->n_added];
     const fv_vision_config *c = &e->cfg->vision;
-    int32_t n = tokens_of(e, layout), d = e->cfg->text.d_model;
+    int32_t n = tokens_of(e, layout), d = fv_vision_embed_width(c);
     int32_t width = fv_vision_feature_width(c);
     size_t row = (size_t)d * sizeof(float);
     fv_buf tiles;

@@ -15,7 +15,7 @@ typedef struct fv_encoded {
     int32_t n_added;  /* images of which the tokens are there */
     int32_t n_cached; /* of those, that an earlier request had encoded */
     int32_t n_row;    /* their tokens */
-    fv_buf embeds;    /* [n_row, d_text] F32, large enough for all images */
+    fv_buf embeds;    /* [n_row, fv_vision_embed_width] F32, large enough for all images */
     int32_t n_span;   /* of the images whose tokens are there */
     int32_t *each;    /* [n_span] tokens of each span of the images' layouts, in turn */
     int32_t *source;  /* [n_row] which of all images' tokens each was; -1: made of several */

@@ -18,7 +18,7 @@ typedef struct fv_image_key {
 
 /* An image's embeddings. Reference-counted. */
 typedef struct fv_image_rows {
-    fv_buf rows; /* [n, d_text] */
+    fv_buf rows; /* [n, width of embeddings] */
     int32_t n;
     int32_t *source; /* [n] which of the image's rows each was, -1: made of several; malloc'ed;
                       * NULL: each is its own */

@@ -154,8 +154,9 @@ static fv_prefill_request request_of(fv_prefill_job *j) {
     r.ids = j->prompt.ids;
     r.seg = j->prompt.seg;
     r.rope_map = j->rope_map;
-    r.embeds =
-        fv_tensor_of(j->encoded.embeds.data, FV_F32, j->prompt.n_visual, config(j)->text.d_model);
+    const fv_model_config *c = config(j);
+    r.embeds = fv_tensor_of(j->encoded.embeds.data, FV_F32, j->prompt.n_visual,
+                            c->has_vision ? fv_vision_embed_width(&c->vision) : c->text.d_model);
     r.plan = &j->plan;
     r.kv = j->kv;
     r.visual_tokens = j->visual_tokens;

@@ -30,6 +30,7 @@ typedef struct fv_prefill_rows {
 /* The visual tokens of a request, as far as it has come. */
 typedef struct fv_prefill_visual {
     int32_t n;        /* that are still running */
+    int32_t *row_at;  /* [prompt] by position, its row of the embeddings; -1: text */
     int32_t first;    /* position of the prompt's first; the prompt's length when it has none */
     float *attention; /* [n] in a tapped layer, the last row's, mean over heads */
     float *l2, *cos;  /* [n] their influence there */

@@ -56,7 +56,11 @@ static fv_status hide(fv_prefill *p, int32_t b, int32_t layer, int32_t a, int32_
 static fv_status run_some(fv_prefill *p, int32_t b, int32_t l0, int32_t l1, int32_t a, int32_t e) {
     const fv_prefill_mask *mask = &p->mask[b];
     fv_tensor x = fv_tensor_of(mask->x.data, FV_F32, mask->n, p->d);
-    fv_forward_seq seq = {.kv = p->req[b].kv, .n_rows = e - a, .pos = mask->pos + a};
+    fv_forward_seq seq = {.kv = p->req[b].kv,
+                          .n_rows = e - a,
+                          .pos = mask->pos + a,
+                          .embeds = p->req[b].embeds,
+                          .embed_at = p->visual[b].row_at};
     fv_forward_batch pass = {.x = fv_tensor_rows(x, a, e - a), .n_seq = 1, .seq = &seq};
     uint8_t *image;
     FV_TRY(FV_ARENA_NEW(&p->group, e - a, image));

@@ -44,7 +44,7 @@ static int32_t layers_done_below(const fv_prefill *p, int32_t layer) {
 /* ---- start: every row's embedding ------------------------------------------------------ */
 
 static fv_status embed_request(fv_prefill *p, const fv_prefill_request *req, fv_tensor x) {
-    fv_device *dev = fv_decoder_backend(p->dec)->device;
+    fv_backend *be = fv_decoder_backend(p->dec);
     int32_t visual = 0, n = x.rows;
     for (int32_t r = 0, end; r < n; r = end) {
         for (end = r + 1; end < n && req->seg[end] == req->seg[r]; end++) {
@@ -53,9 +53,10 @@ static fv_status embed_request(fv_prefill *p, const fv_prefill_request *req, fv_
         if (req->seg[r] == FV_SEG_TEXT) {
             FV_TRY(fv_decoder_embed(p->dec, req->ids + r, end - r, y));
         } else {
-            fv_tensor rows = fv_tensor_rows(req->embeds, visual, end - r);
-            FV_TRY(dev->ops->copy_async(dev, y.data, rows.data,
-                                        (size_t)(end - r) * (size_t)p->d * sizeof(float)));
+            fv_activate_args copy = {
+                .act = FV_ACT_NONE, .x = fv_tensor_rows(req->embeds, visual, end - r), .y = y};
+            copy.x.cols = p->d;
+            FV_TRY(be->ops->activate(be, &copy));
             visual += end - r;
         }
     }
@@ -67,6 +68,9 @@ static fv_status start_visual(fv_prefill *p, int32_t b) {
     const fv_prefill_request *req = &p->req[b];
     fv_prefill_visual *v = &p->visual[b];
     v->n = req->embeds.rows;
+    FV_TRY(FV_ARENA_NEW(&p->arena, req->n, v->row_at));
+    for (int32_t i = 0, at = 0; i < req->n; i++)
+        v->row_at[i] = req->seg[i] == FV_SEG_VISUAL ? at++ : -1;
     while (v->first < req->n && req->seg[v->first] != FV_SEG_VISUAL) v->first++;
     int32_t n_layer = fv_decoder_config(p->dec)->n_layer;
     FV_TRY(FV_ARENA_NEW(&p->arena, n_layer, v->rank_from));
@@ -189,6 +193,8 @@ static fv_status run_chunk(fv_prefill *p, int32_t from, int32_t to, int32_t l0, 
                                       .pos = rows->pos + a,
                                       .rope_pos = rows->rope_pos + a,
                                       .seg = rows->seg + a,
+                                      .embeds = p->req[b].embeds,
+                                      .embed_at = p->visual[b].row_at,
                                       .queries = carried_queries(p, b, a, e)};
         FV_TRY(fv_prefill_ask_captures(p, b, l0, l1, a, e, &seq[n_seq], &n_last[n_seq]));
         FV_TRY(ask_masks(p, b, l0, l1, &seq[n_seq]));

@@ -19,7 +19,8 @@ typedef struct fv_prefill_request {
     const int32_t *ids;   /* [n]; ignored at visual tokens */
     const uint8_t *seg;   /* [n] fv_kv_segment */
     fv_rope_map rope_map; /* of the prompt; {0}: tokens are rotated by their positions in it */
-    fv_tensor embeds;     /* [visual tokens, d] F32 on the device, in prompt order */
+    fv_tensor embeds;     /* [visual tokens, d] F32 on the device, in prompt order; with deepstack
+                           * [.., (1 + k) d]: part i is added after layer i - 1 */
     const fv_plan *plan;  /* made for this prompt */
     fv_kv *kv;            /* open and empty; filled */
     /* The last prompt token's attention to each key, [N, n] on the host, visual keys first, mean

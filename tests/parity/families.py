@@ -10,11 +10,11 @@ from cases import Case, deal
 
 # llava_mrope is LLaVA with the text model of a Qwen-VL family, and so with positions in a grid.
 FAMILIES = ["llava_next", "llava_onevision", "idefics3", "smolvlm", "llava_siglip", "llava_mrope",
-            "internvl", "mistral3", "qwen2_vl", "qwen2_5_vl"]
+            "internvl", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl"]
 CLASSES = {"llava_next": "LlavaNext", "llava_onevision": "LlavaOnevision", "idefics3": "Idefics3",
            "smolvlm": "SmolVLM", "llava": "Llava", "internvl": "InternVL",
-           "mistral3": "Mistral3", "qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL"}
-QWEN_VL = ("qwen2_vl", "qwen2_5_vl")
+           "mistral3": "Mistral3", "qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL"}
+QWEN_VL = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 # What stands for an image in a prompt.
 IMAGE_TOKENS = {"internvl": "<IMG_CONTEXT>", "mistral3": "[IMG]"} | dict.fromkeys(
     QWEN_VL, "<|vision_start|><|image_pad|><|vision_end|>")
@@ -99,7 +99,7 @@ def qwen_vl(rng, card, family, width):
     heads, _ = card["vision_heads"]
     dim = rng.choice([4, 8, 12, 20])
     patch, _, merge, _ = card["grid"]
-    vision = {"model_type": rng.choice([family, family + "_vision"]) if family == "qwen2_vl" else
+    vision = {"model_type": rng.choice([family, family + "_vision"]) if family != "qwen2_5_vl" else
               family + "_vision", "depth": card["vision_layers"], "num_heads": heads,
               "patch_size": patch, "spatial_merge_size": merge,
               rng.choice(["in_channels", "in_chans"]): 3}
@@ -111,8 +111,14 @@ def qwen_vl(rng, card, family, width):
         return vision | {"embed_dim": heads * dim, "hidden_size": width,
                          "mlp_ratio": rng.choice([2, 3, 4]),
                          "hidden_act": rng.choice(["quick_gelu", "gelu"])}
-    return vision | {"hidden_size": heads * dim, "intermediate_size": card["vision_ffn"],
-                     "out_hidden_size": width, "hidden_act": "silu",
+    vision |= {"hidden_size": heads * dim, "intermediate_size": card["vision_ffn"],
+               "out_hidden_size": width}
+    if family == "qwen3_vl":
+        every = range(min(card["layers"] - 1, card["vision_layers"]))
+        return vision | {"hidden_act": rng.choice(["gelu_pytorch_tanh", "gelu"]),
+                         "num_position_embeddings": rng.choice([4, 9, 25]),
+                         "deepstack_visual_indexes": sorted(rng.sample(range(card["vision_layers"]), len(every)))}
+    return vision | {"hidden_act": "silu",
                      "window_size": patch * merge * rng.choice([1, 2, 3]) + rng.randrange(patch),
                      "fullatt_block_indexes": rng.choice([[], [0], [1], [7, 1]])}
 
@@ -153,7 +159,7 @@ def config_of(rng, card, family):
         text = config["text_config"]
         config |= {"vision_config": qwen_vl(rng, card, name, text["hidden_size"]),
                    "image_token_id": image_token, "video_token_id": image_token + 1}
-        if rng.random() < 0.5:  # as older files have it
+        if rng.random() < 0.5 and name != "qwen3_vl":  # as older files have it
             del config["text_config"], text["model_type"]
             config = text | config
         return config, patch * card["grid"][2] * 4

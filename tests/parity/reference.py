@@ -93,7 +93,9 @@ def watched(model, made):
 
     def keep_tokens(*args, **kwargs):
         out = compute(*args, **kwargs)
-        made["image_embeds"] = torch.cat(list(out.pooler_output)).float().numpy()
+        parts = [out.pooler_output, *(getattr(out, "deepstack_features", None) or [])]
+        made["image_embeds"] = torch.cat([torch.cat(list(part)) for part in parts],
+                                         1).float().numpy()
         return out
     hook = connector.register_forward_hook(keep_features)
     model.get_image_features = keep_tokens

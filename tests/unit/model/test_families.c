@@ -211,6 +211,29 @@ Test(families, qwen_vl_has_its_defaults_and_its_text_models_keys_beside_vision_c
     cr_assert(v->whole[2] && !v->whole[7] && !v->whole[99]);
 }
 
+#define QWEN3_VL(keys)                                                                             \
+    "{\"model_type\":\"qwen3_vl\",\"text_config\":{\"num_hidden_layers\":4},\"vision_config\":{"   \
+    "\"out_hidden_size\":4096," keys "}}"
+
+Test(families, qwen3_vl_has_its_defaults_and_connectors_of_deepstack) {
+    fv_model_config c = parse(QWEN3_VL("\"depth\":27"));
+    const fv_vision_config *v = &c.vision;
+    cr_assert_str_eq(c.text.family, "qwen3_vl_text");
+    cr_assert(v->d_model == 1152 && v->d_ffn == 4304 && v->patch == 16 && v->position_side == 48);
+    cr_assert(v->n_deepstack == 3 && v->deepstack[0] == 9 && v->deepstack[2] == 25);
+    cr_assert_eq(fv_vision_embed_width(v), 4 * 4096);
+    cr_assert(v->patch_bias && !v->rms_norm && !v->gated && !v->window && !c.pooling_head);
+    cr_assert(has(&c, false, "deepstack.2.linear_2.bias"));
+    cr_assert(has(&c, false, "vision.embeddings.position_embedding.weight"));
+    cr_assert_not(has(&c, true, "deepstack.3.norm.weight"));
+    refused(QWEN3_VL("\"num_position_embeddings\":8"), FV_EUNSUPPORTED, "is 8, which is no square");
+    refused(QWEN3_VL("\"deepstack_visual_indexes\":[0,1,2,3]"), FV_EUNSUPPORTED,
+            "lists 4 layers; at most 8 are possible, and fewer than the text model has (4)");
+    refused(QWEN3_VL("\"deepstack_visual_indexes\":[3,1]"), FV_EUNSUPPORTED, "ascending");
+    refused(QWEN3_VL("\"deepstack_visual_indexes\":[99]"), FV_EUNSUPPORTED, "layers of the tower");
+    refused(QWEN3_VL("\"deepstack_visual_indexes\":7"), FV_EUNSUPPORTED, "must be a list");
+}
+
 Test(families, a_qwen_vl_that_the_engine_has_not_is_refused) {
     refused(QWEN_VL("", "\"vision_config\":{\"hidden_size\":64}"), FV_EDATA,
             "'hidden_size' is 64, but the text model's 'hidden_size' is 3584");

@@ -66,6 +66,11 @@ Test(name_mapping, families_with_names_of_their_own_have_the_same_canonical_name
     is("visual.blocks.0.attn.qkv.weight", "vision.encoder.layers.0.self_attn.qkv.weight");
     is("model.visual.blocks.0.attn.proj.bias", "vision.encoder.layers.0.self_attn.out_proj.bias");
     is("visual.blocks.5.mlp.gate_proj.weight", "vision.encoder.layers.5.mlp.gate_proj.weight");
+    is("model.visual.pos_embed.weight", "vision.embeddings.position_embedding.weight");
+    is("model.visual.blocks.2.mlp.linear_fc2.bias", "vision.encoder.layers.2.mlp.fc2.bias");
+    is("model.visual.merger.linear_fc1.weight", "projector.linear_1.weight");
+    is("model.visual.deepstack_merger_list.1.norm.bias", "deepstack.1.norm.bias");
+    is("visual.deepstack_merger_list.2.linear_fc2.weight", "deepstack.2.linear_2.weight");
     is("visual.merger.ln_q.weight", "projector.norm.weight");
     is("model.visual.merger.mlp.0.weight", "projector.linear_1.weight");
     is("visual.merger.mlp.2.bias", "projector.linear_2.bias");

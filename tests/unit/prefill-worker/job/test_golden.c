@@ -191,7 +191,7 @@ static fv_status on_encoded(void *user, const fv_encoded *e) {
     for (int32_t i = 0; i < e->n_image; i++) n += fv_image_pixels_count(&e->layout[i]);
     o->pixels = XXH64(e->pixels, n * sizeof(float), 0);
     o->feature_width = fv_vision_feature_width(&o->cfg->vision);
-    o->embed_width = o->cfg->text.d_model;
+    o->embed_width = fv_vision_embed_width(&o->cfg->vision);
     o->features = keep_rows(o->feature_rows, e->features.data, o->feature_width);
     o->embeds = keep_rows(o->rows, e->embeds.data, o->embed_width);
     return FV_OK;
