@@ -140,7 +140,7 @@ static uint32_t least_keep_ms(const fv_fleet *f, bool lost, bool *any) {
         if (ms < least) least = ms;
         *any = true;
     }
-    return *any ? least : 0;
+    return least;
 }
 
 /* While there is none, those that were lost say what there will be again. */
@@ -183,7 +183,7 @@ static fv_status cannot_tell(const fv_registry *m, const char *model) {
                          "there are several models here, so the request must name one: %s", names);
 }
 
-/* Are those that live of one name? */
+/* Have those that live several names? */
 static bool ambiguous(const fv_registry *m) {
     const char *name = NULL;
     for (const fv_fleet *f = m->fleets; f; f = f->next) {

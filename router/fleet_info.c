@@ -102,7 +102,8 @@ fv_status fv_model_info(fv_rpc_call *c, grpc_byte_buffer *message, const fv_regi
     if (said->limits) limits = *said->limits;
     limits.bytes_request = FV_REQUEST_BYTES_MAX;
     if (!limits.max_tokens_default) limits.max_tokens_default = FV_REQUEST_TOKENS_DEFAULT;
-    limits.keep_ms_max = fv_fleet_keep_ms_max(f);
+    uint32_t keep_ms_max = fv_fleet_keep_ms_max(f);
+    limits.keep_ms_max = keep_ms_max < UINT32_MAX ? keep_ms_max : 0;
     m.limits = &limits;
     FV_TRY(fill_methods(a, &m));
     FV_TRY(fill_presets(a, &m));

@@ -142,7 +142,7 @@ fv_status fv_registry_token(const fv_registry *m, const fv_registered_worker *w,
                             char out[FV_CALL_TOKEN_MAX]);
 
 /* How long conversations may be kept: what the most careful of the decode workers says. 0: not at
- * all. */
+ * all; UINT32_MAX: none has joined yet. */
 uint32_t fv_fleet_keep_ms_max(const fv_fleet *f);
 
 /* What it serves, as a prefill worker says, or as the last one said that was lost not long ago;

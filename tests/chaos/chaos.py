@@ -29,6 +29,8 @@ ROUTER_MS = 15000  # a call's deadline at its router
 CALL_S = 45  # and at the client: a call that ends by this one hangs
 WAIT_S = 120  # for anything that must come: machines may be busy
 CLIENTS = 6
+# What a client may be told of faults that are not its own (docs/CLIENTS.md).
+STATUSES = {"UNAVAILABLE", "NOT_FOUND", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}
 
 bin_dir, set_path, image_path = sys.argv[1:4]
 minutes = float(sys.argv[4]) if len(sys.argv) > 4 else 1
@@ -275,6 +277,8 @@ class Load(threading.Thread):
         else:
             self.count["refused"] += 1
             self.count[code.name] += 1
+            if code.name not in STATUSES or (code.name == "NOT_FOUND" and not request.conversation):
+                self.failures.append(f"refused with {code}, although the request is right")
         return handle if code == grpc.StatusCode.OK else b""
 
     def run(self):

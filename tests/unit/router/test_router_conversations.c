@@ -268,3 +268,17 @@ Test(router_conversations, a_fleet_that_keeps_none_says_so) {
     cr_assert_eq(k.end.code, GRPC_STATUS_UNIMPLEMENTED);
     router_rig_close(&r);
 }
+
+/* After a router's start, workers join one after the other. */
+Test(router_conversations, without_a_decode_worker_yet_keeping_is_waited_for) {
+    router_rig_open(&r, NULL);
+    r.p.name = "p0";
+    r.p.role = FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL;
+    router_rig_join(&r, &r.p);
+    client_request(&req, 4);
+    req.keep_ms = 5000;
+    client_ask(&r, &k, &req, 20000);
+    router_rig_wait(&r, &k.over);
+    cr_assert_eq(k.end.code, GRPC_STATUS_UNAVAILABLE, "%s", k.why);
+    router_rig_close(&r);
+}
