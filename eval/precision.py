@@ -51,13 +51,14 @@ def main():
     runs.add_arguments(parser, "build/eval/precision")
     parser.add_argument("--items", type=int, default=4400)
     args = parser.parse_args()
-    found = {name: [] for name in PRECISIONS}
+    found, stored = {name: [] for name in PRECISIONS}, None  # of f32: the others' have a suffix
     for piece in range(math.ceil(args.items / PIECE)):
         for name, (args.compute, args.kv_dtype, *more) in PRECISIONS.items():
             runs.run_eval(args, f"{name}/{piece}", ["exact"], PIECE, seed=1000 + piece, more=more)
             checkpoint, values = scores(args.out / name / str(piece) / "items.jsonl")
             found[name] += values
-        result = write(args, checkpoint, found)
+            stored = stored or checkpoint
+        result = write(args, stored, found)
     print(f"{result['items']} items; commit {result['commit']}, {result['machine']}, {result['date']}")
     for name, row in result["precisions"].items():
         d = row["difference"]
