@@ -1,4 +1,4 @@
-/* A fleet and Debian's Python client: fleet_client.py has the cases. */
+/* A fleet and Debian's gRPC for Python: fleet_client.py and, for our own package, python_package.py have the cases. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 
@@ -21,6 +21,14 @@ Test(python_client, gets_along_with_a_fleet, .fini = end, .timeout = 600) {
                 "/e2e/fleet_client.py %s %s " FOVEA_TEST_DATA "/golden/demo.png %s %s %s 2>&1",
                 c.f.address, set, c.fleet, c.prefill[0].address, c.decode[0].address);
     if (fleet_said.status == 77) cr_skip("no /usr/bin/python3 with grpc (package python3-grpcio)");
+    cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
+    command_run(
+        &fleet_said,
+        "cd %s && cp -r " FOVEA_TEST_DATA "/../clients/python package && protoc -I" FOVEA_TEST_DATA
+        "/../proto --python_out=package fovea/inference/v1/inference.proto && "
+        "PYTHONPATH=package /usr/bin/python3 -B " FOVEA_TEST_DATA
+        "/e2e/python_package.py %s " FOVEA_TEST_DATA "/../checkpoints/nano/picture.png 2>&1",
+        c.f.dir, c.f.address);
     cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
     crew_stop(&c);
 }

@@ -1,0 +1,100 @@
+"""Requests and answers, the same for both clients."""
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from typing import Any, List, Optional, Sequence, Tuple, Union
+
+from .inference.v1 import inference_pb2 as pb
+from .policy import Policy
+from .report import Report
+
+SERVICE = "/fovea.inference.v1.Inference/"
+FINISH = {1: "length", 2: "eos", 3: "stop"}
+CONFIG = {  # docs/CLIENTS.md
+    "loadBalancingConfig": [{"round_robin": {}}],
+    "methodConfig": [{
+        "name": [{"service": "fovea.inference.v1.Inference"}],
+        "waitForReady": True,
+        "retryPolicy": {"maxAttempts": 5, "initialBackoff": "0.2s", "maxBackoff": "2s", "backoffMultiplier": 2,
+                        "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED"]}}]}
+OPTIONS = [("grpc.service_config", json.dumps(CONFIG)), ("grpc.keepalive_time_ms", 20000),
+           ("grpc.max_reconnect_backoff_ms", 2000), ("grpc.max_receive_message_length", 64 << 20)]
+
+Image = Union[bytes, "os.PathLike[str]", str]  # a file's bytes, or its path
+
+
+@dataclasses.dataclass(frozen=True)
+class Turn:
+    """Of a chat. images stand before the text."""
+
+    role: str  # "system", "user" or "assistant"
+    text: str
+    images: Sequence[Image] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Token:
+    id: int
+    logprob: float
+    alternatives: Tuple[Tuple[int, float], ...]  # ids and log-probabilities
+
+
+@dataclasses.dataclass
+class Answer:
+    text: str = ""
+    tokens: List[Token] = dataclasses.field(default_factory=list)
+    finish: str = ""  # "length", "eos" or "stop"; "" until it is complete
+    report: Report = dataclasses.field(default_factory=Report)
+    conversation: bytes = b""  # with keep_ms: continue it with generate(..., conversation=answer.conversation)
+    request_id: str = ""
+    abort_token: str = ""
+
+    def take(self, event: Any) -> str:
+        """Adds an event; the text that it brings."""
+        kind = event.WhichOneof("event")
+        if kind == "accepted":
+            self.request_id, self.abort_token = event.accepted.request_id, event.accepted.abort_token
+        elif kind == "tokens":
+            for t in event.tokens.tokens:
+                self.tokens.append(Token(t.id, t.logprob, tuple((a.id, a.logprob) for a in t.alternatives)))
+            self.text += event.tokens.text
+            return str(event.tokens.text)
+        elif kind == "finished":
+            self.finish = FINISH.get(event.finished.reason, "")
+            self.report = Report.of(event.finished.report)
+            self.conversation = event.finished.conversation
+        return ""
+
+
+def _bytes(image: Image) -> bytes:
+    if isinstance(image, bytes):
+        return image
+    with open(image, "rb") as f:
+        return f.read()
+
+
+def build(prompt: Union[str, Sequence[Turn]], images: Sequence[Image] = (), policy: Union[str, Policy, None] = None, *,
+          model: str = "", max_tokens: int = 0, stop: Sequence[str] = (), temperature: float = 0, top_k: int = 0,
+          top_p: float = 0, min_p: float = 0, repetition_penalty: float = 0, presence_penalty: float = 0,
+          frequency_penalty: float = 0, seed: int = 0, ignore_eos: bool = False, n_logprobs: int = 0, keep_ms: int = 0,
+          conversation: bytes = b"", kept_tokens: bool = False, request_id: str = "") -> Any:
+    """A GenerateRequest; fields as in inference.proto, which says what 0 and empty mean."""
+    turns = [Turn("user", prompt, images)] if isinstance(prompt, str) else list(prompt)
+    if images and not isinstance(prompt, str):
+        raise ValueError("images of a chat belong to its turns: Turn(role, text, images)")
+    chat = pb.Chat(turns=[pb.Turn(role=t.role, text=t.text, n_images=len(t.images)) for t in turns])
+    sampling = pb.Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed,
+                           repetition_penalty=repetition_penalty, presence_penalty=presence_penalty,
+                           frequency_penalty=frequency_penalty)
+    given = Policy.parse(policy) if isinstance(policy, str) else policy
+    message: Optional[Any] = given.message() if given is not None else None
+    return pb.GenerateRequest(prompt=pb.Prompt(chat=chat), images=[pb.Image(data=_bytes(i)) for t in turns for i in t.images],
+                              policy=message, model=model, max_tokens=max_tokens, stop=stop, sampling=sampling,
+                              ignore_eos=ignore_eos, n_logprobs=n_logprobs, keep_ms=keep_ms, conversation=conversation,
+                              kept_tokens=kept_tokens, request_id=request_id)
+
+
+def metadata(api_key: str) -> Sequence[Tuple[str, str]]:
+    return [("authorization", f"Bearer {api_key}")] if api_key else []

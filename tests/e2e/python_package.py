@@ -1,0 +1,116 @@
+"""The package fovea (clients/python) against a fleet that runs.
+
+usage: python_package.py HOST:PORT PICTURE; fovea and its generated messages are on PYTHONPATH; 77 without grpc
+"""
+import asyncio
+import sys
+import types
+
+try:
+    import grpc
+except ImportError as e:
+    print(f"skip: {sys.executable}: {e} (package python3-grpcio)")
+    sys.exit(77)
+
+import fovea
+import fovea.report
+from fovea.inference.v1 import inference_pb2 as pb
+
+target, picture = sys.argv[1:]
+how = dict(images=[picture], max_tokens=8, ignore_eos=True)
+
+
+def refused(call, *words):
+    try:
+        call()
+    except ValueError as e:
+        assert all(w in str(e) for w in words), e
+        return
+    raise AssertionError("it must be refused")
+
+
+def dataclasses_have_the_fields_of_the_messages():
+    for name, cls in [("Report", fovea.Report), *fovea.report._NESTED.items()]:
+        assert {f.name for f in pb.DESCRIPTOR.message_types_by_name[name].fields} == set(cls.__dataclass_fields__), name
+
+
+def policies_are_text_and_objects():
+    for text in "exact", "preset=quality", "prune=vtw,layer=16/32;select=none", "preset=quality;evict=tova,keep=0.5":
+        assert str(fovea.Policy.parse(text)) == text.replace("exact", "preset=exact")
+    methods = client.methods()
+    policy = methods.presets["quality"] | methods("prune", "vtw", layer=6)
+    assert str(policy) == "preset=quality;prune=vtw,layer=6"
+    assert "pack=svd" in client.ask("what?", policy=policy, **how).report.policy
+    refused(lambda: methods("prune", "magic"), "magic", "vtw")
+    refused(lambda: methods("evict", "tova", keep=7), "keep", "0..1")
+    refused(lambda: methods("evict", "tova", keeps=1), "keeps", "keep")
+    assert methods.conflicts[0][2]
+
+
+def an_answer_streams_and_has_a_report():
+    stream = client.generate("what is it?", policy="prune=vtw,layer=6", kept_tokens=True, n_logprobs=2, **how)
+    text = "".join(stream)
+    answer = stream.answer
+    assert text == answer.text and answer.finish == "length" and len(answer.tokens) == 8
+    assert len(answer.tokens[0].alternatives) == 2 and answer.tokens[0].logprob <= 0
+    r = answer.report
+    assert r.n_images == 1 and r.visual_tokens[5] == 144 and r.visual_tokens[6] == 0 and r.transfer.bytes_sent > 0
+    assert len(r.kept[0].heads) == r.n_visual and r.stages[0].method == "vtw"
+    return r
+
+
+def reports_become_tables():
+    try:
+        import pandas
+    except ImportError:  # what it is given is checked all the same
+        pandas = sys.modules["pandas"] = types.ModuleType("pandas")
+        pandas.DataFrame = lambda rows: types.SimpleNamespace(to_dict=lambda _: rows)
+    rows = fovea.to_pandas([an_answer_streams_and_has_a_report(), fovea.Report()]).to_dict("records")
+    assert rows[0]["n_visual"] == 144 and rows[0]["transfer_bytes_sent"] > 0 and rows[1]["n_visual"] == 0
+    layers = client.ask("what?", policy="quality", **how).report.layers().to_dict("records")
+    assert len(layers) == 12 and layers[3]["layer"] == 3 and layers[3]["rank_k"] > 0
+
+
+def a_chat_goes_on():
+    turns = [fovea.Turn("user", "what is it?", [picture]), fovea.Turn("assistant", "a square"), fovea.Turn("user", "and its color?")]
+    first = client.ask(turns, max_tokens=4, ignore_eos=True, keep_ms=20000)
+    assert first.conversation
+    second = client.ask("and now?", conversation=first.conversation, max_tokens=4)
+    assert second.report.n_prompt < first.report.n_prompt
+    refused(lambda: client.ask(turns, images=[picture]), "Turn")
+
+
+def questions_with_one_reply():
+    ids = client.tokenize("How many frogs?", bare=True)
+    assert client.detokenize(ids).strip() == "How many frogs?"
+    assert client.model().name == client.models()[0].name and len(client.fleet().workers) == 2
+    stream = client.generate("what?", images=[picture], max_tokens=1500, ignore_eos=True)
+    next(iter(stream))
+    client.abort(stream.answer)
+    try:
+        for _ in stream:
+            pass
+        raise AssertionError("it was aborted")
+    except grpc.RpcError as e:
+        assert e.code() == grpc.StatusCode.ABORTED, e
+
+
+def the_same_with_asyncio():
+    async def run():
+        async with fovea.AsyncClient(target) as many:
+            stream = many.generate("what is it?", **how)
+            text = "".join([piece async for piece in stream])
+            others = await asyncio.gather(*(many.ask("what is it?", **how) for _ in range(4)))
+            assert text == stream.answer.text == others[3].text and stream.answer.report.n_visual == 144
+            assert str((await many.methods()).presets["quality"]) == "preset=quality"
+            assert await many.detokenize(await many.tokenize("frogs", bare=True)) and (await many.models()) and (await many.fleet()).workers
+
+    asyncio.run(run())
+
+
+with fovea.Client(target, timeout=120) as client:
+    for check in [dataclasses_have_the_fields_of_the_messages, policies_are_text_and_objects, reports_become_tables, a_chat_goes_on,
+                  questions_with_one_reply, the_same_with_asyncio]:
+        print(check.__name__, flush=True)
+        check()
+print("ok")
