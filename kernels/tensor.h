@@ -27,9 +27,10 @@ typedef enum fv_dtype {
 typedef struct fv_quant {
     const void *scale; /* [rows] F32, or [rows, groups] of scale_type */
     fv_dtype scale_type;
-    int32_t group, groups; /* columns of a group, a multiple of 32, of int8 16 or 0; groups of a row */
-    const uint8_t *zero;   /* [rows, groups]; NULL: 8, and with `min` 0 */
-    const float *min;      /* [rows, groups]; NULL: 0 */
+    int32_t group,
+        groups; /* columns of a group, a multiple of 32, of int8 16 or 0; groups of a row */
+    const uint8_t *zero; /* [rows, groups]; NULL: 8, and with `min` 0 */
+    const float *min;    /* [rows, groups]; NULL: 0 */
     size_t row_bytes;
 } fv_quant;
 
