@@ -221,35 +221,46 @@ void tiny_prompt_free(tiny_prompt *p) {
     free(p->logits);
 }
 
+/* A prompt's embeddings, on the device. */
+static fv_status embeds_there(tiny_net *net, const tiny_prompt *p, fv_buf *buf, fv_tensor *out) {
+    size_t bytes = (size_t)(p->n_visual * net->cfg.d_model) * sizeof *p->embeds;
+    FV_TRY(fv_buf_alloc(net->be.device, bytes + 1, FV_BUF_DEVICE, buf));
+    *out = fv_tensor_of(buf->data, FV_F32, p->n_visual, net->cfg.d_model);
+    return bytes ? fv_device_copy(net->be.device, buf->data, p->embeds, bytes) : FV_OK;
+}
+
 fv_status tiny_prefill(tiny_net *net, tiny_prompt *p, int32_t n, int32_t chunk) {
     size_t vocab = (size_t)net->cfg.vocab;
     fv_prefill_request *req = calloc((size_t)n, sizeof *req);
+    fv_buf *embeds = calloc((size_t)n, sizeof *embeds);
     float *logits = malloc((size_t)n * vocab * sizeof *logits);
-    if (!req || !logits) abort();
+    fv_status st = FV_OK;
+    if (!req || !embeds || !logits) abort();
     for (int32_t b = 0; b < n; b++) {
         p[b].packed = (fv_pack_report){0};
         if (!p[b].kv) need(fv_kv_open(net->pool, &p[b].kv));
-        req[b] = (fv_prefill_request){
-            .n = p[b].n,
-            .n_answer = p[b].n_answer,
-            .ids = p[b].ids,
-            .seg = p[b].seg,
-            .rope_map = p[b].rope_map,
-            .embeds = fv_tensor_of(p[b].embeds, FV_F32, p[b].n_visual, net->cfg.d_model),
-            .plan = &p[b].plan,
-            .kv = p[b].kv,
-            .visual_mass = p[b].visual_mass,
-            .visual_tokens = p[b].visual_tokens,
-            .pruned = p[b].pruned,
-            .ranked = p[b].watch ? fv_kept_map_ranked : NULL,
-            .ranked_user = p[b].watch,
-            .packed = &p[b].packed};
+        req[b] = (fv_prefill_request){.n = p[b].n,
+                                      .n_answer = p[b].n_answer,
+                                      .ids = p[b].ids,
+                                      .seg = p[b].seg,
+                                      .rope_map = p[b].rope_map,
+                                      .plan = &p[b].plan,
+                                      .kv = p[b].kv,
+                                      .visual_mass = p[b].visual_mass,
+                                      .visual_tokens = p[b].visual_tokens,
+                                      .pruned = p[b].pruned,
+                                      .ranked = p[b].watch ? fv_kept_map_ranked : NULL,
+                                      .ranked_user = p[b].watch,
+                                      .packed = &p[b].packed};
+        if (st == FV_OK) st = embeds_there(net, &p[b], &embeds[b], &req[b].embeds);
     }
     fv_prefill_options opt = net->prefill;
     opt.chunk = chunk;
-    fv_status st = fv_prefill_run(net->dec, req, n, &opt, logits);
+    if (st == FV_OK) st = fv_prefill_run(net->dec, req, n, &opt, logits);
     for (int32_t b = 0; b < n && st == FV_OK; b++)
         memcpy(p[b].logits, logits + (size_t)b * vocab, vocab * sizeof *logits);
+    for (int32_t b = 0; b < n; b++) fv_buf_free(&embeds[b]);
+    free(embeds);
     free(req);
     free(logits);
     return st;
