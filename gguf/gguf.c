@@ -296,7 +296,7 @@ static fv_status take_head(cursor *c, uint64_t *n_tensor, uint64_t *n_value) {
     if (version != 2 && version != 3)
         return FV_FAIL(FV_EUNSUPPORTED,
                        "%s is %s; version 2 and 3 of the format are read, little-endian: make the "
-                       "file anew with llama.cpp's convert_hf_to_gguf.py",
+                       "file again with llama.cpp's convert_hf_to_gguf.py",
                        c->where,
                        version == 1       ? "of version 1"
                        : version & 0xffff ? "of a later version"

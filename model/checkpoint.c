@@ -157,7 +157,7 @@ static fv_status make_view(fv_checkpoint *ck, const fv_shard_tensor *t, const fv
     return FV_OK;
 }
 
-/* ---- weights that are laid anew -------------------------------------------------------- */
+/* ---- weights that are repacked --------------------------------------------------------- */
 
 static bool is_layer_weight(const fv_tensor_spec *e) {
     return e->part == FV_PART_TEXT_LAYER && (e->role == FV_ROLE_LINEAR || e->role == FV_ROLE_QUERY);
@@ -171,11 +171,11 @@ static int32_t reordered_heads(const fv_checkpoint *ck, const fv_tensor_spec *e)
 }
 
 /* Memory for what fv_checkpoint_load fills; false where t is used as it lies. */
-static fv_status place_anew(fv_checkpoint *ck, used_tensor *u, bool *anew) {
+static fv_status place_repacked(fv_checkpoint *ck, used_tensor *u, bool *repacked) {
     const fv_tensor_spec *e = u->expected;
     int32_t rows, cols, heads = reordered_heads(ck, e);
-    *anew = heads > 0 || fv_gguf_is_blocks(u->found->entry->dtype);
-    if (!*anew) return FV_OK;
+    *repacked = heads > 0 || fv_gguf_is_blocks(u->found->entry->dtype);
+    if (!*repacked) return FV_OK;
     FV_TRY(check_shape(u->found, e));
     fv_tensor_specs_view(e, &rows, &cols);
     u->gguf = (fv_gguf_weight){u->found->entry->dtype, u->found->entry->data, heads, {0}};
@@ -270,16 +270,16 @@ static fv_status open_tensors(fv_checkpoint *ck) {
             continue;
         }
         used_tensor *u = &ck->used[ck->n_used];
-        bool anew;
+        bool repacked;
         u->expected = e;
         u->found = t;
-        FV_TRY(place_anew(ck, u, &anew));
-        if (!anew)
+        FV_TRY(place_repacked(ck, u, &repacked));
+        if (!repacked)
             FV_TRY(integers
                        ? fv_compressed_view(&compressed, &ck->arena, ck->shards, t, e, &u->view)
                        : make_view(ck, t, e, &u->view));
         ck->n_used++;
-        ck->bytes += anew ? fv_gguf_bytes(&u->gguf) : t->entry->bytes;
+        ck->bytes += repacked ? fv_gguf_bytes(&u->gguf) : t->entry->bytes;
         *slot_of(ck, e) = u->view;
     }
     tie_head(ck);

@@ -1,7 +1,7 @@
 #ifndef FOVEA_MODEL_GGUF_WEIGHTS_H
 #define FOVEA_MODEL_GGUF_WEIGHTS_H
 
-/* WEIGHTS OF GGUF FILES. Two things are not as a network takes them, and are laid anew in memory:
+/* WEIGHTS OF GGUF FILES. Two things are stored otherwise than the network reads them, and are repacked in memory:
  *
  * Blocks. A block of 32 or 256 numbers holds its integers and their scales; number i of group g is
  *     scale[g] * integer[i] - min[g]

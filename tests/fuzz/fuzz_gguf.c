@@ -1,4 +1,4 @@
-/* Any bytes as a GGUF file: parsed or refused; what is parsed can be read, weights are laid anew, and the
+/* Any bytes as a GGUF file: parsed or refused; what is parsed can be read, weights are repacked, and the
  * texts that are made of metadata can be parsed or are refused. */
 #include <stdint.h>
 #include <stdlib.h>
