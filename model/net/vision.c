@@ -1,6 +1,5 @@
-/* The vision tower and the connector. Tiles of a batch are sequences of one ragged
- * attention call, as prompts are in the decoder; a patch convolution is a matrix product over
- * unfolded patches. */
+/* The vision tower. Tiles of a batch are sequences of one ragged attention call, as prompts are in the
+ * decoder; a patch convolution is a matrix product over unfolded patches. */
 #include "model/net/vision.h"
 
 #include <assert.h>
@@ -15,147 +14,6 @@
 /* Tiles that go through the tower together: enough to fill the cores or a GPU, few enough that their
  * activations do not matter beside the weights. */
 enum { TILES_AT_ONCE = 8 };
-
-static int32_t patches(const fv_vision *v) { /* of a tile */
-    return v->rows * v->cols;
-}
-
-static int32_t tokens(const fv_vision *v) { /* rows per tile inside the tower: CLS and patches */
-    return patches(v) + v->cfg->class_token;
-}
-
-/* ---- opening --------------------------------------------------------------------------- */
-
-static fv_status load_tensors(fv_workspace *ws, const void *in, void *out, size_t bytes) {
-    const fv_tensor *from = in;
-    fv_tensor *to = out;
-    for (size_t i = 0; i < bytes / sizeof *from; i++)
-        FV_TRY(fv_workspace_weight(ws, &from[i], &to[i]));
-    return FV_OK;
-}
-
-/* Columns (channel, y, x) -> (y, x, channel), as features are. */
-static fv_status reorder_merger(fv_vision *v, fv_tensor *w) {
-    size_t size = fv_dtype_bytes(w->dtype), d = (size_t)v->cfg->d_model;
-    size_t area = (size_t)v->cfg->merge * (size_t)v->cfg->merge, n = (size_t)w->rows;
-    char *to = v->merger = malloc(n * area * d * size);
-    if (!to) return FV_FAIL(FV_ENOMEM, "out of memory for the connector");
-    const char *row = w->data;
-    for (size_t r = 0; r < n; r++, row += area * d * size)
-        for (size_t a = 0; a < area; a++)
-            for (size_t c = 0; c < d; c++, to += size)
-                memcpy(to, row + (c * area + a) * size, size);
-    w->data = v->merger;
-    return FV_OK;
-}
-
-/* q, k and v, as rows of what the file has as one. */
-static void split_qkv(fv_vision_layer *w) {
-    fv_tensor *part[] = {&w->q, &w->k, &w->v}, *bias[] = {&w->q_bias, &w->k_bias, &w->v_bias};
-    int32_t d = w->qkv.cols;
-    for (int32_t i = 0; w->qkv.data && i < 3; i++) {
-        *part[i] = fv_tensor_rows(w->qkv, i * d, d);
-        *bias[i] = w->qkv_bias;
-        bias[i]->cols = bias[i]->ld = d;
-        bias[i]->data =
-            (char *)w->qkv_bias.data + (size_t)(i * d) * fv_dtype_bytes(w->qkv_bias.dtype);
-    }
-    w->qkv = w->qkv_bias = (fv_tensor){0};
-}
-
-static fv_status load_weights(fv_vision *v, const fv_vision_weights *tower,
-                              const fv_projector_weights *projector) {
-    int32_t n_layer = v->n_layer;
-    if (n_layer < v->cfg->n_layer) n_layer++; /* as far as it is there */
-    v->w.layer = calloc((size_t)v->n_layer + 1, sizeof *v->w.layer);
-    if (!v->w.layer) return FV_FAIL(FV_ENOMEM, "out of memory for the list of layers");
-    FV_TRY(load_tensors(&v->ws, tower, &v->w, offsetof(fv_vision_weights, layer)));
-    for (int32_t l = 0; l < n_layer; l++) {
-        fv_vision_layer layer = tower->layer[l];
-        split_qkv(&layer);
-        FV_TRY(load_tensors(&v->ws, &layer, &v->w.layer[l], sizeof layer));
-    }
-    v->w.deepstack = calloc((size_t)v->cfg->n_deepstack + 1, sizeof *v->w.deepstack);
-    if (!v->w.deepstack) return FV_FAIL(FV_ENOMEM, "out of memory for the list of connectors");
-    for (int32_t i = 0; i < v->cfg->n_deepstack; i++)
-        FV_TRY(load_tensors(&v->ws, &tower->deepstack[i], &v->w.deepstack[i],
-                            sizeof *tower->deepstack));
-    fv_projector_weights p = *projector;
-    if (v->cfg->patch_merger) FV_TRY(reorder_merger(v, &p.merger));
-    return load_tensors(&v->ws, &p, &v->p, sizeof p);
-}
-
-/* Boundary k of torch.arange(1 / n, 1, 1 / n), which has n_all: each in double, then rounded, but
- * whole groups of 16 as two vectors of 8, which start from a rounded number. */
-static float boundary(int32_t n, int32_t n_all, int32_t k) {
-    double step = 1.0 / n;
-    if (k >= n_all / 16 * 16) return (float)(step + k * step);
-    float first = (float)(step + k / 8 * 8 * step);
-    return (float)((double)first + k % 8 * step);
-}
-
-int32_t fv_vision_bucket(int32_t n, int32_t i) {
-    int32_t n_all = (int32_t)ceil((1.0 - 1.0 / n) / (1.0 / n)), k = 0;
-    float at = fminf((float)i * (1.0F / (float)n), (float)(1.0 - 1e-6));
-    while (k < n_all && boundary(n, n_all, k) <= at) k++;
-    return k;
-}
-
-/* The table of positions in f32. */
-static fv_status make_grid(fv_vision *v, const fv_tensor *table) {
-    size_t n = (size_t)table->rows * (size_t)table->cols;
-    if (v->cfg->position_side == 0) return FV_OK;
-    v->grid = malloc(n * sizeof *v->grid);
-    if (!v->grid) return FV_FAIL(FV_ENOMEM, "out of memory for the tower's positions");
-    widen_row(table->data, table->dtype, n, v->grid);
-    return FV_OK;
-}
-
-/* Rows of the position table for the rows of a tile. */
-static fv_status make_positions(fv_vision *v) {
-    int32_t side = fv_vision_side(v->cfg), first = v->cfg->class_token;
-    v->rows = v->cols = side;
-    if (v->cfg->any_size) return FV_OK;
-    v->position = calloc((size_t)tokens(v), sizeof *v->position);
-    if (!v->position) return FV_FAIL(FV_ENOMEM, "out of memory for the tower's positions");
-    for (int32_t i = 0; i < patches(v); i++) {
-        int32_t y = i / side, x = i % side;
-        if (v->cfg->bucket_position) y = fv_vision_bucket(side, y), x = fv_vision_bucket(side, x);
-        v->position[first + i] = first + y * side + x;
-    }
-    return FV_OK;
-}
-
-fv_status fv_vision_open(fv_backend *be, const fv_vision_config *cfg,
-                         const fv_vision_weights *tower, const fv_projector_weights *projector,
-                         fv_vision **out) {
-    fv_vision *v = calloc(1, sizeof *v);
-    if (!v) return FV_FAIL(FV_ENOMEM, "out of memory for the vision tower");
-    *v = (fv_vision){.be = be, .cfg = cfg, .ws = {.be = be}};
-    for (int32_t i = 0; i < cfg->n_feature_layer; i++)
-        if (cfg->feature_layer[i] > v->n_layer) v->n_layer = cfg->feature_layer[i];
-    fv_status st = load_weights(v, tower, projector);
-    if (st == FV_OK) st = make_positions(v);
-    if (st == FV_OK) st = make_grid(v, &tower->position);
-    if (st != FV_OK) {
-        fv_vision_close(v);
-        return st;
-    }
-    *out = v;
-    return FV_OK;
-}
-
-void fv_vision_close(fv_vision *v) {
-    if (!v) return;
-    fv_workspace_fini(&v->ws);
-    fv_arena_fini(&v->host);
-    free(v->w.layer);
-    free(v->w.deepstack);
-    free(v->grid);
-    free(v->position);
-    free(v->merger);
-    free(v);
-}
 
 /* ---- the tower ------------------------------------------------------------------------- */
 
@@ -193,10 +51,15 @@ static fv_status norm(fv_vision *v, fv_tensor x, fv_tensor w, fv_tensor b, fv_te
     return v->be->ops->norm(v->be, &a);
 }
 
-static fv_status linear(fv_vision *v, fv_tensor x, fv_tensor w, fv_tensor b, fv_tensor y,
-                        bool accumulate) {
+fv_status fv_vision_linear(fv_vision *v, fv_tensor x, fv_tensor w, fv_tensor b, fv_tensor y,
+                           bool accumulate) {
     fv_linear_args a = {.x = x, .n_part = 1, .part = {{w, b, y, accumulate}}};
     return v->be->ops->linear(v->be, &a);
+}
+
+fv_status fv_vision_activate(fv_vision *v, fv_activation act, fv_tensor x) {
+    fv_activate_args a = {.act = act, .x = x, .y = x};
+    return v->be->ops->activate(v->be, &a);
 }
 
 /* A norm of a layer. */
@@ -206,18 +69,13 @@ static fv_status layer_norm(fv_vision *v, fv_tensor x, fv_tensor w, fv_tensor b,
     return v->be->ops->norm(v->be, &a);
 }
 
-static fv_status activate(fv_vision *v, fv_activation act, fv_tensor x) {
-    fv_activate_args a = {.act = act, .x = x, .y = x};
-    return v->be->ops->activate(v->be, &a);
-}
-
 static size_t pixels_of(fv_layout_size size) { return 3 * (size_t)size.w * (size_t)size.h; }
 
 /* Unfolds pixels [3, h, w] into patch rows, columns in the order (channel, frame, y, x) of the kernel. */
 static void unfold(const fv_vision *v, fv_layout_size size, const int32_t *order,
                    const float *pixels, float *out) {
     int32_t patch = v->cfg->patch, frames = v->cfg->two_frames ? 2 : 1;
-    for (int32_t i = 0; i < patches(v); i++) {
+    for (int32_t i = 0; i < fv_vision_patches(v); i++) {
         int32_t py = order[i] / v->cols, px = order[i] % v->cols;
         for (int32_t row = 0; row < 3 * frames * patch; row++, out += patch) {
             int32_t c = row / patch / frames, y = row % patch;
@@ -242,7 +100,7 @@ static float neighbours(int32_t i, int32_t n, int32_t side, int32_t at[2]) {
 /* x = rows of the table of positions between those of its grid, bilinear. */
 static fv_status interpolate(fv_vision *v, int32_t n, tower_scratch *s) {
     fv_device *dev = v->be->device;
-    int32_t side = v->cfg->position_side, P = patches(v);
+    int32_t side = v->cfg->position_side, P = fv_vision_patches(v);
     size_t d = (size_t)v->cfg->d_model;
     float *rows;
     FV_TRY(FV_ARENA_NEW(&v->host, (size_t)P * d, rows));
@@ -270,7 +128,7 @@ static fv_status embed(fv_vision *v, fv_layout_size size, const float *pixels, i
                        tower_scratch *s) {
     const fv_vision_config *c = v->cfg;
     fv_device *dev = v->be->device;
-    int32_t P = patches(v), T = tokens(v), width = fv_vision_patch_width(c), *ids;
+    int32_t P = fv_vision_patches(v), T = fv_vision_rows(v), width = fv_vision_patch_width(c), *ids;
     float *unfolded;
     FV_TRY(FV_ARENA_NEW(&v->host, (size_t)n * (size_t)P * (size_t)width, unfolded));
     FV_TRY(FV_ARENA_NEW(&v->host, (size_t)n * (size_t)T, ids));
@@ -291,9 +149,10 @@ static fv_status embed(fv_vision *v, fv_layout_size size, const float *pixels, i
     for (int32_t i = 0; i < n; i++) {
         fv_tensor x = fv_tensor_rows(s->x, i * T, T);
         if (c->class_token)
-            FV_TRY(linear(v, s->one, cls, (fv_tensor){0}, fv_tensor_rows(x, 0, 1), true));
-        FV_TRY(linear(v, fv_tensor_rows(s->patches, i * P, P), v->w.patch, v->w.patch_bias,
-                      fv_tensor_rows(x, T - P, P), v->position || v->grid));
+            FV_TRY(fv_vision_linear(v, s->one, cls, (fv_tensor){0}, fv_tensor_rows(x, 0, 1), true));
+        FV_TRY(fv_vision_linear(v, fv_tensor_rows(s->patches, i * P, P), v->w.patch,
+                                v->w.patch_bias, fv_tensor_rows(x, T - P, P),
+                                v->position || v->grid));
     }
     return c->pre_norm ? layer_norm(v, s->x, v->w.pre_norm, v->w.pre_norm_bias, s->x) : FV_OK;
 }
@@ -337,7 +196,7 @@ static fv_status norm_queries_keys(fv_vision *v, const fv_vision_layer *w, tower
 static fv_status make_angles(fv_vision *v, int32_t n, tower_scratch *s) {
     const fv_vision_config *c = v->cfg;
     fv_device *dev = v->be->device;
-    int32_t T = tokens(v), half = c->d_head / 2;
+    int32_t T = fv_vision_rows(v), half = c->d_head / 2;
     float *cosine, *sine;
     if (c->rope == FV_TOWER_ROPE_NONE) return FV_OK;
     size_t count = (size_t)n * (size_t)T * (size_t)half;
@@ -370,8 +229,8 @@ static fv_status turn(fv_vision *v, tower_scratch *s) {
 /* m = act(fc1 h), or act(gate h) * fc1 h. */
 static fv_status feed(fv_vision *v, const fv_vision_layer *w, tower_scratch *s) {
     if (!v->cfg->gated) {
-        FV_TRY(linear(v, s->h, w->fc1, w->fc1_bias, s->m, false));
-        return activate(v, v->cfg->act, s->m);
+        FV_TRY(fv_vision_linear(v, s->h, w->fc1, w->fc1_bias, s->m, false));
+        return fv_vision_activate(v, v->cfg->act, s->m);
     }
     fv_linear_args both = {
         .x = s->h,
@@ -385,14 +244,14 @@ static fv_status feed(fv_vision *v, const fv_vision_layer *w, tower_scratch *s) 
 /* x = x + factors * (y W^T + b) */
 static fv_status add_to_x(fv_vision *v, fv_tensor y, fv_tensor w, fv_tensor b, fv_tensor factors,
                           tower_scratch *s) {
-    if (!v->cfg->layer_scale) return linear(v, y, w, b, s->x, true);
+    if (!v->cfg->layer_scale) return fv_vision_linear(v, y, w, b, s->x, true);
     int32_t row = 0;
     fv_index_select_args widen = {.table = factors, .y = s->factors, .ids = &row};
     fv_activate_args add = {
         .act = FV_ACT_NONE, .x = s->h, .gate = s->factors, .y = s->x, .accumulate = true};
     add.gate.rows = s->h.rows;
     add.gate.ld = 0;
-    FV_TRY(linear(v, y, w, b, s->h, false));
+    FV_TRY(fv_vision_linear(v, y, w, b, s->h, false));
     FV_TRY(v->be->ops->index_select(v->be, &widen));
     return v->be->ops->activate(v->be, &add);
 }
@@ -419,8 +278,8 @@ static fv_status layer(fv_vision *v, int32_t l, tower_scratch *s) {
 /* Patches in the order of their rows: raster order, or window by window and there token by token. */
 static fv_status make_order(fv_vision *v, tower_scratch *s) {
     int32_t r = v->cfg->merge, cols = v->cols / r, rows = v->rows / r, side = v->cfg->window, n = 0;
-    FV_TRY(FV_ARENA_NEW(&v->host, patches(v), s->order));
-    for (int32_t i = 0; i < patches(v); i++) s->order[i] = i;
+    FV_TRY(FV_ARENA_NEW(&v->host, fv_vision_patches(v), s->order));
+    for (int32_t i = 0; i < fv_vision_patches(v); i++) s->order[i] = i;
     if (side == 0) return FV_OK;
     FV_TRY(
         FV_ARENA_NEW(&v->host, (cols + side - 1) / side * ((rows + side - 1) / side), s->window));
@@ -440,12 +299,13 @@ static fv_status make_order(fv_vision *v, tower_scratch *s) {
  * raster order, after the class row, if that is kept. */
 static fv_status choose_rows(fv_vision *v, int32_t n, tower_scratch *s) {
     const fv_vision_config *c = v->cfg;
-    int32_t r = c->merge, cols = v->cols / r, T = tokens(v), n_patch = cols * (v->rows / r) * r * r;
+    int32_t r = c->merge, cols = v->cols / r, T = fv_vision_rows(v),
+            n_patch = cols * (v->rows / r) * r * r;
     int32_t *row, *row_of; /* of a patch in raster order */
     s->n_kept = n * (n_patch + c->keep_cls);
     FV_TRY(FV_ARENA_NEW(&v->host, s->n_kept, row));
-    FV_TRY(FV_ARENA_NEW(&v->host, patches(v), row_of));
-    for (int32_t i = 0; i < patches(v); i++) row_of[s->order[i]] = i;
+    FV_TRY(FV_ARENA_NEW(&v->host, fv_vision_patches(v), row_of));
+    for (int32_t i = 0; i < fv_vision_patches(v); i++) row_of[s->order[i]] = i;
     s->kept = row;
     for (int32_t t = 0; t < n; t++) {
         if (c->keep_cls) *row++ = t * T;
@@ -501,12 +361,12 @@ static fv_status bring_rows(fv_vision *v, fv_tensor x, const int32_t *ids, int32
 /* What the layer that was run last left in q and k. */
 static fv_status take_capture(fv_vision *v, int32_t n, const tower_scratch *s,
                               const fv_vision_capture *capture) {
-    int32_t rows = n * tokens(v), *ids, *cls;
+    int32_t rows = n * fv_vision_rows(v), *ids, *cls;
     float *buffer = s->kv.data; /* that layer has done with it */
     FV_TRY(FV_ARENA_NEW(&v->host, rows, ids));
     FV_TRY(FV_ARENA_NEW(&v->host, n, cls));
     for (int32_t r = 0; r < rows; r++) ids[r] = r;
-    for (int32_t i = 0; i < n; i++) cls[i] = i * tokens(v);
+    for (int32_t i = 0; i < n; i++) cls[i] = i * fv_vision_rows(v);
     FV_TRY(bring_rows(v, s->k, ids, rows, buffer, capture->k));
     return bring_rows(v, s->q, cls, n, buffer + (size_t)rows * (size_t)s->k.cols, capture->q);
 }
@@ -518,7 +378,7 @@ static fv_status take_capture(fv_vision *v, int32_t n, const tower_scratch *s,
 static fv_status make_runs(fv_vision *v, const tower_scratch *s, int32_t n, const int32_t *n_rows,
                            int32_t n_each, runs *out) {
     const fv_vision_config *c = v->cfg;
-    int32_t T = tokens(v), row0 = 0;
+    int32_t T = fv_vision_rows(v), row0 = 0;
     size_t row = (size_t)c->d_head * fv_dtype_bytes(kv_dtype(v));
     char *base = s->kv.data;
     out->n = n;
@@ -548,19 +408,12 @@ static fv_status make_runs(fv_vision *v, const tower_scratch *s, int32_t n, cons
     return FV_OK;
 }
 
-/* What connect cuts. */
-static size_t connector_need(const fv_vision *v, int32_t rows) {
-    return fv_workspace_need(v->be->ops->act, rows, v->p.fc1.rows) +
-           fv_workspace_need(FV_F32, rows, fv_vision_feature_width(v->cfg)) +
-           fv_workspace_need(FV_F32, rows, v->cfg->d_model);
-}
-
 static fv_status make_scratch(fv_vision *v, int32_t n, tower_scratch *s) {
     const fv_vision_config *c = v->cfg;
     fv_dtype act = v->be->ops->act;
-    int32_t T = tokens(v), P = patches(v), rows = n * T, d = c->d_model;
+    int32_t T = fv_vision_rows(v), P = fv_vision_patches(v), rows = n * T, d = c->d_model;
     int32_t width = fv_vision_patch_width(c),
-            out = n * (patches(v) / (c->merge * c->merge) + c->keep_cls);
+            out = n * (fv_vision_patches(v) / (c->merge * c->merge) + c->keep_cls);
     size_t kv_bytes = 2 * (size_t)rows * (size_t)d * sizeof(float);
     FV_TRY(fv_workspace_reset(
         &v->ws, fv_workspace_need(FV_F32, rows, d) + 5 * fv_workspace_need(act, rows, d) +
@@ -569,7 +422,7 @@ static fv_status make_scratch(fv_vision *v, int32_t n, tower_scratch *s) {
                     2 * fv_workspace_need(FV_F32, out, fv_vision_feature_width(c)) +
                     fv_workspace_need(FV_F32, n * P, width) + fv_workspace_need(FV_F32, 1, 1) +
                     fv_workspace_need(FV_F32, 1, d) +
-                    (size_t)(1 + c->n_deepstack) * connector_need(v, out) +
+                    (size_t)(1 + c->n_deepstack) * fv_connector_need(v, out) +
                     fv_workspace_need(FV_F32, 2 * rows, d)));
     s->x = fv_workspace_cut(&v->ws, FV_F32, rows, d);
     s->h = fv_workspace_cut(&v->ws, act, rows, d);
@@ -594,57 +447,6 @@ static fv_status make_scratch(fv_vision *v, int32_t n, tower_scratch *s) {
     return make_runs(v, s, n * s->n_window, s->window, s->n_window, &s->windows);
 }
 
-/* ---- the connector --------------------------------------------------------------------- */
-
-/* features [n, w] -> normed, in rows of one patch or of a token. */
-static fv_status norm_features(fv_vision *v, const fv_projector_weights *p, fv_projector_norm by,
-                               fv_tensor *features) {
-    const fv_vision_config *c = v->cfg;
-    fv_tensor f = *features;
-    if (by == FV_PROJECTOR_NORM_NONE) return FV_OK;
-    *features = fv_workspace_cut(&v->ws, FV_F32, f.rows, f.cols);
-    fv_norm_args a = {.x = f,
-                      .w = p->norm,
-                      .b = p->norm_bias,
-                      .y = *features,
-                      .eps = c->projector_eps,
-                      .rms = c->projector_rms};
-    if (by == FV_PROJECTOR_NORM_PATCHES) {
-        int32_t rows = f.rows * c->merge * c->merge;
-        assert(f.ld == f.cols && c->n_feature_layer == 1);
-        a.x = fv_tensor_of(f.data, FV_F32, rows, c->d_model);
-        a.y = fv_tensor_of(features->data, FV_F32, rows, c->d_model);
-    }
-    return v->be->ops->norm(v->be, &a);
-}
-
-static fv_status connect_by(fv_vision *v, const fv_projector_weights *p, fv_projector_norm by,
-                            fv_tensor features, fv_tensor y) {
-    fv_tensor h = fv_workspace_cut(&v->ws, v->be->ops->act, features.rows, p->fc1.rows);
-    FV_TRY(norm_features(v, p, by, &features));
-    if (v->cfg->patch_merger) {
-        fv_tensor merged = fv_workspace_cut(&v->ws, FV_F32, features.rows, v->cfg->d_model);
-        FV_TRY(linear(v, features, p->merger, (fv_tensor){0}, merged, false));
-        features = merged;
-    }
-    if (v->cfg->connector == FV_CONNECTOR_LINEAR)
-        return linear(v, features, p->fc1, p->fc1_bias, y, false);
-    FV_TRY(linear(v, features, p->fc1, p->fc1_bias, h, false));
-    FV_TRY(activate(v, v->cfg->projector_act, h));
-    return linear(v, h, p->fc2, p->fc2_bias, y, false);
-}
-
-/* Columns of embeds: part 0 is the text model's input, part i that of deepstack's connector i - 1. */
-static fv_tensor part_of(const fv_vision *v, fv_tensor embeds, int32_t part) {
-    embeds.cols = v->cfg->d_text;
-    embeds.data = (float *)embeds.data + (size_t)(part * embeds.cols);
-    return embeds;
-}
-
-static fv_status connect(fv_vision *v, fv_tensor features, fv_tensor y) {
-    return connect_by(v, &v->p, v->cfg->projector_norm, features, part_of(v, y, 0));
-}
-
 /* Hidden state `index` is now in x. */
 static fv_status take_deepstack(fv_vision *v, int32_t index, const tower_scratch *s,
                                 fv_tensor embeds) {
@@ -655,8 +457,7 @@ static fv_status take_deepstack(fv_vision *v, int32_t index, const tower_scratch
             .y = fv_tensor_of(s->stacked.data, FV_F32, s->n_kept, v->cfg->d_model),
             .ids = s->kept};
         FV_TRY(v->be->ops->index_select(v->be, &rows));
-        FV_TRY(connect_by(v, &v->w.deepstack[i], FV_PROJECTOR_NORM_FEATURES, s->stacked,
-                          part_of(v, embeds, i + 1)));
+        FV_TRY(fv_connect_deepstack(v, i, s->stacked, embeds));
     }
     return FV_OK;
 }
@@ -667,7 +468,7 @@ static fv_status give_features(fv_vision *v, const tower_scratch *s, const fv_vi
     if (out->features.data)
         FV_TRY(dev->ops->copy_async(dev, out->features.data, f.data,
                                     (size_t)f.rows * (size_t)f.ld * sizeof(float)));
-    if (out->embeds.data) FV_TRY(connect(v, f, out->embeds));
+    if (out->embeds.data) FV_TRY(fv_connect(v, f, out->embeds));
     return v->be->ops->sync(v->be);
 }
 
@@ -746,19 +547,12 @@ fv_status fv_vision_encode_sized(fv_vision *v, fv_layout_size size, const float 
             capture[i] = out->capture[i];
             assert(capture[i].layer >= 0 && capture[i].layer <= v->n_layer);
             capture[i].q += (size_t)at * d;
-            capture[i].k += (size_t)at * (size_t)tokens(v) * d;
+            capture[i].k += (size_t)at * (size_t)fv_vision_rows(v) * d;
         }
         part.capture = capture;
         FV_TRY(encode(v, size, pixels + (size_t)at * pixels_of(size), now, &part));
     }
     return FV_OK;
-}
-
-fv_status fv_vision_project(fv_vision *v, fv_tensor features, fv_tensor embeds) {
-    if (features.rows == 0) return FV_OK;
-    FV_TRY(fv_workspace_reset(&v->ws, connector_need(v, features.rows)));
-    FV_TRY(connect(v, features, embeds));
-    return v->be->ops->sync(v->be);
 }
 
 uint64_t fv_vision_layers_run(const fv_vision *v) {

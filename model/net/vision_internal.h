@@ -23,6 +23,28 @@ struct fv_vision {
     atomic_ullong n_layer_run;
 };
 
+static inline int32_t fv_vision_patches(const fv_vision *v) { /* of a tile */
+    return v->rows * v->cols;
+}
+
+/* Rows of a tile inside the tower: the class token, if there is one, and patches. */
+static inline int32_t fv_vision_rows(const fv_vision *v) {
+    return fv_vision_patches(v) + v->cfg->class_token;
+}
+
+/* y [+]= x w^T + b; x = act(x) */
+fv_status fv_vision_linear(fv_vision *v, fv_tensor x, fv_tensor w, fv_tensor b, fv_tensor y,
+                           bool accumulate);
+fv_status fv_vision_activate(fv_vision *v, fv_activation act, fv_tensor x);
+
+/* Bytes of the workspace that a connector takes for so many rows. */
+size_t fv_connector_need(const fv_vision *v, int32_t rows);
+
+/* The connector: features [rows, feature width] -> y's first d_text columns, the text model's input; and
+ * deepstack's connector i -> the d_text columns from (i + 1) d_text on. */
+fv_status fv_connect(fv_vision *v, fv_tensor features, fv_tensor y);
+fv_status fv_connect_deepstack(fv_vision *v, int32_t i, fv_tensor features, fv_tensor y);
+
 /* The bucket of coordinate i / n among the boundaries 1/n .. (n - 1)/n, as torch.bucketize has it with
  * right=True. */
 int32_t fv_vision_bucket(int32_t n, int32_t i);

@@ -1,4 +1,4 @@
-/* model/net/vision.c: batches, threads and paths change no bit, and the right hidden states become
+/* The vision tower: batches, threads and paths change no bit, and the right hidden states become
  * features. Values are compared with transformers by the engine's goldens. */
 #include <criterion/criterion.h>
 #include <stdlib.h>

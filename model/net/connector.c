@@ -1,0 +1,71 @@
+/* The connector: features of the tower -> embeddings of the text model. */
+#include <assert.h>
+
+#include "model/net/vision_internal.h"
+
+size_t fv_connector_need(const fv_vision *v, int32_t rows) {
+    return fv_workspace_need(v->be->ops->act, rows, v->p.fc1.rows) +
+           fv_workspace_need(FV_F32, rows, fv_vision_feature_width(v->cfg)) +
+           fv_workspace_need(FV_F32, rows, v->cfg->d_model);
+}
+
+/* features [n, w] -> normed, in rows of one patch or of a token. */
+static fv_status norm_features(fv_vision *v, const fv_projector_weights *p, fv_projector_norm by,
+                               fv_tensor *features) {
+    const fv_vision_config *c = v->cfg;
+    fv_tensor f = *features;
+    if (by == FV_PROJECTOR_NORM_NONE) return FV_OK;
+    *features = fv_workspace_cut(&v->ws, FV_F32, f.rows, f.cols);
+    fv_norm_args a = {.x = f,
+                      .w = p->norm,
+                      .b = p->norm_bias,
+                      .y = *features,
+                      .eps = c->projector_eps,
+                      .rms = c->projector_rms};
+    if (by == FV_PROJECTOR_NORM_PATCHES) {
+        int32_t rows = f.rows * c->merge * c->merge;
+        assert(f.ld == f.cols && c->n_feature_layer == 1);
+        a.x = fv_tensor_of(f.data, FV_F32, rows, c->d_model);
+        a.y = fv_tensor_of(features->data, FV_F32, rows, c->d_model);
+    }
+    return v->be->ops->norm(v->be, &a);
+}
+
+static fv_status connect_by(fv_vision *v, const fv_projector_weights *p, fv_projector_norm by,
+                            fv_tensor features, fv_tensor y) {
+    fv_tensor h = fv_workspace_cut(&v->ws, v->be->ops->act, features.rows, p->fc1.rows);
+    FV_TRY(norm_features(v, p, by, &features));
+    if (v->cfg->patch_merger) {
+        fv_tensor merged = fv_workspace_cut(&v->ws, FV_F32, features.rows, v->cfg->d_model);
+        FV_TRY(fv_vision_linear(v, features, p->merger, (fv_tensor){0}, merged, false));
+        features = merged;
+    }
+    if (v->cfg->connector == FV_CONNECTOR_LINEAR)
+        return fv_vision_linear(v, features, p->fc1, p->fc1_bias, y, false);
+    FV_TRY(fv_vision_linear(v, features, p->fc1, p->fc1_bias, h, false));
+    FV_TRY(fv_vision_activate(v, v->cfg->projector_act, h));
+    return fv_vision_linear(v, h, p->fc2, p->fc2_bias, y, false);
+}
+
+/* Columns of embeds: part 0 is the text model's input, part i that of deepstack's connector i - 1. */
+static fv_tensor part_of(const fv_vision *v, fv_tensor embeds, int32_t part) {
+    embeds.cols = v->cfg->d_text;
+    embeds.data = (float *)embeds.data + (size_t)(part * embeds.cols);
+    return embeds;
+}
+
+fv_status fv_connect(fv_vision *v, fv_tensor features, fv_tensor y) {
+    return connect_by(v, &v->p, v->cfg->projector_norm, features, part_of(v, y, 0));
+}
+
+fv_status fv_connect_deepstack(fv_vision *v, int32_t i, fv_tensor features, fv_tensor y) {
+    return connect_by(v, &v->w.deepstack[i], FV_PROJECTOR_NORM_FEATURES, features,
+                      part_of(v, y, i + 1));
+}
+
+fv_status fv_vision_project(fv_vision *v, fv_tensor features, fv_tensor embeds) {
+    if (features.rows == 0) return FV_OK;
+    FV_TRY(fv_workspace_reset(&v->ws, fv_connector_need(v, features.rows)));
+    FV_TRY(fv_connect(v, features, embeds));
+    return v->be->ops->sync(v->be);
+}
