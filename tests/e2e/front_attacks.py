@@ -32,7 +32,7 @@ N_AT_ONCE, N_CHANNEL = 300, 4
 GENERATE = b"/fovea.inference.v1.Inference/Generate"
 
 router, pid, set_path, picture_path, conf, bytes_max = sys.argv[1:7]
-attack_s = float(sys.argv[7]) if len(sys.argv) > 7 else 1.0
+attack_s = float(sys.argv[7]) if len(sys.argv) > 7 else 0.5
 after_s = float(sys.argv[8]) if len(sys.argv) > 8 else 0
 only = sys.argv[9] if len(sys.argv) > 9 else None
 pid, bytes_max = int(pid), int(bytes_max)
