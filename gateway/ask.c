@@ -116,7 +116,7 @@ static unsigned answer_ids(ask *a, const ProtobufCMessage *m, json_t **out) {
     return 200;
 }
 
-void fv_tokenize(fv_gateway *g, fv_http_request *r) {
+void fv_show_tokens(fv_gateway *g, fv_http_request *r) {
     Fovea__Inference__V1__TokenizeRequest q = FOVEA__INFERENCE__V1__TOKENIZE_REQUEST__INIT;
     fv_api_request api;
     char param[FV_API_PARAM_MAX];
@@ -147,7 +147,7 @@ static unsigned answer_text(ask *a, const ProtobufCMessage *m, json_t **out) {
     return 200;
 }
 
-void fv_detokenize(fv_gateway *g, fv_http_request *r) {
+void fv_show_text(fv_gateway *g, fv_http_request *r) {
     Fovea__Inference__V1__DetokenizeRequest q;
     char param[FV_API_PARAM_MAX];
     size_t n;

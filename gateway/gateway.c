@@ -24,6 +24,8 @@ static void on_end(void *user, fv_http_request *r) {
 
 fv_status fv_gateway_open(const fv_gateway_options *opt, fv_gateway **out) {
     FV_TRY(fv_rpc_target_check(opt->router));
+    for (int32_t i = 0; i < opt->n_image_host; i++)
+        FV_TRY(fv_fetch_host_check(opt->image_hosts[i]));
     fv_gateway *g = calloc(1, sizeof *g);
     if (!g) return FV_FAIL(FV_ENOMEM, "out of memory for a gateway");
     g->opt = *opt;
@@ -65,6 +67,26 @@ fv_status fv_gateway_lane(fv_gateway *g, fv_lane **out) {
     return FV_OK;
 }
 
+static fv_status open_fetcher(fv_gateway *g) {
+    fv_fetcher_options opt = {.loop = fv_bridge_loop(g->opt.bridge),
+                              .hosts = g->opt.image_hosts,
+                              .n_host = g->opt.n_image_host,
+                              .bytes_max = g->opt.image_bytes,
+                              .bytes_all = g->opt.bodies_max,
+                              .ms = g->opt.image_ms,
+                              .may_connect = g->opt.may_connect};
+    return fv_fetcher_open(&opt, &g->fetcher);
+}
+
+fv_status fv_gateway_fetch(fv_gateway *g, const char *url, fv_fetched done, void *user,
+                           fv_fetch **out) {
+    if (g->opt.n_image_host == 0)
+        return FV_FAIL(FV_EINVAL, "http(s) URLs are not fetched here: send the image itself as "
+                                  "data:image/png;base64,...");
+    if (!g->fetcher) FV_TRY(open_fetcher(g));
+    return fv_fetch_start(g->fetcher, url, done, user, out);
+}
+
 bool fv_gateway_caller(fv_http_request *r, fv_rpc_metadata *out, int32_t *n) {
     const char *value = fv_http_header(r, "Authorization");
     *out = (fv_rpc_metadata){"authorization", value};
@@ -77,13 +99,18 @@ bool fv_gateway_caller(fv_http_request *r, fv_rpc_metadata *out, int32_t *n) {
     return true;
 }
 
+static void on_fetcher_closed(void *user) {
+    fv_gateway *g = user;
+    void (*closed)(void *) = g->closed;
+    void *closed_user = g->closed_user;
+    free(g);
+    closed(closed_user);
+}
+
 static void maybe_closed(fv_gateway *g) {
     if (!g->closing || !g->http_closed || g->n_task > 0) return;
     for (int32_t i = 0; i < FV_CHANNELS_MAX; i++) fv_rpc_channel_close(g->lanes[i].channel);
-    void (*closed)(void *) = g->closed;
-    void *user = g->closed_user;
-    free(g);
-    closed(user);
+    fv_fetcher_close(g->fetcher, on_fetcher_closed, g);
 }
 
 void fv_gateway_task_gone(fv_gateway *g) {

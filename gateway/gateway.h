@@ -18,6 +18,12 @@ typedef struct fv_gateway_options {
     size_t body_max, bodies_max;
     int32_t connections, per_address, read_ms;
     int64_t deadline_ms; /* of a request */
+    /* [n_image_host] whose http(s) images are fetched; see gateway/fetch/fetch.h */
+    const char *const *image_hosts;
+    int32_t n_image_host;
+    size_t image_bytes;                            /* of one */
+    int64_t image_ms;                              /* for one */
+    bool (*may_connect)(const struct sockaddr *a); /* NULL, but in tests */
 } fv_gateway_options;
 
 fv_status fv_gateway_open(const fv_gateway_options *opt, fv_gateway **out);

@@ -1,6 +1,7 @@
 /* An answer: a request of HTTP, and for each choice a call of Generate.
  *
- *   read the JSON --> n calls --Accepted--> (stream: 200) --tokens--> chunks or text --> the end
+ *   read the JSON --> fetch images at http(s) URLs --> n calls
+ *   n calls --Accepted--> (stream: 200) --tokens--> chunks or text --> the end
  *                        |  a failure before the first Accepted: its HTTP status
  *                        '- later: an error in the stream, or its HTTP status where nothing was sent
  *
@@ -36,13 +37,23 @@ typedef struct choice {
     fv_api_usage usage;
 } choice;
 
+/* Bytes at a URL of the request. */
+typedef struct fetching {
+    struct answer *answer;
+    const fv_api_url *url;
+    fv_fetch *fetch; /* NULL: not begun */
+} fetching;
+
 typedef struct answer {
     fv_task task; /* first */
     fv_span span;
     fv_gateway *gateway;
     fv_http_request *http; /* NULL: gone */
     fv_arena arena;
+    fv_arena reading; /* of the message with its images: gone when the calls have it */
     fv_api_request request;
+    fetching fetches[FV_API_URLS_MAX];
+    int32_t n_fetch; /* that are not over */
     fv_api_names names;
     fv_rpc_metadata caller; /* [n_caller] borrowed from the request */
     int32_t n_caller;
@@ -53,8 +64,19 @@ typedef struct answer {
     choice choices[FV_API_CHOICES_MAX];
 } answer;
 
+/* The calls have it, or nothing needs it any more. */
+static void forget_message(answer *a) {
+    for (int32_t i = 0; i < FV_API_URLS_MAX; i++) {
+        fv_fetch_free(a->fetches[i].fetch);
+        a->fetches[i].fetch = NULL;
+    }
+    fovea__inference__v1__generate_request__init(&a->request.message);
+    fv_arena_fini(&a->reading);
+}
+
 static void answer_free(answer *a) {
     fv_gateway *g = a->gateway;
+    forget_message(a);
     for (int32_t i = 0; i < FV_API_CHOICES_MAX; i++) {
         free(a->choices[i].text);
         json_decref(a->choices[i].logprobs);
@@ -254,6 +276,7 @@ static void on_http_ended(fv_task *t) {
     answer *a = (answer *)t;
     trace(a);
     a->http = NULL;
+    forget_message(a);
     cancel_calls(a);
     maybe_free(a);
 }
@@ -324,9 +347,49 @@ static fv_span begin_span(const fv_http_request *r, fv_api_kind kind) {
                          fv_http_read_s(r));
 }
 
+/* ---- images at URLs --------------------------------------------------------------------- */
+
+/* It has an HTTP request, with which it is freed. */
+static void refuse(answer *a, fv_status st, const char *param) {
+    fv_reply_last_error(a->http, st, param);
+    forget_message(a);
+    cancel_calls(a);
+}
+
+static void begin_calls(answer *a) {
+    fv_status st = start_calls(a);
+    if (st == FV_OK)
+        forget_message(a);
+    else
+        refuse(a, st, "");
+}
+
+static void on_fetched(void *user, fv_status st, const uint8_t *bytes, size_t n) {
+    fetching *f = user;
+    answer *a = f->answer;
+    if (st != FV_OK) {
+        refuse(a, st, f->url->param);
+        return;
+    }
+    *f->url->bytes = (ProtobufCBinaryData){n, (uint8_t *)(uintptr_t)bytes};
+    if (--a->n_fetch == 0) begin_calls(a);
+}
+
+static void begin(answer *a) {
+    a->n_fetch = a->request.n_url;
+    if (a->n_fetch == 0) begin_calls(a);
+    for (int32_t i = 0; i < a->request.n_url; i++) {
+        fetching *f = &a->fetches[i];
+        *f = (fetching){.answer = a, .url = &a->request.urls[i]};
+        fv_status st = fv_gateway_fetch(a->gateway, f->url->url, on_fetched, f, &f->fetch);
+        if (st == FV_OK) continue;
+        refuse(a, st, f->url->param);
+        return;
+    }
+}
+
 void fv_generate(fv_gateway *g, fv_http_request *r, fv_api_kind kind) {
     char param[FV_API_PARAM_MAX];
-    fv_arena reading = {0}; /* of the message with its images: gone when the calls have it */
     size_t n;
     const char *body = fv_http_body(r, &n);
     fv_rpc_metadata caller;
@@ -343,21 +406,15 @@ void fv_generate(fv_gateway *g, fv_http_request *r, fv_api_kind kind) {
     a->caller = caller;
     a->n_caller = n_caller;
     g->n_task++;
-    fv_status st = fv_api_read(kind, body, n, fv_http_header(r, "x-fovea-policy"), &reading,
+    fv_status st = fv_api_read(kind, body, n, fv_http_header(r, "x-fovea-policy"), &a->reading,
                                &a->request, param);
     fv_http_forget_body(r);
-    if (st == FV_OK) {
-        a->http = r;
-        st = start_calls(a);
-        fv_http_set_user(r, &a->task);
-        *param = '\0';
-    }
-    fovea__inference__v1__generate_request__init(&a->request.message);
-    fv_arena_fini(&reading);
-    if (st == FV_OK) return;
-    fv_reply_last_error(r, st, param);
-    if (a->http)
-        cancel_calls(a); /* it is freed when the request has ended */
-    else
+    if (st != FV_OK) {
+        fv_reply_last_error(r, st, param);
         answer_free(a);
+        return;
+    }
+    a->http = r;
+    fv_http_set_user(r, &a->task);
+    begin(a);
 }

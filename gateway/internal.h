@@ -6,6 +6,7 @@
 #include <jansson.h>
 
 #include "gateway/api/request.h"
+#include "gateway/fetch/fetch.h"
 #include "gateway/gateway.h"
 
 typedef struct fv_task {
@@ -25,6 +26,7 @@ typedef struct fv_lane {
 struct fv_gateway {
     fv_gateway_options opt;
     fv_http *http;
+    fv_fetcher *fetcher; /* NULL: not yet needed */
     fv_lane lanes[FV_CHANNELS_MAX];
     int32_t n_task; /* that are not freed */
     bool closing, http_closed;
@@ -35,6 +37,10 @@ struct fv_gateway {
 /* gateway.c: the first channel that has room; the caller counts its call there. */
 fv_status fv_gateway_lane(fv_gateway *g, fv_lane **out);
 void fv_gateway_task_gone(fv_gateway *g);
+
+/* As fv_fetch_start; FV_EINVAL where nothing is fetched. */
+fv_status fv_gateway_fetch(fv_gateway *g, const char *url, fv_fetched done, void *user,
+                           fv_fetch **out);
 
 /* Who asks, for the router: the header Authorization as metadata. False, and the request is refused: it is
  * none that can be passed on. *n is 0 without it. */
@@ -51,8 +57,8 @@ void fv_reply_last_error(fv_http_request *r, fv_status st, const char *param);
 
 /* generate.c, ask.c: begin a task for the request, or refuse it. */
 void fv_generate(fv_gateway *g, fv_http_request *r, fv_api_kind kind);
-void fv_tokenize(fv_gateway *g, fv_http_request *r);
-void fv_detokenize(fv_gateway *g, fv_http_request *r);
+void fv_show_tokens(fv_gateway *g, fv_http_request *r);
+void fv_show_text(fv_gateway *g, fv_http_request *r);
 void fv_list_models(fv_gateway *g, fv_http_request *r);
 void fv_show_model(fv_gateway *g, fv_http_request *r);
 void fv_show_fleet(fv_gateway *g, fv_http_request *r);

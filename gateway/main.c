@@ -38,6 +38,14 @@ static const fv_option table[] = {
      "maximum number of connections from one address; 0: no limit", 0, 1 << 20},
     {"read-ms", "FOVEA_READ_MS", FV_OPTION_INT, "MS", "30000",
      "time for a client to send its request", 1, 86400000},
+    {"allow-image-hosts", "FOVEA_ALLOW_IMAGE_HOSTS", FV_OPTION_LIST, "NAME[:PORT]", NULL,
+     "fetch images at http(s) URLs of this host, from public addresses only; repeatable; default: "
+     "only data: URLs",
+     0, 0},
+    {"image-bytes", "FOVEA_IMAGE_BYTES", FV_OPTION_INT, "BYTES", "16777216",
+     "maximum size of an image that is fetched", 1, 1 << 30},
+    {"image-ms", "FOVEA_IMAGE_MS", FV_OPTION_INT, "MS", "10000",
+     "time for fetching an image, redirects included", 1, 600000},
     {"deadline-ms", "FOVEA_DEADLINE_MS", FV_OPTION_INT, "MS", "600000", "deadline of a request", 1,
      86400000},
 };
@@ -110,7 +118,10 @@ static fv_status run(const fv_options *o) {
         .connections = (int32_t)fv_options_int(o, "connections"),
         .per_address = (int32_t)fv_options_int(o, "per-address"),
         .read_ms = (int32_t)fv_options_int(o, "read-ms"),
-        .deadline_ms = fv_options_int(o, "deadline-ms")};
+        .deadline_ms = fv_options_int(o, "deadline-ms"),
+        .image_bytes = (size_t)fv_options_int(o, "image-bytes"),
+        .image_ms = fv_options_int(o, "image-ms")};
+    opt.n_image_host = fv_options_list(o, "allow-image-hosts", &opt.image_hosts);
     opt.n_host = fv_options_list(o, "allow-host", &opt.hosts);
     st = fv_gateway_open(&opt, &p.gateway);
     if (st == FV_OK) {

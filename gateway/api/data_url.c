@@ -14,7 +14,10 @@ static int digit(unsigned char c) {
 static fv_status decode(const char *text, size_t n, fv_arena *arena, ProtobufCBinaryData *out) {
     uint8_t *bytes;
     size_t n_out = 0, pad = 0;
-    if (n == 0 || n % 4) return FV_FAIL(FV_EINVAL, "its base64 has %zu characters", n);
+    if (n == 0 || n % 4)
+        return FV_FAIL(FV_EINVAL,
+                       "base64 of %zu characters; the number must be a multiple of 4, and not 0",
+                       n);
     while (pad < 2 && text[n - 1 - pad] == '=') pad++;
     FV_TRY(FV_ARENA_NEW(arena, n / 4 * 3, bytes));
     for (size_t i = 0; i < n; i += 4) {
@@ -22,12 +25,12 @@ static fv_status decode(const char *text, size_t n, fv_arena *arena, ProtobufCBi
         uint32_t bits = 0;
         for (size_t j = 0; j < 4; j++) {
             int d = j < keep ? digit((unsigned char)text[i + j]) : 0;
-            if (d < 0) return FV_FAIL(FV_EINVAL, "character %zu of its base64 is none", i + j);
+            if (d < 0) return FV_FAIL(FV_EINVAL, "character %zu is not valid base64", i + j);
             bits = bits << 6 | (uint32_t)d;
         }
         for (size_t j = 0; j + 1 < keep; j++) bytes[n_out++] = (uint8_t)(bits >> (16 - 8 * j));
         if (keep < 4 && bits & ((1u << 8 * (4 - keep)) - 1))
-            return FV_FAIL(FV_EINVAL, "the end of its base64 is damaged");
+            return FV_FAIL(FV_EINVAL, "the base64 is truncated or corrupt at its end");
     }
     *out = (ProtobufCBinaryData){n_out, bytes};
     return FV_OK;
@@ -37,13 +40,14 @@ fv_status fv_data_url_read(const char *url, size_t n, fv_arena *arena, ProtobufC
     static const char scheme[] = "data:", mark[] = ";base64";
     size_t skip = sizeof scheme - 1, n_mark = sizeof mark - 1;
     if (n < skip || strncasecmp(url, scheme, skip) != 0)
-        return FV_FAIL(FV_EINVAL, "only data: URLs are read here: send the image itself as "
-                                  "data:image/png;base64,...");
+        return FV_FAIL(FV_EINVAL, "an image must be a data: URL (data:image/png;base64,...), or "
+                                  "an http(s) URL where the server allows its host");
     const char *comma = memchr(url, ',', n);
     size_t head = comma ? (size_t)(comma - url) : 0;
     if (head < skip + n_mark || strncasecmp(comma - n_mark, mark, n_mark) != 0)
         return FV_FAIL(FV_EINVAL, "a data: URL must be base64: data:image/png;base64,...");
     if (strncasecmp(url + skip, "image/", 6) != 0)
-        return FV_FAIL(FV_EINVAL, "the data: URL is of no image type");
+        return FV_FAIL(FV_EINVAL,
+                       "the data: URL must have an image type: data:image/png;base64,...");
     return decode(comma + 1, n - head - 1, arena, out);
 }

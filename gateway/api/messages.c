@@ -1,5 +1,6 @@
 /* messages: turns of text and images. */
 #include <string.h>
+#include <strings.h>
 
 #include "gateway/api/data_url.h"
 #include "gateway/api/reader.h"
@@ -21,6 +22,21 @@ static fv_status read_role(fv_api_reader *r, const json_t *v, turn_message *turn
                    turn->role);
 }
 
+static bool is_http(const char *url) {
+    return strncasecmp(url, "http://", 7) == 0 || strncasecmp(url, "https://", 8) == 0;
+}
+
+static fv_status add_url(fv_api_reader *r, const json_t *url, ProtobufCBinaryData *bytes) {
+    fv_api_url *to = &r->out->urls[r->out->n_url];
+    if (r->out->n_url == FV_API_URLS_MAX)
+        return FV_FAIL(FV_EINVAL, "more than %d http(s) URLs in a request", FV_API_URLS_MAX);
+    FV_TRY(fv_api_text(r, url, &to->url));
+    FV_TRY(fv_arena_strndup(r->arena, r->param, strlen(r->param), &to->param));
+    to->bytes = bytes;
+    r->out->n_url++;
+    return FV_OK;
+}
+
 static fv_status add_image(fv_api_reader *r, const json_t *url) {
     Fovea__Inference__V1__GenerateRequest *m = &r->out->message;
     image_message *image;
@@ -29,10 +45,10 @@ static fv_status add_image(fv_api_reader *r, const json_t *url) {
     if (!m->images) FV_TRY(FV_ARENA_NEW(r->arena, IMAGES_MAX, m->images));
     FV_TRY(FV_ARENA_NEW(r->arena, 1, image));
     fovea__inference__v1__image__init(image);
-    FV_TRY(
-        fv_data_url_read(json_string_value(url), json_string_length(url), r->arena, &image->data));
     m->images[m->n_images++] = image;
-    return FV_OK;
+    if (is_http(json_string_value(url))) return add_url(r, url, &image->data);
+    return fv_data_url_read(json_string_value(url), json_string_length(url), r->arena,
+                            &image->data);
 }
 
 /* {"url": ..., "detail": ...}: detail has no effect, because sizes are the model's. */

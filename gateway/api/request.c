@@ -192,7 +192,7 @@ static fv_status read_bias(fv_api_reader *r, const json_t *v) {
         double bias;
         size_t at = fv_api_enter(r, key), digits = strspn(key, "0123456789");
         if (digits == 0 || digits > 9 || key[digits])
-            return FV_FAIL(FV_EINVAL, "'%.16s' is no id of a token", key);
+            return FV_FAIL(FV_EINVAL, "'%.16s' is not a token id", key);
         FV_TRY(fv_api_number(value, &bias));
         fv_api_leave(r, at);
         fovea__inference__v1__logit_bias__init(b);
@@ -244,11 +244,11 @@ static fv_status read_conversation(fv_api_reader *r, const json_t *v) {
     uint32_t bits = 0;
     uint8_t *bytes;
     if (!text || n == 0 || n > HANDLE_MAX || n % 4 == 1)
-        return FV_FAIL(FV_EINVAL, "it is no handle of a conversation");
+        return FV_FAIL(FV_EINVAL, "not a conversation handle");
     FV_TRY(FV_ARENA_NEW(r->arena, n, bytes));
     for (size_t i = 0; i < n; i++) {
         int d = handle_digit(text[i]);
-        if (d < 0) return FV_FAIL(FV_EINVAL, "it is no handle of a conversation");
+        if (d < 0) return FV_FAIL(FV_EINVAL, "not a conversation handle");
         bits = bits << 6 | (uint32_t)d;
         if (i % 4) bytes[n_out++] = (uint8_t)(bits >> (6 - 2 * (i % 4)));
     }

@@ -7,13 +7,19 @@
 #include "common/arena.h"
 #include "inference.pb-c.h"
 
-enum { FV_API_PARAM_MAX = 128, FV_API_CHOICES_MAX = 16 };
+enum { FV_API_PARAM_MAX = 128, FV_API_CHOICES_MAX = 16, FV_API_URLS_MAX = 16 };
 
 typedef enum fv_api_kind {
     FV_API_CHAT = 1,   /* /v1/chat/completions */
     FV_API_TEXT = 2,   /* /v1/completions */
     FV_API_TOKENS = 4, /* /tokenize */
 } fv_api_kind;
+
+/* An http(s) URL, whose bytes belong in the message. */
+typedef struct fv_api_url {
+    char *url, *param; /* param: where it stood */
+    ProtobufCBinaryData *bytes;
+} fv_api_url;
 
 /* All memory is the arena's. */
 typedef struct fv_api_request {
@@ -25,6 +31,8 @@ typedef struct fv_api_request {
     int32_t n;        /* answers */
     bool seeded;      /* message.sampling->seed was given */
     bool bare, texts; /* /tokenize: no special tokens; with the tokens' texts */
+    fv_api_url urls[FV_API_URLS_MAX];
+    int32_t n_url;
 } fv_api_request;
 
 /* policy: of the header x-fovea-policy; NULL: there is none. FV_EINVAL: `param` is the field that is

@@ -129,8 +129,8 @@ Test(api_request, a_handle_comes_back_as_it_was_printed) {
         cr_assert_eq(q.message.conversation.len, n);
         cr_assert_eq(memcmp(q.message.conversation.data, bytes, n), 0);
     }
-    bad(FV_API_CHAT, "{" HELLO ",\"conversation\":\"a*b\"}", "conversation", "no handle");
-    bad(FV_API_CHAT, "{" HELLO ",\"conversation\":\"a\"}", "conversation", "no handle");
+    bad(FV_API_CHAT, "{" HELLO ",\"conversation\":\"a*b\"}", "conversation", "not a conversation");
+    bad(FV_API_CHAT, "{" HELLO ",\"conversation\":\"a\"}", "conversation", "not a conversation");
 }
 
 Test(api_request, each_mistake_names_its_field) {
@@ -153,7 +153,7 @@ Test(api_request, each_mistake_names_its_field) {
         {"{" HELLO ",\"stream\":true,\"stream_options\":{\"x\":1}}", "stream_options.x", "not su"},
         {"{" HELLO ",\"top_logprobs\":2}", "top_logprobs", "logprobs"},
         {"{" HELLO ",\"logprobs\":2}", "logprobs", "true or false"},
-        {"{" HELLO ",\"logit_bias\":{\"x\":1}}", "logit_bias.x", "no id"},
+        {"{" HELLO ",\"logit_bias\":{\"x\":1}}", "logit_bias.x", "token id"},
         {"{" HELLO ",\"logit_bias\":{\"1\":\"x\"}}", "logit_bias.1", "number"},
         {"{" HELLO ",\"stop\":[1]}", "stop", "string"},
         {"{" HELLO ",\"prompt\":\"x\"}", "prompt", "not supported"},
@@ -167,7 +167,7 @@ Test(api_request, each_mistake_names_its_field) {
         {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"audio\"}]}]}",
          "messages[0].content[0].type", "audio"},
         {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":"
-         "{\"url\":\"http://x/\"}}]}]}",
+         "{\"url\":\"ftp://x/\"}}]}]}",
          "messages[0].content[0].image_url.url", "data:"},
         {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":1}]}]}",
          "messages[0].content[0].text", "string"},
@@ -175,6 +175,28 @@ Test(api_request, each_mistake_names_its_field) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         bad(FV_API_CHAT, cases[i].body, cases[i].field, cases[i].word);
+}
+
+#define AT(url) "{\"type\":\"image_url\",\"image_url\":{\"url\":\"" url "\"}}"
+
+Test(api_request, http_urls_are_listed_with_the_place_of_their_bytes) {
+    good(FV_API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[" AT("http://a/b.png") "," AT(
+                          "data:image/png;base64,AAEC") "," AT("HTTPS://c/d") "]}]}");
+    cr_assert_eq(q.message.n_images, 3);
+    cr_assert_eq(q.message.images[1]->data.len, 3);
+    cr_assert_eq(q.n_url, 2);
+    cr_assert_str_eq(q.urls[0].url, "http://a/b.png");
+    cr_assert_str_eq(q.urls[1].param, "messages[0].content[2].image_url.url");
+    cr_assert_eq(q.urls[0].bytes, &q.message.images[0]->data);
+    cr_assert_eq(q.urls[1].bytes, &q.message.images[2]->data);
+}
+
+Test(api_request, so_many_http_urls_a_request_may_have) {
+    char body[4096], *at = body + sprintf(body, "{\"messages\":[{\"role\":\"user\",\"content\":[");
+    for (int i = 0; i <= FV_API_URLS_MAX; i++)
+        at += sprintf(at, "%s%s", i ? "," : "", AT("http://a/"));
+    strcpy(at, "]}]}");
+    bad(FV_API_CHAT, body, "messages[0].content[16].image_url.url", "more than 16");
 }
 
 Test(api_request, tokens_are_asked_for_with_a_text_or_a_chat) {
