@@ -214,12 +214,16 @@ typedef enum fv_attn_share {
 
 /* One sequence's part of an attention call. Query row i sees, of segment s and KV head g, the first
  * runs[g * n_seg + s].len - masked_tail[s * n_rows + i] rows: `masked_tail` counts the rows at the
- * segment's end that come after the query (causality). Lengths may differ per head. */
+ * segment's end that come after the query (causality). Lengths may differ per head. With a sliding
+ * window it sees only those of them whose position is at least window_from[i]. */
 typedef struct fv_attn_seq {
     int32_t row0, n_rows;         /* rows of q and o */
     int32_t n_seg;                /* 1..FV_ATTN_MAX_SEG */
     const fv_block_table *tables; /* [Hkv, n_seg] */
     const int32_t *masked_tail;   /* [n_seg, n_rows] on the host; NULL: nothing is masked_tail */
+    const int32_t *window_from;   /* [n_rows] on the host; NULL: no window */
+    const int32_t *const
+        *position; /* [Hkv, n_seg] of the tables' rows, on the host; with a window */
     const uint8_t
         *share;      /* [n_rows] fv_attn_share on the host; NULL: kept in all; only with n = 0 */
     int32_t n_first; /* of FV_SHARE_WITHOUT_FIRST */
@@ -237,6 +241,9 @@ typedef struct fv_attn_seq {
  *                                                         l * c + sum is one fma)
  *     o[d] = o[d] * c, then for j in order: o[d] = fma(p_j, v_j[d], o[d])
  * and at the end o[d] = o[d] / l, lse = m + log(l).
+ *
+ * Rows ahead of a window have p_j = 0 and are else as the others: their values are finite. A block
+ * of which a row sees nothing does not count for it.
  *
  * n-softmax: p_j = exp(s_j) / (n + sum_j exp(s_j)), that is, one additional key of score ln n and
  * value 0. It comes first: m = ln n, l = 1, o = 0; lse includes it. Where one softmax is

@@ -299,10 +299,17 @@ static fv_status check_tenant(const fv_answer *x) {
                      held, (unsigned long long)x->tenant_bytes);
 }
 
+static bool is_compressed(const fv_kv *kv) {
+    for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer; l++)
+        if (fv_kv_packed_at(kv, l)) return true;
+    return false;
+}
+
 /* What is held and what is new, ids [n] in *all; the answer gets no longer than the context. */
 static fv_status join_ids(fv_scheduler *a, fv_answer *x, int32_t **all, int32_t *n) {
     const fv_conversation *session = x->session;
-    int32_t context = fv_checkpoint_config(a->engine->ck)->text.max_position, n_new, *ids;
+    const fv_text_config *text = &fv_checkpoint_config(a->engine->ck)->text;
+    int32_t context = fv_text_context(text, is_compressed(session->kv)), n_new, *ids;
     FV_TRY(fv_follow_up_ids(a->engine, &x->prompt, session->ids[session->n - 1], &ids, &n_new));
     int64_t total = (int64_t)session->n + n_new;
     int32_t *joined = total > context ? NULL : malloc((size_t)total * sizeof *joined);
@@ -310,8 +317,12 @@ static fv_status join_ids(fv_scheduler *a, fv_answer *x, int32_t **all, int32_t 
         free(ids);
         return total > context ? FV_FAIL(FV_EINVAL,
                                          "the conversation has %d tokens and %d come with this "
-                                         "prompt; the checkpoint's context is %d",
-                                         session->n, n_new, context)
+                                         "prompt; the checkpoint's context%s is %d",
+                                         session->n, n_new,
+                                         context < text->max_position
+                                             ? " with compressed tokens, its sliding window,"
+                                             : "",
+                                         context)
                                : FV_FAIL(FV_ENOMEM, "out of memory for a prompt");
     }
     memcpy(joined, session->ids, (size_t)session->n * sizeof *joined);

@@ -12,9 +12,10 @@ typedef struct attn_item {
     const fv_attn_args *a;
     const fv_attn_seq *seq;
     const attn_products *products;
-    const fv_block_table *tables; /* [n_seg] of this KV head */
-    int32_t head0, group;         /* first query head, number of them */
-    int32_t row0, n_row;          /* query rows of the sequence */
+    const fv_block_table *tables;   /* [n_seg] of this KV head */
+    const int32_t *const *position; /* [n_seg] the same; NULL: no window */
+    int32_t head0, group;           /* first query head, number of them */
+    int32_t row0, n_row;            /* query rows of the sequence */
     int32_t R;    /* n_row * group vectors: vector v is row v / group, head v % group */
     size_t D, Dp; /* head dim, and rounded up to what the products want */
 

@@ -77,6 +77,19 @@ static int32_t visible(const attn_item *t, int s, int32_t i) {
     return n < 0 ? 0 : n;
 }
 
+/* Whether query row i's window has key j of segment s. */
+static bool in_window(const attn_item *t, int s, int32_t i, int32_t j) {
+    return !t->position || t->position[s][j] >= t->seq->window_from[t->row0 + i];
+}
+
+/* How many of the first n keys of segment s from j0 on query row i's window has. */
+static int32_t n_in_window(const attn_item *t, int s, int32_t i, int32_t j0, int32_t n) {
+    int32_t count = 0;
+    if (!t->position) return n;
+    for (int32_t j = j0; j < j0 + n; j++) count += in_window(t, s, i, j);
+    return count;
+}
+
 /* ---- scores ---------------------------------------------------------------------------- */
 
 /* The item's vectors in rows of Dp columns; rows of zeros fill the last tile. */
@@ -135,13 +148,37 @@ static int32_t longest_visible(const attn_item *t, int s) {
     return longest;
 }
 
+/* Scores of what vector v's window does not have; what it has none of, it does not see. */
+static void mask_window(attn_item *t, int s, int32_t v, int32_t j0) {
+    int32_t n = t->n_seen[v];
+    if (n_in_window(t, s, v / t->group, j0, n) == 0) t->n_seen[v] = 0;
+    for (int32_t j = 0; j < n; j++)
+        if (!in_window(t, s, v / t->group, j0 + j)) t->s[v * FV_KV_BLOCK + j] = -INFINITY;
+}
+
 /* Scores of the n keys of segment s from j0 on, and how many of them each vector sees. */
 static void scores(attn_item *t, int s, int32_t j0, const fv_kv_block *block, int32_t n) {
     t->products->scores(t, block->k, block->v, n);
     for (int32_t v = 0; v < t->R; v++) {
         int32_t seen = visible(t, s, v / t->group) - j0;
         t->n_seen[v] = seen < 0 ? 0 : min_int(seen, FV_KV_BLOCK);
+        if (t->position) mask_window(t, s, v, j0);
     }
+}
+
+/* Whether a query row of the item sees any of the n keys of segment s from j0 on. */
+static bool is_wanted(const attn_item *t, int s, int32_t j0, int32_t n) {
+    for (int32_t i = 0; i < t->n_row; i++)
+        if (n_in_window(t, s, i, j0, min_int(n, visible(t, s, i) - j0)) > 0) return true;
+    return false;
+}
+
+/* The tables of KV head g. */
+static void take_head(attn_item *t, int32_t g) {
+    ptrdiff_t table = (ptrdiff_t)g * t->seq->n_seg;
+    t->tables = t->seq->tables + table;
+    t->position = t->seq->window_from ? t->seq->position + table : NULL;
+    t->head0 = g * t->group;
 }
 
 /* ---- values ---------------------------------------------------------------------------- */
@@ -269,7 +306,8 @@ static void drop_first(attn_item *t, int32_t j0) {
 static void edit_shares(attn_item *t) {
     for (int32_t v = 0; v < t->R; v++) {
         uint8_t share = share_of(t, v);
-        if (has_values(share) || visible(t, 0, v / t->group) == 0) continue;
+        int32_t i = v / t->group;
+        if (has_values(share) || n_in_window(t, 0, i, 0, visible(t, 0, i)) == 0) continue;
         float *o = t->o + (size_t)v * t->Dp;
         memset(o, 0, t->Dp * sizeof *o);
         if (share == FV_SHARE_ON_FIRST)
@@ -306,6 +344,7 @@ static void attend(attn_item *t) {
         for (int32_t j0 = 0; j0 < longest; j0 += FV_KV_BLOCK) {
             const fv_kv_block *block = &t->tables[s].block[j0 / FV_KV_BLOCK];
             int32_t n = min_int(FV_KV_BLOCK, longest - j0);
+            if (t->position && !is_wanted(t, s, j0, n)) continue;
             scores(t, s, j0, block, n);
             softmax(t->R, t->a->scale, t->n_seen, t->products->bf16, t->s, t->m, t->l, t->c);
             if (s == 0 && t->seq->share) drop_first(t, j0);
@@ -335,8 +374,7 @@ static void attention_with(const fv_attn_args *a, const attn_products *products,
         int64_t blocks = div_up(t.seq->n_rows, rows), n = blocks * a->n_kv;
         for (int64_t i = begin < 0 ? 0 : begin; i < end && i < n; i++) {
             int32_t g = (int32_t)(i / blocks);
-            t.tables = t.seq->tables + (ptrdiff_t)g * t.seq->n_seg;
-            t.head0 = g * t.group;
+            take_head(&t, g);
             /* Last rows first: they see most, and short items at the end even out the threads. */
             t.row0 = (int32_t)(blocks - 1 - i % blocks) * rows;
             t.n_row = min_int(rows, t.seq->n_rows - t.row0);

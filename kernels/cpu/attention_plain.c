@@ -21,7 +21,8 @@ static void drop_first(const query *u, int32_t j0, int32_t nb, float *p) {
 /* What remains of o after segment 0 without the dropped shares. */
 static void edit_share(const query *u, float l, float *o) {
     uint8_t share = share_of(u);
-    if (share == FV_SHARE_KEPT || share == FV_SHARE_WITHOUT_FIRST || visible(u, 0) == 0) return;
+    if (share == FV_SHARE_KEPT || share == FV_SHARE_WITHOUT_FIRST) return;
+    if (n_in_window(u, 0, 0, visible(u, 0)) == 0) return;
     const void *v = u->tables[0].block[0].v;
     for (int32_t d = 0; d < u->a->d_head; d++) {
         o[d] = share == FV_SHARE_ON_FIRST ? l * widened(v, u->a->kv_dtype, (size_t)d) : 0.0f;
@@ -62,8 +63,9 @@ static float attend(const query *u, float *o) {
         for (int32_t j0 = 0, n = visible(u, s); j0 < n; j0 += FV_KV_BLOCK) {
             int32_t nb = n - j0 < FV_KV_BLOCK ? n - j0 : FV_KV_BLOCK;
             float p[FV_KV_BLOCK], m_new = m;
+            if (n_in_window(u, s, j0, nb) == 0) continue;
             for (int32_t j = 0; j < nb; j++) {
-                p[j] = score(u, s, j0 + j);
+                p[j] = in_window(u, s, j0 + j) ? score(u, s, j0 + j) : -INFINITY;
                 m_new = p[j] > m_new ? p[j] : m_new;
             }
             for (int32_t j = 0; j < nb; j++) {

@@ -12,6 +12,7 @@ typedef struct query {
     const fv_block_table *tables; /* [n_seg] */
     int32_t row;                  /* of the sequence */
     fv_compute compute;
+    const int32_t *const *position; /* [n_seg]; NULL: no window */
 } query;
 
 /* How many keys of segment s it sees. */
@@ -19,6 +20,18 @@ static inline int32_t visible(const query *u, int s) {
     const int32_t *masked_tail = u->seq->masked_tail;
     int32_t n = u->tables[s].len - (masked_tail ? masked_tail[s * u->seq->n_rows + u->row] : 0);
     return n < 0 ? 0 : n;
+}
+
+/* Whether one of those is in its window. */
+static inline bool in_window(const query *u, int s, int32_t j) {
+    return !u->position || u->position[s][j] >= u->seq->window_from[u->row];
+}
+
+/* How many of keys [j0, j0 + n) of segment s, all visible, are in its window. */
+static inline int32_t n_in_window(const query *u, int s, int32_t j0, int32_t n) {
+    int32_t count = 0;
+    for (int32_t j = j0; j < j0 + n; j++) count += in_window(u, s, j);
+    return count;
 }
 
 static inline const void *kv_row(const query *u, const void *base, int32_t j) {
@@ -38,7 +51,9 @@ static inline query query_of(const fv_attn_args *a, const fv_attn_seq *seq, int3
                              fv_compute compute) {
     int32_t group = a->n_head / a->n_kv;
     const float *q = row_f32(&a->q, (int64_t)seq->row0 + i) + (size_t)h * (size_t)a->d_head;
-    query u = {a, seq, q, seq->tables + (ptrdiff_t)(h / group) * seq->n_seg, i, compute};
+    ptrdiff_t table = (ptrdiff_t)(h / group) * seq->n_seg;
+    query u = {a, seq, q, seq->tables + table, i, compute, NULL};
+    if (seq->window_from) u.position = seq->position + table;
     return u;
 }
 

@@ -38,12 +38,15 @@ static fv_cpu_plan sums_plan_with(const fv_score_sums_args *a, const attn_produc
 /* Keys that the item's query row i sees, in all segments. */
 static int32_t visible_in_all(const attn_item *t, int32_t i) {
     int32_t n = 0;
-    for (int s = 0; s < t->seq->n_seg; s++) n += visible(t, s, i);
+    for (int s = 0; s < t->seq->n_seg; s++) n += n_in_window(t, s, i, 0, visible(t, s, i));
     return n;
 }
 
-static void add_low(const float *p, int32_t n, float even, float *sum) {
-    for (int32_t j = 0; j < n; j++) sum[j] += p[j] < even ? 1.0f : 0.0f;
+static void add_low(const attn_item *t, const sum_item *b, int32_t v, float *sum) {
+    const float *p = t->s + (size_t)v * FV_KV_BLOCK;
+    float even = 1.0f / (float)visible_in_all(t, v / t->group);
+    for (int32_t j = 0; j < t->n_seen[v]; j++)
+        if (in_window(t, b->s, v / t->group, b->j0 + j)) sum[j] += p[j] < even ? 1.0f : 0.0f;
 }
 
 /* Adds the probabilities that the rows of t, scored, have for the item's keys. */
@@ -59,7 +62,7 @@ static void add_rows(const attn_item *t, const sum_item *b) {
         lse = lse_with(lse, b->q->n);
         for (int j = 0; j < FV_KV_BLOCK; j++) s[j] = exp_f32(s[j] * t->a->scale - lse);
         if (b->q->low) {
-            add_low(s, t->n_seen[v], 1.0f / (float)visible_in_all(t, v / t->group), sum);
+            add_low(t, b, v, sum);
             continue;
         }
         if (!b->q->weight) {
@@ -92,8 +95,7 @@ static void add_head_max(attn_item *t, const sum_item *b, float *most) {
     int32_t first = t->seq->n_rows - b->q->n_row, n = 0;
     memset(most, 0, (size_t)t->n_row * FV_KV_BLOCK * sizeof *most);
     for (int32_t g = 0; g < t->a->n_kv; g++) {
-        t->tables = t->seq->tables + (ptrdiff_t)g * t->seq->n_seg;
-        t->head0 = g * t->group;
+        take_head(t, g);
         n = min_int(FV_KV_BLOCK, longest_visible(t, b->s) - b->j0);
         if (n <= 0) continue;
         t->products->copy_queries(t);
@@ -105,8 +107,7 @@ static void add_head_max(attn_item *t, const sum_item *b, float *most) {
         float *sum = b->q->sum + (size_t)line * (size_t)b->q->ld + b->q->column[b->s] + b->j0;
         for (int32_t j = 0; j < n; j++) sum[j] += most[(size_t)i * FV_KV_BLOCK + (size_t)j];
     }
-    t->tables = t->seq->tables;
-    t->head0 = 0;
+    take_head(t, 0);
 }
 
 static void sum_block(attn_item *t, const sum_item *b) {
@@ -144,8 +145,7 @@ static void sums_with(const fv_score_sums_args *a, const attn_products *products
     for (int32_t i = 0; i < a->n_sum; i++)
         for (int32_t g = 0; g < a->attn->n_kv; g++) {
             t.seq = &a->attn->seqs[a->sums[i].seq];
-            t.tables = t.seq->tables + (ptrdiff_t)g * t.seq->n_seg;
-            t.head0 = g * t.group;
+            take_head(&t, g);
             int64_t n = blocks_of_head(t.seq, g);
             if (g == 0 || !a->sums[i].head_max) sum_head(&t, &a->sums[i], begin, end);
             begin -= n;

@@ -9,7 +9,7 @@ fv_cpu_plan fv_plain_score_sums_plan(const void *args) {
 /* The share of each key that a row sees, were all attended to alike. */
 static float even_share(const query *u) {
     int32_t n = 0;
-    for (int s = 0; s < u->seq->n_seg; s++) n += visible(u, s);
+    for (int s = 0; s < u->seq->n_seg; s++) n += n_in_window(u, s, 0, visible(u, s));
     return 1.0f / (float)n;
 }
 
@@ -25,6 +25,7 @@ static void sum_scores(const fv_attn_args *a, const fv_score_sum *q, int32_t h,
             const float *w =
                 q->weight ? q->weight + (size_t)i * (size_t)q->ld + q->column[s] : NULL;
             for (int32_t j = 0, n = visible(&u, s); j < n; j++) {
+                if (!in_window(&u, s, j)) continue;
                 float p = exp_f32(score(&u, s, j) - lse);
                 if (q->low) p = p < even_share(&u) ? 1.0f : 0.0f;
                 sum[j] += w ? w[j] * p : p;
@@ -55,7 +56,7 @@ static void sum_head_max(const fv_attn_args *a, const fv_score_sum *q, fv_comput
             int32_t line = q->kind ? q->kind[i] : 0;
             float *sum = q->sum + (size_t)line * (size_t)q->ld + q->column[s];
             for (int32_t j = 0, n = visible(&u, s); j < n; j++)
-                sum[j] += head_max(a, q, i, s, j, compute);
+                if (in_window(&u, s, j)) sum[j] += head_max(a, q, i, s, j, compute);
         }
     }
 }

@@ -38,7 +38,7 @@ struct attn_view {
     const fv_cuda_attn_seq *seqs;
     const fv_cuda_table *tables;
     const fv_kv_block *blocks;
-    const int32_t *masked_tail;
+    const int32_t *masked_tail, *window_from, *position;
     const uint8_t *bytes;
 };
 
@@ -50,6 +50,8 @@ static __device__ __forceinline__ attn_view attn_view_of(const char *table) {
     v.tables = reinterpret_cast<const fv_cuda_table *>(table + t->run);
     v.blocks = reinterpret_cast<const fv_kv_block *>(table + t->block);
     v.masked_tail = reinterpret_cast<const int32_t *>(table + t->masked_tail);
+    v.window_from = reinterpret_cast<const int32_t *>(table + t->window_from);
+    v.position = reinterpret_cast<const int32_t *>(table + t->position);
     v.bytes = reinterpret_cast<const uint8_t *>(table + t->bytes);
     return v;
 }
@@ -65,6 +67,23 @@ static __device__ __forceinline__ int32_t visible(const attn_view &v, const fv_c
     int32_t n = run_of(v, q, g, s)->len;
     if (q.masked_tail >= 0) n -= v.masked_tail[q.masked_tail + s * q.n_rows + i];
     return n < 0 ? 0 : n;
+}
+
+/* Whether the window of the sequence's query row i has row j of segment s and KV head g. */
+static __device__ __forceinline__ bool in_window(const attn_view &v, const fv_cuda_attn_seq &q,
+                                                 int32_t g, int32_t s, int32_t i, int32_t j) {
+    return q.window_from < 0 ||
+           v.position[run_of(v, q, g, s)->position + j] >= v.window_from[q.window_from + i];
+}
+
+/* How many of the n rows from j0 on that it has. */
+static __device__ __forceinline__ int32_t n_in_window(const attn_view &v, const fv_cuda_attn_seq &q,
+                                                      int32_t g, int32_t s, int32_t i, int32_t j0,
+                                                      int32_t n) {
+    int32_t count = 0;
+    if (q.window_from < 0) return n;
+    for (int32_t j = j0; j < j0 + n; j++) count += in_window(v, q, g, s, i, j);
+    return count;
 }
 
 static __device__ __forceinline__ uint8_t share_of(const attn_view &v, const fv_cuda_attn_seq &q,

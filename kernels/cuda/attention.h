@@ -17,9 +17,9 @@ extern "C" {
  * from the segment's start: so a row's bits do not depend on what else is in the call. */
 enum { FV_CUDA_SPLIT = 2 * FV_KV_BLOCK };
 
-/* A run: `len` rows, whose addresses begin at number `block`. */
+/* A run: `len` rows, whose addresses begin at number `block`, and positions at `position`. */
 typedef struct fv_cuda_table {
-    int32_t len, block;
+    int32_t len, block, position; /* position: only with a window */
 } fv_cuda_table;
 
 /* One sequence; numbers are places in the table's arrays, -1 where the call has none. */
@@ -27,6 +27,7 @@ typedef struct fv_cuda_attn_seq {
     int32_t row0, n_rows, n_seg, n_first;
     int32_t run;         /* [Hkv, n_seg] */
     int32_t masked_tail; /* [n_seg, n_rows] */
+    int32_t window_from; /* [n_rows] */
     int32_t share;       /* [n_rows], among the bytes */
     float n;
     int32_t split, n_split; /* its splits */
@@ -62,7 +63,7 @@ typedef struct fv_cuda_sum_item {
 /* The table starts with this; its arrays are at these offsets. */
 typedef struct fv_cuda_attn_table {
     int32_t n_rows, n_split, n_few, n_item; /* of rows, split, few, item */
-    uint32_t seq, run, block, masked_tail, bytes;
+    uint32_t seq, run, block, masked_tail, window_from, position, bytes;
     uint32_t rows, split, few; /* few [n_few] int32: the sequences that are split */
     uint32_t sum, item;
 } fv_cuda_attn_table;
@@ -97,8 +98,11 @@ typedef struct fv_cuda_attn_size {
 fv_status fv_cuda_attn_send(fv_cuda *c, const fv_attn_args *a, const fv_cuda_attn_cut *cut,
                             fv_cuda_attn *out, fv_cuda_attn_size *size);
 
-/* Whether this call may take the tensor cores: keys and values in bf16, heads that fill tiles. */
+/* Whether this call may take the tensor cores: keys and values in bf16, heads that fill tiles, no
+ * sliding windows. */
 static inline bool fv_cuda_attn_is_tiled(const fv_cuda *c, const fv_attn_args *a) {
+    for (int i = 0; i < a->n_seq; i++)
+        if (a->seqs[i].window_from) return false;
     return !c->exact && a->kv_dtype == FV_BF16 && (a->d_head == 64 || a->d_head == 128);
 }
 

@@ -64,15 +64,17 @@ static __device__ void exact_begin(const exact_item &t, const fv_cuda_attn &a) {
 }
 
 /* p[v][j] = scale * dot(q_v, k_j) for the rows that each vector sees. */
-static __device__ void exact_scores(const exact_item &t, const fv_cuda_attn &a, const void *k) {
+static __device__ void exact_scores(const exact_item &t, const fv_cuda_attn &a, const void *k,
+                                    int32_t s, int32_t j0) {
     half_warp h = half_warp_of();
     size_t bytes_row = (size_t)t.D * bytes_of(a.kv_dtype);
     for (int32_t i = h.number; i < t.R * FV_KV_BLOCK; i += HALVES) {
         int32_t v = i / FV_KV_BLOCK, j = i % FV_KV_BLOCK;
         if (j >= t.n_seen[v]) continue;
         const void *row = static_cast<const char *>(k) + (size_t)j * bytes_row;
-        float s = half_dot(h, t.x + v * t.Dp, row, a.kv_dtype, t.D);
-        if (h.lane == 0) t.p[i] = a.scale * s;
+        float dot = half_dot(h, t.x + v * t.Dp, row, a.kv_dtype, t.D);
+        if (h.lane) continue;
+        t.p[i] = in_window(t.view, t.q, t.g, s, row_of(t, v), j0 + j) ? a.scale * dot : -INFINITY;
     }
 }
 
@@ -111,7 +113,8 @@ static __device__ void exact_edit(const exact_item &t, const fv_cuda_attn &a) {
     for (int32_t i = (int32_t)threadIdx.x; i < t.R * t.D; i += THREADS) {
         int32_t v = i / t.D, row = row_of(t, v);
         uint8_t share = share_of(t.view, t.q, row);
-        if (has_values(share) || visible(t.view, t.q, t.g, 0, row) == 0) continue;
+        int32_t n = visible(t.view, t.q, t.g, 0, row);
+        if (has_values(share) || n_in_window(t.view, t.q, t.g, 0, row, 0, n) == 0) continue;
         const void *first = t.view.blocks[run_of(t.view, t.q, t.g, 0)->block].v;
         t.o[i] = share == FV_SHARE_ON_FIRST
                      ? t.at[v].l * widened(first, a.kv_dtype, (size_t)(i % t.D))
@@ -131,10 +134,11 @@ static __device__ void exact_segment(const exact_item &t, const fv_cuda_attn &a,
         int32_t v = (int32_t)threadIdx.x;
         if (v < t.R) {
             int32_t n = visible(t.view, t.q, t.g, s, row_of(t, v)) - j0;
-            t.n_seen[v] = n < 0 ? 0 : n < FV_KV_BLOCK ? n : FV_KV_BLOCK;
+            n = n < 0 ? 0 : n < FV_KV_BLOCK ? n : FV_KV_BLOCK;
+            t.n_seen[v] = n_in_window(t.view, t.q, t.g, s, row_of(t, v), j0, n) ? n : 0;
         }
         __syncthreads();
-        exact_scores(t, a, block.k);
+        exact_scores(t, a, block.k, s, j0);
         __syncthreads();
         exact_softmax(t);
         __syncthreads();

@@ -33,17 +33,30 @@ static size_t count_blocks(const fv_attn_args *a) {
     return n;
 }
 
+static size_t count_positions(const fv_attn_args *a) {
+    size_t n = 0;
+    for (int i = 0; i < a->n_seq; i++)
+        for (int32_t r = 0; a->seqs[i].window_from && r < a->n_kv * a->seqs[i].n_seg; r++)
+            n += (size_t)a->seqs[i].tables[r].len;
+    return n;
+}
+
 static void lay_runs(const fv_attn_args *a, fv_laying *l, fv_cuda_attn_table *t) {
     fv_cuda_table *run = fv_lay(l, count_runs(a), sizeof *run, &t->run);
     fv_kv_block *block = fv_lay(l, count_blocks(a), sizeof *block, &t->block);
-    int32_t at = 0;
+    int32_t *position = fv_lay(l, count_positions(a), sizeof *position, &t->position);
+    int32_t at = 0, at_position = 0;
     for (int i = 0; run && i < a->n_seq; i++)
         for (int32_t r = 0; r < a->n_kv * a->seqs[i].n_seg; r++, run++) {
             const fv_block_table *from = &a->seqs[i].tables[r];
             int32_t n = fv_div_up(from->len, FV_KV_BLOCK);
-            *run = (fv_cuda_table){from->len, at};
+            *run = (fv_cuda_table){from->len, at, at_position};
             if (n) memcpy(block + at, from->block, (size_t)n * sizeof *block);
             at += n;
+            if (!a->seqs[i].window_from || n == 0) continue;
+            memcpy(position + at_position, a->seqs[i].position[r],
+                   (size_t)from->len * sizeof *position);
+            at_position += from->len;
         }
 }
 
@@ -53,6 +66,13 @@ static size_t count_masked(const fv_attn_args *a) {
     size_t n = 0;
     for (int i = 0; i < a->n_seq; i++)
         if (a->seqs[i].masked_tail) n += (size_t)a->seqs[i].n_seg * (size_t)a->seqs[i].n_rows;
+    return n;
+}
+
+static size_t count_windowed(const fv_attn_args *a) {
+    size_t n = 0;
+    for (int i = 0; i < a->n_seq; i++)
+        if (a->seqs[i].window_from) n += (size_t)a->seqs[i].n_rows;
     return n;
 }
 
@@ -99,7 +119,8 @@ static void lay_seqs(const fv_attn_args *a, const fv_cuda_attn_cut *cut, fv_layi
     fv_cuda_attn_seq *seq = fv_lay(l, (size_t)a->n_seq, sizeof *seq, &t->seq);
     int32_t *masked_tail = fv_lay(l, count_masked(a), sizeof *masked_tail, &t->masked_tail);
     uint8_t *bytes = fv_lay(l, count_bytes(a, cut->sums), 1, &t->bytes);
-    int32_t run = 0, at_masked = 0, at_byte = 0;
+    int32_t *window_from = fv_lay(l, count_windowed(a), sizeof *window_from, &t->window_from);
+    int32_t run = 0, at_masked = 0, at_window = 0, at_byte = 0;
     for (int i = 0; seq && i < a->n_seq; i++, seq++) {
         const fv_attn_seq *q = &a->seqs[i];
         int32_t n = q->masked_tail ? q->n_seg * q->n_rows : 0;
@@ -109,10 +130,16 @@ static void lay_seqs(const fv_attn_args *a, const fv_cuda_attn_cut *cut, fv_layi
                                   .n_first = q->n_first,
                                   .run = run,
                                   .masked_tail = q->masked_tail ? at_masked : -1,
+                                  .window_from = q->window_from ? at_window : -1,
                                   .share = put_bytes(bytes, &at_byte, q->share, q->n_rows),
                                   .n = q->n};
         if (n) memcpy(masked_tail + at_masked, q->masked_tail, (size_t)n * sizeof *masked_tail);
         at_masked += n;
+        if (q->window_from && q->n_rows) {
+            memcpy(window_from + at_window, q->window_from,
+                   (size_t)q->n_rows * sizeof *window_from);
+            at_window += q->n_rows;
+        }
         run += a->n_kv * q->n_seg;
     }
     lay_sums(cut->sums, l, bytes, at_byte, t);

@@ -25,10 +25,10 @@ static size_t sum_room(int32_t d_head) {
     return ROWS * (Dp + FV_KV_BLOCK) * sizeof(float);
 }
 
-/* Keys of the item that row i sees of KV head g. */
-static __device__ __forceinline__ int32_t seen_of(const sum_item &t, int32_t g, int32_t i) {
-    int32_t n = visible(t.view, t.q, g, t.seg, i) - t.j0;
-    return n < FV_KV_BLOCK ? n : FV_KV_BLOCK;
+/* Whether row i sees key j of the item in KV head g. */
+static __device__ __forceinline__ bool sees(const sum_item &t, int32_t g, int32_t i, int32_t j) {
+    return j < FV_KV_BLOCK && t.j0 + j < visible(t.view, t.q, g, t.seg, i) &&
+           in_window(t.view, t.q, g, t.seg, i, t.j0 + j);
 }
 
 static __device__ void take_queries(const sum_item &t, const fv_cuda_attn &a, int32_t h,
@@ -48,7 +48,7 @@ static __device__ void score_rows(const sum_item &t, const fv_cuda_attn &a, int3
     size_t bytes_row = (size_t)t.D * bytes_of(a.kv_dtype);
     for (int32_t i = w.number; i < n * FV_KV_BLOCK; i += HALVES) {
         int32_t row = row0 + i / FV_KV_BLOCK, j = i % FV_KV_BLOCK;
-        if (j >= seen_of(t, g, row)) continue;
+        if (!sees(t, g, row, j)) continue;
         const fv_kv_block *block =
             t.view.blocks + run_of(t.view, t.q, g, t.seg)->block + t.j0 / FV_KV_BLOCK;
         const void *key = static_cast<const char *>(block->k) + (size_t)j * bytes_row;
@@ -63,7 +63,8 @@ static __device__ void score_rows(const sum_item &t, const fv_cuda_attn &a, int3
 /* The share of each key that row i of KV head g sees, were all attended to alike. */
 static __device__ float even_share(const sum_item &t, int32_t g, int32_t i) {
     int32_t n = 0;
-    for (int32_t s = 0; s < t.q.n_seg; s++) n += visible(t.view, t.q, g, s, i);
+    for (int32_t s = 0; s < t.q.n_seg; s++)
+        n += n_in_window(t.view, t.q, g, s, i, 0, visible(t.view, t.q, g, s, i));
     return 1.0f / (float)n;
 }
 
@@ -74,7 +75,7 @@ static __device__ void add_rows(const sum_item &t, int32_t g, int32_t h, int32_t
     int32_t column = to->column[t.seg] + t.j0 + j;
     for (int32_t i = 0; i < n; i++) {
         int32_t row = row0 + i;
-        if (j >= seen_of(t, g, row)) continue;
+        if (!sees(t, g, row, j)) continue;
         int32_t kind = to->kind >= 0 ? t.view.bytes[to->kind + row - t.first] : 0;
         float p = t.p[i * FV_KV_BLOCK + j];
         if (to->low) p = p < even_share(t, g, row) ? 1.0f : 0.0f;

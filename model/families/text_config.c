@@ -1,9 +1,8 @@
 /* The language model's part of config.json: Llama, Mistral, Qwen2 and Qwen3, and those of the Qwen-VL
  * families, which are Qwen2 and Qwen3 with M-RoPE.
  *
- * They share one decoder layer and differ in defaults, in which biases and norms exist, and in how a
- * sliding window is switched on. A window changes nothing while the context is no longer than
- * it, so instead of masking, the context is capped at the window. */
+ * They share one decoder layer and differ in defaults, in which biases and norms exist, and in which
+ * layers' attention slides. */
 #include <math.h>
 #include <string.h>
 
@@ -242,37 +241,39 @@ static fv_status parse_rope(const json_t *obj, const text_family *f, const char 
     return parse_sections(p, f, where, t->d_head, rope);
 }
 
-/* Qwen2 and Qwen3 slide in the layers that layer_types names, else in those from max_window_layers on. */
-static fv_status qwen_slides(const json_t *obj, const text_family *f, const char *where,
-                             int32_t n_layer, bool *slides) {
-    *slides = false;
-    bool use = false;
-    FV_TRY(fv_json_bool(obj, "use_sliding_window", where, &use));
-    if (!use) return FV_OK;
-    const json_t *types = fv_config_member(obj, "layer_types"), *type;
-    size_t i;
-    if (types) {
-        json_array_foreach(types, i, type) {
-            const char *name = json_string_value(type);
-            if (name && !strcmp(name, "sliding_attention")) *slides = true;
-        }
-        return FV_OK;
+/* The layers that `layer_types` names. */
+static fv_status typed_layers(const json_t *types, const char *where, fv_text_config *t) {
+    if (!json_is_array(types) || json_array_size(types) != (size_t)t->n_layer)
+        return FV_FAIL(FV_EDATA, "%s: key 'layer_types' must name the type of each of %d layers",
+                       where, t->n_layer);
+    for (int32_t l = 0; l < t->n_layer; l++) {
+        const char *name = json_string_value(json_array_get(types, (size_t)l));
+        t->slides[l] = name && !strcmp(name, "sliding_attention");
+        if (!t->slides[l] && (!name || strcmp(name, "full_attention") != 0))
+            return FV_FAIL(FV_EUNSUPPORTED,
+                           "%s: key 'layer_types': layer %d is '%s'; the engine has full_attention "
+                           "and sliding_attention",
+                           where, l, name ? name : "");
     }
-    int32_t first = f->n_layer ? f->n_layer : 28;
-    FV_TRY(fv_json_i32(obj, "max_window_layers", where, 0, INT32_MAX, &first));
-    *slides = first < n_layer;
     return FV_OK;
 }
 
-static fv_status cap_by_window(const json_t *obj, const char *where, const text_family *f,
-                               fv_text_config *t) {
-    bool slides = !strcmp(f->name, "mistral");
-    if (f->window_key) FV_TRY(qwen_slides(obj, f, where, t->n_layer, &slides));
+/* Mistral slides in all layers; Qwen2 and Qwen3, where that is switched on, in the layers that
+ * layer_types names, else in those from max_window_layers on. */
+static fv_status parse_window(const json_t *obj, const char *where, const text_family *f,
+                              fv_text_config *t) {
+    const json_t *types = f->window_key ? fv_config_member(obj, "layer_types") : NULL;
+    bool use = !strcmp(f->name, "mistral");
+    int32_t first = use ? 0 : f->n_layer ? f->n_layer : 28, window = 4096;
+    if (f->window_key) FV_TRY(fv_json_bool(obj, "use_sliding_window", where, &use));
     /* Absent means 4096, null means none. */
-    if (!slides || json_is_null(json_object_get(obj, "sliding_window"))) return FV_OK;
-    int32_t window = 4096;
+    if (!use || json_is_null(json_object_get(obj, "sliding_window"))) return FV_OK;
     FV_TRY(fv_json_i32(obj, "sliding_window", where, 1, INT32_MAX, &window));
-    if (window < t->max_position) t->max_position = window;
+    if (f->window_key) FV_TRY(fv_json_i32(obj, "max_window_layers", where, 0, INT32_MAX, &first));
+    for (int32_t l = first; l < t->n_layer; l++) t->slides[l] = true;
+    if (types) FV_TRY(typed_layers(types, where, t));
+    for (int32_t l = 0; l < t->n_layer; l++)
+        if (t->slides[l]) t->window = window;
     return FV_OK;
 }
 
@@ -330,7 +331,7 @@ fv_status fv_config_text_parse(const json_t *obj, const char *family, const char
         return FV_FAIL(FV_EDATA, "%s: key 'rms_norm_eps' must be in [0, 1)", where);
     FV_TRY(fv_config_activation(obj, "hidden_act", where, &t.act));
     FV_TRY(parse_rope(obj, f, where, &t, &t.rope));
-    FV_TRY(cap_by_window(obj, where, f, &t));
+    FV_TRY(parse_window(obj, where, f, &t));
 
     bool attention_bias = false, mlp_bias = false;
     if (f->attention_bias) FV_TRY(fv_json_bool(obj, "attention_bias", where, &attention_bias));

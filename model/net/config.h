@@ -37,7 +37,11 @@ typedef struct fv_rope_config {
 typedef struct fv_text_config {
     char family[16]; /* "llama", "mistral", "qwen2" ... (model/families/text_config.c) */
     int32_t vocab, d_model, d_ffn, n_layer, n_head, n_kv, d_head;
-    int32_t max_position; /* longest context; a sliding window, if any, caps it */
+    int32_t max_position; /* longest context */
+    /* Sliding-window attention (Mistral 7B, arXiv 2310.06825): in layers that slide, the token at
+     * position i sees those at i - window + 1 .. i; 0: no layer slides. */
+    int32_t window;
+    bool slides[FV_MAX_LAYERS];
     float rms_eps;
     bool bias_qkv, bias_o, bias_mlp;
     bool qk_norm;   /* RMSNorm of each head's query and key, before RoPE */
@@ -46,6 +50,13 @@ typedef struct fv_text_config {
     fv_rope_config rope;
     int32_t bos; /* -1: none */
 } fv_text_config;
+
+/* Longest context of a conversation. Compressed tokens are not masked one by one, so that with
+ * compressed layers nothing may slide out of the window. */
+static inline int32_t fv_text_context(const fv_text_config *c, bool compressed) {
+    bool capped = compressed && c->window > 0 && c->window < c->max_position;
+    return capped ? c->window : c->max_position;
+}
 
 /* What maps features of the tower to embeddings of the text model. */
 typedef enum fv_connector {

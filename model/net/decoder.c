@@ -250,6 +250,7 @@ static fv_status attend(fv_decoder *dec, const fv_forward_batch *pass, const fv_
         seqs[b].share = share ? share + seq->n_rows - seqs[b].n_rows : NULL;
         seqs[b].n_first = seq->share_first;
         seqs[b].n = seq->n;
+        fv_forward_tables_window(dec->cfg, pass, t, b, l, &seqs[b]);
     }
     fv_attn_args a = {.q = q,
                       .o = o,
@@ -373,7 +374,7 @@ fv_status fv_decoder_layers(fv_decoder *dec, fv_forward_batch *pass, int32_t l0,
     pass->out = (fv_tensor){0};
     if (pass->x.rows == 0) return FV_OK;
     fv_arena_reset(&dec->host);
-    FV_TRY(fv_forward_tables_make(pass, l0, l1, c->n_layer, &dec->host, &t));
+    FV_TRY(fv_forward_tables_make(c, pass, l0, l1, &dec->host, &t));
     FV_TRY(fv_workspace_reset(&dec->ws, pass_bytes(dec, pass, &t)));
     FV_TRY(fv_forward_tables_put(c, pass, &t, &dec->rope, &dec->host, &dec->ws));
     layer_scratch s = cut_scratch(dec, t.n_rows);

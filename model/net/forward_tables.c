@@ -53,6 +53,33 @@ static fv_status seq_queries(const fv_forward_seq *seq, int32_t b, int32_t row0,
     return FV_OK;
 }
 
+/* ---- sliding windows -------------------------------------------------------------------- */
+
+static fv_status seq_window(const fv_text_config *cfg, const fv_forward_seq *seq, int32_t b,
+                            fv_arena *arena, fv_forward_tables *t) {
+    int32_t *from, last = 0;
+    t->window_from[b] = NULL;
+    for (int32_t i = 0; i < seq->n_rows; i++) last = seq->pos[i] > last ? seq->pos[i] : last;
+    if (cfg->window == 0 || last < cfg->window) return FV_OK;
+    FV_TRY(FV_ARENA_NEW(arena, seq->n_rows, from));
+    for (int32_t i = 0; i < seq->n_rows; i++) from[i] = seq->pos[i] - cfg->window + 1;
+    t->window_from[b] = from;
+    return FV_OK;
+}
+
+void fv_forward_tables_window(const fv_text_config *cfg, const fv_forward_batch *pass,
+                              const fv_forward_tables *t, int32_t b, int32_t l, fv_attn_seq *at) {
+    const int32_t *from = t->window_from[b], **position = t->position;
+    position += (ptrdiff_t)b * cfg->n_kv * FV_N_SEG;
+    at->window_from = NULL;
+    if (!from || !cfg->slides[l]) return;
+    at->window_from = from + pass->seq[b].n_rows - at->n_rows;
+    at->position = position;
+    for (int32_t g = 0; g < cfg->n_kv; g++)
+        for (int s = 0; s < FV_N_SEG; s++)
+            *position++ = fv_kv_positions(pass->seq[b].kv, l, g, (fv_kv_segment)s);
+}
+
 /* ---- whose queries and keys ------------------------------------------------------------- */
 
 enum { OWN_ALL, OWN_TEXT, OWN_NONE };
@@ -130,8 +157,8 @@ static fv_status make_sets(const fv_forward_batch *pass, int32_t l0, int32_t l1,
     return FV_OK;
 }
 
-fv_status fv_forward_tables_make(const fv_forward_batch *pass, int32_t l0, int32_t l1,
-                                 int32_t n_layer, fv_arena *arena, fv_forward_tables *t) {
+fv_status fv_forward_tables_make(const fv_text_config *cfg, const fv_forward_batch *pass,
+                                 int32_t l0, int32_t l1, fv_arena *arena, fv_forward_tables *t) {
     int32_t n_wanted = 0, n = pass->n_seq;
     *t = (fv_forward_tables){0};
     for (int32_t b = 0; b < n; b++) {
@@ -142,6 +169,8 @@ fv_status fv_forward_tables_make(const fv_forward_batch *pass, int32_t l0, int32
     FV_TRY(FV_ARENA_NEW(arena, n, t->write));
     FV_TRY(FV_ARENA_NEW(arena, n, t->attn));
     FV_TRY(FV_ARENA_NEW(arena, n, t->attn_wanted));
+    FV_TRY(FV_ARENA_NEW(arena, n, t->window_from));
+    FV_TRY(FV_ARENA_NEW(arena, (size_t)n * (size_t)cfg->n_kv * FV_N_SEG, t->position));
     FV_TRY(FV_ARENA_NEW(arena, n, t->seg_rows));
     for (int s = 0; s < FV_N_SEG; s++) FV_TRY(FV_ARENA_NEW(arena, n, t->seg_pos[s]));
     FV_TRY(FV_ARENA_NEW(arena, n_wanted, t->wanted));
@@ -149,9 +178,10 @@ fv_status fv_forward_tables_make(const fv_forward_batch *pass, int32_t l0, int32
     for (int32_t b = 0, row0 = 0; b < n; row0 += pass->seq[b++].n_rows) {
         FV_TRY(seq_slots(&pass->seq[b], b, row0, arena, t));
         FV_TRY(seq_queries(&pass->seq[b], b, row0, arena, t));
+        FV_TRY(seq_window(cfg, &pass->seq[b], b, arena, t));
     }
     FV_TRY(fv_packed_forward_make(pass, l0, l1, arena, &t->packed));
-    return make_sets(pass, l0, l1, n_layer, arena, t);
+    return make_sets(pass, l0, l1, cfg->n_layer, arena, t);
 }
 
 /* ---- on the device ---------------------------------------------------------------------- */

@@ -31,6 +31,10 @@ typedef struct fv_forward_tables {
     fv_kv_write_seq *write;   /* [n_seq] all rows */
     fv_attn_seq *attn;        /* [n_seq] every row a query */
     fv_attn_seq *attn_wanted; /* [n_seq] the wanted ones */
+    int32_t **window_from;    /* [n_seq] in layers that slide, the first position that each row
+                               * sees; NULL: none is past the window yet */
+    const int32_t *
+        *position; /* [Hkv, FV_N_SEG] of each such sequence in turn, of a layer's entries */
     int32_t (*seg_rows)[FV_N_SEG]; /* [n_seq] rows per segment */
     int32_t **seg_pos[FV_N_SEG];   /* [n_seq] positions of those rows */
     fv_captures captures;
@@ -41,10 +45,14 @@ typedef struct fv_forward_tables {
     const fv_query_rows **queries; /* and whose queries */
 } fv_forward_tables;
 
-/* The host's part, in `arena`: for layers [l0, l1) of n_layer. In the last of all layers only the
- * wanted rows ask. */
-fv_status fv_forward_tables_make(const fv_forward_batch *pass, int32_t l0, int32_t l1,
-                                 int32_t n_layer, fv_arena *arena, fv_forward_tables *t);
+/* The host's part, in `arena`: for layers [l0, l1). In the last of all layers only the wanted rows
+ * ask. */
+fv_status fv_forward_tables_make(const fv_text_config *cfg, const fv_forward_batch *pass,
+                                 int32_t l0, int32_t l1, fv_arena *arena, fv_forward_tables *t);
+
+/* The window of sequence b in layer l, whose entries its store holds, for the last of its rows that `at` has. */
+void fv_forward_tables_window(const fv_text_config *cfg, const fv_forward_batch *pass,
+                              const fv_forward_tables *t, int32_t b, int32_t l, fv_attn_seq *at);
 
 /* Bytes of scratch that the next call cuts. */
 size_t fv_forward_tables_bytes(const fv_text_config *cfg, const fv_forward_batch *pass,

@@ -111,16 +111,21 @@ static fv_status attend(fv_decoder *dec, const fv_lookahead *lookahead, const pe
     fv_device *dev = dec->be->device;
     int32_t n = lookahead->x.rows;
     size_t bytes = (size_t)dec->cfg->n_head * (size_t)n * sizeof(float);
+    const fv_text_config *cfg = dec->cfg;
+    const int32_t **position, from = lookahead->pos[n - 1] - cfg->window + 1;
     fv_attn_seq seq = {.n_rows = 1, .n_seg = 1, .tables = runs};
+    FV_TRY(FV_ARENA_NEW(&dec->host, cfg->n_kv, position));
+    for (int32_t g = 0; g < cfg->n_kv; g++) position[g] = lookahead->pos;
+    if (cfg->slides[lookahead->layer] && from > 0) seq.window_from = &from, seq.position = position;
     fv_attn_args a = {.q = s->q,
                       .o = s->o,
                       .lse = s->lse,
                       .kv_dtype = s->kv.dtype,
-                      .n_head = dec->cfg->n_head,
-                      .n_kv = dec->cfg->n_kv,
-                      .d_head = dec->cfg->d_head,
+                      .n_head = cfg->n_head,
+                      .n_kv = cfg->n_kv,
+                      .d_head = cfg->d_head,
                       .n_seq = 1,
-                      .scale = fv_attention_scale(dec->cfg),
+                      .scale = fv_attention_scale(cfg),
                       .seqs = &seq};
     fv_score_sum sum = {.n_row = 1, .n_kind = 1, .ld = n, .sum = s->sum.data};
     fv_score_sums_args sums = {.attn = &a, .n_sum = 1, .sums = &sum};

@@ -8,7 +8,8 @@
 typedef struct fv_lookahead {
     int32_t layer;
     fv_tensor x; /* [n, d] the residual stream before the layer; the last token has the query */
-    const fv_rope_pos *rope_pos; /* [n] positions that queries and keys are rotated by */
+    const int32_t *pos; /* [n] positions, and those that queries and keys are rotated by */
+    const fv_rope_pos *rope_pos;
     const fv_kv *kv; /* the store that the rows will be written to: keys are rounded as there */
     float *p; /* [H, n] on the host: the last row's attention probabilities on each row, in order */
 } fv_lookahead;

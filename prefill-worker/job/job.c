@@ -18,9 +18,23 @@ static bool may_condense(const fv_prefill_job *j) {
 
 /* ---- the prompt ------------------------------------------------------------------------- */
 
+static bool may_pack(const fv_prefill_job *j) {
+    return j->policy.stage[FV_STAGE_PACK].method != NULL;
+}
+
 /* Images that are condensed may come to fewer tokens than they have now. */
 static int32_t context_of(const fv_prefill_job *j) {
     return may_condense(j) ? INT32_MAX : config(j)->text.max_position;
+}
+
+/* What is compressed cannot slide out of a window. */
+static fv_status check_window(const fv_prefill_job *j, int32_t n) {
+    int32_t most = fv_text_context(&config(j)->text, may_pack(j));
+    if (n <= most || n > config(j)->text.max_position) return FV_OK;
+    return FV_FAIL(FV_EINVAL,
+                   "pack=%s: the prompt has %d tokens and this model's sliding window %d, out of "
+                   "which compressed tokens cannot slide",
+                   j->policy.stage[FV_STAGE_PACK].method->name, n, most);
 }
 
 static fv_status make_chat(fv_prefill_job *j) {
@@ -70,7 +84,7 @@ fv_status fv_prefill_job_open(fv_prefill_job *j) {
     FV_TRY(fv_prefill_job_lay_images(j));
     FV_TRY(make_prompt(j));
     if (j->prompt.n == 0) return FV_FAIL(FV_EINVAL, "the prompt is empty");
-    return may_condense(j) ? make_plan(j) : FV_OK;
+    return may_condense(j) ? make_plan(j) : check_window(j, j->prompt.n);
 }
 
 bool fv_prefill_job_condenses(const fv_prefill_job *j) { return j->plan.condense.acts; }
@@ -86,7 +100,7 @@ static fv_status condense(fv_prefill_job *j) {
 
 /* The answer gets no longer than the context lets it become. */
 static fv_status add_replay(fv_prefill_job *j) {
-    int32_t context = config(j)->text.max_position;
+    int32_t context = fv_text_context(&config(j)->text, may_pack(j));
     int32_t most = context - j->prompt.n + 1; /* one more can be chosen than can be run */
     for (int32_t i = 0; i < j->n_replay; i++)
         if (j->replay[i] < 0 || j->replay[i] >= j->engine->n_vocab)
@@ -129,6 +143,7 @@ static fv_status map_rope(fv_prefill_job *j) {
 
 fv_status fv_prefill_job_begin(fv_prefill_job *j) {
     FV_TRY(condense(j));
+    FV_TRY(check_window(j, j->prompt.n + j->n_replay));
     FV_TRY(map_rope(j));
     FV_TRY(add_replay(j));
     FV_TRY(open_generation(j));

@@ -32,6 +32,7 @@ static fv_status lookahead(fv_prefill *p, int32_t b, int32_t layer) {
     float *mean, *at = p->visual[b].attention;
     fv_lookahead ask = {.layer = layer,
                         .x = fv_tensor_rows(rows->x, first, n),
+                        .pos = rows->pos + first,
                         .rope_pos = rows->rope_pos + first,
                         .kv = p->req[b].kv};
     FV_TRY(FV_ARENA_NEW(&p->group, (size_t)n_head * (size_t)n, ask.p));

@@ -28,6 +28,7 @@ typedef struct attention_shape {
     int max_rows, max_seg, max_len;
     bool causal, lse;
     bool shares, n; /* some tokens lose segment 0's share; some sequences have n-softmax */
+    bool window;    /* some sequences have a sliding window */
     bool sums;      /* needs lse */
     bool largest;   /* all sizes are the largest, for timing */
 } attention_shape;
@@ -83,6 +84,33 @@ static inline void case_fill_sum(attention_case *c, const fv_attn_seq *q, fv_sco
     for (int s = 0; s < q->n_seg; s++) sum->column[s] = (q->n_seg - 1 - s) * (longest + 2) + 1;
 }
 
+/* Positions, in order or not, of which some sequences' rows see what is in a window. */
+static inline void case_fill_window(attention_case *c, const attention_shape *s, fv_attn_seq *q,
+                                    bool alike) {
+    int n_table = s->n_kv * q->n_seg, most = 3 * (s->max_len + 2);
+    const int32_t **position = case_room(c, (size_t)n_table * sizeof *position);
+    int32_t *from = case_room(c, (size_t)q->n_rows * sizeof *from);
+    bool ordered = random_int(0, 2);
+    for (int r = 0; r < n_table; r++) {
+        int32_t *p = case_room(c, (size_t)q->tables[r].len * sizeof *p);
+        for (int j = 0, at = 0; j < q->tables[r].len; j++)
+            p[j] = ordered ? (at += random_int(1, 3)) : random_int(0, most);
+        position[r] = alike && r >= q->n_seg ? position[r - q->n_seg] : p;
+    }
+    for (int i = 0; i < q->n_rows; i++)
+        from[i] = random_int(0, 9) ? random_int(-2, most) / (1 + i % 3) : most;
+    if (!s->window || !random_int(0, 2)) return;
+    q->position = position;
+    q->window_from = from;
+}
+
+/* Whether query row i sees row j of table r: head by head, segment by segment. */
+static inline bool case_sees(const fv_attn_seq *q, int r, int i, int j) {
+    int masked = q->masked_tail ? q->masked_tail[r % q->n_seg * q->n_rows + i] : 0;
+    return j < q->tables[r].len - masked &&
+           (!q->window_from || q->position[r][j] >= q->window_from[i]);
+}
+
 static inline void case_fill_seq(attention_case *c, const attention_shape *s, fv_attn_seq *q,
                                  fv_score_sum *sum) {
     int n_seg = q->n_seg;
@@ -113,6 +141,7 @@ static inline void case_fill_seq(attention_case *c, const attention_shape *s, fv
     }
     q->tables = runs;
     q->masked_tail = s->causal ? masked_tail : NULL;
+    case_fill_window(c, s, q, peak);
     uint8_t *share = case_room(c, (size_t)q->n_rows);
     for (int i = 0; i < q->n_rows; i++) share[i] = (uint8_t)random_int(0, FV_SHARE_WITHOUT_FIRST);
     if (s->n && random_int(0, 2)) q->n = random_int(0, 1) ? 1.0f : 37.5f;
@@ -208,6 +237,7 @@ static inline attention_shape attention_shape_random(void) {
                          .lse = random_int(0, 1),
                          .shares = random_int(0, 1),
                          .n = random_int(0, 1),
+                         .window = random_int(0, 1),
                          .sums = random_int(0, 1)};
     return s;
 }

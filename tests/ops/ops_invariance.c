@@ -100,6 +100,7 @@ static void attention_rows(fv_backend *be, attention_case *c, int s, int i0, int
     q.row0 += i0;
     q.n_rows = n;
     q.share = q.share ? q.share + i0 : NULL;
+    q.window_from = q.window_from ? q.window_from + i0 : NULL;
     a.n_seq = 1;
     a.seqs = &q;
     must(be->ops->attention(be, &a));

@@ -451,17 +451,17 @@ static void test_kv_write_halves(void) {
 
 enum { MAX_KEY = 1024, MAX_D = 256 };
 
-/* exp(score) of every key for query row i and head h, 0 for masked_tail ones, segment after
+/* exp(score) of every key for query row i and head h, 0 for those that it does not see, segment after
  * segment; and their sum with n. */
 static double weights(const attention_case *c, const fv_attn_seq *q, int i, int h, double *w) {
     const fv_attn_args *a = &c->args;
-    const fv_block_table *runs = q->tables + h / (a->n_head / a->n_kv) * q->n_seg;
+    int r0 = h / (a->n_head / a->n_kv) * q->n_seg;
+    const fv_block_table *runs = q->tables + r0;
     double sum = (double)q->n;
     for (int seg = 0; seg < q->n_seg; seg++)
         for (int j = 0; j < runs[seg].len; j++, w++) {
             *w = 0;
-            if (j >= runs[seg].len - (q->masked_tail ? q->masked_tail[seg * q->n_rows + i] : 0))
-                continue;
+            if (!case_sees(q, r0 + seg, i, j)) continue;
             fv_tensor k = fv_tensor_of(runs[seg].block[j / FV_KV_BLOCK].k, a->kv_dtype, FV_KV_BLOCK,
                                        a->d_head);
             double dot = 0;
@@ -571,12 +571,10 @@ static void test_shares(void) {
 }
 
 /* Keys that row i of a sequence attends to in all segments of a head. */
-static int keys_seen(const fv_attn_seq *q, const fv_block_table *runs, int i) {
+static int keys_seen(const fv_attn_seq *q, int g, int i) {
     int n = 0;
-    for (int s = 0; s < q->n_seg; s++) {
-        int seen = runs[s].len - (q->masked_tail ? q->masked_tail[s * q->n_rows + i] : 0);
-        n += seen > 0 ? seen : 0;
-    }
+    for (int r = g * q->n_seg; r < (g + 1) * q->n_seg; r++)
+        for (int j = 0; j < q->tables[r].len; j++) n += case_sees(q, r, i, j);
     return n;
 }
 
@@ -622,12 +620,13 @@ static double sum_error(const attention_case *c, const fv_score_sum *to, const f
     static double w[MAX_KEY];
     if (to->head_max) return peak_error(c, to, before);
     const fv_attn_seq *q = &c->seqs[to->seq];
-    const fv_block_table *runs = q->tables + h / (c->args.n_head / c->args.n_kv) * q->n_seg;
+    int g = h / (c->args.n_head / c->args.n_kv);
+    const fv_block_table *runs = q->tables + g * q->n_seg;
     size_t n = (size_t)to->n_kind * (size_t)to->ld, at = (size_t)h * n;
     double *want = room(n * sizeof *want), *open = room(n * sizeof *open), worst = 0;
     for (size_t j = 0; j < n; j++) want[j] = (double)before[at + j], open[j] = 0;
     for (int i = 0; i < to->n_row; i++) {
-        int column = 0, row = q->n_rows - to->n_row + i, n_seen = keys_seen(q, runs, row);
+        int column = 0, row = q->n_rows - to->n_row + i, n_seen = keys_seen(q, g, row);
         double sum = weights(c, q, row, h, w) + (double)to->n;
         size_t line = (size_t)(to->kind ? to->kind[i] : 0) * (size_t)to->ld;
         for (int s = 0; s < q->n_seg; column += runs[s++].len)

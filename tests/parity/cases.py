@@ -338,3 +338,24 @@ def make_text_cases(n, seed):
                           dtype=card["dtype"], shards=1, key_form=card["key_form"],
                           prompt=card["question"], images=[]))
     return cases
+
+
+def make_sliding_cases(n, seed):
+    """Text models whose attention slides, alone and in LLaVA."""
+    rng = random.Random(f"sliding {seed}")
+    some = make_text_cases(3 * n, f"sliding {seed}") + make_cases(3 * n, f"sliding {seed}")
+    rng.shuffle(some)
+    texts = [(case, case.config.get("text_config", case.config)) for case in some]
+    chosen = [(c, t) for c, t in texts if t.get("model_type") in ("mistral", "qwen2", "qwen3")][:n]
+    for i, (case, text) in enumerate(chosen):
+        layers = text.get("num_hidden_layers", 1)
+        text["sliding_window"] = rng.randrange(1, 40)
+        if text["model_type"] != "mistral":
+            text["use_sliding_window"] = True
+            text["max_window_layers"] = rng.randrange(layers)
+            if rng.random() < 0.5:
+                types = ["sliding_attention", "full_attention"]
+                text["layer_types"] = [types[0]] + rng.choices(types, k=layers - 1)
+        case.name = f"sliding_{i}"
+        case.about += f", window {text['sliding_window']}"
+    return [case for case, _ in chosen]

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compares fovea with Hugging Face transformers, stage by stage, on random small networks.
 
-    run.py                     36 LLaVA networks of `fovea synth`, 40 text models, 12 networks of each
-                               other family, checkpoints that transformers wrote,
+    run.py                     36 LLaVA networks of `fovea synth`, 40 text models, 12 whose attention
+                               slides, 12 networks of each other family, checkpoints that transformers wrote,
                                and the scripts beside this one: tokenizers, pictures, methods
     run.py --answers 500       items of the evaluation: greedy answers of checkpoints/nano
     run.py --bf16 30           errors of computing in bf16, ours and transformers' (precision.py)
@@ -202,6 +202,7 @@ def main():
             import precision
             return 0 if precision.run(program, a.bf16, a.seed, directory) else 1
         chosen = (cases.make_cases(a.configs, a.seed) + cases.make_text_cases(40, a.seed)
+                  + cases.make_sliding_cases(12, a.seed)
                   + families.make_family_cases(12, a.seed) + written.make_written())
         if a.only:
             chosen = [c for c in chosen if a.only in (c.name, c.name.rpartition("_")[0])]

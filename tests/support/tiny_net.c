@@ -58,6 +58,7 @@ void tiny_net_open_on(tiny_net *net, tiny_shape s, fv_dtype kv_dtype, const char
                               .n_kv = s.n_kv,
                               .d_head = s.d_head,
                               .max_position = 4096,
+                              .window = s.window,
                               .rms_eps = 1e-5f,
                               .act = FV_ACT_SILU,
                               .rope = {.type = FV_ROPE_DEFAULT,
@@ -65,6 +66,7 @@ void tiny_net_open_on(tiny_net *net, tiny_shape s, fv_dtype kv_dtype, const char
                                        .section = {s.section[0], s.section[1], s.section[2]},
                                        .interleaved = s.interleaved},
                               .bos = -1}};
+    for (int32_t l = 0; l < s.n_layer; l += 2) net->cfg.slides[l] = s.window > 0;
     size_t q = (size_t)(s.n_head * s.d_head), kv = (size_t)(s.n_kv * s.d_head), dd = (size_t)d;
     size_t layer = 2 * dd + 2 * q * dd + 2 * kv * dd + 3 * dd * (size_t)s.d_ffn;
     size_t all = (size_t)s.n_layer * layer + 2 * (size_t)s.vocab * dd + dd;

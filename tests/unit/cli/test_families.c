@@ -135,9 +135,22 @@ static void expect_replay(fv_local *l, const outcome *want, const char *family) 
     free(logits);
 }
 
-/* A family, with another text model than its own unless `text` is NULL. */
-static void expect_exact(const char *family, const char *text) {
+/* What is compressed cannot slide out of a window. */
+static void expect_no_pack(fv_local *l) {
+    fv_ask ask = ask_of(0);
+    fv_report report;
+    ok(fv_policy_parse("pack=svd", &ask.policy));
+    cr_expect_eq(fv_local_ask(l, &ask, NULL, &report), FV_EINVAL);
+    cr_expect(strstr(fv_last_error(), "pack=svd: the prompt has") &&
+                  strstr(fv_last_error(), "sliding window 40"),
+              "%s", fv_last_error());
+}
+
+/* A family, with another text model than its own unless `text` is NULL, whose attention slides if
+ * `window` is not 0. */
+static void expect_exact(const char *family, const char *text, int32_t window) {
     const char *name = text ? text : family;
+    static command_result r;
     char dir[PATH_CAP];
     fv_synth_report made;
     outcome alone[N_TOGETHER], other[N_TOGETHER];
@@ -146,7 +159,12 @@ static void expect_exact(const char *family, const char *text) {
         &(fv_synth_options){
             .dir = dir, .shape = "tiny", .family = family, .text_family = text, .force = true},
         &made));
+    if (window)
+        command_run(&r,
+                    "sed -i 's/\"sliding_window\": *null/\"sliding_window\":%d/' '%s/config.json'",
+                    window, dir);
     fv_local *l = open_local(dir, 0);
+    cr_expect_eq(fv_checkpoint_config(l->engine.ck)->text.window, window);
     for (int k = 0; k < N_TOGETHER; k++) {
         answer(l, k, k + 1, alone);
         cr_expect_eq(alone[k].bytes, alone[k].bytes_planned, "%s: %zu bytes, planned %zu", name,
@@ -156,17 +174,18 @@ static void expect_exact(const char *family, const char *text) {
     answer(l, 0, N_TOGETHER, other);
     for (int k = 0; k < N_TOGETHER; k++) expect_same(&alone[k], &other[k], name, "a batch");
     expect_replay(l, &alone[0], name);
+    if (window) expect_no_pack(l);
     fv_local_close(l);
     l = open_local(dir, 7);
     answer(l, 0, N_TOGETHER, other);
     for (int k = 0; k < N_TOGETHER; k++) expect_same(&alone[k], &other[k], name, "chunks");
     fv_local_close(l);
-    static command_result r;
     command_run(&r, "rm -rf '%s'", dir);
 }
 
 Test(families, exact_has_the_same_bits_in_chunks_among_others_and_after_a_replay) {
     const fv_family *f;
-    for (int32_t i = 0; (f = fv_family_at(i)); i++) expect_exact(f->name, NULL);
-    expect_exact("llava", "qwen3_vl_text");
+    for (int32_t i = 0; (f = fv_family_at(i)); i++) expect_exact(f->name, NULL, 0);
+    expect_exact("llava", "qwen3_vl_text", 0);
+    expect_exact("llava", "mistral", 40);
 }

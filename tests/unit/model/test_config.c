@@ -73,7 +73,7 @@ Test(config, mistral_has_its_defaults) {
     fv_model_config c = parse("{\"model_type\":\"mistral\"}");
     cr_assert_eq(c.text.d_ffn, 14336);
     cr_assert_eq(c.text.n_kv, 8);
-    cr_assert_eq(c.text.max_position, 4096, "the window caps 131072 positions");
+    cr_assert(c.text.max_position == 131072 && c.text.window == 4096 && c.text.slides[31]);
     cr_assert_eq(c.text.rms_eps, 1e-6F);
     cr_assert_not(c.text.bias_qkv);
     cr_assert_eq(c.eos[0], 2);
@@ -84,7 +84,7 @@ Test(config, qwen2_has_its_defaults) {
     cr_assert_eq(c.text.vocab, 151936);
     cr_assert_eq(c.text.d_ffn, 22016);
     cr_assert_eq(c.text.n_kv, 32);
-    cr_assert_eq(c.text.max_position, 32768, "no window unless use_sliding_window");
+    cr_assert(c.text.max_position == 32768 && c.text.window == 0);
     cr_assert(c.text.bias_qkv);
     cr_assert_not(c.text.bias_o || c.text.bias_mlp);
     cr_assert_eq(c.text.bos, -1);
@@ -247,26 +247,35 @@ Test(config, llama3_rope_has_four_constants) {
     cr_assert_eq(r.original_max_position, 4096.0, "defaults to max_position_embeddings");
 }
 
-Test(config, a_sliding_window_caps_the_context_where_it_is_on) {
+/* The window, and how many layers slide: "99 of 32". */
+static const char *slides(const char *text) {
+    static char out[32];
+    const fv_text_config t = parse(text).text;
+    int n = 0;
+    for (int32_t l = 0; l < t.n_layer; l++) n += t.slides[l];
+    snprintf(out, sizeof out, "%d in %d", t.window, n);
+    return out;
+}
+
+Test(config, layers_slide_where_that_is_on) {
 #define MISTRAL "\"model_type\":\"mistral\",\"num_key_value_heads\":4,"
 #define QWEN2 "\"model_type\":\"qwen2\",\"num_key_value_heads\":4,\"sliding_window\":99,"
-    cr_assert_eq(parse(TEXT(MISTRAL "\"sliding_window\":null")).text.max_position, 131072);
-    cr_assert_eq(parse(TEXT(MISTRAL "\"sliding_window\":100")).text.max_position, 100);
-    cr_assert_eq(parse(TEXT(MISTRAL "\"max_position_embeddings\":50")).text.max_position, 50);
-    cr_assert_eq(parse(TEXT(QWEN2 "\"use_sliding_window\":false")).text.max_position, 32768);
-    cr_assert_eq(parse(TEXT(QWEN2 "\"use_sliding_window\":true")).text.max_position, 99);
-    cr_assert_eq(
-        parse(TEXT(QWEN2 "\"use_sliding_window\":true,\"max_window_layers\":32")).text.max_position,
-        32768, "no layer is after the last full one");
-    cr_assert_eq(
-        parse(TEXT(QWEN2 "\"use_sliding_window\":true,\"layer_types\":[\"full_attention\"]"))
-            .text.max_position,
-        32768);
-    cr_assert_eq(parse(TEXT(QWEN2 "\"use_sliding_window\":true,\"max_window_layers\":32,"
-                                  "\"layer_types\":[\"sliding_attention\"]"))
-                     .text.max_position,
-                 99);
-    cr_assert_eq(parse(TEXT("\"sliding_window\":7")).text.max_position, 2048, "llama has none");
+#define USED QWEN2 "\"use_sliding_window\":true,\"num_hidden_layers\":3,"
+    cr_assert_str_eq(slides(TEXT(MISTRAL "\"sliding_window\":null")), "0 in 0");
+    cr_assert_str_eq(slides(TEXT(MISTRAL "\"sliding_window\":100")), "100 in 32");
+    cr_assert_str_eq(slides(TEXT(MISTRAL "\"max_position_embeddings\":50")), "4096 in 32");
+    cr_assert_eq(parse(TEXT(MISTRAL "\"sliding_window\":100")).text.max_position, 131072);
+    cr_assert_str_eq(slides(TEXT(QWEN2 "\"use_sliding_window\":false")), "0 in 0");
+    cr_assert_str_eq(slides(TEXT(QWEN2 "\"use_sliding_window\":true")), "99 in 4");
+    cr_assert_str_eq(slides(TEXT(USED "\"max_window_layers\":1")), "99 in 2");
+    cr_assert_str_eq(slides(TEXT(USED "\"max_window_layers\":3")), "0 in 0");
+    cr_assert_str_eq(slides(TEXT(USED "\"max_window_layers\":3,\"layer_types\":[\"full_attention\","
+                                      "\"sliding_attention\",\"full_attention\"]")),
+                     "99 in 1");
+    cr_assert_str_eq(slides(TEXT("\"sliding_window\":7")), "0 in 0", "llama has none");
+    const fv_text_config mistral = parse(TEXT(MISTRAL "\"sliding_window\":100")).text;
+    cr_assert_eq(fv_text_context(&mistral, false), 131072);
+    cr_assert_eq(fv_text_context(&mistral, true), 100, "compressed tokens do not slide out");
 }
 
 Test(config, activations_have_several_names) {
@@ -367,6 +376,12 @@ Test(config, text_sizes_out_of_range_are_named) {
          "key 'hidden_size' (4096) cannot be split"},
         {"{\"model_type\":\"qwen2\",\"num_attention_heads\":14}", FV_EDATA,
          "not a multiple of 'num_key_value_heads' (32)"},
+        {TEXT("\"model_type\":\"qwen2\",\"num_key_value_heads\":4,\"use_sliding_window\":true,"
+              "\"layer_types\":[\"full_attention\"]"),
+         FV_EDATA, "must name the type of each of 32 layers"},
+        {TEXT("\"model_type\":\"qwen2\",\"num_key_value_heads\":4,\"use_sliding_window\":true,"
+              "\"num_hidden_layers\":1,\"layer_types\":[\"chunked_attention\"]"),
+         FV_EUNSUPPORTED, "layer 0 is 'chunked_attention'"},
         {TEXT("\"model_type\":\"mistral\",\"num_key_value_heads\":4,\"sliding_window\":0"),
          FV_EDATA, "key 'sliding_window' is 0"},
     };

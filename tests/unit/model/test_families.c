@@ -309,7 +309,7 @@ Test(families, qwen3_has_its_defaults) {
     c = parse("{\"model_type\":\"qwen3\",\"hidden_size\":96,\"attention_bias\":true}");
     cr_assert(c.text.d_head == 128 && c.text.bias_qkv && c.text.bias_o);
     c = parse("{\"model_type\":\"qwen3\",\"use_sliding_window\":true,\"max_window_layers\":4}");
-    cr_assert_eq(c.text.max_position, 4096);
+    cr_assert(c.text.window == 4096 && !c.text.slides[3] && c.text.slides[4]);
 }
 
 #define YARN(keys)                                                                                 \

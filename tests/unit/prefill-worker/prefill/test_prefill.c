@@ -16,11 +16,13 @@ enum { BEFORE = 5, VISUAL = 70, AFTER = 9, STEPS = 3 };
 static policies table;
 static int32_t n_method; /* of them, exact and each method alone */
 
-/* Deep enough for layers to form blocks under every map of the lazy stage. */
+/* Deep enough for layers to form blocks under every map of the lazy stage, and with tokens beyond
+ * the window. */
 static tiny_shape deep(void) {
     tiny_shape s = tiny_shape_default();
     s.n_layer = 8;
     s.d_ffn = 24;
+    s.window = 40;
     return s;
 }
 

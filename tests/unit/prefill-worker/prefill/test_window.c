@@ -1,0 +1,82 @@
+/* Sliding-window attention: which tokens a layer sees. That chunks, groups of layers, threads, CPU
+ * paths and batches change no bit of it, test_prefill.c tests. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "tests/support/tiny_net.h"
+
+enum { WINDOW = 6, LOGITS = 97, STEPS = 3 };
+
+/* Logits after the prompt and after each of some steps. */
+typedef struct answer {
+    float logits[STEPS + 1][LOGITS];
+} answer;
+
+static tiny_shape shape_of(int32_t n_layer, int32_t window) {
+    tiny_shape s = tiny_shape_default();
+    s.n_layer = n_layer;
+    s.window = window;
+    return s;
+}
+
+/* Of a prompt in which token `other` is another one; -1: none is. */
+static answer answer_of(tiny_shape shape, const char *layout, const char *policy, int32_t other) {
+    tiny_net net;
+    tiny_prompt p, *one = &p;
+    answer a;
+    tiny_net_open(&net, shape, FV_F32, NULL, 1);
+    tiny_prompt_lay(&net, &p, layout, 5, policy);
+    if (other >= 0) p.ids[other] = (p.ids[other] + 1) % shape.vocab;
+    cr_assert_eq(tiny_prefill(&net, &p, 1, 4), FV_OK, "%s", fv_last_error());
+    memcpy(a.logits[0], p.logits, sizeof a.logits[0]);
+    for (int32_t s = 0; s < STEPS; s++) {
+        int32_t id = 20 + s;
+        cr_assert_eq(tiny_step(&net, &one, 1, &id, 1, s), FV_OK, "%s", fv_last_error());
+        memcpy(a.logits[s + 1], p.logits, sizeof a.logits[0]);
+    }
+    tiny_prompt_free(&p);
+    tiny_net_close(&net);
+    return a;
+}
+
+Test(window, a_token_counts_for_those_within_the_window_after_it) {
+    const tiny_shape slides = shape_of(1, WINDOW);
+    const answer a = answer_of(slides, "t12", "", -1);
+    for (int32_t i = 0; i < 12; i++) {
+        const answer b = answer_of(slides, "t12", "", i);
+        for (int32_t s = 0; s <= STEPS; s++)
+            cr_assert_eq(!same_bits(a.logits[s], b.logits[s], LOGITS), 11 + s - i < WINDOW,
+                         "token %d, step %d", i, s);
+    }
+}
+
+Test(window, a_layer_that_does_not_slide_sees_all) {
+    const answer a = answer_of(shape_of(2, WINDOW), "t12", "", -1);
+    const answer b = answer_of(shape_of(2, WINDOW), "t12", "", 0);
+    for (int32_t s = 0; s <= STEPS; s++) cr_assert_not(same_bits(a.logits[s], b.logits[s], LOGITS));
+}
+
+Test(window, one_that_nothing_leaves_changes_no_bit) {
+    static const char *const policies[] = {"", "prune=fastv,layer=1,keep=0.5", "lazy=vla"};
+    for (int i = 0; i < 3; i++) {
+        const answer none = answer_of(shape_of(4, 0), "t3 v20 t2 v9 t4", policies[i], -1);
+        const answer wide = answer_of(shape_of(4, 38 + STEPS), "t3 v20 t2 v9 t4", policies[i], -1);
+        const answer less = answer_of(shape_of(4, 37), "t3 v20 t2 v9 t4", policies[i], -1);
+        for (int32_t s = 0; s <= STEPS; s++) {
+            cr_assert(same_bits(none.logits[s], wide.logits[s], LOGITS), "'%s'", policies[i]);
+            cr_assert_not(same_bits(none.logits[s], less.logits[s], LOGITS), "'%s'", policies[i]);
+        }
+    }
+}
+
+/* Positions are those of the prompt: what was dropped from it brings nothing back into the window. */
+Test(window, tokens_that_are_dropped_do_not_move_the_window) {
+    const tiny_shape slides = shape_of(1, WINDOW);
+    const char *drop = "prune=grid,layer=0,keep=0";
+    const answer a = answer_of(slides, "t4 v9 t3", drop, -1);
+    for (int32_t i = 0; i < 4; i++) {
+        const answer b = answer_of(slides, "t4 v9 t3", drop, i);
+        for (int32_t s = 0; s <= STEPS; s++)
+            cr_assert(same_bits(a.logits[s], b.logits[s], LOGITS), "token %d", i);
+    }
+}
