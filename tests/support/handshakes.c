@@ -2,6 +2,7 @@
 
 #include <malloc.h>
 #include <string.h>
+#include <time.h>
 
 static void shake(net *r, int32_t n) {
     for (int32_t i = 0; i < n; i++) {
@@ -12,10 +13,20 @@ static void shake(net *r, int32_t n) {
     }
 }
 
-size_t handshakes_growth(net *r, int32_t warm, int32_t n) {
+static size_t growth_since(size_t before) {
+    size_t now = mallinfo2().uordblks;
+    return now > before ? now - before : 0;
+}
+
+size_t handshakes_growth(net *r, int32_t warm, int32_t n, size_t limit) {
+    enum { WAIT_MS = 60000, EACH_MS = 20 };
     shake(r, warm);
     size_t before = mallinfo2().uordblks;
     shake(r, n);
-    size_t after = mallinfo2().uordblks;
-    return after > before ? after - before : 0;
+    size_t growth = growth_since(before);
+    for (int32_t ms = 0; growth >= limit && ms < WAIT_MS; ms += EACH_MS) {
+        nanosleep(&(struct timespec){.tv_nsec = EACH_MS * 1000000}, NULL);
+        growth = growth_since(before);
+    }
+    return growth;
 }
