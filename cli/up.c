@@ -56,7 +56,7 @@ static const fv_option table[] = {
      "send spans of requests to this OpenTelemetry collector (OTLP over gRPC)", 0, 0},
     {"tls-cert", "FOVEA_TLS_CERT", FV_OPTION_STRING, "FILE", NULL,
      "PEM certificate chain with the DNS names fovea-router, fovea-prefill and fovea-decode: turns "
-     "TLS on",
+     "TLS on, the gateway's too",
      0, 0},
     {"tls-key", "FOVEA_TLS_KEY", FV_OPTION_STRING, "FILE", NULL, "its private key in PEM", 0, 0},
     {"tls-ca", "FOVEA_TLS_CA", FV_OPTION_STRING, "FILE", NULL,
@@ -129,19 +129,32 @@ static const struct passed {
     const char *name;
     unsigned to;
 } passed[] = {
-    {"compute", WORKERS},    {"weights", WORKERS},
-    {"kv-dtype", WORKERS},   {"kv-bytes", WORKERS},
-    {"threads", WORKERS},    {"device", WORKERS},
-    {"gpu", WORKERS},        {"plugin-dir", WORKERS},
-    {"isa", WORKERS},        {"transport", WORKERS},
-    {"chunk", PREFILL},      {"cache-bytes", PREFILL},
-    {"pixels", PREFILL},     {"request-pixels", PREFILL},
-    {"lease-ms", DECODE},    {"attach-ms", DECODE},
-    {"keep-ms-max", DECODE}, {"deadline-ms", ROUTER},
-    {"silence-ms", ROUTER},  {"stall-ms", ROUTER},
-    {"tls-cert", ALL},       {"tls-key", ALL},
-    {"tls-ca", ALL},         {"tenants", ROUTER},
-    {"otlp", ALL | GATEWAY}, {"model-name", WORKERS},
+    {"compute", WORKERS},
+    {"weights", WORKERS},
+    {"kv-dtype", WORKERS},
+    {"kv-bytes", WORKERS},
+    {"threads", WORKERS},
+    {"device", WORKERS},
+    {"gpu", WORKERS},
+    {"plugin-dir", WORKERS},
+    {"isa", WORKERS},
+    {"transport", WORKERS},
+    {"chunk", PREFILL},
+    {"cache-bytes", PREFILL},
+    {"pixels", PREFILL},
+    {"request-pixels", PREFILL},
+    {"lease-ms", DECODE},
+    {"attach-ms", DECODE},
+    {"keep-ms-max", DECODE},
+    {"deadline-ms", ROUTER},
+    {"silence-ms", ROUTER},
+    {"stall-ms", ROUTER},
+    {"tls-cert", ALL | GATEWAY},
+    {"tls-key", ALL | GATEWAY},
+    {"tls-ca", ALL},
+    {"tenants", ROUTER},
+    {"otlp", ALL | GATEWAY},
+    {"model-name", WORKERS},
 };
 enum { N_PASSED = sizeof passed / sizeof passed[0] };
 
@@ -580,9 +593,10 @@ static fv_status run_fleet(fleet *f) {
     FV_TRY(wait_ready(f, n_prefill, n_decode));
     if (f->asked > 0) return FV_OK;
     FV_TRY(start_gateway(f));
+    const char *scheme = fv_options_string(f->o, "tls-cert") ? "https" : "http";
     if (*f->http)
-        printf("http://%s/v1 serves OpenAI's API\nhttp://%s/ is a page to ask on\n", f->http,
-               f->http);
+        printf("%s://%s/v1 serves OpenAI's API\n%s://%s/ is a page to ask on\n", scheme, f->http,
+               scheme, f->http);
     printf("ready on %s: %d prefill, %d decode; Ctrl-C ends it\n", f->address, n_prefill, n_decode);
     fflush(stdout);
     return watch(f);

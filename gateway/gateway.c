@@ -26,11 +26,15 @@ fv_status fv_gateway_open(const fv_gateway_options *opt, fv_gateway **out) {
     FV_TRY(fv_rpc_target_check(opt->router));
     for (int32_t i = 0; i < opt->n_image_host; i++)
         FV_TRY(fv_fetch_host_check(opt->image_hosts[i]));
+    for (int32_t i = 0; i < opt->origin.n_origin; i++)
+        FV_TRY(fv_origin_check(opt->origin.origins[i]));
     fv_gateway *g = calloc(1, sizeof *g);
     if (!g) return FV_FAIL(FV_ENOMEM, "out of memory for a gateway");
     g->opt = *opt;
+    g->opt.origin.local = fv_rpc_listen_is_local(opt->listen);
     fv_http_options http = {.loop = fv_bridge_loop(opt->bridge),
                             .listen = opt->listen,
+                            .tls = opt->client_tls,
                             .body_max = opt->body_max,
                             .bodies_max = opt->bodies_max,
                             .connections = opt->connections,

@@ -4,6 +4,7 @@
 /* THE GATEWAY: OpenAI's HTTP API, answered by a router over gRPC, as for any other client. routes.c
  * says what is served where; generate.c is an answer, ask.c a question with one reply. Loop thread. */
 #include "gateway/http/http.h"
+#include "gateway/http/origin.h"
 #include "rpc/client.h"
 
 typedef struct fv_gateway fv_gateway; /* opaque */
@@ -11,10 +12,10 @@ typedef struct fv_gateway fv_gateway; /* opaque */
 typedef struct fv_gateway_options {
     fv_bridge *bridge;          /* borrowed */
     const char *listen;         /* for clients; borrowed */
+    fv_tls *client_tls;         /* of the connections there; borrowed; NULL: plain text */
     const char *router;         /* "HOST:PORT"; borrowed */
-    fv_rpc_channel_options tls; /* of the connections there; {0}: plain text */
-    const char *const *hosts; /* [n_host] that clients may call it by; see gateway/http/origin.h */
-    int32_t n_host;
+    fv_rpc_channel_options tls; /* of the connections to it; {0}: plain text */
+    fv_origin_rules origin;     /* `local` follows from `listen` */
     size_t body_max, bodies_max;
     int32_t connections, per_address, read_ms;
     int64_t deadline_ms; /* of a request */

@@ -11,8 +11,12 @@
 static const fv_option table[] = {
     FV_DAEMON_PLAIN_OPTIONS,
     FV_DAEMON_SAMPLE_OPTION,
+    {"tls-cert", "FOVEA_TLS_CERT", FV_OPTION_STRING, "FILE", NULL,
+     "PEM certificate chain for clients; turns TLS on; reread when it changes", 0, 0},
+    {"tls-key", "FOVEA_TLS_KEY", FV_OPTION_STRING, "FILE", NULL, "its private key in PEM", 0, 0},
+    FV_PEER_CLIENT_TLS_OPTIONS,
     {"insecure", "FOVEA_INSECURE", FV_OPTION_FLAG, NULL, NULL,
-     "listen on other addresses than loopback too: connections are not encrypted", 0, 0},
+     "without TLS, listen on other addresses than loopback too", 0, 0},
     {"router", "FOVEA_ROUTER", FV_OPTION_STRING, "HOST:PORT", NULL, "the router that answers", 0,
      0},
     {"router-tls-ca", "FOVEA_ROUTER_TLS_CA", FV_OPTION_STRING, "FILE", NULL,
@@ -27,6 +31,10 @@ static const fv_option table[] = {
     {"allow-host", "FOVEA_ALLOW_HOST", FV_OPTION_LIST, "NAME", NULL,
      "a host name that clients may call it by, such as a proxy's; repeatable; default: on loopback "
      "this machine's own names, elsewhere any",
+     0, 0},
+    {"allow-origin", "FOVEA_ALLOW_ORIGIN", FV_OPTION_LIST, "ORIGIN", NULL,
+     "an origin, such as https://app.example.com, whose pages may use it from a browser (CORS); "
+     "repeatable; default: only the gateway's own page",
      0, 0},
     {"body-bytes", "FOVEA_BODY_BYTES", FV_OPTION_INT, "BYTES", "67108864",
      "maximum size of a request's body", 1024, 1 << 30},
@@ -54,10 +62,10 @@ enum { N_TABLE = sizeof table / sizeof table[0] };
 typedef struct program {
     fv_daemon *daemon;
     fv_gateway *gateway;
-    fv_tls *tls; /* to the router; NULL: plain text */
+    fv_tls *router_tls; /* NULL: plain text */
 } program;
 
-static fv_status open_tls(const fv_options *o, fv_tls **out) {
+static fv_status open_router_tls(const fv_options *o, fv_tls **out) {
     fv_tls_files files = {.cert = fv_options_string(o, "router-tls-cert"),
                           .key = fv_options_string(o, "router-tls-key"),
                           .ca = fv_options_string(o, "router-tls-ca")};
@@ -97,22 +105,22 @@ static fv_status run(const fv_options *o) {
         return FV_FAIL(FV_EINVAL, "--router HOST:PORT is needed: the router that answers");
     const char *listen = fv_options_string(o, "listen");
     FV_TRY(fv_rpc_listen_check(listen));
-    if (!fv_options_flag(o, "insecure") && !fv_rpc_listen_is_local(listen))
+    if (!fv_options_flag(o, "insecure") && !fv_options_string(o, "tls-cert") &&
+        !fv_rpc_listen_is_local(listen))
         return FV_FAIL(FV_EINVAL,
-                       "--listen %s: others could reach this address, and nothing protects it: "
-                       "listen on loopback behind a proxy, or give --insecure",
+                       "--listen %s: others can reach this address, and without TLS they can read "
+                       "and change what goes over it: give --tls-cert and --tls-key, or --insecure "
+                       "where something else protects it",
                        listen);
-    FV_TRY(open_tls(o, &p.tls));
-    fv_status st = fv_daemon_open(o, &hooks, &p.daemon);
-    if (st != FV_OK) {
-        fv_tls_close(p.tls);
-        return st;
-    }
+    fv_status st = open_router_tls(o, &p.router_tls);
+    if (st == FV_OK) st = fv_daemon_open(o, &hooks, &p.daemon);
+    if (st != FV_OK) goto out;
     fv_gateway_options opt = {
         .bridge = fv_daemon_bridge(p.daemon),
         .listen = listen,
+        .client_tls = fv_daemon_tls(p.daemon),
         .router = fv_options_string(o, "router"),
-        .tls = {.tls = p.tls, .server_name = fv_options_string(o, "router-tls-name")},
+        .tls = {.tls = p.router_tls, .server_name = fv_options_string(o, "router-tls-name")},
         .body_max = (size_t)fv_options_int(o, "body-bytes"),
         .bodies_max = (size_t)fv_options_int(o, "bodies-bytes"),
         .connections = (int32_t)fv_options_int(o, "connections"),
@@ -122,7 +130,8 @@ static fv_status run(const fv_options *o) {
         .image_bytes = (size_t)fv_options_int(o, "image-bytes"),
         .image_ms = fv_options_int(o, "image-ms")};
     opt.n_image_host = fv_options_list(o, "allow-image-hosts", &opt.image_hosts);
-    opt.n_host = fv_options_list(o, "allow-host", &opt.hosts);
+    opt.origin.n_host = fv_options_list(o, "allow-host", &opt.origin.hosts);
+    opt.origin.n_origin = fv_options_list(o, "allow-origin", &opt.origin.origins);
     st = fv_gateway_open(&opt, &p.gateway);
     if (st == FV_OK) {
         st = fv_daemon_observe(p.daemon, fv_gateway_address(p.gateway));
@@ -133,8 +142,9 @@ static fv_status run(const fv_options *o) {
         fflush(stdout);
         fv_daemon_run(p.daemon);
     }
+out:
     fv_daemon_close(p.daemon);
-    fv_tls_close(p.tls);
+    fv_tls_close(p.router_tls);
     return st;
 }
 

@@ -3,9 +3,7 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "gateway/http/origin.h"
 #include "gateway/internal.h"
-#include "rpc/listen.h"
 #include "telemetry/metrics.h"
 
 enum { LEFT = 499 }; /* nginx's status of a request whose client has left before the answer */
@@ -55,30 +53,47 @@ void fv_record_request(const fv_http_request *r) {
     fv_metric_observe(FV_METRIC_HTTP_TIME, route, fv_clock_s() - fv_http_read_s(r), NULL);
 }
 
-static bool is_allowed(const fv_gateway *g, const fv_http_request *r) {
-    return fv_origin_allowed(fv_http_header(r, "Host"), fv_http_header(r, "Origin"),
-                             fv_rpc_listen_is_local(g->opt.listen), g->opt.hosts, g->opt.n_host);
+/* CORS: what a page of a listed origin may send and read. */
+static void add_cors(fv_http_request *r, const char *origin) {
+    fv_http_add(r, "Access-Control-Allow-Origin", origin);
+    fv_http_add(r, "Access-Control-Expose-Headers", "Retry-After");
+    fv_http_add(r, "Vary", "Origin");
+}
+
+static void answer_preflight(fv_http_request *r) {
+    fv_http_add(r, "Access-Control-Allow-Methods", "GET, POST");
+    fv_http_add(r, "Access-Control-Allow-Headers", "Authorization, *"); /* * is without the first */
+    fv_http_add(r, "Access-Control-Max-Age", "600");
+    fv_http_reply(r, 200, "text/plain", "", 0);
 }
 
 void fv_route(fv_gateway *g, fv_http_request *r) {
+    const char *origin = fv_http_header(r, "Origin");
     int32_t i = route_of(r);
-    if (!is_allowed(g, r)) {
+    if (!fv_origin_allowed(&g->opt.origin, fv_http_header(r, "Host"), origin)) {
         fv_reply_error(r, FV_EDENIED,
-                       "not for this host or for pages of this origin; --allow-host adds a host",
+                       "this host name or origin is not allowed; see --allow-host and "
+                       "--allow-origin",
                        "", -1);
         return;
     }
+    bool cors = origin && fv_origin_listed(&g->opt.origin, origin);
+    if (cors) add_cors(r, origin);
     if (i == FV_ROUTE_OTHER) {
-        fv_reply_error(r, FV_ENOTFOUND, "nothing is served at this path", "", -1);
+        fv_reply_error(r, FV_ENOTFOUND, "unknown path", "", -1);
         return;
     }
     if (strcmp(routes[i].method, fv_http_method(r)) == 0) {
         routes[i].serve(g, r);
         return;
     }
+    if (cors && strcmp(fv_http_method(r), "OPTIONS") == 0) {
+        answer_preflight(r);
+        return;
+    }
     fv_http_add(r, "Allow", routes[i].method);
     fv_reply_json(r, 405,
                   json_pack("{s:{s:s, s:s, s:n, s:s}}", "error", "message",
-                            "the path exists, but not for this method", "type",
-                            "invalid_request_error", "param", "code", "method_not_allowed"));
+                            "method not allowed at this path", "type", "invalid_request_error",
+                            "param", "code", "method_not_allowed"));
 }

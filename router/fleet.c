@@ -180,7 +180,7 @@ static fv_status cannot_tell(const fv_registry *m, const char *model) {
     return *model
                ? FV_FAIL(FV_ENOTFOUND, "unknown model '%s'; there are %s", model, names)
                : FV_FAIL(FV_EINVAL,
-                         "there are several models here, so the request must name one: %s", names);
+                         "there are several models; the request must name one: %s", names);
 }
 
 /* Have those that live several names? */

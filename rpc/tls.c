@@ -147,21 +147,27 @@ uint64_t fv_tls_version(fv_tls *t) {
     return version;
 }
 
-fv_status fv_tls_pair(fv_tls *t, char **cert, char **key, uint64_t *version) {
+fv_status fv_tls_pem_copy(fv_tls *t, fv_tls_pem *out) {
     pthread_mutex_lock(&t->lock);
     look_again(t);
-    char *own_cert = strdup(t->pem[CERT]), *own_key = strdup(t->pem[KEY]);
-    uint64_t own_version = t->version;
+    fv_tls_pem p = {strdup(t->pem[CERT]), strdup(t->pem[KEY]),
+                    t->pem[CA] ? strdup(t->pem[CA]) : NULL, t->version};
+    bool whole = p.cert && p.key && (p.ca || !t->pem[CA]);
     pthread_mutex_unlock(&t->lock);
-    if (!own_cert || !own_key) {
-        free(own_cert);
-        free(own_key);
+    if (!whole) {
+        fv_tls_pem_free(&p);
         return FV_FAIL(FV_ENOMEM, "out of memory for a certificate");
     }
-    *cert = own_cert;
-    *key = own_key;
-    *version = own_version;
+    *out = p;
     return FV_OK;
+}
+
+void fv_tls_pem_free(fv_tls_pem *p) {
+    if (p->key) OPENSSL_cleanse(p->key, strlen(p->key));
+    free(p->cert);
+    free(p->key);
+    free(p->ca);
+    *p = (fv_tls_pem){0};
 }
 
 /* ---- servers ---------------------------------------------------------------------------- */

@@ -30,9 +30,16 @@ void fv_tls_close(fv_tls *t); /* when the bridge is closed: handshakes use it. N
 enum { FV_TLS_LOOK_MS = 100 };
 uint64_t fv_tls_version(fv_tls *t);
 
-/* The pair in use, for a server that is not gRPC's: gives copies, in PEM, and the version they are of. Any
- * thread. */
-fv_status fv_tls_pair(fv_tls *t, char **cert, char **key, uint64_t *version);
+/* What is in use, for a server that is not gRPC's. */
+typedef struct fv_tls_pem {
+    char *cert, *key;
+    char *ca; /* NULL: none */
+    uint64_t version;
+} fv_tls_pem;
+
+/* Of one that has a certificate: gives copies. Any thread. */
+fv_status fv_tls_pem_copy(fv_tls *t, fv_tls_pem *out);
+void fv_tls_pem_free(fv_tls_pem *p); /* {0} afterwards, which is fine, too */
 
 /* What gRPC takes; gives *out, and the version it was made of. Loop thread. */
 grpc_server_credentials *fv_tls_server_credentials(fv_tls *t);

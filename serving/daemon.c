@@ -41,7 +41,7 @@ struct fv_daemon {
     fv_daemon_hooks hooks;
     uv_loop_t loop;
     fv_bridge *bridge;
-    fv_tls *tls; /* of the fleet's members; NULL: none */
+    fv_tls *tls; /* of the fleet's members; of a guest for its clients; NULL: none */
     uv_signal_t signals[N_SIGNAL];
     uv_timer_t patience; /* while draining */
     uint64_t until_ms;   /* of the loop's clock */
@@ -108,7 +108,7 @@ fv_status fv_daemon_open(const fv_options *o, const fv_daemon_hooks *hooks, fv_d
     if (!d) return FV_FAIL(FV_ENOMEM, "no memory to start");
     d->options = o;
     d->hooks = *hooks;
-    fv_status st = hooks->guest ? FV_OK : fv_peer_tls(o, &d->tls);
+    fv_status st = hooks->guest ? fv_peer_client_tls(o, &d->tls) : fv_peer_tls(o, &d->tls);
     if (st != FV_OK) goto free_daemon;
     int err = uv_loop_init(&d->loop);
     st = err == 0 ? FV_OK : FV_FAIL(FV_EIO, "no event loop: %s", uv_strerror(err));
@@ -255,10 +255,11 @@ static fv_status serve_metrics(fv_daemon *d) {
     const char *at = fv_options_string(d->options, "metrics");
     bool local = fv_scrape_is_local(at);
     if (!local && !d->tls && !fv_options_flag(d->options, "insecure"))
-        return FV_FAIL(FV_EINVAL,
-                       "--metrics %s: others could reach this address, and nothing protects it: "
-                       "listen on loopback, or give %s--insecure",
-                       at, d->hooks.guest ? "" : "--tls-cert, --tls-key and --tls-ca, or ");
+        return FV_FAIL(
+            FV_EINVAL,
+            "--metrics %s: others could reach this address, and nothing protects it: "
+            "listen on loopback, or give %s, or --insecure",
+            at, d->hooks.guest ? "--tls-cert and --tls-key" : "--tls-cert, --tls-key and --tls-ca");
     FV_TRY(fv_scrape_open(at, local ? NULL : d->tls, &d->scrape));
     uv_timer_start(&d->measure, on_measure, 0, MEASURE_MS);
     printf("metrics on %s\n", fv_scrape_address(d->scrape));

@@ -126,7 +126,8 @@ typedef struct fv_daemon fv_daemon; /* opaque */
 fv_status fv_daemon_open(const fv_options *o, const fv_daemon_hooks *hooks, fv_daemon **out);
 
 fv_bridge *fv_daemon_bridge(const fv_daemon *d);
-fv_tls *fv_daemon_tls(const fv_daemon *d); /* of the fleet's members; NULL: there is no TLS */
+/* Of the fleet's members; of a guest for its clients. NULL: there is no TLS. */
+fv_tls *fv_daemon_tls(const fv_daemon *d);
 
 /* An address to serve on, for callers of one kind. Each has a gRPC server of its own: limits such
  * as a memory quota belong to a server, and those of one listener must not end another's

@@ -48,7 +48,9 @@ static const char *field_of(const char *sentence) {
         if (strncmp(sentence, names[i], n) == 0 && (sentence[n] == ' ' || sentence[n] == ':'))
             return strcmp(names[i], "n_logprobs") == 0 ? logprobs : names[i];
     }
-    return strncmp(sentence, "unknown model", 13) == 0 ? "model" : "";
+    bool model = strncmp(sentence, "unknown model", 13) == 0 ||
+                 strncmp(sentence, "there are several models", 24) == 0;
+    return model ? "model" : "";
 }
 
 json_t *fv_api_error(fv_status st, const char *sentence, const char *param) {

@@ -3,6 +3,7 @@
  * the loop looks at its socket, to see it close. */
 #include "gateway/http/http.h"
 
+#include <gnutls/abstract.h>
 #include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include "common/clock.h"
 #include "common/grow.h"
 #include "common/log.h"
+#include "gateway/http/tls.h"
 #include "rpc/listen.h"
 
 enum { TICK_MS = 1000, HEADERS_MAX = 8, REFUSE_AFTER = 2 };
@@ -21,7 +23,8 @@ enum { TICK_MS = 1000, HEADERS_MAX = 8, REFUSE_AFTER = 2 };
 typedef struct visitor {
     struct visitor *next;
     int fd;
-    double reading_s; /* since when a request is read; 0: one is answered */
+    double reading_s;                 /* since when a request is read; 0: one is answered */
+    fv_http_credentials *credentials; /* NULL: plain text */
 } visitor;
 
 /* A handle outlives what it belongs to. */
@@ -58,6 +61,7 @@ struct fv_http_request {
 
 struct fv_http {
     fv_http_options opt;
+    fv_http_tls *tls; /* NULL: plain text */
     struct MHD_Daemon *daemon;
     uv_poll_t poll;
     uv_timer_t timer, tick;
@@ -398,23 +402,37 @@ static void on_completed(void *user, struct MHD_Connection *c, void **state,
 
 /* ---- connections ------------------------------------------------------------------------ */
 
+static visitor *new_visitor(fv_http *h, struct MHD_Connection *c) {
+    const union MHD_ConnectionInfo *fd, *session = NULL;
+    visitor *v = calloc(1, sizeof *v);
+    if (!v) return NULL;
+    fd = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (h->tls) session = MHD_get_connection_info(c, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    if (!fd || (h->tls && (!session || fv_http_tls_begin(h->tls, session->tls_session,
+                                                         &v->credentials) != FV_OK))) {
+        free(v);
+        return NULL;
+    }
+    v->fd = fd->connect_fd;
+    v->reading_s = fv_clock_s();
+    return v;
+}
+
 static void on_connection(void *user, struct MHD_Connection *c, void **state,
                           enum MHD_ConnectionNotificationCode what) {
     fv_http *h = user;
     visitor *v = *state, **at = &h->visitors;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-        const union MHD_ConnectionInfo *info =
-            MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
-        v = info ? calloc(1, sizeof *v) : NULL;
-        if (!v) return; /* its request is refused */
-        *v = (visitor){.next = h->visitors, .fd = info->connect_fd, .reading_s = fv_clock_s()};
+        *state = v = new_visitor(h, c); /* NULL: its request is refused, or its handshake */
+        if (!v) return;
+        v->next = h->visitors;
         h->visitors = v;
-        *state = v;
         return;
     }
     if (!v) return;
     while (*at != v) at = &(*at)->next;
     *at = v->next;
+    fv_http_credentials_unref(v->credentials);
     free(v);
 }
 
@@ -429,15 +447,28 @@ static void on_message(void *user, const char *fmt, va_list ap) {
 
 /* ---- opening and closing ---------------------------------------------------------------- */
 
+/* The default of a session; each has credentials of its own before its handshake. */
+static int no_certificate(gnutls_session_t session, const gnutls_datum_t *ca, int n_ca,
+                          const gnutls_pk_algorithm_t *algorithms, int n_algorithm,
+                          gnutls_pcert_st **certificates, unsigned *n, gnutls_privkey_t *key) {
+    (void)session, (void)ca, (void)n_ca, (void)algorithms, (void)n_algorithm;
+    (void)certificates, (void)n, (void)key;
+    return -1;
+}
+
 static fv_status start(fv_http *h) {
+    struct MHD_OptionItem tls[] = {
+        {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)(uintptr_t)no_certificate},
+        {MHD_OPTION_END, 0, NULL}};
     h->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_access, h,
-        MHD_OPTION_EXTERNAL_LOGGER, on_message, NULL, MHD_OPTION_LISTEN_SOCKET, h->listen_fd,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->opt.connections,
-        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)h->opt.per_address,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)FV_HTTP_IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)FV_HTTP_HEADERS, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_CONNECTION,
-        on_connection, h, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_END);
+        (h->tls ? MHD_USE_TLS : 0) | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG,
+        0, NULL, NULL, on_access, h, MHD_OPTION_EXTERNAL_LOGGER, on_message, NULL,
+        MHD_OPTION_LISTEN_SOCKET, h->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)h->opt.connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+        (unsigned)h->opt.per_address, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)FV_HTTP_IDLE_S,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)FV_HTTP_HEADERS, MHD_OPTION_STRICT_FOR_CLIENT,
+        1, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_NOTIFY_COMPLETED,
+        on_completed, h, MHD_OPTION_ARRAY, h->tls ? tls : tls + 1, MHD_OPTION_END);
     return h->daemon ? FV_OK : FV_FAIL(FV_EIO, "cannot serve HTTP on %s", h->address);
 }
 
@@ -448,6 +479,7 @@ fv_status fv_http_open(const fv_http_options *opt, fv_http **out) {
     fv_status st;
     h->opt = *opt;
     snprintf(h->address, sizeof h->address, "%.255s", opt->listen);
+    if (opt->tls) FV_TRY_GOTO(fv_http_tls_open(opt->tls, &h->tls), st, free_http);
     FV_TRY_GOTO(fv_rpc_listen_socket(h->address, &h->listen_fd, &port), st, free_http);
     snprintf(strrchr(h->address, ':'), 8, ":%d", port);
     FV_TRY_GOTO(start(h), st, close_socket);
@@ -463,6 +495,7 @@ fv_status fv_http_open(const fv_http_options *opt, fv_http **out) {
 close_socket:
     close(h->listen_fd);
 free_http:
+    fv_http_tls_close(h->tls);
     free(h);
     return st;
 }
@@ -506,6 +539,7 @@ void fv_http_close(fv_http *h, void (*closed)(void *user), void *user) {
     h->closing = true;
     MHD_run(h->daemon); /* takes up those that were suspended */
     MHD_stop_daemon(h->daemon);
+    fv_http_tls_close(h->tls);
     uv_handle_t *handles[] = {(uv_handle_t *)&h->poll, (uv_handle_t *)&h->timer,
                               (uv_handle_t *)&h->tick};
     h->n_handle = sizeof handles / sizeof *handles;

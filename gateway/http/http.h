@@ -16,7 +16,7 @@
  * Loop thread. */
 #include <uv.h>
 
-#include "common/status.h"
+#include "rpc/tls.h"
 
 typedef struct fv_http fv_http;                 /* opaque */
 typedef struct fv_http_request fv_http_request; /* opaque */
@@ -28,10 +28,11 @@ enum {
 };
 
 typedef struct fv_http_options {
-    uv_loop_t *loop;     /* borrowed */
-    const char *listen;  /* "HOST:PORT" */
-    size_t body_max;     /* bytes of a body; more are 413 */
-    size_t bodies_max;   /* and of all that are here; more are 503 */
+    uv_loop_t *loop;    /* borrowed */
+    const char *listen; /* "HOST:PORT" */
+    fv_tls *tls;        /* borrowed; NULL: plain text. With authorities, it asks for certificates */
+    size_t body_max;    /* bytes of a body; more are 413 */
+    size_t bodies_max;  /* and of all that are here; more are 503 */
     int32_t connections; /* at a time */
     int32_t per_address; /* of them, from one address; 0: no limit */
     int32_t read_ms; /* for headers, from the connection or the answer before; and for the body */

@@ -16,19 +16,31 @@ static bool is_name(const char *host, const char *name) {
     return strlen(name) == n && strncasecmp(host, name, n) == 0;
 }
 
-static bool is_allowed(const char *host, bool local, const char *const *allowed, int32_t n) {
+static bool host_allowed(const fv_origin_rules *r, const char *host) {
     static const char *const own[] = {"localhost", "127.0.0.1", "[::1]"};
-    for (int32_t i = 0; i < n; i++)
-        if (is_name(host, allowed[i])) return true;
-    for (size_t i = 0; local && i < sizeof own / sizeof *own; i++)
+    for (int32_t i = 0; i < r->n_host; i++)
+        if (is_name(host, r->hosts[i])) return true;
+    for (size_t i = 0; r->local && i < sizeof own / sizeof *own; i++)
         if (is_name(host, own[i])) return true;
-    return !local && n == 0;
+    return !r->local && r->n_host == 0;
 }
 
-bool fv_origin_allowed(const char *host, const char *origin, bool local, const char *const *allowed,
-                       int32_t n) {
-    if (host && !is_allowed(host, local, allowed, n)) return false;
-    if (!origin) return true;
+fv_status fv_origin_check(const char *origin) {
+    const char *at = strstr(origin, "://");
+    if (at && at > origin && at[3] && !strpbrk(at + 3, "/*?# ,")) return FV_OK;
+    return FV_FAIL(FV_EINVAL, "--allow-origin %s: must be SCHEME://HOST or SCHEME://HOST:PORT",
+                   origin);
+}
+
+bool fv_origin_listed(const fv_origin_rules *r, const char *origin) {
+    for (int32_t i = 0; i < r->n_origin; i++)
+        if (strcasecmp(r->origins[i], origin) == 0) return true;
+    return false;
+}
+
+bool fv_origin_allowed(const fv_origin_rules *r, const char *host, const char *origin) {
+    if (host && !host_allowed(r, host)) return false;
+    if (!origin || fv_origin_listed(r, origin)) return true;
     const char *at = strstr(origin, "://");
     return host && at && strcasecmp(at + 3, host) == 0;
 }

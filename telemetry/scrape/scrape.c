@@ -28,8 +28,7 @@ typedef struct visitor {
 typedef struct server {
     struct MHD_Daemon *http; /* NULL: none */
     int fd;                  /* it listens there; MHD's */
-    char *cert, *key;        /* owned; NULL: plain text */
-    uint64_t version;        /* of both */
+    fv_tls_pem pem;          /* {0}: plain text */
 } server;
 
 struct fv_scrape {
@@ -139,19 +138,12 @@ bool fv_scrape_is_local(const char *listen) {
     return fv_rpc_listen_is_local(address);
 }
 
-static void free_pair(server *v) {
-    if (v->key) explicit_bzero(v->key, strlen(v->key));
-    free(v->cert);
-    free(v->key);
-    v->cert = v->key = NULL;
-}
-
 /* Takes fd when it succeeds. */
 static fv_status start(fv_scrape *s, int fd, server *out) {
     server v = {.fd = fd};
-    if (s->tls) FV_TRY(fv_tls_pair(s->tls, &v.cert, &v.key, &v.version));
-    struct MHD_OptionItem pair[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, v.cert},
-                                    {MHD_OPTION_HTTPS_MEM_KEY, 0, v.key},
+    if (s->tls) FV_TRY(fv_tls_pem_copy(s->tls, &v.pem));
+    struct MHD_OptionItem pair[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, v.pem.cert},
+                                    {MHD_OPTION_HTTPS_MEM_KEY, 0, v.pem.key},
                                     {MHD_OPTION_END, 0, NULL}};
     unsigned flags = MHD_USE_AUTO_INTERNAL_THREAD | MHD_USE_ERROR_LOG | MHD_USE_ITC;
     v.http = MHD_start_daemon(s->tls ? flags | MHD_USE_TLS : flags, 0, NULL, NULL, on_request, s,
@@ -163,7 +155,7 @@ static fv_status start(fv_scrape *s, int fd, server *out) {
                               (size_t)FV_SCRAPE_HEADER, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
                               s, MHD_OPTION_ARRAY, s->tls ? pair : pair + 2, MHD_OPTION_END);
     if (!v.http) {
-        free_pair(&v);
+        fv_tls_pem_free(&v.pem);
         return FV_FAIL(FV_EIO, "--metrics: cannot serve on %s", s->address);
     }
     *out = v;
@@ -172,7 +164,7 @@ static fv_status start(fv_scrape *s, int fd, server *out) {
 
 static void stop(server *v) {
     if (v->http) MHD_stop_daemon(v->http);
-    free_pair(v);
+    fv_tls_pem_free(&v->pem);
     *v = (server){0};
 }
 
@@ -184,7 +176,7 @@ static void renew(fv_scrape *s, double now_s) {
     if (start(s, fd, &next) != FV_OK) {
         FV_LOG(WARN, WIRE, "event=tls-kept reason=\"%s\"", fv_last_error());
         close(fd);
-        s->now.version = fv_tls_version(s->tls); /* the next ones may do */
+        s->now.pem.version = fv_tls_version(s->tls); /* the next ones may do */
         return;
     }
     close(MHD_quiesce_daemon(s->now.http));
@@ -202,7 +194,7 @@ void fv_scrape_tick(fv_scrape *s, double now_s) {
     }
     pthread_mutex_unlock(&s->mutex);
     if (s->before.http && now_s > s->until_s) stop(&s->before);
-    if (s->tls && fv_tls_version(s->tls) != s->now.version) renew(s, now_s);
+    if (s->tls && fv_tls_version(s->tls) != s->now.pem.version) renew(s, now_s);
 }
 
 fv_status fv_scrape_open(const char *listen, fv_tls *tls, fv_scrape **out) {

@@ -159,7 +159,7 @@ def mistakes_are_named():
     broken["messages"][0]["content"][0]["image_url"]["url"] = picture[:22 + 200]  # whole groups of base64, half an image
     refused(broken, None, "image")
     refused(dict(messages=[{"role": "assistant", "content": "x"}]), None, "last turn")
-    refused(None, None, "nothing", 404, path="/v1/other")
+    refused(None, None, "unknown path", 404, path="/v1/other")
     refused(None, None, "method", 405)
     refused(question(), None, "host", 403, headers={"Host": "evil.example"})
     refused(question(), None, "origin", 403, headers={"Origin": "http://evil.example"})
@@ -209,14 +209,24 @@ def a_connection_serves_many_requests():
     connection.close()
 
 
-def without_a_router_it_is_unavailable():
-    own = subprocess.Popen([program, "--router", "127.0.0.1:9", "--listen", "127.0.0.1:0", "--log", "error"],
-                           stdout=subprocess.PIPE, text=True)
+def without_a_router_it_is_unavailable_also_to_pages_elsewhere():
+    site = "https://app.example"
+    own = subprocess.Popen([program, "--router", "127.0.0.1:9", "--listen", "127.0.0.1:0", "--log", "error",
+                            "--allow-origin", site], stdout=subprocess.PIPE, text=True)
     try:
         where = own.stdout.readline().split()[-1]
         for path, body in ("/health", None), ("/v1/models", None), ("/v1/chat/completions", question()):
             error = ask(path, body, 503, where=where)["error"]
             assert error["type"] == "server_error" and "127.0.0.1" not in error["message"], error
+        asked = {"Origin": site, "Access-Control-Request-Method": "POST"}
+        for method, path, status in ("OPTIONS", "/v1/models", 200), ("GET", "/v1/models", 503):
+            connection, reply = send(path, where=where, headers=asked, method=method)
+            assert reply.status == status and reply.headers["Access-Control-Allow-Origin"] == site, reply.headers
+            assert ("Access-Control-Allow-Headers" in reply.headers) == (method == "OPTIONS"), reply.headers
+            connection.close()
+        connection, reply = send("/v1/models", where=where, headers={"Origin": site + "x"}, method="OPTIONS")
+        assert reply.status == 403 and "Access-Control-Allow-Origin" not in reply.headers
+        connection.close()
         own.terminate()
         assert own.wait(WAIT_S) == 0
     finally:
@@ -228,7 +238,7 @@ for check in [the_fleet_is_healthy_and_has_a_model, a_stream_has_the_text_of_the
               policies_come_in_three_ways, choices_logprobs_and_seeds, completions_and_tokens,
               a_conversation_is_kept_and_goes_on, mistakes_are_named,
               the_page_is_its_own_and_knows_where_tokens_are, a_client_that_leaves_ends_its_work,
-              a_connection_serves_many_requests, without_a_router_it_is_unavailable]:
+              a_connection_serves_many_requests, without_a_router_it_is_unavailable_also_to_pages_elsewhere]:
     print(check.__name__, flush=True)
     check()
 print("ok")

@@ -13,7 +13,8 @@ def status(path, body=None, shown=None):
         return urlopen(Request(f"http://{address}{path}", body and json.dumps(body).encode(), headers)).status
     except HTTPError as e:
         error = json.load(e)["error"]
-        assert error["type"] == "authentication_error" and e.headers["WWW-Authenticate"] == "Bearer", error
+        kind = {401: "authentication_error", 403: "permission_error"}[e.code]
+        assert error["type"] == kind and e.headers["WWW-Authenticate"] == ("Bearer" if e.code == 401 else None), error
         return e.code
 
 
@@ -22,4 +23,5 @@ for path, body in (("/v1/chat/completions", chat), ("/v1/chat/completions", dict
                    ("/v1/models", None), ("/tokenize", {"prompt": "x"})):
     assert status(path, body, key) == 200, path
     assert status(path, body) == 401 and status(path, body, "another") == 401, path
+assert status("/v1/chat/completions", dict(chat, policy="quality"), key) == 403
 assert status("/health") == 200

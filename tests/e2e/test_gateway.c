@@ -37,7 +37,7 @@ Test(gateway, passes_the_callers_key_on, .fini = end, .timeout = 300) {
     fleet_synth(&f, "tiny");
     command_run(
         &fleet_said,
-        "cd %s && printf secret >key && printf '{\"tenants\":{\"a\":{\"keys\":[\"%%s\"]}}}' "
+        "cd %s && printf secret >key && printf '{\"tenants\":{\"a\":{\"keys\":[\"%%s\"],\"policies\":[\"exact\"]}}}' "
         "$(sha256sum <key | cut -c1-64) >tenants.json && chmod 600 key tenants.json",
         f.dir);
     cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.err);

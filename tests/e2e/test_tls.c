@@ -73,8 +73,8 @@ Test(tls, a_fleet_answers_clients_that_trust_its_authority) {
     crew_close(&c);
 }
 
-/* The gateway's connection to the router, and the router's to a worker for the tokenizer. */
-Test(tls, a_gateway_calls_the_router_over_it) {
+/* The client's connection to the gateway, its to the router, and the router's to a worker for the tokenizer. */
+Test(tls, a_gateway_serves_and_calls_the_router_over_it) {
     const char *d;
     open_crew("");
     crew_start(&c, 1, 1);
@@ -82,14 +82,16 @@ Test(tls, a_gateway_calls_the_router_over_it) {
     command_run(&fleet_said,
                 FOVEA_BIN
                 "/fovea-gateway --router %s --router-tls-ca %s --listen 127.0.0.1:0 "
-                ">%s/gw.out 2>%s/gw.err </dev/null & pid=$!; "
+                "--tls-cert %s/router.crt --tls-key %s/router.key >%s/gw.out 2>%s/gw.err "
+                "</dev/null & pid=$!; "
                 "for i in $(seq 600); do grep -q listening %s/gw.out && break; sleep 0.1; "
                 "done; "
-                "python3 -c 'import sys, urllib.request as u\n"
-                "at = \"http://\" + open(sys.argv[1]).read().split()[-1]\n"
-                "print(u.urlopen(at + \"/tokenize\", b\"{\\\"prompt\\\": \\\"x\\\"}\")"
-                ".read())' %s/gw.out; kill $pid; wait $pid; cat %s/gw.err >&2",
-                c.f.address, ca, d, d, d, d, d);
+                "python3 -c 'import ssl, sys, urllib.request as u\n"
+                "at = \"https://\" + open(sys.argv[1]).read().split()[-1]\n"
+                "print(u.urlopen(at + \"/tokenize\", b\"{\\\"prompt\\\": \\\"x\\\"}\", "
+                "context=ssl.create_default_context(cafile=sys.argv[2])).read())' %s/gw.out %s; "
+                "kill $pid; wait $pid; cat %s/gw.err >&2",
+                c.f.address, ca, d, d, d, d, d, d, ca, d);
     cr_assert(strstr(fleet_said.out, "count"), "%s%s", fleet_said.out, fleet_said.err);
     crew_stop(&c);
     crew_close(&c);

@@ -71,6 +71,7 @@ Test(api_answer, logprobs_have_strings_and_bytes_also_of_half_a_character) {
 
 Test(api_answer, failures_have_a_status_a_type_and_perhaps_a_field) {
     cr_assert_eq(fv_api_http_status(FV_EBUSY), 429);
+    cr_assert_eq(fv_api_http_status(FV_EDENIED), 403);
     cr_assert_eq(fv_api_http_status(FV_EIO), 503);
     cr_assert_eq(fv_api_http_status(FV_ENOTFOUND), 404);
     cr_assert_eq(fv_api_http_status(FV_EFATAL), 500);
@@ -80,6 +81,9 @@ Test(api_answer, failures_have_a_status_a_type_and_perhaps_a_field) {
     is(fv_api_error(FV_ENOTFOUND, "unknown model 'x'", ""),
        "{\"error\":{\"code\":\"model_not_found\",\"message\":\"unknown model 'x'\","
        "\"param\":\"model\",\"type\":\"invalid_request_error\"}}");
+    is(fv_api_error(FV_EINVAL, "there are several models; the request must name one: a, b", ""),
+       "{\"error\":{\"code\":null,\"message\":\"there are several models; the request must name "
+       "one: a, b\",\"param\":\"model\",\"type\":\"invalid_request_error\"}}");
     is(fv_api_error(FV_EIO, "\xc3 broken", ""),
        "{\"error\":{\"code\":\"unavailable\",\"message\":\"\xEF\xBF\xBD broken\",\"param\":null,"
        "\"type\":\"server_error\"}}");
