@@ -45,7 +45,7 @@ function elsewhere(body, image, policy) {
 
 function costs(report, times) {
   const rows = [
-    ["KV, exact", bytes(report.bytes_raw ?? 0)],
+    ["KV exact", bytes(report.bytes_raw ?? 0)],
     ["KV sent", bytes(report.transfer?.bytes_sent ?? 0)],
     ["KV held", bytes((report.bytes_visual ?? 0) + (report.bytes_text ?? 0))],
     ["time to first token", `${milliseconds(times.first)} here, ${milliseconds(1000 * (report.seconds_first_token ?? 0))} in the fleet`],

@@ -7,7 +7,7 @@ const decode = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 export function overlay(picture, spans, kept, n_kv, n_layer) {
   const n = spans.reduce((sum, s) => sum + s.n, 0);
   if (kept.some((k) => atob(k.heads).length !== n))
-    return element("p", {}, "The policy has made other tokens of the image's before the first layer; they have no place in it.");
+    return element("p", {}, "This policy merged image tokens before the first layer, so they have no place in the image.");
   const groups = kept.map((k) => ({ first: k.layer ?? 0, n: k.n_layer ?? 1, heads: decode(k.heads) }));
   const canvas = element("canvas", { width: picture.naturalWidth, height: picture.naturalHeight });
   const caption = element("figcaption");
@@ -46,7 +46,7 @@ export function overlay(picture, spans, kept, n_kv, n_layer) {
       at += span.n;
     }
     context.drawImage(shade, 0, 0);
-    caption.textContent = `layer ${layer} of 0 to ${n_layer - 1}: ${held} of ${inGrid} image tokens kept`;
+    caption.textContent = `layer ${layer} (0 to ${n_layer - 1}): ${held} of ${inGrid} image tokens kept`;
     canvas.ariaLabel = caption.textContent;
   }
   canvas.role = "img";

@@ -47,6 +47,7 @@ function clearImage() {
 }
 
 find("file").onchange = (e) => setImage(e.target.files[0]);
+find("choose").onclick = () => find("file").click();
 find("remove").onclick = clearImage;
 find("example").onclick = async () => {
   const blob = await (await fetch("example.png")).blob();

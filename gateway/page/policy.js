@@ -59,8 +59,9 @@ function parameter(choice, p) {
     const step = p.type === "float" ? "any" : "1";
     input = element("input", { oninput: set, type: "number", value: given, placeholder: String(p.default_value ?? 0), step, min: p.min ?? 0, max: p.max ?? "" });
   }
-  const range = p.type === "int" || p.type === "float" ? `${p.min ?? 0} to ${p.max ?? 0} ` : "";
-  return element("label", {}, p.name, input, element("small", {}, `${range}${p.unit ? `${p.unit}: ` : ""}${p.meaning ?? ""}`));
+  const range = p.type === "int" || p.type === "float" ? `${p.min ?? 0} to ${p.max ?? 0}` : "";
+  const help = [[range, p.unit].filter(Boolean).join(" "), p.meaning].filter(Boolean).join(": ");
+  return element("label", {}, p.name, input, element("small", {}, help));
 }
 
 function stage(name) {

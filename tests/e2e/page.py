@@ -26,7 +26,7 @@ class Browser:
         line = next(l for l in self.driver.stdout if "successfully on port" in l)
         self.at = f"http://127.0.0.1:{line.split('port')[-1].strip(' .' + chr(10))}/session"
         self.session = ""
-        options = {"args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,900"]}
+        options = {"args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--window-size=1280,900"]}
         asked = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
         self.session = "/" + self.call("", {"capabilities": {"alwaysMatch": asked}})["sessionId"]
 
