@@ -16,7 +16,7 @@ command -v readelf >/dev/null || {
     exit 77
 }
 
-for program in fovea fovea-router fovea-prefill fovea-decode fovea-gateway; do
+for program in fovea fovea-router fovea-prefill fovea-decode fovea-gateway fovea-video; do
     file=$bin/$program
     symbols=$(readelf --dyn-syms --wide "$file")
     headers=$(readelf --file-header --program-headers --dynamic --wide "$file")

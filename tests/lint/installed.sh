@@ -10,5 +10,5 @@ cmake --preset release -B "$folder" >"$folder.log" 2>&1 || {
     cat "$folder.log"
     exit 1
 }
-cmake --build "$folder" -j "$(nproc)" --target fovea fovea-router fovea-prefill fovea-decode fovea-gateway -- --quiet
+cmake --build "$folder" -j "$(nproc)" --target fovea fovea-router fovea-prefill fovea-decode fovea-gateway fovea-video -- --quiet
 exec "$root/tests/lint/hardened.sh" "$folder/bin" no-faults

@@ -1,0 +1,37 @@
+/* fovea-video: frames of the video on standard input, for the program that has started it
+ * (video/protocol.h). Its exit status says nothing; what it writes does. */
+#include <libavutil/log.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "video/helper/frames.h"
+#include "video/helper/sandbox.h"
+
+#ifdef __SANITIZE_ADDRESS__
+/* Looking for leaks starts a process, which the sandbox forbids. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void) { return "detect_leaks=0"; }
+#endif
+
+static fv_status run(const fv_video_request *request) {
+    static fv_container c;
+    FV_TRY(fv_sandbox_enter(&request->limits));
+    FV_TRY(fv_container_open(&request->limits, &c));
+    return fv_frames_write(&c, request);
+}
+
+int main(void) {
+    fv_video_request request;
+    av_log_set_level(AV_LOG_QUIET);
+    if (recv(STDOUT_FILENO, &request, sizeof request, MSG_WAITALL) != sizeof request) {
+        fputs("fovea-video decodes videos for fovea and fovea-gateway, which start it\n", stderr);
+        return 2;
+    }
+    fv_status st = run(&request);
+    if (st != FV_OK)
+        fv_record_write(FV_VIDEO_ERROR, st, fv_last_error(),
+                        strnlen(fv_last_error(), FV_VIDEO_SENTENCE_MAX), NULL, 0);
+    return st == FV_OK ? 0 : 1;
+}
