@@ -18,7 +18,8 @@ static const fv_option table[] = {
      "mistral3, qwen2_vl, qwen2_5_vl, qwen3_vl, or a text model (with --shape)",
      0, 0},
     {"text-family", NULL, FV_OPTION_STRING, "NAME", NULL,
-     "llama, mistral, qwen2, qwen3, qwen2_vl_text, qwen2_5_vl_text or qwen3_vl_text (with --shape; "
+     "llama, mistral, qwen2, qwen3, qwen2_vl_text, qwen2_5_vl_text, qwen3_vl_text or gemma3_text "
+     "(with --shape; "
      "as the family has it unless given)",
      0, 0},
     {"layers", NULL, FV_OPTION_INT, "N", "0", "number of text layers; 0: as in the shape", 0,

@@ -91,7 +91,7 @@ const fv_family *fv_family_find(const char *name);
 
 /* The text model's family by model_type or class; NULL: none. */
 const char *fv_config_text_family(const char *name);
-extern const char fv_config_text_families[]; /* "llama, ... and qwen3_vl_text", for people */
+extern const char fv_config_text_families[]; /* "llama, ... and gemma3_text", for people */
 
 /* Parses the text of config.json. `where` names the file in errors. Every key that is wrong
  * or unknown in a way that changes the result (family, activation, rope type, strategy,

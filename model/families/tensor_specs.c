@@ -36,6 +36,8 @@ typedef enum when {
     BIAS_O,
     BIAS_MLP,
     QK_NORM,
+    PRE_NORMS,  /* of the text model's layers, alone, */
+    POST_NORMS, /* or with norms of what they add */
     CONNECTOR_MLP,
     BIAS_MLP_CONNECTOR,
     CONNECTOR_LINEAR,
@@ -99,7 +101,10 @@ static const row text_layer[] = {
     {"self_attn.o_proj.bias", L(o_bias), {DIM_D}, FV_ROLE_BIAS, BIAS_O},
     {"self_attn.q_norm.weight", L(q_norm), {DIM_HEAD}, FV_ROLE_NORM, QK_NORM},
     {"self_attn.k_norm.weight", L(k_norm), {DIM_HEAD}, FV_ROLE_NORM, QK_NORM},
-    {"post_attention_layernorm.weight", L(mlp_norm), {DIM_D}, FV_ROLE_NORM, ALWAYS},
+    {"post_attention_layernorm.weight", L(mlp_norm), {DIM_D}, FV_ROLE_NORM, PRE_NORMS},
+    {"post_attention_layernorm.weight", L(attn_post_norm), {DIM_D}, FV_ROLE_NORM, POST_NORMS},
+    {"pre_feedforward_layernorm.weight", L(mlp_norm), {DIM_D}, FV_ROLE_NORM, POST_NORMS},
+    {"post_feedforward_layernorm.weight", L(mlp_post_norm), {DIM_D}, FV_ROLE_NORM, POST_NORMS},
     {"mlp.gate_proj.weight", L(gate), {DIM_M, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
     {"mlp.up_proj.weight", L(up), {DIM_M, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
     {"mlp.down_proj.weight", L(down), {DIM_D, DIM_M}, FV_ROLE_LINEAR, ALWAYS},
@@ -287,6 +292,8 @@ static bool exists(const builder *b, when w) {
     case BIAS_O: return t->bias_o;
     case BIAS_MLP: return t->bias_mlp;
     case QK_NORM: return t->qk_norm;
+    case PRE_NORMS: return !t->post_norms;
+    case POST_NORMS: return t->post_norms;
     case CONNECTOR_MLP: return mlp;
     case BIAS_MLP_CONNECTOR: return mlp && v->projector_bias;
     case CONNECTOR_LINEAR: return !mlp;

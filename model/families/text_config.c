@@ -1,5 +1,5 @@
-/* The language model's part of config.json: Llama, Mistral, Qwen2 and Qwen3, and those of the Qwen-VL
- * families, which are Qwen2 and Qwen3 with M-RoPE.
+/* The language model's part of config.json: Llama, Mistral, Qwen2, Qwen3 and Gemma 3, and those of the
+ * Qwen-VL families, which are Qwen2 and Qwen3 with M-RoPE.
  *
  * They share one decoder layer and differ in defaults, in which biases and norms exist, and in which
  * layers' attention slides. */
@@ -26,6 +26,7 @@ typedef struct text_family {
     bool attention_bias;              /* the family has the key */
     bool bias_qkv, qk_norm;
     bool window_key; /* a window counts only with use_sliding_window */
+    bool gemma;      /* norms, scales and two RoPEs as in Gemma 3 */
 } text_family;
 
 #define QWEN2_VL_TEXT                                                                              \
@@ -88,10 +89,26 @@ static const text_family families[] = {
      .interleaved = true,
      .attention_bias = true,
      .qk_norm = true},
+    {.name = "gemma3_text",
+     .architecture = "Gemma3ForCausalLM",
+     .vocab = 262208,
+     .d_ffn = 9216,
+     .n_kv = 4,
+     .max_position = 131072,
+     .bos = 2,
+     .eos = 1,
+     .d_model = 2304,
+     .n_layer = 26,
+     .n_head = 8,
+     .d_head = 256,
+     .theta = 1e6,
+     .attention_bias = true,
+     .qk_norm = true,
+     .gemma = true},
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 const char fv_config_text_families[] =
-    "llama, mistral, qwen2, qwen3, qwen2_vl_text, qwen2_5_vl_text and qwen3_vl_text";
+    "llama, mistral, qwen2, qwen3, qwen2_vl_text, qwen2_5_vl_text, qwen3_vl_text and gemma3_text";
 
 const char *fv_config_text_family(const char *name) {
     for (int i = 0; i < N_FAMILY; i++)
@@ -222,7 +239,7 @@ static fv_status parse_rope(const json_t *obj, const text_family *f, const char 
     if ((scaling && !json_is_object(scaling)) || (p && !json_is_object(p)))
         return FV_FAIL(FV_EDATA, "%s: rope_scaling and rope_parameters must be objects", where);
     if (json_object_size(scaling) > 0) p = scaling;
-    if (fv_config_member(p, "sliding_attention"))
+    if (fv_config_member(p, "sliding_attention") && !f->gemma)
         return FV_FAIL(FV_EUNSUPPORTED, "%s: rope_parameters differ by kind of layer", where);
     const json_t *full = fv_config_member(p, "full_attention");
     if (full) p = full;
@@ -239,6 +256,40 @@ static fv_status parse_rope(const json_t *obj, const text_family *f, const char 
 
     FV_TRY(parse_type(obj, p, f, where, t->max_position, rope));
     return parse_sections(p, f, where, t->d_head, rope);
+}
+
+/* Of the layers that slide: version 4 has a key for its base, version 5 an object. */
+static fv_status parse_rope_slides(const json_t *obj, const text_family *f, const char *where,
+                                   const fv_text_config *t, fv_rope_config *rope) {
+    const json_t *p =
+        fv_config_member(fv_config_member(obj, "rope_parameters"), "sliding_attention");
+    *rope = (fv_rope_config){.theta = 10000, .factor = 1};
+    FV_TRY(fv_json_f64(obj, "rope_local_base_freq", where, &rope->theta));
+    FV_TRY(fv_json_f64(p, "rope_theta", where, &rope->theta));
+    FV_TRY(positive("rope_local_base_freq", rope->theta, where));
+    return parse_type(obj, p, f, where, t->max_position, rope);
+}
+
+/* What Gemma 3 has of its own. */
+static fv_status parse_gemma(const json_t *obj, const char *where, const text_family *f,
+                             fv_text_config *t) {
+    bool both_ways = false;
+    t->norm_plus_one = t->post_norms = t->two_ropes = true;
+    t->embed_scale = (float)sqrt(t->d_model);
+    t->query_scalar = 256;
+    FV_TRY(fv_json_f32(obj, "query_pre_attn_scalar", where, &t->query_scalar));
+    FV_TRY(positive("query_pre_attn_scalar", (double)t->query_scalar, where));
+    FV_TRY(fv_json_bool(obj, "use_bidirectional_attention", where, &both_ways));
+    if (both_ways || fv_config_member(obj, "attn_logit_softcapping") ||
+        fv_config_member(obj, "final_logit_softcapping"))
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: keys 'use_bidirectional_attention', 'attn_logit_softcapping' and "
+                       "'final_logit_softcapping': the engine has none of the three",
+                       where);
+    FV_TRY(parse_rope_slides(obj, f, where, t, &t->rope_slides));
+    if (t->rope.type != FV_ROPE_YARN && t->rope_slides.type != FV_ROPE_YARN) return FV_OK;
+    return FV_FAIL(FV_EUNSUPPORTED, "%s: key 'rope_type' is 'yarn', which %s is not", where,
+                   f->name);
 }
 
 /* The layers that `layer_types` names. */
@@ -258,19 +309,20 @@ static fv_status typed_layers(const json_t *types, const char *where, fv_text_co
     return FV_OK;
 }
 
-/* Mistral slides in all layers; Qwen2 and Qwen3, where that is switched on, in the layers that
+/* Gemma 3 slides in all layers but every sixth, Mistral in all; Qwen2 and Qwen3, where that is switched on, in the layers that
  * layer_types names, else in those from max_window_layers on. */
 static fv_status parse_window(const json_t *obj, const char *where, const text_family *f,
                               fv_text_config *t) {
-    const json_t *types = f->window_key ? fv_config_member(obj, "layer_types") : NULL;
-    bool use = !strcmp(f->name, "mistral");
-    int32_t first = use ? 0 : f->n_layer ? f->n_layer : 28, window = 4096;
+    bool typed = f->window_key || f->gemma, use = f->gemma || !strcmp(f->name, "mistral");
+    const json_t *types = typed ? fv_config_member(obj, "layer_types") : NULL;
+    int32_t first = use ? 0 : f->n_layer ? f->n_layer : 28, window = 4096, pattern = 6;
     if (f->window_key) FV_TRY(fv_json_bool(obj, "use_sliding_window", where, &use));
     /* Absent means 4096, null means none. */
     if (!use || json_is_null(json_object_get(obj, "sliding_window"))) return FV_OK;
     FV_TRY(fv_json_i32(obj, "sliding_window", where, 1, INT32_MAX, &window));
     if (f->window_key) FV_TRY(fv_json_i32(obj, "max_window_layers", where, 0, INT32_MAX, &first));
-    for (int32_t l = first; l < t->n_layer; l++) t->slides[l] = true;
+    if (f->gemma) FV_TRY(fv_json_i32(obj, "sliding_window_pattern", where, 1, INT32_MAX, &pattern));
+    for (int32_t l = first; l < t->n_layer; l++) t->slides[l] = !f->gemma || (l + 1) % pattern;
     if (types) FV_TRY(typed_layers(types, where, t));
     for (int32_t l = 0; l < t->n_layer; l++)
         if (t->slides[l]) t->window = window;
@@ -316,7 +368,8 @@ fv_status fv_config_text_parse(const json_t *obj, const char *family, const char
                         .qk_norm = f->qk_norm,
                         .max_position = f->max_position,
                         .rms_eps = f->rms_eps > 0 ? f->rms_eps : 1e-6F,
-                        .act = FV_ACT_SILU,
+                        .act = f->gemma ? FV_ACT_GELU_TANH : FV_ACT_SILU,
+                        .tied_head = f->gemma,
                         .bos = f->bos};
     strcpy(t.family, f->name);
     FV_TRY(fv_config_refuse_quantized(obj, where));
@@ -329,9 +382,10 @@ fv_status fv_config_text_parse(const json_t *obj, const char *family, const char
     FV_TRY(fv_json_f32(obj, "rms_norm_eps", where, &t.rms_eps));
     if (!(t.rms_eps >= 0 && t.rms_eps < 1))
         return FV_FAIL(FV_EDATA, "%s: key 'rms_norm_eps' must be in [0, 1)", where);
-    FV_TRY(fv_config_activation(obj, "hidden_act", where, &t.act));
+    FV_TRY(fv_config_activation(obj, f->gemma ? "hidden_activation" : "hidden_act", where, &t.act));
     FV_TRY(parse_rope(obj, f, where, &t, &t.rope));
     FV_TRY(parse_window(obj, where, f, &t));
+    if (f->gemma) FV_TRY(parse_gemma(obj, where, f, &t));
 
     bool attention_bias = false, mlp_bias = false;
     if (f->attention_bias) FV_TRY(fv_json_bool(obj, "attention_bias", where, &attention_bias));

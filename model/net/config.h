@@ -48,8 +48,21 @@ typedef struct fv_text_config {
     bool tied_head; /* lm_head shares embed_tokens */
     fv_activation act;
     fv_rope_config rope;
+    fv_rope_config rope_slides; /* with two_ropes, of the layers that slide */
+    bool two_ropes;
+    /* Gemma 3 (arXiv 2503.19786): norms multiply by 1 + w; what attention and the FFN add to x is
+     * normed as well; embeddings of text are multiplied by embed_scale (0: 1); scores by
+     * query_scalar^-1/2 (0: D^-1/2); tokens of an image see all of it. */
+    bool norm_plus_one, post_norms;
+    float embed_scale, query_scalar;
+    bool image_whole;
     int32_t bos; /* -1: none */
 } fv_text_config;
+
+/* Which RoPE a layer has: 0 `rope`, 1 `rope_slides`. */
+static inline int32_t fv_text_rope(const fv_text_config *c, int32_t layer) {
+    return c->two_ropes && c->slides[layer];
+}
 
 /* Longest context of a conversation. Compressed tokens are not masked one by one, so that with
  * compressed layers nothing may slide out of the window. */

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/convert.h"
 #include "model/net/forward_tables.h"
 
 /* Activations of one layer. */
@@ -28,19 +29,48 @@ typedef struct layer_scratch {
 
 /* ---- opening --------------------------------------------------------------------------- */
 
-static fv_status load_layer(fv_workspace *ws, const fv_text_layer *in, fv_text_layer *out) {
+/* The norm's factors: w, or 1 + w, which goes to *at. */
+static fv_tensor factors_of(const fv_decoder *dec, fv_tensor w, float **at) {
+    if (!dec->cfg->norm_plus_one || !w.data) return w;
+    fv_tensor made = fv_tensor_of(*at, FV_F32, 1, w.cols);
+    widen_row(w.data, w.dtype, (size_t)w.cols, *at);
+    for (int32_t i = 0; i < w.cols; i++) *(*at)++ += 1.0f;
+    return made;
+}
+
+static fv_status load_layer(fv_decoder *dec, fv_text_layer in, fv_text_layer *out, float **at) {
     /* A layer is nothing but tensors, so both sides are walked as arrays of them. */
     _Static_assert(sizeof(fv_text_layer) % sizeof(fv_tensor) == 0, "tensors only");
-    const fv_tensor *from = (const fv_tensor *)in;
-    fv_tensor *to = (fv_tensor *)out;
-    for (size_t i = 0; i < sizeof *in / sizeof *from; i++)
-        FV_TRY(fv_workspace_weight(ws, &from[i], &to[i]));
+    const fv_tensor *from = (const fv_tensor *)&in;
+    fv_tensor *to = (fv_tensor *)out,
+              *norms[] = {&in.attn_norm, &in.mlp_norm,       &in.q_norm,
+                          &in.k_norm,    &in.attn_post_norm, &in.mlp_post_norm};
+    for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)
+        *norms[i] = factors_of(dec, *norms[i], at);
+    for (size_t i = 0; i < sizeof in / sizeof *from; i++)
+        FV_TRY(fv_workspace_weight(&dec->ws, &from[i], &to[i]));
     return FV_OK;
 }
 
+/* Room for what is not as in the file; embed_scale fills the first row. */
+static fv_status make_factors(fv_decoder *dec, float **at) {
+    const fv_text_config *c = dec->cfg;
+    size_t d = (size_t)c->d_model, layer = 4 * d + 2 * (size_t)c->d_head;
+    if (!c->norm_plus_one && c->embed_scale == 0) return FV_OK;
+    *at = dec->made = malloc((2 * d + (size_t)c->n_layer * layer) * sizeof *dec->made);
+    if (!dec->made) return FV_FAIL(FV_ENOMEM, "out of memory for the norms' factors");
+    if (c->embed_scale == 0) return FV_OK;
+    fv_tensor row = fv_tensor_of(*at, FV_F32, 1, c->d_model);
+    for (size_t i = 0; i < d; i++) *(*at)++ = c->embed_scale;
+    return fv_workspace_weight(&dec->ws, &row, &dec->factor);
+}
+
 static fv_status load_weights(fv_decoder *dec, const fv_text_weights *host) {
+    float *at = NULL;
+    FV_TRY(make_factors(dec, &at));
+    fv_tensor norm = factors_of(dec, host->norm, &at);
     FV_TRY(fv_workspace_weight(&dec->ws, &host->embed, &dec->w.embed));
-    FV_TRY(fv_workspace_weight(&dec->ws, &host->norm, &dec->w.norm));
+    FV_TRY(fv_workspace_weight(&dec->ws, &norm, &dec->w.norm));
     if (host->head.data == host->embed.data)
         dec->w.head = dec->w.embed;
     else
@@ -48,7 +78,7 @@ static fv_status load_weights(fv_decoder *dec, const fv_text_weights *host) {
     dec->w.layer = calloc((size_t)dec->cfg->n_layer, sizeof *dec->w.layer);
     if (!dec->w.layer) return FV_FAIL(FV_ENOMEM, "out of memory for the list of layers");
     for (int32_t l = 0; l < dec->cfg->n_layer; l++)
-        FV_TRY(load_layer(&dec->ws, &host->layer[l], &dec->w.layer[l]));
+        FV_TRY(load_layer(dec, host->layer[l], &dec->w.layer[l], &at));
     return FV_OK;
 }
 
@@ -57,7 +87,8 @@ fv_status fv_decoder_open(fv_backend *be, const fv_text_config *cfg, const fv_te
     fv_decoder *dec = calloc(1, sizeof *dec);
     if (!dec) return FV_FAIL(FV_ENOMEM, "out of memory for the decoder");
     *dec = (fv_decoder){.be = be, .cfg = cfg, .ws = {.be = be}, .head_ws = {.be = be}};
-    fv_rope_init(&dec->rope, &cfg->rope, cfg->d_head);
+    fv_rope_init(&dec->rope[0], &cfg->rope, cfg->d_head);
+    if (cfg->two_ropes) fv_rope_init(&dec->rope[1], &cfg->rope_slides, cfg->d_head);
     fv_status st = load_weights(dec, host);
     if (st != FV_OK) {
         fv_decoder_close(dec);
@@ -73,6 +104,7 @@ void fv_decoder_close(fv_decoder *dec) {
     fv_workspace_fini(&dec->head_ws);
     fv_arena_fini(&dec->host);
     free(dec->w.layer);
+    free(dec->made);
     free(dec);
 }
 
@@ -86,7 +118,12 @@ fv_status fv_decoder_embed(fv_decoder *dec, const int32_t *ids, int32_t n, fv_te
             return FV_FAIL(FV_EINVAL, "token id %d at %d: the vocabulary has %d", ids[i], i,
                            dec->cfg->vocab);
     fv_index_select_args a = {.table = dec->w.embed, .y = y, .ids = ids};
-    return dec->be->ops->index_select(dec->be, &a);
+    FV_TRY(dec->be->ops->index_select(dec->be, &a));
+    if (!dec->factor.data) return FV_OK;
+    fv_activate_args scale = {.act = FV_ACT_NONE, .x = y, .gate = dec->factor, .y = y};
+    scale.gate.rows = n;
+    scale.gate.ld = 0;
+    return dec->be->ops->activate(dec->be, &scale);
 }
 
 /* ---- scratch --------------------------------------------------------------------------- */
@@ -142,11 +179,16 @@ fv_status fv_decoder_rope(fv_decoder *dec, fv_tensor weight, fv_tensor x, fv_ten
     return dec->be->ops->rope(dec->be, &a);
 }
 
-/* y += x w^T + bias */
+/* y += x w^T + bias, which with post_norms is normed before, in h. */
 static fv_status linear_add(fv_decoder *dec, fv_tensor x, fv_tensor w, fv_tensor bias,
-                            fv_tensor y) {
-    fv_linear_args a = {.x = x, .n_part = 1, .part = {{w, bias, y, true}}};
-    return dec->be->ops->linear(dec->be, &a);
+                            fv_tensor post_norm, fv_tensor h, fv_tensor y) {
+    bool normed = post_norm.data;
+    fv_linear_args a = {.x = x, .n_part = 1, .part = {{w, bias, normed ? h : y, !normed}}};
+    fv_activate_args add = {.act = FV_ACT_NONE, .x = h, .y = y, .accumulate = true};
+    FV_TRY(dec->be->ops->linear(dec->be, &a));
+    if (!normed) return FV_OK;
+    FV_TRY(norm(dec, h, post_norm, h));
+    return dec->be->ops->activate(dec->be, &add);
 }
 
 /* Where the rows of a layer go. */
@@ -181,15 +223,17 @@ static fv_status declare_rows(const fv_forward_batch *pass, const fv_forward_tab
 }
 
 /* y = RoPE(norm(h w^T + bias)) for a set's rows, packed; y is cut from s->some. */
-static fv_status project_some(fv_decoder *dec, const fv_query_rows *set, const layer_scratch *s,
-                              fv_tensor w, fv_tensor bias, fv_tensor weight, fv_tensor *y) {
+static fv_status project_some(fv_decoder *dec, int32_t l, const fv_query_rows *set,
+                              const layer_scratch *s, fv_tensor w, fv_tensor bias, fv_tensor weight,
+                              fv_tensor *y) {
     fv_tensor h = fv_tensor_rows(s->some_h, 0, set->n);
     *y = fv_tensor_of(s->some.data, s->some.dtype, set->n, w.rows);
     fv_index_select_args rows = {.table = s->h, .y = h, .ids = set->row};
     fv_linear_args a = {.x = h, .n_part = 1, .part = {{w, bias, *y, false}}};
     FV_TRY(dec->be->ops->index_select(dec->be, &rows));
     FV_TRY(dec->be->ops->linear(dec->be, &a));
-    return fv_decoder_rope(dec, weight, *y, set->cos, set->sin);
+    int32_t rope = fv_text_rope(dec->cfg, l);
+    return fv_decoder_rope(dec, weight, *y, set->cos[rope], set->sin[rope]);
 }
 
 /* Row set->row[i] of y becomes row i of x; the others stay. */
@@ -215,7 +259,7 @@ static fv_status write_kv(fv_decoder *dec, const fv_forward_batch *pass, fv_forw
     FV_TRY(write_rows(dec, pass, t->write, keys->all ? s->k : none, s->v));
     if (!keys->all && keys->n > 0) {
         FV_TRY(make_room(pass, t, l, keys->write));
-        FV_TRY(project_some(dec, keys, s, w->k, w->k_bias, w->k_norm, &k));
+        FV_TRY(project_some(dec, l, keys, s, w->k, w->k_bias, w->k_norm, &k));
         FV_TRY(write_rows(dec, pass, keys->write, k, none));
     }
     return declare_rows(pass, t, l);
@@ -231,12 +275,13 @@ static fv_status project(fv_decoder *dec, const fv_forward_batch *pass, fv_forwa
     if (keys->all) a.part[a.n_part++] = (fv_linear_part){w->k, w->k_bias, s->k, false};
     if (queries->all) a.part[a.n_part++] = (fv_linear_part){w->q, w->q_bias, s->q, false};
     FV_TRY(dec->be->ops->linear(dec->be, &a));
-    if (keys->all) FV_TRY(fv_decoder_rope(dec, w->k_norm, s->k, t->cos, t->sin));
-    if (queries->all) FV_TRY(fv_decoder_rope(dec, w->q_norm, s->q, t->cos, t->sin));
+    fv_tensor c = t->cos[fv_text_rope(dec->cfg, l)], sine = t->sin[fv_text_rope(dec->cfg, l)];
+    if (keys->all) FV_TRY(fv_decoder_rope(dec, w->k_norm, s->k, c, sine));
+    if (queries->all) FV_TRY(fv_decoder_rope(dec, w->q_norm, s->q, c, sine));
     FV_TRY(write_kv(dec, pass, t, l, keys, s));
     if (queries->all || queries->n == 0) return FV_OK;
     fv_tensor q;
-    FV_TRY(project_some(dec, queries, s, w->q, w->q_bias, w->q_norm, &q));
+    FV_TRY(project_some(dec, l, queries, s, w->q, w->q_bias, w->q_norm, &q));
     return spread(dec, queries, q, s->q);
 }
 
@@ -265,7 +310,7 @@ static fv_status attend(fv_decoder *dec, const fv_forward_batch *pass, const fv_
     if (!a.lse.data && t->packed.any) a.lse = fv_tensor_rows(t->packed.lse, 0, q.rows);
     FV_TRY(dec->be->ops->attention(dec->be, &a));
     FV_TRY(fv_captures_read(&t->captures, dec->be, pass, l, &a));
-    return fv_packed_forward_attend(&t->packed, dec->be, &dec->rope, pass, l, &a);
+    return fv_packed_forward_attend(&t->packed, dec->be, dec->rope, pass, l, &a);
 }
 
 static fv_status ffn(fv_decoder *dec, const fv_text_layer *w, const layer_scratch *s, fv_tensor x) {
@@ -277,7 +322,7 @@ static fv_status ffn(fv_decoder *dec, const fv_text_layer *w, const layer_scratc
     FV_TRY(dec->be->ops->linear(dec->be, &in));
     fv_activate_args act = {.act = dec->cfg->act, .x = s->gate, .gate = s->up, .y = s->gate};
     FV_TRY(dec->be->ops->activate(dec->be, &act));
-    return linear_add(dec, s->gate, w->down, w->down_bias, x);
+    return linear_add(dec, s->gate, w->down, w->down_bias, w->mlp_post_norm, s->h, x);
 }
 
 /* What one layer is given. */
@@ -292,7 +337,7 @@ static fv_status layer_all_rows(fv_decoder *dec, const fv_forward_batch *pass, f
     FV_TRY(norm(dec, pass->x, w->attn_norm, s->h));
     FV_TRY(project(dec, pass, t, at.l, at.queries, at.keys, s));
     FV_TRY(attend(dec, pass, t, t->attn, at.l, s->q, s->o));
-    FV_TRY(linear_add(dec, s->o, w->o, w->o_bias, pass->x));
+    FV_TRY(linear_add(dec, s->o, w->o, w->o_bias, w->attn_post_norm, s->h, pass->x));
     return ffn(dec, w, s, pass->x);
 }
 
@@ -312,7 +357,7 @@ static fv_status layer_wanted_rows(fv_decoder *dec, fv_forward_batch *pass, fv_f
     FV_TRY(dec->be->ops->index_select(dec->be, &rows));
     FV_TRY(dec->be->ops->index_select(dec->be, &queries));
     FV_TRY(attend(dec, pass, t, t->attn_wanted, at.l, few.q, few.o));
-    FV_TRY(linear_add(dec, few.o, w->o, w->o_bias, pass->out));
+    FV_TRY(linear_add(dec, few.o, w->o, w->o_bias, w->attn_post_norm, few.h, pass->out));
     return ffn(dec, w, &few, pass->out);
 }
 
@@ -322,7 +367,7 @@ static size_t pass_bytes(const fv_decoder *dec, const fv_forward_batch *pass,
     fv_dtype act = dec->be->ops->act;
     return scratch_bytes(c, act, t->n_rows) + scratch_bytes(c, act, t->n_wanted) +
            some_bytes(c, act, t->most) + fv_workspace_need(FV_F32, t->n_wanted, c->d_model) +
-           fv_forward_tables_bytes(c, pass, t, &dec->rope);
+           fv_forward_tables_bytes(c, pass, t);
 }
 
 /* Queries of blocks with layers on both sides of layer l: into the forward batch's matrix, or
@@ -376,7 +421,7 @@ fv_status fv_decoder_layers(fv_decoder *dec, fv_forward_batch *pass, int32_t l0,
     fv_arena_reset(&dec->host);
     FV_TRY(fv_forward_tables_make(c, pass, l0, l1, &dec->host, &t));
     FV_TRY(fv_workspace_reset(&dec->ws, pass_bytes(dec, pass, &t)));
-    FV_TRY(fv_forward_tables_put(c, pass, &t, &dec->rope, &dec->host, &dec->ws));
+    FV_TRY(fv_forward_tables_put(c, pass, &t, dec->rope, &dec->host, &dec->ws));
     layer_scratch s = cut_scratch(dec, t.n_rows);
     cut_some(dec, t.most, &s);
     FV_TRY(carry_queries(dec, pass, l0, s.q, true));

@@ -12,6 +12,7 @@
  *   RoPE(q, k, rope_pos);  append k, v
  *   x = x + (attention(q) Wo^T + bo)
  *   x = x + (act(h' Wg^T) * (h' Wu^T)) Wd^T,   h' = RMSNorm(x)
+ *   with post_norms, both of what is added to x are normed: RMSNorm(attention(q) Wo^T), ...
  *
  * A layer whose store borrows keys (fv_kv_borrow) is lazy for that sequence: rows of a segment that
  * borrows use the queries and keys that the same rows had in the source layer, and compute values

@@ -15,8 +15,10 @@ struct fv_decoder {
     fv_text_weights w;
     fv_workspace ws;      /* activations of a pass */
     fv_workspace head_ws; /* of the head; its inputs are in ws */
-    fv_rope rope;
-    fv_arena host; /* the pass's tables */
+    fv_rope rope[2];      /* [fv_text_rope] */
+    float *made;          /* weights that are not as in the file: norms of 1 + w, embed_scale */
+    fv_tensor factor;     /* [1, d] embed_scale; absent without it */
+    fv_arena host;        /* the pass's tables */
     atomic_ullong n_layer_run;
 };
 

@@ -26,10 +26,17 @@ static fv_status seq_slots(const fv_forward_seq *seq, int32_t b, int32_t row0, f
     return FV_OK;
 }
 
+/* Rows of an image, which text separates from the next, see all of it: as much as its last one. */
+static void see_images(const fv_forward_seq *seq, int32_t *masked_tail) {
+    for (int32_t r = seq->n_rows - 2; r >= 0; r--)
+        if (seq->seg[r] == FV_SEG_VISUAL && seq->seg[r + 1] == FV_SEG_VISUAL)
+            masked_tail[r] = masked_tail[r + 1];
+}
+
 /* masked_tail[s][i]: entries of segment s after query i in this forward batch, unless it sets its
  * own. */
-static fv_status seq_queries(const fv_forward_seq *seq, int32_t b, int32_t row0, fv_arena *arena,
-                             fv_forward_tables *t) {
+static fv_status seq_queries(const fv_forward_seq *seq, int32_t b, int32_t row0, bool image_whole,
+                             fv_arena *arena, fv_forward_tables *t) {
     int32_t n = seq->n_rows, w = seq->wanted, *masked_tail, *masked_wanted;
     assert(w >= 0 && w <= n);
     FV_TRY(FV_ARENA_NEW(arena, (size_t)n * FV_N_SEG, masked_tail));
@@ -42,6 +49,7 @@ static fv_status seq_queries(const fv_forward_seq *seq, int32_t b, int32_t row0,
     }
     if (seq->masked_tail)
         memcpy(masked_tail, seq->masked_tail, (size_t)n * FV_N_SEG * sizeof *masked_tail);
+    if (image_whole) see_images(seq, masked_tail + (size_t)FV_SEG_VISUAL * (size_t)n);
     for (int s = 0; s < FV_N_SEG; s++)
         for (int32_t i = 0; i < w; i++)
             masked_wanted[s * w + i] = masked_tail[(size_t)s * (size_t)n + (size_t)(n - w + i)];
@@ -177,7 +185,7 @@ fv_status fv_forward_tables_make(const fv_text_config *cfg, const fv_forward_bat
     FV_TRY(FV_ARENA_NEW(arena, t->n_rows, t->rope_pos));
     for (int32_t b = 0, row0 = 0; b < n; row0 += pass->seq[b++].n_rows) {
         FV_TRY(seq_slots(&pass->seq[b], b, row0, arena, t));
-        FV_TRY(seq_queries(&pass->seq[b], b, row0, arena, t));
+        FV_TRY(seq_queries(&pass->seq[b], b, row0, cfg->image_whole, arena, t));
         FV_TRY(seq_window(cfg, &pass->seq[b], b, arena, t));
     }
     FV_TRY(fv_packed_forward_make(pass, l0, l1, arena, &t->packed));
@@ -187,48 +195,52 @@ fv_status fv_forward_tables_make(const fv_text_config *cfg, const fv_forward_bat
 /* ---- on the device ---------------------------------------------------------------------- */
 
 size_t fv_forward_tables_bytes(const fv_text_config *cfg, const fv_forward_batch *pass,
-                               const fv_forward_tables *t, const fv_rope *rope) {
-    size_t bytes = 2 * fv_workspace_need(FV_F32, t->n_rows, rope->half) +
+                               const fv_forward_tables *t) {
+    int32_t half = cfg->d_head / 2, n_angles = cfg->two_ropes ? 4 : 2;
+    size_t bytes = (size_t)n_angles * fv_workspace_need(FV_F32, t->n_rows, half) +
                    fv_captures_bytes(cfg, pass) +
                    fv_packed_forward_bytes(cfg, pass, &t->packed, t->n_rows);
     for (int32_t i = 0; i < t->n_set; i++)
-        bytes += 2 * fv_workspace_need(FV_F32, t->set[i].n, rope->half);
+        bytes += (size_t)n_angles * fv_workspace_need(FV_F32, t->set[i].n, half);
     return bytes;
 }
 
-static fv_status put_angles(fv_forward_tables *t, const fv_rope *rope, fv_arena *arena,
-                            fv_workspace *ws) {
+static fv_status put_angles(const fv_forward_tables *t, const fv_rope *rope, fv_arena *arena,
+                            fv_workspace *ws, fv_tensor *cosines, fv_tensor *sines) {
     float *c, *s;
     int32_t n = t->n_rows;
     FV_TRY(FV_ARENA_NEW(arena, (size_t)n * (size_t)rope->half, c));
     FV_TRY(FV_ARENA_NEW(arena, (size_t)n * (size_t)rope->half, s));
     fv_rope_angles(rope, t->rope_pos, n, c, s);
-    t->cos = fv_workspace_cut(ws, FV_F32, n, rope->half);
-    t->sin = fv_workspace_cut(ws, FV_F32, n, rope->half);
+    *cosines = fv_workspace_cut(ws, FV_F32, n, rope->half);
+    *sines = fv_workspace_cut(ws, FV_F32, n, rope->half);
     fv_device *dev = ws->be->device;
     size_t bytes = (size_t)n * (size_t)rope->half * sizeof *c;
-    FV_TRY(dev->ops->copy_async(dev, t->cos.data, c, bytes));
-    return dev->ops->copy_async(dev, t->sin.data, s, bytes);
+    FV_TRY(dev->ops->copy_async(dev, cosines->data, c, bytes));
+    return dev->ops->copy_async(dev, sines->data, s, bytes);
 }
 
-static fv_status put_set(const fv_forward_tables *t, const fv_rope *rope, fv_query_rows *set,
+static fv_status put_set(const fv_forward_tables *t, int32_t rope, fv_query_rows *set,
                          fv_workspace *ws) {
-    set->cos = t->cos;
-    set->sin = t->sin;
+    fv_tensor c = t->cos[rope], s = t->sin[rope];
+    set->cos[rope] = c;
+    set->sin[rope] = s;
     if (set->all) return FV_OK;
-    set->cos = fv_workspace_cut(ws, FV_F32, set->n, rope->half);
-    set->sin = fv_workspace_cut(ws, FV_F32, set->n, rope->half);
-    fv_index_select_args cosines = {.table = t->cos, .y = set->cos, .ids = set->row};
-    fv_index_select_args sines = {.table = t->sin, .y = set->sin, .ids = set->row};
+    set->cos[rope] = fv_workspace_cut(ws, FV_F32, set->n, c.cols);
+    set->sin[rope] = fv_workspace_cut(ws, FV_F32, set->n, c.cols);
+    fv_index_select_args cosines = {.table = c, .y = set->cos[rope], .ids = set->row};
+    fv_index_select_args sines = {.table = s, .y = set->sin[rope], .ids = set->row};
     FV_TRY(ws->be->ops->index_select(ws->be, &cosines));
     return ws->be->ops->index_select(ws->be, &sines);
 }
 
 fv_status fv_forward_tables_put(const fv_text_config *cfg, const fv_forward_batch *pass,
-                                fv_forward_tables *t, const fv_rope *rope, fv_arena *arena,
+                                fv_forward_tables *t, const fv_rope rope[2], fv_arena *arena,
                                 fv_workspace *ws) {
-    FV_TRY(put_angles(t, rope, arena, ws));
-    for (int32_t i = 0; i < t->n_set; i++) FV_TRY(put_set(t, rope, &t->set[i], ws));
+    for (int32_t k = 0; k <= cfg->two_ropes; k++) {
+        FV_TRY(put_angles(t, &rope[k], arena, ws, &t->cos[k], &t->sin[k]));
+        for (int32_t i = 0; i < t->n_set; i++) FV_TRY(put_set(t, k, &t->set[i], ws));
+    }
     fv_packed_forward_put(cfg, pass, &t->packed, t->n_rows, ws);
     return fv_captures_cut(ws, arena, cfg, pass, &t->captures);
 }

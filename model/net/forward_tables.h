@@ -13,11 +13,11 @@
 /* Rows of a pass that compute what others borrow. A lazy layer runs fewer queries and keys than
  * it has rows: which, depends on each sequence's store. */
 typedef struct fv_query_rows {
-    bool all;               /* every row of the pass: nothing is gathered */
-    int32_t n;              /* number of rows */
-    int32_t *row;           /* [n] ascending row numbers */
-    fv_tensor cos, sin;     /* [n, D/2] */
-    fv_kv_write_seq *write; /* [n_seq] the same rows, packed, as kv_write takes them */
+    bool all;                 /* every row of the pass: nothing is gathered */
+    int32_t n;                /* number of rows */
+    int32_t *row;             /* [n] ascending row numbers */
+    fv_tensor cos[2], sin[2]; /* [n, D/2] of each RoPE */
+    fv_kv_write_seq *write;   /* [n_seq] the same rows, packed, as kv_write takes them */
     /* what it was made from */
     const uint8_t *own; /* [n_seq] */
     bool wanted;        /* of those rows, only the wanted ones */
@@ -27,7 +27,7 @@ typedef struct fv_forward_tables {
     int32_t n_rows, n_wanted;
     fv_rope_pos *rope_pos;    /* [n_rows] positions that rows are rotated by */
     int32_t *wanted;          /* [n_wanted] numbers of the tokens that are pruned the last layer */
-    fv_tensor cos, sin;       /* [n_rows, D/2] on the device */
+    fv_tensor cos[2], sin[2]; /* [n_rows, D/2] on the device, of each RoPE that there is */
     fv_kv_write_seq *write;   /* [n_seq] all rows */
     fv_attn_seq *attn;        /* [n_seq] every row a query */
     fv_attn_seq *attn_wanted; /* [n_seq] the wanted ones */
@@ -56,11 +56,11 @@ void fv_forward_tables_window(const fv_text_config *cfg, const fv_forward_batch 
 
 /* Bytes of scratch that the next call cuts. */
 size_t fv_forward_tables_bytes(const fv_text_config *cfg, const fv_forward_batch *pass,
-                               const fv_forward_tables *t, const fv_rope *rope);
+                               const fv_forward_tables *t);
 
 /* The device's part. */
 fv_status fv_forward_tables_put(const fv_text_config *cfg, const fv_forward_batch *pass,
-                                fv_forward_tables *t, const fv_rope *rope, fv_arena *arena,
+                                fv_forward_tables *t, const fv_rope rope[2], fv_arena *arena,
                                 fv_workspace *ws);
 
 #endif

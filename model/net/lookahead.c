@@ -59,11 +59,12 @@ static fv_status project(fv_decoder *dec, const fv_lookahead *lookahead, const p
 
 static fv_status put_angles(fv_decoder *dec, const fv_lookahead *lookahead, const peeked *s) {
     fv_device *dev = dec->be->device;
-    size_t n = (size_t)lookahead->x.rows * (size_t)dec->rope.half;
+    size_t n = (size_t)lookahead->x.rows * (size_t)(dec->cfg->d_head / 2);
     float *cosine, *sine;
     FV_TRY(FV_ARENA_NEW(&dec->host, n, cosine));
     FV_TRY(FV_ARENA_NEW(&dec->host, n, sine));
-    fv_rope_angles(&dec->rope, lookahead->rope_pos, lookahead->x.rows, cosine, sine);
+    const fv_rope *rope = &dec->rope[fv_text_rope(dec->cfg, lookahead->layer)];
+    fv_rope_angles(rope, lookahead->rope_pos, lookahead->x.rows, cosine, sine);
     FV_TRY(dev->ops->copy_async(dev, s->cos.data, cosine, n * sizeof *cosine));
     return dev->ops->copy_async(dev, s->sin.data, sine, n * sizeof *sine);
 }

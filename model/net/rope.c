@@ -38,7 +38,7 @@ static float yarn_scaled(const fv_rope_config *cfg, int32_t d_head, int32_t i, f
 }
 
 float fv_attention_scale(const fv_text_config *cfg) {
-    float scale = 1.0f / sqrtf((float)cfg->d_head);
+    float scale = 1.0f / sqrtf(cfg->query_scalar > 0 ? cfg->query_scalar : (float)cfg->d_head);
     if (cfg->rope.type != FV_ROPE_YARN) return scale;
     return scale * (float)(cfg->rope.attention_factor * cfg->rope.attention_factor);
 }

@@ -9,9 +9,10 @@ typedef struct fv_text_layer {
     fv_tensor attn_norm;  /* [1, d] */
     fv_tensor q, k, v, o; /* [H D, d] [Hkv D, d] [Hkv D, d] [d, H D] */
     fv_tensor q_bias, k_bias, v_bias, o_bias;
-    fv_tensor q_norm, k_norm; /* [1, D], of each head */
-    fv_tensor mlp_norm;       /* [1, d] */
-    fv_tensor gate, up, down; /* [m, d] [m, d] [d, m] */
+    fv_tensor q_norm, k_norm;                /* [1, D], of each head */
+    fv_tensor mlp_norm;                      /* [1, d] */
+    fv_tensor attn_post_norm, mlp_post_norm; /* [1, d], with post_norms */
+    fv_tensor gate, up, down;                /* [m, d] [m, d] [d, m] */
     fv_tensor gate_bias, up_bias, down_bias;
 } fv_text_layer;
 

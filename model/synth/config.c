@@ -54,6 +54,24 @@ static void add_sections(const shape *s, const char *family, json_t *rope) {
     if (interleaved) json_object_set_new(rope, "mrope_interleaved", json_true());
 }
 
+/* Gemma 3's keys: every second layer slides, and has another RoPE. */
+static void add_gemma_keys(const shape *s, bool v5, json_t *t) {
+    json_object_del(t, "hidden_act");
+    json_object_set_new(t, "hidden_activation", json_string("gelu_pytorch_tanh"));
+    json_object_set_new(t, "query_pre_attn_scalar", json_integer(s->d_head + 3));
+    json_object_set_new(t, "sliding_window", json_integer(40));
+    json_object_set_new(t, "sliding_window_pattern", json_integer(2));
+    json_object_set_new(t, "eos_token_id", json_integer(EOS));
+    if (!v5) {
+        json_object_set_new(t, "rope_local_base_freq", json_real(500.0));
+        return;
+    }
+    json_object_set_new(t, "rope_parameters",
+                        json_pack("{s:{s:s, s:f}, s:{s:s, s:f}}", "full_attention", "rope_type",
+                                  "default", "rope_theta", 10000.0, "sliding_attention",
+                                  "rope_type", "default", "rope_theta", 500.0));
+}
+
 static json_t *text_json(const shape *s, const char *family, bool v5) {
     json_t *t = json_pack(
         "{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:s, s:i, s:b}", "model_type", family,
@@ -74,6 +92,7 @@ static json_t *text_json(const shape *s, const char *family, bool v5) {
         json_object_set_new(t, v5 ? "rope_parameters" : "rope_scaling", rope);
     else
         json_decref(rope);
+    if (!strcmp(family, "gemma3_text")) add_gemma_keys(s, v5, t);
     return t;
 }
 

@@ -27,9 +27,14 @@ static int32_t context_of(const fv_prefill_job *j) {
     return may_condense(j) ? INT32_MAX : config(j)->text.max_position;
 }
 
-/* What is compressed cannot slide out of a window. */
-static fv_status check_window(const fv_prefill_job *j, int32_t n) {
+/* What is compressed cannot slide out of a window, and is rotated alike in all layers. */
+static fv_status check_pack(const fv_prefill_job *j, int32_t n) {
     int32_t most = fv_text_context(&config(j)->text, may_pack(j));
+    if (may_pack(j) && config(j)->text.two_ropes)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "pack=%s: this model rotates keys by one RoPE in layers that slide and by "
+                       "another in the others, and compressed keys have one",
+                       j->policy.stage[FV_STAGE_PACK].method->name);
     if (n <= most || n > config(j)->text.max_position) return FV_OK;
     return FV_FAIL(FV_EINVAL,
                    "pack=%s: the prompt has %d tokens and this model's sliding window %d, out of "
@@ -84,7 +89,7 @@ fv_status fv_prefill_job_open(fv_prefill_job *j) {
     FV_TRY(fv_prefill_job_lay_images(j));
     FV_TRY(make_prompt(j));
     if (j->prompt.n == 0) return FV_FAIL(FV_EINVAL, "the prompt is empty");
-    return may_condense(j) ? make_plan(j) : check_window(j, j->prompt.n);
+    return may_condense(j) ? make_plan(j) : check_pack(j, j->prompt.n);
 }
 
 bool fv_prefill_job_condenses(const fv_prefill_job *j) { return j->plan.condense.acts; }
@@ -143,7 +148,7 @@ static fv_status map_rope(fv_prefill_job *j) {
 
 fv_status fv_prefill_job_begin(fv_prefill_job *j) {
     FV_TRY(condense(j));
-    FV_TRY(check_window(j, j->prompt.n + j->n_replay));
+    FV_TRY(check_pack(j, j->prompt.n + j->n_replay));
     FV_TRY(map_rope(j));
     FV_TRY(add_replay(j));
     FV_TRY(open_generation(j));

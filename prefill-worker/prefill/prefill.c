@@ -218,8 +218,7 @@ static fv_status run_chunk(fv_prefill *p, int32_t from, int32_t to, int32_t l0, 
 }
 
 /* A capture is of a pass's last rows: where an answer follows the prompt, the chunk ends between
- * them.
- */
+ * them. Where an image's tokens see all of it, the chunk ends after the image. */
 static int32_t chunk_end(const fv_prefill *p, int32_t from, int32_t l0, int32_t l1) {
     int32_t n = p->rows.n, step = p->opt->chunk > 0 ? p->opt->chunk : n;
     int32_t to = from + step < n ? from + step : n;
@@ -228,6 +227,9 @@ static int32_t chunk_end(const fv_prefill *p, int32_t from, int32_t l0, int32_t 
         if (p->req[b].n_answer && end > from && end < to && fv_prefill_captures_any(p, b, l0, l1))
             to = end;
     }
+    while (fv_decoder_config(p->dec)->image_whole && to < n &&
+           p->rows.seg[to - 1] == FV_SEG_VISUAL && p->rows.seg[to] == FV_SEG_VISUAL)
+        to++;
     return to;
 }
 

@@ -135,6 +135,29 @@ def rope_keys(rng, rope, key_form):
     return keys
 
 
+def gemma_keys(rng, card, text):
+    """What Gemma 3 has of its own: layers that slide, each kind with its RoPE."""
+    heads, _, dim = card["heads"]
+    text["hidden_size"] += -text["hidden_size"] % heads  # transformers refuses others
+    text["head_dim"] = dim
+    text["hidden_activation"] = text.pop("hidden_act")
+    text["attention_bias"] = card["bias"]
+    text |= {"query_pre_attn_scalar": dim + rng.randrange(9), "sliding_window": rng.randrange(2, 40)}
+    if rng.random() < 0.5:
+        text["sliding_window_pattern"] = rng.randrange(2, 4)
+    else:
+        types = ["sliding_attention", "full_attention"]
+        text["layer_types"] = [types[0]] + rng.choices(types, k=card["layers"] - 1)
+    slides = {"rope_type": "default", "rope_theta": rng.choice([10000.0, 300.0])}
+    if card["key_form"] == "v5":
+        text["rope_parameters"] = {"full_attention": text["rope_parameters"], "sliding_attention": slides}
+    else:
+        text["rope_local_base_freq"] = slides["rope_theta"]
+        scaling = text.get("rope_scaling", {})
+        if "type" in scaling:  # which transformers does not read here
+            scaling["rope_type"] = scaling.pop("type")
+
+
 def text_config(rng, card, vocab, image_token_last):
     heads, kv, dim = card["heads"]
     family = card["family"]
@@ -156,6 +179,8 @@ def text_config(rng, card, vocab, image_token_last):
         text["mlp_bias"] = rng.random() < 0.3
     if family == "mistral":
         text["sliding_window"] = rng.choice([None, 1024])
+    if family == "gemma3_text":
+        gemma_keys(rng, card, text)
     if image_token_last:
         text["pad_token_id"] = 0
     return text
@@ -315,12 +340,12 @@ YARNS = [{"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings"
 CLASSES = {"llama": "Llama", "qwen2": "Qwen2", "mistral": "Mistral", "qwen3": "Qwen3"}
 
 
-def make_text_cases(n, seed):
+def make_text_cases(n, seed, classes=CLASSES, name="text", ropes=ROPES + YARNS):
     """Text models on their own: no tower, no pictures."""
-    rng = random.Random(f"text {seed}")
-    columns = {"family": list(CLASSES), "heads": HEADS, "layers": [1, 2, 3],
+    rng = random.Random(f"{name} {seed}")
+    columns = {"family": list(classes), "heads": HEADS, "layers": [1, 2, 3],
                "width": [36, 52, 64], "ffn": [77, 96], "eps": [1e-5, 1e-6],
-               "act": ["silu", "silu", "gelu"], "rope": ROPES + YARNS, "bias": [True, False],
+               "act": ["silu", "silu", "gelu"], "rope": ropes, "bias": [True, False],
                "dtype": ["f32", "bf16", "f16"], "dialect": ["original", "bare"],
                "key_form": ["v4", "v5"], "question": QUESTIONS}
     dealt = {name: deal(rng, values, n) for name, values in columns.items()}
@@ -328,16 +353,20 @@ def make_text_cases(n, seed):
     for i in range(n):
         card = {name: values[i] for name, values in dealt.items()}
         config = text_config(rng, card, rng.randrange(300, 480), False)
-        config["architectures"] = [CLASSES[card["family"]] + "ForCausalLM"]
+        config["architectures"] = [classes[card["family"]] + "ForCausalLM"]
         config["tie_word_embeddings"] = card["dialect"] == "bare"
         heads, kv, dim = card["heads"]
         about = (f"{card['family']} alone {card['layers']}L {heads}/{kv}x{dim}, {card['dtype']} "
                  f"{card['dialect']} {card['key_form']}, rope {card['rope']['rope_type']}")
-        cases.append(Case(name=f"text_{i}", about=about, config=config,
+        cases.append(Case(name=f"{name}_{i}", about=about, config=config,
                           seed=rng.randrange(1 << 48), dialect=card["dialect"],
                           dtype=card["dtype"], shards=1, key_form=card["key_form"],
                           prompt=card["question"], images=[]))
     return cases
+
+
+def make_gemma_text_cases(n, seed):
+    return make_text_cases(n, seed, {"gemma3_text": "Gemma3"}, "gemma3_text", ROPES)
 
 
 def make_sliding_cases(n, seed):
@@ -349,7 +378,7 @@ def make_sliding_cases(n, seed):
     chosen = [(c, t) for c, t in texts if t.get("model_type") in ("mistral", "qwen2", "qwen3")][:n]
     for i, (case, text) in enumerate(chosen):
         layers = text.get("num_hidden_layers", 1)
-        text["sliding_window"] = rng.randrange(1, 40)
+        text["sliding_window"] = rng.randrange(2, 40)
         if text["model_type"] != "mistral":
             text["use_sliding_window"] = True
             text["max_window_layers"] = rng.randrange(layers)

@@ -312,6 +312,33 @@ Test(families, qwen3_has_its_defaults) {
     cr_assert(c.text.window == 4096 && !c.text.slides[3] && c.text.slides[4]);
 }
 
+#define GEMMA(keys) "{\"model_type\":\"gemma3_text\"" keys "}"
+
+Test(families, gemma3_text_has_its_defaults) {
+    fv_model_config c = parse(GEMMA(""));
+    const fv_text_config *t = &c.text;
+    cr_assert(t->vocab == 262208 && t->d_model == 2304 && t->d_ffn == 9216 && t->n_layer == 26);
+    cr_assert(t->n_head == 8 && t->n_kv == 4 && t->d_head == 256 && t->max_position == 131072);
+    cr_assert(t->bos == 2 && c.n_eos == 1 && c.eos[0] == 1 && t->tied_head && t->qk_norm);
+    cr_assert(t->act == FV_ACT_GELU_TANH && t->norm_plus_one && t->post_norms && t->two_ropes);
+    cr_assert(t->embed_scale == 48.0F && t->query_scalar == 256.0F && t->rms_eps == 1e-6F);
+    cr_assert(t->rope.theta == 1e6 && t->rope_slides.theta == 1e4 && t->window == 4096);
+    for (int32_t l = 0; l < 26; l++) cr_assert_eq(t->slides[l], l % 6 != 5);
+    cr_assert(has(&c, false, "text.layers.0.pre_feedforward_layernorm.weight"));
+    c = parse(GEMMA(",\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8},"
+                    "\"rope_local_base_freq\":500,\"sliding_window_pattern\":2"));
+    cr_assert(c.text.rope.type == FV_ROPE_LINEAR && c.text.rope.factor == 8);
+    cr_assert(c.text.rope_slides.type == FV_ROPE_DEFAULT && c.text.rope_slides.theta == 500);
+    cr_assert(c.text.slides[0] && !c.text.slides[1]);
+    c = parse(GEMMA(",\"rope_parameters\":{\"full_attention\":{\"rope_theta\":9.0},"
+                    "\"sliding_attention\":{\"rope_theta\":7.0}}"));
+    cr_assert(c.text.rope.theta == 9 && c.text.rope_slides.theta == 7);
+    refused(GEMMA(",\"final_logit_softcapping\":30.0"), FV_EUNSUPPORTED, "final_logit_softcapping");
+    refused(GEMMA(",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":2}"), FV_EUNSUPPORTED,
+            "which gemma3_text is not");
+    refused(GEMMA(",\"query_pre_attn_scalar\":0"), FV_EDATA, "query_pre_attn_scalar");
+}
+
 #define YARN(keys)                                                                                 \
     "{\"model_type\":\"qwen2\",\"max_position_embeddings\":131072,\"rope_scaling\":{"              \
     "\"rope_type\":\"yarn\"" keys "}}"

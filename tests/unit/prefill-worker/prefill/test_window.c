@@ -80,3 +80,31 @@ Test(window, tokens_that_are_dropped_do_not_move_the_window) {
             cr_assert(same_bits(a.logits[s], b.logits[s], LOGITS), "token %d", i);
     }
 }
+
+/* Whether token `other` of the image changes what a chunk leaves in the store for token `at`. */
+static bool changes(bool whole, int32_t chunk, int32_t other, int32_t at) {
+    tiny_net net;
+    tiny_prompt p[2];
+    float row[2][24];
+    tiny_net_open(&net, shape_of(2, 0), FV_F32, NULL, 1);
+    net.cfg.image_whole = whole;
+    for (int i = 0; i < 2; i++) {
+        tiny_prompt_lay(&net, &p[i], "t3 v20 t2 v9 t4", 5, "");
+        if (i) p[i].embeds[other * net.cfg.d_model] += 1.0f;
+        cr_assert_eq(tiny_prefill(&net, &p[i], 1, chunk), FV_OK, "%s", fv_last_error());
+        fv_block_table v = fv_kv_runs(p[i].kv, 1)[FV_SEG_VISUAL];
+        memcpy(row[i], (const float *)v.block[0].v + at * 24, sizeof row[i]);
+    }
+    for (int i = 0; i < 2; i++) tiny_prompt_free(&p[i]);
+    tiny_net_close(&net);
+    return !same_bits(row[0], row[1], 24);
+}
+
+Test(window, tokens_of_a_whole_image_see_each_other_in_any_chunk) {
+    for (int32_t chunk = 0; chunk < 12; chunk += 5) {
+        cr_assert_not(changes(false, chunk, 19, 0), "causal");
+        cr_assert(changes(true, chunk, 19, 0), "the last of the image, chunk %d", chunk);
+        cr_assert(changes(true, chunk, 28, 20), "of the second, chunk %d", chunk);
+        cr_assert_not(changes(true, chunk, 20, 19), "the next image, chunk %d", chunk);
+    }
+}
