@@ -14,7 +14,7 @@ typedef struct fv_command {
 } fv_command;
 
 extern const fv_command fv_cli_ask, fv_cli_trace, fv_cli_up, fv_cli_eval, fv_cli_calibrate,
-    fv_cli_bench, fv_cli_policies, fv_cli_synth, fv_cli_quantize;
+    fv_cli_bench, fv_cli_policies, fv_cli_plan, fv_cli_synth, fv_cli_quantize;
 
 /* Reads the arguments after the command's name (argv[0] is the name), prints its help when they ask
  * for it, or runs it. Returns the exit status: 0 done, 1 failed, 2 wrong usage. */

@@ -7,9 +7,9 @@
 #include "common/suggest.h"
 #include "common/version.h"
 
-static const fv_command *const commands[] = {&fv_cli_ask,      &fv_cli_trace,     &fv_cli_up,
-                                             &fv_cli_eval,     &fv_cli_calibrate, &fv_cli_bench,
-                                             &fv_cli_policies, &fv_cli_synth,     &fv_cli_quantize};
+static const fv_command *const commands[] = {
+    &fv_cli_ask,   &fv_cli_trace,    &fv_cli_up,   &fv_cli_eval,  &fv_cli_calibrate,
+    &fv_cli_bench, &fv_cli_policies, &fv_cli_plan, &fv_cli_synth, &fv_cli_quantize};
 
 enum { N_COMMAND = sizeof commands / sizeof commands[0] };
 

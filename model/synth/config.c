@@ -330,6 +330,13 @@ fv_status fv_synth_config_make(const fv_synth_options *opt, json_t **json, fv_mo
     return st;
 }
 
+fv_status fv_synth_config(const fv_synth_options *opt, fv_model_config *out) {
+    json_t *json;
+    FV_TRY(fv_synth_config_make(opt, &json, out));
+    json_decref(json);
+    return FV_OK;
+}
+
 /* preprocessor_config.json, as the family's class writes it. */
 static json_t *image_processor_json(const fv_model_config *cfg) {
     int32_t side = cfg->vision.image;

@@ -39,4 +39,7 @@ typedef struct fv_synth_report {
  * directory that is not empty; errors of fv_config_parse for what the config cannot be. */
 fv_status fv_synth_write(const fv_synth_options *opt, fv_synth_report *out);
 
+/* The config alone: of opt->shape, family and layers, or of opt->config_file. Errors as above. */
+fv_status fv_synth_config(const fv_synth_options *opt, fv_model_config *out);
+
 #endif

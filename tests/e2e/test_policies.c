@@ -1,4 +1,4 @@
-/* `fovea policies` prints everything in the table. */
+/* `fovea policies` prints everything in the table; `fovea plan` counts what each preset costs. */
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -78,4 +78,29 @@ Test(policies, a_stray_word_is_wrong_usage) {
     command_run(&r, FOVEA " policies prune");
     cr_assert_eq(r.status, 2);
     cr_assert(strstr(r.err, "'prune' is not an option"), "%s", r.err);
+}
+
+Test(policies, plans_of_all_presets_are_counted_without_a_checkpoint) {
+    int32_t n;
+    json_error_t err;
+    const fv_preset_info *p = fv_policy_presets(&n);
+    command_run(&r, FOVEA " plan --json");
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    json_t *rows = json_loads(r.out, 0, &err);
+    cr_assert_eq(json_array_size(rows), (size_t)n, "%s", err.text);
+    double exact = json_real_value(json_object_get(json_array_get(rows, 0), "flops"));
+    for (int32_t i = 0; i < n; i++) {
+        const json_t *row = json_array_get(rows, (size_t)i);
+        cr_assert_str_eq(json_string_value(json_object_get(row, "policy")), p[i].name);
+        double flops = json_real_value(json_object_get(row, "flops"));
+        cr_assert(flops > 0 && flops <= exact, "%s: %g", p[i].name, flops);
+    }
+    json_decref(rows);
+    command_run(&r, FOVEA " plan --policy exact --policy prune=fastv,layer=40");
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    cr_assert(strstr(r.out, "100.0"), "%s", r.out);
+    cr_assert(strstr(r.err, "layer=40: this checkpoint has layers 0..31"), "%s", r.err);
+    command_run(&r, FOVEA " plan --flops twice");
+    cr_assert_eq(r.status, 2);
+    cr_assert(strstr(r.err, "executed, square and visual"), "%s", r.err);
 }

@@ -1,0 +1,186 @@
+/* `fovea plan`: what policies come to on a network of some shape: visual tokens by layer, FLOPs of the
+ * prefill, bytes of the KV cache. Counted from the plans; nothing runs, and no weights are read. */
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/table.h"
+#include "common/options.h"
+#include "model/synth/synth.h"
+#include "policy/plan/flops.h"
+
+static const fv_option table[] = {
+    {"shape", NULL, FV_OPTION_STRING, "NAME", "llava-1.5-7b",
+     "a network of `fovea synth --shape`: llava-1.5-7b, llava-1.5-13b, small, nano ...", 0, 0},
+    {"config", NULL, FV_OPTION_STRING, "FILE", NULL, "or the one that this config.json describes",
+     0, 0},
+    {"visual", NULL, FV_OPTION_INT, "N", "576", "visual tokens of the prompt", 0, 1000000},
+    {"text", NULL, FV_OPTION_INT, "N", "50", "text tokens of the prompt", 1, 1000000},
+    {"policy", NULL, FV_OPTION_LIST, "POLICY", NULL,
+     "a policy; may be given more than once [exact and every preset]", 0, 0},
+    {"flops", NULL, FV_OPTION_STRING, "RULE", "executed",
+     "how FLOPs are counted: executed; square, as ST3 and FastV count; visual, as VisiPruner does",
+     0, 0},
+    {"json", NULL, FV_OPTION_FLAG, NULL, NULL, "JSON instead of a table", 0, 0},
+};
+enum { N_OPTION = sizeof table / sizeof *table };
+
+static const char usage[] =
+    "fovea plan [--shape NAME | --config FILE] [--visual N] [--text N] [--policy POLICY]...";
+static const char about[] =
+    "Shows what policies cost on a network: the FLOPs of the text model's prefill, the KV cache "
+    "after it in\n16 bits, and the visual tokens in the first and the last layer. Everything is "
+    "counted, nothing runs.\nWhere the method decides by the data, <= marks an upper bound. "
+    "--flops executed counts 2 for a\nmultiply-add, tokens that attend to those before them, and "
+    "the logits of one token; square counts\nattention as a full square and the logits of every "
+    "token that is left; visual counts 1 for a\nmultiply-add, and visual tokens alone.";
+
+/* A line of the result. */
+typedef struct planned {
+    const char *policy;
+    double flops;
+    fv_plan_bytes kv;
+    int32_t first, last; /* visual tokens of the first and the last layer */
+    bool exact_counts;
+    /* Why it cannot run on such a network, the thread's last error; NULL: it can. */
+    const char *refusal;
+} planned;
+
+typedef struct answer {
+    fv_plan_shape shape;
+    fv_flops_net net;
+    fv_flops_rule rule;
+    planned exact;
+    fv_table table;
+    json_t *rows;
+} answer;
+
+static fv_status read_net(const fv_options *o, answer *a) {
+    fv_model_config c;
+    fv_synth_options s = {.config_file = fv_options_string(o, "config"), .dtype = FV_BF16};
+    if (!s.config_file) s.shape = fv_options_string(o, "shape");
+    FV_TRY(fv_synth_config(&s, &c));
+    a->shape = (fv_plan_shape){.n_layer = c.text.n_layer,
+                               .n_kv = c.text.n_kv,
+                               .d_head = c.text.d_head,
+                               .bytes_value = 2,
+                               .n_visual = (int32_t)fv_options_int(o, "visual"),
+                               .n_text = (int32_t)fv_options_int(o, "text"),
+                               .uncondensable = fv_layout_uncondensable(&c.layout)};
+    a->net = (fv_flops_net){.d_model = c.text.d_model,
+                            .d_ffn = c.text.d_ffn,
+                            .n_head = c.text.n_head,
+                            .vocab = c.text.vocab};
+    return FV_OK;
+}
+
+static fv_status read_rule(const fv_options *o, answer *a) {
+    const char *name = fv_options_string(o, "flops");
+    for (int r = 0; r < FV_N_FLOPS_RULE; r++) {
+        if (strcmp(name, fv_flops_rule_name((fv_flops_rule)r)) != 0) continue;
+        a->rule = (fv_flops_rule)r;
+        return FV_OK;
+    }
+    return FV_FAIL(FV_EINVAL, "--flops is '%s'; executed, square and visual exist", name);
+}
+
+/* A policy that this network cannot have is a line with the reason; one that is no policy, an error. */
+static fv_status plan_one(const answer *a, const char *text, planned *out) {
+    static fv_plan plan; /* large */
+    fv_policy policy;
+    FV_TRY(fv_policy_parse(text, &policy));
+    *out = (planned){.policy = *text ? text : "exact"};
+    if (fv_plan_make(&policy, &a->shape, &plan) != FV_OK) {
+        out->refusal = fv_last_error();
+        return FV_OK;
+    }
+    out->flops = fv_plan_flops(&plan, &a->net, a->rule);
+    out->kv = fv_plan_count(&plan);
+    out->first = plan.visual[0];
+    out->last = plan.visual[plan.shape.n_layer - 1];
+    out->exact_counts = plan.exact_counts;
+    return FV_OK;
+}
+
+static void print_row(answer *a, const planned *p) {
+    const char *bound = p->exact_counts ? "" : "<= ";
+    fv_table_cell(&a->table, "%s", p->policy);
+    if (p->refusal) {
+        fprintf(stderr, "fovea plan: %s\n", p->refusal);
+        for (int32_t i = 1; i < a->table.n_col; i++) fv_table_cell(&a->table, "-");
+        return;
+    }
+    fv_table_cell(&a->table, "%s%.3f", bound, p->flops * 1e-12);
+    fv_table_cell(&a->table, "%s%.1f", bound, 100 * p->flops / a->exact.flops);
+    fv_table_cell(&a->table, "%s%.2f", bound, (double)p->kv.held / (1 << 20));
+    fv_table_cell(&a->table, "%s%.1f", bound, 100 * (double)p->kv.held / (double)p->kv.raw);
+    fv_table_cell(&a->table, "%s%d", bound, p->first);
+    fv_table_cell(&a->table, "%s%d", bound, p->last);
+}
+
+static json_t *row_json(const planned *p) {
+    if (p->refusal) return json_pack("{s:s, s:s}", "policy", p->policy, "refused", p->refusal);
+    return json_pack("{s:s, s:f, s:I, s:I, s:i, s:i, s:b}", "policy", p->policy, "flops", p->flops,
+                     "bytes_raw", (json_int_t)p->kv.raw, "bytes_held", (json_int_t)p->kv.held,
+                     "visual_first", p->first, "visual_last", p->last, "exact_counts",
+                     p->exact_counts);
+}
+
+static fv_status add(answer *a, const char *text) {
+    planned p;
+    FV_TRY(plan_one(a, text, &p));
+    print_row(a, &p);
+    return json_array_append_new(a->rows, row_json(&p))
+               ? FV_FAIL(FV_ENOMEM, "out of memory for the list of plans")
+               : FV_OK;
+}
+
+static fv_status add_all(answer *a, const fv_options *o) {
+    static const char *const head[] = {
+        "policy", "TFLOP", "%", "KV MiB", "%", "visual, first layer", "visual, last"};
+    const char *const *given;
+    int32_t n_given = fv_options_list(o, "policy", &given), n;
+    const fv_preset_info *preset = fv_policy_presets(&n);
+    for (size_t i = 0; i < sizeof head / sizeof *head; i++) fv_table_cell(&a->table, "%s", head[i]);
+    FV_TRY(plan_one(a, "", &a->exact));
+    for (int32_t i = 0; i < n_given; i++) FV_TRY(add(a, given[i]));
+    for (int32_t i = 0; i < n && !n_given; i++) FV_TRY(add(a, preset[i].name));
+    return FV_OK;
+}
+
+static fv_status show(answer *a, const fv_options *o) {
+    FV_TRY(add_all(a, o));
+    if (fv_options_flag(o, "json"))
+        fv_output_json(a->rows);
+    else
+        FV_TRY(fv_table_print(stdout, &a->table));
+    return fv_output_flush();
+}
+
+static fv_status plan(const fv_options *o) {
+    const char *const *rest;
+    answer a = {.rows = json_array()};
+    if (fv_options_positional(o, &rest) > 0)
+        return FV_FAIL(FV_EINVAL, "'%s' is not an option; see fovea plan --help", rest[0]);
+    fv_status st = read_net(o, &a);
+    if (st == FV_OK) st = read_rule(o, &a);
+    if (st == FV_OK) {
+        fv_table_init(&a.table, 7);
+        st = show(&a, o);
+        fv_table_fini(&a.table);
+    }
+    json_decref(a.rows);
+    return st;
+}
+
+static int run(const fv_options *o) { return fv_cli_end(&fv_cli_plan, plan(o)); }
+
+const fv_command fv_cli_plan = {.name = "plan",
+                                .summary = "count what policies cost, without running anything",
+                                .usage = usage,
+                                .about = about,
+                                .table = table,
+                                .n_option = N_OPTION,
+                                .run = run};
