@@ -74,6 +74,10 @@ static grpc_channel *create_channel(const fv_rpc_channel *ch,
     ARG(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000); /* also the time to connect, on a busy machine */
     ARG(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
     /* A machine that vanished says nothing: ask it while calls wait for it. */
+    /* A call that is paused receives no more than this. gRPC's own estimate of bandwidth x delay grows to
+     * megabytes for each call on a busy machine; what clients receive here is tokens and words. */
+    ARG(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    ARG(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 64 << 10);
     ARG(GRPC_ARG_KEEPALIVE_TIME_MS, ping);
     ARG(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ping);
     ARG(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);

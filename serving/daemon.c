@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "common/clock.h"
 #include "common/failpoint.h"
@@ -97,6 +98,14 @@ static void watch_signals(fv_daemon *d) {
     }
 }
 
+/* Each connection is a file; the soft limit, often 1024, is for programs that use select. */
+static void raise_file_limit(void) {
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+}
+
 fv_status fv_daemon_open(const fv_options *o, const fv_daemon_hooks *hooks, fv_daemon **out) {
     FV_TRY(fv_log_configure(fv_options_string(o, "log")));
     FV_TRY(fv_log_format(fv_options_string(o, "log-format")));
@@ -115,6 +124,7 @@ fv_status fv_daemon_open(const fv_options *o, const fv_daemon_hooks *hooks, fv_d
     if (st != FV_OK) goto free_daemon;
     st = fv_bridge_open(&d->loop, &d->bridge);
     if (st != FV_OK) goto close_loop;
+    raise_file_limit();
     watch_signals(d);
     watch_heap(d);
     uv_timer_init(&d->loop, &d->measure);

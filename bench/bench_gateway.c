@@ -1,0 +1,180 @@
+/* What HTTP adds: the same fleet (`fovea up --http`) asked over gRPC and, through the gateway, over HTTP, by
+ * 1, 16 and 64 clients, each of which sends its next request when it has its answer. Answers are streams.
+ *
+ * Both sides take turns in every round. The time that is added to the first token is the difference of a
+ * round's medians, and what is printed the median over the rounds; likewise the ratio of throughputs. The
+ * clients run on the same machine: that of gRPC takes more of it than that of HTTP.
+ *
+ *     bench_gateway --checkpoint DIR --image F --rounds 5 --json results/gateway.json */
+#include <stdio.h>
+
+#include "bench/http_load.h"
+#include "bench/program.h"
+#include "cli/bench_print.h"
+#include "cli/request.h"
+#include "cli/table.h"
+#include "tests/support/fleet.h"
+
+enum { N_LEVEL = 3, GRPC = 0, HTTP, N_SIDE };
+static const int32_t levels[N_LEVEL] = {1, 16, 64};
+static const char *const sides[N_SIDE] = {"gRPC", "HTTP"};
+
+typedef struct bench {
+    fleet fleet;
+    char address[64]; /* of the gateway */
+    int gateway;      /* its process */
+    fv_remote *remote;
+    fv_bench_load load;
+    uint64_t number;
+    fv_samples ttft_ms[N_LEVEL][N_SIDE], rate[N_LEVEL][N_SIDE]; /* a round's median; requests/s */
+    fv_samples added_ms[N_LEVEL], rate_ratio[N_LEVEL], cpu_ms[N_LEVEL]; /* of the gateway */
+} bench;
+
+static double median(fv_samples *s) { return fv_samples_quantile(s, 0.5); }
+
+static void note(fv_samples *s, double v) { bench_must(fv_samples_add(s, v)); }
+
+static void run_side(bench *b, int side, fv_bench_row *row) {
+    if (side == HTTP)
+        http_load_run(b->address, &b->load, &b->number, row);
+    else
+        bench_must(fv_bench_run(b->remote, &b->load, &b->number, row));
+    for (int code = 0; code < FV_BENCH_CODES; code++)
+        if (row->errors[code].n > 0) bench_must(FV_FAIL(FV_EIO, "%s", row->errors[code].first));
+}
+
+static void run_level(bench *b, int level, int32_t n_request, bool record) {
+    fv_bench_row row[N_SIDE] = {0};
+    double ttft_ms[N_SIDE], rate[N_SIDE], cpu_s = 0;
+    b->load.concurrency = levels[level];
+    b->load.n_request = n_request > 2 * levels[level] ? n_request : 2 * levels[level];
+    for (int side = 0; side < N_SIDE; side++) {
+        double before_s = bench_cpu_s(b->gateway);
+        run_side(b, side, &row[side]);
+        cpu_s = bench_cpu_s(b->gateway) - before_s; /* of the last side, HTTP */
+        ttft_ms[side] = 1e3 * median(&row[side].ttft_s);
+        rate[side] = row[side].n_ok / row[side].seconds;
+        fv_bench_row_free(&row[side]);
+    }
+    if (!record) return;
+    for (int side = 0; side < N_SIDE; side++) {
+        note(&b->ttft_ms[level][side], ttft_ms[side]);
+        note(&b->rate[level][side], rate[side]);
+    }
+    note(&b->added_ms[level], ttft_ms[HTTP] - ttft_ms[GRPC]);
+    note(&b->rate_ratio[level], rate[HTTP] / rate[GRPC]);
+    note(&b->cpu_ms[level], 1e3 * cpu_s / b->load.n_request);
+}
+
+/* ---- opening and closing ------------------------------------------------------------------ */
+
+static void open_fleet(bench *b, const char *checkpoint, const char *image, fv_arena *arena) {
+    Fovea__Inference__V1__Image **images;
+    bench_must(FV_ARENA_NEW(arena, 1, images));
+    if (image) bench_must(fv_request_image(image, arena, &images[0]));
+    b->load.images = images;
+    b->load.n_image = image ? 1 : 0;
+    fleet_open(&b->fleet, "bench-gateway");
+    command_run(&fleet_said, "ln -s \"$(realpath '%s')\" %s/ck", checkpoint, b->fleet.dir);
+    fleet_start(&b->fleet, "--http 127.0.0.1:0");
+    command_run(&fleet_said, "sed -n 's|^http://\\(.*\\)/v1 .*|\\1|p' %s/up.out", b->fleet.dir);
+    if (sscanf(fleet_said.out, "%63s", b->address) != 1)
+        bench_must(FV_FAIL(FV_EDATA, "the fleet does not say where its gateway is"));
+    b->gateway = fleet_child(&b->fleet, "fovea-gateway");
+    bench_must(fv_remote_open(&(fv_remote_options){.target = b->fleet.address}, &b->remote));
+}
+
+static void close_fleet(bench *b) {
+    fv_remote_close(b->remote);
+    fleet_stop(&b->fleet);
+    fleet_close(&b->fleet);
+    for (int level = 0; level < N_LEVEL; level++) {
+        for (int side = 0; side < N_SIDE; side++) {
+            fv_samples_free(&b->ttft_ms[level][side]);
+            fv_samples_free(&b->rate[level][side]);
+        }
+        fv_samples_free(&b->added_ms[level]);
+        fv_samples_free(&b->rate_ratio[level]);
+        fv_samples_free(&b->cpu_ms[level]);
+    }
+}
+
+/* ---- output ------------------------------------------------------------------------------- */
+
+static void print(bench *b) {
+    static const char *const heads[] = {"clients",     "TTFT p50 gRPC, ms",        "HTTP, ms",
+                                        "added, ms",   "requests/s gRPC",          "HTTP",
+                                        "HTTP / gRPC", "gateway's CPU, ms/request"};
+    enum { N_COL = sizeof heads / sizeof *heads };
+    fv_table t;
+    fv_table_init(&t, N_COL);
+    for (int i = 0; i < N_COL; i++) fv_table_cell(&t, "%s", heads[i]);
+    for (int level = 0; level < N_LEVEL; level++) {
+        fv_table_cell(&t, "%d", levels[level]);
+        for (int side = 0; side < N_SIDE; side++)
+            fv_table_number(&t, median(&b->ttft_ms[level][side]), 2);
+        fv_table_number(&t, median(&b->added_ms[level]), 2);
+        for (int side = 0; side < N_SIDE; side++)
+            fv_table_number(&t, median(&b->rate[level][side]), 1);
+        fv_table_number(&t, median(&b->rate_ratio[level]), 3);
+        fv_table_number(&t, median(&b->cpu_ms[level]), 3);
+    }
+    bench_must(fv_table_print(stdout, &t));
+    fv_table_fini(&t);
+}
+
+static json_t *to_json(bench *b, int32_t rounds) {
+    json_t *rows = json_array();
+    for (int level = 0; level < N_LEVEL; level++) {
+        for (int side = 0; side < N_SIDE; side++)
+            json_array_append_new(rows, json_pack("{s:i, s:s, s:f, s:f}", "concurrency",
+                                                  levels[level], "side", sides[side], "ttft_ms",
+                                                  median(&b->ttft_ms[level][side]),
+                                                  "requests_per_s", median(&b->rate[level][side])));
+        json_array_append_new(rows, json_pack("{s:i, s:s, s:f, s:f, s:f}", "concurrency",
+                                              levels[level], "side", "HTTP against gRPC",
+                                              "added_ms", median(&b->added_ms[level]),
+                                              "requests_ratio", median(&b->rate_ratio[level]),
+                                              "gateway_cpu_ms", median(&b->cpu_ms[level])));
+    }
+    return json_pack("{s:i, s:i, s:o}", "rounds", rounds, "max_tokens", b->load.max_tokens, "rows",
+                     rows);
+}
+
+int main(int argc, char **argv) {
+    static const fv_option table[] = {
+        {"checkpoint", NULL, FV_OPTION_STRING, "DIR", NULL, "what the fleet serves", 0, 0},
+        {"image", NULL, FV_OPTION_STRING, "FILE", NULL, "image of all requests", 0, 0},
+        {"prompt", NULL, FV_OPTION_STRING, "TEXT", "What is in the image?", "the question", 0, 0},
+        {"requests", NULL, FV_OPTION_INT, "N", "64",
+         "in each run, but two for each client at least", 1, 100000},
+        {"max-tokens", NULL, FV_OPTION_INT, "N", "32", "of each answer", 2, 4096},
+        {"rounds", NULL, FV_OPTION_INT, "N", "1", "runs of each side at each level", 1, 100},
+        {"json", NULL, FV_OPTION_STRING, "FILE", NULL, "write the numbers as JSON", 0, 0},
+    };
+    enum { N_OPTION = sizeof table / sizeof *table };
+    static bench b;
+    fv_arena arena = {0};
+    fv_options *o =
+        bench_options(table, N_OPTION, argc, argv, "bench_gateway --checkpoint DIR [options]",
+                      "The same fleet over gRPC and over HTTP.");
+    if (!fv_options_string(o, "checkpoint"))
+        bench_must(FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed"));
+    int32_t rounds = (int32_t)fv_options_int(o, "rounds");
+    b.load = (fv_bench_load){.policy_text = "exact",
+                             .prompt = fv_options_string(o, "prompt"),
+                             .max_tokens = (int32_t)fv_options_int(o, "max-tokens"),
+                             .ignore_eos = true,
+                             .deadline_ms = 3600000};
+    open_fleet(&b, fv_options_string(o, "checkpoint"), fv_options_string(o, "image"), &arena);
+    run_level(&b, 0, 1, false); /* pages of the weights, and the image, are there after this */
+    for (int32_t i = 0; i < rounds; i++)
+        for (int level = 0; level < N_LEVEL; level++)
+            run_level(&b, level, (int32_t)fv_options_int(o, "requests"), true);
+    print(&b);
+    bench_write_json(o, to_json(&b, rounds));
+    close_fleet(&b);
+    fv_arena_fini(&arena);
+    fv_options_free(o);
+    return 0;
+}
