@@ -94,10 +94,14 @@ static fv_status describe_kept(const fv_kept_map *kept, const char *path, char *
 static fv_status on_kept(void *user, const fv_kept_map *kept, const fv_layout_config *layout) {
     answer *a = user;
     fv_overlay overlay = {.layout = layout, .kept = kept};
-    fv_image *images;
-    FV_TRY(fv_request_images(a->options, &images, &overlay.n_image));
+    fv_image *images = NULL;
+    fv_video video;
+    FV_TRY(fv_request_video(a->options, &video));
+    fv_status st = fv_request_images(a->options, &video, &images, &overlay.n_image);
+    fv_video_free(&video);
+    FV_TRY(st);
     overlay.image = images;
-    fv_status st = fv_overlay_write(&overlay, a->overlay);
+    st = fv_overlay_write(&overlay, a->overlay);
     for (int32_t i = 0; i < overlay.n_image; i++) fv_image_free(&images[i]);
     free(images);
     return st == FV_OK ? describe_kept(kept, a->overlay, &a->drawn) : st;
@@ -107,7 +111,7 @@ static fv_status on_kept(void *user, const fv_kept_map *kept, const fv_layout_co
 static fv_status check_overlay(const fv_options *o) {
     const char *const *files, *path = fv_options_string(o, "overlay");
     if (!path) return FV_OK;
-    if (fv_options_list(o, "image", &files) == 0)
+    if (fv_options_list(o, "image", &files) == 0 && !fv_options_string(o, "video"))
         return FV_FAIL(FV_EINVAL, "--overlay draws image patches: add an image with --image");
     const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
     if (dot && strcasecmp(dot, ".png") != 0)
@@ -232,10 +236,10 @@ static int run(const fv_options *o) {
 
 const fv_command fv_cli_ask = {
     .name = "ask",
-    .summary = "answer a question about images",
-    .usage = "fovea ask (--checkpoint DIR | --to HOST:PORT) [--image FILE]... "
+    .summary = "answer a question about images or a video",
+    .usage = "fovea ask (--checkpoint DIR | --to HOST:PORT) [--image FILE]... [--video FILE] "
              "\"QUESTION\" [--then \"QUESTION\"]...",
-    .about = "Answers a question about images, in this process or on a fleet. The "
+    .about = "Answers a question about images or a video, in this process or on a fleet. The "
              "answer is streamed\nto stdout, the report goes to stderr.",
     .table = table,
     .n_option = N_TABLE,

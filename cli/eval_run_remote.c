@@ -10,10 +10,10 @@
 #include <string.h>
 
 #include "cli/eval_run.h"
-#include "cli/image.h"
 #include "common/arena.h"
 #include "common/log.h"
 #include "serving/policy_message.h"
+#include "video/png.h"
 
 typedef Fovea__Inference__V1__GenerateRequest request_message;
 typedef Fovea__Inference__V1__Image image_message;
@@ -134,7 +134,9 @@ static fv_status take(slot *p) {
     for (int32_t i = 0; i < p->session.item.n_image; i++) {
         fovea__inference__v1__image__init(&p->image[i]);
         p->images[i] = &p->image[i];
-        FV_TRY(fv_image_png(&p->session.image[i], &p->image[i].data.data, &p->image[i].data.len));
+        const fv_image *image = &p->session.image[i];
+        FV_TRY(fv_png_write(image->rgb, image->w, image->h, &p->image[i].data.data,
+                            &p->image[i].data.len));
     }
     return ask(p);
 }

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/image.h"
 #include "common/file.h"
 #include "eval/scenes/font.h"
+#include "video/png.h"
 
 enum {
     TILE = 240, /* pixels, at least */
@@ -232,7 +232,7 @@ fv_status fv_overlay_write(const fv_overlay *o, const char *path) {
     uint8_t *png;
     size_t n;
     FV_TRY(fv_overlay_draw(o, &image));
-    fv_status st = fv_image_png(&image, &png, &n);
+    fv_status st = fv_png_write(image.rgb, image.w, image.h, &png, &n);
     fv_image_free(&image);
     FV_TRY(st);
     st = fv_file_write(path, png, n);

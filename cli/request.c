@@ -10,6 +10,9 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "kernels/backends/open.h"
+#include "video/as_images.h"
+
+static const char mark[] = "<image>"; /* an image's place in a question */
 
 static void show_quantizing(void *bar, int32_t done, int32_t n) {
     fv_progress_show(bar, done, n, "weights quantized");
@@ -85,13 +88,61 @@ static fv_status read_image(const char *path, fv_image *out) {
     return st == FV_OK ? st : fv_fail_prefix(st, "%s", path);
 }
 
-fv_status fv_request_images(const fv_options *o, fv_image **images, int32_t *n) {
+fv_status fv_request_video(const fv_options *o, fv_video *out) {
+    const char *path = fv_options_string(o, "video");
+    fv_video_options opt;
+    if (!path && (fv_options_given(o, "frames") || fv_options_given(o, "fps")))
+        return FV_FAIL(FV_EINVAL, "--frames and --fps are of a video: add --video FILE");
+    *out = (fv_video){0};
+    if (!path) return FV_OK;
+    if (fv_options_flag(o, "raw"))
+        return FV_FAIL(FV_EINVAL, "--video puts text ahead of its frames, and --raw allows none");
+    FV_TRY(
+        fv_video_as_images((int32_t)fv_options_int(o, "frames"), fv_options_float(o, "fps"), &opt));
+    return fv_video_decode_file(path, &opt, out);
+}
+
+fv_status fv_request_video_question(const fv_options *o, const fv_video *video,
+                                    const char *question, fv_arena *arena, char **out) {
     const char *const *files;
-    int32_t n_file = fv_options_list(o, "image", &files), i = 0;
+    const int32_t n_mark =
+        fv_options_flag(o, "inline-images") ? 0 : fv_options_list(o, "image", &files);
+    size_t most = (size_t)video->n * (FV_VIDEO_TIME_MAX + sizeof mark) +
+                  (size_t)n_mark * sizeof mark + strlen(question) + 1;
+    char *at;
+    FV_TRY(FV_ARENA_NEW(arena, most, at));
+    *out = at;
+    for (int32_t i = 0; i < video->n; i++) {
+        fv_video_time_text(video->seconds[i], at);
+        at = stpcpy(at + strlen(at), mark);
+    }
+    for (int32_t i = 0; i < n_mark; i++) at = stpcpy(at, mark);
+    strcpy(at, question);
+    return FV_OK;
+}
+
+bool fv_request_is_inline(const fv_options *o) {
+    return fv_options_flag(o, "inline-images") || fv_options_string(o, "video");
+}
+
+static fv_status copy_frame(const fv_video *v, int32_t i, fv_image *out) {
+    const size_t bytes = 3 * (size_t)v->w * (size_t)v->h;
+    *out = (fv_image){.rgb = malloc(bytes), .w = v->w, .h = v->h};
+    if (!out->rgb) return FV_FAIL(FV_ENOMEM, "out of memory for a frame");
+    memcpy(out->rgb, v->rgb + (size_t)i * bytes, bytes);
+    return FV_OK;
+}
+
+fv_status fv_request_images(const fv_options *o, const fv_video *video, fv_image **images,
+                            int32_t *n) {
+    const char *const *files;
+    int32_t n_file = fv_options_list(o, "image", &files) + video->n, i = 0;
     fv_image *list = calloc((size_t)n_file + 1, sizeof *list);
     if (!list) return FV_FAIL(FV_ENOMEM, "out of memory for %d images", n_file);
     fv_status st = FV_OK;
-    for (; i < n_file && st == FV_OK; i++) st = read_image(files[i], &list[i]);
+    for (; i < n_file && st == FV_OK; i++)
+        st = i < video->n ? copy_frame(video, i, &list[i])
+                          : read_image(files[i - video->n], &list[i]);
     if (st != FV_OK) {
         while (i > 0) fv_image_free(&list[--i]);
         free(list);
@@ -104,14 +155,13 @@ fv_status fv_request_images(const fv_options *o, fv_image **images, int32_t *n) 
 
 fv_status fv_request_parts(const char *question, int32_t n_image, fv_arena *arena,
                            fv_chat_part **part, int32_t *n_part) {
-    static const char mark[] = "<image>";
     const size_t skip = sizeof mark - 1;
     int32_t found = 0, n = 0;
     for (const char *at = question; (at = strstr(at, mark)); at += skip) found++;
     if (found != n_image)
         return FV_FAIL(FV_EINVAL,
-                       "--inline-images: the question has %d times <image>, and --image names %d "
-                       "files: they must be equal",
+                       "--inline-images: the question has %d times <image>, with %d images and "
+                       "frames: they must be equal",
                        found, n_image);
     fv_chat_part *list;
     FV_TRY(FV_ARENA_NEW(arena, 2 * found + 1, list));
@@ -165,15 +215,20 @@ fv_status fv_request_open(const fv_options *o, const fv_local *local, const char
                                 .ignore_eos = fv_options_flag(o, "ignore-eos")}};
     FV_TRY(fv_policy_parse(fv_options_string(o, "policy"), &r.ask.policy));
     r.ask.n_stop = fv_options_list(o, "stop", &r.ask.stop);
-    FV_TRY(fv_request_images(o, &r.images, &r.ask.n_image));
+    fv_video video;
+    fv_chat_part *part = NULL;
+    char *text = NULL;
+    FV_TRY(fv_request_video(o, &video));
+    fv_status st = fv_request_images(o, &video, &r.images, &r.ask.n_image);
     r.ask.images = r.images;
-    fv_status st = fv_request_chat(o, &r.chat);
+    if (st == FV_OK) st = fv_request_chat(o, &r.chat);
     r.ask.chat = r.chat;
-    if (st == FV_OK && fv_options_flag(o, "inline-images")) {
-        fv_chat_part *part = NULL;
-        st = fv_request_parts(question, r.ask.n_image, &r.arena, &part, &r.ask.n_part);
+    if (st == FV_OK && fv_request_is_inline(o)) {
+        st = fv_request_video_question(o, &video, question, &r.arena, &text);
+        if (st == FV_OK) st = fv_request_parts(text, r.ask.n_image, &r.arena, &part, &r.ask.n_part);
         r.ask.part = part;
     }
+    fv_video_free(&video);
     if (st == FV_OK)
         *out = r;
     else

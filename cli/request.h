@@ -8,6 +8,7 @@
 #include "common/arena.h"
 #include "common/options.h"
 #include "inference.pb-c.h"
+#include "video/video.h"
 
 /* A request read from options, with what it owns. */
 typedef struct fv_ask_request {
@@ -31,9 +32,20 @@ fv_status fv_request_chat(const fv_options *o, char **spec);
 /* FV_EINVAL when there is nothing to answer: an empty question. */
 fv_status fv_request_check_question(const char *question);
 
-/* The images that the options name, decoded. Gives *images [*n]; free them with fv_image_free,
- * the list with free. */
-fv_status fv_request_images(const fv_options *o, fv_image **images, int32_t *n);
+/* The video's frames, and the question that has them in their places: their times, each ahead of an
+ * "<image>", and one more for each --image that has no place in the question yet. {0} without --video.
+ * FV_EINVAL: --raw, or --frames or --fps without a video. */
+fv_status fv_request_video(const fv_options *o, fv_video *out);
+fv_status fv_request_video_question(const fv_options *o, const fv_video *video,
+                                    const char *question, fv_arena *arena, char **out);
+
+/* Whether parts of the question are in the places of images: --inline-images, or a video. */
+bool fv_request_is_inline(const fv_options *o);
+
+/* The images that the options name, decoded, after the frames of a video. Gives *images [*n]; free
+ * them with fv_image_free, the list with free. */
+fv_status fv_request_images(const fv_options *o, const fv_video *video, fv_image **images,
+                            int32_t *n);
 
 /* The question as parts of a turn: each "<image>" in it is an image. In the arena; the texts are its
  * own. FV_EINVAL unless there are n_image of them. */
@@ -47,7 +59,7 @@ void fv_request_close(fv_ask_request *r);
 
 /* The options of a request to a fleet, all but its prompt (cli/session.h). It is in the
  * arena and borrows from the options. */
-fv_status fv_request_message(const fv_options *o, fv_arena *arena,
+fv_status fv_request_message(const fv_options *o, const fv_video *video, fv_arena *arena,
                              Fovea__Inference__V1__GenerateRequest *out);
 
 /* An image's file as it is sent; in the arena. */

@@ -5,34 +5,49 @@
 
 #include "cli/request.h"
 #include "serving/policy_message.h"
+#include "video/as_images.h"
 
 typedef Fovea__Inference__V1__GenerateRequest request_message;
 typedef Fovea__Inference__V1__Image image_message;
 typedef Fovea__Inference__V1__Sampling sampling_message;
 
-fv_status fv_request_image(const char *path, fv_arena *a, image_message **out) {
-    image_message *m;
-    char *data;
-    size_t n;
-    void *kept;
-    FV_TRY(FV_ARENA_NEW(a, 1, m));
-    fovea__inference__v1__image__init(m);
-    FV_TRY(fv_request_file(path, &data, &n));
-    fv_status st = fv_arena_alloc(a, n, &kept);
-    if (st == FV_OK) memcpy(kept, data, n);
+/* Takes data, malloc's, into the arena. */
+static fv_status keep_image(void *data, size_t n, fv_arena *a, image_message **out) {
+    image_message *m = NULL;
+    void *kept = NULL;
+    fv_status st = FV_ARENA_NEW(a, 1, m);
+    if (st == FV_OK) st = fv_arena_alloc(a, n, &kept);
+    if (st == FV_OK) {
+        memcpy(kept, data, n);
+        fovea__inference__v1__image__init(m);
+        m->data = (ProtobufCBinaryData){n, kept};
+        *out = m;
+    }
     free(data);
-    FV_TRY(st);
-    m->data = (ProtobufCBinaryData){n, kept};
-    *out = m;
-    return FV_OK;
+    return st;
 }
 
-static fv_status read_images(const fv_options *o, fv_arena *a, request_message *out) {
+fv_status fv_request_image(const char *path, fv_arena *a, image_message **out) {
+    char *data;
+    size_t n;
+    FV_TRY(fv_request_file(path, &data, &n));
+    return keep_image(data, n, a, out);
+}
+
+static fv_status read_images(const fv_options *o, const fv_video *video, fv_arena *a,
+                             request_message *out) {
     const char *const *files;
-    int n = fv_options_list(o, "image", &files);
-    FV_TRY(FV_ARENA_NEW(a, n, out->images));
-    for (int i = 0; i < n; i++) FV_TRY(fv_request_image(files[i], a, &out->images[i]));
-    out->n_images = (size_t)n;
+    const int n_file = fv_options_list(o, "image", &files);
+    FV_TRY(FV_ARENA_NEW(a, video->n + n_file, out->images));
+    for (int i = 0; i < video->n; i++) {
+        uint8_t *png;
+        size_t n;
+        FV_TRY(fv_video_frame_png(video, i, &png, &n));
+        FV_TRY(keep_image(png, n, a, &out->images[i]));
+    }
+    for (int i = 0; i < n_file; i++)
+        FV_TRY(fv_request_image(files[i], a, &out->images[video->n + i]));
+    out->n_images = (size_t)(video->n + n_file);
     return FV_OK;
 }
 
@@ -52,12 +67,13 @@ static fv_status read_sampling(const fv_options *o, fv_arena *a, request_message
     return FV_OK;
 }
 
-fv_status fv_request_message(const fv_options *o, fv_arena *a, request_message *out) {
+fv_status fv_request_message(const fv_options *o, const fv_video *video, fv_arena *a,
+                             request_message *out) {
     const char *const *stop;
     fv_policy policy;
     FV_TRY(fv_policy_parse(fv_options_string(o, "policy"), &policy));
     FV_TRY(fv_policy_to_message(&policy, a, &out->policy));
-    FV_TRY(read_images(o, a, out));
+    FV_TRY(read_images(o, video, a, out));
     FV_TRY(read_sampling(o, a, out));
     out->max_tokens = (uint32_t)fv_options_int(o, "max-tokens");
     out->n_stop = (size_t)fv_options_list(o, "stop", &stop);

@@ -28,7 +28,9 @@ struct fv_session {
     fv_remote *remote;
     fv_remote_model model;
     request_message base; /* all but prompt, and what is kept */
-    bool raw, inline_images;
+    const fv_options *options;
+    fv_video video; /* times; the frames are in `base` */
+    bool raw;
     char *chat; /* template: its name or its text, or "" */
     int32_t n_line;
     size_t cap_line;
@@ -103,6 +105,7 @@ static fv_status inline_images(fv_session *t, turn_message *turn) {
     Fovea__Inference__V1__Part *m;
     fv_chat_part *part;
     int32_t n;
+    FV_TRY(fv_request_video_question(t->options, &t->video, turn->text, &t->arena, &turn->text));
     FV_TRY(fv_request_parts(turn->text, (int32_t)turn->n_images, &t->arena, &part, &n));
     FV_TRY(FV_ARENA_NEW(&t->arena, n, turn->parts));
     FV_TRY(FV_ARENA_NEW(&t->arena, n, m));
@@ -133,7 +136,7 @@ static fv_status make_chat(fv_session *t, int32_t from, prompt_message *p) {
         turn->role = (char *)(uintptr_t)t->lines[i].role;
         turn->text = (char *)(uintptr_t)t->lines[i].text;
         turn->n_images = images_at(t, i);
-        if (t->inline_images && turn->n_images) FV_TRY(inline_images(t, turn));
+        if (fv_request_is_inline(t->options) && turn->n_images) FV_TRY(inline_images(t, turn));
         p->chat->turns[p->chat->n_turns++] = turn;
     }
     p->form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT;
@@ -202,10 +205,11 @@ static fv_status open_session(fv_session *t, const fv_options *o) {
     fv_remote_options to = fv_remote_options_of(o);
     fovea__inference__v1__generate_request__init(&t->base);
     t->raw = fv_options_flag(o, "raw");
-    t->inline_images = fv_options_flag(o, "inline-images");
+    t->options = o;
     FV_TRY(fv_request_chat(o, &t->chat));
     if (system && !t->raw) FV_TRY(add_line(t, "system", system));
-    FV_TRY(fv_request_message(o, &t->arena, &t->base));
+    FV_TRY(fv_request_video(o, &t->video));
+    FV_TRY(fv_request_message(o, &t->video, &t->arena, &t->base));
     FV_TRY(fv_remote_open(&to, &t->remote));
     return fv_remote_get_model(t->remote, &t->model);
 }
@@ -226,6 +230,7 @@ fv_status fv_session_open(const fv_options *o, fv_session **out) {
 void fv_session_close(fv_session *t) {
     if (!t) return;
     fv_remote_close(t->remote);
+    fv_video_free(&t->video);
     fv_arena_fini(&t->arena);
     free(t->lines);
     free(t->said);

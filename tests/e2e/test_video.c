@@ -1,0 +1,88 @@
+/* A clip that make_clip draws, through `fovea ask --video`: in one process and over a fleet it is what its frames are
+ * as images, each after its time. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/file.h"
+#include "tests/support/answer.h"
+#include "tests/support/fleet.h"
+#include "video/as_images.h"
+
+static fleet f;
+
+static void end(void) { fleet_close(&f); }
+
+static void run(const char *command) {
+    command_run(&fleet_said, "%s", command);
+    cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.err);
+}
+
+/* The same as options of images: files in the folder, and a question with their times. */
+static void as_images(const char *clip, char *args, size_t cap) {
+    fv_video_options opt;
+    fv_video v;
+    char files[2048] = "", question[512] = "", path[512], text[FV_VIDEO_TIME_MAX];
+    cr_assert_eq(fv_video_as_images(3, 0, &opt), FV_OK);
+    opt.helper = FOVEA_BIN "/fovea-video";
+    cr_assert_eq(fv_video_decode_file(clip, &opt, &v), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(v.n, 3);
+    for (int32_t i = 0; i < v.n; i++) {
+        uint8_t *png;
+        size_t n;
+        cr_assert_eq(fv_video_frame_png(&v, i, &png, &n), FV_OK);
+        snprintf(path, sizeof path, "%s/%d.png", f.dir, i);
+        cr_assert_eq(fv_file_write(path, png, n), FV_OK);
+        free(png);
+        fv_video_time_text(v.seconds[i], text);
+        snprintf(files + strlen(files), sizeof files - strlen(files), " --image %s", path);
+        snprintf(question + strlen(question), sizeof question - strlen(question), "%s<image>",
+                 text);
+    }
+    fv_video_free(&v);
+    cr_assert_str_eq(question, "<0.5 seconds><image><1.5 seconds><image><2.5 seconds><image>");
+    snprintf(args, cap,
+             "--ignore-eos --max-tokens 6 --inline-images%s --image " FOVEA_TEST_DATA
+             "/golden/demo.png '%s<image>What moves?'",
+             files, question);
+}
+
+Test(video, frames_are_images_after_their_times_in_one_process_and_over_a_fleet, .fini = end,
+     .timeout = 300) {
+    char command[1024], where[512], images[4096], video[2048];
+    fleet_open(&f, "video");
+    snprintf(command, sizeof command,
+             FOVEA_BIN "/fovea synth --shape tiny --family qwen2_vl --out %s/ck && " FOVEA_BIN
+                       "/../tests/make_clip %s/a.mp4",
+             f.dir, f.dir);
+    run(command);
+    snprintf(command, sizeof command, "%s/a.mp4", f.dir);
+    as_images(command, images, sizeof images);
+    snprintf(video, sizeof video,
+             "--ignore-eos --max-tokens 6 --video %s --frames 3 --image " FOVEA_TEST_DATA
+             "/golden/demo.png 'What moves?'",
+             command);
+    snprintf(where, sizeof where, "--checkpoint %s/ck", f.dir);
+    json_t *a = answer_ask(where, video), *b = answer_ask(where, images);
+    cr_assert_eq(json_integer_value(json_object_get(answer_report(a, "tokens"), "images")), 4);
+    answer_assert_same(a, b, false, "a video and its frames as images");
+    fleet_start(&f, "--threads 1");
+    answer_assert_one_process(f.dir, f.address, video);
+    fleet_stop(&f);
+}
+
+static void refused(const char *args, const char *words) {
+    command_run(&fleet_said, FOVEA_BIN "/fovea ask --to 127.0.0.1:1 %s", args);
+    cr_assert_neq(fleet_said.status, 0);
+    cr_assert(strstr(fleet_said.err, words), "%s", fleet_said.err);
+}
+
+Test(video, options_that_do_not_fit_are_refused) {
+    refused("--frames 3 hi", "add --video");
+    refused("--fps 2 hi", "add --video");
+    refused("--video x --fps 2 --frames 2 hi", "one decides");
+    refused("--video x --raw hi", "--raw allows none");
+    refused("--video /dev/null hi", "not a regular file");
+    refused("--video " FOVEA_TEST_DATA "/golden/demo.png hi", "no MP4, WebM or GIF");
+}
