@@ -48,7 +48,7 @@ fv_status fv_call_token_write(const fv_key *key, const fv_call_to *to, fv_call_t
                               char out[FV_CALL_TOKEN_MAX]) {
     char nonce[2 * FV_CALL_NONCE_BYTES + 1], mac[2 * FV_MAC_BYTES + 1];
     if (!is_word(t->request_id, strlen(t->request_id)) || !is_word(t->address, strlen(t->address)))
-        return FV_FAIL(FV_EINVAL, "request and address of a call have printable characters only");
+        return FV_FAIL(FV_EINVAL, "the request id and address of a call must be printable ASCII");
     FV_TRY(fv_random_bytes(t->nonce, sizeof t->nonce));
     FV_TRY(make_mac(key, to, t, t->mac));
     write_hex(t->nonce, sizeof t->nonce, nonce);
@@ -124,7 +124,7 @@ fv_status fv_call_token_read(const char *text, size_t n, fv_call_token *out) {
         !read_hex(&c, false, t.nonce, sizeof t.nonce) || !read_number(&c, INT64_MAX, &t.made_ms) ||
         !read_number(&c, UINT32_MAX, &valid) || !read_word(&c, t.request_id, FV_CALL_REQUEST_MAX) ||
         !read_word(&c, t.address, FV_ADDRESS_MAX) || !read_hex(&c, true, t.mac, sizeof t.mac))
-        return FV_FAIL(FV_EAUTH, "it is no call token");
+        return FV_FAIL(FV_EAUTH, "not a call token");
     t.valid_ms = (uint32_t)valid;
     *out = t;
     return FV_OK;

@@ -30,6 +30,6 @@ fv_status fv_address_check(const char *address) {
     if (n == 0 || path || strlen(address) > FV_ADDRESS_MAX || address[n] != ':' ||
         strspn(port, DIGITS) != strlen(port) || strlen(port) > 5 || atoi(port) < 1 ||
         atoi(port) > 65535)
-        return FV_FAIL(FV_EINVAL, "it is no address: write HOST:PORT, as in 10.0.0.7:8201");
+        return FV_FAIL(FV_EINVAL, "not an address; write HOST:PORT, such as 10.0.0.7:8201");
     return FV_OK;
 }

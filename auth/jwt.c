@@ -137,7 +137,7 @@ static bool is_for(const json_t *aud, const char *audience) {
 
 static fv_status check_claims(const fv_jwt *j, const json_t *claims, double unix_s) {
     const json_t *exp = json_object_get(claims, "exp"), *nbf = json_object_get(claims, "nbf");
-    if (!is(claims, "iss", j->issuer)) return FV_FAIL(FV_EAUTH, "the token is another issuer's");
+    if (!is(claims, "iss", j->issuer)) return FV_FAIL(FV_EAUTH, "the token is from another issuer");
     if (!is_for(json_object_get(claims, "aud"), j->audience))
         return FV_FAIL(FV_EAUTH, "the token is for another audience");
     if (!json_is_number(exp) || !json_is_number(nbf))
@@ -159,7 +159,7 @@ static fv_status take_claim(const json_t *claims, const char *claim, char *out, 
 fv_status fv_jwt_check(const fv_jwt *j, const char *token, size_t n, double unix_s,
                        const char *claim, char *out, size_t cap) {
     part p[N_PART];
-    if (!split(token, n, p)) return FV_FAIL(FV_EAUTH, "that is no JWT");
+    if (!split(token, n, p)) return FV_FAIL(FV_EAUTH, "not a JWT");
     json_t *header = decode(p[0]), *claims = decode(p[1]);
     fv_status st = FV_OK;
     /* A critical extension (RFC 7515 §4.1.11) is one that is not known here. */

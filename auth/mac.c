@@ -19,7 +19,7 @@ fv_status fv_mac(const fv_key *key, const fv_mac_field *field, int32_t n, uint8_
     unsigned bytes = 0;
     bool done = HMAC(EVP_sha256(), key->bytes, sizeof key->bytes, input, at, out, &bytes) != NULL;
     OPENSSL_cleanse(input, at);
-    if (!done || bytes != FV_MAC_BYTES) return FV_FAIL(FV_ENOMEM, "libcrypto makes no MAC");
+    if (!done || bytes != FV_MAC_BYTES) return FV_FAIL(FV_ENOMEM, "libcrypto cannot compute a MAC");
     return FV_OK;
 }
 

@@ -28,7 +28,7 @@ static size_t place_of(const fv_nonces *s, const uint8_t *nonce) {
 
 static fv_status make_table(fv_nonces *s, size_t cap) {
     entry *table = calloc(cap, sizeof *table);
-    if (!table) return FV_FAIL(FV_ENOMEM, "no memory for %zu used numbers", cap);
+    if (!table) return FV_FAIL(FV_ENOMEM, "no memory for %zu nonces", cap);
     s->table = table;
     s->cap = cap;
     return FV_OK;
@@ -36,7 +36,7 @@ static fv_status make_table(fv_nonces *s, size_t cap) {
 
 fv_status fv_nonces_open(size_t most, fv_nonces **out) {
     fv_nonces *s = calloc(1, sizeof *s);
-    if (!s) return FV_FAIL(FV_ENOMEM, "no memory for used numbers");
+    if (!s) return FV_FAIL(FV_ENOMEM, "no memory for nonces");
     s->most = most;
     fv_status st = make_table(s, LEAST);
     if (st != FV_OK) {
@@ -70,10 +70,10 @@ fv_status fv_nonces_take(fv_nonces *s, const uint8_t nonce[FV_NONCE_BYTES], uint
                          uint64_t now_ms) {
     if (2 * (s->n + 1) > s->cap || s->n >= s->most) FV_TRY(renew(s, now_ms));
     entry *e = &s->table[place_of(s, nonce)];
-    if (e->until_ms > now_ms) return FV_FAIL(FV_EAUTH, "it was used before");
+    if (e->until_ms > now_ms) return FV_FAIL(FV_EAUTH, "the nonce was used before");
     if (!e->until_ms) {
         if (s->n >= s->most)
-            return FV_FAIL(FV_EBUSY, "%zu calls came in too short a time; try again later", s->n);
+            return FV_FAIL(FV_EBUSY, "%zu calls in a short time; try again later", s->n);
         s->n++;
     }
     memcpy(e->nonce, nonce, FV_NONCE_BYTES);

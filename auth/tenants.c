@@ -48,7 +48,7 @@ static fv_status check_names(const json_t *o, const char *const *known) {
     json_object_foreach((json_t *)(uintptr_t)o, name, value) {
         const char *const *k = known;
         while (*k && strcmp(*k, name) != 0) k++;
-        if (!*k) return FV_FAIL(FV_EDATA, "'%s' is not known", name);
+        if (!*k) return FV_FAIL(FV_EDATA, "unknown field '%s'", name);
     }
     return FV_OK;
 }
@@ -233,7 +233,7 @@ static fv_status find_by_token(const fv_tenants *t, const char *token, size_t n,
         *out = &t->tenant[i];
         return FV_OK;
     }
-    return FV_FAIL(FV_EDENIED, "the token's tenant is not known here");
+    return FV_FAIL(FV_EDENIED, "unknown tenant in the token");
 }
 
 fv_status fv_tenants_find(const fv_tenants *t, const char *credential, size_t n, double unix_s,
@@ -245,7 +245,7 @@ fv_status fv_tenants_find(const fv_tenants *t, const char *credential, size_t n,
     SHA256((const uint8_t *)credential, n, wanted.hash);
     const key *k =
         t->n_key ? bsearch(&wanted, t->keys, t->n_key, sizeof *t->keys, compare_hash) : NULL;
-    if (!k) return FV_FAIL(FV_EAUTH, "the API key is not known");
+    if (!k) return FV_FAIL(FV_EAUTH, "unknown API key");
     *out = &t->tenant[k->tenant];
     return FV_OK;
 }

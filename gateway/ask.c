@@ -242,7 +242,7 @@ static fv_status layout_of(const fv_http_request *r, const Fovea__Inference__V1_
     long side[2] = {w ? strtol(w, NULL, 10) : 0, h ? strtol(h, NULL, 10) : 0};
     long most = m->limits ? (long)m->limits->side_max : 0;
     if (side[0] < 1 || side[1] < 1 || side[0] > most || side[1] > most)
-        return FV_FAIL(FV_EINVAL, "w and h must be numbers of pixels, 1..%ld", most);
+        return FV_FAIL(FV_EINVAL, "w and h must be an image's sides in pixels, 1..%ld", most);
     FV_TRY(fv_layout_from_message(m->image_layout, c));
     return fv_layout_image(c, (int32_t)side[0], (int32_t)side[1], 1, out);
 }

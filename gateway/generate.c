@@ -174,7 +174,7 @@ static fv_status on_tokens(choice *c, const tokens_message *t) {
 
 static fv_status on_finished(choice *c, const finished_message *f) {
     answer *a = c->answer;
-    if (c->finished) return FV_FAIL(FV_EDATA, "the answer ended twice");
+    if (c->finished) return FV_FAIL(FV_EDATA, "the router finished the answer twice");
     c->finished = true;
     c->reason = f->reason;
     if (f->report) c->usage.n_prompt = f->report->n_prompt;
@@ -252,7 +252,7 @@ static void on_call_end(fv_rpc_call *call, const fv_rpc_end *end) {
         if (end->status != FV_OK)
             fail(a, end->status, fv_end_sentence(end), end->retry_ms);
         else if (!c->finished)
-            fail(a, FV_EDATA, "the answer has no end", -1);
+            fail(a, FV_EDATA, "the answer is incomplete", -1);
         else if (--a->n_left == 0)
             complete(a);
     }
@@ -327,7 +327,7 @@ static fv_status start_call(answer *a, int32_t index) {
 static fv_status check_copies(const answer *a) {
     size_t bytes = protobuf_c_message_get_packed_size(&a->request.message.base);
     if (bytes <= a->gateway->opt.bodies_max / (size_t)a->request.n) return FV_OK;
-    return FV_FAIL(FV_ENOMEM, "%d answers to a request of %zu bytes are too many: lower n",
+    return FV_FAIL(FV_ENOMEM, "n = %d copies of a request of %zu bytes are too large; lower n",
                    a->request.n, bytes);
 }
 

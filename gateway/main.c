@@ -17,19 +17,19 @@ static const fv_option table[] = {
     FV_PEER_CLIENT_TLS_OPTIONS,
     {"insecure", "FOVEA_INSECURE", FV_OPTION_FLAG, NULL, NULL,
      "without TLS, listen on other addresses than loopback too", 0, 0},
-    {"router", "FOVEA_ROUTER", FV_OPTION_STRING, "HOST:PORT", NULL, "the router that answers", 0,
-     0},
+    {"router", "FOVEA_ROUTER", FV_OPTION_STRING, "HOST:PORT", NULL, "the router to call", 0, 0},
     {"router-tls-ca", "FOVEA_ROUTER_TLS_CA", FV_OPTION_STRING, "FILE", NULL,
      "call the router over TLS, and trust these PEM certificates; system: those of the system", 0,
      0},
     {"router-tls-cert", "FOVEA_ROUTER_TLS_CERT", FV_OPTION_STRING, "FILE", NULL,
-     "the gateway's own PEM certificate chain for that", 0, 0},
+     "PEM certificate chain that the router is shown", 0, 0},
     {"router-tls-key", "FOVEA_ROUTER_TLS_KEY", FV_OPTION_STRING, "FILE", NULL,
-     "and its private key", 0, 0},
+     "its private key in PEM", 0, 0},
     {"router-tls-name", "FOVEA_ROUTER_TLS_NAME", FV_OPTION_STRING, "NAME", NULL,
      "DNS name in the router's certificate; default: the host of --router", 0, 0},
     {"allow-host", "FOVEA_ALLOW_HOST", FV_OPTION_LIST, "NAME", NULL,
-     "a host name that clients may call it by, such as a proxy's; repeatable; default: on loopback "
+     "a host name that clients may use (header Host), such as a proxy's; repeatable; default: on "
+     "loopback "
      "this machine's own names, elsewhere any",
      0, 0},
     {"allow-origin", "FOVEA_ALLOW_ORIGIN", FV_OPTION_LIST, "ORIGIN", NULL,
@@ -70,8 +70,7 @@ static fv_status open_router_tls(const fv_options *o, fv_tls **out) {
                           .key = fv_options_string(o, "router-tls-key"),
                           .ca = fv_options_string(o, "router-tls-ca")};
     if (!files.ca && files.cert)
-        return FV_FAIL(FV_EINVAL,
-                       "--router-tls-cert needs --router-tls-ca: whom to trust (or system)");
+        return FV_FAIL(FV_EINVAL, "--router-tls-cert needs --router-tls-ca: a file, or system");
     if (!files.ca) return FV_OK;
     if (strcmp(files.ca, "system") == 0) files.ca = NULL;
     return fv_tls_open(&files, out);
@@ -102,7 +101,7 @@ static fv_status run(const fv_options *o) {
                              .measure = measure,
                              .sample = fv_options_float(o, "trace-sample")};
     if (!fv_options_string(o, "router"))
-        return FV_FAIL(FV_EINVAL, "--router HOST:PORT is needed: the router that answers");
+        return FV_FAIL(FV_EINVAL, "--router HOST:PORT is needed: the router to call");
     const char *listen = fv_options_string(o, "listen");
     FV_TRY(fv_rpc_listen_check(listen));
     if (!fv_options_flag(o, "insecure") && !fv_options_string(o, "tls-cert") &&

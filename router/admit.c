@@ -102,12 +102,13 @@ static fv_status read_ids(const Fovea__Inference__V1__TokenIds *ids, const model
                           bool any_image, size_t *n_image, size_t *rows) {
     for (size_t i = 0; i < ids->n_id; i++) {
         if (ids->id[i] >= model->n_vocab && ids->id[i] != model->image_token)
-            return FV_FAIL(FV_EINVAL, "prompt id %zu is %" PRIu32 ", and there are %" PRIu32, i,
+            return FV_FAIL(FV_EINVAL,
+                           "prompt token %zu has id %" PRIu32 "; the vocabulary has %" PRIu32, i,
                            ids->id[i], model->n_vocab);
         *n_image += any_image && ids->id[i] == model->image_token;
     }
     *rows += ids->n_id - *n_image;
-    return ids->n_id ? FV_OK : FV_FAIL(FV_EINVAL, "the prompt has no ids");
+    return ids->n_id ? FV_OK : FV_FAIL(FV_EINVAL, "the prompt has no token ids");
 }
 
 /* *rows: text tokens at most. A token has at least one byte. */
@@ -200,8 +201,8 @@ static fv_status check_bias(const Fovea__Inference__V1__Sampling *s, uint32_t n_
         const Fovea__Inference__V1__LogitBias *b = s->logit_bias[i];
         ids[i] = b->id;
         if (b->id >= n_vocab)
-            return FV_FAIL(FV_EINVAL, "logit_bias: id %" PRIu32 ", and there are %" PRIu32, b->id,
-                           n_vocab);
+            return FV_FAIL(FV_EINVAL, "logit_bias: id %" PRIu32 "; the vocabulary has %" PRIu32,
+                           b->id, n_vocab);
         if (!(b->bias >= -100 && b->bias <= 100))
             return FV_FAIL(FV_EINVAL, "logit_bias of id %" PRIu32 " is %g; it must be -100..100",
                            b->id, (double)b->bias);
@@ -256,9 +257,7 @@ static fv_status check_conversation(const request_message *r, uint32_t keep_ms_m
     if (n == 0) return FV_OK;
     if (n <= FV_CONVERSATION_ID_BYTES || n > FV_CONVERSATION_BYTES_MAX)
         return FV_FAIL(FV_EINVAL,
-                       "conversation has %zu bytes; send a Finished.conversation as it "
-                       "came",
-                       n);
+                       "conversation has %zu bytes; send Finished.conversation unchanged", n);
     if (r->n_images)
         return FV_FAIL(FV_EINVAL,
                        "a kept conversation cannot add images: send the whole conversation again");
@@ -414,7 +413,7 @@ static fv_status lay_images(const request_message *r, const model_message *m, fv
     if (r->n_images == 0) return FV_OK;
     FV_TRY(fv_layout_from_message(m->image_layout, &config));
     if (config.family == FV_LAYOUT_NONE)
-        return FV_FAIL(FV_EINVAL, "this fleet's model reads text only: ask without images");
+        return FV_FAIL(FV_EINVAL, "this model is text-only; remove the images");
     for (size_t i = 0; i < r->n_images; i++) {
         const ProtobufCBinaryData *data = &r->images[i]->data;
         fv_image_size size;

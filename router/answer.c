@@ -30,9 +30,9 @@ fv_status fv_answer_accept(fv_request *r) {
 }
 
 fv_status fv_answer_check(const fv_request *r, const fv_tokens_message *t) {
-    if (!t || t->n_tokens == 0) return FV_FAIL(FV_EDATA, "an event without tokens came");
+    if (!t || t->n_tokens == 0) return FV_FAIL(FV_EDATA, "received an event without tokens");
     if (t->index != r->n_token)
-        return FV_FAIL(FV_EDATA, "token %" PRIu32 " came, and %" PRIu32 " was due", t->index,
+        return FV_FAIL(FV_EDATA, "received token %" PRIu32 " instead of %" PRIu32, t->index,
                        r->n_token);
     return FV_OK;
 }

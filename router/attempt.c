@@ -302,7 +302,7 @@ static void note_prefilled(fv_attempt *a) {
 
 static fv_status on_first_token(fv_attempt *a, const first_message *first) {
     fv_request *r = a->req;
-    if (a->first) return FV_FAIL(FV_EDATA, "two first tokens came");
+    if (a->first) return FV_FAIL(FV_EDATA, "received two first tokens");
     note_prefilled(a);
     a->ended = had_ended(a, first);
     if (!a->ended) FV_TRY(fv_answer_check(r, first->tokens));
@@ -457,9 +457,8 @@ void fv_attempt_hung(fv_attempt *a, const fv_registered_worker *w) {
     bool d = a->d.worker == w && !a->finished;
     if (p || d)
         fail(a,
-             FV_FAIL(FV_EIO, "%s worker %s hangs: nothing has moved there for %.0f s",
-                     d ? "decode" : "prefill", w->intro->name,
-                     1e-3 * (double)a->relay->opt.stall_ms),
+             FV_FAIL(FV_EIO, "%s worker %s hangs: no progress for %.0f s", d ? "decode" : "prefill",
+                     w->intro->name, 1e-3 * (double)a->relay->opt.stall_ms),
              p, d);
 }
 

@@ -177,10 +177,9 @@ static fv_status cannot_tell(const fv_registry *m, const char *model) {
         if (f->first)
             n += (size_t)snprintf(names + n, NAMES_MAX - n, "%s%s (%s)", n ? ", " : "", f->model,
                                   f->fingerprint);
-    return *model
-               ? FV_FAIL(FV_ENOTFOUND, "unknown model '%s'; there are %s", model, names)
-               : FV_FAIL(FV_EINVAL,
-                         "there are several models; the request must name one: %s", names);
+    return *model ? FV_FAIL(FV_ENOTFOUND, "unknown model '%s'; there are %s", model, names)
+                  : FV_FAIL(FV_EINVAL, "there are several models; the request must name one: %s",
+                            names);
 }
 
 /* Have those that live several names? */

@@ -24,7 +24,7 @@ static fv_status check_full(fv_rpc_call *c, const fv_relay *relay, size_t bytes)
     if (relay->n_queued >= opt->queue_max)
         return fv_record_refusal(
             FV_REASON_QUEUE_FULL,
-            FV_FAIL(FV_EBUSY, "%d requests wait already; try again later", relay->n_queued));
+            FV_FAIL(FV_EBUSY, "%d requests are already waiting; try again later", relay->n_queued));
     if (bytes > opt->bytes_max)
         return fv_record_refusal(FV_REASON_TOO_LARGE,
                                  FV_FAIL(FV_ENOMEM, "the request has %zu bytes; the limit is %zu",
@@ -33,7 +33,7 @@ static fv_status check_full(fv_rpc_call *c, const fv_relay *relay, size_t bytes)
         return fv_record_refusal(
             FV_REASON_QUEUE_FULL,
             FV_FAIL(FV_EBUSY,
-                    "requests of %zu bytes are here already, and at most %zu fit; try again later",
+                    "%zu bytes of requests are already here; the limit is %zu; try again later",
                     relay->bytes, opt->bytes_max));
     return FV_OK;
 }
@@ -70,8 +70,8 @@ static fv_status on_start(fv_rpc_call *c) {
     if (relay->draining) {
         fv_rpc_call_trailer(c, FV_RPC_RETRY_KEY, relay->again_ms);
         return fv_record_refusal(FV_REASON_DRAINING,
-                                 FV_FAIL(FV_EIO, "this router shuts down: send the request to "
-                                                 "another one, or again in a while"));
+                                 FV_FAIL(FV_EIO, "this router is shutting down: use another "
+                                                 "one, or try again later"));
     }
     fv_tenant_use *tenant;
     FV_TRY(record_caller(fv_tenancy_caller(relay->opt.tenancy, c, &tenant)));
@@ -89,7 +89,7 @@ static fv_status name_request(fv_request *r) {
     const char *own = r->msg->request_id;
     uint64_t drawn[3]; /* two for the secret, which the id shows nothing of */
     if (own[0] && fv_relay_find(relay, r->tenant, own))
-        return FV_FAIL(FV_EINVAL, "request_id %s runs already", own);
+        return FV_FAIL(FV_EINVAL, "request_id %s is already running", own);
     FV_TRY(fv_random_bytes(drawn, sizeof drawn));
     snprintf(r->abort_token, sizeof r->abort_token, "%.*s/%016" PRIx64 "%016" PRIx64,
              FV_ROUTER_ID_MAX, relay->opt.router_id, drawn[0], drawn[1]);

@@ -65,7 +65,7 @@ static void turn_away(fv_join *j, const char *why) {
 void fv_joins_tick(fv_registry *m, double now_s) {
     for (fv_join *j = m->unproven, *next; j; j = next) {
         next = j->next;
-        if (now_s - j->began_s > UNPROVEN_S) turn_away(j, "it proved nothing in time");
+        if (now_s - j->began_s > UNPROVEN_S) turn_away(j, "it did not prove membership in time");
     }
 }
 
@@ -99,7 +99,7 @@ static fv_status challenge(fv_join *j, const report_message *r) {
     uint8_t proof[FV_MAC_BYTES];
     fv_join_said *said = &j->said;
     if (!r->hello || r->hello->nonce.len != sizeof said->nonce_worker) {
-        turn_away(j, "its first word is no Hello");
+        turn_away(j, "its first message is not Hello");
         return FV_OK;
     }
     memcpy(said->nonce_worker, r->hello->nonce.data, sizeof said->nonce_worker);
@@ -139,7 +139,7 @@ static bool proves(fv_join *j, const fv_introduction *in) {
 static fv_status check_introduction(const fv_introduction *in) {
     FV_TRY(fv_worker_name_check(in->name));
     if (in->role != PREFILL && in->role != DECODE)
-        return FV_FAIL(FV_EINVAL, "worker %s is neither prefill nor decode worker", in->name);
+        return FV_FAIL(FV_EINVAL, "worker %s is neither a prefill nor a decode worker", in->name);
     fv_status st = fv_address_check(in->address);
     if (st != FV_OK) return fv_fail_prefix(st, "worker %s at '%s'", in->name, in->address);
     const fv_model_message *model = in->model;
@@ -258,13 +258,13 @@ static fv_status on_report(fv_rpc_call *c, grpc_byte_buffer *message) {
     const report_message *r = (const report_message *)p;
     if (!j->proven) {
         if (st == FV_OK) return challenge(j, r);
-        turn_away(j, "its first word is no Hello");
+        turn_away(j, "its first message is not Hello");
         return FV_OK;
     }
     FV_TRY(st);
     if (!j->worker) return FV_OK;
     if (r->introduction)
-        return FV_FAIL(FV_EINVAL, "worker %s has introduced itself before", j->worker->intro->name);
+        return FV_FAIL(FV_EINVAL, "worker %s introduced itself twice", j->worker->intro->name);
     if (m->opt.on_report) m->opt.on_report(m->opt.user, j->worker, r);
     fv_registered_worker_keep_report(j->worker, r);
     m->opt.on_change(m->opt.user);

@@ -342,10 +342,11 @@ static fv_status find_keeper(fv_request *r, double now_s, fv_registered_worker *
     if (r->no_worker_s == 0) r->no_worker_s = now_s;
     if (1e3 * (now_s - r->no_worker_s) < (double)opt->wait_ms) return FV_OK;
     if (!well || w->breaker.trial)
-        return FV_FAIL(FV_EIO,
-                       "decode worker %s, which keeps the conversation, is not well now: try again "
-                       "later, or send the whole conversation again",
-                       name);
+        return FV_FAIL(
+            FV_EIO,
+            "decode worker %s, which keeps the conversation, is not healthy now: try again "
+            "later, or send the whole conversation again",
+            name);
     *out = w; /* no other can: it is tried before its backoff is over */
     return FV_OK;
 }
@@ -451,12 +452,13 @@ fv_status fv_relay_abort(fv_relay *relay, const fv_tenant_use *tenant, const cha
                          const char *token) {
     size_t n = strlen(relay->opt.router_id), n_token = strlen(token);
     if (n_token == 0)
-        return FV_FAIL(FV_EINVAL, "abort_token is missing: the request's Accepted has brought it");
+        return FV_FAIL(FV_EINVAL, "abort_token is missing; it is in the request's Accepted");
     if (strncmp(token, relay->opt.router_id, n) != 0 || token[n] != '/')
-        return FV_FAIL(FV_ENOTFOUND,
-                       "request %s is not this router's (%s): another one has it, or "
-                       "had it before it ended",
-                       id, relay->opt.router_id);
+        return FV_FAIL(
+            FV_ENOTFOUND,
+            "request %s is not one of this router's (%s): it was sent to another router, or "
+            "before a restart",
+            id, relay->opt.router_id);
     fv_request *r = fv_relay_find(relay, tenant, id);
     if (!r || n_token != strlen(r->abort_token) || !fv_mac_equal(token, r->abort_token, n_token))
         return FV_FAIL(FV_ENOTFOUND, "no request %s with this abort_token runs", id);

@@ -169,7 +169,7 @@ static fv_status take_credit(fv_tenant_use *u, double rate, fv_rpc_call *call) {
         return FV_OK;
     }
     fv_rpc_call_retry_after(call, (int64_t)ceil(1e3 * (1 - u->credit) / rate));
-    return FV_FAIL(FV_EBUSY, "this tenant may begin %.3g requests per second on this router", rate);
+    return FV_FAIL(FV_EBUSY, "this tenant may start %.3g requests per second on this router", rate);
 }
 
 fv_status fv_tenancy_begin(fv_tenant_use *u, fv_rpc_call *call) {

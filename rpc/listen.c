@@ -38,7 +38,7 @@ static const char *fault(const char *address) {
     }
     const char *colon = strrchr(address, ':');
     if (!colon || strchr(colon, ']')) return "the port is missing";
-    return colon == address ? "the host is missing" : "that is no HOST:PORT";
+    return colon == address ? "the host is missing" : "not HOST:PORT";
 }
 
 static bool is_path(const char *address) { return strncmp(address, "unix:", 5) == 0; }
@@ -68,7 +68,7 @@ fv_status fv_rpc_target_check(const char *address) {
     const char *why = is_path(address) ? NULL : fault(address);
     if (!why) return FV_OK;
     return FV_FAIL(FV_EINVAL,
-                   "'%s' is no address of a server: %s; write HOST:PORT, as in "
+                   "'%s' is not a server address: %s; write HOST:PORT, such as "
                    "127.0.0.1:8200",
                    address, why);
 }

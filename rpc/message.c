@@ -49,7 +49,7 @@ static fv_status unpack(const ProtobufCMessageDescriptor *d, const uint8_t *p, s
     ProtobufCMessage *m = protobuf_c_message_unpack(d, &allocator, n, p);
     if (!m && b.refused)
         return FV_FAIL(FV_ENOMEM, "%s of %zu bytes has too many parts", d->name, n);
-    if (!m) return FV_FAIL(FV_EDATA, "this is no %s: a field has the wrong type", d->name);
+    if (!m) return FV_FAIL(FV_EDATA, "not a valid %s: a field has the wrong type", d->name);
     *out = m;
     return FV_OK;
 }

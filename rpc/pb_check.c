@@ -38,8 +38,8 @@ static fv_status check(const ProtobufCMessageDescriptor *d, const uint8_t *p, si
             return FV_FAIL(FV_EDATA, "%s.%s must be UTF-8 without U+0000", d->name, field->name);
     }
     if (c.at != c.end)
-        return FV_FAIL(FV_EDATA, "this is no %s: it breaks off or makes no sense at byte %zu",
-                       d->name, (size_t)(c.at - p));
+        return FV_FAIL(FV_EDATA, "not a valid %s: truncated or malformed at byte %zu", d->name,
+                       (size_t)(c.at - p));
     return FV_OK;
 }
 

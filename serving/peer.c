@@ -52,7 +52,7 @@ fv_status fv_peer_admit(void *gate, fv_rpc_call *call, const fv_rpc_method *meth
     fv_peer_gate *g = gate;
     const char *why = NULL;
     if (g->clients && has_role(g, call, FV_MEMBER_PREFILL | FV_MEMBER_DECODE))
-        why = "a worker's certificate is no client's";
+        why = "a worker's certificate is not a client certificate";
     else if (!g->clients && method->peers != FV_MEMBER_ANY && !has_role(g, call, method->peers))
         why = "the certificate's role may not call this method";
     if (!why) return FV_OK;

@@ -32,7 +32,7 @@ static fv_status check_name(const char *what, const char *name) {
     static const char letters[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
     if (*name && name[strspn(name, letters)] == '\0') return FV_OK;
-    return FV_FAIL(FV_EINVAL, "policy: '%.64s' is no name of a %s", name, what);
+    return FV_FAIL(FV_EINVAL, "policy: '%.64s' is not a %s", name, what);
 }
 
 static fv_status put_param(text *t, const param_message *p) {

@@ -77,7 +77,8 @@ static fv_status read_part(fv_api_reader *r, const json_t *v, part_message *out)
         return FV_FAIL(FV_EINVAL, "part type '%.32s' is not supported; use text or image_url",
                        type);
     }
-    if (json_object_size(v) > 2) return FV_FAIL(FV_EINVAL, "a part has a type and a %s", type);
+    if (json_object_size(v) > 2)
+        return FV_FAIL(FV_EINVAL, "a %s part has no other fields than type and %s", type, type);
     size_t at = fv_api_enter(r, type);
     const json_t *value = json_object_get(v, type);
     if (text) {

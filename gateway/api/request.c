@@ -73,7 +73,7 @@ static fv_status read_model(fv_api_reader *r, const json_t *v) {
     char *name;
     FV_TRY(fv_api_text(r, v, &name));
     if (strlen(name) > MODEL_MAX + FV_POLICY_TEXT_MAX)
-        return FV_FAIL(FV_EINVAL, "the name is too long");
+        return FV_FAIL(FV_EINVAL, "the model name is too long");
     char *policy = strchr(name, '@');
     r->out->message.model = name;
     if (!policy) return FV_OK;
@@ -116,7 +116,7 @@ static fv_status read_prompt(fv_api_reader *r, const json_t *v) {
     fovea__inference__v1__prompt__init(r->out->message.prompt);
     if (json_is_integer(first)) return set_ids(r, v);
     if (json_is_array(v) && json_array_size(v) != 1)
-        return FV_FAIL(FV_EINVAL, "a request has one prompt; send one for each");
+        return FV_FAIL(FV_EINVAL, "only one prompt per request is supported");
     if (json_is_array(v)) v = first;
     return json_is_array(v) ? set_ids(r, v) : set_text(r, v);
 }
@@ -184,7 +184,8 @@ static fv_status read_bias(fv_api_reader *r, const json_t *v) {
     const char *key;
     json_t *value;
     size_t n = json_object_size(v);
-    if (!json_is_object(v)) return FV_FAIL(FV_EINVAL, "it must be an object of ids and biases");
+    if (!json_is_object(v))
+        return FV_FAIL(FV_EINVAL, "it must be an object that maps token ids to biases");
     if (n > BIASES_MAX) return FV_FAIL(FV_EINVAL, "%zu ids; the limit is %d", n, BIASES_MAX);
     FV_TRY(FV_ARENA_NEW(r->arena, n, b));
     FV_TRY(FV_ARENA_NEW(r->arena, n, s->logit_bias));
@@ -391,7 +392,7 @@ static fv_status check_whole(fv_api_reader *r, const json_t *root) {
     fv_api_request *q = r->out;
     bool two = json_object_get(root, "messages") && json_object_get(root, "prompt");
     if (!q->message.prompt) return missing(r, q->kind == FV_API_TEXT ? "prompt" : "messages");
-    if (two) return FV_FAIL(FV_EINVAL, "messages and prompt exclude each other");
+    if (two) return FV_FAIL(FV_EINVAL, "messages and prompt cannot be combined");
     if (q->kind == FV_API_CHAT && q->message.n_logprobs && !q->logprobs) {
         fv_api_enter(r, "top_logprobs");
         return FV_FAIL(FV_EINVAL, "it needs \"logprobs\": true");

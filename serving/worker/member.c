@@ -231,7 +231,7 @@ static void try_later(fv_membership *m, fv_status st) {
 /* Why an attempt was no success, in words that say what to do. */
 static const char *reason(const fv_membership *m, const fv_rpc_end *end) {
     if (end->status == FV_EUNSUPPORTED)
-        return "it is no fleet listener: give --router what the router has as --fleet-listen";
+        return "not a fleet listener: --router must be the router's --fleet-listen address";
     if (end->status == FV_EAUTH && m->challenged)
         return "it does not know this worker's proof: do both have the same --fleet-token-file?";
     if (end->status == FV_ECANCELLED) return "it does not answer";

@@ -198,7 +198,7 @@ Test(fleet, nobody_there_is_unavailable) {
     ask_fails("hello", 1, "UNAVAILABLE");
     ask_fails("hello", 1, "no fleet at 127.0.0.1:1");
     ask_fails("hello", 1, "start one with `fovea up`");
-    ask_fails("--to nowhere hello", 2, "'nowhere' is no address of a server: the port is missing");
+    ask_fails("--to nowhere hello", 2, "'nowhere' is not a server address: the port is missing");
     ask_fails("--to 127.0.0.1:99999 hello", 2, "the port must be 0..65535");
 }
 
@@ -281,7 +281,7 @@ Test(fleet, a_router_that_drains_sends_new_requests_away_and_lets_the_running_on
     }
     cr_assert(strstr(r.err, "UNAVAILABLE"), "%s", r.err);
     /* Soon after this message the port is closed. */
-    cr_assert(strstr(r.err, "this router shuts down") || strstr(r.err, "no fleet at"), "%s", r.err);
+    cr_assert(strstr(r.err, "this router is shutting down") || strstr(r.err, "no fleet at"), "%s", r.err);
     for (int i = 0; i < 2400 && kill(pid, 0) == 0; i++) usleep(50000);
     command_run(&r, "cat %s/long.err", f.dir);
     cr_assert(strstr(r.out, "1000 out, finish: length"), "%s", r.out);

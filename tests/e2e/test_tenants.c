@@ -48,7 +48,7 @@ Test(tenants, keys_and_tokens_of_tenants_are_answered_and_others_are_not) {
     snprintf(args, sizeof args, "--tenants %s/tenants.json --api-key-file %s/first", f.dir, f.dir);
     fleet_start(&f, args);
     refused(NULL, "send an API key or a JWT");
-    refused("another", "the API key is not known");
+    refused("another", "unknown API key");
     ask(KEY_A);
     cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.err);
     long now = (long)time(NULL);

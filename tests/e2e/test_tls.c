@@ -120,7 +120,7 @@ Test(tls, clients_must_show_a_clients_certificate_where_one_is_asked_for) {
     refuses(shows("stranger"));
     refuses(shows("expired"));
     refuses(shows("decode"));
-    cr_assert(strstr(fleet_said.err, "a worker's certificate is no client's"), "%s",
+    cr_assert(strstr(fleet_said.err, "a worker's certificate is not a client"), "%s",
               fleet_said.err);
     program_wait_said(&c.router, "event=refused");
     crew_stop(&c);

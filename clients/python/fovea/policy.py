@@ -88,12 +88,12 @@ class Methods:
 
 def _pick(what: str, name: str, among: Mapping[str, Any]) -> Any:
     if name not in among:
-        raise ValueError(f"{name} is no {what}: {', '.join(among)}")
+        raise ValueError(f"{name} is not a {what}; use one of {', '.join(among)}")
     return among[name]
 
 
 def _check(p: Any, value: Value) -> None:
     if p.type == "choice" and value not in p.words:
-        raise ValueError(f"{p.name} is {value}: {', '.join(p.words)} are possible")
+        raise ValueError(f"{p.name} is {value}; it must be one of {', '.join(p.words)}")
     if p.type in ("int", "float") and not (isinstance(value, (int, float)) and p.min <= value <= p.max):
-        raise ValueError(f"{p.name} is {value}: {p.min:g}..{p.max:g} are possible")
+        raise ValueError(f"{p.name} is {value}; it must be {p.min:g}..{p.max:g}")

@@ -73,8 +73,8 @@ Test(tenants, a_file_that_is_wrong_is_refused_with_the_reason) {
     } rows[] = {
         {"", "tenants.json"},
         {"{\"tenants\":{}}", "at least one"},
-        {"{\"tenants\":{\"a\":{}},\"tenant\":1}", "'tenant' is not known"},
-        {"{\"tenants\":{\"a\":{\"concurent\":1}}}", "'concurent' is not known"},
+        {"{\"tenants\":{\"a\":{}},\"tenant\":1}", "unknown field 'tenant'"},
+        {"{\"tenants\":{\"a\":{\"concurent\":1}}}", "unknown field 'concurent'"},
         {"{\"tenants\":{\"a\":{\"concurrent\":0}}}", "at least 1"},
         {"{\"tenants\":{\"a\":{\"weight\":0}}}", "weight"},
         {"{\"tenants\":{\"a\":{\"weight\":\"2\"}}}", "weight"},

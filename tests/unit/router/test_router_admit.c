@@ -271,7 +271,7 @@ Test(router_admit, a_prompt_is_needed) {
     req.prompt = &prompt;
     ids.n_id = 0;
     req.n_images = 0;
-    refused(FV_EINVAL, "no ids");
+    refused(FV_EINVAL, "no token ids");
     prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT;
     prompt.text = (char *)"";
     refused(FV_EINVAL, "empty");

@@ -221,7 +221,7 @@ Test(router_conversations, an_unhealthy_worker_keeps_it_and_the_client_may_try_a
         if (k.end.status != FV_OK) break;
     }
     cr_assert_eq(k.end.code, GRPC_STATUS_UNAVAILABLE, "%s", k.why);
-    cr_assert(strstr(k.why, "not well now"), "%s", k.why);
+    cr_assert(strstr(k.why, "not healthy now"), "%s", k.why);
     keeper->unhealthy = false;
     fake_report(keeper);
     follow();

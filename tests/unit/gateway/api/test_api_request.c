@@ -205,7 +205,7 @@ Test(api_request, tokens_are_asked_for_with_a_text_or_a_chat) {
     cr_assert(q.bare && q.texts);
     good(FV_API_TOKENS, "{" HELLO "}");
     cr_assert(!q.bare && !q.texts && q.message.prompt->chat);
-    bad(FV_API_TOKENS, "{" HELLO ",\"prompt\":\"x\"}", "", "exclude");
+    bad(FV_API_TOKENS, "{" HELLO ",\"prompt\":\"x\"}", "", "combined");
     bad(FV_API_TOKENS, "{\"prompt\":\"x\",\"n\":2}", "n", "not supported");
     Fovea__Inference__V1__DetokenizeRequest ids;
     static const char body[] = "{\"model\":\"nano\",\"tokens\":[1,20]}", wrong[] = "{\"tokens\":1}";
