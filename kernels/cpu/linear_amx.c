@@ -137,18 +137,21 @@ typedef struct work {
 /* Sums [16 rows of w, cols rows of x] of a tile, into y from row m0 and column n0 on. */
 static void store_tile(const work *t, int64_t m0, int rows, int64_t n0, int n, const float *bias,
                        const int32_t *sums, int cols) {
+    const __mmask16 in = (__mmask16)((1u << n) - 1), from = (__mmask16)((1u << cols) - 1);
+    __m512 b = bias ? _mm512_maskz_loadu_ps(in, bias) : _mm512_setzero_ps(), by = b;
+    if (t->l.int8) by = _mm512_maskz_loadu_ps(in, (const float *)t->p->w.quant->scale + n0);
     __m512i r[TILE_ROWS];
-    __mmask16 mask = (__mmask16)((1u << cols) - 1);
-    for (int i = 0; i < TILE_ROWS; i++) r[i] = _mm512_maskz_loadu_epi32(mask, sums + i * cols);
+    UNROLL for (int i = 0; i < TILE_ROWS; i++) {
+        r[i] = _mm512_maskz_loadu_epi32(from, sums + i * cols);
+    }
     i32x16_transpose(r);
     for (int m = 0; m < rows; m++) {
-        int32_t row[TILE_ROWS];
-        float sums_f32[TILE_ROWS];
-        _mm512_storeu_si512(t->l.int8 ? (void *)row : (void *)sums_f32, r[m]);
-        if (t->l.int8)
-            store_int8_sums(t->p, m0 + m, t->scale_x[m0 + m], n0, n, bias, row);
-        else
-            store_sums(t->p, m0 + m, n0, n, bias, sums_f32);
+        float *y = row_f32(&t->p->y, m0 + m) + n0;
+        __m512 v = _mm512_castsi512_ps(r[m]);
+        if (t->l.int8) v = _mm512_cvtepi32_ps(r[m]) * _mm512_set1_ps(t->scale_x[m0 + m]) * by;
+        if (bias) v = v + b;
+        if (t->p->accumulate) v = v + _mm512_maskz_loadu_ps(in, y);
+        _mm512_mask_storeu_ps(y, in, v);
     }
 }
 
@@ -351,6 +354,8 @@ static ALWAYS_INLINE void many_block(const uint8_t *a, const uint32_t *x, size_t
         _tile_loadd(5, a + TILE_BYTES, 64);
         TILE_DP(2, 5, 6);
         fetch(next);
+        UNROLL for (size_t i = 0; i < 8; i++) /* the sums of the next 32 rows of x */
+            _mm_prefetch((const void *)(sums + 1024 + (s * 8 + i) * 16), _MM_HINT_T0);
         TILE_DP(3, 5, 7);
     }
     sums_store(sums, 16);
@@ -364,6 +369,16 @@ static NEVER_INLINE void many_bf16(const uint8_t *a, const uint32_t *x, size_t s
 static NEVER_INLINE void many_int8(const uint8_t *a, const uint32_t *x, size_t steps, bool begin,
                                    int32_t *sums, ahead *next) {
     many_block(a, x, steps, begin, sums, next, true);
+}
+
+/* Fetches the lines of y that many_store writes. */
+static void fetch_y(const many *t, int64_t n, int block) {
+    int64_t m0 = (int64_t)block * PANEL_ROWS, left = t->work->l.M - m0;
+    for (int64_t m = m0; m < m0 + min_int(PANEL_ROWS, left); m++) {
+        const char *y = (const char *)(row_f32(&t->work->p->y, m) + n);
+        __builtin_prefetch(y, 1);
+        __builtin_prefetch(y + 64, 1);
+    }
 }
 
 static void many_store(const many *t, int64_t n, int block, const int32_t *sums) {
@@ -389,6 +404,7 @@ static void many_item(const many *t) {
                        l->bytes, 0};
             copy_panel(t, n, k);
             for (int b = t->block0; b < t->block0 + t->blocks; b++, sums += TILE_BYTES) {
+                if (k == last) fetch_y(t, n, b);
                 (l->int8 ? many_int8 : many_bf16)(t->panel, t->work->x + x_at(l, k, b),
                                                   steps_in(l, k), k == 0, sums, &a);
                 if (k == last) many_store(t, n, b, sums);
