@@ -25,7 +25,7 @@ from tables import filled, head, line, put  # noqa: E402
 
 PAGE = HERE / "FAMILIES.md"
 FAMILIES = ["llava", "llava_next", "llava_onevision", "idefics3", "smolvlm", "internvl", "mistral3",
-            "qwen2_vl", "qwen2_5_vl", "qwen3_vl"]
+            "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3"]
 SCRIPT = "docs/families.py"
 SIZES = [(37, 90), (170, 41), (28, 28)]
 
@@ -89,12 +89,12 @@ def fail(*words):
 
 def try_method(stage, method, here, there, known):
     """(policy that acts, None), (None, None) where none does, or (None, why it is refused)."""
-    why = None
+    why = refused = None
     key = (stage, method["name"])
     for policy in [known[key]] if key in known else candidates(stage, method):
         report, said = here.ask(policy)
         if report is None:
-            why = why or said
+            why, refused = (why, refused) if why else (said, policy)
             continue
         if report["bypassed"]:
             continue
@@ -104,9 +104,9 @@ def try_method(stage, method, here, there, known):
         known[key] = policy
         return policy, None
     if why:
-        _, other = there.ask(f"{stage}={method['name']}")
+        _, other = there.ask(refused)
         if other != why:
-            fail(f"{stage}={method['name']} is refused here with '{why}' and by a fleet with '{other}'")
+            fail(f"{refused} is refused here with '{why}' and by a fleet with '{other}'")
     return None, why
 
 
@@ -131,7 +131,7 @@ def check_keep_all(name, stages, here, exact):
             for p in method["params"]:
                 if p["name"] == "keep" and p.get("max") == 1:
                     report, said = here.ask(f"{stage['name']}={method['name']},keep=1")
-                    if report is None and stage["name"] == "condense":
+                    if report is None and stage["name"] in ("condense", "pack"):
                         continue
                     if report is None:
                         fail(name, f"{stage['name']}={method['name']},keep=1 is refused:", said)

@@ -17,8 +17,9 @@ __attribute__((format(printf, 2, 3))) void fv_layout_write(fv_layout_writer *w, 
 /* One family; a row of layout.c's table. Configs are checked before `image` and `tokens_max`. */
 typedef struct fv_layout_rules {
     const char *name;
-    const char *token; /* of an image in a prompt's text; NULL: "<image>" */
-    bool any_size;     /* the image is one tile, of the image's own shape */
+    const char *token;   /* of an image in a prompt's text; NULL: "<image>" */
+    const char *written; /* fv_layout_written */
+    bool any_size;       /* the image is one tile, of the image's own shape */
     /* What the family reads beyond tile, patch and merge, which all have. */
     fv_status (*check)(const fv_layout_config *c);
     /* Adds views and spans to *l, which has the image's size. */

@@ -26,6 +26,11 @@ const char *fv_layout_image_token(fv_layout_family f) {
     return r && r->token ? r->token : "<image>";
 }
 
+const char *fv_layout_written(fv_layout_family f) {
+    const fv_layout_rules *r = rules_of(f);
+    return r ? r->written : NULL;
+}
+
 /* ---- numbers ---------------------------------------------------------------------------- */
 
 static fv_status check_in(const char *what, int32_t v, int32_t least, int32_t most) {

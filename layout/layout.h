@@ -154,4 +154,8 @@ const char *fv_layout_family_name(fv_layout_family f); /* "llava_next"; never NU
 /* What stands for an image in a prompt's text, "<image>" in most families; never NULL. */
 const char *fv_layout_image_token(fv_layout_family f);
 
+/* What the text has in place of that before it is tokenised: text of the family, whose ends may form
+ * tokens with their neighbours, and in it the image token; NULL: that word is the image token. */
+const char *fv_layout_written(fv_layout_family f);
+
 #endif

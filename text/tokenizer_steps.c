@@ -175,6 +175,13 @@ static fv_status pre_metaspace(fv_tok_loader *l, const json_t *step) {
     return cut ? add_pre(l, p) : FV_OK;
 }
 
+/* Whether the normalizer's last step replaces all that is `s`, so that no text has it. */
+static bool is_replaced(const fv_tokenizer *tok, fv_tok_str s) {
+    const fv_tok_norm *p = tok->n_norm ? &tok->norm[tok->n_norm - 1] : NULL;
+    return p && p->kind == FV_TOK_NORM_REPLACE && p->n_a == s.n && memcmp(p->a, s.s, s.n) == 0 &&
+           !memchr(p->b, s.s[0], p->n_b);
+}
+
 static fv_status pre_split(fv_tok_loader *l, const json_t *step) {
     fv_tok_str regex;
     const char *kind, *behavior = "";
@@ -182,9 +189,12 @@ static fv_status pre_split(fv_tok_loader *l, const json_t *step) {
     FV_TRY(pattern_at(l, step, &regex, &kind));
     FV_TRY(fv_json_str(step, "behavior", l->where, &behavior));
     FV_TRY(fv_json_bool(step, "invert", l->where, &invert));
-    if (strcmp(kind, "Regex") != 0)
+    bool literal = strcmp(kind, "Regex") != 0;
+    if (literal && regex.n && !invert && is_replaced(l->tok, regex)) return FV_OK; /* Gemma */
+    if (literal)
         return FV_FAIL(FV_EUNSUPPORTED,
-                       "%s: pre_tokenizer Split by %s '%.400s' is not supported; by Regex is",
+                       "%s: pre_tokenizer Split by %s '%.400s' is not supported; by Regex is, and "
+                       "by what the normalizer has replaced",
                        l->where, kind, regex.s);
     bool removed = strcmp(behavior, "Removed") == 0;
     if (!removed && strcmp(behavior, "Isolated") != 0)

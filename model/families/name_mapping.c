@@ -82,7 +82,8 @@ static const struct part {
     {"mlp.", {NULL, NULL, "feed_forward."}},
     {"scale1", {NULL, "lambda_1"}},
     {"scale2", {NULL, "lambda_2"}},
-    {"norm.", {NULL, "layer_norm.", "norm.", "ln_q.", "norm."}},
+    {"norm.", {NULL, "layer_norm.", "norm.", "ln_q.", "norm.", "mm_soft_emb_norm."}},
+    {"proj.weight", {NULL, NULL, NULL, NULL, NULL, "mm_input_projection_weight"}},
     {"merger.", {NULL, NULL, "patch_merger.merging_layer."}},
 };
 enum { N_PART = sizeof parts / sizeof *parts };
@@ -187,7 +188,8 @@ static void put_tower(const char *tower, const char *s, fv_tower_names inside,
                       char out[FV_TENSOR_NAME_MAX]) {
     char first[FV_TENSOR_NAME_MAX];
     size_t n = strlen(tower);
-    if (inside != FV_TOWER_NAMES_CLIP && ends_with(tower, "vision_model."))
+    if (inside != FV_TOWER_NAMES_CLIP && inside != FV_TOWER_NAMES_GEMMA &&
+        ends_with(tower, "vision_model."))
         n -= strlen("vision_model.");
     snprintf(first, sizeof first, "%.*s", (int)n, tower);
     put_inside(first, s, false, inside, out);

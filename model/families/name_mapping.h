@@ -50,6 +50,7 @@ typedef enum fv_tower_names {
     FV_TOWER_NAMES_PIXTRAL,
     FV_TOWER_NAMES_QWEN_VL,
     FV_TOWER_NAMES_QWEN3_VL,
+    FV_TOWER_NAMES_GEMMA, /* of the connector alone */
     FV_N_TOWER_NAMES
 } fv_tower_names;
 

@@ -41,6 +41,7 @@ typedef enum when {
     CONNECTOR_MLP,
     BIAS_MLP_CONNECTOR,
     CONNECTOR_LINEAR,
+    CONNECTOR_MEAN, /* the same of means, transposed */
     CONNECTOR_NORM,
     CONNECTOR_NORM_BIAS,
     CONNECTOR_MERGER,
@@ -130,6 +131,7 @@ static const row connector[] = {
     {"linear_2.weight", P(fc2), {DIM_D, DIM_BETWEEN}, FV_ROLE_LINEAR, CONNECTOR_MLP},
     {"linear_2.bias", P(fc2_bias), {DIM_D}, FV_ROLE_BIAS, BIAS_MLP_CONNECTOR},
     {"proj.weight", P(fc1), {DIM_D, DIM_FEATURE}, FV_ROLE_LINEAR, CONNECTOR_LINEAR},
+    {"proj.weight", P(fc1), {DIM_VD, DIM_D}, FV_ROLE_LINEAR, CONNECTOR_MEAN},
 };
 
 static const row deepstack[] = {
@@ -270,8 +272,9 @@ static int64_t size_of(const fv_model_config *cfg, dim d, const char **key) {
         return v->d_model;
     case DIM_NORMED:
         *key = "vision_config.hidden_size, of a patch or of a token's patches";
-        return v->projector_norm == FV_PROJECTOR_NORM_PATCHES ? v->d_model
-                                                              : fv_vision_feature_width(v);
+        return v->projector_norm == FV_PROJECTOR_NORM_PATCHES || v->mean_pool
+                   ? v->d_model
+                   : fv_vision_feature_width(v);
     case DIM_BETWEEN:
         *key = v->projector_wide ? "vision_config's width * spatial_merge_size^2" : "hidden_size";
         return v->projector_wide ? fv_vision_feature_width(v) : t->d_model;
@@ -296,7 +299,8 @@ static bool exists(const builder *b, when w) {
     case POST_NORMS: return t->post_norms;
     case CONNECTOR_MLP: return mlp;
     case BIAS_MLP_CONNECTOR: return mlp && v->projector_bias;
-    case CONNECTOR_LINEAR: return !mlp;
+    case CONNECTOR_LINEAR: return !mlp && !v->mean_pool;
+    case CONNECTOR_MEAN: return v->mean_pool;
     case CONNECTOR_NORM: return v->projector_norm != FV_PROJECTOR_NORM_NONE;
     case CONNECTOR_NORM_BIAS:
         return v->projector_norm != FV_PROJECTOR_NORM_NONE && !v->projector_rms;

@@ -133,6 +133,9 @@ typedef struct fv_vision_config {
     fv_projector_norm projector_norm;
     bool projector_rms; /* RMSNorm; otherwise LayerNorm */
     float projector_eps;
+    /* Gemma 3: a token is the mean of its patches, the norm multiplies by 1 + w, and the file has the
+     * linear layer's matrix transposed. */
+    bool mean_pool;
     bool patch_merger; /* a linear layer makes one patch's width of a token's features */
     fv_activation projector_act;
     bool projector_bias;

@@ -9,6 +9,22 @@ size_t fv_connector_need(const fv_vision *v, int32_t rows) {
            fv_workspace_need(FV_F32, rows, v->cfg->d_model);
 }
 
+/* features [n, merge^2 d], patches side by side -> their mean [n, d]. */
+static fv_status pool_features(fv_vision *v, fv_tensor *features) {
+    fv_tensor f = *features, y = fv_workspace_cut(&v->ws, FV_F32, f.rows, v->cfg->d_model);
+    fv_activate_args add = {.act = FV_ACT_NONE, .x = f, .gate = v->mean, .y = y};
+    add.x.cols = y.cols;
+    add.gate.rows = f.rows;
+    add.gate.ld = 0;
+    for (int32_t i = 0; i < v->cfg->merge * v->cfg->merge; i++) {
+        add.x.data = (float *)f.data + (size_t)i * (size_t)y.cols;
+        add.accumulate = i > 0;
+        FV_TRY(v->be->ops->activate(v->be, &add));
+    }
+    *features = y;
+    return FV_OK;
+}
+
 /* features [n, w] -> normed, in rows of one patch or of a token. */
 static fv_status norm_features(fv_vision *v, const fv_projector_weights *p, fv_projector_norm by,
                                fv_tensor *features) {
@@ -34,6 +50,7 @@ static fv_status norm_features(fv_vision *v, const fv_projector_weights *p, fv_p
 static fv_status connect_by(fv_vision *v, const fv_projector_weights *p, fv_projector_norm by,
                             fv_tensor features, fv_tensor y) {
     fv_tensor h = fv_workspace_cut(&v->ws, v->be->ops->act, features.rows, p->fc1.rows);
+    if (v->cfg->mean_pool) FV_TRY(pool_features(v, &features));
     FV_TRY(norm_features(v, p, by, &features));
     if (v->cfg->patch_merger) {
         fv_tensor merged = fv_workspace_cut(&v->ws, FV_F32, features.rows, v->cfg->d_model);

@@ -17,7 +17,10 @@ struct fv_vision {
     float *grid;        /* [position_side^2, d] the table of positions to interpolate; NULL: none */
     int32_t *position;  /* of each row of a tile, its row of the position table */
     int32_t rows, cols; /* patches of a tile: the config's, or those of the tiles at hand */
-    void *merger;       /* the connector's, with columns in the order (y, x, channel) */
+    void *merger; /* the connector's, with columns in the order (y, x, channel); with mean_pool its
+                         * matrix, not transposed */
+    float *made;  /* with mean_pool, 1 + w of its norm, and `mean` */
+    fv_tensor mean; /* [1, d] 1 / merge^2 */
     fv_workspace ws;
     fv_arena host;
     atomic_ullong n_layer_run;

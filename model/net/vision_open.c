@@ -30,6 +30,26 @@ static fv_status reorder_merger(fv_vision *v, fv_tensor *w) {
     return FV_OK;
 }
 
+/* [d, d_text] -> [d_text, d]; norm w -> 1 + w. */
+static fv_status make_means(fv_vision *v, fv_projector_weights *p) {
+    size_t size = fv_dtype_bytes(p->fc1.dtype), d = (size_t)p->fc1.rows, n = (size_t)p->fc1.cols;
+    char *to = v->merger = malloc(n * d * size);
+    float *made = v->made = malloc(2 * d * sizeof *made);
+    if (!to || !made) return FV_FAIL(FV_ENOMEM, "out of memory for the connector");
+    for (size_t r = 0; r < n; r++)
+        for (size_t c = 0; c < d; c++, to += size)
+            memcpy(to, (const char *)p->fc1.data + (c * n + r) * size, size);
+    p->fc1 = fv_tensor_of(v->merger, p->fc1.dtype, (int32_t)n, (int32_t)d);
+    widen_row(p->norm.data, p->norm.dtype, d, made);
+    for (size_t i = 0; i < d; i++) {
+        made[i] += 1.0f;
+        made[d + i] = 1.0f / (float)(v->cfg->merge * v->cfg->merge);
+    }
+    p->norm = fv_tensor_of(made, FV_F32, 1, (int32_t)d);
+    fv_tensor mean = fv_tensor_of(made + d, FV_F32, 1, (int32_t)d);
+    return fv_workspace_weight(&v->ws, &mean, &v->mean);
+}
+
 /* q, k and v, as rows of what the file has as one. */
 static void split_qkv(fv_vision_layer *w) {
     fv_tensor *part[] = {&w->q, &w->k, &w->v}, *bias[] = {&w->q_bias, &w->k_bias, &w->v_bias};
@@ -63,6 +83,7 @@ static fv_status load_weights(fv_vision *v, const fv_vision_weights *tower,
                             sizeof *tower->deepstack));
     fv_projector_weights p = *projector;
     if (v->cfg->patch_merger) FV_TRY(reorder_merger(v, &p.merger));
+    if (v->cfg->mean_pool) FV_TRY(make_means(v, &p));
     return load_tensors(&v->ws, &p, &v->p, sizeof p);
 }
 
@@ -135,5 +156,6 @@ void fv_vision_close(fv_vision *v) {
     free(v->grid);
     free(v->position);
     free(v->merger);
+    free(v->made);
     free(v);
 }

@@ -35,7 +35,8 @@ typedef struct fv_vision_layer {
 typedef struct fv_projector_weights {
     fv_tensor norm, norm_bias; /* [1, feature width or d] or absent */
     fv_tensor merger;          /* [d, d merge^2], columns in the order (channel, y, x); or absent */
-    fv_tensor fc1, fc1_bias;   /* [w, feature width] [1, w]: all of a linear connector */
+    fv_tensor fc1, fc1_bias;   /* [w, feature width] [1, w]: all of a linear connector; with
+                                * mean_pool [d, d_text] */
     fv_tensor fc2, fc2_bias;   /* [d_text, w] [1, d_text]; w is d_text, or the feature width */
     fv_tensor newline;         /* [1, d_text], of families whose rows of tokens end with one */
 } fv_projector_weights;

@@ -174,6 +174,14 @@ static void add_family_keys(const shape *s, const fv_family *f, json_t *json) {
         json_object_set_new(json, "video_token_id", json_integer(s->image_token + 1));
         return;
     }
+    if (f->layout == FV_LAYOUT_GEMMA3) {
+        json_object_set_new(json, "boi_token_index", json_integer(s->image_token - 2));
+        json_object_set_new(json, "eoi_token_index", json_integer(s->image_token - 1));
+        json_object_set_new(json, "image_token_index", json_integer(s->image_token));
+        json_object_set_new(json, "mm_tokens_per_image",
+                            json_integer(side / SCALE * (side / SCALE)));
+        return;
+    }
     bool internvl = f->layout == FV_LAYOUT_INTERNVL;
     json_object_set_new(json, internvl ? "image_token_id" : "image_token_index",
                         json_integer(s->image_token));
@@ -371,6 +379,10 @@ static json_t *image_processor_json(const fv_model_config *cfg) {
         json_object_set_new(j, "patch_size", json_integer(patch));
         json_object_set_new(j, "merge_size", json_integer(cfg->vision.merge));
         json_object_set_new(j, "temporal_patch_size", json_integer(2));
+    } else if (cfg->layout.family == FV_LAYOUT_GEMMA3) {
+        json_object_set_new(j, "resample", json_integer(2));
+        json_object_set_new(j, "size", json_pack("{s:i, s:i}", "height", side, "width", side));
+        json_object_set_new(j, "do_pan_and_scan", json_null());
     } else if (internvl) {
         json_object_set_new(j, "size", json_pack("{s:i, s:i}", "height", side, "width", side));
         json_object_set_new(j, "crop_to_patches", json_false());
@@ -411,6 +423,7 @@ static json_t *processor_json(const fv_model_config *cfg) {
     switch (cfg->layout.family) {
     case FV_LAYOUT_IDEFICS3:
         return json_pack("{s:s, s:i}", "processor_class", type, "image_seq_len", n);
+    case FV_LAYOUT_GEMMA3:
     case FV_LAYOUT_INTERNVL:
         return json_pack("{s:s, s:i}", "processor_class", type, "image_seq_length", n);
     case FV_LAYOUT_MISTRAL3:

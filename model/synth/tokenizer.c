@@ -86,6 +86,12 @@ static const fv_synth_form families[] = {
     {.family = "qwen2_vl", QWEN_VL},
     {.family = "qwen2_5_vl", QWEN_VL},
     {.family = "qwen3_vl", QWEN_VL},
+    {.family = "gemma3",
+     .image = {"<image_soft_token>", "image_token"},
+     .shown = "<start_of_image>",
+     .template = {LLAVA_TEMPLATE},
+     .n_ahead = 2,
+     .ahead = {{"<start_of_image>", "boi_token"}, {"<end_of_image>", "eoi_token"}}},
 };
 
 const fv_synth_form *fv_synth_form_of(const fv_model_config *cfg) {

@@ -124,13 +124,62 @@ fv_status fv_prompt_of_ids(const fv_tokenizer *tok, const fv_model_config *cfg, 
     return FV_OK;
 }
 
+typedef struct text_bytes {
+    char *text;
+    uint8_t *user; /* of each byte, or NULL */
+    size_t n;
+} text_bytes;
+
+/* The text with `written` in place of each `word` that is not the user's. The caller frees both arrays. */
+static fv_status write_images(const char *text, size_t n, const uint8_t *user, const char *word,
+                              const char *written, text_bytes *out) {
+    size_t n_word = strlen(word), n_written = strlen(written), most = n / n_word * n_written + n;
+    *out = (text_bytes){.text = malloc(most + 1), .user = user ? calloc(most + 1, 1) : NULL};
+    if (!out->text || (user && !out->user)) {
+        free(out->text);
+        free(out->user);
+        return FV_FAIL(FV_ENOMEM, "out of memory for a prompt");
+    }
+    for (size_t i = 0; i < n;) {
+        bool is_word = n - i >= n_word && !memcmp(text + i, word, n_word);
+        if (is_word && !(user && user[i])) {
+            memcpy(out->text + out->n, written, n_written);
+            out->n += n_written;
+            i += n_word;
+            continue;
+        }
+        if (user) out->user[out->n] = user[i];
+        out->text[out->n++] = text[i++];
+    }
+    out->text[out->n] = '\0';
+    return FV_OK;
+}
+
+/* fv_tokenizer_encode_marked, with the family's text around images. */
+static fv_status encode(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
+                        size_t n, bool add_special, const fv_text_marks *marks, int32_t **ids,
+                        int32_t *n_ids) {
+    const char *written = cfg->has_vision ? fv_layout_written(cfg->layout.family) : NULL;
+    fv_text_marks moved = marks ? *marks : (fv_text_marks){0};
+    text_bytes b;
+    if (!written) return fv_tokenizer_encode_marked(tok, text, n, add_special, marks, ids, n_ids);
+    FV_TRY(
+        write_images(text, n, moved.user, fv_layout_image_token(cfg->layout.family), written, &b));
+    moved.user = b.user;
+    fv_status st = fv_tokenizer_encode_marked(tok, b.text, b.n, add_special, marks ? &moved : NULL,
+                                              ids, n_ids);
+    free(b.text);
+    free(b.user);
+    return st;
+}
+
 static fv_status make(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
                       size_t bytes, bool add_special, const fv_text_marks *marks, int32_t n_image,
                       const fv_layout *layout, int32_t context, fv_prompt *out) {
     int32_t *ids, n, tags = n_image < cfg->text.max_position ? n_image : cfg->text.max_position;
     /* Before time is spent on it; images are one token each there. */
     FV_TRY(fv_tokenizer_check_length(tok, bytes, cfg->text.max_position + tags));
-    FV_TRY(fv_tokenizer_encode_marked(tok, text, bytes, add_special, marks, &ids, &n));
+    FV_TRY(encode(tok, cfg, text, bytes, add_special, marks, &ids, &n));
     fv_status st = fv_prompt_of_ids(tok, cfg, ids, n, n_image, layout, context, out);
     free(ids);
     return st;

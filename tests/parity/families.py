@@ -10,13 +10,14 @@ from cases import Case, deal
 
 # llava_mrope is LLaVA with the text model of a Qwen-VL family, and so with positions in a grid.
 FAMILIES = ["llava_next", "llava_onevision", "idefics3", "smolvlm", "llava_siglip", "llava_mrope",
-            "internvl", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl"]
+            "internvl", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3"]
 CLASSES = {"llava_next": "LlavaNext", "llava_onevision": "LlavaOnevision", "idefics3": "Idefics3",
            "smolvlm": "SmolVLM", "llava": "Llava", "internvl": "InternVL",
-           "mistral3": "Mistral3", "qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL"}
+           "mistral3": "Mistral3", "qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL",
+           "gemma3": "Gemma3"}
 QWEN_VL = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 # What stands for an image in a prompt.
-IMAGE_TOKENS = {"internvl": "<IMG_CONTEXT>", "mistral3": "[IMG]"} | dict.fromkeys(
+IMAGE_TOKENS = {"gemma3": "<start_of_image>", "internvl": "<IMG_CONTEXT>", "mistral3": "[IMG]"} | dict.fromkeys(
     QWEN_VL, "<|vision_start|><|image_pad|><|vision_end|>")
 # (patch, patches along a side, merged along a side, pixels left over)
 MERGED = [(14, 4, 2, 0), (4, 6, 3, 0), (5, 4, 4, 3), (8, 2, 1, 0), (7, 6, 2, 5), (4, 25, 5, 0),
@@ -152,6 +153,11 @@ def config_of(rng, card, family):
         config |= {"vision_config": tower(card, kind, image), "image_token_id": image_token,
                    "scale_factor": card["grid"][2]}
         return config, image
+    if name == "gemma3":
+        side = card["grid"][1] // card["grid"][2]
+        return config | {"vision_config": tower(card, "siglip_vision_model", image),
+                         "image_token_index": image_token, "boi_token_index": image_token - 2,
+                         "eoi_token_index": image_token - 1, "mm_tokens_per_image": side * side}, image
     if name == "mistral3":
         return config | mistral3(rng, card) | {"image_token_index": image_token}, 60
     if name in QWEN_VL:
@@ -204,12 +210,12 @@ def make_family_cases(n, seed):
     made = []
     for family in FAMILIES:
         rng = random.Random(f"{family} {seed}")
-        merged = family in ("idefics3", "smolvlm", "internvl", "mistral3") + QWEN_VL
+        merged = family in ("idefics3", "smolvlm", "internvl", "mistral3", "gemma3") + QWEN_VL
         mrope = family == "llava_mrope"
         grids = [g for g in MERGED if family != "internvl" or g[2] & (g[2] - 1) == 0]
         columns = {
             "family": ["qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"] if mrope else
-                      [family + "_text"] if family in QWEN_VL else ["llama", "mistral", "qwen2", "qwen3"], "heads": cases.HEADS,
+                      [family + "_text"] if family in QWEN_VL + ("gemma3",) else ["llama", "mistral", "qwen2", "qwen3"], "heads": cases.HEADS,
             "layers": [1, 2, 3], "width": [24, 36, 52, 60, 64], "ffn": [40, 77, 99],
             "eps": [1e-5, 1e-6], "act": ["silu"], "rope": cases.ROPES, "bias": [True, False],
             "tied": [False, False, True], "vision_heads": cases.VISION_HEADS,

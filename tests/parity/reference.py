@@ -85,6 +85,11 @@ def watched(model, made):
                 order, _ = get_vision_window_index(made["grids"], merge, tower.window_size,
                                                    tower.patch_size)
                 features = features[torch.argsort(order)]
+        if hasattr(model.config, "mm_tokens_per_image"):  # Gemma 3's takes the mean of patches itself
+            size, patch = model.config.vision_config.image_size, model.config.vision_config.patch_size
+            side = size // patch
+            merge = side // round(model.config.mm_tokens_per_image ** 0.5)
+            features = merged(args[0].flatten(0, 1), [(side * patch, side * patch)] * len(args[0]), patch, merge)
         if len(args) > 1:  # Mistral 3's connector merges patches itself
             config = model.config
             features = merged(args[0], args[1], config.vision_config.patch_size,

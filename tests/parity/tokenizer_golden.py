@@ -252,11 +252,27 @@ def regex_family():
                                         split("(?i)e", "Removed"), byte_level()), decoder=byte_level())
 
 
+def gemma_family():
+    """Spaces become a mark, and are then what the text is cut at."""
+    head = ["<pad>", "<eos>", "<bos>", "<unk>"]
+    vocab, merges = spaced_model(head + BYTE_TOKENS, 1100, 200)
+    n = len(vocab)
+    names = ["<start_of_image>", "<end_of_image>", "<image_soft_token>", "<start_of_turn>"]
+    tokens = [added(i, t) for i, t in enumerate(head)] + [added(n + i, t) for i, t in enumerate(names)]
+    yield "gemma", tokenizer_json(
+        vocab, merges, tokens, normalizer=replace(" ", "▁"),
+        pre={"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False},
+        post=template(vocab, before=["<bos>"]), decoder=sequence(
+            "decoders", replace("▁", " "), {"type": "ByteFallback"}, {"type": "Fuse"}),
+        unk_token="<unk>", byte_fallback=True, fuse_unk=True)
+
+
 def forms():
     yield from llama2_family()
     yield from byte_family()
     yield from odd_family()
     yield from regex_family()
+    yield from gemma_family()
 
 
 # ---- strings ----

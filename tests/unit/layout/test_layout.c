@@ -183,6 +183,9 @@ Test(layout, families_have_names) {
     cr_assert_str_eq(fv_layout_image_token(FV_LAYOUT_INTERNVL), "<IMG_CONTEXT>");
     cr_assert_str_eq(fv_layout_image_token(FV_LAYOUT_MISTRAL3), "[IMG]");
     cr_assert_str_eq(fv_layout_image_token(FV_LAYOUT_QWEN_VL), "<|image_pad|>");
+    cr_assert_str_eq(fv_layout_image_token(FV_LAYOUT_GEMMA3), "<start_of_image>");
+    cr_assert(strstr(fv_layout_written(FV_LAYOUT_GEMMA3), "<image_soft_token>"));
+    cr_assert_null(fv_layout_written(FV_LAYOUT_QWEN_VL));
     cr_assert_str_eq(fv_layout_family_name((fv_layout_family)99), "none");
 }
 

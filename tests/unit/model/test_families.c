@@ -339,6 +339,45 @@ Test(families, gemma3_text_has_its_defaults) {
     refused(GEMMA(",\"query_pre_attn_scalar\":0"), FV_EDATA, "query_pre_attn_scalar");
 }
 
+#define GEMMA3(keys)                                                                               \
+    "{\"model_type\":\"gemma3\",\"vision_config\":{\"image_size\":56,\"patch_size\":14,"           \
+    "\"vision_use_head\":false}" keys "}"
+
+Test(families, gemma3_has_its_defaults) {
+    fv_model_config c = parse(GEMMA3(",\"mm_tokens_per_image\":4"));
+    const fv_vision_config *v = &c.vision;
+    cr_assert(c.layout.family == FV_LAYOUT_GEMMA3 && c.layout.tile == 56 && c.layout.merge == 2);
+    cr_assert(v->post_norm && v->mean_pool && v->connector == FV_CONNECTOR_LINEAR);
+    cr_assert(v->projector_rms && v->projector_eps == 1e-6F && v->d_text == 2304);
+    cr_assert(v->n_feature_layer == 1 && v->feature_layer[0] == v->n_layer);
+    cr_assert(c.text.image_whole && c.image_token == 262144 && c.text.tied_head);
+    cr_assert(has(&c, true, "vision.post_layernorm.weight") &&
+              has(&c, true, "projector.proj.weight"));
+    cr_assert_not(has(&c, true, "vision.head.probe"));
+    refused(GEMMA3(""), FV_EUNSUPPORTED, "key 'mm_tokens_per_image' is 256; it must be the square");
+    refused(GEMMA3(",\"mm_tokens_per_image\":3"), FV_EUNSUPPORTED, "a divisor of");
+}
+
+Test(families, gemma3_has_no_pan_and_scan_and_the_towers_size) {
+    static const char *const files[][2] = {
+        {"{\"size\":{\"height\":56,\"width\":56},\"do_pan_and_scan\":true}", "pan and scan"},
+        {"{\"size\":{\"height\":64,\"width\":56}}", "the vision tower's"},
+        {"{}", "the vision tower's"}};
+    const fv_layout_config gemma = {
+        .family = FV_LAYOUT_GEMMA3, .tile = 56, .patch = 14, .merge = 2};
+    fv_layout_config l = gemma;
+    fv_image_config image;
+    const char *file = "{\"size\":{\"height\":56,\"width\":56},\"do_pan_and_scan\":null}";
+    cr_assert_eq(fv_image_config_parse(file, strlen(file), "p.json", &l, &image), FV_OK);
+    cr_assert(image.resample == 2 && image.mean[0] == 0.5F);
+    for (int i = 0; i < 3; i++) {
+        l = gemma;
+        cr_assert_eq(fv_image_config_parse(files[i][0], strlen(files[i][0]), "p.json", &l, &image),
+                     FV_EUNSUPPORTED);
+        cr_assert(strstr(fv_last_error(), files[i][1]), "%s", fv_last_error());
+    }
+}
+
 #define YARN(keys)                                                                                 \
     "{\"model_type\":\"qwen2\",\"max_position_embeddings\":131072,\"rope_scaling\":{"              \
     "\"rope_type\":\"yarn\"" keys "}}"

@@ -13,7 +13,7 @@
 static const char *const forms[] = {
     "llama2",   "metaspace-first", "metaspace-always", "metaspace-never", "gpt2",      "llama3",
     "qwen2",    "smollm2",         "odd-unk",          "odd-fuse",        "odd-bytes", "odd-nfkd",
-    "deepseek", "o200k",           "tekken",           "odd-regex",
+    "deepseek", "o200k",           "tekken",           "odd-regex",       "gemma",
 };
 enum { N_FORM = sizeof forms / sizeof *forms };
 

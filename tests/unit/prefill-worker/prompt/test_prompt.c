@@ -1,0 +1,82 @@
+/* Text with images -> ids, of a family whose text around an image is tokenised with its neighbours. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/file.h"
+#include "model/net/kv.h"
+#include "prefill-worker/prompt/prompt.h"
+
+enum { SOFT = 1102, N_TOKEN = 4 };
+
+static fv_tokenizer *tok;
+static fv_model_config cfg;
+static fv_layout layout;
+
+static void ok(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
+
+static void begin(void) {
+    static const char path[] = FOVEA_TEST_DATA "/golden/tokenizer/gemma.json";
+    char *json;
+    size_t n;
+    ok(fv_file_read(path, 1 << 24, &json, &n));
+    ok(fv_tokenizer_parse(json, n, path, &tok));
+    free(json);
+    cfg = (fv_model_config){
+        .has_vision = true,
+        .image_token = SOFT,
+        .text = {.vocab = 1200, .max_position = 4096},
+        .layout = {.family = FV_LAYOUT_GEMMA3, .tile = 28, .patch = 7, .merge = 2}};
+    ok(fv_layout_image(&cfg.layout, 30, 20, 1, &layout));
+    cr_assert_eq(layout.n_visual, N_TOKEN);
+}
+
+static void end(void) { fv_tokenizer_free(tok); }
+
+TestSuite(prompt, .init = begin, .fini = end);
+
+/* The prompt has the ids of `whole`, with N_TOKEN of its image token. */
+static void assert_ids(const fv_prompt *p, const char *whole, const fv_text_marks *marks) {
+    int32_t *ids, n, at = 0;
+    ok(fv_tokenizer_encode_marked(tok, whole, strlen(whole), true, marks, &ids, &n));
+    for (int32_t i = 0; i < n; i++)
+        for (int k = 0; k < (ids[i] == SOFT ? N_TOKEN : 1); k++, at++) {
+            cr_assert_lt(at, p->n);
+            cr_assert_eq(p->ids[at], ids[i], "id %d of '%s'", at, whole);
+            cr_assert_eq(p->seg[at] == FV_SEG_VISUAL, ids[i] == SOFT);
+        }
+    cr_assert_eq(at, p->n);
+    free(ids);
+}
+
+#define WRITTEN "\n\n<start_of_image><image_soft_token><end_of_image>\n\n"
+
+Test(prompt, newlines_around_an_image_join_those_of_the_text) {
+    fv_prompt p;
+    ok(fv_prompt_make(tok, &cfg, "Look.<start_of_image>)\nWhat?", 1, &layout, 4096, &p));
+    assert_ids(&p, "Look." WRITTEN ")\nWhat?", NULL);
+    cr_assert(p.n_visual == N_TOKEN && p.n_span == 1 && p.span[0].n == N_TOKEN);
+    fv_prompt_free(&p);
+    ok(fv_prompt_make(tok, &cfg, "None.", 0, NULL, 4096, &p));
+    assert_ids(&p, "None.", NULL);
+    fv_prompt_free(&p);
+}
+
+Test(prompt, what_a_user_spells_is_no_image) {
+    static const char before[] = "<start_of_image>",
+                      asked[] = " <start_of_image><image_soft_token>";
+    uint8_t user[sizeof before + sizeof asked - 2] = {0};
+    char text[sizeof before + sizeof asked - 1];
+    strcpy(text, before);
+    strcat(text, asked);
+    memset(user + sizeof before - 1, 1, sizeof asked - 1);
+    fv_chat_text chat = {.text = text, .n = strlen(text), .user = user, .adds_special = true};
+    fv_prompt p;
+    ok(fv_prompt_make_chat(tok, &cfg, &chat, 1, &layout, 4096, &p));
+    cr_assert_eq(p.n_visual, N_TOKEN);
+    uint8_t moved[sizeof WRITTEN + sizeof asked] = {0};
+    memset(moved + sizeof WRITTEN - 1, 1, sizeof asked - 1);
+    assert_ids(&p, WRITTEN " <start_of_image><image_soft_token>",
+               &(fv_text_marks){.user = moved, .literal = SOFT});
+    fv_prompt_free(&p);
+}
