@@ -239,12 +239,16 @@ static json_t *span_json(const fv_layout_config *c, const fv_layout *l, int32_t 
 static fv_status layout_of(const fv_http_request *r, const Fovea__Inference__V1__Model *m,
                            fv_layout_config *c, fv_layout *out) {
     const char *w = fv_http_argument(r, "w"), *h = fv_http_argument(r, "h");
+    const char *images = fv_http_argument(r, "images");
     long side[2] = {w ? strtol(w, NULL, 10) : 0, h ? strtol(h, NULL, 10) : 0};
+    long n = images ? strtol(images, NULL, 10) : 1;
     long most = m->limits ? (long)m->limits->side_max : 0;
     if (side[0] < 1 || side[1] < 1 || side[0] > most || side[1] > most)
         return FV_FAIL(FV_EINVAL, "w and h must be an image's sides in pixels, 1..%ld", most);
+    if (n < 1 || n > FV_API_IMAGES_MAX)
+        return FV_FAIL(FV_EINVAL, "images must be 1..%d", FV_API_IMAGES_MAX);
     FV_TRY(fv_layout_from_message(m->image_layout, c));
-    return fv_layout_image(c, (int32_t)side[0], (int32_t)side[1], 1, out);
+    return fv_layout_image(c, (int32_t)side[0], (int32_t)side[1], (int32_t)n, out);
 }
 
 /* Where the visual tokens of an image of so many pixels are. */

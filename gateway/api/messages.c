@@ -9,8 +9,6 @@ typedef Fovea__Inference__V1__Part part_message;
 typedef Fovea__Inference__V1__Turn turn_message;
 typedef Fovea__Inference__V1__Image image_message;
 
-enum { IMAGES_MAX = 256 }; /* the model's own limit is the router's to check */
-
 /* OpenAI's newer name of the system's role. */
 static fv_status read_role(fv_api_reader *r, const json_t *v, turn_message *turn) {
     FV_TRY(fv_api_text(r, v, &turn->role));
@@ -41,8 +39,9 @@ static fv_status add_image(fv_api_reader *r, const json_t *url) {
     Fovea__Inference__V1__GenerateRequest *m = &r->out->message;
     image_message *image;
     if (!json_is_string(url)) return FV_FAIL(FV_EINVAL, "the URL must be a string");
-    if (m->n_images >= IMAGES_MAX) return FV_FAIL(FV_EINVAL, "more than %d images", IMAGES_MAX);
-    if (!m->images) FV_TRY(FV_ARENA_NEW(r->arena, IMAGES_MAX, m->images));
+    if (m->n_images >= FV_API_IMAGES_MAX)
+        return FV_FAIL(FV_EINVAL, "more than %d images", FV_API_IMAGES_MAX);
+    if (!m->images) FV_TRY(FV_ARENA_NEW(r->arena, FV_API_IMAGES_MAX, m->images));
     FV_TRY(FV_ARENA_NEW(r->arena, 1, image));
     fovea__inference__v1__image__init(image);
     m->images[m->n_images++] = image;

@@ -7,7 +7,12 @@
 #include "common/arena.h"
 #include "inference.pb-c.h"
 
-enum { FV_API_PARAM_MAX = 128, FV_API_CHOICES_MAX = 16, FV_API_URLS_MAX = 16 };
+enum {
+    FV_API_PARAM_MAX = 128,
+    FV_API_CHOICES_MAX = 16,
+    FV_API_URLS_MAX = 16,
+    FV_API_IMAGES_MAX = 256, /* the model's own limit is the router's to check */
+};
 
 typedef enum fv_api_kind {
     FV_API_CHAT = 1,   /* /v1/chat/completions */

@@ -21,23 +21,27 @@ function copyable(title, text) {
   return element("details", {}, element("summary", {}, title), element("pre", {}, text), button);
 }
 
-// The same call elsewhere; an image is a file there.
-function elsewhere(body, image, policy) {
+// The same call elsewhere; images are files there.
+function elsewhere(body, images, policy) {
   const url = `${location.origin}/v1`;
-  const name = image?.name ?? "image.png";
-  const parts = body.messages[0].content.map((p) => (p.image_url ? { type: "image_url", image_url: { url: "IMAGE" } } : p));
+  let n = 0;
+  const parts = body.messages[0].content.map((p) => (p.image_url ? { type: "image_url", image_url: { url: `IMAGE${n++}` } } : p));
   const plain = { ...body, stream: undefined, messages: [{ role: "user", content: parts }], policy, fovea_report: true };
-  const text = JSON.stringify(plain);
-  const type = image?.type ?? "image/png";
-  const curl = image
-    ? `{ printf %s ${quote(text.slice(0, text.indexOf('"IMAGE"') + 1))}; printf 'data:${type};base64,'; base64 -w0 ${quote(name)}; printf %s ${quote(text.slice(text.indexOf('"IMAGE"') + 6))}; } |\n    curl ${url}/chat/completions -d @-`
+  let text = JSON.stringify(plain);
+  const pieces = images.map((image, i) => {
+    const before = text.slice(0, text.indexOf(`"IMAGE${i}"`));
+    text = text.slice(before.length + `"IMAGE${i}"`.length - 1);
+    return `printf %s ${quote(`${before}"`)}; printf 'data:${image.type};base64,'; base64 -w0 ${quote(image.name)}; `;
+  });
+  const curl = images.length
+    ? `{ ${pieces.join("")}printf %s ${quote(text)}; } |\n    curl ${url}/chat/completions -d @-`
     : `curl ${url}/chat/completions -d ${quote(text)}`;
   const python = [
-    ...(image ? ["import base64"] : []), "import openai", "",
+    ...(images.length ? ["import base64"] : []), "import openai", "",
     `client = openai.OpenAI(base_url=${JSON.stringify(url)}, api_key="KEY")`,
-    ...(image ? [`image = "data:${type};base64," + base64.b64encode(open(${JSON.stringify(name)}, "rb").read()).decode()`] : []),
+    ...images.map((image, i) => `image${i} = "data:${image.type};base64," + base64.b64encode(open(${JSON.stringify(image.name)}, "rb").read()).decode()`),
     `answer = client.chat.completions.create(model=${JSON.stringify(body.model)}, max_tokens=${body.max_tokens}, temperature=${body.temperature}, seed=${body.seed},`,
-    `    messages=[{"role": "user", "content": ${JSON.stringify(parts).replace('"IMAGE"', "image")}}],`,
+    `    messages=[{"role": "user", "content": ${JSON.stringify(parts).replaceAll(/"IMAGE(\d+)"/g, "image$1")}}],`,
     `    extra_body={"policy": ${JSON.stringify(policy)}, "fovea_report": True})`,
     "print(answer.choices[0].message.content)", "print(answer.choices[0].fovea)"].join("\n");
   return [copyable("as curl", curl), copyable("in Python", python)];
@@ -50,12 +54,12 @@ function costs(report, times) {
     ["KV held", bytes((report.bytes_visual ?? 0) + (report.bytes_text ?? 0))],
     ["time to first token", `${milliseconds(times.first)} here, ${milliseconds(1000 * (report.seconds_first_token ?? 0))} in the fleet`],
     ["time per token", times.perToken ? milliseconds(times.perToken) : "one token"],
-    ["tokens", `${report.n_prompt ?? 0} in the prompt, ${report.n_visual ?? 0} of the image; ${report.n_generated ?? 0} in the answer`]];
+    ["tokens", `${report.n_prompt ?? 0} in the prompt, ${report.n_visual ?? 0} of images; ${report.n_generated ?? 0} in the answer`]];
   return element("dl", {}, ...rows.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
 }
 
-// body without its policy; image: { name, type, picture } or null; model: of /fovea/model.
-export function answer(policy, body, image, model, signal) {
+// body without its policy; images: { name, type, picture }; model: of /fovea/model.
+export function answer(policy, body, images, model, signal) {
   const text = element("p", { className: "answer" });
   const card = element("article", {}, element("h2", {}, policy), text);
   const done = run().catch((e) => {
@@ -66,7 +70,7 @@ export function answer(policy, body, image, model, signal) {
   async function run() {
     const begin = performance.now();
     let first = 0, last = 0, fovea = null;
-    for await (const event of stream("v1/chat/completions", { ...body, policy, kept_tokens: Boolean(image) }, signal)) {
+    for await (const event of stream("v1/chat/completions", { ...body, policy, kept_tokens: images.length > 0 }, signal)) {
       const choice = event.choices[0];
       const piece = choice?.delta.content;
       if (piece) {
@@ -78,11 +82,12 @@ export function answer(policy, body, image, model, signal) {
     }
     const report = fovea?.report ?? {};
     const times = { first: (first || performance.now()) - begin, perToken: report.n_generated > 1 ? (last - first) / (report.n_generated - 1) : 0 };
-    if (image && report.kept) {
-      const layout = await ask(`fovea/layout?${new URLSearchParams({ model: body.model, w: image.picture.naturalWidth, h: image.picture.naturalHeight })}`);
-      card.append(overlay(image.picture, layout.spans, report.kept, model.n_kv ?? 1, model.n_layer ?? 1));
+    if (images.length && report.kept) {
+      const layouts = await Promise.all(images.map(({ picture }) =>
+        ask(`fovea/layout?${new URLSearchParams({ model: body.model, w: picture.naturalWidth, h: picture.naturalHeight, images: images.length })}`)));
+      card.append(overlay(images.map((i) => i.picture), layouts.map((l) => l.spans), report.kept, model.n_kv ?? 1, model.n_layer ?? 1));
     }
-    card.append(costs(report, times), copyable("policy as text", fovea?.policy || "exact"), ...elsewhere(body, image, policy));
+    card.append(costs(report, times), copyable("policy as text", fovea?.policy || "exact"), ...elsewhere(body, images, policy));
     for (const note of report.notes ?? []) card.append(element("p", {}, element("small", {}, `${note.stage}: ${note.text}`)));
     return text.textContent;
   }

@@ -1,56 +1,66 @@
-// What a layer holds of the image: tokens that were dropped are darkened.
+// What a layer holds of the images: tokens that were dropped are darkened.
 import { element } from "./dom.js";
 
 const decode = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 
-// kept: Report.kept. spans: of /fovea/layout, of the one image. A figure with a slider of layers.
-export function overlay(picture, spans, kept, n_kv, n_layer) {
-  const n = spans.reduce((sum, s) => sum + s.n, 0);
+// Draws a picture as a layer holds it; heads: of its tokens. Returns how many tokens of its grids it has, and
+// how many of them are held.
+function draw(canvas, picture, spans, heads, full) {
+  const context = canvas.getContext("2d");
+  // The whole image's own tokens come last or first in some families, over those of its tiles: a place is
+  // as clear as the clearest token there.
+  const shade = new OffscreenCanvas(canvas.width, canvas.height);
+  const dark = shade.getContext("2d");
+  let at = 0, inGrid = 0, held = 0;
+  dark.fillStyle = "rgb(0 0 0 / 85%)";
+  dark.fillRect(0, 0, canvas.width, canvas.height);
+  dark.globalCompositeOperation = "destination-out";
+  for (const span of spans) {
+    let i = at + (span.class_token ? 1 : 0);
+    const columns = span.w - (span.newline_column ? 1 : 0);
+    for (let y = 0; y < span.h; y++, i += span.w)
+      for (let x = 0; x < columns; x++) {
+        const share = (heads[i + x] ?? 0) / full;
+        const left = Math.round(span.left + (x * span.width) / columns), right = Math.round(span.left + ((x + 1) * span.width) / columns);
+        const top = Math.round(span.top + (y * span.height) / span.h), bottom = Math.round(span.top + ((y + 1) * span.height) / span.h);
+        inGrid++;
+        if (!share) continue;
+        held++;
+        dark.fillStyle = `rgb(0 0 0 / ${Math.min(1, share)})`;
+        dark.fillRect(left, top, right - left, bottom - top);
+      }
+    at += span.n;
+  }
+  context.drawImage(picture, 0, 0);
+  context.drawImage(shade, 0, 0);
+  return [inGrid, held];
+}
+
+// kept: Report.kept. layouts: the spans of /fovea/layout, of each picture. A figure with a slider of layers.
+export function overlay(pictures, layouts, kept, n_kv, n_layer) {
+  const counts = layouts.map((spans) => spans.reduce((sum, s) => sum + s.n, 0));
+  const n = counts.reduce((sum, c) => sum + c, 0);
   if (kept.some((k) => atob(k.heads).length !== n))
     return element("p", {}, "This policy merged image tokens before the first layer, so they have no place in the image.");
   const groups = kept.map((k) => ({ first: k.layer ?? 0, n: k.n_layer ?? 1, heads: decode(k.heads) }));
-  const canvas = element("canvas", { width: picture.naturalWidth, height: picture.naturalHeight });
+  const canvases = pictures.map((p) => element("canvas", { width: p.naturalWidth, height: p.naturalHeight, role: "img", ariaLabel: p.alt }));
   const caption = element("figcaption");
   const slider = element("input", { type: "range", min: 0, max: n_layer - 1, value: 0, ariaLabel: "Layer" });
   const full = Math.min(n_kv, 255);
 
-  function draw() {
+  function show() {
     const layer = Number(slider.value);
     const heads = groups.find((g) => layer >= g.first && layer < g.first + g.n)?.heads ?? new Uint8Array();
-    const context = canvas.getContext("2d");
-    let at = 0;
-    let inGrid = 0;
-    let held = 0;
-    context.drawImage(picture, 0, 0);
-    // The whole image's own tokens come last or first in some families, over those of its tiles: a place is
-    // as clear as the clearest token there.
-    const shade = new OffscreenCanvas(canvas.width, canvas.height);
-    const dark = shade.getContext("2d");
-    dark.fillStyle = "rgb(0 0 0 / 85%)";
-    dark.fillRect(0, 0, canvas.width, canvas.height);
-    dark.globalCompositeOperation = "destination-out";
-    for (const span of spans) {
-      let i = at + (span.class_token ? 1 : 0);
-      const columns = span.w - (span.newline_column ? 1 : 0);
-      for (let y = 0; y < span.h; y++, i += span.w)
-        for (let x = 0; x < columns; x++) {
-          const share = (heads[i + x] ?? 0) / full;
-          const left = Math.round(span.left + (x * span.width) / columns), right = Math.round(span.left + ((x + 1) * span.width) / columns);
-          const top = Math.round(span.top + (y * span.height) / span.h), bottom = Math.round(span.top + ((y + 1) * span.height) / span.h);
-          inGrid++;
-          if (!share) continue;
-          held++;
-          dark.fillStyle = `rgb(0 0 0 / ${Math.min(1, share)})`;
-          dark.fillRect(left, top, right - left, bottom - top);
-        }
-      at += span.n;
-    }
-    context.drawImage(shade, 0, 0);
+    let at = 0, inGrid = 0, held = 0;
+    canvases.forEach((canvas, i) => {
+      const [all, some] = draw(canvas, pictures[i], layouts[i], heads.subarray(at, at + counts[i]), full);
+      at += counts[i];
+      inGrid += all;
+      held += some;
+    });
     caption.textContent = `layer ${layer} (0 to ${n_layer - 1}): ${held} of ${inGrid} image tokens kept`;
-    canvas.ariaLabel = caption.textContent;
   }
-  canvas.role = "img";
-  slider.oninput = draw;
-  draw();
-  return element("figure", { className: "overlay" }, canvas, slider, caption);
+  slider.oninput = show;
+  show();
+  return element("figure", { className: "overlay" }, element("div", {}, ...canvases), slider, caption);
 }

@@ -1,4 +1,4 @@
-// The page: an image, a question, policies; the answers side by side; the fleet.
+// The page: images, a question, policies; the answers side by side; the fleet.
 import { answer } from "./answer.js";
 import { ask, key } from "./api.js";
 import { element, find } from "./dom.js";
@@ -6,7 +6,7 @@ import { showFleet } from "./fleet.js";
 import { build, setModel } from "./policy.js";
 
 let model = {};
-let image = null; // { name, type, url, picture }
+let images = []; // { name, type, url, picture }
 let stopping = null;
 
 const problem = (text) => {
@@ -14,47 +14,50 @@ const problem = (text) => {
   find("problem").hidden = !text;
 };
 
-// ---- the image ----
+// ---- the images ----
 
-async function setImage(file) {
-  if (!file) return;
+async function addImage(file) {
   const url = await new Promise((done, fail) => {
     const reader = new FileReader();
     reader.onload = () => done(reader.result);
     reader.onerror = () => fail(reader.error);
     reader.readAsDataURL(file);
   });
-  const picture = find("picture");
-  picture.src = url;
+  const picture = element("img", { src: url, alt: file.name });
   try {
     await picture.decode();
   } catch {
-    clearImage();
     problem(`${file.name}: not an image that can be read`);
     return;
   }
   problem("");
-  picture.alt = file.name;
-  picture.hidden = false;
-  find("remove").hidden = false;
-  image = { name: file.name, type: file.type, url, picture };
+  const image = { name: file.name, type: file.type, url, picture };
+  const item = element("li", {}, picture, element("button", {
+    type: "button", ariaLabel: `Remove ${file.name}`,
+    onclick: () => {
+      images = images.filter((i) => i !== image);
+      item.remove();
+    },
+  }, "\u00d7"));
+  images.push(image);
+  find("pictures").append(item);
 }
 
-function clearImage() {
-  image = null;
-  find("file").value = "";
-  find("picture").hidden = find("remove").hidden = true;
+async function addImages(files) {
+  for (const file of [...files]) await addImage(file);
 }
 
-find("file").onchange = (e) => setImage(e.target.files[0]);
 find("choose").onclick = () => find("file").click();
-find("remove").onclick = clearImage;
+find("file").onchange = async (e) => {
+  await addImages(e.target.files);
+  e.target.value = ""; // the same file may be chosen again
+};
 find("example").onclick = async () => {
   const blob = await (await fetch("example.png")).blob();
-  await setImage(new File([blob], "example.png", { type: "image/png" }));
+  await addImage(new File([blob], "example.png", { type: "image/png" }));
   find("text").value ||= "Name the color of the square.";
 };
-document.addEventListener("paste", (e) => setImage([...e.clipboardData.files][0]));
+document.addEventListener("paste", (e) => addImages(e.clipboardData.files));
 document.addEventListener("dragover", (e) => {
   e.preventDefault();
   find("drop").classList.add("over");
@@ -63,7 +66,7 @@ document.addEventListener("dragleave", () => find("drop").classList.remove("over
 document.addEventListener("drop", (e) => {
   e.preventDefault();
   find("drop").classList.remove("over");
-  setImage(e.dataTransfer.files[0]);
+  addImages(e.dataTransfer.files);
 });
 
 // ---- policies ----
@@ -84,8 +87,7 @@ find("add").onclick = () => {
 // ---- asking ----
 
 function body() {
-  const content = [{ type: "text", text: find("text").value }];
-  if (image) content.unshift({ type: "image_url", image_url: { url: image.url } });
+  const content = [...images.map((i) => ({ type: "image_url", image_url: { url: i.url } })), { type: "text", text: find("text").value }];
   const number = (id) => Number(find(id).value);
   return { model: find("model").value, stream: true, max_tokens: number("tokens"), temperature: number("temperature"), seed: number("seed"), messages: [{ role: "user", content }] };
 }
@@ -96,8 +98,7 @@ async function askAll() {
   const mine = (stopping = new AbortController());
   find("stop").disabled = false;
   problem("");
-  const shown = image && { ...image, picture: image.picture.cloneNode() };
-  await shown?.picture.decode();
+  const shown = [...images];
   const answers = policies.map((p) => answer(p, body(), shown, model, mine.signal));
   find("answers").replaceChildren(...answers.map((a) => a.card));
   const texts = await Promise.all(answers.map((a) => a.done));

@@ -104,13 +104,14 @@ def answered():
 
 
 def drop(path):
-    """Drops the file on the page, as from a file manager."""
+    """Drops the file on the page, as from a file manager, and it is the only image then."""
+    b.run("document.querySelectorAll('#pictures button').forEach(x => x.click())")
     with open(path, "rb") as f:
         data = base64.b64encode(f.read()).decode()
     b.run("""const bytes = Uint8Array.from(atob(arguments[0]), c => c.charCodeAt(0)), d = new DataTransfer();
              d.items.add(new File([bytes], 'dropped.png', {type: 'image/png'}));
              document.getElementById('drop').dispatchEvent(new DragEvent('drop', {dataTransfer: d, bubbles: true, cancelable: true}))""", data)
-    b.wait("the image", "!document.getElementById('picture').hidden")
+    b.wait("the image", "document.querySelectorAll('#pictures img').length === 1")
 
 
 def two_policies_side_by_side():
@@ -173,6 +174,24 @@ def a_policy_is_built_from_the_table():
     assert "evict=tova,keep=0.5" in b.run("return document.querySelector('article:nth-child(2) pre').textContent")
 
 
+def several_images_go_together():
+    drop(picture_path)
+    b.click("#example")
+    b.wait("both images", "document.querySelectorAll('#pictures img').length === 2")
+    policies("prune=vtw,layer=6")
+    b.fill("#tokens", "2")
+    b.click("#ask")
+    answered()
+    assert not b.text("article .error"), b.text("#answers")
+    assert b.run("return document.querySelectorAll('article .overlay canvas').length") == 2
+    assert "288 of 288" in b.text("article figcaption"), b.text("article figcaption")
+    b.run("const s = document.querySelector('article input[type=range]'); s.value = '11'; s.dispatchEvent(new Event('input'))")
+    assert "0 of 288" in b.text("article figcaption"), b.text("article figcaption")
+    b.screenshot("images")
+    shutil.copyfile(picture_path, f"{folder[0]}/dropped.png")
+    the_calls_elsewhere_work(2)
+
+
 def mistakes_are_shown_as_text():
     policies("prune=magic")
     b.click("#ask")
@@ -188,7 +207,7 @@ def mistakes_are_shown_as_text():
 def it_works_by_keyboard():
     b.open()
     b.click("#example")
-    b.wait("the image", "!document.getElementById('picture').hidden")
+    b.wait("the image", "document.querySelectorAll('#pictures img').length === 1")
     b.fill("#tokens", "2")
     b.type("#text", "\ue009\ue007")  # Control+Enter
     answered()
@@ -196,13 +215,13 @@ def it_works_by_keyboard():
     assert reached and "KV held" in b.text("article dl")
 
 
-def the_calls_elsewhere_work():
+def the_calls_elsewhere_work(n=1):
     script = b.run("return [...document.querySelectorAll('article:first-child details')].find(d => d.innerText.includes('curl')).querySelector('pre').textContent")
     if not shutil.which("curl"):
         return
     shutil.copyfile(picture_path, f"{folder[0]}/example.png")
     said = subprocess.run(["bash", "-c", script], cwd=folder[0], capture_output=True, text=True, timeout=WAIT_S)
-    assert json.loads(said.stdout)["choices"][0]["fovea"]["report"]["n_images"] == 1, said
+    assert json.loads(said.stdout)["choices"][0]["fovea"]["report"]["n_images"] == n, said
 
 
 def it_fits_narrow_and_wide_dark_and_light():
@@ -228,7 +247,7 @@ def a_key_is_forgotten_with_the_session():
 
 cases = [two_policies_side_by_side]
 if folder:
-    cases += [differences_are_marked, a_policy_is_built_from_the_table, mistakes_are_shown_as_text, it_works_by_keyboard,
+    cases += [differences_are_marked, a_policy_is_built_from_the_table, several_images_go_together, mistakes_are_shown_as_text, it_works_by_keyboard,
               the_calls_elsewhere_work, it_fits_narrow_and_wide_dark_and_light, a_key_is_forgotten_with_the_session]
 b = None
 try:
