@@ -1,6 +1,6 @@
 /* An answer: a request of HTTP, and for each choice a call of Generate.
  *
- *   read the JSON --> fetch images at http(s) URLs --> n calls
+ *   read the JSON --> fetch http(s) URLs --> decode videos --> n calls
  *   n calls --Accepted--> (stream: 200) --tokens--> chunks or text --> the end
  *                        |  a failure before the first Accepted: its HTTP status
  *                        '- later: an error in the stream, or its HTTP status where nothing was sent
@@ -16,7 +16,7 @@
 #include "common/log.h"
 #include "common/random.h"
 #include "gateway/api/answer.h"
-#include "gateway/internal.h"
+#include "gateway/decode.h"
 #include "telemetry/otlp/spans.h"
 
 typedef Fovea__Inference__V1__Finished finished_message;
@@ -44,6 +44,13 @@ typedef struct fetching {
     fv_fetch *fetch; /* NULL: not begun */
 } fetching;
 
+/* A video of the request. */
+typedef struct decoding {
+    struct answer *answer;
+    const fv_api_video *video;
+    fv_decoding *work; /* NULL: not begun */
+} decoding;
+
 typedef struct answer {
     fv_task task; /* first */
     fv_span span;
@@ -54,6 +61,8 @@ typedef struct answer {
     fv_api_request request;
     fetching fetches[FV_API_URLS_MAX];
     int32_t n_fetch; /* that are not over */
+    decoding decodings[FV_API_VIDEOS_MAX];
+    int32_t n_decoding; /* that are not over */
     fv_api_names names;
     fv_rpc_metadata caller; /* [n_caller] borrowed from the request */
     int32_t n_caller;
@@ -69,6 +78,10 @@ static void forget_message(answer *a) {
     for (int32_t i = 0; i < FV_API_URLS_MAX; i++) {
         fv_fetch_free(a->fetches[i].fetch);
         a->fetches[i].fetch = NULL;
+    }
+    for (int32_t i = 0; i < FV_API_VIDEOS_MAX; i++) {
+        fv_decoding_free(a->decodings[i].work);
+        a->decodings[i].work = NULL;
     }
     fovea__inference__v1__generate_request__init(&a->request.message);
     fv_arena_fini(&a->reading);
@@ -347,7 +360,7 @@ static fv_span begin_span(const fv_http_request *r, fv_api_kind kind) {
                          fv_http_read_s(r));
 }
 
-/* ---- images at URLs --------------------------------------------------------------------- */
+/* ---- images at URLs, videos ------------------------------------------------------------- */
 
 /* It has an HTTP request, with which it is freed. */
 static void refuse(answer *a, fv_status st, const char *param) {
@@ -364,6 +377,41 @@ static void begin_calls(answer *a) {
         refuse(a, st, "");
 }
 
+/* From the last one on, because those behind a video move. */
+static fv_status put_frames(answer *a) {
+    while (a->request.n_video > 0) {
+        size_t n;
+        const fv_api_frame *frame =
+            fv_decoding_frames(a->decodings[a->request.n_video - 1].work, &n);
+        FV_TRY(fv_api_put_frames(&a->request, frame, n, &a->reading));
+    }
+    return FV_OK;
+}
+
+static void on_decoded(void *user, fv_status st) {
+    const decoding *d = user;
+    answer *a = d->answer;
+    if (st == FV_OK && --a->n_decoding > 0) return;
+    if (st == FV_OK) st = put_frames(a);
+    if (st == FV_OK)
+        begin_calls(a);
+    else
+        refuse(a, st, d->video->param);
+}
+
+static void begin_videos(answer *a) {
+    a->n_decoding = a->request.n_video;
+    if (a->n_decoding == 0) begin_calls(a);
+    for (int32_t i = 0; i < a->n_decoding; i++) {
+        decoding *d = &a->decodings[i];
+        *d = (decoding){.answer = a, .video = &a->request.videos[i]};
+        fv_status st = fv_decode_start(a->gateway, d->video, on_decoded, d, &d->work);
+        if (st == FV_OK) continue;
+        refuse(a, st, d->video->param);
+        return;
+    }
+}
+
 static void on_fetched(void *user, fv_status st, const uint8_t *bytes, size_t n) {
     fetching *f = user;
     answer *a = f->answer;
@@ -372,12 +420,12 @@ static void on_fetched(void *user, fv_status st, const uint8_t *bytes, size_t n)
         return;
     }
     *f->url->bytes = (ProtobufCBinaryData){n, (uint8_t *)(uintptr_t)bytes};
-    if (--a->n_fetch == 0) begin_calls(a);
+    if (--a->n_fetch == 0) begin_videos(a);
 }
 
 static void begin(answer *a) {
     a->n_fetch = a->request.n_url;
-    if (a->n_fetch == 0) begin_calls(a);
+    if (a->n_fetch == 0) begin_videos(a);
     for (int32_t i = 0; i < a->request.n_url; i++) {
         fetching *f = &a->fetches[i];
         *f = (fetching){.answer = a, .url = &a->request.urls[i]};

@@ -29,6 +29,7 @@ struct fv_gateway {
     fv_fetcher *fetcher; /* NULL: not yet needed */
     fv_lane lanes[FV_CHANNELS_MAX];
     int32_t n_task; /* that are not freed */
+    int32_t n_decoding;
     bool closing, http_closed;
     void (*closed)(void *user);
     void *closed_user;

@@ -181,19 +181,29 @@ fv_status fv_video_decode_file(const char *path, const fv_video_options *opt, fv
     return st == FV_OK ? st : fv_fail_prefix(st, "%s", path);
 }
 
-fv_status fv_video_decode_bytes(const void *bytes, size_t n, const fv_video_options *opt,
-                                fv_video *out) {
+fv_status fv_video_hold(const void *bytes, size_t n, int *out) {
     int fd = memfd_create("video", MFD_CLOEXEC);
     if (fd < 0) return FV_FAIL(FV_EIO, "cannot hold a video: %s", strerror(errno));
-    fv_status st = FV_OK;
-    for (size_t at = 0; at < n && st == FV_OK;) {
+    for (size_t at = 0; at < n;) {
         ssize_t k = write(fd, (const char *)bytes + at, n - at);
-        if (k > 0)
+        if (k > 0) {
             at += (size_t)k;
-        else if (errno != EINTR)
-            st = FV_FAIL(FV_ENOMEM, "cannot hold a video of %zu bytes: %s", n, strerror(errno));
+        } else if (errno != EINTR) {
+            fv_status st =
+                FV_FAIL(FV_ENOMEM, "cannot hold a video of %zu bytes: %s", n, strerror(errno));
+            close(fd);
+            return st;
+        }
     }
-    if (st == FV_OK) st = fv_video_decode(fd, opt, out);
+    *out = fd;
+    return FV_OK;
+}
+
+fv_status fv_video_decode_bytes(const void *bytes, size_t n, const fv_video_options *opt,
+                                fv_video *out) {
+    int fd;
+    FV_TRY(fv_video_hold(bytes, n, &fd));
+    fv_status st = fv_video_decode(fd, opt, out);
     close(fd);
     return st;
 }

@@ -57,6 +57,9 @@ fv_status fv_video_decode_file(const char *path, const fv_video_options *opt, fv
 fv_status fv_video_decode_bytes(const void *bytes, size_t n, const fv_video_options *opt,
                                 fv_video *out);
 
+/* A file in memory with these bytes, for fv_video_decode. Gives *fd (close it). */
+fv_status fv_video_hold(const void *bytes, size_t n, int *fd);
+
 void fv_video_free(fv_video *v);
 
 #endif

@@ -1,4 +1,4 @@
-/* messages: turns of text and images. */
+/* messages: turns of text, images and videos. */
 #include <string.h>
 #include <strings.h>
 
@@ -35,19 +35,24 @@ static fv_status add_url(fv_api_reader *r, const json_t *url, ProtobufCBinaryDat
     return FV_OK;
 }
 
+static fv_status read_url(fv_api_reader *r, const json_t *url, bool video,
+                          ProtobufCBinaryData *bytes) {
+    if (!json_is_string(url)) return FV_FAIL(FV_EINVAL, "the URL must be a string");
+    if (is_http(json_string_value(url))) return add_url(r, url, bytes);
+    return fv_data_url_read(json_string_value(url), json_string_length(url), video, r->arena,
+                            bytes);
+}
+
 static fv_status add_image(fv_api_reader *r, const json_t *url) {
     Fovea__Inference__V1__GenerateRequest *m = &r->out->message;
     image_message *image;
-    if (!json_is_string(url)) return FV_FAIL(FV_EINVAL, "the URL must be a string");
     if (m->n_images >= FV_API_IMAGES_MAX)
         return FV_FAIL(FV_EINVAL, "more than %d images", FV_API_IMAGES_MAX);
     if (!m->images) FV_TRY(FV_ARENA_NEW(r->arena, FV_API_IMAGES_MAX, m->images));
     FV_TRY(FV_ARENA_NEW(r->arena, 1, image));
     fovea__inference__v1__image__init(image);
     m->images[m->n_images++] = image;
-    if (is_http(json_string_value(url))) return add_url(r, url, &image->data);
-    return fv_data_url_read(json_string_value(url), json_string_length(url), r->arena,
-                            &image->data);
+    return read_url(r, url, false, &image->data);
 }
 
 /* {"url": ..., "detail": ...}: detail has no effect, because sizes are the model's. */
@@ -66,14 +71,55 @@ static fv_status read_image(fv_api_reader *r, const json_t *v) {
     return FV_OK;
 }
 
-static fv_status read_part(fv_api_reader *r, const json_t *v, part_message *out) {
+static fv_status read_rate(const json_t *v, double *out) {
+    FV_TRY(fv_api_number(v, out));
+    if (*out >= 1e-3 && *out <= 1000) return FV_OK;
+    return FV_FAIL(FV_EINVAL, "%g frames per second: expected 0.001..1000", *out);
+}
+
+/* {"url": ..., "num_frames": N, "fps": F}, the numbers under their names in transformers. Its frames take
+ * the place of the part. */
+static fv_status read_video(fv_api_reader *r, const json_t *v, turn_message *turn) {
+    fv_api_request *q = r->out;
+    const char *key;
+    json_t *field;
+    if (q->kind == FV_API_TOKENS) return FV_FAIL(FV_EINVAL, "videos are not decoded here");
+    if (!json_is_object(v)) return FV_FAIL(FV_EINVAL, "it must be an object with a url");
+    if (!json_object_get(v, "url")) return FV_FAIL(FV_EINVAL, "the video has no url");
+    if (q->n_video == FV_API_VIDEOS_MAX)
+        return FV_FAIL(FV_EINVAL, "more than %d videos", FV_API_VIDEOS_MAX);
+    fv_api_video *video = &q->videos[q->n_video];
+    *video = (fv_api_video){.turn = turn, .part = turn->n_parts - 1, .image = q->message.n_images};
+    FV_TRY(fv_arena_strndup(r->arena, r->param, strlen(r->param), &video->param));
+    json_object_foreach((json_t *)(uintptr_t)v, key, field) {
+        size_t at = fv_api_enter(r, key);
+        int64_t n = 0;
+        if (strcmp(key, "url") == 0)
+            FV_TRY(read_url(r, field, true, &video->file));
+        else if (strcmp(key, "num_frames") == 0)
+            FV_TRY(fv_api_integer(field, 1, FV_API_IMAGES_MAX, &n));
+        else if (strcmp(key, "fps") == 0)
+            FV_TRY(read_rate(field, &video->rate));
+        else
+            return FV_FAIL(FV_EINVAL, "this field is not supported");
+        if (n) video->frames = (int32_t)n;
+        fv_api_leave(r, at);
+    }
+    q->n_video++;
+    return FV_OK;
+}
+
+/* Of the last part of the turn so far. */
+static fv_status read_part(fv_api_reader *r, const json_t *v, turn_message *turn,
+                           part_message *out) {
     static Fovea__Inference__V1__NextImage next = FOVEA__INFERENCE__V1__NEXT_IMAGE__INIT;
     const char *type = json_string_value(json_object_get(v, "type"));
     if (!type) return FV_FAIL(FV_EINVAL, "a part must be an object with a type");
-    bool text = strcmp(type, "text") == 0;
-    if (!text && strcmp(type, "image_url") != 0) {
+    bool text = strcmp(type, "text") == 0, video = strcmp(type, "video_url") == 0;
+    if (!text && !video && strcmp(type, "image_url") != 0) {
         fv_api_enter(r, "type");
-        return FV_FAIL(FV_EINVAL, "part type '%.32s' is not supported; use text or image_url",
+        return FV_FAIL(FV_EINVAL,
+                       "part type '%.32s' is not supported; use text, image_url or video_url",
                        type);
     }
     if (json_object_size(v) > 2)
@@ -83,6 +129,8 @@ static fv_status read_part(fv_api_reader *r, const json_t *v, part_message *out)
     if (text) {
         out->kind_case = FOVEA__INFERENCE__V1__PART__KIND_TEXT;
         FV_TRY(fv_api_text(r, value, &out->text));
+    } else if (video) {
+        FV_TRY(read_video(r, value, turn));
     } else {
         out->kind_case = FOVEA__INFERENCE__V1__PART__KIND_IMAGE;
         out->image = &next;
@@ -103,7 +151,7 @@ static fv_status read_parts(fv_api_reader *r, const json_t *v, turn_message *tur
         fovea__inference__v1__part__init(&part[i]);
         turn->parts[i] = &part[i];
         turn->n_parts = i + 1;
-        FV_TRY(read_part(r, json_array_get(v, i), &part[i]));
+        FV_TRY(read_part(r, json_array_get(v, i), turn, &part[i]));
         fv_api_leave(r, at);
     }
     return FV_OK;

@@ -12,6 +12,7 @@ enum {
     FV_API_CHOICES_MAX = 16,
     FV_API_URLS_MAX = 16,
     FV_API_IMAGES_MAX = 256, /* the model's own limit is the router's to check */
+    FV_API_VIDEOS_MAX = 4,
 };
 
 typedef enum fv_api_kind {
@@ -26,6 +27,22 @@ typedef struct fv_api_url {
     ProtobufCBinaryData *bytes;
 } fv_api_url;
 
+/* A video, whose frames belong in its place. */
+typedef struct fv_api_video {
+    ProtobufCBinaryData file;
+    int32_t frames; /* 0: by rate, or both 0: the default */
+    double rate;
+    Fovea__Inference__V1__Turn *turn;
+    size_t part, image; /* which part of the turn it is, and how many images are ahead of it */
+    char *param;        /* where it stood */
+} fv_api_video;
+
+/* Borrowed until the message has been sent. */
+typedef struct fv_api_frame {
+    ProtobufCBinaryData png;
+    const char *time; /* the text ahead of it */
+} fv_api_frame;
+
 /* All memory is the arena's. */
 typedef struct fv_api_request {
     fv_api_kind kind;
@@ -38,12 +55,18 @@ typedef struct fv_api_request {
     bool bare, texts; /* /tokenize: no special tokens; with the tokens' texts */
     fv_api_url urls[FV_API_URLS_MAX];
     int32_t n_url;
+    fv_api_video videos[FV_API_VIDEOS_MAX];
+    int32_t n_video;
 } fv_api_request;
 
 /* policy: of the header x-fovea-policy; NULL: there is none. FV_EINVAL: `param` is the field that is
  * wrong ("messages[0].content[1].image_url"), "" where none is, and fv_last_error the sentence. */
 fv_status fv_api_read(fv_api_kind kind, const char *body, size_t n, const char *policy,
                       fv_arena *arena, fv_api_request *out, char param[FV_API_PARAM_MAX]);
+
+/* Puts the frames in the place of the last video, which is none any more. FV_EINVAL: too many images. */
+fv_status fv_api_put_frames(fv_api_request *r, const fv_api_frame *frame, size_t n,
+                            fv_arena *arena);
 
 /* {"model": ..., "tokens": [...]} of /detokenize. */
 fv_status fv_api_read_ids(const char *body, size_t n, fv_arena *arena,

@@ -11,6 +11,7 @@
 #include "video/as_images.h"
 
 static fleet f;
+static char body[2048]; /* a command */
 
 static void end(void) { fleet_close(&f); }
 
@@ -48,6 +49,40 @@ static void as_images(const char *clip, char *args, size_t cap) {
              files, question);
 }
 
+/* POSTs a chat about the file, as curl has it: the answer's body. */
+static const char *post(const char *file, const char *type) {
+    snprintf(
+        body, sizeof body,
+        "cd %s && { printf '{\"temperature\":0,\"max_tokens\":6,\"ignore_eos\":true,\"messages\":[{"
+        "\"role\":\"user\",\"content\":[{\"type\":\"video_url\",\"video_url\":{\"num_frames\":3,"
+        "\"url\":\"data:%s;base64,'; base64 -w0 %s; printf "
+        "'\"}},{\"type\":\"text\",\"text\":\"What "
+        "moves?\"}]}]}'; } >body.json && curl -s --data @body.json $(sed -n 's|^\\(http://.*/v1\\) "
+        ".*|\\1|p' "
+        "up.out)/chat/completions",
+        f.dir, type, file);
+    run(body);
+    return fleet_said.out;
+}
+
+/* The same through HTTP: the video's bytes in, the words of `fovea ask` out. */
+static void ask_gateway(const char *where, const char *clip) {
+    char args[1024];
+    snprintf(args, sizeof args,
+             "--ignore-eos --max-tokens 6 --video %.500s --frames 3 'What moves?'", clip);
+    json_t *local = answer_ask(where, args), *got = json_loads(post(clip, "video/mp4"), 0, NULL);
+    const char *said = NULL;
+    json_unpack(got, "{s:[{s:{s:s}}]}", "choices", "message", "content", &said);
+    cr_assert(said, "%s", fleet_said.out);
+    cr_assert_str_eq(said, json_string_value(json_object_get(local, "text")));
+    json_decref(local);
+    json_decref(got);
+    cr_assert(strstr(post(FOVEA_TEST_DATA "/golden/demo.png", "video/mp4"),
+                     "\"param\":\"messages[0].content[0].video_url\""),
+              "%s", fleet_said.out);
+    cr_assert(strstr(fleet_said.out, "no MP4, WebM or GIF"), "%s", fleet_said.out);
+}
+
 Test(video, frames_are_images_after_their_times_in_one_process_and_over_a_fleet, .fini = end,
      .timeout = 300) {
     char command[1024], where[512], images[4096], video[2048];
@@ -67,8 +102,9 @@ Test(video, frames_are_images_after_their_times_in_one_process_and_over_a_fleet,
     json_t *a = answer_ask(where, video), *b = answer_ask(where, images);
     cr_assert_eq(json_integer_value(json_object_get(answer_report(a, "tokens"), "images")), 4);
     answer_assert_same(a, b, false, "a video and its frames as images");
-    fleet_start(&f, "--threads 1");
+    fleet_start(&f, "--threads 1 --http 127.0.0.1:0");
     answer_assert_one_process(f.dir, f.address, video);
+    ask_gateway(where, command);
     fleet_stop(&f);
 }
 

@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     fv_arena arena = {0};
     ProtobufCBinaryData bytes;
     const char *url = (const char *)data;
-    fv_status st = fv_data_url_read(url, n, &arena, &bytes);
+    fv_status st = fv_data_url_read(url, n, false, &arena, &bytes);
     if (st == FV_OK) {
         size_t skip = (size_t)((const char *)memchr(url, ',', n) - url) + 1;
         check(url + skip, n - skip, &bytes);

@@ -199,6 +199,71 @@ Test(api_request, so_many_http_urls_a_request_may_have) {
     bad(FV_API_CHAT, body, "messages[0].content[16].image_url.url", "more than 16");
 }
 
+#define VIDEO(rest)                                                                                \
+    "{\"type\":\"video_url\",\"video_url\":{\"url\":\"data:video/mp4;base64,AAEC\"" rest "}}"
+#define USER(parts) "{\"messages\":[{\"role\":\"user\",\"content\":[" parts "]}]}"
+
+Test(api_request, a_video_is_listed_with_its_place) {
+    good(FV_API_CHAT, USER(AT(PNG) "," VIDEO(",\"num_frames\":3") "," VIDEO(",\"fps\":0.5")));
+    cr_assert(q.n_video == 2 && q.message.n_images == 1);
+    cr_assert(q.videos[0].frames == 3 && q.videos[0].rate == 0 && q.videos[0].file.len == 3);
+    cr_assert(q.videos[0].part == 1 && q.videos[0].image == 1);
+    cr_assert(q.videos[1].frames == 0 && q.videos[1].rate == 0.5 && q.videos[1].part == 2);
+    cr_assert_str_eq(q.videos[1].param, "messages[0].content[2].video_url");
+    good(FV_API_CHAT, USER("{\"type\":\"video_url\",\"video_url\":{\"url\":\"https://a/b\"}}"));
+    cr_assert_eq(q.urls[0].bytes, &q.videos[0].file);
+}
+
+Test(api_request, frames_take_the_place_of_their_video) {
+    static const fv_api_frame first[] = {{.png = {1, (uint8_t *)"a"}, .time = "<1>"},
+                                         {.png = {1, (uint8_t *)"b"}, .time = "<2>"}},
+                              second[] = {{.png = {1, (uint8_t *)"c"}, .time = "<3>"}};
+    good(FV_API_CHAT,
+         USER(VIDEO("") "," AT(PNG) "," VIDEO("") ",{\"type\":\"text\",\"text\":\"x\"}"));
+    cr_assert_eq(fv_api_put_frames(&q, second, 1, &arena), FV_OK);
+    cr_assert_eq(fv_api_put_frames(&q, first, 2, &arena), FV_OK);
+    cr_assert(q.n_video == 0 && q.message.n_images == 4);
+    const Fovea__Inference__V1__Turn *turn = q.message.prompt->chat->turns[0];
+    static const char *const texts[] = {"<1>", NULL, "<2>", NULL, NULL, "<3>", NULL, "x"};
+    cr_assert_eq(turn->n_parts, 8);
+    for (int i = 0; i < 8; i++) {
+        cr_assert_eq(turn->parts[i]->kind_case, texts[i] ? FOVEA__INFERENCE__V1__PART__KIND_TEXT
+                                                         : FOVEA__INFERENCE__V1__PART__KIND_IMAGE);
+        if (texts[i]) cr_assert_str_eq(turn->parts[i]->text, texts[i]);
+    }
+    static const char order[] = "ab\x89"
+                                "c";
+    for (int i = 0; i < 4; i++) cr_assert_eq(*q.message.images[i]->data.data, (uint8_t)order[i]);
+}
+
+Test(api_request, more_frames_than_a_request_may_have_images_are_refused) {
+    static fv_api_frame frames[FV_API_IMAGES_MAX];
+    good(FV_API_CHAT, USER(AT(PNG) "," VIDEO("")));
+    cr_assert_eq(fv_api_put_frames(&q, frames, FV_API_IMAGES_MAX, &arena), FV_EINVAL);
+    cr_assert_eq(fv_api_put_frames(&q, frames, FV_API_IMAGES_MAX - 1, &arena), FV_OK);
+}
+
+Test(api_request, what_is_wrong_with_a_video_is_named) {
+    static const struct {
+        const char *body, *field, *word;
+    } cases[] = {
+        {USER(VIDEO(",\"num_frames\":0")), "messages[0].content[0].video_url.num_frames", "1 to 256"},
+        {USER(VIDEO(",\"fps\":-1")), "messages[0].content[0].video_url.fps", "per second"},
+        {USER(VIDEO(",\"detail\":\"low\"")), "messages[0].content[0].video_url.detail", "not supp"},
+        {USER("{\"type\":\"video_url\",\"video_url\":{\"fps\":1}}"),
+         "messages[0].content[0].video_url", "no url"},
+        {USER("{\"type\":\"video_url\",\"video_url\":1}"), "messages[0].content[0].video_url",
+         "object"},
+        {USER("{\"type\":\"video_url\",\"video_url\":{\"url\":\"" PNG "\"}}"),
+         "messages[0].content[0].video_url.url", "type of a video"},
+        {USER(VIDEO("") "," VIDEO("") "," VIDEO("") "," VIDEO("") "," VIDEO("")),
+         "messages[0].content[4].video_url", "more than 4"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        bad(FV_API_CHAT, cases[i].body, cases[i].field, cases[i].word);
+    bad(FV_API_TOKENS, USER(VIDEO("")), "messages[0].content[0].video_url", "not decoded");
+}
+
 Test(api_request, tokens_are_asked_for_with_a_text_or_a_chat) {
     good(FV_API_TOKENS,
          "{\"prompt\":\"x\",\"add_special_tokens\":false,\"return_token_strs\":true}");

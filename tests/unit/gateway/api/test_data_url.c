@@ -13,7 +13,7 @@ static void end(void) { fv_arena_fini(&arena); }
 TestSuite(data_url, .fini = end);
 
 static fv_status read_url(const char *url) {
-    return fv_data_url_read(url, strlen(url), &arena, &got);
+    return fv_data_url_read(url, strlen(url), false, &arena, &got);
 }
 
 Test(data_url, bytes_come_back_whatever_their_number) {
@@ -39,8 +39,8 @@ Test(data_url, anything_else_is_refused_with_a_reason) {
         {"data:", "base64"},
         {"data:,", "base64"},
         {"data:image/png,AAAA", "base64"},
-        {"data:;base64,AAAA", "image type"},
-        {"data:text/html;base64,AAAA", "image type"},
+        {"data:;base64,AAAA", "type of an image"},
+        {"data:text/html;base64,AAAA", "type of an image"},
         {"data:image/png;base64,", "0 characters"},
         {"data:image/png;base64,AAA", "3 characters"},
         {"data:image/png;base64,AA==AAAA", "not valid"},
@@ -54,4 +54,20 @@ Test(data_url, anything_else_is_refused_with_a_reason) {
         cr_assert_eq(read_url(cases[i].url), FV_EINVAL, "%s", cases[i].url);
         cr_assert(strstr(fv_last_error(), cases[i].word), "%s: %s", cases[i].url, fv_last_error());
     }
+}
+
+Test(data_url, a_video_has_the_type_of_one_and_a_gif_is_one) {
+    static const char *const good[] = {"data:video/mp4;base64,AAEC", "data:Video/x;base64,AAEC",
+                                       "data:image/gif;base64,AAEC"};
+    static const char *const bad[] = {"data:image/png;base64,AAEC", "data:audio/mp4;base64,AAEC"};
+    ProtobufCBinaryData bytes;
+    for (int i = 0; i < 3; i++) {
+        cr_assert_eq(fv_data_url_read(good[i], strlen(good[i]), true, &arena, &bytes), FV_OK);
+        cr_assert_eq(bytes.len, 3);
+    }
+    for (int i = 0; i < 2; i++) {
+        cr_assert_eq(fv_data_url_read(bad[i], strlen(bad[i]), true, &arena, &bytes), FV_EINVAL);
+        cr_assert(strstr(fv_last_error(), "type of a video"), "%s", fv_last_error());
+    }
+    fv_arena_fini(&arena);
 }

@@ -1,0 +1,58 @@
+/* Frames in place of a video: parts of a turn, and images of the request. */
+#include <string.h>
+
+#include "gateway/api/request.h"
+
+typedef Fovea__Inference__V1__Part part_message;
+typedef Fovea__Inference__V1__Image image_message;
+
+/* A text with its time and an image for each frame, and what is behind the video. */
+static fv_status put_parts(const fv_api_video *v, const fv_api_frame *frame, size_t n,
+                           fv_arena *arena) {
+    static Fovea__Inference__V1__NextImage next = FOVEA__INFERENCE__V1__NEXT_IMAGE__INIT;
+    Fovea__Inference__V1__Turn *turn = v->turn;
+    const size_t behind = turn->n_parts - v->part - 1;
+    part_message **list, *part;
+    FV_TRY(FV_ARENA_NEW(arena, v->part + 2 * n + behind, list));
+    FV_TRY(FV_ARENA_NEW(arena, 2 * n, part));
+    memcpy(list, turn->parts, v->part * sizeof *list);
+    memcpy(list + v->part + 2 * n, turn->parts + v->part + 1, behind * sizeof *list);
+    for (size_t i = 0; i < 2 * n; i++) {
+        fovea__inference__v1__part__init(&part[i]);
+        list[v->part + i] = &part[i];
+        if (i % 2) {
+            part[i].kind_case = FOVEA__INFERENCE__V1__PART__KIND_IMAGE;
+            part[i].image = &next;
+        } else {
+            part[i].kind_case = FOVEA__INFERENCE__V1__PART__KIND_TEXT;
+            part[i].text = (char *)(uintptr_t)frame[i / 2].time;
+        }
+    }
+    turn->parts = list;
+    turn->n_parts += 2 * n - 1;
+    return FV_OK;
+}
+
+fv_status fv_api_put_frames(fv_api_request *r, const fv_api_frame *frame, size_t n,
+                            fv_arena *arena) {
+    const fv_api_video *v = &r->videos[r->n_video - 1];
+    Fovea__Inference__V1__GenerateRequest *m = &r->message;
+    image_message **list, *image;
+    if (m->n_images + n > FV_API_IMAGES_MAX)
+        return FV_FAIL(FV_EINVAL, "more than %d images and frames", FV_API_IMAGES_MAX);
+    FV_TRY(FV_ARENA_NEW(arena, m->n_images + n, list));
+    FV_TRY(FV_ARENA_NEW(arena, n, image));
+    if (v->image) memcpy(list, m->images, v->image * sizeof *list);
+    for (size_t i = 0; i < n; i++) {
+        fovea__inference__v1__image__init(&image[i]);
+        image[i].data = frame[i].png;
+        list[v->image + i] = &image[i];
+    }
+    if (m->n_images > v->image)
+        memcpy(list + v->image + n, m->images + v->image, (m->n_images - v->image) * sizeof *list);
+    FV_TRY(put_parts(v, frame, n, arena));
+    m->images = list;
+    m->n_images += n;
+    r->n_video--;
+    return FV_OK;
+}

@@ -1,0 +1,99 @@
+/* Decoding by uv_queue_work: the helper's output is read and its frames become PNG files on another
+ * thread, and the loop hears the end. */
+#include "gateway/decode.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct fv_decoding {
+    uv_work_t work;
+    fv_gateway *gateway;
+    fv_video_options opt;
+    int file;
+    fv_decoded done; /* NULL: nobody hears it */
+    void *user;
+    bool over;
+    fv_status st;
+    char sentence[512]; /* why not, from the other thread */
+    fv_api_frame frame[FV_VIDEO_AS_IMAGES_MAX];
+    char time[FV_VIDEO_AS_IMAGES_MAX][FV_VIDEO_TIME_MAX];
+    size_t n;
+};
+
+static fv_status decode(fv_decoding *d) {
+    fv_video v;
+    FV_TRY(fv_video_decode(d->file, &d->opt, &v));
+    fv_status st = FV_OK;
+    for (int32_t i = 0; i < v.n && st == FV_OK; i++) {
+        fv_api_frame *f = &d->frame[i];
+        st = fv_video_frame_png(&v, i, &f->png.data, &f->png.len);
+        fv_video_time_text(v.seconds[i], d->time[i]);
+        f->time = d->time[i];
+        if (st == FV_OK) d->n++;
+    }
+    fv_video_free(&v);
+    return st;
+}
+
+static void on_thread(uv_work_t *w) {
+    fv_decoding *d = w->data;
+    d->st = decode(d);
+    if (d->st == FV_OK) return;
+    snprintf(d->sentence, sizeof d->sentence, "%s", fv_last_error());
+    if (d->st == FV_EDATA || d->st == FV_EUNSUPPORTED) d->st = FV_EINVAL;
+    if (d->st == FV_ENOTFOUND) { /* the helper, which is none of the client's business */
+        d->st = FV_EDEVICE;
+        snprintf(d->sentence, sizeof d->sentence, "videos cannot be decoded here");
+    }
+}
+
+static void release(fv_decoding *d) {
+    for (size_t i = 0; i < d->n; i++) free(d->frame[i].png.data);
+    free(d);
+}
+
+static void on_over(uv_work_t *w, int status) {
+    fv_decoding *d = w->data;
+    fv_gateway *g = d->gateway;
+    (void)status; /* it is never cancelled */
+    d->over = true;
+    close(d->file);
+    g->n_decoding--;
+    if (!d->done)
+        release(d);
+    else
+        d->done(d->user, d->st == FV_OK ? FV_OK : FV_FAIL(d->st, "%s", d->sentence));
+    fv_gateway_task_gone(g);
+}
+
+fv_status fv_decode_start(fv_gateway *g, const fv_api_video *v, fv_decoded done, void *user,
+                          fv_decoding **out) {
+    if (g->n_decoding >= FV_DECODINGS_MAX)
+        return FV_FAIL(FV_EBUSY, "%d videos are being decoded: retry later", FV_DECODINGS_MAX);
+    fv_decoding *d = calloc(1, sizeof *d);
+    if (!d) return FV_FAIL(FV_ENOMEM, "out of memory for a video");
+    *d = (fv_decoding){.work = {.data = d}, .gateway = g, .done = done, .user = user};
+    fv_status st = fv_video_as_images(v->frames, v->rate, &d->opt);
+    if (st == FV_OK) st = fv_video_hold(v->file.data, v->file.len, &d->file);
+    if (st != FV_OK) {
+        free(d);
+        return st;
+    }
+    uv_queue_work(fv_bridge_loop(g->opt.bridge), &d->work, on_thread, on_over);
+    g->n_decoding++;
+    g->n_task++; /* its thread looks at the gateway's memory */
+    *out = d;
+    return FV_OK;
+}
+
+const fv_api_frame *fv_decoding_frames(const fv_decoding *d, size_t *n) {
+    *n = d->n;
+    return d->frame;
+}
+
+void fv_decoding_free(fv_decoding *d) {
+    if (!d) return;
+    d->done = NULL;
+    if (d->over) release(d);
+}

@@ -1,0 +1,27 @@
+#ifndef FOVEA_GATEWAY_DECODE_H
+#define FOVEA_GATEWAY_DECODE_H
+
+/* DECODE: videos to frames (video/as_images.h), on threads of libuv, each in a process of its own. Some run
+ * at a time and some wait; more are refused. Loop thread. */
+#include "gateway/internal.h"
+#include "video/as_images.h"
+
+enum { FV_DECODINGS_MAX = 16 }; /* that run or wait; libuv has four threads */
+
+typedef struct fv_decoding fv_decoding; /* opaque */
+
+/* The frames are the decoding's: with FV_OK, n of them. A failure has its sentence in fv_last_error;
+ * FV_EINVAL: the video is to blame. */
+typedef void (*fv_decoded)(void *user, fv_status st);
+
+/* Copies the file. Calls `done` once, later, unless it is freed before. */
+fv_status fv_decode_start(fv_gateway *g, const fv_api_video *v, fv_decoded done, void *user,
+                          fv_decoding **out);
+
+const fv_api_frame *fv_decoding_frames(const fv_decoding *d, size_t *n);
+
+/* In `done`, too. One that runs goes on to its end, which is at its limits, and nobody hears of it. NULL is
+ * fine. */
+void fv_decoding_free(fv_decoding *d);
+
+#endif
