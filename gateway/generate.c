@@ -73,8 +73,9 @@ typedef struct answer {
     choice choices[FV_API_CHOICES_MAX];
 } answer;
 
-/* The calls have it, or nothing needs it any more. */
+/* The calls have it, or nothing needs it any more. The body stays as long, so that it counts. */
 static void forget_message(answer *a) {
+    if (a->http) fv_http_forget_body(a->http);
     for (int32_t i = 0; i < FV_API_URLS_MAX; i++) {
         fv_fetch_free(a->fetches[i].fetch);
         a->fetches[i].fetch = NULL;
@@ -456,8 +457,8 @@ void fv_generate(fv_gateway *g, fv_http_request *r, fv_api_kind kind) {
     g->n_task++;
     fv_status st = fv_api_read(kind, body, n, fv_http_header(r, "x-fovea-policy"), &a->reading,
                                &a->request, param);
-    fv_http_forget_body(r);
     if (st != FV_OK) {
+        fv_http_forget_body(r);
         fv_reply_last_error(r, st, param);
         answer_free(a);
         return;

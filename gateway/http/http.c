@@ -459,6 +459,7 @@ static int no_certificate(gnutls_session_t session, const gnutls_datum_t *ca, in
 static fv_status start(fv_http *h) {
     struct MHD_OptionItem tls[] = {
         {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)(uintptr_t)no_certificate},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, (char *)"NORMAL:-VERS-TLS1.0:-VERS-TLS1.1"},
         {MHD_OPTION_END, 0, NULL}};
     h->daemon = MHD_start_daemon(
         (h->tls ? MHD_USE_TLS : 0) | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG,
@@ -468,7 +469,7 @@ static fv_status start(fv_http *h) {
         (unsigned)h->opt.per_address, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)FV_HTTP_IDLE_S,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)FV_HTTP_HEADERS, MHD_OPTION_STRICT_FOR_CLIENT,
         1, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_NOTIFY_COMPLETED,
-        on_completed, h, MHD_OPTION_ARRAY, h->tls ? tls : tls + 1, MHD_OPTION_END);
+        on_completed, h, MHD_OPTION_ARRAY, h->tls ? tls : tls + 2, MHD_OPTION_END);
     return h->daemon ? FV_OK : FV_FAIL(FV_EIO, "cannot serve HTTP on %s", h->address);
 }
 
