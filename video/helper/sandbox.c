@@ -16,8 +16,8 @@ static fv_status refused(const char *what, int e) {
     return FV_FAIL(FV_EDEVICE, "cannot decode videos here: %s: %s", what, strerror(e));
 }
 
-static fv_status limit(int resource, int64_t value) {
-    const struct rlimit l = {(rlim_t)value, (rlim_t)value};
+static fv_status limit(int resource, int64_t value, int64_t hard) {
+    const struct rlimit l = {(rlim_t)value, (rlim_t)hard};
     return setrlimit(resource, &l) == 0 ? FV_OK : refused("setrlimit", errno);
 }
 
@@ -29,10 +29,10 @@ static const bool limits_memory = true;
 #endif
 
 static fv_status set_limits(const fv_video_limits *l) {
-    if (limits_memory) FV_TRY(limit(RLIMIT_AS, l->memory_max));
-    FV_TRY(limit(RLIMIT_CPU, l->cpu_s));
-    FV_TRY(limit(RLIMIT_FSIZE, 0));
-    return limit(RLIMIT_CORE, 0);
+    if (limits_memory) FV_TRY(limit(RLIMIT_AS, l->memory_max, l->memory_max));
+    FV_TRY(limit(RLIMIT_CPU, l->cpu_s, l->cpu_s + 1)); /* SIGXCPU says why, SIGKILL would not */
+    FV_TRY(limit(RLIMIT_FSIZE, 0, 0));
+    return limit(RLIMIT_CORE, 0, 0);
 }
 
 enum { ANY_FD = -1 };

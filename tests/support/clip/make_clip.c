@@ -21,6 +21,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef __SANITIZE_ADDRESS__
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void) { return "leak:libx265"; }
+#endif
+
 static struct {
     const char *name;
     int value;

@@ -15,7 +15,8 @@ static int ends(void (*call)(void)) {
     int status = 0;
     pid_t pid = fork();
     if (pid == 0) {
-        const fv_video_limits limits = fv_video_limits_default();
+        fv_video_limits limits = fv_video_limits_default();
+        limits.cpu_s = 1;
         if (fv_sandbox_enter(&limits) != FV_OK) _exit(77);
         call();
         _exit(0);
@@ -29,6 +30,9 @@ static void compute(void) {
     volatile char *p = malloc(1 << 20);
     if (p) p[1 << 19] = 1;
     free((void *)(uintptr_t)p);
+}
+static void compute_on(void) {
+    for (volatile int i = 0;; i++) continue;
 }
 static void open_file(void) { open("/etc/passwd", O_RDONLY); }
 static void open_socket(void) { socket(AF_INET, SOCK_STREAM, 0); }
@@ -57,4 +61,8 @@ Test(sandbox, memory_may_be_used_and_nothing_else) {
     cr_assert_eq(ends(compute), 0);
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         cr_assert_eq(ends(calls[i]), SIGSYS, "call %zu", i);
+}
+
+Test(sandbox, time_over_the_limit_ends_with_a_signal_of_its_own) {
+    cr_assert_eq(ends(compute_on), SIGXCPU);
 }
