@@ -165,7 +165,7 @@ static fv_status on_logits(void *user, const float *logits, int32_t n_vocab) {
 static void real_ask(real *r, int32_t item, const char *policy, fv_report *report) {
     fv_eval_session session;
     bench_must(fv_eval_session_take(&r->suite, r->side, 0, item, &session));
-    fv_ask ask = {.n_image = session.item.n_image,
+    fv_ask ask = {.n_image = session.n_image,
                   .images = session.image,
                   .n_turn = session.n_chat,
                   .turns = session.chat,

@@ -22,11 +22,17 @@ static const fv_option table[] = {
      "address of a fleet to evaluate; options of the local engine do not apply", 0, 0},
     FV_REMOTE_OPTIONS,
     {"policy", NULL, FV_OPTION_LIST, "TEXT", NULL,
-     "compression policy, as for ask; may be repeated, and is compared with the first; default: "
-     "exact",
+     "compression policy, as for ask; may be repeated, and is compared with the first; all: exact "
+     "and every preset. Default: exact; with --data all",
+     0, 0},
+    {"data", NULL, FV_OPTION_STRING, "FILE", NULL,
+     "questions of your own, one JSON object a line (docs/BENCHMARKS.md), instead of generated "
+     "ones",
      0, 0},
     {"items", NULL, FV_OPTION_INT, "N", "440",
-     "number of items over all tasks, the same for each policy", 1, FV_SUITE_ITEMS_MAX},
+     "number of items over all tasks, the same for each policy; with --data only the first N, and "
+     "by default all",
+     1, FV_SUITE_ITEMS_MAX},
     {"task", NULL, FV_OPTION_LIST, "NAME", NULL, "only this task; may be repeated", 0, 0},
     {"seed", NULL, FV_OPTION_INT, "S", "0", "random seed of the items", 0, FV_SUITE_SEED_MAX},
     {"out", NULL, FV_OPTION_STRING, "DIR", "fovea-eval",
@@ -54,9 +60,10 @@ enum { N_TABLE = sizeof table / sizeof table[0] };
 
 static const char usage[] =
     "fovea eval --checkpoint DIR [--to HOST:PORT] [--policy TEXT]... [options]";
-static const char about[] = "Asks questions about generated scenes and scores the answers, per "
-                            "task and policy, with 95 %\nintervals, on the same items. An "
-                            "interrupted evaluation resumes when the same command is\nrepeated.";
+static const char about[] =
+    "Asks questions about generated scenes, or your own, and scores the "
+    "answers, per task and\npolicy, with 95 % intervals, on the same items. An "
+    "interrupted evaluation resumes when the same command is\nrepeated.";
 
 typedef struct eval {
     const fv_options *o;
@@ -72,7 +79,8 @@ typedef struct eval {
     fv_results_log_head head;
     fv_results_log results_log;
     fv_eval_run eval_run;
-    json_t *spectra; /* NULL: not requested */
+    fv_benchmark benchmark; /* of --data */
+    json_t *spectra;        /* NULL: not requested */
 } eval;
 
 /* ---- options ------------------------------------------------------------------------------ */
@@ -85,7 +93,8 @@ static const char *name_of(const char *given) {
 }
 
 static fv_status add_policy(eval *e, const char *given) {
-    int32_t i = e->head.n_policy++;
+    int32_t i = e->head.n_policy;
+    if (i == POLICIES_MAX) return FV_FAIL(FV_EINVAL, "more than %d policies", POLICIES_MAX);
     FV_TRY(fv_policy_parse(strcmp(given, "exact") == 0 ? "" : given, &e->policy[i]));
     fv_policy_print(&e->policy[i], e->text[i]);
     if (!e->text[i][0]) strcpy(e->text[i], "exact");
@@ -94,18 +103,54 @@ static fv_status add_policy(eval *e, const char *given) {
     for (int32_t j = 0; j < i; j++)
         if (strcmp(e->text[i], e->text[j]) == 0)
             return FV_FAIL(FV_EINVAL, "the policy %s is given twice", e->text[i]);
+    e->head.n_policy++;
+    return FV_OK;
+}
+
+/* exact and the presets; of those with the same text the first. */
+static fv_status add_all(eval *e) {
+    int32_t n;
+    const fv_preset_info *preset = fv_policy_presets(&n);
+    FV_TRY(add_policy(e, "exact"));
+    for (int32_t i = 0; i < n; i++) {
+        fv_policy policy;
+        char text[FV_POLICY_TEXT_MAX];
+        FV_TRY(fv_policy_parse(preset[i].name, &policy));
+        fv_policy_print(&policy, text);
+        if (text[0] && fv_policy_preset_of(text) == i) FV_TRY(add_policy(e, preset[i].name));
+    }
     return FV_OK;
 }
 
 static fv_status read_policies(eval *e) {
     const char *const *given;
     int n = fv_options_list(e->o, "policy", &given);
-    if (n > POLICIES_MAX) return FV_FAIL(FV_EINVAL, "%d policies; at most %d", n, POLICIES_MAX);
     e->head.policy = e->policies;
     e->head.name = e->name;
-    if (n == 0) return add_policy(e, "exact");
-    for (int i = 0; i < n; i++) FV_TRY(add_policy(e, given[i]));
+    if (n == 0) return fv_options_string(e->o, "data") ? add_all(e) : add_policy(e, "exact");
+    for (int i = 0; i < n; i++)
+        FV_TRY(strcmp(given[i], "all") == 0 ? add_all(e) : add_policy(e, given[i]));
     return FV_OK;
+}
+
+static fv_status read_data(eval *e, const char *path) {
+    static const char *const scenes_only[] = {"task", "seed", "dialogs", "spectra"};
+    for (size_t i = 0; i < sizeof scenes_only / sizeof scenes_only[0]; i++)
+        if (fv_options_given(e->o, scenes_only[i]))
+            return FV_FAIL(FV_EINVAL, "--%s does not work with --data", scenes_only[i]);
+    bool some = fv_options_given(e->o, "items");
+    FV_TRY(
+        fv_benchmark_read(path, some ? (int32_t)fv_options_int(e->o, "items") : 0, &e->benchmark));
+    e->head.suite = fv_suite_of_benchmark(&e->benchmark);
+    return FV_OK;
+}
+
+static fv_status read_suite(eval *e) {
+    const char *const *tasks, *data = fv_options_string(e->o, "data");
+    if (data) return read_data(e, data);
+    int n_task = fv_options_list(e->o, "task", &tasks);
+    return fv_suite_make(tasks, n_task, (int32_t)fv_options_int(e->o, "items"),
+                         (int32_t)fv_options_int(e->o, "seed"), &e->head.suite);
 }
 
 static fv_status read_spectra(const fv_options *o, const fv_suite *suite) {
@@ -144,15 +189,13 @@ static fv_status read_ways(eval *e) {
 
 static fv_status read_options(eval *e) {
     const fv_options *o = e->o;
-    const char *const *rest, *const *tasks, *out = fv_options_string(o, "out");
+    const char *const *rest, *out = fv_options_string(o, "out");
     if (fv_options_positional(o, &rest) > 0)
         return FV_FAIL(FV_EINVAL, "'%s' is not an option", rest[0]);
     FV_TRY(fv_log_configure(fv_options_string(o, "log")));
     FV_TRY(read_policies(e));
     FV_TRY(read_ways(e));
-    int n_task = fv_options_list(o, "task", &tasks);
-    FV_TRY(fv_suite_make(tasks, n_task, (int32_t)fv_options_int(o, "items"),
-                         (int32_t)fv_options_int(o, "seed"), &e->head.suite));
+    FV_TRY(read_suite(e));
     FV_TRY(read_spectra(o, &e->head.suite));
     FV_TRY(fv_path_join(out, "items.jsonl", e->results_log_path, sizeof e->results_log_path));
     FV_TRY(fv_path_join(out, "results.json", e->results_path, sizeof e->results_path));
@@ -185,37 +228,37 @@ static fv_status open_local(eval *e) {
 }
 
 /* The fleet's own copy of the checkpoint must be the one that is here. */
-static fv_status know_fleet(eval *e, const fv_checkpoint *ck) {
+static fv_status know_fleet(eval *e, const char *dir, const fv_remote_model *model) {
+    fv_checkpoint *ck;
     char fingerprint[17];
+    FV_TRY(fv_checkpoint_open(dir, &ck));
+    fv_checkpoint_fingerprint(ck, fingerprint);
+    fv_status st = know(e, fv_checkpoint_config(ck), model->fingerprint);
+    fv_checkpoint_close(ck);
+    /* "+int8" after it: the fleet has quantized its weights. */
+    if (st == FV_OK && strncmp(model->fingerprint, fingerprint, strlen(fingerprint)) != 0)
+        st = FV_FAIL(FV_EINVAL, "--checkpoint %s is %s, but the fleet at %s serves %s", dir,
+                     fingerprint, fv_options_string(e->o, "to"), model->fingerprint);
+    return st;
+}
+
+static fv_status open_remote(eval *e) {
     fv_remote_model model;
     fv_remote_options to = fv_remote_options_of(e->o);
-    fv_checkpoint_fingerprint(ck, fingerprint);
-    FV_TRY(know(e, fv_checkpoint_config(ck), fingerprint));
+    const char *dir = fv_options_string(e->o, "checkpoint");
+    if (!dir && !e->head.suite.benchmark)
+        return FV_FAIL(FV_EINVAL, "--checkpoint DIR is required with --to too, for the image size "
+                                  "and to check what the fleet serves");
     FV_TRY(fv_remote_open(&to, &e->remote));
     FV_TRY(fv_remote_get_model(e->remote, &model));
-    FV_TRY(know(e, fv_checkpoint_config(ck), model.fingerprint));
-    /* "+int8" after it: the fleet has quantized its weights. */
-    if (strncmp(model.fingerprint, fingerprint, strlen(fingerprint)) != 0)
-        return FV_FAIL(FV_EINVAL, "--checkpoint %s is %s, but the fleet at %s serves %s",
-                       fv_options_string(e->o, "checkpoint"), fingerprint,
-                       fv_options_string(e->o, "to"), model.fingerprint);
+    snprintf(e->fingerprint, sizeof e->fingerprint, "%s", model.fingerprint);
+    e->head.checkpoint = e->fingerprint;
+    if (dir) FV_TRY(know_fleet(e, dir, &model));
     if (e->kept)
         e->eval_run.keep_ms = (int32_t)(model.keep_ms_max < KEEP_MS ? model.keep_ms_max : KEEP_MS);
     e->head.by = "fleet";
     e->head.dialog = e->eval_run.keep_ms ? "kept" : "whole";
     return FV_OK;
-}
-
-static fv_status open_remote(eval *e) {
-    fv_checkpoint *ck;
-    const char *dir = fv_options_string(e->o, "checkpoint");
-    if (!dir)
-        return FV_FAIL(FV_EINVAL, "--checkpoint DIR is required with --to too, for the image size "
-                                  "and to check what the fleet serves");
-    FV_TRY(fv_checkpoint_open(dir, &ck));
-    fv_status st = know_fleet(e, ck);
-    fv_checkpoint_close(ck);
-    return st;
 }
 
 static fv_status open_party(eval *e) {
@@ -281,6 +324,7 @@ static int run(const fv_options *o) {
     fv_status st = evaluate(&e);
     json_decref(e.spectra);
     fv_results_log_close(&e.results_log);
+    fv_benchmark_free(&e.benchmark);
     fv_local_close(e.local);
     fv_remote_close(e.remote);
     return fv_cli_end(&fv_cli_eval, st);

@@ -24,7 +24,7 @@ fv_status fv_eval_run_add(fv_eval_run *s, fv_eval_session *session) {
     session->item_score = (fv_item_score){0};
     fv_eval_session_leave(session);
     snprintf(note, sizeof note, "answers; item %d (%s)", item_score.item,
-             fv_task_describe((int32_t)fv_suite_task_of(&head->suite, item_score.item))->name);
+             fv_suite_task_name(&head->suite, fv_suite_task_of(&head->suite, item_score.item)));
     FV_TRY(fv_results_log_add(s->results_log, &item_score));
     fv_progress_show(&s->progress, s->results_log->n_done,
                      (int64_t)head->n_policy * head->suite.n_item, note);

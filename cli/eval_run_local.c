@@ -29,15 +29,15 @@ static void on_over(void *user, fv_status st, fv_report *report);
 static fv_status ask(slot *p) {
     fv_eval_session *s = &p->session;
     const fv_eval_run *eval_run = p->runner->eval_run;
-    fv_ask ask = {.n_image = s->item.n_image,
+    fv_ask ask = {.n_image = s->n_image,
                   .images = s->image,
                   .n_turn = s->n_chat,
                   .turns = s->chat,
                   .policy = eval_run->policy[s->item_score.policy],
                   .sampling = fv_sampling_default(),
-                  .max_tokens = fv_suite_max_tokens(s->item.turn[s->turn].task),
+                  .max_tokens = fv_eval_session_max_tokens(s),
                   .first_held = eval_run->first_held,
-                  .keep = eval_run->keep_ms > 0 && s->turn + 1 < s->item.n_turn};
+                  .keep = eval_run->keep_ms > 0 && s->turn + 1 < s->n_turn};
     if (p->kept) {
         ask.conversation = p->conversation;
         ask.n_image = 0;
@@ -62,7 +62,7 @@ static fv_status go_on(slot *p, const fv_report *report) {
 static void on_over(void *user, fv_status st, fv_report *report) {
     slot *p = user;
     if (p->runner->status != FV_OK) return;
-    p->runner->status = st == FV_OK ? go_on(p, report) : st;
+    p->runner->status = st == FV_OK ? go_on(p, report) : fv_eval_session_failed(&p->session, st);
 }
 
 static fv_status fill(runner *r) {
@@ -75,7 +75,7 @@ static fv_status fill(runner *r) {
         p->runner = r;
         p->taken = true;
         r->n_taken++;
-        FV_TRY(ask(p));
+        FV_TRY(fv_eval_session_failed(&p->session, ask(p)));
     }
     return FV_OK;
 }

@@ -13,7 +13,6 @@
 #include "common/arena.h"
 #include "common/log.h"
 #include "serving/policy_message.h"
-#include "video/png.h"
 
 typedef Fovea__Inference__V1__GenerateRequest request_message;
 typedef Fovea__Inference__V1__Image image_message;
@@ -28,8 +27,8 @@ typedef struct slot {
     runner *runner;
     fv_eval_session session;
     bool taken;
-    uv_timer_t timer;                                             /* until it retries */
-    image_message image[FV_ITEM_IMAGES], *images[FV_ITEM_IMAGES]; /* own their files */
+    uv_timer_t timer;                                                       /* until it retries */
+    image_message image[FV_BENCHMARK_IMAGES], *images[FV_BENCHMARK_IMAGES]; /* own their files */
     uint8_t kept[NAME_MAX_BYTES]; /* [n_kept] name of the dialog; 0: it is not kept */
     size_t n_kept;
     fv_report report;
@@ -84,13 +83,13 @@ static fv_status ask(slot *p) {
     asking a = {0};
     fill_chat(s, p->n_kept ? s->n_chat - 1 : 0, &a);
     m.prompt = &a.prompt;
-    m.max_tokens = (uint32_t)fv_suite_max_tokens(s->item.turn[s->turn].task);
+    m.max_tokens = (uint32_t)fv_eval_session_max_tokens(s);
     m.digests = true;
-    if (s->turn + 1 < s->item.n_turn) m.keep_ms = (uint32_t)eval_run->keep_ms;
+    if (s->turn + 1 < s->n_turn) m.keep_ms = (uint32_t)eval_run->keep_ms;
     if (p->n_kept) {
         m.conversation = (ProtobufCBinaryData){p->n_kept, p->kept};
     } else {
-        m.n_images = (size_t)s->item.n_image;
+        m.n_images = (size_t)s->n_image;
         m.images = p->images;
         m.policy = p->runner->policies[s->item_score.policy];
     }
@@ -117,7 +116,7 @@ static fv_status on_finished(void *user, const finished_message *f) {
 }
 
 static void leave(slot *p) {
-    for (int32_t i = 0; i < FV_ITEM_IMAGES; i++) {
+    for (int32_t i = 0; i < FV_BENCHMARK_IMAGES; i++) {
         free(p->image[i].data.data);
         p->image[i].data = (ProtobufCBinaryData){0};
     }
@@ -131,12 +130,10 @@ static fv_status take(slot *p) {
     FV_TRY(fv_eval_run_next(p->runner->eval_run, &p->session, &got));
     if (!got) return FV_OK;
     p->taken = true;
-    for (int32_t i = 0; i < p->session.item.n_image; i++) {
+    for (int32_t i = 0; i < p->session.n_image; i++) {
         fovea__inference__v1__image__init(&p->image[i]);
         p->images[i] = &p->image[i];
-        const fv_image *image = &p->session.image[i];
-        FV_TRY(fv_png_write(image->rgb, image->w, image->h, &p->image[i].data.data,
-                            &p->image[i].data.len));
+        FV_TRY(fv_eval_session_file(&p->session, i, &p->image[i].data.data, &p->image[i].data.len));
     }
     return ask(p);
 }
@@ -159,7 +156,7 @@ static fv_status again(slot *p, fv_status st, const fv_rpc_end *end) {
         uv_timer_start(&p->timer, on_due, (uint64_t)end->retry_ms, 0);
         return FV_OK;
     }
-    if (st != FV_ENOTFOUND || p->n_kept == 0) return st;
+    if (st != FV_ENOTFOUND || p->n_kept == 0) return fv_eval_session_failed(&p->session, st);
     FV_LOG(INFO, GENERAL, "event=sent-again why=\"%s\"", fv_last_error());
     p->n_kept = 0;
     return ask(p);

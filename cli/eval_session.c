@@ -5,13 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/file.h"
+#include "common/image_size.h"
 #include "eval/scenes/render.h"
 #include "eval/scenes/score.h"
+#include "video/png.h"
 
 static void ask_turn(fv_eval_session *s) {
-    int32_t images = s->turn == 0 ? s->item.n_image : 0;
+    const char *question = s->own ? s->own->question : s->item.turn[s->turn].question;
     s->chat[s->n_chat++] =
-        (fv_chat_turn){.role = "user", .text = s->item.turn[s->turn].question, .n_image = images};
+        (fv_chat_turn){.role = "user", .text = question, .n_image = s->turn == 0 ? s->n_image : 0};
 }
 
 fv_status fv_eval_session_paint(const fv_scene *scene, int32_t side, fv_image *out) {
@@ -31,13 +34,40 @@ int32_t fv_eval_session_side(const fv_model_config *cfg) {
     return side > FV_RENDER_SIDE_MAX ? FV_RENDER_SIDE_MAX : side;
 }
 
+static fv_status take_scenes(const fv_suite *suite, int32_t side, int32_t item,
+                             fv_eval_session *s) {
+    FV_TRY(fv_suite_item(suite, item, &s->item));
+    s->n_image = s->item.n_image;
+    s->n_turn = s->item.n_turn;
+    for (int32_t i = 0; i < s->n_image; i++)
+        FV_TRY(fv_eval_session_paint(&s->item.scene[i], side, &s->image[i]));
+    return FV_OK;
+}
+
+static fv_status read_own(const char *path, fv_image *out) {
+    char *data;
+    size_t n;
+    FV_TRY(fv_file_read(path, fv_image_limits_default().bytes_max, &data, &n));
+    fv_status st = fv_image_decode(data, n, NULL, out);
+    free(data);
+    return st == FV_OK ? FV_OK : fv_fail_prefix(st, "%s", path);
+}
+
+static fv_status take_own(const fv_benchmark_item *own, fv_eval_session *s) {
+    s->own = own;
+    s->n_image = own->n_image;
+    s->n_turn = 1;
+    for (int32_t i = 0; i < s->n_image; i++)
+        FV_TRY(fv_eval_session_failed(s, read_own(own->image[i], &s->image[i])));
+    return FV_OK;
+}
+
 fv_status fv_eval_session_take(const fv_suite *suite, int32_t side, int32_t policy, int32_t item,
                                fv_eval_session *out) {
     fv_eval_session *s = out;
     *s = (fv_eval_session){.item_score = {.policy = policy, .item = item}};
-    fv_status st = fv_suite_item(suite, item, &s->item);
-    for (int32_t i = 0; i < s->item.n_image && st == FV_OK; i++)
-        st = fv_eval_session_paint(&s->item.scene[i], side, &s->image[i]);
+    fv_status st = suite->benchmark ? take_own(&suite->benchmark->item[item], s)
+                                    : take_scenes(suite, side, item, s);
     if (st == FV_OK)
         ask_turn(s);
     else
@@ -55,8 +85,23 @@ void fv_eval_session_again(fv_eval_session *s) {
 
 void fv_eval_session_leave(fv_eval_session *s) {
     fv_eval_session_again(s);
-    for (int32_t i = 0; i < FV_ITEM_IMAGES; i++) fv_image_free(&s->image[i]);
+    for (int32_t i = 0; i < FV_BENCHMARK_IMAGES; i++) fv_image_free(&s->image[i]);
     fv_item_score_free(&s->item_score);
+}
+
+int32_t fv_eval_session_max_tokens(const fv_eval_session *s) {
+    return s->own ? s->own->max_tokens : fv_suite_max_tokens((int32_t)s->item.turn[s->turn].task);
+}
+
+fv_status fv_eval_session_file(const fv_eval_session *s, int32_t image, uint8_t **data, size_t *n) {
+    return s->own
+               ? fv_file_read(s->own->image[image], fv_image_limits_default().bytes_max,
+                              (char **)data, n)
+               : fv_png_write(s->image[image].rgb, s->image[image].w, s->image[image].h, data, n);
+}
+
+fv_status fv_eval_session_failed(const fv_eval_session *s, fv_status st) {
+    return st == FV_OK || !s->own ? st : fv_fail_prefix(st, "--data line %d", s->own->line);
 }
 
 fv_status fv_eval_session_hear(void *session, const char *text, size_t n) {
@@ -79,7 +124,8 @@ static fv_status take_answer(fv_eval_session *s) {
     char *kept = strdup(said);
     if (!kept) return FV_FAIL(FV_ENOMEM, "out of memory for an answer");
     s->item_score.said[s->turn] = kept;
-    s->item_score.score[s->turn] = fv_score_turn(&s->item.turn[s->turn], kept);
+    s->item_score.score[s->turn] =
+        s->own ? fv_benchmark_score(s->own, kept) : fv_score_turn(&s->item.turn[s->turn], kept);
     s->item_score.n_turn = s->turn + 1;
     fv_eval_session_again(s);
     return FV_OK;
@@ -113,7 +159,7 @@ static fv_status take_report(const fv_report *r, fv_item_score *m) {
 fv_status fv_eval_session_answered(fv_eval_session *s, const fv_report *report, bool *more) {
     if (s->turn == 0) FV_TRY(take_report(report, &s->item_score));
     FV_TRY(take_answer(s));
-    *more = ++s->turn < s->item.n_turn;
+    *more = ++s->turn < s->n_turn;
     if (!*more) return FV_OK;
     s->chat[s->n_chat++] =
         (fv_chat_turn){.role = "assistant", .text = s->item_score.said[s->turn - 1]};

@@ -6,7 +6,7 @@
 #include <jansson.h>
 
 #include "cli/local.h"
-#include "eval/scenes/suite.h"
+#include "eval/suite/suite.h"
 
 /* Prefills the first items of the evaluation under `exact` and computes the singular values of each
  * layer's and KV head's visual keys [tokens, d_head], rotated as cached, and values: relative to

@@ -26,7 +26,7 @@ json_t *fv_item_score_json(const fv_item_score *m, const fv_suite *suite) {
     }
     return json_pack("{s:i, s:i, s:s, s:o, s:o, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:s*}",
                      "policy", m->policy, "item", m->item, "task",
-                     fv_task_describe(fv_suite_task_of(suite, m->item))->name, "answers", said,
+                     fv_suite_task_name(suite, fv_suite_task_of(suite, m->item)), "answers", said,
                      "scores", score, "prompt", m->n_prompt, "visual", m->n_visual, "tokens",
                      m->n_token, "bytes_exact", m->bytes_exact, "bytes_visual", m->bytes_visual,
                      "bytes_visual_end", m->bytes_visual_end, "bytes_sent", m->bytes_sent, "ttft_s",
@@ -75,8 +75,7 @@ fv_status fv_item_score_read(const json_t *json, const fv_suite *suite, int32_t 
     FV_TRY(fv_json_i32(json, "item", where, 0, suite->n_item - 1, &m.item));
     if (m.policy < 0 || m.item < 0)
         return FV_FAIL(FV_EDATA, "%s: keys 'policy' and 'item' are needed", where);
-    int32_t n = fv_task_describe(fv_suite_task_of(suite, m.item))->n_turn;
-    FV_TRY_GOTO(read_turns(json, n, where, &m), st, fail);
+    FV_TRY_GOTO(read_turns(json, fv_suite_turns(suite, m.item), where, &m), st, fail);
     FV_TRY_GOTO(read_sizes(json, where, &m), st, fail);
     *out = m;
     return FV_OK;

@@ -4,7 +4,7 @@
 /* A MARK: how one item was answered under one policy, as a line of items.jsonl has it. */
 #include <jansson.h>
 
-#include "eval/scenes/suite.h"
+#include "eval/suite/suite.h"
 
 /* Sizes and times are those of the first turn; bytes are of keys and values together. */
 typedef struct fv_item_score {

@@ -13,7 +13,8 @@ static void add_group(fv_results *r, const char *name, bool one_task, const bool
     memcpy(g->has, has, sizeof g->has);
     for (int32_t t = 0; t < FV_N_TASK; t++) {
         if (!has[t]) continue;
-        g->chance += fv_task_describe(t)->chance;
+        g->chance += fv_suite_chance(&r->results_log->head->suite, t);
+        g->task = t;
         n++;
     }
     g->chance /= n;
@@ -25,11 +26,11 @@ static void make_groups(fv_results *r) {
     int32_t n_hop = 0;
     for (int32_t i = 0; i < e->n_task; i++) {
         bool only[FV_N_TASK] = {false};
-        const fv_task_info *info = fv_task_describe((int32_t)e->task[i]);
+        bool hop = !e->benchmark && fv_task_describe(e->task[i])->two_hop;
         only[e->task[i]] = all[e->task[i]] = true;
-        hops[e->task[i]] = info->two_hop;
-        n_hop += info->two_hop;
-        add_group(r, info->name, true, only);
+        hops[e->task[i]] = hop;
+        n_hop += hop;
+        add_group(r, fv_suite_task_name(e, e->task[i]), true, only);
     }
     if (n_hop > 1) add_group(r, "two-hop", false, hops);
     if (e->n_task > 1) add_group(r, "all", false, all);
@@ -150,27 +151,23 @@ static json_t *spread_json(const fv_spread *s) {
                      MS * s->p10, "p50", MS * s->p50, "p90", MS * s->p90);
 }
 
-static const char *measure_of(const fv_group *g) {
-    if (!g->one_task) return "mean score";
-    if (g->has[FV_TASK_CAPTION]) return "F1";
-    return g->has[FV_TASK_DIALOG] ? "accuracy of turns" : "accuracy";
-}
-
-static json_t *group_json(const fv_group *g, const fv_group_result *r, bool first) {
-    return json_pack("{s:s, s:s, s:i, s:f, s:o, s:o, s:{s:f, s:f, s:f, s:f}}", "group", g->name,
-                     "measure", measure_of(g), "n", r->n, "chance", g->chance, "score",
-                     interval_json(r->score), "difference",
-                     first ? json_null() : interval_json(r->less), "kv_bytes", "visual_exact",
-                     r->bytes_exact, "visual", r->bytes_visual, "visual_end", r->bytes_visual_end,
-                     "sent", r->bytes_sent);
+static json_t *group_json(const fv_suite *suite, const fv_group *g, const fv_group_result *r,
+                          bool first) {
+    const char *measure = g->one_task ? fv_suite_measure(suite, g->task) : "mean score";
+    return json_pack(
+        "{s:s, s:s, s:i, s:f, s:o, s:o, s:{s:f, s:f, s:f, s:f}}", "group", g->name, "measure",
+        measure, "n", r->n, "chance", g->chance, "score", interval_json(r->score), "difference",
+        first ? json_null() : interval_json(r->less), "kv_bytes", "visual_exact", r->bytes_exact,
+        "visual", r->bytes_visual, "visual_end", r->bytes_visual_end, "sent", r->bytes_sent);
 }
 
 static json_t *policy_json(const fv_results *r, int32_t p) {
     const fv_policy_result *result = &r->policy[p];
+    const fv_results_log_head *head = r->results_log->head;
     json_t *groups = json_array();
     for (int32_t g = 0; g < r->n_group; g++)
-        json_array_append_new(groups, group_json(&r->group[g], &result->group[g], p == 0));
-    const fv_results_log_head *head = r->results_log->head;
+        json_array_append_new(groups,
+                              group_json(&head->suite, &r->group[g], &result->group[g], p == 0));
     return json_pack("{s:s, s:s, s:o, s:o, s:o, s:s?, s:i}", "policy", head->policy[p], "name",
                      head->name ? head->name[p] : head->policy[p], "groups", groups, "ttft_ms",
                      spread_json(&result->ttft_s), "tpot_ms", spread_json(&result->tpot_s), "note",

@@ -3,7 +3,7 @@
 
 /* RESULTS: scores -> what each policy reached, and what it cost.
  *
- * Groups are the tasks, then "two-hop" (the tasks in which an object must be found before it can be
+ * Groups are the tasks (of a benchmark the metrics), then "two-hop" (the tasks in which an object must be found before it can be
  * read) and "all". A group's value is the mean score of its items: accuracy, F1 for captions, the
  * share of right turns for dialogs. Pure function of the scores that are there. */
 #include "eval/scenes/score.h"
@@ -13,7 +13,8 @@ enum { FV_GROUPS_MAX = FV_N_TASK + 2 };
 
 typedef struct fv_group {
     const char *name;
-    bool one_task;       /* and not several together */
+    bool one_task;       /* and not several together: */
+    int32_t task;        /* this one */
     double chance;       /* score of the best constant answer; of several tasks their mean */
     bool has[FV_N_TASK]; /* the tasks in it */
 } fv_group;

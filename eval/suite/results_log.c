@@ -16,13 +16,13 @@ static const size_t BYTES_MAX = (size_t)1 << 30;
 json_t *fv_results_log_head_json(const fv_results_log_head *h) {
     json_t *tasks = json_array(), *policies = json_array();
     for (int32_t i = 0; i < h->suite.n_task; i++)
-        json_array_append_new(tasks,
-                              json_string(fv_task_describe((int32_t)h->suite.task[i])->name));
+        json_array_append_new(tasks, json_string(fv_suite_task_name(&h->suite, h->suite.task[i])));
     for (int32_t i = 0; i < h->n_policy; i++)
         json_array_append_new(policies, json_string(h->policy[i]));
-    return json_pack("{s:i, s:s, s:s, s:s, s:s, s:s*, s:s*, s:i, s:i, s:o, s:o}", "form", FORM,
-                     "checkpoint", h->checkpoint, "by", h->by, "dialog", h->dialog, "first",
-                     h->first, "kv_dtype", h->kv_dtype, "compute", h->compute, "items",
+    return json_pack("{s:i, s:s, s:s, s:s, s:s, s:s*, s:s*, s:s*, s:i, s:i, s:o, s:o}", "form",
+                     FORM, "checkpoint", h->checkpoint, "by", h->by, "dialog", h->dialog, "first",
+                     h->first, "kv_dtype", h->kv_dtype, "compute", h->compute, "data",
+                     h->suite.benchmark ? h->suite.benchmark->digest : NULL, "items",
                      h->suite.n_item, "seed", h->suite.seed, "tasks", tasks, "policies", policies);
 }
 

@@ -216,6 +216,37 @@ Test(eval, dialogs_that_are_kept_have_the_same_answers_here_and_on_a_fleet) {
     fleet_stop(&f);
 }
 
+/* A benchmark of one's own: the fleet needs no checkpoint beside it. */
+Test(eval, a_benchmark_has_the_same_answers_here_and_on_a_fleet) {
+    static const char args[] =
+        "--data " FOVEA_TEST_DATA "/../eval/examples/shapes.jsonl --policy exact --policy "
+        "prune=random,layer=1";
+    char local[600];
+    fleet_start(&f, "");
+    command_run(&r, FOVEA " eval --to %s --out %s/fleet %s", f.address, f.dir, args);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    snprintf(local, sizeof local, "%s --first prefill --dialogs kept", args);
+    eval_fails("process", local, "--dialogs does not work with --data");
+    snprintf(local, sizeof local, "%s --first prefill", args);
+    eval_well("process", local);
+    same_results("fleet", "process");
+    command_run(
+        &r, "cd %s && grep -q 'of the benchmark' fleet/report.html && wc -l < fleet/items.jsonl",
+        f.dir);
+    cr_assert_eq(r.status, 0);
+    cr_assert_eq(atoi(r.out), 25);
+    json_t *json = results_of("process");
+    const json_t *first = json_array_get(json_object_get(json, "results"), 0);
+    static const char *const groups[] = {"exact_match", "contains", "vqa", "anls", "choice", "all"};
+    for (size_t i = 0; i < 6; i++)
+        cr_assert_str_eq(json_string_value(json_object_get(
+                             json_array_get(json_object_get(first, "groups"), i), "group")),
+                         groups[i]);
+    json_decref(json);
+    fleet_wait_idle(&f);
+    fleet_stop(&f);
+}
+
 Test(eval, results_say_how_it_was_asked_and_what_policies_are_called) {
     eval_well("a", "--items 11 --policy '' --policy preset=quality --policy paper-tova --policy "
                    "'preset=quality;evict=vta'");
@@ -307,6 +338,7 @@ Test(eval, bad_arguments_are_refused_with_a_sentence) {
     eval_fails("b", "--spectra 3 --kv-dtype f16", "--kv-dtype f32");
     eval_fails("b", "--spectra 23 --items 22", "more than the 22 items");
     eval_fails("b", "more", "'more' is not an option");
+    eval_fails("b", "--data /dev/null --seed 1", "--seed does not work with --data");
     command_run(&r, FOVEA " eval --items 22");
     cr_assert_eq(r.status, 2, "%s", r.err);
     cr_assert(strstr(r.err, "--checkpoint DIR is needed"), "%s", r.err);

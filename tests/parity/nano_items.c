@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "cli/eval_session.h"
-#include "eval/scenes/suite.h"
+#include "eval/suite/suite.h"
 #include "model/engine.h"
 #include "prefill-worker/image/image.h"
 #include "prefill-worker/prompt/prompt.h"

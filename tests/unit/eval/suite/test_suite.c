@@ -2,7 +2,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "eval/scenes/suite.h"
+#include "eval/suite/suite.h"
 
 static fv_suite make(int32_t n_item, int32_t seed) {
     fv_suite e;
