@@ -63,87 +63,123 @@ static inline void int8_group(const int8_t *from, size_t n, quant_group g, uint1
 #endif
 }
 
+/* What the 16 integers of 4 bits stand for: a table, looked up 32 at a time. */
 #ifdef __AVX512F__
-/* 32 integers of 4 bits to what a table has at their numbers. */
-static inline __m512i int4_codes(__m128i bytes, __m512i table) {
-    __m512i code = _mm512_cvtepu8_epi32(bytes);
-    code = _mm512_or_si512(code, _mm512_slli_epi32(code, 12)); /* five bits count */
-    return _mm512_permutexvar_epi16(_mm512_and_si512(code, _mm512_set1_epi32(0x000f000f)), table);
-}
-#endif
+typedef __m512i int4_table; /* twice, as a lookup counts five bits */
 
-/* n integers of 4 bits, from a byte's low half on. */
-static inline void int4_group(const uint8_t *from, size_t n, quant_group g, uint16_t *to) {
-#ifdef __AVX512F__
+static ALWAYS_INLINE int4_table int4_table_of(quant_group g, const bool symmetric) {
     const __m512 all = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    __m512 x = _mm512_sub_ps(all, _mm512_set1_ps(g.zero));
-    x = _mm512_fmadd_ps(_mm512_set1_ps(g.scale), x, _mm512_set1_ps(-g.min));
-    __m512i table = _mm512_castsi256_si512(bf16_of_16(x));
-    size_t i = 0;
-    for (; i + 32 <= n; i += 32)
-        _mm512_storeu_si512(to + i,
-                            int4_codes(_mm_loadu_si128((const void *)(from + i / 2)), table));
-    if (i == n) return;
-    __m128i last = _mm_maskz_loadu_epi8((__mmask16)((1u << (n - i + 1) / 2) - 1), from + i / 2);
-    _mm512_mask_storeu_epi16(to + i, (__mmask32)((1u << (n - i)) - 1), int4_codes(last, table));
-#else
-    uint16_t table[16];
-    for (int i = 0; i < 16; i++) table[i] = bf16_of_f32(fmaf(g.scale, (float)i - g.zero, -g.min));
-    for (size_t i = 0; i < n; i++) to[i] = table[from[i / 2] >> i % 2 * 4 & 15];
+    __m512 x = _mm512_sub_ps(all, _mm512_set1_ps(symmetric ? 8.0f : g.zero));
+    x = symmetric ? _mm512_mul_ps(_mm512_set1_ps(g.scale), x)
+                  : _mm512_fmadd_ps(_mm512_set1_ps(g.scale), x, _mm512_set1_ps(-g.min));
+#ifdef __AVX512BF16__
+    /* As bf16_of_16, where no product can round to 2^-126. */
+    if (symmetric && __builtin_expect((bits_of_f32(g.scale) & 0x7fffffff) > 0x01000000, 1))
+        return (__m512i)_mm512_cvtne2ps_pbh(x, x);
 #endif
+    return _mm512_broadcast_i64x4(bf16_of_16(x));
 }
 
-/* Columns [k, end) of a row; what is known of q becomes constant after inlining. */
-static ALWAYS_INLINE void quantized_columns(const fv_quant *q, const uint8_t *from, size_t g,
-                                            size_t k, size_t end, const bool int8,
-                                            const fv_dtype type, const bool symmetric,
-                                            uint16_t *to) {
-    const size_t group = (size_t)q->group;
-    const void *scale = q->scale;
-    const float *mins = symmetric ? NULL : q->min;
-    const uint8_t *zeros = symmetric ? NULL : q->zero;
-    for (size_t stop = k - k % group + group, n; k < end; g++, k += n, to += n, stop += group) {
-        n = (stop < end ? stop : end) - k;
-        quant_group one = {widened(scale, type, g),
-                           zeros  ? (float)zeros[g]
-                           : mins ? 0.0f
+static ALWAYS_INLINE __m512i int4_numbers(__m128i bytes, int4_table table) {
+    __m512i code = _mm512_cvtepu8_epi32(bytes);
+    return _mm512_permutexvar_epi16(_mm512_or_si512(code, _mm512_slli_epi32(code, 12)), table);
+}
+
+/* n integers, from a byte's low half on. */
+static ALWAYS_INLINE void int4_columns(const uint8_t *from, size_t n, int4_table table,
+                                       uint16_t *to) {
+    if (n == BF16_STEP) {
+        _mm512_storeu_si512(to, int4_numbers(_mm_loadu_si128((const void *)from), table));
+        return;
+    }
+    __m128i last = _mm_maskz_loadu_epi8((__mmask16)((1u << (n + 1) / 2) - 1), from);
+    _mm512_mask_storeu_epi16(to, (__mmask32)((1u << n) - 1), int4_numbers(last, table));
+}
+#else
+typedef struct int4_table {
+    uint16_t of[16];
+} int4_table;
+
+static inline int4_table int4_table_of(quant_group g, bool symmetric) {
+    int4_table t;
+    (void)symmetric;
+    for (int i = 0; i < 16; i++) t.of[i] = bf16_of_f32(fmaf(g.scale, (float)i - g.zero, -g.min));
+    return t;
+}
+
+static inline void int4_columns(const uint8_t *from, size_t n, int4_table table, uint16_t *to) {
+    for (size_t i = 0; i < n; i++) to[i] = table.of[from[i / 2] >> i % 2 * 4 & 15];
+}
+#endif
+
+/* Group g of q; what is known of q becomes constant after inlining. */
+static ALWAYS_INLINE quant_group group_at(const fv_quant *q, size_t g, const fv_dtype type,
+                                          const bool symmetric) {
+    if (symmetric) return (quant_group){widened(q->scale, type, g), 8.0f, 0.0f};
+    return (quant_group){widened(q->scale, type, g),
+                         q->zero  ? (float)q->zero[g]
+                         : q->min ? 0.0f
                                   : 8.0f,
-                           mins ? mins[g] : 0.0f};
-        if (int8)
-            int8_group((const int8_t *)from + k, n, one, to);
-        else
-            int4_group(from + k / 2, n, one, to);
+                         q->min ? q->min[g] : 0.0f};
+}
+
+/* n columns from `from` on, which begins in group g, of which `left` columns are left; `group` is its
+ * columns. */
+static ALWAYS_INLINE void int4_row(const fv_quant *q, const uint8_t *from, size_t n, size_t g,
+                                   size_t left, const size_t group, const fv_dtype type,
+                                   const bool symmetric, uint16_t *to) {
+    const fv_quant own = *q; /* nothing that is written may be a part of it */
+    for (; n >= left; g++, n -= left, left = group) {
+        int4_table table = int4_table_of(group_at(&own, g, type, symmetric), symmetric);
+        for (size_t i = 0; i < left; i += BF16_STEP, from += BF16_STEP / 2, to += BF16_STEP)
+            int4_columns(from, BF16_STEP, table, to);
+    }
+    if (n == 0) return;
+    int4_table table = int4_table_of(group_at(&own, g, type, symmetric), symmetric);
+    for (size_t i = 0; i < n; i += BF16_STEP)
+        int4_columns(from + i / 2, n - i < BF16_STEP ? n - i : BF16_STEP, table, to + i);
+}
+
+static inline void int8_row(const fv_quant *q, const int8_t *from, size_t n, size_t g, size_t left,
+                            uint16_t *to) {
+    for (size_t i = 0, m; i < n; i += m, left = (size_t)q->group) {
+        m = n - i < left ? n - i : left;
+        int8_group(from + i, m, group_at(q, g++, q->scale_type, false), to + i);
     }
 }
 
-/* Columns [k, end) of a row of w, which is in groups of integers, as bf16; k is a multiple of 32. */
-static inline void quantized_row(const fv_tensor *w, size_t row, size_t k, size_t end,
-                                 uint16_t *to) {
+/* n > 0 columns from k on, a multiple of 32, of a row of w, which is in groups of integers, as bf16. k is
+ * in group g of the row, of which `left` columns are left. */
+static inline void quantized_row(const fv_tensor *w, size_t row, size_t k, size_t n, size_t g,
+                                 size_t left, uint16_t *to) {
     const fv_quant *q = w->quant;
     const uint8_t *from = (const uint8_t *)w->data + row * q->row_bytes;
-    size_t g = row * (size_t)q->groups + k / (size_t)q->group;
-    bool symmetric = !q->zero && !q->min;
+    g += row * (size_t)q->groups;
     if (w->dtype == FV_INT8)
-        quantized_columns(q, from, g, k, end, true, q->scale_type, false, to);
-    else if (symmetric && q->scale_type == FV_BF16)
-        quantized_columns(q, from, g, k, end, false, FV_BF16, true, to);
+        int8_row(q, (const int8_t *)from + k, n, g, left, to);
+    else if (q->zero || q->min || q->scale_type != FV_BF16)
+        int4_row(q, from + k / 2, n, g, left, (size_t)q->group, q->scale_type, false, to);
+    else if (q->group == BF16_STEP)
+        int4_row(q, from + k / 2, n, g, BF16_STEP, BF16_STEP, FV_BF16, true, to);
     else
-        quantized_columns(q, from, g, k, end, false, q->scale_type, false, to);
+        int4_row(q, from + k / 2, n, g, left, (size_t)q->group, FV_BF16, true, to);
 }
 
 /* A block of rows [n0, n0 + rows) and columns [k0, k0 + cols) of w as bf16, to [BF16_ROWS, ld] with
  * zeros after its rows and, up to column `padded_cols`, after its columns. */
 static inline void bf16_rows(const fv_tensor *w, int64_t n0, int64_t rows, size_t k0, size_t cols,
                              size_t padded_cols, size_t ld, uint16_t *to) {
+    const size_t group = w->quant ? (size_t)w->quant->group : 1;
+    const size_t g = k0 / group, left = group - k0 % group;
     for (int i = 0; i < BF16_ROWS; i++, to += ld) {
         size_t n = i < rows ? cols : 0, at = (size_t)(n0 + i) * (size_t)w->cols + k0;
-        if (w->quant)
-            quantized_row(w, (size_t)(n0 + i), k0, k0 + n, to);
+        if (w->quant && n)
+            quantized_row(w, (size_t)(n0 + i), k0, n, g, left, to);
         else if (w->dtype == FV_BF16 && n)
             memcpy(to, (const uint16_t *)w->data + at, n * sizeof *to);
         else
             for (size_t k = 0; k < n; k++) to[k] = bf16_of_f32(widened(w->data, w->dtype, at + k));
-        memset(to + n, 0, (padded_cols - n) * sizeof *to);
+        if (n < padded_cols) memset(to + n, 0, (padded_cols - n) * sizeof *to);
     }
 }
 
