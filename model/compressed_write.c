@@ -32,12 +32,13 @@ static fv_status write_config(const fv_compressed_job *job) {
     char path[PATH_CAP];
     json_t *root = NULL;
     FV_TRY(fv_json_object(job->config, job->config_bytes, "config.json", &root));
-    json_t *q = json_pack(
-        "{s:s, s:s, s:s, s:[s, s, s, s, s, s], s:{s:o}}", "quant_method", "compressed-tensors",
-        "format", job->to->dtype == FV_INT8 ? "int-quantized" : "pack-quantized",
-        "quantization_status", "compressed", "ignore", "lm_head", "re:.*lm_head",
-        "re:.*vision_tower.*", "re:.*vision_model.*", "re:.*multi_modal_projector.*",
-        "re:.*connector.*", "config_groups", "group_0", scheme(job->to));
+    json_t *q = json_pack("{s:s, s:s, s:s, s:[s, s, s, s, s, s, s, s], s:{s:o}}", "quant_method",
+                          "compressed-tensors", "format",
+                          job->to->dtype == FV_INT8 ? "int-quantized" : "pack-quantized",
+                          "quantization_status", "compressed", "ignore", "lm_head", "re:.*lm_head",
+                          "re:.*vision_tower.*", "re:.*image_tower.*", "re:.*video_tower.*",
+                          "re:.*vision_model.*", "re:.*multi_modal_projector.*", "re:.*connector.*",
+                          "config_groups", "group_0", scheme(job->to));
     json_object_set_new(root, "quantization_config", q);
     char *text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     json_decref(root);

@@ -28,6 +28,7 @@ typedef struct fv_model_config {
     bool newline;            /* rows of visual tokens may end with a newline embedding */
     bool leading_ones;       /* the tower's class token and positions have them as dimensions */
     bool tower_norm;         /* the files have the tower's last norm, used or not */
+    bool video_tower;        /* the files have a second tower, which is not used */
     bool pooling_head, mask_token;  /* the files have one of the tower, which is not used */
     int32_t image_token;            /* id of the image token; -1 without vision */
     int32_t n_eos, eos[FV_MAX_EOS]; /* union of config and generation_config */
@@ -48,7 +49,7 @@ typedef struct fv_image_config {
 
 struct json_t; /* text/json.h */
 
-enum { FV_FAMILY_PROCESSORS = 3 };
+enum { FV_FAMILY_PROCESSORS = 4 };
 
 /* A row of the table, which families.def lists. Defaults are those of the family's class in
  * transformers, for keys that files leave out. */

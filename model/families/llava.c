@@ -119,7 +119,8 @@ const fv_family fv_family_llava = {
     .strategy = "default",
     .feature_layer = -2,
     .parse = fv_config_llava_parse,
-    .processor = {"CLIPImageProcessor", "CLIPFeatureExtractor", "LlavaImageProcessor"},
+    .processor = {"CLIPImageProcessor", "CLIPFeatureExtractor", "LlavaImageProcessor",
+                  "VideoLlavaImageProcessor"},
     .read_sizes = read_sizes,
     .pixels = {FV_PIXELS_CLIP},
 };

@@ -154,8 +154,11 @@ bool fv_name_mapping_canonical(const char *key, char out[FV_TENSOR_NAME_MAX]) {
     bool merger = skip(&s, "visual.merger.");
     if (skip(&s, "visual.deepstack_merger_list.")) {
         put_numbered("deepstack.", s, "linear_fc", "linear_", out);
-    } else if (!merger &&
-               (skip(&s, "vision_tower.") || skip(&s, "vision_model.") || skip(&s, "visual."))) {
+    } else if (skip(&s, "video_tower.")) {
+        skip(&s, "vision_model.");
+        put_inside("video.", s, true, FV_TOWER_NAMES_CLIP, out);
+    } else if (!merger && (skip(&s, "vision_tower.") || skip(&s, "image_tower.") ||
+                           skip(&s, "vision_model.") || skip(&s, "visual."))) {
         skip(&s, "vision_tower.");
         skip(&s, "vision_model.");
         put_inside("vision.", s, true, FV_TOWER_NAMES_CLIP, out);
@@ -183,11 +186,19 @@ bool fv_name_mapping_canonical(const char *key, char out[FV_TENSOR_NAME_MAX]) {
     return true;
 }
 
-/* The tower's, without the level that only CLIP's and SigLIP's have. */
-static void put_tower(const char *tower, const char *s, fv_tower_names inside,
+/* The tower's, without the level that only CLIP's and SigLIP's have. `called`: in place of vision_tower,
+ * where a model has two. */
+static void put_tower(const char *tower, const char *called, const char *s, fv_tower_names inside,
                       char out[FV_TENSOR_NAME_MAX]) {
     char first[FV_TENSOR_NAME_MAX];
     size_t n = strlen(tower);
+    const char *at = inside == FV_TOWER_NAMES_VIDEO_LLAVA ? strstr(tower, "vision_tower") : NULL;
+    if (at) {
+        snprintf(first, sizeof first, "%.*s%s%s", (int)(at - tower), tower, called,
+                 at + strlen("vision_tower"));
+        put_inside(first, s, false, inside, out);
+        return;
+    }
     if (inside != FV_TOWER_NAMES_CLIP && inside != FV_TOWER_NAMES_GEMMA &&
         ends_with(tower, "vision_model."))
         n -= strlen("vision_model.");
@@ -205,7 +216,9 @@ void fv_name_mapping_key(fv_name_mapping d, const fv_tensor_names *own, const ch
     else if (skip(&s, "lm_head."))
         put(out, r->head, s, "");
     else if (skip(&s, "vision."))
-        put_tower(r->tower, s, inside, out);
+        put_tower(r->tower, "image_tower", s, inside, out);
+    else if (skip(&s, "video."))
+        put_tower(r->tower, "video_tower", s, inside, out);
     else if (skip(&s, "deepstack.")) {
         char first[FV_TENSOR_NAME_MAX];
         put(first, r->tower, "deepstack_merger_list.", "");

@@ -50,11 +50,13 @@ typedef enum fv_tower_names {
     FV_TOWER_NAMES_PIXTRAL,
     FV_TOWER_NAMES_QWEN_VL,
     FV_TOWER_NAMES_QWEN3_VL,
-    FV_TOWER_NAMES_GEMMA, /* of the connector alone */
+    FV_TOWER_NAMES_GEMMA,       /* of the connector alone; the tower's are CLIP's */
+    FV_TOWER_NAMES_VIDEO_LLAVA, /* of the towers themselves */
     FV_N_TOWER_NAMES
 } fv_tower_names;
 
-/* What stands for the parts of a canonical name: text., lm_head., vision., projector., newline. */
+/* What stands for the parts of a canonical name: text., lm_head., vision., video., projector.,
+ * newline. */
 typedef struct fv_tensor_names {
     const char *text, *head, *tower, *projector, *linear_1, *linear_2, *newline; /* NULL: LLaVA's */
     fv_tower_names inside; /* of tower and projector */

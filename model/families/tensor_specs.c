@@ -360,6 +360,17 @@ static int32_t vision_layers(const fv_model_config *cfg) {
     return last;
 }
 
+/* The same tower again, for videos. */
+static void add_video_tower(builder *b) {
+    char prefix[64];
+    ADD(b, vision_front, FV_PART_UNUSED, 0, "video.");
+    for (int32_t i = 0; i < b->cfg->vision.n_layer; i++) {
+        snprintf(prefix, sizeof prefix, "video.encoder.layers.%d.", i);
+        ADD(b, vision_layer, FV_PART_UNUSED, i, prefix);
+    }
+    ADD(b, vision_back, FV_PART_UNUSED, 0, "video.");
+}
+
 static void build_vision(builder *b) {
     const fv_model_config *cfg = b->cfg;
     char prefix[64];
@@ -382,6 +393,7 @@ static void build_vision(builder *b) {
         for (int32_t i = from; i < b->n; i++) b->entry[i].optional = true;
     }
     ADD(b, vision_back, FV_PART_UNUSED, 0, "vision.");
+    if (b->whole && cfg->video_tower) add_video_tower(b);
 }
 
 fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tensor_spec **out,
@@ -391,7 +403,8 @@ fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tenso
     _Static_assert(sizeof vision_layer / sizeof *vision_layer <= PER_LAYER,
                    "rows of a tower layer");
     builder b = {.cfg = cfg, .whole = whole};
-    int32_t most = OTHERS + PER_LAYER * (cfg->text.n_layer + cfg->vision.n_layer);
+    int32_t towers = cfg->video_tower ? 2 : 1;
+    int32_t most = towers * OTHERS + PER_LAYER * (cfg->text.n_layer + towers * cfg->vision.n_layer);
     b.entry = calloc((size_t)most, sizeof(*b.entry));
     if (!b.entry) return FV_FAIL(FV_ENOMEM, "no memory for a list of %d tensors", most);
     char prefix[64];

@@ -200,6 +200,8 @@ static void add_family_keys(const shape *s, const fv_family *f, json_t *json) {
         return;
     }
     json_object_set_new(json, "multimodal_projector_bias", json_true());
+    if (!strcmp(f->name, "video_llava"))
+        json_object_set_new(json, "video_token_index", json_integer(s->image_token + 1));
     if (f->layout != FV_LAYOUT_LLAVA_ONEVISION)
         json_object_set_new(json, "image_seq_length", json_integer(side * side));
     if (f->layout != FV_LAYOUT_LLAVA)

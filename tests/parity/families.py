@@ -10,11 +10,11 @@ from cases import Case, deal
 
 # llava_mrope is LLaVA with the text model of a Qwen-VL family, and so with positions in a grid.
 FAMILIES = ["llava_next", "llava_onevision", "idefics3", "smolvlm", "llava_siglip", "llava_mrope",
-            "internvl", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3"]
+            "internvl", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "video_llava"]
 CLASSES = {"llava_next": "LlavaNext", "llava_onevision": "LlavaOnevision", "idefics3": "Idefics3",
            "smolvlm": "SmolVLM", "llava": "Llava", "internvl": "InternVL",
            "mistral3": "Mistral3", "qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL",
-           "gemma3": "Gemma3"}
+           "gemma3": "Gemma3", "video_llava": "VideoLlava"}
 QWEN_VL = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 # What stands for an image in a prompt.
 IMAGE_TOKENS = {"gemma3": "<start_of_image>", "internvl": "<IMG_CONTEXT>", "mistral3": "[IMG]"} | dict.fromkeys(
@@ -171,7 +171,7 @@ def config_of(rng, card, family):
         return config, patch * card["grid"][2] * 4
     if name == "internvl":
         return config | internvl(rng, card, image) | {"image_token_id": image_token}, image
-    siglip = family != "llava_next" or rng.random() < 0.2
+    siglip = family != "video_llava" and (family != "llava_next" or rng.random() < 0.2)
     config |= {"vision_config": tower(card, "siglip_vision_model" if siglip else
                                       "clip_vision_model", image),
                rng.choice(["image_token_index", "image_token_id"]): image_token,
@@ -180,6 +180,8 @@ def config_of(rng, card, family):
                "vision_feature_layer": cases.feature_layers(rng, card["features"],
                                                             card["vision_layers"]),
                "multimodal_projector_bias": card["projector_bias"]}
+    if name == "video_llava":
+        return config | {"video_token_index": image_token + 1}, image
     if name != "llava":
         config["image_grid_pinpoints"] = pinpoints(rng, image)
     if name == "llava_onevision":

@@ -152,8 +152,11 @@ class Reference:
         if not self.has_vision:
             return self.tokenizer(prompt, return_tensors="pt", return_token_type_ids=False)
         pictures = [Image.open(path) for path in images]
-        return self.processor(images=[pictures] if pictures else None, text=prompt,
-                              return_tensors="pt")
+        out = self.processor(images=[pictures] if pictures else None, text=prompt,
+                             return_tensors="pt")
+        if "pixel_values_images" in out:  # Video-LLaVA's
+            out["pixel_values"] = out.pop("pixel_values_images")
+        return out
 
     def positions(self, ids):
         """Of the prompt [3, 1, n], and by how much those of the answer differ from their indices; or

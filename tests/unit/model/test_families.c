@@ -339,6 +339,25 @@ Test(families, gemma3_text_has_its_defaults) {
     refused(GEMMA(",\"query_pre_attn_scalar\":0"), FV_EDATA, "query_pre_attn_scalar");
 }
 
+Test(families, video_llava_is_llava_with_a_second_tower) {
+    fv_model_config c = parse("{\"model_type\":\"video_llava\",\"image_token_index\":7}");
+    cr_assert(c.layout.family == FV_LAYOUT_LLAVA && c.layout.tile == 224 && c.layout.patch == 14);
+    cr_assert(c.image_token == 7 && c.vision.feature_layer[0] == 23 && !c.vision.keep_cls);
+    cr_assert(c.vision.projector_bias && c.vision.class_token && !c.text.tied_head);
+    cr_assert(has(&c, true, "video.encoder.layers.23.mlp.fc2.weight"));
+    cr_assert_not(has(&c, false, "video.encoder.layers.0.mlp.fc2.weight"), "it is not read");
+    static const char *const names[][2] = {
+        {"image_tower.vision_model.post_layernorm.bias", "vision.post_layernorm.bias"},
+        {"video_tower.vision_model.post_layernorm.bias", "video.post_layernorm.bias"}};
+    for (int i = 0; i < 2; i++) {
+        char name[FV_TENSOR_NAME_MAX];
+        cr_assert(fv_name_mapping_canonical(names[i][0], name));
+        cr_assert_str_eq(name, names[i][1]);
+        fv_name_mapping_key(FV_NAME_MAPPING_HUB, c.family->names, names[i][1], name);
+        cr_assert_str_eq(name, names[i][0]);
+    }
+}
+
 #define GEMMA3(keys)                                                                               \
     "{\"model_type\":\"gemma3\",\"vision_config\":{\"image_size\":56,\"patch_size\":14,"           \
     "\"vision_use_head\":false}" keys "}"
