@@ -264,7 +264,10 @@ typedef struct fv_attn_args {
     fv_tensor q, o, lse; /* q, o [M, H * D]; lse [M, H] F32 or absent */
     fv_dtype kv_dtype;
     int32_t n_head, n_kv, d_head, n_seq;
-    float scale;             /* 1 / sqrt(D) unless the checkpoint says otherwise */
+    float scale; /* 1 / sqrt(D) unless the checkpoint says otherwise */
+    bool
+        slides; /* sequences may have a window: a backend whose kernels differ in that goes by this,
+                  * so that a row's bits do not depend on the others */
     const fv_attn_seq *seqs; /* [n_seq] */
 } fv_attn_args;
 

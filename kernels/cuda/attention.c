@@ -9,6 +9,7 @@ fv_status fv_cuda_attention(fv_backend *be, const fv_attn_args *a) {
     assert(!a->lse.data || (a->lse.rows == a->q.rows && a->lse.cols == a->n_head));
     for (int i = 0; i < a->n_seq; i++) {
         assert(a->seqs[i].n_seg >= 1 && a->seqs[i].n_seg <= FV_ATTN_MAX_SEG);
+        assert(a->slides || !a->seqs[i].window_from);
         assert(a->seqs[i].n >= 0.0f && (a->seqs[i].n == 0.0f || !a->seqs[i].share));
     }
     fv_cuda *c = fv_cuda_of(be);

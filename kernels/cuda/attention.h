@@ -101,9 +101,8 @@ fv_status fv_cuda_attn_send(fv_cuda *c, const fv_attn_args *a, const fv_cuda_att
 /* Whether this call may take the tensor cores: keys and values in bf16, heads that fill tiles, no
  * sliding windows. */
 static inline bool fv_cuda_attn_is_tiled(const fv_cuda *c, const fv_attn_args *a) {
-    for (int i = 0; i < a->n_seq; i++)
-        if (a->seqs[i].window_from) return false;
-    return !c->exact && a->kv_dtype == FV_BF16 && (a->d_head == 64 || a->d_head == 128);
+    return !c->exact && !a->slides && a->kv_dtype == FV_BF16 &&
+           (a->d_head == 64 || a->d_head == 128);
 }
 
 /* attention_exact.cu */

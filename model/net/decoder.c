@@ -306,6 +306,7 @@ static fv_status attend(fv_decoder *dec, const fv_forward_batch *pass, const fv_
                       .d_head = dec->cfg->d_head,
                       .n_seq = pass->n_seq,
                       .scale = fv_attention_scale(dec->cfg),
+                      .slides = dec->cfg->slides[l],
                       .seqs = seqs};
     if (!a.lse.data && t->packed.any) a.lse = fv_tensor_rows(t->packed.lse, 0, q.rows);
     FV_TRY(dec->be->ops->attention(dec->be, &a));

@@ -127,6 +127,7 @@ static fv_status attend(fv_decoder *dec, const fv_lookahead *lookahead, const pe
                       .d_head = cfg->d_head,
                       .n_seq = 1,
                       .scale = fv_attention_scale(cfg),
+                      .slides = cfg->slides[lookahead->layer],
                       .seqs = &seq};
     fv_score_sum sum = {.n_row = 1, .n_kind = 1, .ld = n, .sum = s->sum.data};
     fv_score_sums_args sums = {.attn = &a, .n_sum = 1, .sums = &sum};

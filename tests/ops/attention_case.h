@@ -194,7 +194,8 @@ static inline attention_case attention_case_new(const attention_shape *s) {
                             .n_kv = s->n_kv,
                             .d_head = s->D,
                             .n_seq = s->n_seq,
-                            .scale = 1.0f / sqrtf((float)s->D)};
+                            .scale = 1.0f / sqrtf((float)s->D),
+                            .slides = s->window};
     if (s->lse || s->sums) c.args.lse = lse;
     return c;
 }
