@@ -265,9 +265,9 @@ typedef struct fv_attn_args {
     fv_dtype kv_dtype;
     int32_t n_head, n_kv, d_head, n_seq;
     float scale; /* 1 / sqrt(D) unless the checkpoint says otherwise */
-    bool
-        slides; /* sequences may have a window: a backend whose kernels differ in that goes by this,
-                  * so that a row's bits do not depend on the others */
+    /* Sequences of the layer may have a window. A backend chooses its kernels by this and not by the
+     * sequences of a call, so that the bits of a row do not depend on the others. */
+    bool slides;
     const fv_attn_seq *seqs; /* [n_seq] */
 } fv_attn_args;
 

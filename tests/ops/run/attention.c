@@ -181,6 +181,7 @@ static fv_attn_seq row_alone(const fv_attn_seq *q, int i, int32_t masked_tail[FV
         masked_tail[s] = q->masked_tail[s * q->n_rows + i];
     if (q->masked_tail) one.masked_tail = masked_tail;
     if (q->share) one.share = q->share + i;
+    if (q->window_from) one.window_from = q->window_from + i;
     return one;
 }
 
