@@ -281,7 +281,8 @@ Test(fleet, a_router_that_drains_sends_new_requests_away_and_lets_the_running_on
     }
     cr_assert(strstr(r.err, "UNAVAILABLE"), "%s", r.err);
     /* Soon after this message the port is closed. */
-    cr_assert(strstr(r.err, "this router is shutting down") || strstr(r.err, "no fleet at"), "%s", r.err);
+    cr_assert(strstr(r.err, "this router is shutting down") || strstr(r.err, "no fleet at"), "%s",
+              r.err);
     for (int i = 0; i < 2400 && kill(pid, 0) == 0; i++) usleep(50000);
     command_run(&r, "cat %s/long.err", f.dir);
     cr_assert(strstr(r.out, "1000 out, finish: length"), "%s", r.out);

@@ -35,11 +35,11 @@ Test(gateway, passes_the_callers_key_on, .fini = end, .timeout = 300) {
     char args[1000];
     fleet_open(&f, "gateway-key");
     fleet_synth(&f, "tiny");
-    command_run(
-        &fleet_said,
-        "cd %s && printf secret >key && printf '{\"tenants\":{\"a\":{\"keys\":[\"%%s\"],\"policies\":[\"exact\"]}}}' "
-        "$(sha256sum <key | cut -c1-64) >tenants.json && chmod 600 key tenants.json",
-        f.dir);
+    command_run(&fleet_said,
+                "cd %s && printf secret >key && printf "
+                "'{\"tenants\":{\"a\":{\"keys\":[\"%%s\"],\"policies\":[\"exact\"]}}}' "
+                "$(sha256sum <key | cut -c1-64) >tenants.json && chmod 600 key tenants.json",
+                f.dir);
     cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.err);
     snprintf(args, sizeof args,
              "--http 127.0.0.1:0 --tenants %s/tenants.json --api-key-file %s/key", f.dir, f.dir);

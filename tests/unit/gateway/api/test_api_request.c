@@ -247,7 +247,8 @@ Test(api_request, what_is_wrong_with_a_video_is_named) {
     static const struct {
         const char *body, *field, *word;
     } cases[] = {
-        {USER(VIDEO(",\"num_frames\":0")), "messages[0].content[0].video_url.num_frames", "1 to 256"},
+        {USER(VIDEO(",\"num_frames\":0")), "messages[0].content[0].video_url.num_frames",
+         "1 to 256"},
         {USER(VIDEO(",\"fps\":-1")), "messages[0].content[0].video_url.fps", "per second"},
         {USER(VIDEO(",\"detail\":\"low\"")), "messages[0].content[0].video_url.detail", "not supp"},
         {USER("{\"type\":\"video_url\",\"video_url\":{\"fps\":1}}"),
