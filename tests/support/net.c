@@ -226,6 +226,9 @@ void net_open(net *r) {
     r->seen.channel = r->channel;
 }
 
+/* Far more than a machine needs that runs sixteen programs at once. */
+enum { WAIT_MS = 100000 };
+
 static void set_alarm(net *r, int32_t ms) {
     r->rang = false;
     uv_update_time(&r->loop); /* what came before may have taken longer than that */
@@ -233,14 +236,14 @@ static void set_alarm(net *r, int32_t ms) {
 }
 
 void net_wait_for(net *r, const int32_t *value, int32_t at_least) {
-    set_alarm(r, 10000);
+    set_alarm(r, WAIT_MS);
     while (*value < at_least && !r->rang) uv_run(&r->loop, UV_RUN_ONCE);
     uv_timer_stop(&r->alarm);
     NET_CHECK(*value >= at_least);
 }
 
 void net_wait(net *r, const bool *flag) {
-    set_alarm(r, 10000);
+    set_alarm(r, WAIT_MS);
     while (!*flag && !r->rang) uv_run(&r->loop, UV_RUN_ONCE);
     uv_timer_stop(&r->alarm);
     NET_CHECK(*flag);

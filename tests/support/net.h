@@ -59,7 +59,7 @@ typedef struct net {
 
 /* Add services to r->services first, if others than the test service are needed. */
 void net_open(net *r);
-/* Waits for *flag, at most ten seconds. */
+/* Waits for *flag, and fails when that takes minutes. */
 void net_wait(net *r, const bool *flag);
 void net_wait_for(net *r, const int32_t *count, int32_t at_least);
 void net_sleep(net *r, int32_t ms);

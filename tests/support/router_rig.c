@@ -12,6 +12,8 @@ typedef Fovea__Inference__V1__GenerateEvent event_message;
 
 static void on_alarm(uv_timer_t *t) { ((router_rig *)t->data)->rang = true; }
 
+enum { WAIT_MS = 100000 }; /* as net_wait */
+
 static void set_alarm(router_rig *r, int32_t ms) {
     r->rang = false;
     uv_update_time(&r->loop); /* what came before may have taken longer than that */
@@ -19,13 +21,13 @@ static void set_alarm(router_rig *r, int32_t ms) {
 }
 
 void router_rig_wait(router_rig *r, const bool *flag) {
-    set_alarm(r, 10000);
+    set_alarm(r, WAIT_MS);
     while (!*flag && !r->rang) uv_run(&r->loop, UV_RUN_ONCE);
     NET_CHECK(*flag);
 }
 
 void router_rig_wait_for(router_rig *r, const int32_t *count, int32_t at_least) {
-    set_alarm(r, 10000);
+    set_alarm(r, WAIT_MS);
     while (*count < at_least && !r->rang) uv_run(&r->loop, UV_RUN_ONCE);
     NET_CHECK(*count >= at_least);
 }
