@@ -15,7 +15,8 @@ static const fv_option table[] = {
     {"config", NULL, FV_OPTION_STRING, "FILE", NULL, "read the shapes from this config.json", 0, 0},
     {"family", NULL, FV_OPTION_STRING, "NAME", NULL,
      "model_type: llava (default), llava_next, llava_onevision, idefics3, smolvlm, internvl, "
-     "mistral3, qwen2_vl, qwen2_5_vl, qwen3_vl, gemma3, video_llava, or a text model (with "
+     "mistral3, qwen2_vl, qwen2_5_vl, qwen3_vl, gemma3, video_llava, mobilevlm, or a text model "
+     "(with "
      "--shape)",
      0, 0},
     {"text-family", NULL, FV_OPTION_STRING, "NAME", NULL,

@@ -25,7 +25,7 @@ from tables import filled, head, line, put  # noqa: E402
 
 PAGE = HERE / "FAMILIES.md"
 FAMILIES = ["llava", "llava_next", "llava_onevision", "idefics3", "smolvlm", "internvl", "mistral3",
-            "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "video_llava"]
+            "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "video_llava", "mobilevlm"]
 SCRIPT = "docs/families.py"
 SIZES = [(37, 90), (170, 41), (28, 28)]
 

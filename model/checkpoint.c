@@ -25,6 +25,7 @@
 #include "model/families/tensor_specs.h"
 #include "model/gguf_weights.h"
 #include "model/shards.h"
+#include "model/tower_directory.h"
 #include "text/json.h"
 
 enum { CONFIG_MAX = 1 << 20, FINGERPRINT_EDGE = 4096 };
@@ -40,10 +41,12 @@ struct fv_checkpoint {
     fv_arena arena;
     char *dir, *config_text;
     size_t config_bytes;
+    fv_tower_directory tower_dir;
     fv_model_config cfg;
     fv_generation_config gen;
     fv_image_config image;
     fv_shards *shards;
+    fv_shards *tower;         /* weights of tower_dir; NULL: `shards` has all */
     fv_tensor_spec *manifest; /* [n_manifest] */
     int32_t n_manifest;
     used_tensor *used; /* [n_used], in the manifest's order */
@@ -67,7 +70,11 @@ static fv_status open_config(fv_checkpoint *ck, const char *dir) {
     fv_status st = fv_arena_strndup(&ck->arena, text, ck->config_bytes, &ck->config_text);
     free(text);
     FV_TRY(st);
-    return fv_config_parse(ck->config_text, ck->config_bytes, path, &ck->cfg);
+    const fv_tower_directory *t = &ck->tower_dir;
+    FV_TRY(fv_tower_directory_find(dir, ck->config_text, ck->config_bytes, &ck->arena,
+                                   &ck->tower_dir));
+    return fv_config_parse(t->path ? t->config : ck->config_text,
+                           t->path ? t->bytes : ck->config_bytes, path, &ck->cfg);
 }
 
 static fv_status open_generation(fv_checkpoint *ck, const char *dir) {
@@ -184,6 +191,19 @@ static fv_status place_repacked(fv_checkpoint *ck, used_tensor *u, bool *repacke
     return FV_OK;
 }
 
+/* A tower's weights are those of its own directory only where the checkpoint has none. */
+static fv_status open_weights(fv_checkpoint *ck) {
+    FV_TRY(fv_shards_open(ck->dir, &ck->shards));
+    if (!ck->tower_dir.path) return FV_OK;
+    if (fv_shards_find(ck->shards, "vision.embeddings.patch_embedding.weight")) return FV_OK;
+    return fv_shards_open(ck->tower_dir.path, &ck->tower);
+}
+
+static const fv_shard_tensor *find_tensor(const fv_checkpoint *ck, const char *name) {
+    bool apart = ck->tower && strncmp(name, "vision.", 7) == 0;
+    return fv_shards_find(apart ? ck->tower : ck->shards, name);
+}
+
 static fv_tensor *slot_of(fv_checkpoint *ck, const fv_tensor_spec *e) {
     char *base = NULL;
     switch (e->part) {
@@ -261,7 +281,7 @@ static fv_status open_tensors(fv_checkpoint *ck) {
     for (int32_t i = 0; i < ck->n_manifest; i++) {
         const fv_tensor_spec *e = &ck->manifest[i];
         const fv_shard_tensor *integers = fv_compressed_find(ck->shards, e);
-        const fv_shard_tensor *t = integers ? integers : fv_shards_find(ck->shards, e->name);
+        const fv_shard_tensor *t = integers ? integers : find_tensor(ck, e->name);
         bool in_pair = e->role == FV_ROLE_HEAD || !strcmp(e->name, "text.embed_tokens.weight");
         if (!t && e->optional) continue;
         if (!t) {
@@ -399,8 +419,9 @@ static fv_status open_all(fv_checkpoint *ck, const char *dir) {
     FV_TRY(fv_arena_strndup(&ck->arena, dir, strlen(dir), &ck->dir));
     FV_TRY(open_config(ck, dir));
     FV_TRY(open_generation(ck, dir));
-    if (ck->cfg.has_vision) FV_TRY(open_image_config(ck, dir));
-    FV_TRY(fv_shards_open(dir, &ck->shards));
+    if (ck->cfg.has_vision)
+        FV_TRY(open_image_config(ck, ck->tower_dir.path ? ck->tower_dir.path : dir));
+    FV_TRY(open_weights(ck));
     FV_TRY(open_tensors(ck));
     FV_LOG(INFO, MODEL, "checkpoint=%s dialect=%s files=%d tensors=%d extra=%d bytes=%zu", dir,
            fv_shards_gguf(ck->shards)
@@ -409,6 +430,7 @@ static fv_status open_all(fv_checkpoint *ck, const char *dir) {
            fv_shards_files(ck->shards), ck->n_used, fv_shards_tensors(ck->shards) - ck->n_used,
            ck->bytes);
     fv_shards_populate(ck->shards);
+    if (ck->tower) fv_shards_populate(ck->tower);
     return FV_OK;
 }
 
@@ -439,6 +461,7 @@ fv_status fv_checkpoint_open(const char *from, fv_checkpoint **out) {
 void fv_checkpoint_close(fv_checkpoint *ck) {
     if (!ck) return;
     fv_shards_close(ck->shards);
+    fv_shards_close(ck->tower);
     free(ck->manifest);
     fv_arena_fini(&ck->arena);
     free(ck);
@@ -477,6 +500,7 @@ void fv_checkpoint_fingerprint(const fv_checkpoint *ck, char out[17]) {
     XXH64_state_t state;
     XXH64_reset(&state, 0);
     XXH64_update(&state, ck->config_text, ck->config_bytes);
+    XXH64_update(&state, ck->tower_dir.config, ck->tower_dir.bytes);
     for (int32_t i = 0; i < ck->n_used; i++) {
         const fv_tensor_spec *e = ck->used[i].expected;
         const fv_safetensors_entry *t = ck->used[i].found->entry;

@@ -68,6 +68,18 @@ static fv_status quantize(fv_engine *e, const fv_engine_options *opt) {
     return FV_OK;
 }
 
+/* An image token that is not in the vocabulary must be the tokenizer's all the same. */
+static fv_status check_image_token(const fv_engine *e) {
+    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
+    const char *token = fv_layout_image_token(cfg->layout.family);
+    if (cfg->image_token < cfg->text.vocab || fv_tokenizer_id(e->tok, token) == cfg->image_token)
+        return FV_OK;
+    return FV_FAIL(FV_EDATA,
+                   "%s: tokenizer.json must have '%s' as id %d, the first after the vocabulary: "
+                   "add_tokens('%s', special_tokens=True) of a tokenizer in transformers adds it",
+                   fv_checkpoint_dir(e->ck), token, cfg->image_token, token);
+}
+
 static fv_status open_network(fv_engine *e, const fv_engine_options *opt) {
     const fv_model_config *cfg = fv_checkpoint_config(e->ck);
     fv_backend_options be = {
@@ -108,6 +120,7 @@ fv_status fv_engine_open(const fv_engine_options *opt, fv_engine *out) {
     FV_TRY(fv_weights_find(opt->weights, &weights));
     FV_TRY_GOTO(fv_checkpoint_open(opt->checkpoint, &e.ck), st, fail);
     FV_TRY_GOTO(fv_tokenizer_open(opt->checkpoint, &e.tok), st, fail);
+    FV_TRY_GOTO(check_image_token(&e), st, fail);
     FV_TRY_GOTO(open_chat(&e, opt->chat), st, fail);
     fv_checkpoint_fingerprint(e.ck, e.fingerprint);
     take_name(&e, opt->checkpoint);

@@ -51,7 +51,9 @@ static fv_status parse_image_token(const json_t *root, const char *where, fv_mod
         return FV_FAIL(FV_EDATA, "%s: 'image_token_index' is %d but 'image_token_id' is %d", where,
                        index, id);
     cfg->image_token = id >= 0 ? id : index >= 0 ? index : cfg->family->image_token;
-    if (cfg->image_token >= cfg->text.vocab)
+    const bool beyond = cfg->family->image_token < 0; /* it need not be in the vocabulary */
+    if (cfg->image_token < 0) cfg->image_token = cfg->text.vocab;
+    if (cfg->image_token >= cfg->text.vocab + beyond)
         return FV_FAIL(FV_EDATA,
                        "%s: key 'image_token_index' is %d, but the text model's 'vocab_size' is %d",
                        where, cfg->image_token, cfg->text.vocab);
@@ -97,7 +99,7 @@ static fv_status parse_halves(const json_t *root, const char *where, fv_model_co
 
 static fv_status parse_vision(const json_t *root, const char *where, fv_model_config *cfg,
                               int32_t *eos_default) {
-    if (fv_config_member(root, "mm_vision_tower"))
+    if (fv_config_member(root, "mm_vision_tower") && !cfg->family->tower_apart)
         return FV_FAIL(FV_EUNSUPPORTED,
                        "%s: this is the original LLaVA layout (key 'mm_vision_tower'); convert it "
                        "to the transformers layout first",

@@ -60,14 +60,15 @@ typedef struct fv_family {
     const char *text;  /* model_type of a text_config that names none */
     float text_eps;    /* rms_norm_eps without text_config */
     bool flat;         /* without text_config its keys are config.json's own */
+    bool tower_apart;  /* its tower has a directory of its own (model/tower_directory.h) */
     bool tied;         /* tie_word_embeddings */
     const char *tower; /* model_type of a vision_config that names none ... */
     bool own_tower;    /* ... or whatever it names */
     /* Its keys, where they are not hidden_size, num_hidden_layers and num_attention_heads. */
     const char *tower_width, *tower_depth, *tower_heads;
     fv_vision_config vision; /* the tower without vision_config */
-    int32_t image_token;
-    const char *strategy; /* vision_feature_select_strategy */
+    int32_t image_token;     /* -1: the first id that is not in the vocabulary */
+    const char *strategy;    /* vision_feature_select_strategy */
     int32_t feature_layer;
     const fv_tensor_names *names; /* NULL: LLaVA's, in any of their mappings, with CLIP's tower */
     /* The family's own keys of config.json's root, when text, tower and image token are there. */

@@ -94,7 +94,7 @@ static fv_status read_sizes(const json_t *obj, const char *where, fv_layout_conf
     /* Two spellings of "pad to a square with the mean colour". */
     FV_TRY(fv_json_str(obj, "image_aspect_ratio", where, &aspect));
     FV_TRY(fv_json_bool(obj, "do_pad", where, &do_pad));
-    l->pad_square = !strcmp(aspect, "pad") || (do_pad && type[0] == 'L');
+    l->pad_square = l->pad_square || !strcmp(aspect, "pad") || (do_pad && type[0] == 'L');
     if (!strcmp(aspect, "anyres"))
         return FV_FAIL(FV_EUNSUPPORTED,
                        "%s: key 'image_aspect_ratio' is 'anyres', but LLaVA-1.5 has no tiles; for "

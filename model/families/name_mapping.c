@@ -85,6 +85,7 @@ static const struct part {
     {"norm.", {NULL, "layer_norm.", "norm.", "ln_q.", "norm.", "mm_soft_emb_norm."}},
     {"proj.weight", {NULL, NULL, NULL, NULL, NULL, "mm_input_projection_weight"}},
     {"merger.", {NULL, NULL, "patch_merger.merging_layer."}},
+    {"peg.", {NULL, NULL, NULL, NULL, NULL, NULL, NULL, "peg.peg.0."}},
 };
 enum { N_PART = sizeof parts / sizeof *parts };
 
@@ -164,7 +165,7 @@ bool fv_name_mapping_canonical(const char *key, char out[FV_TENSOR_NAME_MAX]) {
         put_inside("vision.", s, true, FV_TOWER_NAMES_CLIP, out);
     } else if (merger || skip(&s, "multi_modal_projector.") || skip(&s, "mm_projector.") ||
                skip(&s, "connector.modality_projection.")) {
-        skip(&s, "mlp.");
+        while (skip(&s, "mlp.")) continue;
         const char *linear = skip(&s, "0.") || skip(&s, "linear_fc1.")   ? "linear_1."
                              : skip(&s, "2.") || skip(&s, "linear_fc2.") ? "linear_2."
                                                                          : NULL;
@@ -200,7 +201,7 @@ static void put_tower(const char *tower, const char *called, const char *s, fv_t
         return;
     }
     if (inside != FV_TOWER_NAMES_CLIP && inside != FV_TOWER_NAMES_GEMMA &&
-        ends_with(tower, "vision_model."))
+        inside != FV_TOWER_NAMES_MOBILEVLM && ends_with(tower, "vision_model."))
         n -= strlen("vision_model.");
     snprintf(first, sizeof first, "%.*s", (int)n, tower);
     put_inside(first, s, false, inside, out);

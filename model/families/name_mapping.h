@@ -20,6 +20,8 @@
  *            model.language_model.     lm_head.                 model.visual., model.visual.merger.
  *            model.                    lm_head.                 visual., visual.merger.
  *
+ * MobileVLM's are the original's, with mm_projector.mlp.mlp.0 and mm_projector.peg.peg.0.
+ *
  * Towers other than CLIP's and SigLIP's have names of their own in either, without the level
  * vision_model.
  *
@@ -52,6 +54,7 @@ typedef enum fv_tower_names {
     FV_TOWER_NAMES_QWEN3_VL,
     FV_TOWER_NAMES_GEMMA,       /* of the connector alone; the tower's are CLIP's */
     FV_TOWER_NAMES_VIDEO_LLAVA, /* of the towers themselves */
+    FV_TOWER_NAMES_MOBILEVLM,   /* of the connector alone */
     FV_N_TOWER_NAMES
 } fv_tower_names;
 

@@ -22,6 +22,7 @@ typedef enum dim {
     DIM_VCHANNEL,
     DIM_VPATCH,
     DIM_TWO,
+    DIM_THREE,
     DIM_V3D,
     DIM_ONE,
     DIM_FEATURE, /* the connector's input: features of a token, or the merger's output */
@@ -45,6 +46,7 @@ typedef enum when {
     CONNECTOR_NORM,
     CONNECTOR_NORM_BIAS,
     CONNECTOR_MERGER,
+    CONNECTOR_PEG,
     NEWLINE,
     CLASS_TOKEN,
     CLASS_TOKEN_3D, /* with two dimensions of 1 ahead, as InternVL has it */
@@ -130,6 +132,8 @@ static const row connector[] = {
     {"linear_1.bias", P(fc1_bias), {DIM_BETWEEN}, FV_ROLE_BIAS, BIAS_MLP_CONNECTOR},
     {"linear_2.weight", P(fc2), {DIM_D, DIM_BETWEEN}, FV_ROLE_LINEAR, CONNECTOR_MLP},
     {"linear_2.bias", P(fc2_bias), {DIM_D}, FV_ROLE_BIAS, BIAS_MLP_CONNECTOR},
+    {"peg.weight", P(peg), {DIM_D, DIM_ONE, DIM_THREE, DIM_THREE}, FV_ROLE_LINEAR, CONNECTOR_PEG},
+    {"peg.bias", P(peg_bias), {DIM_D}, FV_ROLE_BIAS, CONNECTOR_PEG},
     {"proj.weight", P(fc1), {DIM_D, DIM_FEATURE}, FV_ROLE_LINEAR, CONNECTOR_LINEAR},
     {"proj.weight", P(fc1), {DIM_VD, DIM_D}, FV_ROLE_LINEAR, CONNECTOR_MEAN},
 };
@@ -254,6 +258,7 @@ static int64_t size_of(const fv_model_config *cfg, dim d, const char **key) {
     case DIM_HEAD: *key = "head_dim"; return t->d_head;
     case DIM_V3D: *key = "3 * vision_config.hidden_size"; return 3 * (int64_t)v->d_model;
     case DIM_ONE: *key = "1"; return 1;
+    case DIM_THREE: *key = "3"; return 3;
     case DIM_TWO: *key = "vision_config.temporal_patch_size"; return 2;
     case DIM_VD: *key = "vision_config.hidden_size"; return v->d_model;
     case DIM_VM: *key = "vision_config.intermediate_size"; return v->d_ffn;
@@ -267,7 +272,7 @@ static int64_t size_of(const fv_model_config *cfg, dim d, const char **key) {
     case DIM_FEATURE:
         *key = v->merge > 1 ? "vision_config.hidden_size * scale_factor^2"
                             : "vision_config.hidden_size * vision_feature_layer's length";
-        if (!v->patch_merger) return fv_vision_feature_width(v);
+        if (!v->patch_merger && v->connector != FV_CONNECTOR_LDP) return fv_vision_feature_width(v);
         *key = "vision_config.hidden_size";
         return v->d_model;
     case DIM_NORMED:
@@ -288,7 +293,7 @@ static int64_t size_of(const fv_model_config *cfg, dim d, const char **key) {
 static bool exists(const builder *b, when w) {
     const fv_text_config *t = &b->cfg->text;
     const fv_vision_config *v = &b->cfg->vision;
-    bool mlp = v->connector == FV_CONNECTOR_MLP;
+    bool mlp = v->connector != FV_CONNECTOR_LINEAR;
     switch (w) {
     case ALWAYS: return true;
     case BIAS_QKV: return t->bias_qkv;
@@ -305,6 +310,7 @@ static bool exists(const builder *b, when w) {
     case CONNECTOR_NORM_BIAS:
         return v->projector_norm != FV_PROJECTOR_NORM_NONE && !v->projector_rms;
     case CONNECTOR_MERGER: return v->patch_merger;
+    case CONNECTOR_PEG: return v->connector == FV_CONNECTOR_LDP;
     case NEWLINE: return b->cfg->newline;
     case CLASS_TOKEN: return v->class_token && !b->cfg->leading_ones;
     case CLASS_TOKEN_3D: return v->class_token && b->cfg->leading_ones;

@@ -75,6 +75,8 @@ static inline int32_t fv_text_context(const fv_text_config *c, bool compressed) 
 typedef enum fv_connector {
     FV_CONNECTOR_MLP = 0, /* two linear layers with an activation between */
     FV_CONNECTOR_LINEAR,  /* one */
+    FV_CONNECTOR_LDP, /* MobileVLM V2: the first and the activation on patches, the mean of a token's
+                       * patches, the second, a depthwise convolution over the tokens of a tile */
 } fv_connector;
 
 /* RoPE in a vision tower, by the row and column of a patch. Angle i of D / 2:

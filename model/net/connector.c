@@ -4,6 +4,9 @@
 #include "model/net/vision_internal.h"
 
 size_t fv_connector_need(const fv_vision *v, int32_t rows) {
+    if (v->cfg->connector == FV_CONNECTOR_LDP)
+        return fv_workspace_need(FV_F32, rows * v->cfg->merge * v->cfg->merge, v->p.fc1.rows) +
+               2 * fv_workspace_need(FV_F32, rows, v->p.fc1.rows);
     return fv_workspace_need(v->be->ops->act, rows, v->p.fc1.rows) +
            fv_workspace_need(FV_F32, rows, fv_vision_feature_width(v->cfg)) +
            fv_workspace_need(FV_F32, rows, v->cfg->d_model);
@@ -11,7 +14,7 @@ size_t fv_connector_need(const fv_vision *v, int32_t rows) {
 
 /* features [n, merge^2 d], patches side by side -> their mean [n, d]. */
 static fv_status pool_features(fv_vision *v, fv_tensor *features) {
-    fv_tensor f = *features, y = fv_workspace_cut(&v->ws, FV_F32, f.rows, v->cfg->d_model);
+    fv_tensor f = *features, y = fv_workspace_cut(&v->ws, FV_F32, f.rows, v->mean.cols);
     fv_activate_args add = {.act = FV_ACT_NONE, .x = f, .gate = v->mean, .y = y};
     add.x.cols = y.cols;
     add.gate.rows = f.rows;
@@ -47,8 +50,55 @@ static fv_status norm_features(fv_vision *v, const fv_projector_weights *p, fv_p
     return v->be->ops->norm(v->be, &a);
 }
 
+/* MobileVLM V2's PEG (arXiv 2402.03766): y = depthwise(z) + z, of the tokens z [n, d] of whole tiles, S x S
+ * each. With w of the kernel, 1 added in its middle, and z = 0 outside of a tile:
+ *     y[r, c] = b + sum of w[i, j] * z[r + i, c + j]      i, j in -1..1
+ * A weight's products are those of part of a tile's rows and columns with another part. */
+static fv_status inject_positions(fv_vision *v, fv_tensor z, fv_tensor y) {
+    const int32_t S = fv_vision_side(v->cfg) / v->cfg->merge, d = y.cols;
+    assert(y.ld == d && z.ld == d && y.rows % (S * S) == 0);
+    fv_activate_args a = {.act = FV_ACT_NONE, .x = v->p.peg_bias, .y = y};
+    a.x.rows = y.rows;
+    a.x.ld = 0;
+    FV_TRY(v->be->ops->activate(v->be, &a));
+    a.accumulate = true;
+    for (int32_t tap = 0; tap < 9 * (y.rows / (S * S)); tap++) {
+        int32_t tile = tap / 9, i = tap % 9 / 3 - 1, j = tap % 3 - 1;
+        int32_t rows = S - (i != 0), cols = S - (j != 0);
+        int32_t to = (i < 0) * S + (j < 0), from = to + i * S + j; /* tokens */
+        a.x = fv_tensor_of((float *)z.data + (size_t)(tile * S * S + from) * (size_t)d, FV_F32,
+                           rows, S * d);
+        a.y = fv_tensor_of((float *)y.data + (size_t)(tile * S * S + to) * (size_t)d, FV_F32, rows,
+                           S * d);
+        a.gate = fv_tensor_rows(v->p.peg, tap % 9, 1);
+        a.gate.rows = rows;
+        a.gate.ld = 0;
+        a.x.cols = a.y.cols = a.gate.cols = cols * d;
+        FV_TRY(v->be->ops->activate(v->be, &a));
+    }
+    return FV_OK;
+}
+
+/* MobileVLM V2's LDPv2. A linear layer of a mean is the mean of a linear layer: the second is applied to
+ * the means. */
+static fv_status connect_ldp(fv_vision *v, const fv_projector_weights *p, fv_tensor f,
+                             fv_tensor y) {
+    const int32_t area = v->cfg->merge * v->cfg->merge, d = p->fc1.rows;
+    assert(f.ld == f.cols && f.cols == area * v->cfg->d_model);
+    fv_tensor patches = fv_tensor_of(f.data, FV_F32, f.rows * area, v->cfg->d_model);
+    fv_tensor h = fv_workspace_cut(&v->ws, FV_F32, patches.rows, d);
+    FV_TRY(fv_vision_linear(v, patches, p->fc1, p->fc1_bias, h, false));
+    FV_TRY(fv_vision_activate(v, v->cfg->projector_act, h));
+    h = fv_tensor_of(h.data, FV_F32, f.rows, area * d);
+    FV_TRY(pool_features(v, &h));
+    fv_tensor z = fv_workspace_cut(&v->ws, FV_F32, f.rows, d);
+    FV_TRY(fv_vision_linear(v, h, p->fc2, p->fc2_bias, z, false));
+    return inject_positions(v, z, y);
+}
+
 static fv_status connect_by(fv_vision *v, const fv_projector_weights *p, fv_projector_norm by,
                             fv_tensor features, fv_tensor y) {
+    if (v->cfg->connector == FV_CONNECTOR_LDP) return connect_ldp(v, p, features, y);
     fv_tensor h = fv_workspace_cut(&v->ws, v->be->ops->act, features.rows, p->fc1.rows);
     if (v->cfg->mean_pool) FV_TRY(pool_features(v, &features));
     FV_TRY(norm_features(v, p, by, &features));

@@ -15,7 +15,9 @@
  * first LayerNorm, SigLIP (arXiv 2303.15343) a bias b, Idefics3 (arXiv 2408.12637) the last LayerNorm
  * and merging, InternViT (arXiv 2312.14238) the factors s1 and s2 and, where it is large, RMSNorm of
  * queries and keys. The connectors are LLaVA-1.5's (arXiv 2310.03744), Idefics3's and InternVL's, which
- * alone has the LayerNorm.
+ * alone has the LayerNorm; and MobileVLM V2's (arXiv 2402.03766), of r x r patches f to a token:
+ *
+ *   z = fc2(mean of act(fc1(f)));   embeddings = depthwise 3 x 3 convolution(z) + z
  *
  * With bucketed positions, patch i of a side of n has the row of the position table that
  * transformers computes in f32 from the coordinate i / n: as many as there are boundaries k / n at or
@@ -65,7 +67,7 @@ fv_status fv_vision_encode_sized(fv_vision *v, fv_layout_size size, const float 
                                  const fv_vision_out *out);
 
 /* The connector alone: embeds [rows, d_text] F32 of features [rows, feature width] F32, each row by
- * itself. */
+ * itself; of whole tiles with MobileVLM V2's. */
 fv_status fv_vision_project(fv_vision *v, fv_tensor features, fv_tensor embeds);
 
 /* An image's tokens, rows [l->n_visual, width] F32, of the embeddings of its tiles, tiles

@@ -19,8 +19,9 @@ struct fv_vision {
     int32_t rows, cols; /* patches of a tile: the config's, or those of the tiles at hand */
     void *merger; /* the connector's, with columns in the order (y, x, channel); with mean_pool its
                          * matrix, not transposed */
-    float *made;  /* with mean_pool, 1 + w of its norm, and `mean` */
-    fv_tensor mean; /* [1, d] 1 / merge^2 */
+    float *made;  /* of the connector: with mean_pool, 1 + w of its norm; MobileVLM V2's kernel and
+                     * bias in f32; and `mean` */
+    fv_tensor mean; /* [1, d of what is averaged] 1 / merge^2 */
     fv_workspace ws;
     fv_arena host;
     atomic_ullong n_layer_run;

@@ -50,6 +50,31 @@ static fv_status make_means(fv_vision *v, fv_projector_weights *p) {
     return fv_workspace_weight(&v->ws, &mean, &v->mean);
 }
 
+/* The depthwise kernel [d, 9] -> [9, S d]: a row has one of its nine weights for each token of a row of a
+ * tile; with 1 added in the middle, which is the residual. */
+static fv_status make_peg(fv_vision *v, fv_projector_weights *p) {
+    enum { MIDDLE = 4, TAPS = 9 };
+    size_t d = (size_t)p->peg.rows, side = (size_t)(fv_vision_side(v->cfg) / v->cfg->merge);
+    size_t row = side * d, n = TAPS * row;
+    float *made = v->made = malloc((n + 2 * d) * sizeof *made),
+          *kernel = malloc(TAPS * d * sizeof *kernel);
+    if (!made || !kernel) {
+        free(kernel);
+        return FV_FAIL(FV_ENOMEM, "out of memory for the connector");
+    }
+    widen_row(p->peg.data, p->peg.dtype, TAPS * d, kernel);
+    for (size_t t = 0; t < TAPS; t++)
+        for (size_t i = 0; i < row; i++)
+            made[t * row + i] = kernel[i % d * TAPS + t] + (t == MIDDLE ? 1.0f : 0.0f);
+    free(kernel);
+    widen_row(p->peg_bias.data, p->peg_bias.dtype, d, made + n);
+    for (size_t i = 0; i < d; i++) made[n + d + i] = 1.0f / (float)(v->cfg->merge * v->cfg->merge);
+    p->peg = fv_tensor_of(made, FV_F32, TAPS, (int32_t)row);
+    p->peg_bias = fv_tensor_of(made + n, FV_F32, 1, (int32_t)d);
+    fv_tensor mean = fv_tensor_of(made + n + d, FV_F32, 1, (int32_t)d);
+    return fv_workspace_weight(&v->ws, &mean, &v->mean);
+}
+
 /* q, k and v, as rows of what the file has as one. */
 static void split_qkv(fv_vision_layer *w) {
     fv_tensor *part[] = {&w->q, &w->k, &w->v}, *bias[] = {&w->q_bias, &w->k_bias, &w->v_bias};
@@ -84,6 +109,7 @@ static fv_status load_weights(fv_vision *v, const fv_vision_weights *tower,
     fv_projector_weights p = *projector;
     if (v->cfg->patch_merger) FV_TRY(reorder_merger(v, &p.merger));
     if (v->cfg->mean_pool) FV_TRY(make_means(v, &p));
+    if (v->cfg->connector == FV_CONNECTOR_LDP) FV_TRY(make_peg(v, &p));
     return load_tensors(&v->ws, &p, &v->p, sizeof p);
 }
 

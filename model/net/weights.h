@@ -38,7 +38,8 @@ typedef struct fv_projector_weights {
     fv_tensor fc1, fc1_bias;   /* [w, feature width] [1, w]: all of a linear connector; with
                                 * mean_pool [d, d_text] */
     fv_tensor fc2, fc2_bias;   /* [d_text, w] [1, d_text]; w is d_text, or the feature width */
-    fv_tensor newline;         /* [1, d_text], of families whose rows of tokens end with one */
+    fv_tensor peg, peg_bias; /* [d_text, 9] [1, d_text]: MobileVLM V2's depthwise kernel, (y, x) */
+    fv_tensor newline;       /* [1, d_text], of families whose rows of tokens end with one */
 } fv_projector_weights;
 
 typedef struct fv_vision_weights {

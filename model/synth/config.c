@@ -159,6 +159,15 @@ static json_t *pinpoints_json(int32_t tile) {
     return json_pack("[[i,i],[i,i],[i,i],[i,i]]", tile, tile, tile, two, two, tile, two, two);
 }
 
+/* As its files were published: LLaVA's original names. */
+static json_t *mobilevlm_json(const shape *s) {
+    return json_pack("{s:s, s:s, s:i, s:i, s:s, s:b, s:b, s:s}", "vision_tower_type", "clip",
+                     "mm_projector_type", "ldpnetv2", "mm_hidden_size", s->vision_d,
+                     "mm_vision_select_layer", -2, "mm_vision_select_feature", "patch",
+                     "mm_use_im_start_end", 0, "mm_use_im_patch_token", 0, "image_aspect_ratio",
+                     "pad");
+}
+
 /* Keys that some families have. */
 static void add_family_keys(const shape *s, const fv_family *f, json_t *json) {
     int32_t side = s->image / s->patch;
@@ -172,6 +181,10 @@ static void add_family_keys(const shape *s, const fv_family *f, json_t *json) {
         json_object_set_new(json, "vision_end_token_id", json_integer(s->image_token - 1));
         json_object_set_new(json, "image_token_id", json_integer(s->image_token));
         json_object_set_new(json, "video_token_id", json_integer(s->image_token + 1));
+        return;
+    }
+    if (f->tower_apart) {
+        json_object_update(json, mobilevlm_json(s));
         return;
     }
     if (f->layout == FV_LAYOUT_GEMMA3) {
@@ -212,7 +225,17 @@ static void add_family_keys(const shape *s, const fv_family *f, json_t *json) {
     }
 }
 
-static json_t *vision_family_json(const shape *s, const fv_family *f, const char *text, bool v5) {
+/* MobileVLM's image has 24 x 24 patches, and its image token is not in the vocabulary. */
+static shape fit_shape(shape s, const fv_family *f) {
+    if (!f->tower_apart) return s;
+    s.patch = s.image / 24;
+    s.image = 24 * s.patch;
+    s.vocab = s.image_token;
+    return s;
+}
+
+static json_t *vision_family_json(const shape *of, const fv_family *f, const char *text, bool v5) {
+    const shape fitted = fit_shape(*of, f), *s = &fitted;
     bool qwen_vl = f->layout == FV_LAYOUT_QWEN_VL;
     json_t *text_config = text_json(s, text, v5);
     json_t *vision = qwen_vl ? qwen_vl_json(s, f) : vision_json(s, f);
@@ -220,7 +243,7 @@ static json_t *vision_family_json(const shape *s, const fv_family *f, const char
                              "model_type", f->name, "text_config", text_config, "vision_config",
                              vision, "tie_word_embeddings", 0);
     if (json) add_family_keys(s, f, json);
-    if (json && f->flat && !v5) { /* as files were then */
+    if (json && f->flat && (!v5 || f->tower_apart)) { /* as files were then */
         json_object_update_missing(json, text_config);
         json_object_del(json, "text_config");
     }
@@ -447,7 +470,8 @@ static json_t *processor_json(const fv_model_config *cfg) {
     }
 }
 
-fv_status fv_synth_write_side_configs(const fv_synth_options *opt, const fv_model_config *cfg) {
+fv_status fv_synth_write_side_configs(const fv_synth_options *opt, const char *tower,
+                                      const fv_model_config *cfg) {
     json_t *eos = json_array();
     for (int32_t i = 0; i < cfg->n_eos; i++) json_array_append_new(eos, json_integer(cfg->eos[i]));
     if (cfg->n_eos == 0) json_array_append_new(eos, json_integer(EOS));
@@ -457,6 +481,8 @@ fv_status fv_synth_write_side_configs(const fv_synth_options *opt, const fv_mode
     if (pad >= 0) json_object_set_new(gen, "pad_token_id", json_integer(pad));
     FV_TRY(fv_synth_write_json(opt->dir, "generation_config.json", gen));
     if (!cfg->has_vision) return FV_OK;
+    if (tower)
+        return fv_synth_write_json(tower, "preprocessor_config.json", image_processor_json(cfg));
 
     json_t *processor = processor_json(cfg);
     if (opt->config_v5) {

@@ -17,6 +17,9 @@ int32_t fv_synth_text_ids(const fv_model_config *cfg);
 /* Id of <pad>, after <image> and <video>; -1 when the vocabulary has none left. */
 int32_t fv_synth_pad_id(const fv_model_config *cfg);
 
+/* Directory of a tower that has one, inside of opt->dir. */
+#define FV_SYNTH_TOWER "clip-vit-synthetic"
+
 enum { FV_SYNTH_AHEAD_MAX = 4, FV_SYNTH_CLASS_MAX = 64 };
 
 /* A special token, and its key in tokenizer_config.json; NULL: none. */
@@ -42,15 +45,17 @@ const fv_synth_form *fv_synth_form_of(const fv_model_config *cfg);
 /* "LlavaNext" and `kind`. */
 void fv_synth_class(const fv_model_config *cfg, const char *kind, char out[FV_SYNTH_CLASS_MAX]);
 
-/* generation_config.json, preprocessor and processor files into opt->dir. */
-fv_status fv_synth_write_side_configs(const fv_synth_options *opt, const fv_model_config *cfg);
+/* generation_config.json, preprocessor and processor files into opt->dir; of a model with a tower apart,
+ * the preprocessor's into its directory. */
+fv_status fv_synth_write_side_configs(const fv_synth_options *opt, const char *tower,
+                                      const fv_model_config *cfg);
 
 /* tokenizer.json, tokenizer_config.json, chat_template.jinja into `dir`. */
 fv_status fv_synth_write_tokenizer(const char *dir, const fv_model_config *cfg);
 
-/* The weight files into opt->dir. */
-fv_status fv_synth_write_weights(const fv_synth_options *opt, const fv_model_config *cfg,
-                                 fv_synth_report *out);
+/* The weight files into opt->dir; those of the tower into `tower` unless it is NULL. */
+fv_status fv_synth_write_weights(const fv_synth_options *opt, const char *tower,
+                                 const fv_model_config *cfg, fv_synth_report *out);
 
 /* Writes json as <dir>/<name> and drops it; json == NULL means that making it failed. */
 fv_status fv_synth_write_json(const char *dir, const char *name, json_t *json);

@@ -61,13 +61,26 @@ static fv_status prepare_dir(const char *dir, bool force) {
     return st;
 }
 
+/* The tower's config.json moves from the model's into a directory of its own. */
+static fv_status write_tower_config(const fv_synth_options *opt, json_t *json,
+                                    char tower[PATH_CAP]) {
+    FV_TRY(fv_path_join(opt->dir, FV_SYNTH_TOWER, tower, PATH_CAP));
+    FV_TRY(prepare_dir(tower, opt->force));
+    json_t *config = json_incref(json_object_get(json, "vision_config"));
+    json_object_del(json, "vision_config");
+    json_object_set_new(json, "mm_vision_tower", json_string("openai/" FV_SYNTH_TOWER));
+    return fv_synth_write_json(tower, "config.json", config);
+}
+
 static fv_status write_parts(const fv_synth_options *opt, json_t *json, const fv_model_config *cfg,
                              fv_synth_report *out) {
+    char path[PATH_CAP], *tower = cfg->family->tower_apart ? path : NULL;
     FV_TRY(prepare_dir(opt->dir, opt->force));
+    if (tower) FV_TRY(write_tower_config(opt, json, path));
     FV_TRY(fv_synth_write_json(opt->dir, "config.json", json_incref(json)));
-    FV_TRY(fv_synth_write_side_configs(opt, cfg));
+    FV_TRY(fv_synth_write_side_configs(opt, tower, cfg));
     FV_TRY(fv_synth_write_tokenizer(opt->dir, cfg));
-    return fv_synth_write_weights(opt, cfg, out);
+    return fv_synth_write_weights(opt, tower, cfg, out);
 }
 
 fv_status fv_synth_write(const fv_synth_options *opt, fv_synth_report *out) {

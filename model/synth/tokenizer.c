@@ -64,6 +64,7 @@ enum { GRID = 6, N_SPECIAL = 3 + GRID * GRID };
 static const fv_synth_form families[] = {
     {.family = "llava", .image_processor = "CLIP", LLAVA},
     {.family = "llava_next", LLAVA},
+    {.family = "mobilevlm", .image_processor = "CLIP", LLAVA},
     {.family = "video_llava", LLAVA, VIDEO, .reads_video = true},
     {.family = "llava_onevision", LLAVA, VIDEO, .reads_video = true},
     {.family = "idefics3", IDEFICS},

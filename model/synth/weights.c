@@ -92,6 +92,7 @@ static void spread_of(const fv_tensor_spec *e, float *mean, float *std) {
  * its place, so that making values and waiting for the disk overlap. */
 typedef struct writer {
     const fv_synth_options *opt;
+    const char *dir;
     const fv_tensor_spec *entry; /* [n], in the order of the files */
     uint64_t *off;               /* [n], where the tensor's bytes are in its file */
     int32_t n;
@@ -211,7 +212,7 @@ static fv_status put_header(writer *w, int32_t first, int32_t last) {
 }
 
 static fv_status write_file(writer *w, const char *name, int32_t first, int32_t last) {
-    FV_TRY(fv_path_join(w->opt->dir, name, w->path, sizeof w->path));
+    FV_TRY(fv_path_join(w->dir, name, w->path, sizeof w->path));
     w->fd = open(w->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (w->fd < 0) return FV_FAIL(FV_EIO, "cannot create %s: %s", w->path, strerror(errno));
     fv_status st = put_header(w, first, last);
@@ -251,7 +252,7 @@ static fv_status write_shards(writer *w, int32_t n_shard, uint64_t total, json_t
 static fv_status write_all(writer *w, fv_synth_report *out) {
     uint64_t total = 0;
     for (int32_t i = 0; i < w->n; i++) total += bytes_of(w, &w->entry[i]);
-    int32_t n_shard = w->opt->n_shard > 1 ? w->opt->n_shard : 1;
+    int32_t n_shard = w->opt->n_shard > 1 && w->dir == w->opt->dir ? w->opt->n_shard : 1;
     if (n_shard > w->n || n_shard > FILES_MAX)
         return FV_FAIL(FV_EINVAL, "%d shards for %d tensors are too many", n_shard, w->n);
     if (n_shard == 1) {
@@ -265,14 +266,31 @@ static fv_status write_all(writer *w, fv_synth_report *out) {
             json_decref(index);
             return st;
         }
-        FV_TRY(fv_synth_write_json(w->opt->dir, "model.safetensors.index.json", index));
+        FV_TRY(fv_synth_write_json(w->dir, "model.safetensors.index.json", index));
     }
-    *out = (fv_synth_report){.bytes = total, .n_tensor = w->n, .n_file = n_shard};
+    out->bytes += total;
+    out->n_tensor += w->n;
+    out->n_file += n_shard;
     return FV_OK;
 }
 
-fv_status fv_synth_write_weights(const fv_synth_options *opt, const fv_model_config *cfg,
-                                 fv_synth_report *out) {
+/* A tower's own directory has its names in a CLIPVisionModel. The tower is last in the list. */
+static fv_status write_tower(writer *w, const char *dir, fv_synth_report *out) {
+    static const fv_tensor_names names = {.text = "", .tower = "vision_model."};
+    int32_t n = 0;
+    while (strncmp(w->entry[n].name, "vision.", 7) != 0) n++;
+    writer tower = *w;
+    tower.dir = dir;
+    tower.names = &names;
+    tower.entry += n;
+    tower.off += n;
+    tower.n -= n;
+    w->n = n;
+    return write_all(&tower, out);
+}
+
+fv_status fv_synth_write_weights(const fv_synth_options *opt, const char *tower,
+                                 const fv_model_config *cfg, fv_synth_report *out) {
     fv_tensor_spec *entry = NULL;
     int32_t n = 0;
     FV_TRY(fv_tensor_specs_build(cfg, true, &entry, &n));
@@ -283,6 +301,7 @@ fv_status fv_synth_write_weights(const fv_synth_options *opt, const fv_model_con
         n = kept;
     }
     writer w = {.opt = opt,
+                .dir = opt->dir,
                 .entry = entry,
                 .n = n,
                 .name_mapping = opt->name_mapping,
@@ -291,7 +310,10 @@ fv_status fv_synth_write_weights(const fv_synth_options *opt, const fv_model_con
     if (!cfg->has_vision && opt->name_mapping != FV_NAME_MAPPING_BARE)
         w.name_mapping = FV_NAME_MAPPING_ORIGINAL;
     w.off = calloc((size_t)n + 1, sizeof *w.off);
-    fv_status st = w.off ? write_all(&w, out) : FV_FAIL(FV_ENOMEM, "no memory to write weights");
+    *out = (fv_synth_report){0};
+    fv_status st = w.off ? FV_OK : FV_FAIL(FV_ENOMEM, "no memory to write weights");
+    if (st == FV_OK && tower) st = write_tower(&w, tower, out);
+    if (st == FV_OK) st = write_all(&w, out);
     free(w.off);
     free(entry);
     return st;

@@ -10,7 +10,7 @@ from cases import Case, deal
 
 # llava_mrope is LLaVA with the text model of a Qwen-VL family, and so with positions in a grid.
 FAMILIES = ["llava_next", "llava_onevision", "idefics3", "smolvlm", "llava_siglip", "llava_mrope",
-            "internvl", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "video_llava"]
+            "internvl", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "video_llava", "mobilevlm"]
 CLASSES = {"llava_next": "LlavaNext", "llava_onevision": "LlavaOnevision", "idefics3": "Idefics3",
            "smolvlm": "SmolVLM", "llava": "Llava", "internvl": "InternVL",
            "mistral3": "Mistral3", "qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL",
@@ -24,6 +24,7 @@ MERGED = [(14, 4, 2, 0), (4, 6, 3, 0), (5, 4, 4, 3), (8, 2, 1, 0), (7, 6, 2, 5),
           (3, 12, 4, 0), (16, 4, 2, 0), (9, 3, 3, 1), (6, 8, 2, 0)]
 GRIDS = [(14, 2, 0), (7, 4, 0), (4, 5, 0), (5, 3, 2), (8, 3, 0), (6, 5, 1), (10, 3, 0), (9, 2, 4),
          (4, 9, 0), (13, 1, 0)]
+TWELVES = [(2, 24, 0), (3, 24, 1), (4, 24, 0), (2, 36, 1), (5, 24, 3)]  # of MobileVLM
 # Width and height over a tile's side.
 SHAPES = [(1.0, 1.0), (0.4, 2.6), (3.1, 0.3), (2.0, 2.0), (1.7, 0.9), (0.9, 1.6), (2.9, 2.1),
           (0.2, 0.3), (1.01, 0.99), (2.2, 3.7), (5.0, 0.6), (0.5, 4.0)]
@@ -139,11 +140,25 @@ def qwen_vl_processor(rng, card):
     return keys
 
 
+def mobilevlm(rng, card, text, image):
+    """The original layout; `fovea synth` puts vision_config into the tower's directory."""
+    vision = tower(card, "clip_vision_model", image)
+    layers = card["vision_layers"]
+    return {k: v for k, v in text.items() if k != "model_type"} | {
+        "architectures": ["MobileLlamaForCausalLM"], "model_type": "mobilevlm", "vision_config": vision,
+        "vision_tower_type": "clip", "mm_projector_type": "ldpnetv2", "mm_hidden_size": vision["hidden_size"],
+        "mm_vision_select_layer": rng.choice([-2, -1, 1, -layers]), "mm_vision_select_feature": "patch",
+        "mm_use_im_start_end": False, "mm_use_im_patch_token": False,
+        "image_aspect_ratio": rng.choice(["pad", "pad", "square"]), "tie_word_embeddings": card["tied"]}
+
+
 def config_of(rng, card, family):
     vocab = rng.randrange(380, 480)
     image_token = rng.randrange(vocab - 30, vocab - 3)
     patch, side, rest = card["grid"][0], card["grid"][1], card["grid"][-1]
     image = patch * side + min(rest, patch - 1)
+    if family == "mobilevlm":
+        return mobilevlm(rng, card, cases.text_config(rng, card, vocab, False), image), image
     name = "llava" if family in ("llava_siglip", "llava_mrope") else family
     config = {"architectures": [CLASSES[name] + "ForConditionalGeneration"], "model_type": name,
               "text_config": cases.text_config(rng, card, vocab, False),
@@ -217,12 +232,13 @@ def make_family_cases(n, seed):
         grids = [g for g in MERGED if family != "internvl" or g[2] & (g[2] - 1) == 0]
         columns = {
             "family": ["qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"] if mrope else
-                      [family + "_text"] if family in QWEN_VL + ("gemma3",) else ["llama", "mistral", "qwen2", "qwen3"], "heads": cases.HEADS,
+                      [family + "_text"] if family in QWEN_VL + ("gemma3",) else ["llama"] if family == "mobilevlm" else
+                      ["llama", "mistral", "qwen2", "qwen3"], "heads": cases.HEADS,
             "layers": [1, 2, 3], "width": [24, 36, 52, 60, 64], "ffn": [40, 77, 99],
             "eps": [1e-5, 1e-6], "act": ["silu"], "rope": cases.ROPES, "bias": [True, False],
             "tied": [False, False, True], "vision_heads": cases.VISION_HEADS,
             "vision_layers": [2, 3], "vision_ffn": [30, 41, 64], "head": [False, True],
-            "grid": grids if merged else GRIDS,
+            "grid": TWELVES if family == "mobilevlm" else grids if merged else GRIDS,
             "vision_act": ["gelu_pytorch_tanh", "gelu_pytorch_tanh", "quick_gelu", "gelu"],
             "features": ["-1", "-2", "list", "positive"], "projector_bias": [True, True, False],
             "projector_act": ["gelu", "gelu", "silu"], "dtype": ["f32", "bf16", "f16"],

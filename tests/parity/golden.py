@@ -92,7 +92,7 @@ def compute(case, program, directory):
     """The reference's results and the checkpoint that fovea reads."""
     images = run.put_images(case, directory)
     ours, theirs = run.put_checkpoints(case, program, directory)
-    ref = reference.Reference(theirs, case.has_vision)
+    ref = run.reference_of(case, theirs)
     made = ref.run(case, images, run.N_TOKENS)
     return ours, made, clear_winners(made, ref.n_vocab)
 
@@ -106,7 +106,7 @@ def some_rows(array):
 
 
 def describe(case, made, checkpoint):
-    out = {"about": case.about, "by": f"transformers {transformers.__version__}"}
+    out = {"about": case.about, "by": " and ".join(filter(None, [made.get("by"), f"transformers {transformers.__version__}"]))}
     if not hasattr(case, "write"):
         out["synth"] = {"seed": case.seed, "dialect": case.dialect, "dtype": case.dtype,
                         "shards": case.shards, "key_form": case.key_form,

@@ -174,6 +174,11 @@ class Reference:
         at, delta = Qwen2VLModel.get_rope_index(qwen, ids, kinds, image_grid_thw=grids)
         return at, int(delta)
 
+    def first(self, inputs, made):
+        """The prompt, and in `made` what it shows of the images."""
+        with watched(self.model.model, made) if "pixel_values" in made else contextlib.nullcontext():
+            return self.model(**inputs, use_cache=True, logits_to_keep=1)
+
     @torch.no_grad()
     def run(self, case, images, n_tokens, forced=None):
         """Greedy decoding of n_tokens. `forced`: tokens to go on with instead of the likeliest,
@@ -194,8 +199,7 @@ class Reference:
         at, delta = self.positions(inputs["input_ids"])
         if at is not None:
             inputs["position_ids"] = at
-        with watched(self.model.model, made) if "pixel_values" in made else contextlib.nullcontext():
-            out = self.model(**inputs, use_cache=True, logits_to_keep=1)
+        out = self.first(inputs, made)
         logits, tokens = [], []
         for step in range(n_tokens):
             logits.append(out.logits[0, -1].float().numpy().copy())

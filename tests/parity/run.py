@@ -58,12 +58,19 @@ def put_checkpoints(case, program, directory):
     return ours, theirs
 
 
-def run_case(case, program, directory):
+def reference_of(case, directory):
+    import mobilevlm
     import reference
+    if getattr(case, "config", {}).get("model_type") == "mobilevlm":
+        return mobilevlm.Reference(directory)
+    return reference.Reference(directory, case.has_vision)
+
+
+def run_case(case, program, directory):
     images = put_images(case, directory)
     our_dir, their_dir = put_checkpoints(case, program, directory)
     ours = program.trace(case, our_dir, images, directory / "trace", N_TOKENS)
-    ref = reference.Reference(their_dir, case.has_vision)
+    ref = reference_of(case, their_dir)
     theirs = ref.run(case, images, N_TOKENS, forced=ours["tokens"])
     return compare.compare(ours, theirs, ref.n_vocab)
 

@@ -189,6 +189,21 @@ static void expect_exact(const char *family, const char *text, int32_t window) {
     command_run(&r, "rm -rf '%s'", dir);
 }
 
+Test(families, an_image_token_outside_of_the_vocabulary_must_be_in_the_tokenizer) {
+    static command_result r;
+    char dir[PATH_CAP];
+    fv_synth_report made;
+    fv_local *l;
+    scratch_dir(dir, sizeof dir);
+    ok(fv_synth_write(&(fv_synth_options){.dir = dir, .shape = "tiny", .family = "mobilevlm"},
+                      &made));
+    command_run(&r, "sed -i 's/\"<image>\"/\"<picture>\"/' '%s/tokenizer.json'", dir);
+    const fv_local_options opt = {.checkpoint = dir, .backend = "cpu", .isa = "auto", .threads = 1};
+    cr_assert_eq(fv_local_open(&opt, &l), FV_EDATA);
+    cr_assert(strstr(fv_last_error(), "tokenizer.json must have '<image>' as id 480"), "%s",
+              fv_last_error());
+}
+
 Test(families, exact_has_the_same_bits_in_chunks_among_others_and_after_a_replay) {
     const fv_family *f;
     for (int32_t i = 0; (f = fv_family_at(i)); i++) expect_exact(f->name, NULL, 0);

@@ -358,6 +358,43 @@ Test(families, video_llava_is_llava_with_a_second_tower) {
     }
 }
 
+#define MOBILEVLM(keys)                                                                            \
+    "{\"model_type\":\"mobilevlm\",\"mm_vision_tower\":\"x/clip\",\"image_aspect_ratio\":\"pad\"," \
+    "\"mm_projector_type\":\"ldpnetv2\",\"hidden_size\":2048" keys "}"
+
+Test(families, mobilevlm_has_its_defaults) {
+    fv_model_config c = parse(MOBILEVLM(""));
+    const fv_vision_config *v = &c.vision;
+    cr_assert(c.layout.family == FV_LAYOUT_LLAVA && c.layout.tile == 336 && c.layout.pad_square);
+    cr_assert(v->merge == 2 && c.layout.merge == 2 && fv_vision_tokens(v) == 144);
+    cr_assert(v->connector == FV_CONNECTOR_LDP && v->projector_act == FV_ACT_GELU);
+    cr_assert(v->n_feature_layer == 1 && v->feature_layer[0] == 23 && !v->keep_cls);
+    cr_assert(c.image_token == 32000 && c.text.vocab == 32000, "no token of the vocabulary");
+    cr_assert(c.text.d_model == 2048 && c.text.d_ffn == 11008 && !c.text.tied_head);
+    cr_assert(has(&c, false, "projector.peg.weight") && has(&c, false, "projector.linear_2.bias"));
+    cr_assert_eq(parse(MOBILEVLM(",\"image_token_index\":7")).image_token, 7);
+    c = parse(MOBILEVLM(",\"vision_config\":{\"image_size\":72,\"patch_size\":2},"
+                        "\"mm_vision_select_layer\":3"));
+    cr_assert(c.vision.merge == 3 && c.vision.feature_layer[0] == 3);
+}
+
+Test(families, a_mobilevlm_that_the_engine_has_not_is_refused) {
+    refused("{\"model_type\":\"mobilevlm\",\"mm_projector_type\":\"ldpnet\"}", FV_EUNSUPPORTED,
+            "key 'mm_projector_type' is 'ldpnet'; MobileVLM V2 has 'ldpnetv2'");
+    refused(MOBILEVLM(",\"mm_vision_select_feature\":\"cls_patch\""), FV_EUNSUPPORTED,
+            "key 'mm_vision_select_feature' is 'cls_patch'");
+    refused(MOBILEVLM(",\"mm_use_im_start_end\":true"), FV_EUNSUPPORTED, "'mm_use_im_start_end'");
+    refused(MOBILEVLM(",\"image_token_index\":32001"), FV_EDATA, "'vocab_size' is 32000");
+    refused(MOBILEVLM(",\"mm_hidden_size\":9"), FV_EDATA, "but the vision tower has 1024");
+    refused(MOBILEVLM(",\"mm_vision_select_layer\":25"), FV_EDATA, "'mm_vision_select_layer'");
+    refused(MOBILEVLM(",\"vision_tower_type\":\"dino\""), FV_EUNSUPPORTED, "'vision_tower_type'");
+    refused("{\"model_type\":\"mobilevlm\",\"mm_projector_type\":\"ldpnetv2\","
+            "\"image_aspect_ratio\":\"anyres\"}",
+            FV_EUNSUPPORTED, "'pad' and 'square' are possible");
+    refused(MOBILEVLM(",\"vision_config\":{\"image_size\":224,\"patch_size\":14}"), FV_EUNSUPPORTED,
+            "give 16 patches a side; a multiple of 12 from 24 on is possible");
+}
+
 #define GEMMA3(keys)                                                                               \
     "{\"model_type\":\"gemma3\",\"vision_config\":{\"image_size\":56,\"patch_size\":14,"           \
     "\"vision_use_head\":false}" keys "}"

@@ -75,6 +75,8 @@ Test(name_mapping, families_with_names_of_their_own_have_the_same_canonical_name
     is("model.visual.merger.mlp.0.weight", "projector.linear_1.weight");
     is("visual.merger.mlp.2.bias", "projector.linear_2.bias");
     is("model.language_model.layers.3.mlp.up_proj.weight", "text.layers.3.mlp.up_proj.weight");
+    is("model.mm_projector.mlp.mlp.2.bias", "projector.linear_2.bias");
+    is("model.mm_projector.peg.peg.0.weight", "projector.peg.weight");
     is("image_newline", "newline");
     is("model.image_newline", "newline");
 }
