@@ -19,6 +19,7 @@
 #include "gateway/decode.h"
 #include "telemetry/otlp/spans.h"
 
+typedef Fovea__Inference__V1__Accepted accepted_message;
 typedef Fovea__Inference__V1__Finished finished_message;
 typedef Fovea__Inference__V1__Tokens tokens_message;
 
@@ -165,6 +166,14 @@ static void on_writable(fv_task *t) {
 
 /* ---- what the router says ---------------------------------------------------------------- */
 
+/* The model may have been asked for by its fingerprint, or by no name. */
+static fv_status on_accepted(answer *a, const accepted_message *m) {
+    char *name;
+    FV_TRY(fv_arena_strndup(&a->arena, m->model, strlen(m->model), &name));
+    a->names.model = name;
+    return FV_OK;
+}
+
 static fv_status keep_text(choice *c, const char *text) {
     size_t n = strlen(text);
     FV_TRY(fv_grow(&c->text, &c->cap_text, c->n_text + n + 1, 1));
@@ -207,6 +216,8 @@ static fv_status on_message(fv_rpc_call *call, grpc_byte_buffer *message) {
     FV_TRY(
         fv_rpc_call_unpack(call, &fovea__inference__v1__generate_event__descriptor, message, &m));
     const Fovea__Inference__V1__GenerateEvent *e = (const void *)m;
+    if (e->event_case == FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_ACCEPTED)
+        FV_TRY(on_accepted(c->answer, e->accepted));
     if (c->answer->request.stream) begin_choice(c);
     if (e->event_case == FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_TOKENS)
         st = on_tokens(c, e->tokens);
@@ -301,14 +312,11 @@ static fv_status name_answer(answer *a) {
     uint64_t n[2];
     FV_TRY(fv_random_bytes(n, sizeof n));
     bool chat = a->request.kind == FV_API_CHAT;
-    const char *asked = a->request.message.model;
-    char *model;
-    FV_TRY(fv_arena_strndup(&a->arena, asked, strlen(asked), &model));
     snprintf(a->id, sizeof a->id, "%s-%016llx%016llx", chat ? "chatcmpl" : "cmpl",
              (unsigned long long)n[0], (unsigned long long)n[1]);
     a->names = (fv_api_names){.kind = a->request.kind,
                               .id = a->id,
-                              .model = model,
+                              .model = "", /* Accepted names it */
                               .created = fv_log_time_ns() / 1000000000};
     if (!a->request.seeded) a->request.message.sampling->seed = n[0] ^ n[1];
     return FV_OK;

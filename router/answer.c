@@ -19,6 +19,7 @@ fv_status fv_answer_accept(fv_request *r) {
     if (r->accepted) return FV_OK;
     a.request_id = r->id;
     a.abort_token = r->abort_token;
+    a.model = r->fleet->model;
     a.prefill_worker = r->attempt->p.name;
     a.decode_worker = r->attempt->d.name;
     a.bytes_bound = r->attempt->d.of.bytes;

@@ -95,6 +95,7 @@ def a_stream_has_the_text_of_the_whole_answer():
     last = chunks[-2]["choices"][0]
     assert last["finish_reason"] == "length" and last["fovea"]["report"]["n_images"] == 1
     assert len({c["id"] for c in chunks}) == 1 and len(chunks) > 5, "tokens come one by one"
+    assert {c["model"] for c in chunks} == {name} == {ask("/v1/chat/completions", question())["model"]}
 
 
 def policies_come_in_three_ways():

@@ -143,6 +143,7 @@ static void hear_accepted(client *k, const Fovea__Inference__V1__Accepted *a) {
     k->bytes_bound = a->bytes_bound;
     snprintf(k->request_id, sizeof k->request_id, "%s", a->request_id);
     snprintf(k->abort_token, sizeof k->abort_token, "%s", a->abort_token);
+    snprintf(k->model, sizeof k->model, "%s", a->model);
     snprintf(k->prefill_worker, sizeof k->prefill_worker, "%s", a->prefill_worker);
     snprintf(k->decode_worker, sizeof k->decode_worker, "%s", a->decode_worker);
 }

@@ -27,7 +27,8 @@ typedef struct client {
     fv_rpc_call *call;
     int32_t n_accepted, n_tokens, n_finished;
     uint32_t ids[512];
-    char text[8192], request_id[160], abort_token[64], prefill_worker[64], decode_worker[64];
+    char text[8192], request_id[160], abort_token[64], model[64];
+    char prefill_worker[64], decode_worker[64];
     uint64_t bytes_bound, digests[8], bytes_raw, bytes_text_end;
     size_t n_digests;
     uint8_t conversation[128];

@@ -66,6 +66,7 @@ Test(router_generate, tokens_of_both_workers_come_in_order_and_then_the_end) {
     cr_assert_eq(k.n_accepted, 1);
     cr_assert_str_eq(k.prefill_worker, "p0");
     cr_assert_str_eq(k.decode_worker, "d0");
+    cr_assert_str_eq(k.model, "fake");
     cr_assert_eq(k.bytes_bound, FAKE_BYTES);
     cr_assert_eq(k.n_tokens, 4);
     for (uint32_t i = 0; i < 4; i++) cr_assert_eq(k.ids[i], 100 + i);
