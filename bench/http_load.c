@@ -8,6 +8,7 @@
 #include "bench/program.h"
 #include "common/clock.h"
 #include "common/grow.h"
+#include "gateway/api/base64.h"
 #include "tests/support/net.h"
 
 typedef struct crowd crowd;
@@ -37,18 +38,11 @@ struct crowd {
 /* ---- requests --------------------------------------------------------------------------- */
 
 static char *data_url(const ProtobufCBinaryData *b) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     static const char head[] = "data:image/png;base64,";
-    char *url = malloc(sizeof head + b->len / 3 * 4 + 4), *at = url + sizeof head - 1;
+    char *url = malloc(sizeof head + FV_BASE64_SIZE(b->len)), *at = url + sizeof head - 1;
     NET_CHECK(url);
     memcpy(url, head, sizeof head);
-    for (size_t i = 0; i < b->len; i += 3) {
-        size_t n = b->len - i < 3 ? b->len - i : 3;
-        uint32_t bits = 0;
-        for (size_t j = 0; j < 3; j++) bits = bits << 8 | (j < n ? b->data[i + j] : 0);
-        for (size_t j = 0; j < 4; j++) *at++ = j <= n ? digits[bits >> (18 - 6 * j) & 63] : '=';
-    }
-    *at = '\0';
+    at[fv_base64_write(FV_BASE64, b->data, b->len, at)] = '\0';
     return url;
 }
 

@@ -6,19 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gateway/api/base64.h"
+
 static json_t *base64(const ProtobufCBinaryData *b) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    char *text = malloc(b->len / 3 * 4 + 5);
-    size_t n = 0;
+    char *text = malloc(FV_BASE64_SIZE(b->len) + 1);
     if (!text) return NULL;
-    for (size_t i = 0; i < b->len; i += 3) {
-        size_t left = b->len - i < 3 ? b->len - i : 3;
-        unsigned bits = 0;
-        for (size_t j = 0; j < 3; j++) bits = bits << 8 | (j < left ? b->data[i + j] : 0u);
-        for (size_t j = 0; j < 4; j++)
-            text[n++] = (char)(j <= left ? digits[bits >> (18 - 6 * j) & 63] : '=');
-    }
-    json_t *s = json_stringn(text, n);
+    json_t *s = json_stringn(text, fv_base64_write(FV_BASE64, b->data, b->len, text));
     free(text);
     return s;
 }

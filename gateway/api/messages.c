@@ -37,10 +37,12 @@ static fv_status add_url(fv_api_reader *r, const json_t *url, ProtobufCBinaryDat
 
 static fv_status read_url(fv_api_reader *r, const json_t *url, bool video,
                           ProtobufCBinaryData *bytes) {
-    if (!json_is_string(url)) return FV_FAIL(FV_EINVAL, "the URL must be a string");
-    if (is_http(json_string_value(url))) return add_url(r, url, bytes);
-    return fv_data_url_read(json_string_value(url), json_string_length(url), video, r->arena,
-                            bytes);
+    const char *text = json_string_value(url);
+    size_t n = json_string_length(url);
+    if (!text) return FV_FAIL(FV_EINVAL, "the URL must be a string");
+    if (is_http(text)) return add_url(r, url, bytes);
+    fv_api_cut_find(r->cuts, &text, &n);
+    return fv_data_url_read(text, n, video, r->arena, bytes);
 }
 
 static fv_status add_image(fv_api_reader *r, const json_t *url) {

@@ -5,12 +5,14 @@
  * an error names. */
 #include <jansson.h>
 
+#include "gateway/api/cut.h"
 #include "gateway/api/request.h"
 
 typedef struct fv_api_reader {
     fv_arena *arena;
     fv_api_request *out;
     char *param;                      /* [FV_API_PARAM_MAX] the path */
+    fv_api_cuts *cuts;                /* the body's data: URLs */
     const char *policy, *policy_from; /* text and where it was given; NULL: not yet */
 } fv_api_reader;
 

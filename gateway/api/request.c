@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gateway/api/base64.h"
 #include "gateway/api/reader.h"
 #include "serving/policy_message.h"
 
@@ -121,13 +122,6 @@ static fv_status read_prompt(fv_api_reader *r, const json_t *v) {
     return json_is_array(v) ? set_ids(r, v) : set_text(r, v);
 }
 
-static fv_status read_max_tokens(fv_api_reader *r, const json_t *v) {
-    int64_t n;
-    FV_TRY(fv_api_integer(v, 1, INT32_MAX, &n));
-    r->out->message.max_tokens = (uint32_t)n;
-    return FV_OK;
-}
-
 static fv_status read_seed(fv_api_reader *r, const json_t *v) {
     int64_t seed;
     FV_TRY(fv_api_integer(v, INT64_MIN, INT64_MAX, &seed));
@@ -147,26 +141,12 @@ static fv_status read_stop(fv_api_reader *r, const json_t *v) {
     return FV_OK;
 }
 
-static fv_status read_n(fv_api_reader *r, const json_t *v) {
-    int64_t n;
-    FV_TRY(fv_api_integer(v, 1, FV_API_CHOICES_MAX, &n));
-    r->out->n = (int32_t)n;
-    return FV_OK;
-}
-
 /* A chat has a flag and a number, a text completion has a number alone. */
 static fv_status read_logprobs(fv_api_reader *r, const json_t *v) {
     int64_t n;
     if (r->out->kind == FV_API_CHAT) return fv_api_bool(v, &r->out->logprobs);
     FV_TRY(fv_api_integer(v, 0, INT32_MAX, &n));
     r->out->logprobs = true;
-    r->out->message.n_logprobs = (uint32_t)n;
-    return FV_OK;
-}
-
-static fv_status read_top_logprobs(fv_api_reader *r, const json_t *v) {
-    int64_t n;
-    FV_TRY(fv_api_integer(v, 0, INT32_MAX, &n));
     r->out->message.n_logprobs = (uint32_t)n;
     return FV_OK;
 }
@@ -218,49 +198,26 @@ static fv_status read_stream_options(fv_api_reader *r, const json_t *v) {
     return FV_OK;
 }
 
-static int handle_digit(char c) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    const char *at = c ? strchr(digits, c) : NULL;
-    return at ? (int)(at - digits) : -1;
-}
-
 fv_status fv_api_handle_print(const ProtobufCBinaryData *handle, fv_arena *arena, char **out) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    char *text;
-    size_t n = 0;
-    FV_TRY(FV_ARENA_NEW(arena, handle->len / 3 * 4 + 5, text));
-    for (size_t i = 0; i < handle->len; i += 3) {
-        size_t left = handle->len - i < 3 ? handle->len - i : 3;
-        uint32_t bits = 0;
-        for (size_t j = 0; j < 3; j++) bits = bits << 8 | (j < left ? handle->data[i + j] : 0);
-        for (size_t j = 0; j <= left; j++) text[n++] = digits[bits >> (18 - 6 * j) & 63];
-    }
-    *out = text;
+    FV_TRY(FV_ARENA_NEW(arena, FV_BASE64_SIZE(handle->len) + 1, *out));
+    (*out)[fv_base64_write(FV_BASE64_URL, handle->data, handle->len, *out)] = '\0';
     return FV_OK;
 }
 
 static fv_status read_conversation(fv_api_reader *r, const json_t *v) {
-    const char *text = json_string_value(v);
-    size_t n = json_string_length(v), n_out = 0;
-    uint32_t bits = 0;
-    uint8_t *bytes;
-    if (!text || n == 0 || n > HANDLE_MAX || n % 4 == 1)
+    ProtobufCBinaryData *handle = &r->out->message.conversation;
+    size_t n = json_string_length(v);
+    FV_TRY(FV_ARENA_NEW(r->arena, HANDLE_MAX, handle->data));
+    if (n == 0 || n > HANDLE_MAX ||
+        fv_base64_read(FV_BASE64_URL, json_string_value(v), n, handle->data, &handle->len) != FV_OK)
         return FV_FAIL(FV_EINVAL, "not a conversation handle");
-    FV_TRY(FV_ARENA_NEW(r->arena, n, bytes));
-    for (size_t i = 0; i < n; i++) {
-        int d = handle_digit(text[i]);
-        if (d < 0) return FV_FAIL(FV_EINVAL, "not a conversation handle");
-        bits = bits << 6 | (uint32_t)d;
-        if (i % 4) bytes[n_out++] = (uint8_t)(bits >> (6 - 2 * (i % 4)));
-    }
-    r->out->message.conversation = (ProtobufCBinaryData){n_out, bytes};
     return FV_OK;
 }
 
-static fv_status read_keep(fv_api_reader *r, const json_t *v) {
-    int64_t ms;
-    FV_TRY(fv_api_integer(v, 0, UINT32_MAX, &ms));
-    r->out->message.keep_ms = (uint32_t)ms;
+static fv_status read_special(fv_api_reader *r, const json_t *v) {
+    bool special;
+    FV_TRY(fv_api_bool(v, &special));
+    r->out->bare = !special;
     return FV_OK;
 }
 
@@ -290,77 +247,80 @@ static fv_status read_anything(fv_api_reader *r, const json_t *v) {
 
 enum { ANY = FV_API_CHAT | FV_API_TEXT, ALL = ANY | FV_API_TOKENS };
 
-/* What a field is: read by a function, a float of Sampling, or a flag. */
 typedef struct field {
     const char *name;
     unsigned kinds; /* fv_api_kind */
+    enum { READ, NUMBER, INTEGER, FLAG } type;
     fv_status (*read)(fv_api_reader *r, const json_t *v);
-    size_t number; /* offset in Sampling, + 1 */
-    size_t flag;   /* offset in fv_api_request, + 1 */
+    size_t at;        /* offset in fv_api_request; of a NUMBER, which is a float, in Sampling */
+    int64_t min, max; /* of an INTEGER, which has 32 bits */
 } field;
 
-#define NUMBER(name) #name, ANY, NULL, offsetof(sampling_message, name) + 1, 0
-#define FLAG(name, kinds, member) name, kinds, NULL, 0, offsetof(fv_api_request, member) + 1
+#define READ(name, kinds, read) name, kinds, READ, read, 0, 0, 0
+#define NUMBER(name) #name, ANY, NUMBER, NULL, offsetof(sampling_message, name), 0, 0
+#define INTEGER(name, kinds, member, min, max)                                                     \
+    name, kinds, INTEGER, NULL, offsetof(fv_api_request, member), min, max
+#define FLAG(name, kinds, member) name, kinds, FLAG, NULL, offsetof(fv_api_request, member), 0, 0
 
 static const field fields[] = {
-    {"model", ALL, read_model, 0, 0},
-    {"messages", FV_API_CHAT | FV_API_TOKENS, fv_api_messages, 0, 0},
-    {"prompt", FV_API_TEXT | FV_API_TOKENS, read_prompt, 0, 0},
-    {"policy", ANY, read_policy, 0, 0},
+    {READ("model", ALL, read_model)},
+    {READ("messages", FV_API_CHAT | FV_API_TOKENS, fv_api_messages)},
+    {READ("prompt", FV_API_TEXT | FV_API_TOKENS, read_prompt)},
+    {READ("policy", ANY, read_policy)},
     {NUMBER(temperature)},
     {NUMBER(top_p)},
     {NUMBER(min_p)},
     {NUMBER(presence_penalty)},
     {NUMBER(frequency_penalty)},
     {NUMBER(repetition_penalty)},
-    {"top_k", ANY, read_top_k, 0, 0},
-    {"logit_bias", ANY, read_bias, 0, 0},
-    {"seed", ANY, read_seed, 0, 0},
-    {"max_tokens", ANY, read_max_tokens, 0, 0},
-    {"max_completion_tokens", FV_API_CHAT, read_max_tokens, 0, 0},
-    {"stop", ANY, read_stop, 0, 0},
-    {"n", ANY, read_n, 0, 0},
-    {"logprobs", ANY, read_logprobs, 0, 0},
-    {"top_logprobs", FV_API_CHAT, read_top_logprobs, 0, 0},
+    {READ("top_k", ANY, read_top_k)},
+    {READ("logit_bias", ANY, read_bias)},
+    {READ("seed", ANY, read_seed)},
+    {INTEGER("max_tokens", ANY, message.max_tokens, 1, INT32_MAX)},
+    {INTEGER("max_completion_tokens", FV_API_CHAT, message.max_tokens, 1, INT32_MAX)},
+    {READ("stop", ANY, read_stop)},
+    {INTEGER("n", ANY, n, 1, FV_API_CHOICES_MAX)},
+    {READ("logprobs", ANY, read_logprobs)},
+    {INTEGER("top_logprobs", FV_API_CHAT, message.n_logprobs, 0, INT32_MAX)},
     {FLAG("stream", ANY, stream)},
-    {"stream_options", ANY, read_stream_options, 0, 0},
+    {READ("stream_options", ANY, read_stream_options)},
     {FLAG("ignore_eos", ANY, message.ignore_eos)},
     {FLAG("fovea_report", ANY, report)},
     {FLAG("kept_tokens", ANY, message.kept_tokens)},
-    {"keep_ms", ANY, read_keep, 0, 0},
-    {"conversation", ANY, read_conversation, 0, 0},
+    {INTEGER("keep_ms", ANY, message.keep_ms, 0, UINT32_MAX)},
+    {READ("conversation", ANY, read_conversation)},
     {FLAG("return_token_strs", FV_API_TOKENS, texts)},
-    {"add_special_tokens", FV_API_TOKENS, NULL, 0, 0},
-    {"response_format", ANY, read_plain_format, 0, 0},
-    {"tools", ANY, read_nothing, 0, 0},
-    {"tool_choice", ANY, read_nothing, 0, 0},
-    {"echo", ANY, read_nothing, 0, 0},
-    {"suffix", ANY, read_nothing, 0, 0},
-    {"store", ANY, read_nothing, 0, 0},
-    {"user", ALL, read_anything, 0, 0},
+    {READ("add_special_tokens", FV_API_TOKENS, read_special)},
+    {READ("response_format", ANY, read_plain_format)},
+    {READ("tools", ANY, read_nothing)},
+    {READ("tool_choice", ANY, read_nothing)},
+    {READ("echo", ANY, read_nothing)},
+    {READ("suffix", ANY, read_nothing)},
+    {READ("store", ANY, read_nothing)},
+    {READ("user", ALL, read_anything)},
 };
 enum { N_FIELD = sizeof fields / sizeof *fields };
 
 static fv_status read_field(fv_api_reader *r, const field *f, const json_t *v) {
+    void *at = (char *)(f->type == NUMBER ? (void *)r->out->message.sampling : r->out) + f->at;
     double number;
-    bool special;
-    if (f->read) return f->read(r, v);
-    if (f->flag) {
-        void *flag = (char *)r->out + f->flag - 1;
-        if (f->flag - 1 != offsetof(fv_api_request, message.ignore_eos) &&
-            f->flag - 1 != offsetof(fv_api_request, message.kept_tokens))
-            return fv_api_bool(v, flag);
-        FV_TRY(fv_api_bool(v, &special));
-        *(protobuf_c_boolean *)flag = special;
-        return FV_OK;
-    }
-    if (f->number) {
+    int64_t integer;
+    bool flag;
+    switch (f->type) {
+    case READ: return f->read(r, v);
+    case NUMBER:
         FV_TRY(fv_api_number(v, &number));
-        *(float *)(void *)((char *)r->out->message.sampling + f->number - 1) = (float)number;
+        *(float *)at = (float)number;
+        return FV_OK;
+    case INTEGER:
+        FV_TRY(fv_api_integer(v, f->min, f->max, &integer));
+        *(uint32_t *)at = (uint32_t)integer;
+        return FV_OK;
+    case FLAG:
+        FV_TRY(fv_api_bool(v, &flag));
+        *(protobuf_c_boolean *)at = flag;
         return FV_OK;
     }
-    FV_TRY(fv_api_bool(v, &special));
-    r->out->bare = !special;
     return FV_OK;
 }
 
@@ -433,10 +393,12 @@ static fv_status parse(const char *body, size_t n, json_t **out) {
 fv_status fv_api_read(fv_api_kind kind, const char *body, size_t n, const char *policy,
                       fv_arena *arena, fv_api_request *out, char param[FV_API_PARAM_MAX]) {
     json_t *root;
-    fv_api_reader r = {.arena = arena, .out = out, .param = param};
+    fv_api_cuts cuts;
+    fv_api_reader r = {.arena = arena, .out = out, .param = param, .cuts = &cuts};
     *param = '\0';
     *out = (fv_api_request){.kind = kind, .n = 1};
     fovea__inference__v1__generate_request__init(&out->message);
+    FV_TRY(fv_api_cut(&cuts, &body, &n, arena));
     FV_TRY(parse(body, n, &root));
     fv_status st = FV_ARENA_NEW(arena, 1, out->message.sampling);
     if (st == FV_OK) {

@@ -47,12 +47,14 @@ typedef struct fv_api_frame {
 typedef struct fv_api_request {
     fv_api_kind kind;
     Fovea__Inference__V1__GenerateRequest message;
-    bool stream, include_usage;
-    bool report;      /* Report in a whole answer; a stream always has it */
-    bool logprobs;    /* asked for; message.n_logprobs alternatives */
-    int32_t n;        /* answers */
-    bool seeded;      /* message.sampling->seed was given */
-    bool bare, texts; /* /tokenize: no special tokens; with the tokens' texts */
+    protobuf_c_boolean stream;
+    protobuf_c_boolean report; /* Report in a whole answer; a stream always has it */
+    bool include_usage;
+    bool logprobs;            /* asked for; message.n_logprobs alternatives */
+    int32_t n;                /* answers */
+    bool seeded;              /* message.sampling->seed was given */
+    bool bare;                /* /tokenize: no special tokens */
+    protobuf_c_boolean texts; /* /tokenize: with the tokens' texts */
     fv_api_url urls[FV_API_URLS_MAX];
     int32_t n_url;
     fv_api_video videos[FV_API_VIDEOS_MAX];

@@ -191,6 +191,46 @@ Test(api_request, http_urls_are_listed_with_the_place_of_their_bytes) {
     cr_assert_eq(q.urls[1].bytes, &q.message.images[2]->data);
 }
 
+/* They are cut out of the body before it is parsed, and a text is not, whatever it looks like. */
+Test(api_request, data_urls_are_read_where_they_stand_however_they_are_written) {
+    static const char *const urls[] = {"\"url\":\"" PNG "\"", "\"url\"\n\t : \"" PNG "\"",
+                                       "\"u\\u0072l\":\"" PNG "\"",
+                                       "\"url\":\"\\u0064ata:image/png;base64,iVBORw0K\"",
+                                       "\"url\":\"data:image\\/png;base64,iVBORw0K\""};
+    char body[1000];
+    for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
+        snprintf(body, sizeof body,
+                 "{\"messages\":[{\"role\":\"user\",\"content\":[" AT(
+                     "data:image/png;base64,AAEC") ",{\"type\":\"text\",\"text\":\"\\\\\"},"
+                                                   "{\"type\":\"text\",\"text\":\"\\\"url\\\":"
+                                                   "\\\"data:1\\\"\"},"
+                                                   "{\"type\":\"image_url\",\"image_url\":{%s}}]}],"
+                                                   "\"stop\":[\"url\",\"data:0\"]}",
+                 urls[i]);
+        good(FV_API_CHAT, body);
+        cr_assert_eq(q.message.n_images, 2);
+        cr_assert_eq(q.message.images[0]->data.len, 3);
+        cr_assert_eq(memcmp(q.message.images[0]->data.data, "\0\1\2", 3), 0);
+        cr_assert_eq(q.message.images[1]->data.len, 6);
+        cr_assert_eq(memcmp(q.message.images[1]->data.data, "\x89PNG\r\n", 6), 0);
+        const Fovea__Inference__V1__Turn *turn = q.message.prompt->chat->turns[0];
+        cr_assert_str_eq(turn->parts[1]->text, "\\");
+        cr_assert_str_eq(turn->parts[2]->text, "\"url\":\"data:1\"");
+        cr_assert_str_eq(q.message.stop[1], "data:0");
+    }
+}
+
+Test(api_request, nothing_a_client_writes_names_an_image_again) {
+    static const char *const urls[] = {"data:0", "\\u0064ata:0", "data:1", "data:"};
+    char body[1000];
+    for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
+        snprintf(body, sizeof body,
+                 "{\"messages\":[{\"role\":\"user\",\"content\":[" AT(PNG) "," AT("%s") "]}]}",
+                 urls[i]);
+        bad(FV_API_CHAT, body, "messages[0].content[1].image_url.url", "base64");
+    }
+}
+
 Test(api_request, so_many_http_urls_a_request_may_have) {
     char body[4096], *at = body + sprintf(body, "{\"messages\":[{\"role\":\"user\",\"content\":[");
     for (int i = 0; i <= FV_API_URLS_MAX; i++)
