@@ -298,6 +298,32 @@ Test(video, headers_that_lie_are_refused) {
     free(bytes);
 }
 
+/* 25 megabytes of a GIF that has them: an extension with a delay, and one pixel. */
+Test(video, a_million_frames_are_refused_while_they_are_counted) {
+    static const unsigned char head[] = "GIF89a\1\0\1\0\x80\0\0\0\0\0\xff\xff\xff";
+    static const unsigned char frame[] = {0x21, 0xf9, 4,    0, 4, 0, 0, 0,       /* 40 ms */
+                                          0x2c, 0,    0,    0, 0, 1, 0, 1, 0, 0, /* at 0, 0 */
+                                          2,    2,    0x44, 1, 0};
+    enum { MILLION = 1000000, HEAD = sizeof head - 1 };
+    const fv_video_options opt = options(TAKEN);
+    const size_t n = HEAD + (size_t)MILLION * sizeof frame + 1;
+    char *bytes = malloc(n);
+    fv_video v = {0};
+    cr_assert(bytes);
+    memcpy(bytes, head, HEAD);
+    for (size_t i = 0; i < MILLION; i++)
+        memcpy(bytes + HEAD + i * sizeof frame, frame, sizeof frame);
+    bytes[n - 1] = 0x3b;
+    cr_assert_eq(fv_video_decode_bytes(bytes, n, &opt, &v), FV_EINVAL);
+    cr_assert(strstr(fv_last_error(), "more than 262144 frames"), "%s", fv_last_error());
+    const size_t few = HEAD + 9 * sizeof frame;
+    bytes[few] = 0x3b;
+    cr_assert_eq(fv_video_decode_bytes(bytes, few + 1, &opt, &v), FV_OK, "%s", fv_last_error());
+    cr_assert(v.n == TAKEN && v.n_source == 9 && v.w == 1 && v.h == 1);
+    fv_video_free(&v);
+    free(bytes);
+}
+
 Test(video, frames_without_times_have_those_of_a_constant_rate) {
     const fv_video_options opt = options(TAKEN);
     char *bytes;

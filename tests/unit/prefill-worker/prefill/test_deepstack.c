@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "decode-worker/evict/evict.h"
+#include "tests/support/evict.h"
 #include "tests/support/tiny_net.h"
 
 enum { VOCAB = 97, PARTS = 3 };
@@ -17,9 +19,9 @@ typedef struct wide {
     float *embeds; /* [visual tokens, PARTS * d] */
 } wide;
 
-static wide make(const tiny_net *net, const char *policy) {
+static wide make(const tiny_net *net, const char *in_layout, const char *policy) {
     wide w;
-    tiny_prompt_lay(net, &w.p, layout, 11, policy);
+    tiny_prompt_lay(net, &w.p, in_layout, 11, policy);
     size_t d = (size_t)net->cfg.d_model, n = (size_t)w.p.n_visual;
     w.embeds = malloc(n * PARTS * d * sizeof *w.embeds);
     cr_assert_not_null(w.embeds);
@@ -35,6 +37,7 @@ static void run(tiny_net *net, wide *w, int32_t chunk) {
     ok(fv_kv_open(net->pool, &w->p.kv));
     fv_prefill_request req = {
         .n = w->p.n,
+        .n_answer = w->p.n_answer,
         .ids = w->p.ids,
         .seg = w->p.seg,
         .rope_map = w->p.rope_map,
@@ -76,7 +79,8 @@ Test(deepstack, parts_go_with_the_tokens_that_are_kept) {
     tiny_net net;
     tiny_net_open(&net, tiny_shape_mrope(true), FV_F32, NULL, 1);
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
-        wide a = make(&net, policies[i]), b = make(&net, policies[i]), c = make(&net, policies[i]);
+        wide a = make(&net, layout, policies[i]), b = make(&net, layout, policies[i]),
+             c = make(&net, layout, policies[i]);
         bool kept[64] = {0};
         int32_t one = 0;
         cr_assert_leq(a.p.n_visual, 64);
@@ -94,15 +98,43 @@ Test(deepstack, parts_go_with_the_tokens_that_are_kept) {
     tiny_net_close(&net);
 }
 
+/* The prompt again, and tokens of its answer: text, to which no part is added. */
+Test(deepstack, a_resumed_answer_has_the_same_bits) {
+    static const int32_t ids[] = {7, 1, 90};
+    static const char *const policies[] = {"", "prune=fastv,layer=1,keep=0.5",
+                                           "prune=grid,layer=2,keep=0.4;evict=vta,tau=6"};
+    tiny_net net;
+    tiny_net_open(&net, tiny_shape_mrope(true), FV_F32, NULL, 1);
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+        wide a, b;
+        a = make(&net, "t5 v35 t6", policies[i]);
+        run(&net, &a, 0);
+        tiny_prompt *one = &a.p;
+        fv_evict e;
+        ok(evict_init(&e, policies[i], a.p.n));
+        for (int32_t t = 0; t < 3; t++) {
+            ok(fv_evict_step(&e, a.p.kv, t + 1));
+            ok(tiny_step(&net, &one, 1, &ids[t], 1, t));
+        }
+        tiny_prompt_again(&net, &b.p, &a.p, policies[i], ids, 3);
+        b.embeds = a.embeds;
+        run(&net, &b, 9);
+        cr_expect(same_bits(a.p.logits, b.p.logits, VOCAB), "%s", policies[i]);
+        finish(&a);
+        tiny_prompt_free(&b.p);
+    }
+    tiny_net_close(&net);
+}
+
 Test(deepstack, each_part_counts_and_keeping_all_is_exact) {
     tiny_net net;
     tiny_net_open(&net, tiny_shape_mrope(true), FV_F32, NULL, 1);
-    wide exact = make(&net, ""), all = make(&net, "prune=fastv,layer=1,keep=1");
+    wide exact = make(&net, layout, ""), all = make(&net, layout, "prune=fastv,layer=1,keep=1");
     run(&net, &exact, 0);
     run(&net, &all, 3);
     cr_expect(same_bits(exact.p.logits, all.p.logits, VOCAB));
     for (int part = 0; part < PARTS; part++) {
-        wide other = make(&net, "");
+        wide other = make(&net, layout, "");
         other.embeds[part * net.cfg.d_model] += 1;
         run(&net, &other, 0);
         cr_expect_not(same_bits(exact.p.logits, other.p.logits, VOCAB), "part %d", part);

@@ -163,9 +163,13 @@ Test(mrope, what_keeps_every_token_is_exact) {
         "prune=random,layer=1,keep=1",   "prune=grid,layer=1,keep=1",
         "select=csp,heavy=1,recent=1",   "select=snapkv,heavy=1,recent=1",
         "select=h2o,heavy=1,recent=1",   "select=streaming,sink=100",
-        "lazy=vla,map=given,blocks=1-1", "evict=vta,tau=100000"};
+        "lazy=vla,map=given,blocks=1-1", "evict=vta,tau=100000",
+        "prune=pvtp,first=0,ratio=0",    "prune=fitprune,target=given,schedule=0/0",
+        "select=roco,heavy=1,recent=1",  "select=lookm,heavy=1,recent=1",
+        "select=knorm,heavy=1,recent=1", "select=random,heavy=1,recent=1",
+        "lazy=gla,map=given,blocks=2-2"};
     tiny_net net;
-    tiny_net_open(&net, tiny_shape_mrope(false), FV_F32, NULL, 1);
+    tiny_net_open(&net, tiny_shape_mrope(true), FV_F32, NULL, 1);
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
         tiny_prompt exact, p, *both[2] = {&exact, &p};
         prefill(&net, &exact, layout, "", 0);
