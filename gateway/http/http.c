@@ -17,7 +17,7 @@
 #include "gateway/http/tls.h"
 #include "rpc/listen.h"
 
-enum { TICK_MS = 1000, HEADERS_MAX = 8, REFUSE_AFTER = 2 };
+enum { TICK_MS = 1000, HEADERS_MAX = 8, REFUSE_AFTER = 2, ROUNDS_MAX = 8 };
 
 /* A connection, from its first byte to its last. */
 typedef struct visitor {
@@ -80,12 +80,18 @@ struct fv_http {
 
 static void on_timer(uv_timer_t *t);
 
+/* What is ready takes a few rounds. A handshake whose client lets it wait counts as ready all the time: the loop
+ * has its turn between rounds, and a timer of 0 from a timer would not let it (libuv 1.44 runs that one at once). */
 static void run(fv_http *h) {
-    MHD_UNSIGNED_LONG_LONG ms;
+    MHD_UNSIGNED_LONG_LONG ms = 0;
+    bool waits = true;
     if (h->closing) return;
-    MHD_run(h->daemon);
-    if (MHD_get_timeout(h->daemon, &ms) == MHD_YES)
-        uv_timer_start(&h->timer, on_timer, ms, 0);
+    for (int i = 0; i < ROUNDS_MAX && waits && ms == 0; i++) {
+        MHD_run(h->daemon);
+        waits = MHD_get_timeout(h->daemon, &ms) == MHD_YES;
+    }
+    if (waits)
+        uv_timer_start(&h->timer, on_timer, ms ? ms : 1, 0);
     else
         uv_timer_stop(&h->timer);
 }

@@ -1,6 +1,8 @@
 /* gateway/http/tls.h: who gets in, and certificates that change. The client is curl. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
+#include <errno.h>
+#include <gnutls/gnutls.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,14 +155,58 @@ Test(http_tls, a_new_certificate_is_used_from_the_next_connection_on) {
     cr_assert_eq(get("ca", NULL), UNTRUSTED);
 }
 
-Test(http_tls, one_who_never_shakes_hands_is_shut_out) {
+static int connect_to_server(void) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    to.sin_port = htons((uint16_t)atoi(strrchr(fv_http_address(server), ':') + 1));
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    cr_assert_eq(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    return fd;
+}
+
+static ssize_t send_to(gnutls_transport_ptr_t fd, const void *bytes, size_t n) {
+    return write((int)(intptr_t)fd, bytes, n);
+}
+
+static ssize_t hear_nothing(gnutls_transport_ptr_t fd, void *bytes, size_t n) {
+    (void)fd;
+    (void)bytes;
+    (void)n;
+    errno = EAGAIN;
+    return -1;
+}
+
+/* The first message of a handshake, and no other. */
+static int begin_handshake(void) {
+    gnutls_session_t session;
+    int fd = connect_to_server();
+    gnutls_init(&session, GNUTLS_CLIENT | GNUTLS_NONBLOCK);
+    gnutls_set_default_priority(session);
+    gnutls_transport_set_ptr(session, (gnutls_transport_ptr_t)(intptr_t)fd);
+    gnutls_transport_set_push_function(session, send_to);
+    gnutls_transport_set_pull_function(session, hear_nothing);
+    cr_assert_eq(gnutls_handshake(session), GNUTLS_E_AGAIN);
+    gnutls_deinit(session);
+    return fd;
+}
+
+Test(http_tls, one_who_stops_in_a_handshake_holds_up_nobody_and_is_shut_out) {
+    char bytes[4096];
+    ssize_t n;
+    open_server(NULL);
+    int fd = begin_handshake();
+    for (int i = 0; i < 3; i++) cr_assert_eq(get("ca", NULL), 0);
+    double until = fv_clock_s() + 60;
+    while ((n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT)) != 0 && (n > 0 || errno == EAGAIN)) {
+        cr_assert_lt(fv_clock_s(), until);
+        turn();
+    }
+    close(fd);
+}
+
+Test(http_tls, one_who_never_shakes_hands_is_shut_out) {
     char byte;
     open_server(NULL);
-    to.sin_port = htons((uint16_t)atoi(strrchr(fv_http_address(server), ':') + 1));
-    int silent = socket(AF_INET, SOCK_STREAM, 0), plain = socket(AF_INET, SOCK_STREAM, 0);
-    cr_assert_eq(connect(silent, (struct sockaddr *)&to, sizeof to), 0);
-    cr_assert_eq(connect(plain, (struct sockaddr *)&to, sizeof to), 0);
+    int silent = connect_to_server(), plain = connect_to_server();
     static const char request[] = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
     cr_assert_eq(write(plain, request, sizeof request - 1), (ssize_t)sizeof request - 1);
     double until = fv_clock_s() + 60;
