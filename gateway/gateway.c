@@ -22,10 +22,19 @@ static void on_end(void *user, fv_http_request *r) {
     if (t) t->ended(t);
 }
 
+/* Before the first fetch: libcurl reads it then. */
+static fv_status check_ca(const char *path) {
+    fv_tls *t;
+    FV_TRY(fv_tls_open(&(fv_tls_files){.ca = path}, &t));
+    fv_tls_close(t);
+    return FV_OK;
+}
+
 fv_status fv_gateway_open(const fv_gateway_options *opt, fv_gateway **out) {
     FV_TRY(fv_rpc_target_check(opt->router));
     for (int32_t i = 0; i < opt->n_image_host; i++)
         FV_TRY(fv_fetch_host_check(opt->image_hosts[i]));
+    if (opt->image_ca) FV_TRY(check_ca(opt->image_ca));
     for (int32_t i = 0; i < opt->origin.n_origin; i++)
         FV_TRY(fv_origin_check(opt->origin.origins[i]));
     fv_gateway *g = calloc(1, sizeof *g);
@@ -78,6 +87,7 @@ static fv_status open_fetcher(fv_gateway *g) {
                               .bytes_max = g->opt.image_bytes,
                               .bytes_all = g->opt.bodies_max,
                               .ms = g->opt.image_ms,
+                              .ca = g->opt.image_ca,
                               .may_connect = g->opt.may_connect};
     return fv_fetcher_open(&opt, &g->fetcher);
 }

@@ -24,6 +24,7 @@ typedef struct fv_gateway_options {
     int32_t n_image_host;
     size_t image_bytes;                            /* of one */
     int64_t image_ms;                              /* for one */
+    const char *image_ca;                          /* PEM file for https; NULL: the system's */
     bool (*may_connect)(const struct sockaddr *a); /* NULL, but in tests */
 } fv_gateway_options;
 

@@ -50,6 +50,10 @@ static const fv_option table[] = {
      "fetch images at http(s) URLs of this host, from public addresses only; repeatable; default: "
      "only data: URLs",
      0, 0},
+    {"image-ca", "FOVEA_IMAGE_CA", FV_OPTION_STRING, "FILE", NULL,
+     "PEM certificates of the authorities to trust for images at https URLs; default: those of the "
+     "system",
+     0, 0},
     {"image-bytes", "FOVEA_IMAGE_BYTES", FV_OPTION_INT, "BYTES", "16777216",
      "maximum size of an image that is fetched", 1, 1 << 30},
     {"image-ms", "FOVEA_IMAGE_MS", FV_OPTION_INT, "MS", "10000",
@@ -127,7 +131,8 @@ static fv_status run(const fv_options *o) {
         .read_ms = (int32_t)fv_options_int(o, "read-ms"),
         .deadline_ms = fv_options_int(o, "deadline-ms"),
         .image_bytes = (size_t)fv_options_int(o, "image-bytes"),
-        .image_ms = fv_options_int(o, "image-ms")};
+        .image_ms = fv_options_int(o, "image-ms"),
+        .image_ca = fv_options_string(o, "image-ca")};
     opt.n_image_host = fv_options_list(o, "allow-image-hosts", &opt.image_hosts);
     opt.origin.n_host = fv_options_list(o, "allow-host", &opt.origin.hosts);
     opt.origin.n_origin = fv_options_list(o, "allow-origin", &opt.origin.origins);

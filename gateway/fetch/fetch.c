@@ -323,6 +323,11 @@ static bool set_options(fv_fetch *t) {
         1L); /* ending one does not wait for the thread that resolves its name */
     SET(CURLOPT_MAXFILESIZE_LARGE, (curl_off_t)t->fetcher->opt.bytes_max);
     SET(CURLOPT_USERAGENT, "fovea-gateway");
+    if (t->fetcher->opt.ca) {
+        SET(CURLOPT_CAINFO, t->fetcher->opt.ca);
+        SET(CURLOPT_CAPATH, NULL);
+        SET(CURLOPT_CA_CACHE_TIMEOUT, 0L); /* a file that is replaced counts from now on */
+    }
 #undef SET
     return ok;
 }

@@ -37,6 +37,8 @@ typedef struct fv_fetcher_options {
     size_t bytes_max; /* of one fetch; more are FV_ENOMEM */
     size_t bytes_all; /* of all that have not been freed; more are FV_EBUSY */
     int64_t ms;       /* for one fetch, redirects included */
+    const char
+        *ca; /* PEM file of the authorities that https is checked against; NULL: the system's */
     bool (*may_connect)(const struct sockaddr *a); /* NULL: fv_address_is_public. For tests */
 } fv_fetcher_options;
 

@@ -10,6 +10,8 @@
 #include "common/clock.h"
 #include "gateway/fetch/fetch.h"
 #include "gateway/http/http.h"
+#include "tests/support/certs.h"
+#include "tests/support/tensor_file.h"
 
 enum { BYTES_MAX = 10000 };
 
@@ -17,6 +19,8 @@ static uv_loop_t loop;
 static fv_http *server;
 static fv_fetcher *fetcher;
 static char host[64], moved[128]; /* moved: where /moved leads */
+static fv_tls *files;             /* of the server; NULL: it speaks http */
+static const char *ca;            /* that the fetcher trusts */
 static const char *hosts[] = {host};
 static int32_t n_seen, n_over;
 static fv_status result;
@@ -71,6 +75,7 @@ static void open_fetcher(bool (*may_connect)(const struct sockaddr *a), int64_t 
                               .bytes_max = BYTES_MAX,
                               .bytes_all = bytes_all,
                               .ms = ms,
+                              .ca = ca,
                               .may_connect = may_connect};
     cr_assert_eq(fv_fetcher_open(&opt, &fetcher), FV_OK, "%s", fv_last_error());
 }
@@ -78,6 +83,7 @@ static void open_fetcher(bool (*may_connect)(const struct sockaddr *a), int64_t 
 static void open_server(void) {
     fv_http_options opt = {.loop = &loop,
                            .listen = "127.0.0.1:0",
+                           .tls = files,
                            .body_max = 1000,
                            .bodies_max = 1000,
                            .connections = 16,
@@ -85,7 +91,6 @@ static void open_server(void) {
                            .on_request = on_request,
                            .on_writable = on_request_event,
                            .on_end = on_request_event};
-    cr_assert_eq(uv_loop_init(&loop), 0);
     cr_assert_eq(fv_http_open(&opt, &server), FV_OK, "%s", fv_last_error());
     snprintf(host, sizeof host, "%s", fv_http_address(server));
 }
@@ -95,17 +100,36 @@ static void on_closed(void *user) {
     closed = true;
 }
 
-static void close_all(void) {
-    fv_fetcher_close(fetcher, on_closed, NULL);
+static void wait_closed(void) {
     while (!closed) uv_run(&loop, UV_RUN_ONCE);
     closed = false;
+}
+
+static void close_server(void) {
     fv_http_close(server, on_closed, NULL);
-    while (!closed) uv_run(&loop, UV_RUN_ONCE);
+    wait_closed();
+    fv_tls_close(files);
+    files = NULL;
+}
+
+static void close_fetcher(void) {
+    fv_fetcher_close(fetcher, on_closed, NULL);
+    wait_closed();
+}
+
+static void close_all(void) {
+    close_fetcher();
+    close_server();
     uv_run(&loop, UV_RUN_DEFAULT);
     cr_assert_eq(uv_loop_close(&loop), 0);
 }
 
-TestSuite(fetch, .init = open_server, .fini = close_all, .timeout = 120);
+static void open_plain_server(void) {
+    cr_assert_eq(uv_loop_init(&loop), 0);
+    open_server();
+}
+
+TestSuite(fetch, .init = open_plain_server, .fini = close_all, .timeout = 120);
 
 static void on_fetched(void *user, fv_status st, const uint8_t *bytes, size_t n) {
     (void)user;
@@ -259,6 +283,47 @@ Test(fetch, size_is_bounded_each_and_all_together) {
     expect_refusal(get_path("/half"), FV_EBUSY, "too many");
     fv_fetch_free(held);
     cr_assert_eq(get_path("/half"), FV_OK, "%s", why);
+}
+
+/* The image of a server with the certificate NAME. */
+static fv_status get_https(const char *dir, const char *name) {
+    char cert[300], key[300], url[128];
+    close_server();
+    snprintf(cert, sizeof cert, "%s", certs_path(dir, name, "crt"));
+    snprintf(key, sizeof key, "%s", certs_path(dir, name, "key"));
+    cr_assert_eq(fv_tls_open(&(fv_tls_files){.cert = cert, .key = key}, &files), FV_OK);
+    open_server();
+    snprintf(url, sizeof url, "https://%s/image", host);
+    return get(url);
+}
+
+Test(fetch, https_is_checked_against_the_file_that_is_named_or_the_systems_authorities) {
+    char dir[256], path[300];
+    scratch_dir(dir, sizeof dir);
+    snprintf(path, sizeof path, "%s", certs_path(dir, "ca", "crt"));
+    certs_authority(dir, "ca");
+    certs_authority(dir, "other");
+    certs_issue(dir, "ca", "good", "IP:127.0.0.1", 1);
+    certs_issue(dir, "ca", "elsewhere", "IP:127.0.0.2", 1);
+    certs_issue(dir, "ca", "expired", "IP:127.0.0.1", -1);
+    certs_issue(dir, "other", "stranger", "IP:127.0.0.1", 1);
+    ca = path;
+    open_fetcher(any_address, 60000, 1 << 20);
+    cr_assert_eq(get_https(dir, "good"), FV_OK, "%s", why);
+    cr_assert_eq(n_got, 6);
+    static const char *const bad[] = {"elsewhere", "expired", "stranger"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        expect_refusal(get_https(dir, bad[i]), FV_EINVAL, "certificate");
+        cr_assert_eq(n_got, 0);
+    }
+    certs_replace(dir, "other", "ca"); /* it is read again */
+    cr_assert_eq(get_https(dir, "stranger"), FV_OK, "%s", why);
+    expect_refusal(get_https(dir, "good"), FV_EINVAL, "certificate");
+    close_fetcher();
+    ca = NULL;
+    open_fetcher(any_address, 60000, 1 << 20);
+    expect_refusal(get_https(dir, "stranger"), FV_EINVAL, "certificate");
+    cr_assert_eq(n_seen, 2);
 }
 
 Test(fetch, an_error_and_a_server_that_is_not_there_are_failures) {
