@@ -8,7 +8,7 @@
 #include "tests/e2e/prefill_rig.h"
 #include "tests/support/sanitized.h"
 
-enum { N_LARGE = 6, SIDE = 4000, ROOM = 1 << 20 };
+enum { N_LARGE = 6, SIDE = 3000, ROOM = 1 << 20 };
 #define PIXELS ((int64_t)SIDE * SIDE)
 
 static uint8_t *large[N_LARGE]; /* [n_large] each: grey PNGs that differ in a comment */
