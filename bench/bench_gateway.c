@@ -77,9 +77,7 @@ static void open_fleet(bench *b, const char *checkpoint, const char *image, fv_a
     fleet_open(&b->fleet, "bench-gateway");
     command_run(&fleet_said, "ln -s \"$(realpath '%s')\" %s/ck", checkpoint, b->fleet.dir);
     fleet_start(&b->fleet, "--http 127.0.0.1:0");
-    command_run(&fleet_said, "sed -n 's|^http://\\(.*\\)/v1 .*|\\1|p' %s/up.out", b->fleet.dir);
-    if (sscanf(fleet_said.out, "%63s", b->address) != 1)
-        bench_must(FV_FAIL(FV_EDATA, "the fleet does not say where its gateway is"));
+    fleet_gateway(&b->fleet, b->address);
     b->gateway = fleet_child(&b->fleet, "fovea-gateway");
     bench_must(fv_remote_open(&(fv_remote_options){.target = b->fleet.address}, &b->remote));
 }

@@ -53,7 +53,9 @@ function costs(report, times) {
     ["KV sent", bytes(report.transfer?.bytes_sent ?? 0)],
     ["KV held", bytes((report.bytes_visual ?? 0) + (report.bytes_text ?? 0))],
     ["time to first token", `${milliseconds(times.first)} here, ${milliseconds(1000 * (report.seconds_first_token ?? 0))} in the fleet`],
-    ["time per token", times.perToken ? milliseconds(times.perToken) : "one token"],
+    ["time per token", report.n_generated > 1
+      ? `${milliseconds(times.rest / (report.n_generated - 1))} here, ${milliseconds(1000 * (report.seconds_decode ?? 0) / (report.n_generated - 1))} in the fleet`
+      : "one token"],
     ["tokens", `${report.n_prompt ?? 0} in the prompt, ${report.n_visual ?? 0} of images; ${report.n_generated ?? 0} in the answer`]];
   return element("dl", {}, ...rows.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
 }
@@ -73,15 +75,15 @@ export function answer(policy, body, images, model, signal) {
     for await (const event of stream("v1/chat/completions", { ...body, policy, kept_tokens: images.length > 0 }, signal)) {
       const choice = event.choices[0];
       const piece = choice?.delta.content;
+      if (choice) last = performance.now(); // the last token may have no text
       if (piece) {
-        last = performance.now();
         first ||= last;
         text.append(piece);
       }
       fovea = choice?.fovea ?? fovea;
     }
     const report = fovea?.report ?? {};
-    const times = { first: (first || performance.now()) - begin, perToken: report.n_generated > 1 ? (last - first) / (report.n_generated - 1) : 0 };
+    const times = { first: (first || last) - begin, rest: last - (first || last) };
     if (images.length && report.kept) {
       const layouts = await Promise.all(images.map(({ picture }) =>
         ask(`fovea/layout?${new URLSearchParams({ model: body.model, w: picture.naturalWidth, h: picture.naturalHeight, images: images.length })}`)));

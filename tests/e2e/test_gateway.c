@@ -12,8 +12,7 @@ static char address[64]; /* of the gateway */
 
 static void start(const char *args) {
     fleet_start(&f, args);
-    command_run(&fleet_said, "sed -n 's|^http://\\(.*\\)/v1 .*|\\1|p' %s/up.out", f.dir);
-    cr_assert_eq(sscanf(fleet_said.out, "%63s", address), 1, "it does not say where");
+    fleet_gateway(&f, address);
 }
 
 Test(gateway, serves_openais_api, .fini = end, .timeout = 600) {

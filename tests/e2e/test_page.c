@@ -14,8 +14,7 @@ Test(page, works_in_a_browser, .fini = end, .timeout = 600) {
     fleet_open(&f, "page");
     command_run(&fleet_said, "ln -s " FOVEA_TEST_DATA "/../checkpoints/nano %s/ck", f.dir);
     fleet_start(&f, "--http 127.0.0.1:0 --threads 1");
-    command_run(&fleet_said, "sed -n 's|^http://\\(.*\\)/v1 .*|\\1|p' %s/up.out", f.dir);
-    cr_assert_eq(sscanf(fleet_said.out, "%63s", address), 1, "it does not say where");
+    fleet_gateway(&f, address);
     command_run(
         &fleet_said,
         "command -v python3 >/dev/null || exit 77; cd %s && TMPDIR=$PWD python3 -B " FOVEA_TEST_DATA

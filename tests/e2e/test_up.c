@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "tests/support/answer.h"
+#include "tests/support/certs.h"
 #include "tests/support/fleet.h"
 
 static fleet f;
@@ -149,4 +150,26 @@ Test(up, a_port_in_use_is_said_to_be) {
     snprintf(args, sizeof args, "--listen %s", f.address);
     up_fails(args, 1, "the port is in use; stop what listens there, or choose another");
     fleet_stop(&f);
+}
+
+Test(up, with_tls_its_gateway_serves_https_and_calls_the_router_over_it) {
+    char args[1500], ca[500], address[64];
+    certs_authority(f.dir, "ca");
+    certs_issue(f.dir, "ca", "fleet",
+                "DNS:fovea-router,DNS:fovea-prefill,DNS:fovea-decode,IP:127.0.0.1", 24);
+    snprintf(ca, sizeof ca, "%s", certs_path(f.dir, "ca", "crt"));
+    f.tls_ca = ca;
+    snprintf(args, sizeof args, "--http 127.0.0.1:0 --tls-ca %s --tls-cert %s --tls-key %s", ca,
+             certs_path(f.dir, "fleet", "crt"), certs_path(f.dir, "fleet", "key"));
+    fleet_start(&f, args);
+    fleet_gateway(&f, address);
+    command_run(&fleet_said,
+                "python3 -c 'import ssl, sys, urllib.request as u\n"
+                "body = b\"{\\\"prompt\\\": \\\"a\\\", \\\"max_tokens\\\": 2}\"\n"
+                "print(u.urlopen(\"https://\" + sys.argv[1] + \"/v1/completions\", body, "
+                "context=ssl.create_default_context(cafile=sys.argv[2])).read())' %s %s",
+                address, ca);
+    cr_assert(strstr(fleet_said.out, "text_completion"), "%s%s", fleet_said.out, fleet_said.err);
+    fleet_stop(&f);
+    f.tls_ca = NULL;
 }

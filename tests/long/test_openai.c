@@ -13,8 +13,7 @@ Test(openai, its_sdk_passes_unmodified, .fini = end, .timeout = 900) {
     fleet_open(&f, "openai");
     command_run(&fleet_said, "ln -s " FOVEA_TEST_DATA "/../checkpoints/nano %s/ck", f.dir);
     fleet_start(&f, "--http 127.0.0.1:0 --threads 1");
-    command_run(&fleet_said, "sed -n 's|^http://\\(.*\\)/v1 .*|\\1|p' %s/up.out", f.dir);
-    cr_assert_eq(sscanf(fleet_said.out, "%63s", address), 1, "it does not say where");
+    fleet_gateway(&f, address);
     command_run(&fleet_said,
                 "python=" FOVEA_TEST_DATA "/../build/openai-venv/bin/python; "
                 "[ -x $python ] || python=python3; "

@@ -61,6 +61,12 @@ void fleet_stop(fleet *f) {
     if (strstr(fleet_said.out, "event=killed")) give_up("%s", fleet_said.out);
 }
 
+void fleet_gateway(const fleet *f, char address[64]) {
+    command_run(&fleet_said, "sed -nE 's|^https?://(.*)/v1 .*|\\1|p' %s/up.out", f->dir);
+    if (sscanf(fleet_said.out, "%63s", address) != 1)
+        give_up("it does not say where its gateway is");
+}
+
 int fleet_child(const fleet *f, const char *program) {
     int pid = 0;
     command_run(&fleet_said, "pgrep -P %d -f %s", f->pid, program);

@@ -25,6 +25,9 @@ void fleet_start(fleet *f, const char *args);
 /* Ends it as Ctrl-C does, and expects success. */
 void fleet_stop(fleet *f);
 
+/* HOST:PORT of its gateway, with --http. */
+void fleet_gateway(const fleet *f, char address[64]);
+
 /* The fleet's process that runs this program ("fovea-decode"); the first, if there are several. */
 int fleet_child(const fleet *f, const char *program);
 
