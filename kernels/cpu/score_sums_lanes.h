@@ -49,6 +49,12 @@ static void add_low(const attn_item *t, const sum_item *b, int32_t v, float *sum
         if (in_window(t, b->s, v / t->group, b->j0 + j)) sum[j] += p[j] < even ? 1.0f : 0.0f;
 }
 
+/* Of keys ahead of the window, also where other scores are not finite. */
+static void clear_outside(const attn_item *t, const sum_item *b, int32_t v, float *p) {
+    for (int32_t j = 0; t->position && j < t->n_seen[v]; j++)
+        if (!in_window(t, b->s, v / t->group, b->j0 + j)) p[j] = 0;
+}
+
 /* Adds the probabilities that the rows of t, scored, have for the item's keys. */
 static void add_rows(const attn_item *t, const sum_item *b) {
     int32_t first = t->seq->n_rows - b->q->n_row;
@@ -61,6 +67,7 @@ static void add_rows(const attn_item *t, const sum_item *b) {
         if (t->n_seen[v] == 0) continue;
         lse = lse_with(lse, b->q->n);
         for (int j = 0; j < FV_KV_BLOCK; j++) s[j] = exp_f32(s[j] * t->a->scale - lse);
+        clear_outside(t, b, v, s);
         if (b->q->low) {
             add_low(t, b, v, sum);
             continue;
