@@ -107,6 +107,17 @@ static double raw_us(bench *b, int n) {
     return bench_median(us, b->n_round);
 }
 
+static fv_packed_shape keys_shape(int32_t n, int32_t rank, int32_t n_kv, int32_t d_head) {
+    return (fv_packed_shape){.n = n,
+                             .rank = rank,
+                             .rank2 = rank,
+                             .n_kv = n_kv,
+                             .d_head = d_head,
+                             .dtype = FV_BF16,
+                             .kind = FV_PACKED_K,
+                             .bits = 16};
+}
+
 /* One block length: factors of the largest rank hold those of all smaller ones. */
 static void made_up_step(bench *b, fv_tensor keys, double apart, int step, table *t) {
     fv_tensor m = case_rotated(b, keys, step);
@@ -123,8 +134,7 @@ static void made_up_step(bench *b, fv_tensor keys, double apart, int step, table
                 double u = (double)f.u[j * f.rank + r];
                 kept += u * u;
             }
-        fv_packed_shape s = {ROWS,        ranks[i], ranks[i],          CASE_HEADS, CASE_D, FV_BF16,
-                             FV_PACKED_K, 16,       FV_PACKED_LOWRANK, 0,          false};
+        fv_packed_shape s = keys_shape(ROWS, ranks[i], CASE_HEADS, CASE_D);
         t->line[t->n++] = (line){.step = step,
                                  .rank = ranks[i],
                                  .energy = kept / all,
@@ -207,9 +217,7 @@ static void real_line(real *r, int32_t item, const float *whole, line *x) {
     double energy = 0;
     for (int32_t l = 0; l < text->n_layer; l++) {
         double error = (double)report.packed.layer[l].error[FV_PACKED_K];
-        fv_packed_shape s = {report.n_visual,   x->rank, x->rank,     text->n_kv,
-                             text->d_head,      FV_BF16, FV_PACKED_K, 16,
-                             FV_PACKED_LOWRANK, 0,       false};
+        fv_packed_shape s = keys_shape(report.n_visual, x->rank, text->n_kv, text->d_head);
         energy += 1 - error * error;
         x->bytes += (double)fv_packed_bytes(&s) / ITEMS;
     }

@@ -174,11 +174,22 @@ static void measure_rebuild(bench *b) {
 
 /* ---- compact --------------------------------------------------------------------------- */
 
+static fv_packed_shape factors_shape(int n, fv_packed_kind kind) {
+    return (fv_packed_shape){.n = n,
+                             .rank = R,
+                             .rank2 = R,
+                             .n_kv = H,
+                             .d_head = D,
+                             .dtype = FV_BF16,
+                             .kind = kind,
+                             .bits = 16};
+}
+
 /* Factors of one matrix and their bytes; seconds. */
 static double compact_s(bench *b, fv_arena *arena, const fv_tensor *m, fv_packed_kind kind,
                         void *to, int *steps) {
     fv_factor_goal goal = {.rank = R, .seed = 1};
-    fv_packed_shape s = {m->rows, R, R, H, D, FV_BF16, kind, 16, FV_PACKED_LOWRANK, 0, false};
+    fv_packed_shape s = factors_shape(m->rows, kind);
     fv_factor f;
     double t0 = bench_now_s();
     bench_must(fv_factorise(&b->be, arena, m, &goal, &f));
@@ -225,8 +236,8 @@ static void measure_compact(bench *b) {
     enum { N = 576, ROWS = 640 };
     fv_tensor keys = case_keys(b, N), local = case_rotated(b, keys, case_default_step());
     fv_arena arena = {0};
-    void *to = case_alloc(fv_packed_bytes(
-        &(fv_packed_shape){N, R, R, H, D, FV_BF16, FV_PACKED_K, 16, FV_PACKED_LOWRANK, 0, false}));
+    fv_packed_shape shape = factors_shape(N, FV_PACKED_K);
+    void *to = case_alloc(fv_packed_bytes(&shape));
     int steps_k, steps_v;
     compact_s(b, &arena, &local, FV_PACKED_K, to, &steps_k); /* the arena has its memory now */
     double k = compact_s(b, &arena, &local, FV_PACKED_K, to, &steps_k);

@@ -1,6 +1,7 @@
 /* fovea calibrate: items for looking at -> attention of each layer -> how much layers differ ->
  * blocks that may share queries and keys -> calibration.json beside the checkpoint; thresholds of
- * prune=visipruner, the layer of prune=vtw and schedules of prune=fitprune likewise. */
+ * prune=visipruner, the layer of prune=vtw and schedules of prune=fitprune likewise. With --latent
+ * the directions of pack=latent instead (calibrate_latent.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,11 @@ static const fv_option table[] = {
      "VTW: maximum mean KL divergence of the next token; the authors use 0.003 for LLaVA-1.5-7B, "
      "0.0005 for 13B, 0.0001 for NeXT-7B",
      0, 100},
+    {"latent", NULL, FV_OPTION_FLAG, NULL, NULL,
+     "measure the directions of pack=latent instead, and write latent.bin", 0, 0},
+    {"latent-layers", NULL, FV_OPTION_INT, "N", "0",
+     "neighbouring layers that share coefficients; 0: all", 0, 256},
+    {"directions", NULL, FV_OPTION_INT, "N", "128", "directions of a group of layers", 1, 1024},
 #include "cli/engine_options.def"
 };
 enum { N_TABLE = sizeof table / sizeof table[0] };
@@ -53,7 +59,8 @@ static const char about[] =
     "prune=visipruner behaves as on LLaVA-1.5, the first layer that needs no image\n"
     "(prune=vtw,from=calibrated), and schedules of prune=fitprune. It uses training images, none "
     "of\n"
-    "fovea eval.";
+    "fovea eval. With --latent it measures the directions on which pack=latent stores visual KV,\n"
+    "and writes latent.bin; these hold for one --kv-dtype and --compute.";
 
 typedef struct calibration {
     int32_t n_layer, n_item;
@@ -213,7 +220,9 @@ out:
 
 static fv_status check_output(const fv_options *o) {
     char path[4096];
-    FV_TRY(fv_path_join(fv_options_string(o, "checkpoint"), "calibration.json", path, sizeof path));
+    FV_TRY(fv_path_join(fv_options_string(o, "checkpoint"),
+                        fv_options_flag(o, "latent") ? "latent.bin" : "calibration.json", path,
+                        sizeof path));
     return fv_output_check(path);
 }
 
@@ -235,7 +244,7 @@ static fv_status calibrate(const fv_options *o) {
                          .n_layer = cfg->text.n_layer};
     fv_status st = check_output(o);
     if (st == FV_OK)
-        st = cfg->has_vision ? measure(&look)
+        st = cfg->has_vision ? (fv_options_flag(o, "latent") ? fv_calibrate_latent : measure)(&look)
                              : FV_FAIL(FV_EINVAL, "the checkpoint has no vision tower: nothing to "
                                                   "calibrate for");
     fv_local_close(local);

@@ -28,4 +28,7 @@ fv_status fv_calibrate_visipruner(const fv_calibrate *c);
 fv_status fv_calibrate_vtw(const fv_calibrate *c);
 fv_status fv_calibrate_fitprune(const fv_calibrate *c);
 
+/* Directions of pack=latent into latent.bin, and prints what they hold. */
+fv_status fv_calibrate_latent(const fv_calibrate *c);
+
 #endif

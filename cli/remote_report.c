@@ -76,7 +76,8 @@ static fv_status take_packed(const report_message *m, fv_report *out) {
             .rank_text = (int32_t)m->packed[l]->rank_text,
             .error_text = m->packed[l]->error_text,
             .code = (int32_t)m->packed[l]->code_bits,
-            .merged = m->packed[l]->merged};
+            .merged = m->packed[l]->merged,
+            .row_bits = (int32_t)m->packed[l]->row_bits};
     return FV_OK;
 }
 

@@ -77,6 +77,8 @@ static json_t *packed_json(const fv_report *r) {
                       "code_bits", at->code, "error", (double)at->error[0], (double)at->error[1],
                       "rank_text", at->rank_text, "error_text", (double)at->error_text);
         if (layer && at->merged) json_object_set_new(layer, "merged", json_true());
+        if (layer && at->row_bits)
+            json_object_set_new(layer, "row_bits", json_integer(at->row_bits));
         json_array_append_new(layers, layer);
     }
     return json_pack("{s:I, s:I, s:f, s:o}", "bytes_raw", (json_int_t)p->bytes_raw, "bytes",
@@ -207,7 +209,7 @@ static void print_stages(FILE *f, const fv_report *r) {
 }
 
 static bool same_ranks(const fv_packed_layer *a, const fv_packed_layer *b) {
-    if (a->code != b->code || a->merged != b->merged) return false;
+    if (a->code != b->code || a->merged != b->merged || a->row_bits != b->row_bits) return false;
     if (a->code) return true; /* also where keys are another layer's */
     return a->rank[0] == b->rank[0] && a->rank[1] == b->rank[1];
 }
@@ -244,6 +246,8 @@ static void print_packed(FILE *f, const fv_pack_report *p) {
         fputc(' ', f);
         if (p->layer[l].code)
             fprintf(f, "as codes of %d bits", p->layer[l].code);
+        else if (p->layer[l].row_bits)
+            fprintf(f, "as coefficients of %d bits a token", p->layer[l].row_bits);
         else if (p->layer[l].merged)
             fprintf(f, "merged in pairs");
         else

@@ -17,11 +17,14 @@ fv_status fv_compat_make(const fv_compat_fields *f, fv_compat *out) {
         f->d_head < 1 || fv_wire_dtype_named(f->dtype) == FV_WIRE_NONE || strchr(f->model, '\n'))
         return FV_FAIL(FV_EINVAL, "%d layers of %d x %d %s do not fit a KV packet", f->n_layer,
                        f->n_kv, f->d_head, f->dtype);
-    int n =
-        snprintf(out->text, sizeof out->text,
-                 "protocol=%d\nmodel=%s\nlayers=%d\nkv_heads=%d\nhead_dim=%d\ndtype=%s\n"
-                 "layout=head,key,value\nrows=raw.1,packed.3,lead.1,tally.1\ncompute=%s\n",
-                 FV_WIRE_PROTOCOL, f->model, f->n_layer, f->n_kv, f->d_head, f->dtype, f->compute);
+    char latent[17] = "none";
+    if (f->latent) snprintf(latent, sizeof latent, "%016llx", (unsigned long long)f->latent);
+    int n = snprintf(out->text, sizeof out->text,
+                     "protocol=%d\nmodel=%s\nlayers=%d\nkv_heads=%d\nhead_dim=%d\ndtype=%s\n"
+                     "layout=head,key,value\nrows=raw.1,packed.4,lead.1,tally.1\ncompute=%s\n"
+                     "latent=%s\n",
+                     FV_WIRE_PROTOCOL, f->model, f->n_layer, f->n_kv, f->d_head, f->dtype,
+                     f->compute, latent);
     if (n < 0 || (size_t)n >= sizeof out->text)
         return FV_FAIL(FV_EINVAL, "the model's fingerprint is too long: %zu characters",
                        strlen(f->model));
@@ -215,7 +218,8 @@ enum {
     PACKED_RANKED = 4,
     PACKED_CODED = 8,
     PACKED_MERGED = 16,
-    PACKED_FLAGS = 31
+    PACKED_LATENT = 32,
+    PACKED_FLAGS = 63
 };
 
 size_t fv_wire_packed_bytes(uint32_t n, uint32_t n_anchor) {
@@ -237,7 +241,7 @@ void fv_wire_packed_put(const fv_wire_packed *w, uint8_t *out) {
     fv_put_u32(&out, w->source_layer);
     fv_put_u32(&out, (w->anchored ? PACKED_ANCHORED : 0) | (w->importance ? PACKED_IMPORTANCE : 0) |
                          (w->ranked ? PACKED_RANKED : 0) | (w->coded ? PACKED_CODED : 0) |
-                         (w->merged ? PACKED_MERGED : 0));
+                         (w->merged ? PACKED_MERGED : 0) | (w->latent ? PACKED_LATENT : 0));
     for (int k = 0; k < 2; k++) {
         fv_put_u32(&out, w->part[k].rank);
         fv_put_u32(&out, w->part[k].rank2);
@@ -252,6 +256,7 @@ void fv_wire_packed_put(const fv_wire_packed *w, uint8_t *out) {
 
 fv_status fv_wire_packed_get(const uint8_t *p, size_t n, fv_wire_packed *out) {
     if (n < PACKED_FIXED) return FV_REFUSE(MALFORMED, "section PACK has %zu bytes", n);
+    const uint32_t FORMS = PACKED_CODED | PACKED_MERGED | PACKED_LATENT; /* one at most */
     fv_wire_packed w = {0};
     w.n = fv_get_u32(&p);
     w.n_anchor = fv_get_u32(&p);
@@ -264,7 +269,7 @@ fv_status fv_wire_packed_get(const uint8_t *p, size_t n, fv_wire_packed *out) {
         w.part[k].n_outlier = fv_get_u32(&p);
     }
     if (n != fv_wire_packed_bytes(w.n, w.n_anchor) || flags & ~(uint32_t)PACKED_FLAGS ||
-        (flags & PACKED_CODED && flags & PACKED_MERGED))
+        (flags & FORMS) & ((flags & FORMS) - 1))
         return FV_REFUSE(MALFORMED, "section PACK has %zu bytes for %u tokens in %u blocks", n, w.n,
                          w.n_anchor);
     w.anchored = flags & PACKED_ANCHORED;
@@ -274,6 +279,7 @@ fv_status fv_wire_packed_get(const uint8_t *p, size_t n, fv_wire_packed *out) {
     w.ranked = flags & PACKED_RANKED;
     w.coded = flags & PACKED_CODED;
     w.merged = flags & PACKED_MERGED;
+    w.latent = flags & PACKED_LATENT;
     w.pos = p + (2 * (size_t)w.n_anchor + 1) * 4;
     w.rank = p + (2 * (size_t)w.n_anchor + 1 + w.n) * 4;
     *out = w;

@@ -25,6 +25,7 @@ typedef struct fv_compat_fields {
     int32_t n_layer, n_kv, d_head;
     const char *dtype;   /* of the rows: "bf16" */
     const char *compute; /* of products: "f32" */
+    uint64_t latent;     /* checksum of latent directions; 0: it has none */
 } fv_compat_fields;
 
 /* FV_EINVAL when the fields do not fit FV_COMPAT_MAX or a section's header. */
@@ -104,15 +105,17 @@ typedef struct fv_wire_packed {
     bool anchored;         /* keys are rotated to their block's anchor */
     bool importance;       /* IMPO follows */
     bool ranked;           /* rows are let go in the order of their rank */
-    bool coded, merged;    /* codes, or directions that two layers share; not factors */
+    bool coded, merged;    /* codes, or directions that two layers share; not factors, */
+    bool latent; /* or coefficients. Of a layer that has its source layer's: n and n_anchor
+                            * are 0, and tokens are that layer's too */
     struct {
-        uint32_t rank, rank2, bits;
-        uint32_t n_outlier; /* of codes and directions */
-    } part[2];              /* keys, values */
-    const void *first;      /* i32 [n_anchor + 1], perhaps unaligned */
-    const void *anchor;     /* i32 [n_anchor] when anchored */
-    const void *pos;        /* i32 [n] */
-    const void *rank;       /* i32 [n] when ranked */
+        uint32_t rank, rank2, bits; /* of coefficients: of a token */
+        uint32_t n_outlier;         /* of codes and directions */
+    } part[2];                      /* keys, values */
+    const void *first;              /* i32 [n_anchor + 1], perhaps unaligned */
+    const void *anchor;             /* i32 [n_anchor] when anchored */
+    const void *pos;                /* i32 [n] */
+    const void *rank;               /* i32 [n] when ranked */
 } fv_wire_packed;
 
 /* Size for so many tokens and blocks, which are dims 0 and 1 of the section. */

@@ -145,7 +145,7 @@ fv_status fv_merged_write(const fv_packed_shape s[2], const float *const m[2], d
     }
     for (int i = 0; i < 2; i++) put_kept(&s[i], &l[i], data[i], kept, m[i]);
     for (int i = 0; i < 2; i++) {
-        fv_packed_part p = {s[i], data[i], i ? data[0] : NULL};
+        fv_packed_part p = {.shape = s[i], .data = data[i], .base = i ? data[0] : NULL};
         FV_TRY(measure(&p, m[i], &error[i]));
     }
     return FV_OK;

@@ -12,6 +12,7 @@
 #include "kernels/scales.h"
 
 fv_status fv_packed_check(const fv_packed_shape *s) {
+    if (s->form == FV_PACKED_LATENT) return fv_latent_check(s);
     if (s->form != FV_PACKED_LOWRANK) return fv_codes_check(s);
     if (s->bits != 16 && s->bits != 8 && s->bits != 4)
         return FV_FAIL(FV_EINVAL, "packed block with %d bits: 16, 8 or 4", s->bits);
@@ -212,12 +213,17 @@ static void keep_element(const packed_view *src, const packed_view *dst, const i
 
 fv_packed_shape fv_packed_kept(const fv_packed_part *src, const int32_t *idx, int32_t n) {
     fv_packed_shape s = src->shape;
-    if (s.form != FV_PACKED_LOWRANK) s.n_outlier = fv_codes_count(src, idx, n);
+    if (s.form == FV_PACKED_QUANTIZED || s.form == FV_PACKED_MERGED)
+        s.n_outlier = fv_codes_count(src, idx, n);
     s.n = n;
     return s;
 }
 
 void fv_packed_keep(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst) {
+    if (src->shape.form == FV_PACKED_LATENT) {
+        fv_latent_keep(src, idx, dst);
+        return;
+    }
     if (src->shape.form != FV_PACKED_LOWRANK) {
         fv_codes_keep(src, idx, dst);
         return;

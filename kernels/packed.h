@@ -41,6 +41,7 @@
  *
  * Pure functions; any thread. */
 #include "kernels/codes.h"
+#include "kernels/latent.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -131,6 +132,7 @@ static inline fv_packed_layout fv_packed_layout_of(const fv_packed_shape *s) {
 
 /* Bytes of a part of any form: what it holds in memory and on the wire. */
 static inline size_t fv_packed_bytes(const fv_packed_shape *s) {
+    if (s->form == FV_PACKED_LATENT) return fv_latent_bytes(s);
     return s->form == FV_PACKED_LOWRANK ? fv_packed_layout_of(s).bytes
                                         : fv_codes_layout_of(s).bytes;
 }

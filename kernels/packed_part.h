@@ -2,9 +2,10 @@
 #define FOVEA_KERNELS_PACKED_PART_H
 
 /* A PACKED PART: the visual keys or values of one layer in a form that is smaller than their rows,
- * in one piece of memory. Three forms: low-rank factors (kernels/packed.h), codes of each number
- * (kernels/codes.h), and directions that two layers share (kernels/merged.h). A layer's keys and
- * values have the same form and the same rows.
+ * in one piece of memory. Four forms: low-rank factors (kernels/packed.h), codes of each number
+ * (kernels/codes.h), directions that two layers share (kernels/merged.h), and coefficients on the
+ * checkpoint's directions (kernels/latent.h). A layer's keys and values have the same form and the
+ * same rows.
  *
  *   fv_packed_part   keys or values; several layers may share one of keys (lazy blocks), while
  *                    values are each layer's own
@@ -38,6 +39,7 @@ typedef enum fv_packed_form {
     FV_PACKED_LOWRANK = 0,
     FV_PACKED_QUANTIZED,
     FV_PACKED_MERGED,
+    FV_PACKED_LATENT,
     FV_N_PACKED_FORM
 } fv_packed_form;
 
@@ -50,10 +52,11 @@ typedef struct fv_packed_shape {
     int32_t n_kv, d_head; /* a row is Hkv * D wide */
     fv_dtype dtype;       /* of elements when bits = 16, and of what is kept as it is */
     fv_packed_kind kind;
-    uint8_t bits; /* 16, 8 or 4; of codes 8 or 4, of directions 16 */
+    uint8_t bits; /* 16, 8 or 4; of codes 8 or 4, of directions and latents 16 */
     fv_packed_form form;
     int32_t n_outlier; /* kept as they are: of codes numbers, of directions vectors of D */
-    bool borrows;      /* of directions: they are in another layer's block */
+    bool borrows;      /* directions or coefficients are in another part */
+    int32_t row_bits;  /* of latents: bits of a token's coefficients */
 } fv_packed_shape;
 
 /* `data` is an address on the backend's device, aligned to 64 bytes, of fv_packed_bytes(shape)
@@ -62,6 +65,7 @@ typedef struct fv_packed_part {
     fv_packed_shape shape;
     void *data;
     const void *base; /* where it borrows: `data` of that part; NULL: it has its own */
+    const struct fv_latent_layer *latent; /* of latents: the layer's directions, on the host */
 } fv_packed_part;
 
 /* The rows of a packed layer; arrays are borrowed, at addresses on the backend's device. */
@@ -70,8 +74,9 @@ typedef struct fv_packed_rows {
     const int32_t *pos;   /* [n] positions in the prompt */
     const int32_t *first; /* [n_anchor + 1] the first row of each block; first[n_anchor] = n */
     const int32_t *valid; /* [n_anchor] rows of each block that count, from its first; NULL: all */
-    /* Angles of the anchors' positions, F32; NULL: all are 0. For factors [n_anchor, D / 2]; for
-     * other forms each token's own, in tiles as for keys: [tiles, D / 2, FV_PACKED_TILE] */
+    /* Angles of the anchors' positions, of latents of the tokens' own, F32; NULL: all are 0. For
+     * factors [n_anchor, D / 2]; for other forms token by token, in tiles as for keys:
+     * [tiles, D / 2, FV_PACKED_TILE] */
     const float *cos, *sin;
     const uint8_t *group; /* [n] 0: read at full rank, 1: at R2; NULL: all 0. Factors only */
 } fv_packed_rows;

@@ -57,6 +57,8 @@ struct fv_checkpoint {
     fv_projector_weights projector;
     fv_calibration calibration;
     char uncalibrated[512];
+    fv_latent *latent;
+    char no_latent[512];
 };
 
 /* ---- configs --------------------------------------------------------------------------- */
@@ -446,11 +448,32 @@ static void read_calibration(fv_checkpoint *ck) {
     FV_LOG(WARN, MODEL, "event=not-calibrated reason=\"%s\"", ck->uncalibrated);
 }
 
+/* Likewise. */
+static void read_latent(fv_checkpoint *ck) {
+    char fingerprint[17];
+    const fv_text_config *t = &ck->cfg.text;
+    fv_checkpoint_fingerprint(ck, fingerprint);
+    fv_status st = fv_latent_open(ck->dir, fingerprint, &ck->latent);
+    if (st == FV_OK && (ck->latent->info.n_layer != t->n_layer ||
+                        ck->latent->info.n_kv != t->n_kv || ck->latent->info.d_head != t->d_head)) {
+        st = FV_FAIL(FV_EDATA,
+                     "%s/latent.bin is of another shape: run `fovea calibrate --latent` "
+                     "again",
+                     ck->dir);
+        fv_latent_close(ck->latent);
+        ck->latent = NULL;
+    }
+    if (st == FV_OK || st == FV_ENOTFOUND) return;
+    snprintf(ck->no_latent, sizeof ck->no_latent, "%s", fv_last_error());
+    FV_LOG(WARN, MODEL, "event=no-latent-directions reason=\"%s\"", ck->no_latent);
+}
+
 fv_status fv_checkpoint_open(const char *from, fv_checkpoint **out) {
     fv_checkpoint *ck = calloc(1, sizeof(*ck));
     if (!ck) return FV_FAIL(FV_ENOMEM, "%s: no memory", from);
     fv_status st = open_all(ck, from);
     if (st == FV_OK) read_calibration(ck);
+    if (st == FV_OK) read_latent(ck);
     if (st == FV_OK)
         *out = ck;
     else
@@ -460,6 +483,7 @@ fv_status fv_checkpoint_open(const char *from, fv_checkpoint **out) {
 
 void fv_checkpoint_close(fv_checkpoint *ck) {
     if (!ck) return;
+    fv_latent_close(ck->latent);
     fv_shards_close(ck->shards);
     fv_shards_close(ck->tower);
     free(ck->manifest);
@@ -493,6 +517,19 @@ const fv_schedule *fv_checkpoint_schedules(const fv_checkpoint *ck, int32_t *n) 
 }
 const char *fv_checkpoint_uncalibrated(const fv_checkpoint *ck) {
     return ck->uncalibrated[0] ? ck->uncalibrated : NULL;
+}
+const fv_latent *fv_checkpoint_latent(const fv_checkpoint *ck, const char *dtype,
+                                      const char *compute, const char **why) {
+    const fv_latent *l = ck->latent;
+    *why = ck->no_latent[0] ? ck->no_latent
+                            : "the checkpoint has no latent directions: run `fovea calibrate "
+                              "--latent`";
+    if (!l) return NULL;
+    if (strcmp(l->info.dtype, dtype) == 0 && strcmp(l->info.compute, compute) == 0) return l;
+    *why =
+        "the checkpoint's latent directions were measured with another KV dtype or compute mode: "
+        "run `fovea calibrate --latent` with these";
+    return NULL;
 }
 size_t fv_checkpoint_bytes(const fv_checkpoint *ck) { return ck->bytes; }
 

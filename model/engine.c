@@ -165,8 +165,18 @@ fv_generation_options fv_engine_generation_options(const fv_engine *e, bool igno
                                    .eos = cfg->eos};
 }
 
+const fv_latent *fv_engine_latent(const fv_engine *e, fv_dtype dtype, const char **why) {
+    return fv_checkpoint_latent(e->ck, fv_dtype_name(dtype), fv_compute_name(e->be.compute), why);
+}
+
 fv_kv_shape fv_engine_kv_shape(const fv_engine *e, fv_dtype dtype) {
     const fv_text_config *text = &fv_checkpoint_config(e->ck)->text;
-    return (fv_kv_shape){
-        .n_layer = text->n_layer, .n_kv = text->n_kv, .d_head = text->d_head, .dtype = dtype};
+    const char *why;
+    const fv_latent *latent = fv_engine_latent(e, dtype, &why);
+    return (fv_kv_shape){.n_layer = text->n_layer,
+                         .n_kv = text->n_kv,
+                         .d_head = text->d_head,
+                         .dtype = dtype,
+                         .latent = latent ? latent->layer : NULL,
+                         .latent_sum = latent ? latent->checksum : 0};
 }

@@ -62,6 +62,9 @@ fv_status fv_engine_chat(const fv_engine *e, const char *spec, fv_chat **out);
  * list of EOS ids is the checkpoint's. */
 fv_generation_options fv_engine_generation_options(const fv_engine *e, bool ignore_eos);
 
+/* Latent directions for rows kept as `dtype`; NULL, and *why: there are none. Borrowed. */
+const fv_latent *fv_engine_latent(const fv_engine *e, fv_dtype dtype, const char **why);
+
 /* Of rows kept as `dtype`, for fv_kv_pool_open. */
 fv_kv_shape fv_engine_kv_shape(const fv_engine *e, fv_dtype dtype);
 

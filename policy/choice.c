@@ -26,6 +26,11 @@ static fv_status set_number(fv_choice *c, int32_t i, word value) {
     char text[64], *end;
     snprintf(text, sizeof text, "%.*s", (int)value.n, value.s);
     double v = strtod(text, &end);
+    if (p->type == FV_PARAM_FLOAT && end > text && *end == '/') { /* 1/256 */
+        const char *by = end + 1;
+        v /= strtod(by, &end);
+        if (end == by) end = text;
+    }
     bool early = fv_param_is_layer(p->type) && end > text && strcmp(end, "/32+") == 0;
     bool of_32 = early || (fv_param_is_layer(p->type) && end > text && strcmp(end, "/32") == 0);
     if (value.n == 0 || value.n >= sizeof text || (*end && !of_32) || !isfinite(v))

@@ -301,6 +301,7 @@ static fv_status make_plan(const request_message *r, const model_message *m, con
     fv_schedule fitted[FV_SCHEDULES];
     int32_t source_layers[FV_PLAN_MAX_LAYERS] = {0};
     bool ids = r->prompt->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_IDS;
+    bool latent = m->latent_layers <= m->n_layer && m->latent_directions <= UINT16_MAX;
     bool calibrated = m->n_lazy_source_layers == m->n_layer; /* of a worker that measured */
     for (uint32_t l = 0; calibrated && l < m->n_layer; l++)
         source_layers[l] = (int32_t)m->lazy_source_layers[l];
@@ -319,11 +320,15 @@ static fv_status make_plan(const request_message *r, const model_message *m, con
                            .withdraw = m->vtw_layer <= m->n_layer ? (int32_t)m->vtw_layer : 0,
                            .n_fitted = read_schedules(m, fitted),
                            .fitted = fitted,
-                           .uncalibrated = m->uncalibrated[0] ? m->uncalibrated : NULL};
+                           .uncalibrated = m->uncalibrated[0] ? m->uncalibrated : NULL,
+                           .latent_layers = latent ? (int32_t)m->latent_layers : 0,
+                           .latent_rank = latent ? (int32_t)m->latent_directions : 0,
+                           .no_latent = m->no_latent[0] ? m->no_latent : NULL};
     FV_TRY(fv_policy_from_message(r->policy, &policy));
     FV_TRY(fv_plan_make(&policy, &shape, plan));
     plan->shape.calibrated = NULL;
     plan->shape.fitted = NULL;
+    plan->shape.no_latent = NULL;
     return FV_OK;
 }
 

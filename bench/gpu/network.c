@@ -142,7 +142,8 @@ static void open_network(network *n) {
     fv_backend *be = &rig.be;
     *n = (network){.cfg = shape()};
     const fv_text_config *c = &n->cfg.text;
-    fv_kv_shape kv = {c->n_layer, c->n_kv, c->d_head, FV_BF16};
+    fv_kv_shape kv = {
+        .n_layer = c->n_layer, .n_kv = c->n_kv, .d_head = c->d_head, .dtype = FV_BF16};
     make_text(n);
     make_vision(n);
     must(fv_decoder_open(be, c, &n->text, &n->dec));

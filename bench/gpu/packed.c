@@ -49,8 +49,8 @@ static void lay_side(packed *t, const packed_shape *c, const fv_packed_shape s[2
     for (int32_t i = 0; i < c->B; i++) {
         fv_packed_part *part = &t->parts[2 * (side * c->B + i)];
         char *data = fv_tensor_rows(all, i, 1).data;
-        part[0] = (fv_packed_part){s[0], data, NULL};
-        part[1] = (fv_packed_part){s[1], data + of_keys, NULL};
+        part[0] = (fv_packed_part){.shape = s[0], .data = data};
+        part[1] = (fv_packed_part){.shape = s[1], .data = data + of_keys};
         t->seqs[side * c->B + i] =
             (fv_packed_seq){.row0 = i, .n_rows = 1, .k = &part[0], .v = &part[1], .rows = &t->rows};
     }

@@ -68,6 +68,7 @@ fv_status fv_import_fill_factor(fv_import *l, uint64_t offset, const void *p, si
 
 /* It is whole: what kernels follow in it stays inside it. */
 fv_status fv_import_end_factor(fv_import *l);
+void fv_import_next_factor(fv_import *l, int kind); /* what is due after the parts below `kind` */
 
 fv_status fv_import_take_importance(fv_import *l);
 

@@ -1,6 +1,6 @@
-/* Sections to factors, codes or directions: a packed layer is checked as its PACK section describes
- * it, before memory is taken for what the section says, and then its parts are copied as they come.
- * The pool's thread. */
+/* Sections to factors, codes, directions or coefficients: a packed layer is checked as its PACK
+ * section describes it, before memory is taken for what the section says, and then its parts are
+ * copied as they come. The pool's thread. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +32,9 @@ fv_status fv_import_packed_length(const fv_import *l, const fv_section *s, uint6
     } else if (l->due == FV_DUE_IMPORTANCE) {
         *want = 4 * (uint64_t)p->rows.n;
     } else {
-        if (s->dims[0] == 0 || s->dims[0] > most || s->dims[1] == 0 || s->dims[1] > s->dims[0])
+        bool as_lead = s->dims[0] == 0 && s->dims[1] == 0; /* its source layer's tokens */
+        if (!as_lead &&
+            (s->dims[0] == 0 || s->dims[0] > most || s->dims[1] == 0 || s->dims[1] > s->dims[0]))
             return FV_REFUSE(
                 OVER_BUDGET,
                 "layer %d has %u compressed tokens in %u blocks, but the prompt has %u", l->layer,
@@ -109,6 +111,7 @@ static fv_status check_source_layer(const fv_import *l, const fv_kv_packed_form 
     if (!lead || lead->source_layer != f->source_layer || lead->rows.n != f->n ||
         lead->rows.n_anchor != f->n_anchor ||
         lead->part[FV_PACKED_K].shape.form != f->part[FV_PACKED_V].form ||
+        lead->part[FV_PACKED_K].shape.row_bits != f->part[FV_PACKED_K].row_bits ||
         (f->part[FV_PACKED_V].borrows && fv_kv_source_layer(l->got.kv, l->layer) != l->layer))
         return malformed(l, "it names a source layer that has no such keys");
     return FV_OK;
@@ -119,6 +122,8 @@ static fv_status check_form(const fv_import *l, const fv_kv_packed_form *f, uint
     bool text = f->seg == FV_SEG_TEXT;
     if (fv_packed_is_rows(&f->part[FV_PACKED_V]) != text)
         return malformed(l, "its values have the form of another segment's");
+    if (f->part[FV_PACKED_V].form == FV_PACKED_LATENT && (text || !l->shape->latent || f->anchor))
+        return malformed(l, "it has coefficients, and there are no directions for them");
     if (text && (f->rank || l->importance))
         return malformed(l, "its text tokens are ranked, or have an importance");
     for (int k = 0; k < 2; k++) {
@@ -145,11 +150,14 @@ static fv_status check_text_bytes(const fv_import *l, int32_t n, uint64_t bytes,
 }
 
 static fv_packed_form form_of(const fv_wire_packed *w) {
+    if (w->latent) return FV_PACKED_LATENT;
     if (w->merged) return FV_PACKED_MERGED;
     return w->coded ? FV_PACKED_QUANTIZED : FV_PACKED_LOWRANK;
 }
 
 static fv_packed_shape shape_of(const fv_import *l, const fv_wire_packed *w, int kind) {
+    bool own = w->source_layer == (uint32_t)l->layer;
+    uint32_t bits = w->part[kind].bits;
     return (fv_packed_shape){
         .n = (int32_t)w->n,
         .rank = (int32_t)w->part[kind].rank,
@@ -158,15 +166,37 @@ static fv_packed_shape shape_of(const fv_import *l, const fv_wire_packed *w, int
         .d_head = l->shape->d_head,
         .dtype = l->shape->dtype,
         .kind = (fv_packed_kind)kind,
-        .bits = w->part[kind].bits > 16 ? 0 : (uint8_t)w->part[kind].bits,
+        .bits = w->latent   ? 16
+                : bits > 16 ? 0
+                            : (uint8_t)bits,
         .form = form_of(w),
-        .borrows = w->merged && w->source_layer != (uint32_t)l->layer,
+        .borrows = (w->merged && !own) || (w->latent && (!own || kind == FV_PACKED_V)),
+        .row_bits = w->latent ? (int32_t)(bits & INT32_MAX) : 0,
         .n_outlier = w->part[kind].n_outlier > INT32_MAX ? -1 : (int32_t)w->part[kind].n_outlier};
+}
+
+/* A layer that has its source layer's coefficients names no tokens: they are that layer's. */
+static fv_status take_tokens(const fv_import *l, fv_wire_packed *w) {
+    const fv_kv_packed *lead =
+        w->latent && w->source_layer < (uint32_t)l->layer
+            ? fv_kv_packed_of(l->got.kv, (int32_t)w->source_layer, l->packed_seg)
+            : NULL;
+    if (w->n > 0) return FV_OK;
+    if (!lead || lead->part[FV_PACKED_V].shape.form != FV_PACKED_LATENT || w->anchored || w->ranked)
+        return malformed(l, "it names no tokens, and no layer before it that has them");
+    w->n = (uint32_t)lead->rows.n;
+    w->n_anchor = (uint32_t)lead->rows.n_anchor;
+    w->first = lead->first;
+    w->pos = lead->pos;
+    w->ranked = lead->rank != NULL;
+    w->rank = lead->rank;
+    return FV_OK;
 }
 
 fv_status fv_import_take_packed(fv_import *l, const fv_section *s) {
     fv_wire_packed w;
     FV_TRY(fv_wire_packed_get(l->payload, (size_t)s->length, &w));
+    FV_TRY(take_tokens(l, &w));
     fv_kv_packed_form f = {.part = {shape_of(l, &w, FV_PACKED_K), shape_of(l, &w, FV_PACKED_V)},
                            .n = (int32_t)w.n,
                            .n_anchor = (int32_t)w.n_anchor,
@@ -191,8 +221,8 @@ fv_status fv_import_take_packed(fv_import *l, const fv_section *s) {
                          (unsigned long long)l->hello.bytes_visual);
     FV_TRY(fv_kv_pack(l->got.kv, l->layer, &f, NULL));
     l->n_rows += w.n;
-    l->kind = fv_kv_packed_owns_keys(block_of(l), l->layer) ? FV_PACKED_K : FV_PACKED_V;
-    l->due = FV_DUE_FACTOR;
+    fv_import_next_factor(l, fv_kv_packed_owns_keys(block_of(l), l->layer) ? FV_PACKED_K
+                                                                           : FV_PACKED_V);
     return FV_OK;
 }
 
@@ -208,12 +238,19 @@ fv_status fv_import_end_factor(fv_import *l) {
     const fv_packed_part *part = &block_of(l)->part[l->kind];
     fv_arena arena = {0};
     fv_packed_part host;
-    if (part->shape.form == FV_PACKED_LOWRANK) return FV_OK;
+    /* Every pattern of bits is a coefficient. */
+    if (part->shape.form == FV_PACKED_LOWRANK || part->shape.form == FV_PACKED_LATENT) return FV_OK;
     fv_status st = fv_kv_packed_on_host(l->got.kv, part, &arena, &host);
     if (st == FV_OK && fv_codes_check_outliers(&host) != FV_OK)
         st = FV_REFUSE(MALFORMED, "section FACT of layer %d: %s", l->layer, fv_last_error());
     fv_arena_fini(&arena);
     return st;
+}
+
+void fv_import_next_factor(fv_import *l, int kind) {
+    while (kind < 2 && fv_packed_bytes(&block_of(l)->part[kind].shape) == 0) kind++;
+    if (kind < 2) l->kind = (fv_packed_kind)kind;
+    l->due = kind < 2 ? FV_DUE_FACTOR : l->importance ? FV_DUE_IMPORTANCE : FV_DUE_ROWS;
 }
 
 fv_status fv_import_take_importance(fv_import *l) {

@@ -616,10 +616,7 @@ static fv_status on_end(void *user, const fv_section *s) {
     case FV_DUE_PACKED: FV_TRY(fv_import_take_packed(l, s)); break;
     case FV_DUE_FACTOR:
         FV_TRY(fv_import_end_factor(l));
-        if (l->kind == FV_PACKED_K)
-            l->kind = FV_PACKED_V;
-        else
-            l->due = l->importance ? FV_DUE_IMPORTANCE : FV_DUE_ROWS;
+        fv_import_next_factor(l, (int)l->kind + 1);
         break;
     case FV_DUE_IMPORTANCE:
         FV_TRY(fv_import_take_importance(l));

@@ -1,7 +1,7 @@
 #ifndef FOVEA_KERNELS_CPU_ATTN_QUANTIZED_LANES_H
 #define FOVEA_KERNELS_CPU_ATTN_QUANTIZED_LANES_H
 
-/* Attention on quantized and on depth-merged tokens, in the order of summation of
+/* Attention on quantized, depth-merged and latent tokens, in the order of summation of
  * kernels/ops.h, for a path with 16-lane vectors.
  *
  * An item is a KV head times some query rows: the R vectors of its query heads share every row.
@@ -13,19 +13,26 @@
  *     softmax                         that of softmax_lanes.h
  *     values   o [R, D] = o c + P V   valid tokens
  *
+ * Of latents the panels are the coefficients z [1 + n, 64], from which keys are rebuilt, K = B z, and
+ * which are what o sums, [R, 1 + n]; at the end o is multiplied by the values' directions.
+ *
  * In bf16 the chains are canonical products (product_bf16.h) of the same panels, rounded. */
 #include <string.h>
 
 #include "kernels/cpu/packed_lanes.h"
 #include "kernels/cpu/path.h"
 #include "kernels/cpu/softmax_lanes.h"
+#include "kernels/latent_read.h"
 
 typedef struct codes_item {
     const fv_attn_packed_args *a;
     const fv_packed_seq *seq;
     const packed_products *products;
     codes_view k, v;
+    latent_view latent;
+    bool is_latent;
     size_t g, D, Dp;            /* KV head; head dim, and padded */
+    size_t Z, Zp;               /* numbers of a token that o sums: D, or coefficients */
     int32_t group, row0, n_row; /* query heads; rows of the sequence */
     int32_t R;                  /* vectors: v is row v / group, head v % group of the KV head's */
     int32_t anchor;             /* block of the row that was listed last */
@@ -34,7 +41,8 @@ typedef struct codes_item {
     /* scratch */
     float *q, *keys;  /* [R, Dp], [Dp, 64] */
     float *s, *p;     /* [R, 64] scores, then p; p of the valid rows */
-    float *w, *o;     /* [64, Dp] values, [R, Dp] */
+    float *w, *o;     /* [64, Zp] values, [R, Zp] */
+    float *z, *out;   /* of latents: [Zp, 64], [R, Dp] */
     float *m, *l, *c; /* [R] */
     int32_t *n_seen;  /* [R] */
 } codes_item;
@@ -44,18 +52,34 @@ static int32_t codes_rows(const fv_attn_packed_args *a) {
     return rows > 0 ? rows : 1;
 }
 
+/* The most numbers of a token that o sums, and whether some are coefficients. */
+static size_t codes_summed(const fv_attn_packed_args *a, bool *latent) {
+    size_t most = (size_t)a->d_head;
+    *latent = false;
+    for (int i = 0; i < a->n_seq; i++) {
+        const fv_latent_layer *l = a->seqs[i].k->latent;
+        *latent |= l != NULL;
+        if (l && (size_t)l->n_dir + 1 > most) most = (size_t)l->n_dir + 1;
+    }
+    return most;
+}
+
 /* The item's arrays in `scratch`; NULL: only counts the bytes. */
 static size_t codes_scratch(const fv_attn_packed_args *a, codes_item *t, void *scratch) {
     scratch_bump at = {.base = scratch};
     size_t R = (size_t)(codes_rows(a) * (a->n_head / a->n_kv)) + MR;
     t->D = (size_t)a->d_head;
     t->Dp = stepped(t->products, t->D);
+    bool latent;
+    size_t Zp = stepped(t->products, codes_summed(a, &latent));
     t->q = scratch_take(&at, R * t->Dp);
     t->keys = scratch_take(&at, t->Dp * FV_KV_BLOCK);
     t->s = scratch_take(&at, R * FV_KV_BLOCK);
     t->p = scratch_take(&at, R * FV_KV_BLOCK);
-    t->w = scratch_take(&at, FV_KV_BLOCK * t->Dp);
-    t->o = scratch_take(&at, R * t->Dp);
+    t->w = scratch_take(&at, FV_KV_BLOCK * Zp);
+    t->o = scratch_take(&at, R * Zp);
+    t->z = scratch_take(&at, latent ? Zp * FV_KV_BLOCK : 0);
+    t->out = scratch_take(&at, latent ? R * t->Dp : 0);
     t->m = scratch_take(&at, R);
     t->l = scratch_take(&at, R);
     t->c = scratch_take(&at, R);
@@ -107,6 +131,19 @@ static void keys_of_tile(const codes_item *t, size_t j0, float *to) {
         merged_tile(t, j0, to, FV_F32);
 }
 
+/* Of latents: the coefficients of rows [j0, j0 + n), and the keys made of them. */
+static void latent_keys(codes_item *t, int32_t j0, int32_t n) {
+    const fv_latent_layer *l = t->latent.l;
+    size_t line = (size_t)l->n_dir + 1, tiles = fv_packed_tiles((size_t)n);
+    for (size_t i = 0; i < tiles * FV_PACKED_TILE; i++) t->z[i] = 1.0f;
+    for (size_t i = 0; i < tiles; i++)
+        latent_tile(&t->latent, (size_t)j0 / FV_PACKED_TILE + i,
+                    t->z + FV_KV_BLOCK + i * FV_PACKED_TILE, FV_KV_BLOCK);
+    chains_all((chains){l->key + t->g * t->D * line, line, t->z, FV_KV_BLOCK, t->Z, tiles, NULL,
+                        t->keys, FV_KV_BLOCK, NULL},
+               (int64_t)t->D, 0);
+}
+
 /* Rot(a) k for the 16 rows of a tile. */
 static void rotate_tile(const codes_item *t, size_t tile, float *to) {
     size_t half = t->D / 2, at = tile * half * FV_PACKED_TILE;
@@ -123,10 +160,11 @@ static void rotate_tile(const codes_item *t, size_t tile, float *to) {
 
 /* The keys of rows [j0, j0 + n) as columns. */
 static void take_keys(codes_item *t, int32_t j0, int32_t n) {
+    if (t->is_latent) latent_keys(t, j0, n);
     for (int32_t j = j0; j < j0 + n; j += FV_PACKED_TILE) {
         float *to = t->keys + (j - j0);
-        keys_of_tile(t, (size_t)j, to);
-        for (int32_t i = j; i < min_int(j + FV_PACKED_TILE, j0 + n); i++)
+        if (!t->is_latent) keys_of_tile(t, (size_t)j, to);
+        for (int32_t i = j; !t->is_latent && i < min_int(j + FV_PACKED_TILE, j0 + n); i++)
             codes_put_outliers(&t->k, t->g, (size_t)i, t->keys + (i - j0), FV_KV_BLOCK);
         if (t->seq->rows->cos) rotate_tile(t, (size_t)j / FV_PACKED_TILE, to);
         as_lines(t->products, to, FV_KV_BLOCK, t->D, FV_PACKED_TILE);
@@ -186,8 +224,20 @@ static ALWAYS_INLINE void merged_rows(const codes_item *t, const fv_dtype type) 
     }
 }
 
-static void take_values(const codes_item *t) {
-    if (t->v.s.bits == 8)
+/* Of latents: the coefficients, a token's beside each other. */
+static void latent_rows(const codes_item *t, int32_t j0) {
+    for (int32_t i = 0; i < t->n_valid; i++) {
+        float *to = t->w + (size_t)i * t->Zp;
+        const float *z = t->z + (t->list[i] - j0);
+        for (size_t r = 0; r < t->Z; r++) to[r] = z[r * FV_KV_BLOCK];
+        memset(to + t->Z, 0, (padded(t->Z) - t->Z) * sizeof *to);
+    }
+}
+
+static void take_values(const codes_item *t, int32_t j0) {
+    if (t->is_latent)
+        latent_rows(t, j0);
+    else if (t->v.s.bits == 8)
         coded_rows(t, 8);
     else if (t->v.s.bits == 4)
         coded_rows(t, 4);
@@ -200,11 +250,11 @@ static void take_values(const codes_item *t) {
 }
 
 static void coded_values(codes_item *t, int32_t j0) {
-    take_values(t);
-    as_lines(t->products, t->w, t->Dp, (size_t)t->n_valid, padded(t->D));
+    take_values(t, j0);
+    as_lines(t->products, t->w, t->Zp, (size_t)t->n_valid, padded(t->Z));
     packed_multiply(t->products,
                     (chains){listed(t->s, t->p, t->R, j0, t->list, t->n_valid), FV_KV_BLOCK, t->w,
-                             t->Dp, (size_t)t->n_valid, steps_of(t->D), t->c, t->o, t->Dp, NULL},
+                             t->Zp, (size_t)t->n_valid, steps_of(t->Z), t->c, t->o, t->Zp, NULL},
                     t->R, 0);
 }
 
@@ -220,7 +270,7 @@ static int64_t codes_row_of(const codes_item *t, int32_t v) {
 
 static void codes_begin(codes_item *t) {
     memset(t->q, 0, (size_t)t->R * t->Dp * sizeof *t->q);
-    memset(t->o, 0, (size_t)t->R * t->Dp * sizeof *t->o);
+    memset(t->o, 0, (size_t)t->R * t->Zp * sizeof *t->o);
     t->anchor = 0;
     for (int32_t v = 0; v < t->R; v++) {
         memcpy(t->q + (size_t)v * t->Dp,
@@ -233,9 +283,19 @@ static void codes_begin(codes_item *t) {
     as_rows(t->products, t->q, t->Dp, t->R, t->D);
 }
 
+/* What was summed, as values. */
+static const float *latent_output(const codes_item *t) {
+    const fv_latent_layer *l = t->latent.l;
+    const float *basis = l->value + t->g * ((size_t)l->n_dir + 1) * t->D;
+    chains_all((chains){t->o, t->Zp, basis, t->D, t->Z, steps_of(t->D), NULL, t->out, t->Dp, NULL},
+               t->R, 0);
+    return t->out;
+}
+
 static void codes_end(const codes_item *t) {
+    const float *all = t->is_latent ? latent_output(t) : t->o;
     for (int32_t v = 0; v < t->R; v++) {
-        const float *o = t->o + (size_t)v * t->Dp, l = t->l[v];
+        const float *o = all + (size_t)v * t->Dp, l = t->l[v];
         float *to = row_f32(&t->a->o, codes_row_of(t, v)) + codes_head(t, v) * t->D;
         for (size_t d = 0; d < t->D; d++) to[d] = l == 0.0f ? 0.0f : o[d] / l;
         if (t->a->lse.data)
@@ -265,8 +325,15 @@ static void codes_with(const fv_attn_packed_args *a, const packed_products *prod
     if (products->open) products->open();
     for (int q = 0; q < a->n_seq; q++) {
         t.seq = &a->seqs[q];
-        t.k = codes_view_of(t.seq->k);
-        t.v = codes_view_of(t.seq->v);
+        t.is_latent = t.seq->k->shape.form == FV_PACKED_LATENT;
+        if (t.is_latent) {
+            latent_view_open(&t.latent, t.seq->k);
+        } else {
+            t.k = codes_view_of(t.seq->k);
+            t.v = codes_view_of(t.seq->v);
+        }
+        t.Z = t.is_latent ? 1 + t.latent.n_dir : t.D;
+        t.Zp = stepped(t.products, t.Z);
         int64_t n = codes_items(a, t.seq);
         for (int64_t i = begin < 0 ? 0 : begin; i < end && i < n; i++) {
             t.g = (size_t)(i % a->n_kv);

@@ -1,17 +1,44 @@
-/* Attention on quantized and depth-merged rows, as kernels/ops.h words it. */
+/* Attention on quantized, depth-merged and latent rows, as kernels/ops.h words it. */
 #include "kernels/cpu/plain_packed.h"
+#include "kernels/latent_read.h"
 #include "kernels/packed_read.h"
 
 typedef struct quantized {
-    packed_query x;  /* first; its u [D] a key */
-    codes_view k, v; /* codes or directions */
+    packed_query x;     /* first; its u [D] a key */
+    codes_view k, v;    /* codes or directions, */
+    latent_view latent; /* or coefficients: of keys and values */
 } quantized;
+
+static bool is_latent(const packed_query *x) { return x->seq->k->shape.form == FV_PACKED_LATENT; }
 
 static void open_views(packed_query *x) {
     quantized *of = (quantized *)x;
+    if (is_latent(x)) {
+        latent_view_open(&of->latent, x->seq->k);
+        x->n_z = 1 + of->latent.n_dir;
+        return;
+    }
     of->k = codes_view_of(x->seq->k);
     of->v = codes_view_of(x->seq->v);
     x->n_z = (size_t)x->a->d_head;
+}
+
+/* z [n_z] of row j: the mean's coefficient is 1. */
+static size_t coefficients(const packed_query *x, int32_t j, float *z) {
+    z[0] = 1.0f;
+    latent_row(&((const quantized *)x)->latent, (size_t)j, z + 1);
+    return x->n_z;
+}
+
+static void latent_key(const packed_query *x, int32_t j, float *k) {
+    const fv_latent_layer *l = x->seq->k->latent;
+    size_t D = (size_t)x->a->d_head, line = (size_t)l->n_dir + 1;
+    const float *basis = l->key + (size_t)x->g * D * line;
+    coefficients(x, j, x->t);
+    for (size_t d = 0; d < D; d++, basis += line) {
+        k[d] = 0.0f;
+        for (size_t r = 0; r < x->n_z; r++) k[d] = fmaf(x->t[r], basis[r], k[d]);
+    }
 }
 
 /* Row j of the keys, rotated by its anchor, times the query. */
@@ -20,7 +47,10 @@ static float score(packed_query *x, int32_t j) {
     const fv_packed_rows *rows = x->seq->rows;
     const float *q = row_f32(&x->a->q, (int64_t)x->seq->row0 + x->row) + (size_t)x->h * D;
     float *k = x->u;
-    codes_row(&((const quantized *)x)->k, (size_t)x->g, (size_t)j, k);
+    if (is_latent(x))
+        latent_key(x, j, k);
+    else
+        codes_row(&((const quantized *)x)->k, (size_t)x->g, (size_t)j, k);
     for (size_t i = 0; rows->cos && i < half; i++) {
         size_t at = (tile * half + i) * FV_PACKED_TILE + (size_t)j % FV_PACKED_TILE;
         float a = k[i], b = k[i + half], c = rows->cos[at], s = rows->sin[at];
@@ -31,11 +61,22 @@ static float score(packed_query *x, int32_t j) {
 }
 
 static size_t value(packed_query *x, int32_t j, float *to) {
+    if (is_latent(x)) return coefficients(x, j, to);
     codes_row(&((const quantized *)x)->v, (size_t)x->g, (size_t)j, to);
     return x->n_z;
 }
 
-static void output(const packed_query *x, size_t n, float *o) { memcpy(o, x->z, n * sizeof *o); }
+static void output(const packed_query *x, size_t n, float *o) {
+    const fv_latent_layer *l = x->seq->v->latent;
+    size_t D = (size_t)x->a->d_head;
+    if (!is_latent(x)) {
+        memcpy(o, x->z, n * sizeof *o);
+        return;
+    }
+    const float *basis = l->value + (size_t)x->g * ((size_t)l->n_dir + 1) * D;
+    for (size_t r = 0; r < n; r++, basis += D)
+        for (size_t d = 0; d < D; d++) o[d] = fmaf(x->z[r], basis[d], o[d]);
+}
 
 static void attend(const void *args, void *scratch, int64_t begin, int64_t end,
                    fv_compute compute) {

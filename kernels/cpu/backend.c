@@ -264,7 +264,7 @@ static fv_status cpu_attn_lowrank(fv_backend *be, const fv_attn_packed_args *a) 
     return run_plan(c, c->path->attn_lowrank_plan(a), c->path->attn_lowrank, a);
 }
 
-/* Of codes or directions. */
+/* Of codes, directions or coefficients. */
 static fv_status attn_decoded(const fv_backend *be, const fv_attn_packed_args *a,
                               fv_packed_form form) {
     cpu *c = be->impl;
@@ -280,6 +280,10 @@ static fv_status cpu_attn_quantized(fv_backend *be, const fv_attn_packed_args *a
 
 static fv_status cpu_attn_merged(fv_backend *be, const fv_attn_packed_args *a) {
     return attn_decoded(be, a, FV_PACKED_MERGED);
+}
+
+static fv_status cpu_attn_latent(fv_backend *be, const fv_attn_packed_args *a) {
+    return attn_decoded(be, a, FV_PACKED_LATENT);
 }
 
 /* ---- items beside each other ----------------------------------------------------------- */

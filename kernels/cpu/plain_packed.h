@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/cpu/plain_bf16.h"
+#include "kernels/latent.h"
 
 typedef struct packed_query packed_query;
 
@@ -38,6 +39,8 @@ static inline fv_cpu_plan packed_plan(const fv_attn_packed_args *a) {
         size_t k = (size_t)seq->k->shape.rank, v = (size_t)seq->v->shape.rank;
         most = k > most ? k : most;
         most = v > most ? v : most;
+        size_t latent = seq->k->latent ? (size_t)seq->k->latent->n_dir + 1 : 0;
+        most = latent > most ? latent : most;
     }
     plan.scratch_bytes = (4 + FV_KV_BLOCK) * most * sizeof(float);
     return plan;

@@ -37,7 +37,8 @@ typedef struct fv_kv_packed_set {
     int32_t refs;                  /* blocks that have it */
     int32_t n, n_anchor;
     const int32_t *pos, *first, *anchor; /* as in fv_kv_packed */
-    bool tiles; /* its angles are each row's own, in tiles of rows, and not each block's */
+    bool tiles;  /* its angles are each row's own, in tiles of rows, and not each block's */
+    bool turned; /* angles are those of the rows' own positions */
     const int32_t *there;       /* pos and first on the store's device */
     fv_buf rows_buf, angle_buf; /* angle_buf: cosines, then sines; empty: not needed */
     void *host;

@@ -25,7 +25,8 @@ fv_kv_packed *fv_kv_packed_text(const fv_kv *kv, int32_t layer) {
 }
 
 bool fv_kv_packed_owns_keys(const fv_kv_packed *p, int32_t layer) {
-    return p->source_layer == layer || p->part[FV_PACKED_V].shape.form == FV_PACKED_MERGED;
+    return p->source_layer == layer || p->part[FV_PACKED_V].shape.form == FV_PACKED_MERGED ||
+           p->part[FV_PACKED_V].shape.form == FV_PACKED_LATENT;
 }
 
 size_t fv_kv_packed_bytes(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
@@ -59,6 +60,7 @@ static size_t host_bytes(const fv_kv_packed *p) {
 
 /* Of either part that is the layer's own: both have one form. */
 static bool tiled(const fv_packed_shape *s) { return s->form != FV_PACKED_LOWRANK; }
+static bool turned(const fv_packed_shape *s) { return s->form == FV_PACKED_LATENT; }
 
 size_t fv_kv_packed_tables(const fv_kv *kv) {
     size_t bytes = 0;
@@ -81,7 +83,8 @@ size_t fv_kv_packed_cost(const fv_kv *kv, const fv_kv_packed_form *f, bool alone
     fv_kv_packed_set like = {.n = f->n,
                              .n_anchor = f->n_anchor,
                              .anchor = f->anchor,
-                             .tiles = tiled(&f->part[FV_PACKED_V])};
+                             .tiles = tiled(&f->part[FV_PACKED_V]),
+                             .turned = turned(&f->part[FV_PACKED_V])};
     return bytes + fv_kv_packed_set_bytes(kv, &like) + there * (n + blocks + 1) * sizeof(int32_t);
 }
 
@@ -144,15 +147,28 @@ static fv_status lay_rows(fv_kv *kv, fv_kv_packed *p, fv_kv_packed_set *set) {
     return memchr(p->group, 1, rows) ? there_group(kv, p) : FV_OK;
 }
 
+/* A part that borrows everything has no memory. */
 static fv_status take_part(fv_kv *kv, fv_kv_packed *p, int kind, const fv_packed_shape *shape) {
-    FV_TRY(fv_kv_memory_take(kv, fv_packed_bytes(shape), &p->part_buf[kind]));
+    size_t bytes = fv_packed_bytes(shape);
+    if (bytes) FV_TRY(fv_kv_memory_take(kv, bytes, &p->part_buf[kind]));
     p->part[kind] = (fv_packed_part){.shape = *shape, .data = p->part_buf[kind].data};
     return FV_OK;
 }
 
-/* Address of the part that is the source layer's: keys, or directions. */
+/* Coefficients are where the source layer has its keys, and directions those of the layer. */
+static void follow_latent(const fv_kv *kv, fv_kv_packed *p, int32_t layer) {
+    const fv_kv_packed *lead =
+        p->source_layer == layer ? p : fv_kv_packed_of(kv, p->source_layer, p->seg);
+    for (int k = 0; k < 2; k++) {
+        p->part[k].latent = &fv_kv_get_shape(kv)->latent[layer];
+        if (p->part[k].shape.borrows) p->part[k].base = lead->part[FV_PACKED_K].data;
+    }
+}
+
+/* Address of the part that is the source layer's: keys, directions or coefficients. */
 static void follow_source_layer(const fv_kv *kv, fv_kv_packed *p, int32_t layer) {
-    if (p->source_layer == layer) return;
+    if (p->part[FV_PACKED_V].shape.form == FV_PACKED_LATENT) follow_latent(kv, p, layer);
+    if (p->source_layer == layer || p->part[FV_PACKED_V].shape.form == FV_PACKED_LATENT) return;
     const fv_kv_packed *lead = fv_kv_packed_of(kv, p->source_layer, p->seg);
     if (!fv_kv_packed_owns_keys(p, layer)) p->part[FV_PACKED_K] = lead->part[FV_PACKED_K];
     for (int k = 0; k < 2; k++)
@@ -165,7 +181,8 @@ static fv_status fill(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_k
                                    .pos = f->pos,
                                    .first = f->first,
                                    .anchor = f->anchor,
-                                   .tiles = tiled(&f->part[FV_PACKED_V])};
+                                   .tiles = tiled(&f->part[FV_PACKED_V]),
+                                   .turned = turned(&f->part[FV_PACKED_V])};
     FV_TRY(own_arrays(p, f->n, f->n_anchor, f->rank != NULL));
     for (int32_t a = 0; a < f->n_anchor; a++) p->alive[a] = f->first[a + 1] - f->first[a];
     if (f->rank) memcpy(p->rank, f->rank, (size_t)f->n * sizeof *p->rank);
@@ -215,7 +232,7 @@ fv_status fv_kv_clear_text(fv_kv *kv, int32_t layer) {
 /* ---- what readers need ------------------------------------------------------------------- */
 
 fv_status fv_kv_packed_angles(fv_kv *kv, fv_kv_packed *p, const fv_rope *rope) {
-    if (!p->anchor || p->rows.cos) return FV_OK;
+    if (!(p->anchor || p->set->turned) || p->rows.cos) return FV_OK;
     FV_TRY(fv_kv_packed_set_angles(kv, p->set, rope));
     p->rows.cos = p->set->angle_buf.data;
     p->rows.sin = p->rows.cos + p->set->angle_buf.bytes / sizeof(float) / 2;
@@ -328,6 +345,10 @@ static fv_status part_laid(fv_kv *kv, fv_kv_packed *p, int kind, const int32_t *
     fv_device *dev = fv_kv_get_device(kv);
     fv_packed_part old = p->part[kind];
     size_t bytes = fv_packed_bytes(&old.shape);
+    if (bytes == 0) { /* it borrows everything */
+        p->part[kind].shape.n = n;
+        return FV_OK;
+    }
     FV_TRY(fv_arena_alloc(arena, bytes, &old.data));
     FV_TRY(fv_device_copy(dev, old.data, p->part[kind].data, bytes));
     fv_packed_part laid = {.shape = fv_packed_kept(&old, idx, n)};
@@ -396,7 +417,8 @@ static fv_status set_keep(fv_kv *kv, const fv_kv_packed *was, const int32_t *idx
                              .pos = pos,
                              .first = first,
                              .anchor = was->anchor ? anchor : NULL,
-                             .tiles = tiled(&was->part[FV_PACKED_V].shape)};
+                             .tiles = tiled(&was->part[FV_PACKED_V].shape),
+                             .turned = turned(&was->part[FV_PACKED_V].shape)};
     return fv_kv_packed_set_take(kv, &like, out);
 }
 

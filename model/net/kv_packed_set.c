@@ -10,7 +10,8 @@
 static bool same_set(const fv_kv_packed_set *a, const fv_kv_packed_set *b) {
     size_t rows = (size_t)a->n, blocks = (size_t)a->n_anchor;
     return a->n == b->n && a->n_anchor == b->n_anchor && a->tiles == b->tiles &&
-           !a->anchor == !b->anchor && memcmp(a->pos, b->pos, rows * sizeof *a->pos) == 0 &&
+           a->turned == b->turned && !a->anchor == !b->anchor &&
+           memcmp(a->pos, b->pos, rows * sizeof *a->pos) == 0 &&
            memcmp(a->first, b->first, blocks * sizeof *a->first) == 0 &&
            (!a->anchor || memcmp(a->anchor, b->anchor, blocks * sizeof *a->anchor) == 0);
 }
@@ -56,7 +57,7 @@ static size_t angle_rows(const fv_kv_packed_set *s) {
 size_t fv_kv_packed_set_bytes(const fv_kv *kv, const fv_kv_packed_set *s) {
     size_t half = (size_t)fv_kv_get_shape(kv)->d_head / 2;
     return sizeof *s + host_ints(s) * sizeof(int32_t) + s->rows_buf.bytes +
-           (s->anchor ? 2 * angle_rows(s) * half * sizeof(float) : 0);
+           (s->anchor || s->turned ? 2 * angle_rows(s) * half * sizeof(float) : 0);
 }
 
 static void set_free(fv_kv *kv, fv_kv_packed_set *s) {
@@ -76,6 +77,7 @@ fv_status fv_kv_packed_set_take(fv_kv *kv, const fv_kv_packed_set *like, fv_kv_p
         s->n = like->n;
         s->n_anchor = like->n_anchor;
         s->tiles = like->tiles;
+        s->turned = like->turned;
         fv_status st = copy_host(like, s);
         if (st == FV_OK) st = copy_there(fv_kv_get_device(kv), s);
         if (st == FV_OK) st = fv_kv_tables_charge(kv, fv_kv_packed_set_bytes(kv, s), &s->charged);
@@ -108,29 +110,30 @@ static void block_angles(const fv_kv_packed_set *s, const fv_rope_map *map, cons
     }
 }
 
-/* For codes and directions: each row's own, in tiles of rows (kernels/packed_part.h). */
+/* For other forms than factors: each row's own, in tiles of rows (kernels/packed_part.h). */
 static void tile_angles(const fv_kv_packed_set *s, const fv_rope_map *map, const fv_rope *rope,
                         float *cosine, float *sine) {
     float c[FV_ROPE_MAX_HALF], t[FV_ROPE_MAX_HALF];
     size_t half = (size_t)rope->half;
     for (int32_t a = 0; a < s->n_anchor; a++) {
-        fv_rope_pos pos = fv_rope_map_at(map, s->anchor[a]);
-        fv_rope_angles(rope, &pos, 1, c, t);
-        for (size_t j = (size_t)s->first[a]; j < (size_t)s->first[a + 1]; j++)
+        for (size_t j = (size_t)s->first[a]; j < (size_t)s->first[a + 1]; j++) {
+            fv_rope_pos pos = fv_rope_map_at(map, s->turned ? s->pos[j] : s->anchor[a]);
+            fv_rope_angles(rope, &pos, 1, c, t);
             for (size_t i = 0; i < half; i++) {
                 size_t tile = j / FV_PACKED_TILE * half + i;
                 cosine[tile * FV_PACKED_TILE + j % FV_PACKED_TILE] = c[i];
                 sine[tile * FV_PACKED_TILE + j % FV_PACKED_TILE] = t[i];
             }
+        }
     }
 }
 
 fv_status fv_kv_packed_set_angles(fv_kv *kv, fv_kv_packed_set *s, const fv_rope *rope) {
-    if (!s->anchor || s->angle_buf.data) return FV_OK;
+    if (!(s->anchor || s->turned) || s->angle_buf.data) return FV_OK;
     assert(rope->half <= fv_kv_get_shape(kv)->d_head / 2);
     size_t n = angle_rows(s) * (size_t)rope->half, bytes = n * sizeof(float);
     float *angles = calloc(2, bytes);
-    if (!angles) return FV_FAIL(FV_ENOMEM, "out of memory for %d anchors", s->n_anchor);
+    if (!angles) return FV_FAIL(FV_ENOMEM, "out of memory for the angles of %d tokens", s->n);
     (s->tiles ? tile_angles : block_angles)(s, fv_kv_rope_map(kv), rope, angles, angles + n);
     fv_device *dev = fv_kv_get_device(kv);
     fv_buf buf;

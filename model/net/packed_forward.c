@@ -106,7 +106,7 @@ static fv_status merge(fv_backend *be, const fv_packed_forward *p, const fv_pack
 static fv_status attend_packed(fv_backend *be, fv_packed_form form, const fv_attn_packed_args *a) {
     if (form == FV_PACKED_LOWRANK) return be->ops->attn_lowrank(be, a);
     if (form == FV_PACKED_QUANTIZED) return be->ops->attn_quantized(be, a);
-    return be->ops->attn_merged(be, a);
+    return form == FV_PACKED_MERGED ? be->ops->attn_merged(be, a) : be->ops->attn_latent(be, a);
 }
 
 /* What a segment's rows of one form contribute. */

@@ -47,7 +47,7 @@ fv_status fv_rows_rotate(fv_matrices *in, const fv_rope *rope, const fv_rope_map
     return in->be->ops->rope(in->be, &a);
 }
 
-/* Rows of codes are made on the host. */
+/* Rows of codes and of coefficients are made on the host. */
 static fv_status read_codes(fv_matrices *in, const fv_packed_part *part, const int32_t *row,
                             fv_tensor m) {
     fv_device *dev = in->be->device;
@@ -55,7 +55,9 @@ static fv_status read_codes(fv_matrices *in, const fv_packed_part *part, const i
     float *y;
     assert(m.ld == m.cols);
     FV_TRY(FV_ARENA_NEW(in->scratch, n * width, y));
-    for (size_t i = 0; i < n; i++) fv_codes_read(part, row[i], 1, y + i * width);
+    for (size_t i = 0; i < n; i++)
+        (part->shape.form == FV_PACKED_LATENT ? fv_latent_read : fv_codes_read)(part, row[i], 1,
+                                                                                y + i * width);
     return dev->ops->copy_async(dev, m.data, y, n * width * sizeof *y);
 }
 

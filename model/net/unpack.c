@@ -68,14 +68,18 @@ static fv_status rebuild(const fv_kv *kv, fv_matrices *in, const fv_packed_part 
     return fv_rows_rebuild(in, &part, row, *m);
 }
 
-/* Keys are packed rotated back to their block's anchor: rotates them on by it. */
+/* Keys are packed rotated back to their block's anchor, or before rotation: rotates them on by it, or
+ * by their position. */
 static fv_status rotate_on(const fv_kv *kv, fv_matrices *in, const fv_rope *rope,
                            const fv_kv_packed *p, const int32_t *row, int32_t n, fv_tensor m) {
     int32_t *anchor;
-    if (!p->anchor) return FV_OK;
+    bool latent = p->part[FV_PACKED_V].shape.form == FV_PACKED_LATENT;
+    if (!p->anchor && !latent) return FV_OK;
     FV_TRY(FV_ARENA_NEW(in->scratch, n, anchor));
     for (int32_t i = 0; i < n; i++) {
         int32_t a = 0;
+        anchor[i] = p->pos[row[i]];
+        if (latent) continue;
         while (row[i] >= p->first[a + 1]) a++;
         anchor[i] = p->anchor[a];
     }

@@ -16,7 +16,7 @@ static void plan_pair(fv_plan *plan, int32_t l) {
     if (plan->prune.drop_visual_kv[l] || rows_differ(plan, l + 1)) return;
     for (int32_t i = 0; i < 2; i++)
         plan->pack.layer[l + i] =
-            (fv_plan_pack){.rank = {width, width}, .rank2 = {width, width}, .second = i == 1};
+            (fv_plan_pack){.rank = {width, width}, .rank2 = {width, width}, .back = i};
     if (fv_plan_packs(plan, l, plan->visual[l]))
         plan->pack.any = true;
     else

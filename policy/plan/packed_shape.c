@@ -11,6 +11,7 @@ static fv_dtype dtype_of(const fv_plan *plan) {
 }
 
 static fv_packed_form form_of(const fv_plan *plan) {
+    if (plan->pack.latent) return FV_PACKED_LATENT;
     if (plan->pack.merged) return FV_PACKED_MERGED;
     return plan->pack.coded ? FV_PACKED_QUANTIZED : FV_PACKED_LOWRANK;
 }
@@ -25,7 +26,12 @@ fv_packed_shape fv_plan_packed_shape(const fv_plan *plan, int32_t layer, fv_pack
                          .kind = kind,
                          .bits = plan->pack.bits,
                          .form = form_of(plan),
-                         .borrows = pack->second};
+                         .borrows = pack->back > 0};
+    if (plan->pack.latent) {
+        s.row_bits = pack->row_bits;
+        s.borrows = pack->back > 0 || kind == FV_PACKED_V;
+        return s;
+    }
     if (plan->pack.merged) return s;
     if (plan->pack.coded) {
         s.n_outlier = (int32_t)fv_codes_all_outliers(&s, plan->pack.outliers);
@@ -79,6 +85,14 @@ static bool merging_pays(const fv_plan *plan, int32_t layer, int32_t n) {
     return merged < raw;
 }
 
+/* Of n tokens in all layers of the group: fewer than there were may not fill a tile. */
+static bool latents_pay(const fv_plan *plan, int32_t layer, int32_t n) {
+    fv_packed_shape s =
+        fv_plan_packed_shape(plan, fv_plan_pair(plan, layer), FV_PACKED_K, n, dtype_of(plan));
+    uint64_t raw = fv_packed_raw_bytes(&s) * 2 * (uint64_t)plan->pack.layer[layer].group;
+    return n > 0 && fv_packed_bytes(&s) < raw;
+}
+
 /* The larger of a layer's two ranks, as far as its width has it. */
 static int32_t rank_of(const fv_plan *plan, int32_t layer) {
     int32_t k = plan->pack.layer[layer].rank[FV_PACKED_K],
@@ -90,6 +104,7 @@ bool fv_plan_packs(const fv_plan *plan, int32_t layer, int32_t n) {
     int32_t v = plan->pack.layer[layer].rank[FV_PACKED_V];
     if (plan->pack.coded) return v > 0 && codes_pay(plan, layer, n);
     if (plan->pack.merged) return v > 0 && merging_pays(plan, layer, n);
+    if (plan->pack.latent) return v > 0 && latents_pay(plan, layer, n);
     int32_t rank = least(rank_of(plan, layer), n);
     return rank > 0 &&
            fv_packed_gain(n, rank, width_of(plan)) >= plan->params[FV_STAGE_PACK].pack_svd.gain;
@@ -130,6 +145,9 @@ fv_packs fv_plan_packs_range(const fv_plan *plan, int32_t layer, int32_t from, i
     if (from < 1) from = 1;
     if (plan->pack.coded) return codes_pay_range(plan, layer, from, to);
     if (plan->pack.merged) return FV_PACKS_NONE; /* as for the bytes above */
+    if (plan->pack.latent && fv_plan_packs(plan, layer, from) && fv_plan_packs(plan, layer, to))
+        return FV_PACKS_ALL; /* the fewer tokens, the less it pays */
+    if (plan->pack.latent) return FV_PACKS_SOME;
     return factors_pay_range(from, to, rank_of(plan, layer), width_of(plan),
                              plan->params[FV_STAGE_PACK].pack_svd.gain);
 }

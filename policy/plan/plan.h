@@ -41,6 +41,9 @@ typedef struct fv_plan_shape {
     int32_t n_fitted;
     const fv_schedule *fitted; /* [n_fitted] of prune=fitprune */
     const char *uncalibrated;
+    /* Of pack=latent: layers of a group, and directions; 0: there are none, and why, or NULL. */
+    int32_t latent_layers, latent_rank;
+    const char *no_latent;
 } fv_plan_shape;
 
 /* Attention captures of a layer, as flags; the rows FV_CAPTURE of methods.def are among them. */
@@ -114,10 +117,13 @@ typedef int32_t (*fv_plan_count_fn)(const fv_plan *plan, int32_t layer, int32_t 
 /* How a layer's visual tokens are stored: raw, or as the factors, codes or merged rows of
  * kernels/packed_part.h. */
 typedef struct fv_plan_pack {
-    /* Of keys and values, at most; 0: raw. R2 = R: one tier. Of codes and of merged rows: their
-     * width */
+    /* Of keys and values, at most; 0: raw. R2 = R: one tier. Of codes, merged rows and latents:
+     * their width */
     int32_t rank[2], rank2[2];
-    bool second; /* of two layers that are merged: this one, and the one before */
+    int32_t back;     /* so many layers before this one is the first of those that it shares
+                       * directions or coefficients with; 0: it is that layer */
+    int32_t group;    /* of latents: layers that share coefficients, */
+    int32_t row_bits; /* and bits of a token's */
 } fv_plan_pack;
 
 /* The share of a ranked layer's visual tokens that is left when t tokens of the answer are there;
@@ -168,7 +174,8 @@ typedef struct fv_plan_pack_stage {
     int32_t block;     /* positions that share an anchor; 0: all */
     bool coded;        /* packed layers are codes, not factors, */
     double outliers;   /* with this share of a line's numbers kept as they are; */
-    bool merged;       /* or directions that two layers share */
+    bool merged;       /* or directions that two layers share, */
+    bool latent;       /* or coefficients that groups of layers share */
     bool first_packed; /* something is packed, and the first token comes from it as well */
     bool observed; /* packed tokens have an importance, which begins with the prompt's last row */
     fv_text_keys text_keys;
@@ -250,9 +257,10 @@ static inline bool fv_plan_sees_less(const fv_plan *plan) {
     return less;
 }
 
-/* The layer that has the directions of merged layer l: itself, or the one before; of others l. */
+/* The layer that has the directions of merged layer l, or the coefficients of latent layer l: itself,
+ * or one before; of others l. */
 static inline int32_t fv_plan_pair(const fv_plan *plan, int32_t l) {
-    return l - plan->pack.layer[l].second;
+    return l - plan->pack.layer[l].back;
 }
 
 /* Layers whose text keys are another layer's, at least. */

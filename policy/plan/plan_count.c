@@ -186,7 +186,8 @@ typedef struct counted {
 
 static bool same_pack(const fv_plan_pack *a, const fv_plan_pack *b) {
     return memcmp(a->rank, b->rank, sizeof a->rank) == 0 &&
-           memcmp(a->rank2, b->rank2, sizeof a->rank2) == 0 && a->second == b->second;
+           memcmp(a->rank2, b->rank2, sizeof a->rank2) == 0 && a->back == b->back &&
+           a->group == b->group && a->row_bits == b->row_bits;
 }
 
 static layer_bytes count_again(const fv_plan *plan, int32_t l, bool leads, counted last[2]) {
@@ -239,7 +240,8 @@ static int32_t visual_packed(const fv_plan *plan, int32_t l) {
     int32_t n = plan->prune.drop_visual_kv[l] ? 0 : plan->visual[l];
     int32_t most = n + (n < plan->select.dup_max ? n : plan->select.dup_max);
     if (plan->pack.layer[l].rank[FV_PACKED_V] == 0) return 0;
-    bool some = plan->pack.merged || fv_plan_packs_range(plan, l, 0, most) != FV_PACKS_NONE;
+    bool some = plan->pack.merged || plan->pack.latent ||
+                fv_plan_packs_range(plan, l, 0, most) != FV_PACKS_NONE;
     return some ? most : 0;
 }
 
@@ -257,7 +259,8 @@ static uint64_t visual_tables(const fv_plan *plan) {
         int32_t n = visual_packed(plan, l);
         if (n == 0) continue;
         packed_rows r = rows_in_blocks(plan, n, s->n_visual, runs);
-        r.tiles = plan->pack.coded || plan->pack.merged;
+        r.tiles = plan->pack.coded || plan->pack.merged || plan->pack.latent;
+        r.anchored |= plan->pack.latent; /* by each token's own position */
         r.ranked = plan->evict.rank_from[l] >= 0;
         r.observed = true;
         bytes += block_tables(&r);

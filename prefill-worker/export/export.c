@@ -61,7 +61,8 @@ static fv_status make_hello(fv_export *s) {
                                .n_kv = s->shape->n_kv,
                                .d_head = s->shape->d_head,
                                .dtype = fv_dtype_name(s->shape->dtype),
-                               .compute = fv_compute_name(s->req.compute)};
+                               .compute = fv_compute_name(s->req.compute),
+                               .latent = s->shape->latent_sum};
     FV_TRY(fv_compat_make(&fields, &s->hello.compat));
     fv_policy_print(&plan->policy, s->policy);
     s->hello.policy = s->policy;
@@ -392,7 +393,12 @@ static bool any_rows(const fv_export *s, int32_t layer, fv_kv_segment seg) {
 
 /* ---- a packed layer -------------------------------------------------------------------- */
 
-static fv_wire_packed describe(const fv_kv_packed *p) {
+/* Of a layer that has another's coefficients, the tokens are that one's as well. */
+static bool follows(const fv_kv_packed *p, int32_t layer) {
+    return p->part[FV_PACKED_V].shape.form == FV_PACKED_LATENT && p->source_layer != layer;
+}
+
+static fv_wire_packed describe(const fv_kv_packed *p, int32_t layer) {
     fv_wire_packed w = {.n = (uint32_t)p->rows.n,
                         .n_anchor = (uint32_t)p->rows.n_anchor,
                         .source_layer = (uint32_t)p->source_layer,
@@ -407,10 +413,15 @@ static fv_wire_packed describe(const fv_kv_packed *p) {
         const fv_packed_shape *shape = &p->part[k].shape;
         w.part[k].rank = (uint32_t)shape->rank;
         w.part[k].rank2 = (uint32_t)shape->rank2;
-        w.part[k].bits = shape->bits;
+        w.latent = shape->form == FV_PACKED_LATENT;
+        w.part[k].bits = w.latent ? (uint32_t)shape->row_bits : shape->bits;
         w.part[k].n_outlier = (uint32_t)shape->n_outlier;
         w.coded = shape->form == FV_PACKED_QUANTIZED;
         w.merged = shape->form == FV_PACKED_MERGED;
+    }
+    if (follows(p, layer)) {
+        w.n = w.n_anchor = 0;
+        w.ranked = false;
     }
     return w;
 }
@@ -428,25 +439,28 @@ static fv_status send_factor(fv_export *s, int32_t layer, const fv_kv_packed *p,
     section.part1 = (uint16_t)(kind + 1);
     section.dtype = FV_WIRE_BYTES;
     fv_piece piece = {p->part[kind].data, fv_packed_bytes(&p->part[kind].shape)};
+    if (piece.bytes == 0) return FV_OK;
     return write_stored(s, section, &piece, 1);
 }
 
 static fv_status send_packed(fv_export *s, int32_t layer, const fv_kv_packed *p) {
     void *bytes;
-    fv_wire_packed w = describe(p);
+    fv_wire_packed w = describe(p, layer);
     size_t n = fv_wire_packed_bytes(w.n, w.n_anchor);
     FV_TRY(fv_packet_alloc(&s->writer, n, &bytes));
     fv_wire_packed_put(&w, bytes);
     fv_section section = packed_section(FV_SECTION_PACKED, layer, p);
+    section.dims[0] = w.n;
+    section.dims[1] = w.n_anchor;
     section.dtype = FV_WIRE_BYTES;
     FV_TRY(fv_packet_write(&s->writer, section, &(fv_piece){bytes, n}, 1));
     if (fv_kv_packed_owns_keys(p, layer)) FV_TRY(send_factor(s, layer, p, FV_PACKED_K));
     FV_TRY(send_factor(s, layer, p, FV_PACKED_V));
-    s->rows += w.n;
+    s->rows += (uint32_t)p->rows.n;
     if (!p->observed) return FV_OK;
     section = packed_section(FV_SECTION_IMPORTANCE, layer, p);
     section.dtype = FV_WIRE_F32;
-    fv_piece importance = {p->importance, (size_t)w.n * sizeof *p->importance};
+    fv_piece importance = {p->importance, (size_t)p->rows.n * sizeof *p->importance};
     return fv_packet_write(&s->writer, section, &importance, 1);
 }
 

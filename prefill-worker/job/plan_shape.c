@@ -24,5 +24,8 @@ fv_plan_shape fv_plan_shape_of(const fv_engine *engine, fv_dtype kv_dtype,
     s.withdraw = fv_checkpoint_withdraw(ck);
     s.uncalibrated = fv_checkpoint_uncalibrated(ck);
     s.fitted = fv_checkpoint_schedules(ck, &s.n_fitted);
+    const fv_latent *latent = fv_engine_latent(engine, kv_dtype, &s.no_latent);
+    s.latent_layers = latent ? latent->info.n_group_layer : 0;
+    s.latent_rank = latent ? latent->info.n_dir : 0;
     return s;
 }

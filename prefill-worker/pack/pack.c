@@ -58,11 +58,11 @@ static int32_t rows_of(const fv_pack_context *ctx, int32_t layer, fv_kv_segment 
     return again && fv_kv_positions(ctx->kv, layer, 0, seg)[n - 1] == last ? n - 1 : n;
 }
 
-/* That of the layer before, where the two are to be merged and it has rows. */
+/* That of the first layer that is compressed together with this one, where all between have rows. */
 static fv_pack_job *first_of(const run *r, int32_t layer) {
-    fv_pack_job *before = r->n > 0 ? &r->job[r->n - 1] : NULL;
-    bool is = before && before->layer == layer - 1 && r->ctx.plan->pack.layer[layer].second;
-    return is ? before : NULL;
+    int32_t back = r->ctx.plan->pack.layer[layer].back;
+    fv_pack_job *first = back > 0 && r->n >= back ? &r->job[r->n - back] : NULL;
+    return first && first->layer == layer - back ? first : NULL;
 }
 
 static fv_status begin_rows(run *r, int32_t layer, fv_kv_segment seg) {
@@ -150,6 +150,7 @@ static void note(const fv_pack_job *job, const fv_packed_shape *shape, fv_packed
     }
     layer->code = shape->form == FV_PACKED_QUANTIZED ? shape->bits : 0;
     layer->merged = shape->form == FV_PACKED_MERGED;
+    layer->row_bits = shape->form == FV_PACKED_LATENT ? shape->row_bits : 0;
 }
 
 static fv_status end_rows(run *r, fv_pack_job *job, fv_pack_report *report) {

@@ -9,7 +9,7 @@
  *   entries of a group's layers --begin--> jobs --part, keys and values of all in parallel-->
  *                                            --end, layer by layer--> compressed blocks
  *
- * Two layers that are merged are in the same group; the second's job works for both.
+ * Layers that are compressed together are in the same group; the last one's job works for all.
  *
  * Functions are for the thread that owns the backend, except for `part`. */
 #include "kernels/matrices.h"
@@ -23,6 +23,7 @@ typedef struct fv_packed_layer {
     float error[2];    /* what is lost, of ||M||: of factors before they are rounded */
     int32_t code;      /* bits of a code; 0: factors, or merged */
     bool merged;       /* it shares directions with another layer */
+    int32_t row_bits;  /* of latents: bits of a token's coefficients; 0: it has none */
     int32_t rank_text; /* of its text keys; 0: text is raw */
     float error_text;
 } fv_packed_layer;
@@ -47,8 +48,9 @@ typedef struct fv_pack_job {
     void *state;     /* of the method; NULL: the layer stays raw */
     int32_t rank[2]; /* what became of it; `part` writes its own half */
     float error[2];
-    struct fv_pack_job
-        *first; /* of the second of two layers that are merged: the other's; or NULL */
+    /* Of a layer that is compressed together with others before it: the first one's, in an array in
+     * which the others follow; or NULL */
+    struct fv_pack_job *first;
 } fv_pack_job;
 
 typedef struct fv_pack_context {

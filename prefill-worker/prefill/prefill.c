@@ -26,10 +26,12 @@ static void borrow_keys(const fv_prefill_request *req, int32_t n_layer) {
             fv_kv_borrow(req->kv, l, req->plan->share.source_layer[l], req->plan->share.text);
 }
 
-/* Layers below `layer`, but for those of a block that goes on, or of a pair that is merged. */
+/* Layers below `layer`, but for those of a block that goes on, or of layers that are compressed
+ * together. */
 static int32_t layers_done_of(const fv_prefill *p, int32_t b, int32_t layer) {
     if (layer == fv_decoder_config(p->dec)->n_layer) return layer;
-    if (fv_plan_pair(p->req[b].plan, layer) < layer) return layer - 1;
+    int32_t first = fv_plan_pair(p->req[b].plan, layer);
+    if (first < layer) return first;
     return fv_kv_source_layer(p->req[b].kv, layer);
 }
 

@@ -41,11 +41,18 @@ static fv_status describe_schedules(const fv_checkpoint *ck, fv_arena *a, model_
 }
 
 /* What bounds on bytes depend on. */
-static fv_status describe_calibration(const fv_checkpoint *ck, fv_arena *a, model_message *m) {
+static fv_status describe_calibration(const fv_engine *e, fv_dtype kv_dtype, fv_arena *a,
+                                      model_message *m) {
+    const fv_checkpoint *ck = e->ck;
     const int32_t *source_layer = fv_checkpoint_blocks(ck);
     const char *why = fv_checkpoint_uncalibrated(ck);
     if (why) FV_TRY(copy(a, why, &m->uncalibrated));
     m->vtw_layer = (uint32_t)fv_checkpoint_withdraw(ck);
+    const char *no_latent;
+    const fv_latent *latent = fv_engine_latent(e, kv_dtype, &no_latent);
+    m->latent_layers = latent ? (uint32_t)latent->info.n_group_layer : 0;
+    m->latent_directions = latent ? (uint32_t)latent->info.n_dir : 0;
+    if (!latent) FV_TRY(copy(a, no_latent, &m->no_latent));
     FV_TRY(describe_schedules(ck, a, m));
     if (!source_layer) return FV_OK;
     FV_TRY(FV_ARENA_NEW(a, m->n_layer, m->lazy_source_layers));
@@ -88,7 +95,7 @@ static fv_status describe_model(const fv_engine *e, const fv_model_info_options 
     limits->bytes_text = (uint64_t)fv_tokenizer_token_bytes(e->tok) * limits->max_positions;
     limits->max_tokens_default = FV_MAX_TOKENS_DEFAULT;
     m->limits = limits;
-    FV_TRY(describe_calibration(e->ck, a, m));
+    FV_TRY(describe_calibration(e, opt->kv_dtype, a, m));
     *out = m;
     return FV_OK;
 }
@@ -101,7 +108,8 @@ fv_status fv_info(const fv_engine *e, const fv_model_info_options *opt, fv_arena
                                .n_kv = shape.n_kv,
                                .d_head = shape.d_head,
                                .dtype = fv_dtype_name(shape.dtype),
-                               .compute = fv_compute_name(e->be.compute)};
+                               .compute = fv_compute_name(e->be.compute),
+                               .latent = shape.latent_sum};
     fv_compat compat;
     introduction_message *in;
     FV_TRY(fv_compat_make(&fields, &compat));

@@ -8,8 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "model/checkpoint.h"
 #include "tests/support/answer.h"
 #include "tests/support/fleet.h"
+#include "tests/support/latent.h"
 #include "tests/support/policies.h"
 #include "tests/support/tensor_file.h"
 
@@ -36,6 +38,20 @@ static const char config[] =
     " \"image_size\": 224, \"patch_size\": 14, \"hidden_act\": \"quick_gelu\","
     " \"layer_norm_eps\": 1e-5, \"projection_dim\": 32}}";
 
+/* Directions of pack=latent. */
+static void write_latent(void) {
+    char dir[600], fingerprint[17];
+    fv_checkpoint *ck;
+    snprintf(dir, sizeof dir, "%s/ck", f.dir);
+    cr_assert_eq(fv_checkpoint_open(dir, &ck), FV_OK, "%s", fv_last_error());
+    fv_checkpoint_fingerprint(ck, fingerprint);
+    fv_checkpoint_close(ck);
+    fv_latent_info info = latent_info(LAYERS, KV_HEADS, HEAD, fingerprint, "f32", "f32");
+    float *numbers = latent_numbers(&info);
+    cr_assert_eq(fv_latent_save(dir, &info, numbers), FV_OK, "%s", fv_last_error());
+    free(numbers);
+}
+
 static void make_checkpoint(void) {
     static command_result r;
     write_text(f.dir, "config.json", config);
@@ -43,6 +59,7 @@ static void make_checkpoint(void) {
                 FOVEA_BIN "/fovea synth --config %s/config.json --dtype f32 --seed 5 --out %s/ck",
                 f.dir, f.dir);
     cr_assert_eq(r.status, 0, "%s", r.err);
+    write_latent();
 }
 
 static json_t *ask(const char *where, const char *preset) {
@@ -109,7 +126,9 @@ static const fv_plan_shape shape = {.n_layer = LAYERS,
                                     .d_head = HEAD,
                                     .bytes_value = 4,
                                     .n_visual = VISUAL,
-                                    .n_text = 8};
+                                    .n_text = 8,
+                                    .latent_layers = LATENT_LAYERS,
+                                    .latent_rank = LATENT_RANK};
 
 Test(fleet_policies, methods_give_the_bits_of_one_process_alone_and_together) {
     static policies list;

@@ -62,8 +62,7 @@ static void read_stream(void) {
 }
 
 static void open_world(world *w) {
-    fv_kv_shape shape = {
-        .n_layer = FUZZED_N, .n_kv = FUZZED_HKV, .d_head = FUZZED_D, .dtype = FV_F16};
+    fv_kv_shape shape = fuzzed_shape();
     expect(fv_kv_pool_open(fv_device_host(), &shape, 1 << 20, &w->pool) == FV_OK);
     fv_receiver_options opt = {.pool = w->pool,
                                .model = "fuzz",

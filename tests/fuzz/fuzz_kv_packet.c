@@ -19,7 +19,9 @@ static void check_packed(const fv_received *got, int32_t layer) {
         if (p->pos[i] < 0 || p->pos[i] >= got->n || got->seg[p->pos[i]] != FV_SEG_VISUAL) abort();
     float m[FUZZED_VISUAL * FUZZED_HKV * FUZZED_D];
     for (int k = 0; p && k < 2; k++)
-        if (p->part[k].shape.form != FV_PACKED_LOWRANK)
+        if (p->part[k].shape.form == FV_PACKED_LATENT)
+            fv_latent_read(&p->part[k], 0, p->rows.n, m);
+        else if (p->part[k].shape.form != FV_PACKED_LOWRANK)
             fv_codes_read(&p->part[k], 0, p->rows.n, m);
         else
             fv_packed_read_u(&p->part[k], 0, p->rows.n, m);

@@ -71,7 +71,7 @@ static inline fv_packed_part make_part(fv_packed_shape s, double share, float **
     s.n_outlier = (int32_t)fv_codes_all_outliers(&s, share);
     *m = random_numbers(n, 1);
     for (size_t i = 0; i < n; i += 37) (*m)[i] *= 40;
-    fv_packed_part p = {s, room(fv_packed_bytes(&s)), NULL};
+    fv_packed_part p = {.shape = s, .data = room(fv_packed_bytes(&s))};
     must(fv_codes_write(&s, *m, p.data, &error));
     must(fv_codes_check_outliers(&p));
     fv_codes_read(&p, 0, s.n, *m);
@@ -92,7 +92,8 @@ static inline fv_packed_part make_merged_part(fv_packed_shape s, double gamma, b
     shapes[1].borrows = true;
     void *data[2] = {room(fv_packed_bytes(&shapes[0])), room(fv_packed_bytes(&shapes[1]))};
     must(fv_merged_write(shapes, both, 0.6, kept, data, error));
-    fv_packed_part p = {shapes[second], data[second], second ? data[0] : NULL};
+    fv_packed_part p = {
+        .shape = shapes[second], .data = data[second], .base = second ? data[0] : NULL};
     must(fv_packed_check(&p.shape));
     must(fv_codes_check_outliers(&p));
     *m = rows[second];

@@ -143,7 +143,8 @@ typedef struct network {
 static network network_open(fv_backend *be, items *x) {
     const fv_text_config *c = &x->head.cfg.text;
     network n = {.be = be, .cfg = &x->head.cfg};
-    fv_kv_shape shape = {c->n_layer, c->n_kv, c->d_head, FV_BF16};
+    fv_kv_shape shape = {
+        .n_layer = c->n_layer, .n_kv = c->n_kv, .d_head = c->d_head, .dtype = FV_BF16};
     must(fv_decoder_open(be, c, &x->w.text, &n.dec));
     must(fv_vision_open(be, &n.cfg->vision, &x->w.tower, &x->w.projector, &n.vision));
     must(fv_model_runner_open(n.dec, &n.runner));

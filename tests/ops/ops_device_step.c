@@ -95,7 +95,7 @@ static void leave(story *s, int a) {
 
 static float *tell(fv_backend *be, size_t *n) {
     story s = {.logits = room(STORY_LOGITS * sizeof(float))};
-    fv_kv_shape shape = {N_LAYER, 1, D_HEAD, FV_BF16};
+    fv_kv_shape shape = {.n_layer = N_LAYER, .n_kv = 1, .d_head = D_HEAD, .dtype = FV_BF16};
     fv_decoder *dec;
     must(fv_decoder_open(be, &config, &weights, &dec));
     must(fv_model_runner_open(dec, &s.runner));

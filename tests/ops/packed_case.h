@@ -71,7 +71,7 @@ static inline fv_packed_part make_rows_part(fv_packed_shape s, float **u, float 
     *u = random_numbers((size_t)s.n * W, 1);
     *basis = room(W * W * sizeof(float));
     for (size_t i = 0; i < W * W; i++) (*basis)[i] = i % (W + 1) == 0;
-    fv_packed_part p = {s, room(fv_packed_bytes(&s)), NULL};
+    fv_packed_part p = {.shape = s, .data = room(fv_packed_bytes(&s))};
     fv_packed_write(&s, *u, NULL, p.data);
     fv_packed_read_rows(&p, 0, s.n, *u);
     return p;
@@ -82,7 +82,7 @@ static inline fv_packed_part make_part(fv_packed_shape s, float **u, float **bas
     size_t nu = (size_t)s.n * (size_t)s.rank, nb = (size_t)s.rank * fv_packed_width(&s);
     *u = random_numbers(nu, 1);
     *basis = random_numbers(nb, 1 / sqrtf((float)s.rank));
-    fv_packed_part p = {s, room(fv_packed_bytes(&s)), NULL};
+    fv_packed_part p = {.shape = s, .data = room(fv_packed_bytes(&s))};
     fv_packed_write(&s, *u, *basis, p.data);
     fv_packed_read_u(&p, 0, s.n, *u);
     fv_packed_read_basis(&p, *basis);

@@ -5,8 +5,26 @@
 #include <stdlib.h>
 
 #include "decode-worker/receive/receive.h"
+#include "tests/support/latent.h"
 
 enum { FUZZED_N = 2, FUZZED_HKV = 2, FUZZED_D = 4, FUZZED_TEXT = 3, FUZZED_VISUAL = 4 };
+
+/* Directions of pack=latent; made once. */
+static inline const fv_latent *fuzzed_latent(void) {
+    static fv_latent *latent;
+    fv_latent_info info = latent_info(FUZZED_N, FUZZED_HKV, FUZZED_D, "", "", "");
+    if (!latent) latent = latent_open(&info);
+    return latent;
+}
+
+static inline fv_kv_shape fuzzed_shape(void) {
+    return (fv_kv_shape){.n_layer = FUZZED_N,
+                         .n_kv = FUZZED_HKV,
+                         .d_head = FUZZED_D,
+                         .dtype = FV_F16,
+                         .latent = fuzzed_latent()->layer,
+                         .latent_sum = fuzzed_latent()->checksum};
+}
 
 /* The offer of a stream's grant. */
 static inline fv_hello fuzzed_hello(void) {
@@ -20,15 +38,15 @@ static inline fv_hello fuzzed_hello(void) {
                                .n_kv = FUZZED_HKV,
                                .d_head = FUZZED_D,
                                .dtype = "f16",
-                               .compute = "f32"};
+                               .compute = "f32",
+                               .latent = fuzzed_latent()->checksum};
     if (fv_compat_make(&fields, &hello.compat) != FV_OK) abort();
     return hello;
 }
 
 /* The caller closes both, the receiver first. */
 static inline void fuzzed_open(fv_kv_pool **pool, fv_receiver **r) {
-    fv_kv_shape shape = {
-        .n_layer = FUZZED_N, .n_kv = FUZZED_HKV, .d_head = FUZZED_D, .dtype = FV_F16};
+    fv_kv_shape shape = fuzzed_shape();
     if (fv_kv_pool_open(fv_device_host(), &shape, 1 << 20, pool) != FV_OK) abort();
     fv_receiver_options opt = {.pool = *pool,
                                .model = "fuzz",

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/backends/open.h"
+#include "tests/support/latent.h"
 
 static void need(fv_status st) {
     if (st == FV_OK) return;
@@ -92,8 +93,14 @@ void tiny_net_open_on(tiny_net *net, tiny_shape s, fv_dtype kv_dtype, const char
     fv_backend_options opt = {.n_threads = threads, .isa = isa};
     need(fv_backend_open(&net->be, device, &opt));
     need(fv_decoder_open(&net->be, &net->cfg, &net->w, &net->dec));
-    fv_kv_shape shape = {
-        .n_layer = s.n_layer, .n_kv = s.n_kv, .d_head = s.d_head, .dtype = kv_dtype};
+    fv_latent_info latent = latent_info(s.n_layer, s.n_kv, s.d_head, "", "", "");
+    net->latent = latent_open(&latent);
+    fv_kv_shape shape = {.n_layer = s.n_layer,
+                         .n_kv = s.n_kv,
+                         .d_head = s.d_head,
+                         .dtype = kv_dtype,
+                         .latent = net->latent->layer,
+                         .latent_sum = net->latent->checksum};
     need(fv_kv_pool_open(net->be.device, &shape, 0, &net->pool));
 }
 
@@ -104,6 +111,7 @@ void tiny_net_open(tiny_net *net, tiny_shape s, fv_dtype kv_dtype, const char *i
 
 void tiny_net_close(tiny_net *net) {
     fv_kv_pool_close(net->pool);
+    fv_latent_close(net->latent);
     fv_decoder_close(net->dec);
     fv_backend_close(&net->be);
     free(net->w.layer);
@@ -146,6 +154,8 @@ static void make_plan(const tiny_net *net, tiny_prompt *p, const char *policy) {
     fv_plan_shape shape =
         fv_plan_shape_of_net(&net->cfg, fv_kv_pool_shape(net->pool)->dtype, &prompt);
     shape.n_answer = p->n_answer;
+    shape.latent_layers = net->latent->info.n_group_layer;
+    shape.latent_rank = net->latent->info.n_dir;
     need(fv_plan_make(&parsed, &shape, &p->plan));
     make_map(net, p);
 }

@@ -14,6 +14,7 @@ typedef struct tiny_net {
     fv_backend be;
     fv_decoder *dec;
     fv_kv_pool *pool;
+    fv_latent *latent;          /* directions of pack=latent */
     fv_prefill_options prefill; /* as for tiny_prefill, except its chunk */
 } tiny_net;
 

@@ -36,6 +36,7 @@ class PackedLayer:
     error_text: float = 0.0
     code_bits: int = 0
     merged: bool = False
+    row_bits: int = 0
 
 
 @dataclass

@@ -131,7 +131,7 @@ Test(codes, groups_of_one_value_and_of_zeros_are_exact) {
         fv_packed_shape s = shape((fv_packed_kind)kind, 4, 17, 0.2);
         float m[17 * 20], back[17 * 20];
         double error;
-        fv_packed_part p = {s, aligned_alloc(64, fv_packed_bytes(&s)), NULL};
+        fv_packed_part p = {.shape = s, .data = aligned_alloc(64, fv_packed_bytes(&s))};
         for (int way = 0; way < 2; way++) {
             for (int i = 0; i < 17 * 20; i++)
                 m[i] = way ? (float)(kind == FV_PACKED_K ? i % 20 : i / 20) / 3 : 0;
@@ -150,7 +150,7 @@ Test(codes, the_largest_numbers_there_are_overflow_nowhere) {
             fv_packed_shape s = shape((fv_packed_kind)kind, bits, 9, 0);
             float m[9 * 20], back[9 * 20];
             double error;
-            fv_packed_part p = {s, aligned_alloc(64, fv_packed_bytes(&s)), NULL};
+            fv_packed_part p = {.shape = s, .data = aligned_alloc(64, fv_packed_bytes(&s))};
             for (int i = 0; i < 9 * 20; i++) m[i] = (i / 20 + i) % 2 ? 3.4e38f : -3.4e38f;
             cr_assert_eq(fv_codes_write(&s, m, p.data, &error), FV_OK);
             fv_codes_read(&p, 0, 9, back);
@@ -205,7 +205,7 @@ Test(codes, rows_that_stay_keep_their_bits_and_take_no_byte_more_than_they_need)
                 int32_t in_each = kind == FV_PACKED_V ? t.part.shape.n_outlier / 42 : 0;
                 cr_assert_eq(s.n, 5);
                 if (kind == FV_PACKED_V) cr_assert_eq(s.n_outlier, 5 * in_each);
-                fv_packed_part few = {s, aligned_alloc(64, fv_packed_bytes(&s)), NULL};
+                fv_packed_part few = {.shape = s, .data = aligned_alloc(64, fv_packed_bytes(&s))};
                 float back[5 * 20];
                 memset(few.data, 0xff, fv_packed_bytes(&s));
                 fv_packed_keep(&t.part, idx, &few);

@@ -42,7 +42,8 @@ static fv_status merge(pair *p, fv_packed_shape s, double t, double gamma) {
     for (int i = 0; i < 2; i++) {
         cr_assert_eq(fv_packed_check(&p->s[i]), FV_OK, "%s", fv_last_error());
         data[i] = aligned_alloc(64, fv_packed_aligned(fv_packed_bytes(&p->s[i]) + 1));
-        p->part[i] = (fv_packed_part){p->s[i], data[i], i ? data[0] : NULL};
+        p->part[i] =
+            (fv_packed_part){.shape = p->s[i], .data = data[i], .base = i ? data[0] : NULL};
     }
     return fv_merged_write(p->s, rows, t, p->kept, data, p->error);
 }
@@ -261,8 +262,10 @@ Test(merged, rows_that_stay_keep_their_bits) {
         for (int i = 0; i < 2; i++) {
             fv_packed_shape s = fv_packed_kept(&p.part[i], idx, 4);
             cr_assert(s.n == 4 && s.n_outlier == 1);
-            few[i] = (fv_packed_part){s, aligned_alloc(64, fv_packed_aligned(fv_packed_bytes(&s))),
-                                      i ? few[0].data : NULL};
+            few[i] =
+                (fv_packed_part){.shape = s,
+                                 .data = aligned_alloc(64, fv_packed_aligned(fv_packed_bytes(&s))),
+                                 .base = i ? few[0].data : NULL};
             memset(few[i].data, 0xff, fv_packed_bytes(&s));
             fv_packed_keep(&p.part[i], idx, &few[i]);
             cr_assert_eq(fv_codes_check_outliers(&few[i]), FV_OK, "%s", fv_last_error());

@@ -185,8 +185,8 @@ Test(packed, eight_and_four_bits_count_their_scales) {
         s.kind = FV_PACKED_V;
         cr_expect_eq(fv_packed_bytes(&s), codes + basis_pairs + 576 * 4 + 64 * 4);
     }
-    s = (fv_packed_shape){3, 5,    2, 1, 7, FV_BF16, FV_PACKED_V, 4, FV_PACKED_LOWRANK,
-                          0, false}; /* odd everywhere */
+    s = (fv_packed_shape){3, 5,     2, 1, 7, FV_BF16, FV_PACKED_V, 4, FV_PACKED_LOWRANK,
+                          0, false, 0}; /* odd everywhere */
     fv_packed_layout l = fv_packed_layout_of(&s);
     cr_expect_eq(l.stride[0], 1);
     cr_expect_eq(l.stride[1], 2);
@@ -202,7 +202,8 @@ Test(packed, eight_and_four_bits_count_their_scales) {
 }
 
 Test(packed, sixteen_bits_keep_what_the_type_can_hold) {
-    fv_packed_shape s = {77, 24, 10, 3, 20, FV_F32, FV_PACKED_V, 16, FV_PACKED_LOWRANK, 0, false};
+    fv_packed_shape s = {77, 24,    10, 3, 20, FV_F32, FV_PACKED_V, 16, FV_PACKED_LOWRANK,
+                         0,  false, 0};
     static const double worst[FV_N_DTYPE] = {0, 0x1p-8, 0x1p-11};
     for (int t = FV_F32; t < FV_N_DTYPE; t++) {
         s.dtype = (fv_dtype)t;
@@ -231,7 +232,8 @@ Test(packed, codes_are_as_near_as_their_step_allows) {
                                  (uint8_t)bits,
                                  FV_PACKED_LOWRANK,
                                  0,
-                                 false};
+                                 false,
+                                 0};
             trip x = travel(s);
             double allowed = 8.0 / ((1 << bits) - 1) / sqrt(12);
             double u = relative_error(x.u2, x.u, x.nu), b = relative_error(x.basis2, x.basis, x.nb);
@@ -265,7 +267,7 @@ static void assert_codes(const json_t *c) {
     rendered_uniform(&seed, u, nu);
     rendered_uniform(&seed, basis, nb);
     for (size_t i = 0; i < nu; i++) u[i] *= powf(0.5f, (float)(i % R));
-    fv_packed_part p = {s, malloc(fv_packed_bytes(&s)), NULL};
+    fv_packed_part p = {.shape = s, .data = malloc(fv_packed_bytes(&s))};
     fv_packed_write(&s, u, basis, p.data);
     fv_packed_read_u(&p, 0, s.n, u);
     fv_packed_read_basis(&p, basis);
@@ -284,11 +286,11 @@ Test(packed, codes_stand_for_what_numpy_says) {
 
 Test(packed, constant_and_empty_groups_are_exact) {
     for (int kind = FV_PACKED_K; kind <= FV_PACKED_V; kind++) {
-        fv_packed_shape s = {5, 3,    1, 2, 4, FV_F32, (fv_packed_kind)kind, 4, FV_PACKED_LOWRANK,
-                             0, false};
+        fv_packed_shape s = {5, 3,     1, 2, 4, FV_F32, (fv_packed_kind)kind, 4, FV_PACKED_LOWRANK,
+                             0, false, 0};
         float u[15] = {0}, basis[24], u2[15], basis2[24];
         for (int i = 0; i < 24; i++) basis[i] = 0.25f;
-        fv_packed_part p = {s, malloc(fv_packed_bytes(&s)), NULL};
+        fv_packed_part p = {.shape = s, .data = malloc(fv_packed_bytes(&s))};
         fv_packed_write(&s, u, basis, p.data);
         fv_packed_read_u(&p, 0, 5, u2);
         fv_packed_read_basis(&p, basis2);
@@ -296,7 +298,7 @@ Test(packed, constant_and_empty_groups_are_exact) {
         cr_expect_arr_eq(basis2, basis, sizeof basis);
         free(p.data);
         s.n = 0;
-        p = (fv_packed_part){s, malloc(fv_packed_bytes(&s)), NULL};
+        p = (fv_packed_part){.shape = s, .data = malloc(fv_packed_bytes(&s))};
         fv_packed_write(&s, NULL, basis, p.data);
         fv_packed_read_basis(&p, basis2);
         cr_expect_arr_eq(basis2, basis, sizeof basis);
@@ -309,10 +311,10 @@ Test(packed, kept_rows_keep_their_bits) {
     for (int bits = 16; bits >= 4; bits /= 2)
         for (int kind = FV_PACKED_K; kind <= FV_PACKED_V; kind++) {
             fv_packed_shape s = {
-                20, 9,    4, 2, 6, FV_BF16, (fv_packed_kind)kind, (uint8_t)bits, FV_PACKED_LOWRANK,
-                0,  false};
+                20, 9,     4, 2, 6, FV_BF16, (fv_packed_kind)kind, (uint8_t)bits, FV_PACKED_LOWRANK,
+                0,  false, 0};
             trip x = travel(s);
-            fv_packed_part kept = {s, NULL, NULL};
+            fv_packed_part kept = {.shape = s, .data = NULL};
             kept.shape.n = 4;
             kept.data = malloc(fv_packed_bytes(&kept.shape));
             fv_packed_keep(&x.part, idx, &kept);

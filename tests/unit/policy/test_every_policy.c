@@ -12,6 +12,7 @@
 #include "model/net/kv_packed.h"
 #include "tests/support/evict.h"
 #include "tests/support/handoff.h"
+#include "tests/support/latent.h"
 #include "tests/support/policies.h"
 #include "tests/support/thorough.h"
 
@@ -44,7 +45,9 @@ static fv_plan_shape plan_shape(void) {
                            .n_visual = 200,
                            .n_text = 14,
                            .n_span = 2,
-                           .span = image};
+                           .span = image,
+                           .latent_layers = LATENT_LAYERS,
+                           .latent_rank = LATENT_RANK};
 }
 
 static const policies *list(void) {

@@ -174,7 +174,9 @@ Test(policy, wrong_texts_are_refused_with_what_there_is) {
     refuses("prune=none;prune=vtw", "given twice");
     refuses("prune=none,layer=3", "no parameters");
     refuses("prune=vtw,layer=8/31", "is not a number");
-    refuses("prune=random,keep=1/32", "is not a number");
+    refuses("prune=random,seed=1/32", "is not a number");
+    refuses("prune=random,keep=1/0", "is not a number");
+    refuses("prune=random,keep=3/2", "must be 0..1");
     refuses("prune=vtw;preset=exact", "must come first");
     refuses("preset=best", "available: exact");
     refuses("prune", "STAGE=METHOD");

@@ -29,7 +29,7 @@ static void assert_pairs(const char *policy, int32_t n_layer, int32_t from, int3
     for (int32_t l = 0; l < n_layer; l++) {
         bool is = l >= from && l < to;
         cr_assert_eq(plan.pack.layer[l].rank[FV_PACKED_V] > 0, is, "%s: layer %d", policy, l);
-        cr_assert_eq(plan.pack.layer[l].second, is && l % 2, "%s: layer %d", policy, l);
+        cr_assert_eq(plan.pack.layer[l].back, is && l % 2, "%s: layer %d", policy, l);
         cr_assert_eq(fv_plan_pair(&plan, l), is ? l - l % 2 : l);
     }
     cr_assert_eq(plan.pack.any, to > from);

@@ -7,6 +7,7 @@
 
 #include "kernels/backends/open.h"
 #include "tests/support/handoff.h"
+#include "tests/support/latent.h"
 #include "tests/support/policies.h"
 #include "tests/support/thorough.h"
 
@@ -36,7 +37,9 @@ static void list_policies(void) {
                            .n_visual = VISUAL,
                            .n_text = BEFORE + AFTER,
                            .n_span = 1,
-                           .span = &image};
+                           .span = &image,
+                           .latent_layers = LATENT_LAYERS,
+                           .latent_rank = LATENT_RANK};
     table.n = 1;
     policies_add_methods(&table, &shape, false);
     n_method = table.n;

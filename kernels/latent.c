@@ -1,0 +1,119 @@
+/* Coefficients into planes of bits and back, on the host, and which direction gets how many. Runs on
+ * the thread that compresses or decompresses; decoding steps read blocks in kernels. */
+#include "kernels/latent.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/latent_read.h"
+
+void fv_latent_order(const float *deviation, int32_t n_dir, const float *error, uint16_t *order) {
+    uint8_t bits[FV_LATENT_MOST] = {0};
+    for (int32_t i = 0; i < FV_LATENT_BITS * n_dir; i++) {
+        int32_t best = -1;
+        double most = -1;
+        /* A direction without bits ends the search: none after it is worth more. */
+        for (int32_t r = 0; r < n_dir && (r == 0 || bits[r - 1] > 0); r++) {
+            if (bits[r] == FV_LATENT_BITS) continue;
+            double worth = (double)deviation[r] * (double)deviation[r] *
+                           ((double)error[bits[r]] - (double)error[bits[r] + 1]);
+            if (worth > most) most = worth, best = r;
+        }
+        if (best < 0) /* all that were begun are full, or nothing is worth a bit */
+            for (best = 0; bits[best] == FV_LATENT_BITS;) best++;
+        bits[best]++;
+        order[i] = (uint16_t)best;
+    }
+}
+
+int32_t fv_latent_bits(const fv_latent_layer *l, int32_t row_bits, uint8_t *bits) {
+    int32_t n = 0, all = FV_LATENT_BITS * l->n_dir;
+    memset(bits, 0, (size_t)l->n_dir);
+    for (int32_t i = 0; i < row_bits && i < all; i++) {
+        int32_t r = l->order[i];
+        bits[r]++;
+        n = r >= n ? r + 1 : n;
+    }
+    return n;
+}
+
+fv_status fv_latent_check(const fv_packed_shape *s) {
+    if ((unsigned)s->dtype >= FV_N_DTYPE || (unsigned)s->kind > FV_PACKED_V)
+        return FV_FAIL(FV_EINVAL, "latents of type %d, kind %d", (int)s->dtype, (int)s->kind);
+    if (s->n < 0 || s->n > 1 << 24)
+        return FV_FAIL(FV_EINVAL, "latents of %d rows: at most %d", s->n, 1 << 24);
+    if (s->n_kv < 1 || s->n_kv > 1024 || s->d_head < 1 || s->d_head > 1024)
+        return FV_FAIL(FV_EINVAL, "latents of %d heads of %d: 1 to 1024 each", s->n_kv, s->d_head);
+    if (s->rank || s->rank2 || s->n_outlier || s->bits != 16)
+        return FV_FAIL(FV_EINVAL, "latents with ranks, outliers or %d bits", s->bits);
+    if (s->row_bits < 1 || s->row_bits > FV_LATENT_BITS * FV_LATENT_MOST)
+        return FV_FAIL(FV_EINVAL, "latents with %d bits per token: 1 to %d", s->row_bits,
+                       FV_LATENT_BITS * FV_LATENT_MOST);
+    return FV_OK;
+}
+
+/* The code of the level next to x; of two, the lower. */
+static unsigned nearest(const float *level, int bits, float x) {
+    unsigned low = 0, high = (1u << bits) - 1;
+    while (low < high) {
+        unsigned mid = (low + high) / 2;
+        if (x > 0.5f * (level[mid] + level[mid + 1]))
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+fv_status fv_latent_write(const fv_latent_layer *l, const fv_packed_shape *s, float *z,
+                          void *data) {
+    fv_packed_part p = {.shape = *s, .data = data, .latent = l};
+    latent_view v;
+    size_t R = (size_t)l->n_dir;
+    latent_view_open(&v, &p);
+    memset(data, 0, fv_latent_bytes(s));
+    for (size_t j = 0; j < (size_t)s->n; j++, z += R) {
+        uint16_t *to = (uint16_t *)data + j / FV_PACKED_TILE * v.row_bits;
+        for (size_t r = 0; r < R; r++) {
+            if (!isfinite(z[r]))
+                return FV_FAIL(FV_EINVAL, "row %zu of the matrix to be packed is not finite", j);
+            if (r >= v.n_dir || !v.bits[r]) continue;
+            float d = l->deviation[r];
+            unsigned code = nearest(latent_levels(l, v.bits[r]), v.bits[r], d > 0 ? z[r] / d : 0);
+            for (int b = 0; b < v.bits[r]; b++, to++)
+                *to = (uint16_t)(*to | (code >> b & 1) << j % FV_PACKED_TILE);
+        }
+        memset(z, 0, R * sizeof *z);
+        latent_row(&v, j, z);
+    }
+    return FV_OK;
+}
+
+void fv_latent_read(const fv_packed_part *p, int32_t row0, int32_t n, float *m) {
+    size_t W = fv_packed_width(&p->shape);
+    const float *basis = p->latent->decode[p->shape.kind], *mean = p->latent->mean[p->shape.kind];
+    latent_view v;
+    float z[FV_LATENT_MOST];
+    latent_view_open(&v, p);
+    for (int32_t j = row0; j < row0 + n; j++, m += W) {
+        latent_row(&v, (size_t)j, z);
+        memcpy(m, mean, W * sizeof *m);
+        for (size_t r = 0; r < v.n_dir; r++)
+            for (size_t c = 0; c < W; c++) m[c] = fmaf(z[r], basis[r * W + c], m[c]);
+    }
+}
+
+void fv_latent_keep(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst) {
+    size_t B = (size_t)src->shape.row_bits;
+    const uint16_t *from = src->data;
+    uint16_t *to = dst->data;
+    if (src->shape.borrows) return;
+    memset(to, 0, fv_latent_bytes(&dst->shape));
+    for (size_t j = 0; j < (size_t)dst->shape.n; j++)
+        for (size_t b = 0; b < B; b++) {
+            size_t i = (size_t)idx[j];
+            unsigned bit = from[i / FV_PACKED_TILE * B + b] >> i % FV_PACKED_TILE & 1u;
+            uint16_t *at = &to[j / FV_PACKED_TILE * B + b];
+            *at = (uint16_t)(*at | bit << j % FV_PACKED_TILE);
+        }
+}

@@ -1,0 +1,87 @@
+#ifndef FOVEA_KERNELS_LATENT_H
+#define FOVEA_KERNELS_LATENT_H
+
+/* LATENT KV: visual keys and values of a group of layers as coefficients on directions that all
+ * requests share (ops.h: attn_latent). The directions belong to the checkpoint (model/latent.h);
+ * a request holds coefficients only. With x_j the keys before rotation and the values of token j, of
+ * all layers of the group side by side:
+ *
+ *     z_j = (x_j - mean) P        [R]     P the encoding directions, R of them
+ *     x_j ~= mean + z~_j B                B the decoding directions
+ *     z~_j[r] = deviation[r] level_b[code_j[r]]        b = bits[r], 0 to 8; b = 0: 0
+ *
+ * level_b are the 2^b levels, ascending, that suit the distribution of z[r] / deviation[r].
+ *
+ * BITS. A token has row_bits bits. They are given one by one to the direction where the next
+ * reduces the squared error most (reverse water-filling with whole bits):
+ *
+ *     argmax_r deviation[r]^2 (e_b - e_b+1)     e_b the mean squared error of b bits at deviation 1
+ *
+ * `order` lists the directions in the order in which they get bits, so the first row_bits of it say
+ * how many each has, and no request carries a table. Directions with bits are the first ones.
+ *
+ * LAYOUT. In tiles of 16 tokens; a tile has row_bits planes of 16 bits, bit i of a plane is token
+ * i's. A direction's planes follow one another, lowest bit first; planes of missing tokens are 0.
+ * So n tokens take 2 row_bits ceil(n / 16) bytes, any tile is read on its own, and every bit pattern
+ * is a valid code. The first layer's keys own the bytes; the group's other parts borrow them and
+ * have none.
+ *
+ * Pure functions; any thread. */
+#include "kernels/packed_part.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { FV_LATENT_BITS = 8, FV_LATENT_LEVELS = (2 << FV_LATENT_BITS) - 2, FV_LATENT_MOST = 1024 };
+
+/* What kernels need of a layer's directions; arrays are on the host, borrowed. R = n_dir. Those for
+ * reading begin with the mean, as a direction whose coefficient is 1. */
+typedef struct fv_latent_layer {
+    int32_t n_dir;          /* 1 .. FV_LATENT_MOST */
+    const float *deviation; /* [R] descending */
+    const uint16_t *order;  /* [8 R] */
+    const float *level;     /* [FV_LATENT_LEVELS] those of b bits from 2^b - 2 on */
+    const float *key;       /* [Hkv, D, R + 1], and FV_PACKED_TILE numbers more */
+    const float *value;     /* [Hkv, R + 1, D], likewise */
+    const float *encode[2]; /* P of this layer's keys and values, [Hkv * D, R] */
+    const float *decode[2]; /* B, [R, Hkv * D] */
+    const float *mean[2];   /* [Hkv * D] */
+    const float *offset;    /* [R] mean P, of all the group */
+} fv_latent_layer;
+
+/* order [8 R] from deviations; error [9]: e_0 = 1, e_1, ... */
+void fv_latent_order(const float *deviation, int32_t n_dir, const float *error, uint16_t *order);
+
+/* bits [R] of each direction when a token has row_bits; returns how many directions have any. */
+int32_t fv_latent_bits(const fv_latent_layer *l, int32_t row_bits, uint8_t *bits);
+
+static inline size_t fv_latent_bytes(const fv_packed_shape *s) {
+    return s->borrows ? 0
+                      : fv_packed_aligned(2 * (size_t)s->row_bits * fv_packed_tiles((size_t)s->n));
+}
+
+/* The most bits a token can have so that n tokens take no more than `bytes`; 0: not even one. */
+static inline int32_t fv_latent_row_bits(int64_t bytes, int32_t n) {
+    int64_t bits = bytes / FV_PACKED_ALIGN * FV_PACKED_ALIGN / 2;
+    bits = n > 0 ? bits / (int64_t)fv_packed_tiles((size_t)n) : 0;
+    return bits > FV_LATENT_BITS * FV_LATENT_MOST ? FV_LATENT_BITS * FV_LATENT_MOST : (int32_t)bits;
+}
+
+/* FV_EINVAL with a sentence when no part has this shape. */
+fv_status fv_latent_check(const fv_packed_shape *s);
+
+/* Coefficients z [n, R] become codes at the nearest levels: `data` of fv_latent_bytes(s), and z what
+ * they decode to. FV_EINVAL when one is not finite. */
+fv_status fv_latent_write(const fv_latent_layer *l, const fv_packed_shape *s, float *z, void *data);
+
+/* Rows [row0, row0 + n) of a part: m [n, Hkv * D], keys before rotation. */
+void fv_latent_read(const fv_packed_part *p, int32_t row0, int32_t n, float *m);
+
+/* dst becomes rows idx[0 .. n) of src: every row keeps its bits. */
+void fv_latent_keep(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,304 @@
+/* Rows into latent directions: see latent_fit.h. */
+#include "model/latent_fit.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/arena.h"
+#include "kernels/eigen.h"
+
+enum { TOGETHER = 1024, OWN_LEAST = 32, BINS = 8192, LLOYD_STEPS = 300 };
+static const double SPAN = 8; /* deviations that the histogram covers, on each side of 0 */
+
+struct fv_latent_fit {
+    fv_latent_info info;
+    fv_arena arena;
+    int32_t pass, n_row, n_part, own; /* own: directions of a layer's keys or values, r1 */
+    double n;                         /* rows of this pass */
+    double **mean, **moment;          /* [n_part] of [W], [W, W]: in the end own [own, W] */
+    double *scale;                    /* [n_part] one over the root of the total variance */
+    float *y;                         /* [cap, n_part * own] coefficients of these rows */
+    int32_t cap;
+    double **joint;    /* [n_group] of [P, P], P its parts * own: in the end directions */
+    double **spectrum; /* [n_group] of [P] */
+    double *row;       /* [most of P] */
+    double *bin;       /* [BINS] */
+    float *numbers;
+};
+
+static size_t width_of(const fv_latent_fit *f) {
+    return (size_t)f->info.n_kv * (size_t)f->info.d_head;
+}
+
+static int32_t n_group(const fv_latent_fit *f) {
+    return (f->info.n_layer + f->info.n_group_layer - 1) / f->info.n_group_layer;
+}
+
+/* Parts of group g: [*first, the result). */
+static int32_t parts_of(const fv_latent_fit *f, int32_t g, int32_t *first) {
+    int32_t end = 2 * (g + 1) * f->info.n_group_layer;
+    *first = 2 * g * f->info.n_group_layer;
+    return end < f->n_part ? end : f->n_part;
+}
+
+static size_t joint_of(const fv_latent_fit *f, int32_t g) {
+    int32_t first, end = parts_of(f, g, &first);
+    return (size_t)(end - first) * (size_t)f->own;
+}
+
+static fv_status open_arrays(fv_latent_fit *f) {
+    size_t W = width_of(f);
+    FV_TRY(FV_ARENA_NEW(&f->arena, f->n_part, f->mean));
+    FV_TRY(FV_ARENA_NEW(&f->arena, f->n_part, f->moment));
+    FV_TRY(FV_ARENA_NEW(&f->arena, f->n_part, f->scale));
+    for (int32_t p = 0; p < f->n_part; p++) {
+        FV_TRY(FV_ARENA_NEW(&f->arena, W, f->mean[p]));
+        FV_TRY(FV_ARENA_NEW(&f->arena, W * W, f->moment[p]));
+    }
+    FV_TRY(FV_ARENA_NEW(&f->arena, n_group(f), f->joint));
+    FV_TRY(FV_ARENA_NEW(&f->arena, n_group(f), f->spectrum));
+    for (int32_t g = 0; g < n_group(f); g++) {
+        FV_TRY(FV_ARENA_NEW(&f->arena, joint_of(f, g) * joint_of(f, g), f->joint[g]));
+        FV_TRY(FV_ARENA_NEW(&f->arena, joint_of(f, g), f->spectrum[g]));
+    }
+    FV_TRY(FV_ARENA_NEW(&f->arena, joint_of(f, 0), f->row));
+    FV_TRY(FV_ARENA_NEW(&f->arena, BINS, f->bin));
+    return FV_ARENA_NEW(&f->arena, fv_latent_numbers(&f->info), f->numbers);
+}
+
+fv_status fv_latent_fit_open(const fv_latent_info *info, fv_latent_fit **out) {
+    fv_latent_fit *f = calloc(1, sizeof *f);
+    if (!f) return FV_FAIL(FV_ENOMEM, "out of memory for latent directions");
+    f->info = *info;
+    f->n_part = 2 * info->n_layer;
+    int32_t own = TOGETHER / (2 * info->n_group_layer), W = (int32_t)width_of(f);
+    f->own = own < OWN_LEAST ? OWN_LEAST : own;
+    if (f->own > W) f->own = W;
+    fv_status st = FV_OK;
+    for (int32_t g = 0; g < n_group(f); g++)
+        if ((size_t)info->n_dir > joint_of(f, g) || info->n_dir > FV_LATENT_MOST)
+            st = FV_FAIL(FV_EINVAL, "%d directions for layers that have %zu: ask for fewer",
+                         info->n_dir, joint_of(f, g));
+    if (st == FV_OK) st = open_arrays(f);
+    if (st == FV_OK)
+        *out = f;
+    else
+        fv_latent_fit_close(f);
+    return st;
+}
+
+void fv_latent_fit_close(fv_latent_fit *f) {
+    if (!f) return;
+    free(f->y);
+    fv_arena_fini(&f->arena);
+    free(f);
+}
+
+/* ---- rows ------------------------------------------------------------------------------- */
+
+/* The lower triangle of m [n, n] += x x^T. */
+static void add_square(double *m, size_t n, const double *x) {
+    for (size_t a = 0; a < n; a++)
+        for (size_t b = 0; b <= a; b++) m[a * n + b] += x[a] * x[b];
+}
+
+static void add_moments(fv_latent_fit *f, int32_t part, int32_t n, const float *m, double *x) {
+    size_t W = width_of(f);
+    for (int32_t j = 0; j < n; j++, m += W) {
+        for (size_t c = 0; c < W; c++) x[c] = (double)m[c];
+        for (size_t c = 0; c < W; c++) f->mean[part][c] += x[c];
+        add_square(f->moment[part], W, x);
+    }
+}
+
+/* y = scale (x - mean) Z^T */
+static void project(fv_latent_fit *f, int32_t part, int32_t n, const float *m, double *x) {
+    size_t W = width_of(f), own = (size_t)f->own, line = own * (size_t)f->n_part;
+    for (int32_t j = 0; j < n; j++, m += W) {
+        float *y = f->y + (size_t)j * line + own * (size_t)part;
+        for (size_t c = 0; c < W; c++) x[c] = ((double)m[c] - f->mean[part][c]) * f->scale[part];
+        for (size_t r = 0; r < own; r++) {
+            double sum = 0;
+            for (size_t c = 0; c < W; c++) sum += x[c] * f->moment[part][r * W + c];
+            y[r] = (float)sum;
+        }
+    }
+}
+
+fv_status fv_latent_fit_rows(fv_latent_fit *f, int32_t layer, int kind, int32_t n, const float *m) {
+    size_t W = width_of(f), line = (size_t)f->own * (size_t)f->n_part;
+    double *x = malloc(W * sizeof *x);
+    if (f->pass > 0 && n > f->cap) {
+        float *grown = realloc(f->y, (size_t)n * line * sizeof *grown);
+        f->cap = grown ? n : f->cap;
+        f->y = grown ? grown : f->y;
+    }
+    if (!x || (f->pass > 0 && n > f->cap)) {
+        free(x);
+        return FV_FAIL(FV_ENOMEM, "out of memory for %d rows", n);
+    }
+    f->n_row = n;
+    if (f->pass == 0)
+        add_moments(f, 2 * layer + kind, n, m, x);
+    else
+        project(f, 2 * layer + kind, n, m, x);
+    free(x);
+    return FV_OK;
+}
+
+/* z / deviation of one row into the histogram. */
+static void add_histogram(fv_latent_fit *f, int32_t g, const double *y) {
+    size_t P = joint_of(f, g);
+    for (int32_t r = 0; r < f->info.n_dir; r++) {
+        double z = 0, w = f->spectrum[g][r];
+        if (w <= 0) continue;
+        for (size_t i = 0; i < P; i++) z += y[i] * f->joint[g][(size_t)r * P + i];
+        double at = (z / sqrt(w) / SPAN + 1) * BINS / 2;
+        f->bin[at < 0 ? 0 : at >= BINS ? BINS - 1 : (int32_t)at] += 1;
+    }
+}
+
+void fv_latent_fit_end_rows(fv_latent_fit *f) {
+    size_t line = (size_t)f->own * (size_t)f->n_part;
+    double *y = f->row;
+    f->n += f->n_row;
+    for (int32_t j = 0; f->pass > 0 && j < f->n_row; j++)
+        for (int32_t g = 0; g < n_group(f); g++) {
+            int32_t first;
+            (void)parts_of(f, g, &first);
+            const float *from = f->y + (size_t)j * line + (size_t)first * (size_t)f->own;
+            for (size_t i = 0; i < joint_of(f, g); i++) y[i] = (double)from[i];
+            if (f->pass == 1)
+                add_square(f->joint[g], joint_of(f, g), y);
+            else
+                add_histogram(f, g, y);
+        }
+    f->n_row = 0;
+}
+
+/* ---- directions ------------------------------------------------------------------------- */
+
+static fv_status eigen(double *a, size_t n, double *w) {
+    double *scratch = malloc(n * sizeof *scratch);
+    if (!scratch) return FV_FAIL(FV_ENOMEM, "out of memory for %zu directions", n);
+    fv_status st = fv_eigen_symmetric(a, (int32_t)n, w, scratch);
+    free(scratch);
+    return st;
+}
+
+static fv_status end_part(fv_latent_fit *f, int32_t p) {
+    size_t W = width_of(f);
+    double total = 0, *mean = f->mean[p], *moment = f->moment[p];
+    double *w = malloc(W * sizeof *w);
+    if (!w) return FV_FAIL(FV_ENOMEM, "out of memory for %zu directions", W);
+    for (size_t c = 0; c < W; c++) mean[c] /= f->n;
+    for (size_t a = 0; a < W; a++)
+        for (size_t b = 0; b <= a; b++)
+            moment[a * W + b] = moment[a * W + b] / f->n - mean[a] * mean[b];
+    for (size_t c = 0; c < W; c++) total += moment[c * W + c];
+    f->scale[p] = total > 0 ? 1 / sqrt(total) : 1;
+    fv_status st = eigen(moment, W, w);
+    free(w);
+    return st;
+}
+
+static fv_status end_group(fv_latent_fit *f, int32_t g) {
+    size_t P = joint_of(f, g);
+    for (size_t i = 0; i < P * P; i++) f->joint[g][i] /= f->n;
+    return eigen(f->joint[g], P, f->spectrum[g]);
+}
+
+/* ---- levels ----------------------------------------------------------------------------- */
+
+static double bin_at(int32_t i) { return ((i + 0.5) * 2 / BINS - 1) * SPAN; }
+
+/* n levels, each the mean of what is nearest to it (Lloyd 1982), from equal shares of the third root
+ * of the density, which is where many levels come to lie (Panter and Dite 1951); their error. */
+static double lloyd(const double *bin, int32_t n, float *level) {
+    double x[1 << FV_LATENT_BITS], total = 0, all = 0, seen = 0, error = 0;
+    for (int32_t i = 0; i < BINS; i++) total += cbrt(bin[i]), all += bin[i];
+    for (int32_t i = 0, k = 0; i < BINS && k < n; i++)
+        for (seen += cbrt(bin[i]); k < n && seen >= (k + 0.5) / n * total; k++) x[k] = bin_at(i);
+    for (int32_t step = 0; step < LLOYD_STEPS; step++) {
+        double sum[1 << FV_LATENT_BITS] = {0}, count[1 << FV_LATENT_BITS] = {0};
+        for (int32_t i = 0, k = 0; i < BINS; i++) {
+            while (k + 1 < n && bin_at(i) > (x[k] + x[k + 1]) / 2) k++;
+            sum[k] += bin[i] * bin_at(i);
+            count[k] += bin[i];
+        }
+        for (int32_t k = 0; k < n; k++)
+            if (count[k] > 0) x[k] = sum[k] / count[k];
+    }
+    for (int32_t i = 0, k = 0; i < BINS; i++) {
+        while (k + 1 < n && bin_at(i) > (x[k] + x[k + 1]) / 2) k++;
+        error += bin[i] * (bin_at(i) - x[k]) * (bin_at(i) - x[k]);
+    }
+    for (int32_t k = 0; k < n; k++) level[k] = (float)x[k];
+    return error / all;
+}
+
+static void fit_levels(fv_latent_fit *f) {
+    float *level = f->numbers, *error = f->numbers + FV_LATENT_LEVELS;
+    error[0] = 1;
+    for (int b = 1; b <= FV_LATENT_BITS; level += 1 << b, b++) {
+        error[b] = (float)lloyd(f->bin, 1 << b, level);
+        if (error[b] > error[b - 1]) error[b] = error[b - 1];
+    }
+}
+
+/* ---- numbers ---------------------------------------------------------------------------- */
+
+static void write_part(fv_latent_fit *f, int32_t g, int32_t p, int32_t first) {
+    size_t W = width_of(f), R = (size_t)f->info.n_dir, own = (size_t)f->own, P = joint_of(f, g);
+    float *mean = f->numbers + fv_latent_layer_at(&f->info, p / 2, p % 2), *decode = mean + W;
+    float *encode = decode + R * W, *offset = f->numbers + fv_latent_group_at(&f->info, g) + R;
+    double scale = f->scale[p];
+    for (size_t c = 0; c < W; c++) mean[c] = (float)f->mean[p][c];
+    for (size_t r = 0; r < R; r++) {
+        const double *v = f->joint[g] + r * P + (size_t)(p - first) * own;
+        double off = 0;
+        for (size_t c = 0; c < W; c++) {
+            double d = 0;
+            for (size_t i = 0; i < own; i++) d += v[i] * f->moment[p][i * W + c];
+            decode[r * W + c] = (float)(d / scale);
+            encode[c * R + r] = (float)(d * scale);
+            off += f->mean[p][c] * d * scale;
+        }
+        offset[r] += (float)off;
+    }
+}
+
+static void write_numbers(fv_latent_fit *f) {
+    for (int32_t g = 0; g < n_group(f); g++) {
+        int32_t first, end = parts_of(f, g, &first);
+        float *deviation = f->numbers + fv_latent_group_at(&f->info, g);
+        for (int32_t r = 0; r < f->info.n_dir; r++) {
+            double w = f->spectrum[g][r];
+            deviation[r] = w > 0 ? (float)sqrt(w) : 0;
+        }
+        for (int32_t p = first; p < end; p++) write_part(f, g, p, first);
+    }
+}
+
+fv_status fv_latent_fit_end_pass(fv_latent_fit *f) {
+    if (f->n == 0) return FV_FAIL(FV_EINVAL, "no visual token to measure directions on");
+    for (int32_t p = 0; f->pass == 0 && p < f->n_part; p++) FV_TRY(end_part(f, p));
+    for (int32_t g = 0; f->pass == 1 && g < n_group(f); g++) FV_TRY(end_group(f, g));
+    if (f->pass == 2) {
+        fit_levels(f);
+        write_numbers(f);
+    }
+    f->pass++;
+    f->n = 0;
+    return FV_OK;
+}
+
+const float *fv_latent_fit_numbers(const fv_latent_fit *f) { return f->numbers; }
+
+double fv_latent_fit_energy(const fv_latent_fit *f, int32_t g, int32_t n) {
+    int32_t first, end = parts_of(f, g, &first);
+    double sum = 0;
+    for (int32_t r = 0; r < n; r++) sum += f->spectrum[g][r];
+    return sum / (end - first); /* each part has a total variance of 1 */
+}

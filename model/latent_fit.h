@@ -1,0 +1,45 @@
+#ifndef FOVEA_MODEL_LATENT_FIT_H
+#define FOVEA_MODEL_LATENT_FIT_H
+
+/* LATENT DIRECTIONS FROM ROWS (model/latent.h): the same rows are shown three times, and nothing
+ * grows with their number.
+ *
+ *   1. mean and second moments of each layer's keys and values, [W, W] each
+ *          C = E[(x - mean)(x - mean)^T] = Z^T diag(w) Z;  the first r1 rows of Z are kept
+ *   2. second moments of a group's coefficients on these, side by side, [2 N_g r1, 2 N_g r1], of
+ *      which the first R eigenvectors are the group's directions; what a layer's r1 directions lack
+ *      is the only difference from the group's own second moments
+ *   3. a histogram of coefficients divided by their deviations, and from it by Lloyd's algorithm the
+ *      levels of 1 to 8 bits and their mean squared errors
+ *
+ * Keys and values of a layer weigh the same whatever their size: each is divided by the root of its
+ * total variance, so that the directions lose the same share of what is large and small.
+ *
+ * Sums are in double, row after row, so the same rows in the same order give the same bits. About
+ * N W^2 n multiply-adds for n rows, 18 N W^3 for eigenvectors and 9 (2 N_g r1)^3 for each group's.
+ * One thread. */
+#include "model/latent.h"
+
+typedef struct fv_latent_fit fv_latent_fit; /* opaque */
+
+enum { FV_LATENT_PASSES = 3 };
+
+/* info: n_layer, n_kv, d_head, n_group_layer and n_dir, which is at most what a group has. Gives
+ * *out. */
+fv_status fv_latent_fit_open(const fv_latent_info *info, fv_latent_fit **out);
+void fv_latent_fit_close(fv_latent_fit *f); /* NULL is fine */
+
+/* n rows m [n, Hkv * D] of one layer's keys before rotation (0) or values (1), all layers and both
+ * kinds of the same tokens; then the end of these tokens. */
+fv_status fv_latent_fit_rows(fv_latent_fit *f, int32_t layer, int kind, int32_t n, const float *m);
+void fv_latent_fit_end_rows(fv_latent_fit *f);
+
+/* After all rows of a pass. FV_EINVAL: there were none. */
+fv_status fv_latent_fit_end_pass(fv_latent_fit *f);
+
+/* After the last pass: numbers of the file (fv_latent_numbers), borrowed; and the share of variance
+ * that the first n directions of a group hold. */
+const float *fv_latent_fit_numbers(const fv_latent_fit *f);
+double fv_latent_fit_energy(const fv_latent_fit *f, int32_t group, int32_t n);
+
+#endif

@@ -1,0 +1,153 @@
+/* Attention on latent blocks: the plain path's bits, on every path of the CPU, and the plain path
+ * against double precision. */
+#include "tests/ops/codes_case.h"
+#include "tests/ops/device_mirror.h"
+#include "tests/ops/latent_case.h"
+#include "tests/ops/run/run.h"
+
+typedef struct latent_call {
+    fv_attn_packed_args args;
+    fv_packed_seq seq[MAX_SEQ];
+    block *block[MAX_SEQ]; /* rows alone */
+    fv_packed_part k[MAX_SEQ], v[MAX_SEQ];
+    latent_basis *basis;
+    float *out;
+    size_t n_out;
+} latent_call;
+
+static void make_seq(latent_call *c, int i, int n, int row_bits, int n_rows) {
+    int D = c->args.d_head, R = c->basis->l.n_dir;
+    fv_packed_shape s = {.n = n,
+                         .n_kv = c->args.n_kv,
+                         .d_head = D,
+                         .dtype = FV_F32,
+                         .bits = 16,
+                         .form = FV_PACKED_LATENT,
+                         .row_bits = row_bits};
+    block *b = c->block[i] = room(sizeof *b);
+    float *z = latent_random((size_t)n * (size_t)R, 1);
+    make_rows(b, n, D % 2 ? 0 : 1, D);
+    if (random_int(0, 1)) b->rows.valid = b->alive;
+    c->k[i] = (fv_packed_part){.shape = s, .latent = &c->basis->l};
+    c->k[i].data = room(fv_packed_bytes(&s) + 64);
+    must(fv_packed_check(&s));
+    must(fv_latent_write(&c->basis->l, &s, z, c->k[i].data));
+    c->v[i] = c->k[i];
+    c->v[i].shape.kind = FV_PACKED_V;
+    c->v[i].shape.borrows = true;
+    c->v[i].base = c->k[i].data;
+    c->v[i].data = NULL;
+    c->seq[i] = (fv_packed_seq){
+        .row0 = i * n_rows, .n_rows = n_rows, .k = &c->k[i], .v = &c->v[i], .rows = &b->rows};
+    free(z);
+}
+
+static void make_call_new(latent_call *c, int n_seq, int n_kv, int group, int D, int R, int n_rows,
+                          int n) {
+    int H = n_kv * group, M = n_seq * n_rows;
+    *c = (latent_call){
+        .args = {
+            .n_head = H, .n_kv = n_kv, .d_head = D, .n_seq = n_seq, .scale = 1 / sqrtf((float)D)}};
+    c->basis = latent_basis_new(n_kv, D, R);
+    for (int i = 0; i < n_seq; i++)
+        make_seq(c, i, n ? n : PICK(1, 3, 16, 63, 64, 65, 130), random_int(1, 9 * R), n_rows);
+    c->args.q = tensor_new(FV_F32, M, H * D, 0);
+    fill_normal(&c->args.q, 1.5f);
+    c->n_out = (size_t)M * (size_t)(H * D + H);
+    c->out = latent_random(c->n_out, 1);
+    c->args.o = fv_tensor_of(c->out, FV_F32, M, H * D);
+    c->args.lse = fv_tensor_of(c->out + (size_t)M * (size_t)(H * D), FV_F32, M, H);
+    c->args.seqs = c->seq;
+}
+
+static void free_call_new(latent_call *c) {
+    for (int i = 0; i < c->args.n_seq; i++) {
+        block *b = c->block[i];
+        free(c->k[i].data);
+        free(b->pos), free(b->first), free(b->alive), free(b->cos), free(b->sin), free(b);
+    }
+    latent_basis_free(c->basis);
+    free(c->args.q.data);
+    free(c->out);
+}
+
+static void latent_once(device_test *d) {
+    latent_call c;
+    make_call_new(&c, random_int(1, MAX_SEQ), PICK(1, 2, 4), PICK(1, 2, 7),
+                  PICK(1, 2, 8, 16, 17, 24, 64), PICK(1, 3, 16, 40, 70), PICK(1, 1, 2, 5), 0);
+    float *got = room(c.n_out * 4);
+    must(d->be.ops->attn_latent(&d->be, &c.args));
+    memcpy(got, c.out, c.n_out * 4);
+    must(d->plain.ops->attn_latent(&d->plain, &c.args));
+    same(got, c.out, c.n_out, "attn_latent");
+    free(got);
+    free_call_new(&c);
+}
+
+/* o of one query row and head in double, from the rows that the parts decode to. */
+static void near_double(device_test *d, int n_kv, int group, int D, int R) {
+    latent_call c;
+    make_call_new(&c, 1, n_kv, group, D, R, 1, 70);
+    block *b = c.block[0];
+    size_t W = (size_t)(n_kv * D);
+    float *k = room(70 * W * 4), *v = room(70 * W * 4);
+    fv_packed_part lent = c.v[0];
+    fv_latent_read(&c.k[0], 0, 70, k);
+    fv_latent_read(&lent, 0, 70, v);
+    must(d->plain.ops->attn_latent(&d->plain, &c.args));
+    for (int h = 0; h < n_kv * group; h++) {
+        double o[64] = {0}, sum = 0, most = -INFINITY, s[70];
+        for (int j = 0; j < 70; j++) {
+            const float *kj = k + (size_t)j * W + (size_t)(h / group * D), *q = c.args.q.data;
+            s[j] = 0;
+            for (int i = 0; i < D / 2; i++) {
+                double x = (double)kj[i], y = (double)kj[i + D / 2];
+                double co = (double)b->cos[angle_at(j, i, D / 2)];
+                double si = (double)b->sin[angle_at(j, i, D / 2)];
+                s[j] += (double)q[h * D + i] * (x * co - y * si) +
+                        (double)q[h * D + i + D / 2] * (y * co + x * si);
+            }
+            s[j] = is_alive(b, j) ? s[j] * (double)c.args.scale : -INFINITY;
+            most = fmax(most, s[j]);
+        }
+        for (int j = 0; j < 70; j++) {
+            double p = is_alive(b, j) ? exp(s[j] - most) : 0;
+            sum += p;
+            for (int i = 0; i < D; i++)
+                o[i] += p * (double)v[(size_t)j * W + (size_t)(h / group * D + i)];
+        }
+        for (int i = 0; i < D && sum > 0; i++)
+            check(fabs(o[i] / sum - (double)get(&c.args.o, 0, h * D + i)) < 2e-4,
+                  "head %d, %d: %g and not %g", h, i, (double)get(&c.args.o, 0, h * D + i),
+                  o[i] / sum);
+    }
+    free(k), free(v);
+    free_call_new(&c);
+}
+
+static void test_latent(device_test *d) {
+    group("attn_latent: the bits of the plain path, near double");
+    if (!on_cpu(d)) { /* a backend without a kernel says so */
+        fv_status refused = d->be.ops->attn_latent(&d->be, &(fv_attn_packed_args){.n_kv = 1});
+        check(refused == FV_EUNSUPPORTED, "status %d", (int)refused);
+        return;
+    }
+    for (int i = 0; i < 60; i++) latent_once(d);
+    near_double(d, 2, 2, 16, 30);
+    near_double(d, 1, 3, 64, 12);
+    group("attn_latent in bf16: the bits of the plain path");
+    compute_in(d, FV_COMPUTE_BF16);
+    for (int i = 0; i < 30; i++) latent_once(d);
+    compute_in(d, FV_COMPUTE_F32);
+}
+
+static void perf_latent(device_test *d) {
+    latent_call c;
+    make_call_new(&c, 1, 32, 1, 128, 128, 1, 2048);
+    report(seconds_of(d, d->be.ops->attn_latent, c.args), 4.0 * 32 * 128 * 2048,
+           (double)fv_packed_bytes(&c.k[0].shape), "2048 rows, 32 heads of 128, %d bits a row",
+           c.k[0].shape.row_bits);
+    free_call_new(&c);
+}
+
+const op op_attn_latent = {"attn_latent", "bits", test_latent, perf_latent};

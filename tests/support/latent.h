@@ -1,0 +1,19 @@
+#ifndef FOVEA_TESTS_SUPPORT_LATENT_H
+#define FOVEA_TESTS_SUPPORT_LATENT_H
+
+/* LATENT DIRECTIONS FOR TESTS: single numbers of keys and values, those of a layer's parts in turn, so
+ * that what a request keeps of its rows is some columns, and the rest is the mean. For networks of
+ * any shape; pairs of layers share coefficients. */
+#include "model/latent.h"
+
+enum { LATENT_LAYERS = 2, LATENT_RANK = 24 };
+
+/* Numbers of a file for these layers, KV heads and head dim (free them). */
+float *latent_numbers(const fv_latent_info *info);
+
+/* With a fingerprint and types, which may be "". Aborts when it cannot. */
+fv_latent_info latent_info(int32_t n_layer, int32_t n_kv, int32_t d_head, const char *fingerprint,
+                           const char *dtype, const char *compute);
+fv_latent *latent_open(const fv_latent_info *info);
+
+#endif

@@ -1,0 +1,212 @@
+/* latent.bin: what was written is read, what is damaged is refused; and directions from rows. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/file.h"
+#include "model/latent_fit.h"
+#include "tests/support/latent.h"
+
+enum { N = 3, HKV = 2, D = 8, W = HKV * D };
+
+static void *file_of(const fv_latent_info *info, size_t *n) {
+    float *numbers = latent_numbers(info);
+    void *file;
+    cr_assert_eq(fv_latent_encode(info, numbers, &file, n), FV_OK);
+    free(numbers);
+    return file;
+}
+
+Test(latent, what_was_written_is_read_by_its_checkpoint_alone) {
+    char dir[512];
+    fv_latent_info info = latent_info(N, HKV, D, "0123456789abcdef", "bf16", "f32");
+    float *numbers = latent_numbers(&info);
+    fv_latent *l;
+    snprintf(dir, sizeof dir, "%s/latent-%d", FOVEA_TEST_TMP, (int)getpid());
+    cr_assert_eq(fv_dir_make(dir), FV_OK);
+    cr_assert_eq(fv_latent_open(dir, "0123456789abcdef", &l), FV_ENOTFOUND);
+    cr_assert_eq(fv_latent_save(dir, &info, numbers), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_latent_open(dir, "0123456789abcdef", &l), FV_OK, "%s", fv_last_error());
+    cr_assert(l->info.n_layer == N && l->info.n_dir == LATENT_RANK && l->checksum != 0);
+    cr_assert_str_eq(l->info.dtype, "bf16");
+    for (int32_t n = 0; n < N; n++)
+        for (size_t c = 0; c < W; c++)
+            for (size_t r = 0; r < LATENT_RANK; r++) {
+                const fv_latent_layer *at = &l->layer[n];
+                float key = at->key[c * (LATENT_RANK + 1) + r + 1];
+                cr_assert_eq(key, at->decode[0][r * W + c]);
+                cr_assert_eq(at->value[(c / D * (LATENT_RANK + 1) + r + 1) * D + c % D],
+                             at->decode[1][r * W + c]);
+            }
+    fv_latent_close(l);
+    cr_assert_eq(fv_latent_open(dir, "f123456789abcdef", &l), FV_EDATA);
+    cr_assert(strstr(fv_last_error(), "calibrate --latent"), "%s", fv_last_error());
+    free(numbers);
+}
+
+Test(latent, every_changed_byte_and_length_is_refused) {
+    fv_latent_info info = latent_info(2, 1, 2, "", "", "");
+    size_t n;
+    char *file = file_of(&info, &n);
+    for (size_t i = 0; i < n + 200; i += i < 100 ? 1 : 97) {
+        char *bad = malloc(n);
+        fv_latent *l;
+        memcpy(bad, file, n);
+        if (i < n) bad[i] ^= 4;
+        size_t length = i < n ? n : n - 1 - (i - n) * 7;
+        cr_assert_eq(fv_latent_decode(bad, length, "latent.bin", &l), FV_EDATA, "byte %zu", i);
+    }
+    free(file);
+}
+
+/* ---- bits ---------------------------------------------------------------------------------- */
+
+Test(latent, bits_go_where_they_reduce_the_error_most) {
+    static const float deviation[] = {8, 4, 2, 1};
+    static const float error[] = {1,        0.25f,    0x1p-4f,  0x1p-6f, 0x1p-8f,
+                                  0x1p-10f, 0x1p-12f, 0x1p-14f, 0x1p-16f};
+    uint16_t order[32];
+    uint8_t bits[4];
+    fv_latent_order(deviation, 4, error, order);
+    fv_latent_layer l = {.n_dir = 4, .deviation = deviation, .order = order};
+    /* A bit is worth a factor of 4 of the error, which is one step between these deviations. */
+    static const struct {
+        int32_t row_bits, n;
+        uint8_t bits[4];
+    } cases[] = {{1, 1, {1}},           {2, 1, {2}},           {3, 2, {2, 1}},
+                 {10, 4, {4, 3, 2, 1}}, {32, 4, {8, 8, 8, 8}}, {99, 4, {8, 8, 8, 8}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int32_t n = fv_latent_bits(&l, cases[i].row_bits, bits);
+        cr_assert_eq(n, cases[i].n, "%d bits: %d", cases[i].row_bits, n);
+        cr_assert(memcmp(bits, cases[i].bits, 4) == 0, "%d bits: %d %d %d %d", cases[i].row_bits,
+                  bits[0], bits[1], bits[2], bits[3]);
+    }
+}
+
+/* ---- directions from rows ------------------------------------------------------------------ */
+
+static double noise(uint64_t *state) { /* near normal */
+    double sum = -6;
+    for (int i = 0; i < 12; i++) {
+        *state = *state * 6364136223846793005u + 1442695040888963407u;
+        sum += (double)(*state >> 11) * 0x1p-53;
+    }
+    return sum;
+}
+
+enum { ROWS = 400, HIDDEN = 5 };
+
+/* Rows of rank HIDDEN over all layers together, around a mean. */
+static float *make_rows(uint64_t seed) {
+    float *x = malloc(sizeof *x * 2 * N * ROWS * W);
+    double mix[HIDDEN][2 * N * W];
+    uint64_t state = 3;
+    for (int h = 0; h < HIDDEN; h++)
+        for (int c = 0; c < 2 * N * W; c++) mix[h][c] = noise(&state) / (1 + h);
+    for (int j = 0; j < ROWS; j++) {
+        double hidden[HIDDEN];
+        for (int h = 0; h < HIDDEN; h++) hidden[h] = noise(&seed);
+        for (int c = 0; c < 2 * N * W; c++) {
+            double sum = 0.3 * (c % 7);
+            for (int h = 0; h < HIDDEN; h++) sum += hidden[h] * mix[h][c];
+            x[(size_t)(c / W * ROWS + j) * W + (size_t)(c % W)] = (float)sum;
+        }
+    }
+    return x;
+}
+
+static fv_latent *fit(const fv_latent_info *info, const float *x, double *energy) {
+    fv_latent_fit *f;
+    fv_latent *l;
+    void *file;
+    size_t n;
+    cr_assert_eq(fv_latent_fit_open(info, &f), FV_OK, "%s", fv_last_error());
+    for (int pass = 0; pass < FV_LATENT_PASSES; pass++) {
+        for (int from = 0; from < ROWS; from += 100) {
+            for (int p = 0; p < 2 * N; p++)
+                cr_assert_eq(
+                    fv_latent_fit_rows(f, p / 2, p % 2, 100, x + (size_t)(p * ROWS + from) * W),
+                    FV_OK);
+            fv_latent_fit_end_rows(f);
+        }
+        cr_assert_eq(fv_latent_fit_end_pass(f), FV_OK, "%s", fv_last_error());
+    }
+    *energy = fv_latent_fit_energy(f, 0, HIDDEN);
+    cr_assert_eq(fv_latent_encode(info, fv_latent_fit_numbers(f), &file, &n), FV_OK);
+    cr_assert_eq(fv_latent_decode(file, n, "latent.bin", &l), FV_OK, "%s", fv_last_error());
+    fv_latent_fit_close(f);
+    return l;
+}
+
+/* Rows that were not seen, in 8 bits a direction: ||X - X~||^2 / ||X - mean||^2. */
+static double error_of(const fv_latent *l, const float *x) {
+    int32_t R = l->info.n_dir;
+    fv_packed_shape s = {.n = ROWS,
+                         .n_kv = HKV,
+                         .d_head = D,
+                         .bits = 16,
+                         .form = FV_PACKED_LATENT,
+                         .row_bits = 8 * R};
+    double off = 0, all = 0;
+    float *z = calloc((size_t)(ROWS * R), sizeof *z), row[W];
+    void *data = aligned_alloc(64, fv_latent_bytes(&s));
+    for (int j = 0; j < ROWS; j++)
+        for (int32_t r = 0; r < R; r++) {
+            double sum = -(double)l->layer[0].offset[r];
+            for (int p = 0; p < 2 * N; p++)
+                for (int c = 0; c < W; c++)
+                    sum += (double)x[(size_t)(p * ROWS + j) * W + (size_t)c] *
+                           (double)l->layer[p / 2].encode[p % 2][c * R + r];
+            z[j * R + r] = (float)sum;
+        }
+    cr_assert_eq(fv_latent_write(&l->layer[0], &s, z, data), FV_OK, "%s", fv_last_error());
+    for (int p = 0; p < 2 * N; p++) {
+        fv_packed_part part = {.shape = s, .data = data, .latent = &l->layer[p / 2]};
+        part.shape.kind = (fv_packed_kind)(p % 2);
+        for (int j = 0; j < ROWS; j++) {
+            fv_latent_read(&part, j, 1, row);
+            for (int c = 0; c < W; c++) {
+                double v = (double)x[(size_t)(p * ROWS + j) * W + (size_t)c];
+                double m = (double)l->layer[p / 2].mean[p % 2][c];
+                off += (v - (double)row[c]) * (v - (double)row[c]);
+                all += (v - m) * (v - m);
+            }
+        }
+    }
+    free(z);
+    free(data);
+    return off / all;
+}
+
+Test(latent, directions_of_low_rank_rows_rebuild_rows_that_were_not_seen) {
+    fv_latent_info info = {
+        .n_layer = N, .n_kv = HKV, .d_head = D, .n_group_layer = N, .n_dir = HIDDEN};
+    float *x = make_rows(17), *other = make_rows(18);
+    double energy, again;
+    fv_latent *l = fit(&info, x, &energy), *same = fit(&info, x, &again);
+    cr_assert(energy > 0.9999 && energy < 1.0001, "%g", energy);
+    cr_assert(energy == again && l->checksum == same->checksum, "the same rows, other bits");
+    double error = error_of(l, other);
+    cr_assert(error < 5e-3, "%g", error); /* 255 levels from 3200 numbers */
+    /* of a normal distribution: 0.363, 0.1175, 0.0345 (Lloyd, Max) */
+    cr_assert_float_eq(l->error[1], 0.363f, 0.02f, "%g", (double)l->error[1]);
+    cr_assert_float_eq(l->error[2], 0.1175f, 0.01f, "%g", (double)l->error[2]);
+    for (int b = 1; b < 8; b++) cr_assert(l->error[b + 1] < l->error[b]);
+    fv_latent_close(l);
+    fv_latent_close(same);
+    free(x);
+    free(other);
+}
+
+Test(latent, too_many_directions_and_no_rows_are_refused) {
+    fv_latent_info info = {.n_layer = N, .n_kv = 1, .d_head = 4, .n_group_layer = 1, .n_dir = 9};
+    fv_latent_fit *f;
+    cr_assert_eq(fv_latent_fit_open(&info, &f), FV_EINVAL);
+    info.n_dir = 8;
+    cr_assert_eq(fv_latent_fit_open(&info, &f), FV_OK);
+    cr_assert_eq(fv_latent_fit_end_pass(f), FV_EINVAL);
+    fv_latent_fit_close(f);
+}
