@@ -1,7 +1,9 @@
 /* Opens the weight files of a directory and indexes their tensors by canonical name.
  *
- * The table is made from what the files hold; the index file's weight_map is only checked
- * against it. So a tensor that an index forgets is found, and one that it invents is reported.
+ * The table is made from what the files hold, so a tensor that the index file's weight_map forgets is
+ * found, and one that it invents is reported. Of a tensor in several files weight_map names the one that
+ * counts: a checkpoint of which some tensors were trained again is a file of these beside links to the files
+ * it began with.
  * Opened once, then read by any thread. */
 #include "model/shards.h"
 
@@ -32,6 +34,7 @@ struct fv_shards {
     fv_arena arena;
     shard *file;             /* [n_file] */
     fv_shard_tensor *tensor; /* [n_tensor], by canonical name */
+    json_t *weight_map;      /* of the index; NULL: there is none */
     int32_t n_file, n_tensor;
 };
 
@@ -82,14 +85,13 @@ static shard *find_file(const fv_shards *sh, const char *name) {
 }
 
 /* Every shard that weight_map names is opened once; every tensor must be in its shard. */
-static fv_status open_mapped(fv_shards *sh, const char *dir, const json_t *map,
-                             const char *index_path) {
+static fv_status open_mapped(fv_shards *sh, const char *dir, json_t *map, const char *index_path) {
     size_t most = json_object_size(map);
     if (most > FILES_MAX) most = FILES_MAX;
     FV_TRY(FV_ARENA_NEW(&sh->arena, most, sh->file));
     const char *key;
     json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)map, key, v) {
+    json_object_foreach(map, key, v) {
         const char *name = json_string_value(v);
         if (!name || !*name || strchr(name, '/'))
             return FV_FAIL(FV_EDATA, "%s: tensor '%s' must name a file in the same directory",
@@ -118,11 +120,11 @@ static fv_status open_index(fv_shards *sh, const char *dir, const char *path) {
     fv_status st = fv_json_object(text, bytes, path, &root);
     free(text);
     FV_TRY(st);
-    const json_t *map = json_object_get(root, "weight_map");
+    json_t *map = json_object_get(root, "weight_map");
     if (json_object_size(map) == 0)
         st = FV_FAIL(FV_EDATA, "%s: key 'weight_map' must be an object with tensors", path);
     else
-        st = open_mapped(sh, dir, map, path);
+        st = open_mapped(sh, dir, sh->weight_map = json_incref(map), path);
     json_decref(root);
     return st;
 }
@@ -155,6 +157,12 @@ static bool canonical(const shard *s, const char *name, char out[FV_TENSOR_NAME_
     return fv_name_mapping_canonical(renamed ? hub : name, out);
 }
 
+/* Whether weight_map has the tensor in another file. */
+static bool is_elsewhere(const fv_shards *sh, const shard *s, const char *name) {
+    const char *file = json_string_value(json_object_get(sh->weight_map, name));
+    return file && strcmp(file, s->name) != 0;
+}
+
 static fv_status index_tensors(fv_shards *sh) {
     int32_t most = 0;
     for (int32_t f = 0; f < sh->n_file; f++) most += sh->file[f].n;
@@ -162,6 +170,7 @@ static fv_status index_tensors(fv_shards *sh) {
     for (int32_t f = 0; f < sh->n_file; f++) {
         const shard *s = &sh->file[f];
         for (int32_t i = 0; i < s->n; i++) {
+            if (is_elsewhere(sh, s, s->entry[i].name)) continue;
             fv_shard_tensor *t = &sh->tensor[sh->n_tensor];
             t->entry = &s->entry[i];
             t->file = s->name;
@@ -184,6 +193,8 @@ fv_status fv_shards_open(const char *from, fv_shards **out) {
     fv_status st;
     FV_TRY_GOTO(open_files(sh, from), st, fail);
     FV_TRY_GOTO(index_tensors(sh), st, fail);
+    json_decref(sh->weight_map);
+    sh->weight_map = NULL;
     *out = sh;
     return FV_OK;
 fail:
@@ -198,6 +209,7 @@ void fv_shards_close(fv_shards *sh) {
         fv_gguf_free(sh->file[i].gguf);
         fv_file_map_close(&sh->file[i].map);
     }
+    json_decref(sh->weight_map);
     fv_arena_fini(&sh->arena);
     free(sh);
 }

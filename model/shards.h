@@ -4,7 +4,7 @@
 /* The weight files of one checkpoint, mapped, and one table of their tensors.
  *
  * Of a directory, either model.safetensors alone, or model.safetensors.index.json and the shards it
- * names; or one GGUF file. */
+ * names; or one GGUF file. Of a tensor in several shards the index says which one counts. */
 #include "model/families/name_mapping.h"
 #include "model/safetensors.h"
 

@@ -645,15 +645,53 @@ Test(checkpoint, a_tensor_that_is_not_in_its_shard_is_named) {
             "'model-00002-of-00003.safetensors'");
 }
 
-Test(checkpoint, a_tensor_in_two_shards_is_named_with_both) {
-    checkpoint c = sharded();
-    tensor_file *one = tensor_file_read(c.dir, "model-00001-of-00003.safetensors");
-    tensor_file *two = tensor_file_read(c.dir, shard_2);
+/* The first tensor of the first shard, in zeros, into the second too. */
+static const char *repeated(const checkpoint *c) {
+    static char name[FV_TENSOR_NAME_MAX];
+    tensor_file *one = tensor_file_read(c->dir, "model-00001-of-00003.safetensors");
+    tensor_file *two = tensor_file_read(c->dir, shard_2);
     const file_tensor *t = &one->tensor[0];
-    tensor_file_add(two, t->name, t->dtype, t->n_dim, t->shape, t->data, t->bytes);
-    tensor_file_write(two, c.dir, shard_2, 0);
+    void *zeros = calloc(1, t->bytes);
+    snprintf(name, sizeof name, "%s", t->name);
+    tensor_file_add(two, t->name, t->dtype, t->n_dim, t->shape, zeros, t->bytes);
+    tensor_file_write(two, c->dir, shard_2, 0);
     tensor_file_free(one);
     tensor_file_free(two);
+    free(zeros);
+    return name;
+}
+
+static void set_index(checkpoint *c, const char *name, const char *shard) {
+    char path[PATH_CAP];
+    path_of(c, index_name, path);
+    json_t *root = json_load_file(path, 0, NULL), *map = json_object_get(root, "weight_map");
+    if (shard)
+        json_object_set_new(map, name, json_string(shard));
+    else
+        json_object_del(map, name);
+    json_dump_file(root, path, 0);
+    json_decref(root);
+}
+
+Test(checkpoint, of_a_tensor_in_two_shards_the_index_names_the_one_that_counts) {
+    checkpoint c = sharded();
+    char first[17], as_it_was[17], again[17];
+    fv_checkpoint *ck = opened(&c);
+    fv_checkpoint_fingerprint(ck, first);
+    fv_checkpoint_close(ck);
+    const char *name = repeated(&c);
+    fv_checkpoint_fingerprint(ck = opened(&c), as_it_was);
+    fv_checkpoint_close(ck);
+    cr_assert_str_eq(as_it_was, first);
+    set_index(&c, name, shard_2);
+    fv_checkpoint_fingerprint(ck = opened(&c), again);
+    fv_checkpoint_close(ck);
+    cr_assert_str_neq(again, first);
+}
+
+Test(checkpoint, a_tensor_in_two_shards_that_the_index_forgets_is_named_with_both) {
+    checkpoint c = sharded();
+    set_index(&c, repeated(&c), NULL);
     refused(&c, FV_EDATA, "are the same one");
     cr_assert_not_null(strstr(fv_last_error(), "model-00001-of-00003.safetensors"));
     cr_assert_not_null(strstr(fv_last_error(), shard_2));
@@ -661,12 +699,7 @@ Test(checkpoint, a_tensor_in_two_shards_is_named_with_both) {
 
 Test(checkpoint, a_tensor_that_the_index_forgets_is_still_found) {
     checkpoint c = sharded();
-    char path[PATH_CAP];
-    path_of(&c, index_name, path);
-    json_t *root = json_load_file(path, 0, NULL);
-    json_object_del(json_object_get(root, "weight_map"), "language_model.model.norm.weight");
-    json_dump_file(root, path, 0);
-    json_decref(root);
+    set_index(&c, "language_model.model.norm.weight", NULL);
     fv_checkpoint_close(opened(&c));
 }
 
