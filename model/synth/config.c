@@ -184,7 +184,7 @@ static void add_family_keys(const shape *s, const fv_family *f, json_t *json) {
         return;
     }
     if (f->tower_apart) {
-        json_object_update(json, mobilevlm_json(s));
+        json_object_update_new(json, mobilevlm_json(s));
         return;
     }
     if (f->layout == FV_LAYOUT_GEMMA3) {
