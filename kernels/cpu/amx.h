@@ -18,19 +18,22 @@
 
 enum { TILE_ROWS = 16, TILE_BYTES = 1024 };
 
-static inline void tiles_open(int cols) {
+/* A has rows of bytes_a bytes, B rows_b rows of `cols` words. */
+static inline void tiles_open_as(int bytes_a, int rows_b, int cols) {
     struct {
         uint8_t palette, start_row, reserved[14];
         uint16_t bytes_row[16];
         uint8_t rows[16];
     } c = {.palette = 1};
     for (int i = 0; i < 8; i++) {
-        c.rows[i] = TILE_ROWS;
-        c.bytes_row[i] = (uint16_t)(i == 4 || i == 5 ? 64 : 4 * cols);
+        c.rows[i] = (uint8_t)(i < 6 ? TILE_ROWS : rows_b);
+        c.bytes_row[i] = (uint16_t)(i == 4 || i == 5 ? bytes_a : 4 * cols);
     }
     __asm__ volatile("" : : "r"(&c) : "memory"); /* GCC takes only 8 bytes of it to be read */
     _tile_loadconfig(&c);
 }
+
+static inline void tiles_open(int cols) { tiles_open_as(64, TILE_ROWS, cols); }
 
 /* Tiles 0 to 3, [4][16, cols]. */
 static inline void sums_zero(void) {

@@ -117,10 +117,11 @@ static fv_status run_rows(cpu *c, fv_cpu_rows r, fv_cpu_items *items, const void
 /* ---- linear ---------------------------------------------------------------------------- */
 
 /* What computes a part of linear. */
-typedef enum product { IN_F32, IN_BF16, IN_INT8, N_PRODUCT } product;
+typedef enum product { IN_F32, IN_BF16, IN_INT8, IN_INT8_GROUPS, N_PRODUCT } product;
 
 static product product_of(const fv_backend *be, const fv_tensor *w) {
     if (w->dtype == FV_INT8 && !w->quant->group) return IN_INT8;
+    if (w->dtype == FV_INT8 && w->quant->group == 32 && !w->quant->min) return IN_INT8_GROUPS;
     return w->quant || be->compute == FV_COMPUTE_BF16 ? IN_BF16 : IN_F32;
 }
 
@@ -129,12 +130,20 @@ static fv_status linear_in(cpu *c, product in, const fv_linear_args *a) {
     const fv_cpu_path *p = c->path;
     fv_cpu_packed_linear b = {.a = a};
     if (in == IN_F32) return run_plan(c, p->linear_plan(a), p->linear, a);
-    fv_cpu_plan pack = in == IN_INT8 ? p->pack_int8_plan(&b) : p->pack_bf16_plan(&b);
+    const struct {
+        fv_cpu_plan_fn *pack_plan, *plan;
+        fv_cpu_items *pack, *items;
+    } of[N_PRODUCT] = {
+        [IN_BF16] = {p->pack_bf16_plan, p->linear_bf16_plan, p->pack_bf16, p->linear_bf16},
+        [IN_INT8] = {p->pack_int8_plan, p->linear_int8_plan, p->pack_int8, p->linear_int8},
+        [IN_INT8_GROUPS] = {p->pack_int8_groups_plan, p->linear_int8_groups_plan,
+                            p->pack_int8_groups, p->linear_int8_groups},
+    };
+    fv_cpu_plan pack = of[in].pack_plan(&b);
     FV_TRY(reserve(&c->shared, &c->shared_bytes, pack.shared_bytes, 1));
     b.x = c->shared;
-    FV_TRY(run_plan(c, pack, in == IN_INT8 ? p->pack_int8 : p->pack_bf16, &b));
-    if (in == IN_INT8) return run_plan(c, p->linear_int8_plan(&b), p->linear_int8, &b);
-    return run_plan(c, p->linear_bf16_plan(&b), p->linear_bf16, &b);
+    FV_TRY(run_plan(c, pack, of[in].pack, &b));
+    return run_plan(c, of[in].plan(&b), of[in].items, &b);
 }
 
 static fv_status check_part(const fv_linear_args *a, const fv_linear_part *p) {

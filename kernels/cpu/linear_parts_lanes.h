@@ -185,6 +185,10 @@ static inline void bf16_rows(const fv_tensor *w, int64_t n0, int64_t rows, size_
 
 /* ---- int8 ------------------------------------------------------------------------------ */
 
+enum { INT8_GROUP = 32 };
+
+static inline size_t int8_groups(int32_t K) { return ((size_t)K + INT8_GROUP - 1) / INT8_GROUP; }
+
 /* x as integers, in the shared memory of pack_int8: a scale for each row, a sum where the path needs
  * it, and the integers as the path lays them, at a multiple of 64 bytes. */
 typedef struct int8_x {
@@ -220,6 +224,16 @@ static inline void int8_codes(const float *x, size_t n, float by, int8_t *to) {
         return;
     }
     for (size_t k = 0; k < n; k++) to[k] = (int8_t)(bits_of_f32(x[k] * by + shift) & 0xff);
+}
+
+/* Group g of a row of x, of K numbers: its scale, and integers with zeros after the last. */
+static inline float int8_group_of(const float *x, size_t K, size_t g, int8_t *to) {
+    float part[INT8_GROUP] = {0}, by;
+    size_t n = K - g * INT8_GROUP;
+    memcpy(part, x + g * INT8_GROUP, (n < INT8_GROUP ? n : INT8_GROUP) * sizeof *part);
+    float scale = int8_scale(part, INT8_GROUP, &by);
+    int8_codes(part, INT8_GROUP, by, to);
+    return scale;
 }
 
 /* Puts the integer sums of row m and columns [n0, n0 + n) into y. */

@@ -1,5 +1,5 @@
-/* Products with weights in groups of integers, of 4 or 8 bits: the plain path's bits, and numbers that are decoded by hand. The CPU
- * only. */
+/* Products with weights in groups of integers, of 4 or 8 bits: the plain path's bits, and numbers that are computed by hand.
+ * Groups of 32 in int8 are summed as integers where they have no min. The CPU only. */
 #include "tests/ops/run/run.h"
 
 /* Weights [N, K] whose integers end at the end of a mapping. */
@@ -47,7 +47,8 @@ static void linear_once(device_test *d, fv_dtype dtype, int M, int K, int N, int
     fv_tensor x = tensor_new(FV_F32, M, K, random_int(0, 3)), y = tensor_new(FV_F32, M, N, 0);
     weights w;
     weights_new(&w, dtype, N, K, group, random_int(0, 1), random_int(0, 1), specials);
-    fill_normal(&x, 1);
+    fill_normal(&x, specials && random_int(0, 1) ? 0x1p-100f : 1);
+    if (specials && M) fill_specials(&x, PICK(20, 1000));
     fill_normal(&y, 1);
     fv_linear_args plain = {.x = x, .n_part = 1}, there;
     plain.part[0] = (fv_linear_part){.w = w.w, .y = y, .accumulate = random_int(0, 1)};
@@ -89,6 +90,27 @@ static void decoded(device_test *d, fv_dtype dtype, int group, bool zero) {
     weights_free(&w);
 }
 
+/* Two groups of a row as integers: -63.5 is a tie, and -64 is even; the second has its own scale. */
+static void integers_by_hand(device_test *d) {
+    int8_t w[34] = {100, -128, 7};
+    float x[34] = {1.0f, -0.5f, 0.26f}, y[1], scale[2] = {0.01f, 0.5f};
+    w[32] = 3, w[33] = -5;
+    x[32] = 0.001f, x[33] = 0.0005f;
+    fv_quant quant = {
+        .scale = scale, .scale_type = FV_F32, .group = 32, .groups = 2, .row_bytes = 34};
+    fv_linear_args a = {.x = fv_tensor_of(x, FV_F32, 1, 34), .n_part = 1};
+    a.part[0].w = fv_tensor_of(w, FV_INT8, 1, 34);
+    a.part[0].w.quant = &quant;
+    a.part[0].y = fv_tensor_of(y, FV_F32, 1, 1);
+    for (int isa = 0; isa < 2; isa++) {
+        fv_backend *be = isa ? &d->be : &d->plain;
+        must(be->ops->linear(be, &a));
+        float want = fmaf(0.01f * (1.0f / 127.0f), 127 * 100 + -64 * -128 + 33 * 7, 0.0f);
+        want = fmaf(0.5f * (0.001f / 127.0f), 127 * 3 + 64 * -5, want);
+        check(same_f32(y[0], want), "%a, not %a", (double)y[0], (double)want);
+    }
+}
+
 static void test_linear_int4(device_test *d) {
     if (!on_cpu(d)) return;
     for (fv_dtype t = FV_INT8; t <= FV_INT4; t++) {
@@ -104,11 +126,14 @@ static void test_linear_int4(device_test *d) {
         linear_once(d, t, 3, 0, 9, 32, false);
         linear_once(d, t, 1, 4099, 37, 128, false);
         linear_once(d, t, 33, 801, 300, 32, false);
+        linear_once(d, t, 1, 801, 300, 32, true);
+        linear_once(d, t, 801, 290, 67, 32, false);
     }
     group("linear in groups: each weight by hand");
     decoded(d, FV_INT4, 32, true);
     decoded(d, FV_INT4, 32, false);
     decoded(d, FV_INT8, 16, false);
+    integers_by_hand(d);
 }
 
 static void perf_linear_int4(device_test *d) {

@@ -1,0 +1,259 @@
+/* y = x w^T + bias (+ y) with weights in groups of 32 integers, with AMX (amx.h).
+ *
+ * A group is half a step of TDPBSSD: 32 bytes of 16 rows of w are operand A, and 32 integers of 16 rows
+ * of x operand B. Its sums go through memory to vectors, a row of w each, where they become f32 and
+ * meet the scales; with one row of x a group's sums of 16 rows of w are one vector. K goes by in blocks: a panel of 32 rows of w and 256 columns, 8 KiB, meets all
+ * the item's rows of x, and what waits between two blocks is one f32 for each output. */
+#include "kernels/cpu/amx.h"
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/linear_parts_lanes.h"
+
+/* KB: groups of a block of K. */
+enum { KB = 8, ROW = KB * INT8_GROUP, STRIPS = 2, PANEL_ROWS = STRIPS * TILE_ROWS };
+
+/* Rows of w of an item where x has many rows, and at most so many blocks of x. */
+enum { FEW = 32, MANY_N = 128, MANY_BLOCKS = 48 };
+
+/* 16 rows of x and a block of K: scales, and quads of integers. */
+typedef struct x_block {
+    float scale[KB][TILE_ROWS];
+    uint32_t quads[KB][INT8_GROUP / 4 * TILE_ROWS];
+} x_block;
+
+typedef struct w_panel {
+    int8_t codes[STRIPS][TILE_ROWS][ROW];
+    float scale[STRIPS][KB][TILE_ROWS];
+} w_panel;
+
+static size_t x_blocks(const fv_linear_args *a) { return (size_t)div_up(a->x.rows, TILE_ROWS); }
+
+static size_t k_blocks(const fv_linear_args *a) { return (int8_groups(a->x.cols) + KB - 1) / KB; }
+
+fv_cpu_plan fv_amx_pack_int8_groups_plan(const void *args) {
+    const fv_linear_args *a = ((const fv_cpu_packed_linear *)args)->a;
+    fv_cpu_plan plan = {.grain = div_up(16384, ROW * min_int(TILE_ROWS, a->x.rows + 1))};
+    plan.n_item = (int64_t)(x_blocks(a) * k_blocks(a));
+    plan.shared_bytes = (size_t)plan.n_item * sizeof(x_block);
+    return plan;
+}
+
+void fv_amx_pack_int8_groups(const void *args, void *scratch, int64_t begin, int64_t end) {
+    const fv_cpu_packed_linear *b = args;
+    size_t blocks = x_blocks(b->a), all = int8_groups(b->a->x.cols);
+    (void)scratch;
+    for (int64_t i = begin; i < end; i++) {
+        x_block *to = (x_block *)b->x + i;
+        int64_t m0 = (int64_t)((size_t)i % blocks) * TILE_ROWS;
+        int rows = min_int(TILE_ROWS, b->a->x.rows - m0);
+        for (int g = 0; g < KB; g += 2) {
+            int8_t part[TILE_ROWS][64] = {{0}};
+            for (int h = 0; h < 2; h++) {
+                size_t at = (size_t)i / blocks * KB + (size_t)(g + h);
+                for (int j = 0; j < TILE_ROWS; j++)
+                    to->scale[g + h][j] =
+                        j < rows && at < all
+                            ? int8_group_of(row_f32(&b->a->x, m0 + j), (size_t)b->a->x.cols, at,
+                                            part[j] + h * INT8_GROUP)
+                            : 0.0f;
+            }
+            words_tile(part, TILE_ROWS, to->quads[g]);
+        }
+    }
+}
+
+/* ---- products -------------------------------------------------------------------------- */
+
+/* The scales of rows [n0, n0 + n) of w and `groups` groups from g0 on. */
+static void copy_scales(const fv_quant *q, int64_t n0, int n, size_t g0, size_t groups,
+                        float to[KB][TILE_ROWS]) {
+    size_t at = (size_t)n0 * (size_t)q->groups + g0;
+    if (q->scale_type == FV_F16 && n >= TILE_ROWS && groups == KB) {
+        const __m512i rows = _mm512_mullo_epi32(
+            _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+            _mm512_set1_epi32(q->groups));
+        for (int g = 0; g < KB; g += 2) {
+            __m512i two = _mm512_i32gather_epi32(rows, (const uint16_t *)q->scale + at + g, 2);
+            __m512i second = _mm512_srli_epi32(two, 16);
+            _mm512_store_ps(to[g], _mm512_cvtph_ps(_mm512_cvtepi32_epi16(two)));
+            _mm512_store_ps(to[g + 1], _mm512_cvtph_ps(_mm512_cvtepi32_epi16(second)));
+        }
+        return;
+    }
+    for (int i = 0; i < TILE_ROWS; i++, at += (size_t)q->groups)
+        for (size_t g = 0; g < groups; g++)
+            to[g][i] = i < n ? widened(q->scale, q->scale_type, at + g) : 0.0f;
+}
+
+/* Rows [n0, n0 + n) of w and block k of K; what comes next is `ahead` bytes on. */
+static void copy_panel(const fv_tensor *w, int64_t n0, int n, size_t k, size_t groups,
+                       ptrdiff_t ahead, w_panel *to) {
+    const fv_quant *q = w->quant;
+    size_t left = (size_t)w->cols - k * ROW, bytes = left < ROW ? left : ROW;
+    for (int i = 0; i < PANEL_ROWS; i++) {
+        int8_t *codes = to->codes[0][0] + i * ROW;
+        const int8_t *from = (const int8_t *)w->data + (size_t)(n0 + i) * q->row_bytes + k * ROW;
+        size_t there = i < n ? bytes : 0;
+        size_t scale = (size_t)(n0 + PANEL_ROWS + i) * (size_t)q->groups + k * KB;
+        _mm_prefetch((const void *)((uintptr_t)q->scale + scale * fv_dtype_bytes(q->scale_type)),
+                     _MM_HINT_T1);
+        if (there == ROW) {
+            for (size_t c = 0; c < ROW; c += 64) {
+                _mm_prefetch((const void *)((uintptr_t)from + (size_t)ahead + c), _MM_HINT_T0);
+                _mm512_store_si512(codes + c, _mm512_loadu_si512(from + c));
+            }
+            continue;
+        }
+        if (there) memcpy(codes, from, there);
+        memset(codes + there, 0, ROW - there);
+    }
+    for (int s = 0; s < STRIPS; s++)
+        copy_scales(q, n0 + s * TILE_ROWS, n - s * TILE_ROWS, k * KB, groups, to->scale[s]);
+}
+
+/* The sums of group g, [16 rows of w, 16 rows of x], with tile c. */
+#define GROUP_SUMS(c, g)                                                                           \
+    do {                                                                                           \
+        _tile_zero(c);                                                                             \
+        _tile_loadd(4, codes + (g)*INT8_GROUP, ROW);                                               \
+        _tile_loadd(6, x->quads[g], 64);                                                           \
+        _tile_dpbssd(c, 4, 6);                                                                     \
+        _tile_stored(c, sums[c], 64);                                                              \
+    } while (0)
+
+static ALWAYS_INLINE void add_group(__m512 acc[TILE_ROWS], const int32_t *sums, __m512 scale_x,
+                                    const float *scale) {
+    UNROLL for (int i = 0; i < TILE_ROWS; i++) {
+        __m512 sum = _mm512_cvtepi32_ps(_mm512_load_si512(sums + i * TILE_ROWS));
+        __m512 by = _mm512_mul_ps(_mm512_set1_ps(scale[i]), scale_x);
+        acc[i] = _mm512_fmadd_ps(by, sum, acc[i]);
+    }
+}
+
+/* 16 rows of w times 16 of x, a block of K, on to acc [16, 16]. A function of its own: GCC does not
+ * know that tiles are read from memory. */
+static NEVER_INLINE void strip_many(const int8_t *codes, const float *scale, const x_block *x,
+                                    size_t groups, float *at) {
+    _Alignas(64) int32_t sums[2][TILE_ROWS * TILE_ROWS];
+    __m512 acc[TILE_ROWS];
+    UNROLL for (int i = 0; i < TILE_ROWS; i++) acc[i] = _mm512_load_ps(at + i * TILE_ROWS);
+    GROUP_SUMS(0, 0);
+    for (size_t g = 0; g < groups; g += 2) {
+        if (g + 1 < groups) GROUP_SUMS(1, g + 1);
+        add_group(acc, sums[0], _mm512_load_ps(x->scale[g]), scale + g * TILE_ROWS);
+        if (g + 1 == groups) break;
+        if (g + 2 < groups) GROUP_SUMS(0, g + 2);
+        add_group(acc, sums[1], _mm512_load_ps(x->scale[g + 1]), scale + (g + 1) * TILE_ROWS);
+    }
+    UNROLL for (int i = 0; i < TILE_ROWS; i++) _mm512_store_ps(at + i * TILE_ROWS, acc[i]);
+}
+
+/* The same with one row of x: a group's sums are one vector, and acc is [16]. */
+static NEVER_INLINE void strip_one(const int8_t *codes, const float *scale, const x_block *x,
+                                   size_t groups, float *at) {
+    _Alignas(64) int32_t sums[KB][TILE_ROWS];
+    __m512 acc = _mm512_load_ps(at);
+    for (size_t g = 0; g < groups; g++) {
+        _tile_zero(0);
+        _tile_loadd(4, codes + g * INT8_GROUP, ROW);
+        _tile_loadd(6, x->quads[g], 64);
+        _tile_dpbssd(0, 4, 6);
+        _tile_stored(0, sums[g], 4);
+    }
+    for (size_t g = 0; g < groups; g++) {
+        __m512 by =
+            _mm512_mul_ps(_mm512_load_ps(scale + g * TILE_ROWS), _mm512_set1_ps(x->scale[g][0]));
+        acc = _mm512_fmadd_ps(by, _mm512_cvtepi32_ps(_mm512_load_si512(sums[g])), acc);
+    }
+    _mm512_store_ps(at, acc);
+}
+
+/* acc [16 rows of w, 16 rows of x], or [16] of one row, into y from row m0 and column n0 on. */
+static void store_tile(const fv_linear_part *p, int64_t m0, int rows, int64_t n0, int n,
+                       const float *bias, const float *acc) {
+    const __mmask16 in = (__mmask16)((1u << n) - 1);
+    __m512i r[TILE_ROWS];
+    UNROLL for (int i = 0; i < TILE_ROWS; i++) r[i] = _mm512_load_si512(acc + i * TILE_ROWS);
+    if (p->y.rows > 1) i32x16_transpose(r);
+    for (int m = 0; m < rows; m++) {
+        float *y = row_f32(&p->y, m0 + m) + n0;
+        __m512 v = _mm512_castsi512_ps(r[m]);
+        if (bias) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(in, bias));
+        if (p->accumulate) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(in, y));
+        _mm512_mask_storeu_ps(y, in, v);
+    }
+}
+
+/* ---- items ----------------------------------------------------------------------------- */
+
+static int columns_of(const fv_linear_args *a) { return a->x.rows <= FEW ? PANEL_ROWS : MANY_N; }
+
+/* Blocks of x per item: cut evenly. */
+static size_t blocks_per_item(const fv_linear_args *a) {
+    size_t cuts = (x_blocks(a) + MANY_BLOCKS - 1) / MANY_BLOCKS;
+    return (x_blocks(a) + cuts - 1) / cuts;
+}
+
+static int64_t items_of_part(const fv_linear_args *a, int64_t N) {
+    return div_up(N, columns_of(a)) * div_up((int64_t)x_blocks(a), (int64_t)blocks_per_item(a));
+}
+
+fv_cpu_plan fv_amx_linear_int8_groups_plan(const void *args) {
+    const fv_linear_args *a = ((const fv_cpu_packed_linear *)args)->a;
+    fv_cpu_plan plan = {.grain = 1};
+    for (int p = 0; p < a->n_part; p++) plan.n_item += items_of_part(a, a->part[p].w.rows);
+    if (a->x.rows <= FEW) plan.grain = div_up(1 << 18, (int64_t)columns_of(a) * (a->x.cols + 1));
+    plan.scratch_bytes =
+        sizeof(w_panel) + (size_t)columns_of(a) * blocks_per_item(a) * TILE_ROWS * 4;
+    return plan;
+}
+
+static void item(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t i, void *scratch) {
+    const fv_linear_args *a = b->a;
+    size_t blocks = x_blocks(a), each = blocks_per_item(a), cuts = (blocks + each - 1) / each;
+    size_t block0 = (size_t)i % cuts * each, all = int8_groups(a->x.cols);
+    int64_t n0 = (int64_t)((size_t)i / cuts) * columns_of(a);
+    int N = min_int(columns_of(a), p->w.rows - n0), panels = (int)div_up(N, PANEL_ROWS);
+    if (each > blocks - block0) each = blocks - block0;
+    w_panel *panel = scratch;
+    float *accs = (float *)(panel + 1), wide[MANY_N]; /* [panels][each][STRIPS][16, 16] */
+    enum { ACC = TILE_ROWS * TILE_ROWS };
+    memset(accs, 0, (size_t)panels * each * STRIPS * ACC * sizeof *accs);
+    for (size_t k = 0; k < k_blocks(a); k++) {
+        size_t groups = all - k * KB < KB ? all - k * KB : KB;
+        for (int j = 0; j < panels; j++) {
+            ptrdiff_t ahead = j + 1 < panels || k + 1 == k_blocks(a)
+                                  ? (ptrdiff_t)PANEL_ROWS * (ptrdiff_t)p->w.quant->row_bytes
+                                  : ROW;
+            if (panels == 1 && k + 1 == k_blocks(a)) ahead -= (ptrdiff_t)(k * ROW);
+            copy_panel(&p->w, n0 + j * PANEL_ROWS, N - j * PANEL_ROWS, k, groups, ahead, panel);
+            float *at = accs + (size_t)j * each * STRIPS * ACC;
+            for (size_t m = 0; m < each; m++)
+                for (int s = 0; s < STRIPS; s++, at += ACC)
+                    (a->x.rows == 1 ? strip_one : strip_many)(
+                        panel->codes[s][0], panel->scale[s][0],
+                        (const x_block *)b->x + k * blocks + block0 + m, groups, at);
+        }
+    }
+    const float *bias = bias_f32(&p->bias, n0, N, wide);
+    for (int n = 0; n < N; n += TILE_ROWS)
+        for (size_t m = 0; m < each; m++) {
+            size_t tile = ((size_t)(n / PANEL_ROWS) * each + m) * STRIPS +
+                          (size_t)(n % PANEL_ROWS / TILE_ROWS);
+            int64_t m0 = (int64_t)(block0 + m) * TILE_ROWS;
+            store_tile(p, m0, min_int(TILE_ROWS, a->x.rows - m0), n0 + n, min_int(TILE_ROWS, N - n),
+                       bias ? bias + n : NULL, accs + tile * ACC);
+        }
+}
+
+void fv_amx_linear_int8_groups(const void *args, void *scratch, int64_t begin, int64_t end) {
+    const fv_cpu_packed_linear *b = args;
+    tiles_open_as(INT8_GROUP, INT8_GROUP / 4, b->a->x.rows == 1 ? 1 : TILE_ROWS);
+    for (int p = 0; p < b->a->n_part; p++) {
+        const fv_linear_part *part = &b->a->part[p];
+        int64_t n = items_of_part(b->a, part->w.rows);
+        for (int64_t i = begin < 0 ? 0 : begin; i < end && i < n; i++) item(b, part, i, scratch);
+        begin -= n;
+        end -= n;
+    }
+    tiles_close();
+}
