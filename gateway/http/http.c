@@ -1,6 +1,6 @@
 /* libmicrohttpd in its external mode: it has one epoll descriptor, which the loop watches, and runs when
- * that is readable or a time is over. A connection whose answer is not there yet is suspended; then only
- * the loop looks at its socket, to see it close. */
+ * that is readable or a time is over. A connection whose answer is not there yet is suspended; then it does
+ * not look at the socket, and the loop does, to see it close. */
 #include "gateway/http/http.h"
 
 #include <gnutls/abstract.h>
@@ -127,7 +127,6 @@ static void unwatch(fv_http_request *r) {
 static void resume(fv_http_request *r) {
     if (!r->suspended) return;
     r->suspended = false;
-    unwatch(r);
     MHD_resume_connection(r->connection);
     uv_timer_start(&r->http->timer, on_timer, 0, 0);
 }
@@ -138,6 +137,7 @@ static void on_disconnect(uv_poll_t *p, int status, int events) {
     (void)events;
     if (!r) return;
     r->gone = true;
+    unwatch(r);
     resume(r);
 }
 
@@ -156,7 +156,7 @@ static void watch_client(fv_http_request *r) {
 static void suspend(fv_http_request *r) {
     r->suspended = true;
     MHD_suspend_connection(r->connection);
-    watch_client(r);
+    if (!r->watch) watch_client(r); /* until it ends: an answer is suspended for each token */
 }
 
 /* ---- answers ---------------------------------------------------------------------------- */
