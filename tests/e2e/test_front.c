@@ -30,9 +30,8 @@ Test(front, neighbours_are_answered_and_memory_is_bounded_under_attack, .fini = 
                 "/golden/demo.png " FOVEA_TEST_DATA
                 "/../deploy/kubernetes/router/nghttpx.conf %lld 2>&1",
                 c.f.address, (int)c.router.pid, set, (long long)RISE_MIB << 20);
-    if (fleet_said.status == 77)
-        cr_skip("no /usr/bin/python3 with grpc, or no nghttpx (packages python3-grpcio, "
-                "nghttp2-proxy)");
+    FLEET_MAY_SKIP(end, "no /usr/bin/python3 with grpc, or no nghttpx (packages python3-grpcio, "
+                        "nghttp2-proxy)");
     printf("%s", fleet_said.out);
     cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
     cr_assert(program_runs(&c.router) && program_runs(&c.prefill[0]) && program_runs(&c.decode[0]));

@@ -24,7 +24,7 @@ Test(gateway, serves_openais_api, .fini = end, .timeout = 600) {
                 "/e2e/gateway_client.py %s " FOVEA_BIN "/fovea-gateway " FOVEA_TEST_DATA
                 "/golden/demo.png 2>&1",
                 address);
-    if (fleet_said.status == 77) cr_skip("no python3");
+    FLEET_MAY_SKIP(end, "no python3");
     cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
     fleet_wait_idle(&f);
     fleet_stop(&f);
@@ -47,7 +47,7 @@ Test(gateway, passes_the_callers_key_on, .fini = end, .timeout = 300) {
                 "command -v python3 >/dev/null || exit 77; python3 -B " FOVEA_TEST_DATA
                 "/e2e/gateway_key.py %s secret 2>&1",
                 address);
-    if (fleet_said.status == 77) cr_skip("no python3");
+    FLEET_MAY_SKIP(end, "no python3");
     cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
     fleet_stop(&f);
 }

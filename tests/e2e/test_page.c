@@ -20,7 +20,7 @@ Test(page, works_in_a_browser, .fini = end, .timeout = 600) {
         "command -v python3 >/dev/null || exit 77; cd %s && TMPDIR=$PWD python3 -B " FOVEA_TEST_DATA
         "/e2e/page.py %s " FOVEA_TEST_DATA "/../checkpoints/nano/picture.png %s 2>&1",
         f.dir, address, thorough() ? "." : "");
-    if (fleet_said.status == 77) cr_skip("%s", fleet_said.out);
+    FLEET_MAY_SKIP(end, "%.1000s", fleet_said.out);
     cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
     fleet_wait_idle(&f);
     fleet_stop(&f);

@@ -20,7 +20,7 @@ Test(python_client, gets_along_with_a_fleet, .fini = end, .timeout = 600) {
                 "test -x /usr/bin/python3 || exit 77; /usr/bin/python3 -B " FOVEA_TEST_DATA
                 "/e2e/fleet_client.py %s %s " FOVEA_TEST_DATA "/golden/demo.png %s %s %s 2>&1",
                 c.f.address, set, c.fleet, c.prefill[0].address, c.decode[0].address);
-    if (fleet_said.status == 77) cr_skip("no /usr/bin/python3 with grpc (package python3-grpcio)");
+    FLEET_MAY_SKIP(end, "no /usr/bin/python3 with grpc (package python3-grpcio)");
     cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
     command_run(
         &fleet_said,

@@ -27,9 +27,8 @@ Test(front_memory, memory_taken_by_an_attack_is_released, .fini = end, .timeout 
                 "/golden/demo.png " FOVEA_TEST_DATA
                 "/../deploy/kubernetes/router/nghttpx.conf %lld 5 45 2>&1",
                 c.f.address, (int)c.router.pid, set, (long long)RISE_MIB << 20);
-    if (fleet_said.status == 77)
-        cr_skip("no /usr/bin/python3 with grpc, or no nghttpx (packages python3-grpcio, "
-                "nghttp2-proxy)");
+    FLEET_MAY_SKIP(end, "no /usr/bin/python3 with grpc, or no nghttpx (packages python3-grpcio, "
+                        "nghttp2-proxy)");
     printf("%s", fleet_said.out);
     cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
     crew_stop(&c);
