@@ -95,10 +95,15 @@ static fv_status on_kept(void *user, const fv_kept_map *kept, const fv_layout_co
     answer *a = user;
     fv_overlay overlay = {.layout = layout, .kept = kept};
     fv_image *images = NULL;
-    fv_video video;
-    FV_TRY(fv_request_video(a->options, &video));
-    fv_status st = fv_request_images(a->options, &video, &images, &overlay.n_image);
-    fv_video_free(&video);
+    fv_request_frames v;
+    FV_TRY(fv_request_video(a->options, layout, &v));
+    fv_status st = FV_OK;
+    if (v.own)
+        st = FV_FAIL(FV_EUNSUPPORTED,
+                     "--overlay draws on images, and this model reads a video as one: remove "
+                     "--overlay");
+    if (st == FV_OK) st = fv_request_images(a->options, &v.video, &images, &overlay.n_image);
+    fv_request_video_free(&v);
     FV_TRY(st);
     overlay.image = images;
     st = fv_overlay_write(&overlay, a->overlay);

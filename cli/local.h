@@ -43,7 +43,9 @@ const char *fv_local_fingerprint(const fv_local *local);
 typedef struct fv_ask {
     int32_t n_image;
     const fv_image *images; /* [n_image] decoded, borrowed */
-    const char *question;   /* a user turn, or the whole prompt when raw */
+    int32_t n_video;
+    const fv_job_video *videos; /* [n_video] which of them are frames; borrowed */
+    const char *question;       /* a user turn, or the whole prompt when raw */
     int32_t n_turn;
     const fv_chat_turn *turns; /* [n_turn] instead of question and system; 0: those */
     const char *system;        /* system turn, or NULL */

@@ -94,6 +94,8 @@ static fv_status open_job(run *r) {
                               .form = form_of(r),
                               .n_image = ask->n_image,
                               .image = image,
+                              .n_video = ask->n_video,
+                              .video = ask->videos,
                               .generation = generation_of(r),
                               .first_packed = ask->first_held,
                               .want_features = h->encoded != NULL,

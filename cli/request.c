@@ -88,31 +88,50 @@ static fv_status read_image(const char *path, fv_image *out) {
     return st == FV_OK ? st : fv_fail_prefix(st, "%s", path);
 }
 
-fv_status fv_request_video(const fv_options *o, fv_video *out) {
-    const char *path = fv_options_string(o, "video");
-    fv_video_options opt;
-    if (!path && (fv_options_given(o, "frames") || fv_options_given(o, "fps")))
+fv_status fv_request_check_video(const fv_options *o, fv_video_options *out) {
+    const bool video = fv_options_string(o, "video");
+    if (!video && (fv_options_given(o, "frames") || fv_options_given(o, "fps")))
         return FV_FAIL(FV_EINVAL, "--frames and --fps are of a video: add --video FILE");
-    *out = (fv_video){0};
-    if (!path) return FV_OK;
+    if (!video) return FV_OK;
     if (fv_options_flag(o, "raw"))
         return FV_FAIL(FV_EINVAL, "--video puts text ahead of its frames, and --raw allows none");
-    FV_TRY(
-        fv_video_as_images((int32_t)fv_options_int(o, "frames"), fv_options_float(o, "fps"), &opt));
-    return fv_video_decode_file(path, &opt, out);
+    return fv_video_as_images((int32_t)fv_options_int(o, "frames"), fv_options_float(o, "fps"),
+                              out);
 }
 
-fv_status fv_request_video_question(const fv_options *o, const fv_video *video,
+fv_status fv_request_video(const fv_options *o, const fv_layout_config *layout,
+                           fv_request_frames *out) {
+    const char *path = fv_options_string(o, "video");
+    fv_video_options opt;
+    fv_request_frames v = {.own = fv_layout_reads_video(layout)};
+    *out = (fv_request_frames){0};
+    FV_TRY(fv_request_check_video(o, &opt));
+    if (!path) return FV_OK;
+    if (v.own) { /* Qwen2-VL's */
+        opt.sampling.placement = FV_VIDEO_START;
+        opt.sampling.multiple = 2;
+    }
+    FV_TRY(fv_video_decode_file(path, &opt, &v.video));
+    v.fps = v.video.n * v.video.fps / (double)v.video.n_source;
+    *out = v;
+    return FV_OK;
+}
+
+void fv_request_video_free(fv_request_frames *v) { fv_video_free(&v->video); }
+
+fv_status fv_request_video_question(const fv_options *o, const fv_request_frames *v,
                                     const char *question, fv_arena *arena, char **out) {
     const char *const *files;
     const int32_t n_mark =
         fv_options_flag(o, "inline-images") ? 0 : fv_options_list(o, "image", &files);
-    size_t most = (size_t)video->n * (FV_VIDEO_TIME_MAX + sizeof mark) +
+    const fv_video *video = &v->video;
+    const int32_t n_frame = v->own ? 0 : video->n;
+    size_t most = (size_t)n_frame * (FV_VIDEO_TIME_MAX + sizeof mark) +
                   (size_t)n_mark * sizeof mark + strlen(question) + 1;
     char *at;
     FV_TRY(FV_ARENA_NEW(arena, most, at));
     *out = at;
-    for (int32_t i = 0; i < video->n; i++) {
+    for (int32_t i = 0; i < n_frame; i++) {
         fv_video_time_text(video->seconds[i], at);
         at = stpcpy(at + strlen(at), mark);
     }
@@ -153,10 +172,11 @@ fv_status fv_request_images(const fv_options *o, const fv_video *video, fv_image
     return FV_OK;
 }
 
-fv_status fv_request_parts(const char *question, int32_t n_image, fv_arena *arena,
-                           fv_chat_part **part, int32_t *n_part) {
+fv_status fv_request_parts(const char *question, int32_t n_image, const fv_request_frames *v,
+                           fv_arena *arena, fv_chat_part **part, int32_t *n_part) {
     const size_t skip = sizeof mark - 1;
     int32_t found = 0, n = 0;
+    if (v->own) n_image -= v->video.n;
     for (const char *at = question; (at = strstr(at, mark)); at += skip) found++;
     if (found != n_image)
         return FV_FAIL(FV_EINVAL,
@@ -164,7 +184,8 @@ fv_status fv_request_parts(const char *question, int32_t n_image, fv_arena *aren
                        "frames: they must be equal",
                        found, n_image);
     fv_chat_part *list;
-    FV_TRY(FV_ARENA_NEW(arena, 2 * found + 1, list));
+    FV_TRY(FV_ARENA_NEW(arena, 2 * found + 2, list));
+    if (v->own) list[n++].video = true;
     for (const char *at = question, *end;; at = end + skip) {
         end = strstr(at, mark);
         size_t bytes = end ? (size_t)(end - at) : strlen(at);
@@ -215,20 +236,28 @@ fv_status fv_request_open(const fv_options *o, const fv_local *local, const char
                                 .ignore_eos = fv_options_flag(o, "ignore-eos")}};
     FV_TRY(fv_policy_parse(fv_options_string(o, "policy"), &r.ask.policy));
     r.ask.n_stop = fv_options_list(o, "stop", &r.ask.stop);
-    fv_video video;
+    fv_request_frames v;
     fv_chat_part *part = NULL;
+    fv_job_video *video = NULL;
     char *text = NULL;
-    FV_TRY(fv_request_video(o, &video));
-    fv_status st = fv_request_images(o, &video, &r.images, &r.ask.n_image);
+    FV_TRY(fv_request_video(o, &fv_local_config(local)->layout, &v));
+    fv_status st = fv_request_images(o, &v.video, &r.images, &r.ask.n_image);
     r.ask.images = r.images;
     if (st == FV_OK) st = fv_request_chat(o, &r.chat);
     r.ask.chat = r.chat;
     if (st == FV_OK && fv_request_is_inline(o)) {
-        st = fv_request_video_question(o, &video, question, &r.arena, &text);
-        if (st == FV_OK) st = fv_request_parts(text, r.ask.n_image, &r.arena, &part, &r.ask.n_part);
+        st = fv_request_video_question(o, &v, question, &r.arena, &text);
+        if (st == FV_OK)
+            st = fv_request_parts(text, r.ask.n_image, &v, &r.arena, &part, &r.ask.n_part);
         r.ask.part = part;
     }
-    fv_video_free(&video);
+    if (st == FV_OK && v.own) st = FV_ARENA_NEW(&r.arena, 1, video);
+    if (video) {
+        *video = (fv_job_video){.n = v.video.n, .fps = v.fps};
+        r.ask.n_video = 1;
+        r.ask.videos = video;
+    }
+    fv_request_video_free(&v);
     if (st == FV_OK)
         *out = r;
     else

@@ -32,11 +32,24 @@ fv_status fv_request_chat(const fv_options *o, char **spec);
 /* FV_EINVAL when there is nothing to answer: an empty question. */
 fv_status fv_request_check_question(const char *question);
 
-/* The video's frames, and the question that has them in their places: their times, each ahead of an
- * "<image>", and one more for each --image that has no place in the question yet. {0} without --video.
- * FV_EINVAL: --raw, or --frames or --fps without a video. */
-fv_status fv_request_video(const fv_options *o, fv_video *out);
-fv_status fv_request_video_question(const fv_options *o, const fv_video *video,
+/* --video, {} without it. */
+typedef struct fv_request_frames {
+    fv_video video;
+    bool own;   /* the model reads it as a video; otherwise frames are images */
+    double fps; /* of the frames */
+} fv_request_frames;
+
+/* How it is decoded. FV_EINVAL: --raw, or --frames or --fps without a video. */
+fv_status fv_request_check_video(const fv_options *o, fv_video_options *out);
+
+/* Its frames, for a model with this layout. */
+fv_status fv_request_video(const fv_options *o, const fv_layout_config *layout,
+                           fv_request_frames *out);
+void fv_request_video_free(fv_request_frames *v);
+
+/* The question with frames that are images in their places: their times, each ahead of an "<image>", and
+ * one more for each --image that has no place in the question yet. */
+fv_status fv_request_video_question(const fv_options *o, const fv_request_frames *v,
                                     const char *question, fv_arena *arena, char **out);
 
 /* Whether parts of the question are in the places of images: --inline-images, or a video. */
@@ -47,10 +60,11 @@ bool fv_request_is_inline(const fv_options *o);
 fv_status fv_request_images(const fv_options *o, const fv_video *video, fv_image **images,
                             int32_t *n);
 
-/* The question as parts of a turn: each "<image>" in it is an image. In the arena; the texts are its
- * own. FV_EINVAL unless there are n_image of them. */
-fv_status fv_request_parts(const char *question, int32_t n_image, fv_arena *arena,
-                           fv_chat_part **part, int32_t *n_part);
+/* The question as parts of a turn, after the video, if that is one: each "<image>" in it is an image. In the
+ * arena; the texts are its own. FV_EINVAL unless there are as many of them as images, of n_image with the
+ * frames. */
+fv_status fv_request_parts(const char *question, int32_t n_image, const fv_request_frames *v,
+                           fv_arena *arena, fv_chat_part **part, int32_t *n_part);
 
 /* Reads and decodes the images and fills the request; `question` is borrowed. */
 fv_status fv_request_open(const fv_options *o, const fv_local *local, const char *question,
@@ -59,7 +73,7 @@ void fv_request_close(fv_ask_request *r);
 
 /* The options of a request to a fleet, all but its prompt (cli/session.h). It is in the
  * arena and borrows from the options. */
-fv_status fv_request_message(const fv_options *o, const fv_video *video, fv_arena *arena,
+fv_status fv_request_message(const fv_options *o, const fv_request_frames *v, fv_arena *arena,
                              Fovea__Inference__V1__GenerateRequest *out);
 
 /* An image's file as it is sent; in the arena. */

@@ -34,8 +34,9 @@ fv_status fv_request_image(const char *path, fv_arena *a, image_message **out) {
     return keep_image(data, n, a, out);
 }
 
-static fv_status read_images(const fv_options *o, const fv_video *video, fv_arena *a,
+static fv_status read_images(const fv_options *o, const fv_request_frames *v, fv_arena *a,
                              request_message *out) {
+    const fv_video *video = &v->video;
     const char *const *files;
     const int n_file = fv_options_list(o, "image", &files);
     FV_TRY(FV_ARENA_NEW(a, video->n + n_file, out->images));
@@ -48,6 +49,15 @@ static fv_status read_images(const fv_options *o, const fv_video *video, fv_aren
     for (int i = 0; i < n_file; i++)
         FV_TRY(fv_request_image(files[i], a, &out->images[video->n + i]));
     out->n_images = (size_t)(video->n + n_file);
+    if (!v->own) return FV_OK;
+    Fovea__Inference__V1__Video *m;
+    FV_TRY(FV_ARENA_NEW(a, 1, m));
+    FV_TRY(FV_ARENA_NEW(a, 1, out->videos));
+    fovea__inference__v1__video__init(m);
+    m->n_frames = (uint32_t)video->n;
+    m->fps = v->fps;
+    out->videos[0] = m;
+    out->n_videos = 1;
     return FV_OK;
 }
 
@@ -67,13 +77,13 @@ static fv_status read_sampling(const fv_options *o, fv_arena *a, request_message
     return FV_OK;
 }
 
-fv_status fv_request_message(const fv_options *o, const fv_video *video, fv_arena *a,
+fv_status fv_request_message(const fv_options *o, const fv_request_frames *v, fv_arena *a,
                              request_message *out) {
     const char *const *stop;
     fv_policy policy;
     FV_TRY(fv_policy_parse(fv_options_string(o, "policy"), &policy));
     FV_TRY(fv_policy_to_message(&policy, a, &out->policy));
-    FV_TRY(read_images(o, video, a, out));
+    FV_TRY(read_images(o, v, a, out));
     FV_TRY(read_sampling(o, a, out));
     out->max_tokens = (uint32_t)fv_options_int(o, "max-tokens");
     out->n_stop = (size_t)fv_options_list(o, "stop", &stop);

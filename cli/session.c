@@ -29,7 +29,7 @@ struct fv_session {
     fv_remote_model model;
     request_message base; /* all but prompt, and what is kept */
     const fv_options *options;
-    fv_video video; /* times; the frames are in `base` */
+    fv_request_frames video; /* times; the frames are in `base` */
     bool raw;
     char *chat; /* template: its name or its text, or "" */
     int32_t n_line;
@@ -102,19 +102,23 @@ static uint32_t images_at(const fv_session *t, int32_t i) {
 /* The question's text and images as parts, in place of `text` and `n_images`. */
 static fv_status inline_images(fv_session *t, turn_message *turn) {
     static Fovea__Inference__V1__NextImage image = FOVEA__INFERENCE__V1__NEXT_IMAGE__INIT;
+    static Fovea__Inference__V1__NextVideo video = FOVEA__INFERENCE__V1__NEXT_VIDEO__INIT;
     Fovea__Inference__V1__Part *m;
     fv_chat_part *part;
     int32_t n;
     FV_TRY(fv_request_video_question(t->options, &t->video, turn->text, &t->arena, &turn->text));
-    FV_TRY(fv_request_parts(turn->text, (int32_t)turn->n_images, &t->arena, &part, &n));
+    FV_TRY(fv_request_parts(turn->text, (int32_t)turn->n_images, &t->video, &t->arena, &part, &n));
     FV_TRY(FV_ARENA_NEW(&t->arena, n, turn->parts));
     FV_TRY(FV_ARENA_NEW(&t->arena, n, m));
     for (int32_t i = 0; i < n; i++) {
         fovea__inference__v1__part__init(&m[i]);
-        m[i].kind_case = part[i].text ? FOVEA__INFERENCE__V1__PART__KIND_TEXT
-                                      : FOVEA__INFERENCE__V1__PART__KIND_IMAGE;
+        m[i].kind_case = part[i].text    ? FOVEA__INFERENCE__V1__PART__KIND_TEXT
+                         : part[i].video ? FOVEA__INFERENCE__V1__PART__KIND_VIDEO
+                                         : FOVEA__INFERENCE__V1__PART__KIND_IMAGE;
         if (part[i].text)
             m[i].text = (char *)(uintptr_t)part[i].text;
+        else if (part[i].video)
+            m[i].video = &video;
         else
             m[i].image = &image;
         turn->parts[turn->n_parts++] = &m[i];
@@ -169,7 +173,7 @@ static fv_status ask_on(fv_session *t, bool more, fv_report *report) {
     if (n == 0) return FV_FAIL(FV_ENOTFOUND, "the conversation was not kept");
     memcpy(name, t->last.conversation, n);
     FV_TRY(make_request(t, t->n_line - 1, more, &request));
-    request.n_images = 0;
+    request.n_images = request.n_videos = 0;
     request.policy = NULL; /* the conversation has its own */
     request.conversation = (ProtobufCBinaryData){n, name};
     return ask(t, &request, report);
@@ -208,10 +212,12 @@ static fv_status open_session(fv_session *t, const fv_options *o) {
     t->options = o;
     FV_TRY(fv_request_chat(o, &t->chat));
     if (system && !t->raw) FV_TRY(add_line(t, "system", system));
-    FV_TRY(fv_request_video(o, &t->video));
-    FV_TRY(fv_request_message(o, &t->video, &t->arena, &t->base));
+    fv_video_options video;
+    FV_TRY(fv_request_check_video(o, &video));
     FV_TRY(fv_remote_open(&to, &t->remote));
-    return fv_remote_get_model(t->remote, &t->model);
+    FV_TRY(fv_remote_get_model(t->remote, &t->model));
+    FV_TRY(fv_request_video(o, &t->model.layout, &t->video));
+    return fv_request_message(o, &t->video, &t->arena, &t->base);
 }
 
 fv_status fv_session_open(const fv_options *o, fv_session **out) {
@@ -230,7 +236,7 @@ fv_status fv_session_open(const fv_options *o, fv_session **out) {
 void fv_session_close(fv_session *t) {
     if (!t) return;
     fv_remote_close(t->remote);
-    fv_video_free(&t->video);
+    fv_request_video_free(&t->video);
     fv_arena_fini(&t->arena);
     free(t->lines);
     free(t->said);

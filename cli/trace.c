@@ -71,8 +71,8 @@ static fv_status put_pixels(const evidence *e, const fv_encoded *encoded) {
     int64_t shape[] = {0, 3, l->tile.h, l->tile.w}, count = 0;
     bool same = true;
     for (int32_t i = 0; i < encoded->n_image; i++) {
-        shape[0] += l[i].n_tile;
-        count += (int64_t)3 * l[i].n_tile * l[i].tile.w * l[i].tile.h;
+        shape[0] += l[i].n_tile * l[i].frames;
+        count += (int64_t)fv_image_pixels_count(&l[i]);
         same = same && l[i].tile.w == l->tile.w && l[i].tile.h == l->tile.h;
     }
     return put(e, "pixel_values.npy", FV_NPY_F32, same ? shape : &count, same ? 4 : 1,

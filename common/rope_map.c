@@ -1,17 +1,25 @@
 /* Positions by index. Any thread. */
 #include "common/rope_map.h"
 
+enum { TIME_MAX = 1 << 28 };
+
 static int32_t tokens(const fv_rope_grid *g) { return g->t * g->h * g->w; }
 
 /* What text after a grid starts at. */
 static int32_t next_free(const fv_rope_grid *g) { return g->start + (g->h > g->w ? g->h : g->w); }
+
+/* Of frame i, in float, as transformers has it. */
+static float time_of(const fv_rope_grid *g, int32_t i) {
+    return g->step == 0 ? (float)i : (float)i * g->step;
+}
 
 int32_t fv_rope_grids(const fv_token_span *span, int32_t n_span, fv_rope_grid *grid) {
     int32_t n = 0;
     for (int32_t i = 0; i < n_span; i++) {
         const fv_token_span *s = &span[i];
         if (s->n > 0 && s->n == (int64_t)s->t * s->h * s->w)
-            grid[n++] = (fv_rope_grid){.first = s->first, .t = s->t, .h = s->h, .w = s->w};
+            grid[n++] =
+                (fv_rope_grid){.first = s->first, .t = s->t, .h = s->h, .w = s->w, .step = s->step};
     }
     return n;
 }
@@ -31,10 +39,14 @@ fv_status fv_rope_map_make(fv_rope_grid *grid, int32_t n_grid, int32_t n, fv_rop
                            "grid %d, %d x %d x %d tokens from %d on, overlaps the one before or "
                            "reaches past the prompt's %d tokens",
                            i, g->t, g->h, g->w, g->first, n);
+        if (!(g->step >= 0 && time_of(g, g->t - 1) <= TIME_MAX))
+            return FV_FAIL(FV_EINVAL, "grid %d: %d frames, %g positions from one to the next", i,
+                           g->t, (double)g->step);
         g->start = next + g->first - index;
         index = g->first + tokens(g);
         next = next_free(g);
-        if (g->start + g->t - 1 > most) most = g->start + g->t - 1;
+        const int32_t last = g->start + (int32_t)time_of(g, g->t - 1);
+        if (last > most) most = last;
     }
     next += n - index; /* of what would follow the prompt's last token */
     if (next - 1 > most) most = next - 1;
@@ -63,7 +75,8 @@ fv_rope_pos fv_rope_map_at(const fv_rope_map *m, int32_t index) {
     } else if (g) {
         int32_t i = index - g->first, s = g->start;
         if (i < tokens(g))
-            return (fv_rope_pos){s + i / (g->h * g->w), s + i / g->w % g->h, s + i % g->w};
+            return (fv_rope_pos){s + (int32_t)time_of(g, i / (g->h * g->w)), s + i / g->w % g->h,
+                                 s + i % g->w};
         p = next_free(g) + i - tokens(g);
     }
     return (fv_rope_pos){p, p, p};

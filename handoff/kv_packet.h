@@ -53,12 +53,12 @@ enum {
 
 /* The sections that this build knows, and what their payloads are. */
 #define FV_SECTIONS(X)                                                                             \
-    X(HELLO, 'H', 'E', 'L', 'O')     /* what was agreed when the grant was given */                \
-    X(PROMPT, 'P', 'R', 'M', 'T')    /* token ids, segments, next position, sampling */            \
-    X(GRIDS, 'G', 'R', 'I', 'D')     /* u32 prompt tokens, i32 [grids, 4]: first, t, h, w */       \
-    X(RANK, 'R', 'A', 'N', 'K')      /* u32 [Hkv]: image tokens at first, of a ranked layer */     \
-    X(MASK, 'M', 'A', 'S', 'K')      /* u32: masked image tokens at the end of each head */        \
-    X(ROWS, 'R', 'O', 'W', 'S')      /* u32 [layers, Hkv, segments]: lengths */                    \
+    X(HELLO, 'H', 'E', 'L', 'O')  /* what was agreed when the grant was given */                   \
+    X(PROMPT, 'P', 'R', 'M', 'T') /* token ids, segments, next position, sampling */               \
+    X(GRIDS, 'G', 'R', 'I', 'D')  /* u32 prompt tokens, each grid i32 first, t, h, w, f32 step */  \
+    X(RANK, 'R', 'A', 'N', 'K')   /* u32 [Hkv]: image tokens at first, of a ranked layer */        \
+    X(MASK, 'M', 'A', 'S', 'K')   /* u32: masked image tokens at the end of each head */           \
+    X(ROWS, 'R', 'O', 'W', 'S')   /* u32 [layers, Hkv, segments]: lengths */                       \
     X(POSITIONS, 'P', 'O', 'S', 'N') /* i32 [lists, len]: one list for all heads, or Hkv */        \
     X(ACCUM, 'T', 'A', 'L',                                                                        \
       'Y') /* f32 [entries of all heads, dims 1]: accumulated attention scores */                  \

@@ -184,13 +184,14 @@ fv_status fv_wire_prompt_get(const uint8_t *p, size_t n, fv_wire_prompt *out) {
 
 /* ---- GRID ------------------------------------------------------------------------------ */
 
-size_t fv_wire_grids_bytes(uint32_t n_grid) { return 4 + (size_t)n_grid * 16; }
+size_t fv_wire_grids_bytes(uint32_t n_grid) { return 4 + (size_t)n_grid * 20; }
 
 void fv_wire_grids_put(const fv_rope_map *m, uint8_t *out) {
     fv_put_u32(&out, (uint32_t)m->n);
     for (int32_t i = 0; i < m->n_grid; i++) {
         const fv_rope_grid *g = &m->grid[i];
         fv_put_bytes(&out, (const int32_t[]){g->first, g->t, g->h, g->w}, 16);
+        fv_put_f32(&out, g->step);
     }
 }
 
@@ -201,6 +202,7 @@ fv_status fv_wire_grids_get(const uint8_t *p, uint32_t n_grid, uint32_t most, fv
         int32_t at[4];
         fv_get_bytes(&p, at, sizeof at);
         grid[i] = (fv_rope_grid){.first = at[0], .t = at[1], .h = at[2], .w = at[3]};
+        grid[i].step = fv_get_f32(&p);
     }
     if (n > most)
         return FV_REFUSE(MALFORMED, "section GRID is of %u prompt tokens, and there are %u", n,

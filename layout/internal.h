@@ -17,13 +17,16 @@ __attribute__((format(printf, 2, 3))) void fv_layout_write(fv_layout_writer *w, 
 /* One family; a row of layout.c's table. Configs are checked before `image` and `tokens_max`. */
 typedef struct fv_layout_rules {
     const char *name;
-    const char *token;   /* of an image in a prompt's text; NULL: "<image>" */
+    const char *token; /* of an image in a prompt's text; NULL: "<image>" */
+    const char *video_token;
     const char *written; /* fv_layout_written */
     bool any_size;       /* the image is one tile, of the image's own shape */
     /* What the family reads beyond tile, patch and merge, which all have. */
     fv_status (*check)(const fv_layout_config *c);
     /* Adds views and spans to *l, which has the image's size. */
     fv_status (*image)(const fv_layout_config *c, int32_t n_image, fv_layout *l);
+    /* Of n frames, of a model that reads videos; NULL: none of the family does. */
+    fv_status (*video)(const fv_layout_config *c, int32_t n, double fps, fv_layout *l);
     int64_t (*tokens_max)(const fv_layout_config *c, int32_t n_image);
     /* What stands for the image in the prompt; NULL: the marks alone. */
     void (*text)(const fv_layout *l, const char *mark, fv_layout_writer *w);

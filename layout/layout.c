@@ -7,6 +7,8 @@
 
 #include "layout/internal.h"
 
+static const double FPS_MIN = 0.001, FPS_MAX = 1000;
+
 static const fv_layout_rules *const rules[FV_N_LAYOUT] = {
 #define FV_LAYOUT(NAME, name) [FV_LAYOUT_##NAME] = &fv_layout_##name,
 #include "layout/layouts.def"
@@ -24,6 +26,11 @@ const char *fv_layout_family_name(fv_layout_family f) {
 const char *fv_layout_image_token(fv_layout_family f) {
     const fv_layout_rules *r = rules_of(f);
     return r && r->token ? r->token : "<image>";
+}
+
+const char *fv_layout_video_token(fv_layout_family f) {
+    const fv_layout_rules *r = rules_of(f);
+    return r ? r->video_token : NULL;
 }
 
 const char *fv_layout_written(fv_layout_family f) {
@@ -52,6 +59,8 @@ fv_status fv_layout_check(const fv_layout_config *c) {
                        c->tile / c->patch, c->merge);
     if (c->class_token && c->family != FV_LAYOUT_LLAVA)
         return FV_FAIL(FV_EINVAL, "images of %s have no class token in the prompt", r->name);
+    if (c->video_pixels_max && !r->video)
+        return FV_FAIL(FV_EINVAL, "%s has no videos of its own", r->name);
     return r->check(c);
 }
 
@@ -79,7 +88,7 @@ fv_status fv_layout_add_view(fv_layout *l, const fv_layout_view *view) {
 }
 
 fv_status fv_layout_add_span(fv_layout *l, const fv_layout_span *span) {
-    const int64_t n = (int64_t)span->h * span->w + span->class_token + span->newline_end;
+    const int64_t n = (int64_t)span->t * span->h * span->w + span->class_token + span->newline_end;
     if (n < 1 || l->n_visual + n > FV_LAYOUT_TOKENS_MAX) return refuse_tokens(l, l->n_visual + n);
     if (l->n_span == FV_LAYOUT_SPANS_MAX)
         return FV_FAIL(FV_EINVAL,
@@ -115,8 +124,23 @@ fv_status fv_layout_image(const fv_layout_config *c, int32_t w, int32_t h, int32
     const fv_layout_rules *r = rules_of(c->family);
     if (!r) return FV_FAIL(FV_EINVAL, "the model reads no images");
     if (w < 1 || h < 1) return FV_FAIL(FV_EINVAL, "the image is empty");
-    *out = (fv_layout){.image_w = w, .image_h = h, .tile = {c->tile, c->tile}};
+    *out = (fv_layout){.image_w = w, .image_h = h, .tile = {c->tile, c->tile}, .frames = 1};
     return r->image(c, n_image, out);
+}
+
+bool fv_layout_reads_video(const fv_layout_config *c) { return c->video_pixels_max > 0; }
+
+fv_status fv_layout_video(const fv_layout_config *c, int32_t w, int32_t h, int32_t n, double fps,
+                          fv_layout *out) {
+    if (!fv_layout_reads_video(c))
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "the model reads no videos of their own: send the frames as images");
+    if (w < 1 || h < 1 || n < 1) return FV_FAIL(FV_EINVAL, "the video is empty");
+    if (!(fps >= FPS_MIN && fps <= FPS_MAX))
+        return FV_FAIL(FV_EINVAL, "%g frames per second; %g to %g are possible", fps, FPS_MIN,
+                       FPS_MAX);
+    *out = (fv_layout){.image_w = w, .image_h = h, .video = true, .frames = 1};
+    return rules_of(c->family)->video(c, n, fps, out);
 }
 
 int32_t fv_layout_tokens_max(const fv_layout_config *c, int32_t n_image) {
@@ -174,9 +198,9 @@ int32_t fv_layout_row(const fv_layout_span *s, int32_t rows, int32_t cols, int32
     return tile * (rows * cols + s->class_token) + s->class_token + y % rows * cols + x % cols;
 }
 
-bool fv_layout_is_one_tile(const fv_layout *l) {
+bool fv_layout_is_of_tiles(const fv_layout *l) {
     const fv_layout_span *s = &l->span[0];
-    return l->n_tile == 1 && l->n_span == 1 && !s->newline_column && !s->newline_end &&
+    return l->n_tile == s->t && l->n_span == 1 && !s->newline_column && !s->newline_end &&
            s->crop_w == s->w && s->crop_h == s->h;
 }
 

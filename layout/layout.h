@@ -1,9 +1,9 @@
 #ifndef FOVEA_LAYOUT_LAYOUT_H
 #define FOVEA_LAYOUT_LAYOUT_H
 
-/* LAYOUT: from an image's width and height to its tiles, its visual tokens and what stands around
- * them in the prompt. No pixel is read, so whoever has an image's header can compute what the image
- * costs: a router and a gateway as well as a prefill worker.
+/* LAYOUT: from the width and height of an image, or of a video's frames, to its tiles, its visual
+ * tokens and what stands around them in the prompt. No pixel is read, so whoever has an image's
+ * header can compute what the image costs: a router and a gateway as well as a prefill worker.
  *
  *   w, h --views--> resized, padded or cropped, cut into tiles of the tower's size
  *        --spans--> tokens in the order of the prompt, each span a grid of t x h x w
@@ -63,6 +63,9 @@ typedef struct fv_layout_config {
     bool split;           /* tiles and the whole image; otherwise the whole image alone */
     /* Qwen-VL: an image is scaled to at least and at most so many pixels */
     int32_t pixels_min, pixels_max;
+    /* Frames of a video likewise; 0: the model reads videos as images only. Qwen2.5-VL: positions that a
+     * second of a video takes; 0: one for two frames. */
+    int32_t video_pixels_min, video_pixels_max, tokens_per_second;
 } fv_layout_config;
 
 /* How the pixels of a view come about: [pad to a square,] resize one or more times, put on a canvas of
@@ -80,10 +83,12 @@ typedef struct fv_layout_view {
 /* Visual tokens that follow one another: one tile's, or those of several tiles side by side, as one
  * grid. The grid of the tiles' tokens, rows * side by cols * side, is cropped to crop_h x crop_w tokens
  * from (crop_x, crop_y), scaled to h x (w - newline_column) where that differs (bilinear, as
- * torch.nn.functional.interpolate with align_corners=False), and read in raster order. */
+ * torch.nn.functional.interpolate with align_corners=False), and read in raster order. A video's grids
+ * follow one another, one of each tile. */
 typedef struct fv_layout_span {
-    int32_t n;          /* tokens: h * w, plus 1 for each of class_token and newline_end */
+    int32_t n;          /* tokens: t * h * w, plus 1 for each of class_token and newline_end */
     int32_t t, h, w;    /* frames, rows, columns; w counts the newline */
+    float step;         /* positions from frame to frame; 0: 1 (common/rope_map.h) */
     int32_t tile;       /* number of the first tile, of all the image's views in turn */
     int32_t cols, rows; /* of tiles */
     int32_t crop_x, crop_y, crop_w, crop_h; /* tokens */
@@ -97,6 +102,9 @@ typedef struct fv_layout {
     fv_layout_size
         tile; /* pixels of each tile; of families whose tower reads any size, the image's */
     int32_t n_view, n_tile, n_span;
+    bool video;
+    int32_t
+        frames; /* that a tile shows: 1; of a video 2, the last one twice where that is left over */
     int32_t n_visual; /* tokens of all spans */
     int32_t n_text;   /* tokens of the text around them: special tokens, and newlines, which are one
                        * token also where two follow one another */
@@ -113,14 +121,20 @@ fv_status fv_layout_check(const fv_layout_config *c);
 fv_status fv_layout_image(const fv_layout_config *c, int32_t w, int32_t h, int32_t n_image,
                           fv_layout *out);
 
+/* The layout of a video of n frames of w x h pixels, fps of which make a second. FV_EINVAL as above, and
+ * where fps cannot be; FV_EUNSUPPORTED unless fv_layout_reads_video. */
+fv_status fv_layout_video(const fv_layout_config *c, int32_t w, int32_t h, int32_t n, double fps,
+                          fv_layout *out);
+bool fv_layout_reads_video(const fv_layout_config *c);
+
 /* The prompt's text for the image, in place of its image token: the family's special tokens, with
  * `mark` (the text of the image token) once for each span, NUL-terminated in out[FV_LAYOUT_TEXT_MAX].
  * It begins and ends with special tokens, so tokens before and after do not depend on it. */
 fv_status fv_layout_text(const fv_layout_config *c, const fv_layout *l, const char *mark,
                          char *out);
 
-/* Whether the image's tokens are those of its only tile, as they are. */
-bool fv_layout_is_one_tile(const fv_layout *l);
+/* Whether the tokens are those of the tiles, as they are. */
+bool fv_layout_is_of_tiles(const fv_layout *l);
 
 /* The view that shows the span, and its part of the view's canvas: x, y, w, h of 1. */
 typedef struct fv_layout_place {
@@ -154,8 +168,12 @@ const char *fv_layout_family_name(fv_layout_family f); /* "llava_next"; never NU
 /* What stands for an image in a prompt's text, "<image>" in most families; never NULL. */
 const char *fv_layout_image_token(fv_layout_family f);
 
-/* What the text has in place of that before it is tokenised: text of the family, whose ends may form
- * tokens with their neighbours, and in it the image token; NULL: that word is the image token. */
+/* A video's; NULL: the family has none. */
+const char *fv_layout_video_token(fv_layout_family f);
+
+/* What the text has in place of the image token before it is tokenised: text of the family, whose
+ * ends may form tokens with their neighbours, and in it the image token; NULL: that word is the
+ * image token. */
 const char *fv_layout_written(fv_layout_family f);
 
 #endif

@@ -1,44 +1,56 @@
 /* Qwen2-VL (arXiv 2409.12191), Qwen2.5-VL and Qwen3-VL: an image of about its own shape, whose sides are
  * whole tokens and whose area is between two limits. As smart_resize of transformers: quotients in double,
- * rounded half to even. Text around an image is the chat template's. */
+ * rounded half to even. Text around an image is the chat template's.
+ *
+ * A video of Qwen2-VL and Qwen2.5-VL has frames of limits of their own, two to a token; their processor
+ * has no limit of all together. */
 #include <inttypes.h>
 #include <math.h>
 
 #include "layout/internal.h"
 
-enum { ASPECT_MAX = 200 };
+enum { ASPECT_MAX = 200, SECOND_MAX = 1000 };
 
-static fv_status check(const fv_layout_config *c) {
-    if (c->pixels_min >= 1 && c->pixels_max >= 1) return FV_OK;
+static fv_status check_pixels(const char *what, int32_t least, int32_t most) {
+    if (least >= 1 && most >= 1) return FV_OK;
     return FV_FAIL(FV_EINVAL,
-                   "images are scaled to %" PRId32 " to %" PRId32
+                   "%s are scaled to %" PRId32 " to %" PRId32
                    " pixels, of which both must be at least 1: see size, min_pixels and max_pixels",
-                   c->pixels_min, c->pixels_max);
+                   what, least, most);
 }
 
-static fv_layout_size smart_resize(const fv_layout_config *c, double w, double h) {
-    const double side = c->patch * c->merge;
+static fv_status check(const fv_layout_config *c) {
+    FV_TRY(check_pixels("images", c->pixels_min, c->pixels_max));
+    if (c->video_pixels_max)
+        FV_TRY(check_pixels("frames of a video", c->video_pixels_min, c->video_pixels_max));
+    if (c->tokens_per_second >= 0 && c->tokens_per_second <= SECOND_MAX) return FV_OK;
+    return FV_FAIL(FV_EINVAL, "a second of a video takes %" PRId32 " positions; 0..%d are possible",
+                   c->tokens_per_second, SECOND_MAX);
+}
+
+static fv_layout_size smart_resize(double side, double least, double most, double w, double h) {
     double cols = rint(w / side), rows = rint(h / side);
     const double area = cols * side * (rows * side);
-    if (area > c->pixels_max) {
-        const double beta = sqrt(h * w / c->pixels_max);
+    if (area > most) {
+        const double beta = sqrt(h * w / most);
         cols = fmax(1, floor(w / beta / side)), rows = fmax(1, floor(h / beta / side));
-    } else if (area < c->pixels_min) {
-        const double beta = sqrt(c->pixels_min / (h * w));
+    } else if (area < least) {
+        const double beta = sqrt(least / (h * w));
         cols = ceil(w * beta / side), rows = ceil(h * beta / side);
     }
     return (fv_layout_size){(int32_t)(cols * side), (int32_t)(rows * side)};
 }
 
-static fv_status image(const fv_layout_config *c, int32_t n_image, fv_layout *l) {
-    (void)n_image;
+/* One view of `least` to `most` pixels, whose tokens come t times. */
+static fv_status add(const fv_layout_config *c, int32_t least, int32_t most, int32_t t, float step,
+                     fv_layout *l) {
     const int32_t side = c->patch * c->merge, w = l->image_w, h = l->image_h;
     if ((w > h ? w : h) > (int64_t)ASPECT_MAX * (w > h ? h : w))
         return FV_FAIL(FV_EINVAL,
                        "an image of %" PRId32 " x %" PRId32
                        " pixels is more than %d times as long as it is narrow: send it less narrow",
                        w, h, ASPECT_MAX);
-    l->tile = smart_resize(c, w, h);
+    l->tile = smart_resize(side, least, most, w, h);
     const int32_t cols = l->tile.w / side, rows = l->tile.h / side;
     FV_TRY(fv_layout_add_view(l, &(fv_layout_view){.n_resize = 1,
                                                    .resize = {l->tile},
@@ -46,9 +58,32 @@ static fv_status image(const fv_layout_config *c, int32_t n_image, fv_layout *l)
                                                    .h = l->tile.h,
                                                    .cols = 1,
                                                    .rows = 1}));
-    return fv_layout_add_span(
-        l, &(fv_layout_span){
-               .t = 1, .h = rows, .w = cols, .cols = 1, .rows = 1, .crop_w = cols, .crop_h = rows});
+    return fv_layout_add_span(l, &(fv_layout_span){.t = t,
+                                                   .h = rows,
+                                                   .w = cols,
+                                                   .step = step,
+                                                   .cols = 1,
+                                                   .rows = 1,
+                                                   .crop_w = cols,
+                                                   .crop_h = rows});
+}
+
+static fv_status image(const fv_layout_config *c, int32_t n_image, fv_layout *l) {
+    (void)n_image;
+    return add(c, c->pixels_min, c->pixels_max, 1, 0, l);
+}
+
+/* A patch is of two frames; the product of Qwen2.5-VL's step is in float, as transformers has it. */
+static fv_status video(const fv_layout_config *c, int32_t n, double fps, fv_layout *l) {
+    const int32_t t = n / 2 + n % 2;
+    const float step = (float)c->tokens_per_second * (float)(2 / fps);
+    if (t > FV_LAYOUT_TILES_MAX)
+        return FV_FAIL(FV_EINVAL, "a video of %" PRId32 " frames; at most %d are possible", n,
+                       2 * FV_LAYOUT_TILES_MAX);
+    FV_TRY(add(c, c->video_pixels_min, c->video_pixels_max, t, step, l));
+    l->frames = 2;
+    l->n_tile = t;
+    return FV_OK;
 }
 
 /* Sides a and b in tokens: at most pixels_max; a strip of one token's height, of which the length is cut
@@ -64,7 +99,9 @@ static int64_t tokens_max(const fv_layout_config *c, int32_t n_image) {
 
 const fv_layout_rules fv_layout_qwen_vl = {.name = "qwen_vl",
                                            .token = "<|image_pad|>",
+                                           .video_token = "<|video_pad|>",
                                            .any_size = true,
                                            .check = check,
                                            .image = image,
+                                           .video = video,
                                            .tokens_max = tokens_max};

@@ -88,36 +88,59 @@ static fv_status open_generation(fv_checkpoint *ck, const char *dir) {
     return st;
 }
 
-/* Version 5 nests the image processor in processor_config.json; that one wins over the
- * separate file of version 4, as in transformers. */
-static fv_status holds_image_processor(const char *text, size_t bytes, const char *path,
-                                       bool *holds) {
+/* Version 5 nests processors in processor_config.json; that one wins over the separate file of
+ * version 4, as in transformers. */
+static fv_status holds_processor(const char *text, size_t bytes, const char *path, const char *key,
+                                 bool *holds) {
     *holds = false;
     if (!text) return FV_OK;
     json_t *root = NULL;
     FV_TRY(fv_json_object(text, bytes, path, &root));
-    *holds = json_object_get(root, "image_processor") != NULL;
+    *holds = json_object_get(root, key) != NULL;
     json_decref(root);
     return FV_OK;
+}
+
+/* The first of these files that there is: the one with `key`, `own`, preprocessor_config.json. *text NULL:
+ * none. */
+static fv_status read_processor(const char *dir, const char *key, const char *own,
+                                char path[FV_CHECKPOINT_PATH], char **text, size_t *bytes) {
+    const char *const files[] = {own, "preprocessor_config.json"};
+    bool nested = false;
+    FV_TRY(fv_checkpoint_file(dir, "processor_config.json", CONFIG_MAX, path, text, bytes));
+    fv_status st = holds_processor(*text, *bytes, path, key, &nested);
+    if (st == FV_OK && nested) return FV_OK;
+    free(*text);
+    *text = NULL;
+    for (int i = 0; i < 2 && st == FV_OK && !*text; i++)
+        if (files[i]) st = fv_checkpoint_file(dir, files[i], CONFIG_MAX, path, text, bytes);
+    return st;
+}
+
+static fv_status open_video_config(fv_checkpoint *ck, const char *dir) {
+    char path[FV_CHECKPOINT_PATH], *text;
+    size_t bytes;
+    FV_TRY(read_processor(dir, "video_processor", "video_preprocessor_config.json", path, &text,
+                          &bytes));
+    fv_status st = fv_video_config_parse(ck->cfg.family, text ? text : "{}", text ? bytes : 2, path,
+                                         &ck->image, &ck->cfg.layout);
+    free(text);
+    return st;
 }
 
 static fv_status open_image_config(fv_checkpoint *ck, const char *dir) {
     char path[FV_CHECKPOINT_PATH], *text;
     size_t bytes;
-    bool nested = false;
-    FV_TRY(fv_checkpoint_file(dir, "processor_config.json", CONFIG_MAX, path, &text, &bytes));
-    fv_status st = holds_image_processor(text, bytes, path, &nested);
-    if (st == FV_OK && !nested) {
-        free(text);
-        st = fv_checkpoint_file(dir, "preprocessor_config.json", CONFIG_MAX, path, &text, &bytes);
-    }
-    if (st == FV_OK && !text)
+    FV_TRY(read_processor(dir, "image_processor", NULL, path, &text, &bytes));
+    fv_status st = FV_OK;
+    if (!text)
         st = FV_FAIL(FV_ENOTFOUND,
                      "%s has neither preprocessor_config.json nor an image processor in "
                      "processor_config.json, which say how images are resized and normalized",
                      dir);
     if (st == FV_OK) st = fv_image_config_parse(text, bytes, path, &ck->cfg.layout, &ck->image);
     free(text);
+    if (st == FV_OK && ck->cfg.family->read_video) st = open_video_config(ck, dir);
     return st;
 }
 

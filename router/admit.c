@@ -45,18 +45,33 @@ static fv_status check_names(const request_message *r, const model_message *mode
 
 /* ---- the prompt ------------------------------------------------------------------------- */
 
-/* What stands for an image in plain text. */
-static const char *image_word(const model_message *model) {
+/* What stands for an image in plain text, and for a video; NULL: the model reads none. */
+static void read_words(const model_message *model, const char *words[2]) {
     fv_layout_config c;
-    const char *word = fv_layout_image_token(FV_LAYOUT_NONE);
-    if (fv_layout_from_message(model->image_layout, &c) == FV_OK)
-        word = fv_layout_image_token(c.family);
-    return word;
+    words[0] = fv_layout_image_token(FV_LAYOUT_NONE);
+    words[1] = NULL;
+    if (fv_layout_from_message(model->image_layout, &c) != FV_OK) return;
+    words[0] = fv_layout_image_token(c.family);
+    if (fv_layout_reads_video(&c)) words[1] = fv_layout_video_token(c.family);
 }
 
 static size_t count_words(const char *text, const char *word) {
     size_t n = 0;
     for (const char *p = text; (p = strstr(p, word)); p += strlen(word)) n++;
+    return n;
+}
+
+/* Marks of images and videos in plain text, and their bytes. */
+static size_t count_marks(const char *text, const model_message *model, size_t *bytes) {
+    const char *words[2];
+    size_t n = 0;
+    *bytes = 0;
+    read_words(model, words);
+    for (int i = 0; i < 2 && words[i]; i++) {
+        size_t found = count_words(text, words[i]);
+        n += found;
+        *bytes += found * strlen(words[i]);
+    }
     return n;
 }
 
@@ -76,8 +91,9 @@ static fv_status read_turn(const Fovea__Inference__V1__Turn *t, size_t number, s
     *n_image += t->n_images;
     for (size_t i = 0; i < t->n_parts; i++) {
         if (t->parts[i]->kind_case == FOVEA__INFERENCE__V1__PART__KIND__NOT_SET)
-            return FV_FAIL(FV_EINVAL, "part %zu of turn %zu is neither text nor image", i, number);
-        *n_image += t->parts[i]->kind_case == FOVEA__INFERENCE__V1__PART__KIND_IMAGE;
+            return FV_FAIL(FV_EINVAL, "part %zu of turn %zu is neither text, image nor video", i,
+                           number);
+        *n_image += t->parts[i]->kind_case != FOVEA__INFERENCE__V1__PART__KIND_TEXT;
     }
     *rows += turn_bytes(t) + TEMPLATE_ROWS;
     return FV_OK;
@@ -105,7 +121,8 @@ static fv_status read_ids(const Fovea__Inference__V1__TokenIds *ids, const model
             return FV_FAIL(FV_EINVAL,
                            "prompt token %zu has id %" PRIu32 "; the vocabulary has %" PRIu32, i,
                            ids->id[i], model->n_vocab);
-        *n_image += any_image && ids->id[i] == model->image_token;
+        bool video = model->video_token && ids->id[i] == model->video_token;
+        *n_image += any_image && (video || ids->id[i] == model->image_token);
     }
     *rows += ids->n_id - *n_image;
     return ids->n_id ? FV_OK : FV_FAIL(FV_EINVAL, "the prompt has no token ids");
@@ -115,10 +132,11 @@ static fv_status read_ids(const Fovea__Inference__V1__TokenIds *ids, const model
 static fv_status read_prompt(const request_message *r, const model_message *model, size_t *n_image,
                              size_t *rows) {
     const prompt_message *p = r->prompt;
+    size_t bytes;
     switch (p ? p->form_case : FOVEA__INFERENCE__V1__PROMPT__FORM__NOT_SET) {
     case FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT: return read_chat(p->chat, n_image, rows);
     case FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT:
-        *n_image = count_words(p->text, image_word(model));
+        *n_image = count_marks(p->text, model, &bytes);
         *rows = strlen(p->text) + TEMPLATE_ROWS;
         return p->text[0] ? FV_OK : FV_FAIL(FV_EINVAL, "the prompt is empty");
     case FOVEA__INFERENCE__V1__PROMPT__FORM_IDS:
@@ -152,11 +170,14 @@ static fv_image_limits image_limits(const Fovea__Inference__V1__Limits *lim) {
 }
 
 /* What no context has room for costs no worker any time. Images in plain text are no text. */
-static fv_status check_text(const request_message *r, const model_message *model, size_t n_image) {
+static fv_status check_text(const request_message *r, const model_message *model) {
     const prompt_message *p = r->prompt;
     uint64_t most = model->limits ? model->limits->bytes_text : 0, bytes = 0;
-    if (p->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT)
-        bytes = strlen(p->text) - n_image * strlen(image_word(model));
+    size_t marks;
+    if (p->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT) {
+        count_marks(p->text, model, &marks);
+        bytes = strlen(p->text) - marks;
+    }
     if (p->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT)
         for (size_t i = 0; i < p->chat->n_turns; i++) bytes += turn_bytes(p->chat->turns[i]);
     if (!most || bytes <= most) return FV_OK;
@@ -166,13 +187,36 @@ static fv_status check_text(const request_message *r, const model_message *model
                    bytes, model->limits->max_positions, most);
 }
 
+/* Frames: *n of them in all. */
+static fv_status check_videos(const request_message *r, const model_message *model, size_t *n) {
+    size_t end = 0;
+    *n = 0;
+    if (r->n_videos && !model->video_token)
+        return FV_FAIL(FV_EINVAL, "this model reads no videos: send their frames as images");
+    for (size_t i = 0; i < r->n_videos; i++) {
+        const Fovea__Inference__V1__Video *v = r->videos[i];
+        if (v->first_image < end || v->n_frames == 0 || v->first_image > r->n_images ||
+            v->n_frames > r->n_images - v->first_image)
+            return FV_FAIL(FV_EINVAL,
+                           "video %zu: %" PRIu32 " frames from image %" PRIu32
+                           " on, of %zu images, are none, or not after those of the video before",
+                           i, v->n_frames, v->first_image, r->n_images);
+        end = (size_t)v->first_image + v->n_frames;
+        *n += v->n_frames;
+    }
+    return FV_OK;
+}
+
 static fv_status check_images(const request_message *r, const model_message *model, size_t n_prompt,
                               uint64_t *pixels) {
     const Fovea__Inference__V1__Limits *lim = model->limits;
     const fv_image_limits each = image_limits(lim);
-    if (r->n_images != n_prompt)
+    size_t n_frame, n;
+    FV_TRY(check_videos(r, model, &n_frame));
+    n = r->n_images - n_frame + r->n_videos;
+    if (n != n_prompt)
         return FV_FAIL(FV_EINVAL, "the prompt places %zu image%s and the request has %zu", n_prompt,
-                       n_prompt == 1 ? "" : "s", r->n_images);
+                       n_prompt == 1 ? "" : "s", n);
     if (lim && lim->n_images && r->n_images > lim->n_images)
         return FV_FAIL(FV_EINVAL, "%zu images; the limit is %" PRIu32 "", r->n_images,
                        lim->n_images);
@@ -419,15 +463,21 @@ static fv_status lay_images(const request_message *r, const model_message *m, fv
     FV_TRY(fv_layout_from_message(m->image_layout, &config));
     if (config.family == FV_LAYOUT_NONE)
         return FV_FAIL(FV_EINVAL, "this model is text-only; remove the images");
-    for (size_t i = 0; i < r->n_images; i++) {
+    for (size_t i = 0, v = 0, item = 0; i < r->n_images; item++) {
         const ProtobufCBinaryData *data = &r->images[i]->data;
+        const Fovea__Inference__V1__Video *video = NULL;
+        if (v < r->n_videos && r->videos[v]->first_image == i) video = r->videos[v++];
         fv_image_size size;
         FV_TRY(fv_image_size_read(data->data, data->len, &size));
-        if (fv_layout_image(&config, size.w, size.h, (int32_t)r->n_images, &layout) != FV_OK)
-            return fv_fail_prefix(FV_EINVAL, "image %zu", i);
+        fv_status st =
+            video ? fv_layout_video(&config, size.w, size.h, (int32_t)video->n_frames, video->fps,
+                                    &layout)
+                  : fv_layout_image(&config, size.w, size.h, (int32_t)r->n_images, &layout);
+        if (st != FV_OK) return fv_fail_prefix(FV_EINVAL, "image %zu", i);
         if (out->visual + (uint64_t)layout.n_visual > TEXT_ROWS_MAX)
             return FV_FAIL(FV_EINVAL, "%zu images are too many", r->n_images);
-        FV_TRY(add_image(span, &cap, (int32_t)i, &layout, out));
+        FV_TRY(add_image(span, &cap, (int32_t)item, &layout, out));
+        i += video ? video->n_frames : 1;
     }
     out->span = *span;
     out->uncondensable = fv_layout_uncondensable(&config);
@@ -442,7 +492,7 @@ fv_status fv_admit(const request_message *r, const model_message *model, uint32_
     FV_TRY(check_answer(r, model));
     FV_TRY(check_conversation(r, keep_ms_max));
     FV_TRY(read_prompt(r, model, &n_image, &text_rows));
-    FV_TRY(check_text(r, model, n_image));
+    FV_TRY(check_text(r, model));
     uint32_t fallback = model->limits ? model->limits->max_tokens_default : 0;
     fv_need need = {.max_tokens = r->max_tokens};
     FV_TRY(check_images(r, model, n_image, &need.pixels));

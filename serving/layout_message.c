@@ -41,6 +41,9 @@ fv_status fv_layout_from_message(const layout_message *m, fv_layout_config *out)
     c.split = m->split;
     c.pixels_min = narrow(m->pixels_min);
     c.pixels_max = narrow(m->pixels_max);
+    c.video_pixels_min = narrow(m->video_pixels_min);
+    c.video_pixels_max = narrow(m->video_pixels_max);
+    c.tokens_per_second = narrow(m->tokens_per_second);
     FV_TRY(fv_layout_check(&c));
     *out = c;
     return FV_OK;
@@ -83,6 +86,9 @@ fv_status fv_layout_to_message(const fv_layout_config *c, fv_arena *a, layout_me
     m->split = c->split;
     m->pixels_min = (uint32_t)c->pixels_min;
     m->pixels_max = (uint32_t)c->pixels_max;
+    m->video_pixels_min = (uint32_t)c->video_pixels_min;
+    m->video_pixels_max = (uint32_t)c->video_pixels_max;
+    m->tokens_per_second = (uint32_t)c->tokens_per_second;
     *out = m;
     return FV_OK;
 }

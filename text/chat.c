@@ -236,10 +236,11 @@ static fv_status check_turns(const fv_chat_turn *turns, int32_t n) {
 /* Text that need not be valid UTF-8. */
 static json_t *string_of(const char *s) { return json_string_nocheck(s); }
 
-/* text NULL: an image. False: out of memory. */
-static bool append_part(json_t *parts, const char *text) {
-    json_t *part = json_pack("{s:s}", "type", text ? "text" : "image");
-    if (text && json_object_set_new_nocheck(part, "text", string_of(text)) != 0) {
+/* False: out of memory. */
+static bool append_part(json_t *parts, fv_chat_part p) {
+    const char *type = p.text ? "text" : p.video ? "video" : "image";
+    json_t *part = json_pack("{s:s}", "type", type);
+    if (p.text && json_object_set_new_nocheck(part, "text", string_of(p.text)) != 0) {
         json_decref(part);
         return false;
     }
@@ -265,11 +266,10 @@ static json_t *content_of(const fv_chat_turn *turn, fv_jinja_content form) {
         return turn->n_part ? joined(turn) : string_of(turn->text);
     json_t *parts = json_array();
     bool whole = parts != NULL;
-    for (int32_t i = 0; whole && i < turn->n_part; i++)
-        whole = append_part(parts, turn->part[i].text);
+    for (int32_t i = 0; whole && i < turn->n_part; i++) whole = append_part(parts, turn->part[i]);
     for (int32_t i = 0; whole && !turn->n_part && i < turn->n_image; i++)
-        whole = append_part(parts, NULL);
-    if (whole && !turn->n_part) whole = append_part(parts, turn->text);
+        whole = append_part(parts, (fv_chat_part){0});
+    if (whole && !turn->n_part) whole = append_part(parts, (fv_chat_part){.text = turn->text});
     if (whole) return parts;
     json_decref(parts);
     return NULL;

@@ -18,6 +18,7 @@ typedef struct fv_chat fv_chat; /* a template; opaque, immutable: any thread */
 
 typedef struct fv_chat_part {
     const char *text; /* UTF-8, NUL-terminated; NULL: the next image */
+    bool video;       /* without text: the next video */
 } fv_chat_part;
 
 typedef struct fv_chat_turn {
@@ -56,7 +57,7 @@ fv_status fv_chat_read_spec(const char *value, char **spec);
 /* FV_EINVAL when the last turn says nothing and shows no image: there is nothing to answer. */
 fv_status fv_chat_check_question(const fv_chat_turn *turns, int32_t n);
 
-/* Images that the turn shows. */
+/* Images and videos that the turn shows. */
 int32_t fv_chat_turn_images(const fv_chat_turn *turn);
 
 /* Renders n turns with an open answer after them; images appear as the template writes them.

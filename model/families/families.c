@@ -107,6 +107,7 @@ static fv_status parse_vision(const json_t *root, const char *where, fv_model_co
     FV_TRY(parse_halves(root, where, cfg, eos_default));
     FV_TRY(parse_image_token(root, where, cfg));
     cfg->has_vision = true;
+    cfg->video_token = -1; /* unless the family has one */
     cfg->tower_norm = true;
     cfg->vision.d_text = cfg->text.d_model;
     FV_TRY(cfg->family->parse(root, where, cfg));
@@ -125,7 +126,7 @@ static fv_status parse_text_alone(const json_t *root, const char *family, const 
     bool named = false;
     FV_TRY(fv_config_add_eos(root, where, cfg, &named));
     cfg->eos_is_default = !named;
-    cfg->image_token = -1;
+    cfg->image_token = cfg->video_token = -1;
     cfg->family = &fv_family_text;
     return FV_OK;
 }

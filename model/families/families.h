@@ -31,6 +31,7 @@ typedef struct fv_model_config {
     bool video_tower;        /* the files have a second tower, which is not used */
     bool pooling_head, mask_token;  /* the files have one of the tower, which is not used */
     int32_t image_token;            /* id of the image token; -1 without vision */
+    int32_t video_token;            /* of the video token; -1: the model has no videos of its own */
     int32_t n_eos, eos[FV_MAX_EOS]; /* union of config and generation_config */
     bool eos_is_default;            /* config.json names none: eos is the family's default, which
                                      * ids in generation_config.json replace */
@@ -78,6 +79,8 @@ typedef struct fv_family {
     const char *processor[FV_FAMILY_PROCESSORS];
     fv_status (*read_sizes)(const struct json_t *file, const char *where, fv_layout_config *layout);
     fv_image_config pixels;
+    /* The sizes of a video's frames from the video processor's file; NULL: no videos. */
+    fv_status (*read_video)(const struct json_t *file, const char *where, fv_layout_config *layout);
 } fv_family;
 
 extern const fv_family fv_family_text;
@@ -106,5 +109,12 @@ fv_status fv_config_parse(const char *json, size_t n, const char *where, fv_mode
  * the family's defaults. */
 fv_status fv_image_config_parse(const char *json, size_t n, const char *where,
                                 fv_layout_config *layout, fv_image_config *out);
+
+/* Parses video_preprocessor_config.json, or what processor_config.json nests under "video_processor", or,
+ * where there is neither, the images' file, of a family that has read_video: sizes to *layout. Pixel
+ * values must be made as those of images are, *image: FV_EUNSUPPORTED. */
+fv_status fv_video_config_parse(const fv_family *family, const char *json, size_t n,
+                                const char *where, const fv_image_config *image,
+                                fv_layout_config *layout);
 
 #endif

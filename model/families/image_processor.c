@@ -1,5 +1,5 @@
-/* preprocessor_config.json (or processor_config.json, where version 5 nests it under
- * "image_processor") -> what it says of sizes, and the constants of image preprocessing.
+/* preprocessor_config.json, and of videos video_preprocessor_config.json (or processor_config.json,
+ * where version 5 nests them) -> what it says of sizes, and the constants of image preprocessing.
  *
  * Sizes have been written in four forms over the years: 336, {"shortest_edge": 336},
  * {"height": 336, "width": 336} and, for crops, either of the first and the last. Whatever the
@@ -175,5 +175,29 @@ fv_status fv_image_config_parse(const char *json, size_t n, const char *where,
     if (fv_layout_check(&l) != FV_OK) return fv_fail_prefix(FV_EDATA, "%s", where);
     *layout = l;
     *out = c;
+    return FV_OK;
+}
+
+fv_status fv_video_config_parse(const fv_family *family, const char *json, size_t n,
+                                const char *where, const fv_image_config *image,
+                                fv_layout_config *layout) {
+    fv_layout_config l = *layout;
+    fv_image_config c = *image;
+    json_t *root;
+    FV_TRY(fv_json_object(json, n, where, &root));
+    const json_t *nested = fv_config_member(root, "video_processor"), *obj = nested ? nested : root;
+    fv_status st = family->read_video(obj, where, &l);
+    if (st == FV_OK) st = read_values(obj, where, &c);
+    json_decref(root);
+    FV_TRY(st);
+    if (c.resample != image->resample || c.do_rescale != image->do_rescale ||
+        c.do_normalize != image->do_normalize || c.rescale_factor != image->rescale_factor ||
+        memcmp(c.mean, image->mean, sizeof c.mean) != 0 ||
+        memcmp(c.std, image->std, sizeof c.std) != 0)
+        return FV_FAIL(
+            FV_EUNSUPPORTED,
+            "%s: frames of videos are resampled or normalized in another way than images", where);
+    if (fv_layout_check(&l) != FV_OK) return fv_fail_prefix(FV_EDATA, "%s", where);
+    *layout = l;
     return FV_OK;
 }

@@ -33,6 +33,16 @@ static fv_status parse_rope(const json_t *vision, const char *where, fv_vision_c
     return FV_OK;
 }
 
+/* Videos of Qwen2-VL and Qwen2.5-VL. */
+static fv_status parse_video_token(const json_t *root, const char *where, fv_model_config *cfg) {
+    cfg->video_token = 151656;
+    FV_TRY(fv_json_i32(root, "video_token_id", where, 0, INT32_MAX, &cfg->video_token));
+    if (cfg->video_token < cfg->text.vocab && cfg->video_token != cfg->image_token) return FV_OK;
+    return FV_FAIL(FV_EDATA,
+                   "%s: key 'video_token_id' is %d, with 'image_token_id' %d and 'vocab_size' %d",
+                   where, cfg->video_token, cfg->image_token, cfg->text.vocab);
+}
+
 /* What the towers share; `out` is the key of the connector's width, which has a default of its own. */
 static fv_status parse_tower(const json_t *vision, const char *where, const char *out,
                              fv_model_config *cfg) {
@@ -71,7 +81,7 @@ static fv_status parse_2(const json_t *root, const char *where, fv_model_config 
         return FV_FAIL(FV_EDATA, "%s: keys 'embed_dim' * 'mlp_ratio' are more than %d",
                        vision_where, FV_CONFIG_FFN_MAX);
     v->d_ffn = v->d_model * ratio;
-    return FV_OK;
+    return parse_video_token(root, where, cfg);
 }
 
 /* Layers without windows: a list, of which numbers of layers that are not there say nothing. */
@@ -99,6 +109,10 @@ static fv_status parse_2_5(const json_t *root, const char *where, fv_model_confi
     snprintf(vision_where, sizeof vision_where, "%s: vision_config", where);
     FV_TRY(parse_tower(vision, vision_where, "out_hidden_size", cfg));
     FV_TRY(fv_json_i32(vision, "window_size", vision_where, 1, INT32_MAX, &window));
+    cfg->layout.tokens_per_second = 4;
+    FV_TRY(fv_json_i32(vision, "tokens_per_second", vision_where, 0, INT32_MAX,
+                       &cfg->layout.tokens_per_second));
+    FV_TRY(parse_video_token(root, where, cfg));
     v->window = window / v->merge / v->patch;
     if (v->window < 1)
         return FV_FAIL(FV_EDATA, "%s: key 'window_size' is %d, less than a token of %d pixels",
@@ -150,22 +164,40 @@ static fv_status parse_3(const json_t *root, const char *where, fv_model_config 
 }
 
 /* Areas, under the names of a size's edges; older files have them beside it. */
-static fv_status read_sizes(const json_t *obj, const char *where, fv_layout_config *l) {
+static fv_status read_areas(const json_t *obj, const char *where, const fv_layout_config *l,
+                            int32_t *least, int32_t *most) {
     const json_t *size = fv_config_member(obj, "size");
     FV_TRY(fv_config_require_resize(obj, where));
     FV_TRY(require(obj, "patch_size", where, l->patch, " as in config.json"));
     FV_TRY(require(obj, "merge_size", where, l->merge, " as in config.json"));
     FV_TRY(require(obj, "temporal_patch_size", where, FRAMES, " frames"));
-    l->pixels_min = size ? 0 : 56 * 56, l->pixels_max = size ? 0 : 28 * 28 * 1280;
-    FV_TRY(fv_json_i32(size, "shortest_edge", where, 1, INT32_MAX, &l->pixels_min));
-    FV_TRY(fv_json_i32(size, "longest_edge", where, 1, INT32_MAX, &l->pixels_max));
-    FV_TRY(fv_json_i32(obj, "min_pixels", where, 1, INT32_MAX, &l->pixels_min));
-    FV_TRY(fv_json_i32(obj, "max_pixels", where, 1, INT32_MAX, &l->pixels_max));
-    if (l->pixels_min && l->pixels_max) return FV_OK;
+    if (size) *least = *most = 0;
+    FV_TRY(fv_json_i32(size, "shortest_edge", where, 1, INT32_MAX, least));
+    FV_TRY(fv_json_i32(size, "longest_edge", where, 1, INT32_MAX, most));
+    FV_TRY(fv_json_i32(obj, "min_pixels", where, 1, INT32_MAX, least));
+    FV_TRY(fv_json_i32(obj, "max_pixels", where, 1, INT32_MAX, most));
+    if (*least && *most) return FV_OK;
     return FV_FAIL(FV_EUNSUPPORTED,
                    "%s: key 'size' must be {\"shortest_edge\", \"longest_edge\"}, both numbers of "
                    "pixels, unless there are 'min_pixels' and 'max_pixels'",
                    where);
+}
+
+static fv_status read_sizes(const json_t *obj, const char *where, fv_layout_config *l) {
+    l->pixels_min = 56 * 56, l->pixels_max = 28 * 28 * 1280;
+    return read_areas(obj, where, l, &l->pixels_min, &l->pixels_max);
+}
+
+static fv_status read_video(const json_t *obj, const char *where, fv_layout_config *l) {
+    bool shared = false;
+    FV_TRY(fv_json_bool(obj, "cap_pixels_per_frame", where, &shared));
+    if (shared)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: key 'cap_pixels_per_frame' is true; a limit of all frames together is "
+                       "not supported",
+                       where);
+    l->video_pixels_min = 128 * 28 * 28, l->video_pixels_max = 768 * 28 * 28;
+    return read_areas(obj, where, l, &l->video_pixels_min, &l->video_pixels_max);
 }
 
 /* The older ones, which transformers writes too. */
@@ -188,6 +220,7 @@ const fv_family fv_family_qwen2_vl = {
     .flat = true,
     .names = &names,
     .parse = parse_2,
+    .read_video = read_video,
 };
 
 const fv_family fv_family_qwen2_5_vl = {
@@ -199,6 +232,7 @@ const fv_family fv_family_qwen2_5_vl = {
     .flat = true,
     .names = &names,
     .parse = parse_2_5,
+    .read_video = read_video,
 };
 
 static const fv_tensor_names names_3 = {

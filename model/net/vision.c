@@ -71,16 +71,18 @@ static fv_status layer_norm(fv_vision *v, fv_tensor x, fv_tensor w, fv_tensor b,
 
 static size_t pixels_of(fv_layout_size size) { return 3 * (size_t)size.w * (size_t)size.h; }
 
-/* Unfolds pixels [3, h, w] into patch rows, columns in the order (channel, frame, y, x) of the kernel. */
-static void unfold(const fv_vision *v, fv_layout_size size, const int32_t *order,
+/* Unfolds pixels [shown, 3, h, w] into patch rows, columns in the order (channel, frame, y, x) of the
+ * kernel. */
+static void unfold(const fv_vision *v, fv_layout_size size, int32_t shown, const int32_t *order,
                    const float *pixels, float *out) {
     int32_t patch = v->cfg->patch, frames = v->cfg->two_frames ? 2 : 1;
     for (int32_t i = 0; i < fv_vision_patches(v); i++) {
         int32_t py = order[i] / v->cols, px = order[i] % v->cols;
         for (int32_t row = 0; row < 3 * frames * patch; row++, out += patch) {
             int32_t c = row / patch / frames, y = row % patch;
+            int32_t frame = row / patch % frames % shown;
             memcpy(out,
-                   pixels +
+                   pixels + (size_t)frame * pixels_of(size) +
                        ((size_t)c * (size_t)size.h + (size_t)(py * patch + y)) * (size_t)size.w +
                        (size_t)(px * patch),
                    (size_t)patch * sizeof *out);
@@ -124,8 +126,8 @@ static fv_status interpolate(fv_vision *v, int32_t n, tower_scratch *s) {
 
 /* x = [cls; patches W^T + b] + position, then the first LayerNorm. Position rows are put first and
  * the products added to them; CLS is added as the product of its column with 1. */
-static fv_status embed(fv_vision *v, fv_layout_size size, const float *pixels, int32_t n,
-                       tower_scratch *s) {
+static fv_status embed(fv_vision *v, fv_layout_size size, int32_t frames, const float *pixels,
+                       int32_t n, tower_scratch *s) {
     const fv_vision_config *c = v->cfg;
     fv_device *dev = v->be->device;
     int32_t P = fv_vision_patches(v), T = fv_vision_rows(v), width = fv_vision_patch_width(c), *ids;
@@ -133,7 +135,7 @@ static fv_status embed(fv_vision *v, fv_layout_size size, const float *pixels, i
     FV_TRY(FV_ARENA_NEW(&v->host, (size_t)n * (size_t)P * (size_t)width, unfolded));
     FV_TRY(FV_ARENA_NEW(&v->host, (size_t)n * (size_t)T, ids));
     for (int32_t i = 0; i < n; i++)
-        unfold(v, size, s->order, pixels + (size_t)i * pixels_of(size),
+        unfold(v, size, frames, s->order, pixels + (size_t)(i * frames) * pixels_of(size),
                unfolded + (size_t)i * (size_t)P * (size_t)width);
     for (int32_t i = 0; v->position && i < n * T; i++) ids[i] = v->position[i % T];
     size_t bytes = (size_t)n * (size_t)P * (size_t)width * sizeof *unfolded;
@@ -506,25 +508,25 @@ static fv_status run_layers(fv_vision *v, int32_t n, tower_scratch *s, const fv_
 
 int32_t fv_vision_layers(const fv_vision *v) { return v->n_layer; }
 
-static fv_status encode(fv_vision *v, fv_layout_size size, const float *pixels, int32_t n,
-                        const fv_vision_out *out) {
+static fv_status encode(fv_vision *v, fv_layout_size size, int32_t frames, const float *pixels,
+                        int32_t n, const fv_vision_out *out) {
     tower_scratch s = {0};
     fv_arena_reset(&v->host);
     FV_TRY(make_scratch(v, n, &s));
     FV_TRY(make_angles(v, n, &s));
-    FV_TRY(embed(v, size, pixels, n, &s));
+    FV_TRY(embed(v, size, frames, pixels, n, &s));
     FV_TRY(take_features(v, 0, &s));
     FV_TRY(run_layers(v, n, &s, out));
     return give_features(v, &s, out);
 }
 
 fv_status fv_vision_encode(fv_vision *v, const float *pixels, int32_t n, const fv_vision_out *out) {
-    return fv_vision_encode_sized(v, (fv_layout_size){v->cfg->image, v->cfg->image}, pixels, n,
+    return fv_vision_encode_sized(v, (fv_layout_size){v->cfg->image, v->cfg->image}, 1, pixels, n,
                                   out);
 }
 
-fv_status fv_vision_encode_sized(fv_vision *v, fv_layout_size size, const float *pixels, int32_t n,
-                                 const fv_vision_out *out) {
+fv_status fv_vision_encode_sized(fv_vision *v, fv_layout_size size, int32_t frames,
+                                 const float *pixels, int32_t n, const fv_vision_out *out) {
     int32_t per_tile = fv_vision_tokens_of(v->cfg, size.w, size.h);
     size_t d = (size_t)v->cfg->d_model;
     assert(v->cfg->any_size || (size.w == v->cfg->image && size.h == v->cfg->image));
@@ -550,7 +552,8 @@ fv_status fv_vision_encode_sized(fv_vision *v, fv_layout_size size, const float 
             capture[i].k += (size_t)at * (size_t)fv_vision_rows(v) * d;
         }
         part.capture = capture;
-        FV_TRY(encode(v, size, pixels + (size_t)at * pixels_of(size), now, &part));
+        FV_TRY(
+            encode(v, size, frames, pixels + (size_t)(at * frames) * pixels_of(size), now, &part));
     }
     return FV_OK;
 }

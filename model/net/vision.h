@@ -61,10 +61,10 @@ int32_t fv_vision_layers(const fv_vision *v);
  * that the capture wants, because the tower ends before it, or no class token. */
 fv_status fv_vision_encode(fv_vision *v, const float *pixels, int32_t n, const fv_vision_out *out);
 
-/* The same for tiles of `size`, pixels [n, 3, h, w]: whole tokens, and the tower's own size unless it
- * reads any. */
-fv_status fv_vision_encode_sized(fv_vision *v, fv_layout_size size, const float *pixels, int32_t n,
-                                 const fv_vision_out *out);
+/* The same for tiles of `size`, pixels [n, frames, 3, h, w]: whole tokens, and the tower's own size unless
+ * it reads any. A tower whose patches span two frames sees 1 frame twice. */
+fv_status fv_vision_encode_sized(fv_vision *v, fv_layout_size size, int32_t frames,
+                                 const float *pixels, int32_t n, const fv_vision_out *out);
 
 /* The connector alone: embeds [rows, d_text] F32 of features [rows, feature width] F32, each row by
  * itself; of whole tiles with MobileVLM V2's. */

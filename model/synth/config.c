@@ -370,6 +370,17 @@ fv_status fv_synth_config(const fv_synth_options *opt, fv_model_config *out) {
     return FV_OK;
 }
 
+/* Sizes of Qwen-VL's images and frames. */
+static void set_areas(const fv_model_config *cfg, json_t *j) {
+    int32_t token = cfg->vision.image * cfg->vision.image; /* its pixels */
+    json_object_set_new(
+        j, "size",
+        json_pack("{s:i, s:i}", "shortest_edge", LEAST * token, "longest_edge", MOST * token));
+    json_object_set_new(j, "patch_size", json_integer(cfg->vision.patch));
+    json_object_set_new(j, "merge_size", json_integer(cfg->vision.merge));
+    json_object_set_new(j, "temporal_patch_size", json_integer(2));
+}
+
 /* preprocessor_config.json, as the family's class writes it. */
 static json_t *image_processor_json(const fv_model_config *cfg) {
     int32_t side = cfg->vision.image;
@@ -377,7 +388,7 @@ static json_t *image_processor_json(const fv_model_config *cfg) {
          clip = cfg->vision.class_token || cfg->vision.any_size;
     bool internvl = cfg->layout.family == FV_LAYOUT_INTERNVL,
          pixtral = cfg->layout.family == FV_LAYOUT_MISTRAL3;
-    int32_t token = side * side, patch = cfg->vision.patch; /* pixels of a Qwen-VL's token */
+    int32_t patch = cfg->vision.patch;
     double half = 0.5;
     json_t *j = json_pack("{s:b, s:b, s:b, s:b, s:i, s:f, s:[f,f,f], s:[f,f,f]}", "do_resize", 1,
                           "do_rescale", 1, "do_normalize", 1, "do_convert_rgb", 1, "resample",
@@ -398,12 +409,7 @@ static json_t *image_processor_json(const fv_model_config *cfg) {
         json_object_set_new(j, "patch_size",
                             json_pack("{s:i, s:i}", "height", patch, "width", patch));
     } else if (cfg->layout.family == FV_LAYOUT_QWEN_VL) {
-        json_object_set_new(
-            j, "size",
-            json_pack("{s:i, s:i}", "shortest_edge", LEAST * token, "longest_edge", MOST * token));
-        json_object_set_new(j, "patch_size", json_integer(patch));
-        json_object_set_new(j, "merge_size", json_integer(cfg->vision.merge));
-        json_object_set_new(j, "temporal_patch_size", json_integer(2));
+        set_areas(cfg, j);
     } else if (cfg->layout.family == FV_LAYOUT_GEMMA3) {
         json_object_set_new(j, "resample", json_integer(2));
         json_object_set_new(j, "size", json_pack("{s:i, s:i}", "height", side, "width", side));
@@ -435,7 +441,9 @@ static json_t *image_processor_json(const fv_model_config *cfg) {
 static json_t *video_json(const fv_model_config *cfg) {
     char type[FV_SYNTH_CLASS_MAX];
     fv_synth_class(cfg, "VideoProcessor", type);
-    return json_pack("{s:s}", "video_processor_type", type);
+    json_t *j = json_pack("{s:s}", "video_processor_type", type);
+    if (cfg->layout.family == FV_LAYOUT_QWEN_VL) set_areas(cfg, j);
+    return j;
 }
 
 /* processor_config.json without the image processor. */

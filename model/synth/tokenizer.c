@@ -27,7 +27,7 @@ static const char space[] = "\xE2\x96\x81"; /* U+2581 */
 #define LLAVA_TEMPLATE                                                                             \
     "{% for message in messages %}"                                                                \
     "{% if message['role'] != 'system' %}{{ message['role'].upper() + ': ' }}{% endif %}"          \
-    "{% for part in message['content'] if part['type'] == 'image' %}{{ '",                         \
+    "{% for part in message['content'] if part['type'] != 'text' %}{{ '",                          \
         "' }}{% endfor %}"                                                                         \
         "{% for part in message['content'] if part['type'] == 'text' %}{{ part['text'] + ' ' }}"   \
         "{% endfor %}"                                                                             \
@@ -56,8 +56,10 @@ enum { GRID = 6, N_SPECIAL = 3 + GRID * GRID };
 #define QWEN_VL                                                                                    \
     .image_processor = "Qwen2VL", .video_processor = "Qwen2VL",                                    \
     .image = {"<|image_pad|>", "image_token"},                                                     \
-    .shown = "<|vision_start|><|image_pad|><|vision_end|>", .template = {LLAVA_TEMPLATE},          \
-    .n_ahead = 2, .ahead = {{"<|vision_start|>"}, {"<|vision_end|>"}},                             \
+    .shown = "<|vision_start|>' + ('<|video_pad|>' if part['type'] == 'video' else "               \
+             "'<|image_pad|>') + '<|vision_end|>",                                                 \
+    .template = {LLAVA_TEMPLATE}, .n_ahead = 2,                                                    \
+    .ahead = {{"<|vision_start|>"}, {"<|vision_end|>"}},                                           \
     .video = {"<|video_pad|>", "video_token"}, .reads_video = true
 #define VIDEO .video = {"<video>", "video_token"}
 

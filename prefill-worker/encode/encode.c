@@ -9,8 +9,7 @@
 /* Pixel values, and tokens of the tiles, of the first n images. */
 static size_t count_pixels(const fv_layout *layout, int32_t n) {
     size_t count = 0;
-    for (int32_t i = 0; i < n; i++)
-        count += 3 * (size_t)layout[i].n_tile * (size_t)layout[i].tile.w * (size_t)layout[i].tile.h;
+    for (int32_t i = 0; i < n; i++) count += fv_image_pixels_count(&layout[i]);
     return count;
 }
 
@@ -106,9 +105,10 @@ static fv_status encode(fv_vision *v, const float *pixels, const fv_encoded *e,
         to.features = fv_tensor_rows(
             fv_tensor_of(e->features.data, FV_F32, fv_encoded_features(e, e->n_image), width),
             fv_encoded_features(e, e->n_added), n);
-    fv_status st = fv_vision_encode_sized(v, layout->tile, pixels, layout->n_tile, &to);
+    fv_status st =
+        fv_vision_encode_sized(v, layout->tile, layout->frames, pixels, layout->n_tile, &to);
     out->n = layout->n_visual;
-    if (st == FV_OK && fv_layout_is_one_tile(layout)) {
+    if (st == FV_OK && fv_layout_is_of_tiles(layout)) {
         out->rows = tiles;
         return FV_OK;
     }

@@ -1,8 +1,8 @@
 #ifndef FOVEA_PREFILL_WORKER_ENCODE_ENCODE_H
 #define FOVEA_PREFILL_WORKER_ENCODE_ENCODE_H
 
-/* ENCODE: pixel values of images -> tokens of the text model, image by image; those of images that
- * came before are taken from a cache. */
+/* ENCODE: pixel values of images and videos -> tokens of the text model, one by one (a video is an image
+ * of several tiles here); those of images that came before are taken from a cache. */
 #include "prefill-worker/condense/condense.h"
 #include "prefill-worker/image/cache.h"
 #include "prefill-worker/image/image.h"
@@ -21,7 +21,7 @@ typedef struct fv_encoded {
     int32_t *source;  /* [n_row] which of all images' tokens each was; -1: made of several */
     double s_vision;  /* seconds in the tower */
     /* With fv_encoded_watch: */
-    float *pixels;    /* of each image [tiles, 3, h, w], on the host */
+    float *pixels;    /* of each image [tiles, frames, 3, h, w], on the host */
     fv_buf features;  /* [fv_encoded_features of all images, feature width] F32 */
     int32_t n_source; /* private: tokens of the images added before the condense stage */
     fv_arena arena;   /* of what is on the host */

@@ -33,7 +33,8 @@ fv_status fv_image_resize(const fv_image *in, int32_t w, int32_t h, int32_t resa
 
 /* The pixels of a layout's tiles, in the order of its views, each in raster order: the views' steps,
  * then rescale and normalise. out [n_tile, 3, h, w] F32, caller's memory of fv_image_pixels_count(l)
- * floats. FV_EINVAL: the layout is of an image of other sides; a number of c cannot be. */
+ * floats. Of a video's layout img is one frame, out [3, h, w] its part of [n_tile, frames, 3, h, w].
+ * FV_EINVAL: the layout is of an image of other sides; a number of c cannot be. */
 fv_status fv_image_preprocess(const fv_image *img, const fv_layout *l, const fv_image_config *c,
                               float *out);
 size_t fv_image_pixels_count(const fv_layout *l);

@@ -19,9 +19,7 @@ static size_t view_count(const fv_layout_view *v) {
 }
 
 size_t fv_image_pixels_count(const fv_layout *l) {
-    size_t n = 0;
-    for (int32_t i = 0; i < l->n_view; i++) n += view_count(&l->view[i]);
-    return n;
+    return (size_t)3 * (size_t)(l->n_tile * l->frames) * (size_t)l->tile.w * (size_t)l->tile.h;
 }
 
 static fv_status check_config(const fv_image_config *c, bool pad) {

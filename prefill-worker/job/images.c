@@ -1,6 +1,6 @@
-/* The images of a job: read, unless the cache has their tokens; encoded; condensed, where the plan
- * says so. An image's pixels are gone before the next one is decoded: so the memory that images
- * take does not grow with their number. */
+/* The images and videos of a job: read, unless the cache has their tokens; encoded; condensed, where the
+ * plan says so. A file's pixels are gone before the next one is decoded: so the memory that images take does
+ * not grow with their number. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,72 +16,139 @@ static const fv_choice *condense_of(const fv_prefill_job *j) {
     return j->plan.condense.acts ? &j->policy.stage[FV_STAGE_CONDENSE] : NULL;
 }
 
-/* An image by its bytes; a decoded one by its pixels, of which the sides are no part. */
-static fv_image_key key_of(const fv_prefill_job *j, int32_t i) {
-    const fv_job_image *image = &j->image[i];
-    const fv_image *d = image->decoded;
-    if (!d) return (fv_image_key){image->bytes, image->n, j->how[i]};
-    return (fv_image_key){d->rgb, (size_t)d->w * (size_t)d->h * 3, j->how[i]};
-}
-
 static const fv_image_rows *cached(const fv_prefill_job *j, int32_t i) {
-    fv_image_key key = key_of(j, i);
-    return j->want_features ? NULL : fv_image_cache_get(j->cache, &key);
+    return j->want_features ? NULL : fv_image_cache_get(j->cache, &j->key[i]);
 }
 
 /* A broken image is the client's, and would be as broken the next time. */
-static fv_status blame_client(fv_status st, int32_t i) {
+static fv_status blame_client(fv_status st, int32_t image) {
     if (st == FV_EDATA || st == FV_EUNSUPPORTED) st = FV_EINVAL;
-    return fv_fail_prefix(st, "image %d", i);
+    return fv_fail_prefix(st, "image %d", image);
+}
+
+/* ---- what there is -------------------------------------------------------------------------- */
+
+static fv_status check_video(const fv_prefill_job *j, int32_t v, int32_t least) {
+    const fv_job_video *video = &j->video[v];
+    if (video->first >= least && video->n > 0 && video->first <= j->n_image &&
+        video->n <= j->n_image - video->first)
+        return FV_OK;
+    return FV_FAIL(FV_EINVAL,
+                   "video %d: %d frames from image %d on, of %d images, are none, or not after "
+                   "those of the video before",
+                   v, video->n, video->first, j->n_image);
+}
+
+static fv_status make_items(fv_prefill_job *j) {
+    int32_t v = 0;
+    j->n_item = 0;
+    FV_TRY(FV_ARENA_NEW(&j->arena, j->n_image, j->item));
+    for (int32_t i = 0; i < j->n_image; i += j->item[j->n_item++].n) {
+        fv_job_item *item = &j->item[j->n_item];
+        *item = (fv_job_item){.first = i, .n = 1};
+        if (v == j->n_video) continue;
+        FV_TRY(check_video(j, v, i));
+        if (j->video[v].first != i) continue;
+        item->video = &j->video[v++];
+        item->n = item->video->n;
+    }
+    return v < j->n_video ? check_video(j, v, j->n_image) : FV_OK;
 }
 
 /* From the header of the file: nothing is decoded yet. */
-static fv_status lay(const fv_prefill_job *j, int32_t i, fv_layout *out) {
+static fv_status size_of(const fv_prefill_job *j, int32_t i, fv_image_size *out) {
     const fv_job_image *image = &j->image[i];
-    fv_image_size size = {0};
-    if (image->decoded)
-        size = (fv_image_size){.w = image->decoded->w, .h = image->decoded->h};
+    if (!image->decoded) return fv_image_size_check(image->bytes, image->n, NULL, out);
+    *out = (fv_image_size){.w = image->decoded->w, .h = image->decoded->h};
+    return FV_OK;
+}
+
+static fv_status lay(const fv_prefill_job *j, const fv_job_item *item, fv_layout *out) {
+    const fv_layout_config *c = &config_of(j)->layout;
+    fv_image_size size = {0}, next = {0};
+    fv_status st = size_of(j, item->first, &size);
+    if (st != FV_OK) return blame_client(st, item->first);
+    for (int32_t i = 1; i < item->n; i++) {
+        st = size_of(j, item->first + i, &next);
+        if (st == FV_OK && (next.w != size.w || next.h != size.h))
+            st = FV_FAIL(FV_EINVAL, "%d x %d pixels in a video of %d x %d", next.w, next.h, size.w,
+                         size.h);
+        if (st != FV_OK) return blame_client(st, item->first + i);
+    }
+    if (item->video)
+        st = fv_layout_video(c, size.w, size.h, item->n, item->video->fps, out);
     else
-        FV_TRY(fv_image_size_check(image->bytes, image->n, NULL, &size));
-    return fv_layout_image(&config_of(j)->layout, size.w, size.h, j->n_image, out);
+        st = fv_layout_image(c, size.w, size.h, j->n_item, out);
+    return st == FV_OK ? st : blame_client(st, item->first);
 }
 
 fv_status fv_prefill_job_lay_images(fv_prefill_job *j) {
+    FV_TRY(make_items(j));
     if (j->n_image == 0 || !config_of(j)->has_vision) return FV_OK; /* the prompt refuses them */
-    FV_TRY(FV_ARENA_NEW(&j->arena, j->n_image, j->layout));
-    for (int32_t i = 0; i < j->n_image; i++) {
-        fv_status st = lay(j, i, &j->layout[i]);
-        if (st != FV_OK) return blame_client(st, i);
+    FV_TRY(FV_ARENA_NEW(&j->arena, j->n_item, j->layout));
+    for (int32_t i = 0; i < j->n_item; i++) FV_TRY(lay(j, &j->item[i], &j->layout[i]));
+    return FV_OK;
+}
+
+/* An image by its bytes; a decoded one by its pixels, of which the sides are no part. */
+static fv_image_key key_of_image(const fv_job_image *image) {
+    const fv_image *d = image->decoded;
+    if (!d) return (fv_image_key){.image = image->bytes, .n = image->n};
+    return (fv_image_key){.image = d->rgb, .n = (size_t)d->w * (size_t)d->h * 3};
+}
+
+/* A video by the bytes of its frames, one after the other, each after its length. */
+static fv_status join_frames(fv_prefill_job *j, const fv_job_item *item, fv_image_key *key) {
+    size_t n = 0;
+    void *all;
+    for (int32_t i = 0; i < item->n; i++)
+        n += sizeof n + key_of_image(&j->image[item->first + i]).n;
+    FV_TRY(fv_arena_alloc(&j->arena, n, &all));
+    *key = (fv_image_key){.image = all, .n = n};
+    for (int32_t i = 0; i < item->n; i++) {
+        fv_image_key frame = key_of_image(&j->image[item->first + i]);
+        all = mempcpy(mempcpy(all, &frame.n, sizeof frame.n), frame.image, frame.n);
     }
     return FV_OK;
 }
 
+static fv_status make_key(fv_prefill_job *j, int32_t i, const char *stage) {
+    const fv_job_item *item = &j->item[i];
+    const fv_layout *l = &j->layout[i]; /* may depend on the number of images */
+    char how[FV_POLICY_TEXT_MAX + 128], *kept;
+    int n = snprintf(how, sizeof how, "%.64s/", j->owner ? j->owner : "");
+    if (j->image[item->first].decoded)
+        n += snprintf(how + n, sizeof how - (size_t)n, "%dx%d ", l->image_w, l->image_h);
+    snprintf(how + n, sizeof how - (size_t)n, "%s%d/%d %s", l->video ? "video " : "", l->n_visual,
+             l->n_tile, stage);
+    FV_TRY(fv_arena_strndup(&j->arena, how, strlen(how), &kept));
+    if (item->video)
+        FV_TRY(join_frames(j, item, &j->key[i]));
+    else
+        j->key[i] = key_of_image(&j->image[item->first]);
+    j->key[i].condense = kept;
+    return FV_OK;
+}
+
 static fv_status open_images(fv_prefill_job *j) {
-    char stage[FV_POLICY_TEXT_MAX] = "", how[FV_POLICY_TEXT_MAX + 128];
+    char stage[FV_POLICY_TEXT_MAX] = "";
     fv_policy only = {0};
     if (j->pixels) return FV_OK;
     if (condense_of(j)) {
         only.stage[FV_STAGE_CONDENSE] = *condense_of(j);
         fv_policy_print(&only, stage);
     }
-    FV_TRY(FV_ARENA_NEW(&j->arena, j->n_image, j->how));
-    for (int32_t i = 0; i < j->n_image; i++) {
-        const fv_image *d = j->image[i].decoded;
-        const fv_layout *l = &j->layout[i]; /* may depend on the number of images */
-        int n = snprintf(how, sizeof how, "%.64s/", j->owner ? j->owner : "");
-        if (d) n += snprintf(how + n, sizeof how - (size_t)n, "%dx%d ", d->w, d->h);
-        snprintf(how + n, sizeof how - (size_t)n, "%d/%d %s", l->n_visual, l->n_tile, stage);
-        FV_TRY(fv_arena_strndup(&j->arena, how, strlen(how), &j->how[i]));
-    }
-    FV_TRY(FV_ARENA_NEW(&j->arena, j->n_image, j->unread));
-    return FV_ARENA_NEW(&j->arena, j->n_image, j->pixels);
+    FV_TRY(FV_ARENA_NEW(&j->arena, j->n_item, j->key));
+    for (int32_t i = 0; i < j->n_item; i++) FV_TRY(make_key(j, i, stage));
+    FV_TRY(FV_ARENA_NEW(&j->arena, j->n_item, j->unread));
+    return FV_ARENA_NEW(&j->arena, j->n_item, j->pixels);
 }
 
 fv_status fv_prefill_job_unread(fv_prefill_job *j, int32_t *n) {
     *n = 0;
     if (j->n_image == 0) return FV_OK;
     FV_TRY(open_images(j));
-    for (int32_t i = j->encoded.n_added; i < j->n_image; i++) {
+    for (int32_t i = j->encoded.n_added; i < j->n_item; i++) {
         j->unread[i] = !j->pixels[i] && !cached(j, i);
         *n += j->unread[i];
     }
@@ -90,25 +157,38 @@ fv_status fv_prefill_job_unread(fv_prefill_job *j, int32_t *n) {
 
 /* ---- any thread --------------------------------------------------------------------------- */
 
-static fv_status preprocess(const fv_prefill_job *j, int32_t i, const fv_image *image,
-                            float *pixels) {
-    return fv_image_preprocess(image, &j->layout[i], fv_checkpoint_image(j->engine->ck), pixels);
-}
-
-static fv_status read_image(const fv_prefill_job *j, int32_t i, float *pixels) {
-    const fv_job_image *image = &j->image[i];
+static fv_status read_image(const fv_prefill_job *j, const fv_job_image *image,
+                            const fv_layout *layout, float *pixels) {
+    const fv_image_config *c = fv_checkpoint_image(j->engine->ck);
     fv_image decoded;
-    if (image->decoded) return preprocess(j, i, image->decoded, pixels);
+    if (image->decoded) return fv_image_preprocess(image->decoded, layout, c, pixels);
     FV_TRY(fv_image_decode(image->bytes, image->n, NULL, &decoded));
-    fv_status st = preprocess(j, i, &decoded, pixels);
+    fv_status st = fv_image_preprocess(&decoded, layout, c, pixels);
     fv_image_free(&decoded);
     return st;
+}
+
+/* An image; or frames, of which the last is repeated until its tile is full. */
+static fv_status read_item(const fv_prefill_job *j, int32_t i, float *pixels) {
+    const fv_job_item *item = &j->item[i];
+    const fv_layout *l = &j->layout[i];
+    int32_t n = l->video ? l->n_tile * l->frames : 1;
+    size_t each = fv_image_pixels_count(l) / (size_t)n;
+    for (int32_t k = 0; k < n; k++, pixels += each) {
+        if (k >= item->n) {
+            memcpy(pixels, pixels - each, each * sizeof *pixels);
+            continue;
+        }
+        fv_status st = read_image(j, &j->image[item->first + k], l, pixels);
+        if (st != FV_OK) return blame_client(st, item->first + k);
+    }
+    return FV_OK;
 }
 
 /* The next one, or as many as there are. */
 static int32_t next_unread(const fv_prefill_job *j) {
     int32_t i = 0;
-    while (i < j->n_image && !j->unread[i]) i++;
+    while (i < j->n_item && !j->unread[i]) i++;
     return i;
 }
 
@@ -119,14 +199,14 @@ fv_status fv_prefill_job_read(fv_prefill_job *j, bool *more) {
     *more = false;
     j->unread[i] = false;
     fv_status st =
-        pixels ? read_image(j, i, pixels) : FV_FAIL(FV_ENOMEM, "out of memory for an image");
+        pixels ? read_item(j, i, pixels) : FV_FAIL(FV_ENOMEM, "out of memory for an image");
     j->s_preprocess += fv_clock_s() - begin_s;
     if (st != FV_OK) {
         free(pixels);
-        return blame_client(st, i);
+        return st;
     }
     j->pixels[i] = pixels;
-    *more = next_unread(j) < j->n_image;
+    *more = next_unread(j) < j->n_item;
     return FV_OK;
 }
 
@@ -136,7 +216,6 @@ fv_status fv_prefill_job_read(fv_prefill_job *j, bool *more) {
 static fv_status encode_next(fv_prefill_job *j, int32_t i, bool *there) {
     const fv_engine *e = j->engine;
     const fv_image_rows *known = cached(j, i);
-    fv_image_key key = key_of(j, i);
     const float *pixels = j->pixels[i];
     *there = known || pixels;
     if (known) {
@@ -144,7 +223,8 @@ static fv_status encode_next(fv_prefill_job *j, int32_t i, bool *there) {
         return fv_encoded_add(&j->encoded, known);
     }
     if (!pixels) return FV_OK;
-    fv_status st = fv_encode_image(e->vision, pixels, condense_of(j), j->cache, &key, &j->encoded);
+    fv_status st =
+        fv_encode_image(e->vision, pixels, condense_of(j), j->cache, &j->key[i], &j->encoded);
     free(j->pixels[i]);
     j->pixels[i] = NULL;
     return st;
@@ -154,12 +234,12 @@ fv_status fv_prefill_job_encode(fv_prefill_job *j, bool *done) {
     const fv_engine *e = j->engine;
     fv_encoded *out = &j->encoded;
     *done = true;
-    if (out->n_added == j->n_image) return FV_OK;
+    if (out->n_added == j->n_item) return FV_OK;
     if (out->n_image == 0) {
-        FV_TRY(fv_encoded_open(config_of(j), j->layout, j->n_image, e->be.device, out));
+        FV_TRY(fv_encoded_open(config_of(j), j->layout, j->n_item, e->be.device, out));
         if (j->want_features) FV_TRY(fv_encoded_watch(out, !condense_of(j)));
     }
-    while (*done && out->n_added < j->n_image) FV_TRY(encode_next(j, out->n_added, done));
+    while (*done && out->n_added < j->n_item) FV_TRY(encode_next(j, out->n_added, done));
     j->s_vision = out->s_vision;
     j->n_cached = out->n_cached;
     return FV_OK;

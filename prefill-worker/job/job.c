@@ -51,7 +51,7 @@ static fv_status make_chat(fv_prefill_job *j) {
     fv_status st = fv_chat_check_question(f->turn, f->n_turn);
     if (st == FV_OK) st = fv_chat_render(chat, f->turn, f->n_turn, &text);
     if (st == FV_OK)
-        st = fv_prompt_make_chat(e->tok, config(j), &text, j->n_image, j->layout, context_of(j),
+        st = fv_prompt_make_chat(e->tok, config(j), &text, j->n_item, j->layout, context_of(j),
                                  &j->prompt);
     j->text = text.text;
     free(text.user);
@@ -62,7 +62,7 @@ static fv_status make_chat(fv_prefill_job *j) {
 static fv_status make_text(fv_prefill_job *j) {
     j->text = strdup(j->form.text);
     if (!j->text) return FV_FAIL(FV_ENOMEM, "out of memory for a prompt");
-    return fv_prompt_make(j->engine->tok, config(j), j->text, j->n_image, j->layout, context_of(j),
+    return fv_prompt_make(j->engine->tok, config(j), j->text, j->n_item, j->layout, context_of(j),
                           &j->prompt);
 }
 
@@ -72,7 +72,7 @@ static fv_status make_prompt(fv_prefill_job *j) {
     case FV_PROMPT_TEXT: return make_text(j);
     case FV_PROMPT_IDS: break;
     }
-    return fv_prompt_of_ids(j->engine->tok, config(j), j->form.id, j->form.n_id, j->n_image,
+    return fv_prompt_of_ids(j->engine->tok, config(j), j->form.id, j->form.n_id, j->n_item,
                             j->layout, context_of(j), &j->prompt);
 }
 
@@ -255,7 +255,7 @@ fv_export_request fv_prefill_job_export(const fv_prefill_job *j) {
 /* ---- the end ------------------------------------------------------------------------------ */
 
 void fv_prefill_job_release(fv_prefill_job *j) {
-    for (int32_t i = 0; j->pixels && i < j->n_image; i++) free(j->pixels[i]);
+    for (int32_t i = 0; j->pixels && i < j->n_item; i++) free(j->pixels[i]);
     j->pixels = NULL;
     fv_encoded_free(&j->encoded);
     fv_generation_close(j->seq);

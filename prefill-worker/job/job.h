@@ -32,6 +32,18 @@ typedef struct fv_job_image {
     const fv_image *decoded; /* NULL: bytes */
 } fv_job_image;
 
+/* Images of a request that are the frames of a video, fps of which make a second. */
+typedef struct fv_job_video {
+    int32_t first, n;
+    double fps;
+} fv_job_video;
+
+/* What a mark in the prompt stands for: an image, or the frames of a video. */
+typedef struct fv_job_item {
+    int32_t first, n;          /* images */
+    const fv_job_video *video; /* NULL: an image */
+} fv_job_item;
+
 typedef struct fv_prefill_job {
     /* The request, set before open; what is pointed to is borrowed and must stay. */
     const fv_engine *engine;
@@ -41,7 +53,9 @@ typedef struct fv_prefill_job {
     fv_policy policy;
     fv_prompt_form form;
     int32_t n_image;
-    const fv_job_image *image;        /* [n_image] */
+    const fv_job_image *image; /* [n_image] */
+    int32_t n_video;
+    const fv_job_video *video;        /* [n_video] in the order of their images */
     fv_generation_options generation; /* fv_engine_generation_options, and what was asked for */
     int32_t n_replay;                 /* tokens of an answer that was broken off, */
     const int32_t *replay;            /* [n_replay] to go on from */
@@ -79,10 +93,12 @@ typedef struct fv_prefill_job {
 
     /* private */
     fv_arena arena;
-    fv_layout *layout; /* [n_image] */
-    char **how;        /* [n_image] what is done to an image, as the cache knows it */
-    float **pixels;    /* [n_image] of its tiles, each owned; NULL: not read, or encoded already */
-    bool *unread;      /* [n_image] to be read */
+    int32_t n_item;
+    fv_job_item *item; /* [n_item] in the order of the prompt, as what follows */
+    fv_layout *layout; /* [n_item] */
+    fv_image_key *key; /* [n_item] in the cache: its bytes, and what is done to it */
+    float **pixels;    /* [n_item] of its tiles, each owned; NULL: not read, or encoded already */
+    bool *unread;      /* [n_item] to be read */
     fv_rope_map rope_map; /* of the prompt; its grids are in the arena */
     int32_t n_encoded;
     fv_kept_map_watch *watch;
@@ -94,7 +110,7 @@ fv_plan_shape fv_plan_shape_of_net(const fv_text_config *net, fv_dtype kv_dtype,
                                    const fv_prompt *prompt);
 fv_plan_shape fv_plan_shape_of(const fv_engine *engine, fv_dtype kv_dtype, const fv_prompt *prompt);
 
-/* The images' layouts, from the headers of their files: the first step of open. */
+/* What is image and what video, and the layouts, from the headers of the files: the first step of open. */
 fv_status fv_prefill_job_lay_images(fv_prefill_job *job);
 
 /* FV_EINVAL: the sentence says what is wrong with the prompt. */
@@ -103,7 +119,7 @@ fv_status fv_prefill_job_open(fv_prefill_job *job);
 /* Whether images are to be encoded before begin. */
 bool fv_prefill_job_condenses(const fv_prefill_job *job);
 
-/* *n: images that neither the cache nor the job has the tokens of; they are read next. */
+/* *n: images and videos that neither the cache nor the job has the tokens of; they are read next. */
 fv_status fv_prefill_job_unread(fv_prefill_job *job, int32_t *n);
 
 /* Decodes and preprocesses the next of them. *more: others are left; false after a failure. Any

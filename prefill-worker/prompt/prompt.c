@@ -33,6 +33,7 @@ static fv_status add_span(fv_prompt *p, int32_t id, int32_t image, const fv_layo
                                            .t = span->t,
                                            .h = span->h,
                                            .w = span->w,
+                                           .step = span->step,
                                            .ahead = span->class_token};
     return add(p, id, span->n, FV_SEG_VISUAL);
 }
@@ -49,11 +50,19 @@ static fv_status add_text(fv_prompt *p, const fv_tokenizer *tok, int32_t before,
     return st;
 }
 
+static bool is_video(const fv_model_config *cfg, int32_t id) {
+    return cfg->has_vision && cfg->video_token >= 0 && id == cfg->video_token;
+}
+
+static bool is_image(const fv_model_config *cfg, int32_t id) {
+    return cfg->has_vision && (id == cfg->image_token || is_video(cfg, id));
+}
+
 /* An image in place of its token. */
 static fv_status add_image(fv_prompt *p, const fv_tokenizer *tok, const fv_model_config *cfg,
                            int32_t image, const fv_layout *layout) {
     static const char mark[] = "\xEE\x80\x81"; /* U+E001 */
-    int32_t id = cfg->image_token;
+    int32_t id = layout->video ? cfg->video_token : cfg->image_token;
     char text[FV_LAYOUT_TEXT_MAX], *at = text;
     FV_TRY(fv_layout_text(&cfg->layout, layout, mark, text));
     for (int32_t i = 0; i < layout->n_span; i++) {
@@ -68,12 +77,21 @@ static fv_status add_image(fv_prompt *p, const fv_tokenizer *tok, const fv_model
     return add_text(p, tok, id, at, strlen(at));
 }
 
+static fv_status check_kind(const fv_model_config *cfg, int32_t id, int32_t image,
+                            const fv_layout *layout) {
+    bool video = is_video(cfg, id);
+    if (video == layout->video) return FV_OK;
+    return FV_FAIL(FV_EINVAL, "the prompt has %s in place %d, and %s is given there",
+                   video ? "a video" : "an image", image, video ? "an image" : "a video");
+}
+
 static fv_status expand(const fv_tokenizer *tok, const fv_model_config *cfg, const int32_t *ids,
                         int32_t n, const fv_layout *layout, fv_prompt *p) {
     int32_t image = 0;
     FV_TRY(grow(p, n));
     for (int32_t i = 0; i < n; i++) {
-        if (p->n_image && ids[i] == cfg->image_token) {
+        if (p->n_image && is_image(cfg, ids[i])) {
+            FV_TRY(check_kind(cfg, ids[i], image, &layout[image]));
             FV_TRY(add_image(p, tok, cfg, image, &layout[image]));
             image++;
         } else {
@@ -101,7 +119,7 @@ fv_status fv_prompt_of_ids(const fv_tokenizer *tok, const fv_model_config *cfg, 
         if (ids[i] < 0 || (ids[i] >= cfg->text.vocab && !(n_image && ids[i] == cfg->image_token)))
             return FV_FAIL(FV_EINVAL, "prompt id %d is %d; the model has ids 0..%d", i, ids[i],
                            cfg->text.vocab - 1);
-        found += cfg->has_vision && ids[i] == cfg->image_token;
+        found += is_image(cfg, ids[i]);
     }
     if (n_image && !cfg->has_vision)
         return FV_FAIL(FV_EINVAL, "this checkpoint reads text only: ask without images");

@@ -2,7 +2,8 @@
 #define FOVEA_PREFILL_WORKER_PROMPT_PROMPT_H
 
 /* PROMPT: text with "<image>" in it -> token ids with every image expanded to its tokens, and the text
- * that its family has around them. */
+ * that its family has around them. A video of a model that reads videos is expanded likewise, with a token
+ * of its own; "images" are both. */
 #include "common/token_span.h"
 #include "model/config.h"
 #include "text/chat.h"
@@ -19,8 +20,8 @@ typedef struct fv_prompt {
 
 /* Tokenises `text` (special tokens added as the tokenizer's post-processor says) and expands each
  * image token to the image's text and tokens as layout[n_image] has them, in order: the same ids as
- * expanding in the text first. FV_EINVAL when the number of "<image>" is not n_image, or when prompt tokens exceed
- * `context`; the sentence says what to change. Text that is too long for the checkpoint's context
+ * expanding in the text first. FV_EINVAL when the number of "<image>" is not n_image, a video is where
+ * an image is expected or the other way round, or when prompt tokens exceed `context`; the sentence says what to change. Text that is too long for the checkpoint's context
  * by its bytes alone is refused before it is tokenised. */
 fv_status fv_prompt_make(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
                          int32_t n_image, const fv_layout *layout, int32_t context, fv_prompt *out);

@@ -23,6 +23,21 @@ static fv_status read_images(fv_task *t) {
     return FV_OK;
 }
 
+static int32_t narrow(uint32_t n) { return n <= INT32_MAX ? (int32_t)n : INT32_MAX; }
+
+static fv_status read_videos(fv_task *t) {
+    const fv_generate_message *r = t->msg->request;
+    fv_job_video *video;
+    FV_TRY(FV_ARENA_NEW(&t->arena, r->n_videos, video));
+    for (size_t i = 0; i < r->n_videos; i++)
+        video[i] = (fv_job_video){.first = narrow(r->videos[i]->first_image),
+                                  .n = narrow(r->videos[i]->n_frames),
+                                  .fps = r->videos[i]->fps};
+    t->prefill.n_video = (int32_t)r->n_videos;
+    t->prefill.video = video;
+    return FV_OK;
+}
+
 static fv_status read_request(fv_task *t) {
     const fv_prefill_message *m = t->msg;
     const fv_generate_message *r = m->request;
@@ -47,6 +62,7 @@ static fv_status read_request(fv_task *t) {
     j->generation.stop = (const char *const *)r->stop;
     FV_TRY(fv_policy_from_message(r->policy, &j->policy));
     FV_TRY(read_images(t));
+    FV_TRY(read_videos(t));
     FV_TRY(fv_request_prompt(r->prompt, j->n_image, context, &t->arena, &j->form));
     FV_TRY(fv_request_ids(m->replay, m->n_replay, context, &t->arena, &replay));
     j->n_replay = (int32_t)m->n_replay;

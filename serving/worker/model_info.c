@@ -88,6 +88,7 @@ static fv_status describe_model(const fv_engine *e, const fv_model_info_options 
     }
     if (cfg->has_vision) {
         m->image_token = (uint32_t)cfg->image_token;
+        if (fv_layout_reads_video(&cfg->layout)) m->video_token = (uint32_t)cfg->video_token;
         FV_TRY(fv_layout_to_message(&cfg->layout, a, &m->image_layout));
         m->n_image_tokens = (uint32_t)fv_layout_tokens_max(&cfg->layout, 1);
     }

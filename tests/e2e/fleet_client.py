@@ -105,7 +105,7 @@ def a_turn_has_text_and_images_in_any_order():
     refused(of_parts("what is it?", text="twice"), grpc.StatusCode.INVALID_ARGUMENT, "use one form")
     empty = of_parts("what is it?")
     empty.prompt.chat.turns[0].parts.add()
-    refused(empty, grpc.StatusCode.INVALID_ARGUMENT, "neither text nor image")
+    refused(empty, grpc.StatusCode.INVALID_ARGUMENT, "neither text, image nor video")
     misplaced = of_parts(None, "what is it?")
     del misplaced.images[:]
     refused(misplaced, grpc.StatusCode.INVALID_ARGUMENT, "the prompt places 1 image")

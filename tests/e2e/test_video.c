@@ -1,5 +1,5 @@
-/* A clip that make_clip draws, through `fovea ask --video`: in one process and over a fleet it is what its frames are
- * as images, each after its time. */
+/* A clip that make_clip draws, through `fovea ask --video`: its frames are images, each after its time; or one video,
+ * of a model that reads videos, in one process and over a fleet. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static void run(const char *command) {
 }
 
 /* The same as options of images: files in the folder, and a question with their times. */
-static void as_images(const char *clip, char *args, size_t cap) {
+static void as_images(const char *clip, bool demo, char *args, size_t cap) {
     fv_video_options opt;
     fv_video v;
     char files[2048] = "", question[512] = "", path[512], text[FV_VIDEO_TIME_MAX];
@@ -43,10 +43,9 @@ static void as_images(const char *clip, char *args, size_t cap) {
     }
     fv_video_free(&v);
     cr_assert_str_eq(question, "<0.5 seconds><image><1.5 seconds><image><2.5 seconds><image>");
-    snprintf(args, cap,
-             "--ignore-eos --max-tokens 6 --inline-images%s --image " FOVEA_TEST_DATA
-             "/golden/demo.png '%s<image>What moves?'",
-             files, question);
+    snprintf(args, cap, "--ignore-eos --max-tokens 6 --inline-images%s%s '%s%sWhat moves?'", files,
+             demo ? " --image " FOVEA_TEST_DATA "/golden/demo.png" : "", question,
+             demo ? "<image>" : "");
 }
 
 /* POSTs a chat about the file, as curl has it: the answer's body. */
@@ -65,11 +64,10 @@ static const char *post(const char *file, const char *type) {
     return fleet_said.out;
 }
 
-/* The same through HTTP: the video's bytes in, the words of `fovea ask` out. */
+/* Through HTTP: the video's bytes in, the words of `fovea ask` with its frames as images out. */
 static void ask_gateway(const char *where, const char *clip) {
-    char args[1024];
-    snprintf(args, sizeof args,
-             "--ignore-eos --max-tokens 6 --video %.500s --frames 3 'What moves?'", clip);
+    char args[4096];
+    as_images(clip, false, args, sizeof args);
     json_t *local = answer_ask(where, args), *got = json_loads(post(clip, "video/mp4"), 0, NULL);
     const char *said = NULL;
     json_unpack(got, "{s:[{s:{s:s}}]}", "choices", "message", "content", &said);
@@ -83,42 +81,52 @@ static void ask_gateway(const char *where, const char *clip) {
     cr_assert(strstr(fleet_said.out, "no MP4, WebM or GIF"), "%s", fleet_said.out);
 }
 
-Test(video, frames_are_images_after_their_times_in_one_process_and_over_a_fleet, .fini = end,
-     .timeout = 300) {
-    char command[1024], where[512], images[4096], video[2048];
+Test(video, frames_are_images_after_their_times_or_one_video_of_a_model_that_reads_videos,
+     .fini = end, .timeout = 300) {
+    char command[2048], where[512], images[4096], video[4096];
     fleet_open(&f, "video");
     snprintf(command, sizeof command,
-             FOVEA_BIN "/fovea synth --shape tiny --family qwen2_vl --out %s/ck && " FOVEA_BIN
+             FOVEA_BIN "/fovea synth --shape tiny --family llava --out %s/next && " FOVEA_BIN
+                       "/fovea synth --shape tiny --family qwen2_5_vl --out %s/ck && " FOVEA_BIN
                        "/../tests/make_clip %s/a.mp4",
-             f.dir, f.dir);
+             f.dir, f.dir, f.dir);
     run(command);
     snprintf(command, sizeof command, "%s/a.mp4", f.dir);
-    as_images(command, images, sizeof images);
+    as_images(command, true, images, sizeof images);
     snprintf(video, sizeof video,
              "--ignore-eos --max-tokens 6 --video %s --frames 3 --image " FOVEA_TEST_DATA
              "/golden/demo.png 'What moves?'",
              command);
-    snprintf(where, sizeof where, "--checkpoint %s/ck", f.dir);
+    snprintf(where, sizeof where, "--checkpoint %s/next", f.dir);
     json_t *a = answer_ask(where, video), *b = answer_ask(where, images);
     cr_assert_eq(json_integer_value(json_object_get(answer_report(a, "tokens"), "images")), 4);
     answer_assert_same(a, b, false, "a video and its frames as images");
+    snprintf(where, sizeof where, "--checkpoint %s/ck", f.dir);
+    a = answer_ask(where, video), b = answer_ask(where, images);
+    cr_assert_neq(json_integer_value(json_object_get(answer_report(a, "tokens"), "prompt")),
+                  json_integer_value(json_object_get(answer_report(b, "tokens"), "prompt")));
+    json_decref(a), json_decref(b);
     fleet_start(&f, "--threads 1 --http 127.0.0.1:0");
     answer_assert_one_process(f.dir, f.address, video);
     ask_gateway(where, command);
     fleet_stop(&f);
 }
 
+/* By the command itself: there is no fleet. */
 static void refused(const char *args, const char *words) {
-    command_run(&fleet_said, FOVEA_BIN "/fovea ask --to 127.0.0.1:1 %s", args);
+    command_run(&fleet_said, FOVEA_BIN "/fovea ask %s", args);
     cr_assert_neq(fleet_said.status, 0);
     cr_assert(strstr(fleet_said.err, words), "%s", fleet_said.err);
 }
 
+#define NOWHERE "--to 127.0.0.1:1 "
+#define NANO "--checkpoint " FOVEA_TEST_DATA "/../checkpoints/nano "
+
 Test(video, options_that_do_not_fit_are_refused) {
-    refused("--frames 3 hi", "add --video");
-    refused("--fps 2 hi", "add --video");
-    refused("--video x --fps 2 --frames 2 hi", "one decides");
-    refused("--video x --raw hi", "--raw allows none");
-    refused("--video /dev/null hi", "not a regular file");
-    refused("--video " FOVEA_TEST_DATA "/golden/demo.png hi", "no MP4, WebM or GIF");
+    refused(NOWHERE "--frames 3 hi", "add --video");
+    refused(NOWHERE "--fps 2 hi", "add --video");
+    refused(NOWHERE "--video x --fps 2 --frames 2 hi", "one decides");
+    refused(NOWHERE "--video x --raw hi", "--raw allows none");
+    refused(NANO "--video /dev/null hi", "not a regular file");
+    refused(NANO "--video " FOVEA_TEST_DATA "/golden/demo.png hi", "no MP4, WebM or GIF");
 }

@@ -34,6 +34,9 @@ static fv_layout_config config_of(const fields *f, const uint8_t *rest, size_t b
                           .pixels_max = f->longest_edge,
                           .tiles_max = f->tiles_max,
                           .longest_edge = f->longest_edge,
+                          .video_pixels_min = f->flags & 8 ? f->resize_w : 0,
+                          .video_pixels_max = f->flags & 8 ? f->resize_h : 0,
+                          .tokens_per_second = f->flags & 8 ? f->tiles_max : 0,
                           .split = f->flags & 4};
     memcpy(c.pinpoint, rest, bytes < sizeof c.pinpoint ? bytes : sizeof c.pinpoint);
     return c;
@@ -88,6 +91,18 @@ static void check_text(const fv_layout_config *c, const fv_layout *l) {
     expect(n == l->n_span && l->n_text >= 0);
 }
 
+/* Of as many frames as there may be images, some of which make a second. */
+static void check_video(const fv_layout_config *c, const fields *f, fv_layout *l) {
+    const double fps = f->n_pinpoint / 16.0;
+    const fv_status st = fv_layout_video(c, f->w, f->h, f->n_image, fps, l);
+    expect(st == FV_OK || st == FV_EINVAL || (st == FV_EUNSUPPORTED && !fv_layout_reads_video(c)));
+    if (st != FV_OK) return;
+    const fv_layout_span *s = &l->span[0];
+    expect(l->n_span == 1 && s->t == l->n_tile && l->n_tile <= FV_LAYOUT_TILES_MAX);
+    expect(l->n_visual == s->n && s->n == s->t * s->h * s->w && s->n <= FV_LAYOUT_TOKENS_MAX);
+    expect(l->n_tile * l->frames >= f->n_image && s->step >= 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     static bool quiet;
     static fv_layout l;
@@ -99,6 +114,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     const fv_status sane = fv_layout_check(&c);
     expect(sane == FV_OK || sane == FV_EINVAL);
     if (sane != FV_OK) return 0;
+    check_video(&c, &f, &l);
     const fv_status st = fv_layout_image(&c, f.w, f.h, f.n_image, &l);
     expect(st == FV_OK || st == FV_EINVAL);
     if (st != FV_OK) return 0;

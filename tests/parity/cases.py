@@ -27,6 +27,7 @@ class Case:
     processor: dict | None = None  # preprocessor_config.json, in place of the usual one
     chat: bool = False  # the prompt is a question, rendered by the checkpoint's template
     system: str | None = None
+    video: tuple | None = None  # (file name, bytes of a GIF, frames per second)
     options: tuple = ()  # of `fovea trace`; none of them changes a result
 
     @property

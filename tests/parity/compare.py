@@ -16,6 +16,7 @@ class Result:
     embeds: float | None = None
     logits_max: float = 0.0  # of the worst step
     logits_l2: float = 0.0
+    torchvision: float | None = None  # greatest difference of a video's pixel values
     tokens_equal: int = 0
     n_tokens: int = 0
 
@@ -86,6 +87,7 @@ def compare(ours, theirs, n_vocab):
         result.wrong.append(f"prompt text: {ours['prompt']!r} instead of {theirs['prompt']!r}")
     compare_exact(result, "input_ids", ours["input_ids"], theirs["input_ids"])
     compare_exact(result, "pixel_values", ours.get("pixel_values"), theirs.get("pixel_values"))
+    result.torchvision = theirs.get("torchvision")
     if "pixel_values" in theirs:
         result.vision = compare_rows(result, "vision_features", ours.get("vision_features"),
                                      theirs["vision_features"])

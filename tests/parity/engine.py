@@ -44,6 +44,8 @@ class Engine:
                      "--max-tokens", n_tokens, "--ignore-eos", "--temperature", 0, "--compute", compute, *case.options]
         for image in images:
             arguments += ["--image", image]
+        if getattr(case, "video", None):
+            arguments += ["--video", out.parent / case.video[0], "--frames", 256]
         if not case.chat:
             arguments += ["--raw"]
         if case.system:

@@ -3,13 +3,14 @@
     NN/case.json     prompt and how `fovea synth` makes the checkpoint from config.json; ids,
                      digests, tokens
     NN/config.json   of the checkpoint; its weights are not kept, they follow from the seed
-    NN/<picture>...  NN/preprocessor_config.json, where it is not the usual one
+    NN/<picture>...  the images, or the frames of a video at video_fps; NN/preprocessor_config.json, where it is not the usual one
     NN/features.f32  some rows of the tower's output, NN/embeds.f32 of the images' tokens
     NN/logits.f32    [16, vocab]; all three little-endian float32 and nothing else
     hf_*/checkpoint  written by transformers, weights and all
 
 tests/unit/prefill-worker/job/test_golden.c reads all of it.
 """
+import io
 import json
 import pathlib
 import shutil
@@ -17,6 +18,7 @@ import struct
 
 import numpy as np
 import transformers
+from PIL import Image, ImageSequence
 
 import cases
 import families
@@ -93,7 +95,7 @@ def compute(case, program, directory):
     images = run.put_images(case, directory)
     ours, theirs = run.put_checkpoints(case, program, directory)
     ref = run.reference_of(case, theirs)
-    made = ref.run(case, images, run.N_TOKENS)
+    made = ref.run(case, images, run.N_TOKENS, directory=directory)
     return ours, made, clear_winners(made, ref.n_vocab)
 
 
@@ -112,7 +114,7 @@ def describe(case, made, checkpoint):
                         "shards": case.shards, "key_form": case.key_form,
                         "weights_xxh64": weights_digest(checkpoint)}
     out |= {"prompt": case.prompt, "chat": case.chat, "system": case.system,
-            "images": [name for name, _ in case.images], "rendered": made["prompt"],
+            "images": [name for name, _ in case.images]} | ({"video_fps": case.video[2]} if case.video else {}) | {"rendered": made["prompt"],
             "input_ids": made["input_ids"].tolist()}
     if "pixel_values" in made:
         out["pixel_values_xxh64"] = xxh64(made["pixel_values"].astype("<f4").tobytes())
@@ -129,9 +131,19 @@ def json_text(obj):
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
+def frames_of(video):
+    return [f.copy() for f in ImageSequence.Iterator(Image.open(io.BytesIO(video[1])))]
+
+
 def write_case(case, made, checkpoint):
     folder = GOLDEN / case.name
-    run.put_images(case, folder)
+    if case.video:
+        folder.mkdir(parents=True)
+        case.images = [(f"{i}.png", None) for i, _ in enumerate(frames_of(case.video))]
+        for (name, _), frame in zip(case.images, frames_of(case.video)):
+            frame.save(folder / name)
+    else:
+        run.put_images(case, folder)
     about = describe(case, made, checkpoint)
     (folder / "case.json").write_text(json_text(about), encoding="utf-8")
     if hasattr(case, "write"):
@@ -154,7 +166,7 @@ def write(program, scratch, only=""):
     kept = [c for c in written.make_written() if c.name in ("hf_llama", "hf_qwen2")]
     chosen = (cases.make_cases(N_CASES, SEED) + cases.make_text_cases(8, SEED)
               + cases.make_sliding_cases(3, SEED)
-              + cases.make_gemma_text_cases(3, SEED) + families.make_family_cases(3, SEED) + kept)
+              + cases.make_gemma_text_cases(3, SEED) + families.make_family_cases(3, SEED, pairs=False) + kept)
     if only:
         chosen = [c for c in chosen if c.name.startswith(only)]
     for case in chosen:

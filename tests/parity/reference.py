@@ -9,10 +9,11 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is on disk; ask nobod
 import numpy as np
 import torch
 import transformers
-from PIL import Image
+from PIL import Image, ImageSequence
 from transformers import (AutoImageProcessor, AutoModelForCausalLM, AutoModelForImageTextToText,
                           AutoProcessor, PreTrainedTokenizerFast)
 from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLModel
+from transformers.video_utils import VideoMetadata
 from transformers.vision_utils import get_vision_window_index
 
 # Names that transformers itself can load. `original` is LLaVA's own layout, `bare` has no head.
@@ -44,15 +45,15 @@ def tiles_of(pixels, sizes=None):
     return pixels
 
 
-def unpatched(patches, grids, size, merge):
-    """[patches, 3 * 2 * size^2] of images, token by token and each twice -> their pixels, in a row or, where
-    they have one size, [n, 3, h, w]."""
+def unpatched(patches, grids, size, merge, video=False):
+    """[patches, 3 * 2 * size^2] of images, token by token and each twice, or of a video's frames -> their pixels,
+    in a row or, where they have one size, [n, 3, h, w]."""
     out = []
     for part, (t, h, w) in zip(patches.split(grids.prod(1).tolist()), grids.tolist()):
         grid = part.reshape(t, h // merge, w // merge, merge, merge, 3, 2, size, size)
-        assert t == 1 and torch.equal(grid[:, :, :, :, :, :, 0], grid[:, :, :, :, :, :, 1])
-        grid = grid[0, :, :, :, :, :, 0].permute(4, 0, 2, 5, 1, 3, 6)
-        out.append(grid.reshape(3, h * size, w * size))
+        grid = grid.permute(0, 6, 5, 1, 3, 7, 2, 4, 8).reshape(2 * t, 3, h * size, w * size)
+        assert video or (t == 1 and torch.equal(grid[0], grid[1]))
+        out += list(grid) if video else [grid[0]]
     same = len({image.shape for image in out}) == 1
     return torch.stack(out) if same else torch.cat([image.flatten() for image in out])
 
@@ -73,7 +74,8 @@ def watched(model, made):
     connector = (model.visual.merger if hasattr(model, "visual") else
                  model.multi_modal_projector if hasattr(model, "multi_modal_projector")
                  else model.connector.modality_projection)
-    compute = model.get_image_features
+    kind = "get_video_features" if "video" in made else "get_image_features"
+    compute = getattr(model, kind)
 
     def keep_features(_module, args, _output):
         features = args[0]
@@ -103,10 +105,10 @@ def watched(model, made):
                                          1).float().numpy()
         return out
     hook = connector.register_forward_hook(keep_features)
-    model.get_image_features = keep_tokens
+    setattr(model, kind, keep_tokens)
     yield
     hook.remove()
-    del model.get_image_features
+    delattr(model, kind)
 
 
 class Reference:
@@ -141,12 +143,31 @@ class Reference:
         """The prompt text, with one <image> for each picture."""
         if not case.chat:
             return case.prompt
-        content = [{"type": "image"}] * len(case.images) + [{"type": "text", "text": case.prompt}]
+        content = [{"type": "video"}] * bool(case.video) + [{"type": "image"}] * len(case.images) + [{"type": "text", "text": case.prompt}]
         turns = [{"role": "user", "content": content}]
         if case.system:
             turns.insert(0, {"role": "system",
                              "content": [{"type": "text", "text": case.system}]})
         return self.processor.apply_chat_template(turns, add_generation_prompt=True)
+
+    def video_inputs(self, prompt, path, fps, made):
+        """A video as its processor lays it out, of frames as Pillow scales them: by itself the processor has
+        torchvision scale them, which made["torchvision"] says how far from Pillow's is."""
+        frames = np.stack([np.asarray(f.convert("RGB")) for f in ImageSequence.Iterator(Image.open(path))])
+        about = VideoMetadata(total_num_frames=len(frames), fps=fps, frames_indices=list(range(len(frames))))
+        out = self.processor(videos=[frames], text=prompt, video_metadata=[about], do_sample_frames=False,
+                             return_tensors="pt")
+        of = self.processor.video_processor
+        size = {"shortest_edge": of.size["shortest_edge"], "longest_edge": of.size["longest_edge"]}
+        alone = self.processor.image_processor([Image.fromarray(f) for f in frames], size=size, return_tensors="pt")
+        pixels = unpatched(alone["pixel_values"], alone["image_grid_thw"], of.patch_size, of.merge_size)
+        patches, *grid = of.patchify(pixels[None], patch_size=of.patch_size, merge_size=of.merge_size,
+                                     temporal_patch_size=of.temporal_patch_size)
+        assert [grid] == out["video_grid_thw"].tolist()
+        made["torchvision"] = float((patches[0] - out["pixel_values_videos"]).abs().max())
+        out["pixel_values_videos"] = patches[0]
+        made["video"] = True
+        return out
 
     def inputs(self, prompt, images):
         if not self.has_vision:
@@ -180,13 +201,20 @@ class Reference:
             return self.model(**inputs, use_cache=True, logits_to_keep=1)
 
     @torch.no_grad()
-    def run(self, case, images, n_tokens, forced=None):
+    def run(self, case, images, n_tokens, forced=None, directory=None):
         """Greedy decoding of n_tokens. `forced`: tokens to go on with instead of the likeliest,
         so that every step can be compared although an earlier one was a tie."""
         made = {"prompt": self.render(case)}
-        inputs = self.inputs(made["prompt"], images)
+        if case.video:
+            inputs = self.video_inputs(made["prompt"], directory / case.video[0], case.video[2], made)
+        else:
+            inputs = self.inputs(made["prompt"], images)
         made["input_ids"] = inputs["input_ids"][0].numpy()
-        if self.has_vision and images:
+        if case.video:
+            tower, made["grids"] = self.model.config.vision_config, inputs["video_grid_thw"]
+            made["pixel_values"] = unpatched(inputs["pixel_values_videos"], made["grids"], tower.patch_size,
+                                             tower.spatial_merge_size, video=True).numpy()
+        elif self.has_vision and images:
             if self.qwen_vl:
                 tower, made["grids"] = self.model.config.vision_config, inputs["image_grid_thw"]
                 made["pixel_values"] = unpatched(inputs["pixel_values"], made["grids"],

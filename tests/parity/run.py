@@ -39,6 +39,8 @@ def put_images(case, directory):
     for name, data in case.images:
         paths.append(directory / name)
         paths[-1].write_bytes(data)
+    if getattr(case, "video", None):
+        (directory / case.video[0]).write_bytes(case.video[1])
     return paths
 
 
@@ -71,7 +73,7 @@ def run_case(case, program, directory):
     our_dir, their_dir = put_checkpoints(case, program, directory)
     ours = program.trace(case, our_dir, images, directory / "trace", N_TOKENS)
     ref = reference_of(case, their_dir)
-    theirs = ref.run(case, images, N_TOKENS, forced=ours["tokens"])
+    theirs = ref.run(case, images, N_TOKENS, forced=ours["tokens"], directory=directory)
     return compare.compare(ours, theirs, ref.n_vocab)
 
 
@@ -125,6 +127,8 @@ def print_table(results, scripts, seconds):
     row("checkpoints", f"{len(results) - len(failed)}/{len(results)}", "all of what follows")
     row("prompt text and ids", agreeing(results, "prompt", "input_ids"), "must be equal")
     row("pixel values", agreeing(with_vision, "pixel_values"), "must be equal bit for bit")
+    if any(r.torchvision is not None for _, r in results):
+        row("pixel values of videos", "", f"torchvision's, the default, differ by {worst(results, 'torchvision'):.1e}")
     row("tower output", agreeing(with_vision, "vision_features"),
         f"{worst(results, 'vision'):.1e} relative L2, limit {compare.ROWS_LIMIT:.0e}")
     row("projected rows", agreeing(with_vision, "image_embeds"),

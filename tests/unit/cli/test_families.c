@@ -57,10 +57,18 @@ static void on_over(void *user, fv_status st, fv_report *report) {
     o->over = true;
 }
 
-/* Request k has the images from the k-th on. */
+static const fv_chat_part parts[] = {{.video = true}, {.text = "What differs?"}};
+static const fv_job_video videos[] = {{.n = 3, .fps = 5}, {.n = 2, .fps = 5}, {.n = 1, .fps = 5}};
+static bool as_video;
+
+/* Request k has the images from the k-th on, or these are its video. */
 static fv_ask ask_of(int k) {
     return (fv_ask){.n_image = N_IMAGE - k,
                     .images = image + k,
+                    .n_video = as_video,
+                    .videos = &videos[k],
+                    .n_part = as_video ? 2 : 0,
+                    .part = parts,
                     .question = "What differs?",
                     .sampling = fv_sampling_default(),
                     .max_tokens = N_TOKEN,
@@ -104,7 +112,11 @@ static void expect_same(const outcome *a, const outcome *b, const char *family, 
 
 /* Request 0 again, whose first tokens another worker had made. */
 static void expect_replay(fv_local *l, const outcome *want, const char *family) {
-    const fv_chat_turn turn = {.role = "user", .text = "What differs?", .n_image = N_IMAGE};
+    const fv_chat_turn turn = {.role = "user",
+                               .text = as_video ? NULL : "What differs?",
+                               .n_image = as_video ? 0 : N_IMAGE,
+                               .n_part = as_video ? 2 : 0,
+                               .part = parts};
     fv_job_image images[N_IMAGE];
     for (int i = 0; i < N_IMAGE; i++) images[i] = (fv_job_image){.decoded = &image[i]};
     const int32_t vocab = fv_local_config(l)->text.vocab;
@@ -116,6 +128,8 @@ static void expect_replay(fv_local *l, const outcome *want, const char *family) 
                               .form = {.chat_template = "", .n_turn = 1, .turn = &turn},
                               .n_image = N_IMAGE,
                               .image = images,
+                              .n_video = as_video,
+                              .video = videos,
                               .generation = fv_engine_generation_options(&l->engine, true),
                               .n_replay = n,
                               .replay = want->id,
@@ -210,4 +224,11 @@ Test(families, exact_has_the_same_bits_in_chunks_among_others_and_after_a_replay
     expect_exact("llava", "qwen3_vl_text", 0);
     expect_exact("llava", "mistral", 40);
     expect_exact("llava", "gemma3_text", 40);
+}
+
+Test(families, a_video_has_the_same_bits_in_chunks_among_others_and_after_a_replay) {
+    static const char *const families[] = {"qwen2_vl", "qwen2_5_vl"};
+    as_video = true;
+    for (int i = 0; i < N_IMAGE; i++) image[i].w = image[i].h = 28;
+    for (int i = 0; i < 2; i++) expect_exact(families[i], NULL, 0);
 }

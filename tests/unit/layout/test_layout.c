@@ -1,5 +1,6 @@
 /* layout/layout.c: numbers that cannot be are named, limits hold, text has a mark for each span. */
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,11 +136,55 @@ Test(layout, sides_are_rounded_half_to_even_between_two_areas) {
         const fv_layout_span *s = &l.span[0];
         cr_expect(s->w == size[i].cols && s->h == size[i].rows, "%d x %d: %d x %d", size[i].w,
                   size[i].h, s->w, s->h);
-        cr_expect(fv_layout_is_one_tile(&l) && l.n_text == 0 && l.n_visual == s->w * s->h);
+        cr_expect(fv_layout_is_of_tiles(&l) && l.n_text == 0 && l.n_visual == s->w * s->h);
         cr_expect_leq(l.n_visual, fv_layout_tokens_max(&c, 1));
     }
     cr_assert_eq(fv_layout_image(&c, 201, 1, 1, &l), FV_EINVAL);
     cr_assert_not_null(strstr(fv_last_error(), "201 x 1 pixels is more than 200 times"));
+}
+
+/* Qwen2.5-VL: two frames to a tile, tiles of one grid; the step is positions of two frames' time. */
+Test(layout, a_video_is_one_grid_of_tiles_of_two_frames) {
+    fv_layout_config c = {.family = FV_LAYOUT_QWEN_VL,
+                          .tile = 8192,
+                          .patch = 14,
+                          .merge = 2,
+                          .pixels_min = 784,
+                          .pixels_max = 784 * 100,
+                          .video_pixels_min = 784 * 4,
+                          .video_pixels_max = 784 * 20,
+                          .tokens_per_second = 4};
+    fv_layout l;
+    cr_assert_eq(fv_layout_check(&c), FV_OK, "%s", fv_last_error());
+    cr_assert(fv_layout_reads_video(&c));
+    for (int32_t n = 1; n <= 5; n++) {
+        cr_assert_eq(fv_layout_video(&c, 200, 100, n, 2.5, &l), FV_OK, "%s", fv_last_error());
+        const fv_layout_span *s = &l.span[0];
+        cr_assert(l.video && l.frames == 2 && l.n_tile == (n + 1) / 2 && l.n_span == 1);
+        cr_assert(s->t == l.n_tile && s->h == 3 && s->w == 6 && fv_layout_is_of_tiles(&l),
+                  "%d x %d", s->h, s->w);
+        cr_assert_eq(l.n_visual, s->t * s->h * s->w);
+        cr_assert(s->step == 4 * (float)(2 / 2.5));
+    }
+    cr_assert_eq(fv_layout_video(&c, 200, 100, 2 * FV_LAYOUT_TILES_MAX, 1, &l), FV_OK);
+    cr_assert_eq(fv_layout_video(&c, 200, 100, 2 * FV_LAYOUT_TILES_MAX + 1, 1, &l), FV_EINVAL);
+    cr_assert(strstr(fv_last_error(), "at most 512 are possible"), "%s", fv_last_error());
+    static const double wrong[] = {0, -1, 1001, NAN, INFINITY};
+    for (int i = 0; i < 5; i++)
+        cr_assert_eq(fv_layout_video(&c, 200, 100, 4, wrong[i], &l), FV_EINVAL, "%g", wrong[i]);
+    cr_assert_eq(fv_layout_video(&c, 200, 100, 0, 1, &l), FV_EINVAL);
+    cr_assert_eq(fv_layout_video(&c, 0, 100, 1, 1, &l), FV_EINVAL);
+    c.tokens_per_second = -1;
+    cr_assert_eq(fv_layout_check(&c), FV_EINVAL);
+    c.tokens_per_second = 0, c.video_pixels_min = 0;
+    cr_assert_eq(fv_layout_check(&c), FV_EINVAL);
+    c.video_pixels_max = 0;
+    cr_assert_eq(fv_layout_check(&c), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_layout_video(&c, 200, 100, 4, 1, &l), FV_EUNSUPPORTED);
+    c = (fv_layout_config){.family = FV_LAYOUT_LLAVA, .tile = 56, .patch = 14, .merge = 1};
+    c.video_pixels_max = 9;
+    cr_assert_eq(fv_layout_check(&c), FV_EINVAL);
+    cr_assert(strstr(fv_last_error(), "no videos of its own"), "%s", fv_last_error());
 }
 
 Test(layout, patches_need_not_fill_a_tile) {

@@ -133,7 +133,7 @@ Test(router_admit, the_text_of_all_turns_counts) {
     limits.bytes_text = 15;
     admitted();
     picture.kind_case = FOVEA__INFERENCE__V1__PART__KIND__NOT_SET;
-    refused(FV_EINVAL, "part 1 of turn 1 is neither text nor image");
+    refused(FV_EINVAL, "part 1 of turn 1 is neither text, image nor video");
 }
 
 Test(router_admit, the_bound_follows_the_policy) {
@@ -344,6 +344,44 @@ Test(router_admit, images_must_fit_the_positions) {
     refused(FV_EINVAL, "positions");
     limits.max_positions = 19;
     admitted();
+}
+
+Test(router_admit, frames_of_a_video_have_one_mark_together) {
+    static Fovea__Inference__V1__Video one, two;
+    static Fovea__Inference__V1__Video *videos[] = {&one, &two};
+    fovea__inference__v1__video__init(&one);
+    fovea__inference__v1__video__init(&two);
+    limits.n_images = 3;
+    req.n_images = 3;
+    req.n_videos = 1;
+    req.videos = videos;
+    one.n_frames = 3;
+    one.fps = 2;
+    id_list[2] = 998;
+    refused(FV_EINVAL, "reads no videos: send their frames as images");
+    model.video_token = 998;
+    layout.family = (char *)"qwen_vl";
+    layout.merge = 2;
+    layout.pixels_min = layout.video_pixels_min = 784;
+    layout.pixels_max = layout.video_pixels_max = 784 * 9;
+    admitted();
+    one.n_frames = 2;
+    refused(FV_EINVAL, "the prompt places 1 image and the request has 2");
+    static const uint32_t wrong[][2] = {{0, 0}, {0, 4}, {3, 1}, {4, 1}, {1, UINT32_MAX}};
+    for (int i = 0; i < 5; i++) {
+        one.first_image = wrong[i][0], one.n_frames = wrong[i][1];
+        refused(FV_EINVAL, "video 0: ");
+    }
+    one.first_image = 0, one.n_frames = 2;
+    two.first_image = 1, two.n_frames = 2;
+    req.n_videos = 2;
+    refused(FV_EINVAL, "video 1: 2 frames from image 1 on, of 3 images, are none, or not after");
+    one.n_frames = 1;
+    refused(FV_EINVAL, "the prompt places 1 image and the request has 2");
+    limits.n_images = 2;
+    req.n_videos = 1, one.n_frames = 3;
+    refused(FV_EINVAL, "3 images; the limit is 2");
+    id_list[2] = 999;
 }
 
 Test(router_admit, a_chat_ends_with_the_user) {

@@ -273,15 +273,20 @@ Test(chat, bos_is_added_unless_the_template_writes_it) {
 /* ---- turns ---- */
 
 Test(chat, parts_keep_their_order) {
-    static const fv_chat_part mixed[] = {{"First"}, {NULL}, {"then"}, {NULL}, {"what differs?"}},
-                              first[] = {{NULL}, {"hi"}}, words[] = {{"h"}, {"i"}};
+    static const fv_chat_part mixed[] = {{.text = "First"},
+                                         {.text = NULL},
+                                         {.text = "then"},
+                                         {.video = true},
+                                         {.text = "what differs?"}},
+                              first[] = {{.text = NULL}, {.text = "hi"}},
+                              words[] = {{.text = "h"}, {.text = "i"}};
     const fv_chat_turn turn = {.role = "user", .n_part = 5, .part = mixed};
     cr_assert_eq(fv_chat_turn_images(&turn), 2);
     fv_chat *c = by_name("{% for m in messages %}{% for p in m['content'] %}"
-                         "{{ '<image>' if p['type'] == 'image' else '[' ~ p['text'] ~ ']' }}"
-                         "{% endfor %}{% endfor %}");
+                         "{{ '[' ~ p['text'] ~ ']' if p['type'] == 'text' else '<' ~ p['type'] ~ "
+                         "'>' }}{% endfor %}{% endfor %}");
     char *text = render(c, &turn, 1);
-    cr_assert_str_eq(text, "[First]<image>[then]<image>[what differs?]");
+    cr_assert_str_eq(text, "[First]<image>[then]<video>[what differs?]");
     free(text);
     fv_chat_free(c);
     /* The shorter form is the same turn; a template that takes text has the parts joined. */
@@ -298,7 +303,7 @@ Test(chat, parts_keep_their_order) {
         fv_chat_free(c);
     }
     cr_assert_eq(fv_chat_check_question(&turn, 1), FV_OK);
-    static const fv_chat_part blank[] = {{" "}, {"\n"}};
+    static const fv_chat_part blank[] = {{.text = " "}, {.text = "\n"}};
     const fv_chat_turn nothing = {.role = "user", .n_part = 2, .part = blank};
     cr_assert_eq(fv_chat_check_question(&nothing, 1), FV_EINVAL);
 }

@@ -336,8 +336,23 @@ Test(handoff_streams, grids_come_once_before_all_layers_and_hold_visual_tokens) 
     static const struct {
         int field;
         int32_t value;
-    } wrong[] = {{0, 11}, {0, -1}, {0, 4}, {1, 0}, {1, 2}, {1, -1}, {2, 0},      {2, 2},
-                 {3, 0},  {3, 3},  {4, 0}, {4, 4}, {5, 1}, {5, 9},  {8, 1 << 30}};
+    } wrong[] = {{0, 11},
+                 {0, -1},
+                 {0, 4},
+                 {1, 0},
+                 {1, 2},
+                 {1, -1},
+                 {2, 0},
+                 {2, 2},
+                 {3, 0},
+                 {3, 3},
+                 {4, 0},
+                 {4, 4},
+                 {6, 1},
+                 {6, 9},
+                 {9, 1 << 30},
+                 {5, 0x7fc00000} /* a step that is no number */,
+                 {5, (int32_t)0xbf800000} /* -1 */};
     handoff_rig rig;
     tiny_prompt p;
     rig_stream s;
@@ -349,9 +364,9 @@ Test(handoff_streams, grids_come_once_before_all_layers_and_hold_visual_tokens) 
     take_apart(&s, &all);
     while (all.section[at].type != FV_SECTION_GRIDS) at++;
     cr_assert_eq(all.section[at - 1].type, FV_SECTION_PROMPT);
-    cr_assert_eq(all.section[at].length, 36);
+    cr_assert_eq(all.section[at].length, 44);
     int32_t *x = (int32_t *)(void *)all.payload[at];
-    cr_assert(x[0] == 10 && x[1] == 1 && x[3] == 2 && x[4] == 3 && x[5] == 8);
+    cr_assert(x[0] == 10 && x[1] == 1 && x[3] == 2 && x[4] == 3 && x[6] == 8);
     cr_assert_eq(deliver_all(&rig, &s, &all), FV_OK);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         int32_t was = x[wrong[i].field];

@@ -121,6 +121,30 @@ Test(rope, a_span_that_is_no_whole_grid_is_numbered_as_text_is) {
     cr_assert_eq(map.delta, -3);
 }
 
+/* Qwen2.5-VL's videos: times are whole numbers, rounded down; what follows goes on from rows and columns, the
+ * answer from the greatest number. */
+Test(rope, frames_of_a_video_are_a_step_apart) {
+    fv_rope_grid grid = {.first = 2, .t = 4, .h = 2, .w = 3, .step = 1.6F};
+    static const int32_t times[] = {2, 3, 5, 6};
+    fv_rope_map map;
+    cr_assert_eq(fv_rope_map_make(&grid, 1, 28, &map), FV_OK);
+    for (int32_t i = 0; i < 24; i++) {
+        const fv_rope_pos p = fv_rope_map_at(&map, 2 + i);
+        cr_assert(p.t == times[i / 6] && p.h == 2 + i / 3 % 2 && p.w == 2 + i % 3, "token %d", i);
+    }
+    cr_assert_eq(fv_rope_map_at(&map, 26).t, 5);
+    cr_assert_eq(fv_rope_map_at(&map, 27).w, 6);
+    cr_assert_eq(map.delta, 7 - 28, "the greatest is 6");
+    grid.step = 100;
+    cr_assert_eq(fv_rope_map_make(&grid, 1, 28, &map), FV_OK);
+    cr_assert_eq(map.delta, 303 - 28);
+    static const float wrong[] = {-1, NAN, INFINITY, 1e9F};
+    for (int i = 0; i < 4; i++) {
+        grid.step = wrong[i];
+        cr_assert_eq(fv_rope_map_make(&grid, 1, 28, &map), FV_EINVAL, "%g", (double)wrong[i]);
+    }
+}
+
 Test(rope, grids_that_are_none_are_refused) {
     static const struct {
         fv_rope_grid grid[2];

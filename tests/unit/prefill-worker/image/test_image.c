@@ -248,6 +248,9 @@ Test(image, tiles_are_cut_from_the_canvas_in_raster_order_and_padding_is_black) 
     const fv_layout l = {
         .image_w = 3,
         .image_h = 2,
+        .frames = 1,
+        .n_tile = 5,
+        .tile = {2, 2},
         .n_view = 2,
         .view = {
             {.x = 1, .y = 1, .w = 4, .h = 4, .cols = 2, .rows = 2},

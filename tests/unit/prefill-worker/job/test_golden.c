@@ -21,7 +21,7 @@
 
 #define FOLDER FOVEA_TEST_DATA "/golden/engine"
 
-enum { PATH_CAP = 4096, FILE_MAX = 1 << 24, IMAGES_MAX = 4, N_STEP = 16 };
+enum { PATH_CAP = 4096, FILE_MAX = 1 << 24, IMAGES_MAX = 8, N_STEP = 16 };
 static const double rows_limit = 2e-5, logits_limit = 1e-4;
 
 typedef struct golden {
@@ -253,6 +253,15 @@ static void ask(const golden *g, const json_t *json, const char *dir, outcome *o
                       .sampling = fv_sampling_default(),
                       .max_tokens = N_STEP,
                       .ignore_eos = true};
+    const json_t *fps = json_object_get(json, "video_fps");
+    const fv_job_video video = {.n = n_image, .fps = json_number_value(fps)};
+    const fv_chat_part part[] = {{.video = true}, {.text = request.question}};
+    if (fps) {
+        request.n_video = 1;
+        request.videos = &video;
+        request.n_part = 2;
+        request.part = part;
+    }
     fv_ask_hooks hooks = {.user = o,
                           .text = on_text,
                           .token = on_token,
