@@ -55,7 +55,7 @@ enum {
 #define FV_SECTIONS(X)                                                                             \
     X(HELLO, 'H', 'E', 'L', 'O')  /* what was agreed when the grant was given */                   \
     X(PROMPT, 'P', 'R', 'M', 'T') /* token ids, segments, next position, sampling */               \
-    X(GRIDS, 'G', 'R', 'I', 'D')  /* u32 prompt tokens, each grid i32 first, t, h, w, f32 step */  \
+    X(GRIDS, 'G', 'R', 'D', 'T')  /* u32 prompt tokens, each grid i32 first, t, h, w, f32 step */  \
     X(RANK, 'R', 'A', 'N', 'K')   /* u32 [Hkv]: image tokens at first, of a ranked layer */        \
     X(MASK, 'M', 'A', 'S', 'K')   /* u32: masked image tokens at the end of each head */           \
     X(ROWS, 'R', 'O', 'W', 'S')   /* u32 [layers, Hkv, segments]: lengths */                       \

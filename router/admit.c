@@ -173,10 +173,10 @@ static fv_image_limits image_limits(const Fovea__Inference__V1__Limits *lim) {
 static fv_status check_text(const request_message *r, const model_message *model) {
     const prompt_message *p = r->prompt;
     uint64_t most = model->limits ? model->limits->bytes_text : 0, bytes = 0;
-    size_t marks;
+    size_t mark_bytes;
     if (p->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT) {
-        count_marks(p->text, model, &marks);
-        bytes = strlen(p->text) - marks;
+        count_marks(p->text, model, &mark_bytes);
+        bytes = strlen(p->text) - mark_bytes;
     }
     if (p->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT)
         for (size_t i = 0; i < p->chat->n_turns; i++) bytes += turn_bytes(p->chat->turns[i]);
@@ -451,9 +451,10 @@ static fv_status add_image(fv_token_span **list, size_t *cap, int32_t image, con
     return FV_OK;
 }
 
-/* The images' tokens, as the prompt will have them. Gives *span (free it, also after a failure). */
-static fv_status lay_images(const request_message *r, const model_message *m, fv_token_span **span,
-                            extent *out) {
+/* The tokens of the n_item images and videos, as the prompt will have them. Gives *span (free it, also after
+ * a failure). */
+static fv_status lay_images(const request_message *r, const model_message *m, int32_t n_item,
+                            fv_token_span **span, extent *out) {
     fv_layout_config config;
     fv_layout layout;
     size_t cap = 0;
@@ -469,10 +470,9 @@ static fv_status lay_images(const request_message *r, const model_message *m, fv
         if (v < r->n_videos && r->videos[v]->first_image == i) video = r->videos[v++];
         fv_image_size size;
         FV_TRY(fv_image_size_read(data->data, data->len, &size));
-        fv_status st =
-            video ? fv_layout_video(&config, size.w, size.h, (int32_t)video->n_frames, video->fps,
-                                    &layout)
-                  : fv_layout_image(&config, size.w, size.h, (int32_t)r->n_images, &layout);
+        fv_status st = video ? fv_layout_video(&config, size.w, size.h, (int32_t)video->n_frames,
+                                               video->fps, &layout)
+                             : fv_layout_image(&config, size.w, size.h, n_item, &layout);
         if (st != FV_OK) return fv_fail_prefix(FV_EINVAL, "image %zu", i);
         if (out->visual + (uint64_t)layout.n_visual > TEXT_ROWS_MAX)
             return FV_FAIL(FV_EINVAL, "%zu images are too many", r->n_images);
@@ -502,7 +502,7 @@ fv_status fv_admit(const request_message *r, const model_message *model, uint32_
                        need.max_tokens, TEXT_ROWS_MAX);
     fv_token_span *span;
     extent images = {0};
-    fv_status st = lay_images(r, model, &span, &images);
+    fv_status st = lay_images(r, model, (int32_t)n_image, &span, &images);
     text_rows += images.text;
     if (st == FV_OK) st = bound_bytes(r, model, &images, text_rows, &need);
     free(span);

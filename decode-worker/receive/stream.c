@@ -217,7 +217,7 @@ static bool is_mask(const fv_import *l, const fv_section *s) {
            !l->ranked;
 }
 
-/* GRID may come after HELO and PRMT, and nowhere else. */
+/* GRDT may come after HELO and PRMT, and nowhere else. */
 static bool is_grids(const fv_import *l, const fv_section *s) {
     return l->due == FV_DUE_ROWS && s->type == FV_SECTION_GRIDS && s->index == 2;
 }

@@ -110,7 +110,7 @@ static fv_status parse_2_5(const json_t *root, const char *where, fv_model_confi
     FV_TRY(parse_tower(vision, vision_where, "out_hidden_size", cfg));
     FV_TRY(fv_json_i32(vision, "window_size", vision_where, 1, INT32_MAX, &window));
     cfg->layout.tokens_per_second = 4;
-    FV_TRY(fv_json_i32(vision, "tokens_per_second", vision_where, 0, INT32_MAX,
+    FV_TRY(fv_json_i32(vision, "tokens_per_second", vision_where, 1, INT32_MAX,
                        &cfg->layout.tokens_per_second));
     FV_TRY(parse_video_token(root, where, cfg));
     v->window = window / v->merge / v->patch;
