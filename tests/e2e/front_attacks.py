@@ -335,7 +335,8 @@ def many_at_once(target):
     """N_AT_ONCE requests, begun before the first is answered."""
     stubs = [stub_at(target) for _ in range(N_CHANNEL)]
     right = [ids_of(own.Generate(short_question(i), timeout=WAIT_S)) for i in range(5)]
-    calls = [stubs[i % N_CHANNEL].Generate(short_question(i), timeout=WAIT_S) for i in range(N_AT_ONCE)]
+    # The router refuses what it expects to be late, which on a slow machine is part of so many.
+    calls = [stubs[i % N_CHANNEL].Generate(short_question(i), timeout=5 * WAIT_S) for i in range(N_AT_ONCE)]
     wrong = []
     for i, call in enumerate(calls):
         try:
