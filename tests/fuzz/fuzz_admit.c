@@ -21,7 +21,7 @@ static void expect(bool holds) {
 static model_message model_of(unsigned choice, Fovea__Inference__V1__Limits *limits,
                               Fovea__Inference__V1__ImageLayout *layout) {
     static char name[] = "tiny", fingerprint[] = "f00d", f32[] = "f32", bf16[] = "bf16";
-    static char llava[] = "llava";
+    static char llava[] = "llava", qwen_vl[] = "qwen_vl";
     model_message m = FOVEA__INFERENCE__V1__MODEL__INIT;
     fovea__inference__v1__limits__init(limits);
     m.name = name;
@@ -39,6 +39,16 @@ static model_message model_of(unsigned choice, Fovea__Inference__V1__Limits *lim
     layout->merge = 1;
     m.n_image_tokens = choice & 16 ? 90000 : 16;
     m.image_layout = layout;
+    if (choice &
+        128) { /* videos too; frames have the limits of images, so as many tokens at most */
+        layout->family = qwen_vl;
+        layout->merge = 2;
+        layout->pixels_min = layout->video_pixels_min = 784;
+        layout->pixels_max = layout->video_pixels_max = 9 * 784;
+        layout->tokens_per_second = 2;
+        m.n_image_tokens = 43;
+        m.video_token = 998;
+    }
     if (choice & 32) return m;
     limits->n_images = 8;
     limits->bytes_image = 1 << 20;
