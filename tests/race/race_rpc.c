@@ -64,7 +64,7 @@ static void give_jobs(worker *w, int n) {
     }
 }
 
-/* ---- memory that is lent ---------------------------------------------------------------- */
+/* ---- memory that is borrowed ---------------------------------------------------------------- */
 
 static char reused[64 << 10];
 

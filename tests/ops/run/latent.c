@@ -91,9 +91,9 @@ static void near_double(device_test *d, int n_kv, int group, int D, int R) {
     block *b = c.block[0];
     size_t W = (size_t)(n_kv * D);
     float *k = room(70 * W * 4), *v = room(70 * W * 4);
-    fv_packed_part lent = c.v[0];
+    fv_packed_part borrowed = c.v[0];
     fv_latent_read(&c.k[0], 0, 70, k);
-    fv_latent_read(&lent, 0, 70, v);
+    fv_latent_read(&borrowed, 0, 70, v);
     must(d->plain.ops->attn_latent(&d->plain, &c.args));
     for (int h = 0; h < n_kv * group; h++) {
         double o[64] = {0}, sum = 0, most = -INFINITY, s[70];
