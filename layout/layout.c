@@ -60,7 +60,7 @@ fv_status fv_layout_check(const fv_layout_config *c) {
     if (c->class_token && c->family != FV_LAYOUT_LLAVA)
         return FV_FAIL(FV_EINVAL, "images of %s have no class token in the prompt", r->name);
     if (c->video_pixels_max && !r->video)
-        return FV_FAIL(FV_EINVAL, "%s does not read videos natively", r->name);
+        return FV_FAIL(FV_EINVAL, "%s has no videos of its own", r->name);
     return r->check(c);
 }
 
@@ -134,7 +134,7 @@ fv_status fv_layout_video(const fv_layout_config *c, int32_t w, int32_t h, int32
                           fv_layout *out) {
     if (!fv_layout_reads_video(c))
         return FV_FAIL(FV_EUNSUPPORTED,
-                       "the model does not read videos natively: send the frames as images");
+                       "the model reads no videos of their own: send the frames as images");
     if (w < 1 || h < 1 || n < 1) return FV_FAIL(FV_EINVAL, "the video is empty");
     if (!(fps >= FPS_MIN && fps <= FPS_MAX))
         return FV_FAIL(FV_EINVAL, "%g frames per second; %g to %g are possible", fps, FPS_MIN,
