@@ -1,12 +1,18 @@
 /* What HTTP adds: the same fleet (`fovea up --http`) asked over gRPC and, through the gateway, over HTTP, by
  * 1, 16 and 64 clients, each of which sends its next request when it has its answer. Answers are streams.
  *
- * Both sides take turns in every round. The time that is added to the first token is the difference of a
- * round's medians, and what is printed the median over the rounds; likewise the ratio of throughputs. The
- * clients run on the same machine: that of gRPC takes more of it than that of HTTP.
+ * Two measurements, for a shared machine's speed changes from second to second:
+ *   the time added to the first token   Both sides ask at the same time, half of the clients each, so that they
+ *                                       wait in the same queue; one client asks over the one and then the other.
+ *                                       A round's difference is that of its medians.
+ *   the ratio of requests per second    All clients ask over one side: gRPC, HTTP, HTTP, gRPC. A round's ratio
+ *                                       is that of the sums.
+ * What is printed is the median over the rounds, with the rounds' lowest and highest. The clients run on the same
+ * machine and compete with the fleet for it; the one over gRPC takes more than the one over HTTP.
  *
- *     bench_gateway --checkpoint DIR --image F --rounds 5 --json results/gateway.json */
+ *     bench_gateway --checkpoint DIR --image F --rounds 7 --json results/gateway.json */
 #include <stdio.h>
+#include <uv.h>
 
 #include "bench/http_load.h"
 #include "bench/program.h"
@@ -25,7 +31,7 @@ typedef struct bench {
     int gateway;      /* its process */
     fv_remote *remote;
     fv_bench_load load;
-    uint64_t number;
+    uint64_t number[N_SIDE]; /* of the next request, in its prompt */
     fv_samples ttft_ms[N_LEVEL][N_SIDE], rate[N_LEVEL][N_SIDE]; /* a round's median; requests/s */
     fv_samples added_ms[N_LEVEL], rate_ratio[N_LEVEL], cpu_ms[N_LEVEL]; /* of the gateway */
 } bench;
@@ -34,36 +40,87 @@ static double median(fv_samples *s) { return fv_samples_quantile(s, 0.5); }
 
 static void note(fv_samples *s, double v) { bench_must(fv_samples_add(s, v)); }
 
-static void run_side(bench *b, int side, fv_bench_row *row) {
+static void run_side(bench *b, int side, const fv_bench_load *load, fv_bench_row *row) {
     if (side == HTTP)
-        http_load_run(b->address, &b->load, &b->number, row);
+        http_load_run(b->address, load, &b->number[side], row);
     else
-        bench_must(fv_bench_run(b->remote, &b->load, &b->number, row));
+        bench_must(fv_bench_run(b->remote, load, &b->number[side], row));
     for (int code = 0; code < FV_BENCH_CODES; code++)
         if (row->errors[code].n > 0) bench_must(FV_FAIL(FV_EIO, "%s", row->errors[code].first));
 }
 
-static void run_level(bench *b, int level, int32_t n_request, bool record) {
+/* ---- the first token ---------------------------------------------------------------------- */
+
+typedef struct half {
+    bench *bench;
+    fv_bench_load load;
+    fv_bench_row row;
+} half;
+
+static void run_http(void *user) {
+    half *h = user;
+    run_side(h->bench, HTTP, &h->load, &h->row);
+}
+
+/* n_request of each side. */
+static void run_together(bench *b, int32_t n_client, int32_t n_request, fv_bench_row row[N_SIDE]) {
+    half h = {.bench = b, .load = b->load};
+    fv_bench_load mine = b->load;
+    uv_thread_t thread;
+    mine.n_request = h.load.n_request = n_request;
+    mine.concurrency = h.load.concurrency = n_client / 2;
+    if (uv_thread_create(&thread, run_http, &h) != 0)
+        bench_must(FV_FAIL(FV_ENOMEM, "a thread for the clients over HTTP cannot be started"));
+    run_side(b, GRPC, &mine, &row[GRPC]);
+    uv_thread_join(&thread);
+    row[HTTP] = h.row;
+}
+
+static void run_in_turn(bench *b, int32_t n_request, fv_bench_row row[N_SIDE]) {
+    fv_bench_load one = b->load;
+    one.n_request = one.concurrency = 1;
+    for (int32_t i = 0; i < n_request; i++)
+        for (int j = 0; j < N_SIDE; j++)
+            run_side(b, (i + j) % N_SIDE, &one, &row[(i + j) % N_SIDE]);
+}
+
+static void first_token(bench *b, int level, int32_t n_request) {
     fv_bench_row row[N_SIDE] = {0};
-    double ttft_ms[N_SIDE], rate[N_SIDE], cpu_s = 0;
-    b->load.concurrency = levels[level];
-    b->load.n_request = n_request > 2 * levels[level] ? n_request : 2 * levels[level];
+    double ms[N_SIDE];
+    if (levels[level] == 1)
+        run_in_turn(b, n_request, row);
+    else
+        run_together(b, levels[level], n_request, row);
     for (int side = 0; side < N_SIDE; side++) {
-        double before_s = bench_cpu_s(b->gateway);
-        run_side(b, side, &row[side]);
-        cpu_s = bench_cpu_s(b->gateway) - before_s; /* of the last side, HTTP */
-        ttft_ms[side] = 1e3 * median(&row[side].ttft_s);
-        rate[side] = row[side].n_ok / row[side].seconds;
+        ms[side] = 1e3 * median(&row[side].ttft_s);
+        note(&b->ttft_ms[level][side], ms[side]);
         fv_bench_row_free(&row[side]);
     }
-    if (!record) return;
+    note(&b->added_ms[level], ms[HTTP] - ms[GRPC]);
+}
+
+/* ---- requests per second ------------------------------------------------------------------ */
+
+static void throughput(bench *b, int level, int32_t n_request) {
+    static const int order[] = {GRPC, HTTP, HTTP, GRPC};
+    double seconds[N_SIDE] = {0}, rate[N_SIDE], cpu_s = 0;
+    fv_bench_load all = b->load;
+    all.n_request = n_request;
+    all.concurrency = levels[level];
+    for (int i = 0; i < 4; i++) {
+        fv_bench_row row = {0};
+        double before_s = bench_cpu_s(b->gateway);
+        run_side(b, order[i], &all, &row);
+        if (order[i] == HTTP) cpu_s += bench_cpu_s(b->gateway) - before_s;
+        seconds[order[i]] += row.seconds;
+        fv_bench_row_free(&row);
+    }
     for (int side = 0; side < N_SIDE; side++) {
-        note(&b->ttft_ms[level][side], ttft_ms[side]);
+        rate[side] = 2 * n_request / seconds[side];
         note(&b->rate[level][side], rate[side]);
     }
-    note(&b->added_ms[level], ttft_ms[HTTP] - ttft_ms[GRPC]);
     note(&b->rate_ratio[level], rate[HTTP] / rate[GRPC]);
-    note(&b->cpu_ms[level], 1e3 * cpu_s / b->load.n_request);
+    note(&b->cpu_ms[level], 1e3 * cpu_s / (2 * n_request));
 }
 
 /* ---- opening and closing ------------------------------------------------------------------ */
@@ -80,6 +137,13 @@ static void open_fleet(bench *b, const char *checkpoint, const char *image, fv_a
     fleet_gateway(&b->fleet, b->address);
     b->gateway = fleet_child(&b->fleet, "fovea-gateway");
     bench_must(fv_remote_open(&(fv_remote_options){.target = b->fleet.address}, &b->remote));
+}
+
+/* Pages of the weights, and the image, are there after this. */
+static void warm_up(bench *b) {
+    fv_bench_row row[N_SIDE] = {0};
+    run_in_turn(b, 2, row);
+    for (int side = 0; side < N_SIDE; side++) fv_bench_row_free(&row[side]);
 }
 
 static void close_fleet(bench *b) {
@@ -99,6 +163,11 @@ static void close_fleet(bench *b) {
 
 /* ---- output ------------------------------------------------------------------------------- */
 
+static void cell_range(fv_table *t, fv_samples *s, int decimals) {
+    fv_table_cell(t, "%.*f (%.*f to %.*f)", decimals, median(s), decimals,
+                  fv_samples_quantile(s, 0), decimals, fv_samples_quantile(s, 1));
+}
+
 static void print(bench *b) {
     static const char *const heads[] = {"clients",     "TTFT p50 gRPC, ms",        "HTTP, ms",
                                         "added, ms",   "requests/s gRPC",          "HTTP",
@@ -111,14 +180,19 @@ static void print(bench *b) {
         fv_table_cell(&t, "%d", levels[level]);
         for (int side = 0; side < N_SIDE; side++)
             fv_table_number(&t, median(&b->ttft_ms[level][side]), 2);
-        fv_table_number(&t, median(&b->added_ms[level]), 2);
+        cell_range(&t, &b->added_ms[level], 2);
         for (int side = 0; side < N_SIDE; side++)
             fv_table_number(&t, median(&b->rate[level][side]), 1);
-        fv_table_number(&t, median(&b->rate_ratio[level]), 3);
+        cell_range(&t, &b->rate_ratio[level], 3);
         fv_table_number(&t, median(&b->cpu_ms[level]), 3);
     }
     bench_must(fv_table_print(stdout, &t));
     fv_table_fini(&t);
+}
+
+static json_t *range(fv_samples *s) {
+    return json_pack("{s:f, s:f, s:f}", "median", median(s), "lowest", fv_samples_quantile(s, 0),
+                     "highest", fv_samples_quantile(s, 1));
 }
 
 static json_t *to_json(bench *b, int32_t rounds) {
@@ -129,10 +203,10 @@ static json_t *to_json(bench *b, int32_t rounds) {
                                                   levels[level], "side", sides[side], "ttft_ms",
                                                   median(&b->ttft_ms[level][side]),
                                                   "requests_per_s", median(&b->rate[level][side])));
-        json_array_append_new(rows, json_pack("{s:i, s:s, s:f, s:f, s:f}", "concurrency",
+        json_array_append_new(rows, json_pack("{s:i, s:s, s:o, s:o, s:f}", "concurrency",
                                               levels[level], "side", "HTTP against gRPC",
-                                              "added_ms", median(&b->added_ms[level]),
-                                              "requests_ratio", median(&b->rate_ratio[level]),
+                                              "added_ms", range(&b->added_ms[level]),
+                                              "requests_ratio", range(&b->rate_ratio[level]),
                                               "gateway_cpu_ms", median(&b->cpu_ms[level])));
     }
     return json_pack("{s:i, s:i, s:o}", "rounds", rounds, "max_tokens", b->load.max_tokens, "rows",
@@ -145,7 +219,7 @@ int main(int argc, char **argv) {
         {"image", NULL, FV_OPTION_STRING, "FILE", NULL, "image of all requests", 0, 0},
         {"prompt", NULL, FV_OPTION_STRING, "TEXT", "What is in the image?", "the question", 0, 0},
         {"requests", NULL, FV_OPTION_INT, "N", "64",
-         "in each run, but two for each client at least", 1, 100000},
+         "of each side in a measurement, but two for each client at least", 1, 100000},
         {"max-tokens", NULL, FV_OPTION_INT, "N", "32", "of each answer", 2, 4096},
         {"rounds", NULL, FV_OPTION_INT, "N", "1", "runs of each side at each level", 1, 100},
         {"json", NULL, FV_OPTION_STRING, "FILE", NULL, "write the numbers as JSON", 0, 0},
@@ -165,10 +239,15 @@ int main(int argc, char **argv) {
                              .ignore_eos = true,
                              .deadline_ms = 3600000};
     open_fleet(&b, fv_options_string(o, "checkpoint"), fv_options_string(o, "image"), &arena);
-    run_level(&b, 0, 1, false); /* pages of the weights, and the image, are there after this */
+    b.number[HTTP] = 50000000; /* no prompt comes twice */
+    warm_up(&b);
     for (int32_t i = 0; i < rounds; i++)
-        for (int level = 0; level < N_LEVEL; level++)
-            run_level(&b, level, (int32_t)fv_options_int(o, "requests"), true);
+        for (int level = 0; level < N_LEVEL; level++) {
+            int32_t n = (int32_t)fv_options_int(o, "requests");
+            if (n < 2 * levels[level]) n = 2 * levels[level];
+            first_token(&b, level, n);
+            throughput(&b, level, n);
+        }
     print(&b);
     bench_write_json(o, to_json(&b, rounds));
     close_fleet(&b);
