@@ -32,7 +32,7 @@ static void compute(void) {
     free((void *)(uintptr_t)p);
 }
 static void compute_on(void) {
-    for (volatile int i = 0;; i++) continue;
+    for (volatile unsigned i = 0;; i++) continue;
 }
 static void open_file(void) { open("/etc/passwd", O_RDONLY); }
 static void open_socket(void) { socket(AF_INET, SOCK_STREAM, 0); }
