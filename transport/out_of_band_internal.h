@@ -2,7 +2,7 @@
 #define FOVEA_TRANSPORT_OUT_OF_BAND_INTERNAL_H
 
 /* OUT-OF-BAND FRAMES of one outgoing hand-off: those that go from device to device over a peer link
- * (transport/peer_out.h). Part of transport/grpc.c.
+ * (transport/peer_out.h). Part of transport/grpc_loop.c.
  *
  *   [computing thread]  new: a buffer with its position in the stream
  *   [loop thread]       put, when its turn in the stream has come:

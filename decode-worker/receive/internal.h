@@ -1,8 +1,8 @@
 #ifndef FOVEA_DECODE_WORKER_RECEIVE_INTERNAL_H
 #define FOVEA_DECODE_WORKER_RECEIVE_INTERNAL_H
 
-/* One hand-off that is being received: shared by receive.c (grants, the sink), stream.c
- * (sections to KV entries) and packed.c (sections to compressed blocks) only. */
+/* One hand-off that is being received: shared by receive.c (grants, the sink), bounds.c (its limits), stream.c (the
+ * order of its sections), prompt.c, rows.c and packed.c (what they hold) only. */
 #include "decode-worker/receive/receive.h"
 #include "model/net/kv_packed.h"
 #include "policy/plan/packed_shape.h"
@@ -72,7 +72,40 @@ void fv_import_next_factor(fv_import *l, int kind); /* what is due after the par
 
 fv_status fv_import_take_importance(fv_import *l);
 
-/* ---- stream.c ------------------------------------------------------------------ */
+/* ---- rows.c -------------------------------------------------------------------- */
+
+size_t fv_import_row_bytes(const fv_kv_shape *s); /* of a key */
+
+/* Rows of a head of a layer as ROWS said, and of heads [h0, h1) of the layer and segment that are due. */
+uint32_t fv_import_rows(const fv_import *l, int32_t layer, int32_t head, fv_kv_segment seg);
+uint64_t fv_import_rows_due(const fv_import *l, int32_t h0, int32_t h1);
+
+/* 2: keys and values come; 1: the keys are another layer's. */
+uint64_t fv_import_parts(const fv_import *l, int32_t layer, fv_kv_segment seg);
+
+/* The payload of a section has arrived: it is checked, and kept. */
+fv_status fv_import_take_rank(fv_import *l);
+fv_status fv_import_take_mask(fv_import *l);
+fv_status fv_import_take_lead(fv_import *l);
+fv_status fv_import_take_rows(fv_import *l,
+                              const fv_section *s); /* memory for the layers is taken */
+fv_status fv_import_take_positions(fv_import *l, const fv_section *s);
+void fv_import_take_accum(fv_import *l);
+
+/* The next bytes of DATA, to their place. */
+fv_status fv_import_fill_rows(fv_import *l, const uint8_t *p, size_t n);
+
+/* ---- prompt.c ------------------------------------------------------------------ */
+
+/* Likewise. */
+fv_status fv_import_take_hello(fv_import *l, const fv_section *s);
+fv_status fv_import_take_prompt(fv_import *l, const fv_section *s);
+fv_status fv_import_take_grids(fv_import *l, const fv_section *s);
+fv_status fv_import_take_token(fv_import *l);
+
+/* ---- bounds.c ------------------------------------------------------------------ */
+
+enum { FV_IMPORT_SKIP_MAX = 64 << 10 }; /* bytes of sections that we do not know, in a stream */
 
 /* What n_visual image tokens in every layer can come to at most. */
 uint64_t fv_import_most_visual(const fv_kv_shape *shape, uint32_t n_visual);
@@ -85,6 +118,11 @@ size_t fv_import_pool_bytes(const fv_kv_shape *shape, const fv_hello *hello,
                             const fv_decode_plan *plan);
 uint64_t fv_import_wire_bytes(const fv_kv_shape *shape, const fv_hello *hello,
                               const fv_decode_plan *plan, int32_t n_group);
+
+/* ---- stream.c ------------------------------------------------------------------ */
+
+/* l->payload holds n bytes at least. */
+fv_status fv_import_room(fv_import *l, size_t n);
 
 /* Reserves everything. `hello` was checked. */
 fv_status fv_import_open(const fv_receiver_options *opt, const fv_hello *hello,

@@ -132,7 +132,7 @@ int32_t fv_kv_held(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment s
  *   2. fv_kv_add_column where a request's store is opened: in prefill-worker/prefill/prefill.c, and
  *      if it is needed after the hand-off, in decode-worker/receive/stream.c. Values start at zero;
  *   3. if it is sent, a section: FV_SECTION_ACCUM carries FV_KV_ACCUM (handoff/kv_packet.h,
- *      prefill-worker/export/export.c, decode-worker/receive/stream.c). */
+ *      prefill-worker/export/export.c, decode-worker/receive/rows.c). */
 typedef enum fv_kv_column {
     FV_KV_POSITION = 0, /* int32_t, in the prompt and the answer; every store has it */
     FV_KV_ACCUM,        /* float for each query head of the KV head, or one: model/net/accum.h */

@@ -1,4 +1,4 @@
-/* transport/grpc.c: hand-offs from a computing thread through the loop to a decode worker played by
+/* transport/grpc.c, grpc_loop.c: hand-offs from a computing thread through the loop to a decode worker played by
  * the test. The memory of frames is overwritten and freed as soon as they are reported gone. */
 #include <criterion/criterion.h>
 #include <stdatomic.h>

@@ -1,0 +1,68 @@
+/* How much memory, and how long a stream, a hand-off may need: told before it is granted. */
+#include "decode-worker/receive/internal.h"
+
+enum { PACKED_MOST = 4 /* sections of a packed layer */ };
+
+uint64_t fv_import_most_visual(const fv_kv_shape *s, uint32_t n_visual) {
+    uint64_t raw = (uint64_t)s->n_kv * n_visual * 2 * fv_import_row_bytes(s);
+    /* Rows held twice, or two factors of full rank, are no more than twice the rows, but for
+     * padding and scales. */
+    return n_visual ? (uint64_t)s->n_layer * (3 * raw + 4096) : 0;
+}
+
+/* Every layer with blocks of one row, each with angles of its own. */
+uint64_t fv_import_most_tables(const fv_kv_shape *s, const fv_hello *h) {
+    uint64_t rows = 2 * ((uint64_t)h->n_visual + h->n_text), row = 80 + 4 * (uint64_t)s->d_head;
+    return (uint64_t)s->n_layer * (rows * row + 2 * (FV_PACKED_BLOCK_FIXED + FV_PACKED_SET_FIXED) +
+                                   2 * FV_PACKED_TILE * row);
+}
+
+/* Text of a layer: pages for prompt and answer, and however many of the prompt's rows a policy has
+ * as a block instead. */
+static size_t text_most(const fv_kv_shape *s, const fv_hello *h, const fv_decode_plan *plan,
+                        bool own) {
+    const fv_text_keys *keys = &plan->text_keys;
+    fv_kv_shape one = *s;
+    one.n_layer = 1;
+    size_t most = 0, answer = (uint32_t)plan->dup_max + h->max_tokens;
+    for (uint32_t packed = 0; packed <= (keys->rank ? h->n_text : 0); packed++) {
+        size_t bytes =
+            fv_kv_text_bytes(&one, (int32_t)(h->n_text - packed + answer), !own) +
+            (size_t)fv_text_keys_bytes(keys, (int32_t)packed, s->n_kv, s->d_head, s->dtype, own);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+size_t fv_import_pool_bytes(const fv_kv_shape *s, const fv_hello *h, const fv_decode_plan *plan) {
+    return ((size_t)s->n_layer - h->n_reused_text) * text_most(s, h, plan, true) +
+           h->n_reused_text * text_most(s, h, plan, false) + (size_t)h->bytes_visual +
+           (size_t)h->bytes_tables;
+}
+
+/* What blocks of text keys add to a stream. */
+static uint64_t text_wire_bytes(const fv_kv_shape *s, const fv_hello *h, const fv_text_keys *keys) {
+    if (keys->rank == 0) return 0;
+    return (uint64_t)s->n_layer *
+           (fv_text_keys_bytes(keys, (int32_t)h->n_text, s->n_kv, s->d_head, s->dtype, true) +
+            fv_wire_packed_bytes(h->n_text, h->n_text) + PACKED_MOST * FV_SECTION_HEADER);
+}
+
+uint64_t fv_import_wire_bytes(const fv_kv_shape *s, const fv_hello *h, const fv_decode_plan *plan,
+                              int32_t n_group) {
+    uint64_t accum = plan->accum.kind ? 4 * (uint64_t)n_group : 0; /* of a row */
+    uint64_t heads = (uint64_t)s->n_layer * (uint64_t)s->n_kv, twice = (uint64_t)plan->dup_max;
+    /* Per layer LEAD, RANK, MASK and ROWS, and per segment POSN, TALY and at most a DATA for each
+     * head. */
+    uint64_t sections = 5 + (uint64_t)s->n_layer * (4 + 2 * (2 + (uint64_t)s->n_kv) + PACKED_MOST);
+    uint64_t packed = (uint64_t)s->n_layer *
+                      (fv_wire_packed_bytes(h->n_visual, h->n_visual) + 4 * (uint64_t)h->n_visual);
+    return sections * FV_SECTION_HEADER + fv_hello_bytes(h) +
+           fv_wire_prompt_bytes(h->n_text + h->n_visual, FV_MAX_LOGIT_BIAS) +
+           fv_wire_grids_bytes(h->n_visual) + heads * (1 + FV_N_SEG) * 4 +
+           (uint64_t)s->n_layer * (FV_WIRE_LEAD_BYTES + 4) +
+           heads * (h->n_text + twice) * 2 * fv_import_row_bytes(s) +
+           text_wire_bytes(s, h, &plan->text_keys) + h->bytes_visual +
+           heads * (h->n_text + h->n_visual + 2 * twice) * (4 /* position */ + accum) + packed +
+           FV_FIRST_TOKEN_BYTES + 32 + FV_IMPORT_SKIP_MAX;
+}
