@@ -107,10 +107,8 @@ fv_status fv_request_video(const fv_options *o, const fv_layout_config *layout,
     *out = (fv_request_frames){0};
     FV_TRY(fv_request_check_video(o, &opt));
     if (!path) return FV_OK;
-    if (v.own) { /* Qwen2-VL's */
-        opt.sampling.placement = FV_VIDEO_START;
-        opt.sampling.multiple = 2;
-    }
+    const fv_layout_frames frames = fv_layout_frames_of(layout);
+    if (v.own) fv_video_as_video(frames.ends, frames.multiple, &opt);
     FV_TRY(fv_video_decode_file(path, &opt, &v.video));
     v.fps = v.video.n * v.video.fps / (double)v.video.n_source;
     *out = v;
@@ -202,6 +200,16 @@ fv_status fv_request_parts(const char *question, int32_t n_image, const fv_reque
     return FV_OK;
 }
 
+/* A video's frames and their times, which are copied. */
+static fv_status keep_times(const fv_request_frames *v, fv_arena *arena, fv_layout_clip *out) {
+    double *seconds;
+    FV_TRY(FV_ARENA_NEW(arena, v->video.n, seconds));
+    memcpy(seconds, v->video.seconds, (size_t)v->video.n * sizeof *seconds);
+    *out = (fv_layout_clip){
+        .n = v->video.n, .fps = v->fps, .seconds = seconds, .n_seconds = (size_t)v->video.n};
+    return FV_OK;
+}
+
 static fv_sampling read_sampling(const fv_options *o, const fv_generation_config *g) {
     fv_sampling s = {.repetition_penalty = g->repetition_penalty,
                      .temperature = g->do_sample ? g->temperature : 0,
@@ -252,8 +260,8 @@ fv_status fv_request_open(const fv_options *o, const fv_local *local, const char
         r.ask.part = part;
     }
     if (st == FV_OK && v.own) st = FV_ARENA_NEW(&r.arena, 1, video);
+    if (video) st = keep_times(&v, &r.arena, &video->clip);
     if (video) {
-        *video = (fv_job_video){.n = v.video.n, .fps = v.fps};
         r.ask.n_video = 1;
         r.ask.videos = video;
     }

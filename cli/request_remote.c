@@ -56,6 +56,8 @@ static fv_status read_images(const fv_options *o, const fv_request_frames *v, fv
     fovea__inference__v1__video__init(m);
     m->n_frames = (uint32_t)video->n;
     m->fps = v->fps;
+    m->seconds = video->seconds; /* kept with the session */
+    m->n_seconds = (size_t)video->n;
     out->videos[0] = m;
     out->n_videos = 1;
     return FV_OK;

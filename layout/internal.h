@@ -25,8 +25,9 @@ typedef struct fv_layout_rules {
     fv_status (*check)(const fv_layout_config *c);
     /* Adds views and spans to *l, which has the image's size. */
     fv_status (*image)(const fv_layout_config *c, int32_t n_image, fv_layout *l);
-    /* Of n frames, of a model that reads videos; NULL: none of the family does. */
-    fv_status (*video)(const fv_layout_config *c, int32_t n, double fps, fv_layout *l);
+    /* Of frames, of a model that reads videos; NULL: none of the family does. */
+    fv_status (*video)(const fv_layout_config *c, const fv_layout_clip *video, fv_layout *l);
+    fv_layout_frames frames; /* of its videos */
     int64_t (*tokens_max)(const fv_layout_config *c, int32_t n_image);
     /* What stands for the image in the prompt; NULL: the marks alone. */
     void (*text)(const fv_layout *l, const char *mark, fv_layout_writer *w);
@@ -58,5 +59,20 @@ fv_status fv_layout_add_mosaic(fv_layout *l, const fv_layout_span *mosaic);
 
 /* At least the tokens of any image of which the tiles have at most area_max, newlines not counted. */
 int64_t fv_layout_anyres_max(const fv_layout_config *c, double area_max);
+
+/* ---- Qwen-VL ------------------------------------------------------------------------------- */
+
+fv_status fv_layout_qwen_check(const fv_layout_config *c);
+fv_status fv_layout_qwen_image(const fv_layout_config *c, int32_t n_image, fv_layout *l);
+int64_t fv_layout_qwen_tokens_max(const fv_layout_config *c, int32_t n_image);
+
+/* FV_EINVAL: the image is too narrow. */
+fv_status fv_layout_qwen_aspect(const fv_layout *l);
+
+/* One view of the tile's size; *span is its whole grid, of one frame. */
+fv_status fv_layout_qwen_view(const fv_layout_config *c, fv_layout *l, fv_layout_span *span);
+
+/* The tiles of n frames, two to each. */
+fv_status fv_layout_qwen_frames(int32_t n, int32_t *n_tile);
 
 #endif

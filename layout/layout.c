@@ -7,7 +7,7 @@
 
 #include "layout/internal.h"
 
-static const double FPS_MIN = 0.001, FPS_MAX = 1000;
+static const double FPS_MIN = 0.001, FPS_MAX = 1000, SECONDS_MAX = 1e6;
 
 static const fv_layout_rules *const rules[FV_N_LAYOUT] = {
 #define FV_LAYOUT(NAME, name) [FV_LAYOUT_##NAME] = &fv_layout_##name,
@@ -130,17 +130,39 @@ fv_status fv_layout_image(const fv_layout_config *c, int32_t w, int32_t h, int32
 
 bool fv_layout_reads_video(const fv_layout_config *c) { return c->video_pixels_max > 0; }
 
-fv_status fv_layout_video(const fv_layout_config *c, int32_t w, int32_t h, int32_t n, double fps,
-                          fv_layout *out) {
+static fv_status check_clip(const fv_layout_clip *v) {
+    if (!(v->fps >= FPS_MIN && v->fps <= FPS_MAX))
+        return FV_FAIL(FV_EINVAL, "%g frames per second; %g to %g are possible", v->fps, FPS_MIN,
+                       FPS_MAX);
+    if (v->n_seconds && v->n_seconds != (size_t)v->n)
+        return FV_FAIL(FV_EINVAL,
+                       "%" PRId32 " frames and the times of %zu: give each frame's, or none", v->n,
+                       v->n_seconds);
+    for (size_t i = 0; i < v->n_seconds; i++) {
+        const double least = i ? v->seconds[i - 1] : 0;
+        if (!(v->seconds[i] >= least && v->seconds[i] <= SECONDS_MAX))
+            return FV_FAIL(FV_EINVAL,
+                           "frame %zu is at %g seconds; its time must be from %g, that of the "
+                           "frame before it, to %g",
+                           i, v->seconds[i], least, SECONDS_MAX);
+    }
+    return FV_OK;
+}
+
+fv_status fv_layout_video(const fv_layout_config *c, int32_t w, int32_t h,
+                          const fv_layout_clip *video, fv_layout *out) {
     if (!fv_layout_reads_video(c))
         return FV_FAIL(FV_EUNSUPPORTED,
                        "the model reads no videos of their own: send the frames as images");
-    if (w < 1 || h < 1 || n < 1) return FV_FAIL(FV_EINVAL, "the video is empty");
-    if (!(fps >= FPS_MIN && fps <= FPS_MAX))
-        return FV_FAIL(FV_EINVAL, "%g frames per second; %g to %g are possible", fps, FPS_MIN,
-                       FPS_MAX);
+    if (w < 1 || h < 1 || video->n < 1) return FV_FAIL(FV_EINVAL, "the video is empty");
+    FV_TRY(check_clip(video));
     *out = (fv_layout){.image_w = w, .image_h = h, .video = true, .frames = 1};
-    return rules_of(c->family)->video(c, n, fps, out);
+    return rules_of(c->family)->video(c, video, out);
+}
+
+fv_layout_frames fv_layout_frames_of(const fv_layout_config *c) {
+    const fv_layout_rules *r = rules_of(c->family);
+    return r && r->video ? r->frames : (fv_layout_frames){.multiple = 1};
 }
 
 int32_t fv_layout_tokens_max(const fv_layout_config *c, int32_t n_image) {
@@ -206,7 +228,7 @@ bool fv_layout_is_of_tiles(const fv_layout *l) {
 
 fv_layout_place fv_layout_place_of(const fv_layout_config *c, const fv_layout *l, int32_t span) {
     const fv_layout_span *s = &l->span[span];
-    int32_t view = 0, tile = s->tile, token = c->patch * c->merge;
+    int32_t view = 0, tile = l->video ? 0 : s->tile, token = c->patch * c->merge;
     while (tile >= l->view[view].cols * l->view[view].rows) {
         tile -= l->view[view].cols * l->view[view].rows;
         view++;

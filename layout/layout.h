@@ -63,8 +63,8 @@ typedef struct fv_layout_config {
     bool split;           /* tiles and the whole image; otherwise the whole image alone */
     /* Qwen-VL: an image is scaled to at least and at most so many pixels */
     int32_t pixels_min, pixels_max;
-    /* Frames of a video likewise; 0: the model reads videos as images only. Qwen2.5-VL: positions that a
-     * second of a video takes; 0: one for two frames. */
+    /* Frames of a video likewise, each, and of Qwen3-VL all together; 0: the model reads videos as images only.
+     * Qwen2.5-VL: positions that a second of a video takes; 0: one for two frames. */
     int32_t video_pixels_min, video_pixels_max, tokens_per_second;
 } fv_layout_config;
 
@@ -89,6 +89,7 @@ typedef struct fv_layout_span {
     int32_t n;          /* tokens: t * h * w, plus 1 for each of class_token and newline_end */
     int32_t t, h, w;    /* frames, rows, columns; w counts the newline */
     float step;         /* positions from frame to frame; 0: 1 (common/rope_map.h) */
+    double seconds;     /* Qwen3-VL, of a video: when it is, in the text ahead of it */
     int32_t tile;       /* number of the first tile, of all the image's views in turn */
     int32_t cols, rows; /* of tiles */
     int32_t crop_x, crop_y, crop_w, crop_h; /* tokens */
@@ -107,7 +108,7 @@ typedef struct fv_layout {
         frames; /* that a tile shows: 1; of a video 2, the last one twice where that is left over */
     int32_t n_visual; /* tokens of all spans */
     int32_t n_text;   /* tokens of the text around them: special tokens, and newlines, which are one
-                       * token also where two follow one another */
+                       * token also where two follow one another; at least one of each time of Qwen3-VL's videos */
     fv_layout_view view[FV_LAYOUT_VIEWS_MAX];
     fv_layout_span span[FV_LAYOUT_SPANS_MAX];
 } fv_layout;
@@ -121,15 +122,33 @@ fv_status fv_layout_check(const fv_layout_config *c);
 fv_status fv_layout_image(const fv_layout_config *c, int32_t w, int32_t h, int32_t n_image,
                           fv_layout *out);
 
-/* The layout of a video of n frames of w x h pixels, fps of which make a second. FV_EINVAL as above, and
- * where fps cannot be; FV_EUNSUPPORTED unless fv_layout_reads_video. */
-fv_status fv_layout_video(const fv_layout_config *c, int32_t w, int32_t h, int32_t n, double fps,
-                          fv_layout *out);
+/* The frames of a video. */
+typedef struct fv_layout_clip {
+    int32_t n;
+    double fps; /* of these frames */
+    const double *
+        seconds; /* [n_seconds] when each is, from the first moment of the video on; none: frame / fps */
+    size_t n_seconds; /* 0 or n */
+} fv_layout_clip;
+
+/* The layout of a video with frames of w x h pixels. FV_EINVAL as above, and where fps or the times of the
+ * frames cannot be; FV_EUNSUPPORTED unless fv_layout_reads_video. */
+fv_status fv_layout_video(const fv_layout_config *c, int32_t w, int32_t h,
+                          const fv_layout_clip *video, fv_layout *out);
 bool fv_layout_reads_video(const fv_layout_config *c);
+
+/* How the family's video processor takes frames of a file: the first and the last one and others at equal
+ * distances, or the first of each of n equal parts; n is a multiple of this. */
+typedef struct fv_layout_frames {
+    bool ends;
+    int32_t multiple;
+} fv_layout_frames;
+fv_layout_frames fv_layout_frames_of(const fv_layout_config *c);
 
 /* The prompt's text for the image, in place of its image token: the family's special tokens, with
  * `mark` (the text of the image token) once for each span, NUL-terminated in out[FV_LAYOUT_TEXT_MAX].
- * It begins and ends with special tokens, so tokens before and after do not depend on it. */
+ * It begins and ends with special tokens, so tokens before and after do not depend on it; but a video's of
+ * Qwen3-VL begins with its first time, which follows a special token in the chat template. */
 fv_status fv_layout_text(const fv_layout_config *c, const fv_layout *l, const char *mark,
                          char *out);
 

@@ -1,4 +1,4 @@
-/* Qwen2-VL (arXiv 2409.12191), Qwen2.5-VL and Qwen3-VL: an image of about its own shape, whose sides are
+/* Qwen2-VL (arXiv 2409.12191) and Qwen2.5-VL, and the images of Qwen3-VL: an image of about its own shape, whose sides are
  * whole tokens and whose area is between two limits. As smart_resize of transformers: quotients in double,
  * rounded half to even. Text around an image is the chat template's.
  *
@@ -19,7 +19,7 @@ static fv_status check_pixels(const char *what, int32_t least, int32_t most) {
                    what, least, most);
 }
 
-static fv_status check(const fv_layout_config *c) {
+fv_status fv_layout_qwen_check(const fv_layout_config *c) {
     FV_TRY(check_pixels("images", c->pixels_min, c->pixels_max));
     if (c->video_pixels_max)
         FV_TRY(check_pixels("frames of a video", c->video_pixels_min, c->video_pixels_max));
@@ -41,46 +41,58 @@ static fv_layout_size smart_resize(double side, double least, double most, doubl
     return (fv_layout_size){(int32_t)(cols * side), (int32_t)(rows * side)};
 }
 
-/* One view of `least` to `most` pixels, whose tokens come t times. */
-static fv_status add(const fv_layout_config *c, int32_t least, int32_t most, int32_t t, float step,
-                     fv_layout *l) {
-    const int32_t side = c->patch * c->merge, w = l->image_w, h = l->image_h;
-    if ((w > h ? w : h) > (int64_t)ASPECT_MAX * (w > h ? h : w))
-        return FV_FAIL(FV_EINVAL,
-                       "an image of %" PRId32 " x %" PRId32
-                       " pixels is more than %d times as long as it is narrow: send it less narrow",
-                       w, h, ASPECT_MAX);
-    l->tile = smart_resize(side, least, most, w, h);
-    const int32_t cols = l->tile.w / side, rows = l->tile.h / side;
-    FV_TRY(fv_layout_add_view(l, &(fv_layout_view){.n_resize = 1,
+fv_status fv_layout_qwen_view(const fv_layout_config *c, fv_layout *l, fv_layout_span *span) {
+    const int32_t side = c->patch * c->merge, cols = l->tile.w / side, rows = l->tile.h / side;
+    *span = (fv_layout_span){
+        .t = 1, .h = rows, .w = cols, .cols = 1, .rows = 1, .crop_w = cols, .crop_h = rows};
+    return fv_layout_add_view(l, &(fv_layout_view){.n_resize = 1,
                                                    .resize = {l->tile},
                                                    .w = l->tile.w,
                                                    .h = l->tile.h,
                                                    .cols = 1,
-                                                   .rows = 1}));
-    return fv_layout_add_span(l, &(fv_layout_span){.t = t,
-                                                   .h = rows,
-                                                   .w = cols,
-                                                   .step = step,
-                                                   .cols = 1,
-                                                   .rows = 1,
-                                                   .crop_w = cols,
-                                                   .crop_h = rows});
+                                                   .rows = 1});
 }
 
-static fv_status image(const fv_layout_config *c, int32_t n_image, fv_layout *l) {
+fv_status fv_layout_qwen_aspect(const fv_layout *l) {
+    const int32_t w = l->image_w, h = l->image_h;
+    if ((w > h ? w : h) <= (int64_t)ASPECT_MAX * (w > h ? h : w)) return FV_OK;
+    return FV_FAIL(FV_EINVAL,
+                   "an image of %" PRId32 " x %" PRId32
+                   " pixels is more than %d times as long as it is narrow: send it less narrow",
+                   w, h, ASPECT_MAX);
+}
+
+/* One view of `least` to `most` pixels; *span is its grid. */
+static fv_status view(const fv_layout_config *c, int32_t least, int32_t most, fv_layout *l,
+                      fv_layout_span *span) {
+    FV_TRY(fv_layout_qwen_aspect(l));
+    l->tile = smart_resize(c->patch * c->merge, least, most, l->image_w, l->image_h);
+    return fv_layout_qwen_view(c, l, span);
+}
+
+fv_status fv_layout_qwen_image(const fv_layout_config *c, int32_t n_image, fv_layout *l) {
+    fv_layout_span span;
     (void)n_image;
-    return add(c, c->pixels_min, c->pixels_max, 1, 0, l);
+    FV_TRY(view(c, c->pixels_min, c->pixels_max, l, &span));
+    return fv_layout_add_span(l, &span);
+}
+
+fv_status fv_layout_qwen_frames(int32_t n, int32_t *n_tile) {
+    *n_tile = n / 2 + n % 2;
+    if (*n_tile <= FV_LAYOUT_TILES_MAX) return FV_OK;
+    return FV_FAIL(FV_EINVAL, "a video of %" PRId32 " frames; at most %d are possible", n,
+                   2 * FV_LAYOUT_TILES_MAX);
 }
 
 /* A patch is of two frames; the product of Qwen2.5-VL's step is in float, as transformers has it. */
-static fv_status video(const fv_layout_config *c, int32_t n, double fps, fv_layout *l) {
-    const int32_t t = n / 2 + n % 2;
-    const float step = (float)c->tokens_per_second * (float)(2 / fps);
-    if (t > FV_LAYOUT_TILES_MAX)
-        return FV_FAIL(FV_EINVAL, "a video of %" PRId32 " frames; at most %d are possible", n,
-                       2 * FV_LAYOUT_TILES_MAX);
-    FV_TRY(add(c, c->video_pixels_min, c->video_pixels_max, t, step, l));
+static fv_status video(const fv_layout_config *c, const fv_layout_clip *v, fv_layout *l) {
+    fv_layout_span span;
+    int32_t t;
+    FV_TRY(fv_layout_qwen_frames(v->n, &t));
+    FV_TRY(view(c, c->video_pixels_min, c->video_pixels_max, l, &span));
+    span.t = t;
+    span.step = (float)c->tokens_per_second * (float)(2 / v->fps);
+    FV_TRY(fv_layout_add_span(l, &span));
     l->frames = 2;
     l->n_tile = t;
     return FV_OK;
@@ -88,7 +100,7 @@ static fv_status video(const fv_layout_config *c, int32_t n, double fps, fv_layo
 
 /* Sides a and b in tokens: at most pixels_max; a strip of one token's height, of which the length is cut
  * down alone; or, scaled up, (a + 1)(b + 1) with ab = pixels_min. */
-static int64_t tokens_max(const fv_layout_config *c, int32_t n_image) {
+int64_t fv_layout_qwen_tokens_max(const fv_layout_config *c, int32_t n_image) {
     (void)n_image;
     const double side = c->patch * c->merge, most = c->pixels_max / (side * side),
                  least = c->pixels_min / (side * side);
@@ -101,7 +113,8 @@ const fv_layout_rules fv_layout_qwen_vl = {.name = "qwen_vl",
                                            .token = "<|image_pad|>",
                                            .video_token = "<|video_pad|>",
                                            .any_size = true,
-                                           .check = check,
-                                           .image = image,
+                                           .check = fv_layout_qwen_check,
+                                           .image = fv_layout_qwen_image,
                                            .video = video,
-                                           .tokens_max = tokens_max};
+                                           .frames = {.multiple = 2},
+                                           .tokens_max = fv_layout_qwen_tokens_max};

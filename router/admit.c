@@ -195,11 +195,16 @@ static fv_status check_videos(const request_message *r, const model_message *mod
         return FV_FAIL(FV_EINVAL, "this model reads no videos: send their frames as images");
     for (size_t i = 0; i < r->n_videos; i++) {
         const Fovea__Inference__V1__Video *v = r->videos[i];
-        if (v->first_image < end || v->n_frames == 0 || v->first_image > r->n_images ||
-            v->n_frames > r->n_images - v->first_image)
+        if (v->n_frames == 0) return FV_FAIL(FV_EINVAL, "video %zu has no frames", i);
+        if (v->first_image < end)
             return FV_FAIL(FV_EINVAL,
-                           "video %zu: %" PRIu32 " frames from image %" PRIu32
-                           " on, of %zu images, are none, or not after those of the video before",
+                           "video %zu begins with image %" PRIu32
+                           ", which is a frame of the video before it",
+                           i, v->first_image);
+        if (v->first_image > r->n_images || v->n_frames > r->n_images - v->first_image)
+            return FV_FAIL(FV_EINVAL,
+                           "video %zu has %" PRIu32 " frames from image %" PRIu32
+                           " on, and the request has %zu images",
                            i, v->n_frames, v->first_image, r->n_images);
         end = (size_t)v->first_image + v->n_frames;
         *n += v->n_frames;
@@ -451,6 +456,13 @@ static fv_status add_image(fv_token_span **list, size_t *cap, int32_t image, con
     return FV_OK;
 }
 
+static fv_status lay_video(const fv_layout_config *c, const fv_image_size *size,
+                           const Fovea__Inference__V1__Video *v, fv_layout *out) {
+    const fv_layout_clip clip = {
+        .n = (int32_t)v->n_frames, .fps = v->fps, .seconds = v->seconds, .n_seconds = v->n_seconds};
+    return fv_layout_video(c, size->w, size->h, &clip, out);
+}
+
 /* The tokens of the n_item images and videos, as the prompt will have them. Gives *span (free it, also after
  * a failure). */
 static fv_status lay_images(const request_message *r, const model_message *m, int32_t n_item,
@@ -470,8 +482,7 @@ static fv_status lay_images(const request_message *r, const model_message *m, in
         if (v < r->n_videos && r->videos[v]->first_image == i) video = r->videos[v++];
         fv_image_size size;
         FV_TRY(fv_image_size_read(data->data, data->len, &size));
-        fv_status st = video ? fv_layout_video(&config, size.w, size.h, (int32_t)video->n_frames,
-                                               video->fps, &layout)
+        fv_status st = video ? lay_video(&config, &size, video, &layout)
                              : fv_layout_image(&config, size.w, size.h, n_item, &layout);
         if (st != FV_OK) return fv_fail_prefix(FV_EINVAL, "image %zu", i);
         if (out->visual + (uint64_t)layout.n_visual > TEXT_ROWS_MAX)

@@ -27,6 +27,11 @@ fv_status fv_video_as_images(int32_t frames, double rate, fv_video_options *out)
     return FV_OK;
 }
 
+void fv_video_as_video(bool ends, int32_t multiple, fv_video_options *opt) {
+    opt->sampling.placement = ends ? FV_VIDEO_ENDS : FV_VIDEO_START;
+    opt->sampling.multiple = multiple;
+}
+
 void fv_video_time_text(double seconds, char out[FV_VIDEO_TIME_MAX]) {
     snprintf(out, FV_VIDEO_TIME_MAX, "<%.1f seconds>", seconds);
 }

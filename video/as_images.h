@@ -11,6 +11,10 @@ enum { FV_VIDEO_TIME_MAX = 32, FV_VIDEO_AS_IMAGES_MAX = 256 };
  * 2^23 pixels. frames 0: by rate; both 0: 8 frames. FV_EINVAL: both are given. */
 fv_status fv_video_as_images(int32_t frames, double rate, fv_video_options *out);
 
+/* Changes *opt for a model that reads videos: the first and last frame and others at equal distances, or the
+ * first of each of n parts; n is a multiple. */
+void fv_video_as_video(bool ends, int32_t multiple, fv_video_options *opt);
+
 void fv_video_time_text(double seconds, char out[FV_VIDEO_TIME_MAX]);
 
 /* Frame i of v as a file. Gives *png [*n] (free it). */

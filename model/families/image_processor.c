@@ -18,13 +18,21 @@ static bool is_class(const char *type, const char *name) {
            (!type[n] || !strcmp(type + n, "Fast") || !strcmp(type + n, "Pil"));
 }
 
-/* The family of an image processor's class; NULL: none. */
-static const fv_family *family_of(const char *type) {
-    const fv_family *f;
-    for (int32_t i = 0; (f = fv_family_at(i)); i++)
-        for (int k = 0; k < FV_FAMILY_PROCESSORS && f->processor[k]; k++)
-            if (is_class(type, f->processor[k])) return f;
-    return NULL;
+static bool has_processor(const fv_family *f, const char *type) {
+    for (int k = 0; k < FV_FAMILY_PROCESSORS && f->processor[k]; k++)
+        if (is_class(type, f->processor[k])) return true;
+    return false;
+}
+
+/* A family with this image processor's class, and with this layout if there is one; NULL: none. */
+static const fv_family *family_of(const char *type, fv_layout_family layout) {
+    const fv_family *f, *other = NULL;
+    for (int32_t i = 0; (f = fv_family_at(i)); i++) {
+        if (!has_processor(f, type)) continue;
+        if (f->layout == layout) return f;
+        other = f;
+    }
+    return other;
 }
 
 /* The first row with this layout: rows that share one read the same files. */
@@ -56,7 +64,7 @@ static fv_status refuse_type(const char *where, const char *type) {
 static fv_status check_type(const json_t *obj, const char *where, fv_layout_family layout) {
     const char *type = NULL;
     FV_TRY(fv_config_read_type(obj, where, &type));
-    const fv_family *f = type ? family_of(type) : NULL;
+    const fv_family *f = type ? family_of(type, layout) : NULL;
     if (!type || (f && f->layout == layout)) return FV_OK;
     if (!f) return refuse_type(where, type);
     return FV_FAIL(FV_EDATA,

@@ -33,7 +33,6 @@ static fv_status parse_rope(const json_t *vision, const char *where, fv_vision_c
     return FV_OK;
 }
 
-/* Videos of Qwen2-VL and Qwen2.5-VL. */
 static fv_status parse_video_token(const json_t *root, const char *where, fv_model_config *cfg) {
     cfg->video_token = 151656;
     FV_TRY(fv_json_i32(root, "video_token_id", where, 0, INT32_MAX, &cfg->video_token));
@@ -160,6 +159,7 @@ static fv_status parse_3(const json_t *root, const char *where, fv_model_config 
                        "%s: key 'num_position_embeddings' is %d, which is no square", vision_where,
                        n);
     cfg->vision.position_side = side;
+    FV_TRY(parse_video_token(root, where, cfg));
     return parse_deepstack(vision, vision_where, cfg);
 }
 
@@ -188,15 +188,27 @@ static fv_status read_sizes(const json_t *obj, const char *where, fv_layout_conf
     return read_areas(obj, where, l, &l->pixels_min, &l->pixels_max);
 }
 
-static fv_status read_video(const json_t *obj, const char *where, fv_layout_config *l) {
+/* A limit of each frame, and another of all of them. */
+static fv_status refuse_cap(const json_t *obj, const char *where) {
     bool shared = false;
     FV_TRY(fv_json_bool(obj, "cap_pixels_per_frame", where, &shared));
     if (shared)
         return FV_FAIL(FV_EUNSUPPORTED,
-                       "%s: key 'cap_pixels_per_frame' is true; a limit of all frames together is "
+                       "%s: key 'cap_pixels_per_frame' is true; a second limit beside 'size' is "
                        "not supported",
                        where);
+    return FV_OK;
+}
+
+static fv_status read_video(const json_t *obj, const char *where, fv_layout_config *l) {
+    FV_TRY(refuse_cap(obj, where));
     l->video_pixels_min = 128 * 28 * 28, l->video_pixels_max = 768 * 28 * 28;
+    return read_areas(obj, where, l, &l->video_pixels_min, &l->video_pixels_max);
+}
+
+static fv_status read_video_3(const json_t *obj, const char *where, fv_layout_config *l) {
+    FV_TRY(refuse_cap(obj, where));
+    l->video_pixels_min = 128 * 32 * 32, l->video_pixels_max = 768 * 32 * 32;
     return read_areas(obj, where, l, &l->video_pixels_min, &l->video_pixels_max);
 }
 
@@ -206,13 +218,14 @@ static const fv_tensor_names names = {
     "mlp.0.", "mlp.2.",   "image_newline", FV_TOWER_NAMES_QWEN_VL};
 
 #define QWEN_VL                                                                                    \
-    .layout = FV_LAYOUT_QWEN_VL, .own_tower = true, .tower_depth = "depth",                        \
-    .tower_heads = "num_heads", .image_token = 151655, .strategy = "full", .feature_layer = -1,    \
-    .processor = {"Qwen2VLImageProcessor"}, .read_sizes = read_sizes, .pixels = {FV_PIXELS_CLIP}
+    .own_tower = true, .tower_depth = "depth", .tower_heads = "num_heads", .image_token = 151655,  \
+    .strategy = "full", .feature_layer = -1, .processor = {"Qwen2VLImageProcessor"},               \
+    .read_sizes = read_sizes, .pixels = {FV_PIXELS_CLIP}
 
 const fv_family fv_family_qwen2_vl = {
     QWEN_VL,
     .name = "qwen2_vl",
+    .layout = FV_LAYOUT_QWEN_VL,
     .architecture = "Qwen2VLForConditionalGeneration",
     .text = "qwen2_vl_text",
     .tower = "qwen2_vl_vision",
@@ -226,6 +239,7 @@ const fv_family fv_family_qwen2_vl = {
 const fv_family fv_family_qwen2_5_vl = {
     QWEN_VL,
     .name = "qwen2_5_vl",
+    .layout = FV_LAYOUT_QWEN_VL,
     .architecture = "Qwen2_5_VLForConditionalGeneration",
     .text = "qwen2_5_vl_text",
     .tower = "qwen2_5_vl_vision",
@@ -242,9 +256,11 @@ static const fv_tensor_names names_3 = {
 const fv_family fv_family_qwen3_vl = {
     QWEN_VL,
     .name = "qwen3_vl",
+    .layout = FV_LAYOUT_QWEN3_VL,
     .architecture = "Qwen3VLForConditionalGeneration",
     .text = "qwen3_vl_text",
     .tower = "qwen3_vl_vision",
     .names = &names_3,
     .parse = parse_3,
+    .read_video = read_video_3,
 };

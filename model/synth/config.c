@@ -124,6 +124,10 @@ static json_t *vision_json(const shape *s, const fv_family *f) {
     return v;
 }
 
+static bool is_qwen_vl(fv_layout_family f) {
+    return f == FV_LAYOUT_QWEN_VL || f == FV_LAYOUT_QWEN3_VL;
+}
+
 /* The tower's keys in a Qwen-VL model; windows have 2 x 2 tokens. */
 static json_t *qwen_vl_json(const shape *s, const fv_family *f) {
     json_t *v =
@@ -176,7 +180,7 @@ static void add_family_keys(const shape *s, const fv_family *f, json_t *json) {
         json_object_set_new(json, "scale_factor", json_integer(SCALE));
         return;
     }
-    if (f->layout == FV_LAYOUT_QWEN_VL) {
+    if (is_qwen_vl(f->layout)) {
         json_object_set_new(json, "vision_start_token_id", json_integer(s->image_token - 2));
         json_object_set_new(json, "vision_end_token_id", json_integer(s->image_token - 1));
         json_object_set_new(json, "image_token_id", json_integer(s->image_token));
@@ -236,7 +240,7 @@ static shape fit_shape(shape s, const fv_family *f) {
 
 static json_t *vision_family_json(const shape *of, const fv_family *f, const char *text, bool v5) {
     const shape fitted = fit_shape(*of, f), *s = &fitted;
-    bool qwen_vl = f->layout == FV_LAYOUT_QWEN_VL;
+    bool qwen_vl = is_qwen_vl(f->layout);
     json_t *text_config = text_json(s, text, v5);
     json_t *vision = qwen_vl ? qwen_vl_json(s, f) : vision_json(s, f);
     json_t *json = json_pack("{s:[s], s:s, s:o, s:o, s:b}", "architectures", f->architecture,
@@ -408,7 +412,7 @@ static json_t *image_processor_json(const fv_model_config *cfg) {
         json_object_set_new(j, "size", json_pack("{s:i}", "longest_edge", side));
         json_object_set_new(j, "patch_size",
                             json_pack("{s:i, s:i}", "height", patch, "width", patch));
-    } else if (cfg->layout.family == FV_LAYOUT_QWEN_VL) {
+    } else if (is_qwen_vl(cfg->layout.family)) {
         set_areas(cfg, j);
     } else if (cfg->layout.family == FV_LAYOUT_GEMMA3) {
         json_object_set_new(j, "resample", json_integer(2));
@@ -442,7 +446,7 @@ static json_t *video_json(const fv_model_config *cfg) {
     char type[FV_SYNTH_CLASS_MAX];
     fv_synth_class(cfg, "VideoProcessor", type);
     json_t *j = json_pack("{s:s}", "video_processor_type", type);
-    if (cfg->layout.family == FV_LAYOUT_QWEN_VL) set_areas(cfg, j);
+    if (is_qwen_vl(cfg->layout.family)) set_areas(cfg, j);
     return j;
 }
 
@@ -464,7 +468,8 @@ static json_t *processor_json(const fv_model_config *cfg) {
                          cfg->vision.patch, "spatial_merge_size", cfg->vision.merge, "image_token",
                          "[IMG]", "image_break_token", "[IMG_BREAK]", "image_end_token",
                          "[IMG_END]");
-    case FV_LAYOUT_QWEN_VL: return json_pack("{s:s}", "processor_class", type);
+    case FV_LAYOUT_QWEN_VL:
+    case FV_LAYOUT_QWEN3_VL: return json_pack("{s:s}", "processor_class", type);
     case FV_LAYOUT_LLAVA_ONEVISION:
         snprintf(ratio, sizeof ratio, "anyres_max_%d", cfg->layout.tiles_max);
         return json_pack("{s:s, s:s, s:s, s:i, s:s, s:s}", "processor_class", type, "image_token",
@@ -500,6 +505,8 @@ fv_status fv_synth_write_side_configs(const fv_synth_options *opt, const char *t
     }
     FV_TRY(fv_synth_write_json(opt->dir, "processor_config.json", processor));
     if (opt->config_v5) return FV_OK;
+    if (cfg->layout.family == FV_LAYOUT_QWEN3_VL) /* the others go by the images' file */
+        FV_TRY(fv_synth_write_json(opt->dir, "video_preprocessor_config.json", video_json(cfg)));
     json_t *image = image_processor_json(cfg);
     char type[FV_SYNTH_CLASS_MAX];
     fv_synth_class(cfg, "Processor", type);

@@ -29,6 +29,7 @@ static bool is_checkpoint_file(const char *name) {
     static const char *const names[] = {"config.json",
                                         "generation_config.json",
                                         "preprocessor_config.json",
+                                        "video_preprocessor_config.json",
                                         "processor_config.json",
                                         "tokenizer.json",
                                         "tokenizer_config.json",

@@ -54,8 +54,7 @@ enum { GRID = 6, N_SPECIAL = 3 + GRID * GRID };
 #define LLAVA                                                                                      \
     .image = {"<image>", "image_token"}, .shown = "<image>\\n", .template = {LLAVA_TEMPLATE}
 #define QWEN_VL                                                                                    \
-    .image_processor = "Qwen2VL", .video_processor = "Qwen2VL",                                    \
-    .image = {"<|image_pad|>", "image_token"},                                                     \
+    .image_processor = "Qwen2VL", .image = {"<|image_pad|>", "image_token"},                       \
     .shown = "<|vision_start|>' + ('<|video_pad|>' if part['type'] == 'video' else "               \
              "'<|image_pad|>') + '<|vision_end|>",                                                 \
     .template = {LLAVA_TEMPLATE}, .n_ahead = 2,                                                    \
@@ -87,8 +86,8 @@ static const fv_synth_form families[] = {
      .template = {LLAVA_TEMPLATE},
      .n_ahead = 2,
      .ahead = {{"[IMG_BREAK]"}, {"[IMG_END]"}}},
-    {.family = "qwen2_vl", QWEN_VL},
-    {.family = "qwen2_5_vl", QWEN_VL},
+    {.family = "qwen2_vl", QWEN_VL, .video_processor = "Qwen2VL"},
+    {.family = "qwen2_5_vl", QWEN_VL, .video_processor = "Qwen2VL"},
     {.family = "qwen3_vl", QWEN_VL},
     {.family = "gemma3",
      .image = {"<image_soft_token>", "image_token"},

@@ -30,13 +30,15 @@ static fv_status blame_client(fv_status st, int32_t image) {
 
 static fv_status check_video(const fv_prefill_job *j, int32_t v, int32_t least) {
     const fv_job_video *video = &j->video[v];
-    if (video->first >= least && video->n > 0 && video->first <= j->n_image &&
-        video->n <= j->n_image - video->first)
-        return FV_OK;
+    if (video->clip.n < 1) return FV_FAIL(FV_EINVAL, "video %d has no frames", v);
+    if (video->first < least)
+        return FV_FAIL(FV_EINVAL,
+                       "video %d begins with image %d, which is a frame of the video before it", v,
+                       video->first);
+    if (video->first <= j->n_image && video->clip.n <= j->n_image - video->first) return FV_OK;
     return FV_FAIL(FV_EINVAL,
-                   "video %d: %d frames from image %d on, of %d images, are none, or not after "
-                   "those of the video before",
-                   v, video->n, video->first, j->n_image);
+                   "video %d has %d frames from image %d on, and the request has %d images", v,
+                   video->clip.n, video->first, j->n_image);
 }
 
 static fv_status make_items(fv_prefill_job *j) {
@@ -50,7 +52,7 @@ static fv_status make_items(fv_prefill_job *j) {
         FV_TRY(check_video(j, v, i));
         if (j->video[v].first != i) continue;
         item->video = &j->video[v++];
-        item->n = item->video->n;
+        item->n = item->video->clip.n;
     }
     return v < j->n_video ? check_video(j, v, j->n_image) : FV_OK;
 }
@@ -76,7 +78,7 @@ static fv_status lay(const fv_prefill_job *j, const fv_job_item *item, fv_layout
         if (st != FV_OK) return blame_client(st, item->first + i);
     }
     if (item->video)
-        st = fv_layout_video(c, size.w, size.h, item->n, item->video->fps, out);
+        st = fv_layout_video(c, size.w, size.h, &item->video->clip, out);
     else
         st = fv_layout_image(c, size.w, size.h, j->n_item, out);
     return st == FV_OK ? st : blame_client(st, item->first);

@@ -32,10 +32,10 @@ typedef struct fv_job_image {
     const fv_image *decoded; /* NULL: bytes */
 } fv_job_image;
 
-/* Images of a request that are the frames of a video, fps of which make a second. */
+/* Images of a request that are the frames of a video: clip.n from `first` on. */
 typedef struct fv_job_video {
-    int32_t first, n;
-    double fps;
+    int32_t first;
+    fv_layout_clip clip; /* its times are borrowed */
 } fv_job_video;
 
 /* What a mark in the prompt stands for: an image, or the frames of a video. */

@@ -31,8 +31,10 @@ static fv_status read_videos(fv_task *t) {
     FV_TRY(FV_ARENA_NEW(&t->arena, r->n_videos, video));
     for (size_t i = 0; i < r->n_videos; i++)
         video[i] = (fv_job_video){.first = narrow(r->videos[i]->first_image),
-                                  .n = narrow(r->videos[i]->n_frames),
-                                  .fps = r->videos[i]->fps};
+                                  .clip = {.n = narrow(r->videos[i]->n_frames),
+                                           .fps = r->videos[i]->fps,
+                                           .seconds = r->videos[i]->seconds,
+                                           .n_seconds = r->videos[i]->n_seconds}};
     t->prefill.n_video = (int32_t)r->n_videos;
     t->prefill.video = video;
     return FV_OK;

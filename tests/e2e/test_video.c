@@ -112,6 +112,23 @@ Test(video, frames_are_images_after_their_times_or_one_video_of_a_model_that_rea
     fleet_stop(&f);
 }
 
+Test(video, times_of_frames_reach_a_model_that_is_told_them, .fini = end, .timeout = 300) {
+    char video[1024];
+    fleet_open(&f, "video-times");
+    snprintf(body, sizeof body,
+             FOVEA_BIN "/fovea synth --shape tiny --family qwen3_vl --out %s/ck && " FOVEA_BIN
+                       "/../tests/make_clip %s/a.mp4",
+             f.dir, f.dir);
+    run(body);
+    snprintf(video, sizeof video,
+             "--ignore-eos --max-tokens 6 --video %s/a.mp4 --frames 4 --image " FOVEA_TEST_DATA
+             "/golden/demo.png 'What moves?'",
+             f.dir);
+    fleet_start(&f, "--threads 1");
+    answer_assert_one_process(f.dir, f.address, video);
+    fleet_stop(&f);
+}
+
 /* By the command itself: there is no fleet. */
 static void refused(const char *args, const char *words) {
     command_run(&fleet_said, FOVEA_BIN "/fovea ask %s", args);

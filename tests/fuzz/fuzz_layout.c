@@ -91,16 +91,28 @@ static void check_text(const fv_layout_config *c, const fv_layout *l) {
     expect(n == l->n_span && l->n_text >= 0);
 }
 
-/* Of as many frames as there may be images, some of which make a second. */
-static void check_video(const fv_layout_config *c, const fields *f, fv_layout *l) {
-    const double fps = f->n_pinpoint / 16.0;
-    const fv_status st = fv_layout_video(c, f->w, f->h, f->n_image, fps, l);
+/* Of as many frames as there may be images, some of which make a second, at times that `rest` may begin with. */
+static void check_video(const fv_layout_config *c, const fields *f, const uint8_t *rest,
+                        size_t bytes, fv_layout *l) {
+    double seconds[8];
+    fv_layout_clip v = {.n = f->n_image, .fps = f->n_pinpoint / 16.0};
+    if (f->flags & 16 && v.n >= 0 && v.n <= 8 && bytes >= (size_t)v.n * sizeof *seconds) {
+        memcpy(seconds, rest, (size_t)v.n * sizeof *seconds);
+        v.seconds = seconds;
+        v.n_seconds = (size_t)v.n;
+    }
+    const fv_status st = fv_layout_video(c, f->w, f->h, &v, l);
     expect(st == FV_OK || st == FV_EINVAL || (st == FV_EUNSUPPORTED && !fv_layout_reads_video(c)));
     if (st != FV_OK) return;
-    const fv_layout_span *s = &l->span[0];
-    expect(l->n_span == 1 && s->t == l->n_tile && l->n_tile <= FV_LAYOUT_TILES_MAX);
-    expect(l->n_visual == s->n && s->n == s->t * s->h * s->w && s->n <= FV_LAYOUT_TOKENS_MAX);
-    expect(l->n_tile * l->frames >= f->n_image && s->step >= 0);
+    int32_t t = 0, n = 0;
+    for (int32_t i = 0; i < l->n_span; i++) {
+        const fv_layout_span *s = &l->span[i];
+        expect(s->n == s->t * s->h * s->w && s->step >= 0 && s->tile == t && s->seconds >= 0);
+        t += s->t, n += s->n;
+    }
+    expect(t == l->n_tile && l->n_tile <= FV_LAYOUT_TILES_MAX);
+    expect(l->n_visual == n && n <= FV_LAYOUT_TOKENS_MAX && l->n_tile * l->frames >= f->n_image);
+    check_text(c, l);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
@@ -114,7 +126,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     const fv_status sane = fv_layout_check(&c);
     expect(sane == FV_OK || sane == FV_EINVAL);
     if (sane != FV_OK) return 0;
-    check_video(&c, &f, &l);
+    check_video(&c, &f, data + sizeof f, bytes - sizeof f, &l);
     const fv_status st = fv_layout_image(&c, f.w, f.h, f.n_image, &l);
     expect(st == FV_OK || st == FV_EINVAL);
     if (st != FV_OK) return 0;

@@ -10,7 +10,7 @@ from cases import Case, deal
 
 # llava_mrope is LLaVA with the text model of a Qwen-VL family, and so with positions in a grid.
 FAMILIES = ["llava_next", "llava_onevision", "idefics3", "smolvlm", "llava_siglip", "llava_mrope",
-            "internvl", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "video_llava", "mobilevlm", "qwen2_vl_video", "qwen2_5_vl_video"]
+            "internvl", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "video_llava", "mobilevlm", "qwen2_vl_video", "qwen2_5_vl_video", "qwen3_vl_video"]
 CLASSES = {"llava_next": "LlavaNext", "llava_onevision": "LlavaOnevision", "idefics3": "Idefics3",
            "smolvlm": "SmolVLM", "llava": "Llava", "internvl": "InternVL",
            "mistral3": "Mistral3", "qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL",
@@ -222,11 +222,11 @@ def add_sections(rng, card, text):
         rope["mrope_interleaved"] = True
 
 
-def clip(rng, shape, tile, pairs):
-    """(file name, a GIF of a few frames, frames per second), which has every pixel as it is. `pairs`: an even
-    number of frames, which is what fovea takes of a file."""
+def clip(rng, shape, tile, pairs, least):
+    """(file name, a GIF of `least` frames or more, frames per second), which has every pixel as it is. `pairs`: an
+    even number of frames, which is what fovea takes of a file for Qwen2-VL."""
     w, h = (max(2, round(x * tile)) for x in shape)
-    frames = [cases.picture(rng, w, h).quantize(64) for _ in range(rng.randrange(1, 5) * (1 + pairs))]
+    frames = [cases.picture(rng, w, h).quantize(64) for _ in range(max(least, rng.randrange(1, 5) * (1 + pairs)))]
     out, ms = io.BytesIO(), rng.choice([20, 40, 100, 250, 500, 1000])
     frames[0].save(out, "GIF", save_all=True, append_images=frames[1:], duration=ms, disposal=2, loop=0)
     return ("clip.gif", out.getvalue(), 1000 / ms)
@@ -280,7 +280,7 @@ def make_family_cases(n, seed, pairs=True):
             processor = qwen_vl_processor(rng, card) if family in QWEN_VL else None
             if processor:
                 card["key_form"] = "v4"  # whose files are two
-            video = clip(rng, pictures[0], tile, pairs) if name != family else None
+            video = clip(rng, pictures[0], tile, pairs, 1 + (family == "qwen3_vl")) if name != family else None
             if video:
                 pictures, processor, prompt, card["chat"] = [], None, card["question"], True
                 if family == "qwen2_5_vl":

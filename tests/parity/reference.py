@@ -158,8 +158,14 @@ class Reference:
         out = self.processor(videos=[frames], text=prompt, video_metadata=[about], do_sample_frames=False,
                              return_tensors="pt")
         of = self.processor.video_processor
-        size = {"shortest_edge": of.size["shortest_edge"], "longest_edge": of.size["longest_edge"]}
-        alone = self.processor.image_processor([Image.fromarray(f) for f in frames], size=size, return_tensors="pt")
+        pictures = [Image.fromarray(f) for f in frames]
+        if self.model.config.model_type == "qwen3_vl":  # whose limits are of all frames together
+            _, rows, cols = out["video_grid_thw"][0].tolist()
+            pictures = [f.resize((cols * of.patch_size, rows * of.patch_size), Image.Resampling.BICUBIC) for f in pictures]
+            how = {"do_resize": False}
+        else:
+            how = {"size": {"shortest_edge": of.size["shortest_edge"], "longest_edge": of.size["longest_edge"]}}
+        alone = self.processor.image_processor(pictures, return_tensors="pt", **how)
         pixels = unpatched(alone["pixel_values"], alone["image_grid_thw"], of.patch_size, of.merge_size)
         patches, *grid = of.patchify(pixels[None], patch_size=of.patch_size, merge_size=of.merge_size,
                                      temporal_patch_size=of.temporal_patch_size)

@@ -58,7 +58,11 @@ static void on_over(void *user, fv_status st, fv_report *report) {
 }
 
 static const fv_chat_part parts[] = {{.video = true}, {.text = "What differs?"}};
-static const fv_job_video videos[] = {{.n = 3, .fps = 5}, {.n = 2, .fps = 5}, {.n = 1, .fps = 5}};
+static const double seconds[] = {0, 0.2, 0.4};
+static const fv_job_video videos[] = {
+    {.clip = {.n = 3, .fps = 5, .seconds = seconds, .n_seconds = 3}},
+    {.clip = {.n = 2, .fps = 5}},
+    {.clip = {.n = 1, .fps = 5}}};
 static bool as_video;
 
 /* Request k has the images from the k-th on, or these are its video. */
@@ -227,7 +231,7 @@ Test(families, exact_has_the_same_bits_in_chunks_among_others_and_after_a_replay
 }
 
 Test(families, a_video_has_the_same_bits_in_chunks_among_others_and_after_a_replay) {
-    static const char *const families[] = {"qwen2_vl", "qwen2_5_vl"};
+    static const char *const families[] = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl"};
     as_video = true;
     for (int i = 0; i < N_IMAGE; i++) image[i].w = image[i].h = 28;
     for (int i = 0; i < 2; i++) expect_exact(families[i], NULL, 0);

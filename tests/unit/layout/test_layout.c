@@ -143,6 +143,12 @@ Test(layout, sides_are_rounded_half_to_even_between_two_areas) {
     cr_assert_not_null(strstr(fv_last_error(), "201 x 1 pixels is more than 200 times"));
 }
 
+/* Of n frames without times of their own. */
+static fv_status lay_video(const fv_layout_config *c, int32_t w, int32_t h, int32_t n, double fps,
+                           fv_layout *out) {
+    return fv_layout_video(c, w, h, &(fv_layout_clip){.n = n, .fps = fps}, out);
+}
+
 /* Qwen2.5-VL: two frames to a tile, tiles of one grid; the step is positions of two frames' time. */
 Test(layout, a_video_is_one_grid_of_tiles_of_two_frames) {
     fv_layout_config c = {.family = FV_LAYOUT_QWEN_VL,
@@ -158,7 +164,7 @@ Test(layout, a_video_is_one_grid_of_tiles_of_two_frames) {
     cr_assert_eq(fv_layout_check(&c), FV_OK, "%s", fv_last_error());
     cr_assert(fv_layout_reads_video(&c));
     for (int32_t n = 1; n <= 5; n++) {
-        cr_assert_eq(fv_layout_video(&c, 200, 100, n, 2.5, &l), FV_OK, "%s", fv_last_error());
+        cr_assert_eq(lay_video(&c, 200, 100, n, 2.5, &l), FV_OK, "%s", fv_last_error());
         const fv_layout_span *s = &l.span[0];
         cr_assert(l.video && l.frames == 2 && l.n_tile == (n + 1) / 2 && l.n_span == 1);
         cr_assert(s->t == l.n_tile && s->h == 3 && s->w == 6 && fv_layout_is_of_tiles(&l),
@@ -166,25 +172,83 @@ Test(layout, a_video_is_one_grid_of_tiles_of_two_frames) {
         cr_assert_eq(l.n_visual, s->t * s->h * s->w);
         cr_assert(s->step == 4 * (float)(2 / 2.5));
     }
-    cr_assert_eq(fv_layout_video(&c, 200, 100, 2 * FV_LAYOUT_TILES_MAX, 1, &l), FV_OK);
-    cr_assert_eq(fv_layout_video(&c, 200, 100, 2 * FV_LAYOUT_TILES_MAX + 1, 1, &l), FV_EINVAL);
+    cr_assert_eq(lay_video(&c, 200, 100, 2 * FV_LAYOUT_TILES_MAX, 1, &l), FV_OK);
+    cr_assert_eq(lay_video(&c, 200, 100, 2 * FV_LAYOUT_TILES_MAX + 1, 1, &l), FV_EINVAL);
     cr_assert(strstr(fv_last_error(), "at most 512 are possible"), "%s", fv_last_error());
     static const double wrong[] = {0, -1, 1001, NAN, INFINITY};
     for (int i = 0; i < 5; i++)
-        cr_assert_eq(fv_layout_video(&c, 200, 100, 4, wrong[i], &l), FV_EINVAL, "%g", wrong[i]);
-    cr_assert_eq(fv_layout_video(&c, 200, 100, 0, 1, &l), FV_EINVAL);
-    cr_assert_eq(fv_layout_video(&c, 0, 100, 1, 1, &l), FV_EINVAL);
+        cr_assert_eq(lay_video(&c, 200, 100, 4, wrong[i], &l), FV_EINVAL, "%g", wrong[i]);
+    cr_assert_eq(lay_video(&c, 200, 100, 0, 1, &l), FV_EINVAL);
+    cr_assert_eq(lay_video(&c, 0, 100, 1, 1, &l), FV_EINVAL);
     c.tokens_per_second = -1;
     cr_assert_eq(fv_layout_check(&c), FV_EINVAL);
     c.tokens_per_second = 0, c.video_pixels_min = 0;
     cr_assert_eq(fv_layout_check(&c), FV_EINVAL);
     c.video_pixels_max = 0;
     cr_assert_eq(fv_layout_check(&c), FV_OK, "%s", fv_last_error());
-    cr_assert_eq(fv_layout_video(&c, 200, 100, 4, 1, &l), FV_EUNSUPPORTED);
+    cr_assert_eq(lay_video(&c, 200, 100, 4, 1, &l), FV_EUNSUPPORTED);
     c = (fv_layout_config){.family = FV_LAYOUT_LLAVA, .tile = 56, .patch = 14, .merge = 1};
     c.video_pixels_max = 9;
     cr_assert_eq(fv_layout_check(&c), FV_EINVAL);
     cr_assert(strstr(fv_last_error(), "no videos of its own"), "%s", fv_last_error());
+}
+
+/* Qwen3-VL: each tile is a grid after its time; the limits are of all frames together. */
+Test(layout, a_video_of_qwen3_vl_has_its_times_between_its_tiles) {
+    static char text[FV_LAYOUT_TEXT_MAX];
+    static fv_layout l;
+    const double at[] = {0, 0.5, 7.25, 8, 11};
+    const fv_layout_config c = {.family = FV_LAYOUT_QWEN3_VL,
+                                .tile = 32,
+                                .patch = 16,
+                                .merge = 2,
+                                .pixels_min = 1024,
+                                .pixels_max = 1024 * 100,
+                                .video_pixels_min = 1024 * 8,
+                                .video_pixels_max = 1024 * 24};
+    cr_assert_eq(fv_layout_check(&c), FV_OK, "%s", fv_last_error());
+    fv_layout_clip v = {.n = 5, .fps = 2, .seconds = at, .n_seconds = 5};
+    cr_assert_eq(fv_layout_video(&c, 96, 64, &v, &l), FV_OK, "%s", fv_last_error());
+    cr_assert(l.video && l.frames == 2 && l.n_tile == 3 && l.n_span == 3 && l.n_text == 9);
+    for (int32_t i = 0; i < 3; i++) {
+        const fv_layout_span *s = &l.span[i];
+        cr_assert(s->tile == i && s->t == 1 && s->step == 0 && s->h == 2 && s->w == 3);
+        cr_assert_eq(fv_layout_place_of(&c, &l, i).view, 0);
+    }
+    cr_assert_eq(fv_layout_text(&c, &l, "M", text), FV_OK);
+    cr_assert_str_eq(text, "<0.2 seconds><|vision_start|>M<|vision_end|>"
+                           "<7.6 seconds><|vision_start|>M<|vision_end|>"
+                           "<11.0 seconds><|vision_start|>M<|vision_end|>");
+    v.n_seconds = 0;
+    cr_assert_eq(fv_layout_video(&c, 96, 64, &v, &l), FV_OK);
+    cr_assert(l.span[0].seconds == 0.25 && l.span[1].seconds == 1.25 && l.span[2].seconds == 2);
+    v.n = 20; /* 20 x 6 tokens are more than 24 */
+    cr_assert_eq(fv_layout_video(&c, 96, 64, &v, &l), FV_OK);
+    cr_assert(l.span[0].h == 1 && l.span[0].w == 1 && l.n_span == 10);
+    v.n = 1; /* counts twice */
+    cr_assert_eq(fv_layout_video(&c, 32, 32, &v, &l), FV_OK);
+    cr_assert(l.span[0].h == 2 && l.span[0].w == 2 && l.n_span == 1);
+}
+
+Test(layout, times_of_frames_are_finite_and_ascend) {
+    static fv_layout l;
+    const fv_layout_config c = {.family = FV_LAYOUT_QWEN3_VL,
+                                .tile = 32,
+                                .patch = 16,
+                                .merge = 2,
+                                .pixels_min = 1024,
+                                .pixels_max = 9999,
+                                .video_pixels_min = 1024,
+                                .video_pixels_max = 99999};
+    const double wrong[][2] = {{-1, 0}, {1, 0.5}, {0, NAN}, {NAN, 1}, {0, INFINITY}, {0, 2e6}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        fv_layout_clip v = {.n = 2, .fps = 1, .seconds = wrong[i], .n_seconds = 2};
+        cr_assert_eq(fv_layout_video(&c, 64, 64, &v, &l), FV_EINVAL, "%zu", i);
+        cr_assert(strstr(fv_last_error(), "its time must be from"), "%s", fv_last_error());
+        v.n_seconds = 1;
+        cr_assert_eq(fv_layout_video(&c, 64, 64, &v, &l), FV_EINVAL);
+        cr_assert(strstr(fv_last_error(), "2 frames and the times of 1"), "%s", fv_last_error());
+    }
 }
 
 Test(layout, patches_need_not_fill_a_tile) {

@@ -367,20 +367,28 @@ Test(router_admit, frames_of_a_video_have_one_mark_together) {
     admitted();
     one.n_frames = 2;
     refused(FV_EINVAL, "the prompt places 1 image and the request has 2");
-    static const uint32_t wrong[][2] = {{0, 0}, {0, 4}, {3, 1}, {4, 1}, {1, UINT32_MAX}};
-    for (int i = 0; i < 5; i++) {
+    static const uint32_t wrong[][2] = {{0, 4}, {3, 1}, {4, 1}, {1, UINT32_MAX}};
+    for (int i = 0; i < 4; i++) {
         one.first_image = wrong[i][0], one.n_frames = wrong[i][1];
-        refused(FV_EINVAL, "video 0: ");
+        refused(FV_EINVAL, "on, and the request has 3 images");
     }
+    one.first_image = 0, one.n_frames = 0;
+    refused(FV_EINVAL, "video 0 has no frames");
     one.first_image = 0, one.n_frames = 2;
     two.first_image = 1, two.n_frames = 2;
     req.n_videos = 2;
-    refused(FV_EINVAL, "video 1: 2 frames from image 1 on, of 3 images, are none, or not after");
+    refused(FV_EINVAL, "video 1 begins with image 1, which is a frame of the video before it");
     one.n_frames = 1;
     refused(FV_EINVAL, "the prompt places 1 image and the request has 2");
     limits.n_images = 2;
     req.n_videos = 1, one.n_frames = 3;
     refused(FV_EINVAL, "3 images; the limit is 2");
+    limits.n_images = 3;
+    double seconds[] = {0, 2, 1};
+    one.seconds = seconds, one.n_seconds = 3;
+    refused(FV_EINVAL, "frame 2 is at 1 seconds; its time must be from 2");
+    one.n_seconds = 2;
+    refused(FV_EINVAL, "3 frames and the times of 2: give each frame's, or none");
     id_list[2] = 999;
 }
 

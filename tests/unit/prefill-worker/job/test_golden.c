@@ -254,7 +254,7 @@ static void ask(const golden *g, const json_t *json, const char *dir, outcome *o
                       .max_tokens = N_STEP,
                       .ignore_eos = true};
     const json_t *fps = json_object_get(json, "video_fps");
-    const fv_job_video video = {.n = n_image, .fps = json_number_value(fps)};
+    const fv_job_video video = {.clip = {.n = n_image, .fps = json_number_value(fps)}};
     const fv_chat_part part[] = {{.video = true}, {.text = request.question}};
     if (fps) {
         request.n_video = 1;
