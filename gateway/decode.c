@@ -19,6 +19,8 @@ struct fv_decoding {
     fv_api_frame frame[FV_VIDEO_AS_IMAGES_MAX];
     char time[FV_VIDEO_AS_IMAGES_MAX][FV_VIDEO_TIME_MAX];
     size_t n;
+    double fps;
+    bool as_video;
 };
 
 static fv_status decode(fv_decoding *d) {
@@ -30,8 +32,10 @@ static fv_status decode(fv_decoding *d) {
         st = fv_video_frame_png(&v, i, &f->png.data, &f->png.len);
         fv_video_time_text(v.seconds[i], d->time[i]);
         f->time = d->time[i];
+        f->seconds = v.seconds[i];
         if (st == FV_OK) d->n++;
     }
+    d->fps = v.n * v.fps / (double)v.n_source;
     fv_video_free(&v);
     return st;
 }
@@ -67,14 +71,20 @@ static void on_over(uv_work_t *w, int status) {
     fv_gateway_task_gone(g);
 }
 
-fv_status fv_decode_start(fv_gateway *g, const fv_api_video *v, fv_decoded done, void *user,
-                          fv_decoding **out) {
+fv_status fv_decode_start(fv_gateway *g, const fv_api_video *v, const fv_layout_config *layout,
+                          fv_decoded done, void *user, fv_decoding **out) {
     if (g->n_decoding >= FV_DECODINGS_MAX)
         return FV_FAIL(FV_EBUSY, "%d videos are being decoded: retry later", FV_DECODINGS_MAX);
     fv_decoding *d = calloc(1, sizeof *d);
     if (!d) return FV_FAIL(FV_ENOMEM, "out of memory for a video");
-    *d = (fv_decoding){.work = {.data = d}, .gateway = g, .done = done, .user = user};
+    *d = (fv_decoding){.work = {.data = d},
+                       .gateway = g,
+                       .done = done,
+                       .user = user,
+                       .as_video = fv_layout_reads_video(layout)};
+    const fv_layout_frames frames = fv_layout_frames_of(layout);
     fv_status st = fv_video_as_images(v->frames, v->rate, &d->opt);
+    if (d->as_video) fv_video_as_video(frames.ends, frames.multiple, &d->opt);
     if (st == FV_OK) st = fv_video_hold(v->file.data, v->file.len, &d->file);
     if (st != FV_OK) {
         free(d);
@@ -87,9 +97,8 @@ fv_status fv_decode_start(fv_gateway *g, const fv_api_video *v, fv_decoded done,
     return FV_OK;
 }
 
-const fv_api_frame *fv_decoding_frames(const fv_decoding *d, size_t *n) {
-    *n = d->n;
-    return d->frame;
+fv_api_frames fv_decoding_frames(const fv_decoding *d) {
+    return (fv_api_frames){d->frame, d->n, d->fps, d->as_video};
 }
 
 void fv_decoding_free(fv_decoding *d) {

@@ -1,6 +1,6 @@
 /* An answer: a request of HTTP, and for each choice a call of Generate.
  *
- *   read the JSON --> fetch http(s) URLs --> decode videos --> n calls
+ *   read the JSON --> fetch http(s) URLs --> decode videos, as the model reads them --> n calls
  *   n calls --Accepted--> (stream: 200) --tokens--> chunks or text --> the end
  *                        |  a failure before the first Accepted: its HTTP status
  *                        '- later: an error in the stream, or its HTTP status where nothing was sent
@@ -17,6 +17,7 @@
 #include "common/random.h"
 #include "gateway/api/answer.h"
 #include "gateway/decode.h"
+#include "gateway/model.h"
 #include "telemetry/otlp/spans.h"
 
 typedef Fovea__Inference__V1__Accepted accepted_message;
@@ -61,7 +62,8 @@ typedef struct answer {
     fv_arena reading; /* of the message with its images: gone when the calls have it */
     fv_api_request request;
     fetching fetches[FV_API_URLS_MAX];
-    int32_t n_fetch; /* that are not over */
+    int32_t n_fetch;          /* that are not over */
+    fv_model_question *model; /* NULL: not asked */
     decoding decodings[FV_API_VIDEOS_MAX];
     int32_t n_decoding; /* that are not over */
     fv_api_names names;
@@ -81,6 +83,8 @@ static void forget_message(answer *a) {
         fv_fetch_free(a->fetches[i].fetch);
         a->fetches[i].fetch = NULL;
     }
+    fv_model_question_free(a->model);
+    a->model = NULL;
     for (int32_t i = 0; i < FV_API_VIDEOS_MAX; i++) {
         fv_decoding_free(a->decodings[i].work);
         a->decodings[i].work = NULL;
@@ -389,10 +393,8 @@ static void begin_calls(answer *a) {
 /* From the last one on, because those behind a video move. */
 static fv_status put_frames(answer *a) {
     while (a->request.n_video > 0) {
-        size_t n;
-        const fv_api_frame *frame =
-            fv_decoding_frames(a->decodings[a->request.n_video - 1].work, &n);
-        FV_TRY(fv_api_put_frames(&a->request, frame, n, &a->reading));
+        const fv_api_frames frames = fv_decoding_frames(a->decodings[a->request.n_video - 1].work);
+        FV_TRY(fv_api_put_frames(&a->request, &frames, &a->reading));
     }
     return FV_OK;
 }
@@ -408,17 +410,38 @@ static void on_decoded(void *user, fv_status st) {
         refuse(a, st, d->video->param);
 }
 
-static void begin_videos(answer *a) {
+static void begin_decoding(answer *a, const fv_layout_config *layout) {
     a->n_decoding = a->request.n_video;
-    if (a->n_decoding == 0) begin_calls(a);
     for (int32_t i = 0; i < a->n_decoding; i++) {
         decoding *d = &a->decodings[i];
         *d = (decoding){.answer = a, .video = &a->request.videos[i]};
-        fv_status st = fv_decode_start(a->gateway, d->video, on_decoded, d, &d->work);
+        fv_status st = fv_decode_start(a->gateway, d->video, layout, on_decoded, d, &d->work);
         if (st == FV_OK) continue;
         refuse(a, st, d->video->param);
         return;
     }
+}
+
+static void on_model(void *user, const fv_rpc_end *end, const fv_layout_config *layout) {
+    answer *a = user;
+    if (layout) {
+        begin_decoding(a, layout);
+        return;
+    }
+    fv_reply_error(a->http, end->status, fv_end_sentence(end), "", end->retry_ms);
+    forget_message(a);
+    cancel_calls(a);
+}
+
+/* Which frames are taken, and what they are sent as, is the model's. */
+static void begin_videos(answer *a) {
+    if (a->request.n_video == 0) {
+        begin_calls(a);
+        return;
+    }
+    fv_status st = fv_model_ask(a->gateway, a->request.message.model, &a->caller, a->n_caller,
+                                on_model, a, &a->model);
+    if (st != FV_OK) refuse(a, st, "");
 }
 
 static void on_fetched(void *user, fv_status st, const uint8_t *bytes, size_t n) {

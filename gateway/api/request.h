@@ -40,8 +40,16 @@ typedef struct fv_api_video {
 /* Borrowed until the message has been sent. */
 typedef struct fv_api_frame {
     ProtobufCBinaryData png;
-    const char *time; /* the text ahead of it */
+    const char *time; /* the text ahead of it, where it is an image */
+    double seconds;
 } fv_api_frame;
+
+typedef struct fv_api_frames {
+    const fv_api_frame *frame; /* [n] */
+    size_t n;
+    double fps;    /* of these frames */
+    bool as_video; /* the model reads them as one video; otherwise each is an image */
+} fv_api_frames;
 
 /* All memory is the arena's. */
 typedef struct fv_api_request {
@@ -58,7 +66,7 @@ typedef struct fv_api_request {
     fv_api_url urls[FV_API_URLS_MAX];
     int32_t n_url;
     fv_api_video videos[FV_API_VIDEOS_MAX];
-    int32_t n_video;
+    int32_t n_video; /* that have no frames yet */
 } fv_api_request;
 
 /* policy: of the header x-fovea-policy; NULL: there is none. FV_EINVAL: `param` is the field that is
@@ -66,9 +74,8 @@ typedef struct fv_api_request {
 fv_status fv_api_read(fv_api_kind kind, const char *body, size_t n, const char *policy,
                       fv_arena *arena, fv_api_request *out, char param[FV_API_PARAM_MAX]);
 
-/* Puts the frames in the place of the last video, which is none any more. FV_EINVAL: too many images. */
-fv_status fv_api_put_frames(fv_api_request *r, const fv_api_frame *frame, size_t n,
-                            fv_arena *arena);
+/* Puts the frames in the place of the last video that has none yet. FV_EINVAL: too many images. */
+fv_status fv_api_put_frames(fv_api_request *r, const fv_api_frames *frames, fv_arena *arena);
 
 /* {"model": ..., "tokens": [...]} of /detokenize. */
 fv_status fv_api_read_ids(const char *body, size_t n, fv_arena *arena,

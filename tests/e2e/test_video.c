@@ -64,10 +64,8 @@ static const char *post(const char *file, const char *type) {
     return fleet_said.out;
 }
 
-/* Through HTTP: the video's bytes in, the words of `fovea ask` with its frames as images out. */
-static void ask_gateway(const char *where, const char *clip) {
-    char args[4096];
-    as_images(clip, false, args, sizeof args);
+/* Through HTTP: the video's bytes in, the words of `fovea ask` with these arguments out. */
+static void ask_gateway(const char *where, const char *clip, const char *args) {
     json_t *local = answer_ask(where, args), *got = json_loads(post(clip, "video/mp4"), 0, NULL);
     const char *said = NULL;
     json_unpack(got, "{s:[{s:{s:s}}]}", "choices", "message", "content", &said);
@@ -79,6 +77,11 @@ static void ask_gateway(const char *where, const char *clip) {
                      "\"param\":\"messages[0].content[0].video_url\""),
               "%s", fleet_said.out);
     cr_assert(strstr(fleet_said.out, "no MP4, WebM or GIF"), "%s", fleet_said.out);
+}
+
+static void as_video(const char *clip, bool demo, char *args, size_t cap) {
+    snprintf(args, cap, "--ignore-eos --max-tokens 6 --video %s --frames 3%s 'What moves?'", clip,
+             demo ? " --image " FOVEA_TEST_DATA "/golden/demo.png" : "");
 }
 
 Test(video, frames_are_images_after_their_times_or_one_video_of_a_model_that_reads_videos,
@@ -93,10 +96,7 @@ Test(video, frames_are_images_after_their_times_or_one_video_of_a_model_that_rea
     run(command);
     snprintf(command, sizeof command, "%s/a.mp4", f.dir);
     as_images(command, true, images, sizeof images);
-    snprintf(video, sizeof video,
-             "--ignore-eos --max-tokens 6 --video %s --frames 3 --image " FOVEA_TEST_DATA
-             "/golden/demo.png 'What moves?'",
-             command);
+    as_video(command, true, video, sizeof video);
     snprintf(where, sizeof where, "--checkpoint %s/next", f.dir);
     json_t *a = answer_ask(where, video), *b = answer_ask(where, images);
     cr_assert_eq(json_integer_value(json_object_get(answer_report(a, "tokens"), "images")), 4);
@@ -108,24 +108,33 @@ Test(video, frames_are_images_after_their_times_or_one_video_of_a_model_that_rea
     json_decref(a), json_decref(b);
     fleet_start(&f, "--threads 1 --http 127.0.0.1:0");
     answer_assert_one_process(f.dir, f.address, video);
-    ask_gateway(where, command);
+    as_video(command, false, video, sizeof video);
+    ask_gateway(where, command, video);
+    fleet_stop(&f);
+    snprintf(images, sizeof images, "cd %s && mv ck video && mv next ck", f.dir);
+    run(images);
+    fleet_start(&f, "--threads 1 --http 127.0.0.1:0");
+    snprintf(where, sizeof where, "--checkpoint %s/ck", f.dir);
+    as_images(command, false, images, sizeof images);
+    ask_gateway(where, command, images);
     fleet_stop(&f);
 }
 
 Test(video, times_of_frames_reach_a_model_that_is_told_them, .fini = end, .timeout = 300) {
-    char video[1024];
+    char video[1024], clip[512], where[512];
     fleet_open(&f, "video-times");
     snprintf(body, sizeof body,
              FOVEA_BIN "/fovea synth --shape tiny --family qwen3_vl --out %s/ck && " FOVEA_BIN
                        "/../tests/make_clip %s/a.mp4",
              f.dir, f.dir);
     run(body);
-    snprintf(video, sizeof video,
-             "--ignore-eos --max-tokens 6 --video %s/a.mp4 --frames 4 --image " FOVEA_TEST_DATA
-             "/golden/demo.png 'What moves?'",
-             f.dir);
-    fleet_start(&f, "--threads 1");
+    snprintf(clip, sizeof clip, "%s/a.mp4", f.dir);
+    snprintf(where, sizeof where, "--checkpoint %s/ck", f.dir);
+    as_video(clip, true, video, sizeof video);
+    fleet_start(&f, "--threads 1 --http 127.0.0.1:0");
     answer_assert_one_process(f.dir, f.address, video);
+    as_video(clip, false, video, sizeof video);
+    ask_gateway(where, clip, video);
     fleet_stop(&f);
 }
 

@@ -12,12 +12,20 @@ static void expect(bool holds) {
     if (!holds) abort();
 }
 
-static void put_frames(fv_api_request *q, fv_arena *arena) {
-    static const fv_api_frame frames[2] = {{.time = "<0.0 seconds>"}, {.time = "<1.0 seconds>"}};
-    const size_t n = q->message.n_images + 2 * (size_t)q->n_video;
+static void put_frames(fv_api_request *q, bool as_video, fv_arena *arena) {
+    static const fv_api_frame frame[2] = {{.time = "<0.0 seconds>"},
+                                          {.time = "<1.0 seconds>", .seconds = 1}};
+    const fv_api_frames frames = {frame, 2, 1, as_video};
+    const size_t n = q->message.n_images + 2 * (size_t)q->n_video, n_video = (size_t)q->n_video;
     while (q->n_video > 0)
-        if (fv_api_put_frames(q, frames, 2, arena) != FV_OK) return;
+        if (fv_api_put_frames(q, &frames, arena) != FV_OK) return;
     expect(q->message.n_images == n && protobuf_c_message_check(&q->message.base));
+    expect(q->message.n_videos == (as_video ? n_video : 0));
+    for (size_t i = 0, end = 0; i < q->message.n_videos; i++) {
+        expect(q->message.videos[i]->first_image >= end);
+        end = q->message.videos[i]->first_image + 2u;
+        expect(end <= n);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
@@ -38,7 +46,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
             expect(q.message.prompt && q.n >= 1 && q.n <= FV_API_CHOICES_MAX &&
                    protobuf_c_message_get_packed_size(&q.message.base) < 64 * n + 4096);
         if (st == FV_OK)
-            put_frames(&q, &arena);
+            put_frames(&q, data[0] & 64, &arena);
         else
             expect(st == FV_EINVAL && *fv_last_error());
         expect(strlen(param) < FV_API_PARAM_MAX);

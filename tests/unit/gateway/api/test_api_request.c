@@ -254,14 +254,19 @@ Test(api_request, a_video_is_listed_with_its_place) {
     cr_assert_eq(q.urls[0].bytes, &q.videos[0].file);
 }
 
+static fv_status put(const fv_api_frame *frame, size_t n, bool as_video) {
+    const fv_api_frames frames = {frame, n, 2.5, as_video};
+    return fv_api_put_frames(&q, &frames, &arena);
+}
+
 Test(api_request, frames_take_the_place_of_their_video) {
     static const fv_api_frame first[] = {{.png = {1, (uint8_t *)"a"}, .time = "<1>"},
                                          {.png = {1, (uint8_t *)"b"}, .time = "<2>"}},
                               second[] = {{.png = {1, (uint8_t *)"c"}, .time = "<3>"}};
     good(FV_API_CHAT,
          USER(VIDEO("") "," AT(PNG) "," VIDEO("") ",{\"type\":\"text\",\"text\":\"x\"}"));
-    cr_assert_eq(fv_api_put_frames(&q, second, 1, &arena), FV_OK);
-    cr_assert_eq(fv_api_put_frames(&q, first, 2, &arena), FV_OK);
+    cr_assert_eq(put(second, 1, false), FV_OK);
+    cr_assert_eq(put(first, 2, false), FV_OK);
     cr_assert(q.n_video == 0 && q.message.n_images == 4);
     const Fovea__Inference__V1__Turn *turn = q.message.prompt->chat->turns[0];
     static const char *const texts[] = {"<1>", NULL, "<2>", NULL, NULL, "<3>", NULL, "x"};
@@ -276,11 +281,31 @@ Test(api_request, frames_take_the_place_of_their_video) {
     for (int i = 0; i < 4; i++) cr_assert_eq(*q.message.images[i]->data.data, (uint8_t)order[i]);
 }
 
+Test(api_request, frames_are_a_video_of_a_model_that_reads_videos) {
+    static const fv_api_frame first[] = {{.png = {1, (uint8_t *)"a"}, .seconds = 1},
+                                         {.png = {1, (uint8_t *)"b"}, .seconds = 2.5}},
+                              second[] = {{.png = {1, (uint8_t *)"c"}, .seconds = 3}};
+    good(FV_API_CHAT,
+         USER(VIDEO("") "," AT(PNG) "," VIDEO("") ",{\"type\":\"text\",\"text\":\"x\"}"));
+    cr_assert_eq(put(second, 1, true), FV_OK);
+    cr_assert_eq(put(first, 2, true), FV_OK);
+    cr_assert(q.n_video == 0 && q.message.n_images == 4 && q.message.n_videos == 2);
+    const Fovea__Inference__V1__Video *a = q.message.videos[0], *b = q.message.videos[1];
+    cr_assert(a->first_image == 0 && a->n_frames == 2 && a->fps == 2.5 && a->n_seconds == 2);
+    cr_assert(a->seconds[0] == 1 && a->seconds[1] == 2.5);
+    cr_assert(b->first_image == 3 && b->n_frames == 1 && b->seconds[0] == 3);
+    const Fovea__Inference__V1__Turn *turn = q.message.prompt->chat->turns[0];
+    cr_assert_eq(turn->n_parts, 4);
+    cr_assert_eq(turn->parts[0]->kind_case, FOVEA__INFERENCE__V1__PART__KIND_VIDEO);
+    cr_assert_eq(turn->parts[1]->kind_case, FOVEA__INFERENCE__V1__PART__KIND_IMAGE);
+    cr_assert_eq(turn->parts[2]->kind_case, FOVEA__INFERENCE__V1__PART__KIND_VIDEO);
+}
+
 Test(api_request, more_frames_than_a_request_may_have_images_are_refused) {
     static fv_api_frame frames[FV_API_IMAGES_MAX];
     good(FV_API_CHAT, USER(AT(PNG) "," VIDEO("")));
-    cr_assert_eq(fv_api_put_frames(&q, frames, FV_API_IMAGES_MAX, &arena), FV_EINVAL);
-    cr_assert_eq(fv_api_put_frames(&q, frames, FV_API_IMAGES_MAX - 1, &arena), FV_OK);
+    cr_assert_eq(put(frames, FV_API_IMAGES_MAX, false), FV_EINVAL);
+    cr_assert_eq(put(frames, FV_API_IMAGES_MAX - 1, false), FV_OK);
 }
 
 Test(api_request, what_is_wrong_with_a_video_is_named) {
