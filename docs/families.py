@@ -4,9 +4,10 @@
     docs/families.py [--fovea PROGRAM]            tries, and writes the table
     docs/families.py [--fovea PROGRAM] --check    tries, and ends with 1 when the page says anything else
 
-Each method runs with images of three shapes, in one process and over a fleet, which must give the same bits; a method
-that is refused must be refused by both, with the same words. `exact` must not depend on the prefill chunk, and a
-method that keeps everything must give what `exact` gives.
+Each method runs with images of three shapes, and with a video and an image where the family reads videos, in one
+process and over a fleet, which must give the same bits; a method that is refused must be refused by both, with the same
+words. `exact` must not depend on the prefill chunk, a method that keeps everything must give what `exact` gives, and
+one that prunes must hold less.
 """
 import argparse
 import json
@@ -27,6 +28,7 @@ PAGE = HERE / "FAMILIES.md"
 FAMILIES = ["llava", "llava_next", "llava_onevision", "idefics3", "smolvlm", "internvl", "mistral3",
             "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "video_llava", "mobilevlm"]
 SCRIPT = "docs/families.py"
+VIDEOS = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"]  # read them natively
 SIZES = [(37, 90), (170, 41), (28, 28)]
 
 
@@ -56,10 +58,8 @@ class Fleet:
 class Place:
     """Where a question is asked: a checkpoint here, or a fleet."""
 
-    def __init__(self, fovea, images, *where):
-        self.command = [fovea, "ask", *where, "--json", "--ignore-eos", "--max-tokens", "5", "What differs?"]
-        for image in images:
-            self.command += ["--image", image]
+    def __init__(self, fovea, media, *where):
+        self.command = [fovea, "ask", *where, "--json", "--ignore-eos", "--max-tokens", "5", "What differs?", *media]
 
     def ask(self, policy, *more):
         """The report; or, where the request is refused, the sentence."""
@@ -69,6 +69,8 @@ class Place:
         said = r.stderr.strip().splitlines()[-1]
         return None, said[said.find(policy.split(",")[0] + ": "):].strip()
 
+
+MASKS = ["visipruner"]  # hides tokens, and holds them
 
 # Methods that act on what another one has made.
 AFTER = {("expand", None): "pack=svd,rank_k=8,rank_v=8,gain=0;", ("evict", "importance"): "pack=svd,rank_k=8,rank_v=8,gain=0;expand=attention;"}
@@ -87,7 +89,7 @@ def fail(*words):
     sys.exit("docs/families.py: " + " ".join(str(w) for w in words))
 
 
-def try_method(stage, method, here, there, known):
+def try_method(stage, method, here, there, exact, known):
     """(policy that acts, None), (None, None) where none does, or (None, why it is refused)."""
     why = refused = None
     key = (stage, method["name"])
@@ -101,6 +103,9 @@ def try_method(stage, method, here, there, known):
         other, _ = there.ask(policy)
         if other is None or other["digests"] != report["digests"]:
             fail(policy, "differs over a fleet:", report["digests"], other and other["digests"])
+        held, before = (r["bytes"]["resident_start"]["visual"] for r in (report, exact))
+        if stage == "prune" and method["name"] not in MASKS and held >= before:
+            fail(f"{policy} holds {held} bytes of visual KV, and exact {before}")
         known[key] = policy
         return policy, None
     if why:
@@ -141,25 +146,38 @@ def check_keep_all(name, stages, here, exact):
                         fail(name, f"{stage['name']}={method['name']},keep=1 does something")
 
 
-def try_family(name, fovea, stages, folder, images, known):
+def try_media(name, media, fovea, checkpoint, fleet, stages, known):
+    here = Place(fovea, media, "--checkpoint", checkpoint)
+    there = Place(fovea, media, "--to", fleet.address)
+    exact = check_exact(name, here, there)
+    check_keep_all(name, stages, here, exact)
+    return {(s["name"], m["name"]): try_method(s["name"], m, here, there, exact, known)
+            for s in stages for m in s["methods"]}
+
+
+def try_family(name, fovea, stages, folder, images, clip, known):
+    """(column, what each method does) with images, and with a video."""
     checkpoint = f"{folder}/{name}"
     subprocess.run([fovea, "synth", "--family", name, "--shape", "tiny", "--layers", "8", "--dtype", "f32", "--out", checkpoint],
                    check=True, stdout=subprocess.DEVNULL)
+    r = subprocess.run([fovea, "calibrate", "--latent", "--items", "8", "--directions", "64", "--checkpoint", checkpoint],
+                       capture_output=True, text=True)
+    if r.returncode and "pack" not in r.stderr:
+        fail(name, r.stderr)
     fleet = Fleet(fovea, checkpoint)
     try:
-        here = Place(fovea, images, "--checkpoint", checkpoint)
-        there = Place(fovea, images, "--to", fleet.address)
-        exact = check_exact(name, here, there)
-        check_keep_all(name, stages, here, exact)
-        return {(s["name"], m["name"]): try_method(s["name"], m, here, there, known)
-                       for s in stages for m in s["methods"]}
+        media = [x for image in images for x in ("--image", image)]
+        yield f"`{name}`", try_media(name, media, fovea, checkpoint, fleet, stages, known)
+        if name in VIDEOS:
+            media = ["--video", clip, "--frames", "5", "--image", images[0]]
+            yield f"`{name}`, video", try_media(f"{name} with a video", media, fovea, checkpoint, fleet, stages, known)
     finally:
         fleet.end()
 
 
 def table(results):
     notes = []  # without the method's name
-    yield from head(["method", *(f"`{name}`" for name in results)])
+    yield from head(["method", *results])
     first = next(iter(results.values()))
     for key in first:
         cells = []
@@ -187,7 +205,10 @@ def main():
         for w, h in SIZES:
             images.append(f"{folder}/{w}x{h}.png")
             Path(images[-1]).write_bytes(png(w, h))
-        results = {name: try_family(name, a.fovea, stages, folder, images, known) for name in FAMILIES}
+        clip = f"{folder}/clip.mp4"
+        subprocess.run([Path(a.fovea).parent.parent / "tests/make_clip", clip], check=True)
+        results = {column: result for name in FAMILIES
+                   for column, result in try_family(name, a.fovea, stages, folder, images, clip, known)}
     put(PAGE, filled(PAGE, "methods", SCRIPT, table(results)), a.check, SCRIPT)
 
 

@@ -73,8 +73,10 @@ static fv_status lay(const fv_prefill_job *j, const fv_job_item *item, fv_layout
     for (int32_t i = 1; i < item->n; i++) {
         st = size_of(j, item->first + i, &next);
         if (st == FV_OK && (next.w != size.w || next.h != size.h))
-            st = FV_FAIL(FV_EINVAL, "%d x %d pixels in a video of %d x %d", next.w, next.h, size.w,
-                         size.h);
+            st = FV_FAIL(FV_EINVAL,
+                         "a frame of %d x %d pixels in a video of %d x %d: all frames of a video "
+                         "must have one size",
+                         next.w, next.h, size.w, size.h);
         if (st != FV_OK) return blame_client(st, item->first + i);
     }
     if (item->video)
