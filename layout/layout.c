@@ -59,7 +59,9 @@ fv_status fv_layout_check(const fv_layout_config *c) {
                        c->tile / c->patch, c->merge);
     if (c->class_token && c->family != FV_LAYOUT_LLAVA)
         return FV_FAIL(FV_EINVAL, "images of %s have no class token in the prompt", r->name);
-    if (c->video_pixels_max && !r->video)
+    if (c->video_class && (c->family != FV_LAYOUT_LLAVA || !c->tower_class))
+        return FV_FAIL(FV_EINVAL, "frames of %s have no class token", r->name);
+    if (c->video_pixels_max && (!r->video || c->family == FV_LAYOUT_LLAVA))
         return FV_FAIL(FV_EINVAL, "%s has no videos of its own", r->name);
     return r->check(c);
 }
@@ -128,7 +130,9 @@ fv_status fv_layout_image(const fv_layout_config *c, int32_t w, int32_t h, int32
     return r->image(c, n_image, out);
 }
 
-bool fv_layout_reads_video(const fv_layout_config *c) { return c->video_pixels_max > 0; }
+bool fv_layout_reads_video(const fv_layout_config *c) {
+    return c->video_pixels_max > 0 || c->video_class;
+}
 
 static fv_status check_clip(const fv_layout_clip *v) {
     if (!(v->fps >= FPS_MIN && v->fps <= FPS_MAX))

@@ -66,6 +66,8 @@ typedef struct fv_layout_config {
     /* Frames of a video likewise, each, and of Qwen3-VL all together; 0: the model reads videos as images only.
      * Qwen2.5-VL: positions that a second of a video takes; 0: one for two frames. */
     int32_t video_pixels_min, video_pixels_max, tokens_per_second;
+    /* Video-LLaVA reads videos: a frame is as an image, with the tower's class token ahead of its patches. */
+    bool video_class;
 } fv_layout_config;
 
 /* How the pixels of a view come about: [pad to a square,] resize one or more times, put on a canvas of

@@ -40,8 +40,7 @@ static int32_t crop_offset(int32_t size, int32_t crop) {
     return more >= 0 ? more / 2 : -((1 - more) / 2);
 }
 
-static fv_status image(const fv_layout_config *c, int32_t n_image, fv_layout *l) {
-    (void)n_image;
+static fv_status add_view(const fv_layout_config *c, fv_layout *l) {
     fv_layout_view v = {.w = c->tile, .h = c->tile, .cols = 1, .rows = 1};
     fv_layout_size size = {l->image_w, l->image_h};
     v.pad_square = c->pad_square && size.w != size.h;
@@ -55,8 +54,29 @@ static fv_status image(const fv_layout_config *c, int32_t n_image, fv_layout *l)
     }
     v.x = -crop_offset(size.w, c->tile);
     v.y = -crop_offset(size.h, c->tile);
-    FV_TRY(fv_layout_add_view(l, &v));
+    return fv_layout_add_view(l, &v);
+}
+
+static fv_status image(const fv_layout_config *c, int32_t n_image, fv_layout *l) {
+    (void)n_image;
+    FV_TRY(add_view(c, l));
     return fv_layout_add_tile(c, l, 0);
+}
+
+/* Video-LLaVA (arXiv 2311.10122): frame after frame, each with its class token. */
+static fv_status video(const fv_layout_config *c, const fv_layout_clip *v, fv_layout *l) {
+    if (v->n > FV_LAYOUT_TILES_MAX)
+        return FV_FAIL(FV_EINVAL, "a video of %" PRId32 " frames; at most %d are possible", v->n,
+                       FV_LAYOUT_TILES_MAX);
+    l->tile = (fv_layout_size){c->tile, c->tile};
+    FV_TRY(add_view(c, l));
+    for (int32_t i = 0; i < v->n; i++) {
+        fv_layout_span span = fv_layout_tile_span(c, i);
+        span.class_token = true;
+        FV_TRY(fv_layout_add_span(l, &span));
+    }
+    l->n_tile = v->n;
+    return FV_OK;
 }
 
 static int64_t tokens_max(const fv_layout_config *c, int32_t n_image) {
@@ -64,5 +84,10 @@ static int64_t tokens_max(const fv_layout_config *c, int32_t n_image) {
     return (int64_t)fv_layout_side(c) * fv_layout_side(c) + c->class_token;
 }
 
-const fv_layout_rules fv_layout_llava = {
-    .name = "llava", .check = check, .image = image, .tokens_max = tokens_max};
+const fv_layout_rules fv_layout_llava = {.name = "llava",
+                                         .video_token = "<video>",
+                                         .check = check,
+                                         .image = image,
+                                         .video = video,
+                                         .frames = {.multiple = 1},
+                                         .tokens_max = tokens_max};

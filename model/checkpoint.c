@@ -53,7 +53,7 @@ struct fv_checkpoint {
     int32_t n_used;
     size_t bytes;
     fv_text_weights text;
-    fv_vision_weights vision;
+    fv_vision_weights vision, video;
     fv_projector_weights projector;
     fv_calibration calibration;
     char uncalibrated[512];
@@ -236,6 +236,8 @@ static fv_tensor *slot_of(fv_checkpoint *ck, const fv_tensor_spec *e) {
     case FV_PART_TEXT_LAYER: base = (char *)&ck->text.layer[e->layer]; break;
     case FV_PART_VISION: base = (char *)&ck->vision; break;
     case FV_PART_VISION_LAYER: base = (char *)&ck->vision.layer[e->layer]; break;
+    case FV_PART_VIDEO: base = (char *)&ck->video; break;
+    case FV_PART_VIDEO_LAYER: base = (char *)&ck->video.layer[e->layer]; break;
     case FV_PART_DEEPSTACK: base = (char *)&ck->vision.deepstack[e->layer]; break;
     case FV_PART_PROJECTOR: base = (char *)&ck->projector; break;
     case FV_PART_UNUSED: return NULL;
@@ -300,6 +302,7 @@ static fv_status open_tensors(fv_checkpoint *ck) {
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->text.n_layer, ck->text.layer));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_layer, ck->vision.layer));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_deepstack, ck->vision.deepstack));
+    if (cfg->video_tower) FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_layer, ck->video.layer));
     fv_compressed compressed;
     FV_TRY(fv_compressed_parse(ck->config_text, ck->config_bytes, "config.json", &compressed));
     const fv_tensor_spec *absent_half = NULL; /* of the tied pair */
@@ -522,6 +525,9 @@ const fv_image_config *fv_checkpoint_image(const fv_checkpoint *ck) { return &ck
 const fv_text_weights *fv_checkpoint_text(const fv_checkpoint *ck) { return &ck->text; }
 const fv_vision_weights *fv_checkpoint_vision(const fv_checkpoint *ck) {
     return ck->cfg.has_vision ? &ck->vision : NULL;
+}
+const fv_vision_weights *fv_checkpoint_video(const fv_checkpoint *ck) {
+    return ck->cfg.video_tower ? &ck->video : NULL;
 }
 const fv_projector_weights *fv_checkpoint_projector(const fv_checkpoint *ck) {
     return ck->cfg.has_vision ? &ck->projector : NULL;

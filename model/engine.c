@@ -91,8 +91,12 @@ static fv_status open_network(fv_engine *e, const fv_engine_options *opt) {
     FV_TRY(quantize(e, opt));
     FV_TRY(fv_decoder_open(&e->be, &cfg->text, fv_checkpoint_text(e->ck), &e->dec));
     if (!opt->vision || !cfg->has_vision) return FV_OK;
-    return fv_vision_open(&e->be, &cfg->vision, fv_checkpoint_vision(e->ck),
-                          fv_checkpoint_projector(e->ck), &e->vision);
+    FV_TRY(fv_vision_open(&e->be, &cfg->vision, fv_checkpoint_vision(e->ck),
+                          fv_checkpoint_projector(e->ck), &e->vision));
+    if (!cfg->video_tower) return FV_OK;
+    e->video_config = fv_vision_config_of(cfg, true);
+    return fv_vision_open(&e->be, &e->video_config, fv_checkpoint_video(e->ck),
+                          fv_checkpoint_projector(e->ck), &e->video);
 }
 
 fv_status fv_engine_chat(const fv_engine *e, const char *spec, fv_chat **out) {
@@ -144,6 +148,7 @@ fail:
 
 void fv_engine_close(fv_engine *e) {
     fv_vision_close(e->vision);
+    fv_vision_close(e->video);
     fv_decoder_close(e->dec);
     if (e->be_open) fv_backend_close(&e->be);
     fv_tokenizer_free(e->tok);
@@ -153,7 +158,8 @@ void fv_engine_close(fv_engine *e) {
 }
 
 uint64_t fv_engine_layers_run(const fv_engine *e) {
-    return fv_decoder_layers_run(e->dec) + (e->vision ? fv_vision_layers_run(e->vision) : 0);
+    return fv_decoder_layers_run(e->dec) + (e->vision ? fv_vision_layers_run(e->vision) : 0) +
+           (e->video ? fv_vision_layers_run(e->video) : 0);
 }
 
 fv_generation_options fv_engine_generation_options(const fv_engine *e, bool ignore_eos) {

@@ -44,6 +44,7 @@ fv_status fv_layout_from_message(const layout_message *m, fv_layout_config *out)
     c.video_pixels_min = narrow(m->video_pixels_min);
     c.video_pixels_max = narrow(m->video_pixels_max);
     c.tokens_per_second = narrow(m->tokens_per_second);
+    c.video_class = m->video_class_token;
     FV_TRY(fv_layout_check(&c));
     *out = c;
     return FV_OK;
@@ -89,6 +90,7 @@ fv_status fv_layout_to_message(const fv_layout_config *c, fv_arena *a, layout_me
     m->video_pixels_min = (uint32_t)c->video_pixels_min;
     m->video_pixels_max = (uint32_t)c->video_pixels_max;
     m->tokens_per_second = (uint32_t)c->tokens_per_second;
+    m->video_class_token = c->video_class;
     *out = m;
     return FV_OK;
 }

@@ -97,6 +97,12 @@ static fv_status parse_halves(const json_t *root, const char *where, fv_model_co
     return FV_OK;
 }
 
+fv_vision_config fv_vision_config_of(const fv_model_config *cfg, bool video) {
+    fv_vision_config c = cfg->vision;
+    c.keep_cls = c.keep_cls || (video && cfg->video_tower);
+    return c;
+}
+
 static fv_status parse_vision(const json_t *root, const char *where, fv_model_config *cfg,
                               int32_t *eos_default) {
     if (fv_config_member(root, "mm_vision_tower") && !cfg->family->tower_apart)

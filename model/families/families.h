@@ -28,7 +28,7 @@ typedef struct fv_model_config {
     bool newline;            /* rows of visual tokens may end with a newline embedding */
     bool leading_ones;       /* the tower's class token and positions have them as dimensions */
     bool tower_norm;         /* the files have the tower's last norm, used or not */
-    bool video_tower;        /* the files have a second tower, which is not used */
+    bool video_tower;        /* the files have a second tower, for videos */
     bool pooling_head, mask_token;  /* the files have one of the tower, which is not used */
     int32_t image_token;            /* id of the image token; -1 without vision */
     int32_t video_token;            /* of the video token; -1: the model has no videos of its own */
@@ -109,6 +109,9 @@ fv_status fv_config_parse(const char *json, size_t n, const char *where, fv_mode
  * the family's defaults. */
 fv_status fv_image_config_parse(const char *json, size_t n, const char *where,
                                 fv_layout_config *layout, fv_image_config *out);
+
+/* Of the tower that reads images, or videos: Video-LLaVA has one of the same shape, of which the class token is kept. */
+fv_vision_config fv_vision_config_of(const fv_model_config *cfg, bool video);
 
 /* Parses video_preprocessor_config.json, or what processor_config.json nests under "video_processor", or,
  * where there is neither, the images' file, of a family that has read_video: sizes to *layout. Pixel

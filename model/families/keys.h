@@ -38,6 +38,7 @@ fv_status fv_config_features_parse(const json_t *root, const char *where, fv_mod
 
 /* Keys that the LLaVA families share: these, and the projector's bias. */
 fv_status fv_config_llava_parse(const json_t *root, const char *where, fv_model_config *cfg);
+fv_status fv_config_llava_sizes(const json_t *obj, const char *where, fv_layout_config *l);
 
 /* Those that LLaVA-NeXT and LLaVA-OneVision do, too; without image_grid_pinpoints there are the n
  * of `pinpoint`. */

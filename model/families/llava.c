@@ -80,7 +80,7 @@ static fv_status check_resize(const fv_layout_config *l, const char *where) {
                    where, l->tile, l->tile);
 }
 
-static fv_status read_sizes(const json_t *obj, const char *where, fv_layout_config *l) {
+fv_status fv_config_llava_sizes(const json_t *obj, const char *where, fv_layout_config *l) {
     const char *type = "", *aspect = "";
     bool do_resize = true, do_crop = true, do_pad = false;
     fv_layout_size crop = {l->tile, l->tile};
@@ -121,6 +121,6 @@ const fv_family fv_family_llava = {
     .parse = fv_config_llava_parse,
     .processor = {"CLIPImageProcessor", "CLIPFeatureExtractor", "LlavaImageProcessor",
                   "VideoLlavaImageProcessor"},
-    .read_sizes = read_sizes,
+    .read_sizes = fv_config_llava_sizes,
     .pixels = {FV_PIXELS_CLIP},
 };

@@ -366,13 +366,13 @@ static int32_t vision_layers(const fv_model_config *cfg) {
     return last;
 }
 
-/* The same tower again, for videos. */
-static void add_video_tower(builder *b) {
+/* The same tower again, for videos, of which the attention is not asked for. */
+static void add_video_tower(builder *b, int32_t run) {
     char prefix[64];
-    ADD(b, vision_front, FV_PART_UNUSED, 0, "video.");
-    for (int32_t i = 0; i < b->cfg->vision.n_layer; i++) {
+    ADD(b, vision_front, FV_PART_VIDEO, 0, "video.");
+    for (int32_t i = 0; i < (b->whole ? b->cfg->vision.n_layer : run); i++) {
         snprintf(prefix, sizeof prefix, "video.encoder.layers.%d.", i);
-        ADD(b, vision_layer, FV_PART_UNUSED, i, prefix);
+        ADD(b, vision_layer, i < run ? FV_PART_VIDEO_LAYER : FV_PART_UNUSED, i, prefix);
     }
     ADD(b, vision_back, FV_PART_UNUSED, 0, "video.");
 }
@@ -399,7 +399,7 @@ static void build_vision(builder *b) {
         for (int32_t i = from; i < b->n; i++) b->entry[i].optional = true;
     }
     ADD(b, vision_back, FV_PART_UNUSED, 0, "vision.");
-    if (b->whole && cfg->video_tower) add_video_tower(b);
+    if (cfg->video_tower) add_video_tower(b, run);
 }
 
 fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tensor_spec **out,

@@ -23,6 +23,8 @@ typedef enum fv_tensor_part {
     FV_PART_TEXT_LAYER,
     FV_PART_VISION,
     FV_PART_VISION_LAYER,
+    FV_PART_VIDEO, /* the tower for videos of its own */
+    FV_PART_VIDEO_LAYER,
     FV_PART_PROJECTOR,
     FV_PART_DEEPSTACK, /* a connector of its own; the layer is its number */
     FV_PART_UNUSED,    /* in files, never read */

@@ -447,6 +447,10 @@ static json_t *video_json(const fv_model_config *cfg) {
     fv_synth_class(cfg, "VideoProcessor", type);
     json_t *j = json_pack("{s:s}", "video_processor_type", type);
     if (is_qwen_vl(cfg->layout.family)) set_areas(cfg, j);
+    if (!cfg->layout.video_class) return j;
+    int32_t side = cfg->vision.image;
+    json_object_set_new(j, "size", json_pack("{s:i}", "shortest_edge", side));
+    json_object_set_new(j, "crop_size", json_pack("{s:i, s:i}", "height", side, "width", side));
     return j;
 }
 

@@ -14,7 +14,8 @@ static size_t count_pixels(const fv_layout *layout, int32_t n) {
 }
 
 static int32_t tokens_of(const fv_encoded *e, const fv_layout *l) {
-    return l->n_tile * fv_vision_tokens_of(&e->cfg->vision, l->tile.w, l->tile.h);
+    const fv_vision_config tower = fv_vision_config_of(e->cfg, l->video);
+    return l->n_tile * fv_vision_tokens_of(&tower, l->tile.w, l->tile.h);
 }
 
 int32_t fv_encoded_features(const fv_encoded *e, int32_t n_image) {

@@ -138,6 +138,11 @@ static fv_status open_images(fv_prefill_job *j) {
     char stage[FV_POLICY_TEXT_MAX] = "";
     fv_policy only = {0};
     if (j->pixels) return FV_OK;
+    if (condense_of(j) && j->n_video)
+        return FV_FAIL(
+            FV_EUNSUPPORTED,
+            "condense=%s: videos are not condensed: remove condense, or send the frames as images",
+            condense_of(j)->method->name);
     if (condense_of(j)) {
         only.stage[FV_STAGE_CONDENSE] = *condense_of(j);
         fv_policy_print(&only, stage);
@@ -227,8 +232,9 @@ static fv_status encode_next(fv_prefill_job *j, int32_t i, bool *there) {
         return fv_encoded_add(&j->encoded, known);
     }
     if (!pixels) return FV_OK;
+    fv_vision *tower = e->video && j->item[i].video ? e->video : e->vision;
     fv_status st =
-        fv_encode_image(e->vision, pixels, condense_of(j), j->cache, &j->key[i], &j->encoded);
+        fv_encode_image(tower, pixels, condense_of(j), j->cache, &j->key[i], &j->encoded);
     free(j->pixels[i]);
     j->pixels[i] = NULL;
     return st;

@@ -116,7 +116,7 @@ fv_status fv_prompt_of_ids(const fv_tokenizer *tok, const fv_model_config *cfg, 
                            fv_prompt *out) {
     int32_t found = 0;
     for (int32_t i = 0; i < n; i++) {
-        if (ids[i] < 0 || (ids[i] >= cfg->text.vocab && !(n_image && ids[i] == cfg->image_token)))
+        if (ids[i] < 0 || (ids[i] >= cfg->text.vocab && !(n_image && is_image(cfg, ids[i]))))
             return FV_FAIL(FV_EINVAL, "prompt id %d is %d; the model has ids 0..%d", i, ids[i],
                            cfg->text.vocab - 1);
         found += is_image(cfg, ids[i]);

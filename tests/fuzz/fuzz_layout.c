@@ -37,6 +37,8 @@ static fv_layout_config config_of(const fields *f, const uint8_t *rest, size_t b
                           .video_pixels_min = f->flags & 8 ? f->resize_w : 0,
                           .video_pixels_max = f->flags & 8 ? f->resize_h : 0,
                           .tokens_per_second = f->flags & 8 ? f->tiles_max : 0,
+                          .tower_class = f->flags & 32,
+                          .video_class = f->flags & 32,
                           .split = f->flags & 4};
     memcpy(c.pinpoint, rest, bytes < sizeof c.pinpoint ? bytes : sizeof c.pinpoint);
     return c;
@@ -107,7 +109,8 @@ static void check_video(const fv_layout_config *c, const fields *f, const uint8_
     int32_t t = 0, n = 0;
     for (int32_t i = 0; i < l->n_span; i++) {
         const fv_layout_span *s = &l->span[i];
-        expect(s->n == s->t * s->h * s->w && s->step >= 0 && s->tile == t && s->seconds >= 0);
+        expect(s->n == s->t * s->h * s->w + s->class_token && s->step >= 0 && s->tile == t &&
+               s->seconds >= 0);
         t += s->t, n += s->n;
     }
     expect(t == l->n_tile && l->n_tile <= FV_LAYOUT_TILES_MAX);

@@ -157,6 +157,13 @@ class Reference:
         about = VideoMetadata(total_num_frames=len(frames), fps=fps, frames_indices=list(range(len(frames))))
         out = self.processor(videos=[frames], text=prompt, video_metadata=[about], do_sample_frames=False,
                              return_tensors="pt")
+        made["video"] = True
+        if not self.qwen_vl:  # Video-LLaVA: an image for each frame
+            alone = self.processor.image_processor([Image.fromarray(f) for f in frames], return_tensors="pt")
+            pixels = torch.as_tensor(alone.get("pixel_values", alone.get("pixel_values_images")))[None]
+            made["torchvision"] = float((pixels - out["pixel_values_videos"]).abs().max())
+            out["pixel_values_videos"] = pixels
+            return out
         of = self.processor.video_processor
         pictures = [Image.fromarray(f) for f in frames]
         if self.model.config.model_type == "qwen3_vl":  # whose limits are of all frames together
@@ -172,7 +179,6 @@ class Reference:
         assert [grid] == out["video_grid_thw"].tolist()
         made["torchvision"] = float((patches[0] - out["pixel_values_videos"]).abs().max())
         out["pixel_values_videos"] = patches[0]
-        made["video"] = True
         return out
 
     def inputs(self, prompt, images):
@@ -216,7 +222,9 @@ class Reference:
         else:
             inputs = self.inputs(made["prompt"], images)
         made["input_ids"] = inputs["input_ids"][0].numpy()
-        if case.video:
+        if case.video and not self.qwen_vl:
+            made["pixel_values"] = inputs["pixel_values_videos"][0].numpy()
+        elif case.video:
             tower, made["grids"] = self.model.config.vision_config, inputs["video_grid_thw"]
             made["pixel_values"] = unpatched(inputs["pixel_values_videos"], made["grids"], tower.patch_size,
                                              tower.spatial_merge_size, video=True).numpy()

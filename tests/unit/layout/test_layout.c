@@ -230,6 +230,27 @@ Test(layout, a_video_of_qwen3_vl_has_its_times_between_its_tiles) {
     cr_assert(l.span[0].h == 2 && l.span[0].w == 2 && l.n_span == 1);
 }
 
+Test(layout, frames_of_video_llava_have_their_class_tokens) {
+    static fv_layout l;
+    fv_layout_config c = {.family = FV_LAYOUT_LLAVA,
+                          .tile = 28,
+                          .patch = 14,
+                          .merge = 1,
+                          .shortest_edge = 28,
+                          .tower_class = true,
+                          .video_class = true};
+    cr_assert_eq(fv_layout_check(&c), FV_OK, "%s", fv_last_error());
+    cr_assert(fv_layout_reads_video(&c));
+    cr_assert_eq(lay_video(&c, 80, 60, 3, 1, &l), FV_OK, "%s", fv_last_error());
+    cr_assert(l.video && l.frames == 1 && l.n_tile == 3 && l.n_span == 3 && l.n_visual == 15);
+    for (int32_t i = 0; i < 3; i++) cr_assert(l.span[i].tile == i && l.span[i].class_token);
+    cr_assert_eq(fv_layout_image(&c, 80, 60, 1, &l), FV_OK);
+    cr_assert(l.n_visual == 4 && !l.span[0].class_token);
+    cr_assert_eq(lay_video(&c, 80, 60, FV_LAYOUT_TILES_MAX + 1, 1, &l), FV_EINVAL);
+    c.tower_class = false;
+    cr_assert_eq(fv_layout_check(&c), FV_EINVAL);
+}
+
 Test(layout, times_of_frames_are_finite_and_ascend) {
     static fv_layout l;
     const fv_layout_config c = {.family = FV_LAYOUT_QWEN3_VL,

@@ -344,8 +344,13 @@ Test(families, video_llava_is_llava_with_a_second_tower) {
     cr_assert(c.layout.family == FV_LAYOUT_LLAVA && c.layout.tile == 224 && c.layout.patch == 14);
     cr_assert(c.image_token == 7 && c.vision.feature_layer[0] == 23 && !c.vision.keep_cls);
     cr_assert(c.vision.projector_bias && c.vision.class_token && !c.text.tied_head);
+    cr_assert(c.video_tower && c.layout.video_class && c.video_token == 32001);
+    cr_assert(fv_vision_config_of(&c, true).keep_cls && !fv_vision_config_of(&c, false).keep_cls);
     cr_assert(has(&c, true, "video.encoder.layers.23.mlp.fc2.weight"));
-    cr_assert_not(has(&c, false, "video.encoder.layers.0.mlp.fc2.weight"), "it is not read");
+    cr_assert(has(&c, false, "video.encoder.layers.22.mlp.fc2.weight"));
+    cr_assert_not(has(&c, false, "video.encoder.layers.23.mlp.fc2.weight"), "it is not run");
+    refused("{\"model_type\":\"video_llava\",\"image_token_index\":7,\"video_token_index\":7}",
+            FV_EDATA, "are both 7");
     static const char *const names[][2] = {
         {"image_tower.vision_model.post_layernorm.bias", "vision.post_layernorm.bias"},
         {"video_tower.vision_model.post_layernorm.bias", "video.post_layernorm.bias"}};
