@@ -21,8 +21,8 @@ typedef enum fv_dtype {
 /* How a weight [rows, cols] in integers is read. All is borrowed.
  *     int8   integer * scale[row]                                 rows of `cols` bytes
  *     with groups, g = col / group, and rows of `row_bytes` bytes:
- *     int8   bf16(fma(scale[row, g], integer, -min[row, g])); without `min` and in groups of 32 the
- *            product is one of integers (kernels/ops.h)
+ *     int8   bf16(fma(scale[row, g], integer, -min[row, g])); without `min` and in groups of 32 or 16
+ *            the product is one of integers (kernels/ops.h)
  *     int4   bf16(fma(scale[row, g], integer - zero[row, g], -min[row, g]))
  *            integers 0..15, that of an even column in the low half of a byte */
 typedef struct fv_quant {

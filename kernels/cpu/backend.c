@@ -121,7 +121,7 @@ typedef enum product { IN_F32, IN_BF16, IN_INT8, IN_INT8_GROUPS, N_PRODUCT } pro
 
 static product product_of(const fv_backend *be, const fv_tensor *w) {
     if (w->dtype == FV_INT8 && !w->quant->group) return IN_INT8;
-    if (w->dtype == FV_INT8 && w->quant->group == 32 && !w->quant->min) return IN_INT8_GROUPS;
+    if (w->dtype == FV_INT8 && w->quant->group <= 32 && !w->quant->min) return IN_INT8_GROUPS;
     return w->quant || be->compute == FV_COMPUTE_BF16 ? IN_BF16 : IN_F32;
 }
 

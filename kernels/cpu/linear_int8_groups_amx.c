@@ -1,7 +1,7 @@
-/* y = x w^T + bias (+ y) with weights in groups of 32 integers, with AMX (amx.h).
+/* y = x w^T + bias (+ y) with weights in groups of 32 or 16 integers, with AMX (amx.h).
  *
- * A group is half a step of TDPBSSD: 32 bytes of 16 rows of w are operand A, and 32 integers of 16 rows
- * of x operand B. Its sums go through memory to vectors, a row of w each, where they become f32 and
+ * A group is half a step of TDPBSSD, or a quarter: its bytes of 16 rows of w are operand A, and its integers of
+ * 16 rows of x operand B. Its sums go through memory to vectors, a row of w each, where they become f32 and
  * meet the scales; with one row of x a group's sums of 16 rows of w are one vector. K goes by in blocks: a panel of 32 rows of w and 256 columns, 8 KiB, meets all
  * the item's rows of x, and what waits between two blocks is one f32 for each output. */
 #include "kernels/cpu/amx.h"
@@ -22,7 +22,7 @@ typedef struct x_block {
 
 typedef struct w_panel {
     int8_t codes[STRIPS][TILE_ROWS][ROW];
-    float scale[STRIPS][KB][TILE_ROWS];
+    float scale[STRIPS][2 * KB][TILE_ROWS]; /* one or two to a group of x */
 } w_panel;
 
 static size_t x_blocks(const fv_linear_args *a) { return (size_t)div_up(a->x.rows, TILE_ROWS); }
@@ -63,10 +63,19 @@ void fv_amx_pack_int8_groups(const void *args, void *scratch, int64_t begin, int
 
 /* ---- products -------------------------------------------------------------------------- */
 
-/* The scales of rows [n0, n0 + n) of w and `groups` groups from g0 on. */
+/* The scales of rows [n0, n0 + n) of w and `groups` of its groups from g0 on. */
 static void copy_scales(const fv_quant *q, int64_t n0, int n, size_t g0, size_t groups,
-                        float to[KB][TILE_ROWS]) {
+                        float to[2 * KB][TILE_ROWS]) {
     size_t at = (size_t)n0 * (size_t)q->groups + g0;
+    if (q->scale_type == FV_F32 && n >= TILE_ROWS && groups == TILE_ROWS) {
+        __m512i r[TILE_ROWS];
+        UNROLL for (int i = 0; i < TILE_ROWS; i++) {
+            r[i] = _mm512_loadu_si512((const float *)q->scale + at + (size_t)i * (size_t)q->groups);
+        }
+        i32x16_transpose(r);
+        UNROLL for (int i = 0; i < TILE_ROWS; i++) { _mm512_store_si512(to[i], r[i]); }
+        return;
+    }
     if (q->scale_type == FV_F16 && n >= TILE_ROWS && groups == KB) {
         const __m512i rows = _mm512_mullo_epi32(
             _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
@@ -88,12 +97,13 @@ static void copy_scales(const fv_quant *q, int64_t n0, int n, size_t g0, size_t 
 static void copy_panel(const fv_tensor *w, int64_t n0, int n, size_t k, size_t groups,
                        ptrdiff_t ahead, w_panel *to) {
     const fv_quant *q = w->quant;
+    const size_t first = k * KB * (INT8_GROUP / (size_t)q->group);
     size_t left = (size_t)w->cols - k * ROW, bytes = left < ROW ? left : ROW;
     for (int i = 0; i < PANEL_ROWS; i++) {
         int8_t *codes = to->codes[0][0] + i * ROW;
         const int8_t *from = (const int8_t *)w->data + (size_t)(n0 + i) * q->row_bytes + k * ROW;
         size_t there = i < n ? bytes : 0;
-        size_t scale = (size_t)(n0 + PANEL_ROWS + i) * (size_t)q->groups + k * KB;
+        size_t scale = (size_t)(n0 + PANEL_ROWS + i) * (size_t)q->groups + first;
         _mm_prefetch((const void *)((uintptr_t)q->scale + scale * fv_dtype_bytes(q->scale_type)),
                      _MM_HINT_T1);
         if (there == ROW) {
@@ -107,15 +117,15 @@ static void copy_panel(const fv_tensor *w, int64_t n0, int n, size_t k, size_t g
         memset(codes + there, 0, ROW - there);
     }
     for (int s = 0; s < STRIPS; s++)
-        copy_scales(q, n0 + s * TILE_ROWS, n - s * TILE_ROWS, k * KB, groups, to->scale[s]);
+        copy_scales(q, n0 + s * TILE_ROWS, n - s * TILE_ROWS, first, groups, to->scale[s]);
 }
 
 /* The sums of group g, [16 rows of w, 16 rows of x], with tile c. */
 #define GROUP_SUMS(c, g)                                                                           \
     do {                                                                                           \
         _tile_zero(c);                                                                             \
-        _tile_loadd(4, codes + (g)*INT8_GROUP, ROW);                                               \
-        _tile_loadd(6, x->quads[g], 64);                                                           \
+        _tile_loadd(4, codes + (g) * (INT8_GROUP / per), ROW);                                     \
+        _tile_loadd(6, x->quads[0] + (g) * (INT8_GROUP / per) * (TILE_ROWS / 4), 64);              \
         _tile_dpbssd(c, 4, 6);                                                                     \
         _tile_stored(c, sums[c], 64);                                                              \
     } while (0)
@@ -129,43 +139,56 @@ static ALWAYS_INLINE void add_group(__m512 acc[TILE_ROWS], const int32_t *sums, 
     }
 }
 
-/* 16 rows of w times 16 of x, a block of K, on to acc [16, 16]. A function of its own: GCC does not
- * know that tiles are read from memory. */
-static NEVER_INLINE void strip_many(const int8_t *codes, const float *scale, const x_block *x,
-                                    size_t groups, float *at) {
+/* 16 rows of w times 16 of x, a block of K with `groups` groups of w, `per` to one of x, on to acc [16, 16]. */
+static ALWAYS_INLINE void strip_many(const int8_t *codes, const float *scale, const x_block *x,
+                                     size_t groups, float *at, const size_t per) {
     _Alignas(64) int32_t sums[2][TILE_ROWS * TILE_ROWS];
     __m512 acc[TILE_ROWS];
     UNROLL for (int i = 0; i < TILE_ROWS; i++) acc[i] = _mm512_load_ps(at + i * TILE_ROWS);
     GROUP_SUMS(0, 0);
     for (size_t g = 0; g < groups; g += 2) {
         if (g + 1 < groups) GROUP_SUMS(1, g + 1);
-        add_group(acc, sums[0], _mm512_load_ps(x->scale[g]), scale + g * TILE_ROWS);
+        add_group(acc, sums[0], _mm512_load_ps(x->scale[g / per]), scale + g * TILE_ROWS);
         if (g + 1 == groups) break;
         if (g + 2 < groups) GROUP_SUMS(0, g + 2);
-        add_group(acc, sums[1], _mm512_load_ps(x->scale[g + 1]), scale + (g + 1) * TILE_ROWS);
+        add_group(acc, sums[1], _mm512_load_ps(x->scale[(g + 1) / per]),
+                  scale + (g + 1) * TILE_ROWS);
     }
     UNROLL for (int i = 0; i < TILE_ROWS; i++) _mm512_store_ps(at + i * TILE_ROWS, acc[i]);
 }
 
 /* The same with one row of x: a group's sums are one vector, and acc is [16]. */
-static NEVER_INLINE void strip_one(const int8_t *codes, const float *scale, const x_block *x,
-                                   size_t groups, float *at) {
-    _Alignas(64) int32_t sums[KB][TILE_ROWS];
+static ALWAYS_INLINE void strip_one(const int8_t *codes, const float *scale, const x_block *x,
+                                    size_t groups, float *at, const size_t per) {
+    _Alignas(64) int32_t sums[2 * KB][TILE_ROWS];
     __m512 acc = _mm512_load_ps(at);
     for (size_t g = 0; g < groups; g++) {
         _tile_zero(0);
-        _tile_loadd(4, codes + g * INT8_GROUP, ROW);
-        _tile_loadd(6, x->quads[g], 64);
+        _tile_loadd(4, codes + g * (INT8_GROUP / per), ROW);
+        _tile_loadd(6, x->quads[0] + g * (INT8_GROUP / per) * (TILE_ROWS / 4), 64);
         _tile_dpbssd(0, 4, 6);
         _tile_stored(0, sums[g], 4);
     }
     for (size_t g = 0; g < groups; g++) {
-        __m512 by =
-            _mm512_mul_ps(_mm512_load_ps(scale + g * TILE_ROWS), _mm512_set1_ps(x->scale[g][0]));
+        __m512 by = _mm512_mul_ps(_mm512_load_ps(scale + g * TILE_ROWS),
+                                  _mm512_set1_ps(x->scale[g / per][0]));
         acc = _mm512_fmadd_ps(by, _mm512_cvtepi32_ps(_mm512_load_si512(sums[g])), acc);
     }
     _mm512_store_ps(at, acc);
 }
+
+/* Functions of their own: GCC does not know that tiles are read from memory. */
+typedef void strip_fn(const int8_t *codes, const float *scale, const x_block *x, size_t groups,
+                      float *at);
+#define STRIP(name, kind, per)                                                                     \
+    static NEVER_INLINE void name(const int8_t *codes, const float *scale, const x_block *x,       \
+                                  size_t groups, float *at) {                                      \
+        kind(codes, scale, x, groups, at, per);                                                    \
+    }
+STRIP(one_of_32, strip_one, 1)
+STRIP(one_of_16, strip_one, 2)
+STRIP(many_of_32, strip_many, 1)
+STRIP(many_of_16, strip_many, 2)
 
 /* acc [16 rows of w, 16 rows of x], or [16] of one row, into y from row m0 and column n0 on. */
 static void store_tile(const fv_linear_part *p, int64_t m0, int rows, int64_t n0, int n,
@@ -214,12 +237,14 @@ static void item(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t
     int64_t n0 = (int64_t)((size_t)i / cuts) * columns_of(a);
     int N = min_int(columns_of(a), p->w.rows - n0), panels = (int)div_up(N, PANEL_ROWS);
     if (each > blocks - block0) each = blocks - block0;
+    strip_fn *const of[2][2] = {{many_of_16, many_of_32}, {one_of_16, one_of_32}};
+    strip_fn *strip = of[a->x.rows == 1][p->w.quant->group == INT8_GROUP];
     w_panel *panel = scratch;
     float *accs = (float *)(panel + 1), wide[MANY_N]; /* [panels][each][STRIPS][16, 16] */
     enum { ACC = TILE_ROWS * TILE_ROWS };
     memset(accs, 0, (size_t)panels * each * STRIPS * ACC * sizeof *accs);
     for (size_t k = 0; k < k_blocks(a); k++) {
-        size_t groups = all - k * KB < KB ? all - k * KB : KB;
+        size_t groups = int8_scales(p->w.quant, k * KB, all - k * KB < KB ? all - k * KB : KB);
         for (int j = 0; j < panels; j++) {
             ptrdiff_t ahead = j + 1 < panels || k + 1 == k_blocks(a)
                                   ? (ptrdiff_t)PANEL_ROWS * (ptrdiff_t)p->w.quant->row_bytes
@@ -229,9 +254,8 @@ static void item(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t
             float *at = accs + (size_t)j * each * STRIPS * ACC;
             for (size_t m = 0; m < each; m++)
                 for (int s = 0; s < STRIPS; s++, at += ACC)
-                    (a->x.rows == 1 ? strip_one : strip_many)(
-                        panel->codes[s][0], panel->scale[s][0],
-                        (const x_block *)b->x + k * blocks + block0 + m, groups, at);
+                    strip(panel->codes[s][0], panel->scale[s][0],
+                          (const x_block *)b->x + k * blocks + block0 + m, groups, at);
         }
     }
     const float *bias = bias_f32(&p->bias, n0, N, wide);
@@ -247,10 +271,11 @@ static void item(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t
 
 void fv_amx_linear_int8_groups(const void *args, void *scratch, int64_t begin, int64_t end) {
     const fv_cpu_packed_linear *b = args;
-    tiles_open_as(INT8_GROUP, INT8_GROUP / 4, b->a->x.rows == 1 ? 1 : TILE_ROWS);
     for (int p = 0; p < b->a->n_part; p++) {
         const fv_linear_part *part = &b->a->part[p];
         int64_t n = items_of_part(b->a, part->w.rows);
+        tiles_open_as(part->w.quant->group, part->w.quant->group / 4,
+                      b->a->x.rows == 1 ? 1 : TILE_ROWS);
         for (int64_t i = begin < 0 ? 0 : begin; i < end && i < n; i++) item(b, part, i, scratch);
         begin -= n;
         end -= n;

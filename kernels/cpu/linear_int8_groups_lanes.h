@@ -1,7 +1,7 @@
 #ifndef FOVEA_KERNELS_CPU_LINEAR_INT8_GROUPS_LANES_H
 #define FOVEA_KERNELS_CPU_LINEAR_INT8_GROUPS_LANES_H
 
-/* y = x w^T + bias (+ y) with weights in groups of 32 integers, for a path with 16-lane vectors. Lanes are
+/* y = x w^T + bias (+ y) with weights in groups of 32 or 16 integers, for a path with 16-lane vectors. Lanes are
  * rows of w: 16 rows and a block of K are a panel of pairs widened to 16 bits, which meets pairs of x. */
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/linear_parts_lanes.h"
@@ -96,53 +96,68 @@ static void pack_int8_groups(const void *args, void *scratch, int64_t begin, int
 
 /* ---- products -------------------------------------------------------------------------- */
 
-/* A panel: [GROUPS_K] groups of 16 pairs of 16 rows of w, and their scales. */
+/* A panel: [GROUPS_K] groups of 16 pairs of 16 rows of w, and their scales, one or two to a group. */
 typedef struct groups_panel {
     int32_t pairs[GROUPS_K][GROUPS_LINE];
-    float scale[GROUPS_K][LANES];
+    float scale[2 * GROUPS_K][LANES];
 } groups_panel;
 
 static void groups_panel_of(const fv_tensor *w, int64_t n0, int rows, size_t g0, size_t n,
                             groups_panel *to) {
     const fv_quant *q = w->quant;
+    const size_t first = g0 * (INT8_GROUP / (size_t)q->group), scales = int8_scales(q, g0, n);
+    for (size_t g = 0; g < scales; g++)
+        for (int i = 0; i < LANES; i++) {
+            size_t row = (size_t)(n0 + i) * (size_t)q->groups;
+            to->scale[g][i] = i < rows ? widened(q->scale, q->scale_type, row + first + g) : 0.0f;
+        }
     for (size_t g = 0; g < n; g++) {
         size_t k = (g0 + g) * INT8_GROUP, cols = (size_t)w->cols - k;
         const int8_t *at = (const int8_t *)w->data + (size_t)n0 * q->row_bytes + k;
         int8_t part[LANES][INT8_GROUP] = {{0}};
         bool whole = rows == LANES && cols >= INT8_GROUP;
-        for (int i = 0; i < rows; i++) {
-            size_t row = (size_t)(n0 + i) * (size_t)q->groups;
-            to->scale[g][i] = widened(q->scale, q->scale_type, row + g0 + g);
-            if (!whole)
-                memcpy(part[i], at + (size_t)i * q->row_bytes,
-                       cols < INT8_GROUP ? cols : INT8_GROUP);
-        }
-        for (int i = rows; i < LANES; i++) to->scale[g][i] = 0.0f;
+        for (int i = 0; i < rows && !whole; i++)
+            memcpy(part[i], at + (size_t)i * q->row_bytes, cols < INT8_GROUP ? cols : INT8_GROUP);
         int8_pairs_transpose(whole ? at : part[0], whole ? q->row_bytes : INT8_GROUP, to->pairs[g]);
     }
 }
 
-/* mr rows of x, at a distance of ldx: n scales from `scale` on, n groups of pairs from x on. */
+/* n groups of w, `per` to one of x. mr rows of x, at a distance of ldx: scales from `scale` on, pairs from x on. */
 static ALWAYS_INLINE void groups_tile(const groups_panel *w, size_t n, const float *scale,
-                                      const int32_t *x, size_t ldx, float *at, const int mr) {
+                                      const int32_t *x, size_t ldx, float *at, const int mr,
+                                      const int per) {
+    const int pairs = INT8_GROUP / 2 / per;
+    const int32_t *line_at = w->pairs[0];
     f32x16 acc[4];
     UNROLL for (int i = 0; i < mr; i++) acc[i] = f32x16_load(at + i * LANES);
-    for (size_t g = 0; g < n; g++, x += INT8_GROUP / 2) {
+    for (size_t g = 0; g < n; g++, x += pairs, line_at += pairs * LANES) {
         i32x16 sum[4];
         UNROLL for (int i = 0; i < mr; i++) sum[i] = i32x16_zero();
-        for (int k = 0; k < INT8_GROUP / 2; k++) {
-            i32x16 line = i32x16_load(w->pairs[g] + k * LANES);
+        for (int k = 0; k < pairs; k++) {
+            i32x16 line = i32x16_load(line_at + k * LANES);
             UNROLL for (int i = 0; i < mr; i++) {
                 sum[i] = i32x16_pairs(sum[i], line, x[(size_t)i * ldx + (size_t)k]);
             }
         }
         f32x16 by = f32x16_load(w->scale[g]);
         UNROLL for (int i = 0; i < mr; i++) {
-            acc[i] = f32x16_fma(f32x16_mul(by, f32x16_all(scale[(size_t)i * ldx + g])),
-                                f32x16_of_i32(sum[i]), acc[i]);
+            acc[i] =
+                f32x16_fma(f32x16_mul(by, f32x16_all(scale[(size_t)i * ldx + g / (size_t)per])),
+                           f32x16_of_i32(sum[i]), acc[i]);
         }
     }
     UNROLL for (int i = 0; i < mr; i++) f32x16_store(at + i * LANES, acc[i]);
+}
+
+static ALWAYS_INLINE void groups_rows(const groups_panel *w, size_t n, const float *scale,
+                                      const int32_t *x, size_t ldx, float *at, int rows,
+                                      const int per) {
+    switch (rows) {
+    case 1: groups_tile(w, n, scale, x, ldx, at, 1, per); break;
+    case 2: groups_tile(w, n, scale, x, ldx, at, 2, per); break;
+    case 3: groups_tile(w, n, scale, x, ldx, at, 3, per); break;
+    default: groups_tile(w, n, scale, x, ldx, at, 4, per);
+    }
 }
 
 static int groups_columns(const fv_linear_args *a) {
@@ -170,6 +185,7 @@ static void linear_int8_groups_item(const fv_cpu_packed_linear *b, const fv_line
     memset(accs, 0, (size_t)panels * (size_t)M * LANES * sizeof *accs);
     for (size_t g = 0; g < all; g += n) {
         n = all - g < GROUPS_K ? all - g : GROUPS_K;
+        size_t scales = int8_scales(p->w.quant, g, n);
         for (int j = 0; j < panels; j++)
             groups_panel_of(&p->w, n0 + j * LANES, min_int(LANES, N - j * LANES), g, n, panel + j);
         for (int m = 0; m < M; m += 4)
@@ -178,12 +194,10 @@ static void linear_int8_groups_item(const fv_cpu_packed_linear *b, const fv_line
                 const int32_t *x = (const int32_t *)b->x + (size_t)m * ldx + all;
                 float *at = accs + ((size_t)j * (size_t)M + (size_t)m) * LANES;
                 x += g * (INT8_GROUP / 2);
-                switch (min_int(4, M - m)) {
-                case 1: groups_tile(panel + j, n, scale, x, ldx, at, 1); break;
-                case 2: groups_tile(panel + j, n, scale, x, ldx, at, 2); break;
-                case 3: groups_tile(panel + j, n, scale, x, ldx, at, 3); break;
-                default: groups_tile(panel + j, n, scale, x, ldx, at, 4);
-                }
+                if (p->w.quant->group == INT8_GROUP)
+                    groups_rows(panel + j, scales, scale, x, ldx, at, min_int(4, M - m), 1);
+                else
+                    groups_rows(panel + j, scales, scale, x, ldx, at, min_int(4, M - m), 2);
             }
     }
     for (int j = 0; j < panels; j++)

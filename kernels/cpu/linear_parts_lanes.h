@@ -189,6 +189,12 @@ enum { INT8_GROUP = 32 };
 
 static inline size_t int8_groups(int32_t K) { return ((size_t)K + INT8_GROUP - 1) / INT8_GROUP; }
 
+/* Groups of w, of 32 or 16, in n groups of x from g0 on. */
+static inline size_t int8_scales(const fv_quant *q, size_t g0, size_t n) {
+    size_t per = INT8_GROUP / (size_t)q->group, left = (size_t)q->groups - g0 * per;
+    return n * per < left ? n * per : left;
+}
+
 /* x as integers, in the shared memory of pack_int8: a scale for each row, a sum where the path needs
  * it, and the integers as the path lays them, at a multiple of 64 bytes. */
 typedef struct int8_x {

@@ -1,5 +1,5 @@
 /* Products with weights in groups of integers, of 4 or 8 bits: the plain path's bits, and numbers that are computed by hand.
- * Groups of 32 in int8 are summed as integers where they have no min. The CPU only. */
+ * Groups of 32 or 16 in int8 are summed as integers where they have no min. The CPU only. */
 #include "tests/ops/run/run.h"
 
 /* Weights [N, K] whose integers end at the end of a mapping. */
@@ -111,6 +111,53 @@ static void integers_by_hand(device_test *d) {
     }
 }
 
+/* The same in groups of 16: the two halves of 32 share the scale of x, and the third group is a part of one. */
+static void halves_by_hand(device_test *d) {
+    int8_t w[35] = {100, -128, 7};
+    float x[35] = {1.0f, -0.5f}, y[1], scale[3] = {0.01f, -0.5f, 3.0f};
+    x[2] = 0.26f, w[31] = -77, x[31] = -1.0f;
+    w[34] = -5, x[34] = 0.0005f;
+    fv_quant quant = {
+        .scale = scale, .scale_type = FV_F32, .group = 16, .groups = 3, .row_bytes = 35};
+    fv_linear_args a = {.x = fv_tensor_of(x, FV_F32, 1, 35), .n_part = 1};
+    a.part[0].w = fv_tensor_of(w, FV_INT8, 1, 35);
+    a.part[0].w.quant = &quant;
+    a.part[0].y = fv_tensor_of(y, FV_F32, 1, 1);
+    for (int isa = 0; isa < 2; isa++) {
+        fv_backend *be = isa ? &d->be : &d->plain;
+        must(be->ops->linear(be, &a));
+        float want = fmaf(0.01f * (1.0f / 127.0f), 127 * 100 + -64 * -128 + 33 * 7, 0.0f);
+        want = fmaf(-0.5f * (1.0f / 127.0f), -127 * -77, want);
+        want = fmaf(3.0f * (0.0005f / 127.0f), 127 * -5, want);
+        check(same_f32(y[0], want), "%a, not %a", (double)y[0], (double)want);
+    }
+}
+
+/* Parts of one call in groups of 32 and of 16 share x. */
+static void parts_of_both(device_test *d, int M) {
+    enum { K = 300, N = 35 };
+    fv_tensor x = tensor_new(FV_F32, M, K, 1);
+    float *y[2] = {room(sizeof(float) * (size_t)M * N * 2),
+                   room(sizeof(float) * (size_t)M * N * 2)};
+    weights w[2];
+    fill_normal(&x, 1);
+    for (int p = 0; p < 2; p++) weights_new(&w[p], FV_INT8, N, K, 32 >> p, false, false, false);
+    for (int isa = 0; isa < 2; isa++) {
+        fv_backend *be = isa ? &d->be : &d->plain;
+        fv_linear_args a = {.x = x, .n_part = 2};
+        for (int p = 0; p < 2; p++)
+            a.part[p] =
+                (fv_linear_part){.w = w[p].w, .y = fv_tensor_of(y[isa] + p * M * N, FV_F32, M, N)};
+        must(be->ops->linear(be, &a));
+    }
+    check(first_difference(y[0], y[1], (size_t)M * N * 2) < 0, "%d rows: bits differ", M);
+    for (int p = 0; p < 2; p++) {
+        weights_free(&w[p]);
+        free(y[p]);
+    }
+    free(x.data);
+}
+
 static void test_linear_int4(device_test *d) {
     if (!on_cpu(d)) return;
     for (fv_dtype t = FV_INT8; t <= FV_INT4; t++) {
@@ -129,46 +176,96 @@ static void test_linear_int4(device_test *d) {
         linear_once(d, t, 1, 801, 300, 32, true);
         linear_once(d, t, 801, 290, 67, 32, false);
     }
+    linear_once(d, FV_INT8, 1, 801, 300, 16, true);
+    linear_once(d, FV_INT8, 33, 801, 300, 16, false);
+    linear_once(d, FV_INT8, 801, 290, 67, 16, false);
     group("linear in groups: each weight by hand");
     decoded(d, FV_INT4, 32, true);
     decoded(d, FV_INT4, 32, false);
     decoded(d, FV_INT8, 16, false);
     integers_by_hand(d);
+    halves_by_hand(d);
+    parts_of_both(d, 1);
+    parts_of_both(d, 21);
 }
 
-static void perf_linear_int4(device_test *d) {
-    enum { N = 11008, K = 4096, COPIES = 12, GROUPS = K / 32 };
-    if (!on_cpu(d)) return;
-    size_t one = (size_t)N * K / 2, n_scale = (size_t)N * GROUPS;
-    uint8_t *w = room(one * COPIES);
-    uint16_t *scale = room(n_scale * COPIES * sizeof *scale);
-    for (size_t i = 0; i < n_scale * COPIES; i++) scale[i] = 0x3c00;
-    for (size_t i = 0; i < one * COPIES; i++) w[i] = (uint8_t)(i * 2654435761u >> 13);
-    static const int rows[] = {1, 4, 16, 32, 64, 128, 640};
-    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
-        both x = both_normal(d, FV_F32, rows[r], K, 0), y = both_new(d, FV_F32, rows[r], N, 0);
-        double least = (double)INFINITY;
-        for (size_t c = 0; c < (size_t)2 * COPIES; c++) {
-            fv_quant quant = {.scale = scale + c % COPIES * n_scale,
-                              .scale_type = FV_BF16,
-                              .group = 32,
-                              .groups = GROUPS,
-                              .row_bytes = K / 2};
-            fv_linear_args a = {.x = x.there, .n_part = 1, .part = {{.y = y.there}}};
-            a.part[0].w = fv_tensor_of(w + c % COPIES * one, FV_INT4, N, K);
-            a.part[0].w.quant = &quant;
-            double begin = now_s();
-            must(d->be.ops->linear(&d->be, &a));
-            double took = now_s() - begin;
-            if (c > 0 && took < least) least = took;
-        }
-        report(least, 2.0 * rows[r] * N * K, (double)one + 2.0 * (double)n_scale,
-               "[%d, %d] x [%d, %d]^T from memory", rows[r], K, N, K);
-        both_free(&x);
-        both_free(&y);
+typedef struct perf_weights {
+    fv_dtype dtype; /* FV_INT4 in groups of 32, FV_INT8 in groups of 16 as Q6_K, or FV_BF16 */
+    size_t bytes, n_scale, scale_bytes;
+    uint8_t *codes;
+    void *scale;
+} perf_weights;
+
+enum { PERF_N = 11008, PERF_K = 4096, PERF_COPIES = 8 };
+
+static int perf_group(fv_dtype t) { return t == FV_INT4 ? 32 : t == FV_INT8 ? 16 : 0; }
+
+static void perf_weights_new(perf_weights *w, fv_dtype t) {
+    size_t all = (size_t)PERF_N * PERF_K;
+    *w = (perf_weights){.dtype = t, .bytes = t == FV_INT4 ? all / 2 : all * fv_dtype_bytes(t)};
+    if (perf_group(t)) w->n_scale = all / (size_t)perf_group(t);
+    w->scale_bytes = t == FV_INT4 ? 2 : 4;
+    w->codes = room(w->bytes * PERF_COPIES);
+    for (size_t i = 0; i < w->bytes * PERF_COPIES; i++)
+        w->codes[i] = t == FV_BF16 ? 0x3f : (uint8_t)(i * 2654435761u >> 13);
+    w->scale = room((w->n_scale + 1) * PERF_COPIES * w->scale_bytes);
+    for (size_t i = 0; i < w->n_scale * PERF_COPIES; i++) {
+        if (t == FV_INT4)
+            ((uint16_t *)w->scale)[i] = 0x3c00;
+        else
+            ((float *)w->scale)[i] = 0.01f;
     }
-    free(scale);
-    free(w);
+}
+
+/* Seconds of one product with copy c. */
+static double perf_once(device_test *d, const perf_weights *w, size_t c, fv_tensor x, fv_tensor y) {
+    fv_quant quant = {.scale = (char *)w->scale + c * w->n_scale * w->scale_bytes,
+                      .scale_type = w->dtype == FV_INT4 ? FV_BF16 : FV_F32,
+                      .group = perf_group(w->dtype),
+                      .row_bytes = w->bytes / PERF_N};
+    fv_linear_args a = {.x = x, .n_part = 1, .part = {{.y = y}}};
+    a.part[0].w = fv_tensor_of(w->codes + c * w->bytes, w->dtype, PERF_N, PERF_K);
+    if (quant.group) {
+        quant.groups = PERF_K / quant.group;
+        a.part[0].w.quant = &quant;
+    }
+    double begin = now_s();
+    must(d->be.ops->linear(&d->be, &a));
+    return now_s() - begin;
+}
+
+/* Weights from memory, in turn with the same in bf16. */
+static void perf_linear_int4(device_test *d) {
+    static const int rows[] = {1, 4, 16, 32, 64, 128, 640};
+    if (!on_cpu(d)) return;
+    fv_compute was = d->be.compute;
+    d->be.compute = FV_COMPUTE_BF16;
+    for (int k = 0; k < 2; k++) {
+        perf_weights w[2];
+        perf_weights_new(&w[0], k ? FV_INT8 : FV_INT4);
+        perf_weights_new(&w[1], FV_BF16);
+        for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+            both x = both_normal(d, FV_F32, rows[r], PERF_K, 0);
+            both y = both_new(d, FV_F32, rows[r], PERF_N, 0);
+            double least[2] = {(double)INFINITY, (double)INFINITY};
+            for (size_t c = 0; c < (size_t)2 * PERF_COPIES; c++)
+                for (int i = 0; i < 2; i++) {
+                    double took = perf_once(d, &w[i], c % PERF_COPIES, x.there, y.there);
+                    if (c > 0 && took < least[i]) least[i] = took;
+                }
+            report(least[0], 2.0 * rows[r] * PERF_N * PERF_K,
+                   (double)w[0].bytes + (double)(w[0].n_scale * w[0].scale_bytes),
+                   "%s [%d, %d] x [%d, %d]^T from memory: %.2fx of bf16", k ? "int8/16" : "int4/32",
+                   rows[r], PERF_K, PERF_N, PERF_K, least[1] / least[0]);
+            both_free(&x);
+            both_free(&y);
+        }
+        for (int i = 0; i < 2; i++) {
+            free(w[i].codes);
+            free(w[i].scale);
+        }
+    }
+    d->be.compute = was;
 }
 
 const op op_linear_int4 = {"linear_int4", "bits", test_linear_int4, perf_linear_int4};
