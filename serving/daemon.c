@@ -223,7 +223,8 @@ static fv_status read_offers(const fv_daemon *d, const fv_daemon_listener *in, b
 static fv_status take_services(fv_daemon *d, listener *l, const fv_daemon_listener *in) {
     if (in->n_service > SERVICES_MAX)
         return FV_FAIL(FV_EINVAL, "%d services, and at most %d fit", in->n_service, SERVICES_MAX);
-    memcpy(l->services, in->services, (size_t)in->n_service * sizeof *in->services);
+    if (in->n_service) /* there may be no list of none */
+        memcpy(l->services, in->services, (size_t)in->n_service * sizeof *in->services);
     l->n_service = l->n_own = in->n_service;
     l->leave_early = in->leave_early;
     bool health, reflection;

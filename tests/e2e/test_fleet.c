@@ -19,7 +19,7 @@ static fleet f;
 static void open_fleet(void) { fleet_open(&f, "fleet"); }
 static void close_fleet(void) { fleet_close(&f); }
 
-TestSuite(fleet, .init = open_fleet, .fini = close_fleet, .timeout = 300);
+TestSuite(fleet, .init = open_fleet, .fini = close_fleet, .timeout = 900);
 
 /* The same question to one process and to the fleet: everything is equal except times and the
  * route. */
@@ -238,6 +238,11 @@ Test(fleet, a_missing_checkpoint_ends_up_with_a_message) {
 
 /* ---- aborted requests ------------------------------------------------------------------- */
 
+/* Ten minutes: with a sanitizer and other tests beside it a long answer takes some. */
+static void await_end(int pid) {
+    for (int i = 0; i < 12000 && kill(pid, 0) == 0; i++) usleep(50000);
+}
+
 /* A request that takes a few seconds, in the background; returns when the answer has begun. */
 static int ask_long(int n_token) {
     int pid = 0;
@@ -265,7 +270,7 @@ Test(fleet, ending_a_fleet_lets_a_running_answer_end) {
     fleet_start(&f, "--threads 1 --grace-ms 100000");
     int pid = ask_long(1000);
     fleet_stop(&f);
-    for (int i = 0; i < 2400 && kill(pid, 0) == 0; i++) usleep(50000);
+    await_end(pid);
     command_run(&r, "cat %s/long.err", f.dir);
     cr_assert(strstr(r.out, "1000 out, finish: length"), "%s", r.out);
 }
@@ -283,7 +288,7 @@ Test(fleet, a_router_that_drains_sends_new_requests_away_and_lets_the_running_on
     /* Soon after this message the port is closed. */
     cr_assert(strstr(r.err, "this router is shutting down") || strstr(r.err, "no fleet at"), "%s",
               r.err);
-    for (int i = 0; i < 2400 && kill(pid, 0) == 0; i++) usleep(50000);
+    await_end(pid);
     command_run(&r, "cat %s/long.err", f.dir);
     cr_assert(strstr(r.out, "1000 out, finish: length"), "%s", r.out);
 }
@@ -293,7 +298,7 @@ Test(fleet, a_dead_worker_is_started_again_and_takes_up_its_answer) {
     fleet_start(&f, "--threads 1");
     int pid = ask_long(1500);
     kill(fleet_child(&f, "fovea-decode"), SIGKILL);
-    for (int i = 0; i < 2400 && kill(pid, 0) == 0; i++) usleep(50000);
+    await_end(pid);
     command_run(&r, "cat %s/long.err", f.dir);
     cr_assert(strstr(r.out, "1500 out, finish: length"), "%s", r.out);
     command_run(&r,
