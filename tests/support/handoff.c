@@ -206,9 +206,9 @@ static bool same_packed(const fv_kv_packed *a, const fv_kv_packed *b) {
         a->seg != b->seg || !a->anchor != !b->anchor || a->observed != b->observed)
         return false;
     for (int k = 0; k < 2; k++) {
-        const fv_packed_shape *s = &a->part[k].shape;
-        if (fv_packed_bytes(s) != fv_packed_bytes(&b->part[k].shape) ||
-            memcmp(a->part[k].data, b->part[k].data, fv_packed_bytes(s)) != 0)
+        const size_t bytes = fv_packed_bytes(&a->part[k].shape);
+        if (bytes != fv_packed_bytes(&b->part[k].shape) ||
+            (bytes && memcmp(a->part[k].data, b->part[k].data, bytes) != 0)) /* borrowed: none */
             return false;
     }
     return memcmp(a->pos, b->pos, n * 4) == 0 && memcmp(a->first, b->first, blocks * 4 + 4) == 0 &&
