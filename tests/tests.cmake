@@ -28,8 +28,12 @@ set(sanitizer_options "ASAN_OPTIONS=allocator_may_return_null=1" "UBSAN_OPTIONS=
 # case passes: their words do.
 function(fovea_add_test kind name program)
   set(test ${kind}/${name})
+  set(limit 600)
+  if(FOVEA_SANITIZE)
+    set(limit 2400)
+  endif()
   add_test(NAME ${test} COMMAND ${program} ${ARGN})
-  set_tests_properties(${test} PROPERTIES LABELS ${kind} TIMEOUT 600 SKIP_RETURN_CODE 77
+  set_tests_properties(${test} PROPERTIES LABELS ${kind} TIMEOUT ${limit} SKIP_RETURN_CODE 77
     FAIL_REGULAR_EXPRESSION "${sanitizer_words};Tested: 0 " ENVIRONMENT "${sanitizer_options}")
   if(kind STREQUAL e2e)
     set_tests_properties(${test} PROPERTIES COST 10) # the slow ones first, so that none of them ends the run alone

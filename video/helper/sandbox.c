@@ -52,7 +52,7 @@ static int allow_calls(scmp_filter_ctx c) {
 #endif
     };
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
-        struct scmp_arg_cmp fd = SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)calls[i].fd);
+        struct scmp_arg_cmp fd = SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)calls[i].fd, 0);
         int e = calls[i].fd == ANY_FD ? seccomp_rule_add(c, SCMP_ACT_ALLOW, calls[i].call, 0)
                                       : seccomp_rule_add(c, SCMP_ACT_ALLOW, calls[i].call, 1, fd);
         if (e) return e;
