@@ -196,26 +196,27 @@ Test(latent, rows_that_stay_keep_their_bits) {
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
     prefill(&net, &p, "pack=latent,budget=0.1", 0);
     int32_t W = net.cfg.n_kv * net.cfg.d_head, idx[VISUAL / 3];
-    float *before = malloc((size_t)(VISUAL * W) * sizeof *before), *now = malloc((size_t)W * 4);
-    for (int32_t l = 2; l < 4; l++) {
-        const fv_kv_packed *at = fv_kv_packed_at(p.kv, l);
-        fv_latent_read(&at->part[FV_PACKED_V], 0, VISUAL, before);
-        if (l == 2) {
-            for (int32_t i = 0; i < VISUAL / 3; i++) idx[i] = 3 * i + 1;
-            cr_assert_eq(fv_kv_packed_keep(p.kv, 2, idx, VISUAL / 3), FV_OK);
-            cr_assert_eq(fv_kv_packed_at(p.kv, 3)->rows.n, VISUAL / 3);
-        }
-        at = fv_kv_packed_at(p.kv, l);
-        for (int32_t i = 0; i < VISUAL / 3 && l == 2; i++) {
+    float *before[2], *now = malloc((size_t)W * 4);
+    for (int k = 0; k < 2; k++) { /* both layers of the group */
+        before[k] = malloc((size_t)(VISUAL * W) * 4);
+        fv_latent_read(&fv_kv_packed_at(p.kv, 2 + k)->part[FV_PACKED_V], 0, VISUAL, before[k]);
+    }
+    for (int32_t i = 0; i < VISUAL / 3; i++) idx[i] = 3 * i + 1;
+    cr_assert_eq(fv_kv_packed_keep(p.kv, 2, idx, VISUAL / 3), FV_OK);
+    for (int k = 0; k < 2; k++) {
+        const fv_kv_packed *at = fv_kv_packed_at(p.kv, 2 + k);
+        cr_assert_eq(at->rows.n, VISUAL / 3);
+        for (int32_t i = 0; i < VISUAL / 3; i++) {
             fv_latent_read(&at->part[FV_PACKED_V], i, 1, now);
-            cr_assert(memcmp(now, before + (size_t)(idx[i] * W), (size_t)W * 4) == 0, "row %d", i);
+            cr_assert(memcmp(now, before[k] + (size_t)(idx[i] * W), (size_t)W * 4) == 0,
+                      "layer %d, row %d", 2 + k, i);
         }
+        free(before[k]);
     }
     cr_assert_eq(fv_kv_packed_keep(p.kv, 2, (int32_t[]){4}, 1), FV_OK);
     fv_rope rope;
     fv_rope_init(&rope, &net.cfg.rope, net.cfg.d_head);
     cr_assert_eq(fv_unpack(p.kv, &net.be, &rope), FV_OK, "%s", fv_last_error());
-    free(before);
     free(now);
     tiny_prompt_free(&p);
     tiny_net_close(&net);
