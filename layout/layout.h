@@ -128,8 +128,8 @@ fv_status fv_layout_image(const fv_layout_config *c, int32_t w, int32_t h, int32
 typedef struct fv_layout_clip {
     int32_t n;
     double fps; /* of these frames */
-    const double *
-        seconds; /* [n_seconds] when each is, from the first moment of the video on; none: frame / fps */
+    /* [n_seconds] the time of each in the video, which begins at 0; without them frame i is at i / fps. */
+    const double *seconds;
     size_t n_seconds; /* 0 or n */
 } fv_layout_clip;
 

@@ -1,5 +1,5 @@
-/* Qwen2-VL (arXiv 2409.12191) and Qwen2.5-VL, and the images of Qwen3-VL: an image of about its own shape, whose sides are
- * whole tokens and whose area is between two limits. As smart_resize of transformers: quotients in double,
+/* Qwen2-VL (arXiv 2409.12191) and Qwen2.5-VL, and the images of Qwen3-VL: an image of about its own shape,
+ * whose sides are whole tokens and whose area is between two limits. As smart_resize of transformers: quotients in double,
  * rounded half to even. Text around an image is the chat template's.
  *
  * A video of Qwen2-VL and Qwen2.5-VL has frames of limits of their own, two to a token; their processor

@@ -48,8 +48,8 @@ const fv_generation_config *fv_checkpoint_generation(const fv_checkpoint *ck);
 const fv_image_config *fv_checkpoint_image(const fv_checkpoint *ck);
 const fv_text_weights *fv_checkpoint_text(const fv_checkpoint *ck);
 const fv_vision_weights *fv_checkpoint_vision(const fv_checkpoint *ck);
-const fv_vision_weights *
-fv_checkpoint_video(const fv_checkpoint *ck); /* Video-LLaVA's second tower; NULL: none */
+/* Video-LLaVA's second tower; NULL: there is none. */
+const fv_vision_weights *fv_checkpoint_video(const fv_checkpoint *ck);
 const fv_projector_weights *fv_checkpoint_projector(const fv_checkpoint *ck);
 const char *fv_checkpoint_dir(const fv_checkpoint *ck);
 

@@ -40,8 +40,8 @@ typedef struct fv_engine {
     fv_decoder *dec;
     fv_dtype kv_dtype; /* of keys and values, unless a pool is opened for another */
     fv_vision *vision; /* NULL: text only, or not asked for */
-    fv_vision
-        *video; /* a tower of its own for videos; NULL: `vision` reads them, or nothing does */
+    /* A tower of its own for videos; NULL: `vision` reads them, or nothing does. */
+    fv_vision *video;
     fv_vision_config video_config;
     int32_t n_vocab; /* ids that may be sampled: later ones are padding */
     /* of the checkpoint; "+int8" after it of --weights int8 */

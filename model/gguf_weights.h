@@ -6,8 +6,8 @@
  * Blocks. A block of 32 or 256 numbers holds its integers and their scales; number i of group g is
  *     scale[g] * integer[i] - min[g]
  * exactly what gguf-py's dequantization computes in f32. A linear layer gets the integers, as FV_INT4 or
- * FV_INT8 (kernels/tensor.h): products decode them to bf16, or multiply the integers of Q8_0, Q5_0 and Q6_K; what is looked up by row or is no
- * matrix gets the numbers themselves, rounded to bf16.
+ * FV_INT8 (kernels/tensor.h): products decode them to bf16, or multiply the integers of Q8_0, Q5_0 and
+ * Q6_K; what is looked up by row or is no matrix gets the numbers themselves, rounded to bf16.
  *
  * Rows of queries and keys of the architecture llama, which rotates neighbours (2i, 2i + 1) of a head,
  * where Hugging Face's rotates (i, i + D/2): llama.cpp's converter has reordered them, and they go back. */

@@ -110,7 +110,8 @@ fv_status fv_config_parse(const char *json, size_t n, const char *where, fv_mode
 fv_status fv_image_config_parse(const char *json, size_t n, const char *where,
                                 fv_layout_config *layout, fv_image_config *out);
 
-/* Of the tower that reads images, or videos: Video-LLaVA has one of the same shape, of which the class token is kept. */
+/* Of the tower that reads images, or videos: Video-LLaVA has another of the same shape for these, and the text
+ * model sees its class token. */
 fv_vision_config fv_vision_config_of(const fv_model_config *cfg, bool video);
 
 /* Parses video_preprocessor_config.json, or what processor_config.json nests under "video_processor", or,
