@@ -13,11 +13,43 @@
 
 enum { WORDS = TILE_BYTES / 4 };
 
-static void open_tiles(void) { tiles_open(TILE_ROWS); }
+/* Vectors beside each other in a tile of scores: the sums of few are soon laid out. */
+static int score_cols(const attn_item *t) {
+    return t->R == 1 ? 1 : t->R <= 4 ? 4 : t->R <= 8 ? 8 : TILE_ROWS;
+}
 
-/* t->q: [16 vectors][step of D], tiles. */
+static bool is_few(const attn_item *t) { return t->R <= TILE_ROWS; }
+
+/* Tiles for an item of up to 16 vectors, which wastes nothing on rows that are not there:
+ *
+ *     0, 1  sums of scores   [16 keys, cols]
+ *     2, 3  keys as A, values as B: 16 rows of 64 bytes
+ *     4     vectors as B     [16 pairs, cols]
+ *     5     p as A           [R, 32]
+ *     6, 7  o                [R, 16] */
+static void open_few(int R, int cols) {
+    struct {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t bytes_row[16];
+        uint8_t rows[16];
+    } c = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        bool of_scores = i < 2 || i == 4;
+        c.rows[i] = (uint8_t)(i < 5 ? TILE_ROWS : R);
+        c.bytes_row[i] = (uint16_t)(of_scores ? 4 * cols : 64);
+    }
+    __asm__ volatile("" : : "r"(&c) : "memory"); /* GCC takes only 8 bytes of it to be read */
+    _tile_loadconfig(&c);
+}
+
+/* t->q: [16 vectors][step of D], tiles. Opens the tile registers for this item. */
 static void copy_queries_amx(attn_item *t) {
     size_t steps = t->Dp / BF16_STEP;
+    int cols = score_cols(t);
+    if (is_few(t))
+        open_few(t->R, cols);
+    else
+        tiles_open(TILE_ROWS);
     for (int32_t v0 = 0; v0 < t->R; v0 += TILE_ROWS) {
         const float *rows[TILE_ROWS] = {NULL};
         for (int i = 0; i < TILE_ROWS && v0 + i < t->R; i++) {
@@ -26,7 +58,7 @@ static void copy_queries_amx(attn_item *t) {
                       (size_t)(t->head0 + v % t->group) * t->D;
         }
         for (size_t s = 0; s < steps; s++)
-            pairs_tile(rows, s * BF16_STEP, t->D, TILE_ROWS,
+            pairs_tile(rows, s * BF16_STEP, t->D, cols,
                        (uint32_t *)t->q + ((size_t)v0 / TILE_ROWS * steps + s) * WORDS);
     }
 }
@@ -55,12 +87,110 @@ static NEVER_INLINE void scores_tile(const uint16_t *const k[4], const size_t st
     sums_store(out, TILE_ROWS);
 }
 
+/* ---- scores of few vectors ----------------------------------------------------------------- */
+
+/* Asks for `lines` lines of 64 bytes. */
+static ALWAYS_INLINE void fetch_lines(const char *at, int lines) {
+    for (int i = 0; i < lines; i++) _mm_prefetch(at + (size_t)i * 64, _MM_HINT_T0);
+}
+
+/* 32 keys times the vectors, to [32, cols]. What is wanted then, at `next`, is asked for step by
+ * step, `lines` lines each: all at once would stop the loads of the keys. */
+static NEVER_INLINE void scores_few_tiles(const uint16_t *k0, const uint16_t *k1, size_t stride,
+                                          const uint32_t *q, size_t steps, int cols,
+                                          const char *next, int lines, float *out) {
+    size_t ld = (size_t)cols * sizeof *out;
+    _tile_zero(0);
+    _tile_zero(1);
+    for (size_t s = 0; s < steps; s++, q += WORDS, next += (size_t)lines * 64) {
+        _tile_loadd(4, q, ld);
+        _tile_loadd(2, k0 + s * BF16_STEP, stride);
+        _tile_dpbf16ps(0, 2, 4);
+        _tile_loadd(3, k1 + s * BF16_STEP, stride);
+        _tile_dpbf16ps(1, 3, 4);
+        fetch_lines(next, lines);
+    }
+    _tile_stored(0, out, ld);
+    _tile_stored(1, out + TILE_ROWS * cols, ld);
+}
+
+/* [16 keys, 4 vectors], to rows of FV_KV_BLOCK. */
+static ALWAYS_INLINE void lay_4(const float *in, float *to) {
+    const __m512i first =
+        _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29);
+    const __m512i last = _mm512_add_epi32(first, _mm512_set1_epi32(2));
+    __m512 r[4], a[2], b[2];
+    UNROLL for (int i = 0; i < 4; i++) r[i] = _mm512_loadu_ps(in + (size_t)i * 16);
+    UNROLL for (int i = 0; i < 2; i++) {
+        a[i] = _mm512_permutex2var_ps(r[2 * i], first, r[2 * i + 1]);
+        b[i] = _mm512_permutex2var_ps(r[2 * i], last, r[2 * i + 1]);
+    }
+    _mm512_storeu_ps(to, _mm512_shuffle_f32x4(a[0], a[1], 0x44));
+    _mm512_storeu_ps(to + FV_KV_BLOCK, _mm512_shuffle_f32x4(a[0], a[1], 0xee));
+    _mm512_storeu_ps(to + 2 * FV_KV_BLOCK, _mm512_shuffle_f32x4(b[0], b[1], 0x44));
+    _mm512_storeu_ps(to + 3 * FV_KV_BLOCK, _mm512_shuffle_f32x4(b[0], b[1], 0xee));
+}
+
+/* [16 keys, 8 vectors], to rows of FV_KV_BLOCK. */
+static ALWAYS_INLINE void lay_8(const float *in, float *to) {
+    const __m512i first =
+        _mm512_setr_epi32(0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27);
+    const __m512i last = _mm512_add_epi32(first, _mm512_set1_epi32(4));
+    __m512 r[8];
+    UNROLL for (int i = 0; i < 8; i++) r[i] = _mm512_loadu_ps(in + (size_t)i * 16);
+    UNROLL for (int half = 0; half < 2; half++, to += 4 * FV_KV_BLOCK) {
+        __m512 x[4], t[4];
+        UNROLL for (int i = 0; i < 4; i++) {
+            x[i] = _mm512_permutex2var_ps(r[2 * i], half ? last : first, r[2 * i + 1]);
+        }
+        UNROLL for (int i = 0; i < 2; i++) {
+            t[i] = _mm512_shuffle_f32x4(x[2 * i], x[2 * i + 1], 0x88);
+            t[2 + i] = _mm512_shuffle_f32x4(x[2 * i], x[2 * i + 1], 0xdd);
+        }
+        _mm512_storeu_ps(to, _mm512_shuffle_f32x4(t[0], t[1], 0x88));
+        _mm512_storeu_ps(to + FV_KV_BLOCK, _mm512_shuffle_f32x4(t[2], t[3], 0x88));
+        _mm512_storeu_ps(to + 2 * FV_KV_BLOCK, _mm512_shuffle_f32x4(t[0], t[1], 0xdd));
+        _mm512_storeu_ps(to + 3 * FV_KV_BLOCK, _mm512_shuffle_f32x4(t[2], t[3], 0xdd));
+    }
+}
+
+/* [16 keys, 16 vectors], to rows of FV_KV_BLOCK. */
+static ALWAYS_INLINE void lay_16(const float *in, float *to) {
+    __m512i r[TILE_ROWS];
+    for (int i = 0; i < TILE_ROWS; i++) r[i] = _mm512_load_si512(in + (size_t)i * TILE_ROWS);
+    i32x16_transpose(r);
+    for (int i = 0; i < TILE_ROWS; i++) _mm512_storeu_si512(to + (size_t)i * FV_KV_BLOCK, r[i]);
+}
+
+static void lay_scores(const float *in, int cols, float *to) {
+    switch (cols) {
+    case 1: memcpy(to, in, TILE_ROWS * sizeof *to); break;
+    case 4: lay_4(in, to); break;
+    case 8: lay_8(in, to); break;
+    default: lay_16(in, to);
+    }
+}
+
+static void scores_few(attn_item *t, const uint16_t *const k[4], size_t stride, const void *v,
+                       int32_t n) {
+    _Alignas(64) float out[4 * WORDS];
+    size_t steps = t->Dp / BF16_STEP;
+    size_t size = fv_dtype_bytes(t->a->kv_dtype);
+    int cols = score_cols(t), lines = (int)size * BF16_STEP / 2;
+    const char *next = v;
+    for (int g = 0; g < 4 && g * TILE_ROWS < n; g += 2, next += 2 * TILE_ROWS * t->D * size)
+        scores_few_tiles(k[g], k[g + 1], stride, (const uint32_t *)t->q, steps, cols, next, lines,
+                         out + (size_t)(g * TILE_ROWS * cols));
+    for (int g = 0; g < 4 && g * TILE_ROWS < n; g++)
+        lay_scores(out + (size_t)(g * TILE_ROWS * cols), cols, t->s + (size_t)(g * TILE_ROWS));
+}
+
 static void scores_amx(attn_item *t, const void *block, const void *v, int32_t n) {
     fv_tensor keys = fv_tensor_of((void *)(uintptr_t)block, t->a->kv_dtype, n, (int32_t)t->D);
     bool lie = keys.dtype == FV_BF16 && t->D == t->Dp;
     const uint16_t *k[4];
     size_t stride[4], steps = t->Dp / BF16_STEP;
-    fetch(t, v, n);
+    if (!is_few(t)) fetch(t, v, n);
     for (int g = 0; g < 4; g++) {
         int32_t left = n - g * TILE_ROWS;
         uint16_t *copy = (uint16_t *)t->k + (size_t)g * TILE_ROWS * t->Dp;
@@ -71,20 +201,28 @@ static void scores_amx(attn_item *t, const void *block, const void *v, int32_t n
         else if (left > 0)
             bf16_rows(&keys, g * TILE_ROWS, left, 0, t->D, t->Dp, t->Dp, copy);
     }
+    if (is_few(t)) {
+        scores_few(t, k, stride[0], v, n);
+        return;
+    }
     for (int32_t v0 = 0; v0 < t->R; v0 += TILE_ROWS) {
         _Alignas(64) float out[4 * WORDS];
         scores_tile(k, stride, (const uint32_t *)t->q + (size_t)v0 / TILE_ROWS * steps * WORDS,
                     steps, out);
-        for (int g = 0; g < 4; g++) {
-            __m512i r[TILE_ROWS];
-            for (int i = 0; i < TILE_ROWS; i++)
-                r[i] = _mm512_load_si512(out + g * WORDS + i * TILE_ROWS);
-            i32x16_transpose(r);
-            for (int i = 0; i < TILE_ROWS; i++)
-                _mm512_storeu_si512(t->s + (size_t)(v0 + i) * FV_KV_BLOCK + (size_t)(g * TILE_ROWS),
-                                    r[i]);
-        }
+        for (int g = 0; g < 4; g++)
+            lay_16(out + g * WORDS, t->s + (size_t)v0 * FV_KV_BLOCK + (size_t)(g * TILE_ROWS));
     }
+}
+
+/* Rows of 32 numbers, as pairs. */
+static ALWAYS_INLINE void pair(__m512i a, __m512i b, uint32_t *lo, uint32_t *hi) {
+    static const uint16_t first[32] = {0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,
+                                       37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,
+                                       11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+    __m512i at = _mm512_loadu_si512(first);
+    _mm512_storeu_si512(lo, _mm512_permutex2var_epi16(a, at, b));
+    at = _mm512_add_epi16(at, _mm512_set1_epi16(TILE_ROWS));
+    _mm512_storeu_si512(hi, _mm512_permutex2var_epi16(a, at, b));
 }
 
 /* Row j of v from column d on, of n rows that are there. */
@@ -99,27 +237,37 @@ static NEVER_INLINE __m512i odd_row(const attn_item *t, const void *block, int32
 /* Rows j and j + 1 of v from column d on, as pairs; rows from n on are zeros. */
 static void pair_rows(const attn_item *t, const void *block, int32_t j, int32_t n, size_t d,
                       uint32_t *lo, uint32_t *hi) {
-    static const uint16_t first[32] = {0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,
-                                       37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,
-                                       11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
-    __m512i at = _mm512_loadu_si512(first), row[2];
+    __m512i row[2];
     const uint16_t *v = (const uint16_t *)block + (size_t)j * t->D + d;
     bool whole = t->a->kv_dtype == FV_BF16 && d + BF16_STEP <= t->D;
     row[0] = whole && j < n ? _mm512_loadu_si512(v) : odd_row(t, block, j, n, d);
     row[1] = whole && j + 1 < n ? _mm512_loadu_si512(v + t->D) : odd_row(t, block, j + 1, n, d);
-    _mm512_storeu_si512(lo, _mm512_permutex2var_epi16(row[0], at, row[1]));
-    at = _mm512_add_epi16(at, _mm512_set1_epi16(TILE_ROWS));
-    _mm512_storeu_si512(hi, _mm512_permutex2var_epi16(row[0], at, row[1]));
+    pair(row[0], row[1], lo, hi);
 }
 
-/* t->v: [16 columns][step of 32 rows], tiles. */
-static void pack_values(attn_item *t, const void *block, int32_t n) {
+/* t->v: [16 columns][step of 32 rows], tiles. next: FV_KV_BLOCK rows that are wanted then, which are
+ * asked for line by line, or NULL. */
+static void pack_values(attn_item *t, const void *block, int32_t n, const char *next) {
     uint32_t *to = (uint32_t *)t->v;
-    for (size_t d = 0; d < t->Dp; d += BF16_STEP, to += 4 * WORDS)
-        for (int32_t j = 0; j < FV_KV_BLOCK; j += 2) {
-            uint32_t *lo = to + j / 2 * TILE_ROWS;
-            pair_rows(t, block, j, n, d, lo, lo + 2 * WORDS);
+    const uint16_t *v = block;
+    const size_t D = t->D;
+    bool whole = t->a->kv_dtype == FV_BF16 && D == t->Dp;
+    const char *then = next ? next : (const char *)to; /* which is there anyway */
+    size_t then_row = next ? 2 * D * sizeof *v : 0;
+    if (!whole && next) fetch(t, next, FV_KV_BLOCK);
+    for (int32_t j = 0; j < FV_KV_BLOCK; j += 2, v += 2 * D, to += TILE_ROWS, then += then_row) {
+        if (!whole || j + 1 >= n) {
+            for (size_t d = 0; d < t->Dp; d += BF16_STEP)
+                pair_rows(t, block, j, n, d, to + d / 8 * WORDS, to + d / 8 * WORDS + 2 * WORDS);
+            continue;
         }
+        for (size_t d = 0; d < D; d += BF16_STEP) {
+            _mm_prefetch(then + 4 * d, _MM_HINT_T0);
+            _mm_prefetch(then + 4 * d + 64, _MM_HINT_T0);
+            pair(_mm512_loadu_si512(v + d), _mm512_loadu_si512(v + D + d), to + d / 8 * WORDS,
+                 to + d / 8 * WORDS + 2 * WORDS);
+        }
+    }
 }
 
 /* Four tiles, or two, of 16 vectors: o goes on by p v. */
@@ -152,17 +300,39 @@ static NEVER_INLINE void values_tile(const uint16_t *p, const uint32_t *v, float
     }
 }
 
-/* For the vectors [v0, v0 + 16), of which the item has room for all. */
+/* Two tiles of as many vectors as an item of few has. */
+static NEVER_INLINE void values_few_tile(const uint16_t *p, const uint32_t *v, float *o,
+                                         size_t ldo) {
+    const size_t ldp = FV_KV_BLOCK * sizeof(float);
+    _tile_loadd(6, o, ldo);
+    _tile_loadd(7, o + 16, ldo);
+    for (int s = 0; s < FV_KV_BLOCK / BF16_STEP; s++, v += WORDS) {
+        _tile_loadd(5, p + s * BF16_STEP, ldp);
+        _tile_loadd(2, v, 64);
+        _tile_dpbf16ps(6, 5, 2);
+        _tile_loadd(3, v + 2 * WORDS, 64);
+        _tile_dpbf16ps(7, 5, 3);
+    }
+    _tile_stored(6, o, ldo);
+    _tile_stored(7, o + 16, ldo);
+}
+
+/* For the vectors [v0, v0 + 16), of which the item has room for all; or as many as it has, if those
+ * are fewer. */
 static void add_values(attn_item *t, int32_t v0) {
     const uint16_t *p = (const uint16_t *)(t->s + (size_t)v0 * FV_KV_BLOCK);
     const uint32_t *v = (const uint32_t *)t->v;
     float *o = t->o + (size_t)v0 * t->Dp;
+    if (is_few(t)) {
+        for (size_t d = 0; d < t->Dp; d += 32)
+            values_few_tile(p, v + d / 16 * 2 * WORDS, o + d, t->Dp * sizeof *o);
+        return;
+    }
     for (size_t d = 0; d < t->Dp; d += 64)
         values_tile(p, v + d / 16 * 2 * WORDS, o + d, t->Dp * sizeof *o, d + 64 <= t->Dp);
 }
 
 static void values_amx(attn_item *t, const void *block, int32_t n, const void *next) {
-    if (next) fetch(t, next, FV_KV_BLOCK);
     attn_shrink(t);
     for (int32_t v = 0; v < t->R; v++) { /* p as bf16, where it lies */
         float *p = t->s + (size_t)v * FV_KV_BLOCK;
@@ -170,7 +340,7 @@ static void values_amx(attn_item *t, const void *block, int32_t n, const void *n
             _mm256_storeu_si256((void *)((uint16_t *)p + j), bf16_of(f32x16_load(p + j)));
     }
     if (attn_rows_shared(t, block, n)) {
-        pack_values(t, block, attn_most_seen(t));
+        pack_values(t, block, attn_most_seen(t), next);
         for (int32_t v0 = 0; v0 < t->R; v0 += TILE_ROWS) add_values(t, v0);
         return;
     }
@@ -178,7 +348,7 @@ static void values_amx(attn_item *t, const void *block, int32_t n, const void *n
         size_t others = (TILE_ROWS - 1) * t->Dp;
         float *after = t->o + (size_t)(v + 1) * t->Dp, *kept = t->k;
         memcpy(kept, after, others * sizeof *kept);
-        pack_values(t, block, t->n_seen[v]);
+        pack_values(t, block, t->n_seen[v], NULL);
         add_values(t, v);
         memcpy(after, kept, others * sizeof *kept);
     }
@@ -187,7 +357,6 @@ static void values_amx(attn_item *t, const void *block, int32_t n, const void *n
 const attn_products fv_amx_attn_products = {.bf16 = true,
                                             .pad = BF16_STEP,
                                             .zero = 0.0f,
-                                            .open = open_tiles,
                                             .close = tiles_close,
                                             .copy_queries = copy_queries_amx,
                                             .scores = scores_amx,
