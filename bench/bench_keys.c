@@ -253,7 +253,7 @@ static void real_keys(const bench *b, table *t) {
                             .compute = "f32"};
     real r = {0};
     bench_must(fv_local_open(&opt, &r.local));
-    bench_must(fv_suite_make(NULL, 0, 4 * FV_N_TASK, SEED, &r.suite));
+    bench_must(fv_suite_make(NULL, 0, 4 * FV_N_TASK, SEED, false, &r.suite));
     r.side = fv_eval_session_side(fv_local_config(r.local));
     real_lines(&r, t);
     fv_local_close(r.local);

@@ -21,6 +21,8 @@ static const fv_option table[] = {
     {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,
      "Hugging Face checkpoint directory; calibration.json is written there", 0, 0},
     {"items", NULL, FV_OPTION_INT, "N", "110", "number of training questions to run", 1, 100000},
+    {"scenes", NULL, FV_OPTION_STRING, "KIND", "plain",
+     "of the questions: plain or rich, as of fovea eval", 0, 0},
     {"lazy", NULL, FV_OPTION_INT, "N", "-1",
      "number of lazy layers, chosen where attention differs least; -1: as many as "
      "map=training_free has",
@@ -108,8 +110,9 @@ static fv_status look_at_item(const fv_calibrate *c, const fv_policy *policy, in
                               const fv_ask_hooks *hooks) {
     fv_item item;
     fv_image image[FV_ITEM_IMAGES] = {{0}};
+    const fv_scene_knobs rich = fv_scene_knobs_rich();
     FV_TRY(fv_item_make(FV_SPLIT_TRAIN, (fv_scene_task)(i % FV_N_TASK), (uint64_t)(i / FV_N_TASK),
-                        NULL, &item));
+                        c->rich ? &rich : NULL, &item));
     fv_status st = ask_item(c, policy, &item, image, hooks);
     for (int32_t k = 0; k < item.n_image; k++) fv_image_free(&image[k]);
     return st;
@@ -235,13 +238,16 @@ static fv_status calibrate(const fv_options *o) {
         return FV_FAIL(FV_EINVAL,
                        "fovea calibrate measures the checkpoint as it is stored: leave out "
                        "--weights");
+    bool rich;
+    FV_TRY(fv_eval_session_scenes(fv_options_string(o, "scenes"), &rich));
     FV_TRY(fv_log_configure(fv_options_string(o, "log")));
     FV_TRY(fv_request_engine(o, 1, &local));
     const fv_model_config *cfg = fv_local_config(local);
     fv_calibrate look = {.options = o,
                          .local = local,
                          .n_item = (int32_t)fv_options_int(o, "items"),
-                         .n_layer = cfg->text.n_layer};
+                         .n_layer = cfg->text.n_layer,
+                         .rich = rich};
     fv_status st = check_output(o);
     if (st == FV_OK)
         st = cfg->has_vision ? (fv_options_flag(o, "latent") ? fv_calibrate_latent : measure)(&look)

@@ -11,6 +11,7 @@ typedef struct fv_calibrate {
     const fv_options *options;
     fv_local *local;
     int32_t n_item, n_layer;
+    bool rich; /* scenes */
 } fv_calibrate;
 
 /* Runs every item for one token under a policy, with hooks; `what` is for the progress bar. */

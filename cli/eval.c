@@ -34,6 +34,8 @@ static const fv_option table[] = {
      "by default all",
      1, FV_SUITE_ITEMS_MAX},
     {"task", NULL, FV_OPTION_LIST, "NAME", NULL, "only this task; may be repeated", 0, 0},
+    {"scenes", NULL, FV_OPTION_STRING, "KIND", "plain",
+     "plain, or rich: more and smaller things on strong patterns, and dialogs of ten turns", 0, 0},
     {"seed", NULL, FV_OPTION_INT, "S", "0", "random seed of the items", 0, FV_SUITE_SEED_MAX},
     {"out", NULL, FV_OPTION_STRING, "DIR", "fovea-eval",
      "output directory for items.jsonl, results.json and report.html; resumes an evaluation that "
@@ -134,7 +136,7 @@ static fv_status read_policies(eval *e) {
 }
 
 static fv_status read_data(eval *e, const char *path) {
-    static const char *const scenes_only[] = {"task", "seed", "dialogs", "spectra"};
+    static const char *const scenes_only[] = {"task", "seed", "scenes", "dialogs", "spectra"};
     for (size_t i = 0; i < sizeof scenes_only / sizeof scenes_only[0]; i++)
         if (fv_options_given(e->o, scenes_only[i]))
             return FV_FAIL(FV_EINVAL, "--%s does not work with --data", scenes_only[i]);
@@ -149,8 +151,10 @@ static fv_status read_suite(eval *e) {
     const char *const *tasks, *data = fv_options_string(e->o, "data");
     if (data) return read_data(e, data);
     int n_task = fv_options_list(e->o, "task", &tasks);
+    bool rich;
+    FV_TRY(fv_eval_session_scenes(fv_options_string(e->o, "scenes"), &rich));
     return fv_suite_make(tasks, n_task, (int32_t)fv_options_int(e->o, "items"),
-                         (int32_t)fv_options_int(e->o, "seed"), &e->head.suite);
+                         (int32_t)fv_options_int(e->o, "seed"), rich, &e->head.suite);
 }
 
 static fv_status read_spectra(const fv_options *o, const fv_suite *suite) {

@@ -28,6 +28,12 @@ fv_status fv_eval_session_paint(const fv_scene *scene, int32_t side, fv_image *o
     return st;
 }
 
+fv_status fv_eval_session_scenes(const char *kind, bool *rich) {
+    *rich = strcmp(kind, "rich") == 0;
+    if (*rich || strcmp(kind, "plain") == 0) return FV_OK;
+    return FV_FAIL(FV_EINVAL, "--scenes %s: write plain or rich", kind);
+}
+
 int32_t fv_eval_session_side(const fv_model_config *cfg) {
     int32_t side = cfg->vision.image;
     if (side < FV_RENDER_SIDE_MIN) return FV_RENDER_SIDE_MIN;
@@ -90,7 +96,8 @@ void fv_eval_session_leave(fv_eval_session *s) {
 }
 
 int32_t fv_eval_session_max_tokens(const fv_eval_session *s) {
-    return s->own ? s->own->max_tokens : fv_suite_max_tokens((int32_t)s->item.turn[s->turn].task);
+    return s->own ? s->own->max_tokens
+                  : fv_suite_max_tokens((int32_t)s->item.turn[s->turn].task, s->item.scene[0].rich);
 }
 
 fv_status fv_eval_session_file(const fv_eval_session *s, int32_t image, uint8_t **data, size_t *n) {

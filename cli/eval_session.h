@@ -41,6 +41,9 @@ fv_status fv_eval_session_file(const fv_eval_session *s, int32_t image, uint8_t 
 /* Puts the line of the benchmark, if any, in front of a failure's sentence. Gives the status. */
 fv_status fv_eval_session_failed(const fv_eval_session *s, fv_status st);
 
+/* Reads --scenes: plain or rich. FV_EINVAL for anything else. */
+fv_status fv_eval_session_scenes(const char *kind, bool *rich);
+
 /* A scene as an image, `side` pixels wide and high (fv_image_free it). */
 fv_status fv_eval_session_paint(const fv_scene *scene, int32_t side, fv_image *out);
 

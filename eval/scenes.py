@@ -15,7 +15,7 @@ interpreter's lock is released while C works."""
 import collections
 import ctypes
 
-VERSION = 1  # FV_API_VERSION
+VERSION = 2  # FV_API_VERSION
 SPLITS = ["train", "check", "test"]
 SHAPES = ["circle", "square", "triangle", "diamond", "cross", "ring"]
 COLORS = ["red", "green", "blue", "yellow", "purple", "orange", "cyan", "white"]
@@ -26,7 +26,7 @@ KINDS = ["background", "object", "printed", "written"]
 PATCH = [(f, "i1") for f in ("kind", "shape", "color", "size", "digit", "thing")]
 PATCH += [("unused", "i1", 2), ("dx", "<f4"), ("dy", "<f4")]
 PATCH_BYTES = 16
-TEXT_BYTES = 8192  # of the turns of an item
+TEXT_BYTES = 32768  # of the turns of an item
 
 Task = collections.namedtuple("Task", "index name chance n_image n_turn")
 Turn = collections.namedtuple("Turn", "task question answer restated")
@@ -56,19 +56,19 @@ class Scenes:
         return result
 
     @staticmethod
-    def _knobs(objects, numbers, written_percent):
-        return (ctypes.c_int32 * 5)(*objects, *numbers, written_percent)
+    def _knobs(objects, numbers, written_percent, rich):
+        return (ctypes.c_int32 * 6)(*objects, *numbers, written_percent, rich)
 
     def _turns(self, text):
         turns = [line.split("\t") for line in text.value.decode().splitlines()]
         return [Turn(self._names[int(t[0])], *t[1:]) for t in turns]
 
-    def scenes(self, split, first, n, objects=(1, 9), numbers=(0, 3), written_percent=30):
+    def scenes(self, split, first, n, objects=(1, 9), numbers=(0, 3), written_percent=30, rich=False):
         """Scenes first .. first + n - 1 of a split, as a list of bytes."""
         out = ctypes.create_string_buffer(self.scene_bytes * n)
         self._must(
             self._c.fv_api_scenes(
-                SPLITS.index(split), ctypes.c_uint64(first), n, self._knobs(objects, numbers, written_percent), out
+                SPLITS.index(split), ctypes.c_uint64(first), n, self._knobs(objects, numbers, written_percent, rich), out
             )
         )
         return [out.raw[i * self.scene_bytes : (i + 1) * self.scene_bytes] for i in range(n)]
@@ -99,12 +99,12 @@ class Scenes:
             return None
         return self._turns(text)
 
-    def item(self, split, task, index, objects=(1, 9), numbers=(0, 3), written_percent=30):
+    def item(self, split, task, index, objects=(1, 9), numbers=(0, 3), written_percent=30, rich=False):
         """Item `index` of a task; the evaluation leaves the rest at its default."""
         t = self.tasks[task]
         scenes = ctypes.create_string_buffer(2 * self.scene_bytes)
         text = ctypes.create_string_buffer(TEXT_BYTES)
-        knobs = self._knobs(objects, numbers, written_percent)
+        knobs = self._knobs(objects, numbers, written_percent, rich)
         self._must(
             self._c.fv_api_item(
                 SPLITS.index(split), t.index, ctypes.c_uint64(index), knobs, scenes, text, ctypes.c_size_t(TEXT_BYTES)

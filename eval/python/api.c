@@ -14,7 +14,7 @@ static int32_t result(fv_status s) { return s == FV_OK ? 0 : -1; }
 
 static const fv_scene_knobs *read_knobs(const int32_t *k, fv_scene_knobs *out) {
     if (!k) return NULL;
-    *out = (fv_scene_knobs){k[0], k[1], k[2], k[3], k[4]};
+    *out = (fv_scene_knobs){k[0], k[1], k[2], k[3], k[4], k[5] != 0};
     return out;
 }
 
@@ -77,9 +77,10 @@ static fv_status write_turns(const fv_turn *turn, int32_t n, char *text, size_t 
 int32_t fv_api_ask(const void *scenes, int32_t task, uint64_t seed, char *text, size_t cap) {
     const fv_task_info *t = fv_task_describe(task);
     fv_turn turn[FV_ITEM_TURNS];
+    const fv_scene *s = scenes;
     if (!t) return result(FV_FAIL(FV_EINVAL, "no task %d", (int)task));
     if (!fv_task_ask((fv_scene_task)task, scenes, seed, turn)) return 1;
-    return result(write_turns(turn, t->n_turn, text, cap));
+    return result(write_turns(turn, fv_task_turns((fv_scene_task)task, s->rich), text, cap));
 }
 
 int32_t fv_api_item(int32_t split, int32_t task, uint64_t index, const int32_t *knobs, void *scenes,

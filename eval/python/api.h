@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FV_API_VERSION = 1 };
+enum { FV_API_VERSION = 2 };
 
 /* FV_API_VERSION of the library: a caller compares it with the one it was written for. */
 int32_t fv_api_version(void);
@@ -25,7 +25,7 @@ size_t fv_api_scene_bytes(void);
 int32_t fv_api_tasks(void);
 const char *fv_api_task(int32_t task, double *chance, int32_t *n_image, int32_t *n_turn);
 
-/* knobs[5]: objects least and most, numbers least and most, percent with handwriting
+/* knobs[6]: objects least and most, numbers least and most, percent with handwriting, rich or not
  * (fv_scene_knobs); NULL: the default.
  *
  * Scenes first .. first + n - 1 of a split (0 train, 1 check, 2 test) into scenes[n]. */

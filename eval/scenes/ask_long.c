@@ -1,10 +1,12 @@
-/* The long ones: a dialog of three turns, and the caption. */
+/* The long ones: a dialog of three or ten turns, and the caption. */
 #include <stdio.h>
 #include <string.h>
 
 #include "eval/scenes/ask_internal.h"
 
-/* ---- three turns ------------------------------------------------------------------------ */
+enum { ANYTHING_TRIES = 400 };
+
+/* ---- a dialog --------------------------------------------------------------------------- */
 
 /* "it" refers to the turn before: a model that no longer sees the image, or has lost the
  * turn before, cannot answer. */
@@ -32,6 +34,35 @@ static bool ask_where_it_is(const fv_scene_object *o, fv_attribute asked, fv_ran
     return true;
 }
 
+/* What later turns about a rich scene ask. Nothing of it follows from the turns before, so tokens that were kept for an
+ * early question may be the wrong ones. */
+static bool ask_anything(const fv_scene *scene, fv_random *pick, fv_turn *turn) {
+    static const struct {
+        fv_scene_task task;
+        fv_ask ask;
+    } any[] = {
+        {FV_TASK_SHAPE, fv_ask_shape},   {FV_TASK_COLOR, fv_ask_color},
+        {FV_TASK_COUNT, fv_ask_count},   {FV_TASK_EXISTS, fv_ask_exists},
+        {FV_TASK_CELL, fv_ask_cell},     {FV_TASK_RELATION, fv_ask_relation},
+        {FV_TASK_NUMBER, fv_ask_number}, {FV_TASK_WRITTEN, fv_ask_written},
+    };
+    const int32_t k = fv_random_below(pick, (int32_t)(sizeof any / sizeof *any));
+    turn->task = any[k].task;
+    return any[k].ask(scene, fv_random_seeded(fv_random_next(pick)), pick, turn);
+}
+
+static bool asked_before(const fv_turn *turn, int32_t i) {
+    for (int32_t k = 0; k < i; k++)
+        if (strcmp(turn[k].question, turn[i].question) == 0) return true;
+    return false;
+}
+
+static bool ask_on(const fv_scene *scene, int32_t i, fv_random *pick, fv_turn *turn) {
+    for (int32_t t = 0; t < ANYTHING_TRIES; t++)
+        if (ask_anything(scene, pick, &turn[i]) && !asked_before(turn, i)) return true;
+    return false;
+}
+
 bool fv_ask_dialog(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn) {
     const fv_attribute asked =
         fv_random_below(&constraints, 2) ? FV_ATTRIBUTE_SHAPE : FV_ATTRIBUTE_COLOR;
@@ -40,8 +71,11 @@ bool fv_ask_dialog(const fv_scene *scene, fv_random constraints, fv_random *pick
     if (it < 0) return false;
     if (!ask_where_it_is(&scene->object[it], asked, &constraints, pick, &turn[1])) return false;
     turn[2].task = last_counts ? FV_TASK_COUNT : FV_TASK_EXISTS;
-    return last_counts ? fv_ask_count(scene, constraints, pick, &turn[2])
-                       : fv_ask_exists(scene, constraints, pick, &turn[2]);
+    const fv_ask last = last_counts ? fv_ask_count : fv_ask_exists;
+    if (!last(scene, constraints, pick, &turn[2])) return false;
+    for (int32_t i = FV_PLAIN_TURNS; i < fv_task_turns(FV_TASK_DIALOG, scene->rich); i++)
+        if (!ask_on(scene, i, pick, turn)) return false;
+    return true;
 }
 
 /* ---- the caption ------------------------------------------------------------------------ */

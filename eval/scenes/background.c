@@ -20,7 +20,22 @@ static fv_cloud_step step_at(int32_t pixel, int32_t side, int32_t n_cell) {
     return (fv_cloud_step){cell, t * t * (3.0f - 2.0f * t)};
 }
 
-void fv_background_init(fv_background *b, uint64_t look, int32_t side) {
+/* 4 to 20 pixels a wave in an image of 288. */
+static void draw_area(fv_random *r, int32_t side, fv_area *a) {
+    a->pattern = (fv_pattern)fv_random_below(r, FV_N_PATTERN);
+    a->x = draw(r, 0.0f, 1.0f);
+    a->y = draw(r, 0.0f, 1.0f);
+    const float fast = draw(r, 14.0f, 64.0f), slow = draw(r, -0.7f, 0.7f) * fast;
+    const bool upright = fv_random_chance(r, 50);
+    a->wave[0][upright] = a->wave[1][!upright] = fast;
+    a->wave[0][!upright] = slow;
+    a->wave[1][upright] = -slow;
+    const float height = draw(r, 0.04f, 0.16f);
+    for (int c = 0; c < 3; c++) a->tint[c] = height * draw(r, 0.3f, 1.0f);
+    a->grain = 1 + side * fv_random_between(r, 2, 7) / 288;
+}
+
+void fv_background_init(fv_background *b, uint64_t look, bool rich, int32_t side) {
     fv_random r = fv_random_seeded(look);
     b->side = side;
     const float grey = draw(&r, 0.16f, 0.46f), hue = draw(&r, 0.0f, 0.06f);
@@ -36,6 +51,8 @@ void fv_background_init(fv_background *b, uint64_t look, int32_t side) {
     b->light = draw(&r, -0.06f, 0.06f);
     b->noise = draw(&r, 0.02f, 0.12f);
     b->noise_seed = (uint32_t)(fv_random_next(&r) >> 32);
+    b->n_area = rich ? fv_random_between(&r, 3, FV_AREAS) : 0;
+    for (int32_t i = 0; i < b->n_area; i++) draw_area(&r, side, &b->area[i]);
     for (int32_t i = 0; i < side; i++) {
         b->in_coarse[i] = step_at(i, side, FV_CLOUD_COARSE);
         b->in_fine[i] = step_at(i, side, FV_CLOUD_FINE);
@@ -58,6 +75,38 @@ static float triangle_wave(float at) {
     return (t < 0.5f ? t : 1.0f - t) * 4.0f - 1.0f;
 }
 
+static const fv_area *area_at(const fv_background *b, float x, float y) {
+    int32_t nearest = 0;
+    float least = 4.0f;
+    for (int32_t i = 0; i < b->n_area; i++) {
+        const float dx = x - b->area[i].x, dy = y - b->area[i].y, d = dx * dx + dy * dy;
+        if (d < least) least = d, nearest = i;
+    }
+    return &b->area[nearest];
+}
+
+/* The height of a pattern at a pixel, -1 to 1. */
+static float pattern_at(const fv_area *a, uint32_t seed, int32_t x, int32_t y, float pixel) {
+    if (a->pattern == FV_GRAIN)
+        return fv_random_noise(seed, (uint32_t)(y / a->grain * 4096 + x / a->grain));
+    const float at_x = ((float)x + 0.5f) * pixel, at_y = ((float)y + 0.5f) * pixel;
+    const float u = triangle_wave(a->wave[0][0] * at_x + a->wave[0][1] * at_y);
+    if (a->pattern == FV_STRIPES) return u;
+    const float v = triangle_wave(a->wave[1][0] * at_x + a->wave[1][1] * at_y);
+    if (a->pattern == FV_CHECKS) return u * v;
+    return u + v > 0.6f ? 1.0f : -0.5f;
+}
+
+/* Adds the patchwork to a row. */
+static void add_patterns(const fv_background *b, int32_t y, float *const channel[3]) {
+    const float pixel = 1.0f / (float)b->side;
+    for (int32_t x = 0; x < b->side; x++) {
+        const fv_area *a = area_at(b, ((float)x + 0.5f) * pixel, ((float)y + 0.5f) * pixel);
+        const float height = pattern_at(a, b->noise_seed ^ 0x9e3779b9u, x, y, pixel);
+        for (int c = 0; c < 3; c++) channel[c][x] += height * a->tint[c];
+    }
+}
+
 void fv_background_row(const fv_background *b, int32_t y, float *const channel[3]) {
     float fine[FV_CLOUD_FINE + 1], coarse[FV_CLOUD_COARSE + 1], grey[FV_RENDER_SIDE_MAX];
     const float pixel = 1.0f / (float)b->side, down = b->stripe_y * ((float)y + 0.5f) * pixel;
@@ -72,4 +121,5 @@ void fv_background_row(const fv_background *b, int32_t y, float *const channel[3
         for (int32_t x = 0; x < b->side; x++)
             channel[c][x] = b->base[c] + grey[x] + between(coarse, b->in_coarse[x]);
     }
+    if (b->n_area > 0) add_patterns(b, y, channel);
 }

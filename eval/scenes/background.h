@@ -4,10 +4,14 @@
 /* THE BACKGROUND of an image, and what else of its look carries no fact.
  *
  * Three textures over a dim colour: soft clouds of another hue in each channel, finer clouds
- * without hue, and stripes. Value noise: random numbers on a lattice, blended smoothly. */
+ * without hue, and stripes. Value noise: random numbers on a lattice, blended smoothly.
+ *
+ * Over that a rich scene has a patchwork: areas around random points, each with a pattern of its own
+ * (stripes, checks, dots or grain) in a dim tint. */
 #include "eval/scenes/render.h"
 
 enum { FV_CLOUD_COARSE = 9, FV_CLOUD_FINE = 23 }; /* lattice cells along a side */
+enum { FV_AREAS = 9 };
 
 /* The cell of a lattice that a pixel of a row is in, and how far through it, smoothed. */
 typedef struct fv_cloud_step {
@@ -15,7 +19,19 @@ typedef struct fv_cloud_step {
     float weight;
 } fv_cloud_step;
 
+typedef enum fv_pattern { FV_STRIPES = 0, FV_CHECKS, FV_DOTS, FV_GRAIN, FV_N_PATTERN } fv_pattern;
+
+typedef struct fv_area {
+    fv_pattern pattern;
+    float x, y;       /* its point, in sides; a pixel belongs to the nearest one */
+    float wave[2][2]; /* waves along a side in x and y, of either direction of the pattern */
+    float tint[3];    /* of the pattern's height */
+    int32_t grain;    /* pixels along a side of the image per lump */
+} fv_area;
+
 typedef struct fv_background {
+    int32_t n_area; /* 0: plain */
+    fv_area area[FV_AREAS];
     int32_t side;
     float base[3];
     float coarse[3][FV_CLOUD_COARSE + 1][FV_CLOUD_COARSE + 1];
@@ -27,8 +43,8 @@ typedef struct fv_background {
     fv_cloud_step in_coarse[FV_RENDER_SIDE_MAX], in_fine[FV_RENDER_SIDE_MAX]; /* [side] used */
 } fv_background;
 
-/* Draws the background `look` of an image of `side` pixels (render.h has the range). */
-void fv_background_init(fv_background *b, uint64_t look, int32_t side);
+/* Draws the background `look` of a plain or rich image of `side` pixels (render.h has the range). */
+void fv_background_init(fv_background *b, uint64_t look, bool rich, int32_t side);
 
 /* Writes row `y` of the background: channel[3] of [side] floats, about 0 to 1. */
 void fv_background_row(const fv_background *b, int32_t y, float *const channel[3]);

@@ -63,4 +63,13 @@ static inline bool fv_random_chance(fv_random *r, int32_t percent) {
     return fv_random_below(r, 100) < percent;
 }
 
+/* Number `i` of a noise that needs no order: the sum of two even ones, -1 to 1, by a hash. */
+static inline float fv_random_noise(uint32_t seed, uint32_t i) {
+    uint32_t u = i * 2654435761u + seed;
+    u = (u ^ (u >> 16)) * 0x85ebca6bu;
+    u = (u ^ (u >> 13)) * 0xc2b2ae35u;
+    u ^= u >> 16;
+    return ((float)((int32_t)(u & 0xffff) + (int32_t)(u >> 16)) - 65535.0f) * (1.0f / 65535.0f);
+}
+
 #endif

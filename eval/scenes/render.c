@@ -9,6 +9,7 @@
 #include "eval/scenes/background.h"
 #include "eval/scenes/font.h"
 #include "eval/scenes/handwriting.h"
+#include "eval/scenes/random.h"
 #include "eval/scenes/shape.h"
 
 /* 16 is 0 for a processor that computes in half precision too. */
@@ -146,21 +147,12 @@ static void paint_written(const strip *row, const fv_scene_written *w, const uin
 
 /* ---- the image ------------------------------------------------------------------------ */
 
-/* Noise of pixel value `i`: the sum of two even ones, -1 to 1, by a hash, for it needs no order. */
-static float noise_at(uint32_t seed, uint32_t i) {
-    uint32_t u = i * 2654435761u + seed;
-    u = (u ^ (u >> 16)) * 0x85ebca6bu;
-    u = (u ^ (u >> 13)) * 0xc2b2ae35u;
-    u ^= u >> 16;
-    return ((float)((int32_t)(u & 0xffff) + (int32_t)(u >> 16)) - 65535.0f) * (1.0f / 65535.0f);
-}
-
 static void finish_row(const strip *row, const fv_background *b, uint8_t *rgb) {
     const uint32_t first = (uint32_t)(row->y * row->side) * 3;
     for (uint32_t c = 0; c < 3; c++) {
         float *channel = row->channel[c];
         for (int32_t x = 0; x < row->side; x++) {
-            float noise = b->noise * noise_at(b->noise_seed, first + 3 * (uint32_t)x + c);
+            float noise = b->noise * fv_random_noise(b->noise_seed, first + 3 * (uint32_t)x + c);
             channel[x] = clamp01(channel[x] + noise) * 255.0f + 0.5f;
         }
     }
@@ -176,7 +168,7 @@ fv_status fv_render(const fv_scene *scene, int32_t side, uint8_t *rgb) {
     uint8_t ink[FV_HANDWRITING_SIDE * FV_HANDWRITING_SIDE];
     const float scale = (float)side / (float)FV_SCENE_UNIT; /* exact: the unit is a power of two */
     fv_background background;
-    fv_background_init(&background, scene->look, side);
+    fv_background_init(&background, scene->look, scene->rich, side);
     if (scene->n_written) fv_handwriting_ink(scene->written.sample, ink);
     strip row = {.side = side, .channel = {pixels[0], pixels[1], pixels[2]}};
     for (; row.y < side; row.y++) {

@@ -108,11 +108,14 @@ static void draw_digits(fv_random *r, fv_scene_number *n) {
         n->digit[i] = (uint8_t)fv_random_between(r, i == 0 && n->n_digit > 1, 9);
 }
 
+/* A length, in a rich scene half of it. */
+static int32_t scaled(const fv_scene *s, int32_t length) { return s->rich ? length / 2 : length; }
+
 static void add_number(fv_scene *s, layout *l, fv_random *r) {
     fv_scene_number n = {0};
     draw_digits(r, &n);
     n.dark = fv_random_chance(r, 50);
-    n.cell = fv_random_between(r, 255, 330);
+    n.cell = scaled(s, fv_random_between(r, 255, 330));
     /* Six dots a digit, the last of them empty, and two dots of plate around. */
     int32_t half_w = n.cell * (6 * n.n_digit + 3) / 2, half_h = n.cell * 11 / 2;
     if (find_place(l, r, NUMBER, half_w, half_h, &n.x, &n.y)) s->number[s->n_number++] = n;
@@ -124,7 +127,7 @@ static void add_written(fv_scene *s, layout *l, fv_random *r) {
                    ? fv_random_between(r, FV_HANDWRITING_TRAIN, FV_HANDWRITING_SAMPLES - 1)
                    : fv_random_below(r, FV_HANDWRITING_TRAIN);
     w.digit = fv_handwriting_digit(w.sample);
-    w.cell = fv_random_between(r, 380, 520);
+    w.cell = scaled(s, fv_random_between(r, 380, 520));
     for (int i = 0; i < 3; i++) w.rgb[i] = (uint8_t)fv_random_between(r, 175, 255);
     int32_t half = w.cell * FV_HANDWRITING_SIDE / 2;
     if (!find_place(l, r, WRITTEN, half, half, &w.x, &w.y)) return;
@@ -173,7 +176,7 @@ static void mix_paint(fv_random *r, fv_scene_object *o) {
 }
 
 static bool place_object(fv_scene *s, layout *l, fv_random *r, fv_scene_object *o) {
-    o->radius = fv_random_between(r, radius_min[o->size], radius_max[o->size]);
+    o->radius = scaled(s, fv_random_between(r, radius_min[o->size], radius_max[o->size]));
     if (!find_place(l, r, OBJECT, o->radius, o->radius, &o->x, &o->y)) return false;
     mix_paint(r, o);
     s->object[s->n_object++] = *o;
@@ -221,10 +224,19 @@ static int32_t draw_n_number(fv_random *r, const fv_scene_knobs *k) {
 
 fv_scene_knobs fv_scene_knobs_default(void) {
     return (fv_scene_knobs){.object_min = 1,
+                            .object_max = FV_PLAIN_OBJECTS,
+                            .number_min = 0,
+                            .number_max = FV_PLAIN_NUMBERS,
+                            .written_percent = 30};
+}
+
+fv_scene_knobs fv_scene_knobs_rich(void) {
+    return (fv_scene_knobs){.object_min = 1,
                             .object_max = FV_SCENE_OBJECTS,
                             .number_min = 0,
                             .number_max = FV_SCENE_NUMBERS,
-                            .written_percent = 30};
+                            .written_percent = 50,
+                            .rich = true};
 }
 
 fv_status fv_scene_key_check(const fv_scene_key *key) {
@@ -240,12 +252,14 @@ fv_status fv_scene_key_check(const fv_scene_key *key) {
 }
 
 fv_status fv_scene_knobs_check(const fv_scene_knobs *k) {
-    if (k->object_min < 1 || k->object_max > FV_SCENE_OBJECTS || k->object_min > k->object_max)
+    const int32_t objects = k->rich ? FV_SCENE_OBJECTS : FV_PLAIN_OBJECTS;
+    const int32_t numbers = k->rich ? FV_SCENE_NUMBERS : FV_PLAIN_NUMBERS;
+    if (k->object_min < 1 || k->object_max > objects || k->object_min > k->object_max)
         return FV_FAIL(FV_EINVAL, "scene: %d to %d objects: 1 to %d may be asked for",
-                       k->object_min, k->object_max, FV_SCENE_OBJECTS);
-    if (k->number_min < 0 || k->number_max > FV_SCENE_NUMBERS || k->number_min > k->number_max)
+                       k->object_min, k->object_max, objects);
+    if (k->number_min < 0 || k->number_max > numbers || k->number_min > k->number_max)
         return FV_FAIL(FV_EINVAL, "scene: %d to %d numbers: 0 to %d may be asked for",
-                       k->number_min, k->number_max, FV_SCENE_NUMBERS);
+                       k->number_min, k->number_max, numbers);
     if (k->written_percent < 0 || k->written_percent > 100)
         return FV_FAIL(FV_EINVAL, "scene: handwriting in %d of 100 scenes", k->written_percent);
     return FV_OK;
@@ -264,6 +278,7 @@ fv_status fv_scene_make(const fv_scene_key *key, const fv_scene_knobs *knobs, fv
     layout l = {0};
     memset(out, 0, sizeof *out);
     out->split = (int32_t)key->split;
+    out->rich = k.rich;
     out->look = fv_random_next(&r);
     int32_t n_object = fv_random_between(&r, k.object_min, k.object_max);
     for (int32_t n = draw_n_number(&r, &k); n > 0; n--) add_number(out, &l, &r);

@@ -17,6 +17,10 @@
  *   - six pairs of a colour and a shape (fv_peer_held_back) occur only in the test split;
  *   - so do the digits of the second half of the handwriting (handwriting.h).
  *
+ * Scenes are plain or rich. Plain ones have few things over a calm background. In rich ones things have half the
+ * size, so there are more of them, and the background is a patchwork of strong patterns: more to see for as many
+ * pixels of a thing, on an image with twice the side. A rich scene is another scene than the plain one of its key.
+ *
  * What the questions rely on holds for every scene: centres keep clear of the lines between the
  * nine cells, things overlap little (their circles do not; a corner of a square may touch), and
  * things of one kind in one row of cells differ in x, so that raster order is no matter of taste.
@@ -26,8 +30,10 @@
 
 enum {
     FV_SCENE_UNIT = 16384,
-    FV_SCENE_OBJECTS = 9,
-    FV_SCENE_NUMBERS = 3,
+    FV_SCENE_OBJECTS = 16, /* of a rich scene */
+    FV_SCENE_NUMBERS = 6,
+    FV_PLAIN_OBJECTS = 9,
+    FV_PLAIN_NUMBERS = 3,
     FV_NUMBER_DIGITS = 3,
 };
 
@@ -97,6 +103,7 @@ typedef struct fv_scene_written {
 typedef struct fv_scene {
     uint64_t look; /* seed of what carries no fact: background, light, noise */
     int32_t split;
+    int32_t rich; /* 1 or 0 */
     int32_t n_object, n_number, n_written;
     fv_scene_object object[FV_SCENE_OBJECTS]; /* in raster order: by row of cells, then by x */
     fv_scene_number number[FV_SCENE_NUMBERS]; /* in raster order too */
@@ -117,13 +124,17 @@ typedef struct fv_scene_key {
 
 /* How full a scene is: for curricula, and for tasks that need something in particular. */
 typedef struct fv_scene_knobs {
-    int32_t object_min, object_max; /* 1 to 9; fewer where numbers take the space */
-    int32_t number_min, number_max; /* 0 to 3 */
+    int32_t object_min, object_max; /* 1 to 9, rich to 16; fewer where numbers take the space */
+    int32_t number_min, number_max; /* 0 to 3, rich to 6 */
     int32_t written_percent;        /* how many scenes of 100 have a handwritten digit */
+    bool rich;
 } fv_scene_knobs;
 
 /* 1-9 objects; 0-3 numbers, none in half of the scenes; handwriting in 30 of 100 scenes. */
 fv_scene_knobs fv_scene_knobs_default(void);
+
+/* Rich: 1-16 objects; 0-6 numbers, none in half of the scenes; handwriting in 50 of 100. */
+fv_scene_knobs fv_scene_knobs_rich(void);
 
 /* FV_EINVAL when a part of the key or a knob is out of its range; the sentence names it. */
 fv_status fv_scene_key_check(const fv_scene_key *key);

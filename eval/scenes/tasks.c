@@ -43,6 +43,10 @@ const fv_task_info *fv_task_describe(int32_t t) {
     return t >= 0 && t < FV_N_TASK ? &tasks[t].info : NULL;
 }
 
+int32_t fv_task_turns(fv_scene_task t, bool rich) {
+    return t == FV_TASK_DIALOG && rich ? FV_ITEM_TURNS : tasks[t].info.n_turn;
+}
+
 static int32_t larger(int32_t a, int32_t b) { return a > b ? a : b; }
 
 /* The caller's values, raised to the task's minimum. */
@@ -56,8 +60,8 @@ static fv_scene_knobs knobs_for(const task *t, const fv_scene_knobs *asked) {
     return k;
 }
 
-static void name_turns(fv_scene_task t, fv_turn *turn) {
-    for (int32_t i = 0; i < tasks[t].info.n_turn; i++) turn[i].task = t;
+static void name_turns(fv_scene_task t, int32_t n, fv_turn *turn) {
+    for (int32_t i = 0; i < n; i++) turn[i].task = t;
 }
 
 fv_status fv_item_make(fv_split split, fv_scene_task t, uint64_t index, const fv_scene_knobs *knobs,
@@ -69,8 +73,9 @@ fv_status fv_item_make(fv_split split, fv_scene_task t, uint64_t index, const fv
     FV_TRY(fv_scene_key_check(&key));
     key.attempt = WISHES * SCENES; /* one more than any scene has */
     fv_random words = fv_random_seeded(fv_scene_seed(&key));
-    *out = (fv_item){.task = t, .n_image = tasks[t].info.n_image, .n_turn = tasks[t].info.n_turn};
-    name_turns(t, out->turn);
+    *out =
+        (fv_item){.task = t, .n_image = tasks[t].info.n_image, .n_turn = fv_task_turns(t, k.rich)};
+    name_turns(t, out->n_turn, out->turn);
     fv_random constraints = {0};
     for (key.attempt = 0; key.attempt < WISHES * SCENES; key.attempt++) {
         if (key.attempt % SCENES == 0) constraints = fv_random_seeded(fv_random_next(&words));
@@ -88,7 +93,7 @@ fv_status fv_item_make(fv_split split, fv_scene_task t, uint64_t index, const fv
 
 bool fv_task_ask(fv_scene_task t, const fv_scene *scene, uint64_t seed, fv_turn *turn) {
     fv_random words = fv_random_seeded(fv_random_mix(seed));
-    name_turns(t, turn);
+    name_turns(t, fv_task_turns(t, scene->rich), turn);
     for (int i = 0; i < WISHES; i++) {
         fv_random constraints = fv_random_seeded(fv_random_next(&words));
         if (tasks[t].ask(scene, constraints, &words, turn)) return true;

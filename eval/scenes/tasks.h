@@ -3,7 +3,7 @@
 
 /* TASKS: what is asked about scenes, and what the right answer is.
  *
- *   (split, task, index) -> [fv_item]: one or two scenes, one to three turns
+ *   (split, task, index) -> [fv_item]: one or two scenes, one to ten turns
  *
  * An item depends only on (split, task, index), so a suite of any length is the same everywhere and
  * may run in parts. In TEST and CHECK, and by default in TRAIN, the answer is drawn first, each
@@ -21,9 +21,10 @@
 
 enum {
     FV_QUESTION_MAX = 160, /* bytes of a text, its NUL among them */
-    FV_ANSWER_MAX = 1024,
+    FV_ANSWER_MAX = 2048,
     FV_ITEM_IMAGES = 2,
-    FV_ITEM_TURNS = 3,
+    FV_ITEM_TURNS = 10,
+    FV_PLAIN_TURNS = 3, /* of a dialog about a plain scene; about a rich one it has FV_ITEM_TURNS */
 };
 
 typedef enum fv_scene_task {
@@ -36,7 +37,7 @@ typedef enum fv_scene_task {
     FV_TASK_NUMBER,    /* a printed number of 1 to 3 digits */
     FV_TASK_WRITTEN,   /* a handwritten digit */
     FV_TASK_COMPARE,   /* two images: which has more of something */
-    FV_TASK_DIALOG,    /* three turns about one image; the second says "it" */
+    FV_TASK_DIALOG,    /* three turns, about a rich image ten; the second says "it" */
     FV_TASK_CAPTION,   /* every object, in raster order, in a sentence each */
     FV_N_TASK
 } fv_scene_task;
@@ -45,8 +46,9 @@ typedef struct fv_task_info {
     const char *name;  /* "shape" */
     const char *about; /* half a sentence, for tables and help */
     double chance;     /* score of the best constant answer */
-    int32_t n_image, n_turn;
-    bool two_hop; /* an object must be found before what is asked can be read */
+    int32_t n_image;
+    int32_t n_turn; /* about a plain scene: fv_task_turns */
+    bool two_hop;   /* an object must be found before what is asked can be read */
 } fv_task_info;
 
 typedef struct fv_turn {
@@ -67,6 +69,9 @@ typedef struct fv_item {
 /* NULL when there is no such task. Static. */
 const fv_task_info *fv_task_describe(int32_t task);
 
+/* Turns of an item about plain or rich scenes. */
+int32_t fv_task_turns(fv_scene_task task, bool rich);
+
 /* Makes item `index` (below 2^40) of a task. `knobs` say how full its scenes are; NULL is the
  * default, which the evaluation uses. Tasks raise them as far as they must (no relation of one
  * object), and here scenes keep to them. FV_EINVAL when task, split, index or knobs are out of
@@ -74,7 +79,7 @@ const fv_task_info *fv_task_describe(int32_t task);
 fv_status fv_item_make(fv_split split, fv_scene_task task, uint64_t index,
                        const fv_scene_knobs *knobs, fv_item *out);
 
-/* Makes questions about given scenes: writes turn[n_turn] about scene[n_image], as the task
+/* Makes questions about given scenes: writes turn[fv_task_turns] about scene[n_image], as the task
  * has them. The same seed gives the same questions. False when the scenes do not suit the task; the
  * turns are then undefined. */
 bool fv_task_ask(fv_scene_task task, const fv_scene *scene, uint64_t seed, fv_turn *turn);

@@ -19,11 +19,15 @@ json_t *fv_results_log_head_json(const fv_results_log_head *h) {
         json_array_append_new(tasks, json_string(fv_suite_task_name(&h->suite, h->suite.task[i])));
     for (int32_t i = 0; i < h->n_policy; i++)
         json_array_append_new(policies, json_string(h->policy[i]));
-    return json_pack("{s:i, s:s, s:s, s:s, s:s, s:s*, s:s*, s:s*, s:i, s:i, s:o, s:o}", "form",
-                     FORM, "checkpoint", h->checkpoint, "by", h->by, "dialog", h->dialog, "first",
-                     h->first, "kv_dtype", h->kv_dtype, "compute", h->compute, "data",
-                     h->suite.benchmark ? h->suite.benchmark->digest : NULL, "items",
-                     h->suite.n_item, "seed", h->suite.seed, "tasks", tasks, "policies", policies);
+    return json_pack("{s:i, s:s, s:s, s:s, s:s, s:s*, s:s*, s:s*, s:s*, s:i, s:i, s:o, s:o}",
+                     "form", FORM, "checkpoint", h->checkpoint, "by", h->by, "dialog", h->dialog,
+                     "first", h->first, "kv_dtype", h->kv_dtype, "compute", h->compute, "data",
+                     h->suite.benchmark ? h->suite.benchmark->digest : NULL, "scenes",
+                     h->suite.benchmark ? NULL
+                     : h->suite.rich    ? "rich"
+                                        : "plain",
+                     "items", h->suite.n_item, "seed", h->suite.seed, "tasks", tasks, "policies",
+                     policies);
 }
 
 fv_status fv_results_log_init(const fv_results_log_head *head, fv_results_log *out) {
@@ -80,6 +84,7 @@ static bool agrees(const json_t *found, const char *key, const json_t *value) {
     const json_t *there = json_object_get(found, key);
     if (!there && (strcmp(key, "kv_dtype") == 0 || strcmp(key, "compute") == 0))
         return strcmp(json_string_value(value), "f32") == 0;
+    if (!there && strcmp(key, "scenes") == 0) return strcmp(json_string_value(value), "plain") == 0;
     if (!there && strcmp(key, "first") == 0)
         return strcmp(json_string_value(value), "prefill") == 0;
     return json_equal(value, there);

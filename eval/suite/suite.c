@@ -21,9 +21,9 @@ static fv_status find_task(const char *name, fv_scene_task *out) {
 }
 
 fv_status fv_suite_make(const char *const *name, int32_t n_name, int32_t n_item, int32_t seed,
-                        fv_suite *out) {
+                        bool rich, fv_suite *out) {
     bool wanted[FV_N_TASK] = {false};
-    fv_suite e = {.n_item = n_item, .seed = seed};
+    fv_suite e = {.n_item = n_item, .seed = seed, .rich = rich};
     for (int32_t i = 0; i < n_name; i++) {
         fv_scene_task t;
         FV_TRY(find_task(name[i], &t));
@@ -76,12 +76,16 @@ double fv_suite_chance(const fv_suite *e, int32_t task) {
 }
 
 int32_t fv_suite_turns(const fv_suite *e, int32_t item) {
-    return e->benchmark ? 1 : fv_task_describe(fv_suite_task_of(e, item))->n_turn;
+    return e->benchmark ? 1 : fv_task_turns((fv_scene_task)fv_suite_task_of(e, item), e->rich);
 }
 
 fv_status fv_suite_item(const fv_suite *e, int32_t item, fv_item *out) {
     uint64_t index = ((uint64_t)e->seed << INDEX_BITS) | (uint64_t)(item / e->n_task);
-    return fv_item_make(FV_SPLIT_TEST, (fv_scene_task)fv_suite_task_of(e, item), index, NULL, out);
+    const fv_scene_knobs rich = fv_scene_knobs_rich();
+    return fv_item_make(FV_SPLIT_TEST, (fv_scene_task)fv_suite_task_of(e, item), index,
+                        e->rich ? &rich : NULL, out);
 }
 
-int32_t fv_suite_max_tokens(int32_t t) { return t == FV_TASK_CAPTION ? 320 : 32; }
+int32_t fv_suite_max_tokens(int32_t t, bool rich) {
+    return t != FV_TASK_CAPTION ? 32 : rich ? 640 : 320;
+}

@@ -18,13 +18,14 @@ typedef struct fv_suite {
     int32_t task[FV_N_TASK]; /* [n_task] ascending: fv_scene_task, of a benchmark fv_metric */
     int32_t n_item;          /* over all tasks */
     int32_t seed;
+    bool rich;                     /* scenes (eval/scenes/scene.h) */
     const fv_benchmark *benchmark; /* borrowed; NULL: scenes are generated */
 } fv_suite;
 
-/* A suite of some tasks (n_name 0: all; a repeated name counts once). Every task has at least one
+/* A suite of some tasks about plain or rich scenes (n_name 0: all; a repeated name counts once). Every task has at least one
  * item. FV_EINVAL when a name, the seed or the number of items is out of range. */
 fv_status fv_suite_make(const char *const *name, int32_t n_name, int32_t n_item, int32_t seed,
-                        fv_suite *out);
+                        bool rich, fv_suite *out);
 
 /* All items of a benchmark, which must stay. A task is a metric. */
 fv_suite fv_suite_of_benchmark(const fv_benchmark *benchmark);
@@ -42,6 +43,6 @@ fv_status fv_suite_item(const fv_suite *suite, int32_t item, fv_item *out);
 
 /* Tokens that an answer to a turn of this task may have: twice those of the longest right answer in
  * a tokenizer of whole words, and more; who says more than that says it wrong. */
-int32_t fv_suite_max_tokens(int32_t task);
+int32_t fv_suite_max_tokens(int32_t task, bool rich);
 
 #endif

@@ -104,7 +104,7 @@ static void put_item(writer *w, const fv_suite *suite, int32_t number) {
                              cfg->text.max_position, &prompt));
     items_item head = {.n = prompt.n,
                        .n_image = item.n_image,
-                       .max_tokens = fv_suite_max_tokens(item.turn[0].task)};
+                       .max_tokens = fv_suite_max_tokens(item.turn[0].task, false)};
     snprintf(head.task, sizeof head.task, "%s", fv_task_describe((int32_t)task)->name);
     put(w, &head, sizeof head);
     put(w, prompt.ids, (size_t)prompt.n * sizeof *prompt.ids);
@@ -143,7 +143,7 @@ int main(int argc, char **argv) {
     head.cfg = *fv_checkpoint_config(ck);
     head.cfg.n_vocab_used = w.engine.n_vocab;
     if (!head.cfg.has_vision) fail("the checkpoint has no eye");
-    must(fv_suite_make(NULL, 0, atoi(argv[2]), 0, &suite));
+    must(fv_suite_make(NULL, 0, atoi(argv[2]), 0, false, &suite));
     must(fv_engine_chat(&w.engine, "", &w.chat));
     fill_values(&w, &head);
     items_weights weights = {*fv_checkpoint_text(ck), *fv_checkpoint_vision(ck),

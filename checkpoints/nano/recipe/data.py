@@ -80,8 +80,11 @@ class Text:
 
 
 class Source:
-    def __init__(self, path, tokenizer, shape, split="train"):
+    """knobs: how full scenes are (Scenes.scenes); none: as in the evaluation of nano."""
+
+    def __init__(self, path, tokenizer, shape, split="train", **knobs):
         self.scenes, self.text, self.shape, self.split = library.Scenes(path), Text(tokenizer), shape, split
+        self.knobs = knobs
 
     # ---- pictures ----
 
@@ -115,13 +118,13 @@ class Source:
 
     def single(self, first, n, blocks=12):
         """Samples about one picture each."""
-        scenes = self.scenes.scenes(self.split, first, n)
+        scenes = self.scenes.scenes(self.split, first, n, **self.knobs)
         asked = [self._ask(s, first + i, blocks) for i, s in enumerate(scenes)]
         return self._pack([[s] for s in scenes], asked)
 
     def double(self, first, n, blocks=6):
         """Samples that compare two pictures."""
-        pairs = [self.scenes.scenes(self.split, (1 << 39) + 2 * (first + i), 2) for i in range(n)]
+        pairs = [self.scenes.scenes(self.split, (1 << 39) + 2 * (first + i), 2, **self.knobs) for i in range(n)]
         asked = []
         for i, pair in enumerate(pairs):
             some = [self.scenes.ask(pair, "compare", (first + i) * 64 + j) for j in range(2 * blocks)]

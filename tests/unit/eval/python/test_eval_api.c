@@ -9,11 +9,11 @@
 
 Test(eval_api, scenes_are_those_of_the_layer) {
     fv_scene a[3], b;
-    const int32_t knobs[5] = {2, 4, 0, 1, 50};
+    const int32_t knobs[6] = {2, 4, 0, 1, 50, 0};
     cr_assert_eq(fv_api_scene_bytes(), sizeof(fv_scene));
     cr_assert_eq(fv_api_scenes(FV_SPLIT_TEST, 40, 3, knobs, a), 0);
     fv_scene_key key = {.split = FV_SPLIT_TEST, .index = 42};
-    cr_assert_eq(fv_scene_make(&key, &(fv_scene_knobs){2, 4, 0, 1, 50}, &b), FV_OK);
+    cr_assert_eq(fv_scene_make(&key, &(fv_scene_knobs){2, 4, 0, 1, 50, false}, &b), FV_OK);
     cr_assert_eq(memcmp(&a[2], &b, sizeof b), 0);
 }
 

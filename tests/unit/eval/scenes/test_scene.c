@@ -129,21 +129,40 @@ static void check_pair(const fv_scene_object *a, const fv_scene_object *b) {
 }
 
 Test(scene, objects_keep_clear_of_each_other_and_of_the_lines) {
-    int32_t of_n[FV_SCENE_OBJECTS + 1] = {0};
+    int32_t of_n[FV_PLAIN_OBJECTS + 1] = {0};
     for (uint64_t i = 0; i < MANY; i++) {
         fv_scene s = make((fv_split)(i % FV_N_SPLIT), i);
-        cr_assert(s.n_object >= 1 && s.n_object <= FV_SCENE_OBJECTS);
+        cr_assert(s.n_object >= 1 && s.n_object <= FV_PLAIN_OBJECTS);
         of_n[s.n_object]++;
         for (int32_t a = 0; a < s.n_object; a++) {
             check_object(&s.object[a]);
             for (int32_t b = a + 1; b < s.n_object; b++) check_pair(&s.object[a], &s.object[b]);
         }
     }
-    for (int i = 1; i <= FV_SCENE_OBJECTS; i++) cr_assert_gt(of_n[i], MANY / 20, "%d", i);
+    for (int i = 1; i <= FV_PLAIN_OBJECTS; i++) cr_assert_gt(of_n[i], MANY / 20, "%d", i);
+}
+
+Test(scene, rich_ones_have_more_and_smaller_things) {
+    const fv_scene_knobs rich = fv_scene_knobs_rich();
+    int32_t objects[FV_SCENE_OBJECTS + 1] = {0}, numbers[FV_SCENE_NUMBERS + 1] = {0};
+    for (uint64_t i = 0; i < MANY; i++) {
+        fv_scene s;
+        const fv_scene_key key = {.split = FV_SPLIT_TEST, .index = i};
+        cr_assert_eq(fv_scene_make(&key, &rich, &s), FV_OK);
+        cr_assert_eq(s.rich, 1);
+        objects[s.n_object]++;
+        numbers[s.n_number]++;
+        for (int32_t a = 0; a < s.n_object; a++) {
+            cr_assert_leq(s.object[a].radius, 2330 / 2);
+            for (int32_t b = a + 1; b < s.n_object; b++) check_pair(&s.object[a], &s.object[b]);
+        }
+    }
+    for (int i = 1; i <= FV_SCENE_OBJECTS; i++) cr_assert_gt(objects[i], MANY / 40, "%d", i);
+    for (int i = 0; i <= FV_SCENE_NUMBERS; i++) cr_assert_gt(numbers[i], MANY / 40, "%d", i);
 }
 
 Test(scene, numbers_have_no_leading_zero_and_touch_nothing) {
-    int32_t of_n[FV_SCENE_NUMBERS + 1] = {0};
+    int32_t of_n[FV_PLAIN_NUMBERS + 1] = {0};
     for (uint64_t i = 0; i < MANY; i++) {
         fv_scene s = make(FV_SPLIT_TRAIN, i);
         of_n[s.n_number]++;
@@ -158,7 +177,7 @@ Test(scene, numbers_have_no_leading_zero_and_touch_nothing) {
                           apart(n->y, s.object[o].y) > half_h + s.object[o].radius);
         }
     }
-    for (int i = 0; i <= FV_SCENE_NUMBERS; i++) cr_assert_gt(of_n[i], MANY / 10);
+    for (int i = 0; i <= FV_PLAIN_NUMBERS; i++) cr_assert_gt(of_n[i], MANY / 10);
 }
 
 Test(scene, handwriting_is_what_its_table_says) {
@@ -183,7 +202,7 @@ Test(scene, handwriting_is_what_its_table_says) {
 }
 
 Test(scene, knobs_are_kept) {
-    const fv_scene_knobs knobs = {1, 2, 1, 1, 0};
+    const fv_scene_knobs knobs = {1, 2, 1, 1, 0, false};
     for (uint64_t i = 0; i < 2000; i++) {
         fv_scene s;
         fv_scene_key key = {.split = FV_SPLIT_TRAIN, .index = i};
@@ -206,11 +225,11 @@ Test(scene, what_is_out_of_range_is_refused) {
     refuses((fv_scene_key){.image = 2}, NULL, "image 2");
     refuses((fv_scene_key){.attempt = 32768}, NULL, "attempt 32768");
     refuses((fv_scene_key){.index = UINT64_C(1) << 40}, NULL, "2^40");
-    refuses((fv_scene_key){0}, &(fv_scene_knobs){0, 3, 0, 0, 0}, "0 to 3 objects");
-    refuses((fv_scene_key){0}, &(fv_scene_knobs){1, 10, 0, 0, 0}, "1 to 10 objects");
-    refuses((fv_scene_key){0}, &(fv_scene_knobs){3, 2, 0, 0, 0}, "3 to 2 objects");
-    refuses((fv_scene_key){0}, &(fv_scene_knobs){1, 1, 0, 4, 0}, "0 to 4 numbers");
-    refuses((fv_scene_key){0}, &(fv_scene_knobs){1, 1, 0, 0, 101}, "101 of 100");
+    refuses((fv_scene_key){0}, &(fv_scene_knobs){0, 3, 0, 0, 0, false}, "0 to 3 objects");
+    refuses((fv_scene_key){0}, &(fv_scene_knobs){1, 10, 0, 0, 0, false}, "1 to 10 objects");
+    refuses((fv_scene_key){0}, &(fv_scene_knobs){3, 2, 0, 0, 0, false}, "3 to 2 objects");
+    refuses((fv_scene_key){0}, &(fv_scene_knobs){1, 1, 0, 4, 0, false}, "0 to 4 numbers");
+    refuses((fv_scene_key){0}, &(fv_scene_knobs){1, 1, 0, 0, 101, false}, "101 of 100");
 }
 
 /* ---- it never changes ---------------------------------------------------------------- */

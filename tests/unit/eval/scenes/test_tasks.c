@@ -240,6 +240,24 @@ Test(tasks, answers_are_true) {
             }
 }
 
+Test(tasks, answers_about_rich_scenes_are_true_and_dialogs_have_ten_turns) {
+    const fv_scene_knobs rich = fv_scene_knobs_rich();
+    int32_t most = 0;
+    for (int task = 0; task < FV_TASK_CAPTION; task++)
+        for (uint64_t i = 0; i < 200; i++) {
+            static fv_item item;
+            cr_assert_eq(fv_item_make(FV_SPLIT_TEST, (fv_scene_task)task, i, &rich, &item), FV_OK,
+                         "%s", fv_last_error());
+            cr_assert_eq(item.n_turn, task == FV_TASK_DIALOG ? 10 : 1);
+            check_true(&item);
+            for (int32_t a = 0; a < item.n_turn; a++)
+                for (int32_t b = 0; b < a; b++)
+                    cr_assert_str_neq(item.turn[a].question, item.turn[b].question);
+            if (item.scene[0].n_object > most) most = item.scene[0].n_object;
+        }
+    cr_assert_gt(most, FV_PLAIN_OBJECTS);
+}
+
 Test(tasks, questions_about_scenes_that_are_there_are_true_too) {
     int32_t asked[FV_N_TASK] = {0};
     for (uint64_t i = 0; i < 2000; i++)
@@ -307,6 +325,18 @@ Test(tasks, captions_list_everything_in_raster_order) {
     }
     cr_log_info("captions: %d to %d words and stops", shortest, longest);
     cr_assert(shortest >= 60 && longest > 120 && longest <= 200, "%d %d", shortest, longest);
+}
+
+Test(tasks, captions_of_rich_scenes_list_everything_too) {
+    const fv_scene_knobs rich = fv_scene_knobs_rich();
+    for (uint64_t i = 0; i < 300; i++) {
+        static fv_item item;
+        char truth[FV_ANSWER_MAX];
+        cr_assert_eq(fv_item_make(FV_SPLIT_TEST, FV_TASK_CAPTION, i, &rich, &item), FV_OK);
+        true_caption(item.scene, truth);
+        cr_assert_str_eq(item.turn[0].answer, truth);
+        cr_assert_leq(tokens(truth), 320);
+    }
 }
 
 Test(tasks, a_caption_of_one_object_is_grammatical) {
@@ -457,7 +487,7 @@ Test(tasks, an_item_is_the_same_again_and_others_are_others) {
 }
 
 Test(tasks, few_objects_suffice_for_all_but_captions) {
-    const fv_scene_knobs knobs = {1, 2, 0, 0, 0};
+    const fv_scene_knobs knobs = {1, 2, 0, 0, 0, false};
     for (int task = 0; task < FV_N_TASK; task++)
         for (uint64_t i = 0; i < 100; i++) {
             fv_item item;
@@ -476,7 +506,7 @@ Test(tasks, what_is_out_of_range_is_refused) {
     cr_assert_eq(fv_item_make(FV_N_SPLIT, FV_TASK_CELL, 0, NULL, &item), FV_EINVAL);
     cr_assert_eq(fv_item_make(FV_SPLIT_TEST, FV_TASK_CELL, UINT64_C(1) << 40, NULL, &item),
                  FV_EINVAL);
-    fv_scene_knobs knobs = {5, 2, 0, 0, 0};
+    fv_scene_knobs knobs = {5, 2, 0, 0, 0, false};
     cr_assert_eq(fv_item_make(FV_SPLIT_TEST, FV_TASK_CELL, 0, &knobs, &item), FV_EINVAL);
     cr_assert(strstr(fv_last_error(), "5 to 2 objects"), "%s", fv_last_error());
     cr_assert_null(fv_task_describe(-1));

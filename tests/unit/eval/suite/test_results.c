@@ -20,7 +20,7 @@ static void make(const int32_t right[2][2]) {
                                  .first = "held",
                                  .n_policy = 2,
                                  .policy = policies};
-    cr_assert_eq(fv_suite_make(names, 2, 20, 0, &head.suite), FV_OK);
+    cr_assert_eq(fv_suite_make(names, 2, 20, 0, false, &head.suite), FV_OK);
     cr_assert_eq(fv_results_log_init(&head, &results_log), FV_OK);
     for (int32_t p = 0; p < 2; p++)
         for (int32_t i = 0; i < 20; i++) {

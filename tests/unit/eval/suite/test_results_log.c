@@ -26,7 +26,7 @@ static fv_results_log_head head_of(int32_t n_item) {
                              .first = "prefill",
                              .n_policy = 2,
                              .policy = policies};
-    cr_assert_eq(fv_suite_make(NULL, 0, n_item, 3, &h.suite), FV_OK);
+    cr_assert_eq(fv_suite_make(NULL, 0, n_item, 3, false, &h.suite), FV_OK);
     return h;
 }
 
@@ -153,13 +153,37 @@ Test(results_log, one_that_does_not_say_where_first_tokens_are_from_has_the_pref
                                "\"policies\":[\"exact\",\"prune=random\"]}\n";
     static const char *const cell[] = {"cell"};
     fv_results_log_head head = head_of(11);
-    cr_assert_eq(fv_suite_make(cell, 1, 1, 3, &head.suite), FV_OK);
+    cr_assert_eq(fv_suite_make(cell, 1, 1, 3, false, &head.suite), FV_OK);
     FILE *f = fopen(path, "w");
     cr_assert(f && fputs(line, f) >= 0 && fclose(f) == 0);
     fv_results_log s = open_results_log(&head);
     fv_results_log_close(&s);
     head.first = "held";
     fails(&head, FV_EINVAL, "another 'first'");
+}
+
+/* As written before the first line had them. */
+Test(results_log, one_that_does_not_say_which_scenes_has_plain_ones) {
+    fv_results_log_head head = head_of(11);
+    fv_results_log s = open_results_log(&head);
+    add(&s, 0, 0, "ring");
+    fv_results_log_close(&s);
+    head.suite.rich = true;
+    fails(&head, FV_EINVAL, "another 'scenes'");
+    char *text, *at;
+    size_t n;
+    cr_assert_eq(fv_file_read(path, 1 << 20, &text, &n), FV_OK);
+    cr_assert_not_null(at = strstr(text, ",\"scenes\":\"plain\""));
+    FILE *f = fopen(path, "wb");
+    fwrite(text, 1, (size_t)(at - text), f);
+    fputs(at + strlen(",\"scenes\":\"plain\""), f);
+    fclose(f);
+    free(text);
+    fails(&head, FV_EINVAL, "another 'scenes'");
+    head.suite.rich = false;
+    s = open_results_log(&head);
+    cr_assert_eq(s.n_done, 1);
+    fv_results_log_close(&s);
 }
 
 /* As written before the first line had it. */

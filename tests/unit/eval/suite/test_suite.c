@@ -6,14 +6,14 @@
 
 static fv_suite make(int32_t n_item, int32_t seed) {
     fv_suite e;
-    cr_assert_eq(fv_suite_make(NULL, 0, n_item, seed, &e), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_suite_make(NULL, 0, n_item, seed, false, &e), FV_OK, "%s", fv_last_error());
     return e;
 }
 
 static void refused(const char *name, int32_t n_item, int32_t seed, const char *words) {
     fv_suite e;
     const char *const names[] = {name};
-    cr_assert_eq(fv_suite_make(names, name ? 1 : 0, n_item, seed, &e), FV_EINVAL);
+    cr_assert_eq(fv_suite_make(names, name ? 1 : 0, n_item, seed, false, &e), FV_EINVAL);
     cr_assert(strstr(fv_last_error(), words), "%s", fv_last_error());
 }
 
@@ -57,7 +57,7 @@ Test(suite, another_seed_has_other_items) {
 Test(suite, has_only_the_tasks_that_were_named_each_once) {
     const char *const names[] = {"caption", "shape", "caption"};
     fv_suite e;
-    cr_assert_eq(fv_suite_make(names, 3, 5, 0, &e), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_suite_make(names, 3, 5, 0, false, &e), FV_OK, "%s", fv_last_error());
     cr_assert_eq(e.n_task, 2);
     cr_assert_eq(fv_suite_task_of(&e, 0), FV_TASK_SHAPE);
     cr_assert_eq(fv_suite_task_of(&e, 3), FV_TASK_CAPTION);
