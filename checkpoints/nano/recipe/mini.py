@@ -8,8 +8,8 @@ It begins with nano's weights; positions of the vision tower are stretched. Ever
   answers  cross entropy of the answers' tokens, as in train.py
   patches  what each patch shows and where that is, as in train.py
   looks    keys and values of the visual tokens, in every layer, carry what their patch looks like: of the normalised
-           matrix K / rms(K), a fixed projection P of 48 dimensions is to be the patch's look, scaled to SHARE of the
-           energy: mean (P K_j / rms(K) - s look_j)^2 / s^2, s^2 = SHARE d / 48. The look of a patch are the means of its
+           matrix K' = K - mean, a fixed projection P of 48 dimensions is to be the patch's look, scaled to SHARE of the
+           energy: mean (P K'_j / rms(K') - s look_j)^2 / s^2, s^2 = SHARE d / 48. The look of a patch are the means of its
            3 x 3 pixels, [4, 4, 3], made white over rich images.
 
 Without the last, keys and values hold what the questions ask for and no more: 7 to 9 dimensions have 90 % of their
@@ -45,7 +45,7 @@ RICH = dict(objects=(1, 16), numbers=(0, 6), written_percent=50, rich=True)
 BATCH, BLOCKS = 16, 10
 RATE, MATRIX_RATE = 6e-4, 5e-3
 WARM, COOL = 60, 0.3  # steps of rising rate; the last part of a run, of falling rate
-DENSE, LOOK, SHARE = 0.3, 0.3, 0.4
+DENSE, LOOK, SHARE = 0.3, 1.0, 0.5
 LOOKED_AT = 96  # visual tokens of a sample
 FIRST = 1 << 21  # number of the first sample: those of train.py and qcache.py are below
 SAVE_EVERY, CHECK_EVERY = 10, 50  # steps
@@ -82,6 +82,7 @@ class Look:
         """kv [rows, 2 d]: keys before rotation and values. look [rows, 48]."""
         total = 0
         for i, x in enumerate(kv.split(SHAPE.d, -1)):
+            x = x - x.mean(0)
             x = x * x.square().mean().add(1e-6).rsqrt()
             total = total + (x @ self.onto[2 * layer + i] / self.scale - look).square().mean()
         return total / (2 * SHAPE.layers)
