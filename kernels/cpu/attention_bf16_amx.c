@@ -11,7 +11,7 @@
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/linear_parts_lanes.h"
 
-enum { WORDS = TILE_BYTES / 4 };
+enum { WORDS = TILE_BYTES / 4, HALF = FV_KV_BLOCK / 2 };
 
 /* Vectors beside each other in a tile of scores: the sums of few are soon laid out. */
 static int score_cols(const attn_item *t) {
@@ -63,10 +63,33 @@ static void copy_queries_amx(attn_item *t) {
     }
 }
 
-/* Asks for what is read next: n rows of a block. */
-static void fetch(const attn_item *t, const void *rows, int32_t n) {
-    size_t bytes = (size_t)n * t->D * fv_dtype_bytes(t->a->kv_dtype);
-    for (size_t i = 0; i < bytes; i += 64) _mm_prefetch((const char *)rows + i, _MM_HINT_T0);
+/* What is wanted soon, asked for some lines of 64 bytes at a time between products: all at once would
+ * stop the loads of what is multiplied now. */
+typedef struct ahead {
+    const char *at;
+    size_t lines; /* at a time */
+    bool near;    /* for L1, which has room for blocks of 8 KiB; otherwise for L2 */
+} ahead;
+
+static ALWAYS_INLINE void fetch(ahead *a) {
+    for (size_t i = 0; i < a->lines; i++, a->at += 64) {
+        if (a->near)
+            _mm_prefetch(a->at, _MM_HINT_T0);
+        else
+            _mm_prefetch(a->at, _MM_HINT_T1);
+    }
+}
+
+/* Lines of n rows of a block. */
+static size_t lines_of(const attn_item *t, int32_t n) {
+    return (size_t)n * t->D * fv_dtype_bytes(t->a->kv_dtype) / 64;
+}
+
+/* `lines` at a time from byte `from` of the rows at `at` on, or nothing if that is NULL. */
+static ahead ahead_of(const attn_item *t, const void *at, size_t from, size_t lines) {
+    return (ahead){.at = at ? (const char *)at + from : NULL,
+                   .lines = at ? lines : 0,
+                   .near = lines_of(t, FV_KV_BLOCK) <= 8192 / 64};
 }
 
 /* 64 keys times 16 vectors. */
@@ -89,26 +112,20 @@ static NEVER_INLINE void scores_tile(const uint16_t *const k[4], const size_t st
 
 /* ---- scores of few vectors ----------------------------------------------------------------- */
 
-/* Asks for `lines` lines of 64 bytes. */
-static ALWAYS_INLINE void fetch_lines(const char *at, int lines) {
-    for (int i = 0; i < lines; i++) _mm_prefetch(at + (size_t)i * 64, _MM_HINT_T0);
-}
-
-/* 32 keys times the vectors, to [32, cols]. What is wanted then, at `next`, is asked for step by
- * step, `lines` lines each: all at once would stop the loads of the keys. */
+/* 32 keys times the vectors, to [32, cols]. */
 static NEVER_INLINE void scores_few_tiles(const uint16_t *k0, const uint16_t *k1, size_t stride,
-                                          const uint32_t *q, size_t steps, int cols,
-                                          const char *next, int lines, float *out) {
+                                          const uint32_t *q, size_t steps, int cols, ahead next,
+                                          float *out) {
     size_t ld = (size_t)cols * sizeof *out;
     _tile_zero(0);
     _tile_zero(1);
-    for (size_t s = 0; s < steps; s++, q += WORDS, next += (size_t)lines * 64) {
+    for (size_t s = 0; s < steps; s++, q += WORDS) {
         _tile_loadd(4, q, ld);
         _tile_loadd(2, k0 + s * BF16_STEP, stride);
         _tile_dpbf16ps(0, 2, 4);
         _tile_loadd(3, k1 + s * BF16_STEP, stride);
         _tile_dpbf16ps(1, 3, 4);
-        fetch_lines(next, lines);
+        fetch(&next);
     }
     _tile_stored(0, out, ld);
     _tile_stored(1, out + TILE_ROWS * cols, ld);
@@ -174,12 +191,11 @@ static void lay_scores(const float *in, int cols, float *to) {
 static void scores_few(attn_item *t, const uint16_t *const k[4], size_t stride, const void *v,
                        int32_t n) {
     _Alignas(64) float out[4 * WORDS];
-    size_t steps = t->Dp / BF16_STEP;
-    size_t size = fv_dtype_bytes(t->a->kv_dtype);
-    int cols = score_cols(t), lines = (int)size * BF16_STEP / 2;
-    const char *next = v;
-    for (int g = 0; g < 4 && g * TILE_ROWS < n; g += 2, next += 2 * TILE_ROWS * t->D * size)
-        scores_few_tiles(k[g], k[g + 1], stride, (const uint32_t *)t->q, steps, cols, next, lines,
+    size_t steps = t->Dp / BF16_STEP, half = lines_of(t, HALF);
+    int cols = score_cols(t);
+    for (int g = 0; g < 4 && g * TILE_ROWS < n; g += 2)
+        scores_few_tiles(k[g], k[g + 1], stride, (const uint32_t *)t->q, steps, cols,
+                         ahead_of(t, v, half * 64, g ? half / steps : 0),
                          out + (size_t)(g * TILE_ROWS * cols));
     for (int g = 0; g < 4 && g * TILE_ROWS < n; g++)
         lay_scores(out + (size_t)(g * TILE_ROWS * cols), cols, t->s + (size_t)(g * TILE_ROWS));
@@ -190,7 +206,10 @@ static void scores_amx(attn_item *t, const void *block, const void *v, int32_t n
     bool lie = keys.dtype == FV_BF16 && t->D == t->Dp;
     const uint16_t *k[4];
     size_t stride[4], steps = t->Dp / BF16_STEP;
-    if (!is_few(t)) fetch(t, v, n);
+    if (!is_few(t)) {
+        ahead values = ahead_of(t, v, 0, lines_of(t, n));
+        fetch(&values);
+    }
     for (int g = 0; g < 4; g++) {
         int32_t left = n - g * TILE_ROWS;
         uint16_t *copy = (uint16_t *)t->k + (size_t)g * TILE_ROWS * t->Dp;
@@ -245,28 +264,23 @@ static void pair_rows(const attn_item *t, const void *block, int32_t j, int32_t 
     pair(row[0], row[1], lo, hi);
 }
 
-/* t->v: [16 columns][step of 32 rows], tiles. next: FV_KV_BLOCK rows that are wanted then, which are
- * asked for line by line, or NULL. */
-static void pack_values(attn_item *t, const void *block, int32_t n, const char *next) {
+/* t->v: [16 columns][step of 32 rows], tiles. next: the keys that are wanted then, or NULL. */
+static void pack_values(attn_item *t, const void *block, int32_t n, const void *next) {
     uint32_t *to = (uint32_t *)t->v;
     const uint16_t *v = block;
     const size_t D = t->D;
     bool whole = t->a->kv_dtype == FV_BF16 && D == t->Dp;
-    const char *then = next ? next : (const char *)to; /* which is there anyway */
-    size_t then_row = next ? 2 * D * sizeof *v : 0;
-    if (!whole && next) fetch(t, next, FV_KV_BLOCK);
-    for (int32_t j = 0; j < FV_KV_BLOCK; j += 2, v += 2 * D, to += TILE_ROWS, then += then_row) {
+    ahead keys = ahead_of(t, next, 0, lines_of(t, 2));
+    for (int32_t j = 0; j < FV_KV_BLOCK; j += 2, v += 2 * D, to += TILE_ROWS) {
+        fetch(&keys);
         if (!whole || j + 1 >= n) {
             for (size_t d = 0; d < t->Dp; d += BF16_STEP)
                 pair_rows(t, block, j, n, d, to + d / 8 * WORDS, to + d / 8 * WORDS + 2 * WORDS);
             continue;
         }
-        for (size_t d = 0; d < D; d += BF16_STEP) {
-            _mm_prefetch(then + 4 * d, _MM_HINT_T0);
-            _mm_prefetch(then + 4 * d + 64, _MM_HINT_T0);
+        for (size_t d = 0; d < D; d += BF16_STEP)
             pair(_mm512_loadu_si512(v + d), _mm512_loadu_si512(v + D + d), to + d / 8 * WORDS,
                  to + d / 8 * WORDS + 2 * WORDS);
-        }
     }
 }
 
@@ -301,8 +315,8 @@ static NEVER_INLINE void values_tile(const uint16_t *p, const uint32_t *v, float
 }
 
 /* Two tiles of as many vectors as an item of few has. */
-static NEVER_INLINE void values_few_tile(const uint16_t *p, const uint32_t *v, float *o,
-                                         size_t ldo) {
+static NEVER_INLINE void values_few_tile(const uint16_t *p, const uint32_t *v, float *o, size_t ldo,
+                                         ahead *next) {
     const size_t ldp = FV_KV_BLOCK * sizeof(float);
     _tile_loadd(6, o, ldo);
     _tile_loadd(7, o + 16, ldo);
@@ -312,27 +326,30 @@ static NEVER_INLINE void values_few_tile(const uint16_t *p, const uint32_t *v, f
         _tile_dpbf16ps(6, 5, 2);
         _tile_loadd(3, v + 2 * WORDS, 64);
         _tile_dpbf16ps(7, 5, 3);
+        fetch(next);
     }
     _tile_stored(6, o, ldo);
     _tile_stored(7, o + 16, ldo);
 }
 
 /* For the vectors [v0, v0 + 16), of which the item has room for all; or as many as it has, if those
- * are fewer. */
-static void add_values(attn_item *t, int32_t v0) {
+ * are fewer. next: the block that is wanted then, or NULL. */
+static void add_values(attn_item *t, int32_t v0, const fv_kv_block *next) {
     const uint16_t *p = (const uint16_t *)(t->s + (size_t)v0 * FV_KV_BLOCK);
     const uint32_t *v = (const uint32_t *)t->v;
     float *o = t->o + (size_t)v0 * t->Dp;
     if (is_few(t)) {
+        size_t half = lines_of(t, HALF); /* scores asks for the rest */
+        ahead then = ahead_of(t, next ? next->v : NULL, 0, half / (t->Dp / TILE_ROWS));
         for (size_t d = 0; d < t->Dp; d += 32)
-            values_few_tile(p, v + d / 16 * 2 * WORDS, o + d, t->Dp * sizeof *o);
+            values_few_tile(p, v + d / 16 * 2 * WORDS, o + d, t->Dp * sizeof *o, &then);
         return;
     }
     for (size_t d = 0; d < t->Dp; d += 64)
         values_tile(p, v + d / 16 * 2 * WORDS, o + d, t->Dp * sizeof *o, d + 64 <= t->Dp);
 }
 
-static void values_amx(attn_item *t, const void *block, int32_t n, const void *next) {
+static void values_amx(attn_item *t, const void *block, int32_t n, const fv_kv_block *next) {
     attn_shrink(t);
     for (int32_t v = 0; v < t->R; v++) { /* p as bf16, where it lies */
         float *p = t->s + (size_t)v * FV_KV_BLOCK;
@@ -340,8 +357,8 @@ static void values_amx(attn_item *t, const void *block, int32_t n, const void *n
             _mm256_storeu_si256((void *)((uint16_t *)p + j), bf16_of(f32x16_load(p + j)));
     }
     if (attn_rows_shared(t, block, n)) {
-        pack_values(t, block, attn_most_seen(t), next);
-        for (int32_t v0 = 0; v0 < t->R; v0 += TILE_ROWS) add_values(t, v0);
+        pack_values(t, block, attn_most_seen(t), next ? next->k : NULL);
+        for (int32_t v0 = 0; v0 < t->R; v0 += TILE_ROWS) add_values(t, v0, next);
         return;
     }
     for (int32_t v = 0; v < t->R; v++) { /* the other rows of its tile are as they were */
@@ -349,7 +366,7 @@ static void values_amx(attn_item *t, const void *block, int32_t n, const void *n
         float *after = t->o + (size_t)(v + 1) * t->Dp, *kept = t->k;
         memcpy(kept, after, others * sizeof *kept);
         pack_values(t, block, t->n_seen[v], NULL);
-        add_values(t, v);
+        add_values(t, v, NULL);
         memcpy(after, kept, others * sizeof *kept);
     }
 }

@@ -73,7 +73,7 @@ static void add_values(attn_item *t, int32_t v0, int32_t rows) {
                                   .ld_panel = LANES});
 }
 
-static void values_bf16(attn_item *t, const void *block, int32_t n, const void *next) {
+static void values_bf16(attn_item *t, const void *block, int32_t n, const fv_kv_block *next) {
     (void)next;
     attn_shrink(t);
     if (attn_rows_shared(t, block, n)) {
