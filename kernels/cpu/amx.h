@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/linear_parts_lanes.h"
 
 enum { TILE_ROWS = 16, TILE_BYTES = 1024 };
 
@@ -78,8 +79,8 @@ static inline void pairs_tile(const float *const rows[TILE_ROWS], size_t k, size
     for (int j = 0; j < TILE_ROWS; j++) {
         r[j] = _mm512_setzero_si512();
         if (!rows[j]) continue;
-        __m256i lo = bf16_of(_mm512_maskz_loadu_ps((__mmask16)in, rows[j] + k));
-        __m256i hi = bf16_of(_mm512_maskz_loadu_ps((__mmask16)(in >> 16), rows[j] + k + 16));
+        __m256i lo = bf16_of_16(_mm512_maskz_loadu_ps((__mmask16)in, rows[j] + k));
+        __m256i hi = bf16_of_16(_mm512_maskz_loadu_ps((__mmask16)(in >> 16), rows[j] + k + 16));
         r[j] = _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1);
     }
     i32x16_transpose(r);

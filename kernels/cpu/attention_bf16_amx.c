@@ -351,10 +351,12 @@ static void add_values(attn_item *t, int32_t v0, const fv_kv_block *next) {
 
 static void values_amx(attn_item *t, const void *block, int32_t n, const fv_kv_block *next) {
     attn_shrink(t);
-    for (int32_t v = 0; v < t->R; v++) { /* p as bf16, where it lies */
+    for (int32_t v = 0; v < t->R; v++) { /* p, which is rounded, as bf16 where it lies */
         float *p = t->s + (size_t)v * FV_KV_BLOCK;
         for (int j = 0; j < FV_KV_BLOCK; j += LANES)
-            _mm256_storeu_si256((void *)((uint16_t *)p + j), bf16_of(f32x16_load(p + j)));
+            _mm256_storeu_si256(
+                (void *)((uint16_t *)p + j),
+                _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_loadu_si512(p + j), 16)));
     }
     if (attn_rows_shared(t, block, n)) {
         pack_values(t, block, attn_most_seen(t), next ? next->k : NULL);

@@ -13,11 +13,12 @@ static inline int32_t attn_most_seen(const attn_item *t) {
     return most;
 }
 
-/* o = (o + 0) * c, and p = 0 after what is seen. */
+/* o = (o + 0) * c, and p = 0 after what is seen. Where c is 1 only the sign of zeros would change,
+ * which neither later sums nor the end keep. */
 static inline void attn_shrink(attn_item *t) {
     for (int32_t v = 0; v < t->R; v++) {
         float *o = t->o + (size_t)v * t->Dp, *p = t->s + (size_t)v * FV_KV_BLOCK, c = t->c[v];
-        for (size_t d = 0; d < t->Dp; d++) o[d] = (o[d] + 0.0f) * c;
+        for (size_t d = 0; c != 1.0f && d < t->Dp; d++) o[d] = (o[d] + 0.0f) * c;
         for (int32_t j = t->n_seen[v]; j < FV_KV_BLOCK; j++) p[j] = 0.0f;
     }
 }
