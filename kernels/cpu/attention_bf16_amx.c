@@ -13,6 +13,9 @@
 
 enum { WORDS = TILE_BYTES / 4, HALF = FV_KV_BLOCK / 2 };
 
+/* Vectors of an item: values are laid in pairs once for all of them. */
+enum { AMX_VECTORS = 96 };
+
 /* Vectors beside each other in a tile of scores: the sums of few are soon laid out. */
 static int score_cols(const attn_item *t) {
     return t->R == 1 ? 1 : t->R <= 4 ? 4 : t->R <= 8 ? 8 : TILE_ROWS;
@@ -374,6 +377,7 @@ static void values_amx(attn_item *t, const void *block, int32_t n, const fv_kv_b
 }
 
 const attn_products fv_amx_attn_products = {.bf16 = true,
+                                            .item_vectors = AMX_VECTORS,
                                             .pad = BF16_STEP,
                                             .zero = 0.0f,
                                             .close = tiles_close,

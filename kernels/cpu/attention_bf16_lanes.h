@@ -88,6 +88,7 @@ static void values_bf16(attn_item *t, const void *block, int32_t n, const fv_kv_
 }
 
 static const attn_products products_bf16 = {.bf16 = true,
+                                            .item_vectors = ITEM_VECTORS,
                                             .pad = BF16_STEP,
                                             .zero = 0.0f,
                                             .copy_queries = copy_queries_bf16,

@@ -27,10 +27,11 @@ typedef struct attn_item {
 } attn_item;
 
 struct attn_products {
-    bool bf16;  /* p is rounded */
-    int pad;    /* Dp is a multiple of it */
-    float zero; /* added to o at the end: +0 makes zeros positive, -0 changes nothing */
-    void (*open)(void), (*close)(void); /* around items, on their thread; or NULL */
+    bool bf16;           /* p is rounded */
+    int item_vectors;    /* query vectors that share keys and values, at most, or one row's heads */
+    int pad;             /* Dp is a multiple of it */
+    float zero;          /* added to o at the end: +0 makes zeros positive, -0 changes nothing */
+    void (*close)(void); /* after the last item of a thread; or NULL */
     /* The item's vectors, as scores reads them: t->q. */
     void (*copy_queries)(attn_item *t);
     /* s[v][j] = dot(q_v, k_j), j < n. v: the block's values, which are wanted then. */

@@ -22,19 +22,20 @@
 #include "kernels/cpu/dots_lanes.h"
 #include "kernels/cpu/softmax_lanes.h"
 
-/* Query vectors per item, which have room for a tile more: their q, o and scores stay in L2 next to one block of K and V. */
+/* Query vectors per item: their q, o and scores stay in L2 next to one block of K and V. */
 enum { ITEM_VECTORS = 48 };
 
 /* Up to this many vectors read keys and values as they are stored; more have them widened once. */
 enum { FEW_VECTORS = 8 };
 
-static int32_t rows_per_item(const fv_attn_args *a) {
-    int32_t rows = ITEM_VECTORS / (a->n_head / a->n_kv);
+static int32_t rows_per_item(const fv_attn_args *a, const attn_products *products) {
+    int32_t rows = products->item_vectors / (a->n_head / a->n_kv);
     return rows > 0 ? rows : 1;
 }
 
-static size_t vectors_per_item(const fv_attn_args *a) {
-    return (size_t)rows_per_item(a) * (size_t)(a->n_head / a->n_kv) + LANES;
+/* There is room for a tile more. */
+static size_t vectors_per_item(const fv_attn_args *a, const attn_products *products) {
+    return (size_t)rows_per_item(a, products) * (size_t)(a->n_head / a->n_kv) + LANES;
 }
 
 static size_t padded_for(const attn_products *p, size_t D) {
@@ -42,17 +43,17 @@ static size_t padded_for(const attn_products *p, size_t D) {
 }
 
 static fv_cpu_plan plan_with(const fv_attn_args *a, const attn_products *products) {
-    size_t R = vectors_per_item(a), Dp = padded_for(products, (size_t)a->d_head);
+    size_t R = vectors_per_item(a, products), Dp = padded_for(products, (size_t)a->d_head);
     fv_cpu_plan plan = {.grain = 1};
     for (int i = 0; i < a->n_seq; i++)
-        plan.n_item += div_up(a->seqs[i].n_rows, rows_per_item(a)) * a->n_kv;
+        plan.n_item += div_up(a->seqs[i].n_rows, rows_per_item(a, products)) * a->n_kv;
     plan.scratch_bytes =
         sizeof(float) * (2 * R * Dp + 2 * FV_KV_BLOCK * Dp + R * FV_KV_BLOCK + 4 * R);
     return plan;
 }
 
 static void item_scratch(attn_item *t, float *scratch) {
-    size_t R = vectors_per_item(t->a);
+    size_t R = vectors_per_item(t->a, t->products);
     t->q = scratch;
     t->o = t->q + R * t->Dp;
     t->k = t->o + R * t->Dp;
@@ -271,6 +272,7 @@ static void values_f32(attn_item *t, const void *block, int32_t n, const fv_kv_b
 }
 
 static const attn_products products_f32 = {.pad = LANES,
+                                           .item_vectors = ITEM_VECTORS,
                                            .zero = -0.0f,
                                            .copy_queries = copy_queries_f32,
                                            .scores = scores_f32,
@@ -367,8 +369,7 @@ static attn_item item_of(const fv_attn_args *a, const attn_products *products, v
 static void attention_with(const fv_attn_args *a, const attn_products *products, void *scratch,
                            int64_t begin, int64_t end) {
     attn_item t = item_of(a, products, scratch);
-    int32_t rows = rows_per_item(a);
-    if (products->open) products->open();
+    int32_t rows = rows_per_item(a, products);
     for (int q = 0; q < a->n_seq; q++) {
         t.seq = &a->seqs[q];
         int64_t blocks = div_up(t.seq->n_rows, rows), n = blocks * a->n_kv;

@@ -31,7 +31,7 @@ static fv_cpu_plan sums_plan_with(const fv_score_sums_args *a, const attn_produc
     for (int32_t i = 0; i < a->n_sum; i++)
         for (int32_t g = 0; g < a->attn->n_kv; g++)
             plan.n_item += blocks_of_head(&a->attn->seqs[a->sums[i].seq], g);
-    plan.scratch_bytes += sizeof(float) * (size_t)rows_per_item(a->attn) * FV_KV_BLOCK;
+    plan.scratch_bytes += sizeof(float) * (size_t)rows_per_item(a->attn, products) * FV_KV_BLOCK;
     return plan;
 }
 
@@ -118,13 +118,13 @@ static void add_head_max(attn_item *t, const sum_item *b, float *most) {
 }
 
 static void sum_block(attn_item *t, const sum_item *b) {
-    int32_t rows = rows_per_item(t->a), n_rows = t->seq->n_rows;
+    int32_t rows = rows_per_item(t->a, t->products), n_rows = t->seq->n_rows;
     const fv_kv_block *block = &t->tables[b->s].block[b->j0 / FV_KV_BLOCK];
     for (t->row0 = n_rows - b->q->n_row; t->row0 < n_rows; t->row0 += rows) {
         t->n_row = min_int(rows, n_rows - t->row0);
         t->R = t->n_row * t->group;
         if (b->q->head_max) {
-            add_head_max(t, b, (float *)(t->n_seen + vectors_per_item(t->a)));
+            add_head_max(t, b, (float *)(t->n_seen + vectors_per_item(t->a, t->products)));
             continue;
         }
         int32_t n = min_int(FV_KV_BLOCK, longest_visible(t, b->s) - b->j0);
