@@ -352,8 +352,82 @@ static void add_values(attn_item *t, int32_t v0, const fv_kv_block *next) {
         values_tile(p, v + d / 16 * 2 * WORDS, o + d, t->Dp * sizeof *o, d + 64 <= t->Dp);
 }
 
+/* ---- values of one vector ------------------------------------------------------------------ */
+
+/* 32 nv columns, for which o goes on by a step of p and v, in rows of D numbers; nv is a constant
+ * after inlining. Lanes are columns, even ones beside odd ones as they are apart in a register. */
+static ALWAYS_INLINE void values_one_step(const float *p, const uint16_t *v, size_t D, float *o,
+                                          const int nv, ahead *keys, ahead *values) {
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
+    const __m512i low =
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(1));
+    const __m512i first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const __m512i last = _mm512_add_epi32(first, _mm512_set1_epi32(8));
+    __m512 even[8], odd[8];
+    UNROLL for (int x = 0; x < 2 * nv; x++) even[x] = odd[x] = _mm512_setzero_ps();
+    for (int j = 0; j < BF16_STEP; j += 2, v += 2 * D) {
+        const __m512 p0 = _mm512_set1_ps(p[j]), p1 = _mm512_set1_ps(p[j + 1]);
+        fetch(keys);
+        fetch(values);
+        UNROLL for (int x = 0; x < nv; x++) {
+            __m512i w = _mm512_loadu_si512(v + (size_t)x * 32);
+            __m512i w1 = _mm512_loadu_si512(v + D + (size_t)x * 32);
+            __m512 lo = _mm512_castsi512_ps(_mm512_slli_epi32(w, 16));
+            __m512 hi = _mm512_castsi512_ps(_mm512_and_si512(w, upper));
+            __m512 lo1 = _mm512_castsi512_ps(_mm512_slli_epi32(w1, 16));
+            __m512 hi1 = _mm512_castsi512_ps(_mm512_and_si512(w1, upper));
+            even[2 * x] = _mm512_fmadd_ps(p0, lo, even[2 * x]);
+            even[2 * x + 1] = _mm512_fmadd_ps(p0, hi, even[2 * x + 1]);
+            odd[2 * x] = _mm512_fmadd_ps(p1, lo1, odd[2 * x]);
+            odd[2 * x + 1] = _mm512_fmadd_ps(p1, hi1, odd[2 * x + 1]);
+        }
+    }
+    UNROLL for (int x = 0; x < nv; x++) {
+        float *to = o + (size_t)x * 32;
+        __m512 a = _mm512_loadu_ps(to), b = _mm512_loadu_ps(to + 16);
+        __m512 lo = _mm512_permutex2var_ps(a, low, b), hi = _mm512_permutex2var_ps(a, high, b);
+        lo = _mm512_add_ps(lo, _mm512_add_ps(even[2 * x], odd[2 * x]));
+        hi = _mm512_add_ps(hi, _mm512_add_ps(even[2 * x + 1], odd[2 * x + 1]));
+        _mm512_storeu_ps(to, _mm512_permutex2var_ps(lo, first, hi));
+        _mm512_storeu_ps(to + 16, _mm512_permutex2var_ps(lo, last, hi));
+    }
+}
+
+/* o = o + p v for one vector and a whole block, without laying v in pairs for it alone. A function of
+ * its own, between two settings of MXCSR: nothing of it may move out. */
+static NEVER_INLINE void add_values_of_one(attn_item *t, const uint16_t *v, ahead keys,
+                                           ahead values) {
+    for (int s = 0; s < FV_KV_BLOCK; s += BF16_STEP, v += BF16_STEP * t->D) {
+        size_t d = 0;
+        for (; d + 128 <= t->D; d += 128)
+            values_one_step(t->s + s, v + d, t->D, t->o + d, 4, &keys, &values);
+        for (; d < t->D; d += 32)
+            values_one_step(t->s + s, v + d, t->D, t->o + d, 1, &keys, &values);
+    }
+}
+
+static bool is_whole_and_one(const attn_item *t) {
+    return t->R == 1 && t->n_seen[0] == FV_KV_BLOCK && t->a->kv_dtype == FV_BF16 && t->D == t->Dp;
+}
+
+static void values_of_one(attn_item *t, const void *block, const fv_kv_block *next) {
+    unsigned before = _mm_getcsr();
+    /* Lines at a time, of which there are 32 for each 32 or 128 columns; scores asks for the rest. */
+    size_t times = BF16_STEP * (t->D / 128 + t->D % 128 / 32);
+    ahead keys = ahead_of(t, next ? next->k : NULL, 0, lines_of(t, FV_KV_BLOCK) / times);
+    ahead values = ahead_of(t, next ? next->v : NULL, 0, lines_of(t, HALF) / times);
+    _mm_setcsr(before | 0x8040); /* FTZ, DAZ */
+    add_values_of_one(t, block, keys, values);
+    _mm_setcsr(before);
+}
+
 static void values_amx(attn_item *t, const void *block, int32_t n, const fv_kv_block *next) {
     attn_shrink(t);
+    if (is_whole_and_one(t)) {
+        values_of_one(t, block, next);
+        return;
+    }
     for (int32_t v = 0; v < t->R; v++) { /* p, which is rounded, as bf16 where it lies */
         float *p = t->s + (size_t)v * FV_KV_BLOCK;
         for (int j = 0; j < FV_KV_BLOCK; j += LANES)

@@ -97,11 +97,24 @@ static void spoil_values(attention_case *c) {
         }
 }
 
+/* Values at the border below which a product in bf16 has zeros. */
+static void shrink_values(attention_case *c) {
+    for (int i = 0; i < c->args.n_seq; i++)
+        for (int r = 0; r < c->args.n_kv * c->seqs[i].n_seg; r++)
+            for (int j = 0; j < c->seqs[i].tables[r].len; j++) {
+                void *values = c->seqs[i].tables[r].block[j / FV_KV_BLOCK].v;
+                fv_tensor v = fv_tensor_of(values, c->args.kv_dtype, FV_KV_BLOCK, c->args.d_head);
+                for (int x = 0; x < c->args.d_head; x++)
+                    put(&v, j % FV_KV_BLOCK, x, random_normal() * 0x1p-124f);
+            }
+}
+
 static void attention_bits(device_test *d, attention_shape s, int i) {
     if (!on_cpu(d) && s.max_rows > 20 && i % 4) s.max_rows = 5; /* emulation is slow */
     attention_case c = attention_case_new(&s);
     if (i % 8 == 0) fill_specials(&c.args.q, 2000);
     if (i % 8 == 4) spoil_values(&c);
+    if (i % 8 == 6) shrink_values(&c);
     float *got = room(tensor_bytes(&c.out));
     run_case(&d->be, &c, got);
     must(attention_case_run(&d->plain, &c));
@@ -138,6 +151,17 @@ static void test_attention_bf16(device_test *d) {
     group("attention and score_sums in bf16: the bits of the plain path");
     compute_in(d, FV_COMPUTE_BF16);
     for (int i = 0; i < cases(60); i++) attention_bits(d, attention_shape_random(), i);
+    group("attention in bf16, one row: the bits of the plain path");
+    for (int i = 0; i < cases(90); i++) {
+        attention_shape s = attention_shape_random();
+        s.dtype = i % 5 ? FV_BF16 : s.dtype;
+        s.group = i % 2 ? PICK(1, 2, 3, 4, 7, 8, 9, 16) : 1;
+        s.D = PICK(32, 48, 64, 96, 128, 160, 288);
+        s.max_rows = 1;
+        s.max_len = PICK(64, 65, 128, 200, 300);
+        s.sums = false;
+        attention_bits(d, s, i);
+    }
     compute_in(d, FV_COMPUTE_F32);
 }
 
