@@ -44,6 +44,8 @@ static const fv_option table[] = {
      "VTW: maximum mean KL divergence of the next token; the authors use 0.003 for LLaVA-1.5-7B, "
      "0.0005 for 13B, 0.0001 for NeXT-7B",
      0, 100},
+    {"visual", NULL, FV_OPTION_FLAG, NULL, NULL,
+     "compare layers by their attention to visual tokens alone", 0, 0},
     {"latent", NULL, FV_OPTION_FLAG, NULL, NULL,
      "measure the directions of pack=latent instead, and write latent.bin", 0, 0},
     {"latent-layers", NULL, FV_OPTION_INT, "N", "0",
@@ -66,7 +68,8 @@ static const char about[] =
 
 typedef struct calibration {
     int32_t n_layer, n_item;
-    double *s; /* [n_layer, n_layer] divergence, summed up over items */
+    bool visual; /* attention to visual tokens alone */
+    double *s;   /* [n_layer, n_layer] divergence, summed up over items */
 } calibration;
 
 static double *at(const calibration *c, int32_t a, int32_t b) {
@@ -74,12 +77,14 @@ static double *at(const calibration *c, int32_t a, int32_t b) {
 }
 
 /* Attention of the prompt's last row, [n_layer, n] mean over heads. */
-static fv_status on_attention(void *user, const float *attention, int32_t n_layer, int32_t n) {
+static fv_status on_attention(void *user, const float *attention, int32_t n_layer, int32_t n,
+                              int32_t n_visual) {
     calibration *c = user;
+    const int32_t of = c->visual ? n_visual : n;
     for (int32_t a = 0; a < n_layer; a++)
         for (int32_t b = a + 1; b < n_layer; b++) {
             double js = fv_js_divergence(attention + (size_t)a * (size_t)n,
-                                         attention + (size_t)b * (size_t)n, n);
+                                         attention + (size_t)b * (size_t)n, of);
             *at(c, a, b) += js;
             *at(c, b, a) += js;
         }
@@ -144,6 +149,7 @@ fv_status fv_calibrate_write(const fv_calibrate *c, const char *name, json_t *fo
 static fv_status look_at_attention(const fv_calibrate *look, calibration *c) {
     fv_ask_hooks hooks = {.user = c, .attention = on_attention};
     c->n_layer = look->n_layer;
+    c->visual = fv_options_flag(look->options, "visual");
     c->s = calloc((size_t)c->n_layer * (size_t)c->n_layer, sizeof *c->s);
     if (!c->s) return FV_FAIL(FV_ENOMEM, "out of memory for %d layers", c->n_layer);
     FV_TRY(fv_calibrate_look(look, "", &hooks, "attention"));
@@ -180,14 +186,15 @@ static json_t *to_json(const calibration *c, const fv_options *o, double epsilon
             json_array_append_new(row, json_real(*at(c, l, k)));
         json_array_append_new(rows, row);
     }
-    return json_pack("{s:o, s:f, s:i, s:i, s:o}", "source_layers", source_layers, "epsilon",
-                     epsilon, "cap", (int)fv_options_int(o, "cap"), "items", c->n_item,
-                     "divergence", rows);
+    return json_pack("{s:o, s:s, s:f, s:i, s:i, s:o}", "source_layers", source_layers, "attention",
+                     c->visual ? "visual" : "all", "epsilon", epsilon, "cap",
+                     (int)fv_options_int(o, "cap"), "items", c->n_item, "divergence", rows);
 }
 
 static void print_found(const calibration *c, double epsilon, const int32_t *source_layer) {
     int32_t n_lazy = 0;
-    printf("layer  source  divergence from the layer before (nats)\n");
+    printf("layer  source  divergence from the layer before (nats)%s\n",
+           c->visual ? ", of attention to visual tokens" : "");
     for (int32_t l = 0; l < c->n_layer; l++) {
         n_lazy += source_layer[l] != l;
         printf("%5d  %6d", l, source_layer[l]);

@@ -83,9 +83,10 @@ typedef struct fv_ask_hooks {
     fv_status (*visual_mass)(void *user, const float *mass, int32_t n_layer);
     /* which visual tokens each layer holds after prefill; `fit`: how images became squares */
     fv_status (*kept)(void *user, const fv_kept_map *kept, const fv_layout_config *layout);
-    /* likewise: that token's attention to each key, [n_layer, n] with visual keys first, mean over
-     * heads; for `exact` */
-    fv_status (*attention)(void *user, const float *attention, int32_t n_layer, int32_t n);
+    /* likewise: that token's attention to each key, [n_layer, n] with the n_visual visual keys
+     * first, mean over heads; for `exact` */
+    fv_status (*attention)(void *user, const float *attention, int32_t n_layer, int32_t n,
+                           int32_t n_visual);
     /* in layers where prune=visipruner looks: what each of n image tokens means to that row
      * (prefill-worker/prefill/ablation.h) */
     fv_status (*ablation)(void *user, int32_t layer, const float *l2, const float *cos, int32_t n);

@@ -146,7 +146,8 @@ static fv_status show_prefilled(run *r) {
     const fv_prefill_job *j = &r->job;
     if (h->prefilled) FV_TRY(h->prefilled(h->user, j->kv));
     if (h->kept) FV_TRY(h->kept(h->user, &j->kept, &fv_local_config(r->l)->layout));
-    if (h->attention) FV_TRY(h->attention(h->user, r->attention, n_layer_of(r), j->prompt.n));
+    if (h->attention)
+        FV_TRY(h->attention(h->user, r->attention, n_layer_of(r), j->prompt.n, j->prompt.n_visual));
     return h->visual_mass ? h->visual_mass(h->user, r->mass, n_layer_of(r)) : FV_OK;
 }
 

@@ -8,10 +8,17 @@
 /* a ln(a / m), with the limit at 0. */
 static double term(double a, double m) { return a > 0 ? a * log(a / m) : 0; }
 
+static double sum_of(const float *a, int32_t n) {
+    double sum = 0;
+    for (int32_t j = 0; j < n; j++) sum += (double)a[j];
+    return sum > 0 ? sum : 1;
+}
+
 double fv_js_divergence(const float *a, const float *b, int32_t n) {
+    const double of_a = sum_of(a, n), of_b = sum_of(b, n);
     double sum = 0;
     for (int32_t j = 0; j < n; j++) {
-        double x = (double)a[j], y = (double)b[j], m = (x + y) / 2;
+        double x = (double)a[j] / of_a, y = (double)b[j] / of_b, m = (x + y) / 2;
         sum += term(x, m) + term(y, m);
     }
     return sum > 0 ? sum / 2 : 0; /* rounding must not make it negative */

@@ -5,7 +5,8 @@
  * and next tokens under two policies. Pure functions: any thread. */
 #include <stdint.h>
 
-/* Jensen-Shannon divergence of two distributions over n keys, in nats:
+/* Jensen-Shannon divergence of two distributions over n keys, in nats; numbers that do not sum to 1
+ * are divided by their sum, so a and b may be parts of distributions:
  *   JS(a, b) = 1/2 sum_j a_j ln(a_j / m_j) + 1/2 sum_j b_j ln(b_j / m_j),   m = (a + b) / 2
  * with 0 ln 0 = 0: 0 when they are equal, ln 2 when they share no key; symmetric. (Q Cache, the
  * measure of similar layers; its a and b are the last prompt row's attention, mean over heads.) */

@@ -109,11 +109,18 @@ Test(cli, a_calibrated_map_is_measured_kept_and_used) {
     command_run(&r, FOVEA " calibrate --checkpoint %s --items 2 --epsilon 1 --cap 2", dir);
     cr_assert_eq(r.status, 0, "%s", r.err);
     cr_assert(strstr(r.out, "layers can be lazy"), "%s", r.out);
+    static char all[sizeof r.out];
+    strcpy(all, r.out);
     json_t *exact = ask_json("--image " IMAGE " hi");
     json_t *lazy = ask_json("--image " IMAGE " --policy lazy=vla,map=calibrated hi");
     cr_assert_lt(number(lazy, "bytes", "bound"), number(exact, "bytes", "bound"));
     json_decref(exact);
     json_decref(lazy);
+    command_run(&r, FOVEA " calibrate --checkpoint %s --items 2 --epsilon 1 --cap 2 --visual", dir);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    cr_assert(strstr(r.out, "(nats), of attention to visual tokens\n"), "%s", r.out);
+    cr_assert_str_neq(strchr(r.out, '\n'), strchr(all, '\n'));
+    json_decref(ask_json("--image " IMAGE " --policy lazy=vla,map=calibrated hi"));
 }
 
 Test(cli, a_report_says_how_layers_of_32_were_mapped) {

@@ -23,6 +23,14 @@ Test(divergence, is_symmetric_and_between_the_two) {
     cr_assert_float_eq(ab, want, 1e-7);
 }
 
+Test(divergence, parts_of_distributions_are_compared_as_if_they_were_whole) {
+    static const float a[] = {0.7f, 0.2f, 0.1f}, part[] = {0.35f, 0.1f, 0.05f};
+    static const float b[] = {0.1f, 0.3f, 0.6f}, none[] = {0, 0, 0};
+    cr_assert_float_eq(fv_js_divergence(part, b, 3), fv_js_divergence(a, b, 3), 1e-7);
+    cr_assert_float_eq(fv_js_divergence(a, part, 3), 0, 1e-7);
+    cr_assert_eq(fv_js_divergence(none, none, 3), 0);
+}
+
 /* S with the given divergences between neighbours. */
 static void neighbours(const double *d, int32_t n, double *s) {
     for (int32_t i = 0; i < n * n; i++) s[i] = 9;
