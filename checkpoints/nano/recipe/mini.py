@@ -3,7 +3,7 @@
     python mini.py --out build/mini --samples 60000
     python mini.py --out build/mini --export checkpoints/mini
 
-It begins with nano's weights; positions of the vision tower are stretched. Everything is trained, on three losses:
+It begins with nano's weights; positions of the vision tower are stretched. Everything is trained, on four losses:
 
   answers  cross entropy of the answers' tokens, as in train.py
   patches  what each patch shows and where that is, as in train.py
@@ -11,8 +11,10 @@ It begins with nano's weights; positions of the vision tower are stretched. Ever
            matrix K' = K - mean, a fixed projection P of 48 dimensions is to be the patch's look, scaled to SHARE of the
            energy: mean (P K'_j / rms(K') - s look_j)^2 / s^2, s^2 = SHARE d / 48. The look of a patch are the means of its
            3 x 3 pixels, [4, 4, 3], made white over rich images.
+  spread   of an image, the energy of K' - its mean over that image lies in many dimensions: log tr(C^2) / tr(C)^2,
+           C = K''^T K'', the negative logarithm of the participation ratio.
 
-Without the last, keys and values hold what the questions ask for and no more: 7 to 9 dimensions have 90 % of their
+Without the last two, keys and values hold what the questions ask for and no more: 7 to 9 dimensions have 90 % of their
 energy in nano, 64 in a network trained on photographs. The look is the same in all layers, as neighbouring layers
 share directions there too. No question asks for it: it is what a compressor should find to be of no use.
 
@@ -45,8 +47,8 @@ RICH = dict(objects=(1, 16), numbers=(0, 6), written_percent=50, rich=True)
 BATCH, BLOCKS = 16, 10
 RATE, MATRIX_RATE = 6e-4, 5e-3
 WARM, COOL = 60, 0.3  # steps of rising rate; the last part of a run, of falling rate
-DENSE, LOOK, SHARE = 0.3, 1.0, 0.5
-LOOKED_AT = 96  # visual tokens of a sample
+DENSE, LOOK, SHARE, SPREAD = 0.3, 1.0, 0.5, 0.3
+LOOKED_AT = 96  # visual tokens of an image
 FIRST = 1 << 21  # number of the first sample: those of train.py and qcache.py are below
 SAVE_EVERY, CHECK_EVERY = 10, 50  # steps
 CHECKED = 48  # samples
@@ -79,13 +81,18 @@ class Look:
         return ((blocks(pixels) - self.mean) @ self.white).clamp(-3, 3)
 
     def loss(self, layer, kv, look):
-        """kv [rows, 2 d]: keys before rotation and values. look [rows, 48]."""
-        total = 0
+        """(looks, spread). kv [rows, 2 d]: keys before rotation and values, LOOKED_AT rows of each image. look [rows, 48]."""
+        looks = spread = 0
         for i, x in enumerate(kv.split(SHAPE.d, -1)):
             x = x - x.mean(0)
             x = x * x.square().mean().add(1e-6).rsqrt()
-            total = total + (x @ self.onto[2 * layer + i] / self.scale - look).square().mean()
-        return total / (2 * SHAPE.layers)
+            looks = looks + (x @ self.onto[2 * layer + i] / self.scale - look).square().mean()
+            own = x.view(-1, LOOKED_AT, SHAPE.d)
+            own = own - own.mean(1, keepdim=True)
+            gram = own @ own.transpose(1, 2)  # its eigenvalues are those of C
+            energy = own.square().sum((1, 2))
+            spread = spread + (gram.square().sum((1, 2)) / energy.square()).log().mean()
+        return looks / (2 * SHAPE.layers), spread / (2 * SHAPE.layers)
 
 
 # ---- the text model --------------------------------------------------------------------------
@@ -176,27 +183,29 @@ class Process:
         self.mover = Mover(shared, rank, self.net.spans)
 
     def losses(self, source, b, seed):
-        """(answers, patches, looks), and which answers are right."""
+        """(answers, patches, looks, spread), and which answers are right."""
         seen = self.net.see(b.pixels)
         visual = visual_rows(source.text, b, SHAPE.rows)
-        some = torch.randperm(len(visual), generator=torch.Generator().manual_seed(seed))[: LOOKED_AT * len(b.ids)]
+        some = torch.rand(len(visual) // SHAPE.rows, SHAPE.rows, generator=torch.Generator().manual_seed(seed))
+        some = some.argsort(1)[:, :LOOKED_AT]
+        some = (some + SHAPE.rows * torch.arange(len(some))[:, None]).flatten()
         logits, kv = say(self.net, data.rows_of(self.net, source.text, b, seen), b.rows, b.wanted, visual[some])
         answers = F.cross_entropy(logits, b.target, reduction="none")
         wrong = torch.zeros(len(b.task), dtype=torch.int64)
         wrong.index_add_(0, b.block, (logits.detach().argmax(-1) != b.target).long())
         look = self.look.of(b.pixels)[some]
-        looks = sum(self.look.loss(i, x, look) for i, x in enumerate(kv))
+        looks, spread = (sum(x) for x in zip(*(self.look.loss(i, x, look) for i, x in enumerate(kv))))
         answers = (answers * b.weight).sum() / b.weight.sum()
-        return answers, dense_loss(self.net, seen, b.labels, b.place)[0], looks, wrong == 0
+        return answers, dense_loss(self.net, seen, b.labels, b.place)[0], looks, spread, wrong == 0
 
     def step(self, number):
         each = BATCH // self.shared.world
         first = FIRST + number * BATCH + self.rank * each
         double = number % 5 == 4
         b = self.train.double(first, max(1, each // 2)) if double else self.train.single(first, each, BLOCKS)
-        answers, patches, looks, _ = self.losses(self.train, b, number)
-        (answers + DENSE * patches + LOOK * looks).backward()
-        return answers.item(), patches.item(), looks.item()
+        answers, patches, looks, spread, _ = self.losses(self.train, b, number)
+        (answers + DENSE * patches + LOOK * looks + SPREAD * spread).backward()
+        return answers.item(), patches.item(), looks.item(), spread.item()
 
     @torch.no_grad()
     def examine(self):
@@ -230,7 +239,7 @@ def rate_at(step, samples):
 def work(rank, shared, args, state):
     signal.signal(signal.SIGINT, signal.default_int_handler)  # it comes when the parent ends, and may be ignored in the background
     p = Process(rank, shared, args)
-    start, spent, sums = time.monotonic(), state["seconds"], [0.0] * 4
+    start, spent, sums = time.monotonic(), state["seconds"], [0.0] * 5
     while state["step"] * BATCH < args.samples:
         while rank == 0 and args.pause and os.path.exists(args.pause):
             time.sleep(5)
@@ -242,7 +251,7 @@ def work(rank, shared, args, state):
         state["seconds"] = spent + time.monotonic() - start
         if state["step"] % SAVE_EVERY == 0 or end:
             record(p, args, state, sums, state["step"] % CHECK_EVERY == 0 or end)
-            sums = [0.0] * 4
+            sums = [0.0] * 5
 
 
 def record(p, args, state, sums, examine):
@@ -252,7 +261,7 @@ def record(p, args, state, sums, examine):
     if p.rank != 0:
         return
     line = dict(samples=state["step"] * BATCH, minutes=round(state["seconds"] / 60, 1))
-    line.update((name, round(x / n, 4)) for name, x in zip(("answers", "patches", "looks"), losses))
+    line.update((name, round(x / n, 4)) for name, x in zip(("answers", "patches", "looks", "spread"), losses))
     if checked:
         line["check"] = {t: round(100 * r / k, 1) for t, k, r in zip(data.TASKS, checked[::2], checked[1::2]) if k}
     print(json.dumps(line), flush=True)
