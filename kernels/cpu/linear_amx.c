@@ -5,7 +5,8 @@
  * and packed once for all of w (pack_bf16, pack_int8). Sums come out transposed, [rows of w, rows of
  * x], as f32 or as integers. `int8` is a constant after inlining.
  *
- * Few rows (decode): w is read where it is mapped, 64 rows of it at a time.
+ * Few rows (decode): w is read where it is mapped, 64 rows of it at a time; in groups of integers it is
+ * decoded, 32 rows at a time.
  *
  * Many rows (prefill): an item is MANY_N rows of w and some rows of x. K goes by in blocks of KB
  * columns; a panel of 32 rows and KB columns of w, 16 KiB, is copied to where lines begin at
@@ -22,7 +23,7 @@ enum { STEP = 64 }; /* bytes of a row of w in one step of K */
 
 /* KB: the steps of a block of K. A panel stays in L1, and the rows of x of one block of K (640 of
  * them are 320 KiB) in L2, with the sums. */
-enum { KB = 8, PANEL_ROWS = 32, MANY_N = 128, MANY_M = 768, FEW = 32 };
+enum { KB = BLOCK_STEPS, PANEL_ROWS = 32, MANY_N = 128, MANY_M = 768, FEW = 32 };
 
 /* Numbers of x that a thread packs at a time: one row is packed by the caller alone. */
 enum { PACK_GRAIN = 16384 };
@@ -185,8 +186,13 @@ static bool in_place(const work *t) { return t->l.int8 || t->p->w.dtype == FV_BF
 
 /* ---- few rows -------------------------------------------------------------------------- */
 
-/* Rows of w per item: four A tiles, or two where x fills two B tiles. */
-static int few_columns(const layout *l) { return l->tiles == 1 ? 4 * TILE_ROWS : 2 * TILE_ROWS; }
+/* w is in groups of integers, which are decoded. */
+static bool is_decoded(const layout *l, const fv_tensor *w) { return w->quant && !l->int8; }
+
+/* Rows of w per item: four A tiles, or two where x fills two B tiles, or where they are decoded. */
+static int few_columns(const layout *l, const fv_tensor *w) {
+    return l->tiles == 1 && !is_decoded(l, w) ? 4 * TILE_ROWS : 2 * TILE_ROWS;
+}
 
 /* `steps` steps of 64 rows of w, 16 at each of `w`, times 16 rows of x: on to the sums. */
 static ALWAYS_INLINE void few_one(const uint8_t *const w[4], size_t stride, const uint32_t *x,
@@ -239,41 +245,9 @@ static NEVER_INLINE void few_int8(const uint8_t *const w[4], size_t stride, cons
         few_two(w, stride, x, steps, true);
 }
 
-/* Fetches the integers of 16 rows of w from row n and step s on, of a block of K. */
-static void fetch_integers(const fv_tensor *w, int64_t n, size_t s) {
-    size_t half = w->dtype == FV_INT4 ? 2 : 1, row = w->quant->row_bytes;
-    uintptr_t at = (uintptr_t)w->data + (size_t)n * row + s * BF16_STEP / half;
-    for (int i = 0; i < TILE_ROWS; i++, at += row)
-        for (size_t line = 0; line < KB * BF16_STEP / half; line += 64)
-            _mm_prefetch((const void *)(at + line), _MM_HINT_T0);
-}
-
-/* Columns [n0, n0 + N) of y: whole steps where they lie, others in blocks of K that are copied. */
-static void few_item(const work *t, int64_t n0, int N, uint8_t *scratch) {
-    enum { LD = KB * STEP };
+/* The sums into columns [n0, n0 + N) of y. */
+static void few_end(const work *t, int64_t n0, int N) {
     const layout *l = &t->l;
-    int groups = few_columns(l) / TILE_ROWS;
-    size_t n, whole = in_place(t) && N == few_columns(l) ? l->bytes / STEP : 0;
-    sums_zero();
-    for (size_t s = 0; s < l->steps; s += n) {
-        const uint8_t *rows[4] = {NULL};
-        size_t at = s * STEP, stride = s < whole ? l->bytes : LD;
-        n = s < whole ? whole : l->steps - s < KB ? l->steps - s : KB;
-        for (int g = 0; g < groups; g++) {
-            int64_t row = n0 + g * TILE_ROWS;
-            uint8_t *copy = scratch + g * TILE_ROWS * LD;
-            rows[g] = s < whole ? (const uint8_t *)t->p->w.data + (size_t)row * l->bytes : copy;
-            if (s < whole) continue;
-            if (t->p->w.quant && !l->int8) { /* this item's next block, or the next item's first */
-                bool last = s + n == l->steps;
-                fetch_integers(&t->p->w, row + (last ? few_columns(l) : 0), last ? 0 : s + n);
-            }
-            copy_rows(t, row, N - g * TILE_ROWS, at,
-                      l->bytes - at < n * STEP ? l->bytes - at : n * STEP, n * STEP, LD, copy);
-        }
-        (l->int8 ? few_int8 : few_bf16)(rows, stride, t->x + s * (size_t)l->tiles * tile_words(l),
-                                        n, l);
-    }
     _Alignas(64) int32_t out[4 * TILE_BYTES / 4];
     float bias_wide[4 * TILE_ROWS];
     const float *bias = bias_f32(&t->p->bias, n0, N, bias_wide);
@@ -285,6 +259,151 @@ static void few_item(const work *t, int64_t n0, int N, uint8_t *scratch) {
                    min_int(TILE_ROWS, N - g * TILE_ROWS), bias ? bias + g * TILE_ROWS : NULL,
                    out + (size_t)i * tile_words(l), l->cols);
     }
+}
+
+/* Columns [n0, n0 + N) of y: whole steps where they lie, others in blocks of K that are copied. */
+static void few_item(const work *t, int64_t n0, int N, uint8_t *scratch) {
+    enum { LD = KB * STEP };
+    const layout *l = &t->l;
+    int columns = few_columns(l, &t->p->w), groups = columns / TILE_ROWS;
+    size_t n, whole = in_place(t) && N == columns ? l->bytes / STEP : 0;
+    sums_zero();
+    for (size_t s = 0; s < l->steps; s += n) {
+        const uint8_t *rows[4] = {NULL};
+        size_t at = s * STEP, stride = s < whole ? l->bytes : LD;
+        n = s < whole ? whole : l->steps - s < KB ? l->steps - s : KB;
+        for (int g = 0; g < groups; g++) {
+            int64_t row = n0 + g * TILE_ROWS;
+            uint8_t *copy = scratch + g * TILE_ROWS * LD;
+            rows[g] = s < whole ? (const uint8_t *)t->p->w.data + (size_t)row * l->bytes : copy;
+            if (s >= whole)
+                copy_rows(t, row, N - g * TILE_ROWS, at,
+                          l->bytes - at < n * STEP ? l->bytes - at : n * STEP, n * STEP, LD, copy);
+        }
+        (l->int8 ? few_int8 : few_bf16)(rows, stride, t->x + s * (size_t)l->tiles * tile_words(l),
+                                        n, l);
+    }
+    few_end(t, n0, N);
+}
+
+/* ---- few rows, decoded ----------------------------------------------------------------- */
+
+/* A panel of 32 rows of w and a block of K is decoded while the panel before it is multiplied: a step for
+ * every four rows. */
+enum { PANEL_BYTES = KB * 2 * TILE_BYTES };
+
+/* A step of the panel, at `a`, times x. */
+static NEVER_INLINE void decoded_step(const uint8_t *a, const uint32_t *x, const layout *l) {
+    size_t ldx = 4 * (size_t)l->cols;
+    _tile_loadd(6, x, ldx);
+    _tile_loadd(4, a, STEP);
+    _tile_loadd(5, a + TILE_BYTES, STEP);
+    _tile_dpbf16ps(0, 4, 6);
+    if (l->tiles == 1) {
+        _tile_dpbf16ps(1, 5, 6);
+        return;
+    }
+    _tile_loadd(7, x + tile_words(l), ldx);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(3, 5, 7);
+}
+
+/* Block k of row i of the panel at n0. */
+static ALWAYS_INLINE void decode(const fv_tensor *w, int64_t n0, int N, int i, size_t k,
+                                 const int scales, uint8_t *panel) {
+    uint8_t *to = panel + i * STEP;
+    if (i < N) {
+        quantized_block(w, n0 + i, k, scales, (uint16_t *)(void *)to,
+                        2 * TILE_BYTES / sizeof(uint16_t));
+        return;
+    }
+    for (int s = 0; s < KB; s++) memset(to + s * 2 * TILE_BYTES, 0, STEP);
+}
+
+/* A walk along weights that come next, on to L2: `bytes` of integers, and some scales, for each row of a
+ * block that is decoded. */
+typedef struct walk {
+    uintptr_t codes, scales;
+    size_t bytes, stride, scale_stride;
+} walk;
+
+/* Block k of the rows from n on. */
+static walk walk_down(const fv_tensor *w, int64_t n, size_t k) {
+    const fv_quant *q = w->quant;
+    size_t bytes = BLOCK_COLUMNS / (w->dtype == FV_INT4 ? 2 : 1);
+    size_t scale_bytes = fv_dtype_bytes(q->scale_type), row = (size_t)q->groups * scale_bytes;
+    uintptr_t scales = (uintptr_t)q->scale + k * BLOCK_COLUMNS / (size_t)q->group * scale_bytes;
+    return (walk){(uintptr_t)w->data + (size_t)n * q->row_bytes + k * bytes,
+                  scales + (size_t)n * row, bytes, q->row_bytes, row};
+}
+
+/* All of the rows from n on, as they lie: an item later they have been decoded. */
+static walk walk_along(const fv_tensor *w, int64_t n, size_t blocks) {
+    walk t = walk_down(w, n, 0);
+    if (blocks == 0) return t;
+    t.bytes = t.stride = (t.stride + blocks - 1) / blocks;
+    t.scale_stride = (t.scale_stride + blocks - 1) / blocks;
+    return t;
+}
+
+static ALWAYS_INLINE void walk_on(walk *t) {
+    for (size_t line = 0; line < t->bytes; line += 64)
+        _mm_prefetch((const void *)(t->codes + line), _MM_HINT_T1);
+    _mm_prefetch((const void *)t->scales, _MM_HINT_T1);
+    t->codes += t->stride;
+    t->scales += t->scale_stride;
+}
+
+/* Decodes rows [i, i + n) of block k of the panel at n0. */
+static ALWAYS_INLINE void decode_rows(const fv_tensor *w, int64_t n0, int N, int i, int n, size_t k,
+                                      const int scales, walk *ahead, uint8_t *panel) {
+    const fv_quant quant = *w->quant; /* nothing that is written may be a part of them */
+    fv_tensor own = *w;
+    own.quant = &quant;
+    walk at = *ahead;
+    for (int end = i + n; i < end; i++) {
+        walk_on(&at);
+        decode(&own, n0, N, i, k, scales, panel);
+    }
+    *ahead = at;
+}
+
+static NEVER_INLINE void decode_panel(const fv_tensor *w, int64_t n0, int N, int i, int n, size_t k,
+                                      walk *ahead, uint8_t *panel) {
+    switch (int4_scales(w)) {
+    case BLOCK_COLUMNS / 32:
+        decode_rows(w, n0, N, i, n, k, BLOCK_COLUMNS / 32, ahead, panel);
+        return;
+    case BLOCK_COLUMNS / 128:
+        decode_rows(w, n0, N, i, n, k, BLOCK_COLUMNS / 128, ahead, panel);
+        return;
+    default: decode_rows(w, n0, N, i, n, k, 0, ahead, panel);
+    }
+}
+
+/* Columns [n0, n0 + N) of y. */
+static void few_decoded(const work *t, int64_t n0, int N, uint8_t *scratch) {
+    enum { ROWS = 4 }; /* that are decoded, and a step of them multiplied, at a time */
+    const layout *l = &t->l;
+    const fv_tensor *w = &t->p->w;
+    size_t blocks = blocks_of_k(l);
+    walk ahead = walk_along(w, n0 + PANEL_ROWS, blocks);
+    sums_zero();
+    decode_panel(w, n0, N, 0, blocks ? PANEL_ROWS : 0, 0, &ahead, scratch);
+    for (size_t k = 0; k < blocks; k++) {
+        const uint8_t *panel = scratch + k % 2 * PANEL_BYTES;
+        const uint32_t *x = t->x + x_at(l, k, 0);
+        for (int i = 0; i < PANEL_ROWS; i += ROWS) {
+            size_t s = (size_t)(i / ROWS);
+            if (k + 1 < blocks)
+                decode_panel(w, n0, N, i, ROWS, k + 1, &ahead, scratch + (k + 1) % 2 * PANEL_BYTES);
+            if (s < steps_in(l, k))
+                decoded_step(panel + s * 2 * TILE_BYTES, x + s * (size_t)l->tiles * tile_words(l),
+                             l);
+        }
+    }
+    few_end(t, n0, N);
 }
 
 /* ---- many rows ------------------------------------------------------------------------- */
@@ -303,6 +422,13 @@ typedef struct many {
 static void copy_panel(const many *t, int64_t n, size_t k) {
     const layout *l = &t->work->l;
     int64_t left = t->n0 + t->N - n;
+    if (is_decoded(l, &t->work->p->w)) {
+        const fv_tensor *w = &t->work->p->w;
+        walk next =
+            left > PANEL_ROWS ? walk_down(w, n + PANEL_ROWS, k) : walk_down(w, t->n0, k + 1);
+        decode_panel(w, n, min_int(PANEL_ROWS, left), 0, PANEL_ROWS, k, &next, t->panel);
+        return;
+    }
     for (size_t s = 0; s < steps_in(l, k); s++) {
         size_t c = (k * KB + s) * STEP, bytes = l->bytes - c;
         uint8_t *to = t->panel + s * 2 * TILE_BYTES;
@@ -423,19 +549,20 @@ static int blocks_per_item(const layout *l) {
 
 static bool is_few(const layout *l) { return l->M <= FEW || l->K == 0; }
 
-static int64_t items_of_part(const layout *l, int64_t N) {
-    if (is_few(l)) return div_up(N, few_columns(l));
-    return div_up(N, MANY_N) * div_up(l->blocks, blocks_per_item(l));
+static int64_t items_of_part(const layout *l, const fv_tensor *w) {
+    if (is_few(l)) return div_up(w->rows, few_columns(l, w));
+    return div_up(w->rows, MANY_N) * div_up(l->blocks, blocks_per_item(l));
 }
 
 static fv_cpu_plan plan_of(const fv_cpu_packed_linear *b, bool int8) {
     const fv_linear_args *a = b->a;
     layout l = layout_of(&a->x, int8);
     fv_cpu_plan plan = {.grain = 1};
-    for (int p = 0; p < a->n_part; p++) plan.n_item += items_of_part(&l, a->part[p].w.rows);
+    for (int p = 0; p < a->n_part; p++) plan.n_item += items_of_part(&l, &a->part[p].w);
     if (is_few(&l)) {
-        plan.grain = div_up(1 << 18, (int64_t)few_columns(&l) * (a->x.cols + 1));
-        plan.scratch_bytes = (size_t)few_columns(&l) * KB * STEP;
+        int columns = few_columns(&l, &a->part[0].w);
+        plan.grain = div_up(1 << 18, (int64_t)columns * (a->x.cols + 1));
+        plan.scratch_bytes = (size_t)4 * TILE_ROWS * KB * STEP;
     } else {
         size_t sums = MANY_N / PANEL_ROWS * (size_t)blocks_per_item(&l) * 4 * TILE_BYTES;
         plan.scratch_bytes = KB * 2 * TILE_BYTES + sums;
@@ -450,8 +577,10 @@ fv_cpu_plan fv_amx_linear_int8_plan(const void *args) { return plan_of(args, tru
 static void item(const work *w, int64_t i, void *scratch) {
     const layout *l = &w->l;
     if (is_few(l)) {
-        int64_t n0 = i * few_columns(l);
-        few_item(w, n0, min_int(few_columns(l), w->p->w.rows - n0), scratch);
+        int columns = few_columns(l, &w->p->w);
+        int64_t n0 = i * columns;
+        (is_decoded(l, &w->p->w) ? few_decoded
+                                 : few_item)(w, n0, min_int(columns, w->p->w.rows - n0), scratch);
         return;
     }
     /* Neighbouring items share their weights and run at the same time. */
@@ -478,7 +607,7 @@ static void items(const fv_cpu_packed_linear *b, bool int8, void *scratch, int64
     tiles_open(w.l.cols);
     for (int p = 0; p < b->a->n_part; p++) {
         w.p = &b->a->part[p];
-        int64_t n = items_of_part(&w.l, w.p->w.rows);
+        int64_t n = items_of_part(&w.l, &w.p->w);
         for (int64_t i = begin < 0 ? 0 : begin; i < end && i < n; i++) item(&w, i, scratch);
         begin -= n;
         end -= n;

@@ -18,6 +18,7 @@
  * panels in L2. */
 enum { BF16_K = 256, BF16_PANEL = BF16_K * LANES, BF16_PANELS = 4, BF16_FEW = 16 };
 _Static_assert((int)BF16_ROWS == (int)LANES, "a lane is a row of w");
+_Static_assert((int)BF16_K == (int)BLOCK_COLUMNS, "a panel is a block of K");
 
 /* Rows of x per tile: even and odd of each, and a row of the panel, in registers. */
 enum { BF16_MR = MR >= 6 ? 6 : 2 };
@@ -111,12 +112,44 @@ static void bf16_products(const bf16_product *a) {
     _mm_setcsr(before);
 }
 
+/* As bf16_panel, of groups of integers, all steps of a block of K; `scales` as of quantized_block. */
+static ALWAYS_INLINE void quantized_panel_of(const fv_tensor *w, int64_t n0, int rows, size_t k,
+                                             size_t steps, const int scales, float *panel) {
+    enum { PART = BF16_ROWS * BF16_STEP };
+    _Alignas(64) uint16_t part[BLOCK_STEPS * PART];
+    const fv_quant quant = *w->quant; /* nothing that is written may be a part of them */
+    fv_tensor own = *w;
+    own.quant = &quant;
+    if (rows < LANES) memset(part, 0, sizeof part);
+    for (int i = 0; i < rows; i++)
+        quantized_block(&own, n0 + i, k, scales, part + i * BF16_STEP, PART);
+    for (size_t s = 0; s < steps; s++)
+        bf16x32_transpose(part + s * PART, BF16_STEP * sizeof *part, panel + s * PART);
+}
+
+static NEVER_INLINE void quantized_panel(const fv_tensor *w, int64_t n0, int rows, size_t k,
+                                         size_t steps, float *panel) {
+    switch (int4_scales(w)) {
+    case BLOCK_COLUMNS / 32:
+        quantized_panel_of(w, n0, rows, k, steps, BLOCK_COLUMNS / 32, panel);
+        return;
+    case BLOCK_COLUMNS / 128:
+        quantized_panel_of(w, n0, rows, k, steps, BLOCK_COLUMNS / 128, panel);
+        return;
+    default: quantized_panel_of(w, n0, rows, k, steps, 0, panel);
+    }
+}
+
 /* The rows [n0, n0 + rows) of w and `steps` steps from column k0 on, as a panel; `next`, in bytes,
  * is how far what is wanted then lies from what is read now. */
 static void bf16_panel(const fv_tensor *w, int64_t n0, int rows, size_t k0, size_t steps,
                        ptrdiff_t next, float *panel) {
     size_t K = (size_t)w->cols, stride = K * sizeof(uint16_t);
     bool whole = w->dtype == FV_BF16 && rows == LANES;
+    if (w->quant) {
+        quantized_panel(w, n0, rows, k0 / BLOCK_COLUMNS, steps, panel);
+        return;
+    }
     for (size_t k = k0; steps-- > 0; k += BF16_STEP, panel += BF16_STEP * LANES) {
         uint16_t part[BF16_ROWS * BF16_STEP];
         const char *at = (const char *)w->data + ((size_t)n0 * K + k) * sizeof(uint16_t);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/convert.h"
+#include "kernels/cpu/int4_offsets.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/path.h"
 
@@ -80,9 +81,14 @@ static ALWAYS_INLINE int4_table int4_table_of(quant_group g, const bool symmetri
     return _mm512_broadcast_i64x4(bf16_of_16(x));
 }
 
+/* Numbers of the 32 integers in 16 bytes, each of which becomes the low bits of a word. */
 static ALWAYS_INLINE __m512i int4_numbers(__m128i bytes, int4_table table) {
-    __m512i code = _mm512_cvtepu8_epi32(bytes);
-    return _mm512_permutexvar_epi16(_mm512_or_si512(code, _mm512_slli_epi32(code, 12)), table);
+    const __m512i spread = _mm512_set_epi64(
+        0x0f0e0f0e0f0e0f0e, 0x0d0c0d0c0d0c0d0c, 0x0b0a0b0a0b0a0b0a, 0x0908090809080908,
+        0x0706070607060706, 0x0504050405040504, 0x0302030203020302, 0x0100010001000100);
+    __m512i four = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(bytes), spread);
+    return _mm512_permutexvar_epi16(_mm512_srlv_epi16(four, _mm512_set1_epi64(0x000c000800040000)),
+                                    table);
 }
 
 /* n integers, from a byte's low half on. */
@@ -148,6 +154,35 @@ static inline void int8_row(const fv_quant *q, const int8_t *from, size_t n, siz
     }
 }
 
+/* A block of K: what is decoded at a time. */
+enum { BLOCK_STEPS = 8, BLOCK_COLUMNS = BLOCK_STEPS * BF16_STEP };
+
+#ifdef __AVX512F__
+/* A block of a row whose `groups` scales, a constant, are in bf16; step s goes to `to` + s ld. Returns
+ * false, and does nothing, where a scale is not one that fv_int4_offsets is for. */
+static ALWAYS_INLINE bool int4_block(const uint8_t *from, const uint16_t *scales, const int groups,
+                                     uint16_t *to, size_t ld) {
+    _Alignas(32) uint32_t twice[BLOCK_STEPS], row[BLOCK_STEPS];
+    __m128i s = _mm_maskz_loadu_epi16((__mmask8)((1u << groups) - 1), scales);
+    __m128i magnitude = _mm_and_si128(s, _mm_set1_epi16(0x7fff));
+    __mmask8 other = _mm_cmpge_epu16_mask(_mm_sub_epi16(magnitude, _mm_set1_epi16(0x0080)),
+                                          _mm_set1_epi16(0x7d00 - 0x0080));
+    if (__builtin_expect(other & ((1u << groups) - 1), 0)) return false;
+    __m256i wide = _mm256_cvtepu16_epi32(s);
+    _mm256_store_si256((void *)twice, _mm256_or_si256(wide, _mm256_slli_epi32(wide, 16)));
+    _mm256_store_si256((void *)row, _mm256_and_si256(wide, _mm256_set1_epi32(127)));
+    __asm__("" : "+m"(twice), "+m"(row)); /* read them: taking a vector apart costs shuffles */
+    UNROLL for (int g = 0; g < groups; g++) {
+        int4_table table =
+            _mm512_broadcast_i64x4(_mm256_load_si256((const void *)fv_int4_offsets[row[g]]));
+        table = _mm512_maskz_add_epi16(0xfefffeff, table, _mm512_set1_epi32((int)twice[g]));
+        UNROLL for (int i = 0; i < BLOCK_STEPS / groups; i++, from += BF16_STEP / 2, to += ld)
+            _mm512_storeu_si512(to, int4_numbers(_mm_loadu_si128((const void *)from), table));
+    }
+    return true;
+}
+#endif
+
 /* n > 0 columns from k on, a multiple of 32, of a row of w, which is in groups of integers, as bf16. k is
  * in group g of the row, of which `left` columns are left. */
 static inline void quantized_row(const fv_tensor *w, size_t row, size_t k, size_t n, size_t g,
@@ -163,6 +198,43 @@ static inline void quantized_row(const fv_tensor *w, size_t row, size_t k, size_
         int4_row(q, from + k / 2, n, g, BF16_STEP, BF16_STEP, FV_BF16, true, to);
     else
         int4_row(q, from + k / 2, n, g, left, (size_t)q->group, FV_BF16, true, to);
+}
+
+/* Scales of a block of K of which int4_block knows what to do, or 0. */
+static inline int int4_scales(const fv_tensor *w) {
+#ifdef __AVX512F__
+    const fv_quant *q = w->quant;
+    if (w->dtype != FV_INT4 || q->scale_type != FV_BF16 || q->zero || q->min) return 0;
+    return q->group == 32 || q->group == 128 ? BLOCK_COLUMNS / q->group : 0;
+#else
+    (void)w;
+    return 0;
+#endif
+}
+
+/* Block k of a row of w, which is in groups of integers: its steps at a distance of ld, with zeros after
+ * the last column. `scales` is int4_scales(w), a constant. */
+static ALWAYS_INLINE void quantized_block(const fv_tensor *w, int64_t row, size_t k,
+                                          const int scales, uint16_t *to, size_t ld) {
+    const fv_quant *q = w->quant;
+    const size_t k0 = k * BLOCK_COLUMNS, group = (size_t)q->group;
+    size_t n = (size_t)w->cols - k0;
+#ifdef __AVX512F__
+    if (scales && n >= BLOCK_COLUMNS &&
+        int4_block((const uint8_t *)w->data + (size_t)row * q->row_bytes + k0 / 2,
+                   (const uint16_t *)q->scale + (size_t)row * (size_t)q->groups +
+                       k * (size_t)scales,
+                   scales, to, ld))
+        return;
+#else
+    (void)scales;
+#endif
+    uint16_t part[BLOCK_COLUMNS];
+    n = n < BLOCK_COLUMNS ? n : BLOCK_COLUMNS;
+    quantized_row(w, (size_t)row, k0, n, k0 / group, group - k0 % group, part);
+    memset(part + n, 0, (BLOCK_COLUMNS - n) * sizeof *part);
+    for (size_t s = 0; s * BF16_STEP < n; s++)
+        memcpy(to + s * ld, part + s * BF16_STEP, BF16_STEP * sizeof *part);
 }
 
 /* A block of rows [n0, n0 + rows) and columns [k0, k0 + cols) of w as bf16, to [BF16_ROWS, ld] with

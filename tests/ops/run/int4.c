@@ -67,6 +67,40 @@ static void linear_once(device_test *d, fv_dtype dtype, int M, int K, int N, int
     weights_free(&w);
 }
 
+/* Groups with nothing but a scale in bf16, which has all of its values where M
+ * is 1: whole blocks of K, and a part of one. */
+static void every_scale(device_test *d, int M, int group) {
+    enum { K = 288, SCALES = 1 << 16 };
+    int groups = (K + group - 1) / group, N = M > 1 ? 1000 : SCALES / groups;
+    fv_tensor x = tensor_new(FV_F32, M, K, 0);
+    fv_tensor y[2] = {tensor_new(FV_F32, M, N, 0), tensor_new(FV_F32, M, N, 0)};
+    uint8_t *codes = room((size_t)N * K / 2);
+    uint16_t *scale = room((size_t)N * (size_t)groups * sizeof *scale);
+    fill_normal(&x, 1);
+    for (size_t i = 0; i < (size_t)N * K / 2; i++) codes[i] = (uint8_t)random_bits();
+    for (int i = 0; i < N * groups; i++) scale[i] = (uint16_t)(i * 37);
+    fv_quant q = {.scale = scale,
+                  .scale_type = FV_BF16,
+                  .group = group,
+                  .groups = groups,
+                  .row_bytes = K / 2};
+    fv_linear_args a = {.x = x, .n_part = 1};
+    a.part[0].w = fv_tensor_of(codes, FV_INT4, N, K);
+    a.part[0].w.quant = &q;
+    for (int isa = 0; isa < 2; isa++) {
+        fv_backend *be = isa ? &d->be : &d->plain;
+        a.part[0].y = y[isa];
+        must(be->ops->linear(be, &a));
+    }
+    long at = first_difference(y[0].data, y[1].data, (size_t)M * (size_t)N);
+    check(at < 0, "%d rows in groups of %d: bits differ at %ld", M, group, at);
+    free(codes);
+    free(scale);
+    free(x.data);
+    free(y[0].data);
+    free(y[1].data);
+}
+
 /* Each weight of a row against its equation in double; x picks one at a time. */
 static void decoded(device_test *d, fv_dtype dtype, int group, bool zero) {
     enum { K = 70 };
@@ -187,6 +221,10 @@ static void test_linear_int4(device_test *d) {
     halves_by_hand(d);
     parts_of_both(d, 1);
     parts_of_both(d, 21);
+    group("linear in int4: every scale in bf16");
+    every_scale(d, 1, 32);
+    every_scale(d, 19, 128);
+    every_scale(d, 35, 32);
 }
 
 typedef struct perf_weights {
