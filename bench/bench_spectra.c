@@ -261,19 +261,18 @@ static void rebuilt(spectra *s, const float *z) {
     free(m);
 }
 
-/* Coefficients with row_bits bits in the given order. */
-static void coded(spectra *s, const char *name, const uint16_t *order, int32_t row_bits) {
-    fv_latent_layer l = s->latent->layer[0];
+/* Coefficients with row_bits bits, `each` of one; 16: as many as its variance is worth. */
+static void coded(spectra *s, const char *name, int32_t each, int32_t row_bits) {
+    const fv_latent_layer *l = &s->latent->layer[0];
     fv_packed_shape shape = {.n = s->c.n,
                              .n_kv = s->latent->info.n_kv,
                              .d_head = s->latent->info.d_head,
-                             .bits = 16,
+                             .bits = (uint8_t)each,
                              .form = FV_PACKED_LATENT,
                              .row_bits = row_bits};
     float *z = projected(s);
     void *data = spectra_alloc(fv_latent_bytes(&shape), 1);
-    l.order = order;
-    bench_must(fv_latent_write(&l, &shape, z, data));
+    bench_must(fv_latent_write(l, &shape, z, data));
     rebuilt(s, z);
     note(s, name, (double)fv_latent_bytes(&shape));
     free(data);
@@ -286,21 +285,18 @@ static void latent_lines(spectra *s) {
         char name[64];
         int32_t bits = fv_latent_row_bits((int64_t)(raw_bytes(s) / parts[i]), s->c.n);
         snprintf(name, sizeof name, "pack=latent,budget=1/%d", parts[i]);
-        if (bits <= FV_LATENT_BITS * s->latent->info.n_dir)
-            coded(s, name, s->latent->layer[0].order, bits);
+        if (bits <= FV_LATENT_BITS * s->latent->info.n_dir) coded(s, name, 16, bits);
     }
 }
 
 /* The trivial coder: the first directions, all with the same number of bits. */
 static void fixed_lines(spectra *s) {
     static const int32_t cases[][2] = {{256, 4}, {128, 4}, {64, 4}, {64, 2}};
-    uint16_t order[FV_LATENT_BITS * MOST_DIRECTIONS] = {0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char name[64];
         int32_t rank = cases[i][0], bits = cases[i][1];
-        for (int32_t b = 0; b < rank * bits; b++) order[b] = (uint16_t)(b / bits);
         snprintf(name, sizeof name, "PCA, %d directions, %d bits each", rank, bits);
-        coded(s, name, order, rank * bits);
+        coded(s, name, bits, rank * bits);
     }
 }
 

@@ -28,6 +28,15 @@ def scores(path):
     return head["checkpoint"], [statistics.fmean(i["scores"]) for i in sorted(items, key=lambda i: i["item"])]
 
 
+def scores_of(path, n_policy):
+    """Of each policy, the mean score of each item."""
+    _, *items = map(json.loads, path.read_text().splitlines())
+    found = [[] for _ in range(n_policy)]
+    for i in sorted(items, key=lambda i: i["item"]):
+        found[i["policy"]].append(statistics.fmean(i["scores"]))
+    return found
+
+
 def paired(differences):
     """Mean in points, and its interval as fv_interval_paired (eval/scenes/score.c) has it."""
     count = len(differences) + 2

@@ -1,6 +1,9 @@
 """Evaluation results as Markdown: numbers with intervals, tables, and the marked parts of files that hold them."""
+import json
 import re
 import sys
+
+from runs import ROOT
 
 ENOUGH = 220  # items, for intervals to say anything
 FACTS_BYTES = 62  # at most, for all facts of an image: tests/unit/eval/scenes/test_scene_code.c
@@ -40,11 +43,27 @@ def asked(suite):
     return f"{dialogs}, and {first} ([what is scored]({{eval}}README.md))."
 
 
+def saturation():
+    """The smallest share of exact's bytes, 1/n, at which a plain coder loses nothing that the items show, nor at any
+    larger one; its bits, and the items (saturation.py)."""
+    result = json.loads((ROOT / "eval/results/saturation.json").read_text())
+    exact, *rows = result["rows"]
+    times = 1
+    for r in rows:
+        if "bits=" not in r["policy"] or not r["difference"]["low"] <= 0 <= r["difference"]["high"]:
+            break
+        times = round(exact["held"] / r["held"])
+    return times, result["bits"], result["items"]
+
+
 def no_ranking(exact_bytes):
     """Accompanies every table of scores; exact_bytes: one image's visual KV under exact."""
     times = int(float(f"{exact_bytes / FACTS_BYTES:.2g}"))
+    saturated, bits, items = saturation()
     return (f"**This is not a ranking of methods.** Everything the questions ask about an image fits in {FACTS_BYTES} bytes, {times} times less "
-            f"than `exact` holds ([proof]({{root}}tests/unit/eval/scenes/test_scene_code.c)). A row shows what a policy "
+            f"than `exact` holds ([proof]({{root}}tests/unit/eval/scenes/test_scene_code.c)), and a plain coder, PCA over all layers with {bits} bits a coefficient, "
+            f"loses nothing that {items} items show down to 1/{saturated} of `exact` ([saturation]({{root}}docs/methods/latent.md)): above that "
+            "size no method is better than another here. A row shows what a policy "
             "costs one small checkpoint on drawn scenes; it says nothing about photographs.")
 
 

@@ -109,7 +109,7 @@ typedef struct fv_wire_packed {
     bool latent; /* or coefficients. Of a layer that has its source layer's: n and n_anchor
                             * are 0, and tokens are that layer's too */
     struct {
-        uint32_t rank, rank2, bits; /* of coefficients: of a token */
+        uint32_t rank, rank2, bits; /* rank of coefficients: a token's bits */
         uint32_t n_outlier;         /* of codes and directions */
     } part[2];                      /* keys, values */
     const void *first;              /* i32 [n_anchor + 1], perhaps unaligned */

@@ -26,10 +26,16 @@ void fv_latent_order(const float *deviation, int32_t n_dir, const float *error, 
     }
 }
 
-int32_t fv_latent_bits(const fv_latent_layer *l, int32_t row_bits, uint8_t *bits) {
+int32_t fv_latent_bits(const fv_latent_layer *l, const fv_packed_shape *s, uint8_t *bits) {
     int32_t n = 0, all = FV_LATENT_BITS * l->n_dir;
     memset(bits, 0, (size_t)l->n_dir);
-    for (int32_t i = 0; i < row_bits && i < all; i++) {
+    if (s->bits <= FV_LATENT_BITS) {
+        n = s->row_bits / s->bits;
+        n = n < l->n_dir ? n : l->n_dir;
+        memset(bits, s->bits, (size_t)n);
+        return n;
+    }
+    for (int32_t i = 0; i < s->row_bits && i < all; i++) {
         int32_t r = l->order[i];
         bits[r]++;
         n = r >= n ? r + 1 : n;
@@ -44,7 +50,8 @@ fv_status fv_latent_check(const fv_packed_shape *s) {
         return FV_FAIL(FV_EINVAL, "latents of %d rows: at most %d", s->n, 1 << 24);
     if (s->n_kv < 1 || s->n_kv > 1024 || s->d_head < 1 || s->d_head > 1024)
         return FV_FAIL(FV_EINVAL, "latents of %d heads of %d: 1 to 1024 each", s->n_kv, s->d_head);
-    if (s->rank || s->rank2 || s->n_outlier || s->bits != 16)
+    if (s->rank || s->rank2 || s->n_outlier ||
+        (s->bits != 16 && (s->bits < 1 || s->bits > FV_LATENT_BITS)))
         return FV_FAIL(FV_EINVAL, "latents with ranks, outliers or %d bits", s->bits);
     if (s->row_bits < 1 || s->row_bits > FV_LATENT_BITS * FV_LATENT_MOST)
         return FV_FAIL(FV_EINVAL, "latents with %d bits per token: 1 to %d", s->row_bits,

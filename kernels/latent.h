@@ -19,6 +19,8 @@
  *
  * `order` lists the directions in the order in which they get bits, so the first row_bits of it say
  * how many each has, and no request carries a table. Directions with bits are the first ones.
+ * Or as many directions as row_bits has room for have the same number each, the shape's `bits`: PCA
+ * with a plain quantizer, which water-filling is compared with.
  *
  * LAYOUT. In tiles of 16 tokens; a tile has row_bits planes of 16 bits, bit i of a plane is token
  * i's. A direction's planes follow one another, lowest bit first; planes of missing tokens are 0.
@@ -53,8 +55,8 @@ typedef struct fv_latent_layer {
 /* order [8 R] from deviations; error [9]: e_0 = 1, e_1, ... */
 void fv_latent_order(const float *deviation, int32_t n_dir, const float *error, uint16_t *order);
 
-/* bits [R] of each direction when a token has row_bits; returns how many directions have any. */
-int32_t fv_latent_bits(const fv_latent_layer *l, int32_t row_bits, uint8_t *bits);
+/* bits [R] of each direction in parts of this shape; returns how many directions have any. */
+int32_t fv_latent_bits(const fv_latent_layer *l, const fv_packed_shape *s, uint8_t *bits);
 
 static inline size_t fv_latent_bytes(const fv_packed_shape *s) {
     return s->borrows ? 0

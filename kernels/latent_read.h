@@ -16,7 +16,7 @@ static inline void latent_view_open(latent_view *v, const fv_packed_part *p) {
     v->l = p->latent;
     v->plane = (const uint16_t *)(p->base ? p->base : p->data);
     v->row_bits = (size_t)p->shape.row_bits;
-    v->n_dir = (size_t)fv_latent_bits(p->latent, p->shape.row_bits, v->bits);
+    v->n_dir = (size_t)fv_latent_bits(p->latent, &p->shape, v->bits);
 }
 
 /* Of `bits` bits; 0 bits have none. */

@@ -52,7 +52,9 @@ typedef struct fv_packed_shape {
     int32_t n_kv, d_head; /* a row is Hkv * D wide */
     fv_dtype dtype;       /* of elements when bits = 16, and of what is kept as it is */
     fv_packed_kind kind;
-    uint8_t bits; /* 16, 8 or 4; of codes 8 or 4, of directions and latents 16 */
+    uint8_t
+        bits; /* 16, 8 or 4; of codes 8 or 4, of directions 16; of latents 16, or 1 to 8: of each
+                   * coefficient the same */
     fv_packed_form form;
     int32_t n_outlier; /* kept as they are: of codes numbers, of directions vectors of D */
     bool borrows;      /* directions or coefficients are in another part */

@@ -112,6 +112,8 @@ static fv_status check_source_layer(const fv_import *l, const fv_kv_packed_form 
         lead->rows.n_anchor != f->n_anchor ||
         lead->part[FV_PACKED_K].shape.form != f->part[FV_PACKED_V].form ||
         lead->part[FV_PACKED_K].shape.row_bits != f->part[FV_PACKED_K].row_bits ||
+        (f->part[FV_PACKED_K].row_bits &&
+         lead->part[FV_PACKED_K].shape.bits != f->part[FV_PACKED_K].bits) ||
         (f->part[FV_PACKED_V].borrows && fv_kv_source_layer(l->got.kv, l->layer) != l->layer))
         return malformed(l, "it names a source layer that has no such keys");
     return FV_OK;
@@ -157,21 +159,19 @@ static fv_packed_form form_of(const fv_wire_packed *w) {
 
 static fv_packed_shape shape_of(const fv_import *l, const fv_wire_packed *w, int kind) {
     bool own = w->source_layer == (uint32_t)l->layer;
-    uint32_t bits = w->part[kind].bits;
+    uint32_t bits = w->part[kind].bits, rank = w->part[kind].rank;
     return (fv_packed_shape){
         .n = (int32_t)w->n,
-        .rank = (int32_t)w->part[kind].rank,
+        .rank = w->latent ? 0 : (int32_t)rank,
         .rank2 = (int32_t)w->part[kind].rank2,
         .n_kv = l->shape->n_kv,
         .d_head = l->shape->d_head,
         .dtype = l->shape->dtype,
         .kind = (fv_packed_kind)kind,
-        .bits = w->latent   ? 16
-                : bits > 16 ? 0
-                            : (uint8_t)bits,
+        .bits = bits > 16 ? 0 : (uint8_t)bits,
         .form = form_of(w),
         .borrows = (w->merged && !own) || (w->latent && (!own || kind == FV_PACKED_V)),
-        .row_bits = w->latent ? (int32_t)(bits & INT32_MAX) : 0,
+        .row_bits = w->latent ? (int32_t)(rank & INT32_MAX) : 0,
         .n_outlier = w->part[kind].n_outlier > INT32_MAX ? -1 : (int32_t)w->part[kind].n_outlier};
 }
 

@@ -2,7 +2,8 @@
  *
  *   bytes of n tokens = 2 row_bits ceil(n / 16), to the next 64   <=   budget * 2 bytes * n * W,
  *
- * W the numbers of a token in all layers of the group (kernels/latent.h). A group whose layers have
+ * W the numbers of a token in all layers of the group (kernels/latent.h); with `bits`, row_bits is a
+ * multiple of them. A group whose layers have
  * different visual tokens stays raw, as one token's coefficients are of all of them. */
 #include "policy/plan/contribute.h"
 #include "policy/plan/packed_shape.h"
@@ -18,18 +19,20 @@ static bool same_rows(const fv_plan *plan, int32_t first, int32_t n) {
     return plan->visual[first] > 0;
 }
 
-static int32_t row_bits_of(const fv_plan *plan, int32_t first, int32_t n, double budget) {
+static int32_t row_bits_of(const fv_plan *plan, int32_t first, int32_t n,
+                           const fv_pack_latent_params *p) {
     const fv_plan_shape *s = &plan->shape;
     double raw = 2.0 * 2 * plan->visual[first] * n * s->n_kv * s->d_head;
-    int32_t bits = fv_latent_row_bits((int64_t)(budget * raw + 1e-9), plan->visual[first]);
-    return least(bits, FV_LATENT_BITS * s->latent_rank);
+    int32_t bits = fv_latent_row_bits((int64_t)(p->budget * raw + 1e-9), plan->visual[first]);
+    if (p->bits == 0) return least(bits, FV_LATENT_BITS * s->latent_rank);
+    return p->bits * least(bits / p->bits, s->latent_rank);
 }
 
-static void plan_group(fv_plan *plan, int32_t first, double budget) {
+static void plan_group(fv_plan *plan, int32_t first, const fv_pack_latent_params *p) {
     const fv_plan_shape *s = &plan->shape;
     int32_t n = least(s->latent_layers, s->n_layer - first), width = s->n_kv * s->d_head;
     if (!same_rows(plan, first, n)) return;
-    int32_t row_bits = row_bits_of(plan, first, n, budget);
+    int32_t row_bits = row_bits_of(plan, first, n, p);
     if (row_bits == 0) return;
     for (int32_t l = first; l < first + n; l++)
         plan->pack.layer[l] = (fv_plan_pack){.rank = {width, width},
@@ -54,8 +57,8 @@ fv_status fv_plan_pack_latent(fv_plan *plan, const fv_pack_latent_params *p) {
         return FV_OK;
     }
     plan->pack.latent = true;
-    plan->pack.bits = 16;
-    for (int32_t l = 0; l < s->n_layer; l += s->latent_layers) plan_group(plan, l, p->budget);
+    plan->pack.bits = (uint8_t)(p->bits ? p->bits : 16);
+    for (int32_t l = 0; l < s->n_layer; l += s->latent_layers) plan_group(plan, l, p);
     plan->pack.first_packed = plan->pack.any && p->first_packed;
     if (plan->pack.any) return FV_OK;
     plan->pack.latent = false;

@@ -411,10 +411,10 @@ static fv_wire_packed describe(const fv_kv_packed *p, int32_t layer) {
                         .rank = p->rank};
     for (int k = 0; k < 2; k++) {
         const fv_packed_shape *shape = &p->part[k].shape;
-        w.part[k].rank = (uint32_t)shape->rank;
         w.part[k].rank2 = (uint32_t)shape->rank2;
         w.latent = shape->form == FV_PACKED_LATENT;
-        w.part[k].bits = w.latent ? (uint32_t)shape->row_bits : shape->bits;
+        w.part[k].rank = (uint32_t)(w.latent ? shape->row_bits : shape->rank);
+        w.part[k].bits = shape->bits;
         w.part[k].n_outlier = (uint32_t)shape->n_outlier;
         w.coded = shape->form == FV_PACKED_QUANTIZED;
         w.merged = shape->form == FV_PACKED_MERGED;

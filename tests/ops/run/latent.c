@@ -15,13 +15,13 @@ typedef struct latent_call {
     size_t n_out;
 } latent_call;
 
-static void make_seq(latent_call *c, int i, int n, int row_bits, int n_rows) {
+static void make_seq(latent_call *c, int i, int n, int each, int row_bits, int n_rows) {
     int D = c->args.d_head, R = c->basis->l.n_dir;
     fv_packed_shape s = {.n = n,
                          .n_kv = c->args.n_kv,
                          .d_head = D,
                          .dtype = FV_F32,
-                         .bits = 16,
+                         .bits = (uint8_t)each,
                          .form = FV_PACKED_LATENT,
                          .row_bits = row_bits};
     block *b = c->block[i] = room(sizeof *b);
@@ -50,7 +50,8 @@ static void make_call_new(latent_call *c, int n_seq, int n_kv, int group, int D,
             .n_head = H, .n_kv = n_kv, .d_head = D, .n_seq = n_seq, .scale = 1 / sqrtf((float)D)}};
     c->basis = latent_basis_new(n_kv, D, R);
     for (int i = 0; i < n_seq; i++)
-        make_seq(c, i, n ? n : PICK(1, 3, 16, 63, 64, 65, 130), random_int(1, 9 * R), n_rows);
+        make_seq(c, i, n ? n : PICK(1, 3, 16, 63, 64, 65, 130), PICK(16, 16, 16, 1, 4, 5, 8),
+                 random_int(1, 9 * R), n_rows);
     c->args.q = tensor_new(FV_F32, M, H * D, 0);
     fill_normal(&c->args.q, 1.5f);
     c->n_out = (size_t)M * (size_t)(H * D + H);

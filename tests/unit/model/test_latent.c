@@ -64,7 +64,7 @@ Test(latent, every_changed_byte_and_length_is_refused) {
 
 /* ---- bits ---------------------------------------------------------------------------------- */
 
-Test(latent, bits_go_where_they_reduce_the_error_most) {
+Test(latent, bits_go_where_they_reduce_the_error_most_or_are_the_same) {
     static const float deviation[] = {8, 4, 2, 1};
     static const float error[] = {1,        0.25f,    0x1p-4f,  0x1p-6f, 0x1p-8f,
                                   0x1p-10f, 0x1p-12f, 0x1p-14f, 0x1p-16f};
@@ -74,12 +74,17 @@ Test(latent, bits_go_where_they_reduce_the_error_most) {
     fv_latent_layer l = {.n_dir = 4, .deviation = deviation, .order = order};
     /* A bit is worth a factor of 4 of the error, which is one step between these deviations. */
     static const struct {
-        int32_t row_bits, n;
+        int32_t each, row_bits, n;
         uint8_t bits[4];
-    } cases[] = {{1, 1, {1}},           {2, 1, {2}},           {3, 2, {2, 1}},
-                 {10, 4, {4, 3, 2, 1}}, {32, 4, {8, 8, 8, 8}}, {99, 4, {8, 8, 8, 8}}};
+    } cases[] = {{16, 1, 1, {1}},           {16, 2, 1, {2}},
+                 {16, 3, 2, {2, 1}},        {16, 10, 4, {4, 3, 2, 1}},
+                 {16, 32, 4, {8, 8, 8, 8}}, {16, 99, 4, {8, 8, 8, 8}},
+                 {1, 3, 3, {1, 1, 1}},      {4, 3, 0, {0}},
+                 {4, 8, 2, {4, 4}},         {4, 11, 2, {4, 4}},
+                 {8, 99, 4, {8, 8, 8, 8}}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        int32_t n = fv_latent_bits(&l, cases[i].row_bits, bits);
+        fv_packed_shape s = {.bits = (uint8_t)cases[i].each, .row_bits = cases[i].row_bits};
+        int32_t n = fv_latent_bits(&l, &s, bits);
         cr_assert_eq(n, cases[i].n, "%d bits: %d", cases[i].row_bits, n);
         cr_assert(memcmp(bits, cases[i].bits, 4) == 0, "%d bits: %d %d %d %d", cases[i].row_bits,
                   bits[0], bits[1], bits[2], bits[3]);

@@ -45,6 +45,12 @@ Test(latent, the_plan_knows_the_bytes_and_keeps_the_budget) {
         cr_assert_leq((double)visual, cases[i].budget * (double)raw + 1);
         cr_assert_eq(visual, 4 * fv_packed_aligned(2 * (size_t)cases[i].row_bits * 36));
     }
+    fv_plan plan = plan_of("pack=latent,bits=5,budget=1/4000", llava);
+    cr_assert_eq(plan.pack.layer[0].row_bits, 260);
+    plan = plan_of("pack=latent,bits=3,budget=1/10", llava);
+    cr_assert_eq(plan.pack.layer[0].row_bits, 3 * 256);
+    plan = plan_of("pack=latent,bits=5,budget=1/300000", llava);
+    cr_assert(!plan.pack.any, "not even one coefficient");
 }
 
 static void assert_note(const char *policy, fv_plan_shape shape, const char *why) {
@@ -168,8 +174,9 @@ Test(latent, coefficients_are_the_tokens_and_the_error_is_as_reported) {
 Test(latent, bytes_are_the_same_everywhere_and_as_planned) {
     static const char *const policies[] = {
         "pack=latent,budget=0.05", "prune=fastv,layer=2,keep=0.8;pack=latent,budget=0.1",
-        "prune=fastv,layer=1,keep=0.8;pack=latent,budget=0.1", "pack=latent,budget=0.05;evict=vta"};
-    for (int i = 0; i < 4; i++) {
+        "prune=fastv,layer=1,keep=0.8;pack=latent,budget=0.1", "pack=latent,budget=0.05;evict=vta",
+        "pack=latent,bits=3,budget=0.05"};
+    for (int i = 0; i < 5; i++) {
         handoff_rig rig;
         tiny_prompt p;
         fv_received got;

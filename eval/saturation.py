@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""The size above which this exam cannot tell compressors apart: how far a plain coder can go before answers suffer.
+
+    eval/saturation.py [--items N] [--out DIR]   writes eval/results/saturation.json and the table in docs/methods/latent.md
+    eval/saturation.py --tables                  only the table, from that file
+    eval/saturation.py --check                   ends with 1 when the table says anything else
+
+The plain coder is PCA over all layers on directions measured once, BITS bits for each coefficient (pack=latent,bits=4).
+It is asked the same items at smaller and smaller budgets, and beside it pack=latent with bits by variance. An exam is
+saturated at the smallest budget at which, as at all larger ones, the interval of the paired difference from exact
+contains 0. Pages with scores say so (tables.py). An interrupted run resumes.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+
+import runs
+from lazy import points
+from precision import paired, scores_of
+from tables import filled, head, line, put
+
+RESULT = runs.ROOT / "eval/results/saturation.json"
+PAGE = runs.ROOT / "docs/methods/latent.md"
+SCRIPT = "eval/saturation.py"
+BUDGETS = [256, 512, 768, 1024, 1536, 2048, 3072]
+BITS = 4
+SEED = 2  # as eval/presets.py
+
+
+def policies():
+    yield "exact"
+    for n in BUDGETS:
+        yield f"pack=latent,bits={BITS},budget=1/{n}"
+    for n in BUDGETS:
+        yield f"pack=latent,budget=1/{n}"
+
+
+def measured(args):
+    """The checkpoint as links, with its directions."""
+    to = args.out / "checkpoint"
+    to.mkdir(parents=True, exist_ok=True)
+    for name in os.listdir(args.checkpoint):
+        if not (to / name).exists():
+            (to / name).symlink_to(os.path.abspath(os.path.join(args.checkpoint, name)))
+    if not (to / "latent.bin").exists():
+        subprocess.run([args.fovea, "calibrate", "--latent", "--checkpoint", to, "--items", "66", "--compute", args.compute,
+                        "--kv-dtype", args.kv_dtype], check=True)
+    return str(to)
+
+
+def examine(args):
+    asked, rows = list(policies()), []
+    args.checkpoint = measured(args)
+    report = runs.run_eval(args, str(args.items), asked, args.items, SEED)
+    found = scores_of(args.out / str(args.items) / "items.jsonl", len(asked))
+    for policy, values, result in zip(asked, found, report["results"]):
+        held = runs.group(result, "all")["kv_bytes"]
+        rows.append({"policy": policy, "held": held["visual"], "correct": 100 * sum(values) / len(values),
+                     "difference": paired([a - b for a, b in zip(values, found[0])])})
+    by = runs.stamp(args, [RESULT, PAGE])
+    result = dict(by, items=args.items, seed=SEED, compute=args.compute, kv_dtype=args.kv_dtype, bits=BITS, rows=rows)
+    RESULT.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def table(result):
+    yield (f"`eval/saturation.py --items {result['items']}`, commit `{result['commit']}`, seed {result['seed']}, products in "
+           f"{result['compute']}, keys and values in {result['kv_dtype']}; bytes of visual KV per item after the prefill, and paired "
+           "differences from `exact` in points.")
+    yield ""
+    yield from head(["policy", "visual KV, bytes", "of exact", "correct, %", "difference"])
+    exact = result["rows"][0]
+    for r in result["rows"]:
+        of = "" if r is exact else f"1/{exact['held'] / r['held']:.0f}"
+        yield line([f"`{r['policy']}`", f"{r['held']:.0f}", of, f"{r['correct']:.1f}", "" if r is exact else points(r["difference"])])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    runs.add_arguments(parser, "build/eval/saturation")
+    parser.add_argument("--items", type=int, default=880)
+    parser.add_argument("--tables", action="store_true", help="only write the table again")
+    parser.add_argument("--check", action="store_true", help="only compare the table with the results")
+    args = parser.parse_args()
+    if not args.check and not args.tables:
+        examine(args)
+    result = json.loads(RESULT.read_text())
+    put(PAGE, filled(PAGE, "saturation", SCRIPT, table(result)), args.check, SCRIPT)
+    if not args.check:
+        print("\n".join(table(result)), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
