@@ -71,7 +71,7 @@ def visual_rows(text, batch, per_image):
 
 # ---- the text model with lazy layers ---------------------------------------------------------
 
-IN_BF16 = "amx_bf16" in ops.cpu().split()  # products of matrices; where there is no AMX they are slower in bf16
+IN_BF16 = any(flag in ops.cpu().split() for flag in ("amx_bf16", "avx512_bf16"))  # products of matrices; elsewhere they are slower in bf16
 
 
 def product(a, b):
