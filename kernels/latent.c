@@ -50,9 +50,11 @@ fv_status fv_latent_check(const fv_packed_shape *s) {
         return FV_FAIL(FV_EINVAL, "latents of %d rows: at most %d", s->n, 1 << 24);
     if (s->n_kv < 1 || s->n_kv > 1024 || s->d_head < 1 || s->d_head > 1024)
         return FV_FAIL(FV_EINVAL, "latents of %d heads of %d: 1 to 1024 each", s->n_kv, s->d_head);
-    if (s->rank || s->rank2 || s->n_outlier ||
-        (s->bits != 16 && (s->bits < 1 || s->bits > FV_LATENT_BITS)))
-        return FV_FAIL(FV_EINVAL, "latents with ranks, outliers or %d bits", s->bits);
+    if (s->rank || s->n_outlier || (s->bits != 16 && (s->bits < 1 || s->bits > FV_LATENT_BITS)))
+        return FV_FAIL(FV_EINVAL, "latents with a rank, outliers or %d bits", s->bits);
+    if (s->rank2 < 0 || s->rank2 > FV_LATENT_MOST)
+        return FV_FAIL(FV_EINVAL, "latents read with %d directions: at most %d", s->rank2,
+                       FV_LATENT_MOST);
     if (s->row_bits < 1 || s->row_bits > FV_LATENT_BITS * FV_LATENT_MOST)
         return FV_FAIL(FV_EINVAL, "latents with %d bits per token: 1 to %d", s->row_bits,
                        FV_LATENT_BITS * FV_LATENT_MOST);
@@ -91,7 +93,7 @@ fv_status fv_latent_write(const fv_latent_layer *l, const fv_packed_shape *s, fl
                 *to = (uint16_t)(*to | (code >> b & 1) << j % FV_PACKED_TILE);
         }
         memset(z, 0, R * sizeof *z);
-        latent_row(&v, j, z);
+        latent_row(&v, j, z, v.n_dir);
     }
     return FV_OK;
 }
@@ -103,7 +105,7 @@ void fv_latent_read(const fv_packed_part *p, int32_t row0, int32_t n, float *m) 
     float z[FV_LATENT_MOST];
     latent_view_open(&v, p);
     for (int32_t j = row0; j < row0 + n; j++, m += W) {
-        latent_row(&v, (size_t)j, z);
+        latent_row(&v, (size_t)j, z, v.n_dir);
         memcpy(m, mean, W * sizeof *m);
         for (size_t r = 0; r < v.n_dir; r++)
             for (size_t c = 0; c < W; c++) m[c] = fmaf(z[r], basis[r * W + c], m[c]);

@@ -26,7 +26,10 @@
  * i's. A direction's planes follow one another, lowest bit first; planes of missing tokens are 0.
  * So n tokens take 2 row_bits ceil(n / 16) bytes, any tile is read on its own, and every bit pattern
  * is a valid code. The first layer's keys own the bytes; the group's other parts borrow them and
- * have none.
+ * have none. A layer with fewer tokens than the first has the first so many of its rows.
+ *
+ * TIERS. Directions are in the order of their deviations, so the first R2 of them are a lower rank;
+ * rows of group 1 are read with these alone (packed_part.h).
  *
  * Pure functions; any thread. */
 #include "kernels/packed_part.h"
@@ -57,6 +60,12 @@ void fv_latent_order(const float *deviation, int32_t n_dir, const float *error, 
 
 /* bits [R] of each direction in parts of this shape; returns how many directions have any. */
 int32_t fv_latent_bits(const fv_latent_layer *l, const fv_packed_shape *s, uint8_t *bits);
+
+/* With how many of n_dir directions a row is read, `low` being its group. */
+static inline size_t fv_latent_read_dirs(const fv_packed_shape *s, size_t n_dir, bool low) {
+    size_t rank2 = (size_t)s->rank2;
+    return low && rank2 > 0 && rank2 < n_dir ? rank2 : n_dir;
+}
 
 static inline size_t fv_latent_bytes(const fv_packed_shape *s) {
     return s->borrows ? 0

@@ -24,21 +24,21 @@ static inline const float *latent_levels(const fv_latent_layer *l, int bits) {
     return bits ? l->level + (1 << bits) - 2 : l->level;
 }
 
-/* Row j: z [n_dir]. */
-static inline void latent_row(const latent_view *v, size_t j, float *z) {
+/* Row j: z [n], its first n coefficients. */
+static inline void latent_row(const latent_view *v, size_t j, float *z, size_t n) {
     const uint16_t *p = v->plane + j / FV_PACKED_TILE * v->row_bits;
     int lane = (int)(j % FV_PACKED_TILE);
-    for (size_t r = 0; r < v->n_dir; r++) {
+    for (size_t r = 0; r < n; r++) {
         unsigned code = 0;
         for (int b = 0; b < v->bits[r]; b++) code |= (unsigned)(*p++ >> lane & 1) << b;
         z[r] = v->bits[r] ? latent_levels(v->l, v->bits[r])[code] * v->l->deviation[r] : 0.0f;
     }
 }
 
-/* The 16 rows of a tile: column r of them at z + r * ld. */
-static inline void latent_tile(const latent_view *v, size_t tile, float *z, size_t ld) {
+/* The 16 rows of a tile: column r < n of them at z + r * ld. */
+static inline void latent_tile(const latent_view *v, size_t tile, size_t n, float *z, size_t ld) {
     const uint16_t *p = v->plane + tile * v->row_bits;
-    for (size_t r = 0; r < v->n_dir; r++, z += ld) {
+    for (size_t r = 0; r < n; r++, z += ld) {
         const int bits = v->bits[r];
         const float *level = latent_levels(v->l, bits), deviation = v->l->deviation[r];
         uint32_t code[FV_PACKED_TILE] = {0};

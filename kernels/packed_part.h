@@ -46,8 +46,8 @@ typedef enum fv_packed_form {
 /* What a part's bytes mean. */
 typedef struct fv_packed_shape {
     int32_t n; /* stored rows */
-    /* Of factors: 1 <= R2 <= R; R2 = R: one tier; both 0: values as rows, of 16 bits. Of other
-     * forms 0 */
+    /* Of factors: 1 <= R2 <= R; R2 = R: one tier; both 0: values as rows, of 16 bits. Of latents R is
+     * 0, and R2 how many directions rows of group 1 are read with; 0: all. Of other forms 0 */
     int32_t rank, rank2;
     int32_t n_kv, d_head; /* a row is Hkv * D wide */
     fv_dtype dtype;       /* of elements when bits = 16, and of what is kept as it is */
@@ -80,7 +80,7 @@ typedef struct fv_packed_rows {
      * factors [n_anchor, D / 2]; for other forms token by token, in tiles as for keys:
      * [tiles, D / 2, FV_PACKED_TILE] */
     const float *cos, *sin;
-    const uint8_t *group; /* [n] 0: read at full rank, 1: at R2; NULL: all 0. Factors only */
+    const uint8_t *group; /* [n] 0: read at full rank, 1: at R2; NULL: all 0. Factors and latents */
 } fv_packed_rows;
 
 static inline size_t fv_packed_aligned(size_t bytes) {

@@ -14,7 +14,9 @@
  *     values   o [R, D] = o c + P V   valid tokens
  *
  * Of latents the panels are the coefficients z [1 + n, 64], from which keys are rebuilt, K = B z, and
- * which are what o sums, [R, 1 + n]; at the end o is multiplied by the values' directions.
+ * which are what o sums, [R, 1 + n]; at the end o is multiplied by the values' directions. Of a tile
+ * whose tokens are all of group 1 the other directions are skipped; values are summed tier by tier,
+ * the second one without rows of group 1.
  *
  * In bf16 the chains are canonical products (product_bf16.h) of the same panels, rounded. */
 #include <string.h>
@@ -31,18 +33,22 @@ typedef struct codes_item {
     codes_view k, v;
     latent_view latent;
     bool is_latent;
-    size_t g, D, Dp;            /* KV head; head dim, and padded */
-    size_t Z, Zp;               /* numbers of a token that o sums: D, or coefficients */
+    size_t g, D, Dp; /* KV head; head dim, and padded */
+    /* numbers of a token that o sums, and padded: D; or coefficients, of all tokens and, in the
+     * second tier, of those of group 0 */
+    size_t Z[2], P[2];
+    size_t full, low;           /* coefficients that make a key, of group 0 and 1 */
     int32_t group, row0, n_row; /* query heads; rows of the sequence */
     int32_t R;                  /* vectors: v is row v / group, head v % group of the KV head's */
     int32_t anchor;             /* block of the row that was listed last */
-    int32_t n_valid, list[FV_KV_BLOCK]; /* rows of the softmax block that are valid */
+    int32_t n_list[2], list[2][FV_KV_BLOCK]; /* rows of the block: valid; valid and of group 0 */
 
     /* scratch */
     float *q, *keys;  /* [R, Dp], [Dp, 64] */
     float *s, *p;     /* [R, 64] scores, then p; p of the valid rows */
-    float *w, *o;     /* [64, Zp] values, [R, Zp] */
-    float *z, *out;   /* of latents: [Zp, 64], [R, Dp] */
+    float *w[2];      /* [64, P] values, per tier, */
+    float *o[2];      /* [R, P] */
+    float *z, *out;   /* of latents: [1 + n, 64], [R, Dp] */
     float *m, *l, *c; /* [R] */
     int32_t *n_seen;  /* [R] */
 } codes_item;
@@ -64,21 +70,27 @@ static size_t codes_summed(const fv_attn_packed_args *a, bool *latent) {
     return most;
 }
 
+/* Vectors that there is memory for. */
+static size_t codes_vectors(const fv_attn_packed_args *a) {
+    return (size_t)(codes_rows(a) * (a->n_head / a->n_kv)) + MR;
+}
+
 /* The item's arrays in `scratch`; NULL: only counts the bytes. */
 static size_t codes_scratch(const fv_attn_packed_args *a, codes_item *t, void *scratch) {
     scratch_bump at = {.base = scratch};
-    size_t R = (size_t)(codes_rows(a) * (a->n_head / a->n_kv)) + MR;
+    size_t R = codes_vectors(a);
     t->D = (size_t)a->d_head;
     t->Dp = stepped(t->products, t->D);
     bool latent;
-    size_t Zp = stepped(t->products, codes_summed(a, &latent));
+    size_t Z = codes_summed(a, &latent);
+    size_t P = stepped(t->products, Z) + (latent ? stepped(t->products, 1) : 0); /* of two tiers */
     t->q = scratch_take(&at, R * t->Dp);
     t->keys = scratch_take(&at, t->Dp * FV_KV_BLOCK);
     t->s = scratch_take(&at, R * FV_KV_BLOCK);
     t->p = scratch_take(&at, R * FV_KV_BLOCK);
-    t->w = scratch_take(&at, FV_KV_BLOCK * Zp);
-    t->o = scratch_take(&at, R * Zp);
-    t->z = scratch_take(&at, latent ? Zp * FV_KV_BLOCK : 0);
+    t->w[0] = scratch_take(&at, FV_KV_BLOCK * P);
+    t->o[0] = scratch_take(&at, R * P);
+    t->z = scratch_take(&at, latent ? Z * FV_KV_BLOCK : 0);
     t->out = scratch_take(&at, latent ? R * t->Dp : 0);
     t->m = scratch_take(&at, R);
     t->l = scratch_take(&at, R);
@@ -131,17 +143,58 @@ static void keys_of_tile(const codes_item *t, size_t j0, float *to) {
         merged_tile(t, j0, to, FV_F32);
 }
 
-/* Of latents: the coefficients of rows [j0, j0 + n), and the keys made of them. */
-static void latent_keys(codes_item *t, int32_t j0, int32_t n) {
+static bool codes_low(const codes_item *t, int32_t j) {
+    return t->seq->rows->group && t->seq->rows->group[j];
+}
+
+/* Of latents: of how many coefficients the keys of each tile from row j0 on are made. */
+static void tiles_need(const codes_item *t, int32_t j0, size_t tiles, size_t *need) {
+    for (size_t i = 0; i < tiles; i++) need[i] = t->low;
+    for (int32_t i = 0; i < t->n_list[1]; i++)
+        need[(size_t)(t->list[1][i] - j0) / FV_PACKED_TILE] = t->full;
+}
+
+/* The coefficients of a tier's rows, a token's beside each other. */
+static void latent_rows(const codes_item *t, int32_t j0, int tier) {
+    const float *from = t->z + (tier ? t->Z[0] * FV_KV_BLOCK : 0);
+    size_t n = t->Z[tier];
+    for (int32_t i = 0; n && i < t->n_list[tier]; i++) {
+        float *to = t->w[tier] + (size_t)i * t->P[tier];
+        const float *z = from + (t->list[tier][i] - j0);
+        for (size_t r = 0; r < n; r++) to[r] = z[r * FV_KV_BLOCK];
+        memset(to + n, 0, (padded(n) - n) * sizeof *to);
+    }
+}
+
+/* The coefficients that rows of group 1 are read without become 0, in tiles that have all. */
+static void latent_lower(const codes_item *t, int32_t j0, const size_t *need) {
+    for (int32_t i = 0; t->low < t->full && i < t->n_list[0]; i++) {
+        int32_t at = t->list[0][i] - j0;
+        if (need[at / FV_PACKED_TILE] == t->low || !codes_low(t, j0 + at)) continue;
+        for (size_t r = t->low; r < t->full; r++) t->z[r * FV_KV_BLOCK + (size_t)at] = 0.0f;
+    }
+}
+
+/* Coefficients of rows [j0, j0 + n), as values and as the keys made of them. */
+static void latent_decode(codes_item *t, int32_t j0, int32_t n) {
     const fv_latent_layer *l = t->latent.l;
     size_t line = (size_t)l->n_dir + 1, tiles = fv_packed_tiles((size_t)n);
+    size_t need[FV_KV_BLOCK / FV_PACKED_TILE], least = t->low > t->Z[0] ? t->low : t->Z[0];
+    tiles_need(t, j0, tiles, need);
     for (size_t i = 0; i < tiles * FV_PACKED_TILE; i++) t->z[i] = 1.0f;
     for (size_t i = 0; i < tiles; i++)
         latent_tile(&t->latent, (size_t)j0 / FV_PACKED_TILE + i,
+                    (need[i] > least ? need[i] : least) - 1,
                     t->z + FV_KV_BLOCK + i * FV_PACKED_TILE, FV_KV_BLOCK);
-    chains_all((chains){l->key + t->g * t->D * line, line, t->z, FV_KV_BLOCK, t->Z, tiles, NULL,
-                        t->keys, FV_KV_BLOCK, NULL},
-               (int64_t)t->D, 0);
+    for (int tier = 0; tier < 2; tier++) latent_rows(t, j0, tier);
+    latent_lower(t, j0, need);
+    for (size_t i = 0, same; i < tiles; i += same) {
+        for (same = 1; i + same < tiles && need[i + same] == need[i];) same++;
+        size_t at = i * FV_PACKED_TILE;
+        chains_all((chains){l->key + t->g * t->D * line, line, t->z + at, FV_KV_BLOCK, need[i],
+                            same, NULL, t->keys + at, FV_KV_BLOCK, NULL},
+                   (int64_t)t->D, 0);
+    }
 }
 
 /* Rot(a) k for the 16 rows of a tile. */
@@ -160,7 +213,7 @@ static void rotate_tile(const codes_item *t, size_t tile, float *to) {
 
 /* The keys of rows [j0, j0 + n) as columns. */
 static void take_keys(codes_item *t, int32_t j0, int32_t n) {
-    if (t->is_latent) latent_keys(t, j0, n);
+    if (t->is_latent) latent_decode(t, j0, n);
     for (int32_t j = j0; j < j0 + n; j += FV_PACKED_TILE) {
         float *to = t->keys + (j - j0);
         if (!t->is_latent) keys_of_tile(t, (size_t)j, to);
@@ -171,14 +224,15 @@ static void take_keys(codes_item *t, int32_t j0, int32_t n) {
     }
 }
 
-/* Which of the rows [j0, j0 + n) are valid. */
+/* Which of the rows [j0, j0 + n) are valid, and of group 0. */
 static void list_valid(codes_item *t, int32_t j0, int32_t n) {
     const fv_packed_rows *rows = t->seq->rows;
-    t->n_valid = 0;
+    t->n_list[0] = t->n_list[1] = 0;
     for (int32_t j = j0; j < j0 + n; j++) {
         while (j >= rows->first[t->anchor + 1]) t->anchor++;
-        if (!rows->valid || j - rows->first[t->anchor] < rows->valid[t->anchor])
-            t->list[t->n_valid++] = j;
+        if (rows->valid && j - rows->first[t->anchor] >= rows->valid[t->anchor]) continue;
+        t->list[0][t->n_list[0]++] = j;
+        if (!codes_low(t, j)) t->list[1][t->n_list[1]++] = j;
     }
 }
 
@@ -192,7 +246,7 @@ static void coded_scores(codes_item *t, int32_t j0, int32_t n) {
     for (int32_t v = 0; v < t->R; v++) {
         float *s = t->s + v * FV_KV_BLOCK;
         for (int32_t j = 0, i = 0; j < FV_KV_BLOCK; j++)
-            if (i < t->n_valid && t->list[i] == j0 + j)
+            if (i < t->n_list[0] && t->list[0][i] == j0 + j)
                 i++;
             else
                 s[j] = -INFINITY;
@@ -202,9 +256,9 @@ static void coded_scores(codes_item *t, int32_t j0, int32_t n) {
 /* ---- values ----------------------------------------------------------------------------- */
 
 static ALWAYS_INLINE void coded_rows(const codes_item *t, const int bits) {
-    float *to = t->w;
-    for (int32_t i = 0; i < t->n_valid; i++, to += t->Dp) {
-        size_t j = (size_t)t->list[i];
+    float *to = t->w[0];
+    for (int32_t i = 0; i < t->n_list[0]; i++, to += t->Dp) {
+        size_t j = (size_t)t->list[0][i];
         const float *pair = codes_pair(&t->v, j);
         codes_line((const char *)codes_at(&t->v, t->g, j), bits, t->D,
                    (code_scale){.lo = pair, .step = pair + 1}, to);
@@ -213,9 +267,9 @@ static ALWAYS_INLINE void coded_rows(const codes_item *t, const int bits) {
 }
 
 static ALWAYS_INLINE void merged_rows(const codes_item *t, const fv_dtype type) {
-    float *to = t->w;
-    for (int32_t i = 0; i < t->n_valid; i++, to += t->Dp) {
-        size_t j = (size_t)t->list[i];
+    float *to = t->w[0];
+    for (int32_t i = 0; i < t->n_list[0]; i++, to += t->Dp) {
+        size_t j = (size_t)t->list[0][i];
         f32x16 norm = f32x16_all(*merged_norms(&t->v, t->g, j));
         numbers_line((const char *)codes_at(&t->v, t->g, j), type, t->D, to);
         for (size_t d = 0; d < t->D; d += LANES)
@@ -224,20 +278,10 @@ static ALWAYS_INLINE void merged_rows(const codes_item *t, const fv_dtype type) 
     }
 }
 
-/* Of latents: the coefficients, a token's beside each other. */
-static void latent_rows(const codes_item *t, int32_t j0) {
-    for (int32_t i = 0; i < t->n_valid; i++) {
-        float *to = t->w + (size_t)i * t->Zp;
-        const float *z = t->z + (t->list[i] - j0);
-        for (size_t r = 0; r < t->Z; r++) to[r] = z[r * FV_KV_BLOCK];
-        memset(to + t->Z, 0, (padded(t->Z) - t->Z) * sizeof *to);
-    }
-}
-
-static void take_values(const codes_item *t, int32_t j0) {
-    if (t->is_latent)
-        latent_rows(t, j0);
-    else if (t->v.s.bits == 8)
+/* Of latents they are there. */
+static void take_values(const codes_item *t) {
+    if (t->is_latent) return;
+    if (t->v.s.bits == 8)
         coded_rows(t, 8);
     else if (t->v.s.bits == 4)
         coded_rows(t, 4);
@@ -250,12 +294,16 @@ static void take_values(const codes_item *t, int32_t j0) {
 }
 
 static void coded_values(codes_item *t, int32_t j0) {
-    take_values(t, j0);
-    as_lines(t->products, t->w, t->Zp, (size_t)t->n_valid, padded(t->Z));
-    packed_multiply(t->products,
-                    (chains){listed(t->s, t->p, t->R, j0, t->list, t->n_valid), FV_KV_BLOCK, t->w,
-                             t->Zp, (size_t)t->n_valid, steps_of(t->Z), t->c, t->o, t->Zp, NULL},
-                    t->R, 0);
+    take_values(t);
+    for (int tier = 0; tier < 2 && t->Z[tier]; tier++) {
+        const int32_t *list = t->list[tier], n = t->n_list[tier];
+        size_t P = t->P[tier];
+        as_lines(t->products, t->w[tier], P, (size_t)n, padded(t->Z[tier]));
+        packed_multiply(t->products,
+                        (chains){listed(t->s, t->p, t->R, j0, list, n), FV_KV_BLOCK, t->w[tier], P,
+                                 (size_t)n, steps_of(t->Z[tier]), t->c, t->o[tier], P, NULL},
+                        t->R, 0);
+    }
 }
 
 /* ---- one item --------------------------------------------------------------------------- */
@@ -268,9 +316,27 @@ static int64_t codes_row_of(const codes_item *t, int32_t v) {
     return (int64_t)t->seq->row0 + t->row0 + v / t->group;
 }
 
+/* The line for the scores of vector v, or NULL. */
+static float *codes_score_line(const codes_item *t, int32_t v) {
+    const fv_packed_seq *q = t->seq;
+    int32_t i = t->row0 + v / t->group - (q->n_rows - q->score_rows);
+    if (!q->score || i < 0) return NULL;
+    size_t line = codes_head(t, v) * (size_t)q->score_rows + (size_t)i;
+    return q->score + line * (size_t)q->score_ld;
+}
+
+static void codes_leave_scores(const codes_item *t, int32_t j0, int32_t n) {
+    for (int32_t v = 0; v < t->R; v++) {
+        float *line = codes_score_line(t, v);
+        for (int32_t j = 0; line && j < n; j++)
+            line[j0 + j] = t->s[v * FV_KV_BLOCK + j] * t->a->scale;
+    }
+}
+
 static void codes_begin(codes_item *t) {
     memset(t->q, 0, (size_t)t->R * t->Dp * sizeof *t->q);
-    memset(t->o, 0, (size_t)t->R * t->Zp * sizeof *t->o);
+    for (int tier = 0; tier < 2; tier++)
+        memset(t->o[tier], 0, (size_t)t->R * t->P[tier] * sizeof(float));
     t->anchor = 0;
     for (int32_t v = 0; v < t->R; v++) {
         memcpy(t->q + (size_t)v * t->Dp,
@@ -279,6 +345,8 @@ static void codes_begin(codes_item *t) {
         t->m[v] = -INFINITY;
         t->l[v] = 0.0f;
         t->n_seen[v] = FV_KV_BLOCK;
+        float *line = codes_score_line(t, v);
+        for (int32_t j = 0; line && j < t->seq->score_ld; j++) line[j] = -INFINITY;
     }
     as_rows(t->products, t->q, t->Dp, t->R, t->D);
 }
@@ -287,13 +355,15 @@ static void codes_begin(codes_item *t) {
 static const float *latent_output(const codes_item *t) {
     const fv_latent_layer *l = t->latent.l;
     const float *basis = l->value + t->g * ((size_t)l->n_dir + 1) * t->D;
-    chains_all((chains){t->o, t->Zp, basis, t->D, t->Z, steps_of(t->D), NULL, t->out, t->Dp, NULL},
-               t->R, 0);
+    for (int tier = 0; tier < 2 && t->Z[tier]; basis += t->Z[tier++] * t->D)
+        chains_all((chains){t->o[tier], t->P[tier], basis, t->D, t->Z[tier], steps_of(t->D),
+                            tier ? GOES_ON : NULL, t->out, t->Dp, NULL},
+                   t->R, 0);
     return t->out;
 }
 
 static void codes_end(const codes_item *t) {
-    const float *all = t->is_latent ? latent_output(t) : t->o;
+    const float *all = t->is_latent ? latent_output(t) : t->o[0];
     for (int32_t v = 0; v < t->R; v++) {
         const float *o = all + (size_t)v * t->Dp, l = t->l[v];
         float *to = row_f32(&t->a->o, codes_row_of(t, v)) + codes_head(t, v) * t->D;
@@ -310,12 +380,35 @@ static void codes_attend(codes_item *t) {
     for (int32_t j0 = 0, rows; j0 < n; j0 += rows) {
         rows = min_int(FV_KV_BLOCK, n - j0);
         list_valid(t, j0, rows);
-        if (t->n_valid == 0) continue;
+        if (t->n_list[0] == 0) continue;
         coded_scores(t, j0, rows);
+        codes_leave_scores(t, j0, rows);
         softmax(t->R, t->a->scale, t->n_seen, t->products->multiply, t->s, t->m, t->l, t->c);
         coded_values(t, j0);
     }
     codes_end(t);
+}
+
+/* A sequence's parts. */
+static void codes_open(codes_item *t) {
+    const fv_packed_part *k = t->seq->k, *v = t->seq->v;
+    t->is_latent = k->shape.form == FV_PACKED_LATENT;
+    t->Z[0] = t->D;
+    t->Z[1] = 0;
+    if (t->is_latent) {
+        latent_view_open(&t->latent, k);
+        size_t n = t->latent.n_dir;
+        t->full = 1 + n;
+        t->low = 1 + fv_latent_read_dirs(&k->shape, n, t->seq->rows->group != NULL);
+        t->Z[0] = 1 + fv_latent_read_dirs(&v->shape, n, t->seq->rows->group != NULL);
+        t->Z[1] = t->full - t->Z[0];
+    } else {
+        t->k = codes_view_of(k);
+        t->v = codes_view_of(v);
+    }
+    for (int tier = 0; tier < 2; tier++) t->P[tier] = stepped(t->products, t->Z[tier]);
+    t->w[1] = t->w[0] + FV_KV_BLOCK * t->P[0];
+    t->o[1] = t->o[0] + codes_vectors(t->a) * t->P[0];
 }
 
 static void codes_with(const fv_attn_packed_args *a, const packed_products *products, void *scratch,
@@ -325,15 +418,7 @@ static void codes_with(const fv_attn_packed_args *a, const packed_products *prod
     if (products->open) products->open();
     for (int q = 0; q < a->n_seq; q++) {
         t.seq = &a->seqs[q];
-        t.is_latent = t.seq->k->shape.form == FV_PACKED_LATENT;
-        if (t.is_latent) {
-            latent_view_open(&t.latent, t.seq->k);
-        } else {
-            t.k = codes_view_of(t.seq->k);
-            t.v = codes_view_of(t.seq->v);
-        }
-        t.Z = t.is_latent ? 1 + t.latent.n_dir : t.D;
-        t.Zp = stepped(t.products, t.Z);
+        codes_open(&t);
         int64_t n = codes_items(a, t.seq);
         for (int64_t i = begin < 0 ? 0 : begin; i < end && i < n; i++) {
             t.g = (size_t)(i % a->n_kv);

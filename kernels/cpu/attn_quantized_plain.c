@@ -23,21 +23,24 @@ static void open_views(packed_query *x) {
     x->n_z = (size_t)x->a->d_head;
 }
 
-/* z [n_z] of row j: the mean's coefficient is 1. */
-static size_t coefficients(const packed_query *x, int32_t j, float *z) {
+/* z of row j, as one of the parts reads it: how many numbers. The mean's coefficient is 1. */
+static size_t coefficients(const packed_query *x, const fv_packed_part *part, int32_t j, float *z) {
+    const latent_view *v = &((const quantized *)x)->latent;
+    const uint8_t *group = x->seq->rows->group;
+    size_t n = fv_latent_read_dirs(&part->shape, v->n_dir, group && group[j]);
     z[0] = 1.0f;
-    latent_row(&((const quantized *)x)->latent, (size_t)j, z + 1);
-    return x->n_z;
+    latent_row(v, (size_t)j, z + 1, n);
+    return 1 + n;
 }
 
 static void latent_key(const packed_query *x, int32_t j, float *k) {
     const fv_latent_layer *l = x->seq->k->latent;
     size_t D = (size_t)x->a->d_head, line = (size_t)l->n_dir + 1;
     const float *basis = l->key + (size_t)x->g * D * line;
-    coefficients(x, j, x->t);
+    size_t n = coefficients(x, x->seq->k, j, x->t);
     for (size_t d = 0; d < D; d++, basis += line) {
         k[d] = 0.0f;
-        for (size_t r = 0; r < x->n_z; r++) k[d] = fmaf(x->t[r], basis[r], k[d]);
+        for (size_t r = 0; r < n; r++) k[d] = fmaf(x->t[r], basis[r], k[d]);
     }
 }
 
@@ -61,7 +64,7 @@ static float score(packed_query *x, int32_t j) {
 }
 
 static size_t value(packed_query *x, int32_t j, float *to) {
-    if (is_latent(x)) return coefficients(x, j, to);
+    if (is_latent(x)) return coefficients(x, x->seq->v, j, to);
     codes_row(&((const quantized *)x)->v, (size_t)x->g, (size_t)j, to);
     return x->n_z;
 }

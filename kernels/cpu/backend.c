@@ -242,7 +242,8 @@ static fv_status cpu_score_sums(fv_backend *be, const fv_score_sums_args *a) {
 static void check_packed(const fv_attn_packed_args *a, const fv_packed_seq *seq,
                          fv_packed_form form) {
     const fv_packed_shape *k = &seq->k->shape, *v = &seq->v->shape;
-    assert(k->form == form && v->form == form && (form == FV_PACKED_LOWRANK || !seq->score));
+    assert(k->form == form && v->form == form);
+    assert(!seq->score || form == FV_PACKED_LOWRANK || form == FV_PACKED_LATENT);
     assert(k->borrows == (seq->k->base != NULL) && v->borrows == (seq->v->base != NULL));
     assert(fv_packed_check(k) == FV_OK && fv_packed_check(v) == FV_OK);
     assert(k->kind == FV_PACKED_K && v->kind == FV_PACKED_V);

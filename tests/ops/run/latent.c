@@ -10,14 +10,23 @@ typedef struct latent_call {
     fv_packed_seq seq[MAX_SEQ];
     block *block[MAX_SEQ]; /* rows alone */
     fv_packed_part k[MAX_SEQ], v[MAX_SEQ];
+    uint8_t *group[MAX_SEQ];
     latent_basis *basis;
-    float *out;
+    float *out; /* o, lse, scores */
     size_t n_out;
 } latent_call;
 
-static void make_seq(latent_call *c, int i, int n, int each, int row_bits, int n_rows) {
+/* Rows of either group; some tiles are of group 1 alone. */
+static uint8_t *random_groups(int n) {
+    uint8_t *group = room((size_t)n);
+    for (int j = 0; j < n; j++) group[j] = (uint8_t)(j / FV_PACKED_TILE % 2 ? 1 : random_int(0, 1));
+    return group;
+}
+
+/* The coefficients of `more` rows besides are there too: a layer that has only the first n. */
+static void make_seq(latent_call *c, int i, int n, int more, int each, int row_bits, int n_rows) {
     int D = c->args.d_head, R = c->basis->l.n_dir;
-    fv_packed_shape s = {.n = n,
+    fv_packed_shape s = {.n = n + more,
                          .n_kv = c->args.n_kv,
                          .d_head = D,
                          .dtype = FV_F32,
@@ -25,21 +34,46 @@ static void make_seq(latent_call *c, int i, int n, int each, int row_bits, int n
                          .form = FV_PACKED_LATENT,
                          .row_bits = row_bits};
     block *b = c->block[i] = room(sizeof *b);
-    float *z = latent_random((size_t)n * (size_t)R, 1);
+    float *z = latent_random((size_t)(n + more) * (size_t)R, 1);
     make_rows(b, n, D % 2 ? 0 : 1, D);
     if (random_int(0, 1)) b->rows.valid = b->alive;
+    if (random_int(0, 2)) b->rows.group = c->group[i] = random_groups(n);
     c->k[i] = (fv_packed_part){.shape = s, .latent = &c->basis->l};
     c->k[i].data = room(fv_packed_bytes(&s) + 64);
     must(fv_packed_check(&s));
     must(fv_latent_write(&c->basis->l, &s, z, c->k[i].data));
+    c->k[i].shape.n = n;
     c->v[i] = c->k[i];
     c->v[i].shape.kind = FV_PACKED_V;
     c->v[i].shape.borrows = true;
+    c->k[i].shape.rank2 = PICK(0, 1, 2, R / 2 + 1, R, R + 3);
+    c->v[i].shape.rank2 = PICK(0, 1, 2, R / 2 + 1, R, R + 3);
     c->v[i].base = c->k[i].data;
     c->v[i].data = NULL;
-    c->seq[i] = (fv_packed_seq){
-        .row0 = i * n_rows, .n_rows = n_rows, .k = &c->k[i], .v = &c->v[i], .rows = &b->rows};
+    c->seq[i] = (fv_packed_seq){.row0 = i * n_rows,
+                                .n_rows = n_rows,
+                                .k = &c->k[i],
+                                .v = &c->v[i],
+                                .rows = &b->rows,
+                                .score_rows = random_int(0, n_rows),
+                                .score_ld = n + random_int(0, 3)};
     free(z);
+}
+
+/* Memory of o, lse and, of sequences that want them, scores. */
+static void make_out(latent_call *c, int M) {
+    int H = c->args.n_head, D = c->args.d_head;
+    size_t at = (size_t)M * (size_t)(H * D + H);
+    c->n_out = at;
+    for (int i = 0; i < c->args.n_seq; i++)
+        c->n_out += (size_t)(H * c->seq[i].score_rows * c->seq[i].score_ld);
+    c->out = latent_random(c->n_out, 1);
+    c->args.o = fv_tensor_of(c->out, FV_F32, M, H * D);
+    c->args.lse = fv_tensor_of(c->out + (size_t)M * (size_t)(H * D), FV_F32, M, H);
+    for (int i = 0; i < c->args.n_seq; i++) {
+        if (c->seq[i].score_rows) c->seq[i].score = c->out + at;
+        at += (size_t)(H * c->seq[i].score_rows * c->seq[i].score_ld);
+    }
 }
 
 static void make_call_new(latent_call *c, int n_seq, int n_kv, int group, int D, int R, int n_rows,
@@ -50,14 +84,11 @@ static void make_call_new(latent_call *c, int n_seq, int n_kv, int group, int D,
             .n_head = H, .n_kv = n_kv, .d_head = D, .n_seq = n_seq, .scale = 1 / sqrtf((float)D)}};
     c->basis = latent_basis_new(n_kv, D, R);
     for (int i = 0; i < n_seq; i++)
-        make_seq(c, i, n ? n : PICK(1, 3, 16, 63, 64, 65, 130), PICK(16, 16, 16, 1, 4, 5, 8),
-                 random_int(1, 9 * R), n_rows);
+        make_seq(c, i, n ? n : PICK(1, 3, 16, 63, 64, 65, 130), PICK(0, 0, 1, 40),
+                 PICK(16, 16, 16, 1, 4, 5, 8), random_int(1, 9 * R), n_rows);
     c->args.q = tensor_new(FV_F32, M, H * D, 0);
     fill_normal(&c->args.q, 1.5f);
-    c->n_out = (size_t)M * (size_t)(H * D + H);
-    c->out = latent_random(c->n_out, 1);
-    c->args.o = fv_tensor_of(c->out, FV_F32, M, H * D);
-    c->args.lse = fv_tensor_of(c->out + (size_t)M * (size_t)(H * D), FV_F32, M, H);
+    make_out(c, M);
     c->args.seqs = c->seq;
 }
 
@@ -65,6 +96,7 @@ static void free_call_new(latent_call *c) {
     for (int i = 0; i < c->args.n_seq; i++) {
         block *b = c->block[i];
         free(c->k[i].data);
+        free(c->group[i]);
         free(b->pos), free(b->first), free(b->alive), free(b->cos), free(b->sin), free(b);
     }
     latent_basis_free(c->basis);
@@ -85,6 +117,24 @@ static void latent_once(device_test *d) {
     free_call_new(&c);
 }
 
+/* Row j with the directions that its group is read with; the others are 0. */
+static void read_row(const latent_call *c, const fv_packed_part *part, int j, float *m) {
+    const fv_latent_layer *l = &c->basis->l;
+    fv_latent_layer few = *l;
+    fv_packed_part one = *part;
+    size_t R = (size_t)l->n_dir, W = fv_packed_width(&part->shape);
+    float *decode = room(R * W * 4);
+    uint8_t bits[FV_LATENT_MOST];
+    size_t n = (size_t)fv_latent_bits(l, &part->shape, bits);
+    bool low = c->block[0]->rows.group && c->block[0]->rows.group[j];
+    memset(decode, 0, R * W * 4);
+    memcpy(decode, l->decode[part->shape.kind], fv_latent_read_dirs(&part->shape, n, low) * W * 4);
+    few.decode[part->shape.kind] = decode;
+    one.latent = &few;
+    fv_latent_read(&one, j, 1, m);
+    free(decode);
+}
+
 /* o of one query row and head in double, from the rows that the parts decode to. */
 static void near_double(device_test *d, int n_kv, int group, int D, int R) {
     latent_call c;
@@ -92,9 +142,10 @@ static void near_double(device_test *d, int n_kv, int group, int D, int R) {
     block *b = c.block[0];
     size_t W = (size_t)(n_kv * D);
     float *k = room(70 * W * 4), *v = room(70 * W * 4);
-    fv_packed_part borrowed = c.v[0];
-    fv_latent_read(&c.k[0], 0, 70, k);
-    fv_latent_read(&borrowed, 0, 70, v);
+    for (int j = 0; j < 70; j++) {
+        read_row(&c, &c.k[0], j, k + (size_t)j * W);
+        read_row(&c, &c.v[0], j, v + (size_t)j * W);
+    }
     must(d->plain.ops->attn_latent(&d->plain, &c.args));
     for (int h = 0; h < n_kv * group; h++) {
         double o[64] = {0}, sum = 0, most = -INFINITY, s[70];
@@ -134,8 +185,10 @@ static void test_latent(device_test *d) {
         return;
     }
     for (int i = 0; i < 60; i++) latent_once(d);
-    near_double(d, 2, 2, 16, 30);
-    near_double(d, 1, 3, 64, 12);
+    for (int i = 0; i < 4; i++) {
+        near_double(d, 2, 2, 16, 30);
+        near_double(d, 1, 3, 64, 12);
+    }
     group("attn_latent in bf16: the bits of the plain path");
     compute_in(d, FV_COMPUTE_BF16);
     for (int i = 0; i < 30; i++) latent_once(d);
