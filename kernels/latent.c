@@ -43,6 +43,16 @@ int32_t fv_latent_bits(const fv_latent_layer *l, const fv_packed_shape *s, uint8
     return n;
 }
 
+double fv_latent_expected(const fv_latent_layer *l, const fv_packed_shape *s) {
+    uint8_t bits[FV_LATENT_MOST];
+    int32_t n = fv_latent_bits(l, s, bits);
+    double kept = 0;
+    for (int32_t r = 0; r < n; r++)
+        kept += (double)l->deviation[r] * (double)l->deviation[r] * (1 - (double)l->error[bits[r]]);
+    double lost = l->variance > 0 ? 1 - kept / (double)l->variance : 0;
+    return lost > 0 ? lost : 0;
+}
+
 fv_status fv_latent_check(const fv_packed_shape *s) {
     if ((unsigned)s->dtype >= FV_N_DTYPE || (unsigned)s->kind > FV_PACKED_V)
         return FV_FAIL(FV_EINVAL, "latents of type %d, kind %d", (int)s->dtype, (int)s->kind);
@@ -50,6 +60,9 @@ fv_status fv_latent_check(const fv_packed_shape *s) {
         return FV_FAIL(FV_EINVAL, "latents of %d rows: at most %d", s->n, 1 << 24);
     if (s->n_kv < 1 || s->n_kv > 1024 || s->d_head < 1 || s->d_head > 1024)
         return FV_FAIL(FV_EINVAL, "latents of %d heads of %d: 1 to 1024 each", s->n_kv, s->d_head);
+    if (s->n_own < 0 || s->n_own > FV_LATENT_OWN)
+        return FV_FAIL(FV_EINVAL, "latents with %d directions of their own: 0 to %d", s->n_own,
+                       FV_LATENT_OWN);
     if (s->rank || s->n_outlier || (s->bits != 16 && (s->bits < 1 || s->bits > FV_LATENT_BITS)))
         return FV_FAIL(FV_EINVAL, "latents with a rank, outliers or %d bits", s->bits);
     if (s->rank2 < 0 || s->rank2 > FV_LATENT_MOST)
@@ -82,7 +95,7 @@ fv_status fv_latent_write(const fv_latent_layer *l, const fv_packed_shape *s, fl
     latent_view_open(&v, &p);
     memset(data, 0, fv_latent_bytes(s));
     for (size_t j = 0; j < (size_t)s->n; j++, z += R) {
-        uint16_t *to = (uint16_t *)data + j / FV_PACKED_TILE * v.row_bits;
+        uint16_t *to = fv_latent_plane(s, data) + j / FV_PACKED_TILE * v.planes;
         for (size_t r = 0; r < R; r++) {
             if (!isfinite(z[r]))
                 return FV_FAIL(FV_EINVAL, "row %zu of the matrix to be packed is not finite", j);
@@ -98,26 +111,91 @@ fv_status fv_latent_write(const fv_latent_layer *l, const fv_packed_shape *s, fl
     return FV_OK;
 }
 
+void fv_latent_write_own(const fv_packed_shape *s, const float *u, void *data) {
+    size_t planes = fv_latent_planes(s), own = FV_LATENT_BITS * (size_t)s->n_own;
+    uint16_t *plane = fv_latent_plane(s, data);
+    for (size_t j = 0; j < (size_t)s->n; j++) {
+        uint16_t *to = plane + (j / FV_PACKED_TILE + 1) * planes - own;
+        for (int32_t i = 0; i < s->n_own; i++, u++) {
+            unsigned code = (unsigned)((int32_t)*u + 128);
+            for (int b = 0; b < FV_LATENT_BITS; b++, to++)
+                *to = (uint16_t)(*to | (code >> b & 1) << j % FV_PACKED_TILE);
+        }
+    }
+}
+
+/* The code of x at a scale, and what it decodes to. */
+static unsigned own_code(float x, float scale, float *decoded) {
+    float at = scale > 0 ? floorf(x / scale / 2 + 8) : 8;
+    unsigned code = at < 0 ? 0 : at > 15 ? 15 : (unsigned)at;
+    *decoded = scale * (float)(2 * (int)code - 15);
+    return code;
+}
+
+/* Of 8 scales up to that of the largest number. */
+static float own_scale(const float *o, size_t n) {
+    float most = 0, best = 0;
+    double least = INFINITY;
+    for (size_t c = 0; c < n; c++) most = fabsf(o[c]) > most ? fabsf(o[c]) : most;
+    for (int i = 8; i > 0; i--) {
+        float scale = most / 15 * (float)(i + 2) / 10, x;
+        double off = 0;
+        for (size_t c = 0; c < n; c++) {
+            (void)own_code(o[c], scale, &x);
+            off += ((double)o[c] - (double)x) * ((double)o[c] - (double)x);
+        }
+        if (off < least) least = off, best = scale;
+    }
+    return best;
+}
+
+void fv_latent_write_directions(const fv_packed_shape *s, float *o, void *data) {
+    size_t W = fv_packed_width(s), line = fv_latent_own_line(s);
+    uint8_t *to = data, *code = to + (size_t)s->n_own * sizeof(float);
+    memset(to, 0, fv_latent_own_bytes(s));
+    for (int32_t i = 0; i < s->n_own; i++, o += W, code += line, to += sizeof(float)) {
+        float scale = own_scale(o, W);
+        memcpy(to, &scale, sizeof scale);
+        for (size_t c = 0; c < W; c++)
+            code[c / 2] = (uint8_t)(code[c / 2] | own_code(o[c], scale, &o[c]) << c % 2 * 4);
+    }
+}
+
+fv_status fv_latent_check_directions(const fv_packed_shape *s, const void *data) {
+    const char *at = data;
+    for (int32_t i = 0; i < s->n_own; i++, at += sizeof(float)) {
+        float scale;
+        memcpy(&scale, at, sizeof scale);
+        if (!isfinite(scale))
+            return FV_FAIL(FV_EINVAL, "the scale of direction %d is not finite", i);
+    }
+    return FV_OK;
+}
+
 void fv_latent_read(const fv_packed_part *p, int32_t row0, int32_t n, float *m) {
     size_t W = fv_packed_width(&p->shape);
     const float *basis = p->latent->decode[p->shape.kind], *mean = p->latent->mean[p->shape.kind];
     latent_view v;
-    float z[FV_LATENT_MOST];
+    float z[FV_LATENT_MOST + FV_LATENT_OWN];
     latent_view_open(&v, p);
     for (int32_t j = row0; j < row0 + n; j++, m += W) {
-        latent_row(&v, (size_t)j, z, v.n_dir);
+        latent_row(&v, (size_t)j, z, v.n);
         memcpy(m, mean, W * sizeof *m);
         for (size_t r = 0; r < v.n_dir; r++)
             for (size_t c = 0; c < W; c++) m[c] = fmaf(z[r], basis[r * W + c], m[c]);
+        for (size_t i = 0; v.n_dir + i < v.n; i++)
+            for (size_t c = 0; c < W; c++)
+                m[c] = fmaf(z[v.n_dir + i], latent_own_number(p, i, c), m[c]);
     }
 }
 
 void fv_latent_keep(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst) {
-    size_t B = (size_t)src->shape.row_bits;
-    const uint16_t *from = src->data;
-    uint16_t *to = dst->data;
+    size_t B = fv_latent_planes(&src->shape), own = fv_latent_own_bytes(&src->shape);
+    if (own) memcpy(dst->data, src->data, own);
     if (src->shape.borrows) return;
-    memset(to, 0, fv_latent_bytes(&dst->shape));
+    const uint16_t *from = fv_latent_plane(&src->shape, src->data);
+    uint16_t *to = fv_latent_plane(&dst->shape, dst->data);
+    memset(to, 0, fv_latent_bytes(&dst->shape) - own);
     for (size_t j = 0; j < (size_t)dst->shape.n; j++)
         for (size_t b = 0; b < B; b++) {
             size_t i = (size_t)idx[j];

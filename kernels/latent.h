@@ -3,12 +3,14 @@
 
 /* LATENT KV: visual keys and values of a group of layers as coefficients on directions that all
  * requests share (ops.h: attn_latent). The directions belong to the checkpoint (model/latent.h);
- * a request holds coefficients only. With x_j the keys before rotation and the values of token j, of
+ * a request holds coefficients, and where these do not suffice a few directions of its own. With x_j the keys before rotation and the values of token j, of
  * all layers of the group side by side:
  *
  *     z_j = (x_j - mean) P        [R]     P the encoding directions, R of them
- *     x_j ~= mean + z~_j B                B the decoding directions
+ *     x_j ~= mean + z~_j B + u~_j O       B the decoding directions, O the request's own
  *     z~_j[r] = deviation[r] level_b[code_j[r]]        b = bits[r], 0 to 8; b = 0: 0
+ *     u~_j[i] = code_j[i] - 128                        8 bits, i < n_own
+ *     O[i, c] = scale[i] (2 code[i, c] - 15)           4 bits; scale of each part of the group
  *
  * level_b are the 2^b levels, ascending, that suit the distribution of z[r] / deviation[r].
  *
@@ -22,14 +24,18 @@
  * Or as many directions as row_bits has room for have the same number each, the shape's `bits`: PCA
  * with a plain quantizer, which water-filling is compared with.
  *
- * LAYOUT. In tiles of 16 tokens; a tile has row_bits planes of 16 bits, bit i of a plane is token
- * i's. A direction's planes follow one another, lowest bit first; planes of missing tokens are 0.
- * So n tokens take 2 row_bits ceil(n / 16) bytes, any tile is read on its own, and every bit pattern
- * is a valid code. The first layer's keys own the bytes; the group's other parts borrow them and
- * have none. A layer with fewer tokens than the first has the first so many of its rows.
+ * LAYOUT. In tiles of 16 tokens; a tile has row_bits + 8 n_own planes of 16 bits, bit i of a plane
+ * is token i's. A direction's planes follow one another, lowest bit first, own directions after the
+ * others; planes of missing tokens are 0. So n tokens take 2 (row_bits + 8 n_own) ceil(n / 16) bytes,
+ * any tile is read on its own, and every bit pattern is a valid code. The first layer's keys own the
+ * planes; the group's other parts borrow them. A layer with fewer tokens than the first has the
+ * first so many of its rows. Each part has its numbers of the own directions, ahead of the planes if
+ * it has those:
  *
- * TIERS. Directions are in the order of their deviations, so the first R2 of them are a lower rank;
- * rows of group 1 are read with these alone (packed_part.h).
+ *     scale  f32 [n_own]        code  [n_own, ceil(W / 2)], the lower half of a byte first
+ *
+ * TIERS. Directions are in the order of their deviations, own ones the last, so the first R2 of them
+ * are a lower rank; rows of group 1 are read with these alone (packed_part.h).
  *
  * Pure functions; any thread. */
 #include "kernels/packed_part.h"
@@ -39,6 +45,7 @@ extern "C" {
 #endif
 
 enum { FV_LATENT_BITS = 8, FV_LATENT_LEVELS = (2 << FV_LATENT_BITS) - 2, FV_LATENT_MOST = 1024 };
+enum { FV_LATENT_OWN = 8 }; /* directions of a request, at most */
 
 /* What kernels need of a layer's directions; arrays are on the host, borrowed. R = n_dir. Those for
  * reading begin with the mean, as a direction whose coefficient is 1. */
@@ -47,6 +54,8 @@ typedef struct fv_latent_layer {
     const float *deviation; /* [R] descending */
     const uint16_t *order;  /* [8 R] */
     const float *level;     /* [FV_LATENT_LEVELS] those of b bits from 2^b - 2 on */
+    const float *error;     /* [FV_LATENT_BITS + 1] e_b */
+    float variance;         /* of a token in all, where deviation[r]^2 is that of direction r */
     const float *key;       /* [Hkv, D, R + 1], and FV_PACKED_TILE numbers more */
     const float *value;     /* [Hkv, R + 1, D], likewise */
     const float *encode[2]; /* P of this layer's keys and values, [Hkv * D, R] */
@@ -61,15 +70,40 @@ void fv_latent_order(const float *deviation, int32_t n_dir, const float *error, 
 /* bits [R] of each direction in parts of this shape; returns how many directions have any. */
 int32_t fv_latent_bits(const fv_latent_layer *l, const fv_packed_shape *s, uint8_t *bits);
 
-/* With how many of n_dir directions a row is read, `low` being its group. */
-static inline size_t fv_latent_read_dirs(const fv_packed_shape *s, size_t n_dir, bool low) {
+/* With how many of n directions, own ones included, a row is read, `low` being its group. */
+static inline size_t fv_latent_read_dirs(const fv_packed_shape *s, size_t n, bool low) {
     size_t rank2 = (size_t)s->rank2;
-    return low && rank2 > 0 && rank2 < n_dir ? rank2 : n_dir;
+    return low && rank2 > 0 && rank2 < n ? rank2 : n;
+}
+
+/* The share of a token's variance that parts of this shape are expected to lose, without own
+ * directions: 1 - sum over r of deviation[r]^2 (1 - e_b) / variance. */
+double fv_latent_expected(const fv_latent_layer *l, const fv_packed_shape *s);
+
+/* Planes of a tile. */
+static inline size_t fv_latent_planes(const fv_packed_shape *s) {
+    return (size_t)s->row_bits + FV_LATENT_BITS * (size_t)s->n_own;
+}
+
+/* Bytes of an own direction's codes in one part. */
+static inline size_t fv_latent_own_line(const fv_packed_shape *s) {
+    return (fv_packed_width(s) + 1) / 2;
+}
+
+/* Bytes of all own directions in one part. */
+static inline size_t fv_latent_own_bytes(const fv_packed_shape *s) {
+    return fv_packed_aligned((size_t)s->n_own * (sizeof(float) + fv_latent_own_line(s)));
+}
+
+/* The planes of a part that has some, s of it or of one that borrows them. */
+static inline uint16_t *fv_latent_plane(const fv_packed_shape *s, const void *data) {
+    return (uint16_t *)((uintptr_t)data + fv_latent_own_bytes(s));
 }
 
 static inline size_t fv_latent_bytes(const fv_packed_shape *s) {
-    return s->borrows ? 0
-                      : fv_packed_aligned(2 * (size_t)s->row_bits * fv_packed_tiles((size_t)s->n));
+    size_t tile = 2 * fv_latent_planes(s);
+    return fv_latent_own_bytes(s) +
+           (s->borrows ? 0 : fv_packed_aligned(tile * fv_packed_tiles((size_t)s->n)));
 }
 
 /* The most bits a token can have so that n tokens take no more than `bytes`; 0: not even one. */
@@ -83,8 +117,19 @@ static inline int32_t fv_latent_row_bits(int64_t bytes, int32_t n) {
 fv_status fv_latent_check(const fv_packed_shape *s);
 
 /* Coefficients z [n, R] become codes at the nearest levels: `data` of fv_latent_bytes(s), and z what
- * they decode to. FV_EINVAL when one is not finite. */
+ * they decode to. Those of own directions are 0. FV_EINVAL when one is not finite. */
 fv_status fv_latent_write(const fv_latent_layer *l, const fv_packed_shape *s, float *z, void *data);
+
+/* The same of own directions, after that: u [n, n_own] whole numbers of -128 to 127, into a part that
+ * does not borrow. */
+void fv_latent_write_own(const fv_packed_shape *s, const float *u, void *data);
+
+/* Of any part: its numbers of the own directions, o [n_own, W], which become what they decode to:
+ * at one of 8 scales, that with the least squared error. */
+void fv_latent_write_directions(const fv_packed_shape *s, float *o, void *data);
+
+/* FV_EINVAL with a sentence when a scale of own directions in `data`, on the host, is not finite. */
+fv_status fv_latent_check_directions(const fv_packed_shape *s, const void *data);
 
 /* Rows [row0, row0 + n) of a part: m [n, Hkv * D], keys before rotation. */
 void fv_latent_read(const fv_packed_part *p, int32_t row0, int32_t n, float *m);

@@ -1,22 +1,26 @@
 #ifndef FOVEA_KERNELS_LATENT_READ_H
 #define FOVEA_KERNELS_LATENT_READ_H
 
-/* Coefficients of a latent block (latent.h) as f32, on the host: table[code] * deviation, the same
- * bits on every path. */
+/* Coefficients of a latent block (latent.h) as f32, on the host: table[code] * deviation, and of own
+ * directions code - 128; and the numbers of own directions. The same bits on every path. */
+#include <string.h>
+
 #include "kernels/latent.h"
 
 typedef struct latent_view {
     const fv_latent_layer *l;
     const uint16_t *plane;
-    size_t row_bits, n_dir; /* directions that have bits */
+    size_t planes;   /* of a tile */
+    size_t n_dir, n; /* directions that have bits; with own ones, which come after them */
     uint8_t bits[FV_LATENT_MOST];
 } latent_view;
 
 static inline void latent_view_open(latent_view *v, const fv_packed_part *p) {
     v->l = p->latent;
-    v->plane = (const uint16_t *)(p->base ? p->base : p->data);
-    v->row_bits = (size_t)p->shape.row_bits;
+    v->plane = fv_latent_plane(&p->shape, p->base ? p->base : p->data);
+    v->planes = fv_latent_planes(&p->shape);
     v->n_dir = (size_t)fv_latent_bits(p->latent, &p->shape, v->bits);
+    v->n = v->n_dir + (size_t)p->shape.n_own;
 }
 
 /* Of `bits` bits; 0 bits have none. */
@@ -24,28 +28,63 @@ static inline const float *latent_levels(const fv_latent_layer *l, int bits) {
     return bits ? l->level + (1 << bits) - 2 : l->level;
 }
 
+/* A tile's planes of own directions: its last ones. */
+static inline const uint16_t *latent_own_planes(const latent_view *v, size_t tile) {
+    return v->plane + (tile + 1) * v->planes - FV_LATENT_BITS * (v->n - v->n_dir);
+}
+
+/* The code of a tile's row `lane`, from a direction's planes. */
+static inline unsigned latent_code(const uint16_t *p, int bits, size_t lane) {
+    unsigned code = 0;
+    for (int b = 0; b < bits; b++) code |= (unsigned)(p[b] >> lane & 1) << b;
+    return code;
+}
+
 /* Row j: z [n], its first n coefficients. */
 static inline void latent_row(const latent_view *v, size_t j, float *z, size_t n) {
-    const uint16_t *p = v->plane + j / FV_PACKED_TILE * v->row_bits;
-    int lane = (int)(j % FV_PACKED_TILE);
-    for (size_t r = 0; r < n; r++) {
-        unsigned code = 0;
-        for (int b = 0; b < v->bits[r]; b++) code |= (unsigned)(*p++ >> lane & 1) << b;
-        z[r] = v->bits[r] ? latent_levels(v->l, v->bits[r])[code] * v->l->deviation[r] : 0.0f;
+    size_t tile = j / FV_PACKED_TILE, lane = j % FV_PACKED_TILE, r = 0;
+    const uint16_t *p = v->plane + tile * v->planes;
+    for (; r < n && r < v->n_dir; p += v->bits[r++]) {
+        const float *level = latent_levels(v->l, v->bits[r]);
+        unsigned code = latent_code(p, v->bits[r], lane);
+        z[r] = v->bits[r] ? level[code] * v->l->deviation[r] : 0.0f;
     }
+    for (p = latent_own_planes(v, tile); r < n; r++, p += FV_LATENT_BITS)
+        z[r] = (float)((int)latent_code(p, FV_LATENT_BITS, lane) - 128);
+}
+
+/* The codes of a tile's rows, from a direction's planes. */
+static inline void latent_codes(const uint16_t *p, int bits, uint32_t *code) {
+    memset(code, 0, FV_PACKED_TILE * sizeof *code);
+    for (int b = 0; b < bits; b++, p++)
+        for (uint32_t i = 0; i < FV_PACKED_TILE; i++) code[i] |= (*p >> i & 1u) << b;
 }
 
 /* The 16 rows of a tile: column r < n of them at z + r * ld. */
 static inline void latent_tile(const latent_view *v, size_t tile, size_t n, float *z, size_t ld) {
-    const uint16_t *p = v->plane + tile * v->row_bits;
-    for (size_t r = 0; r < n; r++, z += ld) {
+    const uint16_t *p = v->plane + tile * v->planes;
+    uint32_t code[FV_PACKED_TILE];
+    size_t r = 0;
+    for (; r < n && r < v->n_dir; z += ld, p += v->bits[r++]) {
         const int bits = v->bits[r];
         const float *level = latent_levels(v->l, bits), deviation = v->l->deviation[r];
-        uint32_t code[FV_PACKED_TILE] = {0};
-        for (int b = 0; b < bits; b++, p++)
-            for (uint32_t i = 0; i < FV_PACKED_TILE; i++) code[i] |= (*p >> i & 1u) << b;
+        latent_codes(p, bits, code);
         for (int i = 0; i < FV_PACKED_TILE; i++) z[i] = bits ? level[code[i]] * deviation : 0.0f;
     }
+    for (p = latent_own_planes(v, tile); r < n; r++, z += ld, p += FV_LATENT_BITS) {
+        latent_codes(p, FV_LATENT_BITS, code);
+        for (int i = 0; i < FV_PACKED_TILE; i++) z[i] = (float)((int32_t)code[i] - 128);
+    }
+}
+
+/* Number c of own direction i of a part. */
+static inline float latent_own_number(const fv_packed_part *p, size_t i, size_t c) {
+    const uint8_t *scales = (const uint8_t *)p->data;
+    const uint8_t *code = scales + (size_t)p->shape.n_own * sizeof(float);
+    float scale;
+    memcpy(&scale, scales + i * sizeof scale, sizeof scale);
+    code += i * fv_latent_own_line(&p->shape) + c / 2;
+    return scale * (float)(2 * (*code >> c % 2 * 4 & 15) - 15);
 }
 
 #endif

@@ -376,10 +376,10 @@ typedef struct fv_attn_packed_args {
  * attn_merged is the same on directions shared by two layers (merged.h): k_j and v_j are norm_j
  * times the direction's D numbers, or the exact vector.
  *
- * attn_latent is the same on coefficients (latent.h), and scores are written. With z_j[0] = 1 and
- * z_j[1 ..] the coefficients that have bits, n of these numbers, n_j those of them with which row j
- * is read: n, or of group 1 the first 1 + R2; and B_k, B_v the directions of the layer's keys and
- * values, which begin with the mean:
+ * attn_latent is the same on coefficients (latent.h), and scores are written. With z_j[0] = 1,
+ * z_j[1 ..] the coefficients that have bits and then those of own directions, n of these numbers,
+ * n_j those of them with which row j is read: n, or of group 1 the first 1 + R2; and B_k, B_v the
+ * directions of the layer's keys and values, which begin with the mean and end with the own ones:
  *
  *     k_j[d] = (k_j[d] = fma(z_j[r], B_k[g, d, r], k_j[d]))    one chain over r = 0 .. n_j - 1 from
  *         0, n_j of the keys' R2

@@ -58,7 +58,8 @@ typedef struct fv_packed_shape {
     fv_packed_form form;
     int32_t n_outlier; /* kept as they are: of codes numbers, of directions vectors of D */
     bool borrows;      /* directions or coefficients are in another part */
-    int32_t row_bits;  /* of latents: bits of a token's coefficients */
+    int32_t row_bits;  /* of latents: bits of a token's coefficients, */
+    int32_t n_own;     /* and how many directions the request has of its own */
 } fv_packed_shape;
 
 /* `data` is an address on the backend's device, aligned to 64 bytes, of fv_packed_bytes(shape)

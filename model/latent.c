@@ -145,13 +145,17 @@ static fv_status lay(fv_latent *l, const float *x) {
     float *laid = (float *)(void *)(memory + layers + orders);
     memcpy(l->error, x + FV_LATENT_LEVELS, sizeof l->error);
     for (int32_t n = 0; n < i->n_layer; n++, laid += 2 * matrix) {
-        int32_t g = n / i->n_group_layer;
+        int32_t g = n / i->n_group_layer, left = i->n_layer - g * i->n_group_layer;
         const float *deviation = x + fv_latent_group_at(i, g);
-        layer[n] = (fv_latent_layer){.n_dir = i->n_dir,
-                                     .deviation = deviation,
-                                     .offset = deviation + R,
-                                     .order = order + (size_t)g * FV_LATENT_BITS * R,
-                                     .level = x};
+        layer[n] = (fv_latent_layer){
+            .n_dir = i->n_dir,
+            .deviation = deviation,
+            .offset = deviation + R,
+            .order = order + (size_t)g * FV_LATENT_BITS * R,
+            .level = x,
+            .error = l->error,
+            /* of each layer's keys, and values, 1 */
+            .variance = 2.0f * (float)(left < i->n_group_layer ? left : i->n_group_layer)};
         for (int k = 0; k < 2; k++) {
             layer[n].mean[k] = x + fv_latent_layer_at(i, n, k);
             layer[n].decode[k] = layer[n].mean[k] + W;

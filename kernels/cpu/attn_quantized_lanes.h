@@ -16,7 +16,8 @@
  * Of latents the panels are the coefficients z [1 + n, 64], from which keys are rebuilt, K = B z, and
  * which are what o sums, [R, 1 + n]; at the end o is multiplied by the values' directions. Of a tile
  * whose tokens are all of group 1 the other directions are skipped; values are summed tier by tier,
- * the second one without rows of group 1.
+ * the second one without rows of group 1. Own directions are decoded once for the item, and each of the
+ * two products goes on along them.
  *
  * In bf16 the chains are canonical products (product_bf16.h) of the same panels, rounded. */
 #include <string.h>
@@ -49,6 +50,7 @@ typedef struct codes_item {
     float *w[2];      /* [64, P] values, per tier, */
     float *o[2];      /* [R, P] */
     float *z, *out;   /* of latents: [1 + n, 64], [R, Dp] */
+    float *own[2];    /* own directions: of keys [Dp, FV_LATENT_OWN], of values [.., Dp] */
     float *m, *l, *c; /* [R] */
     int32_t *n_seen;  /* [R] */
 } codes_item;
@@ -65,7 +67,8 @@ static size_t codes_summed(const fv_attn_packed_args *a, bool *latent) {
     for (int i = 0; i < a->n_seq; i++) {
         const fv_latent_layer *l = a->seqs[i].k->latent;
         *latent |= l != NULL;
-        if (l && (size_t)l->n_dir + 1 > most) most = (size_t)l->n_dir + 1;
+        size_t n = l ? 1 + (size_t)(l->n_dir + a->seqs[i].k->shape.n_own) : 0;
+        most = n > most ? n : most;
     }
     return most;
 }
@@ -92,6 +95,7 @@ static size_t codes_scratch(const fv_attn_packed_args *a, codes_item *t, void *s
     t->o[0] = scratch_take(&at, R * P);
     t->z = scratch_take(&at, latent ? Z * FV_KV_BLOCK : 0);
     t->out = scratch_take(&at, latent ? R * t->Dp : 0);
+    for (int k = 0; k < 2; k++) t->own[k] = scratch_take(&at, latent ? FV_LATENT_OWN * t->Dp : 0);
     t->m = scratch_take(&at, R);
     t->l = scratch_take(&at, R);
     t->c = scratch_take(&at, R);
@@ -175,10 +179,32 @@ static void latent_lower(const codes_item *t, int32_t j0, const size_t *need) {
     }
 }
 
+/* The own directions of the item's KV head, those of keys as columns. */
+static void latent_own(const codes_item *t) {
+    for (size_t i = 0; t->latent.n_dir + i < t->latent.n; i++)
+        for (size_t d = 0, c = t->g * t->D; d < t->D; d++, c++) {
+            t->own[0][d * FV_LATENT_OWN + i] = latent_own_number(t->seq->k, i, c);
+            t->own[1][i * t->Dp + d] = latent_own_number(t->seq->v, i, c);
+        }
+}
+
+/* Keys of `tiles` tiles from the first n numbers of z, both at column `at`. */
+static void latent_keys(const codes_item *t, size_t at, size_t tiles, size_t n) {
+    const fv_latent_layer *l = t->latent.l;
+    size_t line = (size_t)l->n_dir + 1, shared = 1 + t->latent.n_dir;
+    const float *basis = l->key + t->g * t->D * line, *own = t->z + shared * FV_KV_BLOCK + at;
+    chains_all((chains){basis, line, t->z + at, FV_KV_BLOCK, n < shared ? n : shared, tiles, NULL,
+                        t->keys + at, FV_KV_BLOCK, NULL},
+               (int64_t)t->D, 0);
+    if (n > shared)
+        chains_all((chains){t->own[0], FV_LATENT_OWN, own, FV_KV_BLOCK, n - shared, tiles, GOES_ON,
+                            t->keys + at, FV_KV_BLOCK, NULL},
+                   (int64_t)t->D, 0);
+}
+
 /* Coefficients of rows [j0, j0 + n), as values and as the keys made of them. */
 static void latent_decode(codes_item *t, int32_t j0, int32_t n) {
-    const fv_latent_layer *l = t->latent.l;
-    size_t line = (size_t)l->n_dir + 1, tiles = fv_packed_tiles((size_t)n);
+    size_t tiles = fv_packed_tiles((size_t)n);
     size_t need[FV_KV_BLOCK / FV_PACKED_TILE], least = t->low > t->Z[0] ? t->low : t->Z[0];
     tiles_need(t, j0, tiles, need);
     for (size_t i = 0; i < tiles * FV_PACKED_TILE; i++) t->z[i] = 1.0f;
@@ -190,10 +216,7 @@ static void latent_decode(codes_item *t, int32_t j0, int32_t n) {
     latent_lower(t, j0, need);
     for (size_t i = 0, same; i < tiles; i += same) {
         for (same = 1; i + same < tiles && need[i + same] == need[i];) same++;
-        size_t at = i * FV_PACKED_TILE;
-        chains_all((chains){l->key + t->g * t->D * line, line, t->z + at, FV_KV_BLOCK, need[i],
-                            same, NULL, t->keys + at, FV_KV_BLOCK, NULL},
-                   (int64_t)t->D, 0);
+        latent_keys(t, i * FV_PACKED_TILE, same, need[i]);
     }
 }
 
@@ -351,14 +374,26 @@ static void codes_begin(codes_item *t) {
     as_rows(t->products, t->q, t->Dp, t->R, t->D);
 }
 
-/* What was summed, as values. */
+/* out goes on along n numbers of a tier's sums, from number `from` on, and as many directions. */
+static void latent_expand(const codes_item *t, int tier, size_t from, const float *basis, size_t ld,
+                          size_t n, bool first) {
+    chains_all((chains){t->o[tier] + from, t->P[tier], basis, ld, n, steps_of(t->D),
+                        first ? NULL : GOES_ON, t->out, t->Dp, NULL},
+               t->R, 0);
+}
+
+/* What was summed, as values: each tier's numbers of the shared directions, then of own ones. */
 static const float *latent_output(const codes_item *t) {
     const fv_latent_layer *l = t->latent.l;
+    size_t shared = 1 + t->latent.n_dir, at = 0;
     const float *basis = l->value + t->g * ((size_t)l->n_dir + 1) * t->D;
-    for (int tier = 0; tier < 2 && t->Z[tier]; basis += t->Z[tier++] * t->D)
-        chains_all((chains){t->o[tier], t->P[tier], basis, t->D, t->Z[tier], steps_of(t->D),
-                            tier ? GOES_ON : NULL, t->out, t->Dp, NULL},
-                   t->R, 0);
+    for (int tier = 0; tier < 2; at += t->Z[tier++]) {
+        size_t n = at < shared ? shared - at : 0, all = t->Z[tier];
+        n = n < all ? n : all;
+        if (n) latent_expand(t, tier, 0, basis + at * t->D, t->D, n, at == 0);
+        if (n < all)
+            latent_expand(t, tier, n, t->own[1] + (at + n - shared) * t->Dp, t->Dp, all - n, false);
+    }
     return t->out;
 }
 
@@ -377,6 +412,7 @@ static void codes_end(const codes_item *t) {
 static void codes_attend(codes_item *t) {
     int32_t n = t->seq->rows->n;
     codes_begin(t);
+    if (t->is_latent) latent_own(t);
     for (int32_t j0 = 0, rows; j0 < n; j0 += rows) {
         rows = min_int(FV_KV_BLOCK, n - j0);
         list_valid(t, j0, rows);
@@ -397,7 +433,7 @@ static void codes_open(codes_item *t) {
     t->Z[1] = 0;
     if (t->is_latent) {
         latent_view_open(&t->latent, k);
-        size_t n = t->latent.n_dir;
+        size_t n = t->latent.n;
         t->full = 1 + n;
         t->low = 1 + fv_latent_read_dirs(&k->shape, n, t->seq->rows->group != NULL);
         t->Z[0] = 1 + fv_latent_read_dirs(&v->shape, n, t->seq->rows->group != NULL);

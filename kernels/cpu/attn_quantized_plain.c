@@ -15,7 +15,7 @@ static void open_views(packed_query *x) {
     quantized *of = (quantized *)x;
     if (is_latent(x)) {
         latent_view_open(&of->latent, x->seq->k);
-        x->n_z = 1 + of->latent.n_dir;
+        x->n_z = 1 + of->latent.n;
         return;
     }
     of->k = codes_view_of(x->seq->k);
@@ -27,7 +27,7 @@ static void open_views(packed_query *x) {
 static size_t coefficients(const packed_query *x, const fv_packed_part *part, int32_t j, float *z) {
     const latent_view *v = &((const quantized *)x)->latent;
     const uint8_t *group = x->seq->rows->group;
-    size_t n = fv_latent_read_dirs(&part->shape, v->n_dir, group && group[j]);
+    size_t n = fv_latent_read_dirs(&part->shape, v->n, group && group[j]);
     z[0] = 1.0f;
     latent_row(v, (size_t)j, z + 1, n);
     return 1 + n;
@@ -36,11 +36,15 @@ static size_t coefficients(const packed_query *x, const fv_packed_part *part, in
 static void latent_key(const packed_query *x, int32_t j, float *k) {
     const fv_latent_layer *l = x->seq->k->latent;
     size_t D = (size_t)x->a->d_head, line = (size_t)l->n_dir + 1;
+    size_t shared = 1 + ((const quantized *)x)->latent.n_dir, at = (size_t)x->g * D;
     const float *basis = l->key + (size_t)x->g * D * line;
     size_t n = coefficients(x, x->seq->k, j, x->t);
     for (size_t d = 0; d < D; d++, basis += line) {
         k[d] = 0.0f;
-        for (size_t r = 0; r < n; r++) k[d] = fmaf(x->t[r], basis[r], k[d]);
+        for (size_t r = 0; r < n; r++)
+            k[d] = fmaf(x->t[r],
+                        r < shared ? basis[r] : latent_own_number(x->seq->k, r - shared, at + d),
+                        k[d]);
     }
 }
 
@@ -76,9 +80,13 @@ static void output(const packed_query *x, size_t n, float *o) {
         memcpy(o, x->z, n * sizeof *o);
         return;
     }
+    size_t shared = 1 + ((const quantized *)x)->latent.n_dir, at = (size_t)x->g * D;
     const float *basis = l->value + (size_t)x->g * ((size_t)l->n_dir + 1) * D;
     for (size_t r = 0; r < n; r++, basis += D)
-        for (size_t d = 0; d < D; d++) o[d] = fmaf(x->z[r], basis[d], o[d]);
+        for (size_t d = 0; d < D; d++)
+            o[d] = fmaf(x->z[r],
+                        r < shared ? basis[d] : latent_own_number(x->seq->v, r - shared, at + d),
+                        o[d]);
 }
 
 static void attend(const void *args, void *scratch, int64_t begin, int64_t end,

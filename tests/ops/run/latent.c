@@ -16,6 +16,30 @@ typedef struct latent_call {
     size_t n_out;
 } latent_call;
 
+/* The values borrow coefficients, and have their own numbers of the own directions. */
+static void make_values(latent_call *c, int i) {
+    fv_packed_shape *s = &c->v[i].shape;
+    c->v[i] = c->k[i];
+    s->kind = FV_PACKED_V;
+    s->borrows = true;
+    c->v[i].base = c->k[i].data;
+    c->v[i].data = room(fv_packed_bytes(s) + 64);
+}
+
+static void write_own(latent_call *c, int i) {
+    const fv_packed_shape *s = &c->k[i].shape;
+    size_t own = (size_t)s->n_own;
+    float *u = room((size_t)s->n * own * 4);
+    for (size_t j = 0; j < (size_t)s->n * own; j++) u[j] = (float)random_int(-128, 127);
+    fv_latent_write_own(s, u, c->k[i].data);
+    for (int k = 0; k < 2; k++) {
+        float *o = latent_random(own * fv_packed_width(s), 0.01f);
+        fv_latent_write_directions(k ? &c->v[i].shape : s, o, k ? c->v[i].data : c->k[i].data);
+        free(o);
+    }
+    free(u);
+}
+
 /* Rows of either group; some tiles are of group 1 alone. */
 static uint8_t *random_groups(int n) {
     uint8_t *group = room((size_t)n);
@@ -32,7 +56,8 @@ static void make_seq(latent_call *c, int i, int n, int more, int each, int row_b
                          .dtype = FV_F32,
                          .bits = (uint8_t)each,
                          .form = FV_PACKED_LATENT,
-                         .row_bits = row_bits};
+                         .row_bits = row_bits,
+                         .n_own = PICK(0, 0, 1, 3, FV_LATENT_OWN)};
     block *b = c->block[i] = room(sizeof *b);
     float *z = latent_random((size_t)(n + more) * (size_t)R, 1);
     make_rows(b, n, D % 2 ? 0 : 1, D);
@@ -42,14 +67,11 @@ static void make_seq(latent_call *c, int i, int n, int more, int each, int row_b
     c->k[i].data = room(fv_packed_bytes(&s) + 64);
     must(fv_packed_check(&s));
     must(fv_latent_write(&c->basis->l, &s, z, c->k[i].data));
-    c->k[i].shape.n = n;
-    c->v[i] = c->k[i];
-    c->v[i].shape.kind = FV_PACKED_V;
-    c->v[i].shape.borrows = true;
+    make_values(c, i);
+    write_own(c, i);
+    c->k[i].shape.n = c->v[i].shape.n = n;
     c->k[i].shape.rank2 = PICK(0, 1, 2, R / 2 + 1, R, R + 3);
     c->v[i].shape.rank2 = PICK(0, 1, 2, R / 2 + 1, R, R + 3);
-    c->v[i].base = c->k[i].data;
-    c->v[i].data = NULL;
     c->seq[i] = (fv_packed_seq){.row0 = i * n_rows,
                                 .n_rows = n_rows,
                                 .k = &c->k[i],
@@ -95,7 +117,7 @@ static void make_call_new(latent_call *c, int n_seq, int n_kv, int group, int D,
 static void free_call_new(latent_call *c) {
     for (int i = 0; i < c->args.n_seq; i++) {
         block *b = c->block[i];
-        free(c->k[i].data);
+        free(c->k[i].data), free(c->v[i].data);
         free(c->group[i]);
         free(b->pos), free(b->first), free(b->alive), free(b->cos), free(b->sin), free(b);
     }
@@ -128,10 +150,17 @@ static void read_row(const latent_call *c, const fv_packed_part *part, int j, fl
     size_t n = (size_t)fv_latent_bits(l, &part->shape, bits);
     bool low = c->block[0]->rows.group && c->block[0]->rows.group[j];
     memset(decode, 0, R * W * 4);
-    memcpy(decode, l->decode[part->shape.kind], fv_latent_read_dirs(&part->shape, n, low) * W * 4);
+    size_t own = fv_latent_own_bytes(&part->shape), all = n + (size_t)part->shape.n_own;
+    size_t read = fv_latent_read_dirs(&part->shape, all, low);
+    memcpy(decode, l->decode[part->shape.kind], (read < n ? read : n) * W * 4);
+    one.base = c->k[0].data; /* and own directions beside */
+    one.data = room(own + 64);
+    memcpy(one.data, part->data, own);
+    for (size_t i = read < n ? n : read; i < all; i++) ((float *)one.data)[i - n] = 0;
     few.decode[part->shape.kind] = decode;
     one.latent = &few;
     fv_latent_read(&one, j, 1, m);
+    free(one.data);
     free(decode);
 }
 

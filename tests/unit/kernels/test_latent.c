@@ -1,0 +1,158 @@
+/* Directions of a request's own in latent parts (kernels/latent.h): numbers, bytes, rows that leave, and
+ * what is refused. The directions of a checkpoint: tests/unit/model/test_latent.c. */
+#include "kernels/latent.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/packed.h"
+#include "model/latent.h"
+#include "tests/support/latent.h"
+
+enum { ROWS = 37, HEADS = 2, D = 9, W = HEADS * D };
+
+typedef struct pair {
+    fv_latent *directions;
+    fv_packed_part part[2];
+    float z[ROWS * LATENT_RANK], u[ROWS * FV_LATENT_OWN], o[2][FV_LATENT_OWN * W];
+} pair;
+
+static fv_packed_shape shape_of(int32_t n, int32_t n_own, int kind) {
+    return (fv_packed_shape){.n = n,
+                             .n_kv = HEADS,
+                             .d_head = D,
+                             .dtype = FV_F32,
+                             .kind = (fv_packed_kind)kind,
+                             .bits = 16,
+                             .form = FV_PACKED_LATENT,
+                             .borrows = kind == 1,
+                             .row_bits = 21,
+                             .n_own = n_own};
+}
+
+static void *room_for(const fv_packed_shape *s) {
+    return aligned_alloc(FV_PACKED_ALIGN, fv_packed_bytes(s) + FV_PACKED_ALIGN);
+}
+
+static void make(pair *p, int32_t n_own) {
+    fv_latent_info info = latent_info(1, HEADS, D, "", "", "");
+    p->directions = latent_open(&info);
+    for (int i = 0; i < ROWS * LATENT_RANK; i++) p->z[i] = sinf((float)i);
+    for (int i = 0; i < ROWS * n_own; i++) p->u[i] = (float)(i * 71 % 256 - 128);
+    for (int k = 0; k < 2; k++) {
+        fv_packed_shape s = shape_of(ROWS, n_own, k);
+        cr_assert_eq(fv_packed_check(&s), FV_OK, "%s", fv_last_error());
+        p->part[k] =
+            (fv_packed_part){.shape = s, .data = room_for(&s), .latent = &p->directions->layer[0]};
+        for (int i = 0; i < n_own * W; i++) p->o[k][i] = 0.1f * sinf((float)(3 * i + k));
+    }
+    p->part[1].base = p->part[0].data;
+    cr_assert_eq(fv_latent_write(p->part[0].latent, &p->part[0].shape, p->z, p->part[0].data),
+                 FV_OK);
+    fv_latent_write_own(&p->part[0].shape, p->u, p->part[0].data);
+    for (int k = 0; k < 2; k++)
+        fv_latent_write_directions(&p->part[k].shape, p->o[k], p->part[k].data);
+}
+
+static void drop(pair *p) {
+    for (int k = 0; k < 2; k++) free(p->part[k].data);
+    fv_latent_close(p->directions);
+}
+
+/* A row is the checkpoint's part of it and u O, of the numbers that were written back. */
+Test(latent_part, own_directions_are_added_to_the_others) {
+    pair with, without;
+    make(&with, 3);
+    make(&without, 0);
+    for (int k = 0; k < 2; k++) {
+        float a[ROWS * W], b[ROWS * W];
+        fv_latent_read(&with.part[k], 0, ROWS, a);
+        fv_latent_read(&without.part[k], 0, ROWS, b);
+        for (int j = 0; j < ROWS; j++)
+            for (int c = 0; c < W; c++) {
+                float x = b[j * W + c];
+                for (int i = 0; i < 3; i++) x = fmaf(with.u[j * 3 + i], with.o[k][i * W + c], x);
+                cr_assert_eq(a[j * W + c], x, "part %d, row %d, number %d", k, j, c);
+            }
+    }
+    drop(&with);
+    drop(&without);
+}
+
+/* At most half a step off, and nearer than with the largest number's scale. */
+Test(latent_part, directions_have_the_nearest_of_sixteen_numbers) {
+    fv_packed_shape s = shape_of(ROWS, 2, 1);
+    uint8_t *data = room_for(&s);
+    float o[2 * W], was[2 * W], scale;
+    for (int c = 0; c < W; c++) was[c] = sinf((float)(5 * c)), was[W + c] = 0;
+    was[4] = 6; /* one is far from the others */
+    memcpy(o, was, sizeof o);
+    fv_latent_write_directions(&s, o, data);
+    memcpy(&scale, data, sizeof scale);
+    double off = 0, coarse = 0;
+    for (int c = 0; c < W; c++) {
+        float level = roundf((o[c] / scale + 15) / 2);
+        cr_assert_float_eq(o[c], scale * (2 * level - 15), 1e-6);
+        if (fabsf(was[c]) < 15 * scale) cr_assert_leq(fabsf(o[c] - was[c]), scale * 1.0001f);
+        double step = 0.8, x = step * (floor((double)was[c] / step) + 0.5);
+        off += pow((double)(o[c] - was[c]), 2);
+        coarse += pow((double)was[c] - fmin(x, 6), 2);
+        cr_assert_eq(o[W + c], 0, "a direction of zeros");
+    }
+    cr_assert_leq(off, coarse * 1.001);
+    free(data);
+}
+
+Test(latent_part, rows_that_stay_keep_their_bits_and_the_directions) {
+    static const int32_t idx[] = {0, 3, 15, 16, 17, 30, 36};
+    enum { KEPT = sizeof idx / sizeof *idx };
+    pair p;
+    make(&p, FV_LATENT_OWN);
+    fv_packed_part kept[2];
+    for (int k = 0; k < 2; k++) {
+        kept[k] = p.part[k];
+        kept[k].shape = fv_packed_kept(&p.part[k], idx, KEPT);
+        kept[k].data = room_for(&kept[k].shape);
+        cr_assert_eq(kept[k].shape.n_own, FV_LATENT_OWN);
+        fv_packed_keep(&p.part[k], idx, &kept[k]);
+    }
+    kept[1].base = kept[0].data;
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < KEPT; i++) {
+            float a[W], b[W];
+            fv_latent_read(&kept[k], i, 1, a);
+            fv_latent_read(&p.part[k], idx[i], 1, b);
+            cr_assert(memcmp(a, b, sizeof a) == 0, "part %d, row %d", k, i);
+        }
+    for (int k = 0; k < 2; k++) free(kept[k].data);
+    drop(&p);
+}
+
+/* Planes of 21 + 8 r bits for 3 tiles; and of each part, r scales and r W / 2 bytes of codes. */
+Test(latent_part, bytes_follow_from_the_shape) {
+    for (int32_t r = 0; r <= FV_LATENT_OWN; r++) {
+        fv_packed_shape k = shape_of(ROWS, r, 0), v = shape_of(ROWS, r, 1);
+        size_t own = fv_packed_aligned((size_t)r * (4 + W / 2));
+        cr_assert_eq(fv_packed_bytes(&v), own);
+        cr_assert_eq(fv_packed_bytes(&k), fv_packed_aligned(2 * 3 * (21 + 8 * (size_t)r)) + own);
+    }
+}
+
+Test(latent_part, shapes_and_scales_that_no_part_has_are_refused) {
+    static const int32_t bad[] = {-1, FV_LATENT_OWN + 1, INT32_MAX, INT32_MIN};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        fv_packed_shape s = shape_of(ROWS, bad[i], 0);
+        cr_assert_eq(fv_packed_check(&s), FV_EINVAL);
+    }
+    pair p;
+    make(&p, 2);
+    cr_assert_eq(fv_latent_check_directions(&p.part[0].shape, p.part[0].data), FV_OK);
+    float *scale = p.part[0].data;
+    scale[1] = NAN;
+    cr_assert_eq(fv_latent_check_directions(&p.part[0].shape, p.part[0].data), FV_EINVAL);
+    scale[1] = -INFINITY;
+    cr_assert_eq(fv_latent_check_directions(&p.part[0].shape, p.part[0].data), FV_EINVAL);
+    drop(&p);
+}
