@@ -50,6 +50,11 @@ static const fv_option table[] = {
      "measure the directions of pack=latent instead, and write latent.bin", 0, 0},
     {"latent-layers", NULL, FV_OPTION_INT, "N", "0",
      "neighbouring layers that share coefficients; 0: all", 0, 256},
+    {"latent-weights", NULL, FV_OPTION_STRING, "WEIGHTS", "none",
+     "none: an error of a layer's keys or values counts by its share of their variance; attention: "
+     "by "
+     "how much it changes what the answer's tokens read",
+     0, 0},
     {"directions", NULL, FV_OPTION_INT, "N", "128", "directions of a group of layers", 1, 1024},
 #include "cli/engine_options.def"
 };
@@ -105,7 +110,7 @@ static fv_status ask_item(const fv_calibrate *c, const fv_policy *policy, const 
                   .question = item->turn[0].question,
                   .policy = *policy,
                   .sampling = fv_sampling_default(),
-                  .max_tokens = 1};
+                  .max_tokens = c->answer_tokens > 0 ? c->answer_tokens : 1};
     fv_status st = fv_local_ask(c->local, &ask, hooks, &report);
     fv_report_free(&report);
     return st;

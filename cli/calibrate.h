@@ -11,7 +11,8 @@ typedef struct fv_calibrate {
     const fv_options *options;
     fv_local *local;
     int32_t n_item, n_layer;
-    bool rich; /* scenes */
+    bool rich;             /* scenes */
+    int32_t answer_tokens; /* of an item, at most; 0: 1 */
 } fv_calibrate;
 
 /* Runs every item for one token under a policy, with hooks; `what` is for the progress bar. */

@@ -5,9 +5,12 @@
 #include <string.h>
 
 #include "cli/calibrate.h"
+#include "cli/calibrate_reads.h"
 #include "kernels/convert.h"
 #include "model/latent_fit.h"
 #include "model/net/rope.h"
+
+enum { ANSWER_TOKENS = 24 };
 
 typedef struct seen {
     fv_latent_fit *fit;
@@ -66,6 +69,13 @@ static fv_status on_prefilled(void *user, const fv_kv *kv) {
     return FV_OK;
 }
 
+static fv_status read_weights(const fv_options *o, bool *weighted) {
+    const char *said = fv_options_string(o, "latent-weights");
+    *weighted = strcmp(said, "attention") == 0;
+    if (*weighted || strcmp(said, "none") == 0) return FV_OK;
+    return FV_FAIL(FV_EINVAL, "--latent-weights is none or attention, not '%s'", said);
+}
+
 static fv_latent_info info_of(const fv_calibrate *c) {
     const fv_text_config *t = &fv_local_config(c->local)->text;
     int32_t group = (int32_t)fv_options_int(c->options, "latent-layers");
@@ -96,12 +106,44 @@ static void print_found(const fv_latent_info *i, const fv_latent_fit *fit) {
            72 + 4 * fv_latent_numbers(i) + 8, i->dtype, i->compute);
 }
 
+static fv_status weigh(const fv_calibrate *c, const fv_calibrate_reads *r, fv_latent_fit *fit) {
+    const fv_text_config *t = &fv_local_config(c->local)->text;
+    const fv_latent_reads *reads;
+    FV_TRY(fv_calibrate_reads_found(r, &reads));
+    double *m = malloc((size_t)t->n_kv * (size_t)t->d_head * (size_t)t->d_head * sizeof *m);
+    fv_status st = m ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for weights");
+    for (int32_t i = 0; i < 2 * t->n_layer && st == FV_OK; i++) {
+        fv_latent_reads_weights(reads, i / 2, i % 2, m);
+        st = fv_latent_fit_weigh(fit, i / 2, i % 2, m);
+    }
+    free(m);
+    return st;
+}
+
+/* The first pass with whole answers, whose queries say what errors count for. */
+static fv_status look_weighing(const fv_calibrate *c, const fv_ask_hooks *hooks, const char *what,
+                               fv_latent_fit *fit) {
+    fv_calibrate_reads *r;
+    fv_calibrate look = *c;
+    look.answer_tokens = ANSWER_TOKENS;
+    FV_TRY(fv_calibrate_reads_open(c->local, &r));
+    fv_status st = fv_calibrate_look(&look, "", hooks, what);
+    if (st == FV_OK) st = weigh(c, r, fit);
+    fv_calibrate_reads_close(r);
+    return st;
+}
+
 static fv_status measure(const fv_calibrate *c, const fv_latent_info *info, seen *s) {
     static const char *const what[FV_LATENT_PASSES] = {"moments", "directions", "levels"};
     fv_ask_hooks hooks = {.user = s, .prefilled = on_prefilled};
+    bool weighted;
+    FV_TRY(read_weights(c->options, &weighted));
     FV_TRY(fv_latent_fit_open(info, &s->fit));
     for (int i = 0; i < FV_LATENT_PASSES; i++) {
-        FV_TRY(fv_calibrate_look(c, "", &hooks, what[i]));
+        if (i == 0 && weighted)
+            FV_TRY(look_weighing(c, &hooks, what[i], s->fit));
+        else
+            FV_TRY(fv_calibrate_look(c, "", &hooks, what[i]));
         FV_TRY(fv_latent_fit_end_pass(s->fit));
     }
     FV_TRY(fv_latent_save(fv_options_string(c->options, "checkpoint"), info,

@@ -92,6 +92,8 @@ fv_dtype fv_local_kv_dtype(const fv_local *l) { return l->engine.kv_dtype; }
 
 const char *fv_local_fingerprint(const fv_local *l) { return l->engine.fingerprint; }
 
+fv_engine *fv_local_engine(fv_local *l) { return &l->engine; }
+
 void fv_report_free(fv_report *r) {
     free(r->digest);
     r->digest = NULL;

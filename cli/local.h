@@ -37,6 +37,7 @@ const char *fv_local_isa(const fv_local *local);
 fv_compute fv_local_compute(const fv_local *local);
 fv_dtype fv_local_kv_dtype(const fv_local *local);
 const char *fv_local_fingerprint(const fv_local *local);
+fv_engine *fv_local_engine(fv_local *local); /* borrowed */
 
 /* ---- one request ----------------------------------------------------------------------- */
 

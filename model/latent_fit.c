@@ -9,6 +9,8 @@
 #include "kernels/eigen.h"
 
 enum { TOGETHER = 1024, OWN_LEAST = 32, BINS = 8192, LLOYD_STEPS = 300 };
+/* Of the mean eigenvalue of a part's weights: M^(-1/2) is at most FLOOR^(-1/2) of what it is there. */
+static const double FLOOR = 1e-3;
 static const double SPAN = 8; /* deviations that the histogram covers, on each side of 0 */
 
 struct fv_latent_fit {
@@ -16,8 +18,9 @@ struct fv_latent_fit {
     fv_arena arena;
     int32_t pass, n_row, n_part, own; /* own: directions of a layer's keys or values, r1 */
     double n;                         /* rows of this pass */
-    double **mean, **moment;          /* [n_part] of [W], [W, W]: in the end own [own, W] */
-    double *scale;                    /* [n_part] one over the root of the total variance */
+    double **mean, **moment;          /* [n_part] of [W], [W, W] */
+    double **weights;                 /* [n_part] of M [Hkv, D, D], or NULL */
+    double **ahead, **back;           /* [n_part] of Z M^(1/2) and Z M^(-1/2), [own, W] */
     float *y;                         /* [cap, n_part * own] coefficients of these rows */
     int32_t cap;
     double **joint;    /* [n_group] of [P, P], P its parts * own: in the end directions */
@@ -51,9 +54,13 @@ static fv_status open_arrays(fv_latent_fit *f) {
     size_t W = width_of(f);
     FV_TRY(FV_ARENA_NEW(&f->arena, f->n_part, f->mean));
     FV_TRY(FV_ARENA_NEW(&f->arena, f->n_part, f->moment));
-    FV_TRY(FV_ARENA_NEW(&f->arena, f->n_part, f->scale));
+    FV_TRY(FV_ARENA_NEW(&f->arena, f->n_part, f->weights));
+    FV_TRY(FV_ARENA_NEW(&f->arena, f->n_part, f->ahead));
+    FV_TRY(FV_ARENA_NEW(&f->arena, f->n_part, f->back));
     for (int32_t p = 0; p < f->n_part; p++) {
         FV_TRY(FV_ARENA_NEW(&f->arena, W, f->mean[p]));
+        FV_TRY(FV_ARENA_NEW(&f->arena, (size_t)f->own * W, f->ahead[p]));
+        FV_TRY(FV_ARENA_NEW(&f->arena, (size_t)f->own * W, f->back[p]));
         FV_TRY(FV_ARENA_NEW(&f->arena, W * W, f->moment[p]));
     }
     FV_TRY(FV_ARENA_NEW(&f->arena, n_group(f), f->joint));
@@ -95,6 +102,14 @@ void fv_latent_fit_close(fv_latent_fit *f) {
     free(f);
 }
 
+fv_status fv_latent_fit_weigh(fv_latent_fit *f, int32_t layer, int kind, const double *m) {
+    double **to = &f->weights[2 * layer + kind];
+    size_t D = (size_t)f->info.d_head, n = (size_t)f->info.n_kv * D * D;
+    FV_TRY(FV_ARENA_NEW(&f->arena, n, *to));
+    memcpy(*to, m, n * sizeof *m);
+    return FV_OK;
+}
+
 /* ---- rows ------------------------------------------------------------------------------- */
 
 /* The lower triangle of m [n, n] += x x^T. */
@@ -112,15 +127,15 @@ static void add_moments(fv_latent_fit *f, int32_t part, int32_t n, const float *
     }
 }
 
-/* y = scale (x - mean) Z^T */
+/* y = (x - mean) M^(1/2) Z^T */
 static void project(fv_latent_fit *f, int32_t part, int32_t n, const float *m, double *x) {
     size_t W = width_of(f), own = (size_t)f->own, line = own * (size_t)f->n_part;
     for (int32_t j = 0; j < n; j++, m += W) {
         float *y = f->y + (size_t)j * line + own * (size_t)part;
-        for (size_t c = 0; c < W; c++) x[c] = ((double)m[c] - f->mean[part][c]) * f->scale[part];
+        for (size_t c = 0; c < W; c++) x[c] = (double)m[c] - f->mean[part][c];
         for (size_t r = 0; r < own; r++) {
             double sum = 0;
-            for (size_t c = 0; c < W; c++) sum += x[c] * f->moment[part][r * W + c];
+            for (size_t c = 0; c < W; c++) sum += x[c] * f->ahead[part][r * W + c];
             y[r] = (float)sum;
         }
     }
@@ -187,19 +202,95 @@ static fv_status eigen(double *a, size_t n, double *w) {
     return st;
 }
 
-static fv_status end_part(fv_latent_fit *f, int32_t p) {
+/* M^(1/2) and M^(-1/2) of weights [Hkv, D, D], every eigenvalue raised by FLOOR of their mean. */
+static fv_status roots_of(const fv_latent_fit *f, double *m, double *root, double *inverse) {
+    size_t D = (size_t)f->info.d_head, n = (size_t)f->info.n_kv;
+    double *w, floor = 0;
+    w = malloc(D * sizeof *w);
+    if (!w) return FV_FAIL(FV_ENOMEM, "out of memory for %zu directions", D);
+    fv_status st = FV_OK;
+    for (size_t i = 0; i < n * D; i++) floor += m[i * D + i % D] * FLOOR / (double)(n * D);
+    for (size_t g = 0; g < n && st == FV_OK; g++, m += D * D, root += D * D, inverse += D * D) {
+        st = eigen(m, D, w);
+        for (size_t i = 0; i < D && st == FV_OK; i++) {
+            double by = sqrt((w[i] > 0 ? w[i] : 0) + floor), over = by > 0 ? 1 / by : 0;
+            const double *z = m + i * D;
+            for (size_t a = 0; a < D; a++)
+                for (size_t b = 0; b < D; b++) {
+                    root[a * D + b] += by * z[a] * z[b];
+                    inverse[a * D + b] += over * z[a] * z[b];
+                }
+        }
+    }
+    free(w);
+    return st;
+}
+
+/* y [n, W] = x [n, W] times blocks [Hkv, D, D], which are symmetric. */
+static void times_blocks(const fv_latent_fit *f, const double *x, size_t n, const double *block,
+                         double *y) {
+    size_t D = (size_t)f->info.d_head, W = width_of(f);
+    for (size_t i = 0; i < n; i++)
+        for (size_t c = 0; c < W; c++) {
+            const double *line = block + c * D, *at = x + i * W + c / D * D;
+            double sum = 0;
+            for (size_t k = 0; k < D; k++) sum += at[k] * line[k];
+            y[i * W + c] = sum;
+        }
+}
+
+/* The covariance C of x, whole. */
+static void covariance(fv_latent_fit *f, int32_t p) {
     size_t W = width_of(f);
-    double total = 0, *mean = f->mean[p], *moment = f->moment[p];
-    double *w = malloc(W * sizeof *w);
-    if (!w) return FV_FAIL(FV_ENOMEM, "out of memory for %zu directions", W);
+    double *mean = f->mean[p], *moment = f->moment[p];
     for (size_t c = 0; c < W; c++) mean[c] /= f->n;
     for (size_t a = 0; a < W; a++)
         for (size_t b = 0; b <= a; b++)
-            moment[a * W + b] = moment[a * W + b] / f->n - mean[a] * mean[b];
-    for (size_t c = 0; c < W; c++) total += moment[c * W + c];
-    f->scale[p] = total > 0 ? 1 / sqrt(total) : 1;
-    fv_status st = eigen(moment, W, w);
-    free(w);
+            moment[a * W + b] = moment[b * W + a] = moment[a * W + b] / f->n - mean[a] * mean[b];
+}
+
+/* Without weights M = I. */
+static fv_status part_roots(fv_latent_fit *f, int32_t p, double *root, double *inverse) {
+    size_t D = (size_t)f->info.d_head, W = width_of(f);
+    if (f->weights[p]) return roots_of(f, f->weights[p], root, inverse);
+    for (size_t c = 0; c < W; c++) root[c * D + c % D] = inverse[c * D + c % D] = 1;
+    return FV_OK;
+}
+
+/* x [n] *= by */
+static void scale(double *x, size_t n, double by) {
+    for (size_t i = 0; i < n; i++) x[i] *= by;
+}
+
+static fv_status end_part_in(fv_latent_fit *f, int32_t p, fv_arena *arena) {
+    size_t W = width_of(f), D = (size_t)f->info.d_head, own = (size_t)f->own;
+    double *root, *inverse, *half, *w, *moment = f->moment[p], total = 0;
+    FV_TRY(FV_ARENA_NEW(arena, W * D, root));
+    FV_TRY(FV_ARENA_NEW(arena, W * D, inverse));
+    FV_TRY(FV_ARENA_NEW(arena, W * W, half));
+    FV_TRY(FV_ARENA_NEW(arena, W, w));
+    covariance(f, p);
+    FV_TRY(part_roots(f, p, root, inverse));
+    times_blocks(f, moment, W, root, half); /* C M^(1/2), transposed M^(1/2) C */
+    for (size_t a = 0; a < W; a++)
+        for (size_t b = 0; b < W; b++) moment[a * W + b] = half[b * W + a];
+    times_blocks(f, moment, W, root, half);
+    for (size_t c = 0; c < W; c++) total += half[c * W + c];
+    if (total > 0) { /* each part's is 1 */
+        scale(half, W * W, 1 / total);
+        scale(root, W * D, 1 / sqrt(total));
+        scale(inverse, W * D, sqrt(total));
+    }
+    FV_TRY(eigen(half, W, w));
+    times_blocks(f, half, own, root, f->ahead[p]);
+    times_blocks(f, half, own, inverse, f->back[p]);
+    return FV_OK;
+}
+
+static fv_status end_part(fv_latent_fit *f, int32_t p) {
+    fv_arena arena = {0};
+    fv_status st = end_part_in(f, p, &arena);
+    fv_arena_fini(&arena);
     return st;
 }
 
@@ -253,17 +344,19 @@ static void write_part(fv_latent_fit *f, int32_t g, int32_t p, int32_t first) {
     size_t W = width_of(f), R = (size_t)f->info.n_dir, own = (size_t)f->own, P = joint_of(f, g);
     float *mean = f->numbers + fv_latent_layer_at(&f->info, p / 2, p % 2), *decode = mean + W;
     float *encode = decode + R * W, *offset = f->numbers + fv_latent_group_at(&f->info, g) + R;
-    double scale = f->scale[p];
     for (size_t c = 0; c < W; c++) mean[c] = (float)f->mean[p][c];
     for (size_t r = 0; r < R; r++) {
         const double *v = f->joint[g] + r * P + (size_t)(p - first) * own;
         double off = 0;
         for (size_t c = 0; c < W; c++) {
-            double d = 0;
-            for (size_t i = 0; i < own; i++) d += v[i] * f->moment[p][i * W + c];
-            decode[r * W + c] = (float)(d / scale);
-            encode[c * R + r] = (float)(d * scale);
-            off += f->mean[p][c] * d * scale;
+            double in = 0, out = 0;
+            for (size_t i = 0; i < own; i++) {
+                in += v[i] * f->ahead[p][i * W + c];
+                out += v[i] * f->back[p][i * W + c];
+            }
+            decode[r * W + c] = (float)out;
+            encode[c * R + r] = (float)in;
+            off += f->mean[p][c] * in;
         }
         offset[r] += (float)off;
     }

@@ -4,16 +4,20 @@
 /* LATENT DIRECTIONS FROM ROWS (model/latent.h): the same rows are shown three times, and nothing
  * grows with their number.
  *
- *   1. mean and second moments of each layer's keys and values, [W, W] each
- *          C = E[(x - mean)(x - mean)^T] = Z^T diag(w) Z;  the first r1 rows of Z are kept
- *   2. second moments of a group's coefficients on these, side by side, [2 N_g r1, 2 N_g r1], of
- *      which the first R eigenvectors are the group's directions; what a layer's r1 directions lack
- *      is the only difference from the group's own second moments
+ *   1. mean and second moments of each layer's keys and values, [W, W] each; of the covariance C
+ *          M^(1/2) C M^(1/2) = Z^T diag(w) Z;  the first r1 rows of Z are kept
+ *   2. second moments of a group's coefficients y = (x - mean) M^(1/2) Z^T on these, side by side,
+ *      [2 N_g r1, 2 N_g r1], of which the first R eigenvectors V are the group's directions; what a
+ *      layer's r1 directions lack is the only difference from the group's own second moments
+ *          encode P = M^(1/2) Z^T V^T,  decode B = V Z M^(-1/2)
  *   3. a histogram of coefficients divided by their deviations, and from it by Lloyd's algorithm the
  *      levels of 1 to 8 bits and their mean squared errors
  *
- * Keys and values of a layer weigh the same whatever their size: each is divided by the root of its
- * total variance, so that the directions lose the same share of what is large and small.
+ * M [Hkv, D, D] are weights within a layer's keys or values, block by block (latent_reads.h); without
+ * them M = I. Every eigenvalue is raised by 1/1000 of their mean over the heads, so that M^(-1/2) is
+ * bounded. Whatever its weights and size, each of a layer's keys and values is divided by the root of
+ * its total variance, tr M^(1/2) C M^(1/2), so that the directions lose the same share of what is
+ * large and small.
  *
  * Sums are in double, row after row, so the same rows in the same order give the same bits. About
  * N W^2 n multiply-adds for n rows, 18 N W^3 for eigenvectors and 9 (2 N_g r1)^3 for each group's.
@@ -28,6 +32,10 @@ enum { FV_LATENT_PASSES = 3 };
  * *out. */
 fv_status fv_latent_fit_open(const fv_latent_info *info, fv_latent_fit **out);
 void fv_latent_fit_close(fv_latent_fit *f); /* NULL is fine */
+
+/* Weights M [Hkv, D, D] of a layer's keys or values, symmetric, copied; before the end of the first
+ * pass, and then of all parts. */
+fv_status fv_latent_fit_weigh(fv_latent_fit *f, int32_t layer, int kind, const double *m);
 
 /* n rows m [n, Hkv * D] of one layer's keys before rotation (0) or values (1), all layers and both
  * kinds of the same tokens; then the end of these tokens. */

@@ -309,9 +309,13 @@ static fv_status attend(fv_decoder *dec, const fv_forward_batch *pass, const fv_
                       .slides = dec->cfg->slides[l],
                       .seqs = seqs};
     if (!a.lse.data && t->packed.any) a.lse = fv_tensor_rows(t->packed.lse, 0, q.rows);
+    if (!a.lse.data && dec->watcher) a.lse = fv_tensor_rows(dec->lse, 0, q.rows);
     FV_TRY(dec->be->ops->attention(dec->be, &a));
     FV_TRY(fv_captures_read(&t->captures, dec->be, pass, l, &a));
-    return fv_packed_forward_attend(&t->packed, dec->be, dec->rope, pass, l, &a);
+    FV_TRY(fv_packed_forward_attend(&t->packed, dec->be, dec->rope, pass, l, &a));
+    if (!dec->watcher) return FV_OK;
+    FV_TRY(dec->be->ops->sync(dec->be));
+    return dec->watcher(dec->watcher_user, pass, l, &a);
 }
 
 static fv_status ffn(fv_decoder *dec, const fv_text_layer *w, const layer_scratch *s, fv_tensor x) {
@@ -368,6 +372,7 @@ static size_t pass_bytes(const fv_decoder *dec, const fv_forward_batch *pass,
     fv_dtype act = dec->be->ops->act;
     return scratch_bytes(c, act, t->n_rows) + scratch_bytes(c, act, t->n_wanted) +
            some_bytes(c, act, t->most) + fv_workspace_need(FV_F32, t->n_wanted, c->d_model) +
+           (dec->watcher ? fv_workspace_need(FV_F32, t->n_rows, c->n_head) : 0) +
            fv_forward_tables_bytes(c, pass, t);
 }
 
@@ -425,6 +430,7 @@ fv_status fv_decoder_layers(fv_decoder *dec, fv_forward_batch *pass, int32_t l0,
     FV_TRY(fv_forward_tables_put(c, pass, &t, dec->rope, &dec->host, &dec->ws));
     layer_scratch s = cut_scratch(dec, t.n_rows);
     cut_some(dec, t.most, &s);
+    if (dec->watcher) dec->lse = fv_workspace_cut(&dec->ws, FV_F32, t.n_rows, c->n_head);
     FV_TRY(carry_queries(dec, pass, l0, s.q, true));
     bool few = t.n_wanted < t.n_rows;
     for (int32_t l = l0; l < l1; l++) {
@@ -438,6 +444,11 @@ fv_status fv_decoder_layers(fv_decoder *dec, fv_forward_batch *pass, int32_t l0,
     }
     if (l1 == c->n_layer && !few) pass->out = pass->x;
     return carry_queries(dec, pass, l1, s.q, false);
+}
+
+void fv_decoder_watch(fv_decoder *dec, fv_decoder_watcher *watcher, void *user) {
+    dec->watcher = watcher;
+    dec->watcher_user = user;
 }
 
 uint64_t fv_decoder_layers_run(const fv_decoder *dec) {

@@ -108,6 +108,15 @@ typedef struct fv_forward_batch {
  * call, unless the sequence has `queries`. On failure the stores are inconsistent: close them. */
 fv_status fv_decoder_layers(fv_decoder *dec, fv_forward_batch *pass, int32_t l0, int32_t l1);
 
+/* A WATCHER is shown every layer of every pass when its attention is computed and the backend has
+ * synced: attn's q, o and, for it, lse are those of the rows that go on, the sequence's last ones in the
+ * network's last layer, and the stores hold the pass's rows. Tensors are on the device. It changes no bit of a result. A failure ends the pass. */
+typedef fv_status fv_decoder_watcher(void *user, const fv_forward_batch *pass, int32_t layer,
+                                     const fv_attn_args *attn);
+
+/* From now on; NULL: none. */
+void fv_decoder_watch(fv_decoder *dec, fv_decoder_watcher *watcher, void *user);
+
 /* Layers that were run so far, whatever became of them: it grows while a pass gets on. Any thread.
  */
 uint64_t fv_decoder_layers_run(const fv_decoder *dec);

@@ -19,6 +19,9 @@ struct fv_decoder {
     float *made;          /* weights that are not as in the file: norms of 1 + w, embed_scale */
     fv_tensor factor;     /* [1, d] embed_scale; absent without it */
     fv_arena host;        /* the pass's tables */
+    fv_decoder_watcher *watcher; /* or NULL */
+    void *watcher_user;
+    fv_tensor lse; /* [rows, H] of a pass that is watched */
     atomic_ullong n_layer_run;
 };
 

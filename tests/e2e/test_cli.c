@@ -123,6 +123,29 @@ Test(cli, a_calibrated_map_is_measured_kept_and_used) {
     json_decref(ask_json("--image " IMAGE " --policy lazy=vla,map=calibrated hi"));
 }
 
+/* latent.bin of these weights, kept under another name. */
+static void measure_latent(const char *weights, const char *name) {
+    command_run(&r, FOVEA " calibrate --checkpoint %s --latent --items 4 --latent-weights %s", dir,
+                weights);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    cr_assert(strstr(r.out, "written: latent.bin"), "%s", r.out);
+    command_run(&r, "mv '%s/latent.bin' '%s/%s'", dir, dir, name);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+}
+
+Test(cli, latent_directions_are_the_same_bytes_each_time_and_follow_their_weights) {
+    measure_latent("attention", "one");
+    measure_latent("attention", "again");
+    measure_latent("none", "other");
+    command_run(&r, "cmp '%s/one' '%s/again'", dir, dir);
+    cr_assert_eq(r.status, 0, "%s", r.out);
+    command_run(&r, "cmp '%s/one' '%s/other'", dir, dir);
+    cr_assert_eq(r.status, 1, "%s", r.out);
+    command_run(&r, FOVEA " calibrate --checkpoint %s --latent --latent-weights all", dir);
+    cr_assert_eq(r.status, 2, "%s", r.err);
+    cr_assert(strstr(r.err, "none or attention"), "%s", r.err);
+}
+
 Test(cli, a_report_says_how_layers_of_32_were_mapped) {
     command_run(&r, FOVEA " ask --checkpoint %s --image " IMAGE " --policy preset=paper-st3 hi",
                 dir);

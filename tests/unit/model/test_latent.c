@@ -123,7 +123,9 @@ static float *make_rows(uint64_t seed) {
     return x;
 }
 
-static fv_latent *fit(const fv_latent_info *info, const float *x, double *energy) {
+/* weights [2 N] of [HKV, D, D], or NULL. */
+static fv_latent *fit_weighted(const fv_latent_info *info, const float *x, const double *weights,
+                               double *energy) {
     fv_latent_fit *f;
     fv_latent *l;
     void *file;
@@ -137,6 +139,8 @@ static fv_latent *fit(const fv_latent_info *info, const float *x, double *energy
                     FV_OK);
             fv_latent_fit_end_rows(f);
         }
+        for (int p = 0; p < 2 * N && weights && pass == 0; p++)
+            cr_assert_eq(fv_latent_fit_weigh(f, p / 2, p % 2, weights + (size_t)p * W * D), FV_OK);
         cr_assert_eq(fv_latent_fit_end_pass(f), FV_OK, "%s", fv_last_error());
     }
     *energy = fv_latent_fit_energy(f, 0, HIDDEN);
@@ -146,8 +150,13 @@ static fv_latent *fit(const fv_latent_info *info, const float *x, double *energy
     return l;
 }
 
-/* Rows that were not seen, in 8 bits a direction: ||X - X~||^2 / ||X - mean||^2. */
-static double error_of(const fv_latent *l, const float *x) {
+static fv_latent *fit(const fv_latent_info *info, const float *x, double *energy) {
+    return fit_weighted(info, x, NULL, energy);
+}
+
+/* Rows that were not seen, in 8 bits a direction, of columns [c0, c1):
+ * ||X - X~||^2 / ||X - mean||^2. */
+static double error_of(const fv_latent *l, const float *x, int c0, int c1) {
     int32_t R = l->info.n_dir;
     fv_packed_shape s = {.n = ROWS,
                          .n_kv = HKV,
@@ -173,7 +182,7 @@ static double error_of(const fv_latent *l, const float *x) {
         part.shape.kind = (fv_packed_kind)(p % 2);
         for (int j = 0; j < ROWS; j++) {
             fv_latent_read(&part, j, 1, row);
-            for (int c = 0; c < W; c++) {
+            for (int c = c0; c < c1; c++) {
                 double v = (double)x[(size_t)(p * ROWS + j) * W + (size_t)c];
                 double m = (double)l->layer[p / 2].mean[p % 2][c];
                 off += (v - (double)row[c]) * (v - (double)row[c]);
@@ -194,7 +203,7 @@ Test(latent, directions_of_low_rank_rows_rebuild_rows_that_were_not_seen) {
     fv_latent *l = fit(&info, x, &energy), *same = fit(&info, x, &again);
     cr_assert(energy > 0.9999 && energy < 1.0001, "%g", energy);
     cr_assert(energy == again && l->checksum == same->checksum, "the same rows, other bits");
-    double error = error_of(l, other);
+    double error = error_of(l, other, 0, W);
     cr_assert(error < 5e-3, "%g", error); /* 255 levels from 3200 numbers */
     /* of a normal distribution: 0.363, 0.1175, 0.0345 (Lloyd, Max) */
     cr_assert_float_eq(l->error[1], 0.363f, 0.02f, "%g", (double)l->error[1]);
@@ -204,6 +213,41 @@ Test(latent, directions_of_low_rank_rows_rebuild_rows_that_were_not_seen) {
     fv_latent_close(same);
     free(x);
     free(other);
+}
+
+/* Few directions are for the columns that are read. */
+Test(latent, weighted_directions_are_of_what_is_read) {
+    fv_latent_info info = {.n_layer = N, .n_kv = HKV, .d_head = D, .n_group_layer = N, .n_dir = 2};
+    float *x = make_rows(17);
+    static double weights[2 * N * W * D];
+    double energy, plain_energy;
+    for (int p = 0; p < 2 * N; p++) /* the second head's first two columns, and not the first's */
+        for (int i = 0; i < 2; i++) weights[p * W * D + D * D + i * D + i] = 1;
+    fv_latent *plain = fit(&info, x, &plain_energy);
+    fv_latent *weighted = fit_weighted(&info, x, weights, &energy);
+    double before = error_of(plain, x, D, D + 2), after = error_of(weighted, x, D, D + 2);
+    cr_assert(after < 0.8 * before, "%g, and without weights %g", after, before);
+    cr_assert(error_of(weighted, x, 0, D) > error_of(plain, x, 0, D));
+    cr_assert(energy > 0.9999 && energy < 1.0001, "%g", energy);
+    fv_latent_close(plain);
+    fv_latent_close(weighted);
+    free(x);
+}
+
+/* M^(-1/2) is bounded by the floor, and where nothing reads rows become their mean. */
+Test(latent, weights_without_a_rank_give_finite_directions) {
+    fv_latent_info info = {.n_layer = N, .n_kv = HKV, .d_head = D, .n_group_layer = N, .n_dir = 4};
+    float *x = make_rows(17);
+    static double weights[2 * N * W * D];
+    double energy;
+    weights[0] = 1e-12; /* one number of one part is read, and almost not */
+    fv_latent *l = fit_weighted(&info, x, weights, &energy);
+    cr_assert_float_eq(energy, 1.0 / (2 * N), 1e-4, "%g", energy); /* five parts have none */
+    cr_assert(error_of(l, x, 0, 1) < 1);
+    for (int p = 1; p < 2 * N; p++)
+        for (int i = 0; i < info.n_dir * W; i++) cr_assert_eq(l->layer[p / 2].decode[p % 2][i], 0);
+    fv_latent_close(l);
+    free(x);
 }
 
 Test(latent, too_many_directions_and_no_rows_are_refused) {
