@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/commands.h"
+#include "cli/eval_follow.h"
 #include "cli/eval_print.h"
 #include "cli/eval_run.h"
 #include "cli/eval_spectra.h"
@@ -56,6 +57,11 @@ static const fv_option table[] = {
      "also record singular values of visual keys and values, and attention on visual tokens, for "
      "the first N items under exact; not with --to",
      0, 100000},
+    {"follow", NULL, FV_OPTION_INT, "N", "0",
+     "instead of scores: the first policy answers each item's first question with N tokens, "
+     "whatever would end them, and every policy is led along them: how many tokens it would have "
+     "chosen too, and how far its probabilities are; not with --to",
+     0, FV_FOLLOW_TOKENS_MAX},
 #include "cli/engine_options.def"
 };
 enum { N_TABLE = sizeof table / sizeof table[0] };
@@ -76,6 +82,7 @@ typedef struct eval {
     bool kept;                                   /* dialogs are, where that can be */
     char fingerprint[64];
     char results_log_path[PATH_CAP], results_path[PATH_CAP], page_path[PATH_CAP];
+    char follow_path[PATH_CAP];
     fv_local *local;   /* or */
     fv_remote *remote; /* this */
     fv_results_log_head head;
@@ -166,8 +173,17 @@ static fv_status read_spectra(const fv_options *o, const fv_suite *suite) {
     return FV_OK;
 }
 
+static fv_status read_follow(const fv_options *o) {
+    static const char *const others[] = {"to", "spectra", "reuse"};
+    for (size_t i = 0; fv_options_int(o, "follow") > 0 && i < sizeof others / sizeof *others; i++)
+        if (fv_options_given(o, others[i]))
+            return FV_FAIL(FV_EINVAL, "--follow does not work with --%s", others[i]);
+    return FV_OK;
+}
+
 static fv_status check_output(const eval *e) {
     FV_TRY(fv_dir_make(fv_options_string(e->o, "out")));
+    if (fv_options_int(e->o, "follow") > 0) return fv_output_check(e->follow_path);
     FV_TRY(fv_output_check(e->results_log_path));
     FV_TRY(fv_output_check(e->results_path));
     return fv_output_check(e->page_path);
@@ -201,9 +217,11 @@ static fv_status read_options(eval *e) {
     FV_TRY(read_ways(e));
     FV_TRY(read_suite(e));
     FV_TRY(read_spectra(o, &e->head.suite));
+    FV_TRY(read_follow(o));
     FV_TRY(fv_path_join(out, "items.jsonl", e->results_log_path, sizeof e->results_log_path));
     FV_TRY(fv_path_join(out, "results.json", e->results_path, sizeof e->results_path));
     FV_TRY(fv_path_join(out, "report.html", e->page_path, sizeof e->page_path));
+    FV_TRY(fv_path_join(out, "follow.json", e->follow_path, sizeof e->follow_path));
     return check_output(e);
 }
 
@@ -312,9 +330,30 @@ static fv_status tell(const eval *e) {
     return st;
 }
 
+static fv_status follow(const eval *e) {
+    fv_eval_follow f = {.suite = &e->head.suite,
+                        .side = e->eval_run.side,
+                        .n_token = (int32_t)fv_options_int(e->o, "follow"),
+                        .at_once = e->eval_run.at_once,
+                        .first_held = e->eval_run.first_held,
+                        .n_policy = e->head.n_policy,
+                        .policy = e->policy,
+                        .text = e->policies};
+    json_t *json;
+    FV_TRY(fv_eval_follow_run(&f, e->local, &json));
+    json_object_set_new(json, "checkpoint", json_string(e->head.checkpoint));
+    json_object_set_new(json, "kv_dtype", json_string(e->head.kv_dtype));
+    json_object_set_new(json, "compute", json_string(e->head.compute));
+    fv_status st = fv_output_json_file(json, e->follow_path);
+    if (st == FV_OK) st = fv_eval_follow_print(stdout, json);
+    json_decref(json);
+    return st;
+}
+
 static fv_status evaluate(eval *e) {
     FV_TRY(read_options(e));
     FV_TRY(open_party(e));
+    if (fv_options_int(e->o, "follow") > 0) return follow(e);
     FV_TRY(open_results_log(e));
     FV_TRY(sit(e));
     int32_t n = (int32_t)fv_options_int(e->o, "spectra");

@@ -84,6 +84,8 @@ const fv_generation_config *fv_local_generation(const fv_local *l) {
     return fv_checkpoint_generation(l->engine.ck);
 }
 
+int32_t fv_local_vocab(const fv_local *l) { return l->engine.n_vocab; }
+
 const char *fv_local_isa(const fv_local *l) { return l->engine.be.isa; }
 
 fv_compute fv_local_compute(const fv_local *l) { return l->engine.be.compute; }

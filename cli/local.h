@@ -33,6 +33,7 @@ void fv_local_close(fv_local *local); /* NULL is fine */
 
 const fv_model_config *fv_local_config(const fv_local *local);
 const fv_generation_config *fv_local_generation(const fv_local *local);
+int32_t fv_local_vocab(const fv_local *local); /* ids that may be chosen; logits may have more */
 const char *fv_local_isa(const fv_local *local);
 fv_compute fv_local_compute(const fv_local *local);
 fv_dtype fv_local_kv_dtype(const fv_local *local);
@@ -60,6 +61,8 @@ typedef struct fv_ask {
     bool ignore_eos;
     int32_t n_stop;
     const char *const *stop; /* [n_stop] */
+    int32_t n_forced;
+    const int32_t *forced; /* [n_forced] the answer's first tokens, whatever the logits */
     /* The first token, too, is computed from the KV with which decoding begins. A server computes
      * it in the prefill, before anything is selected, compressed or evicted. The prompt must end
      * with text. Where later tokens attend to the whole prompt, this changes nothing. */

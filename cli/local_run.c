@@ -78,6 +78,8 @@ static fv_generation_options generation_of(const run *r) {
     opt.max_tokens = ask->max_tokens;
     opt.n_stop = ask->n_stop;
     opt.stop = ask->stop;
+    opt.n_forced = ask->n_forced;
+    opt.forced = ask->forced;
     return opt;
 }
 
@@ -351,6 +353,8 @@ fv_status fv_local_begin(fv_local *l, const fv_ask *ask, const fv_ask_hooks *hoo
                           .n_stop = ask->n_stop,
                           .stop = ask->stop,
                           .ignore_eos = ask->ignore_eos,
+                          .n_forced = ask->n_forced,
+                          .forced = ask->forced,
                           .digests = true},
                .l = l,
                .ask = *ask,

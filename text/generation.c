@@ -35,6 +35,14 @@ static fv_status check(const fv_generation_options *opt, int32_t n, int32_t n_pr
     return FV_OK;
 }
 
+static fv_status check_forced(const fv_generation_options *opt) {
+    for (int32_t i = 0; i < opt->n_forced; i++)
+        if (opt->forced[i] < 0 || opt->forced[i] >= opt->n_vocab)
+            return FV_FAIL(FV_EINVAL, "token %d cannot be forced: there are %d", opt->forced[i],
+                           opt->n_vocab);
+    return FV_OK;
+}
+
 static fv_status append(fv_generation *s, const char *text, size_t n) {
     FV_TRY(fv_grow(&s->shown, &s->cap_shown, s->n_shown + n, 1));
     if (n) memcpy(s->shown + s->n_shown, text, n);
@@ -99,6 +107,7 @@ static fv_status start(fv_generation *s, const fv_generation_options *opt, const
 fv_status fv_generation_open(const fv_generation_options *opt, const fv_tokenizer *tok,
                              const int32_t *ids, int32_t n, int32_t n_prompt, fv_generation **out) {
     FV_TRY(check(opt, n, n_prompt));
+    FV_TRY(check_forced(opt));
     fv_generation *s = calloc(1, sizeof *s);
     if (!s) return FV_FAIL(FV_ENOMEM, "out of memory for an answer");
     s->opt = *opt;
@@ -169,12 +178,22 @@ static fv_status check_finite(const float *logits, int32_t n) {
     return FV_OK;
 }
 
+/* The token that was to be chosen takes the place of the one that was. */
+static void force(fv_generation *s, const float *logits) {
+    int32_t step = s->n - s->n_prompt;
+    if (step >= s->opt.n_forced) return;
+    int32_t id = s->opt.forced[step];
+    s->token.logprob += logits[id] - logits[s->token.id];
+    s->token.id = id;
+}
+
 fv_status fv_generation_take(fv_generation *s, const float *logits, const fv_sampled **token,
                              const char **text, size_t *n_text) {
     s->n_shown = 0;
     FV_TRY(check_finite(logits, s->opt.n_vocab));
     fv_sample(&s->opt.sampling, logits, s->opt.n_vocab, s->ids, s->n, s->n_prompt,
               (uint64_t)(s->n - s->n_prompt), s->scratch, &s->token);
+    force(s, logits);
     s->ids[s->n++] = s->token.id;
     if (is_eos(s, s->token.id))
         s->finish = FV_FINISH_EOS;

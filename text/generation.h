@@ -20,6 +20,8 @@ typedef struct fv_generation_options {
     const int32_t *eos; /* [n_eos] ids that end the answer; copied */
     int32_t n_stop;
     const char *const *stop; /* [n_stop] copied */
+    int32_t n_forced;
+    const int32_t *forced; /* [n_forced] the answer's first tokens, whatever the logits; borrowed */
 } fv_generation_options;
 
 typedef enum fv_finish {

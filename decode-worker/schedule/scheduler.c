@@ -192,6 +192,8 @@ static fv_status open_sequence(fv_scheduler *a, fv_answer *x, const int32_t *ids
     opt.max_tokens = x->max_tokens;
     opt.n_stop = x->n_stop;
     opt.stop = x->stop;
+    opt.n_forced = x->n_forced;
+    opt.forced = x->forced;
     return fv_generation_open(&opt, a->engine->tok, ids, n, n_prompt, &x->seq);
 }
 

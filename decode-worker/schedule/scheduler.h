@@ -81,6 +81,8 @@ typedef struct fv_answer {
     int32_t n_stop;
     const char *const *stop; /* [n_stop] */
     bool ignore_eos, digests;
+    int32_t n_forced;
+    const int32_t *forced; /* [n_forced] as fv_generation_options' */
     /* Of a hand-off whose first token is the prompt's last: that token runs again, on what is held,
      * and the answer's first token comes from it (rerun.h). */
     bool first_held;

@@ -319,6 +319,49 @@ Test(eval, spectra_are_of_every_layer_and_fall) {
     json_decref(json);
 }
 
+/* Along the first policy's answers: it chooses them itself; another is away from them by as much as its own answers are. */
+Test(eval, policies_follow_the_answers_of_the_first) {
+    eval_well("a", "--follow 20 --items 11 --policy exact --policy 'prune=random,layer=1' "
+                   "--policy 'prune=random,layer=1,keep=0.1'");
+    cr_assert(strstr(r.out, "along 11 answers of 20 tokens"), "%s", r.out);
+    char path[600];
+    snprintf(path, sizeof path, "%s/a/follow.json", f.dir);
+    json_t *json = json_load_file(path, 0, NULL);
+    cr_assert_not_null(json);
+    double apart[3], before[3];
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *p = json_array_get(json_object_get(json, "results"), i);
+        apart[i] = json_number_value(json_object_get(p, "divergence"));
+        before[i] = json_number_value(json_object_get(p, "before_other"));
+        double same = json_number_value(json_object_get(p, "same"));
+        cr_assert_eq(json_array_size(json_object_get(p, "spans")), 2); /* 1 - 10, 11 - 100 */
+        cr_assert(i == 0 ? same == 1 && before[i] == 20 : same < 1 && before[i] < 20, "%zu: %g, %g",
+                  i, same, before[i]);
+        cr_assert_geq(json_number_value(json_object_get(p, "perplexity")), 1);
+    }
+    cr_assert_float_eq(apart[0], 0, 1e-9);
+    cr_assert(apart[1] > 1e-6 && apart[2] > apart[1], "%g, %g", apart[1], apart[2]);
+    json_decref(json);
+}
+
+/* Requests side by side, or one after the other. */
+Test(eval, following_does_not_depend_on_concurrency) {
+    static const char args[] = "--follow 12 --items 11 --policy exact --policy "
+                               "'prune=random,layer=1' --policy quality --concurrency";
+    char line[200];
+    json_t *json[2];
+    for (int i = 0; i < 2; i++) {
+        char path[600];
+        snprintf(line, sizeof line, "%s %d", args, i ? 8 : 1);
+        eval_well("a", line);
+        snprintf(path, sizeof path, "%s/a/follow.json", f.dir);
+        json[i] = json_load_file(path, 0, NULL);
+    }
+    cr_assert(json_equal(json[0], json[1]));
+    json_decref(json[0]);
+    json_decref(json[1]);
+}
+
 Test(eval, bad_arguments_are_refused_with_a_sentence) {
     eval_well("a", TWO);
     eval_fails("a", "--policy exact --items 22", "another 'policies'");
@@ -337,6 +380,9 @@ Test(eval, bad_arguments_are_refused_with_a_sentence) {
     eval_fails("b", "--spectra 3 --to 127.0.0.1:9", "does not work with --to");
     eval_fails("b", "--spectra 3 --kv-dtype f16", "--kv-dtype f32");
     eval_fails("b", "--spectra 23 --items 22", "more than the 22 items");
+    eval_fails("b", "--follow 9 --to 127.0.0.1:9", "--follow does not work with --to");
+    eval_fails("b", "--follow 9 --spectra 3", "--follow does not work with --spectra");
+    eval_fails("b", "--follow 30000 --items 11", "--follow 30000");
     eval_fails("b", "more", "'more' is not an option");
     eval_fails("b", "--data /dev/null --seed 1", "--seed does not work with --data");
     command_run(&r, FOVEA " eval --items 22");

@@ -222,7 +222,7 @@ class Network:
         for i in range(s.layers):
             layer, asked = self.part(f"text.{i}."), wanted if i == s.layers - 1 else None
             if self.fast:
-                x = ops.TextLayer.apply(x, layer, rows, s.heads, asked)
+                x, _ = ops.TextLayer.apply(x, layer, rows, s.heads, asked)
             else:
                 x = self.text_layer(x, layer, rows, asked)
         x = F.rms_norm(x, (s.d,), w["norm"], 1e-5)

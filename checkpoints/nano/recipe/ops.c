@@ -431,7 +431,7 @@ void rms_backward(int64_t rows, int64_t d, const float *restrict x, const float 
 
 /* y = (x - mean) w / sqrt(variance + eps) + b; moments [rows, 2] = (mean, 1 / deviation). */
 void layer_norm_forward(int64_t rows, int64_t d, const float *x, const float *w, const float *b,
-                        float *y, float *failpoints) {
+                        float *y, float *moments) {
     for (int64_t i = 0; i < rows; i++, x += d, y += d) {
         float mean = 0, s = 0;
         for (int64_t j = 0; j < d; j++) mean += x[j];
@@ -439,16 +439,16 @@ void layer_norm_forward(int64_t rows, int64_t d, const float *x, const float *w,
         for (int64_t j = 0; j < d; j++) s += (x[j] - mean) * (x[j] - mean);
         const float r = 1.0f / sqrtf(s / (float)d + EPSILON);
         for (int64_t j = 0; j < d; j++) y[j] = (x[j] - mean) * r * w[j] + b[j];
-        failpoints[2 * i] = mean, failpoints[2 * i + 1] = r;
+        moments[2 * i] = mean, moments[2 * i + 1] = r;
     }
 }
 
 void layer_norm_backward(int64_t rows, int64_t d, const float *restrict x, const float *restrict w,
-                         const float *restrict failpoints, const float *restrict dy,
+                         const float *restrict moments, const float *restrict dy,
                          const float *restrict around, float *restrict dx, float *restrict dw,
                          float *restrict db) {
     for (int64_t i = 0; i < rows; i++, x += d, dy += d, around += d, dx += d) {
-        const float mean = failpoints[2 * i], r = failpoints[2 * i + 1];
+        const float mean = moments[2 * i], r = moments[2 * i + 1];
         float s = 0, t = 0;
         for (int64_t j = 0; j < d; j++) {
             s += dy[j] * w[j];

@@ -71,20 +71,6 @@ def visual_rows(text, batch, per_image):
 
 # ---- the text model with lazy layers ---------------------------------------------------------
 
-IN_BF16 = any(flag in ops.cpu().split() for flag in ("amx_bf16", "avx512_bf16"))  # products of matrices; elsewhere they are slower in bf16
-
-
-def product(a, b):
-    """a b in f32; operands may be rounded to bf16."""
-    if IN_BF16:
-        return (a.bfloat16() @ b.bfloat16()).float()
-    return a.float() @ b.float()
-
-
-def kept(x):
-    """An operand of a product, as it is kept for the way back."""
-    return x.bfloat16() if IN_BF16 else x
-
 
 class Layer(torch.autograd.Function):
     """x [rows, d] -> (x after the layer, queries and keys of the visual rows [visual rows, 2 d] where the layer `leads` a block, or None).
@@ -94,35 +80,31 @@ class Layer(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, shared, w, rows, heads, wanted, visual, leads):
         y1, inverse1 = ops.rms(x, w["norm1"])
-        y1 = kept(y1)
-        qkv = product(y1, w["qkv"].t())
+        qkv = ops.product(y1, w["qkv"].t())
         qk = 2 * x.shape[1]
         if shared is not None:
             qkv[visual, :qk] = shared
         a, lse = ops.attend(qkv, rows, heads, wanted is not None)
         asked, around = (a, x) if wanted is None else (a[wanted], x[wanted])
-        asked = kept(asked)
-        z = product(asked, w["out"].t()).add_(around)
+        z = ops.add(around, ops.product(asked, w["out"].t()))
         y2, inverse2 = ops.rms(z, w["norm2"])
-        gate_up = product(y2, w["gate_up"].t())
-        h = z.new_empty(len(z), gate_up.shape[1] // 2)
-        ops.call("swiglu_forward", *h.shape, gate_up, h)
+        gate_up = ops.product(y2, w["gate_up"].t())
+        h = ops.swiglu(gate_up)
         ctx.save_for_backward(x, y1, inverse1, qkv, a, lse, asked, z, inverse2, gate_up)
         ctx.rest = w, rows, heads, wanted, visual, shared is not None
-        return product(h, w["down"].t()).add_(z), qkv[visual, :qk] if leads else None
+        return ops.add(z, ops.product(h, w["down"].t())), qkv[visual, :qk] if leads else None
 
     @staticmethod
     def backward(ctx, grad, grad_shared):
         x, y1, inverse1, qkv, a, lse, asked, z, inverse2, gate_up = ctx.saved_tensors
         w, rows, heads, wanted, visual, lazy = ctx.rest
         grad, qk = grad.contiguous(), 2 * x.shape[1]
-        dgate_up = torch.empty_like(gate_up)
-        ops.call("swiglu_backward", len(z), gate_up.shape[1] // 2, gate_up, product(grad, w["down"]), dgate_up)
-        around = ops.rms_back(z, w["norm2"], inverse2, product(dgate_up, w["gate_up"]), grad)
-        ops.slot(w["out"]).add_(product(around.t(), asked))
-        da = product(around, w["out"])
+        dgate_up = ops.swiglu_back(gate_up, ops.product(grad, w["down"]))
+        around = ops.rms_back(z, w["norm2"], inverse2, ops.product(dgate_up, w["gate_up"]), grad)
+        ops.add_product(w["out"], around, asked)
+        da = ops.product(around, w["out"])
         if wanted is not None:
-            da, around = (torch.zeros_like(x).index_add_(0, wanted, t) for t in (da, around))
+            da, around = (t.new_zeros(x.shape).index_add_(0, wanted, t) for t in (da, around))
         dqkv = ops.attend_back(qkv, rows, heads, wanted is not None, a, lse, da)
         dshared = None
         if lazy:
@@ -130,8 +112,8 @@ class Layer(torch.autograd.Function):
             dqkv[visual, :qk] = 0
         elif grad_shared is not None:
             dqkv[visual, :qk] += grad_shared
-        ops.slot(w["qkv"]).add_(product(dqkv.t(), y1))
-        dx = ops.rms_back(x, w["norm1"], inverse1, product(dqkv, w["qkv"]), around)
+        ops.add_product(w["qkv"], dqkv, y1)
+        dx = ops.rms_back(x, w["norm1"], inverse1, ops.product(dqkv, w["qkv"]), around)
         return dx, dshared, None, None, None, None, None, None
 
 
@@ -349,8 +331,7 @@ def restore(shared, spans, old):
 
 def compare(args):
     """Layers as single operations, in f32, against plain PyTorch: logits and all gradients."""
-    global IN_BF16
-    IN_BF16 = False
+    ops.IN_BF16 = False
     results = []
     for fast in (True, False):
         shared = Shared(Network(args.shape).flat.numel(), 1)

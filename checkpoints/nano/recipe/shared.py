@@ -12,6 +12,8 @@ import math
 import torch
 import torch.multiprocessing as mp
 
+import ops
+
 
 class Shared:
     """What the processes share. Made once, before they start."""
@@ -68,13 +70,13 @@ def shares(spans, world):
 
 def orthogonal(g):
     """The orthogonal matrix next to g, roughly: singular values come to 0.7..1.2."""
-    x = g / (g.norm() + 1e-7)
+    x = ops.narrow(g / (g.norm() + 1e-7))
     if tall := g.shape[0] > g.shape[1]:
         x = x.t()
     for _ in range(5):
         a = x @ x.t()
         x = torch.addmm(x, torch.addmm(a, a, a, beta=-4.7750, alpha=2.0315), x, beta=3.4445)
-    return x.t() if tall else x
+    return (x.t() if tall else x).float()
 
 
 class Mover:

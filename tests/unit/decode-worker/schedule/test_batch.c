@@ -74,6 +74,30 @@ Test(batch, sequence_shows_no_nul) {
     fv_generation_close(s);
 }
 
+Test(batch, sequence_takes_the_tokens_that_are_forced_and_then_its_own) {
+    int32_t prompt[] = {1, 5, 6}, forced[] = {char_id("a"), char_id("b")};
+    fv_generation_options opt = options(8);
+    opt.n_forced = 2;
+    opt.forced = forced;
+    fv_generation *s = open_sequence(&opt, prompt, 3);
+    float logits[VOCAB] = {0};
+    const fv_sampled *token;
+    const char *text;
+    size_t n;
+    logits[char_id("c")] = 5;
+    for (int i = 0; i < 3; i++) {
+        cr_assert_eq(fv_generation_take(s, logits, &token, &text, &n), FV_OK);
+        cr_assert_eq(token->id, i < 2 ? forced[i] : char_id("c"));
+        double total = log(exp(5) + VOCAB - 1);
+        cr_assert_float_eq(token->logprob, (i < 2 ? 0 : 5) - total, 1e-4, "token %d: %g", i,
+                           (double)token->logprob);
+    }
+    fv_generation_close(s);
+    forced[1] = VOCAB;
+    cr_assert_eq(fv_generation_open(&opt, tok, prompt, 3, 3, &s), FV_EINVAL);
+    cr_assert(strstr(fv_last_error(), "cannot be forced"), "%s", fv_last_error());
+}
+
 Test(batch, sequence_ends_at_max_tokens_at_the_context_and_at_eos) {
     int32_t prompt[] = {1, 5, 6}, eos[] = {9, 11};
     fv_generation_options opt = options(2);
