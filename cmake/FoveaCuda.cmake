@@ -10,8 +10,8 @@
 set(FOVEA_CUDA AUTO CACHE STRING "The CUDA plugin: AUTO, ON, OFF")
 set(FOVEA_CUDA_ARCHS "80-real;90a-real;100" CACHE STRING "GPU architectures of the plugin")
 
-set(shared_headers common/buf.h common/peer.h common/status.h kernels/codes.h kernels/ops.def kernels/ops.h kernels/packed.h
-                   kernels/packed_part.h kernels/plugin.h kernels/tensor.h)
+set(shared_headers common/buf.h common/peer.h common/status.h kernels/codes.h kernels/latent.h kernels/ops.def kernels/ops.h
+                   kernels/packed.h kernels/packed_part.h kernels/plugin.h kernels/tensor.h)
 set(contract "")
 foreach(header IN LISTS shared_headers)
   file(SHA256 ${CMAKE_SOURCE_DIR}/${header} digest)

@@ -26,23 +26,6 @@ void fv_latent_order(const float *deviation, int32_t n_dir, const float *error, 
     }
 }
 
-int32_t fv_latent_bits(const fv_latent_layer *l, const fv_packed_shape *s, uint8_t *bits) {
-    int32_t n = 0, all = FV_LATENT_BITS * l->n_dir;
-    memset(bits, 0, (size_t)l->n_dir);
-    if (s->bits <= FV_LATENT_BITS) {
-        n = s->row_bits / s->bits;
-        n = n < l->n_dir ? n : l->n_dir;
-        memset(bits, s->bits, (size_t)n);
-        return n;
-    }
-    for (int32_t i = 0; i < s->row_bits && i < all; i++) {
-        int32_t r = l->order[i];
-        bits[r]++;
-        n = r >= n ? r + 1 : n;
-    }
-    return n;
-}
-
 double fv_latent_expected(const fv_latent_layer *l, const fv_packed_shape *s) {
     uint8_t bits[FV_LATENT_MOST];
     int32_t n = fv_latent_bits(l, s, bits);

@@ -38,6 +38,8 @@
  * are a lower rank; rows of group 1 are read with these alone (packed_part.h).
  *
  * Pure functions; any thread. */
+#include <string.h>
+
 #include "kernels/packed_part.h"
 
 #ifdef __cplusplus
@@ -47,8 +49,9 @@ extern "C" {
 enum { FV_LATENT_BITS = 8, FV_LATENT_LEVELS = (2 << FV_LATENT_BITS) - 2, FV_LATENT_MOST = 1024 };
 enum { FV_LATENT_OWN = 8 }; /* directions of a request, at most */
 
-/* What kernels need of a layer's directions; arrays are on the host, borrowed. R = n_dir. Those for
- * reading begin with the mean, as a direction whose coefficient is 1. */
+/* What kernels need of a layer's directions; arrays are borrowed. R = n_dir. `key` and `value`, which
+ * attention reads, are at addresses on the backend's device and begin with the mean, as a direction
+ * whose coefficient is 1. The others are on the host. */
 typedef struct fv_latent_layer {
     int32_t n_dir;          /* 1 .. FV_LATENT_MOST */
     const float *deviation; /* [R] descending */
@@ -68,7 +71,23 @@ typedef struct fv_latent_layer {
 void fv_latent_order(const float *deviation, int32_t n_dir, const float *error, uint16_t *order);
 
 /* bits [R] of each direction in parts of this shape; returns how many directions have any. */
-int32_t fv_latent_bits(const fv_latent_layer *l, const fv_packed_shape *s, uint8_t *bits);
+static inline int32_t fv_latent_bits(const fv_latent_layer *l, const fv_packed_shape *s,
+                                     uint8_t *bits) {
+    int32_t n = 0, all = FV_LATENT_BITS * l->n_dir;
+    memset(bits, 0, (size_t)l->n_dir);
+    if (s->bits <= FV_LATENT_BITS) {
+        n = s->row_bits / s->bits;
+        n = n < l->n_dir ? n : l->n_dir;
+        memset(bits, s->bits, (size_t)n);
+        return n;
+    }
+    for (int32_t i = 0; i < s->row_bits && i < all; i++) {
+        int32_t r = l->order[i];
+        bits[r]++;
+        n = r >= n ? r + 1 : n;
+    }
+    return n;
+}
 
 /* With how many of n directions, own ones included, a row is read, `low` being its group. */
 static inline size_t fv_latent_read_dirs(const fv_packed_shape *s, size_t n, bool low) {

@@ -80,6 +80,16 @@ static fv_status check_image_token(const fv_engine *e) {
                    fv_checkpoint_dir(e->ck), token, cfg->image_token, token);
 }
 
+/* They are of one KV type, whatever stores are opened for. */
+static fv_status send_latent(fv_engine *e) {
+    const char *why;
+    for (int t = 0; t < FV_N_DTYPE; t++) {
+        const fv_latent *l = fv_engine_latent(e, (fv_dtype)t, &why);
+        if (l) return fv_latent_send(l, &e->be, &e->latent);
+    }
+    return FV_OK;
+}
+
 static fv_status open_network(fv_engine *e, const fv_engine_options *opt) {
     const fv_model_config *cfg = fv_checkpoint_config(e->ck);
     fv_backend_options be = {
@@ -89,6 +99,7 @@ static fv_status open_network(fv_engine *e, const fv_engine_options *opt) {
     FV_TRY(choose_precision(e, opt));
     FV_TRY(fv_checkpoint_load(e->ck, &e->be, opt->progress, opt->progress_user));
     FV_TRY(quantize(e, opt));
+    FV_TRY(send_latent(e));
     FV_TRY(fv_decoder_open(&e->be, &cfg->text, fv_checkpoint_text(e->ck), &e->dec));
     if (!opt->vision || !cfg->has_vision) return FV_OK;
     FV_TRY(fv_vision_open(&e->be, &cfg->vision, fv_checkpoint_vision(e->ck),
@@ -150,6 +161,7 @@ void fv_engine_close(fv_engine *e) {
     fv_vision_close(e->vision);
     fv_vision_close(e->video);
     fv_decoder_close(e->dec);
+    fv_latent_there_close(&e->latent);
     if (e->be_open) fv_backend_close(&e->be);
     fv_tokenizer_free(e->tok);
     free(e->chat);
@@ -183,6 +195,6 @@ fv_kv_shape fv_engine_kv_shape(const fv_engine *e, fv_dtype dtype) {
                          .n_kv = text->n_kv,
                          .d_head = text->d_head,
                          .dtype = dtype,
-                         .latent = latent ? latent->layer : NULL,
+                         .latent = latent ? e->latent.layer : NULL,
                          .latent_sum = latent ? latent->checksum : 0};
 }

@@ -51,13 +51,6 @@ struct codes_call {
 
 /* ---- rows ------------------------------------------------------------------------------- */
 
-/* Whether row j counts. */
-static __device__ bool row_is_valid(const codes_seq &s, int32_t j) {
-    if (!s.valid) return true;
-    int32_t a = packed_anchor(s.first, s.n_anchor, j);
-    return j - s.first[a] < s.valid[a];
-}
-
 /* Row j's outliers from head g's first on: [the result, *end), those of later heads after its own.
  * A head has `places` channels. */
 static __device__ uint32_t outliers_of(const codes_part &p, int32_t g, int32_t j, int32_t places,
@@ -128,7 +121,7 @@ static __device__ bool find_alive(const codes_seq &s, const codes_scratch &r, in
     bool any = false;
     if (threadIdx.x < FV_KV_BLOCK)
         r.lives[threadIdx.x] =
-            (int32_t)threadIdx.x < n && row_is_valid(s, j0 + (int32_t)threadIdx.x);
+            (int32_t)threadIdx.x < n && packed_is_valid(s, j0 + (int32_t)threadIdx.x);
     __syncthreads();
     for (int32_t i = 0; i < n; i++) any = any || r.lives[i];
     return any;

@@ -60,13 +60,21 @@ static __device__ __forceinline__ int32_t packed_anchor(const int32_t *first, in
     return lo;
 }
 
+/* Whether row j counts. */
+template <class SEQ>
+static __device__ __forceinline__ bool packed_is_valid(const SEQ &s, int32_t j) {
+    if (!s.valid) return true;
+    int32_t a = packed_anchor(s.first, s.n_anchor, j);
+    return j - s.first[a] < s.valid[a];
+}
+
 /* Rows of the block from its first that are valid: the end of them. */
 static __device__ __forceinline__ int32_t packed_alive_end(const fv_cuda_packed_seq &s,
                                                            int32_t anchor) {
     return s.valid ? s.first[anchor] + s.valid[anchor] : s.first[anchor + 1];
 }
 
-static __device__ __forceinline__ bool packed_is_low(const fv_cuda_packed_seq &s, int32_t j) {
+template <class SEQ> static __device__ __forceinline__ bool packed_is_low(const SEQ &s, int32_t j) {
     return s.group && s.group[j];
 }
 

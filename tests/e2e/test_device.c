@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "tests/support/command.h"
+#include "tests/support/latent.h"
 
 #define NANO FOVEA_TEST_DATA "/../checkpoints/nano"
 
@@ -114,6 +115,20 @@ Test(device, packed_layers_give_the_logits_of_the_cpu) {
     char path[512];
     synthesise("tiny-gqa", "packed", path);
     for (int k = 0; k < 8; k++) same_logits(path, policies[k]);
+}
+
+/* Coefficients on directions that the device has once for all requests. */
+Test(device, coefficients_give_the_logits_of_the_cpu) {
+    static const char *const policies[] = {"\"pack=latent,budget=1/16\"",
+                                           "\"pack=latent,budget=1/32,bits=3,first=packed\"",
+                                           "\"pack=latent,budget=1/16;evict=vta,tau=3\""};
+    char path[512], exact[512], packed[512];
+    synthesise("tiny-gqa", "latent", path);
+    latent_write(path);
+    for (int k = 0; k < 3; k++) same_logits(path, policies[k]);
+    digests(path, ON_GPU, "preset=exact", exact);
+    digests(path, ON_GPU, policies[0], packed);
+    cr_expect(ne(str, packed, exact), "nothing was compressed");
 }
 
 /* ---- which GPU, and what it did ---------------------------------------------------------- */

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "model/checkpoint.h"
 #include "tests/support/answer.h"
 #include "tests/support/fleet.h"
 #include "tests/support/latent.h"
@@ -38,28 +37,16 @@ static const char config[] =
     " \"image_size\": 224, \"patch_size\": 14, \"hidden_act\": \"quick_gelu\","
     " \"layer_norm_eps\": 1e-5, \"projection_dim\": 32}}";
 
-/* Directions of pack=latent. */
-static void write_latent(void) {
-    char dir[600], fingerprint[17];
-    fv_checkpoint *ck;
-    snprintf(dir, sizeof dir, "%s/ck", f.dir);
-    cr_assert_eq(fv_checkpoint_open(dir, &ck), FV_OK, "%s", fv_last_error());
-    fv_checkpoint_fingerprint(ck, fingerprint);
-    fv_checkpoint_close(ck);
-    fv_latent_info info = latent_info(LAYERS, KV_HEADS, HEAD, fingerprint, "f32", "f32");
-    float *numbers = latent_numbers(&info);
-    cr_assert_eq(fv_latent_save(dir, &info, numbers), FV_OK, "%s", fv_last_error());
-    free(numbers);
-}
-
 static void make_checkpoint(void) {
     static command_result r;
+    char dir[600];
     write_text(f.dir, "config.json", config);
     command_run(&r,
                 FOVEA_BIN "/fovea synth --config %s/config.json --dtype f32 --seed 5 --out %s/ck",
                 f.dir, f.dir);
     cr_assert_eq(r.status, 0, "%s", r.err);
-    write_latent();
+    snprintf(dir, sizeof dir, "%s/ck", f.dir);
+    latent_write(dir);
 }
 
 static json_t *ask(const char *where, const char *preset) {

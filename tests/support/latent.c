@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "model/checkpoint.h"
+
 fv_latent_info latent_info(int32_t n_layer, int32_t n_kv, int32_t d_head, const char *fingerprint,
                            const char *dtype, const char *compute) {
     fv_latent_info i = {.n_layer = n_layer,
@@ -52,15 +54,32 @@ float *latent_numbers(const fv_latent_info *i) {
     return x;
 }
 
+static void must(fv_status st) {
+    if (st == FV_OK) return;
+    fprintf(stderr, "latent: %s\n", fv_last_error());
+    abort();
+}
+
 fv_latent *latent_open(const fv_latent_info *info) {
     float *numbers = latent_numbers(info);
     fv_latent *l;
     void *file;
     size_t n;
-    fv_status st = fv_latent_encode(info, numbers, &file, &n);
-    if (st == FV_OK) st = fv_latent_decode(file, n, "latent.bin", &l);
+    must(fv_latent_encode(info, numbers, &file, &n));
+    must(fv_latent_decode(file, n, "latent.bin", &l));
     free(numbers);
-    if (st == FV_OK) return l;
-    fprintf(stderr, "latent: %s\n", fv_last_error());
-    abort();
+    return l;
+}
+
+void latent_write(const char *dir) {
+    char fingerprint[17];
+    fv_checkpoint *ck;
+    must(fv_checkpoint_open(dir, &ck));
+    const fv_text_config *t = &fv_checkpoint_config(ck)->text;
+    fv_checkpoint_fingerprint(ck, fingerprint);
+    fv_latent_info info = latent_info(t->n_layer, t->n_kv, t->d_head, fingerprint, "f32", "f32");
+    fv_checkpoint_close(ck);
+    float *numbers = latent_numbers(&info);
+    must(fv_latent_save(dir, &info, numbers));
+    free(numbers);
 }

@@ -16,4 +16,7 @@ fv_latent_info latent_info(int32_t n_layer, int32_t n_kv, int32_t d_head, const 
                            const char *dtype, const char *compute);
 fv_latent *latent_open(const fv_latent_info *info);
 
+/* Writes latent.bin, in f32, into a checkpoint's folder. Aborts when it cannot. */
+void latent_write(const char *checkpoint);
+
 #endif

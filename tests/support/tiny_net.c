@@ -95,11 +95,12 @@ void tiny_net_open_on(tiny_net *net, tiny_shape s, fv_dtype kv_dtype, const char
     need(fv_decoder_open(&net->be, &net->cfg, &net->w, &net->dec));
     fv_latent_info latent = latent_info(s.n_layer, s.n_kv, s.d_head, "", "", "");
     net->latent = latent_open(&latent);
+    need(fv_latent_send(net->latent, &net->be, &net->there));
     fv_kv_shape shape = {.n_layer = s.n_layer,
                          .n_kv = s.n_kv,
                          .d_head = s.d_head,
                          .dtype = kv_dtype,
-                         .latent = net->latent->layer,
+                         .latent = net->there.layer,
                          .latent_sum = net->latent->checksum};
     need(fv_kv_pool_open(net->be.device, &shape, 0, &net->pool));
 }
@@ -111,6 +112,7 @@ void tiny_net_open(tiny_net *net, tiny_shape s, fv_dtype kv_dtype, const char *i
 
 void tiny_net_close(tiny_net *net) {
     fv_kv_pool_close(net->pool);
+    fv_latent_there_close(&net->there);
     fv_latent_close(net->latent);
     fv_decoder_close(net->dec);
     fv_backend_close(&net->be);

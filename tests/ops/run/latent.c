@@ -1,5 +1,5 @@
-/* Attention on latent blocks: the plain path's bits, on every path of the CPU, and the plain path
- * against double precision. */
+/* Attention on latent blocks: the plain path's bits, on every backend, and the plain path against
+ * double precision. */
 #include "tests/ops/codes_case.h"
 #include "tests/ops/device_mirror.h"
 #include "tests/ops/latent_case.h"
@@ -126,17 +126,106 @@ static void free_call_new(latent_call *c) {
     free(c->out);
 }
 
+/* While speed is measured: how the seconds of a call are spent. */
+static double *seconds;
+
+/* What a call references, on the device: sequences share their directions. */
+static void put_call(mirror *m, const latent_call *c, fv_latent_layer *l, latent_call *to,
+                     fv_packed_rows *rows) {
+    size_t half = (size_t)c->args.d_head / 2;
+    size_t basis = ((size_t)l->n_dir + 1) * (size_t)(c->args.n_kv * c->args.d_head) * 4;
+    l->key = there(m, l->key, basis);
+    l->value = there(m, l->value, basis);
+    for (int i = 0; i < c->args.n_seq; i++) {
+        size_t n = (size_t)c->seq[i].rows->n, anchors = (size_t)c->seq[i].rows->n_anchor;
+        size_t angles = fv_packed_tiles(n) * FV_PACKED_TILE * half * 4;
+        rows[i] = *c->seq[i].rows;
+        rows[i].pos = there_if(m, rows[i].pos, n * 4);
+        rows[i].first = there_if(m, rows[i].first, (anchors + 1) * 4);
+        rows[i].valid = there_if(m, rows[i].valid, anchors * 4);
+        rows[i].cos = there_if(m, rows[i].cos, angles);
+        rows[i].sin = there_if(m, rows[i].sin, angles);
+        rows[i].group = there_if(m, rows[i].group, n);
+        to->k[i].data = there(m, c->k[i].data, fv_packed_bytes(&c->k[i].shape));
+        to->v[i].base = to->k[i].data;
+        to->v[i].data = there_if(m, c->v[i].data, fv_packed_bytes(&c->v[i].shape));
+        to->k[i].latent = to->v[i].latent = l;
+        to->seq[i].k = &to->k[i];
+        to->seq[i].v = &to->v[i];
+        to->seq[i].rows = &rows[i];
+        if (c->seq[i].score) to->seq[i].score = moved(c->seq[i].score, c->out, to->out);
+    }
+    to->args.seqs = to->seq;
+}
+
+static void run_there(fv_backend *be, const latent_call *c, float *out) {
+    mirror m = {.be = be};
+    latent_call to = *c;
+    fv_packed_rows rows[MAX_SEQ];
+    fv_latent_layer l = c->basis->l;
+    to.out = there(&m, c->out, c->n_out * 4);
+    put_call(&m, c, &l, &to, rows);
+    to.args.q.data = there(&m, c->args.q.data, tensor_bytes(&c->args.q));
+    to.args.o.data = moved(c->args.o.data, c->out, to.out);
+    if (c->args.lse.data) to.args.lse.data = moved(c->args.lse.data, c->out, to.out);
+    must(be->ops->attn_latent(be, &to.args));
+    device_test t = {.be = *be};
+    if (seconds) *seconds = seconds_of(&t, be->ops->attn_latent, to.args);
+    memset(to.seq, 0xff, sizeof to.seq); /* they have been consumed */
+    back(&m, out, to.out, c->n_out * 4);
+    mirror_free(&m);
+}
+
+/* Outputs that belong to no sequence must not change: they are in the same array. */
+static void compare(device_test *d, latent_call *c) {
+    float *got = room(c->n_out * 4);
+    run_there(&d->be, c, got);
+    must(d->plain.ops->attn_latent(&d->plain, &c->args));
+    same(got, c->out, c->n_out, "attn_latent");
+    free(got);
+    free_call_new(c);
+}
+
 static void latent_once(device_test *d) {
     latent_call c;
     make_call_new(&c, random_int(1, MAX_SEQ), PICK(1, 2, 4), PICK(1, 2, 7),
                   PICK(1, 2, 8, 16, 17, 24, 64), PICK(1, 3, 16, 40, 70), PICK(1, 1, 2, 5), 0);
-    float *got = room(c.n_out * 4);
-    must(d->be.ops->attn_latent(&d->be, &c.args));
-    memcpy(got, c.out, c.n_out * 4);
-    must(d->plain.ops->attn_latent(&d->plain, &c.args));
-    same(got, c.out, c.n_out, "attn_latent");
-    free(got);
-    free_call_new(&c);
+    if (random_int(0, 3) == 0) c.args.lse = (fv_tensor){0};
+    compare(d, &c);
+}
+
+/* More query rows than scores are held of at a time. */
+static void test_many_rows(device_test *d) {
+    latent_call c;
+    group("attn_latent: more scores than there is room for, in turns");
+    make_call_new(&c, 1, 1, 64, 2, 3, 270, 1000);
+    compare(d, &c);
+}
+
+static void test_alone(device_test *d) {
+    group("attn_latent: a row alone has the bits it has among others");
+    for (int i = 0; i < 4; i++) {
+        latent_call c;
+        make_call_new(&c, 2, 2, PICK(1, 4), 32, 20, 5, 0);
+        float *all = room(c.n_out * 4), *one = room(c.n_out * 4);
+        run_there(&d->be, &c, all);
+        for (int x = 0; x < 10; x++) {
+            latent_call alone = c;
+            alone.args.n_seq = 1;
+            alone.seq[0] = c.seq[x / 5];
+            alone.k[0] = c.k[x / 5];
+            alone.v[0] = c.v[x / 5];
+            alone.seq[0].row0 += x % 5;
+            alone.seq[0].n_rows = 1;
+            alone.seq[0].score = NULL;
+            run_there(&d->be, &alone, one);
+            long at = (long)alone.seq[0].row0 * c.args.o.ld;
+            same(one + at, all + at, (size_t)c.args.o.cols, "a row alone");
+        }
+        free(all);
+        free(one);
+        free_call_new(&c);
+    }
 }
 
 /* Row j with the directions that its group is read with; the others are 0. */
@@ -207,13 +296,12 @@ static void near_double(device_test *d, int n_kv, int group, int D, int R) {
 }
 
 static void test_latent(device_test *d) {
-    group("attn_latent: the bits of the plain path, near double");
-    if (!on_cpu(d)) { /* a backend without a kernel says so */
-        fv_status refused = d->be.ops->attn_latent(&d->be, &(fv_attn_packed_args){.n_kv = 1});
-        check(refused == FV_EUNSUPPORTED, "status %d", (int)refused);
-        return;
-    }
-    for (int i = 0; i < 60; i++) latent_once(d);
+    group("attn_latent: the bits of the plain path");
+    for (int i = 0; i < (on_cpu(d) ? 60 : d->exact ? 30 : 8); i++) latent_once(d);
+    if (d->exact) test_alone(d);
+    if (d->exact && !on_cpu(d)) test_many_rows(d);
+    if (!on_cpu(d)) return;
+    group("attn_latent: near double");
     for (int i = 0; i < 4; i++) {
         near_double(d, 2, 2, 16, 30);
         near_double(d, 1, 3, 64, 12);
@@ -227,9 +315,14 @@ static void test_latent(device_test *d) {
 static void perf_latent(device_test *d) {
     latent_call c;
     make_call_new(&c, 1, 32, 1, 128, 128, 1, 2048);
-    report(seconds_of(d, d->be.ops->attn_latent, c.args), 4.0 * 32 * 128 * 2048,
-           (double)fv_packed_bytes(&c.k[0].shape), "2048 rows, 32 heads of 128, %d bits a row",
-           c.k[0].shape.row_bits);
+    float *out = room(c.n_out * 4);
+    double time = 0;
+    seconds = &time;
+    run_there(&d->be, &c, out);
+    seconds = NULL;
+    report(time, 4.0 * 32 * 128 * 2048, (double)fv_packed_bytes(&c.k[0].shape),
+           "2048 rows, 32 heads of 128, %d bits a row", c.k[0].shape.row_bits);
+    free(out);
     free_call_new(&c);
 }
 

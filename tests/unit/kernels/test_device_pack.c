@@ -69,10 +69,11 @@ Test(device_pack, exact_products_give_the_parts_of_the_cpu_a_group_later) {
     static const char *const policies[] = {
         "pack=svd,rank_k=8,rank_v=6,gain=0,block=4;expand=attention",
         "pack=svd,rank_k=8,rank_v=8,gain=0,bits=4,energy=0.8;lazy=vla,map=given,blocks=0-1",
-        "pack=quant,bits=8,outliers=0.02", "pack=minicache,start=0,gamma=0.3"};
+        "pack=quant,bits=8,outliers=0.02", "pack=minicache,start=0,gamma=0.3",
+        "pack=latent,budget=1/8"};
     side cpu, gpu;
     emulate();
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         prefill(&cpu, "cpu", NULL, policies[i]);
         prefill(&gpu, "cuda", "exact", policies[i]);
         cr_expect(same_bits(cpu.p.logits, gpu.p.logits, (size_t)cpu.net.cfg.vocab));

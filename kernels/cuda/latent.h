@@ -1,0 +1,79 @@
+#ifndef FOVEA_KERNELS_CUDA_LATENT_H
+#define FOVEA_KERNELS_CUDA_LATENT_H
+
+/* What the kernels of attention on coefficients (kernels/latent.h) read: a call's sequences in one
+ * piece of memory, as attention.h has them. C and C++. */
+#include "kernels/cuda/cuda.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Keys or values: directions of the checkpoint, the mean first, as fv_latent_layer has them; the
+ * request's own; and with how many of all rows of group 1 are read. */
+typedef struct fv_cuda_latent_part {
+    const float *basis;
+    const char *own;
+    int32_t n_low;
+} fv_cuda_latent_part;
+
+/* Some query rows of a sequence. */
+typedef struct fv_cuda_latent_seq {
+    fv_cuda_latent_part k, v;
+    const uint16_t *plane;        /* of the first tile */
+    const int32_t *first, *valid; /* fv_packed_rows */
+    const float *cos, *sin;
+    const uint8_t *group;
+    float *score; /* fv_packed_seq; score_from: the first row whose scores are wanted */
+    int32_t score_from, score_rows, score_ld;
+    int64_t held;         /* its first number among the scores that are held, [H, n_rows, ld] */
+    int32_t ld;           /* n, up to whole blocks of FV_KV_BLOCK */
+    int32_t row0, n_rows; /* rows of q and o */
+    int32_t n, n_anchor;  /* rows of the part */
+    int32_t planes;       /* of a tile */
+    int32_t n_dir, n_all; /* directions that have bits, and of the layer, */
+    int32_t n_own;        /* and of the request */
+    int32_t own_line;     /* bytes of one of its own in a part */
+    /* Offsets in the table: uint16_t [n_dir + 1] where a direction's planes begin in a tile; float
+     * [n_all]; float [FV_LATENT_LEVELS] */
+    uint32_t bits, deviation, level;
+} fv_cuda_latent_seq;
+
+/* Number x of a sequence: a block of FV_KV_BLOCK rows, or FV_CUDA_LATENT_TILE query vectors of a KV
+ * head. */
+typedef struct fv_cuda_latent_item {
+    int32_t seq, x;
+} fv_cuda_latent_item;
+
+enum { FV_CUDA_LATENT_TILE = 16 };
+
+/* The table starts with this; its arrays are at these offsets. */
+typedef struct fv_cuda_latent_table {
+    int32_t n_block, n_tile;
+    uint32_t seq, block, tile;
+} fv_cuda_latent_table;
+
+/* A call as kernels get it. */
+typedef struct fv_cuda_latent {
+    const char *table; /* fv_cuda_latent_table, on the device */
+    const float *q;
+    float *o, *lse; /* lse or NULL */
+    float *held;    /* scores */
+    int32_t ldq, ldo, ldl;
+    int32_t n_head, n_kv, d_head;
+    float scale;
+} fv_cuda_latent;
+
+/* What the grids must cover, how many scores there are, and the most coefficients of a row. */
+typedef struct fv_cuda_latent_size {
+    int32_t n_block, n_tile, n_sum;
+    int64_t n_score;
+} fv_cuda_latent_size;
+
+/* attn_latent.cu */
+fv_status fv_cuda_latent_attend(fv_cuda *c, fv_cuda_latent *call, const fv_cuda_latent_size *size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

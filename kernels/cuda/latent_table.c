@@ -1,0 +1,207 @@
+/* Attention on coefficients: what of a call crosses to the device. Directions are there; which of
+ * them have how many bits, their deviations and levels cross once for all sequences that have the
+ * same. */
+#include <assert.h>
+
+#include "kernels/cuda/latent.h"
+#include "kernels/cuda/laying.h"
+
+/* Numbers of scores that are held at a time: 64 MiB. */
+static const int64_t SCORES = (int64_t)16 << 20;
+
+/* Query rows [row0, row0 + n_rows) of each sequence, as far as it has them. */
+typedef struct pass {
+    const fv_attn_packed_args *a;
+    int32_t row0, n_rows;
+} pass;
+
+static int32_t rows_of(const pass *p, int32_t i) {
+    int32_t n = p->a->seqs[i].n_rows - p->row0;
+    return n < 0 ? 0 : n < p->n_rows ? n : p->n_rows;
+}
+
+static int32_t blocks_of(const fv_packed_seq *q) { return fv_div_up(q->rows->n, FV_KV_BLOCK); }
+
+/* ---- what sequences share ---------------------------------------------------------------- */
+
+static bool same_layer(const fv_packed_part *a, const fv_packed_part *b) {
+    return a->latent == b->latent;
+}
+
+static bool same_bits(const fv_packed_part *a, const fv_packed_part *b) {
+    return same_layer(a, b) && a->shape.row_bits == b->shape.row_bits &&
+           a->shape.bits == b->shape.bits;
+}
+
+/* The first sequence of which what `same` compares is what sequence i has. */
+static int32_t first_with(const fv_attn_packed_args *a, int32_t i,
+                          bool (*same)(const fv_packed_part *, const fv_packed_part *)) {
+    int32_t first = 0;
+    while (!same(a->seqs[first].k, a->seqs[i].k)) first++;
+    return first;
+}
+
+static int32_t put_bits(const fv_packed_part *p, uint16_t *begin) {
+    uint8_t bits[FV_LATENT_MOST];
+    int32_t n = fv_latent_bits(p->latent, &p->shape, bits);
+    begin[0] = 0;
+    for (int32_t r = 0; r < n; r++) begin[r + 1] = (uint16_t)(begin[r] + bits[r]);
+    return n;
+}
+
+static void lay_shared(fv_laying *l, const fv_attn_packed_args *a, int32_t i,
+                       fv_cuda_latent_seq *seqs) {
+    const fv_packed_part *part = a->seqs[i].k;
+    size_t R = (size_t)part->latent->n_dir;
+    int32_t layer = first_with(a, i, same_layer), shape = first_with(a, i, same_bits);
+    fv_cuda_latent_seq none, *s = seqs ? &seqs[i] : &none;
+    if (layer == i) {
+        float *deviation = fv_lay(l, R, sizeof *deviation, &s->deviation);
+        float *level = fv_lay(l, FV_LATENT_LEVELS, sizeof *level, &s->level);
+        if (deviation) memcpy(deviation, part->latent->deviation, R * sizeof *deviation);
+        if (level) memcpy(level, part->latent->level, FV_LATENT_LEVELS * sizeof *level);
+    } else if (seqs) {
+        s->deviation = seqs[layer].deviation;
+        s->level = seqs[layer].level;
+    }
+    if (shape == i) {
+        uint16_t *begin = fv_lay(l, R + 1, sizeof *begin, &s->bits);
+        if (begin) s->n_dir = put_bits(part, begin);
+    } else if (seqs) {
+        s->bits = seqs[shape].bits;
+        s->n_dir = seqs[shape].n_dir;
+    }
+}
+
+/* ---- the table --------------------------------------------------------------------------- */
+
+static fv_cuda_latent_seq seq_of(const pass *p, int32_t i, int64_t held) {
+    const fv_packed_seq *q = &p->a->seqs[i];
+    const fv_packed_rows *rows = q->rows;
+    const fv_packed_shape *shape = &q->k->shape;
+    return (fv_cuda_latent_seq){.k = {.basis = q->k->latent->key, .own = q->k->data},
+                                .v = {.basis = q->v->latent->value, .own = q->v->data},
+                                .plane =
+                                    fv_latent_plane(shape, q->k->base ? q->k->base : q->k->data),
+                                .first = rows->first,
+                                .valid = rows->valid,
+                                .cos = rows->cos,
+                                .sin = rows->sin,
+                                .group = rows->group,
+                                .score = q->score,
+                                .score_from = q->n_rows - q->score_rows - p->row0,
+                                .score_rows = q->score_rows,
+                                .score_ld = q->score_ld,
+                                .held = held,
+                                .ld = blocks_of(q) * FV_KV_BLOCK,
+                                .row0 = q->row0 + p->row0,
+                                .n_rows = rows_of(p, i),
+                                .n = rows->n,
+                                .n_anchor = rows->n_anchor,
+                                .planes = (int32_t)fv_latent_planes(shape),
+                                .n_own = shape->n_own,
+                                .own_line = (int32_t)fv_latent_own_line(shape),
+                                .n_all = q->k->latent->n_dir};
+}
+
+static void put_low(const fv_packed_seq *q, fv_cuda_latent_seq *s) {
+    size_t n = (size_t)(s->n_dir + s->n_own);
+    s->k.n_low = (int32_t)fv_latent_read_dirs(&q->k->shape, n, true);
+    s->v.n_low = (int32_t)fv_latent_read_dirs(&q->v->shape, n, true);
+}
+
+/* Adds a sequence to what there is to do: its blocks and its tiles of vectors. */
+static void count(const pass *p, int32_t i, fv_cuda_latent_size *size) {
+    const fv_packed_seq *q = &p->a->seqs[i];
+    int32_t rows = rows_of(p, i), n = 1 + q->k->latent->n_dir + q->k->shape.n_own;
+    if (rows == 0) return;
+    size->n_block += blocks_of(q);
+    size->n_tile += fv_div_up(rows * (p->a->n_head / p->a->n_kv), FV_CUDA_LATENT_TILE);
+    size->n_score += (int64_t)rows * p->a->n_head * blocks_of(q) * FV_KV_BLOCK;
+    size->n_sum = n > size->n_sum ? n : size->n_sum;
+}
+
+static fv_cuda_latent_item *put_items(fv_cuda_latent_item *to, int32_t seq, int32_t n) {
+    for (int32_t x = 0; to && x < n; x++) *to++ = (fv_cuda_latent_item){seq, x};
+    return to;
+}
+
+static size_t lay(const pass *p, char *base, fv_cuda_latent_size *size) {
+    const fv_attn_packed_args *a = p->a;
+    fv_laying l = {.base = base};
+    uint32_t at;
+    fv_cuda_latent_table t = {0}, *to = fv_lay(&l, 1, sizeof t, &at);
+    fv_cuda_latent_seq *seqs = fv_lay(&l, (size_t)a->n_seq, sizeof *seqs, &t.seq);
+    *size = (fv_cuda_latent_size){0};
+    for (int32_t i = 0; i < a->n_seq; i++) {
+        if (seqs) seqs[i] = seq_of(p, i, size->n_score);
+        lay_shared(&l, a, i, seqs);
+        if (seqs) put_low(&a->seqs[i], &seqs[i]);
+        count(p, i, size);
+    }
+    t.n_block = size->n_block;
+    t.n_tile = size->n_tile;
+    fv_cuda_latent_item *block = fv_lay(&l, (size_t)t.n_block, sizeof *block, &t.block);
+    fv_cuda_latent_item *tile = fv_lay(&l, (size_t)t.n_tile, sizeof *tile, &t.tile);
+    for (int32_t i = 0; i < a->n_seq; i++) {
+        fv_cuda_latent_size one = {0};
+        count(p, i, &one);
+        block = put_items(block, i, one.n_block);
+        tile = put_items(tile, i, one.n_tile);
+    }
+    if (to) *to = t;
+    return l.bytes;
+}
+
+/* Flattens the rows of a pass into the staging ring, sends them and has them done. */
+static fv_status attend(fv_cuda *c, const pass *p) {
+    const fv_attn_packed_args *a = p->a;
+    fv_cuda_latent_size size;
+    void *host, *device;
+    size_t bytes = lay(p, NULL, &size);
+    if (bytes > INT32_MAX)
+        return FV_FAIL(FV_EINVAL, "attention on coefficients of %d sequences: too many at once",
+                       a->n_seq);
+    FV_TRY(fv_cuda_stage(c, bytes, &host, &device));
+    (void)lay(p, host, &size);
+    FV_TRY(fv_cuda_stage_send(c, host, device, bytes));
+    fv_cuda_latent call = {.table = device,
+                           .q = a->q.data,
+                           .o = a->o.data,
+                           .lse = a->lse.data,
+                           .ldq = a->q.ld,
+                           .ldo = a->o.ld,
+                           .ldl = a->lse.ld,
+                           .n_head = a->n_head,
+                           .n_kv = a->n_kv,
+                           .d_head = a->d_head,
+                           .scale = a->scale};
+    return fv_cuda_latent_attend(c, &call, &size);
+}
+
+static void check_seq(const fv_attn_packed_args *a, const fv_packed_seq *seq) {
+    const fv_packed_shape *k = &seq->k->shape, *v = &seq->v->shape;
+    assert(k->form == FV_PACKED_LATENT && v->form == FV_PACKED_LATENT);
+    assert(k->kind == FV_PACKED_K && v->kind == FV_PACKED_V);
+    assert(k->n == seq->rows->n && v->n == seq->rows->n && seq->k->latent == seq->v->latent);
+    assert(k->n_kv == a->n_kv && k->d_head == a->d_head && k->n_own == v->n_own);
+    assert(!seq->rows->cos == !seq->rows->sin && (!seq->rows->cos || a->d_head % 2 == 0));
+    assert(!seq->score || (seq->score_rows <= seq->n_rows && seq->score_ld >= seq->rows->n));
+    (void)a, (void)k, (void)v, (void)seq;
+}
+
+/* As many query rows at a time as there is room for the scores of. */
+fv_status fv_cuda_attn_latent(fv_backend *be, const fv_attn_packed_args *a) {
+    fv_cuda *c = fv_cuda_of(be);
+    int32_t most = 0;
+    int64_t row = 0; /* scores of a row of each */
+    assert(a->n_kv > 0 && a->n_head % a->n_kv == 0 && a->d_head > 0 && a->scale > 0);
+    for (int32_t i = 0; i < a->n_seq; i++) {
+        check_seq(a, &a->seqs[i]);
+        most = a->seqs[i].n_rows > most ? a->seqs[i].n_rows : most;
+        row += (int64_t)a->n_head * blocks_of(&a->seqs[i]) * FV_KV_BLOCK;
+    }
+    int32_t step = row < SCORES ? (int32_t)(SCORES / (row > 0 ? row : 1)) : 1;
+    for (int32_t r = 0; r < most; r += step) FV_TRY(attend(c, &(pass){a, r, step}));
+    return FV_OK;
+}

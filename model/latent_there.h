@@ -1,0 +1,23 @@
+#ifndef FOVEA_MODEL_LATENT_THERE_H
+#define FOVEA_MODEL_LATENT_THERE_H
+
+/* LATENT DIRECTIONS WHERE A BACKEND READS THEM: those that attention reads are copied once to the
+ * backend's device, for all requests; a backend of the host reads the checkpoint's. The thread that
+ * owns the backend. */
+#include "kernels/ops.h"
+#include "model/latent.h"
+
+typedef struct fv_latent_there {
+    const fv_latent_layer *layer; /* [n_layer] as kernels and stores are given them */
+    /* private */
+    fv_latent_layer *copies; /* NULL on the host */
+    fv_buf buf;
+} fv_latent_there; /* {0} may be closed */
+
+/* Of directions that stay open longer. */
+fv_status fv_latent_send(const fv_latent *l, fv_backend *be, fv_latent_there *out);
+
+/* Before the backend is closed, and after all stores that were given them. */
+void fv_latent_there_close(fv_latent_there *t);
+
+#endif
