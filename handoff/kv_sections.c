@@ -21,7 +21,7 @@ fv_status fv_compat_make(const fv_compat_fields *f, fv_compat *out) {
     if (f->latent) snprintf(latent, sizeof latent, "%016llx", (unsigned long long)f->latent);
     int n = snprintf(out->text, sizeof out->text,
                      "protocol=%d\nmodel=%s\nlayers=%d\nkv_heads=%d\nhead_dim=%d\ndtype=%s\n"
-                     "layout=head,key,value\nrows=raw.1,packed.4,lead.1,tally.1\ncompute=%s\n"
+                     "layout=head,key,value\nrows=raw.1,packed.5,lead.1,tally.1\ncompute=%s\n"
                      "latent=%s\n",
                      FV_WIRE_PROTOCOL, f->model, f->n_layer, f->n_kv, f->d_head, f->dtype,
                      f->compute, latent);
@@ -214,7 +214,7 @@ fv_status fv_wire_grids_get(const uint8_t *p, uint32_t n_grid, uint32_t most, fv
 /* ---- PACK ------------------------------------------------------------------------------ */
 
 enum {
-    PACKED_FIXED = 48,
+    PACKED_FIXED = 52,
     PACKED_ANCHORED = 1,
     PACKED_IMPORTANCE = 2,
     PACKED_RANKED = 4,
@@ -250,6 +250,7 @@ void fv_wire_packed_put(const fv_wire_packed *w, uint8_t *out) {
         fv_put_u32(&out, w->part[k].bits);
         fv_put_u32(&out, w->part[k].n_outlier);
     }
+    fv_put_u32(&out, w->n_source);
     fv_put_bytes(&out, w->first, ((size_t)w->n_anchor + 1) * 4);
     put_or_zero(&out, w->anchored ? w->anchor : NULL, w->n_anchor);
     fv_put_bytes(&out, w->pos, (size_t)w->n * 4);
@@ -270,6 +271,7 @@ fv_status fv_wire_packed_get(const uint8_t *p, size_t n, fv_wire_packed *out) {
         w.part[k].bits = fv_get_u32(&p);
         w.part[k].n_outlier = fv_get_u32(&p);
     }
+    w.n_source = fv_get_u32(&p);
     if (n != fv_wire_packed_bytes(w.n, w.n_anchor) || flags & ~(uint32_t)PACKED_FLAGS ||
         (flags & FORMS) & ((flags & FORMS) - 1))
         return FV_REFUSE(MALFORMED, "section PACK has %zu bytes for %u tokens in %u blocks", n, w.n,

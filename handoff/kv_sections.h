@@ -106,8 +106,9 @@ typedef struct fv_wire_packed {
     bool importance;       /* IMPO follows */
     bool ranked;           /* rows are let go in the order of their rank */
     bool coded, merged;    /* codes, or directions that two layers share; not factors, */
-    bool latent; /* or coefficients. Of a layer that has its source layer's: n and n_anchor
-                            * are 0, and tokens are that layer's too */
+    bool
+        latent; /* or coefficients. Of a layer that has its source layer's: n and n_anchor are 0, */
+    uint32_t n_source; /* and its tokens the first so many of that layer's; of others 0 */
     struct {
         uint32_t rank, rank2, bits; /* rank of coefficients: a token's bits */
         uint32_t n_outlier;         /* of codes and directions */

@@ -62,6 +62,23 @@ static fv_status check_blocks(const fv_import *l, const fv_kv_packed_form *f) {
     return FV_OK;
 }
 
+/* Latents are let go from the end, and no layer of a group has more of them than one before it, at
+ * first or later. */
+static fv_status check_nested(const fv_import *l, const fv_kv_packed_form *f) {
+    if (f->n_anchor != 1) return malformed(l, "its coefficients are in several blocks");
+    for (int32_t j = 0; f->rank && j < f->n; j++)
+        if (f->rank[j] != j) return malformed(l, "its tokens are not in the order of their rank");
+    int32_t had = fv_kv_ranked(l->got.kv, l->layer, 0);
+    for (int32_t at = l->layer - 1; at >= f->source_layer && at >= 0; at--) {
+        const fv_kv_packed *before = fv_kv_packed_of(l->got.kv, at, f->seg);
+        if (!before || before->source_layer != f->source_layer) continue;
+        if (before->rows.n < f->n || before->n_first < had || (before->rank && !f->rank))
+            return malformed(l, "it has tokens that a layer before it has not");
+        break;
+    }
+    return FV_OK;
+}
+
 /* RANK says how many rows there were, which is the same for all heads and no less than now. The
  * rows are in the order of their rank inside each block. */
 static fv_status check_ranks(const fv_import *l, const fv_kv_packed_form *f) {
@@ -108,7 +125,8 @@ static fv_status check_source_layer(const fv_import *l, const fv_kv_packed_form 
     const fv_kv_packed *lead = f->source_layer >= 0 && f->source_layer < l->layer
                                    ? fv_kv_packed_of(l->got.kv, f->source_layer, f->seg)
                                    : NULL;
-    if (!lead || lead->source_layer != f->source_layer || lead->rows.n != f->n ||
+    bool latent = f->part[FV_PACKED_V].form == FV_PACKED_LATENT;
+    if (!lead || lead->source_layer != f->source_layer || (lead->rows.n != f->n && !latent) ||
         lead->rows.n_anchor != f->n_anchor ||
         lead->part[FV_PACKED_K].shape.form != f->part[FV_PACKED_V].form ||
         lead->part[FV_PACKED_K].shape.row_bits != f->part[FV_PACKED_K].row_bits ||
@@ -137,6 +155,7 @@ static fv_status check_form(const fv_import *l, const fv_kv_packed_form *f, uint
     FV_TRY(check_source_layer(l, f));
     FV_TRY(check_blocks(l, f));
     FV_TRY(check_ranks(l, f));
+    if (f->part[FV_PACKED_V].form == FV_PACKED_LATENT) FV_TRY(check_nested(l, f));
     return check_rows(l, f);
 }
 
@@ -175,40 +194,46 @@ static fv_packed_shape shape_of(const fv_import *l, const fv_wire_packed *w, int
         .n_outlier = w->part[kind].n_outlier > INT32_MAX ? -1 : (int32_t)w->part[kind].n_outlier};
 }
 
-/* A layer that has its source layer's coefficients names no tokens: they are that layer's. */
-static fv_status take_tokens(const fv_import *l, fv_wire_packed *w) {
+/* A layer that has its source layer's coefficients names no tokens: they are the first ones of that
+ * layer. */
+typedef struct source_tokens {
+    int32_t first[2];
+    int32_t *rank; /* in this order, where they are ranked */
+} source_tokens;
+
+static fv_status take_tokens(const fv_import *l, fv_wire_packed *w, source_tokens *t) {
     const fv_kv_packed *lead =
         w->latent && w->source_layer < (uint32_t)l->layer
             ? fv_kv_packed_of(l->got.kv, (int32_t)w->source_layer, l->packed_seg)
             : NULL;
-    if (w->n > 0) return FV_OK;
-    if (!lead || lead->part[FV_PACKED_V].shape.form != FV_PACKED_LATENT || w->anchored || w->ranked)
+    if (w->n > 0) return w->n_source ? malformed(l, "it has tokens, and another layer's") : FV_OK;
+    if (!lead || lead->part[FV_PACKED_V].shape.form != FV_PACKED_LATENT || w->anchored ||
+        w->n_source == 0 || w->n_source > (uint32_t)lead->rows.n)
         return malformed(l, "it names no tokens, and no layer before it that has them");
-    w->n = (uint32_t)lead->rows.n;
-    w->n_anchor = (uint32_t)lead->rows.n_anchor;
-    w->first = lead->first;
+    w->n = w->n_source;
+    w->n_anchor = 1;
     w->pos = lead->pos;
-    w->ranked = lead->rank != NULL;
-    w->rank = lead->rank;
+    w->first = t->first;
+    t->first[1] = (int32_t)w->n;
+    if (!w->ranked) return FV_OK;
+    w->rank = t->rank = malloc(w->n * sizeof *t->rank);
+    if (!t->rank) return FV_FAIL(FV_ENOMEM, "out of memory for a packed layer");
+    for (int32_t j = 0; j < t->first[1]; j++) t->rank[j] = j;
     return FV_OK;
 }
 
-fv_status fv_import_take_packed(fv_import *l, const fv_section *s) {
-    fv_wire_packed w;
-    FV_TRY(fv_wire_packed_get(l->payload, (size_t)s->length, &w));
-    FV_TRY(take_tokens(l, &w));
-    fv_kv_packed_form f = {.part = {shape_of(l, &w, FV_PACKED_K), shape_of(l, &w, FV_PACKED_V)},
-                           .n = (int32_t)w.n,
-                           .n_anchor = (int32_t)w.n_anchor,
-                           .pos = w.pos,
-                           .first = w.first,
-                           .anchor = w.anchored ? w.anchor : NULL,
-                           .rank = w.ranked ? w.rank : NULL,
+static fv_status take_form(fv_import *l, const fv_wire_packed *w) {
+    fv_kv_packed_form f = {.part = {shape_of(l, w, FV_PACKED_K), shape_of(l, w, FV_PACKED_V)},
+                           .n = (int32_t)w->n,
+                           .n_anchor = (int32_t)w->n_anchor,
+                           .pos = w->pos,
+                           .first = w->first,
+                           .anchor = w->anchored ? w->anchor : NULL,
+                           .rank = w->ranked ? w->rank : NULL,
                            .source_layer =
-                               w.source_layer > INT32_MAX ? -1 : (int32_t)w.source_layer,
+                               w->source_layer > INT32_MAX ? -1 : (int32_t)w->source_layer,
                            .seg = l->packed_seg};
     uint64_t bytes;
-    l->importance = w.importance;
     FV_TRY(check_form(l, &f, &bytes));
     if (f.seg == FV_SEG_TEXT)
         FV_TRY(check_text_bytes(l, f.n, bytes, f.source_layer == l->layer));
@@ -219,7 +244,18 @@ fv_status fv_import_take_packed(fv_import *l, const fv_section *s) {
                          "layers up to %d have %llu bytes of visual KV, but %llu were granted",
                          l->layer, (unsigned long long)l->bytes_visual,
                          (unsigned long long)l->hello.bytes_visual);
-    FV_TRY(fv_kv_pack(l->got.kv, l->layer, &f, NULL));
+    return fv_kv_pack(l->got.kv, l->layer, &f, NULL);
+}
+
+fv_status fv_import_take_packed(fv_import *l, const fv_section *s) {
+    fv_wire_packed w;
+    source_tokens tokens = {{0}, NULL};
+    FV_TRY(fv_wire_packed_get(l->payload, (size_t)s->length, &w));
+    l->importance = w.importance;
+    fv_status st = take_tokens(l, &w, &tokens);
+    if (st == FV_OK) st = take_form(l, &w);
+    free(tokens.rank);
+    FV_TRY(st);
     l->n_rows += w.n;
     fv_import_next_factor(l, fv_kv_packed_owns_keys(block_of(l), l->layer) ? FV_PACKED_K
                                                                            : FV_PACKED_V);

@@ -4,17 +4,33 @@
 #include <assert.h>
 #include <math.h>
 
+#include "model/net/config.h"
 #include "model/net/expand.h"
 
 /* 1e-9: shares are not exact in binary. */
 static int32_t share_of(double share, int32_t n) { return (int32_t)floor(share * n + 1e-9); }
 
+/* Of a group of latents, with its source layer. */
+static fv_status anneal_group(fv_kv *kv, int32_t layer, double share) {
+    int32_t n[FV_MAX_LAYERS], n_layer = fv_kv_get_shape(kv)->n_layer;
+    if (fv_kv_packed_at(kv, layer)->source_layer != layer) return FV_OK;
+    for (int32_t l = layer; l < n_layer; l++) {
+        const fv_kv_packed *p = fv_kv_packed_at(kv, l);
+        n[l] = p ? p->n_alive : 0;
+        if (p && p->rank && share_of(share, p->n_first) < n[l]) n[l] = share_of(share, p->n_first);
+    }
+    return fv_expand_nest(kv, layer, n);
+}
+
 static fv_status anneal_packed(fv_kv *kv, int32_t layer, double share, fv_anneal_order order) {
     const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
-    if (!p->rank || p->source_layer != layer)
+    bool latent = p->part[FV_PACKED_V].shape.form == FV_PACKED_LATENT;
+    bool by_importance = order == FV_ANNEAL_IMPORTANCE && p->observed;
+    if (latent && by_importance) return anneal_group(kv, layer, share);
+    if (!p->rank || (p->source_layer != layer && !latent))
         return FV_OK; /* the second of a pair goes with the first */
     int32_t v = share_of(share, p->n_first);
-    if (order == FV_ANNEAL_IMPORTANCE && p->observed) return fv_expand_least(kv, layer, v);
+    if (by_importance) return fv_expand_least(kv, layer, v);
     return fv_kv_packed_shrink(kv, layer, v);
 }
 
@@ -31,7 +47,7 @@ static fv_status anneal_raw(fv_kv *kv, int32_t layer, double share) {
 }
 
 fv_status fv_anneal(fv_kv *kv, double share, fv_anneal_order order) {
-    for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer; l++) {
+    for (int32_t l = fv_kv_get_shape(kv)->n_layer - 1; l >= 0; l--) { /* before its source layer */
         if (fv_kv_borrows(kv, l, FV_SEG_VISUAL)) continue; /* goes with its source layer */
         if (fv_kv_packed_at(kv, l))
             FV_TRY(anneal_packed(kv, l, share, order));

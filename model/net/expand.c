@@ -9,6 +9,7 @@
 
 #include "common/arena.h"
 #include "common/top.h"
+#include "model/net/config.h"
 
 /* How many a share of n is, rounded up; 1e-9 as shares are not exact in binary. */
 static int32_t share_up(double share, int32_t n) {
@@ -86,12 +87,25 @@ static fv_status keep(fv_kv *kv, int32_t layer, int32_t n) {
     return st;
 }
 
+static fv_status keep_group(fv_kv *kv, int32_t layer, double share) {
+    int32_t n[FV_MAX_LAYERS];
+    for (int32_t l = layer; l < fv_kv_get_shape(kv)->n_layer; l++) {
+        const fv_kv_packed *p = fv_kv_packed_at(kv, l);
+        n[l] = p ? p->n_alive : 0;
+        if (p && share_up(share, p->n_first) < n[l]) n[l] = share_up(share, p->n_first);
+    }
+    return fv_expand_nest(kv, layer, n);
+}
+
 fv_status fv_expand_keep(fv_kv *kv, double share) {
     for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer; l++) {
         const fv_kv_packed *p = fv_kv_packed_at(kv, l);
         if (!p || p->source_layer != l || !p->importance || !p->observed) continue;
         int32_t n = share_up(share, p->n_first);
-        if (n < p->n_alive) FV_TRY(keep(kv, l, n));
+        if (p->part[FV_PACKED_V].shape.form == FV_PACKED_LATENT)
+            FV_TRY(keep_group(kv, l, share));
+        else if (n < p->n_alive)
+            FV_TRY(keep(kv, l, n));
     }
     return FV_OK;
 }
@@ -139,6 +153,74 @@ fv_status fv_expand_least(fv_kv *kv, int32_t layer, int32_t v) {
     const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
     assert(p->rank && p->observed);
     fv_status st = v < p->n_alive ? least(kv, layer, v, &arena) : FV_OK;
+    fv_arena_fini(&arena);
+    return st;
+}
+
+/* ---- groups of latents ----------------------------------------------------------------------- */
+
+/* Layer l, where it has the coefficients of `layer`; or NULL. */
+static fv_kv_packed *member(const fv_kv *kv, int32_t layer, int32_t l) {
+    fv_kv_packed *p = fv_kv_packed_at(kv, l);
+    return p && p->source_layer == layer ? p : NULL;
+}
+
+/* score [n]: importance, mean over the layers that hold a row; less than any, where none does. */
+static fv_status mean_scores(const fv_kv *kv, int32_t layer, fv_arena *arena, float *score) {
+    int32_t n = fv_kv_packed_at(kv, layer)->rows.n, *times;
+    FV_TRY(FV_ARENA_NEW(arena, n, times));
+    for (int32_t l = layer; l < fv_kv_get_shape(kv)->n_layer; l++) {
+        const fv_kv_packed *p = member(kv, layer, l);
+        for (int32_t j = 0; p && p->observed && j < p->n_alive; j++) {
+            score[j] += p->importance[j];
+            times[j]++;
+        }
+    }
+    for (int32_t j = 0; j < n; j++) score[j] = times[j] ? score[j] / (float)times[j] : NAN;
+    return FV_OK;
+}
+
+/* idx: the rows that stay, those of the last layer first. */
+static fv_status nested_rows(const fv_kv *kv, int32_t layer, const int32_t *n, fv_arena *arena,
+                             int32_t *idx) {
+    int32_t rows = fv_kv_packed_at(kv, layer)->rows.n, *order, kept = 0;
+    float *score;
+    bool *taken;
+    FV_TRY(FV_ARENA_NEW(arena, rows, score));
+    FV_TRY(FV_ARENA_NEW(arena, rows, order));
+    FV_TRY(FV_ARENA_NEW(arena, rows, taken));
+    FV_TRY(mean_scores(kv, layer, arena, score));
+    FV_TRY(fv_top_sort(score, rows, order));
+    for (int32_t l = fv_kv_get_shape(kv)->n_layer - 1; l >= layer; l--) {
+        const fv_kv_packed *p = member(kv, layer, l);
+        for (int32_t i = 0; p && i < rows && kept < n[l]; i++) {
+            if (order[i] >= p->n_alive || taken[order[i]]) continue;
+            taken[order[i]] = true;
+            idx[kept++] = order[i];
+        }
+        assert(!p || kept == n[l]);
+    }
+    return FV_OK;
+}
+
+static fv_status nest(fv_kv *kv, int32_t layer, const int32_t *n, fv_arena *arena) {
+    int32_t *idx;
+    FV_TRY(FV_ARENA_NEW(arena, fv_kv_packed_at(kv, layer)->rows.n, idx));
+    FV_TRY(nested_rows(kv, layer, n, arena, idx));
+    FV_TRY(fv_kv_packed_nest(kv, layer, idx, n));
+    for (int32_t l = layer; l < fv_kv_get_shape(kv)->n_layer; l++) {
+        fv_kv_packed *p = member(kv, layer, l);
+        for (int32_t j = 0; p && p->rank && j < p->rows.n; j++) p->rank[j] = j;
+    }
+    return FV_OK;
+}
+
+fv_status fv_expand_nest(fv_kv *kv, int32_t layer, const int32_t *n) {
+    fv_arena arena = {0};
+    bool same = true;
+    for (int32_t l = layer; l < fv_kv_get_shape(kv)->n_layer; l++)
+        same = same && (!member(kv, layer, l) || n[l] == member(kv, layer, l)->n_alive);
+    fv_status st = same ? FV_OK : nest(kv, layer, n, &arena);
     fv_arena_fini(&arena);
     return st;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/net/config.h"
 #include "model/net/kv_internal.h"
 
 _Static_assert(sizeof(fv_kv_packed) <= FV_PACKED_BLOCK_FIXED &&
@@ -61,6 +62,7 @@ static size_t host_bytes(const fv_kv_packed *p) {
 /* Of either part that is the layer's own: both have one form. */
 static bool tiled(const fv_packed_shape *s) { return s->form != FV_PACKED_LOWRANK; }
 static bool turned(const fv_packed_shape *s) { return s->form == FV_PACKED_LATENT; }
+static bool nested(const fv_packed_shape *s) { return s->form == FV_PACKED_LATENT; }
 
 size_t fv_kv_packed_tables(const fv_kv *kv) {
     size_t bytes = 0;
@@ -204,8 +206,10 @@ static fv_status fill(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_k
 
 fv_status fv_kv_pack(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_kv_packed **out) {
     assert(!fv_kv_packed_of(kv, layer, f->seg) && f->n > 0 && f->first[f->n_anchor] == f->n);
-    assert(f->source_layer == layer ||
-           fv_kv_packed_of(kv, f->source_layer, f->seg)->rows.n == f->n);
+    const fv_kv_packed *lead =
+        f->source_layer == layer ? NULL : fv_kv_packed_of(kv, f->source_layer, f->seg);
+    assert(!lead || lead->rows.n == f->n || (nested(&f->part[1]) && lead->rows.n > f->n));
+    (void)lead;
     fv_kv_packed *p = calloc(1, sizeof *p);
     if (!p) return FV_FAIL(FV_ENOMEM, "out of memory for a packed layer");
     fv_status st = FV_OK;
@@ -329,9 +333,10 @@ static fv_status shorten(fv_kv *kv, fv_kv_packed *p, const int32_t *alive) {
 }
 
 fv_status fv_kv_packed_shorten(fv_kv *kv, int32_t layer, const int32_t *alive) {
-    for (int32_t l = layer; l < fv_kv_get_shape(kv)->n_layer; l++) {
+    bool alone = nested(&fv_kv_packed_at(kv, layer)->part[FV_PACKED_V].shape);
+    for (int32_t l = layer; l < (alone ? layer + 1 : fv_kv_get_shape(kv)->n_layer); l++) {
         fv_kv_packed *p = fv_kv_packed_at(kv, l);
-        if (!p || p->source_layer != layer) continue;
+        if (!p || (!alone && p->source_layer != layer)) continue;
         note_first(kv, l);
         FV_TRY(shorten(kv, p, alive));
     }
@@ -460,6 +465,11 @@ static fv_status rows_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32
 
 static fv_status layer_keep(fv_kv *kv, int32_t layer, const int32_t *idx, int32_t n) {
     fv_kv_packed *p = fv_kv_packed_at(kv, layer);
+    note_first(kv, layer);
+    if (n == 0) {
+        fv_kv_packed_drop(kv, layer, FV_SEG_VISUAL);
+        return FV_OK;
+    }
     if (fv_kv_packed_owns_keys(p, layer)) FV_TRY(part_keep(kv, p, FV_PACKED_K, idx, n));
     FV_TRY(part_keep(kv, p, FV_PACKED_V, idx, n));
     follow_source_layer(kv, p, layer);
@@ -467,15 +477,22 @@ static fv_status layer_keep(fv_kv *kv, int32_t layer, const int32_t *idx, int32_
 }
 
 fv_status fv_kv_packed_keep(fv_kv *kv, int32_t layer, const int32_t *idx, int32_t n) {
+    int32_t of[FV_MAX_LAYERS], n_layer = fv_kv_get_shape(kv)->n_layer;
+    assert(n_layer <= FV_MAX_LAYERS);
+    for (int32_t l = layer; l < n_layer; l++) {
+        const fv_kv_packed *p = fv_kv_packed_at(kv, l);
+        of[l] = n;
+        if (!p || p->source_layer != layer || !nested(&p->part[FV_PACKED_V].shape)) continue;
+        for (of[l] = 0; of[l] < n && idx[of[l]] < p->n_alive;) of[l]++;
+    }
+    return fv_kv_packed_nest(kv, layer, idx, of);
+}
+
+fv_status fv_kv_packed_nest(fv_kv *kv, int32_t layer, const int32_t *idx, const int32_t *n) {
     assert(fv_kv_packed_at(kv, layer)->source_layer == layer);
     for (int32_t l = layer; l < fv_kv_get_shape(kv)->n_layer; l++) {
         const fv_kv_packed *p = fv_kv_packed_at(kv, l);
-        if (!p || p->source_layer != layer) continue;
-        note_first(kv, l);
-        if (n == 0)
-            fv_kv_packed_end(kv, l);
-        else
-            FV_TRY(layer_keep(kv, l, idx, n));
+        if (p && p->source_layer == layer) FV_TRY(layer_keep(kv, l, idx, n[l]));
     }
     fv_kv_check(kv, -1);
     return FV_OK;
@@ -487,7 +504,8 @@ fv_status fv_kv_packed_fit(fv_kv *kv, int32_t layer) {
     if (!idx) return FV_FAIL(FV_ENOMEM, "out of memory to evict compressed tokens");
     for (int32_t a = 0; a < p->rows.n_anchor; a++)
         for (int32_t i = 0; i < p->alive[a]; i++) idx[n++] = p->first[a] + i;
-    fv_status st = fv_kv_packed_keep(kv, layer, idx, n);
+    fv_status st = p->source_layer == layer ? fv_kv_packed_keep(kv, layer, idx, n)
+                                            : layer_keep(kv, layer, idx, n);
     free(idx);
     return st;
 }

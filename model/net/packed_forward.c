@@ -66,7 +66,8 @@ static bool ask(const fv_packed_forward *p, int32_t b, const fv_kv_packed *packe
                            .k = &packed->part[FV_PACKED_K],
                            .v = &packed->part[FV_PACKED_V],
                            .rows = &packed->rows};
-    if (p->n_score[b] == 0 || packed->seg == FV_SEG_TEXT || form != FV_PACKED_LOWRANK) return true;
+    bool scored = form == FV_PACKED_LOWRANK || form == FV_PACKED_LATENT;
+    if (p->n_score[b] == 0 || packed->seg == FV_SEG_TEXT || !scored) return true;
     out->score = p->score[b].data;
     out->score_rows = at->n_rows;
     out->score_ld = packed->rows.n;

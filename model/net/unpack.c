@@ -15,7 +15,13 @@ typedef struct block_bytes {
     size_t raw;   /* and the rows */
 } block_bytes;
 
-/* Of the layers that share the keys or directions of `source layer`, for v rows. */
+/* Layers of latents have different numbers of rows, and each loses its own. */
+static bool is_latent(const fv_kv_packed *p) {
+    return p->part[FV_PACKED_V].shape.form == FV_PACKED_LATENT;
+}
+
+/* Of the layers that share the keys or directions of `source layer`, for v rows; of latents for those
+ * that count. */
 static block_bytes bytes_for(const fv_kv *kv, int32_t source_layer, int32_t v) {
     block_bytes b = {0, 0, 0};
     for (int32_t l = source_layer; l < fv_kv_get_shape(kv)->n_layer; l++) {
@@ -24,7 +30,7 @@ static block_bytes bytes_for(const fv_kv *kv, int32_t source_layer, int32_t v) {
         b.held += fv_kv_packed_bytes(kv, l, FV_SEG_VISUAL);
         for (int k = fv_kv_packed_owns_keys(p, l) ? FV_PACKED_K : FV_PACKED_V; k < 2; k++) {
             fv_packed_shape s = p->part[k].shape;
-            s.n = v;
+            s.n = is_latent(p) ? p->n_alive : v;
             s.n_outlier = 0; /* how much is kept as it is depends on which rows these are */
             b.tight += fv_packed_bytes(&s);
             b.raw += fv_packed_raw_bytes(&s);
@@ -33,13 +39,22 @@ static block_bytes bytes_for(const fv_kv *kv, int32_t source_layer, int32_t v) {
     return b;
 }
 
-/* The most rows that are smaller raw, of those that there ever were. */
+/* The most rows that are smaller raw, of those that there ever were; of other forms than latents. */
 static int32_t small_of(const fv_kv *kv, int32_t source_layer) {
     for (int32_t v = fv_kv_packed_at(kv, source_layer)->n_first; v > 0; v--) {
         block_bytes b = bytes_for(kv, source_layer, v);
         if (b.raw <= b.tight) return v;
     }
     return 0;
+}
+
+static bool is_small(const fv_kv *kv, fv_kv_packed *p, int32_t source_layer) {
+    if (is_latent(p)) {
+        block_bytes b = bytes_for(kv, source_layer, p->n_alive);
+        return b.raw <= b.tight;
+    }
+    if (p->n_small < 0) p->n_small = small_of(kv, source_layer);
+    return p->n_alive <= p->n_small;
 }
 
 /* ---- rows ----------------------------------------------------------------------------------- */
@@ -73,7 +88,7 @@ static fv_status rebuild(const fv_kv *kv, fv_matrices *in, const fv_packed_part 
 static fv_status rotate_on(const fv_kv *kv, fv_matrices *in, const fv_rope *rope,
                            const fv_kv_packed *p, const int32_t *row, int32_t n, fv_tensor m) {
     int32_t *anchor;
-    bool latent = p->part[FV_PACKED_V].shape.form == FV_PACKED_LATENT;
+    bool latent = is_latent(p);
     if (!p->anchor && !latent) return FV_OK;
     FV_TRY(FV_ARENA_NEW(in->scratch, n, anchor));
     for (int32_t i = 0; i < n; i++) {
@@ -144,15 +159,14 @@ static fv_status unpack_block(fv_kv *kv, fv_matrices *in, const fv_rope *rope,
     fv_backend *be = in->be;
     fv_arena *scratch = in->scratch;
     int32_t n_layer = fv_kv_get_shape(kv)->n_layer, n_x = 0, *row;
-    const fv_kv_packed *p = fv_kv_packed_at(kv, source_layer);
     layer_rows *x;
     FV_TRY(FV_ARENA_NEW(scratch, n_layer, x));
-    FV_TRY(alive_rows(p, scratch, &row));
-    for (int32_t l = source_layer, n = p->n_alive; l < n_layer; l++) {
+    for (int32_t l = source_layer; l < n_layer; l++) {
         const fv_kv_packed *at = fv_kv_packed_at(kv, l);
         if (!at || at->source_layer != source_layer) continue;
+        FV_TRY(alive_rows(at, scratch, &row));
         x[n_x].layer = l;
-        FV_TRY(rebuild_layer(kv, in, rope, at, row, n, &x[n_x++]));
+        FV_TRY(rebuild_layer(kv, in, rope, at, row, at->n_alive, &x[n_x++]));
     }
     FV_TRY(be->ops->sync(be));
     for (int32_t i = 0; i < n_x; i++) fv_kv_packed_end(kv, x[i].layer);
@@ -165,9 +179,8 @@ fv_status fv_unpack(fv_kv *kv, fv_backend *be, const fv_rope *rope) {
     for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer && st == FV_OK; l++) {
         fv_kv_packed *p = fv_kv_packed_at(kv, l);
         if (!p || p->source_layer != l || p->n_alive == p->n_first) continue;
-        if (p->n_small < 0) p->n_small = small_of(kv, l);
-        block_bytes b = bytes_for(kv, l, p->n_alive);
-        if (p->n_alive > p->n_small) {
+        if (!is_small(kv, p, l)) {
+            block_bytes b = bytes_for(kv, l, p->n_alive);
             if (b.held > b.raw) st = fv_kv_packed_fit(kv, l);
             continue;
         }

@@ -1,4 +1,5 @@
-/* expand=attention: packed rows in two planes, of which the second is read for the important. */
+/* expand=attention: factors in two planes, of which the second is read for the important; and
+ * coefficients, of which the first directions are read for the others. */
 #include "policy/plan/contribute.h"
 #include "policy/plan/decode.h"
 #include "policy/plan/packed_shape.h"
@@ -20,10 +21,12 @@ fv_status fv_plan_expand_attention(fv_plan *plan, const fv_expand_attention_para
     }
     plan->read = read_of(p);
     plan->pack.observed = true;
+    int first = p->parts_both ? FV_PACKED_K : FV_PACKED_V;
+    for (int k = first; k < 2 && plan->pack.latent; k++) plan->pack.low[k] = p->rank;
     for (int32_t l = 0; l < plan->shape.n_layer; l++) {
         if (!plan->pack.layer[l].rank[FV_PACKED_V]) continue;
         plan->capture[l] |= FV_CAPTURE_LAST_ROW;
-        for (int k = p->parts_both ? FV_PACKED_K : FV_PACKED_V; k < 2; k++) {
+        for (int k = first; k < 2 && !plan->pack.latent; k++) {
             int32_t rank = plan->pack.layer[l].rank[k], low = fv_plan_share(p->rank, rank);
             plan->pack.layer[l].rank2[k] = low < 1 ? 1 : low;
         }

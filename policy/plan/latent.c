@@ -1,46 +1,60 @@
 /* pack=latent: which groups of layers hold coefficients, and of how many bits a token.
  *
- *   bytes of n tokens = 2 row_bits ceil(n / 16), to the next 64   <=   budget * 2 bytes * n * W,
+ *   bytes of n tokens = 2 row_bits ceil(n / 16), to the next 64
+ *                    <= budget * 2 bytes * W * sum of n_l over the layers,
  *
- * W the numbers of a token in all layers of the group (kernels/latent.h); with `bits`, row_bits is a
- * multiple of them. A group whose layers have
- * different visual tokens stays raw, as one token's coefficients are of all of them. */
+ * W the numbers of a token in a layer (kernels/latent.h), n_l the visual tokens of layer l and n those
+ * of the group's first layer that holds any. Layers after it may hold fewer; a token has one set of
+ * coefficients for all layers that hold it. With `bits`, row_bits is a multiple of them. */
 #include "policy/plan/contribute.h"
 #include "policy/plan/packed_shape.h"
 
 static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
 
-static bool same_rows(const fv_plan *plan, int32_t first, int32_t n) {
-    for (int32_t e = 0; e < plan->prune.n_edit; e++)
-        if (plan->prune.edit[e].layer > first && plan->prune.edit[e].layer < first + n)
-            return false;
-    for (int32_t l = first; l < first + n; l++)
-        if (plan->prune.drop_visual_kv[l] || plan->visual[l] != plan->visual[first]) return false;
-    return plan->visual[first] > 0;
+static int32_t held(const fv_plan *plan, int32_t l) {
+    return plan->prune.drop_visual_kv[l] ? 0 : plan->visual[l];
 }
 
-static int32_t row_bits_of(const fv_plan *plan, int32_t first, int32_t n,
+/* Layers [first, end) that hold visual tokens, of a group that begins with `from`. */
+static bool holding(const fv_plan *plan, int32_t from, int32_t *first, int32_t *end) {
+    int32_t last = least(from + plan->shape.latent_layers, plan->shape.n_layer);
+    *first = *end = from;
+    for (int32_t l = from; l < last; l++) {
+        if (held(plan, l) == 0) continue;
+        if (*end == from) *first = l;
+        *end = l + 1;
+    }
+    return *end > from;
+}
+
+static int32_t row_bits_of(const fv_plan *plan, int32_t first, int32_t end,
                            const fv_pack_latent_params *p) {
     const fv_plan_shape *s = &plan->shape;
-    double raw = 2.0 * 2 * plan->visual[first] * n * s->n_kv * s->d_head;
-    int32_t bits = fv_latent_row_bits((int64_t)(p->budget * raw + 1e-9), plan->visual[first]);
+    double raw = 0;
+    for (int32_t l = first; l < end; l++) raw += 2.0 * 2 * held(plan, l) * s->n_kv * s->d_head;
+    int32_t bits = fv_latent_row_bits((int64_t)(p->budget * raw + 1e-9), held(plan, first));
     if (p->bits == 0) return least(bits, FV_LATENT_BITS * s->latent_rank);
     return p->bits * least(bits / p->bits, s->latent_rank);
 }
 
-static void plan_group(fv_plan *plan, int32_t first, const fv_pack_latent_params *p) {
+static void plan_group(fv_plan *plan, int32_t from, const fv_pack_latent_params *p) {
     const fv_plan_shape *s = &plan->shape;
-    int32_t n = least(s->latent_layers, s->n_layer - first), width = s->n_kv * s->d_head;
-    if (!same_rows(plan, first, n)) return;
-    int32_t row_bits = row_bits_of(plan, first, n, p);
+    int32_t first, end, width = s->n_kv * s->d_head, n[FV_PLAN_MAX_LAYERS] = {0};
+    if (!holding(plan, from, &first, &end)) return;
+    int32_t row_bits = row_bits_of(plan, first, end, p);
     if (row_bits == 0) return;
-    for (int32_t l = first; l < first + n; l++)
+    for (int32_t l = first; l < end; l++) {
+        n[l - first] = held(plan, l);
         plan->pack.layer[l] = (fv_plan_pack){.rank = {width, width},
                                              .rank2 = {width, width},
                                              .back = l - first,
-                                             .group = n,
+                                             .group = end - first,
                                              .row_bits = row_bits};
-    plan->pack.any = true;
+    }
+    if (fv_plan_latents_pay(plan, first, n))
+        plan->pack.any = true;
+    else
+        for (int32_t l = first; l < end; l++) plan->pack.layer[l] = (fv_plan_pack){0};
 }
 
 fv_status fv_plan_pack_latent(fv_plan *plan, const fv_pack_latent_params *p) {
@@ -56,15 +70,22 @@ fv_status fv_plan_pack_latent(fv_plan *plan, const fv_pack_latent_params *p) {
                      "the prompt begins with an image, and its first token has to stay exact");
         return FV_OK;
     }
+    if (plan->select.count && least(s->latent_layers, s->n_layer) > 1) {
+        fv_plan_note(
+            plan, FV_STAGE_PACK,
+            "select leaves each layer tokens of its own, and the directions are of several "
+            "layers together: use those of `fovea calibrate --latent --latent-layers 1`");
+        return FV_OK;
+    }
     plan->pack.latent = true;
+    plan->pack.low[FV_PACKED_K] = plan->pack.low[FV_PACKED_V] = 1;
     plan->pack.bits = (uint8_t)(p->bits ? p->bits : 16);
     for (int32_t l = 0; l < s->n_layer; l += s->latent_layers) plan_group(plan, l, p);
     plan->pack.first_packed = plan->pack.any && p->first_packed;
     if (plan->pack.any) return FV_OK;
     plan->pack.latent = false;
     plan->pack.bits = 0;
-    fv_plan_note(
-        plan, FV_STAGE_PACK,
-        "no group of layers has the same visual tokens and, in the budget, a bit for each");
+    fv_plan_note(plan, FV_STAGE_PACK,
+                 "no group of layers has, in the budget, a bit for each token");
     return FV_OK;
 }

@@ -1,6 +1,8 @@
 /* The shapes of a plan's compressed layers, and whether compression saves memory. Any thread. */
 #include "policy/plan/packed_shape.h"
 
+#include <math.h>
+
 static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
 
 static int32_t width_of(const fv_plan *plan) { return plan->shape.n_kv * plan->shape.d_head; }
@@ -85,12 +87,26 @@ static bool merging_pays(const fv_plan *plan, int32_t layer, int32_t n) {
     return merged < raw;
 }
 
-/* Of n tokens in all layers of the group: fewer than there were may not fill a tile. */
+bool fv_plan_latents_pay(const fv_plan *plan, int32_t first, const int32_t *n) {
+    uint64_t packed = 0, raw = 0;
+    for (int32_t i = 0; i < plan->pack.layer[first].group; i++) {
+        fv_packed_shape s =
+            fv_plan_packed_shape(plan, first + i, FV_PACKED_K, n[i], dtype_of(plan));
+        packed += fv_packed_bytes(&s);
+        raw += 2 * fv_packed_raw_bytes(&s);
+    }
+    return packed < raw;
+}
+
+/* Of a layer alone: few tokens may not fill a tile. */
 static bool latents_pay(const fv_plan *plan, int32_t layer, int32_t n) {
-    fv_packed_shape s =
-        fv_plan_packed_shape(plan, fv_plan_pair(plan, layer), FV_PACKED_K, n, dtype_of(plan));
-    uint64_t raw = fv_packed_raw_bytes(&s) * 2 * (uint64_t)plan->pack.layer[layer].group;
-    return n > 0 && fv_packed_bytes(&s) < raw;
+    return n > 0 && (plan->pack.layer[layer].group > 1 || fv_plan_latents_pay(plan, layer, &n));
+}
+
+/* 1e-9: shares are not exact in binary. */
+int32_t fv_plan_latent_rank2(const fv_plan *plan, fv_packed_kind kind, int32_t n_dir) {
+    int32_t low = (int32_t)floor(plan->pack.low[kind] * n_dir + 1e-9);
+    return low >= n_dir ? 0 : low < 1 ? 1 : low;
 }
 
 /* The larger of a layer's two ranks, as far as its width has it. */
@@ -140,14 +156,19 @@ static fv_packs codes_pay_range(const fv_plan *plan, int32_t layer, int32_t from
                : FV_PACKS_SOME;
 }
 
+/* The fewer tokens, the less it pays. A group that is left raw where data prune tokens holds less than
+ * its coefficients would take, and these are no more than those of the most tokens. */
+static fv_packs latents_pay_range(const fv_plan *plan, int32_t layer, int32_t from, int32_t to) {
+    bool all = fv_plan_packs(plan, layer, from) && fv_plan_packs(plan, layer, to);
+    return all ? FV_PACKS_ALL : FV_PACKS_SOME;
+}
+
 fv_packs fv_plan_packs_range(const fv_plan *plan, int32_t layer, int32_t from, int32_t to) {
     if (to == 0 || plan->pack.layer[layer].rank[FV_PACKED_V] == 0) return FV_PACKS_NONE;
     if (from < 1) from = 1;
     if (plan->pack.coded) return codes_pay_range(plan, layer, from, to);
     if (plan->pack.merged) return FV_PACKS_NONE; /* as for the bytes above */
-    if (plan->pack.latent && fv_plan_packs(plan, layer, from) && fv_plan_packs(plan, layer, to))
-        return FV_PACKS_ALL; /* the fewer tokens, the less it pays */
-    if (plan->pack.latent) return FV_PACKS_SOME;
+    if (plan->pack.latent) return latents_pay_range(plan, layer, from, to);
     return factors_pay_range(from, to, rank_of(plan, layer), width_of(plan),
                              plan->params[FV_STAGE_PACK].pack_svd.gain);
 }

@@ -29,8 +29,17 @@ uint64_t fv_text_keys_bytes(const fv_text_keys *keys, int32_t n, int32_t n_kv, i
 bool fv_text_keys_pack(const fv_text_keys *keys, int32_t n, int32_t width);
 
 /* Whether n visual tokens are as much smaller packed as the policy wants them: factors by its gain,
- * codes at all, and so two merged layers of which nothing is kept. */
+ * codes at all, and so two merged layers of which nothing is kept. Of layers that share coefficients
+ * whether there are any: all of the group are packed, or none (fv_plan_latents_pay). */
 bool fv_plan_packs(const fv_plan *plan, int32_t layer, int32_t n);
+
+/* Whether the coefficients of a group of layers, `first` and those after it, are smaller than their
+ * rows; they hold n [group] visual tokens. */
+bool fv_plan_latents_pay(const fv_plan *plan, int32_t first, const int32_t *n);
+
+/* With how many of a group's n_dir directions that have bits the plan reads unimportant tokens; 0: with
+ * all. */
+int32_t fv_plan_latent_rank2(const fv_plan *plan, fv_packed_kind kind, int32_t n_dir);
 
 /* ---- of a range of numbers of rows ---------------------------------------------------------
  *

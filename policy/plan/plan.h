@@ -122,7 +122,7 @@ typedef struct fv_plan_pack {
     int32_t rank[2], rank2[2];
     int32_t back;     /* so many layers before this one is the first of those that it shares
                        * directions or coefficients with; 0: it is that layer */
-    int32_t group;    /* of latents: layers that share coefficients, */
+    int32_t group;    /* of latents: layers from the first to the last that share coefficients, */
     int32_t row_bits; /* and bits of a token's */
 } fv_plan_pack;
 
@@ -169,13 +169,15 @@ typedef struct fv_plan_select_stage {
 
 typedef struct fv_plan_pack_stage {
     fv_plan_pack layer[FV_PLAN_MAX_LAYERS];
-    bool any;          /* some layer's visual tokens are packed */
-    uint8_t bits;      /* of a number in a compressed block */
-    int32_t block;     /* positions that share an anchor; 0: all */
-    bool coded;        /* packed layers are codes, not factors, */
-    double outliers;   /* with this share of a line's numbers kept as they are; */
-    bool merged;       /* or directions that two layers share, */
-    bool latent;       /* or coefficients that groups of layers share */
+    bool any;        /* some layer's visual tokens are packed */
+    uint8_t bits;    /* of a number in a compressed block */
+    int32_t block;   /* positions that share an anchor; 0: all */
+    bool coded;      /* packed layers are codes, not factors, */
+    double outliers; /* with this share of a line's numbers kept as they are; */
+    bool merged;     /* or directions that two layers share, */
+    bool latent;     /* or coefficients that groups of layers share, */
+    double
+        low[2]; /* with keys and values of unimportant tokens read with this share of directions */
     bool first_packed; /* something is packed, and the first token comes from it as well */
     bool observed; /* packed tokens have an importance, which begins with the prompt's last row */
     fv_text_keys text_keys;

@@ -11,7 +11,9 @@
  *
  * Layers that share keys hold the same tokens, so a block has one clock: its source layer's. It
  * never spans a point where tokens are chosen again; if it spans the first point, it keeps its
- * tokens as its source layer does. So do two layers that are merged, as the first of them. */
+ * tokens as its source layer does. So do two layers that are merged, as the first of them. Layers
+ * that share coefficients hold different numbers of tokens, and each goes by its own ranking, but
+ * tokens leave them in one order (prefill-worker/pack/latent.c). */
 #include "policy/plan/vta.h"
 
 #include <math.h>
@@ -79,7 +81,8 @@ fv_status fv_plan_evict_vta(fv_plan *plan, const fv_evict_vta_params *p) {
     if (fv_plan_text_only(plan, FV_STAGE_EVICT)) return FV_OK;
     for (int32_t l = p->shallow_keep ? first + 1 : 0; l < plan->shape.n_layer; l++) {
         int32_t after = chosen_after(plan, l),
-                source_layer = plan->share.source_layer[fv_plan_pair(plan, l)];
+                source_layer =
+                    plan->share.source_layer[plan->pack.latent ? l : fv_plan_pair(plan, l)];
         if (plan->visual[l] == 0 || plan->prune.drop_visual_kv[l]) continue;
         plan->evict.rank_from[l] = source_layer < l ? plan->evict.rank_from[source_layer]
                                    : after >= 0     ? after

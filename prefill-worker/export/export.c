@@ -393,7 +393,7 @@ static bool any_rows(const fv_export *s, int32_t layer, fv_kv_segment seg) {
 
 /* ---- a packed layer -------------------------------------------------------------------- */
 
-/* Of a layer that has another's coefficients, the tokens are that one's as well. */
+/* A layer that has another's coefficients has the first ones of its tokens. */
 static bool follows(const fv_kv_packed *p, int32_t layer) {
     return p->part[FV_PACKED_V].shape.form == FV_PACKED_LATENT && p->source_layer != layer;
 }
@@ -420,8 +420,8 @@ static fv_wire_packed describe(const fv_kv_packed *p, int32_t layer) {
         w.merged = shape->form == FV_PACKED_MERGED;
     }
     if (follows(p, layer)) {
+        w.n_source = w.n;
         w.n = w.n_anchor = 0;
-        w.ranked = false;
     }
     return w;
 }

@@ -58,7 +58,7 @@ static int32_t rows_of(const fv_pack_context *ctx, int32_t layer, fv_kv_segment 
     return again && fv_kv_positions(ctx->kv, layer, 0, seg)[n - 1] == last ? n - 1 : n;
 }
 
-/* That of the first layer that is compressed together with this one, where all between have rows. */
+/* That of the first layer that is compressed together with this one. */
 static fv_pack_job *first_of(const run *r, int32_t layer) {
     int32_t back = r->ctx.plan->pack.layer[layer].back;
     fv_pack_job *first = back > 0 && r->n >= back ? &r->job[r->n - back] : NULL;
@@ -72,13 +72,15 @@ static fv_status begin_rows(run *r, int32_t layer, fv_kv_segment seg) {
     fv_pack_job *job = &r->job[r->n];
     *job = (fv_pack_job){
         .layer = layer, .seg = seg, .n = rows_of(ctx, layer, seg), .first = first_of(r, layer)};
-    if (job->n == 0) return FV_OK;
     r->n++;
-    FV_TRY(r->method->begin(ctx, job));
-    for (int k = 0; k < 2; k++)
-        if (job->state && job->part[k])
-            r->part[r->n_task++] = (fv_pack_part){job, (fv_packed_kind)k};
-    return FV_OK;
+    return r->method->begin(ctx, job);
+}
+
+/* A layer's job may have been given its parts by that of a later one. */
+static void list_parts(run *r) {
+    for (int32_t i = 0; i < 2 * r->n; i++)
+        if (r->job[i / 2].state && r->job[i / 2].part[i % 2])
+            r->part[r->n_task++] = (fv_pack_part){&r->job[i / 2], (fv_packed_kind)(i % 2)};
 }
 
 static void run_task(void *arg, fv_backend *be, int32_t slot, int32_t i) {
@@ -186,8 +188,10 @@ static fv_status run_layers(run *r, int32_t n_layer, const float *const *attenti
     FV_TRY(FV_ARENA_NEW(r->ctx.scratch, n, r->job));
     FV_TRY(FV_ARENA_NEW(r->ctx.scratch, 2 * n, r->part));
     FV_TRY(FV_ARENA_NEW(r->ctx.scratch, 2 * n, r->task));
-    for (int32_t l = report->n_layer; l < n_layer; l++)
-        for (int seg = 0; seg < FV_N_SEG; seg++) FV_TRY(begin_rows(r, l, (fv_kv_segment)seg));
+    for (int seg = 0; seg < FV_N_SEG; seg++) /* jobs of neighbouring layers beside each other */
+        for (int32_t l = report->n_layer; l < n_layer; l++)
+            FV_TRY(begin_rows(r, l, (fv_kv_segment)seg));
+    list_parts(r);
     FV_TRY(run_tasks(r));
     for (int32_t i = 0; i < r->n; i++) FV_TRY(end_rows(r, &r->job[i], report));
     for (; report->n_layer < n_layer; report->n_layer++)

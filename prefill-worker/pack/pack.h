@@ -9,7 +9,7 @@
  *   entries of a group's layers --begin--> jobs --part, keys and values of all in parallel-->
  *                                            --end, layer by layer--> compressed blocks
  *
- * Layers that are compressed together are in the same group; the last one's job works for all.
+ * Layers that are compressed together are in the same group; one layer's job works for all.
  *
  * Functions are for the thread that owns the backend, except for `part`. */
 #include "kernels/matrices.h"
@@ -70,7 +70,8 @@ typedef struct fv_pack_part {
 
 /* FV_EINVAL when rows are such that they cannot be packed. */
 typedef struct fv_pack_method {
-    /* Looks at a layer's n rows of a segment and says what is to be done: job->part and job->state.
+    /* Looks at a layer's n rows of a segment, perhaps none, and says what is to be done: job->part and
+     * job->state; or those of the jobs from job->first on.
      */
     fv_status (*begin)(const fv_pack_context *ctx, fv_pack_job *job);
     /* Compresses its keys or values into memory of the job. Any thread, with the given backend and

@@ -39,6 +39,7 @@ static fv_status make_order(const fv_pack_context *ctx, const fv_pack_job *job, 
         o->row[to] = j;
         o->pos[to] = pos[j];
     }
+    o->rank = o->row; /* as rows of a ranked layer are in its order */
     return FV_OK;
 }
 
@@ -125,7 +126,7 @@ fv_status fv_pack_layer_end(const fv_pack_context *ctx, fv_pack_job *job) {
                               .pos = l->pos,
                               .first = l->first,
                               .anchor = l->anchored ? l->anchor : NULL,
-                              .rank = ranked ? l->row : NULL,
+                              .rank = ranked ? l->rank : NULL,
                               .source_layer = source_layer_of(ctx, job),
                               .seg = job->seg};
     fv_kv_packed *p;

@@ -15,7 +15,8 @@
 /* The state of a job. */
 typedef struct fv_pack_layer {
     int32_t n, n_anchor;
-    int32_t *row;    /* [n] of the store; where that is ranked, their rank */
+    int32_t *row;    /* [n] of the store */
+    int32_t *rank;   /* [n] their rank, where the store is ranked */
     int32_t *pos;    /* [n] */
     int32_t *first;  /* [n_anchor + 1] */
     int32_t *anchor; /* [n_anchor] */
@@ -24,7 +25,8 @@ typedef struct fv_pack_layer {
     void *data[2];            /* the bytes of the parts, for the method to write */
 } fv_pack_layer;
 
-/* The order of a layer's rows, without memory for parts yet. NULL: it has too few rows by now. */
+/* The order of a layer's rows, without memory for parts yet: by anchor block, and in a block as the
+ * store has them, with `rank` being `row`. NULL: it has too few rows by now. */
 fv_status fv_pack_layer_order(const fv_pack_context *ctx, const fv_pack_job *job,
                               fv_pack_layer **out);
 

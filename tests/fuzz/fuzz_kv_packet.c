@@ -7,14 +7,32 @@
 #include <string.h>
 
 #include "decode-worker/receive/receive.h"
+#include "model/net/anneal.h"
 #include "model/net/kv_packed.h"
 #include "tests/support/fuzzed_handoff.h"
 #include "tests/support/stream.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* A layer that has another's coefficients has the first ones of its tokens. */
+static void check_nested(const fv_received *got, const fv_kv_packed *p) {
+    const fv_kv_packed *lead = fv_kv_packed_at(got->kv, p->source_layer);
+    if (p->rows.n > lead->rows.n || p->n_first > lead->n_first || (lead->rank && !p->rank)) abort();
+    for (int32_t i = 0; i < p->rows.n; i++)
+        if (p->pos[i] != lead->pos[i] || (p->rank && p->rank[i] != i)) abort();
+}
+
+/* Tokens leave it as they do in an answer. */
+static void anneal(const fv_received *got) {
+    static const double share[] = {0.9, 0.5, 0.1};
+    for (size_t i = 0; i < sizeof share / sizeof *share; i++)
+        if (fv_anneal(got->kv, share[i], i % 2 ? FV_ANNEAL_IMPORTANCE : FV_ANNEAL_RANK) != FV_OK)
+            abort();
+}
+
 static void check_packed(const fv_received *got, int32_t layer) {
     const fv_kv_packed *p = fv_kv_packed_at(got->kv, layer);
+    if (p && p->part[FV_PACKED_V].shape.form == FV_PACKED_LATENT) check_nested(got, p);
     for (int32_t i = 0; p && i < p->rows.n; i++)
         if (p->pos[i] < 0 || p->pos[i] >= got->n || got->seg[p->pos[i]] != FV_SEG_VISUAL) abort();
     float m[FUZZED_VISUAL * FUZZED_HKV * FUZZED_D];
@@ -48,6 +66,7 @@ static void check_received(const fv_received *got) {
                         got->seg[pos[i]] != seg)
                         abort();
             }
+    anneal(got);
     if (got->first.id < 0 || got->first.id >= 50 || fv_sampling_check(&got->sampling) != FV_OK)
         abort();
 }

@@ -50,11 +50,30 @@ static fv_plan_shape plan_shape(void) {
                            .latent_rank = LATENT_RANK};
 }
 
+/* Stages around a pack method of which layers share their bytes, and tokens leave between these. */
+static void add_latents(policies *all) {
+    static const char *const text[] = {
+        "prune=pvtp,layer=1,stride=5;pack=latent,budget=0.1",
+        "prune=fastv,layer=3,keep=0.4;pack=latent,budget=0.1;expand=attention,parts=both;"
+        "evict=vta,tau=4,shallow=rank_by_first_tap",
+        "prune=fastv,layer=3,keep=0.4;pack=latent,budget=0.03;evict=vta,tau=4",
+        "prune=pvtp,layer=1,stride=5;pack=latent,budget=0.1;expand=attention;"
+        "evict=vta,order=ema,tau=4",
+        "prune=fastv,layer=5,keep=0.4;pack=latent,budget=0.1;evict=importance,keep=0.3",
+        "prune=visipruner,filter=2,l2=0.3;pack=latent,budget=0.1;evict=vta,tau=6",
+        "prune=visipruner,shallow=3,filter=4,kv_shallow=drop;pack=latent,budget=0.1",
+        "prune=vtw,layer=5;pack=latent,budget=0.1,first=packed",
+        "select=snapkv,heads=shared;pack=latent"};
+    for (size_t i = 0; i < sizeof text / sizeof *text; i++)
+        snprintf(all->text[all->n++], POLICIES_TEXT, "%s", text[i]);
+}
+
 static const policies *list(void) {
     static policies all;
     fv_plan_shape on = plan_shape();
     policies_add_presets(&all, false);
     policies_add_methods(&all, &on, false);
+    add_latents(&all);
     return &all;
 }
 

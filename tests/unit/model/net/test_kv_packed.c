@@ -262,7 +262,8 @@ static fv_status deliver_changed(handoff_rig *rig, const rig_stream *s, size_t a
 Test(kv_packed, sections_with_wrong_factors_are_refused) {
     enum { N_AT = 0, ANCHORS_AT = 4, SOURCE_LAYER_AT = 8, FLAGS_AT = 12, K_AT = 16, V_AT = 32 };
     enum {
-        FIRST_AT = 48,
+        SOURCE_AT = 48,
+        FIRST_AT = 52,
         ANCHOR_AT = FIRST_AT + 4 * (BLOCKS + 1),
         POS_AT = ANCHOR_AT + 4 * BLOCKS
     };
@@ -292,6 +293,7 @@ Test(kv_packed, sections_with_wrong_factors_are_refused) {
         {K_AT + 8, 16 + 256},
         {V_AT, 2 * RANK},
         {V_AT + 4, UINT32_MAX},
+        {SOURCE_AT, 1}, /* it has tokens of its own */
         {FIRST_AT, 1},
         {FIRST_AT + 4, 0},
         {FIRST_AT + 4, 33},

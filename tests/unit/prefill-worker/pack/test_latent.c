@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/net/anneal.h"
+#include "model/net/expand.h"
 #include "model/net/kv_packed.h"
 #include "model/net/unpack.h"
 #include "policy/plan/packed_shape.h"
@@ -76,22 +78,68 @@ Test(latent, a_request_that_cannot_be_packed_says_why) {
     assert_note("pack=latent,budget=0.000001", llava, "no group");
 }
 
-/* Groups within which tokens are dropped stay raw. */
-Test(latent, layers_of_different_tokens_stay_raw) {
-    fv_plan plan = plan_of("prune=fastv,layer=12,keep=0.5;pack=latent", llava);
-    for (int32_t l = 0; l < 32; l++)
-        cr_assert_eq(plan.pack.layer[l].row_bits > 0, l < 8 || l >= 16, "layer %d", l);
-    plan = plan_of("prune=fastv,layer=16,keep=0.5;pack=latent", llava);
+/* Layers of a group with fewer tokens share the coefficients of those with more; a layer without any
+ * is in no group. The budget is of what the layers would hold. */
+Test(latent, layers_of_fewer_tokens_are_in_the_group) {
+    static const struct {
+        const char *prune;
+        int32_t first, last; /* of the group of layers 8 to 15 */
+    } cases[] = {{"prune=fastv,layer=12,keep=0.5", 8, 15},
+                 {"prune=pvtp,layer=3,stride=3", 8, 15},
+                 {"prune=vtw,layer=12", 8, 11},
+                 {"prune=visipruner,shallow=10,detect=11,kv_shallow=drop", 10, 15},
+                 {"prune=visipruner,detect=9", 8, 15}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char policy[160];
+        snprintf(policy, sizeof policy, "%s;pack=latent,budget=1/600", cases[i].prune);
+        fv_plan plan = plan_of(policy, llava);
+        double raw = 0;
+        for (int32_t l = 8; l < 16; l++) {
+            const fv_plan_pack *at = &plan.pack.layer[l];
+            bool in = l >= cases[i].first && l <= cases[i].last;
+            cr_assert_eq(at->row_bits > 0, in, "%s: layer %d", policy, l);
+            if (!in) continue;
+            cr_assert_eq(fv_plan_pair(&plan, l), cases[i].first, "%s", policy);
+            cr_assert_eq(at->group, cases[i].last - cases[i].first + 1, "%s", policy);
+            raw += 2.0 * 2 * 4096 * plan.visual[l];
+        }
+        fv_packed_shape s = fv_plan_packed_shape(&plan, cases[i].first, FV_PACKED_K,
+                                                 plan.visual[cases[i].first], FV_BF16);
+        cr_assert_leq((double)fv_packed_bytes(&s), raw / 600, "%s", policy);
+        s.row_bits++;
+        cr_assert_gt((double)fv_packed_bytes(&s), raw / 600, "%s", policy);
+    }
+}
+
+/* Layers choose their tokens each for itself. */
+Test(latent, select_needs_directions_of_single_layers) {
+    fv_plan_shape s = llava;
+    assert_note("select=snapkv,heads=shared;pack=latent", s, "several layers together");
+    s.latent_layers = 1;
+    fv_plan plan = plan_of("select=snapkv,heads=shared;pack=latent", s);
+    cr_assert(plan.pack.any && !plan.note[FV_STAGE_PACK][0]);
     for (int32_t l = 0; l < 32; l++) cr_assert(plan.pack.layer[l].row_bits > 0);
 }
 
-Test(latent, methods_that_need_ranks_or_tokens_of_their_own_conflict) {
-    static const char *const bad[] = {
-        "lazy=vla;pack=latent",         "select=csp,heads=shared;pack=latent",
-        "pack=latent;expand=attention", "pack=latent;evict=importance",
-        "pack=latent;evict=h2o",        "prune=pdrop;pack=latent",
-        "pack=latent,budget=0",         "pack=latent,budget=1/0",
-        "pack=latent,budget=1/"};
+Test(latent, the_rank_of_unimportant_tokens_is_a_share_of_the_directions_with_bits) {
+    fv_plan plan = plan_of("pack=latent;expand=attention,rank=0.25", llava);
+    cr_assert(plan.read.by_importance && plan.pack.observed);
+    cr_assert_eq(fv_plan_latent_rank2(&plan, FV_PACKED_V, 50), 12);
+    cr_assert_eq(fv_plan_latent_rank2(&plan, FV_PACKED_V, 3), 1);
+    cr_assert_eq(fv_plan_latent_rank2(&plan, FV_PACKED_K, 50), 0, "keys are read in full");
+    plan = plan_of("pack=latent;expand=attention,rank=0.7,parts=both", llava);
+    cr_assert_eq(fv_plan_latent_rank2(&plan, FV_PACKED_K, 10), 7);
+    plan = plan_of("pack=latent;expand=attention,rank=1", llava);
+    cr_assert_eq(fv_plan_latent_rank2(&plan, FV_PACKED_V, 10), 0);
+    plan = plan_of("pack=latent", llava);
+    cr_assert_eq(fv_plan_latent_rank2(&plan, FV_PACKED_V, 10), 0);
+}
+
+Test(latent, methods_that_do_not_go_with_it_conflict) {
+    static const char *const bad[] = {"lazy=vla;pack=latent",     "select=csp;pack=latent",
+                                      "pack=latent;evict=h2o",    "prune=pdrop;pack=latent",
+                                      "pack=latent,budget=0",     "pack=latent,budget=1/0",
+                                      "select=lookm;pack=latent", "pack=latent,budget=1/"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         fv_policy p;
         fv_plan plan;
@@ -118,15 +166,18 @@ static double error_of(tiny_net *net, const tiny_prompt *raw, const fv_kv_packed
     int32_t D = net->cfg.d_head, H = net->cfg.n_kv, W = D * H;
     float cosine[FV_ROPE_MAX_HALF], sine[FV_ROPE_MAX_HALF], *m = malloc((size_t)W * sizeof *m);
     double off = 0, all = 0;
+    const int32_t *of_row = fv_kv_positions(raw->kv, layer, 0, FV_SEG_VISUAL);
     fv_rope rope;
     fv_rope_init(&rope, &net->cfg.rope, D);
     for (int32_t j = 0; j < at->rows.n; j++) {
+        int32_t from = 0;
+        while (of_row[from] != at->pos[j]) from++;
         fv_rope_pos pos = fv_rope_map_at(fv_kv_rope_map(raw->kv), at->pos[j]);
         fv_rope_angles(&rope, &pos, 1, cosine, sine);
         fv_latent_read(&at->part[kind], j, 1, m);
         for (int32_t c = 0; c < W; c++) {
             void *row;
-            fv_kv_contiguous(raw->kv, layer, c / D, FV_SEG_VISUAL, kind == 1, j, j + 1, &row);
+            fv_kv_contiguous(raw->kv, layer, c / D, FV_SEG_VISUAL, kind == 1, from, from + 1, &row);
             const float *x = row;
             int32_t i = c % D % (D / 2);
             double a = (double)x[i], b = (double)x[i + D / 2], v = (double)x[c % D];
@@ -170,13 +221,90 @@ Test(latent, coefficients_are_the_tokens_and_the_error_is_as_reported) {
     for (int grid = 0; grid < 2; grid++) assert_rows(tiny_shape_either(grid));
 }
 
+/* Of two layers the second holds some of the first's tokens, and has its first rows. */
+static void assert_nested(const char *prune, bool grid) {
+    tiny_net net;
+    tiny_prompt raw, p;
+    char policy[160];
+    tiny_net_open(&net, tiny_shape_either(grid), FV_F32, NULL, 1);
+    prefill(&net, &raw, prune, 0);
+    snprintf(policy, sizeof policy, "%s;pack=latent,budget=0.2", prune);
+    prefill(&net, &p, policy, grid ? 7 : 0);
+    for (int32_t l = 0; l < 4; l++) {
+        const fv_kv_packed *at = fv_kv_packed_at(p.kv, l), *lead = fv_kv_packed_at(p.kv, l - l % 2);
+        int32_t n = fv_kv_len(raw.kv, l, 0, FV_SEG_VISUAL);
+        cr_assert(at && lead && at->source_layer == l - l % 2 && at->rows.n == n, "%s", policy);
+        cr_assert(memcmp(at->pos, lead->pos, (size_t)n * sizeof *at->pos) == 0, "layer %d", l);
+        for (int k = 0; k < 2; k++) {
+            double said = (double)p.packed.layer[l].error[k];
+            cr_assert_float_eq(error_of(&net, &raw, at, l, k), said, 1e-4, "layer %d", l);
+            cr_assert_lt(said, 1.1);
+        }
+    }
+    cr_assert_gt(fv_kv_packed_at(p.kv, 0)->rows.n, fv_kv_packed_at(p.kv, 1)->rows.n);
+    cr_assert_eq(fv_kv_bytes(p.kv, FV_SEG_VISUAL), fv_plan_count(&p.plan).visual, "%s", policy);
+    tiny_prompt_free(&p);
+    tiny_prompt_free(&raw);
+    tiny_net_close(&net);
+}
+
+Test(latent, tokens_that_leave_within_a_group_are_the_last_rows) {
+    for (int grid = 0; grid < 2; grid++) {
+        assert_nested("prune=fastv,layer=1,keep=0.4", grid);
+        assert_nested("prune=pvtp,layer=1,stride=16", grid);
+        assert_nested("prune=random,layer=1,keep=0.3", grid);
+    }
+}
+
+/* In a layer, tokens that the other layer of the group lacks lose no more of what directions are along
+ * than those that both have. */
+Test(latent, a_token_that_a_layer_lacks_has_the_coefficients_of_the_others) {
+    tiny_net net;
+    tiny_prompt raw, p;
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+    prefill(&net, &raw, "prune=random,layer=1,keep=0.3", 0);
+    prefill(&net, &p, "prune=random,layer=1,keep=0.3;pack=latent,budget=0.4", 0);
+    const fv_kv_packed *at = fv_kv_packed_at(p.kv, 0);
+    int32_t W = net.cfg.n_kv * net.cfg.d_head, D = net.cfg.d_head,
+            few = fv_kv_packed_at(p.kv, 1)->rows.n;
+    const int32_t *of_row = fv_kv_positions(raw.kv, 0, 0, FV_SEG_VISUAL);
+    float *m = malloc((size_t)W * sizeof *m);
+    double off[2] = {0}, all[2] = {0};
+    for (int32_t j = 0; j < at->rows.n; j++) {
+        int32_t from = 0;
+        while (of_row[from] != at->pos[j]) from++;
+        fv_latent_read(&at->part[FV_PACKED_V], j, 1, m);
+        for (int32_t c = 0; c < W; c++) { /* columns that directions are along */
+            void *row;
+            if (c % 5) continue;
+            fv_kv_contiguous(raw.kv, 0, c / D, FV_SEG_VISUAL, true, from, from + 1, &row);
+            double v = (double)((const float *)row)[c % D], d = v - (double)m[c];
+            off[j >= few] += d * d;
+            all[j >= few] += v * v;
+        }
+    }
+    cr_assert(few > 0 && few < at->rows.n && all[0] > 0 && all[1] > 0);
+    cr_assert_float_eq(off[0] / all[0], off[1] / all[1], 0.25 * off[0] / all[0] + 1e-3,
+                       "%g of tokens of both layers, %g of the others", off[0] / all[0],
+                       off[1] / all[1]);
+    free(m);
+    tiny_prompt_free(&p);
+    tiny_prompt_free(&raw);
+    tiny_net_close(&net);
+}
+
 /* Bytes: planned, compressed, in the pool, on the wire, and on arrival. */
 Test(latent, bytes_are_the_same_everywhere_and_as_planned) {
     static const char *const policies[] = {
-        "pack=latent,budget=0.05", "prune=fastv,layer=2,keep=0.8;pack=latent,budget=0.1",
-        "prune=fastv,layer=1,keep=0.8;pack=latent,budget=0.1", "pack=latent,budget=0.05;evict=vta",
-        "pack=latent,bits=3,budget=0.05"};
-    for (int i = 0; i < 5; i++) {
+        "pack=latent,budget=0.05",
+        "prune=fastv,layer=2,keep=0.8;pack=latent,budget=0.1",
+        "prune=fastv,layer=1,keep=0.8;pack=latent,budget=0.1",
+        "pack=latent,budget=0.05;evict=vta",
+        "pack=latent,bits=3,budget=0.05",
+        "prune=fastv,layer=1,keep=0.5;pack=latent,budget=0.2;expand=attention;"
+        "evict=vta,shallow=rank_by_first_tap",
+        "prune=fastv,layer=3,keep=0.5;pack=latent,budget=0.2;evict=importance"};
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
         handoff_rig rig;
         tiny_prompt p;
         fv_received got;
@@ -194,6 +322,140 @@ Test(latent, bytes_are_the_same_everywhere_and_as_planned) {
         tiny_prompt_free(&p);
         rig_close(&rig);
     }
+}
+
+/* The i-th PACK of a stream, changed, with every checksum correct. */
+static fv_status deliver_changed(const handoff_rig *rig, const rig_stream *s, int i, size_t at,
+                                 uint32_t x) {
+    uint8_t *bytes = malloc(s->n), *p = bytes;
+    fv_received got;
+    cr_assert(bytes);
+    memcpy(bytes, s->bytes, s->n);
+    for (uint32_t type, length;; p += FV_SECTION_HEADER + length) {
+        memcpy(&type, p + 4, 4);
+        memcpy(&length, p + 40, 4);
+        if (type == FV_SECTION_PACKED && i-- == 0) break;
+    }
+    memcpy(p + FV_SECTION_HEADER + at, &x, 4);
+    rig_put_right(bytes, s->n, s->hello.compat.hash);
+    fv_status st = rig_deliver(rig->receiver, &s->hello, bytes, s->n, 500, &got);
+    if (st == FV_OK) fv_received_free(&got);
+    cr_assert_eq(fv_kv_pool_used(rig->pool), 0);
+    free(bytes);
+    return st;
+}
+
+/* Layers 0 and 1, of 70 and of 35 tokens, are a group, and all are ranked. */
+Test(latent, sections_that_lie_about_shared_tokens_are_refused) {
+    enum { SOURCE_LAYER_AT = 8, FLAGS_AT = 12, K_AT = 16, N_SOURCE_AT = 48, FIRST_AT = 52 };
+    enum { LATENT = 32, RANKED = 4, RANK_AT = FIRST_AT + 4 * (2 + 1 + VISUAL) };
+    static const struct {
+        int pack;
+        size_t at;
+        uint32_t x;
+    } lies[] = {{0, N_SOURCE_AT, 1},
+                {0, RANK_AT, 1},
+                {0, RANK_AT + 4, 5},
+                {0, FLAGS_AT, LATENT | RANKED | 1},
+                {1, N_SOURCE_AT, 0},
+                {1, N_SOURCE_AT, VISUAL + 1},
+                {1, N_SOURCE_AT, UINT32_MAX},
+                {1, FLAGS_AT, LATENT},
+                {1, FLAGS_AT, LATENT | RANKED | 1},
+                {1, FLAGS_AT, RANKED},
+                {1, SOURCE_LAYER_AT, 1},
+                {1, SOURCE_LAYER_AT, 3},
+                {1, K_AT, 1},
+                {1, K_AT + 4, FV_LATENT_MOST + 1},
+                {1, K_AT + 4, UINT32_MAX},
+                {1, K_AT + 8, 3},
+                {3, N_SOURCE_AT, VISUAL / 2 + 1},
+                {3, SOURCE_LAYER_AT, 1}};
+    handoff_rig rig;
+    tiny_prompt p;
+    rig_stream s;
+    rig_open(&rig, &(rig_options){.dtype = FV_F16});
+    prefill(&rig.net, &p,
+            "prune=fastv,layer=1,keep=0.5;pack=latent,budget=0.2;"
+            "evict=vta,shallow=rank_by_first_tap",
+            0);
+    cr_assert(fv_kv_packed_at(p.kv, 0)->rank && fv_kv_packed_at(p.kv, 1)->rank);
+    rig_capture(&rig, &p, MORE, &s);
+    cr_assert_eq(deliver_changed(&rig, &s, 1, N_SOURCE_AT, VISUAL / 2), FV_OK, "as it was: %s",
+                 fv_last_error());
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++)
+        cr_assert_neq(deliver_changed(&rig, &s, lies[i].pack, lies[i].at, lies[i].x), FV_OK,
+                      "lie %zu", i);
+    free(s.bytes);
+    tiny_prompt_free(&p);
+    rig_close(&rig);
+}
+
+/* ---- what leaves ------------------------------------------------------------------------- */
+
+/* As many rows of each layer as its own number says, and the bytes with those of the first. */
+static void assert_left(const fv_kv *kv, double share, const int32_t *had) {
+    for (int32_t l = 0; l < 4; l++) {
+        const fv_kv_packed *at = fv_kv_packed_at(kv, l);
+        int32_t left = (int32_t)(share * had[l] + 1e-9);
+        cr_assert_eq(at ? at->n_alive : 0, left, "layer %d has %d of %d", l, at ? at->n_alive : 0,
+                     had[l]);
+        if (!at) continue;
+        const fv_kv_packed *lead = fv_kv_packed_at(kv, at->source_layer);
+        cr_assert(at->n_alive <= at->rows.n && at->rows.n <= lead->rows.n);
+        cr_assert_eq(lead->part[FV_PACKED_K].shape.n, lead->rows.n);
+        cr_assert(memcmp(at->pos, lead->pos, (size_t)at->rows.n * sizeof *at->pos) == 0);
+        cr_assert(at == lead || at->part[FV_PACKED_K].base == lead->part[FV_PACKED_K].data);
+    }
+}
+
+/* By rank, and by the importance that a group's rows have together. */
+Test(latent, layers_of_a_group_let_go_of_their_own_numbers) {
+    for (int order = FV_ANNEAL_RANK; order <= FV_ANNEAL_IMPORTANCE; order++) {
+        tiny_net net;
+        tiny_prompt p;
+        int32_t had[4];
+        tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+        prefill(&net, &p,
+                "prune=fastv,layer=1,keep=0.5;pack=latent,budget=0.2;expand=attention;"
+                "evict=vta,shallow=rank_by_first_tap",
+                0);
+        for (int32_t l = 0; l < 4; l++) had[l] = fv_kv_packed_at(p.kv, l)->rows.n;
+        size_t before = fv_kv_packed_bytes(p.kv, 0, FV_SEG_VISUAL);
+        for (double share = 0.95; share > 0.1; share -= 0.17) {
+            cr_assert_eq(fv_anneal(p.kv, share, (fv_anneal_order)order), FV_OK, "%s",
+                         fv_last_error());
+            assert_left(p.kv, share, had);
+        }
+        cr_assert_lt(fv_kv_packed_bytes(p.kv, 0, FV_SEG_VISUAL), before);
+        cr_assert_eq(fv_anneal(p.kv, 0, (fv_anneal_order)order), FV_OK);
+        for (int32_t l = 0; l < 4; l++) cr_assert_null(fv_kv_packed_at(p.kv, l));
+        tiny_prompt_free(&p);
+        tiny_net_close(&net);
+    }
+}
+
+/* The most important rows of either layer stay, and the second's are the first's first ones. */
+Test(latent, the_important_rows_of_a_group_stay) {
+    tiny_net net;
+    tiny_prompt p;
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+    prefill(&net, &p, "prune=fastv,layer=1,keep=0.5;pack=latent,budget=0.2;evict=importance", 0);
+    fv_kv_packed *at[2] = {fv_kv_packed_at(p.kv, 0), fv_kv_packed_at(p.kv, 1)};
+    int32_t few = at[1]->rows.n, wanted[4] = {at[0]->pos[few - 1], at[0]->pos[3],
+                                              at[0]->pos[VISUAL - 1], at[0]->pos[few]};
+    for (int32_t j = 0; j < VISUAL; j++) at[0]->importance[j] = 0.1f;
+    for (int32_t j = 0; j < few; j++) at[1]->importance[j] = 0.1f;
+    at[0]->importance[few - 1] = at[1]->importance[few - 1] = 9;
+    at[1]->importance[3] = 8;
+    at[0]->importance[VISUAL - 1] = 7;
+    at[0]->importance[few] = 6;
+    cr_assert_eq(fv_expand_keep(p.kv, 4.0 / VISUAL), FV_OK, "%s", fv_last_error());
+    cr_assert(at[0]->rows.n == 4 && at[1]->rows.n == 2, "%d and %d", at[0]->rows.n, at[1]->rows.n);
+    for (int32_t j = 0; j < 4; j++) cr_assert_eq(at[0]->pos[j], wanted[j], "row %d", j);
+    for (int32_t j = 0; j < 2; j++) cr_assert_eq(at[1]->pos[j], wanted[j], "row %d", j);
+    tiny_prompt_free(&p);
+    tiny_net_close(&net);
 }
 
 /* Rows that leave take no bit of the others with them, until so few are left that they are rebuilt. */

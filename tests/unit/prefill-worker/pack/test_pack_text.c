@@ -282,7 +282,7 @@ static fv_status deliver_changed(handoff_rig *rig, const rig_stream *s, size_t a
 }
 
 Test(pack_text, sections_that_lie_about_text_are_refused) {
-    enum { N_AT = 0, SOURCE_LAYER_AT = 8, FLAGS_AT = 12, K_AT = 16, V_AT = 32, FIRST_AT = 48 };
+    enum { N_AT = 0, SOURCE_LAYER_AT = 8, FLAGS_AT = 12, K_AT = 16, V_AT = 32, FIRST_AT = 52 };
     handoff_rig rig;
     tiny_prompt p;
     rig_stream s;
