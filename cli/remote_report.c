@@ -77,7 +77,8 @@ static fv_status take_packed(const report_message *m, fv_report *out) {
             .error_text = m->packed[l]->error_text,
             .code = (int32_t)m->packed[l]->code_bits,
             .merged = m->packed[l]->merged,
-            .row_bits = (int32_t)m->packed[l]->row_bits};
+            .row_bits = (int32_t)m->packed[l]->row_bits,
+            .n_own = (int32_t)m->packed[l]->own_directions};
     return FV_OK;
 }
 

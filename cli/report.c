@@ -79,6 +79,8 @@ static json_t *packed_json(const fv_report *r) {
         if (layer && at->merged) json_object_set_new(layer, "merged", json_true());
         if (layer && at->row_bits)
             json_object_set_new(layer, "row_bits", json_integer(at->row_bits));
+        if (layer && at->n_own)
+            json_object_set_new(layer, "own_directions", json_integer(at->n_own));
         json_array_append_new(layers, layer);
     }
     return json_pack("{s:I, s:I, s:f, s:o}", "bytes_raw", (json_int_t)p->bytes_raw, "bytes",
@@ -209,7 +211,9 @@ static void print_stages(FILE *f, const fv_report *r) {
 }
 
 static bool same_ranks(const fv_packed_layer *a, const fv_packed_layer *b) {
-    if (a->code != b->code || a->merged != b->merged || a->row_bits != b->row_bits) return false;
+    if (a->code != b->code || a->merged != b->merged || a->row_bits != b->row_bits ||
+        a->n_own != b->n_own)
+        return false;
     if (a->code) return true; /* also where keys are another layer's */
     return a->rank[0] == b->rank[0] && a->rank[1] == b->rank[1];
 }
@@ -252,6 +256,9 @@ static void print_packed(FILE *f, const fv_pack_report *p) {
             fprintf(f, "merged in pairs");
         else
             fprintf(f, "at rank %d and %d", p->layer[l].rank[0], p->layer[l].rank[1]);
+        if (p->layer[l].n_own)
+            fprintf(f, " and %d direction%s of its own", p->layer[l].n_own,
+                    p->layer[l].n_own > 1 ? "s" : "");
         fprintf(f, ", error at most %.3f and %.3f", (double)error[0], (double)error[1]);
         lead = "; ";
     }

@@ -111,7 +111,7 @@ typedef struct fv_wire_packed {
     uint32_t n_source; /* and its tokens the first so many of that layer's; of others 0 */
     struct {
         uint32_t rank, rank2, bits; /* rank of coefficients: a token's bits */
-        uint32_t n_outlier;         /* of codes and directions */
+        uint32_t n_outlier;         /* of codes and directions; of coefficients: own directions */
     } part[2];                      /* keys, values */
     const void *first;              /* i32 [n_anchor + 1], perhaps unaligned */
     const void *anchor;             /* i32 [n_anchor] when anchored */

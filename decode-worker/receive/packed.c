@@ -130,6 +130,7 @@ static fv_status check_source_layer(const fv_import *l, const fv_kv_packed_form 
         lead->rows.n_anchor != f->n_anchor ||
         lead->part[FV_PACKED_K].shape.form != f->part[FV_PACKED_V].form ||
         lead->part[FV_PACKED_K].shape.row_bits != f->part[FV_PACKED_K].row_bits ||
+        lead->part[FV_PACKED_K].shape.n_own != f->part[FV_PACKED_K].n_own ||
         (f->part[FV_PACKED_K].row_bits &&
          lead->part[FV_PACKED_K].shape.bits != f->part[FV_PACKED_K].bits) ||
         (f->part[FV_PACKED_V].borrows && fv_kv_source_layer(l->got.kv, l->layer) != l->layer))
@@ -152,6 +153,8 @@ static fv_status check_form(const fv_import *l, const fv_kv_packed_form *f, uint
             return malformed(l, "its parts have no such shape");
         *bytes += fv_packed_bytes(&f->part[k]);
     }
+    if (f->part[FV_PACKED_K].n_own != f->part[FV_PACKED_V].n_own)
+        return malformed(l, "its keys and values have different numbers of own directions");
     FV_TRY(check_source_layer(l, f));
     FV_TRY(check_blocks(l, f));
     FV_TRY(check_ranks(l, f));
@@ -179,19 +182,21 @@ static fv_packed_form form_of(const fv_wire_packed *w) {
 static fv_packed_shape shape_of(const fv_import *l, const fv_wire_packed *w, int kind) {
     bool own = w->source_layer == (uint32_t)l->layer;
     uint32_t bits = w->part[kind].bits, rank = w->part[kind].rank;
-    return (fv_packed_shape){
-        .n = (int32_t)w->n,
-        .rank = w->latent ? 0 : (int32_t)rank,
-        .rank2 = (int32_t)w->part[kind].rank2,
-        .n_kv = l->shape->n_kv,
-        .d_head = l->shape->d_head,
-        .dtype = l->shape->dtype,
-        .kind = (fv_packed_kind)kind,
-        .bits = bits > 16 ? 0 : (uint8_t)bits,
-        .form = form_of(w),
-        .borrows = (w->merged && !own) || (w->latent && (!own || kind == FV_PACKED_V)),
-        .row_bits = w->latent ? (int32_t)(rank & INT32_MAX) : 0,
-        .n_outlier = w->part[kind].n_outlier > INT32_MAX ? -1 : (int32_t)w->part[kind].n_outlier};
+    int32_t beside = w->part[kind].n_outlier > INT32_MAX ? -1 : (int32_t)w->part[kind].n_outlier;
+    return (fv_packed_shape){.n = (int32_t)w->n,
+                             .rank = w->latent ? 0 : (int32_t)rank,
+                             .rank2 = (int32_t)w->part[kind].rank2,
+                             .n_kv = l->shape->n_kv,
+                             .d_head = l->shape->d_head,
+                             .dtype = l->shape->dtype,
+                             .kind = (fv_packed_kind)kind,
+                             .bits = bits > 16 ? 0 : (uint8_t)bits,
+                             .form = form_of(w),
+                             .borrows = (w->merged && !own) ||
+                                        (w->latent && (!own || kind == FV_PACKED_V)),
+                             .row_bits = w->latent ? (int32_t)(rank & INT32_MAX) : 0,
+                             .n_own = w->latent ? beside : 0,
+                             .n_outlier = w->latent ? 0 : beside};
 }
 
 /* A layer that has its source layer's coefficients names no tokens: they are the first ones of that
@@ -274,10 +279,12 @@ fv_status fv_import_end_factor(fv_import *l) {
     const fv_packed_part *part = &block_of(l)->part[l->kind];
     fv_arena arena = {0};
     fv_packed_part host;
+    bool latent = part->shape.form == FV_PACKED_LATENT;
     /* Every pattern of bits is a coefficient. */
-    if (part->shape.form == FV_PACKED_LOWRANK || part->shape.form == FV_PACKED_LATENT) return FV_OK;
+    if (part->shape.form == FV_PACKED_LOWRANK || (latent && part->shape.n_own == 0)) return FV_OK;
     fv_status st = fv_kv_packed_on_host(l->got.kv, part, &arena, &host);
-    if (st == FV_OK && fv_codes_check_outliers(&host) != FV_OK)
+    if (st == FV_OK && (latent ? fv_latent_check_directions(&host.shape, host.data)
+                               : fv_codes_check_outliers(&host)) != FV_OK)
         st = FV_REFUSE(MALFORMED, "section FACT of layer %d: %s", l->layer, fv_last_error());
     fv_arena_fini(&arena);
     return st;

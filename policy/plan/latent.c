@@ -5,7 +5,9 @@
  *
  * W the numbers of a token in a layer (kernels/latent.h), n_l the visual tokens of layer l and n those
  * of the group's first layer that holds any. Layers after it may hold fewer; a token has one set of
- * coefficients for all layers that hold it. With `bits`, row_bits is a multiple of them. */
+ * coefficients for all layers that hold it. With `bits`, row_bits is a multiple of them. With
+ * residual=auto a group may have directions of its own besides, whose bytes are counted as if it had
+ * the most. */
 #include "policy/plan/contribute.h"
 #include "policy/plan/packed_shape.h"
 
@@ -49,7 +51,8 @@ static void plan_group(fv_plan *plan, int32_t from, const fv_pack_latent_params 
                                              .rank2 = {width, width},
                                              .back = l - first,
                                              .group = end - first,
-                                             .row_bits = row_bits};
+                                             .row_bits = row_bits,
+                                             .n_own = p->residual_auto ? p->residual_rank : 0};
     }
     if (fv_plan_latents_pay(plan, first, n))
         plan->pack.any = true;

@@ -31,6 +31,7 @@ fv_packed_shape fv_plan_packed_shape(const fv_plan *plan, int32_t layer, fv_pack
                          .borrows = pack->back > 0};
     if (plan->pack.latent) {
         s.row_bits = pack->row_bits;
+        s.n_own = pack->n_own;
         s.borrows = pack->back > 0 || kind == FV_PACKED_V;
         return s;
     }
@@ -89,11 +90,11 @@ static bool merging_pays(const fv_plan *plan, int32_t layer, int32_t n) {
 
 bool fv_plan_latents_pay(const fv_plan *plan, int32_t first, const int32_t *n) {
     uint64_t packed = 0, raw = 0;
-    for (int32_t i = 0; i < plan->pack.layer[first].group; i++) {
-        fv_packed_shape s =
-            fv_plan_packed_shape(plan, first + i, FV_PACKED_K, n[i], dtype_of(plan));
-        packed += fv_packed_bytes(&s);
-        raw += 2 * fv_packed_raw_bytes(&s);
+    for (int32_t i = 0; i < 2 * plan->pack.layer[first].group; i++) {
+        fv_packed_shape s = fv_plan_packed_shape(plan, first + i / 2, (fv_packed_kind)(i % 2),
+                                                 n[i / 2], dtype_of(plan));
+        packed += s.n > 0 ? fv_packed_bytes(&s) : 0;
+        raw += fv_packed_raw_bytes(&s);
     }
     return packed < raw;
 }

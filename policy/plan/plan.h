@@ -123,7 +123,8 @@ typedef struct fv_plan_pack {
     int32_t back;     /* so many layers before this one is the first of those that it shares
                        * directions or coefficients with; 0: it is that layer */
     int32_t group;    /* of latents: layers from the first to the last that share coefficients, */
-    int32_t row_bits; /* and bits of a token's */
+    int32_t row_bits; /* bits of a token's, */
+    int32_t n_own;    /* and own directions, at most */
 } fv_plan_pack;
 
 /* The share of a ranked layer's visual tokens that is left when t tokens of the answer are there;

@@ -187,7 +187,7 @@ typedef struct counted {
 static bool same_pack(const fv_plan_pack *a, const fv_plan_pack *b) {
     return memcmp(a->rank, b->rank, sizeof a->rank) == 0 &&
            memcmp(a->rank2, b->rank2, sizeof a->rank2) == 0 && a->back == b->back &&
-           a->group == b->group && a->row_bits == b->row_bits;
+           a->group == b->group && a->row_bits == b->row_bits && a->n_own == b->n_own;
 }
 
 static layer_bytes count_again(const fv_plan *plan, int32_t l, bool leads, counted last[2]) {

@@ -4,6 +4,8 @@
  *   rows of all layers of a group, keys before rotation
  *       --z = sum over layers of K P_k + V P_v, less the mean's--> z [n, R] --nearest level-->
  *       planes of bits, which belong to the first layer's keys
+ *   what that leaves, if it is more than the calibration expects --own.h--> own directions: their
+ *       coefficients in planes besides, their numbers in each part
  *
  * ORDER. Tokens are pruned between layers, so each layer holds some of those that the layer before
  * holds. The group's tokens are listed layer by layer from the last, those that were not listed yet
@@ -25,6 +27,7 @@
 #include <string.h>
 
 #include "model/net/row_matrix.h"
+#include "prefill-worker/pack/own.h"
 #include "prefill-worker/pack/pack_layer.h"
 
 /* ---- whose rows, in which order -------------------------------------------------------------- */
@@ -106,6 +109,16 @@ static void shape_parts(const fv_pack_context *ctx, const members *m) {
         }
 }
 
+/* Memory for as many own directions as the plan allows. */
+static fv_status take_parts(const fv_pack_context *ctx, const members *m) {
+    for (int32_t i = 0; i < 2 * m->n; i++) {
+        fv_pack_layer *l = m->layer[i / 2];
+        size_t bytes = fv_packed_bytes(&l->shape[i % 2]);
+        if (bytes) FV_TRY(fv_arena_alloc(ctx->scratch, bytes, &l->data[i % 2]));
+    }
+    return FV_OK;
+}
+
 /* The group's last layer looks at all of them, when their rows are there. */
 static fv_status begin(const fv_pack_context *ctx, fv_pack_job *job) {
     const fv_plan_pack *of = &ctx->plan->pack.layer[job->layer];
@@ -120,8 +133,7 @@ static fv_status begin(const fv_pack_context *ctx, fv_pack_job *job) {
     if (!nested) return FV_OK;
     shape_parts(ctx, &m);
     for (int32_t i = 0; i < m.n; i++) m.job[i]->state = m.layer[i];
-    FV_TRY(
-        fv_arena_alloc(ctx->scratch, fv_packed_bytes(&m.layer[0]->shape[0]), &m.layer[0]->data[0]));
+    FV_TRY(take_parts(ctx, &m));
     first->part[FV_PACKED_K] = true; /* for all of the group */
     return FV_OK;
 }
@@ -148,15 +160,20 @@ static fv_status multiply(const fv_pack_context *ctx, const fv_tensor *x, const 
     return fv_matrix_fetch(ctx->matrices, &a.y, y);
 }
 
-/* The coefficients of a group on their way. */
+/* A group on its way. */
 typedef struct latents {
+    fv_pack_job *first; /* of `group`, of which some have no state */
+    int32_t group;
     const fv_latent_layer *l; /* the first layer's */
     int32_t n, R, n_dir;      /* tokens, directions, and those that have bits */
     bool lacking;             /* some tokens are not in all layers that share directions */
     int32_t due;              /* layers that were not visited yet */
-    float *z;                 /* [n, R] */
+    float *z;                 /* [n, R] coefficients: as they are summed, and then as they decode */
     double *offset;           /* [R] mean_S P_S of the layers so far, */
     double *gram;             /* [n_dir, n_dir] and their B_S P_S */
+    double *weight;       /* [2 group] of a matrix: one over its squared distance from the mean */
+    double lost, allowed; /* sum of weighted squared errors: as it is, and as it may be */
+    fv_own own;           /* directions that are added for it */
 } latents;
 
 /* z [n, R] += M P. */
@@ -255,24 +272,80 @@ static fv_status project(const fv_pack_context *ctx, fv_pack_job *job, int kind,
     return x->lacking ? add_gram(ctx, l, kind, m->cols, x) : FV_OK;
 }
 
-/* ||M - M~|| / ||M||, M~ the mean plus z B; 0 of zeros. */
-static fv_status compare(const fv_pack_context *ctx, fv_pack_job *job, int kind, fv_tensor *m,
-                         latents *x) {
+/* e = M - M~ on the host, M~ the mean plus z B; *square: ||M||^2; *spread: ||M - mean||^2. */
+static fv_status residual(const fv_pack_context *ctx, const fv_pack_job *job, int kind,
+                          fv_tensor *m, const latents *x, float **e, double *square,
+                          double *spread) {
     const fv_latent_layer *l = &fv_kv_get_shape(ctx->kv)->latent[job->layer];
-    float *rows, *back;
-    double off = 0, all = 0;
+    float *rows;
     fv_tensor z;
     FV_TRY(fv_matrix_send(ctx->matrices, x->z, m->rows, x->R, &z));
-    FV_TRY(multiply(ctx, &z, l->decode[kind], m->cols, &back));
+    FV_TRY(multiply(ctx, &z, l->decode[kind], m->cols, e));
     FV_TRY(fv_matrix_fetch(ctx->matrices, m, &rows));
-    for (int32_t j = 0; j < m->rows; j++)
-        for (int32_t c = 0; c < m->cols; c++, rows++, back++) {
-            double v = (double)*rows, d = v - (double)l->mean[kind][c] - (double)*back;
-            off += d * d;
-            all += v * v;
-        }
+    *square = *spread = 0;
+    for (size_t i = 0, W = (size_t)m->cols; i < (size_t)m->rows * W; i++) {
+        double v = (double)rows[i], d = v - (double)l->mean[kind][i % W];
+        (*e)[i] = (float)(d - (double)(*e)[i]);
+        *square += v * v;
+        *spread += d * d;
+    }
+    return FV_OK;
+}
+
+static double squares(const float *x, size_t n) {
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
+    return sum;
+}
+
+/* ||E|| / ||M||; 0 of zeros. */
+static float share(double off, double square) { return square > 0 ? (float)sqrt(off / square) : 0; }
+
+static double *weight_of(const latents *x, const fv_pack_job *job, int kind) {
+    return &x->weight[2 * (job - x->first) + kind];
+}
+
+static fv_status compare(const fv_pack_context *ctx, fv_pack_job *job, int kind, fv_tensor *m,
+                         latents *x) {
+    double square, spread;
+    float *e;
+    FV_TRY(residual(ctx, job, kind, m, x, &e, &square, &spread));
+    double off = squares(e, (size_t)m->rows * (size_t)m->cols);
+    *weight_of(x, job, kind) = spread > 0 ? 1 / spread : 0;
+    x->lost += *weight_of(x, job, kind) * off;
     job->rank[kind] = m->cols;
-    job->error[kind] = all > 0 ? (float)sqrt(off / all) : 0;
+    job->error[kind] = share(off, square);
+    return FV_OK;
+}
+
+static fv_status show(const fv_pack_context *ctx, fv_pack_job *job, int kind, fv_tensor *m,
+                      latents *x) {
+    double square, spread;
+    fv_tensor e;
+    float *numbers;
+    FV_TRY(residual(ctx, job, kind, m, x, &numbers, &square, &spread));
+    FV_TRY(fv_matrix_send(ctx->matrices, numbers, m->rows, m->cols, &e));
+    return fv_own_show(&x->own, ctx->matrices, &e, *weight_of(x, job, kind));
+}
+
+/* A part's own directions, and the error that is left. */
+static fv_status fit(const fv_pack_context *ctx, fv_pack_job *job, int kind, fv_tensor *m,
+                     latents *x) {
+    const fv_pack_layer *l = job->state;
+    size_t r = (size_t)x->own.r, W = (size_t)m->cols;
+    double square, spread;
+    fv_tensor e;
+    float *numbers, *o;
+    FV_TRY(residual(ctx, job, kind, m, x, &numbers, &square, &spread));
+    FV_TRY(fv_matrix_send(ctx->matrices, numbers, m->rows, m->cols, &e));
+    FV_TRY(FV_ARENA_NEW(ctx->scratch, r * W, o));
+    FV_TRY(fv_own_directions(&x->own, ctx->matrices, &e, o));
+    fv_latent_write_directions(&l->shape[kind], o, l->data[kind]);
+    for (size_t j = 0; j < (size_t)m->rows; j++)
+        for (size_t i = 0; i < r; i++)
+            for (size_t c = 0; c < W; c++)
+                numbers[j * W + c] = fmaf(-x->own.u[j * r + i], o[i * W + c], numbers[j * W + c]);
+    job->error[kind] = share(squares(numbers, (size_t)m->rows * W), square);
     return FV_OK;
 }
 
@@ -332,20 +405,92 @@ static fv_status project_all(const fv_pack_context *ctx, fv_pack_job *first, lat
     return FV_OK;
 }
 
+static fv_status visit_all(const fv_pack_context *ctx, visit_fn *fn, latents *x) {
+    for (int32_t i = 0; i < x->group; i++)
+        if (x->first[i].state) FV_TRY(visit(ctx, &x->first[i], fn, x));
+    return FV_OK;
+}
+
+/* ---- own directions -------------------------------------------------------------------------- */
+
+/* The parts have r of them. */
+static void set_own(latents *x, int32_t r) {
+    for (int32_t i = 0; i < x->group; i++) {
+        fv_pack_layer *l = x->first[i].state;
+        if (l) l->shape[FV_PACKED_K].n_own = l->shape[FV_PACKED_V].n_own = r;
+    }
+}
+
+/* Parts that borrow everything have no memory. */
+static void drop_empty(latents *x) {
+    for (int32_t i = 0; i < 2 * x->group; i++) {
+        fv_pack_layer *l = x->first[i / 2].state;
+        if (l && fv_packed_bytes(&l->shape[i % 2]) == 0) l->data[i % 2] = NULL;
+    }
+}
+
+/* z becomes codes, and what they decode to. */
+static fv_status write_codes(latents *x, float *z) {
+    const fv_pack_layer *lead = x->first->state;
+    fv_status st = fv_latent_write(x->l, &lead->shape[0], z, lead->data[0]);
+    return st == FV_OK ? FV_OK : fv_pack_layer_fail(st, x->first, FV_PACKED_K);
+}
+
+/* Each matrix weighs 1. */
+static double allowed(const fv_pack_context *ctx, const latents *x) {
+    const fv_pack_layer *lead = x->first->state;
+    double times = ctx->plan->params[FV_STAGE_PACK].pack_latent.residual_above;
+    int32_t n = 0;
+    for (int32_t i = 0; i < x->group; i++) n += x->first[i].state ? 2 : 0;
+    return times * times * n * fv_latent_expected(x->l, &lead->shape[0]);
+}
+
+/* As many as it takes; z as it was before it became codes. */
+static fv_status add_own(const fv_pack_context *ctx, latents *x, int32_t most, float *z) {
+    const fv_pack_layer *lead = x->first->state;
+    x->allowed = allowed(ctx, x);
+    if (x->lost <= x->allowed) return FV_OK;
+    FV_TRY(fv_own_begin(ctx->scratch, lead->n, most, &x->own));
+    for (int pass = 0; pass < FV_OWN_PASSES; pass++) {
+        if (pass > 0) FV_TRY(fv_own_end_pass(&x->own, ctx->matrices));
+        FV_TRY(visit_all(ctx, show, x));
+    }
+    FV_TRY(fv_own_choose(&x->own, ctx->scratch, x->lost, x->allowed));
+    if (x->own.r == 0) return FV_OK;
+    set_own(x, x->own.r);
+    FV_TRY(write_codes(x, z));
+    fv_latent_write_own(&lead->shape[0], x->own.u, lead->data[0]);
+    return visit_all(ctx, fit, x);
+}
+
+/* ---- a group --------------------------------------------------------------------------------- */
+
 static fv_status part(const fv_pack_context *ctx, fv_pack_job *first, fv_packed_kind kind) {
     fv_pack_layer *lead = first->state;
     const fv_latent_layer *l = &fv_kv_get_shape(ctx->kv)->latent[first->layer];
     uint8_t bits[FV_LATENT_MOST];
-    latents x = {.l = l, .n = lead->n, .R = l->n_dir};
+    latents x = {.first = first,
+                 .group = ctx->plan->pack.layer[first->layer].group,
+                 .l = l,
+                 .n = lead->n,
+                 .R = l->n_dir};
+    int32_t most = lead->shape[0].n_own;
+    size_t all = (size_t)x.n * (size_t)x.R;
+    float *z;
+    (void)kind; /* of all parts of the group */
     x.n_dir = fv_latent_bits(l, &lead->shape[0], bits);
-    FV_TRY(FV_ARENA_NEW(ctx->scratch, (size_t)x.n * (size_t)x.R, x.z));
+    FV_TRY(FV_ARENA_NEW(ctx->scratch, all, x.z));
+    FV_TRY(FV_ARENA_NEW(ctx->scratch, all, z));
     FV_TRY(FV_ARENA_NEW(ctx->scratch, x.R, x.offset));
     FV_TRY(FV_ARENA_NEW(ctx->scratch, (size_t)x.n_dir * (size_t)x.n_dir, x.gram));
+    FV_TRY(FV_ARENA_NEW(ctx->scratch, 2 * x.group, x.weight));
     FV_TRY(project_all(ctx, first, &x));
-    fv_status st = fv_latent_write(l, &lead->shape[0], x.z, lead->data[0]);
-    if (st != FV_OK) return fv_pack_layer_fail(st, first, kind);
-    for (int32_t i = 0; i < ctx->plan->pack.layer[first->layer].group; i++)
-        if (first[i].state) FV_TRY(visit(ctx, &first[i], compare, &x));
+    memcpy(z, x.z, all * sizeof *z);
+    set_own(&x, 0);
+    FV_TRY(write_codes(&x, x.z));
+    FV_TRY(visit_all(ctx, compare, &x));
+    if (most > 0) FV_TRY(add_own(ctx, &x, most, z));
+    drop_empty(&x);
     return FV_OK;
 }
 

@@ -153,6 +153,7 @@ static void note(const fv_pack_job *job, const fv_packed_shape *shape, fv_packed
     layer->code = shape->form == FV_PACKED_QUANTIZED ? shape->bits : 0;
     layer->merged = shape->form == FV_PACKED_MERGED;
     layer->row_bits = shape->form == FV_PACKED_LATENT ? shape->row_bits : 0;
+    layer->n_own = shape->n_own;
 }
 
 static fv_status end_rows(run *r, fv_pack_job *job, fv_pack_report *report) {

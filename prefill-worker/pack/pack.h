@@ -24,6 +24,7 @@ typedef struct fv_packed_layer {
     int32_t code;      /* bits of a code; 0: factors, or merged */
     bool merged;       /* it shares directions with another layer */
     int32_t row_bits;  /* of latents: bits of a token's coefficients; 0: it has none */
+    int32_t n_own;     /* and directions that the request has of its own */
     int32_t rank_text; /* of its text keys; 0: text is raw */
     float error_text;
 } fv_packed_layer;

@@ -119,6 +119,7 @@ static fv_status fill_packed(fv_task *t, fv_report_message *r) {
         m->error_text = layer->error_text;
         m->code_bits = (uint32_t)layer->code;
         m->row_bits = (uint32_t)layer->row_bits;
+        m->own_directions = (uint32_t)layer->n_own;
         m->merged = layer->merged;
         r->packed[r->n_packed++] = m;
     }

@@ -37,6 +37,7 @@ class PackedLayer:
     code_bits: int = 0
     merged: bool = False
     row_bits: int = 0
+    own_directions: int = 0
 
 
 @dataclass

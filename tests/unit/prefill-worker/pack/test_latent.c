@@ -490,3 +490,117 @@ Test(latent, rows_that_stay_keep_their_bits) {
     tiny_prompt_free(&p);
     tiny_net_close(&net);
 }
+
+/* ---- own directions ----------------------------------------------------------------------- */
+
+/* Beside the budget: of each token a byte per direction, and of each part 4 bytes and W / 2. */
+Test(latent, memory_for_own_directions_is_set_aside_and_no_more) {
+    fv_plan none = plan_of("pack=latent,budget=1/512", llava);
+    for (int32_t r = 1; r <= 8; r++) {
+        char policy[80];
+        snprintf(policy, sizeof policy, "pack=latent,budget=1/512,residual=auto,residual_rank=%d",
+                 r);
+        fv_plan plan = plan_of(policy, llava);
+        size_t planes = fv_packed_aligned(2 * (2048 + 8 * (size_t)r) * 36);
+        size_t own = 16 * fv_packed_aligned((size_t)r * (4 + 4096 / 2));
+        cr_assert_eq(plan.pack.layer[31].row_bits, none.pack.layer[31].row_bits);
+        cr_assert_eq(plan.pack.layer[31].n_own, r);
+        cr_assert_eq(fv_plan_count(&plan).visual, 4 * (planes + own));
+        cr_assert_eq(fv_plan_count(&plan).tables, fv_plan_count(&none).tables);
+    }
+    fv_plan off = plan_of("pack=latent,budget=1/512,residual=none,residual_rank=5", llava);
+    cr_assert_eq(fv_plan_count(&off).visual, fv_plan_count(&none).visual);
+}
+
+/* The directions of these tests expect no error at all. */
+Test(latent, own_directions_take_what_the_others_leave) {
+    static const char *const policies[] = {
+        "pack=latent,budget=0.1",
+        "pack=latent,budget=0.1,residual=auto,residual_rank=2",
+        "pack=latent,budget=0.1,residual=auto",
+    };
+    static const int32_t ranks[] = {0, 2, 8};
+    tiny_net net;
+    tiny_prompt raw, p;
+    double before[4][2] = {{0}};
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+    prefill(&net, &raw, "", 0);
+    for (int i = 0; i < 3; i++) {
+        prefill(&net, &p, policies[i], i == 2 ? 7 : 0);
+        for (int32_t l = 0; l < 4; l++) {
+            const fv_kv_packed *at = fv_kv_packed_at(p.kv, l);
+            cr_assert_eq(p.packed.layer[l].n_own, ranks[i]);
+            for (int k = 0; k < 2; k++) {
+                double err = error_of(&net, &raw, at, l, k);
+                cr_assert_eq(at->part[k].shape.n_own, ranks[i]);
+                cr_assert_eq(at->part[k].data != NULL, ranks[i] > 0 || (l % 2 == 0 && k == 0));
+                cr_assert_float_eq(err, (double)p.packed.layer[l].error[k], 1e-4);
+                if (i) cr_assert_lt(err, before[l][k], "layer %d, part %d, %s", l, k, policies[i]);
+                before[l][k] = err;
+            }
+        }
+        cr_assert_leq(fv_kv_bytes(p.kv, FV_SEG_VISUAL), fv_plan_count(&p.plan).visual);
+        tiny_prompt_free(&p);
+    }
+    tiny_prompt_free(&raw);
+    tiny_net_close(&net);
+}
+
+/* None where the error is what it may be, and their bytes are not taken. */
+Test(latent, a_request_with_little_error_has_no_own_directions) {
+    tiny_net net;
+    tiny_prompt none, p;
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+    fv_latent_layer *layer = (fv_latent_layer *)(uintptr_t)net.latent->layer;
+    for (int32_t l = 0; l < 4; l++) layer[l].variance = 100; /* nearly all of it is expected */
+    prefill(&net, &none, "pack=latent,budget=0.1", 0);
+    prefill(&net, &p, "pack=latent,budget=0.1,residual=auto", 0);
+    cr_assert(same_store(none.kv, p.kv));
+    cr_assert_eq(fv_kv_bytes(none.kv, FV_SEG_VISUAL), fv_kv_bytes(p.kv, FV_SEG_VISUAL));
+    cr_assert_eq(p.packed.layer[0].n_own, 0);
+    tiny_prompt_free(&none);
+    tiny_prompt_free(&p);
+    tiny_net_close(&net);
+}
+
+/* Where the payload of the first section of a type begins. */
+static size_t payload_of(const rig_stream *s, const char *type) {
+    size_t i = 0;
+    while (i + 4 < s->n && memcmp(s->bytes + i, type, 4) != 0) i++;
+    return i + FV_SECTION_HEADER - 4;
+}
+
+Test(latent, own_directions_arrive_and_those_that_nobody_sends_are_refused) {
+    handoff_rig rig;
+    tiny_prompt p;
+    fv_received got;
+    rig_stream s;
+    rig_open(&rig, &(rig_options){.dtype = FV_BF16});
+    prefill(&rig.net, &p, "pack=latent,budget=0.05,residual=auto,residual_rank=3", 0);
+    size_t visual = fv_kv_bytes(p.kv, FV_SEG_VISUAL);
+    cr_assert_eq(visual, fv_plan_count(&p.plan).visual);
+    cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(visual, fv_kv_bytes(got.kv, FV_SEG_VISUAL));
+    cr_assert(same_store(p.kv, got.kv));
+    fv_received_free(&got);
+    rig_capture(&rig, &p, MORE, &s);
+    for (int i = 0; i < 4; i++) {
+        uint8_t *bytes = malloc(s.n);
+        memcpy(bytes, s.bytes, s.n);
+        size_t pack = payload_of(&s, "PACK"), fact = payload_of(&s, "FACT");
+        static const uint32_t numbers[] = {9, UINT32_MAX, 2};
+        float scale = INFINITY;
+        if (i < 3) /* of keys, and of values */
+            for (int k = 0; k < 2; k++) memcpy(bytes + pack + 28 + 16 * k, &numbers[i], 4);
+        else
+            memcpy(bytes + fact + 4, &scale, 4);
+        rig_put_right(bytes, s.n, s.hello.compat.hash);
+        cr_assert_eq(rig_deliver(rig.receiver, &s.hello, bytes, s.n, 500, &got), FV_EDATA, "%d: %s",
+                     i, fv_last_error());
+        free(bytes);
+    }
+    rig_assert_baseline(&rig, "refused");
+    free(s.bytes);
+    tiny_prompt_free(&p);
+    rig_close(&rig);
+}
