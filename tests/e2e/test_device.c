@@ -117,18 +117,23 @@ Test(device, packed_layers_give_the_logits_of_the_cpu) {
     for (int k = 0; k < 8; k++) same_logits(path, policies[k]);
 }
 
-/* Coefficients on directions that the device has once for all requests. */
+/* Coefficients on directions that the device has once for all requests; layers that have the first rows
+ * of another's, tokens that are read with few directions, and some that leave. */
 Test(device, coefficients_give_the_logits_of_the_cpu) {
-    static const char *const policies[] = {"\"pack=latent,budget=1/16\"",
-                                           "\"pack=latent,budget=1/32,bits=3,first=packed\"",
-                                           "\"pack=latent,budget=1/16;evict=vta,tau=3\""};
+    static const char *const policies[] = {
+        "\"pack=latent,budget=1/16\"", "\"pack=latent,budget=1/32,bits=3,first=packed\"",
+        "\"pack=latent,budget=1/16,residual=auto,residual_above=1;evict=vta,tau=3\"",
+        "\"pack=latent,budget=1/16;expand=attention,full=0.3;evict=importance,keep=0.5\"",
+        "\"prune=fastv,layer=1,keep=0.5;pack=latent,budget=1/16\""};
     char path[512], exact[512], packed[512];
     synthesise("tiny-gqa", "latent", path);
     latent_write(path);
-    for (int k = 0; k < 3; k++) same_logits(path, policies[k]);
     digests(path, ON_GPU, "preset=exact", exact);
-    digests(path, ON_GPU, policies[0], packed);
-    cr_expect(ne(str, packed, exact), "nothing was compressed");
+    for (int k = 0; k < 5; k++) {
+        same_logits(path, policies[k]);
+        digests(path, ON_GPU, policies[k], packed);
+        cr_expect(ne(str, packed, exact), "%s: nothing was compressed", policies[k]);
+    }
 }
 
 /* ---- which GPU, and what it did ---------------------------------------------------------- */

@@ -70,7 +70,7 @@ Test(device_pack, exact_products_give_the_parts_of_the_cpu_a_group_later) {
         "pack=svd,rank_k=8,rank_v=6,gain=0,block=4;expand=attention",
         "pack=svd,rank_k=8,rank_v=8,gain=0,bits=4,energy=0.8;lazy=vla,map=given,blocks=0-1",
         "pack=quant,bits=8,outliers=0.02", "pack=minicache,start=0,gamma=0.3",
-        "pack=latent,budget=1/8"};
+        "pack=latent,budget=1/8,residual=auto,residual_above=1"};
     side cpu, gpu;
     emulate();
     for (int i = 0; i < 5; i++) {
@@ -80,6 +80,7 @@ Test(device_pack, exact_products_give_the_parts_of_the_cpu_a_group_later) {
         for (int32_t l = 0; l < LAYERS; l++) {
             const fv_kv_packed *a = fv_kv_packed_at(cpu.p.kv, l), *b = fv_kv_packed_at(gpu.p.kv, l);
             for (int k = 0; k < 2; k++) same_part(&cpu, &gpu, l, k);
+            cr_expect_eq(a->part[0].shape.n_own > 0, i == 4, "own directions are the last one's");
             cr_assert_eq(!a->importance, !b->importance);
             if (a->importance) cr_expect(same_bits(a->importance, b->importance, VISUAL));
         }
@@ -88,6 +89,32 @@ Test(device_pack, exact_products_give_the_parts_of_the_cpu_a_group_later) {
         release(&cpu);
         release(&gpu);
     }
+}
+
+/* One copy of what attention reads, the same numbers; the checkpoint's own on the host. */
+Test(device_pack, directions_are_copied_to_the_device_once) {
+    side cpu, gpu;
+    emulate();
+    tiny_net_open_on(&cpu.net, tiny_shape_default(), FV_F32, "cpu", NULL, 1);
+    tiny_net_open_on(&gpu.net, tiny_shape_default(), FV_F32, "cuda", "exact", 1);
+    const fv_latent *l = gpu.net.latent;
+    size_t width = (size_t)(l->info.n_kv * l->info.d_head), n = width * (size_t)(l->info.n_dir + 1);
+    float *got = malloc(n * sizeof *got);
+    cr_assert(got);
+    cr_expect_eq(cpu.net.there.layer, cpu.net.latent->layer);
+    cr_expect_eq(fv_kv_pool_shape(gpu.net.pool)->latent, gpu.net.there.layer);
+    for (int32_t k = 0; k < LAYERS; k++) {
+        const fv_latent_layer *here = &l->layer[k], *there = &gpu.net.there.layer[k];
+        fv_device *dev = gpu.net.be.device;
+        cr_assert_eq(fv_device_copy(dev, got, there->key, n * sizeof *got), FV_OK);
+        cr_expect(same_bits(got, here->key, n), "keys of layer %d", k);
+        cr_assert_eq(fv_device_copy(dev, got, there->value, n * sizeof *got), FV_OK);
+        cr_expect(same_bits(got, here->value, n), "values of layer %d", k);
+        cr_expect_eq(there->encode[0], here->encode[0]);
+    }
+    free(got);
+    tiny_net_close(&cpu.net);
+    tiny_net_close(&gpu.net);
 }
 
 /* Sums in another order: the same ranks, and as small an error. */
