@@ -13,13 +13,15 @@
 
 static bool bits_fit(const fv_packed_shape *s) {
     if (s->form == FV_PACKED_MERGED) return s->bits == 16;
-    return s->form == FV_PACKED_QUANTIZED && (s->bits == 8 || s->bits == 4) && !s->borrows;
+    bool rows = s->bits == 16 && s->kind == FV_PACKED_V && s->n_outlier == 0;
+    return s->form == FV_PACKED_QUANTIZED && (s->bits == 8 || s->bits == 4 || rows) && !s->borrows;
 }
 
 fv_status fv_codes_check(const fv_packed_shape *s) {
     if (!bits_fit(s))
         return FV_FAIL(FV_EINVAL,
-                       "packed rows of form %d with %d bits: codes have 8 or 4, directions 16",
+                       "packed rows of form %d with %d bits: codes have 8 or 4, values beside coded "
+                       "keys also 16, directions 16",
                        (int)s->form, s->bits);
     if ((unsigned)s->dtype >= FV_N_DTYPE || (unsigned)s->kind > FV_PACKED_V)
         return FV_FAIL(FV_EINVAL, "codes of type %d, kind %d", (int)s->dtype, (int)s->kind);
@@ -168,11 +170,34 @@ static fv_status check_finite(const fv_packed_shape *s, const float *m) {
     return FV_OK;
 }
 
+/* Values as they are: rows of 16 bits. */
+static void write_rows(const fv_packed_shape *s, const float *m, void *data, double *error) {
+    fv_codes_layout l = fv_codes_layout_of(s);
+    size_t D = (size_t)s->d_head, n = (size_t)s->n * (size_t)s->n_kv;
+    double off = 0, all = 0;
+    memset(data, 0, l.bytes);
+    for (size_t i = 0; i < n; i++, m += D) {
+        size_t j = i / (size_t)s->n_kv, g = i % (size_t)s->n_kv;
+        char *row = (char *)data + l.code + g * l.head + j * l.stride;
+        narrow_row(m, D, s->dtype, row);
+        for (size_t d = 0; d < D; d++) {
+            double lost = (double)m[d] - (double)widened(row, s->dtype, d);
+            all += (double)m[d] * (double)m[d];
+            off += lost * lost;
+        }
+    }
+    *error = all > 0 ? sqrt(off / all) : 0;
+}
+
 fv_status fv_codes_write(const fv_packed_shape *s, const float *m, void *data, double *error) {
     size_t n = (size_t)s->n, W = fv_packed_width(s);
     bool key = s->kind == FV_PACKED_K;
     size_t lines = key ? W : n, n_out = lines ? (size_t)s->n_outlier / lines / 2 : 0;
     FV_TRY(check_finite(s, m));
+    if (s->bits == 16) {
+        write_rows(s, m, data, error);
+        return FV_OK;
+    }
     writer w = {.s = s, .l = fv_codes_layout_of(s), .data = data};
     memset(data, 0, w.l.bytes);
     w.is_out = calloc(n * W + 1, 1);
@@ -235,7 +260,7 @@ static void keep_row(const codes_view *src, const codes_view *dst, char *to, siz
     }
     if (src->s.form == FV_PACKED_MERGED)
         keep_norms(src, dst, to, from, j);
-    else if (src->s.kind == FV_PACKED_V)
+    else if (src->s.kind == FV_PACKED_V && src->s.bits != 16)
         memcpy(to + dst->l.pair + j * 8, src->data + src->l.pair + from * 8, 8);
 }
 

@@ -1,9 +1,8 @@
 #ifndef FOVEA_KERNELS_CODES_H
 #define FOVEA_KERNELS_CODES_H
 
-/* CODES: visual keys or values of one layer with each number as 8 or 4 bits, except for a few
- * outliers that are stored exactly (dense and sparse, KVQuant, arXiv 2401.18079; ops.h:
- * attn_quantized).
+/* CODES: keys or values of one layer with each number as 8 or 4 bits, except for a few outliers that
+ * are stored exactly (dense and sparse, KVQuant, arXiv 2401.18079; ops.h: attn_quantized).
  *
  *     m[j, c] ~= fma(step, q, lo)     M [n, W] of n tokens, W = Hkv * D channels of all heads; q =
  *                                     0 .. 2^bits - 1, to nearest
@@ -19,6 +18,9 @@
  * so sizes do not depend on data. KVQuant has non-uniform codes, fitted beforehand; these are
  * uniform. Keys are rotated by their distance to their token's anchor (packed_part.h); KVQuant
  * quantizes them before rotation.
+ *
+ * Values beside coded keys may stay as they are: with 16 bits a row is D numbers of dtype, and there
+ * are no pairs and no outliers.
  *
  * Layout: a head of keys is in tiles of 16 tokens, each [D, 16]: scores are computed for 16 tokens
  * at once, and lanes of missing tokens are 0. A head of values is row-major. Lines of codes begin
@@ -55,6 +57,7 @@ static inline size_t fv_codes_unit(const fv_packed_shape *s) {
 static inline size_t fv_codes_pair_bytes(const fv_packed_shape *s) {
     if (s->form == FV_PACKED_MERGED)
         return (size_t)s->n_kv * fv_packed_tiles((size_t)s->n) * FV_PACKED_TILE * 4;
+    if (s->bits == 16) return 0;
     return (s->kind == FV_PACKED_K ? fv_packed_width(s) : (size_t)s->n) * 8;
 }
 

@@ -177,6 +177,8 @@ static inline void codes_row(const codes_view *v, size_t g, size_t j, float *__r
         const float *pair = codes_pair(v, g * D);
         for (size_t d = 0; d < D; d++, at += tile, pair += 2)
             y[d] = fmaf(pair[1], (float)packed_code(at, v->s.bits, j % FV_PACKED_TILE), pair[0]);
+    } else if (v->s.bits == 16) {
+        widen_row(at, v->s.dtype, D, y);
     } else {
         const float *pair = codes_pair(v, j);
         packed_codes(at, v->s.bits, D, y);

@@ -289,6 +289,13 @@ static ALWAYS_INLINE void coded_rows(const codes_item *t, const int bits) {
     }
 }
 
+/* Values as they are, beside coded keys. */
+static ALWAYS_INLINE void plain_rows(const codes_item *t, const fv_dtype type) {
+    float *to = t->w[0];
+    for (int32_t i = 0; i < t->n_list[0]; i++, to += t->Dp)
+        numbers_line((const char *)codes_at(&t->v, t->g, (size_t)t->list[0][i]), type, t->D, to);
+}
+
 static ALWAYS_INLINE void merged_rows(const codes_item *t, const fv_dtype type) {
     float *to = t->w[0];
     for (int32_t i = 0; i < t->n_list[0]; i++, to += t->Dp) {
@@ -301,6 +308,16 @@ static ALWAYS_INLINE void merged_rows(const codes_item *t, const fv_dtype type) 
     }
 }
 
+static void numbers_of_rows(const codes_item *t) {
+    bool merged = t->v.s.form == FV_PACKED_MERGED;
+    if (t->v.s.dtype == FV_BF16)
+        merged ? merged_rows(t, FV_BF16) : plain_rows(t, FV_BF16);
+    else if (t->v.s.dtype == FV_F16)
+        merged ? merged_rows(t, FV_F16) : plain_rows(t, FV_F16);
+    else
+        merged ? merged_rows(t, FV_F32) : plain_rows(t, FV_F32);
+}
+
 /* Of latents they are there. */
 static void take_values(const codes_item *t) {
     if (t->is_latent) return;
@@ -308,12 +325,8 @@ static void take_values(const codes_item *t) {
         coded_rows(t, 8);
     else if (t->v.s.bits == 4)
         coded_rows(t, 4);
-    else if (t->v.s.dtype == FV_BF16)
-        merged_rows(t, FV_BF16);
-    else if (t->v.s.dtype == FV_F16)
-        merged_rows(t, FV_F16);
     else
-        merged_rows(t, FV_F32);
+        numbers_of_rows(t);
 }
 
 static void coded_values(codes_item *t, int32_t j0) {

@@ -13,6 +13,7 @@ struct quantized {
                                                     int32_t d, int32_t) {
         int32_t i;
         const char *line = line_of<KEY>(p, g, j, d, &i);
+        if (!KEY && p.s.bits == 16) return widened(line, p.s.dtype, i);
         const float *pair = reinterpret_cast<const float *>(p.data + p.l.pair) +
                             2 * (KEY ? (size_t)g * (size_t)p.s.d_head + (size_t)d : (size_t)j);
         return fmaf(pair[1], (float)packed_code(line, p.s.bits, i), pair[0]);

@@ -110,7 +110,13 @@ static inline void poison_norms(fv_packed_part *p, int32_t j) {
     for (size_t g = 0; g < (size_t)p->shape.n_kv; g++) norm[g * head + (size_t)j] = NAN;
 }
 
-/* NaN in tokens that are not valid: norms, the pair of values, and all outliers. */
+static inline void poison_row(fv_packed_part *p, int32_t j) {
+    fv_codes_layout l = fv_codes_layout_of(&p->shape);
+    for (size_t g = 0; g < (size_t)p->shape.n_kv; g++)
+        memset((char *)p->data + l.code + g * l.head + (size_t)j * l.stride, 0xff, l.stride);
+}
+
+/* NaN in tokens that are not valid: norms, rows, the pair of values, and all outliers. */
 static inline void poison(const block *b, fv_packed_part *p) {
     fv_codes_layout l = fv_codes_layout_of(&p->shape);
     const uint32_t *first = (const uint32_t *)((char *)p->data + l.first);
@@ -119,6 +125,8 @@ static inline void poison(const block *b, fv_packed_part *p) {
         if (is_alive(b, j)) continue;
         if (p->shape.form == FV_PACKED_MERGED)
             poison_norms(p, j);
+        else if (p->shape.bits == 16)
+            poison_row(p, j);
         else if (p->shape.kind == FV_PACKED_V)
             memset((char *)p->data + l.pair + (size_t)j * 8, 0xff, 8);
         if (p->shape.n_outlier == 0) continue;
@@ -130,7 +138,7 @@ typedef struct block_shape {
     int n, anchor, n_kv, D, bits;
     fv_dtype dtype;
     double share;
-    bool alive, merged;
+    bool alive, merged, rows; /* rows: values as they are, beside coded keys */
 } block_shape;
 
 static inline block_shape random_shape(int n_kv, int D, bool merged) {
@@ -142,7 +150,8 @@ static inline block_shape random_shape(int n_kv, int D, bool merged) {
                          .merged = merged,
                          .dtype = (fv_dtype)random_int(0, FV_N_DTYPE - 1),
                          .share = PICK(0, 1, 1, 20, 50) / 100.0,
-                         .alive = random_int(0, 1)};
+                         .alive = random_int(0, 1),
+                         .rows = !merged && random_int(0, 2) == 0};
 }
 
 /* second: the layer that uses the other one's directions. */
@@ -159,11 +168,12 @@ static inline block *make_block_of(const block_shape *s, bool second) {
                          .form = s->merged ? FV_PACKED_MERGED : FV_PACKED_QUANTIZED};
     fv_packed_shape v = k;
     v.kind = FV_PACKED_V;
+    if (s->rows) v.bits = 16;
     b->other[0] = b->other[1] = NULL;
     b->k = s->merged ? make_merged_part(k, s->share, second, &b->mk, &b->other[0])
                      : make_part(k, s->share, &b->mk);
     b->v = s->merged ? make_merged_part(v, s->share, second, &b->mv, &b->other[1])
-                     : make_part(v, s->share, &b->mv);
+                     : make_part(v, s->rows ? 0 : s->share, &b->mv);
     poison(b, &b->k);
     poison(b, &b->v);
     return b;

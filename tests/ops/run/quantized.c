@@ -175,11 +175,11 @@ static void perf_form(device_test *d, block_shape s) {
 
 static void perf_quantized(device_test *d) {
     for (int bits = 8; bits >= 4; bits -= 4)
-        perf_form(d, (block_shape){2048, 1, 32, 128, bits, FV_BF16, 0.01, false, false});
+        perf_form(d, (block_shape){2048, 1, 32, 128, bits, FV_BF16, 0.01, .merged = false});
 }
 
 static void perf_merged(device_test *d) {
-    perf_form(d, (block_shape){2048, 1, 32, 128, 16, FV_BF16, 0.05, false, true});
+    perf_form(d, (block_shape){2048, 1, 32, 128, 16, FV_BF16, 0.05, .merged = true});
 }
 
 const op op_attn_quantized = {"attn_quantized", "bits", test_quantized, perf_quantized};

@@ -195,6 +195,26 @@ Test(codes, four_bits_with_all_that_belongs_to_them_are_less_than_a_third_of_the
 
 /* ---- tokens that are pruned ---------------------------------------------------------- */
 
+Test(codes, values_beside_coded_keys_may_be_rows_of_16_bits) {
+    fv_packed_shape s = shape(FV_PACKED_V, 16, 42, 0);
+    cr_assert_eq(fv_packed_check(&s), FV_OK, "%s", fv_last_error());
+    cr_expect_eq(fv_packed_bytes(&s), fv_packed_aligned(fv_packed_raw_bytes(&s)));
+    trip t = travel(s, 3);
+    cr_expect_arr_eq(t.back, t.m, 42 * 20 * sizeof *t.m);
+    cr_expect_eq(t.error, 0.0);
+    int32_t idx[5] = {40, 3, 4, 17, 0};
+    fv_packed_part kept = {.shape = fv_packed_kept(&t.part, idx, 5)};
+    kept.data = aligned_alloc(64, fv_packed_bytes(&kept.shape));
+    fv_packed_keep(&t.part, idx, &kept);
+    for (int32_t j = 0; j < 5; j++) {
+        float row[20];
+        fv_codes_read(&kept, j, 1, row);
+        cr_expect_arr_eq(row, t.m + 20 * idx[j], sizeof row);
+    }
+    free(kept.data);
+    trip_free(&t);
+}
+
 Test(codes, rows_that_stay_keep_their_bits_and_take_no_byte_more_than_they_need) {
     static const int32_t idx[] = {40, 3, 17, 16, 41};
     for (int kind = 0; kind < 2; kind++)
