@@ -143,7 +143,7 @@ static fv_status first_token(client *c, const float *logits) {
     FV_TRY(note_token(c));
     c->waiting = false;
     if (j->finish != FV_FINISH_NOT) return finish(c);
-    return fv_batch_join(c->run->p->batch, j->seq, j->kv, NULL, j->prompt.n, c);
+    return fv_batch_join(c->run->p->batch, j->seq, j->kv, NULL, NULL, j->prompt.n, c);
 }
 
 static fv_status prefill(run *r, client **who, int32_t n) {

@@ -74,6 +74,7 @@ static fv_status take_packed(const report_message *m, fv_report *out) {
             .rank = {(int32_t)m->packed[l]->rank_k, (int32_t)m->packed[l]->rank_v},
             .error = {m->packed[l]->error_k, m->packed[l]->error_v},
             .rank_text = (int32_t)m->packed[l]->rank_text,
+            .code_text = (int32_t)m->packed[l]->text_bits,
             .error_text = m->packed[l]->error_text,
             .code = (int32_t)m->packed[l]->code_bits,
             .merged = m->packed[l]->merged,

@@ -77,6 +77,8 @@ static json_t *packed_json(const fv_report *r) {
                       "code_bits", at->code, "error", (double)at->error[0], (double)at->error[1],
                       "rank_text", at->rank_text, "error_text", (double)at->error_text);
         if (layer && at->merged) json_object_set_new(layer, "merged", json_true());
+        if (layer && at->code_text)
+            json_object_set_new(layer, "text_bits", json_integer(at->code_text));
         if (layer && at->row_bits)
             json_object_set_new(layer, "row_bits", json_integer(at->row_bits));
         if (layer && at->n_own)
@@ -218,16 +220,24 @@ static bool same_ranks(const fv_packed_layer *a, const fv_packed_layer *b) {
     return a->rank[0] == b->rank[0] && a->rank[1] == b->rank[1];
 }
 
-/* Layers of the same rank together, with the largest of their errors. */
-static void print_text_keys(FILE *f, const fv_pack_report *p, const char *lead) {
+static bool same_text(const fv_packed_layer *a, const fv_packed_layer *b) {
+    return a->rank_text == b->rank_text && a->code_text == b->code_text;
+}
+
+/* Layers of the same rank, or of codes, together, with the largest of their errors. */
+static void print_text(FILE *f, const fv_pack_report *p, const char *lead) {
     for (int32_t l = 0, end; l < p->n_layer; l = end) {
         float error = 0;
-        for (end = l; end < p->n_layer && p->layer[l].rank_text == p->layer[end].rank_text; end++)
+        for (end = l; end < p->n_layer && same_text(&p->layer[l], &p->layer[end]); end++)
             if (p->layer[end].error_text > error) error = p->layer[end].error_text;
-        if (p->layer[l].rank_text == 0) continue;
-        fprintf(f, "%stext keys of ", lead);
+        if (p->layer[l].rank_text == 0 && p->layer[l].code_text == 0) continue;
+        fprintf(f, "%s%s of ", lead, p->layer[l].code_text ? "text" : "text keys");
         print_layers(f, l, end - 1);
-        fprintf(f, " at rank %d, error at most %.3f", p->layer[l].rank_text, (double)error);
+        if (p->layer[l].code_text)
+            fprintf(f, " as codes of %d bits", p->layer[l].code_text);
+        else
+            fprintf(f, " at rank %d", p->layer[l].rank_text);
+        fprintf(f, ", error at most %.3f", (double)error);
         lead = "; ";
     }
 }
@@ -262,7 +272,7 @@ static void print_packed(FILE *f, const fv_pack_report *p) {
         fprintf(f, ", error at most %.3f and %.3f", (double)error[0], (double)error[1]);
         lead = "; ";
     }
-    print_text_keys(f, p, lead);
+    print_text(f, p, lead);
     fprintf(f, "; %.1f KiB instead of %.1f KiB, %.3f s\n", kib(p->bytes), kib(p->bytes_raw),
             p->seconds);
 }
@@ -270,8 +280,8 @@ static void print_packed(FILE *f, const fv_pack_report *p) {
 static void print_recompressed(FILE *f, const fv_recompress_report *r) {
     if (r->rows == 0) return;
     fprintf(f,
-            "compressed keys of %" PRIu64
-            " more text tokens, in %d layers: %.1f KiB freed, error at most %.3f, %.3f s\n",
+            "compressed %" PRIu64
+            " more text rows, in %d layers: %.1f KiB freed, error at most %.3f, %.3f s\n",
             r->rows, r->n_layer, kib(r->bytes), (double)r->error, r->seconds);
 }
 

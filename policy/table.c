@@ -40,6 +40,9 @@ static void init_table(void) {
 #define FV_CHOICE(stage, method, param, about, ...)                                                \
     ADD(stage, method, param, FIRST_FIELD(param, __VA_ARGS__, ), CHOICE, .unit = "",               \
         .meaning = about, .word = {FV_EACH(WORD_TEXT, param, __VA_ARGS__)})
+#define FV_CHOICE_QUIET(stage, method, param, about, ...)                                          \
+    ADD(stage, method, param, FIRST_FIELD(param, __VA_ARGS__, ), CHOICE, .unit = "",               \
+        .meaning = about, .word = {FV_EACH(WORD_TEXT, param, __VA_ARGS__)}, .quiet = true)
 #define FV_TEXT(stage, method, param, usual, about)                                                \
     ADD(stage, method, param, param, TEXT, .unit = "", .meaning = about, .text = usual)
 #include "policy/methods.def"

@@ -21,6 +21,7 @@
  * One thread, that of the KV pool, owns a table. */
 #include "decode-worker/evict/evict.h"
 #include "model/net/kv.h"
+#include "model/net/text_codes.h"
 
 typedef struct fv_conversation {
     fv_kv *kv; /* owned; rows of all ids but the last, which was chosen and has not run. Its owner
@@ -30,6 +31,7 @@ typedef struct fv_conversation {
     char *policy; /* its text, owned; for reports */
     fv_evict evict;
     fv_text_keys text_keys; /* recompress.h */
+    fv_text_codes text;
     uint8_t id[16];         /* once it is kept */
     /* private */
     struct fv_conversation *next;

@@ -38,15 +38,8 @@
  * The computing thread. */
 #include "model/net/decoder.h"
 #include "model/net/kv_packed.h"
+#include "model/net/text_codes.h"
 #include "policy/plan/packed_shape.h"
-
-typedef struct fv_recompress_report {
-    int32_t n_layer; /* layers in which rows joined */
-    uint64_t rows;   /* that joined, in all of those */
-    size_t bytes;    /* that went back to the pool */
-    float error;     /* the most that a layer's factorization left out: ||M - U' B'|| / ||M|| */
-    double seconds;
-} fv_recompress_report;
 
 /* One store on its way. */
 typedef struct fv_recompress {

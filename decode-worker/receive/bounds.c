@@ -1,5 +1,6 @@
 /* How much memory, and how long a stream, a hand-off may need: told before it is granted. */
 #include "decode-worker/receive/internal.h"
+#include "kernels/text_codes.h"
 
 enum { PACKED_MOST = 4 /* sections of a packed layer */ };
 
@@ -17,6 +18,46 @@ uint64_t fv_import_most_tables(const fv_kv_shape *s, const fv_hello *h) {
                                    2 * FV_PACKED_TILE * row);
 }
 
+static fv_text_width width_of(const fv_kv_shape *s) {
+    return (fv_text_width){s->n_kv, s->d_head, s->dtype};
+}
+
+/* How much of the prompt is an answer that goes on, and so when T more are due, is not known yet. */
+static int32_t answer_most(const fv_hello *h, const fv_decode_plan *plan) {
+    return (int32_t)h->max_tokens + plan->text.again;
+}
+
+int32_t fv_import_text_rows(const fv_kv_shape *s, const fv_decode_plan *plan, int64_t rows) {
+    fv_text_width w = width_of(s);
+    int32_t most = rows < INT32_MAX ? (int32_t)rows : INT32_MAX;
+    return plan->text.bits ? fv_text_raw_most(&plan->text, most, &w) : most;
+}
+
+/* Of a layer with text in codes: pages for what is in none at a time, and blocks; or, where it is less,
+ * what all would take as rows, with the unused end of a page. */
+static size_t coded_most(const fv_kv_shape *s, const fv_hello *h, const fv_decode_plan *plan,
+                         bool own) {
+    fv_text_width w = width_of(s);
+    fv_kv_shape one = *s;
+    one.n_layer = 1;
+    int64_t n = (int64_t)h->n_text + h->max_tokens;
+    uint64_t codes =
+        fv_text_codes_most(&plan->text, (int32_t)h->n_text, answer_most(h, plan), &w, own);
+    uint64_t pages = fv_kv_text_bytes(&one, fv_import_text_rows(s, plan, n), !own);
+    uint64_t rows = fv_text_row_bytes(n + FV_KV_BLOCK - 1, &w, own);
+    return (size_t)(pages + codes < rows ? pages + codes : rows);
+}
+
+/* Of blocks that are yet to come; the first may have rows of the prompt, which layers choose. */
+static uint64_t tables_ahead(const fv_kv_shape *s, const fv_hello *h, const fv_decode_plan *plan) {
+    fv_text_width w = width_of(s);
+    int32_t T = plan->text.again, n = answer_most(h, plan);
+    if (plan->text.bits == 0 || T == 0 || fv_text_least(&plan->text, &w) == INT32_MAX) return 0;
+    return fv_text_tables(fv_text_least(&plan->text, &w) + T, 1, s->n_layer, s->n_layer,
+                          s->d_head) +
+           fv_text_tables(n, n / T + 1, s->n_layer, 1, s->d_head);
+}
+
 /* Text of a layer: pages for prompt and answer, and however many of the prompt's rows a policy has
  * as a block instead. */
 static size_t text_most(const fv_kv_shape *s, const fv_hello *h, const fv_decode_plan *plan,
@@ -24,6 +65,7 @@ static size_t text_most(const fv_kv_shape *s, const fv_hello *h, const fv_decode
     const fv_text_keys *keys = &plan->text_keys;
     fv_kv_shape one = *s;
     one.n_layer = 1;
+    if (plan->text.bits) return coded_most(s, h, plan, own);
     size_t most = 0, answer = (uint32_t)plan->dup_max + h->max_tokens;
     for (uint32_t packed = 0; packed <= (keys->rank ? h->n_text : 0); packed++) {
         size_t bytes =
@@ -37,11 +79,21 @@ static size_t text_most(const fv_kv_shape *s, const fv_hello *h, const fv_decode
 size_t fv_import_pool_bytes(const fv_kv_shape *s, const fv_hello *h, const fv_decode_plan *plan) {
     return ((size_t)s->n_layer - h->n_reused_text) * text_most(s, h, plan, true) +
            h->n_reused_text * text_most(s, h, plan, false) + (size_t)h->bytes_visual +
-           (size_t)h->bytes_tables;
+           (size_t)h->bytes_tables + (size_t)tables_ahead(s, h, plan);
 }
 
-/* What blocks of text keys add to a stream. */
-static uint64_t text_wire_bytes(const fv_kv_shape *s, const fv_hello *h, const fv_text_keys *keys) {
+/* What blocks of text add to a stream. An answer that goes on has been cut into them. */
+static uint64_t text_wire_bytes(const fv_kv_shape *s, const fv_hello *h,
+                                const fv_decode_plan *plan) {
+    const fv_text_keys *keys = &plan->text_keys;
+    if (plan->text.bits) {
+        fv_text_width w = width_of(s);
+        uint64_t blocks = 1 + (plan->text.again ? h->n_text / (uint32_t)plan->text.again : 0);
+        return (uint64_t)s->n_layer *
+               (fv_text_codes_most(&plan->text, (int32_t)h->n_text, 0, &w, true) +
+                blocks * (fv_wire_packed_bytes(0, 1) + PACKED_MOST * FV_SECTION_HEADER) +
+                fv_wire_packed_bytes(h->n_text, 1));
+    }
     if (keys->rank == 0) return 0;
     return (uint64_t)s->n_layer *
            (fv_text_keys_bytes(keys, (int32_t)h->n_text, s->n_kv, s->d_head, s->dtype, true) +
@@ -61,8 +113,8 @@ uint64_t fv_import_wire_bytes(const fv_kv_shape *s, const fv_hello *h, const fv_
            fv_wire_prompt_bytes(h->n_text + h->n_visual, FV_MAX_LOGIT_BIAS) +
            fv_wire_grids_bytes(h->n_visual) + heads * (1 + FV_N_SEG) * 4 +
            (uint64_t)s->n_layer * (FV_WIRE_LEAD_BYTES + 4) +
-           heads * (h->n_text + twice) * 2 * fv_import_row_bytes(s) +
-           text_wire_bytes(s, h, &plan->text_keys) + h->bytes_visual +
+           heads * (h->n_text + twice) * 2 * fv_import_row_bytes(s) + text_wire_bytes(s, h, plan) +
+           h->bytes_visual +
            heads * (h->n_text + h->n_visual + 2 * twice) * (4 /* position */ + accum) + packed +
            FV_FIRST_TOKEN_BYTES + 32 + FV_IMPORT_SKIP_MAX;
 }

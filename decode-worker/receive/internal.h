@@ -53,7 +53,7 @@ typedef struct fv_import {
 
 /* ---- packed.c ------------------------------------------------------------------ */
 
-/* PACK begins: of image tokens, or of text tokens where the policy has factors of their keys. */
+/* PACK begins: of image tokens, or of text tokens where the policy has factors of their keys, or codes. */
 fv_status fv_import_begin_packed(fv_import *l, const fv_section *s);
 
 /* How long the packed layer's section that is due must be. */
@@ -112,6 +112,9 @@ uint64_t fv_import_most_visual(const fv_kv_shape *shape, uint32_t n_visual);
 
 /* What tables of packed layers can come to at most. */
 uint64_t fv_import_most_tables(const fv_kv_shape *shape, const fv_hello *hello);
+
+/* Text rows that a layer may have at a time, of `rows` in all. */
+int32_t fv_import_text_rows(const fv_kv_shape *shape, const fv_decode_plan *plan, int64_t rows);
 
 /* Bytes of the pool, and of the stream, that a request of this kind may need. */
 size_t fv_import_pool_bytes(const fv_kv_shape *shape, const fv_hello *hello,

@@ -5,19 +5,36 @@
 #include <string.h>
 
 #include "decode-worker/receive/internal.h"
+#include "kernels/text_codes.h"
 
-/* The block that is being filled. */
+/* The block that is being filled: the layer's last one. */
 static fv_kv_packed *block_of(const fv_import *l) {
-    return fv_kv_packed_of(l->got.kv, l->layer, l->packed_seg);
+    fv_kv_packed *p = fv_kv_packed_of(l->got.kv, l->layer, l->packed_seg);
+    while (p && p->next) p = p->next;
+    return p;
+}
+
+/* The same block of another layer. */
+static const fv_kv_packed *block_of_lead(const fv_import *l, int32_t layer) {
+    const fv_kv_packed *last = block_of(l), *p = fv_kv_packed_of(l->got.kv, layer, l->packed_seg);
+    int32_t number = last ? last->number + 1 : 0;
+    while (p && p->number < number) p = p->next;
+    return p;
+}
+
+/* Text in codes comes as blocks that follow one another; else a segment has one. */
+static bool goes_on(const fv_import *l) {
+    return l->packed_seg == FV_SEG_TEXT && l->got.plan.text.again > 0;
 }
 
 fv_status fv_import_begin_packed(fv_import *l, const fv_section *s) {
-    bool text = s->segment == FV_SEG_TEXT && l->got.plan.text_keys.rank > 0;
+    bool text =
+        s->segment == FV_SEG_TEXT && (l->got.plan.text_keys.rank > 0 || l->got.plan.text.bits > 0);
     if (s->segment != FV_SEG_VISUAL && !text)
         return FV_REFUSE(MALFORMED, "layer %d has compressed tokens of segment %d", l->layer,
                          s->segment);
     l->packed_seg = (fv_kv_segment)s->segment;
-    if (block_of(l))
+    if (block_of(l) && !goes_on(l))
         return FV_REFUSE(MALFORMED, "layer %d has compressed tokens of segment %d twice", l->layer,
                          s->segment);
     l->due = FV_DUE_PACKED;
@@ -99,15 +116,18 @@ static fv_status check_ranks(const fv_import *l, const fv_kv_packed_form *f) {
 static fv_status check_rows(const fv_import *l, const fv_kv_packed_form *f) {
     uint8_t *seen = calloc(1, (size_t)l->got.n);
     if (!seen) return FV_FAIL(FV_ENOMEM, "out of memory for a packed layer");
+    const fv_kv_packed *last = block_of(l);
+    int32_t before = last && f->seg == FV_SEG_TEXT ? last->pos[last->rows.n - 1] + 1 : 0;
     fv_status st = FV_OK;
     for (int32_t j = 0; j < f->n && st == FV_OK; j++) {
         int32_t p = f->pos[j];
         if (p < 0 || p >= l->got.n || l->got.seg[p] != f->seg || seen[p])
             st = malformed(l, "a token's position is invalid or used twice");
-        else if (f->seg == FV_SEG_TEXT && j > 0 && p < f->pos[j - 1])
+        else if (f->seg == FV_SEG_TEXT && p < before)
             st = malformed(l, "its text tokens do not ascend");
         else
             seen[p] = 1;
+        before = p;
     }
     free(seen);
     return st;
@@ -123,7 +143,7 @@ static fv_status check_source_layer(const fv_import *l, const fv_kv_packed_form 
         return malformed(l, "its text keys are not those of the layer that leads it");
     if (f->source_layer == l->layer) return FV_OK;
     const fv_kv_packed *lead = f->source_layer >= 0 && f->source_layer < l->layer
-                                   ? fv_kv_packed_of(l->got.kv, f->source_layer, f->seg)
+                                   ? block_of_lead(l, f->source_layer)
                                    : NULL;
     bool latent = f->part[FV_PACKED_V].form == FV_PACKED_LATENT;
     if (!lead || lead->source_layer != f->source_layer || (lead->rows.n != f->n && !latent) ||
@@ -133,16 +153,33 @@ static fv_status check_source_layer(const fv_import *l, const fv_kv_packed_form 
         lead->part[FV_PACKED_K].shape.n_own != f->part[FV_PACKED_K].n_own ||
         (f->part[FV_PACKED_K].row_bits &&
          lead->part[FV_PACKED_K].shape.bits != f->part[FV_PACKED_K].bits) ||
+        (f->seg == FV_SEG_TEXT && memcmp(lead->pos, f->pos, (size_t)f->n * sizeof *f->pos) != 0) ||
         (f->part[FV_PACKED_V].borrows && fv_kv_source_layer(l->got.kv, l->layer) != l->layer))
         return malformed(l, "it names a source layer that has no such keys");
     return FV_OK;
 }
 
+/* As many bits as the policy has, one block of rows, and each key rotated by its own position. */
+static bool is_text_code(const fv_import *l, const fv_kv_packed_form *f) {
+    const fv_kv_shape *s = l->shape;
+    fv_text_width w = {s->n_kv, s->d_head, s->dtype};
+    bool good = !f->anchor && f->n_anchor == 1;
+    for (int k = 0; k < 2; k++) {
+        const fv_packed_shape *is = &f->part[k];
+        fv_packed_shape due = fv_text_shape(&l->got.plan.text, (fv_packed_kind)k, f->n, &w);
+        good = good && is->form == due.form && is->bits == due.bits && is->n_outlier == 0 &&
+               is->rank == 0 && is->rank2 == 0;
+    }
+    return good;
+}
+
 static fv_status check_form(const fv_import *l, const fv_kv_packed_form *f, uint64_t *bytes) {
     *bytes = 0;
     bool text = f->seg == FV_SEG_TEXT;
-    if (fv_packed_is_rows(&f->part[FV_PACKED_V]) != text)
+    bool coded = text && l->got.plan.text.bits > 0;
+    if (fv_packed_is_rows(&f->part[FV_PACKED_V]) != (text && !coded))
         return malformed(l, "its values have the form of another segment's");
+    if (coded && !is_text_code(l, f)) return malformed(l, "its text is not in the policy's codes");
     if (f->part[FV_PACKED_V].form == FV_PACKED_LATENT && (text || !l->shape->latent || f->anchor))
         return malformed(l, "it has coefficients, and there are no directions for them");
     if (text && (f->rank || l->importance))
@@ -160,6 +197,20 @@ static fv_status check_form(const fv_import *l, const fv_kv_packed_form *f, uint
     FV_TRY(check_ranks(l, f));
     if (f->part[FV_PACKED_V].form == FV_PACKED_LATENT) FV_TRY(check_nested(l, f));
     return check_rows(l, f);
+}
+
+/* No more than was set aside for so many blocks and rows. */
+static fv_status check_text_rows(const fv_import *l, int32_t n) {
+    uint32_t all = (uint32_t)fv_kv_packed_text_rows(l->got.kv, l->layer) + (uint32_t)n;
+    if (all > l->hello.n_text)
+        return FV_REFUSE(OVER_BUDGET,
+                         "layer %d has %u compressed text tokens, more than the prompt", l->layer,
+                         all);
+    /* A layer may have let the prompt's last token go, which would be in the block after it. */
+    const fv_kv_packed *last = block_of(l);
+    if (last && n < l->got.plan.text.again - (last->number == 0 ? FV_TEXT_LAST : 0))
+        return malformed(l, "a block of text has too few tokens");
+    return FV_OK;
 }
 
 /* No more than was set aside for so many rows. */
@@ -240,7 +291,9 @@ static fv_status take_form(fv_import *l, const fv_wire_packed *w) {
                            .seg = l->packed_seg};
     uint64_t bytes;
     FV_TRY(check_form(l, &f, &bytes));
-    if (f.seg == FV_SEG_TEXT)
+    if (f.seg == FV_SEG_TEXT && l->got.plan.text.bits)
+        FV_TRY(check_text_rows(l, f.n));
+    else if (f.seg == FV_SEG_TEXT)
         FV_TRY(check_text_bytes(l, f.n, bytes, f.source_layer == l->layer));
     else
         l->bytes_visual += bytes;

@@ -15,7 +15,7 @@
  *
  * One thread, that of the pool, owns a receiver. */
 #include "handoff/transport.h"
-#include "model/net/kv.h"
+#include "model/net/text_codes.h"
 #include "policy/plan/decode.h"
 #include "text/sample.h"
 
@@ -78,6 +78,9 @@ typedef struct fv_received {
     fv_first_token first;
     fv_sampling sampling;
     fv_decode_plan plan;
+    /* Its text; all of it is the prompt, until the caller says how much of it is an answer that goes
+     * on, and sets memory aside for that (fv_text_codes_reserve). */
+    fv_text_codes text;
     char *policy;         /* its text as it came, owned; for reports */
     size_t bytes_surplus; /* reserved at grant time and released */
 } fv_received;            /* {0} is empty and may be freed */

@@ -87,25 +87,32 @@ fv_status fv_import_take_lead(fv_import *l) {
     return FV_OK;
 }
 
+/* Text tokens of a layer that came as blocks. */
+static uint32_t text_packed(const fv_import *l, int32_t layer) {
+    return (uint32_t)fv_kv_packed_text_rows(l->got.kv, layer);
+}
+
 /* Where keys are another layer's the rows must be that layer's, in number. */
 static fv_status check_reused(const fv_import *l, int32_t layer) {
     int32_t source_layer = fv_kv_source_layer(l->got.kv, layer);
+    bool same = !fv_kv_borrows(l->got.kv, layer, FV_SEG_TEXT) ||
+                text_packed(l, layer) == text_packed(l, source_layer);
     for (int32_t g = 0; g < l->shape->n_kv; g++)
         for (int seg = 0; seg < FV_N_SEG; seg++)
-            if (fv_kv_borrows(l->got.kv, layer, (fv_kv_segment)seg) &&
-                fv_import_rows(l, layer, g, (fv_kv_segment)seg) !=
-                    fv_import_rows(l, source_layer, g, (fv_kv_segment)seg))
-                return FV_REFUSE(
-                    MALFORMED,
-                    "layer %d reuses the keys of layer %d but has a different number of tokens",
-                    layer, source_layer);
-    return FV_OK;
+            same = same && (!fv_kv_borrows(l->got.kv, layer, (fv_kv_segment)seg) ||
+                            fv_import_rows(l, layer, g, (fv_kv_segment)seg) ==
+                                fv_import_rows(l, source_layer, g, (fv_kv_segment)seg));
+    if (same) return FV_OK;
+    return FV_REFUSE(MALFORMED,
+                     "layer %d reuses the keys of layer %d but has a different number of tokens",
+                     layer, source_layer);
 }
 
-/* Text tokens of a layer that came as a block. */
-static uint32_t text_packed(const fv_import *l, int32_t layer) {
-    const fv_kv_packed *p = fv_kv_packed_text(l->got.kv, layer);
-    return p ? (uint32_t)p->rows.n : 0;
+/* Text tokens of a layer that may come as rows. */
+static uint32_t text_rows_most(const fv_import *l, int32_t layer) {
+    uint32_t most = (uint32_t)fv_import_text_rows(l->shape, &l->got.plan, l->hello.n_text);
+    uint32_t left = l->hello.n_text - text_packed(l, layer);
+    return left < most ? left : most;
 }
 
 /* Text pages of a layer, for prompt and answer. No more layers have their own than was said. */
@@ -115,9 +122,9 @@ static fv_status make_text(fv_import *l, int32_t layer) {
     if (own > most)
         return FV_REFUSE(OVER_BUDGET, "%d layers have text keys of their own and %d were announced",
                          own, most);
-    int32_t rows = (int32_t)(l->hello.n_text - text_packed(l, layer) +
-                             (uint32_t)l->got.plan.dup_max + l->hello.max_tokens);
-    return fv_kv_reserve(l->got.kv, layer, rows);
+    int64_t rows = (int64_t)l->hello.n_text - text_packed(l, layer) + l->got.plan.dup_max +
+                   l->hello.max_tokens;
+    return fv_kv_reserve(l->got.kv, layer, fv_import_text_rows(l->shape, &l->got.plan, rows));
 }
 
 /* Lengths of a layer group: checked against the grant, then its image tokens get their extents. */
@@ -129,7 +136,7 @@ fv_status fv_import_take_rows(fv_import *l, const fv_section *s) {
     for (size_t i = 0; i < n; i++) {
         bool visual = i % FV_N_SEG == FV_SEG_VISUAL;
         int32_t layer = s->layer0 + (int32_t)(i / FV_N_SEG) / n_kv;
-        uint32_t most = visual ? l->hello.n_visual : l->hello.n_text - text_packed(l, layer);
+        uint32_t most = visual ? l->hello.n_visual : text_rows_most(l, layer);
         first[i] = fv_get_u32(&at);
         if (first[i] > most + (uint32_t)l->got.plan.dup_max)
             return FV_REFUSE(OVER_BUDGET,
@@ -171,6 +178,35 @@ static fv_status allocate_seen(fv_import *l) {
     return FV_OK;
 }
 
+/* Raw text tokens come after those in blocks; the first of a layer in codes, before them. */
+static fv_status check_beside_blocks(const fv_import *l, const int32_t *pos, int32_t n) {
+    const fv_kv_packed *p = l->seg == FV_SEG_TEXT ? fv_kv_packed_text(l->got.kv, l->layer) : NULL;
+    int32_t before = p && l->got.plan.text.bits ? FV_TEXT_SINK : 0;
+    bool good = true;
+    if (!p) return FV_OK;
+    for (int32_t i = 0; i < before && i < n; i++) good = good && pos[i] < p->pos[0];
+    while (p->next) p = p->next;
+    if (n > before) good = good && pos[before] > p->pos[p->rows.n - 1];
+    if (good) return FV_OK;
+    return FV_REFUSE(MALFORMED, "raw text tokens of layer %d are among the compressed ones",
+                     l->layer);
+}
+
+/* Text becomes codes in all heads of a layer together, and in all layers that share keys. */
+static fv_status check_same_text(const fv_import *l, int32_t head) {
+    const fv_kv *kv = l->got.kv;
+    int32_t layer =
+        fv_kv_borrows(kv, l->layer, FV_SEG_TEXT) ? fv_kv_source_layer(kv, l->layer) : l->layer;
+    int32_t n = fv_kv_len(kv, l->layer, head, FV_SEG_TEXT);
+    if (l->seg != FV_SEG_TEXT || l->got.plan.text.bits == 0) return FV_OK;
+    if (n == fv_kv_len(kv, layer, 0, FV_SEG_TEXT) &&
+        (n == 0 || memcmp(fv_kv_positions(kv, l->layer, head, FV_SEG_TEXT),
+                          fv_kv_positions(kv, layer, 0, FV_SEG_TEXT), (size_t)n * 4) == 0))
+        return FV_OK;
+    return FV_REFUSE(MALFORMED, "the heads of layer %d differ in text, which is to be in codes",
+                     l->layer);
+}
+
 /* Inside the prompt, of the right segment, none more often than may be; ascending but in rank
  * order, where rows leave one by one, and where some are masked, which come last. */
 static fv_status check_positions(fv_import *l, int32_t head, const int32_t *pos, int32_t n) {
@@ -178,10 +214,7 @@ static fv_status check_positions(fv_import *l, int32_t head, const int32_t *pos,
     bool masked = l->seg == FV_SEG_VISUAL && l->mask[l->layer];
     bool any_order = ranked || masked || fv_accum_kind_of(l->got.kv);
     int32_t least = l->got.plan.dup_max ? 0 : 1; /* from one to the next */
-    uint32_t before = l->seg == FV_SEG_TEXT ? text_packed(l, l->layer) : 0;
-    if (before && n > 0 && pos[0] <= fv_kv_packed_text(l->got.kv, l->layer)->pos[before - 1])
-        return FV_REFUSE(MALFORMED, "raw text tokens of layer %d precede the compressed ones",
-                         l->layer);
+    FV_TRY(check_beside_blocks(l, pos, n));
     if (any_order) FV_TRY(allocate_seen(l));
     if (any_order) memset(l->seen, 0, (size_t)l->got.n);
     for (int32_t i = 0; i < n; i++) {
@@ -208,6 +241,7 @@ fv_status fv_import_take_positions(fv_import *l, const fv_section *s) {
                              l->layer);
         if (!shared || g == 0) FV_TRY(check_positions(l, g, pos, n));
         FV_TRY(fv_kv_append_head(l->got.kv, l->layer, g, l->seg, pos, n));
+        FV_TRY(check_same_text(l, g));
         if (!shared) pos += n;
     }
     return FV_OK;

@@ -324,12 +324,26 @@ fv_status fv_import_read_oob(fv_import *l, const void *bytes, size_t n, uint32_t
     return fv_device_wait(fv_kv_get_device(l->got.kv));
 }
 
+/* Blocks of text are yet to come: when, is known when the answer begins (fv_received.text). */
+static fv_status release(fv_import *l) {
+    fv_received *got = &l->got;
+    size_t before = fv_kv_pool_used(l->opt->pool);
+    if (got->plan.text.bits == 0) {
+        got->bytes_surplus = fv_kv_release_unused(got->kv, got->max_tokens);
+        return FV_OK;
+    }
+    got->text = (fv_text_codes){.rule = got->plan.text, .n_prompt = got->n};
+    FV_TRY(
+        fv_text_codes_reserve(&got->text, got->kv, got->n, got->max_tokens + got->plan.text.again));
+    got->bytes_surplus = before - fv_kv_pool_used(l->opt->pool);
+    return FV_OK;
+}
+
 fv_status fv_import_finish(fv_import *l) {
     if (!l->reader.done)
         return FV_REFUSE(TRUNCATED, "the stream ended after %llu bytes, before END",
                          (unsigned long long)l->reader.totals.bytes);
     for (int32_t layer = 0; layer < l->shape->n_layer; layer++)
         if (l->mask[layer]) fv_kv_mask(l->got.kv, layer, l->mask[layer]);
-    l->got.bytes_surplus = fv_kv_release_unused(l->got.kv, l->got.max_tokens);
-    return FV_OK;
+    return release(l);
 }

@@ -7,14 +7,16 @@
 typedef struct member {
     fv_generation *seq;
     fv_kv *kv;
-    fv_evict *evict; /* or NULL */
-    int32_t n_held;  /* of its ids, those that have run */
-    int32_t n_now;   /* those that run in this step */
-    bool last;       /* and its last one is among them */
+    fv_evict *evict;     /* or NULL */
+    fv_text_codes *text; /* or NULL */
+    int32_t n_held;      /* of its ids, those that have run */
+    int32_t n_now;       /* those that run in this step */
+    bool last;           /* and its last one is among them */
     void *user;
 } member;
 
 struct fv_batch {
+    fv_decoder *dec;
     fv_model_runner *runner;
     fv_device *device;
     int32_t n, n_max, prompt_tokens;
@@ -28,6 +30,7 @@ struct fv_batch {
 fv_status fv_batch_open(fv_decoder *dec, int32_t n_max, int32_t prompt_tokens, fv_batch **out) {
     fv_batch *b = calloc(1, sizeof *b);
     if (!b) return FV_FAIL(FV_ENOMEM, "out of memory for a batch");
+    b->dec = dec;
     b->device = fv_decoder_backend(dec)->device;
     b->n_max = n_max;
     b->prompt_tokens = prompt_tokens;
@@ -55,8 +58,8 @@ void fv_batch_close(fv_batch *b) {
 
 int32_t fv_batch_count(const fv_batch *b) { return b->n; }
 
-fv_status fv_batch_join(fv_batch *b, fv_generation *seq, fv_kv *kv, fv_evict *evict, int32_t n_held,
-                        void *user) {
+fv_status fv_batch_join(fv_batch *b, fv_generation *seq, fv_kv *kv, fv_evict *evict,
+                        fv_text_codes *text, int32_t n_held, void *user) {
     if (b->n == b->n_max)
         return FV_FAIL(FV_EBUSY, "the batch is full: %d answers are running", b->n);
     if (b->n == b->cap_logits) {
@@ -68,8 +71,8 @@ fv_status fv_batch_join(fv_batch *b, fv_generation *seq, fv_kv *kv, fv_evict *ev
         b->logits = grown;
         b->cap_logits = cap;
     }
-    b->list[b->n++] =
-        (member){.seq = seq, .kv = kv, .evict = evict, .n_held = n_held, .user = user};
+    b->list[b->n++] = (member){
+        .seq = seq, .kv = kv, .evict = evict, .text = text, .n_held = n_held, .user = user};
     return FV_OK;
 }
 
@@ -82,25 +85,31 @@ void fv_batch_leave(fv_batch *b, const fv_generation *seq) {
     }
 }
 
-static fv_status evict(const member *m) {
+static fv_status evict(fv_decoder *dec, const member *m) {
     int32_t n_ids, n_prompt;
+    if (m->text) FV_TRY(fv_text_codes_step(m->text, dec, m->kv, m->n_held));
     if (!m->evict) return FV_OK;
     fv_generation_ids(m->seq, &n_ids, &n_prompt);
     return fv_evict_step(m->evict, m->kv, n_ids - n_prompt);
 }
 
-/* What must not be seen in this step goes before it; an answer where that fails has left. */
+/* What must not be seen in this step goes before it, or as it was; an answer where that fails has left. */
 static void evict_all(fv_batch *b, fv_batch_told on_event, void *ctx) {
     int32_t n = b->n;
     b->n = 0;
     for (int32_t i = 0; i < n; i++) {
         member m = b->list[i];
-        fv_batch_event e = {.user = m.user, .seq = m.seq, .status = evict(&m)};
+        fv_batch_event e = {.user = m.user, .seq = m.seq, .status = evict(b->dec, &m)};
         if (e.status == FV_OK)
             b->list[b->n++] = m;
         else
             on_event(ctx, &e);
     }
+}
+
+/* How many rows may run before text becomes due. */
+static int32_t until_due(const member *m) {
+    return m->text ? fv_text_until(&m->text->rule, m->text->n_prompt, m->n_held) : INT32_MAX;
 }
 
 /* Says which rows run now: everybody's next one, and of prompts as many as a step may have. */
@@ -112,6 +121,7 @@ static int32_t plan_step(fv_batch *b) {
         const int32_t *ids = fv_generation_ids(m->seq, &n_ids, &n_prompt);
         int32_t pending = n_ids - m->n_held;
         m->n_now = pending == 1 || pending < left ? pending : left;
+        if (m->n_now > until_due(m)) m->n_now = until_due(m);
         m->last = m->n_now == pending;
         if (pending > 1) left -= m->n_now;
         if (m->n_now == 0) continue;

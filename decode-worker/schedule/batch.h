@@ -8,6 +8,7 @@
  * nor on how its prompt was cut. The compute thread. */
 #include "decode-worker/evict/evict.h"
 #include "model/net/step.h"
+#include "model/net/text_codes.h"
 #include "text/generation.h"
 
 typedef struct fv_batch fv_batch; /* opaque; borrows the model runner's decoder */
@@ -17,10 +18,11 @@ fv_status fv_batch_open(fv_decoder *dec, int32_t n_max, int32_t prompt_tokens, f
 void fv_batch_close(fv_batch *b); /* every answer must have left; NULL is fine */
 
 /* An answer joins, of whose ids the first n_held have run through the network and the others, at
- * least one, not yet. Before each step `evict` lets go of the store what it does not see any more;
- * NULL: nothing. All are borrowed until it leaves. FV_EBUSY when the batch is full. */
-fv_status fv_batch_join(fv_batch *b, fv_generation *seq, fv_kv *kv, fv_evict *evict, int32_t n_held,
-                        void *user);
+ * least one, not yet. Before each step `evict` lets go of the store what it does not see any more, and
+ * text that is due becomes codes (`text`); NULL: nothing. A step ends where text becomes due. All are
+ * borrowed until it leaves. FV_EBUSY when the batch is full. */
+fv_status fv_batch_join(fv_batch *b, fv_generation *seq, fv_kv *kv, fv_evict *evict,
+                        fv_text_codes *text, int32_t n_held, void *user);
 
 /* Takes an answer out, whatever its state; one that is not there is fine. */
 void fv_batch_leave(fv_batch *b, const fv_generation *seq);

@@ -128,7 +128,7 @@ static void report_answer(const fv_answer *x, fv_answer_report *r) {
     r->ended_s = x->t_last;
     r->s_attach = x->t_joined - x->t_attached;
     r->s_decode = x->t_last - (x->follows || x->first_held ? x->t_token : x->t_attached);
-    r->recompressed = x->again.report;
+    r->recompressed = x->session->text.rule.bits ? x->session->text.report : x->again.report;
     strcpy(r->policy, x->session->policy);
     if (x->follows) report_follow_up(x, n_prompt, r);
 }
@@ -220,6 +220,8 @@ static fv_status take_over(fv_scheduler *a, fv_answer *x, fv_received *got) {
     x->session->n = got->n + !x->first_held;
     x->session->policy = got->policy;
     x->session->text_keys = got->plan.text_keys;
+    x->session->text = got->text;
+    x->session->text.n_prompt = got->n - x->n_replay;
     fv_evict_init(&x->session->evict, &got->plan, got->n - x->n_replay);
     got->kv = NULL;
     got->ids = NULL;
@@ -245,6 +247,9 @@ static fv_status begin(fv_scheduler *a, fv_answer *x, fv_received *got) {
     x->sampling.n_logprobs = n_logprobs;
     x->max_tokens = x->max_tokens < limit ? x->max_tokens : limit;
     x->n_held = got->n;
+    if (x->session->text.rule.bits)
+        FV_TRY(fv_text_codes_reserve(&x->session->text, x->session->kv, x->n_held,
+                                     x->max_tokens - x->n_replay));
     if (x->first_held) FV_TRY(begin_rerun(x));
     return open_sequence(a, x, x->session->ids, x->session->n, got->n - x->n_replay);
 }
@@ -280,15 +285,6 @@ static void attach(fv_scheduler *a, fv_answer *x) {
     ready(a, x, st);
 }
 
-/* Room for rows that are to come, in all layers or in none. */
-static fv_status reserve(fv_kv *kv, int32_t rows) {
-    fv_status st = FV_OK;
-    for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer && st == FV_OK; l++)
-        st = fv_kv_reserve(kv, l, rows);
-    if (st != FV_OK) fv_kv_release_unused(kv, 0);
-    return st;
-}
-
 /* Is what the tenant has, with what was reserved for this one, no more than it may have? */
 static fv_status check_tenant(const fv_answer *x) {
     fv_kv *kv = x->session->kv;
@@ -303,7 +299,7 @@ static fv_status check_tenant(const fv_answer *x) {
 
 static bool is_compressed(const fv_kv *kv) {
     for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer; l++)
-        if (fv_kv_packed_at(kv, l)) return true;
+        if (fv_kv_packed_at(kv, l) || fv_kv_packed_text(kv, l)) return true;
     return false;
 }
 
@@ -347,7 +343,9 @@ static fv_status resume(fv_scheduler *a, fv_answer *x) {
     fv_status st = open_sequence(a, x, ids, n, n);
     free(ids);
     FV_TRY(st);
-    FV_TRY(reserve(x->session->kv, n - x->n_held + x->max_tokens - 1)); /* the last never runs */
+    x->session->text.report = (fv_recompress_report){0};
+    FV_TRY(fv_text_codes_reserve(&x->session->text, x->session->kv, x->n_held,
+                                 n - x->n_held + x->max_tokens - 1)); /* the last never runs */
     return check_tenant(x);
 }
 
@@ -431,8 +429,8 @@ static void advance(fv_scheduler *a) {
     for (fv_answer *x = a->first, *next; x; x = next) {
         next = x->next;
         if (x->phase != FV_ANSWER_READY || fv_batch_count(a->batch) == a->batch_max) continue;
-        fv_status st =
-            fv_batch_join(a->batch, x->seq, x->session->kv, &x->session->evict, x->n_held, x);
+        fv_status st = fv_batch_join(a->batch, x->seq, x->session->kv, &x->session->evict,
+                                     &x->session->text, x->n_held, x);
         if (st == FV_OK) {
             x->t_joined = fv_clock_s();
             set_phase(a, x, FV_ANSWER_RUNNING);

@@ -7,7 +7,7 @@ static void on_event(void *ctx, const fv_batch_event *e) { *(fv_status *)ctx = e
 
 static fv_status step(fv_batch *batch, fv_generation *seq, fv_kv *kv) {
     fv_status took = FV_OK;
-    FV_TRY(fv_batch_join(batch, seq, kv, NULL, 0, NULL));
+    FV_TRY(fv_batch_join(batch, seq, kv, NULL, NULL, 0, NULL));
     FV_TRY(fv_batch_step(batch, on_event, &took));
     fv_batch_leave(batch, seq);
     return took;

@@ -62,7 +62,7 @@ void fv_kv_check(const fv_kv *kv, int32_t layer) {
     for (int seg = 0; seg < FV_N_SEG; seg++) {
         const fv_kv_packed *p = fv_kv_packed_of(kv, layer, (fv_kv_segment)seg);
         for (int32_t g = 0; g < pool->shape.n_kv; g++) check_run(kv, layer, g, (fv_kv_segment)seg);
-        if (p) check_packed(p);
+        for (; p; p = p->next) check_packed(p);
     }
 }
 #endif

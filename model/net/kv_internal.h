@@ -153,9 +153,9 @@ void fv_kv_columns_free(fv_kv_run_state *st);
 /* A layer is without raw visual tokens from now on. */
 void fv_kv_drop_visual(fv_kv *kv, int32_t layer);
 
-/* The first n text tokens, if there are so many, leave this layer alone, without those who borrow
- * its keys. (kv_rows.c) */
-fv_status fv_kv_drop_text(fv_kv *kv, int32_t layer, int32_t n);
+/* Text tokens [row0, row0 + n), as far as there are so many, leave this layer alone, without those who
+ * borrow its keys. Pages for `room` tokens stay. (kv_rows.c) */
+fv_status fv_kv_drop_text(fv_kv *kv, int32_t layer, int32_t row0, int32_t n, int32_t room);
 
 fv_kv_packed **fv_kv_packed_slot(const fv_kv *kv, int32_t layer, fv_kv_segment seg);
 

@@ -31,8 +31,23 @@ bool fv_kv_packed_owns_keys(const fv_kv_packed *p, int32_t layer) {
 }
 
 size_t fv_kv_packed_bytes(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
-    const fv_kv_packed *p = fv_kv_packed_of(kv, layer, seg);
-    return p ? p->part_buf[FV_PACKED_K].bytes + p->part_buf[FV_PACKED_V].bytes : 0;
+    size_t bytes = 0;
+    for (const fv_kv_packed *p = fv_kv_packed_of(kv, layer, seg); p; p = p->next)
+        bytes += p->part_buf[FV_PACKED_K].bytes + p->part_buf[FV_PACKED_V].bytes;
+    return bytes;
+}
+
+int32_t fv_kv_packed_text_rows(const fv_kv *kv, int32_t layer) {
+    int32_t n = 0;
+    for (const fv_kv_packed *p = fv_kv_packed_text(kv, layer); p; p = p->next) n += p->rows.n;
+    return n;
+}
+
+/* Block `number` of the layer whose keys, directions or coefficients a layer has. */
+static fv_kv_packed *lead_of(const fv_kv *kv, const fv_kv_packed *p) {
+    fv_kv_packed *lead = fv_kv_packed_of(kv, p->source_layer, p->seg);
+    while (lead && lead->number < p->number) lead = lead->next;
+    return lead;
 }
 
 /* ---- opening and closing ----------------------------------------------------------------- */
@@ -50,8 +65,11 @@ static void packed_free(fv_kv *kv, fv_kv_packed *p) {
 
 void fv_kv_packed_drop(fv_kv *kv, int32_t layer, fv_kv_segment seg) {
     fv_kv_packed **slot = fv_kv_packed_slot(kv, layer, seg);
-    if (*slot) packed_free(kv, *slot);
-    *slot = NULL;
+    while (*slot) {
+        fv_kv_packed *next = (*slot)->next;
+        packed_free(kv, *slot);
+        *slot = next;
+    }
 }
 
 static size_t host_bytes(const fv_kv_packed *p) {
@@ -61,16 +79,19 @@ static size_t host_bytes(const fv_kv_packed *p) {
 
 /* Of either part that is the layer's own: both have one form. */
 static bool tiled(const fv_packed_shape *s) { return s->form != FV_PACKED_LOWRANK; }
-static bool turned(const fv_packed_shape *s) { return s->form == FV_PACKED_LATENT; }
 static bool nested(const fv_packed_shape *s) { return s->form == FV_PACKED_LATENT; }
+
+/* By the tokens' own positions, where keys are from before rotation and no anchors say so. */
+static bool turned(const fv_packed_shape *s, fv_kv_segment seg) {
+    return s->form == FV_PACKED_LATENT || (seg == FV_SEG_TEXT && s->form == FV_PACKED_QUANTIZED);
+}
 
 size_t fv_kv_packed_tables(const fv_kv *kv) {
     size_t bytes = 0;
     for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer; l++)
-        for (int seg = 0; seg < FV_N_SEG; seg++) {
-            const fv_kv_packed *p = fv_kv_packed_of(kv, l, (fv_kv_segment)seg);
-            bytes += p ? p->charged : 0;
-        }
+        for (int seg = 0; seg < FV_N_SEG; seg++)
+            for (const fv_kv_packed *p = fv_kv_packed_of(kv, l, (fv_kv_segment)seg); p; p = p->next)
+                bytes += p->charged;
     for (const fv_kv_packed_set *s = kv->sets; s; s = s->next) bytes += s->charged;
     return bytes;
 }
@@ -86,7 +107,7 @@ size_t fv_kv_packed_cost(const fv_kv *kv, const fv_kv_packed_form *f, bool alone
                              .n_anchor = f->n_anchor,
                              .anchor = f->anchor,
                              .tiles = tiled(&f->part[FV_PACKED_V]),
-                             .turned = turned(&f->part[FV_PACKED_V])};
+                             .turned = turned(&f->part[FV_PACKED_V], f->seg)};
     return bytes + fv_kv_packed_set_bytes(kv, &like) + there * (n + blocks + 1) * sizeof(int32_t);
 }
 
@@ -159,8 +180,7 @@ static fv_status take_part(fv_kv *kv, fv_kv_packed *p, int kind, const fv_packed
 
 /* Coefficients are where the source layer has its keys, and directions those of the layer. */
 static void follow_latent(const fv_kv *kv, fv_kv_packed *p, int32_t layer) {
-    const fv_kv_packed *lead =
-        p->source_layer == layer ? p : fv_kv_packed_of(kv, p->source_layer, p->seg);
+    const fv_kv_packed *lead = p->source_layer == layer ? p : lead_of(kv, p);
     for (int k = 0; k < 2; k++) {
         p->part[k].latent = &fv_kv_get_shape(kv)->latent[layer];
         if (p->part[k].shape.borrows) p->part[k].base = lead->part[FV_PACKED_K].data;
@@ -171,7 +191,7 @@ static void follow_latent(const fv_kv *kv, fv_kv_packed *p, int32_t layer) {
 static void follow_source_layer(const fv_kv *kv, fv_kv_packed *p, int32_t layer) {
     if (p->part[FV_PACKED_V].shape.form == FV_PACKED_LATENT) follow_latent(kv, p, layer);
     if (p->source_layer == layer || p->part[FV_PACKED_V].shape.form == FV_PACKED_LATENT) return;
-    const fv_kv_packed *lead = fv_kv_packed_of(kv, p->source_layer, p->seg);
+    const fv_kv_packed *lead = lead_of(kv, p);
     if (!fv_kv_packed_owns_keys(p, layer)) p->part[FV_PACKED_K] = lead->part[FV_PACKED_K];
     for (int k = 0; k < 2; k++)
         if (p->part[k].shape.borrows) p->part[k].base = lead->part[k].data;
@@ -184,7 +204,7 @@ static fv_status fill(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_k
                                    .first = f->first,
                                    .anchor = f->anchor,
                                    .tiles = tiled(&f->part[FV_PACKED_V]),
-                                   .turned = turned(&f->part[FV_PACKED_V])};
+                                   .turned = turned(&f->part[FV_PACKED_V], f->seg)};
     FV_TRY(own_arrays(p, f->n, f->n_anchor, f->rank != NULL));
     for (int32_t a = 0; a < f->n_anchor; a++) p->alive[a] = f->first[a + 1] - f->first[a];
     if (f->rank) memcpy(p->rank, f->rank, (size_t)f->n * sizeof *p->rank);
@@ -194,6 +214,9 @@ static fv_status fill(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_k
     p->source_layer = f->source_layer;
     p->seg = f->seg;
     p->n_small = -1;
+    const fv_kv_packed *lead = f->source_layer == layer ? NULL : lead_of(kv, p);
+    assert(!lead || lead->rows.n == f->n || (nested(&f->part[1]) && lead->rows.n > f->n));
+    (void)lead;
     FV_TRY(fv_kv_packed_set_take(kv, &like, &set));
     FV_TRY(lay_rows(kv, p, set));
     FV_TRY(pay_own(kv, p, kv->sequence->expand.on && f->seg == FV_SEG_VISUAL));
@@ -204,25 +227,32 @@ static fv_status fill(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_k
     return FV_OK;
 }
 
+/* Where the layer's next block goes, and its number. */
+static fv_kv_packed **next_slot(const fv_kv *kv, int32_t layer, fv_kv_segment seg,
+                                int32_t *number) {
+    fv_kv_packed **slot = fv_kv_packed_slot(kv, layer, seg);
+    for (*number = 0; *slot; slot = &(*slot)->next) ++*number;
+    return slot;
+}
+
 fv_status fv_kv_pack(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_kv_packed **out) {
-    assert(!fv_kv_packed_of(kv, layer, f->seg) && f->n > 0 && f->first[f->n_anchor] == f->n);
-    const fv_kv_packed *lead =
-        f->source_layer == layer ? NULL : fv_kv_packed_of(kv, f->source_layer, f->seg);
-    assert(!lead || lead->rows.n == f->n || (nested(&f->part[1]) && lead->rows.n > f->n));
-    (void)lead;
-    fv_kv_packed *p = calloc(1, sizeof *p);
+    int32_t number;
+    fv_kv_packed **slot = next_slot(kv, layer, f->seg, &number), *p = calloc(1, sizeof *p);
+    assert(f->n > 0 && f->first[f->n_anchor] == f->n);
+    assert(number == 0 || turned(&f->part[FV_PACKED_V], f->seg));
     if (!p) return FV_FAIL(FV_ENOMEM, "out of memory for a packed layer");
     fv_status st = FV_OK;
+    p->number = number;
     if (f->seg == FV_SEG_VISUAL)
         fv_kv_drop_visual(kv, layer);
     else
-        st = fv_kv_drop_text(kv, layer, f->n);
+        st = fv_kv_drop_text(kv, layer, f->row0, f->n, f->room);
     if (st == FV_OK) st = fill(kv, layer, f, p);
     if (st != FV_OK) {
         packed_free(kv, p);
         return st;
     }
-    *fv_kv_packed_slot(kv, layer, f->seg) = p;
+    *slot = p;
     if (out) *out = p;
     fv_kv_check(kv, layer);
     return FV_OK;
@@ -230,7 +260,7 @@ fv_status fv_kv_pack(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_kv
 
 fv_status fv_kv_clear_text(fv_kv *kv, int32_t layer) {
     fv_kv_packed_drop(kv, layer, FV_SEG_TEXT);
-    return fv_kv_drop_text(kv, layer, fv_kv_len(kv, layer, 0, FV_SEG_TEXT));
+    return fv_kv_drop_text(kv, layer, 0, fv_kv_len(kv, layer, 0, FV_SEG_TEXT), 0);
 }
 
 /* ---- what readers need ------------------------------------------------------------------- */
@@ -423,7 +453,7 @@ static fv_status set_keep(fv_kv *kv, const fv_kv_packed *was, const int32_t *idx
                              .first = first,
                              .anchor = was->anchor ? anchor : NULL,
                              .tiles = tiled(&was->part[FV_PACKED_V].shape),
-                             .turned = turned(&was->part[FV_PACKED_V].shape)};
+                             .turned = turned(&was->part[FV_PACKED_V].shape, was->seg)};
     return fv_kv_packed_set_take(kv, &like, out);
 }
 

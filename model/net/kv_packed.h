@@ -4,9 +4,10 @@
 /* COMPRESSED LAYERS of a KV store: a layer's visual tokens as low-rank factors (kernels/packed.h),
  * as codes (kernels/codes.h) or as directions shared by two layers (kernels/merged.h), instead of
  * uncompressed entries. Its visual block tables are empty then. Its text tokens are uncompressed
- * and grow as usual; if their keys are compressed too (pack=svd,compress_text=keys), those of the
- * prompt are a compressed block of their own with uncompressed values, and its text block tables
- * start with the answer.
+ * and grow as usual. If text is compressed too, its block tables have the tokens that are not: with
+ * factors of keys (pack=svd,compress_text=keys) those after the prompt, which is one block with
+ * uncompressed values; with codes (model/net/text_codes.h) the first token and the latest ones, and
+ * blocks of the others follow one another.
  *
  *   slab --fv_kv_pack--> compressed --fv_kv_packed_keep--> fewer tokens --> none
  *                                                              '--fv_unpack--> few uncompressed
@@ -33,7 +34,11 @@ typedef struct fv_kv_packed_form {
                             * v rows are left; ascending inside a block. NULL: they are not ranked */
     int32_t source_layer;  /* whose keys, or directions: the layer itself, or a packed layer before
                             * it */
-    fv_kv_segment seg;     /* of text: its first n rows, in their order; values as rows, no ranks */
+    /* Of text: rows [row0, row0 + n), in their order, without ranks; they come after those of the
+     * layer's blocks. Pages for `room` rows stay. Factors are of keys, beside values as rows; keys in
+     * codes are rotated by no anchor. */
+    fv_kv_segment seg;
+    int32_t row0, room;
 } fv_kv_packed_form;
 
 typedef struct fv_kv_packed {
@@ -55,6 +60,8 @@ typedef struct fv_kv_packed {
     bool stale;        /* and is newer than the groups */
     int32_t source_layer;
     fv_kv_segment seg;
+    int32_t number;            /* of the layer's blocks of text, from 0; */
+    struct fv_kv_packed *next; /* the one after it, or NULL */
     int32_t n_small; /* model/net/unpack.c: with so many rows or fewer they are smaller as raw ones;
                       * -1: not known yet */
     /* private */
@@ -70,11 +77,14 @@ typedef struct fv_kv_packed {
  * changed by a call below or the store closes. */
 fv_kv_packed *fv_kv_packed_at(const fv_kv *kv, int32_t layer);
 
-/* The same of its text tokens, or of either segment. */
+/* The same of its text tokens, or of either segment: the first block. */
 fv_kv_packed *fv_kv_packed_text(const fv_kv *kv, int32_t layer);
 fv_kv_packed *fv_kv_packed_of(const fv_kv *kv, int32_t layer, fv_kv_segment seg);
 
-/* Makes a layer packed: gives its raw rows back that the form is of, and takes memory for the
+/* Text tokens of a layer that are in blocks. */
+int32_t fv_kv_packed_text_rows(const fv_kv *kv, int32_t layer);
+
+/* Makes a layer packed, or text of it that is in no block yet: gives its raw rows back that the form is of, and takes memory for the
  * parts, whose bytes are the caller's to write. FV_EBUSY when the pool's limit is reached: the rows
  * are gone then, and the store is to be closed. */
 fv_status fv_kv_pack(fv_kv *kv, int32_t layer, const fv_kv_packed_form *form, fv_kv_packed **out);

@@ -77,27 +77,33 @@ static fv_status keep_text_head(fv_kv *kv, int32_t layer, int32_t head, const in
     return rows_spread(kv, run, idx, n, kv->reused_text[layer]);
 }
 
-static fv_status keep_text(fv_kv *kv, int32_t layer, const int32_t *const *idx, const int32_t *n) {
+/* Pages stay for those that are left, or for `room` of them if these are more. */
+static fv_status keep_text_room(fv_kv *kv, int32_t layer, const int32_t *const *idx,
+                                const int32_t *n, int32_t room) {
     for (int32_t g = 0; g < kv->pool->shape.n_kv; g++) {
         FV_TRY(keep_text_head(kv, layer, g, idx[g], n[g]));
-        fv_kv_text_give(kv, layer, g, n[g]);
+        fv_kv_text_give(kv, layer, g, n[g] > room ? n[g] : room);
     }
     return FV_OK;
 }
 
-fv_status fv_kv_drop_text(fv_kv *kv, int32_t layer, int32_t n) {
+static fv_status keep_text(fv_kv *kv, int32_t layer, const int32_t *const *idx, const int32_t *n) {
+    return keep_text_room(kv, layer, idx, n, 0);
+}
+
+fv_status fv_kv_drop_text(fv_kv *kv, int32_t layer, int32_t row0, int32_t n, int32_t room) {
     int32_t n_kv = kv->pool->shape.n_kv, left[1024], *same;
     const int32_t *idx[1024];
     assert(n_kv <= 1024);
     for (int32_t g = 0; g < n_kv; g++) {
         int32_t len = fv_kv_len(kv, layer, g, FV_SEG_TEXT);
-        left[g] = len > n ? len - n : 0;
+        left[g] = len > row0 + n ? len - n : len < row0 ? len : row0;
     }
     same = malloc((size_t)(left[0] + 1) * sizeof *same); /* all heads hold the same rows */
     if (!same) return FV_FAIL(FV_ENOMEM, "out of memory for KV entries");
-    for (int32_t j = 0; j < left[0]; j++) same[j] = n + j;
+    for (int32_t j = 0; j < left[0]; j++) same[j] = j < row0 ? j : n + j;
     for (int32_t g = 0; g < n_kv; g++) idx[g] = same;
-    fv_status st = keep_text(kv, layer, idx, left);
+    fv_status st = keep_text_room(kv, layer, idx, left, room);
     free(same);
     return st;
 }

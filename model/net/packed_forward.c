@@ -110,14 +110,21 @@ static fv_status attend_packed(fv_backend *be, fv_packed_form form, const fv_att
     return form == FV_PACKED_MERGED ? be->ops->attn_merged(be, a) : be->ops->attn_latent(be, a);
 }
 
-/* What a segment's rows of one form contribute. */
+/* Block `number` of a segment, or NULL. */
+static fv_kv_packed *block_of(const fv_kv *kv, int32_t l, fv_kv_segment seg, int32_t number) {
+    fv_kv_packed *p = fv_kv_packed_of(kv, l, seg);
+    while (p && p->number < number) p = p->next;
+    return p;
+}
+
+/* What the rows of one form contribute that are in block `number` of a segment. */
 static fv_status attend(const fv_packed_forward *p, fv_backend *be, const fv_rope *rope,
-                        const fv_forward_batch *pass, int32_t l, fv_kv_segment seg,
+                        const fv_forward_batch *pass, int32_t l, fv_kv_segment seg, int32_t number,
                         fv_packed_form form, const fv_attn_args *a) {
     int32_t n = 0;
     for (int32_t b = 0; b < pass->n_seq; b++) {
         fv_kv *kv = pass->seq[b].kv;
-        fv_kv_packed *packed = fv_kv_packed_of(kv, l, seg);
+        fv_kv_packed *packed = block_of(kv, l, seg, number);
         if (!ask(p, b, packed, form, &a->seqs[b], &p->seq[n])) continue;
         FV_TRY(fv_kv_packed_angles(kv, packed, rope));
         p->owner[n++] = b;
@@ -136,18 +143,31 @@ static fv_status attend(const fv_packed_forward *p, fv_backend *be, const fv_rop
     FV_TRY(attend_packed(be, form, &args));
     for (int32_t i = 0; i < n; i++) {
         FV_TRY(merge(be, p, &p->seq[i], a));
-        fv_kv_packed *packed = fv_kv_packed_of(pass->seq[p->owner[i]].kv, l, seg);
+        fv_kv_packed *packed = block_of(pass->seq[p->owner[i]].kv, l, seg, number);
         if (p->seq[i].score) FV_TRY(observe(be, packed, &p->seq[i], a));
     }
     return FV_OK;
+}
+
+/* Blocks of text of the sequence that has most of them. */
+static int32_t most_blocks(const fv_forward_batch *pass, int32_t l) {
+    int32_t most = 0;
+    for (int32_t b = 0; b < pass->n_seq; b++) {
+        int32_t n = 0;
+        for (const fv_kv_packed *p = fv_kv_packed_text(pass->seq[b].kv, l); p; p = p->next) n++;
+        most = n > most ? n : most;
+    }
+    return most;
 }
 
 /* Text first: attention to visual tokens is a share of the total. */
 fv_status fv_packed_forward_attend(const fv_packed_forward *p, fv_backend *be, const fv_rope *rope,
                                    const fv_forward_batch *pass, int32_t l, const fv_attn_args *a) {
     if (!p->any) return FV_OK;
-    FV_TRY(attend(p, be, rope, pass, l, FV_SEG_TEXT, FV_PACKED_LOWRANK, a));
+    FV_TRY(attend(p, be, rope, pass, l, FV_SEG_TEXT, 0, FV_PACKED_LOWRANK, a));
+    for (int32_t i = 0; i < most_blocks(pass, l); i++)
+        FV_TRY(attend(p, be, rope, pass, l, FV_SEG_TEXT, i, FV_PACKED_QUANTIZED, a));
     for (int form = 0; form < FV_N_PACKED_FORM; form++)
-        FV_TRY(attend(p, be, rope, pass, l, FV_SEG_VISUAL, (fv_packed_form)form, a));
+        FV_TRY(attend(p, be, rope, pass, l, FV_SEG_VISUAL, 0, (fv_packed_form)form, a));
     return FV_OK;
 }

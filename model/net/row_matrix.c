@@ -9,8 +9,9 @@ static fv_status gather_head(fv_kv *kv, fv_backend *be, const fv_row_set *x, int
     const fv_kv_shape *s = fv_kv_get_shape(kv);
     for (int32_t row = 0, rows; row < x->n; row += rows) {
         void *at;
-        rows = fv_kv_contiguous(kv, x->layer, head, x->seg, x->value, row, x->n, &at);
-        assert(rows == x->n || (x->seg == FV_SEG_TEXT && x->row[row] == row));
+        int32_t from = x->row0 + row, end = x->row0 + x->n;
+        rows = fv_kv_contiguous(kv, x->layer, head, x->seg, x->value, from, end, &at);
+        assert(x->seg == FV_SEG_TEXT ? x->row[row] == row : rows == x->n && x->row0 == 0);
         fv_index_select_args a = {.table = fv_tensor_of(at, s->dtype, rows, s->d_head),
                                   .y = fv_tensor_rows(y, row, rows),
                                   .ids = x->row};

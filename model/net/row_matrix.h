@@ -19,7 +19,8 @@ typedef struct fv_row_set {
     bool value;
     int32_t n;
     const int32_t
-        *row; /* [n] indices of entries of the segment; in text, which is in blocks, 0, 1, 2 ... */
+        *row; /* [n] indices of entries of the segment; in text, which is in blocks, 0, 1, 2 ..., */
+    int32_t row0; /* counted from this one */
 } fv_row_set;
 
 /* m [n, Hkv D] becomes these rows. */

@@ -10,8 +10,10 @@
 #include "policy/plan/decode.h"
 
 void fv_plan_note(fv_plan *plan, fv_stage stage, const char *why) {
-    snprintf(plan->note[stage], sizeof plan->note[stage], "%s=%s does nothing here: %s",
-             fv_stage_name(stage), plan->policy.stage[stage].method->name, why);
+    bool text = stage == FV_STAGE_PACK && plan->pack.text.bits > 0;
+    snprintf(plan->note[stage], sizeof plan->note[stage], "%s=%s does nothing %shere: %s",
+             fv_stage_name(stage), plan->policy.stage[stage].method->name,
+             text ? "to visual tokens " : "", why);
 }
 
 bool fv_plan_text_only(fv_plan *plan, fv_stage stage) {

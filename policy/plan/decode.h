@@ -5,6 +5,7 @@
  * offered. A method with such a part has a row FV_DECODE in methods.def and a function that adds
  * it. Pure functions, any thread. */
 #include "common/accum.h"
+#include "common/text_rule.h"
 #include "policy/policy.h"
 
 /* Keys of the prompt's text tokens as factors, values as they are: in every layer whose keys they
@@ -29,6 +30,7 @@ typedef struct fv_decode_plan {
     float nsoftmax;  /* n of n-softmax in the answer's attention; 0: softmax */
     fv_plan_read read;
     fv_text_keys text_keys;
+    fv_text_rule text;
     fv_accum_rule accum;         /* for the prompt that the plan was made for */
     const fv_method_info *evict; /* NULL: every token stays */
     fv_params evict_params;

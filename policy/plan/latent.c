@@ -62,6 +62,8 @@ static void plan_group(fv_plan *plan, int32_t from, const fv_pack_latent_params 
 
 fv_status fv_plan_pack_latent(fv_plan *plan, const fv_pack_latent_params *p) {
     const fv_plan_shape *s = &plan->shape;
+    plan->pack.text = FV_TEXT_RULE_OF(p);
+    plan->pack.first_packed = fv_plan_packs_any(plan) && p->first_packed;
     if (fv_plan_text_only(plan, FV_STAGE_PACK)) return FV_OK;
     if (s->latent_layers == 0) {
         fv_plan_note(plan, FV_STAGE_PACK,
@@ -84,7 +86,7 @@ fv_status fv_plan_pack_latent(fv_plan *plan, const fv_pack_latent_params *p) {
     plan->pack.low[FV_PACKED_K] = plan->pack.low[FV_PACKED_V] = 1;
     plan->pack.bits = (uint8_t)(p->bits ? p->bits : 16);
     for (int32_t l = 0; l < s->n_layer; l += s->latent_layers) plan_group(plan, l, p);
-    plan->pack.first_packed = plan->pack.any && p->first_packed;
+    plan->pack.first_packed = fv_plan_packs_any(plan) && p->first_packed;
     if (plan->pack.any) return FV_OK;
     plan->pack.latent = false;
     plan->pack.bits = 0;

@@ -182,6 +182,7 @@ typedef struct fv_plan_pack_stage {
     bool first_packed; /* something is packed, and the first token comes from it as well */
     bool observed; /* packed tokens have an importance, which begins with the prompt's last row */
     fv_text_keys text_keys;
+    fv_text_rule text; /* when text becomes codes; bits 0: it does not */
 } fv_plan_pack_stage;
 
 typedef struct fv_plan_evict_stage {
@@ -247,7 +248,7 @@ fv_plan_bytes fv_plan_count(const fv_plan *plan);
 
 /* Whether anything is packed. */
 static inline bool fv_plan_packs_any(const fv_plan *plan) {
-    return plan->pack.any || plan->pack.text_keys.rank > 0;
+    return plan->pack.any || plan->pack.text_keys.rank > 0 || plan->pack.text.bits > 0;
 }
 
 /* Whether later tokens attend to something else of the prompt than its own tokens did: to fewer

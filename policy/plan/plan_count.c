@@ -3,6 +3,7 @@
  * of tokens: 1 ms at most for 256 layers of a million (bench/bench_plan.c). */
 #include <string.h>
 
+#include "kernels/text_codes.h"
 #include "policy/plan/packed_shape.h"
 #include "policy/plan/plan.h"
 
@@ -63,6 +64,54 @@ static uint64_t packed_text(const fv_plan *plan, int32_t text, int32_t last, boo
            row * (uint64_t)(text - n) * (keys ? 2 : 1);
 }
 
+/* ---- text in codes ------------------------------------------------------------------------ */
+
+static fv_text_width text_width(const fv_plan *plan) {
+    const fv_plan_shape *s = &plan->shape;
+    return (fv_text_width){s->n_kv, s->d_head, s->bytes_value == 4 ? FV_F32 : FV_BF16};
+}
+
+/* How often T rows of an answer that is taken up again have become due before its last one. */
+static int32_t times_due(const fv_plan *plan) {
+    int32_t n = plan->shape.n_answer, T = plan->pack.text.again;
+    return n > 0 && T > 0 ? (n - 1) / T : 0;
+}
+
+/* Whether the prompt's last token is an image's, or may be. */
+static bool ends_with_image(const fv_plan_shape *s, bool *known) {
+    int32_t end = s->n_visual + s->n_text - s->n_answer;
+    const fv_token_span *last = s->n_span > 0 ? &s->span[s->n_span - 1] : NULL;
+    *known = last != NULL || s->n_visual == 0;
+    return last ? last->first + last->n == end : s->n_visual > 0;
+}
+
+/* Of `text` rows, of which the prompt's last one is one, or is not. */
+static uint64_t coded_text(const fv_plan *plan, int32_t text, bool last, bool own) {
+    fv_text_width w = text_width(plan);
+    int32_t answer = plan->shape.n_answer < text ? plan->shape.n_answer : text;
+    bool keys = own || !plan->share.text;
+    fv_text_held h =
+        fv_text_hold(&plan->pack.text, text - answer + !last, answer, times_due(plan), &w, keys);
+    return h.codes + fv_text_row_bytes(h.raw - !last, &w, keys);
+}
+
+/* The most of any number of rows from `from` to `to`: the more, the more, but where so few become
+ * codes that rows are not. */
+static uint64_t most_coded_text(const fv_plan *plan, int32_t from, int32_t to, bool own) {
+    fv_text_width w = text_width(plan);
+    int64_t least = (int64_t)fv_text_least(&plan->pack.text, &w) + FV_TEXT_SINK + FV_TEXT_LAST +
+                    plan->shape.n_answer;
+    bool known, image = ends_with_image(&plan->shape, &known);
+    uint64_t most = coded_text(plan, to, !image, own), other;
+    if (!known) {
+        other = coded_text(plan, to, image, own);
+        most = other > most ? other : most;
+    }
+    if (from == to && !plan->shape.text_bound) return most;
+    other = raw_text(plan, least < to ? (int32_t)least : to, own);
+    return other > most ? other : most;
+}
+
 /* The most that any number of text tokens from `from` to `to` comes to. A number that is only a
  * bound may come to fewer rows, which may be too few to be packed. */
 static uint64_t text_bytes(const fv_plan *plan, int32_t from, int32_t to, int32_t last, bool own) {
@@ -82,6 +131,7 @@ static uint64_t text_bytes(const fv_plan *plan, int32_t from, int32_t to, int32_
 /* Where the select stage lets rows go, the last row may be among them. */
 static uint64_t most_text(const fv_plan *plan, int32_t from, int32_t to, bool own) {
     uint64_t most = 0;
+    if (plan->pack.text.bits > 0) return most_coded_text(plan, from, to, own);
     for (int32_t last = plan->select.count ? 0 : plan->pack.first_packed;
          last <= plan->pack.first_packed; last++) {
         uint64_t bytes = text_bytes(plan, from, to, last, own);
@@ -119,6 +169,10 @@ typedef struct range {
     uint64_t at_from, at_to, most;
 } range;
 
+static bool packs_text(const fv_plan *plan) {
+    return plan->pack.text_keys.rank > 0 || plan->pack.text.bits > 0;
+}
+
 static range make_range(const packed_layer *x, int32_t from, uint64_t at_from, int32_t to,
                         uint64_t at_to) {
     const fv_plan *plan = x->plan;
@@ -128,7 +182,7 @@ static range make_range(const packed_layer *x, int32_t from, uint64_t at_from, i
     if (to - from <= 1) return r;
     /* As rows f is linear. */
     if (fv_plan_packs_range(plan, x->layer, from, to) == FV_PACKS_NONE &&
-        (!x->with_text || (plan->pack.text_keys.rank == 0 && !bends)))
+        (!x->with_text || (!packs_text(plan) && !bends)))
         return r;
     r.most = fv_plan_packed_most(plan, x->layer, from, to, x->leads);
     if (x->with_text) r.most += most_text(plan, text, text_from, x->leads);
@@ -172,7 +226,7 @@ static layer_bytes count_packed(const fv_plan *plan, int32_t l, bool leads) {
 }
 
 static layer_bytes count_layer(const fv_plan *plan, int32_t l, bool leads) {
-    bool packs = plan->pack.layer[l].rank[FV_PACKED_V] > 0 || plan->pack.text_keys.rank > 0;
+    bool packs = plan->pack.layer[l].rank[FV_PACKED_V] > 0 || packs_text(plan);
     return packs ? count_packed(plan, l, leads) : raw_layer(plan, l, leads);
 }
 
@@ -275,10 +329,12 @@ static uint64_t visual_tables(const fv_plan *plan) {
 static uint64_t text_tables(const fv_plan *plan) {
     const fv_plan_shape *s = &plan->shape;
     int32_t n = s->n_text + (s->n_text < plan->select.dup_max ? s->n_text : plan->select.dup_max);
-    if (plan->pack.text_keys.rank == 0 || n == 0) return 0;
-    packed_rows r = rows_in_blocks(plan, n, s->n_text, plan->visual_runs + 1);
     uint64_t sets =
         plan->select.count || plan->evict.accum.kind != FV_ACCUM_NONE ? (uint64_t)s->n_layer : 1;
+    if (plan->pack.text.bits > 0)
+        return fv_text_tables(n, 1 + times_due(plan), s->n_layer, (int32_t)sets, s->d_head);
+    if (plan->pack.text_keys.rank == 0 || n == 0) return 0;
+    packed_rows r = rows_in_blocks(plan, n, s->n_text, plan->visual_runs + 1);
     return (uint64_t)s->n_layer * block_tables(&r) + sets * set_tables(plan, &r);
 }
 

@@ -5,6 +5,8 @@
 
 fv_status fv_plan_pack_quant(fv_plan *plan, const fv_pack_quant_params *p) {
     int32_t width = plan->shape.n_kv * plan->shape.d_head;
+    plan->pack.text = FV_TEXT_RULE_OF(p);
+    plan->pack.first_packed = fv_plan_packs_any(plan) && p->first_packed;
     if (fv_plan_text_only(plan, FV_STAGE_PACK)) return FV_OK;
     plan->pack.coded = true;
     plan->pack.outliers = p->outliers;
@@ -17,7 +19,7 @@ fv_status fv_plan_pack_quant(fv_plan *plan, const fv_pack_quant_params *p) {
             plan->pack.layer[l] = (fv_plan_pack){0};
     }
     plan->pack.block = plan->pack.any ? p->block : 0;
-    plan->pack.first_packed = plan->pack.any && p->first_packed;
+    plan->pack.first_packed = fv_plan_packs_any(plan) && p->first_packed;
     if (plan->pack.any) return FV_OK;
     plan->pack.coded = false;
     plan->pack.outliers = 0;

@@ -470,7 +470,7 @@ static fv_status send_layer(fv_export *s, int32_t layer) {
     FV_TRY(send_mask(s, layer));
     for (int seg = 0; seg < FV_N_SEG; seg++) {
         const fv_kv_packed *packed = fv_kv_packed_of(s->req.kv, layer, (fv_kv_segment)seg);
-        if (packed) FV_TRY(send_packed(s, layer, packed));
+        for (; packed; packed = packed->next) FV_TRY(send_packed(s, layer, packed));
     }
     FV_TRY(send_rows(s, layer));
     for (int seg = 0; seg < FV_N_SEG; seg++) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "model/net/text_codes.h"
 #include "policy/stage_rows.h"
 
 static const fv_pack_method *const methods[] = {
@@ -174,6 +175,33 @@ static fv_status end_rows(run *r, fv_pack_job *job, fv_pack_report *report) {
     return FV_OK;
 }
 
+/* Text of layers [report->n_layer, n_layer) in codes, by the same rule as what follows the prompt. */
+static fv_status run_text(run *r, int32_t n_layer, fv_pack_report *report) {
+    const fv_plan *plan = r->ctx.plan;
+    const fv_kv_shape *s = fv_kv_get_shape(r->ctx.kv);
+    int32_t l0 = report->n_layer,
+            n_prompt = plan->shape.n_visual + plan->shape.n_text - plan->shape.n_answer;
+    fv_text_coded_layer *layer;
+    if (plan->pack.text.bits == 0) return FV_OK;
+    for (int32_t l = l0; l < n_layer; l++) FV_TRY(check_heads(r->ctx.kv, l, FV_SEG_TEXT));
+    FV_TRY(FV_ARENA_NEW(r->ctx.scratch, n_layer - l0, layer));
+    FV_TRY(fv_text_codes_take(r->ctx.be, r->ctx.rope, r->ctx.kv, &plan->pack.text,
+                              fv_text_coded(&plan->pack.text, n_prompt, n_prompt), l0, n_layer,
+                              layer));
+    for (int32_t l = l0; l < n_layer; l++) {
+        const fv_text_coded_layer *from = &layer[l - l0];
+        if (from->n == 0) continue;
+        size_t parts = fv_kv_borrows(r->ctx.kv, l, FV_SEG_TEXT) ? 1 : 2;
+        report->layer[l].code_text = plan->pack.text.bits;
+        report->layer[l].error_text =
+            from->error[0] > from->error[1] ? from->error[0] : from->error[1];
+        report->bytes += fv_kv_packed_bytes(r->ctx.kv, l, FV_SEG_TEXT);
+        report->bytes_raw += parts * (size_t)from->n * (size_t)s->n_kv * (size_t)s->d_head *
+                             fv_dtype_bytes(s->dtype);
+    }
+    return FV_OK;
+}
+
 static fv_status begin_importance(fv_kv *kv, int32_t layer, const float *attention) {
     fv_kv_packed *p = fv_kv_packed_at(kv, layer);
     if (!p || !attention) return FV_OK;
@@ -195,6 +223,7 @@ static fv_status run_layers(run *r, int32_t n_layer, const float *const *attenti
     list_parts(r);
     FV_TRY(run_tasks(r));
     for (int32_t i = 0; i < r->n; i++) FV_TRY(end_rows(r, &r->job[i], report));
+    FV_TRY(run_text(r, n_layer, report));
     for (; report->n_layer < n_layer; report->n_layer++)
         FV_TRY(begin_importance(r->ctx.kv, report->n_layer, attention[report->n_layer]));
     return FV_OK;

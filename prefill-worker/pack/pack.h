@@ -1,7 +1,7 @@
 #ifndef FOVEA_PREFILL_WORKER_PACK_PACK_H
 #define FOVEA_PREFILL_WORKER_PACK_PACK_H
 
-/* PACK: KV compression. Visual tokens of prefilled layers, and keys of text tokens, become
+/* PACK: KV compression. Visual tokens of prefilled layers, and text tokens or their keys, become
  * compressed blocks (model/net/kv_packed.h), where the plan says so. It runs after each group of
  * layers, so that a group is compressed and sent before later ones are computed. One file per
  * method in pack/, one row each in policy/methods.def; pack.c makes the table from those rows.
@@ -25,8 +25,9 @@ typedef struct fv_packed_layer {
     bool merged;       /* it shares directions with another layer */
     int32_t row_bits;  /* of latents: bits of a token's coefficients; 0: it has none */
     int32_t n_own;     /* and directions that the request has of its own */
-    int32_t rank_text; /* of its text keys; 0: text is raw */
-    float error_text;
+    int32_t rank_text; /* of its text keys; 0: they are no factors */
+    int32_t code_text; /* bits of a code of its text; 0: it has none */
+    float error_text;  /* of its text keys, or the larger of keys and values in codes */
 } fv_packed_layer;
 
 typedef struct fv_pack_report {

@@ -95,7 +95,11 @@ fv_status fv_pack_layer_matrix(const fv_pack_context *ctx, const fv_pack_job *jo
                                fv_packed_kind kind, fv_tensor *m) {
     const fv_pack_layer *l = job->state;
     const fv_kv_shape *s = fv_kv_get_shape(ctx->kv);
-    fv_row_set rows = {job->layer, job->seg, kind == FV_PACKED_V, l->n, l->row};
+    fv_row_set rows = {.layer = job->layer,
+                       .seg = job->seg,
+                       .value = kind == FV_PACKED_V,
+                       .n = l->n,
+                       .row = l->row};
     int32_t *anchor;
     FV_TRY(fv_matrix_new(ctx->matrices, l->n, s->n_kv * s->d_head, m));
     FV_TRY(fv_rows_gather(ctx->kv, ctx->be, &rows, *m));

@@ -6,6 +6,7 @@
 #include "model/net/anneal.h"
 #include "model/net/expand.h"
 #include "model/net/step.h"
+#include "model/net/text_codes.h"
 
 /* Tokens of a resumed answer run after the prompt, as they did the first time, if they attended to
  * something else than the prompt's tokens do: compressed KV, or fewer tokens from step to step. */
@@ -13,12 +14,14 @@ int32_t fv_prefill_rows_after(const fv_prefill_request *req) {
     return fv_plan_sees_less(req->plan) ? req->n_answer : 0;
 }
 
-/* One row after another, and what the stages on the other side had let go before each is let go
- * here: so it finds the store as it was. The prompt's first token was chosen then, and t counts it.
- */
-static fv_status run_answer(fv_model_runner *runner, const fv_prefill_request *req, float *logits) {
+/* One row after another, and what the stages on the other side had let go before each, or turned into
+ * codes, is so here: it finds the store as it was. The prompt's first token was chosen then, and t
+ * counts it. */
+static fv_status run_answer(fv_decoder *dec, fv_model_runner *runner,
+                            const fv_prefill_request *req, float *logits) {
     const fv_plan *plan = req->plan;
     int32_t n_prompt = req->n - req->n_answer;
+    fv_text_codes text = {.rule = plan->pack.text, .n_prompt = n_prompt};
     bool observes = plan->pack.observed || plan->evict.accum.kind;
     if (plan->evict.keep_packed < 1) FV_TRY(fv_expand_keep(req->kv, plan->evict.keep_packed));
     for (int32_t i = 0; i < req->n_answer; i++) {
@@ -27,6 +30,7 @@ static fv_status run_answer(fv_model_runner *runner, const fv_prefill_request *r
                            .ids = req->ids + n_prompt + i,
                            .pos = n_prompt + i,
                            .partial = !observes && i + 1 < req->n_answer};
+        FV_TRY(fv_text_codes_step(&text, dec, req->kv, n_prompt + i));
         FV_TRY(fv_accum_let_go(req->kv, &plan->evict.accum, false));
         if (plan->evict.share)
             FV_TRY(fv_anneal(req->kv, plan->evict.share(plan, i + 1),
@@ -92,7 +96,7 @@ fv_status fv_prefill_run_answers(fv_prefill *p, float *logits) {
         if (req->plan->pack.first_packed)
             st = run_last_again(runner, req, &p->arena, logits + (size_t)b * vocab);
         if (st == FV_OK && fv_prefill_rows_after(req))
-            st = run_answer(runner, req, logits + (size_t)b * vocab);
+            st = run_answer(p->dec, runner, req, logits + (size_t)b * vocab);
     }
     fv_model_runner_close(runner);
     return st;

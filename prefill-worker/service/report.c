@@ -116,6 +116,7 @@ static fv_status fill_packed(fv_task *t, fv_report_message *r) {
         m->error_k = layer->error[FV_PACKED_K];
         m->error_v = layer->error[FV_PACKED_V];
         m->rank_text = (uint32_t)layer->rank_text;
+        m->text_bits = (uint32_t)layer->code_text;
         m->error_text = layer->error_text;
         m->code_bits = (uint32_t)layer->code;
         m->row_bits = (uint32_t)layer->row_bits;

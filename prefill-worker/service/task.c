@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "kernels/text_codes.h"
 #include "prefill-worker/service/internal.h"
 #include "serving/policy_message.h"
 #include "serving/worker/model_info.h"
@@ -74,6 +75,14 @@ static fv_status read_request(fv_task *t) {
 
 /* ---- room ------------------------------------------------------------------------------- */
 
+/* Blocks that text becomes, while the page is still there that its first and last rows are in. */
+static size_t coded_text(const fv_plan *plan, const fv_kv_shape *s) {
+    fv_text_width w = {s->n_kv, s->d_head, s->dtype};
+    if (plan->pack.text.bits == 0) return 0;
+    return (size_t)s->n_layer *
+           (size_t)fv_text_codes_most(&plan->pack.text, plan->shape.n_text, 0, &w, true);
+}
+
 /* A bound on the store's size at any time: all entries of a layer are there until the select stage
  * has run, which it does after each group of layers. */
 static fv_status check_room(fv_task *t) {
@@ -84,7 +93,7 @@ static fv_status check_room(fv_task *t) {
     for (int32_t l = 0; l < s->n_layer; l++)
         t->bytes_peak += row * (size_t)(plan->visual[l] + plan->select.dup_max);
     size_t limit = t->probe ? 0 : t->worker->opt.kv_bytes;
-    t->bytes_peak += fv_plan_count(plan).tables;
+    t->bytes_peak += fv_plan_count(plan).tables + coded_text(plan, s);
     if (limit && t->bytes_peak > limit)
         return FV_FAIL(FV_ENOMEM,
                        "the prompt needs %zu bytes of KV, but this worker has %zu: shorten the "

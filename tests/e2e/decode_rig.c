@@ -223,6 +223,7 @@ void prefill(handoff *h, const char *policy, int32_t max_tokens, int32_t n_more,
     need(fv_policy_parse(policy, &p));
     need(fv_plan_make(&p, &shape, &h->plan));
     need(evict_init(&h->evict, policy, ROWS));
+    h->text = (fv_text_codes){.rule = h->plan.pack.text, .n_prompt = ROWS};
     need(fv_kv_open(p_pool, &h->kv));
     fv_pack_report packed = {0};
     fv_prefill_request req = {.packed = &packed,
@@ -383,13 +384,21 @@ void expect_after(handoff *h, const int32_t *ids, int32_t n, int32_t n_prompt, i
     need(fv_model_runner_open(rig.p_engine.dec, &runner));
     while (fv_generation_finish(seq) == FV_FINISH_NOT) {
         const int32_t *all = fv_generation_ids(seq, &n, &n_prompt);
-        fv_step_seq step = {.kv = h->kv, .n = n - n_held, .ids = &all[n_held], .pos = n_held};
         const fv_sampled *token;
         const char *text;
         size_t n_text;
-        need(fv_evict_step(&h->evict, h->kv, n - n_prompt));
-        need(fv_model_runner_run(runner, &step, 1, logits));
-        n_held = n;
+        for (int32_t now; n_held < n; n_held += now) {
+            now = fv_text_until(&h->text.rule, h->text.n_prompt, n_held);
+            now = now < n - n_held ? now : n - n_held;
+            fv_step_seq step = {.kv = h->kv,
+                                .n = now,
+                                .ids = &all[n_held],
+                                .pos = n_held,
+                                .partial = n_held + now < n};
+            need(fv_text_codes_step(&h->text, rig.p_engine.dec, h->kv, n_held));
+            need(fv_evict_step(&h->evict, h->kv, n - n_prompt));
+            need(fv_model_runner_run(runner, &step, 1, logits));
+        }
         need(fv_generation_take(seq, logits, &token, &text, &n_text));
         out->digest[out->n] = fv_logits_digest(logits, vocab);
         out->ids[out->n++] = (uint32_t)token->id;

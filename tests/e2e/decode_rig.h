@@ -28,7 +28,8 @@ typedef struct handoff {
     uint8_t seg[ROWS + MORE];
     fv_plan plan;
     fv_kv *kv;
-    fv_evict evict; /* when generation continues here */
+    fv_evict evict;     /* when generation continues here */
+    fv_text_codes text; /* likewise */
     int32_t max_tokens;
     fv_first_token first;
     uint64_t first_digest;

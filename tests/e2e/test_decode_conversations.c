@@ -266,6 +266,47 @@ Test(decode_conversations, text_keys_are_compressed_again_in_later_turns) {
     end_sessions(1);
 }
 
+/* Text becomes codes in the middle of answers and of later prompts, whatever a step may have. */
+static void text_becomes_codes(const char *policy, int32_t prompt_tokens) {
+    static const int32_t news[] = {9, 18, 1, 20, 40};
+    session *t = &sessions[0];
+    static answer want;
+    uint64_t rows = 0;
+    fv_decode_options opt = fv_decode_options_default();
+    opt.prompt_tokens = prompt_tokens;
+    open_all(&opt);
+    begin_session_under(t, policy, 60000);
+    memset(&want, 0, sizeof want);
+    expect(&t->h, TOKENS, &want);
+    for (int turn = 0; turn < 5; turn++) {
+        t->h.text.report = (fv_recompress_report){0};
+        ask_on(t, news[turn], turn);
+        UNTIL(t->got.over);
+        cr_assert_eq(t->got.status, FV_OK, "%s", t->got.why);
+        follow_by_hand(t, news[turn], &want);
+        cr_assert_eq(t->got.n, TOKENS);
+        cr_assert_arr_eq(t->got.ids, want.ids, TOKENS * sizeof *want.ids);
+        cr_assert_arr_eq(t->got.digest, want.digest, TOKENS * sizeof *want.digest);
+        cr_assert_eq(t->got.bytes_end, want.bytes_end);
+        cr_assert_eq(t->got.report.recompressed.rows, t->h.text.report.rows);
+        cr_assert_eq(t->got.report.recompressed.bytes_freed, t->h.text.report.bytes);
+        cr_assert_eq(t->got.report.recompressed.error, t->h.text.report.error);
+        note_kept(t);
+        rows += t->h.text.report.rows;
+    }
+    cr_assert_gt(rows, 0);
+    UNTIL(fv_decode_worker_load(rig.worker).bytes_held == fv_kv_bytes_held(t->h.kv));
+    end_sessions(1);
+}
+
+Test(decode_conversations, text_becomes_codes_in_answers_and_in_later_prompts) {
+    text_becomes_codes("pack=quant,compress_text=all,bits_text=4,recompress=16", 256);
+}
+
+Test(decode_conversations, text_becomes_codes_in_steps_of_few_rows) {
+    text_becomes_codes("pack=quant,compress_text=keys,recompress=32", 3);
+}
+
 Test(decode_conversations, concurrent_conversations_in_small_chunks_do_not_mix) {
     fv_decode_options opt = fv_decode_options_default();
     opt.prompt_tokens = 3;

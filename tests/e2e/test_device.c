@@ -107,6 +107,8 @@ Test(device, packed_layers_give_the_logits_of_the_cpu) {
         "\"pack=svd,rank_k=8,rank_v=8,gain=0,bits=8,compress_text=keys,rank_text=8;"
         "evict=vta,tau=3\"",
         "\"pack=quant,bits=8,outliers=0.02\"",
+        "\"pack=quant,bits=4,compress_text=all,bits_text=4,recompress=16\"",
+        "\"pack=quant,compress_text=keys,recompress=16\"",
         "\"pack=quant,bits=4,block=0;evict=vta,tau=3\"",
         "\"pack=minicache,start=0\"",
         "\"pack=minicache,start=0,gamma=0.5,first=packed\"",
@@ -114,7 +116,7 @@ Test(device, packed_layers_give_the_logits_of_the_cpu) {
         "tap\""};
     char path[512];
     synthesise("tiny-gqa", "packed", path);
-    for (int k = 0; k < 8; k++) same_logits(path, policies[k]);
+    for (size_t k = 0; k < sizeof policies / sizeof *policies; k++) same_logits(path, policies[k]);
 }
 
 /* Coefficients on directions that the device has once for all requests; layers that have the first rows

@@ -42,6 +42,8 @@ Test(fleet, answers_are_those_of_one_process) {
     assert_same("--image " IMAGE " --image " IMAGE " --max-tokens 9 'compare'");
     assert_same("--image " IMAGE " --image " IMAGE " --max-tokens 9 --ignore-eos --policy "
                 "'pack=svd,rank_k=6,rank_v=5,gain=0;expand=attention' 'compare'");
+    assert_same("--image " IMAGE " --max-tokens 50 --ignore-eos --policy "
+                "pack=quant,bits=4,compress_text=all,bits_text=4,recompress=16 'what is it?'");
     assert_same("--image " IMAGE " --max-tokens 1 --logprobs 3 'one token'");
     assert_same("--image " IMAGE " --max-tokens 2 --ignore-eos 'two tokens'");
     assert_same("--raw --image " IMAGE " --max-tokens 4 'look: <image> well?'");
@@ -100,6 +102,7 @@ Test(fleet, reports_and_overlays_are_those_of_one_process) {
     assert_same_report("prune=fastv,layer=1,keep=0.5;select=streaming", "stages   prune kept ");
     assert_same_report("pack=svd,rank_k=4,rank_v=4,gain=1", "packed   layers ");
     assert_same_report("pack=quant,bits=4", "packed   layers ");
+    assert_same_report("pack=quant,compress_text=all", "; text of layers ");
     assert_same_report("pack=minicache,start=0", " merged in pairs, error at most ");
     assert_same_report("pack=minicache,start=0,gamma=1",
                        "decided  pack: too much is left unmerged");

@@ -137,6 +137,11 @@ Test(kill, decode_in_the_middle_of_an_answer_from_factors) {
     decode_dies_asked("decode-running",
                       ASK " --policy 'pack=svd,rank_k=6,rank_v=5,gain=0;expand=attention'");
 }
+Test(kill, decode_in_the_middle_of_an_answer_whose_text_becomes_codes) {
+    decode_dies_asked("decode-running",
+                      "--image " FOVEA_TEST_DATA "/golden/demo.png --ignore-eos --max-tokens 40 "
+                      "--policy pack=quant,compress_text=all,bits_text=4,recompress=16 hello");
+}
 Test(kill, decode_in_the_middle_of_an_answer_with_positions_in_a_grid) {
     fleet_synth(&c.f, "tiny --text-family qwen3_vl_text --force");
     decode_dies("decode-running");

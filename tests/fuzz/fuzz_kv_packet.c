@@ -1,6 +1,6 @@
 /* Any bytes, cut anywhere, through the receiving side of a hand-off. The first byte says how the
- * rest is cut, and whether checksums and counts are corrected on the way, so that the code after
- * the checksums is reached too. Either a request with valid positions arrives, or nothing is left
+ * rest is cut, whether text is in codes, and whether checksums and counts are corrected on the way, so
+ * that the code after the checksums is reached too. Either a request with valid positions arrives, or nothing is left
  * behind. */
 #include <stdint.h>
 #include <stdlib.h>
@@ -30,11 +30,11 @@ static void anneal(const fv_received *got) {
             abort();
 }
 
-static void check_packed(const fv_received *got, int32_t layer) {
-    const fv_kv_packed *p = fv_kv_packed_at(got->kv, layer);
+static void check_packed(const fv_received *got, int32_t layer, fv_kv_segment seg) {
+    const fv_kv_packed *p = fv_kv_packed_of(got->kv, layer, seg);
     if (p && p->part[FV_PACKED_V].shape.form == FV_PACKED_LATENT) check_nested(got, p);
     for (int32_t i = 0; p && i < p->rows.n; i++)
-        if (p->pos[i] < 0 || p->pos[i] >= got->n || got->seg[p->pos[i]] != FV_SEG_VISUAL) abort();
+        if (p->pos[i] < 0 || p->pos[i] >= got->n || got->seg[p->pos[i]] != seg) abort();
     float m[FUZZED_VISUAL * FUZZED_HKV * FUZZED_D];
     for (int k = 0; p && k < 2; k++)
         if (p->part[k].shape.form == FV_PACKED_LATENT)
@@ -55,7 +55,8 @@ static void check_map(const fv_received *got) {
 
 static void check_received(const fv_received *got) {
     check_map(got);
-    for (int32_t l = 0; l < FUZZED_N; l++) check_packed(got, l);
+    for (int32_t l = 0; l < FUZZED_N; l++)
+        for (int seg = 0; seg < FV_N_SEG; seg++) check_packed(got, l, (fv_kv_segment)seg);
     for (int32_t l = 0; l < FUZZED_N; l++)
         for (int32_t g = 0; g < FUZZED_HKV; g++)
             for (int seg = 0; seg < FV_N_SEG; seg++) {
@@ -103,13 +104,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 1 || size > 1 << 16) return 0;
     fv_kv_pool *pool;
     fv_receiver *r;
-    fv_hello hello = fuzzed_hello();
+    fv_hello hello = fuzzed_hello_of(data[0]);
     fuzzed_open(&pool, &r);
     uint8_t *bytes = malloc(size);
     if (!bytes) abort();
     memcpy(bytes, data + 1, size - 1);
     if (data[0] & 1) rig_put_right(bytes, size - 1, hello.compat.hash);
-    feed(r, &hello, bytes, size - 1, 1 + (size_t)(data[0] >> 1));
+    feed(r, &hello, bytes, size - 1, 1 + (size_t)((data[0] & ~FUZZED_TEXT_CODES) >> 1));
     free(bytes);
     if (fv_receiver_live(r) != 0 || fv_kv_pool_used(pool) != 0) abort();
     fv_receiver_close(r);

@@ -26,13 +26,18 @@ static inline fv_kv_shape fuzzed_shape(void) {
                          .latent_sum = fuzzed_latent()->checksum};
 }
 
+/* A seed whose first byte has this bit is a stream with text in codes. */
+enum { FUZZED_TEXT_CODES = 128 };
+
 /* The offer of a stream's grant. */
-static inline fv_hello fuzzed_hello(void) {
+static inline fv_hello fuzzed_hello_of(uint8_t seed) {
     fv_hello hello = {.n_text = FUZZED_TEXT,
                       .n_visual = FUZZED_VISUAL,
                       .max_tokens = 2,
                       .bytes_visual = 8192,
-                      .policy = ""};
+                      .policy = seed & FUZZED_TEXT_CODES
+                                    ? "pack=quant,compress_text=all,bits_text=4,recompress=16"
+                                    : ""};
     fv_compat_fields fields = {.model = "fuzz",
                                .n_layer = FUZZED_N,
                                .n_kv = FUZZED_HKV,
@@ -43,6 +48,8 @@ static inline fv_hello fuzzed_hello(void) {
     if (fv_compat_make(&fields, &hello.compat) != FV_OK) abort();
     return hello;
 }
+
+static inline fv_hello fuzzed_hello(void) { return fuzzed_hello_of(0); }
 
 /* The caller closes both, the receiver first. */
 static inline void fuzzed_open(fv_kv_pool **pool, fv_receiver **r) {

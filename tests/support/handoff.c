@@ -198,8 +198,7 @@ static bool same_rows(fv_kv *a, fv_kv *b, int32_t layer, int32_t head, fv_kv_seg
                             fv_kv_positions(b, layer, head, seg), (size_t)n * 4) == 0;
 }
 
-static bool same_packed(const fv_kv_packed *a, const fv_kv_packed *b) {
-    if (!a || !b) return a == b;
+static bool same_block(const fv_kv_packed *a, const fv_kv_packed *b) {
     const fv_packed_rows *x = &a->rows, *y = &b->rows;
     size_t n = (size_t)x->n, blocks = (size_t)x->n_anchor;
     if (x->n != y->n || x->n_anchor != y->n_anchor || a->source_layer != b->source_layer ||
@@ -214,6 +213,13 @@ static bool same_packed(const fv_kv_packed *a, const fv_kv_packed *b) {
     return memcmp(a->pos, b->pos, n * 4) == 0 && memcmp(a->first, b->first, blocks * 4 + 4) == 0 &&
            (!a->anchor || memcmp(a->anchor, b->anchor, blocks * 4) == 0) &&
            (!a->observed || memcmp(a->importance, b->importance, n * sizeof(float)) == 0);
+}
+
+/* Block by block. */
+static bool same_packed(const fv_kv_packed *a, const fv_kv_packed *b) {
+    for (; a && b; a = a->next, b = b->next)
+        if (!same_block(a, b)) return false;
+    return a == b;
 }
 
 static bool same_map(const fv_rope_map *a, const fv_rope_map *b) {

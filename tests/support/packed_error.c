@@ -92,8 +92,10 @@ double packed_error(fv_kv *raw, const fv_kv_packed *p, int32_t layer, int kind,
             for (int32_t g = 0; g < s->n_kv; g++) {
                 const float *want = row_at(raw, layer, g, p->seg, kind == FV_PACKED_V, p->pos[j]);
                 multiply(&f, j, g, row);
-                if (kind == FV_PACKED_K && p->anchor)
-                    rotate(&rope, fv_rope_map_at(fv_kv_rope_map(raw), p->anchor[a]), row);
+                bool own = s->form == FV_PACKED_QUANTIZED && p->seg == FV_SEG_TEXT;
+                int32_t at = p->anchor ? p->anchor[a] : p->pos[j];
+                if (kind == FV_PACKED_K && (p->anchor || own))
+                    rotate(&rope, fv_rope_map_at(fv_kv_rope_map(raw), at), row);
                 for (int32_t d = 0; d < s->d_head; d++) {
                     double x = want ? (double)want[d] : (double)NAN;
                     off += pow(x - row[d], 2);

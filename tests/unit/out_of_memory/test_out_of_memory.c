@@ -10,7 +10,7 @@
 #include "tests/support/handoff.h"
 #include "tests/support/thorough.h"
 
-enum { TOKENS = 4 };
+enum { TOKENS = 4, LONG = 20 };
 
 static fv_tokenizer *tok;
 
@@ -19,6 +19,7 @@ typedef struct job {
     handoff_rig *rig;
     const tiny_prompt *prompt;
     const char *policy;
+    int32_t tokens; /* of its answer */
     fv_kv *kv;
     fv_pack_report packed;
     fv_export *transfer;
@@ -50,7 +51,7 @@ static fv_status hand_off(job *j) {
     tiny_prompt sent = *j->prompt;
     bool done;
     sent.kv = j->kv;
-    fv_export_request req = rig_request(j->rig, &sent, TOKENS);
+    fv_export_request req = rig_request(j->rig, &sent, j->tokens);
     FV_TRY(fv_export_begin(j->rig->transport, &req, &j->transfer));
     FV_TRY(fv_export_layers(j->transfer, j->rig->net.cfg.n_layer));
     FV_TRY(fv_export_end(j->transfer, &(fv_first_token){.id = 3, .logprob = -1, .step = 1}));
@@ -64,7 +65,7 @@ static void on_event(void *ctx, const fv_batch_event *e) {
 
 static fv_status decode(job *j) {
     fv_generation_options opt = {.sampling = fv_sampling_default(),
-                                 .max_tokens = TOKENS,
+                                 .max_tokens = j->tokens,
                                  .context = 4096,
                                  .n_vocab = j->rig->net.cfg.vocab};
     int32_t *ids = malloc(((size_t)j->got.n + 1) * sizeof *ids);
@@ -76,7 +77,7 @@ static fv_status decode(job *j) {
     FV_TRY(st);
     fv_evict_init(&j->evict, &j->got.plan, j->got.n);
     FV_TRY(fv_batch_open(j->rig->net.dec, 1, 64, &j->batch));
-    FV_TRY(fv_batch_join(j->batch, j->seq, j->got.kv, &j->evict, j->got.n, j));
+    FV_TRY(fv_batch_join(j->batch, j->seq, j->got.kv, &j->evict, &j->got.text, j->got.n, j));
     while (j->failed == FV_OK && fv_batch_count(j->batch) > 0)
         FV_TRY(fv_batch_step(j->batch, on_event, j));
     return j->failed;
@@ -99,21 +100,22 @@ static void end(job *j) {
 
 /* The request in a newly started fleet, so that no buffer exists yet. True: its n-th allocation was
  * reached. */
-static bool attempt(const char *policy, int64_t n, fv_status *st, int32_t tokens[TOKENS]) {
+static bool attempt(const char *policy, int32_t n_tokens, int64_t n, fv_status *st,
+                    int32_t tokens[LONG]) {
     handoff_rig rig;
     tiny_prompt prompt;
     int32_t n_ids, n_prompt;
     int64_t live = alloc_live();
     rig_open(&rig, &(rig_options){.dtype = FV_F32});
     tiny_prompt_make(&rig.net, &prompt, 3, 20, 4, 11, policy);
-    job j = {.rig = &rig, .prompt = &prompt, .logits = prompt.logits};
+    job j = {.rig = &rig, .prompt = &prompt, .tokens = n_tokens, .logits = prompt.logits};
     alloc_fail_begin(n);
     *st = run(&j);
     bool came = alloc_fail_end();
     if (*st == FV_OK) {
         const int32_t *ids = fv_generation_ids(j.seq, &n_ids, &n_prompt);
-        cr_assert_eq(n_ids - n_prompt, TOKENS);
-        for (int i = 0; i < TOKENS; i++) tokens[i] = ids[n_prompt + i];
+        cr_assert_eq(n_ids - n_prompt, n_tokens);
+        for (int i = 0; i < n_tokens; i++) tokens[i] = ids[n_prompt + i];
     }
     end(&j);
     rig_assert_baseline(&rig, policy);
@@ -123,22 +125,24 @@ static bool attempt(const char *policy, int64_t n, fv_status *st, int32_t tokens
     return came;
 }
 
-static void each_allocation(const char *policy) {
-    int32_t want[TOKENS], got[TOKENS];
+static void each_allocation_of(const char *policy, int32_t tokens) {
+    int32_t want[LONG], got[LONG];
     int64_t n_failed = 0;
     fv_status st;
-    attempt(policy, INT64_MAX, &st, want);
+    attempt(policy, tokens, INT64_MAX, &st, want);
     cr_assert_eq(st, FV_OK, "%s: %s", policy, fv_last_error());
-    for (int64_t n = 1; attempt(policy, n, &st, got); n += sanitized_step(3)) {
+    for (int64_t n = 1; attempt(policy, tokens, n, &st, got); n += sanitized_step(3)) {
         n_failed += st != FV_OK;
         cr_assert(st == FV_OK || st == FV_ENOMEM, "%s, allocation %lld: %s, %s", policy,
                   (long long)n, fv_status_name(st), fv_last_error());
-        for (int i = 0; st == FV_OK && i < TOKENS; i++)
+        for (int i = 0; st == FV_OK && i < tokens; i++)
             cr_assert_eq(got[i], want[i], "%s, allocation %lld: another answer", policy,
                          (long long)n);
     }
     cr_assert_gt(n_failed, 20, "%s: the request allocates", policy);
 }
+
+static void each_allocation(const char *policy) { each_allocation_of(policy, TOKENS); }
 
 static void open_tokenizer(void) {
     char *json;
@@ -169,4 +173,10 @@ Test(out_of_memory, compressed_layers) {
     each_allocation("pack=svd,rank_k=4,rank_v=4,gain=0,compress_text=keys,rank_text=4");
     each_allocation("pack=quant");
     each_allocation("pack=minicache,start=0");
+}
+
+/* Text becomes codes after the prompt, and again after 16 tokens of the answer. */
+Test(out_of_memory, text_in_codes) {
+    each_allocation_of("pack=quant,compress_text=all,recompress=16", LONG);
+    each_allocation("pack=latent,compress_text=keys");
 }

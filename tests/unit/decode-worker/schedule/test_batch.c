@@ -280,7 +280,8 @@ static void answer(const bool *which, const int32_t *join, int32_t poison, answe
     for (int32_t step = 0; step < 30; step++) {
         for (int32_t i = 0; i < N; i++) {
             if (!which[i] || join[i] != step) continue;
-            cr_assert_eq(fv_batch_join(batch, seq[i], p[i].kv, NULL, p[i].n, &index[i]), FV_OK);
+            cr_assert_eq(fv_batch_join(batch, seq[i], p[i].kv, NULL, NULL, p[i].n, &index[i]),
+                         FV_OK);
             if (i == poison) *(float *)fv_kv_runs(p[i].kv, 0)[FV_SEG_TEXT].block[0].k = NAN;
         }
         cr_assert_eq(fv_batch_step(batch, on_event, out), FV_OK, "%s", fv_last_error());
@@ -334,11 +335,11 @@ Test(batch, a_full_batch_says_so_and_leaving_makes_room) {
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
     cr_assert_eq(fv_batch_open(net.dec, 1, 1, &batch), FV_OK);
     fv_generation *a = open_sequence(&opt, prompt, 1), *b = open_sequence(&opt, prompt, 1);
-    cr_assert_eq(fv_batch_join(batch, a, NULL, NULL, 0, NULL), FV_OK);
-    cr_assert_eq(fv_batch_join(batch, b, NULL, NULL, 0, NULL), FV_EBUSY);
+    cr_assert_eq(fv_batch_join(batch, a, NULL, NULL, NULL, 0, NULL), FV_OK);
+    cr_assert_eq(fv_batch_join(batch, b, NULL, NULL, NULL, 0, NULL), FV_EBUSY);
     fv_batch_leave(batch, b); /* no longer there */
     fv_batch_leave(batch, a);
-    cr_assert_eq(fv_batch_join(batch, b, NULL, NULL, 0, NULL), FV_OK);
+    cr_assert_eq(fv_batch_join(batch, b, NULL, NULL, NULL, 0, NULL), FV_OK);
     fv_batch_leave(batch, b);
     fv_generation_close(a);
     fv_generation_close(b);
@@ -396,10 +397,12 @@ static void go_on(tiny_net *net, const tiny_prompt *whole, int32_t prompt_tokens
     seq[1] = hold(net, whole, WHOLE - 1, &part[1]);
     seq[2] = hold(net, whole, HELD + 3, &part[2]);
     if (!alone)
-        cr_assert_eq(fv_batch_join(batch, seq[1], part[1].kv, NULL, WHOLE - 1, &neighbour[0]), 0);
-    cr_assert_eq(fv_batch_join(batch, seq[0], part[0].kv, NULL, HELD, out), FV_OK);
+        cr_assert_eq(fv_batch_join(batch, seq[1], part[1].kv, NULL, NULL, WHOLE - 1, &neighbour[0]),
+                     0);
+    cr_assert_eq(fv_batch_join(batch, seq[0], part[0].kv, NULL, NULL, HELD, out), FV_OK);
     if (!alone)
-        cr_assert_eq(fv_batch_join(batch, seq[2], part[2].kv, NULL, HELD + 3, &neighbour[1]), 0);
+        cr_assert_eq(fv_batch_join(batch, seq[2], part[2].kv, NULL, NULL, HELD + 3, &neighbour[1]),
+                     0);
     while (out->n_token == 0 && out->steps++ <= WHOLE)
         cr_assert_eq(fv_batch_step(batch, on_witness, NULL), FV_OK, "%s", fv_last_error());
     if (!alone) cr_assert_eq(neighbour[0].n_token, out->steps < TOKENS ? out->steps : TOKENS);
