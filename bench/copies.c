@@ -81,7 +81,8 @@ static fv_status add(copies *c, const fv_engine *e, const prefilled *from, bool 
         return FV_OK;
     }
     fv_evict_init(&x->evict, &x->received.plan, from->n);
-    return fv_batch_join(c->batch, x->seq, x->received.kv, &x->evict, &x->received.text, from->n, x);
+    return fv_batch_join(c->batch, x->seq, x->received.kv, &x->evict, &x->received.text, from->n,
+                         x);
 }
 
 fv_status copies_open(const fv_engine *e, const prefilled *from, size_t bytes, int32_t most,

@@ -16,7 +16,8 @@
  *             per layer or more  TOKN END
  *   packed:   PACK FACT FACT? IMPO?     visual tokens of one layer as factors, codes or directions;
  *                                       its ROWS has none then; and text tokens likewise, with the
- *                                       segment of text: keys as factors, values uncompressed
+ *                                       segment of text: keys as factors, values uncompressed;
+ *                                       or blocks of codes, one after the other
  *
  * END has the number of sections, bytes and entries, and a digest over all headers before it; as
  * headers hold the payloads' checksums, it covers every byte. The stream is cut into frames

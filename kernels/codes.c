@@ -19,10 +19,11 @@ static bool bits_fit(const fv_packed_shape *s) {
 
 fv_status fv_codes_check(const fv_packed_shape *s) {
     if (!bits_fit(s))
-        return FV_FAIL(FV_EINVAL,
-                       "packed rows of form %d with %d bits: codes have 8 or 4, values beside coded "
-                       "keys also 16, directions 16",
-                       (int)s->form, s->bits);
+        return FV_FAIL(
+            FV_EINVAL,
+            "packed rows of form %d with %d bits: codes have 8 or 4, values beside coded "
+            "keys also 16, directions 16",
+            (int)s->form, s->bits);
     if ((unsigned)s->dtype >= FV_N_DTYPE || (unsigned)s->kind > FV_PACKED_V)
         return FV_FAIL(FV_EINVAL, "codes of type %d, kind %d", (int)s->dtype, (int)s->kind);
     if (s->n < 0 || s->n > 1 << 24)

@@ -32,7 +32,7 @@ typedef struct fv_conversation {
     fv_evict evict;
     fv_text_keys text_keys; /* recompress.h */
     fv_text_codes text;
-    uint8_t id[16];         /* once it is kept */
+    uint8_t id[16]; /* once it is kept */
     /* private */
     struct fv_conversation *next;
     bool in_use, named, forgotten;

@@ -121,8 +121,7 @@ static fv_status key_matrix(const block *b, fv_matrices *in, const fv_rope *rope
         FV_TRY(fv_rows_rebuild(in, &part, each, fv_tensor_rows(*m, 0, b->n_old)));
     }
     fv_tensor wait = fv_tensor_rows(*m, b->n_old, b->n_wait);
-    fv_row_set rows = {
-        .layer = b->source_layer, .seg = FV_SEG_TEXT, .n = b->n_wait, .row = each};
+    fv_row_set rows = {.layer = b->source_layer, .seg = FV_SEG_TEXT, .n = b->n_wait, .row = each};
     FV_TRY(fv_rows_gather(b->kv, in->be, &rows, wait));
     if (!form->anchor) return FV_OK;
     FV_TRY(anchors_of_rows(form, in->scratch, &anchor));

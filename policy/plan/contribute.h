@@ -48,7 +48,8 @@ void fv_plan_mask_after(fv_plan *plan, int32_t layer, int32_t keep);
 /* Text in codes, as the parameters of a pack method with this name say: compress_text, bits_text and
  * recompress. */
 #define FV_TEXT_RULE_OF(p)                                                                         \
-    fv_text_rule_of((p)->compress_text_no, (p)->compress_text_all, (p)->bits_text_4, (p)->recompress)
+    fv_text_rule_of((p)->compress_text_no, (p)->compress_text_all, (p)->bits_text_4,               \
+                    (p)->recompress)
 fv_text_rule fv_text_rule_of(bool no, bool all, bool bits_4, int32_t recompress);
 
 /* The select stage leaves `rows` to each KV head: pure, at most what prune leaves to the layer.

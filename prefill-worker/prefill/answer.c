@@ -17,8 +17,8 @@ int32_t fv_prefill_rows_after(const fv_prefill_request *req) {
 /* One row after another, and what the stages on the other side had let go before each, or turned into
  * codes, is so here: it finds the store as it was. The prompt's first token was chosen then, and t
  * counts it. */
-static fv_status run_answer(fv_decoder *dec, fv_model_runner *runner,
-                            const fv_prefill_request *req, float *logits) {
+static fv_status run_answer(fv_decoder *dec, fv_model_runner *runner, const fv_prefill_request *req,
+                            float *logits) {
     const fv_plan *plan = req->plan;
     int32_t n_prompt = req->n - req->n_answer;
     fv_text_codes text = {.rule = plan->pack.text, .n_prompt = n_prompt};

@@ -38,6 +38,7 @@ class PackedLayer:
     merged: bool = False
     row_bits: int = 0
     own_directions: int = 0
+    text_bits: int = 0
 
 
 @dataclass
