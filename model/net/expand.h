@@ -36,10 +36,10 @@ fv_status fv_expand_keep(fv_kv *kv, double share);
  * are ranked by it from then on. */
 fv_status fv_expand_least(fv_kv *kv, int32_t layer, int32_t v);
 
-/* Of a group of latents, whose source layer is `layer`: layer l is left with n[l] rows, no more than it
- * has, and no layer with more than one before it. A row's importance is the mean over the layers that
- * hold it; from the last layer to the first, each keeps what the layers after it keep, and of its other
- * rows the most important. They are ranked by it from then on. */
+/* Of a group of latents, whose source layer is `layer`: layer l is left with n[l] rows, no more than
+ * it has, and no layer with more than one before it. A row's importance is the mean over the layers
+ * that hold it; from the last layer to the first, each keeps what the layers after it keep, and of
+ * its other rows the most important. They are ranked by it from then on. */
 fv_status fv_expand_nest(fv_kv *kv, int32_t layer, const int32_t *n);
 
 #endif

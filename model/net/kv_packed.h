@@ -118,9 +118,8 @@ fv_status fv_kv_clear_text(fv_kv *kv, int32_t layer);
 
 /* What follows is of visual tokens. */
 
-/* Layers of one group of latents have the first ones of their source layer's tokens, each as many as
- * it has: none has more than any before it. All are of one anchor block, in one order, which is that
- * of their ranks. */
+/* Layers of one group of latents have the first ones of their source layer's tokens, and none has
+ * more than a layer before it. All are of one anchor block, in the order of their ranks. */
 
 /* Drops tokens without moving any: the first alive[a] tokens of each anchor block [n_anchor] stay
  * valid. Dropped tokens cannot return. Lazy layers drop the same; of latents this layer alone. */
@@ -132,8 +131,8 @@ fv_status fv_kv_packed_shrink(fv_kv *kv, int32_t layer, int32_t v);
 
 /* Reallocates the blocks with the valid tokens idx[0 .. n), anchor block by anchor block and in any
  * order within one; their bits stay the same. n = 0 leaves the layer without visual tokens. The
- * memory of the others returns to the pool. Lazy layers keep the same tokens, and latents those that
- * they have, which must come first in idx; so this is called for the source layer. */
+ * memory of the others returns to the pool. Lazy layers keep the same tokens, and layers of latents
+ * those that they have, which come first in idx; so this is called for the source layer. */
 fv_status fv_kv_packed_keep(fv_kv *kv, int32_t layer, const int32_t *idx, int32_t n);
 
 /* The same for latents, each layer with as many as it is to have: layer l keeps idx[0 .. n[l]). */

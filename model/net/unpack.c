@@ -20,8 +20,8 @@ static bool is_latent(const fv_kv_packed *p) {
     return p->part[FV_PACKED_V].shape.form == FV_PACKED_LATENT;
 }
 
-/* Of the layers that share the keys or directions of `source layer`, for v rows; of latents for those
- * that count. */
+/* Of the layers that share the keys or directions of `source layer`, for v rows; of latents for
+ * those that count. */
 static block_bytes bytes_for(const fv_kv *kv, int32_t source_layer, int32_t v) {
     block_bytes b = {0, 0, 0};
     for (int32_t l = source_layer; l < fv_kv_get_shape(kv)->n_layer; l++) {
@@ -39,7 +39,7 @@ static block_bytes bytes_for(const fv_kv *kv, int32_t source_layer, int32_t v) {
     return b;
 }
 
-/* The most rows that are smaller raw, of those that there ever were; of other forms than latents. */
+/* The most rows that are smaller raw, of those that there ever were; not of latents. */
 static int32_t small_of(const fv_kv *kv, int32_t source_layer) {
     for (int32_t v = fv_kv_packed_at(kv, source_layer)->n_first; v > 0; v--) {
         block_bytes b = bytes_for(kv, source_layer, v);

@@ -157,8 +157,8 @@ static fv_packs codes_pay_range(const fv_plan *plan, int32_t layer, int32_t from
                : FV_PACKS_SOME;
 }
 
-/* The fewer tokens, the less it pays. A group that is left raw where data prune tokens holds less than
- * its coefficients would take, and these are no more than those of the most tokens. */
+/* The fewer tokens, the less it pays. A group that is left raw where data prune tokens holds less
+ * than its coefficients would take, and these are no more than those of the most tokens. */
 static fv_packs latents_pay_range(const fv_plan *plan, int32_t layer, int32_t from, int32_t to) {
     bool all = fv_plan_packs(plan, layer, from) && fv_plan_packs(plan, layer, to);
     return all ? FV_PACKS_ALL : FV_PACKS_SOME;

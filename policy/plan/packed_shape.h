@@ -37,8 +37,8 @@ bool fv_plan_packs(const fv_plan *plan, int32_t layer, int32_t n);
  * rows; they hold n [group] visual tokens. */
 bool fv_plan_latents_pay(const fv_plan *plan, int32_t first, const int32_t *n);
 
-/* With how many of a group's n_dir directions that have bits the plan reads unimportant tokens; 0: with
- * all. */
+/* With how many of a group's n_dir directions that have bits the plan reads unimportant tokens;
+ * 0: with all. */
 int32_t fv_plan_latent_rank2(const fv_plan *plan, fv_packed_kind kind, int32_t n_dir);
 
 /* ---- of a range of numbers of rows ---------------------------------------------------------

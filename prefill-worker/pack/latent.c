@@ -12,13 +12,13 @@
  * in the layer's own order: so every layer has the first ones of the list, and ranks do not cross.
  * Layers whose tokens are no such subsets stay raw.
  *
- * LAYERS THAT LACK A TOKEN. Over all layers of the group B P = 1. Of layers S that hold a token is seen
+ * LAYERS THAT LACK A TOKEN. Over all layers of the group B P = 1. Layers S, which hold it, show
  *
  *   b = (x_S - mean_S) P_S = z G + noise      G = B_S P_S [n, n]
  *
- * The noise is of what directions do not span, which is like the last one: deviation_n^2 G (1 - G),
- * for the residual has nothing of P over all layers. With what is known of z without seeing any of it,
- * its deviations, the best linear guess is
+ * The noise is what directions do not span. Taken to vary as the last of them, it has the covariance
+ * deviation_n^2 G (1 - G), because over all layers P sees none of it. As z is known to have the
+ * directions' deviations, the best linear guess is
  *
  *   z = b (G + L (1 - G))^-1                  L = diag(deviation_n^2 / deviation_r^2)
  *

@@ -242,7 +242,8 @@ static void assert_nested(const char *prune, bool grid) {
         }
     }
     cr_assert_gt(fv_kv_packed_at(p.kv, 0)->rows.n, fv_kv_packed_at(p.kv, 1)->rows.n);
-    cr_assert_eq(fv_kv_bytes(p.kv, FV_SEG_VISUAL), fv_plan_count(&p.plan).visual, "%s", policy);
+    size_t bytes = fv_kv_bytes(p.kv, FV_SEG_VISUAL), planned = fv_plan_count(&p.plan).visual;
+    cr_assert(bytes == planned || (bytes < planned && !p.plan.exact_counts), "%s", policy);
     tiny_prompt_free(&p);
     tiny_prompt_free(&raw);
     tiny_net_close(&net);
@@ -253,6 +254,7 @@ Test(latent, tokens_that_leave_within_a_group_are_the_last_rows) {
         assert_nested("prune=fastv,layer=1,keep=0.4", grid);
         assert_nested("prune=pvtp,layer=1,stride=16", grid);
         assert_nested("prune=random,layer=1,keep=0.3", grid);
+        assert_nested("prune=visipruner,shallow=0,filter=0,l2=0.3", grid); /* data decide */
     }
 }
 
