@@ -356,8 +356,8 @@ Test(text_codes, sections_that_lie_about_text_are_refused) {
         FLAGS_AT = 12,
         K_AT = 16,
         V_AT = 32,
-        FIRST_AT = 48,
-        POS_AT = 60
+        FIRST_AT = 52,
+        POS_AT = 64
     };
     handoff_rig rig;
     tiny_prompt p, q;
