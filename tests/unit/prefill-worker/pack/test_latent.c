@@ -221,19 +221,23 @@ Test(latent, coefficients_are_the_tokens_and_the_error_is_as_reported) {
     for (int grid = 0; grid < 2; grid++) assert_rows(tiny_shape_either(grid));
 }
 
-/* Of two layers the second holds some of the first's tokens, and has its first rows. */
-static void assert_nested(const char *prune, bool grid) {
+/* Of a group's layers each holds some of the tokens of the one before, and has the first rows of the
+ * group's first. */
+static void assert_nested(const char *prune, bool grid, int32_t group) {
     tiny_net net;
     tiny_prompt raw, p;
     char policy[160];
-    tiny_net_open(&net, tiny_shape_either(grid), FV_F32, NULL, 1);
+    tiny_shape shape = tiny_shape_either(grid);
+    shape.latent_layers = group;
+    tiny_net_open(&net, shape, FV_F32, NULL, 1);
     prefill(&net, &raw, prune, 0);
     snprintf(policy, sizeof policy, "%s;pack=latent,budget=0.2", prune);
     prefill(&net, &p, policy, grid ? 7 : 0);
     for (int32_t l = 0; l < 4; l++) {
-        const fv_kv_packed *at = fv_kv_packed_at(p.kv, l), *lead = fv_kv_packed_at(p.kv, l - l % 2);
+        const fv_kv_packed *at = fv_kv_packed_at(p.kv, l);
+        const fv_kv_packed *lead = fv_kv_packed_at(p.kv, l - l % group);
         int32_t n = fv_kv_len(raw.kv, l, 0, FV_SEG_VISUAL);
-        cr_assert(at && lead && at->source_layer == l - l % 2 && at->rows.n == n, "%s", policy);
+        cr_assert(at && lead && at->source_layer == l - l % group && at->rows.n == n, "%s", policy);
         cr_assert(memcmp(at->pos, lead->pos, (size_t)n * sizeof *at->pos) == 0, "layer %d", l);
         for (int k = 0; k < 2; k++) {
             double said = (double)p.packed.layer[l].error[k];
@@ -251,10 +255,43 @@ static void assert_nested(const char *prune, bool grid) {
 
 Test(latent, tokens_that_leave_within_a_group_are_the_last_rows) {
     for (int grid = 0; grid < 2; grid++) {
-        assert_nested("prune=fastv,layer=1,keep=0.4", grid);
-        assert_nested("prune=pvtp,layer=1,stride=16", grid);
-        assert_nested("prune=random,layer=1,keep=0.3", grid);
-        assert_nested("prune=visipruner,shallow=0,filter=0,l2=0.3", grid); /* data decide */
+        assert_nested("prune=fastv,layer=1,keep=0.4", grid, 2);
+        assert_nested("prune=pvtp,layer=1,stride=16", grid, 2);
+        assert_nested("prune=random,layer=1,keep=0.3", grid, 2);
+        assert_nested("prune=visipruner,shallow=0,filter=0,l2=0.3", grid, 2); /* data decide */
+        assert_nested("prune=pvtp,layer=1,stride=8,first=0.3,ratio=0.2", grid, 4);
+    }
+}
+
+/* Layers that choose their tokens each for itself, on directions of their own. */
+Test(latent, layers_that_select_are_groups_of_one) {
+    static const char *const policies[] = {
+        "select=snapkv,heads=shared,heavy=0.4,recent=0.3;pack=latent,budget=0.2",
+        "select=h2o,heads=shared,heavy=0.4,recent=0.3;pack=latent,budget=0.2;"
+        "expand=attention,parts=both;evict=importance"};
+    for (int i = 0; i < 2; i++) {
+        handoff_rig rig;
+        tiny_prompt p;
+        fv_received got;
+        tiny_shape shape = tiny_shape_default();
+        bool differ = false;
+        shape.latent_layers = 1;
+        rig_open(&rig, &(rig_options){.shape = shape, .dtype = FV_BF16});
+        prefill(&rig.net, &p, policies[i], 0);
+        for (int32_t l = 0; l < 4; l++) {
+            const fv_kv_packed *at = fv_kv_packed_at(p.kv, l), *first = fv_kv_packed_at(p.kv, 0);
+            cr_assert(at && at->source_layer == l && at->rows.n < VISUAL, "layer %d", l);
+            cr_assert_eq(at->part[FV_PACKED_V].shape.rank2 > 0, i == 1, "layer %d", l);
+            differ |= at->rows.n != first->rows.n ||
+                      memcmp(at->pos, first->pos, (size_t)at->rows.n * sizeof *at->pos) != 0;
+        }
+        cr_assert(differ, "each layer has tokens of its own");
+        cr_assert_leq(fv_kv_bytes(p.kv, FV_SEG_VISUAL), fv_plan_count(&p.plan).visual);
+        cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_OK, "%s", fv_last_error());
+        cr_assert(same_store(p.kv, got.kv));
+        fv_received_free(&got);
+        tiny_prompt_free(&p);
+        rig_close(&rig);
     }
 }
 
@@ -413,13 +450,15 @@ static void assert_left(const fv_kv *kv, double share, const int32_t *had) {
 
 /* By rank, and by the importance that a group's rows have together. */
 Test(latent, layers_of_a_group_let_go_of_their_own_numbers) {
-    for (int order = FV_ANNEAL_RANK; order <= FV_ANNEAL_IMPORTANCE; order++) {
+    for (int i = 0; i < 4; i++) {
         tiny_net net;
         tiny_prompt p;
-        int32_t had[4];
-        tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+        int32_t had[4], order = i % 2 ? FV_ANNEAL_IMPORTANCE : FV_ANNEAL_RANK;
+        tiny_shape shape = tiny_shape_default();
+        shape.latent_layers = i < 2 ? 2 : 4;
+        tiny_net_open(&net, shape, FV_F32, NULL, 1);
         prefill(&net, &p,
-                "prune=fastv,layer=1,keep=0.5;pack=latent,budget=0.2;expand=attention;"
+                "prune=pvtp,layer=1,stride=8,first=0.4;pack=latent,budget=0.2;expand=attention;"
                 "evict=vta,shallow=rank_by_first_tap",
                 0);
         for (int32_t l = 0; l < 4; l++) had[l] = fv_kv_packed_at(p.kv, l)->rows.n;
