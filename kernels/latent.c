@@ -36,6 +36,29 @@ double fv_latent_expected(const fv_latent_layer *l, const fv_packed_shape *s) {
     return lost > 0 ? lost : 0;
 }
 
+static const double STEP = 0.89125093813374552; /* 10^(-1 / 20), of the share that is lost */
+
+int32_t fv_latent_step(double error) {
+    double lost = STEP;
+    for (int32_t i = 1; i <= FV_LATENT_STEPS; i++, lost *= STEP)
+        if (lost <= error * error * (1 + 1e-9)) return i;
+    return 0;
+}
+
+void fv_latent_steps(const fv_latent_layer *l, const float *error, uint32_t *steps) {
+    uint8_t bits[FV_LATENT_MOST] = {0};
+    double lost = (double)l->variance, all = lost, wanted = STEP;
+    int32_t i = 0;
+    for (int32_t k = 0; k < FV_LATENT_BITS * l->n_dir && i < FV_LATENT_STEPS; k++) {
+        int32_t r = l->order[k], b = bits[r]++;
+        lost -= (double)l->deviation[r] * (double)l->deviation[r] *
+                ((double)error[b] - (double)error[b + 1]);
+        for (; i < FV_LATENT_STEPS && lost <= wanted * all; i++, wanted *= STEP)
+            steps[i] = (uint32_t)k + 1;
+    }
+    while (i < FV_LATENT_STEPS) steps[i++] = 0;
+}
+
 fv_status fv_latent_check(const fv_packed_shape *s) {
     if ((unsigned)s->dtype >= FV_N_DTYPE || (unsigned)s->kind > FV_PACKED_V)
         return FV_FAIL(FV_EINVAL, "latents of type %d, kind %d", (int)s->dtype, (int)s->kind);

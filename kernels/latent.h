@@ -46,6 +46,7 @@
 extern "C" {
 #endif
 
+enum { FV_LATENT_STEPS = 60 }; /* of the relative error, half a decibel each */
 enum { FV_LATENT_BITS = 8, FV_LATENT_LEVELS = (2 << FV_LATENT_BITS) - 2, FV_LATENT_MOST = 1024 };
 enum { FV_LATENT_OWN = 8 }; /* directions of a request, at most */
 
@@ -131,6 +132,14 @@ static inline int32_t fv_latent_row_bits(int64_t bytes, int32_t n) {
     bits = n > 0 ? bits / (int64_t)fv_packed_tiles((size_t)n) : 0;
     return bits > FV_LATENT_BITS * FV_LATENT_MOST ? FV_LATENT_BITS * FV_LATENT_MOST : (int32_t)bits;
 }
+
+/* The first step i of 1 .. FV_LATENT_STEPS at which the relative error 10^(-i / 40), the root of the
+ * share of variance that is lost, is no more than `error`, which is above 0; 0: none is. */
+int32_t fv_latent_step(double error);
+
+/* steps [FV_LATENT_STEPS]: the fewest bits of a token with which step i, at i - 1, is expected to be
+ * reached; 0: no number of bits does. They ascend. */
+void fv_latent_steps(const fv_latent_layer *l, const float *error, uint32_t *steps);
 
 /* FV_EINVAL with a sentence when no part has this shape. */
 fv_status fv_latent_check(const fv_packed_shape *s);

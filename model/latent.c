@@ -138,11 +138,13 @@ static fv_status lay(fv_latent *l, const float *x) {
     size_t matrix = W * (R + 1) + FV_PACKED_TILE;
     size_t layers = fv_packed_aligned(N * sizeof(fv_latent_layer));
     size_t orders = fv_packed_aligned(G * FV_LATENT_BITS * R * sizeof(uint16_t));
-    char *memory = calloc(1, layers + orders + 2 * N * matrix * sizeof(float));
+    size_t steps = fv_packed_aligned(G * FV_LATENT_STEPS * sizeof(uint32_t));
+    char *memory = calloc(1, layers + orders + steps + 2 * N * matrix * sizeof(float));
     if (!memory) return FV_FAIL(FV_ENOMEM, "out of memory for latent directions");
     fv_latent_layer *layer = (fv_latent_layer *)(void *)memory;
     uint16_t *order = (uint16_t *)(void *)(memory + layers);
-    float *laid = (float *)(void *)(memory + layers + orders);
+    float *laid = (float *)(void *)(memory + layers + orders + steps);
+    uint32_t *step = (uint32_t *)(void *)(memory + layers + orders);
     memcpy(l->error, x + FV_LATENT_LEVELS, sizeof l->error);
     for (int32_t n = 0; n < i->n_layer; n++, laid += 2 * matrix) {
         int32_t g = n / i->n_group_layer, left = i->n_layer - g * i->n_group_layer;
@@ -162,9 +164,12 @@ static fv_status lay(fv_latent *l, const float *x) {
             layer[n].encode[k] = layer[n].decode[k] + R * W;
         }
         lay_layer(i, &layer[n], laid, laid + matrix);
-        if (n % i->n_group_layer == 0)
-            fv_latent_order(deviation, i->n_dir, l->error, order + (size_t)g * FV_LATENT_BITS * R);
+        if (n % i->n_group_layer > 0) continue;
+        fv_latent_order(deviation, i->n_dir, l->error, order + (size_t)g * FV_LATENT_BITS * R);
+        fv_latent_steps(&layer[n], l->error, step + (size_t)g * FV_LATENT_STEPS);
     }
+    l->steps = step;
+    l->n_group = (int32_t)G;
     l->memory = memory;
     l->layer = layer;
     return FV_OK;

@@ -36,6 +36,8 @@ typedef struct fv_latent {
     uint64_t checksum;
     const fv_latent_layer *layer; /* [n_layer] */
     float error[FV_LATENT_BITS + 1];
+    const uint32_t *steps; /* [groups, FV_LATENT_STEPS] fv_latent_steps */
+    int32_t n_group;
     /* private */
     void *file, *memory;
 } fv_latent;

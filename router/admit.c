@@ -320,6 +320,7 @@ static fv_status check_conversation(const request_message *r, uint32_t keep_ms_m
 
 typedef struct extent {
     uint64_t visual, text, answer; /* tokens */
+    int32_t ahead;                 /* 1: a token of text is certainly ahead of the images */
     int32_t n_span;
     const fv_token_span *span; /* [n_span] the images */
     const char *uncondensable; /* fv_layout_uncondensable */
@@ -372,12 +373,15 @@ static fv_status make_plan(const request_message *r, const model_message *m, con
                            .uncalibrated = m->uncalibrated[0] ? m->uncalibrated : NULL,
                            .latent_layers = latent ? (int32_t)m->latent_layers : 0,
                            .latent_rank = latent ? (int32_t)m->latent_directions : 0,
+                           .n_latent_steps = m->n_latent_steps,
+                           .latent_steps = m->latent_steps,
                            .no_latent = m->no_latent[0] ? m->no_latent : NULL};
     FV_TRY(fv_policy_from_message(r->policy, &policy));
     FV_TRY(fv_plan_make(&policy, &shape, plan));
     plan->shape.calibrated = NULL;
     plan->shape.fitted = NULL;
     plan->shape.no_latent = NULL;
+    plan->shape.latent_steps = NULL;
     return FV_OK;
 }
 
@@ -443,7 +447,7 @@ static fv_status bound_bytes(const request_message *r, const model_message *m, c
 static fv_status add_image(fv_token_span **list, size_t *cap, int32_t image, const fv_layout *l,
                            extent *x) {
     FV_TRY(fv_grow(list, cap, (size_t)(x->n_span + l->n_span), sizeof **list));
-    int32_t first = 0;
+    int32_t first = x->ahead;
     if (x->n_span) first = (*list)[x->n_span - 1].first + (*list)[x->n_span - 1].n + 1;
     for (int32_t i = 0; i < l->n_span; i++) {
         const fv_layout_span *s = &l->span[i];
@@ -463,6 +467,14 @@ static fv_status lay_video(const fv_layout_config *c, const fv_image_size *size,
     return fv_layout_video(c, size->w, size->h, &clip, out);
 }
 
+/* Of text, only the worker knows which tokens it begins with. */
+static bool begins_with_text(const request_message *r, const model_message *m) {
+    if (r->prompt->form_case != FOVEA__INFERENCE__V1__PROMPT__FORM_IDS) return false;
+    const Fovea__Inference__V1__TokenIds *ids = r->prompt->ids;
+    return ids->n_id > 0 && ids->id[0] != m->image_token &&
+           (m->video_token == 0 || ids->id[0] != m->video_token);
+}
+
 /* The tokens of the n_item images and videos, as the prompt will have them. Gives *span (free it, also after
  * a failure). */
 static fv_status lay_images(const request_message *r, const model_message *m, int32_t n_item,
@@ -471,7 +483,7 @@ static fv_status lay_images(const request_message *r, const model_message *m, in
     fv_layout layout;
     size_t cap = 0;
     *span = NULL;
-    *out = (extent){0};
+    *out = (extent){.ahead = begins_with_text(r, m)};
     if (r->n_images == 0) return FV_OK;
     FV_TRY(fv_layout_from_message(m->image_layout, &config));
     if (config.family == FV_LAYOUT_NONE)

@@ -5,7 +5,8 @@
  *
  * W the numbers of a token in a layer (kernels/latent.h), n_l the visual tokens of layer l and n those
  * of the group's first layer that holds any. Layers after it may hold fewer; a token has one set of
- * coefficients for all layers that hold it. With `bits`, row_bits is a multiple of them. With
+ * coefficients for all layers that hold it. With `bits`, row_bits is a multiple of them; with `error`
+ * no more than reach it, by the variances of the calibration, where any number of bits does. With
  * residual=auto a group may have directions of its own besides, whose bytes are counted as if it had
  * the most. */
 #include "policy/plan/contribute.h"
@@ -29,13 +30,26 @@ static bool holding(const fv_plan *plan, int32_t from, int32_t *first, int32_t *
     return *end > from;
 }
 
+/* The fewest bits with which the error is reached, where any number reaches it; else `bits`. The
+ * numbers may be another worker's. */
+static int32_t bits_for_error(const fv_plan_shape *s, int32_t first, double error, int32_t bits) {
+    int32_t groups = (s->n_layer + s->latent_layers - 1) / s->latent_layers;
+    int32_t group = first / s->latent_layers, step = error > 0 ? fv_latent_step(error) : 0;
+    if (step == 0 || s->n_latent_steps != (size_t)groups * FV_LATENT_STEPS) return bits;
+    uint32_t fewest = s->latent_steps[group * FV_LATENT_STEPS + step - 1];
+    return fewest > 0 && fewest < (uint32_t)bits ? (int32_t)fewest : bits;
+}
+
 static int32_t row_bits_of(const fv_plan *plan, int32_t first, int32_t end,
                            const fv_pack_latent_params *p) {
     const fv_plan_shape *s = &plan->shape;
     double raw = 0;
     for (int32_t l = first; l < end; l++) raw += 2.0 * 2 * held(plan, l) * s->n_kv * s->d_head;
     int32_t bits = fv_latent_row_bits((int64_t)(p->budget * raw + 1e-9), held(plan, first));
-    if (p->bits == 0) return least(bits, FV_LATENT_BITS * s->latent_rank);
+    if (p->bits == 0) {
+        bits = least(bits, FV_LATENT_BITS * s->latent_rank);
+        return bits_for_error(s, first, p->error, bits);
+    }
     return p->bits * least(bits / p->bits, s->latent_rank);
 }
 
@@ -62,6 +76,11 @@ static void plan_group(fv_plan *plan, int32_t from, const fv_pack_latent_params 
 
 fv_status fv_plan_pack_latent(fv_plan *plan, const fv_pack_latent_params *p) {
     const fv_plan_shape *s = &plan->shape;
+    if (p->bits > 0 && p->error > 0)
+        return FV_FAIL(FV_EINVAL,
+                       "pack=latent: error says how many bits by variance, and with bits=%d "
+                       "each direction has as many: leave one out",
+                       p->bits);
     plan->pack.text = FV_TEXT_RULE_OF(p);
     plan->pack.first_packed = fv_plan_packs_any(plan) && p->first_packed;
     if (fv_plan_text_only(plan, FV_STAGE_PACK)) return FV_OK;

@@ -43,6 +43,10 @@ typedef struct fv_plan_shape {
     const char *uncalibrated;
     /* Of pack=latent: layers of a group, and directions; 0: there are none, and why, or NULL. */
     int32_t latent_layers, latent_rank;
+    /* Bits of a token by steps of the error (kernels/latent.h: fv_latent_steps), [groups,
+     * FV_LATENT_STEPS]; of another number they are as if they were not known. */
+    size_t n_latent_steps;
+    const uint32_t *latent_steps; /* [n_latent_steps] */
     const char *no_latent;
 } fv_plan_shape;
 

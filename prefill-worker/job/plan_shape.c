@@ -26,6 +26,8 @@ fv_plan_shape fv_plan_shape_of(const fv_engine *engine, fv_dtype kv_dtype,
     s.fitted = fv_checkpoint_schedules(ck, &s.n_fitted);
     const fv_latent *latent = fv_engine_latent(engine, kv_dtype, &s.no_latent);
     s.latent_layers = latent ? latent->info.n_group_layer : 0;
+    s.n_latent_steps = latent ? (size_t)(latent->n_group * FV_LATENT_STEPS) : 0;
+    s.latent_steps = latent ? latent->steps : NULL;
     s.latent_rank = latent ? latent->info.n_dir : 0;
     return s;
 }

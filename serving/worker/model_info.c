@@ -52,6 +52,9 @@ static fv_status describe_calibration(const fv_engine *e, fv_dtype kv_dtype, fv_
     const fv_latent *latent = fv_engine_latent(e, kv_dtype, &no_latent);
     m->latent_layers = latent ? (uint32_t)latent->info.n_group_layer : 0;
     m->latent_directions = latent ? (uint32_t)latent->info.n_dir : 0;
+    m->n_latent_steps = latent ? (size_t)(latent->n_group * FV_LATENT_STEPS) : 0;
+    if (latent) FV_TRY(FV_ARENA_NEW(a, m->n_latent_steps, m->latent_steps));
+    if (latent) memcpy(m->latent_steps, latent->steps, m->n_latent_steps * sizeof *latent->steps);
     if (!latent) FV_TRY(copy(a, no_latent, &m->no_latent));
     FV_TRY(describe_schedules(ck, a, m));
     if (!source_layer) return FV_OK;

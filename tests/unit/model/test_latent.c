@@ -91,6 +91,40 @@ Test(latent, bits_go_where_they_reduce_the_error_most_or_are_the_same) {
     }
 }
 
+Test(latent, a_step_of_the_error_is_reached_with_no_bit_to_spare) {
+    fv_latent_info info = latent_info(N, HKV, D, "", "", "");
+    fv_latent *l;
+    size_t n;
+    void *file = file_of(&info, &n);
+    cr_assert_eq(fv_latent_decode(file, n, "latent.bin", &l), FV_OK, "%s", fv_last_error());
+    fv_latent_layer first = l->layer[0];
+    uint32_t steps[FV_LATENT_STEPS];
+    first.variance = 0; /* all of it is on the directions */
+    for (int r = 0; r < first.n_dir; r++) first.variance += first.deviation[r] * first.deviation[r];
+    fv_latent_steps(&first, l->error, steps);
+    cr_assert(steps[0] > 0 && steps[FV_LATENT_STEPS - 1] > steps[0]);
+    for (int i = 1; i <= FV_LATENT_STEPS; i++) {
+        fv_packed_shape s = {.bits = 16, .row_bits = (int32_t)steps[i - 1]};
+        double error = pow(10, -i / 40.0);
+        cr_assert(sqrt(fv_latent_expected(&first, &s)) <= error * (1 + 1e-6), "step %d", i);
+        s.row_bits--;
+        cr_assert(sqrt(fv_latent_expected(&first, &s)) > error * (1 - 1e-6), "step %d", i);
+    }
+    first.variance *= 1.02F; /* 0.02 of it is not: an error of 0.14 */
+    fv_latent_steps(&first, l->error, steps);
+    cr_assert(steps[33] > 0 && steps[34] == 0 && steps[FV_LATENT_STEPS - 1] == 0);
+    cr_assert_eq(l->n_group, (N + info.n_group_layer - 1) / info.n_group_layer);
+    fv_latent_close(l);
+}
+
+Test(latent, an_error_is_rounded_down_to_a_step) {
+    cr_assert_eq(fv_latent_step(1), 1);
+    cr_assert_eq(fv_latent_step(0.1), 40);
+    cr_assert_eq(fv_latent_step(0.0999), 41);
+    cr_assert_eq(fv_latent_step(0.0317), 60);
+    cr_assert_eq(fv_latent_step(0.0316), 0, "none is as small");
+}
+
 /* ---- directions from rows ------------------------------------------------------------------ */
 
 static double noise(uint64_t *state) { /* near normal */

@@ -187,6 +187,35 @@ Test(router_admit, the_bound_of_a_calibrated_map_is_that_of_the_map) {
     fv_arena_fini(&arena);
 }
 
+/* Bits by steps of the error are the checkpoint's, too. */
+Test(router_admit, the_bound_of_latents_follows_their_error) {
+    Fovea__Inference__V1__Policy *latent;
+    static uint32_t steps[60];
+    fv_policy p;
+    fv_arena arena = {0};
+    cr_assert_eq(fv_policy_parse("pack=latent,budget=1/16,error=0.1", &p), FV_OK);
+    cr_assert_eq(fv_policy_to_message(&p, &arena, &latent), FV_OK);
+    req.policy = latent;
+    model.latent_layers = 4;
+    model.latent_directions = 16;
+    admitted();
+    uint64_t budget = need.bytes;
+    model.n_latent_steps = 60;
+    model.latent_steps = steps;
+    steps[39] = 20;
+    admitted();
+    uint64_t less = need.bytes;
+    cr_assert(less < budget, "%d, and without the error %d", (int)less, (int)budget);
+    for (int i = 0; i < 60; i++) steps[i] = UINT32_MAX; /* no worker's */
+    admitted();
+    cr_assert_eq(need.bytes, budget);
+    steps[39] = 20;
+    model.n_latent_steps = 59;
+    admitted();
+    cr_assert_eq(need.bytes, budget);
+    fv_arena_fini(&arena);
+}
+
 /* Tokens left after 1, 2, 3 of 4 layers; 16 at first. */
 Test(router_admit, the_bound_of_what_was_calibrated_is_that_of_the_checkpoint) {
     Fovea__Inference__V1__Schedule fitted = FOVEA__INFERENCE__V1__SCHEDULE__INIT, *list = &fitted;

@@ -294,3 +294,43 @@ Test(plan, a_plan_of_a_million_tokens_takes_no_longer_than_one_of_few) {
         cr_assert_lt(s, 0.1, "%s: %.3f s", i < n ? preset[i].name : more[i - n], s);
     }
 }
+
+/* ---- coefficients ------------------------------------------------------------------------ */
+
+Test(plan, the_error_of_latents_takes_bits_away_and_the_budget_bounds_them) {
+    enum { STEPS = 60, GROUPS = 3 };
+    static uint32_t steps[GROUPS * STEPS];
+    fv_plan plan;
+    fv_plan_shape shape = {.n_layer = 8,
+                           .n_kv = 32,
+                           .d_head = 8,
+                           .bytes_value = 2,
+                           .n_visual = 576,
+                           .n_text = 50,
+                           .latent_layers = 3,
+                           .latent_rank = 32,
+                           .n_latent_steps = GROUPS * STEPS,
+                           .latent_steps = steps};
+    steps[39] = 17;            /* of 0.1 in the first group, */
+    steps[STEPS + 39] = 5000;  /* more than the budget has room for, */
+    steps[2 * STEPS + 39] = 0; /* and not to be reached */
+    cr_assert_eq(try_plan("pack=latent", shape, &plan), FV_OK, "%s", fv_last_error());
+    int32_t most = plan.pack.layer[0].row_bits, last = plan.pack.layer[7].row_bits;
+    cr_assert(most > 17 && last > 0);
+    cr_assert_eq(try_plan("pack=latent,error=0.1", shape, &plan), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(plan.pack.layer[0].row_bits, 17);
+    cr_assert_eq(plan.pack.layer[2].row_bits, 17);
+    cr_assert_eq(plan.pack.layer[3].row_bits, most);
+    cr_assert_eq(plan.pack.layer[6].row_bits, last);
+    cr_assert_eq(try_plan("pack=latent,error=0.001", shape, &plan), FV_OK, "no step is as small");
+    cr_assert_eq(plan.pack.layer[0].row_bits, most);
+    steps[39] = UINT32_MAX;
+    shape.n_latent_steps--; /* of another shape: as if there were none */
+    cr_assert_eq(try_plan("pack=latent,error=0.1", shape, &plan), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(plan.pack.layer[0].row_bits, most);
+    shape.n_latent_steps++;
+    cr_assert_eq(try_plan("pack=latent,error=0.1", shape, &plan), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(plan.pack.layer[0].row_bits, most);
+    cr_assert_eq(try_plan("pack=latent,error=0.1,bits=4", shape, &plan), FV_EINVAL);
+    cr_assert(strstr(fv_last_error(), "leave one out"), "%s", fv_last_error());
+}
