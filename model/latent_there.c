@@ -16,7 +16,7 @@ static fv_status send_layer(fv_device *dev, char *to, size_t bytes, fv_latent_la
 fv_status fv_latent_send(const fv_latent *l, fv_backend *be, fv_latent_there *out) {
     const fv_latent_info *i = &l->info;
     size_t n = (size_t)i->n_layer, width = (size_t)i->n_kv * (size_t)i->d_head;
-    size_t bytes = width * ((size_t)i->n_dir + 1) * sizeof(float);
+    size_t bytes = (width * ((size_t)i->n_dir + 1) + FV_PACKED_TILE) * sizeof(float);
     fv_latent_there t = {.layer = l->layer};
     *out = t;
     if (be->device == fv_device_host()) return FV_OK;

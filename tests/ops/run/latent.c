@@ -133,7 +133,8 @@ static double *seconds;
 static void put_call(mirror *m, const latent_call *c, fv_latent_layer *l, latent_call *to,
                      fv_packed_rows *rows) {
     size_t half = (size_t)c->args.d_head / 2;
-    size_t basis = ((size_t)l->n_dir + 1) * (size_t)(c->args.n_kv * c->args.d_head) * 4;
+    size_t W = (size_t)(c->args.n_kv * c->args.d_head);
+    size_t basis = (((size_t)l->n_dir + 1) * W + FV_PACKED_TILE) * 4;
     l->key = there(m, l->key, basis);
     l->value = there(m, l->value, basis);
     for (int i = 0; i < c->args.n_seq; i++) {
