@@ -221,7 +221,8 @@ enum {
     PACKED_CODED = 8,
     PACKED_MERGED = 16,
     PACKED_LATENT = 32,
-    PACKED_FLAGS = 63
+    PACKED_EXACT = 64,
+    PACKED_FLAGS = 127
 };
 
 size_t fv_wire_packed_bytes(uint32_t n, uint32_t n_anchor) {
@@ -243,7 +244,8 @@ void fv_wire_packed_put(const fv_wire_packed *w, uint8_t *out) {
     fv_put_u32(&out, w->source_layer);
     fv_put_u32(&out, (w->anchored ? PACKED_ANCHORED : 0) | (w->importance ? PACKED_IMPORTANCE : 0) |
                          (w->ranked ? PACKED_RANKED : 0) | (w->coded ? PACKED_CODED : 0) |
-                         (w->merged ? PACKED_MERGED : 0) | (w->latent ? PACKED_LATENT : 0));
+                         (w->merged ? PACKED_MERGED : 0) | (w->latent ? PACKED_LATENT : 0) |
+                         (w->exact ? PACKED_EXACT : 0));
     for (int k = 0; k < 2; k++) {
         fv_put_u32(&out, w->part[k].rank);
         fv_put_u32(&out, w->part[k].rank2);
@@ -273,7 +275,8 @@ fv_status fv_wire_packed_get(const uint8_t *p, size_t n, fv_wire_packed *out) {
     }
     w.n_source = fv_get_u32(&p);
     if (n != fv_wire_packed_bytes(w.n, w.n_anchor) || flags & ~(uint32_t)PACKED_FLAGS ||
-        (flags & FORMS) & ((flags & FORMS) - 1))
+        (flags & FORMS) & ((flags & FORMS) - 1) ||
+        (flags & (PACKED_EXACT | PACKED_LATENT)) == PACKED_EXACT)
         return FV_REFUSE(MALFORMED, "section PACK has %zu bytes for %u tokens in %u blocks", n, w.n,
                          w.n_anchor);
     w.anchored = flags & PACKED_ANCHORED;
@@ -284,6 +287,7 @@ fv_status fv_wire_packed_get(const uint8_t *p, size_t n, fv_wire_packed *out) {
     w.coded = flags & PACKED_CODED;
     w.merged = flags & PACKED_MERGED;
     w.latent = flags & PACKED_LATENT;
+    w.exact = flags & PACKED_EXACT;
     w.pos = p + (2 * (size_t)w.n_anchor + 1) * 4;
     w.rank = p + (2 * (size_t)w.n_anchor + 1 + w.n) * 4;
     *out = w;

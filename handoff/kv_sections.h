@@ -108,6 +108,7 @@ typedef struct fv_wire_packed {
     bool coded, merged;    /* codes, or directions that two layers share; not factors, */
     bool
         latent; /* or coefficients. Of a layer that has its source layer's: n and n_anchor are 0, */
+    bool exact; /* a token of them is kept as it is */
     uint32_t n_source; /* and its tokens the first so many of that layer's; of others 0 */
     struct {
         uint32_t rank, rank2, bits; /* rank of coefficients: a token's bits */

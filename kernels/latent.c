@@ -69,8 +69,10 @@ fv_status fv_latent_check(const fv_packed_shape *s) {
     if (s->n_own < 0 || s->n_own > FV_LATENT_OWN)
         return FV_FAIL(FV_EINVAL, "latents with %d directions of their own: 0 to %d", s->n_own,
                        FV_LATENT_OWN);
-    if (s->rank || s->n_outlier || (s->bits != 16 && (s->bits < 1 || s->bits > FV_LATENT_BITS)))
-        return FV_FAIL(FV_EINVAL, "latents with a rank, outliers or %d bits", s->bits);
+    if (s->n_outlier < 0 || s->n_outlier > 1)
+        return FV_FAIL(FV_EINVAL, "latents with %d exact tokens: 0 or 1", s->n_outlier);
+    if (s->rank || (s->bits != 16 && (s->bits < 1 || s->bits > FV_LATENT_BITS)))
+        return FV_FAIL(FV_EINVAL, "latents with a rank or %d bits", s->bits);
     if (s->rank2 < 0 || s->rank2 > FV_LATENT_MOST)
         return FV_FAIL(FV_EINVAL, "latents read with %d directions: at most %d", s->rank2,
                        FV_LATENT_MOST);
@@ -93,13 +95,20 @@ static unsigned nearest(const float *level, int bits, float x) {
     return low;
 }
 
+void fv_latent_write_row(const fv_packed_shape *s, int32_t row, void *data) {
+    char *to = (char *)data + fv_latent_head_bytes(s);
+    memset(to, 0, fv_latent_row_bytes(s));
+    if (s->n_outlier) memcpy(to, &row, sizeof row);
+}
+
 fv_status fv_latent_write(const fv_latent_layer *l, const fv_packed_shape *s, float *z,
                           void *data) {
     fv_packed_part p = {.shape = *s, .data = data, .latent = l};
     latent_view v;
     size_t R = (size_t)l->n_dir;
-    latent_view_open(&v, &p);
     memset(data, 0, fv_latent_bytes(s));
+    fv_latent_write_row(s, -1, data);
+    latent_view_open(&v, &p);
     for (size_t j = 0; j < (size_t)s->n; j++, z += R) {
         uint16_t *to = fv_latent_plane(s, data) + j / FV_PACKED_TILE * v.planes;
         for (size_t r = 0; r < R; r++) {
@@ -167,6 +176,13 @@ void fv_latent_write_directions(const fv_packed_shape *s, float *o, void *data) 
     }
 }
 
+void fv_latent_write_exact(const fv_packed_shape *s, const float *x, void *data) {
+    size_t own = fv_latent_own_bytes(s);
+    char *to = (char *)data + own;
+    memset(to, 0, fv_latent_head_bytes(s) - own);
+    narrow_row(x, fv_packed_width(s), s->dtype, to);
+}
+
 fv_status fv_latent_check_directions(const fv_packed_shape *s, const void *data) {
     const char *at = data;
     for (int32_t i = 0; i < s->n_own; i++, at += sizeof(float)) {
@@ -182,11 +198,14 @@ void fv_latent_read(const fv_packed_part *p, int32_t row0, int32_t n, float *m) 
     size_t W = fv_packed_width(&p->shape);
     const float *basis = p->latent->decode[p->shape.kind], *mean = p->latent->mean[p->shape.kind];
     latent_view v;
-    float z[FV_LATENT_MOST + FV_LATENT_OWN];
+    float z[FV_LATENT_MOST + FV_LATENT_OWN + 1];
     latent_view_open(&v, p);
     for (int32_t j = row0; j < row0 + n; j++, m += W) {
         latent_row(&v, (size_t)j, z, v.n);
-        memcpy(m, mean, W * sizeof *m);
+        if (latent_is_exact(&v, (size_t)j))
+            memset(m, 0, W * sizeof *m);
+        else
+            memcpy(m, mean, W * sizeof *m);
         for (size_t r = 0; r < v.n_dir; r++)
             for (size_t c = 0; c < W; c++) m[c] = fmaf(z[r], basis[r * W + c], m[c]);
         for (size_t i = 0; v.n_dir + i < v.n; i++)
@@ -196,12 +215,16 @@ void fv_latent_read(const fv_packed_part *p, int32_t row0, int32_t n, float *m) 
 }
 
 void fv_latent_keep(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst) {
-    size_t B = fv_latent_planes(&src->shape), own = fv_latent_own_bytes(&src->shape);
-    if (own) memcpy(dst->data, src->data, own);
+    size_t B = fv_latent_planes(&src->shape), head = fv_latent_head_bytes(&src->shape);
+    int32_t exact = -1;
+    if (head) memcpy(dst->data, src->data, head);
     if (src->shape.borrows) return;
+    for (int32_t j = 0; j < dst->shape.n; j++)
+        if (idx[j] == fv_latent_exact(&src->shape, src->data)) exact = j;
+    fv_latent_write_row(&dst->shape, exact, dst->data);
     const uint16_t *from = fv_latent_plane(&src->shape, src->data);
     uint16_t *to = fv_latent_plane(&dst->shape, dst->data);
-    memset(to, 0, fv_latent_bytes(&dst->shape) - own);
+    memset(to, 0, fv_latent_bytes(&dst->shape) - head - fv_latent_row_bytes(&dst->shape));
     for (size_t j = 0; j < (size_t)dst->shape.n; j++)
         for (size_t b = 0; b < B; b++) {
             size_t i = (size_t)idx[j];

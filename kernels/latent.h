@@ -34,6 +34,12 @@
  *
  *     scale  f32 [n_own]        code  [n_own, ceil(W / 2)], the lower half of a byte first
  *
+ * EXACT TOKEN. Attention sinks into a prompt's first token, which may be kept as it is: n_outlier is 1
+ * then. Each part has its W numbers in the part's type, after the own directions, and they are one
+ * more direction, the last, on which that token alone has a coefficient, 1, and it has no others, of
+ * the mean neither. Which row it is, or -1 when none is any more, stands ahead of the planes, i32 in
+ * 64 bytes. It is read as of group 0.
+ *
  * TIERS. Directions are in the order of their deviations, own ones the last, so the first R2 of them
  * are a lower rank; rows of group 1 are read with these alone (packed_part.h).
  *
@@ -90,7 +96,8 @@ static inline int32_t fv_latent_bits(const fv_latent_layer *l, const fv_packed_s
     return n;
 }
 
-/* With how many of n directions, own ones included, a row is read, `low` being its group. */
+/* With how many of n directions, own ones included, a row is read, `low` being its group, false of
+ * the exact one. */
 static inline size_t fv_latent_read_dirs(const fv_packed_shape *s, size_t n, bool low) {
     size_t rank2 = (size_t)s->rank2;
     return low && rank2 > 0 && rank2 < n ? rank2 : n;
@@ -115,15 +122,31 @@ static inline size_t fv_latent_own_bytes(const fv_packed_shape *s) {
     return fv_packed_aligned((size_t)s->n_own * (sizeof(float) + fv_latent_own_line(s)));
 }
 
+/* Ahead of the planes: own directions and the exact token's numbers. */
+static inline size_t fv_latent_head_bytes(const fv_packed_shape *s) {
+    size_t exact = fv_packed_width(s) * fv_dtype_bytes(s->dtype);
+    return fv_latent_own_bytes(s) + (s->n_outlier ? fv_packed_aligned(exact) : 0);
+}
+
+/* And where there are planes, which row it is. */
+static inline size_t fv_latent_row_bytes(const fv_packed_shape *s) {
+    return s->n_outlier ? FV_PACKED_ALIGN : 0;
+}
+
 /* The planes of a part that has some, s of it or of one that borrows them. */
 static inline uint16_t *fv_latent_plane(const fv_packed_shape *s, const void *data) {
-    return (uint16_t *)((uintptr_t)data + fv_latent_own_bytes(s));
+    return (uint16_t *)((uintptr_t)data + fv_latent_head_bytes(s) + fv_latent_row_bytes(s));
+}
+
+/* The exact token's row, likewise; -1: there is none. */
+static inline int32_t fv_latent_exact(const fv_packed_shape *s, const void *data) {
+    return s->n_outlier ? *(const int32_t *)((uintptr_t)data + fv_latent_head_bytes(s)) : -1;
 }
 
 static inline size_t fv_latent_bytes(const fv_packed_shape *s) {
     size_t tile = 2 * fv_latent_planes(s);
-    return fv_latent_own_bytes(s) +
-           (s->borrows ? 0 : fv_packed_aligned(tile * fv_packed_tiles((size_t)s->n)));
+    size_t planes = fv_packed_aligned(tile * fv_packed_tiles((size_t)s->n));
+    return fv_latent_head_bytes(s) + (s->borrows ? 0 : fv_latent_row_bytes(s) + planes);
 }
 
 /* The most bits a token can have so that n tokens take no more than `bytes`; 0: not even one. */
@@ -145,7 +168,7 @@ void fv_latent_steps(const fv_latent_layer *l, const float *error, uint32_t *ste
 fv_status fv_latent_check(const fv_packed_shape *s);
 
 /* Coefficients z [n, R] become codes at the nearest levels: `data` of fv_latent_bytes(s), and z what
- * they decode to. Those of own directions are 0. FV_EINVAL when one is not finite. */
+ * they decode to. Those of own directions are 0, and no token is exact. FV_EINVAL when one is not finite. */
 fv_status fv_latent_write(const fv_latent_layer *l, const fv_packed_shape *s, float *z, void *data);
 
 /* The same of own directions, after that: u [n, n_own] whole numbers of -128 to 127, into a part that
@@ -155,6 +178,10 @@ void fv_latent_write_own(const fv_packed_shape *s, const float *u, void *data);
 /* Of any part: its numbers of the own directions, o [n_own, W], which become what they decode to:
  * at one of 8 scales, that with the least squared error. */
 void fv_latent_write_directions(const fv_packed_shape *s, float *o, void *data);
+
+/* The exact token: which row it is, in a part that does not borrow; and its numbers x [W], in any. */
+void fv_latent_write_row(const fv_packed_shape *s, int32_t row, void *data);
+void fv_latent_write_exact(const fv_packed_shape *s, const float *x, void *data);
 
 /* FV_EINVAL with a sentence when a scale of own directions in `data`, on the host, is not finite. */
 fv_status fv_latent_check_directions(const fv_packed_shape *s, const void *data);

@@ -56,7 +56,8 @@ typedef struct fv_packed_shape {
         bits; /* 16, 8 or 4; of codes 8 or 4, of directions 16; of latents 16, or 1 to 8: of each
                    * coefficient the same */
     fv_packed_form form;
-    int32_t n_outlier; /* kept as they are: of codes numbers, of directions vectors of D */
+    int32_t n_outlier; /* kept as they are: of codes numbers, of directions vectors of D, of latents
+                        * a token, 0 or 1 */
     bool borrows;      /* directions or coefficients are in another part */
     int32_t row_bits;  /* of latents: bits of a token's coefficients, */
     int32_t n_own;     /* and how many directions the request has of its own */

@@ -151,6 +151,7 @@ static fv_status check_source_layer(const fv_import *l, const fv_kv_packed_form 
         lead->part[FV_PACKED_K].shape.form != f->part[FV_PACKED_V].form ||
         lead->part[FV_PACKED_K].shape.row_bits != f->part[FV_PACKED_K].row_bits ||
         lead->part[FV_PACKED_K].shape.n_own != f->part[FV_PACKED_K].n_own ||
+        (latent && lead->part[FV_PACKED_K].shape.n_outlier != f->part[FV_PACKED_K].n_outlier) ||
         (f->part[FV_PACKED_K].row_bits &&
          lead->part[FV_PACKED_K].shape.bits != f->part[FV_PACKED_K].bits) ||
         (f->seg == FV_SEG_TEXT && memcmp(lead->pos, f->pos, (size_t)f->n * sizeof *f->pos) != 0) ||
@@ -247,7 +248,7 @@ static fv_packed_shape shape_of(const fv_import *l, const fv_wire_packed *w, int
                                         (w->latent && (!own || kind == FV_PACKED_V)),
                              .row_bits = w->latent ? (int32_t)(rank & INT32_MAX) : 0,
                              .n_own = w->latent ? beside : 0,
-                             .n_outlier = w->latent ? 0 : beside};
+                             .n_outlier = w->latent ? w->exact : beside};
 }
 
 /* A layer that has its source layer's coefficients names no tokens: they are the first ones of that

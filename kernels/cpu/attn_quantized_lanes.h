@@ -27,6 +27,8 @@
 #include "kernels/cpu/softmax_lanes.h"
 #include "kernels/latent_read.h"
 
+enum { OWN_LINE = FV_LATENT_OWN + 1 };
+
 typedef struct codes_item {
     const fv_attn_packed_args *a;
     const fv_packed_seq *seq;
@@ -50,7 +52,7 @@ typedef struct codes_item {
     float *w[2];      /* [64, P] values, per tier, */
     float *o[2];      /* [R, P] */
     float *z, *out;   /* of latents: [1 + n, 64], [R, Dp] */
-    float *own[2];    /* own directions: of keys [Dp, FV_LATENT_OWN], of values [.., Dp] */
+    float *own[2];    /* own directions, exact token: of keys [Dp, OWN_LINE], of values [.., Dp] */
     float *m, *l, *c; /* [R] */
     int32_t *n_seen;  /* [R] */
 } codes_item;
@@ -67,7 +69,7 @@ static size_t codes_summed(const fv_attn_packed_args *a, bool *latent) {
     for (int i = 0; i < a->n_seq; i++) {
         const fv_latent_layer *l = a->seqs[i].k->latent;
         *latent |= l != NULL;
-        size_t n = l ? 1 + (size_t)(l->n_dir + a->seqs[i].k->shape.n_own) : 0;
+        size_t n = l ? 2 + (size_t)(l->n_dir + a->seqs[i].k->shape.n_own) : 0;
         most = n > most ? n : most;
     }
     return most;
@@ -95,7 +97,7 @@ static size_t codes_scratch(const fv_attn_packed_args *a, codes_item *t, void *s
     t->o[0] = scratch_take(&at, R * P);
     t->z = scratch_take(&at, latent ? Z * FV_KV_BLOCK : 0);
     t->out = scratch_take(&at, latent ? R * t->Dp : 0);
-    for (int k = 0; k < 2; k++) t->own[k] = scratch_take(&at, latent ? FV_LATENT_OWN * t->Dp : 0);
+    for (int k = 0; k < 2; k++) t->own[k] = scratch_take(&at, latent ? OWN_LINE * t->Dp : 0);
     t->m = scratch_take(&at, R);
     t->l = scratch_take(&at, R);
     t->c = scratch_take(&at, R);
@@ -148,6 +150,7 @@ static void keys_of_tile(const codes_item *t, size_t j0, float *to) {
 }
 
 static bool codes_low(const codes_item *t, int32_t j) {
+    if (t->is_latent && latent_is_exact(&t->latent, (size_t)j)) return false;
     return t->seq->rows->group && t->seq->rows->group[j];
 }
 
@@ -183,7 +186,7 @@ static void latent_lower(const codes_item *t, int32_t j0, const size_t *need) {
 static void latent_own(const codes_item *t) {
     for (size_t i = 0; t->latent.n_dir + i < t->latent.n; i++)
         for (size_t d = 0, c = t->g * t->D; d < t->D; d++, c++) {
-            t->own[0][d * FV_LATENT_OWN + i] = latent_own_number(t->seq->k, i, c);
+            t->own[0][d * OWN_LINE + i] = latent_own_number(t->seq->k, i, c);
             t->own[1][i * t->Dp + d] = latent_own_number(t->seq->v, i, c);
         }
 }
@@ -197,7 +200,7 @@ static void latent_keys(const codes_item *t, size_t at, size_t tiles, size_t n) 
                         t->keys + at, FV_KV_BLOCK, NULL},
                (int64_t)t->D, 0);
     if (n > shared)
-        chains_all((chains){t->own[0], FV_LATENT_OWN, own, FV_KV_BLOCK, n - shared, tiles, GOES_ON,
+        chains_all((chains){t->own[0], OWN_LINE, own, FV_KV_BLOCK, n - shared, tiles, GOES_ON,
                             t->keys + at, FV_KV_BLOCK, NULL},
                    (int64_t)t->D, 0);
 }
@@ -212,6 +215,7 @@ static void latent_decode(codes_item *t, int32_t j0, int32_t n) {
         latent_tile(&t->latent, (size_t)j0 / FV_PACKED_TILE + i,
                     (need[i] > least ? need[i] : least) - 1,
                     t->z + FV_KV_BLOCK + i * FV_PACKED_TILE, FV_KV_BLOCK);
+    if (t->latent.exact >= j0 && t->latent.exact < j0 + n) t->z[t->latent.exact - j0] = 0.0f;
     for (int tier = 0; tier < 2; tier++) latent_rows(t, j0, tier);
     latent_lower(t, j0, need);
     for (size_t i = 0, same; i < tiles; i += same) {

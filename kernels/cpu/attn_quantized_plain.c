@@ -27,8 +27,9 @@ static void open_views(packed_query *x) {
 static size_t coefficients(const packed_query *x, const fv_packed_part *part, int32_t j, float *z) {
     const latent_view *v = &((const quantized *)x)->latent;
     const uint8_t *group = x->seq->rows->group;
-    size_t n = fv_latent_read_dirs(&part->shape, v->n, group && group[j]);
-    z[0] = 1.0f;
+    bool exact = latent_is_exact(v, (size_t)j);
+    size_t n = fv_latent_read_dirs(&part->shape, v->n, group && group[j] && !exact);
+    z[0] = exact ? 0.0f : 1.0f;
     latent_row(v, (size_t)j, z + 1, n);
     return 1 + n;
 }

@@ -40,7 +40,7 @@ static inline fv_cpu_plan packed_plan(const fv_attn_packed_args *a) {
         most = k > most ? k : most;
         most = v > most ? v : most;
         size_t latent =
-            seq->k->latent ? 1 + (size_t)(seq->k->latent->n_dir + seq->k->shape.n_own) : 0;
+            seq->k->latent ? 2 + (size_t)(seq->k->latent->n_dir + seq->k->shape.n_own) : 0;
         most = latent > most ? latent : most;
     }
     plan.scratch_bytes = (4 + FV_KV_BLOCK) * most * sizeof(float);

@@ -59,13 +59,23 @@ static __device__ __forceinline__ float *wanted_scores(const fv_cuda_latent_seq 
 
 /* ---- coefficients and directions --------------------------------------------------------- */
 
-/* What rows of a sequence are read with: 1, coefficients on n_dir of the checkpoint's directions, and
- * those on the request's own, of 8 bits; n numbers. */
+/* What rows of a sequence are read with: 1, coefficients on n_dir of the checkpoint's directions,
+ * those on the request's own, of 8 bits, and that on the exact token, if there is one; n numbers. */
 struct latent_reader {
     const uint16_t *plane, *bits;
     const float *deviation, *level;
     int32_t planes, n_dir, own, n; /* own: the first plane of own directions */
+    int32_t n_coded, exact;        /* numbers but for the exact token's; its row, or -1 */
 };
+
+static __device__ __forceinline__ int32_t exact_row(const fv_cuda_latent_seq &s) {
+    return s.exact ? *s.exact : -1;
+}
+
+/* Numbers of a row. */
+static __device__ __forceinline__ int32_t numbers_of(const fv_cuda_latent_seq &s) {
+    return 1 + s.n_dir + s.n_own + (s.exact ? 1 : 0);
+}
 
 static __device__ latent_reader reader_of(const fv_cuda_latent &a, const fv_cuda_latent_seq &s) {
     return {s.plane,
@@ -75,11 +85,14 @@ static __device__ latent_reader reader_of(const fv_cuda_latent &a, const fv_cuda
             s.planes,
             s.n_dir,
             s.planes - FV_LATENT_BITS * s.n_own,
-            1 + s.n_dir + s.n_own};
+            numbers_of(s),
+            1 + s.n_dir + s.n_own,
+            exact_row(s)};
 }
 
 /* z_j[r]. */
 static __device__ float coefficient(const latent_reader &x, int32_t j, int32_t r) {
+    if (j == x.exact || r >= x.n_coded) return j == x.exact && r >= x.n_coded ? 1.0f : 0.0f;
     if (r-- == 0) return 1.0f;
     bool own = r >= x.n_dir;
     int32_t begin = own ? x.own + FV_LATENT_BITS * (r - x.n_dir) : x.bits[r];
@@ -90,9 +103,10 @@ static __device__ float coefficient(const latent_reader &x, int32_t j, int32_t r
     return bits ? x.level[(1 << bits) - 2 + code] * x.deviation[r] : 0.0f;
 }
 
-/* Number c of the request's direction i. */
+/* Number c of the request's direction i, the exact token's after them. */
 static __device__ float own_number(const fv_cuda_latent_seq &s, const fv_cuda_latent_part &part,
                                    int32_t i, int32_t c) {
+    if (i == s.n_own) return widened(part.exact, (fv_dtype)s.type, (size_t)c);
     float scale = reinterpret_cast<const float *>(part.own)[i];
     const uint8_t *code = reinterpret_cast<const uint8_t *>(part.own) + s.n_own * sizeof scale +
                           (int64_t)i * s.own_line;
@@ -118,10 +132,10 @@ static __device__ __forceinline__ float value_direction(const fv_cuda_latent &a,
  * most of them. */
 static __device__ int32_t find_valid(const fv_cuda_latent_seq &s, const fv_cuda_latent_part &part,
                                      int32_t j0, int32_t *reads) {
-    int32_t i = (int32_t)threadIdx.x, j = j0 + i, most = 0;
+    int32_t i = (int32_t)threadIdx.x, j = j0 + i, most = 0, exact = exact_row(s);
     if (i < FV_KV_BLOCK)
         reads[i] = j < s.n && packed_is_valid(s, j)
-                       ? 1 + (packed_is_low(s, j) ? part.n_low : s.n_dir + s.n_own)
+                       ? (packed_is_low(s, j) && j != exact ? 1 + part.n_low : numbers_of(s))
                        : 0;
     __syncthreads();
     for (i = 0; i < FV_KV_BLOCK; i++) most = max(most, reads[i]);

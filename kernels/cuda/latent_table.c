@@ -75,37 +75,47 @@ static void lay_shared(fv_laying *l, const fv_attn_packed_args *a, int32_t i,
 
 /* ---- the table --------------------------------------------------------------------------- */
 
+/* The exact token's numbers. */
+static const char *exact_of(const fv_packed_part *part) {
+    return part->shape.n_outlier ? (const char *)part->data + fv_latent_own_bytes(&part->shape)
+                                 : NULL;
+}
+
 static fv_cuda_latent_seq seq_of(const pass *p, int32_t i, int64_t held) {
     const fv_packed_seq *q = &p->a->seqs[i];
     const fv_packed_rows *rows = q->rows;
     const fv_packed_shape *shape = &q->k->shape;
-    return (fv_cuda_latent_seq){.k = {.basis = q->k->latent->key, .own = q->k->data},
-                                .v = {.basis = q->v->latent->value, .own = q->v->data},
-                                .plane =
-                                    fv_latent_plane(shape, q->k->base ? q->k->base : q->k->data),
-                                .first = rows->first,
-                                .valid = rows->valid,
-                                .cos = rows->cos,
-                                .sin = rows->sin,
-                                .group = rows->group,
-                                .score = q->score,
-                                .score_from = q->n_rows - q->score_rows - p->row0,
-                                .score_rows = q->score_rows,
-                                .score_ld = q->score_ld,
-                                .held = held,
-                                .ld = blocks_of(q) * FV_KV_BLOCK,
-                                .row0 = q->row0 + p->row0,
-                                .n_rows = rows_of(p, i),
-                                .n = rows->n,
-                                .n_anchor = rows->n_anchor,
-                                .planes = (int32_t)fv_latent_planes(shape),
-                                .n_own = shape->n_own,
-                                .own_line = (int32_t)fv_latent_own_line(shape),
-                                .n_all = q->k->latent->n_dir};
+    const char *from = q->k->base ? q->k->base : q->k->data;
+    size_t row = fv_latent_head_bytes(shape);
+    return (fv_cuda_latent_seq){
+        .k = {.basis = q->k->latent->key, .own = q->k->data, .exact = exact_of(q->k)},
+        .v = {.basis = q->v->latent->value, .own = q->v->data, .exact = exact_of(q->v)},
+        .plane = fv_latent_plane(shape, from),
+        .exact = (const int32_t *)(const void *)(shape->n_outlier ? from + row : NULL),
+        .first = rows->first,
+        .valid = rows->valid,
+        .cos = rows->cos,
+        .sin = rows->sin,
+        .group = rows->group,
+        .score = q->score,
+        .score_from = q->n_rows - q->score_rows - p->row0,
+        .score_rows = q->score_rows,
+        .score_ld = q->score_ld,
+        .held = held,
+        .ld = blocks_of(q) * FV_KV_BLOCK,
+        .row0 = q->row0 + p->row0,
+        .n_rows = rows_of(p, i),
+        .n = rows->n,
+        .n_anchor = rows->n_anchor,
+        .planes = (int32_t)fv_latent_planes(shape),
+        .n_own = shape->n_own,
+        .own_line = (int32_t)fv_latent_own_line(shape),
+        .type = (int32_t)shape->dtype,
+        .n_all = q->k->latent->n_dir};
 }
 
 static void put_low(const fv_packed_seq *q, fv_cuda_latent_seq *s) {
-    size_t n = (size_t)(s->n_dir + s->n_own);
+    size_t n = (size_t)(s->n_dir + s->n_own + q->k->shape.n_outlier);
     s->k.n_low = (int32_t)fv_latent_read_dirs(&q->k->shape, n, true);
     s->v.n_low = (int32_t)fv_latent_read_dirs(&q->v->shape, n, true);
 }
@@ -113,7 +123,7 @@ static void put_low(const fv_packed_seq *q, fv_cuda_latent_seq *s) {
 /* Adds a sequence to what there is to do: its blocks and its tiles of vectors. */
 static void count(const pass *p, int32_t i, fv_cuda_latent_size *size) {
     const fv_packed_seq *q = &p->a->seqs[i];
-    int32_t rows = rows_of(p, i), n = 1 + q->k->latent->n_dir + q->k->shape.n_own;
+    int32_t rows = rows_of(p, i), n = 2 + q->k->latent->n_dir + q->k->shape.n_own;
     if (rows == 0) return;
     size->n_block += blocks_of(q);
     size->n_tile += fv_div_up(rows * (p->a->n_head / p->a->n_kv), FV_CUDA_LATENT_TILE);
@@ -185,6 +195,7 @@ static void check_seq(const fv_attn_packed_args *a, const fv_packed_seq *seq) {
     assert(k->kind == FV_PACKED_K && v->kind == FV_PACKED_V);
     assert(k->n == seq->rows->n && v->n == seq->rows->n && seq->k->latent == seq->v->latent);
     assert(k->n_kv == a->n_kv && k->d_head == a->d_head && k->n_own == v->n_own);
+    assert(k->n_outlier == v->n_outlier && k->dtype == v->dtype);
     assert(!seq->rows->cos == !seq->rows->sin && (!seq->rows->cos || a->d_head % 2 == 0));
     assert(!seq->score || (seq->score_rows <= seq->n_rows && seq->score_ld >= seq->rows->n));
     (void)a, (void)k, (void)v, (void)seq;

@@ -318,7 +318,7 @@ static fv_status base_home(fv_device *dev, const fv_packed_part *part, fv_arena 
     fv_packed_shape own = part->shape;
     void *base;
     own.borrows = false;
-    own.n_outlier = 0;
+    if (own.form != FV_PACKED_LATENT) own.n_outlier = 0;
     FV_TRY(fv_arena_alloc(arena, fv_packed_bytes(&own), &base));
     *out = base;
     return fv_device_copy(dev, base, part->base, fv_packed_bytes(&own));

@@ -31,7 +31,7 @@ static block_bytes bytes_for(const fv_kv *kv, int32_t source_layer, int32_t v) {
         for (int k = fv_kv_packed_owns_keys(p, l) ? FV_PACKED_K : FV_PACKED_V; k < 2; k++) {
             fv_packed_shape s = p->part[k].shape;
             s.n = is_latent(p) ? p->n_alive : v;
-            s.n_outlier = 0; /* how much is kept as it is depends on which rows these are */
+            if (!is_latent(p)) s.n_outlier = 0; /* how many there are depends on the rows */
             b.tight += fv_packed_bytes(&s);
             b.raw += fv_packed_raw_bytes(&s);
         }

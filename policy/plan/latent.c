@@ -8,7 +8,8 @@
  * coefficients for all layers that hold it. With `bits`, row_bits is a multiple of them; with `error`
  * no more than reach it, by the variances of the calibration, where any number of bits does. With
  * residual=auto a group may have directions of its own besides, whose bytes are counted as if it had
- * the most. */
+ * the most. Of a prompt that begins with an image each layer has the first token's keys and values as
+ * well, as they are. */
 #include "policy/plan/contribute.h"
 #include "policy/plan/packed_shape.h"
 
@@ -89,11 +90,6 @@ fv_status fv_plan_pack_latent(fv_plan *plan, const fv_pack_latent_params *p) {
                      s->no_latent ? s->no_latent : "the checkpoint has no latent directions");
         return FV_OK;
     }
-    if (s->n_span > 0 && s->span[0].first == 0) {
-        fv_plan_note(plan, FV_STAGE_PACK,
-                     "the prompt begins with an image, and its first token has to stay exact");
-        return FV_OK;
-    }
     if (plan->select.count && least(s->latent_layers, s->n_layer) > 1) {
         fv_plan_note(
             plan, FV_STAGE_PACK,
@@ -102,12 +98,13 @@ fv_status fv_plan_pack_latent(fv_plan *plan, const fv_pack_latent_params *p) {
         return FV_OK;
     }
     plan->pack.latent = true;
+    plan->pack.exact = s->n_span > 0 && s->span[0].first == 0;
     plan->pack.low[FV_PACKED_K] = plan->pack.low[FV_PACKED_V] = 1;
     plan->pack.bits = (uint8_t)(p->bits ? p->bits : 16);
     for (int32_t l = 0; l < s->n_layer; l += s->latent_layers) plan_group(plan, l, p);
     plan->pack.first_packed = fv_plan_packs_any(plan) && p->first_packed;
     if (plan->pack.any) return FV_OK;
-    plan->pack.latent = false;
+    plan->pack.latent = plan->pack.exact = false;
     plan->pack.bits = 0;
     fv_plan_note(plan, FV_STAGE_PACK,
                  "no group of layers has, in the budget, a bit for each token");

@@ -32,6 +32,7 @@ fv_packed_shape fv_plan_packed_shape(const fv_plan *plan, int32_t layer, fv_pack
     if (plan->pack.latent) {
         s.row_bits = pack->row_bits;
         s.n_own = pack->n_own;
+        s.n_outlier = plan->pack.exact;
         s.borrows = pack->back > 0 || kind == FV_PACKED_V;
         return s;
     }

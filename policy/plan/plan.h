@@ -183,6 +183,7 @@ typedef struct fv_plan_pack_stage {
     bool latent;     /* or coefficients that groups of layers share, */
     double
         low[2]; /* with keys and values of unimportant tokens read with this share of directions */
+    bool exact; /* of latents: the prompt's first token is an image's, and stays exact */
     bool first_packed; /* something is packed, and the first token comes from it as well */
     bool observed; /* packed tokens have an importance, which begins with the prompt's last row */
     fv_text_keys text_keys;

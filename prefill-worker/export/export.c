@@ -416,6 +416,7 @@ static fv_wire_packed describe(const fv_kv_packed *p, int32_t layer) {
         w.part[k].rank = (uint32_t)(w.latent ? shape->row_bits : shape->rank);
         w.part[k].bits = shape->bits;
         w.part[k].n_outlier = (uint32_t)(w.latent ? shape->n_own : shape->n_outlier);
+        w.exact = w.latent && shape->n_outlier;
         w.coded = shape->form == FV_PACKED_QUANTIZED;
         w.merged = shape->form == FV_PACKED_MERGED;
     }

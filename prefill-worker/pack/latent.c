@@ -164,6 +164,7 @@ static fv_status multiply(const fv_pack_context *ctx, const fv_tensor *x, const 
 typedef struct latents {
     fv_pack_job *first; /* of `group`, of which some have no state */
     int32_t group;
+    int32_t exact;            /* the row that is kept as it is; -1: none */
     const fv_latent_layer *l; /* the first layer's */
     int32_t n, R, n_dir;      /* tokens, directions, and those that have bits */
     bool lacking;             /* some tokens are not in all layers that share directions */
@@ -272,23 +273,29 @@ static fv_status project(const fv_pack_context *ctx, fv_pack_job *job, int kind,
     return x->lacking ? add_gram(ctx, l, kind, m->cols, x) : FV_OK;
 }
 
-/* e = M - M~ on the host, M~ the mean plus z B; *square: ||M||^2; *spread: ||M - mean||^2. */
+/* e = M - M~ on the host, M~ the mean plus z B; *square: ||M||^2; *spread: ||M - mean||^2. Of the row
+ * that stays exact e is 0, and it does not spread. It is written besides. */
 static fv_status residual(const fv_pack_context *ctx, const fv_pack_job *job, int kind,
                           fv_tensor *m, const latents *x, float **e, double *square,
                           double *spread) {
     const fv_latent_layer *l = &fv_kv_get_shape(ctx->kv)->latent[job->layer];
+    const fv_pack_layer *to = job->state;
+    size_t W = (size_t)m->cols, at = (size_t)(x->exact < 0 ? m->rows : x->exact);
     float *rows;
     fv_tensor z;
     FV_TRY(fv_matrix_send(ctx->matrices, x->z, m->rows, x->R, &z));
     FV_TRY(multiply(ctx, &z, l->decode[kind], m->cols, e));
     FV_TRY(fv_matrix_fetch(ctx->matrices, m, &rows));
     *square = *spread = 0;
-    for (size_t i = 0, W = (size_t)m->cols; i < (size_t)m->rows * W; i++) {
+    for (size_t i = 0; i < (size_t)m->rows * W; i++) {
         double v = (double)rows[i], d = v - (double)l->mean[kind][i % W];
-        (*e)[i] = (float)(d - (double)(*e)[i]);
+        bool exact = i / W == at;
+        (*e)[i] = exact ? 0 : (float)(d - (double)(*e)[i]);
         *square += v * v;
-        *spread += d * d;
+        *spread += exact ? 0 : d * d;
     }
+    if (at < (size_t)m->rows)
+        fv_latent_write_exact(&to->shape[kind], rows + at * W, to->data[kind]);
     return FV_OK;
 }
 
@@ -429,11 +436,20 @@ static void drop_empty(latents *x) {
     }
 }
 
-/* z becomes codes, and what they decode to. */
+/* Where attention sinks: the first token of a prompt that begins with an image. */
+static int32_t exact_row(const fv_pack_layer *l) {
+    for (int32_t j = 0; l->shape[0].n_outlier && j < l->n; j++)
+        if (l->pos[j] == 0) return j;
+    return -1;
+}
+
+/* z becomes codes, and what they decode to; of the exact row too, which nobody reads. */
 static fv_status write_codes(latents *x, float *z) {
     const fv_pack_layer *lead = x->first->state;
     fv_status st = fv_latent_write(x->l, &lead->shape[0], z, lead->data[0]);
-    return st == FV_OK ? FV_OK : fv_pack_layer_fail(st, x->first, FV_PACKED_K);
+    if (st != FV_OK) return fv_pack_layer_fail(st, x->first, FV_PACKED_K);
+    fv_latent_write_row(&lead->shape[0], x->exact, lead->data[0]);
+    return FV_OK;
 }
 
 /* Each matrix weighs 1. */
@@ -469,7 +485,8 @@ static fv_status part(const fv_pack_context *ctx, fv_pack_job *first, fv_packed_
     fv_pack_layer *lead = first->state;
     const fv_latent_layer *l = &fv_kv_get_shape(ctx->kv)->latent[first->layer];
     uint8_t bits[FV_LATENT_MOST];
-    latents x = {.first = first,
+    latents x = {.exact = exact_row(lead),
+                 .first = first,
                  .group = ctx->plan->pack.layer[first->layer].group,
                  .l = l,
                  .n = lead->n,

@@ -32,7 +32,12 @@ static void write_own(latent_call *c, int i) {
     float *u = room((size_t)s->n * own * 4);
     for (size_t j = 0; j < (size_t)s->n * own; j++) u[j] = (float)random_int(-128, 127);
     fv_latent_write_own(s, u, c->k[i].data);
+    if (s->n_outlier) fv_latent_write_row(s, random_int(-1, s->n - 1), c->k[i].data);
     for (int k = 0; k < 2; k++) {
+        float *x = latent_random(fv_packed_width(s), 1);
+        if (s->n_outlier)
+            fv_latent_write_exact(k ? &c->v[i].shape : s, x, k ? c->v[i].data : c->k[i].data);
+        free(x);
         float *o = latent_random(own * fv_packed_width(s), 0.01f);
         fv_latent_write_directions(k ? &c->v[i].shape : s, o, k ? c->v[i].data : c->k[i].data);
         free(o);
@@ -53,11 +58,12 @@ static void make_seq(latent_call *c, int i, int n, int more, int each, int row_b
     fv_packed_shape s = {.n = n + more,
                          .n_kv = c->args.n_kv,
                          .d_head = D,
-                         .dtype = FV_F32,
+                         .dtype = PICK(FV_F32, FV_BF16),
                          .bits = (uint8_t)each,
                          .form = FV_PACKED_LATENT,
                          .row_bits = row_bits,
-                         .n_own = PICK(0, 0, 1, 3, FV_LATENT_OWN)};
+                         .n_own = PICK(0, 0, 1, 3, FV_LATENT_OWN),
+                         .n_outlier = random_int(0, 1)};
     block *b = c->block[i] = room(sizeof *b);
     float *z = latent_random((size_t)(n + more) * (size_t)R, 1);
     make_rows(b, n, D % 2 ? 0 : 1, D);
@@ -238,15 +244,16 @@ static void read_row(const latent_call *c, const fv_packed_part *part, int j, fl
     float *decode = room(R * W * 4);
     uint8_t bits[FV_LATENT_MOST];
     size_t n = (size_t)fv_latent_bits(l, &part->shape, bits);
-    bool low = c->block[0]->rows.group && c->block[0]->rows.group[j];
+    bool low = c->block[0]->rows.group && c->block[0]->rows.group[j] &&
+               j != fv_latent_exact(&part->shape, c->k[0].data);
     memset(decode, 0, R * W * 4);
-    size_t own = fv_latent_own_bytes(&part->shape), all = n + (size_t)part->shape.n_own;
-    size_t read = fv_latent_read_dirs(&part->shape, all, low);
+    size_t head = fv_latent_head_bytes(&part->shape), own = n + (size_t)part->shape.n_own;
+    size_t read = fv_latent_read_dirs(&part->shape, own + (size_t)part->shape.n_outlier, low);
     memcpy(decode, l->decode[part->shape.kind], (read < n ? read : n) * W * 4);
     one.base = c->k[0].data; /* and own directions beside */
-    one.data = room(own + 64);
-    memcpy(one.data, part->data, own);
-    for (size_t i = read < n ? n : read; i < all; i++) ((float *)one.data)[i - n] = 0;
+    one.data = room(head + 64);
+    memcpy(one.data, part->data, head);
+    for (size_t i = read < n ? n : read; i < own; i++) ((float *)one.data)[i - n] = 0;
     few.decode[part->shape.kind] = decode;
     one.latent = &few;
     fv_latent_read(&one, j, 1, m);

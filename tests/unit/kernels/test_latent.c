@@ -156,3 +156,72 @@ Test(latent_part, shapes_and_scales_that_no_part_has_are_refused) {
     cr_assert_eq(fv_latent_check_directions(&p.part[0].shape, p.part[0].data), FV_EINVAL);
     drop(&p);
 }
+
+/* ---- the exact token ----------------------------------------------------------------------- */
+
+static void with_exact(pair *p, int32_t n_own, int32_t row, fv_dtype dtype, float x[2][W]) {
+    make(p, n_own);
+    for (int k = 0; k < 2; k++) {
+        fv_packed_shape *s = &p->part[k].shape;
+        s->n_outlier = 1;
+        s->dtype = dtype;
+        free(p->part[k].data);
+        p->part[k].data = room_for(s);
+        for (int c = 0; c < W; c++) x[k][c] = (float)(1 + c * 7 % 50 + k) / 8;
+    }
+    p->part[1].base = p->part[0].data;
+    cr_assert_eq(fv_latent_write(p->part[0].latent, &p->part[0].shape, p->z, p->part[0].data),
+                 FV_OK);
+    fv_latent_write_own(&p->part[0].shape, p->u, p->part[0].data);
+    fv_latent_write_row(&p->part[0].shape, row, p->part[0].data);
+    for (int k = 0; k < 2; k++) {
+        fv_latent_write_directions(&p->part[k].shape, p->o[k], p->part[k].data);
+        fv_latent_write_exact(&p->part[k].shape, x[k], p->part[k].data);
+    }
+}
+
+/* Bit for bit in every type that has the numbers; all others are as they were without. */
+Test(latent_part, the_exact_token_is_as_it_was) {
+    for (int i = 0; i < 6; i++) {
+        static const fv_dtype types[] = {FV_F32, FV_BF16, FV_F16};
+        float x[2][W], a[W], b[W];
+        int32_t n_own = i % 2 ? 3 : 0, row = i < 3 ? 0 : 20;
+        pair p, plain;
+        with_exact(&p, n_own, row, types[i % 3], x);
+        make(&plain, n_own);
+        for (int k = 0; k < 2; k++)
+            for (int j = 0; j < ROWS; j++) {
+                fv_latent_read(&p.part[k], j, 1, a);
+                fv_latent_read(&plain.part[k], j, 1, b);
+                cr_assert(memcmp(a, j == row ? x[k] : b, sizeof a) == 0, "%d: part %d, row %d", i,
+                          k, j);
+            }
+        drop(&p);
+        drop(&plain);
+    }
+}
+
+Test(latent_part, the_exact_token_stays_exact_where_it_goes_until_it_leaves) {
+    static const int32_t idx[2][3] = {{30, 20, 1}, {5, 6, 7}};
+    float x[2][W], a[W];
+    pair p;
+    with_exact(&p, 2, 20, FV_F32, x);
+    for (int i = 0; i < 2; i++) {
+        fv_packed_part kept = p.part[0];
+        kept.shape = fv_packed_kept(&p.part[0], idx[i], 3);
+        kept.data = room_for(&kept.shape);
+        cr_assert_eq(kept.shape.n_outlier, 1);
+        fv_packed_keep(&p.part[0], idx[i], &kept);
+        cr_assert_eq(fv_latent_exact(&kept.shape, kept.data), i ? -1 : 1);
+        for (int j = 0; j < 3; j++) {
+            float b[W];
+            fv_latent_read(&kept, j, 1, a);
+            fv_latent_read(&p.part[0], idx[i][j], 1, b);
+            cr_assert(memcmp(a, b, sizeof a) == 0);
+        }
+        free(kept.data);
+    }
+    p.part[0].shape.n_outlier = 2;
+    cr_assert_eq(fv_packed_check(&p.part[0].shape), FV_EINVAL);
+    drop(&p);
+}

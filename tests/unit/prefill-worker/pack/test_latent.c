@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/convert.h"
 #include "model/net/anneal.h"
 #include "model/net/expand.h"
 #include "model/net/kv_packed.h"
@@ -62,7 +63,6 @@ static void assert_note(const char *policy, fv_plan_shape shape, const char *why
 }
 
 Test(latent, a_request_that_cannot_be_packed_says_why) {
-    fv_token_span image = {.first = 0, .n = 576, .t = 1, .h = 24, .w = 24};
     fv_plan_shape s = llava;
     s.latent_layers = 0;
     assert_note("pack=latent", s, "no latent directions");
@@ -71,10 +71,6 @@ Test(latent, a_request_that_cannot_be_packed_says_why) {
     s = llava;
     s.n_visual = 0;
     assert_note("pack=latent", s, "no image");
-    s = llava;
-    s.n_span = 1;
-    s.span = &image;
-    assert_note("pack=latent", s, "first token has to stay exact");
     assert_note("pack=latent,budget=0.000001", llava, "no group");
 }
 
@@ -644,4 +640,71 @@ Test(latent, own_directions_arrive_and_those_that_nobody_sends_are_refused) {
     free(s.bytes);
     tiny_prompt_free(&p);
     rig_close(&rig);
+}
+
+/* ---- prompts that begin with an image ------------------------------------------------------ */
+
+/* Each part has the first token's numbers, and the planes say which row it is. */
+Test(latent, the_first_token_of_an_image_has_bytes_of_its_own) {
+    fv_token_span image = {.first = 0, .n = 576, .t = 1, .h = 24, .w = 24};
+    fv_plan_shape s = llava;
+    s.n_span = 1;
+    s.span = &image;
+    fv_plan plan = plan_of("pack=latent,budget=1/512", s);
+    cr_assert(plan.pack.any && plan.pack.exact && plan.pack.layer[0].row_bits == 2048);
+    cr_assert_eq(fv_plan_count(&plan).visual, 4 * (2 * 2048 * 36 + 64 + 16 * 4096 * 2));
+    image.first = 1;
+    cr_assert(!plan_of("pack=latent,budget=1/512", s).pack.exact);
+}
+
+/* Keys and values of the token at position 0, where nothing is rotated, are those of the store. */
+static void assert_first_exact(const tiny_prompt *raw, const tiny_prompt *p) {
+    const fv_kv_shape *s = fv_kv_get_shape(p->kv);
+    float m[512], x[512];
+    for (int32_t l = 0; l < s->n_layer; l++)
+        for (int k = 0; k < 2; k++) {
+            const fv_kv_packed *at = fv_kv_packed_at(p->kv, l);
+            int32_t j = 0;
+            cr_assert(at && s->n_kv * s->d_head <= 512);
+            while (j < at->rows.n && at->pos[j] != 0) j++;
+            if (j == at->rows.n) continue; /* it was pruned */
+            fv_latent_read(&at->part[k], j, 1, m);
+            for (int32_t g = 0; g < s->n_kv; g++) {
+                void *row;
+                fv_kv_contiguous(raw->kv, l, g, FV_SEG_VISUAL, k == 1, 0, 1, &row);
+                widen_row(row, s->dtype, (size_t)s->d_head, x + g * s->d_head);
+            }
+            for (int32_t c = 0; c < s->n_kv * s->d_head; c++)
+                cr_assert_eq(m[c], x[c], "layer %d, part %d, number %d", l, k, c);
+        }
+}
+
+static void lay(tiny_net *net, tiny_prompt *p, const char *policy) {
+    tiny_prompt_lay(net, p, "v40 t5 v30 t9", 11, policy);
+    cr_assert_eq(tiny_prefill(net, p, 1, 0), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(p->packed.status, FV_OK, "%s", p->packed.text);
+}
+
+Test(latent, the_first_token_stays_exact_in_every_policy_and_on_arrival) {
+    static const char *const policies[] = {
+        "pack=latent,budget=0.1", "pack=latent,budget=0.1,residual=auto,residual_rank=3",
+        "prune=fastv,layer=1,keep=0.8;pack=latent,budget=0.1",
+        "pack=latent,budget=0.1;expand=attention,parts=both", "pack=latent,budget=0.1;evict=vta"};
+    for (int i = 0; i < 10; i++) {
+        handoff_rig rig;
+        tiny_prompt raw, p;
+        fv_received got;
+        rig_open(&rig, &(rig_options){.shape = tiny_shape_either(i % 2), .dtype = FV_BF16});
+        lay(&rig.net, &raw, "");
+        lay(&rig.net, &p, policies[i / 2]);
+        assert_first_exact(&raw, &p);
+        size_t visual = fv_kv_bytes(p.kv, FV_SEG_VISUAL);
+        cr_assert_eq(visual, fv_plan_count(&p.plan).visual, "%s", policies[i / 2]);
+        cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_OK, "%s", fv_last_error());
+        cr_assert(same_store(p.kv, got.kv) && fv_kv_bytes(got.kv, FV_SEG_VISUAL) == visual);
+        fv_received_free(&got);
+        tiny_prompt_free(&p);
+        tiny_prompt_free(&raw);
+        rig_close(&rig);
+    }
 }
