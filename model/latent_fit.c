@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/arena.h"
+#include "kernels/cpu/threads.h"
 #include "kernels/eigen.h"
 
 enum { TOGETHER = 1024, OWN_LEAST = 32, BINS = 8192, LLOYD_STEPS = 300 };
@@ -15,6 +16,7 @@ static const double SPAN = 8; /* deviations that the histogram covers, on each s
 
 struct fv_latent_fit {
     fv_latent_info info;
+    fv_threads *threads;
     fv_arena arena;
     int32_t pass, n_row, n_part, own; /* own: directions of a layer's keys or values, r1 */
     double n;                         /* rows of this pass */
@@ -25,8 +27,9 @@ struct fv_latent_fit {
     int32_t cap;
     double **joint;    /* [n_group] of [P, P], P its parts * own: in the end directions */
     double **spectrum; /* [n_group] of [P] */
-    double *row;       /* [most of P] */
-    double *bin;       /* [BINS] */
+    double *x;         /* [most of rows * W or P] rows of this call */
+    size_t cap_x;
+    double *bin; /* [BINS] */
     float *numbers;
 };
 
@@ -69,12 +72,11 @@ static fv_status open_arrays(fv_latent_fit *f) {
         FV_TRY(FV_ARENA_NEW(&f->arena, joint_of(f, g) * joint_of(f, g), f->joint[g]));
         FV_TRY(FV_ARENA_NEW(&f->arena, joint_of(f, g), f->spectrum[g]));
     }
-    FV_TRY(FV_ARENA_NEW(&f->arena, joint_of(f, 0), f->row));
     FV_TRY(FV_ARENA_NEW(&f->arena, BINS, f->bin));
     return FV_ARENA_NEW(&f->arena, fv_latent_numbers(&f->info), f->numbers);
 }
 
-fv_status fv_latent_fit_open(const fv_latent_info *info, fv_latent_fit **out) {
+fv_status fv_latent_fit_open(const fv_latent_info *info, int threads, fv_latent_fit **out) {
     fv_latent_fit *f = calloc(1, sizeof *f);
     if (!f) return FV_FAIL(FV_ENOMEM, "out of memory for latent directions");
     f->info = *info;
@@ -88,6 +90,7 @@ fv_status fv_latent_fit_open(const fv_latent_info *info, fv_latent_fit **out) {
             st = FV_FAIL(FV_EINVAL, "%d directions for layers that have %zu: ask for fewer",
                          info->n_dir, joint_of(f, g));
     if (st == FV_OK) st = open_arrays(f);
+    if (st == FV_OK) st = fv_threads_open(threads, &f->threads);
     if (st == FV_OK)
         *out = f;
     else
@@ -97,7 +100,9 @@ fv_status fv_latent_fit_open(const fv_latent_info *info, fv_latent_fit **out) {
 
 void fv_latent_fit_close(fv_latent_fit *f) {
     if (!f) return;
+    free(f->x);
     free(f->y);
+    fv_threads_close(f->threads);
     fv_arena_fini(&f->arena);
     free(f);
 }
@@ -112,53 +117,90 @@ fv_status fv_latent_fit_weigh(fv_latent_fit *f, int32_t layer, int kind, const d
 
 /* ---- rows ------------------------------------------------------------------------------- */
 
-/* The lower triangle of m [n, n] += x x^T. */
-static void add_square(double *m, size_t n, const double *x) {
-    for (size_t a = 0; a < n; a++)
-        for (size_t b = 0; b <= a; b++) m[a * n + b] += x[a] * x[b];
-}
+enum { GRAIN = 8 }; /* rows of a matrix that a thread takes at a time */
 
-static void add_moments(fv_latent_fit *f, int32_t part, int32_t n, const float *m, double *x) {
-    size_t W = width_of(f);
-    for (int32_t j = 0; j < n; j++, m += W) {
-        for (size_t c = 0; c < W; c++) x[c] = (double)m[c];
-        for (size_t c = 0; c < W; c++) f->mean[part][c] += x[c];
-        add_square(f->moment[part], W, x);
+/* The lower triangle of m [n, n] += x_j x_j^T over rows x [n_row, n], each number in their order. */
+typedef struct squares {
+    double *m;
+    const double *x;
+    size_t n, n_row;
+} squares;
+
+static void add_lines(void *arg, int thread, int64_t begin, int64_t end) {
+    const squares *s = arg;
+    (void)thread;
+    for (size_t a = (size_t)begin; a < (size_t)end; a++) {
+        double *line = s->m + a * s->n;
+        for (size_t j = 0; j < s->n_row; j++) {
+            const double *x = s->x + j * s->n;
+            for (size_t b = 0; b <= a; b++) line[b] += x[a] * x[b];
+        }
     }
 }
 
-/* y = (x - mean) M^(1/2) Z^T */
-static void project(fv_latent_fit *f, int32_t part, int32_t n, const float *m, double *x) {
+static void add_squares(fv_latent_fit *f, double *m, size_t n, size_t n_row) {
+    squares s = {.m = m, .x = f->x, .n = n, .n_row = n_row};
+    fv_threads_for(f->threads, (int64_t)n, GRAIN, add_lines, &s);
+}
+
+static fv_status room_for(fv_latent_fit *f, size_t numbers) {
+    if (numbers <= f->cap_x) return FV_OK;
+    double *x = realloc(f->x, numbers * sizeof *x);
+    if (!x) return FV_FAIL(FV_ENOMEM, "out of memory for %zu numbers of rows", numbers);
+    f->x = x;
+    f->cap_x = numbers;
+    return FV_OK;
+}
+
+static void add_moments(fv_latent_fit *f, int32_t part, int32_t n, const float *m) {
+    size_t W = width_of(f);
+    for (size_t i = 0; i < (size_t)n * W; i++) {
+        f->x[i] = (double)m[i];
+        f->mean[part][i % W] += f->x[i];
+    }
+    add_squares(f, f->moment[part], W, (size_t)n);
+}
+
+/* y = (x - mean) M^(1/2) Z^T, row by row. */
+typedef struct projection {
+    fv_latent_fit *f;
+    int32_t part;
+    const float *m;
+} projection;
+
+static void project_rows(void *arg, int thread, int64_t begin, int64_t end) {
+    const projection *p = arg;
+    const fv_latent_fit *f = p->f;
     size_t W = width_of(f), own = (size_t)f->own, line = own * (size_t)f->n_part;
-    for (int32_t j = 0; j < n; j++, m += W) {
-        float *y = f->y + (size_t)j * line + own * (size_t)part;
-        for (size_t c = 0; c < W; c++) x[c] = (double)m[c] - f->mean[part][c];
+    (void)thread;
+    for (size_t j = (size_t)begin; j < (size_t)end; j++) {
+        const float *m = p->m + j * W;
+        float *y = f->y + j * line + own * (size_t)p->part;
+        double *x = f->x + j * W;
+        for (size_t c = 0; c < W; c++) x[c] = (double)m[c] - f->mean[p->part][c];
         for (size_t r = 0; r < own; r++) {
             double sum = 0;
-            for (size_t c = 0; c < W; c++) sum += x[c] * f->ahead[part][r * W + c];
+            for (size_t c = 0; c < W; c++) sum += x[c] * f->ahead[p->part][r * W + c];
             y[r] = (float)sum;
         }
     }
 }
 
 fv_status fv_latent_fit_rows(fv_latent_fit *f, int32_t layer, int kind, int32_t n, const float *m) {
-    size_t W = width_of(f), line = (size_t)f->own * (size_t)f->n_part;
-    double *x = malloc(W * sizeof *x);
+    size_t line = (size_t)f->own * (size_t)f->n_part, joint = joint_of(f, 0), W = width_of(f);
+    projection p = {.f = f, .part = 2 * layer + kind, .m = m};
+    FV_TRY(room_for(f, (size_t)n * (W > joint ? W : joint)));
     if (f->pass > 0 && n > f->cap) {
         float *grown = realloc(f->y, (size_t)n * line * sizeof *grown);
-        f->cap = grown ? n : f->cap;
-        f->y = grown ? grown : f->y;
-    }
-    if (!x || (f->pass > 0 && n > f->cap)) {
-        free(x);
-        return FV_FAIL(FV_ENOMEM, "out of memory for %d rows", n);
+        if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for %d rows", n);
+        f->cap = n;
+        f->y = grown;
     }
     f->n_row = n;
     if (f->pass == 0)
-        add_moments(f, 2 * layer + kind, n, m, x);
+        add_moments(f, p.part, n, m);
     else
-        project(f, 2 * layer + kind, n, m, x);
-    free(x);
+        fv_threads_for(f->threads, n, GRAIN, project_rows, &p);
     return FV_OK;
 }
 
@@ -174,21 +216,26 @@ static void add_histogram(fv_latent_fit *f, int32_t g, const double *y) {
     }
 }
 
+/* The rows' coefficients on the directions of group g's parts, side by side, into x. */
+static void gather(fv_latent_fit *f, int32_t g) {
+    size_t line = (size_t)f->own * (size_t)f->n_part, P = joint_of(f, g);
+    int32_t first;
+    (void)parts_of(f, g, &first);
+    for (size_t j = 0; j < (size_t)f->n_row; j++)
+        for (size_t i = 0; i < P; i++)
+            f->x[j * P + i] = (double)f->y[j * line + (size_t)first * (size_t)f->own + i];
+}
+
 void fv_latent_fit_end_rows(fv_latent_fit *f) {
-    size_t line = (size_t)f->own * (size_t)f->n_part;
-    double *y = f->row;
     f->n += f->n_row;
-    for (int32_t j = 0; f->pass > 0 && j < f->n_row; j++)
-        for (int32_t g = 0; g < n_group(f); g++) {
-            int32_t first;
-            (void)parts_of(f, g, &first);
-            const float *from = f->y + (size_t)j * line + (size_t)first * (size_t)f->own;
-            for (size_t i = 0; i < joint_of(f, g); i++) y[i] = (double)from[i];
-            if (f->pass == 1)
-                add_square(f->joint[g], joint_of(f, g), y);
-            else
-                add_histogram(f, g, y);
-        }
+    for (int32_t g = 0; f->pass > 0 && g < n_group(f); g++) {
+        size_t P = joint_of(f, g);
+        gather(f, g);
+        if (f->pass == 1)
+            add_squares(f, f->joint[g], P, (size_t)f->n_row);
+        else
+            for (int32_t j = 0; j < f->n_row; j++) add_histogram(f, g, f->x + (size_t)j * P);
+    }
     f->n_row = 0;
 }
 
@@ -300,6 +347,32 @@ static fv_status end_group(fv_latent_fit *f, int32_t g) {
     return eigen(f->joint[g], P, f->spectrum[g]);
 }
 
+/* Each matrix on one thread. */
+typedef struct matrices {
+    fv_latent_fit *f;
+    fv_status (*end)(fv_latent_fit *f, int32_t i);
+    fv_status *status;
+} matrices;
+
+static void end_some(void *arg, int thread, int64_t begin, int64_t end) {
+    const matrices *m = arg;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) m->status[i] = m->end(m->f, (int32_t)i);
+}
+
+static fv_status end_all(fv_latent_fit *f, int32_t n,
+                         fv_status (*end)(fv_latent_fit *f, int32_t i)) {
+    matrices m = {.f = f, .end = end};
+    FV_TRY(FV_ARENA_NEW(&f->arena, n, m.status));
+    fv_threads_for(f->threads, n, 1, end_some, &m);
+    for (int32_t i = 0; i < n; i++)
+        if (m.status[i] != FV_OK)
+            return FV_FAIL(m.status[i], "the directions of matrix %d cannot be measured: %s", i,
+                           m.status[i] == FV_ENOMEM ? "out of memory"
+                                                    : "its numbers are not finite");
+    return FV_OK;
+}
+
 /* ---- levels ----------------------------------------------------------------------------- */
 
 static double bin_at(int32_t i) { return ((i + 0.5) * 2 / BINS - 1) * SPAN; }
@@ -376,8 +449,8 @@ static void write_numbers(fv_latent_fit *f) {
 
 fv_status fv_latent_fit_end_pass(fv_latent_fit *f) {
     if (f->n == 0) return FV_FAIL(FV_EINVAL, "no visual token to measure directions on");
-    for (int32_t p = 0; f->pass == 0 && p < f->n_part; p++) FV_TRY(end_part(f, p));
-    for (int32_t g = 0; f->pass == 1 && g < n_group(f); g++) FV_TRY(end_group(f, g));
+    if (f->pass == 0) FV_TRY(end_all(f, f->n_part, end_part));
+    if (f->pass == 1) FV_TRY(end_all(f, n_group(f), end_group));
     if (f->pass == 2) {
         fit_levels(f);
         write_numbers(f);

@@ -21,16 +21,17 @@
  *
  * Sums are in double, row after row, so the same rows in the same order give the same bits. About
  * N W^2 n multiply-adds for n rows, 18 N W^3 for eigenvectors and 9 (2 N_g r1)^3 for each group's.
- * One thread. */
+ * Threads share rows and columns of sums, and matrices whose eigenvectors are wanted: their number
+ * changes no bit. 16 N W^2 bytes, and 8 W^2 more a thread. */
 #include "model/latent.h"
 
 typedef struct fv_latent_fit fv_latent_fit; /* opaque */
 
 enum { FV_LATENT_PASSES = 3 };
 
-/* info: n_layer, n_kv, d_head, n_group_layer and n_dir, which is at most what a group has. Gives
- * *out. */
-fv_status fv_latent_fit_open(const fv_latent_info *info, fv_latent_fit **out);
+/* info: n_layer, n_kv, d_head, n_group_layer and n_dir, which is at most what a group has. On this
+ * many threads, the caller's among them; 0: one per core. Gives *out. */
+fv_status fv_latent_fit_open(const fv_latent_info *info, int threads, fv_latent_fit **out);
 void fv_latent_fit_close(fv_latent_fit *f); /* NULL is fine */
 
 /* Weights M [Hkv, D, D] of a layer's keys or values, symmetric, copied; before the end of the first
