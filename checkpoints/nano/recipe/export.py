@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 import data
+import ops
 import tokenizer as tk
 from model import LARGE, Network, Shape
 
@@ -153,6 +154,7 @@ def largest_difference(net, source, folder):
     weights, on answers about scenes."""
     from transformers import LlavaForConditionalGeneration
 
+    ops.IN_BF16 = False  # transformers computes in f32
     theirs = LlavaForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
     for w in net.w.values():
         w.data = w.data.to(torch.bfloat16).float()

@@ -50,7 +50,8 @@ RICH = dict(objects=(1, 16), numbers=(0, 6), written_percent=50, rich=True)
 BATCH, BLOCKS = 8, 16
 RATE, MATRIX_RATE = 6e-4, 5e-3
 WARM, COOL = 60, 0.3  # steps of rising rate; the last part of a run, of falling rate
-DENSE, LOOK, SHARE, SPREAD, ENOUGH = 0.3, 0.7, 0.5, 0.5, 26.0
+DENSE, SHARE, ENOUGH = 0.3, 0.5, 22.0
+LOOK_SPREAD = ((0, 2.0, 0.5), (3000, 0.7, 0.5), (5300, 0.25, 0.3))  # weights from a sample on; from an own checkpoint the last ones
 LOOKED_AT = 96  # visual tokens of an image
 FIRST = 1 << 21  # number of the first sample: those of train.py and qcache.py are below
 SAVE_EVERY, CHECK_EVERY = 20, 100  # steps
@@ -110,12 +111,17 @@ def say(net, x, rows, wanted, shown):
     return F.rms_norm(x, (SHAPE.d,), net.w["norm"], 1e-5) @ net.w["head"].t(), kv
 
 
+def side_of(folder):
+    """Of a checkpoint's images, pixels."""
+    with open(os.path.join(folder, "config.json")) as f:
+        return json.load(f)["vision_config"]["image_size"]
+
+
 @torch.no_grad()
 def begin(net, folder, seed):
     """A checkpoint's weights, nano's or its own; what it does not have is drawn."""
     net.start(seed)
-    with open(os.path.join(folder, "config.json")) as f:
-        side = json.load(f)["vision_config"]["image_size"]
+    side = side_of(folder)
     nano = Network(dataclasses.replace(SHAPE, side=side))
     load(nano, folder)
     for name, w in net.w.items():
@@ -135,7 +141,7 @@ class Process:
         torch.set_num_threads(args.threads)
         torch.set_flush_denormal(True)
         ops.keep_memory()
-        self.rank, self.shared, self.first = rank, shared, FIRST + args.first
+        self.rank, self.shared, self.first, self.further = rank, shared, FIRST + args.first, side_of(args.start) == SHAPE.side
         self.net = Network(SHAPE, shared.flat)
         self.net.gradients_into(shared.grads[rank])
         bpe = tk.Tokenizer.from_file(os.path.join(args.start, "tokenizer.json"))
@@ -166,7 +172,8 @@ class Process:
         double = number % 5 == 4
         b = self.train.double(first, max(1, each // 2)) if double else self.train.single(first, each, BLOCKS)
         answers, patches, looks, spread, _ = self.losses(self.train, b, number)
-        (answers + DENSE * patches + LOOK * looks + SPREAD * spread).backward()
+        _, look, weight = LOOK_SPREAD[-1] if self.further else next(w for w in reversed(LOOK_SPREAD) if number * BATCH >= w[0])
+        (answers + DENSE * patches + look * looks + weight * spread).backward()
         return answers.item(), patches.item(), looks.item(), spread.item()
 
     @torch.no_grad()
