@@ -18,6 +18,13 @@ static const fv_option table[] = {
      0, 0},
     {"visual", NULL, FV_OPTION_INT, "N", "576", "visual tokens of the prompt", 0, 1000000},
     {"text", NULL, FV_OPTION_INT, "N", "50", "text tokens of the prompt", 1, 1000000},
+    {"answer", NULL, FV_OPTION_INT, "N", "0",
+     "tokens of the answer that have run after it, which count as well", 0, 1000000},
+    {"latent-layers", NULL, FV_OPTION_INT, "N", "1",
+     "layers of a group of pack=latent, as `fovea calibrate --latent` would have them; 0: all", 0,
+     255},
+    {"directions", NULL, FV_OPTION_INT, "R", "128", "and directions of a group; 0: there are none",
+     0, 1024},
     {"policy", NULL, FV_OPTION_LIST, "POLICY", NULL,
      "a policy; may be given more than once [exact and every preset]", 0, 0},
     {"flops", NULL, FV_OPTION_STRING, "RULE", "executed",
@@ -27,8 +34,8 @@ static const fv_option table[] = {
 };
 enum { N_OPTION = sizeof table / sizeof *table };
 
-static const char usage[] =
-    "fovea plan [--shape NAME | --config FILE] [--visual N] [--text N] [--policy POLICY]...";
+static const char usage[] = "fovea plan [--shape NAME | --config FILE] [--visual N] [--text N] "
+                            "[--answer N] [--policy POLICY]...";
 static const char about[] =
     "Shows what policies cost on a network: the FLOPs of the text model's prefill, the KV cache "
     "after it in\n16 bits, and the visual tokens in the first and the last layer. Everything is "
@@ -57,18 +64,28 @@ typedef struct answer {
     json_t *rows;
 } answer;
 
+/* Directions that this network might have. */
+static void read_latent(const fv_options *o, fv_plan_shape *s) {
+    int32_t layers = (int32_t)fv_options_int(o, "latent-layers");
+    s->latent_rank = (int32_t)fv_options_int(o, "directions");
+    if (s->latent_rank > 0) s->latent_layers = layers > 0 ? layers : s->n_layer;
+}
+
 static fv_status read_net(const fv_options *o, answer *a) {
     fv_model_config c;
     fv_synth_options s = {.config_file = fv_options_string(o, "config"), .dtype = FV_BF16};
     if (!s.config_file) s.shape = fv_options_string(o, "shape");
     FV_TRY(fv_synth_config(&s, &c));
-    a->shape = (fv_plan_shape){.n_layer = c.text.n_layer,
-                               .n_kv = c.text.n_kv,
-                               .d_head = c.text.d_head,
-                               .bytes_value = 2,
-                               .n_visual = (int32_t)fv_options_int(o, "visual"),
-                               .n_text = (int32_t)fv_options_int(o, "text"),
-                               .uncondensable = fv_layout_uncondensable(&c.layout)};
+    a->shape = (fv_plan_shape){
+        .n_layer = c.text.n_layer,
+        .n_kv = c.text.n_kv,
+        .d_head = c.text.d_head,
+        .bytes_value = 2,
+        .n_visual = (int32_t)fv_options_int(o, "visual"),
+        .n_text = (int32_t)(fv_options_int(o, "text") + fv_options_int(o, "answer")),
+        .n_answer = (int32_t)fv_options_int(o, "answer"),
+        .uncondensable = fv_layout_uncondensable(&c.layout)};
+    read_latent(o, &a->shape);
     a->net = (fv_flops_net){.d_model = c.text.d_model,
                             .d_ffn = c.text.d_ffn,
                             .n_head = c.text.n_head,

@@ -36,7 +36,7 @@ enum {
     FV_MAX_PARAMS = 16, /* of a method */
     FV_MAX_TEXTS = 4,   /* of them, such that take a text */
     FV_MAX_WORDS = 8,   /* of a choice */
-    FV_POLICY_TEXT_MAX = 2048
+    FV_POLICY_TEXT_MAX = 2304
 };
 
 typedef enum fv_param_type {

@@ -3,7 +3,8 @@
  * A layer is worth it when two factors are smaller than their matrix by `gain`:
  *     C = n HD / (R (n + HD))        AttentionPack, table 1; R the larger of the two ranks
  * Layers that pruning has left few rows stay raw. Text is looked at by itself: the paper finds that
- * its values want a higher rank, and factors its keys alone (LongBench, R = 64). */
+ * its values want a higher rank, and factors its keys alone (LongBench, R = 64). Or text is in codes
+ * (text.c). */
 #include "policy/plan/contribute.h"
 #include "policy/plan/decode.h"
 #include "policy/plan/packed_shape.h"
@@ -15,7 +16,7 @@ static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
 static uint8_t bits_of(const fv_pack_svd_params *p) { return p->bits_4 ? 4 : p->bits_8 ? 8 : 16; }
 
 static fv_text_keys text_keys_of(const fv_pack_svd_params *p) {
-    if (p->compress_text_no) return (fv_text_keys){0};
+    if (!p->compress_text_keys) return (fv_text_keys){0};
     return (fv_text_keys){.rank = p->rank_text,
                           .bits = bits_of(p),
                           .block = p->block,
@@ -24,9 +25,14 @@ static fv_text_keys text_keys_of(const fv_pack_svd_params *p) {
                           .energy = p->energy};
 }
 
+static fv_text_rule text_rule_of(const fv_pack_svd_params *p) {
+    return fv_text_rule_of(!p->compress_text_all, true, p->bits_text_4, p->recompress);
+}
+
 void fv_decode_pack_svd(fv_decode_plan *decode, const fv_pack_svd_params *p, int32_t n_prompt) {
     (void)n_prompt;
     decode->text_keys = text_keys_of(p);
+    decode->text = text_rule_of(p);
 }
 
 fv_packed_shape fv_text_keys_shape(const fv_text_keys *keys, fv_packed_kind kind, int32_t n,
@@ -72,7 +78,8 @@ static void plan_text(fv_plan *plan, const fv_pack_svd_params *p) {
 
 fv_status fv_plan_pack_svd(fv_plan *plan, const fv_pack_svd_params *p) {
     plan_text(plan, p);
-    if (p->compress_text_no && fv_plan_text_only(plan, FV_STAGE_PACK)) return FV_OK;
+    plan->pack.text = text_rule_of(p);
+    if (!p->compress_text_keys && fv_plan_text_only(plan, FV_STAGE_PACK)) return FV_OK;
     int32_t k = p->rank_k, v = p->rank_v;
     for (int32_t l = 0; l < plan->shape.n_layer; l++) {
         plan->pack.layer[l] = (fv_plan_pack){.rank = {k, v}, .rank2 = {k, v}};

@@ -98,8 +98,21 @@ Test(conflicts, parameters_of_one_method_may_conflict_too) {
     parse("pack=svd,compress_text=keys");
     parse("pack=svd");
     cr_assert_eq(fv_policy_parse("pack=svd,recompress=64", &p), FV_EINVAL);
-    cr_assert(strstr(fv_last_error(), "add compress_text=keys, or remove recompress"), "%s",
+    cr_assert(strstr(fv_last_error(), "add compress_text=keys or all, or remove recompress"), "%s",
               fv_last_error());
+    static const char *const idle[] = {"pack=quant,bits_text=4", "pack=quant,recompress=16",
+                                       "pack=latent,bits_text=4", "pack=latent,recompress=0",
+                                       "pack=svd,compress_text=keys,bits_text=4"};
+    for (size_t i = 0; i < sizeof idle / sizeof *idle; i++) {
+        cr_assert_eq(fv_policy_parse(idle[i], &p), FV_EINVAL, "%s", idle[i]);
+        cr_assert(strstr(fv_last_error(), "add compress_text=all"), "%s", fv_last_error());
+    }
+    static const char *const evicts[] = {"h2o", "scissorhands", "tova"};
+    for (size_t i = 0; i < sizeof evicts / sizeof *evicts; i++) {
+        char text[96];
+        snprintf(text, sizeof text, "pack=quant,compress_text=all;evict=%s", evicts[i]);
+        cr_assert_eq(fv_policy_parse(text, &p), FV_EINVAL, "%s", text);
+    }
     cr_assert_eq(fv_policy_parse("pack=svd,compress_text=keys,recompress=-1", &p), FV_EINVAL);
     cr_assert_eq(fv_policy_parse("pack=svd,compress_text=keys,recompress=1.5", &p), FV_EINVAL);
 }
