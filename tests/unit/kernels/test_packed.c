@@ -185,8 +185,14 @@ Test(packed, eight_and_four_bits_count_their_scales) {
         s.kind = FV_PACKED_V;
         cr_expect_eq(fv_packed_bytes(&s), codes + basis_pairs + 576 * 4 + 64 * 4);
     }
-    s = (fv_packed_shape){3, 5,     2, 1, 7, FV_BF16, FV_PACKED_V, 4, FV_PACKED_LOWRANK,
-                          0, false, 0, 0}; /* odd everywhere */
+    s = (fv_packed_shape){.n = 3, /* odd everywhere */
+                          .rank = 5,
+                          .rank2 = 2,
+                          .n_kv = 1,
+                          .d_head = 7,
+                          .dtype = FV_BF16,
+                          .kind = FV_PACKED_V,
+                          .bits = 4};
     fv_packed_layout l = fv_packed_layout_of(&s);
     cr_expect_eq(l.stride[0], 1);
     cr_expect_eq(l.stride[1], 2);
@@ -202,8 +208,14 @@ Test(packed, eight_and_four_bits_count_their_scales) {
 }
 
 Test(packed, sixteen_bits_keep_what_the_type_can_hold) {
-    fv_packed_shape s = {77, 24,    10, 3, 20, FV_F32, FV_PACKED_V, 16, FV_PACKED_LOWRANK,
-                         0,  false, 0,  0};
+    fv_packed_shape s = {.n = 77,
+                         .rank = 24,
+                         .rank2 = 10,
+                         .n_kv = 3,
+                         .d_head = 20,
+                         .dtype = FV_F32,
+                         .kind = FV_PACKED_V,
+                         .bits = 16};
     static const double worst[FV_N_DTYPE] = {0, 0x1p-8, 0x1p-11};
     for (int t = FV_F32; t < FV_N_DTYPE; t++) {
         s.dtype = (fv_dtype)t;
