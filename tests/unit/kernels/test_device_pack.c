@@ -32,11 +32,12 @@ static fv_status on_final(void *user, int32_t n_layer) {
     return FV_OK;
 }
 
-static void prefill(side *s, const char *device, const char *isa, const char *policy) {
+static void prefill(side *s, const char *device, const char *isa, const char *policy,
+                    int32_t before) {
     *s = (side){0};
     tiny_net_open_on(&s->net, tiny_shape_default(), FV_F32, device, isa, 1);
     s->net.prefill = (fv_prefill_options){.group = 1, .final = on_final, .user = s};
-    tiny_prompt_make(&s->net, &s->p, 3, VISUAL, 4, 11, policy);
+    tiny_prompt_make(&s->net, &s->p, before, VISUAL, 4, 11, policy);
     cr_assert_eq(tiny_prefill(&s->net, &s->p, 1, 0), FV_OK, "%s", fv_last_error());
     cr_assert_eq(s->p.packed.status, FV_OK, "%s", s->p.packed.text);
 }
@@ -76,8 +77,8 @@ Test(device_pack, exact_products_give_the_parts_of_the_cpu_a_group_later) {
     side cpu, gpu;
     emulate();
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
-        prefill(&cpu, "cpu", NULL, policies[i]);
-        prefill(&gpu, "cuda", "exact", policies[i]);
+        prefill(&cpu, "cpu", NULL, policies[i], 3);
+        prefill(&gpu, "cuda", "exact", policies[i], 3);
         cr_expect(same_bits(cpu.p.logits, gpu.p.logits, (size_t)cpu.net.cfg.vocab));
         for (int32_t l = 0; l < LAYERS; l++) {
             const fv_kv_packed *a = fv_kv_packed_at(cpu.p.kv, l), *b = fv_kv_packed_at(gpu.p.kv, l);
@@ -92,6 +93,33 @@ Test(device_pack, exact_products_give_the_parts_of_the_cpu_a_group_later) {
         release(&cpu);
         release(&gpu);
     }
+}
+
+/* A prompt that begins with an image keeps its first token exactly; then some tokens leave, that one
+ * at last. */
+Test(device_pack, coefficients_of_the_cpu_and_its_exact_token_also_when_tokens_leave) {
+    static const int32_t some[] = {0, 2, 3, 7, 11, 18}, few[] = {1, 2, 5};
+    side cpu, gpu;
+    emulate();
+    prefill(&cpu, "cpu", NULL, "pack=latent,budget=1/8", 0);
+    prefill(&gpu, "cuda", "exact", "pack=latent,budget=1/8", 0);
+    cr_expect(same_bits(cpu.p.logits, gpu.p.logits, (size_t)cpu.net.cfg.vocab));
+    for (int step = 0; step < 3; step++) {
+        for (int32_t l = 0; l < LAYERS; l++) {
+            const fv_kv_packed *p = fv_kv_packed_at(gpu.p.kv, l);
+            cr_assert_eq(p->part[0].shape.n_outlier, 1);
+            cr_assert_eq(p->rows.n, step == 0 ? VISUAL : step == 1 ? 6 : 3);
+            for (int k = 0; k < 2; k++) same_part(&cpu, &gpu, l, k);
+        }
+        for (int32_t l = 0; l < LAYERS && step < 2; l += 2) {
+            const int32_t *idx = step ? few : some;
+            int32_t n = step ? 3 : 6;
+            cr_assert_eq(fv_kv_packed_keep(cpu.p.kv, l, idx, n), FV_OK);
+            cr_assert_eq(fv_kv_packed_keep(gpu.p.kv, l, idx, n), FV_OK);
+        }
+    }
+    release(&cpu);
+    release(&gpu);
 }
 
 /* One copy of what attention reads, the same numbers; the checkpoint's own on the host. */
@@ -125,8 +153,8 @@ Test(device_pack, factors_of_many_lose_what_those_of_the_cpu_lose) {
     const char *policy = "pack=svd,rank_k=20,rank_v=20,gain=0,energy=0.8,block=8";
     side cpu, gpu;
     emulate();
-    prefill(&cpu, "cpu", NULL, policy);
-    prefill(&gpu, "cuda", "auto", policy);
+    prefill(&cpu, "cpu", NULL, policy, 3);
+    prefill(&gpu, "cuda", "auto", policy, 3);
     for (int32_t l = 0; l < LAYERS; l++)
         for (int k = 0; k < 2; k++) {
             const fv_packed_layer *a = &cpu.p.packed.layer[l], *b = &gpu.p.packed.layer[l];
