@@ -62,7 +62,7 @@ static void drop(pair *p) {
 }
 
 /* A row is the checkpoint's part of it and u O, of the numbers that were written back. */
-Test(latent_part, own_directions_are_added_to_the_others) {
+Test(latent, own_directions_are_added_to_the_others) {
     pair with, without;
     make(&with, 3);
     make(&without, 0);
@@ -82,7 +82,7 @@ Test(latent_part, own_directions_are_added_to_the_others) {
 }
 
 /* At most half a step off, and nearer than with the largest number's scale. */
-Test(latent_part, directions_have_the_nearest_of_sixteen_numbers) {
+Test(latent, directions_have_the_nearest_of_sixteen_numbers) {
     fv_packed_shape s = shape_of(ROWS, 2, 1);
     uint8_t *data = room_for(&s);
     float o[2 * W], was[2 * W], scale;
@@ -105,7 +105,7 @@ Test(latent_part, directions_have_the_nearest_of_sixteen_numbers) {
     free(data);
 }
 
-Test(latent_part, rows_that_stay_keep_their_bits_and_the_directions) {
+Test(latent, rows_that_stay_keep_their_bits_and_the_directions) {
     static const int32_t idx[] = {0, 3, 15, 16, 17, 30, 36};
     enum { KEPT = sizeof idx / sizeof *idx };
     pair p;
@@ -131,7 +131,7 @@ Test(latent_part, rows_that_stay_keep_their_bits_and_the_directions) {
 }
 
 /* Planes of 21 + 8 r bits for 3 tiles; and of each part, r scales and r W / 2 bytes of codes. */
-Test(latent_part, bytes_follow_from_the_shape) {
+Test(latent, bytes_follow_from_the_shape) {
     for (int32_t r = 0; r <= FV_LATENT_OWN; r++) {
         fv_packed_shape k = shape_of(ROWS, r, 0), v = shape_of(ROWS, r, 1);
         size_t own = fv_packed_aligned((size_t)r * (4 + W / 2));
@@ -140,7 +140,7 @@ Test(latent_part, bytes_follow_from_the_shape) {
     }
 }
 
-Test(latent_part, shapes_and_scales_that_no_part_has_are_refused) {
+Test(latent, shapes_and_scales_that_no_part_has_are_refused) {
     static const int32_t bad[] = {-1, FV_LATENT_OWN + 1, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         fv_packed_shape s = shape_of(ROWS, bad[i], 0);
@@ -181,7 +181,7 @@ static void with_exact(pair *p, int32_t n_own, int32_t row, fv_dtype dtype, floa
 }
 
 /* Bit for bit in every type that has the numbers; all others are as they were without. */
-Test(latent_part, the_exact_token_is_as_it_was) {
+Test(latent, the_exact_token_is_as_it_was) {
     for (int i = 0; i < 6; i++) {
         static const fv_dtype types[] = {FV_F32, FV_BF16, FV_F16};
         float x[2][W], a[W], b[W];
@@ -201,7 +201,7 @@ Test(latent_part, the_exact_token_is_as_it_was) {
     }
 }
 
-Test(latent_part, the_exact_token_stays_exact_where_it_goes_until_it_leaves) {
+Test(latent, the_exact_token_stays_exact_where_it_goes_until_it_leaves) {
     static const int32_t idx[2][3] = {{30, 20, 1}, {5, 6, 7}};
     float x[2][W], a[W];
     pair p;
