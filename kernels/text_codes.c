@@ -1,9 +1,28 @@
 /* How much text becomes codes, and what that takes. */
 #include "kernels/text_codes.h"
 
-/* A row of codes takes at most 3/4 of a row's bytes and 8 more; a block, at most 15 rows of keys, 8
- * bytes a channel and four times the alignment more. So what has not paid with 64 rows of 8 channels
- * is alone in that. */
+fv_packed_shape fv_text_shape(const fv_text_rule *r, fv_packed_kind kind, int32_t n,
+                              const fv_text_width *w) {
+    fv_packed_shape s = {.n = n,
+                         .n_kv = w->n_kv,
+                         .d_head = w->d_head,
+                         .dtype = w->dtype,
+                         .kind = kind,
+                         .bits = r->bits,
+                         .form = FV_PACKED_QUANTIZED};
+    if (kind == FV_PACKED_V && !r->values) s.bits = 16;
+    return s;
+}
+
+uint64_t fv_text_block_bytes(const fv_text_rule *r, int32_t n, const fv_text_width *w, bool own) {
+    fv_packed_shape k = fv_text_shape(r, FV_PACKED_K, n, w),
+                    v = fv_text_shape(r, FV_PACKED_V, n, w);
+    if (n <= 0) return 0;
+    return fv_packed_bytes(&v) + (own ? fv_packed_bytes(&k) : 0);
+}
+
+/* A token's codes take at most 3/4 of its row's bytes and 8 more; a block, at most 15 keys, 8 bytes a
+ * channel and four alignments more. From 8 channels on, 64 rows are always more than that. */
 int32_t fv_text_least(const fv_text_rule *r, const fv_text_width *w) {
     enum { ROWS = 64, CHANNELS = 8 };
     int64_t width = (int64_t)w->n_kv * w->d_head;

@@ -19,27 +19,11 @@ typedef struct fv_text_width {
     fv_dtype dtype;
 } fv_text_width;
 
-static inline fv_packed_shape fv_text_shape(const fv_text_rule *r, fv_packed_kind kind, int32_t n,
-                                            const fv_text_width *w) {
-    fv_packed_shape s = {.n = n,
-                         .n_kv = w->n_kv,
-                         .d_head = w->d_head,
-                         .dtype = w->dtype,
-                         .kind = kind,
-                         .bits = r->bits,
-                         .form = FV_PACKED_QUANTIZED};
-    if (kind == FV_PACKED_V && !r->values) s.bits = 16;
-    return s;
-}
+fv_packed_shape fv_text_shape(const fv_text_rule *r, fv_packed_kind kind, int32_t n,
+                              const fv_text_width *w);
 
 /* B(n), 0 for no rows: of values, and of keys if they are the layer's own. */
-static inline uint64_t fv_text_block_bytes(const fv_text_rule *r, int32_t n, const fv_text_width *w,
-                                           bool own) {
-    fv_packed_shape k = fv_text_shape(r, FV_PACKED_K, n, w),
-                    v = fv_text_shape(r, FV_PACKED_V, n, w);
-    if (n <= 0) return 0;
-    return fv_packed_bytes(&v) + (own ? fv_packed_bytes(&k) : 0);
-}
+uint64_t fv_text_block_bytes(const fv_text_rule *r, int32_t n, const fv_text_width *w, bool own);
 
 /* The same as rows. */
 static inline uint64_t fv_text_row_bytes(int64_t n, const fv_text_width *w, bool own) {
