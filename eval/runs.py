@@ -107,17 +107,19 @@ def watch(process, out, total):
 
 
 def run_eval(args, name, policies, items, seed=0, reuse=(), more=()):
-    """The results of an evaluation in args.out/name, one per policy, in their order; `more` options of fovea eval."""
+    """The results of an evaluation in args.out/name, one per policy, in their order; `more` options of fovea eval. seed None: of
+    questions that are given."""
     out = args.out / name
     out.mkdir(parents=True, exist_ok=True)
-    command = [args.fovea, "eval", "--checkpoint", args.checkpoint, "--items", str(items), "--seed", str(seed),
+    command = [args.fovea, "eval", "--checkpoint", args.checkpoint, "--items", str(items),
                "--kv-dtype", args.kv_dtype, "--compute", args.compute, "--concurrency", args.concurrency, "--out", str(out), *more]
+    command += ["--seed", str(seed)] if seed is not None else []
     for text in policies:
         command += ["--policy", text]
     for other in reuse:
         if (args.out / other / "items.jsonl").exists():
             command += ["--reuse", str(args.out / other)]
-    print(f"{name}: {len(policies)} policies, {items} items, seed {seed}", file=sys.stderr, flush=True)
+    print(f"{name}: {len(policies)} policies, {items} items" + (f", seed {seed}" if seed is not None else ""), file=sys.stderr, flush=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # fovea ends with the script
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=os.getcwd())
     try:

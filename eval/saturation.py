@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """The size above which this exam cannot tell compressors apart: how far a plain coder can go before answers suffer.
 
-    eval/saturation.py [--items N] [--out DIR]   writes eval/results/saturation.json and the table in docs/methods/latent.md
-    eval/saturation.py --tables                  only the table, from that file
-    eval/saturation.py --check                   ends with 1 when the table says anything else
+    eval/saturation.py [--exam nano|mini] [--items N]   writes eval/results/saturation-EXAM.json and the table in docs/methods/latent.md
+    eval/saturation.py --tables                         only the tables, from these files
+    eval/saturation.py --check                          ends with 1 when a table says anything else
+
+An exam is a checkpoint and its scenes: nano's are plain, mini's rich. Those that have been asked have a table.
 
 The plain coder is PCA over all layers on directions measured once, BITS bits for each coefficient (pack=latent,bits=4).
 It is asked the same items at smaller and smaller budgets, and beside it pack=latent with bits by variance. An exam is
@@ -21,51 +23,60 @@ from lazy import points
 from precision import paired, scores_of
 from tables import filled, head, line, put
 
-RESULT = runs.ROOT / "eval/results/saturation.json"
 PAGE = runs.ROOT / "docs/methods/latent.md"
 SCRIPT = "eval/saturation.py"
-BUDGETS = [256, 512, 768, 1024, 1536, 2048, 3072]
+# Budgets 1/n, the plain coder's and those of bits by variance, and directions: as many as the largest budget has room for.
+NANO = [256, 512, 768, 1024, 1536, 2048, 3072]
+EXAMS = {"nano": dict(plain=NANO, fitted=NANO, scenes="plain", directions=128),
+         "mini": dict(plain=[64, 128, 256], fitted=[256], scenes="rich", directions=384)}
 BITS = 4
 SEED = 2  # as eval/presets.py
 
 
-def policies():
+def result_of(exam):
+    return runs.ROOT / f"eval/results/saturation-{exam}.json"
+
+
+def policies(exam):
     yield "exact"
-    for n in BUDGETS:
+    for n in EXAMS[exam]["plain"]:
         yield f"pack=latent,bits={BITS},budget=1/{n}"
-    for n in BUDGETS:
+    for n in EXAMS[exam]["fitted"]:
         yield f"pack=latent,budget=1/{n}"
 
 
 def measured(args):
     """The checkpoint as links, with its directions."""
-    to = args.out / "checkpoint"
+    to = args.out / f"checkpoint-{args.exam}"
     to.mkdir(parents=True, exist_ok=True)
     for name in os.listdir(args.checkpoint):
         if not (to / name).exists():
             (to / name).symlink_to(os.path.abspath(os.path.join(args.checkpoint, name)))
     if not (to / "latent.bin").exists():
         subprocess.run([args.fovea, "calibrate", "--latent", "--checkpoint", to, "--items", "66", "--compute", args.compute,
-                        "--kv-dtype", args.kv_dtype], check=True)
+                        "--kv-dtype", args.kv_dtype, "--scenes", EXAMS[args.exam]["scenes"], "--directions", str(EXAMS[args.exam]["directions"])], check=True)
     return str(to)
 
 
 def examine(args):
-    asked, rows = list(policies()), []
+    asked, rows = list(policies(args.exam)), []
+    args.checkpoint = str(runs.ROOT / "checkpoints" / args.exam)
     args.checkpoint = measured(args)
-    report = runs.run_eval(args, str(args.items), asked, args.items, SEED)
-    found = scores_of(args.out / str(args.items) / "items.jsonl", len(asked))
+    name = f"{args.exam}-{args.items}"
+    report = runs.run_eval(args, name, asked, args.items, SEED, more=["--scenes", EXAMS[args.exam]["scenes"]])
+    found = scores_of(args.out / name / "items.jsonl", len(asked))
     for policy, values, result in zip(asked, found, report["results"]):
         held = runs.group(result, "all")["kv_bytes"]
         rows.append({"policy": policy, "held": held["visual"], "correct": 100 * sum(values) / len(values),
                      "difference": paired([a - b for a, b in zip(values, found[0])])})
-    by = runs.stamp(args, [RESULT, PAGE])
+    path = result_of(args.exam)
+    by = runs.stamp(args, [path, PAGE])
     result = dict(by, items=args.items, seed=SEED, compute=args.compute, kv_dtype=args.kv_dtype, bits=BITS, rows=rows)
-    RESULT.write_text(json.dumps(result, indent=1) + "\n")
+    path.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def table(result):
-    yield (f"`eval/saturation.py --items {result['items']}`, commit `{result['commit']}`, seed {result['seed']}, products in "
+def table(exam, result):
+    yield (f"`eval/saturation.py --exam {exam} --items {result['items']}`, commit `{result['commit']}`, seed {result['seed']}, products in "
            f"{result['compute']}, keys and values in {result['kv_dtype']}; bytes of visual KV per item after the prefill, and paired "
            "differences from `exact` in points.")
     yield ""
@@ -79,16 +90,18 @@ def table(result):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     runs.add_arguments(parser, "build/eval/saturation")
+    parser.add_argument("--exam", choices=list(EXAMS), default="nano", help="[nano]")
     parser.add_argument("--items", type=int, default=880)
     parser.add_argument("--tables", action="store_true", help="only write the table again")
     parser.add_argument("--check", action="store_true", help="only compare the table with the results")
     args = parser.parse_args()
     if not args.check and not args.tables:
         examine(args)
-    result = json.loads(RESULT.read_text())
-    put(PAGE, filled(PAGE, "saturation", SCRIPT, table(result)), args.check, SCRIPT)
-    if not args.check:
-        print("\n".join(table(result)), file=sys.stderr)
+    for exam in filter(lambda exam: result_of(exam).exists(), EXAMS):
+        result = json.loads(result_of(exam).read_text())
+        put(PAGE, filled(PAGE, f"saturation-{exam}", SCRIPT, table(exam, result)), args.check, SCRIPT)
+        if not args.check:
+            print("\n".join(table(exam, result)), file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def asked(suite):
 def saturation():
     """The smallest share of exact's bytes, 1/n, at which a plain coder loses nothing that the items show, nor at any
     larger one; its bits, and the items (saturation.py)."""
-    result = json.loads((ROOT / "eval/results/saturation.json").read_text())
+    result = json.loads((ROOT / "eval/results/saturation-nano.json").read_text())
     exact, *rows = result["rows"]
     times = 1
     for r in rows:
