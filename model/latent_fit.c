@@ -9,7 +9,7 @@
 #include "kernels/cpu/threads.h"
 #include "kernels/eigen.h"
 
-enum { TOGETHER = 1024, OWN_LEAST = 32, BINS = 8192, LLOYD_STEPS = 300 };
+enum { TOGETHER = 3072, OWN_LEAST = 32, BINS = 8192, LLOYD_STEPS = 300 };
 /* Of the mean eigenvalue of a part's weights: M^(-1/2) is at most FLOOR^(-1/2) of what it is there. */
 static const double FLOOR = 1e-3;
 static const double SPAN = 8; /* deviations that the histogram covers, on each side of 0 */

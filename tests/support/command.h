@@ -6,7 +6,7 @@
 
 typedef struct command_result {
     int status;                      /* exit status; 128 + signal when it was killed */
-    char out[1 << 16], err[1 << 14]; /* NUL-terminated, cut when longer */
+    char out[1 << 18], err[1 << 14]; /* NUL-terminated, cut when longer */
 } command_result;
 
 /* Runs a shell command line with an empty standard input. Aborts when it cannot be started. */
