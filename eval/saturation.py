@@ -28,7 +28,7 @@ SCRIPT = "eval/saturation.py"
 # Budgets 1/n, the plain coder's and those of bits by variance, and directions: as many as the largest budget has room for.
 NANO = [256, 512, 768, 1024, 1536, 2048, 3072]
 EXAMS = {"nano": dict(plain=NANO, fitted=NANO, scenes="plain", directions=128),
-         "mini": dict(plain=[64, 128, 256], fitted=[256], scenes="rich", directions=384)}
+         "mini": dict(plain=[64, 96, 128, 192, 256], fitted=[64, 96, 128, 192, 256, 384], scenes="rich", directions=384)}
 BITS = 4
 SEED = 2  # as eval/presets.py
 
