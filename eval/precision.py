@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the precision of products and weights costs in answers: the same items in f32, bf16, int8 and int4.
 
-    eval/precision.py [--items N] [--out DIR]          writes eval/results/precision.json
+    eval/precision.py [--items N] [--only NAME]... [--out DIR]          writes eval/results/precision.json
 
 Each as it is served: keys and values in f32 with products in f32, otherwise in bf16; policy exact. Items come in
 pieces of PIECE, each with a seed of its own and answered in every precision before the next, so that a run that is
@@ -46,32 +46,40 @@ def paired(differences):
 
 
 def write(args, checkpoint, found):
-    result = dict(runs.stamp(args, [RESULT]), checkpoint=checkpoint, items=len(found["f32"]), precisions={})
+    result = dict(runs.stamp(args, [RESULT]), checkpoint=checkpoint, precisions={})
     for name, values in found.items():
         differences = [a - b for a, b in zip(values, found["f32"])]
-        result["precisions"][name] = {"correct": 100 * statistics.fmean(values), "difference": paired(differences),
+        result["precisions"][name] = {"items": len(values), "correct": 100 * statistics.fmean(values), "difference": paired(differences),
                                       "items_that_differ": sum(d != 0 for d in differences)}
     RESULT.write_text(json.dumps(result, indent=1) + "\n")
     return result
+
+
+def answered(args, name, piece):
+    path = args.out / name / str(piece) / "items.jsonl"
+    return path.exists() and len(path.read_text().splitlines()) == 1 + PIECE
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     runs.add_arguments(parser, "build/eval/precision")
     parser.add_argument("--items", type=int, default=4400)
+    parser.add_argument("--only", metavar="NAME", action="append", choices=PRECISIONS, help="of the precisions beside f32, this one; others keep the answers that they have")
     args = parser.parse_args()
     found, stored = {name: [] for name in PRECISIONS}, None  # of f32: the others' have a suffix
     for piece in range(math.ceil(args.items / PIECE)):
         for name, (args.compute, args.kv_dtype, *more) in PRECISIONS.items():
+            if args.only and name not in ("f32", *args.only) and not answered(args, name, piece):
+                continue
             runs.run_eval(args, f"{name}/{piece}", ["exact"], PIECE, seed=1000 + piece, more=more)
             checkpoint, values = scores(args.out / name / str(piece) / "items.jsonl")
             found[name] += values
             stored = stored or checkpoint
         result = write(args, stored, found)
-    print(f"{result['items']} items; commit {result['commit']}, {result['machine']}, {result['date']}")
+    print(f"commit {result['commit']}, {result['machine']}, {result['date']}")
     for name, row in result["precisions"].items():
         d = row["difference"]
-        print(f"{name:6} {row['correct']:5.1f} % correct, {d['mean']:+5.2f} points ({d['low']:+.2f} to {d['high']:+.2f}), "
+        print(f"{name:6} {row['items']} items, {row['correct']:5.1f} % correct, {d['mean']:+5.2f} points ({d['low']:+.2f} to {d['high']:+.2f}), "
               f"{row['items_that_differ']} items differ")
 
 
