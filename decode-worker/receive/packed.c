@@ -174,6 +174,13 @@ static bool is_text_code(const fv_import *l, const fv_kv_packed_form *f) {
     return good;
 }
 
+/* Values read the coefficients of keys. */
+static bool same_coefficients(const fv_packed_shape part[2]) {
+    const fv_packed_shape *k = &part[FV_PACKED_K], *v = &part[FV_PACKED_V];
+    return k->bits == v->bits && k->row_bits == v->row_bits && k->n_own == v->n_own &&
+           k->n_outlier == v->n_outlier;
+}
+
 static fv_status check_form(const fv_import *l, const fv_kv_packed_form *f, uint64_t *bytes) {
     *bytes = 0;
     bool text = f->seg == FV_SEG_TEXT;
@@ -191,8 +198,8 @@ static fv_status check_form(const fv_import *l, const fv_kv_packed_form *f, uint
             return malformed(l, "its parts have no such shape");
         *bytes += fv_packed_bytes(&f->part[k]);
     }
-    if (f->part[FV_PACKED_K].n_own != f->part[FV_PACKED_V].n_own)
-        return malformed(l, "its keys and values have different numbers of own directions");
+    if (f->part[FV_PACKED_V].form == FV_PACKED_LATENT && !same_coefficients(f->part))
+        return malformed(l, "its keys and values have different coefficients");
     FV_TRY(check_source_layer(l, f));
     FV_TRY(check_blocks(l, f));
     FV_TRY(check_ranks(l, f));
