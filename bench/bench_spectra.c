@@ -213,7 +213,7 @@ static void calibrate(spectra *s) {
     fv_latent_fit *fit;
     void *file;
     size_t bytes;
-    bench_must(fv_latent_fit_open(&info, 1, &fit));
+    bench_must(fv_latent_fit_open(&info, 1, FV_LATENT_MOMENT_BYTES, &fit));
     for (int pass = 0; pass < FV_LATENT_PASSES; pass++) {
         for (int32_t p = 0; p < s->n_part; p++)
             bench_must(fv_latent_fit_rows(fit, p / 2, p % 2, c->n_seen, c->seen[p / 2][p % 2]));

@@ -55,6 +55,10 @@ static const fv_option table[] = {
      "by "
      "how much it changes what the answer's tokens read",
      0, 0},
+    {"moment-bytes", NULL, FV_OPTION_INT, "BYTES", "17179869184",
+     "the most that second moments take, 16 * layers * (KV heads * D)^2 bytes; larger ones are "
+     "sketched in less",
+     0, 9e15},
     {"directions", NULL, FV_OPTION_INT, "N", "128", "directions of a group of layers", 1, 1024},
 #include "cli/engine_options.def"
 };

@@ -138,7 +138,8 @@ static fv_status measure(const fv_calibrate *c, const fv_latent_info *info, seen
     fv_ask_hooks hooks = {.user = s, .prefilled = on_prefilled};
     bool weighted;
     FV_TRY(read_weights(c->options, &weighted));
-    FV_TRY(fv_latent_fit_open(info, (int)fv_options_int(c->options, "threads"), &s->fit));
+    FV_TRY(fv_latent_fit_open(info, (int)fv_options_int(c->options, "threads"),
+                              (size_t)fv_options_int(c->options, "moment-bytes"), &s->fit));
     for (int i = 0; i < FV_LATENT_PASSES; i++) {
         if (i == 0 && weighted)
             FV_TRY(look_weighing(c, &hooks, what[i], s->fit));

@@ -8,6 +8,7 @@
 #include "common/arena.h"
 #include "kernels/cpu/threads.h"
 #include "kernels/eigen.h"
+#include "model/latent_sketch.h"
 
 enum { TOGETHER = 3072, OWN_LEAST = 32, BINS = 8192, LLOYD_STEPS = 300 };
 /* Of the mean eigenvalue of a part's weights: M^(-1/2) is at most FLOOR^(-1/2) of what it is there. */
@@ -21,6 +22,7 @@ struct fv_latent_fit {
     int32_t pass, n_row, n_part, own; /* own: directions of a layer's keys or values, r1 */
     double n;                         /* rows of this pass */
     double **mean, **moment;          /* [n_part] of [W], [W, W] */
+    fv_latent_sketch *sketch;         /* [n_part] instead of moments, or NULL */
     double **weights;                 /* [n_part] of M [Hkv, D, D], or NULL */
     double **ahead, **back;           /* [n_part] of Z M^(1/2) and Z M^(-1/2), [own, W] */
     float *y;                         /* [cap, n_part * own] coefficients of these rows */
@@ -28,7 +30,8 @@ struct fv_latent_fit {
     double **joint;    /* [n_group] of [P, P], P its parts * own: in the end directions */
     double **spectrum; /* [n_group] of [P] */
     double *x;         /* [most of rows * W or P] rows of this call */
-    size_t cap_x;
+    double *t;         /* [cap_t] coefficients of a sketch */
+    size_t cap_x, cap_t;
     double *bin; /* [BINS] */
     float *numbers;
 };
@@ -53,6 +56,23 @@ static size_t joint_of(const fv_latent_fit *f, int32_t g) {
     return (size_t)(end - first) * (size_t)f->own;
 }
 
+/* Second moments, or sketches of them. */
+static fv_status open_moments(fv_latent_fit *f, size_t moment_bytes) {
+    size_t W = width_of(f), n = (size_t)f->n_part;
+    size_t s = fv_latent_sketch_size(W, (size_t)f->own);
+    const double *omega;
+    if (s == W || n * W * W * sizeof **f->moment <= moment_bytes) {
+        for (size_t p = 0; p < n; p++) FV_TRY(FV_ARENA_NEW(&f->arena, W * W, f->moment[p]));
+        return FV_OK;
+    }
+    FV_TRY(FV_ARENA_NEW(&f->arena, n, f->sketch));
+    FV_TRY(fv_latent_sketch_omega(&f->arena, W, s, &omega));
+    for (size_t p = 0; p < n; p++)
+        FV_TRY(
+            fv_latent_sketch_init(&f->arena, W, (size_t)f->info.d_head, s, omega, &f->sketch[p]));
+    return FV_OK;
+}
+
 static fv_status open_arrays(fv_latent_fit *f) {
     size_t W = width_of(f);
     FV_TRY(FV_ARENA_NEW(&f->arena, f->n_part, f->mean));
@@ -64,7 +84,6 @@ static fv_status open_arrays(fv_latent_fit *f) {
         FV_TRY(FV_ARENA_NEW(&f->arena, W, f->mean[p]));
         FV_TRY(FV_ARENA_NEW(&f->arena, (size_t)f->own * W, f->ahead[p]));
         FV_TRY(FV_ARENA_NEW(&f->arena, (size_t)f->own * W, f->back[p]));
-        FV_TRY(FV_ARENA_NEW(&f->arena, W * W, f->moment[p]));
     }
     FV_TRY(FV_ARENA_NEW(&f->arena, n_group(f), f->joint));
     FV_TRY(FV_ARENA_NEW(&f->arena, n_group(f), f->spectrum));
@@ -76,7 +95,8 @@ static fv_status open_arrays(fv_latent_fit *f) {
     return FV_ARENA_NEW(&f->arena, fv_latent_numbers(&f->info), f->numbers);
 }
 
-fv_status fv_latent_fit_open(const fv_latent_info *info, int threads, fv_latent_fit **out) {
+fv_status fv_latent_fit_open(const fv_latent_info *info, int threads, size_t moment_bytes,
+                             fv_latent_fit **out) {
     fv_latent_fit *f = calloc(1, sizeof *f);
     if (!f) return FV_FAIL(FV_ENOMEM, "out of memory for latent directions");
     f->info = *info;
@@ -90,6 +110,7 @@ fv_status fv_latent_fit_open(const fv_latent_info *info, int threads, fv_latent_
             st = FV_FAIL(FV_EINVAL, "%d directions for layers that have %zu: ask for fewer",
                          info->n_dir, joint_of(f, g));
     if (st == FV_OK) st = open_arrays(f);
+    if (st == FV_OK) st = open_moments(f, moment_bytes);
     if (st == FV_OK) st = fv_threads_open(threads, &f->threads);
     if (st == FV_OK)
         *out = f;
@@ -101,6 +122,7 @@ fv_status fv_latent_fit_open(const fv_latent_info *info, int threads, fv_latent_
 void fv_latent_fit_close(fv_latent_fit *f) {
     if (!f) return;
     free(f->x);
+    free(f->t);
     free(f->y);
     fv_threads_close(f->threads);
     fv_arena_fini(&f->arena);
@@ -143,22 +165,28 @@ static void add_squares(fv_latent_fit *f, double *m, size_t n, size_t n_row) {
     fv_threads_for(f->threads, (int64_t)n, GRAIN, add_lines, &s);
 }
 
-static fv_status room_for(fv_latent_fit *f, size_t numbers) {
-    if (numbers <= f->cap_x) return FV_OK;
-    double *x = realloc(f->x, numbers * sizeof *x);
-    if (!x) return FV_FAIL(FV_ENOMEM, "out of memory for %zu numbers of rows", numbers);
-    f->x = x;
-    f->cap_x = numbers;
+static fv_status room_for(size_t numbers, double **x, size_t *cap) {
+    if (numbers <= *cap) return FV_OK;
+    double *grown = realloc(*x, numbers * sizeof *grown);
+    if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for %zu numbers of rows", numbers);
+    *x = grown;
+    *cap = numbers;
     return FV_OK;
 }
 
-static void add_moments(fv_latent_fit *f, int32_t part, int32_t n, const float *m) {
+static fv_status add_moments(fv_latent_fit *f, int32_t part, int32_t n, const float *m) {
     size_t W = width_of(f);
     for (size_t i = 0; i < (size_t)n * W; i++) {
         f->x[i] = (double)m[i];
         f->mean[part][i % W] += f->x[i];
     }
-    add_squares(f, f->moment[part], W, (size_t)n);
+    if (!f->sketch) {
+        add_squares(f, f->moment[part], W, (size_t)n);
+        return FV_OK;
+    }
+    FV_TRY(room_for((size_t)n * f->sketch->s, &f->t, &f->cap_t));
+    fv_latent_sketch_add(&f->sketch[part], f->threads, f->x, (size_t)n, f->t);
+    return FV_OK;
 }
 
 /* y = (x - mean) M^(1/2) Z^T, row by row. */
@@ -189,7 +217,7 @@ static void project_rows(void *arg, int thread, int64_t begin, int64_t end) {
 fv_status fv_latent_fit_rows(fv_latent_fit *f, int32_t layer, int kind, int32_t n, const float *m) {
     size_t line = (size_t)f->own * (size_t)f->n_part, joint = joint_of(f, 0), W = width_of(f);
     projection p = {.f = f, .part = 2 * layer + kind, .m = m};
-    FV_TRY(room_for(f, (size_t)n * (W > joint ? W : joint)));
+    FV_TRY(room_for((size_t)n * (W > joint ? W : joint), &f->x, &f->cap_x));
     if (f->pass > 0 && n > f->cap) {
         float *grown = realloc(f->y, (size_t)n * line * sizeof *grown);
         if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for %d rows", n);
@@ -197,10 +225,8 @@ fv_status fv_latent_fit_rows(fv_latent_fit *f, int32_t layer, int kind, int32_t 
         f->y = grown;
     }
     f->n_row = n;
-    if (f->pass == 0)
-        add_moments(f, p.part, n, m);
-    else
-        fv_threads_for(f->threads, n, GRAIN, project_rows, &p);
+    if (f->pass == 0) return add_moments(f, p.part, n, m);
+    fv_threads_for(f->threads, n, GRAIN, project_rows, &p);
     return FV_OK;
 }
 
@@ -309,28 +335,52 @@ static void scale(double *x, size_t n, double by) {
     for (size_t i = 0; i < n; i++) x[i] *= by;
 }
 
-static fv_status end_part_in(fv_latent_fit *f, int32_t p, fv_arena *arena) {
-    size_t W = width_of(f), D = (size_t)f->info.d_head, own = (size_t)f->own;
-    double *root, *inverse, *half, *w, *moment = f->moment[p], total = 0;
-    FV_TRY(FV_ARENA_NEW(arena, W * D, root));
-    FV_TRY(FV_ARENA_NEW(arena, W * D, inverse));
+/* Directions z [W, W] of second moments, the first ones first, and the total variance. */
+static fv_status eigenvectors(fv_latent_fit *f, int32_t p, const double *root, fv_arena *arena,
+                              double **z, double *total) {
+    size_t W = width_of(f);
+    double *half, *w, *moment = f->moment[p];
     FV_TRY(FV_ARENA_NEW(arena, W * W, half));
     FV_TRY(FV_ARENA_NEW(arena, W, w));
     covariance(f, p);
-    FV_TRY(part_roots(f, p, root, inverse));
     times_blocks(f, moment, W, root, half); /* C M^(1/2), transposed M^(1/2) C */
     for (size_t a = 0; a < W; a++)
         for (size_t b = 0; b < W; b++) moment[a * W + b] = half[b * W + a];
     times_blocks(f, moment, W, root, half);
-    for (size_t c = 0; c < W; c++) total += half[c * W + c];
+    for (size_t c = 0; c < W; c++) *total += half[c * W + c];
+    if (*total > 0) scale(half, W * W, 1 / *total);
+    *z = half;
+    return eigen(half, W, w);
+}
+
+/* Those of a sketch, z [own, W]. */
+static fv_status sketched(fv_latent_fit *f, int32_t p, const double *root, fv_arena *arena,
+                          double **z, double *total) {
+    size_t W = width_of(f), own = (size_t)f->own;
+    fv_latent_sketch *k = &f->sketch[p];
+    double *weighted;
+    FV_TRY(FV_ARENA_NEW(arena, k->s * W, weighted));
+    FV_TRY(FV_ARENA_NEW(arena, own * W, *z));
+    for (size_t c = 0; c < W; c++) f->mean[p][c] /= f->n;
+    fv_latent_sketch_center(k, f->mean[p], f->n);
+    *total = fv_latent_sketch_variance(k, root);
+    times_blocks(f, k->y, k->s, root, weighted);
+    return fv_latent_sketch_directions(k, arena, weighted, own, *z);
+}
+
+static fv_status end_part_in(fv_latent_fit *f, int32_t p, fv_arena *arena) {
+    size_t W = width_of(f), D = (size_t)f->info.d_head, own = (size_t)f->own;
+    double *root, *inverse, *z, total = 0;
+    FV_TRY(FV_ARENA_NEW(arena, W * D, root));
+    FV_TRY(FV_ARENA_NEW(arena, W * D, inverse));
+    FV_TRY(part_roots(f, p, root, inverse));
+    FV_TRY((f->sketch ? sketched : eigenvectors)(f, p, root, arena, &z, &total));
     if (total > 0) { /* each part's is 1 */
-        scale(half, W * W, 1 / total);
         scale(root, W * D, 1 / sqrt(total));
         scale(inverse, W * D, sqrt(total));
     }
-    FV_TRY(eigen(half, W, w));
-    times_blocks(f, half, own, root, f->ahead[p]);
-    times_blocks(f, half, own, inverse, f->back[p]);
+    times_blocks(f, z, own, root, f->ahead[p]);
+    times_blocks(f, z, own, inverse, f->back[p]);
     return FV_OK;
 }
 

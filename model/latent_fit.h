@@ -19,6 +19,10 @@
  * its total variance, tr M^(1/2) C M^(1/2), so that the directions lose the same share of what is
  * large and small.
  *
+ * Second moments take 16 N W^2 bytes. Where that is more than they may take, the first pass sketches
+ * each of them instead (latent_sketch.h): r1 directions that lose a little more, on which the second
+ * pass measures as on eigenvectors.
+ *
  * Sums are in double, row after row, so the same rows in the same order give the same bits. About
  * N W^2 n multiply-adds for n rows, 18 N W^3 for eigenvectors and 9 (2 N_g r1)^3 for each group's.
  * Threads share rows and columns of sums, and matrices whose eigenvectors are wanted: their number
@@ -28,10 +32,14 @@
 typedef struct fv_latent_fit fv_latent_fit; /* opaque */
 
 enum { FV_LATENT_PASSES = 3 };
+/* That second moments may take, unless something else is said. */
+#define FV_LATENT_MOMENT_BYTES ((size_t)16 << 30)
 
 /* info: n_layer, n_kv, d_head, n_group_layer and n_dir, which is at most what a group has. On this
- * many threads, the caller's among them; 0: one per core. Gives *out. */
-fv_status fv_latent_fit_open(const fv_latent_info *info, int threads, fv_latent_fit **out);
+ * many threads, the caller's among them; 0: one per core. Second moments of more than moment_bytes
+ * are sketched. Gives *out. */
+fv_status fv_latent_fit_open(const fv_latent_info *info, int threads, size_t moment_bytes,
+                             fv_latent_fit **out);
 void fv_latent_fit_close(fv_latent_fit *f); /* NULL is fine */
 
 /* Weights M [Hkv, D, D] of a layer's keys or values, symmetric, copied; before the end of the first

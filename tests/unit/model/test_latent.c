@@ -166,7 +166,8 @@ static fv_latent *fit_weighted(const fv_latent_info *info, const float *x, const
     fv_latent *l;
     void *file;
     size_t n;
-    cr_assert_eq(fv_latent_fit_open(info, threads, &f), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_latent_fit_open(info, threads, FV_LATENT_MOMENT_BYTES, &f), FV_OK, "%s",
+                 fv_last_error());
     for (int pass = 0; pass < FV_LATENT_PASSES; pass++) {
         for (int from = 0; from < ROWS; from += 100) {
             for (int p = 0; p < 2 * N; p++)
@@ -292,9 +293,9 @@ Test(latent, weights_without_a_rank_give_finite_directions) {
 Test(latent, too_many_directions_and_no_rows_are_refused) {
     fv_latent_info info = {.n_layer = N, .n_kv = 1, .d_head = 4, .n_group_layer = 1, .n_dir = 9};
     fv_latent_fit *f;
-    cr_assert_eq(fv_latent_fit_open(&info, 1, &f), FV_EINVAL);
+    cr_assert_eq(fv_latent_fit_open(&info, 1, FV_LATENT_MOMENT_BYTES, &f), FV_EINVAL);
     info.n_dir = 8;
-    cr_assert_eq(fv_latent_fit_open(&info, 1, &f), FV_OK);
+    cr_assert_eq(fv_latent_fit_open(&info, 1, FV_LATENT_MOMENT_BYTES, &f), FV_OK);
     cr_assert_eq(fv_latent_fit_end_pass(f), FV_EINVAL);
     fv_latent_fit_close(f);
 }
