@@ -13,6 +13,7 @@ import json
 import statistics
 import sys
 
+import exams
 import runs
 from precision import paired
 from tables import filled, head, line, put
@@ -24,7 +25,6 @@ BLOCKS = "2-4/5-7/8-10"
 LAZY = f"lazy=vla,map=given,blocks={BLOCKS}"
 FASTV = "preset=paper-fastv"
 POLICIES = ["exact", LAZY, "preset=paper-vla", FASTV, f"{FASTV};{LAZY}"]
-SEED = 2  # as eval/presets.py
 
 
 # ---- the evaluation -------------------------------------------------------------------------
@@ -51,14 +51,14 @@ def examine(args):
     rows, base = [], None
     for name in (BASE, TRAINED):
         args.checkpoint = str(runs.ROOT / "checkpoints" / name)
-        report = runs.run_eval(args, f"{name}-{args.items}", POLICIES, args.items, SEED)
+        report = runs.run_eval(args, f"{name}-{args.items}", POLICIES, args.items, exams.SEED)
         found = answers(args.out / f"{name}-{args.items}" / "items.jsonl")
         base = base or found[0]
         for policy, values, result in zip(POLICIES, found, report["results"]):
             held = runs.group(result, "all")["kv_bytes"]
             rows.append({"checkpoint": name, "policy": policy, "held": held["visual"] / held["visual_exact"], **measure(values, base)})
     by = runs.stamp(args, [RESULT, PAGE])
-    result = dict(by, items=args.items, seed=SEED, compute=args.compute, kv_dtype=args.kv_dtype, rows=rows)
+    result = dict(by, items=args.items, seed=exams.SEED, compute=args.compute, kv_dtype=args.kv_dtype, rows=rows)
     RESULT.write_text(json.dumps(result, indent=1) + "\n")
 
 

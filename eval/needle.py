@@ -1,32 +1,25 @@
 #!/usr/bin/env python3
 """A needle in images: of several images in a prompt one has a printed number or a handwritten digit, and the question asks for it.
 
-    eval/needle.py [--items N] [--out DIR]     writes eval/results/needle.json and the table in docs/PAPERS.md
-    eval/needle.py --only nano                 one checkpoint; the other's numbers stay
-    eval/needle.py --tables                    only the table, from that file
-    eval/needle.py --check                     ends with 1 when the table says anything else
+    eval/needle.py [--items N]     writes eval/results/needle.json and the table in docs/PAPERS.md (each.py)
 
-The others show objects only. Which image has the needle, and which of the two it is, goes round. As many images as a checkpoint has positions for:
-its scenes are plain for nano and rich for mini. An interrupted run resumes. Differences are from exact on the same
-items, in points, with 95 % intervals of paired differences.
+The others show objects only. Which image has the needle, and which of the two it is, goes round. As many images as a checkpoint has positions for.
+An interrupted run resumes. Differences are from exact on the same items, in points, with 95 % intervals of paired differences.
 """
-import argparse
 import json
 import struct
-import sys
 import zlib
 
+import each
+import exams
 import runs
 import scenes
 from lazy import points
 from precision import paired, scores_of
-from tables import filled, head, line, put
+from tables import head, line
 
-RESULT = runs.ROOT / "eval/results/needle.json"
-PAGE = runs.ROOT / "docs/PAPERS.md"
-SCRIPT = "eval/needle.py"
 POLICIES = ["exact", "preset=quality", "preset=paper-csp", "preset=paper-fastv", "prune=random,layer=2"]
-CHECKPOINTS = {"nano": dict(side=144, rich=False, images=(1, 2, 4, 8)), "mini": dict(side=288, rich=True, images=(1, 2, 3))}
+SHOWN = {"nano": {"side": 144, "images": (1, 2, 4, 8)}, "mini": {"side": 288, "images": (1, 2, 3)}}
 FIRST = 1 << 30  # number of the first scene
 KINDS = ["number", "written"]
 
@@ -72,59 +65,38 @@ def write_questions(library, folder, n_image, items, side, rich):
 
 # ---- the evaluation -------------------------------------------------------------------------
 
-def examine(args):
-    library = scenes.Scenes(args.scenes)
-    found = json.loads(RESULT.read_text())["checkpoints"] if args.only and RESULT.exists() else {}
-    for name, c in CHECKPOINTS.items():
-        if args.only not in (None, name):
-            continue
-        rows = []
-        args.checkpoint = str(runs.ROOT / "checkpoints" / name)
-        for n in c["images"]:
-            questions = write_questions(library, args.out / f"{name}-{n}" / "questions", n, args.items, c["side"], c["rich"])
-            runs.run_eval(args, f"{name}-{n}", POLICIES, args.items, None, more=["--data", str(questions)])
-            scores = scores_of(args.out / f"{name}-{n}" / "items.jsonl", len(POLICIES))
-            for policy, values in zip(POLICIES, scores):
-                rows.append({"images": n, "policy": policy, "correct": 100 * sum(values) / len(values),
-                             "difference": paired([a - b for a, b in zip(values, scores[0])])})
-        by = runs.stamp(args, [RESULT, PAGE])
-        found[name] = dict(by, items=args.items, compute=args.compute, kv_dtype=args.kv_dtype, rows=rows)
-    RESULT.write_text(json.dumps({"checkpoints": {name: found[name] for name in CHECKPOINTS if name in found}}, indent=1) + "\n")
+def examine(args, exam):
+    library, rich, rows = scenes.Scenes(args.scenes), exams.EXAMS[exam]["scenes"] == "rich", []
+    for n in SHOWN[exam]["images"]:
+        name = f"{exam}-{n}"
+        questions = write_questions(library, args.out / name / "questions", n, args.items, SHOWN[exam]["side"], rich)
+        runs.run_eval(args, name, POLICIES, args.items, None, more=["--data", str(questions)])
+        scores = scores_of(args.out / name / "items.jsonl", len(POLICIES))
+        for policy, values in zip(POLICIES, scores):
+            rows.append({"images": n, "policy": policy, "correct": 100 * sum(values) / len(values),
+                         "difference": paired([a - b for a, b in zip(values, scores[0])])})
+    return {"items": args.items, "compute": args.compute, "kv_dtype": args.kv_dtype, "rows": rows}
 
 
 # ---- the table ------------------------------------------------------------------------------
 
-def table(result):
-    for name, found in result["checkpoints"].items():
-        yield (f"`eval/needle.py --items {found['items']} --only {name}`, commit `{found['commit']}`, products in {found['compute']}, keys and values in "
-               f"{found['kv_dtype']}, every token computed from the compressed KV. `exact`: percent correct of {found['items']} questions; the others: "
-               "difference from it in points.")
-        yield ""
-        counts = list(dict.fromkeys(r["images"] for r in found["rows"]))
-        yield from head([f"`{name}`: images in the prompt", *map(str, counts)])
-        for policy in dict.fromkeys(r["policy"] for r in found["rows"]):
-            of = {r["images"]: r for r in found["rows"] if r["policy"] == policy}
-            cells = [f"{of[n]['correct']:.1f}" if policy == "exact" else points(of[n]["difference"]) for n in counts]
-            yield line([f"`{policy}`", *cells])
-        yield ""
+def table(exam, found):
+    yield (f"`eval/needle.py --items {found['items']} --only {exam}`, commit `{found['commit']}`, products in {found['compute']}, keys and values in "
+           f"{found['kv_dtype']}, every token computed from the compressed KV. `exact`: percent correct of {found['items']} questions; the others: "
+           "difference from it in points.")
+    yield ""
+    counts = list(dict.fromkeys(r["images"] for r in found["rows"]))
+    yield from head([f"`{exam}`: images in the prompt", *map(str, counts)])
+    for policy in dict.fromkeys(r["policy"] for r in found["rows"]):
+        of = {r["images"]: r for r in found["rows"] if r["policy"] == policy}
+        cells = [f"{of[n]['correct']:.1f}" if policy == "exact" else points(of[n]["difference"]) for n in counts]
+        yield line([f"`{policy}`", *cells])
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    runs.add_arguments(parser, "build/eval/needle")
+def arguments(parser):
     parser.add_argument("--scenes", default=str(runs.ROOT / "build/cpu/bin/fovea_scene.so"), help="the library of scenes")
     parser.add_argument("--items", type=int, default=24)
-    parser.add_argument("--only", choices=list(CHECKPOINTS), help="only this checkpoint")
-    parser.add_argument("--tables", action="store_true", help="only write the table again")
-    parser.add_argument("--check", action="store_true", help="only compare the table with the results")
-    args = parser.parse_args()
-    if not args.check and not args.tables:
-        examine(args)
-    result = json.loads(RESULT.read_text())
-    put(PAGE, filled(PAGE, "needle", SCRIPT, table(result)), args.check, SCRIPT)
-    if not args.check:
-        print("\n".join(table(result)), file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main()
+    each.main("needle", __doc__, arguments, examine, table)

@@ -5,7 +5,7 @@
     eval/saturation.py --tables                         only the tables, from these files
     eval/saturation.py --check                          ends with 1 when a table says anything else
 
-An exam is a checkpoint and its scenes: nano's are plain, mini's rich. Those that have been asked have a table.
+An exam is a checkpoint and its scenes (exams.py). Those that have been asked have a table.
 
 The plain coder is PCA over all layers on directions measured once, BITS bits for each coefficient (pack=latent,bits=4).
 It is asked the same items at smaller and smaller budgets, and beside it pack=latent with bits by variance. An exam is
@@ -14,10 +14,9 @@ contains 0. Pages with scores say so (tables.py). An interrupted run resumes.
 """
 import argparse
 import json
-import os
-import subprocess
 import sys
 
+import exams
 import runs
 from lazy import points
 from precision import paired, scores_of
@@ -25,12 +24,10 @@ from tables import filled, head, line, put
 
 PAGE = runs.ROOT / "docs/methods/latent.md"
 SCRIPT = "eval/saturation.py"
-# Budgets 1/n, the plain coder's and those of bits by variance, and directions: as many as the largest budget has room for.
+# Budgets 1/n, the plain coder's and those of bits by variance.
 NANO = [256, 512, 768, 1024, 1536, 2048, 3072]
-EXAMS = {"nano": dict(plain=NANO, fitted=NANO, scenes="plain", directions=128),
-         "mini": dict(plain=[64, 96, 128, 192, 256], fitted=[64, 96, 128, 192, 256, 384], scenes="rich", directions=384)}
+BUDGETS = {"nano": {"plain": NANO, "fitted": NANO}, "mini": {"plain": [64, 96, 128, 192, 256], "fitted": [64, 96, 128, 192, 256, 384]}}
 BITS = 4
-SEED = 2  # as eval/presets.py
 
 
 def result_of(exam):
@@ -39,31 +36,17 @@ def result_of(exam):
 
 def policies(exam):
     yield "exact"
-    for n in EXAMS[exam]["plain"]:
+    for n in BUDGETS[exam]["plain"]:
         yield f"pack=latent,bits={BITS},budget=1/{n}"
-    for n in EXAMS[exam]["fitted"]:
+    for n in BUDGETS[exam]["fitted"]:
         yield f"pack=latent,budget=1/{n}"
-
-
-def measured(args):
-    """The checkpoint as links, with its directions."""
-    to = args.out / f"checkpoint-{args.exam}"
-    to.mkdir(parents=True, exist_ok=True)
-    for name in os.listdir(args.checkpoint):
-        if not (to / name).exists():
-            (to / name).symlink_to(os.path.abspath(os.path.join(args.checkpoint, name)))
-    if not (to / "latent.bin").exists():
-        subprocess.run([args.fovea, "calibrate", "--latent", "--checkpoint", to, "--items", "66", "--compute", args.compute,
-                        "--kv-dtype", args.kv_dtype, "--scenes", EXAMS[args.exam]["scenes"], "--directions", str(EXAMS[args.exam]["directions"])], check=True)
-    return str(to)
 
 
 def examine(args):
     asked, rows = list(policies(args.exam)), []
-    args.checkpoint = str(runs.ROOT / "checkpoints" / args.exam)
-    args.checkpoint = measured(args)
+    args.checkpoint = exams.checkpoint(args)
     name = f"{args.exam}-{args.items}"
-    report = runs.run_eval(args, name, asked, args.items, SEED, more=["--scenes", EXAMS[args.exam]["scenes"]])
+    report = runs.run_eval(args, name, asked, args.items, exams.SEED, more=exams.scenes(args.exam))
     found = scores_of(args.out / name / "items.jsonl", len(asked))
     for policy, values, result in zip(asked, found, report["results"]):
         held = runs.group(result, "all")["kv_bytes"]
@@ -71,7 +54,7 @@ def examine(args):
                      "difference": paired([a - b for a, b in zip(values, found[0])])})
     path = result_of(args.exam)
     by = runs.stamp(args, [path, PAGE])
-    result = dict(by, items=args.items, seed=SEED, compute=args.compute, kv_dtype=args.kv_dtype, bits=BITS, rows=rows)
+    result = dict(by, items=args.items, seed=exams.SEED, compute=args.compute, kv_dtype=args.kv_dtype, bits=BITS, rows=rows)
     path.write_text(json.dumps(result, indent=1) + "\n")
 
 
@@ -90,14 +73,14 @@ def table(exam, result):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     runs.add_arguments(parser, "build/eval/saturation")
-    parser.add_argument("--exam", choices=list(EXAMS), default="nano", help="[nano]")
+    exams.add_arguments(parser)
     parser.add_argument("--items", type=int, default=880)
     parser.add_argument("--tables", action="store_true", help="only write the table again")
     parser.add_argument("--check", action="store_true", help="only compare the table with the results")
     args = parser.parse_args()
     if not args.check and not args.tables:
         examine(args)
-    for exam in filter(lambda exam: result_of(exam).exists(), EXAMS):
+    for exam in filter(lambda exam: result_of(exam).exists(), BUDGETS):
         result = json.loads(result_of(exam).read_text())
         put(PAGE, filled(PAGE, f"saturation-{exam}", SCRIPT, table(exam, result)), args.check, SCRIPT)
         if not args.check:

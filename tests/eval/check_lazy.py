@@ -19,7 +19,7 @@ AT_MOST = 6  # points; the interval of so many items is wider than the table's
 
 
 def correct(checkpoint, policy, out):
-    subprocess.run([fovea, "eval", "--checkpoint", f"{root}/checkpoints/{checkpoint}", "--items", str(ITEMS), "--seed", str(lazy.SEED),
+    subprocess.run([fovea, "eval", "--checkpoint", f"{root}/checkpoints/{checkpoint}", "--items", str(ITEMS), "--seed", str(lazy.exams.SEED),
                     "--compute", "f32", "--policy", policy, "--out", str(out / checkpoint)], check=True, stdout=subprocess.DEVNULL)
     report = json.loads((out / checkpoint / "results.json").read_text())
     return 100 * next(g["score"]["value"] for g in report["results"][0]["groups"] if g["group"] == "all")

@@ -1,0 +1,47 @@
+"""The exams: a checkpoint, the scenes that it knows, and the directions of pack=latent that are measured for it.
+
+Scripts that take --exam ask one of them, with items that no search has seen.
+"""
+import subprocess
+
+import runs
+
+# scenes: of `fovea eval`; directions: how `fovea calibrate --latent` measures them, on scenes of the training split.
+EXAMS = {"nano": {"scenes": "plain", "directions": ["--items", "66", "--directions", "128"]},
+         "mini": {"scenes": "rich", "directions": ["--items", "66", "--directions", "384"]}}
+SEED = 2  # the search that chose the presets saw the items of 0 and 1 (search.py)
+
+
+def add_arguments(parser):
+    """Beside those of runs.py: an exam gives the checkpoint, where no other is named."""
+    parser.add_argument("--exam", choices=list(EXAMS), default="nano", help="[%(default)s]")
+    parser.set_defaults(checkpoint=None)
+
+
+def suffix(exam):
+    """Of the names of its files; the first exam's have none."""
+    return "" if exam == next(iter(EXAMS)) else f"-{exam}"
+
+
+def words(exam):
+    """Of a command that asks it."""
+    return f" --exam {exam}" if suffix(exam) else ""
+
+
+def scenes(exam):
+    return ["--scenes", EXAMS[exam]["scenes"]]
+
+
+def checkpoint(args):
+    """The one that is named, as it is; or the exam's as links, with its directions."""
+    if args.checkpoint:
+        return args.checkpoint
+    name, to = args.exam, runs.ROOT / f"build/eval/checkpoints/{args.exam}-{args.compute}-{args.kv_dtype}"
+    to.mkdir(parents=True, exist_ok=True)
+    for path in (runs.ROOT / "checkpoints" / name).iterdir():
+        if not (to / path.name).exists():
+            (to / path.name).symlink_to(path)
+    if not (to / "latent.bin").exists():
+        subprocess.run([args.fovea, "calibrate", "--latent", "--checkpoint", to, "--compute", args.compute, "--kv-dtype", args.kv_dtype,
+                        *scenes(name), *EXAMS[name]["directions"]], check=True)
+    return str(to)
