@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "eval/scenes/render.h"
 #include "eval/suite/page.h"
+#include "model/calibration.h"
 
 enum { POLICIES_MAX = 64, AT_ONCE_MAX = 1024, PATH_CAP = 1024, KEEP_MS = 300000 };
 
@@ -81,6 +82,7 @@ typedef struct eval {
     const char *name[POLICIES_MAX];              /* as they were given */
     bool kept;                                   /* dialogs are, where that can be */
     char fingerprint[64];
+    char measured[17];
     char results_log_path[PATH_CAP], results_path[PATH_CAP], page_path[PATH_CAP];
     char follow_path[PATH_CAP];
     fv_local *local;   /* or */
@@ -246,6 +248,8 @@ static fv_status open_local(eval *e) {
     e->head.dialog = e->kept ? "kept" : "whole";
     e->head.kv_dtype = fv_dtype_name(fv_local_kv_dtype(e->local));
     e->head.compute = fv_compute_name(fv_local_compute(e->local));
+    FV_TRY(fv_calibration_digest(fv_options_string(e->o, "checkpoint"), e->measured));
+    e->head.measured = e->measured;
     return know(e, fv_local_config(e->local), fv_local_fingerprint(e->local));
 }
 

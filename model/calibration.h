@@ -45,4 +45,8 @@ fv_status fv_calibration_read(const char *dir, const char *fingerprint, int32_t 
 fv_status fv_calibration_write(const char *dir, const char *fingerprint, const char *name,
                                json_t *value);
 
+/* All that was measured on the checkpoint in DIR, as 16 hex digits and a NUL: XXH64 over calibration.json and
+ * latent.bin (model/latent.h), or "none" where neither is there. FV_EIO: one cannot be read. */
+fv_status fv_calibration_digest(const char *dir, char out[17]);
+
 #endif

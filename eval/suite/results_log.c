@@ -19,15 +19,15 @@ json_t *fv_results_log_head_json(const fv_results_log_head *h) {
         json_array_append_new(tasks, json_string(fv_suite_task_name(&h->suite, h->suite.task[i])));
     for (int32_t i = 0; i < h->n_policy; i++)
         json_array_append_new(policies, json_string(h->policy[i]));
-    return json_pack("{s:i, s:s, s:s, s:s, s:s, s:s*, s:s*, s:s*, s:s*, s:i, s:i, s:o, s:o}",
-                     "form", FORM, "checkpoint", h->checkpoint, "by", h->by, "dialog", h->dialog,
-                     "first", h->first, "kv_dtype", h->kv_dtype, "compute", h->compute, "data",
-                     h->suite.benchmark ? h->suite.benchmark->digest : NULL, "scenes",
-                     h->suite.benchmark ? NULL
-                     : h->suite.rich    ? "rich"
-                                        : "plain",
-                     "items", h->suite.n_item, "seed", h->suite.seed, "tasks", tasks, "policies",
-                     policies);
+    return json_pack(
+        "{s:i, s:s, s:s*, s:s, s:s, s:s, s:s*, s:s*, s:s*, s:s*, s:i, s:i, s:o, s:o}", "form", FORM,
+        "checkpoint", h->checkpoint, "measured", h->measured, "by", h->by, "dialog", h->dialog,
+        "first", h->first, "kv_dtype", h->kv_dtype, "compute", h->compute, "data",
+        h->suite.benchmark ? h->suite.benchmark->digest : NULL, "scenes",
+        h->suite.benchmark ? NULL
+        : h->suite.rich    ? "rich"
+                           : "plain",
+        "items", h->suite.n_item, "seed", h->suite.seed, "tasks", tasks, "policies", policies);
 }
 
 fv_status fv_results_log_init(const fv_results_log_head *head, fv_results_log *out) {
@@ -77,13 +77,16 @@ typedef struct reading {
 } reading;
 
 static bool may_differ(const reading *r, const char *key) {
-    return r->other && (strcmp(key, "items") == 0 || strcmp(key, "policies") == 0);
+    return r->other && (strcmp(key, "items") == 0 || strcmp(key, "policies") == 0 ||
+                        strcmp(key, "measured") == 0);
 }
 
 static bool agrees(const json_t *found, const char *key, const json_t *value) {
     const json_t *there = json_object_get(found, key);
     if (!there && (strcmp(key, "kv_dtype") == 0 || strcmp(key, "compute") == 0))
         return strcmp(json_string_value(value), "f32") == 0;
+    if (!there && strcmp(key, "measured") == 0)
+        return strcmp(json_string_value(value), "none") == 0;
     if (!there && strcmp(key, "scenes") == 0) return strcmp(json_string_value(value), "plain") == 0;
     if (!there && strcmp(key, "first") == 0)
         return strcmp(json_string_value(value), "prefill") == 0;
@@ -112,6 +115,14 @@ static int32_t policy_of(const fv_results_log_head *head, const json_t *text) {
     return -1;
 }
 
+/* Is what the other's policies read from beside the checkpoint the same? */
+static bool measured_the_same(const reading *r, const json_t *found) {
+    json_t *mine = json_string(r->s->head->measured ? r->s->head->measured : "none");
+    bool same = mine && agrees(found, "measured", mine);
+    json_decref(mine);
+    return same;
+}
+
 /* The other evaluation's head, and which of its policies are evaluated here. */
 static fv_status read_other(reading *r, const json_t *found, const char *where) {
     const json_t *texts = json_object_get(found, "policies"), *text;
@@ -121,7 +132,11 @@ static fv_status read_other(reading *r, const json_t *found, const char *where) 
     FV_TRY(fv_json_i32(found, "items", where, 1, FV_SUITE_ITEMS_MAX, &r->suite.n_item));
     r->policy = calloc(json_array_size(texts) + 1, sizeof *r->policy);
     if (!r->policy) return FV_FAIL(FV_ENOMEM, "out of memory for policies");
-    json_array_foreach(texts, i, text) r->policy[i] = policy_of(r->s->head, text);
+    bool same = measured_the_same(r, found);
+    json_array_foreach(texts, i, text) {
+        bool reads_nothing = json_is_string(text) && strcmp(json_string_value(text), "exact") == 0;
+        r->policy[i] = same || reads_nothing ? policy_of(r->s->head, text) : -1;
+    }
     return FV_OK;
 }
 

@@ -16,6 +16,8 @@
 typedef struct fv_results_log_head {
     fv_suite suite;
     const char *checkpoint; /* fingerprint */
+    const char *measured;   /* fv_calibration_digest(); NULL: a fleet's own. A results log without
+                             * has "none" */
     const char *by;         /* "process" or "fleet" */
     const char *dialog;     /* "whole" or "kept": how later turns are asked */
     const char *first;      /* "held" or "prefill": what the first token comes from. A results log
@@ -41,8 +43,9 @@ fv_status fv_results_log_open(const char *path, const fv_results_log_head *head,
                               fv_results_log *out);
 
 /* Adds what another evaluation's results log has already answered of this one: by the same party, with the same
- * seed and tasks; policies are known by their text, and others are passed over. FV_EINVAL: it is of
- * something else; the sentence names what. */
+ * seed and tasks; policies are known by their text, and others are passed over. Of a log with another `measured`
+ * only exact's answers are taken: what others read may differ. FV_EINVAL: it is of something else; the sentence
+ * names what. */
 fv_status fv_results_log_reuse(fv_results_log *s, const char *path);
 
 /* One without a file. */

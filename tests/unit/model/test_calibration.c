@@ -73,6 +73,26 @@ Test(calibration, other_measurements_stay_those_of_other_weights_do_not) {
     json_decref(other);
 }
 
+Test(calibration, the_digest_is_of_all_that_was_measured) {
+    char none[17], one[17], both[17], other[17], again[17], path[600];
+    cr_assert_eq(fv_calibration_digest(folder(), none), FV_OK);
+    cr_assert_str_eq(none, "none");
+    write_text("{}");
+    cr_assert_eq(fv_calibration_digest(folder(), one), FV_OK);
+    snprintf(path, sizeof path, "%s/latent.bin", folder());
+    cr_assert_eq(fv_file_write(path, "directions", 10), FV_OK);
+    cr_assert_eq(fv_calibration_digest(folder(), both), FV_OK);
+    cr_assert_eq(fv_file_write(path, "direction_", 10), FV_OK);
+    cr_assert_eq(fv_calibration_digest(folder(), other), FV_OK);
+    cr_assert_eq(fv_file_write(path, "directions", 10), FV_OK);
+    cr_assert_eq(fv_calibration_digest(folder(), again), FV_OK);
+    cr_assert(strlen(one) == 16 && strcmp(one, both) != 0 && strcmp(both, other) != 0);
+    cr_assert_str_eq(both, again);
+    unlink(path);
+    cr_assert_eq(fv_calibration_digest(folder(), again), FV_OK);
+    cr_assert_str_eq(one, again);
+}
+
 Test(calibration, a_broken_file_is_told_from_none) {
     static const char *const bad[] = {
         "",

@@ -228,6 +228,41 @@ Test(results_log, takes_over_what_another_run_has_answered_of_this_one) {
     fv_results_log_close(&mine);
 }
 
+/* The texts of policies do not say which directions they read. */
+Test(results_log, of_a_checkpoint_with_another_calibration_only_exact_is_taken_over) {
+    fv_results_log_head head = head_of(11), other = head_of(11);
+    other.measured = "00000000000000aa";
+    fv_results_log s = open_results_log(&other), mine;
+    add(&s, 0, 3, "ring");
+    add(&s, 1, 3, "cone");
+    fv_results_log_close(&s);
+    static const struct {
+        const char *measured;
+        int32_t n_done;
+    } cases[] = {{"00000000000000aa", 2}, {"00000000000000bb", 1}, {"none", 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        head.measured = cases[i].measured;
+        cr_assert_eq(fv_results_log_init(&head, &mine), FV_OK);
+        cr_assert_eq(fv_results_log_reuse(&mine, path), FV_OK, "%s", fv_last_error());
+        cr_assert_eq(mine.n_done, cases[i].n_done, "%s", cases[i].measured);
+        cr_assert(mine.done[fv_results_log_at(&mine, 0, 3)]);
+        fv_results_log_close(&mine);
+    }
+    fails(&head, FV_EINVAL, "another 'measured'");
+}
+
+/* As written before the first line had it. */
+Test(results_log, one_that_does_not_say_what_was_measured_has_nothing) {
+    fv_results_log_head head = head_of(11);
+    fv_results_log s = open_results_log(&head);
+    fv_results_log_close(&s);
+    head.measured = "00000000000000aa";
+    fails(&head, FV_EINVAL, "another 'measured'");
+    head.measured = "none";
+    s = open_results_log(&head);
+    fv_results_log_close(&s);
+}
+
 Test(results_log, says_which_line_is_broken) {
     static const char *const broken[] = {
         "no json\n",
