@@ -3,12 +3,14 @@
 
     eval/compare.py [--items N] [--budgets 1/8,1/4]   ./dev compare: runs (or resumes), writes eval/results/compare.json
                                                       and compare.html, fills the tables of docs/PRESETS.md and RESULTS.md
+    eval/compare.py --exam mini                       another checkpoint and its scenes (exams.py): compare-mini.json and .html,
+                                                      PRESETS-MINI.md, RESULTS-MINI.md
     eval/compare.py --no-timings, --timings-only      one half of it; the other stays as it was
-    eval/compare.py --tables                          only the page and the tables, from that file
+    eval/compare.py --tables                          only pages and tables, from these files
     eval/compare.py --check                           ends with 1 when they say anything else
 
 Rounds: the presets, then the budgets in turn (budgets.py says which policies). Page and tables are written after
-each, so that a run may be ended after any. Answers of other evaluations are reused: build/eval/N of
+each, so that a run may be ended after any. Answers of other evaluations are reused: build/eval/EXAM/N of
 `./dev eval --items N` where it is there, and every --reuse DIR.
 """
 import argparse
@@ -18,18 +20,26 @@ import zlib
 from pathlib import Path
 
 import budgets
-import presets
+import exams
 import timings
 from runs import ROOT, add_arguments, policies, rows_of, run_eval, stamp
 from tables import asked, filled, front, head, held, line, no_ranking, put, score, too_few
 
-RESULT = ROOT / "eval/results/compare.json"
-PAGE = ROOT / "eval/results/compare.html"
 TEMPLATE = ROOT / "eval/suite/compare.html"
-PRESETS, TASKS = ROOT / "docs/PRESETS.md", ROOT / "eval/RESULTS.md"
 SCRIPT = "eval/compare.py"
 BASELINES = ["prune=random", "prune=grid"]
 ON_PACKED = {"expand=full", "expand=attention", "evict=importance"}  # do nothing alone
+
+
+class Files:
+    """An exam's results, its page, and the two pages with its tables."""
+
+    def __init__(self, exam, root=ROOT):
+        end = exams.suffix(exam)
+        self.result = root / f"eval/results/compare{end}.json"
+        self.page = root / f"eval/results/compare{end}.html"
+        self.presets = root / f"docs/PRESETS{end.upper()}.md"
+        self.tasks = root / f"eval/RESULTS{end.upper()}.md"
 
 
 # ---- what is asked ---------------------------------------------------------------------------
@@ -98,28 +108,29 @@ def told_row(asked, listed, result, budget):
             "groups": [told_group(g) for g in result["groups"]]}
 
 
-def written():
+def written(files):
     """What this script writes itself is no change of the sources."""
-    return [RESULT.parent, PRESETS, TASKS]
+    return [files.result.parent, files.presets, files.tasks]
 
 
-def write(report):
+def write(report, path):
     """One policy on one line of the file."""
     def lines(key):
         return ",\n".join("  " + json.dumps(row, separators=(",", ":")) for row in report[key])
     rest = {k: v for k, v in report.items() if k not in ("rows", "groups")}
     text = json.dumps(rest, indent=1)[:-2] + "".join(f',\n "{k}": [\n{lines(k)}\n ]' for k in ("groups", "rows")) + "\n}\n"
-    RESULT.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text(text)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
 
 
-def read():
-    return json.loads(RESULT.read_text()) if RESULT.exists() else {}
+def read(exam):
+    path = Files(exam).result
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def answered_by(args):
     """Folders of evaluations whose answers are reused: of other rounds, sizes and tables of budgets too."""
-    folders = [ROOT / f"build/eval/{args.items}", *sorted(args.out.glob("*-*")), *(p.resolve() for p in args.reuse)]
+    folders = [ROOT / f"build/eval/{args.exam}/{args.items}", *sorted((args.out / args.exam).glob("*-*")), *(p.resolve() for p in args.reuse)]
     for folder in folders:
         if (folder / "items.jsonl").exists():
             with open(folder / "items.jsonl") as file:
@@ -133,11 +144,13 @@ def run_round(args, name, asked):
     """Evaluates a round. The name of the folder has a checksum of the policies, so a changed table starts a new one."""
     texts = [r["policy"] for r in asked]
     folder = f"{name}-{args.items}-{args.seed}-{zlib.crc32(chr(10).join(texts).encode()):08x}"
-    return run_eval(args, folder, texts, args.items, args.seed, [f for f in answered_by(args) if Path(f).name != folder])
+    return run_eval(args, f"{args.exam}/{folder}", texts, args.items, args.seed, [f for f in answered_by(args) if Path(f).name != folder],
+                    exams.scenes(args.exam))
 
 
 def examine(args):
-    listed, rows, todo = policies(args), [], list(rounds(args))
+    args.checkpoint = exams.checkpoint(args)
+    listed, rows, todo, files = policies(args), [], list(rounds(args)), Files(args.exam)
     n = 1 + sum(len(wanted) for _, wanted in todo)
     print(f"{len(todo)} rounds, {n} policies, {n * args.items} answers, less what is there already", file=sys.stderr)
     for name, wanted in todo:
@@ -148,16 +161,16 @@ def examine(args):
             rows.append(told_row(row, listed, result, budget))
         suite = {k: report["eval"][k] for k in ("checkpoint", "items", "seed", "kv_dtype", "dialog", "first")}
         groups = [{k: g[k] for k in ("group", "measure", "n", "chance")} for g in report["results"][0]["groups"]]
-        write({"eval": {**suite, **stamp(args, written()), "budgets": args.budgets}, "timings": read().get("timings"), "groups": groups,
-               "rows": rows})
+        write({"eval": {"exam": args.exam, "scenes": exams.EXAMS[args.exam]["scenes"], **suite, **stamp(args, written(files)), "budgets": args.budgets},
+               "timings": read(args.exam).get("timings"), "groups": groups, "rows": rows}, files.result)
         tables(False)
 
 
 def measure(args):
-    report = read()
+    report, files = read(args.exam), Files(args.exam)
     if not report:
         sys.exit("compare.py: timings are added to an evaluation: run it without --timings-only first")
-    write({**report, "timings": {**timings.take(args), **stamp(args, written())}})
+    write({**report, "timings": {**timings.take(args), **stamp(args, written(files))}}, files.result)
     tables(False)
 
 
@@ -184,11 +197,11 @@ def named(row):
 def about(report, eval_folder):
     e = report["eval"]
     picture = of_group(report, "shape")[0][1]["visual"]
-    yield (f"`./dev compare --items {e['items']}`, commit `{e['commit']}`, seed {e['seed']}: {len(report['rows'])} policies, {e['items']} "
+    yield (f"`./dev compare{exams.words(e['exam'])} --items {e['items']}`, commit `{e['commit']}`, seed {e['seed']}: {len(report['rows'])} policies, {e['items']} "
            f"items, the same for all; checkpoint `{e['checkpoint']}`, all KV in {e['kv_dtype']}. "
            + asked(e).format(eval=eval_folder) + too_few(e["items"]))
     yield ""
-    yield no_ranking(picture).format(root="../")
+    yield no_ranking(e["exam"], picture).format(root="../")
 
 
 def bounds(g):
@@ -241,10 +254,11 @@ def timing_lines(report):
 
 
 def summary(report):
+    page = Files(report["eval"]["exam"]).page.name
     yield from about(report, "../eval/")
     yield ""
     yield "After `exact`, the Pareto front: from the smallest up, each policy whose interval is above that of the one before; policies that " \
-          "intervals do not separate are left out. `random` and `grid` are baselines. Figures by task: [compare.html](../eval/results/compare.html)."
+          f"intervals do not separate are left out. `random` and `grid` are baselines. Figures by task: [{page}](../eval/results/{page})."
     yield ""
     yield from front_lines(report)
     yield from timing_lines(report)
@@ -275,19 +289,22 @@ def page(report):
 
 
 def tables(check):
-    report = read()
-    put(PRESETS, filled(PRESETS, "comparison", SCRIPT, summary(report)), check, f"{SCRIPT} --tables")
-    put(TASKS, filled(TASKS, "comparison", SCRIPT, by_budget(report)), check, f"{SCRIPT} --tables")
-    put(PAGE, page(report), check, f"{SCRIPT} --tables")
+    for exam in exams.EXAMS:
+        files, report, title = Files(exam), read(exam), f"Every method at every budget, on {exam}"
+        if report:
+            for path, lines in ((files.presets, summary(report)), (files.tasks, by_budget(report))):
+                put(path, filled(path, "comparison", SCRIPT, lines, title), check, f"{SCRIPT} --tables")
+            put(files.page, page(report), check, f"{SCRIPT} --tables")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser, "build/compare")
+    exams.add_arguments(parser)
     parser.add_argument("--items", type=int, default=2200, help="items of every policy")
     parser.add_argument("--budgets", default=",".join(budgets.SHARES), help="shares of exact's visual KV, in the order in which they run")
     parser.add_argument("--reuse", type=Path, action="append", default=[], help="folder of an evaluation whose answers are reused")
-    parser.add_argument("--seed", type=int, default=presets.SEED)
+    parser.add_argument("--seed", type=int, default=exams.SEED)
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--no-timings", action="store_true", help="the evaluation only")
     only.add_argument("--timings-only", action="store_true", help="the timings only")

@@ -3,9 +3,10 @@
 
     eval/presets.py [--items N,N2]  ./dev eval: runs (or resumes), writes eval/results/presets.json, fills tables and figure;
                                     several numbers run in turn, so there are tables before the last one ends
+    eval/presets.py --exam mini     another checkpoint and its scenes (exams.py): presets-mini.json, PRESETS-MINI.md, RESULTS-MINI.md
     eval/presets.py --reuse DIR     reuses the answers of an evaluation there
-    eval/presets.py --tables        only fills tables and figure from that file
-    eval/presets.py --check         ends with 1 when they differ from it
+    eval/presets.py --tables        only fills tables and figures from these files
+    eval/presets.py --check         ends with 1 when they differ from them
 
 Besides the presets: annealing alone, over 50 tokens and over the longest answer. The recommended preset gets more items
 (--closer), to show its cost by task.
@@ -14,18 +15,26 @@ import argparse
 import json
 from pathlib import Path
 
+import exams
 from runs import ROOT, add_arguments, group, policies, rows_of, run_eval, stamp
 from figure import svg
 from tables import asked, filled, head, held, line, no_ranking, points, put, score, too_few
 
-RESULT = ROOT / "eval/results/presets.json"
-TABLES = {ROOT / "docs/PRESETS.md": "summary", ROOT / "eval/RESULTS.md": "tasks"}
-FIGURE = ROOT / "docs/presets.svg"
 TOKENS_MAX = 320  # of a caption, the longest answer (fv_suite_max_tokens)
 BESIDE = [f"evict=vta,tau={TOKENS_MAX}", "evict=vta,tau=50"]
 CLOSER = "quality"
-SEED = 2  # the search that chose CLOSER saw the items of 0 and 1 (search.py)
 SEVERAL = ("two-hop", "all")  # groups of several tasks
+SCRIPT = "eval/presets.py"
+
+
+class Files:
+    """An exam's results, its two pages with tables, and its figure."""
+
+    def __init__(self, exam, root=ROOT):
+        self.result = root / f"eval/results/presets{exams.suffix(exam)}.json"
+        self.summary = root / f"docs/PRESETS{exams.suffix(exam).upper()}.md"
+        self.tasks = root / f"eval/RESULTS{exams.suffix(exam).upper()}.md"
+        self.figure = root / f"docs/presets{exams.suffix(exam)}.svg"
 
 
 # ---- the evaluation -------------------------------------------------------------------------
@@ -39,14 +48,17 @@ def wanted(args):
 
 def examine(args, items, smaller):
     """Reuses the answers of the smaller evaluations."""
-    rows = rows_of(args, wanted(args))
-    reuse = smaller + [str(p.resolve()) for p in args.reuse]
-    report = run_eval(args, f"{items}", [r["policy"] for r in rows], items, args.seed, reuse)
+    rows, files = rows_of(args, wanted(args)), Files(args.exam)
+    reuse = [f"{args.exam}/{n}" for n in smaller] + [str(p.resolve()) for p in args.reuse]
+
+    def run(name, asked, n, more_reuse):
+        return run_eval(args, f"{args.exam}/{name}", asked, n, args.seed, more_reuse, exams.scenes(args.exam))
+    report = run(f"{items}", [r["policy"] for r in rows], items, reuse)
     if args.closer > items:
-        report["closer"] = run_eval(args, f"closer-{args.closer}", ["exact", f"preset={CLOSER}"], args.closer, args.seed,
-                               [f"{items}", *reuse])
-    RESULT.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text(json.dumps({"rows": rows, "by": stamp(args, [RESULT.parent, FIGURE, *TABLES]), **report}, indent=1) + "\n")
+        report["closer"] = run(f"closer-{args.closer}", ["exact", f"preset={CLOSER}"], args.closer, [f"{args.exam}/{items}", *reuse])
+    files.result.parent.mkdir(parents=True, exist_ok=True)
+    by = stamp(args, [files.result.parent, files.figure, files.summary, files.tasks])
+    files.result.write_text(json.dumps({"exam": args.exam, "rows": rows, "by": by, **report}, indent=1) + "\n")
 
 
 # ---- tables --------------------------------------------------------------------------------
@@ -58,13 +70,13 @@ def name_of(row):
 def about(report, eval_folder):
     suite, all_items = report["eval"], group(report["results"][0], "all")
     picture = group(report["results"][0], "shape")["kv_bytes"]["visual_exact"]
-    yield (f"`./dev eval --items {suite['items']}`, commit `{report['by']['commit']}`, seed {suite['seed']}, which no search has seen: "
+    yield (f"`./dev eval{exams.words(report['exam'])} --items {suite['items']}`, commit `{report['by']['commit']}`, seed {suite['seed']}, which no search has seen: "
            f"{suite['items']} items, {suite['items'] // len(suite['tasks'])} per task, the same for every policy; checkpoint "
            f"`{suite['checkpoint']}`, all KV in {suite['kv_dtype']}, {all_items['kv_bytes']['visual_exact'] / 1024:.0f} KiB of visual KV per "
            "item under `exact`. " + asked(suite).format(eval=eval_folder) +
            " `exact`: percent correct; the others: difference from it in points, with paired 95 % intervals." + too_few(suite["items"]))
     yield ""
-    yield no_ranking(picture).format(root="../")
+    yield no_ranking(report["exam"], picture).format(root="../")
 
 
 def loss(g):
@@ -142,28 +154,33 @@ def points_of(report):
 
 
 def tables(check):
-    report = json.loads(RESULT.read_text())
-    for path, which in TABLES.items():
-        lines = {"summary": summary, "tasks": tasks}[which](report)
-        put(path, filled(path, "evaluation of the presets", "eval/presets.py", lines), check, "eval/presets.py --tables")
-    put(FIGURE, svg(points_of(report)), check, "eval/presets.py --tables")
+    for exam in exams.EXAMS:
+        files = Files(exam)
+        if files.result.exists():
+            report = json.loads(files.result.read_text())
+            for path, lines, title in ((files.summary, summary(report), f"What the presets cost on {exam}"),
+                                       (files.tasks, tasks(report), f"What the presets cost on {exam}, task by task")):
+                put(path, filled(path, "evaluation of the presets", SCRIPT, lines, title), check, f"{SCRIPT} --tables")
+            put(files.figure, svg(points_of(report)), check, f"{SCRIPT} --tables")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser, "build/eval")
+    exams.add_arguments(parser)
     parser.add_argument("--items", default="220,2200", help="items of each evaluation, the smaller first [%(default)s]")
     parser.add_argument("--closer", type=int, default=2200, help=f"items of {CLOSER}, where that is more")
     parser.add_argument("--reuse", type=Path, action="append", default=[], help="folder of an evaluation whose answers are reused")
-    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--seed", type=int, default=exams.SEED)
     parser.add_argument("--tables", action="store_true", help="only fill tables and figure")
     parser.add_argument("--check", action="store_true", help="only compare tables and figure")
     args = parser.parse_args()
     if args.tables or args.check:
         return tables(args.check)
+    args.checkpoint = exams.checkpoint(args)
     sizes = [int(n) for n in args.items.split(",")]
     for i, n in enumerate(sizes):
-        examine(args, n, [str(s) for s in sizes[:i]])
+        examine(args, n, sizes[:i])
         tables(False)
 
 

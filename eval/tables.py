@@ -43,10 +43,10 @@ def asked(suite):
     return f"{dialogs}, and {first} ([what is scored]({{eval}}README.md))."
 
 
-def saturation():
+def saturation(exam):
     """The smallest share of exact's bytes, 1/n, at which a plain coder loses nothing that the items show, nor at any
     larger one; its bits, and the items (saturation.py)."""
-    result = json.loads((ROOT / "eval/results/saturation-nano.json").read_text())
+    result = json.loads((ROOT / f"eval/results/saturation-{exam}.json").read_text())
     exact, *rows = result["rows"]
     times = 1
     for r in rows:
@@ -56,12 +56,19 @@ def saturation():
     return times, result["bits"], result["items"]
 
 
-def no_ranking(exact_bytes):
-    """Accompanies every table of scores; exact_bytes: one image's visual KV under exact."""
+def facts(exam, exact_bytes):
+    """What is proved of plain scenes; exact_bytes: one image's visual KV under exact."""
+    if exam != "nano":
+        return ""
     times = int(float(f"{exact_bytes / FACTS_BYTES:.2g}"))
-    saturated, bits, items = saturation()
-    return (f"**This is not a ranking of methods.** Everything the questions ask about an image fits in {FACTS_BYTES} bytes, {times} times less "
-            f"than `exact` holds ([proof]({{root}}tests/unit/eval/scenes/test_scene_code.c)), and a plain coder, PCA over all layers with {bits} bits a coefficient, "
+    return (f"Everything the questions ask about an image fits in {FACTS_BYTES} bytes, {times} times less "
+            "than `exact` holds ([proof]({root}tests/unit/eval/scenes/test_scene_code.c)). ")
+
+
+def no_ranking(exam, exact_bytes):
+    """Accompanies every table of scores."""
+    saturated, bits, items = saturation(exam)
+    return (f"**This is not a ranking of methods.** {facts(exam, exact_bytes)}A plain coder, PCA over all layers with {bits} bits a coefficient, "
             f"loses nothing that {items} items show down to 1/{saturated} of `exact` ([saturation]({{root}}docs/methods/latent.md)): above that "
             "size no method is better than another here. A row shows what a policy "
             "costs one small checkpoint on drawn scenes; it says nothing about photographs.")
@@ -82,10 +89,14 @@ def front(some, interval, size):
     return best
 
 
-def filled(path, name, script, lines):
-    """The text of `path` with these lines between its marks of that name."""
-    marked = re.compile(f"(<!-- {name}: made by {script} -->\n).*?(<!-- end of {name.split()[0]} -->)", re.DOTALL)
-    text, n = marked.subn(lambda m: m[1] + "\n" + "\n".join(lines).rstrip() + "\n\n" + m[2], path.read_text())
+def filled(path, name, script, lines, title=None):
+    """The text of `path` with these lines between its marks of that name; with a title, the marks need not be there yet."""
+    mark, end = f"<!-- {name}: made by {script} -->\n", f"<!-- end of {name.split()[0]} -->"
+    text = path.read_text() if path.exists() or not title else ""
+    if title and mark not in text:
+        text += f"{text and chr(10)}# {title}\n\n{mark}{end}\n"
+    marked = re.compile(f"({mark}).*?({end})", re.DOTALL)
+    text, n = marked.subn(lambda m: m[1] + "\n" + "\n".join(lines).rstrip() + "\n\n" + m[2], text)
     if n != 1:
         sys.exit(f"{path}: expected the marks of {name} once, found them {n} times")
     return text

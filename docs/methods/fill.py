@@ -71,7 +71,7 @@ def main():
     parser.add_argument("--check", action="store_true", help="compare the pages only")
     args = parser.parse_args()
     listed = json.loads(subprocess.check_output([args.fovea, "policies", "--json"]))
-    report, pages = read(), sorted(HERE.glob("*.md"))
+    report, pages = read("nano"), sorted(HERE.glob("*.md"))
     for stage in listed["stages"]:
         for method in stage["methods"]:
             name = f"{stage['name']}={method['name']}"

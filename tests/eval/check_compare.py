@@ -63,7 +63,8 @@ def methods_that_it_does_not_know_are_asked_once():
 def run(*arguments):
     """The command with results, page and tables of its own."""
     code = ("import sys, pathlib; sys.path.insert(0, sys.argv[1] + '/eval'); import compare, timings; tmp = pathlib.Path(sys.argv[2])\n"
-            "compare.RESULT, compare.PAGE, compare.PRESETS, compare.TASKS = (tmp / n for n in ('r.json', 'r.html', 'a.md', 'b.md'))\n"
+            "class Files: result, page, presets, tasks = (tmp / n for n in ('r.json', 'r.html', 'a.md', 'b.md'))\n"
+            "compare.Files, compare.exams.EXAMS = lambda exam: Files, {'nano': compare.exams.EXAMS['nano']}\n"
             "compare.preset_round = lambda listed: [(p, 'preset=' + p) for p in compare.budgets.PUBLISHED.values() if p in ('paper-csp', 'paper-h2o')]\n"
             "timings.REQUESTS.clear(); timings.REQUESTS.update({1: 1, 2: 2}); timings.network = lambda args: args.checkpoint\n"
             "sys.argv = ['compare.py'] + sys.argv[3:]; compare.main()")
@@ -72,7 +73,7 @@ def run(*arguments):
             (tmp / name).write_text("above\n<!-- comparison: made by eval/compare.py -->\n<!-- end of comparison -->\nbelow\n")
     env = {k: v for k, v in os.environ.items() if not k.startswith("FOVEA_")}
     return subprocess.run([sys.executable, "-c", code, root, str(tmp), "--fovea", fovea, "--out", str(tmp / "out"),
-                           *arguments], env=env, capture_output=True, text=True)
+                           "--checkpoint", root + "/checkpoints/nano", *arguments], env=env, capture_output=True, text=True)
 
 
 def every_policy_of_a_budget_answers():

@@ -140,6 +140,10 @@ const checks = {
     for (const [template, made] of PAGES) {
       const said = open(template, made(ROWS, 0.01), 1280).page.text;
       assert(said.includes("This is not a ranking") && said.includes(`fits in ${bytes} bytes`) && said.includes("16000 times"), said.slice(0, 900));
+      const rich = made(ROWS, 0.01);
+      rich.eval.scenes = "rich";
+      const told = open(template, rich, 1280).page.text;
+      assert(told.includes("This is not a ranking") && !told.includes("fits in"), told.slice(0, 900));
       assert(said.includes("Dialogs are kept conversations, and every token, including the first, is computed from the compressed KV"), template);
     }
   },

@@ -5,10 +5,12 @@ usage: check_tables.py ROOT"""
 import json
 import pathlib
 import sys
+import tempfile
 
 root = pathlib.Path(sys.argv[1])
 sys.path.insert(0, str(root / "eval"))
 import compare  # noqa: E402
+import exams  # noqa: E402
 import presets  # noqa: E402
 import search  # noqa: E402
 import tables  # noqa: E402
@@ -33,7 +35,7 @@ def result(losses, kept_start, kept_end, exact=2_000_000):
 def report(items=330, **more):
     suite = {"items": items, "seed": 2, "tasks": TASKS, "checkpoint": "0123", "kv_dtype": "bf16", "dialog": "kept", "first": "held"}
     rows = [{"names": ["exact"]}, {"names": ["quality"]}, {"names": ["paper-tova"]}]
-    return {"eval": suite, "by": {"commit": "abc"}, "rows": rows,
+    return {"exam": "nano", "eval": suite, "by": {"commit": "abc"}, "rows": rows,
             "results": [result(None, 2_000_000, 2_000_000), result([0, 4, 1], 125_000, 125_000), result([1, 20, 50], 2_000_000, 500_000)],
             **more}
 
@@ -77,10 +79,10 @@ def the_preset_for_use_is_told_by_task_worst_first():
 
 
 def it_is_asked_with_items_that_the_search_has_not_seen():
-    assert presets.SEED not in (search.SEED, search.FINAL_SEED)
-    for name in ("presets", "compare"):
-        found = json.loads((root / f"eval/results/{name}.json").read_text())["eval"]
-        assert found["seed"] not in (search.SEED, search.FINAL_SEED), name
+    assert exams.SEED not in (search.SEED, search.FINAL_SEED)
+    for path in sorted([*root.glob("eval/results/presets*.json"), *root.glob("eval/results/compare*.json")]):
+        found = json.loads(path.read_text())["eval"]
+        assert found["seed"] not in (search.SEED, search.FINAL_SEED), path
         assert found["kv_dtype"] in ("bf16", "f16") and (found["dialog"], found["first"]) == ("kept", "held"), found
 
 
@@ -93,9 +95,27 @@ def tables_say_how_it_was_asked_and_that_they_are_no_ranking():
         assert "seed 2" in text and "commit `abc`" in text and "110 per task" in text, text
         for link in [part.split(")")[0] for part in text.split("](")[1:]]:
             assert (base / link).exists(), link
+    text = "\n".join(presets.summary({**made, "exam": "mini"}))
+    assert "`./dev eval --exam mini --items" in text and "This is not a ranking" in text and "fits in" not in text, text
     made["eval"].update(dialog="whole", first="prefill")
     text = "\n".join(presets.summary(made))
     assert "Each turn of a dialog sends the whole chat, and the first token is computed in the prefill" in text, text
+
+
+def a_page_that_is_not_there_is_begun():
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "PAGE.md"
+        path.write_text(tables.filled(path, "evaluation of x", "a.py", ["one"], "First"))
+        path.write_text(tables.filled(path, "comparison", "b.py", ["two"], "Second"))
+        again = tables.filled(path, "evaluation of x", "a.py", ["three"], "First")
+        assert again == ("# First\n\n<!-- evaluation of x: made by a.py -->\n\nthree\n\n<!-- end of evaluation -->\n\n"
+                         "# Second\n\n<!-- comparison: made by b.py -->\n\ntwo\n\n<!-- end of comparison -->\n"), again
+        try:
+            tables.filled(path, "other", "c.py", [])
+        except SystemExit as e:
+            assert "marks of other once, found them 0 times" in str(e), e
+        else:
+            assert False, "marks are asked for where there is no title"
 
 
 def few_items_rank_nothing():
@@ -109,7 +129,7 @@ def the_comparison_has_no_step_that_intervals_do_not_make():
         g = {"score": [0.9 - lost / 100, 0, 1], "difference": d if name != "exact" else None, "visual": size, "visual_end": size, "sent": size}
         return {"names": [name], "preset": True, "method": None, "budget": None, "asked": name, "groups": [g, g]}
     rows = [row("exact", 1000, 0, 0), row("small", 30, 2.0, 0.5), row("same", 40, 1.6, 0.5), row("better", 90, 0.5, 0.5), row("worse", 500, 9, 1)]
-    made = {"eval": {**report()["eval"], "budgets": ["1/8"], "commit": "abc"}, "rows": rows, "timings": None,
+    made = {"eval": {**report()["eval"], "exam": "nano", "budgets": ["1/8"], "commit": "abc"}, "rows": rows, "timings": None,
             "groups": [{"group": "shape"}, {"group": "all"}]}
     text = "\n".join(compare.summary(made))
     names = [x.split("`")[1] for x in text.splitlines() if x.startswith("| `")]
