@@ -133,6 +133,12 @@ static fv_status check_rows(const fv_import *l, const fv_kv_packed_form *f) {
     return st;
 }
 
+/* Parts of a group read the same ones. */
+static bool same_coefficients(const fv_packed_shape *a, const fv_packed_shape *b) {
+    return a->bits == b->bits && a->row_bits == b->row_bits && a->n_own == b->n_own &&
+           a->n_outlier == b->n_outlier;
+}
+
 /* Keys are its own, or those of an earlier compressed layer of as many tokens, which has its own;
  * the same holds for directions of merged layers, whose keys are not shared. */
 static fv_status check_source_layer(const fv_import *l, const fv_kv_packed_form *f) {
@@ -146,14 +152,10 @@ static fv_status check_source_layer(const fv_import *l, const fv_kv_packed_form 
                                    ? block_of_lead(l, f->source_layer)
                                    : NULL;
     bool latent = f->part[FV_PACKED_V].form == FV_PACKED_LATENT;
-    if (!lead || lead->source_layer != f->source_layer || (lead->rows.n != f->n && !latent) ||
-        lead->rows.n_anchor != f->n_anchor ||
+    if (!lead || lead->source_layer != f->source_layer || lead->rows.n_anchor != f->n_anchor ||
         lead->part[FV_PACKED_K].shape.form != f->part[FV_PACKED_V].form ||
-        lead->part[FV_PACKED_K].shape.row_bits != f->part[FV_PACKED_K].row_bits ||
-        lead->part[FV_PACKED_K].shape.n_own != f->part[FV_PACKED_K].n_own ||
-        (latent && lead->part[FV_PACKED_K].shape.n_outlier != f->part[FV_PACKED_K].n_outlier) ||
-        (f->part[FV_PACKED_K].row_bits &&
-         lead->part[FV_PACKED_K].shape.bits != f->part[FV_PACKED_K].bits) ||
+        (latent ? !same_coefficients(&lead->part[FV_PACKED_K].shape, &f->part[FV_PACKED_K])
+                : lead->rows.n != f->n) ||
         (f->seg == FV_SEG_TEXT && memcmp(lead->pos, f->pos, (size_t)f->n * sizeof *f->pos) != 0) ||
         (f->part[FV_PACKED_V].borrows && fv_kv_source_layer(l->got.kv, l->layer) != l->layer))
         return malformed(l, "it names a source layer that has no such keys");
@@ -174,21 +176,15 @@ static bool is_text_code(const fv_import *l, const fv_kv_packed_form *f) {
     return good;
 }
 
-/* Values read the coefficients of keys. */
-static bool same_coefficients(const fv_packed_shape part[2]) {
-    const fv_packed_shape *k = &part[FV_PACKED_K], *v = &part[FV_PACKED_V];
-    return k->bits == v->bits && k->row_bits == v->row_bits && k->n_own == v->n_own &&
-           k->n_outlier == v->n_outlier;
-}
-
 static fv_status check_form(const fv_import *l, const fv_kv_packed_form *f, uint64_t *bytes) {
     *bytes = 0;
     bool text = f->seg == FV_SEG_TEXT;
     bool coded = text && l->got.plan.text.bits > 0;
+    bool latent = f->part[FV_PACKED_V].form == FV_PACKED_LATENT;
     if (fv_packed_is_rows(&f->part[FV_PACKED_V]) != (text && !coded))
         return malformed(l, "its values have the form of another segment's");
     if (coded && !is_text_code(l, f)) return malformed(l, "its text is not in the policy's codes");
-    if (f->part[FV_PACKED_V].form == FV_PACKED_LATENT && (text || !l->shape->latent || f->anchor))
+    if (latent && (text || !l->shape->latent || f->anchor))
         return malformed(l, "it has coefficients, and there are no directions for them");
     if (text && (f->rank || l->importance))
         return malformed(l, "its text tokens are ranked, or have an importance");
@@ -198,12 +194,12 @@ static fv_status check_form(const fv_import *l, const fv_kv_packed_form *f, uint
             return malformed(l, "its parts have no such shape");
         *bytes += fv_packed_bytes(&f->part[k]);
     }
-    if (f->part[FV_PACKED_V].form == FV_PACKED_LATENT && !same_coefficients(f->part))
+    if (latent && !same_coefficients(&f->part[FV_PACKED_K], &f->part[FV_PACKED_V]))
         return malformed(l, "its keys and values have different coefficients");
     FV_TRY(check_source_layer(l, f));
     FV_TRY(check_blocks(l, f));
     FV_TRY(check_ranks(l, f));
-    if (f->part[FV_PACKED_V].form == FV_PACKED_LATENT) FV_TRY(check_nested(l, f));
+    if (latent) FV_TRY(check_nested(l, f));
     return check_rows(l, f);
 }
 

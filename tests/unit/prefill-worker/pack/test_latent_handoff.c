@@ -1,0 +1,181 @@
+/* Latents on their way to a decode worker: bytes, and sections that are refused. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/net/kv_packed.h"
+#include "tests/support/handoff.h"
+#include "tests/support/stream.h"
+
+enum { BEFORE = 5, VISUAL = 70, AFTER = 9, MORE = 12 };
+
+static void prefill(tiny_net *net, tiny_prompt *p, const char *policy) {
+    tiny_prompt_make(net, p, BEFORE, VISUAL, AFTER, 11, policy);
+    cr_assert_eq(tiny_prefill(net, p, 1, 0), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(p->packed.status, FV_OK, "%s", p->packed.text);
+}
+
+/* Bytes: planned, compressed, in the pool, on the wire, and on arrival. */
+Test(latent_handoff, bytes_are_the_same_everywhere_and_as_planned) {
+    static const char *const policies[] = {
+        "pack=latent,budget=0.05",
+        "prune=fastv,layer=2,keep=0.8;pack=latent,budget=0.1",
+        "prune=fastv,layer=1,keep=0.8;pack=latent,budget=0.1",
+        "pack=latent,budget=0.05;evict=vta",
+        "pack=latent,bits=3,budget=0.05",
+        "prune=fastv,layer=1,keep=0.5;pack=latent,budget=0.2;expand=attention;"
+        "evict=vta,shallow=rank_by_first_tap",
+        "prune=fastv,layer=3,keep=0.5;pack=latent,budget=0.2;evict=importance"};
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+        handoff_rig rig;
+        tiny_prompt p;
+        fv_received got;
+        rig_open(&rig, &(rig_options){.dtype = FV_BF16});
+        prefill(&rig.net, &p, policies[i]);
+        size_t visual = fv_kv_bytes(p.kv, FV_SEG_VISUAL), parts = 0;
+        for (int32_t l = 0; l < 4; l++) parts += fv_kv_packed_bytes(p.kv, l, FV_SEG_VISUAL);
+        cr_assert_eq(visual, fv_plan_count(&p.plan).visual, "%s", policies[i]);
+        cr_assert(parts > 0 && parts == p.packed.bytes);
+        cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_OK, "%s", fv_last_error());
+        cr_assert_eq(visual, fv_kv_bytes(got.kv, FV_SEG_VISUAL));
+        cr_assert(same_store(p.kv, got.kv));
+        cr_assert_eq(fv_kv_bytes_held(got.kv), fv_kv_pool_used(rig.pool));
+        fv_received_free(&got);
+        tiny_prompt_free(&p);
+        rig_close(&rig);
+    }
+}
+
+/* The i-th PACK of a stream, changed, with every checksum correct. */
+static fv_status deliver_changed(const handoff_rig *rig, const rig_stream *s, int i, size_t at,
+                                 uint32_t x) {
+    uint8_t *bytes = malloc(s->n), *p = bytes;
+    fv_received got;
+    cr_assert(bytes);
+    memcpy(bytes, s->bytes, s->n);
+    for (uint32_t type, length;; p += FV_SECTION_HEADER + length) {
+        memcpy(&type, p + 4, 4);
+        memcpy(&length, p + 40, 4);
+        if (type == FV_SECTION_PACKED && i-- == 0) break;
+    }
+    memcpy(p + FV_SECTION_HEADER + at, &x, 4);
+    rig_put_right(bytes, s->n, s->hello.compat.hash);
+    fv_status st = rig_deliver(rig->receiver, &s->hello, bytes, s->n, 500, &got);
+    if (st == FV_OK) fv_received_free(&got);
+    cr_assert_eq(fv_kv_pool_used(rig->pool), 0);
+    free(bytes);
+    return st;
+}
+
+/* Layers 0 and 1, of 70 and of 35 tokens, are a group, and all are ranked. */
+Test(latent_handoff, sections_that_lie_about_shared_tokens_are_refused) {
+    enum { SOURCE_LAYER_AT = 8, FLAGS_AT = 12, K_AT = 16, N_SOURCE_AT = 48, FIRST_AT = 52 };
+    enum { LATENT = 32, RANKED = 4, RANK_AT = FIRST_AT + 4 * (2 + 1 + VISUAL) };
+    static const struct {
+        int pack;
+        size_t at;
+        uint32_t x;
+    } lies[] = {{0, N_SOURCE_AT, 1},
+                {0, RANK_AT, 1},
+                {0, RANK_AT + 4, 5},
+                {0, FLAGS_AT, LATENT | RANKED | 1},
+                {1, N_SOURCE_AT, 0},
+                {1, N_SOURCE_AT, VISUAL + 1},
+                {1, N_SOURCE_AT, UINT32_MAX},
+                {1, FLAGS_AT, LATENT},
+                {1, FLAGS_AT, LATENT | RANKED | 1},
+                {1, FLAGS_AT, RANKED},
+                {1, SOURCE_LAYER_AT, 1},
+                {1, SOURCE_LAYER_AT, 3},
+                {1, K_AT, 1},
+                {1, K_AT + 4, FV_LATENT_MOST + 1},
+                {1, K_AT + 4, UINT32_MAX},
+                {1, K_AT + 8, 3},
+                {3, N_SOURCE_AT, VISUAL / 2 + 1},
+                {3, SOURCE_LAYER_AT, 1}};
+    handoff_rig rig;
+    tiny_prompt p;
+    rig_stream s;
+    rig_open(&rig, &(rig_options){.dtype = FV_F16});
+    prefill(&rig.net, &p,
+            "prune=fastv,layer=1,keep=0.5;pack=latent,budget=0.2;"
+            "evict=vta,shallow=rank_by_first_tap");
+    cr_assert(fv_kv_packed_at(p.kv, 0)->rank && fv_kv_packed_at(p.kv, 1)->rank);
+    rig_capture(&rig, &p, MORE, &s);
+    cr_assert_eq(deliver_changed(&rig, &s, 1, N_SOURCE_AT, VISUAL / 2), FV_OK, "as it was: %s",
+                 fv_last_error());
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++)
+        cr_assert_neq(deliver_changed(&rig, &s, lies[i].pack, lies[i].at, lies[i].x), FV_OK,
+                      "lie %zu", i);
+    free(s.bytes);
+    tiny_prompt_free(&p);
+    rig_close(&rig);
+}
+
+/* A group's first layer has the coefficients of its keys alone, so values cannot have others. */
+Test(latent_handoff, values_with_other_coefficients_than_keys_are_refused_by_name) {
+    enum { V_AT = 32, ROW_BITS = V_AT, BITS = V_AT + 8, OWN = V_AT + 12 };
+    static const size_t at[] = {BITS, ROW_BITS, OWN};
+    handoff_rig rig;
+    tiny_prompt p;
+    rig_stream s;
+    rig_open(&rig, &(rig_options){.dtype = FV_F16});
+    prefill(&rig.net, &p, "pack=latent,bits=4,budget=0.2");
+    const fv_packed_shape *v = &fv_kv_packed_at(p.kv, 0)->part[FV_PACKED_V].shape;
+    const uint32_t is[] = {v->bits, (uint32_t)v->row_bits, (uint32_t)v->n_own};
+    const uint32_t other[] = {2, (uint32_t)v->row_bits - 4, 1};
+    rig_capture(&rig, &p, MORE, &s);
+    for (int i = 0; i < 3; i++) {
+        cr_assert_eq(deliver_changed(&rig, &s, 0, at[i], is[i]), FV_OK, "%d: %s", i,
+                     fv_last_error());
+        cr_assert_eq(deliver_changed(&rig, &s, 0, at[i], other[i]), FV_EDATA, "%d", i);
+        cr_assert(strstr(fv_last_error(), "its keys and values have different coefficients"),
+                  "%d: %s", i, fv_last_error());
+    }
+    free(s.bytes);
+    tiny_prompt_free(&p);
+    rig_close(&rig);
+}
+
+/* Where the payload of the first section of a type begins. */
+static size_t payload_of(const rig_stream *s, const char *type) {
+    size_t i = 0;
+    while (i + 4 < s->n && memcmp(s->bytes + i, type, 4) != 0) i++;
+    return i + FV_SECTION_HEADER - 4;
+}
+
+Test(latent_handoff, own_directions_arrive_and_those_that_nobody_sends_are_refused) {
+    handoff_rig rig;
+    tiny_prompt p;
+    fv_received got;
+    rig_stream s;
+    rig_open(&rig, &(rig_options){.dtype = FV_BF16});
+    prefill(&rig.net, &p, "pack=latent,budget=0.05,residual=auto,residual_rank=3");
+    size_t visual = fv_kv_bytes(p.kv, FV_SEG_VISUAL);
+    cr_assert_eq(visual, fv_plan_count(&p.plan).visual);
+    cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(visual, fv_kv_bytes(got.kv, FV_SEG_VISUAL));
+    cr_assert(same_store(p.kv, got.kv));
+    fv_received_free(&got);
+    rig_capture(&rig, &p, MORE, &s);
+    for (int i = 0; i < 4; i++) {
+        uint8_t *bytes = malloc(s.n);
+        memcpy(bytes, s.bytes, s.n);
+        size_t pack = payload_of(&s, "PACK"), fact = payload_of(&s, "FACT");
+        static const uint32_t numbers[] = {9, UINT32_MAX, 2};
+        float scale = INFINITY;
+        if (i < 3) /* of keys, and of values */
+            for (int k = 0; k < 2; k++) memcpy(bytes + pack + 28 + 16 * k, &numbers[i], 4);
+        else
+            memcpy(bytes + fact + 4, &scale, 4);
+        rig_put_right(bytes, s.n, s.hello.compat.hash);
+        cr_assert_eq(rig_deliver(rig.receiver, &s.hello, bytes, s.n, 500, &got), FV_EDATA, "%d: %s",
+                     i, fv_last_error());
+        free(bytes);
+    }
+    rig_assert_baseline(&rig, "refused");
+    free(s.bytes);
+    tiny_prompt_free(&p);
+    rig_close(&rig);
+}
