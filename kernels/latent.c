@@ -82,12 +82,34 @@ fv_status fv_latent_check(const fv_packed_shape *s) {
     return FV_OK;
 }
 
-/* The code of the level next to x; of two, the lower. */
-static unsigned nearest(const float *level, int bits, float x) {
+void fv_latent_lay_keys(const float *deviation, const float *mean, float *decode, int32_t n_dir,
+                        size_t W, int8_t *key, float *affine) {
+    size_t R = (size_t)n_dir, line = fv_latent_line(n_dir);
+    memset(key, 0, W * line);
+    for (size_t c = 0; c < W; c++, key += line) {
+        float most = 0;
+        for (size_t r = 0; r < R; r++)
+            most = fmaxf(most, fabsf(decode[r * W + c] * (deviation[r] * FV_LATENT_UNIT)));
+        /* A column without anything, or with almost nothing, is its mean. */
+        float scale = most < 0x1p-100f ? 0 : most / 127, by = scale > 0 ? 127 / most : 0;
+        for (size_t r = 0; r < R; r++) {
+            float unit = deviation[r] * FV_LATENT_UNIT, *b = &decode[r * W + c];
+            float k = rintf(*b * unit * by);
+            key[r] = (int8_t)(k > 127 ? 127 : k < -127 ? -127 : k);
+            *b = unit > 0 ? (float)key[r] * scale / unit : 0;
+            if (!isfinite(*b)) *b = 0, key[r] = 0;
+        }
+        affine[2 * c] = mean[c];
+        affine[2 * c + 1] = scale;
+    }
+}
+
+/* The code of the level next to x, in steps of levels; of two, the lower. */
+static unsigned nearest(const int8_t *level, int bits, float x) {
     unsigned low = 0, high = (1u << bits) - 1;
     while (low < high) {
         unsigned mid = (low + high) / 2;
-        if (x > 0.5f * (level[mid] + level[mid + 1]))
+        if (x > 0.5f * (float)(level[mid] + level[mid + 1]))
             low = mid + 1;
         else
             high = mid;
@@ -115,8 +137,8 @@ fv_status fv_latent_write(const fv_latent_layer *l, const fv_packed_shape *s, fl
             if (!isfinite(z[r]))
                 return FV_FAIL(FV_EINVAL, "row %zu of the matrix to be packed is not finite", j);
             if (r >= v.n_dir || !v.bits[r]) continue;
-            float d = l->deviation[r];
-            unsigned code = nearest(latent_levels(l, v.bits[r]), v.bits[r], d > 0 ? z[r] / d : 0);
+            float unit = latent_unit(&v, r), x = unit > 0 ? z[r] / unit : 0;
+            unsigned code = nearest(latent_levels(l, v.bits[r]), v.bits[r], x);
             for (int b = 0; b < v.bits[r]; b++, to++)
                 *to = (uint16_t)(*to | (code >> b & 1) << j % FV_PACKED_TILE);
         }

@@ -8,11 +8,21 @@
  *
  *     z_j = (x_j - mean) P        [R]     P the encoding directions, R of them
  *     x_j ~= mean + z~_j B + u~_j O       B the decoding directions, O the request's own
- *     z~_j[r] = deviation[r] level_b[code_j[r]]        b = bits[r], 0 to 8; b = 0: 0
+ *     z~_j[r] = deviation[r] / 32 level_b[code_j[r]]   b = bits[r], 0 to 8; b = 0: 0
  *     u~_j[i] = code_j[i] - 128                        8 bits, i < n_own
  *     O[i, c] = scale[i] (2 code[i, c] - 15)           4 bits; scale of each part of the group
  *
- * level_b are the 2^b levels, ascending, that suit the distribution of z[r] / deviation[r].
+ * level_b are the 2^b levels, whole numbers of -127 to 127, ascending, that suit the distribution of
+ * z[r] / deviation[r] in steps of 1/32.
+ *
+ * KEYS are rebuilt by every step that reads them, with whole numbers, whose sums are exact in any order:
+ *
+ *     x_j[c] ~= mean[c] + scale[c] sum_r K[c, r] level_b[code_j[r]]     before O
+ *     K[c, r] = round(B[r, c] deviation[r] / 32 / scale[c]),  -127 to 127
+ *     scale[c] = max_r |B[r, c] deviation[r] / 32| / 127
+ *
+ * The directions B of keys are what K decodes to, wherever they are used. Values are summed as
+ * coefficients, and meet theirs once.
  *
  * BITS. A token has row_bits bits. They are given one by one to the direction where the next
  * reduces the squared error most (reverse water-filling with whole bits):
@@ -54,25 +64,35 @@ extern "C" {
 
 enum { FV_LATENT_STEPS = 60 }; /* of the relative error, half a decibel each */
 enum { FV_LATENT_BITS = 8, FV_LATENT_LEVELS = (2 << FV_LATENT_BITS) - 2, FV_LATENT_MOST = 1024 };
-enum { FV_LATENT_OWN = 8 }; /* directions of a request, at most */
+enum { FV_LATENT_OWN = 8 };     /* directions of a request, at most */
+#define FV_LATENT_UNIT 0.03125f /* a level's step, in deviations */
 
-/* What kernels need of a layer's directions; arrays are borrowed. R = n_dir. `key` and `value`, which
- * attention reads, are at addresses on the backend's device and begin with the mean, as a direction
- * whose coefficient is 1. The others are on the host. */
+/* What kernels need of a layer's directions; arrays are borrowed. R = n_dir. Those that attention reads
+ * are at addresses on the backend's device: `key`, `affine` and `value`, which begins with the mean, as
+ * a direction whose coefficient is 1. The others are on the host. */
 typedef struct fv_latent_layer {
     int32_t n_dir;          /* 1 .. FV_LATENT_MOST */
     const float *deviation; /* [R] descending */
     const uint16_t *order;  /* [8 R] */
-    const float *level;     /* [FV_LATENT_LEVELS] those of b bits from 2^b - 2 on */
+    const int8_t *level;    /* [FV_LATENT_LEVELS] those of b bits from 2^b - 2 on */
     const float *error;     /* [FV_LATENT_BITS + 1] e_b */
     float variance;         /* of a token in all, where deviation[r]^2 is that of direction r */
-    const float *key;       /* [Hkv, D, R + 1], and FV_PACKED_TILE numbers more */
-    const float *value;     /* [Hkv, R + 1, D], likewise */
+    const int8_t *key;      /* K [Hkv * D, fv_latent_line(R)], 0 after R */
+    const float *affine;    /* [Hkv * D, 2] mean and scale */
+    const float *value;     /* [Hkv, R + 1, D], and FV_PACKED_TILE numbers more */
     const float *encode[2]; /* P of this layer's keys and values, [Hkv * D, R] */
-    const float *decode[2]; /* B, [R, Hkv * D] */
+    const float *decode[2]; /* B, [R, Hkv * D]; of keys what K decodes to */
     const float *mean[2];   /* [Hkv * D] */
     const float *offset;    /* [R] mean P, of all the group */
 } fv_latent_layer;
+
+/* Numbers of a line of K. */
+static inline size_t fv_latent_line(int32_t n_dir) { return ((size_t)n_dir + 63) / 64 * 64; }
+
+/* K and its scales of a layer's keys: key [W, line], affine [W, 2], and decode [R, W] becomes what they
+ * decode to. */
+void fv_latent_lay_keys(const float *deviation, const float *mean, float *decode, int32_t n_dir,
+                        size_t W, int8_t *key, float *affine);
 
 /* order [8 R] from deviations; error [9]: e_0 = 1, e_1, ... */
 void fv_latent_order(const float *deviation, int32_t n_dir, const float *error, uint16_t *order);

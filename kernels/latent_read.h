@@ -1,8 +1,8 @@
 #ifndef FOVEA_KERNELS_LATENT_READ_H
 #define FOVEA_KERNELS_LATENT_READ_H
 
-/* Coefficients of a latent block (latent.h) as f32, on the host: table[code] * deviation, and of own
- * directions code - 128; and the numbers of own directions. The same bits on every path. */
+/* Coefficients of a latent block (latent.h), on the host: levels, and as f32 level * (deviation / 32);
+ * of own directions code - 128; and the numbers of own directions. The same bits on every path. */
 #include <string.h>
 
 #include "kernels/convert.h"
@@ -30,7 +30,7 @@ static inline void latent_view_open(latent_view *v, const fv_packed_part *p) {
 }
 
 /* Of `bits` bits; 0 bits have none. */
-static inline const float *latent_levels(const fv_latent_layer *l, int bits) {
+static inline const int8_t *latent_levels(const fv_latent_layer *l, int bits) {
     return bits ? l->level + (1 << bits) - 2 : l->level;
 }
 
@@ -46,6 +46,10 @@ static inline unsigned latent_code(const uint16_t *p, int bits, size_t lane) {
     return code;
 }
 
+static inline float latent_unit(const latent_view *v, size_t r) {
+    return v->l->deviation[r] * FV_LATENT_UNIT;
+}
+
 static inline bool latent_is_exact(const latent_view *v, size_t j) {
     return v->exact >= 0 && j == (size_t)v->exact;
 }
@@ -59,42 +63,22 @@ static inline void latent_row(const latent_view *v, size_t j, float *z, size_t n
     if (exact && n == v->n) z[n - 1] = 1.0f;
     if (exact) return;
     for (; r < n && r < v->n_dir; p += v->bits[r++]) {
-        const float *level = latent_levels(v->l, v->bits[r]);
+        const int8_t *level = latent_levels(v->l, v->bits[r]);
         unsigned code = latent_code(p, v->bits[r], lane);
-        z[r] = v->bits[r] ? level[code] * v->l->deviation[r] : 0.0f;
+        z[r] = v->bits[r] ? (float)level[code] * latent_unit(v, r) : 0.0f;
     }
     for (p = latent_own_planes(v, tile); r < n && r < v->n_dir + v->n_own; r++, p += FV_LATENT_BITS)
         z[r] = (float)((int)latent_code(p, FV_LATENT_BITS, lane) - 128);
 }
 
-/* The codes of a tile's rows, from a direction's planes. */
-static inline void latent_codes(const uint16_t *p, int bits, uint32_t *code) {
-    memset(code, 0, FV_PACKED_TILE * sizeof *code);
-    for (int b = 0; b < bits; b++, p++)
-        for (uint32_t i = 0; i < FV_PACKED_TILE; i++) code[i] |= (*p >> i & 1u) << b;
-}
-
-/* The 16 rows of a tile: column r < n of them at z + r * ld. */
-static inline void latent_tile(const latent_view *v, size_t tile, size_t n, float *z, size_t ld) {
-    const uint16_t *p = v->plane + tile * v->planes;
-    uint32_t code[FV_PACKED_TILE];
-    size_t r = 0;
-    float *first = z;
-    for (; r < n && r < v->n_dir; z += ld, p += v->bits[r++]) {
-        const int bits = v->bits[r];
-        const float *level = latent_levels(v->l, bits), deviation = v->l->deviation[r];
-        latent_codes(p, bits, code);
-        for (int i = 0; i < FV_PACKED_TILE; i++) z[i] = bits ? level[code[i]] * deviation : 0.0f;
-    }
-    for (p = latent_own_planes(v, tile); r < n && r < v->n_dir + v->n_own; p += FV_LATENT_BITS) {
-        latent_codes(p, FV_LATENT_BITS, code);
-        for (int i = 0; i < FV_PACKED_TILE; i++) z[i] = (float)((int32_t)code[i] - 128);
-        r++, z += ld;
-    }
-    if (r < n) memset(z, 0, FV_PACKED_TILE * sizeof *z);
-    if (v->exact < 0 || (size_t)v->exact / FV_PACKED_TILE != tile) return;
-    for (z = first + v->exact % FV_PACKED_TILE, r = 0; r < n; r++) z[r * ld] = 0.0f;
-    if (n == v->n) z[(n - 1) * ld] = 1.0f;
+/* The levels of row j: level [n], n <= n_dir. */
+static inline void latent_row_levels(const latent_view *v, size_t j, int8_t *level, size_t n) {
+    const uint16_t *p = v->plane + j / FV_PACKED_TILE * v->planes;
+    memset(level, 0, n);
+    for (size_t r = 0; r < n && !latent_is_exact(v, j); p += v->bits[r++])
+        if (v->bits[r])
+            level[r] =
+                latent_levels(v->l, v->bits[r])[latent_code(p, v->bits[r], j % FV_PACKED_TILE)];
 }
 
 /* Number c of own direction i of a part; the exact token's come after them. */

@@ -376,21 +376,22 @@ typedef struct fv_attn_packed_args {
  * attn_merged is the same on directions shared by two layers (merged.h): k_j and v_j are norm_j
  * times the direction's D numbers, or the exact vector.
  *
- * attn_latent is the same on coefficients (latent.h), and scores are written. With z_j[0] = 1,
- * z_j[1 ..] the coefficients that have bits and then those of own directions, n of these numbers,
- * n_j those of them with which row j is read: n, or of group 1 the first 1 + R2; and B_k, B_v the
- * directions of the layer's keys and values, which begin with the mean and end with the own ones:
+ * attn_latent is the same on coefficients (latent.h), and scores are written. Row j is read with n_j
+ * numbers: its levels L_j of directions that have bits, then coefficients u_j of own directions and
+ * that of the exact token, n of them; or of group 1 the first R2, the keys' and the values' own:
  *
- *     k_j[d] = (k_j[d] = fma(z_j[r], B_k[g, d, r], k_j[d]))    one chain over r = 0 .. n_j - 1 from
- *         0, n_j of the keys' R2
+ *     k_j[d] = fma(scale[g, d], sum of L_j[r] K[g, d, r], mean[g, d])    r < n_j, in whole numbers;
+ *         0 of the exact token
+ *     k_j[d] = fma(u_j[i], O_k[i, g, d], k_j[d])                         i in order, below n_j
  *     s_j, m, l, p_j, c as above, of the rotated k_j
- *     y[r] = y[r] * c, then for valid j in order, r < n_j of the values' R2:
- *         y[r] = fma(p_j, z_j[r], y[r])
- *     o[d] = (o[d] = fma(y[r], B_v[g, r, d], o[d])) / l         one chain over r = 0 .. n - 1 from 0
+ *     y[r] = y[r] * c, then for valid j in order, r < 1 + n_j: y[r] = fma(p_j, z_j[r], y[r]),
+ *         z_j[0] = 1 (0 of the exact token), then L_j[r] * (deviation[r] / 32), then u_j
+ *     o[d] = (o[d] = fma(y[r], B_v[g, r, d], o[d])) / l     one chain over r = 0 .. n from 0, B_v
+ *         the mean, the values' directions and the own ones
  *
  * so keys are rebuilt for all that reads them, and values once for each query row and head. A part
  * that borrows may have fewer rows than the one that it borrows from, and has its first ones. In
- * bf16 y[r] goes on as z[r] does in attn_lowrank; both products with directions are in f32. */
+ * bf16 y[r] goes on as z[r] does in attn_lowrank; what directions are multiplied by stays as it is. */
 
 /* Attention over the union of two sets of keys from that over each, in place of the first's:
  *     m = max(lse, lse2);  w = exp(lse - m), w2 = exp(lse2 - m);  l = w + w2

@@ -119,34 +119,58 @@ static fv_status check_numbers(const fv_latent_info *i, const float *x, const ch
     return FV_OK;
 }
 
-/* A layer's directions as attention reads them. */
-static void lay_layer(const fv_latent_info *i, fv_latent_layer *l, float *key, float *value) {
+fv_latent_bytes_laid fv_latent_laid(const fv_latent_info *i) {
+    size_t R = (size_t)i->n_dir, W = width_of(i);
+    return (fv_latent_bytes_laid){
+        .key = fv_packed_aligned(W * fv_latent_line(i->n_dir)),
+        .affine = fv_packed_aligned(2 * W * sizeof(float)),
+        .value = fv_packed_aligned((W * (R + 1) + FV_PACKED_TILE) * sizeof(float))};
+}
+
+/* A layer's directions as attention reads them, at `to`. The file's own of keys become what whole
+ * numbers decode to. */
+static void lay_layer(const fv_latent_info *i, fv_latent_layer *l, float *decode, char *to) {
     size_t R = (size_t)i->n_dir, W = width_of(i), D = (size_t)i->d_head, line = R + 1;
+    fv_latent_bytes_laid n = fv_latent_laid(i);
+    int8_t *key = (int8_t *)to;
+    float *affine = (float *)(void *)(to + n.key);
+    float *value = (float *)(void *)(to + n.key + n.affine);
+    fv_latent_lay_keys(l->deviation, l->mean[0], decode, i->n_dir, W, key, affine);
     for (size_t c = 0; c < W; c++)
-        for (size_t r = 0; r < line; r++) {
-            size_t at = (c / D * line + r) * D + c % D;
-            key[c * line + r] = r ? l->decode[0][(r - 1) * W + c] : l->mean[0][c];
-            value[at] = r ? l->decode[1][(r - 1) * W + c] : l->mean[1][c];
-        }
+        for (size_t r = 0; r < line; r++)
+            value[(c / D * line + r) * D + c % D] =
+                r ? l->decode[1][(r - 1) * W + c] : l->mean[1][c];
     l->key = key;
+    l->affine = affine;
     l->value = value;
 }
 
-static fv_status lay(fv_latent *l, const float *x) {
+/* Levels are whole steps. */
+static bool take_levels(const float *x, int8_t *level) {
+    for (int i = 0; i < FV_LATENT_LEVELS; i++) {
+        float at = x[i] / FV_LATENT_UNIT;
+        if (at != rintf(at) || fabsf(at) > 127) return false;
+        level[i] = (int8_t)at;
+    }
+    return true;
+}
+
+static fv_status lay(fv_latent *l, float *x) {
     const fv_latent_info *i = &l->info;
     size_t N = (size_t)i->n_layer, R = (size_t)i->n_dir, W = width_of(i), G = n_group(i);
-    size_t matrix = W * (R + 1) + FV_PACKED_TILE;
+    fv_latent_bytes_laid laid = fv_latent_laid(i);
+    size_t each = laid.key + laid.affine + laid.value;
     size_t layers = fv_packed_aligned(N * sizeof(fv_latent_layer));
     size_t orders = fv_packed_aligned(G * FV_LATENT_BITS * R * sizeof(uint16_t));
     size_t steps = fv_packed_aligned(G * FV_LATENT_STEPS * sizeof(uint32_t));
-    char *memory = calloc(1, layers + orders + steps + 2 * N * matrix * sizeof(float));
+    char *memory = calloc(1, layers + orders + steps + N * each);
     if (!memory) return FV_FAIL(FV_ENOMEM, "out of memory for latent directions");
     fv_latent_layer *layer = (fv_latent_layer *)(void *)memory;
     uint16_t *order = (uint16_t *)(void *)(memory + layers);
-    float *laid = (float *)(void *)(memory + layers + orders + steps);
+    char *to = memory + layers + orders + steps;
     uint32_t *step = (uint32_t *)(void *)(memory + layers + orders);
     memcpy(l->error, x + FV_LATENT_LEVELS, sizeof l->error);
-    for (int32_t n = 0; n < i->n_layer; n++, laid += 2 * matrix) {
+    for (int32_t n = 0; n < i->n_layer; n++, to += each) {
         int32_t g = n / i->n_group_layer, left = i->n_layer - g * i->n_group_layer;
         const float *deviation = x + fv_latent_group_at(i, g);
         layer[n] = (fv_latent_layer){
@@ -154,7 +178,7 @@ static fv_status lay(fv_latent *l, const float *x) {
             .deviation = deviation,
             .offset = deviation + R,
             .order = order + (size_t)g * FV_LATENT_BITS * R,
-            .level = x,
+            .level = l->level,
             .error = l->error,
             /* of each layer's keys, and values, 1 */
             .variance = 2.0f * (float)(left < i->n_group_layer ? left : i->n_group_layer)};
@@ -163,7 +187,7 @@ static fv_status lay(fv_latent *l, const float *x) {
             layer[n].decode[k] = layer[n].mean[k] + W;
             layer[n].encode[k] = layer[n].decode[k] + R * W;
         }
-        lay_layer(i, &layer[n], laid, laid + matrix);
+        lay_layer(i, &layer[n], x + fv_latent_layer_at(i, n, 0) + W, to);
         if (n % i->n_group_layer > 0) continue;
         fv_latent_order(deviation, i->n_dir, l->error, order + (size_t)g * FV_LATENT_BITS * R);
         fv_latent_steps(&layer[n], l->error, step + (size_t)g * FV_LATENT_STEPS);
@@ -175,7 +199,7 @@ static fv_status lay(fv_latent *l, const float *x) {
     return FV_OK;
 }
 
-static fv_status decode(const char *file, size_t n, const char *path, fv_latent *l) {
+static fv_status decode(char *file, size_t n, const char *path, fv_latent *l) {
     FV_TRY(read_header(file, n, path, &l->info));
     size_t tail = n - sizeof(uint64_t);
     if (n != file_bytes(&l->info))
@@ -184,8 +208,10 @@ static fv_status decode(const char *file, size_t n, const char *path, fv_latent 
     memcpy(&l->checksum, file + tail, sizeof l->checksum);
     if (XXH64(file, tail, 0) != l->checksum)
         return FV_FAIL(FV_EDATA, "%s: its checksum is wrong", path);
-    const float *numbers = (const float *)(const void *)(file + sizeof(header));
+    float *numbers = (float *)(void *)(file + sizeof(header));
     FV_TRY(check_numbers(&l->info, numbers, path));
+    if (!take_levels(numbers, l->level))
+        return FV_FAIL(FV_EDATA, "%s: a level is no whole step", path);
     return lay(l, numbers);
 }
 

@@ -8,7 +8,7 @@
  *   file, little-endian:
  *     "FVLATENT"  u32 version  u32 layers  u32 KV heads  u32 D  u32 layers of a group  u32 R
  *     u32 items   char[17] fingerprint  char[9] KV dtype  char[9] compute mode  0
- *     f32 level [510]  error [9]                       level, error and order as in latent.h
+ *     f32 level [510]  error [9]                       level, in deviations, error and order as in latent.h
  *     per group:  f32 deviation [R]  offset [R]
  *     per layer, of keys, then of values:
  *                 f32 mean [W]  decode [R, W]  encode [W, R]            W = KV heads * D
@@ -21,7 +21,7 @@
 #include "common/status.h"
 #include "kernels/latent.h"
 
-enum { FV_LATENT_VERSION = 1 };
+enum { FV_LATENT_VERSION = 2 };
 
 typedef struct fv_latent_info {
     int32_t n_layer, n_kv, d_head;
@@ -36,6 +36,7 @@ typedef struct fv_latent {
     uint64_t checksum;
     const fv_latent_layer *layer; /* [n_layer] */
     float error[FV_LATENT_BITS + 1];
+    int8_t level[FV_LATENT_LEVELS];
     const uint32_t *steps; /* [groups, FV_LATENT_STEPS] fv_latent_steps */
     int32_t n_group;
     /* private */
@@ -47,6 +48,13 @@ typedef struct fv_latent {
 size_t fv_latent_numbers(const fv_latent_info *info);
 size_t fv_latent_group_at(const fv_latent_info *info, int32_t group);
 size_t fv_latent_layer_at(const fv_latent_info *info, int32_t layer, int kind);
+
+/* Bytes of what attention reads of a layer (fv_latent_layer), aligned; one after the other in this order. */
+typedef struct fv_latent_bytes_laid {
+    size_t key, affine, value;
+} fv_latent_bytes_laid;
+
+fv_latent_bytes_laid fv_latent_laid(const fv_latent_info *info);
 
 /* The file's bytes. Gives *out. */
 fv_status fv_latent_encode(const fv_latent_info *info, const float *numbers, void **out,

@@ -427,8 +427,15 @@ static fv_status end_all(fv_latent_fit *f, int32_t n,
 
 static double bin_at(int32_t i) { return ((i + 0.5) * 2 / BINS - 1) * SPAN; }
 
+/* In whole steps, as kernels multiply them. */
+static double whole(double x) {
+    double at = rint(x / (double)FV_LATENT_UNIT);
+    return (at > 127 ? 127 : at < -127 ? -127 : at) * (double)FV_LATENT_UNIT;
+}
+
 /* n levels, each the mean of what is nearest to it (Lloyd 1982), from equal shares of the third root
- * of the density, which is where many levels come to lie (Panter and Dite 1951); their error. */
+ * of the density, which is where many levels come to lie (Panter and Dite 1951), and in the end whole
+ * steps; their error. */
 static double lloyd(const double *bin, int32_t n, float *level) {
     double x[1 << FV_LATENT_BITS], total = 0, all = 0, seen = 0, error = 0;
     for (int32_t i = 0; i < BINS; i++) total += cbrt(bin[i]), all += bin[i];
@@ -444,6 +451,7 @@ static double lloyd(const double *bin, int32_t n, float *level) {
         for (int32_t k = 0; k < n; k++)
             if (count[k] > 0) x[k] = sum[k] / count[k];
     }
+    for (int32_t k = 0; k < n; k++) x[k] = whole(x[k]);
     for (int32_t i = 0, k = 0; i < BINS; i++) {
         while (k + 1 < n && bin_at(i) > (x[k] + x[k + 1]) / 2) k++;
         error += bin[i] * (bin_at(i) - x[k]) * (bin_at(i) - x[k]);

@@ -4,19 +4,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Copies of a layer's matrices for reading, of `bytes` each, at `to`. */
-static fv_status send_layer(fv_device *dev, char *to, size_t bytes, fv_latent_layer *l) {
-    FV_TRY(dev->ops->copy_async(dev, to, l->key, bytes));
-    FV_TRY(dev->ops->copy_async(dev, to + fv_packed_aligned(bytes), l->value, bytes));
-    l->key = (const float *)(const void *)to;
-    l->value = (const float *)(const void *)(to + fv_packed_aligned(bytes));
+/* A copy at `to` of what attention reads of a layer: it lies in one piece. */
+static fv_status send_layer(fv_device *dev, char *to, const fv_latent_bytes_laid *n,
+                            fv_latent_layer *l) {
+    FV_TRY(dev->ops->copy_async(dev, to, l->key, n->key + n->affine + n->value));
+    l->key = (const int8_t *)to;
+    l->affine = (const float *)(const void *)(to + n->key);
+    l->value = (const float *)(const void *)(to + n->key + n->affine);
     return FV_OK;
 }
 
 fv_status fv_latent_send(const fv_latent *l, fv_backend *be, fv_latent_there *out) {
-    const fv_latent_info *i = &l->info;
-    size_t n = (size_t)i->n_layer, width = (size_t)i->n_kv * (size_t)i->d_head;
-    size_t bytes = (width * ((size_t)i->n_dir + 1) + FV_PACKED_TILE) * sizeof(float);
+    size_t n = (size_t)l->info.n_layer;
+    fv_latent_bytes_laid laid = fv_latent_laid(&l->info);
+    size_t each = laid.key + laid.affine + laid.value;
     fv_latent_there t = {.layer = l->layer};
     *out = t;
     if (be->device == fv_device_host()) return FV_OK;
@@ -24,11 +25,10 @@ fv_status fv_latent_send(const fv_latent *l, fv_backend *be, fv_latent_there *ou
     if (!t.copies) return FV_FAIL(FV_ENOMEM, "out of memory for latent directions");
     memcpy(t.copies, l->layer, n * sizeof *t.copies);
     t.layer = t.copies;
-    fv_status st =
-        fv_buf_alloc(be->device, 2 * n * fv_packed_aligned(bytes), FV_BUF_DEVICE, &t.buf);
+    fv_status st = fv_buf_alloc(be->device, n * each, FV_BUF_DEVICE, &t.buf);
     char *at = t.buf.data;
-    for (size_t k = 0; k < n && st == FV_OK; k++, at += 2 * fv_packed_aligned(bytes))
-        st = send_layer(be->device, at, bytes, &t.copies[k]);
+    for (size_t k = 0; k < n && st == FV_OK; k++, at += each)
+        st = send_layer(be->device, at, &laid, &t.copies[k]);
     if (st == FV_OK)
         *out = t;
     else

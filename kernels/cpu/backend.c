@@ -274,7 +274,7 @@ static fv_status cpu_attn_lowrank(fv_backend *be, const fv_attn_packed_args *a) 
     return run_plan(c, c->path->attn_lowrank_plan(a), c->path->attn_lowrank, a);
 }
 
-/* Of codes, directions or coefficients. */
+/* Of codes or directions. */
 static fv_status attn_decoded(const fv_backend *be, const fv_attn_packed_args *a,
                               fv_packed_form form) {
     cpu *c = be->impl;
@@ -293,7 +293,11 @@ static fv_status cpu_attn_merged(fv_backend *be, const fv_attn_packed_args *a) {
 }
 
 static fv_status cpu_attn_latent(fv_backend *be, const fv_attn_packed_args *a) {
-    return attn_decoded(be, a, FV_PACKED_LATENT);
+    cpu *c = be->impl;
+    FV_TRY(check_packed_call(a, FV_PACKED_LATENT));
+    if (be->compute == FV_COMPUTE_BF16)
+        return run_plan(c, c->path->attn_latent_bf16_plan(a), c->path->attn_latent_bf16, a);
+    return run_plan(c, c->path->attn_latent_plan(a), c->path->attn_latent, a);
 }
 
 /* ---- items beside each other ----------------------------------------------------------- */

@@ -184,6 +184,23 @@ static void lanes_rows(const packed_view *v, size_t g, const int32_t *j, int32_t
         numbers_line(packed_row_at(v, g, (size_t)j[i]), v->s.dtype, (size_t)v->s.d_head, y);
 }
 
+/* ---- rotation -------------------------------------------------------------------------- */
+
+/* Keys of a tile as columns, D lines FV_KV_BLOCK apart: Rot(a) k, a their anchors' angles, or their own;
+ * where there are none they stay. */
+static void lanes_rotate(const fv_packed_rows *rows, size_t D, size_t tile, float *to) {
+    size_t half = D / 2, at = tile * half * FV_PACKED_TILE;
+    float *other = to + half * FV_KV_BLOCK;
+    const f32x16 minus = f32x16_all(-1.0f);
+    for (size_t i = 0; rows->cos && i < half; i++, to += FV_KV_BLOCK, other += FV_KV_BLOCK) {
+        f32x16 a = f32x16_load(to), b = f32x16_load(other);
+        f32x16 c = f32x16_load(rows->cos + at + i * LANES);
+        f32x16 s = f32x16_load(rows->sin + at + i * LANES);
+        f32x16_store(to, f32x16_fma(a, c, f32x16_mul(minus, f32x16_mul(b, s))));
+        f32x16_store(other, f32x16_fma(b, c, f32x16_mul(a, s)));
+    }
+}
+
 /* ---- basis ----------------------------------------------------------------------------- */
 
 /* Pairs of one head: lo and step [R], up to whole vectors. */

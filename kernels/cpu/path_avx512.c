@@ -26,6 +26,14 @@ void fv_amx_attn_quantized_bf16(const void *args, void *scratch, int64_t begin, 
     codes_with(args, &fv_amx_packed_products, scratch, begin, end);
 }
 
+fv_cpu_plan fv_amx_attn_latent_bf16_plan(const void *args) {
+    return latent_plan_with(args, &fv_amx_packed_products);
+}
+
+void fv_amx_attn_latent_bf16(const void *args, void *scratch, int64_t begin, int64_t end) {
+    latent_with(args, &fv_amx_packed_products, scratch, begin, end);
+}
+
 #define FV_CPU_AMX_OP FV_CPU_OP
 
 const fv_cpu_path fv_cpu_path_avx512 = {

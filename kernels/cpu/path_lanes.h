@@ -5,6 +5,7 @@
  * path_avx512.c are made of, but for FV_CPU_AMX_OP, which they say. */
 #include "kernels/cpu/activate_lanes.h"
 #include "kernels/cpu/attention_lanes.h"
+#include "kernels/cpu/attn_latent_lanes.h"
 #include "kernels/cpu/attn_lowrank_lanes.h"
 #include "kernels/cpu/attn_quantized_lanes.h"
 #include "kernels/cpu/importance_lanes.h"

@@ -55,6 +55,21 @@ static inline float packed_products(const packed_query *x, float sum, const floa
     return sum;
 }
 
+/* Key k [D] of row j, rotated by its anchor's angles, or its own, times the query: the score before the
+ * scale. */
+static inline float packed_score_of_key(const packed_query *x, int32_t j, float *k) {
+    size_t D = (size_t)x->a->d_head, half = D / 2, tile = (size_t)j / FV_PACKED_TILE;
+    const fv_packed_rows *rows = x->seq->rows;
+    const float *q = row_f32(&x->a->q, (int64_t)x->seq->row0 + x->row) + (size_t)x->h * D;
+    for (size_t i = 0; rows->cos && i < half; i++) {
+        size_t at = (tile * half + i) * FV_PACKED_TILE + (size_t)j % FV_PACKED_TILE;
+        float a = k[i], b = k[i + half], c = rows->cos[at], s = rows->sin[at];
+        k[i] = fmaf(a, c, -(b * s));
+        k[i + half] = fmaf(b, c, a * s);
+    }
+    return packed_products(x, 0.0f, q, k, D);
+}
+
 /* Scores of rows [j0, j1), -inf for those that are not valid; returns whether any is. anchor: the
  * block of the row before; moves on. */
 static inline bool packed_scores(packed_query *x, int32_t j0, int32_t j1, int32_t *anchor, float *s,

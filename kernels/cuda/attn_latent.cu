@@ -1,21 +1,22 @@
 /* Attention on coefficients (kernels/ops.h, kernels/latent.h), in the order of the CPU, whose bits
  * it gives.
  *
- *     score    per KV head and 64 rows of a sequence: their keys are rebuilt from coefficients, STEP
- *              directions at a time, in shared memory, rotated, and multiplied with all queries of
- *              the sequence that read this head
+ *     score    per KV head and 64 rows of a sequence: their keys are rebuilt from levels, STEP
+ *              directions at a time, in shared memory, as whole sums; get what they have on own
+ *              directions; are rotated, and multiplied with all queries of the sequence that read this
+ *              head
  *     sum      per KV head and FV_CUDA_LATENT_TILE query vectors of a sequence: softmax over the
  *              scores, coefficients summed under it, a thread per direction, and in the end
  *              expanded to values
  *
  * A key is rebuilt once per sequence, layer and call, whatever reads it. All requests read the same
  * directions, which are the bulk of what is read: those of a KV head are n_dir numbers for each of
- * its columns, as coefficients are some bits. No sum has a tree, but for the softmax's, so each
+ * its columns, as coefficients are some bits. No sum of f32 has a tree, but for the softmax's, so each
  * number has a thread of its own and goes through its directions or rows in order. */
 #include "kernels/cuda/latent.h"
 #include "kernels/cuda/packed.cuh"
 
-enum { THREADS = 128, TILE = FV_CUDA_LATENT_TILE, STEP = 16, SIDE = 4 };
+enum { THREADS = 128, TILE = FV_CUDA_LATENT_TILE, STEP = 32, QUADS = STEP / 4, SIDE = 4 };
 
 template <typename T>
 static __device__ __forceinline__ const T *latent_array(const fv_cuda_latent &a, uint32_t at) {
@@ -63,7 +64,8 @@ static __device__ __forceinline__ float *wanted_scores(const fv_cuda_latent_seq 
  * those on the request's own, of 8 bits, and that on the exact token, if there is one; n numbers. */
 struct latent_reader {
     const uint16_t *plane, *bits;
-    const float *deviation, *level;
+    const float *deviation;
+    const int8_t *level;
     int32_t planes, n_dir, own, n; /* own: the first plane of own directions */
     int32_t n_coded, exact;        /* numbers but for the exact token's; its row, or -1 */
 };
@@ -81,7 +83,7 @@ static __device__ latent_reader reader_of(const fv_cuda_latent &a, const fv_cuda
     return {s.plane,
             latent_array<uint16_t>(a, s.bits),
             latent_array<float>(a, s.deviation),
-            latent_array<float>(a, s.level),
+            latent_array<int8_t>(a, s.level),
             s.planes,
             s.n_dir,
             s.planes - FV_LATENT_BITS * s.n_own,
@@ -90,17 +92,29 @@ static __device__ latent_reader reader_of(const fv_cuda_latent &a, const fv_cuda
             exact_row(s)};
 }
 
+/* The code of row j of `bits` planes from `begin` on. */
+static __device__ __forceinline__ int32_t code_of(const latent_reader &x, int32_t j, int32_t begin,
+                                                  int32_t bits) {
+    const uint16_t *p = x.plane + (int64_t)(j / FV_PACKED_TILE) * x.planes + begin;
+    int32_t code = 0;
+    for (int32_t b = 0; b < bits; b++) code |= (p[b] >> j % FV_PACKED_TILE & 1) << b;
+    return code;
+}
+
+/* L_j[r]. */
+static __device__ int32_t level_of(const latent_reader &x, int32_t j, int32_t r) {
+    int32_t bits = x.bits[r + 1] - x.bits[r];
+    if (j == x.exact || bits == 0) return 0;
+    return x.level[(1 << bits) - 2 + code_of(x, j, x.bits[r], bits)];
+}
+
 /* z_j[r]. */
 static __device__ float coefficient(const latent_reader &x, int32_t j, int32_t r) {
     if (j == x.exact || r >= x.n_coded) return j == x.exact && r >= x.n_coded ? 1.0f : 0.0f;
     if (r-- == 0) return 1.0f;
-    bool own = r >= x.n_dir;
-    int32_t begin = own ? x.own + FV_LATENT_BITS * (r - x.n_dir) : x.bits[r];
-    int32_t bits = own ? FV_LATENT_BITS : x.bits[r + 1] - begin, code = 0;
-    const uint16_t *p = x.plane + (int64_t)(j / FV_PACKED_TILE) * x.planes + begin;
-    for (int32_t b = 0; b < bits; b++) code |= (p[b] >> j % FV_PACKED_TILE & 1) << b;
-    if (own) return (float)(code - 128);
-    return bits ? x.level[(1 << bits) - 2 + code] * x.deviation[r] : 0.0f;
+    if (r < x.n_dir) return (float)level_of(x, j, r) * (x.deviation[r] * FV_LATENT_UNIT);
+    int32_t begin = x.own + FV_LATENT_BITS * (r - x.n_dir);
+    return (float)(code_of(x, j, begin, FV_LATENT_BITS) - 128);
 }
 
 /* Number c of the request's direction i, the exact token's after them. */
@@ -113,19 +127,11 @@ static __device__ float own_number(const fv_cuda_latent_seq &s, const fv_cuda_la
     return scale * (float)(2 * (code[c / 2] >> c % 2 * 4 & 15) - 15);
 }
 
-static __device__ __forceinline__ float key_direction(const fv_cuda_latent &a,
-                                                      const fv_cuda_latent_seq &s, int32_t g,
-                                                      int32_t d, int32_t r) {
-    int32_t c = g * a.d_head + d;
-    if (r > s.n_dir) return own_number(s, s.k, r - s.n_dir - 1, c);
-    return s.k.basis[(int64_t)c * (s.n_all + 1) + r];
-}
-
 static __device__ __forceinline__ float value_direction(const fv_cuda_latent &a,
                                                         const fv_cuda_latent_seq &s, int32_t g,
                                                         int32_t r, int32_t d) {
     if (r > s.n_dir) return own_number(s, s.v, r - s.n_dir - 1, g * a.d_head + d);
-    return s.v.basis[((int64_t)g * (s.n_all + 1) + r) * a.d_head + d];
+    return s.value[((int64_t)g * (s.n_all + 1) + r) * a.d_head + d];
 }
 
 /* With how many coefficients rows [j0, j0 + FV_KV_BLOCK) are read, 0 where they are not valid; the
@@ -145,9 +151,9 @@ static __device__ int32_t find_valid(const fv_cuda_latent_seq &s, const fv_cuda_
 /* ---- scores ------------------------------------------------------------------------------ */
 
 struct score_room {
-    float *z;       /* [STEP, FV_KV_BLOCK] coefficients */
-    float *basis;   /* [STEP, Dp] directions of the KV head */
-    float *k;       /* [Dp, FV_KV_BLOCK] keys */
+    int32_t *z;     /* [QUADS, FV_KV_BLOCK] levels, four directions in each */
+    int32_t *basis; /* [QUADS, Dp] directions of the KV head, likewise */
+    float *k;       /* [Dp, FV_KV_BLOCK] keys; until they are whole, int32_t */
     int32_t *reads; /* [FV_KV_BLOCK] */
     int32_t Dp;     /* D, up to whole SIDEs */
 };
@@ -158,57 +164,79 @@ static __host__ __device__ __forceinline__ int32_t sides(int32_t D) {
 
 static size_t score_bytes(int32_t D) {
     size_t Dp = (size_t)sides(D);
-    return (STEP * (FV_KV_BLOCK + Dp) + Dp * FV_KV_BLOCK) * sizeof(float) +
+    return (QUADS * (FV_KV_BLOCK + Dp) + Dp * FV_KV_BLOCK) * sizeof(float) +
            FV_KV_BLOCK * sizeof(int32_t);
 }
 
 static __device__ score_room score_room_of(float *base, int32_t D) {
     score_room x;
     x.Dp = sides(D);
-    x.z = base;
-    x.basis = x.z + STEP * FV_KV_BLOCK;
-    x.k = x.basis + STEP * x.Dp;
+    x.z = reinterpret_cast<int32_t *>(base);
+    x.basis = x.z + QUADS * FV_KV_BLOCK;
+    x.k = reinterpret_cast<float *>(x.basis + QUADS * x.Dp);
     x.reads = reinterpret_cast<int32_t *>(x.k + x.Dp * FV_KV_BLOCK);
     return x;
 }
 
-/* Directions [r0, r0 + STEP), and the coefficients on them; zeros where a row is read without. */
+/* Directions [r0, r0 + STEP), and the levels on them; zeros where a row is read without. */
 static __device__ void take_step(const fv_cuda_latent &a, const fv_cuda_latent_seq &s,
                                  const latent_reader &from, const score_room &x, int32_t g,
                                  int32_t j0, int32_t r0) {
-    for (int32_t i = (int32_t)threadIdx.x; i < STEP * FV_KV_BLOCK; i += THREADS) {
-        int32_t r = r0 + i / FV_KV_BLOCK, j = i % FV_KV_BLOCK;
-        x.z[i] = r < x.reads[j] ? coefficient(from, j0 + j, r) : 0.0f;
+    for (int32_t i = (int32_t)threadIdx.x; i < QUADS * FV_KV_BLOCK; i += THREADS) {
+        int32_t r = r0 + i / FV_KV_BLOCK * 4, j = i % FV_KV_BLOCK;
+        uint32_t four = 0;
+        for (int32_t b = 0; b < 4; b++)
+            if (r + b < s.n_dir && 1 + r + b < x.reads[j])
+                four |= (uint32_t)(uint8_t)level_of(from, j0 + j, r + b) << 8 * b;
+        x.z[i] = (int32_t)four;
     }
-    for (int32_t i = (int32_t)threadIdx.x; i < STEP * x.Dp; i += THREADS) {
-        int32_t r = i % STEP, d = i / STEP;
-        bool is = r0 + r < from.n && d < a.d_head;
-        x.basis[r * x.Dp + d] = is ? key_direction(a, s, g, d, r0 + r) : 0.0f;
+    for (int32_t i = (int32_t)threadIdx.x; i < QUADS * x.Dp; i += THREADS) {
+        int32_t q = i % QUADS, d = i / QUADS;
+        bool is = r0 + 4 * q < s.n_dir && d < a.d_head; /* lines end in zeros */
+        const int8_t *line = s.key + ((int64_t)g * a.d_head + d) * s.line + r0 + 4 * q;
+        x.basis[q * x.Dp + d] = is ? *reinterpret_cast<const int32_t *>(line) : 0;
     }
     __syncthreads();
 }
 
-/* Each key goes on along n directions; a thread has SIDE columns of SIDE rows. */
-static __device__ void add_step(const score_room &x, int32_t n) {
+/* Each sum goes on along so many quads; a thread has SIDE columns of SIDE rows. */
+static __device__ void add_step(const score_room &x, int32_t quads) {
+    int32_t *sums = reinterpret_cast<int32_t *>(x.k);
     for (int32_t t = (int32_t)threadIdx.x; t < FV_KV_BLOCK / SIDE * (x.Dp / SIDE); t += THREADS) {
         int32_t j = t % (FV_KV_BLOCK / SIDE) * SIDE, d = t / (FV_KV_BLOCK / SIDE) * SIDE;
-        float k[SIDE][SIDE], z[SIDE], b[SIDE];
+        int32_t k[SIDE][SIDE], z[SIDE], b[SIDE];
 #pragma unroll
         for (int32_t i = 0; i < SIDE * SIDE; i++)
-            k[i / SIDE][i % SIDE] = x.k[(d + i / SIDE) * FV_KV_BLOCK + j + i % SIDE];
-        for (int32_t r = 0; r < n; r++) {
+            k[i / SIDE][i % SIDE] = sums[(d + i / SIDE) * FV_KV_BLOCK + j + i % SIDE];
+        for (int32_t q = 0; q < quads; q++) {
 #pragma unroll
             for (int32_t i = 0; i < SIDE; i++) {
-                z[i] = x.z[r * FV_KV_BLOCK + j + i];
-                b[i] = x.basis[r * x.Dp + d + i];
+                z[i] = x.z[q * FV_KV_BLOCK + j + i];
+                b[i] = x.basis[q * x.Dp + d + i];
             }
 #pragma unroll
             for (int32_t i = 0; i < SIDE * SIDE; i++)
-                k[i / SIDE][i % SIDE] = fmaf(z[i % SIDE], b[i / SIDE], k[i / SIDE][i % SIDE]);
+                k[i / SIDE][i % SIDE] = __dp4a(z[i % SIDE], b[i / SIDE], k[i / SIDE][i % SIDE]);
         }
 #pragma unroll
         for (int32_t i = 0; i < SIDE * SIDE; i++)
-            x.k[(d + i / SIDE) * FV_KV_BLOCK + j + i % SIDE] = k[i / SIDE][i % SIDE];
+            sums[(d + i / SIDE) * FV_KV_BLOCK + j + i % SIDE] = k[i / SIDE][i % SIDE];
+    }
+    __syncthreads();
+}
+
+/* Sums become keys: mean and scale, and what they have on the request's own directions. */
+static __device__ void finish_keys(const fv_cuda_latent &a, const fv_cuda_latent_seq &s,
+                                   const latent_reader &from, const score_room &x, int32_t g,
+                                   int32_t j0) {
+    const int32_t *sums = reinterpret_cast<const int32_t *>(x.k);
+    for (int32_t i = (int32_t)threadIdx.x; i < a.d_head * FV_KV_BLOCK; i += THREADS) {
+        int32_t c = g * a.d_head + i / FV_KV_BLOCK, j = i % FV_KV_BLOCK;
+        float k = fmaf(s.affine[2 * c + 1], (float)sums[i], s.affine[2 * c]);
+        if (j0 + j == from.exact) k = 0.0f;
+        for (int32_t r = 1 + s.n_dir; r < x.reads[j]; r++)
+            k = fmaf(coefficient(from, j0 + j, r), own_number(s, s.k, r - s.n_dir - 1, c), k);
+        x.k[i] = k;
     }
     __syncthreads();
 }
@@ -216,11 +244,15 @@ static __device__ void add_step(const score_room &x, int32_t n) {
 static __device__ void rebuild(const fv_cuda_latent &a, const fv_cuda_latent_seq &s,
                                const score_room &x, int32_t g, int32_t j0, int32_t n) {
     const latent_reader from = reader_of(a, s);
-    for (int32_t i = (int32_t)threadIdx.x; i < x.Dp * FV_KV_BLOCK; i += THREADS) x.k[i] = 0.0f;
-    for (int32_t r0 = 0; r0 < n; r0 += STEP) {
+    int32_t shared = min(n - 1, s.n_dir);
+    for (int32_t i = (int32_t)threadIdx.x; i < x.Dp * FV_KV_BLOCK; i += THREADS)
+        reinterpret_cast<int32_t *>(x.k)[i] = 0;
+    __syncthreads();
+    for (int32_t r0 = 0; r0 < shared; r0 += STEP) {
         take_step(a, s, from, x, g, j0, r0);
-        add_step(x, min(STEP, n - r0));
+        add_step(x, (min(STEP, shared - r0) + 3) / 4);
     }
+    finish_keys(a, s, from, x, g, j0);
 }
 
 /* Keys are rotated to the position of their token. */

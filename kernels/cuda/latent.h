@@ -9,10 +9,9 @@
 extern "C" {
 #endif
 
-/* Keys or values: directions of the checkpoint, the mean first, as fv_latent_layer has them; the
- * request's own; the exact token; and with how many of all rows of group 1 are read. */
+/* Keys or values: the request's own directions; the exact token; and with how many of all rows of group 1
+ * are read. */
 typedef struct fv_cuda_latent_part {
-    const float *basis;
     const char *own;
     const char *exact; /* NULL: there is none */
     int32_t n_low;
@@ -21,6 +20,9 @@ typedef struct fv_cuda_latent_part {
 /* Some query rows of a sequence. */
 typedef struct fv_cuda_latent_seq {
     fv_cuda_latent_part k, v;
+    /* Directions of the checkpoint, as fv_latent_layer has them. */
+    const int8_t *key;
+    const float *affine, *value;
     const uint16_t *plane;        /* of the first tile */
     const int32_t *exact;         /* which row is exact; NULL: none */
     const int32_t *first, *valid; /* fv_packed_rows */
@@ -33,12 +35,13 @@ typedef struct fv_cuda_latent_seq {
     int32_t row0, n_rows; /* rows of q and o */
     int32_t n, n_anchor;  /* rows of the part */
     int32_t planes;       /* of a tile */
+    int32_t line;         /* numbers of a line of `key` */
     int32_t n_dir, n_all; /* directions that have bits, and of the layer, */
     int32_t n_own;        /* and of the request */
     int32_t own_line;     /* bytes of one of its own in a part */
     int32_t type;         /* fv_dtype of exact tokens */
     /* Offsets in the table: uint16_t [n_dir + 1] where a direction's planes begin in a tile; float
-     * [n_all]; float [FV_LATENT_LEVELS] */
+     * [n_all]; int8_t [FV_LATENT_LEVELS] */
     uint32_t bits, deviation, level;
 } fv_cuda_latent_seq;
 

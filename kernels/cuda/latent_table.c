@@ -57,7 +57,7 @@ static void lay_shared(fv_laying *l, const fv_attn_packed_args *a, int32_t i,
     fv_cuda_latent_seq none, *s = seqs ? &seqs[i] : &none;
     if (layer == i) {
         float *deviation = fv_lay(l, R, sizeof *deviation, &s->deviation);
-        float *level = fv_lay(l, FV_LATENT_LEVELS, sizeof *level, &s->level);
+        int8_t *level = fv_lay(l, FV_LATENT_LEVELS, sizeof *level, &s->level);
         if (deviation) memcpy(deviation, part->latent->deviation, R * sizeof *deviation);
         if (level) memcpy(level, part->latent->level, FV_LATENT_LEVELS * sizeof *level);
     } else if (seqs) {
@@ -88,8 +88,12 @@ static fv_cuda_latent_seq seq_of(const pass *p, int32_t i, int64_t held) {
     const char *from = q->k->base ? q->k->base : q->k->data;
     size_t row = fv_latent_head_bytes(shape);
     return (fv_cuda_latent_seq){
-        .k = {.basis = q->k->latent->key, .own = q->k->data, .exact = exact_of(q->k)},
-        .v = {.basis = q->v->latent->value, .own = q->v->data, .exact = exact_of(q->v)},
+        .k = {.own = q->k->data, .exact = exact_of(q->k)},
+        .v = {.own = q->v->data, .exact = exact_of(q->v)},
+        .key = q->k->latent->key,
+        .affine = q->k->latent->affine,
+        .value = q->v->latent->value,
+        .line = (int32_t)fv_latent_line(q->k->latent->n_dir),
         .plane = fv_latent_plane(shape, from),
         .exact = (const int32_t *)(const void *)(shape->n_outlier ? from + row : NULL),
         .first = rows->first,

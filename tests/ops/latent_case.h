@@ -7,7 +7,8 @@
 
 typedef struct latent_basis {
     fv_latent_layer l;
-    float *deviation, *level, *key, *value, *encode[2], *decode[2], *mean[2], *offset;
+    float *deviation, *affine, *value, *encode[2], *decode[2], *mean[2], *offset;
+    int8_t *level, *key;
     uint16_t *order;
 } latent_basis;
 
@@ -17,21 +18,22 @@ static inline float *latent_random(size_t n, float scale) {
     return x;
 }
 
-/* Levels of b bits between -2 and 2, evenly. */
-static inline float *latent_even_levels(void) {
-    float *level = room(FV_LATENT_LEVELS * sizeof *level), *at = level;
+/* Levels of b bits between -4 and 4 deviations, evenly. */
+static inline int8_t *latent_even_levels(void) {
+    int8_t *level = room(FV_LATENT_LEVELS), *at = level;
     for (int b = 1; b <= FV_LATENT_BITS; b++)
-        for (int i = 0; i < 1 << b; i++) *at++ = -2 + 4 * ((float)i + 0.5f) / (float)(1 << b);
+        for (int i = 0; i < 1 << b; i++)
+            *at++ = (int8_t)lrintf(-127 + 254 * ((float)i + 0.5f) / (float)(1 << b));
     return level;
 }
 
 /* What attention reads, made of mean and decode. */
 static inline void latent_lay(latent_basis *b, int n_kv, int D) {
     size_t R = (size_t)b->l.n_dir, W = (size_t)(n_kv * D), line = R + 1;
+    fv_latent_lay_keys(b->deviation, b->mean[0], b->decode[0], b->l.n_dir, W, b->key, b->affine);
     for (size_t c = 0; c < W; c++)
         for (size_t r = 0; r <= R; r++) {
             size_t g = c / (size_t)D, d = c % (size_t)D;
-            b->key[c * line + r] = r ? b->decode[0][(r - 1) * W + c] : b->mean[0][c];
             b->value[(g * line + r) * (size_t)D + d] =
                 r ? b->decode[1][(r - 1) * W + c] : b->mean[1][c];
         }
@@ -46,7 +48,8 @@ static inline latent_basis *latent_basis_new(int n_kv, int D, int R) {
     b->level = latent_even_levels();
     b->order = room((size_t)R * FV_LATENT_BITS * 2);
     fv_latent_order(b->deviation, R, error, b->order);
-    b->key = latent_random(n, 0);
+    b->key = room(W * fv_latent_line(R));
+    b->affine = room(2 * W * sizeof *b->affine);
     b->value = latent_random(n, 0);
     b->offset = latent_random((size_t)R, 0);
     for (int k = 0; k < 2; k++) {
@@ -59,6 +62,7 @@ static inline latent_basis *latent_basis_new(int n_kv, int D, int R) {
                              .order = b->order,
                              .level = b->level,
                              .key = b->key,
+                             .affine = b->affine,
                              .value = b->value,
                              .encode = {b->encode[0], b->encode[1]},
                              .decode = {b->decode[0], b->decode[1]},
@@ -69,8 +73,9 @@ static inline latent_basis *latent_basis_new(int n_kv, int D, int R) {
 }
 
 static inline void latent_basis_free(latent_basis *b) {
-    void *all[] = {b->deviation, b->level,     b->key,     b->value,   b->encode[0], b->encode[1],
-                   b->decode[0], b->decode[1], b->mean[0], b->mean[1], b->offset,    b->order};
+    void *all[] = {b->deviation, b->level,     b->key,       b->affine,    b->value,
+                   b->encode[0], b->encode[1], b->decode[0], b->decode[1], b->mean[0],
+                   b->mean[1],   b->offset,    b->order};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
     free(b);
 }

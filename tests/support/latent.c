@@ -1,6 +1,7 @@
 /* Directions along single numbers, and even levels. */
 #include "tests/support/latent.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -23,7 +24,8 @@ fv_latent_info latent_info(int32_t n_layer, int32_t n_kv, int32_t d_head, const 
 
 static void put_levels(float *level) {
     for (int b = 1; b <= FV_LATENT_BITS; b++)
-        for (int k = 0; k < 1 << b; k++) *level++ = 2 * ((2 * (float)k + 1) / (float)(1 << b) - 1);
+        for (int k = 0; k < 1 << b; k++)
+            *level++ = rintf(64 * ((2 * (float)k + 1) / (float)(1 << b) - 1)) / 32;
     for (int b = 0; b <= FV_LATENT_BITS; b++) *level++ = 1.0f / (float)(1 << 2 * b);
 }
 

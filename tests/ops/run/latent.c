@@ -141,7 +141,8 @@ static void put_call(mirror *m, const latent_call *c, fv_latent_layer *l, latent
     size_t half = (size_t)c->args.d_head / 2;
     size_t W = (size_t)(c->args.n_kv * c->args.d_head);
     size_t basis = (((size_t)l->n_dir + 1) * W + FV_PACKED_TILE) * 4;
-    l->key = there(m, l->key, basis);
+    l->key = there(m, l->key, W * fv_latent_line(l->n_dir));
+    l->affine = there(m, l->affine, 2 * W * 4);
     l->value = there(m, l->value, basis);
     for (int i = 0; i < c->args.n_seq; i++) {
         size_t n = (size_t)c->seq[i].rows->n, anchors = (size_t)c->seq[i].rows->n_anchor;

@@ -199,6 +199,10 @@ inline float __uint_as_float(unsigned u) {
 }
 inline int __float_as_int(float f) { return (int)__float_as_uint(f); }
 inline float __int_as_float(int i) { return __uint_as_float((unsigned)i); }
+inline int __dp4a(int a, int b, int c) { /* of four signed bytes each */
+    for (int i = 0; i < 32; i += 8) c += (signed char)(a >> i) * (signed char)(b >> i);
+    return c;
+}
 inline int __popc(unsigned u) { return __builtin_popcount(u); }
 inline int __ffs(int i) { return __builtin_ffs(i); }
 

@@ -129,18 +129,20 @@ Test(device_pack, directions_are_copied_to_the_device_once) {
     tiny_net_open_on(&cpu.net, tiny_shape_default(), FV_F32, "cpu", NULL, 1);
     tiny_net_open_on(&gpu.net, tiny_shape_default(), FV_F32, "cuda", "exact", 1);
     const fv_latent *l = gpu.net.latent;
-    size_t width = (size_t)(l->info.n_kv * l->info.d_head), n = width * (size_t)(l->info.n_dir + 1);
-    float *got = malloc(n * sizeof *got);
+    fv_latent_bytes_laid laid = fv_latent_laid(&l->info);
+    char *got = malloc(laid.key + laid.affine + laid.value);
     cr_assert(got);
     cr_expect_eq(cpu.net.there.layer, cpu.net.latent->layer);
     cr_expect_eq(fv_kv_pool_shape(gpu.net.pool)->latent, gpu.net.there.layer);
     for (int32_t k = 0; k < LAYERS; k++) {
         const fv_latent_layer *here = &l->layer[k], *there = &gpu.net.there.layer[k];
         fv_device *dev = gpu.net.be.device;
-        cr_assert_eq(fv_device_copy(dev, got, there->key, n * sizeof *got), FV_OK);
-        cr_expect(same_bits(got, here->key, n), "keys of layer %d", k);
-        cr_assert_eq(fv_device_copy(dev, got, there->value, n * sizeof *got), FV_OK);
-        cr_expect(same_bits(got, here->value, n), "values of layer %d", k);
+        cr_assert_eq(fv_device_copy(dev, got, there->key, laid.key), FV_OK);
+        cr_expect(memcmp(got, here->key, laid.key) == 0, "keys of layer %d", k);
+        cr_assert_eq(fv_device_copy(dev, got, there->affine, laid.affine), FV_OK);
+        cr_expect(memcmp(got, here->affine, laid.affine) == 0, "means and scales of layer %d", k);
+        cr_assert_eq(fv_device_copy(dev, got, there->value, laid.value), FV_OK);
+        cr_expect(memcmp(got, here->value, laid.value) == 0, "values of layer %d", k);
         cr_expect_eq(there->encode[0], here->encode[0]);
     }
     free(got);

@@ -36,8 +36,9 @@ Test(latent, what_was_written_is_read_by_its_checkpoint_alone) {
         for (size_t c = 0; c < W; c++)
             for (size_t r = 0; r < LATENT_RANK; r++) {
                 const fv_latent_layer *at = &l->layer[n];
-                float key = at->key[c * (LATENT_RANK + 1) + r + 1];
-                cr_assert_eq(key, at->decode[0][r * W + c]);
+                float key = at->key[c * fv_latent_line(LATENT_RANK) + r];
+                float unit = at->deviation[r] * FV_LATENT_UNIT;
+                cr_assert_eq(key * at->affine[2 * c + 1] / unit, at->decode[0][r * W + c]);
                 cr_assert_eq(at->value[(c / D * (LATENT_RANK + 1) + r + 1) * D + c % D],
                              at->decode[1][r * W + c]);
             }

@@ -1,0 +1,25 @@
+#ifndef FOVEA_KERNELS_CPU_LATENT_KEYS_H
+#define FOVEA_KERNELS_CPU_LATENT_KEYS_H
+
+/* Keys of 16 to 64 tokens from the levels of their coefficients (latent.h): whole sums, which are the
+ * same in any order, and then mean + scale * sum. */
+#include <stddef.h>
+#include <stdint.h>
+
+enum { LATENT_QUAD = 4 }; /* directions that are multiplied together */
+
+typedef struct latent_keys {
+    const int8_t *k; /* [D, line] a KV head's directions */
+    size_t line;
+    const float *affine;   /* [D, 2] mean and scale */
+    const int8_t *level;   /* [quads, 64, LATENT_QUAD] of each token, from its first one's on */
+    const int32_t *offset; /* [tokens] -128 times the sum of a token's levels */
+    size_t quads;
+    int D, tiles; /* of 16 tokens, at most 4 */
+    float *keys;  /* [D, 64] */
+} latent_keys;
+
+/* With AVX-512 VNNI, where fv_vnni_runs_here (linear_int8.h). */
+void fv_vnni_latent_keys(const latent_keys *a);
+
+#endif
