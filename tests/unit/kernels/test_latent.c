@@ -61,6 +61,34 @@ static void drop(pair *p) {
     fv_latent_close(p->directions);
 }
 
+/* Directions of keys in whole numbers: half a step off at most, and columns without anything stay so. */
+Test(latent, keys_are_whole_numbers_with_a_scale_for_each_column) {
+    enum { R = 70, LINE = 128 };
+    static float deviation[R], mean[W], decode[R * W], was[R * W], affine[2 * W];
+    static int8_t key[W * LINE];
+    for (int r = 0; r < R; r++) deviation[r] = r == 3 ? 0 : 4 * expf(-0.1f * (float)r);
+    for (int i = 0; i < R * W; i++) decode[i] = was[i] = i % W == 5 ? 0 : sinf((float)(7 * i));
+    for (int c = 0; c < W; c++) mean[c] = (float)c;
+    memset(key, 77, sizeof key);
+    cr_assert_eq(fv_latent_line(R), LINE);
+    fv_latent_lay_keys(deviation, mean, decode, R, W, key, affine);
+    for (int c = 0; c < W; c++) {
+        float scale = affine[2 * c + 1];
+        int most = 0;
+        cr_assert_eq(affine[2 * c], mean[c]);
+        cr_assert(c == 5 ? scale == 0 : scale > 0);
+        for (int r = 0; r < R; r++) {
+            float unit = deviation[r] * FV_LATENT_UNIT, k = key[c * LINE + r];
+            most = abs(key[c * LINE + r]) > most ? abs(key[c * LINE + r]) : most;
+            cr_assert(fabsf(was[r * W + c] * unit - scale * k) <= 0.501f * scale, "%d, %d", c, r);
+            cr_assert_float_eq(decode[r * W + c] * unit, scale * k, 1e-4f * scale);
+            if (r == 3) cr_assert(k == 0 && decode[r * W + c] == 0);
+        }
+        cr_assert_eq(most, c == 5 ? 0 : 127);
+        for (int r = R; r < LINE; r++) cr_assert_eq(key[c * LINE + r], 0);
+    }
+}
+
 /* A row is the checkpoint's part of it and u O, of the numbers that were written back. */
 Test(latent, own_directions_are_added_to_the_others) {
     pair with, without;

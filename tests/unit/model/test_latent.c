@@ -63,6 +63,22 @@ Test(latent, every_changed_byte_and_length_is_refused) {
     free(file);
 }
 
+Test(latent, levels_that_are_no_whole_steps_are_refused) {
+    static const float bad[] = {0.01f, 4, -4.03125f, 1e30f};
+    fv_latent_info info = latent_info(2, 1, 2, "", "", "");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        float *numbers = latent_numbers(&info);
+        fv_latent *l;
+        void *file;
+        size_t n;
+        numbers[100 * i] = bad[i];
+        cr_assert_eq(fv_latent_encode(&info, numbers, &file, &n), FV_OK);
+        cr_assert_eq(fv_latent_decode(file, n, "latent.bin", &l), FV_EDATA, "%g", (double)bad[i]);
+        cr_assert(strstr(fv_last_error(), "whole step"), "%s", fv_last_error());
+        free(numbers);
+    }
+}
+
 /* ---- bits ---------------------------------------------------------------------------------- */
 
 Test(latent, bits_go_where_they_reduce_the_error_most_or_are_the_same) {
