@@ -39,15 +39,15 @@ typedef struct latent_item {
     const fv_packed_seq *seq;
     const packed_products *products;
     latent_view latent;
-    size_t D, Dp;           /* head dim, and padded */
-    size_t low[2];          /* coefficients that rows of group 1 are read with: keys, values */
-    bool vnni;              /* keys by latent_keys.h, otherwise from pairs */
-    int32_t group, g0, n_g; /* query heads of a KV head; KV heads */
-    int32_t row0, n_row;    /* rows of the sequence */
-    int32_t R;              /* vectors: v is KV head v / (n_row * group), then row, then head */
-    size_t Rp;              /* padded */
-    int32_t anchor;         /* block of the row that was listed last */
-    int32_t n_list[2];      /* rows of the block: valid; valid and of group 0 */
+    size_t D, Dp;             /* head dim, and padded */
+    size_t low[2];            /* coefficients that rows of group 1 are read with: keys, values */
+    latent_keys_fn *by_quads; /* NULL: keys are made of pairs */
+    int32_t group, g0, n_g;   /* query heads of a KV head; KV heads */
+    int32_t row0, n_row;      /* rows of the sequence */
+    int32_t R;                /* vectors: v is KV head v / (n_row * group), then row, then head */
+    size_t Rp;                /* padded */
+    int32_t anchor;           /* block of the row that was listed last */
+    int32_t n_list[2];        /* rows of the block: valid; valid and of group 0 */
     int32_t list[2][FV_KV_BLOCK];
 
     /* scratch */
@@ -103,7 +103,7 @@ static size_t latent_scratch(const fv_attn_packed_args *a, latent_item *t, void 
         dirs = n > dirs ? n : dirs;
         heads = n_g > heads ? n_g : heads;
     }
-    size_t n = 1 + dirs + OWN_LINE, Rp = padded(R), quads = (dirs + 3) / LATENT_QUAD * LATENT_QUAD;
+    size_t n = 1 + dirs + OWN_LINE, Rp = padded(R), quads = (dirs + 63) / 64 * 64;
     R += MR;
     t->level = (int8_t *)scratch_take(&at, quads * FV_KV_BLOCK / sizeof(float));
     t->quads = (int8_t *)scratch_take(&at, quads * FV_KV_BLOCK / sizeof(int16_t));
@@ -249,20 +249,21 @@ static void latent_pair(const int8_t *level, int16_t *to) {
 
 /* ---- keys ------------------------------------------------------------------------------- */
 
-static bool latent_vnni(void) {
+/* Where products of quads of directions run; NULL: pairs of 16 bits do. */
+static latent_keys_fn *latent_by_quads(const packed_products *products) {
+    if (products->keys) return products->keys;
 #ifdef __AVX512F__
-    return fv_vnni_runs_here();
-#else
-    return false;
+    if (fv_vnni_runs_here()) return fv_vnni_latent_keys;
 #endif
+    return NULL;
 }
 
 /* Levels as the products read them. */
 static void latent_lay(const latent_item *t, size_t tiles) {
-    size_t rows = (t->latent.n_dir + 3) / LATENT_QUAD * LATENT_QUAD;
+    size_t rows = (t->latent.n_dir + 63) / 64 * 64;
     memset(t->level + t->latent.n_dir * FV_KV_BLOCK, 0, (rows - t->latent.n_dir) * FV_KV_BLOCK);
     for (size_t i = 0; i < tiles * FV_PACKED_TILE; i += FV_PACKED_TILE) {
-        if (t->vnni) {
+        if (t->by_quads) {
             for (size_t r = 0; r < rows; r += 4)
                 latent_quad(t->level + r * FV_KV_BLOCK + i, t->quads + r * FV_KV_BLOCK + 4 * i);
             continue;
@@ -271,7 +272,7 @@ static void latent_lay(const latent_item *t, size_t tiles) {
             latent_pair(t->level + r * FV_KV_BLOCK + i,
                         (int16_t *)(void *)t->quads + r * FV_KV_BLOCK + 2 * i);
     }
-    if (!t->vnni) return;
+    if (!t->by_quads) return;
     memset(t->offset, 0, FV_KV_BLOCK * sizeof *t->offset);
     for (size_t r = 0; r < t->latent.n_dir; r++)
         for (size_t j = 0; j < FV_KV_BLOCK; j++) t->offset[j] += t->level[r * FV_KV_BLOCK + j];
@@ -335,19 +336,16 @@ static void latent_some_keys(const latent_item *t, int32_t h, size_t at, size_t 
     latent_keys a = {.k = l->key + c * line,
                      .line = line,
                      .affine = l->affine + 2 * c,
-                     .level = t->quads + at * (t->vnni ? LATENT_QUAD : 2 * sizeof(int16_t)),
+                     .level = t->quads + at * (t->by_quads ? LATENT_QUAD : 2 * sizeof(int16_t)),
                      .offset = t->offset + at,
                      .quads = (n + 3) / LATENT_QUAD,
                      .D = (int)t->D,
                      .tiles = (int)tiles,
                      .keys = t->keys + at};
-#ifdef __AVX512F__
-    if (t->vnni) {
-        fv_vnni_latent_keys(&a);
-        return;
-    }
-#endif
-    latent_paired_keys(t, &a);
+    if (t->by_quads)
+        t->by_quads(&a);
+    else
+        latent_paired_keys(t, &a);
 }
 
 /* The keys of KV head g0 + h of the block from j0 on, as columns. */
@@ -579,8 +577,10 @@ static void latent_open(latent_item *t) {
 
 static void latent_with(const fv_attn_packed_args *a, const packed_products *products,
                         void *scratch, int64_t begin, int64_t end) {
-    latent_item t = {
-        .a = a, .products = products, .vnni = latent_vnni(), .group = a->n_head / a->n_kv};
+    latent_item t = {.a = a,
+                     .products = products,
+                     .by_quads = latent_by_quads(products),
+                     .group = a->n_head / a->n_kv};
     latent_scratch(a, &t, scratch);
     if (products->open) products->open();
     for (int q = 0; q < a->n_seq; q++) {

@@ -11,15 +11,20 @@ enum { LATENT_QUAD = 4 }; /* directions that are multiplied together */
 typedef struct latent_keys {
     const int8_t *k; /* [D, line] a KV head's directions */
     size_t line;
-    const float *affine;   /* [D, 2] mean and scale */
-    const int8_t *level;   /* [quads, 64, LATENT_QUAD] of each token, from its first one's on */
+    const float *affine; /* [D, 2] mean and scale */
+    const int8_t
+        *level; /* [quads, 64, LATENT_QUAD] of each token, from its first one's on; then zeros, up
+                          * to a multiple of 16 quads */
     const int32_t *offset; /* [tokens] -128 times the sum of a token's levels */
     size_t quads;
     int D, tiles; /* of 16 tokens, at most 4 */
     float *keys;  /* [D, 64] */
 } latent_keys;
 
-/* With AVX-512 VNNI, where fv_vnni_runs_here (linear_int8.h). */
-void fv_vnni_latent_keys(const latent_keys *a);
+typedef void latent_keys_fn(const latent_keys *a);
+
+/* With AVX-512 VNNI, where fv_vnni_runs_here (linear_int8.h); and with AMX, whose tiles are open
+ * (packed_products of product_bf16.h). */
+latent_keys_fn fv_vnni_latent_keys, fv_amx_latent_keys;
 
 #endif

@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "kernels/cpu/latent_keys.h"
+
 typedef struct bf16_product {
     const float *x, *w;
     size_t ldx, ldw, ld_line; /* of w: from panel to panel, from line to line of a panel */
@@ -22,6 +24,7 @@ typedef struct packed_products {
     bool rounds;                             /* it rounds x and w */
     size_t step;                             /* K is a multiple of it in memory */
     void (*open)(void), (*close)(void);      /* around items, on their thread; or NULL */
+    latent_keys_fn *keys;                    /* between the two; NULL: without tiles */
 } packed_products;
 
 extern const packed_products fv_amx_packed_products;

@@ -102,5 +102,9 @@ static void multiply(const bf16_product *a) {
         for (size_t s = 0; s < a->steps; s += STEPS) multiply_block(a, j, s);
 }
 
-const packed_products fv_amx_packed_products = {
-    .multiply = multiply, .rounds = true, .step = STEP, .open = open_tiles, .close = tiles_close};
+const packed_products fv_amx_packed_products = {.multiply = multiply,
+                                                .rounds = true,
+                                                .step = STEP,
+                                                .open = open_tiles,
+                                                .close = tiles_close,
+                                                .keys = fv_amx_latent_keys};
