@@ -9,6 +9,7 @@ import tempfile
 
 root = pathlib.Path(sys.argv[1])
 sys.path.insert(0, str(root / "eval"))
+import bytask  # noqa: E402
 import compare  # noqa: E402
 import exams  # noqa: E402
 import presets  # noqa: E402
@@ -136,6 +137,20 @@ def the_comparison_has_no_step_that_intervals_do_not_make():
     assert names == ["exact", "better", "small"], text
     assert "This is not a ranking" in text and "policies that intervals do not separate are left out" in text, text
     assert compare.bounds(rows[1]["groups"][1]) == (0.875, 0.885)
+
+
+def a_task_that_misses_a_margin_is_named():
+    def row(task, value, wide):
+        return {"task": task, "items": 1000, "exact": span(0.9, 0.02), "difference": span(value / 100, wide / 100)}
+    rows = [row("shape", 0.1, 0.5), row("number", -1.1, 0.5), row("count", -0.9, 1.2), row("caption", -1.0, 0.9), row("all", -3, 1)]
+    made = {"policy": "p", "items": 4000, "commit": "abc", "directions": ["--items", "66"], "seed": 2, "compute": "f32", "kv_dtype": "bf16",
+            "bytes_visual": 100, "bytes_exact": 6400, "rows": rows}
+    text = "\n".join(bytask.table("mini", made))
+    assert "Tasks that lose more than 1 point: `number`. Tasks whose interval reaches -2: `count`." in text, text
+    assert "1000 items a task" in text and "64.0x smaller" in text and "`fovea calibrate --latent --scenes rich --items 66`" in text, text
+    assert [x.split()[1] for x in text.splitlines() if x.startswith("| ")][2:] == ["number", "caption", "count", "shape", "all"], text
+    made["rows"] = rows[:1]
+    assert "more than 1 point: none. Tasks whose interval reaches -2: none." in "\n".join(bytask.table("mini", made))
 
 
 for check in [v for v in list(globals().values()) if callable(v) and getattr(v, "__module__", "") == "__main__"]:
