@@ -1,5 +1,5 @@
 /* Attention's output against bytes for every method of `pack`, on keys and values whose spectrum is
- * that of a real network, without questions and answers: spectra_case.h has the two cases.
+ * that of a real network, without questions and answers: spectra_case.h has the cases.
  *
  * Errors are shares of energy: of keys and values, ||M - M~||^2 / ||M - mean||^2, the mean over
  * matrices; of attention's output, ||o - o~||^2 / ||o||^2 over all heads and queries, in double.
@@ -25,12 +25,13 @@
 #include "model/latent_fit.h"
 #include "policy/policy.h"
 
-enum { MOST_DIRECTIONS = FV_LATENT_MOST, PARTS = 2 * SPECTRA_LAYERS };
+enum { MOST_DIRECTIONS = FV_LATENT_MOST, PARTS = 2 * SPECTRA_LAYERS, AT_A_TIME = 256 };
 
 static const fv_option table[] = {
-    {"checkpoint", NULL, FV_OPTION_STRING, "FILE", NULL,
-     "text model to read --text with; none: made-up rows alone", 0, 0},
+    {"checkpoint", NULL, FV_OPTION_STRING, "FILE", NULL, "text model to read --text with", 0, 0},
     {"text", NULL, FV_OPTION_STRING, "FILE", NULL, "text of at least 4608 tokens", 0, 0},
+    {"rows", NULL, FV_OPTION_STRING, "FILE", NULL,
+     "keys, values and queries of a model, as bench/antiberty writes them", 0, 0},
     {"json", NULL, FV_OPTION_STRING, "FILE", NULL, "write the tables as JSON", 0, 0},
 };
 
@@ -213,11 +214,16 @@ static void calibrate(spectra *s) {
     fv_latent_fit *fit;
     void *file;
     size_t bytes;
-    bench_must(fv_latent_fit_open(&info, 1, FV_LATENT_MOMENT_BYTES, &fit));
+    bench_must(fv_latent_fit_open(&info, 0, FV_LATENT_MOMENT_BYTES, &fit));
     for (int pass = 0; pass < FV_LATENT_PASSES; pass++) {
-        for (int32_t p = 0; p < s->n_part; p++)
-            bench_must(fv_latent_fit_rows(fit, p / 2, p % 2, c->n_seen, c->seen[p / 2][p % 2]));
-        fv_latent_fit_end_rows(fit);
+        for (int32_t from = 0; from < c->n_seen; from += AT_A_TIME) {
+            int32_t n = c->n_seen - from < AT_A_TIME ? c->n_seen - from : AT_A_TIME;
+            for (int32_t p = 0; p < s->n_part; p++) {
+                const float *row = c->seen[p / 2][p % 2] + (size_t)from * (size_t)c->width;
+                bench_must(fv_latent_fit_rows(fit, p / 2, p % 2, n, row));
+            }
+            fv_latent_fit_end_rows(fit);
+        }
         bench_must(fv_latent_fit_end_pass(fit));
     }
     bench_must(fv_latent_encode(&info, fv_latent_fit_numbers(fit), &file, &bytes));
@@ -418,6 +424,7 @@ static void policy_line(spectra *s, const char *name) {
     int method = policy.stage[FV_STAGE_PACK].method->id;
     fv_choice_params(&policy.stage[FV_STAGE_PACK], 32, &p);
     int32_t block = block_of(&p, method);
+    if (method == FV_METHOD_PACK_svd && p.pack_svd.rank_k > s->c.n) return; /* more than it has */
     for (int32_t i = 0; i < s->n_part; i++) {
         memcpy(s->lossy[i], s->exact[i], rows_size(s) * sizeof **s->lossy);
         if (i % 2 == 0) turn_keys(s, block, false, s->lossy[i]);
@@ -512,7 +519,8 @@ int main(int argc, char **argv) {
                       "Attention's output against bytes for every method of pack.");
     const char *checkpoint = fv_options_string(o, "checkpoint"),
                *text = fv_options_string(o, "text");
-    json_t *made, *read = NULL;
+    const char *rows = fv_options_string(o, "rows");
+    json_t *made, *read = NULL, *file = NULL;
     bench_must(fv_backend_open(&s.be, "cpu", &(fv_backend_options){.isa = "auto"}));
     spectra_made_up(&s.c);
     made = run(&s, "made up after LLaVA-1.5-7B");
@@ -520,7 +528,12 @@ int main(int argc, char **argv) {
         spectra_of_text(&s.c, checkpoint, text);
         read = run(&s, "text model");
     }
-    bench_write_json(o, json_pack("{s:o, s:o?}", "made_up", made, "text", read));
+    if (rows) {
+        spectra_of_file(&s.c, rows);
+        file = run(&s, rows);
+    }
+    bench_write_json(o,
+                     json_pack("{s:o, s:o*, s:o*}", "made_up", made, "text", read, "rows", file));
     fv_backend_close(&s.be);
     fv_options_free(o);
     return 0;

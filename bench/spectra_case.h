@@ -1,8 +1,8 @@
 #ifndef FOVEA_BENCH_SPECTRA_CASE_H
 #define FOVEA_BENCH_SPECTRA_CASE_H
 
-/* Keys, values and queries for bench_spectra: of made-up layers with a given spectrum, or of a text
- * model that reads a text. Arrays are F32 and the case's; a failure ends the program. */
+/* Keys, values and queries for bench_spectra: of made-up layers with a given spectrum, of a text
+ * model that reads a text, or from a file. Arrays are F32 and the case's; a failure ends the program. */
 #include "model/net/rope.h"
 
 enum { SPECTRA_LAYERS = 4 }; /* at most */
@@ -21,7 +21,7 @@ typedef struct spectra_case {
     float *query[SPECTRA_LAYERS];    /* [n_query, n_head * d_head] before rotation */
     double *variance; /* [width] of each matrix, descending, its sum is 1; NULL: not known */
     double scale;     /* of scores */
-    fv_rope rope;
+    fv_rope rope;     /* {0}: nothing is rotated */
 } spectra_case;
 
 /* One layer of a 7B network (32 heads of 128), 576 tokens: independent normal coefficients of
@@ -32,6 +32,9 @@ void spectra_made_up(spectra_case *c);
 /* Four layers in the middle of a text model in F32: one window of 512 tokens of the text, the
  * first of which stays as it is, and directions from eight windows before it. */
 void spectra_of_text(spectra_case *c, const char *checkpoint, const char *text);
+
+/* Those of a safetensors file (bench/antiberty), which are not rotated. */
+void spectra_of_file(spectra_case *c, const char *path);
 
 void spectra_free(spectra_case *c);
 
