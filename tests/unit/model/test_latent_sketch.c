@@ -176,8 +176,10 @@ Test(latent_sketch, rows_of_fewer_directions_leave_no_others) {
 
 enum { LAYERS = 2, DIRECTIONS = 40 };
 
-/* Parts have 32 directions of 192: a group of 48 layers, of which there are two. Gives numbers. */
-static float *fit(const double *x, size_t moment_bytes, int threads, double *energy, size_t *n) {
+/* Parts have 32 directions of 192: a group of 48 layers, of which there are two. weights [HEADS, D, D]
+ * of each part, or NULL. Gives numbers. */
+static float *fit(const double *x, const double *weights, size_t moment_bytes, int threads,
+                  double *energy, size_t *n) {
     fv_latent_info info = {
         .n_layer = LAYERS, .n_kv = HEADS, .d_head = D, .n_group_layer = 48, .n_dir = DIRECTIONS};
     float *row = calloc(HALF * W, sizeof *row);
@@ -192,6 +194,8 @@ static float *fit(const double *x, size_t moment_bytes, int threads, double *ene
             }
             fv_latent_fit_end_rows(f);
         }
+        for (int p = 0; p < 2 * LAYERS && weights && pass == 0; p++)
+            cr_assert_eq(fv_latent_fit_weigh(f, p / 2, p % 2, weights), FV_OK);
         cr_assert_eq(fv_latent_fit_end_pass(f), FV_OK, "%s", fv_last_error());
     }
     *energy = fv_latent_fit_energy(f, 0, DIRECTIONS);
@@ -204,15 +208,22 @@ static float *fit(const double *x, size_t moment_bytes, int threads, double *ene
 }
 
 Test(latent_sketch, a_fit_without_room_for_second_moments_loses_little) {
+    static double weights[W * D];
     size_t n, room = 2 * LAYERS * W * W * sizeof(double);
-    double exact, small, same, *x = make_rows(ROWS, 1.8, 14);
-    float *moments = fit(x, room, 1, &exact, &n), *sketches = fit(x, room - 1, 1, &small, &n);
-    float *threads = fit(x, 0, 3, &same, &n);
-    cr_assert(memcmp(moments, sketches, n) != 0, "nothing was sketched");
-    cr_assert(small < exact && 1 - small < 1.05 * (1 - exact), "%g, and %g", small, exact);
-    cr_assert(memcmp(sketches, threads, n) == 0 && same == small);
-    free(moments);
-    free(sketches);
-    free(threads);
+    double *x = make_rows(ROWS, 1.8, 14);
+    for (int c = 0; c < W; c++) weights[c * D + c % D] = 1 + c % 5;
+    for (int i = 0; i < 2; i++) {
+        const double *m = i ? weights : NULL;
+        double exact, small, same;
+        float *moments = fit(x, m, room, 1, &exact, &n),
+              *sketches = fit(x, m, room - 1, 1, &small, &n);
+        float *threads = fit(x, m, 0, 3, &same, &n);
+        cr_assert(memcmp(moments, sketches, n) != 0, "nothing was sketched");
+        cr_assert(small < exact && 1 - small < 1.05 * (1 - exact), "%g, and %g", small, exact);
+        cr_assert(memcmp(sketches, threads, n) == 0 && same == small);
+        free(moments);
+        free(sketches);
+        free(threads);
+    }
     free(x);
 }
