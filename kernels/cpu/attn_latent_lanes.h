@@ -142,30 +142,44 @@ static bool latent_low(const latent_item *t, int32_t j) {
 }
 
 /* 16 codes from a direction's planes. */
-static ALWAYS_INLINE __m128i latent_codes(const uint16_t *p, int bits) {
+static ALWAYS_INLINE __m128i latent_codes(const uint16_t *p, const int bits) {
     const __m128i both = _mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
     const __m128i bit = _mm_set1_epi64x((long long)0x8040201008040201);
     __m128i code = _mm_setzero_si128();
-    for (int b = 0; b < bits; b++) {
+    UNROLL for (int b = 0; b < bits; b++) {
         __m128i x = _mm_and_si128(_mm_shuffle_epi8(_mm_set1_epi16((short)p[b]), both), bit);
-        code = _mm_or_si128(code,
-                            _mm_and_si128(_mm_cmpeq_epi8(x, bit), _mm_set1_epi8((char)(1 << b))));
+        x = _mm_and_si128(_mm_cmpeq_epi8(x, bit), _mm_set1_epi8((char)(1 << b)));
+        code = _mm_or_si128(code, x);
     }
     return code;
 }
 
-/* Their levels; up to 4 bits from a table of 16. */
-static ALWAYS_INLINE __m128i latent_look_up(const fv_latent_layer *l, int bits, __m128i code) {
-    const int8_t *level = latent_levels(l, bits);
-    int8_t table[16] = {0}, out[16];
-    uint8_t at[16];
-    if (bits <= 4) {
-        memcpy(table, level, (size_t)1 << bits);
-        return _mm_shuffle_epi8(_mm_loadu_si128((const void *)table), code);
+/* Their levels, from tables of 16: an index that is not of a table has its highest bit set, and gets 0. */
+static ALWAYS_INLINE void latent_levels_of(const latent_view *v, const uint16_t *p, const int bits,
+                                           int8_t *to) {
+    const int8_t *level = latent_levels(v->l, bits); /* of fewer bits more of them follow */
+    const __m128i high = _mm_set1_epi8(0x70);
+    __m128i code = latent_codes(p, bits), out = _mm_setzero_si128();
+    for (int i = 0; i < (bits < 4 ? 1 : 1 << (bits - 4)); i++) {
+        __m128i table = _mm_loadu_si128((const void *)(level + 16 * i));
+        __m128i at = _mm_sub_epi8(code, _mm_set1_epi8((char)(16 * i)));
+        out = _mm_or_si128(out, _mm_shuffle_epi8(table, _mm_adds_epu8(at, high)));
     }
-    _mm_storeu_si128((void *)at, code);
-    for (int i = 0; i < 16; i++) out[i] = level[at[i]];
-    return _mm_loadu_si128((const void *)out);
+    _mm_storeu_si128((void *)to, out);
+}
+
+static void latent_decode_line(const latent_view *v, const uint16_t *p, int bits, int8_t *to) {
+    switch (bits) {
+    case 0: memset(to, 0, FV_PACKED_TILE); break;
+    case 1: latent_levels_of(v, p, 1, to); break;
+    case 2: latent_levels_of(v, p, 2, to); break;
+    case 3: latent_levels_of(v, p, 3, to); break;
+    case 4: latent_levels_of(v, p, 4, to); break;
+    case 5: latent_levels_of(v, p, 5, to); break;
+    case 6: latent_levels_of(v, p, 6, to); break;
+    case 7: latent_levels_of(v, p, 7, to); break;
+    default: latent_levels_of(v, p, 8, to);
+    }
 }
 
 static f32x16 f32x16_of_levels(const int8_t *p) {
@@ -186,11 +200,7 @@ static void latent_take_tile(const latent_item *t, size_t tile, size_t at, size_
     float *z = t->z + FV_KV_BLOCK + at;
     n = n < v->n_dir ? n : v->n_dir;
     for (size_t r = 0; r < n; p += v->bits[r++], level += FV_KV_BLOCK, z += FV_KV_BLOCK) {
-        if (v->bits[r])
-            _mm_storeu_si128((void *)level,
-                             latent_look_up(v->l, v->bits[r], latent_codes(p, v->bits[r])));
-        else
-            memset(level, 0, FV_PACKED_TILE);
+        latent_decode_line(v, p, v->bits[r], level);
         f32x16_store(z, f32x16_mul(f32x16_of_levels(level), f32x16_all(latent_unit(v, r))));
     }
     for (size_t r = n; r < v->n_dir; r++, level += FV_KV_BLOCK, z += FV_KV_BLOCK) {
