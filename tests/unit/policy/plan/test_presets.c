@@ -54,13 +54,19 @@ Test(presets, every_preset_changes_every_checkpoint) {
 }
 
 Test(presets, there_is_one_for_each_use_and_each_paper) {
-    static const char *const names[] = {
-        "exact",         "quality",          "latency",        "aggressive",
-        "long",          "paper-vla",        "paper-gla",      "paper-csp",
-        "paper-snapkv",  "paper-h2o",        "paper-lookm",    "paper-scissorhands",
-        "paper-tova",    "paper-visipruner", "paper-st3",      "paper-attentionpack",
-        "paper-kvquant", "paper-hired",      "paper-prumerge", "paper-prumerge-plus",
-        "paper-pdrop",   "paper-sparsevlm",  "paper-fitprune", "paper-minicache"};
+    static const char *const names[] = {"exact",          "quality",
+                                        "latency",        "aggressive",
+                                        "long",           "paper-vla",
+                                        "paper-gla",      "paper-csp",
+                                        "paper-snapkv",   "paper-h2o",
+                                        "paper-lookm",    "paper-scissorhands",
+                                        "paper-tova",     "paper-visipruner",
+                                        "paper-st3",      "paper-attentionpack",
+                                        "paper-kvquant",  "paper-hired",
+                                        "paper-prumerge", "paper-prumerge-plus",
+                                        "paper-pdrop",    "paper-sparsevlm",
+                                        "paper-fitprune", "paper-minicache",
+                                        "fovea",          "latent"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char text[128];
         fv_policy p;
