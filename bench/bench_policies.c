@@ -4,7 +4,8 @@
  *             bytes to the first token (TTFT), in this process and without a network
  *   slice     the same of two layers of 7B dimensions, exact and pack=svd: the cost of compression
  *   decode    tokens per second with the KV memory of 8 exact requests, the batch as large
- *             as fits: one prompt is prefilled and handed off in this process until no more fits
+ *             as fits: one prompt is prefilled and handed off in this process until no more fits;
+ *             with directions of the checkpoint (fovea calibrate --latent), which pack=latent needs
  *
  * exact and the policies alternate, exact before and after each of them, so that a slow moment of
  * the machine affects both; a ratio is of a policy and the mean of the exact runs before and after
@@ -59,6 +60,9 @@ static row decode_rows[] = {
     {.name = "exact", .policy = ""},
     {.name = "quality", .policy = "preset=quality", .mark = 2},
     {.name = "long", .policy = "preset=long"},
+    {.name = "fovea", .policy = "preset=fovea"},
+    {.name = "pack=latent", .policy = "pack=latent"},
+    {.name = "latent", .policy = "preset=latent", .mark = 4},
 };
 
 typedef struct bench {
@@ -75,7 +79,7 @@ typedef struct bench {
 
 static bool wants(const bench *b, const char *what) {
     const char *only = fv_options_string(b->options, "only");
-    return !only || strcmp(only, what) == 0;
+    return !only || strstr(only, what);
 }
 
 /* ---- opening ------------------------------------------------------------------------------ */
@@ -277,6 +281,8 @@ static copies *fill(bench *b, const long_prompt *p, const char *policy, size_t b
     copies *c;
     fv_kv *kv;
     make_plan(b, policy, p->n_visual, p->n - p->n_visual, &plan);
+    if (plan.note[FV_STAGE_PACK][0])
+        bench_must(FV_FAIL(FV_EINVAL, "%s: %s", policy, plan.note[FV_STAGE_PACK]));
     bench_must(fv_kv_open(b->pool, &kv));
     fv_prefill_request req = {.n = p->n,
                               .ids = p->ids,
@@ -308,9 +314,13 @@ static times step_once(bench *b, row *r) {
 
 static void print_decode(bench *b, row *rows, int n, const long_prompt *p, size_t bytes) {
     json_t *list = json_array();
-    printf("\ndecode: %d visual and %d text tokens, KV in %s, %.1f MiB for all requests\n",
-           p->n_visual, p->n - p->n_visual, fv_dtype_name(b->e.kv_dtype),
-           (double)bytes / (1 << 20));
+    const char *why;
+    const fv_latent *latent = fv_engine_latent(&b->e, b->e.kv_dtype, &why);
+    int32_t n_dir = latent ? latent->info.n_dir : 0;
+    printf("\ndecode: %d visual and %d text tokens, products in %s, KV in %s, %.1f MiB for all "
+           "requests; %d directions\n",
+           p->n_visual, p->n - p->n_visual, fv_compute_name(b->e.be.compute),
+           fv_dtype_name(b->e.kv_dtype), (double)bytes / (1 << 20), n_dir);
     printf("%-32s %9s %9s %12s %24s %8s %6s\n", "", "requests", "MiB each", "tokens/s",
            "of exact's, wall", "cpu", "mark");
     for (int i = 0; i < n; i++) {
@@ -331,6 +341,7 @@ static void print_decode(bench *b, row *rows, int n, const long_prompt *p, size_
                             "cpu_times_exact", spread(&r->cpu_ratio), "mark", r->mark));
     }
     json_object_set_new(b->json, "decode", list);
+    json_object_set_new(b->json, "directions", json_integer(n_dir));
 }
 
 static void bench_decode(bench *b, const char *checkpoint) {
@@ -362,7 +373,8 @@ int main(int argc, char **argv) {
         {"compute", NULL, FV_OPTION_STRING, "TYPE", "auto", "products: f32 or bf16", 0, 0},
         {"kv-dtype", NULL, FV_OPTION_STRING, "TYPE", "bf16", "KV cache: f32, bf16 or f16", 0, 0},
         {"threads", NULL, FV_OPTION_INT, "N", "0", "threads; 0 = all cores", 0, 256},
-        {"only", NULL, FV_OPTION_STRING, "WHAT", NULL, "prefill, slice or decode", 0, 0},
+        {"only", NULL, FV_OPTION_STRING, "WHAT", NULL, "prefill, slice, decode, or two of them", 0,
+         0},
         {"json", NULL, FV_OPTION_STRING, "FILE", NULL, "write the numbers as JSON", 0, 0},
     };
     enum { N_OPTION = sizeof table / sizeof *table };
