@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every method at every budget on the same items, and the latency of six policies: one file, one page.
+"""Every method at every budget on the same items, and the latency of nine policies: one file, one page.
 
     eval/compare.py [--items N] [--budgets 1/8,1/4]   ./dev compare: runs (or resumes), writes eval/results/compare.json
                                                       and compare.html, fills the tables of docs/PRESETS.md and RESULTS.md
@@ -21,6 +21,7 @@ from pathlib import Path
 
 import budgets
 import exams
+import presets
 import timings
 from runs import ROOT, add_arguments, policies, rows_of, run_eval, stamp
 from tables import asked, filled, front, head, held, line, no_ranking, put, score, too_few
@@ -110,7 +111,7 @@ def told_row(asked, listed, result, budget):
 
 def written(files):
     """What this script writes itself is no change of the sources."""
-    return [files.result.parent, files.presets, files.tasks]
+    return [files.result.parent, files.presets, files.tasks, ROOT / "docs/presets.svg"]
 
 
 def write(report, path):
@@ -172,6 +173,7 @@ def measure(args):
         sys.exit("compare.py: timings are added to an evaluation: run it without --timings-only first")
     write({**report, "timings": {**timings.take(args), **stamp(args, written(files))}}, files.result)
     tables(False)
+    presets.tables(False)  # whose figure has the times too
 
 
 # ---- tables ----------------------------------------------------------------------------------
@@ -241,15 +243,15 @@ def timing_lines(report):
            f"{' / '.join(map(str, at_once))} concurrent clients. Medians for `exact`, ratios to them for the others. Presets of "
            f"commit `{t['commit']}`, {t['machine']}, load {t['load_before']:.1f} before the run.")
     yield ""
-    yield from head(["policy", "TTFT", "TPOT", "KV sent, MiB", "resident, MiB"])
+    yield from head(["policy", "TTFT", "TPOT", "tokens/s", "KV sent, MiB", "resident, MiB"])
     for name in names:
-        def cells(key, unit):
+        def cells(key, unit, digits=0):
             first = [by[names[0], n][key] for n in at_once]
             mine = [by[name, n][key] for n in at_once]
             own = name == names[0]
-            return " / ".join(f"{m:.0f}" if own else f"{m / f:.2f}x" for m, f in zip(mine, first)) + (unit if own else "")
+            return " / ".join(f"{m:.{digits}f}" if own else f"{m / f:.2f}x" for m, f in zip(mine, first)) + (unit if own else "")
         row = by[name, at_once[0]]
-        yield line([f"`{name}`", cells("ttft_ms", " ms"), cells("tpot_ms", " ms"), f"{row['sent'] / 2**20:.1f}",
+        yield line([f"`{name}`", cells("ttft_ms", " ms"), cells("tpot_ms", " ms"), cells("tokens_per_s", "", 1), f"{row['sent'] / 2**20:.1f}",
                     f"{row['resident'] / 2**20:.1f}"])
 
 

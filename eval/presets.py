@@ -16,6 +16,7 @@ import json
 from pathlib import Path
 
 import exams
+import timings
 from runs import ROOT, add_arguments, group, policies, rows_of, run_eval, stamp
 from figure import svg
 from tables import asked, filled, head, held, line, no_ranking, points, put, score, too_few
@@ -161,7 +162,7 @@ def tables(check):
             for path, lines, title in ((files.summary, summary(report), f"What the presets cost on {exam}"),
                                        (files.tasks, tasks(report), f"What the presets cost on {exam}, task by task")):
                 put(path, filled(path, "evaluation of the presets", SCRIPT, lines, title), check, f"{SCRIPT} --tables")
-            put(files.figure, svg(points_of(report)), check, f"{SCRIPT} --tables")
+            put(files.figure, svg(points_of(report), None if exams.suffix(exam) else timings.recorded()), check, f"{SCRIPT} --tables")
 
 
 def main():

@@ -1,8 +1,9 @@
-"""Six policies over a fleet of one prefill and one decode worker on this machine, measured by `fovea bench`.
+"""Nine policies over a fleet of one prefill and one decode worker on this machine, measured by `fovea bench`.
 
-One policy for each place at which the papers act (fewer rows from layer to layer and from token to token, shared
-keys, chosen rows, factors), the preset that is meant for use, and `exact`: ratios of one run are to that. The network
-is `small`, 32 layers with random weights: what a policy decides is of no use there, what it costs and saves is.
+`exact`, to which ratios of one run are; the presets that are meant for use; and one paper for each place at which papers
+act: fewer rows from layer to layer and from token to token, shared keys, chosen rows, factors. The network is `small`, 32
+layers with random weights and directions of pack=latent that four questions give: what a policy decides is of no use there,
+what it costs and saves is.
 """
 import json
 import os
@@ -16,8 +17,8 @@ from pathlib import Path
 
 from runs import ROOT
 
-POLICIES = ["exact", "quality", "paper-st3", "paper-vla", "paper-csp", "paper-attentionpack"]
-REQUESTS = {1: 3, 4: 6, 16: 16}  # by how many clients send them, each one after the other
+POLICIES = ["exact", "quality", "fovea", "latent", "paper-st3", "paper-vla", "paper-csp", "paper-visipruner", "paper-attentionpack"]
+REQUESTS = {1: 2, 4: 4, 16: 16}  # by how many clients send them, each one after the other
 SHAPE = ["--shape", "small", "--seed", "1"]
 LOAD = {"max_tokens": 12, "picture": "tests/golden/demo.png",
         "prompt": "What is its colour, and what stands beside it?"}
@@ -30,11 +31,15 @@ def clean():
 
 
 def network(args):
-    """The folder of the checkpoint with random weights; made where it is not there yet."""
+    """The folder of the checkpoint with random weights and its directions; made where they are not there yet."""
     path = ROOT / "build/bench/small"
     if not (path / "config.json").exists():
         subprocess.run([args.fovea, "synth", *SHAPE, "--out", str(path)], env=clean(), check=True,
                        stdout=subprocess.DEVNULL)
+    if not (path / "latent.bin").exists():
+        print("timings: directions of pack=latent, about two minutes", file=sys.stderr, flush=True)
+        subprocess.run([args.fovea, "calibrate", "--latent", "--items", "4", "--checkpoint", str(path)], env=clean(),
+                       check=True, stdout=subprocess.DEVNULL)
     return path
 
 
@@ -85,6 +90,12 @@ def bench(args, address, at_once, requests):
         if done.returncode != 0:
             sys.exit("fovea bench failed: it says above why")
         return json.loads(out.read_text())["rows"]
+
+
+def recorded():
+    """Those of the last ./dev compare, or None."""
+    path = ROOT / "eval/results/compare.json"
+    return json.loads(path.read_text()).get("timings") if path.exists() else None
 
 
 def told(name, row):
