@@ -273,6 +273,32 @@ static fv_status project(const fv_pack_context *ctx, fv_pack_job *job, int kind,
     return x->lacking ? add_gram(ctx, l, kind, m->cols, x) : FV_OK;
 }
 
+enum { SUMS = 8 }; /* number i of a row goes to sum i % SUMS: none waits for the one before */
+
+static double all_of(const double *sum) {
+    double all = 0;
+    for (int k = 0; k < SUMS; k++) all += sum[k];
+    return all;
+}
+
+/* e [W] of a row: what is left of it after the mean and e. */
+static void leave(const float *row, const float *mean, size_t W, float *e, double *square,
+                  double *spread) {
+    for (size_t c = 0; c < W; c += SUMS)
+        for (size_t k = 0, n = W - c < SUMS ? W - c : SUMS; k < n; k++) {
+            double v = (double)row[c + k], d = v - (double)mean[c + k];
+            e[c + k] = (float)(d - (double)e[c + k]);
+            square[k] += v * v;
+            spread[k] += d * d;
+        }
+}
+
+static void add_squares(const float *x, size_t n, double *sum) {
+    for (size_t i = 0; i < n; i += SUMS)
+        for (size_t k = 0, m = n - i < SUMS ? n - i : SUMS; k < m; k++)
+            sum[k] += (double)x[i + k] * (double)x[i + k];
+}
+
 /* e = M - M~ on the host, M~ the mean plus z B; *square: ||M||^2; *spread: ||M - mean||^2. Of the row
  * that stays exact e is 0, and it does not spread. It is written besides. */
 static fv_status residual(const fv_pack_context *ctx, const fv_pack_job *job, int kind,
@@ -281,28 +307,31 @@ static fv_status residual(const fv_pack_context *ctx, const fv_pack_job *job, in
     const fv_latent_layer *l = &fv_kv_get_shape(ctx->kv)->latent[job->layer];
     const fv_pack_layer *to = job->state;
     size_t W = (size_t)m->cols, at = (size_t)(x->exact < 0 ? m->rows : x->exact);
+    double squared[SUMS] = {0}, spreads[SUMS] = {0};
     float *rows;
     fv_tensor z;
     FV_TRY(fv_matrix_send(ctx->matrices, x->z, m->rows, x->R, &z));
     FV_TRY(multiply(ctx, &z, l->decode[kind], m->cols, e));
     FV_TRY(fv_matrix_fetch(ctx->matrices, m, &rows));
-    *square = *spread = 0;
-    for (size_t i = 0; i < (size_t)m->rows * W; i++) {
-        double v = (double)rows[i], d = v - (double)l->mean[kind][i % W];
-        bool exact = i / W == at;
-        (*e)[i] = exact ? 0 : (float)(d - (double)(*e)[i]);
-        *square += v * v;
-        *spread += exact ? 0 : d * d;
+    for (size_t i = 0; i < (size_t)m->rows; i++) {
+        if (i == at) {
+            memset(*e + i * W, 0, W * sizeof **e);
+            add_squares(rows + i * W, W, squared);
+        } else {
+            leave(rows + i * W, l->mean[kind], W, *e + i * W, squared, spreads);
+        }
     }
+    *square = all_of(squared);
+    *spread = all_of(spreads);
     if (at < (size_t)m->rows)
         fv_latent_write_exact(&to->shape[kind], rows + at * W, to->data[kind]);
     return FV_OK;
 }
 
 static double squares(const float *x, size_t n) {
-    double sum = 0;
-    for (size_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
-    return sum;
+    double sum[SUMS] = {0};
+    add_squares(x, n, sum);
+    return all_of(sum);
 }
 
 /* ||E|| / ||M||; 0 of zeros. */
