@@ -31,12 +31,14 @@ def clean():
 
 
 def network(args):
-    """The folder of the checkpoint with random weights and its directions; made where they are not there yet."""
+    """The folder of the checkpoint with random weights and its directions; made where they are not there yet, the
+    directions also where the program is newer, which may read another form of them."""
     path = ROOT / "build/bench/small"
     if not (path / "config.json").exists():
         subprocess.run([args.fovea, "synth", *SHAPE, "--out", str(path)], env=clean(), check=True,
                        stdout=subprocess.DEVNULL)
-    if not (path / "latent.bin").exists():
+    directions = path / "latent.bin"
+    if not directions.exists() or directions.stat().st_mtime < Path(args.fovea).stat().st_mtime:
         print("timings: directions of pack=latent, about two minutes", file=sys.stderr, flush=True)
         subprocess.run([args.fovea, "calibrate", "--latent", "--items", "4", "--checkpoint", str(path)], env=clean(),
                        check=True, stdout=subprocess.DEVNULL)
