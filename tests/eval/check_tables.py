@@ -12,6 +12,7 @@ sys.path.insert(0, str(root / "eval"))
 import bytask  # noqa: E402
 import compare  # noqa: E402
 import exams  # noqa: E402
+import figure  # noqa: E402
 import presets  # noqa: E402
 import search  # noqa: E402
 import tables  # noqa: E402
@@ -137,6 +138,19 @@ def the_comparison_has_no_step_that_intervals_do_not_make():
     assert names == ["exact", "better", "small"], text
     assert "This is not a ranking" in text and "policies that intervals do not separate are left out" in text, text
     assert compare.bounds(rows[1]["groups"][1]) == (0.875, 0.885)
+
+
+def the_figure_has_a_fleets_times_below_where_there_are_some():
+    def row(name, clients, ms):
+        return {"name": name, "concurrency": clients, "ttft_ms": ms, "tpot_ms": ms, "tokens_per_s": 1000 / ms, "sent": 2**20 * ms}
+    points = [("exact", 100, 90, 88, 92), ("quality", 7, 89, 87, 91)]
+    times = {"network": "small", "rows": [row(n, c, ms * c) for c in (1, 16) for n, ms in (("exact", 100), ("paper-x", 50), ("slow", 400))]}
+    plain, more = figure.svg(points), figure.svg(points, times)
+    assert "clients" not in plain.split("</style>")[1] and "first token" not in plain
+    assert more.count('<circle class="clients0"') == more.count('<circle class="clients1"') == 6, "two policies in three panels"
+    assert more.count('<circle class="clients"') == 2, "bytes are the same for any number of clients"
+    for words in (">x<", ">slow<", "1 and 16 clients", ">1/2<", ">4x<", "time to first token", "tokens/s"):
+        assert words in more, words
 
 
 def a_task_that_misses_a_margin_is_named():

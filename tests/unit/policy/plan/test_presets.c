@@ -166,3 +166,17 @@ Test(presets, scissorhands_holds_half_of_the_prompt) {
     cr_assert(plan.evict.accum.most == 92 && plan.evict.accum.left == 92,
               "of 184 rows, at any time");
 }
+
+Test(presets, latent_without_directions_leaves_visual_tokens_and_says_so) {
+    fv_plan_shape with = shapes[0];
+    fv_plan plan;
+    make("preset=latent", &shapes[0], &plan);
+    cr_assert(!plan.pack.latent && !plan.pack.any && plan.pack.text.bits == 4);
+    cr_assert(strstr(plan.note[FV_STAGE_PACK], "directions"), "%s", plan.note[FV_STAGE_PACK]);
+    with.latent_layers = 32;
+    with.latent_rank = 128;
+    make("preset=latent", &with, &plan);
+    cr_assert(plan.pack.latent && plan.pack.any && plan.pack.text.bits == 4);
+    cr_assert_str_eq(plan.note[FV_STAGE_PACK], "");
+    cr_assert_eq(plan.pack.layer[31].row_bits, 8 * 128, "1/64 has room for all bits");
+}
