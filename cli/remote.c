@@ -142,14 +142,27 @@ typedef struct question {
     bool over;
 } question;
 
-/* "127.0.0.1:8000: UNAVAILABLE: there is no ..."; gRPC's own message for a failed connection
- * does not help a user. */
+/* Whether gRPC says of itself that a connection ended, one way or another. */
+static bool connection_ended(const char *text) {
+    static const char *const words[] = {"GOAWAY received", "Socket closed", "recvmsg:", "sendmsg:"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strncmp(text, words[i], strlen(words[i])) == 0) return true;
+    return false;
+}
+
+/* "127.0.0.1:8000: UNAVAILABLE: there is no ..."; gRPC's own messages for a connection that failed
+ * or ended do not help a user. */
 static fv_status said(const fv_remote *r, const fv_rpc_end *end) {
     static const char no_connection[] = "failed to connect to all addresses";
     char who[320];
     if (strncmp(end->text, no_connection, sizeof no_connection - 1) == 0)
         return FV_FAIL(end->status, "no fleet at %s (%s); start one with `fovea up`", r->target,
                        fv_rpc_code_name(end->code));
+    if (end->code == GRPC_STATUS_UNAVAILABLE && connection_ended(end->text))
+        return FV_FAIL(end->status,
+                       "%s: %s: the connection ended (%s): the fleet is shutting down or was "
+                       "killed; ask again when it is up",
+                       r->target, fv_rpc_code_name(end->code), end->text);
     snprintf(who, sizeof who, "%s: %s", r->target, fv_rpc_code_name(end->code));
     return fv_rpc_end_status(end, who);
 }
