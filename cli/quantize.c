@@ -27,7 +27,7 @@ enum { N_OPTION = sizeof table / sizeof *table };
 static const char usage[] = "fovea quantize --checkpoint DIR --out DIR [--weights TYPE] [options]";
 static const char about[] =
     "Quantizes the linear layers of the text model and writes a directory in the format of "
-    "compressed-tensors\n(W8A8 or W4A16), which fovea maps without further work. The weights are "
+    "compressed-tensors\n(W8A8 or W4A8), which fovea maps without further work. The weights are "
     "those of --weights TYPE while\nloading, to the bit.";
 
 /* A bar with what it counts. */

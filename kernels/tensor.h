@@ -6,6 +6,7 @@
  * A vector of n elements is one row of n columns. `ld` is the distance between rows in
  * elements, so a view may be a band of columns of a wider matrix. Weights are contiguous
  * (ld == cols) and as stored in the checkpoint, [out, in] for a linear layer. */
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,7 +25,8 @@ typedef enum fv_dtype {
  *     int8   bf16(fma(scale[row, g], integer, -min[row, g])); without `min` and in groups of 32 or 16
  *            the product is one of integers (kernels/ops.h)
  *     int4   bf16(fma(scale[row, g], integer - zero[row, g], -min[row, g]))
- *            integers 0..15, that of an even column in the low half of a byte */
+ *            integers 0..15, that of an even column in the low half of a byte; with `integers`, without
+ *            `zero` and `min`, the product is one of integers as well */
 typedef struct fv_quant {
     const void *scale; /* [rows] F32, or [rows, groups] of scale_type */
     fv_dtype scale_type;
@@ -33,6 +35,7 @@ typedef struct fv_quant {
     const uint8_t *zero; /* [rows, groups]; NULL: 8, and with `min` 0 */
     const float *min;    /* [rows, groups]; NULL: 0 */
     size_t row_bytes;
+    bool integers; /* of int4 */
 } fv_quant;
 
 typedef struct fv_tensor {

@@ -31,15 +31,25 @@ static fv_status parse_int8(const json_t *group, const char *where, fv_compresse
     return FV_OK;
 }
 
+/* Activations as integers of 8 bits, a scale for each 32. */
+static bool is_groups_of_32(const json_t *x) {
+    return json_integer_value(json_object_get(x, "num_bits")) == 8 && is(x, "type", "int") &&
+           json_is_true(json_object_get(x, "symmetric")) &&
+           json_is_true(json_object_get(x, "dynamic")) && is(x, "strategy", "group") &&
+           json_integer_value(json_object_get(x, "group_size")) == 32;
+}
+
 static fv_status parse_int4(const json_t *group, const char *where, fv_compressed *out) {
     const json_t *w = json_object_get(group, "weights");
     json_int_t size = json_integer_value(json_object_get(w, "group_size"));
     const json_t *order = json_object_get(w, "actorder");
     bool channel = is(w, "strategy", "channel");
-    if (json_is_object(json_object_get(group, "input_activations")))
+    const json_t *x = json_object_get(group, "input_activations");
+    out->integers = json_is_object(x);
+    if (out->integers && !(json_is_true(json_object_get(w, "symmetric")) && is_groups_of_32(x)))
         return FV_FAIL(FV_EUNSUPPORTED,
-                       "%s: quantized activations with weights of 4 bits are not supported; use a "
-                       "W4A16 checkpoint",
+                       "%s: with weights of 4 bits, activations must have 16, or 8, symmetric and "
+                       "dynamic per group of 32, where the weights are symmetric too",
                        where);
     if (!channel && (!is(w, "strategy", "group") || size < 32 || size > 1 << 20 || size % 32))
         return FV_FAIL(FV_EUNSUPPORTED,
@@ -189,6 +199,7 @@ fv_status fv_compressed_view(const fv_compressed *c, fv_arena *arena, const fv_s
         q->group = c->group < 0 ? (int32_t)(cols + 31) / 32 * 32 : c->group;
         q->groups = (int32_t)((cols + q->group - 1) / q->group);
         q->row_bytes = (size_t)(cols + 7) / 8 * 4;
+        q->integers = c->integers;
     } else if (cols > 65536) {
         return FV_FAIL(FV_EUNSUPPORTED,
                        "tensor '%s' in %s has %lld columns; products in int8 are exact up to 65536",

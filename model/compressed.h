@@ -8,6 +8,7 @@
  *   W4A16, "pack-quantized": X.weight_packed I32 [N, K/8], X.weight_scale [N, K/group],
  *                            X.weight_shape [2];          X.weight_zero_point I32 [N/8, K/group]
  *                            where the range is not symmetric
+ *   W4A8, "pack-quantized":  the same, symmetric; activations are integers of 8 bits in groups of 32
  *
  * and config.json a "quantization_config". Eight integers of 4 bits, plus 8, are an I32, the first in
  * its lowest bits. */
@@ -21,6 +22,7 @@ typedef struct fv_compressed {
     bool int8;
     int32_t group; /* columns of a scale in int4, -1: all; 0: no int4 */
     bool zero;     /* int4 has zero points */
+    bool integers; /* int4 meets activations of 8 bits (fv_quant) */
 } fv_compressed;
 
 /* FV_EUNSUPPORTED names the method or setting that is not supported. */

@@ -20,9 +20,9 @@ static json_t *scheme(const fv_weights *to) {
         json_pack("{s:i, s:s, s:b, s:b, s:s}", "num_bits", int8 ? 8 : 4, "type", "int", "symmetric",
                   1, "dynamic", 0, "strategy", int8 ? "channel" : "group");
     json_object_set_new(weights, "group_size", int8 ? json_null() : json_integer(to->group));
-    json_t *x = int8 ? json_pack("{s:i, s:s, s:b, s:b, s:s}", "num_bits", 8, "type", "int",
-                                 "symmetric", 1, "dynamic", 1, "strategy", "token")
-                     : json_null();
+    json_t *x = json_pack("{s:i, s:s, s:b, s:b, s:s}", "num_bits", 8, "type", "int", "symmetric", 1,
+                          "dynamic", 1, "strategy", int8 ? "token" : "group");
+    if (!int8) json_object_set_new(x, "group_size", json_integer(32));
     return json_pack("{s:[s], s:o, s:o}", "targets", "Linear", "weights", weights,
                      "input_activations", x);
 }

@@ -152,6 +152,7 @@ static fv_status place_integers(const format *f, fv_arena *arena, fv_tensor *t) 
     q->group = (int32_t)f->group;
     q->groups = (int32_t)(cols / f->group);
     q->row_bytes = f->dtype == FV_INT4 ? cols / 2 : cols;
+    q->integers = f->dtype == FV_INT4 && !f->min;
     void *scale;
     float *min = NULL;
     FV_TRY(fv_arena_array(arena, rows * (size_t)q->groups, fv_dtype_bytes(f->scale), &scale));

@@ -121,7 +121,8 @@ bool fv_quantize(const fv_tensor *w, const fv_weights *to, void *memory, fv_tens
                                      .scale_type = to->dtype == FV_INT8 ? FV_F32 : FV_BF16,
                                      .group = to->group,
                                      .groups = (int32_t)l.groups,
-                                     .row_bytes = l.row_bytes};
+                                     .row_bytes = l.row_bytes,
+                                     .integers = to->dtype == FV_INT4};
     for (int32_t n = 0; n < w->rows; n++) {
         if (!quantize_row(&r, to, l.groups, scales, codes)) return false;
         r.at += r.n * fv_dtype_bytes(w->dtype);

@@ -117,11 +117,19 @@ static fv_status run_rows(cpu *c, fv_cpu_rows r, fv_cpu_items *items, const void
 /* ---- linear ---------------------------------------------------------------------------- */
 
 /* What computes a part of linear. */
-typedef enum product { IN_F32, IN_BF16, IN_INT8, IN_INT8_GROUPS, N_PRODUCT } product;
+typedef enum product {
+    IN_F32,
+    IN_BF16,
+    IN_INT8,
+    IN_INT8_GROUPS,
+    IN_INT4_INTEGERS,
+    N_PRODUCT
+} product;
 
 static product product_of(const fv_backend *be, const fv_tensor *w) {
     if (w->dtype == FV_INT8 && !w->quant->group) return IN_INT8;
     if (w->dtype == FV_INT8 && w->quant->group <= 32 && !w->quant->min) return IN_INT8_GROUPS;
+    if (w->dtype == FV_INT4 && w->quant->integers) return IN_INT4_INTEGERS;
     return w->quant || be->compute == FV_COMPUTE_BF16 ? IN_BF16 : IN_F32;
 }
 
@@ -138,6 +146,8 @@ static fv_status linear_in(cpu *c, product in, const fv_linear_args *a) {
         [IN_INT8] = {p->pack_int8_plan, p->linear_int8_plan, p->pack_int8, p->linear_int8},
         [IN_INT8_GROUPS] = {p->pack_int8_groups_plan, p->linear_int8_groups_plan,
                             p->pack_int8_groups, p->linear_int8_groups},
+        [IN_INT4_INTEGERS] = {p->pack_int8_groups_plan, p->linear_int8_groups_plan,
+                              p->pack_int8_groups, p->linear_int8_groups},
     };
     fv_cpu_plan pack = of[in].pack_plan(&b);
     FV_TRY(reserve(&c->shared, &c->shared_bytes, pack.shared_bytes, 1));
@@ -153,6 +163,7 @@ static fv_status check_part(const fv_linear_args *a, const fv_linear_part *p) {
     assert(is_vector_of(&p->bias, p->w.rows));
     assert(!p->w.quant == (p->w.dtype < FV_N_DTYPE));
     assert(!p->w.quant || p->w.quant->group % (p->w.dtype == FV_INT4 ? 32 : 16) == 0);
+    assert(!p->w.quant || !p->w.quant->integers || (!p->w.quant->zero && !p->w.quant->min));
     if (p->w.dtype == FV_INT8 && !p->w.quant->group && p->w.cols > FV_INT8_MAX_K)
         return FV_FAIL(FV_EUNSUPPORTED,
                        "int8 weights of %d columns: at most %d can be summed exactly", p->w.cols,

@@ -1,4 +1,4 @@
-/* y = x w^T + bias (+ y) with weights in groups of 32 or 16 integers, with AMX (amx.h).
+/* y = x w^T + bias (+ y) with weights in groups of integers, with AMX (amx.h).
  *
  * A group is half a step of TDPBSSD, or a quarter: its bytes of 16 rows of w are operand A, and its integers of
  * 16 rows of x operand B. Its sums go through memory to vectors, a row of w each, where they become f32 and
@@ -63,11 +63,11 @@ void fv_amx_pack_int8_groups(const void *args, void *scratch, int64_t begin, int
 
 /* ---- products -------------------------------------------------------------------------- */
 
-/* The scales of rows [n0, n0 + n) of w and `groups` of its groups from g0 on. */
-static void copy_scales(const fv_quant *q, int64_t n0, int n, size_t g0, size_t groups,
+/* Scales of rows [n0, n0 + n) of w: `units` of those that meet x from group g0 on. */
+static void copy_scales(const fv_quant *q, int64_t n0, int n, size_t g0, size_t units,
                         float to[2 * KB][TILE_ROWS]) {
-    size_t at = (size_t)n0 * (size_t)q->groups + g0;
-    if (q->scale_type == FV_F32 && n >= TILE_ROWS && groups == TILE_ROWS) {
+    size_t at = (size_t)n0 * (size_t)q->groups + g0 * int8_units(q);
+    if (q->scale_type == FV_F32 && n >= TILE_ROWS && units == TILE_ROWS) {
         __m512i r[TILE_ROWS];
         UNROLL for (int i = 0; i < TILE_ROWS; i++) {
             r[i] = _mm512_loadu_si512((const float *)q->scale + at + (size_t)i * (size_t)q->groups);
@@ -76,48 +76,74 @@ static void copy_scales(const fv_quant *q, int64_t n0, int n, size_t g0, size_t 
         UNROLL for (int i = 0; i < TILE_ROWS; i++) { _mm512_store_si512(to[i], r[i]); }
         return;
     }
-    if (q->scale_type == FV_F16 && n >= TILE_ROWS && groups == KB) {
+    if (q->scale_type != FV_F32 && q->group == INT8_GROUP && n >= TILE_ROWS && units == KB) {
+        const bool half = q->scale_type == FV_F16;
         const __m512i rows = _mm512_mullo_epi32(
             _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
             _mm512_set1_epi32(q->groups));
         for (int g = 0; g < KB; g += 2) {
             __m512i two = _mm512_i32gather_epi32(rows, (const uint16_t *)q->scale + at + g, 2);
             __m512i second = _mm512_srli_epi32(two, 16);
-            _mm512_store_ps(to[g], _mm512_cvtph_ps(_mm512_cvtepi32_epi16(two)));
-            _mm512_store_ps(to[g + 1], _mm512_cvtph_ps(_mm512_cvtepi32_epi16(second)));
+            __m512 as_bf16 = _mm512_castsi512_ps(_mm512_slli_epi32(two, 16));
+            __m512 second_bf16 = _mm512_castsi512_ps(_mm512_slli_epi32(second, 16));
+            _mm512_store_ps(to[g], half ? _mm512_cvtph_ps(_mm512_cvtepi32_epi16(two)) : as_bf16);
+            _mm512_store_ps(to[g + 1],
+                            half ? _mm512_cvtph_ps(_mm512_cvtepi32_epi16(second)) : second_bf16);
         }
         return;
     }
-    for (int i = 0; i < TILE_ROWS; i++, at += (size_t)q->groups)
-        for (size_t g = 0; g < groups; g++)
-            to[g][i] = i < n ? widened(q->scale, q->scale_type, at + g) : 0.0f;
+    for (int i = 0; i < TILE_ROWS; i++)
+        for (size_t u = 0; u < units; u++)
+            to[u][i] = i < n ? int8_scale_at(q, n0 + i, g0, u) : 0.0f;
+}
+
+/* 64 integers of 8 bits, or of 4, less 8. */
+static ALWAYS_INLINE __m512i integers(const uint8_t *from, const bool int4) {
+    if (!int4) return _mm512_loadu_si512(from);
+    __m512i two = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const void *)from));
+    two = _mm512_or_si512(two, _mm512_slli_epi16(two, 4));
+    return _mm512_sub_epi8(_mm512_and_si512(two, _mm512_set1_epi8(15)), _mm512_set1_epi8(8));
+}
+
+/* The first n > 0 columns of a row's block. */
+static void part_of_row(const uint8_t *from, size_t n, bool int4, int8_t to[ROW]) {
+    memset(to, 0, ROW);
+    if (!int4) {
+        memcpy(to, from, n);
+        return;
+    }
+    for (size_t c = 0; c < n; c += INT8_GROUP) int4_integers(from + c / 2, n - c, to + c);
 }
 
 /* Rows [n0, n0 + n) of w and block k of K; what comes next is `ahead` bytes on. */
-static void copy_panel(const fv_tensor *w, int64_t n0, int n, size_t k, size_t groups,
-                       ptrdiff_t ahead, w_panel *to) {
+static ALWAYS_INLINE void copy_panel(const fv_tensor *w, int64_t n0, int n, size_t k, size_t units,
+                                     ptrdiff_t ahead, const bool int4, w_panel *to) {
     const fv_quant *q = w->quant;
-    const size_t first = k * KB * (INT8_GROUP / (size_t)q->group);
-    size_t left = (size_t)w->cols - k * ROW, bytes = left < ROW ? left : ROW;
+    const size_t bytes = int4 ? 32 : 64; /* of 64 columns */
+    size_t left = (size_t)w->cols - k * ROW, cols = left < ROW ? left : ROW;
     for (int i = 0; i < PANEL_ROWS; i++) {
         int8_t *codes = to->codes[0][0] + i * ROW;
-        const int8_t *from = (const int8_t *)w->data + (size_t)(n0 + i) * q->row_bytes + k * ROW;
-        size_t there = i < n ? bytes : 0;
-        size_t scale = (size_t)(n0 + PANEL_ROWS + i) * (size_t)q->groups + first;
+        const uint8_t *from =
+            (const uint8_t *)w->data + (size_t)(n0 + i) * q->row_bytes + k * ROW / 64 * bytes;
+        size_t scale =
+            (size_t)(n0 + PANEL_ROWS + i) * (size_t)q->groups + k * ROW / (size_t)q->group;
         _mm_prefetch((const void *)((uintptr_t)q->scale + scale * fv_dtype_bytes(q->scale_type)),
                      _MM_HINT_T1);
-        if (there == ROW) {
-            for (size_t c = 0; c < ROW; c += 64) {
-                _mm_prefetch((const void *)((uintptr_t)from + (size_t)ahead + c), _MM_HINT_T0);
-                _mm512_store_si512(codes + c, _mm512_loadu_si512(from + c));
-            }
+        if (i >= n) {
+            memset(codes, 0, ROW);
             continue;
         }
-        if (there) memcpy(codes, from, there);
-        memset(codes + there, 0, ROW - there);
+        if (cols < ROW) {
+            part_of_row(from, cols, int4, codes);
+            continue;
+        }
+        for (size_t c = 0; c < ROW / 64; c++) {
+            _mm_prefetch((const void *)((uintptr_t)from + (size_t)ahead + c * bytes), _MM_HINT_T0);
+            _mm512_store_si512(codes + c * 64, integers(from + c * bytes, int4));
+        }
     }
     for (int s = 0; s < STRIPS; s++)
-        copy_scales(q, n0 + s * TILE_ROWS, n - s * TILE_ROWS, first, groups, to->scale[s]);
+        copy_scales(q, n0 + s * TILE_ROWS, n - s * TILE_ROWS, k * KB, units, to->scale[s]);
 }
 
 /* The sums of group g, [16 rows of w, 16 rows of x], with tile c. */
@@ -238,24 +264,30 @@ static void item(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t
     int N = min_int(columns_of(a), p->w.rows - n0), panels = (int)div_up(N, PANEL_ROWS);
     if (each > blocks - block0) each = blocks - block0;
     strip_fn *const of[2][2] = {{many_of_16, many_of_32}, {one_of_16, one_of_32}};
-    strip_fn *strip = of[a->x.rows == 1][p->w.quant->group == INT8_GROUP];
+    strip_fn *strip = of[a->x.rows == 1][int8_units(p->w.quant) == 1];
+    const bool int4 = p->w.dtype == FV_INT4;
+    const ptrdiff_t block = int4 ? ROW / 2 : ROW; /* bytes of a row */
     w_panel *panel = scratch;
     float *accs = (float *)(panel + 1), wide[MANY_N]; /* [panels][each][STRIPS][16, 16] */
     enum { ACC = TILE_ROWS * TILE_ROWS };
     memset(accs, 0, (size_t)panels * each * STRIPS * ACC * sizeof *accs);
     for (size_t k = 0; k < k_blocks(a); k++) {
-        size_t groups = int8_scales(p->w.quant, k * KB, all - k * KB < KB ? all - k * KB : KB);
+        size_t units = int8_scales(p->w.quant, k * KB, all - k * KB < KB ? all - k * KB : KB);
         for (int j = 0; j < panels; j++) {
             ptrdiff_t ahead = j + 1 < panels || k + 1 == k_blocks(a)
                                   ? (ptrdiff_t)PANEL_ROWS * (ptrdiff_t)p->w.quant->row_bytes
-                                  : ROW;
-            if (panels == 1 && k + 1 == k_blocks(a)) ahead -= (ptrdiff_t)(k * ROW);
-            copy_panel(&p->w, n0 + j * PANEL_ROWS, N - j * PANEL_ROWS, k, groups, ahead, panel);
+                                  : block;
+            if (panels == 1 && k + 1 == k_blocks(a)) ahead -= (ptrdiff_t)k * block;
+            int64_t n = n0 + j * PANEL_ROWS;
+            if (int4)
+                copy_panel(&p->w, n, N - j * PANEL_ROWS, k, units, ahead, true, panel);
+            else
+                copy_panel(&p->w, n, N - j * PANEL_ROWS, k, units, ahead, false, panel);
             float *at = accs + (size_t)j * each * STRIPS * ACC;
             for (size_t m = 0; m < each; m++)
                 for (int s = 0; s < STRIPS; s++, at += ACC)
                     strip(panel->codes[s][0], panel->scale[s][0],
-                          (const x_block *)b->x + k * blocks + block0 + m, groups, at);
+                          (const x_block *)b->x + k * blocks + block0 + m, units, at);
         }
     }
     const float *bias = bias_f32(&p->bias, n0, N, wide);
@@ -274,8 +306,8 @@ void fv_amx_linear_int8_groups(const void *args, void *scratch, int64_t begin, i
     for (int p = 0; p < b->a->n_part; p++) {
         const fv_linear_part *part = &b->a->part[p];
         int64_t n = items_of_part(b->a, part->w.rows);
-        tiles_open_as(part->w.quant->group, part->w.quant->group / 4,
-                      b->a->x.rows == 1 ? 1 : TILE_ROWS);
+        int width = INT8_GROUP / (int)int8_units(part->w.quant); /* columns of a sum */
+        tiles_open_as(width, width / 4, b->a->x.rows == 1 ? 1 : TILE_ROWS);
         for (int64_t i = begin < 0 ? 0 : begin; i < end && i < n; i++) item(b, part, i, scratch);
         begin -= n;
         end -= n;

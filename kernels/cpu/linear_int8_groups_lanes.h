@@ -1,9 +1,12 @@
 #ifndef FOVEA_KERNELS_CPU_LINEAR_INT8_GROUPS_LANES_H
 #define FOVEA_KERNELS_CPU_LINEAR_INT8_GROUPS_LANES_H
 
-/* y = x w^T + bias (+ y) with weights in groups of 32 or 16 integers, for a path with 16-lane vectors. Lanes are
- * rows of w: 16 rows and a block of K are a panel of pairs widened to 16 bits, which meets pairs of x. */
+/* y = x w^T + bias (+ y) with weights in groups of integers, for a path with 16-lane vectors. Lanes are rows of
+ * w: 16 rows and a block of K are a panel of pairs widened to 16 bits, which meets pairs of x. Where AVX-512
+ * has VNNI, linear_int8_groups_vnni.c is used. */
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/linear_int8.h"
+#include "kernels/cpu/linear_int8_groups_vnni.h"
 #include "kernels/cpu/linear_parts_lanes.h"
 
 /* GROUPS_K: groups of a block of K; its panel, 8 KiB, stays in L1. */
@@ -72,7 +75,14 @@ static size_t groups_ldx(const fv_linear_args *a) {
     return int8_groups(a->x.cols) * (1 + INT8_GROUP / 2);
 }
 
+#ifdef __AVX512F__
+static bool groups_in_vnni(void) { return fv_vnni_runs_here(); }
+#else
+static bool groups_in_vnni(void) { return false; }
+#endif
+
 static fv_cpu_plan pack_int8_groups_plan(const void *args) {
+    if (groups_in_vnni()) return fv_vnni_pack_int8_groups_plan(args);
     const fv_linear_args *a = ((const fv_cpu_packed_linear *)args)->a;
     fv_cpu_plan plan = {.n_item = a->x.rows, .grain = div_up(16384, a->x.cols + 1)};
     plan.shared_bytes = (size_t)a->x.rows * groups_ldx(a) * 4;
@@ -82,7 +92,10 @@ static fv_cpu_plan pack_int8_groups_plan(const void *args) {
 static void pack_int8_groups(const void *args, void *scratch, int64_t begin, int64_t end) {
     const fv_cpu_packed_linear *b = args;
     size_t n = int8_groups(b->a->x.cols);
-    (void)scratch;
+    if (groups_in_vnni()) {
+        fv_vnni_pack_int8_groups(args, scratch, begin, end);
+        return;
+    }
     for (int64_t m = begin; m < end; m++) {
         float *scale = (float *)b->x + (size_t)m * groups_ldx(b->a);
         int16_t *to = (int16_t *)(scale + n);
@@ -105,16 +118,20 @@ typedef struct groups_panel {
 static void groups_panel_of(const fv_tensor *w, int64_t n0, int rows, size_t g0, size_t n,
                             groups_panel *to) {
     const fv_quant *q = w->quant;
-    const size_t first = g0 * (INT8_GROUP / (size_t)q->group), scales = int8_scales(q, g0, n);
-    for (size_t g = 0; g < scales; g++)
-        for (int i = 0; i < LANES; i++) {
-            size_t row = (size_t)(n0 + i) * (size_t)q->groups;
-            to->scale[g][i] = i < rows ? widened(q->scale, q->scale_type, row + first + g) : 0.0f;
-        }
+    const size_t scales = int8_scales(q, g0, n);
+    for (size_t u = 0; u < scales; u++)
+        for (int i = 0; i < LANES; i++)
+            to->scale[u][i] = i < rows ? int8_scale_at(q, n0 + i, g0, u) : 0.0f;
     for (size_t g = 0; g < n; g++) {
         size_t k = (g0 + g) * INT8_GROUP, cols = (size_t)w->cols - k;
         const int8_t *at = (const int8_t *)w->data + (size_t)n0 * q->row_bytes + k;
         int8_t part[LANES][INT8_GROUP] = {{0}};
+        if (w->dtype == FV_INT4) {
+            const uint8_t *row = (const uint8_t *)w->data + (size_t)n0 * q->row_bytes + k / 2;
+            for (int i = 0; i < rows; i++, row += q->row_bytes) int4_integers(row, cols, part[i]);
+            int8_pairs_transpose(part[0], INT8_GROUP, to->pairs[g]);
+            continue;
+        }
         bool whole = rows == LANES && cols >= INT8_GROUP;
         for (int i = 0; i < rows && !whole; i++)
             memcpy(part[i], at + (size_t)i * q->row_bytes, cols < INT8_GROUP ? cols : INT8_GROUP);
@@ -165,6 +182,7 @@ static int groups_columns(const fv_linear_args *a) {
 }
 
 static fv_cpu_plan linear_int8_groups_plan(const void *args) {
+    if (groups_in_vnni()) return fv_vnni_linear_int8_groups_plan(args);
     const fv_linear_args *a = ((const fv_cpu_packed_linear *)args)->a;
     int columns = groups_columns(a);
     fv_cpu_plan plan = {.grain = 1};
@@ -194,7 +212,7 @@ static void linear_int8_groups_item(const fv_cpu_packed_linear *b, const fv_line
                 const int32_t *x = (const int32_t *)b->x + (size_t)m * ldx + all;
                 float *at = accs + ((size_t)j * (size_t)M + (size_t)m) * LANES;
                 x += g * (INT8_GROUP / 2);
-                if (p->w.quant->group == INT8_GROUP)
+                if (int8_units(p->w.quant) == 1)
                     groups_rows(panel + j, scales, scale, x, ldx, at, min_int(4, M - m), 1);
                 else
                     groups_rows(panel + j, scales, scale, x, ldx, at, min_int(4, M - m), 2);
@@ -210,6 +228,10 @@ static void linear_int8_groups_item(const fv_cpu_packed_linear *b, const fv_line
 static void linear_int8_groups(const void *args, void *scratch, int64_t begin, int64_t end) {
     const fv_cpu_packed_linear *b = args;
     int columns = groups_columns(b->a);
+    if (groups_in_vnni()) {
+        fv_vnni_linear_int8_groups(args, scratch, begin, end);
+        return;
+    }
     for (int p = 0; p < b->a->n_part; p++) {
         int64_t N = b->a->part[p].w.rows, n = div_up(N, columns);
         for (int64_t i = begin < 0 ? 0 : begin; i < end && i < n; i++)

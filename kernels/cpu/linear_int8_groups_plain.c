@@ -1,4 +1,4 @@
-/* y = x w^T + bias (+ y) with weights in groups of 32 or 16 integers: groups of x are quantized, then an
+/* y = x w^T + bias (+ y) with weights in groups of integers: groups of 32 columns of x are quantized, then an
  * item is one output column. */
 #include "kernels/cpu/plain.h"
 
@@ -47,19 +47,27 @@ fv_cpu_plan fv_plain_linear_int8_groups_plan(const void *args) {
     return fv_plain_linear_plan(((const fv_cpu_packed_linear *)args)->a);
 }
 
+/* Integer k of a row of w. */
+static int integer(const fv_tensor *w, const int8_t *row, size_t k) {
+    if (w->dtype == FV_INT8) return row[k];
+    return (((const uint8_t *)row)[k / 2] >> k % 2 * 4 & 15) - 8;
+}
+
 static void column(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t n) {
     const fv_quant *q = p->w.quant;
-    size_t K = (size_t)b->a->x.cols, N = groups_of(b->a), W = (size_t)q->group;
+    size_t K = (size_t)b->a->x.cols, N = groups_of(b->a);
+    size_t W = q->group < GROUP ? (size_t)q->group : GROUP; /* columns of an integer sum */
     const int8_t *w = (const int8_t *)p->w.data + (size_t)n * q->row_bytes;
     for (int64_t m = 0; m < b->a->x.rows; m++) {
         const group *x = (const group *)b->x + (size_t)m * N;
         float *y = row_f32(&p->y, m) + n, out = 0.0f;
         for (size_t g = 0; g * W < K; g++) {
-            float scale = widened(q->scale, q->scale_type, (size_t)n * (size_t)q->groups + g);
+            size_t at = (size_t)n * (size_t)q->groups + g * W / (size_t)q->group;
+            float scale = widened(q->scale, q->scale_type, at);
             const group *of = x + g * W / GROUP;
             int32_t sum = 0;
             for (size_t k = g * W; k < K && k < (g + 1) * W; k++)
-                sum += (int32_t)of->code[k % GROUP] * w[k];
+                sum += (int32_t)of->code[k % GROUP] * integer(&p->w, w, k);
             out = fmaf(scale * of->scale, (float)sum, out);
         }
         if (p->bias.data) out += widened(p->bias.data, p->bias.dtype, (size_t)n);

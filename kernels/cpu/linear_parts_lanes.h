@@ -261,10 +261,31 @@ enum { INT8_GROUP = 32 };
 
 static inline size_t int8_groups(int32_t K) { return ((size_t)K + INT8_GROUP - 1) / INT8_GROUP; }
 
-/* Groups of w, of 32 or 16, in n groups of x from g0 on. */
+/* Scales that a group of x meets: two with groups of 16, otherwise one. */
+static inline size_t int8_units(const fv_quant *q) { return q->group < INT8_GROUP ? 2 : 1; }
+
+/* The same for n groups of x from g0 on. */
 static inline size_t int8_scales(const fv_quant *q, size_t g0, size_t n) {
-    size_t per = INT8_GROUP / (size_t)q->group, left = (size_t)q->groups - g0 * per;
-    return n * per < left ? n * per : left;
+    if (int8_units(q) == 1) return n;
+    size_t left = (size_t)q->groups - 2 * g0;
+    return 2 * n < left ? 2 * n : left;
+}
+
+/* Scale u of row n of those that meet x from group g0 on. */
+static inline float int8_scale_at(const fv_quant *q, int64_t n, size_t g0, size_t u) {
+    size_t group = (g0 * INT8_GROUP + u * (INT8_GROUP / int8_units(q))) / (size_t)q->group;
+    return widened(q->scale, q->scale_type, (size_t)n * (size_t)q->groups + group);
+}
+
+/* 32 integers of 4 bits, of which n are there, less 8; the others become 0. */
+static inline void int4_integers(const uint8_t *from, size_t n, int8_t to[INT8_GROUP]) {
+    uint8_t part[INT8_GROUP / 2];
+    memset(part, 0x88, sizeof part);
+    memcpy(part, from, (n + 1) / 2 < sizeof part ? (n + 1) / 2 : sizeof part);
+    for (size_t k = 0; k < sizeof part; k++) {
+        to[2 * k] = (int8_t)((part[k] & 15) - 8);
+        to[2 * k + 1] = (int8_t)((part[k] >> 4) - 8);
+    }
 }
 
 /* x as integers, in the shared memory of pack_int8: a scale for each row, a sum where the path needs

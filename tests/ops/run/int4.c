@@ -1,5 +1,5 @@
 /* Products with weights in groups of integers, of 4 or 8 bits: the plain path's bits, and numbers that are computed by hand.
- * Groups of 32 or 16 in int8 are summed as integers where they have no min. The CPU only. */
+ * Groups of 32 or 16 in int8 are summed as integers where they have no min, and those in int4 with `integers`. The CPU only. */
 #include "tests/ops/run/run.h"
 
 /* Weights [N, K] whose integers end at the end of a mapping. */
@@ -31,6 +31,7 @@ static void weights_new(weights *w, fv_dtype dtype, int N, int K, int group, boo
     }
     q->zero = zeros;
     q->min = mins;
+    q->integers = dtype == FV_INT4 && !zero && !min && random_int(0, 2) > 0;
     w->w = fv_tensor_of(codes.data, dtype, N, K);
     w->w.quant = q;
 }
@@ -69,7 +70,7 @@ static void linear_once(device_test *d, fv_dtype dtype, int M, int K, int N, int
 
 /* Groups with nothing but a scale in bf16, which has all of its values where M
  * is 1: whole blocks of K, and a part of one. */
-static void every_scale(device_test *d, int M, int group) {
+static void every_scale(device_test *d, int M, int group, bool integers) {
     enum { K = 288, SCALES = 1 << 16 };
     int groups = (K + group - 1) / group, N = M > 1 ? 1000 : SCALES / groups;
     fv_tensor x = tensor_new(FV_F32, M, K, 0);
@@ -83,7 +84,8 @@ static void every_scale(device_test *d, int M, int group) {
                   .scale_type = FV_BF16,
                   .group = group,
                   .groups = groups,
-                  .row_bytes = K / 2};
+                  .row_bytes = K / 2,
+                  .integers = integers};
     fv_linear_args a = {.x = x, .n_part = 1};
     a.part[0].w = fv_tensor_of(codes, FV_INT4, N, K);
     a.part[0].w.quant = &q;
@@ -167,6 +169,35 @@ static void halves_by_hand(device_test *d) {
     }
 }
 
+/* Integers of 4 bits, less 8: four sums of 32 with one scale, and a part of the next 128. */
+static void nibbles_by_hand(device_test *d) {
+    enum { K = 133 };
+    uint8_t w[(K + 7) / 8 * 4];
+    float x[K] = {0}, y[1], scale[2] = {0.01f, -0.5f};
+    memset(w, 0x88, sizeof w);              /* zeros */
+    w[0] = 0xf0, x[0] = 1.0f, x[1] = -0.5f; /* -8 and 7 */
+    w[49] = 0x2f, x[98] = 0.25f, x[99] = 0.26f;
+    w[66] = 0xd9, x[132] = 0.001f; /* 1; behind the last column lies a 5 */
+    fv_quant quant = {.scale = scale,
+                      .scale_type = FV_F32,
+                      .group = 128,
+                      .groups = 2,
+                      .row_bytes = sizeof w,
+                      .integers = true};
+    fv_linear_args a = {.x = fv_tensor_of(x, FV_F32, 1, K), .n_part = 1};
+    a.part[0].w = fv_tensor_of(w, FV_INT4, 1, K);
+    a.part[0].w.quant = &quant;
+    a.part[0].y = fv_tensor_of(y, FV_F32, 1, 1);
+    for (int isa = 0; isa < 2; isa++) {
+        fv_backend *be = isa ? &d->be : &d->plain;
+        must(be->ops->linear(be, &a));
+        float want = fmaf(0.01f * (1.0f / 127.0f), 127 * -8 + -64 * 7, 0.0f);
+        want = fmaf(0.01f * (0.26f / 127.0f), 122 * 7 + 127 * -6, want);
+        want = fmaf(-0.5f * (0.001f / 127.0f), 127 * 1, want);
+        check(same_f32(y[0], want), "%a, not %a", (double)y[0], (double)want);
+    }
+}
+
 /* Parts of one call in groups of 32 and of 16 share x. */
 static void parts_of_both(device_test *d, int M) {
     enum { K = 300, N = 35 };
@@ -206,7 +237,7 @@ static void test_linear_int4(device_test *d) {
         linear_once(d, t, 0, 7, 9, 32, false);
         linear_once(d, t, 3, 0, 9, 32, false);
         linear_once(d, t, 1, 4099, 37, 128, false);
-        linear_once(d, t, 33, 801, 300, 32, false);
+        for (int i = 0; i < 4; i++) linear_once(d, t, 33, 801, 300, 32, false);
         linear_once(d, t, 1, 801, 300, 32, true);
         linear_once(d, t, 801, 290, 67, 32, false);
     }
@@ -219,16 +250,20 @@ static void test_linear_int4(device_test *d) {
     decoded(d, FV_INT8, 16, false);
     integers_by_hand(d);
     halves_by_hand(d);
+    nibbles_by_hand(d);
     parts_of_both(d, 1);
     parts_of_both(d, 21);
     group("linear in int4: every scale in bf16");
-    every_scale(d, 1, 32);
-    every_scale(d, 19, 128);
-    every_scale(d, 35, 32);
+    for (int integers = 0; integers < 2; integers++) {
+        every_scale(d, 1, 32, integers);
+        every_scale(d, 19, 128, integers);
+        every_scale(d, 35, 32, integers);
+    }
 }
 
 typedef struct perf_weights {
     fv_dtype dtype; /* FV_INT4 in groups of 32, FV_INT8 in groups of 16 as Q6_K, or FV_BF16 */
+    bool integers;  /* of int4 */
     size_t bytes, n_scale, scale_bytes;
     uint8_t *codes;
     void *scale;
@@ -238,9 +273,10 @@ enum { PERF_N = 11008, PERF_K = 4096, PERF_COPIES = 8 };
 
 static int perf_group(fv_dtype t) { return t == FV_INT4 ? 32 : t == FV_INT8 ? 16 : 0; }
 
-static void perf_weights_new(perf_weights *w, fv_dtype t) {
+static void perf_weights_new(perf_weights *w, fv_dtype t, bool integers) {
     size_t all = (size_t)PERF_N * PERF_K;
-    *w = (perf_weights){.dtype = t, .bytes = t == FV_INT4 ? all / 2 : all * fv_dtype_bytes(t)};
+    *w = (perf_weights){.dtype = t, .integers = integers};
+    w->bytes = t == FV_INT4 ? all / 2 : all * fv_dtype_bytes(t);
     if (perf_group(t)) w->n_scale = all / (size_t)perf_group(t);
     w->scale_bytes = t == FV_INT4 ? 2 : 4;
     w->codes = room(w->bytes * PERF_COPIES);
@@ -260,7 +296,8 @@ static double perf_once(device_test *d, const perf_weights *w, size_t c, fv_tens
     fv_quant quant = {.scale = (char *)w->scale + c * w->n_scale * w->scale_bytes,
                       .scale_type = w->dtype == FV_INT4 ? FV_BF16 : FV_F32,
                       .group = perf_group(w->dtype),
-                      .row_bytes = w->bytes / PERF_N};
+                      .row_bytes = w->bytes / PERF_N,
+                      .integers = w->integers};
     fv_linear_args a = {.x = x, .n_part = 1, .part = {{.y = y}}};
     a.part[0].w = fv_tensor_of(w->codes + c * w->bytes, w->dtype, PERF_N, PERF_K);
     if (quant.group) {
@@ -278,10 +315,11 @@ static void perf_linear_int4(device_test *d) {
     if (!on_cpu(d)) return;
     fv_compute was = d->be.compute;
     d->be.compute = FV_COMPUTE_BF16;
-    for (int k = 0; k < 2; k++) {
+    static const char *const name[] = {"int4/32 as integers", "int4/32 as bf16", "int8/16"};
+    for (int k = 0; k < 3; k++) {
         perf_weights w[2];
-        perf_weights_new(&w[0], k ? FV_INT8 : FV_INT4);
-        perf_weights_new(&w[1], FV_BF16);
+        perf_weights_new(&w[0], k == 2 ? FV_INT8 : FV_INT4, k == 0);
+        perf_weights_new(&w[1], FV_BF16, false);
         for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
             both x = both_normal(d, FV_F32, rows[r], PERF_K, 0);
             both y = both_new(d, FV_F32, rows[r], PERF_N, 0);
@@ -293,8 +331,8 @@ static void perf_linear_int4(device_test *d) {
                 }
             report(least[0], 2.0 * rows[r] * PERF_N * PERF_K,
                    (double)w[0].bytes + (double)(w[0].n_scale * w[0].scale_bytes),
-                   "%s [%d, %d] x [%d, %d]^T from memory: %.2fx of bf16", k ? "int8/16" : "int4/32",
-                   rows[r], PERF_K, PERF_N, PERF_K, least[1] / least[0]);
+                   "%s [%d, %d] x [%d, %d]^T from memory: %.2fx of bf16", name[k], rows[r], PERF_K,
+                   PERF_N, PERF_K, least[1] / least[0]);
             both_free(&x);
             both_free(&y);
         }

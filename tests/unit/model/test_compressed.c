@@ -58,6 +58,7 @@ static void assert_same(const fv_tensor *a, const fv_tensor *b) {
     }
     const fv_quant *p = a->quant, *q = b->quant;
     cr_assert(p->groups == q->groups && p->scale_type == q->scale_type);
+    cr_assert_eq(p->integers, q->integers);
     size_t row = a->dtype == FV_INT8 ? (size_t)a->cols : p->row_bytes;
     cr_assert_arr_eq(a->data, b->data, rows * row);
     cr_assert_arr_eq(p->scale, q->scale, rows * (size_t)p->groups * fv_dtype_bytes(p->scale_type));
@@ -141,24 +142,39 @@ Test(compressed, other_schemes_are_refused_by_name) {
     refused("int4", "weights.group_size", "24", "a multiple of 32 columns");
     refused("int4", "weights.group_size", "64", "must be F32, BF16 or F16 of shape");
     refused("int4", "weights.actorder", "\"group\"", "actorder");
-    refused("int4", "weights.symmetric", "false", "weight_zero_point' of a weight");
+    refused("int4", "weights.symmetric", "false", "where the weights are symmetric too");
+    refused("int4", "input_activations.strategy", "\"token\"", "dynamic per group of 32");
+    refused("int4", "input_activations.group_size", "64", "dynamic per group of 32");
 }
 
 /* ---- what compressed-tensors has packed, as it reads it (tests/parity/compressed_golden.py) --- */
 
 enum { GOLDEN_ROWS = 24, GOLDEN_COLS = 96 };
 
+static fv_shards *golden(void) {
+    char dir[PATH_CAP];
+    fv_shards *sh;
+    cr_assert_eq(fv_path_join(FOVEA_TEST_DATA, "golden/compressed", dir, sizeof dir), FV_OK);
+    cr_assert_eq(fv_shards_open(dir, &sh), FV_OK, "%s", fv_last_error());
+    return sh;
+}
+
+static fv_tensor_spec golden_weight(const char *name) {
+    fv_tensor_spec e = {.n_dim = 2, .shape = {GOLDEN_ROWS, GOLDEN_COLS}};
+    snprintf(e.name, sizeof e.name, "text.layers.0.%s.weight", name);
+    return e;
+}
+
+/* A weight times 1: in bf16 where a product decodes to it; where it is one of integers, 1 is 127 * (1 / 127),
+ * rounded twice, and so is a weight. */
 static void equals_reference(const char *name, fv_compressed c) {
     static float one[GOLDEN_COLS * GOLDEN_COLS], y[GOLDEN_COLS * GOLDEN_ROWS];
-    char dir[PATH_CAP], key[FV_TENSOR_NAME_MAX];
-    fv_shards *sh;
+    char key[FV_TENSOR_NAME_MAX];
+    fv_shards *sh = golden();
     fv_arena arena = {0};
     fv_tensor w;
     fv_backend be;
-    fv_tensor_spec e = {.n_dim = 2, .shape = {GOLDEN_ROWS, GOLDEN_COLS}};
-    cr_assert_eq(fv_path_join(FOVEA_TEST_DATA, "golden/compressed", dir, sizeof dir), FV_OK);
-    cr_assert_eq(fv_shards_open(dir, &sh), FV_OK, "%s", fv_last_error());
-    snprintf(e.name, sizeof e.name, "text.layers.0.%s.weight", name);
+    fv_tensor_spec e = golden_weight(name);
     snprintf(key, sizeof key, "expected.%s", name);
     const fv_shard_tensor *t = fv_compressed_find(sh, &e), *want = fv_shards_find(sh, key);
     cr_assert(t && want);
@@ -173,7 +189,8 @@ static void equals_reference(const char *name, fv_compressed c) {
             size_t i = (size_t)(n * GOLDEN_COLS + k);
             float got = y[k * GOLDEN_ROWS + n];
             if (w.dtype == FV_INT4) {
-                cr_assert_eq(got, f32_of_bf16(((const uint16_t *)want->entry->data)[i]));
+                float x = f32_of_bf16(((const uint16_t *)want->entry->data)[i]);
+                cr_assert_float_eq(got, x, c.integers ? fabsf(x) * 0x1.1p-8f : 0);
                 continue;
             }
             double x = (double)((const float *)want->entry->data)[i];
@@ -186,7 +203,21 @@ static void equals_reference(const char *name, fv_compressed c) {
 
 Test(compressed, weights_are_those_that_compressed_tensors_reads) {
     equals_reference("self_attn.q_proj", (fv_compressed){.group = 32});
+    equals_reference("self_attn.q_proj", (fv_compressed){.group = 32, .integers = true});
     equals_reference("self_attn.k_proj", (fv_compressed){.group = 32, .zero = true});
     equals_reference("self_attn.v_proj", (fv_compressed){.group = -1});
     equals_reference("mlp.gate_proj", (fv_compressed){.int8 = true});
+}
+
+Test(compressed, zero_points_that_are_missing_are_named) {
+    fv_shards *sh = golden();
+    fv_arena arena = {0};
+    fv_tensor w;
+    fv_tensor_spec e = golden_weight("self_attn.q_proj");
+    fv_compressed c = {.group = 32, .zero = true};
+    const fv_shard_tensor *t = fv_compressed_find(sh, &e);
+    cr_assert_eq(fv_compressed_view(&c, &arena, sh, t, &e, &w), FV_ENOTFOUND);
+    cr_assert(strstr(fv_last_error(), "weight_zero_point' of a weight"), "%s", fv_last_error());
+    fv_arena_fini(&arena);
+    fv_shards_close(sh);
 }

@@ -34,7 +34,7 @@ static void at_backend(fv_tensor w, float y[COLS * ROWS]) {
 /* A weight times 1: rounded to bf16 where a product decodes to bf16; where it is one of integers, 1 is
  * 127 * (1 / 127), rounded twice. */
 static bool is_weight(float y, float want, const fv_quant *q, fv_dtype dtype) {
-    bool integers = dtype == FV_INT8 && q->group <= 32 && !q->min;
+    bool integers = q->integers || (dtype == FV_INT8 && q->group <= 32 && !q->min);
     return integers ? fabsf(y - want) <= 0x1p-22f * fabsf(want)
                     : y == f32_of_bf16(bf16_of_f32(want));
 }

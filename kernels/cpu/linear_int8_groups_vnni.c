@@ -1,0 +1,277 @@
+/* y = x w^T + bias (+ y) with weights in groups of integers of 8 or 4 bits, with AVX-512 VNNI.
+ *
+ * Lanes are rows of w: 16 rows and a block of K are a panel of quads, four neighbouring columns of a row,
+ * which meet quads of x. VPDPBUSD's first operand is unsigned, so w is raised by 128, and integers of 4 bits
+ * are 0..15 as they lie; sums begin at what that adds, with the other sign: it depends on x alone.
+ *
+ * A dword of 4-bit integers is 8 columns. Its low halves are the even ones, a quad, and its high halves the
+ * odd ones, so dwords are transposed before they are taken apart, and x lies in that order. */
+#include <immintrin.h>
+#include <string.h>
+
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/linear_int8.h"
+#include "kernels/cpu/linear_int8_groups_vnni.h"
+#include "kernels/cpu/linear_parts_lanes.h"
+
+/* K_GROUPS: groups of a block of K; its panel, 8 KiB, stays in L1. ROWS: of x that meet a panel at a time. */
+enum { K_GROUPS = 16, QUADS = INT8_GROUP / 4, PANELS = 4, FEW = 16, ROWS = 4, HALF = 16 };
+
+/* A row of x in shared memory, a group for each 32 columns, zeros after the last. */
+typedef struct x_group {
+    float scale;
+    int32_t start[3]; /* what sums begin at: that of the group, and of its halves */
+    int32_t quad[QUADS];
+} x_group;
+
+/* Scales are one for each group, or two, for its halves. */
+typedef struct panel {
+    __m512i quad[K_GROUPS][QUADS];
+    float scale[2 * K_GROUPS][LANES];
+} panel;
+
+static bool is_int4(const fv_linear_args *a) { return a->part[0].w.dtype == FV_INT4; }
+
+/* ---- x --------------------------------------------------------------------------------- */
+
+fv_cpu_plan fv_vnni_pack_int8_groups_plan(const void *args) {
+    const fv_linear_args *a = ((const fv_cpu_packed_linear *)args)->a;
+    fv_cpu_plan plan = {.n_item = a->x.rows, .grain = div_up(16384, a->x.cols + 1)};
+    plan.shared_bytes = (size_t)a->x.rows * int8_groups(a->x.cols) * sizeof(x_group);
+    return plan;
+}
+
+static void pack_group(const float *x, size_t K, size_t g, bool int4, x_group *to) {
+    int8_t codes[INT8_GROUP], order[INT8_GROUP];
+    int32_t half[2] = {0, 0}, raised = int4 ? 8 : 128;
+    to->scale = int8_group_of(x, K, g, codes);
+    for (int k = 0; k < INT8_GROUP; k++) {
+        half[k / HALF] += codes[k];
+        order[int4 ? k / 8 * 8 + k % 2 * 4 + k % 8 / 2 : k] = codes[k];
+    }
+    to->start[0] = -raised * (half[0] + half[1]);
+    to->start[1] = -raised * half[0];
+    to->start[2] = -raised * half[1];
+    memcpy(to->quad, order, sizeof order);
+}
+
+void fv_vnni_pack_int8_groups(const void *args, void *scratch, int64_t begin, int64_t end) {
+    const fv_cpu_packed_linear *b = args;
+    size_t n = int8_groups(b->a->x.cols);
+    bool int4 = is_int4(b->a);
+    (void)scratch;
+    for (int64_t m = begin; m < end; m++)
+        for (size_t g = 0; g < n; g++)
+            pack_group(row_f32(&b->a->x, m), (size_t)b->a->x.cols, g, int4,
+                       (x_group *)b->x + (size_t)m * n + g);
+}
+
+/* ---- w --------------------------------------------------------------------------------- */
+
+/* 16 bytes of each of 16 rows: dword j of row i is number i of to[j]. */
+static ALWAYS_INLINE void dwords_of(const void *rows, size_t stride, __m512i to[4]) {
+    __m512i r[4], t[4];
+    UNROLL for (int i = 0; i < 4; i++) {
+        const char *at = (const char *)rows + (size_t)i * stride;
+        r[i] = _mm512_castsi128_si512(_mm_loadu_si128((const void *)at));
+        r[i] = _mm512_inserti32x4(r[i], _mm_loadu_si128((const void *)(at + 4 * stride)), 1);
+        r[i] = _mm512_inserti32x4(r[i], _mm_loadu_si128((const void *)(at + 8 * stride)), 2);
+        r[i] = _mm512_inserti32x4(r[i], _mm_loadu_si128((const void *)(at + 12 * stride)), 3);
+    }
+    UNROLL for (int i = 0; i < 2; i++) {
+        t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+        t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+    }
+    UNROLL for (int i = 0; i < 2; i++) {
+        to[2 * i] = _mm512_unpacklo_epi64(t[i], t[2 + i]);
+        to[2 * i + 1] = _mm512_unpackhi_epi64(t[i], t[2 + i]);
+    }
+}
+
+static ALWAYS_INLINE void quads_of(const uint8_t *rows, size_t stride, const bool int4,
+                                   __m512i to[QUADS]) {
+    const __m512i low = _mm512_set1_epi8(15), flip = _mm512_set1_epi8((char)0x80);
+    __m512i d[QUADS];
+    dwords_of(rows, stride, d);
+    if (int4) {
+        UNROLL for (int j = 0; j < QUADS / 2; j++) {
+            to[2 * j] = _mm512_and_si512(d[j], low);
+            to[2 * j + 1] = _mm512_and_si512(_mm512_srli_epi16(d[j], 4), low);
+        }
+        return;
+    }
+    dwords_of(rows + 16, stride, d + 4);
+    UNROLL for (int j = 0; j < QUADS; j++) to[j] = _mm512_xor_si512(d[j], flip);
+}
+
+/* Four scales in f32 of each of 16 rows. */
+static ALWAYS_INLINE void four_scales(const float *at, size_t stride, float to[][LANES]) {
+    __m512i each[4];
+    dwords_of(at, stride * sizeof *at, each);
+    UNROLL for (int j = 0; j < 4; j++) _mm512_storeu_si512(to[j], each[j]);
+}
+
+/* Eight scales of 16 bits of each of 16 rows. */
+static ALWAYS_INLINE void eight_scales(const uint16_t *at, size_t stride, fv_dtype t,
+                                       float to[][LANES]) {
+    __m512i pair[4];
+    dwords_of(at, stride * sizeof *at, pair);
+    UNROLL for (int j = 0; j < 4; j++) {
+        __m512i second = _mm512_srli_epi32(pair[j], 16);
+        if (t == FV_BF16) {
+            _mm512_storeu_si512(to[2 * j], _mm512_slli_epi32(pair[j], 16));
+            _mm512_storeu_si512(to[2 * j + 1], _mm512_slli_epi32(second, 16));
+        } else {
+            _mm512_storeu_ps(to[2 * j], _mm512_cvtph_ps(_mm512_cvtepi32_epi16(pair[j])));
+            _mm512_storeu_ps(to[2 * j + 1], _mm512_cvtph_ps(_mm512_cvtepi32_epi16(second)));
+        }
+    }
+}
+
+/* Scales of rows [n0, n0 + rows) for n groups of x from g0 on. */
+static void scales_of(const fv_quant *q, int64_t n0, int rows, size_t g0, size_t n,
+                      float to[2 * K_GROUPS][LANES]) {
+    const size_t units = int8_scales(q, g0, n), stride = (size_t)q->groups;
+    const size_t at = (size_t)n0 * stride + g0 * int8_units(q);
+    const bool direct = rows == LANES && q->group <= INT8_GROUP;
+    size_t u = 0;
+    for (; direct && q->scale_type == FV_F32 && u + 4 <= units; u += 4)
+        four_scales((const float *)q->scale + at + u, stride, to + u);
+    for (; direct && q->scale_type != FV_F32 && u + 8 <= units; u += 8)
+        eight_scales((const uint16_t *)q->scale + at + u, stride, q->scale_type, to + u);
+    for (; u < units; u++)
+        for (int i = 0; i < LANES; i++)
+            to[u][i] = i < rows ? int8_scale_at(q, n0 + i, g0, u) : 0.0f;
+}
+
+/* n groups from g0 on of rows [n0, n0 + rows); the bytes `ahead` of each row are fetched. */
+static ALWAYS_INLINE void panel_of(const fv_tensor *w, int64_t n0, int rows, size_t g0, size_t n,
+                                   ptrdiff_t ahead, const bool int4, panel *to) {
+    const fv_quant *q = w->quant;
+    const size_t size = int4 ? INT8_GROUP / 2 : INT8_GROUP;
+    const size_t all = ((size_t)w->cols * size + INT8_GROUP - 1) / INT8_GROUP;
+    const uint8_t *at = (const uint8_t *)w->data + (size_t)n0 * q->row_bytes + g0 * size;
+    for (int i = 0; i < rows; i++)
+        for (size_t b = 0; b < n * size; b += 64)
+            _mm_prefetch(
+                (const void *)((uintptr_t)at + (size_t)i * q->row_bytes + (size_t)ahead + b),
+                _MM_HINT_T0);
+    scales_of(q, n0, rows, g0, n, to->scale);
+    for (size_t g = 0; g < n; g++, at += size) {
+        uint8_t part[LANES][INT8_GROUP] = {{0}};
+        size_t left = all - (g0 + g) * size;
+        if (rows == LANES && left >= size) {
+            quads_of(at, q->row_bytes, int4, to->quad[g]);
+            continue;
+        }
+        for (int i = 0; i < rows; i++)
+            memcpy(part[i], at + (size_t)i * q->row_bytes, left < size ? left : size);
+        quads_of(part[0], INT8_GROUP, int4, to->quad[g]);
+    }
+}
+
+/* ---- products -------------------------------------------------------------------------- */
+
+/* `units` groups of w, `per` to one of x, and mr rows of x, each `all` groups after the one before. */
+static ALWAYS_INLINE void tile(const panel *w, size_t units, const x_group *x, size_t all,
+                               float *at, const int mr, const int per) {
+    const int quads = QUADS / per;
+    const __m512i *line = w->quad[0];
+    __m512 acc[ROWS];
+    UNROLL for (int i = 0; i < mr; i++) acc[i] = _mm512_loadu_ps(at + i * LANES);
+    for (size_t u = 0; u < units; u++, line += quads) {
+        const x_group *of = x + u / (size_t)per;
+        const int half = per == 1 ? 0 : (int)(u % 2), q0 = half * quads;
+        __m512i sum[ROWS];
+        UNROLL for (int i = 0; i < mr; i++) {
+            sum[i] = _mm512_set1_epi32(of[(size_t)i * all].start[per == 1 ? 0 : 1 + half]);
+        }
+        UNROLL for (int k = 0; k < quads; k++) {
+            UNROLL for (int i = 0; i < mr; i++) {
+                sum[i] = _mm512_dpbusd_epi32(sum[i], line[k],
+                                             _mm512_set1_epi32(of[(size_t)i * all].quad[q0 + k]));
+            }
+        }
+        __m512 scale = _mm512_loadu_ps(w->scale[u]);
+        UNROLL for (int i = 0; i < mr; i++) {
+            __m512 by = _mm512_mul_ps(scale, _mm512_set1_ps(of[(size_t)i * all].scale));
+            acc[i] = _mm512_fmadd_ps(by, _mm512_cvtepi32_ps(sum[i]), acc[i]);
+        }
+    }
+    UNROLL for (int i = 0; i < mr; i++) _mm512_storeu_ps(at + i * LANES, acc[i]);
+}
+
+static ALWAYS_INLINE void tile_rows(const panel *w, size_t units, const x_group *x, size_t all,
+                                    float *at, int rows, const int per) {
+    switch (rows) {
+    case 1: tile(w, units, x, all, at, 1, per); break;
+    case 2: tile(w, units, x, all, at, 2, per); break;
+    case 3: tile(w, units, x, all, at, 3, per); break;
+    default: tile(w, units, x, all, at, ROWS, per);
+    }
+}
+
+static int columns_of(const fv_linear_args *a) { return LANES * (a->x.rows <= FEW ? 1 : PANELS); }
+
+fv_cpu_plan fv_vnni_linear_int8_groups_plan(const void *args) {
+    const fv_linear_args *a = ((const fv_cpu_packed_linear *)args)->a;
+    int columns = columns_of(a);
+    fv_cpu_plan plan = {.grain = 1};
+    for (int p = 0; p < a->n_part; p++) plan.n_item += div_up(a->part[p].w.rows, columns);
+    if (a->x.rows <= FEW) plan.grain = div_up(1 << 18, (int64_t)columns * (a->x.cols + 1));
+    plan.scratch_bytes = (size_t)columns / LANES * sizeof(panel) +
+                         (size_t)columns * (size_t)a->x.rows * sizeof(float);
+    return plan;
+}
+
+/* Columns [n0, n0 + N) of y. */
+static void item(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t n0, int N,
+                 panel *to) {
+    const fv_tensor *w = &p->w;
+    const bool int4 = w->dtype == FV_INT4;
+    const size_t all = int8_groups(b->a->x.cols), bytes = int4 ? INT8_GROUP / 2 : INT8_GROUP;
+    int M = b->a->x.rows, panels = (int)div_up(N, LANES);
+    float *accs = (float *)(to + panels), wide[PANELS * LANES];
+    const float *bias = bias_f32(&p->bias, n0, N, wide);
+    memset(accs, 0, (size_t)panels * (size_t)M * LANES * sizeof *accs);
+    for (size_t g = 0, n; g < all; g += n) {
+        n = all - g < K_GROUPS ? all - g : K_GROUPS;
+        /* The next block of these rows, or the first of the item after them. */
+        ptrdiff_t ahead = g + n < all ? (ptrdiff_t)(n * bytes)
+                                      : (ptrdiff_t)((size_t)N * w->quant->row_bytes - g * bytes);
+        for (int j = 0; j < panels; j++) {
+            int rows = min_int(LANES, N - j * LANES);
+            if (int4)
+                panel_of(w, n0 + j * LANES, rows, g, n, ahead, true, to + j);
+            else
+                panel_of(w, n0 + j * LANES, rows, g, n, ahead, false, to + j);
+        }
+        size_t units = int8_scales(w->quant, g, n);
+        for (int m = 0; m < M; m += ROWS)
+            for (int j = 0; j < panels; j++) {
+                const x_group *x = (const x_group *)b->x + (size_t)m * all + g;
+                float *at = accs + ((size_t)j * (size_t)M + (size_t)m) * LANES;
+                if (int8_units(w->quant) == 1)
+                    tile_rows(to + j, units, x, all, at, min_int(ROWS, M - m), 1);
+                else
+                    tile_rows(to + j, units, x, all, at, min_int(ROWS, M - m), 2);
+            }
+    }
+    for (int j = 0; j < panels; j++)
+        for (int m = 0; m < M; m++)
+            store_sums(p, m, n0 + j * LANES, min_int(LANES, N - j * LANES),
+                       bias ? bias + j * LANES : NULL,
+                       accs + ((size_t)j * (size_t)M + (size_t)m) * LANES);
+}
+
+void fv_vnni_linear_int8_groups(const void *args, void *scratch, int64_t begin, int64_t end) {
+    const fv_cpu_packed_linear *b = args;
+    int columns = columns_of(b->a);
+    for (int p = 0; p < b->a->n_part; p++) {
+        int64_t N = b->a->part[p].w.rows, n = div_up(N, columns);
+        for (int64_t i = begin < 0 ? 0 : begin; i < end && i < n; i++)
+            item(b, &b->a->part[p], i * columns, min_int(columns, N - i * columns), scratch);
+        begin -= n;
+        end -= n;
+    }
+}
