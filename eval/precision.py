@@ -47,10 +47,16 @@ def paired(differences):
 
 def write(args, checkpoint, found):
     result = dict(runs.stamp(args, [RESULT]), checkpoint=checkpoint, precisions={})
+    before = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     for name, values in found.items():
+        if not values:  # not asked for: what it had
+            if before.get("checkpoint") == checkpoint and name in before["precisions"]:
+                row = before["precisions"][name]
+                result["precisions"][name] = dict(row, commit=row.get("commit", before["commit"]))
+            continue
         differences = [a - b for a, b in zip(values, found["f32"])]
         result["precisions"][name] = {"items": len(values), "correct": 100 * statistics.fmean(values), "difference": paired(differences),
-                                      "items_that_differ": sum(d != 0 for d in differences)}
+                                      "items_that_differ": sum(d != 0 for d in differences), "commit": result["commit"]}
     RESULT.write_text(json.dumps(result, indent=1) + "\n")
     return result
 
@@ -64,7 +70,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     runs.add_arguments(parser, "build/eval/precision")
     parser.add_argument("--items", type=int, default=4400)
-    parser.add_argument("--only", metavar="NAME", action="append", choices=PRECISIONS, help="of the precisions beside f32, this one; others keep the answers that they have")
+    parser.add_argument("--only", metavar="NAME", action="append", choices=PRECISIONS, help="of the precisions beside f32, this one; others keep the answers or the results that they have")
     args = parser.parse_args()
     found, stored = {name: [] for name in PRECISIONS}, None  # of f32: the others' have a suffix
     for piece in range(math.ceil(args.items / PIECE)):
