@@ -49,10 +49,11 @@ def write(args, checkpoint, found):
     result = dict(runs.stamp(args, [RESULT]), checkpoint=checkpoint, precisions={})
     before = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     for name, values in found.items():
-        if not values:  # not asked for: what it had
-            if before.get("checkpoint") == checkpoint and name in before["precisions"]:
-                row = before["precisions"][name]
-                result["precisions"][name] = dict(row, commit=row.get("commit", before["commit"]))
+        row = before["precisions"].get(name) if before.get("checkpoint") == checkpoint else None
+        if row and (not values or name == "f32" and len(values) < row["items"]):  # not asked for: what it had
+            result["precisions"][name] = dict(row, commit=row.get("commit", before["commit"]))
+            continue
+        if not values:
             continue
         differences = [a - b for a, b in zip(values, found["f32"])]
         result["precisions"][name] = {"items": len(values), "correct": 100 * statistics.fmean(values), "difference": paired(differences),
