@@ -21,6 +21,7 @@
 #include "bench/spectra_case.h"
 #include "kernels/backends/open.h"
 #include "kernels/factor_part.h"
+#include "kernels/latent_project.h"
 #include "kernels/merged.h"
 #include "model/latent_fit.h"
 #include "policy/policy.h"
@@ -238,11 +239,9 @@ static float *projected(spectra *s) {
     float *z = spectra_alloc(n * R, sizeof *z), *y = spectra_alloc(n * R, sizeof *y);
     for (int32_t p = 0; p < s->n_part; p++) {
         const float *encode = s->latent->layer[p / 2].encode[p % 2];
-        fv_matmul_nn_args a = {
-            .x = fv_tensor_of(c->row[p / 2][p % 2], FV_F32, c->n, c->width),
-            .w = fv_tensor_of((void *)(uintptr_t)encode, FV_F32, c->width, (int32_t)R),
-            .y = fv_tensor_of(y, FV_F32, c->n, (int32_t)R)};
-        bench_must(s->be.ops->matmul_nn(&s->be, &a));
+        fv_tensor x = fv_tensor_of(c->row[p / 2][p % 2], FV_F32, c->n, c->width);
+        bench_must(
+            fv_latent_project(&s->be, &x, encode, fv_tensor_of(y, FV_F32, c->n, (int32_t)R)));
         for (size_t i = 0; i < n * R; i++) z[i] += y[i];
     }
     for (size_t i = 0; i < n * R; i++) z[i] -= s->latent->layer[0].offset[i % R];

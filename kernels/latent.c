@@ -123,15 +123,18 @@ void fv_latent_write_row(const fv_packed_shape *s, int32_t row, void *data) {
     if (s->n_outlier) memcpy(to, &row, sizeof row);
 }
 
-fv_status fv_latent_write(const fv_latent_layer *l, const fv_packed_shape *s, float *z,
-                          void *data) {
+void fv_latent_clear(const fv_packed_shape *s, void *data) {
+    memset(data, 0, fv_latent_bytes(s));
+    fv_latent_write_row(s, -1, data);
+}
+
+fv_status fv_latent_write_rows(const fv_latent_layer *l, const fv_packed_shape *s, int32_t row0,
+                               int32_t n, float *z, void *data) {
     fv_packed_part p = {.shape = *s, .data = data, .latent = l};
     latent_view v;
     size_t R = (size_t)l->n_dir;
-    memset(data, 0, fv_latent_bytes(s));
-    fv_latent_write_row(s, -1, data);
     latent_view_open(&v, &p);
-    for (size_t j = 0; j < (size_t)s->n; j++, z += R) {
+    for (size_t j = (size_t)row0; j < (size_t)(row0 + n); j++, z += R) {
         uint16_t *to = fv_latent_plane(s, data) + j / FV_PACKED_TILE * v.planes;
         for (size_t r = 0; r < R; r++) {
             if (!isfinite(z[r]))
@@ -146,6 +149,12 @@ fv_status fv_latent_write(const fv_latent_layer *l, const fv_packed_shape *s, fl
         latent_row(&v, j, z, v.n_dir);
     }
     return FV_OK;
+}
+
+fv_status fv_latent_write(const fv_latent_layer *l, const fv_packed_shape *s, float *z,
+                          void *data) {
+    fv_latent_clear(s, data);
+    return fv_latent_write_rows(l, s, 0, s->n, z, data);
 }
 
 void fv_latent_write_own(const fv_packed_shape *s, const float *u, void *data) {

@@ -67,9 +67,23 @@ enum { FV_LATENT_BITS = 8, FV_LATENT_LEVELS = (2 << FV_LATENT_BITS) - 2, FV_LATE
 enum { FV_LATENT_OWN = 8 };     /* directions of a request, at most */
 #define FV_LATENT_UNIT 0.03125f /* a level's step, in deviations */
 
+/* HOW MUCH coefficients lose of a layer's keys or values x [W], without rebuilding them:
+ *
+ *     ||x - mean - z~ B||^2 = ||x - mean||^2 - 2 c z~^T + z~ G z~^T      c = (x - mean) B^T, G = B B^T
+ *
+ * Without weights B = a P^T + E, where E is what K rounds, and 0 of values. Then c = a (x - mean) P is
+ * their own summand of z, and G = a^2 P^T P + E E^T: roundings know nothing of what directions leave,
+ * so their squares are added. With weights c is a product of its own. */
+typedef struct fv_latent_measure {
+    float along;         /* a; 0: B is not along P */
+    const float *across; /* then B^T [W, R] in bands; or NULL */
+    const float *gram;   /* G [R, R] */
+    const float *passed; /* B P [R, R], on the host */
+} fv_latent_measure;
+
 /* What kernels need of a layer's directions; arrays are borrowed. R = n_dir. Those that attention reads
  * are at addresses on the backend's device: `key`, `affine` and `value`, which begins with the mean, as
- * a direction whose coefficient is 1. The others are on the host. */
+ * a direction whose coefficient is 1; and `encode`, `across` and `gram`. The others are on the host. */
 typedef struct fv_latent_layer {
     int32_t n_dir;          /* 1 .. FV_LATENT_MOST */
     const float *deviation; /* [R] descending */
@@ -80,14 +94,25 @@ typedef struct fv_latent_layer {
     const int8_t *key;      /* K [Hkv * D, fv_latent_line(R)], 0 after R */
     const float *affine;    /* [Hkv * D, 2] mean and scale */
     const float *value;     /* [Hkv, R + 1, D], and FV_PACKED_TILE numbers more */
-    const float *encode[2]; /* P of this layer's keys and values, [Hkv * D, R] */
+    const float *encode[2]; /* P of this layer's keys and values, [Hkv * D, R] in bands */
     const float *decode[2]; /* B, [R, Hkv * D]; of keys what K decodes to */
+    fv_latent_measure measure[2]; /* but for `along` of model/latent_there.h */
     const float *mean[2];   /* [Hkv * D] */
     const float *offset;    /* [R] mean P, of all the group */
 } fv_latent_layer;
 
 /* Numbers of a line of K. */
 static inline size_t fv_latent_line(int32_t n_dir) { return ((size_t)n_dir + 63) / 64 * 64; }
+
+/* BANDS. P is stored as products read it: its columns in bands of 64, the last with what is left, and
+ * rows of a band follow each other. */
+enum { FV_LATENT_BAND = 64 };
+
+/* Where P[c, r] of W rows and R columns is. */
+static inline size_t fv_latent_band_at(size_t W, size_t R, size_t c, size_t r) {
+    size_t band = FV_LATENT_BAND, first = r / band * band, left = R - first;
+    return first * W + c * (left < band ? left : band) + (r - first);
+}
 
 /* K and its scales of a layer's keys: key [W, line], affine [W, 2], and decode [R, W] becomes what they
  * decode to. */
@@ -190,6 +215,12 @@ fv_status fv_latent_check(const fv_packed_shape *s);
 /* Coefficients z [n, R] become codes at the nearest levels: `data` of fv_latent_bytes(s), and z what
  * they decode to. Those of own directions are 0, and no token is exact. FV_EINVAL when one is not finite. */
 fv_status fv_latent_write(const fv_latent_layer *l, const fv_packed_shape *s, float *z, void *data);
+
+/* The same in pieces: `data` without codes, and then rows [row0, row0 + n) of it, z [n, R]; row0 begins a
+ * tile, and tiles may be written by several threads. */
+void fv_latent_clear(const fv_packed_shape *s, void *data);
+fv_status fv_latent_write_rows(const fv_latent_layer *l, const fv_packed_shape *s, int32_t row0,
+                               int32_t n, float *z, void *data);
 
 /* The same of own directions, after that: u [n, n_own] whole numbers of -128 to 127, into a part that
  * does not borrow. */

@@ -127,6 +127,36 @@ fv_latent_bytes_laid fv_latent_laid(const fv_latent_info *i) {
         .value = fv_packed_aligned((W * (R + 1) + FV_PACKED_TILE) * sizeof(float))};
 }
 
+/* P [W, R] of the file into bands; room [W, R]. */
+static void lay_bands(float *encode, size_t W, size_t R, float *room) {
+    memcpy(room, encode, W * R * sizeof *room);
+    for (size_t c = 0; c < W; c++)
+        for (size_t r = 0; r < R; r += FV_LATENT_BAND) {
+            size_t n = R - r < FV_LATENT_BAND ? R - r : FV_LATENT_BAND;
+            memcpy(encode + fv_latent_band_at(W, R, c, r), room + c * R + r, n * sizeof *room);
+        }
+}
+
+/* a of B = a P^T, as far as f32 goes; 0: there is none. P is in bands. */
+static float along(const float *decode, const float *encode, size_t W, size_t R) {
+    double both = 0, square = 0, off = 0, all = 0;
+    for (size_t r = 0; r < R; r++)
+        for (size_t c = 0; c < W; c++) {
+            double p = (double)encode[fv_latent_band_at(W, R, c, r)];
+            both += p * (double)decode[r * W + c];
+            square += p * p;
+        }
+    double a = square > 0 ? both / square : 0;
+    for (size_t r = 0; r < R; r++)
+        for (size_t c = 0; c < W; c++) {
+            double b = (double)decode[r * W + c];
+            double e = b - a * (double)encode[fv_latent_band_at(W, R, c, r)];
+            off += e * e;
+            all += b * b;
+        }
+    return off <= 1e-10 * all ? (float)a : 0;
+}
+
 /* A layer's directions as attention reads them, at `to`. The file's own of keys become what whole
  * numbers decode to. */
 static void lay_layer(const fv_latent_info *i, fv_latent_layer *l, float *decode, char *to) {
@@ -164,7 +194,12 @@ static fv_status lay(fv_latent *l, float *x) {
     size_t orders = fv_packed_aligned(G * FV_LATENT_BITS * R * sizeof(uint16_t));
     size_t steps = fv_packed_aligned(G * FV_LATENT_STEPS * sizeof(uint32_t));
     char *memory = calloc(1, layers + orders + steps + N * each);
-    if (!memory) return FV_FAIL(FV_ENOMEM, "out of memory for latent directions");
+    float *room = malloc(W * R * sizeof *room);
+    if (!memory || !room) {
+        free(memory);
+        free(room);
+        return FV_FAIL(FV_ENOMEM, "out of memory for latent directions");
+    }
     fv_latent_layer *layer = (fv_latent_layer *)(void *)memory;
     uint16_t *order = (uint16_t *)(void *)(memory + layers);
     char *to = memory + layers + orders + steps;
@@ -186,12 +221,15 @@ static fv_status lay(fv_latent *l, float *x) {
             layer[n].mean[k] = x + fv_latent_layer_at(i, n, k);
             layer[n].decode[k] = layer[n].mean[k] + W;
             layer[n].encode[k] = layer[n].decode[k] + R * W;
+            lay_bands(x + fv_latent_layer_at(i, n, k) + W * (1 + R), W, R, room);
+            layer[n].measure[k].along = along(layer[n].decode[k], layer[n].encode[k], W, R);
         }
         lay_layer(i, &layer[n], x + fv_latent_layer_at(i, n, 0) + W, to);
         if (n % i->n_group_layer > 0) continue;
         fv_latent_order(deviation, i->n_dir, l->error, order + (size_t)g * FV_LATENT_BITS * R);
         fv_latent_steps(&layer[n], l->error, step + (size_t)g * FV_LATENT_STEPS);
     }
+    free(room);
     l->steps = step;
     l->n_group = (int32_t)G;
     l->memory = memory;

@@ -1,34 +1,173 @@
-/* Latent directions on the backend's device. */
+/* Latent directions on the backend's device, with what errors are measured with. */
 #include "model/latent_there.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A copy at `to` of what attention reads of a layer: it lies in one piece. */
-static fv_status send_layer(fv_device *dev, char *to, const fv_latent_bytes_laid *n,
-                            fv_latent_layer *l) {
-    FV_TRY(dev->ops->copy_async(dev, to, l->key, n->key + n->affine + n->value));
-    l->key = (const int8_t *)to;
-    l->affine = (const float *)(const void *)(to + n->key);
-    l->value = (const float *)(const void *)(to + n->key + n->affine);
+#include "kernels/latent_project.h"
+#include "kernels/matrices.h"
+
+/* What is made of a layer's directions, and where to. */
+typedef struct layer_there {
+    const fv_latent_info *info;
+    const fv_latent_layer *from;
+    fv_latent_layer *to;
+    fv_backend *be;
+    char *at; /* on the device, aligned */
+} layer_there;
+
+static size_t bytes_of_bands(const fv_latent_info *i) {
+    size_t W = (size_t)i->n_kv * (size_t)i->d_head;
+    return fv_packed_aligned(W * (size_t)i->n_dir * sizeof(float));
+}
+
+static size_t bytes_of_gram(const fv_latent_info *i) {
+    return fv_packed_aligned((size_t)i->n_dir * (size_t)i->n_dir * sizeof(float));
+}
+
+static size_t bytes_of_attention(const fv_latent_info *i) {
+    fv_latent_bytes_laid n = fv_latent_laid(i);
+    return n.key + n.affine + n.value;
+}
+
+/* Of a layer, on the device. */
+static size_t bytes_of_layer(const fv_latent *l, int32_t layer, bool on_host) {
+    const fv_latent_info *i = &l->info;
+    size_t bytes = on_host ? 0 : bytes_of_attention(i) + 2 * bytes_of_bands(i);
+    for (int k = 0; k < 2; k++)
+        bytes += bytes_of_gram(i) + (l->layer[layer].measure[k].along == 0 ? bytes_of_bands(i) : 0);
+    return bytes;
+}
+
+static fv_status send(layer_there *t, const void *from, size_t bytes, char **to) {
+    FV_TRY(t->be->device->ops->copy_async(t->be->device, t->at, from, bytes));
+    *to = t->at;
+    t->at += fv_packed_aligned(bytes);
     return FV_OK;
 }
 
+static fv_status send_numbers(layer_there *t, const float *from, size_t n, const float **to) {
+    char *at;
+    FV_TRY(send(t, from, n * sizeof *from, &at));
+    *to = (const float *)(const void *)at;
+    return FV_OK;
+}
+
+/* What attention reads lies in one piece. */
+static fv_status send_directions(layer_there *t) {
+    fv_latent_bytes_laid n = fv_latent_laid(t->info);
+    size_t W = (size_t)t->info->n_kv * (size_t)t->info->d_head, R = (size_t)t->info->n_dir;
+    char *piece;
+    FV_TRY(send(t, t->from->key, bytes_of_attention(t->info), &piece));
+    t->to->key = (const int8_t *)piece;
+    t->to->affine = (const float *)(const void *)(piece + n.key);
+    t->to->value = (const float *)(const void *)(piece + n.key + n.affine);
+    for (int k = 0; k < 2; k++)
+        FV_TRY(send_numbers(t, t->from->encode[k], W * R, &t->to->encode[k]));
+    return FV_OK;
+}
+
+/* ---- measures ------------------------------------------------------------------------------ */
+
+/* g [R, R] += x x^T, x [R, W] on the host. */
+static fv_status add_gram(fv_matrices *in, const float *x, int32_t R, int32_t W, float *g) {
+    size_t n = (size_t)R;
+    fv_syrk_args a = {0};
+    FV_TRY(fv_matrix_send(in, x, R, W, &a.x));
+    FV_TRY(FV_ARENA_NEW(in->scratch, n * n, a.g));
+    FV_TRY(in->be->ops->syrk(in->be, &a));
+    for (size_t r = 0; r < n; r++)
+        for (size_t c = 0; c < n; c++)
+            g[r * n + c] += (float)(c <= r ? a.g[r * n + c] : a.g[c * n + r]);
+    return FV_OK;
+}
+
+/* Of keys that are along P: what they were before rounding, and E. */
+static fv_status add_rounded(fv_matrices *in, const fv_latent_layer *l, int32_t W, float *g) {
+    size_t R = (size_t)l->n_dir, w = (size_t)W;
+    float *exact, *off, a = l->measure[FV_PACKED_K].along;
+    FV_TRY(FV_ARENA_NEW(in->scratch, R * w, exact));
+    FV_TRY(FV_ARENA_NEW(in->scratch, R * w, off));
+    for (size_t r = 0; r < R; r++)
+        for (size_t c = 0; c < w; c++) {
+            exact[r * w + c] = a * l->encode[FV_PACKED_K][fv_latent_band_at(w, R, c, r)];
+            off[r * w + c] = l->decode[FV_PACKED_K][r * w + c] - exact[r * w + c];
+        }
+    FV_TRY(add_gram(in, exact, l->n_dir, W, g));
+    return add_gram(in, off, l->n_dir, W, g);
+}
+
+static fv_status across(layer_there *t, fv_matrices *in, int k, size_t W) {
+    size_t R = (size_t)t->info->n_dir;
+    float *x;
+    FV_TRY(FV_ARENA_NEW(in->scratch, W * R, x));
+    for (size_t r = 0; r < R; r++)
+        for (size_t c = 0; c < W; c++)
+            x[fv_latent_band_at(W, R, c, r)] = t->from->decode[k][r * W + c];
+    return send_numbers(t, x, W * R, &t->to->measure[k].across);
+}
+
+static fv_status measure(layer_there *t, fv_matrices *in, int k, float *passed) {
+    int32_t R = t->info->n_dir, W = t->info->n_kv * t->info->d_head;
+    size_t n = (size_t)R * (size_t)R;
+    bool along = t->from->measure[k].along != 0;
+    fv_tensor b, y;
+    float *g, *on_host;
+    FV_TRY(FV_ARENA_NEW(in->scratch, n, g));
+    if (along && k == FV_PACKED_K)
+        FV_TRY(add_rounded(in, t->from, W, g));
+    else
+        FV_TRY(add_gram(in, t->from->decode[k], R, W, g));
+    FV_TRY(send_numbers(t, g, n, &t->to->measure[k].gram));
+    if (!along) FV_TRY(across(t, in, k, (size_t)W));
+    FV_TRY(fv_matrix_send(in, t->from->decode[k], R, W, &b));
+    FV_TRY(fv_matrix_new(in, R, R, &y));
+    FV_TRY(fv_latent_project(in->be, &b, t->to->encode[k], y));
+    FV_TRY(fv_matrix_fetch(in, &y, &on_host)); /* all that was sent is there */
+    memcpy(passed, on_host, n * sizeof *passed);
+    t->to->measure[k].passed = passed;
+    return FV_OK;
+}
+
+static fv_status send_layer(layer_there *t, fv_arena *scratch, float *passed) {
+    fv_status st = FV_OK;
+    *t->to = *t->from;
+    if (t->be->device != fv_device_host()) FV_TRY(send_directions(t));
+    for (int k = 0; k < 2 && st == FV_OK; k++) {
+        fv_matrices in = {.be = t->be, .scratch = scratch};
+        fv_arena_reset(scratch);
+        st = measure(t, &in, k,
+                     passed + (size_t)k * (size_t)t->info->n_dir * (size_t)t->info->n_dir);
+        fv_matrices_fini(&in);
+    }
+    return st;
+}
+
+static fv_status send_layers(const fv_latent *l, fv_backend *be, fv_latent_there *t) {
+    size_t n = (size_t)l->info.n_layer, R = (size_t)l->info.n_dir, bytes = 0;
+    bool on_host = be->device == fv_device_host();
+    fv_arena scratch = {0};
+    fv_status st = FV_OK;
+    t->layers = malloc(n * sizeof *t->layers);
+    t->passed = malloc(2 * n * R * R * sizeof *t->passed);
+    if (!t->layers || !t->passed) return FV_FAIL(FV_ENOMEM, "out of memory for latent directions");
+    for (size_t k = 0; k < n; k++) bytes += bytes_of_layer(l, (int32_t)k, on_host);
+    FV_TRY(fv_buf_alloc(be->device, bytes, FV_BUF_DEVICE, &t->buf));
+    layer_there one = {.info = &l->info, .be = be, .at = t->buf.data};
+    for (size_t k = 0; k < n && st == FV_OK; k++) {
+        one.from = &l->layer[k];
+        one.to = &t->layers[k];
+        st = send_layer(&one, &scratch, t->passed + 2 * k * R * R);
+    }
+    fv_arena_fini(&scratch);
+    t->layer = t->layers;
+    return st;
+}
+
 fv_status fv_latent_send(const fv_latent *l, fv_backend *be, fv_latent_there *out) {
-    size_t n = (size_t)l->info.n_layer;
-    fv_latent_bytes_laid laid = fv_latent_laid(&l->info);
-    size_t each = laid.key + laid.affine + laid.value;
-    fv_latent_there t = {.layer = l->layer};
-    *out = t;
-    if (be->device == fv_device_host()) return FV_OK;
-    t.copies = malloc(n * sizeof *t.copies);
-    if (!t.copies) return FV_FAIL(FV_ENOMEM, "out of memory for latent directions");
-    memcpy(t.copies, l->layer, n * sizeof *t.copies);
-    t.layer = t.copies;
-    fv_status st = fv_buf_alloc(be->device, n * each, FV_BUF_DEVICE, &t.buf);
-    char *at = t.buf.data;
-    for (size_t k = 0; k < n && st == FV_OK; k++, at += each)
-        st = send_layer(be->device, at, &laid, &t.copies[k]);
+    fv_latent_there t = {0};
+    fv_status st = send_layers(l, be, &t);
+    *out = (fv_latent_there){0};
     if (st == FV_OK)
         *out = t;
     else
@@ -38,6 +177,7 @@ fv_status fv_latent_send(const fv_latent *l, fv_backend *be, fv_latent_there *ou
 
 void fv_latent_there_close(fv_latent_there *t) {
     fv_buf_free(&t->buf);
-    free(t->copies);
+    free(t->layers);
+    free(t->passed);
     *t = (fv_latent_there){0};
 }

@@ -1,16 +1,18 @@
 #ifndef FOVEA_MODEL_LATENT_THERE_H
 #define FOVEA_MODEL_LATENT_THERE_H
 
-/* LATENT DIRECTIONS WHERE A BACKEND READS THEM: those that attention reads are copied once to the
- * backend's device, for all requests; a backend of the host reads the checkpoint's. The thread that
- * owns the backend. */
+/* LATENT DIRECTIONS WHERE A BACKEND READS THEM: those that attention and products read are copied once
+ * to the backend's device, for all requests; a backend of the host reads the checkpoint's. What errors are
+ * measured with (fv_latent_measure) is computed here, once: 2 W R^2 multiply-adds for keys or values of a
+ * layer, half as many again for keys, and 8 R^2 bytes. The thread that owns the backend. */
 #include "kernels/ops.h"
 #include "model/latent.h"
 
 typedef struct fv_latent_there {
     const fv_latent_layer *layer; /* [n_layer] as kernels and stores are given them */
     /* private */
-    fv_latent_layer *copies; /* NULL on the host */
+    fv_latent_layer *layers;
+    float *passed; /* [n_layer, 2, R, R] */
     fv_buf buf;
 } fv_latent_there; /* {0} may be closed */
 

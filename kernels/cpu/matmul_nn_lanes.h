@@ -5,12 +5,13 @@
  *
  * An item is a band of NR vectors of columns. K is processed in blocks: the block's rows of the
  * band are widened into scratch once and used by all rows of x, whose chains are kept in y between
- * two blocks. Lanes run along N and every step is one fma, so there is no tree. */
+ * two blocks; rows of f32 that lie close to each other are used where they are. Lanes run along N and
+ * every step is one fma, so there is no tree. */
 #include "kernels/cpu/chains_lanes.h"
 #include "kernels/cpu/dots_lanes.h"
 #include "kernels/cpu/path.h"
 
-enum { BAND = NR * LANES, BAND_K = 128 };
+enum { BAND = NR * LANES, BAND_K = 128, CLOSE = 64 };
 
 static fv_cpu_plan matmul_nn_plan(const void *args) {
     const fv_matmul_nn_args *a = args;
@@ -30,17 +31,30 @@ static void matmul_nn_pack(const fv_tensor *w, size_t k0, size_t K, size_t n0, i
     }
 }
 
+/* A copy would not be closer. */
+static bool matmul_nn_is_panel(const fv_tensor *w, int N) {
+    return w->dtype == FV_F32 && N == BAND && w->ld <= CLOSE;
+}
+
 /* Columns [n0, n0 + N) of all rows of y; a band that is not full is summed in scratch. */
 static void matmul_nn_band(const fv_matmul_nn_args *a, size_t n0, int N, float *scratch) {
     float *panel = scratch, *copy = scratch + (size_t)BAND_K * BAND;
     size_t K = (size_t)a->w.rows, ldy = (size_t)a->y.ld, k = 0;
-    chains to = {.ldx = (size_t)a->x.ld, .panel = panel, .ldp = BAND, .registers = NR, .ldy = ldy};
+    bool there = matmul_nn_is_panel(&a->w, N);
+    chains to = {.ldx = (size_t)a->x.ld,
+                 .panel = panel,
+                 .ldp = there ? (size_t)a->w.ld : BAND,
+                 .registers = NR,
+                 .ldy = ldy};
     do { /* once even if K = 0: then y is 0 */
         to.K = K - k < BAND_K ? K - k : BAND_K;
         to.c = k ? GOES_ON : NULL;
         to.x = row_f32(&a->x, 0) + k;
         to.y = row_f32(&a->y, 0) + n0;
-        matmul_nn_pack(&a->w, k, to.K, n0, N, panel);
+        if (there)
+            to.panel = row_f32(&a->w, (int64_t)k) + n0;
+        else
+            matmul_nn_pack(&a->w, k, to.K, n0, N, panel);
         if (N == BAND) chains_all(to, a->y.rows, 0);
         to.ldy = N == BAND ? ldy : BAND;
         for (int64_t m = 0; N < BAND && m < a->y.rows; m += MR) {

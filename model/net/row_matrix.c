@@ -31,21 +31,34 @@ fv_status fv_rows_gather(fv_kv *kv, fv_backend *be, const fv_row_set *x, fv_tens
     return FV_OK;
 }
 
-fv_status fv_rows_rotate(fv_matrices *in, const fv_rope *rope, const fv_rope_map *map,
-                         const int32_t *anchor, bool back, int32_t n_kv, fv_tensor m) {
-    size_t n = (size_t)m.rows * (size_t)rope->half;
+fv_status fv_rows_angles(fv_matrices *in, const fv_rope *rope, const fv_rope_map *map,
+                         const int32_t *anchor, bool back, int32_t rows, fv_row_angles *out) {
+    size_t n = (size_t)rows * (size_t)rope->half;
     fv_rope_pos *pos;
     float *c, *s;
-    fv_rope_args a = {.x = m, .n_head = n_kv};
-    FV_TRY(FV_ARENA_NEW(in->scratch, m.rows, pos));
+    FV_TRY(FV_ARENA_NEW(in->scratch, rows, pos));
     FV_TRY(FV_ARENA_NEW(in->scratch, n, c));
     FV_TRY(FV_ARENA_NEW(in->scratch, n, s));
-    for (int32_t j = 0; j < m.rows; j++) pos[j] = fv_rope_map_at(map, anchor[j]);
-    fv_rope_angles(rope, pos, m.rows, c, s);
+    for (int32_t j = 0; j < rows; j++) pos[j] = fv_rope_map_at(map, anchor[j]);
+    fv_rope_angles(rope, pos, rows, c, s);
     for (size_t i = 0; back && i < n; i++) s[i] = -s[i];
-    FV_TRY(fv_matrix_send(in, c, m.rows, rope->half, &a.cos));
-    FV_TRY(fv_matrix_send(in, s, m.rows, rope->half, &a.sin));
-    return in->be->ops->rope(in->be, &a);
+    FV_TRY(fv_matrix_send(in, c, rows, rope->half, &out->cos));
+    return fv_matrix_send(in, s, rows, rope->half, &out->sin);
+}
+
+fv_status fv_rows_turn(fv_backend *be, const fv_row_angles *by, int32_t n_kv, fv_tensor m) {
+    fv_rope_args a = {.x = m,
+                      .cos = fv_tensor_rows(by->cos, 0, m.rows),
+                      .sin = fv_tensor_rows(by->sin, 0, m.rows),
+                      .n_head = n_kv};
+    return be->ops->rope(be, &a);
+}
+
+fv_status fv_rows_rotate(fv_matrices *in, const fv_rope *rope, const fv_rope_map *map,
+                         const int32_t *anchor, bool back, int32_t n_kv, fv_tensor m) {
+    fv_row_angles by;
+    FV_TRY(fv_rows_angles(in, rope, map, anchor, back, m.rows, &by));
+    return fv_rows_turn(in->be, &by, n_kv, m);
 }
 
 /* Rows of codes and of coefficients are made on the host. */

@@ -31,6 +31,16 @@ fv_status fv_rows_gather(fv_kv *kv, fv_backend *be, const fv_row_set *rows, fv_t
 fv_status fv_rows_rotate(fv_matrices *in, const fv_rope *rope, const fv_rope_map *map,
                          const int32_t *anchor, bool back, int32_t n_kv, fv_tensor m);
 
+/* The same in two steps, for keys of several layers of the same tokens: cosines and sines [n, D / 2] of
+ * their anchors, and what turns the first rows of these, all that m has. */
+typedef struct fv_row_angles {
+    fv_tensor cos, sin;
+} fv_row_angles;
+
+fv_status fv_rows_angles(fv_matrices *in, const fv_rope *rope, const fv_rope_map *map,
+                         const int32_t *anchor, bool back, int32_t n, fv_row_angles *out);
+fv_status fv_rows_turn(fv_backend *be, const fv_row_angles *by, int32_t n_kv, fv_tensor m);
+
 /* m [n, Hkv D] becomes rows row[n] of a part, at full rank. The part is on the host. */
 fv_status fv_rows_rebuild(fv_matrices *in, const fv_packed_part *part, const int32_t *row,
                           fv_tensor m);

@@ -43,7 +43,7 @@ typedef struct run {
         char text[256]; /* if that is a failure */
     } * task;           /* [n_task] */
     int32_t n_task;
-    fv_arena scratch[FV_EACH_SLOTS];
+    fv_arena scratch[FV_EACH_SLOTS], together; /* of a part, and of parts at once */
 } run;
 
 static bool wanted(const fv_plan *plan, int32_t layer, fv_kv_segment seg) {
@@ -109,7 +109,8 @@ static fv_status run_parts(run *r, fv_backend *be) {
     const size_t TOGETHER = (size_t)256 << 20;
     fv_pack_context ctx = r->ctx;
     ctx.be = be;
-    ctx.scratch = &r->scratch[0];
+    ctx.scratch = &r->together;
+    ctx.slots = r->scratch;
     for (int32_t i = 0, n; i < r->n_task; i += n) {
         size_t bytes = matrix_bytes(r, i);
         for (n = 1; i + n < r->n_task && bytes + matrix_bytes(r, i + n) <= TOGETHER; n++)
@@ -133,6 +134,7 @@ static void run_together(void *arg, fv_backend *be, int32_t slot, int32_t i) {
 }
 
 static fv_status run_tasks(run *r) {
+    if (!r->method->part) return run_parts(r, r->ctx.be);
     bool together = r->method->parts && r->ctx.be->ops->factorise;
     int32_t n = together ? r->n_task > 0 : r->n_task;
     fv_status st = fv_backend_each(r->ctx.be, n, together ? run_together : run_task, r);
@@ -241,6 +243,7 @@ fv_status fv_pack_run(const fv_plan *plan, fv_backend *be, const fv_rope *rope, 
     bool none = report->n_layer == plan->shape.n_layer && report->bytes == 0;
     report->said = none ? r.method->none : NULL;
     fv_arena_fini(&scratch);
+    fv_arena_fini(&r.together);
     for (int i = 0; i < FV_EACH_SLOTS; i++) fv_arena_fini(&r.scratch[i]);
     report->seconds += fv_clock_s() - t;
     if (st != FV_EINVAL) return st;

@@ -61,7 +61,8 @@ typedef struct fv_pack_context {
     const fv_rope *rope;
     fv_kv *kv;
     fv_arena *scratch; /* of `begin`: until `end`; of `part` and `end`: for the time of the call */
-    fv_matrices *matrices; /* scratch of `part`, for the time of the call */
+    fv_matrices *matrices; /* scratch of `part` and `parts`, for the time of the call */
+    fv_arena *slots;       /* of `parts`: [FV_EACH_SLOTS], for items of fv_backend_each */
 } fv_pack_context;
 
 /* Keys or values of a job. */
@@ -77,10 +78,11 @@ typedef struct fv_pack_method {
      */
     fv_status (*begin)(const fv_pack_context *ctx, fv_pack_job *job);
     /* Compresses its keys or values into memory of the job. Any thread, with the given backend and
-     * scratch; the store is only read. */
+     * scratch; the store is only read. NULL: `parts` does it on every backend. */
     fv_status (*part)(const fv_pack_context *ctx, fv_pack_job *job, fv_packed_kind kind);
     /* The same of n at once, on the thread that owns the backend, where that does many matrices
-     * together (fv_backend_ops.factorise). NULL: the method gains nothing by it. */
+     * together (fv_backend_ops.factorise), or where items of a part are shared out. NULL: the
+     * method gains nothing by it. */
     fv_status (*parts)(const fv_pack_context *ctx, const fv_pack_part *part, int32_t n);
     /* Both are there: the rows become packed; or stay as they are, if they would not be smaller. */
     fv_status (*end)(const fv_pack_context *ctx, fv_pack_job *job);

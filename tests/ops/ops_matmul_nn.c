@@ -52,6 +52,10 @@ int main(void) {
         matmul_nn_case(PICK(0, 1, 2, 3, 5, 6, 7, 12, 40), PICK(0, 1, 2, 15, 16, 64, 127, 128, 129),
                        PICK(0, 1, 3, 16, 31, 32, 33, 63, 64, 65, 100, 192),
                        (fv_dtype)(i % FV_N_DTYPE), i % 4 == 0 ? PICK(5, 100) : 0);
+    group("matmul_nn: rows of w that are used where they are");
+    for (int i = 0; i < 20; i++)
+        matmul_nn_case(PICK(1, 5, 6, 48), PICK(1, 16, 129, 300), PICK(32, 64), FV_F32,
+                       i % 4 == 0 ? 100 : 0);
     group("matmul_nn: chains that span several blocks of K");
     matmul_nn_case(80, 600, 200, FV_F32, 0);
     matmul_nn_case(7, 1000, 64, FV_BF16, 0);

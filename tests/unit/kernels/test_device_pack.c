@@ -130,9 +130,11 @@ Test(device_pack, directions_are_copied_to_the_device_once) {
     tiny_net_open_on(&gpu.net, tiny_shape_default(), FV_F32, "cuda", "exact", 1);
     const fv_latent *l = gpu.net.latent;
     fv_latent_bytes_laid laid = fv_latent_laid(&l->info);
+    size_t W = (size_t)(l->info.n_kv * l->info.d_head);
+    size_t encode = W * (size_t)l->info.n_dir * sizeof(float);
     char *got = malloc(laid.key + laid.affine + laid.value);
     cr_assert(got);
-    cr_expect_eq(cpu.net.there.layer, cpu.net.latent->layer);
+    cr_expect_eq(cpu.net.there.layer->key, cpu.net.latent->layer->key);
     cr_expect_eq(fv_kv_pool_shape(gpu.net.pool)->latent, gpu.net.there.layer);
     for (int32_t k = 0; k < LAYERS; k++) {
         const fv_latent_layer *here = &l->layer[k], *there = &gpu.net.there.layer[k];
@@ -143,7 +145,12 @@ Test(device_pack, directions_are_copied_to_the_device_once) {
         cr_expect(memcmp(got, here->affine, laid.affine) == 0, "means and scales of layer %d", k);
         cr_assert_eq(fv_device_copy(dev, got, there->value, laid.value), FV_OK);
         cr_expect(memcmp(got, here->value, laid.value) == 0, "values of layer %d", k);
-        cr_expect_eq(there->encode[0], here->encode[0]);
+        cr_expect_eq(there->mean[0], here->mean[0]);
+        for (int p = 0; p < 2; p++) {
+            cr_assert_leq(encode, laid.value);
+            cr_assert_eq(fv_device_copy(dev, got, there->encode[p], encode), FV_OK);
+            cr_expect(memcmp(got, here->encode[p], encode) == 0, "layer %d encodes part %d", k, p);
+        }
     }
     free(got);
     tiny_net_close(&cpu.net);

@@ -89,6 +89,30 @@ Test(latent, keys_are_whole_numbers_with_a_scale_for_each_column) {
     }
 }
 
+/* Tile by tile, in any order, codes are those of all rows at once. */
+Test(latent, rows_in_pieces_have_the_codes_of_all) {
+    pair p;
+    static float z[2][ROWS * LATENT_RANK];
+    make(&p, 0);
+    fv_packed_shape s = p.part[0].shape;
+    void *pieces = room_for(&s);
+    for (int i = 0; i < ROWS * LATENT_RANK; i++) z[0][i] = z[1][i] = cosf((float)(i * 5));
+    cr_assert_eq(fv_latent_write(p.part[0].latent, &s, z[0], p.part[0].data), FV_OK);
+    memset(pieces, 0xff, fv_latent_bytes(&s));
+    fv_latent_clear(&s, pieces);
+    cr_assert_eq(
+        fv_latent_write_rows(p.part[0].latent, &s, 32, ROWS - 32, z[1] + 32 * LATENT_RANK, pieces),
+        FV_OK);
+    cr_assert_eq(fv_latent_write_rows(p.part[0].latent, &s, 0, 32, z[1], pieces), FV_OK);
+    cr_assert(memcmp(pieces, p.part[0].data, fv_latent_bytes(&s)) == 0);
+    cr_assert(memcmp(z[0], z[1], sizeof z[0]) == 0);
+    z[1][3] = NAN;
+    cr_assert_eq(fv_latent_write_rows(p.part[0].latent, &s, 16, 16, z[1], pieces), FV_EINVAL);
+    cr_assert_str_eq(fv_last_error(), "row 16 of the matrix to be packed is not finite");
+    free(pieces);
+    drop(&p);
+}
+
 /* A row is the checkpoint's part of it and u O, of the numbers that were written back. */
 Test(latent, own_directions_are_added_to_the_others) {
     pair with, without;

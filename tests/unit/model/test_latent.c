@@ -226,8 +226,10 @@ static double error_of(const fv_latent *l, const float *x, int c0, int c1) {
             double sum = -(double)l->layer[0].offset[r];
             for (int p = 0; p < 2 * N; p++)
                 for (int c = 0; c < W; c++)
-                    sum += (double)x[(size_t)(p * ROWS + j) * W + (size_t)c] *
-                           (double)l->layer[p / 2].encode[p % 2][c * R + r];
+                    sum +=
+                        (double)x[(size_t)(p * ROWS + j) * W + (size_t)c] *
+                        (double)l->layer[p / 2]
+                            .encode[p % 2][fv_latent_band_at(W, (size_t)R, (size_t)c, (size_t)r)];
             z[j * R + r] = (float)sum;
         }
     cr_assert_eq(fv_latent_write(&l->layer[0], &s, z, data), FV_OK, "%s", fv_last_error());

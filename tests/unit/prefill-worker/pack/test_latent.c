@@ -81,6 +81,147 @@ Test(latent, coefficients_are_the_tokens_and_the_error_is_as_reported) {
     for (int grid = 0; grid < 2; grid++) assert_rows(tiny_shape_either(grid));
 }
 
+/* ---- errors without rows ------------------------------------------------------------------- */
+
+static double noise(uint32_t *state) { /* of [-1, 1) */
+    *state = *state * 1664525u + 1013904223u;
+    return (double)*state * 0x1p-31 - 1;
+}
+
+/* v [R, P] becomes orthonormal. */
+static void orthonormalise(double *v, int32_t R, size_t P) {
+    for (int32_t r = 0; r < R; r++) {
+        double *x = v + (size_t)r * P, square = 0;
+        for (int32_t q = 0; q < r; q++) {
+            double dot = 0;
+            for (size_t i = 0; i < P; i++) dot += x[i] * v[(size_t)q * P + i];
+            for (size_t i = 0; i < P; i++) x[i] -= dot * v[(size_t)q * P + i];
+        }
+        for (size_t i = 0; i < P; i++) square += x[i] * x[i];
+        for (size_t i = 0; i < P; i++) x[i] /= sqrt(square);
+    }
+}
+
+/* Directions that nothing is along, as a calibration has them: parts at scales of their own, or with
+ * weights that differ from number to number. Deviations fall by half every 4 directions. */
+static fv_latent *any_directions(const fv_latent_info *info, bool weighted) {
+    int32_t W = info->n_kv * info->d_head, R = info->n_dir, G = info->n_group_layer;
+    float *x = latent_numbers(info);
+    size_t P = (size_t)(2 * G * W);
+    double *v = calloc((size_t)R * P, sizeof *v);
+    uint32_t state = 5;
+    void *file;
+    size_t n;
+    fv_latent *l;
+    for (int32_t g = 0; g * G < info->n_layer; g++) {
+        for (size_t i = 0; i < (size_t)R * P; i++) v[i] = noise(&state);
+        orthonormalise(v, R, P);
+        for (int32_t r = 0; r < R; r++)
+            x[fv_latent_group_at(info, g) + (size_t)r] = exp2f(-0.25f * (float)r);
+        for (int32_t p = 0; p < 2 * G; p++) {
+            float *mean = x + fv_latent_layer_at(info, g * G + p / 2, p % 2);
+            float *decode = mean + W, *encode = decode + R * W, scale = 0.3f + 0.1f * (float)p;
+            for (int32_t c = 0; c < W; c++) {
+                float by = weighted ? 1.2f + (float)noise(&state) : 1;
+                mean[c] = 0.1f * (float)noise(&state);
+                for (int32_t r = 0; r < R; r++) {
+                    float at = (float)v[(size_t)r * P + (size_t)(p * W + c)];
+                    decode[r * W + c] = at * scale / by;
+                    encode[c * R + r] = at / scale * by;
+                }
+            }
+        }
+    }
+    cr_assert_eq(fv_latent_encode(info, x, &file, &n), FV_OK);
+    cr_assert_eq(fv_latent_decode(file, n, "latent.bin", &l), FV_OK, "%s", fv_last_error());
+    free(x);
+    free(v);
+    return l;
+}
+
+/* A net that has them. */
+static void open_with(tiny_net *net, fv_latent **l, fv_latent_there *there, bool weighted,
+                      const char *isa, int32_t threads) {
+    tiny_net_open(net, tiny_shape_default(), FV_F32, isa, threads);
+    *l = any_directions(&net->latent->info, weighted);
+    cr_assert_eq(fv_latent_send(*l, &net->be, there), FV_OK, "%s", fv_last_error());
+    fv_latent_layer *layer = (fv_latent_layer *)(uintptr_t)net->there.layer;
+    memcpy(layer, there->layer, (size_t)net->cfg.n_layer * sizeof *layer);
+}
+
+static void close_with(tiny_net *net, fv_latent *l, fv_latent_there *there) {
+    fv_latent_there_close(there);
+    fv_latent_close(l);
+    tiny_net_close(net);
+}
+
+static const char *const measured[] = {"pack=latent,budget=0.05", "pack=latent,budget=0.2",
+                                       "prune=random,layer=1,keep=0.5;pack=latent,budget=0.3"};
+
+Test(latent, errors_are_those_of_the_rows) {
+    for (int i = 0; i < 6; i++) {
+        tiny_net net;
+        tiny_prompt raw, p;
+        fv_latent *l;
+        fv_latent_there there;
+        bool weighted = i % 2;
+        open_with(&net, &l, &there, weighted, NULL, 1);
+        cr_assert_eq(there.layer[0].measure[0].across != NULL, weighted);
+        prefill(&net, &raw, i / 2 == 2 ? "prune=random,layer=1,keep=0.5" : "", 0);
+        prefill(&net, &p, measured[i / 2], 0);
+        for (int k = 0; k < 8; k++) {
+            double err = error_of(&net, &raw, fv_kv_packed_at(p.kv, k / 2), k / 2, k % 2);
+            double said = (double)p.packed.layer[k / 2].error[k % 2];
+            cr_assert(err > 0.01, "layer %d, part %d: %g", k / 2, k % 2, err);
+            cr_assert_float_eq(said / err, 1, weighted ? 2e-5 : 1e-3,
+                               "%s, layer %d, part %d: %g, %g", measured[i / 2], k / 2, k % 2, said,
+                               err);
+        }
+        tiny_prompt_free(&p);
+        tiny_prompt_free(&raw);
+        close_with(&net, l, &there);
+    }
+}
+
+/* Own directions are added, or not, by these numbers. */
+Test(latent, errors_and_codes_have_the_same_bits_on_any_path_and_number_of_threads) {
+    static const char *const isa[] = {"plain", NULL, "avx2", NULL};
+    static const int32_t threads[] = {1, 1, 2, 3};
+    for (int i = 0; i < 3; i++) {
+        fv_pack_report first = {0};
+        tiny_net nets[4];
+        tiny_prompt p[4];
+        fv_latent *l[4];
+        fv_latent_there there[4];
+        for (int n = 0; n < 4; n++) {
+            open_with(&nets[n], &l[n], &there[n], false, isa[n], threads[n]);
+            prefill(&nets[n], &p[n], measured[i], n % 2 ? 7 : 0);
+            if (n == 0) first = p[0].packed;
+            cr_assert(same_store(p[0].kv, p[n].kv), "%s, %d", measured[i], n);
+            cr_assert(memcmp(first.layer, p[n].packed.layer, sizeof first.layer) == 0, "%s, %d",
+                      measured[i], n);
+        }
+        for (int n = 0; n < 4; n++) {
+            tiny_prompt_free(&p[n]);
+            close_with(&nets[n], l[n], &there[n]);
+        }
+    }
+}
+
+Test(latent, a_number_that_is_not_finite_is_said_to_be_where_it_is) {
+    tiny_net net;
+    tiny_prompt p;
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 2);
+    tiny_prompt_make(&net, &p, BEFORE, VISUAL, AFTER, 11, "pack=latent,budget=0.1");
+    ((float *)p.embeds)[0] = INFINITY;
+    cr_assert_eq(tiny_prefill(&net, &p, 1, 0), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(p.packed.status, FV_EINVAL);
+    cr_assert_str_eq(p.packed.text,
+                     "visual keys of layer 0: row 0 of the matrix to be packed is not finite");
+    tiny_prompt_free(&p);
+    tiny_net_close(&net);
+}
+
 /* Of a group's layers each holds some of the tokens of the one before, and has the first rows of the
  * group's first. */
 static void assert_nested(const char *prune, bool grid, int32_t group) {
@@ -233,7 +374,7 @@ Test(latent, a_request_with_little_error_has_no_own_directions) {
     tiny_net net;
     tiny_prompt none, p;
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
-    fv_latent_layer *layer = (fv_latent_layer *)(uintptr_t)net.latent->layer;
+    fv_latent_layer *layer = (fv_latent_layer *)(uintptr_t)net.there.layer;
     for (int32_t l = 0; l < 4; l++) layer[l].variance = 100; /* nearly all of it is expected */
     prefill(&net, &none, "pack=latent,budget=0.1", 0);
     prefill(&net, &p, "pack=latent,budget=0.1,residual=auto", 0);

@@ -1,0 +1,30 @@
+#ifndef FOVEA_PREFILL_WORKER_PACK_LACKING_H
+#define FOVEA_PREFILL_WORKER_PACK_LACKING_H
+
+/* TOKENS THAT SOME LAYERS LACK. Over all layers of a group B P = 1. Layers S, which hold a token, show
+ *
+ *   b = (x_S - mean_S) P_S = z G + noise      G = B_S P_S [n, n]
+ *
+ * The noise is what directions do not span. Taken to vary as the last of them, it has the covariance
+ * deviation_n^2 G (1 - G), because over all layers P sees none of it. As z is known to have the
+ * directions' deviations, the best linear guess is
+ *
+ *   z = b (G + L (1 - G))^-1                  L = diag(deviation_n^2 / deviation_r^2)
+ *
+ * G = 1 gives z = b. Directions without bits are left out. In double. Any thread. */
+#include "common/arena.h"
+
+typedef struct fv_lacking {
+    int32_t n;       /* directions; 0: nothing is lacking */
+    double *factors; /* [n, n] L U */
+    int32_t *pivot;  /* [n] */
+} fv_lacking;        /* arrays are of the arena */
+
+/* deviation [n], gram [n, n] = G. */
+fv_status fv_lacking_init(fv_arena *arena, const float *deviation, const double *gram, int32_t n,
+                          fv_lacking *out);
+
+/* z [n], b at first, becomes the guess; room [n]. */
+void fv_lacking_guess(const fv_lacking *l, float *z, double *room);
+
+#endif
