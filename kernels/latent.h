@@ -97,8 +97,8 @@ typedef struct fv_latent_layer {
     const float *encode[2]; /* P of this layer's keys and values, [Hkv * D, R] in bands */
     const float *decode[2]; /* B, [R, Hkv * D]; of keys what K decodes to */
     fv_latent_measure measure[2]; /* but for `along` of model/latent_there.h */
-    const float *mean[2];   /* [Hkv * D] */
-    const float *offset;    /* [R] mean P, of all the group */
+    const float *mean[2];         /* [Hkv * D] */
+    const float *offset;          /* [R] mean P, of all the group */
 } fv_latent_layer;
 
 /* Numbers of a line of K. */
