@@ -32,7 +32,7 @@ struct fv_latent_fit {
     double *x;         /* [most of rows * W or P] rows of this call */
     double *t;         /* [cap_t] coefficients of a sketch */
     size_t cap_x, cap_t;
-    double *bin; /* [BINS] */
+    double *bin; /* [threads, BINS] counts */
     float *numbers;
 };
 
@@ -91,7 +91,7 @@ static fv_status open_arrays(fv_latent_fit *f) {
         FV_TRY(FV_ARENA_NEW(&f->arena, joint_of(f, g) * joint_of(f, g), f->joint[g]));
         FV_TRY(FV_ARENA_NEW(&f->arena, joint_of(f, g), f->spectrum[g]));
     }
-    FV_TRY(FV_ARENA_NEW(&f->arena, BINS, f->bin));
+    FV_TRY(FV_ARENA_NEW(&f->arena, (size_t)fv_threads_count(f->threads) * BINS, f->bin));
     return FV_ARENA_NEW(&f->arena, fv_latent_numbers(&f->info), f->numbers);
 }
 
@@ -109,9 +109,9 @@ fv_status fv_latent_fit_open(const fv_latent_info *info, int threads, size_t mom
         if ((size_t)info->n_dir > joint_of(f, g) || info->n_dir > FV_LATENT_MOST)
             st = FV_FAIL(FV_EINVAL, "%d directions for layers that have %zu: ask for fewer",
                          info->n_dir, joint_of(f, g));
+    if (st == FV_OK) st = fv_threads_open(threads, &f->threads);
     if (st == FV_OK) st = open_arrays(f);
     if (st == FV_OK) st = open_moments(f, moment_bytes);
-    if (st == FV_OK) st = fv_threads_open(threads, &f->threads);
     if (st == FV_OK)
         *out = f;
     else
@@ -230,16 +230,31 @@ fv_status fv_latent_fit_rows(fv_latent_fit *f, int32_t layer, int kind, int32_t 
     return FV_OK;
 }
 
-/* z / deviation of one row into the histogram. */
-static void add_histogram(fv_latent_fit *f, int32_t g, const double *y) {
-    size_t P = joint_of(f, g);
-    for (int32_t r = 0; r < f->info.n_dir; r++) {
-        double z = 0, w = f->spectrum[g][r];
-        if (w <= 0) continue;
-        for (size_t i = 0; i < P; i++) z += y[i] * f->joint[g][(size_t)r * P + i];
-        double at = (z / sqrt(w) / SPAN + 1) * BINS / 2;
-        f->bin[at < 0 ? 0 : at >= BINS ? BINS - 1 : (int32_t)at] += 1;
-    }
+/* z / deviation of rows of group g into the thread's own histogram: counts have the same sum in any
+ * order. */
+typedef struct histogram {
+    fv_latent_fit *f;
+    int32_t g;
+} histogram;
+
+static void add_histogram(void *arg, int thread, int64_t begin, int64_t end) {
+    const histogram *h = arg;
+    const fv_latent_fit *f = h->f;
+    size_t P = joint_of(f, h->g), R = (size_t)f->info.n_dir;
+    double *bin = f->bin + (size_t)thread * BINS;
+    for (size_t j = (size_t)begin; j < (size_t)end; j++)
+        for (size_t r = 0; r < R; r++) {
+            double z = 0, w = f->spectrum[h->g][r];
+            if (w <= 0) continue;
+            for (size_t i = 0; i < P; i++) z += f->x[j * P + i] * f->joint[h->g][r * P + i];
+            double at = (z / sqrt(w) / SPAN + 1) * BINS / 2;
+            bin[at < 0 ? 0 : at >= BINS ? BINS - 1 : (int32_t)at] += 1;
+        }
+}
+
+static void sum_histograms(fv_latent_fit *f) {
+    for (int t = 1; t < fv_threads_count(f->threads); t++)
+        for (size_t i = 0; i < BINS; i++) f->bin[i] += f->bin[(size_t)t * BINS + i];
 }
 
 /* The rows' coefficients on the directions of group g's parts, side by side, into x. */
@@ -260,7 +275,7 @@ void fv_latent_fit_end_rows(fv_latent_fit *f) {
         if (f->pass == 1)
             add_squares(f, f->joint[g], P, (size_t)f->n_row);
         else
-            for (int32_t j = 0; j < f->n_row; j++) add_histogram(f, g, f->x + (size_t)j * P);
+            fv_threads_for(f->threads, f->n_row, GRAIN, add_histogram, &(histogram){f, g});
     }
     f->n_row = 0;
 }
@@ -510,6 +525,7 @@ fv_status fv_latent_fit_end_pass(fv_latent_fit *f) {
     if (f->pass == 0) FV_TRY(end_all(f, f->n_part, end_part));
     if (f->pass == 1) FV_TRY(end_all(f, n_group(f), end_group));
     if (f->pass == 2) {
+        sum_histograms(f);
         fit_levels(f);
         write_numbers(f);
     }
