@@ -3,13 +3,19 @@
  *     ops_run                          lists operations, with their tolerance
  *     ops_run [-o OP] -b BACKEND test|perf
  *
- * BACKEND: plain, avx2, avx512, amx, auto (the fastest of these here), cuda (tensor cores and
- * cuBLAS) or cuda-exact. `test` compares with the plain path on one thread, on the CPU with 3
+ * BACKEND: plain, avx2, avx512, avx512-no-vnni (as on a machine that lacks it), amx, auto (the fastest of
+ * these here), cuda (tensor cores and cuBLAS) or cuda-exact. `test` compares with the plain path on one thread, on the CPU with 3
  * threads and with 1; `perf` uses all cores. The CUDA plugin is the one in FOVEA_PLUGIN_DIR, or the
  * emulated one. Exits with 77 where the machine lacks the backend. */
 #include "tests/ops/run/run.h"
 
 static const char *current;
+
+/* The linker lets all that asks for VNNI ask here (--wrap). */
+static bool without_vnni;
+bool __real_fv_vnni_runs_here(void);
+bool __wrap_fv_vnni_runs_here(void);
+bool __wrap_fv_vnni_runs_here(void) { return !without_vnni && __real_fv_vnni_runs_here(); }
 
 void report(double seconds, double flops, double bytes, const char *fmt, ...) {
     char shape[96], rate[32] = "";
@@ -52,12 +58,14 @@ static void perf(const op *o, void *d) { o->perf(d); }
 static device_test open_backend(const char *name, int n_threads) {
     if (strcmp(name, "cuda") == 0) return device_open("auto");
     if (strcmp(name, "cuda-exact") == 0) return device_open("exact");
-    fv_backend_options opt = {.isa = name, .n_threads = n_threads};
+    without_vnni = strcmp(name, "avx512-no-vnni") == 0;
+    fv_backend_options opt = {.isa = without_vnni ? "avx512" : name, .n_threads = n_threads};
     return device_open_as("cpu", opt, true);
 }
 
 static int usage(void) {
-    printf("ops_run [-o OP] -b plain|avx2|avx512|amx|auto|cuda|cuda-exact test|perf\n\n");
+    printf("ops_run [-o OP] -b plain|avx2|avx512|avx512-no-vnni|amx|auto|cuda|cuda-exact "
+           "test|perf\n\n");
     for_each(NULL, list, NULL);
     return 2;
 }
