@@ -84,14 +84,14 @@ static void mark(const float *x, size_t n, size_t m, float sign, uint32_t *best,
 
 /* The pair of what is left. The two ends are divided before they are subtracted, so that no step is
  * infinite. */
-static scale scale_of(const float *x, size_t n, const uint8_t *is_out, size_t ld, int top) {
+static code_pair scale_of(const float *x, size_t n, const uint8_t *is_out, size_t ld, int top) {
     float lo = INFINITY, hi = -INFINITY;
     for (size_t i = 0; i < n; i++) {
         if (is_out[i * ld]) continue;
         lo = x[i] < lo ? x[i] : lo;
         hi = x[i] > hi ? x[i] : hi;
     }
-    return lo <= hi ? (scale){lo, hi / (float)top - lo / (float)top} : (scale){0, 0};
+    return lo <= hi ? (code_pair){lo, hi / (float)top - lo / (float)top} : (code_pair){0, 0};
 }
 
 /* The place of the code of row j, channel c: a line of codes, and its index there. */
@@ -113,7 +113,7 @@ static void write_line(writer *w, size_t k, const float *x, size_t n, size_t n_o
     int top = top_code(w->s->bits);
     mark(x, n, n_out, 1, w->best, is_out, ld);
     mark(x, n, n_out, -1, w->best, is_out, ld);
-    scale c = scale_of(x, n, is_out, ld, top);
+    code_pair c = scale_of(x, n, is_out, ld, top);
     memcpy(w->data + w->l.pair + k * sizeof c, &c, sizeof c);
     for (size_t i = 0; i < n; i++) {
         size_t at;

@@ -76,14 +76,27 @@ fv_status fv_latent_check(const fv_packed_shape *s) {
     if (s->rank2 < 0 || s->rank2 > FV_LATENT_MOST)
         return FV_FAIL(FV_EINVAL, "latents read with %d directions: at most %d", s->rank2,
                        FV_LATENT_MOST);
+    if (s->coded && (s->kind != FV_PACKED_K || s->rank2))
+        return FV_FAIL(FV_EINVAL, "codes of latents that are no keys, or that are read in part");
     if (s->row_bits < 1 || s->row_bits > FV_LATENT_BITS * FV_LATENT_MOST)
         return FV_FAIL(FV_EINVAL, "latents with %d bits per token: 1 to %d", s->row_bits,
                        FV_LATENT_BITS * FV_LATENT_MOST);
     return FV_OK;
 }
 
+/* Of a column of keys; b has stride W. */
+static float sigma_of(const float *deviation, const float *b, size_t R, size_t W) {
+    double square = 0;
+    for (size_t r = 0; r < R; r++) {
+        double x = (double)b[r * W] * (double)deviation[r];
+        square += x * x;
+    }
+    float sigma = (float)sqrt(square);
+    return isfinite(sigma) ? sigma : 0;
+}
+
 void fv_latent_lay_keys(const float *deviation, const float *mean, float *decode, int32_t n_dir,
-                        size_t W, int8_t *key, float *affine) {
+                        size_t W, int8_t *key, float *affine, float *sigma) {
     size_t R = (size_t)n_dir, line = fv_latent_line(n_dir);
     memset(key, 0, W * line);
     for (size_t c = 0; c < W; c++, key += line) {
@@ -101,6 +114,7 @@ void fv_latent_lay_keys(const float *deviation, const float *mean, float *decode
         }
         affine[2 * c] = mean[c];
         affine[2 * c + 1] = scale;
+        sigma[c] = sigma_of(deviation, decode + c, R, W);
     }
 }
 
@@ -124,7 +138,7 @@ void fv_latent_write_row(const fv_packed_shape *s, int32_t row, void *data) {
 }
 
 void fv_latent_clear(const fv_packed_shape *s, void *data) {
-    memset(data, 0, fv_latent_bytes(s));
+    memset(data, 0, fv_latent_sent_bytes(s));
     fv_latent_write_row(s, -1, data);
 }
 
@@ -245,17 +259,34 @@ void fv_latent_read(const fv_packed_part *p, int32_t row0, int32_t n, float *m) 
     }
 }
 
-void fv_latent_keep(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst) {
-    size_t B = fv_latent_planes(&src->shape), head = fv_latent_head_bytes(&src->shape);
+/* Codes of rows idx[0 .. n), and their scales. */
+static void keep_codes(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst) {
+    const fv_packed_shape *s = &dst->shape;
+    size_t D = (size_t)s->d_head, line = FV_PACKED_TILE / 2;
+    memset(fv_latent_coded(dst, 0, 0), 0, fv_latent_bytes(s) - fv_latent_sent_bytes(s));
+    for (size_t g = 0; g < (size_t)s->n_kv; g++)
+        for (size_t j = 0; j < (size_t)s->n; j++) {
+            size_t i = (size_t)idx[j], at = i % FV_PACKED_TILE, to = j % FV_PACKED_TILE;
+            const uint8_t *from = fv_latent_coded(src, g, i / FV_PACKED_TILE);
+            uint8_t *tile = fv_latent_coded(dst, g, j / FV_PACKED_TILE);
+            fv_latent_coded_scale(dst, tile)[to] = fv_latent_coded_scale(src, from)[at];
+            for (size_t d = 0; d < D; d++) {
+                unsigned code = from[d * line + at / 2] >> at % 2 * 4 & 15u;
+                uint8_t *p = &tile[d * line + to / 2];
+                *p = (uint8_t)(*p | code << to % 2 * 4);
+            }
+        }
+}
+
+static void keep_planes(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst) {
+    size_t B = fv_latent_planes(&src->shape);
     int32_t exact = -1;
-    if (head) memcpy(dst->data, src->data, head);
-    if (src->shape.borrows) return;
     for (int32_t j = 0; j < dst->shape.n; j++)
         if (idx[j] == fv_latent_exact(&src->shape, src->data)) exact = j;
     fv_latent_write_row(&dst->shape, exact, dst->data);
     const uint16_t *from = fv_latent_plane(&src->shape, src->data);
     uint16_t *to = fv_latent_plane(&dst->shape, dst->data);
-    memset(to, 0, fv_latent_bytes(&dst->shape) - head - fv_latent_row_bytes(&dst->shape));
+    memset(to, 0, (size_t)((char *)dst->data + fv_latent_sent_bytes(&dst->shape) - (char *)to));
     for (size_t j = 0; j < (size_t)dst->shape.n; j++)
         for (size_t b = 0; b < B; b++) {
             size_t i = (size_t)idx[j];
@@ -263,4 +294,11 @@ void fv_latent_keep(const fv_packed_part *src, const int32_t *idx, const fv_pack
             uint16_t *at = &to[j / FV_PACKED_TILE * B + b];
             *at = (uint16_t)(*at | bit << j % FV_PACKED_TILE);
         }
+}
+
+void fv_latent_keep(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst) {
+    size_t head = fv_latent_head_bytes(&src->shape);
+    if (head) memcpy(dst->data, src->data, head);
+    if (!src->shape.borrows) keep_planes(src, idx, dst);
+    if (src->shape.coded) keep_codes(src, idx, dst);
 }

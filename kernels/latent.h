@@ -24,6 +24,16 @@
  * The directions B of keys are what K decodes to, wherever they are used. Values are summed as
  * coefficients, and meet theirs once.
  *
+ * CODES. Or they are rebuilt once, where they are read from, and held in 4 bits (`coded`; ops.h:
+ * latent_codes), so that steps read codes instead:
+ *
+ *     x_j[c] ~= mean[c] + sigma[c] s_j (q - 15 / 2)     q = 0 .. 15, to nearest, of x_j[c] above
+ *     s_j = 2 / 15 max_c |x_j[c] - mean[c]| / sigma[c]  over a KV head's columns, in f16
+ *     sigma[c]^2 = sum_r (B[r, c] deviation[r])^2       0: the column is its mean
+ *
+ * So a token's codes follow from its coefficients alone: they are the same wherever and whenever they
+ * are made, and whatever tokens are beside it.
+ *
  * BITS. A token has row_bits bits. They are given one by one to the direction where the next
  * reduces the squared error most (reverse water-filling with whole bits):
  *
@@ -50,6 +60,9 @@
  * the mean neither. Which row it is, or -1 when none is any more, stands ahead of the planes, i32 in
  * 64 bytes. It is read as of group 0.
  *
+ * Codes of keys come last, head by head in tiles of 16 tokens: [D, 16], the lower half of a byte first,
+ * and then the 16 s_j; of missing tokens all are 0. They are not sent.
+ *
  * TIERS. Directions are in the order of their deviations, own ones the last, so the first R2 of them
  * are a lower rank; rows of group 1 are read with these alone (packed_part.h).
  *
@@ -65,6 +78,7 @@ extern "C" {
 enum { FV_LATENT_STEPS = 60 }; /* of the relative error, half a decibel each */
 enum { FV_LATENT_BITS = 8, FV_LATENT_LEVELS = (2 << FV_LATENT_BITS) - 2, FV_LATENT_MOST = 1024 };
 enum { FV_LATENT_OWN = 8 };     /* directions of a request, at most */
+enum { FV_LATENT_CODED = 4 };   /* bits of a code of keys */
 #define FV_LATENT_UNIT 0.03125f /* a level's step, in deviations */
 
 /* HOW MUCH coefficients lose of a layer's keys or values x [W], without rebuilding them:
@@ -82,8 +96,9 @@ typedef struct fv_latent_measure {
 } fv_latent_measure;
 
 /* What kernels need of a layer's directions; arrays are borrowed. R = n_dir. Those that attention reads
- * are at addresses on the backend's device: `key`, `affine` and `value`, which begins with the mean, as
- * a direction whose coefficient is 1; and `encode`, `across` and `gram`. The others are on the host. */
+ * are at addresses on the backend's device: `key`, `affine`, `sigma` and `value`, which begins with the
+ * mean, as a direction whose coefficient is 1; and `encode`, `across` and `gram`. The others are on the
+ * host. */
 typedef struct fv_latent_layer {
     int32_t n_dir;          /* 1 .. FV_LATENT_MOST */
     const float *deviation; /* [R] descending */
@@ -93,6 +108,7 @@ typedef struct fv_latent_layer {
     float variance;         /* of a token in all, where deviation[r]^2 is that of direction r */
     const int8_t *key;      /* K [Hkv * D, fv_latent_line(R)], 0 after R */
     const float *affine;    /* [Hkv * D, 2] mean and scale */
+    const float *sigma;     /* [Hkv * D] of codes */
     const float *value;     /* [Hkv, R + 1, D], and FV_PACKED_TILE numbers more */
     const float *encode[2]; /* P of this layer's keys and values, [Hkv * D, R] in bands */
     const float *decode[2]; /* B, [R, Hkv * D]; of keys what K decodes to */
@@ -114,10 +130,10 @@ static inline size_t fv_latent_band_at(size_t W, size_t R, size_t c, size_t r) {
     return first * W + c * (left < band ? left : band) + (r - first);
 }
 
-/* K and its scales of a layer's keys: key [W, line], affine [W, 2], and decode [R, W] becomes what they
- * decode to. */
+/* K and its scales of a layer's keys, and sigma [W]: key [W, line], affine [W, 2], and decode
+ * [R, W] becomes what K decodes to. */
 void fv_latent_lay_keys(const float *deviation, const float *mean, float *decode, int32_t n_dir,
-                        size_t W, int8_t *key, float *affine);
+                        size_t W, int8_t *key, float *affine, float *sigma);
 
 /* order [8 R] from deviations; error [9]: e_0 = 1, e_1, ... */
 void fv_latent_order(const float *deviation, int32_t n_dir, const float *error, uint16_t *order);
@@ -188,10 +204,35 @@ static inline int32_t fv_latent_exact(const fv_packed_shape *s, const void *data
     return s->n_outlier ? *(const int32_t *)((uintptr_t)data + fv_latent_head_bytes(s)) : -1;
 }
 
-static inline size_t fv_latent_bytes(const fv_packed_shape *s) {
+/* All but codes: what is sent. */
+static inline size_t fv_latent_sent_bytes(const fv_packed_shape *s) {
     size_t tile = 2 * fv_latent_planes(s);
     size_t planes = fv_packed_aligned(tile * fv_packed_tiles((size_t)s->n));
     return fv_latent_head_bytes(s) + (s->borrows ? 0 : fv_latent_row_bytes(s) + planes);
+}
+
+/* Codes of a KV head's tile, with their scales. */
+static inline size_t fv_latent_coded_tile(const fv_packed_shape *s) {
+    return FV_PACKED_TILE * (size_t)s->d_head * FV_LATENT_CODED / 8 +
+           FV_PACKED_TILE * sizeof(uint16_t);
+}
+
+static inline size_t fv_latent_bytes(const fv_packed_shape *s) {
+    size_t tiles = (size_t)s->n_kv * fv_packed_tiles((size_t)s->n);
+    return fv_latent_sent_bytes(s) +
+           (s->coded ? fv_packed_aligned(tiles * fv_latent_coded_tile(s)) : 0);
+}
+
+/* KV head g's tile, of a part that has codes, and its scales. */
+static inline uint8_t *fv_latent_coded(const fv_packed_part *p, size_t g, size_t tile) {
+    size_t tiles = fv_packed_tiles((size_t)p->shape.n);
+    return (uint8_t *)p->data + fv_latent_sent_bytes(&p->shape) +
+           (g * tiles + tile) * fv_latent_coded_tile(&p->shape);
+}
+
+static inline uint16_t *fv_latent_coded_scale(const fv_packed_part *p, const uint8_t *tile) {
+    size_t codes = (size_t)p->shape.d_head * FV_PACKED_TILE * FV_LATENT_CODED / 8;
+    return (uint16_t *)((uintptr_t)tile + codes);
 }
 
 /* The most bits a token can have so that n tokens take no more than `bytes`; 0: not even one. */
@@ -212,7 +253,7 @@ void fv_latent_steps(const fv_latent_layer *l, const float *error, uint32_t *ste
 /* FV_EINVAL with a sentence when no part has this shape. */
 fv_status fv_latent_check(const fv_packed_shape *s);
 
-/* Coefficients z [n, R] become codes at the nearest levels: `data` of fv_latent_bytes(s), and z what
+/* Coefficients z [n, R] become codes at the nearest levels: `data` of fv_latent_sent_bytes(s), and z what
  * they decode to. Those of own directions are 0, and no token is exact. FV_EINVAL when one is not finite. */
 fv_status fv_latent_write(const fv_latent_layer *l, const fv_packed_shape *s, float *z, void *data);
 
@@ -240,7 +281,7 @@ fv_status fv_latent_check_directions(const fv_packed_shape *s, const void *data)
 /* Rows [row0, row0 + n) of a part: m [n, Hkv * D], keys before rotation. */
 void fv_latent_read(const fv_packed_part *p, int32_t row0, int32_t n, float *m);
 
-/* dst becomes rows idx[0 .. n) of src: every row keeps its bits. */
+/* dst becomes rows idx[0 .. n) of src: every row keeps its bits, those of codes too. */
 void fv_latent_keep(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst);
 
 #ifdef __cplusplus

@@ -383,6 +383,7 @@ typedef struct fv_attn_packed_args {
  *
  *     k_j[d] = fma(scale[g, d], sum of L_j[r] K[g, d, r], mean[g, d])    r < n_j, in whole numbers;
  *         0 of the exact token
+ *         where keys are codes (`coded`): fma(sigma[g, d], fma(s_j, code_j[d], -7.5 s_j), mean[g, d])
  *     k_j[d] = fma(u_j[i], O_k[i, g, d], k_j[d])                         i in order, below n_j
  *     s_j, m, l, p_j, c as above, of the rotated k_j
  *     y[r] = y[r] * c, then for valid j in order, r < 1 + n_j: y[r] = fma(p_j, z_j[r], y[r]),
@@ -393,6 +394,16 @@ typedef struct fv_attn_packed_args {
  * so keys are rebuilt for all that reads them, and values once for each query row and head. A part
  * that borrows may have fewer rows than the one that it borrows from, and has its first ones. In
  * bf16 y[r] goes on as z[r] does in attn_lowrank; what directions are multiplied by stays as it is. */
+
+/* Codes of latent keys (latent.h), of all rows, from their levels of directions that have bits, which
+ * are 0 for the exact token. Per KV head g and row:
+ *     w[d] = (scale[g, d] / sigma[g, d]) sum of L[r] K[g, d, r]     the quotient 0 where sigma is
+ *     s = max |w[d]| / 7.5, in f16
+ *     code[d] = w[d] / s + 8, down to a whole number, of 0 .. 15; 0 where s is
+ * in f32: code_of (scales.h) with lo = -7.5 s. */
+typedef struct fv_latent_codes_args {
+    const fv_packed_part *k; /* coded; of its data the codes are written */
+} fv_latent_codes_args;
 
 /* Attention over the union of two sets of keys from that over each, in place of the first's:
  *     m = max(lse, lse2);  w = exp(lse - m), w2 = exp(lse2 - m);  l = w + w2

@@ -39,21 +39,21 @@ static float as_f16(float x) { return f32_of_f16(f16_of_f32(x)); }
 
 /* The pair for n numbers at a distance of ld, each divided by its own divisor if there are any;
  * rounded to f16 when `half`. */
-static scale scale_of(const float *x, size_t n, size_t ld, const float *divisor, int top,
-                      bool half) {
+static code_pair scale_of(const float *x, size_t n, size_t ld, const float *divisor, int top,
+                          bool half) {
     float lo = INFINITY, hi = -INFINITY;
     for (size_t i = 0; i < n; i++) {
         float v = divisor ? x[i * ld] / divisor[i] : x[i * ld];
         lo = v < lo ? v : lo;
         hi = v > hi ? v : hi;
     }
-    if (!(lo <= hi)) return (scale){0, 0};
+    if (!(lo <= hi)) return (code_pair){0, 0};
     if (half) lo = as_f16(lo);
     float step = (hi - lo) / (float)top;
-    return (scale){lo, half ? as_f16(step) : step};
+    return (code_pair){lo, half ? as_f16(step) : step};
 }
 
-static void put_pair_f16(char *to, scale s) {
+static void put_pair_f16(char *to, code_pair s) {
     uint16_t pair[2] = {f16_of_f32(s.lo), f16_of_f32(s.step)};
     memcpy(to, pair, sizeof pair);
 }
@@ -86,7 +86,7 @@ static void write_u_keys(const fv_packed_shape *s, const fv_packed_layout *l, co
                          char *data) {
     size_t R = (size_t)s->rank, i;
     for (size_t r = 0; r < R; r++) {
-        scale c = scale_of(u + r, (size_t)s->n, R, NULL, top_code(s->bits), false);
+        code_pair c = scale_of(u + r, (size_t)s->n, R, NULL, top_code(s->bits), false);
         memcpy(data + l->pair + r * sizeof c, &c, sizeof c);
         for (size_t j = 0; j < (size_t)s->n; j++) {
             char *row = element(data, l, s, j, r, &i);
@@ -109,7 +109,7 @@ static void write_u_values(const fv_packed_shape *s, const fv_packed_layout *l, 
     float *column = (float *)(data + l->column);
     for (size_t r = 0; r < R; r++) column[r] = column_size(u + r, (size_t)s->n, R);
     for (size_t j = 0; j < (size_t)s->n; j++, u += R) {
-        scale c = scale_of(u, R, 1, column, top_code(s->bits), true);
+        code_pair c = scale_of(u, R, 1, column, top_code(s->bits), true);
         put_pair_f16(data + l->pair + j * 4, c);
         for (size_t r = 0; r < R; r++) {
             char *row = element(data, l, s, j, r, &i);
@@ -137,7 +137,7 @@ static void write_basis(const fv_packed_shape *s, const fv_packed_layout *l, con
     size_t size = fv_dtype_bytes(s->dtype);
     for (size_t r = 0; r < R; r++)
         for (size_t g = 0; g < n_kv; g++, basis += D) {
-            scale c = {0, 0};
+            code_pair c = {0, 0};
             if (s->bits != 16) {
                 c = scale_of(basis, D, 1, NULL, top_code(s->bits), true);
                 put_pair_f16(data + l->basis_pair + (g * R + r) * 4, c);

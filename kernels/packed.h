@@ -130,11 +130,16 @@ static inline fv_packed_layout fv_packed_layout_of(const fv_packed_shape *s) {
     return l;
 }
 
-/* Bytes of a part of any form: what it holds in memory and on the wire. */
+/* Bytes of a part of any form: what it holds in memory. */
 static inline size_t fv_packed_bytes(const fv_packed_shape *s) {
     if (s->form == FV_PACKED_LATENT) return fv_latent_bytes(s);
     return s->form == FV_PACKED_LOWRANK ? fv_packed_layout_of(s).bytes
                                         : fv_codes_layout_of(s).bytes;
+}
+
+/* Of those, what is on the wire; the rest is made of it where it arrives. */
+static inline size_t fv_packed_sent_bytes(const fv_packed_shape *s) {
+    return s->form == FV_PACKED_LATENT ? fv_latent_sent_bytes(s) : fv_packed_bytes(s);
 }
 
 /* Bytes that one step reads: all of it, less what n_low rows of group 1 leave in tier 1. */

@@ -61,6 +61,7 @@ typedef struct fv_packed_shape {
     bool borrows;      /* directions or coefficients are in another part */
     int32_t row_bits;  /* of latents: bits of a token's coefficients, */
     int32_t n_own;     /* and how many directions the request has of its own */
+    bool coded;        /* of latents' keys: what they are rebuilt to is there too, in codes */
 } fv_packed_shape;
 
 /* `data` is an address on the backend's device, aligned to 64 bytes, of fv_packed_bytes(shape)

@@ -7,13 +7,13 @@
 #include <stdint.h>
 
 /* c = 0 .. top */
-typedef struct scale {
+typedef struct code_pair {
     float lo, step;
-} scale;
+} code_pair;
 
 static inline int top_code(int bits) { return bits == 4 ? 15 : 255; }
 
-static inline int code_of(float x, scale s, int top) {
+static inline int code_of(float x, code_pair s, int top) {
     float c = s.step > 0 ? (x - s.lo) / s.step + 0.5f : 0;
     return !(c > 0) ? 0 : c > (float)top ? top : (int)c;
 }

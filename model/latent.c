@@ -124,6 +124,7 @@ fv_latent_bytes_laid fv_latent_laid(const fv_latent_info *i) {
     return (fv_latent_bytes_laid){
         .key = fv_packed_aligned(W * fv_latent_line(i->n_dir)),
         .affine = fv_packed_aligned(2 * W * sizeof(float)),
+        .sigma = fv_packed_aligned(W * sizeof(float)),
         .value = fv_packed_aligned((W * (R + 1) + FV_PACKED_TILE) * sizeof(float))};
 }
 
@@ -164,14 +165,16 @@ static void lay_layer(const fv_latent_info *i, fv_latent_layer *l, float *decode
     fv_latent_bytes_laid n = fv_latent_laid(i);
     int8_t *key = (int8_t *)to;
     float *affine = (float *)(void *)(to + n.key);
-    float *value = (float *)(void *)(to + n.key + n.affine);
-    fv_latent_lay_keys(l->deviation, l->mean[0], decode, i->n_dir, W, key, affine);
+    float *sigma = (float *)(void *)(to + n.key + n.affine);
+    float *value = (float *)(void *)(to + n.key + n.affine + n.sigma);
+    fv_latent_lay_keys(l->deviation, l->mean[0], decode, i->n_dir, W, key, affine, sigma);
     for (size_t c = 0; c < W; c++)
         for (size_t r = 0; r < line; r++)
             value[(c / D * line + r) * D + c % D] =
                 r ? l->decode[1][(r - 1) * W + c] : l->mean[1][c];
     l->key = key;
     l->affine = affine;
+    l->sigma = sigma;
     l->value = value;
 }
 
@@ -189,7 +192,7 @@ static fv_status lay(fv_latent *l, float *x) {
     const fv_latent_info *i = &l->info;
     size_t N = (size_t)i->n_layer, R = (size_t)i->n_dir, W = width_of(i), G = n_group(i);
     fv_latent_bytes_laid laid = fv_latent_laid(i);
-    size_t each = laid.key + laid.affine + laid.value;
+    size_t each = laid.key + laid.affine + laid.sigma + laid.value;
     size_t layers = fv_packed_aligned(N * sizeof(fv_latent_layer));
     size_t orders = fv_packed_aligned(G * FV_LATENT_BITS * R * sizeof(uint16_t));
     size_t steps = fv_packed_aligned(G * FV_LATENT_STEPS * sizeof(uint32_t));

@@ -51,7 +51,7 @@ size_t fv_latent_layer_at(const fv_latent_info *info, int32_t layer, int kind);
 
 /* Bytes of what attention reads of a layer (fv_latent_layer), aligned; one after the other in this order. */
 typedef struct fv_latent_bytes_laid {
-    size_t key, affine, value;
+    size_t key, affine, sigma, value;
 } fv_latent_bytes_laid;
 
 fv_latent_bytes_laid fv_latent_laid(const fv_latent_info *info);

@@ -27,7 +27,7 @@ static size_t bytes_of_gram(const fv_latent_info *i) {
 
 static size_t bytes_of_attention(const fv_latent_info *i) {
     fv_latent_bytes_laid n = fv_latent_laid(i);
-    return n.key + n.affine + n.value;
+    return n.key + n.affine + n.sigma + n.value;
 }
 
 /* Of a layer, on the device. */
@@ -61,7 +61,8 @@ static fv_status send_directions(layer_there *t) {
     FV_TRY(send(t, t->from->key, bytes_of_attention(t->info), &piece));
     t->to->key = (const int8_t *)piece;
     t->to->affine = (const float *)(const void *)(piece + n.key);
-    t->to->value = (const float *)(const void *)(piece + n.key + n.affine);
+    t->to->sigma = (const float *)(const void *)(piece + n.key + n.affine);
+    t->to->value = (const float *)(const void *)(piece + n.key + n.affine + n.sigma);
     for (int k = 0; k < 2; k++)
         FV_TRY(send_numbers(t, t->from->encode[k], W * R, &t->to->encode[k]));
     return FV_OK;

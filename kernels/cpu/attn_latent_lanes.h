@@ -20,12 +20,8 @@
  * In bf16 scores and sums are canonical products (product_bf16.h) of the same panels, rounded. */
 #include <string.h>
 
-#include "kernels/cpu/latent_keys.h"
-#include "kernels/cpu/linear_int8.h"
-#include "kernels/cpu/packed_lanes.h"
-#include "kernels/cpu/path.h"
+#include "kernels/cpu/latent_lanes.h"
 #include "kernels/cpu/softmax_lanes.h"
-#include "kernels/latent_read.h"
 
 enum {
     LATENT_VECTORS = 16, /* of an item with few query rows: a whole vector of lanes, */
@@ -38,23 +34,19 @@ typedef struct latent_item {
     const fv_attn_packed_args *a;
     const fv_packed_seq *seq;
     const packed_products *products;
-    latent_view latent;
-    size_t D, Dp;             /* head dim, and padded */
-    size_t low[2];            /* coefficients that rows of group 1 are read with: keys, values */
-    latent_keys_fn *by_quads; /* NULL: keys are made of pairs */
-    int32_t group, g0, n_g;   /* query heads of a KV head; KV heads */
-    int32_t row0, n_row;      /* rows of the sequence */
-    int32_t R;                /* vectors: v is KV head v / (n_row * group), then row, then head */
-    size_t Rp;                /* padded */
-    int32_t anchor;           /* block of the row that was listed last */
-    int32_t n_list[2];        /* rows of the block: valid; valid and of group 0 */
+    latent_block block;
+    bool coded;             /* keys are read as codes */
+    size_t D, Dp;           /* head dim, and padded */
+    size_t low[2];          /* coefficients that rows of group 1 are read with: keys, values */
+    int32_t group, g0, n_g; /* query heads of a KV head; KV heads */
+    int32_t row0, n_row;    /* rows of the sequence */
+    int32_t R;              /* vectors: v is KV head v / (n_row * group), then row, then head */
+    size_t Rp;              /* padded */
+    int32_t anchor;         /* block of the row that was listed last */
+    int32_t n_list[2];      /* rows of the block: valid; valid and of group 0 */
     int32_t list[2][FV_KV_BLOCK];
 
     /* scratch */
-    int8_t *level;     /* [directions, 64] */
-    int8_t *quads;     /* the same as latent_keys has them, or in pairs of 16 bits, */
-    int16_t *k_wide;   /* and a line of K so */
-    int32_t *offset;   /* [64] */
     float *z, *z_some; /* [1 + n, 64]; of the rows of a list */
     float *own_z;      /* [OWN_LINE, 64] as keys read them */
     float *own[2];     /* of each KV head: of keys [D, OWN_LINE], of values [OWN_LINE, Dp] */
@@ -103,12 +95,10 @@ static size_t latent_scratch(const fv_attn_packed_args *a, latent_item *t, void 
         dirs = n > dirs ? n : dirs;
         heads = n_g > heads ? n_g : heads;
     }
-    size_t n = 1 + dirs + OWN_LINE, Rp = padded(R), quads = (dirs + 63) / 64 * 64;
+    size_t n = 1 + dirs + OWN_LINE, Rp = padded(R);
     R += MR;
-    t->level = (int8_t *)scratch_take(&at, quads * FV_KV_BLOCK / sizeof(float));
-    t->quads = (int8_t *)scratch_take(&at, quads * FV_KV_BLOCK / sizeof(int16_t));
-    t->k_wide = (int16_t *)scratch_take(&at, quads);
-    t->offset = (int32_t *)scratch_take(&at, FV_KV_BLOCK);
+    t->block.D = t->D;
+    latent_take_block(&at, &t->block, dirs);
     t->z = scratch_take(&at, n * FV_KV_BLOCK);
     t->z_some = scratch_take(&at, n * FV_KV_BLOCK);
     t->own_z = scratch_take(&at, OWN_LINE * FV_KV_BLOCK);
@@ -138,48 +128,8 @@ static fv_cpu_plan latent_plan_with(const fv_attn_packed_args *a, const packed_p
 /* ---- coefficients ----------------------------------------------------------------------- */
 
 static bool latent_low(const latent_item *t, int32_t j) {
-    return t->seq->rows->group && t->seq->rows->group[j] && !latent_is_exact(&t->latent, (size_t)j);
-}
-
-/* 16 codes from a direction's planes. */
-static ALWAYS_INLINE __m128i latent_codes(const uint16_t *p, const int bits) {
-    const __m128i both = _mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
-    const __m128i bit = _mm_set1_epi64x((long long)0x8040201008040201);
-    __m128i code = _mm_setzero_si128();
-    UNROLL for (int b = 0; b < bits; b++) {
-        __m128i x = _mm_and_si128(_mm_shuffle_epi8(_mm_set1_epi16((short)p[b]), both), bit);
-        x = _mm_and_si128(_mm_cmpeq_epi8(x, bit), _mm_set1_epi8((char)(1 << b)));
-        code = _mm_or_si128(code, x);
-    }
-    return code;
-}
-
-/* Their levels, from tables of 16: an index that is not of a table has its highest bit set, and gets 0. */
-static ALWAYS_INLINE void latent_levels_of(const latent_view *v, const uint16_t *p, const int bits,
-                                           int8_t *to) {
-    const int8_t *level = latent_levels(v->l, bits); /* of fewer bits more of them follow */
-    const __m128i high = _mm_set1_epi8(0x70);
-    __m128i code = latent_codes(p, bits), out = _mm_setzero_si128();
-    for (int i = 0; i < (bits < 4 ? 1 : 1 << (bits - 4)); i++) {
-        __m128i table = _mm_loadu_si128((const void *)(level + 16 * i));
-        __m128i at = _mm_sub_epi8(code, _mm_set1_epi8((char)(16 * i)));
-        out = _mm_or_si128(out, _mm_shuffle_epi8(table, _mm_adds_epu8(at, high)));
-    }
-    _mm_storeu_si128((void *)to, out);
-}
-
-static void latent_decode_line(const latent_view *v, const uint16_t *p, int bits, int8_t *to) {
-    switch (bits) {
-    case 0: memset(to, 0, FV_PACKED_TILE); break;
-    case 1: latent_levels_of(v, p, 1, to); break;
-    case 2: latent_levels_of(v, p, 2, to); break;
-    case 3: latent_levels_of(v, p, 3, to); break;
-    case 4: latent_levels_of(v, p, 4, to); break;
-    case 5: latent_levels_of(v, p, 5, to); break;
-    case 6: latent_levels_of(v, p, 6, to); break;
-    case 7: latent_levels_of(v, p, 7, to); break;
-    default: latent_levels_of(v, p, 8, to);
-    }
+    return t->seq->rows->group && t->seq->rows->group[j] &&
+           !latent_is_exact(&t->block.latent, (size_t)j);
 }
 
 static f32x16 f32x16_of_levels(const int8_t *p) {
@@ -194,23 +144,19 @@ static f32x16 f32x16_of_levels(const int8_t *p) {
 
 /* A tile's first n directions: levels and z, both at column `at`. */
 static void latent_take_tile(const latent_item *t, size_t tile, size_t at, size_t n) {
-    const latent_view *v = &t->latent;
-    const uint16_t *p = v->plane + tile * v->planes;
-    int8_t *level = t->level + at;
+    const latent_view *v = &t->block.latent;
+    const int8_t *level = t->block.level + at;
     float *z = t->z + FV_KV_BLOCK + at;
     n = n < v->n_dir ? n : v->n_dir;
-    for (size_t r = 0; r < n; p += v->bits[r++], level += FV_KV_BLOCK, z += FV_KV_BLOCK) {
-        latent_decode_line(v, p, v->bits[r], level);
+    latent_take_levels(&t->block, tile, at, n);
+    for (size_t r = 0; r < n; r++, level += FV_KV_BLOCK, z += FV_KV_BLOCK)
         f32x16_store(z, f32x16_mul(f32x16_of_levels(level), f32x16_all(latent_unit(v, r))));
-    }
-    for (size_t r = n; r < v->n_dir; r++, level += FV_KV_BLOCK, z += FV_KV_BLOCK) {
-        memset(level, 0, FV_PACKED_TILE);
+    for (size_t r = n; r < v->n_dir; r++, z += FV_KV_BLOCK)
         memset(z, 0, FV_PACKED_TILE * sizeof *z);
-    }
-    p = latent_own_planes(v, tile);
+    const uint16_t *p = latent_own_planes(v, tile);
     for (size_t i = 0; i < v->n_own; i++, p += FV_LATENT_BITS, z += FV_KV_BLOCK) {
         uint8_t code[16];
-        _mm_storeu_si128((void *)code, latent_codes(p, FV_LATENT_BITS));
+        _mm_storeu_si128((void *)code, latent_plane_codes(p, FV_LATENT_BITS));
         for (int k = 0; k < FV_PACKED_TILE; k++) z[k] = (float)((int32_t)code[k] - 128);
     }
     if (v->n > v->n_dir + v->n_own) memset(z, 0, FV_PACKED_TILE * sizeof *z);
@@ -218,156 +164,70 @@ static void latent_take_tile(const latent_item *t, size_t tile, size_t at, size_
 
 /* The exact token has none, but for the last. */
 static void latent_take_exact(const latent_item *t, size_t at) {
-    for (size_t r = 0; r < t->latent.n_dir; r++) t->level[r * FV_KV_BLOCK + at] = 0;
-    for (size_t r = 0; r <= t->latent.n; r++)
-        t->z[r * FV_KV_BLOCK + at] = r == t->latent.n ? 1.0f : 0.0f;
+    latent_clear_levels(&t->block, at);
+    for (size_t r = 0; r <= t->block.latent.n; r++)
+        t->z[r * FV_KV_BLOCK + at] = r == t->block.latent.n ? 1.0f : 0.0f;
 }
 
 /* What keys of group 1 are read without becomes 0. */
 static void latent_lower(const latent_item *t, int32_t j0) {
-    size_t low = t->low[0], n_dir = t->latent.n_dir;
-    for (int32_t i = 0; low < t->latent.n && i < t->n_list[0]; i++) {
+    size_t low = t->low[0], n_dir = t->block.latent.n_dir;
+    for (int32_t i = 0; low < t->block.latent.n && i < t->n_list[0]; i++) {
         int32_t at = t->list[0][i] - j0;
         if (!latent_low(t, j0 + at)) continue;
-        for (size_t r = low; r < n_dir; r++) t->level[r * FV_KV_BLOCK + (size_t)at] = 0;
-        for (size_t r = low > n_dir ? low : n_dir; r < t->latent.n; r++)
+        for (size_t r = low; r < n_dir; r++) t->block.level[r * FV_KV_BLOCK + (size_t)at] = 0;
+        for (size_t r = low > n_dir ? low : n_dir; r < t->block.latent.n; r++)
             t->own_z[(r - n_dir) * FV_KV_BLOCK + (size_t)at] = 0.0f;
     }
 }
 
-/* Four directions of 16 tokens, side by side. */
-static void latent_quad(const int8_t *level, int8_t *to) {
-    __m128i a = _mm_loadu_si128((const void *)level);
-    __m128i b = _mm_loadu_si128((const void *)(level + FV_KV_BLOCK));
-    __m128i c = _mm_loadu_si128((const void *)(level + 2 * FV_KV_BLOCK));
-    __m128i d = _mm_loadu_si128((const void *)(level + 3 * FV_KV_BLOCK));
-    __m128i ab = _mm_unpacklo_epi8(a, b), cd = _mm_unpacklo_epi8(c, d);
-    _mm_storeu_si128((void *)to, _mm_unpacklo_epi16(ab, cd));
-    _mm_storeu_si128((void *)(to + 16), _mm_unpackhi_epi16(ab, cd));
-    ab = _mm_unpackhi_epi8(a, b), cd = _mm_unpackhi_epi8(c, d);
-    _mm_storeu_si128((void *)(to + 32), _mm_unpacklo_epi16(ab, cd));
-    _mm_storeu_si128((void *)(to + 48), _mm_unpackhi_epi16(ab, cd));
-}
-
-/* Two, in 16 bits. */
-static void latent_pair(const int8_t *level, int16_t *to) {
-    __m128i a = _mm_loadu_si128((const void *)level);
-    __m128i b = _mm_loadu_si128((const void *)(level + FV_KV_BLOCK));
-    _mm256_storeu_si256((void *)to, _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(a, b)));
-    _mm256_storeu_si256((void *)(to + 16), _mm256_cvtepi8_epi16(_mm_unpackhi_epi8(a, b)));
-}
-
 /* ---- keys ------------------------------------------------------------------------------- */
-
-/* Where products of quads of directions run; NULL: pairs of 16 bits do. */
-static latent_keys_fn *latent_by_quads(const packed_products *products) {
-    if (products->keys) return products->keys;
-#ifdef __AVX512F__
-    if (fv_vnni_runs_here()) return fv_vnni_latent_keys;
-#endif
-    return NULL;
-}
-
-/* Levels as the products read them. */
-static void latent_lay(const latent_item *t, size_t tiles) {
-    size_t rows = (t->latent.n_dir + 63) / 64 * 64;
-    memset(t->level + t->latent.n_dir * FV_KV_BLOCK, 0, (rows - t->latent.n_dir) * FV_KV_BLOCK);
-    for (size_t i = 0; i < tiles * FV_PACKED_TILE; i += FV_PACKED_TILE) {
-        if (t->by_quads) {
-            for (size_t r = 0; r < rows; r += 4)
-                latent_quad(t->level + r * FV_KV_BLOCK + i, t->quads + r * FV_KV_BLOCK + 4 * i);
-            continue;
-        }
-        for (size_t r = 0; r < rows; r += 2)
-            latent_pair(t->level + r * FV_KV_BLOCK + i,
-                        (int16_t *)(void *)t->quads + r * FV_KV_BLOCK + 2 * i);
-    }
-    if (!t->by_quads) return;
-    memset(t->offset, 0, FV_KV_BLOCK * sizeof *t->offset);
-    for (size_t r = 0; r < t->latent.n_dir; r++)
-        for (size_t j = 0; j < FV_KV_BLOCK; j++) t->offset[j] += t->level[r * FV_KV_BLOCK + j];
-    for (size_t j = 0; j < FV_KV_BLOCK; j++) t->offset[j] *= -128;
-}
-
-/* One column of keys of 16 tokens from pairs. */
-static ALWAYS_INLINE f32x16 latent_sum(const int16_t *z, const int16_t *k, size_t pairs) {
-#ifdef __AVX512F__
-    __m512i acc = _mm512_setzero_si512();
-#else
-    __m256i acc = _mm256_setzero_si256(), more = acc;
-#endif
-    for (size_t i = 0; i < pairs; i++, z += 2 * FV_KV_BLOCK, k += 2) {
-        int32_t two;
-        memcpy(&two, k, sizeof two);
-#ifdef __AVX512F__
-        acc =
-            _mm512_add_epi32(acc, _mm512_madd_epi16(_mm512_loadu_si512(z), _mm512_set1_epi32(two)));
-#else
-        __m256i w = _mm256_set1_epi32(two);
-        acc = _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_loadu_si256((const void *)z), w));
-        more = _mm256_add_epi32(more,
-                                _mm256_madd_epi16(_mm256_loadu_si256((const void *)(z + 16)), w));
-#endif
-    }
-#ifdef __AVX512F__
-    return _mm512_cvtepi32_ps(acc);
-#else
-    return (f32x16){_mm256_cvtepi32_ps(acc), _mm256_cvtepi32_ps(more)};
-#endif
-}
-
-static void latent_paired_keys(const latent_item *t, const latent_keys *a) {
-    const int16_t *z = (const int16_t *)(const void *)a->level;
-    size_t n = a->quads * LATENT_QUAD;
-    for (int d = 0; d < a->D; d++) {
-        const int8_t *k = a->k + (size_t)d * a->line;
-        f32x16 mean = f32x16_all(a->affine[2 * d]), scale = f32x16_all(a->affine[2 * d + 1]);
-        for (size_t r = 0; r < n; r += 16)
-            _mm256_storeu_si256((void *)(t->k_wide + r),
-                                _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)(k + r))));
-        for (int i = 0; i < a->tiles; i++)
-            f32x16_store(a->keys + (size_t)d * FV_KV_BLOCK + i * LANES,
-                         f32x16_fma(scale, latent_sum(z + 32 * i, t->k_wide, n / 2), mean));
-    }
-}
 
 /* Of how many directions the keys of each tile from row j0 on are made. */
 static void latent_needs(const latent_item *t, int32_t j0, size_t tiles, size_t *need) {
-    size_t low = t->low[0] < t->latent.n_dir ? t->low[0] : t->latent.n_dir;
+    size_t low = t->low[0] < t->block.latent.n_dir ? t->low[0] : t->block.latent.n_dir;
     for (size_t i = 0; i < tiles; i++) need[i] = low;
     for (int32_t i = 0; i < t->n_list[1]; i++)
-        need[(size_t)(t->list[1][i] - j0) / FV_PACKED_TILE] = t->latent.n_dir;
+        need[(size_t)(t->list[1][i] - j0) / FV_PACKED_TILE] = t->block.latent.n_dir;
 }
 
-/* Of KV head g0 + h, `tiles` tiles from column `at` on, from n directions. */
-static void latent_some_keys(const latent_item *t, int32_t h, size_t at, size_t tiles, size_t n) {
-    const fv_latent_layer *l = t->latent.l;
-    size_t c = (size_t)(t->g0 + h) * t->D, line = fv_latent_line(l->n_dir);
-    latent_keys a = {.k = l->key + c * line,
-                     .line = line,
-                     .affine = l->affine + 2 * c,
-                     .level = t->quads + at * (t->by_quads ? LATENT_QUAD : 2 * sizeof(int16_t)),
-                     .offset = t->offset + at,
-                     .quads = (n + 3) / LATENT_QUAD,
-                     .D = (int)t->D,
-                     .tiles = (int)tiles,
-                     .keys = t->keys + at};
-    if (t->by_quads)
-        t->by_quads(&a);
-    else
-        latent_paired_keys(t, &a);
+/* The keys of KV head g0 + h from its tokens' levels. */
+static void latent_rebuilt_keys(const latent_item *t, int32_t h, size_t tiles, const size_t *need) {
+    size_t c = (size_t)(t->g0 + h) * t->D;
+    for (size_t i = 0, same; i < tiles; i += same) {
+        for (same = 1; i + same < tiles && need[i + same] == need[i];) same++;
+        latent_some_keys(&t->block, c, t->block.latent.l->affine + 2 * c, i * FV_PACKED_TILE, same,
+                         need[i], t->keys);
+    }
+}
+
+/* The same from codes. */
+static void latent_coded_keys(const latent_item *t, int32_t h, int32_t j0, size_t tiles) {
+    const fv_latent_layer *l = t->block.latent.l;
+    size_t g = (size_t)(t->g0 + h), c = g * t->D, line = FV_PACKED_TILE / 2;
+    for (size_t i = 0; i < tiles; i++) {
+        const uint8_t *at = fv_latent_coded(t->seq->k, g, (size_t)j0 / FV_PACKED_TILE + i);
+        f32x16 s = f32x16_widen(fv_latent_coded_scale(t->seq->k, at), FV_F16);
+        f32x16 lo = f32x16_mul(f32x16_all(-7.5f), s);
+        float *to = t->keys + i * FV_PACKED_TILE;
+        for (size_t d = 0; d < t->D; d++, at += line, to += FV_KV_BLOCK) {
+            f32x16 w = f32x16_fma(s, f32x16_of_codes(at, 4), lo);
+            f32x16_store(
+                to, f32x16_fma(f32x16_all(l->sigma[c + d]), w, f32x16_all(l->affine[2 * (c + d)])));
+        }
+    }
 }
 
 /* The keys of KV head g0 + h of the block from j0 on, as columns. */
 static void latent_keys_of(const latent_item *t, int32_t h, int32_t j0, size_t tiles,
                            const size_t *need) {
-    size_t own = t->latent.n - t->latent.n_dir;
-    int32_t exact = t->latent.exact - j0;
-    for (size_t i = 0, same; i < tiles; i += same) {
-        for (same = 1; i + same < tiles && need[i + same] == need[i];) same++;
-        latent_some_keys(t, h, i * FV_PACKED_TILE, same, need[i]);
-    }
-    if (t->latent.exact >= 0 && exact >= 0 && exact < FV_KV_BLOCK)
+    size_t own = t->block.latent.n - t->block.latent.n_dir;
+    int32_t exact = t->block.latent.exact - j0;
+    if (t->coded)
+        latent_coded_keys(t, h, j0, tiles);
+    else
+        latent_rebuilt_keys(t, h, tiles, need);
+    if (t->block.latent.exact >= 0 && exact >= 0 && exact < FV_KV_BLOCK)
         for (size_t d = 0; d < t->D; d++) t->keys[d * FV_KV_BLOCK + (size_t)exact] = 0.0f;
     if (own)
         chains_all((chains){t->own[0] + (size_t)h * t->D * OWN_LINE, OWN_LINE, t->own_z,
@@ -395,18 +255,18 @@ static void latent_list(latent_item *t, int32_t j0, int32_t n) {
 }
 
 static void latent_decode(const latent_item *t, int32_t j0, size_t tiles, const size_t *need) {
-    size_t least = t->low[1], own = t->latent.n - t->latent.n_dir;
-    int32_t exact = t->latent.exact - j0;
+    size_t least = t->low[1], own = t->block.latent.n - t->block.latent.n_dir;
+    int32_t exact = t->block.latent.exact - j0;
     for (size_t i = 0; i < FV_KV_BLOCK; i++) t->z[i] = 1.0f;
     for (size_t i = 0; i < tiles; i++)
         latent_take_tile(t, (size_t)j0 / FV_PACKED_TILE + i, i * FV_PACKED_TILE,
                          need[i] > least ? need[i] : least);
-    if (t->latent.exact >= 0 && exact >= 0 && exact < FV_KV_BLOCK)
+    if (t->block.latent.exact >= 0 && exact >= 0 && exact < FV_KV_BLOCK)
         latent_take_exact(t, (size_t)exact);
-    memcpy(t->own_z, t->z + (1 + t->latent.n_dir) * FV_KV_BLOCK,
+    memcpy(t->own_z, t->z + (1 + t->block.latent.n_dir) * FV_KV_BLOCK,
            own * FV_KV_BLOCK * sizeof *t->own_z);
     latent_lower(t, j0);
-    latent_lay(t, tiles);
+    if (!t->coded) latent_lay(&t->block, tiles);
 }
 
 /* Lanes of rows that are not valid hold anything, and become -inf. */
@@ -462,7 +322,7 @@ static void latent_sums(const latent_item *t, int which, size_t r, size_t end, i
 
 static void latent_values(const latent_item *t, int32_t j0) {
     bool shrinks = false;
-    size_t all = 1 + t->latent.n, first = 1 + t->low[1];
+    size_t all = 1 + t->block.latent.n, first = 1 + t->low[1];
     for (int32_t v = 0; v < t->R; v++) shrinks |= t->c[v] != 1.0f;
     for (size_t i = 0; shrinks && i < all * t->Rp; i += LANES)
         f32x16_store(t->y + i, f32x16_mul(f32x16_load(t->y + i), f32x16_load(t->c + i % t->Rp)));
@@ -502,7 +362,7 @@ static void latent_own(const latent_item *t) {
         size_t c = (size_t)(t->g0 + h) * t->D;
         float *key = t->own[0] + (size_t)h * t->D * OWN_LINE;
         float *value = t->own[1] + (size_t)h * OWN_LINE * t->Dp;
-        for (size_t i = 0; t->latent.n_dir + i < t->latent.n; i++)
+        for (size_t i = 0; t->block.latent.n_dir + i < t->block.latent.n; i++)
             for (size_t d = 0; d < t->D; d++) {
                 key[d * OWN_LINE + i] = latent_own_number(t->seq->k, i, c + d);
                 value[i * t->Dp + d] = latent_own_number(t->seq->v, i, c + d);
@@ -512,7 +372,7 @@ static void latent_own(const latent_item *t) {
 
 static void latent_begin(latent_item *t) {
     memset(t->q, 0, (size_t)t->R * t->Dp * sizeof *t->q);
-    memset(t->y, 0, (1 + t->latent.n) * t->Rp * sizeof *t->y);
+    memset(t->y, 0, (1 + t->block.latent.n) * t->Rp * sizeof *t->y);
     memset(t->pt, 0, FV_KV_BLOCK * t->Rp * sizeof *t->pt);
     memset(t->c, 0, t->Rp * sizeof *t->c);
     t->anchor = 0;
@@ -533,7 +393,8 @@ static void latent_begin(latent_item *t) {
 /* What was summed, as values. */
 static void latent_output(const latent_item *t) {
     const fv_latent_layer *l = t->seq->v->latent;
-    size_t n = 1 + t->latent.n, shared = 1 + t->latent.n_dir, line = (size_t)l->n_dir + 1;
+    size_t n = 1 + t->block.latent.n, shared = 1 + t->block.latent.n_dir,
+           line = (size_t)l->n_dir + 1;
     int32_t M = t->n_row * t->group;
     for (size_t v = 0; v < (size_t)t->R; v++)
         for (size_t r = 0; r < n; r++) t->yt[v * n + r] = t->y[r * t->Rp + v];
@@ -580,16 +441,17 @@ static void latent_attend(latent_item *t) {
 
 static void latent_open(latent_item *t) {
     bool groups = t->seq->rows->group != NULL;
-    latent_view_open(&t->latent, t->seq->k);
-    t->low[0] = fv_latent_read_dirs(&t->seq->k->shape, t->latent.n, groups);
-    t->low[1] = fv_latent_read_dirs(&t->seq->v->shape, t->latent.n, groups);
+    t->coded = t->seq->k->shape.coded;
+    latent_view_open(&t->block.latent, t->seq->k);
+    t->low[0] = fv_latent_read_dirs(&t->seq->k->shape, t->block.latent.n, groups);
+    t->low[1] = fv_latent_read_dirs(&t->seq->v->shape, t->block.latent.n, groups);
 }
 
 static void latent_with(const fv_attn_packed_args *a, const packed_products *products,
                         void *scratch, int64_t begin, int64_t end) {
     latent_item t = {.a = a,
                      .products = products,
-                     .by_quads = latent_by_quads(products),
+                     .block.by_quads = products->keys ? products->keys : latent_by_quads(),
                      .group = a->n_head / a->n_kv};
     latent_scratch(a, &t, scratch);
     if (products->open) products->open();

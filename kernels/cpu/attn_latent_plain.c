@@ -1,6 +1,6 @@
 /* Attention on coefficients, as kernels/ops.h words it. */
+#include "kernels/cpu/plain_latent.h"
 #include "kernels/cpu/plain_packed.h"
-#include "kernels/latent_read.h"
 
 typedef struct coefficients {
     packed_query x; /* first; its u [D] a key, its t coefficients */
@@ -25,15 +25,16 @@ static size_t numbers(const packed_query *x, const fv_packed_part *part, int32_t
 static float score(packed_query *x, int32_t j) {
     const latent_view *v = &((const coefficients *)x)->latent;
     const fv_latent_layer *l = v->l;
+    bool coded = x->seq->k->shape.coded;
     size_t D = (size_t)x->a->d_head, n = numbers(x, x->seq->k, j);
-    size_t shared = n < v->n_dir ? n : v->n_dir, line = fv_latent_line(l->n_dir);
+    size_t shared = n < v->n_dir ? n : v->n_dir;
     int8_t level[FV_LATENT_MOST];
     latent_row_levels(v, (size_t)j, level, shared);
     latent_row(v, (size_t)j, x->t, n);
     for (size_t d = 0, c = (size_t)x->g * D; d < D; d++, c++) {
-        int32_t sum = 0;
-        for (size_t r = 0; r < shared; r++) sum += level[r] * l->key[c * line + r];
-        float k = fmaf(l->affine[2 * c + 1], (float)sum, l->affine[2 * c]);
+        float k = coded ? plain_latent_coded(x->seq->k, (size_t)x->g, (size_t)j, d)
+                        : fmaf(l->affine[2 * c + 1], plain_latent_sum(l, level, shared, c),
+                               l->affine[2 * c]);
         if (latent_is_exact(v, (size_t)j)) k = 0.0f;
         for (size_t r = v->n_dir; r < n; r++)
             k = fmaf(x->t[r], latent_own_number(x->seq->k, r - v->n_dir, c), k);

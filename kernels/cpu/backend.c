@@ -311,6 +311,14 @@ static fv_status cpu_attn_latent(fv_backend *be, const fv_attn_packed_args *a) {
     return run_plan(c, c->path->attn_latent_plan(a), c->path->attn_latent, a);
 }
 
+static fv_status cpu_latent_codes(fv_backend *be, const fv_latent_codes_args *a) {
+    cpu *c = be->impl;
+    assert(a->k->shape.form == FV_PACKED_LATENT && a->k->shape.coded);
+    assert(fv_packed_check(&a->k->shape) == FV_OK);
+    assert(a->k->shape.borrows == (a->k->base != NULL));
+    return run_plan(c, c->path->latent_codes_plan(a), c->path->latent_codes, a);
+}
+
 /* ---- items beside each other ----------------------------------------------------------- */
 
 typedef struct each {

@@ -11,6 +11,7 @@
 #include "kernels/cpu/importance_lanes.h"
 #include "kernels/cpu/index_select_lanes.h"
 #include "kernels/cpu/kv_write_lanes.h"
+#include "kernels/cpu/latent_codes_lanes.h"
 #include "kernels/cpu/linear_bf16_lanes.h"
 #include "kernels/cpu/linear_int8_groups_lanes.h"
 #include "kernels/cpu/linear_int8_lanes.h"

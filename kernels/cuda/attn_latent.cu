@@ -225,15 +225,43 @@ static __device__ void add_step(const score_room &x, int32_t quads) {
     __syncthreads();
 }
 
-/* Sums become keys: mean and scale, and what they have on the request's own directions. */
+static __device__ __forceinline__ float rebuilt_key(const fv_cuda_latent_seq &s, int32_t c,
+                                                    int32_t sum) {
+    return fmaf(s.affine[2 * c + 1], (float)sum, s.affine[2 * c]);
+}
+
+/* The codes of the tile of row j: [D, 16], and then scales. */
+static __device__ __forceinline__ uint8_t *coded_tile(const fv_cuda_latent_seq &s, int32_t g,
+                                                      int32_t j) {
+    int64_t tiles = (s.n + FV_PACKED_TILE - 1) / FV_PACKED_TILE;
+    return s.codes + (g * tiles + j / FV_PACKED_TILE) * s.coded_tile;
+}
+
+static __device__ __forceinline__ uint16_t *coded_scales(const fv_cuda_latent &a, uint8_t *tile) {
+    return reinterpret_cast<uint16_t *>(tile + a.d_head * FV_PACKED_TILE / 2);
+}
+
+static __device__ __forceinline__ float
+coded_key(const fv_cuda_latent &a, const fv_cuda_latent_seq &s, int32_t g, int32_t j, int32_t d) {
+    uint8_t *tile = coded_tile(s, g, j);
+    int32_t c = g * a.d_head + d, at = j % FV_PACKED_TILE;
+    int32_t code = tile[d * FV_PACKED_TILE / 2 + at / 2] >> at % 2 * 4 & 15;
+    float scale = f32_of_f16(coded_scales(a, tile)[at]);
+    return fmaf(s.sigma[c], fmaf(scale, (float)code, -7.5f * scale), s.affine[2 * c]);
+}
+
+/* Sums become keys: mean and scale, or codes instead, and what they have on the request's own
+ * directions. */
 static __device__ void finish_keys(const fv_cuda_latent &a, const fv_cuda_latent_seq &s,
                                    const latent_reader &from, const score_room &x, int32_t g,
                                    int32_t j0) {
     const int32_t *sums = reinterpret_cast<const int32_t *>(x.k);
     for (int32_t i = (int32_t)threadIdx.x; i < a.d_head * FV_KV_BLOCK; i += THREADS) {
         int32_t c = g * a.d_head + i / FV_KV_BLOCK, j = i % FV_KV_BLOCK;
-        float k = fmaf(s.affine[2 * c + 1], (float)sums[i], s.affine[2 * c]);
-        if (j0 + j == from.exact) k = 0.0f;
+        float k = 0.0f;
+        if (!x.reads[j]) continue;
+        if (j0 + j != from.exact)
+            k = s.codes ? coded_key(a, s, g, j0 + j, i / FV_KV_BLOCK) : rebuilt_key(s, c, sums[i]);
         for (int32_t r = 1 + s.n_dir; r < x.reads[j]; r++)
             k = fmaf(coefficient(from, j0 + j, r), own_number(s, s.k, r - s.n_dir - 1, c), k);
         x.k[i] = k;
@@ -241,9 +269,10 @@ static __device__ void finish_keys(const fv_cuda_latent &a, const fv_cuda_latent
     __syncthreads();
 }
 
-static __device__ void rebuild(const fv_cuda_latent &a, const fv_cuda_latent_seq &s,
-                               const score_room &x, int32_t g, int32_t j0, int32_t n) {
-    const latent_reader from = reader_of(a, s);
+/* The sums of a block's keys, of rows that are read with n numbers at most. */
+static __device__ void sum_levels(const fv_cuda_latent &a, const fv_cuda_latent_seq &s,
+                                  const latent_reader &from, const score_room &x, int32_t g,
+                                  int32_t j0, int32_t n) {
     int32_t shared = min(n - 1, s.n_dir);
     for (int32_t i = (int32_t)threadIdx.x; i < x.Dp * FV_KV_BLOCK; i += THREADS)
         reinterpret_cast<int32_t *>(x.k)[i] = 0;
@@ -252,7 +281,6 @@ static __device__ void rebuild(const fv_cuda_latent &a, const fv_cuda_latent_seq
         take_step(a, s, from, x, g, j0, r0);
         add_step(x, (min(STEP, shared - r0) + 3) / 4);
     }
-    finish_keys(a, s, from, x, g, j0);
 }
 
 /* Keys are rotated to the position of their token. */
@@ -297,10 +325,76 @@ static __global__ void __launch_bounds__(THREADS) latent_score(fv_cuda_latent a)
     const score_room x = score_room_of(base, a.d_head);
     int32_t j0 = block * FV_KV_BLOCK, n = find_valid(*s, s->k, j0, x.reads);
     if (n > 0) {
-        rebuild(a, *s, x, g, j0, n);
+        const latent_reader from = reader_of(a, *s);
+        if (!s->codes) sum_levels(a, *s, from, x, g, j0, n);
+        finish_keys(a, *s, from, x, g, j0);
         rotate(a, *s, x, j0);
     }
     multiply(a, *s, x, g, j0);
+}
+
+/* ---- codes ------------------------------------------------------------------------------- */
+
+/* What a sum comes to, relative to its column's sigma. */
+static __device__ __forceinline__ float relative(const fv_cuda_latent_seq &s, int32_t c,
+                                                 int32_t sum) {
+    float by = s.sigma[c] > 0 ? s.affine[2 * c + 1] / s.sigma[c] : 0;
+    return by * (float)sum;
+}
+
+/* scales.h: code_of, of 4 bits, between -7.5 and 7.5 steps. */
+static __device__ int32_t nearest_code(float x, float step) {
+    float c = step > 0 ? (x - -7.5f * step) / step + 0.5f : 0;
+    return !(c > 0) ? 0 : c > 15.0f ? 15 : (int32_t)c;
+}
+
+/* A thread has a token of a block. */
+static __device__ void put_scale(const fv_cuda_latent &a, const fv_cuda_latent_seq &s,
+                                 const int32_t *sums, int32_t g, int32_t j) {
+    float most = 0;
+    for (int32_t d = 0; d < a.d_head && j < s.n; d++)
+        most = fmaxf(most, fabsf(relative(s, g * a.d_head + d, sums[d * FV_KV_BLOCK])));
+    coded_scales(a, coded_tile(s, g, j))[j % FV_PACKED_TILE] = f16_of_f32(most / 7.5f);
+}
+
+/* Two tokens of a column. */
+static __device__ void put_pair(const fv_cuda_latent &a, const fv_cuda_latent_seq &s,
+                                const int32_t *sums, int32_t g, int32_t j, int32_t d) {
+    uint8_t *tile = coded_tile(s, g, j);
+    int32_t code[2] = {0, 0}, at = j % FV_PACKED_TILE;
+    for (int32_t b = 0; b < 2; b++)
+        if (j + b < s.n)
+            code[b] = nearest_code(relative(s, g * a.d_head + d, sums[d * FV_KV_BLOCK + b]),
+                                   f32_of_f16(coded_scales(a, tile)[at + b]));
+    tile[d * FV_PACKED_TILE / 2 + at / 2] = (uint8_t)(code[0] | code[1] << 4);
+}
+
+static __device__ void put_codes(const fv_cuda_latent &a, const fv_cuda_latent_seq &s,
+                                 const score_room &x, int32_t g, int32_t j0) {
+    const int32_t *sums = reinterpret_cast<const int32_t *>(x.k);
+    int32_t end = (s.n + FV_PACKED_TILE - 1) / FV_PACKED_TILE * FV_PACKED_TILE;
+    for (int32_t j = (int32_t)threadIdx.x; j < FV_KV_BLOCK && j0 + j < end; j += THREADS)
+        put_scale(a, s, sums + j, g, j0 + j);
+    __syncthreads();
+    for (int32_t i = (int32_t)threadIdx.x; i < a.d_head * FV_KV_BLOCK / 2; i += THREADS) {
+        int32_t d = i / (FV_KV_BLOCK / 2), j = i % (FV_KV_BLOCK / 2) * 2;
+        if (j0 + j < end) put_pair(a, s, sums + j, g, j0 + j, d);
+    }
+}
+
+/* Grid: (blocks of the sequence, KV heads). */
+static __global__ void __launch_bounds__(THREADS) latent_code(fv_cuda_latent a) {
+    FV_SHARED(float, base);
+    const fv_cuda_latent_table *t = latent_array<fv_cuda_latent_table>(a, 0);
+    const fv_cuda_latent_seq *s;
+    int32_t block, g = (int32_t)blockIdx.y;
+    if (!latent_item(a, t->n_block, t->block, &s, &block)) return;
+    const score_room x = score_room_of(base, a.d_head);
+    int32_t j0 = block * FV_KV_BLOCK, i = (int32_t)threadIdx.x;
+    if (i < FV_KV_BLOCK) x.reads[i] = j0 + i < s->n ? 1 + s->n_dir : 0;
+    __syncthreads();
+    sum_levels(a, *s, reader_of(a, *s), x, g, j0, 1 + s->n_dir);
+    put_codes(a, *s, x, g, j0);
 }
 
 /* ---- sums -------------------------------------------------------------------------------- */
@@ -437,4 +531,14 @@ fv_status fv_cuda_latent_attend(fv_cuda *c, fv_cuda_latent *call, const fv_cuda_
     FV_LAUNCH(latent_sum, dim3((unsigned)size->n_tile, n_kv), dim3(THREADS), sum, c->stream, *call,
               size->n_sum);
     return fv_cuda_launched("attn_latent");
+}
+
+fv_status fv_cuda_latent_code(fv_cuda *c, const fv_cuda_latent *call,
+                              const fv_cuda_latent_size *size) {
+    size_t room = score_bytes(call->d_head);
+    if (size->n_block == 0) return FV_OK;
+    FV_TRY(shared_memory(c, latent_code, room));
+    FV_LAUNCH(latent_code, dim3((unsigned)size->n_block, (unsigned)call->n_kv), dim3(THREADS), room,
+              c->stream, *call);
+    return fv_cuda_launched("latent_codes");
 }

@@ -22,7 +22,9 @@ typedef struct fv_cuda_latent_seq {
     fv_cuda_latent_part k, v;
     /* Directions of the checkpoint, as fv_latent_layer has them. */
     const int8_t *key;
-    const float *affine, *value;
+    const float *affine, *sigma, *value;
+    uint8_t *codes;               /* of keys, the first tile; NULL: they are rebuilt */
+    int32_t coded_tile;           /* bytes of a tile */
     const uint16_t *plane;        /* of the first tile */
     const int32_t *exact;         /* which row is exact; NULL: none */
     const int32_t *first, *valid; /* fv_packed_rows */
@@ -78,6 +80,9 @@ typedef struct fv_cuda_latent_size {
 
 /* attn_latent.cu */
 fv_status fv_cuda_latent_attend(fv_cuda *c, fv_cuda_latent *call, const fv_cuda_latent_size *size);
+/* Of the table's blocks: makes their codes. */
+fv_status fv_cuda_latent_code(fv_cuda *c, const fv_cuda_latent *call,
+                              const fv_cuda_latent_size *size);
 
 #ifdef __cplusplus
 }

@@ -92,6 +92,9 @@ static fv_cuda_latent_seq seq_of(const pass *p, int32_t i, int64_t held) {
         .v = {.own = q->v->data, .exact = exact_of(q->v)},
         .key = q->k->latent->key,
         .affine = q->k->latent->affine,
+        .sigma = q->k->latent->sigma,
+        .codes = shape->coded ? fv_latent_coded(q->k, 0, 0) : NULL,
+        .coded_tile = (int32_t)fv_latent_coded_tile(shape),
         .value = q->v->latent->value,
         .line = (int32_t)fv_latent_line(q->k->latent->n_dir),
         .plane = fv_latent_plane(shape, from),
@@ -167,18 +170,23 @@ static size_t lay(const pass *p, char *base, fv_cuda_latent_size *size) {
     return l.bytes;
 }
 
-/* Flattens the rows of a pass into the staging ring, sends them and has them done. */
+/* Flattens the rows of a pass into the staging ring, and sends them. */
+static fv_status send_table(fv_cuda *c, const pass *p, fv_cuda_latent_size *size, void **device) {
+    void *host;
+    size_t bytes = lay(p, NULL, size);
+    if (bytes > INT32_MAX)
+        return FV_FAIL(FV_EINVAL, "attention on coefficients of %d sequences: too many at once",
+                       p->a->n_seq);
+    FV_TRY(fv_cuda_stage(c, bytes, &host, device));
+    (void)lay(p, host, size);
+    return fv_cuda_stage_send(c, host, *device, bytes);
+}
+
 static fv_status attend(fv_cuda *c, const pass *p) {
     const fv_attn_packed_args *a = p->a;
     fv_cuda_latent_size size;
-    void *host, *device;
-    size_t bytes = lay(p, NULL, &size);
-    if (bytes > INT32_MAX)
-        return FV_FAIL(FV_EINVAL, "attention on coefficients of %d sequences: too many at once",
-                       a->n_seq);
-    FV_TRY(fv_cuda_stage(c, bytes, &host, &device));
-    (void)lay(p, host, &size);
-    FV_TRY(fv_cuda_stage_send(c, host, device, bytes));
+    void *device;
+    FV_TRY(send_table(c, p, &size, &device));
     fv_cuda_latent call = {.table = device,
                            .q = a->q.data,
                            .o = a->o.data,
@@ -219,4 +227,21 @@ fv_status fv_cuda_attn_latent(fv_backend *be, const fv_attn_packed_args *a) {
     int32_t step = row < SCORES ? (int32_t)(SCORES / (row > 0 ? row : 1)) : 1;
     for (int32_t r = 0; r < most; r += step) FV_TRY(attend(c, &(pass){a, r, step}));
     return FV_OK;
+}
+
+/* The table of one sequence, of which its blocks of keys alone are visited. */
+fv_status fv_cuda_latent_codes(fv_backend *be, const fv_latent_codes_args *a) {
+    fv_cuda *c = fv_cuda_of(be);
+    const fv_packed_shape *s = &a->k->shape;
+    fv_packed_rows rows = {.n = s->n};
+    fv_packed_seq seq = {.n_rows = 1, .k = a->k, .v = a->k, .rows = &rows};
+    fv_attn_packed_args args = {
+        .n_head = s->n_kv, .n_kv = s->n_kv, .d_head = s->d_head, .n_seq = 1, .seqs = &seq};
+    fv_cuda_latent_size size;
+    void *device;
+    assert(s->form == FV_PACKED_LATENT && s->coded);
+    FV_TRY(send_table(c, &(pass){&args, 0, 1}, &size, &device));
+    fv_cuda_latent call = {
+        .table = device, .n_head = s->n_kv, .n_kv = s->n_kv, .d_head = s->d_head};
+    return fv_cuda_latent_code(c, &call, &size);
 }

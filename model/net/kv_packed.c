@@ -273,6 +273,14 @@ fv_status fv_kv_packed_angles(fv_kv *kv, fv_kv_packed *p, const fv_rope *rope) {
     return FV_OK;
 }
 
+fv_status fv_kv_packed_codes(fv_kv_packed *p, fv_backend *be) {
+    const fv_packed_part *k = &p->part[FV_PACKED_K];
+    if (!k->shape.coded || p->coded) return FV_OK;
+    FV_TRY(be->ops->latent_codes(be, &(fv_latent_codes_args){k}));
+    p->coded = true;
+    return FV_OK;
+}
+
 fv_status fv_kv_packed_observe(fv_kv *kv, fv_kv_packed *p) {
     if (p->importance) return FV_OK;
     size_t n = (size_t)p->rows.n;

@@ -62,6 +62,7 @@ typedef struct fv_kv_packed {
     fv_kv_segment seg;
     int32_t number;            /* of the layer's blocks of text, from 0; */
     struct fv_kv_packed *next; /* the one after it, or NULL */
+    bool coded;                /* codes of its keys are made, where there are any */
     int32_t n_small; /* model/net/unpack.c: with so many rows or fewer they are smaller as raw ones;
                       * -1: not known yet */
     /* private */
@@ -95,6 +96,10 @@ bool fv_kv_packed_owns_keys(const fv_kv_packed *p, int32_t layer);
 /* Angles of the anchors, which attention needs: worked out once for all layers with the same rows,
  * and then kept. */
 fv_status fv_kv_packed_angles(fv_kv *kv, fv_kv_packed *p, const fv_rope *rope);
+
+/* Codes of keys, where the shape has them, and which attention needs: made once, of coefficients that
+ * have come. FV_EUNSUPPORTED: the backend makes none. */
+fv_status fv_kv_packed_codes(fv_kv_packed *p, fv_backend *be);
 
 /* Allocates importance [n]; does nothing if it is there. */
 fv_status fv_kv_packed_observe(fv_kv *kv, fv_kv_packed *p);

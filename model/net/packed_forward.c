@@ -127,6 +127,7 @@ static fv_status attend(const fv_packed_forward *p, fv_backend *be, const fv_rop
         fv_kv_packed *packed = block_of(kv, l, seg, number);
         if (!ask(p, b, packed, form, &a->seqs[b], &p->seq[n])) continue;
         FV_TRY(fv_kv_packed_angles(kv, packed, rope));
+        FV_TRY(fv_kv_packed_codes(packed, be));
         p->owner[n++] = b;
     }
     if (n == 0) return FV_OK;

@@ -439,7 +439,7 @@ static fv_status send_factor(fv_export *s, int32_t layer, const fv_kv_packed *p,
     section.part0 = (uint16_t)kind;
     section.part1 = (uint16_t)(kind + 1);
     section.dtype = FV_WIRE_BYTES;
-    fv_piece piece = {p->part[kind].data, fv_packed_bytes(&p->part[kind].shape)};
+    fv_piece piece = {p->part[kind].data, fv_packed_sent_bytes(&p->part[kind].shape)};
     if (piece.bytes == 0) return FV_OK;
     return write_stored(s, section, &piece, 1);
 }

@@ -96,7 +96,7 @@ static void shape_parts(const fv_pack_context *ctx, const members *m) {
 static fv_status take_parts(const fv_pack_context *ctx, const members *m) {
     for (int32_t i = 0; i < 2 * m->n; i++) {
         fv_pack_layer *l = m->layer[i / 2];
-        size_t bytes = fv_packed_bytes(&l->shape[i % 2]);
+        size_t bytes = fv_packed_sent_bytes(&l->shape[i % 2]);
         if (bytes) FV_TRY(fv_arena_alloc(ctx->scratch, bytes, &l->data[i % 2]));
     }
     return FV_OK;
@@ -168,7 +168,7 @@ static fv_status find_lacking(const fv_pack_context *ctx, fv_latents *x) {
 static void drop_empty(fv_latents *x) {
     for (int32_t i = 0; i < 2 * x->group; i++) {
         fv_pack_layer *l = x->first[i / 2].state;
-        if (l && fv_packed_bytes(&l->shape[i % 2]) == 0) l->data[i % 2] = NULL;
+        if (l && fv_packed_sent_bytes(&l->shape[i % 2]) == 0) l->data[i % 2] = NULL;
     }
 }
 

@@ -139,6 +139,6 @@ fv_status fv_pack_layer_end(const fv_pack_context *ctx, fv_pack_job *job) {
     for (int k = 0; k < 2; k++)
         if (l->data[k])
             FV_TRY(dev->ops->copy_async(dev, p->part[k].data, l->data[k],
-                                        fv_packed_bytes(&l->shape[k])));
+                                        fv_packed_sent_bytes(&l->shape[k])));
     return FV_OK;
 }

@@ -7,7 +7,7 @@
 
 typedef struct latent_basis {
     fv_latent_layer l;
-    float *deviation, *affine, *value, *encode[2], *decode[2], *mean[2], *offset;
+    float *deviation, *affine, *sigma, *value, *encode[2], *decode[2], *mean[2], *offset;
     int8_t *level, *key;
     uint16_t *order;
 } latent_basis;
@@ -30,7 +30,8 @@ static inline int8_t *latent_even_levels(void) {
 /* What attention reads, made of mean and decode. */
 static inline void latent_lay(latent_basis *b, int n_kv, int D) {
     size_t R = (size_t)b->l.n_dir, W = (size_t)(n_kv * D), line = R + 1;
-    fv_latent_lay_keys(b->deviation, b->mean[0], b->decode[0], b->l.n_dir, W, b->key, b->affine);
+    fv_latent_lay_keys(b->deviation, b->mean[0], b->decode[0], b->l.n_dir, W, b->key, b->affine,
+                       b->sigma);
     for (size_t c = 0; c < W; c++)
         for (size_t r = 0; r <= R; r++) {
             size_t g = c / (size_t)D, d = c % (size_t)D;
@@ -50,6 +51,7 @@ static inline latent_basis *latent_basis_new(int n_kv, int D, int R) {
     fv_latent_order(b->deviation, R, error, b->order);
     b->key = room(W * fv_latent_line(R));
     b->affine = room(2 * W * sizeof *b->affine);
+    b->sigma = room(2 * W * sizeof *b->sigma);
     b->value = latent_random(n, 0);
     b->offset = latent_random((size_t)R, 0);
     for (int k = 0; k < 2; k++) {
@@ -63,6 +65,7 @@ static inline latent_basis *latent_basis_new(int n_kv, int D, int R) {
                              .level = b->level,
                              .key = b->key,
                              .affine = b->affine,
+                             .sigma = b->sigma,
                              .value = b->value,
                              .encode = {b->encode[0], b->encode[1]},
                              .decode = {b->decode[0], b->decode[1]},
@@ -75,7 +78,7 @@ static inline latent_basis *latent_basis_new(int n_kv, int D, int R) {
 static inline void latent_basis_free(latent_basis *b) {
     void *all[] = {b->deviation, b->level,     b->key,       b->affine,    b->value,
                    b->encode[0], b->encode[1], b->decode[0], b->decode[1], b->mean[0],
-                   b->mean[1],   b->offset,    b->order};
+                   b->mean[1],   b->offset,    b->order,     b->sigma};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
     free(b);
 }

@@ -1,5 +1,6 @@
 /* Attention on latent blocks: the plain path's bits, on every backend, and the plain path against
  * double precision. */
+#include "kernels/convert.h"
 #include "tests/ops/codes_case.h"
 #include "tests/ops/device_mirror.h"
 #include "tests/ops/latent_case.h"
@@ -8,38 +9,51 @@
 typedef struct latent_call {
     fv_attn_packed_args args;
     fv_packed_seq seq[MAX_SEQ];
-    block *block[MAX_SEQ]; /* rows alone */
-    fv_packed_part k[MAX_SEQ], v[MAX_SEQ];
+    block *block[MAX_SEQ];                                /* rows alone */
+    fv_packed_part lead[MAX_SEQ], k[MAX_SEQ], v[MAX_SEQ]; /* lead: has the coefficients; may be k */
     uint8_t *group[MAX_SEQ];
+    int coded; /* keys are: 1; rebuilt: 0; either: -1 */
     latent_basis *basis;
     float *out; /* o, lse, scores */
     size_t n_out;
 } latent_call;
 
-/* The values borrow coefficients, and have their own numbers of the own directions. */
-static void make_values(latent_call *c, int i) {
-    fv_packed_shape *s = &c->v[i].shape;
-    c->v[i] = c->k[i];
-    s->kind = FV_PACKED_V;
-    s->borrows = true;
-    c->v[i].base = c->k[i].data;
-    c->v[i].data = room(fv_packed_bytes(s) + 64);
+/* A part of n rows that borrows coefficients, and has its own numbers of the own directions. */
+static void borrow(const fv_packed_part *lead, int n, fv_packed_kind kind, bool coded,
+                   fv_packed_part *out) {
+    *out = *lead;
+    out->shape.kind = kind;
+    out->shape.n = n;
+    out->shape.borrows = true;
+    out->shape.coded = coded;
+    out->base = lead->data;
+    out->data = room(fv_packed_bytes(&out->shape) + 64);
+}
+
+/* Any codes. */
+static void fill_codes(const fv_packed_part *k) {
+    size_t tiles = fv_packed_tiles((size_t)k->shape.n);
+    for (size_t i = 0; i < tiles * (size_t)k->shape.n_kv; i++) {
+        uint8_t *at = fv_latent_coded(k, i / tiles, i % tiles);
+        uint16_t *scale = fv_latent_coded_scale(k, at);
+        for (; (void *)at < (void *)scale; at++) *at = (uint8_t)random_int(0, 255);
+        for (int j = 0; j < FV_PACKED_TILE; j++) scale[j] = f16_of_f32(fabsf(random_normal()));
+    }
 }
 
 static void write_own(latent_call *c, int i) {
-    const fv_packed_shape *s = &c->k[i].shape;
+    const fv_packed_shape *s = &c->lead[i].shape;
     size_t own = (size_t)s->n_own;
     float *u = room((size_t)s->n * own * 4);
     for (size_t j = 0; j < (size_t)s->n * own; j++) u[j] = (float)random_int(-128, 127);
-    fv_latent_write_own(s, u, c->k[i].data);
-    if (s->n_outlier) fv_latent_write_row(s, random_int(-1, s->n - 1), c->k[i].data);
+    fv_latent_write_own(s, u, c->lead[i].data);
+    if (s->n_outlier) fv_latent_write_row(s, random_int(-1, s->n - 1), c->lead[i].data);
     for (int k = 0; k < 2; k++) {
         float *x = latent_random(fv_packed_width(s), 1);
-        if (s->n_outlier)
-            fv_latent_write_exact(k ? &c->v[i].shape : s, x, k ? c->v[i].data : c->k[i].data);
+        if (s->n_outlier) fv_latent_write_exact(s, x, k ? c->v[i].data : c->k[i].data);
         free(x);
         float *o = latent_random(own * fv_packed_width(s), 0.01f);
-        fv_latent_write_directions(k ? &c->v[i].shape : s, o, k ? c->v[i].data : c->k[i].data);
+        fv_latent_write_directions(s, o, k ? c->v[i].data : c->k[i].data);
         free(o);
     }
     free(u);
@@ -55,6 +69,7 @@ static uint8_t *random_groups(int n) {
 /* The coefficients of `more` rows besides are there too: a layer that has only the first n. */
 static void make_seq(latent_call *c, int i, int n, int more, int each, int row_bits, int n_rows) {
     int D = c->args.d_head, R = c->basis->l.n_dir;
+    bool coded = c->coded == 1 || (c->coded < 0 && random_int(0, 1));
     fv_packed_shape s = {.n = n + more,
                          .n_kv = c->args.n_kv,
                          .d_head = D,
@@ -63,20 +78,25 @@ static void make_seq(latent_call *c, int i, int n, int more, int each, int row_b
                          .form = FV_PACKED_LATENT,
                          .row_bits = row_bits,
                          .n_own = PICK(0, 0, 1, 3, FV_LATENT_OWN),
-                         .n_outlier = random_int(0, 1)};
+                         .n_outlier = random_int(0, 1),
+                         .coded = coded && more == 0};
     block *b = c->block[i] = room(sizeof *b);
     float *z = latent_random((size_t)(n + more) * (size_t)R, 1);
     make_rows(b, n, D % 2 ? 0 : 1, D);
     if (random_int(0, 1)) b->rows.valid = b->alive;
     if (random_int(0, 2)) b->rows.group = c->group[i] = random_groups(n);
-    c->k[i] = (fv_packed_part){.shape = s, .latent = &c->basis->l};
-    c->k[i].data = room(fv_packed_bytes(&s) + 64);
+    fv_packed_part *lead = &c->lead[i];
+    *lead = (fv_packed_part){.shape = s, .latent = &c->basis->l};
+    lead->data = room(fv_packed_bytes(&s) + 64);
     must(fv_packed_check(&s));
-    must(fv_latent_write(&c->basis->l, &s, z, c->k[i].data));
-    make_values(c, i);
+    must(fv_latent_write(&c->basis->l, &s, z, lead->data));
+    c->k[i] = *lead;
+    if (coded && more) borrow(lead, n, FV_PACKED_K, true, &c->k[i]);
+    borrow(lead, n, FV_PACKED_V, false, &c->v[i]);
     write_own(c, i);
-    c->k[i].shape.n = c->v[i].shape.n = n;
-    c->k[i].shape.rank2 = PICK(0, 1, 2, R / 2 + 1, R, R + 3);
+    c->k[i].shape.n = n;
+    if (coded) fill_codes(&c->k[i]);
+    c->k[i].shape.rank2 = coded ? 0 : PICK(0, 1, 2, R / 2 + 1, R, R + 3);
     c->v[i].shape.rank2 = PICK(0, 1, 2, R / 2 + 1, R, R + 3);
     c->seq[i] = (fv_packed_seq){.row0 = i * n_rows,
                                 .n_rows = n_rows,
@@ -104,10 +124,11 @@ static void make_out(latent_call *c, int M) {
     }
 }
 
-static void make_call_new(latent_call *c, int n_seq, int n_kv, int group, int D, int R, int n_rows,
-                          int n) {
+static void make_call_with(latent_call *c, int coded, int n_seq, int n_kv, int group, int D, int R,
+                           int n_rows, int n) {
     int H = n_kv * group, M = n_seq * n_rows;
     *c = (latent_call){
+        .coded = coded,
         .args = {
             .n_head = H, .n_kv = n_kv, .d_head = D, .n_seq = n_seq, .scale = 1 / sqrtf((float)D)}};
     c->basis = latent_basis_new(n_kv, D, R);
@@ -120,10 +141,17 @@ static void make_call_new(latent_call *c, int n_seq, int n_kv, int group, int D,
     c->args.seqs = c->seq;
 }
 
+/* Keys of any form. */
+static void make_call_new(latent_call *c, int n_seq, int n_kv, int group, int D, int R, int n_rows,
+                          int n) {
+    make_call_with(c, -1, n_seq, n_kv, group, D, R, n_rows, n);
+}
+
 static void free_call_new(latent_call *c) {
     for (int i = 0; i < c->args.n_seq; i++) {
         block *b = c->block[i];
-        free(c->k[i].data), free(c->v[i].data);
+        if (c->k[i].data != c->lead[i].data) free(c->k[i].data);
+        free(c->lead[i].data), free(c->v[i].data);
         free(c->group[i]);
         free(b->pos), free(b->first), free(b->alive), free(b->cos), free(b->sin), free(b);
     }
@@ -143,6 +171,7 @@ static void put_call(mirror *m, const latent_call *c, fv_latent_layer *l, latent
     size_t basis = (((size_t)l->n_dir + 1) * W + FV_PACKED_TILE) * 4;
     l->key = there(m, l->key, W * fv_latent_line(l->n_dir));
     l->affine = there(m, l->affine, 2 * W * 4);
+    l->sigma = there(m, l->sigma, W * 4);
     l->value = there(m, l->value, basis);
     for (int i = 0; i < c->args.n_seq; i++) {
         size_t n = (size_t)c->seq[i].rows->n, anchors = (size_t)c->seq[i].rows->n_anchor;
@@ -154,8 +183,13 @@ static void put_call(mirror *m, const latent_call *c, fv_latent_layer *l, latent
         rows[i].cos = there_if(m, rows[i].cos, angles);
         rows[i].sin = there_if(m, rows[i].sin, angles);
         rows[i].group = there_if(m, rows[i].group, n);
-        to->k[i].data = there(m, c->k[i].data, fv_packed_bytes(&c->k[i].shape));
-        to->v[i].base = to->k[i].data;
+        to->lead[i].data = there(m, c->lead[i].data, fv_packed_bytes(&c->lead[i].shape));
+        to->k[i].data = to->lead[i].data;
+        to->v[i].base = to->lead[i].data;
+        if (c->k[i].base) {
+            to->k[i].base = to->lead[i].data;
+            to->k[i].data = there(m, c->k[i].data, fv_packed_bytes(&c->k[i].shape));
+        }
         to->v[i].data = there_if(m, c->v[i].data, fv_packed_bytes(&c->v[i].shape));
         to->k[i].latent = to->v[i].latent = l;
         to->seq[i].k = &to->k[i];
@@ -221,6 +255,7 @@ static void test_alone(device_test *d) {
             latent_call alone = c;
             alone.args.n_seq = 1;
             alone.seq[0] = c.seq[x / 5];
+            alone.lead[0] = c.lead[x / 5];
             alone.k[0] = c.k[x / 5];
             alone.v[0] = c.v[x / 5];
             alone.seq[0].row0 += x % 5;
@@ -246,12 +281,14 @@ static void read_row(const latent_call *c, const fv_packed_part *part, int j, fl
     uint8_t bits[FV_LATENT_MOST];
     size_t n = (size_t)fv_latent_bits(l, &part->shape, bits);
     bool low = c->block[0]->rows.group && c->block[0]->rows.group[j] &&
-               j != fv_latent_exact(&part->shape, c->k[0].data);
+               j != fv_latent_exact(&part->shape, c->lead[0].data);
     memset(decode, 0, R * W * 4);
     size_t head = fv_latent_head_bytes(&part->shape), own = n + (size_t)part->shape.n_own;
     size_t read = fv_latent_read_dirs(&part->shape, own + (size_t)part->shape.n_outlier, low);
     memcpy(decode, l->decode[part->shape.kind], (read < n ? read : n) * W * 4);
-    one.base = c->k[0].data; /* and own directions beside */
+    one.base = c->lead[0].data; /* and own directions beside */
+    one.shape.borrows = true;
+    one.shape.coded = false;
     one.data = room(head + 64);
     memcpy(one.data, part->data, head);
     for (size_t i = read < n ? n : read; i < own; i++) ((float *)one.data)[i - n] = 0;
@@ -265,7 +302,7 @@ static void read_row(const latent_call *c, const fv_packed_part *part, int j, fl
 /* o of one query row and head in double, from the rows that the parts decode to. */
 static void near_double(device_test *d, int n_kv, int group, int D, int R) {
     latent_call c;
-    make_call_new(&c, 1, n_kv, group, D, R, 1, 70);
+    make_call_with(&c, 0, 1, n_kv, group, D, R, 1, 70);
     block *b = c.block[0];
     size_t W = (size_t)(n_kv * D);
     float *k = room(70 * W * 4), *v = room(70 * W * 4);
@@ -321,18 +358,109 @@ static void test_latent(device_test *d) {
     compute_in(d, FV_COMPUTE_F32);
 }
 
-static void perf_latent(device_test *d) {
+static void perf_latent_of(device_test *d, int coded) {
     latent_call c;
-    make_call_new(&c, 1, 32, 1, 128, 128, 1, 2048);
+    make_call_with(&c, coded, 1, 32, 1, 128, 128, 1, 2048);
     float *out = room(c.n_out * 4);
     double time = 0;
     seconds = &time;
     run_there(&d->be, &c, out);
     seconds = NULL;
     report(time, 4.0 * 32 * 128 * 2048, (double)fv_packed_bytes(&c.k[0].shape),
-           "2048 rows, 32 heads of 128, %d bits a row", c.k[0].shape.row_bits);
+           "2048 rows, 32 heads of 128, %d bits a row, keys %s", c.k[0].shape.row_bits,
+           coded ? "in codes" : "rebuilt");
     free(out);
     free_call_new(&c);
 }
 
+static void perf_latent(device_test *d) {
+    for (int coded = 0; coded < 2; coded++) perf_latent_of(d, coded);
+}
+
 const op op_attn_latent = {"attn_latent", "bits", test_latent, perf_latent};
+
+/* ---- latent_codes ----------------------------------------------------------------------- */
+
+static void codes_there(fv_backend *be, const latent_call *c, uint8_t *got) {
+    mirror m = {.be = be};
+    latent_call to = *c;
+    fv_packed_rows rows[MAX_SEQ];
+    fv_latent_layer l = c->basis->l;
+    put_call(&m, c, &l, &to, rows);
+    must(be->ops->latent_codes(be, &(fv_latent_codes_args){&to.k[0]}));
+    back(&m, got, to.k[0].data, fv_packed_bytes(&c->k[0].shape));
+    mirror_free(&m);
+}
+
+/* What is ahead of the codes stays. */
+static void codes_once(device_test *d) {
+    latent_call c;
+    make_call_with(&c, 1, 1, PICK(1, 2, 9), 1, PICK(1, 2, 8, 17, 64), PICK(1, 3, 16, 40, 70), 1, 0);
+    size_t bytes = fv_packed_bytes(&c.k[0].shape);
+    uint8_t *got = room(bytes);
+    codes_there(&d->be, &c, got);
+    must(d->plain.ops->latent_codes(&d->plain, &(fv_latent_codes_args){&c.k[0]}));
+    check(memcmp(got, c.k[0].data, bytes) == 0, "other codes, of %d rows", c.k[0].shape.n);
+    free(got);
+    free_call_new(&c);
+}
+
+/* Each number is half a step from that of its code, and the step is no longer than it must be. */
+static void check_row(const latent_basis *b, const fv_packed_part *k, size_t g, size_t j,
+                      const float *x) {
+    size_t D = (size_t)k->shape.d_head, at = j % FV_PACKED_TILE;
+    const uint8_t *tile = fv_latent_coded(k, g, j / FV_PACKED_TILE);
+    float step = f32_of_f16(fv_latent_coded_scale(k, tile)[at]), most = 0;
+    for (size_t d = 0; d < D; d++) {
+        float sigma = b->sigma[g * D + d], is = (x[d] - b->mean[0][g * D + d]) / sigma;
+        int code = tile[d * 8 + at / 2] >> at % 2 * 4 & 15;
+        check(fabsf(is - ((float)code - 7.5f) * step) <= 0.502f * step,
+              "row %zu, column %zu: %g as code %d of steps of %g", j, d, (double)is, code,
+              (double)step);
+        most = fmaxf(most, fabsf(is));
+    }
+    check(fabsf(most - 7.5f * step) < 1e-3f * most, "row %zu: %g, in steps of %g", j, (double)most,
+          (double)step);
+}
+
+static void codes_near(device_test *d) {
+    latent_call c;
+    float x[32];
+    make_call_with(&c, 1, 1, 2, 1, 16, 30, 1, 70);
+    fv_packed_part *k = &c.k[0];
+    must(d->plain.ops->latent_codes(&d->plain, &(fv_latent_codes_args){k}));
+    memset(k->data, 0,
+           (size_t)k->shape.n_own * sizeof(float)); /* codes are without own directions */
+    for (int j = 0; j < 70; j++) {
+        if (j == fv_latent_exact(&k->shape, c.lead[0].data)) continue;
+        fv_latent_read(k, j, 1, x);
+        for (size_t g = 0; g < 2; g++) check_row(c.basis, k, g, (size_t)j, x + 16 * g);
+    }
+    free_call_new(&c);
+}
+
+static void test_codes(device_test *d) {
+    group("latent_codes: the bits of the plain path");
+    for (int i = 0; i < (on_cpu(d) ? 40 : 10); i++) codes_once(d);
+    if (!on_cpu(d)) return;
+    group("latent_codes: near the numbers");
+    for (int i = 0; i < 4; i++) codes_near(d);
+}
+
+static void perf_codes(device_test *d) {
+    latent_call c;
+    device_test t = {.be = d->be};
+    mirror m = {.be = &d->be};
+    fv_packed_rows rows[MAX_SEQ];
+    make_call_with(&c, 1, 1, 32, 1, 128, 128, 1, 2048);
+    latent_call to = c;
+    fv_latent_layer l = c.basis->l;
+    put_call(&m, &c, &l, &to, rows);
+    fv_latent_codes_args a = {&to.k[0]};
+    report(seconds_of(&t, d->be.ops->latent_codes, a), 2.0 * 128 * 32 * 128 * 2048,
+           (double)fv_packed_bytes(&c.k[0].shape), "2048 rows, 32 heads of 128");
+    mirror_free(&m);
+    free_call_new(&c);
+}
+
+const op op_latent_codes = {"latent_codes", "bits", test_codes, perf_codes};

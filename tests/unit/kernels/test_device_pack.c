@@ -143,6 +143,8 @@ Test(device_pack, directions_are_copied_to_the_device_once) {
         cr_expect(memcmp(got, here->key, laid.key) == 0, "keys of layer %d", k);
         cr_assert_eq(fv_device_copy(dev, got, there->affine, laid.affine), FV_OK);
         cr_expect(memcmp(got, here->affine, laid.affine) == 0, "means and scales of layer %d", k);
+        cr_assert_eq(fv_device_copy(dev, got, there->sigma, laid.sigma), FV_OK);
+        cr_expect(memcmp(got, here->sigma, laid.sigma) == 0, "sigmas of layer %d", k);
         cr_assert_eq(fv_device_copy(dev, got, there->value, laid.value), FV_OK);
         cr_expect(memcmp(got, here->value, laid.value) == 0, "values of layer %d", k);
         cr_expect_eq(there->mean[0], here->mean[0]);

@@ -64,14 +64,14 @@ static void drop(pair *p) {
 /* Directions of keys in whole numbers: half a step off at most, and columns without anything stay so. */
 Test(latent, keys_are_whole_numbers_with_a_scale_for_each_column) {
     enum { R = 70, LINE = 128 };
-    static float deviation[R], mean[W], decode[R * W], was[R * W], affine[2 * W];
+    static float deviation[R], mean[W], decode[R * W], was[R * W], affine[2 * W], sigma[W];
     static int8_t key[W * LINE];
     for (int r = 0; r < R; r++) deviation[r] = r == 3 ? 0 : 4 * expf(-0.1f * (float)r);
     for (int i = 0; i < R * W; i++) decode[i] = was[i] = i % W == 5 ? 0 : sinf((float)(7 * i));
     for (int c = 0; c < W; c++) mean[c] = (float)c;
     memset(key, 77, sizeof key);
     cr_assert_eq(fv_latent_line(R), LINE);
-    fv_latent_lay_keys(deviation, mean, decode, R, W, key, affine);
+    fv_latent_lay_keys(deviation, mean, decode, R, W, key, affine, sigma);
     for (int c = 0; c < W; c++) {
         float scale = affine[2 * c + 1];
         int most = 0;
@@ -86,6 +86,9 @@ Test(latent, keys_are_whole_numbers_with_a_scale_for_each_column) {
         }
         cr_assert_eq(most, c == 5 ? 0 : 127);
         for (int r = R; r < LINE; r++) cr_assert_eq(key[c * LINE + r], 0);
+        double square = 0;
+        for (int r = 0; r < R; r++) square += pow((double)(decode[r * W + c] * deviation[r]), 2);
+        cr_assert_float_eq(sigma[c], sqrt(square), 1e-5 * sqrt(square));
     }
 }
 

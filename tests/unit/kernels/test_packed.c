@@ -246,7 +246,8 @@ Test(packed, codes_are_as_near_as_their_step_allows) {
                                  0,
                                  false,
                                  0,
-                                 0};
+                                 0,
+                                 false};
             trip x = travel(s);
             double allowed = 8.0 / ((1 << bits) - 1) / sqrt(12);
             double u = relative_error(x.u2, x.u, x.nu), b = relative_error(x.basis2, x.basis, x.nb);
@@ -299,8 +300,9 @@ Test(packed, codes_stand_for_what_numpy_says) {
 
 Test(packed, constant_and_empty_groups_are_exact) {
     for (int kind = FV_PACKED_K; kind <= FV_PACKED_V; kind++) {
-        fv_packed_shape s = {5, 3,     1, 2, 4, FV_F32, (fv_packed_kind)kind, 4, FV_PACKED_LOWRANK,
-                             0, false, 0, 0};
+        fv_packed_shape s = {
+            5, 3,     1, 2, 4,    FV_F32, (fv_packed_kind)kind, 4, FV_PACKED_LOWRANK,
+            0, false, 0, 0, false};
         float u[15] = {0}, basis[24], u2[15], basis2[24];
         for (int i = 0; i < 24; i++) basis[i] = 0.25f;
         fv_packed_part p = {.shape = s, .data = malloc(fv_packed_bytes(&s))};
@@ -323,9 +325,20 @@ Test(packed, kept_rows_keep_their_bits) {
     static const int32_t idx[] = {0, 3, 4, 19};
     for (int bits = 16; bits >= 4; bits /= 2)
         for (int kind = FV_PACKED_K; kind <= FV_PACKED_V; kind++) {
-            fv_packed_shape s = {
-                20, 9,     4, 2, 6, FV_BF16, (fv_packed_kind)kind, (uint8_t)bits, FV_PACKED_LOWRANK,
-                0,  false, 0, 0};
+            fv_packed_shape s = {20,
+                                 9,
+                                 4,
+                                 2,
+                                 6,
+                                 FV_BF16,
+                                 (fv_packed_kind)kind,
+                                 (uint8_t)bits,
+                                 FV_PACKED_LOWRANK,
+                                 0,
+                                 false,
+                                 0,
+                                 0,
+                                 false};
             trip x = travel(s);
             fv_packed_part kept = {.shape = s, .data = NULL};
             kept.shape.n = 4;

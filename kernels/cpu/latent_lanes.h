@@ -1,0 +1,214 @@
+#ifndef FOVEA_KERNELS_CPU_LATENT_LANES_H
+#define FOVEA_KERNELS_CPU_LATENT_LANES_H
+
+/* Levels of a block of 64 tokens and the keys that they come to (kernels/ops.h), for a path with
+ * 16-lane vectors:
+ *
+ *     levels   [directions, 64]   whole numbers of 8 bits, a lane a token
+ *     quads    [quads, 64, 4]     the same as latent_keys.h has them, or in pairs of 16 bits
+ *     keys     [D, 64]            of a KV head: whole sums of levels, mean and scale
+ */
+#include <string.h>
+
+#include "kernels/cpu/latent_keys.h"
+#include "kernels/cpu/linear_int8.h"
+#include "kernels/cpu/packed_lanes.h"
+#include "kernels/cpu/path.h"
+#include "kernels/latent_read.h"
+
+typedef struct latent_block {
+    latent_view latent;
+    size_t D;
+    latent_keys_fn *by_quads; /* NULL: keys are made of pairs */
+
+    /* scratch */
+    int8_t *level;   /* [directions, 64] */
+    int8_t *quads;   /* as products read them, */
+    int16_t *k_wide; /* and where these are of pairs, a line of K so */
+    int32_t *offset; /* [64] */
+} latent_block;
+
+/* The block's arrays in scratch, for layers of so many directions. */
+static void latent_take_block(scratch_bump *at, latent_block *b, size_t n_dir) {
+    size_t rows = (n_dir + 63) / 64 * 64;
+    b->level = (int8_t *)scratch_take(at, rows * FV_KV_BLOCK / sizeof(float));
+    b->quads = (int8_t *)scratch_take(at, rows * FV_KV_BLOCK / sizeof(int16_t));
+    b->k_wide = (int16_t *)scratch_take(at, rows);
+    b->offset = (int32_t *)scratch_take(at, FV_KV_BLOCK);
+}
+
+/* ---- levels ----------------------------------------------------------------------------- */
+
+/* 16 codes from a direction's planes. */
+static ALWAYS_INLINE __m128i latent_plane_codes(const uint16_t *p, const int bits) {
+    const __m128i both = _mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    const __m128i bit = _mm_set1_epi64x((long long)0x8040201008040201);
+    __m128i code = _mm_setzero_si128();
+    UNROLL for (int b = 0; b < bits; b++) {
+        __m128i x = _mm_and_si128(_mm_shuffle_epi8(_mm_set1_epi16((short)p[b]), both), bit);
+        x = _mm_and_si128(_mm_cmpeq_epi8(x, bit), _mm_set1_epi8((char)(1 << b)));
+        code = _mm_or_si128(code, x);
+    }
+    return code;
+}
+
+/* Their levels, from tables of 16: an index that is not of a table has its highest bit set, and gets 0. */
+static ALWAYS_INLINE void latent_levels_of(const latent_view *v, const uint16_t *p, const int bits,
+                                           int8_t *to) {
+    const int8_t *level = latent_levels(v->l, bits); /* of fewer bits more of them follow */
+    const __m128i high = _mm_set1_epi8(0x70);
+    __m128i code = latent_plane_codes(p, bits), out = _mm_setzero_si128();
+    for (int i = 0; i < (bits < 4 ? 1 : 1 << (bits - 4)); i++) {
+        __m128i table = _mm_loadu_si128((const void *)(level + 16 * i));
+        __m128i at = _mm_sub_epi8(code, _mm_set1_epi8((char)(16 * i)));
+        out = _mm_or_si128(out, _mm_shuffle_epi8(table, _mm_adds_epu8(at, high)));
+    }
+    _mm_storeu_si128((void *)to, out);
+}
+
+static void latent_decode_line(const latent_view *v, const uint16_t *p, int bits, int8_t *to) {
+    switch (bits) {
+    case 0: memset(to, 0, FV_PACKED_TILE); break;
+    case 1: latent_levels_of(v, p, 1, to); break;
+    case 2: latent_levels_of(v, p, 2, to); break;
+    case 3: latent_levels_of(v, p, 3, to); break;
+    case 4: latent_levels_of(v, p, 4, to); break;
+    case 5: latent_levels_of(v, p, 5, to); break;
+    case 6: latent_levels_of(v, p, 6, to); break;
+    case 7: latent_levels_of(v, p, 7, to); break;
+    default: latent_levels_of(v, p, 8, to);
+    }
+}
+
+/* The first n directions of a tile, at column `at`; of the others 0. */
+static void latent_take_levels(const latent_block *b, size_t tile, size_t at, size_t n) {
+    const latent_view *v = &b->latent;
+    const uint16_t *p = v->plane + tile * v->planes;
+    int8_t *level = b->level + at;
+    for (size_t r = 0; r < n; p += v->bits[r++], level += FV_KV_BLOCK)
+        latent_decode_line(v, p, v->bits[r], level);
+    for (size_t r = n; r < v->n_dir; r++, level += FV_KV_BLOCK) memset(level, 0, FV_PACKED_TILE);
+}
+
+/* The token at column `at` has none. */
+static void latent_clear_levels(const latent_block *b, size_t at) {
+    for (size_t r = 0; r < b->latent.n_dir; r++) b->level[r * FV_KV_BLOCK + at] = 0;
+}
+
+/* Four directions of 16 tokens, side by side. */
+static void latent_quad(const int8_t *level, int8_t *to) {
+    __m128i a = _mm_loadu_si128((const void *)level);
+    __m128i b = _mm_loadu_si128((const void *)(level + FV_KV_BLOCK));
+    __m128i c = _mm_loadu_si128((const void *)(level + 2 * FV_KV_BLOCK));
+    __m128i d = _mm_loadu_si128((const void *)(level + 3 * FV_KV_BLOCK));
+    __m128i ab = _mm_unpacklo_epi8(a, b), cd = _mm_unpacklo_epi8(c, d);
+    _mm_storeu_si128((void *)to, _mm_unpacklo_epi16(ab, cd));
+    _mm_storeu_si128((void *)(to + 16), _mm_unpackhi_epi16(ab, cd));
+    ab = _mm_unpackhi_epi8(a, b), cd = _mm_unpackhi_epi8(c, d);
+    _mm_storeu_si128((void *)(to + 32), _mm_unpacklo_epi16(ab, cd));
+    _mm_storeu_si128((void *)(to + 48), _mm_unpackhi_epi16(ab, cd));
+}
+
+/* Two, in 16 bits. */
+static void latent_pair(const int8_t *level, int16_t *to) {
+    __m128i a = _mm_loadu_si128((const void *)level);
+    __m128i b = _mm_loadu_si128((const void *)(level + FV_KV_BLOCK));
+    _mm256_storeu_si256((void *)to, _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(a, b)));
+    _mm256_storeu_si256((void *)(to + 16), _mm256_cvtepi8_epi16(_mm_unpackhi_epi8(a, b)));
+}
+
+/* ---- keys ------------------------------------------------------------------------------- */
+
+/* Where products of quads of directions run; NULL: pairs of 16 bits do. */
+static latent_keys_fn *latent_by_quads(void) {
+#ifdef __AVX512F__
+    if (fv_vnni_runs_here()) return fv_vnni_latent_keys;
+#endif
+    return NULL;
+}
+
+/* Levels as the products read them. */
+static void latent_lay(const latent_block *b, size_t tiles) {
+    size_t rows = (b->latent.n_dir + 63) / 64 * 64;
+    memset(b->level + b->latent.n_dir * FV_KV_BLOCK, 0, (rows - b->latent.n_dir) * FV_KV_BLOCK);
+    for (size_t i = 0; i < tiles * FV_PACKED_TILE; i += FV_PACKED_TILE) {
+        if (b->by_quads) {
+            for (size_t r = 0; r < rows; r += 4)
+                latent_quad(b->level + r * FV_KV_BLOCK + i, b->quads + r * FV_KV_BLOCK + 4 * i);
+            continue;
+        }
+        for (size_t r = 0; r < rows; r += 2)
+            latent_pair(b->level + r * FV_KV_BLOCK + i,
+                        (int16_t *)(void *)b->quads + r * FV_KV_BLOCK + 2 * i);
+    }
+    if (!b->by_quads) return;
+    memset(b->offset, 0, FV_KV_BLOCK * sizeof *b->offset);
+    for (size_t r = 0; r < b->latent.n_dir; r++)
+        for (size_t j = 0; j < FV_KV_BLOCK; j++) b->offset[j] += b->level[r * FV_KV_BLOCK + j];
+    for (size_t j = 0; j < FV_KV_BLOCK; j++) b->offset[j] *= -128;
+}
+
+/* One column of keys of 16 tokens from pairs. */
+static ALWAYS_INLINE f32x16 latent_sum(const int16_t *z, const int16_t *k, size_t pairs) {
+#ifdef __AVX512F__
+    __m512i acc = _mm512_setzero_si512();
+#else
+    __m256i acc = _mm256_setzero_si256(), more = acc;
+#endif
+    for (size_t i = 0; i < pairs; i++, z += 2 * FV_KV_BLOCK, k += 2) {
+        int32_t two;
+        memcpy(&two, k, sizeof two);
+#ifdef __AVX512F__
+        acc =
+            _mm512_add_epi32(acc, _mm512_madd_epi16(_mm512_loadu_si512(z), _mm512_set1_epi32(two)));
+#else
+        __m256i w = _mm256_set1_epi32(two);
+        acc = _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_loadu_si256((const void *)z), w));
+        more = _mm256_add_epi32(more,
+                                _mm256_madd_epi16(_mm256_loadu_si256((const void *)(z + 16)), w));
+#endif
+    }
+#ifdef __AVX512F__
+    return _mm512_cvtepi32_ps(acc);
+#else
+    return (f32x16){_mm256_cvtepi32_ps(acc), _mm256_cvtepi32_ps(more)};
+#endif
+}
+
+static void latent_paired_keys(const latent_block *b, const latent_keys *a) {
+    const int16_t *z = (const int16_t *)(const void *)a->level;
+    size_t n = a->quads * LATENT_QUAD;
+    for (int d = 0; d < a->D; d++) {
+        const int8_t *k = a->k + (size_t)d * a->line;
+        f32x16 mean = f32x16_all(a->affine[2 * d]), scale = f32x16_all(a->affine[2 * d + 1]);
+        for (size_t r = 0; r < n; r += 16)
+            _mm256_storeu_si256((void *)(b->k_wide + r),
+                                _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)(k + r))));
+        for (int i = 0; i < a->tiles; i++)
+            f32x16_store(a->keys + (size_t)d * FV_KV_BLOCK + i * LANES,
+                         f32x16_fma(scale, latent_sum(z + 32 * i, b->k_wide, n / 2), mean));
+    }
+}
+
+/* Of the head whose first column is c, `tiles` tiles from column `at` on, from n directions: affine
+ * [D, 2] of the sums, to keys [D, 64]. */
+static void latent_some_keys(const latent_block *b, size_t c, const float *affine, size_t at,
+                             size_t tiles, size_t n, float *keys) {
+    const fv_latent_layer *l = b->latent.l;
+    size_t line = fv_latent_line(l->n_dir);
+    latent_keys a = {.k = l->key + c * line,
+                     .line = line,
+                     .affine = affine,
+                     .level = b->quads + at * (b->by_quads ? LATENT_QUAD : 2 * sizeof(int16_t)),
+                     .offset = b->offset + at,
+                     .quads = (n + 3) / LATENT_QUAD,
+                     .D = (int)b->D,
+                     .tiles = (int)tiles,
+                     .keys = keys + at};
+    if (b->by_quads)
+        b->by_quads(&a);
+    else
+        latent_paired_keys(b, &a);
+}
+
+#endif
