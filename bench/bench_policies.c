@@ -60,13 +60,20 @@ static row slice_rows[] = {
     {.name = "pack=latent", .policy = "pack=latent", .mark = 1.02},
 };
 
+/* preset=latent but for the keys. */
+#define LATENT_CODES                                                                               \
+    "prune=fastv,layer=28/32,keep=0.1;pack=latent,budget=1/64,compress_text=all,bits_text=4,"      \
+    "keys=codes;evict=vta,tau=320"
+
 static row decode_rows[] = {
     {.name = "exact", .policy = ""},
     {.name = "quality", .policy = "preset=quality", .mark = 2},
     {.name = "long", .policy = "preset=long"},
     {.name = "fovea", .policy = "preset=fovea"},
     {.name = "pack=latent", .policy = "pack=latent"},
+    {.name = "pack=latent, keys=codes", .policy = "pack=latent,keys=codes"},
     {.name = "latent", .policy = "preset=latent", .mark = 4},
+    {.name = "latent, keys=codes", .policy = LATENT_CODES},
 };
 
 typedef struct bench {

@@ -139,8 +139,9 @@ static void print_row(answer *a, const planned *p) {
 
 static json_t *row_json(const planned *p) {
     if (p->refusal) return json_pack("{s:s, s:s}", "policy", p->policy, "refused", p->refusal);
-    return json_pack("{s:s, s:f, s:I, s:I, s:i, s:i, s:b}", "policy", p->policy, "flops", p->flops,
-                     "bytes_raw", (json_int_t)p->kv.raw, "bytes_held", (json_int_t)p->kv.held,
+    return json_pack("{s:s, s:f, s:I, s:I, s:I, s:i, s:i, s:b}", "policy", p->policy, "flops",
+                     p->flops, "bytes_raw", (json_int_t)p->kv.raw, "bytes_held",
+                     (json_int_t)p->kv.held, "bytes_unsent", (json_int_t)p->kv.unsent,
                      "visual_first", p->first, "visual_last", p->last, "exact_counts",
                      p->exact_counts);
 }

@@ -68,6 +68,7 @@ static fv_status take_packed(const report_message *m, fv_report *out) {
     packed->n_layer = (int32_t)m->n_packed;
     packed->bytes_raw = m->bytes_packed_raw;
     packed->bytes = m->bytes_packed;
+    packed->unsent = m->bytes_unsent;
     packed->seconds = m->seconds_pack;
     for (size_t l = 0; l < m->n_packed; l++)
         packed->layer[l] = (fv_packed_layer){
@@ -79,7 +80,8 @@ static fv_status take_packed(const report_message *m, fv_report *out) {
             .code = (int32_t)m->packed[l]->code_bits,
             .merged = m->packed[l]->merged,
             .row_bits = (int32_t)m->packed[l]->row_bits,
-            .n_own = (int32_t)m->packed[l]->own_directions};
+            .n_own = (int32_t)m->packed[l]->own_directions,
+            .code_keys = (int32_t)m->packed[l]->key_bits};
     return FV_OK;
 }
 

@@ -83,10 +83,13 @@ static json_t *packed_json(const fv_report *r) {
             json_object_set_new(layer, "row_bits", json_integer(at->row_bits));
         if (layer && at->n_own)
             json_object_set_new(layer, "own_directions", json_integer(at->n_own));
+        if (layer && at->code_keys)
+            json_object_set_new(layer, "key_bits", json_integer(at->code_keys));
         json_array_append_new(layers, layer);
     }
-    return json_pack("{s:I, s:I, s:f, s:o}", "bytes_raw", (json_int_t)p->bytes_raw, "bytes",
-                     (json_int_t)p->bytes, "seconds", p->seconds, "layers", layers);
+    return json_pack("{s:I, s:I, s:I, s:f, s:o}", "bytes_raw", (json_int_t)p->bytes_raw, "bytes",
+                     (json_int_t)p->bytes, "bytes_unsent", (json_int_t)p->unsent, "seconds",
+                     p->seconds, "layers", layers);
 }
 
 static json_t *recompressed_json(const fv_recompress_report *r) {
@@ -214,7 +217,7 @@ static void print_stages(FILE *f, const fv_report *r) {
 
 static bool same_ranks(const fv_packed_layer *a, const fv_packed_layer *b) {
     if (a->code != b->code || a->merged != b->merged || a->row_bits != b->row_bits ||
-        a->n_own != b->n_own)
+        a->n_own != b->n_own || a->code_keys != b->code_keys)
         return false;
     if (a->code) return true; /* also where keys are another layer's */
     return a->rank[0] == b->rank[0] && a->rank[1] == b->rank[1];
@@ -269,12 +272,15 @@ static void print_packed(FILE *f, const fv_pack_report *p) {
         if (p->layer[l].n_own)
             fprintf(f, " and %d direction%s of its own", p->layer[l].n_own,
                     p->layer[l].n_own > 1 ? "s" : "");
+        if (p->layer[l].code_keys)
+            fprintf(f, ", keys as codes of %d bits where they are read", p->layer[l].code_keys);
         fprintf(f, ", error at most %.3f and %.3f", (double)error[0], (double)error[1]);
         lead = "; ";
     }
     print_text(f, p, lead);
-    fprintf(f, "; %.1f KiB instead of %.1f KiB, %.3f s\n", kib(p->bytes), kib(p->bytes_raw),
-            p->seconds);
+    fprintf(f, "; %.1f KiB instead of %.1f KiB", kib(p->bytes), kib(p->bytes_raw));
+    if (p->unsent) fprintf(f, ", of which %.1f KiB are sent", kib(p->bytes - p->unsent));
+    fprintf(f, ", %.3f s\n", p->seconds);
 }
 
 static void print_recompressed(FILE *f, const fv_recompress_report *r) {

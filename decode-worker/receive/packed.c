@@ -45,7 +45,7 @@ fv_status fv_import_packed_length(const fv_import *l, const fv_section *s, uint6
     const fv_kv_packed *p = block_of(l);
     uint32_t most = l->packed_seg == FV_SEG_TEXT ? l->hello.n_text : l->hello.n_visual;
     if (l->due == FV_DUE_FACTOR) {
-        *want = fv_packed_bytes(&p->part[l->kind].shape);
+        *want = fv_packed_sent_bytes(&p->part[l->kind].shape);
     } else if (l->due == FV_DUE_IMPORTANCE) {
         *want = 4 * (uint64_t)p->rows.n;
     } else {
@@ -251,6 +251,7 @@ static fv_packed_shape shape_of(const fv_import *l, const fv_wire_packed *w, int
                                         (w->latent && (!own || kind == FV_PACKED_V)),
                              .row_bits = w->latent ? (int32_t)(rank & INT32_MAX) : 0,
                              .n_own = w->latent ? beside : 0,
+                             .coded = w->latent && l->got.plan.coded_keys && kind == FV_PACKED_K,
                              .n_outlier = w->latent ? w->exact : beside};
 }
 
@@ -348,7 +349,7 @@ fv_status fv_import_end_factor(fv_import *l) {
 }
 
 void fv_import_next_factor(fv_import *l, int kind) {
-    while (kind < 2 && fv_packed_bytes(&block_of(l)->part[kind].shape) == 0) kind++;
+    while (kind < 2 && fv_packed_sent_bytes(&block_of(l)->part[kind].shape) == 0) kind++;
     if (kind < 2) l->kind = (fv_packed_kind)kind;
     l->due = kind < 2 ? FV_DUE_FACTOR : l->importance ? FV_DUE_IMPORTANCE : FV_DUE_ROWS;
 }

@@ -31,6 +31,7 @@ typedef struct fv_decode_plan {
     fv_plan_read read;
     fv_text_keys text_keys;
     fv_text_rule text;
+    bool coded_keys;             /* keys of latents are rebuilt once, into codes */
     fv_accum_rule accum;         /* for the prompt that the plan was made for */
     const fv_method_info *evict; /* NULL: every token stays */
     fv_params evict_params;

@@ -101,10 +101,11 @@ fv_status fv_plan_pack_latent(fv_plan *plan, const fv_pack_latent_params *p) {
     plan->pack.exact = s->n_span > 0 && s->span[0].first == 0;
     plan->pack.low[FV_PACKED_K] = plan->pack.low[FV_PACKED_V] = 1;
     plan->pack.bits = (uint8_t)(p->bits ? p->bits : 16);
+    plan->pack.coded_keys = p->keys_codes;
     for (int32_t l = 0; l < s->n_layer; l += s->latent_layers) plan_group(plan, l, p);
     plan->pack.first_packed = fv_plan_packs_any(plan) && p->first_packed;
     if (plan->pack.any) return FV_OK;
-    plan->pack.latent = plan->pack.exact = false;
+    plan->pack.latent = plan->pack.exact = plan->pack.coded_keys = false;
     plan->pack.bits = 0;
     fv_plan_note(plan, FV_STAGE_PACK,
                  "no group of layers has, in the budget, a bit for each token");

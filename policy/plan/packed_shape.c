@@ -34,6 +34,7 @@ fv_packed_shape fv_plan_packed_shape(const fv_plan *plan, int32_t layer, fv_pack
         s.n_own = pack->n_own;
         s.n_outlier = plan->pack.exact;
         s.borrows = pack->back > 0 || kind == FV_PACKED_V;
+        s.coded = plan->pack.coded_keys && kind == FV_PACKED_K;
         return s;
     }
     if (plan->pack.merged) return s;

@@ -184,6 +184,7 @@ typedef struct fv_plan_pack_stage {
     double
         low[2]; /* with keys and values of unimportant tokens read with this share of directions */
     bool exact; /* of latents: the prompt's first token is an image's, and stays exact */
+    bool coded_keys;   /* of latents: keys are rebuilt once, into codes, where they are read */
     bool first_packed; /* something is packed, and the first token comes from it as well */
     bool observed; /* packed tokens have an importance, which begins with the prompt's last row */
     fv_text_keys text_keys;
@@ -245,6 +246,7 @@ typedef struct fv_plan_bytes {
                       * meets lazy layers */
     /* of those, visual tokens: an upper bound, exact also where positions do not matter */
     uint64_t visual;
+    uint64_t unsent; /* of visual, codes of keys that are made where they are read: likewise */
     uint64_t tables; /* in addition, tables of the tokens of compressed layers: a bound for host and
                       * device, not exact */
 } fv_plan_bytes;

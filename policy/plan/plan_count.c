@@ -338,6 +338,17 @@ static uint64_t text_tables(const fv_plan *plan) {
     return (uint64_t)s->n_layer * block_tables(&r) + sets * set_tables(plan, &r);
 }
 
+/* What packed layers hold that is not sent. */
+static uint64_t unsent_bytes(const fv_plan *plan) {
+    uint64_t bytes = 0;
+    for (int32_t l = 0; plan->pack.coded_keys && l < plan->shape.n_layer; l++) {
+        fv_packed_shape s =
+            fv_plan_packed_shape(plan, l, FV_PACKED_K, visual_packed(plan, l), FV_BF16);
+        if (s.n > 0) bytes += fv_packed_bytes(&s) - fv_packed_sent_bytes(&s);
+    }
+    return bytes;
+}
+
 /* ---- all of it -------------------------------------------------------------------------- */
 
 static void most_of(uint64_t *most, uint64_t with, uint64_t without) {
@@ -360,5 +371,6 @@ fv_plan_bytes fv_plan_count(const fv_plan *plan) {
     }
     uint64_t n = (uint64_t)plan->share.split_max;
     return (fv_plan_bytes){2 * part_bytes(plan) * rows, sum.held + n * more.held,
-                           sum.visual + n * more.visual, visual_tables(plan) + text_tables(plan)};
+                           sum.visual + n * more.visual, unsent_bytes(plan),
+                           visual_tables(plan) + text_tables(plan)};
 }

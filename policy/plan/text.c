@@ -20,4 +20,5 @@ void fv_decode_pack_latent(fv_decode_plan *decode, const fv_pack_latent_params *
                            int32_t n_prompt) {
     (void)n_prompt;
     decode->text = FV_TEXT_RULE_OF(p);
+    decode->coded_keys = p->keys_codes;
 }

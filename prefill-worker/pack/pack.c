@@ -143,7 +143,8 @@ static fv_status run_tasks(run *r) {
     return st;
 }
 
-static void note(const fv_pack_job *job, const fv_packed_shape *shape, fv_packed_layer *layer) {
+static void note(const fv_pack_job *job, const fv_kv_packed *p, fv_packed_layer *layer) {
+    const fv_packed_shape *shape = &p->part[FV_PACKED_V].shape;
     if (job->seg == FV_SEG_TEXT) {
         layer->rank_text = job->rank[FV_PACKED_K];
         layer->error_text = job->error[FV_PACKED_K];
@@ -157,6 +158,7 @@ static void note(const fv_pack_job *job, const fv_packed_shape *shape, fv_packed
     layer->merged = shape->form == FV_PACKED_MERGED;
     layer->row_bits = shape->form == FV_PACKED_LATENT ? shape->row_bits : 0;
     layer->n_own = shape->n_own;
+    layer->code_keys = p->part[FV_PACKED_K].shape.coded ? FV_LATENT_CODED : 0;
 }
 
 static fv_status end_rows(run *r, fv_pack_job *job, fv_pack_report *report) {
@@ -169,8 +171,11 @@ static fv_status end_rows(run *r, fv_pack_job *job, fv_pack_report *report) {
     FV_TRY(r->method->end(&ctx, job));
     const fv_kv_packed *p = fv_kv_packed_of(kv, job->layer, job->seg);
     if (!p) return FV_OK;
-    note(job, &p->part[FV_PACKED_V].shape, &report->layer[job->layer]);
+    note(job, p, &report->layer[job->layer]);
     report->bytes += fv_kv_packed_bytes(kv, job->layer, job->seg);
+    for (int k = 0; k < 2; k++)
+        report->unsent +=
+            fv_packed_bytes(&p->part[k].shape) - fv_packed_sent_bytes(&p->part[k].shape);
     size_t parts = fv_kv_borrows(kv, job->layer, job->seg) ? 1 : 2;
     report->bytes_raw +=
         parts * (size_t)job->n * (size_t)s->n_kv * (size_t)s->d_head * fv_dtype_bytes(s->dtype);

@@ -24,7 +24,8 @@ typedef struct fv_packed_layer {
     int32_t code;      /* bits of a code; 0: factors, or merged */
     bool merged;       /* it shares directions with another layer */
     int32_t row_bits;  /* of latents: bits of a token's coefficients; 0: it has none */
-    int32_t n_own;     /* and directions that the request has of its own */
+    int32_t n_own;     /* and directions that the request has of its own; */
+    int32_t code_keys; /* bits of the codes that its keys become where they are read; 0: none */
     int32_t rank_text; /* of its text keys; 0: they are no factors */
     int32_t code_text; /* bits of a code of its text; 0: it has none */
     float error_text;  /* of its text keys, or the larger of keys and values in codes */
@@ -35,7 +36,8 @@ typedef struct fv_pack_report {
     char text[256];
     int32_t n_layer;  /* packed or passed over so far */
     size_t bytes_raw; /* of the layers that were packed, as rows, */
-    size_t bytes;     /* and packed */
+    size_t bytes;     /* and packed; */
+    size_t unsent;    /* of these, what is made where it is read */
     double seconds;   /* spent on them */
     const char *said; /* why the rows are such that no layer was packed; NULL: one was */
     fv_packed_layer layer[FV_PLAN_MAX_LAYERS];

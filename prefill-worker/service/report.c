@@ -121,11 +121,13 @@ static fv_status fill_packed(fv_task *t, fv_report_message *r) {
         m->code_bits = (uint32_t)layer->code;
         m->row_bits = (uint32_t)layer->row_bits;
         m->own_directions = (uint32_t)layer->n_own;
+        m->key_bits = (uint32_t)layer->code_keys;
         m->merged = layer->merged;
         r->packed[r->n_packed++] = m;
     }
     r->bytes_packed_raw = packed->bytes_raw;
     r->bytes_packed = packed->bytes;
+    r->bytes_unsent = packed->unsent;
     r->seconds_pack = packed->seconds;
     return FV_OK;
 }

@@ -123,15 +123,18 @@ Test(device, packed_layers_give_the_logits_of_the_cpu) {
  * of another's, tokens that are read with few directions, and some that leave. */
 Test(device, coefficients_give_the_logits_of_the_cpu) {
     static const char *const policies[] = {
-        "\"pack=latent,budget=1/16\"", "\"pack=latent,budget=1/32,bits=3,first=packed\"",
+        "\"pack=latent,budget=1/16\"",
+        "\"pack=latent,budget=1/32,bits=3,first=packed\"",
         "\"pack=latent,budget=1/16,residual=auto,residual_above=1;evict=vta,tau=3\"",
         "\"pack=latent,budget=1/16;expand=attention,full=0.3;evict=importance,keep=0.5\"",
-        "\"prune=fastv,layer=1,keep=0.5;pack=latent,budget=1/16\""};
+        "\"prune=fastv,layer=1,keep=0.5;pack=latent,budget=1/16\"",
+        "\"pack=latent,budget=1/16,keys=codes,residual=auto,residual_above=1;evict=vta,tau=3\"",
+        "\"prune=fastv,layer=1,keep=0.5;pack=latent,budget=1/16,keys=codes,first=packed\""};
     char path[512], exact[512], packed[512];
     synthesise("tiny-gqa", "latent", path);
     latent_write(path);
     digests(path, ON_GPU, "preset=exact", exact);
-    for (int k = 0; k < 5; k++) {
+    for (size_t k = 0; k < sizeof policies / sizeof *policies; k++) {
         same_logits(path, policies[k]);
         digests(path, ON_GPU, policies[k], packed);
         cr_expect(ne(str, packed, exact), "%s: nothing was compressed", policies[k]);

@@ -119,8 +119,14 @@ static const fv_plan_shape shape = {.n_layer = LAYERS,
 
 Test(fleet_policies, methods_give_the_bits_of_one_process_alone_and_together) {
     static policies list;
+    static const char *const coded[] = {
+        "pack=latent,budget=1/64,keys=codes",
+        "prune=fastv,layer=6,keep=0.5;pack=latent,budget=1/64,keys=codes,first=packed,"
+        "compress_text=all,bits_text=4;evict=vta,tau=5"};
     policies_add_methods(&list, &shape, true);
     policies_add_together(&list, &shape, true);
+    for (size_t i = 0; i < sizeof coded / sizeof *coded; i++)
+        snprintf(list.text[list.n++], POLICIES_TEXT, "%s", coded[i]);
     make_checkpoint();
     fleet_start(&f, "");
     assert_same_under(&list);

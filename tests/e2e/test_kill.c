@@ -13,6 +13,7 @@
 
 #include "tests/support/answer.h"
 #include "tests/support/crew.h"
+#include "tests/support/latent.h"
 
 #define FOVEA FOVEA_BIN "/fovea"
 #define ASK "--image " FOVEA_TEST_DATA "/golden/demo.png --ignore-eos --max-tokens 12 'what is it?'"
@@ -141,6 +142,15 @@ Test(kill, decode_in_the_middle_of_an_answer_whose_text_becomes_codes) {
     decode_dies_asked("decode-running",
                       "--image " FOVEA_TEST_DATA "/golden/demo.png --ignore-eos --max-tokens 40 "
                       "--policy pack=quant,compress_text=all,bits_text=4,recompress=16 hello");
+}
+/* The other worker makes the codes anew, of the tokens that are left. */
+Test(kill, decode_in_the_middle_of_an_answer_from_codes_of_keys) {
+    char dir[600];
+    snprintf(dir, sizeof dir, "%s/ck", c.f.dir);
+    latent_write(dir);
+    decode_dies_asked("decode-running",
+                      ASK " --policy 'pack=latent,budget=1/16,keys=codes;evict=vta,tau=14,layer=1,"
+                          "shallow=rank_by_first_tap'");
 }
 Test(kill, decode_in_the_middle_of_an_answer_with_positions_in_a_grid) {
     fleet_synth(&c.f, "tiny --text-family qwen3_vl_text --force");

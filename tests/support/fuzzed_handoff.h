@@ -26,8 +26,9 @@ static inline fv_kv_shape fuzzed_shape(void) {
                          .latent_sum = fuzzed_latent()->checksum};
 }
 
-/* A seed whose first byte has this bit is a stream with text in codes. */
-enum { FUZZED_TEXT_CODES = 128 };
+/* A seed whose first byte has the first of these bits is a stream with text in codes; the second alone,
+ * one whose keys of latents become codes. */
+enum { FUZZED_TEXT_CODES = 128, FUZZED_KEY_CODES = 4 };
 
 /* The offer of a stream's grant. */
 static inline fv_hello fuzzed_hello_of(uint8_t seed) {
@@ -37,7 +38,8 @@ static inline fv_hello fuzzed_hello_of(uint8_t seed) {
                       .bytes_visual = 8192,
                       .policy = seed & FUZZED_TEXT_CODES
                                     ? "pack=quant,compress_text=all,bits_text=4,recompress=16"
-                                    : ""};
+                                : seed & FUZZED_KEY_CODES ? "pack=latent,keys=codes"
+                                                          : ""};
     fv_compat_fields fields = {.model = "fuzz",
                                .n_layer = FUZZED_N,
                                .n_kv = FUZZED_HKV,

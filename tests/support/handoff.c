@@ -205,8 +205,10 @@ static bool same_block(const fv_kv_packed *a, const fv_kv_packed *b) {
         a->seg != b->seg || !a->anchor != !b->anchor || a->observed != b->observed)
         return false;
     for (int k = 0; k < 2; k++) {
-        const size_t bytes = fv_packed_bytes(&a->part[k].shape);
-        if (bytes != fv_packed_bytes(&b->part[k].shape) ||
+        const fv_packed_shape *shape = &a->part[k].shape;
+        bool made = a->coded && b->coded; /* what is not sent */
+        size_t bytes = made ? fv_packed_bytes(shape) : fv_packed_sent_bytes(shape);
+        if (fv_packed_bytes(shape) != fv_packed_bytes(&b->part[k].shape) ||
             (bytes && memcmp(a->part[k].data, b->part[k].data, bytes) != 0)) /* borrowed: none */
             return false;
     }

@@ -39,6 +39,7 @@ class PackedLayer:
     row_bits: int = 0
     own_directions: int = 0
     text_bits: int = 0
+    key_bits: int = 0
 
 
 @dataclass
@@ -116,6 +117,7 @@ class Report:
     packed: List[PackedLayer] = field(default_factory=list)
     bytes_packed_raw: int = 0
     bytes_packed: int = 0
+    bytes_unsent: int = 0
     seconds_pack: float = 0.0
     mapped: List[MappedLayer] = field(default_factory=list)
     recompressed: Optional[Recompressed] = None

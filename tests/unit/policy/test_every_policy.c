@@ -63,7 +63,14 @@ static void add_latents(policies *all) {
         "prune=visipruner,filter=2,l2=0.3;pack=latent,budget=0.1;evict=vta,tau=6",
         "prune=visipruner,shallow=3,filter=4,kv_shallow=drop;pack=latent,budget=0.1",
         "prune=vtw,layer=5;pack=latent,budget=0.1,first=packed",
-        "select=snapkv,heads=shared;pack=latent"};
+        "select=snapkv,heads=shared;pack=latent",
+        "pack=latent,budget=0.1,keys=codes",
+        "prune=fastv,layer=3,keep=0.4;pack=latent,budget=0.1,keys=codes,residual=auto;"
+        "expand=attention;evict=vta,order=ema,tau=4",
+        "prune=pvtp,layer=1,stride=5;pack=latent,budget=0.1,keys=codes,first=packed;"
+        "evict=vta,tau=4,shallow=rank_by_first_tap",
+        "pack=latent,budget=0.1,keys=codes,compress_text=all,recompress=16;"
+        "evict=importance,keep=0.3"};
     for (size_t i = 0; i < sizeof text / sizeof *text; i++)
         snprintf(all->text[all->n++], POLICIES_TEXT, "%s", text[i]);
 }

@@ -11,9 +11,10 @@
 
 Test(fuzzed_handoff, what_the_fuzzer_starts_from_arrives) {
     static const char *const good[] = {
-        "exact",      "exact_by_layer", "ragged",         "ragged_by_layer", "packed",
-        "packed_8_4", "coded",          "merged",         "latent",          "latent_fewer",
-        "latent_own", "latent_exact",   "text_only_rows", "text_codes",      "grid"};
+        "exact",          "exact_by_layer", "ragged",     "ragged_by_layer",
+        "packed",         "packed_8_4",     "coded",      "merged",
+        "latent",         "latent_fewer",   "latent_own", "latent_exact",
+        "text_only_rows", "text_codes",     "grid",       "latent_coded"};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         char path[512];
         fv_kv_pool *pool;

@@ -23,6 +23,8 @@ Test(latent_handoff, bytes_are_the_same_everywhere_and_as_planned) {
         "prune=fastv,layer=2,keep=0.8;pack=latent,budget=0.1",
         "prune=fastv,layer=1,keep=0.8;pack=latent,budget=0.1",
         "pack=latent,budget=0.05;evict=vta",
+        "pack=latent,budget=0.05,keys=codes",
+        "prune=fastv,layer=1,keep=0.8;pack=latent,budget=0.1,keys=codes,residual=auto",
         "pack=latent,bits=3,budget=0.05",
         "prune=fastv,layer=1,keep=0.5;pack=latent,budget=0.2;expand=attention;"
         "evict=vta,shallow=rank_by_first_tap",
@@ -177,5 +179,67 @@ Test(latent_handoff, own_directions_arrive_and_those_that_nobody_sends_are_refus
     rig_assert_baseline(&rig, "refused");
     free(s.bytes);
     tiny_prompt_free(&p);
+    rig_close(&rig);
+}
+
+/* A layer's codes, n rows of them from the first on, as numbers. */
+static void codes_of(const fv_kv_packed *p, int32_t n, uint8_t *code) {
+    const fv_packed_part *k = &p->part[FV_PACKED_K];
+    for (int32_t j = 0; j < n; j++)
+        for (size_t c = 0; c < fv_packed_width(&k->shape); c++) {
+            size_t D = (size_t)k->shape.d_head;
+            const uint8_t *line = fv_latent_coded(k, c / D, (size_t)j / 16) + c % D * 8;
+            *code++ = line[j % 16 / 2] >> j % 2 * 4 & 15;
+        }
+}
+
+static void make_codes(handoff_rig *rig, fv_kv *kv) {
+    for (int32_t l = 0; l < 4; l++) {
+        fv_kv_packed *p = fv_kv_packed_at(kv, l);
+        cr_assert(p && p->part[FV_PACKED_K].shape.coded && !p->part[FV_PACKED_V].shape.coded);
+        cr_assert_eq(fv_kv_packed_codes(p, &rig->net.be), FV_OK, "%s", fv_last_error());
+        cr_assert(p->coded);
+    }
+}
+
+/* Codes are not sent, are made of what is, and a token's are the same whatever has left beside it. */
+Test(latent_handoff, codes_of_keys_are_made_on_arrival_and_a_token_takes_its_own_along) {
+    enum { KEPT = VISUAL / 2, W = 512 };
+    static uint8_t before[VISUAL * W], kept[KEPT * W], again[KEPT * W];
+    handoff_rig rig;
+    tiny_prompt p, rebuilt;
+    fv_received got;
+    rig_stream with, without;
+    int32_t idx[KEPT];
+    rig_open(&rig, &(rig_options){.dtype = FV_BF16});
+    prefill(&rig.net, &rebuilt, "pack=latent,budget=0.05");
+    prefill(&rig.net, &p, "pack=latent,budget=0.05,keys=codes");
+    rig_capture(&rig, &rebuilt, MORE, &without);
+    rig_capture(&rig, &p, MORE, &with);
+    cr_assert_eq(with.n - strlen(with.hello.policy), without.n - strlen(without.hello.policy));
+    cr_assert_gt(with.hello.bytes_visual, without.hello.bytes_visual);
+    cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_OK, "%s", fv_last_error());
+    make_codes(&rig, p.kv);
+    make_codes(&rig, got.kv);
+    cr_assert(same_store(p.kv, got.kv));
+    for (int32_t j = 0; j < KEPT; j++) idx[j] = 2 * j + j % 2;
+    codes_of(fv_kv_packed_at(p.kv, 1), VISUAL, before);
+    cr_assert_eq(fv_kv_packed_keep(got.kv, 0, idx, KEPT), FV_OK);
+    fv_kv_packed *left = fv_kv_packed_at(got.kv, 1);
+    size_t width = fv_packed_width(&left->part[0].shape);
+    cr_assert(left->rows.n == KEPT && left->coded && width <= W);
+    codes_of(left, KEPT, kept);
+    left->coded = false;
+    make_codes(&rig, got.kv);
+    codes_of(left, KEPT, again);
+    cr_assert(memcmp(kept, again, KEPT * width) == 0);
+    for (int32_t j = 0; j < KEPT; j++)
+        cr_assert(memcmp(kept + (size_t)j * width, before + (size_t)idx[j] * width, width) == 0,
+                  "row %d", j);
+    fv_received_free(&got);
+    free(with.bytes);
+    free(without.bytes);
+    tiny_prompt_free(&p);
+    tiny_prompt_free(&rebuilt);
     rig_close(&rig);
 }

@@ -119,10 +119,12 @@ Test(latent_plan, the_rank_of_unimportant_tokens_is_a_share_of_the_directions_wi
 }
 
 Test(latent_plan, methods_that_do_not_go_with_it_conflict) {
-    static const char *const bad[] = {"lazy=vla;pack=latent",     "select=csp;pack=latent",
-                                      "pack=latent;evict=h2o",    "prune=pdrop;pack=latent",
-                                      "pack=latent,budget=0",     "pack=latent,budget=1/0",
-                                      "select=lookm;pack=latent", "pack=latent,budget=1/"};
+    static const char *const bad[] = {
+        "lazy=vla;pack=latent",     "select=csp;pack=latent",
+        "pack=latent;evict=h2o",    "prune=pdrop;pack=latent",
+        "pack=latent,budget=0",     "pack=latent,budget=1/0",
+        "select=lookm;pack=latent", "pack=latent,budget=1/",
+        "pack=latent,keys=raw",     "pack=latent,keys=codes;expand=attention,parts=both"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         fv_policy p;
         fv_plan plan;
@@ -152,6 +154,34 @@ Test(latent_plan, memory_for_own_directions_is_set_aside_and_no_more) {
     }
     fv_plan off = plan_of("pack=latent,budget=1/512,residual=none,residual_rank=5", llava);
     cr_assert_eq(fv_plan_count(&off).visual, fv_plan_count(&none).visual);
+}
+
+/* Half a byte for each of 4096 numbers of a layer's keys and 2 for each of 32 heads, up to whole tiles;
+ * and what is sent stays. */
+Test(latent_plan, keys_in_codes_are_held_beside_the_budget_and_not_sent) {
+    for (int32_t n = 570; n <= 576; n += 6) {
+        fv_plan_shape s = llava;
+        s.n_visual = n;
+        fv_plan rebuilt = plan_of("pack=latent,budget=1/512", s);
+        fv_plan coded = plan_of("pack=latent,budget=1/512,keys=codes", s);
+        fv_plan_bytes a = fv_plan_count(&rebuilt), b = fv_plan_count(&coded);
+        cr_assert(!rebuilt.pack.coded_keys && coded.pack.coded_keys);
+        cr_assert_eq(coded.pack.layer[31].row_bits, rebuilt.pack.layer[31].row_bits);
+        cr_assert_eq(a.unsent, 0);
+        cr_assert_eq(b.unsent, 32 * 576 * (4096 / 2 + 2 * 32));
+        cr_assert_eq(b.visual, a.visual + b.unsent);
+        cr_assert_eq(b.held, a.held + b.unsent);
+        cr_assert_eq(b.tables, a.tables);
+        for (int k = 0; k < 2; k++) {
+            fv_packed_shape x = fv_plan_packed_shape(&rebuilt, 8, (fv_packed_kind)k, n, FV_BF16);
+            fv_packed_shape y = fv_plan_packed_shape(&coded, 8, (fv_packed_kind)k, n, FV_BF16);
+            cr_assert_eq(fv_packed_sent_bytes(&x), fv_packed_sent_bytes(&y));
+        }
+    }
+    fv_plan_shape none = llava;
+    none.latent_layers = 0;
+    fv_plan plan = plan_of("pack=latent,keys=codes", none);
+    cr_assert(!plan.pack.coded_keys && fv_plan_count(&plan).unsent == 0);
 }
 
 /* Each part has the first token's numbers, and the planes say which row it is. */
