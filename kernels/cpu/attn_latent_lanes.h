@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "kernels/cpu/latent_lanes.h"
+#include "kernels/cpu/packed_rows_lanes.h"
 #include "kernels/cpu/softmax_lanes.h"
 
 enum {
@@ -244,14 +245,10 @@ static void latent_keys_of(const latent_item *t, int32_t h, int32_t j0, size_t t
 
 /* Which of the rows [j0, j0 + n) are valid, and of group 0. */
 static void latent_list(latent_item *t, int32_t j0, int32_t n) {
-    const fv_packed_rows *rows = t->seq->rows;
-    t->n_list[0] = t->n_list[1] = 0;
-    for (int32_t j = j0; j < j0 + n; j++) {
-        while (j >= rows->first[t->anchor + 1]) t->anchor++;
-        if (rows->valid && j - rows->first[t->anchor] >= rows->valid[t->anchor]) continue;
-        t->list[0][t->n_list[0]++] = j;
-        if (!latent_low(t, j)) t->list[1][t->n_list[1]++] = j;
-    }
+    t->n_list[0] = rows_valid(t->seq->rows, j0, n, &t->anchor, t->list[0]);
+    t->n_list[1] = 0;
+    for (int32_t i = 0; i < t->n_list[0]; i++)
+        if (!latent_low(t, t->list[0][i])) t->list[1][t->n_list[1]++] = t->list[0][i];
 }
 
 static void latent_decode(const latent_item *t, int32_t j0, size_t tiles, const size_t *need) {
@@ -269,7 +266,6 @@ static void latent_decode(const latent_item *t, int32_t j0, size_t tiles, const 
     if (!t->coded) latent_lay(&t->block, tiles);
 }
 
-/* Lanes of rows that are not valid hold anything, and become -inf. */
 static void latent_scores(const latent_item *t, int32_t j0, int32_t n) {
     size_t tiles = fv_packed_tiles((size_t)n), need[LATENT_TILES];
     int32_t M = t->n_row * t->group;
@@ -283,14 +279,7 @@ static void latent_scores(const latent_item *t, int32_t j0, int32_t n) {
                                  NULL},
                         M, 0);
     }
-    for (int32_t v = 0; v < t->R; v++) {
-        float *s = t->s + v * FV_KV_BLOCK;
-        for (int32_t j = 0, i = 0; j < FV_KV_BLOCK; j++)
-            if (i < t->n_list[0] && t->list[0][i] == j0 + j)
-                i++;
-            else
-                s[j] = -INFINITY;
-    }
+    rows_hide_others(t->s, t->R, j0, t->list[0], t->n_list[0]);
 }
 
 /* n lines of z from line r on, of a list's rows. */
@@ -342,10 +331,7 @@ static int32_t latent_row_in(const latent_item *t, int32_t v) {
 
 /* The line for the scores of vector v, or NULL. */
 static float *latent_score_line(const latent_item *t, int32_t v) {
-    const fv_packed_seq *q = t->seq;
-    int32_t i = latent_row_in(t, v) - (q->n_rows - q->score_rows);
-    if (!q->score || i < 0) return NULL;
-    return q->score + (latent_head(t, v) * (size_t)q->score_rows + (size_t)i) * (size_t)q->score_ld;
+    return rows_score_line(t->seq, latent_head(t, v), latent_row_in(t, v));
 }
 
 static void latent_leave_scores(const latent_item *t, int32_t j0, int32_t n) {
@@ -380,11 +366,7 @@ static void latent_begin(latent_item *t) {
         int64_t row = (int64_t)t->seq->row0 + latent_row_in(t, v);
         memcpy(t->q + (size_t)v * t->Dp, row_f32(&t->a->q, row) + latent_head(t, v) * t->D,
                t->D * sizeof *t->q);
-        t->m[v] = -INFINITY;
-        t->l[v] = 0.0f;
-        t->n_seen[v] = FV_KV_BLOCK;
-        float *line = latent_score_line(t, v);
-        for (int32_t j = 0; line && j < t->seq->score_ld; j++) line[j] = -INFINITY;
+        rows_begin(t->seq, latent_score_line(t, v), &t->m[v], &t->l[v], &t->n_seen[v]);
     }
     as_rows(t->products, t->q, t->Dp, t->R, t->D);
     latent_own(t);
@@ -413,15 +395,9 @@ static void latent_output(const latent_item *t) {
 
 static void latent_end(const latent_item *t) {
     latent_output(t);
-    for (int32_t v = 0; v < t->R; v++) {
-        int64_t row = (int64_t)t->seq->row0 + latent_row_in(t, v);
-        const float *o = t->out + (size_t)v * t->Dp, l = t->l[v];
-        float *to = row_f32(&t->a->o, row) + latent_head(t, v) * t->D;
-        for (size_t d = 0; d < t->D; d++) to[d] = l == 0.0f ? 0.0f : o[d] / l;
-        if (t->a->lse.data)
-            row_f32(&t->a->lse, row)[latent_head(t, v)] =
-                l == 0.0f ? -INFINITY : t->m[v] + log_f32(l);
-    }
+    for (int32_t v = 0; v < t->R; v++)
+        rows_end(t->a, (int64_t)t->seq->row0 + latent_row_in(t, v), latent_head(t, v),
+                 t->out + (size_t)v * t->Dp, t->m[v], t->l[v]);
 }
 
 static void latent_attend(latent_item *t) {

@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "kernels/cpu/packed_lanes.h"
+#include "kernels/cpu/packed_rows_lanes.h"
 #include "kernels/cpu/path.h"
 #include "kernels/cpu/softmax_lanes.h"
 
@@ -310,11 +311,7 @@ static void packed_row_values(packed_item *t, int32_t j0) {
 
 /* The line for the scores of vector v, or NULL. */
 static float *score_line(const packed_item *t, int32_t v) {
-    const fv_packed_seq *q = t->seq;
-    int32_t i = t->row0 + v % t->n_row - (q->n_rows - q->score_rows);
-    if (!q->score || i < 0) return NULL;
-    size_t line = (size_t)(t->head0 + v / t->n_row) * (size_t)q->score_rows + (size_t)i;
-    return q->score + line * (size_t)q->score_ld;
+    return rows_score_line(t->seq, (size_t)(t->head0 + v / t->n_row), t->row0 + v % t->n_row);
 }
 
 static void leave_scores(const packed_item *t, int32_t j0, int32_t n) {
@@ -363,15 +360,9 @@ static void output(packed_item *t) {
         meet_basis(t, &t->v, h, 0, low, t->z[0] + v * P0, P0, M, o, t->Dp);
         if (rank > low) meet_basis(t, &t->v, h, low, rank, t->z[1] + v * P1, P1, M, o, t->Dp);
     }
-    for (int32_t v = 0; v < t->R; v++) {
-        int64_t row = (int64_t)t->seq->row0 + t->row0 + v % t->n_row;
-        int32_t head = t->head0 + v / t->n_row;
-        const float *o = t->o + (size_t)v * t->Dp, l = t->l[v];
-        float *to = row_f32(&t->a->o, row) + (size_t)head * t->D;
-        for (size_t d = 0; d < t->D; d++) to[d] = l == 0.0f ? 0.0f : o[d] / l;
-        if (t->a->lse.data)
-            row_f32(&t->a->lse, row)[head] = l == 0.0f ? -INFINITY : t->m[v] + log_f32(l);
-    }
+    for (int32_t v = 0; v < t->R; v++)
+        rows_end(t->a, (int64_t)t->seq->row0 + t->row0 + v % t->n_row,
+                 (size_t)(t->head0 + v / t->n_row), t->o + (size_t)v * t->Dp, t->m[v], t->l[v]);
 }
 
 /* ---- one item -------------------------------------------------------------------------- */
@@ -381,13 +372,8 @@ static void packed_begin(packed_item *t) {
         memset(t->z[tier], 0,
                (size_t)t->R * padded(fv_packed_tier_rank(&t->v.s, tier)) * sizeof(float));
     if (fv_packed_is_rows(&t->v.s)) memset(t->o, 0, (size_t)t->R * t->Dp * sizeof *t->o);
-    for (int32_t v = 0; v < t->R; v++) {
-        t->m[v] = -INFINITY;
-        t->l[v] = 0.0f;
-        t->n_seen[v] = FV_KV_BLOCK;
-        float *line = score_line(t, v);
-        for (int32_t j = 0; line && j < t->seq->score_ld; j++) line[j] = -INFINITY;
-    }
+    for (int32_t v = 0; v < t->R; v++)
+        rows_begin(t->seq, score_line(t, v), &t->m[v], &t->l[v], &t->n_seen[v]);
 }
 
 /* The rows of an anchor block, softmax block by softmax block. */

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "kernels/cpu/packed_lanes.h"
+#include "kernels/cpu/packed_rows_lanes.h"
 #include "kernels/cpu/path.h"
 #include "kernels/cpu/softmax_lanes.h"
 
@@ -124,32 +125,13 @@ static void take_keys(codes_item *t, int32_t j0, int32_t n) {
     }
 }
 
-/* Which of the rows [j0, j0 + n) are valid. */
-static void list_valid(codes_item *t, int32_t j0, int32_t n) {
-    const fv_packed_rows *rows = t->seq->rows;
-    t->n_list = 0;
-    for (int32_t j = j0; j < j0 + n; j++) {
-        while (j >= rows->first[t->anchor + 1]) t->anchor++;
-        if (rows->valid && j - rows->first[t->anchor] >= rows->valid[t->anchor]) continue;
-        t->list[t->n_list++] = j;
-    }
-}
-
-/* Lanes of rows that are not valid hold anything, and become -inf. */
 static void coded_scores(codes_item *t, int32_t j0, int32_t n) {
     take_keys(t, j0, n);
     packed_multiply(t->products,
                     (chains){t->q, t->Dp, t->keys, FV_KV_BLOCK, t->D, fv_packed_tiles((size_t)n),
                              NULL, t->s, FV_KV_BLOCK, NULL},
                     t->R, 0);
-    for (int32_t v = 0; v < t->R; v++) {
-        float *s = t->s + v * FV_KV_BLOCK;
-        for (int32_t j = 0, i = 0; j < FV_KV_BLOCK; j++)
-            if (i < t->n_list && t->list[i] == j0 + j)
-                i++;
-            else
-                s[j] = -INFINITY;
-    }
+    rows_hide_others(t->s, t->R, j0, t->list, t->n_list);
 }
 
 /* ---- values ----------------------------------------------------------------------------- */
@@ -225,11 +207,7 @@ static int64_t codes_row_of(const codes_item *t, int32_t v) {
 
 /* The line for the scores of vector v, or NULL. */
 static float *codes_score_line(const codes_item *t, int32_t v) {
-    const fv_packed_seq *q = t->seq;
-    int32_t i = t->row0 + v / t->group - (q->n_rows - q->score_rows);
-    if (!q->score || i < 0) return NULL;
-    size_t line = codes_head(t, v) * (size_t)q->score_rows + (size_t)i;
-    return q->score + line * (size_t)q->score_ld;
+    return rows_score_line(t->seq, codes_head(t, v), t->row0 + v / t->group);
 }
 
 static void codes_leave_scores(const codes_item *t, int32_t j0, int32_t n) {
@@ -248,24 +226,15 @@ static void codes_begin(codes_item *t) {
         memcpy(t->q + (size_t)v * t->Dp,
                row_f32(&t->a->q, codes_row_of(t, v)) + codes_head(t, v) * t->D,
                t->D * sizeof *t->q);
-        t->m[v] = -INFINITY;
-        t->l[v] = 0.0f;
-        t->n_seen[v] = FV_KV_BLOCK;
-        float *line = codes_score_line(t, v);
-        for (int32_t j = 0; line && j < t->seq->score_ld; j++) line[j] = -INFINITY;
+        rows_begin(t->seq, codes_score_line(t, v), &t->m[v], &t->l[v], &t->n_seen[v]);
     }
     as_rows(t->products, t->q, t->Dp, t->R, t->D);
 }
 
 static void codes_end(const codes_item *t) {
-    for (int32_t v = 0; v < t->R; v++) {
-        const float *o = t->o + (size_t)v * t->Dp, l = t->l[v];
-        float *to = row_f32(&t->a->o, codes_row_of(t, v)) + codes_head(t, v) * t->D;
-        for (size_t d = 0; d < t->D; d++) to[d] = l == 0.0f ? 0.0f : o[d] / l;
-        if (t->a->lse.data)
-            row_f32(&t->a->lse, codes_row_of(t, v))[codes_head(t, v)] =
-                l == 0.0f ? -INFINITY : t->m[v] + log_f32(l);
-    }
+    for (int32_t v = 0; v < t->R; v++)
+        rows_end(t->a, codes_row_of(t, v), codes_head(t, v), t->o + (size_t)v * t->Dp, t->m[v],
+                 t->l[v]);
 }
 
 static void codes_attend(codes_item *t) {
@@ -273,7 +242,7 @@ static void codes_attend(codes_item *t) {
     codes_begin(t);
     for (int32_t j0 = 0, rows; j0 < n; j0 += rows) {
         rows = min_int(FV_KV_BLOCK, n - j0);
-        list_valid(t, j0, rows);
+        t->n_list = rows_valid(t->seq->rows, j0, rows, &t->anchor, t->list);
         if (t->n_list == 0) continue;
         coded_scores(t, j0, rows);
         codes_leave_scores(t, j0, rows);
