@@ -85,11 +85,10 @@ enum { FV_LATENT_CODED = 4 };   /* bits of a code of keys */
  *
  *     ||x - mean - z~ B||^2 = ||x - mean||^2 - 2 c z~^T + z~ G z~^T      c = (x - mean) B^T, G = B B^T
  *
- * Without weights B = a P^T + E, where E is what K rounds, and 0 of values. Then c = a (x - mean) P is
- * their own summand of z, and G = a^2 P^T P + E E^T: roundings know nothing of what directions leave,
- * so their squares are added. With weights c is a product of its own. */
+ * Values that no weights were measured with have B = a P^T, and c is a times their own summand of z. With
+ * weights, and of keys, whose B is rounded, c is a product of its own. */
 typedef struct fv_latent_measure {
-    float along;         /* a; 0: B is not along P */
+    float along;         /* a; 0: there is none */
     const float *across; /* then B^T [W, R] in bands; or NULL */
     const float *gram;   /* G [R, R] */
     const float *passed; /* B P [R, R], on the host */

@@ -225,8 +225,8 @@ static fv_status lay(fv_latent *l, float *x) {
             layer[n].decode[k] = layer[n].mean[k] + W;
             layer[n].encode[k] = layer[n].decode[k] + R * W;
             lay_bands(x + fv_latent_layer_at(i, n, k) + W * (1 + R), W, R, room);
-            layer[n].measure[k].along = along(layer[n].decode[k], layer[n].encode[k], W, R);
         }
+        layer[n].measure[FV_PACKED_V].along = along(layer[n].decode[1], layer[n].encode[1], W, R);
         lay_layer(i, &layer[n], x + fv_latent_layer_at(i, n, 0) + W, to);
         if (n % i->n_group_layer > 0) continue;
         fv_latent_order(deviation, i->n_dir, l->error, order + (size_t)g * FV_LATENT_BITS * R);

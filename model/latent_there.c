@@ -70,8 +70,8 @@ static fv_status send_directions(layer_there *t) {
 
 /* ---- measures ------------------------------------------------------------------------------ */
 
-/* g [R, R] += x x^T, x [R, W] on the host. */
-static fv_status add_gram(fv_matrices *in, const float *x, int32_t R, int32_t W, float *g) {
+/* g [R, R] = x x^T, x [R, W] on the host. */
+static fv_status gram(fv_matrices *in, const float *x, int32_t R, int32_t W, float *g) {
     size_t n = (size_t)R;
     fv_syrk_args a = {0};
     FV_TRY(fv_matrix_send(in, x, R, W, &a.x));
@@ -79,25 +79,11 @@ static fv_status add_gram(fv_matrices *in, const float *x, int32_t R, int32_t W,
     FV_TRY(in->be->ops->syrk(in->be, &a));
     for (size_t r = 0; r < n; r++)
         for (size_t c = 0; c < n; c++)
-            g[r * n + c] += (float)(c <= r ? a.g[r * n + c] : a.g[c * n + r]);
+            g[r * n + c] = (float)(c <= r ? a.g[r * n + c] : a.g[c * n + r]);
     return FV_OK;
 }
 
-/* Of keys that are along P: what they were before rounding, and E. */
-static fv_status add_rounded(fv_matrices *in, const fv_latent_layer *l, int32_t W, float *g) {
-    size_t R = (size_t)l->n_dir, w = (size_t)W;
-    float *exact, *off, a = l->measure[FV_PACKED_K].along;
-    FV_TRY(FV_ARENA_NEW(in->scratch, R * w, exact));
-    FV_TRY(FV_ARENA_NEW(in->scratch, R * w, off));
-    for (size_t r = 0; r < R; r++)
-        for (size_t c = 0; c < w; c++) {
-            exact[r * w + c] = a * l->encode[FV_PACKED_K][fv_latent_band_at(w, R, c, r)];
-            off[r * w + c] = l->decode[FV_PACKED_K][r * w + c] - exact[r * w + c];
-        }
-    FV_TRY(add_gram(in, exact, l->n_dir, W, g));
-    return add_gram(in, off, l->n_dir, W, g);
-}
-
+/* B^T in bands. */
 static fv_status across(layer_there *t, fv_matrices *in, int k, size_t W) {
     size_t R = (size_t)t->info->n_dir;
     float *x;
@@ -111,16 +97,12 @@ static fv_status across(layer_there *t, fv_matrices *in, int k, size_t W) {
 static fv_status measure(layer_there *t, fv_matrices *in, int k, float *passed) {
     int32_t R = t->info->n_dir, W = t->info->n_kv * t->info->d_head;
     size_t n = (size_t)R * (size_t)R;
-    bool along = t->from->measure[k].along != 0;
     fv_tensor b, y;
     float *g, *on_host;
     FV_TRY(FV_ARENA_NEW(in->scratch, n, g));
-    if (along && k == FV_PACKED_K)
-        FV_TRY(add_rounded(in, t->from, W, g));
-    else
-        FV_TRY(add_gram(in, t->from->decode[k], R, W, g));
+    FV_TRY(gram(in, t->from->decode[k], R, W, g));
     FV_TRY(send_numbers(t, g, n, &t->to->measure[k].gram));
-    if (!along) FV_TRY(across(t, in, k, (size_t)W));
+    if (t->from->measure[k].along == 0) FV_TRY(across(t, in, k, (size_t)W));
     FV_TRY(fv_matrix_send(in, t->from->decode[k], R, W, &b));
     FV_TRY(fv_matrix_new(in, R, R, &y));
     FV_TRY(fv_latent_project(in->be, &b, t->to->encode[k], y));

@@ -3,8 +3,8 @@
 
 /* LATENT DIRECTIONS WHERE A BACKEND READS THEM: those that attention and products read are copied once
  * to the backend's device, for all requests; a backend of the host reads the checkpoint's. What errors are
- * measured with (fv_latent_measure) is computed here, once: 3.5 W R^2 multiply-adds a layer and 16 R^2
- * bytes, and with weights 8 W R bytes more. The thread that owns the backend. */
+ * measured with (fv_latent_measure) is computed here, once: 3 W R^2 multiply-adds a layer, and 4 W R + 16 R^2
+ * bytes, with weights 8 W R. The thread that owns the backend. */
 #include "kernels/ops.h"
 #include "model/latent.h"
 

@@ -3,9 +3,9 @@
  * Tokens go in blocks that several threads work on. A block's rows of one matrix after another lie in
  * cache while they are gathered, rotated, centred and multiplied; no matrix is there as a whole.
  *
- *   x of a layer's keys or values --mean off--> d --c = d P--> z += c      all layers of the group
+ *   x of a layer's keys or values --mean off--> d --y = d P--> z += y      all layers of the group
  *   z --nearest level--> planes of bits, z~
- *   ||d - z~ B||^2 = ||d||^2 + z~ (G z~ - 2 c)^T                           fv_latent_measure
+ *   ||d - z~ B||^2 = ||d||^2 + z~ (G z~ - 2 d B^T)^T                       fv_latent_measure
  *
  * Products are in f32, and the sums of a row and over rows in double and in order: neither depends on
  * blocks. */
@@ -45,7 +45,7 @@ typedef struct block {
     int32_t row0, n;
     fv_row_angles back; /* from the tokens' positions */
     fv_tensor m;        /* [n, W] rows of one matrix */
-    float **c;          /* [2 group] of [n, R] */
+    float **c;          /* [2 group] of d B^T, [n, R], but for a factor */
     double *room;       /* [R] */
 } block;
 

@@ -61,8 +61,8 @@ static void same_part(const side *a, const side *b, int32_t layer, int kind) {
         fv_kv_packed_on_host(b->p.kv, &fv_kv_packed_at(b->p.kv, layer)->part[kind], &room, &there),
         FV_OK);
     cr_assert_eq(memcmp(&here->shape, &there.shape, sizeof there.shape), 0, "layer %d", layer);
-    cr_expect_eq(memcmp(here->data, there.data, fv_packed_bytes(&there.shape)), 0,
-                 "layer %d, part %d", layer, kind);
+    size_t bytes = fv_packed_bytes(&there.shape);
+    if (bytes) cr_expect_eq(memcmp(here->data, there.data, bytes), 0, "%d, %d", layer, kind);
     fv_arena_fini(&room);
 }
 

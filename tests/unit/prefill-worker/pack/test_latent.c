@@ -166,7 +166,7 @@ Test(latent, errors_are_those_of_the_rows) {
         fv_latent_there there;
         bool weighted = i % 2;
         open_with(&net, &l, &there, weighted, NULL, 1);
-        cr_assert_eq(there.layer[0].measure[0].across != NULL, weighted);
+        cr_assert_eq(there.layer[0].measure[FV_PACKED_V].across != NULL, weighted);
         prefill(&net, &raw, i / 2 == 2 ? "prune=random,layer=1,keep=0.5" : "", 0);
         prefill(&net, &p, measured[i / 2], 0);
         for (int k = 0; k < 8; k++) {
