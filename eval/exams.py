@@ -40,6 +40,7 @@ def checkpoint(args):
     to.mkdir(parents=True, exist_ok=True)
     for path in (runs.ROOT / "checkpoints" / name).iterdir():
         if not (to / path.name).exists():
+            (to / path.name).unlink(missing_ok=True)  # a link to a folder that has moved
             (to / path.name).symlink_to(path)
     if not (to / "latent.bin").exists():
         subprocess.run([args.fovea, "calibrate", "--latent", "--checkpoint", to, "--compute", args.compute, "--kv-dtype", args.kv_dtype,
