@@ -107,6 +107,17 @@ static ALWAYS_INLINE void quads_of(const uint8_t *rows, size_t stride, const boo
     UNROLL for (int j = 0; j < QUADS; j++) to[j] = _mm512_xor_si512(d[j], flip);
 }
 
+/* The same of the first `rows` rows, of which `bytes` are there; zeros for the others. */
+static NEVER_INLINE void edge_of(const uint8_t *at, size_t stride, int rows, size_t bytes,
+                                 bool int4, __m512i to[QUADS]) {
+    uint8_t part[LANES][INT8_GROUP] = {{0}};
+    for (int i = 0; i < rows; i++) memcpy(part[i], at + (size_t)i * stride, bytes);
+    if (int4)
+        quads_of(part[0], INT8_GROUP, true, to);
+    else
+        quads_of(part[0], INT8_GROUP, false, to);
+}
+
 /* Four scales in f32 of each of 16 rows. */
 static ALWAYS_INLINE void four_scales(const float *at, size_t stride, float to[][LANES]) {
     __m512i each[4];
@@ -161,15 +172,11 @@ static ALWAYS_INLINE void panel_of(const fv_tensor *w, int64_t n0, int rows, siz
                 _MM_HINT_T0);
     scales_of(q, n0, rows, g0, n, to->scale);
     for (size_t g = 0; g < n; g++, at += size) {
-        uint8_t part[LANES][INT8_GROUP] = {{0}};
         size_t left = all - (g0 + g) * size;
-        if (rows == LANES && left >= size) {
+        if (rows == LANES && left >= size)
             quads_of(at, q->row_bytes, int4, to->quad[g]);
-            continue;
-        }
-        for (int i = 0; i < rows; i++)
-            memcpy(part[i], at + (size_t)i * q->row_bytes, left < size ? left : size);
-        quads_of(part[0], INT8_GROUP, int4, to->quad[g]);
+        else
+            edge_of(at, q->row_bytes, rows, left < size ? left : size, int4, to->quad[g]);
     }
 }
 
