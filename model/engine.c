@@ -64,7 +64,7 @@ static fv_status quantize(fv_engine *e, const fv_engine_options *opt) {
     if (!to) return FV_OK;
     FV_TRY(fv_checkpoint_quantize(e->ck, &e->be, to, opt->progress, opt->progress_user));
     size_t n = strlen(e->fingerprint);
-    snprintf(e->fingerprint + n, sizeof e->fingerprint - n, "+%s", to->name);
+    snprintf(e->fingerprint + n, sizeof e->fingerprint - n, "+%s", to->fingerprint);
     return FV_OK;
 }
 

@@ -7,7 +7,10 @@
 #include "kernels/convert.h"
 
 static const fv_weights all[] = {
-    {"int8", FV_INT8, 0}, {"int4", FV_INT4, 32}, {"int4-128", FV_INT4, 128}};
+    {"int8", FV_INT8, 0, "int8"},
+    {"int4", FV_INT4, 32, "int4.2"},
+    {"int4-128", FV_INT4, 128, "int4-128.2"},
+};
 
 fv_status fv_weights_find(const char *name, const fv_weights **out) {
     *out = NULL;

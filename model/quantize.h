@@ -15,7 +15,8 @@
 typedef struct fv_weights {
     const char *name; /* "int8": as in options and reports */
     fv_dtype dtype;
-    int32_t group; /* of int4 */
+    int32_t group;           /* of int4 */
+    const char *fingerprint; /* another one whenever their product has other bits */
 } fv_weights;
 
 /* The row called `name`; NULL or "stored": *out = NULL, as the checkpoint has them. FV_EINVAL for

@@ -206,6 +206,7 @@ Test(compressed, weights_are_those_that_compressed_tensors_reads) {
     equals_reference("self_attn.q_proj", (fv_compressed){.group = 32, .integers = true});
     equals_reference("self_attn.k_proj", (fv_compressed){.group = 32, .zero = true});
     equals_reference("self_attn.v_proj", (fv_compressed){.group = -1});
+    equals_reference("self_attn.v_proj", (fv_compressed){.group = -1, .integers = true});
     equals_reference("mlp.gate_proj", (fv_compressed){.int8 = true});
 }
 
