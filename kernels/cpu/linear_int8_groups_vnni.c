@@ -13,9 +13,10 @@
 #include "kernels/cpu/linear_int8.h"
 #include "kernels/cpu/linear_int8_groups_vnni.h"
 #include "kernels/cpu/linear_parts_lanes.h"
+#include "kernels/cpu/quads_vnni.h"
 
 /* K_GROUPS: groups of a block of K; its panel, 8 KiB, stays in L1. ROWS: of x that meet a panel at a time. */
-enum { K_GROUPS = 16, QUADS = INT8_GROUP / 4, PANELS = 4, FEW = 16, ROWS = 4 };
+enum { K_GROUPS = 16, PANELS = 4, FEW = 16, ROWS = 4 };
 
 /* A row of x in shared memory, a group for each 32 columns, zeros after the last. */
 typedef struct x_group {
@@ -70,53 +71,6 @@ void fv_vnni_pack_int8_groups(const void *args, void *scratch, int64_t begin, in
 }
 
 /* ---- w --------------------------------------------------------------------------------- */
-
-/* 16 bytes of each of 16 rows: dword j of row i is number i of to[j]. */
-static ALWAYS_INLINE void dwords_of(const void *rows, size_t stride, __m512i to[4]) {
-    __m512i r[4], t[4];
-    UNROLL for (int i = 0; i < 4; i++) {
-        const char *at = (const char *)rows + (size_t)i * stride;
-        r[i] = _mm512_castsi128_si512(_mm_loadu_si128((const void *)at));
-        r[i] = _mm512_inserti32x4(r[i], _mm_loadu_si128((const void *)(at + 4 * stride)), 1);
-        r[i] = _mm512_inserti32x4(r[i], _mm_loadu_si128((const void *)(at + 8 * stride)), 2);
-        r[i] = _mm512_inserti32x4(r[i], _mm_loadu_si128((const void *)(at + 12 * stride)), 3);
-    }
-    UNROLL for (int i = 0; i < 2; i++) {
-        t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-        t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-    }
-    UNROLL for (int i = 0; i < 2; i++) {
-        to[2 * i] = _mm512_unpacklo_epi64(t[i], t[2 + i]);
-        to[2 * i + 1] = _mm512_unpackhi_epi64(t[i], t[2 + i]);
-    }
-}
-
-static ALWAYS_INLINE void quads_of(const uint8_t *rows, size_t stride, const bool int4,
-                                   __m512i to[QUADS]) {
-    const __m512i low = _mm512_set1_epi8(15), flip = _mm512_set1_epi8((char)0x80);
-    __m512i d[QUADS];
-    dwords_of(rows, stride, d);
-    if (int4) {
-        UNROLL for (int j = 0; j < QUADS / 2; j++) {
-            to[2 * j] = _mm512_and_si512(d[j], low);
-            to[2 * j + 1] = _mm512_and_si512(_mm512_srli_epi16(d[j], 4), low);
-        }
-        return;
-    }
-    dwords_of(rows + 16, stride, d + 4);
-    UNROLL for (int j = 0; j < QUADS; j++) to[j] = _mm512_xor_si512(d[j], flip);
-}
-
-/* The same of the first `rows` rows, of which `bytes` are there; zeros for the others. */
-static NEVER_INLINE void edge_of(const uint8_t *at, size_t stride, int rows, size_t bytes,
-                                 bool int4, __m512i to[QUADS]) {
-    uint8_t part[LANES][INT8_GROUP] = {{0}};
-    for (int i = 0; i < rows; i++) memcpy(part[i], at + (size_t)i * stride, bytes);
-    if (int4)
-        quads_of(part[0], INT8_GROUP, true, to);
-    else
-        quads_of(part[0], INT8_GROUP, false, to);
-}
 
 /* Four scales in f32 of each of 16 rows. */
 static ALWAYS_INLINE void four_scales(const float *at, size_t stride, float to[][LANES]) {

@@ -2,18 +2,36 @@
 #define FOVEA_KERNELS_CPU_LINEAR_INT8_LANES_H
 
 /* y = x w^T + bias (+ y) with weights in int8, for a path with 16-lane vectors. An item is 64
- * columns of y: 64 rows of w, read once where they lie, stay in L2 and meet all rows of x. */
+ * columns of y: 64 rows of w, read once where they lie, stay in L2 and meet all rows of x. Where AVX-512 has
+ * VNNI, linear_int8_vnni.c is used. */
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/linear_int8.h"
 #include "kernels/cpu/linear_parts_lanes.h"
 
 enum { INT8_N = 64, INT8_STRIP = 6 };
 
+/* Integer sums of rows of x with rows of w, exact in any order. */
+typedef struct int8_product {
+    const int8_t *x; /* [M, ldx], zeros after K up to a multiple of 64 */
+    const int8_t *w; /* [N, K] without gaps; nothing after it is read */
+    size_t K, ldx;
+    int M, N;
+    int32_t *out; /* [M, ld] */
+    int ld;
+} int8_product;
+
+#ifdef __AVX512F__
+static bool int8_in_vnni(void) { return fv_vnni_runs_here(); }
+#else
+static bool int8_in_vnni(void) { return false; }
+#endif
+
 static size_t int8_ldx(const fv_linear_args *a) { return ((size_t)a->x.cols + 63) / 64 * 64; }
 
 /* ---- x --------------------------------------------------------------------------------- */
 
 static fv_cpu_plan pack_int8_plan(const void *args) {
+    if (int8_in_vnni()) return fv_vnni_pack_int8_plan(args);
     const fv_linear_args *a = ((const fv_cpu_packed_linear *)args)->a;
     fv_cpu_plan plan = {.n_item = a->x.rows, .grain = div_up(16384, a->x.cols + 1)};
     plan.shared_bytes = int8_x_head(a->x.rows) + (size_t)a->x.rows * int8_ldx(a);
@@ -21,20 +39,20 @@ static fv_cpu_plan pack_int8_plan(const void *args) {
 }
 
 static void pack_int8(const void *args, void *scratch, int64_t begin, int64_t end) {
+    if (int8_in_vnni()) {
+        fv_vnni_pack_int8(args, scratch, begin, end);
+        return;
+    }
     const fv_cpu_packed_linear *b = args;
     int8_x to = int8_x_at(b->x, b->a->x.rows);
     size_t K = (size_t)b->a->x.cols, ldx = int8_ldx(b->a);
-    (void)scratch;
     for (int64_t m = begin; m < end; m++) {
         const float *x = row_f32(&b->a->x, m);
         int8_t *codes = to.codes + (size_t)m * ldx;
         float by;
-        int32_t sum = 0;
         to.scale[m] = int8_scale(x, K, &by);
         int8_codes(x, K, by, codes);
         memset(codes + K, 0, ldx - K);
-        for (size_t k = 0; k < ldx; k++) sum += codes[k];
-        to.sum[m] = sum;
     }
 }
 
@@ -88,14 +106,14 @@ static NEVER_INLINE void int8_products(const int8_product *a) {
 /* ---- items ----------------------------------------------------------------------------- */
 
 static fv_cpu_plan linear_int8_plan(const void *args) {
+    if (int8_in_vnni()) return fv_vnni_linear_int8_plan(args);
     const fv_linear_args *a = ((const fv_cpu_packed_linear *)args)->a;
     fv_cpu_plan plan = {.grain = 1};
     for (int p = 0; p < a->n_part; p++) plan.n_item += div_up(a->part[p].w.rows, INT8_N);
     return plan;
 }
 
-static void linear_int8_item(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t n0,
-                             void (*products)(const int8_product *a)) {
+static void linear_int8_item(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t n0) {
     int M = b->a->x.rows, N = min_int(INT8_N, p->w.rows - n0);
     int32_t sums[INT8_STRIP * INT8_N];
     float wide[INT8_N];
@@ -107,8 +125,7 @@ static void linear_int8_item(const fv_cpu_packed_linear *b, const fv_linear_part
     for (int m = 0; m < M; m += INT8_STRIP) {
         a.M = min_int(INT8_STRIP, M - m);
         a.x = x.codes + (size_t)m * a.ldx;
-        a.x_sum = x.sum + m;
-        products(&a);
+        int8_products(&a);
         for (int i = 0; i < a.M; i++)
             store_int8_sums(p, m + i, x.scale[m + i], n0, N, bias, sums + i * INT8_N);
     }
@@ -116,15 +133,14 @@ static void linear_int8_item(const fv_cpu_packed_linear *b, const fv_linear_part
 
 static void linear_int8(const void *args, void *scratch, int64_t begin, int64_t end) {
     const fv_cpu_packed_linear *b = args;
-    void (*products)(const int8_product *a) = int8_products;
-#ifdef __AVX512F__
-    if (fv_vnni_runs_here()) products = fv_vnni_int8_products;
-#endif
-    (void)scratch;
+    if (int8_in_vnni()) {
+        fv_vnni_linear_int8(args, scratch, begin, end);
+        return;
+    }
     for (int p = 0; p < b->a->n_part; p++) {
         int64_t n = div_up(b->a->part[p].w.rows, INT8_N);
         for (int64_t i = begin < 0 ? 0 : begin; i < end && i < n; i++)
-            linear_int8_item(b, &b->a->part[p], i * INT8_N, products);
+            linear_int8_item(b, &b->a->part[p], i * INT8_N);
         begin -= n;
         end -= n;
     }

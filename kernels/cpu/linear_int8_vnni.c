@@ -1,68 +1,265 @@
-/* Integer sums with VPDPBUSD, whose first operand is unsigned: w + 128 in place of w, and 128 times
- * the sum of the row of x is taken off at the end. The 16 sums of a register wrap around, as do
- * their sums: what is left fits. */
+/* y = x w^T + bias (+ y) with weights in int8 and a scale for each row, with AVX-512 VNNI. Sums are
+ * integers, the same in any order; VPDPBUSD's first operand is unsigned, so w is raised by 128, and 128 times
+ * the sum of the row of x is taken off. Sums may wrap around on the way: what is left fits.
+ *
+ * Few rows of x: w is read once, where it lies, and streams past them; a sum is spread over 16 lanes.
+ * Many rows: lanes are rows of w, laid as quads (quads_vnni.h), which meet strips of rows of x, interleaved
+ * by quads. A panel costs as much to lay as a few rows of x to multiply. */
 #include <immintrin.h>
+#include <string.h>
 
-#include "kernels/cpu/inline.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/linear_int8.h"
+#include "kernels/cpu/linear_parts_lanes.h"
+#include "kernels/cpu/quads_vnni.h"
 
-enum { ROWS = 6, COLUMNS = 4, STEP = 64 };
+/* COLUMNS: of y, an item. FEW: up to 16 rows of x w is read faster where it lies. STEP: a register of a row.
+ * STRIP: rows of x that meet two panels at a time, in 24 registers. BLOCK: of K, so that two panels, 16 KiB,
+ * stay in L1. */
+enum {
+    COLUMNS = 64,
+    FEW = 16,
+    STEP = 64,
+    STRIP = 12,
+    BLOCK = 512,
+    PANEL = BLOCK / 4,
+    PAIR = 2 * LANES
+};
+
+static bool is_few(const fv_linear_args *a) { return a->x.rows <= FEW; }
+
+/* Bytes of a row of x: K and zeros. */
+static size_t row_bytes(const fv_linear_args *a) {
+    return ((size_t)a->x.cols + STEP - 1) / STEP * STEP;
+}
+
+/* ---- x --------------------------------------------------------------------------------- */
+
+/* Rows of a strip as they lie in memory: those of the last may be fewer, a multiple of 4. */
+static int strip_rows(int M, int m0) { return min_int(STRIP, (M - m0 + 3) / 4 * 4); }
+
+fv_cpu_plan fv_vnni_pack_int8_plan(const void *args) {
+    const fv_linear_args *a = ((const fv_cpu_packed_linear *)args)->a;
+    int rows = is_few(a) ? 1 : STRIP;
+    fv_cpu_plan plan = {.n_item = div_up(a->x.rows, rows)};
+    plan.grain = div_up(16384, (int64_t)rows * (a->x.cols + 1));
+    plan.shared_bytes = int8_x_head(a->x.rows) + ((size_t)a->x.rows + 3) * row_bytes(a);
+    return plan;
+}
+
+/* A row of x, each quad `rows` quads after the one before; its sum. */
+static int32_t pack_row(const float *x, size_t K, float by, size_t ldx, size_t rows, int8_t *to) {
+    __m512i sum = _mm512_setzero_si512();
+    for (size_t k = 0; k < ldx; k += STEP, to += STEP * rows) {
+        int8_t codes[STEP] = {0};
+        int8_codes(x + k, K - k < STEP ? K - k : STEP, by, codes);
+        sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi8(1), _mm512_loadu_si512(codes));
+        for (size_t q = 0; q < STEP / 4; q++) memcpy(to + 4 * q * rows, codes + 4 * q, 4);
+    }
+    return _mm512_reduce_add_epi32(sum);
+}
+
+void fv_vnni_pack_int8(const void *args, void *scratch, int64_t begin, int64_t end) {
+    const fv_cpu_packed_linear *b = args;
+    const fv_tensor *x = &b->a->x;
+    int8_x to = int8_x_at(b->x, x->rows);
+    size_t K = (size_t)x->cols, ldx = row_bytes(b->a);
+    int strip = is_few(b->a) ? 1 : STRIP;
+    (void)scratch;
+    for (int64_t i = begin; i < end; i++) {
+        int m0 = (int)i * strip, rows = strip == 1 ? 1 : strip_rows(x->rows, m0);
+        for (int j = 0; j < rows; j++) {
+            int8_t *codes = to.codes + (size_t)m0 * ldx + (size_t)j * 4;
+            if (m0 + j >= x->rows) {
+                for (size_t k = 0; k < ldx; k += 4) memset(codes + k * (size_t)rows, 0, 4);
+                continue;
+            }
+            const float *from = row_f32(x, m0 + j);
+            float by;
+            to.scale[m0 + j] = int8_scale(from, K, &by);
+            to.sum[m0 + j] = pack_row(from, K, by, ldx, (size_t)rows, codes);
+        }
+    }
+}
+
+/* ---- few rows of x --------------------------------------------------------------------- */
+
+/* Columns [n0, n0 + N) of y and all rows of x. */
+typedef struct work {
+    const int8_t *x, *w; /* [M, ldx] or strips; [N, K] without gaps, nothing after it is read */
+    size_t K, ldx;
+    int M, N;
+    int32_t *sums; /* [M, COLUMNS], begin at -128 times the sum of the row of x */
+} work;
+
+/* The sums of four registers. */
+static ALWAYS_INLINE __m128i four_sums(__m512i a, __m512i b, __m512i c, __m512i d) {
+    __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    __m512i all = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+    __m256i half = _mm256_add_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
+    return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+}
+
+/* A step of nr rows of w, which begin at `w`, and mr rows of x. */
+static ALWAYS_INLINE void few_step(const int8_t *const *w, size_t k, __mmask64 in, const int8_t *x,
+                                   size_t ldx, __m512i *acc, const int mr, const int nr) {
+    const __m512i flip = _mm512_set1_epi8((char)0x80);
+    __m512i xk[4];
+    UNROLL for (int i = 0; i < mr; i++) xk[i] = _mm512_loadu_si512(x + (size_t)i * ldx + k);
+    UNROLL for (int j = 0; j < nr; j++) {
+        __m512i wk = _mm512_xor_si512(_mm512_maskz_loadu_epi8(in, w[j] + k), flip);
+        UNROLL for (int i = 0; i < mr; i++) {
+            acc[i * nr + j] = _mm512_dpbusd_epi32(acc[i * nr + j], wk, xk[i]);
+        }
+    }
+}
+
+/* mr rows of x from m on, nr rows of w from n on; those after the last are the last again. */
+static ALWAYS_INLINE void few_tile(const work *t, int m, int n, const int mr, const int nr) {
+    const int8_t *x = t->x + (size_t)m * t->ldx, *w[8];
+    const size_t whole = t->K / STEP * STEP, ahead = (size_t)nr * t->K;
+    __m512i acc[24];
+    int32_t out[24];
+    UNROLL for (int j = 0; j < nr; j++) { w[j] = t->w + (size_t)min_int(n + j, t->N - 1) * t->K; }
+    UNROLL for (int i = 0; i < mr * nr; i++) acc[i] = _mm512_setzero_si512();
+    for (size_t k = 0; k < whole; k += STEP) {
+        if (m == 0) {
+            UNROLL for (int j = 0; j < nr; j++) {
+                _mm_prefetch((const void *)((uintptr_t)w[j] + ahead + k), _MM_HINT_T0);
+            }
+        }
+        few_step(w, k, ~(__mmask64)0, x, t->ldx, acc, mr, nr);
+    }
+    if (whole < t->K)
+        few_step(w, whole, ((__mmask64)1 << (t->K - whole)) - 1, x, t->ldx, acc, mr, nr);
+    UNROLL for (int i = 0; i < mr * nr; i += 4) {
+        _mm_storeu_si128((void *)(out + i), four_sums(acc[i], acc[i + 1], acc[i + 2], acc[i + 3]));
+    }
+    for (int i = 0; i < mr; i++)
+        for (int j = 0; j < nr && n + j < t->N; j++)
+            t->sums[(m + i) * COLUMNS + n + j] += out[i * nr + j];
+}
+
+static NEVER_INLINE void few_1(const work *t, int m, int n) { few_tile(t, m, n, 1, 8); }
+static NEVER_INLINE void few_2(const work *t, int m, int n) { few_tile(t, m, n, 2, 8); }
+static NEVER_INLINE void few_3(const work *t, int m, int n) { few_tile(t, m, n, 3, 4); }
+static NEVER_INLINE void few_4(const work *t, int m, int n) { few_tile(t, m, n, 4, 4); }
+
+static void few_products(const work *t) {
+    static void (*const tile[])(const work *, int, int) = {few_1, few_2, few_3, few_4};
+    for (int n = 0; n < t->N; n += 8)
+        for (int m = 0; m < t->M; m += 4) {
+            int rows = min_int(4, t->M - m);
+            tile[rows - 1](t, m, n);
+            if (rows > 2 && n + 4 < t->N) tile[rows - 1](t, m, n + 4);
+        }
+}
+
+/* ---- many rows of x -------------------------------------------------------------------- */
+
+/* Columns [k0, k0 + 4 quads) of rows [n0, n0 + 16) of w. */
+static void panel_of(const work *t, int n0, size_t k0, size_t quads, __m512i *to) {
+    int rows = min_int(LANES, t->N - n0);
+    for (size_t q = 0; q < quads; q += QUADS, to += QUADS) {
+        size_t k = k0 + 4 * q, left = k < t->K ? t->K - k : 0;
+        const uint8_t *at = (const uint8_t *)t->w + (size_t)n0 * t->K + k;
+        if (rows == LANES && left >= INT8_GROUP)
+            quads_of(at, t->K, false, to);
+        else
+            edge_of(at, t->K, rows, left < INT8_GROUP ? left : INT8_GROUP, false, to);
+    }
+}
+
+/* Two panels and a strip of mr rows of x; sums [mr, COLUMNS]. */
+static ALWAYS_INLINE void many_tile(const __m512i *w0, const __m512i *w1, size_t quads,
+                                    const int32_t *x, int32_t *sums, const int mr) {
+    __m512i acc[2 * STRIP];
+    UNROLL for (int i = 0; i < mr; i++) {
+        acc[2 * i] = _mm512_loadu_si512(sums + i * COLUMNS);
+        acc[2 * i + 1] = _mm512_loadu_si512(sums + i * COLUMNS + LANES);
+    }
+    for (size_t q = 0; q < quads; q++, x += mr) {
+        UNROLL for (int i = 0; i < mr; i++) {
+            __m512i all = _mm512_set1_epi32(x[i]);
+            acc[2 * i] = _mm512_dpbusd_epi32(acc[2 * i], w0[q], all);
+            acc[2 * i + 1] = _mm512_dpbusd_epi32(acc[2 * i + 1], w1[q], all);
+        }
+    }
+    UNROLL for (int i = 0; i < mr; i++) {
+        _mm512_storeu_si512(sums + i * COLUMNS, acc[2 * i]);
+        _mm512_storeu_si512(sums + i * COLUMNS + LANES, acc[2 * i + 1]);
+    }
+}
+
+static NEVER_INLINE void many_4(const __m512i *w, size_t quads, const int32_t *x, int32_t *sums) {
+    many_tile(w, w + PANEL, quads, x, sums, 4);
+}
+static NEVER_INLINE void many_8(const __m512i *w, size_t quads, const int32_t *x, int32_t *sums) {
+    many_tile(w, w + PANEL, quads, x, sums, 8);
+}
+static NEVER_INLINE void many_12(const __m512i *w, size_t quads, const int32_t *x, int32_t *sums) {
+    many_tile(w, w + PANEL, quads, x, sums, STRIP);
+}
+
+static void many_products(const work *t, __m512i *w) {
+    for (size_t k = 0; k < t->ldx; k += BLOCK)
+        for (int n = 0; n < t->N; n += PAIR) {
+            size_t quads = (t->ldx - k < BLOCK ? t->ldx - k : BLOCK) / 4;
+            panel_of(t, n, k, quads, w);
+            if (n + LANES < t->N) panel_of(t, n + LANES, k, quads, w + PANEL);
+            for (int m = 0; m < t->M; m += STRIP) {
+                int rows = strip_rows(t->M, m);
+                const int8_t *x = t->x + (size_t)m * t->ldx + k * (size_t)rows;
+                (rows == 4   ? many_4
+                 : rows == 8 ? many_8
+                             : many_12)(w, quads, (const int32_t *)x, t->sums + m * COLUMNS + n);
+            }
+        }
+}
+
+/* ---- items ----------------------------------------------------------------------------- */
+
+fv_cpu_plan fv_vnni_linear_int8_plan(const void *args) {
+    const fv_linear_args *a = ((const fv_cpu_packed_linear *)args)->a;
+    fv_cpu_plan plan = {.grain = 1};
+    for (int p = 0; p < a->n_part; p++) plan.n_item += div_up(a->part[p].w.rows, COLUMNS);
+    if (is_few(a)) plan.grain = div_up(1 << 18, (int64_t)COLUMNS * (a->x.cols + 1));
+    plan.scratch_bytes =
+        2 * PANEL * sizeof(__m512i) + sizeof(int32_t) * COLUMNS * ((size_t)a->x.rows + 3);
+    return plan;
+}
+
+static void item(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t n0, __m512i *w) {
+    int8_x x = int8_x_at(b->x, b->a->x.rows);
+    work t = {.x = x.codes, .K = (size_t)b->a->x.cols, .ldx = row_bytes(b->a), .M = b->a->x.rows};
+    float wide[COLUMNS];
+    t.N = min_int(COLUMNS, p->w.rows - n0);
+    t.w = (const int8_t *)p->w.data + (size_t)n0 * t.K;
+    t.sums = (int32_t *)(w + 2 * PANEL);
+    for (int m = 0; m < t.M; m++)
+        for (int j = 0; j < COLUMNS; j++) t.sums[m * COLUMNS + j] = -128 * x.sum[m];
+    if (is_few(b->a))
+        few_products(&t);
+    else
+        many_products(&t, w);
+    const float *bias = bias_f32(&p->bias, n0, t.N, wide);
+    for (int m = 0; m < t.M; m++)
+        store_int8_sums(p, m, x.scale[m], n0, t.N, bias, t.sums + m * COLUMNS);
+}
+
+void fv_vnni_linear_int8(const void *args, void *scratch, int64_t begin, int64_t end) {
+    const fv_cpu_packed_linear *b = args;
+    for (int p = 0; p < b->a->n_part; p++) {
+        int64_t n = div_up(b->a->part[p].w.rows, COLUMNS);
+        for (int64_t i = begin < 0 ? 0 : begin; i < end && i < n; i++)
+            item(b, &b->a->part[p], i * COLUMNS, scratch);
+        begin -= n;
+        end -= n;
+    }
+}
 
 bool fv_vnni_runs_here(void) {
     __builtin_cpu_init();
     return __builtin_cpu_supports("avx512vnni");
-}
-
-/* mr rows of x from m on times nr rows of w from n on; both are constants after inlining. */
-static ALWAYS_INLINE void tile(const int8_product *a, int m, int n, const int mr, const int nr) {
-    const int8_t *x = a->x + (size_t)m * a->ldx, *w = a->w + (size_t)n * a->K;
-    const __m512i flip = _mm512_set1_epi8((char)0x80);
-    __m512i acc[ROWS * COLUMNS];
-    UNROLL for (int i = 0; i < mr * nr; i++) acc[i] = _mm512_setzero_si512();
-    for (size_t k = 0; k < a->K; k += STEP) {
-        __mmask64 in = a->K - k < STEP ? ((__mmask64)1 << (a->K - k)) - 1 : ~(__mmask64)0;
-        __m512i wk[COLUMNS];
-        UNROLL for (int j = 0; j < nr; j++) {
-            wk[j] = _mm512_xor_si512(_mm512_maskz_loadu_epi8(in, w + (size_t)j * a->K + k), flip);
-        }
-        UNROLL for (int i = 0; i < mr; i++) {
-            __m512i xk = _mm512_loadu_si512(x + (size_t)i * a->ldx + k);
-            UNROLL for (int j = 0; j < nr; j++) {
-                acc[i * nr + j] = _mm512_dpbusd_epi32(acc[i * nr + j], wk[j], xk);
-            }
-        }
-    }
-    for (int i = 0; i < mr; i++)
-        for (int j = 0; j < nr; j++)
-            a->out[(m + i) * a->ld + n + j] =
-                (int32_t)((uint32_t)_mm512_reduce_add_epi32(acc[i * nr + j]) -
-                          128u * (uint32_t)a->x_sum[m + i]);
-}
-
-static NEVER_INLINE void tile_whole(const int8_product *a, int m, int n) {
-    tile(a, m, n, ROWS, COLUMNS);
-}
-
-static NEVER_INLINE void tile_row(const int8_product *a, int m, int n) {
-    tile(a, m, n, 1, COLUMNS);
-}
-
-static NEVER_INLINE void tile_one(const int8_product *a, int m, int n) { tile(a, m, n, 1, 1); }
-
-void fv_vnni_int8_products(const int8_product *a) {
-    for (int m = 0; m < a->M; m += ROWS)
-        for (int n = 0; n < a->N; n += COLUMNS) {
-            int rows = a->M - m < ROWS ? a->M - m : ROWS;
-            int columns = a->N - n < COLUMNS ? a->N - n : COLUMNS;
-            if (rows == ROWS && columns == COLUMNS) {
-                tile_whole(a, m, n);
-                continue;
-            }
-            for (int i = 0; i < rows; i++) {
-                if (columns == COLUMNS)
-                    tile_row(a, m + i, n);
-                else
-                    for (int j = 0; j < columns; j++) tile_one(a, m + i, n + j);
-            }
-        }
 }
