@@ -12,6 +12,9 @@
 #include "kernels/cpu/attention_rows.h"
 #include "kernels/cpu/linear_bf16_lanes.h"
 
+/* Columns of v that few vectors meet at a time. */
+enum { VALUES_NV = 2, VALUES_COLUMNS = VALUES_NV * LANES };
+
 static void copy_queries_bf16(attn_item *t) {
     for (int32_t v = 0; v < t->R; v++) {
         float *to = t->q + (size_t)v * t->Dp;
@@ -20,14 +23,32 @@ static void copy_queries_bf16(attn_item *t) {
     }
 }
 
+/* The same where few vectors meet keys where they lie. */
+static void scores_bf16_few(attn_item *t, const void *k, const void *v, int32_t n) {
+    for (int32_t j = 0; j < n; j += LANES)
+        bf16_few_products(&(bf16_few){.x = t->q,
+                                      .ldx = t->Dp,
+                                      .M = t->R,
+                                      .rows = min_int(LANES, n - j),
+                                      .w = (const uint16_t *)k + (size_t)j * t->D,
+                                      .K = t->D,
+                                      .acc = t->s + j,
+                                      .ld = FV_KV_BLOCK,
+                                      .next = (const char *)v - (const char *)k});
+}
+
 static void scores_bf16(attn_item *t, const void *k, const void *v, int32_t n) {
     fv_tensor keys = fv_tensor_of((void *)(uintptr_t)k, t->a->kv_dtype, n, (int32_t)t->D);
     ptrdiff_t next = (const char *)v - (const char *)k;
     int panels = (int)div_up(n, LANES);
+    memset(t->s, 0, (size_t)t->R * FV_KV_BLOCK * sizeof *t->s);
+    if (bf16_in_place(&keys, t->R)) {
+        scores_bf16_few(t, k, v, n);
+        return;
+    }
     for (int j = 0; j < panels; j++)
         bf16_panel(&keys, j * LANES, min_int(LANES, n - j * LANES), 0, t->Dp / BF16_STEP, next,
                    t->k + (size_t)j * t->Dp * LANES);
-    memset(t->s, 0, (size_t)t->R * FV_KV_BLOCK * sizeof *t->s);
     bf16_products(&(bf16_product){.x = t->q,
                                   .w = t->k,
                                   .ldx = t->Dp,
@@ -42,9 +63,11 @@ static void scores_bf16(attn_item *t, const void *k, const void *v, int32_t n) {
 }
 
 /* The first n rows of v, rounded, with zeros after them: panels [64, 16] of t->v. */
-static void pack_values(attn_item *t, const void *block, int32_t n) {
+static void pack_values(attn_item *t, const void *block, int32_t n, const void *next) {
     fv_dtype type = t->a->kv_dtype;
     size_t size = fv_dtype_bytes(type);
+    for (size_t b = 0; next && b < FV_KV_BLOCK * t->D * size; b += 64)
+        _mm_prefetch((const char *)next + b, _MM_HINT_T1);
     for (size_t d = 0; d < t->Dp; d += LANES) {
         float *to = t->v + d * FV_KV_BLOCK;
         size_t cols = d < t->D ? t->D - d : 0;
@@ -73,16 +96,78 @@ static void add_values(attn_item *t, int32_t v0, int32_t rows) {
                                   .ld_panel = LANES});
 }
 
+/* sum = sum + p v for one row of v, mr vectors and nv registers of columns; the bytes `ahead` of the row
+ * are fetched. */
+static ALWAYS_INLINE void value_row_bf16(const float *p, const uint16_t *v, ptrdiff_t ahead,
+                                         const int mr, const int nv, f32x16 *sum) {
+    _mm_prefetch((const void *)((uintptr_t)v + (size_t)ahead), _MM_HINT_T0);
+    UNROLL for (int x = 0; x < nv; x++) {
+        f32x16 column = f32x16_widen(v + x * LANES, FV_BF16);
+        UNROLL for (int i = 0; i < mr; i++) {
+            sum[i * nv + x] = f32x16_fma(f32x16_all(p[i * FV_KV_BLOCK]), column, sum[i * nv + x]);
+        }
+    }
+}
+
+/* o = o + p v for mr vectors and nv registers of columns from d on, with the first n rows of v where
+ * they lie. Rows of zeros after them would change nothing. */
+static ALWAYS_INLINE void values_tile_bf16(const attn_item *t, const uint16_t *v, int32_t n,
+                                           size_t d, ptrdiff_t ahead, const int mr, const int nv) {
+    const size_t D = t->D;
+    v += d;
+    for (int32_t j = 0; j < n;) {
+        const int32_t end = min_int(n, j + BF16_STEP);
+        f32x16 even[BF16_IN_PLACE * VALUES_NV], odd[BF16_IN_PLACE * VALUES_NV];
+        UNROLL for (int i = 0; i < mr * nv; i++) even[i] = odd[i] = f32x16_zero();
+        for (; j + 1 < end; j += 2, v += 2 * D) {
+            value_row_bf16(t->s + j, v, ahead, mr, nv, even);
+            value_row_bf16(t->s + j + 1, v + D, ahead, mr, nv, odd);
+        }
+        if (j < end) value_row_bf16(t->s + j++, v, ahead, mr, nv, even);
+        UNROLL for (int i = 0; i < mr; i++) {
+            UNROLL for (int x = 0; x < nv; x++) {
+                float *o = t->o + (size_t)i * t->Dp + d + (size_t)x * LANES;
+                f32x16 sum = f32x16_add(even[i * nv + x], odd[i * nv + x]);
+                f32x16_store(o, f32x16_add(f32x16_load(o), sum));
+            }
+        }
+    }
+}
+
+/* A function of its own, as bf16_tiles. */
+static NEVER_INLINE void values_tiles_bf16(const attn_item *t, const uint16_t *v, int32_t n,
+                                           ptrdiff_t next) {
+    for (size_t d = 0; d < t->D; d += VALUES_COLUMNS) {
+        switch (t->R) {
+        case 1: values_tile_bf16(t, v, n, d, next, 1, VALUES_NV); break;
+        case 2: values_tile_bf16(t, v, n, d, next, 2, VALUES_NV); break;
+        case 3: values_tile_bf16(t, v, n, d, next, 3, VALUES_NV); break;
+        default: values_tile_bf16(t, v, n, d, next, BF16_IN_PLACE, VALUES_NV);
+        }
+    }
+}
+
+static bool values_in_place(const attn_item *t) {
+    return t->R <= BF16_IN_PLACE && t->a->kv_dtype == FV_BF16 && t->D % VALUES_COLUMNS == 0;
+}
+
 static void values_bf16(attn_item *t, const void *block, int32_t n, const fv_kv_block *next) {
-    (void)next;
     attn_shrink(t);
     if (attn_rows_shared(t, block, n)) {
-        pack_values(t, block, attn_most_seen(t));
+        if (values_in_place(t)) {
+            unsigned before = _mm_getcsr();
+            _mm_setcsr(before | 0x8040); /* FTZ, DAZ */
+            values_tiles_bf16(t, block, attn_most_seen(t),
+                              next ? (const char *)next->k - (const char *)block : 0);
+            _mm_setcsr(before);
+            return;
+        }
+        pack_values(t, block, attn_most_seen(t), next ? next->k : NULL);
         add_values(t, 0, t->R);
         return;
     }
     for (int32_t v = 0; v < t->R; v++) {
-        pack_values(t, block, t->n_seen[v]);
+        pack_values(t, block, t->n_seen[v], NULL);
         add_values(t, v, 1);
     }
 }

@@ -147,6 +147,27 @@ static inline void bf16x32_transpose(const void *rows, size_t stride, float *to)
     }
 }
 
+/* A step in bf16 (linear_bf16_lanes.h) of mr rows of x, ldx apart, with 16 rows of 32 bf16:
+ * acc[i] = acc[i] + (even + odd), lanes are rows. The bytes `ahead` of each row are fetched. */
+static ALWAYS_INLINE void bf16x32_step(const void *rows, size_t stride, ptrdiff_t ahead,
+                                       const float *x, size_t ldx, const int mr, f32x16 *acc) {
+    float w[32 * 16];
+    for (int i = 0; i < 16; i++)
+        _mm_prefetch((const void *)((uintptr_t)rows + (size_t)i * stride + (size_t)ahead),
+                     _MM_HINT_T0);
+    bf16x32_transpose(rows, stride, w);
+    UNROLL for (int i = 0; i < mr; i++) {
+        f32x16 even = f32x16_zero(), odd = even;
+        for (int k = 0; k < 32; k += 2) {
+            even = f32x16_fma(f32x16_all(x[(size_t)i * ldx + (size_t)k]), f32x16_load(w + 16 * k),
+                              even);
+            odd = f32x16_fma(f32x16_all(x[(size_t)i * ldx + (size_t)k + 1]),
+                             f32x16_load(w + 16 * k + 16), odd);
+        }
+        acc[i] = f32x16_add(acc[i], f32x16_add(even, odd));
+    }
+}
+
 /* 16 codes of 8 or 4 bits (kernels/packed.h) as numbers. */
 static ALWAYS_INLINE f32x16 f32x16_of_codes(const void *p, const int bits) {
     const __m128i low = _mm_set1_epi8(15);

@@ -106,6 +106,33 @@ static inline void bf16x32_transpose(const void *rows, size_t stride, float *to)
     }
 }
 
+/* A step in bf16 (linear_bf16_lanes.h) of mr rows of x, ldx apart, with 16 rows of 32 bf16 where they lie:
+ * acc[i] = acc[i] + (even + odd), lanes are rows. The bytes `ahead` of each row are fetched. */
+static ALWAYS_INLINE void bf16x32_step(const void *rows, size_t stride, ptrdiff_t ahead,
+                                       const float *x, size_t ldx, const int mr, f32x16 *acc) {
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
+    __m512i r[16];
+    f32x16 even[4], odd[4];
+    UNROLL for (int i = 0; i < 16; i++) {
+        const char *at = (const char *)rows + (size_t)i * stride;
+        _mm_prefetch((const void *)((uintptr_t)at + (size_t)ahead), _MM_HINT_T0);
+        r[i] = _mm512_loadu_si512(at);
+    }
+    i32x16_transpose(r);
+    UNROLL for (int i = 0; i < mr; i++) even[i] = odd[i] = f32x16_zero();
+    UNROLL for (int k = 0; k < 16; k++) {
+        f32x16 w_even = _mm512_castsi512_ps(_mm512_slli_epi32(r[k], 16));
+        f32x16 w_odd = _mm512_castsi512_ps(_mm512_and_si512(r[k], upper));
+        UNROLL for (int i = 0; i < mr; i++) {
+            even[i] = f32x16_fma(f32x16_all(x[(size_t)i * ldx + 2 * k]), w_even, even[i]);
+            odd[i] = f32x16_fma(f32x16_all(x[(size_t)i * ldx + 2 * k + 1]), w_odd, odd[i]);
+        }
+    }
+    UNROLL for (int i = 0; i < mr; i++) {
+        acc[i] = f32x16_add(acc[i], f32x16_add(even[i], odd[i]));
+    }
+}
+
 /* 16 codes of 8 or 4 bits (kernels/packed.h) as numbers. */
 static ALWAYS_INLINE f32x16 f32x16_of_codes(const void *p, const int bits) {
     const __m128i low = _mm_set1_epi8(15);

@@ -166,11 +166,96 @@ static void bf16_panel(const fv_tensor *w, int64_t n0, int rows, size_t k0, size
     }
 }
 
+/* ---- few rows of x --------------------------------------------------------------------- */
+
+/* Up to this many rows of x meet w where it lies: each panel would be written for little. */
+enum { BF16_IN_PLACE = 4, BF16_AHEAD = 4 * BF16_STEP };
+
+/* What bf16_few works on: M rows of x, K numbers of up to 16 rows of w, and acc of each row of x. */
+typedef struct bf16_few {
+    const float *x;
+    size_t ldx;
+    int M, rows;
+    const uint16_t *w; /* rows without gaps */
+    size_t K;
+    float *acc;
+    size_t ld;
+    ptrdiff_t next; /* in bytes, from a row to what is wanted after it; 0: rows that follow */
+} bf16_few;
+
+static ALWAYS_INLINE void bf16_few_rows(const bf16_few *a, const int mr) {
+    size_t stride = a->K * sizeof(uint16_t);
+    f32x16 acc[BF16_IN_PLACE];
+    UNROLL for (int i = 0; i < mr; i++) acc[i] = f32x16_load(a->acc + (size_t)i * a->ld);
+    for (size_t k = 0; k < a->K; k += BF16_STEP) {
+        const uint16_t *at = a->w + k;
+        if (a->rows == LANES && k + BF16_STEP <= a->K) {
+            ptrdiff_t ahead = BF16_AHEAD * (ptrdiff_t)sizeof(uint16_t);
+            if (a->next)
+                ahead = a->next;
+            else if (k + BF16_AHEAD >= a->K) /* of the 16 rows that follow */
+                ahead += (ptrdiff_t)((LANES - 1) * stride);
+            bf16x32_step(at, stride, ahead, a->x + k, a->ldx, mr, acc);
+            continue;
+        }
+        uint16_t part[BF16_ROWS * BF16_STEP] = {0};
+        size_t cols = a->K - k < BF16_STEP ? a->K - k : BF16_STEP;
+        for (int i = 0; i < a->rows; i++)
+            memcpy(part + i * BF16_STEP, at + (size_t)i * a->K, cols * sizeof *part);
+        bf16x32_step(part, BF16_STEP * sizeof *part, 0, a->x + k, a->ldx, mr, acc);
+    }
+    UNROLL for (int i = 0; i < mr; i++) f32x16_store(a->acc + (size_t)i * a->ld, acc[i]);
+}
+
+/* A function of its own, as bf16_tiles. */
+static NEVER_INLINE void bf16_few_tiles(const bf16_few *a) {
+    switch (a->M) {
+    case 1: bf16_few_rows(a, 1); break;
+    case 2: bf16_few_rows(a, 2); break;
+    case 3: bf16_few_rows(a, 3); break;
+    default: bf16_few_rows(a, BF16_IN_PLACE);
+    }
+}
+
+static void bf16_few_products(const bf16_few *a) {
+    unsigned before = _mm_getcsr();
+    _mm_setcsr(before | 0x8040); /* FTZ, DAZ */
+    bf16_few_tiles(a);
+    _mm_setcsr(before);
+}
+
+/* ---- items ----------------------------------------------------------------------------- */
+
+static bool bf16_in_place(const fv_tensor *w, int rows) {
+    return rows <= BF16_IN_PLACE && w->dtype == FV_BF16 && !w->quant;
+}
+
+/* Columns [n0, n0 + N <= 16) of y for few rows of x. */
+static void linear_bf16_few(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t n0,
+                            int N) {
+    size_t K = (size_t)b->a->x.cols;
+    float acc[BF16_IN_PLACE * LANES] = {0}, wide[LANES];
+    const float *bias = bias_f32(&p->bias, n0, N, wide);
+    bf16_few_products(&(bf16_few){.x = b->x,
+                                  .ldx = bf16_steps(K) * BF16_STEP,
+                                  .M = b->a->x.rows,
+                                  .rows = N,
+                                  .w = (const uint16_t *)p->w.data + (size_t)n0 * K,
+                                  .K = K,
+                                  .acc = acc,
+                                  .ld = LANES});
+    for (int m = 0; m < b->a->x.rows; m++) store_sums(p, m, n0, N, bias, acc + m * LANES);
+}
+
 /* Columns [n0, n0 + N) of y. */
 static void linear_bf16_item(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t n0,
                              int N, float *scratch) {
     size_t K = (size_t)b->a->x.cols, all = bf16_steps(K), ldx = all * BF16_STEP;
     int M = b->a->x.rows, panels = (int)div_up(N, LANES);
+    if (bf16_in_place(&p->w, M)) {
+        linear_bf16_few(b, p, n0, N);
+        return;
+    }
     float *accs = scratch + (size_t)panels * BF16_PANEL, wide[BF16_PANELS * LANES];
     const float *bias = bias_f32(&p->bias, n0, N, wide);
     memset(accs, 0, (size_t)panels * (size_t)M * LANES * sizeof *accs);
