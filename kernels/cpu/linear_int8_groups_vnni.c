@@ -14,6 +14,7 @@
 #include "kernels/cpu/linear_int8_groups_vnni.h"
 #include "kernels/cpu/linear_parts_lanes.h"
 #include "kernels/cpu/quads_vnni.h"
+#include "kernels/cpu/scales_vnni.h"
 
 /* K_GROUPS: groups of a block of K; its panel, 8 KiB, stays in L1. ROWS: of x that meet a panel at a time. */
 enum { K_GROUPS = 16, PANELS = 4, FEW = 16, ROWS = 4 };
@@ -39,6 +40,7 @@ fv_cpu_plan fv_vnni_pack_int8_groups_plan(const void *args) {
     const fv_linear_args *a = ((const fv_cpu_packed_linear *)args)->a;
     fv_cpu_plan plan = {.n_item = a->x.rows, .grain = div_up(16384, a->x.cols + 1)};
     plan.shared_bytes = (size_t)a->x.rows * int8_groups(a->x.cols) * sizeof(x_group);
+    if (fv_vnni_few_groups(a)) plan.shared_bytes = fv_vnni_few_groups_bytes(a);
     return plan;
 }
 
@@ -62,55 +64,16 @@ static void pack_group(const float *x, size_t K, size_t g, bool int4, x_group *t
 void fv_vnni_pack_int8_groups(const void *args, void *scratch, int64_t begin, int64_t end) {
     const fv_cpu_packed_linear *b = args;
     size_t n = int8_groups(b->a->x.cols);
-    bool int4 = is_int4(b->a);
+    bool int4 = is_int4(b->a), few = fv_vnni_few_groups(b->a);
     (void)scratch;
-    for (int64_t m = begin; m < end; m++)
+    for (int64_t m = begin; few && m < end; m++) fv_vnni_pack_few_groups(b, m);
+    for (int64_t m = begin; !few && m < end; m++)
         for (size_t g = 0; g < n; g++)
             pack_group(row_f32(&b->a->x, m), (size_t)b->a->x.cols, g, int4,
                        (x_group *)b->x + (size_t)m * n + g);
 }
 
 /* ---- w --------------------------------------------------------------------------------- */
-
-/* Four scales in f32 of each of 16 rows. */
-static ALWAYS_INLINE void four_scales(const float *at, size_t stride, float to[][LANES]) {
-    __m512i each[4];
-    dwords_of(at, stride * sizeof *at, each);
-    UNROLL for (int j = 0; j < 4; j++) _mm512_storeu_si512(to[j], each[j]);
-}
-
-/* Eight scales of 16 bits of each of 16 rows. */
-static ALWAYS_INLINE void eight_scales(const uint16_t *at, size_t stride, fv_dtype t,
-                                       float to[][LANES]) {
-    __m512i pair[4];
-    dwords_of(at, stride * sizeof *at, pair);
-    UNROLL for (int j = 0; j < 4; j++) {
-        __m512i second = _mm512_srli_epi32(pair[j], 16);
-        if (t == FV_BF16) {
-            _mm512_storeu_si512(to[2 * j], _mm512_slli_epi32(pair[j], 16));
-            _mm512_storeu_si512(to[2 * j + 1], _mm512_slli_epi32(second, 16));
-        } else {
-            _mm512_storeu_ps(to[2 * j], _mm512_cvtph_ps(_mm512_cvtepi32_epi16(pair[j])));
-            _mm512_storeu_ps(to[2 * j + 1], _mm512_cvtph_ps(_mm512_cvtepi32_epi16(second)));
-        }
-    }
-}
-
-/* Scales of rows [n0, n0 + rows) for n groups of x from g0 on. */
-static void scales_of(const fv_quant *q, int64_t n0, int rows, size_t g0, size_t n,
-                      float to[2 * K_GROUPS][LANES]) {
-    const size_t units = int8_scales(q, g0, n), stride = (size_t)q->groups;
-    const size_t at = (size_t)n0 * stride + g0 * int8_units(q);
-    const bool direct = rows == LANES && q->group <= INT8_GROUP;
-    size_t u = 0;
-    for (; direct && q->scale_type == FV_F32 && u + 4 <= units; u += 4)
-        four_scales((const float *)q->scale + at + u, stride, to + u);
-    for (; direct && q->scale_type != FV_F32 && u + 8 <= units; u += 8)
-        eight_scales((const uint16_t *)q->scale + at + u, stride, q->scale_type, to + u);
-    for (; u < units; u++)
-        for (int i = 0; i < LANES; i++)
-            to[u][i] = i < rows ? int8_scale_at(q, n0 + i, g0, u) : 0.0f;
-}
 
 /* n groups from g0 on of rows [n0, n0 + rows); the bytes `ahead` of each row are fetched. */
 static ALWAYS_INLINE void panel_of(const fv_tensor *w, int64_t n0, int rows, size_t g0, size_t n,
@@ -231,9 +194,12 @@ static void item(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t
 void fv_vnni_linear_int8_groups(const void *args, void *scratch, int64_t begin, int64_t end) {
     const fv_cpu_packed_linear *b = args;
     int columns = columns_of(b->a);
+    const bool few = fv_vnni_few_groups(b->a);
     for (int p = 0; p < b->a->n_part; p++) {
         int64_t N = b->a->part[p].w.rows, n = div_up(N, columns);
-        for (int64_t i = begin < 0 ? 0 : begin; i < end && i < n; i++)
+        if (few && end > 0)
+            fv_vnni_linear_few_groups(b, &b->a->part[p], begin < 0 ? 0 : begin, end < n ? end : n);
+        for (int64_t i = begin < 0 ? 0 : begin; !few && i < end && i < n; i++)
             item(b, &b->a->part[p], i * columns, min_int(columns, N - i * columns), scratch);
         begin -= n;
         end -= n;

@@ -1,0 +1,29 @@
+#ifndef FOVEA_KERNELS_CPU_DWORDS_AVX512_H
+#define FOVEA_KERNELS_CPU_DWORDS_AVX512_H
+
+#include <immintrin.h>
+#include <stddef.h>
+
+#include "kernels/cpu/inline.h"
+
+/* 16 bytes of each of 16 rows: dword j of row i is number i of to[j]. */
+static ALWAYS_INLINE void dwords_of(const void *rows, size_t stride, __m512i to[4]) {
+    __m512i r[4], t[4];
+    UNROLL for (int i = 0; i < 4; i++) {
+        const char *at = (const char *)rows + (size_t)i * stride;
+        r[i] = _mm512_castsi128_si512(_mm_loadu_si128((const void *)at));
+        r[i] = _mm512_inserti32x4(r[i], _mm_loadu_si128((const void *)(at + 4 * stride)), 1);
+        r[i] = _mm512_inserti32x4(r[i], _mm_loadu_si128((const void *)(at + 8 * stride)), 2);
+        r[i] = _mm512_inserti32x4(r[i], _mm_loadu_si128((const void *)(at + 12 * stride)), 3);
+    }
+    UNROLL for (int i = 0; i < 2; i++) {
+        t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+        t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+    }
+    UNROLL for (int i = 0; i < 2; i++) {
+        to[2 * i] = _mm512_unpacklo_epi64(t[i], t[2 + i]);
+        to[2 * i + 1] = _mm512_unpackhi_epi64(t[i], t[2 + i]);
+    }
+}
+
+#endif
