@@ -36,11 +36,17 @@ static void scales_of(const fv_quant *q, int64_t n0, int rows, size_t g0, size_t
     const size_t units = int8_scales(q, g0, n), stride = (size_t)q->groups;
     const size_t at = (size_t)n0 * stride + g0 * int8_units(q);
     const bool direct = rows == LANES && q->group <= INT8_GROUP;
+    const size_t step = q->scale_type == FV_F32 ? 4 : 8;
     size_t u = 0;
-    for (; direct && q->scale_type == FV_F32 && u + 4 <= units; u += 4)
-        four_scales((const float *)q->scale + at + u, stride, to + u);
-    for (; direct && q->scale_type != FV_F32 && u + 8 <= units; u += 8)
-        eight_scales((const uint16_t *)q->scale + at + u, stride, q->scale_type, to + u);
+    if (direct && units >= step) {
+        for (; u < units; u += step) {
+            if (units - u < step) u = units - step; /* some of them again */
+            if (q->scale_type == FV_F32)
+                four_scales((const float *)q->scale + at + u, stride, to + u);
+            else
+                eight_scales((const uint16_t *)q->scale + at + u, stride, q->scale_type, to + u);
+        }
+    }
     for (; u < units; u++)
         for (int i = 0; i < LANES; i++)
             to[u][i] = i < rows ? int8_scale_at(q, n0 + i, g0, u) : 0.0f;
