@@ -13,7 +13,7 @@
 #include "kernels/cpu/scales_vnni.h"
 
 /* BLOCK: groups of a block. AHEAD: blocks of a row between what is multiplied and what is fetched. */
-enum { BLOCK = 4, ROWS = 4, AHEAD = 4, SCALES = 32 };
+enum { BLOCK = 4, ROWS = 4, AHEAD = 2, SCALES = 32 };
 
 /* A block of a row of x; groups after the last are zeros. A register holds 16 columns of each group: the
  * first 16 and the last, or, for integers of 4 bits, the even ones and the odd ones. */
@@ -159,10 +159,14 @@ static ALWAYS_INLINE void item(const fv_cpu_packed_linear *b, const fv_linear_pa
                         .stride = quant->row_bytes,
                         .bytes = int4 ? ((size_t)p->w.cols + 1) / 2 : (size_t)p->w.cols,
                         .rows = N};
+    const size_t scale_bytes = LANES * (size_t)quant->groups * fv_dtype_bytes(quant->scale_type);
+    const uintptr_t scales_after = (uintptr_t)quant->scale + (size_t)(n0 / LANES + 1) * scale_bytes;
     float scale[SCALES][LANES], wide[LANES], sums[LANES];
     const float *bias = bias_f32(&p->bias, n0, N, wide);
     __m512 acc[ROWS];
     UNROLL for (int m = 0; m < mr; m++) acc[m] = _mm512_setzero_ps();
+    for (size_t at = 0; at < scale_bytes; at += 64)
+        _mm_prefetch((const void *)(scales_after + at), _MM_HINT_T0);
     for (size_t g = 0; g < all; g += BLOCK) {
         size_t n = all - g < BLOCK ? all - g : BLOCK;
         if (g % SCALES == 0) scales_of(quant, n0, N, g, all - g < SCALES ? all - g : SCALES, scale);
