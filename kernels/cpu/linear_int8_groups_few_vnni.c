@@ -10,7 +10,7 @@
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/linear_int8_groups_vnni.h"
 #include "kernels/cpu/linear_parts_lanes.h"
-#include "kernels/cpu/scales_vnni.h"
+#include "kernels/cpu/scales_avx512.h"
 
 /* BLOCK: groups of a block. AHEAD: blocks of a row between what is multiplied and what is fetched. */
 enum { BLOCK = 4, ROWS = 4, AHEAD = 2, SCALES = 32 };

@@ -13,8 +13,8 @@
 #include "kernels/cpu/linear_int8.h"
 #include "kernels/cpu/linear_int8_groups_vnni.h"
 #include "kernels/cpu/linear_parts_lanes.h"
-#include "kernels/cpu/quads_vnni.h"
-#include "kernels/cpu/scales_vnni.h"
+#include "kernels/cpu/quads_avx512.h"
+#include "kernels/cpu/scales_avx512.h"
 
 /* K_GROUPS: groups of a block of K; its panel, 8 KiB, stays in L1. ROWS: of x that meet a panel at a time. */
 enum { K_GROUPS = 16, PANELS = 4, FEW = 16, ROWS = 4 };

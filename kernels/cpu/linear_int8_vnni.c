@@ -3,7 +3,7 @@
  * the sum of the row of x is taken off. Sums may wrap around on the way: what is left fits.
  *
  * Few rows of x: w is read once, where it lies, and streams past them; a sum is spread over 16 lanes.
- * Many rows: lanes are rows of w, laid as quads (quads_vnni.h), which meet strips of rows of x, interleaved
+ * Many rows: lanes are rows of w, laid as quads (quads_avx512.h), which meet strips of rows of x, interleaved
  * by quads. A panel costs as much to lay as a few rows of x to multiply. */
 #include <immintrin.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/linear_int8.h"
 #include "kernels/cpu/linear_parts_lanes.h"
-#include "kernels/cpu/quads_vnni.h"
+#include "kernels/cpu/quads_avx512.h"
 
 /* COLUMNS: of y, an item. FEW: up to 16 rows of x w is read faster where it lies. STEP: a register of a row.
  * STRIP: rows of x that meet two panels at a time, in 24 registers. BLOCK: of K, so that two panels, 16 KiB,

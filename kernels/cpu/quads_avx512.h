@@ -1,5 +1,5 @@
-#ifndef FOVEA_KERNELS_CPU_QUADS_VNNI_H
-#define FOVEA_KERNELS_CPU_QUADS_VNNI_H
+#ifndef FOVEA_KERNELS_CPU_QUADS_AVX512_H
+#define FOVEA_KERNELS_CPU_QUADS_AVX512_H
 
 /* Rows of integers to quads, for products with AVX-512 VNNI: lanes are 16 rows, and a lane holds four
  * neighbouring columns. VPDPBUSD takes w unsigned: integers of 8 bits are raised by 128, and those of 4 bits

@@ -1,5 +1,5 @@
-#ifndef FOVEA_KERNELS_CPU_SCALES_VNNI_H
-#define FOVEA_KERNELS_CPU_SCALES_VNNI_H
+#ifndef FOVEA_KERNELS_CPU_SCALES_AVX512_H
+#define FOVEA_KERNELS_CPU_SCALES_AVX512_H
 
 /* Scales of groups of integers of 16 rows of w, with rows in lanes. */
 #include "kernels/cpu/dwords_avx512.h"
