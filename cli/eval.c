@@ -261,7 +261,7 @@ static fv_status know_fleet(eval *e, const char *dir, const fv_remote_model *mod
     fv_checkpoint_fingerprint(ck, fingerprint);
     fv_status st = know(e, fv_checkpoint_config(ck), model->fingerprint);
     fv_checkpoint_close(ck);
-    /* "+int8" after it: the fleet has quantized its weights. */
+    /* "+int8.2" after it: the fleet has quantized its weights. */
     if (st == FV_OK && strncmp(model->fingerprint, fingerprint, strlen(fingerprint)) != 0)
         st = FV_FAIL(FV_EINVAL, "--checkpoint %s is %s, but the fleet at %s serves %s", dir,
                      fingerprint, fv_options_string(e->o, "to"), model->fingerprint);

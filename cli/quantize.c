@@ -26,9 +26,10 @@ enum { N_OPTION = sizeof table / sizeof *table };
 
 static const char usage[] = "fovea quantize --checkpoint DIR --out DIR [--weights TYPE] [options]";
 static const char about[] =
-    "Quantizes the linear layers of the text model and writes a directory in the format of "
-    "compressed-tensors\n(W8A8 or W4A8), which fovea maps without further work. The weights are "
-    "those of --weights TYPE while\nloading, to the bit.";
+    "Quantizes the linear layers of the text model, and its output head to 8 bits, and writes a "
+    "directory\nin the format of compressed-tensors (W8A8 or W4A8), which fovea maps without "
+    "further "
+    "work. The\nweights are those of --weights TYPE while loading, to the bit.";
 
 /* A bar with what it counts. */
 typedef struct stage {

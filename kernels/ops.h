@@ -39,7 +39,7 @@
  *     ((f32) sum * scale_x) * scale_w        scale_w of the row of w
  *
  * THE DOT PRODUCT IN INT8 WITH SCALES ALONG K, of weights of type FV_INT8 in groups of 32 or 16 without `min` (GGUF's Q8_0,
- * Q5_0 and Q6_K), and of type FV_INT4 with `integers` (--weights int4 and int4-128, GGUF's Q4_0), whatever the backend computes
+ * Q5_0 and Q6_K, the output head with --weights), and of type FV_INT4 with `integers` (--weights int4 and int4-128, GGUF's Q4_0), whatever the backend computes
  * in. Each 32 numbers of a row of x are quantized as a row is above, and padded with zeros; sums are exact, and the result is f32:
  *     acc = 0;   for g = 0, 1, ...: acc = fma(scale_w[g'] * scale_x[g"], (f32) sum_g, acc)
  * sum_g of q[k] w[k] over 32 columns, or 16 where w has groups of 16, which lie in group g' of w, where w of 4 bits is the

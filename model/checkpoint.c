@@ -336,12 +336,16 @@ static fv_status open_tensors(fv_checkpoint *ck) {
 
 /* ---- many tensors, each on a thread ---------------------------------------------------- */
 
-/* Tensors that get their contents, or become integers. */
+/* A tensor that gets its contents or, with `to`, becomes integers in `memory` and the tensor *as. */
+typedef struct filled {
+    used_tensor *u;
+    const fv_weights *to;
+    void *memory;
+    fv_tensor *as;
+} filled;
+
 typedef struct filling {
-    fv_checkpoint *ck;
-    const fv_weights *to; /* NULL: they get their contents */
-    used_tensor **tensor; /* [n] */
-    void **memory;        /* [n], with `to` */
+    filled *tensor; /* [n] */
     int32_t n;
     atomic_int done, bad; /* bad: one that holds what is not finite; -1 */
     fv_checkpoint_progress *progress;
@@ -350,10 +354,9 @@ typedef struct filling {
 
 static void fill_one(void *arg, fv_backend *be, int32_t slot, int32_t i) {
     filling *f = arg;
-    used_tensor *u = f->tensor[i];
+    const filled *t = &f->tensor[i];
     (void)be;
-    if (!(f->to ? fv_quantize(&u->view, f->to, f->memory[i], slot_of(f->ck, u->expected))
-                : fv_gguf_fill(&u->gguf)))
+    if (!(t->to ? fv_quantize(&t->u->view, t->to, t->memory, t->as) : fv_gguf_fill(&t->u->gguf)))
         atomic_store(&f->bad, i);
     int done = atomic_fetch_add(&f->done, 1) + 1;
     if (slot == 0 && f->progress) f->progress(f->user, done, f->n); /* the caller's thread */
@@ -363,48 +366,66 @@ static fv_status fill_all(filling *f, fv_backend *be) {
     FV_TRY(fv_backend_each(be, f->n, fill_one, f));
     int bad = atomic_load(&f->bad);
     if (bad < 0) return FV_OK;
-    return FV_FAIL(FV_EDATA, "tensor '%s' in %s holds NaN or infinity%s",
-                   f->tensor[bad]->found->entry->name, f->tensor[bad]->found->file,
-                   f->to ? " and cannot be quantized" : "; is the download damaged?");
+    const filled *t = &f->tensor[bad];
+    return FV_FAIL(FV_EDATA, "tensor '%s' in %s holds NaN or infinity%s", t->u->found->entry->name,
+                   t->u->found->file,
+                   t->to ? " and cannot be quantized" : "; is the download damaged?");
 }
 
 fv_status fv_checkpoint_load(fv_checkpoint *ck, fv_backend *be, fv_checkpoint_progress *progress,
                              void *user) {
-    filling f = {.ck = ck, .bad = -1, .progress = progress, .user = user};
+    filling f = {.bad = -1, .progress = progress, .user = user};
     FV_TRY(FV_ARENA_NEW(&ck->arena, ck->n_used, f.tensor));
     for (int32_t i = 0; i < ck->n_used; i++)
-        if (ck->used[i].gguf.data) f.tensor[f.n++] = &ck->used[i];
+        if (ck->used[i].gguf.data) f.tensor[f.n++] = (filled){.u = &ck->used[i]};
     return fill_all(&f, be);
 }
 
-static fv_status prepare(filling *q) {
-    fv_checkpoint *ck = q->ck;
-    FV_TRY(FV_ARENA_NEW(&ck->arena, ck->n_used, q->tensor));
-    FV_TRY(FV_ARENA_NEW(&ck->arena, ck->n_used, q->memory));
+static fv_status add_integers(fv_checkpoint *ck, filling *q, used_tensor *u, const fv_weights *to,
+                              fv_tensor *as) {
+    filled *t = &q->tensor[q->n++];
+    size_t bytes = fv_quantize_bytes(&u->view, to);
+    *t = (filled){u, to, NULL, as};
+    ck->bytes += bytes;
+    return fv_arena_alloc(&ck->arena, bytes, &t->memory);
+}
+
+/* A head that is the embedding too becomes a copy: the embedding stays. */
+static fv_status add_head(fv_checkpoint *ck, filling *q) {
+    const fv_text_weights *w = &ck->text;
+    for (int32_t i = 0; i < ck->n_used && !w->head.quant; i++) {
+        used_tensor *u = &ck->used[i];
+        if (u->view.data != w->head.data) continue;
+        if (w->head.data != w->embed.data) ck->bytes -= u->found->entry->bytes;
+        return add_integers(ck, q, u, &fv_weights_head, &ck->text.head);
+    }
+    return FV_OK;
+}
+
+static fv_status prepare(fv_checkpoint *ck, const fv_weights *to, filling *q) {
+    FV_TRY(FV_ARENA_NEW(&ck->arena, ck->n_used + 1, q->tensor));
+    FV_TRY(add_head(ck, q)); /* first, as it takes longest */
     for (int32_t i = 0; i < ck->n_used; i++) {
         used_tensor *u = &ck->used[i];
         if (!is_layer_weight(u->expected)) continue;
         if (u->view.quant)
             return FV_FAIL(FV_EUNSUPPORTED, "%s: tensor '%s' is %s already; leave out --weights %s",
-                           ck->dir, u->found->entry->name, fv_dtype_name(u->view.dtype),
-                           q->to->name);
-        if (q->to->dtype == FV_INT8 && u->view.cols > FV_INT8_MAX_K)
+                           ck->dir, u->found->entry->name, fv_dtype_name(u->view.dtype), to->name);
+        if (to->dtype == FV_INT8 && u->view.cols > FV_INT8_MAX_K)
             return FV_FAIL(FV_EUNSUPPORTED,
                            "%s: tensor '%s' has %d columns, and products in int8 are exact up to "
                            "%d; use --weights int4",
                            ck->dir, u->found->entry->name, u->view.cols, FV_INT8_MAX_K);
-        size_t bytes = fv_quantize_bytes(&u->view, q->to);
-        FV_TRY(fv_arena_alloc(&ck->arena, bytes, &q->memory[q->n]));
-        ck->bytes += bytes - u->found->entry->bytes;
-        q->tensor[q->n++] = u;
+        ck->bytes -= u->found->entry->bytes;
+        FV_TRY(add_integers(ck, q, u, to, slot_of(ck, u->expected)));
     }
     return FV_OK;
 }
 
 fv_status fv_checkpoint_quantize(fv_checkpoint *ck, fv_backend *be, const fv_weights *to,
                                  fv_checkpoint_progress *progress, void *user) {
-    filling q = {.ck = ck, .to = to, .bad = -1, .progress = progress, .user = user};
-    FV_TRY(prepare(&q));
+    filling q = {.bad = -1, .progress = progress, .user = user};
+    FV_TRY(prepare(ck, to, &q));
     return fill_all(&q, be);
 }
 
@@ -419,9 +440,20 @@ bool fv_checkpoint_is_quantized(const fv_checkpoint *ck) {
     return false;
 }
 
+/* Of a tied pair that became two: the one that has no tensor in the files yet. */
+static fv_compressed_weight absent_half(const fv_checkpoint *ck, char name[FV_TENSOR_NAME_MAX]) {
+    const fv_tensor_names *own = ck->cfg.family->names;
+    bool has_head = false;
+    for (int32_t i = 0; i < ck->n_used; i++)
+        has_head = has_head || ck->used[i].expected->role == FV_ROLE_HEAD;
+    fv_name_mapping_key(fv_shards_name_mapping(ck->shards, own), own,
+                        has_head ? "text.embed_tokens.weight" : "lm_head.weight", name);
+    return (fv_compressed_weight){NULL, has_head ? ck->text.embed : ck->text.head, name};
+}
+
 fv_status fv_checkpoint_write(const fv_checkpoint *ck, const fv_weights *as, const char *dir,
                               fv_checkpoint_progress *progress, void *user, uint64_t *bytes) {
-    fv_compressed_weight *w = calloc((size_t)ck->n_used, sizeof *w);
+    fv_compressed_weight *w = calloc((size_t)ck->n_used + 1, sizeof *w);
     if (!w) return FV_FAIL(FV_ENOMEM, "no memory for a list of weights");
     fv_compressed_job job = {.from = ck->dir,
                              .dir = dir,
@@ -434,8 +466,10 @@ fv_status fv_checkpoint_write(const fv_checkpoint *ck, const fv_weights *as, con
                              .user = user};
     for (int32_t i = 0; i < ck->n_used; i++) {
         const fv_tensor *t = in_use(ck, &ck->used[i]);
-        if (t->quant) w[job.n++] = (fv_compressed_weight){ck->used[i].found, *t};
+        if (t->quant) w[job.n++] = (fv_compressed_weight){ck->used[i].found, *t, NULL};
     }
+    char name[FV_TENSOR_NAME_MAX];
+    if (ck->cfg.text.tied_head && ck->text.head.quant) w[job.n++] = absent_half(ck, name);
     fv_status st = fv_compressed_write(&job, bytes);
     free(w);
     return st;

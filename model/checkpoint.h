@@ -5,7 +5,7 @@
  * tensor found by its canonical name, its shape checked, its bytes mapped and borrowed.
  *
  * Directories are read as people have them: one safetensors file or an index with shards,
- * F32, F16 or BF16 (mixed is fine), linear layers also in compressed-tensors' W8A8 and W4A16, and key
+ * F32, F16 or BF16 (mixed is fine), linear layers also in compressed-tensors' W8A8, W4A16 and W4A8, and key
  * names in any of five name mappings (MODEL.md). */
 #include "common/schedule.h"
 #include "kernels/ops.h"
@@ -31,8 +31,9 @@ typedef void fv_checkpoint_progress(void *user, int32_t done, int32_t n);
 fv_status fv_checkpoint_load(fv_checkpoint *ck, fv_backend *be, fv_checkpoint_progress *progress,
                              void *user);
 
-/* Quantizes the linear layers of the text model's layers on the threads of `be`; embedding, output
- * head, norms, biases, tower and connector stay. FV_EUNSUPPORTED where they are integers already or
+/* Quantizes the linear layers of the text model's layers, and the output head to fv_weights_head, on the
+ * threads of `be`; embedding, norms, biases, tower and connector stay. A head that is the embedding too
+ * becomes a copy, and one that is integers already stays. FV_EUNSUPPORTED where they are integers already or
  * too long for int8, FV_EDATA where one holds a number that is not finite. progress may be NULL. */
 fv_status fv_checkpoint_quantize(fv_checkpoint *ck, fv_backend *be, const fv_weights *to,
                                  fv_checkpoint_progress *progress, void *user);

@@ -14,12 +14,34 @@ static bool is(const json_t *o, const char *key, const char *value) {
     return found && strcmp(found, value) == 0;
 }
 
+/* Activations as integers of 8 bits, a scale for each 32. */
+static bool is_groups_of_32(const json_t *x) {
+    return json_integer_value(json_object_get(x, "num_bits")) == 8 && is(x, "type", "int") &&
+           json_is_true(json_object_get(x, "symmetric")) &&
+           json_is_true(json_object_get(x, "dynamic")) && is(x, "strategy", "group") &&
+           json_integer_value(json_object_get(x, "group_size")) == 32;
+}
+
 static fv_status parse_int8(const json_t *group, const char *where, fv_compressed *out) {
     const json_t *w = json_object_get(group, "weights"), *x;
     x = json_object_get(group, "input_activations");
-    if (!json_is_true(json_object_get(w, "symmetric")) || !is(w, "strategy", "channel"))
+    bool channel = is(w, "strategy", "channel");
+    bool groups =
+        is(w, "strategy", "group") && json_integer_value(json_object_get(w, "group_size")) == 32;
+    if (!json_is_true(json_object_get(w, "symmetric")) || (!channel && !groups))
         return FV_FAIL(FV_EUNSUPPORTED,
-                       "%s: weights of 8 bits must be symmetric with a scale per channel", where);
+                       "%s: weights of 8 bits must be symmetric with a scale per channel or per "
+                       "group of 32 columns",
+                       where);
+    if (groups) {
+        if (!is_groups_of_32(x))
+            return FV_FAIL(FV_EUNSUPPORTED,
+                           "%s: with weights of 8 bits in groups, activations must have 8, "
+                           "symmetric and dynamic per group of 32",
+                           where);
+        out->int8_groups = true;
+        return FV_OK;
+    }
     if (!json_is_object(x) || json_integer_value(json_object_get(x, "num_bits")) != 8 ||
         !json_is_true(json_object_get(x, "dynamic")) || !is(x, "strategy", "token") ||
         !json_is_true(json_object_get(x, "symmetric")))
@@ -29,14 +51,6 @@ static fv_status parse_int8(const json_t *group, const char *where, fv_compresse
                        where);
     out->int8 = true;
     return FV_OK;
-}
-
-/* Activations as integers of 8 bits, a scale for each 32. */
-static bool is_groups_of_32(const json_t *x) {
-    return json_integer_value(json_object_get(x, "num_bits")) == 8 && is(x, "type", "int") &&
-           json_is_true(json_object_get(x, "symmetric")) &&
-           json_is_true(json_object_get(x, "dynamic")) && is(x, "strategy", "group") &&
-           json_integer_value(json_object_get(x, "group_size")) == 32;
 }
 
 static fv_status parse_int4(const json_t *group, const char *where, fv_compressed *out) {
@@ -69,10 +83,13 @@ static fv_status parse_int4(const json_t *group, const char *where, fv_compresse
 static fv_status parse_group(const json_t *group, const char *where, fv_compressed *out) {
     const json_t *w = json_object_get(group, "weights");
     json_int_t bits = json_integer_value(json_object_get(w, "num_bits"));
-    if (!is(w, "type", "int") || (bits != 8 && bits != 4) || (bits == 8 ? out->int8 : out->group))
+    bool again = bits == 4                    ? out->group != 0
+                 : is(w, "strategy", "group") ? out->int8_groups
+                                              : out->int8;
+    if (!is(w, "type", "int") || (bits != 8 && bits != 4) || again)
         return FV_FAIL(FV_EUNSUPPORTED,
                        "%s: quantization_config must have one group of int weights with 8 bits, "
-                       "with 4 bits, or one of each",
+                       "with 8 bits in groups, with 4 bits, or one of each",
                        where);
     return bits == 8 ? parse_int8(group, where, out) : parse_int4(group, where, out);
 }
@@ -182,12 +199,19 @@ static fv_status read_zeros(fv_arena *arena, const fv_shards *sh, const fv_tenso
     return FV_OK;
 }
 
+/* Whether weight e of 8 bits has groups: with both kinds in the files its scales tell. */
+static bool in_groups(const fv_compressed *c, const fv_shards *sh, const fv_tensor_spec *e) {
+    const fv_shard_tensor *t = find_with(sh, e->name, "_scale");
+    if (!c->int8) return true;
+    return c->int8_groups && t && t->entry->n_dim == 2 && t->entry->shape[1] > 1;
+}
+
 fv_status fv_compressed_view(const fv_compressed *c, fv_arena *arena, const fv_shards *sh,
                              const fv_shard_tensor *t, const fv_tensor_spec *e, fv_tensor *out) {
     bool int8 = strcmp(t->entry->dtype, "I8") == 0;
     int64_t rows = e->shape[0], cols = e->shape[1];
     fv_quant *q;
-    if (int8 ? !c->int8 : !c->group)
+    if (int8 ? !c->int8 && !c->int8_groups : !c->group)
         return FV_FAIL(FV_EDATA,
                        "tensor '%s' in %s is quantized, and config.json has no quantization_config "
                        "for %d bits",
@@ -200,12 +224,16 @@ fv_status fv_compressed_view(const fv_compressed *c, fv_arena *arena, const fv_s
         q->groups = (int32_t)((cols + q->group - 1) / q->group);
         q->row_bytes = (size_t)(cols + 7) / 8 * 4;
         q->integers = c->integers;
+    } else if (in_groups(c, sh, e)) {
+        q->group = 32;
+        q->groups = (int32_t)((cols + 31) / 32);
+        q->row_bytes = (size_t)cols;
     } else if (cols > 65536) {
         return FV_FAIL(FV_EUNSUPPORTED,
                        "tensor '%s' in %s has %lld columns; products in int8 are exact up to 65536",
                        t->entry->name, t->file, (long long)cols);
     }
-    FV_TRY(read_scales(arena, sh, e, q->groups, int8, q));
+    FV_TRY(read_scales(arena, sh, e, q->groups, int8 && !q->group, q));
     if (!int8 && c->zero) FV_TRY(read_zeros(arena, sh, e, q->groups, q));
     *out = fv_tensor_of((void *)(uintptr_t)t->entry->data, int8 ? FV_INT8 : FV_INT4, (int32_t)rows,
                         (int32_t)cols);

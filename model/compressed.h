@@ -5,6 +5,7 @@
  * read and written. Of a linear layer X a file has
  *
  *   W8A8, "int-quantized":   X.weight I8 [N, K];          X.weight_scale [N, 1]
+ *                            in groups: X.weight_scale [N, K/32]; activations are in groups of 32
  *   W4A16, "pack-quantized": X.weight_packed I32 [N, K/8], X.weight_scale [N, K/group],
  *                            X.weight_shape [2];          X.weight_zero_point I32 [N/8, K/group]
  *                            where the range is not symmetric
@@ -19,10 +20,11 @@
 
 /* What config.json says; {0}: nothing is quantized. */
 typedef struct fv_compressed {
-    bool int8;
-    int32_t group; /* columns of a scale in int4, -1: all; 0: no int4 */
-    bool zero;     /* int4 has zero points */
-    bool integers; /* int4 meets activations of 8 bits (fv_quant) */
+    bool int8;        /* a scale per channel */
+    bool int8_groups; /* one per 32 columns */
+    int32_t group;    /* columns of a scale in int4, -1: all; 0: no int4 */
+    bool zero;        /* int4 has zero points */
+    bool integers;    /* int4 meets activations of 8 bits (fv_quant) */
 } fv_compressed;
 
 /* FV_EUNSUPPORTED names the method or setting that is not supported. */
@@ -39,13 +41,17 @@ fv_status fv_compressed_view(const fv_compressed *c, fv_arena *arena, const fv_s
 /* Whether `canonical` belongs to a quantized weight; then `weight` gets that one's name. */
 bool fv_compressed_belongs(const char *canonical, char weight[FV_TENSOR_NAME_MAX]);
 
-/* Writes `dir`: config.json with its quantization_config, the weights, those of quantized[i] (its
- * tensor in the files and its integers) in this format, and copies of the other files of `from` but
- * weights and calibration. on_tensor may be NULL. */
+/* A weight as it is written: in place of a tensor in the files, or one more, called `name`, which may have
+ * no integers. */
 typedef struct fv_compressed_weight {
-    const fv_shard_tensor *tensor;
+    const fv_shard_tensor *tensor; /* or NULL */
     fv_tensor as;
+    const char *name; /* where tensor is NULL */
 } fv_compressed_weight;
+
+/* Writes `dir`: config.json with its quantization_config, in which integers of 8 bits in groups are the output
+ * head's, the weights, those of quantized[i] in this format, and copies of the other files of `from` but
+ * weights and calibration. on_tensor may be NULL. */
 
 typedef struct fv_compressed_job {
     const char *from, *dir;

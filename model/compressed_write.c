@@ -14,31 +14,61 @@ enum { PATH_CAP = 4096, NAME_CAP = FV_TENSOR_NAME_MAX + 16, FILE_MAX = 256 << 20
 
 /* ---- config.json ----------------------------------------------------------------------- */
 
-static json_t *scheme(const fv_weights *to) {
-    bool int8 = to->dtype == FV_INT8;
-    json_t *weights =
-        json_pack("{s:i, s:s, s:b, s:b, s:s}", "num_bits", int8 ? 8 : 4, "type", "int", "symmetric",
-                  1, "dynamic", 0, "strategy", int8 ? "channel" : "group");
-    json_object_set_new(weights, "group_size", int8 ? json_null() : json_integer(to->group));
-    json_t *x = json_pack("{s:i, s:s, s:b, s:b, s:s}", "num_bits", 8, "type", "int", "symmetric", 1,
-                          "dynamic", 1, "strategy", int8 ? "token" : "group");
-    if (!int8) json_object_set_new(x, "group_size", json_integer(32));
-    return json_pack("{s:[s], s:o, s:o}", "targets", "Linear", "weights", weights,
-                     "input_activations", x);
+static const char *format_of(const fv_weights *to) {
+    return to->dtype == FV_INT8 ? "int-quantized" : "pack-quantized";
 }
 
-/* Layers outside of the text model's layers are left as they are. */
+static json_t *scheme(const fv_weights *to, json_t *targets) {
+    bool groups = to->group > 0;
+    json_t *weights =
+        json_pack("{s:i, s:s, s:b, s:b, s:s}", "num_bits", to->dtype == FV_INT8 ? 8 : 4, "type",
+                  "int", "symmetric", 1, "dynamic", 0, "strategy", groups ? "group" : "channel");
+    json_object_set_new(weights, "group_size", groups ? json_integer(to->group) : json_null());
+    json_t *x = json_pack("{s:i, s:s, s:b, s:b, s:s}", "num_bits", 8, "type", "int", "symmetric", 1,
+                          "dynamic", 1, "strategy", groups ? "group" : "token");
+    if (groups) json_object_set_new(x, "group_size", json_integer(32));
+    return json_pack("{s:o, s:o, s:o, s:s}", "targets", targets, "weights", weights,
+                     "input_activations", x, "format", format_of(to));
+}
+
+static bool has_head(const fv_compressed_job *job) {
+    bool found = false;
+    for (int32_t i = 0; i < job->n; i++) {
+        const fv_tensor *t = &job->quantized[i].as;
+        found = found || (t->dtype == FV_INT8 && t->quant->group > 0);
+    }
+    return found;
+}
+
+/* The head is a tensor of its own. */
+static void untie(json_t *root) {
+    json_t *text = json_object_get(root, "text_config");
+    json_object_set_new(root, "tie_word_embeddings", json_false());
+    if (json_object_get(text, "tie_word_embeddings"))
+        json_object_set_new(text, "tie_word_embeddings", json_false());
+}
+
+/* Layers outside of the text model's layers are left as they are, but the output head. */
 static fv_status write_config(const fv_compressed_job *job) {
     char path[PATH_CAP];
     json_t *root = NULL;
+    bool head = has_head(job), mixed = head && job->to->dtype != FV_INT8;
     FV_TRY(fv_json_object(job->config, job->config_bytes, "config.json", &root));
-    json_t *q = json_pack("{s:s, s:s, s:s, s:[s, s, s, s, s, s, s, s], s:{s:o}}", "quant_method",
-                          "compressed-tensors", "format",
-                          job->to->dtype == FV_INT8 ? "int-quantized" : "pack-quantized",
-                          "quantization_status", "compressed", "ignore", "lm_head", "re:.*lm_head",
-                          "re:.*vision_tower.*", "re:.*image_tower.*", "re:.*video_tower.*",
-                          "re:.*vision_model.*", "re:.*multi_modal_projector.*", "re:.*connector.*",
-                          "config_groups", "group_0", scheme(job->to));
+    json_t *ignored = json_pack("[s, s, s, s, s, s]", "re:.*vision_tower.*", "re:.*image_tower.*",
+                                "re:.*video_tower.*", "re:.*vision_model.*",
+                                "re:.*multi_modal_projector.*", "re:.*connector.*");
+    json_t *groups = json_pack("{s:o}", "group_0", scheme(job->to, json_pack("[s]", "Linear")));
+    if (head)
+        json_object_set_new(
+            groups, "group_1",
+            scheme(&fv_weights_head, json_pack("[s, s]", "lm_head", "re:.*lm_head")));
+    else
+        json_array_append_new(ignored, json_string("re:.*lm_head"));
+    json_t *q =
+        json_pack("{s:s, s:s, s:s, s:o, s:o}", "quant_method", "compressed-tensors", "format",
+                  mixed ? "mixed-precision" : format_of(job->to), "quantization_status",
+                  "compressed", "ignore", ignored, "config_groups", groups);
+    if (head) untie(root);
     json_object_set_new(root, "quantization_config", q);
     char *text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     json_decref(root);
@@ -99,8 +129,8 @@ typedef struct output {
     int64_t shape_data[2]; /* of weight_shape */
 } output;
 
-static const fv_compressed_weight *quantized(const fv_compressed_job *job,
-                                             const fv_shard_tensor *t) {
+static const fv_compressed_weight *instead_of(const fv_compressed_job *job,
+                                              const fv_shard_tensor *t) {
     for (int32_t i = 0; i < job->n; i++)
         if (job->quantized[i].tensor == t) return &job->quantized[i];
     return NULL;
@@ -114,32 +144,42 @@ static output *add(output **to, const char *name, const char *end, const char *d
     return o;
 }
 
-/* One tensor of the old file: at most 3 of the new one. */
-static void add_tensor(const fv_compressed_job *job, const fv_shard_tensor *t, output **to) {
-    const fv_compressed_weight *w = quantized(job, t);
-    const fv_safetensors_entry *e = t->entry;
-    if (!w) {
-        output *o = add(to, e->name, "", e->dtype, 0, 0, e->data, e->bytes);
-        o->n_dim = e->n_dim;
-        memcpy(o->shape, e->shape, sizeof o->shape);
-        return;
-    }
-    const fv_tensor *as = &w->as;
+/* A weight: at most 3 tensors of the new file. */
+static void add_weight(const char *name, const fv_tensor *as, output **to) {
     const fv_quant *q = as->quant;
-    size_t rows = (size_t)as->rows;
-    if (as->dtype == FV_INT8) {
-        add(to, e->name, "", "I8", as->rows, as->cols, as->data, rows * (size_t)as->cols);
-        add(to, e->name, "_scale", "F32", as->rows, 1, q->scale, rows * 4);
+    size_t rows = (size_t)as->rows, numbers = rows * (size_t)as->cols;
+    if (!q) {
+        static const char *const type[FV_N_DTYPE] = {"F32", "BF16", "F16"};
+        add(to, name, "", type[as->dtype], as->rows, as->cols, as->data,
+            numbers * fv_dtype_bytes(as->dtype));
         return;
     }
-    add(to, e->name, "_packed", "I32", as->rows, (int64_t)q->row_bytes / 4, as->data,
-        rows * q->row_bytes);
-    add(to, e->name, "_scale", "BF16", as->rows, q->groups, q->scale, rows * (size_t)q->groups * 2);
-    output *o = add(to, e->name, "_shape", "I64", 2, 0, NULL, 16);
+    if (as->dtype == FV_INT8)
+        add(to, name, "", "I8", as->rows, as->cols, as->data, numbers);
+    else
+        add(to, name, "_packed", "I32", as->rows, (int64_t)q->row_bytes / 4, as->data,
+            rows * q->row_bytes);
+    size_t scales = rows * (size_t)q->groups * fv_dtype_bytes(q->scale_type);
+    add(to, name, "_scale", q->scale_type == FV_F32 ? "F32" : "BF16", as->rows, q->groups, q->scale,
+        scales);
+    if (as->dtype == FV_INT8) return;
+    output *o = add(to, name, "_shape", "I64", 2, 0, NULL, 16);
     o->n_dim = 1;
     o->shape_data[0] = as->rows;
     o->shape_data[1] = as->cols;
     o->data = o->shape_data;
+}
+
+static void add_tensor(const fv_compressed_job *job, const fv_shard_tensor *t, output **to) {
+    const fv_compressed_weight *w = instead_of(job, t);
+    const fv_safetensors_entry *e = t->entry;
+    if (w) {
+        add_weight(e->name, &w->as, to);
+        return;
+    }
+    output *o = add(to, e->name, "", e->dtype, 0, 0, e->data, e->bytes);
+    o->n_dim = e->n_dim;
+    memcpy(o->shape, e->shape, sizeof o->shape);
 }
 
 /* Length, JSON, and spaces up to a multiple of 64. */
@@ -196,9 +236,12 @@ static fv_status write_weights(const fv_compressed_job *job, uint64_t *bytes) {
     int32_t n_old = fv_shards_tensors(job->shards);
     FV_TRY(fv_path_join(job->dir, "model.safetensors", path, sizeof path));
     FV_TRY(fv_path_join(job->dir, "model.safetensors.part", part, sizeof part));
-    output *all = calloc((size_t)n_old * 3 + 1, sizeof *all), *end = all;
+    output *all = calloc(((size_t)n_old + (size_t)job->n) * 3 + 1, sizeof *all), *end = all;
     if (!all) return FV_FAIL(FV_ENOMEM, "no memory for a list of %d tensors", n_old);
     for (int32_t i = 0; i < n_old; i++) add_tensor(job, fv_shards_at(job->shards, i), &end);
+    for (int32_t i = 0; i < job->n; i++)
+        if (!job->quantized[i].tensor)
+            add_weight(job->quantized[i].name, &job->quantized[i].as, &end);
     int32_t n = (int32_t)(end - all);
     qsort(all, (size_t)n, sizeof *all, by_element);
     *bytes = 0;

@@ -46,7 +46,7 @@ typedef struct fv_engine {
     fv_vision *video;
     fv_vision_config video_config;
     int32_t n_vocab; /* ids that may be sampled: later ones are padding */
-    /* of the checkpoint; "+int8" after it with --weights int8, "+int4.2" with int4 */
+    /* of the checkpoint; "+int8.2" after it with --weights int8, "+int4.3" with int4 */
     char fingerprint[FV_FINGERPRINT_MAX];
     char name[128]; /* the checkpoint's folder */
     char *chat;     /* spec of the chat template (text/chat.h) */

@@ -7,10 +7,12 @@
 #include "kernels/convert.h"
 
 static const fv_weights all[] = {
-    {"int8", FV_INT8, 0, "int8"},
-    {"int4", FV_INT4, 32, "int4.2"},
-    {"int4-128", FV_INT4, 128, "int4-128.2"},
+    {"int8", FV_INT8, 0, "int8.2"},
+    {"int4", FV_INT4, 32, "int4.3"},
+    {"int4-128", FV_INT4, 128, "int4-128.3"},
 };
+
+const fv_weights fv_weights_head = {.name = "int8 in groups", .dtype = FV_INT8, .group = 32};
 
 fv_status fv_weights_find(const char *name, const fv_weights **out) {
     *out = NULL;
@@ -28,13 +30,13 @@ typedef struct layout {
 
 static size_t up_to_64(size_t n) { return (n + 63) / 64 * 64; }
 
-static size_t scale_bytes(const fv_weights *to) { return to->dtype == FV_INT8 ? 4 : 2; }
+static size_t scale_bytes(const fv_weights *to) { return to->group ? 2 : 4; }
 
 static layout layout_of(const fv_tensor *w, const fv_weights *to) {
     size_t rows = (size_t)w->rows, cols = (size_t)w->cols;
     bool int8 = to->dtype == FV_INT8;
     layout l = {.groups = 1, .row_bytes = int8 ? cols : (cols + 7) / 8 * 4};
-    if (!int8) l.groups = (cols + (size_t)to->group - 1) / (size_t)to->group;
+    if (to->group) l.groups = (cols + (size_t)to->group - 1) / (size_t)to->group;
     l.scales_at = up_to_64(sizeof(fv_quant));
     l.codes_at = l.scales_at + up_to_64(rows * l.groups * scale_bytes(to));
     l.bytes = l.codes_at + up_to_64(rows * l.row_bytes);
@@ -108,14 +110,25 @@ static float group_to_int4(const float *w, size_t n, uint8_t *to) {
     return isnan(most) ? most : zero ? 0.0f : scale;
 }
 
+/* n numbers into bytes; the scale, which is bf16. */
+static float group_to_int8(const float *w, size_t n, uint8_t *to) {
+    float most = largest(w, n), scale = f32_of_bf16(bf16_of_f32(fabsf(most) / 127.0f));
+    if (isnan(most)) return most;
+    if (!(scale >= 0x1p-126f)) return 0.0f; /* integers are 0 already */
+    for (size_t k = 0; k < n; k++) to[k] = (uint8_t)(int8_t)whole(w[k], scale, -127, 127);
+    return scale;
+}
+
 /* The scales of a row, and its integers; false where a number is not finite. */
 static bool quantize_row(const row *r, const fv_weights *to, size_t groups, void *scales,
                          uint8_t *codes) {
-    if (to->dtype == FV_INT8) return !isnan(*(float *)scales = row_to_int8(r, (int8_t *)codes));
+    bool int8 = to->dtype == FV_INT8;
+    if (!to->group) return !isnan(*(float *)scales = row_to_int8(r, (int8_t *)codes));
     for (size_t g = 0; g < groups; g++) {
         float wide[CHUNK];
         size_t first = g * (size_t)to->group, n = widen(r, first, (size_t)to->group, wide);
-        float scale = group_to_int4(wide, n, codes + first / 2);
+        float scale = int8 ? group_to_int8(wide, n, codes + first)
+                           : group_to_int4(wide, n, codes + first / 2);
         if (isnan(scale)) return false;
         ((uint16_t *)scales)[g] = bf16_of_f32(scale);
     }
@@ -131,7 +144,7 @@ bool fv_quantize(const fv_tensor *w, const fv_weights *to, void *memory, fv_tens
     *out = fv_tensor_of(codes, to->dtype, w->rows, w->cols);
     out->quant = memory;
     *(fv_quant *)memory = (fv_quant){.scale = scales,
-                                     .scale_type = to->dtype == FV_INT8 ? FV_F32 : FV_BF16,
+                                     .scale_type = to->group ? FV_BF16 : FV_F32,
                                      .group = to->group,
                                      .groups = (int32_t)l.groups,
                                      .row_bytes = l.row_bytes,

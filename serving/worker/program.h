@@ -30,7 +30,8 @@
      "auto: bf16 for bf16 checkpoints on the CPU, otherwise f32", 0, 0},                           \
     {"weights", "FOVEA_WEIGHTS", FV_OPTION_STRING, "TYPE", NULL,                                   \
      "quantize the text model's linear layers while loading: int8, int4 (groups of 32) or "        \
-     "int4-128; the same in the whole fleet; default: stored, as in the checkpoint", 0, 0},        \
+     "int4-128, with its output head in 8 bits; the same in the whole fleet; default: stored, "     \
+     "as in the checkpoint", 0, 0},                                                                \
     {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", "auto",                               \
      "data type of keys and values: f32, bf16 or f16; the same in the whole fleet; "               \
      "auto: bf16 with --compute bf16, otherwise f32", 0, 0}

@@ -22,13 +22,21 @@ static fv_checkpoint *opened(const char *dir) {
     return ck;
 }
 
-/* A tiny checkpoint, quantized in memory. */
-static fv_checkpoint *quantized(const char *name) {
-    char dir[PATH_CAP];
+/* A tiny checkpoint, quantized in memory; with `absent` its head is tied, and that half is not there. */
+static fv_checkpoint *quantized_without(const char *name, const char *absent) {
+    char dir[PATH_CAP], path[PATH_CAP];
     scratch_dir(dir, sizeof dir);
     fv_synth_options o = {.dir = dir, .shape = "tiny-gqa", .dtype = FV_BF16};
     fv_synth_report r;
     cr_assert_eq(fv_synth_write(&o, &r), FV_OK, "%s", fv_last_error());
+    if (absent) {
+        cr_assert_eq(fv_path_join(dir, "config.json", path, sizeof path), FV_OK);
+        json_t *root = json_load_file(path, 0, NULL);
+        json_object_set_new(root, "tie_word_embeddings", json_true());
+        cr_assert_eq(json_dump_file(root, path, 0), 0);
+        json_decref(root);
+        tensor_file_without(dir, "model.safetensors", absent);
+    }
     fv_checkpoint *ck = opened(dir);
     const fv_weights *to;
     fv_backend be;
@@ -38,6 +46,8 @@ static fv_checkpoint *quantized(const char *name) {
     fv_backend_close(&be);
     return ck;
 }
+
+static fv_checkpoint *quantized(const char *name) { return quantized_without(name, NULL); }
 
 static void write_as(const fv_checkpoint *ck, const char *name, char dir[PATH_CAP]) {
     const fv_weights *to;
@@ -64,26 +74,35 @@ static void assert_same(const fv_tensor *a, const fv_tensor *b) {
     cr_assert_arr_eq(p->scale, q->scale, rows * (size_t)p->groups * fv_dtype_bytes(p->scale_type));
 }
 
+static void is_mapped_as_written(const char *name, const char *absent) {
+    char dir[PATH_CAP];
+    fv_checkpoint *made = quantized_without(name, absent);
+    write_as(made, name, dir);
+    fv_checkpoint *read = opened(dir);
+    cr_assert(fv_checkpoint_is_quantized(made) && fv_checkpoint_is_quantized(read));
+    const fv_text_weights *a = fv_checkpoint_text(made), *b = fv_checkpoint_text(read);
+    for (int l = 0; l < fv_checkpoint_config(made)->text.n_layer; l++) {
+        const fv_tensor *x = &a->layer[l].attn_norm, *y = &b->layer[l].attn_norm;
+        for (size_t t = 0; t < sizeof a->layer[l] / sizeof *x; t++)
+            if (x[t].data) assert_same(&x[t], &y[t]);
+    }
+    assert_same(&a->head, &b->head);
+    assert_same(&a->embed, &b->embed);
+    cr_assert(b->layer[0].q.quant && b->head.quant && b->head.quant->group == 32);
+    cr_assert_not(b->embed.quant);
+    fv_checkpoint_close(made);
+    fv_checkpoint_close(read);
+}
+
 Test(compressed, what_is_written_is_what_is_mapped) {
     static const char *const name[] = {"int8", "int4", "int4-128"};
-    for (int i = 0; i < 3; i++) {
-        char dir[PATH_CAP];
-        fv_checkpoint *made = quantized(name[i]);
-        write_as(made, name[i], dir);
-        fv_checkpoint *read = opened(dir);
-        cr_assert(fv_checkpoint_is_quantized(made) && fv_checkpoint_is_quantized(read));
-        const fv_text_weights *a = fv_checkpoint_text(made), *b = fv_checkpoint_text(read);
-        for (int l = 0; l < fv_checkpoint_config(made)->text.n_layer; l++) {
-            const fv_tensor *x = &a->layer[l].attn_norm, *y = &b->layer[l].attn_norm;
-            for (size_t t = 0; t < sizeof a->layer[l] / sizeof *x; t++)
-                if (x[t].data) assert_same(&x[t], &y[t]);
-        }
-        assert_same(&a->head, &b->head);
-        assert_same(&a->embed, &b->embed);
-        cr_assert(b->layer[0].q.quant && !b->head.quant);
-        fv_checkpoint_close(made);
-        fv_checkpoint_close(read);
-    }
+    for (int i = 0; i < 3; i++) is_mapped_as_written(name[i], NULL);
+}
+
+Test(compressed, of_a_tied_pair_the_embedding_stays_and_the_head_is_written) {
+    is_mapped_as_written("int8", "language_model.lm_head.weight");
+    is_mapped_as_written("int4", "language_model.lm_head.weight");
+    is_mapped_as_written("int4", "language_model.model.embed_tokens.weight");
 }
 
 Test(compressed, what_is_quantized_is_not_quantized_again) {
@@ -104,8 +123,8 @@ Test(compressed, what_is_quantized_is_not_quantized_again) {
 }
 
 /* config.json's quantization_config as `name` has it, after `change`, is refused with `words`. */
-static void refused(const char *name, const char *path_in_config, const char *value,
-                    const char *words) {
+static void refused_in(const char *in, const char *name, const char *path_in_config,
+                       const char *value, const char *words) {
     char dir[PATH_CAP], path[PATH_CAP];
     fv_checkpoint *ck = quantized(name), *out = NULL;
     write_as(ck, name, dir);
@@ -113,7 +132,7 @@ static void refused(const char *name, const char *path_in_config, const char *va
     cr_assert_eq(fv_path_join(dir, "config.json", path, sizeof path), FV_OK);
     json_t *root = json_load_file(path, 0, NULL);
     json_t *at = json_object_get(root, "quantization_config");
-    json_t *group = json_object_get(json_object_get(at, "config_groups"), "group_0");
+    json_t *group = json_object_get(json_object_get(at, "config_groups"), in);
     const char *dot = strchr(path_in_config, '.');
     if (dot) {
         char part[32];
@@ -130,12 +149,24 @@ static void refused(const char *name, const char *path_in_config, const char *va
     cr_assert(strstr(fv_last_error(), words), "'%s' lacks '%s'", fv_last_error(), words);
 }
 
+static void refused(const char *name, const char *path_in_config, const char *value,
+                    const char *words) {
+    refused_in("group_0", name, path_in_config, value, words);
+}
+
+Test(compressed, other_schemes_of_the_head_are_refused_by_name) {
+    refused_in("group_1", "int4", "weights.group_size", "64", "group of 32 columns");
+    refused_in("group_1", "int4", "input_activations.strategy", "\"token\"", "per group of 32");
+    refused_in("group_1", "int8", "weights.symmetric", "false", "must be symmetric");
+    refused_in("group_1", "int8", "weights.strategy", "\"channel\"", "one of each");
+}
+
 Test(compressed, other_schemes_are_refused_by_name) {
     refused("int8", "quant_method", "\"gptq\"", "asks for gptq weights");
     refused("int8", "input_activations", "null", "W8A8");
     refused("int8", "input_activations.dynamic", "false", "dynamic per token");
     refused("int8", "weights.strategy", "\"tensor\"", "a scale per channel");
-    refused("int8", "weights.num_bits", "3", "8 bits, with 4 bits");
+    refused("int8", "weights.num_bits", "3", "8 bits in groups, with 4 bits");
     refused("int8", "weights.type", "\"float\"", "int weights");
     refused("int8", "config_groups", "{}", "no quantization_config for 8 bits");
     refused("int4", "config_groups", "{}", "no quantization_config for 4 bits");

@@ -51,6 +51,24 @@ Test(quantize, int8_is_within_half_a_step_and_has_the_largest_exactly) {
     free(memory);
 }
 
+Test(quantize, the_head_is_within_half_a_step_in_groups_of_32) {
+    enum { ROWS = 3, COLS = 77 };
+    static float w[ROWS * COLS];
+    for (int i = 0; i < ROWS * COLS; i++) w[i] = i < 32 ? 0 : draw() * (i % 64 < 32 ? 1 : 1e-3f);
+    fv_tensor from = fv_tensor_of(w, FV_F32, ROWS, COLS), to;
+    void *memory = aligned_alloc(64, fv_quantize_bytes(&from, &fv_weights_head));
+    cr_assert(fv_quantize(&from, &fv_weights_head, memory, &to));
+    cr_assert(to.dtype == FV_INT8 && to.quant->group == 32 && to.quant->groups == 3);
+    cr_assert(to.quant->row_bytes == COLS && to.quant->scale_type == FV_BF16);
+    for (int r = 0; r < ROWS; r++)
+        for (int c = 0; c < COLS; c++) {
+            double scale = (double)f32_of_bf16(((const uint16_t *)to.quant->scale)[r * 3 + c / 32]);
+            int q = ((const int8_t *)to.data)[r * COLS + c];
+            cr_assert_leq(fabs(scale * q - (double)w[r * COLS + c]), scale * 0.5001);
+        }
+    free(memory);
+}
+
 Test(quantize, int4_is_within_half_a_step_but_at_the_far_end) {
     enum { ROWS = 3, COLS = 141 };
     static uint16_t w[ROWS * COLS];
