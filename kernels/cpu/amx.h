@@ -16,6 +16,7 @@
 
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/linear_parts_lanes.h"
+#include "kernels/cpu/narrow_avx512.h"
 
 enum { TILE_ROWS = 16, TILE_BYTES = 1024 };
 
@@ -63,12 +64,6 @@ static inline void sums_store(void *at, int cols) {
 }
 
 static inline void tiles_close(void) { _tile_release(); }
-
-/* 16 numbers as bf16. */
-static inline __m256i bf16_of(__m512 x) {
-    __m512i rounded = _mm512_castps_si512(f32x16_round_bf16(x));
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
-}
 
 /* A tile of B: columns [k, k + 32) of 16 rows of K numbers, which become the tile's columns, `cols`
  * of them; zeros for rows that are NULL and columns from K on. */

@@ -460,11 +460,11 @@ static void attn_latent(const void *args, void *scratch, int64_t begin, int64_t 
 }
 
 static fv_cpu_plan attn_latent_bf16_plan(const void *args) {
-    return latent_plan_with(args, &packed_bf16);
+    return latent_plan_with(args, packed_bf16());
 }
 
 static void attn_latent_bf16(const void *args, void *scratch, int64_t begin, int64_t end) {
-    latent_with(args, &packed_bf16, scratch, begin, end);
+    latent_with(args, packed_bf16(), scratch, begin, end);
 }
 
 #endif

@@ -438,11 +438,11 @@ static void attn_lowrank(const void *args, void *scratch, int64_t begin, int64_t
 }
 
 static fv_cpu_plan attn_lowrank_bf16_plan(const void *args) {
-    return lowrank_plan_with(args, &packed_bf16);
+    return lowrank_plan_with(args, packed_bf16());
 }
 
 static void attn_lowrank_bf16(const void *args, void *scratch, int64_t begin, int64_t end) {
-    lowrank_with(args, &packed_bf16, scratch, begin, end);
+    lowrank_with(args, packed_bf16(), scratch, begin, end);
 }
 
 #endif

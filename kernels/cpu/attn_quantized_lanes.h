@@ -284,11 +284,11 @@ static void attn_quantized(const void *args, void *scratch, int64_t begin, int64
 }
 
 static fv_cpu_plan attn_quantized_bf16_plan(const void *args) {
-    return codes_plan_with(args, &packed_bf16);
+    return codes_plan_with(args, packed_bf16());
 }
 
 static void attn_quantized_bf16(const void *args, void *scratch, int64_t begin, int64_t end) {
-    codes_with(args, &packed_bf16, scratch, begin, end);
+    codes_with(args, packed_bf16(), scratch, begin, end);
 }
 
 #endif

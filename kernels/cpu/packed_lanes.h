@@ -44,7 +44,14 @@ static const float *listed(const float *p, float *copy, int32_t R, int32_t j0, c
 /* ---- products -------------------------------------------------------------------------- */
 
 static const packed_products packed_f32 = {.step = LANES},
-                             packed_bf16 = {.multiply = bf16_products, .step = BF16_STEP};
+                             packed_in_lanes = {.multiply = bf16_products, .step = BF16_STEP};
+
+static const packed_products *packed_bf16(void) {
+#ifdef __AVX512F__
+    if (fv_bf16_pairs_run_here()) return &fv_pairs_packed_products;
+#endif
+    return &packed_in_lanes;
+}
 
 /* n as the K of a product. */
 static size_t stepped(const packed_products *p, size_t n) {

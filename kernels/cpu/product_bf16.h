@@ -29,4 +29,8 @@ typedef struct packed_products {
 
 extern const packed_products fv_amx_packed_products;
 
+/* With AVX-512 BF16, where its products are steps of the canonical ones. */
+extern const packed_products fv_pairs_packed_products;
+bool fv_bf16_pairs_run_here(void);
+
 #endif

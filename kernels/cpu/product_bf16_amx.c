@@ -13,17 +13,6 @@ enum { STEP = 32, STEPS = 8, PANELS = 4, WORDS = TILE_BYTES / 4 };
 
 static void open_tiles(void) { tiles_open(TILE_ROWS); }
 
-/* 32 numbers as bf16. The instruction takes subnormal numbers for zeros, which is what they are in a
- * product, but for those that round to 2^-126. */
-static inline __m512i narrow(__m512 lo, __m512 hi) {
-    const __m512i at = _mm512_set1_epi32(0x7fff8000), border = _mm512_set1_epi32(0x007f8000);
-    __m512i a = _mm512_and_si512(_mm512_castps_si512(lo), at);
-    __m512i b = _mm512_and_si512(_mm512_castps_si512(hi), at);
-    if (_mm512_cmpeq_epi32_mask(a, border) | _mm512_cmpeq_epi32_mask(b, border))
-        return _mm512_inserti64x4(_mm512_castsi256_si512(bf16_of(lo)), bf16_of(hi), 1);
-    return (__m512i)_mm512_cvtne2ps_pbh(hi, lo);
-}
-
 /* 32 lines of a panel, as pairs. */
 static void pair_lines(const float *w, size_t ld, uint32_t *to) {
     static const uint16_t order[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,

@@ -4,7 +4,7 @@
 # folder (internal.h, x_internal.h).
 set(alone ${CMAKE_BINARY_DIR}/headers)
 set(avx2 -mavx2 -mfma -mf16c)
-set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq)
+set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16)
 set(amx ${avx512} -mamx-tile -mamx-bf16)
 foreach(layer IN LISTS layers)
   fovea_name(${layer} name)

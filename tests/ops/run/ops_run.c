@@ -3,7 +3,7 @@
  *     ops_run                          lists operations, with their tolerance
  *     ops_run [-o OP] -b BACKEND test|perf
  *
- * BACKEND: plain, avx2, avx512, avx512-no-vnni (as on a machine that lacks it), amx, auto (the fastest of
+ * BACKEND: plain, avx2, avx512, avx512-no-vnni (as on a machine that lacks VNNI and BF16), amx, auto (the fastest of
  * these here), cuda (tensor cores and cuBLAS) or cuda-exact. `test` compares with the plain path on one thread, on the CPU with 3
  * threads and with 1; `perf` uses all cores. The CUDA plugin is the one in FOVEA_PLUGIN_DIR, or the
  * emulated one. Exits with 77 where the machine lacks the backend. */
@@ -11,11 +11,16 @@
 
 static const char *current;
 
-/* The linker lets all that asks for VNNI ask here (--wrap). */
+/* The linker lets all that asks for VNNI or BF16 ask here (--wrap). */
 static bool without_vnni;
 bool __real_fv_vnni_runs_here(void);
 bool __wrap_fv_vnni_runs_here(void);
 bool __wrap_fv_vnni_runs_here(void) { return !without_vnni && __real_fv_vnni_runs_here(); }
+bool __real_fv_bf16_pairs_run_here(void);
+bool __wrap_fv_bf16_pairs_run_here(void);
+bool __wrap_fv_bf16_pairs_run_here(void) {
+    return !without_vnni && __real_fv_bf16_pairs_run_here();
+}
 
 void report(double seconds, double flops, double bytes, const char *fmt, ...) {
     char shape[96], rate[32] = "";
