@@ -23,6 +23,9 @@ _Static_assert((int)BF16_K == (int)BLOCK_COLUMNS, "a panel is a block of K");
 /* Rows of x per tile: even and odd of each, and a row of the panel, in registers. */
 enum { BF16_MR = MR >= 6 ? 6 : 2 };
 
+/* From so many rows on a panel is worth laying in words (product_bf16_pairs.c). */
+enum { BF16_PAIRS = 12 };
+
 /* ---- x --------------------------------------------------------------------------------- */
 
 static fv_cpu_plan pack_bf16_plan(const void *args) {
@@ -106,6 +109,12 @@ static NEVER_INLINE void bf16_tiles(const bf16_product *a) {
 }
 
 static void bf16_products(const bf16_product *a) {
+#ifdef __AVX512F__
+    if (a->M >= BF16_PAIRS && fv_bf16_pairs_run_here()) {
+        fv_pairs_packed_products.multiply(a);
+        return;
+    }
+#endif
     unsigned before = _mm_getcsr();
     _mm_setcsr(before | 0x8040); /* FTZ, DAZ */
     bf16_tiles(a);
