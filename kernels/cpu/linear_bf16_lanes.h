@@ -11,6 +11,7 @@
  * Subnormal numbers are zeros in the products alone (bf16_products): conversions and biases need
  * them. */
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/linear_bf16_pairs.h"
 #include "kernels/cpu/linear_parts_lanes.h"
 #include "kernels/cpu/product_bf16.h"
 
@@ -26,10 +27,20 @@ enum { BF16_MR = MR >= 6 ? 6 : 2 };
 /* From so many rows on a panel is worth laying in words (product_bf16_pairs.c). */
 enum { BF16_PAIRS = 12 };
 
+#ifdef __AVX512F__
+static bool bf16_in_pairs(const fv_linear_args *a) { return fv_pairs_take(a); }
+#else
+static bool bf16_in_pairs(const fv_linear_args *a) {
+    (void)a;
+    return false;
+}
+#endif
+
 /* ---- x --------------------------------------------------------------------------------- */
 
 static fv_cpu_plan pack_bf16_plan(const void *args) {
     const fv_cpu_packed_linear *b = args;
+    if (bf16_in_pairs(b->a)) return fv_pairs_pack_bf16_plan(args);
     size_t ldx = bf16_steps((size_t)b->a->x.cols) * BF16_STEP;
     fv_cpu_plan plan = {.n_item = b->a->x.rows, .grain = div_up(16384, (int64_t)ldx + 1)};
     plan.shared_bytes = (size_t)b->a->x.rows * ldx * sizeof(float);
@@ -39,7 +50,10 @@ static fv_cpu_plan pack_bf16_plan(const void *args) {
 static void pack_bf16(const void *args, void *scratch, int64_t begin, int64_t end) {
     const fv_cpu_packed_linear *b = args;
     size_t K = (size_t)b->a->x.cols, ldx = bf16_steps(K) * BF16_STEP;
-    (void)scratch;
+    if (bf16_in_pairs(b->a)) {
+        fv_pairs_pack_bf16(args, scratch, begin, end);
+        return;
+    }
     for (int64_t m = begin; m < end; m++) {
         const float *x = row_f32(&b->a->x, m);
         float *to = (float *)b->x + (size_t)m * ldx;
@@ -56,6 +70,7 @@ static int bf16_columns(const fv_linear_args *a) {
 
 static fv_cpu_plan linear_bf16_plan(const void *args) {
     const fv_linear_args *a = ((const fv_cpu_packed_linear *)args)->a;
+    if (bf16_in_pairs(a)) return fv_pairs_linear_bf16_plan(args);
     int columns = bf16_columns(a);
     fv_cpu_plan plan = {.grain = 1};
     for (int p = 0; p < a->n_part; p++) plan.n_item += div_up(a->part[p].w.rows, columns);
@@ -296,6 +311,10 @@ static void linear_bf16_item(const fv_cpu_packed_linear *b, const fv_linear_part
 
 static void linear_bf16(const void *args, void *scratch, int64_t begin, int64_t end) {
     const fv_cpu_packed_linear *b = args;
+    if (bf16_in_pairs(b->a)) {
+        fv_pairs_linear_bf16(args, scratch, begin, end);
+        return;
+    }
     int columns = bf16_columns(b->a);
     for (int p = 0; p < b->a->n_part; p++) {
         int64_t N = b->a->part[p].w.rows, n = div_up(N, columns);

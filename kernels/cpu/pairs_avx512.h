@@ -1,0 +1,114 @@
+#ifndef FOVEA_KERNELS_CPU_PAIRS_AVX512_H
+#define FOVEA_KERNELS_CPU_PAIRS_AVX512_H
+
+/* Canonical products in bf16 with AVX-512 BF16: two steps of a chain at a time, twice as many as fused
+ * multiply-adds of f32 do.
+ *
+ * VDPBF16PS adds the product of the upper halves to the sum and then that of the lower halves, each
+ * rounded, without subnormal numbers and whatever MXCSR says. So it goes on along a chain of even, or
+ * of odd, numbers when k is the upper half and k + 2 the lower one:
+ *
+ *     16 words of a row's step      (0, 2) (4, 6) .. (28, 30)   even
+ *                                   (1, 3) (5, 7) .. (29, 31)   odd
+ *     and of a panel's              a vector of 16 columns in place of each word, even and odd in turn */
+#include "kernels/cpu/lanes.h"
+
+enum {
+    PAIRS_STEP = 32,
+    PAIRS_WORDS = PAIRS_STEP / 2,
+    PAIRS_HALF = PAIRS_WORDS / 2, /* words of even numbers */
+    PAIRS_PANELS = 4,
+    PAIRS_NARROW = 8, /* rows of a tile of one panel, */
+    PAIRS_WIDE = 3    /* and of four: 16 and 24 sums */
+};
+
+/* Sums of a tile and words of all: rows of x are ldx words apart, panels of w lie side by side. */
+typedef struct pairs_tile {
+    const uint32_t *x, *w; /* [rows, steps, WORDS], [steps, WORDS, panels, 16] */
+    size_t ldx, steps;
+    float *acc;
+    size_t ld_row, ld_panel;
+} pairs_tile;
+
+static inline __m512 pairs_go_on(__m512 sum, __m512i x, __m512i w) {
+    return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)w);
+}
+
+/* 32 numbers of a row, in bf16. */
+static inline __m512i pairs_row_words(__m512i row) {
+    static const uint16_t order[32] = {2, 0, 6, 4, 10, 8, 14, 12, 18, 16, 22, 20, 26, 24, 30, 28,
+                                       3, 1, 7, 5, 11, 9, 15, 13, 19, 17, 23, 21, 27, 25, 31, 29};
+    return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), row);
+}
+
+/* mr rows times np panels; both are constants after inlining. */
+static ALWAYS_INLINE void pairs_multiply(const pairs_tile *t, const int mr, const int np) {
+    const uint32_t *x = t->x, *w = t->w;
+    const size_t ldx = t->ldx;
+    for (size_t s = 0; s < t->steps; s++, x += PAIRS_WORDS) {
+        __m512 even[24], odd[24];
+        UNROLL for (int i = 0; i < mr * np; i++) even[i] = odd[i] = _mm512_setzero_ps();
+        for (int k = 0; k < PAIRS_HALF; k++, w += 2 * np * 16) {
+            __m512i of[PAIRS_PANELS];
+            UNROLL for (int p = 0; p < np; p++) of[p] = _mm512_load_si512(w + p * 16);
+            UNROLL for (int i = 0; i < mr; i++) {
+                __m512i all = _mm512_set1_epi32((int)x[(size_t)i * ldx + (size_t)k]);
+                UNROLL for (int p = 0; p < np; p++) even[i * np + p] =
+                    pairs_go_on(even[i * np + p], all, of[p]);
+            }
+            UNROLL for (int p = 0; p < np; p++) of[p] = _mm512_load_si512(w + (np + p) * 16);
+            UNROLL for (int i = 0; i < mr; i++) {
+                __m512i all = _mm512_set1_epi32((int)x[(size_t)i * ldx + PAIRS_HALF + (size_t)k]);
+                UNROLL for (int p = 0; p < np; p++) odd[i * np + p] =
+                    pairs_go_on(odd[i * np + p], all, of[p]);
+            }
+        }
+        UNROLL for (int i = 0; i < mr * np; i++) {
+            float *at = t->acc + (size_t)(i / np) * t->ld_row + (size_t)(i % np) * t->ld_panel;
+            __m512 sum = _mm512_add_ps(even[i], odd[i]);
+            _mm512_storeu_ps(at, _mm512_add_ps(_mm512_loadu_ps(at), sum));
+        }
+    }
+}
+
+static void pairs_narrow(const pairs_tile *t, int rows) {
+    switch (rows) {
+    case 1: pairs_multiply(t, 1, 1); break;
+    case 2: pairs_multiply(t, 2, 1); break;
+    case 3: pairs_multiply(t, 3, 1); break;
+    case 4: pairs_multiply(t, 4, 1); break;
+    case 5: pairs_multiply(t, 5, 1); break;
+    case 6: pairs_multiply(t, 6, 1); break;
+    case 7: pairs_multiply(t, 7, 1); break;
+    default: pairs_multiply(t, PAIRS_NARROW, 1);
+    }
+}
+
+static void pairs_wide(const pairs_tile *t, int rows) {
+    switch (rows) {
+    case 1: pairs_multiply(t, 1, PAIRS_PANELS); break;
+    case 2: pairs_multiply(t, 2, PAIRS_PANELS); break;
+    default: pairs_multiply(t, PAIRS_WIDE, PAIRS_PANELS);
+    }
+}
+
+/* M rows times one panel or four. A function of its own: sums of even and odd are without subnormal
+ * numbers, and nothing of them may move out of where MXCSR says so. */
+static NEVER_INLINE void pairs_rows(pairs_tile t, int M, int panels) {
+    int most = panels == 1 ? PAIRS_NARROW : PAIRS_WIDE;
+    for (int rows; M > 0; M -= rows) {
+        rows = M < most ? M : most;
+        (panels == 1 ? pairs_narrow : pairs_wide)(&t, rows);
+        t.x += (size_t)rows * t.ldx;
+        t.acc += (size_t)rows * t.ld_row;
+    }
+}
+
+static inline void pairs_products(pairs_tile t, int M, int panels) {
+    unsigned before = _mm_getcsr();
+    _mm_setcsr(before | 0x8040); /* FTZ, DAZ */
+    pairs_rows(t, M, panels);
+    _mm_setcsr(before);
+}
+
+#endif
