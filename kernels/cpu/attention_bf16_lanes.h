@@ -100,7 +100,7 @@ static void add_values(attn_item *t, int32_t v0, int32_t rows) {
  * are fetched. */
 static ALWAYS_INLINE void value_row_bf16(const float *p, const uint16_t *v, ptrdiff_t ahead,
                                          const int mr, const int nv, f32x16 *sum) {
-    _mm_prefetch((const void *)((uintptr_t)v + (size_t)ahead), _MM_HINT_T0);
+    _mm_prefetch((const void *)((uintptr_t)v + (size_t)ahead), _MM_HINT_T1);
     UNROLL for (int x = 0; x < nv; x++) {
         f32x16 column = f32x16_widen(v + x * LANES, FV_BF16);
         UNROLL for (int i = 0; i < mr; i++) {

@@ -210,7 +210,7 @@ static ALWAYS_INLINE void values_tile(const attn_item *t, const value_rows *r, c
     }
     for (int32_t j = 0; j < n; j++, row += bytes_row, next += bytes_row) {
         UNROLL for (int x = 0; x < nv; x++) {
-            _mm_prefetch(next + (size_t)x * step, _MM_HINT_T0);
+            _mm_prefetch(next + (size_t)x * step, _MM_HINT_T1);
             v[x] = f32x16_widen(row + (size_t)x * step, type);
         }
         UNROLL for (int i = 0; i < mr; i++) {

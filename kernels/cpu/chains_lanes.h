@@ -51,7 +51,7 @@ static ALWAYS_INLINE void chains_tile(const chains *a, const float *x, const flo
         UNROLL for (int i = 0; i < mr * nv; i++) acc[i] = f32x16_zero();
     }
     for (size_t k = 0; k < a->K; k++, panel += ldp, next += line) {
-        _mm_prefetch(next, _MM_HINT_T0);
+        _mm_prefetch(next, _MM_HINT_T1);
         UNROLL for (int j = 0; j < nv; j++) w[j] = f32x16_load(panel + j * LANES);
         UNROLL for (int i = 0; i < mr; i++) value_step(acc + i * nv, nv, x[(size_t)i * ldx + k], w);
     }
@@ -114,7 +114,7 @@ static ALWAYS_INLINE void stored_tile(const float *x, size_t ldx, const char *w,
     for (size_t k = 0; k < K; k++, w += stride) {
         UNROLL for (int j = 0; j < nv; j++) {
             const char *at = w + (size_t)j * LANES * fv_dtype_bytes(t);
-            if (j % 2 == 0) _mm_prefetch((const void *)((uintptr_t)at + AHEAD), _MM_HINT_T0);
+            if (j % 2 == 0) _mm_prefetch((const void *)((uintptr_t)at + AHEAD), _MM_HINT_T1);
             b[j] = f32x16_widen(at, t);
         }
         UNROLL for (int i = 0; i < mr; i++) value_step(acc + i * nv, nv, x[(size_t)i * ldx + k], b);

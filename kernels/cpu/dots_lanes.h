@@ -99,7 +99,7 @@ static ALWAYS_INLINE void dots_stored(f32x16 acc[TILE], const int mr, const fv_d
     size_t k = 0;
     for (; k + LANES <= K; k += LANES) {
         UNROLL for (int j = 0; j < NR; j++) {
-            _mm_prefetch((const void *)(next[j] + k * size), _MM_HINT_T0);
+            _mm_prefetch((const void *)(next[j] + k * size), _MM_HINT_T1);
             wk[j] = f32x16_widen(w[j] + k * size, t);
         }
         UNROLL for (int i = 0; i < mr; i++)

@@ -154,7 +154,7 @@ static ALWAYS_INLINE void bf16x32_step(const void *rows, size_t stride, ptrdiff_
     float w[32 * 16];
     for (int i = 0; i < 16; i++)
         _mm_prefetch((const void *)((uintptr_t)rows + (size_t)i * stride + (size_t)ahead),
-                     _MM_HINT_T0);
+                     _MM_HINT_T1);
     bf16x32_transpose(rows, stride, w);
     UNROLL for (int i = 0; i < mr; i++) {
         f32x16 even = f32x16_zero(), odd = even;

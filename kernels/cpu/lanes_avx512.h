@@ -115,7 +115,7 @@ static ALWAYS_INLINE void bf16x32_step(const void *rows, size_t stride, ptrdiff_
     f32x16 even[4], odd[4];
     UNROLL for (int i = 0; i < 16; i++) {
         const char *at = (const char *)rows + (size_t)i * stride;
-        _mm_prefetch((const void *)((uintptr_t)at + (size_t)ahead), _MM_HINT_T0);
+        _mm_prefetch((const void *)((uintptr_t)at + (size_t)ahead), _MM_HINT_T1);
         r[i] = _mm512_loadu_si512(at);
     }
     i32x16_transpose(r);

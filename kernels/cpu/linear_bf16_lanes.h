@@ -180,7 +180,7 @@ static void bf16_panel(const fv_tensor *w, int64_t n0, int rows, size_t k0, size
         if (whole && k + BF16_STEP <= K) {
             for (int i = 0; i < LANES; i++)
                 _mm_prefetch((const void *)((uintptr_t)at + (size_t)i * stride + (size_t)next),
-                             _MM_HINT_T0);
+                             _MM_HINT_T1);
             bf16x32_transpose(at, stride, panel);
             continue;
         }
@@ -193,7 +193,7 @@ static void bf16_panel(const fv_tensor *w, int64_t n0, int rows, size_t k0, size
 /* ---- few rows of x --------------------------------------------------------------------- */
 
 /* Up to this many rows of x meet w where it lies: each panel would be written for little. */
-enum { BF16_IN_PLACE = 4, BF16_AHEAD = 4 * BF16_STEP };
+enum { BF16_IN_PLACE = 4, BF16_AHEAD = 16 };
 
 /* What bf16_few works on: M rows of x, K numbers of up to 16 rows of w, and acc of each row of x. */
 typedef struct bf16_few {
@@ -207,6 +207,14 @@ typedef struct bf16_few {
     ptrdiff_t next; /* in bytes, from a row to what is wanted after it; 0: rows that follow */
 } bf16_few;
 
+/* From column k of a row to what is multiplied BF16_AHEAD steps later, in bytes: of this row, or of one 16
+ * or more rows further on. */
+static ALWAYS_INLINE ptrdiff_t bf16_ahead(size_t k, size_t K) {
+    const size_t steps = bf16_steps(K), step = k / BF16_STEP + BF16_AHEAD;
+    const size_t element = step / steps * BF16_ROWS * K + step % steps * BF16_STEP;
+    return ((ptrdiff_t)element - (ptrdiff_t)k) * (ptrdiff_t)sizeof(uint16_t);
+}
+
 static ALWAYS_INLINE void bf16_few_rows(const bf16_few *a, const int mr) {
     size_t stride = a->K * sizeof(uint16_t);
     f32x16 acc[BF16_IN_PLACE];
@@ -214,11 +222,7 @@ static ALWAYS_INLINE void bf16_few_rows(const bf16_few *a, const int mr) {
     for (size_t k = 0; k < a->K; k += BF16_STEP) {
         const uint16_t *at = a->w + k;
         if (a->rows == LANES && k + BF16_STEP <= a->K) {
-            ptrdiff_t ahead = BF16_AHEAD * (ptrdiff_t)sizeof(uint16_t);
-            if (a->next)
-                ahead = a->next;
-            else if (k + BF16_AHEAD >= a->K) /* of the 16 rows that follow */
-                ahead += (ptrdiff_t)((LANES - 1) * stride);
+            ptrdiff_t ahead = a->next ? a->next : bf16_ahead(k, a->K);
             bf16x32_step(at, stride, ahead, a->x + k, a->ldx, mr, acc);
             continue;
         }

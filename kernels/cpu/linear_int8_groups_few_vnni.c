@@ -12,8 +12,9 @@
 #include "kernels/cpu/linear_parts_lanes.h"
 #include "kernels/cpu/scales_avx512.h"
 
-/* BLOCK: groups of a block. AHEAD: blocks of a row between what is multiplied and what is fetched. */
-enum { BLOCK = 4, ROWS = 4, AHEAD = 2, SCALES = 32 };
+/* BLOCK: groups of a block. PART: blocks of a row that are multiplied before their sums are scaled.
+ * AHEAD: bytes between what is read and what is fetched, to L2. */
+enum { BLOCK = 4, ROWS = 4, PART = 16, AHEAD = 8192 };
 
 /* A block of a row of x; groups after the last are zeros. A register holds 16 columns of each group: the
  * first 16 and the last, or, for integers of 4 bits, the even ones and the odd ones. */
@@ -107,29 +108,31 @@ typedef struct few_rows {
     int rows;
 } few_rows;
 
-/* Block b of the rows and of mr rows of x, `all` blocks from one to the next: acc goes on by its n
- * groups. */
-static ALWAYS_INLINE void few_block(const few_rows *w, size_t b, const x_block *x, size_t all,
-                                    size_t n, const float *scale, __m512 *acc, const int mr,
-                                    const bool whole, const bool int4) {
-    const size_t size = int4 ? 64 : 128, begin = b * size;
-    /* The same rows further on, or the 16 that follow. */
-    const size_t fetched = begin + AHEAD * size;
-    const size_t ahead = fetched < w->bytes ? fetched : fetched + (LANES - 1) * w->stride;
-    __m512i q[ROWS][4];
-    UNROLL for (int i = 0; i < 4; i++) {
+/* Sums of a part of K, `quads` of four_rows for each block and row of x. */
+typedef struct few_sums {
+    __m512i quad[PART][ROWS][4];
+} few_sums;
+
+/* Four rows of w from row r on, n blocks from block b0 on, with mr rows of x, `all` blocks from one to the
+ * next. A row is read block after block, which memory likes best; the bytes `ahead` of it are fetched. */
+static ALWAYS_INLINE void four_rows_of(const few_rows *w, int r, size_t b0, size_t n, size_t ahead,
+                                       const x_block *x, size_t all, few_sums *to, const int mr,
+                                       const bool int4) {
+    const size_t size = int4 ? 64 : 128;
+    const uint8_t *at[4];
+    UNROLL for (int j = 0; j < 4; j++) at[j] =
+        w->at + (size_t)min_int(r + j, w->rows - 1) * w->stride;
+    for (size_t b = 0; b < n; b++) {
+        const size_t begin = (b0 + b) * size, left = w->bytes - begin;
         __m512i sum[ROWS][4];
         UNROLL for (int j = 0; j < 4; j++) {
-            const int row = 4 * i + j;
-            const uint8_t *at =
-                w->at + (size_t)(whole || row < w->rows ? row : w->rows - 1) * w->stride;
             __m512i part[2];
             UNROLL for (size_t p = 0; p < size; p += 64) {
-                _mm_prefetch((const void *)((uintptr_t)at + ahead + p), _MM_HINT_T0);
+                _mm_prefetch((const void *)((uintptr_t)at[j] + begin + p + ahead), _MM_HINT_T1);
             }
-            block_of(at + begin, w->bytes - begin, whole, int4, part);
+            block_of(at[j] + begin, left, left >= size, int4, part);
             UNROLL for (int m = 0; m < mr; m++) {
-                const x_block *of = x + (size_t)m * all + b;
+                const x_block *of = x + (size_t)m * all + b0 + b;
                 sum[m][j] = _mm512_loadu_si512(of->start);
                 sum[m][j] =
                     _mm512_dpbusd_epi32(sum[m][j], part[0], _mm512_loadu_si512(of->part[0]));
@@ -137,14 +140,23 @@ static ALWAYS_INLINE void few_block(const few_rows *w, size_t b, const x_block *
                     _mm512_dpbusd_epi32(sum[m][j], part[1], _mm512_loadu_si512(of->part[1]));
             }
         }
-        UNROLL for (int m = 0; m < mr; m++) q[m][i] = four_rows(sum[m]);
+        UNROLL for (int m = 0; m < mr; m++) to->quad[b][m][r / 4] = four_rows(sum[m]);
     }
-    UNROLL for (int m = 0; m < mr; m++) {
-        quarters(q[m]);
-        for (size_t g = 0; g < (whole ? BLOCK : n); g++) {
-            float scale_x = x[(size_t)m * all + b].scale[g];
-            __m512 by = _mm512_mul_ps(_mm512_loadu_ps(scale + g * LANES), _mm512_set1_ps(scale_x));
-            acc[m] = _mm512_fmadd_ps(by, _mm512_cvtepi32_ps(q[m][g]), acc[m]);
+}
+
+/* acc goes on by the n groups of a part; x begins there. */
+static ALWAYS_INLINE void add_groups(few_sums *sums, float scale[][LANES], size_t n,
+                                     const x_block *x, size_t all, __m512 *acc, const int mr) {
+    for (size_t b = 0; b * BLOCK < n; b++) {
+        UNROLL for (int m = 0; m < mr; m++) {
+            const x_block *of = x + (size_t)m * all + b;
+            __m512i *q = sums->quad[b][m];
+            quarters(q);
+            for (size_t g = 0; g < BLOCK && b * BLOCK + g < n; g++) {
+                __m512 by = _mm512_mul_ps(_mm512_loadu_ps(scale[b * BLOCK + g]),
+                                          _mm512_set1_ps(of->scale[g]));
+                acc[m] = _mm512_fmadd_ps(by, _mm512_cvtepi32_ps(q[g]), acc[m]);
+            }
         }
     }
 }
@@ -154,31 +166,34 @@ static ALWAYS_INLINE void item(const fv_cpu_packed_linear *b, const fv_linear_pa
                                int N, const int mr, const bool int4) {
     const fv_quant *quant = p->w.quant;
     const size_t all = int8_groups(b->a->x.cols), blocks = blocks_of(b->a->x.cols);
-    const x_block *x = b->x;
-    const few_rows w = {.at = (const uint8_t *)p->w.data + (size_t)n0 * quant->row_bytes,
-                        .stride = quant->row_bytes,
+    const size_t stride = quant->row_bytes, size = int4 ? 64 : 128;
+    const few_rows w = {.at = (const uint8_t *)p->w.data + (size_t)n0 * stride,
+                        .stride = stride,
                         .bytes = int4 ? ((size_t)p->w.cols + 1) / 2 : (size_t)p->w.cols,
                         .rows = N};
     const size_t scale_bytes = LANES * (size_t)quant->groups * fv_dtype_bytes(quant->scale_type);
     const uintptr_t scales_after = (uintptr_t)quant->scale + (size_t)(n0 / LANES + 1) * scale_bytes;
-    float scale[SCALES][LANES], wide[LANES], sums[LANES];
+    /* Rows that are read AHEAD bytes after these ones. */
+    const size_t run = 4 * size * (blocks < PART ? blocks : PART);
+    const size_t ahead = (AHEAD + run - 1) / run * 4 * stride;
+    few_sums sums;
+    float scale[PART * BLOCK][LANES], wide[LANES], out[LANES];
     const float *bias = bias_f32(&p->bias, n0, N, wide);
     __m512 acc[ROWS];
     UNROLL for (int m = 0; m < mr; m++) acc[m] = _mm512_setzero_ps();
     for (size_t at = 0; at < scale_bytes; at += 64)
-        _mm_prefetch((const void *)(scales_after + at), _MM_HINT_T0);
-    for (size_t g = 0; g < all; g += BLOCK) {
-        size_t n = all - g < BLOCK ? all - g : BLOCK;
-        if (g % SCALES == 0) scales_of(quant, n0, N, g, all - g < SCALES ? all - g : SCALES, scale);
-        const bool whole = N == LANES && (g + BLOCK) * (int4 ? 16 : 32) <= w.bytes;
-        if (whole)
-            few_block(&w, g / BLOCK, x, blocks, n, scale[g % SCALES], acc, mr, true, int4);
-        else
-            few_block(&w, g / BLOCK, x, blocks, n, scale[g % SCALES], acc, mr, false, int4);
+        _mm_prefetch((const void *)(scales_after + at), _MM_HINT_T1);
+    for (size_t b0 = 0, n; b0 < blocks; b0 += n) {
+        n = blocks - b0 < PART ? blocks - b0 : PART;
+        const size_t groups = all - b0 * BLOCK < n * BLOCK ? all - b0 * BLOCK : n * BLOCK;
+        for (int r = 0; r < LANES; r += 4)
+            four_rows_of(&w, r, b0, n, ahead, b->x, blocks, &sums, mr, int4);
+        scales_of(quant, n0, N, b0 * BLOCK, groups, scale);
+        add_groups(&sums, scale, groups, (const x_block *)b->x + b0, blocks, acc, mr);
     }
     UNROLL for (int m = 0; m < mr; m++) {
-        _mm512_storeu_ps(sums, acc[m]);
-        store_sums(p, m, n0, N, bias, sums);
+        _mm512_storeu_ps(out, acc[m]);
+        store_sums(p, m, n0, N, bias, out);
     }
 }
 

@@ -86,7 +86,7 @@ static ALWAYS_INLINE void panel_of(const fv_tensor *w, int64_t n0, int rows, siz
         for (size_t b = 0; b < n * size; b += 64)
             _mm_prefetch(
                 (const void *)((uintptr_t)at + (size_t)i * q->row_bytes + (size_t)ahead + b),
-                _MM_HINT_T0);
+                _MM_HINT_T1);
     scales_of(q, n0, rows, g0, n, to->scale);
     for (size_t g = 0; g < n; g++, at += size) {
         size_t left = all - (g0 + g) * size;

@@ -126,7 +126,7 @@ static ALWAYS_INLINE void few_tile(const work *t, int m, int n, const int mr, co
     for (size_t k = 0; k < whole; k += STEP) {
         if (m == 0) {
             UNROLL for (int j = 0; j < nr; j++) {
-                _mm_prefetch((const void *)((uintptr_t)w[j] + ahead + k), _MM_HINT_T0);
+                _mm_prefetch((const void *)((uintptr_t)w[j] + ahead + k), _MM_HINT_T1);
             }
         }
         few_step(w, k, ~(__mmask64)0, x, t->ldx, acc, mr, nr);

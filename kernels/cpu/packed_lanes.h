@@ -84,7 +84,7 @@ static void packed_multiply(const packed_products *p, chains a, int64_t M, size_
         chains_all(a, M, bytes);
         return;
     }
-    for (size_t i = 0; a.next && i < bytes; i += 64) _mm_prefetch(a.next + i, _MM_HINT_T0);
+    for (size_t i = 0; a.next && i < bytes; i += 64) _mm_prefetch(a.next + i, _MM_HINT_T1);
     for (int64_t m = 0; m < M && a.c != GOES_ON; m++)
         for (size_t i = 0; i < a.registers * LANES; i += LANES) {
             float *y = a.y + (size_t)m * a.ldy + i;
