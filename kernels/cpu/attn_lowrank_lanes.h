@@ -18,115 +18,16 @@
  *
  * With uncompressed values the last two are one, head by head: o [V, D] = o c + P V.
  *
- * In bf16 the chains are canonical products (product_bf16.h) of the same panels, rounded.
+ * In bf16 the chains are canonical products (product_bf16.h) of the same panels, rounded; where these
+ * products have words, U in codes of 4 bits becomes words at once.
  *
  * Each basis is read once, sequentially. Invalid rows are not read, nor is the second tier of rows
  * at the lower rank. */
 #include <string.h>
 
-#include "kernels/cpu/packed_lanes.h"
+#include "kernels/cpu/attn_lowrank_item_lanes.h"
 #include "kernels/cpu/packed_rows_lanes.h"
-#include "kernels/cpu/path.h"
 #include "kernels/cpu/softmax_lanes.h"
-
-enum {
-    PACKED_HEADS = 16,   /* query heads of an item: two items for the 32 of a 7B network */
-    PACKED_ANCHORS = 64, /* blocks whose latent queries are held: 64 x 16 x 64 are 256 KiB */
-    PACKED_LINES = 128   /* of a basis in a panel: 128 x 64 are 32 KiB */
-};
-
-typedef struct packed_item {
-    const fv_attn_packed_args *a;
-    const fv_packed_seq *seq;
-    const packed_products *products;
-    packed_view k, v;
-    int32_t head0, n_head, row0, n_row; /* query heads, and rows of the sequence */
-    int32_t R;                          /* vectors: v is head v / n_row, row v % n_row */
-    size_t D, Dp, Rk, Rv;               /* head dim, ranks: padded but for D */
-    size_t P[2];                        /* padded tiers of values */
-    int32_t n_held;                     /* anchor blocks whose latent queries are held */
-
-    /* scratch */
-    float *q, *t;       /* [n_row * n_held, Dp] of one head; [R, n_held, Rk] */
-    float *panel;       /* [PACKED_LINES, Rk or Dp] lines of a head's basis */
-    float *lo, *step;   /* [Rk or Rv] its pairs */
-    float *keys, *part; /* [Rk, 64] keys' U of a softmax block; [R, 64] scores of an anchor block */
-    float *s, *p;       /* [R, 64] scores, then p; p of the rows of a list */
-    float *w, *z[2];    /* [64, P or Dp] rows of values; per tier [R, P] */
-    float *z_all;       /* [R, Rv] of both tiers, in bf16 */
-    float *o;           /* [R, Dp] */
-    float *m, *l, *c;   /* [R] */
-    int32_t *n_seen;    /* [R] */
-
-    bool has_tile[FV_KV_BLOCK / FV_PACKED_TILE]; /* which tiles `keys` holds */
-    int32_t n_list[2], list[2][FV_KV_BLOCK]; /* rows of the block: valid; valid and of full rank */
-} packed_item;
-
-static int32_t packed_heads(const fv_attn_packed_args *a) {
-    return min_int(PACKED_HEADS, a->n_head);
-}
-
-static int32_t packed_rows(const fv_attn_packed_args *a) {
-    return PACKED_VECTORS / packed_heads(a) > 0 ? PACKED_VECTORS / packed_heads(a) : 1;
-}
-
-/* ---- scratch --------------------------------------------------------------------------- */
-
-/* The largest that any sequence of the call needs. */
-static void packed_widths(const fv_attn_packed_args *a, packed_item *t) {
-    t->Dp = stepped(t->products, (size_t)a->d_head);
-    t->Rk = t->Rv = t->P[0] = t->P[1] = 0;
-    for (int i = 0; i < a->n_seq; i++) {
-        const fv_packed_shape *k = &a->seqs[i].k->shape, *v = &a->seqs[i].v->shape;
-        size_t Rk = stepped(t->products, (size_t)k->rank);
-        size_t Rv = stepped(t->products, (size_t)v->rank);
-        t->Rk = Rk > t->Rk ? Rk : t->Rk;
-        t->Rv = Rv > t->Rv ? Rv : t->Rv;
-        for (int p = 0; p < 2; p++) {
-            size_t P = padded(fv_packed_tier_rank(v, p));
-            t->P[p] = P > t->P[p] ? P : t->P[p];
-        }
-    }
-}
-
-/* The item's arrays in `scratch`; NULL: only counts the bytes. */
-static size_t packed_scratch(const fv_attn_packed_args *a, packed_item *t, void *scratch) {
-    scratch_bump at = {.base = scratch};
-    packed_widths(a, t);
-    size_t rows = (size_t)packed_rows(a), V = (size_t)packed_heads(a) * rows + MR;
-    size_t rank = t->Rk > t->Rv ? t->Rk : t->Rv, line = t->Rk > t->Dp ? t->Rk : t->Dp;
-    t->q = scratch_take(&at, PACKED_ANCHORS * rows * t->Dp);
-    t->t = scratch_take(&at, PACKED_ANCHORS * V * t->Rk);
-    t->panel = scratch_take(&at, PACKED_LINES * line);
-    t->lo = scratch_take(&at, rank);
-    t->step = scratch_take(&at, rank);
-    t->keys = scratch_take(&at, t->Rk * FV_KV_BLOCK);
-    t->part = scratch_take(&at, V * FV_KV_BLOCK);
-    t->s = scratch_take(&at, V * FV_KV_BLOCK);
-    t->p = scratch_take(&at, V * FV_KV_BLOCK);
-    size_t wide = t->P[0] > t->P[1] ? t->P[0] : t->P[1];
-    t->w = scratch_take(&at, FV_KV_BLOCK * (wide > t->Dp ? wide : t->Dp));
-    for (int p = 0; p < 2; p++) t->z[p] = scratch_take(&at, V * t->P[p]);
-    t->z_all = scratch_take(&at, t->products->multiply ? V * t->Rv : 0);
-    t->o = scratch_take(&at, V * t->Dp);
-    t->m = scratch_take(&at, V);
-    t->l = scratch_take(&at, V);
-    t->c = scratch_take(&at, V);
-    t->n_seen = (int32_t *)scratch_take(&at, V);
-    return at.bytes;
-}
-
-static int64_t packed_items(const fv_attn_packed_args *a, const fv_packed_seq *seq) {
-    return div_up(a->n_head, packed_heads(a)) * div_up(seq->n_rows, packed_rows(a));
-}
-
-static fv_cpu_plan lowrank_plan_with(const fv_attn_packed_args *a,
-                                     const packed_products *products) {
-    packed_item t = {.products = products};
-    fv_cpu_plan plan = {.grain = 1, .scratch_bytes = packed_scratch(a, &t, NULL)};
-    for (int i = 0; i < a->n_seq; i++) plan.n_item += packed_items(a, &a->seqs[i]);
-    return plan;
-}
 
 /* ---- a head's basis -------------------------------------------------------------------- */
 
@@ -227,6 +128,26 @@ static void take_tile(packed_item *t, int32_t tile) {
     as_lines(t->products, to, FV_KV_BLOCK, (size_t)t->k.s.rank, FV_PACKED_TILE);
 }
 
+/* The same as words, [Rk / 2, 64]. Tokens at the lower rank are zeros in the second tier. */
+static void take_tile_words(packed_item *t, int32_t tile) {
+    size_t low_rank2 = (size_t)t->k.s.rank2, more = fv_packed_tier_rank(&t->k.s, 1);
+    int32_t j0 = tile * FV_PACKED_TILE, n = min_int(FV_PACKED_TILE, t->k.s.n - j0);
+    uint32_t *to = (uint32_t *)t->keys + (size_t)(tile % PACKED_TILES) * FV_PACKED_TILE;
+    const char *at = t->k.data + (size_t)tile * t->k.l.stride[0];
+    unsigned without = 0;
+    t->key_words->keys(at + t->k.l.tier[0], low_rank2, t->tables, 0, to, FV_KV_BLOCK);
+    if (more == 0) return;
+    for (int32_t i = 0; i < n; i++) without |= (unsigned)low_rank(t, j0 + i) << i;
+    to += low_rank2 / 2 * FV_KV_BLOCK;
+    if (without == (1u << n) - 1) {
+        for (size_t i = 0; i < more / 2; i++, to += FV_KV_BLOCK)
+            memset(to, 0, FV_PACKED_TILE * sizeof *to);
+        return;
+    }
+    t->key_words->keys(t->k.data + t->k.l.tier[1] + (size_t)tile * t->k.l.stride[1], more,
+                       t->tables + low_rank2 * 8, without, to, FV_KV_BLOCK);
+}
+
 /* Address of tiles [first, end) of the next softmax block in the first tier; *bytes: their size. */
 static const char *tiles_ahead(const packed_item *t, int32_t first, int32_t end, size_t *bytes) {
     int32_t last = (int32_t)div_up(t->k.s.n, FV_PACKED_TILE), ahead = FV_KV_BLOCK / FV_PACKED_TILE;
@@ -236,25 +157,47 @@ static const char *tiles_ahead(const packed_item *t, int32_t first, int32_t end,
     return t->k.data + (size_t)first * t->k.l.stride[0];
 }
 
+/* Of n tiles that are words. */
+static void scores_of_words(const packed_item *t, const float *x, size_t ld, int32_t first,
+                            int32_t n, float *to) {
+    for (int32_t v = 0; v < t->R; v++)
+        memset(to + v * FV_KV_BLOCK, 0, (size_t)n * FV_PACKED_TILE * sizeof *to);
+    t->key_words->multiply(&(words_product){.x = x,
+                                            .ldx = ld,
+                                            .M = t->R,
+                                            .panels = n,
+                                            .steps = t->Rk / BF16_STEP,
+                                            .w = (const uint32_t *)t->keys +
+                                                 (size_t)(first % PACKED_TILES) * FV_PACKED_TILE,
+                                            .ldw = FV_KV_BLOCK,
+                                            .acc = to,
+                                            .ld_row = FV_KV_BLOCK});
+}
+
 /* Scores of rows [j0, j1) of one softmax block, x their block's latent queries, ld apart. Tiles are
  * computed whole: lanes know nothing of each other. */
 static void packed_scores(packed_item *t, const float *x, size_t ld, int32_t j0, int32_t j1) {
-    enum { TILES = FV_KV_BLOCK / FV_PACKED_TILE };
     int32_t first = j0 / FV_PACKED_TILE, end = (j1 - 1) / FV_PACKED_TILE + 1;
-    size_t at = (size_t)(first % TILES) * FV_PACKED_TILE;
+    size_t at = (size_t)(first % PACKED_TILES) * FV_PACKED_TILE;
     for (int32_t tile = first; tile < end; tile++) {
-        if (!t->has_tile[tile % TILES]) take_tile(t, tile);
-        t->has_tile[tile % TILES] = true;
+        if (!t->has_tile[tile % PACKED_TILES])
+            (t->key_words ? take_tile_words : take_tile)(t, tile);
+        t->has_tile[tile % PACKED_TILES] = true;
     }
     size_t from = (size_t)(j0 % FV_KV_BLOCK), bytes = (size_t)(j1 - j0) * sizeof(float);
     bool whole = j0 % FV_PACKED_TILE == 0 && j1 % FV_PACKED_TILE == 0;
     size_t ahead;
     const char *next = tiles_ahead(t, first, end, &ahead);
-    packed_multiply(t->products,
-                    (chains){x, ld, t->keys + at, FV_KV_BLOCK, (size_t)t->k.s.rank,
-                             (size_t)(end - first), NULL, (whole ? t->s : t->part) + at,
-                             FV_KV_BLOCK, next},
-                    t->R, ahead);
+    float *to = (whole ? t->s : t->part) + at;
+    if (t->key_words) {
+        scores_of_words(t, x, ld, first, end - first, to);
+        for (size_t i = 0; i < ahead; i += 64) _mm_prefetch(next + i, _MM_HINT_T0);
+    } else {
+        packed_multiply(t->products,
+                        (chains){x, ld, t->keys + at, FV_KV_BLOCK, (size_t)t->k.s.rank,
+                                 (size_t)(end - first), NULL, to, FV_KV_BLOCK, next},
+                        t->R, ahead);
+    }
     for (size_t v = from; !whole && v < (size_t)t->R * FV_KV_BLOCK; v += FV_KV_BLOCK)
         memcpy(t->s + v, t->part + v, bytes);
 }
@@ -267,14 +210,49 @@ static void block_begin(packed_item *t) {
 
 /* Rows [j0, j1) are valid, and all of one softmax block. */
 static void block_rows(packed_item *t, const float *x, size_t ld, int32_t j0, int32_t j1) {
+    int32_t n = t->n_list[0], n_full = t->n_list[1];
     packed_scores(t, x, ld, j0, j1);
-    for (int32_t j = j0; j < j1; j++) {
-        t->list[0][t->n_list[0]++] = j;
-        if (!low_rank(t, j)) t->list[1][t->n_list[1]++] = j;
+    for (int32_t j = j0; j < j1; j++) t->list[0][n++] = j;
+    if (t->seq->rows->group) {
+        for (int32_t j = j0; j < j1; j++)
+            if (!low_rank(t, j)) t->list[1][n_full++] = j;
+    } else {
+        for (int32_t j = j0; j < j1; j++) t->list[1][n_full++] = j;
     }
+    t->n_list[0] = n;
+    t->n_list[1] = n_full;
 }
 
 /* ---- values ---------------------------------------------------------------------------- */
+
+/* The same of rows that become words. */
+static void values_of_words(packed_item *t, int32_t j0, int tier) {
+    size_t n = fv_packed_tier_rank(&t->v.s, tier), P = padded(n), stride = t->v.l.stride[tier];
+    const int32_t *list = t->list[tier], rows = t->n_list[tier];
+    const char *from = t->v.data + t->v.l.tier[tier];
+    const float *column = (const float *)(t->v.data + t->v.l.column) + (tier ? t->v.s.rank2 : 0);
+    const float *p = listed(t->s, t->p, t->R, j0, list, rows);
+    int32_t next = min_int(j0 + FV_KV_BLOCK, t->v.s.n), end = min_int(next + FV_KV_BLOCK, t->v.s.n);
+    for (size_t i = 0; rows > FV_KV_BLOCK / 2 && i < (size_t)(end - next) * stride; i += 64)
+        _mm_prefetch(from + (size_t)next * stride + i, _MM_HINT_T0);
+    for (size_t v = 0; v < (size_t)t->R; v++)
+        for (size_t i = 0; i < P; i += LANES) {
+            float *z = t->z[tier] + v * P + i;
+            f32x16_store(z, f32x16_mul(f32x16_load(z), f32x16_all(t->c[v])));
+        }
+    t->value_words->rows(from, stride, t->v.data + t->v.l.pair, column, n, list, rows,
+                         (uint32_t *)t->w);
+    t->value_words->multiply(
+        &(words_product){.x = p,
+                         .ldx = FV_KV_BLOCK,
+                         .M = t->R,
+                         .panels = (int)(P / LANES),
+                         .steps = stepped(t->products, (size_t)rows) / BF16_STEP,
+                         .w = (const uint32_t *)t->w,
+                         .ldw = P,
+                         .acc = t->z[tier],
+                         .ld_row = P});
+}
 
 /* z = z c + sum_j p_j w_j in one tier. Prefetches the next rows where most of these were
  * needed. */
@@ -282,6 +260,10 @@ static void packed_values(packed_item *t, int32_t j0, int tier) {
     size_t n = fv_packed_tier_rank(&t->v.s, tier), P = padded(n), stride = t->v.l.stride[tier];
     const int32_t *list = t->list[tier], rows = t->n_list[tier];
     if (n == 0) return;
+    if (t->value_words && rows > 0) {
+        values_of_words(t, j0, tier);
+        return;
+    }
     lanes_v_rows(&t->v, tier, list, rows, t->w, P);
     as_lines(t->products, t->w, P, (size_t)rows, P);
     int32_t next = min_int(j0 + FV_KV_BLOCK, t->v.s.n), end = min_int(next + FV_KV_BLOCK, t->v.s.n);
@@ -367,7 +349,21 @@ static void output(packed_item *t) {
 
 /* ---- one item -------------------------------------------------------------------------- */
 
+/* Codes of 4 bits become words, if these products have any. */
+static void words_begin(packed_item *t) {
+    const packed_words *words = t->products->words;
+    const fv_packed_shape *k = &t->k.s, *v = &t->v.s;
+    bool keys = words && k->bits == 4 && k->rank % 4 == 0 && k->rank2 % 4 == 0;
+    t->key_words = keys ? words : NULL;
+    t->value_words = words && v->bits == 4 && !fv_packed_is_rows(v) ? words : NULL;
+    if (!keys) return;
+    words->tables((const float *)(t->k.data + t->k.l.pair), (size_t)k->rank, t->tables);
+    memset((uint32_t *)t->keys + (size_t)k->rank / 2 * FV_KV_BLOCK, 0,
+           (t->Rk - (size_t)k->rank) / 2 * FV_KV_BLOCK * sizeof *t->keys);
+}
+
 static void packed_begin(packed_item *t) {
+    words_begin(t);
     for (int tier = 0; tier < 2; tier++)
         memset(t->z[tier], 0,
                (size_t)t->R * padded(fv_packed_tier_rank(&t->v.s, tier)) * sizeof(float));

@@ -122,6 +122,7 @@ static void item(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t
         pairs_products((pairs_tile){.x = (const uint32_t *)b->x + s * PAIRS_WORDS,
                                     .w = words,
                                     .ldx = all * PAIRS_WORDS,
+                                    .ldw = (size_t)columns,
                                     .steps = steps,
                                     .acc = accs,
                                     .ld_row = (size_t)columns,

@@ -213,8 +213,16 @@ static void lanes_rotate(const fv_packed_rows *rows, size_t D, size_t tile, floa
 /* Pairs of one head: lo and step [R], up to whole vectors. */
 static void lanes_basis_pairs(const packed_view *v, size_t g, float *lo, float *step) {
     const char *pair = v->data + v->l.basis_pair + g * (size_t)v->s.rank * 4;
-    for (size_t r = 0; v->s.bits != 16 && r < (size_t)v->s.rank; r++)
-        packed_pair_f16(pair + r * 4, lo + r, step + r);
+    size_t n = v->s.bits == 16 ? 0 : (size_t)v->s.rank, r = 0;
+    for (; r + LANES / 2 <= n; r += LANES / 2) {
+        float both[LANES];
+        f32x16_store(both, f32x16_widen(pair + r * 4, FV_F16));
+        for (size_t i = 0; i < LANES / 2; i++) {
+            lo[r + i] = both[2 * i];
+            step[r + i] = both[2 * i + 1];
+        }
+    }
+    for (; r < n; r++) packed_pair_f16(pair + r * 4, lo + r, step + r);
 }
 
 /* Lines [k, k + n) of head g's basis, whose pairs are lo and step, ld apart. */

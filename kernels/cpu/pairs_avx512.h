@@ -12,6 +12,7 @@
  *                                   (1, 3) (5, 7) .. (29, 31)   odd
  *     and of a panel's              a vector of 16 columns in place of each word, even and odd in turn */
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/narrow_avx512.h"
 
 enum {
     PAIRS_STEP = 32,
@@ -24,8 +25,8 @@ enum {
 
 /* Sums of a tile and words of all: rows of x are ldx words apart, panels of w lie side by side. */
 typedef struct pairs_tile {
-    const uint32_t *x, *w; /* [rows, steps, WORDS], [steps, WORDS, panels, 16] */
-    size_t ldx, steps;
+    const uint32_t *x, *w;  /* [rows, steps, WORDS], [steps, WORDS, panels, 16] */
+    size_t ldx, ldw, steps; /* ldw: from a panel's word to its next */
     float *acc;
     size_t ld_row, ld_panel;
 } pairs_tile;
@@ -41,14 +42,33 @@ static inline __m512i pairs_row_words(__m512i row) {
     return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), row);
 }
 
+/* Lines k and k + 2 of a panel, of f32. */
+static inline __m512i pairs_line_words(__m512 upper, __m512 lower) {
+    static const uint16_t order[32] = {16, 0,  17, 1,  18, 2,  19, 3,  20, 4,  21,
+                                       5,  22, 6,  23, 7,  24, 8,  25, 9,  26, 10,
+                                       27, 11, 28, 12, 29, 13, 30, 14, 31, 15};
+    return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), narrow(upper, lower));
+}
+
+/* Steps of n rows of f32; words of a row are ld_to apart. */
+static inline void pairs_x_words(const float *x, size_t ld, int n, size_t steps, uint32_t *to,
+                                 size_t ld_to) {
+    for (int i = 0; i < n; i++, x += ld, to += ld_to)
+        for (size_t s = 0; s < steps; s++) {
+            const float *from = x + s * PAIRS_STEP;
+            __m512i row = narrow(_mm512_loadu_ps(from), _mm512_loadu_ps(from + 16));
+            _mm512_store_si512(to + s * PAIRS_WORDS, pairs_row_words(row));
+        }
+}
+
 /* mr rows times np panels; both are constants after inlining. */
 static ALWAYS_INLINE void pairs_multiply(const pairs_tile *t, const int mr, const int np) {
     const uint32_t *x = t->x, *w = t->w;
-    const size_t ldx = t->ldx;
+    const size_t ldx = t->ldx, ldw = t->ldw;
     for (size_t s = 0; s < t->steps; s++, x += PAIRS_WORDS) {
         __m512 even[24], odd[24];
         UNROLL for (int i = 0; i < mr * np; i++) even[i] = odd[i] = _mm512_setzero_ps();
-        for (int k = 0; k < PAIRS_HALF; k++, w += 2 * np * 16) {
+        for (int k = 0; k < PAIRS_HALF; k++, w += 2 * ldw) {
             __m512i of[PAIRS_PANELS];
             UNROLL for (int p = 0; p < np; p++) of[p] = _mm512_load_si512(w + p * 16);
             UNROLL for (int i = 0; i < mr; i++) {
@@ -56,7 +76,7 @@ static ALWAYS_INLINE void pairs_multiply(const pairs_tile *t, const int mr, cons
                 UNROLL for (int p = 0; p < np; p++) even[i * np + p] =
                     pairs_go_on(even[i * np + p], all, of[p]);
             }
-            UNROLL for (int p = 0; p < np; p++) of[p] = _mm512_load_si512(w + (np + p) * 16);
+            UNROLL for (int p = 0; p < np; p++) of[p] = _mm512_load_si512(w + ldw + p * 16);
             UNROLL for (int i = 0; i < mr; i++) {
                 __m512i all = _mm512_set1_epi32((int)x[(size_t)i * ldx + PAIRS_HALF + (size_t)k]);
                 UNROLL for (int p = 0; p < np; p++) odd[i * np + p] =

@@ -18,6 +18,32 @@ typedef struct bf16_product {
     size_t ld_row, ld_panel;
 } bf16_product;
 
+/* The same where w is words (pairs_avx512.h) of panels: [steps, 16, ldw]. */
+typedef struct words_product {
+    const float *x;
+    size_t ldx;
+    int M, panels;
+    size_t steps;
+    const uint32_t *w;
+    size_t ldw;
+    float *acc; /* [M, ld_row] */
+    size_t ld_row;
+} words_product;
+
+/* Factors in codes of 4 bits, which become words at once; as kernels/packed.h has them. */
+typedef struct packed_words {
+    /* tables [n / 4, 2, 16] of n columns of keys' U, n a multiple of 4; pair [n, 2]. */
+    void (*tables)(const float *pair, size_t n, uint32_t *tables);
+    /* Words, ld apart, of n columns of a tile, lines of 8 bytes; tokens whose bit is in `without` have 0. */
+    void (*keys)(const char *lines, size_t n, const uint32_t *tables, unsigned without,
+                 uint32_t *to, size_t ld);
+    /* Words of rows j[0 .. n) of values' U, `width` columns in panels side by side, with zeros after the rows:
+     * rows `stride` bytes apart, pair [2] F16 of each, column [width] up to whole vectors. */
+    void (*rows)(const char *from, size_t stride, const char *pair, const float *column,
+                 size_t width, const int32_t *j, int32_t n, uint32_t *to);
+    void (*multiply)(const words_product *a);
+} packed_words;
+
 /* The products of attention on packed rows: in f32 chains of chains_lanes.h, or canonical in bf16. */
 typedef struct packed_products {
     void (*multiply)(const bf16_product *a); /* NULL: chains */
@@ -25,12 +51,14 @@ typedef struct packed_products {
     size_t step;                             /* K is a multiple of it in memory */
     void (*open)(void), (*close)(void);      /* around items, on their thread; or NULL */
     latent_keys_fn *keys;                    /* between the two; NULL: without tiles */
+    const packed_words *words;               /* or NULL */
 } packed_products;
 
 extern const packed_products fv_amx_packed_products;
 
 /* With AVX-512 BF16, where its products are steps of the canonical ones. */
 extern const packed_products fv_pairs_packed_products;
+extern const packed_words fv_pairs_packed_words;
 bool fv_bf16_pairs_run_here(void);
 
 #endif

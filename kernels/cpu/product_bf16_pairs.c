@@ -3,7 +3,6 @@
  * fv_bf16_pairs_run_here() compares them. */
 #include "kernels/cpu/product_bf16.h"
 
-#include "kernels/cpu/narrow_avx512.h"
 #include "kernels/cpu/pairs_avx512.h"
 
 enum {
@@ -14,12 +13,8 @@ enum {
 /* ---- words ----------------------------------------------------------------------------- */
 
 /* Lines k and k + 2 of a panel. */
-static inline __m512i line_words(const float *w, size_t ld) {
-    static const uint16_t order[32] = {16, 0,  17, 1,  18, 2,  19, 3,  20, 4,  21,
-                                       5,  22, 6,  23, 7,  24, 8,  25, 9,  26, 10,
-                                       27, 11, 28, 12, 29, 13, 30, 14, 31, 15};
-    __m512i both = narrow(_mm512_loadu_ps(w), _mm512_loadu_ps(w + 2 * ld));
-    return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), both);
+static inline __m512i two_lines(const float *w, size_t ld) {
+    return pairs_line_words(_mm512_loadu_ps(w), _mm512_loadu_ps(w + 2 * ld));
 }
 
 /* Of steps of n panels from panel j on. */
@@ -28,22 +23,12 @@ static void panel_words(const bf16_product *a, int j, int n, size_t s, size_t st
         const float *w = a->w + (size_t)(j + p) * a->ldw + s * PAIRS_STEP * a->ld_line;
         uint32_t *at = to + (size_t)p * 16;
         for (size_t i = 0; i < steps * PAIRS_HALF; i++, w += 4 * a->ld_line) {
-            _mm512_store_si512(at, line_words(w, a->ld_line));
+            _mm512_store_si512(at, two_lines(w, a->ld_line));
             at += (size_t)n * 16;
-            _mm512_store_si512(at, line_words(w + a->ld_line, a->ld_line));
+            _mm512_store_si512(at, two_lines(w + a->ld_line, a->ld_line));
             at += (size_t)n * 16;
         }
     }
-}
-
-/* Of steps of n rows. */
-static void row_words(const float *x, size_t ld, int n, size_t steps, uint32_t *to) {
-    for (int i = 0; i < n; i++, x += ld, to += STEPS * PAIRS_WORDS)
-        for (size_t s = 0; s < steps; s++) {
-            const float *from = x + s * PAIRS_STEP;
-            __m512i row = narrow(_mm512_loadu_ps(from), _mm512_loadu_ps(from + 16));
-            _mm512_store_si512(to + s * PAIRS_WORDS, pairs_row_words(row));
-        }
 }
 
 /* ---- products -------------------------------------------------------------------------- */
@@ -53,10 +38,12 @@ static void multiply_panels(const bf16_product *a, int j, int n, size_t s, size_
     panel_words(a, j, n, s, steps, w);
     for (int m = 0, rows; m < a->M; m += rows) {
         rows = a->M - m < ROWS ? a->M - m : ROWS;
-        row_words(a->x + (size_t)m * a->ldx + s * PAIRS_STEP, a->ldx, rows, steps, x);
+        pairs_x_words(a->x + (size_t)m * a->ldx + s * PAIRS_STEP, a->ldx, rows, steps, x,
+                      STEPS * PAIRS_WORDS);
         pairs_products((pairs_tile){.x = x,
                                     .w = w,
                                     .ldx = STEPS * PAIRS_WORDS,
+                                    .ldw = (size_t)n * 16,
                                     .steps = steps,
                                     .acc = a->acc + (size_t)m * a->ld_row + (size_t)j * a->ld_panel,
                                     .ld_row = a->ld_row,
@@ -74,7 +61,7 @@ static void multiply(const bf16_product *a) {
 }
 
 const packed_products fv_pairs_packed_products = {
-    .multiply = multiply, .rounds = true, .step = PAIRS_STEP};
+    .multiply = multiply, .rounds = true, .step = PAIRS_STEP, .words = &fv_pairs_packed_words};
 
 /* ---- where ----------------------------------------------------------------------------- */
 
