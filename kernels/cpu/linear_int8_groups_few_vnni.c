@@ -175,7 +175,7 @@ static ALWAYS_INLINE void item(const fv_cpu_packed_linear *b, const fv_linear_pa
     const uintptr_t scales_after = (uintptr_t)quant->scale + (size_t)(n0 / LANES + 1) * scale_bytes;
     /* Rows that are read AHEAD bytes after these ones. */
     const size_t run = 4 * size * (blocks < PART ? blocks : PART);
-    const size_t ahead = (AHEAD + run - 1) / run * 4 * stride;
+    const size_t ahead = run ? (AHEAD + run - 1) / run * 4 * stride : 0;
     few_sums sums;
     float scale[PART * BLOCK][LANES], wide[LANES], out[LANES];
     const float *bias = bias_f32(&p->bias, n0, N, wide);
