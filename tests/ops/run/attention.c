@@ -162,6 +162,17 @@ static void test_attention_bf16(device_test *d) {
         s.sums = false;
         attention_bits(d, s, i);
     }
+    group("attention in bf16, few vectors: the bits of the plain path");
+    for (int i = 0; i < cases(90); i++) {
+        attention_shape s = attention_shape_random();
+        s.dtype = FV_BF16;
+        s.group = 1;
+        s.D = PICK(32, 48, 64, 128, 288);
+        s.max_rows = PICK(2, 3, 4);
+        s.max_len = PICK(5, 33, 64, 65, 130, 300);
+        s.sums = false;
+        attention_bits(d, s, i);
+    }
     compute_in(d, FV_COMPUTE_F32);
 }
 
@@ -292,6 +303,7 @@ static void test_packed_exact(device_test *d, int n) {
         int D = PICK(1, 2, 8, 16, 17, 20, 32, 64, 128);
         block_shape held = {200, 1 + i, 2, 32, 40, 33, 40, 16, 16, FV_BF16, i % 2, true};
         bool many = on_cpu(d) && i < 4; /* anchor blocks: more than are held at once */
+        if (many && i > 1) held.bits = 4, held.rank2_k = PICK(16, 32); /* which may become words */
         call c = many ? make_call(1, 2, 3, 32, 3, &held)
                       : make_call(random_int(1, MAX_SEQ), PICK(1, 2, 4), PICK(1, 2, 3, 7, 20), D,
                                   PICK(1, 1, 2, 5, 9), NULL);

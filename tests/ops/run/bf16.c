@@ -110,13 +110,13 @@ static void subnormal_bias(device_test *d) {
 static unsigned float_modes(void) { return _mm_getcsr() & ~0x3fu; }
 
 /* Flushing is set around products alone, and a caller's own modes are given back. */
-static void modes_are_kept(device_test *d) {
+static void modes_are_kept(device_test *d, int M) {
     enum { FLUSH_ZERO = 0x8000, FEW_MODES = 0x1f80 };
-    float x[64] = {1}, y[64];
-    uint16_t w[64 * 32] = {0};
-    fv_linear_args a = {.x = fv_tensor_of(x, FV_F32, 2, 32), .n_part = 1};
+    float x[20 * 32] = {1}, y[20 * 32];
+    uint16_t w[32 * 32] = {0};
+    fv_linear_args a = {.x = fv_tensor_of(x, FV_F32, M, 32), .n_part = 1};
     a.part[0].w = fv_tensor_of(w, FV_BF16, 32, 32);
-    a.part[0].y = fv_tensor_of(y, FV_F32, 2, 32);
+    a.part[0].y = fv_tensor_of(y, FV_F32, M, 32);
     for (unsigned modes = FEW_MODES; modes <= (FEW_MODES | FLUSH_ZERO); modes += FLUSH_ZERO) {
         _mm_setcsr(modes);
         must(d->be.ops->linear(&d->be, &a));
@@ -139,13 +139,18 @@ static void test_linear_bf16(device_test *d) {
     linear_once(d, 0, 7, (int[]){9}, 1, FV_BF16, NORMAL);
     linear_once(d, 3, 0, (int[]){9}, 1, FV_BF16, NORMAL);
     linear_once(d, 1, 4099, (int[]){37}, 1, FV_BF16, BITS);
+    for (int m = 1; m <= 27; m++)
+        linear_once(d, m, 521 + m, (int[]){39, 16}, 2, FV_BF16, (numbers)(m % N_NUMBERS));
+    for (int m = 1; m <= 20; m++)
+        linear_once(d, m, 64 + m % 3, (int[]){83}, 1, m % 2 ? FV_F32 : FV_F16, BORDER);
     linear_once(d, 17, 1055, (int[]){130}, 1, FV_BF16, BORDER);
     linear_once(d, 33, 800, (int[]){300}, 1, FV_BF16, NORMAL);
     linear_once(d, 801, 290, (int[]){67, 5}, 2, FV_BF16, SPECIALS);
     group("linear in bf16: what is below 2^-126 is 0, but in products alone");
     border(d);
     subnormal_bias(d);
-    modes_are_kept(d);
+    modes_are_kept(d, 2);
+    modes_are_kept(d, 20);
     compute_in(d, FV_COMPUTE_F32);
 }
 

@@ -2,9 +2,9 @@
  * Groups of 32 or 16 in int8 are summed as integers where they have no min, and those in int4 with `integers`. The CPU only. */
 #include "tests/ops/run/run.h"
 
-/* Weights [N, K] whose integers end at the end of a mapping. */
+/* Weights [N, K] whose integers and scales end at the end of a mapping. */
 typedef struct weights {
-    guarded at;
+    guarded at, scales;
     fv_quant quant;
     fv_tensor w;
 } weights;
@@ -18,7 +18,8 @@ static void weights_new(weights *w, fv_dtype dtype, int N, int K, int group, boo
     size_t n = (size_t)N * (size_t)q->groups;
     for (size_t i = 0; i < (size_t)N * q->row_bytes; i++)
         ((uint8_t *)codes.data)[i] = (uint8_t)random_bits();
-    fv_tensor scale = tensor_new((fv_dtype)random_int(0, FV_N_DTYPE - 1), 1, (int)n, 0);
+    fv_dtype type = (fv_dtype)random_int(0, FV_N_DTYPE - 1);
+    fv_tensor scale = tensor_guarded(&w->scales, type, 1, (int)n);
     fill_normal(&scale, 0.1f);
     if (specials) fill_specials(&scale, 20);
     q->scale = scale.data;
@@ -37,7 +38,7 @@ static void weights_new(weights *w, fv_dtype dtype, int N, int K, int group, boo
 }
 
 static void weights_free(weights *w) {
-    free((void *)(uintptr_t)w->quant.scale);
+    tensor_unguard(&w->scales);
     free((void *)(uintptr_t)w->quant.zero);
     free((void *)(uintptr_t)w->quant.min);
     tensor_unguard(&w->at);
@@ -198,15 +199,19 @@ static void nibbles_by_hand(device_test *d) {
     }
 }
 
-/* Parts of one call in groups of 32 and of 16 share x. */
-static void parts_of_both(device_test *d, int M) {
-    enum { K = 300, N = 35 };
+/* Parts of one call, in groups of 32 and of `second`, share x. */
+static void parts(device_test *d, fv_dtype dtype, int M, int K, int second, bool specials) {
+    enum { N = 35 };
     fv_tensor x = tensor_new(FV_F32, M, K, 1);
     float *y[2] = {room(sizeof(float) * (size_t)M * N * 2),
                    room(sizeof(float) * (size_t)M * N * 2)};
     weights w[2];
     fill_normal(&x, 1);
-    for (int p = 0; p < 2; p++) weights_new(&w[p], FV_INT8, N, K, 32 >> p, false, false, false);
+    if (specials) fill_specials(&x, 1000);
+    for (int p = 0; p < 2; p++) {
+        weights_new(&w[p], dtype, N, K, p ? second : 32, false, false, specials);
+        w[p].quant.integers = dtype == FV_INT4;
+    }
     for (int isa = 0; isa < 2; isa++) {
         fv_backend *be = isa ? &d->be : &d->plain;
         fv_linear_args a = {.x = x, .n_part = 2};
@@ -215,12 +220,23 @@ static void parts_of_both(device_test *d, int M) {
                 (fv_linear_part){.w = w[p].w, .y = fv_tensor_of(y[isa] + p * M * N, FV_F32, M, N)};
         must(be->ops->linear(be, &a));
     }
-    check(first_difference(y[0], y[1], (size_t)M * N * 2) < 0, "%d rows: bits differ", M);
+    check(first_difference(y[0], y[1], (size_t)M * N * 2) < 0,
+          "%d x %d of %s in groups of 32 and %d: bits differ", M, K, fv_dtype_name(dtype), second);
     for (int p = 0; p < 2; p++) {
         weights_free(&w[p]);
         free(y[p]);
     }
     free(x.data);
+}
+
+/* Few rows, with scales of each type by chance: no whole block of K, some, and more than are summed at a
+ * time. */
+static void few_rows(device_test *d, int M) {
+    for (int i = 0; i < 12; i++) {
+        int K = PICK(31, 77, 128, 251, 300, 2048, 2111, 2309, 4193);
+        parts(d, FV_INT8, M, K, i % 4 ? 32 : 16, i % 6 == 5);
+        parts(d, FV_INT4, M, K, 128, i % 6 == 5);
+    }
 }
 
 static void test_linear_int4(device_test *d) {
@@ -251,8 +267,9 @@ static void test_linear_int4(device_test *d) {
     integers_by_hand(d);
     halves_by_hand(d);
     nibbles_by_hand(d);
-    parts_of_both(d, 1);
-    parts_of_both(d, 21);
+    parts(d, FV_INT8, 21, 300, 16, false);
+    group("linear in groups: few rows");
+    for (int M = 1; M <= 5; M++) few_rows(d, M);
     group("linear in int4: every scale in bf16");
     for (int integers = 0; integers < 2; integers++) {
         every_scale(d, 1, 32, integers);
