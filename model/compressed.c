@@ -122,7 +122,7 @@ static const fv_shard_tensor *find_with(const fv_shards *sh, const char *weight,
 }
 
 const fv_shard_tensor *fv_compressed_find(const fv_shards *sh, const fv_tensor_spec *e) {
-    if (e->n_dim != 2) return NULL;
+    if (e->n_dim != 2 || e->role == FV_ROLE_EMBEDDING) return NULL; /* rows of it are looked up */
     const fv_shard_tensor *t = fv_shards_find(sh, e->name);
     if (t) return strcmp(t->entry->dtype, "I8") == 0 ? t : NULL;
     return find_with(sh, e->name, "_packed");

@@ -31,7 +31,7 @@ typedef struct fv_compressed {
 fv_status fv_compressed_parse(const char *text, size_t bytes, const char *where,
                               fv_compressed *out);
 
-/* The tensor in the files that holds the integers of weight e, or NULL. */
+/* The tensor in the files that holds the integers of weight e, or NULL; an embedding has none. */
 const fv_shard_tensor *fv_compressed_find(const fv_shards *sh, const fv_tensor_spec *e);
 
 /* The view of it; `arena` gets what cannot be borrowed. */

@@ -178,6 +178,28 @@ Test(compressed, other_schemes_are_refused_by_name) {
     refused("int4", "input_activations.group_size", "64", "dynamic per group of 32");
 }
 
+/* Rows of it are looked up and widened: integers would be taken for numbers of 16 bits. */
+Test(compressed, an_embedding_of_integers_is_refused) {
+    static const char name[] = "language_model.model.embed_tokens.weight";
+    char dir[PATH_CAP];
+    fv_checkpoint *ck = quantized("int8"), *out = NULL;
+    write_as(ck, "int8", dir);
+    fv_checkpoint_close(ck);
+    tensor_file *f = tensor_file_read(dir, "model.safetensors");
+    const file_tensor *was = tensor_file_find(f, name);
+    int64_t shape[2] = {was->shape[0], was->shape[1]}, one[2] = {shape[0], 1};
+    void *zeros = calloc((size_t)(shape[0] * shape[1]), 4);
+    tensor_file_drop(f, name);
+    tensor_file_add(f, name, "I8", 2, shape, zeros, (size_t)(shape[0] * shape[1]));
+    tensor_file_add(f, "language_model.model.embed_tokens.weight_scale", "F32", 2, one, zeros,
+                    (size_t)shape[0] * 4);
+    tensor_file_write(f, dir, "model.safetensors", 0);
+    tensor_file_free(f);
+    free(zeros);
+    cr_assert_eq(fv_checkpoint_open(dir, &out), FV_EUNSUPPORTED);
+    cr_assert(strstr(fv_last_error(), "has dtype I8"), "%s", fv_last_error());
+}
+
 /* ---- what compressed-tensors has packed, as it reads it (tests/parity/compressed_golden.py) --- */
 
 enum { GOLDEN_ROWS = 24, GOLDEN_COLS = 96 };
