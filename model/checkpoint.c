@@ -295,6 +295,11 @@ static fv_status refuse_leftover(const fv_checkpoint *ck) {
     return st;
 }
 
+/* In memory or mapped. */
+static size_t bytes_of(const used_tensor *u) {
+    return u->gguf.data ? fv_gguf_bytes(&u->gguf) : u->found->entry->bytes;
+}
+
 static fv_status open_tensors(fv_checkpoint *ck) {
     const fv_model_config *cfg = &ck->cfg;
     FV_TRY(fv_tensor_specs_build(cfg, false, &ck->manifest, &ck->n_manifest));
@@ -327,7 +332,7 @@ static fv_status open_tensors(fv_checkpoint *ck) {
                        ? fv_compressed_view(&compressed, &ck->arena, ck->shards, t, e, &u->view)
                        : make_view(ck, t, e, &u->view));
         ck->n_used++;
-        ck->bytes += repacked ? fv_gguf_bytes(&u->gguf) : t->entry->bytes;
+        ck->bytes += bytes_of(u);
         *slot_of(ck, e) = u->view;
     }
     tie_head(ck);
@@ -396,7 +401,7 @@ static fv_status add_head(fv_checkpoint *ck, filling *q) {
     for (int32_t i = 0; i < ck->n_used && !w->head.quant; i++) {
         used_tensor *u = &ck->used[i];
         if (u->view.data != w->head.data) continue;
-        if (w->head.data != w->embed.data) ck->bytes -= u->found->entry->bytes;
+        if (w->head.data != w->embed.data) ck->bytes -= bytes_of(u);
         return add_integers(ck, q, u, &fv_weights_head, &ck->text.head);
     }
     return FV_OK;
@@ -416,7 +421,7 @@ static fv_status prepare(fv_checkpoint *ck, const fv_weights *to, filling *q) {
                            "%s: tensor '%s' has %d columns, and products in int8 are exact up to "
                            "%d; use --weights int4",
                            ck->dir, u->found->entry->name, u->view.cols, FV_INT8_MAX_K);
-        ck->bytes -= u->found->entry->bytes;
+        ck->bytes -= bytes_of(u);
         FV_TRY(add_integers(ck, q, u, to, slot_of(ck, u->expected)));
     }
     return FV_OK;
