@@ -458,6 +458,11 @@ static fv_compressed_weight absent_half(const fv_checkpoint *ck, char name[FV_TE
 
 fv_status fv_checkpoint_write(const fv_checkpoint *ck, const fv_weights *as, const char *dir,
                               fv_checkpoint_progress *progress, void *user, uint64_t *bytes) {
+    for (int32_t i = 0; i < ck->n_used; i++)
+        if (ck->used[i].view.quant)
+            return FV_FAIL(FV_EUNSUPPORTED, "%s: tensor '%s' is %s already and is not written anew",
+                           ck->dir, ck->used[i].found->entry->name,
+                           fv_dtype_name(ck->used[i].view.dtype));
     fv_compressed_weight *w = calloc((size_t)ck->n_used + 1, sizeof *w);
     if (!w) return FV_FAIL(FV_ENOMEM, "no memory for a list of weights");
     fv_compressed_job job = {.from = ck->dir,

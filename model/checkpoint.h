@@ -39,7 +39,7 @@ fv_status fv_checkpoint_quantize(fv_checkpoint *ck, fv_backend *be, const fv_wei
                                  fv_checkpoint_progress *progress, void *user);
 
 /* Writes a quantized checkpoint as a directory that is mapped when it is opened (model/compressed.h).
- * Gives the bytes of its tensors. */
+ * Gives the bytes of its tensors. FV_EUNSUPPORTED where some were integers in the files. */
 fv_status fv_checkpoint_write(const fv_checkpoint *ck, const fv_weights *as, const char *dir,
                               fv_checkpoint_progress *progress, void *user, uint64_t *bytes);
 

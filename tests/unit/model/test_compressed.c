@@ -117,6 +117,9 @@ Test(compressed, what_is_quantized_is_not_quantized_again) {
     cr_assert_eq(fv_checkpoint_quantize(read, &be, to, NULL, NULL), FV_EUNSUPPORTED);
     cr_assert(strstr(fv_last_error(), "is int8 already; leave out --weights int4"), "%s",
               fv_last_error());
+    uint64_t bytes;
+    cr_assert_eq(fv_checkpoint_write(read, to, dir, NULL, NULL, &bytes), FV_EUNSUPPORTED);
+    cr_assert(strstr(fv_last_error(), "is int8 already and is not written"), "%s", fv_last_error());
     fv_backend_close(&be);
     fv_checkpoint_close(read);
     fv_checkpoint_close(ck);
