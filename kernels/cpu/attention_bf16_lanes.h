@@ -6,6 +6,8 @@
  *     scores   lanes are keys: a panel is 16 of them, transposed
  *     values   lanes are columns of v: a panel is 16 of them, 64 rows
  *
+ * Up to four vectors meet keys and values in bf16 where they lie.
+ *
  * Rows of v are multiplied by p = 0 where a vector does not see them, which leaves its bits alone as
  * long as they are finite (kernels/ops.h). Where they are not, each vector gets v as it sees it. */
 #include "kernels/cpu/attention_lanes.h"
