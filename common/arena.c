@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/pages.h"
+
 enum { ALIGN = 64, BLOCK_MIN = 64 << 10 };
 
 struct fv_arena_block {
@@ -15,7 +17,7 @@ struct fv_arena_block {
 static fv_arena_block *block_new(size_t cap) {
     fv_arena_block *b = malloc(sizeof *b);
     if (!b) return NULL;
-    *b = (fv_arena_block){.data = aligned_alloc(ALIGN, cap), .cap = cap};
+    *b = (fv_arena_block){.data = fv_pages_alloc(ALIGN, cap), .cap = cap};
     if (!b->data) {
         free(b);
         return NULL;

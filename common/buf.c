@@ -4,9 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/pages.h"
+
 static fv_status host_alloc(fv_device *dev, size_t bytes, fv_buf_kind kind, fv_buf *out) {
     if (bytes > SIZE_MAX - 64) return FV_FAIL(FV_ENOMEM, "a buffer of %zu bytes", bytes);
-    void *p = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    void *p = fv_pages_alloc(64, (bytes + 63) / 64 * 64);
     if (!p) return FV_FAIL(FV_ENOMEM, "out of memory: %zu bytes on the host", bytes);
     *out = (fv_buf){.data = p, .bytes = bytes, .device = dev, .kind = kind};
     return FV_OK;

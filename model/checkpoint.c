@@ -347,6 +347,7 @@ typedef struct filled {
     const fv_weights *to;
     void *memory;
     fv_tensor *as;
+    size_t at; /* of its integers, in the memory of all */
 } filled;
 
 typedef struct filling {
@@ -386,30 +387,42 @@ fv_status fv_checkpoint_load(fv_checkpoint *ck, fv_backend *be, fv_checkpoint_pr
     return fill_all(&f, be);
 }
 
-static fv_status add_integers(fv_checkpoint *ck, filling *q, used_tensor *u, const fv_weights *to,
-                              fv_tensor *as) {
-    filled *t = &q->tensor[q->n++];
-    size_t bytes = fv_quantize_bytes(&u->view, to);
-    *t = (filled){u, to, NULL, as};
-    ck->bytes += bytes;
-    return fv_arena_alloc(&ck->arena, bytes, &t->memory);
+static void add_integers(fv_checkpoint *ck, filling *q, used_tensor *u, const fv_weights *to,
+                         fv_tensor *as) {
+    q->tensor[q->n++] = (filled){.u = u, .to = to, .as = as};
+    ck->bytes += fv_quantize_bytes(&u->view, to);
+}
+
+/* Integers of all tensors lie in one piece, which may have large pages (common/pages.h). */
+static fv_status lay_integers(fv_checkpoint *ck, filling *q) {
+    enum { ALIGN = 64 };
+    size_t all = 0;
+    void *memory;
+    for (int32_t i = 0; i < q->n; i++) {
+        filled *t = &q->tensor[i];
+        t->at = all;
+        all += (fv_quantize_bytes(&t->u->view, t->to) + ALIGN - 1) / ALIGN * ALIGN;
+    }
+    FV_TRY(fv_arena_alloc(&ck->arena, all, &memory));
+    for (int32_t i = 0; i < q->n; i++) q->tensor[i].memory = (char *)memory + q->tensor[i].at;
+    return FV_OK;
 }
 
 /* A head that is the embedding too becomes a copy: the embedding stays. */
-static fv_status add_head(fv_checkpoint *ck, filling *q) {
+static void add_head(fv_checkpoint *ck, filling *q) {
     const fv_text_weights *w = &ck->text;
     for (int32_t i = 0; i < ck->n_used && !w->head.quant; i++) {
         used_tensor *u = &ck->used[i];
         if (u->view.data != w->head.data) continue;
         if (w->head.data != w->embed.data) ck->bytes -= bytes_of(u);
-        return add_integers(ck, q, u, &fv_weights_head, &ck->text.head);
+        add_integers(ck, q, u, &fv_weights_head, &ck->text.head);
+        return;
     }
-    return FV_OK;
 }
 
 static fv_status prepare(fv_checkpoint *ck, const fv_weights *to, filling *q) {
     FV_TRY(FV_ARENA_NEW(&ck->arena, ck->n_used + 1, q->tensor));
-    FV_TRY(add_head(ck, q)); /* first, as it takes longest */
+    add_head(ck, q); /* first, as it takes longest */
     for (int32_t i = 0; i < ck->n_used; i++) {
         used_tensor *u = &ck->used[i];
         if (!is_layer_weight(u->expected)) continue;
@@ -422,9 +435,9 @@ static fv_status prepare(fv_checkpoint *ck, const fv_weights *to, filling *q) {
                            "%d; use --weights int4",
                            ck->dir, u->found->entry->name, u->view.cols, FV_INT8_MAX_K);
         ck->bytes -= bytes_of(u);
-        FV_TRY(add_integers(ck, q, u, to, slot_of(ck, u->expected)));
+        add_integers(ck, q, u, to, slot_of(ck, u->expected));
     }
-    return FV_OK;
+    return lay_integers(ck, q);
 }
 
 fv_status fv_checkpoint_quantize(fv_checkpoint *ck, fv_backend *be, const fv_weights *to,
