@@ -5,7 +5,9 @@
 #include "kernels/latent.h"
 #include "kernels/ops.h"
 
-/* y [M, R] = x P, x [M, W] and P [W, R] in bands, on the device: each y is one chain, as of matmul_nn. */
-fv_status fv_latent_project(fv_backend *be, const fv_tensor *x, const float *encode, fv_tensor y);
+/* y [M, R] = x P, x [M, W] and P [W, R] in bands, on the device: each y is one chain, as of matmul_nn. With
+ * P^T in bf16, `rounded`, each is a canonical product in bf16 (kernels/ops.h) instead, as of linear. */
+fv_status fv_latent_project(fv_backend *be, const fv_tensor *x, const float *bands,
+                            const uint16_t *rounded, fv_tensor y);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/convert.h"
 #include "kernels/latent_project.h"
 #include "kernels/matrices.h"
 
@@ -21,6 +22,11 @@ static size_t bytes_of_bands(const fv_latent_info *i) {
     return fv_packed_aligned(W * (size_t)i->n_dir * sizeof(float));
 }
 
+static size_t bytes_of_bf16(const fv_latent_info *i) {
+    size_t W = (size_t)i->n_kv * (size_t)i->d_head;
+    return fv_packed_aligned(W * (size_t)i->n_dir * sizeof(uint16_t));
+}
+
 static size_t bytes_of_gram(const fv_latent_info *i) {
     return fv_packed_aligned((size_t)i->n_dir * (size_t)i->n_dir * sizeof(float));
 }
@@ -31,11 +37,15 @@ static size_t bytes_of_attention(const fv_latent_info *i) {
 }
 
 /* Of a layer, on the device. */
-static size_t bytes_of_layer(const fv_latent *l, int32_t layer, bool on_host) {
+static size_t bytes_of_layer(const fv_latent *l, int32_t layer, const fv_backend *be) {
     const fv_latent_info *i = &l->info;
-    size_t bytes = on_host ? 0 : bytes_of_attention(i) + 2 * bytes_of_bands(i);
-    for (int k = 0; k < 2; k++)
-        bytes += bytes_of_gram(i) + (l->layer[layer].measure[k].along == 0 ? bytes_of_bands(i) : 0);
+    size_t rounded = be->compute == FV_COMPUTE_BF16 ? bytes_of_bf16(i) : 0;
+    size_t bytes =
+        be->device == fv_device_host() ? 0 : bytes_of_attention(i) + 2 * bytes_of_bands(i);
+    for (int k = 0; k < 2; k++) {
+        bytes += bytes_of_gram(i) + rounded;
+        if (l->layer[layer].measure[k].along == 0) bytes += bytes_of_bands(i) + rounded;
+    }
     return bytes;
 }
 
@@ -83,6 +93,29 @@ static fv_status gram(fv_matrices *in, const float *x, int32_t R, int32_t W, flo
     return FV_OK;
 }
 
+/* x [n] to bf16, where products are. */
+static fv_status send_rounded(layer_there *t, fv_matrices *in, const float *x, size_t n,
+                              const uint16_t **to) {
+    uint16_t *rounded;
+    char *at;
+    if (t->be->compute != FV_COMPUTE_BF16) return FV_OK;
+    FV_TRY(FV_ARENA_NEW(in->scratch, n, rounded));
+    for (size_t i = 0; i < n; i++) rounded[i] = bf16_of_f32(x[i]);
+    FV_TRY(send(t, rounded, n * sizeof *rounded, &at));
+    *to = (const uint16_t *)(const void *)at;
+    return FV_OK;
+}
+
+static fv_status encode_bf16(layer_there *t, fv_matrices *in, int k, size_t W) {
+    size_t R = (size_t)t->info->n_dir;
+    float *x;
+    FV_TRY(FV_ARENA_NEW(in->scratch, W * R, x));
+    for (size_t r = 0; r < R; r++)
+        for (size_t c = 0; c < W; c++)
+            x[r * W + c] = t->from->encode[k][fv_latent_band_at(W, R, c, r)];
+    return send_rounded(t, in, x, W * R, &t->to->encode_bf16[k]);
+}
+
 /* B^T in bands. */
 static fv_status across(layer_there *t, fv_matrices *in, int k, size_t W) {
     size_t R = (size_t)t->info->n_dir;
@@ -91,7 +124,8 @@ static fv_status across(layer_there *t, fv_matrices *in, int k, size_t W) {
     for (size_t r = 0; r < R; r++)
         for (size_t c = 0; c < W; c++)
             x[fv_latent_band_at(W, R, c, r)] = t->from->decode[k][r * W + c];
-    return send_numbers(t, x, W * R, &t->to->measure[k].across);
+    FV_TRY(send_numbers(t, x, W * R, &t->to->measure[k].across));
+    return send_rounded(t, in, t->from->decode[k], W * R, &t->to->measure[k].across_bf16);
 }
 
 static fv_status measure(layer_there *t, fv_matrices *in, int k, float *passed) {
@@ -103,9 +137,10 @@ static fv_status measure(layer_there *t, fv_matrices *in, int k, float *passed) 
     FV_TRY(gram(in, t->from->decode[k], R, W, g));
     FV_TRY(send_numbers(t, g, n, &t->to->measure[k].gram));
     if (t->from->measure[k].along == 0) FV_TRY(across(t, in, k, (size_t)W));
+    FV_TRY(encode_bf16(t, in, k, (size_t)W));
     FV_TRY(fv_matrix_send(in, t->from->decode[k], R, W, &b));
     FV_TRY(fv_matrix_new(in, R, R, &y));
-    FV_TRY(fv_latent_project(in->be, &b, t->to->encode[k], y));
+    FV_TRY(fv_latent_project(in->be, &b, t->to->encode[k], t->to->encode_bf16[k], y));
     FV_TRY(fv_matrix_fetch(in, &y, &on_host)); /* all that was sent is there */
     memcpy(passed, on_host, n * sizeof *passed);
     t->to->measure[k].passed = passed;
@@ -128,13 +163,12 @@ static fv_status send_layer(layer_there *t, fv_arena *scratch, float *passed) {
 
 static fv_status send_layers(const fv_latent *l, fv_backend *be, fv_latent_there *t) {
     size_t n = (size_t)l->info.n_layer, R = (size_t)l->info.n_dir, bytes = 0;
-    bool on_host = be->device == fv_device_host();
     fv_arena scratch = {0};
     fv_status st = FV_OK;
     t->layers = malloc(n * sizeof *t->layers);
     t->passed = malloc(2 * n * R * R * sizeof *t->passed);
     if (!t->layers || !t->passed) return FV_FAIL(FV_ENOMEM, "out of memory for latent directions");
-    for (size_t k = 0; k < n; k++) bytes += bytes_of_layer(l, (int32_t)k, on_host);
+    for (size_t k = 0; k < n; k++) bytes += bytes_of_layer(l, (int32_t)k, be);
     FV_TRY(fv_buf_alloc(be->device, bytes, FV_BUF_DEVICE, &t->buf));
     layer_there one = {.info = &l->info, .be = be, .at = t->buf.data};
     for (size_t k = 0; k < n && st == FV_OK; k++) {

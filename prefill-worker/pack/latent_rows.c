@@ -111,11 +111,12 @@ static fv_status centre_rows(const block *b, int32_t i, int k, float *row, int32
     return FV_OK;
 }
 
-/* y [n, R] = d P of one kind of bands. */
-static fv_status project(const block *b, const fv_tensor *d, const float *bands, float **y) {
+/* y [n, R] = d P. */
+static fv_status project(const block *b, const fv_tensor *d, const float *bands,
+                         const uint16_t *rounded, float **y) {
     fv_tensor t;
     FV_TRY(fv_matrix_new(b->in, d->rows, b->x->R, &t));
-    FV_TRY(fv_latent_project(b->in->be, d, bands, t));
+    FV_TRY(fv_latent_project(b->in->be, d, bands, rounded, t));
     return fv_matrix_fetch(b->in, &t, y);
 }
 
@@ -130,10 +131,11 @@ static fv_status take(block *b, int32_t i, int k) {
     FV_TRY(fv_matrix_fetch(b->in, &m, &rows));
     FV_TRY(centre_rows(b, i, k, rows, n));
     FV_TRY(fv_matrix_send(b->in, rows, n, m.cols, &d));
-    FV_TRY(project(b, &d, l->encode[k], &y));
+    FV_TRY(project(b, &d, l->encode[k], l->encode_bf16[k], &y));
     for (size_t j = 0; j < (size_t)n * (size_t)x->R; j++) z[j] += y[j];
     b->c[2 * i + k] = y;
-    return l->measure[k].across ? project(b, &d, l->measure[k].across, &b->c[2 * i + k]) : FV_OK;
+    const fv_latent_measure *by = &l->measure[k];
+    return by->across ? project(b, &d, by->across, by->across_bf16, &b->c[2 * i + k]) : FV_OK;
 }
 
 /* ||d - z~ B||^2 of the rows of a matrix. z [n, R] is on the device. */
