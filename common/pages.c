@@ -1,16 +1,18 @@
 /* Large pages by madvise: advice, which a system may not take. */
 #include "common/pages.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
 enum { HUGE_PAGE = 2 << 20, LARGE = 2 * HUGE_PAGE };
 
 void *fv_pages_alloc(size_t align, size_t bytes) {
-    void *p = NULL;
-    if (posix_memalign(&p, bytes >= LARGE ? HUGE_PAGE : align, bytes) != 0) return NULL;
+    if (bytes >= LARGE) align = HUGE_PAGE;
+    if (bytes > SIZE_MAX - align) return NULL;
+    void *p = aligned_alloc(align, (bytes + align - 1) / align * align);
 #ifdef MADV_HUGEPAGE
-    if (bytes >= LARGE) (void)madvise(p, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+    if (p && bytes >= LARGE) (void)madvise(p, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
 #endif
     return p;
 }
