@@ -238,10 +238,10 @@ static float *projected(spectra *s) {
     size_t R = (size_t)s->latent->info.n_dir, n = (size_t)c->n;
     float *z = spectra_alloc(n * R, sizeof *z), *y = spectra_alloc(n * R, sizeof *y);
     for (int32_t p = 0; p < s->n_part; p++) {
-        const float *encode = s->latent->layer[p / 2].encode[p % 2];
+        const fv_latent_columns encode = {.bands = s->latent->layer[p / 2].encode[p % 2]};
         fv_tensor x = fv_tensor_of(c->row[p / 2][p % 2], FV_F32, c->n, c->width);
         bench_must(
-            fv_latent_project(&s->be, &x, encode, NULL, fv_tensor_of(y, FV_F32, c->n, (int32_t)R)));
+            fv_latent_project(&s->be, &x, &encode, fv_tensor_of(y, FV_F32, c->n, (int32_t)R)));
         for (size_t i = 0; i < n * R; i++) z[i] += y[i];
     }
     for (size_t i = 0; i < n * R; i++) z[i] -= s->latent->layer[0].offset[i % R];

@@ -81,6 +81,13 @@ enum { FV_LATENT_OWN = 8 };     /* directions of a request, at most */
 enum { FV_LATENT_CODED = 4 };   /* bits of a code of keys */
 #define FV_LATENT_UNIT 0.03125f /* a level's step, in deviations */
 
+/* A matrix [W, R] that rows are projected with, on the backend's device: one of the two, as the engine's
+ * products are in f32 or in bf16; or neither. */
+typedef struct fv_latent_columns {
+    const float *bands;      /* in bands (below) */
+    const uint16_t *rounded; /* its transpose [R, W], in bf16 */
+} fv_latent_columns;
+
 /* HOW MUCH coefficients lose of a layer's keys or values x [W], without rebuilding them:
  *
  *     ||x - mean - z~ B||^2 = ||x - mean||^2 - 2 c z~^T + z~ G z~^T      c = (x - mean) B^T, G = B B^T
@@ -88,17 +95,16 @@ enum { FV_LATENT_CODED = 4 };   /* bits of a code of keys */
  * Values that no weights were measured with have B = a P^T, and c is a times their own summand of z. With
  * weights, and of keys, whose B is rounded, c is a product of its own. */
 typedef struct fv_latent_measure {
-    float along;                 /* a; 0: there is none */
-    const float *across;         /* then B^T [W, R] in bands; or NULL */
-    const uint16_t *across_bf16; /* the same as `encode_bf16`; or NULL */
-    const float *gram;           /* G [R, R] */
-    const float *passed;         /* B P [R, R], on the host */
+    float along;              /* a; 0: there is none */
+    fv_latent_columns across; /* then B^T [W, R] */
+    const float *gram;        /* G [R, R] */
+    const float *passed;      /* B P [R, R], on the host */
 } fv_latent_measure;
 
 /* What kernels need of a layer's directions; arrays are borrowed. R = n_dir. Those that attention reads
  * are at addresses on the backend's device: `key`, `affine`, `sigma` and `value`, which begins with the
- * mean, as a direction whose coefficient is 1; and `encode`, `across`, the same in bf16, and `gram`. The
- * others are on the host. */
+ * mean, as a direction whose coefficient is 1; and `project`, `across` and `gram`. The others are on the
+ * host. */
 typedef struct fv_latent_layer {
     int32_t n_dir;          /* 1 .. FV_LATENT_MOST */
     const float *deviation; /* [R] descending */
@@ -111,10 +117,9 @@ typedef struct fv_latent_layer {
     const float *sigma;     /* [Hkv * D] of codes */
     const float *value;     /* [Hkv, R + 1, D], and FV_PACKED_TILE numbers more */
     const float *encode[2]; /* P of this layer's keys and values, [Hkv * D, R] in bands */
-    const uint16_t
-        *encode_bf16[2];    /* P^T [R, Hkv * D] rounded, where products are in bf16; or NULL */
     const float *decode[2]; /* B, [R, Hkv * D]; of keys what K decodes to */
-    fv_latent_measure measure[2]; /* but for `along` of model/latent_there.h */
+    fv_latent_columns project[2]; /* P, of model/latent_there.h */
+    fv_latent_measure measure[2]; /* but for `along` too */
     const float *mean[2];         /* [Hkv * D] */
     const float *offset;          /* [R] mean P, of all the group */
 } fv_latent_layer;

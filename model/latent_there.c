@@ -17,14 +17,14 @@ typedef struct layer_there {
     char *at; /* on the device, aligned */
 } layer_there;
 
-static size_t bytes_of_bands(const fv_latent_info *i) {
-    size_t W = (size_t)i->n_kv * (size_t)i->d_head;
-    return fv_packed_aligned(W * (size_t)i->n_dir * sizeof(float));
-}
+static bool in_bf16(const fv_backend *be) { return be->compute == FV_COMPUTE_BF16; }
 
-static size_t bytes_of_bf16(const fv_latent_info *i) {
-    size_t W = (size_t)i->n_kv * (size_t)i->d_head;
-    return fv_packed_aligned(W * (size_t)i->n_dir * sizeof(uint16_t));
+static bool on_host(const fv_backend *be) { return be->device == fv_device_host(); }
+
+/* Of a matrix [W, R] as products read it. */
+static size_t bytes_of_columns(const fv_latent_info *i, const fv_backend *be) {
+    size_t W = (size_t)i->n_kv * (size_t)i->d_head, n = W * (size_t)i->n_dir;
+    return fv_packed_aligned(n * (in_bf16(be) ? sizeof(uint16_t) : sizeof(float)));
 }
 
 static size_t bytes_of_gram(const fv_latent_info *i) {
@@ -36,15 +36,14 @@ static size_t bytes_of_attention(const fv_latent_info *i) {
     return n.key + n.affine + n.sigma + n.value;
 }
 
-/* Of a layer, on the device. */
+/* Of a layer, on the device. The host has P in bands. */
 static size_t bytes_of_layer(const fv_latent *l, int32_t layer, const fv_backend *be) {
     const fv_latent_info *i = &l->info;
-    size_t rounded = be->compute == FV_COMPUTE_BF16 ? bytes_of_bf16(i) : 0;
-    size_t bytes =
-        be->device == fv_device_host() ? 0 : bytes_of_attention(i) + 2 * bytes_of_bands(i);
+    size_t columns = bytes_of_columns(i, be), bytes = on_host(be) ? 0 : bytes_of_attention(i);
     for (int k = 0; k < 2; k++) {
-        bytes += bytes_of_gram(i) + rounded;
-        if (l->layer[layer].measure[k].along == 0) bytes += bytes_of_bands(i) + rounded;
+        bytes += bytes_of_gram(i);
+        if (in_bf16(be) || !on_host(be)) bytes += columns;
+        if (l->layer[layer].measure[k].along == 0) bytes += columns;
     }
     return bytes;
 }
@@ -66,16 +65,51 @@ static fv_status send_numbers(layer_there *t, const float *from, size_t n, const
 /* What attention reads lies in one piece. */
 static fv_status send_directions(layer_there *t) {
     fv_latent_bytes_laid n = fv_latent_laid(t->info);
-    size_t W = (size_t)t->info->n_kv * (size_t)t->info->d_head, R = (size_t)t->info->n_dir;
     char *piece;
     FV_TRY(send(t, t->from->key, bytes_of_attention(t->info), &piece));
     t->to->key = (const int8_t *)piece;
     t->to->affine = (const float *)(const void *)(piece + n.key);
     t->to->sigma = (const float *)(const void *)(piece + n.key + n.affine);
     t->to->value = (const float *)(const void *)(piece + n.key + n.affine + n.sigma);
-    for (int k = 0; k < 2; k++)
-        FV_TRY(send_numbers(t, t->from->encode[k], W * R, &t->to->encode[k]));
     return FV_OK;
+}
+
+/* ---- columns ------------------------------------------------------------------------------- */
+
+/* A matrix whose transpose is x [R, W], on the host. */
+static fv_status send_columns(layer_there *t, fv_matrices *in, const float *x,
+                              fv_latent_columns *to) {
+    size_t W = (size_t)t->info->n_kv * (size_t)t->info->d_head, R = (size_t)t->info->n_dir;
+    if (in_bf16(t->be)) {
+        uint16_t *rounded;
+        char *at;
+        FV_TRY(FV_ARENA_NEW(in->scratch, W * R, rounded));
+        for (size_t i = 0; i < W * R; i++) rounded[i] = bf16_of_f32(x[i]);
+        FV_TRY(send(t, rounded, W * R * sizeof *rounded, &at));
+        to->rounded = (const uint16_t *)(const void *)at;
+        return FV_OK;
+    }
+    float *bands;
+    FV_TRY(FV_ARENA_NEW(in->scratch, W * R, bands));
+    for (size_t r = 0; r < R; r++)
+        for (size_t c = 0; c < W; c++) bands[fv_latent_band_at(W, R, c, r)] = x[r * W + c];
+    return send_numbers(t, bands, W * R, &to->bands);
+}
+
+/* P, which is in bands already. */
+static fv_status send_encode(layer_there *t, fv_matrices *in, int k) {
+    size_t W = (size_t)t->info->n_kv * (size_t)t->info->d_head, R = (size_t)t->info->n_dir;
+    const float *bands = t->from->encode[k];
+    fv_latent_columns *to = &t->to->project[k];
+    if (in_bf16(t->be)) {
+        float *x;
+        FV_TRY(FV_ARENA_NEW(in->scratch, W * R, x));
+        for (size_t r = 0; r < R; r++)
+            for (size_t c = 0; c < W; c++) x[r * W + c] = bands[fv_latent_band_at(W, R, c, r)];
+        return send_columns(t, in, x, to);
+    }
+    to->bands = bands;
+    return on_host(t->be) ? FV_OK : send_numbers(t, bands, W * R, &to->bands);
 }
 
 /* ---- measures ------------------------------------------------------------------------------ */
@@ -93,41 +127,6 @@ static fv_status gram(fv_matrices *in, const float *x, int32_t R, int32_t W, flo
     return FV_OK;
 }
 
-/* x [n] to bf16, where products are. */
-static fv_status send_rounded(layer_there *t, fv_matrices *in, const float *x, size_t n,
-                              const uint16_t **to) {
-    uint16_t *rounded;
-    char *at;
-    if (t->be->compute != FV_COMPUTE_BF16) return FV_OK;
-    FV_TRY(FV_ARENA_NEW(in->scratch, n, rounded));
-    for (size_t i = 0; i < n; i++) rounded[i] = bf16_of_f32(x[i]);
-    FV_TRY(send(t, rounded, n * sizeof *rounded, &at));
-    *to = (const uint16_t *)(const void *)at;
-    return FV_OK;
-}
-
-static fv_status encode_bf16(layer_there *t, fv_matrices *in, int k, size_t W) {
-    size_t R = (size_t)t->info->n_dir;
-    float *x;
-    FV_TRY(FV_ARENA_NEW(in->scratch, W * R, x));
-    for (size_t r = 0; r < R; r++)
-        for (size_t c = 0; c < W; c++)
-            x[r * W + c] = t->from->encode[k][fv_latent_band_at(W, R, c, r)];
-    return send_rounded(t, in, x, W * R, &t->to->encode_bf16[k]);
-}
-
-/* B^T in bands. */
-static fv_status across(layer_there *t, fv_matrices *in, int k, size_t W) {
-    size_t R = (size_t)t->info->n_dir;
-    float *x;
-    FV_TRY(FV_ARENA_NEW(in->scratch, W * R, x));
-    for (size_t r = 0; r < R; r++)
-        for (size_t c = 0; c < W; c++)
-            x[fv_latent_band_at(W, R, c, r)] = t->from->decode[k][r * W + c];
-    FV_TRY(send_numbers(t, x, W * R, &t->to->measure[k].across));
-    return send_rounded(t, in, t->from->decode[k], W * R, &t->to->measure[k].across_bf16);
-}
-
 static fv_status measure(layer_there *t, fv_matrices *in, int k, float *passed) {
     int32_t R = t->info->n_dir, W = t->info->n_kv * t->info->d_head;
     size_t n = (size_t)R * (size_t)R;
@@ -136,11 +135,12 @@ static fv_status measure(layer_there *t, fv_matrices *in, int k, float *passed) 
     FV_TRY(FV_ARENA_NEW(in->scratch, n, g));
     FV_TRY(gram(in, t->from->decode[k], R, W, g));
     FV_TRY(send_numbers(t, g, n, &t->to->measure[k].gram));
-    if (t->from->measure[k].along == 0) FV_TRY(across(t, in, k, (size_t)W));
-    FV_TRY(encode_bf16(t, in, k, (size_t)W));
+    if (t->from->measure[k].along == 0)
+        FV_TRY(send_columns(t, in, t->from->decode[k], &t->to->measure[k].across));
+    FV_TRY(send_encode(t, in, k));
     FV_TRY(fv_matrix_send(in, t->from->decode[k], R, W, &b));
     FV_TRY(fv_matrix_new(in, R, R, &y));
-    FV_TRY(fv_latent_project(in->be, &b, t->to->encode[k], t->to->encode_bf16[k], y));
+    FV_TRY(fv_latent_project(in->be, &b, &t->to->project[k], y));
     FV_TRY(fv_matrix_fetch(in, &y, &on_host)); /* all that was sent is there */
     memcpy(passed, on_host, n * sizeof *passed);
     t->to->measure[k].passed = passed;
@@ -150,7 +150,7 @@ static fv_status measure(layer_there *t, fv_matrices *in, int k, float *passed) 
 static fv_status send_layer(layer_there *t, fv_arena *scratch, float *passed) {
     fv_status st = FV_OK;
     *t->to = *t->from;
-    if (t->be->device != fv_device_host()) FV_TRY(send_directions(t));
+    if (!on_host(t->be)) FV_TRY(send_directions(t));
     for (int k = 0; k < 2 && st == FV_OK; k++) {
         fv_matrices in = {.be = t->be, .scratch = scratch};
         fv_arena_reset(scratch);

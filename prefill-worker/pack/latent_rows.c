@@ -112,11 +112,11 @@ static fv_status centre_rows(const block *b, int32_t i, int k, float *row, int32
 }
 
 /* y [n, R] = d P. */
-static fv_status project(const block *b, const fv_tensor *d, const float *bands,
-                         const uint16_t *rounded, float **y) {
+static fv_status project(const block *b, const fv_tensor *d, const fv_latent_columns *p,
+                         float **y) {
     fv_tensor t;
     FV_TRY(fv_matrix_new(b->in, d->rows, b->x->R, &t));
-    FV_TRY(fv_latent_project(b->in->be, d, bands, rounded, t));
+    FV_TRY(fv_latent_project(b->in->be, d, p, t));
     return fv_matrix_fetch(b->in, &t, y);
 }
 
@@ -131,11 +131,11 @@ static fv_status take(block *b, int32_t i, int k) {
     FV_TRY(fv_matrix_fetch(b->in, &m, &rows));
     FV_TRY(centre_rows(b, i, k, rows, n));
     FV_TRY(fv_matrix_send(b->in, rows, n, m.cols, &d));
-    FV_TRY(project(b, &d, l->encode[k], l->encode_bf16[k], &y));
+    FV_TRY(project(b, &d, &l->project[k], &y));
     for (size_t j = 0; j < (size_t)n * (size_t)x->R; j++) z[j] += y[j];
     b->c[2 * i + k] = y;
     const fv_latent_measure *by = &l->measure[k];
-    return by->across ? project(b, &d, by->across, by->across_bf16, &b->c[2 * i + k]) : FV_OK;
+    return by->along == 0 ? project(b, &d, &by->across, &b->c[2 * i + k]) : FV_OK;
 }
 
 /* ||d - z~ B||^2 of the rows of a matrix. z [n, R] is on the device. */
@@ -143,7 +143,7 @@ static fv_status measure(const block *b, int32_t i, int k, fv_tensor z) {
     const fv_latents *x = b->x;
     const fv_latent_measure *by = &x->layer[i].measure[k];
     size_t R = (size_t)x->R, n_dir = (size_t)x->n_dir;
-    double a = by->across ? 1 : (double)by->along;
+    double a = by->along == 0 ? 1 : (double)by->along;
     const float *c = b->c[2 * i + k], *zs = x->z + (size_t)b->row0 * R;
     sums *sum = b->r->sum + (size_t)(2 * i + k) * (size_t)x->n + b->row0;
     fv_matmul_nn_args g = {

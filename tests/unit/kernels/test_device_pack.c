@@ -150,7 +150,7 @@ Test(device_pack, directions_are_copied_to_the_device_once) {
         cr_expect_eq(there->mean[0], here->mean[0]);
         for (int p = 0; p < 2; p++) {
             cr_assert_leq(encode, laid.value);
-            cr_assert_eq(fv_device_copy(dev, got, there->encode[p], encode), FV_OK);
+            cr_assert_eq(fv_device_copy(dev, got, there->project[p].bands, encode), FV_OK);
             cr_expect(memcmp(got, here->encode[p], encode) == 0, "layer %d encodes part %d", k, p);
         }
     }
