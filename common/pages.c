@@ -1,4 +1,4 @@
-/* Large pages by madvise: advice, which a system may not take. */
+/* madvise only advises: whether there are huge pages is the kernel's affair. */
 #include "common/pages.h"
 
 #include <stdint.h>

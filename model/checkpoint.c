@@ -347,7 +347,7 @@ typedef struct filled {
     const fv_weights *to;
     void *memory;
     fv_tensor *as;
-    size_t at; /* of its integers, in the memory of all */
+    size_t at; /* of its integers, in that allocation */
 } filled;
 
 typedef struct filling {
@@ -393,7 +393,7 @@ static void add_integers(fv_checkpoint *ck, filling *q, used_tensor *u, const fv
     ck->bytes += fv_quantize_bytes(&u->view, to);
 }
 
-/* Integers of all tensors lie in one piece, which may have large pages (common/pages.h). */
+/* The integers of all tensors are one allocation, large enough for huge pages (common/pages.h). */
 static fv_status lay_integers(fv_checkpoint *ck, filling *q) {
     enum { ALIGN = 64 };
     size_t all = 0;

@@ -26,4 +26,11 @@ static ALWAYS_INLINE void dwords_of(const void *rows, size_t stride, __m512i to[
     }
 }
 
+/* Of each quarter of a, b, c and d the sum of its four dwords: four to a quarter. */
+static ALWAYS_INLINE __m512i sums_of_quarters(__m512i a, __m512i b, __m512i c, __m512i d) {
+    __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    return _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+}
+
 #endif

@@ -77,7 +77,7 @@ static void panel_words(const fv_tensor *w, int64_t n0, size_t k, size_t steps, 
         if (rows == 16 && k + PAIRS_STEP <= K) {
             for (size_t i = 0; i < 16; i++)
                 _mm_prefetch((const void *)((uintptr_t)at + i * stride + (size_t)next),
-                             _MM_HINT_T0);
+                             _MM_HINT_T1);
             step_words(at, stride, to, ld);
             continue;
         }

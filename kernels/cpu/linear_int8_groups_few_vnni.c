@@ -82,15 +82,6 @@ static ALWAYS_INLINE void block_of(const uint8_t *at, size_t left, const bool wh
     }
 }
 
-/* Sums of four rows, of which each group has four: to number g * 4 + row. */
-static ALWAYS_INLINE __m512i four_rows(const __m512i s[4]) {
-    __m512i ab =
-        _mm512_add_epi32(_mm512_unpacklo_epi32(s[0], s[1]), _mm512_unpackhi_epi32(s[0], s[1]));
-    __m512i cd =
-        _mm512_add_epi32(_mm512_unpacklo_epi32(s[2], s[3]), _mm512_unpackhi_epi32(s[2], s[3]));
-    return _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
-}
-
 /* The four quarters of four registers, transposed. */
 static ALWAYS_INLINE void quarters(__m512i q[4]) {
     __m512i a = _mm512_shuffle_i32x4(q[0], q[1], 0x44), b = _mm512_shuffle_i32x4(q[0], q[1], 0xee);
@@ -108,7 +99,8 @@ typedef struct few_rows {
     int rows;
 } few_rows;
 
-/* Sums of a part of K, `quads` of four_rows for each block and row of x. */
+/* Sums of a part of K, of each block and row of x those of 16 rows of w: number g * 4 + i of quad j is that
+ * of group g and row 4 j + i. */
 typedef struct few_sums {
     __m512i quad[PART][ROWS][4];
 } few_sums;
@@ -140,7 +132,9 @@ static ALWAYS_INLINE void four_rows_of(const few_rows *w, int r, size_t b0, size
                     _mm512_dpbusd_epi32(sum[m][j], part[1], _mm512_loadu_si512(of->part[1]));
             }
         }
-        UNROLL for (int m = 0; m < mr; m++) to->quad[b][m][r / 4] = four_rows(sum[m]);
+        UNROLL for (int m = 0; m < mr; m++) {
+            to->quad[b][m][r / 4] = sums_of_quarters(sum[m][0], sum[m][1], sum[m][2], sum[m][3]);
+        }
     }
 }
 
