@@ -19,7 +19,7 @@
  * With uncompressed values the last two are one, head by head: o [V, D] = o c + P V.
  *
  * In bf16 the chains are canonical products (product_bf16.h) of the same panels, rounded; where these
- * products have words, U in codes of 4 bits becomes words at once.
+ * products have words, U and bases in codes of 4 bits become words at once.
  *
  * Each basis is read once, sequentially. Invalid rows are not read, nor is the second tier of rows
  * at the lower rank. */
@@ -49,6 +49,34 @@ static void take_basis(packed_item *t, const packed_view *v, int32_t h, size_t k
     lanes_basis(v, kv_head(t, h), k, n, t->lo, t->step, t->panel, ld);
 }
 
+/* The same product where the basis is in codes that become words. */
+static void meet_basis_words(packed_item *t, const packed_view *v, int32_t h, size_t k, size_t end,
+                             const float *x, size_t ldx, int32_t M, float *y, size_t ldy) {
+    const packed_words *words = t->products->words;
+    const size_t width = fv_packed_basis_line(&v->s), registers = steps_of(width);
+    const bool of_columns = v->s.kind == FV_PACKED_K;
+    lanes_basis_pairs(v, kv_head(t, h), t->lo, t->step);
+    for (int32_t m = 0; k == 0 && m < M; m++)
+        memset(y + (size_t)m * ldy, 0, registers * LANES * sizeof *y);
+    for (size_t n; k < end; k += n, x += n) {
+        n = end - k < PACKED_LINES ? end - k : PACKED_LINES;
+        const char *next = packed_basis_at(v, kv_head(t, h), k + n); /* or the next head's */
+        for (size_t i = 0; i < n * v->l.basis_stride; i += 64) _mm_prefetch(next + i, _MM_HINT_T1);
+        words->basis(packed_basis_at(v, kv_head(t, h), k), v->l.basis_stride, n, width,
+                     of_columns ? t->lo : t->lo + k, of_columns ? t->step : t->step + k, of_columns,
+                     (uint32_t *)t->panel, registers * LANES);
+        words->multiply(&(words_product){.x = x,
+                                         .ldx = ldx,
+                                         .M = M,
+                                         .panels = (int)registers,
+                                         .steps = bf16_steps(n),
+                                         .w = (const uint32_t *)t->panel,
+                                         .ldw = registers * LANES,
+                                         .acc = y,
+                                         .ld_row = ldy});
+    }
+}
+
 /* y [M, ldy] goes on along lines [k, end) of the basis of head h, from 0 if they are its first; x
  * [M, ldx] has the numbers that they are weighted by. */
 static void meet_basis(packed_item *t, const packed_view *v, int32_t h, size_t k, size_t end,
@@ -58,6 +86,10 @@ static void meet_basis(packed_item *t, const packed_view *v, int32_t h, size_t k
     if (stored && fv_packed_basis_line(&v->s) == ldy) {
         chains_stored(x, ldx, packed_basis_at(v, kv_head(t, h), k), v->s.dtype, end - k, M,
                       registers, k ? GOES_ON : NULL, y, ldy);
+        return;
+    }
+    if (t->products->words && v->s.bits == 4) {
+        meet_basis_words(t, v, h, k, end, x, ldx, M, y, ldy);
         return;
     }
     for (size_t n; k < end; k += n, x += n) {
@@ -86,7 +118,15 @@ static void rotate_query(const packed_item *t, int32_t head, int32_t i, int32_t 
         return;
     }
     const float *c = rows->cos + (size_t)anchor * half, *s = rows->sin + (size_t)anchor * half;
-    for (size_t x = 0; x < half; x++) {
+    size_t x = 0;
+    for (; x + LANES <= half; x += LANES) {
+        f32x16 a = f32x16_load(q + x), b = f32x16_load(q + x + half);
+        f32x16 cos = f32x16_load(c + x), sin = f32x16_load(s + x);
+        f32x16_store(to + x, f32x16_fma(a, cos, f32x16_mul(b, sin)));
+        f32x16_store(to + x + half,
+                     f32x16_fma(b, cos, f32x16_mul(f32x16_all(-1.0f), f32x16_mul(a, sin))));
+    }
+    for (; x < half; x++) {
         to[x] = fmaf(q[x], c[x], q[x + half] * s[x]);
         to[x + half] = fmaf(q[x + half], c[x], -(q[x] * s[x]));
     }

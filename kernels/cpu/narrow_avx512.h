@@ -21,4 +21,9 @@ static inline __m512i narrow(__m512 lo, __m512 hi) {
     return (__m512i)_mm512_cvtne2ps_pbh(hi, lo);
 }
 
+/* The same of numbers that are 0 or at least 2^-126. */
+static inline __m512i narrow_normal(__m512 lo, __m512 hi) {
+    return (__m512i)_mm512_cvtne2ps_pbh(hi, lo);
+}
+
 #endif

@@ -65,8 +65,9 @@ static void round_all(const packed_products *p, float *x, size_t n) {
 
 /* M rows of n numbers are multiplied next: rounded where products are in bf16, with zeros after. */
 static void as_rows(const packed_products *p, float *x, size_t ld, int64_t M, size_t n) {
-    for (; p->multiply && M > 0; M--, x += ld) {
-        memset(x + n, 0, (stepped(p, n) - n) * sizeof *x);
+    const size_t zeros = stepped(p, n) - n;
+    for (; p->multiply && M > 0 && (zeros || !p->rounds); M--, x += ld) {
+        if (zeros) memset(x + n, 0, zeros * sizeof *x);
         round_all(p, x, n);
     }
 }

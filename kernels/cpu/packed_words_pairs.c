@@ -3,6 +3,7 @@
  * are looked up. The bits are those of numbers that are decoded one by one (kernels/packed_read.h). */
 #include "kernels/cpu/pairs_avx512.h"
 #include "kernels/cpu/product_bf16.h"
+#include "kernels/ops.h"
 #include "kernels/packed_read.h"
 
 enum { ROWS = 24, STEPS = 4 }; /* of x, in words at a time */
@@ -60,33 +61,163 @@ static void key_words(const char *lines, size_t n, const uint32_t *tables, unsig
     }
 }
 
+/* ---- lines of codes -------------------------------------------------------------------- */
+
+/* 32 codes, two in each byte, as the even ones and the odd ones; bits above the first four are others'. */
+typedef struct two_halves {
+    __m512i even, odd;
+} two_halves;
+
+/* 16 codes have 8 bytes. */
+static ALWAYS_INLINE two_halves halves_of(const char *p, const bool all) {
+    __m128i bytes = all ? _mm_loadu_si128((const void *)p) : _mm_loadl_epi64((const void *)p);
+    __m512i even = _mm512_cvtepu8_epi32(bytes);
+    return (two_halves){even, _mm512_srli_epi32(even, 4)};
+}
+
+/* Numbers of 32 columns, the even ones and the odd ones. */
+typedef struct two_columns {
+    __m512 even, odd;
+} two_columns;
+
+static ALWAYS_INLINE two_columns columns_of(const float *p, const bool all) {
+    const __m512i even =
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+    __m512 a = _mm512_loadu_ps(p), b = all ? _mm512_loadu_ps(p + 16) : a;
+    return (two_columns){_mm512_permutex2var_ps(a, even, b), _mm512_permutex2var_ps(a, odd, b)};
+}
+
+/* Words of 32 columns of two lines, which are apart as a word's halves are. */
+static ALWAYS_INLINE void two_lines_words(two_columns upper, two_columns lower, const bool normal,
+                                          const bool all, uint32_t *to) {
+    static const uint16_t order[2][32] = {
+        {16, 0, 48, 32, 17, 1, 49, 33, 18, 2, 50, 34, 19, 3, 51, 35,
+         20, 4, 52, 36, 21, 5, 53, 37, 22, 6, 54, 38, 23, 7, 55, 39},
+        {24, 8,  56, 40, 25, 9,  57, 41, 26, 10, 58, 42, 27, 11, 59, 43,
+         28, 12, 60, 44, 29, 13, 61, 45, 30, 14, 62, 46, 31, 15, 63, 47}};
+    __m512i even = normal ? narrow_normal(upper.even, lower.even) : narrow(upper.even, lower.even);
+    __m512i odd = normal ? narrow_normal(upper.odd, lower.odd) : narrow(upper.odd, lower.odd);
+    _mm512_store_si512(to, _mm512_permutex2var_epi16(even, _mm512_loadu_si512(order[0]), odd));
+    if (all)
+        _mm512_store_si512(to + 16,
+                           _mm512_permutex2var_epi16(even, _mm512_loadu_si512(order[1]), odd));
+}
+
 /* ---- values ---------------------------------------------------------------------------- */
 
-/* 16 codes of a row, decoded: lookups count four bits of each. */
-static inline __m512 row_numbers(const char *codes, __m512 table, __m512 column) {
-    __m512i at = _mm512_cvtepu8_epi64(_mm_loadl_epi64((const void *)codes));
-    at = _mm512_or_si512(at, _mm512_slli_epi64(at, 28)); /* the upper half of a byte, one lane on */
-    return _mm512_mul_ps(_mm512_permutexvar_ps(at, table), column);
+/* Rows of values' U; what is not there is NULL. A row's pair is in F16, so its numbers are 0 or at least 2^-24
+ * before they meet their column's factor. */
+typedef struct rows_tables {
+    const char *at[FV_KV_BLOCK];
+    __m512 table[FV_KV_BLOCK]; /* of codes 0 to 15 */
+} rows_tables;
+
+static ALWAYS_INLINE two_columns row_numbers(const char *codes, __m512 table, two_columns by,
+                                             const bool all) {
+    two_halves at = halves_of(codes, all); /* lookups count four bits */
+    return (two_columns){_mm512_mul_ps(_mm512_permutexvar_ps(at.even, table), by.even),
+                         _mm512_mul_ps(_mm512_permutexvar_ps(at.odd, table), by.odd)};
+}
+
+/* 32 columns from column d on, or 16, of rows [0, end). */
+static ALWAYS_INLINE void row_columns(const rows_tables *r, int32_t end, size_t d, two_columns by,
+                                      const bool normal, const bool all, uint32_t *to, size_t ld) {
+    for (int32_t k = 0; k < end; k += 4, to += 2 * ld) {
+        two_columns x[4];
+        UNROLL for (int i = 0; i < 4; i++) {
+            x[i] = (two_columns){_mm512_setzero_ps(), _mm512_setzero_ps()};
+            if (r->at[k + i]) x[i] = row_numbers(r->at[k + i] + d / 2, r->table[k + i], by, all);
+        }
+        two_lines_words(x[0], x[2], normal, all, to);
+        two_lines_words(x[1], x[3], normal, all, to + ld);
+    }
+}
+
+/* Whether products with numbers of at least 2^-24 are 0 or at least 2^-126. */
+static bool are_normal(const float *column, size_t width) {
+    const __m512 least = _mm512_set1_ps(0x1p-100f);
+    __mmask16 small = 0;
+    for (size_t d = 0; d < width; d += 16) {
+        __m512 c = _mm512_abs_ps(_mm512_loadu_ps(column + d));
+        small |= _mm512_mask_cmp_ps_mask(_mm512_test_epi32_mask((__m512i)c, (__m512i)c), c, least,
+                                         _CMP_LT_OQ);
+    }
+    return !small;
 }
 
 static void row_words(const char *from, size_t stride, const char *pair, const float *column,
                       size_t width, const int32_t *j, int32_t n, uint32_t *to) {
     size_t ld = (width + 15) / 16 * 16;
     int32_t end = (n + PAIRS_STEP - 1) / PAIRS_STEP * PAIRS_STEP;
-    for (int32_t k = 0; k < end; k += 4, to += 2 * ld) {
-        const char *at[4];
-        __m512 table[4], x[4];
-        for (int i = 0; i < 4; i++) {
-            at[i] = k + i < n ? from + (size_t)j[k + i] * stride : NULL;
-            table[i] = at[i] ? row_codes(pair + (size_t)j[k + i] * 4) : _mm512_setzero_ps();
+    bool normal = are_normal(column, width);
+    rows_tables rows;
+    for (int32_t k = 0; k < end; k++) {
+        rows.at[k] = k < n ? from + (size_t)j[k] * stride : NULL;
+        rows.table[k] = k < n ? row_codes(pair + (size_t)j[k] * 4) : _mm512_setzero_ps();
+    }
+    for (size_t d = 0; d < ld; d += 32) {
+        const bool all = d + 32 <= ld;
+        two_columns by = columns_of(column + d, all);
+        if (!normal)
+            row_columns(&rows, end, d, by, false, all, to + d, ld);
+        else if (all)
+            row_columns(&rows, end, d, by, true, true, to + d, ld);
+        else
+            row_columns(&rows, end, d, by, true, false, to + d, ld);
+    }
+}
+
+/* ---- bases ----------------------------------------------------------------------------- */
+
+/* A line's numbers; pairs are in F16, so they are 0 or at least 2^-24. */
+static ALWAYS_INLINE two_columns line_numbers(const char *codes, two_columns lo, two_columns step,
+                                              const bool all) {
+    const __m512i low = _mm512_set1_epi32(15);
+    two_halves of = halves_of(codes, all);
+    __m512 even = _mm512_cvtepi32_ps(_mm512_and_si512(of.even, low));
+    return (two_columns){_mm512_fmadd_ps(step.even, even, lo.even),
+                         _mm512_fmadd_ps(step.odd, _mm512_cvtepi32_ps(of.odd), lo.odd)};
+}
+
+static ALWAYS_INLINE two_columns everywhere(float x) {
+    return (two_columns){_mm512_set1_ps(x), _mm512_set1_ps(x)};
+}
+
+/* 32 columns from column d on, or 16. */
+static ALWAYS_INLINE void basis_columns(const char *lines, size_t stride, size_t n, size_t d,
+                                        const float *lo, const float *step, const bool of_columns,
+                                        const bool all, uint32_t *to, size_t ld) {
+    const size_t end = (n + PAIRS_STEP - 1) / PAIRS_STEP * PAIRS_STEP;
+    two_columns lo_all = of_columns ? columns_of(lo + d, all) : everywhere(0),
+                step_all = of_columns ? columns_of(step + d, all) : everywhere(0);
+    for (size_t k = 0; k < end; k += 4, to += 2 * ld) {
+        two_columns x[4];
+        UNROLL for (size_t i = 0; i < 4; i++) {
+            x[i] = everywhere(0);
+            if (k + i >= n) continue;
+            const char *codes = lines + (k + i) * stride + d / 2;
+            x[i] = of_columns
+                       ? line_numbers(codes, lo_all, step_all, all)
+                       : line_numbers(codes, everywhere(lo[k + i]), everywhere(step[k + i]), all);
         }
-        for (size_t d = 0; d < width; d += 16) {
-            __m512 by = _mm512_loadu_ps(column + d);
-            for (int i = 0; i < 4; i++)
-                x[i] = at[i] ? row_numbers(at[i] + d / 2, table[i], by) : _mm512_setzero_ps();
-            _mm512_store_si512(to + d, pairs_line_words(x[0], x[2]));
-            _mm512_store_si512(to + ld + d, pairs_line_words(x[1], x[3]));
-        }
+        two_lines_words(x[0], x[2], true, all, to);
+        two_lines_words(x[1], x[3], true, all, to + ld);
+    }
+}
+
+static void basis_words(const char *lines, size_t stride, size_t n, size_t width, const float *lo,
+                        const float *step, bool of_columns, uint32_t *to, size_t ld) {
+    for (size_t d = 0; d < width; d += 32) {
+        const bool all = width - d > 16;
+        if (of_columns && all)
+            basis_columns(lines, stride, n, d, lo, step, true, true, to + d, ld);
+        else if (of_columns)
+            basis_columns(lines, stride, n, d, lo, step, true, false, to + d, ld);
+        else if (all)
+            basis_columns(lines, stride, n, d, lo, step, false, true, to + d, ld);
+        else
+            basis_columns(lines, stride, n, d, lo, step, false, false, to + d, ld);
     }
 }
 
@@ -116,5 +247,8 @@ static void multiply_words(const words_product *a) {
     }
 }
 
-const packed_words fv_pairs_packed_words = {
-    .tables = make_tables, .keys = key_words, .rows = row_words, .multiply = multiply_words};
+const packed_words fv_pairs_packed_words = {.tables = make_tables,
+                                            .keys = key_words,
+                                            .rows = row_words,
+                                            .basis = basis_words,
+                                            .multiply = multiply_words};

@@ -41,6 +41,10 @@ typedef struct packed_words {
      * rows `stride` bytes apart, pair [2] F16 of each, column [width] up to whole vectors. */
     void (*rows)(const char *from, size_t stride, const char *pair, const float *column,
                  size_t width, const int32_t *j, int32_t n, uint32_t *to);
+    /* Words [n up to whole steps / 2, ld] of n lines of a basis, `width` codes each, `stride` bytes apart, with
+     * zeros after the lines. lo and step: of each column up to whole vectors, or of each line. */
+    void (*basis)(const char *lines, size_t stride, size_t n, size_t width, const float *lo,
+                  const float *step, bool of_columns, uint32_t *to, size_t ld);
     void (*multiply)(const words_product *a);
 } packed_words;
 

@@ -317,6 +317,29 @@ static void test_packed_exact(device_test *d, int n) {
     }
 }
 
+/* One token, whose values' factors are just below the least normal number, and round to it; a basis of 1 to 16
+ * makes that seen. */
+static void test_packed_border(device_test *d) {
+    for (int rank = 16; rank <= 48; rank += 16) {
+        block_shape held = {1, 0, 2, 32, 16, rank, 16, rank, 4, FV_BF16, false, false};
+        call c = make_call(1, 2, 1, 32, 1, &held);
+        const block *b = c.blocks[0];
+        fv_packed_layout l = fv_packed_layout_of(&b->v.shape);
+        float *column = (float *)((char *)b->v.data + l.column);
+        uint16_t *pair = (uint16_t *)(void *)((char *)b->v.data + l.basis_pair);
+        for (int r = 0; r < 2 * 2 * rank; r++) pair[r] = 0x3c00; /* 1 */
+        for (int r = 0; r < rank; r++) column[r] *= 0x1.ff8p-127f / b->uv[r];
+        float *got = room(c.n_out * 4), most = 0;
+        run_packed(&d->be, &c, got);
+        run_call(&c, &d->plain);
+        same(got, c.out, c.n_out, "attn_lowrank at the border");
+        for (int i = 0; i < 2 * 32; i++) most = fmaxf(most, fabsf(((float *)c.args.o.data)[i]));
+        check(most > 0x1p-126f, "values at the border are not flushed");
+        free(got);
+        free_call(&c);
+    }
+}
+
 /* Factors that fit the tiles. */
 static block_shape tiled_shape(int n_kv, int D) {
     static const int ranks[] = {8, 16, 24, 40, 64, 72, 128};
@@ -531,6 +554,7 @@ static void test_lowrank(device_test *d) {
         group("attn_lowrank in bf16: the bits of the plain path");
         compute_in(d, FV_COMPUTE_BF16);
         test_packed_exact(d, cases(50));
+        test_packed_border(d);
         compute_in(d, FV_COMPUTE_F32);
     }
     if (d->exact) return;
