@@ -1,5 +1,7 @@
 /* What one process computes per second: a prompt of random tokens, and steps of N sequences that each
- * have read such a prompt. The text model alone, as compare_engines needs it.
+ * hold such a prompt, copied. The text model alone, as compare_engines needs it. With them, the bytes
+ * that a step reads: weights with their scales, the output head among them and the input embedding
+ * not, and the keys and values of all sequences in the middle of their answers.
  *
  *     bench_engine --checkpoint DIR --prompt 640 --tokens 32 --batch 1,16 */
 #include <stdio.h>
@@ -53,6 +55,62 @@ static double prefill(run *r, fv_kv **kv) {
     return now_s() - begin;
 }
 
+/* A store of its own with the entries of another. */
+static fv_kv *copy(run *r, const fv_kv *from) {
+    fv_kv *to;
+    int32_t *pos = malloc((size_t)r->n_prompt * sizeof *pos);
+    if (!pos) bench_must(FV_FAIL(FV_ENOMEM, "no memory for positions"));
+    for (int32_t i = 0; i < r->n_prompt; i++) pos[i] = i;
+    bench_must(fv_kv_open(r->pool, &to));
+    const fv_kv_shape *s = fv_kv_get_shape(from);
+    size_t row_bytes = (size_t)s->d_head * fv_dtype_bytes(s->dtype);
+    for (int32_t layer = 0; layer < s->n_layer; layer++) {
+        bench_must(fv_kv_reserve(to, layer, r->n_prompt));
+        bench_must(fv_kv_append(to, layer, FV_SEG_TEXT, pos, r->n_prompt));
+        for (int32_t i = 0; i < 2 * s->n_kv; i++) { /* keys, then values */
+            for (int32_t row = 0, n; row < r->n_prompt; row += n) {
+                void *source, *target;
+                bool value = i >= s->n_kv;
+                int32_t head = i % s->n_kv;
+                n = fv_kv_contiguous(from, layer, head, FV_SEG_TEXT, value, row, r->n_prompt,
+                                     &source);
+                n = fv_kv_contiguous(to, layer, head, FV_SEG_TEXT, value, row, row + n, &target);
+                memcpy(target, source, (size_t)n * row_bytes);
+            }
+        }
+    }
+    free(pos);
+    return to;
+}
+
+static size_t tensor_bytes(const fv_tensor *t) {
+    size_t rows = (size_t)t->rows, cols = (size_t)t->cols;
+    if (!t->data) return 0;
+    if (!t->quant) return rows * cols * fv_dtype_bytes(t->dtype);
+    const fv_quant *q = t->quant;
+    if (!q->group) return rows * (cols + sizeof(float));
+    size_t of_group =
+        fv_dtype_bytes(q->scale_type) + (q->zero ? 1 : 0) + (q->min ? sizeof(float) : 0);
+    return rows * (q->row_bytes + (size_t)q->groups * of_group);
+}
+
+/* Of all weights that a step reads. */
+static size_t weight_bytes(const run *r) {
+    const fv_text_weights *w = fv_checkpoint_text(r->e.ck);
+    size_t bytes = tensor_bytes(&w->norm) + tensor_bytes(&w->head);
+    for (int32_t i = 0; i < fv_decoder_config(r->e.dec)->n_layer; i++) {
+        const fv_tensor *t = (const fv_tensor *)&w->layer[i]; /* a layer is tensors, one by one */
+        for (size_t k = 0; k < sizeof w->layer[i] / sizeof *t; k++) bytes += tensor_bytes(&t[k]);
+    }
+    return bytes;
+}
+
+static size_t kv_bytes(const run *r, int32_t batch) {
+    size_t bytes = 0;
+    for (int32_t b = 0; b < batch; b++) bytes += fv_kv_bytes(r->kv[b], FV_SEG_TEXT);
+    return bytes;
+}
+
 /* Seconds of n_token steps of the first `batch` sequences. */
 static double decode(run *r, int32_t batch) {
     fv_step_seq seq[BATCH_MAX];
@@ -99,11 +157,11 @@ int main(int argc, char **argv) {
                                   "bench_engine --checkpoint DIR [options]",
                                   "Tokens per second of prefill and decode.");
     open_run(&r, o);
-    fv_kv *first;
-    prefill(&r, &first); /* touches all memory */
-    fv_kv_close(first);
-    json_t *decodes = json_object();
-    double prefill_s = 0;
+    fv_kv *prompt;
+    prefill(&r, &prompt); /* touches all memory */
+    fv_kv_close(prompt);
+    double prefill_s = prefill(&r, &prompt);
+    json_t *decodes = json_object(), *kv = json_object();
     int32_t have = 0;
     for (const char *at = fv_options_string(o, "batch"); *at; at += strspn(at, ",")) {
         char *end;
@@ -112,20 +170,24 @@ int main(int argc, char **argv) {
             bench_must(FV_FAIL(FV_EINVAL, "--batch: ascending numbers from 1 to %d", BATCH_MAX));
         at = end;
         for (; have < batch; have++) {
-            double s = prefill(&r, &r.kv[have]);
+            r.kv[have] = copy(&r, prompt);
             r.held[have] = r.n_prompt;
-            if (have == 0) prefill_s = s;
         }
         char name[16];
         snprintf(name, sizeof name, "%ld", batch);
+        size_t before = kv_bytes(&r, (int32_t)batch);
         double s = decode(&r, (int32_t)batch);
+        size_t mean = (before + kv_bytes(&r, (int32_t)batch)) / 2;
+        json_object_set_new(kv, name, json_integer((json_int_t)mean));
         json_object_set_new(decodes, name, json_real(s));
         printf("batch %3ld: %8.1f tokens/s\n", batch, (double)batch * r.n_token / s);
     }
     printf("prefill: %9.1f tokens/s (%s, %s, weights %s)\n", r.n_prompt / prefill_s, r.e.be.isa,
            fv_compute_name(r.e.be.compute), fv_options_string(o, "weights"));
-    bench_write_json(o, json_pack("{s:f, s:o, s:s}", "prefill", prefill_s, "decode", decodes, "isa",
-                                  r.e.be.isa));
+    bench_write_json(o, json_pack("{s:f, s:o, s:s, s:I, s:o}", "prefill", prefill_s, "decode",
+                                  decodes, "isa", r.e.be.isa, "weight_bytes",
+                                  (json_int_t)weight_bytes(&r), "kv_bytes", kv));
+    fv_kv_close(prompt);
     for (int32_t b = 0; b < have; b++) fv_kv_close(r.kv[b]);
     fv_model_runner_close(r.runner);
     fv_kv_pool_close(r.pool);

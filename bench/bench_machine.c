@@ -1,0 +1,22 @@
+/* What this machine can do at the moment (bench/machine.h): bytes per second of the loop that only
+ * reads and flop/s of the one that only multiplies and adds. compare_engines asks again and again,
+ * since neighbours on a host change how fast memory reads. Medians of some tenths of a second.
+ *
+ *     bench_machine --threads 2 --rounds 15 --weights 512 --json FILE */
+#include "bench/machine.h"
+
+int main(int argc, char **argv) {
+    static bench b;
+    bench_open(&b, argc, argv, "bench_machine [options]",
+               "How fast memory is read, and how fast registers are multiplied and added.");
+    for (b.round = 0; b.round < b.n_round; b.round++) {
+        b.next_row = 0;
+        bench_measure_read(&b);
+        bench_note(&b, "read loop", "GB/s", b.read_rate, 1e9, BENCH_NO_LIMIT);
+        bench_measure_fma(&b);
+        bench_note(&b, "fma loop", "GFLOP/s", b.fma_rate, 1e9, BENCH_NO_LIMIT);
+    }
+    bench_report(&b);
+    bench_close(&b);
+    return 0;
+}
