@@ -11,13 +11,27 @@
  * Rows of v are multiplied by p = 0 where a vector does not see them, which leaves its bits alone as
  * long as they are finite (kernels/ops.h). Where they are not, each vector gets v as it sees it. */
 #include "kernels/cpu/attention_lanes.h"
+#include "kernels/cpu/attention_pairs.h"
 #include "kernels/cpu/attention_rows.h"
 #include "kernels/cpu/linear_bf16_lanes.h"
+
+#ifdef __AVX512F__
+static bool attn_in_pairs(const attn_item *t) { return fv_attn_pairs_take(t); }
+#else
+static bool attn_in_pairs(const attn_item *t) {
+    (void)t;
+    return false;
+}
+#endif
 
 /* Columns of v that few vectors meet at a time. */
 enum { VALUES_NV = 2, VALUES_COLUMNS = VALUES_NV * LANES };
 
 static void copy_queries_bf16(attn_item *t) {
+    if (attn_in_pairs(t)) {
+        fv_attn_pairs_queries(t);
+        return;
+    }
     for (int32_t v = 0; v < t->R; v++) {
         float *to = t->q + (size_t)v * t->Dp;
         const float *q = query_of(t, v);
@@ -40,6 +54,10 @@ static void scores_bf16_few(attn_item *t, const void *k, const void *v, int32_t 
 }
 
 static void scores_bf16(attn_item *t, const void *k, const void *v, int32_t n) {
+    if (attn_in_pairs(t)) {
+        fv_attn_pairs_scores(t, k, n, v, n);
+        return;
+    }
     fv_tensor keys = fv_tensor_of((void *)(uintptr_t)k, t->a->kv_dtype, n, (int32_t)t->D);
     ptrdiff_t next = (const char *)v - (const char *)k;
     int panels = (int)div_up(n, LANES);
@@ -153,25 +171,33 @@ static bool values_in_place(const attn_item *t) {
     return t->R <= BF16_IN_PLACE && t->a->kv_dtype == FV_BF16 && t->D % VALUES_COLUMNS == 0;
 }
 
-static void values_bf16(attn_item *t, const void *block, int32_t n, const fv_kv_block *next) {
-    attn_shrink(t);
-    if (attn_rows_shared(t, block, n)) {
-        if (values_in_place(t)) {
-            unsigned before = _mm_getcsr();
-            _mm_setcsr(before | 0x8040); /* FTZ, DAZ */
-            values_tiles_bf16(t, block, attn_most_seen(t),
-                              next ? (const char *)next->k - (const char *)block : 0);
-            _mm_setcsr(before);
-            return;
-        }
-        pack_values(t, block, attn_most_seen(t), next ? next->k : NULL);
-        add_values(t, 0, t->R);
+/* Rows [0, n) of v for `count` vectors from v0 on, where they lie or laid out. */
+static void values_of(attn_item *t, const void *block, int32_t n, int32_t v0, int32_t count) {
+    const void *after = t->after ? t->after->k : NULL;
+    if (attn_in_pairs(t)) {
+        fv_attn_pairs_values(t, block, n, v0, count, after, t->n_after);
         return;
     }
-    for (int32_t v = 0; v < t->R; v++) {
-        pack_values(t, block, t->n_seen[v], NULL);
-        add_values(t, v, 1);
+    pack_values(t, block, n, after);
+    add_values(t, v0, count);
+}
+
+static void values_bf16(attn_item *t, const void *block, int32_t n, const fv_kv_block *next) {
+    (void)next;
+    attn_shrink(t);
+    if (!attn_rows_shared(t, block, n)) {
+        for (int32_t v = 0; v < t->R; v++) values_of(t, block, t->n_seen[v], v, 1);
+        return;
     }
+    if (attn_in_pairs(t) || !values_in_place(t)) {
+        values_of(t, block, attn_most_seen(t), 0, t->R);
+        return;
+    }
+    unsigned before = _mm_getcsr();
+    _mm_setcsr(before | 0x8040); /* FTZ, DAZ */
+    values_tiles_bf16(t, block, attn_most_seen(t),
+                      t->after ? (const char *)t->after->k - (const char *)block : 0);
+    _mm_setcsr(before);
 }
 
 static const attn_products products_bf16 = {.bf16 = true,

@@ -24,6 +24,11 @@ typedef struct attn_item {
     float *s, *o;     /* [R, 64], [R, Dp] */
     float *m, *l, *c; /* [R] */
     int32_t *n_seen;  /* [R] keys of the current block */
+
+    /* What is read after the current block, or NULL, and how many rows of it: the next one of this segment,
+     * the first of a later one or of the thread's next item. */
+    const fv_kv_block *after;
+    int32_t n_after;
 } attn_item;
 
 struct attn_products {
@@ -36,7 +41,7 @@ struct attn_products {
     void (*copy_queries)(attn_item *t);
     /* s[v][j] = dot(q_v, k_j), j < n. v: the block's values, which are wanted then. */
     void (*scores)(attn_item *t, const void *k, const void *v, int32_t n);
-    /* o = o * c + p v, rows j < n_seen[v] of n. next: the block that is wanted then, or NULL. */
+    /* o = o * c + p v, rows j < n_seen[v] of n. next: the segment's next block, or NULL. */
     void (*values)(attn_item *t, const void *block, int32_t n, const fv_kv_block *next);
 };
 

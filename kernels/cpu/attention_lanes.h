@@ -42,11 +42,25 @@ static size_t padded_for(const attn_products *p, size_t D) {
     return (D + (size_t)p->pad - 1) / (size_t)p->pad * (size_t)p->pad;
 }
 
+/* Items for a thread at a time: several where few keys meet few queries, so that it knows what it reads
+ * next, and still many for each of some threads. */
+static int64_t grain_for(int64_t n_item, int64_t work) {
+    enum { ENOUGH = 2048, PIECES = 64 };
+    int64_t grain = n_item * ENOUGH / (work + 1), most = n_item / PIECES;
+    grain = grain < most ? grain : most;
+    return grain > 1 ? grain : 1;
+}
+
 static fv_cpu_plan plan_with(const fv_attn_args *a, const attn_products *products) {
     size_t R = vectors_per_item(a, products), Dp = padded_for(products, (size_t)a->d_head);
     fv_cpu_plan plan = {.grain = 1};
-    for (int i = 0; i < a->n_seq; i++)
+    int64_t work = 0;
+    for (int i = 0; i < a->n_seq; i++) {
         plan.n_item += div_up(a->seqs[i].n_rows, rows_per_item(a, products)) * a->n_kv;
+        for (int s = 0; s < a->seqs[i].n_seg; s++)
+            work += (int64_t)a->seqs[i].tables[s].len * a->seqs[i].n_rows * a->n_head;
+    }
+    plan.grain = grain_for(plan.n_item, work);
     plan.scratch_bytes =
         sizeof(float) * (2 * R * Dp + 2 * FV_KV_BLOCK * Dp + R * FV_KV_BLOCK + 4 * R);
     return plan;
@@ -257,9 +271,9 @@ static value_rows values_as(attn_item *t, const void *block, int32_t n, const vo
     return (value_rows){(const char *)t->v, t->Dp * sizeof(float), FV_F32, NULL};
 }
 
-/* next: the block whose keys come after these values, to be fetched meanwhile, or NULL. */
 static void values_f32(attn_item *t, const void *block, int32_t n, const fv_kv_block *next) {
-    value_rows r = values_as(t, block, n, next ? next->k : NULL);
+    value_rows r = values_as(t, block, n, t->after ? t->after->k : NULL);
+    (void)next;
     int32_t v = 0;
     for (; v + MR <= t->R; v += MR) values_rows(t, &r, MR, v);
     switch (t->R - v) {
@@ -333,7 +347,26 @@ static void finish(attn_item *t) {
     }
 }
 
-static void attend(attn_item *t) {
+/* The first block that is read from segment s on, or NULL, and how many rows of it. */
+static const fv_kv_block *first_block(const attn_item *t, int s, int32_t *n) {
+    for (; s < t->seq->n_seg; s++) {
+        *n = min_int(FV_KV_BLOCK, longest_visible(t, s));
+        if (*n > 0) return t->tables[s].block;
+    }
+    *n = 0;
+    return NULL;
+}
+
+/* Sets what is read after row j of segment s: of this item, or of the thread's next one, if any. */
+static void look_ahead(attn_item *t, int s, int32_t j, int32_t longest, const attn_item *next) {
+    t->after = j < longest ? &t->tables[s].block[j / FV_KV_BLOCK] : NULL;
+    t->n_after = min_int(FV_KV_BLOCK, longest - j);
+    if (!t->after) t->after = first_block(t, s + 1, &t->n_after);
+    if (!t->after && next) t->after = first_block(next, 0, &t->n_after);
+}
+
+/* next: the thread's next item, or NULL. */
+static void attend(attn_item *t, const attn_item *next) {
     memset(t->o, 0, (size_t)t->R * t->Dp * sizeof *t->o);
     for (int32_t v = 0; v < t->R; v++) {
         t->m[v] = log_f32(t->seq->n);
@@ -347,6 +380,7 @@ static void attend(attn_item *t) {
             const fv_kv_block *block = &t->tables[s].block[j0 / FV_KV_BLOCK];
             int32_t n = min_int(FV_KV_BLOCK, longest - j0);
             if (t->position && !is_wanted(t, s, j0, n)) continue;
+            look_ahead(t, s, j0 + FV_KV_BLOCK, longest, next);
             scores(t, s, j0, block, n);
             softmax(t->R, t->a->scale, t->n_seen, t->products->bf16, t->s, t->m, t->l, t->c);
             if (s == 0 && t->seq->share) drop_first(t, j0);
@@ -366,24 +400,34 @@ static attn_item item_of(const fv_attn_args *a, const attn_products *products, v
     return t;
 }
 
+static int64_t items_of(const fv_attn_args *a, const attn_products *products, int q) {
+    return div_up(a->seqs[q].n_rows, rows_per_item(a, products)) * a->n_kv;
+}
+
+/* Item i of sequence q. Last rows first: they see most, and short items at the end even out the threads. */
+static void take_item(attn_item *t, int q, int64_t i) {
+    int32_t rows = rows_per_item(t->a, t->products);
+    t->seq = &t->a->seqs[q];
+    int64_t blocks = div_up(t->seq->n_rows, rows);
+    take_head(t, (int32_t)(i / blocks));
+    t->row0 = (int32_t)(blocks - 1 - i % blocks) * rows;
+    t->n_row = min_int(rows, t->seq->n_rows - t->row0);
+    t->R = t->n_row * t->group;
+}
+
 static void attention_with(const fv_attn_args *a, const attn_products *products, void *scratch,
                            int64_t begin, int64_t end) {
-    attn_item t = item_of(a, products, scratch);
-    int32_t rows = rows_per_item(a, products);
-    for (int q = 0; q < a->n_seq; q++) {
-        t.seq = &a->seqs[q];
-        int64_t blocks = div_up(t.seq->n_rows, rows), n = blocks * a->n_kv;
-        for (int64_t i = begin < 0 ? 0 : begin; i < end && i < n; i++) {
-            int32_t g = (int32_t)(i / blocks);
-            take_head(&t, g);
-            /* Last rows first: they see most, and short items at the end even out the threads. */
-            t.row0 = (int32_t)(blocks - 1 - i % blocks) * rows;
-            t.n_row = min_int(rows, t.seq->n_rows - t.row0);
-            t.R = t.n_row * t.group;
-            attend(&t);
-        }
-        begin -= n;
-        end -= n;
+    attn_item t = item_of(a, products, scratch), next = t;
+    int64_t left = end - begin;
+    int q = 0;
+    for (; left > 0 && begin >= items_of(a, products, q); q++) begin -= items_of(a, products, q);
+    if (left > 0) take_item(&next, q, begin);
+    for (; left > 0; left--) {
+        t = next;
+        for (begin++; left > 1 && begin >= items_of(a, products, q); q++)
+            begin -= items_of(a, products, q);
+        if (left > 1) take_item(&next, q, begin);
+        attend(&t, left > 1 ? &next : NULL);
     }
     if (products->close) products->close();
 }

@@ -167,8 +167,8 @@ static void test_attention_bf16(device_test *d) {
         attention_shape s = attention_shape_random();
         s.dtype = FV_BF16;
         s.group = 1;
-        s.D = PICK(32, 48, 64, 128, 288);
-        s.max_rows = PICK(2, 3, 4);
+        s.D = PICK(32, 48, 64, 96, 128, 256, 288);
+        s.max_rows = PICK(2, 3, 4, 6, 8);
         s.max_len = PICK(5, 33, 64, 65, 130, 300);
         s.sums = false;
         attention_bits(d, s, i);

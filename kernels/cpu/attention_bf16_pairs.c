@@ -1,0 +1,296 @@
+/* Canonical products of attention with AVX-512 BF16, of few vectors. Keys and values are read once, where
+ * they lie and in the order in which they lie, and become words (pairs_avx512.h) in registers:
+ *
+ *     scores   8 keys a register, a word of even and one of odd numbers of each: four numbers of a key stay
+ *              together, so that a step of 16 keys takes 32 shuffles
+ *     values   16 columns a register, a word of rows j and j + 2 in each
+ *
+ * What comes next is fetched meanwhile, line after line: memory is read fastest so. */
+#include "kernels/cpu/attention_pairs.h"
+
+#include <string.h>
+
+#include "kernels/cpu/pairs_avx512.h"
+#include "kernels/cpu/product_bf16.h"
+
+/* Keys of a register's words go round by twos (eight_keys()), so that sums of two registers of them are in
+ * order. */
+enum {
+    FEW = 8,      /* vectors of an item */
+    TOGETHER = 4, /* that meet keys or values together */
+    KEYS = 16,
+    COLUMNS = 8 /* registers of columns, at most */
+};
+
+bool fv_attn_pairs_take(const attn_item *t) {
+    return t->R <= FEW && t->a->kv_dtype == FV_BF16 && t->D % PAIRS_STEP == 0 &&
+           fv_bf16_pairs_run_here();
+}
+
+/* ---- what is ahead --------------------------------------------------------------------- */
+
+typedef struct ahead {
+    const char *at, *end;
+} ahead;
+
+static ahead ahead_of(const attn_item *t, const void *at, int32_t n) {
+    size_t bytes = at ? (size_t)n * t->D * sizeof(uint16_t) : 0;
+    return (ahead){at, (const char *)at + bytes};
+}
+
+static ALWAYS_INLINE void fetch(ahead *a, const int lines) {
+    if (a->end - a->at >= 64 * (ptrdiff_t)lines) {
+        UNROLL for (int i = 0; i < lines; i++) _mm_prefetch(a->at + 64 * i, _MM_HINT_T1);
+        a->at += 64 * (ptrdiff_t)lines;
+        return;
+    }
+    for (; a->at < a->end; a->at += 64) _mm_prefetch(a->at, _MM_HINT_T1);
+}
+
+/* ---- words ----------------------------------------------------------------------------- */
+
+/* Of 32 numbers of f32, words of even and of odd numbers in turn: k + 2 below k, k + 3 below k + 1. */
+static inline __m512i turns(const float *x) {
+    static const uint16_t order[32] = {2,  0,  3,  1,  6,  4,  7,  5,  10, 8,  11,
+                                       9,  14, 12, 15, 13, 18, 16, 19, 17, 22, 20,
+                                       23, 21, 26, 24, 27, 25, 30, 28, 31, 29};
+    __m512i row = narrow(_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16));
+    return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), row);
+}
+
+void fv_attn_pairs_queries(attn_item *t) {
+    uint32_t *to = (uint32_t *)t->q;
+    for (int32_t v = 0; v < t->R; v++) {
+        const float *q = row_f32(&t->a->q, (int64_t)t->seq->row0 + t->row0 + v / t->group) +
+                         (size_t)(t->head0 + v % t->group) * t->D;
+        for (size_t d = 0; d < t->D; d += PAIRS_STEP, to += PAIRS_WORDS)
+            _mm512_storeu_si512(to, turns(q + d));
+    }
+}
+
+static inline long long two_words(const uint32_t *at) {
+    long long both;
+    memcpy(&both, at, sizeof both);
+    return both;
+}
+
+/* ---- scores ---------------------------------------------------------------------------- */
+
+/* 16 numbers of each of two rows. */
+static ALWAYS_INLINE __m512i two_halves(const char *lower, const char *upper) {
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256((const void *)lower)),
+                              _mm256_loadu_si256((const void *)upper), 1);
+}
+
+/* 16 keys: row i lies at + row(i) * stride. */
+typedef struct key_rows {
+    const char *at;
+    size_t stride;
+    int rows; /* that there are; the last one stands for those that are not */
+} key_rows;
+
+static ALWAYS_INLINE const char *key_row(const key_rows *k, int i, const bool whole) {
+    return k->at + (size_t)(whole || i < k->rows ? i : k->rows - 1) * k->stride;
+}
+
+/* Words of numbers 4 i to 4 i + 3, i < 4, of eight keys: two of each 128 bits of to[i], which are those of
+ * four keys; `first` says which two. */
+static ALWAYS_INLINE void eight_keys(const key_rows *k, int first, size_t byte, const bool whole,
+                                     __m512i to[4]) {
+    static const int of[4] = {0, 1, 8, 9};
+    const __m512i lower =
+        _mm512_set_epi16(57, 59, 56, 58, 25, 27, 24, 26, 49, 51, 48, 50, 17, 19, 16, 18, 41, 43, 40,
+                         42, 9, 11, 8, 10, 33, 35, 32, 34, 1, 3, 0, 2);
+    const __m512i upper = _mm512_add_epi16(lower, _mm512_set1_epi16(4));
+    __m512i half[4], two[4];
+    UNROLL for (int i = 0; i < 4; i++) {
+        half[i] = two_halves(key_row(k, first + of[i], whole) + byte,
+                             key_row(k, first + of[i] + 4, whole) + byte);
+    }
+    UNROLL for (int i = 0; i < 2; i++) {
+        two[i] = _mm512_permutex2var_epi16(half[2 * i], lower, half[2 * i + 1]);
+        two[2 + i] = _mm512_permutex2var_epi16(half[2 * i], upper, half[2 * i + 1]);
+    }
+    UNROLL for (int i = 0; i < 2; i++) {
+        to[i] = _mm512_shuffle_i64x2(two[2 * i], two[2 * i + 1], 0x88);
+        to[2 + i] = _mm512_shuffle_i64x2(two[2 * i], two[2 * i + 1], 0xdd);
+    }
+}
+
+/* 16 keys times mr vectors; mr and `whole`, whether all keys are there, are constants after inlining. */
+static ALWAYS_INLINE void score_keys(const key_rows *k, const bool whole, const uint32_t *q,
+                                     size_t words, const int mr, float *s, ahead *next) {
+    __m512 acc[TOGETHER];
+    UNROLL for (int i = 0; i < mr; i++) acc[i] = _mm512_setzero_ps();
+    for (size_t w = 0; w < words; w += PAIRS_WORDS) {
+        __m512 a[TOGETHER], b[TOGETHER];
+        UNROLL for (int i = 0; i < mr; i++) a[i] = b[i] = _mm512_setzero_ps();
+        fetch(next, KEYS);
+        UNROLL for (int half = 0; half < 2; half++) {
+            __m512i of_a[4], of_b[4];
+            eight_keys(k, 0, 4 * w + 32 * half, whole, of_a);
+            eight_keys(k, 2, 4 * w + 32 * half, whole, of_b);
+            UNROLL for (int x = 0; x < 4; x++) {
+                UNROLL for (int i = 0; i < mr; i++) {
+                    const uint32_t *of = q + (size_t)i * words + w + 8 * half + 2 * x;
+                    __m512i both = _mm512_set1_epi64(two_words(of));
+                    a[i] = pairs_go_on(a[i], both, of_a[x]);
+                    b[i] = pairs_go_on(b[i], both, of_b[x]);
+                }
+            }
+        }
+        UNROLL for (int i = 0; i < mr; i++) {
+            __m512 even = _mm512_shuffle_ps(a[i], b[i], 0x88);
+            __m512 odd = _mm512_shuffle_ps(a[i], b[i], 0xdd);
+            acc[i] = _mm512_add_ps(acc[i], _mm512_add_ps(even, odd));
+        }
+    }
+    UNROLL for (int i = 0; i < mr; i++) _mm512_storeu_ps(s + i * FV_KV_BLOCK, acc[i]);
+}
+
+/* n keys times mr vectors from v0 on. */
+static ALWAYS_INLINE void score_rows(const attn_item *t, const char *k, const size_t stride,
+                                     int32_t n, int32_t v0, const int mr, ahead *next) {
+    const size_t words = stride / sizeof(uint32_t);
+    const uint32_t *q = (const uint32_t *)t->q + (size_t)v0 * words;
+    float *s = t->s + (size_t)v0 * FV_KV_BLOCK;
+    for (int32_t j = 0; j < n; j += KEYS) {
+        key_rows keys = {k + (size_t)j * stride, stride, n - j};
+        if (n - j >= KEYS)
+            score_keys(&keys, true, q, words, mr, s + j, next);
+        else
+            score_keys(&keys, false, q, words, mr, s + j, next);
+    }
+}
+
+/* Functions of their own, between two settings of MXCSR: nothing of them may move out. */
+static NEVER_INLINE void score_vectors(const attn_item *t, const char *k, int32_t n, ahead next) {
+    const size_t stride = t->D * sizeof(uint16_t);
+    for (int32_t v = 0; v < t->R; v += TOGETHER) {
+        switch (t->R - v) {
+        case 1:
+            if (stride == 256)
+                score_rows(t, k, 256, n, v, 1, &next);
+            else
+                score_rows(t, k, stride, n, v, 1, &next);
+            break;
+        case 2: score_rows(t, k, stride, n, v, 2, &next); break;
+        case 3: score_rows(t, k, stride, n, v, 3, &next); break;
+        default: score_rows(t, k, stride, n, v, TOGETHER, &next);
+        }
+    }
+}
+
+void fv_attn_pairs_scores(attn_item *t, const void *k, int32_t n, const void *next,
+                          int32_t n_next) {
+    unsigned before = _mm_getcsr();
+    _mm_setcsr(before | 0x8040); /* FTZ, DAZ */
+    score_vectors(t, k, n, ahead_of(t, next, n_next));
+    _mm_setcsr(before);
+}
+
+/* ---- values ---------------------------------------------------------------------------- */
+
+/* p of a vector as words, [64 / 2], in the order of turns(). */
+static void share_words(const float *p, int32_t n, uint32_t *to) {
+    for (int32_t j = 0; j < n; j += PAIRS_STEP, to += PAIRS_WORDS)
+        _mm512_storeu_si512(to, turns(p + j));
+}
+
+/* Rows j to j + 3 of v, of which the first `rows` are there. */
+static ALWAYS_INLINE void add_rows(const uint16_t *v, size_t D, const int rows, const uint32_t *p,
+                                   const int mr, const int nv, __m512 *even, __m512 *odd) {
+    enum { WORDS = FV_KV_BLOCK / 2 };
+    const __m512i zero = _mm512_setzero_si512();
+    const __m512i lower =
+        _mm512_set_epi16(15, 47, 14, 46, 13, 45, 12, 44, 11, 43, 10, 42, 9, 41, 8, 40, 7, 39, 6, 38,
+                         5, 37, 4, 36, 3, 35, 2, 34, 1, 33, 0, 32);
+    const __m512i upper = _mm512_add_epi16(lower, _mm512_set1_epi16(16));
+    UNROLL for (int x = 0; x < nv; x += 2) {
+        __m512i row[4];
+        UNROLL for (int i = 0; i < 4; i++) {
+            row[i] = i < rows ? _mm512_loadu_si512(v + (size_t)i * D + x * 16) : zero;
+        }
+        __m512i e0 = _mm512_permutex2var_epi16(row[0], lower, row[2]);
+        __m512i e1 = _mm512_permutex2var_epi16(row[0], upper, row[2]);
+        __m512i o0 = _mm512_permutex2var_epi16(row[1], lower, row[3]);
+        __m512i o1 = _mm512_permutex2var_epi16(row[1], upper, row[3]);
+        UNROLL for (int i = 0; i < mr; i++) {
+            __m512i pe = _mm512_set1_epi32((int)p[i * WORDS]);
+            __m512i po = _mm512_set1_epi32((int)p[i * WORDS + 1]);
+            even[i * nv + x] = pairs_go_on(even[i * nv + x], pe, e0);
+            even[i * nv + x + 1] = pairs_go_on(even[i * nv + x + 1], pe, e1);
+            odd[i * nv + x] = pairs_go_on(odd[i * nv + x], po, o0);
+            odd[i * nv + x + 1] = pairs_go_on(odd[i * nv + x + 1], po, o1);
+        }
+    }
+}
+
+/* o = o + p v for mr vectors and nv registers of columns. */
+static ALWAYS_INLINE void value_columns(const uint16_t *v, size_t D, int32_t n, const uint32_t *p,
+                                        const int mr, const int nv, float *o, size_t ldo,
+                                        ahead *next) {
+    for (int32_t j = 0; j < n;) {
+        const int32_t end = n < j + PAIRS_STEP ? n : j + PAIRS_STEP;
+        __m512 even[COLUMNS], odd[COLUMNS];
+        UNROLL for (int i = 0; i < mr * nv; i++) even[i] = odd[i] = _mm512_setzero_ps();
+        for (; j + 4 <= end; j += 4, v += 4 * D, p += 2) {
+            fetch(next, 2 * nv);
+            add_rows(v, D, 4, p, mr, nv, even, odd);
+        }
+        switch (end - j) {
+        case 1: add_rows(v, D, 1, p, mr, nv, even, odd); break;
+        case 2: add_rows(v, D, 2, p, mr, nv, even, odd); break;
+        case 3: add_rows(v, D, 3, p, mr, nv, even, odd); break;
+        default: break;
+        }
+        j = end;
+        UNROLL for (int i = 0; i < mr; i++) {
+            UNROLL for (int x = 0; x < nv; x++) {
+                float *to = o + (size_t)i * ldo + x * 16;
+                __m512 sum = _mm512_add_ps(even[i * nv + x], odd[i * nv + x]);
+                _mm512_storeu_ps(to, _mm512_add_ps(_mm512_loadu_ps(to), sum));
+            }
+        }
+    }
+}
+
+static ALWAYS_INLINE void value_rows_of(const attn_item *t, const uint16_t *v, int32_t n,
+                                        int32_t v0, const uint32_t *p, const int mr, const int nv,
+                                        ahead *next) {
+    for (size_t d = 0; d < t->D; d += (size_t)nv * 16)
+        value_columns(v + d, t->D, n, p, mr, nv, t->o + (size_t)v0 * t->Dp + d, t->Dp, next);
+}
+
+static NEVER_INLINE void value_vectors(const attn_item *t, const uint16_t *v, int32_t n, int32_t v0,
+                                       int32_t count, const uint32_t *p, ahead next) {
+    for (int32_t i = 0; i < count; i += TOGETHER, p += TOGETHER * FV_KV_BLOCK / 2) {
+        switch (count - i) {
+        case 1:
+            if (t->D % 128 == 0)
+                value_rows_of(t, v, n, v0 + i, p, 1, 8, &next);
+            else
+                value_rows_of(t, v, n, v0 + i, p, 1, 2, &next);
+            break;
+        case 2:
+            if (t->D % 64 == 0)
+                value_rows_of(t, v, n, v0 + i, p, 2, 4, &next);
+            else
+                value_rows_of(t, v, n, v0 + i, p, 2, 2, &next);
+            break;
+        case 3: value_rows_of(t, v, n, v0 + i, p, 3, 2, &next); break;
+        default: value_rows_of(t, v, n, v0 + i, p, TOGETHER, 2, &next);
+        }
+    }
+}
+
+void fv_attn_pairs_values(attn_item *t, const void *v, int32_t n, int32_t v0, int32_t count,
+                          const void *next, int32_t n_next) {
+    uint32_t p[FEW * FV_KV_BLOCK / 2];
+    for (int32_t i = 0; i < count; i++)
+        share_words(t->s + (size_t)(v0 + i) * FV_KV_BLOCK, n, p + i * FV_KV_BLOCK / 2);
+    unsigned before = _mm_getcsr();
+    _mm_setcsr(before | 0x8040); /* FTZ, DAZ */
+    value_vectors(t, v, n, v0, count, p, ahead_of(t, next, n_next));
+    _mm_setcsr(before);
+}
