@@ -41,6 +41,7 @@ def one_round(made, o):
             once["seconds"][name] = got
     reads = [c["read"] for c in once["ceilings"]]
     once["spread"] = max(reads) / min(reads)
+    print("    a round, the read loop: " + ", ".join(f"{r / 1e9:.1f}" for r in reads) + " GB/s", file=sys.stderr, flush=True)
     return once, failed
 
 
