@@ -125,11 +125,12 @@ static ALWAYS_INLINE void score_keys(const key_rows *k, const bool whole, const 
     for (size_t w = 0; w < words; w += PAIRS_WORDS) {
         __m512 a[TOGETHER], b[TOGETHER];
         UNROLL for (int i = 0; i < mr; i++) a[i] = b[i] = _mm512_setzero_ps();
-        fetch(next, KEYS);
         UNROLL for (int half = 0; half < 2; half++) {
             __m512i of_a[4], of_b[4];
+            fetch(next, KEYS / 4);
             eight_keys(k, 0, 4 * w + 32 * half, whole, of_a);
             eight_keys(k, 2, 4 * w + 32 * half, whole, of_b);
+            fetch(next, KEYS / 4);
             UNROLL for (int x = 0; x < 4; x++) {
                 UNROLL for (int i = 0; i < mr; i++) {
                     const uint32_t *of = q + (size_t)i * words + w + 8 * half + 2 * x;
