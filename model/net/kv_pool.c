@@ -9,7 +9,7 @@
 
 #include "model/net/kv_internal.h"
 
-enum { SLAB_PAGES = 128 };
+enum { SLAB_PAGES = 256 }; /* with pages of 16 KiB 4 MiB, which can be huge pages */
 
 /* ---- pool ------------------------------------------------------------------------------ */
 

@@ -189,7 +189,7 @@ Test(handoff, no_frame_makes_the_decode_side_hold_more_than_it_granted) {
         fv_sink *sink = fv_receiver_sink(rig.receiver);
         cr_assert_eq(sink->ops->offer(sink, &s.hello, &grant), FV_OK);
         size_t granted = fv_kv_pool_used(rig.pool), row = 2 * 24 * sizeof(uint16_t), at = 0;
-        size_t slab = 64 * FV_KV_BLOCK * row;
+        size_t slab = 128 * FV_KV_BLOCK * row; /* 256 pages */
         size_t text =
             fv_kv_text_bytes(fv_kv_pool_shape(rig.pool), 14 + p.plan.select.dup_max + MORE,
                              fv_plan_reused_text(&p.plan));
