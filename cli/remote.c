@@ -144,7 +144,8 @@ typedef struct question {
 
 /* Whether gRPC says of itself that a connection ended, one way or another. */
 static bool connection_ended(const char *text) {
-    static const char *const words[] = {"GOAWAY received", "Socket closed", "recvmsg:", "sendmsg:"};
+    static const char *const words[] = {"GOAWAY received", "Socket closed",        "recvmsg:",
+                                        "sendmsg:",        "Cancelling all calls", FV_RPC_DROPPED};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if (strncmp(text, words[i], strlen(words[i])) == 0) return true;
     return false;

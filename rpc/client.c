@@ -221,10 +221,13 @@ static void on_status(fv_rpc_op *op, bool ok) {
     if (n >= sizeof cc->sentence) n = sizeof cc->sentence - 1;
     memcpy(cc->sentence, GRPC_SLICE_START_PTR(cc->text), n);
     int64_t retry_ms = retry_hint(&cc->call);
-    /* Who cancelled? A server that stops resets calls that it has not looked at, which reads the
-     * same; but then the work can be done elsewhere. */
+    /* Who cancelled? A server that stops drops calls that it has not looked at, or that outlast its grace,
+     * which reads the same; but then the work can be done elsewhere. */
+    if (cc->code == GRPC_STATUS_CANCELLED && !cc->call.cancelled) {
+        cc->code = GRPC_STATUS_UNAVAILABLE;
+        snprintf(cc->sentence, sizeof cc->sentence, FV_RPC_DROPPED);
+    }
     fv_status status = fv_rpc_status(cc->code, retry_ms);
-    if (cc->code == GRPC_STATUS_CANCELLED && !cc->call.cancelled) status = FV_EIO;
     cc->end = (fv_rpc_end){
         .status = status, .code = cc->code, .retry_ms = retry_ms, .text = cc->sentence};
     fv_rpc_call_break(&cc->call); /* the peer is gone */

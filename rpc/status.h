@@ -13,6 +13,10 @@
 #include "common/status.h"
 
 #define FV_RPC_RETRY_KEY "grpc-retry-pushback-ms"
+
+/* What a client says of a call that the server cancelled, as it does when it stops: UNAVAILABLE. */
+#define FV_RPC_DROPPED "the server dropped the call"
+
 enum { FV_RPC_RETRY_MS = 250, FV_RPC_TEXT_MAX = 1024 };
 
 grpc_status_code fv_rpc_code(fv_status st);

@@ -189,7 +189,47 @@ Test(rpc_server, calls_that_outlast_the_grace_are_cancelled) {
     cr_assert(uv_hrtime() - begin < 5000000000u);
     cr_assert_eq(r.seen.cancelled, 1);
     cr_assert(h.over);
-    cr_assert_neq(h.end.status, FV_OK);
+    cr_assert_eq(h.end.code, GRPC_STATUS_UNAVAILABLE, "the client did not cancel: %s", h.text);
+}
+
+static void on_dropped(void *user, const fv_rpc_end *end, fv_rpc_call *call,
+                       grpc_byte_buffer *reply) {
+    net_heard *to = user;
+    (void)call, (void)reply;
+    to->end = *end;
+    snprintf(to->text, sizeof to->text, "%s", end->text);
+    to->over = true;
+}
+
+/* A server that asks gRPC for no calls has none but those that it has not looked at. */
+Test(rpc_server, a_call_that_a_stopping_one_has_not_looked_at_is_to_be_tried_elsewhere) {
+    char target[64];
+    fv_rpc_channel *ch;
+    net_open(&r);
+    grpc_completion_queue *queue = grpc_completion_queue_create_for_next(NULL);
+    grpc_server *server = grpc_server_create(NULL, NULL);
+    grpc_server_register_completion_queue(server, queue, NULL);
+    grpc_server_credentials *insecure = grpc_insecure_server_credentials_create();
+    int port = grpc_server_add_http2_port(server, "127.0.0.1:0", insecure);
+    grpc_server_credentials_release(insecure);
+    grpc_server_start(server);
+    snprintf(target, sizeof target, "127.0.0.1:%d", port);
+    cr_assert_eq(fv_rpc_channel_open(r.bridge, target, NULL, &ch), FV_OK);
+    fv_rpc_call_options ask = {.path = NET_ECHO, .deadline_ms = 60000, .half_close = true};
+    cr_assert_eq(fv_rpc_unary_with(ch, &ask, on_dropped, &h, NULL), FV_OK);
+    net_sleep(&r, 300);
+    grpc_server_shutdown_and_notify(server, queue, NULL);
+    net_wait(&r, &h.over);
+    grpc_event e = grpc_completion_queue_next(queue, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
+    cr_assert_eq(e.type, GRPC_OP_COMPLETE);
+    cr_assert_eq(h.end.code, GRPC_STATUS_UNAVAILABLE, "%d: %s", (int)h.end.code, h.text);
+    cr_assert_eq(h.end.status, FV_EIO);
+    cr_assert_str_eq(h.text, FV_RPC_DROPPED);
+    fv_rpc_channel_close(ch);
+    grpc_server_destroy(server);
+    grpc_completion_queue_shutdown(queue);
+    grpc_completion_queue_destroy(queue);
+    net_close(&r, 1000);
 }
 
 Test(rpc_server, a_stopping_one_takes_no_new_calls) {
@@ -201,6 +241,7 @@ Test(rpc_server, a_stopping_one_takes_no_new_calls) {
     net_heard late = {0};
     net_ask_wait(&r, &late, NET_ECHO, "x", 1);
     cr_assert_eq(late.end.status, FV_EIO, "to be tried elsewhere: %s", late.text);
+    cr_assert_eq(late.end.code, GRPC_STATUS_UNAVAILABLE, "%s", late.text);
     net_wait(&r, &h.over);
     net_close(&r, 0);
 }
