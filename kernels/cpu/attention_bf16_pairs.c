@@ -10,15 +10,11 @@
 
 #include <string.h>
 
-#include "kernels/cpu/pairs_avx512.h"
+#include "kernels/cpu/pairs_rows_avx512.h"
 #include "kernels/cpu/product_bf16.h"
 
-/* Keys of a register's words go round by twos (eight_keys()), so that sums of two registers of them are in
- * order. */
 enum {
-    FEW = 8,      /* vectors of an item */
-    TOGETHER = 4, /* that meet keys or values together */
-    KEYS = 16,
+    FEW = 8,    /* vectors of an item */
     COLUMNS = 8 /* registers of columns, at most */
 };
 
@@ -49,102 +45,26 @@ static ALWAYS_INLINE void fetch(ahead *a, const int lines) {
 
 /* ---- words ----------------------------------------------------------------------------- */
 
-/* Of 32 numbers of f32, words of even and of odd numbers in turn: k + 2 below k, k + 3 below k + 1. */
-static inline __m512i turns(const float *x) {
-    static const uint16_t order[32] = {2,  0,  3,  1,  6,  4,  7,  5,  10, 8,  11,
-                                       9,  14, 12, 15, 13, 18, 16, 19, 17, 22, 20,
-                                       23, 21, 26, 24, 27, 25, 30, 28, 31, 29};
-    __m512i row = narrow(_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16));
-    return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), row);
-}
-
 void fv_attn_pairs_queries(attn_item *t) {
     uint32_t *to = (uint32_t *)t->q;
     for (int32_t v = 0; v < t->R; v++) {
         const float *q = row_f32(&t->a->q, (int64_t)t->seq->row0 + t->row0 + v / t->group) +
                          (size_t)(t->head0 + v % t->group) * t->D;
         for (size_t d = 0; d < t->D; d += PAIRS_STEP, to += PAIRS_WORDS)
-            _mm512_storeu_si512(to, turns(q + d));
+            _mm512_storeu_si512(to, pairs_turns(q + d));
     }
-}
-
-static inline long long two_words(const uint32_t *at) {
-    long long both;
-    memcpy(&both, at, sizeof both);
-    return both;
 }
 
 /* ---- scores ---------------------------------------------------------------------------- */
 
-/* 16 numbers of each of two rows. */
-static ALWAYS_INLINE __m512i two_halves(const char *lower, const char *upper) {
-    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256((const void *)lower)),
-                              _mm256_loadu_si256((const void *)upper), 1);
-}
-
-/* 16 keys: row i lies at + row(i) * stride. */
-typedef struct key_rows {
-    const char *at;
-    size_t stride;
-    int rows; /* that there are; the last one stands for those that are not */
-} key_rows;
-
-static ALWAYS_INLINE const char *key_row(const key_rows *k, int i, const bool whole) {
-    return k->at + (size_t)(whole || i < k->rows ? i : k->rows - 1) * k->stride;
-}
-
-/* Words of numbers 4 i to 4 i + 3, i < 4, of eight keys: two of each 128 bits of to[i], which are those of
- * four keys; `first` says which two. */
-static ALWAYS_INLINE void eight_keys(const key_rows *k, int first, size_t byte, const bool whole,
-                                     __m512i to[4]) {
-    static const int of[4] = {0, 1, 8, 9};
-    const __m512i lower =
-        _mm512_set_epi16(57, 59, 56, 58, 25, 27, 24, 26, 49, 51, 48, 50, 17, 19, 16, 18, 41, 43, 40,
-                         42, 9, 11, 8, 10, 33, 35, 32, 34, 1, 3, 0, 2);
-    const __m512i upper = _mm512_add_epi16(lower, _mm512_set1_epi16(4));
-    __m512i half[4], two[4];
-    UNROLL for (int i = 0; i < 4; i++) {
-        half[i] = two_halves(key_row(k, first + of[i], whole) + byte,
-                             key_row(k, first + of[i] + 4, whole) + byte);
-    }
-    UNROLL for (int i = 0; i < 2; i++) {
-        two[i] = _mm512_permutex2var_epi16(half[2 * i], lower, half[2 * i + 1]);
-        two[2 + i] = _mm512_permutex2var_epi16(half[2 * i], upper, half[2 * i + 1]);
-    }
-    UNROLL for (int i = 0; i < 2; i++) {
-        to[i] = _mm512_shuffle_i64x2(two[2 * i], two[2 * i + 1], 0x88);
-        to[2 + i] = _mm512_shuffle_i64x2(two[2 * i], two[2 * i + 1], 0xdd);
-    }
-}
-
 /* 16 keys times mr vectors; mr and `whole`, whether all keys are there, are constants after inlining. */
-static ALWAYS_INLINE void score_keys(const key_rows *k, const bool whole, const uint32_t *q,
+static ALWAYS_INLINE void score_keys(const rows_in_place *k, const bool whole, const uint32_t *q,
                                      size_t words, const int mr, float *s, ahead *next) {
-    __m512 acc[TOGETHER];
+    __m512 acc[PAIRS_TOGETHER];
     UNROLL for (int i = 0; i < mr; i++) acc[i] = _mm512_setzero_ps();
     for (size_t w = 0; w < words; w += PAIRS_WORDS) {
-        __m512 a[TOGETHER], b[TOGETHER];
-        UNROLL for (int i = 0; i < mr; i++) a[i] = b[i] = _mm512_setzero_ps();
-        UNROLL for (int half = 0; half < 2; half++) {
-            __m512i of_a[4], of_b[4];
-            fetch(next, KEYS / 4);
-            eight_keys(k, 0, 4 * w + 32 * half, whole, of_a);
-            eight_keys(k, 2, 4 * w + 32 * half, whole, of_b);
-            fetch(next, KEYS / 4);
-            UNROLL for (int x = 0; x < 4; x++) {
-                UNROLL for (int i = 0; i < mr; i++) {
-                    const uint32_t *of = q + (size_t)i * words + w + 8 * half + 2 * x;
-                    __m512i both = _mm512_set1_epi64(two_words(of));
-                    a[i] = pairs_go_on(a[i], both, of_a[x]);
-                    b[i] = pairs_go_on(b[i], both, of_b[x]);
-                }
-            }
-        }
-        UNROLL for (int i = 0; i < mr; i++) {
-            __m512 even = _mm512_shuffle_ps(a[i], b[i], 0x88);
-            __m512 odd = _mm512_shuffle_ps(a[i], b[i], 0xdd);
-            acc[i] = _mm512_add_ps(acc[i], _mm512_add_ps(even, odd));
-        }
+        fetch(next, PAIRS_ROWS);
+        pairs_rows_step(k, whole, 4 * w, q + w, words, mr, acc);
     }
     UNROLL for (int i = 0; i < mr; i++) _mm512_storeu_ps(s + i * FV_KV_BLOCK, acc[i]);
 }
@@ -155,9 +75,9 @@ static ALWAYS_INLINE void score_rows(const attn_item *t, const char *k, const si
     const size_t words = stride / sizeof(uint32_t);
     const uint32_t *q = (const uint32_t *)t->q + (size_t)v0 * words;
     float *s = t->s + (size_t)v0 * FV_KV_BLOCK;
-    for (int32_t j = 0; j < n; j += KEYS) {
-        key_rows keys = {k + (size_t)j * stride, stride, n - j};
-        if (n - j >= KEYS)
+    for (int32_t j = 0; j < n; j += PAIRS_ROWS) {
+        rows_in_place keys = {k + (size_t)j * stride, stride, n - j};
+        if (n - j >= PAIRS_ROWS)
             score_keys(&keys, true, q, words, mr, s + j, next);
         else
             score_keys(&keys, false, q, words, mr, s + j, next);
@@ -167,7 +87,7 @@ static ALWAYS_INLINE void score_rows(const attn_item *t, const char *k, const si
 /* Functions of their own, between two settings of MXCSR: nothing of them may move out. */
 static NEVER_INLINE void score_vectors(const attn_item *t, const char *k, int32_t n, ahead next) {
     const size_t stride = t->D * sizeof(uint16_t);
-    for (int32_t v = 0; v < t->R; v += TOGETHER) {
+    for (int32_t v = 0; v < t->R; v += PAIRS_TOGETHER) {
         switch (t->R - v) {
         case 1:
             if (stride == 256)
@@ -177,7 +97,7 @@ static NEVER_INLINE void score_vectors(const attn_item *t, const char *k, int32_
             break;
         case 2: score_rows(t, k, stride, n, v, 2, &next); break;
         case 3: score_rows(t, k, stride, n, v, 3, &next); break;
-        default: score_rows(t, k, stride, n, v, TOGETHER, &next);
+        default: score_rows(t, k, stride, n, v, PAIRS_TOGETHER, &next);
         }
     }
 }
@@ -192,10 +112,10 @@ void fv_attn_pairs_scores(attn_item *t, const void *k, int32_t n, const void *ne
 
 /* ---- values ---------------------------------------------------------------------------- */
 
-/* p of a vector as words, [64 / 2], in the order of turns(). */
+/* p of a vector as words, [64 / 2], in the order of pairs_turns(). */
 static void share_words(const float *p, int32_t n, uint32_t *to) {
     for (int32_t j = 0; j < n; j += PAIRS_STEP, to += PAIRS_WORDS)
-        _mm512_storeu_si512(to, turns(p + j));
+        _mm512_storeu_si512(to, pairs_turns(p + j));
 }
 
 /* Rows j to j + 3 of v, of which the first `rows` are there. */
@@ -265,7 +185,7 @@ static ALWAYS_INLINE void value_rows_of(const attn_item *t, const uint16_t *v, i
 
 static NEVER_INLINE void value_vectors(const attn_item *t, const uint16_t *v, int32_t n, int32_t v0,
                                        int32_t count, const uint32_t *p, ahead next) {
-    for (int32_t i = 0; i < count; i += TOGETHER, p += TOGETHER * FV_KV_BLOCK / 2) {
+    for (int32_t i = 0; i < count; i += PAIRS_TOGETHER, p += PAIRS_TOGETHER * FV_KV_BLOCK / 2) {
         switch (count - i) {
         case 1:
             if (t->D % 128 == 0)
@@ -280,7 +200,7 @@ static NEVER_INLINE void value_vectors(const attn_item *t, const uint16_t *v, in
                 value_rows_of(t, v, n, v0 + i, p, 2, 2, &next);
             break;
         case 3: value_rows_of(t, v, n, v0 + i, p, 3, 2, &next); break;
-        default: value_rows_of(t, v, n, v0 + i, p, TOGETHER, 2, &next);
+        default: value_rows_of(t, v, n, v0 + i, p, PAIRS_TOGETHER, 2, &next);
         }
     }
 }

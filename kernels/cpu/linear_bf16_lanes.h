@@ -8,8 +8,8 @@
  * sum over lanes, and one row of x takes the same steps as many. What waits between two blocks of
  * K is acc, one number per output.
  *
- * Up to four rows of x meet w where it lies, without a panel; from five on linear_bf16_pairs.c is used where
- * AVX-512 has BF16 and all of w is in bf16.
+ * Up to four rows of x meet w where it lies, without a panel. linear_bf16_pairs.c is used instead where AVX-512
+ * has BF16 and all of w is in bf16; for so few rows only if K is whole steps.
  *
  * Subnormal numbers are zeros in the products alone (bf16_products): conversions and biases need
  * them. */

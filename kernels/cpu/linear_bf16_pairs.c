@@ -1,20 +1,25 @@
 /* y = x w^T + bias (+ y) in bf16 with AVX-512 BF16 (pairs_avx512.h). Lanes are rows of w: a step of 16 rows
- * is transposed into words, without being widened. Rows of x are laid as words once. */
+ * is transposed into words, without being widened. Rows of x are laid as words once. Up to four rows of x
+ * meet w where it lies (pairs_rows_avx512.h). */
 #include "kernels/cpu/linear_bf16_pairs.h"
 
 #include <string.h>
 
 #include "kernels/cpu/linear_parts_lanes.h"
 #include "kernels/cpu/narrow_avx512.h"
-#include "kernels/cpu/pairs_avx512.h"
+#include "kernels/cpu/pairs_rows_avx512.h"
 #include "kernels/cpu/product_bf16.h"
 
-/* LEAST: rows of x that words are worth laying for; up to FEW a panel of w alone, so that threads have more
- * items. STEPS: of w's words at a time, 16 KiB of four panels. */
-enum { LEAST = 5, FEW = 16, STEPS = 4, STEP_BYTES = PAIRS_STEP * sizeof(uint16_t) };
+/* Up to FEW rows of x meet a panel of w alone, so that threads have more items. STEPS: of w's words at a time,
+ * 16 KiB of four panels. AHEAD: steps from what is read in place to what is fetched. */
+enum { FEW = 16, STEPS = 4, AHEAD = 16, STEP_BYTES = PAIRS_STEP * sizeof(uint16_t) };
+
+/* Whether x meets w where it lies. */
+static bool in_place(const fv_linear_args *a) { return a->x.rows <= PAIRS_TOGETHER; }
 
 bool fv_pairs_take(const fv_linear_args *a) {
-    if (a->x.rows < LEAST || !fv_bf16_pairs_run_here()) return false;
+    if (in_place(a) && a->x.cols % PAIRS_STEP != 0) return false;
+    if (!fv_bf16_pairs_run_here()) return false;
     for (int i = 0; i < a->n_part; i++)
         if (a->part[i].w.dtype != FV_BF16 || a->part[i].w.quant) return false;
     return true;
@@ -45,7 +50,8 @@ void fv_pairs_pack_bf16(const void *args, void *scratch, int64_t begin, int64_t 
             uint32_t in = K - k < PAIRS_STEP ? (1u << (K - k)) - 1 : ~0u;
             __m512 lo = _mm512_maskz_loadu_ps((__mmask16)in, x + k);
             __m512 hi = _mm512_maskz_loadu_ps((__mmask16)(in >> 16), x + k + 16);
-            _mm512_storeu_si512(to, pairs_row_words(narrow(lo, hi)));
+            _mm512_storeu_si512(to, b->a->x.rows > PAIRS_TOGETHER ? pairs_row_words(narrow(lo, hi))
+                                                                  : pairs_turns_of(narrow(lo, hi)));
         }
     }
 }
@@ -87,6 +93,63 @@ static void panel_words(const fv_tensor *w, int64_t n0, size_t k, size_t steps, 
             memcpy(part + i * PAIRS_STEP, at + (size_t)i * stride, bytes);
         step_words((const char *)part, STEP_BYTES, to, ld);
     }
+}
+
+/* ---- few rows of x --------------------------------------------------------------------- */
+
+/* From byte `at` of a row to what is read AHEAD steps later: of this row, or of one 16 rows or more further on. */
+static ALWAYS_INLINE size_t ahead_of(size_t at, size_t bytes_row) {
+    size_t then = at + AHEAD * STEP_BYTES;
+    return then / bytes_row * (16 - 1) * bytes_row + AHEAD * STEP_BYTES;
+}
+
+/* Columns [n0, n0 + N) of y for mr rows of x; mr and `whole`, whether N is 16, are constants after inlining. */
+static ALWAYS_INLINE void few_rows(const fv_cpu_packed_linear *b, const fv_linear_part *p,
+                                   int64_t n0, int N, const int mr, const bool whole) {
+    const size_t bytes_row = (size_t)p->w.cols * sizeof(uint16_t), words = bytes_row / 4;
+    const rows_in_place rows = {(const char *)p->w.data + (size_t)n0 * bytes_row, bytes_row, N};
+    const uint32_t *x = b->x;
+    float sums[16], wide[16];
+    const float *bias = bias_f32(&p->bias, n0, N, wide);
+    __m512 acc[PAIRS_TOGETHER];
+    UNROLL for (int i = 0; i < mr; i++) acc[i] = _mm512_setzero_ps();
+    for (size_t at = 0; at < bytes_row; at += STEP_BYTES, x += PAIRS_WORDS) {
+        const uintptr_t next = (uintptr_t)rows.at + at + ahead_of(at, bytes_row);
+        UNROLL for (size_t i = 0; i < 16; i++) {
+            _mm_prefetch((const void *)(next + i * bytes_row), _MM_HINT_T1);
+        }
+        pairs_rows_step(&rows, whole, at, x, words, mr, acc);
+    }
+    UNROLL for (int i = 0; i < mr; i++) {
+        _mm512_storeu_ps(sums, acc[i]);
+        store_sums(p, i, n0, N, bias, sums);
+    }
+}
+
+static ALWAYS_INLINE void few_columns(const fv_cpu_packed_linear *b, const fv_linear_part *p,
+                                      int64_t n0, const int mr) {
+    if (p->w.rows - n0 >= 16)
+        few_rows(b, p, n0, 16, mr, true);
+    else
+        few_rows(b, p, n0, (int)(p->w.rows - n0), mr, false);
+}
+
+/* A function of its own, between two settings of MXCSR: nothing of it may move out. */
+static NEVER_INLINE void few_item(const fv_cpu_packed_linear *b, const fv_linear_part *p,
+                                  int64_t n0) {
+    switch (b->a->x.rows) {
+    case 1: few_columns(b, p, n0, 1); break;
+    case 2: few_columns(b, p, n0, 2); break;
+    case 3: few_columns(b, p, n0, 3); break;
+    default: few_columns(b, p, n0, PAIRS_TOGETHER);
+    }
+}
+
+static void item_in_place(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t n0) {
+    unsigned before = _mm_getcsr();
+    _mm_setcsr(before | 0x8040); /* FTZ, DAZ */
+    few_item(b, p, n0);
+    _mm_setcsr(before);
 }
 
 /* ---- products -------------------------------------------------------------------------- */
@@ -138,7 +201,10 @@ void fv_pairs_linear_bf16(const void *args, void *scratch, int64_t begin, int64_
     for (int p = 0; p < b->a->n_part; p++) {
         int64_t n = div_up(b->a->part[p].w.rows, columns);
         for (int64_t i = begin < 0 ? 0 : begin; i < end && i < n; i++)
-            item(b, &b->a->part[p], i * columns, scratch);
+            if (in_place(b->a))
+                item_in_place(b, &b->a->part[p], i * columns);
+            else
+                item(b, &b->a->part[p], i * columns, scratch);
         begin -= n;
         end -= n;
     }
