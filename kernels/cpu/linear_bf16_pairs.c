@@ -103,53 +103,54 @@ static ALWAYS_INLINE size_t ahead_of(size_t at, size_t bytes_row) {
     return then / bytes_row * (16 - 1) * bytes_row + AHEAD * STEP_BYTES;
 }
 
-/* Columns [n0, n0 + N) of y for mr rows of x; mr and `whole`, whether N is 16, are constants after inlining. */
-static ALWAYS_INLINE void few_rows(const fv_cpu_packed_linear *b, const fv_linear_part *p,
-                                   int64_t n0, int N, const int mr, const bool whole) {
-    const size_t bytes_row = (size_t)p->w.cols * sizeof(uint16_t), words = bytes_row / 4;
-    const rows_in_place rows = {(const char *)p->w.data + (size_t)n0 * bytes_row, bytes_row, N};
-    const uint32_t *x = b->x;
-    float sums[16], wide[16];
-    const float *bias = bias_f32(&p->bias, n0, N, wide);
+/* Sums [mr, 16] of mr rows of x with those of w; mr and `whole`, whether all 16 are there, are constants after
+ * inlining. */
+static ALWAYS_INLINE void few_sums(const rows_in_place *rows, const uint32_t *x, const int mr,
+                                   const bool whole, float *sums) {
+    const size_t bytes_row = rows->stride, words = bytes_row / 4;
     __m512 acc[PAIRS_TOGETHER];
     UNROLL for (int i = 0; i < mr; i++) acc[i] = _mm512_setzero_ps();
     for (size_t at = 0; at < bytes_row; at += STEP_BYTES, x += PAIRS_WORDS) {
-        const uintptr_t next = (uintptr_t)rows.at + at + ahead_of(at, bytes_row);
+        const uintptr_t next = (uintptr_t)rows->at + at + ahead_of(at, bytes_row);
         UNROLL for (size_t i = 0; i < 16; i++) {
             _mm_prefetch((const void *)(next + i * bytes_row), _MM_HINT_T1);
         }
-        pairs_rows_step(&rows, whole, at, x, words, mr, acc);
+        pairs_rows_step(rows, whole, at, x, words, mr, acc);
     }
-    UNROLL for (int i = 0; i < mr; i++) {
-        _mm512_storeu_ps(sums, acc[i]);
-        store_sums(p, i, n0, N, bias, sums);
-    }
+    UNROLL for (int i = 0; i < mr; i++) _mm512_storeu_ps(sums + i * 16, acc[i]);
 }
 
-static ALWAYS_INLINE void few_columns(const fv_cpu_packed_linear *b, const fv_linear_part *p,
-                                      int64_t n0, const int mr) {
-    if (p->w.rows - n0 >= 16)
-        few_rows(b, p, n0, 16, mr, true);
+static ALWAYS_INLINE void few_sums_of(const rows_in_place *rows, const uint32_t *x, const int mr,
+                                      float *sums) {
+    if (rows->rows == 16)
+        few_sums(rows, x, mr, true, sums);
     else
-        few_rows(b, p, n0, (int)(p->w.rows - n0), mr, false);
+        few_sums(rows, x, mr, false, sums);
 }
 
 /* A function of its own, between two settings of MXCSR: nothing of it may move out. */
-static NEVER_INLINE void few_item(const fv_cpu_packed_linear *b, const fv_linear_part *p,
-                                  int64_t n0) {
-    switch (b->a->x.rows) {
-    case 1: few_columns(b, p, n0, 1); break;
-    case 2: few_columns(b, p, n0, 2); break;
-    case 3: few_columns(b, p, n0, 3); break;
-    default: few_columns(b, p, n0, PAIRS_TOGETHER);
+static NEVER_INLINE void few_products(const rows_in_place *rows, const uint32_t *x, int M,
+                                      float *sums) {
+    switch (M) {
+    case 1: few_sums_of(rows, x, 1, sums); break;
+    case 2: few_sums_of(rows, x, 2, sums); break;
+    case 3: few_sums_of(rows, x, 3, sums); break;
+    default: few_sums_of(rows, x, PAIRS_TOGETHER, sums);
     }
 }
 
+/* Columns [n0, n0 + 16) of y, as far as there are. */
 static void item_in_place(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t n0) {
+    const size_t bytes_row = (size_t)p->w.cols * sizeof(uint16_t);
+    const int M = b->a->x.rows, N = p->w.rows - n0 < 16 ? (int)(p->w.rows - n0) : 16;
+    const rows_in_place rows = {(const char *)p->w.data + (size_t)n0 * bytes_row, bytes_row, N};
+    float sums[PAIRS_TOGETHER * 16], wide[16];
+    const float *bias = bias_f32(&p->bias, n0, N, wide);
     unsigned before = _mm_getcsr();
     _mm_setcsr(before | 0x8040); /* FTZ, DAZ */
-    few_item(b, p, n0);
+    few_products(&rows, b->x, M, sums);
     _mm_setcsr(before);
+    for (int m = 0; m < M; m++) store_sums(p, m, n0, N, bias, sums + m * 16);
 }
 
 /* ---- products -------------------------------------------------------------------------- */

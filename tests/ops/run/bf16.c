@@ -93,17 +93,19 @@ static void border(device_test *d) {
     check(same_f32(y[0], 0x1p-126f), "2^-126 - 2^-151 is %a", (double)y[0]);
 }
 
-/* Subnormal numbers outside of products are kept. */
-static void subnormal_bias(device_test *d) {
-    uint16_t w[1] = {0};
-    float x[1] = {1}, bias[1] = {0x1p-140f}, y[1] = {0x1p-141f};
-    fv_linear_args a = {.x = fv_tensor_of(x, FV_F32, 1, 1), .n_part = 1};
-    a.part[0] = (fv_linear_part){.w = fv_tensor_of(w, FV_BF16, 1, 1),
+/* Subnormal numbers outside of products are kept, for M rows of K numbers. */
+static void subnormal_bias(device_test *d, int M, int K) {
+    uint16_t w[32] = {0};
+    float x[20 * 32] = {1}, bias[1] = {0x1p-140f}, y[20];
+    fv_linear_args a = {.x = fv_tensor_of(x, FV_F32, M, K), .n_part = 1};
+    for (int m = 0; m < M; m++) y[m] = 0x1p-141f;
+    a.part[0] = (fv_linear_part){.w = fv_tensor_of(w, FV_BF16, 1, K),
                                  .bias = fv_tensor_of(bias, FV_F32, 1, 1),
-                                 .y = fv_tensor_of(y, FV_F32, 1, 1),
+                                 .y = fv_tensor_of(y, FV_F32, M, 1),
                                  .accumulate = true};
     must(d->be.ops->linear(&d->be, &a));
-    check(same_f32(y[0], 0x1.8p-140f), "the bias is %a", (double)y[0]);
+    for (int m = 0; m < M; m++)
+        check(same_f32(y[m], 0x1.8p-140f), "%d x %d: bias and y are %a", M, K, (double)y[m]);
 }
 
 /* Rounding, masks and flushing of this thread, without the flags of what has happened. */
@@ -137,18 +139,26 @@ static void test_linear_bf16(device_test *d) {
     }
     group("linear in bf16: no rows, no K, several blocks of each");
     linear_once(d, 0, 7, (int[]){9}, 1, FV_BF16, NORMAL);
+    linear_once(d, 0, 32, (int[]){9}, 1, FV_BF16, NORMAL);
     linear_once(d, 3, 0, (int[]){9}, 1, FV_BF16, NORMAL);
     linear_once(d, 1, 4099, (int[]){37}, 1, FV_BF16, BITS);
     for (int m = 1; m <= 27; m++)
         linear_once(d, m, 521 + m, (int[]){39, 16}, 2, FV_BF16, (numbers)(m % N_NUMBERS));
     for (int m = 1; m <= 20; m++)
         linear_once(d, m, 64 + m % 3, (int[]){83}, 1, m % 2 ? FV_F32 : FV_F16, BORDER);
+    for (int m = 1; m <= 20; m++) /* K of whole steps, which few rows of x may read where it lies */
+        linear_once(d, m, 32 * PICK(1, 2, 17, 32), (int[]){PICK(1, 16, 37)}, 1, FV_BF16,
+                    (numbers)(m % N_NUMBERS));
     linear_once(d, 17, 1055, (int[]){130}, 1, FV_BF16, BORDER);
     linear_once(d, 33, 800, (int[]){300}, 1, FV_BF16, NORMAL);
     linear_once(d, 801, 290, (int[]){67, 5}, 2, FV_BF16, SPECIALS);
     group("linear in bf16: what is below 2^-126 is 0, but in products alone");
     border(d);
-    subnormal_bias(d);
+    static const int rows[] = {1, 2, 3, 4, 5, 20};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        subnormal_bias(d, rows[i], 1);
+        subnormal_bias(d, rows[i], 32);
+    }
     modes_are_kept(d, 2);
     modes_are_kept(d, 20);
     compute_in(d, FV_COMPUTE_F32);
