@@ -100,6 +100,7 @@ static size_t weight_bytes(const run *r) {
     size_t bytes = tensor_bytes(&w->norm) + tensor_bytes(&w->head);
     for (int32_t i = 0; i < fv_decoder_config(r->e.dec)->n_layer; i++) {
         const fv_tensor *t = (const fv_tensor *)&w->layer[i]; /* a layer is tensors, one by one */
+        _Static_assert(sizeof w->layer[i] % sizeof *t == 0, "and nothing else");
         for (size_t k = 0; k < sizeof w->layer[i] / sizeof *t; k++) bytes += tensor_bytes(&t[k]);
     }
     return bytes;

@@ -7,14 +7,18 @@
 
 int main(int argc, char **argv) {
     static bench b;
-    bench_open(&b, argc, argv, "bench_machine [options]",
+    bench_open(&b, argc, argv, "bench_machine [options]     only: read, fma",
                "How fast memory is read, and how fast registers are multiplied and added.");
     for (b.round = 0; b.round < b.n_round; b.round++) {
         b.next_row = 0;
-        bench_measure_read(&b);
-        bench_note(&b, "read loop", "GB/s", b.read_rate, 1e9, BENCH_NO_LIMIT);
-        bench_measure_fma(&b);
-        bench_note(&b, "fma loop", "GFLOP/s", b.fma_rate, 1e9, BENCH_NO_LIMIT);
+        if (bench_wants(&b, "read")) {
+            bench_measure_read(&b);
+            bench_note(&b, "read loop", "GB/s", b.read_rate, 1e9, BENCH_NO_LIMIT);
+        }
+        if (bench_wants(&b, "fma")) {
+            bench_measure_fma(&b);
+            bench_note(&b, "fma loop", "GFLOP/s", b.fma_rate, 1e9, BENCH_NO_LIMIT);
+        }
     }
     bench_report(&b);
     bench_close(&b);

@@ -422,7 +422,8 @@ static void values_of_one(attn_item *t, const void *block, const fv_kv_block *ne
     _mm_setcsr(before);
 }
 
-static void values_amx(attn_item *t, const void *block, int32_t n, const fv_kv_block *next) {
+static void values_amx(attn_item *t, const void *block, int32_t n) {
+    const fv_kv_block *next = t->after;
     attn_shrink(t);
     if (is_whole_and_one(t)) {
         values_of_one(t, block, next);

@@ -6,7 +6,8 @@
  *     scores   lanes are keys: a panel is 16 of them, transposed
  *     values   lanes are columns of v: a panel is 16 of them, 64 rows
  *
- * Up to four vectors meet keys and values in bf16 where they lie.
+ * Up to four vectors meet keys and values in bf16 where they lie, and up to eight with AVX-512 BF16
+ * (attention_pairs.h).
  *
  * Rows of v are multiplied by p = 0 where a vector does not see them, which leaves its bits alone as
  * long as they are finite (kernels/ops.h). Where they are not, each vector gets v as it sees it. */
@@ -182,8 +183,7 @@ static void values_of(attn_item *t, const void *block, int32_t n, int32_t v0, in
     add_values(t, v0, count);
 }
 
-static void values_bf16(attn_item *t, const void *block, int32_t n, const fv_kv_block *next) {
-    (void)next;
+static void values_bf16(attn_item *t, const void *block, int32_t n) {
     attn_shrink(t);
     if (!attn_rows_shared(t, block, n)) {
         for (int32_t v = 0; v < t->R; v++) values_of(t, block, t->n_seen[v], v, 1);

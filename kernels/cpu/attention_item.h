@@ -41,8 +41,8 @@ struct attn_products {
     void (*copy_queries)(attn_item *t);
     /* s[v][j] = dot(q_v, k_j), j < n. v: the block's values, which are wanted then. */
     void (*scores)(attn_item *t, const void *k, const void *v, int32_t n);
-    /* o = o * c + p v, rows j < n_seen[v] of n. next: the segment's next block, or NULL. */
-    void (*values)(attn_item *t, const void *block, int32_t n, const fv_kv_block *next);
+    /* o = o * c + p v, rows j < n_seen[v] of n. Fetches what comes after: t->after. */
+    void (*values)(attn_item *t, const void *block, int32_t n);
 };
 
 extern const attn_products fv_amx_attn_products;

@@ -271,9 +271,8 @@ static value_rows values_as(attn_item *t, const void *block, int32_t n, const vo
     return (value_rows){(const char *)t->v, t->Dp * sizeof(float), FV_F32, NULL};
 }
 
-static void values_f32(attn_item *t, const void *block, int32_t n, const fv_kv_block *next) {
+static void values_f32(attn_item *t, const void *block, int32_t n) {
     value_rows r = values_as(t, block, n, t->after ? t->after->k : NULL);
-    (void)next;
     int32_t v = 0;
     for (; v + MR <= t->R; v += MR) values_rows(t, &r, MR, v);
     switch (t->R - v) {
@@ -384,8 +383,7 @@ static void attend(attn_item *t, const attn_item *next) {
             scores(t, s, j0, block, n);
             softmax(t->R, t->a->scale, t->n_seen, t->products->bf16, t->s, t->m, t->l, t->c);
             if (s == 0 && t->seq->share) drop_first(t, j0);
-            if (wanted)
-                t->products->values(t, block->v, n, j0 + FV_KV_BLOCK < longest ? block + 1 : NULL);
+            if (wanted) t->products->values(t, block->v, n);
         }
         if (s == 0 && t->seq->share) edit_shares(t);
     }
