@@ -55,11 +55,7 @@ static void copy_queries_amx(attn_item *t) {
         tiles_open(TILE_ROWS);
     for (int32_t v0 = 0; v0 < t->R; v0 += TILE_ROWS) {
         const float *rows[TILE_ROWS] = {NULL};
-        for (int i = 0; i < TILE_ROWS && v0 + i < t->R; i++) {
-            int32_t v = v0 + i;
-            rows[i] = row_f32(&t->a->q, (int64_t)t->seq->row0 + t->row0 + v / t->group) +
-                      (size_t)(t->head0 + v % t->group) * t->D;
-        }
+        for (int i = 0; i < TILE_ROWS && v0 + i < t->R; i++) rows[i] = attn_query(t, v0 + i);
         for (size_t s = 0; s < steps; s++)
             pairs_tile(rows, s * BF16_STEP, t->D, cols,
                        (uint32_t *)t->q + ((size_t)v0 / TILE_ROWS * steps + s) * WORDS);
@@ -191,26 +187,26 @@ static void lay_scores(const float *in, int cols, float *to) {
     }
 }
 
-static void scores_few(attn_item *t, const uint16_t *const k[4], size_t stride, const void *v,
+static void scores_few(attn_item *t, const uint16_t *const k[4], size_t stride, const void *next,
                        int32_t n) {
     _Alignas(64) float out[4 * WORDS];
     size_t steps = t->Dp / BF16_STEP, half = lines_of(t, HALF);
     int cols = score_cols(t);
     for (int g = 0; g < 4 && g * TILE_ROWS < n; g += 2)
         scores_few_tiles(k[g], k[g + 1], stride, (const uint32_t *)t->q, steps, cols,
-                         ahead_of(t, v, half * 64, g ? half / steps : 0),
+                         ahead_of(t, next, half * 64, g ? half / steps : 0),
                          out + (size_t)(g * TILE_ROWS * cols));
     for (int g = 0; g < 4 && g * TILE_ROWS < n; g++)
         lay_scores(out + (size_t)(g * TILE_ROWS * cols), cols, t->s + (size_t)(g * TILE_ROWS));
 }
 
-static void scores_amx(attn_item *t, const void *block, const void *v, int32_t n) {
+static void scores_amx(attn_item *t, const void *block, const void *next, int32_t n) {
     fv_tensor keys = fv_tensor_of((void *)(uintptr_t)block, t->a->kv_dtype, n, (int32_t)t->D);
     bool lie = keys.dtype == FV_BF16 && t->D == t->Dp;
     const uint16_t *k[4];
     size_t stride[4], steps = t->Dp / BF16_STEP;
     if (!is_few(t)) {
-        ahead values = ahead_of(t, v, 0, lines_of(t, n));
+        ahead values = ahead_of(t, next, 0, lines_of(t, n));
         fetch(&values);
     }
     for (int g = 0; g < 4; g++) {
@@ -224,7 +220,7 @@ static void scores_amx(attn_item *t, const void *block, const void *v, int32_t n
             bf16_rows(&keys, g * TILE_ROWS, left, 0, t->D, t->Dp, t->Dp, copy);
     }
     if (is_few(t)) {
-        scores_few(t, k, stride[0], v, n);
+        scores_few(t, k, stride[0], next, n);
         return;
     }
     for (int32_t v0 = 0; v0 < t->R; v0 += TILE_ROWS) {

@@ -6,42 +6,26 @@
  *     scores   lanes are keys: a panel is 16 of them, transposed
  *     values   lanes are columns of v: a panel is 16 of them, 64 rows
  *
- * Up to four vectors meet keys and values in bf16 where they lie, and up to eight with AVX-512 BF16
- * (attention_pairs.h).
+ * Up to four vectors meet keys and values in bf16 where they lie.
  *
  * Rows of v are multiplied by p = 0 where a vector does not see them, which leaves its bits alone as
  * long as they are finite (kernels/ops.h). Where they are not, each vector gets v as it sees it. */
 #include "kernels/cpu/attention_lanes.h"
-#include "kernels/cpu/attention_pairs.h"
-#include "kernels/cpu/attention_rows.h"
 #include "kernels/cpu/linear_bf16_lanes.h"
-
-#ifdef __AVX512F__
-static bool attn_in_pairs(const attn_item *t) { return fv_attn_pairs_take(t); }
-#else
-static bool attn_in_pairs(const attn_item *t) {
-    (void)t;
-    return false;
-}
-#endif
 
 /* Columns of v that few vectors meet at a time. */
 enum { VALUES_NV = 2, VALUES_COLUMNS = VALUES_NV * LANES };
 
 static void copy_queries_bf16(attn_item *t) {
-    if (attn_in_pairs(t)) {
-        fv_attn_pairs_queries(t);
-        return;
-    }
     for (int32_t v = 0; v < t->R; v++) {
         float *to = t->q + (size_t)v * t->Dp;
-        const float *q = query_of(t, v);
+        const float *q = attn_query(t, v);
         for (size_t d = 0; d < t->Dp; d++) to[d] = d < t->D ? f32_of_bf16(bf16_of_f32(q[d])) : 0.0f;
     }
 }
 
 /* The same where few vectors meet keys where they lie. */
-static void scores_bf16_few(attn_item *t, const void *k, const void *v, int32_t n) {
+static void scores_bf16_few(attn_item *t, const void *k, ptrdiff_t next, int32_t n) {
     for (int32_t j = 0; j < n; j += LANES)
         bf16_few_products(&(bf16_few){.x = t->q,
                                       .ldx = t->Dp,
@@ -51,20 +35,16 @@ static void scores_bf16_few(attn_item *t, const void *k, const void *v, int32_t 
                                       .K = t->D,
                                       .acc = t->s + j,
                                       .ld = FV_KV_BLOCK,
-                                      .next = (const char *)v - (const char *)k});
+                                      .next = next});
 }
 
-static void scores_bf16(attn_item *t, const void *k, const void *v, int32_t n) {
-    if (attn_in_pairs(t)) {
-        fv_attn_pairs_scores(t, k, n, v, n);
-        return;
-    }
+static void scores_bf16(attn_item *t, const void *k, const void *after, int32_t n) {
     fv_tensor keys = fv_tensor_of((void *)(uintptr_t)k, t->a->kv_dtype, n, (int32_t)t->D);
-    ptrdiff_t next = (const char *)v - (const char *)k;
+    ptrdiff_t next = after ? (const char *)after - (const char *)k : 0;
     int panels = (int)div_up(n, LANES);
     memset(t->s, 0, (size_t)t->R * FV_KV_BLOCK * sizeof *t->s);
     if (bf16_in_place(&keys, t->R)) {
-        scores_bf16_few(t, k, v, n);
+        scores_bf16_few(t, k, next, n);
         return;
     }
     for (int j = 0; j < panels; j++)
@@ -172,14 +152,9 @@ static bool values_in_place(const attn_item *t) {
     return t->R <= BF16_IN_PLACE && t->a->kv_dtype == FV_BF16 && t->D % VALUES_COLUMNS == 0;
 }
 
-/* Rows [0, n) of v for `count` vectors from v0 on, where they lie or laid out. */
+/* Rows [0, n) of v, laid out, for `count` vectors from v0 on. */
 static void values_of(attn_item *t, const void *block, int32_t n, int32_t v0, int32_t count) {
-    const void *after = t->after ? t->after->k : NULL;
-    if (attn_in_pairs(t)) {
-        fv_attn_pairs_values(t, block, n, v0, count, after, t->n_after);
-        return;
-    }
-    pack_values(t, block, n, after);
+    pack_values(t, block, n, t->after ? t->after->k : NULL);
     add_values(t, v0, count);
 }
 
@@ -189,7 +164,7 @@ static void values_bf16(attn_item *t, const void *block, int32_t n) {
         for (int32_t v = 0; v < t->R; v++) values_of(t, block, t->n_seen[v], v, 1);
         return;
     }
-    if (attn_in_pairs(t) || !values_in_place(t)) {
+    if (!values_in_place(t)) {
         values_of(t, block, attn_most_seen(t), 0, t->R);
         return;
     }
@@ -204,6 +179,9 @@ static const attn_products products_bf16 = {.bf16 = true,
                                             .item_vectors = ITEM_VECTORS,
                                             .pad = BF16_STEP,
                                             .zero = 0.0f,
+#ifdef __AVX512F__
+                                            .special = &fv_pairs_attn_products,
+#endif
                                             .copy_queries = copy_queries_bf16,
                                             .scores = scores_bf16,
                                             .values = values_bf16};

@@ -6,10 +6,9 @@
  *     values   16 columns a register, a word of rows j and j + 2 in each
  *
  * What comes next is fetched meanwhile, line after line: memory is read fastest so. */
-#include "kernels/cpu/attention_pairs.h"
-
 #include <string.h>
 
+#include "kernels/cpu/attention_rows.h"
 #include "kernels/cpu/pairs_rows_avx512.h"
 #include "kernels/cpu/product_bf16.h"
 
@@ -18,7 +17,7 @@ enum {
     COLUMNS = 8 /* registers of columns, at most */
 };
 
-bool fv_attn_pairs_take(const attn_item *t) {
+static bool takes(const attn_item *t) {
     return t->R <= FEW && t->a->kv_dtype == FV_BF16 && t->D % PAIRS_STEP == 0 &&
            fv_bf16_pairs_run_here();
 }
@@ -45,11 +44,10 @@ static ALWAYS_INLINE void fetch(ahead *a, const int lines) {
 
 /* ---- words ----------------------------------------------------------------------------- */
 
-void fv_attn_pairs_queries(attn_item *t) {
+static void copy_queries(attn_item *t) {
     uint32_t *to = (uint32_t *)t->q;
     for (int32_t v = 0; v < t->R; v++) {
-        const float *q = row_f32(&t->a->q, (int64_t)t->seq->row0 + t->row0 + v / t->group) +
-                         (size_t)(t->head0 + v % t->group) * t->D;
+        const float *q = attn_query(t, v);
         for (size_t d = 0; d < t->D; d += PAIRS_STEP, to += PAIRS_WORDS)
             _mm512_storeu_si512(to, pairs_turns(q + d));
     }
@@ -102,11 +100,10 @@ static NEVER_INLINE void score_vectors(const attn_item *t, const char *k, int32_
     }
 }
 
-void fv_attn_pairs_scores(attn_item *t, const void *k, int32_t n, const void *next,
-                          int32_t n_next) {
+static void scores(attn_item *t, const void *k, const void *next, int32_t n) {
     unsigned before = _mm_getcsr();
     _mm_setcsr(before | 0x8040); /* FTZ, DAZ */
-    score_vectors(t, k, n, ahead_of(t, next, n_next));
+    score_vectors(t, k, n, ahead_of(t, next, n));
     _mm_setcsr(before);
 }
 
@@ -205,13 +202,25 @@ static NEVER_INLINE void value_vectors(const attn_item *t, const uint16_t *v, in
     }
 }
 
-void fv_attn_pairs_values(attn_item *t, const void *v, int32_t n, int32_t v0, int32_t count,
-                          const void *next, int32_t n_next) {
+/* o = o + p v of `count` vectors from v0 on, rows j < n. */
+static void add_values(attn_item *t, const void *v, int32_t n, int32_t v0, int32_t count) {
     uint32_t p[FEW * FV_KV_BLOCK / 2];
     for (int32_t i = 0; i < count; i++)
         share_words(t->s + (size_t)(v0 + i) * FV_KV_BLOCK, n, p + i * FV_KV_BLOCK / 2);
     unsigned before = _mm_getcsr();
     _mm_setcsr(before | 0x8040); /* FTZ, DAZ */
-    value_vectors(t, v, n, v0, count, p, ahead_of(t, next, n_next));
+    value_vectors(t, v, n, v0, count, p, ahead_of(t, t->after ? t->after->k : NULL, t->n_after));
     _mm_setcsr(before);
 }
+
+static void values(attn_item *t, const void *block, int32_t n) {
+    attn_shrink(t);
+    if (attn_rows_shared(t, block, n)) {
+        add_values(t, block, attn_most_seen(t), 0, t->R);
+        return;
+    }
+    for (int32_t v = 0; v < t->R; v++) add_values(t, block, t->n_seen[v], v, 1);
+}
+
+const attn_products fv_pairs_attn_products = {
+    .bf16 = true, .takes = takes, .copy_queries = copy_queries, .scores = scores, .values = values};

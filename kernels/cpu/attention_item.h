@@ -2,8 +2,8 @@
 #define FOVEA_KERNELS_CPU_ATTENTION_ITEM_H
 
 /* One item of attention, as attention_lanes.h leads it through the KV blocks, and the products that
- * it is led through: in f32 (attention_lanes.h), in bf16 (attention_bf16_lanes.h), in bf16 with AMX
- * (attention_bf16_amx.c). */
+ * it is led through: in f32 (attention_lanes.h), in bf16 (attention_bf16_lanes.h), of few vectors with AVX-512
+ * BF16 (attention_bf16_pairs.c), in bf16 with AMX (attention_bf16_amx.c). */
 #include "kernels/cpu/path.h"
 
 typedef struct attn_products attn_products;
@@ -11,7 +11,7 @@ typedef struct attn_products attn_products;
 typedef struct attn_item {
     const fv_attn_args *a;
     const fv_attn_seq *seq;
-    const attn_products *products;
+    const attn_products *products;  /* the path's, or its `special` ones */
     const fv_block_table *tables;   /* [n_seg] of this KV head */
     const int32_t *const *position; /* [n_seg] the same; NULL: no window */
     int32_t head0, group;           /* first query head, number of them */
@@ -37,14 +37,18 @@ struct attn_products {
     int pad;             /* Dp is a multiple of it */
     float zero;          /* added to o at the end: +0 makes zeros positive, -0 changes nothing */
     void (*close)(void); /* after the last item of a thread; or NULL */
+    /* Products for the items that they take, or NULL; how items are cut does not depend on them. */
+    const attn_products *special;
+    bool (*takes)(const attn_item *t);
     /* The item's vectors, as scores reads them: t->q. */
     void (*copy_queries)(attn_item *t);
-    /* s[v][j] = dot(q_v, k_j), j < n. v: the block's values, which are wanted then. */
-    void (*scores)(attn_item *t, const void *k, const void *v, int32_t n);
+    /* s[v][j] = dot(q_v, k_j), j < n; columns up to 64 become any numbers. next: as many rows, the block's
+     * values, which are wanted then and fetched meanwhile; or NULL. */
+    void (*scores)(attn_item *t, const void *k, const void *next, int32_t n);
     /* o = o * c + p v, rows j < n_seen[v] of n. Fetches what comes after: t->after. */
     void (*values)(attn_item *t, const void *block, int32_t n);
 };
 
-extern const attn_products fv_amx_attn_products;
+extern const attn_products fv_pairs_attn_products, fv_amx_attn_products;
 
 #endif

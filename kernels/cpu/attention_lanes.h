@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "kernels/cpu/attention_item.h"
+#include "kernels/cpu/attention_rows.h"
 #include "kernels/cpu/chains_lanes.h"
 #include "kernels/cpu/dots_lanes.h"
 #include "kernels/cpu/softmax_lanes.h"
@@ -79,11 +80,6 @@ static void item_scratch(attn_item *t, float *scratch) {
     t->n_seen = (int32_t *)(t->c + R);
 }
 
-static const float *query_of(const attn_item *t, int32_t v) {
-    return row_f32(&t->a->q, (int64_t)t->seq->row0 + t->row0 + v / t->group) +
-           (size_t)(t->head0 + v % t->group) * t->D;
-}
-
 /* How many rows of segment s the item's query row i sees. */
 static int32_t visible(const attn_item *t, int s, int32_t i) {
     const int32_t *masked_tail = t->seq->masked_tail;
@@ -110,19 +106,19 @@ static int32_t n_in_window(const attn_item *t, int s, int32_t i, int32_t j0, int
 /* The item's vectors in rows of Dp columns; rows of zeros fill the last tile. */
 static void copy_queries_f32(attn_item *t) {
     for (int32_t v = 0; v < div_up(t->R, MR) * MR; v++)
-        pack_panel(v < t->R ? query_of(t, v) : NULL, FV_F32, 0, v < t->R, t->D, 1,
+        pack_panel(v < t->R ? attn_query(t, v) : NULL, FV_F32, 0, v < t->R, t->D, 1,
                    t->q + (size_t)v * t->Dp);
 }
 
-/* s[v][j] = dot(q_v, k_j), j < n: keys as they are stored. Fetches the rows of v meanwhile. */
-static void scores_few(attn_item *t, const void *k, const void *v, int32_t n) {
+/* s[v][j] = dot(q_v, k_j), j < n: keys as they are stored. */
+static void scores_few(attn_item *t, const void *k, const void *next, int32_t n) {
     size_t bytes_row = t->D * fv_dtype_bytes(t->a->kv_dtype);
     float out[FEW_VECTORS * NR + NR];
     few a = {
         .x = t->q, .ldx = t->Dp, .M = t->R, .bytes_row = bytes_row, .t = t->a->kv_dtype, .K = t->D};
     for (int32_t j = 0; j < n; j += NR) {
         a.w = (const char *)k + (size_t)j * bytes_row;
-        a.next = (uintptr_t)v + (size_t)j * bytes_row;
+        a.next = (uintptr_t)(next ? next : k) + (size_t)j * bytes_row;
         a.n = min_int(NR, n - j);
         dots_few(&a, out);
         for (int i = 0; i < t->R; i++)
@@ -149,9 +145,9 @@ static void scores_many(attn_item *t, const void *k, int32_t n) {
     }
 }
 
-static void scores_f32(attn_item *t, const void *k, const void *v, int32_t n) {
+static void scores_f32(attn_item *t, const void *k, const void *next, int32_t n) {
     if (t->R <= FEW_VECTORS)
-        scores_few(t, k, v, n);
+        scores_few(t, k, next, n);
     else
         scores_many(t, k, n);
 }
@@ -172,8 +168,8 @@ static void mask_window(attn_item *t, int s, int32_t v, int32_t j0) {
 }
 
 /* Scores of the n keys of segment s from j0 on, and how many of them each vector sees. */
-static void scores(attn_item *t, int s, int32_t j0, const fv_kv_block *block, int32_t n) {
-    t->products->scores(t, block->k, block->v, n);
+static void scores(attn_item *t, int s, int32_t j0, const void *k, const void *next, int32_t n) {
+    t->products->scores(t, k, next, n);
     for (int32_t v = 0; v < t->R; v++) {
         int32_t seen = visible(t, s, v / t->group) - j0;
         t->n_seen[v] = seen < 0 ? 0 : min_int(seen, FV_KV_BLOCK);
@@ -380,7 +376,7 @@ static void attend(attn_item *t, const attn_item *next) {
             int32_t n = min_int(FV_KV_BLOCK, longest - j0);
             if (t->position && !is_wanted(t, s, j0, n)) continue;
             look_ahead(t, s, j0 + FV_KV_BLOCK, longest, next);
-            scores(t, s, j0, block, n);
+            scores(t, s, j0, block->k, wanted ? block->v : NULL, n);
             softmax(t->R, t->a->scale, t->n_seen, t->products->bf16, t->s, t->m, t->l, t->c);
             if (s == 0 && t->seq->share) drop_first(t, j0);
             if (wanted) t->products->values(t, block->v, n);
@@ -402,15 +398,23 @@ static int64_t items_of(const fv_attn_args *a, const attn_products *products, in
     return div_up(a->seqs[q].n_rows, rows_per_item(a, products)) * a->n_kv;
 }
 
+/* n_row query rows from row0 on, and who multiplies them. */
+static void take_rows(attn_item *t, const attn_products *products, int32_t row0, int32_t n_row) {
+    t->row0 = row0;
+    t->n_row = n_row;
+    t->R = n_row * t->group;
+    const attn_products *special = products->special;
+    t->products = special && special->takes(t) ? special : products;
+}
+
 /* Item i of sequence q. Last rows first: they see most, and short items at the end even out the threads. */
-static void take_item(attn_item *t, int q, int64_t i) {
-    int32_t rows = rows_per_item(t->a, t->products);
+static void take_item(attn_item *t, const attn_products *products, int q, int64_t i) {
+    int32_t rows = rows_per_item(t->a, products);
     t->seq = &t->a->seqs[q];
     int64_t blocks = div_up(t->seq->n_rows, rows);
     take_head(t, (int32_t)(i / blocks));
-    t->row0 = (int32_t)(blocks - 1 - i % blocks) * rows;
-    t->n_row = min_int(rows, t->seq->n_rows - t->row0);
-    t->R = t->n_row * t->group;
+    int32_t row0 = (int32_t)(blocks - 1 - i % blocks) * rows;
+    take_rows(t, products, row0, min_int(rows, t->seq->n_rows - row0));
 }
 
 static void attention_with(const fv_attn_args *a, const attn_products *products, void *scratch,
@@ -419,12 +423,12 @@ static void attention_with(const fv_attn_args *a, const attn_products *products,
     int64_t left = end - begin;
     int q = 0;
     for (; left > 0 && begin >= items_of(a, products, q); q++) begin -= items_of(a, products, q);
-    if (left > 0) take_item(&next, q, begin);
+    if (left > 0) take_item(&next, products, q, begin);
     for (; left > 0; left--) {
         t = next;
         for (begin++; left > 1 && begin >= items_of(a, products, q); q++)
             begin -= items_of(a, products, q);
-        if (left > 1) take_item(&next, q, begin);
+        if (left > 1) take_item(&next, products, q, begin);
         attend(&t, left > 1 ? &next : NULL);
     }
     if (products->close) products->close();

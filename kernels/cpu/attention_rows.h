@@ -1,11 +1,16 @@
 #ifndef FOVEA_KERNELS_CPU_ATTENTION_ROWS_H
 #define FOVEA_KERNELS_CPU_ATTENTION_ROWS_H
 
-/* What the products of attention in bf16 ask of an item's rows, on any path. */
+/* What products of attention ask of an item's rows, on any path. */
 #include <math.h>
 
 #include "kernels/convert.h"
 #include "kernels/cpu/attention_item.h"
+
+static inline const float *attn_query(const attn_item *t, int32_t v) {
+    return row_f32(&t->a->q, (int64_t)t->seq->row0 + t->row0 + v / t->group) +
+           (size_t)(t->head0 + v % t->group) * t->D;
+}
 
 static inline int32_t attn_most_seen(const attn_item *t) {
     int32_t most = 0;

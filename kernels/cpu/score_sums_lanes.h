@@ -106,7 +106,7 @@ static void add_head_max(attn_item *t, const sum_item *b, float *most) {
         n = min_int(FV_KV_BLOCK, longest_visible(t, b->s) - b->j0);
         if (n <= 0) continue;
         t->products->copy_queries(t);
-        scores(t, b->s, b->j0, &t->tables[b->s].block[b->j0 / FV_KV_BLOCK], n);
+        scores(t, b->s, b->j0, t->tables[b->s].block[b->j0 / FV_KV_BLOCK].k, NULL, n);
         raise_head_max(t, b, most);
     }
     for (int32_t i = 0; i < t->n_row; i++) {
@@ -117,30 +117,30 @@ static void add_head_max(attn_item *t, const sum_item *b, float *most) {
     take_head(t, 0);
 }
 
-static void sum_block(attn_item *t, const sum_item *b) {
-    int32_t rows = rows_per_item(t->a, t->products), n_rows = t->seq->n_rows;
-    const fv_kv_block *block = &t->tables[b->s].block[b->j0 / FV_KV_BLOCK];
-    for (t->row0 = n_rows - b->q->n_row; t->row0 < n_rows; t->row0 += rows) {
-        t->n_row = min_int(rows, n_rows - t->row0);
-        t->R = t->n_row * t->group;
+static void sum_block(attn_item *t, const attn_products *products, const sum_item *b) {
+    int32_t rows = rows_per_item(t->a, products), n_rows = t->seq->n_rows;
+    const void *k = t->tables[b->s].block[b->j0 / FV_KV_BLOCK].k;
+    for (int32_t row0 = n_rows - b->q->n_row; row0 < n_rows; row0 += rows) {
+        take_rows(t, products, row0, min_int(rows, n_rows - row0));
         if (b->q->head_max) {
-            add_head_max(t, b, (float *)(t->n_seen + vectors_per_item(t->a, t->products)));
+            add_head_max(t, b, (float *)(t->n_seen + vectors_per_item(t->a, products)));
             continue;
         }
         int32_t n = min_int(FV_KV_BLOCK, longest_visible(t, b->s) - b->j0);
         if (n <= 0) continue;
         t->products->copy_queries(t);
-        scores(t, b->s, b->j0, block, n);
+        scores(t, b->s, b->j0, k, NULL, n);
         add_rows(t, b);
     }
 }
 
 /* Items [begin, end) of one head, counted over its segments. */
-static void sum_head(attn_item *t, const fv_score_sum *q, int64_t begin, int64_t end) {
+static void sum_head(attn_item *t, const attn_products *products, const fv_score_sum *q,
+                     int64_t begin, int64_t end) {
     for (int s = 0; s < t->seq->n_seg; s++) {
         int32_t n = blocks_of_table(&t->tables[s]);
         for (int64_t i = begin < 0 ? 0 : begin; i < end && i < n; i++)
-            sum_block(t, &(sum_item){q, s, (int32_t)i * FV_KV_BLOCK});
+            sum_block(t, products, &(sum_item){q, s, (int32_t)i * FV_KV_BLOCK});
         begin -= n;
         end -= n;
     }
@@ -154,7 +154,7 @@ static void sums_with(const fv_score_sums_args *a, const attn_products *products
             t.seq = &a->attn->seqs[a->sums[i].seq];
             take_head(&t, g);
             int64_t n = blocks_of_head(t.seq, g);
-            if (g == 0 || !a->sums[i].head_max) sum_head(&t, &a->sums[i], begin, end);
+            if (g == 0 || !a->sums[i].head_max) sum_head(&t, products, &a->sums[i], begin, end);
             begin -= n;
             end -= n;
         }
