@@ -9,7 +9,7 @@
  * K is acc, one number per output.
  *
  * Up to four rows of x meet w where it lies, without a panel. linear_bf16_pairs.c is used instead where AVX-512
- * has BF16 and all of w is in bf16; for so few rows only if K is whole steps.
+ * has BF16 and all of w is in bf16.
  *
  * Subnormal numbers are zeros in the products alone (bf16_products): conversions and biases need
  * them. */

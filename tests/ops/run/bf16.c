@@ -96,7 +96,7 @@ static void border(device_test *d) {
 /* Subnormal numbers outside of products are kept, for M rows of K numbers. */
 static void subnormal_bias(device_test *d, int M, int K) {
     uint16_t w[32] = {0};
-    float x[20 * 32] = {1}, bias[1] = {0x1p-140f}, y[20];
+    float x[33 * 32] = {1}, bias[1] = {0x1p-140f}, y[33];
     fv_linear_args a = {.x = fv_tensor_of(x, FV_F32, M, K), .n_part = 1};
     for (int m = 0; m < M; m++) y[m] = 0x1p-141f;
     a.part[0] = (fv_linear_part){.w = fv_tensor_of(w, FV_BF16, 1, K),
@@ -114,7 +114,7 @@ static unsigned float_modes(void) { return _mm_getcsr() & ~0x3fu; }
 /* Flushing is set around products alone, and a caller's own modes are given back. */
 static void modes_are_kept(device_test *d, int M) {
     enum { FLUSH_ZERO = 0x8000, FEW_MODES = 0x1f80 };
-    float x[20 * 32] = {1}, y[20 * 32];
+    float x[33 * 32] = {1}, y[33 * 32];
     uint16_t w[32 * 32] = {0};
     fv_linear_args a = {.x = fv_tensor_of(x, FV_F32, M, 32), .n_part = 1};
     a.part[0].w = fv_tensor_of(w, FV_BF16, 32, 32);
@@ -142,11 +142,14 @@ static void test_linear_bf16(device_test *d) {
     linear_once(d, 0, 32, (int[]){9}, 1, FV_BF16, NORMAL);
     linear_once(d, 3, 0, (int[]){9}, 1, FV_BF16, NORMAL);
     linear_once(d, 1, 4099, (int[]){37}, 1, FV_BF16, BITS);
-    for (int m = 1; m <= 27; m++)
+    for (int m = 1; m <= 41; m++)
         linear_once(d, m, 521 + m, (int[]){39, 16}, 2, FV_BF16, (numbers)(m % N_NUMBERS));
+    for (int m = 1; m <= 41; m++) /* less than a step, and a few numbers more than steps */
+        linear_once(d, m, PICK(1, 2, 3, 31, 33, 63, 65, 95), (int[]){PICK(1, 7, 8, 9, 37)}, 1,
+                    FV_BF16, (numbers)(random_int(0, N_NUMBERS - 1)));
     for (int m = 1; m <= 20; m++)
         linear_once(d, m, 64 + m % 3, (int[]){83}, 1, m % 2 ? FV_F32 : FV_F16, BORDER);
-    for (int m = 1; m <= 20; m++) /* K of whole steps, which few rows of x may read where it lies */
+    for (int m = 1; m <= 41; m++) /* K of whole steps, which few rows of x may read where it lies */
         linear_once(d, m, 32 * PICK(1, 2, 17, 32), (int[]){PICK(1, 16, 37)}, 1, FV_BF16,
                     (numbers)(m % N_NUMBERS));
     linear_once(d, 17, 1055, (int[]){130}, 1, FV_BF16, BORDER);
@@ -154,13 +157,14 @@ static void test_linear_bf16(device_test *d) {
     linear_once(d, 801, 290, (int[]){67, 5}, 2, FV_BF16, SPECIALS);
     group("linear in bf16: what is below 2^-126 is 0, but in products alone");
     border(d);
-    static const int rows[] = {1, 2, 3, 4, 5, 20};
+    static const int rows[] = {1, 2, 3, 4, 5, 8, 9, 16, 20, 33};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         subnormal_bias(d, rows[i], 1);
         subnormal_bias(d, rows[i], 32);
     }
     modes_are_kept(d, 2);
-    modes_are_kept(d, 20);
+    modes_are_kept(d, 7);
+    modes_are_kept(d, 33);
     compute_in(d, FV_COMPUTE_F32);
 }
 
@@ -176,7 +180,7 @@ static void perf_linear_bf16(device_test *d) {
     for (size_t i = 0; i < one * COPIES + OFFSET; i++)
         w[i] = (uint16_t)(0x3c00 + (i * 2654435761u >> 13 & 0x83ff));
     d->be.compute = FV_COMPUTE_BF16;
-    static const int rows[] = {1, 4, 16, 32, 64, 128, 640};
+    static const int rows[] = {1, 4, 8, 16, 32, 64, 128, 640};
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
         both x = both_normal(d, FV_F32, rows[r], K, 0), y = both_new(d, FV_F32, rows[r], N, 0);
         double least = (double)INFINITY;
