@@ -22,7 +22,8 @@
 
 #include "common/limits.h"
 
-enum { MAX_THREADS = 256 };
+/* More threads than MAX_SHARES have shares in common: a thread that looks for work asks each share. */
+enum { MAX_THREADS = 256, MAX_SHARES = 16 };
 
 /* About 40 us on Sapphire Rapids (one pause = 45 ns): longer than the single-threaded steps
  * between two loops of a decode pass, shorter than the scheduler's notice. */
@@ -36,9 +37,14 @@ typedef struct worker {
     int thread;
 } worker;
 
+/* Chunks that follow each other. */
+typedef struct share {
+    _Alignas(64) _Atomic int64_t next; /* first index not handed out */
+    int64_t end;
+} share;
+
 struct fv_threads {
     _Alignas(64) _Atomic uint64_t state;
-    _Alignas(64) _Atomic int64_t next; /* first index not handed out */
     _Alignas(64) int64_t n_item;
     int64_t grain;
     fv_threads_fn fn;
@@ -49,18 +55,35 @@ struct fv_threads {
     atomic_bool joining;  /* the caller is in `done`, or about to be */
     pthread_mutex_t mutex;
     pthread_cond_t work, done;
-    int n_worker;
+    int n_worker, n_share;
+    share shares[MAX_SHARES];
     worker workers[];
 };
 
 static void pause_cpu(void) { __builtin_ia32_pause(); }
 
+/* The thread's own share first, then what is left of the others. */
 static void work(fv_threads *t, int thread) {
-    for (;;) {
-        int64_t begin = atomic_fetch_add_explicit(&t->next, t->grain, memory_order_relaxed);
-        if (begin >= t->n_item) return;
-        int64_t end = t->n_item - begin < t->grain ? t->n_item : begin + t->grain;
-        t->fn(t->arg, thread, begin, end);
+    const int own = thread * t->n_share / (t->n_worker + 1);
+    for (int i = 0; i < t->n_share; i++) {
+        share *of = &t->shares[(own + i) % t->n_share];
+        while (atomic_load_explicit(&of->next, memory_order_relaxed) < of->end) {
+            int64_t begin = atomic_fetch_add_explicit(&of->next, t->grain, memory_order_relaxed);
+            if (begin >= of->end) break;
+            int64_t end = of->end - begin < t->grain ? of->end : begin + t->grain;
+            t->fn(t->arg, thread, begin, end);
+        }
+    }
+}
+
+/* Shares are whole chunks. */
+static void share_out(fv_threads *t) {
+    const int64_t chunks = (t->n_item + t->grain - 1) / t->grain;
+    int64_t begin = 0;
+    for (int i = 0; i < t->n_share; i++) {
+        int64_t end = chunks * (i + 1) / t->n_share * t->grain;
+        atomic_store_explicit(&t->shares[i].next, begin, memory_order_relaxed);
+        t->shares[i].end = begin = end < t->n_item ? end : t->n_item;
     }
 }
 
@@ -133,7 +156,7 @@ void fv_threads_for(fv_threads *t, int64_t n, int64_t grain, fv_threads_fn fn, v
     t->grain = grain;
     t->fn = fn;
     t->arg = arg;
-    atomic_store_explicit(&t->next, 0, memory_order_relaxed);
+    share_out(t);
     uint64_t generation = atomic_load_explicit(&t->state, memory_order_relaxed) / GENERATION;
     atomic_store(&t->state, (generation + 1) * GENERATION | OPEN);
     if (atomic_load(&t->sleepers) > 0) {
@@ -155,7 +178,7 @@ fv_status fv_threads_open(int n, fv_threads **out) {
     size_t bytes = sizeof(fv_threads) + (size_t)n * sizeof(worker);
     fv_threads *t = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (!t) return FV_FAIL(FV_ENOMEM, "out of memory for %d threads", n);
-    *t = (fv_threads){.n_worker = 0};
+    *t = (fv_threads){.n_share = n < MAX_SHARES ? n : MAX_SHARES};
     pthread_mutex_init(&t->mutex, NULL);
     pthread_cond_init(&t->work, NULL);
     pthread_cond_init(&t->done, NULL);

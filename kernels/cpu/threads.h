@@ -3,10 +3,12 @@
 
 /* A pool of threads that share out the index range of one loop at a time.
  *
- * The calling thread works too and is thread 0. Indices are handed out in chunks of `grain`
- * from one counter, so a thread that the system holds back delays the loop by one chunk at
- * most; a thread that wakes up late is not waited for. Which thread does which index is
- * therefore not fixed, and no result may depend on it. */
+ * The calling thread works too and is thread 0. Indices are handed out in chunks of `grain`. A
+ * thread has a share of chunks that follow each other, so that it reads on where it stopped and
+ * may fetch what comes next; when its share is done, it takes chunks of the others'. So a thread
+ * that the system holds back delays the loop by one chunk at most, and one that wakes up late is
+ * not waited for. Which thread does which index is therefore not fixed, and no result may depend
+ * on it. */
 #include <stdint.h>
 
 #include "common/status.h"
