@@ -1,6 +1,6 @@
 /* y = x w^T + bias (+ y) in bf16 with AVX-512 BF16 (pairs_avx512.h). w is read where it lies, and x is laid as
- * words once. Lanes are rows of x (pairs_eights_avx512.h), or, where those would leave most lanes empty, rows
- * of w (pairs_rows_avx512.h). */
+ * words once. Lanes are rows of x (pairs_eights_avx512.h). Of a single row of x most lanes would be empty: they
+ * are rows of w (pairs_rows_avx512.h), if K is whole steps. */
 #include "kernels/cpu/linear_bf16_pairs.h"
 
 #include <string.h>
@@ -14,8 +14,8 @@
 enum { AHEAD = 16, STEP_BYTES = PAIRS_STEP * sizeof(uint16_t) };
 
 /* Whether lanes are rows of w. */
-static bool in_place(const fv_linear_args *a) {
-    return a->x.rows <= PAIRS_TOGETHER && a->x.cols % PAIRS_STEP == 0;
+static bool lanes_are_w(const fv_linear_args *a) {
+    return a->x.rows == 1 && a->x.cols % PAIRS_STEP == 0;
 }
 
 bool fv_pairs_take(const fv_linear_args *a) {
@@ -29,10 +29,10 @@ static size_t steps_along(const fv_linear_args *a) { return bf16_steps((size_t)a
 
 /* Rows of x that there is room for. */
 static size_t rows_laid(const fv_linear_args *a) {
-    return (size_t)(in_place(a) ? a->x.rows : (a->x.rows + EIGHT - 1) / EIGHT * EIGHT);
+    return lanes_are_w(a) ? 1 : (size_t)(a->x.rows + EIGHT - 1) / EIGHT * EIGHT;
 }
 
-static int columns_of(const fv_linear_args *a) { return in_place(a) ? PAIRS_ROWS : EIGHT; }
+static int columns_of(const fv_linear_args *a) { return lanes_are_w(a) ? PAIRS_ROWS : EIGHT; }
 
 /* ---- x --------------------------------------------------------------------------------- */
 
@@ -61,87 +61,89 @@ void fv_pairs_pack_bf16(const void *args, void *scratch, int64_t begin, int64_t 
     const size_t steps = steps_along(b->a);
     (void)scratch;
     for (size_t s = (size_t)begin; s < (size_t)end; s++) {
-        if (in_place(b->a)) {
-            for (int m = 0; m < x->rows; m++)
-                _mm512_storeu_si512((uint32_t *)b->x + ((size_t)m * steps + s) * PAIRS_WORDS,
-                                    words_at(x, m, s));
+        if (lanes_are_w(b->a)) {
+            _mm512_store_si512((uint32_t *)b->x + s * PAIRS_WORDS, words_at(x, 0, s));
             continue;
         }
         for (int m = 0; m < x->rows; m += EIGHT) {
-            _Alignas(64) uint32_t words[EIGHT][PAIRS_WORDS];
-            for (int i = 0; i < EIGHT; i++) _mm512_store_si512(words[i], words_at(x, m + i, s));
-            eights_words(words[0], PAIRS_WORDS,
-                         (uint32_t *)b->x + (size_t)m * steps * PAIRS_WORDS + s * EIGHTS_WORDS);
+            __m512i of[EIGHT];
+            UNROLL for (int i = 0; i < EIGHT; i++) of[i] = words_at(x, m + i, s);
+            eights_words(of, (uint32_t *)b->x + (size_t)m * steps * PAIRS_WORDS + s * EIGHTS_WORDS);
         }
     }
 }
 
-/* ---- few rows of x --------------------------------------------------------------------- */
+/* ---- lanes are rows of w --------------------------------------------------------------- */
 
 /* From byte `at` of a row to what is read AHEAD steps later: of this row, or of one 16 rows or more further on. */
 static ALWAYS_INLINE size_t ahead_of(size_t at, size_t bytes_row) {
     size_t then = at + AHEAD * STEP_BYTES;
-    return then / bytes_row * (16 - 1) * bytes_row + AHEAD * STEP_BYTES;
+    return then / bytes_row * (PAIRS_ROWS - 1) * bytes_row + AHEAD * STEP_BYTES;
 }
 
-/* Sums [mr, 16] of mr rows of x with those of w; mr and `whole`, whether all 16 are there, are constants after
- * inlining. */
-static ALWAYS_INLINE void few_sums(const rows_in_place *rows, const uint32_t *x, const int mr,
-                                   const bool whole, float *sums) {
-    const size_t bytes_row = rows->stride, words = bytes_row / 4;
-    __m512 acc[PAIRS_TOGETHER];
-    UNROLL for (int i = 0; i < mr; i++) acc[i] = _mm512_setzero_ps();
+/* Sums of 16 rows of w; `whole`, whether all are there, is a constant after inlining. */
+static ALWAYS_INLINE __m512 row_sums(const rows_in_place *rows, const uint32_t *x,
+                                     const bool whole) {
+    const size_t bytes_row = rows->stride;
+    __m512 sums = _mm512_setzero_ps();
     for (size_t at = 0; at < bytes_row; at += STEP_BYTES, x += PAIRS_WORDS) {
         const uintptr_t next = (uintptr_t)rows->at + at + ahead_of(at, bytes_row);
-        UNROLL for (size_t i = 0; i < 16; i++) {
+        UNROLL for (size_t i = 0; i < PAIRS_ROWS; i++) {
             _mm_prefetch((const void *)(next + i * bytes_row), _MM_HINT_T1);
         }
-        pairs_rows_step(rows, whole, at, x, words, mr, acc);
+        pairs_rows_step(rows, whole, at, x, 0, 1, &sums);
     }
-    UNROLL for (int i = 0; i < mr; i++) _mm512_storeu_ps(sums + i * 16, acc[i]);
-}
-
-static ALWAYS_INLINE void few_sums_of(const rows_in_place *rows, const uint32_t *x, const int mr,
-                                      float *sums) {
-    if (rows->rows == 16)
-        few_sums(rows, x, mr, true, sums);
-    else
-        few_sums(rows, x, mr, false, sums);
+    return sums;
 }
 
 /* A function of its own, between two settings of MXCSR: nothing of it may move out. */
-static NEVER_INLINE void few_products(const rows_in_place *rows, const uint32_t *x, int M,
-                                      float *sums) {
-    switch (M) {
-    case 1: few_sums_of(rows, x, 1, sums); break;
-    case 2: few_sums_of(rows, x, 2, sums); break;
-    case 3: few_sums_of(rows, x, 3, sums); break;
-    default: few_sums_of(rows, x, PAIRS_TOGETHER, sums);
-    }
+static NEVER_INLINE void row_products(const rows_in_place *rows, const uint32_t *x, float *sums) {
+    _mm512_storeu_ps(sums,
+                     rows->rows == PAIRS_ROWS ? row_sums(rows, x, true) : row_sums(rows, x, false));
 }
 
 /* Columns [n0, n0 + 16) of y, as far as there are. */
-static void item_in_place(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t n0) {
+static void item_of_row(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t n0) {
     const size_t bytes_row = (size_t)p->w.cols * sizeof(uint16_t);
-    const int M = b->a->x.rows, N = p->w.rows - n0 < 16 ? (int)(p->w.rows - n0) : 16;
+    const int N = p->w.rows - n0 < PAIRS_ROWS ? (int)(p->w.rows - n0) : PAIRS_ROWS;
     const rows_in_place rows = {(const char *)p->w.data + (size_t)n0 * bytes_row, bytes_row, N};
-    float sums[PAIRS_TOGETHER * 16], wide[16];
+    float sums[PAIRS_ROWS], wide[PAIRS_ROWS];
     const float *bias = bias_f32(&p->bias, n0, N, wide);
     unsigned before = _mm_getcsr();
     _mm_setcsr(before | 0x8040); /* FTZ, DAZ */
-    few_products(&rows, b->x, M, sums);
+    row_products(&rows, b->x, sums);
     _mm_setcsr(before);
-    for (int m = 0; m < M; m++) store_sums(p, m, n0, N, bias, sums + m * 16);
+    store_sums(p, 0, n0, N, bias, sums);
 }
 
-/* ---- more rows ------------------------------------------------------------------------- */
+/* ---- lanes are rows of x --------------------------------------------------------------- */
 
-/* A function of its own, as few_products(). */
+static ALWAYS_INLINE void eights_products_of(const eights_tile *t, const int eights, float *sums) {
+    if (t->last == ~0u)
+        eights_multiply(t, eights, true, sums);
+    else
+        eights_multiply(t, eights, false, sums);
+}
+
+/* A function of its own, as row_products(). */
 static NEVER_INLINE void eights_products(const eights_tile *t, int eights, float *sums) {
     if (eights == 1)
-        eights_multiply(t, 1, sums);
+        eights_products_of(t, 1, sums);
     else
-        eights_multiply(t, 2, sums);
+        eights_products_of(t, 2, sums);
+}
+
+/* Puts sums [M, 8] into columns [n0, n0 + 8) of y that `in` names; bias [8] or NULL. */
+static void store_eights(const fv_linear_part *p, int m, int M, int64_t n0, __mmask8 in,
+                         const float *bias, const float *sums) {
+    const __m256 more = bias ? _mm256_loadu_ps(bias) : _mm256_setzero_ps();
+    for (int i = 0; i < M; i++) {
+        float *y = row_f32(&p->y, m + i) + n0;
+        __m256 sum = _mm256_loadu_ps(sums + i * EIGHT);
+        if (bias) sum = _mm256_add_ps(sum, more);
+        if (p->accumulate) sum = _mm256_add_ps(sum, _mm256_maskz_loadu_ps(in, y));
+        _mm256_mask_storeu_ps(y, in, sum);
+    }
 }
 
 /* Columns [n0, n0 + 8) of y, as far as there are. */
@@ -150,12 +152,12 @@ static void item_of_eights(const fv_cpu_packed_linear *b, const fv_linear_part *
     const size_t steps = steps_along(b->a);
     const int M = b->a->x.rows, N = p->w.rows - n0 < EIGHT ? (int)(p->w.rows - n0) : EIGHT;
     const char *at = (const char *)p->w.data + (size_t)n0 * bytes_row;
-    float sums[2 * EIGHT * EIGHT], wide[EIGHT];
+    float sums[2 * EIGHT * EIGHT], wide[EIGHT] = {0};
     const float *bias = bias_f32(&p->bias, n0, N, wide);
     eights_tile t = {.x = b->x,
                      .ldx = steps * EIGHTS_WORDS,
                      .steps = steps,
-                     .last = K % PAIRS_STEP ? (1u << K % PAIRS_STEP) - 1 : ~0u,
+                     .last = K % PAIRS_STEP || K == 0 ? (1u << K % PAIRS_STEP) - 1 : ~0u,
                      .ahead = at + EIGHT * bytes_row,
                      .each = M <= 2 * EIGHT ? 64 : 32};
     for (int i = 0; i < EIGHT; i++) t.row[i] = at + (size_t)(i < N ? i : N - 1) * bytes_row;
@@ -164,8 +166,8 @@ static void item_of_eights(const fv_cpu_packed_linear *b, const fv_linear_part *
         _mm_setcsr(before | 0x8040); /* FTZ, DAZ */
         eights_products(&t, M - m > EIGHT ? 2 : 1, sums);
         _mm_setcsr(before);
-        for (int i = 0; i < 2 * EIGHT && m + i < M; i++)
-            store_sums(p, m + i, n0, N, bias, sums + i * EIGHT);
+        store_eights(p, m, M - m < 2 * EIGHT ? M - m : 2 * EIGHT, n0, (__mmask8)((1u << N) - 1),
+                     bias, sums);
         t.x += 2 * t.ldx;
         t.ahead += EIGHT * bytes_row / 2;
         if (m >= 2 * EIGHT) t.each = 0;
@@ -190,8 +192,8 @@ void fv_pairs_linear_bf16(const void *args, void *scratch, int64_t begin, int64_
     for (int p = 0; p < b->a->n_part; p++) {
         int64_t n = div_up(b->a->part[p].w.rows, columns);
         for (int64_t i = begin < 0 ? 0 : begin; i < end && i < n; i++)
-            if (in_place(b->a))
-                item_in_place(b, &b->a->part[p], i * columns);
+            if (lanes_are_w(b->a))
+                item_of_row(b, &b->a->part[p], i * columns);
             else
                 item_of_eights(b, &b->a->part[p], i * columns);
         begin -= n;

@@ -18,20 +18,34 @@ enum {
 };
 
 typedef struct eights_tile {
-    const char *row[EIGHT];
+    /* volatile: read where they are used, as compilers would keep them in registers of vectors */
+    const char *volatile row[EIGHT];
     const uint32_t *x; /* eight vectors, */
     size_t ldx;        /* and words from there to the next eight */
     size_t steps;
-    __mmask32 last;    /* numbers that the last step has; a row is not read beyond them */
-    const char *ahead; /* what is fetched meanwhile: a line after every `each` bytes, */
-    size_t each;       /* one each time; eight times a step */
+    __mmask32 last; /* numbers that the last step has; a row is not read beyond them */
+    const char *
+        ahead; /* what is fetched meanwhile, eight times a step: a line `each` bytes after the one */
+    size_t each; /* before */
 } eights_tile;
 
-/* Words of a step of eight vectors, from those of each (pairs_turns_of()), which are ld apart. */
-static inline void eights_words(const uint32_t *from, size_t ld, uint32_t *to) {
-    for (size_t k = 0; k < PAIRS_HALF; k++)
-        for (size_t i = 0; i < EIGHT; i++, to += 2)
-            memcpy(to, from + i * ld + 2 * k, 2 * sizeof *to);
+/* Words of a step of eight vectors, from those of each (pairs_turns_of()): numbers of 64 bits, transposed. */
+static inline void eights_words(const __m512i of[EIGHT], uint32_t *to) {
+    __m512i two[EIGHT];
+    UNROLL for (int i = 0; i < EIGHT; i += 2) {
+        two[i] = _mm512_unpacklo_epi64(of[i], of[i + 1]);
+        two[i + 1] = _mm512_unpackhi_epi64(of[i], of[i + 1]);
+    }
+    UNROLL for (int i = 0; i < 2; i++) {
+        __m512i a = _mm512_shuffle_i64x2(two[i], two[2 + i], 0x88);
+        __m512i b = _mm512_shuffle_i64x2(two[4 + i], two[6 + i], 0x88);
+        __m512i c = _mm512_shuffle_i64x2(two[i], two[2 + i], 0xdd);
+        __m512i d = _mm512_shuffle_i64x2(two[4 + i], two[6 + i], 0xdd);
+        _mm512_store_si512(to + (size_t)i * 16, _mm512_shuffle_i64x2(a, b, 0x88));
+        _mm512_store_si512(to + (size_t)(4 + i) * 16, _mm512_shuffle_i64x2(a, b, 0xdd));
+        _mm512_store_si512(to + (size_t)(2 + i) * 16, _mm512_shuffle_i64x2(c, d, 0x88));
+        _mm512_store_si512(to + (size_t)(6 + i) * 16, _mm512_shuffle_i64x2(c, d, 0xdd));
+    }
 }
 
 /* sums[i] of row i and both eights, or of rows i and i + 4 and the only eight, as lines [vectors, EIGHT]. */
@@ -52,28 +66,33 @@ static ALWAYS_INLINE void eights_store(const __m512 *sums, const int eights, flo
     }
 }
 
-/* Sums [8 eights, EIGHT] of one or two times eight vectors with eight rows; `eights` is a constant after
- * inlining. */
-static ALWAYS_INLINE void eights_multiply(const eights_tile *t, const int eights, float *to) {
-    _Alignas(64) uint32_t words[2 * EIGHTS_SOON][EIGHT][PAIRS_WORDS];
+/* Words of a row's step. */
+static ALWAYS_INLINE void eights_lay(const eights_tile *t, size_t row, size_t step,
+                                     const bool whole, uint32_t *to) {
+    const char *at = t->row[row] + step * PAIRS_STEP * sizeof(uint16_t);
+    const __mmask32 in = step + 1 < t->steps ? ~0u : t->last;
+    _mm512_store_si512(
+        to, pairs_turns_of(whole ? _mm512_loadu_si512(at) : _mm512_maskz_loadu_epi16(in, at)));
+}
+
+/* Sums [8 eights, EIGHT] of one or two times eight vectors with eight rows. `eights`, and `whole`,
+ * whether the last step has all its numbers, are constants after inlining. */
+static ALWAYS_INLINE void eights_multiply(const eights_tile *t, const int eights, const bool whole,
+                                          float *to) {
+    /* Of a step and of the next: reading right after writing would wait. */
+    _Alignas(64) uint32_t words[2][EIGHT][PAIRS_WORDS];
     const uint32_t *x = t->x;
     const size_t ldx = t->ldx, steps = t->steps, each = t->each;
     const char *ahead = t->ahead;
     __m512 sums[EIGHT];
     UNROLL for (int i = 0; i < 4 * eights; i++) sums[i] = _mm512_setzero_ps();
-    for (size_t s = 0; s < EIGHTS_SOON && s < steps; s++)
-        for (int i = 0; i < EIGHT; i++)
-            _mm512_store_si512(words[s][i], pairs_turns_of(_mm512_maskz_loadu_epi16(
-                                                s + 1 < steps ? ~0u : t->last,
-                                                t->row[i] + s * PAIRS_STEP * sizeof(uint16_t))));
+    for (size_t i = 0; i < EIGHT; i++) eights_lay(t, i, 0, whole, words[0][i]);
     for (size_t s = 0; s < steps; s++) {
-        const size_t soon = s + EIGHTS_SOON;
-        const __mmask32 in = soon + 1 < steps ? ~0u : soon < steps ? t->last : 0;
-        uint32_t(*now)[PAIRS_WORDS] = words[s % (2 * EIGHTS_SOON)];
-        uint32_t(*then)[PAIRS_WORDS] = words[soon % (2 * EIGHTS_SOON)];
+        const size_t next = s + 1 < steps ? s + 1 : s;
+        uint32_t(*now)[PAIRS_WORDS] = words[s % 2], (*then)[PAIRS_WORDS] = words[(s + 1) % 2];
         __m512 a[2 * EIGHT];
         UNROLL for (int i = 0; i < EIGHT * eights; i++) a[i] = _mm512_setzero_ps();
-        UNROLL for (int k = 0; k < PAIRS_HALF; k++, x += 2 * EIGHT, ahead += each) {
+        UNROLL for (size_t k = 0; k < PAIRS_HALF; k++, x += 2 * EIGHT, ahead += each) {
             __m512i of[2];
             UNROLL for (int e = 0; e < eights; e++) {
                 of[e] = _mm512_load_si512(x + (size_t)e * ldx);
@@ -83,8 +102,7 @@ static ALWAYS_INLINE void eights_multiply(const eights_tile *t, const int eights
                 UNROLL for (int e = 0; e < eights; e++) a[i * eights + e] =
                     pairs_go_on(a[i * eights + e], of[e], both);
             }
-            const char *at = t->row[k] + soon * PAIRS_STEP * sizeof(uint16_t);
-            _mm512_store_si512(then[k], pairs_turns_of(_mm512_maskz_loadu_epi16(in, at)));
+            eights_lay(t, k, next, whole, then[k]);
             _mm_prefetch((const void *)ahead, _MM_HINT_T1);
         }
         UNROLL for (int i = 0; i < 4 * eights; i++) {
