@@ -1,7 +1,8 @@
 /* y = x w^T + bias (+ y) for few rows of x, with weights in groups of integers of 8 or 4 bits, with
- * AVX-512 VNNI. What counts is how fast w is read, so no panel of it is written: four groups of a row of
- * w, a block, are multiplied where they lie, so that each group has four sums, and sums of 16 rows are
- * added up and transposed together, to lanes of rows.
+ * AVX-512 VNNI. What counts is how fast w is read, so each row of w is read from its begin to its end, one row
+ * after the other as they lie, which the memory's prefetchers follow. 16 groups of a row, a run, are the lanes
+ * of a register of sums. Those of 16 rows are kept, turned so that lanes are rows, scaled and added up while
+ * the next 16 rows are read: done on its own, that would leave the memory idle.
  *
  * VPDPBUSD's first operand is unsigned, so w is raised by 128, and integers of 4 bits are 0..15 as they
  * lie; sums begin at what that adds, with the other sign: it depends on x alone. */
@@ -12,19 +13,20 @@
 #include "kernels/cpu/linear_parts_lanes.h"
 #include "kernels/cpu/scales_avx512.h"
 
-/* BLOCK: groups of a block. PART: blocks of a row that are multiplied before their sums are scaled.
- * AHEAD: bytes between what is read and what is fetched, to L2. */
-enum { BLOCK = 4, ROWS = 4, PART = 16, AHEAD = 8192 };
+/* NEAR, FAR: bytes between what is read and what is fetched, to L2. A core drops such a request while it waits
+ * for as many lines as it can, so each line is asked for twice. */
+enum { RUN = LANES, QUADS_OF_RUN = 8, ROWS = 4, NEAR = 4096, FAR = 10240 };
 
-/* A block of a row of x; groups after the last are zeros. A register holds 16 columns of each group: the
- * first 16 and the last, or, for integers of 4 bits, the even ones and the odd ones. */
-typedef struct x_block {
-    int8_t part[2][64];
-    int32_t start[16]; /* what the four sums of each group begin at */
-    float scale[BLOCK];
-} x_block;
+/* A run of a row of x; groups after the last are zeros. Lane 4 q + i of quads and sums is group 4 i + q, which
+ * is what a run of w becomes with the fewest shuffles. Quads of a group: its columns in their order, or, for
+ * integers of 4 bits, of each 8 columns the even ones, then the odd ones. */
+typedef struct x_run {
+    int8_t quad[QUADS_OF_RUN][64];
+    int32_t start[RUN]; /* what the sum of each lane begins at */
+    float scale[RUN];   /* of the groups in their order */
+} x_run;
 
-static size_t blocks_of(int32_t K) { return (int8_groups(K) + BLOCK - 1) / BLOCK; }
+static size_t runs_of(int32_t K) { return (int8_groups(K) + RUN - 1) / RUN; }
 
 bool fv_vnni_few_groups(const fv_linear_args *a) {
     bool few = a->x.rows <= ROWS;
@@ -33,33 +35,43 @@ bool fv_vnni_few_groups(const fv_linear_args *a) {
 }
 
 size_t fv_vnni_few_groups_bytes(const fv_linear_args *a) {
-    return (size_t)a->x.rows * blocks_of(a->x.cols) * sizeof(x_block);
+    return (size_t)a->x.rows * runs_of(a->x.cols) * sizeof(x_run);
+}
+
+/* Sums of a run, of 16 rows of w. */
+typedef struct run_sums {
+    __m512i row[LANES];
+} run_sums;
+
+/* Of the rows that are read, and of those before them. */
+size_t fv_vnni_few_groups_scratch(const fv_linear_args *a) {
+    return 2 * (size_t)a->x.rows * runs_of(a->x.cols) * sizeof(run_sums);
 }
 
 /* ---- x --------------------------------------------------------------------------------- */
 
-static void pack_group(const float *x, size_t K, size_t g, bool int4, x_block *to) {
+static void pack_group(const float *x, size_t K, size_t g, bool int4, x_run *to) {
     const int32_t raised = int4 ? 8 : 128;
+    const size_t at = g % RUN, lane = at % 4 * 4 + at / 4;
     int8_t codes[INT8_GROUP];
-    size_t at = g % BLOCK;
     to->scale[at] = int8_group_of(x, K, g, codes);
     for (size_t k = 0; k < INT8_GROUP; k++) {
-        size_t part = int4 ? k % 2 : k / 16, i = at * 16 + (int4 ? k / 2 : k % 16);
-        to->part[part][i] = codes[k];
-        to->start[i / 4] -= raised * codes[k];
+        size_t quad = int4 ? k / 8 * 2 + k % 2 : k / 4, i = int4 ? k % 8 / 2 : k % 4;
+        to->quad[quad][lane * 4 + i] = codes[k];
+        to->start[lane] -= raised * codes[k];
     }
 }
 
 void fv_vnni_pack_few_groups(const fv_cpu_packed_linear *b, int64_t m) {
     const fv_linear_args *a = b->a;
     const bool int4 = a->part[0].w.dtype == FV_INT4;
-    x_block *to = (x_block *)b->x + (size_t)m * blocks_of(a->x.cols);
-    memset(to, 0, blocks_of(a->x.cols) * sizeof *to);
+    x_run *to = (x_run *)b->x + (size_t)m * runs_of(a->x.cols);
+    memset(to, 0, runs_of(a->x.cols) * sizeof *to);
     for (size_t g = 0; g < int8_groups(a->x.cols); g++)
-        pack_group(row_f32(&a->x, m), (size_t)a->x.cols, g, int4, to + g / BLOCK);
+        pack_group(row_f32(&a->x, m), (size_t)a->x.cols, g, int4, to + g / RUN);
 }
 
-/* ---- products -------------------------------------------------------------------------- */
+/* ---- sums of a run --------------------------------------------------------------------- */
 
 /* 64 bytes, of which `left` are there. */
 static ALWAYS_INLINE __m512i at64(const uint8_t *at, size_t left, const bool whole) {
@@ -67,23 +79,18 @@ static ALWAYS_INLINE __m512i at64(const uint8_t *at, size_t left, const bool who
     return _mm512_maskz_loadu_epi8(left < 64 ? ((__mmask64)1 << left) - 1 : ~(__mmask64)0, at);
 }
 
-/* A block of a row of w, unsigned, as x_block lays it. */
-static ALWAYS_INLINE void block_of(const uint8_t *at, size_t left, const bool whole,
-                                   const bool int4, __m512i part[2]) {
-    const __m512i low = _mm512_set1_epi8(15), flip = _mm512_set1_epi8((char)0x80);
-    const __m512i first = at64(at, left, whole);
-    if (int4) {
-        part[0] = _mm512_and_si512(first, low);
-        part[1] = _mm512_and_si512(_mm512_srli_epi16(first, 4), low);
-    } else {
-        const __m512i second = at64(at + 64, left > 64 ? left - 64 : 0, whole);
-        part[0] = _mm512_xor_si512(_mm512_shuffle_i64x2(first, second, 0x88), flip);
-        part[1] = _mm512_xor_si512(_mm512_shuffle_i64x2(first, second, 0xdd), flip);
-    }
+/* The dwords of each quarter of four registers, transposed. */
+static ALWAYS_INLINE void turn_dwords(__m512i r[4]) {
+    __m512i a = _mm512_unpacklo_epi32(r[0], r[1]), b = _mm512_unpackhi_epi32(r[0], r[1]);
+    __m512i c = _mm512_unpacklo_epi32(r[2], r[3]), d = _mm512_unpackhi_epi32(r[2], r[3]);
+    r[0] = _mm512_unpacklo_epi64(a, c);
+    r[1] = _mm512_unpackhi_epi64(a, c);
+    r[2] = _mm512_unpacklo_epi64(b, d);
+    r[3] = _mm512_unpackhi_epi64(b, d);
 }
 
 /* The four quarters of four registers, transposed. */
-static ALWAYS_INLINE void quarters(__m512i q[4]) {
+static ALWAYS_INLINE void turn_quarters(__m512i q[4]) {
     __m512i a = _mm512_shuffle_i32x4(q[0], q[1], 0x44), b = _mm512_shuffle_i32x4(q[0], q[1], 0xee);
     __m512i c = _mm512_shuffle_i32x4(q[2], q[3], 0x44), d = _mm512_shuffle_i32x4(q[2], q[3], 0xee);
     q[0] = _mm512_shuffle_i32x4(a, c, 0x88);
@@ -92,123 +99,224 @@ static ALWAYS_INLINE void quarters(__m512i q[4]) {
     q[3] = _mm512_shuffle_i32x4(b, d, 0xdd);
 }
 
-/* 16 rows of w, the last of `rows` again after it. */
+/* A run of a row of w, of which `left` bytes are there, as x_run lays it; unsigned, and odd columns of 4 bits
+ * 16 times as large. */
+static ALWAYS_INLINE void run_of(const uint8_t *at, size_t left, const bool whole, const bool int4,
+                                 __m512i quad[QUADS_OF_RUN]) {
+    const __m512i low = _mm512_set1_epi8(15), flip = _mm512_set1_epi8((char)0x80);
+    const size_t lines = int4 ? 4 : 8;
+    __m512i line[8];
+    UNROLL for (size_t i = 0; i < lines; i++) {
+        _mm_prefetch((const void *)((uintptr_t)at + FAR + 64 * i), _MM_HINT_T1);
+        _mm_prefetch((const void *)((uintptr_t)at + NEAR + 64 * i), _MM_HINT_T1);
+        line[i] = at64(at + 64 * i, left > 64 * i ? left - 64 * i : 0, whole);
+    }
+    if (int4) {
+        turn_dwords(line);
+        UNROLL for (int j = 0; j < 4; j++) {
+            quad[2 * j] = _mm512_and_si512(line[j], low);
+            quad[2 * j + 1] = _mm512_andnot_si512(low, line[j]);
+        }
+        return;
+    }
+    UNROLL for (int j = 0; j < 4; j++) {
+        quad[j] = _mm512_shuffle_i64x2(line[2 * j], line[2 * j + 1], 0x88);
+        quad[4 + j] = _mm512_shuffle_i64x2(line[2 * j], line[2 * j + 1], 0xdd);
+    }
+    turn_dwords(quad);
+    turn_dwords(quad + 4);
+    UNROLL for (int j = 0; j < QUADS_OF_RUN; j++) quad[j] = _mm512_xor_si512(quad[j], flip);
+}
+
+/* The sums of a run of w with one of x. */
+static ALWAYS_INLINE __m512i sums_of_run(const __m512i quad[QUADS_OF_RUN], const x_run *x,
+                                         const bool int4) {
+    __m512i sum = _mm512_loadu_si512(x->start), odd = _mm512_setzero_si512();
+    UNROLL for (int q = 0; q < QUADS_OF_RUN; q++) {
+        const __m512i by = _mm512_loadu_si512(x->quad[q]);
+        if (int4 && q % 2)
+            odd = _mm512_dpbusd_epi32(odd, quad[q], by);
+        else
+            sum = _mm512_dpbusd_epi32(sum, quad[q], by);
+    }
+    return int4 ? _mm512_add_epi32(sum, _mm512_srai_epi32(odd, 4)) : sum;
+}
+
+/* ---- 16 rows of w ---------------------------------------------------------------------- */
+
+/* Rows [n0, n0 + rows) of w, and for each row of x the sums of all runs. `packed`: the upper half of a sum is
+ * its group's scale, of 16 bits, which then needs no transposing of its own; sums of integers of 4 bits fit in
+ * the lower half, as |sum| <= 32 * 8 * 127. */
 typedef struct few_rows {
-    const uint8_t *at;
-    size_t stride, bytes; /* from row to row; of a row */
+    const fv_linear_part *p;
+    int64_t n0;
     int rows;
+    bool packed;
+    run_sums *sums; /* [rows of x, runs] */
+    float acc[ROWS][LANES];
 } few_rows;
 
-/* Sums of a part of K, of each block and row of x those of 16 rows of w: number g * 4 + i of quad j is that
- * of group g and row 4 j + i. */
-typedef struct few_sums {
-    __m512i quad[PART][ROWS][4];
-} few_sums;
-
-/* Four rows of w from row r on, n blocks from block b0 on, with mr rows of x, `all` blocks from one to the
- * next. A row is read block after block, which memory likes best; the bytes `ahead` of it are fetched. */
-static ALWAYS_INLINE void four_rows_of(const few_rows *w, int r, size_t b0, size_t n, size_t ahead,
-                                       const x_block *x, size_t all, few_sums *to, const int mr,
-                                       const bool int4) {
-    const size_t size = int4 ? 64 : 128;
-    const uint8_t *at[4];
-    UNROLL for (int j = 0; j < 4; j++) at[j] =
-        w->at + (size_t)min_int(r + j, w->rows - 1) * w->stride;
-    for (size_t b = 0; b < n; b++) {
-        const size_t begin = (b0 + b) * size, left = w->bytes - begin;
-        __m512i sum[ROWS][4];
-        UNROLL for (int j = 0; j < 4; j++) {
-            __m512i part[2];
-            UNROLL for (size_t p = 0; p < size; p += 64) {
-                _mm_prefetch((const void *)((uintptr_t)at[j] + begin + p + ahead), _MM_HINT_T1);
-            }
-            block_of(at[j] + begin, left, left >= size, int4, part);
-            UNROLL for (int m = 0; m < mr; m++) {
-                const x_block *of = x + (size_t)m * all + b0 + b;
-                sum[m][j] = _mm512_loadu_si512(of->start);
-                sum[m][j] =
-                    _mm512_dpbusd_epi32(sum[m][j], part[0], _mm512_loadu_si512(of->part[0]));
-                sum[m][j] =
-                    _mm512_dpbusd_epi32(sum[m][j], part[1], _mm512_loadu_si512(of->part[1]));
-            }
-        }
-        UNROLL for (int m = 0; m < mr; m++) {
-            to->quad[b][m][r / 4] = sums_of_quarters(sum[m][0], sum[m][1], sum[m][2], sum[m][3]);
-        }
-    }
+static bool is_packed(const fv_tensor *w) {
+    return w->dtype == FV_INT4 && w->quant->group == INT8_GROUP && w->quant->scale_type != FV_F32;
 }
 
-/* acc goes on by the n groups of a part; x begins there. */
-static ALWAYS_INLINE void add_groups(few_sums *sums, float scale[][LANES], size_t n,
-                                     const x_block *x, size_t all, __m512 *acc, const int mr) {
-    for (size_t b = 0; b * BLOCK < n; b++) {
-        UNROLL for (int m = 0; m < mr; m++) {
-            const x_block *of = x + (size_t)m * all + b;
-            __m512i *q = sums->quad[b][m];
-            quarters(q);
-            for (size_t g = 0; g < BLOCK && b * BLOCK + g < n; g++) {
-                __m512 by = _mm512_mul_ps(_mm512_loadu_ps(scale[b * BLOCK + g]),
-                                          _mm512_set1_ps(of->scale[g]));
-                acc[m] = _mm512_fmadd_ps(by, _mm512_cvtepi32_ps(q[g]), acc[m]);
-            }
-        }
-    }
+/* Scales of a run of a row, of which `groups` are there, into the upper halves of its sums. */
+static ALWAYS_INLINE __m512i pack_scales(__m512i sums, const uint16_t *at, size_t groups,
+                                         const bool whole) {
+    const __m512i group = _mm512_set_epi16(15, 0, 11, 0, 7, 0, 3, 0, 14, 0, 10, 0, 6, 0, 2, 0, 13,
+                                           0, 9, 0, 5, 0, 1, 0, 12, 0, 8, 0, 4, 0, 0, 0);
+    const __mmask16 there = whole ? 0xffff : (__mmask16)((1u << groups) - 1);
+    const __m256i scales =
+        whole ? _mm256_loadu_si256((const void *)at) : _mm256_maskz_loadu_epi16(there, at);
+    return _mm512_mask_permutexvar_epi16(sums, 0xaaaaaaaa, group, _mm512_castsi256_si512(scales));
 }
 
-/* Columns [n0, n0 + N) of y, for mr rows of x. */
-static ALWAYS_INLINE void item(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t n0,
-                               int N, const int mr, const bool int4) {
-    const fv_quant *quant = p->w.quant;
-    const size_t all = int8_groups(b->a->x.cols), blocks = blocks_of(b->a->x.cols);
-    const size_t stride = quant->row_bytes, size = int4 ? 64 : 128;
-    const few_rows w = {.at = (const uint8_t *)p->w.data + (size_t)n0 * stride,
-                        .stride = stride,
-                        .bytes = int4 ? ((size_t)p->w.cols + 1) / 2 : (size_t)p->w.cols,
-                        .rows = N};
-    const size_t scale_bytes = LANES * (size_t)quant->groups * fv_dtype_bytes(quant->scale_type);
-    const uintptr_t scales_after = (uintptr_t)quant->scale + (size_t)(n0 / LANES + 1) * scale_bytes;
-    /* Rows that are read AHEAD bytes after these ones. */
-    const size_t run = 4 * size * (blocks < PART ? blocks : PART);
-    const size_t ahead = run ? (AHEAD + run - 1) / run * 4 * stride : 0;
-    few_sums sums;
-    float scale[PART * BLOCK][LANES], wide[LANES], out[LANES];
-    const float *bias = bias_f32(&p->bias, n0, N, wide);
-    __m512 acc[ROWS];
-    UNROLL for (int m = 0; m < mr; m++) acc[m] = _mm512_setzero_ps();
-    for (size_t at = 0; at < scale_bytes; at += 64)
-        _mm_prefetch((const void *)(scales_after + at), _MM_HINT_T1);
-    for (size_t b0 = 0, n; b0 < blocks; b0 += n) {
-        n = blocks - b0 < PART ? blocks - b0 : PART;
-        const size_t groups = all - b0 * BLOCK < n * BLOCK ? all - b0 * BLOCK : n * BLOCK;
-        for (int r = 0; r < LANES; r += 4)
-            four_rows_of(&w, r, b0, n, ahead, b->x, blocks, &sums, mr, int4);
-        scales_of(quant, n0, N, b0 * BLOCK, groups, scale);
-        add_groups(&sums, scale, groups, (const x_block *)b->x + b0, blocks, acc, mr);
-    }
+/* The sums of run u of row r. */
+static ALWAYS_INLINE void read_run(const few_rows *f, const x_run *x, int r, size_t u, size_t runs,
+                                   size_t groups, size_t left, const bool whole, const int mr,
+                                   const bool int4, const bool packed) {
+    const fv_quant *quant = f->p->w.quant;
+    const size_t row = (size_t)(f->n0 + r);
+    __m512i quad[QUADS_OF_RUN];
+    run_of((const uint8_t *)f->p->w.data + row * quant->row_bytes + u * (int4 ? 256 : 512), left,
+           whole, int4, quad);
     UNROLL for (int m = 0; m < mr; m++) {
-        _mm512_storeu_ps(out, acc[m]);
-        store_sums(p, m, n0, N, bias, out);
+        __m512i sums = sums_of_run(quad, x + (size_t)m * runs + u, int4);
+        if (packed)
+            sums = pack_scales(
+                sums, (const uint16_t *)quant->scale + row * (size_t)quant->groups + u * RUN,
+                groups, whole);
+        f->sums[(size_t)m * runs + u].row[r] = sums;
     }
 }
+
+static ALWAYS_INLINE void read_row(const few_rows *f, const fv_cpu_packed_linear *b, int r,
+                                   const int mr, const bool int4, const bool packed) {
+    const fv_tensor *w = &f->p->w;
+    const size_t runs = runs_of(w->cols), size = int4 ? 256 : 512;
+    const size_t bytes = int4 ? ((size_t)w->cols + 1) / 2 : (size_t)w->cols, whole = bytes / size;
+    const size_t scale_bytes = (size_t)w->quant->groups * fv_dtype_bytes(w->quant->scale_type);
+    if (!packed) /* they are read when the next rows are */
+        for (size_t i = 0; i < scale_bytes; i += 64)
+            _mm_prefetch((const char *)w->quant->scale + (size_t)(f->n0 + r) * scale_bytes + i,
+                         _MM_HINT_T1);
+    for (size_t u = 0; u < whole; u++)
+        read_run(f, b->x, r, u, runs, RUN, size, true, mr, int4, packed);
+    if (whole < runs)
+        read_run(f, b->x, r, whole, runs, int8_groups(w->cols) - whole * RUN, bytes - whole * size,
+                 false, mr, int4, packed);
+}
+
+/* acc goes on by the first `groups` groups of a run, whose sums have rows in lanes, that of group 4 i + q in
+ * turned[i][q]. Their scales are in the upper halves, of type `t`, or `apart`. */
+static ALWAYS_INLINE __m512 add_groups(__m512 acc, __m512i turned[4][4], size_t groups,
+                                       const x_run *x, float apart[][LANES], const bool packed,
+                                       const fv_dtype t) {
+    UNROLL for (size_t g = 0; g < RUN; g++) {
+        if (g < groups) {
+            __m512i sum = turned[g / 4][g % 4];
+            __m512 scale;
+            if (!packed) {
+                scale = _mm512_loadu_ps(apart[g]);
+            } else {
+                const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
+                scale = t == FV_BF16
+                            ? _mm512_castsi512_ps(_mm512_and_si512(sum, upper))
+                            : _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(sum, 16)));
+                sum = _mm512_srai_epi32(_mm512_slli_epi32(sum, 16), 16);
+            }
+            scale = _mm512_mul_ps(scale, _mm512_set1_ps(x->scale[g]));
+            acc = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(sum), acc);
+        }
+    }
+    return acc;
+}
+
+static ALWAYS_INLINE void add_run_of(few_rows *f, const fv_cpu_packed_linear *b, size_t u,
+                                     size_t groups, const bool packed, const fv_dtype t) {
+    const size_t runs = runs_of(b->a->x.cols);
+    float scale[RUN][LANES];
+    if (!packed) scales_of(f->p->w.quant, f->n0, f->rows, u * RUN, groups, scale);
+    for (int m = 0; m < b->a->x.rows; m++) {
+        const __m512i *row = f->sums[(size_t)m * runs + u].row;
+        const x_run *x = (const x_run *)b->x + (size_t)m * runs + u;
+        __m512i four[4][4], turned[4][4];
+        UNROLL for (int i = 0; i < 4; i++) {
+            UNROLL for (int j = 0; j < 4; j++) four[i][j] = row[4 * i + j];
+            turn_dwords(four[i]);
+        }
+        UNROLL for (int i = 0; i < 4; i++) {
+            UNROLL for (int j = 0; j < 4; j++) turned[i][j] = four[j][i];
+            turn_quarters(turned[i]);
+        }
+        __m512 acc = _mm512_loadu_ps(f->acc[m]);
+        if (groups == RUN)
+            acc = add_groups(acc, turned, RUN, x, scale, packed, t);
+        else
+            acc = add_groups(acc, turned, groups, x, scale, packed, t);
+        _mm512_storeu_ps(f->acc[m], acc);
+    }
+}
+
+/* Adds up run u of all rows of f. */
+static NEVER_INLINE void add_run(few_rows *f, const fv_cpu_packed_linear *b, size_t u) {
+    const size_t left = int8_groups(b->a->x.cols) - u * RUN, groups = left < RUN ? left : RUN;
+    if (!f->packed)
+        add_run_of(f, b, u, groups, false, FV_F32);
+    else if (f->p->w.quant->scale_type == FV_BF16)
+        add_run_of(f, b, u, groups, true, FV_BF16);
+    else
+        add_run_of(f, b, u, groups, true, FV_F16);
+}
+
+static void store(const few_rows *f, const fv_cpu_packed_linear *b) {
+    float wide[LANES];
+    const float *bias = bias_f32(&f->p->bias, f->n0, f->rows, wide);
+    for (int m = 0; m < b->a->x.rows; m++) store_sums(f->p, m, f->n0, f->rows, bias, f->acc[m]);
+}
+
+/* ---- items ----------------------------------------------------------------------------- */
 
 static ALWAYS_INLINE void items(const fv_cpu_packed_linear *b, const fv_linear_part *p,
-                                int64_t begin, int64_t end, const int mr) {
-    const bool int4 = p->w.dtype == FV_INT4;
+                                int64_t begin, int64_t end, run_sums *scratch, const int mr,
+                                const bool int4, const bool packed) {
+    const size_t runs = runs_of(b->a->x.cols);
+    few_rows each[2], *before = NULL;
     for (int64_t i = begin; i < end; i++) {
-        int N = min_int(LANES, p->w.rows - i * LANES);
-        if (int4)
-            item(b, p, i * LANES, N, mr, true);
-        else
-            item(b, p, i * LANES, N, mr, false);
+        few_rows *f = &each[i % 2];
+        *f = (few_rows){.p = p, .n0 = i * LANES, .packed = packed};
+        f->rows = min_int(LANES, p->w.rows - f->n0);
+        f->sums = scratch + (size_t)(i % 2) * (size_t)mr * runs;
+        size_t u = 0;
+        for (int r = 0; r < f->rows; r++) {
+            read_row(f, b, r, mr, int4, packed);
+            for (; before && u < runs * (size_t)(r + 1) / (size_t)f->rows; u++)
+                add_run(before, b, u);
+        }
+        if (before) store(before, b);
+        before = f;
     }
+    if (!before) return;
+    for (size_t u = 0; u < runs; u++) add_run(before, b, u);
+    store(before, b);
+}
+
+static ALWAYS_INLINE void items_of(const fv_cpu_packed_linear *b, const fv_linear_part *p,
+                                   int64_t begin, int64_t end, run_sums *scratch, const int mr) {
+    if (p->w.dtype == FV_INT8)
+        items(b, p, begin, end, scratch, mr, false, false);
+    else if (is_packed(&p->w))
+        items(b, p, begin, end, scratch, mr, true, true);
+    else
+        items(b, p, begin, end, scratch, mr, true, false);
 }
 
 void fv_vnni_linear_few_groups(const fv_cpu_packed_linear *b, const fv_linear_part *p,
-                               int64_t begin, int64_t end) {
+                               int64_t begin, int64_t end, void *scratch) {
     switch (b->a->x.rows) {
-    case 1: items(b, p, begin, end, 1); break;
-    case 2: items(b, p, begin, end, 2); break;
-    case 3: items(b, p, begin, end, 3); break;
-    default: items(b, p, begin, end, ROWS);
+    case 1: items_of(b, p, begin, end, scratch, 1); break;
+    case 2: items_of(b, p, begin, end, scratch, 2); break;
+    case 3: items_of(b, p, begin, end, scratch, 3); break;
+    default: items_of(b, p, begin, end, scratch, ROWS);
     }
 }

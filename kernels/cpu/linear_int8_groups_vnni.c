@@ -148,6 +148,7 @@ fv_cpu_plan fv_vnni_linear_int8_groups_plan(const void *args) {
     if (a->x.rows <= FEW) plan.grain = div_up(1 << 18, (int64_t)columns * (a->x.cols + 1));
     plan.scratch_bytes = (size_t)columns / LANES * sizeof(panel) +
                          (size_t)columns * (size_t)a->x.rows * sizeof(float);
+    if (fv_vnni_few_groups(a)) plan.scratch_bytes = fv_vnni_few_groups_scratch(a);
     return plan;
 }
 
@@ -198,7 +199,8 @@ void fv_vnni_linear_int8_groups(const void *args, void *scratch, int64_t begin, 
     for (int p = 0; p < b->a->n_part; p++) {
         int64_t N = b->a->part[p].w.rows, n = div_up(N, columns);
         if (few && end > 0)
-            fv_vnni_linear_few_groups(b, &b->a->part[p], begin < 0 ? 0 : begin, end < n ? end : n);
+            fv_vnni_linear_few_groups(b, &b->a->part[p], begin < 0 ? 0 : begin, end < n ? end : n,
+                                      scratch);
         for (int64_t i = begin < 0 ? 0 : begin; !few && i < end && i < n; i++)
             item(b, &b->a->part[p], i * columns, min_int(columns, N - i * columns), scratch);
         begin -= n;

@@ -8,12 +8,13 @@
 fv_cpu_plan_fn fv_vnni_pack_int8_groups_plan, fv_vnni_linear_int8_groups_plan;
 fv_cpu_items fv_vnni_pack_int8_groups, fv_vnni_linear_int8_groups;
 
-/* The same for few rows of x (linear_int8_groups_few_vnni.c): whether it is used; the bytes of x, packed;
- * row m of x, packed; and items [begin, end) of a part, 16 columns of y each. */
+/* The same for few rows of x (linear_int8_groups_few_vnni.c): whether it is used; the bytes of x, packed, and
+ * of scratch memory; row m of x, packed; and items [begin, end) of a part, 16 columns of y each. */
 bool fv_vnni_few_groups(const fv_linear_args *a);
 size_t fv_vnni_few_groups_bytes(const fv_linear_args *a);
+size_t fv_vnni_few_groups_scratch(const fv_linear_args *a);
 void fv_vnni_pack_few_groups(const fv_cpu_packed_linear *b, int64_t m);
 void fv_vnni_linear_few_groups(const fv_cpu_packed_linear *b, const fv_linear_part *p,
-                               int64_t begin, int64_t end);
+                               int64_t begin, int64_t end, void *scratch);
 
 #endif
