@@ -1,22 +1,13 @@
-/* y = x w^T + bias (+ y) in bf16 with AVX-512 BF16 (pairs_avx512.h). w is read where it lies, and x is laid as
- * words once. Lanes are rows of x (pairs_eights_avx512.h). Of a single row of x most lanes would be empty: they
- * are rows of w (pairs_rows_avx512.h), if K is whole steps. */
+/* y = x w^T + bias (+ y) in bf16 with AVX-512 BF16 (pairs_avx512.h). w is read where it lies, eight rows at a
+ * time, and x is laid as words once (pairs_eights_avx512.h). */
 #include "kernels/cpu/linear_bf16_pairs.h"
-
-#include <string.h>
 
 #include "kernels/cpu/linear_parts_lanes.h"
 #include "kernels/cpu/narrow_avx512.h"
 #include "kernels/cpu/pairs_eights_avx512.h"
 #include "kernels/cpu/product_bf16.h"
 
-/* AHEAD: steps from what is read in place to what is fetched. */
-enum { AHEAD = 16, STEP_BYTES = PAIRS_STEP * sizeof(uint16_t) };
-
-/* Whether lanes are rows of w. */
-static bool lanes_are_w(const fv_linear_args *a) {
-    return a->x.rows == 1 && a->x.cols % PAIRS_STEP == 0;
-}
+static bool is_few(const fv_linear_args *a) { return a->x.rows <= EIGHTS_FEW; }
 
 bool fv_pairs_take(const fv_linear_args *a) {
     if (!fv_bf16_pairs_run_here()) return false;
@@ -29,10 +20,8 @@ static size_t steps_along(const fv_linear_args *a) { return bf16_steps((size_t)a
 
 /* Rows of x that there is room for. */
 static size_t rows_laid(const fv_linear_args *a) {
-    return lanes_are_w(a) ? 1 : (size_t)(a->x.rows + EIGHT - 1) / EIGHT * EIGHT;
+    return (size_t)(is_few(a) ? a->x.rows : (a->x.rows + EIGHT - 1) / EIGHT * EIGHT);
 }
-
-static int columns_of(const fv_linear_args *a) { return lanes_are_w(a) ? PAIRS_ROWS : EIGHT; }
 
 /* ---- x --------------------------------------------------------------------------------- */
 
@@ -61,76 +50,40 @@ void fv_pairs_pack_bf16(const void *args, void *scratch, int64_t begin, int64_t 
     const size_t steps = steps_along(b->a);
     (void)scratch;
     for (size_t s = (size_t)begin; s < (size_t)end; s++) {
-        if (lanes_are_w(b->a)) {
-            _mm512_store_si512((uint32_t *)b->x + s * PAIRS_WORDS, words_at(x, 0, s));
+        if (is_few(b->a)) {
+            for (int m = 0; m < x->rows; m++)
+                _mm512_store_si512((uint32_t *)b->x + ((size_t)m * steps + s) * PAIRS_WORDS,
+                                   words_at(x, m, s));
             continue;
         }
         for (int m = 0; m < x->rows; m += EIGHT) {
+            uint32_t *to = (uint32_t *)b->x + (size_t)m * steps * PAIRS_WORDS + s * EIGHTS_WORDS;
             __m512i of[EIGHT];
             UNROLL for (int i = 0; i < EIGHT; i++) of[i] = words_at(x, m + i, s);
-            eights_words(of, (uint32_t *)b->x + (size_t)m * steps * PAIRS_WORDS + s * EIGHTS_WORDS);
+            eights_transpose(of);
+            UNROLL for (int i = 0; i < EIGHT; i++) _mm512_store_si512(to + i * 16, of[i]);
         }
     }
 }
 
-/* ---- lanes are rows of w --------------------------------------------------------------- */
+/* ---- products -------------------------------------------------------------------------- */
 
-/* From byte `at` of a row to what is read AHEAD steps later: of this row, or of one 16 rows or more further on. */
-static ALWAYS_INLINE size_t ahead_of(size_t at, size_t bytes_row) {
-    size_t then = at + AHEAD * STEP_BYTES;
-    return then / bytes_row * (PAIRS_ROWS - 1) * bytes_row + AHEAD * STEP_BYTES;
-}
-
-/* Sums of 16 rows of w; `whole`, whether all are there, is a constant after inlining. */
-static ALWAYS_INLINE __m512 row_sums(const rows_in_place *rows, const uint32_t *x,
-                                     const bool whole) {
-    const size_t bytes_row = rows->stride;
-    __m512 sums = _mm512_setzero_ps();
-    for (size_t at = 0; at < bytes_row; at += STEP_BYTES, x += PAIRS_WORDS) {
-        const uintptr_t next = (uintptr_t)rows->at + at + ahead_of(at, bytes_row);
-        UNROLL for (size_t i = 0; i < PAIRS_ROWS; i++) {
-            _mm_prefetch((const void *)(next + i * bytes_row), _MM_HINT_T1);
-        }
-        pairs_rows_step(rows, whole, at, x, 0, 1, &sums);
+static ALWAYS_INLINE void products_of(const eights_tile *t, int M, const bool whole, float *sums) {
+    switch (M) {
+    case 1: eights_few(t, 1, whole, sums); break;
+    case EIGHTS_FEW: eights_few(t, EIGHTS_FEW, whole, sums); break;
+    case EIGHT: eights_many(t, 1, whole, sums); break;
+    default: eights_many(t, 2, whole, sums);
     }
-    return sums;
 }
 
-/* A function of its own, between two settings of MXCSR: nothing of it may move out. */
-static NEVER_INLINE void row_products(const rows_in_place *rows, const uint32_t *x, float *sums) {
-    _mm512_storeu_ps(sums,
-                     rows->rows == PAIRS_ROWS ? row_sums(rows, x, true) : row_sums(rows, x, false));
-}
-
-/* Columns [n0, n0 + 16) of y, as far as there are. */
-static void item_of_row(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t n0) {
-    const size_t bytes_row = (size_t)p->w.cols * sizeof(uint16_t);
-    const int N = p->w.rows - n0 < PAIRS_ROWS ? (int)(p->w.rows - n0) : PAIRS_ROWS;
-    const rows_in_place rows = {(const char *)p->w.data + (size_t)n0 * bytes_row, bytes_row, N};
-    float sums[PAIRS_ROWS], wide[PAIRS_ROWS];
-    const float *bias = bias_f32(&p->bias, n0, N, wide);
-    unsigned before = _mm_getcsr();
-    _mm_setcsr(before | 0x8040); /* FTZ, DAZ */
-    row_products(&rows, b->x, sums);
-    _mm_setcsr(before);
-    store_sums(p, 0, n0, N, bias, sums);
-}
-
-/* ---- lanes are rows of x --------------------------------------------------------------- */
-
-static ALWAYS_INLINE void eights_products_of(const eights_tile *t, const int eights, float *sums) {
+/* Sums of M rows of x, few or whole eights. A function of its own, between two settings of MXCSR: nothing of it
+ * may move out. */
+static NEVER_INLINE void products(const eights_tile *t, int M, float *sums) {
     if (t->last == ~0u)
-        eights_multiply(t, eights, true, sums);
+        products_of(t, M, true, sums);
     else
-        eights_multiply(t, eights, false, sums);
-}
-
-/* A function of its own, as row_products(). */
-static NEVER_INLINE void eights_products(const eights_tile *t, int eights, float *sums) {
-    if (eights == 1)
-        eights_products_of(t, 1, sums);
-    else
-        eights_products_of(t, 2, sums);
+        products_of(t, M, false, sums);
 }
 
 /* Puts sums [M, 8] into columns [n0, n0 + 8) of y that `in` names; bias [8] or NULL. */
@@ -147,27 +100,28 @@ static void store_eights(const fv_linear_part *p, int m, int M, int64_t n0, __mm
 }
 
 /* Columns [n0, n0 + 8) of y, as far as there are. */
-static void item_of_eights(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t n0) {
+static void item(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t n0) {
     const size_t K = (size_t)p->w.cols, bytes_row = K * sizeof(uint16_t);
     const size_t steps = steps_along(b->a);
+    const bool few = is_few(b->a);
     const int M = b->a->x.rows, N = p->w.rows - n0 < EIGHT ? (int)(p->w.rows - n0) : EIGHT;
     const char *at = (const char *)p->w.data + (size_t)n0 * bytes_row;
     float sums[2 * EIGHT * EIGHT], wide[EIGHT] = {0};
     const float *bias = bias_f32(&p->bias, n0, N, wide);
     eights_tile t = {.x = b->x,
-                     .ldx = steps * EIGHTS_WORDS,
+                     .ldx = steps * (few ? PAIRS_WORDS : EIGHTS_WORDS),
                      .steps = steps,
                      .last = K % PAIRS_STEP || K == 0 ? (1u << K % PAIRS_STEP) - 1 : ~0u,
                      .ahead = at + EIGHT * bytes_row,
                      .each = M <= 2 * EIGHT ? 64 : 32};
     for (int i = 0; i < EIGHT; i++) t.row[i] = at + (size_t)(i < N ? i : N - 1) * bytes_row;
     for (int m = 0; m < M; m += 2 * EIGHT) {
+        const int left = M - m < 2 * EIGHT ? M - m : 2 * EIGHT;
         const unsigned before = _mm_getcsr();
         _mm_setcsr(before | 0x8040); /* FTZ, DAZ */
-        eights_products(&t, M - m > EIGHT ? 2 : 1, sums);
+        products(&t, few ? M : (left + EIGHT - 1) / EIGHT * EIGHT, sums);
         _mm_setcsr(before);
-        store_eights(p, m, M - m < 2 * EIGHT ? M - m : 2 * EIGHT, n0, (__mmask8)((1u << N) - 1),
-                     bias, sums);
+        store_eights(p, m, left, n0, (__mmask8)((1u << N) - 1), bias, sums);
         t.x += 2 * t.ldx;
         t.ahead += EIGHT * bytes_row / 2;
         if (m >= 2 * EIGHT) t.each = 0;
@@ -178,24 +132,19 @@ static void item_of_eights(const fv_cpu_packed_linear *b, const fv_linear_part *
 
 fv_cpu_plan fv_pairs_linear_bf16_plan(const void *args) {
     const fv_linear_args *a = ((const fv_cpu_packed_linear *)args)->a;
-    const int columns = columns_of(a);
     fv_cpu_plan plan = {.grain = 1};
-    for (int p = 0; p < a->n_part; p++) plan.n_item += div_up(a->part[p].w.rows, columns);
-    plan.grain = div_up(1 << 18, (int64_t)columns * (a->x.cols + 1));
+    for (int p = 0; p < a->n_part; p++) plan.n_item += div_up(a->part[p].w.rows, EIGHT);
+    plan.grain = div_up(1 << 18, (int64_t)EIGHT * (a->x.cols + 1));
     return plan;
 }
 
 void fv_pairs_linear_bf16(const void *args, void *scratch, int64_t begin, int64_t end) {
     const fv_cpu_packed_linear *b = args;
-    const int columns = columns_of(b->a);
     (void)scratch;
     for (int p = 0; p < b->a->n_part; p++) {
-        int64_t n = div_up(b->a->part[p].w.rows, columns);
+        int64_t n = div_up(b->a->part[p].w.rows, EIGHT);
         for (int64_t i = begin < 0 ? 0 : begin; i < end && i < n; i++)
-            if (lanes_are_w(b->a))
-                item_of_row(b, &b->a->part[p], i * columns);
-            else
-                item_of_eights(b, &b->a->part[p], i * columns);
+            item(b, &b->a->part[p], i * EIGHT);
         begin -= n;
         end -= n;
     }

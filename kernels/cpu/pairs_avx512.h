@@ -11,6 +11,8 @@
  *     16 words of a row's step      (0, 2) (4, 6) .. (28, 30)   even
  *                                   (1, 3) (5, 7) .. (29, 31)   odd
  *     and of a panel's              a vector of 16 columns in place of each word, even and odd in turn */
+#include <string.h>
+
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/narrow_avx512.h"
 
@@ -40,6 +42,21 @@ static inline __m512i pairs_row_words(__m512i row) {
     static const uint16_t order[32] = {2, 0, 6, 4, 10, 8, 14, 12, 18, 16, 22, 20, 26, 24, 30, 28,
                                        3, 1, 7, 5, 11, 9, 15, 13, 19, 17, 23, 21, 27, 25, 31, 29};
     return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), row);
+}
+
+/* Of 32 numbers of bf16, words of even and of odd numbers in turn: k + 2 below k, k + 3 below k + 1. */
+static inline __m512i pairs_turns_of(__m512i row) {
+    static const uint16_t order[32] = {2,  0,  3,  1,  6,  4,  7,  5,  10, 8,  11,
+                                       9,  14, 12, 15, 13, 18, 16, 19, 17, 22, 20,
+                                       23, 21, 26, 24, 27, 25, 30, 28, 31, 29};
+    return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), row);
+}
+
+/* Which one broadcast gives to all pairs of lanes. */
+static inline long long two_words(const uint32_t *at) {
+    long long both;
+    memcpy(&both, at, sizeof both);
+    return both;
 }
 
 /* Lines k and k + 2 of a panel, of f32. */

@@ -1,52 +1,104 @@
 #ifndef FOVEA_KERNELS_CPU_PAIRS_EIGHTS_AVX512_H
 #define FOVEA_KERNELS_CPU_PAIRS_EIGHTS_AVX512_H
 
-/* Canonical products in bf16 with AVX-512 BF16 (pairs_avx512.h) of vectors, eight to a register, with rows of
- * bf16 where they lie. The register has a word of even and one of odd numbers of each vector, and two words of
- * a row are broadcast to all eight. So it is vectors that are transposed, once for all rows; a step of a row
- * takes one shuffle:
+/* Canonical products in bf16 with AVX-512 BF16 (pairs_avx512.h) of vectors with eight rows of bf16 where they
+ * lie, a step of the rows at a time. A register has a word of even and one of odd numbers of eight vectors or of
+ * eight rows:
  *
- *     vectors   [steps, PAIRS_HALF, 8, 2] words: (4 k, 4 k + 2) and (4 k + 1, 4 k + 3) of each
- *     a row     [PAIRS_HALF, 2] words of a step, laid in memory that stays in L1 */
-#include "kernels/cpu/pairs_rows_avx512.h"
+ *     many vectors   theirs are laid so once, [steps, PAIRS_HALF, 8, 2] words: (4 k, 4 k + 2) and
+ *                    (4 k + 1, 4 k + 3) of each. Two words of a row are broadcast to all eight, and a step of
+ *                    a row takes one shuffle.
+ *     few            those of rows, which are transposed: a step of eight rows takes 32 shuffles. Two words of
+ *                    a vector are broadcast. */
+#include <string.h>
+
+#include "kernels/cpu/pairs_avx512.h"
 
 enum {
-    EIGHT = 8, /* vectors of a register, and rows that meet them together */
+    EIGHT = 8,                          /* vectors or rows of a register, and rows of a tile */
     EIGHTS_WORDS = EIGHT * PAIRS_WORDS, /* of a step of eight vectors */
-    EIGHTS_SOON =
-        2 /* steps from laying a row's words to reading them, or reading waits for writing */
+    EIGHTS_FEW = 2                      /* vectors, at most, that meet rows which are transposed */
 };
 
 typedef struct eights_tile {
     /* volatile: read where they are used, as compilers would keep them in registers of vectors */
     const char *volatile row[EIGHT];
-    const uint32_t *x; /* eight vectors, */
-    size_t ldx;        /* and words from there to the next eight */
+    const uint32_t *x; /* eight vectors, or words of one (pairs_turns_of()) */
+    size_t ldx;        /* words from there to the next */
     size_t steps;
     __mmask32 last; /* numbers that the last step has; a row is not read beyond them */
-    const char *
-        ahead; /* what is fetched meanwhile, eight times a step: a line `each` bytes after the one */
-    size_t each; /* before */
+    /* What is fetched meanwhile: eight times a step a line, `each` bytes after the one before. */
+    const char *ahead;
+    size_t each;
 } eights_tile;
 
-/* Words of a step of eight vectors, from those of each (pairs_turns_of()): numbers of 64 bits, transposed. */
-static inline void eights_words(const __m512i of[EIGHT], uint32_t *to) {
-    __m512i two[EIGHT];
+/* Numbers of 64 bits: number j of register i becomes number i of register j. */
+static ALWAYS_INLINE void eights_transpose(__m512i r[EIGHT]) {
+    __m512i t[EIGHT];
     UNROLL for (int i = 0; i < EIGHT; i += 2) {
-        two[i] = _mm512_unpacklo_epi64(of[i], of[i + 1]);
-        two[i + 1] = _mm512_unpackhi_epi64(of[i], of[i + 1]);
+        t[i] = _mm512_unpacklo_epi64(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi64(r[i], r[i + 1]);
     }
     UNROLL for (int i = 0; i < 2; i++) {
-        __m512i a = _mm512_shuffle_i64x2(two[i], two[2 + i], 0x88);
-        __m512i b = _mm512_shuffle_i64x2(two[4 + i], two[6 + i], 0x88);
-        __m512i c = _mm512_shuffle_i64x2(two[i], two[2 + i], 0xdd);
-        __m512i d = _mm512_shuffle_i64x2(two[4 + i], two[6 + i], 0xdd);
-        _mm512_store_si512(to + (size_t)i * 16, _mm512_shuffle_i64x2(a, b, 0x88));
-        _mm512_store_si512(to + (size_t)(4 + i) * 16, _mm512_shuffle_i64x2(a, b, 0xdd));
-        _mm512_store_si512(to + (size_t)(2 + i) * 16, _mm512_shuffle_i64x2(c, d, 0x88));
-        _mm512_store_si512(to + (size_t)(6 + i) * 16, _mm512_shuffle_i64x2(c, d, 0xdd));
+        __m512i a = _mm512_shuffle_i64x2(t[i], t[2 + i], 0x88);
+        __m512i b = _mm512_shuffle_i64x2(t[4 + i], t[6 + i], 0x88);
+        __m512i c = _mm512_shuffle_i64x2(t[i], t[2 + i], 0xdd);
+        __m512i d = _mm512_shuffle_i64x2(t[4 + i], t[6 + i], 0xdd);
+        r[i] = _mm512_shuffle_i64x2(a, b, 0x88);
+        r[4 + i] = _mm512_shuffle_i64x2(a, b, 0xdd);
+        r[2 + i] = _mm512_shuffle_i64x2(c, d, 0x88);
+        r[6 + i] = _mm512_shuffle_i64x2(c, d, 0xdd);
     }
 }
+
+/* Words of a row's step. */
+static ALWAYS_INLINE __m512i eights_row(const eights_tile *t, size_t row, size_t step,
+                                        const bool whole) {
+    const char *at = t->row[row] + step * PAIRS_STEP * sizeof(uint16_t);
+    const __mmask32 in = step + 1 < t->steps ? ~0u : t->last;
+    return pairs_turns_of(whole ? _mm512_loadu_si512(at) : _mm512_maskz_loadu_epi16(in, at));
+}
+
+/* ---- few vectors ----------------------------------------------------------------------- */
+
+/* Sums [mr, EIGHT] of mr vectors with eight rows. mr and `whole`, whether the last step has all its numbers,
+ * are constants after inlining. */
+static ALWAYS_INLINE void eights_few(const eights_tile *t, const int mr, const bool whole,
+                                     float *to) {
+    const uint32_t *x = t->x;
+    const size_t ldx = t->ldx, steps = t->steps, each = t->each;
+    const char *ahead = t->ahead;
+    __m512 sums[EIGHTS_FEW]; /* each number twice */
+    UNROLL for (int i = 0; i < mr; i++) sums[i] = _mm512_setzero_ps();
+    for (size_t s = 0; s < steps; s++, x += PAIRS_WORDS) {
+        __m512 a[EIGHTS_FEW];
+        __m512i of[EIGHT];
+        UNROLL for (size_t i = 0; i < EIGHT; i++, ahead += each) {
+            of[i] = eights_row(t, i, s, whole);
+            _mm_prefetch((const void *)ahead, _MM_HINT_T1);
+        }
+        eights_transpose(of);
+        UNROLL for (int i = 0; i < mr; i++) a[i] = _mm512_setzero_ps();
+        UNROLL for (int k = 0; k < PAIRS_HALF; k++) {
+            UNROLL for (int i = 0; i < mr; i++) {
+                __m512i both = _mm512_set1_epi64(two_words(x + (size_t)i * ldx + 2 * k));
+                a[i] = pairs_go_on(a[i], both, of[k]);
+            }
+        }
+        UNROLL for (int i = 0; i < mr; i++) {
+            __m512 even = _mm512_shuffle_ps(a[i], a[i], 0x88);
+            __m512 odd = _mm512_shuffle_ps(a[i], a[i], 0xdd);
+            sums[i] = _mm512_add_ps(sums[i], _mm512_add_ps(even, odd));
+        }
+    }
+    const __m512i once = _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 0, 0, 0, 0, 0, 0, 0, 0);
+    UNROLL for (int i = 0; i < mr; i++) {
+        _mm256_storeu_ps(to + i * EIGHT,
+                         _mm512_castps512_ps256(_mm512_permutexvar_ps(once, sums[i])));
+    }
+}
+
+/* ---- many ------------------------------------------------------------------------------ */
 
 /* sums[i] of row i and both eights, or of rows i and i + 4 and the only eight, as lines [vectors, EIGHT]. */
 static ALWAYS_INLINE void eights_store(const __m512 *sums, const int eights, float *to) {
@@ -66,19 +118,10 @@ static ALWAYS_INLINE void eights_store(const __m512 *sums, const int eights, flo
     }
 }
 
-/* Words of a row's step. */
-static ALWAYS_INLINE void eights_lay(const eights_tile *t, size_t row, size_t step,
-                                     const bool whole, uint32_t *to) {
-    const char *at = t->row[row] + step * PAIRS_STEP * sizeof(uint16_t);
-    const __mmask32 in = step + 1 < t->steps ? ~0u : t->last;
-    _mm512_store_si512(
-        to, pairs_turns_of(whole ? _mm512_loadu_si512(at) : _mm512_maskz_loadu_epi16(in, at)));
-}
-
-/* Sums [8 eights, EIGHT] of one or two times eight vectors with eight rows. `eights`, and `whole`,
- * whether the last step has all its numbers, are constants after inlining. */
-static ALWAYS_INLINE void eights_multiply(const eights_tile *t, const int eights, const bool whole,
-                                          float *to) {
+/* Sums [8 eights, EIGHT] of one or two times eight vectors with eight rows. `eights` and `whole` are
+ * constants after inlining. */
+static ALWAYS_INLINE void eights_many(const eights_tile *t, const int eights, const bool whole,
+                                      float *to) {
     /* Of a step and of the next: reading right after writing would wait. */
     _Alignas(64) uint32_t words[2][EIGHT][PAIRS_WORDS];
     const uint32_t *x = t->x;
@@ -86,7 +129,7 @@ static ALWAYS_INLINE void eights_multiply(const eights_tile *t, const int eights
     const char *ahead = t->ahead;
     __m512 sums[EIGHT];
     UNROLL for (int i = 0; i < 4 * eights; i++) sums[i] = _mm512_setzero_ps();
-    for (size_t i = 0; i < EIGHT; i++) eights_lay(t, i, 0, whole, words[0][i]);
+    for (size_t i = 0; i < EIGHT; i++) _mm512_store_si512(words[0][i], eights_row(t, i, 0, whole));
     for (size_t s = 0; s < steps; s++) {
         const size_t next = s + 1 < steps ? s + 1 : s;
         uint32_t(*now)[PAIRS_WORDS] = words[s % 2], (*then)[PAIRS_WORDS] = words[(s + 1) % 2];
@@ -102,7 +145,7 @@ static ALWAYS_INLINE void eights_multiply(const eights_tile *t, const int eights
                 UNROLL for (int e = 0; e < eights; e++) a[i * eights + e] =
                     pairs_go_on(a[i * eights + e], of[e], both);
             }
-            eights_lay(t, k, next, whole, then[k]);
+            _mm512_store_si512(then[k], eights_row(t, k, next, whole));
             _mm_prefetch((const void *)ahead, _MM_HINT_T1);
         }
         UNROLL for (int i = 0; i < 4 * eights; i++) {

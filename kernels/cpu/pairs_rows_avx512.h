@@ -5,28 +5,12 @@
  * they lie. A register has eight rows, a word of even and one of odd numbers of each: four numbers of a row
  * stay together, so that a step of 16 rows takes 32 shuffles. Rows of a register's words go round by twos
  * (eight_rows()), so that sums of two registers of them are in order. */
-#include <string.h>
-
 #include "kernels/cpu/pairs_avx512.h"
 
 enum { PAIRS_ROWS = 16, PAIRS_TOGETHER = 4 /* vectors that meet rows together, at most */ };
 
-/* Of 32 numbers of bf16, words of even and of odd numbers in turn: k + 2 below k, k + 3 below k + 1. */
-static inline __m512i pairs_turns_of(__m512i row) {
-    static const uint16_t order[32] = {2,  0,  3,  1,  6,  4,  7,  5,  10, 8,  11,
-                                       9,  14, 12, 15, 13, 18, 16, 19, 17, 22, 20,
-                                       23, 21, 26, 24, 27, 25, 30, 28, 31, 29};
-    return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), row);
-}
-
 static inline __m512i pairs_turns(const float *x) {
     return pairs_turns_of(narrow(_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16)));
-}
-
-static inline long long two_words(const uint32_t *at) {
-    long long both;
-    memcpy(&both, at, sizeof both);
-    return both;
 }
 
 /* 16 numbers of each of two rows. */
