@@ -32,9 +32,10 @@ typedef struct work {
 
 /* ---- products ---------------------------------------------------------------------------- */
 
-/* y = x w^T */
+/* y = x w^T, also where the network is computed in bf16: the rounding of bf16 is more than what the last
+ * steps gain, so they would never end. */
 static fv_status times_rows(work *k, fv_tensor x, fv_tensor w, fv_tensor y) {
-    fv_linear_args a = {.x = x, .n_part = 1, .part = {{.w = w, .y = y}}};
+    fv_linear_args a = {.x = x, .in_f32 = true, .n_part = 1, .part = {{.w = w, .y = y}}};
     return k->in->be->ops->linear(k->in->be, &a);
 }
 

@@ -21,8 +21,9 @@
  * u_i M, made orthonormal, are B, and better than the u_i by three halves of a step. What that has
  * brought is measured, and the iteration ends when hardly any of the estimate is left (the rule:
  * kernels/factor_rule.h). Every product is an operation of the backend with a fixed order of
- * summation: the same M and seed give the same bits with any number of threads, on any path. A BLAS
- * would not, and would bring threads that fight with the backend's. */
+ * summation, in f32 whatever the backend computes in: the same M and seed give the same bits with any
+ * number of threads, on any path. A BLAS would not, and would bring threads that fight with the
+ * backend's. */
 #include "kernels/matrices.h"
 
 typedef enum fv_factor_way { FV_FACTOR_AUTO = 0, FV_FACTOR_GRAM, FV_FACTOR_SKETCH } fv_factor_way;

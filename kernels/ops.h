@@ -99,6 +99,7 @@ typedef struct fv_linear_part {
  * rows depend on that part and that row of x only. */
 typedef struct fv_linear_args {
     fv_tensor x; /* [M, K] */
+    bool in_f32; /* whatever the backend computes in; all parts have weights in F32: factors */
     int32_t n_part;
     fv_linear_part part[FV_LINEAR_MAX_PARTS];
 } fv_linear_args;

@@ -126,11 +126,11 @@ typedef enum product {
     N_PRODUCT
 } product;
 
-static product product_of(const fv_backend *be, const fv_tensor *w) {
+static product product_of(const fv_backend *be, const fv_linear_args *a, const fv_tensor *w) {
     if (w->dtype == FV_INT8 && !w->quant->group) return IN_INT8;
     if (w->dtype == FV_INT8 && w->quant->group <= 32 && !w->quant->min) return IN_INT8_GROUPS;
     if (w->dtype == FV_INT4 && w->quant->integers) return IN_INT4_INTEGERS;
-    return w->quant || be->compute == FV_COMPUTE_BF16 ? IN_BF16 : IN_F32;
+    return w->quant || (be->compute == FV_COMPUTE_BF16 && !a->in_f32) ? IN_BF16 : IN_F32;
 }
 
 /* All parts of one kind. */
@@ -161,6 +161,7 @@ static fv_status check_part(const fv_linear_args *a, const fv_linear_part *p) {
     assert(p->w.cols == a->x.cols && p->w.ld == p->w.cols);
     assert(p->y.rows == a->x.rows && p->y.cols == p->w.rows);
     assert(is_vector_of(&p->bias, p->w.rows));
+    assert(!a->in_f32 || p->w.dtype == FV_F32);
     assert(!p->w.quant == (p->w.dtype < FV_N_DTYPE));
     assert(!p->w.quant || p->w.quant->group % (p->w.dtype == FV_INT4 ? 32 : 16) == 0);
     assert(!p->w.quant || !p->w.quant->integers || (!p->w.quant->zero && !p->w.quant->min));
@@ -177,9 +178,9 @@ static fv_status cpu_linear(fv_backend *be, const fv_linear_args *a) {
     for (int i = 0; i < a->n_part; i++) FV_TRY(check_part(a, &a->part[i]));
     if (a->x.rows == 0) return FV_OK;
     for (product in = IN_F32; in < N_PRODUCT; in++) {
-        fv_linear_args some = {.x = a->x};
+        fv_linear_args some = {.x = a->x, .in_f32 = a->in_f32};
         for (int i = 0; i < a->n_part; i++)
-            if (product_of(be, &a->part[i].w) == in) some.part[some.n_part++] = a->part[i];
+            if (product_of(be, a, &a->part[i].w) == in) some.part[some.n_part++] = a->part[i];
         if (some.n_part > 0) FV_TRY(linear_in(be->impl, in, &some));
     }
     return FV_OK;

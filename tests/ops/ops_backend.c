@@ -77,7 +77,9 @@ static void test_refusals(void) {
     float one = 1, y = 7777;
     fv_tensor none = fv_tensor_of(&y, FV_F32, 0, 1), w1 = fv_tensor_of(&one, FV_F32, 1, 1);
     int32_t id = 0;
-    check(be.ops->linear(&be, &(fv_linear_args){none, 1, {{.w = w1, .y = none}}}) == FV_OK,
+    check(be.ops->linear(
+              &be, &(fv_linear_args){.x = none, .n_part = 1, .part = {{.w = w1, .y = none}}}) ==
+              FV_OK,
           "linear");
     check(be.ops->norm(&be, &(fv_norm_args){.x = none, .w = w1, .y = none}) == FV_OK, "norm");
     check(be.ops->activate(&be, &(fv_activate_args){.x = none, .y = none}) == FV_OK, "activate");
