@@ -2,7 +2,9 @@
  * integers, the same in any order; VPDPBUSD's first operand is unsigned, so w is raised by 128, and 128 times
  * the sum of the row of x is taken off. Sums may wrap around on the way: what is left fits.
  *
- * Few rows of x: w is read once, where it lies, and streams past them; a sum is spread over 16 lanes.
+ * Few rows of x: w is read once, where it lies, and streams past them; a sum is spread over 16 lanes. With
+ * one or two rows of x, rows of w are read one after the other, which the memory's prefetchers follow; with more,
+ * several at a time meet what is loaded of x.
  * Many rows: lanes are rows of w, laid as quads (quads_avx512.h), which meet strips of rows of x, interleaved
  * by quads. A panel costs as much to lay as a few rows of x to multiply. */
 #include <immintrin.h>
@@ -123,7 +125,9 @@ static ALWAYS_INLINE void few_tile(const work *t, int m, int n, const int mr, co
     UNROLL for (int i = 0; i < mr * nr; i++) acc[i] = _mm512_setzero_si512();
     for (size_t k = 0; k < whole; k += STEP) {
         if (m == 0) {
+            /* Twice: a core drops such a request while it waits for as many lines as it can. */
             UNROLL for (int j = 0; j < nr; j++) {
+                _mm_prefetch((const void *)((uintptr_t)w[j] + 2 * ahead + k), _MM_HINT_T1);
                 _mm_prefetch((const void *)((uintptr_t)w[j] + ahead + k), _MM_HINT_T1);
             }
         }
@@ -139,6 +143,29 @@ static ALWAYS_INLINE void few_tile(const work *t, int m, int n, const int mr, co
             t->sums[(m + i) * COLUMNS + n + j] += out[i * nr + j];
 }
 
+/* Row n of w and mr rows of x, one or two. */
+static ALWAYS_INLINE void few_row(const work *t, int n, const int mr) {
+    const size_t whole = t->K / (2 * STEP) * 2 * STEP;
+    const int8_t *w = t->w + (size_t)n * t->K;
+    const __m512i none = _mm512_setzero_si512();
+    __m512i acc[2][2]; /* of even steps and of odd ones: each waits for the one before */
+    int32_t out[4];
+    UNROLL for (int j = 0; j < 2; j++) acc[j][0] = acc[j][1] = none;
+    for (size_t k = 0; k < whole; k += 2 * STEP) {
+        UNROLL for (int j = 0; j < 2; j++) {
+            few_step(&w, k + (size_t)j * STEP, ~(__mmask64)0, t->x, t->ldx, acc[j], mr, 1);
+        }
+    }
+    for (size_t k = whole; k < t->K; k += STEP) {
+        const size_t left = t->K - k;
+        const __mmask64 in = left < STEP ? ((__mmask64)1 << left) - 1 : ~(__mmask64)0;
+        few_step(&w, k, in, t->x, t->ldx, acc[0], mr, 1);
+    }
+    UNROLL for (int i = 0; i < 2; i++) acc[0][i] = _mm512_add_epi32(acc[0][i], acc[1][i]);
+    _mm_storeu_si128((void *)out, four_sums(acc[0][0], acc[0][1], none, none));
+    for (int i = 0; i < mr; i++) t->sums[i * COLUMNS + n] += out[i];
+}
+
 static NEVER_INLINE void few_1(const work *t, int m, int n) { few_tile(t, m, n, 1, 8); }
 static NEVER_INLINE void few_2(const work *t, int m, int n) { few_tile(t, m, n, 2, 8); }
 static NEVER_INLINE void few_3(const work *t, int m, int n) { few_tile(t, m, n, 3, 4); }
@@ -146,6 +173,9 @@ static NEVER_INLINE void few_4(const work *t, int m, int n) { few_tile(t, m, n, 
 
 static void few_products(const work *t) {
     static void (*const tile[])(const work *, int, int) = {few_1, few_2, few_3, few_4};
+    for (int n = 0; t->M == 1 && n < t->N; n++) few_row(t, n, 1);
+    for (int n = 0; t->M == 2 && n < t->N; n++) few_row(t, n, 2);
+    if (t->M <= 2) return;
     for (int n = 0; n < t->N; n += 8)
         for (int m = 0; m < t->M; m += 4) {
             int rows = min_int(4, t->M - m);
