@@ -148,9 +148,11 @@ static int32_t more(int32_t a, int32_t b) { return a > b ? a : b; }
 static int32_t less(int32_t a, int32_t b) { return a < b ? a : b; }
 
 static int32_t layer_of(const fv_choice *c, int32_t i, int32_t n_layer, bool early) {
-    int32_t own = (int32_t)c->value[i], least = (int32_t)c->method->param[i].min;
-    int32_t mapped = more(fv_layer_of_32(c->value[i], n_layer), least);
+    const fv_param_info *p = &c->method->param[i];
+    int32_t own = (int32_t)c->value[i], mapped = fv_layer_of_32(c->value[i], n_layer);
     if (c->given[i]) return own;
+    if (p->type == FV_PARAM_LAYER && own < 32) mapped = less(mapped, n_layer - 1);
+    mapped = more(mapped, (int32_t)p->min);
     return early ? more(mapped, less(own, n_layer / 4)) : mapped;
 }
 

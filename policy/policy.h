@@ -134,7 +134,8 @@ void fv_choice_params(const fv_choice *c, int32_t n_layer, fv_params *out);
 int32_t fv_layer_of_32(double layer, int32_t n_layer);
 
 /* Parameter i, a LAYER, for a network of n_layer layers. As given; or mapped from 32 layers, but no
- * less than the parameter's minimum: k/32 to round(k n_layer / 32), and k/32+ to no less than k
+ * less than the parameter's minimum: k/32 to round(k n_layer / 32), where k < 32 to the last layer at
+ * most (28/32 of three layers is the third one), and k/32+ to no less than k
  * either, as long as k is in the first quarter of the network. What the first layers do depends
  * on how many there are before them, and not on how many follow: FastV's layer 2 of 32 is the first
  * after two that run all tokens. */

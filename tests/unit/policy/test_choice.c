@@ -111,6 +111,12 @@ Test(choice, layers_of_32_are_mapped_and_others_are_not) {
     cr_assert_eq(choice_layer(&c, "layer", 12), 1);
     cr_assert_eq(choice_layer(&c, "layer", 1), 1, "no less than may be written");
     prints(&c, 2, "3/32");
+    sets(&c, "layer=28/32");
+    cr_assert_eq(choice_layer(&c, "layer", 32), 28);
+    cr_assert_eq(choice_layer(&c, "layer", 12), 11);
+    cr_assert_eq(choice_layer(&c, "layer", 3), 2, "the last layer, and not one after it");
+    sets(&c, "layer=32/32");
+    cr_assert_eq(choice_layer(&c, "layer", 3), 3);
 }
 
 /* An early layer k/32+ of networks of n: k, but no deeper than the first quarter, unless its share
