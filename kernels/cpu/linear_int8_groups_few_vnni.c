@@ -1,8 +1,8 @@
 /* y = x w^T + bias (+ y) for few rows of x, with weights in groups of integers of 8 or 4 bits, with
- * AVX-512 VNNI. What counts is how fast w is read, so each row of w is read from its begin to its end, one row
- * after the other as they lie, which the memory's prefetchers follow. 16 groups of a row, a run, are the lanes
- * of a register of sums. Those of 16 rows are kept, turned so that lanes are rows, scaled and added up while
- * the next 16 rows are read: done on its own, that would leave the memory idle.
+ * AVX-512 VNNI. What counts is how fast w is read, so rows of w are read one after the other as they lie, which
+ * the memory's prefetchers follow; two at a time with two rows of x or more, to load x half as often. 16 groups
+ * of a row, a run, are the lanes of a register of sums. Those of 16 rows are kept, turned so that lanes are rows,
+ * scaled and added up while the next 16 rows are read: done on its own, that would leave the memory idle.
  *
  * VPDPBUSD's first operand is unsigned, so w is raised by 128, and integers of 4 bits are 0..15 as they
  * lie; sums begin at what that adds, with the other sign: it depends on x alone. */
@@ -13,9 +13,10 @@
 #include "kernels/cpu/linear_parts_lanes.h"
 #include "kernels/cpu/scales_avx512.h"
 
-/* NEAR, FAR: bytes between what is read and what is fetched, to L2. A core drops such a request while it waits
- * for as many lines as it can, so each line is asked for twice. */
-enum { RUN = LANES, QUADS_OF_RUN = 8, ROWS = 4, NEAR = 4096, FAR = 10240 };
+/* ROWS: of x, at most. TOGETHER: rows of w that are read side by side. NEAR, FAR: bytes between what is read and
+ * what is fetched, to L2. A core drops such a request while it waits for as many lines as it can, so each line
+ * is asked for twice. */
+enum { RUN = LANES, QUADS_OF_RUN = 8, ROWS = 4, TOGETHER = 2, NEAR = 4096, FAR = 10240 };
 
 /* A run of a row of x; groups after the last are zeros. Lane 4 q + i of quads and sums is group 4 i + q, which
  * is what a run of w becomes with the fewest shuffles. Quads of a group: its columns in their order, or, for
@@ -128,31 +129,41 @@ static ALWAYS_INLINE void run_of(const uint8_t *at, size_t left, const bool whol
     UNROLL for (int j = 0; j < QUADS_OF_RUN; j++) quad[j] = _mm512_xor_si512(quad[j], flip);
 }
 
-/* The sums of a run of w with one of x. */
-static ALWAYS_INLINE __m512i sums_of_run(const __m512i quad[QUADS_OF_RUN], const x_run *x,
-                                         const bool int4) {
-    __m512i sum = _mm512_loadu_si512(x->start), odd = _mm512_setzero_si512();
+/* The sums of runs of nr rows of w with one of x. */
+static ALWAYS_INLINE void sums_of_runs(__m512i quad[][QUADS_OF_RUN], const x_run *x, __m512i *sum,
+                                       const int nr, const bool int4) {
+    __m512i odd[TOGETHER];
+    UNROLL for (int j = 0; j < nr; j++) {
+        sum[j] = _mm512_loadu_si512(x->start);
+        odd[j] = _mm512_setzero_si512();
+    }
     UNROLL for (int q = 0; q < QUADS_OF_RUN; q++) {
         const __m512i by = _mm512_loadu_si512(x->quad[q]);
-        if (int4 && q % 2)
-            odd = _mm512_dpbusd_epi32(odd, quad[q], by);
-        else
-            sum = _mm512_dpbusd_epi32(sum, quad[q], by);
+        UNROLL for (int j = 0; j < nr; j++) {
+            if (int4 && q % 2)
+                odd[j] = _mm512_dpbusd_epi32(odd[j], quad[j][q], by);
+            else
+                sum[j] = _mm512_dpbusd_epi32(sum[j], quad[j][q], by);
+        }
     }
-    return int4 ? _mm512_add_epi32(sum, _mm512_srai_epi32(odd, 4)) : sum;
+    UNROLL for (int j = 0; j < nr; j++) {
+        if (int4) sum[j] = _mm512_add_epi32(sum[j], _mm512_srai_epi32(odd[j], 4));
+    }
 }
 
 /* ---- 16 rows of w ---------------------------------------------------------------------- */
 
-/* Rows [n0, n0 + rows) of w, and for each row of x the sums of all runs. `packed`: the upper half of a sum is
- * its group's scale, of 16 bits, which then needs no transposing of its own; sums of integers of 4 bits fit in
- * the lower half, as |sum| <= 32 * 8 * 127. */
+static const __mmask32 UPPER_WORDS = 0xaaaaaaaa; /* upper halves of dwords */
+
+/* Rows [n0, n0 + rows) of w, and the sums of all runs: `packed`, two to a dword, as sums of integers of 4 bits
+ * fit in 16, |sum| <= 32 * 8 * 127. Row 0 of x has the lower half of the first dword, and the group's scale the
+ * upper one; then two rows of x follow in each. So scales need no transposing of their own. */
 typedef struct few_rows {
     const fv_linear_part *p;
     int64_t n0;
     int rows;
     bool packed;
-    run_sums *sums; /* [rows of x, runs] */
+    run_sums *sums; /* [rows of x or dwords, runs] */
     float acc[ROWS][LANES];
 } few_rows;
 
@@ -161,112 +172,154 @@ static bool is_packed(const fv_tensor *w) {
 }
 
 /* Scales of a run of a row, of which `groups` are there, into the upper halves of its sums. */
-static ALWAYS_INLINE __m512i pack_scales(__m512i sums, const uint16_t *at, size_t groups,
+static ALWAYS_INLINE __m512i with_scales(__m512i sums, const uint16_t *at, size_t groups,
                                          const bool whole) {
     const __m512i group = _mm512_set_epi16(15, 0, 11, 0, 7, 0, 3, 0, 14, 0, 10, 0, 6, 0, 2, 0, 13,
                                            0, 9, 0, 5, 0, 1, 0, 12, 0, 8, 0, 4, 0, 0, 0);
     const __mmask16 there = whole ? 0xffff : (__mmask16)((1u << groups) - 1);
     const __m256i scales =
         whole ? _mm256_loadu_si256((const void *)at) : _mm256_maskz_loadu_epi16(there, at);
-    return _mm512_mask_permutexvar_epi16(sums, 0xaaaaaaaa, group, _mm512_castsi256_si512(scales));
+    return _mm512_mask_permutexvar_epi16(sums, UPPER_WORDS, group, _mm512_castsi256_si512(scales));
 }
 
-/* The sums of run u of row r. */
-static ALWAYS_INLINE void read_run(const few_rows *f, const x_run *x, int r, size_t u, size_t runs,
-                                   size_t groups, size_t left, const bool whole, const int mr,
-                                   const bool int4, const bool packed) {
+/* The sums of run u of nr rows from r on, of which `groups` and `left` bytes of a row are there. */
+static ALWAYS_INLINE void read_runs(const few_rows *f, const x_run *x, int r, size_t u, size_t runs,
+                                    size_t groups, size_t left, const bool whole, const int mr,
+                                    const int nr, const bool int4, const bool packed) {
     const fv_quant *quant = f->p->w.quant;
-    const size_t row = (size_t)(f->n0 + r);
-    __m512i quad[QUADS_OF_RUN];
-    run_of((const uint8_t *)f->p->w.data + row * quant->row_bytes + u * (int4 ? 256 : 512), left,
-           whole, int4, quad);
+    const uint16_t *scales[TOGETHER];
+    __m512i quad[TOGETHER][QUADS_OF_RUN], sums[ROWS][TOGETHER];
+    UNROLL for (int j = 0; j < nr; j++) {
+        const size_t row = (size_t)f->n0 + (size_t)min_int(r + j, f->rows - 1);
+        scales[j] = (const uint16_t *)quant->scale + row * (size_t)quant->groups + u * RUN;
+        run_of((const uint8_t *)f->p->w.data + row * quant->row_bytes + u * (int4 ? 256 : 512),
+               left, whole, int4, quad[j]);
+    }
     UNROLL for (int m = 0; m < mr; m++) {
-        __m512i sums = sums_of_run(quad, x + (size_t)m * runs + u, int4);
-        if (packed)
-            sums = pack_scales(
-                sums, (const uint16_t *)quant->scale + row * (size_t)quant->groups + u * RUN,
-                groups, whole);
-        f->sums[(size_t)m * runs + u].row[r] = sums;
+        sums_of_runs(quad, x + (size_t)m * runs + u, sums[m], nr, int4);
+        UNROLL for (int j = 0; j < nr; j++) {
+            run_sums *to = f->sums + u;
+            if (!packed)
+                to[(size_t)m * runs].row[r + j] = sums[m][j];
+            else if (m == 0)
+                to->row[r + j] = with_scales(sums[0][j], scales[j], groups, whole);
+            else if (m % 2 == 0)
+                sums[m][j] = _mm512_mask_blend_epi16(UPPER_WORDS, sums[m - 1][j],
+                                                     _mm512_slli_epi32(sums[m][j], 16));
+            if (packed && m > 0 && (m % 2 == 0 || m == mr - 1))
+                to[(size_t)(m + 1) / 2 * runs].row[r + j] = sums[m][j];
+        }
     }
 }
 
-static ALWAYS_INLINE void read_row(const few_rows *f, const fv_cpu_packed_linear *b, int r,
-                                   const int mr, const bool int4, const bool packed) {
+static ALWAYS_INLINE void read_rows(const few_rows *f, const fv_cpu_packed_linear *b, int r,
+                                    const int mr, const int nr, const bool int4,
+                                    const bool packed) {
     const fv_tensor *w = &f->p->w;
     const size_t runs = runs_of(w->cols), size = int4 ? 256 : 512;
     const size_t bytes = int4 ? ((size_t)w->cols + 1) / 2 : (size_t)w->cols, whole = bytes / size;
     const size_t scale_bytes = (size_t)w->quant->groups * fv_dtype_bytes(w->quant->scale_type);
     if (!packed) /* they are read when the next rows are */
-        for (size_t i = 0; i < scale_bytes; i += 64)
-            _mm_prefetch((const char *)w->quant->scale + (size_t)(f->n0 + r) * scale_bytes + i,
-                         _MM_HINT_T1);
+        for (size_t i = 0; i < (size_t)nr * scale_bytes; i += 64)
+            _mm_prefetch(
+                (const void *)((uintptr_t)w->quant->scale + (size_t)(f->n0 + r) * scale_bytes + i),
+                _MM_HINT_T1);
     for (size_t u = 0; u < whole; u++)
-        read_run(f, b->x, r, u, runs, RUN, size, true, mr, int4, packed);
+        read_runs(f, b->x, r, u, runs, RUN, size, true, mr, nr, int4, packed);
     if (whole < runs)
-        read_run(f, b->x, r, whole, runs, int8_groups(w->cols) - whole * RUN, bytes - whole * size,
-                 false, mr, int4, packed);
+        read_runs(f, b->x, r, whole, runs, int8_groups(w->cols) - whole * RUN, bytes - whole * size,
+                  false, mr, nr, int4, packed);
 }
 
-/* acc goes on by the first `groups` groups of a run, whose sums have rows in lanes, that of group 4 i + q in
- * turned[i][q]. Their scales are in the upper halves, of type `t`, or `apart`. */
-static ALWAYS_INLINE __m512 add_groups(__m512 acc, __m512i turned[4][4], size_t groups,
-                                       const x_run *x, float apart[][LANES], const bool packed,
-                                       const fv_dtype t) {
+/* Dwords of a run of 16 rows with rows in lanes: those of group 4 i + q are in to[i][q]. */
+static ALWAYS_INLINE void turn_run(const __m512i row[LANES], __m512i to[4][4]) {
+    __m512i four[4][4];
+    UNROLL for (int i = 0; i < 4; i++) {
+        UNROLL for (int j = 0; j < 4; j++) four[i][j] = row[4 * i + j];
+        turn_dwords(four[i]);
+    }
+    UNROLL for (int i = 0; i < 4; i++) {
+        UNROLL for (int j = 0; j < 4; j++) to[i][j] = four[j][i];
+        turn_quarters(to[i]);
+    }
+}
+
+/* Where sums are: dwords, or halves of them. */
+typedef enum place { WHOLE, LOWER, UPPER } place;
+
+/* acc goes on by the first `groups` groups of a run. */
+static ALWAYS_INLINE void add_groups(float acc[LANES], __m512i turned[4][4], const place in,
+                                     size_t groups, const x_run *x, float scale[][LANES]) {
+    __m512 all = _mm512_loadu_ps(acc);
     UNROLL for (size_t g = 0; g < RUN; g++) {
         if (g < groups) {
             __m512i sum = turned[g / 4][g % 4];
-            __m512 scale;
-            if (!packed) {
-                scale = _mm512_loadu_ps(apart[g]);
-            } else {
-                const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
-                scale = t == FV_BF16
-                            ? _mm512_castsi512_ps(_mm512_and_si512(sum, upper))
-                            : _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(sum, 16)));
-                sum = _mm512_srai_epi32(_mm512_slli_epi32(sum, 16), 16);
-            }
-            scale = _mm512_mul_ps(scale, _mm512_set1_ps(x->scale[g]));
-            acc = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(sum), acc);
+            if (in == LOWER) sum = _mm512_slli_epi32(sum, 16);
+            if (in != WHOLE) sum = _mm512_srai_epi32(sum, 16);
+            __m512 by = _mm512_mul_ps(_mm512_loadu_ps(scale[g]), _mm512_set1_ps(x->scale[g]));
+            all = _mm512_fmadd_ps(by, _mm512_cvtepi32_ps(sum), all);
         }
     }
-    return acc;
+    _mm512_storeu_ps(acc, all);
 }
 
-static ALWAYS_INLINE void add_run_of(few_rows *f, const fv_cpu_packed_linear *b, size_t u,
-                                     size_t groups, const bool packed, const fv_dtype t) {
+/* The scales in the upper halves. */
+static ALWAYS_INLINE void scales_in(__m512i turned[4][4], const fv_dtype t, float to[][LANES]) {
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
+    UNROLL for (int g = 0; g < RUN; g++) {
+        const __m512i dword = turned[g / 4][g % 4];
+        if (t == FV_BF16)
+            _mm512_storeu_si512(to[g], _mm512_and_si512(dword, upper));
+        else
+            _mm512_storeu_ps(to[g],
+                             _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(dword, 16))));
+    }
+}
+
+/* Adds up `groups` groups, of run u, of all rows of f: packed ones. */
+static ALWAYS_INLINE void add_packed(few_rows *f, const fv_cpu_packed_linear *b, size_t u,
+                                     size_t groups) {
+    const size_t runs = runs_of(b->a->x.cols);
+    const x_run *x = (const x_run *)b->x + u;
+    __m512i turned[4][4];
+    float scale[RUN][LANES];
+    turn_run(f->sums[u].row, turned);
+    if (f->p->w.quant->scale_type == FV_BF16)
+        scales_in(turned, FV_BF16, scale);
+    else
+        scales_in(turned, FV_F16, scale);
+    add_groups(f->acc[0], turned, LOWER, groups, x, scale);
+    for (int m = 1; m < b->a->x.rows; m += 2) {
+        turn_run(f->sums[(size_t)(m + 1) / 2 * runs + u].row, turned);
+        add_groups(f->acc[m], turned, LOWER, groups, x + (size_t)m * runs, scale);
+        if (m + 1 < b->a->x.rows)
+            add_groups(f->acc[m + 1], turned, UPPER, groups, x + (size_t)(m + 1) * runs, scale);
+    }
+}
+
+static ALWAYS_INLINE void add_whole(few_rows *f, const fv_cpu_packed_linear *b, size_t u,
+                                    size_t groups) {
     const size_t runs = runs_of(b->a->x.cols);
     float scale[RUN][LANES];
-    if (!packed) scales_of(f->p->w.quant, f->n0, f->rows, u * RUN, groups, scale);
+    scales_of(f->p->w.quant, f->n0, f->rows, u * RUN, groups, scale);
     for (int m = 0; m < b->a->x.rows; m++) {
-        const __m512i *row = f->sums[(size_t)m * runs + u].row;
-        const x_run *x = (const x_run *)b->x + (size_t)m * runs + u;
-        __m512i four[4][4], turned[4][4];
-        UNROLL for (int i = 0; i < 4; i++) {
-            UNROLL for (int j = 0; j < 4; j++) four[i][j] = row[4 * i + j];
-            turn_dwords(four[i]);
-        }
-        UNROLL for (int i = 0; i < 4; i++) {
-            UNROLL for (int j = 0; j < 4; j++) turned[i][j] = four[j][i];
-            turn_quarters(turned[i]);
-        }
-        __m512 acc = _mm512_loadu_ps(f->acc[m]);
-        if (groups == RUN)
-            acc = add_groups(acc, turned, RUN, x, scale, packed, t);
-        else
-            acc = add_groups(acc, turned, groups, x, scale, packed, t);
-        _mm512_storeu_ps(f->acc[m], acc);
+        const size_t at = (size_t)m * runs + u;
+        __m512i turned[4][4];
+        turn_run(f->sums[at].row, turned);
+        add_groups(f->acc[m], turned, WHOLE, groups, (const x_run *)b->x + at, scale);
     }
 }
 
-/* Adds up run u of all rows of f. */
 static NEVER_INLINE void add_run(few_rows *f, const fv_cpu_packed_linear *b, size_t u) {
-    const size_t left = int8_groups(b->a->x.cols) - u * RUN, groups = left < RUN ? left : RUN;
-    if (!f->packed)
-        add_run_of(f, b, u, groups, false, FV_F32);
-    else if (f->p->w.quant->scale_type == FV_BF16)
-        add_run_of(f, b, u, groups, true, FV_BF16);
+    const size_t left = int8_groups(b->a->x.cols) - u * RUN;
+    if (f->packed && left >= RUN)
+        add_packed(f, b, u, RUN);
+    else if (f->packed)
+        add_packed(f, b, u, left);
+    else if (left >= RUN)
+        add_whole(f, b, u, RUN);
     else
-        add_run_of(f, b, u, groups, true, FV_F16);
+        add_whole(f, b, u, left);
 }
 
 static void store(const few_rows *f, const fv_cpu_packed_linear *b) {
@@ -281,6 +334,7 @@ static ALWAYS_INLINE void items(const fv_cpu_packed_linear *b, const fv_linear_p
                                 int64_t begin, int64_t end, run_sums *scratch, const int mr,
                                 const bool int4, const bool packed) {
     const size_t runs = runs_of(b->a->x.cols);
+    const int nr = mr > 1 ? TOGETHER : 1;
     few_rows each[2], *before = NULL;
     for (int64_t i = begin; i < end; i++) {
         few_rows *f = &each[i % 2];
@@ -288,9 +342,9 @@ static ALWAYS_INLINE void items(const fv_cpu_packed_linear *b, const fv_linear_p
         f->rows = min_int(LANES, p->w.rows - f->n0);
         f->sums = scratch + (size_t)(i % 2) * (size_t)mr * runs;
         size_t u = 0;
-        for (int r = 0; r < f->rows; r++) {
-            read_row(f, b, r, mr, int4, packed);
-            for (; before && u < runs * (size_t)(r + 1) / (size_t)f->rows; u++)
+        for (int r = 0; r < f->rows; r += nr) {
+            read_rows(f, b, r, mr, nr, int4, packed);
+            for (; before && u * (size_t)f->rows < runs * (size_t)(r + nr) && u < runs; u++)
                 add_run(before, b, u);
         }
         if (before) store(before, b);
