@@ -11,10 +11,11 @@ rounds as asked for; then the steadiest count, and the output says so. Decode sh
 
 An engine that the fastest peer beats by more than 1.5x in every stage of the first round is not asked again. Of PyTorch:
 eager, and compiled with freezing (decode with a static cache; a prompt is compiled too). llama.cpp is built from the
-source of PyPI's llama-cpp-python; its weights are quantized by gguf-py from the same numbers; those in int8 and int4 also
-run with --no-repack, which leaves AMX out. Weights are in memory before anything is timed. Keys and values have 16 bits
-in all, but in PyTorch the type of the weights. Each engine is a process of its own: what one cannot do, what crashes, and
-what takes longer than --limit to start or for a round, the table says, and it is not asked again.
+source of PyPI's llama-cpp-python; its weights are quantized by gguf-py from the same numbers, in int4 with the output
+head in Q8_0 as fovea's; those in int8 and int4 also run with --no-repack, which leaves AMX out. Weights are in memory
+before anything is timed. Keys and values have 16 bits in all, but in PyTorch the type of the weights. Each engine is a
+process of its own: what one cannot do, what crashes, and what takes longer than --limit to start or for a round, the
+table says, and it is not asked again.
 
 Needs .venv (./dev parity) and PyPI. Run it on a machine that does nothing else.
 """

@@ -4,7 +4,7 @@ import subprocess
 
 import numpy as np
 
-from classes import BIN, SCRATCH
+from classes import BIN, GGUF, SCRATCH
 
 
 def make_model(name, layers):
@@ -14,12 +14,12 @@ def make_model(name, layers):
         if not (where / dtype / "config.json").exists():
             subprocess.run([BIN / "fovea", "synth", "--shape", name, "--family", "llama", "--layers", str(layers), "--dtype",
                             dtype, "--seed", "1", "--out", where / dtype], check=True, stdout=subprocess.DEVNULL)
-    for kind in ("F32", "BF16", "Q8_0", "Q4_0"):
-        write_gguf(where / "f32", where / f"{kind}.gguf", kind)
+    for name, (kind, head) in GGUF.items():
+        write_gguf(where / "f32", where / f"{name}.gguf", kind, head)
     return where
 
 
-def write_gguf(directory, to, kind):
+def write_gguf(directory, to, kind, head):
     if to.exists():
         return
     import gguf
@@ -55,7 +55,7 @@ def write_gguf(directory, to, kind):
                 turned = {"attn_q": heads, "attn_k": kv}.get(names[part])
                 if turned:
                     w = w.reshape(turned, 2, -1, w.shape[1]).swapaxes(1, 2).reshape(w.shape)
-            type_ = gguf.GGMLQuantizationType["F32" if w.ndim == 1 else kind]
+            type_ = gguf.GGMLQuantizationType["F32" if w.ndim == 1 else head if own == "output" else kind]
             out.add_tensor(own + ".weight", gguf.quants.quantize(np.ascontiguousarray(w), type_), raw_dtype=type_)
     out.write_header_to_file()
     out.write_kv_data_to_file()
