@@ -68,22 +68,29 @@ void fv_pairs_pack_bf16(const void *args, void *scratch, int64_t begin, int64_t 
 
 /* ---- products -------------------------------------------------------------------------- */
 
-static ALWAYS_INLINE void products_of(const eights_tile *t, int M, const bool whole, float *sums) {
+static ALWAYS_INLINE void products_of(const eights_tile *t, int M, const eights_place place,
+                                      float *sums) {
     switch (M) {
-    case 1: eights_few(t, 1, whole, sums); break;
-    case EIGHTS_FEW: eights_few(t, EIGHTS_FEW, whole, sums); break;
-    case EIGHT: eights_many(t, 1, whole, sums); break;
-    default: eights_many(t, 2, whole, sums);
+    case 1: eights_few(t, 1, place, sums); break;
+    case EIGHTS_FEW: eights_few(t, EIGHTS_FEW, place, sums); break;
+    default: eights_many(t, 1, place, sums);
     }
 }
 
 /* Sums of M rows of x, few or whole eights. A function of its own, between two settings of MXCSR: nothing of it
  * may move out. */
 static NEVER_INLINE void products(const eights_tile *t, int M, float *sums) {
-    if (t->last == ~0u)
-        products_of(t, M, true, sums);
+    const bool whole = t->last == ~0u;
+    if (M > EIGHT && whole)
+        eights_many(t, 2, EIGHTS_WHOLE, sums);
+    else if (M > EIGHT)
+        eights_many(t, 2, EIGHTS_PART, sums);
+    else if (t->behind)
+        products_of(t, M, EIGHTS_ACROSS, sums);
+    else if (whole)
+        products_of(t, M, EIGHTS_WHOLE, sums);
     else
-        products_of(t, M, false, sums);
+        products_of(t, M, EIGHTS_PART, sums);
 }
 
 /* Puts sums [M, 8] into columns [n0, n0 + 8) of y that `in` names; bias [8] or NULL. */
@@ -99,6 +106,9 @@ static void store_eights(const fv_linear_part *p, int m, int M, int64_t n0, __mm
     }
 }
 
+/* The first n numbers of 32, or all. */
+static __mmask32 numbers_of(size_t n) { return n ? (1u << n) - 1 : ~0u; }
+
 /* Columns [n0, n0 + 8) of y, as far as there are. */
 static void item(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t n0) {
     const size_t K = (size_t)p->w.cols, bytes_row = K * sizeof(uint16_t);
@@ -111,10 +121,16 @@ static void item(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t
     eights_tile t = {.x = b->x,
                      .ldx = steps * (few ? PAIRS_WORDS : EIGHTS_WORDS),
                      .steps = steps,
-                     .last = K % PAIRS_STEP || K == 0 ? (1u << K % PAIRS_STEP) - 1 : ~0u,
+                     .last = K == 0 ? 0 : numbers_of(K % PAIRS_STEP),
                      .ahead = at + EIGHT * bytes_row,
                      .each = M <= 2 * EIGHT ? 64 : 32};
-    for (int i = 0; i < EIGHT; i++) t.row[i] = at + (size_t)(i < N ? i : N - 1) * bytes_row;
+    if (M <= EIGHT && K % PAIRS_STEP == 0 &&
+        K) { /* sums of more rows leave no registers for lines */
+        t.behind = (uintptr_t)at % 64 / sizeof(uint16_t);
+        t.last = numbers_of(t.behind);
+    }
+    for (int i = 0; i < EIGHT; i++)
+        t.row[i] = at + (size_t)(i < N ? i : N - 1) * bytes_row - t.behind * sizeof(uint16_t);
     for (int m = 0; m < M; m += 2 * EIGHT) {
         const int left = M - m < 2 * EIGHT ? M - m : 2 * EIGHT;
         const unsigned before = _mm_getcsr();

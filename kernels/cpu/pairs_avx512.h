@@ -45,11 +45,15 @@ static inline __m512i pairs_row_words(__m512i row) {
 }
 
 /* Of 32 numbers of bf16, words of even and of odd numbers in turn: k + 2 below k, k + 3 below k + 1. */
-static inline __m512i pairs_turns_of(__m512i row) {
+static inline __m512i pairs_turns_order(void) {
     static const uint16_t order[32] = {2,  0,  3,  1,  6,  4,  7,  5,  10, 8,  11,
                                        9,  14, 12, 15, 13, 18, 16, 19, 17, 22, 20,
                                        23, 21, 26, 24, 27, 25, 30, 28, 31, 29};
-    return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), row);
+    return _mm512_loadu_si512(order);
+}
+
+static inline __m512i pairs_turns_of(__m512i row) {
+    return _mm512_permutexvar_epi16(pairs_turns_order(), row);
 }
 
 /* Which one broadcast gives to all pairs of lanes. */

@@ -20,13 +20,23 @@ enum {
     EIGHTS_FEW = 2                      /* vectors, at most, that meet rows which are transposed */
 };
 
+/* How rows lie in memory. Where all of them begin equally far behind the start of a line of 64 bytes, lines are
+ * read, each once, and kept until the next step; steps would be in two lines each. */
+typedef enum eights_place {
+    EIGHTS_WHOLE, /* the last step has all its numbers */
+    EIGHTS_PART,
+    EIGHTS_ACROSS /* lines are read; the last step has all its numbers */
+} eights_place;
+
 typedef struct eights_tile {
-    /* volatile: read where they are used, as compilers would keep them in registers of vectors */
+    /* Rows, or the starts of their lines; `behind` numbers later they begin. volatile: read where they are used, as
+     * compilers would keep them in registers of vectors. */
     const char *volatile row[EIGHT];
+    size_t behind;
     const uint32_t *x; /* eight vectors, or words of one (pairs_turns_of()) */
     size_t ldx;        /* words from there to the next */
     size_t steps;
-    __mmask32 last; /* numbers that the last step has; a row is not read beyond them */
+    __mmask32 last; /* numbers that the last step, or line, has; a row is not read beyond them */
     /* What is fetched meanwhile: eight times a step a line, `each` bytes after the one before. */
     const char *ahead;
     size_t each;
@@ -51,30 +61,53 @@ static ALWAYS_INLINE void eights_transpose(__m512i r[EIGHT]) {
     }
 }
 
-/* Words of a row's step. */
-static ALWAYS_INLINE __m512i eights_row(const eights_tile *t, size_t row, size_t step,
-                                        const bool whole) {
+/* Numbers of a step, or of the line after its first, that are read. */
+static ALWAYS_INLINE __mmask32 eights_in(const eights_tile *t, size_t step) {
+    __mmask32 in = step + 1 < t->steps ? ~0u : t->last;
+    __asm__("" : "+k"(in)); /* once, not for each row */
+    return in;
+}
+
+/* Words of a row's step. Where EIGHTS_ACROSS, *line is that of its first number, and becomes the next. */
+static ALWAYS_INLINE __m512i eights_row(const eights_tile *t, size_t row, size_t step, __mmask32 in,
+                                        const eights_place place, __m512i order, __m512i *line) {
     const char *at = t->row[row] + step * PAIRS_STEP * sizeof(uint16_t);
-    const __mmask32 in = step + 1 < t->steps ? ~0u : t->last;
-    return pairs_turns_of(whole ? _mm512_loadu_si512(at) : _mm512_maskz_loadu_epi16(in, at));
+    if (place == EIGHTS_WHOLE) return _mm512_permutexvar_epi16(order, _mm512_loadu_si512(at));
+    if (place == EIGHTS_PART)
+        return _mm512_permutexvar_epi16(order, _mm512_maskz_loadu_epi16(in, at));
+    const __m512i lower = *line;
+    *line = _mm512_maskz_loadu_epi16(in, at + 64);
+    return _mm512_permutex2var_epi16(lower, order, *line);
+}
+
+/* Before the first step: returns `order`. */
+static ALWAYS_INLINE __m512i eights_begin(const eights_tile *t, const eights_place place,
+                                          __m512i line[EIGHT]) {
+    if (place != EIGHTS_ACROSS) return pairs_turns_order();
+    UNROLL for (int i = 0; i < EIGHT; i++) {
+        line[i] = _mm512_maskz_loadu_epi16(~0u << t->behind, t->row[i]);
+    }
+    return _mm512_add_epi16(pairs_turns_order(), _mm512_set1_epi16((short)t->behind));
 }
 
 /* ---- few vectors ----------------------------------------------------------------------- */
 
-/* Sums [mr, EIGHT] of mr vectors with eight rows. mr and `whole`, whether the last step has all its numbers,
- * are constants after inlining. */
-static ALWAYS_INLINE void eights_few(const eights_tile *t, const int mr, const bool whole,
+/* Sums [mr, EIGHT] of mr vectors with eight rows. mr and `place` are constants after inlining. */
+static ALWAYS_INLINE void eights_few(const eights_tile *t, const int mr, const eights_place place,
                                      float *to) {
     const uint32_t *x = t->x;
     const size_t ldx = t->ldx, steps = t->steps, each = t->each;
     const char *ahead = t->ahead;
+    __m512i line[EIGHT];
+    const __m512i order = eights_begin(t, place, line);
     __m512 sums[EIGHTS_FEW]; /* each number twice */
     UNROLL for (int i = 0; i < mr; i++) sums[i] = _mm512_setzero_ps();
     for (size_t s = 0; s < steps; s++, x += PAIRS_WORDS) {
+        const __mmask32 in = eights_in(t, s);
         __m512 a[EIGHTS_FEW];
         __m512i of[EIGHT];
         UNROLL for (size_t i = 0; i < EIGHT; i++, ahead += each) {
-            of[i] = eights_row(t, i, s, whole);
+            of[i] = eights_row(t, i, s, in, place, order, &line[i]);
             _mm_prefetch((const void *)ahead, _MM_HINT_T1);
         }
         eights_transpose(of);
@@ -118,20 +151,25 @@ static ALWAYS_INLINE void eights_store(const __m512 *sums, const int eights, flo
     }
 }
 
-/* Sums [8 eights, EIGHT] of one or two times eight vectors with eight rows. `eights` and `whole` are
+/* Sums [8 eights, EIGHT] of one or two times eight vectors with eight rows. `eights` and `place` are
  * constants after inlining. */
-static ALWAYS_INLINE void eights_many(const eights_tile *t, const int eights, const bool whole,
-                                      float *to) {
+static ALWAYS_INLINE void eights_many(const eights_tile *t, const int eights,
+                                      const eights_place place, float *to) {
     /* Of a step and of the next: reading right after writing would wait. */
     _Alignas(64) uint32_t words[2][EIGHT][PAIRS_WORDS];
     const uint32_t *x = t->x;
     const size_t ldx = t->ldx, steps = t->steps, each = t->each;
     const char *ahead = t->ahead;
+    __m512i line[EIGHT];
+    const __m512i order = eights_begin(t, place, line);
     __m512 sums[EIGHT];
     UNROLL for (int i = 0; i < 4 * eights; i++) sums[i] = _mm512_setzero_ps();
-    for (size_t i = 0; i < EIGHT; i++) _mm512_store_si512(words[0][i], eights_row(t, i, 0, whole));
+    for (size_t i = 0; i < EIGHT; i++)
+        _mm512_store_si512(words[0][i],
+                           eights_row(t, i, 0, eights_in(t, 0), place, order, &line[i]));
     for (size_t s = 0; s < steps; s++) {
         const size_t next = s + 1 < steps ? s + 1 : s;
+        const __mmask32 in = eights_in(t, next);
         uint32_t(*now)[PAIRS_WORDS] = words[s % 2], (*then)[PAIRS_WORDS] = words[(s + 1) % 2];
         __m512 a[2 * EIGHT];
         UNROLL for (int i = 0; i < EIGHT * eights; i++) a[i] = _mm512_setzero_ps();
@@ -145,7 +183,7 @@ static ALWAYS_INLINE void eights_many(const eights_tile *t, const int eights, co
                 UNROLL for (int e = 0; e < eights; e++) a[i * eights + e] =
                     pairs_go_on(a[i * eights + e], of[e], both);
             }
-            _mm512_store_si512(then[k], eights_row(t, k, next, whole));
+            _mm512_store_si512(then[k], eights_row(t, k, next, in, place, order, &line[k]));
             _mm_prefetch((const void *)ahead, _MM_HINT_T1);
         }
         UNROLL for (int i = 0; i < 4 * eights; i++) {

@@ -35,7 +35,8 @@ static void fill(const fv_tensor *t, numbers kind, bool is_x) {
     if (kind == SPECIALS) fill_specials(t, PICK(20, 200, 1000));
 }
 
-/* Up to three parts of one x, their weights of type t (or any) at the end of a mapping. */
+/* Up to three parts of one x, their weights of type t (or any) at the end of a mapping or some numbers before:
+ * not at a multiple of 64 bytes, then. */
 static void linear_once(device_test *d, int M, int K, const int *N, int n_part, int type,
                         numbers kind) {
     fv_tensor x = tensor_new(FV_F32, M, K, random_int(0, 3));
@@ -46,7 +47,8 @@ static void linear_once(device_test *d, int M, int K, const int *N, int n_part, 
     for (int i = 0; i < n_part; i++) {
         fv_dtype t = (fv_dtype)(type < 0 ? random_int(0, FV_N_DTYPE - 1) : type);
         fv_linear_part p = {.accumulate = accumulate};
-        p.w = tensor_guarded(&g[i], t, N[i], K);
+        p.w = tensor_guarded_by(&g[i], t, N[i], K,
+                                fv_dtype_bytes(t) * (size_t)PICK(0, 0, 1, 4, 17, 31));
         p.y = tensor_new(FV_F32, M, N[i], random_int(0, 2));
         fill(&p.w, kind, false);
         fill(&p.y, kind, true);

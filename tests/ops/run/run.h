@@ -53,15 +53,21 @@ typedef struct guarded {
     size_t bytes;
 } guarded;
 
-/* `t` without gaps, its last byte just before the inaccessible page. */
-static inline fv_tensor tensor_guarded(guarded *g, fv_dtype dtype, int rows, int cols) {
+/* `t` without gaps, its last byte `behind` bytes, which are 0xff, before the inaccessible page. */
+static inline fv_tensor tensor_guarded_by(guarded *g, fv_dtype dtype, int rows, int cols,
+                                          size_t behind) {
     fv_tensor t = fv_tensor_of(NULL, dtype, rows, cols);
-    size_t n = tensor_bytes(&t), page = 4096;
+    size_t n = tensor_bytes(&t) + behind, page = 4096;
     g->bytes = (n + page - 1) / page * page + page;
     g->base = mmap(NULL, g->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (g->base == MAP_FAILED || mprotect(g->base + g->bytes - page, page, PROT_NONE) != 0) exit(1);
     t.data = g->base + g->bytes - page - n;
+    memset(g->base + g->bytes - page - behind, 0xff, behind);
     return t;
+}
+
+static inline fv_tensor tensor_guarded(guarded *g, fv_dtype dtype, int rows, int cols) {
+    return tensor_guarded_by(g, dtype, rows, cols, 0);
 }
 
 static inline void tensor_unguard(guarded *g) { munmap(g->base, g->bytes); }
