@@ -167,31 +167,37 @@ typedef struct few_rows {
     float acc[ROWS][LANES];
 } few_rows;
 
+/* Groups of x that a scale is for. */
+static size_t groups_of_scale(const fv_quant *q) { return (size_t)q->group / INT8_GROUP; }
+
 static bool is_packed(const fv_tensor *w) {
-    return w->dtype == FV_INT4 && w->quant->group == INT8_GROUP && w->quant->scale_type != FV_F32;
+    return w->dtype == FV_INT4 && w->quant->scale_type != FV_F32 && w->quant->group > 0 &&
+           RUN % groups_of_scale(w->quant) == 0;
 }
 
-/* Scales of a run of a row, of which `groups` are there, into the upper halves of its sums. */
-static ALWAYS_INLINE __m512i with_scales(__m512i sums, const uint16_t *at, size_t groups,
-                                         const bool whole) {
+/* Which scale of a run each lane has, in the upper words. Numbers of groups are divided by
+ * groups_of_scale, a power of two where scales are packed, with a shift. */
+static ALWAYS_INLINE __m512i scale_of_lanes(int shift) {
     const __m512i group = _mm512_set_epi16(15, 0, 11, 0, 7, 0, 3, 0, 14, 0, 10, 0, 6, 0, 2, 0, 13,
                                            0, 9, 0, 5, 0, 1, 0, 12, 0, 8, 0, 4, 0, 0, 0);
-    const __mmask16 there = whole ? 0xffff : (__mmask16)((1u << groups) - 1);
-    const __m256i scales =
-        whole ? _mm256_loadu_si256((const void *)at) : _mm256_maskz_loadu_epi16(there, at);
-    return _mm512_mask_permutexvar_epi16(sums, UPPER_WORDS, group, _mm512_castsi256_si512(scales));
+    return _mm512_srl_epi16(group, _mm_cvtsi32_si128(shift));
 }
 
-/* The sums of run u of nr rows from r on, of which `groups` and `left` bytes of a row are there. */
+/* The sums of run u of nr rows from r on, of which `scales`, as a mask, and `left` bytes of a row are there. */
 static ALWAYS_INLINE void read_runs(const few_rows *f, const x_run *x, int r, size_t u, size_t runs,
-                                    size_t groups, size_t left, const bool whole, const int mr,
-                                    const int nr, const bool int4, const bool packed) {
+                                    int shift, __m512i lanes, __mmask16 scales, size_t left,
+                                    const bool whole, const int mr, const int nr, const bool int4,
+                                    const bool packed) {
     const fv_quant *quant = f->p->w.quant;
-    const uint16_t *scales[TOGETHER];
+    __m512i scale[TOGETHER];
     __m512i quad[TOGETHER][QUADS_OF_RUN], sums[ROWS][TOGETHER];
     UNROLL for (int j = 0; j < nr; j++) {
         const size_t row = (size_t)f->n0 + (size_t)min_int(r + j, f->rows - 1);
-        scales[j] = (const uint16_t *)quant->scale + row * (size_t)quant->groups + u * RUN;
+        if (packed) {
+            const uint16_t *at = (const uint16_t *)quant->scale + row * (size_t)quant->groups;
+            at += u * RUN >> shift;
+            scale[j] = _mm512_castsi256_si512(_mm256_maskz_loadu_epi16(scales, at));
+        }
         run_of((const uint8_t *)f->p->w.data + row * quant->row_bytes + u * (int4 ? 256 : 512),
                left, whole, int4, quad[j]);
     }
@@ -202,7 +208,8 @@ static ALWAYS_INLINE void read_runs(const few_rows *f, const x_run *x, int r, si
             if (!packed)
                 to[(size_t)m * runs].row[r + j] = sums[m][j];
             else if (m == 0)
-                to->row[r + j] = with_scales(sums[0][j], scales[j], groups, whole);
+                to->row[r + j] =
+                    _mm512_mask_permutexvar_epi16(sums[0][j], UPPER_WORDS, lanes, scale[j]);
             else if (m % 2 == 0)
                 sums[m][j] = _mm512_mask_blend_epi16(UPPER_WORDS, sums[m - 1][j],
                                                      _mm512_slli_epi32(sums[m][j], 16));
@@ -224,11 +231,17 @@ static ALWAYS_INLINE void read_rows(const few_rows *f, const fv_cpu_packed_linea
             _mm_prefetch(
                 (const void *)((uintptr_t)w->quant->scale + (size_t)(f->n0 + r) * scale_bytes + i),
                 _MM_HINT_T1);
+    const size_t per = packed ? groups_of_scale(w->quant) : 1;
+    const int shift = __builtin_ctzll(per);
+    const size_t left = (int8_groups(w->cols) - whole * RUN + per - 1) >> shift;
+    const __m512i lanes = scale_of_lanes(shift);
+    const __mmask16 all = (__mmask16)((1u << (RUN >> shift)) - 1);
+    const __mmask16 last = (__mmask16)((1u << left) - 1);
     for (size_t u = 0; u < whole; u++)
-        read_runs(f, b->x, r, u, runs, RUN, size, true, mr, nr, int4, packed);
+        read_runs(f, b->x, r, u, runs, shift, lanes, all, size, true, mr, nr, int4, packed);
     if (whole < runs)
-        read_runs(f, b->x, r, whole, runs, int8_groups(w->cols) - whole * RUN, bytes - whole * size,
-                  false, mr, nr, int4, packed);
+        read_runs(f, b->x, r, whole, runs, shift, lanes, last, bytes - whole * size, false, mr, nr,
+                  int4, packed);
 }
 
 /* Dwords of a run of 16 rows with rows in lanes: those of group 4 i + q are in to[i][q]. */

@@ -235,7 +235,7 @@ static void few_rows(device_test *d, int M) {
     for (int i = 0; i < 12; i++) {
         int K = PICK(31, 77, 128, 251, 300, 2048, 2111, 2309, 4193);
         parts(d, FV_INT8, M, K, i % 4 ? 32 : 16, i % 6 == 5);
-        parts(d, FV_INT4, M, K, 128, i % 6 == 5);
+        parts(d, FV_INT4, M, K, PICK(64, 96, 128, 512, 1024), i % 6 == 5);
     }
 }
 
