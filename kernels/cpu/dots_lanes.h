@@ -89,6 +89,8 @@ typedef struct few {
 static ALWAYS_INLINE void dots_stored(f32x16 acc[TILE], const int mr, const fv_dtype t,
                                       const few *a, const float *x) {
     const size_t size = t == FV_F32 ? 4 : 2, ldx = a->ldx, K = a->K;
+    /* A core drops such a request while it waits for as many lines as it can, so each line is asked for twice. */
+    const size_t again = a->next ? NR * a->bytes_row : 0;
     const char *w[NR];
     uintptr_t next[NR];
     f32x16 wk[NR];
@@ -99,6 +101,7 @@ static ALWAYS_INLINE void dots_stored(f32x16 acc[TILE], const int mr, const fv_d
     size_t k = 0;
     for (; k + LANES <= K; k += LANES) {
         UNROLL for (int j = 0; j < NR; j++) {
+            _mm_prefetch((const void *)(next[j] + k * size + again), _MM_HINT_T1);
             _mm_prefetch((const void *)(next[j] + k * size), _MM_HINT_T1);
             wk[j] = f32x16_widen(w[j] + k * size, t);
         }
