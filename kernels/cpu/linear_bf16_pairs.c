@@ -124,8 +124,7 @@ static void item(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t
                      .last = K == 0 ? 0 : numbers_of(K % PAIRS_STEP),
                      .ahead = at + EIGHT * bytes_row,
                      .each = M <= 2 * EIGHT ? 64 : 32};
-    if (M <= EIGHT && K % PAIRS_STEP == 0 &&
-        K) { /* sums of more rows leave no registers for lines */
+    if (M <= EIGHT && K > 0 && K % PAIRS_STEP == 0) { /* with more rows sums need the registers */
         t.behind = (uintptr_t)at % 64 / sizeof(uint16_t);
         t.last = numbers_of(t.behind);
     }

@@ -26,7 +26,8 @@ void fv_threads_close(fv_threads *t); /* NULL is fine */
 int fv_threads_count(const fv_threads *t);
 
 /* Calls fn for all of [0, n) in chunks of `grain` >= 1; returns when all is done. n = 0 does
- * nothing; one chunk runs on the calling thread alone. Not reentrant. */
+ * nothing; one chunk runs on the calling thread alone, and a single thread gets all at once. Not
+ * reentrant. */
 void fv_threads_for(fv_threads *t, int64_t n, int64_t grain, fv_threads_fn fn, void *arg);
 
 #endif
