@@ -36,15 +36,16 @@ typedef struct latent_item {
     const fv_packed_seq *seq;
     const packed_products *products;
     latent_block block;
-    bool coded;             /* keys are read as codes */
-    size_t D, Dp;           /* head dim, and padded */
-    size_t low[2];          /* coefficients that rows of group 1 are read with: keys, values */
-    int32_t group, g0, n_g; /* query heads of a KV head; KV heads */
-    int32_t row0, n_row;    /* rows of the sequence */
-    int32_t R;              /* vectors: v is KV head v / (n_row * group), then row, then head */
-    size_t Rp;              /* padded */
-    int32_t anchor;         /* block of the row that was listed last */
-    int32_t n_list[2];      /* rows of the block: valid; valid and of group 0 */
+    bool coded;                /* keys are read as codes, */
+    const packed_words *words; /* which become words, or NULL */
+    size_t D, Dp;              /* head dim, and padded */
+    size_t low[2];             /* coefficients that rows of group 1 are read with: keys, values */
+    int32_t group, g0, n_g;    /* query heads of a KV head; KV heads */
+    int32_t row0, n_row;       /* rows of the sequence */
+    int32_t R;                 /* vectors: v is KV head v / (n_row * group), then row, then head */
+    size_t Rp;                 /* padded */
+    int32_t anchor;            /* block of the row that was listed last */
+    int32_t n_list[2];         /* rows of the block: valid; valid and of group 0 */
     int32_t list[2][FV_KV_BLOCK];
 
     /* scratch */
@@ -143,13 +144,11 @@ static f32x16 f32x16_of_levels(const int8_t *p) {
 #endif
 }
 
-/* A tile's first n directions: levels and z, both at column `at`. */
+/* z of a tile's first n directions, whose levels are at column `at` too. */
 static void latent_take_tile(const latent_item *t, size_t tile, size_t at, size_t n) {
     const latent_view *v = &t->block.latent;
     const int8_t *level = t->block.level + at;
     float *z = t->z + FV_KV_BLOCK + at;
-    n = n < v->n_dir ? n : v->n_dir;
-    latent_take_levels(&t->block, tile, at, n);
     for (size_t r = 0; r < n; r++, level += FV_KV_BLOCK, z += FV_KV_BLOCK)
         f32x16_store(z, f32x16_mul(f32x16_of_levels(level), f32x16_all(latent_unit(v, r))));
     for (size_t r = n; r < v->n_dir; r++, z += FV_KV_BLOCK)
@@ -219,17 +218,48 @@ static void latent_coded_keys(const latent_item *t, int32_t h, int32_t j0, size_
     }
 }
 
+/* Column of the exact token in the block from j0 on, or -1. */
+static int32_t latent_exact_at(const latent_item *t, int32_t j0) {
+    int32_t at = t->block.latent.exact - j0;
+    return t->block.latent.exact >= 0 && at >= 0 && at < FV_KV_BLOCK ? at : -1;
+}
+
+/* The keys of KV head g0 + h of the block from j0 on as words. */
+static void latent_coded_words(const latent_item *t, int32_t h, int32_t j0, size_t tiles) {
+    const fv_latent_layer *l = t->block.latent.l;
+    const fv_packed_rows *rows = t->seq->rows;
+    size_t g = (size_t)(t->g0 + h), c = g * t->D, angles = t->D / 2 * FV_PACKED_TILE;
+    uint32_t *to = (uint32_t *)t->keys;
+    int32_t exact = latent_exact_at(t, j0);
+    for (size_t i = 0, tile = (size_t)j0 / FV_PACKED_TILE; i < tiles; i++, tile++) {
+        const uint8_t *at = fv_latent_coded(t->seq->k, g, tile);
+        bool in = exact >= 0 && (size_t)exact / FV_PACKED_TILE == i;
+        t->words->coded(&(coded_tile){.codes = at,
+                                      .scale = fv_latent_coded_scale(t->seq->k, at),
+                                      .sigma = l->sigma + c,
+                                      .affine = l->affine + 2 * c,
+                                      .cos = rows->cos ? rows->cos + tile * angles : NULL,
+                                      .sin = rows->cos ? rows->sin + tile * angles : NULL,
+                                      .own = t->own[0] + (size_t)h * t->D * OWN_LINE,
+                                      .own_z = t->own_z + i * FV_PACKED_TILE,
+                                      .n_own = t->block.latent.n - t->block.latent.n_dir,
+                                      .ld_own = OWN_LINE,
+                                      .without = in ? 1u << exact % FV_PACKED_TILE : 0,
+                                      .D = t->D},
+                        to + i * FV_PACKED_TILE, FV_KV_BLOCK);
+    }
+}
+
 /* The keys of KV head g0 + h of the block from j0 on, as columns. */
 static void latent_keys_of(const latent_item *t, int32_t h, int32_t j0, size_t tiles,
                            const size_t *need) {
     size_t own = t->block.latent.n - t->block.latent.n_dir;
-    int32_t exact = t->block.latent.exact - j0;
+    int32_t exact = latent_exact_at(t, j0);
     if (t->coded)
         latent_coded_keys(t, h, j0, tiles);
     else
         latent_rebuilt_keys(t, h, tiles, need);
-    if (t->block.latent.exact >= 0 && exact >= 0 && exact < FV_KV_BLOCK)
-        for (size_t d = 0; d < t->D; d++) t->keys[d * FV_KV_BLOCK + (size_t)exact] = 0.0f;
+    for (size_t d = 0; exact >= 0 && d < t->D; d++) t->keys[d * FV_KV_BLOCK + (size_t)exact] = 0.0f;
     if (own)
         chains_all((chains){t->own[0] + (size_t)h * t->D * OWN_LINE, OWN_LINE, t->own_z,
                             FV_KV_BLOCK, own, tiles, GOES_ON, t->keys, FV_KV_BLOCK, NULL},
@@ -253,40 +283,73 @@ static void latent_list(latent_item *t, int32_t j0, int32_t n) {
 
 static void latent_decode(const latent_item *t, int32_t j0, size_t tiles, const size_t *need) {
     size_t least = t->low[1], own = t->block.latent.n - t->block.latent.n_dir;
-    int32_t exact = t->block.latent.exact - j0;
+    int32_t exact = latent_exact_at(t, j0);
+    bool alike = true;
+    for (size_t i = 1; i < tiles; i++) alike = alike && need[i] == need[0];
     for (size_t i = 0; i < FV_KV_BLOCK; i++) t->z[i] = 1.0f;
-    for (size_t i = 0; i < tiles; i++)
-        latent_take_tile(t, (size_t)j0 / FV_PACKED_TILE + i, i * FV_PACKED_TILE,
-                         need[i] > least ? need[i] : least);
-    if (t->block.latent.exact >= 0 && exact >= 0 && exact < FV_KV_BLOCK)
-        latent_take_exact(t, (size_t)exact);
+    for (size_t i = 0, tile = (size_t)j0 / FV_PACKED_TILE, n; i < tiles; i++, tile++) {
+        n = need[i] > least ? need[i] : least;
+        n = n < t->block.latent.n_dir ? n : t->block.latent.n_dir;
+        if (!alike) latent_take_levels(&t->block, tile, i * FV_PACKED_TILE, n);
+        if (alike && i == 0) latent_take_block_levels(&t->block, tile, tiles, n);
+        latent_take_tile(t, tile, i * FV_PACKED_TILE, n);
+    }
+    if (exact >= 0) latent_take_exact(t, (size_t)exact);
     memcpy(t->own_z, t->z + (1 + t->block.latent.n_dir) * FV_KV_BLOCK,
            own * FV_KV_BLOCK * sizeof *t->own_z);
     latent_lower(t, j0);
     if (!t->coded) latent_lay(&t->block, tiles);
 }
 
+/* S of KV head g0 + h. */
+static void latent_head_scores(const latent_item *t, int32_t h, int32_t j0, size_t tiles,
+                               const size_t *need) {
+    int32_t M = t->n_row * t->group;
+    size_t v = (size_t)(h * M);
+    latent_keys_of(t, h, j0, tiles, need);
+    packed_multiply(t->products,
+                    (chains){t->q + v * t->Dp, t->Dp, t->keys, FV_KV_BLOCK, t->D, tiles, NULL,
+                             t->s + v * FV_KV_BLOCK, FV_KV_BLOCK, NULL},
+                    M, 0);
+}
+
+/* The same of keys that become words; they have no rank of their own. */
+static void latent_head_scores_of_words(const latent_item *t, int32_t h, int32_t j0, size_t tiles,
+                                        const size_t *need) {
+    int32_t M = t->n_row * t->group;
+    size_t v = (size_t)(h * M);
+    float *to = t->s + v * FV_KV_BLOCK;
+    (void)need;
+    latent_coded_words(t, h, j0, tiles);
+    memset(to, 0, (size_t)M * FV_KV_BLOCK * sizeof *to);
+    t->words->multiply(&(words_product){.x = t->q + v * t->Dp,
+                                        .ldx = t->Dp,
+                                        .M = M,
+                                        .panels = (int)tiles,
+                                        .steps = t->Dp / BF16_STEP,
+                                        .w = (const uint32_t *)t->keys,
+                                        .ldw = FV_KV_BLOCK,
+                                        .acc = to,
+                                        .ld_row = FV_KV_BLOCK});
+}
+
 static void latent_scores(const latent_item *t, int32_t j0, int32_t n) {
     size_t tiles = fv_packed_tiles((size_t)n), need[LATENT_TILES];
-    int32_t M = t->n_row * t->group;
     latent_needs(t, j0, tiles, need);
     latent_decode(t, j0, tiles, need);
-    for (int32_t h = 0; h < t->n_g; h++) {
-        latent_keys_of(t, h, j0, tiles, need);
-        packed_multiply(t->products,
-                        (chains){t->q + (size_t)(h * M) * t->Dp, t->Dp, t->keys, FV_KV_BLOCK, t->D,
-                                 tiles, NULL, t->s + (size_t)(h * M) * FV_KV_BLOCK, FV_KV_BLOCK,
-                                 NULL},
-                        M, 0);
-    }
+    for (int32_t h = 0; h < t->n_g; h++)
+        (t->words ? latent_head_scores_of_words : latent_head_scores)(t, h, j0, tiles, need);
     rows_hide_others(t->s, t->R, j0, t->list[0], t->n_list[0]);
 }
 
 /* n lines of z from line r on, of a list's rows. */
 static const float *latent_listed(const latent_item *t, size_t r, size_t n, int32_t j0,
                                   const int32_t *list, int32_t rows) {
-    const float *z = t->z + r * FV_KV_BLOCK;
-    if (list[rows - 1] == j0 + rows - 1 && !t->products->multiply) return z;
+    float *z = t->z + r * FV_KV_BLOCK;
+    if (list[rows - 1] == j0 + rows - 1) {
+        as_rows(t->products, z, FV_KV_BLOCK, (int64_t)n, (size_t)rows);
+        return z;
+    }
     for (size_t k = 0; k < n; k++)
         for (int32_t i = 0; i < rows; i++)
             t->z_some[k * FV_KV_BLOCK + (size_t)i] = z[k * FV_KV_BLOCK + (size_t)(list[i] - j0)];
@@ -418,6 +481,8 @@ static void latent_attend(latent_item *t) {
 static void latent_open(latent_item *t) {
     bool groups = t->seq->rows->group != NULL;
     t->coded = t->seq->k->shape.coded;
+    t->words = t->coded && t->D % 8 == 0 ? t->products->words : NULL;
+    if (t->words) memset(t->keys, 0, t->Dp / 2 * FV_KV_BLOCK * sizeof *t->keys);
     latent_view_open(&t->block.latent, t->seq->k);
     t->low[0] = fv_latent_read_dirs(&t->seq->k->shape, t->block.latent.n, groups);
     t->low[1] = fv_latent_read_dirs(&t->seq->v->shape, t->block.latent.n, groups);

@@ -76,8 +76,7 @@ static void latent_code_head(const latent_coder *t, size_t g, int32_t j0, int32_
 static void latent_code_levels(const latent_coder *t, int32_t j0, int32_t n) {
     const latent_block *b = &t->block;
     size_t tiles = fv_packed_tiles((size_t)n);
-    for (size_t i = 0; i < tiles; i++)
-        latent_take_levels(b, (size_t)j0 / FV_PACKED_TILE + i, i * FV_PACKED_TILE, b->latent.n_dir);
+    latent_take_block_levels(b, (size_t)j0 / FV_PACKED_TILE, tiles, b->latent.n_dir);
     if (b->latent.exact >= j0 && b->latent.exact < j0 + n)
         latent_clear_levels(b, (size_t)(b->latent.exact - j0));
     latent_lay(b, tiles);

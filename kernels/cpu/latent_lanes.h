@@ -90,6 +90,73 @@ static void latent_take_levels(const latent_block *b, size_t tile, size_t at, si
     for (size_t r = n; r < v->n_dir; r++, level += FV_KV_BLOCK) memset(level, 0, FV_PACKED_TILE);
 }
 
+#ifdef __AVX512F__
+/* Four tiles' bits of `bits` planes as masks, whose bit 16 i + j is token j of tile i; tiles from `n` on
+ * have none. */
+static ALWAYS_INLINE void latent_four_planes(const uint16_t *p, size_t planes, size_t n,
+                                             const int bits, uint64_t mask[FV_LATENT_BITS]) {
+    const __mmask8 some = (__mmask8)((1u << bits) - 1);
+    __m512i all = _mm512_setzero_si512();
+    for (size_t i = 0; i < n; i++) {
+        __m512i x = _mm512_cvtepu16_epi64(_mm_maskz_loadu_epi16(some, p + i * planes));
+        all = _mm512_or_si512(all, _mm512_sll_epi64(x, _mm_cvtsi32_si128(16 * (int)i)));
+    }
+    _mm512_store_si512(mask, all);
+}
+
+/* A direction of four tiles. Codes of 4 bits are looked up; of more, in tables of 16: an index that is not
+ * of a table has its highest bit set, and gets 0. */
+static ALWAYS_INLINE void latent_four_levels(const latent_view *v, const uint16_t *p, size_t n,
+                                             const int bits, int8_t *to) {
+    _Alignas(64) uint64_t mask[FV_LATENT_BITS];
+    const int8_t *level = latent_levels(v->l, bits);
+    const __m512i high = _mm512_set1_epi8(0x70);
+    __m512i code = _mm512_setzero_si512(), out = code;
+    latent_four_planes(p, v->planes, n, bits, mask);
+    UNROLL for (int b = 0; b < bits; b++) {
+        code = _mm512_mask_add_epi8(code, mask[b], code, _mm512_set1_epi8((char)(1 << b)));
+    }
+    for (int i = 0; i < (bits < 4 ? 1 : 1 << (bits - 4)); i++) {
+        __m512i table = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)(level + 16 * i)));
+        __m512i at =
+            bits <= 4
+                ? code
+                : _mm512_adds_epu8(_mm512_sub_epi8(code, _mm512_set1_epi8((char)(16 * i))), high);
+        out = _mm512_or_si512(out, _mm512_shuffle_epi8(table, at));
+    }
+    _mm512_storeu_si512(to, out);
+}
+
+static void latent_decode_four(const latent_view *v, const uint16_t *p, size_t n, int bits,
+                               int8_t *to) {
+    switch (bits) {
+    case 0: memset(to, 0, FV_KV_BLOCK); break;
+    case 1: latent_four_levels(v, p, n, 1, to); break;
+    case 2: latent_four_levels(v, p, n, 2, to); break;
+    case 3: latent_four_levels(v, p, n, 3, to); break;
+    case 4: latent_four_levels(v, p, n, 4, to); break;
+    case 5: latent_four_levels(v, p, n, 5, to); break;
+    case 6: latent_four_levels(v, p, n, 6, to); break;
+    case 7: latent_four_levels(v, p, n, 7, to); break;
+    default: latent_four_levels(v, p, n, 8, to);
+    }
+}
+#endif
+
+/* The first n directions of `tiles` tiles from `tile` on, a block; of the others 0. */
+static void latent_take_block_levels(const latent_block *b, size_t tile, size_t tiles, size_t n) {
+#ifdef __AVX512F__
+    const latent_view *v = &b->latent;
+    const uint16_t *p = v->plane + tile * v->planes;
+    int8_t *level = b->level;
+    for (size_t r = 0; r < n; p += v->bits[r++], level += FV_KV_BLOCK)
+        latent_decode_four(v, p, tiles, v->bits[r], level);
+    memset(level, 0, (v->n_dir - n) * FV_KV_BLOCK);
+#else
+    for (size_t i = 0; i < tiles; i++) latent_take_levels(b, tile + i, i * FV_PACKED_TILE, n);
+#endif
+}
+
 /* The token at column `at` has none. */
 static void latent_clear_levels(const latent_block *b, size_t at) {
     for (size_t r = 0; r < b->latent.n_dir; r++) b->level[r * FV_KV_BLOCK + at] = 0;

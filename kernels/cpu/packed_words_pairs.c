@@ -251,4 +251,5 @@ const packed_words fv_pairs_packed_words = {.tables = make_tables,
                                             .keys = key_words,
                                             .rows = row_words,
                                             .basis = basis_words,
+                                            .coded = fv_pairs_coded_words,
                                             .multiply = multiply_words};

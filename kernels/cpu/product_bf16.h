@@ -30,6 +30,18 @@ typedef struct words_product {
     size_t ld_row;
 } words_product;
 
+/* A tile of a KV head's keys in codes (latent.h). */
+typedef struct coded_tile {
+    const uint8_t *codes;        /* [D, 16 / 2] */
+    const uint16_t *scale;       /* [16] */
+    const float *sigma, *affine; /* [D] and [D, 2]: mean, and another number */
+    const float *cos, *sin;      /* [D / 2, 16], or NULL: keys stay as they are */
+    const float *own, *own_z; /* own directions [D, ld_own]; coefficients on them, lines 64 apart */
+    size_t n_own, ld_own;
+    unsigned without; /* tokens whose bit is set have own directions alone */
+    size_t D;
+} coded_tile;
+
 /* Factors in codes of 4 bits, which become words at once; as kernels/packed.h has them. */
 typedef struct packed_words {
     /* tables [n / 4, 2, 16] of n columns of keys' U, n a multiple of 4; pair [n, 2]. */
@@ -45,6 +57,8 @@ typedef struct packed_words {
      * zeros after the lines. lo and step: of each column up to whole vectors, or of each line. */
     void (*basis)(const char *lines, size_t stride, size_t n, size_t width, const float *lo,
                   const float *step, bool of_columns, uint32_t *to, size_t ld);
+    /* Words [D / 2, 16], lines ld apart, of a tile's keys, rotated; D a multiple of 8. */
+    void (*coded)(const coded_tile *t, uint32_t *to, size_t ld);
     void (*multiply)(const words_product *a);
 } packed_words;
 
@@ -63,6 +77,7 @@ extern const packed_products fv_amx_packed_products;
 /* With AVX-512 BF16, where its products are steps of the canonical ones. */
 extern const packed_products fv_pairs_packed_products;
 extern const packed_words fv_pairs_packed_words;
+void fv_pairs_coded_words(const coded_tile *t, uint32_t *to, size_t ld);
 bool fv_bf16_pairs_run_here(void);
 
 #endif

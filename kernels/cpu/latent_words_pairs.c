@@ -1,0 +1,83 @@
+/* Keys of coefficients from their codes (latent.h) as words of products in bf16 (pairs_avx512.h), without a
+ * panel of f32 between them. A lane is a token; a column and the one it is rotated with are decoded together.
+ * The bits are those of numbers that are decoded one by one (plain_latent.h). */
+#include "kernels/cpu/pairs_avx512.h"
+#include "kernels/cpu/product_bf16.h"
+#include "kernels/ops.h"
+
+enum { LINE = FV_PACKED_TILE / 2, FOUR = 4 };
+
+/* Of column d. s (q - 7.5) is exact, so it is fma(s, q, -7.5 s). */
+static ALWAYS_INLINE __m512 column(const coded_tile *t, __m512 scale, size_t d, const bool plain) {
+    const __m512 number = _mm512_setr_ps(-7.5f, -6.5f, -5.5f, -4.5f, -3.5f, -2.5f, -1.5f, -0.5f,
+                                         0.5f, 1.5f, 2.5f, 3.5f, 4.5f, 5.5f, 6.5f, 7.5f);
+    const __m512i half = _mm512_set1_epi64(0x0000000400000000);
+    /* lookups count four bits */
+    __m512i at = _mm512_srlv_epi32(
+        _mm512_permutexvar_epi32(
+            _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7),
+            _mm512_cvtepu8_epi32(_mm_loadl_epi64((const void *)(t->codes + d * LINE)))),
+        half);
+    __m512 w = _mm512_mul_ps(scale, _mm512_permutexvar_ps(at, number));
+    __m512 k = _mm512_fmadd_ps(_mm512_set1_ps(t->sigma[d]), w, _mm512_set1_ps(t->affine[2 * d]));
+    if (plain) return k;
+    k = _mm512_maskz_mov_ps((__mmask16)~t->without, k);
+    for (size_t i = 0; i < t->n_own; i++)
+        k = _mm512_fmadd_ps(_mm512_set1_ps(t->own[d * t->ld_own + i]),
+                            _mm512_loadu_ps(t->own_z + i * FV_KV_BLOCK), k);
+    return k;
+}
+
+/* Lines k to k + 3 as words; without `normal`, *zeros notes whether any number is 0 in bf16. */
+static ALWAYS_INLINE void four_lines(const __m512 x[FOUR], const bool normal, __mmask32 *zeros,
+                                     uint32_t *to, size_t ld) {
+    static const uint16_t order[32] = {16, 0,  17, 1,  18, 2,  19, 3,  20, 4,  21,
+                                       5,  22, 6,  23, 7,  24, 8,  25, 9,  26, 10,
+                                       27, 11, 28, 12, 29, 13, 30, 14, 31, 15};
+    const __m512i by = _mm512_loadu_si512(order);
+    UNROLL for (int i = 0; i < 2; i++) {
+        __m512i both = normal ? narrow_normal(x[i], x[i + 2]) : narrow(x[i], x[i + 2]);
+        if (normal) *zeros |= _mm512_testn_epi16_mask(both, both);
+        _mm512_store_si512(to + (size_t)i * ld, _mm512_permutexvar_epi16(by, both));
+    }
+}
+
+/* Whether no number was 0 in bf16, which one that rounds to 2^-126 would be too; always without `normal`. */
+static ALWAYS_INLINE bool tile_words(const coded_tile *t, const bool plain, const bool turns,
+                                     const bool normal, uint32_t *to, size_t ld) {
+    const size_t half = t->D / 2;
+    const __m512 scale = _mm512_cvtph_ps(_mm256_loadu_si256((const void *)t->scale));
+    __mmask32 zeros = 0;
+    for (size_t d = 0; d < half; d += FOUR, to += 2 * ld) {
+        __m512 a[FOUR], b[FOUR];
+        UNROLL for (size_t i = 0; i < FOUR; i++) {
+            a[i] = column(t, scale, d + i, plain);
+            b[i] = column(t, scale, d + i + half, plain);
+            if (!turns) continue;
+            __m512 cos = _mm512_loadu_ps(t->cos + (d + i) * FV_PACKED_TILE);
+            __m512 sin = _mm512_loadu_ps(t->sin + (d + i) * FV_PACKED_TILE);
+            __m512 x = _mm512_fmsub_ps(a[i], cos, _mm512_mul_ps(b[i], sin));
+            b[i] = _mm512_fmadd_ps(b[i], cos, _mm512_mul_ps(a[i], sin));
+            a[i] = x;
+        }
+        four_lines(a, normal, &zeros, to, ld);
+        four_lines(b, normal, &zeros, to + half / 2 * ld, ld);
+    }
+    return !normal || zeros == 0;
+}
+
+static NEVER_INLINE bool turned_plain(const coded_tile *t, uint32_t *to, size_t ld) {
+    return tile_words(t, true, true, true, to, ld);
+}
+
+static NEVER_INLINE void any(const coded_tile *t, uint32_t *to, size_t ld) {
+    if (t->cos)
+        tile_words(t, false, true, false, to, ld);
+    else
+        tile_words(t, false, false, false, to, ld);
+}
+
+void fv_pairs_coded_words(const coded_tile *t, uint32_t *to, size_t ld) {
+    bool plain = t->n_own == 0 && t->without == 0 && t->cos;
+    if (!plain || !turned_plain(t, to, ld)) any(t, to, ld);
+}
