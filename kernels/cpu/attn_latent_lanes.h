@@ -17,7 +17,8 @@
  * Of a tile whose tokens are all of group 1 the other directions are skipped; what rows of group 1 are
  * read without is summed without them.
  *
- * In bf16 scores and sums are canonical products (product_bf16.h) of the same panels, rounded. */
+ * In bf16 scores and sums are canonical products (product_bf16.h) of the same panels, rounded; where these
+ * products have words, keys in codes become words at once. */
 #include <string.h>
 
 #include "kernels/cpu/latent_lanes.h"

@@ -7,17 +7,21 @@
 
 enum { LINE = FV_PACKED_TILE / 2, FOUR = 4 };
 
+static ALWAYS_INLINE long long eight_bytes(const uint8_t *at) {
+    long long all;
+    memcpy(&all, at, sizeof all);
+    return all;
+}
+
 /* Of column d. s (q - 7.5) is exact, so it is fma(s, q, -7.5 s). */
 static ALWAYS_INLINE __m512 column(const coded_tile *t, __m512 scale, size_t d, const bool plain) {
     const __m512 number = _mm512_setr_ps(-7.5f, -6.5f, -5.5f, -4.5f, -3.5f, -2.5f, -1.5f, -0.5f,
                                          0.5f, 1.5f, 2.5f, 3.5f, 4.5f, 5.5f, 6.5f, 7.5f);
-    const __m512i half = _mm512_set1_epi64(0x0000000400000000);
-    /* lookups count four bits */
-    __m512i at = _mm512_srlv_epi32(
-        _mm512_permutexvar_epi32(
-            _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7),
-            _mm512_cvtepu8_epi32(_mm_loadl_epi64((const void *)(t->codes + d * LINE)))),
-        half);
+    /* a lane's byte, with the upper half of odd ones first; lookups count four bits */
+    const __m512i byte = _mm512_set_epi32(15, 7, 14, 6, 13, 5, 12, 4, 11, 3, 10, 2, 9, 1, 8, 0);
+    const __m512i half = _mm512_set_epi64(4, 0, 4, 0, 4, 0, 4, 0);
+    __m512i codes = _mm512_set1_epi64(eight_bytes(t->codes + d * LINE));
+    __m512i at = _mm512_shuffle_epi8(_mm512_srlv_epi64(codes, half), byte);
     __m512 w = _mm512_mul_ps(scale, _mm512_permutexvar_ps(at, number));
     __m512 k = _mm512_fmadd_ps(_mm512_set1_ps(t->sigma[d]), w, _mm512_set1_ps(t->affine[2 * d]));
     if (plain) return k;
@@ -66,8 +70,12 @@ static ALWAYS_INLINE bool tile_words(const coded_tile *t, const bool plain, cons
     return !normal || zeros == 0;
 }
 
-static NEVER_INLINE bool turned_plain(const coded_tile *t, uint32_t *to, size_t ld) {
+static NEVER_INLINE bool turned(const coded_tile *t, uint32_t *to, size_t ld) {
     return tile_words(t, true, true, true, to, ld);
+}
+
+static NEVER_INLINE bool turned_with_own(const coded_tile *t, uint32_t *to, size_t ld) {
+    return tile_words(t, false, true, true, to, ld);
 }
 
 static NEVER_INLINE void any(const coded_tile *t, uint32_t *to, size_t ld) {
@@ -78,6 +86,6 @@ static NEVER_INLINE void any(const coded_tile *t, uint32_t *to, size_t ld) {
 }
 
 void fv_pairs_coded_words(const coded_tile *t, uint32_t *to, size_t ld) {
-    bool plain = t->n_own == 0 && t->without == 0 && t->cos;
-    if (!plain || !turned_plain(t, to, ld)) any(t, to, ld);
+    bool fast = t->without == 0 && t->cos;
+    if (!fast || !(t->n_own ? turned_with_own : turned)(t, to, ld)) any(t, to, ld);
 }

@@ -66,6 +66,8 @@ static uint8_t *random_groups(int n) {
     return group;
 }
 
+static int perf_bits; /* without own directions and an exact token; 0: any */
+
 /* The coefficients of `more` rows besides are there too: a layer that has only the first n. */
 static void make_seq(latent_call *c, int i, int n, int more, int each, int row_bits, int n_rows) {
     int D = c->args.d_head, R = c->basis->l.n_dir;
@@ -77,8 +79,8 @@ static void make_seq(latent_call *c, int i, int n, int more, int each, int row_b
                          .bits = (uint8_t)each,
                          .form = FV_PACKED_LATENT,
                          .row_bits = row_bits,
-                         .n_own = PICK(0, 0, 1, 3, FV_LATENT_OWN),
-                         .n_outlier = random_int(0, 1),
+                         .n_own = perf_bits ? 0 : PICK(0, 0, 1, 3, FV_LATENT_OWN),
+                         .n_outlier = perf_bits ? 0 : random_int(0, 1),
                          .coded = coded && more == 0};
     block *b = c->block[i] = room(sizeof *b);
     float *z = latent_random((size_t)(n + more) * (size_t)R, 1);
@@ -134,7 +136,8 @@ static void make_call_with(latent_call *c, int coded, int n_seq, int n_kv, int g
     c->basis = latent_basis_new(n_kv, D, R);
     for (int i = 0; i < n_seq; i++)
         make_seq(c, i, n ? n : PICK(1, 3, 16, 63, 64, 65, 130), PICK(0, 0, 1, 40),
-                 PICK(16, 16, 16, 1, 4, 5, 8), random_int(1, 9 * R), n_rows);
+                 PICK(16, 16, 16, 1, 4, 5, 8), perf_bits ? perf_bits : random_int(1, 9 * R),
+                 n_rows);
     c->args.q = tensor_new(FV_F32, M, H * D, 0);
     fill_normal(&c->args.q, 1.5f);
     make_out(c, M);
@@ -358,23 +361,30 @@ static void test_latent(device_test *d) {
     compute_in(d, FV_COMPUTE_F32);
 }
 
-static void perf_latent_of(device_test *d, int coded) {
+static void perf_latent_of(device_test *d, int coded, fv_compute compute) {
     latent_call c;
+    perf_bits = 512;
     make_call_with(&c, coded, 1, 32, 1, 128, 128, 1, 2048);
+    perf_bits = 0;
+    compute_in(d, compute);
     float *out = room(c.n_out * 4);
     double time = 0;
     seconds = &time;
     run_there(&d->be, &c, out);
     seconds = NULL;
     report(time, 4.0 * 32 * 128 * 2048, (double)fv_packed_bytes(&c.k[0].shape),
-           "2048 rows, 32 heads of 128, %d bits a row, keys %s", c.k[0].shape.row_bits,
-           coded ? "in codes" : "rebuilt");
+           "2048 rows, 32 heads of 128, %d bits a row, keys %s, %s", c.k[0].shape.row_bits,
+           coded ? "in codes" : "rebuilt", fv_compute_name(compute));
+    compute_in(d, FV_COMPUTE_F32);
     free(out);
     free_call_new(&c);
 }
 
 static void perf_latent(device_test *d) {
-    for (int coded = 0; coded < 2; coded++) perf_latent_of(d, coded);
+    for (int coded = 0; coded < 2; coded++) {
+        perf_latent_of(d, coded, FV_COMPUTE_F32);
+        if (on_cpu(d)) perf_latent_of(d, coded, FV_COMPUTE_BF16);
+    }
 }
 
 const op op_attn_latent = {"attn_latent", "bits", test_latent, perf_latent};
