@@ -13,6 +13,14 @@
 #include "kernels/cpu/attention_lanes.h"
 #include "kernels/cpu/linear_bf16_lanes.h"
 
+/* Query vectors per item: with AVX-512 BF16 keys and values are laid as words once for all of them, and what is
+ * added up lies in L2. */
+#ifdef __AVX512F__
+enum { BF16_VECTORS = 96 };
+#else
+enum { BF16_VECTORS = ITEM_VECTORS };
+#endif
+
 /* Columns of v that few vectors meet at a time. */
 enum { VALUES_NV = 2, VALUES_COLUMNS = VALUES_NV * LANES };
 
@@ -176,7 +184,7 @@ static void values_bf16(attn_item *t, const void *block, int32_t n) {
 }
 
 static const attn_products products_bf16 = {.bf16 = true,
-                                            .item_vectors = ITEM_VECTORS,
+                                            .item_vectors = BF16_VECTORS,
                                             .pad = BF16_STEP,
                                             .zero = 0.0f,
 #ifdef __AVX512F__

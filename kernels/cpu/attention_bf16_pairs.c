@@ -222,5 +222,9 @@ static void values(attn_item *t, const void *block, int32_t n) {
     for (int32_t v = 0; v < t->R; v++) add_values(t, block, t->n_seen[v], v, 1);
 }
 
-const attn_products fv_pairs_attn_products = {
-    .bf16 = true, .takes = takes, .copy_queries = copy_queries, .scores = scores, .values = values};
+const attn_products fv_pairs_attn_products = {.bf16 = true,
+                                              .special = &fv_many_attn_products,
+                                              .takes = takes,
+                                              .copy_queries = copy_queries,
+                                              .scores = scores,
+                                              .values = values};

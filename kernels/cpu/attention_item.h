@@ -2,8 +2,8 @@
 #define FOVEA_KERNELS_CPU_ATTENTION_ITEM_H
 
 /* One item of attention, as attention_lanes.h leads it through the KV blocks, and the products that
- * it is led through: in f32 (attention_lanes.h), in bf16 (attention_bf16_lanes.h), of few vectors with AVX-512
- * BF16 (attention_bf16_pairs.c), in bf16 with AMX (attention_bf16_amx.c). */
+ * it is led through: in f32 (attention_lanes.h), in bf16 (attention_bf16_lanes.h), of few and of many vectors with
+ * AVX-512 BF16 (attention_bf16_pairs.c, attention_bf16_many.c), in bf16 with AMX (attention_bf16_amx.c). */
 #include "kernels/cpu/path.h"
 
 typedef struct attn_products attn_products;
@@ -21,7 +21,7 @@ typedef struct attn_item {
 
     /* scratch */
     float *q, *k, *v; /* [R, Dp] queries, a panel of NR keys, [64, Dp] values */
-    float *s, *o;     /* [R, 64], [R, Dp] */
+    float *s, *o, *p; /* [R, 64], [R, Dp]; [R, 32] for products that do whole blocks */
     float *m, *l, *c; /* [R] */
     int32_t *n_seen;  /* [R] keys of the current block */
 
@@ -29,6 +29,8 @@ typedef struct attn_item {
      * the first of a later one or of the thread's next item. */
     const fv_kv_block *after;
     int32_t n_after;
+    const struct attn_item *following; /* the thread's next item, or NULL */
+    int32_t fetched; /* for products: how many vectors of q and o were asked for; 0 at first */
 } attn_item;
 
 struct attn_products {
@@ -37,7 +39,7 @@ struct attn_products {
     int pad;             /* Dp is a multiple of it */
     float zero;          /* added to o at the end: +0 makes zeros positive, -0 changes nothing */
     void (*close)(void); /* after the last item of a thread; or NULL */
-    /* Products for the items that they take, or NULL; how items are cut does not depend on them. */
+    /* Products for the items that they take, or NULL, and so on; how items are cut does not depend on them. */
     const attn_products *special;
     bool (*takes)(const attn_item *t);
     /* The item's vectors, as scores reads them: t->q. */
@@ -47,8 +49,14 @@ struct attn_products {
     void (*scores)(attn_item *t, const void *k, const void *next, int32_t n);
     /* o = o * c + p v, rows j < n_seen[v] of n. Fetches what comes after: t->after. */
     void (*values)(attn_item *t, const void *block, int32_t n);
+    /* Or, instead of values() and of softmax() before it: scores, softmax and values of n rows, of which
+     * n_seen[v] are visible, and in the window if there is one: position [n], or NULL. o may be laid as the
+     * products want it, from zeros on, with room for whole bands of 48 vectors; rows_of_o() are its rows, [R, Dp]. */
+    void (*whole_block)(attn_item *t, const void *k, const void *v, int32_t n,
+                        const int32_t *position);
+    const float *(*rows_of_o)(attn_item *t);
 };
 
-extern const attn_products fv_pairs_attn_products, fv_amx_attn_products;
+extern const attn_products fv_pairs_attn_products, fv_many_attn_products, fv_amx_attn_products;
 
 #endif

@@ -26,6 +26,8 @@
 /* Query vectors per item: their q, o and scores stay in L2 next to one block of K and V. */
 enum { ITEM_VECTORS = 48 };
 
+enum { BAND_LANES = 48 };
+
 /* Up to this many vectors read keys and values as they are stored; more have them widened once. */
 enum { FEW_VECTORS = 8 };
 
@@ -34,9 +36,10 @@ static int32_t rows_per_item(const fv_attn_args *a, const attn_products *product
     return rows > 0 ? rows : 1;
 }
 
-/* There is room for a tile more. */
+/* With room for a tile more; of whole bands of attention_bf16_many.c, for a band more. */
 static size_t vectors_per_item(const fv_attn_args *a, const attn_products *products) {
-    return (size_t)rows_per_item(a, products) * (size_t)(a->n_head / a->n_kv) + LANES;
+    const size_t n = (size_t)rows_per_item(a, products) * (size_t)(a->n_head / a->n_kv);
+    return products->bf16 ? (n + 2 * BAND_LANES - 1) / BAND_LANES * BAND_LANES : n + LANES;
 }
 
 static size_t padded_for(const attn_products *p, size_t D) {
@@ -63,7 +66,7 @@ static fv_cpu_plan plan_with(const fv_attn_args *a, const attn_products *product
     }
     plan.grain = grain_for(plan.n_item, work);
     plan.scratch_bytes =
-        sizeof(float) * (2 * R * Dp + 2 * FV_KV_BLOCK * Dp + R * FV_KV_BLOCK + 4 * R);
+        sizeof(float) * (2 * R * Dp + 2 * FV_KV_BLOCK * Dp + R * FV_KV_BLOCK * 3 / 2 + 4 * R);
     return plan;
 }
 
@@ -74,7 +77,8 @@ static void item_scratch(attn_item *t, float *scratch) {
     t->k = t->o + R * t->Dp;
     t->v = t->k + FV_KV_BLOCK * t->Dp;
     t->s = t->v + FV_KV_BLOCK * t->Dp;
-    t->m = t->s + R * FV_KV_BLOCK;
+    t->p = t->s + R * FV_KV_BLOCK;
+    t->m = t->p + R * FV_KV_BLOCK / 2;
     t->l = t->m + R;
     t->c = t->l + R;
     t->n_seen = (int32_t *)(t->c + R);
@@ -159,22 +163,27 @@ static int32_t longest_visible(const attn_item *t, int s) {
     return longest;
 }
 
-/* Scores of what vector v's window does not have; what it has none of, it does not see. */
+/* How many keys of the block at row j0 of segment s each vector sees; none where its window has none of them. */
+static void see_rows(attn_item *t, int s, int32_t j0) {
+    for (int32_t i = 0, v = 0; i < t->n_row; i++) {
+        int32_t seen = visible(t, s, i) - j0;
+        seen = seen < 0 ? 0 : min_int(seen, FV_KV_BLOCK);
+        if (n_in_window(t, s, i, j0, seen) == 0) seen = 0;
+        for (int32_t h = 0; h < t->group; h++) t->n_seen[v++] = seen;
+    }
+}
+
+/* Scores of what vector v's window does not have. */
 static void mask_window(attn_item *t, int s, int32_t v, int32_t j0) {
-    int32_t n = t->n_seen[v];
-    if (n_in_window(t, s, v / t->group, j0, n) == 0) t->n_seen[v] = 0;
-    for (int32_t j = 0; j < n; j++)
+    for (int32_t j = 0; j < t->n_seen[v]; j++)
         if (!in_window(t, s, v / t->group, j0 + j)) t->s[v * FV_KV_BLOCK + j] = -INFINITY;
 }
 
 /* Scores of the n keys of segment s from j0 on, and how many of them each vector sees. */
 static void scores(attn_item *t, int s, int32_t j0, const void *k, const void *next, int32_t n) {
     t->products->scores(t, k, next, n);
-    for (int32_t v = 0; v < t->R; v++) {
-        int32_t seen = visible(t, s, v / t->group) - j0;
-        t->n_seen[v] = seen < 0 ? 0 : min_int(seen, FV_KV_BLOCK);
-        if (t->position) mask_window(t, s, v, j0);
-    }
+    see_rows(t, s, j0);
+    for (int32_t v = 0; t->position && v < t->R; v++) mask_window(t, s, v, j0);
 }
 
 /* Whether a query row of the item sees any of the n keys of segment s from j0 on. */
@@ -331,10 +340,11 @@ static void edit_shares(attn_item *t) {
 
 static void finish(attn_item *t) {
     const fv_attn_seq *seq = t->seq;
+    const float *rows = t->products->rows_of_o ? t->products->rows_of_o(t) : t->o;
     for (int32_t v = 0; v < t->R; v++) {
         int64_t row = t->row0 + v / t->group, head = t->head0 + v % t->group;
-        const float *o = t->o + (size_t)v * t->Dp;
-        float *to = row_f32(&t->a->o, seq->row0 + row) + (size_t)head * t->D;
+        const float *o = rows + (size_t)v * t->Dp;
+        float *to = attn_output(t, v);
         bool saw = t->l[v] != 0.0f;
         float l = saw ? t->l[v] : 1.0f, lse = saw ? t->m[v] + log_f32(l) : -INFINITY;
         for (size_t d = 0; d < t->D; d++) to[d] = (o[d] + t->products->zero) / l;
@@ -353,17 +363,18 @@ static const fv_kv_block *first_block(const attn_item *t, int s, int32_t *n) {
 }
 
 /* Sets what is read after row j of segment s: of this item, or of the thread's next one, if any. */
-static void look_ahead(attn_item *t, int s, int32_t j, int32_t longest, const attn_item *next) {
+static void look_ahead(attn_item *t, int s, int32_t j, int32_t longest) {
     t->after = j < longest ? &t->tables[s].block[j / FV_KV_BLOCK] : NULL;
     t->n_after = min_int(FV_KV_BLOCK, longest - j);
     if (!t->after) t->after = first_block(t, s + 1, &t->n_after);
-    if (!t->after && next) t->after = first_block(next, 0, &t->n_after);
+    if (!t->after && t->following) t->after = first_block(t->following, 0, &t->n_after);
 }
 
-/* next: the thread's next item, or NULL. */
-static void attend(attn_item *t, const attn_item *next) {
-    memset(t->o, 0, (size_t)t->R * t->Dp * sizeof *t->o);
-    for (int32_t v = 0; v < t->R; v++) {
+static void attend(attn_item *t) {
+    int32_t room = t->R;
+    if (t->products->whole_block) room = (int32_t)div_up(room, BAND_LANES) * BAND_LANES;
+    memset(t->o, 0, (size_t)room * t->Dp * sizeof *t->o);
+    for (int32_t v = 0; v < room; v++) {
         t->m[v] = log_f32(t->seq->n);
         t->l[v] = t->seq->n > 0.0f ? 1.0f : 0.0f;
     }
@@ -375,7 +386,13 @@ static void attend(attn_item *t, const attn_item *next) {
             const fv_kv_block *block = &t->tables[s].block[j0 / FV_KV_BLOCK];
             int32_t n = min_int(FV_KV_BLOCK, longest - j0);
             if (t->position && !is_wanted(t, s, j0, n)) continue;
-            look_ahead(t, s, j0 + FV_KV_BLOCK, longest, next);
+            look_ahead(t, s, j0 + FV_KV_BLOCK, longest);
+            if (t->products->whole_block) {
+                see_rows(t, s, j0);
+                t->products->whole_block(t, block->k, block->v, n,
+                                         t->position ? t->position[s] + j0 : NULL);
+                continue;
+            }
             scores(t, s, j0, block->k, wanted ? block->v : NULL, n);
             softmax(t->R, t->a->scale, t->n_seen, t->products->bf16, t->s, t->m, t->l, t->c);
             if (s == 0 && t->seq->share) drop_first(t, j0);
@@ -403,8 +420,12 @@ static void take_rows(attn_item *t, const attn_products *products, int32_t row0,
     t->row0 = row0;
     t->n_row = n_row;
     t->R = n_row * t->group;
-    const attn_products *special = products->special;
-    t->products = special && special->takes(t) ? special : products;
+    t->products = products;
+    for (const attn_products *p = products->special; p; p = p->special) {
+        if (!p->takes(t)) continue;
+        t->products = p;
+        return;
+    }
 }
 
 /* Item i of sequence q. Last rows first: they see most, and short items at the end even out the threads. */
@@ -429,7 +450,8 @@ static void attention_with(const fv_attn_args *a, const attn_products *products,
         for (begin++; left > 1 && begin >= items_of(a, products, q); q++)
             begin -= items_of(a, products, q);
         if (left > 1) take_item(&next, products, q, begin);
-        attend(&t, left > 1 ? &next : NULL);
+        t.following = left > 1 ? &next : NULL;
+        attend(&t);
     }
     if (products->close) products->close();
 }

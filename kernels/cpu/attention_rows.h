@@ -12,6 +12,11 @@ static inline const float *attn_query(const attn_item *t, int32_t v) {
            (size_t)(t->head0 + v % t->group) * t->D;
 }
 
+static inline float *attn_output(const attn_item *t, int32_t v) {
+    return row_f32(&t->a->o, (int64_t)t->seq->row0 + t->row0 + v / t->group) +
+           (size_t)(t->head0 + v % t->group) * t->D;
+}
+
 static inline int32_t attn_most_seen(const attn_item *t) {
     int32_t most = 0;
     for (int32_t v = 0; v < t->R; v++) most = t->n_seen[v] > most ? t->n_seen[v] : most;

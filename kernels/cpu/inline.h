@@ -7,6 +7,7 @@
  *   NEVER_INLINE    a loop that needs all registers gets a function of its own
  *   UNROLL          before a loop over the accumulators of a tile: it dissolves, or they would
  *                   not stay in registers
+ *   ROLLED          before a loop that does not: its copies would be more than the processor keeps decoded
  *
  * A sanitizer puts checks on every access of every copy; clang then compiles a path for many
  * minutes. So sanitized builds make no copies. */
@@ -21,6 +22,12 @@
 #endif
 
 #define NEVER_INLINE __attribute__((noinline))
+
+#ifdef __clang__
+#define ROLLED _Pragma("nounroll")
+#else
+#define ROLLED _Pragma("GCC unroll 1")
+#endif
 
 #ifdef FV_CPU_ROLLED
 #define ALWAYS_INLINE __attribute__((noinline, unused))

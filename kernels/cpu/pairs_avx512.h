@@ -63,12 +63,22 @@ static inline long long two_words(const uint32_t *at) {
     return both;
 }
 
-/* Lines k and k + 2 of a panel, of f32. */
-static inline __m512i pairs_line_words(__m512 upper, __m512 lower) {
+/* Of 16 numbers of bf16 and 16 more, words of one of each, the first above. */
+static inline __m512i pairs_of_lines(__m512i lines) {
     static const uint16_t order[32] = {16, 0,  17, 1,  18, 2,  19, 3,  20, 4,  21,
                                        5,  22, 6,  23, 7,  24, 8,  25, 9,  26, 10,
                                        27, 11, 28, 12, 29, 13, 30, 14, 31, 15};
-    return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), narrow(upper, lower));
+    return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), lines);
+}
+
+/* Lines k and k + 2 of a panel, of f32. */
+static inline __m512i pairs_line_words(__m512 upper, __m512 lower) {
+    return pairs_of_lines(narrow(upper, lower));
+}
+
+/* The same of numbers that are 0 or at least 2^-126. */
+static inline __m512i pairs_normal_words(__m512 upper, __m512 lower) {
+    return pairs_of_lines(narrow_normal(upper, lower));
 }
 
 /* Steps of n rows of f32; words of a row are ld_to apart. */

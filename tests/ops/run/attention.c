@@ -113,6 +113,7 @@ static void attention_bits(device_test *d, attention_shape s, int i) {
     if (!on_cpu(d) && s.max_rows > 20 && i % 4) s.max_rows = 5; /* emulation is slow */
     attention_case c = attention_case_new(&s);
     if (i % 8 == 0) fill_specials(&c.args.q, 2000);
+    if (i % 8 == 2) fill_normal(&c.args.q, 60); /* so that p is subnormal, or 0, too */
     if (i % 8 == 4) spoil_values(&c);
     if (i % 8 == 6) shrink_values(&c);
     float *got = room(tensor_bytes(&c.out));
@@ -171,6 +172,17 @@ static void test_attention_bf16(device_test *d) {
         s.max_rows = PICK(2, 3, 4, 6, 8);
         s.max_len = PICK(5, 33, 64, 65, 130, 300);
         s.sums = false;
+        attention_bits(d, s, i);
+    }
+    group("attention and score_sums in bf16, many vectors: the bits of the plain path");
+    for (int i = 0; i < cases(120); i++) {
+        attention_shape s = attention_shape_random();
+        s.dtype = FV_BF16;
+        s.group = PICK(1, 1, 2, 3, 4, 7);
+        s.D = PICK(4, 32, 44, 64, 72, 80, 128);
+        s.max_rows = PICK(9, 16, 17, 48, 49, 97, 130);
+        s.max_len = PICK(5, 33, 64, 65, 130, 300);
+        s.shares = i % 4 == 0;
         attention_bits(d, s, i);
     }
     compute_in(d, FV_COMPUTE_F32);
