@@ -2,13 +2,14 @@
  * they lie and in the order in which they lie, and become words (pairs_avx512.h) in registers:
  *
  *     scores   8 keys a register, a word of even and one of odd numbers of each: four numbers of a key stay
- *              together, so that a step of 16 keys takes 32 shuffles
+ *              together. One vector meets 8 keys at a time, whose lines are read whole; more meet 16
  *     values   16 columns a register, a word of rows j and j + 2 in each
  *
  * What comes next is fetched meanwhile, line after line: memory is read fastest so. */
 #include <string.h>
 
 #include "kernels/cpu/attention_rows.h"
+#include "kernels/cpu/pairs_eights_avx512.h"
 #include "kernels/cpu/pairs_rows_avx512.h"
 #include "kernels/cpu/product_bf16.h"
 
@@ -67,6 +68,38 @@ static ALWAYS_INLINE void score_keys(const rows_in_place *k, const bool whole, c
     UNROLL for (int i = 0; i < mr; i++) _mm512_storeu_ps(s + i * FV_KV_BLOCK, acc[i]);
 }
 
+/* Eight keys times one vector. */
+static ALWAYS_INLINE void score_eight(const rows_in_place *k, const bool whole, const uint32_t *q,
+                                      size_t words, float *s, ahead *next) {
+    __m512 sums = _mm512_setzero_ps();
+    for (size_t w = 0; w < words; w += PAIRS_WORDS) {
+        __m512i rows[EIGHT], of[EIGHT];
+        UNROLL for (int i = 0; i < EIGHT; i++) {
+            rows[i] = _mm512_loadu_si512(pairs_row(k, i, whole) + 4 * w);
+        }
+        fetch(next, EIGHT);
+        UNROLL for (int i = 0; i < EIGHT; i += 2) eights_merge(&rows[i], &rows[i + 1]);
+        eights_transpose_merged(rows, of);
+        eights_step(of, q + w, words, 1, &sums);
+    }
+    _mm256_storeu_ps(s, eights_once(sums));
+}
+
+/* n keys times vector v. */
+static ALWAYS_INLINE void score_eights(const attn_item *t, const char *k, const size_t stride,
+                                       int32_t n, int32_t v, ahead *next) {
+    const size_t words = stride / sizeof(uint32_t);
+    const uint32_t *q = (const uint32_t *)t->q + (size_t)v * words;
+    float *s = t->s + (size_t)v * FV_KV_BLOCK;
+    for (int32_t j = 0; j < n; j += EIGHT) {
+        rows_in_place keys = {k + (size_t)j * stride, stride, n - j};
+        if (n - j >= EIGHT)
+            score_eight(&keys, true, q, words, s + j, next);
+        else
+            score_eight(&keys, false, q, words, s + j, next);
+    }
+}
+
 /* n keys times mr vectors from v0 on. */
 static ALWAYS_INLINE void score_rows(const attn_item *t, const char *k, const size_t stride,
                                      int32_t n, int32_t v0, const int mr, ahead *next) {
@@ -89,9 +122,9 @@ static NEVER_INLINE void score_vectors(const attn_item *t, const char *k, int32_
         switch (t->R - v) {
         case 1:
             if (stride == 256)
-                score_rows(t, k, 256, n, v, 1, &next);
+                score_eights(t, k, 256, n, v, &next);
             else
-                score_rows(t, k, stride, n, v, 1, &next);
+                score_eights(t, k, stride, n, v, &next);
             break;
         case 2: score_rows(t, k, stride, n, v, 2, &next); break;
         case 3: score_rows(t, k, stride, n, v, 3, &next); break;

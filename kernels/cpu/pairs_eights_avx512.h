@@ -42,13 +42,21 @@ typedef struct eights_tile {
     size_t each;
 } eights_tile;
 
-/* Numbers of 64 bits: number j of register i becomes number i of register j. */
-static ALWAYS_INLINE void eights_transpose(__m512i r[EIGHT]) {
-    __m512i t[EIGHT];
-    UNROLL for (int i = 0; i < EIGHT; i += 2) {
-        t[i] = _mm512_unpacklo_epi64(r[i], r[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi64(r[i], r[i + 1]);
-    }
+/* Of two rows as they lie, words in turns of 64 bits: even ones of both in turn, and odd ones. */
+static ALWAYS_INLINE void eights_merge(__m512i *upper, __m512i *lower) {
+    static const uint16_t order[32] = {2,  0,  3,  1,  34, 32, 35, 33, 10, 8,  11,
+                                       9,  42, 40, 43, 41, 18, 16, 19, 17, 50, 48,
+                                       51, 49, 26, 24, 27, 25, 58, 56, 59, 57};
+    const __m512i even = _mm512_loadu_si512(order);
+    const __m512i odd = _mm512_add_epi16(even, _mm512_set1_epi16(4));
+    const __m512i a = *upper, b = *lower;
+    *upper = _mm512_permutex2var_epi16(a, even, b);
+    *lower = _mm512_permutex2var_epi16(a, odd, b);
+}
+
+/* Numbers of 64 bits, where pairs of registers have the even and the odd ones of two in turn: number j of register
+ * i becomes number i of register j. */
+static ALWAYS_INLINE void eights_transpose_merged(const __m512i t[EIGHT], __m512i r[EIGHT]) {
     UNROLL for (int i = 0; i < 2; i++) {
         __m512i a = _mm512_shuffle_i64x2(t[i], t[2 + i], 0x88);
         __m512i b = _mm512_shuffle_i64x2(t[4 + i], t[6 + i], 0x88);
@@ -59,6 +67,16 @@ static ALWAYS_INLINE void eights_transpose(__m512i r[EIGHT]) {
         r[2 + i] = _mm512_shuffle_i64x2(c, d, 0x88);
         r[6 + i] = _mm512_shuffle_i64x2(c, d, 0xdd);
     }
+}
+
+/* Numbers of 64 bits: number j of register i becomes number i of register j. */
+static ALWAYS_INLINE void eights_transpose(__m512i r[EIGHT]) {
+    __m512i t[EIGHT];
+    UNROLL for (int i = 0; i < EIGHT; i += 2) {
+        t[i] = _mm512_unpacklo_epi64(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi64(r[i], r[i + 1]);
+    }
+    eights_transpose_merged(t, r);
 }
 
 /* Numbers of a step, or of the line after its first, that are read. */
@@ -92,6 +110,30 @@ static ALWAYS_INLINE __m512i eights_begin(const eights_tile *t, const eights_pla
 
 /* ---- few vectors ----------------------------------------------------------------------- */
 
+/* Sums, each number twice, of mr vectors go on by a step of eight rows; of: words of all rows, 2 k and 2 k + 1. */
+static ALWAYS_INLINE void eights_step(const __m512i of[EIGHT], const uint32_t *x, size_t ldx,
+                                      const int mr, __m512 *sums) {
+    __m512 a[EIGHTS_FEW];
+    UNROLL for (int i = 0; i < mr; i++) a[i] = _mm512_setzero_ps();
+    UNROLL for (int k = 0; k < PAIRS_HALF; k++) {
+        UNROLL for (int i = 0; i < mr; i++) {
+            __m512i both = _mm512_set1_epi64(two_words(x + (size_t)i * ldx + 2 * k));
+            a[i] = pairs_go_on(a[i], both, of[k]);
+        }
+    }
+    UNROLL for (int i = 0; i < mr; i++) {
+        __m512 even = _mm512_shuffle_ps(a[i], a[i], 0x88);
+        __m512 odd = _mm512_shuffle_ps(a[i], a[i], 0xdd);
+        sums[i] = _mm512_add_ps(sums[i], _mm512_add_ps(even, odd));
+    }
+}
+
+/* Sums of eight rows. */
+static ALWAYS_INLINE __m256 eights_once(__m512 twice) {
+    const __m512i once = _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 0, 0, 0, 0, 0, 0, 0, 0);
+    return _mm512_castps512_ps256(_mm512_permutexvar_ps(once, twice));
+}
+
 /* Sums [mr, EIGHT] of mr vectors with eight rows. mr and `place` are constants after inlining. */
 static ALWAYS_INLINE void eights_few(const eights_tile *t, const int mr, const eights_place place,
                                      float *to) {
@@ -100,35 +142,19 @@ static ALWAYS_INLINE void eights_few(const eights_tile *t, const int mr, const e
     const char *ahead = t->ahead;
     __m512i line[EIGHT];
     const __m512i order = eights_begin(t, place, line);
-    __m512 sums[EIGHTS_FEW]; /* each number twice */
+    __m512 sums[EIGHTS_FEW];
     UNROLL for (int i = 0; i < mr; i++) sums[i] = _mm512_setzero_ps();
     for (size_t s = 0; s < steps; s++, x += PAIRS_WORDS) {
         const __mmask32 in = eights_in(t, s);
-        __m512 a[EIGHTS_FEW];
         __m512i of[EIGHT];
         UNROLL for (size_t i = 0; i < EIGHT; i++, ahead += each) {
             of[i] = eights_row(t, i, s, in, place, order, &line[i]);
             _mm_prefetch((const void *)ahead, _MM_HINT_T1);
         }
         eights_transpose(of);
-        UNROLL for (int i = 0; i < mr; i++) a[i] = _mm512_setzero_ps();
-        UNROLL for (int k = 0; k < PAIRS_HALF; k++) {
-            UNROLL for (int i = 0; i < mr; i++) {
-                __m512i both = _mm512_set1_epi64(two_words(x + (size_t)i * ldx + 2 * k));
-                a[i] = pairs_go_on(a[i], both, of[k]);
-            }
-        }
-        UNROLL for (int i = 0; i < mr; i++) {
-            __m512 even = _mm512_shuffle_ps(a[i], a[i], 0x88);
-            __m512 odd = _mm512_shuffle_ps(a[i], a[i], 0xdd);
-            sums[i] = _mm512_add_ps(sums[i], _mm512_add_ps(even, odd));
-        }
+        eights_step(of, x, ldx, mr, sums);
     }
-    const __m512i once = _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 0, 0, 0, 0, 0, 0, 0, 0);
-    UNROLL for (int i = 0; i < mr; i++) {
-        _mm256_storeu_ps(to + i * EIGHT,
-                         _mm512_castps512_ps256(_mm512_permutexvar_ps(once, sums[i])));
-    }
+    UNROLL for (int i = 0; i < mr; i++) _mm256_storeu_ps(to + i * EIGHT, eights_once(sums[i]));
 }
 
 /* ---- many ------------------------------------------------------------------------------ */
