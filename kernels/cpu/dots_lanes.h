@@ -79,16 +79,21 @@ typedef struct few {
     int n;            /* 1..NR; missing ones repeat the last row */
     fv_dtype t;
     size_t K;
-    uintptr_t next; /* address of NR rows that are wanted after these, a hint; 0: not known */
-    float *accs;    /* [M * NR][16]: where sums wait between two blocks of K; or NULL */
-    bool resume;    /* they were begun by an earlier call */
-    bool wait;      /* a later call goes on */
+    /* Address of what is wanted after these, a hint: as many bytes, which follow each other, or, if `apart`, the
+     * same columns of NR rows. 0: not known. */
+    uintptr_t next;
+    bool apart;
+    float *accs; /* [M * NR][16]: where sums wait between two blocks of K; or NULL */
+    bool resume; /* they were begun by an earlier call */
+    bool wait;   /* a later call goes on */
 } few;
 
 /* The same from rows of w in place, widened on load; prefetches the next ones. */
 static ALWAYS_INLINE void dots_stored(f32x16 acc[TILE], const int mr, const fv_dtype t,
                                       const few *a, const float *x) {
     const size_t size = t == FV_F32 ? 4 : 2, ldx = a->ldx, K = a->K;
+    const size_t to_row = a->apart || !a->next ? a->bytes_row : LANES * size;
+    const size_t step = a->apart || !a->next ? LANES * size : NR * LANES * size;
     /* A core drops such a request while it waits for as many lines as it can, so each line is asked for twice. */
     const size_t again = a->next ? NR * a->bytes_row : 0;
     const char *w[NR];
@@ -96,13 +101,13 @@ static ALWAYS_INLINE void dots_stored(f32x16 acc[TILE], const int mr, const fv_d
     f32x16 wk[NR];
     UNROLL for (int j = 0; j < NR; j++) {
         w[j] = (const char *)a->w + (size_t)(j < a->n ? j : a->n - 1) * a->bytes_row;
-        next[j] = a->next ? a->next + (size_t)j * a->bytes_row : (uintptr_t)w[j];
+        next[j] = (a->next ? a->next : (uintptr_t)a->w) + (size_t)j * to_row;
     }
-    size_t k = 0;
-    for (; k + LANES <= K; k += LANES) {
+    size_t k = 0, at = 0;
+    for (; k + LANES <= K; k += LANES, at += step) {
         UNROLL for (int j = 0; j < NR; j++) {
-            _mm_prefetch((const void *)(next[j] + k * size + again), _MM_HINT_T1);
-            _mm_prefetch((const void *)(next[j] + k * size), _MM_HINT_T1);
+            _mm_prefetch((const void *)(next[j] + at + again), _MM_HINT_T1);
+            _mm_prefetch((const void *)(next[j] + at), _MM_HINT_T1);
             wk[j] = f32x16_widen(w[j] + k * size, t);
         }
         UNROLL for (int i = 0; i < mr; i++)

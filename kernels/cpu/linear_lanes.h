@@ -39,6 +39,13 @@ enum { FEW_GRAIN = 1 << 18 };
 
 static bool is_few(const fv_tensor *x) { return x->rows <= FEW_ROWS || x->cols == 0; }
 
+/* Whether one tile has all rows of x: then weights are read once, and best in the order of memory. */
+static bool reads_once(const fv_tensor *x) { return x->rows <= MR; }
+
+/* Columns that take turns along K. More rows of x than a tile has read each block of K several times, and it
+ * stays in L1 for FEW_N columns. */
+static int few_columns(const fv_tensor *x) { return reads_once(x) ? NR : FEW_N; }
+
 /* Rows of an output block: M cut evenly. */
 static int many_rows(const fv_linear_args *a) {
     int64_t M = a->x.rows;
@@ -84,7 +91,7 @@ static ALWAYS_INLINE void store_rows(const fv_linear_part *p, int64_t m0, int64_
 
 /* ---- few rows -------------------------------------------------------------------------- */
 
-/* Columns [n0, n0 + N) of y, N <= FEW_N. */
+/* Columns [n0, n0 + N) of y, N <= few_columns(). */
 static void linear_few(const fv_tensor *x, const fv_linear_part *p, int64_t n0, int N,
                        float *scratch) {
     size_t K = (size_t)x->cols, size = fv_dtype_bytes(p->w.dtype);
@@ -92,6 +99,7 @@ static void linear_few(const fv_tensor *x, const fv_linear_part *p, int64_t n0, 
     float out[FEW_ROWS * NR + NR], wide[FEW_N];
     const float *bias = bias_f32(&p->bias, n0, N, wide);
     few a = {.ldx = (size_t)x->ld, .M = x->rows, .bytes_row = K * size, .t = p->w.dtype};
+    a.apart = !reads_once(x);
     size_t k0 = 0;
     do { /* once even if K = 0: then y is the bias */
         a.x = row_f32(x, 0) + k0;
@@ -102,10 +110,11 @@ static void linear_few(const fv_tensor *x, const fv_linear_part *p, int64_t n0, 
         for (int n = 0; n < N; n += NR, a.accs += a.M * NR * LANES) {
             a.w = w + ((size_t)n * K + k0) * size;
             a.n = min_int(NR, N - n);
-            /* The item's next columns, or its first ones at the next K, or the next item. */
-            a.next = (uintptr_t)w + size * (n + NR < N ? (size_t)(n + NR) * K + k0
-                                            : a.wait   ? k0 + FEW_K
-                                                       : (size_t)N * K);
+            /* The next columns, or, apart, the first ones at the next K or of the next item. */
+            a.next = (uintptr_t)w + size * (!a.apart     ? (size_t)N * K + NR * k0
+                                            : n + NR < N ? (size_t)(n + NR) * K + k0
+                                            : a.wait     ? k0 + FEW_K
+                                                         : (size_t)N * K);
             dots_few(&a, out);
             if (!a.wait) store_rows(p, 0, n0 + n, a.M, a.n, bias ? bias + n : NULL, out, NR);
         }
@@ -197,7 +206,9 @@ static void linear_many(many *b, float *scratch) {
 static void linear_item(const fv_linear_args *a, const fv_linear_part *p, float *scratch,
                         int64_t i) {
     if (is_few(&a->x)) {
-        linear_few(&a->x, p, i * FEW_N, min_int(FEW_N, p->w.rows - i * FEW_N), scratch);
+        const int step = few_columns(&a->x);
+        for (int64_t n = i * FEW_N; n < (i + 1) * FEW_N && n < p->w.rows; n += step)
+            linear_few(&a->x, p, n, min_int(step, p->w.rows - n), scratch);
         return;
     }
     /* Neighbouring items share their weights and run at the same time. */
