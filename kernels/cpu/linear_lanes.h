@@ -32,8 +32,8 @@ enum { FEW_ROWS = 32 };
  * up; 16 rows of x stay in L1 meanwhile. */
 enum { FEW_N = 16, FEW_K = 512 };
 
-/* Weights that a thread takes at a time when rows are few: some 50 us of reading. */
-enum { FEW_GRAIN = 1 << 18 };
+/* Weights that a thread takes at a time when rows are few: some 10 us of reading, for which others wait at the end. */
+enum { FEW_GRAIN = 1 << 16 };
 
 /* ---- the cut into items ---------------------------------------------------------------- */
 
@@ -42,9 +42,11 @@ static bool is_few(const fv_tensor *x) { return x->rows <= FEW_ROWS || x->cols =
 /* Whether one tile has all rows of x: then weights are read once, and best in the order of memory. */
 static bool reads_once(const fv_tensor *x) { return x->rows <= MR; }
 
-/* Columns that take turns along K. More rows of x than a tile has read each block of K several times, and it
- * stays in L1 for FEW_N columns. */
+/* Columns that take turns along K, and steps of K. More rows of x than a tile has read each step several times,
+ * and it stays in L1 for FEW_N columns. */
 static int few_columns(const fv_tensor *x) { return reads_once(x) ? NR : FEW_N; }
+
+static size_t few_step(const fv_tensor *x) { return reads_once(x) ? (size_t)x->cols : FEW_K; }
 
 /* Rows of an output block: M cut evenly. */
 static int many_rows(const fv_linear_args *a) {
@@ -100,10 +102,10 @@ static void linear_few(const fv_tensor *x, const fv_linear_part *p, int64_t n0, 
     const float *bias = bias_f32(&p->bias, n0, N, wide);
     few a = {.ldx = (size_t)x->ld, .M = x->rows, .bytes_row = K * size, .t = p->w.dtype};
     a.apart = !reads_once(x);
-    size_t k0 = 0;
+    size_t k0 = 0, step = few_step(x);
     do { /* once even if K = 0: then y is the bias */
         a.x = row_f32(x, 0) + k0;
-        a.K = K - k0 < FEW_K ? K - k0 : FEW_K;
+        a.K = K - k0 < step ? K - k0 : step;
         a.resume = k0 > 0;
         a.wait = k0 + a.K < K;
         a.accs = scratch;
@@ -111,14 +113,14 @@ static void linear_few(const fv_tensor *x, const fv_linear_part *p, int64_t n0, 
             a.w = w + ((size_t)n * K + k0) * size;
             a.n = min_int(NR, N - n);
             /* The next columns, or, apart, the first ones at the next K or of the next item. */
-            a.next = (uintptr_t)w + size * (!a.apart     ? (size_t)N * K + NR * k0
+            a.next = (uintptr_t)w + size * (!a.apart     ? (size_t)N * K
                                             : n + NR < N ? (size_t)(n + NR) * K + k0
-                                            : a.wait     ? k0 + FEW_K
+                                            : a.wait     ? k0 + step
                                                          : (size_t)N * K);
             dots_few(&a, out);
             if (!a.wait) store_rows(p, 0, n0 + n, a.M, a.n, bias ? bias + n : NULL, out, NR);
         }
-        k0 += FEW_K;
+        k0 += step;
     } while (k0 < K);
 }
 
