@@ -42,12 +42,6 @@ static bool is_few(const fv_tensor *x) { return x->rows <= FEW_ROWS || x->cols =
 /* Whether one tile has all rows of x: then weights are read once, and best in the order of memory. */
 static bool reads_once(const fv_tensor *x) { return x->rows <= MR; }
 
-/* Columns that take turns along K, and steps of K. More rows of x than a tile has read each step several times,
- * and it stays in L1 for FEW_N columns. */
-static int few_columns(const fv_tensor *x) { return reads_once(x) ? NR : FEW_N; }
-
-static size_t few_step(const fv_tensor *x) { return reads_once(x) ? (size_t)x->cols : FEW_K; }
-
 /* Rows of an output block: M cut evenly. */
 static int many_rows(const fv_linear_args *a) {
     int64_t M = a->x.rows;
@@ -93,7 +87,53 @@ static ALWAYS_INLINE void store_rows(const fv_linear_part *p, int64_t m0, int64_
 
 /* ---- few rows -------------------------------------------------------------------------- */
 
-/* Columns [n0, n0 + N) of y, N <= few_columns(). */
+/* Columns [n0, n0 + N) of y, N <= FEW_N, for as many rows of x as a tile has at most. mr and t are constants after
+ * inlining. */
+static ALWAYS_INLINE void once(const fv_tensor *x, const fv_linear_part *p, int64_t n0, int N,
+                               const int mr, const fv_dtype t) {
+    const size_t K = (size_t)x->cols, bytes_row = K * fv_dtype_bytes(t);
+    const char *w = (const char *)p->w.data + (size_t)n0 * bytes_row;
+    float wide[FEW_N];
+    const float *bias = bias_f32(&p->bias, n0, N, wide);
+    few a = {.ldx = (size_t)x->ld, .bytes_row = bytes_row, .K = K};
+    for (int n = 0; n < N; n += NR) {
+        f32x16 acc[TILE];
+        float out[TILE_OUT];
+        a.n = min_int(NR, N - n);
+        a.w = w + (size_t)n * bytes_row;
+        a.next = (uintptr_t)a.w + (size_t)a.n * bytes_row;
+        UNROLL for (int i = 0; i < mr * NR; i++) acc[i] = f32x16_zero();
+        dots_stored(acc, mr, t, &a, row_f32(x, 0));
+        trees(acc, mr * NR, out);
+        if (a.n == NR)
+            store_rows(p, 0, n0 + n, mr, NR, bias ? bias + n : NULL, out, NR);
+        else
+            store_rows(p, 0, n0 + n, mr, a.n, bias ? bias + n : NULL, out, NR);
+    }
+}
+
+static ALWAYS_INLINE void once_rows(const fv_tensor *x, const fv_linear_part *p, int64_t n0, int N,
+                                    const fv_dtype t) {
+    switch (x->rows) {
+    case 1: once(x, p, n0, N, 1, t); break;
+    case 2: once(x, p, n0, N, 2, t); break;
+    case 3: once(x, p, n0, N, 3, t); break;
+    case 4: MR < 4 ? assert(0) : once(x, p, n0, N, 4, t); break;
+    case 5: MR < 5 ? assert(0) : once(x, p, n0, N, 5, t); break;
+    case 6: MR < 6 ? assert(0) : once(x, p, n0, N, 6, t); break;
+    default: assert(0);
+    }
+}
+
+static void linear_once(const fv_tensor *x, const fv_linear_part *p, int64_t n0, int N) {
+    switch (p->w.dtype) {
+    case FV_BF16: once_rows(x, p, n0, N, FV_BF16); break;
+    case FV_F16: once_rows(x, p, n0, N, FV_F16); break;
+    default: once_rows(x, p, n0, N, FV_F32);
+    }
+}
+
+/* Columns [n0, n0 + N) of y, N <= FEW_N, for more rows of x. */
 static void linear_few(const fv_tensor *x, const fv_linear_part *p, int64_t n0, int N,
                        float *scratch) {
     size_t K = (size_t)x->cols, size = fv_dtype_bytes(p->w.dtype);
@@ -101,26 +141,25 @@ static void linear_few(const fv_tensor *x, const fv_linear_part *p, int64_t n0, 
     float out[FEW_ROWS * NR + NR], wide[FEW_N];
     const float *bias = bias_f32(&p->bias, n0, N, wide);
     few a = {.ldx = (size_t)x->ld, .M = x->rows, .bytes_row = K * size, .t = p->w.dtype};
-    a.apart = !reads_once(x);
-    size_t k0 = 0, step = few_step(x);
+    a.apart = true;
+    size_t k0 = 0;
     do { /* once even if K = 0: then y is the bias */
         a.x = row_f32(x, 0) + k0;
-        a.K = K - k0 < step ? K - k0 : step;
+        a.K = K - k0 < FEW_K ? K - k0 : FEW_K;
         a.resume = k0 > 0;
         a.wait = k0 + a.K < K;
         a.accs = scratch;
         for (int n = 0; n < N; n += NR, a.accs += a.M * NR * LANES) {
             a.w = w + ((size_t)n * K + k0) * size;
             a.n = min_int(NR, N - n);
-            /* The next columns, or, apart, the first ones at the next K or of the next item. */
-            a.next = (uintptr_t)w + size * (!a.apart     ? (size_t)N * K
-                                            : n + NR < N ? (size_t)(n + NR) * K + k0
-                                            : a.wait     ? k0 + step
-                                                         : (size_t)N * K);
+            /* The item's next columns, or its first ones at the next K, or the next item. */
+            a.next = (uintptr_t)w + size * (n + NR < N ? (size_t)(n + NR) * K + k0
+                                            : a.wait   ? k0 + FEW_K
+                                                       : (size_t)N * K);
             dots_few(&a, out);
             if (!a.wait) store_rows(p, 0, n0 + n, a.M, a.n, bias ? bias + n : NULL, out, NR);
         }
-        k0 += step;
+        k0 += FEW_K;
     } while (k0 < K);
 }
 
@@ -208,9 +247,11 @@ static void linear_many(many *b, float *scratch) {
 static void linear_item(const fv_linear_args *a, const fv_linear_part *p, float *scratch,
                         int64_t i) {
     if (is_few(&a->x)) {
-        const int step = few_columns(&a->x);
-        for (int64_t n = i * FEW_N; n < (i + 1) * FEW_N && n < p->w.rows; n += step)
-            linear_few(&a->x, p, n, min_int(step, p->w.rows - n), scratch);
+        const int N = min_int(FEW_N, p->w.rows - i * FEW_N);
+        if (reads_once(&a->x))
+            linear_once(&a->x, p, i * FEW_N, N);
+        else
+            linear_few(&a->x, p, i * FEW_N, N, scratch);
         return;
     }
     /* Neighbouring items share their weights and run at the same time. */
