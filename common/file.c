@@ -56,8 +56,11 @@ void fv_file_map_close(fv_file_map *map) {
 void fv_file_map_populate(const fv_file_map *map) {
     void *p = (void *)(uintptr_t)map->data;
     if (!p) return;
-        /* Before Linux 5.14 there is only a hint; either way a failure costs speed and nothing
-         * else. */
+#ifdef MADV_HUGEPAGE
+    /* What is not in memory yet comes in huge pages, where the kernel and the file system have them. */
+    (void)madvise(p, map->bytes, MADV_HUGEPAGE);
+#endif
+    /* Before Linux 5.14 there is only a hint; either way a failure costs speed and nothing else. */
 #ifdef MADV_POPULATE_READ
     if (madvise(p, map->bytes, MADV_POPULATE_READ) == 0) return;
 #endif
