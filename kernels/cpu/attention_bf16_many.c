@@ -47,50 +47,43 @@ static __mmask32 first_of(size_t n) { return n < PAIRS_STEP ? (1u << n) - 1 : ~0
 
 /* ---- what is ahead --------------------------------------------------------------------- */
 
-/* Asked for some lines at a time between products: the next block's keys and values, then rows of o of this item
- * and of q of the next one, which are far from each other. */
+/* Asked for some lines at a time between products: the next block's keys and values, then rows of q of the next
+ * item and of o of this one, which are far from each other. */
 typedef struct ahead {
-    const attn_item *t;
+    attn_item *t;      /* NULL: no rows are asked for */
     const char *at[2]; /* keys, values */
     size_t bytes;      /* of each that are left */
-    int32_t own, next; /* vectors: which is next and at the end */
-    int32_t own_end, next_end;
 } ahead;
 
-enum { LINES = 4, VECTORS = 48 /* a block */ };
+enum { LINES = 8 };
 
 static ahead ahead_of(attn_item *t) {
-    const attn_item *f = t->following;
-    ahead a = {.t = t, .own = t->fetched, .next = t->fetched};
+    ahead a = {.t = t};
     if (t->after) {
         a.at[0] = t->after->k;
         a.at[1] = t->after->v;
         a.bytes = (size_t)t->n_after * t->D * sizeof(uint16_t);
     }
-    t->fetched += VECTORS;
-    a.own_end = t->fetched < t->R ? t->fetched : t->R;
-    a.next_end = !f ? 0 : t->fetched < f->R ? t->fetched : f->R;
     return a;
 }
 
+static void fetch_row(attn_item *t) {
+    const int32_t n = t->following ? t->following->R : 0, i = t->fetched++;
+    if (i >= n + t->R) return;
+    const float *row = i < n ? attn_query(t->following, i) : attn_output(t, i - n);
+    for (size_t d = 0; d < t->D; d += 64 / sizeof *row)
+        _mm_prefetch((const void *)(row + d), _MM_HINT_T1);
+}
+
 static void fetch(ahead *a) {
-    if (a->bytes > 0) {
-        for (int i = 0; i < LINES && a->bytes > 0; i++) {
-            _mm_prefetch(a->at[0], _MM_HINT_T1);
-            _mm_prefetch(a->at[1], _MM_HINT_T1);
-            a->at[0] += 64;
-            a->at[1] += 64;
-            a->bytes = a->bytes > 64 ? a->bytes - 64 : 0;
-        }
-        return;
+    if (a->bytes == 0 && a->t) fetch_row(a->t);
+    for (int i = 0; i < LINES && a->bytes > 0; i++) {
+        _mm_prefetch(a->at[0], _MM_HINT_T1);
+        _mm_prefetch(a->at[1], _MM_HINT_T1);
+        a->at[0] += 64;
+        a->at[1] += 64;
+        a->bytes = a->bytes > 64 ? a->bytes - 64 : 0;
     }
-    const char *row = NULL;
-    if (a->own < a->own_end)
-        row = (const char *)attn_output(a->t, a->own++);
-    else if (a->next < a->next_end)
-        row = (const char *)attn_query(a->t->following, a->next++);
-    if (!row) return;
-    for (size_t i = 0; i < a->t->D * sizeof(float); i += 64) _mm_prefetch(row + i, _MM_HINT_T1);
 }
 
 /* ---- words ----------------------------------------------------------------------------- */
@@ -198,16 +191,14 @@ static ALWAYS_INLINE int groups_at(const seen_keys *seen, int j, int *lo, int *h
 /* mr keys and ng groups. */
 static ALWAYS_INLINE void score_tile(many_words keys, const uint32_t *q, size_t steps, const int mr,
                                      const int ng, float *to) {
-    UNROLL for (int i = 0; i < mr * ng; i++) {
-        _mm512_storeu_ps(to + i / ng * BAND + i % ng * GROUP, _mm512_setzero_ps());
-    }
     ROLLED for (size_t s = 0; s < steps; s++, keys.at += PAIRS_WORDS, q += PAIRS_WORDS * BAND) {
         __m512 sum[MANY_TILE];
         leave_registers();
         many_step(&keys, q, PAIRS_HALF, mr, ng, sum);
         UNROLL for (int i = 0; i < mr * ng; i++) {
             float *at = to + i / ng * BAND + i % ng * GROUP;
-            _mm512_storeu_ps(at, _mm512_add_ps(_mm512_loadu_ps(at), sum[i]));
+            __m512 x = s > 0 ? _mm512_loadu_ps(at) : _mm512_setzero_ps();
+            _mm512_storeu_ps(at, _mm512_add_ps(x, sum[i]));
         }
     }
 }

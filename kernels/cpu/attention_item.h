@@ -30,7 +30,7 @@ typedef struct attn_item {
     const fv_kv_block *after;
     int32_t n_after;
     const struct attn_item *following; /* the thread's next item, or NULL */
-    int32_t fetched; /* for products: how many vectors of q and o were asked for; 0 at first */
+    int32_t fetched; /* for products: how many rows of q and o were asked for; 0 at first */
 } attn_item;
 
 struct attn_products {
