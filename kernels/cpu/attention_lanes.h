@@ -114,7 +114,33 @@ static void copy_queries_f32(attn_item *t) {
                    t->q + (size_t)v * t->Dp);
 }
 
-/* s[v][j] = dot(q_v, k_j), j < n: keys as they are stored. */
+/* s[0][j] = dot(q_0, k_j), j < n, of the only vector: keys as they are stored. t is constant after inlining. */
+static ALWAYS_INLINE void scores_one_as(attn_item *t, const void *k, const void *next, int32_t n,
+                                        const fv_dtype type) {
+    const size_t bytes_row = t->D * fv_dtype_bytes(type);
+    few a = {.bytes_row = bytes_row, .K = t->D};
+    for (int32_t j = 0; j < n; j += NR) {
+        f32x16 acc[TILE];
+        float out[TILE_OUT];
+        a.w = (const char *)k + (size_t)j * bytes_row;
+        a.next = (uintptr_t)(next ? next : k) + (size_t)j * bytes_row;
+        a.n = min_int(NR, n - j);
+        UNROLL for (int i = 0; i < NR; i++) acc[i] = f32x16_zero();
+        dots_stored(acc, 1, type, &a, t->q);
+        trees(acc, NR, out);
+        memcpy(t->s + j, out, NR * sizeof *out);
+    }
+}
+
+static void scores_one(attn_item *t, const void *k, const void *next, int32_t n) {
+    switch (t->a->kv_dtype) {
+    case FV_BF16: scores_one_as(t, k, next, n, FV_BF16); break;
+    case FV_F16: scores_one_as(t, k, next, n, FV_F16); break;
+    default: scores_one_as(t, k, next, n, FV_F32);
+    }
+}
+
+/* The same for few vectors. */
 static void scores_few(attn_item *t, const void *k, const void *next, int32_t n) {
     size_t bytes_row = t->D * fv_dtype_bytes(t->a->kv_dtype);
     float out[FEW_VECTORS * NR + NR];
@@ -150,7 +176,9 @@ static void scores_many(attn_item *t, const void *k, int32_t n) {
 }
 
 static void scores_f32(attn_item *t, const void *k, const void *next, int32_t n) {
-    if (t->R <= FEW_VECTORS)
+    if (t->R == 1)
+        scores_one(t, k, next, n);
+    else if (t->R <= FEW_VECTORS)
         scores_few(t, k, next, n);
     else
         scores_many(t, k, n);
