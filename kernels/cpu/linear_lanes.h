@@ -37,7 +37,7 @@ enum { FEW_GRAIN = 1 << 16 };
 
 /* ---- the cut into items ---------------------------------------------------------------- */
 
-static bool is_few(const fv_tensor *x) { return x->rows <= FEW_ROWS || x->cols == 0; }
+static bool is_few(const fv_tensor *x) { return x->rows <= FEW_ROWS; }
 
 /* Whether one tile has all rows of x: then weights are read once, and best in the order of memory. */
 static bool reads_once(const fv_tensor *x) { return x->rows <= MR; }
@@ -229,7 +229,8 @@ static void linear_many(many *b, float *scratch) {
     b->xs = scratch;
     b->ws = b->xs + (size_t)STRIP * MANY_K;
     b->accs = b->ws + (size_t)MANY_N * MANY_K;
-    for (b->k0 = 0; b->k0 < K; b->k0 += MANY_K) {
+    b->k0 = 0;
+    do { /* once even if K = 0: then y is the bias */
         b->kb = K - b->k0 < MANY_K ? K - b->k0 : MANY_K;
         for (int m = 0; m < b->M; m += STRIP) {
             const float *x = many_x(b, m, &ldx);
@@ -239,7 +240,8 @@ static void linear_many(many *b, float *scratch) {
                     many_tile(b, m + i, j, x + (size_t)i * ldx, ldx);
             }
         }
-    }
+        b->k0 += MANY_K;
+    } while (b->k0 < K);
 }
 
 /* ---- items ----------------------------------------------------------------------------- */

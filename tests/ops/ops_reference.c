@@ -159,6 +159,8 @@ static void test_linear(void) {
             linear_case(&variants[v].be, variants[v].name, t, 1, 700, 9);
             linear_case(&variants[v].be, variants[v].name, t, 7, 65, 35);
             linear_case(&variants[v].be, variants[v].name, t, 50, 1100, 21);
+            linear_case(&variants[v].be, variants[v].name, t, 9, 0, 21);
+            linear_case(&variants[v].be, variants[v].name, t, 50, 0, 21);
         }
 }
 
