@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What a policy costs each task of an exam, with so many items that a task alone says something.
 
-    eval/bytask.py --exam mini --policy TEXT [--items N]   writes eval/results/bytask-EXAM.json and the table in docs/methods/latent.md
+    eval/bytask.py --exam mini --policy TEXT [--items N]   writes eval/results/bytask-EXAM.json, or bytask-EXAM-NAME.json of preset=NAME,
+                                                           and their tables in docs/methods/latent.md
     eval/bytask.py --reuse DIR                             reuses the answers of an evaluation there, exact's for example
     eval/bytask.py --tables                                only the tables, from these files
     eval/bytask.py --check                                 ends with 1 when a table says anything else
@@ -22,21 +23,25 @@ from tables import filled, head, line, percent, points, put
 PAGE = runs.ROOT / "docs/methods/latent.md"
 SCRIPT = "eval/bytask.py"
 WORST, BOUND = -1.0, -2.0  # points
+PRESET = "preset="
 
 
-def result_of(exam):
-    return runs.ROOT / f"eval/results/bytask-{exam}.json"
+def result_of(exam, policy=""):
+    """A preset has a file of its own beside the exam's other policy."""
+    name = f"bytask-{exam}-{policy.removeprefix(PRESET)}" if policy.startswith(PRESET) else f"bytask-{exam}"
+    return runs.ROOT / f"eval/results/{name}.json"
 
 
 def examine(args):
     given, args.checkpoint = args.checkpoint, exams.checkpoint(args)
     reuse = [str(p.resolve()) for p in args.reuse]
-    report = runs.run_eval(args, f"{args.exam}-{args.items}", ["exact", args.policy], args.items, exams.SEED, reuse, exams.scenes(args.exam))
+    path = result_of(args.exam, args.policy)
+    name = f"{path.stem.removeprefix('bytask-')}-{args.items}"
+    report = runs.run_eval(args, name, ["exact", args.policy], args.items, exams.SEED, reuse, exams.scenes(args.exam))
     exact, other = report["results"]
     rows = [{"task": a["group"], "items": a["n"], "exact": a["score"], "difference": b["difference"]}
             for a, b in zip(exact["groups"], other["groups"])]
     kv = runs.group(other, "all")["kv_bytes"]
-    path = result_of(args.exam)
     by = runs.stamp(args, [path, PAGE])
     result = dict(by, policy=args.policy, items=args.items, seed=exams.SEED, compute=args.compute, kv_dtype=args.kv_dtype,
                   directions=None if given else exams.EXAMS[args.exam]["directions"], bytes_exact=kv["visual_exact"], bytes_visual=kv["visual"],
@@ -78,11 +83,13 @@ def table(exam, result):
 
 
 def tables(check):
-    for exam in filter(lambda exam: result_of(exam).exists(), exams.EXAMS):
-        result = json.loads(result_of(exam).read_text())
-        put(PAGE, filled(PAGE, f"bytask-{exam}", SCRIPT, table(exam, result)), check, SCRIPT)
-        if not check:
-            print("\n".join(table(exam, result)), file=sys.stderr)
+    for exam in exams.EXAMS:
+        one = result_of(exam)
+        for path in [one] * one.exists() + sorted(one.parent.glob(f"{one.stem}-*.json")):
+            result = json.loads(path.read_text())
+            put(PAGE, filled(PAGE, path.stem, SCRIPT, table(exam, result)), check, SCRIPT)
+            if not check:
+                print("\n".join(table(exam, result)), file=sys.stderr)
 
 
 def main():
