@@ -32,21 +32,19 @@ static ALWAYS_INLINE __m512 column(const coded_tile *t, __m512 scale, size_t d, 
     return k;
 }
 
-/* Lines k to k + 3 as words; without `normal`, *zeros notes whether any number is 0 in bf16. */
+/* Lines k to k + 3 as words; with `normal`, *zeros notes whether a number is 0 in bf16. */
 static ALWAYS_INLINE void four_lines(const __m512 x[FOUR], const bool normal, __mmask32 *zeros,
                                      uint32_t *to, size_t ld) {
-    static const uint16_t order[32] = {16, 0,  17, 1,  18, 2,  19, 3,  20, 4,  21,
-                                       5,  22, 6,  23, 7,  24, 8,  25, 9,  26, 10,
-                                       27, 11, 28, 12, 29, 13, 30, 14, 31, 15};
-    const __m512i by = _mm512_loadu_si512(order);
     UNROLL for (int i = 0; i < 2; i++) {
-        __m512i both = normal ? narrow_normal(x[i], x[i + 2]) : narrow(x[i], x[i + 2]);
-        if (normal) *zeros |= _mm512_testn_epi16_mask(both, both);
-        _mm512_store_si512(to + (size_t)i * ld, _mm512_permutexvar_epi16(by, both));
+        __m512i words =
+            normal ? pairs_normal_words(x[i], x[i + 2]) : pairs_line_words(x[i], x[i + 2]);
+        if (normal) *zeros |= _mm512_testn_epi16_mask(words, words);
+        _mm512_store_si512(to + (size_t)i * ld, words);
     }
 }
 
-/* Whether no number was 0 in bf16, which one that rounds to 2^-126 would be too; always without `normal`. */
+/* `normal`: of numbers that are 0 or at least 2^-126. Returns false where one is 0 in bf16: it may have been one below
+ * 2^-126 that rounds to it. */
 static ALWAYS_INLINE bool tile_words(const coded_tile *t, const bool plain, const bool turns,
                                      const bool normal, uint32_t *to, size_t ld) {
     const size_t half = t->D / 2;
