@@ -422,6 +422,7 @@ typedef struct many {
 static void copy_panel(const many *t, int64_t n, size_t k) {
     const layout *l = &t->work->l;
     int64_t left = t->n0 + t->N - n;
+    if (l->steps == 0) return;
     if (is_decoded(l, &t->work->p->w)) {
         const fv_tensor *w = &t->work->p->w;
         walk next =
@@ -520,7 +521,7 @@ static void many_store(const many *t, int64_t n, int block, const int32_t *sums)
 
 static void many_item(const many *t) {
     const layout *l = &t->work->l;
-    size_t last = blocks_of_k(l) - 1;
+    size_t last = l->steps ? blocks_of_k(l) - 1 : 0; /* without columns y is the bias */
     for (size_t k = 0; k <= last; k++) {
         int32_t *sums = t->sums;
         for (int j = 0; j < t->N; j += PANEL_ROWS) {
@@ -547,7 +548,7 @@ static int blocks_per_item(const layout *l) {
     return (l->blocks + cuts - 1) / cuts;
 }
 
-static bool is_few(const layout *l) { return l->M <= FEW || l->K == 0; }
+static bool is_few(const layout *l) { return l->M <= FEW; }
 
 static int64_t items_of_part(const layout *l, const fv_tensor *w) {
     if (is_few(l)) return div_up(w->rows, few_columns(l, w));

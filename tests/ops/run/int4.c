@@ -252,6 +252,7 @@ static void test_linear_int4(device_test *d) {
                         i % 5 == 0);
         linear_once(d, t, 0, 7, 9, 32, false);
         linear_once(d, t, 3, 0, 9, 32, false);
+        linear_once(d, t, 40, 0, 9, 32, false);
         linear_once(d, t, 1, 4099, 37, 128, false);
         for (int i = 0; i < 4; i++) linear_once(d, t, 33, 801, 300, 32, false);
         linear_once(d, t, 1, 801, 300, 32, true);

@@ -120,6 +120,7 @@ static void test_linear_int8(device_test *d) {
     group("linear in int8: no rows, no K, several blocks of each");
     linear_once(d, 0, 7, (int[]){9}, 1, false, NORMAL);
     linear_once(d, 3, 0, (int[]){9}, 1, false, NORMAL);
+    linear_once(d, 40, 0, (int[]){9}, 1, false, NORMAL);
     linear_once(d, 1, 4099, (int[]){37}, 1, false, NORMAL);
     for (int m = 2; m <= 27; m++) linear_once(d, m, 521 + m, (int[]){39, 16}, 2, false, NORMAL);
     linear_once(d, 33, 1601, (int[]){300}, 1, false, SPECIALS);

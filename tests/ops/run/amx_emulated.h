@@ -1,0 +1,13 @@
+#ifndef FOVEA_TESTS_OPS_RUN_AMX_EMULATED_H
+#define FOVEA_TESTS_OPS_RUN_AMX_EMULATED_H
+
+/* AMX on a CPU that lacks it: each of its instructions raises SIGILL there, and the handler does
+ * what the manual says that it does. For tests: an instruction takes microseconds. */
+#include <stdbool.h>
+
+/* Whether the rest of the AMX path runs here and AMX itself does not; installs the handler then.
+ * Before threads start. What the emulated CPU would refuse (a tile that is not open, shapes that do not
+ * fit) ends the program with a line on stderr. */
+bool amx_emulate(void);
+
+#endif
