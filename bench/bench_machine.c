@@ -1,5 +1,5 @@
 /* What this machine can do at the moment (bench/machine.h): bytes per second of the loop that only
- * reads and flop/s of the one that only multiplies and adds. compare_engines asks again and again,
+ * reads and flop/s of those that only multiply and add, in f32 and in bf16. compare_engines asks again and again,
  * since neighbours on a host change how fast memory reads. Medians of some tenths of a second.
  *
  *     bench_machine --threads 2 --rounds 15 --weights 512 --json FILE */
@@ -7,7 +7,7 @@
 
 int main(int argc, char **argv) {
     static bench b;
-    bench_open(&b, argc, argv, "bench_machine [options]     only: read, fma",
+    bench_open(&b, argc, argv, "bench_machine [options]     only: read, fma, bf16",
                "How fast memory is read, and how fast registers are multiplied and added.");
     for (b.round = 0; b.round < b.n_round; b.round++) {
         b.next_row = 0;
@@ -19,6 +19,8 @@ int main(int argc, char **argv) {
             bench_measure_fma(&b);
             bench_note(&b, "fma loop", "GFLOP/s", b.fma_rate, 1e9, BENCH_NO_LIMIT);
         }
+        if (bench_wants(&b, "bf16") && bench_measure_bf16(&b))
+            bench_note(&b, "bf16 loop", "GFLOP/s", b.bf16_rate, 1e9, BENCH_NO_LIMIT);
     }
     bench_report(&b);
     bench_close(&b);

@@ -131,6 +131,57 @@ void bench_measure_fma(bench *b) {
     b->fma_rate = flops / (bench_now_s() - t0);
 }
 
+/* What canonical products in bf16 take at least: VDPBF16PS in chains, or TDPBF16PS of tiles that stay. */
+__attribute__((target("avx512f,avx512bf16"))) static void bf16_avx512(void *arg, int thread,
+                                                                      int64_t begin, int64_t end) {
+    (void)arg, (void)thread;
+    __m512 acc[FMA_CHAINS];
+    __m512bh a = (__m512bh)_mm512_set1_epi16(0x3f00), c = (__m512bh)_mm512_set1_epi16(0x3c00);
+    for (int i = 0; i < FMA_CHAINS; i++) acc[i] = _mm512_set1_ps((float)i);
+    for (int64_t n = begin * FMA_STEPS; n < end * FMA_STEPS; n++)
+        for (int i = 0; i < FMA_CHAINS; i++) acc[i] = _mm512_dpbf16_ps(acc[i], a, c);
+    for (int i = 1; i < FMA_CHAINS; i++) acc[0] = _mm512_add_ps(acc[0], acc[i]);
+    fma_sink = _mm512_reduce_add_ps(acc[0]);
+}
+
+enum { AMX_STEPS = FMA_STEPS / 32 }; /* of four tiles with 8192 multiply-adds each */
+
+__attribute__((target("amx-tile,amx-bf16"))) static void bf16_amx(void *arg, int thread,
+                                                                  int64_t begin, int64_t end) {
+    (void)arg, (void)thread;
+    _Alignas(64) uint8_t config[64] = {1}; /* palette 1, eight tiles of 16 rows of 64 bytes */
+    for (int i = 0; i < 8; i++) config[16 + 2 * i] = 64, config[48 + i] = 16;
+    __asm__ volatile("" : : "r"(config) : "memory"); /* GCC takes only 8 bytes of it to be read */
+    _tile_loadconfig(config);
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    _tile_zero(4);
+    _tile_zero(5);
+    _tile_zero(6);
+    _tile_zero(7);
+    for (int64_t n = begin * AMX_STEPS; n < end * AMX_STEPS; n++) {
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_release();
+}
+
+bool bench_measure_bf16(bench *b) {
+    bool tiles = strcmp(b->be.isa, "amx") == 0;
+    if (!tiles && (strcmp(b->be.isa, "avx512") != 0 || !__builtin_cpu_supports("avx512bf16")))
+        return false;
+    double flops =
+        (double)FMA_ITEMS * 2 * (tiles ? AMX_STEPS * 4 * 8192.0 : FMA_STEPS * 32.0 * FMA_CHAINS);
+    double t0 = bench_now_s();
+    fv_threads_for(b->threads, FMA_ITEMS, 1, tiles ? bf16_amx : bf16_avx512, NULL);
+    b->bf16_rate = flops / (bench_now_s() - t0);
+    return true;
+}
+
 /* As wide as the kernels: narrower loads reach two thirds of the rate. */
 __attribute__((target("avx512f"))) static void read_avx512(void *arg, int thread, int64_t begin,
                                                            int64_t end) {

@@ -33,9 +33,9 @@ typedef struct bench {
     size_t weights_bytes, weights_at;
     bench_row rows[BENCH_MAX_ROW];
     int n_row, next_row, round, n_round;
-    const char *only;           /* what to measure; NULL: all */
-    double fma_rate, read_rate; /* latest: flop/s, bytes/s */
-    fv_options *options;        /* owned */
+    const char *only;                      /* what to measure; NULL: all */
+    double fma_rate, bf16_rate, read_rate; /* latest: flop/s, bytes/s */
+    fv_options *options;                   /* owned */
 } bench;
 
 double bench_now_s(void); /* by --clock: on the wall, or what this process has computed */
@@ -53,6 +53,10 @@ bool bench_wants(const bench *b, const char *what);
 /* Measure the limits anew: each measurement of a kernel follows directly on one of its limit. */
 void bench_measure_fma(bench *b);
 void bench_measure_read(bench *b);
+
+/* The same of canonical products in bf16 (kernels/ops.h), with the instruction that the path uses for
+ * them; false where that is none of bf16. */
+bool bench_measure_bf16(bench *b);
 
 /* The table, and the same as JSON in the file of --json. */
 void bench_report(const bench *b);
