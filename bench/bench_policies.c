@@ -62,8 +62,8 @@ static row slice_rows[] = {
 
 /* preset=latent but for the keys. */
 #define LATENT_CODES                                                                               \
-    "prune=fastv,layer=28/32,keep=0.1;pack=latent,budget=1/64,compress_text=all,bits_text=4,"      \
-    "keys=codes;evict=vta,tau=320"
+    "prune=fastv,layer=28/32,keep=0.5;pack=latent,budget=1/64,compress_text=all,bits_text=4,"      \
+    "keys=codes;evict=vta,tau=640"
 
 static row decode_rows[] = {
     {.name = "exact", .policy = ""},

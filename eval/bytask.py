@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What a policy costs each task of an exam, with so many items that a task alone says something.
 
-    eval/bytask.py --exam mini --policy TEXT [--items N]   writes eval/results/bytask-EXAM.json, or bytask-EXAM-NAME.json of preset=NAME,
-                                                           and their tables in docs/methods/latent.md
+    eval/bytask.py --exam mini --policy TEXT [--items N]   writes eval/results/bytask-EXAM.json and its table in docs/methods/latent.md,
+                                                           or bytask-EXAM-NAME.json of preset=NAME and its table in docs/PRESETS.md
     eval/bytask.py --reuse DIR                             reuses the answers of an evaluation there, exact's for example
     eval/bytask.py --tables                                only the tables, from these files
     eval/bytask.py --check                                 ends with 1 when a table says anything else
@@ -20,7 +20,7 @@ import runs
 from presets import SEVERAL
 from tables import filled, head, line, percent, points, put
 
-PAGE = runs.ROOT / "docs/methods/latent.md"
+PAGE, PRESETS = runs.ROOT / "docs/methods/latent.md", runs.ROOT / "docs/PRESETS.md"
 SCRIPT = "eval/bytask.py"
 WORST, BOUND = -1.0, -2.0  # points
 PRESET = "preset="
@@ -42,9 +42,9 @@ def examine(args):
     rows = [{"task": a["group"], "items": a["n"], "exact": a["score"], "difference": b["difference"]}
             for a, b in zip(exact["groups"], other["groups"])]
     kv = runs.group(other, "all")["kv_bytes"]
-    by = runs.stamp(args, [path, PAGE])
+    by = runs.stamp(args, [path, PAGE, PRESETS])
     result = dict(by, policy=args.policy, items=args.items, seed=exams.SEED, compute=args.compute, kv_dtype=args.kv_dtype,
-                  directions=None if given else exams.EXAMS[args.exam]["directions"], bytes_exact=kv["visual_exact"], bytes_visual=kv["visual"],
+                  directions=None if given or "latent" not in args.policy else exams.EXAMS[args.exam]["directions"], bytes_exact=kv["visual_exact"], bytes_visual=kv["visual"],
                   rows=rows)
     path.write_text(json.dumps(result, indent=1) + "\n")
 
@@ -86,8 +86,8 @@ def tables(check):
     for exam in exams.EXAMS:
         one = result_of(exam)
         for path in [one] * one.exists() + sorted(one.parent.glob(f"{one.stem}-*.json")):
-            result = json.loads(path.read_text())
-            put(PAGE, filled(PAGE, path.stem, SCRIPT, table(exam, result)), check, SCRIPT)
+            result, page = json.loads(path.read_text()), PAGE if path == one else PRESETS
+            put(page, filled(page, path.stem, SCRIPT, table(exam, result)), check, SCRIPT)
             if not check:
                 print("\n".join(table(exam, result)), file=sys.stderr)
 

@@ -5,6 +5,7 @@
                                     several numbers run in turn, so there are tables before the last one ends
     eval/presets.py --exam mini     another checkpoint and its scenes (exams.py): presets-mini.json, PRESETS-MINI.md, RESULTS-MINI.md
     eval/presets.py --reuse DIR     reuses the answers of an evaluation there
+    eval/presets.py --again NAME    asks these presets alone, on the items of the recorded evaluation, and puts them in its place
     eval/presets.py --tables        only fills tables and figures from these files
     eval/presets.py --check         ends with 1 when they differ from them
 
@@ -13,6 +14,7 @@ Besides the presets: annealing alone, over 50 tokens and over the longest answer
 """
 import argparse
 import json
+import sys
 from pathlib import Path
 
 import exams
@@ -58,14 +60,46 @@ def examine(args, items, smaller):
     if args.closer > items:
         report["closer"] = run(f"closer-{args.closer}", ["exact", f"preset={CLOSER}"], args.closer, [f"{args.exam}/{items}", *reuse])
     files.result.parent.mkdir(parents=True, exist_ok=True)
-    by = stamp(args, [files.result.parent, files.figure, files.summary, files.tasks])
+    by = stamp(args, written(files))
     files.result.write_text(json.dumps({"exam": args.exam, "rows": rows, "by": by, **report}, indent=1) + "\n")
+
+
+def written(files):
+    return [files.result.parent, files.figure, files.summary, files.tasks]
+
+
+def scores(result):
+    return [(g["group"], g["n"], g["score"]) for g in result["groups"]]
+
+
+def ask_again(args, names):
+    """Presets whose parameters are others than those of the record, or that are new."""
+    files = Files(args.exam)
+    report = json.loads(files.result.read_text())
+    suite, asked = report["eval"], ["exact", *(f"preset={name}" for name in names)]
+    found = run_eval(args, f"{args.exam}/again-{'-'.join(names)}", asked, suite["items"], suite["seed"],
+                     [str(p.resolve()) for p in args.reuse], exams.scenes(args.exam))["results"]
+    if scores(found[0]) != scores(report["results"][0]):
+        sys.exit(f"{SCRIPT}: `exact` answers otherwise than in {files.result.name}: evaluate all of them again")
+    by, order = stamp(args, written(files)), ["exact", *(name for name, _ in wanted(args))]
+    rows = {row["names"][0]: (row, result) for row, result in zip(report["rows"], report["results"])}
+    for name, policy, result in zip(names, asked[1:], found[1:]):
+        rows[name] = ({"names": [name], "policy": policy, "by": by}, result)
+    report["rows"], report["results"] = zip(*(rows[name] for name in sorted(rows, key=order.index)))
+    files.result.write_text(json.dumps(report, indent=1) + "\n")
 
 
 # ---- tables --------------------------------------------------------------------------------
 
 def name_of(row):
     return ", ".join(f"`{n}`" for n in row["names"])
+
+
+def asked_later(report):
+    """Whose answers are of another commit than the table's."""
+    rows = [row for row in report["rows"] if "by" in row]
+    for commit in dict.fromkeys(row["by"]["commit"] for row in rows):
+        yield f" Answers of {', '.join(name_of(row) for row in rows if row['by']['commit'] == commit)}: commit `{commit}`."
 
 
 def about(report, eval_folder):
@@ -75,7 +109,8 @@ def about(report, eval_folder):
            f"{suite['items']} items, {suite['items'] // len(suite['tasks'])} per task, the same for every policy; checkpoint "
            f"`{suite['checkpoint']}`, all KV in {suite['kv_dtype']}, {all_items['kv_bytes']['visual_exact'] / 1024:.0f} KiB of visual KV per "
            "item under `exact`. " + asked(suite).format(eval=eval_folder) +
-           " `exact`: percent correct; the others: difference from it in points, with paired 95 % intervals." + too_few(suite["items"]))
+           " `exact`: percent correct; the others: difference from it in points, with paired 95 % intervals." +
+           "".join(asked_later(report)) + too_few(suite["items"]))
     yield ""
     yield no_ranking(report["exam"], picture).format(root="../")
 
@@ -172,6 +207,7 @@ def main():
     parser.add_argument("--items", default="220,2200", help="items of each evaluation, the smaller first [%(default)s]")
     parser.add_argument("--closer", type=int, default=2200, help=f"items of {CLOSER}, where that is more")
     parser.add_argument("--reuse", type=Path, action="append", default=[], help="folder of an evaluation whose answers are reused")
+    parser.add_argument("--again", action="append", default=[], metavar="NAME", help="only this preset; may be repeated")
     parser.add_argument("--seed", type=int, default=exams.SEED)
     parser.add_argument("--tables", action="store_true", help="only fill tables and figure")
     parser.add_argument("--check", action="store_true", help="only compare tables and figure")
@@ -179,6 +215,9 @@ def main():
     if args.tables or args.check:
         return tables(args.check)
     args.checkpoint = exams.checkpoint(args)
+    if args.again:
+        ask_again(args, args.again)
+        return tables(False)
     sizes = [int(n) for n in args.items.split(",")]
     for i, n in enumerate(sizes):
         examine(args, n, sizes[:i])
