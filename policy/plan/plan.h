@@ -243,7 +243,7 @@ bool fv_plan_next_image(const fv_plan_shape *shape, bool encoded, int32_t *at, i
 typedef struct fv_plan_bytes {
     uint64_t raw;  /* what `exact` holds */
     uint64_t held; /* of this plan: an upper bound, exact with exact_counts, unless a select method
-                      * meets lazy layers */
+                      * meets lazy layers or ranks are as low as their energy allows */
     /* of those, visual tokens: an upper bound, exact also where positions do not matter */
     uint64_t visual;
     uint64_t unsent; /* of visual, codes of keys that are made where they are read: likewise */
