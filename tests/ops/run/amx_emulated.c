@@ -137,8 +137,14 @@ static int64_t value(const ucontext_t *u, int reg) {
     return u->uc_mcontext.gregs[order[reg]];
 }
 
+/* In VEX's map 0F38 these opcodes are AMX's alone. */
+static bool is_amx(const uint8_t *at) {
+    return at[0] == 0xc4 && (at[1] & 0x1f) == 2 &&
+           (at[3] == 0x49 || at[3] == 0x4b || at[3] == 0x5c || at[3] == 0x5e);
+}
+
 static instruction read_instruction(const ucontext_t *u, const uint8_t *at) {
-    if (at[0] != 0xc4 || (at[1] & 0x1f) != 2) refuse("an instruction that is not of AMX");
+    if (!is_amx(at)) refuse("an instruction that is not of AMX");
     instruction x = {.opcode = at[3], .prefix = at[2] & 3, .vvvv = ~(at[2] >> 3) & 15, .length = 5};
     int R = at[1] & 0x80 ? 0 : 8, X = at[1] & 0x40 ? 0 : 8, B = at[1] & 0x20 ? 0 : 8;
     int mod = at[4] >> 6, rm = at[4] & 7;
@@ -190,13 +196,17 @@ static void run(const instruction *x) {
     }
 }
 
+/* Those that follow at once as well: entering the kernel takes longer than the instruction. */
 static void on_illegal(int signal, siginfo_t *info, void *context) {
     ucontext_t *u = context;
+    greg_t *rip = &u->uc_mcontext.gregs[REG_RIP];
     (void)signal;
     (void)info;
-    instruction x = read_instruction(u, (const uint8_t *)u->uc_mcontext.gregs[REG_RIP]);
-    run(&x);
-    u->uc_mcontext.gregs[REG_RIP] += x.length;
+    do {
+        instruction x = read_instruction(u, (const uint8_t *)*rip);
+        run(&x);
+        *rip += x.length;
+    } while (is_amx((const uint8_t *)*rip));
 }
 
 bool amx_emulate(void) {
