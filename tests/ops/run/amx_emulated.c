@@ -68,8 +68,7 @@ static void store(const tile *t, uint8_t *to, int64_t stride) {
     for (int i = 0; i < t->rows; i++) memcpy(to + i * stride, t->at.byte[i], (size_t)t->bytes);
 }
 
-/* c [rows, cols] += a [rows, K words] * b [K, cols words]; what lies beyond the rows and columns of c
- * becomes zero, as what lies beyond those of a and b is. */
+/* c [rows, cols] += a [rows, K words] b [K, cols words]. Beyond their rows and columns tiles hold zeros. */
 static void check_product(const tile *c, const tile *a, const tile *b) {
     if (a == b || a == c || b == c) refuse("a product of a tile with itself");
     if (c->rows != a->rows || c->bytes != b->bytes || a->bytes != 4 * b->rows || a->bytes % 4 != 0)

@@ -5,9 +5,9 @@
  * what the manual says that it does. For tests: an instruction takes microseconds. */
 #include <stdbool.h>
 
-/* Whether the rest of the AMX path runs here and AMX itself does not; installs the handler then.
- * Before threads start. What the emulated CPU would refuse (a tile that is not open, shapes that do not
- * fit) ends the program with a line on stderr. */
+/* Installs the handler, before threads start; for a CPU without AMX. False where the CPU lacks what else
+ * the AMX path needs, or the handler cannot be installed. What AMX would refuse (a tile that is not open,
+ * shapes that do not fit) ends the program with a line on stderr. */
 bool amx_emulate(void);
 
 #endif

@@ -3,10 +3,11 @@
  *     ops_run                          lists operations, with their tolerance
  *     ops_run [-o OP] -b BACKEND test|perf
  *
- * BACKEND: plain, avx2, avx512, avx512-no-vnni (as on a machine that lacks VNNI and BF16), amx, amx-emulated (on a
- * CPU without it), auto (the fastest of these here), cuda (tensor cores and cuBLAS) or cuda-exact. `test` compares with the plain path on one thread, on the CPU with 3
- * threads and with 1; `perf` uses all cores. The CUDA plugin is the one in FOVEA_PLUGIN_DIR, or the
- * emulated one. Exits with 77 where the machine lacks the backend. */
+ * BACKEND: plain, avx2, avx512, avx512-no-vnni (as on a machine that lacks VNNI and BF16), amx,
+ * amx-emulated (on a CPU without it), auto (the fastest of these here), cuda (tensor cores and cuBLAS) or
+ * cuda-exact. `test` compares with the plain path on one thread, on the CPU with 3 threads and with 1;
+ * `perf` uses all cores. The CUDA plugin is the one in FOVEA_PLUGIN_DIR, or the emulated one. Exits with
+ * 77 where the machine lacks the backend. */
 #include "kernels/cpu/path.h"
 #include "tests/ops/run/amx_emulated.h"
 #include "tests/ops/run/run.h"
