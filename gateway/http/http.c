@@ -315,22 +315,39 @@ static void check_length(fv_http_request *r) {
         r->refused = MHD_HTTP_CONTENT_TOO_LARGE;
 }
 
+/* Memory for a body of `need` bytes: twice as much as before, but no more than a body may have, or than
+ * the others leave, where that suffices. */
+static size_t memory_for(const fv_http_request *r, size_t need) {
+    const fv_http *h = r->http;
+    size_t cap = 2 * r->cap_body, left = h->opt.bodies_max - (h->bodies - r->cap_body);
+    if (need <= r->cap_body) return r->cap_body;
+    if (cap > h->opt.body_max) cap = h->opt.body_max;
+    if (cap > left) cap = left;
+    return cap > need ? cap : need;
+}
+
 /* The body so far, as large as it may be; what is refused is read on for a while, because many clients
  * do not look for an answer before they have sent everything. */
 static enum MHD_Result take_body(fv_http_request *r, const char *bytes, size_t n) {
     fv_http *h = r->http;
-    size_t before = r->cap_body;
-    if (!r->refused && r->n_body + n > h->opt.body_max) r->refused = MHD_HTTP_CONTENT_TOO_LARGE;
-    if (!r->refused && h->bodies + n > h->opt.bodies_max) r->refused = MHD_HTTP_SERVICE_UNAVAILABLE;
+    size_t need = r->n_body + n, cap = memory_for(r, need);
+    if (!r->refused && need > h->opt.body_max) r->refused = MHD_HTTP_CONTENT_TOO_LARGE;
+    if (!r->refused && h->bodies - r->cap_body + cap > h->opt.bodies_max)
+        r->refused = MHD_HTTP_SERVICE_UNAVAILABLE;
     if (r->refused) {
         if (r->body) fv_http_forget_body(r);
         r->n_body += n;
         return r->n_body > REFUSE_AFTER * h->opt.body_max ? MHD_NO : MHD_YES;
     }
-    if (fv_grow(&r->body, &r->cap_body, r->n_body + n, 1) != FV_OK) return MHD_NO;
-    h->bodies += r->cap_body - before;
+    if (cap > r->cap_body) {
+        char *body = realloc(r->body, cap);
+        if (!body) return MHD_NO;
+        h->bodies += cap - r->cap_body;
+        r->body = body;
+        r->cap_body = cap;
+    }
     memcpy(r->body + r->n_body, bytes, n);
-    r->n_body += n;
+    r->n_body = need;
     return MHD_YES;
 }
 
