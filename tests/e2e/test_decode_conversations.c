@@ -444,17 +444,20 @@ Test(decode_conversations, one_call_at_a_time_goes_on_with_a_conversation) {
     session *t = &sessions[0];
     static session other;
     begin_session(t, 60000);
-    request m = follow_up(t, 3, 1);
-    m.max_tokens = MANY;
-    send_follow_up(t, &m);
-    UNTIL(t->got.n > 2);
-    m.max_tokens = TOKENS;
-    send_follow_up(&other, &m);
+    for (int tries = 0; tries < 5; tries++) { /* on a busy machine the first may be over too soon */
+        request m = follow_up(t, 3, tries);
+        m.max_tokens = MANY;
+        send_follow_up(t, &m);
+        UNTIL(t->got.n > 2);
+        m.max_tokens = TOKENS;
+        send_follow_up(&other, &m);
+        UNTIL(t->got.over && other.got.over);
+        cr_assert_eq(t->got.status, FV_OK, "%s", t->got.why);
+        cr_assert_eq(t->got.n, MANY);
+        memcpy(t->name, t->got.kept.name, sizeof t->name);
+        if (other.got.code != GRPC_STATUS_NOT_FOUND) break;
+    }
     fails(&other, GRPC_STATUS_INVALID_ARGUMENT, "another request is continuing");
-    UNTIL(t->got.over);
-    cr_assert_eq(t->got.status, FV_OK, "%s", t->got.why);
-    cr_assert_eq(t->got.n, MANY);
-    memcpy(t->name, t->got.kept.name, sizeof t->name);
     end_sessions(1);
 }
 
