@@ -1,6 +1,7 @@
 /* Greedy and random choice. Sums are taken in double and in a fixed order. Any thread. */
 #include "text/sample.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -211,6 +212,13 @@ static bool changes_logits(const fv_sampling *s) {
            s->presence_penalty != 0;
 }
 
+/* Never infinite: a penalty far below 1 takes a logit past the largest float, and what is drawn from needs
+ * differences of logits. */
+static float repeated(float l, float penalty) {
+    float x = l > 0 ? l / penalty : l * penalty;
+    return x > FLT_MAX ? FLT_MAX : x < -FLT_MAX ? -FLT_MAX : x;
+}
+
 /* Bias and penalties: x [n_vocab] in place. count [n_vocab]: scratch. An id that is no token of the
  * text model (an image's) counts for nothing. */
 static void change_logits(const fv_sampling *s, float *x, int32_t n_vocab, const int32_t *seen,
@@ -223,7 +231,7 @@ static void change_logits(const fv_sampling *s, float *x, int32_t n_vocab, const
         if (seen[i] < 0 || seen[i] >= n_vocab) continue;
         int32_t *c = &count[seen[i]];
         float *l = &x[seen[i]];
-        if (*c == 0) *l = *l > 0 ? *l / s->repetition_penalty : *l * s->repetition_penalty;
+        if (*c == 0) *l = repeated(*l, s->repetition_penalty);
         if (i < n_prompt)
             *c = -1;
         else

@@ -59,6 +59,25 @@ Test(sample, repetition_penalty_acts_once_per_token_and_by_sign) {
     cr_assert_eq(pick(s, 5, &four, 1, 0).id, 1);
 }
 
+Test(sample, a_repetition_penalty_near_0_takes_what_was_seen) {
+    static const struct {
+        float temperature, top_p, min_p;
+        int32_t top_k;
+    } cuts[] = {{0, 1, 0, 0},    {1, 1, 0, 0},       {1, 0.5f, 0, 0},
+                {1, 1, 0.5f, 0}, {1, 0.9f, 0.1f, 2}, {1e-45f, 0.5f, 0, 0}};
+    fv_sampling s = fv_sampling_default();
+    int32_t two = 2;
+    s.repetition_penalty = 1e-40f; /* 2 / 1e-40 is beyond the largest float */
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        s.temperature = cuts[i].temperature;
+        s.top_p = cuts[i].top_p;
+        s.min_p = cuts[i].min_p;
+        s.top_k = cuts[i].top_k;
+        for (uint64_t step = 0; step < 20; step++)
+            cr_assert_eq(pick(s, N, &two, 1, step).id, 2, "settings %zu", i);
+    }
+}
+
 Test(sample, shares_follow_the_softmax_at_that_temperature) {
     fv_sampling s = fv_sampling_default();
     double got[N], total = 0;
