@@ -169,15 +169,19 @@ static fv_status check_shape(const fv_shard_tensor *t, const fv_tensor_spec *e) 
                    t->entry->name, t->file, found, expected, keys);
 }
 
+static fv_status read_dtype(const fv_shard_tensor *t, fv_dtype *out) {
+    if (fv_safetensors_dtype(t->entry->dtype, out)) return FV_OK;
+    return FV_FAIL(FV_EUNSUPPORTED,
+                   "tensor '%s' in %s has dtype %s; the engine reads F32, F16 and BF16",
+                   t->entry->name, t->file, t->entry->dtype);
+}
+
 /* Checks t against e and makes the view; copies bytes that are not aligned. */
 static fv_status make_view(fv_checkpoint *ck, const fv_shard_tensor *t, const fv_tensor_spec *e,
                            fv_tensor *out) {
     FV_TRY(check_shape(t, e));
     fv_dtype dtype;
-    if (!fv_safetensors_dtype(t->entry->dtype, &dtype))
-        return FV_FAIL(FV_EUNSUPPORTED,
-                       "tensor '%s' in %s has dtype %s; the engine reads F32, F16 and BF16",
-                       t->entry->name, t->file, t->entry->dtype);
+    FV_TRY(read_dtype(t, &dtype));
     void *data = (void *)(uintptr_t)t->entry->data;
     if ((uintptr_t)data % fv_dtype_bytes(dtype)) {
         FV_TRY(fv_arena_alloc(&ck->arena, t->entry->bytes, &data));
@@ -206,9 +210,12 @@ static int32_t reordered_heads(const fv_checkpoint *ck, const fv_tensor_spec *e)
 static fv_status place_repacked(fv_checkpoint *ck, used_tensor *u, bool *repacked) {
     const fv_tensor_spec *e = u->expected;
     int32_t rows, cols, heads = reordered_heads(ck, e);
-    *repacked = heads > 0 || fv_gguf_is_blocks(u->found->entry->dtype);
+    bool blocks = fv_gguf_is_blocks(u->found->entry->dtype);
+    fv_dtype dtype;
+    *repacked = heads > 0 || blocks;
     if (!*repacked) return FV_OK;
     FV_TRY(check_shape(u->found, e));
+    if (!blocks) FV_TRY(read_dtype(u->found, &dtype));
     fv_tensor_specs_view(e, &rows, &cols);
     u->gguf = (fv_gguf_weight){u->found->entry->dtype, u->found->entry->data, heads, {0}};
     FV_TRY(fv_gguf_place(&u->gguf, rows, cols, is_layer_weight(e), &ck->arena));
