@@ -128,15 +128,40 @@ static fv_status find_llama3(const fv_gguf *g, const fv_gguf_tensor *t, fv_gguf_
     return FV_OK;
 }
 
+/* Numbers of YaRN that are not read: they must be the usual ones. */
+static fv_status refuse_unusual(const fv_gguf *g, const char *arch) {
+    static const struct {
+        const char *key;
+        double usual;
+    } all[] = {{"rope.scaling.attn_factor", 1},         {"rope.scaling.yarn_attn_factor", 1},
+               {"rope.scaling.yarn_ext_factor", 1},     {"rope.scaling.yarn_beta_fast", 32},
+               {"rope.scaling.yarn_log_multiplier", 0}, {"rope.scaling.yarn_beta_slow", 1}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        double x = all[i].usual;
+        FV_TRY(number_of(g, arch, all[i].key, OPTIONAL, &x));
+        if (x != all[i].usual)
+            return FV_FAIL(FV_EUNSUPPORTED,
+                           "%s: key '%s.%s' is %g; %g alone is supported: take the model's "
+                           "safetensors",
+                           fv_gguf_where(g), arch, all[i].key, x, all[i].usual);
+    }
+    return FV_OK;
+}
+
 static fv_status add_rope(const fv_gguf *g, const char *arch, fv_gguf_made *m) {
     const fv_gguf_tensor *freqs = fv_gguf_find(g, "rope_freqs.weight");
     char key[64], type[16];
     fv_gguf_string s = {"none", 4};
     double factor = 1, original = 0;
+    FV_TRY(refuse_unusual(g, arch));
+    /* As llama.cpp reads them: a factor without a type is linear, and so was its older key. */
+    FV_TRY(number_of(g, arch, "rope.scale_linear", OPTIONAL, &factor));
+    FV_TRY(number_of(g, arch, "rope.scaling.factor", OPTIONAL, &factor));
+    if (factor != 1) s = (fv_gguf_string){"linear", 6};
     snprintf(key, sizeof key, "%s.rope.scaling.type", arch);
     FV_TRY(fv_gguf_text(g, key, &s));
     if (s.n == 4 && memcmp(s.s, "none", 4) == 0) return freqs ? find_llama3(g, freqs, m) : FV_OK;
-    FV_TRY(number_of(g, arch, "rope.scaling.factor", REQUIRED, &factor));
+    if (factor == 1) FV_TRY(number_of(g, arch, "rope.scaling.factor", REQUIRED, &factor));
     FV_TRY(number_of(g, arch, "rope.scaling.original_context_length", OPTIONAL, &original));
     snprintf(type, sizeof type, "%.*s", (int)(s.n < sizeof type ? s.n : 0), s.s);
     json_t *scaling = json_pack("{s:s, s:f}", "rope_type", type, "factor", factor);

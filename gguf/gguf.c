@@ -1,6 +1,7 @@
 /* Parses one GGUF file in memory (usually mapped). Nothing shared. */
 #include "gguf/gguf.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,7 +134,9 @@ fv_status fv_gguf_number(const fv_gguf *g, const char *key, double *out) {
     const value *v = find(g, key);
     if (!v) return FV_OK;
     if (!is_number(v->kind)) return fail_kind(g, key, "a number");
-    *out = number_at(v->kind, v->at);
+    double x = number_at(v->kind, v->at);
+    if (!isfinite(x)) return fail_kind(g, key, "a finite number");
+    *out = x;
     return FV_OK;
 }
 

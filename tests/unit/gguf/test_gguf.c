@@ -1,6 +1,7 @@
 /* GGUF files: what is read, what is made of metadata, and what is refused. */
 #include <criterion/criterion.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,6 +106,42 @@ Test(gguf, factors_of_frequencies_are_those_of_llama3) {
     gguf_put_f32(&f, "llama.rope.freq_base", 5e5f);
     gguf_put_tensor(&f, "rope_freqs.weight", F32, 1, n, other, sizeof other);
     made(&f, "config.json", "does not hold the factors of Llama 3.1");
+}
+
+Test(gguf, a_factor_of_positions_without_a_type_is_linear) {
+    static const char *const keys[] = {"llama.rope.scaling.factor", "llama.rope.scale_linear"};
+    for (int i = 0; i < 2; i++) {
+        gguf_file f = {0};
+        put_model(&f, "llama", NULL);
+        gguf_put_f32(&f, keys[i], 4);
+        char *text = made(&f, "config.json", NULL);
+        cr_assert(strstr(text, "\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":4.0}"), "%s",
+                  text);
+        free(text);
+        put_model(&f, "llama", NULL);
+        gguf_put_f32(&f, keys[i], 1);
+        text = made(&f, "config.json", NULL);
+        cr_assert_not(strstr(text, "rope_scaling"), "%s", text);
+        free(text);
+    }
+}
+
+Test(gguf, numbers_that_are_not_finite_or_have_no_place_are_refused) {
+    static const struct {
+        const char *key;
+        float value;
+        const char *words;
+    } bad[] = {
+        {"llama.rope.freq_base", NAN, "'llama.rope.freq_base' must be a finite number"},
+        {"llama.rope.scaling.factor", INFINITY, "factor' must be a finite number"},
+        {"llama.rope.scaling.attn_factor", 2, "'llama.rope.scaling.attn_factor' is 2; 1 alone"},
+        {"llama.rope.scaling.yarn_beta_fast", 16, "beta_fast' is 16; 32 alone"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        gguf_file f = {0};
+        put_model(&f, "llama", NULL);
+        gguf_put_f32(&f, bad[i].key, bad[i].value);
+        made(&f, "config.json", bad[i].words);
+    }
 }
 
 Test(gguf, other_models_are_refused_by_name) {
