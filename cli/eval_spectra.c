@@ -18,7 +18,7 @@ typedef struct spectra {
     double *mass, *squares; /* [n_layer] attention on visual tokens, summed up */
     double share;           /* of rows that are visual, summed up */
     double *gram, *value;   /* [d_head, d_head], [d_head] */
-    double *scratch;        /* [d_head] */
+    double *scratch;        /* [FV_EIGEN_SCRATCH d_head] */
     fv_arena arena;         /* of these */
 } spectra;
 
@@ -129,7 +129,7 @@ static fv_status run(spectra *s, fv_local *local, const fv_suite *suite, int32_t
     FV_TRY(FV_ARENA_NEW(&s->arena, n, s->squares));
     FV_TRY(FV_ARENA_NEW(&s->arena, d * d, s->gram));
     FV_TRY(FV_ARENA_NEW(&s->arena, d, s->value));
-    FV_TRY(FV_ARENA_NEW(&s->arena, d, s->scratch));
+    FV_TRY(FV_ARENA_NEW(&s->arena, FV_EIGEN_SCRATCH * d, s->scratch));
     fv_progress_begin(&progress);
     fv_status st = FV_OK;
     for (int32_t i = 0; i < n_item && st == FV_OK; i++) {

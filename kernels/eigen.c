@@ -6,12 +6,58 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { MAX_SWEEPS = 60 };
+#include "kernels/doubles.h"
+
+enum { MAX_SWEEPS = 60, COLUMNS = 8 * VECTOR };
+
+/* ---- rotations --------------------------------------------------------------------------- */
+
+/* Of two rows x and y, x the one before: y becomes s x + c y, x becomes c x - s y. */
+typedef struct rotation {
+    double c, s;
+} rotation;
+
+/* Columns of n_vector vectors. The row that the rotation before wrote is still in registers. */
+VECTORS_PART void rotate_vectors(const rotation *r, size_t first, size_t end, double *z, size_t n,
+                                 const int n_vector) {
+    vector y[COLUMNS / VECTOR];
+    for (int v = 0; v < n_vector; v++) y[v] = VECTOR_AT(z + end * n + v * VECTOR);
+    for (size_t i = end; i-- > first;) {
+        const double c = r[i].c, s = r[i].s;
+        double *row = z + i * n;
+        for (int v = 0; v < n_vector; v++) {
+            vector x = VECTOR_AT(row + v * VECTOR);
+            VECTOR_AT(row + n + v * VECTOR) = s * x + c * y[v];
+            y[v] = c * x - s * y[v];
+        }
+    }
+    for (int v = 0; v < n_vector; v++) VECTOR_AT(z + first * n + v * VECTOR) = y[v];
+}
+
+/* Rotation i of rows i and i + 1 of z [.., n], from i = end - 1 down to `first`. */
+VECTORS static void rotate_rows(const rotation *r, size_t first, size_t end, double *z, size_t n) {
+    size_t k = 0;
+    if (first == end) return;
+    for (; k + COLUMNS <= n; k += COLUMNS)
+        rotate_vectors(r, first, end, z + k, n, COLUMNS / VECTOR);
+    for (; k + VECTOR <= n; k += VECTOR) rotate_vectors(r, first, end, z + k, n, 1);
+    for (; k < n; k++) {
+        double y = z[end * n + k];
+        for (size_t i = end; i-- > first;) {
+            double x = z[i * n + k];
+            z[(i + 1) * n + k] = r[i].s * x + r[i].c * y;
+            y = r[i].c * x - r[i].s * y;
+        }
+        z[first * n + k] = y;
+    }
+}
+
+/* ---- steps ------------------------------------------------------------------------------- */
 
 /* Householder: a becomes Q^T with Q^T A Q tridiagonal; d the diagonal, e[1..] the off-diagonal.
  * Column i of the lower triangle is zeroed by reflection H = I - u u^T / h, i from the
  * bottom up; the reflections are multiplied afterwards. u_i is kept in row i of a, h_i in d[i]. */
-static void tridiagonal(double *a, size_t n, double *d, double *e) {
+VECTORS static void tridiagonal(double *a, size_t n, double *d, double *e) {
     for (size_t i = n; i-- > 1;) {
         double *u = a + i * n, scale = 0, h = 0;
         for (size_t k = 0; k < i; k++) scale += fabs(u[k]);
@@ -32,12 +78,7 @@ static void tridiagonal(double *a, size_t n, double *d, double *e) {
         for (size_t k = 0; k < i; k++) e[k] = 0;
         for (size_t k = 0; k < i; k++) {
             const double *row = a + k * n;
-            double sum = row[k] * u[k];
-            for (size_t j = 0; j < k; j++) {
-                sum += row[j] * u[j];
-                e[j] += row[j] * u[k];
-            }
-            e[k] += sum;
+            e[k] += row[k] * u[k] + dot_add(row, u, k, u[k], e);
         }
         for (size_t k = 0; k < i; k++) {
             e[k] /= h;
@@ -45,10 +86,7 @@ static void tridiagonal(double *a, size_t n, double *d, double *e) {
         }
         /* q = p - (u p / 2h) u;  A -= q u^T + u q^T */
         for (size_t k = 0; k < i; k++) e[k] -= dot / (h + h) * u[k];
-        for (size_t k = 0; k < i; k++) {
-            double *row = a + k * n;
-            for (size_t j = 0; j <= k; j++) row[j] -= u[k] * e[j] + e[k] * u[j];
-        }
+        for (size_t k = 0; k < i; k++) subtract_both(a + k * n, u[k], e, e[k], u, k + 1);
         d[i] = h;
     }
     e[0] = d[0] = 0;
@@ -57,15 +95,13 @@ static void tridiagonal(double *a, size_t n, double *d, double *e) {
 /* The product of the reflections, transposed, in place of a; d becomes the diagonal. The block
  * [0, i) holds the product of those before, and takes reflection i from the right of its transpose,
  * which is the left: rows x of it become x - (x u / h) u. */
-static void accumulate(double *a, size_t n, double *d) {
+VECTORS static void accumulate(double *a, size_t n, double *d) {
     for (size_t i = 0; i < n; i++) {
         double *u = a + i * n;
         if (d[i] != 0)
             for (size_t j = 0; j < i; j++) {
-                double *row = a + j * n, dot = 0;
-                for (size_t k = 0; k < i; k++) dot += row[k] * u[k];
-                dot /= d[i];
-                for (size_t k = 0; k < i; k++) row[k] -= dot * u[k];
+                double *row = a + j * n;
+                subtract(row, dot_add(row, u, i, 0, NULL) / d[i], u, i);
             }
         d[i] = u[i];
         for (size_t k = 0; k < i; k++) u[k] = a[k * n + i] = 0;
@@ -74,8 +110,8 @@ static void accumulate(double *a, size_t n, double *d) {
 }
 
 /* QL with implicit shifts on the tridiagonal matrix (d, e); each rotation of tiers i, i + 1 mixes
- * rows i and i + 1 of z. */
-static bool diagonal(double *d, double *e, double *z, size_t n) {
+ * rows i and i + 1 of z, all of a sweep at once. */
+static bool diagonal(double *d, double *e, double *z, size_t n, rotation *rotations) {
     double size = 0;
     for (size_t i = 0; i < n; i++) size = fmax(size, fabs(d[i]) + fabs(e[i]));
     for (size_t i = 1; i < n; i++) e[i - 1] = e[i];
@@ -90,7 +126,7 @@ static bool diagonal(double *d, double *e, double *z, size_t n) {
             if (sweep == MAX_SWEEPS) return false;
             double g = (d[l + 1] - d[l]) / (2 * e[l]), r = sqrt(g * g + 1), s = 1, c = 1, p = 0;
             g = d[m] - d[l] + e[l] / (g + copysign(r, g));
-            size_t i = m;
+            size_t i = m, first = m;
             while (i-- > l) {
                 double f = s * e[i], b = c * e[i];
                 r = sqrt(f * f + g * g);
@@ -107,13 +143,10 @@ static bool diagonal(double *d, double *e, double *z, size_t n) {
                 p = s * r;
                 d[i + 1] = g + p;
                 g = c * r - b;
-                double *x = z + i * n, *y = x + n;
-                for (size_t k = 0; k < n; k++) {
-                    double t = y[k];
-                    y[k] = s * x[k] + c * t;
-                    x[k] = c * x[k] - s * t;
-                }
+                rotations[i] = (rotation){c, s};
+                first = i;
             }
+            rotate_rows(rotations, first, m, z, n);
             if (r == 0 && i + 1 > l) continue;
             d[l] -= p;
             e[l] = g;
@@ -144,7 +177,7 @@ fv_status fv_eigen_symmetric(double *a, int32_t n, double *w, double *scratch) {
     if (n == 0) return FV_OK;
     tridiagonal(a, N, w, scratch);
     accumulate(a, N, w);
-    if (!diagonal(w, scratch, a, N))
+    if (!diagonal(w, scratch, a, N, (rotation *)(scratch + N)))
         return FV_FAIL(FV_EDATA, "eigenvalues of a %d x %d matrix do not converge", n, n);
     sort_rows(a, N, w);
     return FV_OK;

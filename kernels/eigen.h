@@ -12,8 +12,10 @@
 
 #include "common/status.h"
 
-/* a [n, n], symmetric (its lower triangle is read), becomes Z: row i belongs to w[i]. w and scratch
- * [n], scratch is scratch. FV_EDATA when it does not converge, which happens only with non-finite
+enum { FV_EIGEN_SCRATCH = 3 };
+
+/* a [n, n], symmetric (its lower triangle is read), becomes Z: row i belongs to w[i]. w [n]; scratch
+ * [FV_EIGEN_SCRATCH n] is scratch. FV_EDATA when it does not converge, which happens only with non-finite
  * numbers. */
 fv_status fv_eigen_symmetric(double *a, int32_t n, double *w, double *scratch);
 

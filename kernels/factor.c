@@ -183,7 +183,7 @@ static fv_status eigenvectors(work *k, int32_t R, double *w, fv_tensor *z) {
     double *a, *scratch;
     FV_TRY(fv_matrix_new(k->in, p, p, &h));
     FV_TRY(FV_ARENA_NEW(k->in->scratch, n, a));
-    FV_TRY(FV_ARENA_NEW(k->in->scratch, p, scratch));
+    FV_TRY(FV_ARENA_NEW(k->in->scratch, FV_EIGEN_SCRATCH * p, scratch));
     FV_TRY(times_rows(k, k->q, k->y, h));
     FV_TRY(fv_matrix_fetch(k->in, &h, &at));
     for (size_t i = 0; i < n; i++) a[i] = (double)at[i];

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/doubles.h"
 #include "kernels/factor_rule.h"
 
 /* Less than this share of a row's square is nothing new, in the first pass and the second. */
@@ -16,24 +17,15 @@ static const double NEW_SHARE[2] = {FV_FACTOR_NEW_SHARE_FIRST, FV_FACTOR_NEW_SHA
  * nearly cancel. */
 static const double ADDED_UP = 16;
 
-static double dot(const double *x, const double *y, size_t n) {
-    double acc[4] = {0};
-    size_t k = 0;
-    for (; k + 4 <= n; k += 4)
-        for (size_t i = 0; i < 4; i++) acc[i] += x[k + i] * y[k + i];
-    for (; k < n; k++) acc[0] += x[k] * y[k];
-    return (acc[0] + acc[2]) + (acc[1] + acc[3]);
-}
-
 /* Cholesky on the lower triangle of g [p, p], row after row, leaving out dependent rows.
  * kept[k] is the row of g that became row k of the factor, which is in l [k, k] with a stride of
  * p. Returns their number. */
-static size_t cholesky(const double *g, size_t p, double share, double *l, size_t *kept) {
+VECTORS static size_t cholesky(const double *g, size_t p, double share, double *l, size_t *kept) {
     size_t n = 0;
     for (size_t i = 0; i < p; i++) {
         double *row = l + n * p, rest = g[i * p + i];
         for (size_t k = 0; k < n; k++) {
-            row[k] = (g[i * p + kept[k]] - dot(row, l + k * p, k)) / l[k * p + k];
+            row[k] = (g[i * p + kept[k]] - dot_add(row, l + k * p, k, 0, NULL)) / l[k * p + k];
             rest -= row[k] * row[k];
         }
         if (!(rest > share * g[i * p + i])) continue;
@@ -45,14 +37,13 @@ static size_t cholesky(const double *g, size_t p, double share, double *l, size_
 
 /* c [n, p] = L^-1 at the columns of the rows that were kept: row k is
  * (e_k - sum_{j<k} L[k,j] row j) / L[k,k]. */
-static void invert(const double *l, size_t n, size_t p, const size_t *kept, double *inverse,
-                   float *c) {
+VECTORS static void invert(const double *l, size_t n, size_t p, const size_t *kept, double *inverse,
+                           float *c) {
     memset(c, 0, n * p * sizeof *c);
     for (size_t k = 0; k < n; k++) {
         double *row = inverse + k * n, d = l[k * p + k];
         for (size_t i = 0; i < n; i++) row[i] = i == k ? 1 : 0;
-        for (size_t j = 0; j < k; j++)
-            for (size_t i = 0; i <= j; i++) row[i] -= l[k * p + j] * inverse[j * n + i];
+        for (size_t j = 0; j < k; j++) subtract(row, l[k * p + j], inverse + j * n, j + 1);
         for (size_t i = 0; i <= k; i++) {
             row[i] /= d;
             c[k * p + kept[i]] = (float)row[i];
@@ -60,12 +51,14 @@ static void invert(const double *l, size_t n, size_t p, const size_t *kept, doub
     }
 }
 
-/* The longest sum of lengths that a row of c y is made of. */
-static double added_up(const double *g, size_t p, const float *c, size_t n) {
+/* The longest sum of lengths that a row of c y is made of; length [p] is for those of y's rows. */
+VECTORS static double added_up(const double *g, size_t p, const float *c, size_t n,
+                               double *length) {
     double most = 0;
+    for (size_t i = 0; i < p; i++) length[i] = sqrt(g[i * p + i]);
     for (size_t k = 0; k < n; k++) {
         double sum = 0;
-        for (size_t i = 0; i < p; i++) sum += fabs((double)c[k * p + i]) * sqrt(g[i * p + i]);
+        for (size_t i = 0; i < p; i++) sum += fabs((double)c[k * p + i]) * length[i];
         most = fmax(most, sum);
     }
     return most;
@@ -77,18 +70,19 @@ static fv_status pass(fv_matrices *in, const fv_tensor *y, double share, void *t
     size_t p = (size_t)y->rows, *kept;
     fv_arena *scratch = in->scratch;
     fv_tensor inverted;
-    double *g, *l, *inverse;
+    double *g, *l, *inverse, *length;
     float *c;
     FV_TRY(FV_ARENA_NEW(scratch, p, kept));
     FV_TRY(FV_ARENA_NEW(scratch, p * p, g));
     FV_TRY(FV_ARENA_NEW(scratch, p * p, l));
+    FV_TRY(FV_ARENA_NEW(scratch, p, length));
     FV_TRY(in->be->ops->syrk(in->be, &(fv_syrk_args){*y, g}));
     size_t n = cholesky(g, p, share, l, kept);
     FV_TRY(FV_ARENA_NEW(scratch, n * n, inverse));
     FV_TRY(FV_ARENA_NEW(scratch, n * p, c));
     invert(l, n, p, kept, inverse, c);
     *left = (int32_t)n;
-    *added = added_up(g, p, c, n);
+    *added = added_up(g, p, c, n, length);
     FV_TRY(fv_matrix_send(in, c, *left, y->rows, &inverted));
     fv_matmul_nn_args a = {.x = inverted, .w = *y, .y = fv_tensor_of(to, FV_F32, *left, y->cols)};
     return in->be->ops->matmul_nn(in->be, &a);

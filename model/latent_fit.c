@@ -283,7 +283,7 @@ void fv_latent_fit_end_rows(fv_latent_fit *f) {
 /* ---- directions ------------------------------------------------------------------------- */
 
 static fv_status eigen(double *a, size_t n, double *w) {
-    double *scratch = malloc(n * sizeof *scratch);
+    double *scratch = malloc(FV_EIGEN_SCRATCH * n * sizeof *scratch);
     if (!scratch) return FV_FAIL(FV_ENOMEM, "out of memory for %zu directions", n);
     fv_status st = fv_eigen_symmetric(a, (int32_t)n, w, scratch);
     free(scratch);

@@ -143,7 +143,7 @@ static fv_status half_inverse(const fv_latent_sketch *k, fv_arena *arena, double
     double *w, *scratch;
     FV_TRY(FV_ARENA_NEW(arena, s * s, *v));
     FV_TRY(FV_ARENA_NEW(arena, s, w));
-    FV_TRY(FV_ARENA_NEW(arena, s, scratch));
+    FV_TRY(FV_ARENA_NEW(arena, FV_EIGEN_SCRATCH * s, scratch));
     for (size_t a = 0; a < s; a++)
         for (size_t c = 0; c < W; c++)
             for (size_t b = 0; b <= a; b++)
@@ -162,7 +162,7 @@ static fv_status ritz(const double *v, const double *lower, size_t s, fv_arena *
     FV_TRY(FV_ARENA_NEW(arena, s * s, g));
     FV_TRY(FV_ARENA_NEW(arena, s * s, *u));
     FV_TRY(FV_ARENA_NEW(arena, s, w));
-    FV_TRY(FV_ARENA_NEW(arena, s, scratch));
+    FV_TRY(FV_ARENA_NEW(arena, FV_EIGEN_SCRATCH * s, scratch));
     for (size_t i = 0; i < s; i++)
         for (size_t a = 0; a < s; a++)
             for (size_t b = 0; b <= a; b++) g[i * s + b] += v[i * s + a] * lower[a * s + b];

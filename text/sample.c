@@ -7,6 +7,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "common/vectors.h"
+
 fv_sampling fv_sampling_default(void) { return (fv_sampling){.repetition_penalty = 1, .top_p = 1}; }
 
 uint64_t fv_logits_digest(const float *logits, int32_t vocab) {
@@ -65,12 +67,6 @@ static int by_rank(const void *a, const void *b) {
 /* Loops over the vocabulary have LANES independent chains, which the compiler turns into vectors: the
  * order of every sum is the same on every CPU. */
 enum { LANES = 16 };
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define VECTORS __attribute__((target_clones("avx2", "default"))) /* the same bits, twice as fast */
-#else
-#define VECTORS
-#endif
 
 VECTORS static float highest(const float *x, int32_t n) {
     float lane[LANES], m = x[0];

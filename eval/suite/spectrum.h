@@ -12,12 +12,13 @@
 #include <stdint.h>
 
 #include "common/status.h"
+#include "kernels/eigen.h"
 
 /* Adds row [d] to gram [d, d], lower triangle. */
 void fv_gram_add(double *gram, int32_t d, const float *row);
 
 /* Singular values [d], descending, of the matrix whose Gram matrix this is; gram [d, d] is used up
- * (its upper triangle is ignored). scratch [d]. FV_EDATA when its numbers are not finite. */
+ * (its upper triangle is ignored). scratch [FV_EIGEN_SCRATCH d]. FV_EDATA when its numbers are not finite. */
 fv_status fv_singular_values(double *gram, int32_t d, double *out, double *scratch);
 
 /* The fewest values [d] that hold `share` of the sum of squares of all; 0 when all are 0. */

@@ -72,7 +72,7 @@ static fv_status ritz(const fv_own *own, fv_arena *arena, double **z, double **w
     double *scratch;
     FV_TRY(FV_ARENA_NEW(arena, p * p, *z));
     FV_TRY(FV_ARENA_NEW(arena, p, *w));
-    FV_TRY(FV_ARENA_NEW(arena, p, scratch));
+    FV_TRY(FV_ARENA_NEW(arena, FV_EIGEN_SCRATCH * p, scratch));
     for (size_t a = 0; a < p; a++)
         for (size_t b = 0; b <= a; b++)
             for (size_t j = 0; j < n; j++)

@@ -70,7 +70,8 @@ static fv_tensor with_spectrum(int32_t T, int32_t W, double (*sigma)(int)) {
 static double best_error(const fv_tensor *m, int32_t R) {
     size_t T = (size_t)m->rows, W = (size_t)m->cols;
     const float *x = m->data;
-    double *g = numbers(T * T, sizeof *g), *w = numbers(2 * T, sizeof *w), tail = 0, all = 0;
+    double *g = numbers(T * T, sizeof *g), *w = numbers((1 + FV_EIGEN_SCRATCH) * T, sizeof *w),
+           tail = 0, all = 0;
     for (size_t i = 0; i < T; i++)
         for (size_t j = 0; j <= i; j++)
             for (size_t k = 0; k < W; k++)
@@ -435,7 +436,8 @@ Test(factor, eigenvectors_of_small_matrices) {
     for (int n = 0; n <= 40; n += n < 4 ? 1 : 9)
         for (int kind = 0; kind < 3; kind++) {
             size_t N = (size_t)n;
-            double *a = numbers(N * N, 8), *b = numbers(N * N, 8), w[41], scratch[41], worst = 0;
+            double *a = numbers(N * N, 8), *b = numbers(N * N, 8), w[41],
+                   scratch[FV_EIGEN_SCRATCH * 41], worst = 0;
             for (size_t i = 0; i < N; i++)
                 for (size_t j = 0; j <= i; j++)
                     a[i * N + j] = a[j * N + i] = kind == 0   ? normal()

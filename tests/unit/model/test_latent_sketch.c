@@ -119,7 +119,7 @@ static double sketch(const double *x, int n, int threads, const double *root, do
 }
 
 Test(latent_sketch, directions_hold_nearly_what_eigenvectors_hold) {
-    static double root[W * D], z[OWN * W], w[W], spare[W], mean[W];
+    static double root[W * D], z[OWN * W], w[W], spare[FV_EIGEN_SCRATCH * W], mean[W];
     static const double falls[] = {1, 1.4, 1.8};
     for (int i = 0; i < 6; i++) {
         double *x = make_rows(ROWS, falls[i / 2], 11), total = 0, most = 0;

@@ -8,7 +8,7 @@
 
 enum { D = 24, N = 100 };
 
-static double gram[D * D], value[D], room[D];
+static double gram[D * D], value[D], room[FV_EIGEN_SCRATCH * D];
 
 /* A reflection I - 2 u u^T / u^T u of the row space. */
 static void reflect(float *row, const double u[D]) {
