@@ -91,12 +91,32 @@ static fv_status parse_group(const json_t *group, const char *where, fv_compress
                        "%s: quantization_config must have one group of int weights with 8 bits, "
                        "with 8 bits in groups, with 4 bits, or one of each",
                        where);
+    if (json_is_object(json_object_get(group, "output_activations")))
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: quantized outputs (output_activations) are not supported", where);
     return bits == 8 ? parse_int8(group, where, out) : parse_int4(group, where, out);
+}
+
+/* Rotations at other places than weights are part of the network and in no weight. */
+static bool rotates_activations(const json_t *transform) {
+    const char *key;
+    json_t *group, *apply;
+    size_t i;
+    json_object_foreach(json_object_get(transform, "config_groups"), key, group)
+        json_array_foreach(json_object_get(group, "apply"), i, apply) {
+        const char *place = json_string_value(json_object_get(apply, "location"));
+        if (!place || strncmp(place, "weight_", 7) != 0) return true;
+    }
+    return false;
 }
 
 static fv_status parse_config(const json_t *q, const char *where, fv_compressed *out) {
     const char *key;
     json_t *group;
+    if (rotates_activations(json_object_get(q, "transform_config")))
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: activations that are rotated (transform_config) are not supported",
+                       where);
     json_object_foreach(json_object_get(q, "config_groups"), key, group)
         FV_TRY(parse_group(group, where, out));
     return FV_OK;
@@ -199,11 +219,13 @@ static fv_status read_zeros(fv_arena *arena, const fv_shards *sh, const fv_tenso
     return FV_OK;
 }
 
-/* Whether weight e of 8 bits has groups: with both kinds in the files its scales tell. */
+/* Whether weight e of 8 bits has groups: with both kinds in the files its scales tell, but of one group
+ * there is one scale too, and then it is the head (compressed_write.c). */
 static bool in_groups(const fv_compressed *c, const fv_shards *sh, const fv_tensor_spec *e) {
     const fv_shard_tensor *t = find_with(sh, e->name, "_scale");
-    if (!c->int8) return true;
-    return c->int8_groups && t && t->entry->n_dim == 2 && t->entry->shape[1] > 1;
+    if (!c->int8 || !c->int8_groups) return !c->int8;
+    if (e->shape[1] <= 32) return e->role == FV_ROLE_HEAD;
+    return t && t->entry->n_dim == 2 && t->entry->shape[1] > 1;
 }
 
 fv_status fv_compressed_view(const fv_compressed *c, fv_arena *arena, const fv_shards *sh,

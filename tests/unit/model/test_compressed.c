@@ -22,6 +22,17 @@ static fv_checkpoint *opened(const char *dir) {
     return ck;
 }
 
+static fv_checkpoint *quantized_in(const char *dir, const char *name) {
+    fv_checkpoint *ck = opened(dir);
+    const fv_weights *to;
+    fv_backend be;
+    cr_assert_eq(fv_weights_find(name, &to), FV_OK);
+    cr_assert_eq(fv_backend_open(&be, "cpu", &(fv_backend_options){.n_threads = 2}), FV_OK);
+    cr_assert_eq(fv_checkpoint_quantize(ck, &be, to, NULL, NULL), FV_OK, "%s", fv_last_error());
+    fv_backend_close(&be);
+    return ck;
+}
+
 /* A tiny checkpoint, quantized in memory; with `absent` its head is tied, and that half is not there. */
 static fv_checkpoint *quantized_without(const char *name, const char *absent) {
     char dir[PATH_CAP], path[PATH_CAP];
@@ -37,14 +48,7 @@ static fv_checkpoint *quantized_without(const char *name, const char *absent) {
         json_decref(root);
         tensor_file_without(dir, "model.safetensors", absent);
     }
-    fv_checkpoint *ck = opened(dir);
-    const fv_weights *to;
-    fv_backend be;
-    cr_assert_eq(fv_weights_find(name, &to), FV_OK);
-    cr_assert_eq(fv_backend_open(&be, "cpu", &(fv_backend_options){.n_threads = 2}), FV_OK);
-    cr_assert_eq(fv_checkpoint_quantize(ck, &be, to, NULL, NULL), FV_OK, "%s", fv_last_error());
-    fv_backend_close(&be);
-    return ck;
+    return quantized_in(dir, name);
 }
 
 static fv_checkpoint *quantized(const char *name) { return quantized_without(name, NULL); }
@@ -74,9 +78,9 @@ static void assert_same(const fv_tensor *a, const fv_tensor *b) {
     cr_assert_arr_eq(p->scale, q->scale, rows * (size_t)p->groups * fv_dtype_bytes(p->scale_type));
 }
 
-static void is_mapped_as_written(const char *name, const char *absent) {
+/* Closes `made`. */
+static void is_mapped_as_written(fv_checkpoint *made, const char *name) {
     char dir[PATH_CAP];
-    fv_checkpoint *made = quantized_without(name, absent);
     write_as(made, name, dir);
     fv_checkpoint *read = opened(dir);
     cr_assert(fv_checkpoint_is_quantized(made) && fv_checkpoint_is_quantized(read));
@@ -96,13 +100,33 @@ static void is_mapped_as_written(const char *name, const char *absent) {
 
 Test(compressed, what_is_written_is_what_is_mapped) {
     static const char *const name[] = {"int8", "int4", "int4-128"};
-    for (int i = 0; i < 3; i++) is_mapped_as_written(name[i], NULL);
+    for (int i = 0; i < 3; i++) is_mapped_as_written(quantized(name[i]), name[i]);
+}
+
+/* A group of the head is as wide as its rows, and has one scale for each, like the layers' int8. */
+Test(compressed, what_is_written_of_a_narrow_model_is_what_is_mapped) {
+    char dir[PATH_CAP], path[PATH_CAP], narrow[PATH_CAP];
+    fv_synth_options o = {.dir = dir, .shape = "tiny-gqa", .dtype = FV_BF16};
+    fv_synth_report r;
+    scratch_dir(dir, sizeof dir);
+    scratch_dir(narrow, sizeof narrow);
+    cr_assert_eq(fv_synth_write(&o, &r), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_path_join(dir, "config.json", path, sizeof path), FV_OK);
+    json_t *root = json_load_file(path, 0, NULL);
+    json_object_set_new(json_object_get(root, "text_config"), "hidden_size", json_integer(24));
+    cr_assert_eq(json_dump_file(root, path, 0), 0);
+    json_decref(root);
+    o = (fv_synth_options){.dir = narrow, .config_file = path, .dtype = FV_BF16};
+    cr_assert_eq(fv_synth_write(&o, &r), FV_OK, "%s", fv_last_error());
+    is_mapped_as_written(quantized_in(narrow, "int8"), "int8");
+    is_mapped_as_written(quantized_in(narrow, "int4"), "int4");
 }
 
 Test(compressed, of_a_tied_pair_the_embedding_stays_and_the_head_is_written) {
-    is_mapped_as_written("int8", "language_model.lm_head.weight");
-    is_mapped_as_written("int4", "language_model.lm_head.weight");
-    is_mapped_as_written("int4", "language_model.model.embed_tokens.weight");
+    is_mapped_as_written(quantized_without("int8", "language_model.lm_head.weight"), "int8");
+    is_mapped_as_written(quantized_without("int4", "language_model.lm_head.weight"), "int4");
+    is_mapped_as_written(quantized_without("int4", "language_model.model.embed_tokens.weight"),
+                         "int4");
 }
 
 Test(compressed, what_is_quantized_is_not_quantized_again) {
@@ -141,7 +165,7 @@ static void refused_in(const char *in, const char *name, const char *path_in_con
         char part[32];
         snprintf(part, sizeof part, "%.*s", (int)(dot - path_in_config), path_in_config);
         at = json_object_get(group, part);
-    } else if (strcmp(path_in_config, "input_activations") == 0) {
+    } else if (strstr(path_in_config, "put_activations")) {
         at = group;
     }
     json_object_set_new(at, dot ? dot + 1 : path_in_config,
@@ -165,8 +189,14 @@ Test(compressed, other_schemes_of_the_head_are_refused_by_name) {
 }
 
 Test(compressed, other_schemes_are_refused_by_name) {
+    refused("int8", "transform_config",
+            "{\"config_groups\": {\"R4\": {\"apply\": [{\"location\": \"weight_input\"}, "
+            "{\"location\": "
+            "\"input\"}]}}}",
+            "transform_config");
     refused("int8", "quant_method", "\"gptq\"", "asks for gptq weights");
     refused("int8", "input_activations", "null", "W8A8");
+    refused("int8", "output_activations", "{\"num_bits\": 8}", "output_activations");
     refused("int8", "input_activations.dynamic", "false", "dynamic per token");
     refused("int8", "weights.strategy", "\"tensor\"", "a scale per channel");
     refused("int8", "weights.num_bits", "3", "8 bits in groups, with 4 bits");
