@@ -53,8 +53,12 @@ static fv_status write_as(fv_checkpoint *ck, fv_backend *be, const fv_weights *t
     return st;
 }
 
-static fv_status check_output(const fv_options *o, const char *dir) {
+static fv_status check_output(const fv_options *o, const char *from, const char *dir) {
     char path[4096];
+    fv_file_stamp a = fv_file_stamp_of(from), b = fv_file_stamp_of(dir);
+    if (a.inode != 0 && a.device == b.device && a.inode == b.inode)
+        return FV_FAIL(FV_EINVAL, "--out %s is the checkpoint itself: choose another directory",
+                       dir);
     FV_TRY(fv_path_join(dir, "config.json", path, sizeof path));
     if (!fv_options_flag(o, "force") && fv_file_exists(path))
         return FV_FAIL(FV_EINVAL, "%s has a checkpoint already; --force overwrites it", dir);
@@ -79,11 +83,13 @@ static fv_status quantize(const fv_options *o) {
                        "%s is a GGUF file: it is served as it is, and not written anew; quantize a "
                        "directory of safetensors",
                        from);
-    FV_TRY(check_output(o, dir));
+    FV_TRY(check_output(o, from, dir));
     FV_TRY(fv_checkpoint_open(from, &ck));
     size_t before = fv_checkpoint_bytes(ck);
     fv_backend_options cpu = {.n_threads = (int32_t)fv_options_int(o, "threads")};
-    fv_status st = fv_backend_open(&be, "cpu", &cpu);
+    fv_status st = fv_checkpoint_is_quantized(ck)
+                       ? FV_FAIL(FV_EUNSUPPORTED, "%s is quantized already", from)
+                       : fv_backend_open(&be, "cpu", &cpu);
     if (st == FV_OK) {
         st = write_as(ck, &be, to, dir, &bytes);
         fv_backend_close(&be);

@@ -5,12 +5,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/file.h"
+#include "common/log.h"
 #include "model/compressed.h"
 #include "text/json.h"
 
 enum { PATH_CAP = 4096, NAME_CAP = FV_TENSOR_NAME_MAX + 16, FILE_MAX = 256 << 20 };
+
+/* A file of its own: what a link in the directory leads to stays as it is. */
+static fv_status write_new(const char *path, const void *data, size_t bytes) {
+    unlink(path);
+    return fv_file_write(path, data, bytes);
+}
 
 /* ---- config.json ----------------------------------------------------------------------- */
 
@@ -74,7 +83,7 @@ static fv_status write_config(const fv_compressed_job *job) {
     json_decref(root);
     if (!text) return FV_FAIL(FV_ENOMEM, "no memory for config.json");
     fv_status st = fv_path_join(job->dir, "config.json", path, sizeof path);
-    if (st == FV_OK) st = fv_file_write(path, text, strlen(text));
+    if (st == FV_OK) st = write_new(path, text, strlen(text));
     free(text);
     return st;
 }
@@ -95,13 +104,20 @@ static bool is_copied(const char *name) {
            strcmp(name, "calibration.json") != 0;
 }
 
+/* What is no file, or larger than any that a checkpoint's reader wants, is left out: a folder or a link to
+ * one, weights in yet another format. */
 static fv_status copy_file(const fv_compressed_job *job, const char *name) {
     char from[PATH_CAP], to[PATH_CAP], *text;
     size_t bytes;
+    struct stat sb;
     FV_TRY(fv_path_join(job->from, name, from, sizeof from));
     FV_TRY(fv_path_join(job->dir, name, to, sizeof to));
+    if (stat(from, &sb) != 0 || !S_ISREG(sb.st_mode) || sb.st_size > FILE_MAX) {
+        FV_LOG(INFO, MODEL, "event=not-copied file=%s", from);
+        return FV_OK;
+    }
     FV_TRY(fv_file_read(from, FILE_MAX, &text, &bytes));
-    fv_status st = fv_file_write(to, text, bytes);
+    fv_status st = write_new(to, text, bytes);
     free(text);
     return st;
 }
@@ -111,7 +127,7 @@ static fv_status copy_files(const fv_compressed_job *job) {
     if (!d) return FV_FAIL(FV_EIO, "cannot read %s: %s", job->from, strerror(errno));
     fv_status st = FV_OK;
     for (struct dirent *f = readdir(d); f && st == FV_OK; f = readdir(d))
-        if (f->d_type != DT_DIR && is_copied(f->d_name)) st = copy_file(job, f->d_name);
+        if (is_copied(f->d_name)) st = copy_file(job, f->d_name);
     closedir(d);
     return st;
 }
@@ -231,6 +247,14 @@ static fv_status write_file(const fv_compressed_job *job, const output *o, int32
     return FV_OK;
 }
 
+/* From here on, until all is written, the directory is no checkpoint. */
+static fv_status forget_config(const fv_compressed_job *job) {
+    char path[PATH_CAP];
+    FV_TRY(fv_path_join(job->dir, "config.json", path, sizeof path));
+    if (unlink(path) == 0 || errno == ENOENT) return FV_OK;
+    return FV_FAIL(FV_EIO, "cannot remove %s: %s", path, strerror(errno));
+}
+
 static fv_status write_weights(const fv_compressed_job *job, uint64_t *bytes) {
     char path[PATH_CAP], part[PATH_CAP];
     int32_t n_old = fv_shards_tensors(job->shards);
@@ -256,6 +280,7 @@ static fv_status write_weights(const fv_compressed_job *job, uint64_t *bytes) {
                      : FV_FAIL(FV_EIO, "cannot create %s: %s", part, strerror(errno));
     if (f && fclose(f) != 0 && st == FV_OK)
         st = FV_FAIL(FV_EIO, "cannot write %s: %s", part, strerror(errno));
+    if (st == FV_OK) st = forget_config(job);
     if (st == FV_OK && rename(part, path) != 0)
         st = FV_FAIL(FV_EIO, "cannot rename %s: %s", part, strerror(errno));
     if (f && st != FV_OK) remove(part);

@@ -365,6 +365,17 @@ Test(cli, wrong_usage_ends_with_2) {
     cr_assert(strstr(r.err, "--checkpoint DIR is needed"));
 }
 
+Test(cli, a_checkpoint_is_quantized_into_another_directory_and_once) {
+    command_run(&r, FOVEA " quantize --force --checkpoint %s --out %s/.", dir, dir);
+    cr_assert_eq(r.status, 2);
+    cr_assert(strstr(r.err, "is the checkpoint itself"), "%s", r.err);
+    command_run(&r, FOVEA " quantize --checkpoint %s --out %s/quantized", dir, dir);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    command_run(&r, FOVEA " quantize --checkpoint %s/quantized --out %s/again", dir, dir);
+    cr_assert_eq(r.status, 1);
+    cr_assert(strstr(r.err, "quantized is quantized already"), "%s", r.err);
+}
+
 Test(cli, an_empty_question_is_refused) {
     ask_fails("''", 2, "the question is empty");
     ask_fails("' \t'", 2, "the question is empty");

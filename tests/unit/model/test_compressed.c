@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/file.h"
 #include "kernels/backends/open.h"
@@ -22,6 +24,13 @@ static fv_checkpoint *opened(const char *dir) {
     return ck;
 }
 
+static void synth_tiny(char dir[PATH_CAP]) {
+    fv_synth_options o = {.dir = dir, .shape = "tiny-gqa", .dtype = FV_BF16};
+    fv_synth_report r;
+    scratch_dir(dir, PATH_CAP);
+    cr_assert_eq(fv_synth_write(&o, &r), FV_OK, "%s", fv_last_error());
+}
+
 static fv_checkpoint *quantized_in(const char *dir, const char *name) {
     fv_checkpoint *ck = opened(dir);
     const fv_weights *to;
@@ -36,10 +45,7 @@ static fv_checkpoint *quantized_in(const char *dir, const char *name) {
 /* A tiny checkpoint, quantized in memory; with `absent` its head is tied, and that half is not there. */
 static fv_checkpoint *quantized_without(const char *name, const char *absent) {
     char dir[PATH_CAP], path[PATH_CAP];
-    scratch_dir(dir, sizeof dir);
-    fv_synth_options o = {.dir = dir, .shape = "tiny-gqa", .dtype = FV_BF16};
-    fv_synth_report r;
-    cr_assert_eq(fv_synth_write(&o, &r), FV_OK, "%s", fv_last_error());
+    synth_tiny(dir);
     if (absent) {
         cr_assert_eq(fv_path_join(dir, "config.json", path, sizeof path), FV_OK);
         json_t *root = json_load_file(path, 0, NULL);
@@ -106,17 +112,15 @@ Test(compressed, what_is_written_is_what_is_mapped) {
 /* A group of the head is as wide as its rows, and has one scale for each, like the layers' int8. */
 Test(compressed, what_is_written_of_a_narrow_model_is_what_is_mapped) {
     char dir[PATH_CAP], path[PATH_CAP], narrow[PATH_CAP];
-    fv_synth_options o = {.dir = dir, .shape = "tiny-gqa", .dtype = FV_BF16};
-    fv_synth_report r;
-    scratch_dir(dir, sizeof dir);
+    synth_tiny(dir);
     scratch_dir(narrow, sizeof narrow);
-    cr_assert_eq(fv_synth_write(&o, &r), FV_OK, "%s", fv_last_error());
     cr_assert_eq(fv_path_join(dir, "config.json", path, sizeof path), FV_OK);
     json_t *root = json_load_file(path, 0, NULL);
     json_object_set_new(json_object_get(root, "text_config"), "hidden_size", json_integer(24));
     cr_assert_eq(json_dump_file(root, path, 0), 0);
     json_decref(root);
-    o = (fv_synth_options){.dir = narrow, .config_file = path, .dtype = FV_BF16};
+    fv_synth_report r;
+    fv_synth_options o = {.dir = narrow, .config_file = path, .dtype = FV_BF16};
     cr_assert_eq(fv_synth_write(&o, &r), FV_OK, "%s", fv_last_error());
     is_mapped_as_written(quantized_in(narrow, "int8"), "int8");
     is_mapped_as_written(quantized_in(narrow, "int4"), "int4");
@@ -147,6 +151,73 @@ Test(compressed, what_is_quantized_is_not_quantized_again) {
     fv_backend_close(&be);
     fv_checkpoint_close(read);
     fv_checkpoint_close(ck);
+}
+
+static void write_tiny(const char *from, const char *dir) {
+    const fv_weights *to;
+    uint64_t bytes;
+    fv_checkpoint *ck = quantized_in(from, "int8");
+    cr_assert_eq(fv_weights_find("int8", &to), FV_OK);
+    cr_assert_eq(fv_checkpoint_write(ck, to, dir, NULL, NULL, &bytes), FV_OK, "%s",
+                 fv_last_error());
+    fv_checkpoint_close(ck);
+    fv_checkpoint_close(opened(dir));
+}
+
+static void link_to(const char *to, const char *dir, const char *name) {
+    char path[PATH_CAP];
+    cr_assert_eq(fv_path_join(dir, name, path, sizeof path), FV_OK);
+    cr_assert_eq(symlink(to, path), 0);
+}
+
+Test(compressed, what_is_no_file_of_a_checkpoint_is_not_copied) {
+    char from[PATH_CAP], dir[PATH_CAP], path[PATH_CAP];
+    synth_tiny(from);
+    scratch_dir(dir, sizeof dir);
+    link_to(".", from, "folder");
+    link_to("nowhere", from, "dangling");
+    cr_assert_eq(fv_path_join(from, "pipe", path, sizeof path), FV_OK);
+    cr_assert_eq(mkfifo(path, 0600), 0);
+    cr_assert_eq(fv_path_join(from, "tf_model.h5", path, sizeof path), FV_OK);
+    write_text(from, "tf_model.h5", "large");
+    cr_assert_eq(truncate(path, 1 << 30), 0); /* sparse */
+    write_tiny(from, dir);
+    cr_assert_eq(fv_path_join(dir, "tf_model.h5", path, sizeof path), FV_OK);
+    cr_assert_not(fv_file_exists(path));
+    cr_assert_eq(fv_path_join(dir, "tokenizer.json", path, sizeof path), FV_OK);
+    cr_assert(fv_file_exists(path));
+}
+
+Test(compressed, what_a_link_leads_to_is_not_written_over) {
+    char from[PATH_CAP], dir[PATH_CAP], path[PATH_CAP];
+    synth_tiny(from);
+    scratch_dir(dir, sizeof dir);
+    cr_assert_eq(fv_path_join(from, "config.json", path, sizeof path), FV_OK);
+    fv_file_stamp before = fv_file_stamp_of(path);
+    link_to(path, dir, "config.json");
+    write_tiny(from, dir);
+    fv_file_stamp after = fv_file_stamp_of(path);
+    cr_assert(fv_file_stamp_equal(&before, &after));
+}
+
+/* Whoever opens it between the two would mix two checkpoints. */
+Test(compressed, a_directory_whose_files_could_not_be_written_is_no_checkpoint) {
+    char from[PATH_CAP], dir[PATH_CAP], path[PATH_CAP];
+    const fv_weights *to;
+    uint64_t bytes;
+    fv_checkpoint *out = NULL;
+    synth_tiny(from);
+    scratch_dir(dir, sizeof dir);
+    write_tiny(from, dir);
+    cr_assert_eq(fv_path_join(dir, "tokenizer.json", path, sizeof path), FV_OK);
+    cr_assert_eq(unlink(path), 0);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    fv_checkpoint *ck = quantized_in(from, "int8");
+    cr_assert_eq(fv_weights_find("int8", &to), FV_OK);
+    cr_assert_neq(fv_checkpoint_write(ck, to, dir, NULL, NULL, &bytes), FV_OK);
+    fv_checkpoint_close(ck);
+    cr_assert_eq(fv_checkpoint_open(dir, &out), FV_ENOTFOUND);
+    cr_assert(strstr(fv_last_error(), "config.json does not exist"), "%s", fv_last_error());
 }
 
 /* config.json's quantization_config as `name` has it, after `change`, is refused with `words`. */
