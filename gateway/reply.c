@@ -36,6 +36,9 @@ void fv_reply_error(fv_http_request *r, fv_status st, const char *sentence, cons
 
 void fv_reply_last_error(fv_http_request *r, fv_status st, const char *param) {
     char why[1024];
-    snprintf(why, sizeof why, "%s%s%s", param, *param ? ": " : "", fv_last_error());
+    size_t n = strlen(param);
+    bool said = strncmp(fv_last_error(), param, n) == 0 && fv_last_error()[n] == ':';
+    snprintf(why, sizeof why, "%s%s%s", said ? "" : param, said || n == 0 ? "" : ": ",
+             fv_last_error());
     fv_reply_error(r, st, why, param, -1);
 }

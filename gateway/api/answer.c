@@ -40,13 +40,12 @@ unsigned fv_api_http_status(fv_status st) { return error_of(st)->http; }
 static const char *field_of(const char *sentence) {
     static const char *const names[] = {"temperature",       "top_p",      "min_p",
                                         "presence_penalty",  "logit_bias", "repetition_penalty",
-                                        "frequency_penalty", "n_logprobs", "keep_ms",
-                                        "conversation",      "max_tokens"};
-    static const char logprobs[] = "top_logprobs";
+                                        "frequency_penalty", "stop",       "keep_ms",
+                                        "conversation",      "max_tokens", "policy"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         size_t n = strlen(names[i]);
         if (strncmp(sentence, names[i], n) == 0 && (sentence[n] == ' ' || sentence[n] == ':'))
-            return strcmp(names[i], "n_logprobs") == 0 ? logprobs : names[i];
+            return names[i];
     }
     bool model = strncmp(sentence, "unknown model", 13) == 0 ||
                  strncmp(sentence, "there are several models", 24) == 0;

@@ -15,7 +15,7 @@
 typedef Fovea__Inference__V1__GenerateRequest request_message;
 typedef Fovea__Inference__V1__Sampling sampling_message;
 
-enum { STOPS_MAX = 16, BIASES_MAX = 300, MODEL_MAX = 256, HANDLE_MAX = 256 };
+enum { STOPS_MAX = 16, LOGPROBS_MAX = 20, BIASES_MAX = 300, MODEL_MAX = 256, HANDLE_MAX = 256 };
 
 /* ---- values ----------------------------------------------------------------------------- */
 
@@ -145,7 +145,7 @@ static fv_status read_stop(fv_api_reader *r, const json_t *v) {
 static fv_status read_logprobs(fv_api_reader *r, const json_t *v) {
     int64_t n;
     if (r->out->kind == FV_API_CHAT) return fv_api_bool(v, &r->out->logprobs);
-    FV_TRY(fv_api_integer(v, 0, INT32_MAX, &n));
+    FV_TRY(fv_api_integer(v, 0, LOGPROBS_MAX, &n));
     r->out->logprobs = true;
     r->out->message.n_logprobs = (uint32_t)n;
     return FV_OK;
@@ -281,7 +281,7 @@ static const field fields[] = {
     {READ("stop", ANY, read_stop)},
     {INTEGER("n", ANY, n, 1, FV_API_CHOICES_MAX)},
     {READ("logprobs", ANY, read_logprobs)},
-    {INTEGER("top_logprobs", FV_API_CHAT, message.n_logprobs, 0, INT32_MAX)},
+    {INTEGER("top_logprobs", FV_API_CHAT, message.n_logprobs, 0, LOGPROBS_MAX)},
     {FLAG("stream", ANY, stream)},
     {READ("stream_options", ANY, read_stream_options)},
     {FLAG("ignore_eos", ANY, message.ignore_eos)},

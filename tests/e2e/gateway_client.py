@@ -58,6 +58,7 @@ def refused(body, param, words, status=400, path="/v1/chat/completions", **more)
     error = ask(path, body, status, **more)["error"]
     assert set(error) == {"message", "type", "param", "code"}, error
     assert error["param"] == param and words in error["message"], error
+    assert not error["message"].startswith(f"{param}: {param}"), error
 
 
 def idle():
@@ -152,6 +153,8 @@ def mistakes_are_named():
     refused(question(temperature=-1), "temperature", "0..100")
     refused(question(model="another"), "model", "another", 404)
     refused(question(policy="prune=magic"), "policy", "magic")
+    refused(question(policy="prune=vtw,layer=99"), "policy", "layers 0..")
+    refused(question(stop=""), "stop", "1..256")
     refused("{", None, "not JSON")
     far = question()
     far["messages"][0]["content"][0]["image_url"]["url"] = "http://127.0.0.1/x.png"

@@ -78,6 +78,9 @@ Test(api_answer, failures_have_a_status_a_type_and_perhaps_a_field) {
     is(fv_api_error(FV_EINVAL, "min_p is 2; it must be 0..1", ""),
        "{\"error\":{\"code\":null,\"message\":\"min_p is 2; it must be 0..1\",\"param\":\"min_p\","
        "\"type\":\"invalid_request_error\"}}");
+    is(fv_api_error(FV_EINVAL, "policy: prune=vtw,layer=99: this checkpoint has layers 0..11", ""),
+       "{\"error\":{\"code\":null,\"message\":\"policy: prune=vtw,layer=99: this checkpoint has "
+       "layers 0..11\",\"param\":\"policy\",\"type\":\"invalid_request_error\"}}");
     is(fv_api_error(FV_ENOTFOUND, "unknown model 'x'", ""),
        "{\"error\":{\"code\":\"model_not_found\",\"message\":\"unknown model 'x'\","
        "\"param\":\"model\",\"type\":\"invalid_request_error\"}}");

@@ -152,6 +152,7 @@ Test(api_request, each_mistake_names_its_field) {
         {"{" HELLO ",\"stream_options\":{\"include_usage\":true}}", "stream_options", "stream"},
         {"{" HELLO ",\"stream\":true,\"stream_options\":{\"x\":1}}", "stream_options.x", "not su"},
         {"{" HELLO ",\"top_logprobs\":2}", "top_logprobs", "logprobs"},
+        {"{" HELLO ",\"logprobs\":true,\"top_logprobs\":21}", "top_logprobs", "0 to 20"},
         {"{" HELLO ",\"logprobs\":2}", "logprobs", "true or false"},
         {"{" HELLO ",\"logit_bias\":{\"x\":1}}", "logit_bias.x", "token id"},
         {"{" HELLO ",\"logit_bias\":{\"1\":\"x\"}}", "logit_bias.1", "number"},
