@@ -612,6 +612,10 @@ static fv_status up(const fv_options *o) {
     if (!fv_options_string(o, "checkpoint"))
         return FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed: a Hugging Face checkpoint directory "
                                   "(`fovea synth` makes one to try with)");
+    if (fv_options_string(o, "tenants") && !fv_options_string(o, "api-key-file"))
+        return FV_FAIL(FV_EINVAL,
+                       "--tenants needs --api-key-file FILE: a key of one of them, to ask "
+                       "whether the fleet is ready");
     FV_TRY(fv_rpc_listen_check(fv_options_string(o, "listen")));
     if (fv_options_string(o, "http")) FV_TRY(fv_rpc_listen_check(fv_options_string(o, "http")));
     fv_status st = run_fleet(&f);

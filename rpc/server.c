@@ -477,7 +477,7 @@ static void on_stopped(fv_rpc_op *op, bool ok) {
 
 static void on_grace_over(uv_timer_t *t) {
     fv_rpc_server *s = t->data;
-    FV_LOG(WARN, WIRE, "event=grace-over calls=%d action=cancel", s->calls);
+    if (s->calls > 0) FV_LOG(WARN, WIRE, "event=grace-over calls=%d action=cancel", s->calls);
     grpc_server_cancel_all_calls(s->grpc);
 }
 

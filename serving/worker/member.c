@@ -158,6 +158,7 @@ static fv_status on_welcome(fv_membership *m, const Fovea__Fleet__V1__Welcome *w
         !fv_join_proved(&m->key, FV_JOIN_WELCOME, &m->said, w->proof.data, w->proof.len))
         return not_our_router(m);
     m->joined = true;
+    m->opt.farewell = false;
     m->retry_ms = RETRY_MS;
     m->why[0] = '\0';
     if (w->report_ms) m->report_ms = w->report_ms;
@@ -192,6 +193,7 @@ static fv_status on_command(fv_rpc_call *c, grpc_byte_buffer *message) {
         uint32_t ms = cmd->drain->grace_ms;
         m->opt.drain(m->opt.user, ms < INT32_MAX ? (int32_t)ms : INT32_MAX);
     } else if (cmd->command_case == FOVEA__FLEET__V1__COMMAND__COMMAND_FAREWELL) {
+        m->opt.farewell = true;
         replace(m, "farewell");
     } /* a command of a later version: not for us */
     return FV_OK;
@@ -245,6 +247,9 @@ static void log_end(fv_membership *m, const fv_rpc_end *end) {
     if (m->twice) why = "it is joined by another address";
     if (m->twice && strcmp(why, m->why) != 0)
         FV_LOG(INFO, WIRE, "router=%s event=known reason=\"%s\"", m->opt.router, why);
+    else if ((m->joined || strcmp(why, m->why) != 0) && m->opt.farewell && !refused)
+        FV_LOG(INFO, WIRE, "router=%s event=%s reason=\"%s\"", m->opt.router,
+               m->joined ? "lost" : "unreachable", why);
     else if (m->joined || strcmp(why, m->why) != 0)
         FV_LOG(WARN, WIRE, "router=%s event=%s reason=\"%s\"", m->opt.router,
                m->joined ? "lost" : (refused ? "refused" : "unreachable"), why);

@@ -125,19 +125,19 @@ static seat *find_seat(const fv_routers *r, const char *address) {
     return s;
 }
 
-static fv_status open_seat(const target *t, const char *address);
+static fv_status open_seat(const target *t, const char *address, bool farewell);
 
 static void on_replace(void *user, const char *why) {
     seat *s = user;
     FV_LOG(INFO, WIRE, "router=%s event=%s", s->address, why);
     s->leaving = true;
     s->found = false;
-    if (open_seat(s->from, s->address) != FV_OK)
+    if (open_seat(s->from, s->address, strcmp(why, "farewell") == 0) != FV_OK)
         FV_LOG(WARN, WIRE, "router=%s event=join-failed reason=\"%s\"", s->address,
                fv_last_error());
 }
 
-static fv_status open_seat(const target *t, const char *address) {
+static fv_status open_seat(const target *t, const char *address, bool farewell) {
     fv_routers *r = t->r;
     if (r->n_seat >= SEATS_MAX)
         return FV_FAIL(FV_EBUSY, "more than %d addresses of routers", SEATS_MAX);
@@ -153,6 +153,7 @@ static fv_status open_seat(const target *t, const char *address) {
     opt.drain = told_to_drain;
     opt.known = known;
     opt.replace = on_replace;
+    opt.farewell = farewell;
     opt.user = s;
     fv_status st = fv_membership_open(&opt, &s->member);
     if (st != FV_OK) {
@@ -195,7 +196,7 @@ static void take_addresses(target *t, const struct addrinfo *found) {
         if (s) {
             s->from = t;
             s->found = true;
-        } else if (open_seat(t, address) != FV_OK) {
+        } else if (open_seat(t, address, false) != FV_OK) {
             FV_LOG(WARN, WIRE, "router=%s event=join-failed reason=\"%s\"", address,
                    fv_last_error());
         }

@@ -142,6 +142,13 @@ Test(up, wrong_usage_is_2_also_where_a_child_finds_it) {
     up_fails("--listen 127.0.0.1:70000", 2, "the port must be 0..65535");
     up_fails("--listen 127.0.0.1:0 --kv-dtype q8", 2, "q8");
     up_fails("--listen 127.0.0.1:0 more", 2, "'more' is not an option");
+    up_fails("--listen 127.0.0.1:0 --tenants tenants.json", 2, "--tenants needs --api-key-file");
+}
+
+Test(up, ctrl_c_is_no_reason_for_warnings) {
+    fleet_start(&f, "--decode 2");
+    fleet_stop(&f);
+    cr_assert_str_eq(fleet_said.out, "");
 }
 
 Test(up, a_port_in_use_is_said_to_be) {
@@ -149,6 +156,7 @@ Test(up, a_port_in_use_is_said_to_be) {
     fleet_start(&f, "");
     snprintf(args, sizeof args, "--listen %s", f.address);
     up_fails(args, 1, "the port is in use; stop what listens there, or choose another");
+    cr_assert_null(strstr(fleet_said.err, "grace-over"), "%s", fleet_said.err);
     fleet_stop(&f);
 }
 
