@@ -13,7 +13,7 @@ struct fv_generation {
     int32_t *ids, n, n_prompt;
     fv_detokenizer *detok;
     fv_stop *stop;
-    fv_logprob *scratch; /* [2 n_vocab] */
+    fv_logprob *scratch; /* [FV_SAMPLE_SCRATCH(n_vocab)] */
     fv_sampled token;
     fv_finish finish;
     char *shown; /* text of the last token that may be shown */
@@ -85,7 +85,7 @@ static fv_status allocate(fv_generation *s, const fv_generation_options *opt, co
     size_t most = (size_t)s->n_prompt + (size_t)opt->max_tokens;
     s->ids = malloc(most * sizeof *s->ids);
     s->eos = malloc(((size_t)opt->n_eos + 1) * sizeof *s->eos);
-    s->scratch = malloc(2 * (size_t)opt->n_vocab * sizeof *s->scratch);
+    s->scratch = malloc(FV_SAMPLE_SCRATCH((size_t)opt->n_vocab) * sizeof *s->scratch);
     if (!s->ids || !s->eos || !s->scratch)
         return FV_FAIL(FV_ENOMEM, "out of memory for %zu tokens", most);
     memcpy(s->ids, ids, (size_t)s->n * sizeof *ids);

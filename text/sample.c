@@ -1,4 +1,6 @@
-/* Greedy and random choice. Sums are taken in double and in a fixed order. Any thread. */
+/* Greedy and random choice. Nothing sorts the vocabulary: top_k finds the first of the ranking by the highest of blocks
+ * of ids, top_p the smallest set by bins of weights (weights.h). Sums are taken in double and in a fixed order. Any
+ * thread. */
 #include "text/sample.h"
 
 #include <float.h>
@@ -7,7 +9,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "common/vectors.h"
+#include "text/weights.h"
 
 fv_sampling fv_sampling_default(void) { return (fv_sampling){.repetition_penalty = 1, .top_p = 1}; }
 
@@ -64,58 +66,12 @@ static int by_rank(const void *a, const void *b) {
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* Loops over the vocabulary have LANES independent chains, which the compiler turns into vectors: the
- * order of every sum is the same on every CPU. */
-enum { LANES = 16 };
-
-VECTORS static float highest(const float *x, int32_t n) {
-    float lane[LANES], m = x[0];
-    for (int j = 0; j < LANES; j++) lane[j] = m;
-    int32_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        for (int j = 0; j < LANES; j++) lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
-    for (; i < n; i++) m = x[i] > m ? x[i] : m;
-    for (int j = 0; j < LANES; j++) m = lane[j] > m ? lane[j] : m;
-    return m;
-}
-
-/* e^x for x <= 0, to 2 ulp, without a branch or a table: libm's is one call per id, and its last bit
- * differs between CPUs. x = k ln 2 + r with |r| <= ln 2 / 2; e^r by its Taylor series. */
-static inline double exp_below(double x) {
-    static const double inverse[] = {
-        1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320,
-        1.0 / 5040,       1.0 / 720,       1.0 / 120,      1.0 / 24,      1.0 / 6,      0.5};
-    const double to_integer = 0x1.8p52;
-    x = x > -708 ? x : -708;
-    double shifted = x * 0x1.71547652b82fep0 + to_integer, k = shifted - to_integer;
-    double r = x - k * 0x1.62e42fefa3800p-1 - k * 0x1.ef35793c76730p-45;
-    double p = inverse[0];
-    for (int i = 1; i < 12; i++) p = p * r + inverse[i];
-    p = p * r * r + r + 1;
-    uint64_t bits;
-    memcpy(&bits, &shifted, sizeof bits);
-    bits = (bits << 52) + ((uint64_t)1023 << 52); /* k is in the low bits of `shifted` */
-    double power;
-    memcpy(&power, &bits, sizeof power);
-    return p * power;
-}
-
-/* log sum exp of the model's logits: what log-probabilities are counted from. */
-VECTORS static double log_total(const float *logits, int32_t n) {
-    double m = highest(logits, n), lane[LANES] = {0}, sum = 0;
-    int32_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        for (int j = 0; j < LANES; j++) lane[j] += exp_below(logits[i + j] - m);
-    for (; i < n; i++) sum += exp_below(logits[i] - m);
-    for (int j = 0; j < LANES; j++) sum += lane[j];
-    return m + log(sum);
-}
-
+/* out->top holds logits until all are found. */
 static void report_top(const fv_sampling *s, const float *logits, int32_t n, double total,
                        fv_sampled *out) {
     out->n_top = 0;
     for (int32_t i = 0; i < n && s->n_logprobs; i++) {
-        fv_logprob c = {i, (float)(logits[i] - total)};
+        fv_logprob c = {i, logits[i]};
         int32_t at = out->n_top;
         if (at == s->n_logprobs && !(c.logprob > out->top[at - 1].logprob)) continue;
         while (at > 0 && by_rank(&c, &out->top[at - 1]) < 0) at--;
@@ -124,83 +80,90 @@ static void report_top(const fv_sampling *s, const float *logits, int32_t n, dou
         for (int32_t j = out->n_top - 1; j > at; j--) out->top[j] = out->top[j - 1];
         out->top[at] = c;
     }
+    for (int32_t i = 0; i < out->n_top; i++)
+        out->top[i].logprob = (float)((double)out->top[i].logprob - total);
 }
 
-/* w[i] = e^((l[i] - m) / temperature). */
-VECTORS static void weigh(const float *l, int32_t n, double m, double temperature, float *w) {
-    for (int32_t i = 0; i < n; i++) w[i] = (float)exp_below((l[i] - m) / temperature);
+/* ---- top_k ------------------------------------------------------------------------------- */
+
+/* Logits fall into bins by their distance from the highest: an id ranks ahead of those in later bins. */
+enum { BINS = 1024, BINS_PER_UNIT = 32 };
+
+static int bin_of(float l, float m) {
+    float at = (m - l) * BINS_PER_UNIT;
+    return at < BINS - 1 ? (int)at : BINS - 1;
 }
 
-static double mass_of(const float *w, int32_t n) {
-    double sum = 0;
-    for (int32_t i = 0; i < n; i++) sum += w[i];
-    return sum;
+/* The first `count` of the ranking of c [n], sorted, are at its begin then, or all if there are less: how many. */
+static int32_t rank_first(float m, fv_logprob *c, int32_t n, int32_t count) {
+    int32_t in_bin[BINS] = {0}, reached = 0, last = 0, found = 0;
+    for (int32_t i = 0; i < n; i++) in_bin[bin_of(c[i].logprob, m)]++;
+    while ((reached += in_bin[last]) < count && last < BINS - 1) last++;
+    for (int32_t i = 0; i < n; i++)
+        if (bin_of(c[i].logprob, m) <= last) c[found++] = c[i];
+    qsort(c, (size_t)found, sizeof *c, by_rank);
+    return found < count ? found : count;
 }
+
+/* The first top_k of the ranking: into c, how many. As many blocks have an id that is not below the top_k-th of the
+ * blocks' highest. highest: scratch. */
+static int32_t first_ids(int32_t top_k, const float *l, int32_t n, float m, float *highest,
+                         fv_logprob *c) {
+    int32_t n_block = FV_WEIGHT_BLOCKS(n), found = 0;
+    float least = -INFINITY;
+    fv_highest_of_blocks(l, n, highest);
+    if (n_block > top_k) {
+        for (int32_t b = 0; b < n_block; b++) c[b] = (fv_logprob){b, highest[b]};
+        rank_first(m, c, n_block, top_k);
+        least = c[top_k - 1].logprob;
+    }
+    for (int32_t b = 0; b < n_block; b++) {
+        if (highest[b] < least) continue;
+        for (int32_t i = b * FV_WEIGHT_BLOCK; i < n && i < (b + 1) * FV_WEIGHT_BLOCK; i++)
+            if (!(l[i] < least)) c[found++] = (fv_logprob){i, l[i]};
+    }
+    return rank_first(m, c, found, top_k);
+}
+
+/* The ids that top_k, min_p and then top_p of what is left keep: into c, their weights into w. How many; *sum: of the
+ * weights. */
+static int32_t cut(const fv_sampling *s, const float *l, float m, fv_weights *v, fv_logprob *c,
+                   double *sum) {
+    int32_t n = first_ids(s->top_k, l, v->n, m, v->highest, c), kept = 0;
+    float *w = v->w;
+    for (int32_t i = 0; i < n; i++) w[i] = fv_weight(c[i].logprob, m, s->temperature);
+    while (n > 1 && w[n - 1] < s->min_p) n--; /* the first has 1 */
+    double total = 0;
+    for (int32_t i = 0; i < n; i++) total += (double)w[i];
+    /* A token stays while the mass before it is below top_p: the smallest set that reaches it. */
+    for (*sum = 0; kept < n && (kept == 0 || *sum < (double)s->top_p * total);)
+        *sum += (double)w[kept++];
+    return kept;
+}
+
+/* ---- the choice -------------------------------------------------------------------------- */
 
 /* The first index at which the mass exceeds `to`, below n. */
 static int32_t index_at(const float *w, int32_t n, double to) {
     double mass = 0;
     for (int32_t i = 0; i < n - 1; i++) {
-        mass += w[i];
+        mass += (double)w[i];
         if (to < mass) return i;
     }
     return n - 1;
 }
 
-/* Logits fall into bins by their distance from the highest, in units of the temperature. An id ranks
- * ahead of those in later bins, so the front of the ranking is found without sorting the vocabulary. */
-enum { BINS = 1024, BINS_PER_UNIT = 32 };
-
-static int bin_of(float l, double m, double scale) {
-    double at = (m - l) * scale;
-    return at < BINS - 1 ? (int)at : BINS - 1;
-}
-
-/* The first ids of the ranking, with their logits, and how many: all bins up to the one with which
- * there are top_k of them, or, without top_k, with which their weights w reach top_p of `total`. */
-static int32_t rank_front(const fv_sampling *s, const float *l, int32_t n, double m, const float *w,
-                          double total, fv_logprob *c) {
-    double mass[BINS] = {0}, scale = BINS_PER_UNIT / (double)s->temperature, reached = 0;
-    /* Bins add up in another order than the ranking, so it takes a little more. */
-    double enough = s->top_p * total * (1 + 1e-9);
-    int32_t count[BINS] = {0}, n_front = 0, last = 0, found = 0;
-    for (int32_t i = 0; i < n; i++) {
-        int b = bin_of(l[i], m, scale);
-        count[b]++;
-        if (s->top_k == 0) mass[b] += w[i];
+/* An id at random, from the softmax of l / temperature after min_p, top_k and top_p. c [v->n]: scratch. */
+static int32_t draw(const fv_sampling *s, const float *l, double u, fv_weights *v, fv_logprob *c) {
+    float m = fv_highest(l, v->n);
+    if (s->top_k > 0) {
+        double sum;
+        int32_t n = cut(s, l, m, v, c, &sum);
+        return c[index_at(v->w, n, u * sum)].id;
     }
-    for (; last < BINS; last++) {
-        n_front += count[last];
-        reached += mass[last];
-        if (s->top_k > 0 ? n_front >= s->top_k : reached >= enough) break;
-    }
-    for (int32_t i = 0; i < n; i++)
-        if (bin_of(l[i], m, scale) <= last) c[found++] = (fv_logprob){i, l[i]};
-    qsort(c, (size_t)found, sizeof *c, by_rank);
-    return found;
-}
-
-/* An id at random, from the softmax of l / temperature after min_p, top_k and top_p. w [n], c [n]: scratch. */
-static int32_t draw(const fv_sampling *s, const float *l, int32_t n, double u, float *w,
-                    fv_logprob *c) {
-    double m = highest(l, n), total = 0;
-    if (s->top_k == 0) {
-        weigh(l, n, m, s->temperature, w);
-        for (int32_t i = 0; i < n && s->min_p > 0; i++) w[i] = w[i] >= s->min_p ? w[i] : 0;
-        total = mass_of(w, n);
-        if (s->top_p >= 1) return index_at(w, n, u * total);
-    }
-    int32_t n_front = rank_front(s, l, n, m, w, total, c);
-    if (s->top_k > 0 && s->top_k < n_front) n_front = s->top_k;
-    for (int32_t i = 0; i < n_front; i++)
-        w[i] = (float)exp_below((c[i].logprob - m) / s->temperature);
-    while (w[n_front - 1] < s->min_p) n_front--; /* the first has 1 */
-    if (s->top_k > 0) total = mass_of(w, n_front);
-    /* A token stays while the mass before it is below top_p: the smallest set that reaches it. */
-    int32_t n_kept = 0;
-    for (double before = 0; n_kept < n_front && (n_kept == 0 || before < s->top_p * total);)
-        before += w[n_kept++];
-    return c[index_at(w, n_kept, u * mass_of(w, n_kept))].id;
+    fv_weigh(v, l, m, s->temperature, s->min_p);
+    if (s->top_p < 1) fv_weights_cut(v, s->top_p, (int32_t *)c);
+    return fv_weights_at(v, u * v->total);
 }
 
 static bool changes_logits(const fv_sampling *s) {
@@ -244,19 +207,23 @@ static void change_logits(const fv_sampling *s, float *x, int32_t n_vocab, const
 void fv_sample(const fv_sampling *s, const float *logits, int32_t n_vocab, const int32_t *seen,
                int32_t n_seen, int32_t n_prompt, uint64_t step, fv_logprob *scratch,
                fv_sampled *out) {
-    double total = log_total(logits, n_vocab);
+    double total = fv_log_total(logits, n_vocab);
     report_top(s, logits, n_vocab, total, out);
-    float *w = (float *)(scratch + n_vocab), *changed = w + n_vocab;
+    float *room = (float *)(scratch + n_vocab);
+    fv_weights v = {.n = n_vocab,
+                    .w = room,
+                    .sum = room + 2 * (size_t)n_vocab,
+                    .highest = room + 2 * (size_t)n_vocab + FV_WEIGHT_BLOCKS(n_vocab)};
     const float *l = logits;
     if (changes_logits(s)) {
+        float *changed = room + n_vocab;
         l = memcpy(changed, logits, (size_t)n_vocab * sizeof *l);
-        change_logits(s, changed, n_vocab, seen, n_seen, n_prompt, (int32_t *)w);
+        change_logits(s, changed, n_vocab, seen, n_seen, n_prompt, (int32_t *)v.w);
     }
     if (s->temperature > 0) {
-        out->id = draw(s, l, n_vocab, uniform(s->seed, step), w, scratch);
+        out->id = draw(s, l, uniform(s->seed, step), &v, scratch);
     } else {
-        float m = highest(l, n_vocab);
-        for (out->id = 0; out->id < n_vocab - 1 && l[out->id] != m;) out->id++;
+        out->id = fv_first_of(l, n_vocab, fv_highest(l, n_vocab));
     }
     out->logprob = (float)(logits[out->id] - total);
 }

@@ -50,9 +50,11 @@ typedef struct fv_sampled {
 /* XXH64 of logits [vocab]: equal for equal steps, so that two runs can be compared from outside. */
 uint64_t fv_logits_digest(const float *logits, int32_t vocab);
 
+#define FV_SAMPLE_SCRATCH(n_vocab) (2 * (n_vocab) + (n_vocab) / 32 + 1)
+
 /* Picks among ids [0, n_vocab) of logits (later ones are padding and never sampled). `seen`:
  * n_prompt ids of the prompt, then those of the answer so far. step: 0 for the first generated token.
- * scratch [2 n_vocab]. */
+ * scratch [FV_SAMPLE_SCRATCH(n_vocab)]. */
 void fv_sample(const fv_sampling *s, const float *logits, int32_t n_vocab, const int32_t *seen,
                int32_t n_seen, int32_t n_prompt, uint64_t step, fv_logprob *scratch,
                fv_sampled *out);

@@ -234,7 +234,7 @@ void prefill(handoff *h, const char *policy, int32_t max_tokens, int32_t n_more,
                               .plan = &h->plan,
                               .kv = h->kv};
     need(fv_prefill_run(rig.p_engine.dec, &req, 1, &(fv_prefill_options){0}, logits));
-    fv_logprob *scratch = malloc(2 * (size_t)vocab * sizeof *scratch);
+    fv_logprob *scratch = malloc(FV_SAMPLE_SCRATCH((size_t)vocab) * sizeof *scratch);
     fv_sampling greedy = fv_sampling_default();
     fv_sampled token;
     fv_sample(&greedy, logits, rig.p_engine.n_vocab, h->ids, h->n, h->n, (uint64_t)n_more, scratch,

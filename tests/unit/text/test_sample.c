@@ -11,7 +11,7 @@ static const float logits[N] = {1.0f, 3.0f, 2.0f, 3.0f, -1.0f, 9.0f};
 
 static fv_sampled pick(fv_sampling s, int32_t n_vocab, const int32_t *seen, int32_t n_seen,
                        uint64_t step) {
-    fv_logprob scratch[2 * N];
+    fv_logprob scratch[FV_SAMPLE_SCRATCH(N)];
     fv_sampled out;
     cr_assert_eq(fv_sampling_check(&s), FV_OK, "%s", fv_last_error());
     fv_sample(&s, logits, n_vocab, seen, n_seen, 0, step, scratch, &out);
@@ -154,7 +154,7 @@ static int32_t allowed(const fv_sampling *s, const float *l, int32_t *ids, doubl
 
 Test(sample, a_cut_without_sorting_the_vocabulary_allows_the_same_ids) {
     static float l[VOCAB];
-    static fv_logprob scratch[2 * VOCAB];
+    static fv_logprob scratch[FV_SAMPLE_SCRATCH(VOCAB)];
     static int32_t ids[VOCAB];
     uint64_t rng = 5;
     for (int round = 0; round < 120; round++) {
@@ -184,6 +184,27 @@ Test(sample, a_cut_without_sorting_the_vocabulary_allows_the_same_ids) {
         }
         if (share > 0.1) cr_assert(last_seen, "round %d: the last of %d never comes", round, n);
     }
+}
+
+Test(sample, logits_that_are_no_numbers_do_not_matter_to_memory) {
+    static float l[VOCAB];
+    static fv_logprob scratch[FV_SAMPLE_SCRATCH(VOCAB)];
+    static const float odd[] = {NAN, INFINITY, -INFINITY};
+    for (int kind = 0; kind < 9; kind++)
+        for (int cut = 0; cut < 8; cut++) {
+            for (int32_t i = 0; i < VOCAB; i++)
+                l[i] = i % (kind < 3 ? 1 : kind < 6 ? 100 : VOCAB) == 0 ? odd[kind % 3] : 1;
+            fv_sampling s = fv_sampling_default();
+            s.temperature = 1;
+            s.top_k = cut & 1 ? 5 : 0;
+            s.top_p = cut & 2 ? 0.5f : 1;
+            s.min_p = cut & 4 ? 0.5f : 0;
+            for (uint64_t step = 0; step < 20; step++) {
+                fv_sampled t;
+                fv_sample(&s, l, VOCAB, NULL, 0, 0, step, scratch, &t);
+                cr_assert(t.id >= 0 && t.id < VOCAB, "kind %d, cut %d: id %d", kind, cut, t.id);
+            }
+        }
 }
 
 /* vLLM's formulas, one after the other, in double: the probability of each id. */
@@ -239,7 +260,7 @@ Test(sample, all_settings_together_choose_as_the_formulas_say) {
         float l[SMALL];
         double x[SMALL], p[SMALL], got[SMALL] = {0};
         int32_t seen[SEEN], n_prompt = below(&rng, SEEN + 1);
-        fv_logprob scratch[2 * SMALL];
+        fv_logprob scratch[FV_SAMPLE_SCRATCH(SMALL)];
         fv_sampling s = fv_sampling_default();
         for (int i = 0; i < SMALL; i++) l[i] = (float)(6 * even(&rng) - 3);
         for (int i = 0; i < SEEN; i++) seen[i] = below(&rng, SMALL + 2) - 1; /* -1, SMALL: no ids */

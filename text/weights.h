@@ -1,0 +1,48 @@
+#ifndef FOVEA_TEXT_WEIGHTS_H
+#define FOVEA_TEXT_WEIGHTS_H
+
+/* WEIGHTS of a vocabulary, w_i = e^((l_i - m) / T) with m the highest logit: what choosing a token needs of every id.
+ * Blocks of ids keep their sum and their highest weight, so that what comes after looks into few of them,
+ * and nothing sorts the vocabulary.
+ *
+ * In f32, to 2 ulp, sums in double; in one order of operations, so bits are the same on every CPU. Pure functions: any
+ * thread. */
+#include <stdint.h>
+
+enum { FV_WEIGHT_BLOCK = 32 };
+
+#define FV_WEIGHT_BLOCKS(n) (((n) + FV_WEIGHT_BLOCK - 1) / FV_WEIGHT_BLOCK)
+
+typedef struct fv_weights {
+    int32_t n;
+    float *w, *sum, *highest; /* [n], [FV_WEIGHT_BLOCKS(n)] twice; the caller's memory */
+    double total;
+} fv_weights;
+
+/* The highest of l [n], n > 0; a NaN counts only at l[0]. */
+float fv_highest(const float *l, int32_t n);
+
+/* The first id whose logit is x; n - 1 if there is none. */
+int32_t fv_first_of(const float *l, int32_t n, float x);
+
+/* The highest of each block of l [n]: highest [FV_WEIGHT_BLOCKS(n)]. */
+void fv_highest_of_blocks(const float *l, int32_t n, float *highest);
+
+/* log sum_i e^l_i: what log-probabilities are counted from. */
+double fv_log_total(const float *l, int32_t n);
+
+/* Fills v's arrays and total from l [v->n]. Weights below `least` become 0. */
+void fv_weigh(fv_weights *v, const float *l, float m, float temperature, float least);
+
+/* Weights outside of the smallest set that reaches a share 0 < top_p < 1 of the total become 0: of equal ones those of
+ * higher ids first. At least one stays. ids [v->n]: scratch. */
+void fv_weights_cut(fv_weights *v, float top_p, int32_t *ids);
+
+/* One weight, with the same bits. */
+float fv_weight(float l, float m, float temperature);
+
+/* The id at which the sum of weights exceeds `to`, 0 <= to < total; where rounding lets none exceed it, the last id
+ * whose weight is above 0. */
+int32_t fv_weights_at(const fv_weights *v, double to);
+
+#endif
