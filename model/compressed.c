@@ -170,12 +170,19 @@ static fv_status check(const fv_shard_tensor *t, const char *dtype, int64_t rows
                    (long long)cols);
 }
 
+/* Named as in the file, after the tensor of the weight's integers. */
+static fv_status fail_missing(const fv_shard_tensor *integers, const char *end) {
+    const char *name = integers->entry->name, *packed = strstr(name, "_packed");
+    size_t n = packed ? (size_t)(packed - name) : strlen(name);
+    return FV_FAIL(FV_ENOTFOUND, "tensor '%.*s%s' of a quantized weight is missing", (int)n, name,
+                   end);
+}
+
 /* The scales [rows, groups] of `e`: as they lie, or as f32 in the arena. */
-static fv_status read_scales(fv_arena *arena, const fv_shards *sh, const fv_tensor_spec *e,
-                             int64_t groups, bool widen, fv_quant *q) {
+static fv_status read_scales(fv_arena *arena, const fv_shards *sh, const fv_shard_tensor *integers,
+                             const fv_tensor_spec *e, int64_t groups, bool widen, fv_quant *q) {
     const fv_shard_tensor *t = find_with(sh, e->name, "_scale");
-    if (!t)
-        return FV_FAIL(FV_ENOTFOUND, "tensor '%s_scale' of a quantized weight is missing", e->name);
+    if (!t) return fail_missing(integers, "_scale");
     FV_TRY(check(t, NULL, e->shape[0], groups));
     size_t n = (size_t)e->shape[0] * (size_t)groups;
     if (!fv_safetensors_dtype(t->entry->dtype, &q->scale_type))
@@ -200,15 +207,11 @@ static fv_status read_scales(fv_arena *arena, const fv_shards *sh, const fv_tens
 }
 
 /* Eight rows to an I32, the first in its lowest bits. */
-static fv_status read_zeros(fv_arena *arena, const fv_shards *sh, const fv_tensor_spec *e,
-                            int64_t groups, fv_quant *q) {
+static fv_status read_zeros(fv_arena *arena, const fv_shards *sh, const fv_shard_tensor *integers,
+                            const fv_tensor_spec *e, int64_t groups, fv_quant *q) {
     const fv_shard_tensor *t = find_with(sh, e->name, "_zero_point");
     uint8_t *zero;
-    if (!t)
-        return FV_FAIL(FV_ENOTFOUND,
-                       "tensor '%s_zero_point' of a weight that is not symmetric is "
-                       "missing",
-                       e->name);
+    if (!t) return fail_missing(integers, "_zero_point");
     FV_TRY(check(t, "I32", (e->shape[0] + 7) / 8, groups));
     FV_TRY(fv_arena_array(arena, (size_t)e->shape[0], (size_t)groups, (void **)&zero));
     const uint8_t *from = t->entry->data;
@@ -255,8 +258,8 @@ fv_status fv_compressed_view(const fv_compressed *c, fv_arena *arena, const fv_s
                        "tensor '%s' in %s has %lld columns; products in int8 are exact up to 65536",
                        t->entry->name, t->file, (long long)cols);
     }
-    FV_TRY(read_scales(arena, sh, e, q->groups, int8 && !q->group, q));
-    if (!int8 && c->zero) FV_TRY(read_zeros(arena, sh, e, q->groups, q));
+    FV_TRY(read_scales(arena, sh, t, e, q->groups, int8 && !q->group, q));
+    if (!int8 && c->zero) FV_TRY(read_zeros(arena, sh, t, e, q->groups, q));
     *out = fv_tensor_of((void *)(uintptr_t)t->entry->data, int8 ? FV_INT8 : FV_INT4, (int32_t)rows,
                         (int32_t)cols);
     out->quant = q;

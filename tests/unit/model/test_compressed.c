@@ -367,6 +367,21 @@ Test(compressed, weights_are_those_that_compressed_tensors_reads) {
     equals_reference("mlp.gate_proj", (fv_compressed){.int8 = true});
 }
 
+Test(compressed, scales_that_are_missing_are_named_as_in_the_file) {
+    static const char weight[] = "language_model.model.layers.0.mlp.up_proj.weight_scale";
+    static const char *const types[] = {"int8", "int4"};
+    for (int i = 0; i < 2; i++) {
+        char dir[PATH_CAP], words[256];
+        fv_checkpoint *ck = quantized(types[i]), *out = NULL;
+        write_as(ck, types[i], dir);
+        fv_checkpoint_close(ck);
+        tensor_file_without(dir, "model.safetensors", weight);
+        snprintf(words, sizeof words, "tensor '%s' of a quantized weight is missing", weight);
+        cr_assert_eq(fv_checkpoint_open(dir, &out), FV_ENOTFOUND);
+        cr_assert(strstr(fv_last_error(), words), "%s", fv_last_error());
+    }
+}
+
 Test(compressed, zero_points_that_are_missing_are_named) {
     fv_shards *sh = golden();
     fv_arena arena = {0};
@@ -375,7 +390,7 @@ Test(compressed, zero_points_that_are_missing_are_named) {
     fv_compressed c = {.group = 32, .zero = true};
     const fv_shard_tensor *t = fv_compressed_find(sh, &e);
     cr_assert_eq(fv_compressed_view(&c, &arena, sh, t, &e, &w), FV_ENOTFOUND);
-    cr_assert(strstr(fv_last_error(), "weight_zero_point' of a weight"), "%s", fv_last_error());
+    cr_assert(strstr(fv_last_error(), "weight_zero_point' of a quantized"), "%s", fv_last_error());
     fv_arena_fini(&arena);
     fv_shards_close(sh);
 }
