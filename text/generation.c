@@ -1,11 +1,11 @@
 /* The life of one answer. */
 #include "text/generation.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/grow.h"
+#include "text/weights.h"
 
 struct fv_generation {
     fv_generation_options opt; /* stop and eos are not read after open */
@@ -171,11 +171,9 @@ static fv_status let_go(fv_generation *s) {
 
 /* A network that has overflowed must not go on talking. */
 static fv_status check_finite(const float *logits, int32_t n) {
-    for (int32_t i = 0; i < n; i++)
-        if (!isfinite(logits[i]))
-            return FV_FAIL(FV_EDATA, "the model's logits are not finite: its weights hold NaN or "
-                                     "infinity, or overflow in the KV dtype (try --kv-dtype f32)");
-    return FV_OK;
+    if (fv_all_finite(logits, n)) return FV_OK;
+    return FV_FAIL(FV_EDATA, "the model's logits are not finite: its weights hold NaN or infinity, "
+                             "or overflow in the KV dtype (try --kv-dtype f32)");
 }
 
 /* The token that was to be chosen takes the place of the one that was. */

@@ -2,13 +2,24 @@
 #include "text/weights.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/vectors.h"
 
 enum { LANES = 16, BLOCK = FV_WEIGHT_BLOCK };
+
+/* As integers, absolute values of floats are in the same order, and those that are not finite are above them. */
+VECTORS bool fv_all_finite(const float *l, int32_t n) {
+    int32_t most = 0;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t bits;
+        memcpy(&bits, &l[i], sizeof bits);
+        bits &= INT32_MAX;
+        most = bits > most ? bits : most;
+    }
+    return most < 0x7f800000;
+}
 
 VECTORS_PART float highest_of(const float *l, int32_t n) {
     float lane[LANES], m = l[0];

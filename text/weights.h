@@ -7,6 +7,7 @@
  *
  * In f32, to 2 ulp, sums in double; in one order of operations, so bits are the same on every CPU. Pure functions: any
  * thread. */
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { FV_WEIGHT_BLOCK = 32 };
@@ -18,6 +19,9 @@ typedef struct fv_weights {
     float *w, *sum, *highest; /* [n], [FV_WEIGHT_BLOCKS(n)] twice; the caller's memory */
     double total;
 } fv_weights;
+
+/* Whether none of l [n] is NaN or infinite. */
+bool fv_all_finite(const float *l, int32_t n);
 
 /* The highest of l [n], n > 0; a NaN counts only at l[0]. */
 float fv_highest(const float *l, int32_t n);

@@ -108,6 +108,17 @@ Test(weights, the_smallest_set_that_reaches_a_share_is_left) {
         }
 }
 
+Test(weights, one_that_is_not_finite_is_seen) {
+    static const float odd[] = {NAN, -NAN, INFINITY, -INFINITY};
+    for (int32_t n = 1; n <= 70; n++)
+        for (int32_t at = 0; at < n; at++) {
+            for (int32_t i = 0; i < n; i++) l[i] = i % 2 ? 3.4e38f : -3.4e38f;
+            cr_assert(fv_all_finite(l, n));
+            l[at] = odd[at % 4];
+            cr_assert_not(fv_all_finite(l, n), "id %d of %d", at, n);
+        }
+}
+
 Test(weights, the_first_id_of_the_highest_is_found) {
     for (int32_t n = 1; n <= 100; n++)
         for (int32_t at = 0; at < n; at++) {
