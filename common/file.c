@@ -120,7 +120,9 @@ fv_status fv_file_pointer_error(const char *path) {
                    path);
 }
 
-bool fv_file_exists(const char *path) { return access(path, R_OK) == 0; }
+bool fv_file_exists(const char *path) {
+    return access(path, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
 
 fv_status fv_dir_make(const char *path) {
     char part[4096];

@@ -33,6 +33,7 @@ bool fv_file_is_pointer(const void *data, size_t n);
 /* Records the sentence for `path`. Always FV_EDATA. */
 fv_status fv_file_pointer_error(const char *path);
 
+/* True of a file that cannot be read, too: reading it says why. */
 bool fv_file_exists(const char *path);
 
 /* What tells one content of a file from the next: take it ahead of reading, and no change is

@@ -100,10 +100,21 @@ Test(file, a_missing_file_is_not_found_and_named) {
     cr_assert_not(fv_file_exists(path));
 }
 
+/* A link to itself, which root cannot read either. */
+Test(file, a_file_that_cannot_be_read_is_there) {
+    const char *path = in(folder(), "loop");
+    char *data = NULL;
+    size_t n = 0;
+    cr_assert_eq(symlink(path, path), 0);
+    cr_assert(fv_file_exists(path));
+    expect_failure(fv_file_read(path, 10, &data, &n), FV_EIO, path);
+}
+
 Test(file, a_path_through_a_file_is_not_found) {
     const char *dir = folder();
     fv_file_map map = {0};
     cr_assert_eq(fv_file_write(in(dir, "a"), "x", 1), FV_OK);
+    cr_assert_not(fv_file_exists(in(dir, "a/b")));
     expect_failure(fv_file_map_open(in(dir, "a/b"), &map), FV_ENOTFOUND, "a/b");
 }
 
