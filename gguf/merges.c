@@ -3,6 +3,10 @@
 
 #include "gguf/internal.h"
 
+/* Bytes of a token that takes part in merges: SentencePiece makes pieces of up to 512 characters. Looking a
+ * token's parts up takes the square of its length. */
+enum { PIECE_MAX = 4 * 512 };
+
 typedef struct merge {
     double score;
     size_t left, right, order; /* characters of the two parts */
@@ -95,9 +99,13 @@ fv_status fv_gguf_merges(const fv_gguf *g, const fv_gguf_vocab *v, const json_t 
             ? FV_OK
             : FV_FAIL(FV_EDATA, "%s: key 'tokenizer.ggml.scores' must have a number for each token",
                       fv_gguf_where(g));
-    for (size_t i = 0; i < n && st == FV_OK; i++)
+    for (size_t i = 0; i < n && st == FV_OK; i++) {
         if (score[i] != score[i])
             st = FV_FAIL(FV_EDATA, "%s: the score of token %zu is no number", fv_gguf_where(g), i);
+        else if ((int)v->type[i] == FV_GGUF_NORMAL && v->token[i].n > PIECE_MAX)
+            st = FV_FAIL(FV_EDATA, "%s: token %zu has %zu bytes; at most %d are possible",
+                         fv_gguf_where(g), i, v->token[i].n, PIECE_MAX);
+    }
     if (st == FV_OK && !collect(v, ids, score, &l))
         st = FV_FAIL(FV_ENOMEM, "%s: no memory for merges", fv_gguf_where(g));
     for (size_t i = 0; i < l.n && st == FV_OK; i++)

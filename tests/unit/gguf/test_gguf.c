@@ -401,6 +401,22 @@ Test(gguf, chat_template_and_special_tokens_are_a_tokenizer_config) {
     free(text);
 }
 
+/* Without merges a text would be single bytes; the cuts of a token take the square of its length. */
+Test(gguf, missing_merges_and_endless_tokens_are_refused) {
+    char endless[3000] = "";
+    const char *const token[] = {"a", endless};
+    static const int32_t type[] = {1, 1};
+    static const float score[] = {0, 0};
+    gguf_file f = {0};
+    memset(endless, 'a', sizeof endless - 1);
+    put_vocab(&f, 2, token, type, score);
+    made(&f, "tokenizer.json", "token 1 has 2999 bytes; at most 2048 are possible");
+    gguf_put_text(&f, "tokenizer.ggml.model", "gpt2");
+    gguf_put_text(&f, "tokenizer.ggml.pre", "gpt-2");
+    put_vocab(&f, 2, token, type, NULL);
+    made(&f, "tokenizer.json", "key 'tokenizer.ggml.merges' is missing");
+}
+
 Test(gguf, other_tokenizers_are_refused_by_name) {
     static const char *const token[] = {"<s>", "a", "\xff"};
     static const int32_t type[] = {3, 1, 1}, wrong[] = {3, 9};
