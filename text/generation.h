@@ -6,7 +6,8 @@
  *   logits --sample--> token --detokenise--> text --stop strings--> text that may be shown
  *
  * A sequence knows everything that choosing tokens depends on and nothing of the network, so the
- * worker that prefilled can take the first token and another one can go on. One thread. */
+ * worker that prefilled can take the first token and another one can go on. One thread at a
+ * time. */
 #include "text/sample.h"
 #include "text/stop.h"
 #include "text/tokenizer.h"

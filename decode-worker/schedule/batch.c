@@ -1,6 +1,7 @@
 /* The list of running answers and the step over them. */
 #include "decode-worker/schedule/batch.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,12 @@ typedef struct member {
     void *user;
 } member;
 
+/* A token that is chosen, or why not. */
+typedef struct choice {
+    fv_batch_event event;
+    char failure[256];
+} choice;
+
 struct fv_batch {
     fv_decoder *dec;
     fv_model_runner *runner;
@@ -23,6 +30,7 @@ struct fv_batch {
     size_t vocab;
     member *list;       /* [n_max] in the order of joining */
     fv_step_seq *step;  /* [n_max] */
+    choice *choice;     /* [n_max] of a step's rows */
     fv_buf logits;      /* [n_max, vocab], grown as answers join; a GPU writes to it directly */
     int32_t cap_logits; /* rows of it */
 };
@@ -37,8 +45,10 @@ fv_status fv_batch_open(fv_decoder *dec, int32_t n_max, int32_t prompt_tokens, f
     b->vocab = (size_t)fv_decoder_config(dec)->vocab;
     b->list = calloc((size_t)n_max, sizeof *b->list);
     b->step = calloc((size_t)n_max, sizeof *b->step);
-    fv_status st = b->list && b->step ? fv_model_runner_open(dec, &b->runner)
-                                      : FV_FAIL(FV_ENOMEM, "out of memory for a batch");
+    b->choice = calloc((size_t)n_max, sizeof *b->choice);
+    fv_status st = b->list && b->step && b->choice
+                       ? fv_model_runner_open(dec, &b->runner)
+                       : FV_FAIL(FV_ENOMEM, "out of memory for a batch");
     if (st != FV_OK) {
         fv_batch_close(b);
         return st;
@@ -52,6 +62,7 @@ void fv_batch_close(fv_batch *b) {
     fv_model_runner_close(b->runner);
     free(b->list);
     free(b->step);
+    free(b->choice);
     fv_buf_free(&b->logits);
     free(b);
 }
@@ -134,19 +145,37 @@ static int32_t plan_step(fv_batch *b) {
     return n_seq;
 }
 
-static fv_batch_event choose(const member *m, const float *logits) {
-    fv_batch_event e = {.user = m->user, .seq = m->seq, .logits = logits};
-    e.status = fv_generation_take(e.seq, logits, &e.token, &e.text, &e.n_text);
-    e.finish = fv_generation_finish(e.seq);
-    return e;
+/* On any thread: an answer's state is its own. */
+static void choose(void *arg, fv_backend *be, int32_t slot, int32_t i) {
+    choice *c = &((fv_batch *)arg)->choice[i];
+    fv_batch_event *e = &c->event;
+    (void)be, (void)slot;
+    e->status = fv_generation_take(e->seq, e->logits, &e->token, &e->text, &e->n_text);
+    e->finish = fv_generation_finish(e->seq);
+    if (e->status != FV_OK) snprintf(c->failure, sizeof c->failure, "%s", fv_last_error());
+}
+
+/* The next token of all whose last row has run, beside each other: a large vocabulary takes a while. */
+static fv_status choose_all(fv_batch *b, int32_t n) {
+    const float *logits = b->logits.data;
+    int32_t n_choice = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const member *m = &b->list[i];
+        if (!m->last) continue;
+        b->choice[n_choice++].event =
+            (fv_batch_event){.user = m->user, .seq = m->seq, .logits = logits};
+        logits += b->vocab;
+    }
+    return fv_backend_each(fv_decoder_backend(b->dec), n_choice, choose, b);
 }
 
 fv_status fv_batch_step(fv_batch *b, fv_batch_told on_event, void *ctx) {
     evict_all(b, on_event, ctx);
     int32_t n = b->n, n_seq = plan_step(b), stay = 0;
-    const float *logits = b->logits.data;
+    const choice *c = b->choice;
     b->n = 0;
     FV_TRY(fv_model_runner_run(b->runner, b->step, n_seq, b->logits.data));
+    FV_TRY(choose_all(b, n));
     for (int32_t i = 0; i < n; i++) {
         member m = b->list[i];
         m.n_held += m.n_now;
@@ -154,10 +183,11 @@ fv_status fv_batch_step(fv_batch *b, fv_batch_told on_event, void *ctx) {
             b->list[stay++] = m;
             continue;
         }
-        fv_batch_event e = choose(&m, logits);
-        logits += b->vocab;
-        if (e.status == FV_OK && e.finish == FV_FINISH_NOT) b->list[stay++] = m;
-        on_event(ctx, &e);
+        const fv_batch_event *e = &c->event;
+        if (e->status != FV_OK) (void)FV_FAIL(e->status, "%s", c->failure);
+        if (e->status == FV_OK && e->finish == FV_FINISH_NOT) b->list[stay++] = m;
+        on_event(ctx, e);
+        c++;
     }
     b->n = stay;
     return FV_OK;

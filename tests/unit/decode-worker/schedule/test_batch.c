@@ -247,7 +247,10 @@ static void on_event(void *ctx, const fv_batch_event *e) {
     answers *a = ctx;
     int32_t i = *(int32_t *)e->user;
     a->status[i] = e->status;
-    if (e->status == FV_OK) a->id[i][a->n[i]++] = e->token->id;
+    if (e->status == FV_OK)
+        a->id[i][a->n[i]++] = e->token->id;
+    else
+        cr_assert(strstr(fv_last_error(), "not finite"), "%s", fv_last_error());
 }
 
 /* Generates for `which` prompts; prompt i joins before step join[i]. poison: one request's keys
