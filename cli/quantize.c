@@ -18,7 +18,7 @@ static const fv_option table[] = {
     {"out", NULL, FV_OPTION_STRING, "DIR", NULL, "output directory; created if missing", 0, 0},
     {"force", NULL, FV_OPTION_FLAG, NULL, NULL, "overwrite a checkpoint there", 0, 0},
     {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", "0", "number of compute threads; 0: all cores",
-     0, 1024},
+     0, 256},
     {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "warn",
      "error, warn, info, debug; or per part, such as warn,model=debug", 0, 0},
 };

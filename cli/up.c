@@ -79,7 +79,7 @@ static const fv_option table[] = {
     {"kv-bytes", "FOVEA_KV_BYTES", FV_OPTION_INT, "N", NULL, "for each worker: size of its KV pool",
      0, 9e15},
     {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", NULL,
-     "for each worker: number of compute threads", 0, 1024},
+     "for each worker: number of compute threads", 0, 256},
     {"device", "FOVEA_DEVICE", FV_OPTION_STRING, "NAME", NULL, "for the workers: auto, cpu or cuda",
      0, 0},
     {"gpu", "FOVEA_GPU", FV_OPTION_INT, "N", NULL,

@@ -44,6 +44,19 @@ int fv_status_grpc_code(fv_status s) { return row_of(s)->grpc_code; }
 
 const char *fv_status_grpc_name(fv_status s) { return row_of(s)->grpc_name; }
 
+/* What a file or a caller wrote must not steer the terminal or begin a line of the log: control characters (also C1's,
+ * in UTF-8) become '?', white space a space. */
+static void make_plain(char *text) {
+    for (unsigned char *c = (unsigned char *)text; *c; c++) {
+        if (*c == '\n' || *c == '\t' || *c == '\r')
+            *c = ' ';
+        else if (*c < 0x20 || *c == 0x7f)
+            *c = '?';
+        else if (*c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0)
+            c[0] = c[1] = '?';
+    }
+}
+
 fv_status fv_fail(fv_status s, const char *file, int line, const char *fmt, ...) {
     snprintf(where, sizeof where, "%s:%d", file, line);
     last_reason = 0;
@@ -53,6 +66,7 @@ fv_status fv_fail(fv_status s, const char *file, int line, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    make_plain(text);
     memcpy(sentence, text, sizeof sentence);
     return s;
 }
@@ -65,6 +79,7 @@ fv_status fv_fail_prefix(fv_status s, const char *fmt, ...) {
     va_end(ap);
     if (n > 0 && (size_t)n < sizeof text)
         snprintf(text + n, sizeof text - (size_t)n, ": %.*s", (int)sizeof text - n - 3, sentence);
+    make_plain(text);
     memcpy(sentence, text, sizeof sentence);
     return s;
 }

@@ -52,7 +52,8 @@ int fv_status_grpc_code(fv_status s);
 const char *fv_status_grpc_name(fv_status s);
 
 /* The sentence of the last FV_FAIL on this thread, without file and line: what a
- * user is shown. Empty before the first failure. Borrowed until the next one. */
+ * user is shown, without control characters. Empty before the first failure. Borrowed until the next
+ * one. */
 const char *fv_last_error(void);
 
 /* "file.c:12" where the failure occurred, for logs. */

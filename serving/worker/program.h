@@ -37,7 +37,7 @@
      "auto: bf16 with --compute bf16, otherwise f32", 0, 0}
 #define FV_WORKER_DEVICE_OPTIONS                                                                   \
     {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", "0",                                          \
-     "number of compute threads; 0: all cores", 0, 1024},                                          \
+     "number of compute threads; 0: all cores", 0, 256},                                          \
     {"device", "FOVEA_DEVICE", FV_OPTION_STRING, "NAME", "auto", "auto, cpu or cuda", 0, 0},       \
     {"gpu", "FOVEA_GPU", FV_OPTION_INT, "N", "0", "index of the GPU, with --device cuda", 0, 1023},\
     {"gpu-trace", "FOVEA_CUDA_TRACE", FV_OPTION_STRING, "FILE", NULL,                              \

@@ -88,6 +88,14 @@ Test(status, a_sentence_that_is_too_long_is_cut_and_terminated) {
     cr_assert_eq(strlen(fv_last_error()), n);
 }
 
+Test(status, what_others_wrote_steers_no_terminal) {
+    (void)FV_FAIL(FV_EDATA, "tensor \"%s\" of %s", "a\x1b[2Jb\x7f\r\nc\x01",
+                  "caf\xc3\xa9\xc2\x9b\xc2\xa0");
+    cr_assert_str_eq(fv_last_error(), "tensor \"a?[2Jb?  c?\" of caf\xc3\xa9??\xc2\xa0");
+    (void)fv_fail_prefix(FV_EDATA, "\x1b%s", "f");
+    cr_assert_eq(strncmp(fv_last_error(), "?f: tensor", 10), 0);
+}
+
 Test(status, try_returns_a_failure_and_goes_on_after_success) {
     cr_assert_eq(pass_up(FV_ENOTFOUND), FV_ENOTFOUND);
     cr_assert_eq(calls_after_try, 0);
