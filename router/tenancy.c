@@ -138,7 +138,7 @@ static fv_status find_caller(const fv_tenancy *t, const fv_rpc_call *call, fv_te
     if (!fv_rpc_call_metadata(call, "authorization", &value, &n))
         return FV_FAIL(FV_EAUTH,
                        "this fleet answers known callers only: send an API key or a JWT as "
-                       "metadata, authorization: Bearer ...");
+                       "metadata, authorization: Bearer ... (fovea's --api-key-file)");
     if (n <= N_SCHEME || strncasecmp(value, scheme, N_SCHEME) != 0)
         return FV_FAIL(FV_EAUTH, "authorization must be: Bearer, and an API key or a JWT");
     FV_TRY(fv_tenants_find(t->tenants, value + N_SCHEME, n - N_SCHEME, fv_clock_unix_s(), &tenant));

@@ -59,7 +59,8 @@ fv_status fv_cpu_path_find(const char *isa, const fv_cpu_path **out) {
             *out = paths[i].path;
             return FV_OK;
         }
-        if (!any) return FV_FAIL(FV_EUNSUPPORTED, "this CPU cannot run the %s path", isa);
+        if (!any)
+            return FV_FAIL(FV_EUNSUPPORTED, "this CPU cannot run the %s path: choose auto", isa);
     }
     return FV_FAIL(FV_EINVAL, "isa '%s': choose auto, plain, avx2, avx512 or amx", isa);
 }

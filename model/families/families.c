@@ -77,8 +77,8 @@ static fv_status parse_halves(const json_t *root, const char *where, fv_model_co
     const char *family = fv_config_text_family(type);
     if (!family)
         return FV_FAIL(FV_EUNSUPPORTED,
-                       "%s: key 'model_type' is '%s'; the engine has the text models %s",
-                       text_where, type, fv_config_text_families);
+                       "%s: unsupported model_type '%s'; supported: the text models %s", text_where,
+                       type, fv_config_text_families);
     FV_TRY(fv_config_text_parse(text, family, text_where, &cfg->text, eos_default));
     if (!text && cfg->family->text_eps > 0) cfg->text.rms_eps = cfg->family->text_eps;
     FV_TRY(fv_config_tower_parse(vision, vision_where, cfg));
@@ -146,7 +146,7 @@ static fv_status refuse_type(const char *type, const char *where) {
             "'internvl'",
             where, type);
     return FV_FAIL(FV_EUNSUPPORTED,
-                   "%s: key 'model_type' is '%s'; the engine has %s and the text models %s", where,
+                   "%s: unsupported model_type '%s'; supported: %s and the text models %s", where,
                    type, fv_family_names(), fv_config_text_families);
 }
 

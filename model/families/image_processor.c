@@ -54,9 +54,10 @@ static fv_status refuse_type(const char *where, const char *type) {
     for (int32_t i = 0; (f = fv_family_at(i)); i++)
         for (int k = 0; k < FV_FAMILY_PROCESSORS && f->processor[k]; k++) {
             const size_t n = strlen(names);
+            if (strstr(names, f->processor[k])) continue; /* families share some */
             snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", f->processor[k]);
         }
-    return FV_FAIL(FV_EUNSUPPORTED, "%s: key 'image_processor_type' is '%s'; the engine has %s",
+    return FV_FAIL(FV_EUNSUPPORTED, "%s: unsupported image_processor_type '%s'; supported: %s",
                    where, type, names);
 }
 

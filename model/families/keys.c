@@ -33,7 +33,7 @@ fv_status fv_config_activation(const json_t *obj, const char *key, const char *w
         return FV_OK;
     }
     return FV_FAIL(FV_EUNSUPPORTED,
-                   "%s: key '%s' is '%s'; the engine has silu, gelu, gelu_pytorch_tanh, "
+                   "%s: unsupported %s '%s'; supported: silu, gelu, gelu_pytorch_tanh, "
                    "quick_gelu and relu",
                    where, key, name);
 }

@@ -46,8 +46,7 @@ fv_status fv_name_mapping_by_name(const char *name, fv_name_mapping *out) {
         return FV_OK;
     }
     return FV_FAIL(FV_EINVAL,
-                   "dialect '%s' is unknown: hub, v4.52, v5.6, original, base and bare exist",
-                   name);
+                   "unknown dialect '%s'; available: hub, v4.52, v5.6, original, base, bare", name);
 }
 
 /* Steps over `prefix` when *s starts with it. */

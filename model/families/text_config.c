@@ -178,7 +178,7 @@ static fv_status parse_type(const json_t *obj, const json_t *p, const text_famil
         rope->type = FV_ROPE_YARN;
     else
         return FV_FAIL(FV_EUNSUPPORTED,
-                       "%s: key 'rope_type' is '%s'; the engine has default, linear, llama3 and "
+                       "%s: unsupported rope_type '%s'; supported: default, linear, llama3 and "
                        "yarn",
                        where, type);
     if (rope->type == FV_ROPE_YARN) return parse_yarn(obj, p, where, max_position, rope);
@@ -301,10 +301,11 @@ static fv_status typed_layers(const json_t *types, const char *where, fv_text_co
         const char *name = json_string_value(json_array_get(types, (size_t)l));
         t->slides[l] = name && !strcmp(name, "sliding_attention");
         if (!t->slides[l] && (!name || strcmp(name, "full_attention") != 0))
-            return FV_FAIL(FV_EUNSUPPORTED,
-                           "%s: key 'layer_types': layer %d is '%s'; the engine has full_attention "
-                           "and sliding_attention",
-                           where, l, name ? name : "");
+            return FV_FAIL(
+                FV_EUNSUPPORTED,
+                "%s: unsupported layer_types: layer %d is '%s'; supported: full_attention "
+                "and sliding_attention",
+                where, l, name ? name : "");
     }
     return FV_OK;
 }

@@ -131,7 +131,7 @@ static fv_status tower_of(const json_t *obj, const fv_family *family, const char
         v->image = bare->image, v->patch = bare->patch;
         return FV_OK;
     }
-    return FV_FAIL(FV_EUNSUPPORTED, "%s: key 'model_type' is '%s'; the engine has the tower%s",
+    return FV_FAIL(FV_EUNSUPPORTED, "%s: unsupported model_type '%s'; supported: the tower%s",
                    where, type,
                    shared ? "s clip_vision_model and siglip_vision_model"
                           : " of the family's own class alone");

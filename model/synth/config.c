@@ -269,14 +269,14 @@ static fv_status refuse_family(const char *name, const char *text_family) {
                        "family '%s' is a text model alone, with text family '%s' given: "
                        "remove one of the two",
                        name, text_family);
-    return FV_FAIL(FV_EINVAL, "family '%s' is unknown: %s and the text models %s exist", name,
+    return FV_FAIL(FV_EINVAL, "unknown family '%s'; available: %s and the text models %s", name,
                    fv_family_names(), fv_config_text_families);
 }
 
 static fv_status config_from_shape(const fv_synth_options *opt, json_t **out) {
     const shape *s = opt->shape ? find_shape(opt->shape) : NULL;
     if (!s)
-        return FV_FAIL(FV_EINVAL, "shape '%s' is unknown: %s exist", opt->shape ? opt->shape : "",
+        return FV_FAIL(FV_EINVAL, "unknown shape '%s'; available: %s", opt->shape ? opt->shape : "",
                        "llava-1.5-7b, llava-1.5-13b, small, nano, tiny, tiny-gqa");
     const char *name = opt->family ? opt->family : "llava";
     const fv_family *f = fv_family_find(name);
@@ -287,7 +287,7 @@ static fv_status config_from_shape(const fv_synth_options *opt, json_t **out) {
     if (!f) return refuse_family(name, opt->text_family);
     const char *text = opt->text_family ? opt->text_family : f->text;
     if (!fv_config_text_family(text))
-        return FV_FAIL(FV_EINVAL, "text family '%s' is unknown: %s exist", text,
+        return FV_FAIL(FV_EINVAL, "unknown text family '%s'; available: %s", text,
                        fv_config_text_families);
     *out = vision_family_json(s, f, text, opt->config_v5);
     return *out ? FV_OK : FV_FAIL(FV_ENOMEM, "no memory for config.json");

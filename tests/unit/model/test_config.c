@@ -332,13 +332,13 @@ Test(config, unsupported_families_are_named) {
         {"{}", FV_EDATA, "'model_type' and 'architectures' are missing"},
         {"{\"model_type\":7}", FV_EDATA, "key 'model_type' must be a string"},
         {"{\"model_type\":\"gemma\"}", FV_EUNSUPPORTED,
-         "key 'model_type' is 'gemma'; the engine has llava, llava_next, "},
-        {"{\"architectures\":[\"BertModel\"]}", FV_EUNSUPPORTED, "is 'BertModel'"},
+         "unsupported model_type 'gemma'; supported: llava, llava_next, "},
+        {"{\"architectures\":[\"BertModel\"]}", FV_EUNSUPPORTED, "model_type 'BertModel'"},
         {TEXT("\"model_type\":\"gemma\""), FV_EUNSUPPORTED,
-         "text_config: key 'model_type' is 'gemma'; the engine has the text models llama, mistral, "
+         "text_config: unsupported model_type 'gemma'; supported: the text models llama, mistral, "
          "qwen2, qwen3, qwen2_vl_text, qwen2_5_vl_text, qwen3_vl_text and gemma3_text"},
         {VISION("\"model_type\":\"siglip2_vision_model\""), FV_EUNSUPPORTED,
-         "vision_config: key 'model_type' is 'siglip2_vision_model'; the engine has the towers "},
+         "vision_config: unsupported model_type 'siglip2_vision_model'; supported: the towers "},
         {"{\"model_type\":\"llava\",\"mm_vision_tower\":\"x\"}", FV_EUNSUPPORTED,
          "original LLaVA layout"},
         {"{\"model_type\":\"llava\",\"text_config\":[]}", FV_EDATA, "must be objects"},
@@ -368,7 +368,7 @@ Test(config, text_sizes_out_of_range_are_named) {
         {TEXT("\"rms_norm_eps\":1.5"), FV_EDATA, "key 'rms_norm_eps' must be in [0, 1)"},
         {TEXT("\"rms_norm_eps\":\"1e-5\""), FV_EDATA, "key 'rms_norm_eps' must be a number"},
         {TEXT("\"attention_bias\":1"), FV_EDATA, "key 'attention_bias' must be true or false"},
-        {TEXT("\"hidden_act\":\"mish\""), FV_EUNSUPPORTED, "key 'hidden_act' is 'mish'"},
+        {TEXT("\"hidden_act\":\"mish\""), FV_EUNSUPPORTED, "unsupported hidden_act 'mish'"},
         {TEXT("\"bos_token_id\":[1]"), FV_EDATA, "key 'bos_token_id' must be an integer"},
         {"{\"model_type\":\"llama\",\"hidden_size\":100,\"num_attention_heads\":3}", FV_EDATA,
          "key 'hidden_size' (100) cannot be split among 'num_attention_heads' (3)"},
@@ -439,16 +439,16 @@ Test(config, sections_that_do_not_fit_are_refused) {
         {"{\"model_type\":\"qwen2_vl_text\",\"head_dim\":64}", FV_EDATA,
          "key 'mrope_section' is absent; it must be three numbers above 0 with the sum 32"},
         {TEXT("\"rope_scaling\":{\"type\":\"mrope\",\"mrope_section\":[2,3,3]}"), FV_EUNSUPPORTED,
-         "key 'rope_type' is 'mrope'"}};
+         "rope_type 'mrope'"}};
     REFUSE_ALL(list);
 }
 
 Test(config, unsupported_rope_is_named) {
     static const wrong list[] = {
         {TEXT("\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}"), FV_EUNSUPPORTED,
-         "key 'rope_type' is 'dynamic'; the engine has default, linear, llama3 and yarn"},
+         "unsupported rope_type 'dynamic'; supported: default, linear, llama3 and yarn"},
         {TEXT("\"rope_parameters\":{\"rope_type\":\"longrope\"}"), FV_EUNSUPPORTED,
-         "is 'longrope'"},
+         "rope_type 'longrope'"},
         {TEXT("\"rope_scaling\":{\"type\":\"linear\"}"), FV_EDATA, "key 'factor' must be greater"},
         {TEXT("\"rope_scaling\":{\"type\":\"linear\",\"factor\":-1}"), FV_EDATA, "key 'factor'"},
         {TEXT("\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}"), FV_EDATA,
@@ -481,7 +481,7 @@ Test(config, invalid_vision_keys_are_named) {
         {VISION("\"patch_size\":0"), FV_EDATA, "key 'patch_size' is 0"},
         {VISION("\"num_channels\":4"), FV_EUNSUPPORTED, "key 'num_channels' is 4"},
         {VISION("\"layer_norm_eps\":-1"), FV_EDATA, "key 'layer_norm_eps' must be in [0, 1)"},
-        {VISION("\"hidden_act\":\"gelu_10\""), FV_EUNSUPPORTED, "key 'hidden_act' is 'gelu_10'"},
+        {VISION("\"hidden_act\":\"gelu_10\""), FV_EUNSUPPORTED, "unsupported hidden_act 'gelu_10'"},
         {"{\"model_type\":\"llava\",\"image_token_id\":1,"
          "\"vision_config\":{\"hidden_size\":30,\"num_attention_heads\":4}}",
          FV_EDATA, "key 'hidden_size' (30) is not a multiple of 'num_attention_heads' (4)"},
@@ -503,7 +503,7 @@ Test(config, invalid_llava_keys_are_named) {
         {TOP("\"vision_feature_select_strategy\":\"cls\""), FV_EUNSUPPORTED,
          "key 'vision_feature_select_strategy' is 'cls'"},
         {TOP("\"projector_hidden_act\":\"tanh\""), FV_EUNSUPPORTED,
-         "key 'projector_hidden_act' is 'tanh'"},
+         "unsupported projector_hidden_act 'tanh'"},
         {TOP("\"multimodal_projector_bias\":0"), FV_EDATA, "must be true or false"},
         {TOP("\"tie_word_embeddings\":\"yes\""), FV_EDATA, "key 'tie_word_embeddings'"},
         {TOP("\"image_token_id\":6"), FV_EDATA,
@@ -824,7 +824,7 @@ Test(config, invalid_preprocessing_is_named) {
         {"nul", FV_EDATA, "not valid JSON"},
         {"{\"image_processor\":[]}", FV_EDATA, "key 'image_processor' must be an object"},
         {"{\"image_processor_type\":\"SiglipImageProcessor\"}", FV_EUNSUPPORTED,
-         "key 'image_processor_type' is 'SiglipImageProcessor'"},
+         "unsupported image_processor_type 'SiglipImageProcessor'"},
         {"{\"image_processor_type\":\"LlavaNextImageProcessorFast\"}", FV_EDATA,
          "'LlavaNextImageProcessorFast', but config.json is of a llava model"},
         {"{\"image_processor_type\":\"CLIPImageProcessorSlow\"}", FV_EUNSUPPORTED, "Slow"},

@@ -177,10 +177,10 @@ Test(families, a_mistral3_that_the_engine_has_not_is_refused) {
     refused(MISTRAL3("\"text_config\":{},\"vision_config\":{\"image_size\":20}"), FV_EDATA,
             "key 'spatial_merge_size' is 2: a token is larger");
     refused(MISTRAL3("\"text_config\":{},\"vision_config\":{\"model_type\":\"clip_vision_model\"}"),
-            FV_EUNSUPPORTED, "the engine has the tower of the family's own class alone");
+            FV_EUNSUPPORTED, "supported: the tower of the family's own class alone");
     refused("{\"model_type\":\"llava\",\"image_token_id\":3,\"vision_config\":{\"model_type\":"
             "\"pixtral\"}}",
-            FV_EUNSUPPORTED, "the engine has the towers clip_vision_model and siglip_vision_model");
+            FV_EUNSUPPORTED, "supported: the towers clip_vision_model and siglip_vision_model");
 }
 
 #define QWEN_VL(name, keys)                                                                        \

@@ -392,11 +392,12 @@ Test(synth, invalid_options_are_refused_before_anything_is_written) {
     cr_assert_eq(fv_path_join(home.path, "default.json", default_parts, PATH_CAP), FV_OK);
     refuse((fv_synth_options){.n_layer = 1}, FV_EINVAL, "either a shape or a config file");
     refuse((fv_synth_options){.shape = "tiny", .config_file = small_vocab}, FV_EINVAL, "either");
-    refuse((fv_synth_options){.shape = "huge"}, FV_EINVAL, "shape 'huge' is unknown: llava-1.5-7b");
+    refuse((fv_synth_options){.shape = "huge"}, FV_EINVAL,
+           "unknown shape 'huge'; available: llava-1.5-7b");
     refuse((fv_synth_options){.shape = "tiny", .text_family = "gemma"}, FV_EINVAL,
-           "text family 'gemma' is unknown");
+           "unknown text family 'gemma'");
     refuse((fv_synth_options){.shape = "tiny", .family = "gemma"}, FV_EINVAL,
-           "family 'gemma' is unknown: llava, llava_next, ");
+           "unknown family 'gemma'; available: llava, llava_next, ");
     refuse((fv_synth_options){.shape = "tiny", .family = "qwen3", .text_family = "llama"},
            FV_EINVAL, "family 'qwen3' is a text model alone");
     refuse((fv_synth_options){.config_file = small_vocab, .text_family = "llama"}, FV_EINVAL,
