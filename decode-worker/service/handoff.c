@@ -70,14 +70,16 @@ static void run_abort(fv_job *job) {
     fv_bridge_post(r->w->bridge, &r->back, true);
 }
 
-/* The grant was not delivered: its memory is free again. */
+/* The grant was not delivered. */
 static void on_taken_back(fv_rpc_op *op, bool ok) {
     (void)ok;
     request_unref(op->owner);
 }
 
+/* Its memory is free again; of a worker that is closing all is, soon. */
 static void take_back(request *r) {
     fv_jobs *jobs = r->w->jobs;
+    if (!jobs) return;
     r->ticket = r->grant.ticket;
     r->granted = false;
     r->job = (fv_job){.run = run_abort, .owner = r};

@@ -244,6 +244,7 @@ void fv_decode_worker_drain(fv_decode_worker *w) {
 
 void fv_decode_worker_close(fv_decode_worker *w, void (*closed)(void *user), void *user) {
     fv_jobs_stop(w->jobs);
+    w->jobs = NULL; /* what it has said last is yet to be heard */
     w->closed = closed;
     w->closed_user = user;
     w->drained = (fv_rpc_op){.done = on_drained, .owner = w};
@@ -263,7 +264,7 @@ Fovea__Inference__V1__Load fv_decode_worker_load(const fv_decode_worker *w) {
     uint64_t bytes = handoffs.bytes > oob ? handoffs.bytes : oob; /* not of one moment */
     Fovea__Inference__V1__Load load = FOVEA__INFERENCE__V1__LOAD__INIT;
     load.n_running = atomic_load(&w->load.n_running);
-    load.n_queued = atomic_load(&w->load.n_queued) + (uint32_t)fv_jobs_waiting(w->jobs);
+    load.n_queued = atomic_load(&w->load.n_queued);
     load.bytes_capacity = w->opt.kv_bytes;
     load.bytes_granted = atomic_load(&w->load.bytes_granted);
     load.bytes_held = atomic_load(&w->load.bytes_held);
@@ -281,7 +282,10 @@ Fovea__Inference__V1__Load fv_decode_worker_load(const fv_decode_worker *w) {
     load.tokens_out = atomic_load(&w->load.tokens_out);
     load.entries_evicted = atomic_load(&w->load.entries_evicted);
     load.tokens_recompressed = atomic_load(&w->load.tokens_recompressed);
-    load.seconds_busy = fv_jobs_busy_s(w->jobs);
+    if (w->jobs) {
+        load.n_queued += (uint32_t)fv_jobs_waiting(w->jobs);
+        load.seconds_busy = fv_jobs_busy_s(w->jobs);
+    }
     return load;
 }
 

@@ -2,7 +2,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "decode-worker/service/internal.h"
 #include "tests/e2e/prefill_rig.h"
 #include "tests/support/command.h"
 #include "tests/support/fleet_token.h"
@@ -264,6 +266,24 @@ Test(prefill_worker, ids_say_the_same_as_their_text) {
 }
 
 /* ---- the program ------------------------------------------------------------------------ */
+
+static void nap(fv_job *job) {
+    (void)job;
+    usleep(500000);
+}
+
+Test(prefill_worker, a_grant_that_nobody_wants_may_be_a_decode_workers_last_word) {
+    static fv_job busy = {.run = nap};
+    open_workers();
+    fv_jobs *jobs = workers.decode->jobs;
+    fv_jobs_follow(jobs, &busy);
+    ask_about_image(&a, workers.target);
+    begin(&p, &a);
+    while (fv_jobs_waiting(jobs) == 0) net_sleep(&workers.net, 1);
+    fv_rpc_call_cancel(p.call);
+    net_wait(&workers.net, &p.over);
+    close_workers(); /* it grants when it is told to stop, and the call is over */
+}
 
 static command_result r;
 
