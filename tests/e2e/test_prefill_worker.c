@@ -1,4 +1,5 @@
 /* The prefill worker: what succeeds gives the output of one process; and the program itself. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -267,9 +268,13 @@ Test(prefill_worker, ids_say_the_same_as_their_text) {
 
 /* ---- the program ------------------------------------------------------------------------ */
 
+static atomic_bool closing;
+
+/* Until the worker is being closed, and a little longer. */
 static void nap(fv_job *job) {
     (void)job;
-    usleep(500000);
+    while (!atomic_load(&closing)) usleep(1000);
+    usleep(300000);
 }
 
 Test(prefill_worker, a_grant_that_nobody_wants_may_be_a_decode_workers_last_word) {
@@ -282,6 +287,7 @@ Test(prefill_worker, a_grant_that_nobody_wants_may_be_a_decode_workers_last_word
     while (fv_jobs_waiting(jobs) == 0) net_sleep(&workers.net, 1);
     fv_rpc_call_cancel(p.call);
     net_wait(&workers.net, &p.over);
+    atomic_store(&closing, true);
     close_workers(); /* it grants when it is told to stop, and the call is over */
 }
 
