@@ -94,7 +94,8 @@ static int bin_of(float l, float m) {
     return at < BINS - 1 ? (int)at : BINS - 1;
 }
 
-/* The first `count` of the ranking of c [n], sorted, are at its begin then, or all if there are less: how many. */
+/* Moves the first `count` of the ranking of c [n], or all if there are fewer, to the front of c, sorted. Returns how
+ * many. */
 static int32_t rank_first(float m, fv_logprob *c, int32_t n, int32_t count) {
     int32_t in_bin[BINS] = {0}, reached = 0, last = 0, found = 0;
     for (int32_t i = 0; i < n; i++) in_bin[bin_of(c[i].logprob, m)]++;
@@ -105,7 +106,7 @@ static int32_t rank_first(float m, fv_logprob *c, int32_t n, int32_t count) {
     return found < count ? found : count;
 }
 
-/* The first top_k of the ranking: into c, how many. As many blocks have an id that is not below the top_k-th of the
+/* Writes the first top_k of the ranking to c; returns how many. As many blocks have an id that is not below the top_k-th of the
  * blocks' highest. highest: scratch. */
 static int32_t first_ids(int32_t top_k, const float *l, int32_t n, float m, float *highest,
                          fv_logprob *c) {
@@ -125,8 +126,8 @@ static int32_t first_ids(int32_t top_k, const float *l, int32_t n, float m, floa
     return rank_first(m, c, found, top_k);
 }
 
-/* The ids that top_k, min_p and then top_p of what is left keep: into c, their weights into w. How many; *sum: of the
- * weights. */
+/* Writes the ids that top_k, min_p and then top_p of what is left keep to c, and their weights to v->w; returns how
+ * many. *sum is that of the weights. */
 static int32_t cut(const fv_sampling *s, const float *l, float m, fv_weights *v, fv_logprob *c,
                    double *sum) {
     int32_t n = first_ids(s->top_k, l, v->n, m, v->highest, c), kept = 0;

@@ -39,7 +39,7 @@ typedef struct fv_membership_options {
      * finished its requests, or because this connection is old enough. This one lasts until its
      * call ends, and is not begun again. May be NULL. */
     void (*replace)(void *user, const char *why);
-    /* The router at this address has said farewell: for now it is no news that nobody answers. */
+    /* The router at this address has said farewell, so it is expected that nobody answers. */
     bool farewell;
     void *user;
     fv_pulse *pulse; /* what is being worked on, for the reports; borrowed. NULL: nothing */
