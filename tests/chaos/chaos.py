@@ -7,7 +7,6 @@ usage: chaos.py BIN DESCRIPTOR_SET IMAGE [MINUTES [SEED]]     exits with 77 with
 
 Prints the numbers of calls: sent, right, refused by status, wrong, hung. Fails if one was wrong or hung, if
 hardly any was right, if a fault never happened, or if memory is held when all is over."""
-import asyncio
 import collections
 import ctypes
 import os
@@ -24,6 +23,8 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from contracts import Contracts  # exits with 77 without grpc
 import grpc
+from issued import NAMES, issue, issue_role
+from tcp_proxies import Proxies
 
 ROUTER_MS = 15000  # a call's deadline at its router
 CALL_S = 45  # and at the client: a call that ends by this one hangs
@@ -48,68 +49,6 @@ def wait_until(what, holds):
     while not holds():
         assert time.monotonic() < end, f"not within {WAIT_S} s: {what}"
         time.sleep(0.05)
-
-
-# ---- certificates ----------------------------------------------------------------------------
-
-NAMES = {"router": "DNS:fovea-router", "prefill": "DNS:fovea-prefill", "decode": "DNS:fovea-decode"}
-
-
-def issue(folder, name, *more):
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-                    "-days", "2", "-subj", f"/CN={name}", "-keyout", f"{folder}/{name}.key.new",
-                    "-out", f"{folder}/{name}.crt.new", *more], check=True, capture_output=True)
-    for kind in ("crt", "key"):  # in between, the two do not fit
-        os.rename(f"{folder}/{name}.{kind}.new", f"{folder}/{name}.{kind}")
-
-
-def issue_role(folder, role):
-    issue(folder, role, "-CA", f"{folder}/ca.crt", "-CAkey", f"{folder}/ca.key",
-          "-addext", f"subjectAltName={NAMES[role]}")
-
-
-# ---- proxies ---------------------------------------------------------------------------------
-
-
-class Proxies:
-    """TCP proxies on a thread of their own; each breaks its connections when told to."""
-
-    def __init__(self):
-        self.loop = asyncio.new_event_loop()
-        threading.Thread(target=self.loop.run_forever, daemon=True).start()
-
-    def open(self, port):
-        """A port that leads to this one, and the set of its connections' writers."""
-        writers = set()
-
-        async def pump(reader, writer):
-            try:
-                while data := await reader.read(1 << 16):
-                    writer.write(data)
-                    await writer.drain()
-            except OSError:
-                pass
-            writer.close()
-
-        async def on_connection(reader, writer):
-            try:
-                there = await asyncio.open_connection("127.0.0.1", port)
-            except OSError:
-                writer.close()
-                return
-            both = {writer, there[1]}
-            writers.update(both)
-            await asyncio.gather(pump(reader, there[1]), pump(there[0], writer), return_exceptions=True)
-            writers.difference_update(both)
-
-        async def serve():
-            return await asyncio.start_server(on_connection, "127.0.0.1", 0)
-
-        server = asyncio.run_coroutine_threadsafe(serve(), self.loop).result()
-        return server.sockets[0].getsockname()[1], writers
-
-    def cut(self, writers):
-        self.loop.call_soon_threadsafe(lambda: [w.transport.abort() for w in list(writers)])
 
 
 # ---- programs --------------------------------------------------------------------------------
@@ -184,7 +123,7 @@ class Fleet:
                 *(["--lease-ms", "3000", "--attach-ms", "3000"] if role == "decode" else [])))
 
     def proxy(self, name, port):
-        at, self.connections[name] = self.proxies.open(port)
+        at, self.connections[name] = self.proxies.open(lambda: port)
         return at
 
     def start(self):
