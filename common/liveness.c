@@ -14,12 +14,13 @@ bool fv_liveness_look(fv_liveness *v, const fv_vital_signs *signs, double now_s)
         v->good_s = now_s;
         v->ever = true;
     }
-    if (good || bad) /* the work of which time was forgiven has ended */
+    if (good || bad) { /* the work of which time was forgiven has ended */
         v->held_s = 0;
-    else if (v->ever && signs->n_moved != v->seen.n_moved)
-        v->held_s += now_s - v->seen_s;
+        v->judged_s = now_s;
+    } else if (v->ever && signs->n_moved != v->seen.n_moved) {
+        v->held_s = now_s - v->judged_s;
+    }
     v->seen = *signs;
-    v->seen_s = now_s;
     return v->ever && now_s - v->good_s - v->held_s <= v->unhealthy_s;
 }
 

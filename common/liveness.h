@@ -9,8 +9,8 @@
  *                       a layer was computed                --> n_moved --'    [loop thread]
  *
  * Healthy: something succeeded within the last unhealthy_s. Time in which layers are computed does
- * not count, so a worker in the middle of a long batch is healthy; if that batch fails, it
- * does count. The computing thread only increments counters, so a hung thread cannot look
+ * not count, so a worker in the middle of a long batch is healthy, however slow, as long as a layer
+ * takes less than unhealthy_s; if that batch fails, it does count. The computing thread only increments counters, so a hung thread cannot look
  * healthy. Pure functions of time: seconds of fv_clock_s. */
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,9 +25,10 @@ typedef struct fv_liveness {
     double unhealthy_s;
     /* private */
     fv_vital_signs seen;
-    double good_s, seen_s; /* when something went through; when last looked */
-    double held_s;         /* time since good_s in which work got on */
-    bool ever;             /* something went through */
+    double good_s;   /* when something went through */
+    double judged_s; /* when something went through or failed: the work that runs began later */
+    double held_s;   /* time since judged_s until a layer of that work was last over: forgiven */
+    bool ever;       /* something went through */
 } fv_liveness;
 
 /* Nothing has gone through yet: not healthy. */

@@ -2,9 +2,11 @@
 
 #include <string.h>
 
+#include "common/limits.h"
 #include "kernels/backends/open.h"
 #include "serving/worker/load_metrics.h"
 #include "serving/worker/model_info.h"
+#include "serving/worker/room.h"
 
 /* ---- in the fleet ----------------------------------------------------------------------- */
 
@@ -82,6 +84,13 @@ static void stopped(void *user) {
 
 /* ---- the beginning ---------------------------------------------------------------------- */
 
+/* A GPU has memory of its own, which no control group limits. */
+static void check_room(const fv_worker_program *p) {
+    if (strcmp(p->engine.be.ops->name, "cpu") == 0)
+        fv_worker_room_check(fv_checkpoint_bytes(p->engine.ck),
+                             (size_t)fv_options_int(p->o, "kv-bytes"), fv_memory_limit());
+}
+
 static fv_status open_engine(fv_worker_program *p) {
     const fv_options *o = p->o;
     fv_engine_options engine = {.checkpoint = fv_options_string(o, "checkpoint"),
@@ -101,6 +110,7 @@ static fv_status open_engine(fv_worker_program *p) {
                                   "(`fovea synth` makes one to try with)");
     FV_TRY(fv_registration_open(&p->place));
     FV_TRY(fv_engine_open(&engine, &p->engine));
+    check_room(p);
     /* Frames over NCCL are not encrypted: with TLS they are only where they were asked for. */
     bool automatic = strcmp(fv_options_string(o, "transport"), "auto") == 0;
     const fv_peer_ops *pairs =

@@ -24,6 +24,8 @@ except ImportError:
 
 PROXY_PORT = 8200  # where clients call
 METRICS_PORT = 9464
+WEIGHTS = {None: 14.2e9, "int4-128": 4.5e9}  # bytes of llava-1.5-7b, for which the manifests are sized
+UNHEALTHY_MS = 30000  # a worker's default
 PROGRAMS = {"fovea-router", "fovea-prefill", "fovea-decode"}
 
 SCHEMAS = "1.27"  # the first in which gRPC probes are stable
@@ -143,6 +145,19 @@ def check_probes(fleet, program):
     fleet.expect(env["FOVEA_ADVERTISE"] == f"$(POD_IP):{port['containerPort']}", f"{program} is sought elsewhere")
 
 
+def check_restart(fleet, program):
+    """What hangs is ended and back within 90 s, whatever it hangs in; what only pauses is not."""
+    env = fleet.environment(program)
+    for c in fleet.pods[program]["spec"]["template"]["spec"]["containers"]:
+        probe = c["livenessProbe"]
+        # The first probe after it hung comes within a period, and the last one has its time to answer.
+        noticed_s = probe["periodSeconds"] * probe["failureThreshold"] + probe["timeoutSeconds"]
+        unhealthy_s = int(env.get("FOVEA_UNHEALTHY_MS", UNHEALTHY_MS)) / 1000 if program != "fovea-router" else 0
+        back_s = unhealthy_s + noticed_s + probe.get("terminationGracePeriodSeconds", 1e9)
+        fleet.expect(back_s <= 90, f"{c['name']}: it is ended {back_s} s after it hung")
+        fleet.expect(noticed_s >= 30, f"{c['name']}: it is ended after a pause of {noticed_s} s")
+
+
 def check_tls(fleet, program):
     """Certificates are where the program looks for them, in a secret of its role, and then nothing is in plain text."""
     env, spec = fleet.environment(program), fleet.pods[program]["spec"]["template"]["spec"]
@@ -257,13 +272,21 @@ def check_confinement(fleet, program):
     fleet.expect(spec["enableServiceLinks"] is False, f"{program}: enableServiceLinks")
 
 
+def check_spread(fleet, program):
+    """A node that is lost takes one pod of a kind, where there are nodes enough."""
+    (spread,) = fleet.pods[program]["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    fleet.expect(spread["topologyKey"] == "kubernetes.io/hostname", f"{program}: spread over {spread['topologyKey']}")
+    fleet.expect(fleet.selected(spread["labelSelector"]["matchLabels"]) == {program}, f"{program}: spread over others")
+
+
 def check_worker(fleet, program):
     d = fleet.pods[program]
     spec = d["spec"]["template"]["spec"]
     container = spec["containers"][0]
     env = fleet.environment(program)
     limits = container["resources"]["limits"]
-    fleet.expect(int(env["FOVEA_KV_BYTES"]) < quantity(limits["memory"]), f"{program}: the KV has no room in its memory")
+    needed = WEIGHTS[env.get("FOVEA_WEIGHTS")] + int(env["FOVEA_KV_BYTES"]) + (1 << 30)
+    fleet.expect(needed <= quantity(limits["memory"]), f"{program}: it needs {needed} bytes and may have {limits['memory']}")
     volume = next(v for v in spec["volumes"] if v["name"] == "checkpoint")
     mount = next(m for m in container["volumeMounts"] if m["name"] == volume["name"])
     fleet.expect(mount["readOnly"], f"{program}: the checkpoint must be read-only")
@@ -276,8 +299,6 @@ def check_worker(fleet, program):
         fleet.expect(volume["persistentVolumeClaim"]["readOnly"], f"{program}: the checkpoint must be read-only")
     fleet.expect((env["FOVEA_CHECKPOINT"] + "/").startswith(mount["mountPath"] + "/"),
                  f"{program}: FOVEA_CHECKPOINT does not lie in {mount['mountPath']}")
-    (spread,) = spec["topologySpreadConstraints"]
-    fleet.expect(fleet.selected(spread["labelSelector"]["matchLabels"]) == {program}, f"{program}: spread over others")
     host, port = env["FOVEA_ROUTER"].rsplit(":", 1)
     service = fleet.named("Service", host)
     fleet.expect(fleet.selected(service["spec"]["selector"]) == {"fovea-router"}, f"{program}: {host} is no router")
@@ -290,7 +311,7 @@ def check_worker(fleet, program):
     fleet.expect(str(door) == port, f"{program}: joins at {port}, and routers are joined at {door}")
 
 
-def check_selectors(fleet):
+def check_selectors(fleet, mirror):
     for o in fleet.of("Service"):
         chosen = fleet.selected(o["spec"]["selector"])
         fleet.expect(len(chosen) == 1, f"Service {o['metadata']['name']} selects {chosen}")
@@ -322,7 +343,7 @@ def check_selectors(fleet):
              for p, d in fleet.pods.items()}
     dns, decode = {("kube-system", 53)}, ("fovea-decode", ports["fovea-decode"]["grpc"])
     join = ("fovea-router", ports["fovea-router"]["fleet"])
-    download = {("0.0.0.0/0", 443)} if any("initContainers" in d["spec"]["template"]["spec"] for d in fleet.pods.values()) else set()
+    download = {("0.0.0.0/0", 443), *mirror} if any("initContainers" in d["spec"]["template"]["spec"] for d in fleet.pods.values()) else set()
     fleet.expect(called == {"fovea-router": dns | {("fovea-prefill", ports["fovea-prefill"]["grpc"]), decode},
                             "fovea-prefill": dns | {join, decode} | download,
                             "fovea-decode": dns | {join} | download}, f"who may be called: {called}")
@@ -355,21 +376,26 @@ def check_scaling(fleet):
         fleet.expect(value[named["fovea-router"]] > value[named["fovea-decode"]] > value[named["fovea-prefill"]], "priorities")
 
 
-def check_fleet(*folders):
+def check_fleet(*folders, mirror=()):
+    """`mirror`: whom in the cluster a download may call beside others."""
     fleet = Fleet(*folders)
     fleet.expect(set(fleet.pods) == PROGRAMS, f"programs {set(fleet.pods)}")
+    scaled_by_others = {o["spec"]["scaleTargetRef"]["name"] for o in fleet.of("HorizontalPodAutoscaler")}
     for program, d in fleet.pods.items():
-        fleet.expect(d["spec"]["replicas"] >= 2, f"{program}: one pod alone cannot be replaced")
+        if d["metadata"]["name"] in scaled_by_others:
+            fleet.expect("replicas" not in d["spec"], f"{program}: to apply it again would undo its autoscaler")
+        else:
+            fleet.expect(d["spec"]["replicas"] >= 2, f"{program}: one pod alone cannot be replaced")
         rolling = d["spec"]["strategy"]["rollingUpdate"]
         fleet.expect(rolling == {"maxSurge": 1, "maxUnavailable": 0}, f"{program}: a new one before an old one ends")
-        for check in (check_options, check_probes, check_time, check_confinement, check_token, check_tls, check_worker):
+        for check in (check_options, check_probes, check_restart, check_spread, check_time, check_confinement, check_token, check_tls, check_worker):
             if program == "fovea-router" and check == check_worker:
                 continue
             try:
                 check(fleet, program)
             except KeyError as e:
                 fleet.expect(False, f"{program}: {e} is missing ({check.__name__})")
-    check_selectors(fleet)
+    check_selectors(fleet, mirror)
     check_proxy(fleet)
     check_memory(fleet)
     check_scaling(fleet)
@@ -384,6 +410,14 @@ for program in ("fovea-prefill", "fovea-decode"):
     limits = production.pods[program]["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
     expect(limits.get("nvidia.com/gpu") == "1" and production.environment(program)["FOVEA_DEVICE"] == "cuda", "GPUs")
 expect("FOVEA_TLS_CERT" in production.environment("fovea-router"), "production: TLS")
+
+with tempfile.TemporaryDirectory() as tmp:
+    # Production with a mirror, as an overlay of one's own adds it.
+    shutil.copytree(os.path.join(root, "deploy/kubernetes"), os.path.join(tmp, "deploy/kubernetes"))
+    os.mkdir(os.path.join(tmp, "deploy/kubernetes/overlays/mine"))
+    with open(os.path.join(tmp, "deploy/kubernetes/overlays/mine/kustomization.yaml"), "w", encoding="utf-8") as f:
+        yaml.safe_dump({"resources": ["../production"], "components": ["../../components/mirror"]}, f)
+    check_fleet(os.path.join(tmp, "deploy/kubernetes/overlays/mine"), mirror={("models", 8080)})
 
 # Two versions of a model behind the same routers: they share nothing but those, the fleet's secret and the volume.
 MODELS = "deploy/kubernetes/overlays/models"
@@ -445,7 +479,9 @@ expect(images == {f"fovea:{version}"}, f"base: images {images}, and the version 
 claim = lambda fleet: {d["spec"]["template"]["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"]
                        for p, d in fleet.pods.items() if p != "fovea-router"}
 expect(len(claim(base)) == len(claim(example)) == 1 and claim(base) != claim(example), "the overlay changes the volume")
-expect(claim(example) == {o["metadata"]["name"] for o in example.of("PersistentVolumeClaim")}, "the overlay's claim")
+# An overlay that is not only a part creates the claims that its pods name.
+for fleet in (example, blue, green):
+    expect(claim(fleet) == {o["metadata"]["name"] for o in fleet.of("PersistentVolumeClaim")}, f"{fleet.folder}: claims {claim(fleet)}")
 count = lambda fleet: {p: d["spec"]["replicas"] for p, d in fleet.pods.items()}
 expect(count(base) != count(example), "the overlay changes the number of workers")
 

@@ -17,12 +17,16 @@ except ImportError:
     skip("no PyYAML for deploy/kubernetes (package python3-yaml)")
 
 
+def find_tool(root, name):
+    """A program from PyPI beside this Python or in build/deploy-venv, or the system's; None."""
+    beside = [os.path.dirname(sys.executable), os.path.join(root, "build/deploy-venv/bin")]
+    return shutil.which(name, path=":".join([*beside, os.environ["PATH"]]))
+
+
 def render(root, folder):
     """The objects of a folder below `root`."""
     for tool in (["kubectl", "kustomize"], ["kustomize", "build"]):
-        # From PyPI beside this Python or in build/deploy-venv, or the system's.
-        beside = [os.path.dirname(sys.executable), os.path.join(root, "build/deploy-venv/bin")]
-        found = shutil.which(tool[0], path=":".join([*beside, os.environ["PATH"]]))
+        found = find_tool(root, tool[0])
         if found:
             r = subprocess.run([found, *tool[1:], os.path.join(root, folder)], capture_output=True, text=True, timeout=100)
             if r.returncode != 0:

@@ -485,6 +485,30 @@ Test(decode_worker, the_program_serves_until_it_is_told_to_stop) {
     cr_assert(strstr(r.out, "listening on 127.0.0.1:"), "%s", r.out);
 }
 
+/* What the program says at its start with this KV pool. */
+static const char *start_with_kv(const char *program, const char *kv_bytes) {
+    command_run(&r,
+                FOVEA_BIN
+                "/%s" FLEET_TOKEN_FILE "--checkpoint %s --threads 1 --log warn --kv-bytes %s > "
+                "%s/out 2>&1 & p=$!; for i in $(seq 2000); do grep -q listening %s/out && break; "
+                "sleep 0.05; done; kill -TERM $p; wait $p; cat %s/out",
+                program, rig.dir, kv_bytes, rig.dir, rig.dir, rig.dir);
+    return r.out;
+}
+
+Test(decode_worker, a_worker_warns_at_its_start_where_its_kv_pool_does_not_fit_into_memory) {
+    static const char *const programs[] = {"fovea-decode", "fovea-prefill"};
+    for (int i = 0; i < 2; i++) {
+        const char *said = start_with_kv(programs[i], "1000000000000000"); /* 1 PB */
+        cr_assert(strstr(said, "event=memory-short"), "%s: %s", programs[i], said);
+        cr_assert(strstr(said, "set --kv-bytes to at most "), "%s: %s", programs[i], said);
+        cr_assert(strstr(said, "listening on"), "%s: %s", programs[i], said);
+        said = start_with_kv(programs[i], "1000000");
+        cr_assert(strstr(said, "listening on") && !strstr(said, "memory-short"), "%s: %s",
+                  programs[i], said);
+    }
+}
+
 Test(decode_worker, wrong_usage_of_the_program_ends_with_2_and_a_sentence) {
     command_run(&r, FOVEA_BIN "/fovea-decode");
     cr_assert_eq(r.status, 2);

@@ -53,6 +53,18 @@ Test(liveness, time_in_which_layers_are_computed_does_not_count) {
     cr_assert_not(look(1531), "it has hung in the middle of its work");
 }
 
+Test(liveness, a_slow_worker_is_healthy_between_its_layers_too) {
+    good_at(1000);
+    for (int i = 1; i <= 20 * 600; i++) { /* looked at 20 times a second, and a layer takes 10 s */
+        signs.n_moved += i % 200 == 0;
+        cr_assert(look(1000 + i / 20.0), "at %g", i / 20.0);
+    }
+    cr_assert(look(1629.9));
+    cr_assert_not(look(1631), "no layer for more than 30 s");
+    signs.n_moved++;
+    cr_assert(look(1700), "it goes on after all");
+}
+
 Test(liveness, failed_work_is_no_sign_of_health) {
     good_at(1000);
     for (double t = 1001; t <= 1100; t++) {

@@ -1,0 +1,23 @@
+/* A warning at the start of a worker whose memory is too small. It starts all the same: weights are mapped
+ * files, which the system reads again and again where they do not fit, and a KV pool that is never full may fit. */
+#include "serving/worker/room.h"
+
+#include "common/log.h"
+
+bool fv_worker_room_check(size_t weights, size_t kv, size_t limit) {
+    if (weights <= limit && kv <= limit - weights) return true;
+    if (weights >= limit)
+        FV_LOG(WARN, MODEL,
+               "event=memory-short weights_bytes=%zu kv_bytes=%zu limit_bytes=%zu reason=\"the "
+               "weights alone do not fit into the memory of this process, so they are read from "
+               "their files again and again: raise the limit of the container, or quantize the "
+               "weights (--weights)\"",
+               weights, kv, limit);
+    else
+        FV_LOG(WARN, MODEL,
+               "event=memory-short weights_bytes=%zu kv_bytes=%zu limit_bytes=%zu reason=\"weights "
+               "and KV pool do not fit into the memory of this process, which may be killed under "
+               "load: set --kv-bytes to at most %zu, or raise the limit of the container\"",
+               weights, kv, limit, limit - weights);
+    return false;
+}

@@ -1,0 +1,12 @@
+#ifndef FOVEA_SERVING_WORKER_ROOM_H
+#define FOVEA_SERVING_WORKER_ROOM_H
+
+/* ROOM: whether a worker's weights and its KV pool fit into the memory of its process. Any thread. */
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Whether `weights` bytes and a KV pool of `kv` bytes (0: without a limit, which counts as nothing) fit into
+ * `limit` bytes. Where they do not, logs event=memory-short with what to change. */
+bool fv_worker_room_check(size_t weights, size_t kv, size_t limit);
+
+#endif
