@@ -183,7 +183,14 @@ def check_proxy(fleet):
     fleet.expect(router["image"] == proxy["image"], "the proxy is another image")
     fleet.expect([p["containerPort"] for p in proxy["ports"]] == [PROXY_PORT], "the proxy's port")
     tls = "FOVEA_TLS_CERT" in env
-    fleet.expect(f"--frontend=0.0.0.0,{PROXY_PORT}" + ("" if tls else ";no-tls") in proxy["command"], "the proxy listens elsewhere")
+    config = lambda path: file_of(fleet, spec, proxy, path)
+    (conf,) = [a[7:] for a in proxy["command"] if a.startswith("--conf=")]
+    (door,) = [a for a in proxy["command"] if a.endswith("/haproxy.cfg")]
+    limits = config(door)
+    fleet.expect(f"bind 0.0.0.0:{PROXY_PORT}" in limits, "the proxy listens elsewhere")
+    inner = re.search(r"server nghttpx 127\.0\.0\.1:(\d+) send-proxy-v2", limits).group(1)
+    fleet.expect(f"--frontend=127.0.0.1,{inner};proxyproto" + ("" if tls else ";no-tls") in proxy["command"],
+                 "haproxy does not lead to nghttpx, or others reach it")
     fleet.expect(f"--backend={host},{port};;proto=h2" + (";tls;sni=fovea-router" if tls else "") in proxy["command"],
                  "the proxy does not lead to the router")
     if tls:
@@ -192,13 +199,8 @@ def check_proxy(fleet):
         fleet.expect("fovea-clients-tls" in [v["secret"]["secretName"] for v in spec["volumes"] if "secret" in v],
                      "clients see no certificate")
     fleet.expect(proxy["securityContext"] == router["securityContext"], "the proxy has other rights than the router")
-    mount = next(m for m in proxy["volumeMounts"] if m["name"] == "proxy")
-    (conf,) = [a[7:] for a in proxy["command"] if a.startswith("--conf=")]
-    volume = next(v for v in spec["volumes"] if v["name"] == mount["name"])
-    folder, name = os.path.split(conf)
-    text = fleet.named("ConfigMap", volume["configMap"]["name"]).get("data", {}).get(name)
-    fleet.expect(folder == mount["mountPath"] and text, f"{conf} is not in the proxy's volume")
-    settings = dict(l.split("=", 1) for l in (text or "").splitlines() if l and not l.startswith("#"))
+    text = config(conf)
+    settings = dict(l.split("=", 1) for l in text.splitlines() if l and not l.startswith("#"))
     answer_s = int(env["FOVEA_DEADLINE_MS"]) / 1000
     for key in ("backend-read-timeout", "stream-write-timeout"):
         minutes = re.fullmatch(r"(\d+)m", settings.get(key, "1m")).group(1)
@@ -208,17 +210,37 @@ def check_proxy(fleet):
     window = int(re.fullmatch(r"(\d+)K", settings["frontend-http2-connection-window-size"]).group(1)) << 10
     fleet.expect(held * window <= quantity(proxy["resources"]["limits"]["memory"]) // 2,
                  "the proxy's connections may hold more than half of its memory")
-    nghttpx = shutil.which("nghttpx", path=os.environ["PATH"] + ":/usr/sbin")
-    if not nghttpx:
-        print("skip: no nghttpx to read its configuration (package nghttp2-proxy)")
+    each = int(re.search(r"sc0_conn_cur gt (\d+)", limits).group(1))
+    fleet.expect(each <= held // 4, f"one address may have {each} of {held} connections")
+    for minutes in re.findall(r"timeout (?:client|server) (\d+)m", limits):
+        fleet.expect(int(minutes) > int(settings["stream-write-timeout"][:-1]), "haproxy cuts answers off before nghttpx does")
+    check_configurations(fleet, proxy, {conf: text, door: limits})
+
+
+def file_of(fleet, spec, container, path):
+    """The text of a file that a container has from a ConfigMap."""
+    folder, name = os.path.split(path)
+    (mount,) = [m for m in container["volumeMounts"] if m["mountPath"] == folder]
+    volume = next(v for v in spec["volumes"] if v["name"] == mount["name"])
+    return fleet.named("ConfigMap", volume["configMap"]["name"])["data"][name]
+
+
+def check_configurations(fleet, proxy, files):
+    """haproxy and nghttpx take theirs."""
+    (conf, text), (door, limits) = files.items()
+    nghttpx, haproxy = [shutil.which(p, path=os.environ["PATH"] + ":/usr/sbin") for p in ("nghttpx", "haproxy")]
+    if not nghttpx or not haproxy:
+        print("skip: no nghttpx or haproxy to read their configurations (packages nghttp2-proxy, haproxy)")
         return
+    r = subprocess.run([haproxy, "-c", "-f", "/dev/stdin"], input=limits, capture_output=True, text=True, timeout=100)
+    fleet.expect(r.returncode == 0, f"haproxy does not take its configuration: {r.stderr}")
     with tempfile.TemporaryDirectory() as tmp:
         path = os.path.join(tmp, "nghttpx.conf")
         with open(path, "w", encoding="utf-8") as f:
-            f.write(text or "")
+            f.write(text)
         # It takes the file and the options, or ends at once and says why; a port that nobody may have, or a
         # certificate that is not here, ends it after that.
-        told = [a.replace(conf, path).replace(f"0.0.0.0,{PROXY_PORT}", "192.0.2.1,1") for a in proxy["command"][proxy["command"].index("/usr/sbin/nghttpx") + 1:]]
+        told = [a.replace(conf, path).replace("--frontend=127.0.0.1", "--frontend=192.0.2.1") for a in proxy["command"][proxy["command"].index("/usr/sbin/nghttpx") + 1:]]
         r = subprocess.run([nghttpx, *told], capture_output=True, text=True, timeout=100)
         fleet.expect("nrecognized option" not in r.stderr and "Unknown option" not in r.stderr and "Failed to load configuration" not in r.stderr,
                      f"nghttpx does not take its configuration: {r.stderr}")

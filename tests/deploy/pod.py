@@ -76,6 +76,14 @@ class Pod:
         maps = {o["metadata"]["name"]: o["data"] for o in objects if o["kind"] == "ConfigMap"}
         folders = dict(folders)
         volumes = {v["name"]: v for v in spec["volumes"]}
+        port = re.compile(r"\b(" + "|".join(map(str, ports)) + r")\b")
+
+        def told(text):
+            text = port.sub(lambda m: str(ports[int(m.group())]), text).replace("0.0.0.0", "127.0.0.1")
+            for mounted, here in folders.items():
+                text = re.sub(rf"(^|=){re.escape(mounted)}/", lambda m: f"{m.group(1)}{here}/", text)
+            return re.sub(r"^fovea-", os.path.join(bin_dir, "fovea-"), text) if text in {"fovea-router"} else text
+
         for c in spec["containers"]:
             for m in c["volumeMounts"]:
                 config = volumes[m["name"]].get("configMap")
@@ -84,14 +92,7 @@ class Pod:
                     os.mkdir(folders[m["mountPath"]])
                     for name, text in maps[config["name"]].items():
                         with open(os.path.join(folders[m["mountPath"]], name), "w", encoding="utf-8") as f:
-                            f.write(text)
-        port = re.compile(r"\b(" + "|".join(map(str, ports)) + r")\b")
-
-        def told(text):
-            text = port.sub(lambda m: str(ports[int(m.group())]), text).replace("0.0.0.0", "127.0.0.1")
-            for mounted, here in folders.items():
-                text = re.sub(rf"(^|=){re.escape(mounted)}/", lambda m: f"{m.group(1)}{here}/", text)
-            return re.sub(r"^fovea-", os.path.join(bin_dir, "fovea-"), text) if text in {"fovea-router"} else text
+                            f.write(told(text))
 
         self.containers = []
         for c in spec["containers"]:

@@ -3,7 +3,7 @@
 An old and a new pod, each a router and the proxy before it, run as the manifest says (pod.py), with workers that joined both.
 Clients ask all the time, through a TCP proxy that stands for the Service: connections stay where they began, and new ones go to
 the pods that are its endpoints. When the new pod is ready, the old one is deleted: it is an endpoint no more, and gets what
-a kubelet sends. Clients in Python with and without retries, new connections for each call, fovea-gateway, and answers that begin before
+a kubelet sends. Clients in Python with and without a retry policy, new connections for each call, fovea-gateway, and answers that begin before
 and end after the deletion: all must be right. With TLS the certificate is renewed first, as a Secret's volume is.
 
 usage: rollout.py ROOT BIN DESCRIPTOR_SET plain|tls [LONG_S]     exits with 77 where it cannot run
@@ -35,8 +35,9 @@ from pod import Pod
 from rendered import render, skip
 from tcp_proxies import Proxies
 
-if not os.access("/usr/sbin/nghttpx", os.X_OK):
-    skip("no nghttpx (package nghttp2-proxy)")
+for program, package in (("nghttpx", "nghttp2-proxy"), ("haproxy", "haproxy")):
+    if not os.access(f"/usr/sbin/{program}", os.X_OK):
+        skip(f"no {program} (package {package})")
 if not shutil.which("openssl"):
     skip("no openssl to issue certificates")
 WAIT_S = 120  # for anything that must come: machines may be busy
@@ -107,12 +108,21 @@ def renew(tmp, volume):
 # ---- the fleet ----------------------------------------------------------------------------------------
 
 
-def free_ports(n):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
-    ports = [s.getsockname()[1] for s in sockets]
+def reserve(n):
+    """Sockets with ports of their own: nobody else gets those until they are closed."""
+    sockets = [socket.socket() for _ in range(n)]
+    for s in sockets:
+        s.bind(("127.0.0.1", 0))
+    return sockets
+
+
+def ports_of(sockets):
+    return [s.getsockname()[1] for s in sockets]
+
+
+def close_all(sockets):
     for s in sockets:
         s.close()
-    return ports
 
 
 class Fleet:
@@ -133,7 +143,8 @@ class Fleet:
         config["text_config"]["max_position_embeddings"] = CONTEXT
         with open(f"{tmp}/tiny/config.json", "w", encoding="utf-8") as f:
             json.dump(config, f)
-        self.ports = [dict(zip((CLIENTS_PORT, FLEET_PORT, 8204, 8209, 9464), free_ports(5))) for _ in range(2)]
+        self.reserved = [reserve(6) for _ in range(2)]
+        self.ports = [dict(zip((CLIENTS_PORT, FLEET_PORT, 8204, 8205, 8209, 9464), ports_of(r))) for r in self.reserved]
         self.service, _ = Proxies().open(self.choose)
 
     def choose(self):
@@ -143,6 +154,7 @@ class Fleet:
     def start_pod(self):
         n = len(self.pods)
         folders = {"/fleet": self.tmp, "/tls": f"{self.tmp}/router-tls", "/clients-tls": f"{self.tmp}/clients-tls"}
+        close_all(self.reserved[n])
         self.pods.append(Pod(f"{self.tmp}/pod-{n}", self.deployment, self.objects, self.ports[n], folders, bin_dir))
         return self.ports[n][CLIENTS_PORT]
 
@@ -164,6 +176,7 @@ class Fleet:
             return False
 
     def close(self):
+        close_all(sum(self.reserved, []))
         for pod in self.pods:
             pod.kill()
         for p in self.programs:
@@ -172,8 +185,8 @@ class Fleet:
 
 
 def channel(port, retries=False):
-    options = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 500),
-               ("grpc.enable_retries", int(retries))]
+    """Without a retry policy gRPC itself begins a call again only if the server has said that it did not take it."""
+    options = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 500)]
     if retries:
         options.append(("grpc.service_config", json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": {
             "maxAttempts": 5, "initialBackoff": "0.2s", "maxBackoff": "2s", "backoffMultiplier": 2,
@@ -187,7 +200,7 @@ def channel(port, retries=False):
 
 # ---- clients: each asks again and again, and compares ---------------------------------------------------
 
-N_SHORT = 6
+N_SHORT, N_HELD, PER_ADDRESS = 6, 700, 100
 
 
 def question(n):
@@ -285,16 +298,40 @@ def check_renewal(fleet, port):
     expect(want != before, "the certificate is another one")
 
 
-def check_crash(pod):
-    """When nghttpx ends by itself the container does, so that it is started again."""
+def check_addresses(port):
+    """One address cannot have all connections."""
+    held = []
+    for _ in range(N_HELD):
+        try:
+            c = socket.create_connection(("127.0.0.1", port), WAIT_S, ("127.0.0.2", 0))
+            c.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")  # a connection of HTTP/2 without a call
+            held.append(c)
+        except OSError:
+            pass
+    right = ids_of(contracts.stub(channel(port), "fovea.inference.v1.Inference"), N_SHORT)
+    n_open = 0
+    for c in held:
+        c.settimeout(0.2 if n_open > PER_ADDRESS else 2)
+        try:
+            n_open += c.recv(9) != b""
+        except OSError:
+            pass
+        c.close()
+    print(f"{n_open} of {N_HELD} connections of one address were held", flush=True)
+    expect(0 < n_open <= PER_ADDRESS, f"one address may have {n_open} connections")
+    return right
+
+
+def check_crash(pod, program):
+    """When it ends by itself the container does, so that it is started again."""
     (proxy,) = [c for c in pod.containers if c.name == "proxy"]
     with open(f"/proc/{proxy.first()}/task/{proxy.first()}/children", encoding="ascii") as f:
         children = [int(n) for n in f.read().split()]
     for pid in children:
         with open(f"/proc/{pid}/comm", encoding="ascii") as f:
-            if f.read().startswith("nghttpx"):
+            if f.read().startswith(program):
                 os.kill(pid, signal.SIGKILL)
-    expect(proxy.process.wait(WAIT_S) != 0, "the proxy's container ends well without nghttpx")
+    expect(proxy.process.wait(WAIT_S) != 0, f"the proxy's container ends well without {program}")
 
 
 def run(fleet):
@@ -303,7 +340,9 @@ def run(fleet):
     old = fleet.start_pod()
     wait_until("the old pod is ready", lambda: fleet.ready(old))
     fleet.endpoints = [old]
-    gateway_port = free_ports(1)[0]
+    reserved = reserve(1)
+    (gateway_port,) = ports_of(reserved)
+    close_all(reserved)
     fleet.start("fovea-gateway", "--router", f"localhost:{fleet.service}" if TLS else f"127.0.0.1:{fleet.service}",
                 "--listen", f"127.0.0.1:{gateway_port}", *(["--router-tls-ca", f"{fleet.tmp}/ca.crt"] if TLS else []))
     wait_until("the gateway listens", lambda: socket.socket().connect_ex(("127.0.0.1", gateway_port)) == 0)
@@ -314,6 +353,8 @@ def run(fleet):
         c.start()
     if TLS:
         check_renewal(fleet, old)
+    else:
+        expect(check_addresses(old) == right, "another answer beside many connections")
     new = fleet.start_pod()
     wait_until("the new pod is ready", lambda: fleet.ready(new))
     n_token = tokens_in(LONG_S, contracts.stub(channel(fleet.service), "fovea.inference.v1.Inference"))
@@ -347,7 +388,7 @@ def run(fleet):
         print(f"{c.name}: ended after {c.ended_s - began_s:.1f} s with {c.process.returncode}", flush=True)
         expect(c.process.returncode == 0, f"{c.name} ended with {c.process.returncode}")
         expect(not c.killed, f"{c.name} did not end by itself within {fleet.pods[0].grace_s} s")
-    check_crash(fleet.pods[1])
+    check_crash(fleet.pods[1], "haproxy" if TLS else "nghttpx")
     print(f"long answers of {n_token} tokens: the last one was over {last_s - began_s:.1f} s after the deletion, the pod "
           f"{gone_s - began_s:.1f} s after it", flush=True)
 
