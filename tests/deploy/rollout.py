@@ -8,7 +8,7 @@ and end after the deletion: all must be right. With TLS the certificate is renew
 
 usage: rollout.py ROOT BIN DESCRIPTOR_SET plain|tls [LONG_S]     exits with 77 where it cannot run
 
-LONG_S (12): about how long the long answers take.
+LONG_S (6): about how long the long answers take.
 """
 import collections
 import http.client
@@ -25,7 +25,7 @@ import threading
 import time
 
 root, bin_dir, set_path, kind = sys.argv[1:5]
-LONG_S = float(sys.argv[5]) if len(sys.argv) > 5 else 12
+LONG_S = float(sys.argv[5]) if len(sys.argv) > 5 else 6
 root, bin_dir = os.path.abspath(root), os.path.abspath(bin_dir)
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from contracts import Contracts  # exits with 77 without grpc
