@@ -2,8 +2,8 @@
 
 An old and a new pod, each a router and the proxy before it, run as the manifest says (pod.py), with workers that joined both.
 Clients ask all the time, through a TCP proxy that stands for the Service: connections stay where they began, and new ones go to
-the pods that are its endpoints. When the new pod is ready, the old one is deleted: it is an endpoint no more, and gets what
-a kubelet sends. Clients in Python with and without a retry policy, new connections for each call, fovea-gateway, and answers that begin before
+the pods that are its endpoints. When the new pod is ready, the old one is deleted: it gets what a kubelet sends, and
+soon is an endpoint no more. Clients in Python with and without a retry policy, new connections for each call, fovea-gateway, and answers that begin before
 and end after the deletion: all must be right. With TLS the certificate is renewed first, as a Secret's volume is.
 
 usage: rollout.py ROOT BIN DESCRIPTOR_SET plain|tls [LONG_S]     exits with 77 where it cannot run
@@ -326,11 +326,14 @@ def check_crash(pod, program):
     """When it ends by itself the container does, so that it is started again."""
     (proxy,) = [c for c in pod.containers if c.name == "proxy"]
     with open(f"/proc/{proxy.first()}/task/{proxy.first()}/children", encoding="ascii") as f:
-        children = [int(n) for n in f.read().split()]
-    for pid in children:
+        children = f.read().split()
+
+    def name(pid):
         with open(f"/proc/{pid}/comm", encoding="ascii") as f:
-            if f.read().startswith(program):
-                os.kill(pid, signal.SIGKILL)
+            return f.read().strip()
+
+    (victim,) = [int(pid) for pid in children if name(pid) == program]
+    os.kill(victim, signal.SIGKILL)
     expect(proxy.process.wait(WAIT_S) != 0, f"the proxy's container ends well without {program}")
 
 
@@ -366,9 +369,11 @@ def run(fleet):
     before = asked()
     wait_until("both are asked", lambda: asked() > before + 20)
     silent = socket.create_connection(("127.0.0.1", old))  # must not keep the pod
-    began_s, fleet.endpoints = time.monotonic(), [new]
+    began_s = time.monotonic()
     ending = fleet.pods[0].delete()
-    time.sleep(fleet.linger_s - 4)  # a second later proxy.sh has clients go
+    time.sleep(2)  # until the nodes know it
+    fleet.endpoints = [new]
+    time.sleep(fleet.linger_s - 8)  # a second later proxy.sh has clients go
     for l in longs:
         l.over.set()
     for t in ending + longs:

@@ -8,7 +8,9 @@
 # script is process 1: a kubelet's SIGTERM comes here, and each of the two gets its own signal at the right moment.
 set -u
 
-notice_s=3 # on SIGQUIT nghttpx tells clients to go elsewhere, takes their calls for 2 s more, then refuses them
+# On SIGQUIT nghttpx tells clients to go elsewhere, takes their calls for 2 s more, then refuses them. The rest is for a router that
+# got its SIGTERM sooner.
+notice_s=5
 flush_s=10 # for clients that are slow to read the end of an answer
 look_s=5
 
@@ -30,7 +32,8 @@ if [ -z "$port" ] || [ "${FOVEA_LINGER_MS:-0}" -lt $((notice_s * 1000)) ]; then
     echo "proxy.sh: --backend=127.0.0.1,PORT is needed, and FOVEA_LINGER_MS of at least ${notice_s}000" >&2
     exit 2
 fi
-router=" 0100007F:$(printf %04X "$port") (01|00000000:0000 0A) " # has a connection (01), or listens (0A)
+# In /proc/net/tcp, or in tcp6 as ::ffff:127.0.0.1: it has a connection (01), or listens (0A).
+router="0100007F:$(printf %04X "$port") (01|0+:0000 0A) "
 
 # The router takes calls for FOVEA_LINGER_MS after its own SIGTERM, which comes at the same time. Shortly before that is over,
 # no new client is sent here any more, and those that are here are told to go. Both end when all of them are gone. A
@@ -39,7 +42,7 @@ drain() {
     sleep $((FOVEA_LINGER_MS / 1000 - notice_s))
     kill -USR1 "$haproxy" # listens no more
     kill -QUIT "$nghttpx"
-    while grep -Eq "$router" /proc/net/tcp; do sleep 1; done
+    while grep -Eqs "$router" /proc/net/tcp /proc/net/tcp6; do sleep 1; done
     sleep "$flush_s"
     kill "$nghttpx" "$haproxy"
 }
