@@ -146,7 +146,7 @@ def check_probes(fleet, program):
 
 
 def check_restart(fleet, program):
-    """What hangs is ended and back within 90 s, whatever it hangs in; what only pauses is not."""
+    """A container that hangs is ended and back within 90 s, whatever it hangs in; a short pause does not end it."""
     env = fleet.environment(program)
     for c in fleet.pods[program]["spec"]["template"]["spec"]["containers"]:
         probe = c["livenessProbe"]

@@ -67,9 +67,9 @@ class Container:
 
 class Pod:
     """`deployment` with `objects`' ConfigMaps; `ports` are this machine's for the manifest's, `folders` its folders for
-    mounted ones, `bin_dir` has fovea's programs."""
+    mounted ones, `bin_dir` has fovea's programs, and `changed` are variables with other values."""
 
-    def __init__(self, folder, deployment, objects, ports, folders, bin_dir):
+    def __init__(self, folder, deployment, objects, ports, folders, bin_dir, changed):
         os.makedirs(folder)
         spec = deployment["spec"]["template"]["spec"]
         self.grace_s = spec["terminationGracePeriodSeconds"]
@@ -102,7 +102,8 @@ class Pod:
             for e in c.get("env", []):
                 ref = e.get("valueFrom", {}).get("configMapKeyRef")
                 env[e["name"]] = maps[ref["name"]][ref["key"]] if ref else e["value"]
-            self.containers.append(Container(c, {k: told(v) for k, v in env.items()}, told, os.path.join(folder, f"{c['name']}.log")))
+            env = {k: changed.get(k, told(v)) for k, v in env.items()}
+            self.containers.append(Container(c, env, told, os.path.join(folder, f"{c['name']}.log")))
 
     def delete(self):
         """Begins the end of all containers at once; returns threads to join."""

@@ -1,4 +1,4 @@
-"""What kustomize makes of deploy/kubernetes. Whoever imports this exits with 77 where it cannot be read or rendered."""
+"""Renders deploy/kubernetes with kustomize. A program that imports this exits with 77 where that cannot be done."""
 import os
 import shutil
 import subprocess

@@ -485,7 +485,7 @@ Test(decode_worker, the_program_serves_until_it_is_told_to_stop) {
     cr_assert(strstr(r.out, "listening on 127.0.0.1:"), "%s", r.out);
 }
 
-/* What the program says at its start with this KV pool. */
+/* Starts the program with a KV pool of this size; gives its output. */
 static const char *start_with_kv(const char *program, const char *kv_bytes) {
     command_run(&r,
                 FOVEA_BIN
