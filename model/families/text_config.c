@@ -164,12 +164,23 @@ static fv_status parse_yarn(const json_t *obj, const json_t *p, const char *wher
     return FV_OK;
 }
 
+/* Dynamic NTK scaling raises the base for sequences longer than max_position_embeddings,
+ *     theta' = theta (factor L / max - (factor - 1))^(D / (D - 2))
+ * and is theta up to that length, L = max. No sequence is longer here (fv_text_context), so the type changes
+ * nothing; InternVL 2.5 and 3 carry it. */
+static fv_status check_dynamic(const json_t *p, const char *where) {
+    double factor = 0;
+    FV_TRY(fv_json_f64(p, "factor", where, &factor));
+    return positive("factor", factor, where);
+}
+
 static fv_status parse_type(const json_t *obj, const json_t *p, const text_family *f,
                             const char *where, int32_t max_position, fv_rope_config *rope) {
     const char *type = "default";
     FV_TRY(fv_json_str(p, "type", where, &type));
     FV_TRY(fv_json_str(p, "rope_type", where, &type));
     if (!strcmp(type, "default") || (f->section[0] && !strcmp(type, "mrope"))) return FV_OK;
+    if (!strcmp(type, "dynamic")) return check_dynamic(p, where);
     if (!strcmp(type, "linear"))
         rope->type = FV_ROPE_LINEAR;
     else if (!strcmp(type, "llama3"))
@@ -177,10 +188,11 @@ static fv_status parse_type(const json_t *obj, const json_t *p, const text_famil
     else if (!strcmp(type, "yarn"))
         rope->type = FV_ROPE_YARN;
     else
-        return FV_FAIL(FV_EUNSUPPORTED,
-                       "%s: unsupported rope_type '%s'; supported: default, linear, llama3 and "
-                       "yarn",
-                       where, type);
+        return FV_FAIL(
+            FV_EUNSUPPORTED,
+            "%s: unsupported rope_type '%s'; supported: default, dynamic, linear, llama3 and "
+            "yarn",
+            where, type);
     if (rope->type == FV_ROPE_YARN) return parse_yarn(obj, p, where, max_position, rope);
     rope->factor = 0; /* required from here on */
     FV_TRY(fv_json_f64(p, "factor", where, &rope->factor));
