@@ -17,9 +17,9 @@
 
 #include "bench/one_process.h"
 #include "bench/program.h"
-#include "cli/bench_print.h"
-#include "cli/request.h"
-#include "cli/table.h"
+#include "cli/bench/print.h"
+#include "cli/client/request.h"
+#include "cli/client/table.h"
 #include "tests/support/fleet.h"
 
 enum { N_LEVEL = 3, N_SIDE = 2, N_PROCESS = 3 };

@@ -16,9 +16,9 @@
 
 #include "bench/http_load.h"
 #include "bench/program.h"
-#include "cli/bench_print.h"
-#include "cli/request.h"
-#include "cli/table.h"
+#include "cli/bench/print.h"
+#include "cli/client/request.h"
+#include "cli/client/table.h"
 #include "tests/support/fleet.h"
 
 enum { N_LEVEL = 3, GRPC = 0, HTTP, N_SIDE };

@@ -25,7 +25,7 @@
 #include <string.h>
 
 #include "bench/packed_case.h"
-#include "cli/eval_session.h"
+#include "cli/eval/session.h"
 #include "kernels/factor.h"
 
 enum { ROWS = 576, LONG = 4096, FAST = 4, ITEMS = 8, SEED = 3 };

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "bench/program.h"
-#include "cli/bench_load.h"
-#include "cli/request.h"
+#include "cli/bench/load.h"
+#include "cli/client/request.h"
 #include "tests/support/fleet.h"
 
 enum { N_PROCESS = 3, PORTION = 500, CLIENTS = 16, TOKENS = 4, MAX_PORTION = 4000 };

@@ -21,7 +21,7 @@
 
 #include "bench/copies.h"
 #include "bench/program.h"
-#include "cli/samples.h"
+#include "cli/bench/samples.h"
 #include "common/clock.h"
 #include "common/file.h"
 

@@ -26,7 +26,7 @@
 
 #include "bench/program.h"
 #include "bench/relay.h"
-#include "cli/samples.h"
+#include "cli/bench/samples.h"
 #include "common/clock.h"
 #include "otlp.pb-c.h"
 #include "tests/support/certs.h"

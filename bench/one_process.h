@@ -8,7 +8,7 @@
  *
  * Those who wait go first, as in most servers: while they are prefilled, nobody else gets a token.
  * Nothing is handed off: decoding goes on in the store that prefill has filled. */
-#include "cli/bench_load.h"
+#include "cli/bench/load.h"
 #include "model/engine.h"
 
 typedef struct one_process one_process; /* opaque */

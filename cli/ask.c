@@ -5,17 +5,17 @@
 #include <string.h>
 #include <strings.h>
 
-#include "cli/commands.h"
-#include "cli/output.h"
+#include "cli/client/command.h"
+#include "cli/client/output.h"
+#include "cli/client/remote.h"
+#include "cli/client/report.h"
+#include "cli/client/request.h"
+#include "cli/client/session.h"
 #include "cli/overlay.h"
-#include "cli/remote.h"
-#include "cli/report.h"
-#include "cli/request.h"
-#include "cli/session.h"
 #include "common/grow.h"
 
 static const fv_option table[] = {
-#include "cli/request_options.def"
+#include "cli/client/request_options.def"
     {"then", NULL, FV_OPTION_LIST, "QUESTION", NULL,
      "follow-up question in the same conversation; repeatable; needs --to", 0, 0},
     {"json", NULL, FV_OPTION_FLAG, NULL, NULL,

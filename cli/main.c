@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/commands.h"
-#include "cli/output.h"
+#include "cli/client/command.h"
+#include "cli/client/output.h"
 #include "common/suggest.h"
 #include "common/version.h"
 

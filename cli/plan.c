@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/commands.h"
-#include "cli/output.h"
-#include "cli/table.h"
+#include "cli/client/command.h"
+#include "cli/client/output.h"
+#include "cli/client/table.h"
 #include "common/options.h"
 #include "model/synth/synth.h"
 #include "policy/plan/flops.h"

@@ -3,8 +3,8 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "cli/commands.h"
-#include "cli/output.h"
+#include "cli/client/command.h"
+#include "cli/client/output.h"
 #include "common/options.h"
 #include "policy/conflicts.h"
 

@@ -2,8 +2,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "cli/commands.h"
-#include "cli/progress.h"
+#include "cli/client/command.h"
+#include "cli/client/progress.h"
 #include "common/file.h"
 #include "common/log.h"
 #include "gguf/gguf.h"

@@ -13,17 +13,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/commands.h"
+#include "cli/client/command.h"
+#include "cli/client/output.h"
+#include "cli/client/remote.h"
+#include "cli/client/report.h"
+#include "cli/client/request.h"
+#include "cli/client/session.h"
 #include "cli/npy.h"
-#include "cli/output.h"
-#include "cli/remote.h"
-#include "cli/report.h"
-#include "cli/request.h"
-#include "cli/session.h"
 #include "common/file.h"
 
 static const fv_option table[] = {
-#include "cli/request_options.def"
+#include "cli/client/request_options.def"
     {"prompt", NULL, FV_OPTION_STRING, "TEXT", NULL, "the question, or with --raw the whole prompt",
      0, 0},
     {"out", NULL, FV_OPTION_STRING, "DIR", NULL, "output directory (created if missing)", 0, 0},

@@ -24,8 +24,8 @@
 #include <unistd.h>
 
 #include "auth/role.h"
-#include "cli/commands.h"
-#include "cli/remote.h"
+#include "cli/client/command.h"
+#include "cli/client/remote.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/options.h"

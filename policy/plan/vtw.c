@@ -1,6 +1,6 @@
 /* prune=vtw: no visual token is left after one layer, which is given, or was measured: the first
  * from which on the last token's distribution does not change without them
- * (cli/calibrate_vtw.c). */
+ * (cli/calibrate/vtw.c). */
 #include <stdio.h>
 
 #include "policy/plan/contribute.h"
