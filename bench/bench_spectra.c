@@ -23,7 +23,7 @@
 #include "kernels/factor_part.h"
 #include "kernels/latent_project.h"
 #include "kernels/merged.h"
-#include "model/latent_fit.h"
+#include "model/latent/fit.h"
 #include "policy/policy.h"
 
 enum { MOST_DIRECTIONS = FV_LATENT_MOST, PARTS = 2 * SPECTRA_LAYERS, AT_A_TIME = 256 };

@@ -2,7 +2,7 @@
 #define FOVEA_KERNELS_LATENT_H
 
 /* LATENT KV: visual keys and values of a group of layers as coefficients on directions that all
- * requests share (ops.h: attn_latent). The directions belong to the checkpoint (model/latent.h);
+ * requests share (ops.h: attn_latent). The directions belong to the checkpoint (model/latent/latent.h);
  * a request holds coefficients, and where these do not suffice a few directions of its own. With x_j the keys before rotation and the values of token j, of
  * all layers of the group side by side:
  *
@@ -118,7 +118,7 @@ typedef struct fv_latent_layer {
     const float *value;     /* [Hkv, R + 1, D], and FV_PACKED_TILE numbers more */
     const float *encode[2]; /* P of this layer's keys and values, [Hkv * D, R] in bands */
     const float *decode[2]; /* B, [R, Hkv * D]; of keys what K decodes to */
-    fv_latent_columns project[2]; /* P, of model/latent_there.h */
+    fv_latent_columns project[2]; /* P, of model/latent/device.h */
     fv_latent_measure measure[2]; /* but for `along` too */
     const float *mean[2];         /* [Hkv * D] */
     const float *offset;          /* [R] mean P, of all the group */

@@ -46,7 +46,7 @@ fv_status fv_calibration_write(const char *dir, const char *fingerprint, const c
                                json_t *value);
 
 /* All that was measured on the checkpoint in DIR, as 16 hex digits and a NUL: XXH64 over calibration.json and
- * latent.bin (model/latent.h), or "none" where neither is there. FV_EIO: one cannot be read. */
+ * latent.bin (model/latent/latent.h), or "none" where neither is there. FV_EIO: one cannot be read. */
 fv_status fv_calibration_digest(const char *dir, char out[17]);
 
 #endif

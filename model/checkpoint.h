@@ -10,7 +10,7 @@
 #include "common/schedule.h"
 #include "kernels/ops.h"
 #include "model/config.h"
-#include "model/latent.h"
+#include "model/latent/latent.h"
 #include "model/net/weights.h"
 #include "model/quantize.h"
 
@@ -63,7 +63,7 @@ const fv_schedule *fv_checkpoint_schedules(const fv_checkpoint *ck, int32_t *n);
 /* Why a calibration that is there cannot be used, as when it is of other weights; or NULL. */
 const char *fv_checkpoint_uncalibrated(const fv_checkpoint *ck);
 
-/* Its latent directions for this KV dtype and compute mode (model/latent.h); NULL, and *why: there
+/* Its latent directions for this KV dtype and compute mode (model/latent/latent.h); NULL, and *why: there
  * are none. Borrowed, as *why. */
 const fv_latent *fv_checkpoint_latent(const fv_checkpoint *ck, const char *dtype,
                                       const char *compute, const char **why);

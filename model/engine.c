@@ -161,7 +161,7 @@ void fv_engine_close(fv_engine *e) {
     fv_vision_close(e->vision);
     fv_vision_close(e->video);
     fv_decoder_close(e->dec);
-    fv_latent_there_close(&e->latent);
+    fv_latent_on_device_close(&e->latent);
     if (e->be_open) fv_backend_close(&e->be);
     fv_tokenizer_free(e->tok);
     free(e->chat);

@@ -4,7 +4,7 @@
 /* ENGINE: a checkpoint ready to run: weights, tokenizer, backend, decoder and, if asked for, the
  * vision tower. What every program that computes opens first. One thread at a time. */
 #include "model/checkpoint.h"
-#include "model/latent_there.h"
+#include "model/latent/device.h"
 #include "model/net/decoder.h"
 #include "model/net/kv.h"
 #include "model/net/vision.h"
@@ -39,9 +39,9 @@ typedef struct fv_engine {
     fv_tokenizer *tok;
     fv_backend be;
     fv_decoder *dec;
-    fv_latent_there latent; /* empty where the checkpoint has none of this compute mode */
-    fv_dtype kv_dtype;      /* of keys and values, unless a pool is opened for another */
-    fv_vision *vision;      /* NULL: text only, or not asked for */
+    fv_latent_on_device latent; /* empty where the checkpoint has none of this compute mode */
+    fv_dtype kv_dtype;          /* of keys and values, unless a pool is opened for another */
+    fv_vision *vision;          /* NULL: text only, or not asked for */
     /* A tower of its own for videos; NULL: `vision` reads them, or nothing does. */
     fv_vision *video;
     fv_vision_config video_config;

@@ -1,5 +1,5 @@
 /* fovea calibrate --latent: directions of pack=latent, from the visual keys and values of training
- * images, which are run three times (model/latent_fit.h) -> latent.bin beside the checkpoint. */
+ * images, which are run three times (model/latent/fit.h) -> latent.bin beside the checkpoint. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "cli/calibrate/calibrate.h"
 #include "cli/calibrate/reads.h"
 #include "kernels/convert.h"
-#include "model/latent_fit.h"
+#include "model/latent/fit.h"
 #include "model/net/rope.h"
 
 enum { ANSWER_TOKENS = 24 };

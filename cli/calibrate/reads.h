@@ -1,11 +1,11 @@
 #ifndef FOVEA_CLI_CALIBRATE_READS_H
 #define FOVEA_CLI_CALIBRATE_READS_H
 
-/* What reads visual keys and values while a calibration's requests run (model/latent_reads.h): rows
+/* What reads visual keys and values while a calibration's requests run (model/latent/reads.h): rows
  * that a token is chosen after, the prompt's last one and the answer's. In a server these are what
  * reads compressed visual KV. */
 #include "cli/client/local.h"
-#include "model/latent_reads.h"
+#include "model/latent/reads.h"
 
 typedef struct fv_calibrate_reads fv_calibrate_reads; /* opaque; borrows the engine */
 

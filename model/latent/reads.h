@@ -1,7 +1,7 @@
 #ifndef FOVEA_MODEL_LATENT_READS_H
 #define FOVEA_MODEL_LATENT_READS_H
 
-/* WHAT READS visual keys and values, as weights for latent directions (latent_fit.h): how much an
+/* WHAT READS visual keys and values, as weights for latent directions (fit.h): how much an
  * error of a key or a value changes a layer's output.
  *
  * A query q of head h gives token j the share a_j = exp(scale q k_j - lse) of its attention, and has

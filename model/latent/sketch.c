@@ -1,5 +1,5 @@
-/* Rows into a sketch, and a sketch into directions: see latent_sketch.h. */
-#include "model/latent_sketch.h"
+/* Rows into a sketch, and a sketch into directions: see sketch.h. */
+#include "model/latent/sketch.h"
 
 #include <math.h>
 #include <string.h>

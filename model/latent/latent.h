@@ -1,5 +1,5 @@
-#ifndef FOVEA_MODEL_LATENT_H
-#define FOVEA_MODEL_LATENT_H
+#ifndef FOVEA_MODEL_LATENT_LATENT_H
+#define FOVEA_MODEL_LATENT_LATENT_H
 
 /* LATENT DIRECTIONS of a checkpoint (kernels/latent.h), which `fovea calibrate --latent` writes
  * beside its weights in latent.bin. Layers are in groups of as many neighbours; a group's keys and

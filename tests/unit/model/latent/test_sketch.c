@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "kernels/eigen.h"
-#include "model/latent_fit.h"
-#include "model/latent_sketch.h"
+#include "model/latent/fit.h"
+#include "model/latent/sketch.h"
 
 enum { HEADS = 6, D = 32, W = HEADS * D, OWN = 24, ROWS = 600, HALF = ROWS / 2 };
 
@@ -118,7 +118,7 @@ static double sketch(const double *x, int n, int threads, const double *root, do
     return variance;
 }
 
-Test(latent_sketch, directions_hold_nearly_what_eigenvectors_hold) {
+Test(sketch, directions_hold_nearly_what_eigenvectors_hold) {
     static double root[W * D], z[OWN * W], w[W], spare[FV_EIGEN_SCRATCH * W], mean[W];
     static const double falls[] = {1, 1.4, 1.8};
     for (int i = 0; i < 6; i++) {
@@ -138,7 +138,7 @@ Test(latent_sketch, directions_hold_nearly_what_eigenvectors_hold) {
     }
 }
 
-Test(latent_sketch, threads_and_calls_change_no_bit) {
+Test(sketch, threads_and_calls_change_no_bit) {
     static double root[W * D], one[OWN * W], other[OWN * W];
     double *x = make_rows(HALF, 1.4, 12);
     set_roots(root, true);
@@ -151,7 +151,7 @@ Test(latent_sketch, threads_and_calls_change_no_bit) {
 }
 
 /* Two rows around their mean are one direction, and there are no others. */
-Test(latent_sketch, rows_of_fewer_directions_leave_no_others) {
+Test(sketch, rows_of_fewer_directions_leave_no_others) {
     static double root[W * D], z[OWN * W];
     double mean[W], *x = make_rows(2, 1, 13), *a = covariance(x, 2, mean), sum = 0, total = 0;
     set_roots(root, false);
@@ -207,7 +207,7 @@ static float *fit(const double *x, const double *weights, size_t moment_bytes, i
     return numbers;
 }
 
-Test(latent_sketch, a_fit_without_room_for_second_moments_loses_little) {
+Test(sketch, a_fit_without_room_for_second_moments_loses_little) {
     static double weights[W * D];
     size_t n, room = 2 * LAYERS * W * W * sizeof(double);
     double *x = make_rows(ROWS, 1.8, 14);

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "common/file.h"
-#include "model/latent_fit.h"
+#include "model/latent/fit.h"
 #include "tests/support/latent.h"
 
 enum { N = 3, HKV = 2, D = 8, W = HKV * D };

@@ -1,5 +1,5 @@
-/* Rows into latent directions: see latent_fit.h. */
-#include "model/latent_fit.h"
+/* Rows into latent directions: see fit.h. */
+#include "model/latent/fit.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "common/arena.h"
 #include "kernels/cpu/threads.h"
 #include "kernels/eigen.h"
-#include "model/latent_sketch.h"
+#include "model/latent/sketch.h"
 
 enum { TOGETHER = 3072, OWN_LEAST = 32, BINS = 8192, LLOYD_STEPS = 300 };
 /* Of the mean eigenvalue of a part's weights: M^(-1/2) is at most FLOOR^(-1/2) of what it is there. */

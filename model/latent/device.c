@@ -1,5 +1,5 @@
 /* Latent directions on the backend's device, with what errors are measured with. */
-#include "model/latent_there.h"
+#include "model/latent/device.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -161,7 +161,7 @@ static fv_status send_layer(layer_there *t, fv_arena *scratch, float *passed) {
     return st;
 }
 
-static fv_status send_layers(const fv_latent *l, fv_backend *be, fv_latent_there *t) {
+static fv_status send_layers(const fv_latent *l, fv_backend *be, fv_latent_on_device *t) {
     size_t n = (size_t)l->info.n_layer, R = (size_t)l->info.n_dir, bytes = 0;
     fv_arena scratch = {0};
     fv_status st = FV_OK;
@@ -181,20 +181,20 @@ static fv_status send_layers(const fv_latent *l, fv_backend *be, fv_latent_there
     return st;
 }
 
-fv_status fv_latent_send(const fv_latent *l, fv_backend *be, fv_latent_there *out) {
-    fv_latent_there t = {0};
+fv_status fv_latent_send(const fv_latent *l, fv_backend *be, fv_latent_on_device *out) {
+    fv_latent_on_device t = {0};
     fv_status st = send_layers(l, be, &t);
-    *out = (fv_latent_there){0};
+    *out = (fv_latent_on_device){0};
     if (st == FV_OK)
         *out = t;
     else
-        fv_latent_there_close(&t);
+        fv_latent_on_device_close(&t);
     return st;
 }
 
-void fv_latent_there_close(fv_latent_there *t) {
+void fv_latent_on_device_close(fv_latent_on_device *t) {
     fv_buf_free(&t->buf);
     free(t->layers);
     free(t->passed);
-    *t = (fv_latent_there){0};
+    *t = (fv_latent_on_device){0};
 }

@@ -1,7 +1,7 @@
 #ifndef FOVEA_MODEL_LATENT_SKETCH_H
 #define FOVEA_MODEL_LATENT_SKETCH_H
 
-/* SKETCH OF SECOND MOMENTS [W, W] that would not fit into memory (latent_fit.h): of rows x_j, which
+/* SKETCH OF SECOND MOMENTS [W, W] that would not fit into memory (fit.h): of rows x_j, which
  * are shown once, and a fixed matrix Omega [W, s] of random numbers, s = own + 64
  *
  *     Y = Omega^T sum x_j x_j^T, [s, W],  and  D columns of sum x_j x_j^T at each row: its head's

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "model/latent_reads.h"
+#include "model/latent/reads.h"
 
 enum { HEADS = 4, HKV = 2, GROUP = HEADS / HKV, D = 6, HALF = 2, N = 5, WIDE = 7, ALL = HEADS * D };
 static const double SCALE = 0.4;
@@ -113,7 +113,7 @@ static fv_latent_reads *open_with(const reading *r) {
     return reads;
 }
 
-Test(latent_reads, weights_are_what_an_error_changes_of_the_output) {
+Test(reads, weights_are_what_an_error_changes_of_the_output) {
     static reading r, other;
     double m[HKV * D * D];
     fill(&r, 4);
@@ -141,7 +141,7 @@ Test(latent_reads, weights_are_what_an_error_changes_of_the_output) {
     fv_latent_reads_close(reads);
 }
 
-Test(latent_reads, the_same_queries_give_the_same_bits_and_none_give_zeros) {
+Test(reads, the_same_queries_give_the_same_bits_and_none_give_zeros) {
     static reading r;
     double m[2][HKV * D * D];
     fill(&r, 6);

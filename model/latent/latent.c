@@ -1,5 +1,5 @@
 /* latent.bin: read with checks, laid out as kernels read it, and written. */
-#include "model/latent.h"
+#include "model/latent/latent.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Queries into weights: see latent_reads.h. */
-#include "model/latent_reads.h"
+/* Queries into weights: see reads.h. */
+#include "model/latent/reads.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 #ifndef FOVEA_MODEL_LATENT_FIT_H
 #define FOVEA_MODEL_LATENT_FIT_H
 
-/* LATENT DIRECTIONS FROM ROWS (model/latent.h): the same rows are shown three times, and nothing
+/* LATENT DIRECTIONS FROM ROWS (model/latent/latent.h): the same rows are shown three times, and nothing
  * grows with their number.
  *
  *   1. mean and second moments of each layer's keys and values, [W, W] each; of the covariance C
@@ -13,21 +13,21 @@
  *   3. a histogram of coefficients divided by their deviations, and from it by Lloyd's algorithm the
  *      levels of 1 to 8 bits and their mean squared errors
  *
- * M [Hkv, D, D] are weights within a layer's keys or values, block by block (latent_reads.h); without
+ * M [Hkv, D, D] are weights within a layer's keys or values, block by block (reads.h); without
  * them M = I. Every eigenvalue is raised by 1/1000 of their mean over the heads, so that M^(-1/2) is
  * bounded. Whatever its weights and size, each of a layer's keys and values is divided by the root of
  * its total variance, tr M^(1/2) C M^(1/2), so that the directions lose the same share of what is
  * large and small.
  *
  * Second moments take 16 N W^2 bytes. Where that is more than they may take, the first pass sketches
- * each of them instead (latent_sketch.h): r1 directions that lose a little more, on which the second
+ * each of them instead (sketch.h): r1 directions that lose a little more, on which the second
  * pass measures as on eigenvectors.
  *
  * Sums are in double, row after row, so the same rows in the same order give the same bits. About
  * N W^2 n multiply-adds for n rows, 18 N W^3 for eigenvectors and 9 (2 N_g r1)^3 for each group's.
  * Threads share rows and columns of sums, and matrices whose eigenvectors are wanted: their number
  * changes no bit. 16 N W^2 bytes, and 8 W^2 more a thread. */
-#include "model/latent.h"
+#include "model/latent/latent.h"
 
 typedef struct fv_latent_fit fv_latent_fit; /* opaque */
 
