@@ -84,7 +84,7 @@ static fv_status reserve(char **at, size_t *bytes_each, size_t bytes, int n) {
     return FV_OK;
 }
 
-/* One loop on its way to the threads. */
+/* The arguments of a loop for the threads. */
 typedef struct job {
     const cpu *cpu;
     fv_cpu_items *items;
