@@ -108,9 +108,9 @@ typedef struct fv_wire_packed {
     bool coded, merged;    /* codes; directions that two layers share */
     bool latent;           /* coefficients; with none of the three: factors */
     bool exact;            /* coefficients: one token is stored exactly */
-    uint32_t
-        n_source; /* coefficients of an earlier source layer: number of its first tokens that this
-                        * layer has; n and n_anchor are 0 then. Otherwise 0 */
+    /* Coefficients of an earlier layer: this layer has its first n_source tokens, and n and n_anchor are 0;
+     * otherwise 0. */
+    uint32_t n_source;
     struct {
         uint32_t rank, rank2, bits; /* coefficients: rank is a token's bits */
         uint32_t n_outlier;         /* outliers; coefficients: own directions */

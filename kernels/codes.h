@@ -27,8 +27,8 @@
  * at a byte; with 4 bits, element i of a line is bits 4 (i % 2) of byte i / 2. Outliers are ordered
  * by token, then by channel; the code in their place is 0.
  *
- * Directions shared by two layers have the same layout (kernels/merged.h): what follows holds for
- * both forms, except where it quantizes.
+ * Directions shared by two layers have the same layout (kernels/merged.h): the functions below serve
+ * both forms, except those that quantize.
  *
  * Pure functions; any thread. */
 #include "kernels/packed_part.h"

@@ -1,7 +1,7 @@
 #ifndef FOVEA_KERNELS_FACTOR_H
 #define FOVEA_KERNELS_FACTOR_H
 
-/* LOW-RANK FACTORS of a tall matrix: what a packed block is made of (packed.h).
+/* LOW-RANK FACTORS of a tall matrix, for packed blocks (packed.h).
  *
  *     M ~= U B     M [T, W];  U [T, R];  B [R, W] with orthonormal rows, strongest first
  *

@@ -105,11 +105,11 @@ typedef struct fv_layout {
     fv_layout_size tile; /* pixels of each tile; the resized image if the tower reads any size */
     int32_t n_view, n_tile, n_span;
     bool video;
-    int32_t frames;   /* frames per tile: 1, or 2 for videos; an odd last frame counts twice */
+    int32_t frames;   /* frames per tile: 1; Qwen-VL's videos 2, an odd last frame counts twice */
     int32_t n_visual; /* tokens of all spans */
-    int32_t
-        n_text; /* tokens of the text around them: special tokens, and newlines, of which two in a row
-                       * are one token; a lower bound for the times in Qwen3-VL's videos */
+    /* Tokens of the text around them: special tokens, and newlines, of which two in a row are one token; a lower
+     * bound for the times in Qwen3-VL's videos */
+    int32_t n_text;
     fv_layout_view view[FV_LAYOUT_VIEWS_MAX];
     fv_layout_span span[FV_LAYOUT_SPANS_MAX];
 } fv_layout;

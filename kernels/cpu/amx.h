@@ -4,7 +4,7 @@
 /* The tile registers of AMX, as the products in bf16 and int8 use them:
  *
  *     0..3  sums        [16, cols] f32, or int32
- *     4, 5  A           [16, 32] bf16, or [16, 64] int8: rows as they lie in memory
+ *     4, 5  A           [16, 32] bf16, or [16, 64] int8: rows in memory order
  *     6, 7  B           [16, cols] pairs of bf16, or quads of int8: element [i, j] is group i of column j
  *
  * One step of TDPBF16PS is one step of the canonical dot product (kernels/ops.h), whatever MXCSR

@@ -25,7 +25,7 @@ enum { STEP = 64 }; /* bytes of a row of w in one step of K */
  * rows) in L2, with the sums. */
 enum { KB = BLOCK_STEPS, PANEL_ROWS = 32, MANY_N = 128, MANY_M = 768, FEW = 32 };
 
-/* Numbers of x that a thread packs at a time, so many that the caller packs a single row alone. */
+/* Numbers of x that a thread packs at a time, so many that a single row stays with the caller. */
 enum { PACK_GRAIN = 16384 };
 
 /* Layout of packed x: [block of K][32 rows of x][step][one or two tiles], pairs or quads of 32 bits. */

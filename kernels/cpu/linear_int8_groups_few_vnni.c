@@ -184,7 +184,7 @@ static ALWAYS_INLINE __m512i scale_of_lanes(int shift) {
     return _mm512_srl_epi16(group, _mm_cvtsi32_si128(shift));
 }
 
-/* Computes the sums of run u of nr rows from r on; the mask `scales` and `left` bytes say what exists of a row. */
+/* Computes the sums of run u of nr rows from r on. Of a row `left` bytes exist, and the scales in the mask `scales`. */
 static ALWAYS_INLINE void read_runs(const few_rows *f, const x_run *x, int r, size_t u, size_t runs,
                                     int shift, __m512i lanes, __mmask16 scales, size_t left,
                                     const bool whole, const int mr, const int nr, const bool int4,
