@@ -55,10 +55,9 @@ typedef struct fv_packed_shape {
     uint8_t bits; /* factors 16, 8 or 4; codes 8 or 4; directions 16; latents 16, or 1 to 8: all
                    * coefficients have that many */
     fv_packed_form form;
-    int32_t
-        n_outlier; /* stored exactly: numbers of codes, vectors of D of directions, the exact token
-                        * (0 or 1) of latents */
-    bool borrows;  /* directions or coefficients are in another part */
+    /* Stored exactly: numbers of codes, vectors of D of directions, the exact token (0 or 1) of latents */
+    int32_t n_outlier;
+    bool borrows;     /* directions or coefficients are in another part */
     int32_t row_bits; /* latents: bits of a token's coefficients */
     int32_t n_own;    /* latents: own directions of the request */
     bool coded;       /* latents' keys: the rebuilt keys are held too, in codes */
@@ -83,8 +82,8 @@ typedef struct fv_packed_rows {
      * factors [n_anchor, D / 2]; for other forms token by token, in tiles like keys:
      * [tiles, D / 2, FV_PACKED_TILE] */
     const float *cos, *sin;
-    const uint8_t
-        *group; /* [n] 0: read at full rank, 1: at R2; NULL: all 0. Factors and latents only */
+    /* [n] 0: read at full rank, 1: at R2; NULL: all 0. Factors and latents only */
+    const uint8_t *group;
 } fv_packed_rows;
 
 static inline size_t fv_packed_aligned(size_t bytes) {

@@ -72,7 +72,7 @@ int32_t fv_text_raw_most(const fv_text_rule *r, int32_t n, const fv_text_width *
     return most < n ? (int32_t)most : n;
 }
 
-/* An earlier answer in the prompt has been cut into blocks, and B(i) + B(j) <= B(i + j) + B(16). */
+/* A resumed answer in the prompt has been cut into blocks, and B(i) + B(j) <= B(i + j) + B(16). */
 uint64_t fv_text_codes_most(const fv_text_rule *r, int32_t n_prompt, int32_t n_answer,
                             const fv_text_width *w, bool own) {
     uint64_t codes = fv_text_block_bytes(r, n_prompt, w, own);

@@ -57,8 +57,8 @@ fv_text_held fv_text_hold(const fv_text_rule *r, int32_t n_prompt, int32_t n_ans
 /* The most uncompressed rows that a layer holds at a time, if it gets n in all. */
 int32_t fv_text_raw_most(const fv_text_rule *r, int32_t n, const fv_text_width *w);
 
-/* The most bytes of a layer's codes, for a prompt of at most n_prompt rows, which may contain earlier
- * answers, and n_answer more. */
+/* The most bytes of a layer's codes, for a prompt of at most n_prompt rows, some of which may be a resumed
+ * answer, and n_answer more. */
 uint64_t fv_text_codes_most(const fv_text_rule *r, int32_t n_prompt, int32_t n_answer,
                             const fv_text_width *w, bool own);
 
