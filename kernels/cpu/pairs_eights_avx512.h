@@ -42,7 +42,8 @@ typedef struct eights_tile {
     size_t each;
 } eights_tile;
 
-/* Merges two rows into words, in units of 64 bits that alternate between the rows. */
+/* Turns two rows into words, 64 bits an even and an odd word: *upper gets the even ones of these of both rows in turn,
+ * *lower the odd ones. */
 static ALWAYS_INLINE void eights_merge(__m512i *upper, __m512i *lower) {
     static const uint16_t order[32] = {2,  0,  3,  1,  34, 32, 35, 33, 10, 8,  11,
                                        9,  42, 40, 43, 41, 18, 16, 19, 17, 50, 48,
