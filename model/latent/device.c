@@ -1,4 +1,5 @@
-/* Latent directions on the backend's device, with what errors are measured with. */
+/* Copies latent directions to the backend's device and computes the matrices that measure
+ * errors. */
 #include "model/latent/device.h"
 
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 #include "kernels/latent_project.h"
 #include "kernels/matrices.h"
 
-/* What is made of a layer's directions, and where to. */
+/* One layer's directions on the host, and their destination. */
 typedef struct layer_there {
     const fv_latent_info *info;
     const fv_latent_layer *from;
@@ -21,7 +22,7 @@ static bool in_bf16(const fv_backend *be) { return be->compute == FV_COMPUTE_BF1
 
 static bool on_host(const fv_backend *be) { return be->device == fv_device_host(); }
 
-/* Of a matrix [W, R] as products read it. */
+/* Bytes of a matrix [W, R] as products read it. */
 static size_t bytes_of_columns(const fv_latent_info *i, const fv_backend *be) {
     size_t W = (size_t)i->n_kv * (size_t)i->d_head, n = W * (size_t)i->n_dir;
     return fv_packed_aligned(n * (in_bf16(be) ? sizeof(uint16_t) : sizeof(float)));
@@ -36,7 +37,7 @@ static size_t bytes_of_attention(const fv_latent_info *i) {
     return n.key + n.affine + n.sigma + n.value;
 }
 
-/* Of a layer, on the device. The host has P in bands. */
+/* Device bytes of one layer. On the host P is already in bands. */
 static size_t bytes_of_layer(const fv_latent *l, int32_t layer, const fv_backend *be) {
     const fv_latent_info *i = &l->info;
     size_t columns = bytes_of_columns(i, be), bytes = on_host(be) ? 0 : bytes_of_attention(i);
@@ -62,7 +63,7 @@ static fv_status send_numbers(layer_there *t, const float *from, size_t n, const
     return FV_OK;
 }
 
-/* What attention reads lies in one piece. */
+/* Sends the directions that attention reads, which are contiguous. */
 static fv_status send_directions(layer_there *t) {
     fv_latent_bytes_laid n = fv_latent_laid(t->info);
     char *piece;
@@ -76,7 +77,7 @@ static fv_status send_directions(layer_there *t) {
 
 /* ---- columns ------------------------------------------------------------------------------- */
 
-/* A matrix whose transpose is x [R, W], on the host. */
+/* Sends a matrix whose transpose is x [R, W], on the host. */
 static fv_status send_columns(layer_there *t, fv_matrices *in, const float *x,
                               fv_latent_columns *to) {
     size_t W = (size_t)t->info->n_kv * (size_t)t->info->d_head, R = (size_t)t->info->n_dir;
@@ -96,7 +97,7 @@ static fv_status send_columns(layer_there *t, fv_matrices *in, const float *x,
     return send_numbers(t, bands, W * R, &to->bands);
 }
 
-/* P, which is in bands already. */
+/* Sends P, which is already in bands. */
 static fv_status send_encode(layer_there *t, fv_matrices *in, int k) {
     size_t W = (size_t)t->info->n_kv * (size_t)t->info->d_head, R = (size_t)t->info->n_dir;
     const float *bands = t->from->encode[k];
@@ -141,7 +142,7 @@ static fv_status measure(layer_there *t, fv_matrices *in, int k, float *passed) 
     FV_TRY(fv_matrix_send(in, t->from->decode[k], R, W, &b));
     FV_TRY(fv_matrix_new(in, R, R, &y));
     FV_TRY(fv_latent_project(in->be, &b, &t->to->project[k], y));
-    FV_TRY(fv_matrix_fetch(in, &y, &on_host)); /* all that was sent is there */
+    FV_TRY(fv_matrix_fetch(in, &y, &on_host)); /* waits for everything sent */
     memcpy(passed, on_host, n * sizeof *passed);
     t->to->measure[k].passed = passed;
     return FV_OK;

@@ -1,4 +1,4 @@
-/* Rows into latent directions: see fit.h. */
+/* Fits latent directions to rows (fit.h). */
 #include "model/latent/fit.h"
 
 #include <math.h>
@@ -11,25 +11,26 @@
 #include "model/latent/sketch.h"
 
 enum { TOGETHER = 3072, OWN_LEAST = 32, BINS = 8192, LLOYD_STEPS = 300 };
-/* Of the mean eigenvalue of a part's weights: M^(-1/2) is at most FLOOR^(-1/2) of what it is there. */
+/* Share of a part's mean eigenvalue that is added to each eigenvalue of its weights: bounds
+ * M^(-1/2). */
 static const double FLOOR = 1e-3;
-static const double SPAN = 8; /* deviations that the histogram covers, on each side of 0 */
+static const double SPAN = 8; /* range of the histogram on each side of 0, in deviations */
 
 struct fv_latent_fit {
     fv_latent_info info;
     fv_threads *threads;
     fv_arena arena;
-    int32_t pass, n_row, n_part, own; /* own: directions of a layer's keys or values, r1 */
+    int32_t pass, n_row, n_part, own; /* own: r1, directions of a layer's keys or values */
     double n;                         /* rows of this pass */
     double **mean, **moment;          /* [n_part] of [W], [W, W] */
     fv_latent_sketch *sketch;         /* [n_part] instead of moments, or NULL */
     double **weights;                 /* [n_part] of M [Hkv, D, D], or NULL */
-    double **ahead, **back;           /* [n_part] of Z M^(1/2) and Z M^(-1/2), [own, W] */
+    double **ahead, **back;           /* [n_part] Z M^(1/2) and Z M^(-1/2), [own, W] */
     float *y;                         /* [cap, n_part * own] coefficients of these rows */
     int32_t cap;
-    double **joint;    /* [n_group] of [P, P], P its parts * own: in the end directions */
+    double **joint;    /* [n_group] [P, P] with P = parts * own: moments, in the end directions */
     double **spectrum; /* [n_group] of [P] */
-    double *x;         /* [most of rows * W or P] rows of this call */
+    double *x;         /* [largest of rows * W or P] rows of this call */
     double *t;         /* [cap_t] coefficients of a sketch */
     size_t cap_x, cap_t;
     double *bin; /* [threads, BINS] counts */
@@ -44,7 +45,7 @@ static int32_t n_group(const fv_latent_fit *f) {
     return (f->info.n_layer + f->info.n_group_layer - 1) / f->info.n_group_layer;
 }
 
-/* Parts of group g: [*first, the result). */
+/* Parts of group g: from *first to the returned index. */
 static int32_t parts_of(const fv_latent_fit *f, int32_t g, int32_t *first) {
     int32_t end = 2 * (g + 1) * f->info.n_group_layer;
     *first = 2 * g * f->info.n_group_layer;
@@ -56,7 +57,7 @@ static size_t joint_of(const fv_latent_fit *f, int32_t g) {
     return (size_t)(end - first) * (size_t)f->own;
 }
 
-/* Second moments, or sketches of them. */
+/* Allocates second moments, or sketches of them. */
 static fv_status open_moments(fv_latent_fit *f, size_t moment_bytes) {
     size_t W = width_of(f), n = (size_t)f->n_part;
     size_t s = fv_latent_sketch_size(W, (size_t)f->own);
@@ -141,7 +142,8 @@ fv_status fv_latent_fit_weigh(fv_latent_fit *f, int32_t layer, int kind, const d
 
 enum { GRAIN = 8 }; /* rows of a matrix that a thread takes at a time */
 
-/* The lower triangle of m [n, n] += x_j x_j^T over rows x [n_row, n], each number in their order. */
+/* Adds x_j x_j^T over rows x [n_row, n] to the lower triangle of m [n, n], each number in row
+ * order. */
 typedef struct squares {
     double *m;
     const double *x;
@@ -230,8 +232,8 @@ fv_status fv_latent_fit_rows(fv_latent_fit *f, int32_t layer, int kind, int32_t 
     return FV_OK;
 }
 
-/* z / deviation of rows of group g into the thread's own histogram: counts have the same sum in any
- * order. */
+/* Counts z / deviation for rows of group g in the thread's own histogram: sums of counts do not
+ * depend on their order. */
 typedef struct histogram {
     fv_latent_fit *f;
     int32_t g;
@@ -257,7 +259,7 @@ static void sum_histograms(fv_latent_fit *f) {
         for (size_t i = 0; i < BINS; i++) f->bin[i] += f->bin[(size_t)t * BINS + i];
 }
 
-/* The rows' coefficients on the directions of group g's parts, side by side, into x. */
+/* Copies the rows' coefficients on the directions of group g's parts, side by side, into x. */
 static void gather(fv_latent_fit *f, int32_t g) {
     size_t line = (size_t)f->own * (size_t)f->n_part, P = joint_of(f, g);
     int32_t first;
@@ -290,7 +292,8 @@ static fv_status eigen(double *a, size_t n, double *w) {
     return st;
 }
 
-/* M^(1/2) and M^(-1/2) of weights [Hkv, D, D], every eigenvalue raised by FLOOR of their mean. */
+/* Computes M^(1/2) and M^(-1/2) of weights [Hkv, D, D], with FLOOR times the mean eigenvalue added
+ * to every eigenvalue. */
 static fv_status roots_of(const fv_latent_fit *f, double *m, double *root, double *inverse) {
     size_t D = (size_t)f->info.d_head, n = (size_t)f->info.n_kv;
     double *w, floor = 0;
@@ -327,7 +330,7 @@ static void times_blocks(const fv_latent_fit *f, const double *x, size_t n, cons
         }
 }
 
-/* The covariance C of x, whole. */
+/* Turns the sums of part p into its mean and its whole covariance matrix C. */
 static void covariance(fv_latent_fit *f, int32_t p) {
     size_t W = width_of(f);
     double *mean = f->mean[p], *moment = f->moment[p];
@@ -337,7 +340,7 @@ static void covariance(fv_latent_fit *f, int32_t p) {
             moment[a * W + b] = moment[b * W + a] = moment[a * W + b] / f->n - mean[a] * mean[b];
 }
 
-/* Without weights M = I. */
+/* Roots of a part's weights; without weights M = I. */
 static fv_status part_roots(fv_latent_fit *f, int32_t p, double *root, double *inverse) {
     size_t D = (size_t)f->info.d_head, W = width_of(f);
     if (f->weights[p]) return roots_of(f, f->weights[p], root, inverse);
@@ -350,7 +353,7 @@ static void scale(double *x, size_t n, double by) {
     for (size_t i = 0; i < n; i++) x[i] *= by;
 }
 
-/* Directions z [W, W] of second moments, the first ones first, and the total variance. */
+/* Computes directions z [W, W] from second moments, the largest first, and the total variance. */
 static fv_status eigenvectors(fv_latent_fit *f, int32_t p, const double *root, fv_arena *arena,
                               double **z, double *total) {
     size_t W = width_of(f);
@@ -368,7 +371,7 @@ static fv_status eigenvectors(fv_latent_fit *f, int32_t p, const double *root, f
     return eigen(half, W, w);
 }
 
-/* Those of a sketch, z [own, W]. */
+/* Computes directions z [own, W] from a sketch, and the total variance. */
 static fv_status sketched(fv_latent_fit *f, int32_t p, const double *root, fv_arena *arena,
                           double **z, double *total) {
     size_t W = width_of(f), own = (size_t)f->own;
@@ -390,7 +393,7 @@ static fv_status end_part_in(fv_latent_fit *f, int32_t p, fv_arena *arena) {
     FV_TRY(FV_ARENA_NEW(arena, W * D, inverse));
     FV_TRY(part_roots(f, p, root, inverse));
     FV_TRY((f->sketch ? sketched : eigenvectors)(f, p, root, arena, &z, &total));
-    if (total > 0) { /* each part's is 1 */
+    if (total > 0) { /* scales the part's variance to 1 */
         scale(root, W * D, 1 / sqrt(total));
         scale(inverse, W * D, sqrt(total));
     }
@@ -412,7 +415,7 @@ static fv_status end_group(fv_latent_fit *f, int32_t g) {
     return eigen(f->joint[g], P, f->spectrum[g]);
 }
 
-/* Each matrix on one thread. */
+/* Runs `end` for matrices in parallel, each on one thread. */
 typedef struct matrices {
     fv_latent_fit *f;
     fv_status (*end)(fv_latent_fit *f, int32_t i);
@@ -442,15 +445,15 @@ static fv_status end_all(fv_latent_fit *f, int32_t n,
 
 static double bin_at(int32_t i) { return ((i + 0.5) * 2 / BINS - 1) * SPAN; }
 
-/* In whole steps, as kernels multiply them. */
+/* Rounds to whole steps, as kernels multiply them. */
 static double whole(double x) {
     double at = rint(x / (double)FV_LATENT_UNIT);
     return (at > 127 ? 127 : at < -127 ? -127 : at) * (double)FV_LATENT_UNIT;
 }
 
-/* n levels, each the mean of what is nearest to it (Lloyd 1982), from equal shares of the third root
- * of the density, which is where many levels come to lie (Panter and Dite 1951), and in the end whole
- * steps; their error. */
+/* n levels, each the mean of the values nearest to it (Lloyd 1982). They start at equal shares of
+ * the cube root of the density, to which many levels converge (Panter and Dite 1951), and end
+ * rounded to whole steps. Returns their error. */
 static double lloyd(const double *bin, int32_t n, float *level) {
     double x[1 << FV_LATENT_BITS], total = 0, all = 0, seen = 0, error = 0;
     for (int32_t i = 0; i < BINS; i++) total += cbrt(bin[i]), all += bin[i];

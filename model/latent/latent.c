@@ -1,4 +1,4 @@
-/* latent.bin: read with checks, laid out as kernels read it, and written. */
+/* Reads latent.bin with checks, arranges it for kernels, and writes it. */
 #include "model/latent/latent.h"
 
 #include <math.h>
@@ -128,7 +128,7 @@ fv_latent_bytes_laid fv_latent_laid(const fv_latent_info *i) {
         .value = fv_packed_aligned((W * (R + 1) + FV_PACKED_TILE) * sizeof(float))};
 }
 
-/* P [W, R] of the file into bands; room [W, R]. */
+/* Reorders P [W, R] from the file's order to bands; scratch `room` [W, R]. */
 static void lay_bands(float *encode, size_t W, size_t R, float *room) {
     memcpy(room, encode, W * R * sizeof *room);
     for (size_t c = 0; c < W; c++)
@@ -138,7 +138,7 @@ static void lay_bands(float *encode, size_t W, size_t R, float *room) {
         }
 }
 
-/* a of B = a P^T, as far as f32 goes; 0: there is none. P is in bands. */
+/* Returns a if B = a P^T within f32 precision, 0 if there is no such a. P is in bands. */
 static float along(const float *decode, const float *encode, size_t W, size_t R) {
     double both = 0, square = 0, off = 0, all = 0;
     for (size_t r = 0; r < R; r++)
@@ -158,8 +158,8 @@ static float along(const float *decode, const float *encode, size_t W, size_t R)
     return off <= 1e-10 * all ? (float)a : 0;
 }
 
-/* A layer's directions as attention reads them, at `to`. The file's own of keys become what whole
- * numbers decode to. */
+/* Arranges a layer's directions at `to` as attention reads them. The key directions in the file's
+ * order become those that their integers decode to. */
 static void lay_layer(const fv_latent_info *i, fv_latent_layer *l, float *decode, char *to) {
     size_t R = (size_t)i->n_dir, W = width_of(i), D = (size_t)i->d_head, line = R + 1;
     fv_latent_bytes_laid n = fv_latent_laid(i);
@@ -178,7 +178,7 @@ static void lay_layer(const fv_latent_info *i, fv_latent_layer *l, float *decode
     l->value = value;
 }
 
-/* Levels are whole steps. */
+/* Converts levels to integers; returns false if one is no multiple of FV_LATENT_UNIT. */
 static bool take_levels(const float *x, int8_t *level) {
     for (int i = 0; i < FV_LATENT_LEVELS; i++) {
         float at = x[i] / FV_LATENT_UNIT;
@@ -218,7 +218,7 @@ static fv_status lay(fv_latent *l, float *x) {
             .order = order + (size_t)g * FV_LATENT_BITS * R,
             .level = l->level,
             .error = l->error,
-            /* of each layer's keys, and values, 1 */
+            /* 1 for each layer's keys and 1 for its values */
             .variance = 2.0f * (float)(left < i->n_group_layer ? left : i->n_group_layer)};
         for (int k = 0; k < 2; k++) {
             layer[n].mean[k] = x + fv_latent_layer_at(i, n, k);

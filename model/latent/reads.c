@@ -1,4 +1,4 @@
-/* Queries into weights: see reads.h. */
+/* Accumulates queries into weights (reads.h). */
 #include "model/latent/reads.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 #include "kernels/convert.h"
 
 typedef struct layer_reads {
-    double *gram; /* [H, D, D] W_o^T W_o of a head */
+    double *gram; /* [H, D, D] W_o^T W_o per head */
     double *key;  /* [Hkv, D, D] the lower triangle of the sum */
     double *paid; /* [H] sum of a^2 */
     int64_t n;

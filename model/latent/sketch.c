@@ -1,4 +1,4 @@
-/* Rows into a sketch, and a sketch into directions: see sketch.h. */
+/* Accumulates rows into a sketch, and computes directions from it (sketch.h). */
 #include "model/latent/sketch.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 #include "kernels/factor_rule.h"
 
 enum { SEED = 20, SPARE = 64, GRAIN = 8 };
-/* Shares of the first eigenvalue of B, and of a row's norm, that are rounding. */
+/* Shares of B's first eigenvalue, and of a row's norm, below which values are rounding errors. */
 static const double LEAST = 1e-12, NEW = 1e-10;
 
 size_t fv_latent_sketch_size(size_t W, size_t own) { return own + SPARE < W ? own + SPARE : W; }
@@ -119,7 +119,8 @@ static double dot(const double *a, const double *b, size_t n) {
     return sum;
 }
 
-/* q [s, W] = L Q: Gram-Schmidt, each row twice; one with nothing new becomes zeros. */
+/* Factors q [s, W] into L Q by Gram-Schmidt, each row twice; a row that adds no new direction
+ * becomes zeros. */
 static void orthonormal(double *q, size_t s, size_t W, double *lower) {
     for (size_t i = 0; i < s; i++) {
         double *x = q + i * W, before = sqrt(dot(x, x, W)), norm;
@@ -136,8 +137,8 @@ static void orthonormal(double *q, size_t s, size_t W, double *lower) {
     }
 }
 
-/* Eigenvectors v of B = Y Omega as rows, divided by the roots of their values; those of rounding
- * become zeros. */
+/* Eigenvectors v of B = Y Omega as rows, divided by the roots of their eigenvalues; rows whose
+ * eigenvalue is a rounding error become zeros. */
 static fv_status half_inverse(const fv_latent_sketch *k, fv_arena *arena, double **v) {
     size_t s = k->s, W = k->W;
     double *w, *scratch;
@@ -156,7 +157,7 @@ static fv_status half_inverse(const fv_latent_sketch *k, fv_arena *arena, double
     return FV_OK;
 }
 
-/* L^T B^+ L, its lower triangle: of g = V L, rows divided as above, g^T g. */
+/* Eigenvectors u of L^T B^+ L = g^T g, with g = v L; only its lower triangle is computed. */
 static fv_status ritz(const double *v, const double *lower, size_t s, fv_arena *arena, double **u) {
     double *g, *w, *scratch;
     FV_TRY(FV_ARENA_NEW(arena, s * s, g));
