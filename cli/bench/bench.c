@@ -1,4 +1,4 @@
-/* fovea bench: what a fleet gives its clients, for each policy and each number of clients. */
+/* fovea bench: measures a fleet from its clients' side, for each policy and number of clients. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

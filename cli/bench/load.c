@@ -1,6 +1,6 @@
-/* Many requests at once. A slot is one client: it waits for its time, sends, listens, and in the
- * closed loop goes on with the next request until enough were begun. In the open loop each request
- * has a slot of its own, and its time is known beforehand. */
+/* Sends many requests at once. A slot is one client: it waits for its time, sends and receives, and
+ * in the closed loop continues with the next request until enough have begun. In the open loop each
+ * request has its own slot and a time that is known in advance. */
 #include "cli/bench/load.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ typedef struct slot {
     double due_s, begun_s, first_s, last_s;
     uint32_t n_token;
     fv_samples gaps;
-    bool slow; /* a token came later than a good request's may */
+    bool slow; /* a token came later than allowed for a good request */
 } slot;
 
 struct run {
@@ -32,12 +32,12 @@ struct run {
     slot *slots; /* [n_slot] */
     int32_t n_slot, n_begun, n_over;
     int32_t n_good_begun; /* good answers when the last one began */
-    double begun_s;       /* and when that was */
-    char *prompt;         /* of the request that is being sent */
+    double begun_s;       /* time when the last one began */
+    char *prompt;         /* for the request being sent */
     fv_progress progress;
     uv_timer_t refresh;
     int32_t n_handle; /* timers not yet closed */
-    fv_status status; /* our own failure: nothing more is begun */
+    fv_status status; /* a failure of this process: no more requests begin */
 };
 
 /* ---- one request -------------------------------------------------------------------------- */
@@ -190,7 +190,7 @@ static void wait_ms(slot *s, int64_t ms) { uv_timer_start(&s->timer, on_due, (ui
 
 static void on_closed(uv_handle_t *h) { ((run *)h->loop->data)->n_handle--; }
 
-/* The last request is over. */
+/* Closes the timers after the last request. */
 static void end_timers(run *r) {
     uv_close((uv_handle_t *)&r->refresh, on_closed);
     for (int32_t i = 0; i < r->n_slot; i++) uv_close((uv_handle_t *)&r->slots[i].timer, on_closed);

@@ -39,8 +39,8 @@ static double steady_per_s(const fv_bench_row *row) {
     return row->steady_s > 0 ? row->n_steady / row->steady_s : 0;
 }
 
-/* Clients that wait for their answers keep a fleet busy almost to the end; with a rate, the time
- * after the last request is another load. */
+/* With a closed loop the fleet is busy almost to the end; with a rate, the time after the last
+ * request is not part of the load. */
 static double goodput(const fv_bench_result *r) {
     bool steady = r->rate > 0 && r->row.steady_s > 0;
     return steady ? steady_per_s(&r->row) : per_s(&r->row, r->row.n_good);
@@ -97,7 +97,7 @@ static fv_status print_bytes(FILE *f, const char *first, fv_bench_result *result
     return st;
 }
 
-/* A load generator that has to wait for the machine measures itself. */
+/* Reports the client's own load: a load generator that waits for the machine measures itself. */
 static void print_client(FILE *f, fv_bench_result *r) {
     fv_bench_row *row = &r->row;
     if (row->cpu_s <= 0 || row->lag_s.n == 0) return;

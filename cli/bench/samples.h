@@ -1,7 +1,7 @@
 #ifndef FOVEA_CLI_BENCH_SAMPLES_H
 #define FOVEA_CLI_BENCH_SAMPLES_H
 
-/* SAMPLES of one measured thing, and what a reader wants to know of them. */
+/* SAMPLES of a measurement, and their statistics. */
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -17,13 +17,13 @@ typedef struct fv_samples {
 
 fv_status fv_samples_add(fv_samples *s, double v);
 fv_status fv_samples_append(fv_samples *s, const fv_samples *more);
-void fv_samples_clear(fv_samples *s); /* empty again; keeps its memory */
+void fv_samples_clear(fv_samples *s); /* keeps the memory */
 void fv_samples_free(fv_samples *s);
 
-/* The value that a share q (0..1) of the samples does not exceed; between two samples by a straight
- * line: of 1, 2, 3, 4 the half is 2.5. NAN when there are none. Puts the samples in order. */
+/* The value that a share q (0..1) of the samples does not exceed, interpolated linearly: the 0.5
+ * quantile of 1, 2, 3, 4 is 2.5. NAN without samples. Sorts the samples. */
 double fv_samples_quantile(fv_samples *s, double q);
 
-double fv_samples_mean(const fv_samples *s); /* NAN when there are none */
+double fv_samples_mean(const fv_samples *s); /* NAN without samples */
 
 #endif

@@ -1,7 +1,7 @@
-/* fovea calibrate: items for looking at -> attention of each layer -> how much layers differ ->
- * blocks that may share queries and keys -> calibration.json beside the checkpoint; thresholds of
- * prune=visipruner, the layer of prune=vtw and schedules of prune=fitprune likewise. With --latent
- * the directions of pack=latent instead (latent.c). */
+/* fovea calibrate: runs items -> attention of each layer -> differences between layers -> blocks
+ * that may share queries and keys -> calibration.json beside the checkpoint; also thresholds of
+ * prune=visipruner, the layer of prune=vtw and schedules of prune=fitprune. With --latent the
+ * directions of pack=latent instead (latent.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,15 +77,15 @@ static const char about[] =
 
 typedef struct calibration {
     int32_t n_layer, n_item;
-    bool visual; /* attention to visual tokens alone */
-    double *s;   /* [n_layer, n_layer] divergence, summed up over items */
+    bool visual; /* attention to visual tokens only */
+    double *s;   /* [n_layer, n_layer] divergence, summed over items */
 } calibration;
 
 static double *at(const calibration *c, int32_t a, int32_t b) {
     return &c->s[(size_t)a * (size_t)c->n_layer + (size_t)b];
 }
 
-/* Attention of the prompt's last row, [n_layer, n] mean over heads. */
+/* attention: of the prompt's last row, [n_layer, n], mean over heads. */
 static fv_status on_attention(void *user, const float *attention, int32_t n_layer, int32_t n,
                               int32_t n_visual) {
     calibration *c = user;
@@ -101,7 +101,7 @@ static fv_status on_attention(void *user, const float *attention, int32_t n_laye
     return FV_OK;
 }
 
-/* ---- looking ---------------------------------------------------------------------------- */
+/* ---- running items ---------------------------------------------------------------------- */
 
 static fv_status ask_item(const fv_calibrate *c, const fv_policy *policy, const fv_item *item,
                           fv_image *image, const fv_ask_hooks *hooks) {
@@ -166,10 +166,10 @@ static fv_status look_at_attention(const fv_calibrate *look, calibration *c) {
     return FV_OK;
 }
 
-/* ---- what was found ---------------------------------------------------------------------- */
+/* ---- results ----------------------------------------------------------------------------- */
 
-/* Without --lazy, as many as on a checkpoint that is not calibrated: the bytes are those of
- * map=training_free, and the layers this checkpoint's own. */
+/* Without --lazy, takes as many lazy layers as map=training_free has: the same bytes, but this
+ * checkpoint's own layers. */
 static fv_status choose_epsilon(const calibration *c, const fv_options *o, double *epsilon) {
     int32_t wanted = (int32_t)fv_options_int(o, "lazy"), n = 0;
     fv_policy policy;

@@ -1,7 +1,5 @@
-/* Schedules of prune=fitprune for a checkpoint, one for each possible target: the maximum attention
- * that visual tokens receive in a run that drops none, and the schedules fitted to it
- * (eval/scenes/fit.h).
- */
+/* Fits schedules of prune=fitprune for a checkpoint, one for each possible target, to the maximum
+ * attention that visual tokens receive in a run that drops none (eval/scenes/fit.h). */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +13,7 @@ _Static_assert((int)N_TARGET <= (int)FV_SCHEDULES, "the written file must be rea
 
 typedef struct seen {
     fv_arena arena;
-    int32_t n_layer, item; /* item: the one that is looked at */
+    int32_t n_layer, item; /* item: the one being run */
     fv_fit_prompt *prompt; /* [n_item] */
     float **x, **y;        /* [n_item] of [n_layer, n] */
 } seen;

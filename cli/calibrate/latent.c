@@ -1,5 +1,6 @@
-/* fovea calibrate --latent: directions of pack=latent, from the visual keys and values of training
- * images, which are run three times (model/latent/fit.h) -> latent.bin beside the checkpoint. */
+/* fovea calibrate --latent: fits directions of pack=latent to the visual keys and values of
+ * training images, which are run three times (model/latent/fit.h) -> latent.bin beside the
+ * checkpoint. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,7 +86,7 @@ static fv_latent_info info_of(const fv_calibrate *c) {
                         .n_group_layer = group == 0 || group > t->n_layer ? t->n_layer : group,
                         .n_dir = (int32_t)fv_options_int(c->options, "directions"),
                         .n_item = c->n_item};
-    int32_t most = 2 * t->n_kv * t->d_head; /* of the last group, which may be one layer */
+    int32_t most = 2 * t->n_kv * t->d_head; /* limit of the last group, which may be one layer */
     if (i.n_dir > most) i.n_dir = most;
     snprintf(i.fingerprint, sizeof i.fingerprint, "%s", fv_local_fingerprint(c->local));
     snprintf(i.dtype, sizeof i.dtype, "%s", fv_dtype_name(fv_local_kv_dtype(c->local)));
@@ -120,7 +121,7 @@ static fv_status weigh(const fv_calibrate *c, const fv_calibrate_reads *r, fv_la
     return st;
 }
 
-/* The first pass with whole answers, whose queries say what errors count for. */
+/* Runs the first pass with whole answers, whose queries determine the weights of errors. */
 static fv_status look_weighing(const fv_calibrate *c, const fv_ask_hooks *hooks, const char *what,
                                fv_latent_fit *fit) {
     fv_calibrate_reads *r;

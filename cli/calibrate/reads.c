@@ -1,4 +1,4 @@
-/* Rows of the decoder, layer by layer, into weights: see reads.h. */
+/* Feeds rows of the decoder, layer by layer, to the weights; see reads.h. */
 #include "cli/calibrate/reads.h"
 
 #include <stdlib.h>
@@ -12,10 +12,10 @@ struct fv_calibrate_reads {
     fv_engine *engine;
     fv_latent_reads *reads;
     fv_rope rope[2]; /* [fv_text_rope] */
-    fv_arena arena;  /* of one layer of one pass */
+    fv_arena arena;  /* for one layer of one pass */
 };
 
-/* Row `row` of a matrix on the device, as F32 on the host. */
+/* Copies row `row` of a matrix on the device to the host, as F32. */
 static fv_status bring(fv_calibrate_reads *r, fv_tensor m, int32_t row, float **out) {
     fv_device *dev = r->engine->be.device;
     size_t n = (size_t)m.cols;
@@ -29,7 +29,7 @@ static fv_status bring(fv_calibrate_reads *r, fv_tensor m, int32_t row, float **
     return FV_OK;
 }
 
-/* The layer's visual tokens. */
+/* Copies the layer's visual tokens to the host. */
 static fv_status bring_tokens(fv_calibrate_reads *r, const fv_kv *kv, int32_t l,
                               fv_latent_query *q) {
     const fv_text_config *t = fv_decoder_config(r->engine->dec);
@@ -57,14 +57,14 @@ static fv_status bring_tokens(fv_calibrate_reads *r, const fv_kv *kv, int32_t l,
     return FV_OK;
 }
 
-/* Tokens ahead of a row's window; positions ascend. */
+/* Number of tokens before a row's window; positions ascend. */
 static int32_t unseen(const fv_attn_seq *seq, const int32_t *pos, int32_t n, int32_t row) {
     int32_t j = 0;
     while (seq->window_from && j < n && pos[j] < seq->window_from[row]) j++;
     return j;
 }
 
-/* Row `back` from the end of sequence b. */
+/* Adds row `back` from the end of sequence b. */
 static fv_status add_row(fv_calibrate_reads *r, const fv_forward_batch *pass, int32_t l,
                          const fv_attn_args *a, int32_t b, int32_t back, fv_latent_query *q) {
     const fv_attn_seq *seq = &a->seqs[b];
@@ -82,7 +82,7 @@ static fv_status add_row(fv_calibrate_reads *r, const fv_forward_batch *pass, in
     return FV_OK;
 }
 
-/* Rows after which a token is chosen are the wanted ones; visual tokens are all before them. */
+/* The wanted rows are those after which a token is sampled; all visual tokens are before them. */
 static fv_status on_layer(void *user, const fv_forward_batch *pass, int32_t l,
                           const fv_attn_args *attn) {
     fv_calibrate_reads *r = user;

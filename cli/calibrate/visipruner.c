@@ -1,6 +1,7 @@
-/* Thresholds of prune=visipruner for a checkpoint: what image tokens mean to the prompt's last row,
- * measured twice. First with VisiPruner's masks and no filter, for the cosine of the test and the
- * norm of rows that stay; then with that filter, for the cosine of the exit. */
+/* Chooses thresholds of prune=visipruner for a checkpoint, from the influence of image tokens on
+ * the prompt's last row, measured twice: first with VisiPruner's masks and no filter, for the
+ * cosine of the test and the norm of rows that stay; then with that filter, for the cosine of the
+ * exit. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +12,7 @@ enum { EXIT_COUNT = 2 };
 
 typedef struct seen {
     fv_arena arena;
-    int32_t n_item, n_layer, item; /* item: the one that is looked at */
+    int32_t n_item, n_layer, item; /* item: the one being run */
     float *least;                  /* [n_item, n_layer] */
     float **l2;                    /* [n_item, n_layer] of [rows] */
     int32_t *rows;                 /* [n_item, n_layer] */
@@ -51,7 +52,7 @@ static fv_status on_ablation(void *user, int32_t layer, const float *l2, const f
     return FV_OK;
 }
 
-/* Whether the network is deep enough for a layer to decide in. */
+/* Returns whether the network has layers after which the method can drop tokens. */
 static fv_status has_layers(const fv_calibrate *c, bool *out) {
     fv_policy policy;
     fv_plan plan;
@@ -72,7 +73,7 @@ static fv_status look(const fv_calibrate *c, const char *policy, const char *wha
 
 typedef struct found {
     double cos, l2, exit_cos;
-    double filter, exit, kept, rows; /* means: layers, rows that stay, and of how many */
+    double filter, exit, kept, rows; /* means: layers, rows that stay, and all rows */
 } found;
 
 static fv_status choose_l2(const fv_calibrate *c, seen *s, found *f) {
@@ -106,8 +107,7 @@ static fv_status choose_filter(const fv_calibrate *c, seen *s, found *f) {
 
 /* ---- the exit ---------------------------------------------------------------------------- */
 
-/* Layers up to the filter do not count; where no row stayed there is nothing to look at, and none
- * matters. */
+/* Ignores layers up to the filter. An item without remaining rows has none to measure. */
 static void after_filter(const seen *first, seen *s, found *f) {
     int32_t items = 0, kept = 0;
     for (int32_t i = 0; i < s->n_item; i++) {
@@ -140,7 +140,7 @@ out:
     return st;
 }
 
-/* ---- what was found ---------------------------------------------------------------------- */
+/* ---- results ----------------------------------------------------------------------------- */
 
 static fv_status write_found(const fv_calibrate *c, const found *f) {
     json_t *json =

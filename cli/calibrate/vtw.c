@@ -1,7 +1,7 @@
-/* The layer of prune=vtw for a checkpoint (Visual Tokens Withdrawal, arXiv 2405.05803): from a
- * shallow layer on, the first k for which
+/* Chooses the layer of prune=vtw for a checkpoint (Visual Tokens Withdrawal, arXiv 2405.05803):
+ * from a shallow layer on, the first k with
  *     mean over items of KL(p | p_k) <= eta
- * p the distribution after the last prompt token, p_k the same when every visual token is dropped
+ * p: the distribution after the last prompt token; p_k: the same if every visual token is dropped
  * before layer k. The authors search from layer 5 of 32 on, with 20 items. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,10 +13,10 @@
 enum { ITEMS_MOST = 20, FIRST_OF_32 = 5 };
 
 typedef struct seen {
-    int32_t n_item, item, n_vocab; /* item: of the next distribution */
+    int32_t n_item, item, n_vocab; /* item: index of the next distribution */
     float *full;                   /* [n_item, n_vocab] */
-    bool first;                    /* these are being written */
-    double sum;                    /* of divergences from them */
+    bool first;                    /* `full` is being written */
+    double sum;                    /* of divergences from `full` */
 } seen;
 
 static fv_status on_logits(void *user, const float *logits, int32_t n_vocab) {
@@ -36,8 +36,7 @@ static fv_status look(const fv_calibrate *c, const char *policy, const char *wha
     return fv_calibrate_look(c, policy, &hooks, what);
 }
 
-/* kl[k] of the layers that were tried, the first of them and the one that was found; n_layer: none
- * was. */
+/* kl[k] of the layers tried, the first of them, and the layer found; n_layer: none found. */
 typedef struct found {
     int32_t from, layer;
     double kl[FV_PLAN_MAX_LAYERS];

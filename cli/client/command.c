@@ -1,4 +1,4 @@
-/* How commands begin and end. */
+/* Starts and ends commands. */
 #include <stdio.h>
 
 #include "cli/client/command.h"

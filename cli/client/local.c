@@ -1,14 +1,14 @@
-/* Both workers' parts in one process: opened, and closed again. */
+/* Opens and closes both workers' parts in one process. */
 #include "cli/client/local_internal.h"
 
 #include <stdlib.h>
 
-/* Of images and their rows: some 300 images of 144 pixels, or 7 of 336 at 4096 columns. */
+/* Limit for encoded images: some 300 images of 144 pixels, or 7 of 336 at 4096 columns. */
 static const size_t IMAGES_BYTES = (size_t)64 << 20;
 
 /* ---- opening --------------------------------------------------------------------------- */
 
-/* Both sides' KV memory, the way from one to the other, and who answers there. */
+/* Opens both sides' KV pools, the transport between them, and the scheduler. */
 static fv_status open_sides(fv_local *l) {
     const fv_engine *e = &l->engine;
     const fv_text_config *text = &fv_checkpoint_config(e->ck)->text;

@@ -1,4 +1,4 @@
-/* Requests from text and images to tokens, in this process: prefill jobs
+/* Runs requests in this process, from text and images to tokens: prefill jobs
  * (prefill-worker/job/job.h), a hand-off in memory, the decode worker's scheduler.
  *
  *   begin -> WAITING --up to FV_LOCAL_TOGETHER at a time--> prefill -> DECODING -> OVER -> over()
@@ -22,13 +22,13 @@ struct fv_local_run {
     enum { WAITING, DECODING, OVER } state;
     fv_report report;
     double begin_s;
-    fv_chat_turn turn[2];           /* of a question */
+    fv_chat_turn turn[2];           /* for a plain question */
     float *attention;               /* [n_layer, prompt tokens] in the arena, if requested */
     float mass[FV_PLAN_MAX_LAYERS]; /* attention to visual tokens, if requested */
     fv_prefill_job job;
     fv_arena arena;
-    fv_status status; /* what ended it, */
-    char text[512];   /* and why */
+    fv_status status; /* status that ended it, */
+    char text[512];   /* and its message */
 };
 
 typedef fv_local_run run;
@@ -111,7 +111,7 @@ static fv_status open_job(run *r) {
     return fv_prefill_job_prepare(&r->job);
 }
 
-/* The prefill runs the last token again by itself where all that tokens after it see is packed. */
+/* The prefill itself runs the last token again if all KV that it sees is packed. */
 static fv_status plan_rerun(run *r) {
     const fv_plan *plan = &r->job.plan;
     const fv_prompt *prompt = &r->job.prompt;
@@ -153,7 +153,7 @@ static fv_status show_prefilled(run *r) {
     return h->visual_mass ? h->visual_mass(h->user, r->mass, n_layer_of(r)) : FV_OK;
 }
 
-/* A token was chosen from `logits`: records and shows it. */
+/* Records and shows a token sampled from `logits`. */
 static fv_status note_token(run *r, const float *logits, uint64_t digest, const fv_sampled *token,
                             const char *text, size_t n_text) {
     const fv_ask_hooks *h = &r->hooks;
@@ -165,7 +165,7 @@ static fv_status note_token(run *r, const float *logits, uint64_t digest, const 
     return n_text && h->text ? h->text(h->user, text, n_text) : FV_OK;
 }
 
-/* What was prefilled leaves that side and arrives on the other. */
+/* Hands off the prefilled KV to the decode side. */
 static fv_status send(run *r, const fv_first_token *first) {
     fv_export_request req = fv_prefill_job_export(&r->job);
     fv_export *ship;
@@ -198,7 +198,7 @@ static fv_status hand_off(run *r) {
     return FV_OK;
 }
 
-/* The first token is the prefill side's, unless requested otherwise; the others come from
+/* The prefill side computes the first token, unless first_held is set; the others are computed from
  * the KV that the decode side received. */
 static fv_status begin_answer(run *r, const float *logits) {
     fv_prefill_job *j = &r->job;
@@ -216,7 +216,7 @@ static fv_status begin_answer(run *r, const float *logits) {
     return FV_OK;
 }
 
-/* Prompts of n requests in one batch. */
+/* Prefills the prompts of n requests in one batch. */
 static fv_status prefill(fv_local *l, run *const *who, int32_t n) {
     fv_prefill_job *job[FV_LOCAL_TOGETHER];
     fv_prefill_options opt = {.chunk = l->opt.chunk};
@@ -227,7 +227,7 @@ static fv_status prefill(fv_local *l, run *const *who, int32_t n) {
     return fv_prefill_jobs_run(job, n, &opt, l->logits);
 }
 
-/* A batch that fails loses all that were in it. */
+/* If a batch fails, all its requests fail. */
 static void prefill_some(fv_local *l, run *const *who, int32_t n) {
     int32_t vocab = fv_checkpoint_config(l->engine.ck)->text.vocab;
     fv_status st = prefill(l, who, n);
@@ -270,7 +270,7 @@ static void on_answered(fv_answer *x, fv_status st, const fv_answer_report *a) {
 
 const fv_scheduler_hooks fv_local_scheduler_hooks = {.token = on_token, .over = on_answered};
 
-/* Its new tokens run on what is held, in the batch of all answers. */
+/* Continues a conversation: its new tokens run in the batch of all answers. */
 static fv_status go_on(run *r) {
     r->answer.follows = true;
     r->answer.prompt = form_of(r);
@@ -328,7 +328,7 @@ static void fill_report(run *r) {
     out->s_prefill = j->s_prefill;
 }
 
-/* Logits that are not finite: says which tensor is to blame, when one is. */
+/* Names the damaged tensor, if there is one, when logits are not finite. */
 static fv_status explain_nonfinite(const fv_local *l, fv_status st) {
     const char *name = fv_checkpoint_find_nonfinite(l->engine.ck);
     if (!name) return st;
@@ -338,7 +338,7 @@ static fv_status explain_nonfinite(const fv_local *l, fv_status st) {
                    name, fv_checkpoint_dir(l->engine.ck));
 }
 
-/* ---- several at a time ----------------------------------------------------------------- */
+/* ---- several requests at a time -------------------------------------------------------- */
 
 fv_status fv_local_begin(fv_local *l, const fv_ask *ask, const fv_ask_hooks *hooks,
                          fv_local_over over, void *user) {
@@ -375,7 +375,7 @@ fv_status fv_local_begin(fv_local *l, const fv_ask *ask, const fv_ask_hooks *hoo
     return st;
 }
 
-/* Removes the run before its callback, so that another may begin there. */
+/* Removes the run before its callback, so that another can begin there. */
 static void end(fv_local *l, int32_t at) {
     run *r = l->runs[at];
     l->n_run--;
@@ -407,7 +407,7 @@ void fv_local_drop(fv_local *l) {
     while (l->n_run > 0) run_free(l->runs[--l->n_run]);
 }
 
-/* ---- one that is waited for -------------------------------------------------------------- */
+/* ---- one request at a time --------------------------------------------------------------- */
 
 typedef struct outcome {
     bool over;

@@ -1,4 +1,4 @@
-/* Files and standard output, with the errors that stdio keeps to itself. Any thread. */
+/* Files and standard output, with the errors that stdio hides. Any thread. */
 #include "cli/client/output.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ fv_status fv_output_check(const char *path) {
     struct stat sb;
     if (!path) return FV_OK;
     bool there = stat(path, &sb) == 0;
-    if (there && S_ISFIFO(sb.st_mode)) return FV_OK; /* the reader would see its end */
+    if (there && S_ISFIFO(sb.st_mode)) return FV_OK; /* opening it would end it for the reader */
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
     if (fd < 0) return cannot_write(path, errno);
     close(fd);

@@ -1,4 +1,4 @@
-/* The bar: one line, written over and over. */
+/* A progress bar: one line that is overwritten. */
 #include "cli/client/progress.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #ifndef FOVEA_CLI_CLIENT_PROGRESS_H
 #define FOVEA_CLI_CLIENT_PROGRESS_H
 
-/* PROGRESS of work that takes more than two seconds: a bar on stderr, when that is a terminal. */
+/* PROGRESS of work that takes more than two seconds: a bar on stderr if that is a terminal. */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -13,8 +13,8 @@ typedef struct fv_progress {
 
 void fv_progress_begin(fv_progress *p);
 
-/* "[####......] 37/100 <note>", in place of the previous line. */
+/* Shows "[####......] 37/100 <note>" in place of the previous line. */
 void fv_progress_show(fv_progress *p, int64_t done, int64_t total, const char *note);
-void fv_progress_end(fv_progress *p); /* takes the bar away */
+void fv_progress_end(fv_progress *p); /* removes the bar */
 
 #endif

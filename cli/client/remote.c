@@ -1,4 +1,4 @@
-/* The client: a loop and a bridge of its own, a channel, and calls that are waited for. */
+/* The client: its own loop and bridge, channels, and calls. */
 #include "cli/client/remote.h"
 
 #include <assert.h>
@@ -13,24 +13,25 @@
 
 enum {
     SHORT_MS = 10000,
-    /* A router takes so many calls on one connection, and gRPC makes the others wait here, where
-     * neither side would count that time: many requests at once have several. */
+    /* Calls that a router accepts on one connection. gRPC makes further calls wait in the client,
+     * where neither side would count the time, so many requests use several connections. */
     CALLS_PER_CHANNEL = 100,
     CHANNELS_MAX = 128,
     KEY_MAX = 8192, /* characters of an API key or a JWT */
 };
 
 typedef struct connection {
-    fv_rpc_channel *channel; /* NULL: not yet needed */
-    int32_t n_call;          /* requests that run on it */
+    fv_rpc_channel *channel; /* NULL: not needed yet */
+    int32_t n_call;          /* running requests */
 } connection;
 
 struct fv_remote {
     uv_loop_t loop;
     fv_bridge *bridge;
     fv_tls *tls;                      /* NULL: plain text */
-    char name[256];                   /* in the server's certificate; "": the target's host */
-    char authorization[KEY_MAX + 16]; /* "Bearer KEY"; "": none */
+    char name[256];                   /* expected in the server's certificate; "": the target's
+                                       * host */
+    char authorization[KEY_MAX + 16]; /* "Bearer KEY"; "": no key */
     connection connections[CHANNELS_MAX];
     char target[256];
     char *model; /* owned */
@@ -71,7 +72,7 @@ static fv_status read_key(fv_remote *r, const char *path) {
     return FV_OK;
 }
 
-/* What goes along with a call: the key, if there is one. */
+/* Metadata of a call: the key, if there is one. */
 static fv_rpc_metadata metadata_of(const fv_remote *r) {
     return (fv_rpc_metadata){"authorization", r->authorization};
 }
@@ -131,7 +132,7 @@ void fv_remote_close(fv_remote *r) {
 
 uv_loop_t *fv_remote_loop(fv_remote *r) { return &r->loop; }
 
-/* ---- questions with one answer ---------------------------------------------------------- */
+/* ---- unary calls ------------------------------------------------------------------------ */
 
 typedef struct question {
     fv_remote *r;
@@ -142,7 +143,7 @@ typedef struct question {
     bool over;
 } question;
 
-/* Whether gRPC says of itself that a connection ended, one way or another. */
+/* Returns whether this is one of gRPC's messages for a connection that ended. */
 static bool connection_ended(const char *text) {
     static const char *const words[] = {"GOAWAY received", "Socket closed",        "recvmsg:",
                                         "sendmsg:",        "Cancelling all calls", FV_RPC_DROPPED};
@@ -151,8 +152,8 @@ static bool connection_ended(const char *text) {
     return false;
 }
 
-/* "127.0.0.1:8000: UNAVAILABLE: there is no ..."; gRPC's own messages for a connection that failed
- * or ended do not help a user. */
+/* Error message "127.0.0.1:8000: UNAVAILABLE: there is no ..."; gRPC's own messages for failed or
+ * ended connections do not help a user. */
 static fv_status said(const fv_remote *r, const fv_rpc_end *end) {
     static const char no_connection[] = "failed to connect to all addresses";
     char who[320];
@@ -195,7 +196,7 @@ static void take_model(const ProtobufCMessage *m, void *user) {
     snprintf(out->fingerprint, sizeof out->fingerprint, "%s", model->fingerprint);
     out->keep_ms_max = model->limits ? model->limits->keep_ms_max : 0;
     out->n_kv = (int32_t)model->n_kv;
-    /* What is not known here cannot be drawn, and that is said then. */
+    /* an unknown layout cannot be drawn; drawing reports that */
     if (fv_layout_from_message(model->image_layout, &out->layout) != FV_OK)
         out->layout = (fv_layout_config){0};
 }
@@ -240,7 +241,7 @@ fv_status fv_remote_fleet(fv_remote *r, fv_fleet_count *out) {
     return FV_OK;
 }
 
-/* ---- requests that are answered as they go on --------------------------------------------- */
+/* ---- streaming calls ---------------------------------------------------------------------- */
 
 typedef struct generation {
     fv_remote *r;
@@ -249,7 +250,7 @@ typedef struct generation {
     void *user;
     uint32_t n_token;
     bool finished;
-    fv_status failed; /* what the events made of a message: no failure of the fleet's */
+    fv_status failed; /* status from the events' callbacks, not a failure of the fleet */
     char why[1024];
 } generation;
 
@@ -298,7 +299,7 @@ static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     free(g);
 }
 
-/* The first one that has room; the last one has room for all. */
+/* Chooses the first connection with space; the last one takes any number. */
 static fv_status choose_connection(fv_remote *r, connection **out) {
     connection *c = r->connections, *last = c + CHANNELS_MAX - 1;
     while (c < last && c->n_call >= CALLS_PER_CHANNEL) c++;

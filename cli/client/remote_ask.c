@@ -1,5 +1,4 @@
-/* One request over the network that is waited for: what comes becomes the hooks that the
- * one-process path has. */
+/* Runs one request over the network to its end, and calls the hooks of the one-process path. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* A report as a fleet sends it -> the report that the one-process path makes. Counts that would not
- * fit are a broken message. Pure function. */
+/* Converts a fleet's report to the report of the one-process path. Counts that do not fit make the
+ * message invalid. Pure function. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 typedef Fovea__Inference__V1__Report report_message;
 
-/* The report borrows the name, so it must be one that stays. */
+/* A static copy of the transport's name: the report borrows it. */
 static const char *transport_name(const Fovea__Inference__V1__Transfer *t) {
     static const char *const names[] = {"grpc", "inproc", "nccl"};
     for (size_t i = 0; t && i < sizeof names / sizeof names[0]; i++)
@@ -25,7 +25,7 @@ static fv_finish finish_of(Fovea__Inference__V1__FinishReason reason) {
     }
 }
 
-/* FV_N_STAGE when there is no such stage: a note of the router, or of a newer fleet. */
+/* FV_N_STAGE for an unknown stage: a note of the router, or of a newer fleet. */
 static int stage_of(const char *name) {
     int s = 0;
     while (s < FV_N_STAGE && strcmp(name, fv_stage_name((fv_stage)s)) != 0) s++;

@@ -139,7 +139,7 @@ json_t *fv_report_json(const fv_report_source *source, const fv_report *r) {
     return json;
 }
 
-/* "layer 3", "layers 0-11"; `last` is one of them. */
+/* Prints "layer 3" or "layers 0-11", the last one included. */
 static void print_layers(FILE *f, int32_t first, int32_t last) {
     if (first == last)
         fprintf(f, "layer %d", first);
@@ -147,7 +147,7 @@ static void print_layers(FILE *f, int32_t first, int32_t last) {
         fprintf(f, "layers %d-%d", first, last);
 }
 
-/* Layers with the same number together, as "layers 0-15: 576, layers 16-31: 0". */
+/* Groups layers with the same number: "layers 0-15: 576, layers 16-31: 0". */
 static void print_each(FILE *f, const int32_t *number, int32_t n_layer) {
     for (int32_t l = 0, end; l < n_layer; l = end) {
         for (end = l + 1; end < n_layer && number[end] == number[l]; end++) {
@@ -159,8 +159,8 @@ static void print_each(FILE *f, const int32_t *number, int32_t n_layer) {
     fputc('\n', f);
 }
 
-/* What a layer processed may leave its KV at once, by `select`, and what it holds is held by each
- * KV head for itself. */
+/* Prints tokens processed and held separately: `select` may drop entries of a layer that processed
+ * them, and each KV head holds its own. */
 static void print_visual(FILE *f, const fv_report *r) {
     if (r->n_visual == 0) return;
     fputs("visual   tokens processed: ", f);
@@ -180,7 +180,7 @@ static void print_tokens(FILE *f, const fv_report *r) {
             r->n_generated, fv_finish_name(r->finish));
 }
 
-/* "mapped   to 12 layers: prune.layer=2/32+ is 2, as published; prune.stride=7/32 is 3, in
+/* Prints "mapped to 12 layers: prune.layer=2/32+ is 2, as published; prune.stride=7/32 is 3, in
  * proportion". */
 static void print_mapped(FILE *f, const fv_report *r) {
     static const char *const words[][2] = {{"published", "as published"},
@@ -198,8 +198,8 @@ static void print_mapped(FILE *f, const fv_report *r) {
     if (r->n_mapped) fputc('\n', f);
 }
 
-/* "prune kept 37.0 % of 18432 KV entries in 29 of 32 layers". A stage that takes none says where it
- * acts. */
+/* Prints "prune kept 37.0 % of 18432 KV entries in 29 of 32 layers"; for a stage that drops none,
+ * only the layers. */
 static void print_stages(FILE *f, const fv_report *r) {
     const char *lead = "stages   ";
     for (int s = 0; s < FV_N_STAGE; s++) {
@@ -219,7 +219,7 @@ static bool same_ranks(const fv_packed_layer *a, const fv_packed_layer *b) {
     if (a->code != b->code || a->merged != b->merged || a->row_bits != b->row_bits ||
         a->n_own != b->n_own || a->code_keys != b->code_keys)
         return false;
-    if (a->code) return true; /* also where keys are another layer's */
+    if (a->code) return true; /* even if the keys belong to another layer */
     return a->rank[0] == b->rank[0] && a->rank[1] == b->rank[1];
 }
 
@@ -227,7 +227,7 @@ static bool same_text(const fv_packed_layer *a, const fv_packed_layer *b) {
     return a->rank_text == b->rank_text && a->code_text == b->code_text;
 }
 
-/* Layers of the same rank, or of codes, together, with the largest of their errors. */
+/* Groups layers of the same rank or of codes, with their largest error. */
 static void print_text(FILE *f, const fv_pack_report *p, const char *lead) {
     for (int32_t l = 0, end; l < p->n_layer; l = end) {
         float error = 0;
@@ -245,10 +245,10 @@ static void print_text(FILE *f, const fv_pack_report *p, const char *lead) {
     }
 }
 
-/* The unit of every number of bytes that is printed. */
+/* All printed numbers of bytes are in KiB. */
 static double kib(size_t bytes) { return (double)bytes / 1024; }
 
-/* Layers of the same ranks, of codes, or merged, together, with the largest of their errors. */
+/* Groups layers of the same ranks, of codes, or merged, with their largest errors. */
 static void print_packed(FILE *f, const fv_pack_report *p) {
     const char *lead = "packed   ";
     if (p->bytes == 0) return;

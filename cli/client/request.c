@@ -1,4 +1,4 @@
-/* Options -> engine and request. */
+/* Makes an engine and a request from options. */
 #include "cli/client/request.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "kernels/backends/open.h"
 #include "video/as_images.h"
 
-static const char mark[] = "<image>"; /* an image's place in a question */
+static const char mark[] = "<image>"; /* placeholder of an image in a question */
 
 static void show_quantizing(void *bar, int32_t done, int32_t n) {
     fv_progress_show(bar, done, n, "weights quantized");
@@ -45,7 +45,8 @@ fv_status fv_request_engine(const fv_options *o, int32_t at_once, fv_local **out
     return st;
 }
 
-/* Standard input is one image however often it is named, as with --overlay. */
+/* Reads standard input once: it is the same image however often it is named, for example with
+ * --overlay. */
 static fv_status read_standard_input(size_t most, char **data, size_t *n) {
     static char *kept;
     static size_t n_kept;
@@ -200,7 +201,7 @@ fv_status fv_request_parts(const char *question, int32_t n_image, const fv_reque
     return FV_OK;
 }
 
-/* A video's frames and their times, which are copied. */
+/* Copies a video's number of frames and their times. */
 static fv_status keep_times(const fv_request_frames *v, fv_arena *arena, fv_layout_clip *out) {
     double *seconds;
     FV_TRY(FV_ARENA_NEW(arena, v->video.n, seconds));

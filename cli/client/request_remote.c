@@ -1,4 +1,4 @@
-/* Options -> a request over the network. Images go as the files they are: the prefill worker
+/* Makes a request to a fleet from options. Image files are sent as they are: the prefill worker
  * decodes them. */
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@ typedef Fovea__Inference__V1__GenerateRequest request_message;
 typedef Fovea__Inference__V1__Image image_message;
 typedef Fovea__Inference__V1__Sampling sampling_message;
 
-/* Takes data, malloc's, into the arena. */
+/* Moves data, from malloc, into the arena. */
 static fv_status keep_image(void *data, size_t n, fv_arena *a, image_message **out) {
     image_message *m = NULL;
     void *kept = NULL;
@@ -56,7 +56,7 @@ static fv_status read_images(const fv_options *o, const fv_request_frames *v, fv
     fovea__inference__v1__video__init(m);
     m->n_frames = (uint32_t)video->n;
     m->fps = v->fps;
-    m->seconds = video->seconds; /* kept with the session */
+    m->seconds = video->seconds; /* owned by the session */
     m->n_seconds = (size_t)video->n;
     out->videos[0] = m;
     out->n_videos = 1;

@@ -1,5 +1,5 @@
-/* A conversation on the client's side: the questions and answers so far, and the id under
- * which the fleet keeps it. */
+/* A conversation on the client's side: the questions and answers so far, and the handle under which
+ * the fleet keeps it. */
 #include "cli/client/session.h"
 
 #include <ctype.h>
@@ -24,25 +24,25 @@ typedef struct line {
 } line;
 
 struct fv_session {
-    fv_arena arena; /* requests, and what was said */
+    fv_arena arena; /* memory of requests and turns */
     fv_remote *remote;
     fv_remote_model model;
-    request_message base; /* all but prompt, and what is kept */
+    request_message base; /* the request without its prompt and conversation */
     const fv_options *options;
-    fv_request_frames video; /* times; the frames are in `base` */
+    fv_request_frames video; /* times; the frames' images are in `base` */
     bool raw;
     char *chat; /* template: its name or its text, or "" */
     int32_t n_line;
     size_t cap_line;
-    line *lines; /* turns in their order */
+    line *lines; /* turns in order */
     fv_remote_outcome last;
-    /* the answer that is coming */
+    /* the answer being received */
     const fv_ask_hooks *hooks;
     char *said;
     size_t n_said, cap_said;
 };
 
-/* ---- what was said ---------------------------------------------------------------------- */
+/* ---- turns ------------------------------------------------------------------------------ */
 
 static fv_status add_line(fv_session *t, const char *role, const char *text) {
     FV_TRY(fv_grow(&t->lines, &t->cap_line, (size_t)t->n_line + 1, sizeof *t->lines));
@@ -67,12 +67,12 @@ static fv_status hear_kept(void *user, const fv_kept_map *kept, const fv_layout_
     fv_session *t = user;
     const fv_ask_hooks *h = t->hooks;
     fv_kept_map mine = *kept;
-    (void)layout; /* the model's, as is n_kv */
+    (void)layout; /* like n_kv, the model's */
     mine.n_kv = t->model.n_kv;
     return h->kept(h->user, &mine, &t->model.layout);
 }
 
-/* Templates write the space in front of an answer themselves. */
+/* Records the answer without leading space, which templates write themselves. */
 static fv_status note_answer(fv_session *t) {
     char *text;
     size_t skip = 0;
@@ -99,7 +99,7 @@ static uint32_t images_at(const fv_session *t, int32_t i) {
     return first && strcmp(t->lines[i].role, "user") == 0 ? (uint32_t)t->base.n_images : 0;
 }
 
-/* The question's text and images as parts, in place of `text` and `n_images`. */
+/* Puts the question's text and images into parts, instead of `text` and `n_images`. */
 static fv_status inline_images(fv_session *t, turn_message *turn) {
     static Fovea__Inference__V1__NextImage image = FOVEA__INFERENCE__V1__NEXT_IMAGE__INIT;
     static Fovea__Inference__V1__NextVideo video = FOVEA__INFERENCE__V1__NEXT_VIDEO__INIT;
@@ -147,7 +147,7 @@ static fv_status make_chat(fv_session *t, int32_t from, prompt_message *p) {
     return FV_OK;
 }
 
-/* The request whose prompt is all lines from this one on. */
+/* Makes a request whose prompt is all lines from `from` on. */
 static fv_status make_request(fv_session *t, int32_t from, bool more, request_message *out) {
     uint32_t max = t->model.keep_ms_max;
     *out = t->base;
@@ -165,7 +165,7 @@ static fv_status ask(fv_session *t, const request_message *request, fv_report *r
     return fv_remote_ask(t->remote, request, &hooks, &t->last, report);
 }
 
-/* Goes on where the conversation is kept. FV_ENOTFOUND: it is not. */
+/* Continues the kept conversation. FV_ENOTFOUND: it is not kept. */
 static fv_status ask_on(fv_session *t, bool more, fv_report *report) {
     request_message request;
     uint8_t name[sizeof t->last.conversation];

@@ -21,13 +21,13 @@ typedef struct fv_table {
 void fv_table_init(fv_table *t, int32_t n_col);
 void fv_table_fini(fv_table *t);
 
-/* The next cell, of the next row when this one is full. Failures are reported by print. */
+/* Adds the next cell, in the next row if this one is full. fv_table_print reports failures. */
 void fv_table_cell(fv_table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* "-" where there is no number (NAN). */
+/* "-" for NAN */
 void fv_table_number(fv_table *t, double v, int32_t digits);
 
-/* FV_ENOMEM: some cell did not fit into memory, and nothing is printed. */
+/* FV_ENOMEM: a cell did not fit into memory; nothing is printed. */
 fv_status fv_table_print(FILE *f, const fv_table *t);
 
 #endif

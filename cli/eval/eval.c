@@ -1,4 +1,4 @@
-/* fovea eval: the evaluation under any number of policies, here or over a fleet. */
+/* fovea eval: runs the evaluation under any number of policies, in this process or on a fleet. */
 #include <stdio.h>
 #include <string.h>
 
@@ -77,26 +77,26 @@ static const char about[] =
 typedef struct eval {
     const fv_options *o;
     fv_policy policy[POLICIES_MAX];
-    char text[POLICIES_MAX][FV_POLICY_TEXT_MAX]; /* with every parameter; "exact" */
-    const char *policies[POLICIES_MAX];          /* of text */
-    const char *name[POLICIES_MAX];              /* as they were given */
-    bool kept;                                   /* dialogs are, where that can be */
+    char text[POLICIES_MAX][FV_POLICY_TEXT_MAX]; /* with all parameters; "exact" */
+    const char *policies[POLICIES_MAX];          /* pointers into text */
+    const char *name[POLICIES_MAX];              /* as given */
+    bool kept;                                   /* keep dialogs between turns if possible */
     char fingerprint[64];
     char measured[17];
     char results_log_path[PATH_CAP], results_path[PATH_CAP], page_path[PATH_CAP];
     char follow_path[PATH_CAP];
-    fv_local *local;   /* or */
-    fv_remote *remote; /* this */
+    fv_local *local;   /* NULL with a fleet, */
+    fv_remote *remote; /* NULL without a fleet */
     fv_results_log_head head;
     fv_results_log results_log;
     fv_eval_run eval_run;
-    fv_benchmark benchmark; /* of --data */
+    fv_benchmark benchmark; /* for --data */
     json_t *spectra;        /* NULL: not requested */
 } eval;
 
 /* ---- options ------------------------------------------------------------------------------ */
 
-/* What a policy is called: its preset, where it is one. */
+/* Display name of a policy: its preset if it is only that. */
 static const char *name_of(const char *given) {
     static const char preset[] = "preset=";
     bool alone = strncmp(given, preset, strlen(preset)) == 0 && !strpbrk(given, ";,");
@@ -118,7 +118,7 @@ static fv_status add_policy(eval *e, const char *given) {
     return FV_OK;
 }
 
-/* exact and the presets; of those with the same text the first. */
+/* Adds exact and the presets, of presets with the same text only the first. */
 static fv_status add_all(eval *e) {
     int32_t n;
     const fv_preset_info *preset = fv_policy_presets(&n);
@@ -227,7 +227,7 @@ static fv_status read_options(eval *e) {
     return check_output(e);
 }
 
-/* ---- who is examined ---------------------------------------------------------------------- */
+/* ---- the examined model ------------------------------------------------------------------- */
 
 static fv_status know(eval *e, const fv_model_config *cfg, const char *fingerprint) {
     if (!cfg->has_vision)
@@ -253,7 +253,7 @@ static fv_status open_local(eval *e) {
     return know(e, fv_local_config(e->local), fv_local_fingerprint(e->local));
 }
 
-/* The fleet's own copy of the checkpoint must be the one that is here. */
+/* Checks that the fleet's checkpoint is the local one. */
 static fv_status know_fleet(eval *e, const char *dir, const fv_remote_model *model) {
     fv_checkpoint *ck;
     char fingerprint[17];
@@ -261,7 +261,7 @@ static fv_status know_fleet(eval *e, const char *dir, const fv_remote_model *mod
     fv_checkpoint_fingerprint(ck, fingerprint);
     fv_status st = know(e, fv_checkpoint_config(ck), model->fingerprint);
     fv_checkpoint_close(ck);
-    /* "+int8.2" after it: the fleet has quantized its weights. */
+    /* a suffix "+int8.2": the fleet has quantized its weights */
     if (st == FV_OK && strncmp(model->fingerprint, fingerprint, strlen(fingerprint)) != 0)
         st = FV_FAIL(FV_EINVAL, "--checkpoint %s is %s, but the fleet at %s serves %s", dir,
                      fingerprint, fv_options_string(e->o, "to"), model->fingerprint);
@@ -292,10 +292,9 @@ static fv_status open_party(eval *e) {
     return fv_options_string(e->o, "to") ? open_remote(e) : open_local(e);
 }
 
-/* ---- the evaluation
- * ----------------------------------------------------------------------------- */
+/* ---- the evaluation ------------------------------------------------------------------------ */
 
-/* The results log, with what earlier evaluations have answered of it. */
+/* Opens the results log and adds answers of earlier evaluations. */
 static fv_status open_results_log(eval *e) {
     const char *const *dirs;
     char path[PATH_CAP];
@@ -366,7 +365,7 @@ static fv_status evaluate(eval *e) {
 }
 
 static int run(const fv_options *o) {
-    static eval e; /* too large for a stack */
+    static eval e; /* too large for the stack */
     e = (eval){.o = o};
     fv_status st = evaluate(&e);
     json_decref(e.spectra);

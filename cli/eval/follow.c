@@ -1,4 +1,4 @@
-/* Item -> the first policy's tokens and logits -> every policy along them -> sums. */
+/* Per item: the first policy's tokens and logits -> every policy along them -> sums. */
 #include "cli/eval/follow.h"
 
 #include <math.h>
@@ -13,19 +13,19 @@ enum { SPANS = 4 };
 static const int32_t SPAN_END[SPANS] = {10, 100, 1000,
                                         FV_FOLLOW_TOKENS_MAX}; /* tokens 1..10, ... */
 
-/* Of one policy, over all items. */
+/* Sums of one policy over all items. */
 typedef struct sums {
-    int32_t n_answer, n_whole; /* without another choice */
-    int64_t n, same;           /* tokens; those that it would have chosen */
-    double before;             /* tokens before the first other choice */
-    double divergence[SPANS];  /* from the first policy's probabilities, nats */
+    int32_t n_answer, n_whole; /* n_whole: answers without a different choice */
+    int64_t n, same;           /* tokens; tokens that it would have chosen too */
+    double before;             /* tokens before the first different choice */
+    double divergence[SPANS];  /* divergence from the first policy's probabilities, in nats */
     int64_t n_span[SPANS];
-    double surprise; /* -log of its probability of the token, */
+    double surprise; /* -log of its probability of each token, */
     double own;      /* and of the first policy's */
     double bytes, bytes_end, bytes_exact;
 } sums;
 
-/* What the first policy did with an item. */
+/* The first policy's answer to an item. */
 typedef struct lead {
     int32_t n_vocab, n, most; /* n of `most` tokens so far */
     int32_t *id;              /* [most] */
@@ -38,7 +38,7 @@ typedef struct walk {
     lead *lead;
     bool leads, over;
     int32_t n;     /* tokens so far */
-    int32_t first; /* the first other choice; -1: none yet */
+    int32_t first; /* the first different choice; -1: none yet */
     fv_status status;
     size_t bytes, bytes_end, bytes_exact;
 } walk;
@@ -57,7 +57,7 @@ static int32_t likeliest(const float *x, int32_t n) {
     return best;
 }
 
-/* sum p log (p / q), p of `from`, q of `to` */
+/* sum p log (p / q), with p from `from` and q from `to` */
 static double divergence(const float *from, const float *to, int32_t n) {
     double p_total = log_total(from, n), q_total = log_total(to, n), sum = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -85,7 +85,7 @@ static void compare(walk *w, const float *logits) {
     s->own += log_total(led, l->n_vocab) - (double)led[id];
 }
 
-/* n: those of the checkpoint, of which n_vocab may be chosen. */
+/* n: the checkpoint's vocabulary, of which the first n_vocab ids may be sampled. */
 static fv_status on_logits(void *user, const float *logits, int32_t n) {
     walk *w = user;
     lead *l = w->lead;
@@ -135,7 +135,7 @@ static void count(walk *w) {
     s->bytes_exact += (double)w->bytes_exact;
 }
 
-/* Policies first .. first + n - 1 at once. */
+/* Runs policies first .. first + n - 1 at once. */
 static fv_status walk_some(const fv_eval_follow *f, fv_local *local, const fv_eval_session *s,
                            lead *l, sums *all, walk *w, int32_t first, int32_t n) {
     fv_ask_hooks hooks = {.logits = on_logits};
@@ -200,7 +200,7 @@ static json_t *to_json(const fv_eval_follow *f, const sums *all) {
                      list);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------ */
+/* ---- the whole run -------------------------------------------------------------------------- */
 
 static fv_status run(const fv_eval_follow *f, fv_local *local, fv_arena *arena, json_t **out) {
     lead l = {.n_vocab = fv_local_vocab(local), .most = f->n_token};

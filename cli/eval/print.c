@@ -1,4 +1,4 @@
-/* A line for each task and policy. */
+/* Prints a line for each task and policy. */
 #include "cli/eval/print.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Who is next, and how far it is. */
+/* Chooses the next item and shows progress. */
 #include "cli/eval/run.h"
 
 #include <stdio.h>

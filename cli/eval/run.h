@@ -1,12 +1,12 @@
 #ifndef FOVEA_CLI_EVAL_RUN_H
 #define FOVEA_CLI_EVAL_RUN_H
 
-/* RUNNING AN EVALUATION: every item that has no score yet is asked under its policy, several at a time.
+/* RUNNING AN EVALUATION: asks every item without a score under its policy, several at a time.
  *
- *   results log --next--> session --asked of this process, or of a fleet--> score --> results log
+ *   results log --next--> session --asked here or on a fleet--> score --> results log
  *
- * Items come in order, each under all policies before the next: whenever an evaluation is broken off,
- * nearly all answers so far are in pairs. One thread. */
+ * Items come in order, each under all policies before the next, so after an interruption nearly all
+ * answers are in pairs. One thread. */
 #include "cli/client/progress.h"
 #include "cli/client/remote.h"
 #include "cli/eval/session.h"
@@ -17,9 +17,8 @@ typedef struct fv_eval_run {
     const fv_policy *policy; /* [n_policy] */
     int32_t side;            /* of images */
     int32_t at_once;
-    int32_t keep_ms; /* dialogs are kept between turns, by a fleet for so long; 0: whole chats are
-                      * sent */
-    bool first_held; /* the first token comes from what is held (fv_ask); not with a fleet */
+    int32_t keep_ms; /* how long a fleet keeps dialogs between turns; 0: whole chats are sent */
+    bool first_held; /* compute the first token from the KV held (fv_ask); not with a fleet */
     /* private */
     int64_t next;
     fv_progress progress;
@@ -28,12 +27,12 @@ typedef struct fv_eval_run {
 fv_status fv_eval_run_local(fv_eval_run *s, fv_local *local);
 fv_status fv_eval_run_remote(fv_eval_run *s, fv_remote *remote);
 
-/* ---- for these two ----------------------------------------------------------------------- */
+/* ---- for these two functions ------------------------------------------------------------- */
 
-/* Takes the next item that has no score; *got is false when there is none left. */
+/* Takes the next item without a score; *got is false if none is left. */
 fv_status fv_eval_run_next(fv_eval_run *s, fv_eval_session *session, bool *got);
 
-/* The session's score is complete: it goes to the results log, and the session is left. */
+/* Adds the session's complete score to the results log and leaves the session. */
 fv_status fv_eval_run_add(fv_eval_run *s, fv_eval_session *session);
 
 #endif

@@ -1,6 +1,6 @@
-/* The evaluation in this process: `at_once` sessions, each with one request at a time.
- * Later turns of a dialog continue from its kept KV, and send the question alone; without it, the
- * whole chat. */
+/* Runs the evaluation in this process: `at_once` sessions, each with one request at a time. Later
+ * turns of a dialog continue from its kept KV and send only the question, or without it the whole
+ * chat. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ typedef struct slot {
     runner *runner;
     fv_eval_session session;
     bool taken;
-    bool kept; /* the dialog so far is, under this name */
+    bool kept; /* the dialog so far is kept under `conversation` */
     uint8_t conversation[16];
 } slot;
 

@@ -1,11 +1,11 @@
-/* The evaluation over a fleet: `at_once` sessions, each with one call at a time.
+/* Runs the evaluation on a fleet: `at_once` sessions, each with one call at a time.
  *
- *   first turn    images and question under the policy; a dialog is to be kept
- *   later turns   the question alone, to the worker that keeps the dialog; if none does, the
+ *   first turn    images and question under the policy, asking to keep the dialog
+ *   later turns   only the question, to the worker that keeps the dialog; if none does, the
  *                 whole chat with its images
  *
- * A busy fleet is retried after the time that it asks for; any other failure ends the
- * run. Loop thread. */
+ * Retries a busy fleet after the time that it requests; any other failure ends the run. Loop
+ * thread. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,9 +27,9 @@ typedef struct slot {
     runner *runner;
     fv_eval_session session;
     bool taken;
-    uv_timer_t timer;                                                       /* until it retries */
+    uv_timer_t timer;                                                       /* until the retry */
     image_message image[FV_BENCHMARK_IMAGES], *images[FV_BENCHMARK_IMAGES]; /* own their files */
-    uint8_t kept[NAME_MAX_BYTES]; /* [n_kept] name of the dialog; 0: it is not kept */
+    uint8_t kept[NAME_MAX_BYTES]; /* [n_kept] handle of the dialog; 0: not kept */
     size_t n_kept;
     fv_report report;
 } slot;
@@ -41,8 +41,8 @@ struct runner {
     Fovea__Inference__V1__Policy **policies; /* [n_policy] */
     slot *slots;                             /* [at_once] */
     int32_t n_handle;                        /* timers not yet closed */
-    int32_t n_call;                          /* under way */
-    fv_status status;                        /* no more requests are sent */
+    int32_t n_call;                          /* calls in progress */
+    fv_status status;                        /* after a failure no more requests are sent */
 };
 
 /* ---- requests ----------------------------------------------------------------------------- */
@@ -53,7 +53,7 @@ typedef struct asking {
     turn_message turn[FV_EVAL_SESSION_CHAT], *turns[FV_EVAL_SESSION_CHAT];
 } asking;
 
-/* The chat from turn `first` on. */
+/* Adds the chat from turn `first` on. */
 static void fill_chat(const fv_eval_session *s, int32_t first, asking *a) {
     fovea__inference__v1__prompt__init(&a->prompt);
     fovea__inference__v1__chat__init(&a->chat);
@@ -98,7 +98,7 @@ static fv_status ask(slot *p) {
     return FV_OK;
 }
 
-/* ---- what is answered --------------------------------------------------------------------- */
+/* ---- answers ------------------------------------------------------------------------------ */
 
 static fv_status on_tokens(void *user, const Fovea__Inference__V1__Tokens *t) {
     slot *p = user;
@@ -164,7 +164,7 @@ static fv_status again(slot *p, fv_status st, const fv_rpc_end *end) {
 
 static void on_closed(uv_handle_t *timer) { ((slot *)timer->data)->runner->n_handle--; }
 
-/* Every slot has nothing to do, or nothing more may be done: the timers go. */
+/* Closes the timers when every slot is idle, or after a failure. */
 static void end_when_idle(runner *r) {
     bool idle = r->n_call == 0;
     for (int32_t i = 0; i < r->eval_run->at_once && r->status == FV_OK; i++)
@@ -196,7 +196,7 @@ static void on_due(uv_timer_t *t) {
     if (p->runner->status == FV_OK) note(p->runner, ask(p));
 }
 
-/* ---- the whole ---------------------------------------------------------------------------- */
+/* ---- the whole run ------------------------------------------------------------------------ */
 
 static void on_begin(uv_timer_t *t) {
     slot *p = t->data;

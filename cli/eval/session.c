@@ -119,7 +119,7 @@ fv_status fv_eval_session_hear(void *session, const char *text, size_t n) {
     return good ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for an answer");
 }
 
-/* What was said, without the space in front, which templates write themselves. */
+/* Takes the reply without leading space, which templates write themselves. */
 static fv_status take_answer(fv_eval_session *s) {
     if (s->hears && fclose(s->hears) != 0) {
         s->hears = NULL;

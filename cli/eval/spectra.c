@@ -11,18 +11,18 @@ static const double SHARE = 0.99;
 
 typedef struct spectra {
     fv_kv_shape shape;
-    int32_t n_store;        /* summed up so far */
-    double rows;            /* of all of them, per head and layer 0 */
-    double *sum;            /* [n_layer, 2, d_head] of relative values: keys, then values */
+    int32_t n_store;        /* stores summed so far */
+    double rows;            /* of all stores, per head, in layer 0 */
+    double *sum;            /* [n_layer, 2, d_head] sums of relative values: keys, then values */
     double *rank;           /* [n_layer, 2] */
-    double *mass, *squares; /* [n_layer] attention on visual tokens, summed up */
-    double share;           /* of rows that are visual, summed up */
+    double *mass, *squares; /* [n_layer] attention on visual tokens, summed */
+    double share;           /* share of visual rows, summed */
     double *gram, *value;   /* [d_head, d_head], [d_head] */
     double *scratch;        /* [FV_EIGEN_SCRATCH d_head] */
-    fv_arena arena;         /* of these */
+    fv_arena arena;         /* memory of these arrays */
 } spectra;
 
-/* Rows of one head's keys or values. */
+/* Adds rows of one head's keys or values. */
 static void add_rows(const spectra *s, const fv_kv *kv, int32_t layer, int32_t head, bool value) {
     int32_t d = s->shape.d_head, n = fv_kv_len(kv, layer, head, FV_SEG_VISUAL), step;
     for (int32_t row = 0; row < n; row += step) {
@@ -117,7 +117,7 @@ static json_t *to_json(const spectra *s) {
                      s->shape.n_kv, "d_head", s->shape.d_head, "layers", layers);
 }
 
-/* ---- the whole -------------------------------------------------------------------------- */
+/* ---- the whole run ---------------------------------------------------------------------- */
 
 static fv_status run(spectra *s, fv_local *local, const fv_suite *suite, int32_t side,
                      int32_t n_item, json_t **out) {
