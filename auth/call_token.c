@@ -1,4 +1,4 @@
-/* Tokens as text, and their MAC. Pure functions; any thread. */
+/* Call tokens as text, and their MAC. Pure functions; any thread. */
 #include "auth/call_token.h"
 
 #include <inttypes.h>
@@ -32,7 +32,7 @@ bool fv_call_token_holds(const fv_key *key, const fv_call_to *to, const fv_call_
     return make_mac(key, to, t, right) == FV_OK && fv_mac_equal(right, t->mac, sizeof right);
 }
 
-/* ---- as text ---------------------------------------------------------------------------- */
+/* ---- text form -------------------------------------------------------------------------- */
 
 static bool is_word(const char *s, size_t n) {
     for (size_t i = 0; i < n; i++)
@@ -58,12 +58,12 @@ fv_status fv_call_token_write(const fv_key *key, const fv_call_to *to, fv_call_t
     return FV_OK;
 }
 
-/* What is still to be read. */
+/* The rest of the text. */
 typedef struct cursor {
     const char *p, *end;
 } cursor;
 
-/* The next field, up to a space, or (the last) to the end. */
+/* Reads the next field, which ends at a space, or the last field, which ends at the end. */
 static bool next(cursor *c, bool last, const char **field, size_t *n) {
     if (c->p > c->end) return false;
     const char *space = memchr(c->p, ' ', (size_t)(c->end - c->p));
@@ -91,7 +91,7 @@ static bool read_hex(cursor *c, bool last, uint8_t *out, size_t bytes) {
     return true;
 }
 
-/* Written in one way only: no sign, no zero in front. */
+/* There is one way to write a number: no sign, no leading zero. */
 static bool read_number(cursor *c, uint64_t max, uint64_t *out) {
     const char *s;
     size_t n;

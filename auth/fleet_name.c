@@ -15,7 +15,7 @@ fv_status fv_worker_name_check(const char *name) {
     return FV_OK;
 }
 
-/* The length of the host at the beginning; 0: there is none. */
+/* Length of the host at the beginning; 0: no host. */
 static size_t host_length(const char *address) {
     if (address[0] != '[') return strspn(address, ALNUM ".-_");
     size_t n = strspn(address + 1, "0123456789abcdefABCDEF:.");

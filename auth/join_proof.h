@@ -7,24 +7,24 @@
  *     worker                                      router
  *       nonce of the worker      -------------->
  *                                <--------------   nonce of the router, proof ROUTER
- *       who it is, proof WORKER  -------------->
+ *       identity, proof WORKER   -------------->
  *                                <--------------   proof WELCOME
  *
- * A proof is a MAC over its kind, both nonces and everything that the worker has said of itself so
- * far. Nonces are fresh for each join, so a proof is valid for one; the kind is included, so that a
- * proof cannot be sent back as another. Before the router has proved itself it learns nothing of
- * the worker. */
+ * A proof is a MAC over its kind, both nonces and everything that the worker has said about itself
+ * so far. Nonces are fresh, so a proof is valid for one join only; the kind prevents a proof from
+ * being returned as another. Until the router has proved itself it learns nothing about the
+ * worker. */
 #include "auth/mac.h"
 
 enum { FV_JOIN_NONCE_BYTES = 32, FV_INCARNATION_BYTES = 16 };
 
 typedef enum fv_join_kind {
-    FV_JOIN_ROUTER = 1, /* over the nonces: nothing else is known yet */
+    FV_JOIN_ROUTER = 1, /* over the nonces only */
     FV_JOIN_WORKER,
     FV_JOIN_WELCOME,
 } fv_join_kind;
 
-/* What was said. For FV_JOIN_ROUTER the nonces alone; the rest is zero. */
+/* The facts that a proof covers. For FV_JOIN_ROUTER only the nonces; the rest is zero. */
 typedef struct fv_join_said {
     uint8_t nonce_worker[FV_JOIN_NONCE_BYTES], nonce_router[FV_JOIN_NONCE_BYTES];
     uint32_t role;                       /* fovea.inference.v1.Role */
@@ -33,13 +33,13 @@ typedef struct fv_join_said {
     uint8_t incarnation[FV_INCARNATION_BYTES];
 } fv_join_said;
 
-/* The key that joins are proved with. */
+/* Derives the key for join proofs. */
 fv_status fv_join_key(const fv_key *fleet, fv_key *out);
 
 fv_status fv_join_prove(const fv_key *join, fv_join_kind kind, const fv_join_said *said,
                         uint8_t proof[FV_MAC_BYTES]);
 
-/* Is this such a proof? */
+/* Returns whether `proof` is the proof of this kind for `said`. */
 bool fv_join_proved(const fv_key *join, fv_join_kind kind, const fv_join_said *said,
                     const void *proof, size_t n);
 

@@ -1,4 +1,4 @@
-/* Signatures are libjose's; what is signed, by which key, and what it says is checked here. */
+/* libjose verifies signatures; this file checks the signed content, the key and the claims. */
 #include "auth/jwt.h"
 
 #include <jansson.h>
@@ -12,7 +12,7 @@ enum { TOLERANCE_S = 60, RSA_BYTES_MIN = 256, N_PART = 3 };
 
 struct fv_jwt {
     char *issuer, *audience;
-    json_t *keys; /* those that can be used */
+    json_t *keys; /* the usable keys */
 };
 
 /* ---- keys ------------------------------------------------------------------------------- */
@@ -22,7 +22,7 @@ static bool is(const json_t *o, const char *key, const char *value) {
     return s && strcmp(s, value) == 0;
 }
 
-/* What a key is for; NULL: nothing here. */
+/* Algorithm that a key is for; NULL: unsupported. */
 static const char *algorithm_of(const json_t *key) {
     const char *alg = NULL;
     if (is(key, "kty", "RSA") && jose_b64_dec(json_object_get(key, "n"), NULL, 0) != SIZE_MAX &&
@@ -77,7 +77,7 @@ typedef struct part {
     size_t n;
 } part;
 
-/* "header.payload.signature" */
+/* Splits "header.payload.signature". */
 static bool split(const char *token, size_t n, part out[N_PART]) {
     if (n > FV_JWT_MAX) return false;
     for (int i = 0; i < N_PART; i++) {
@@ -97,7 +97,7 @@ bool fv_jwt_looks_like(const char *token, size_t n) {
     return split(token, n, p);
 }
 
-/* NULL: not base64url of a JSON object. */
+/* Decodes base64url of a JSON object; NULL: it is neither. */
 static json_t *decode(part p) {
     uint8_t bytes[FV_JWT_MAX];
     size_t n = jose_b64_dec_buf(p.text, p.n, bytes, sizeof bytes);
@@ -108,7 +108,8 @@ static json_t *decode(part p) {
     return NULL;
 }
 
-/* By one of the keys of the algorithm that the header names, or by the key that it names. */
+/* Returns whether a key with the header's algorithm, and its key id if it has one, verifies the
+ * signature. */
 static bool is_signed(const fv_jwt *j, const json_t *header, const part p[N_PART]) {
     const char *kid = json_string_value(json_object_get(header, "kid"));
     json_t *jws = json_pack("{s:s%, s:s%, s:s%}", "protected", p[0].text, p[0].n, "payload",
@@ -162,7 +163,7 @@ fv_status fv_jwt_check(const fv_jwt *j, const char *token, size_t n, double unix
     if (!split(token, n, p)) return FV_FAIL(FV_EAUTH, "not a JWT");
     json_t *header = decode(p[0]), *claims = decode(p[1]);
     fv_status st = FV_OK;
-    /* A critical extension (RFC 7515 §4.1.11) is one that is not known here. */
+    /* critical extensions (RFC 7515 §4.1.11) are all unknown here */
     if (!header || !claims || json_object_get(header, "crit") || !is_signed(j, header, p))
         st = FV_FAIL(FV_EAUTH, "the token's signature is not valid");
     if (st == FV_OK) st = check_claims(j, claims, unix_s);

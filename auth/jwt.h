@@ -2,26 +2,27 @@
 #define FOVEA_AUTH_JWT_H
 
 /* JSON Web Tokens (RFC 7519) of one issuer, signed with RS256 or ES256 (RFC 7518 §3.3, §3.4) by a
- * key of a JWK set (RFC 7517). The algorithm follows from the key (RFC 8725 §3.1): an RSA key, of at
- * least 2048 bits, is for RS256 alone, a P-256 key for ES256 alone, and other keys are ignored. What a
- * token's header says must agree with it. */
+ * key of a JWK set (RFC 7517). The algorithm follows from the key (RFC 8725 §3.1): an RSA key, of
+ * at least 2048 bits, is only for RS256, a P-256 key only for ES256, and other keys are ignored. A
+ * token's header must agree with it. */
 #include "common/status.h"
 
-enum { FV_JWT_MAX = 8192 }; /* characters of a token */
+enum { FV_JWT_MAX = 8192 }; /* characters per token */
 
-typedef struct fv_jwt fv_jwt; /* opaque: an issuer and its keys; does not change */
+typedef struct fv_jwt fv_jwt; /* opaque: an issuer and its keys; immutable */
 
-/* `set` is the text of a JWK set, n bytes. FV_EDATA: it is none, or has no key that can be used. */
+/* Opens an issuer with `set`, the n bytes of a JWK set. FV_EDATA: it is invalid or has no usable
+ * key. */
 fv_status fv_jwt_open(const char *issuer, const char *audience, const char *set, size_t n,
                       fv_jwt **out);
 void fv_jwt_close(fv_jwt *j); /* NULL is fine */
 
-/* Three parts, as a token has: not another kind of secret? */
+/* Returns whether the token has three parts like a JWT, unlike other secrets. */
 bool fv_jwt_looks_like(const char *token, size_t n);
 
-/* Checks the token at a Unix time in seconds: signature, `iss`, `aud`, `exp` and `nbf`, all of them
- * required, the times with a minute's tolerance. Writes the string of the claim `claim` into
- * out[cap]. FV_EAUTH and why: it is not valid, or has no such claim. */
+/* Checks the token at a Unix time in seconds: signature, `iss`, `aud`, `exp` and `nbf` are all
+ * required, times with a tolerance of one minute. Writes the string of claim `claim` into out[cap].
+ * FV_EAUTH with the reason: the token is invalid or lacks the claim. */
 fv_status fv_jwt_check(const fv_jwt *j, const char *token, size_t n, double unix_s,
                        const char *claim, char *out, size_t cap);
 

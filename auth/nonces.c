@@ -1,5 +1,5 @@
-/* A hash table with open addressing. Expired numbers stay until it is half full; then it is rebuilt
- * with the others, at the size that they need. */
+/* A hash table with open addressing. Expired entries stay until it is half full; then it is rebuilt
+ * without them, at the size that the others need. */
 #include "auth/nonces.h"
 
 #include <stdlib.h>

@@ -1,7 +1,10 @@
-/* What one process computes per second: a prompt of random tokens, and steps of N sequences that each
- * hold such a prompt, copied. The text model alone, as compare_engines needs it. With them, the bytes
- * that a step reads: weights with their scales, the output head among them and the input embedding
- * not, and the keys and values of all sequences in the middle of their answers.
+/* Measures tokens per second of the text model in one process: the prefill of a prompt of random
+ * tokens, then steps of N sequences, each with a copy of that prompt. compare_engines runs this
+ * program.
+ *
+ * The JSON also has the bytes that a step reads: all weights with their scales (with the output
+ * head, without the input embedding), and the KV cache of all sequences half-way through their
+ * answers.
  *
  *     bench_engine --checkpoint DIR --prompt 640 --tokens 32 --batch 1,16 */
 #include <stdio.h>
@@ -41,12 +44,12 @@ typedef struct run {
     fv_kv_pool *pool;
     fv_model_runner *runner;
     fv_kv *kv[BATCH_MAX];
-    int32_t held[BATCH_MAX];         /* tokens in it */
+    int32_t held[BATCH_MAX];         /* tokens in kv[i] */
     int32_t n_prompt, n_token, *ids; /* [n_prompt] */
     float *logits;
 } run;
 
-/* Reads the prompt into a store of its own; seconds. */
+/* Prefills the prompt into a new KV store; returns seconds. */
 static double prefill(run *r, fv_kv **kv) {
     bench_must(fv_kv_open(r->pool, kv));
     fv_step_seq seq = {.kv = *kv, .n = r->n_prompt, .ids = r->ids};
@@ -55,7 +58,7 @@ static double prefill(run *r, fv_kv **kv) {
     return now_s() - begin;
 }
 
-/* A store of its own with the entries of another. */
+/* Returns a new KV store with the entries of `from`. */
 static fv_kv *copy(run *r, const fv_kv *from) {
     fv_kv *to;
     int32_t *pos = malloc((size_t)r->n_prompt * sizeof *pos);
@@ -94,7 +97,7 @@ static size_t tensor_bytes(const fv_tensor *t) {
     return rows * (q->row_bytes + (size_t)q->groups * of_group);
 }
 
-/* Of all weights that a step reads. */
+/* Returns the bytes of all weights that a step reads. */
 static size_t weight_bytes(const run *r) {
     const fv_text_weights *w = fv_checkpoint_text(r->e.ck);
     size_t bytes = tensor_bytes(&w->norm) + tensor_bytes(&w->head);
@@ -112,7 +115,7 @@ static size_t kv_bytes(const run *r, int32_t batch) {
     return bytes;
 }
 
-/* Seconds of n_token steps of the first `batch` sequences. */
+/* Runs n_token steps of the first `batch` sequences; returns seconds. */
 static double decode(run *r, int32_t batch) {
     fv_step_seq seq[BATCH_MAX];
     double begin = now_s();
@@ -159,7 +162,7 @@ int main(int argc, char **argv) {
                                   "Tokens per second of prefill and decode.");
     open_run(&r, o);
     fv_kv *prompt;
-    prefill(&r, &prompt); /* touches all memory */
+    prefill(&r, &prompt); /* page in all memory */
     fv_kv_close(prompt);
     double prefill_s = prefill(&r, &prompt);
     json_t *decodes = json_object(), *kv = json_object();

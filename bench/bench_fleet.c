@@ -1,15 +1,15 @@
-/* A fleet of one prefill and one decode worker (`fovea up`) against one process that does the same
- * work with the same stages (one_process.h), for some numbers of clients. Each client sends its
- * next request when it has its answer.
+/* Compares a fleet of one prefill and one decode worker (`fovea up`) with one process that runs the
+ * same two stages (one_process.h), for several numbers of clients. Each client sends its next
+ * request when the last is answered.
  *
- * On one machine both workers of the fleet share the cores that the one process has for itself, so
- * the fleet cannot be faster as a whole: what is measured is what it costs to be cut in two, and
- * what it gives, a batch that goes on while others are prefilled.
+ * On one machine the two workers share the cores that the one process has to itself, so the fleet's
+ * total throughput cannot be higher. The benchmark shows the cost of the split, and its gain: the
+ * batch keeps decoding while other requests are prefilled.
  *
- * Run it on a machine that does nothing else: of a busy one, a fleet gets a larger share, as it has
- * more threads. The ratio of CPU seconds hardly suffers from that.
+ * Run it on an idle machine: on a busy one the fleet gets a larger share of the CPU because it has
+ * more threads. The ratio of CPU seconds is hardly affected.
  *
- * Both sides take turns. What is printed is over all rounds; ratios are the median of the rounds'.
+ * The two sides take turns. Tables cover all rounds; ratios are the median of the rounds' ratios.
  *
  *     bench_fleet --checkpoint DIR --image F --rounds 3 --json results/fleet.json */
 #include <assert.h>
@@ -17,9 +17,9 @@
 
 #include "bench/one_process.h"
 #include "bench/program.h"
-#include "cli/bench_print.h"
-#include "cli/request.h"
-#include "cli/table.h"
+#include "cli/bench/print.h"
+#include "cli/client/request.h"
+#include "cli/client/table.h"
 #include "tests/support/fleet.h"
 
 enum { N_LEVEL = 3, N_SIDE = 2, N_PROCESS = 3 };
@@ -57,7 +57,7 @@ static void run_side(bench *b, int side, fv_bench_row *row, double *cpu) {
         if (row->errors[code].n > 0) bench_must(FV_FAIL(FV_EIO, "%s", row->errors[code].first));
 }
 
-/* A round's numbers go to those of all rounds. */
+/* Adds a round's measurements to the totals. */
 static void add_row(fv_bench_row *to, fv_bench_row *row) {
     fv_samples *all[][2] = {{&to->ttft_s, &row->ttft_s},
                             {&to->tpot_s, &row->tpot_s},
@@ -206,7 +206,7 @@ int main(int argc, char **argv) {
         for (int side = 0; side < N_SIDE; side++)
             b.results[level][side] =
                 (fv_bench_result){.policy = sides[side], .concurrency = levels[level]};
-    run_level(&b, 0, 1, false); /* pages of the weights, and the image, are there after this */
+    run_level(&b, 0, 1, false); /* warm up: page in the weights, cache the image */
     for (int32_t i = 0; i < rounds; i++)
         for (int level = 0; level < b.n_level; level++) run_level(&b, level, n_request, true);
     print(&b);

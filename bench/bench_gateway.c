@@ -1,14 +1,15 @@
-/* What HTTP adds: the same fleet (`fovea up --http`) asked over gRPC and, through the gateway, over HTTP, by
- * 1, 16 and 64 clients, each of which sends its next request when it has its answer. Answers are streams.
+/* Measures the cost of HTTP: the same fleet (`fovea up --http`) serves streams over gRPC and,
+ * through the gateway, over HTTP, to 1, 16 and 64 clients. Each client sends its next request when
+ * the last is answered.
  *
- * Two measurements, for a shared machine's speed changes from second to second:
- *   the time added to the first token   Both sides ask at the same time, half of the clients each, so that they
- *                                       wait in the same queue; one client asks over the one and then the other.
- *                                       A round's difference is that of its medians.
- *   the ratio of requests per second    All clients ask over one side: gRPC, HTTP, HTTP, gRPC. A round's ratio
- *                                       is that of the sums.
- * What is printed is the median over the rounds, with the rounds' lowest and highest. The clients run on the same
- * machine and compete with the fleet for it; the one over gRPC takes more than the one over HTTP.
+ * There are two measurements, because the speed of a shared machine changes from second to second:
+ *   added TTFT            Half of the clients use gRPC and half HTTP at the same time, so that both
+ *                         wait in the same queue; a single client alternates. A round's difference
+ *                         is that of its medians.
+ *   ratio of requests/s   All clients use one side at a time: gRPC, HTTP, HTTP, gRPC. A round's
+ *                         ratio is that of the sums.
+ * The output is the median over the rounds, with their minimum and maximum. The clients share the
+ * machine with the fleet; a gRPC client uses more CPU than an HTTP client.
  *
  *     bench_gateway --checkpoint DIR --image F --rounds 7 --json results/gateway.json */
 #include <stdio.h>
@@ -16,9 +17,9 @@
 
 #include "bench/http_load.h"
 #include "bench/program.h"
-#include "cli/bench_print.h"
-#include "cli/request.h"
-#include "cli/table.h"
+#include "cli/bench/print.h"
+#include "cli/client/request.h"
+#include "cli/client/table.h"
 #include "tests/support/fleet.h"
 
 enum { N_LEVEL = 3, GRPC = 0, HTTP, N_SIDE };
@@ -27,13 +28,13 @@ static const char *const sides[N_SIDE] = {"gRPC", "HTTP"};
 
 typedef struct bench {
     fleet fleet;
-    char address[64]; /* of the gateway */
-    int gateway;      /* its process */
+    char address[64]; /* the gateway's */
+    int gateway;      /* the gateway's pid */
     fv_remote *remote;
     fv_bench_load load;
-    uint64_t number[N_SIDE]; /* of the next request, in its prompt */
-    fv_samples ttft_ms[N_LEVEL][N_SIDE], rate[N_LEVEL][N_SIDE]; /* a round's median; requests/s */
-    fv_samples added_ms[N_LEVEL], rate_ratio[N_LEVEL], cpu_ms[N_LEVEL]; /* of the gateway */
+    uint64_t number[N_SIDE]; /* number of the next request; it is in the prompt */
+    fv_samples ttft_ms[N_LEVEL][N_SIDE], rate[N_LEVEL][N_SIDE]; /* per round: median; requests/s */
+    fv_samples added_ms[N_LEVEL], rate_ratio[N_LEVEL], cpu_ms[N_LEVEL]; /* cpu_ms: the gateway's */
 } bench;
 
 static double median(fv_samples *s) { return fv_samples_quantile(s, 0.5); }
@@ -62,7 +63,7 @@ static void run_http(void *user) {
     run_side(h->bench, HTTP, &h->load, &h->row);
 }
 
-/* n_request of each side. */
+/* Runs n_request requests on each side at the same time. */
 static void run_together(bench *b, int32_t n_client, int32_t n_request, fv_bench_row row[N_SIDE]) {
     half h = {.bench = b, .load = b->load};
     fv_bench_load mine = b->load;
@@ -139,7 +140,7 @@ static void open_fleet(bench *b, const char *checkpoint, const char *image, fv_a
     bench_must(fv_remote_open(&(fv_remote_options){.target = b->fleet.address}, &b->remote));
 }
 
-/* Pages of the weights, and the image, are there after this. */
+/* Pages in the weights and fills the image cache. */
 static void warm_up(bench *b) {
     fv_bench_row row[N_SIDE] = {0};
     run_in_turn(b, 2, row);
@@ -239,7 +240,7 @@ int main(int argc, char **argv) {
                              .ignore_eos = true,
                              .deadline_ms = 3600000};
     open_fleet(&b, fv_options_string(o, "checkpoint"), fv_options_string(o, "image"), &arena);
-    b.number[HTTP] = 50000000; /* no prompt comes twice */
+    b.number[HTTP] = 50000000; /* makes every prompt unique */
     warm_up(&b);
     for (int32_t i = 0; i < rounds; i++)
         for (int level = 0; level < N_LEVEL; level++) {

@@ -1,16 +1,15 @@
-/* A hand-off over gRPC compared with the machine's loopback, in one run.
+/* Compares a hand-off over gRPC with raw TCP on the loopback interface, in one run.
  *
- *   raw       a thread writes bytes into a TCP socket in pieces of 1 MiB, another reads them to
- *             their destination
- *   hand-off  a KV store of the same size is sent to a decode worker, a separate process: from the
- *             request for memory until the reply that everything was verified, in the worker's KV
- *             pool
+ *   raw       one thread writes to a TCP socket in pieces of 1 MiB, another reads into the
+ *             destination buffer
+ *   hand-off  a KV store of the same size goes to a decode worker in another process; timed from
+ *             the request for memory to the reply that all data is verified in the worker's KV pool
  *
- * The two alternate, so that a slow moment of the machine affects both; the output are medians
- * over the rounds, of the ratio the median of the pairs' ratios. The first hand-off is listed
- * separately: the worker's memory is new, and so is the connection. Rates are accompanied by
- * processor time, which other load on the machine changes less. Entries are those of a
- * 32-layer model with 8 KV heads of 128.
+ * The two alternate, so that a slow moment of the machine affects both. The output is the median
+ * over the rounds; the ratio is the median of the pairs' ratios. The first hand-off is listed
+ * separately because it uses untouched memory and a new connection. CPU time is listed too, since
+ * other load on the machine changes it less. The KV shape is that of a model with 32 layers and 8
+ * KV heads of 128.
  *
  *     bench_handoff --rounds 15 --megabytes 100 --json results/handoff.json */
 #include <arpa/inet.h>
@@ -71,7 +70,7 @@ static void open_engine(const char *dir, fv_engine *e) {
     bench_must(fv_engine_open(&opt, e));
 }
 
-/* Both processes have them from before the fork: the sender is its own router. */
+/* Created before the fork, so both processes share them: the sender acts as its own router. */
 static const fv_key fleet = {{1}};
 static fv_callers *callers;
 
@@ -83,7 +82,7 @@ static void make_token(char out[FV_CALL_TOKEN_MAX]) {
     bench_must(fv_call_token_write(&key, &to, &t, out));
 }
 
-/* ---- the decode worker, in its process --------------------------------------------------- */
+/* ---- the decode worker's process --------------------------------------------------------- */
 
 static void serve(const char *dir, fv_dtype dtype, int say) {
     static uv_loop_t loop;
@@ -185,10 +184,10 @@ typedef struct sender {
     int32_t n, *ids;
     uint8_t *seg;
     fv_plan plan;
-    /* of a round */
+    /* of the current round */
     fv_job job;
     fv_export *ship;
-    bool sent, over; /* over: the loop's */
+    bool sent, over; /* over: used by the loop */
     fv_export_report report;
     fv_rpc_op told;
 } sender;
@@ -221,7 +220,7 @@ static void begin(fv_job *job) {
     bench_must(fv_export_begin(s->transport, &req, &s->ship));
 }
 
-/* What the answers since have made possible. */
+/* Continues the hand-off after the replies so far. */
 static double go_on(void *user) {
     sender *s = user;
     bool granted = false, done = false;
@@ -237,7 +236,7 @@ static double go_on(void *user) {
     fv_export *ship = s->ship;
     s->report = fv_export_get_report(ship);
     s->ship = NULL;
-    fv_export_close(ship, false, on_gone, s); /* the worker lets it go */
+    fv_export_close(ship, false, on_gone, s); /* the worker frees its copy */
     return -1;
 }
 
@@ -250,7 +249,7 @@ static double handoff_round(sender *s) {
     return s->report.committed_s - t;
 }
 
-/* A filled store: three quarters of its rows are those of images. */
+/* Fills a store; three quarters of its rows are visual. */
 static void fill_store(sender *s, fv_dtype dtype, size_t bytes) {
     fv_kv_shape shape = fv_engine_kv_shape(&s->engine, dtype);
     size_t heads = (size_t)shape.n_layer * (size_t)shape.n_kv;
@@ -327,7 +326,8 @@ static void sender_close(sender *s) {
 
 typedef struct figures {
     double raw_gbs, handoff_gbs, ratio, first_gbs;
-    double raw_cpu, sender_cpu, receiver_cpu, first_cpu; /* seconds a GB; of the first: receiver */
+    double raw_cpu, sender_cpu, receiver_cpu, first_cpu; /* CPU seconds per GB; first_cpu: the
+                                                          * receiver's */
     size_t bytes;
     uint64_t sent, frames;
 } figures;
@@ -399,7 +399,7 @@ static void run(const fv_options *o) {
     make_checkpoint(dir);
     bench_must(fv_callers_open(&fleet, &callers));
     fv_callers_set_name(callers, "bench");
-    pid_t child = fork(); /* before gRPC has threads */
+    pid_t child = fork(); /* fork before gRPC starts threads */
     if (child == 0) serve(dir, dtype, pipe_of[1]);
     sure(child > 0 && read(pipe_of[0], &port, sizeof port) == sizeof port,
          "the decode worker did not start");

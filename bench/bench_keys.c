@@ -1,22 +1,19 @@
-/* KEYS AND ROTATION: what a block length and a rank keep of the keys, and their cost.
+/* KEYS AND ROTATION: how much of the keys each block length and rank keep, and at what cost.
  *
- * Keys are factored as Rot(p_j - a) k_j, a the start of their block (kernels/packed.h). Blocks of
- * one row are keys before rotation (K0), one block is keys as the cache holds them (K1), between
- * them is K2. Longer blocks need fewer latent queries and leave more of the rotation in the
- * matrix.
+ * Keys are factored as Rot(p_j - a) k_j, where a is the start of their block (kernels/packed.h). K0
+ * has blocks of one row, so keys before rotation; K1 has one block, so keys as cached; K2 is in
+ * between. Longer blocks need fewer latent queries but leave more rotation in the matrix.
  *
- *   made up   576 keys at the dimensions of a 7B network (packed_case.h): the share of the energy
- *             that is kept; the error of scores q k_j for queries of all directions alike, relative
- *             to the keys' distance from their mean; bytes of the keys' block; microseconds of one
- *             query's attention, values of rank 64 included, for 576 tokens and for 4096
- *   nano      keys of checkpoints/nano, of images of the evaluation: energy, mean over layers and
- *             items; divergence of the answer's first token, computed from factors, from that with
- *             all of the keys and the same values (Kullback-Leibler, nats); bytes of all layers'
- *             keys
+ *   made up   576 keys with the dimensions of a 7B network (packed_case.h): share of the energy
+ *             kept; error of scores q k_j for isotropic queries, relative to the keys' distance
+ *             from their mean; bytes of the packed keys; microseconds of one query's attention,
+ *             with values of rank 64, for 576 and for 4096 tokens
+ *   nano      keys of checkpoints/nano on images of the evaluation: energy, averaged over layers
+ *             and items; KL divergence (nats) of the answer's first token from that with unpacked
+ *             keys and the same values; bytes of all layers' keys
  *
- * A line is marked when no other of its table keeps more with at most the same bytes and time. K3,
- * one block for each axis of an image, is for checkpoints with rotations of several sections,
- * which fovea does not serve.
+ * A marked line is on the table's Pareto front: no other line keeps more with at most the same
+ * bytes and time. K3, one block per image axis, needs multi-section RoPE and is not measured.
  *
  *     bench_keys --json bench/results/keys.json          in the project's folder */
 #include <math.h>
@@ -25,7 +22,7 @@
 #include <string.h>
 
 #include "bench/packed_case.h"
-#include "cli/eval_session.h"
+#include "cli/eval/session.h"
 #include "kernels/factor.h"
 
 enum { ROWS = 576, LONG = 4096, FAST = 4, ITEMS = 8, SEED = 3 };
@@ -36,7 +33,7 @@ static const int steps[] = {1, 4, 8, 16, 32, 64, 128, 256, 0};
 static const int ranks[] = {16, 32, 48, 64, 96, 128};
 enum { N_STEP = sizeof steps / sizeof *steps, N_RANK = sizeof ranks / sizeof *ranks };
 
-/* One block length and rank. */
+/* Results for one block length and rank. */
 typedef struct line {
     int step, rank;
     double energy, score, bytes, us, us_long, kl;
@@ -46,10 +43,10 @@ typedef struct table {
     const char *name;
     line line[N_STEP * N_RANK];
     int n;
-    double raw_us, raw_us_long; /* one row's attention to raw rows, ROWS and LONG of them */
+    double raw_us, raw_us_long; /* one query's attention to ROWS and LONG raw rows */
 } table;
 
-/* Whether x is at least as good as y in all that counts, and better in one. */
+/* Returns whether x is no worse than y in every measure and better in one. */
 static bool beats(const line *x, const line *y) {
     bool as_good = x->energy >= y->energy && x->bytes <= y->bytes && x->us <= y->us &&
                    x->us_long <= y->us_long;
@@ -63,8 +60,8 @@ static bool on_front(const table *t, const line *x) {
     return true;
 }
 
-/* The shortest block, so the one that keeps most, at which attention at CASE_RANK is FAST times as
- * fast as to raw rows, few or many; -1: none is. */
+/* Returns the shortest block, which keeps most, at which attention at CASE_RANK is FAST times as
+ * fast as on raw rows for both lengths; -1: none. */
 static int shortest_fast(const table *t) {
     for (int i = 0; i < t->n; i++) {
         const line *x = &t->line[i];
@@ -92,7 +89,7 @@ static double spread(const fv_tensor *m) {
     return all / apart;
 }
 
-/* Microseconds of one row's attention, the median over the rounds. */
+/* Returns the median time of one row's attention over the rounds, in microseconds. */
 static double attention_us(bench *b, int n, int step, int rank) {
     double us[BENCH_MAX_ROUND];
     int calls = step == 1 ? 1 : n < 1000 ? 8 : 2;
@@ -118,7 +115,7 @@ static fv_packed_shape keys_shape(int32_t n, int32_t rank, int32_t n_kv, int32_t
                              .bits = 16};
 }
 
-/* One block length: factors of the largest rank hold those of all smaller ones. */
+/* Measures one block length. The factors of the largest rank contain those of all smaller ranks. */
 static void made_up_step(bench *b, fv_tensor keys, double apart, int step, table *t) {
     fv_tensor m = case_rotated(b, keys, step);
     fv_arena arena = {0};
@@ -163,7 +160,7 @@ typedef struct real {
     fv_local *local;
     fv_suite suite;
     int32_t side;
-    float *logits; /* [n_vocab] owned: of the request that runs */
+    float *logits; /* owned; [n_vocab] of the running request */
 } real;
 
 static fv_status on_logits(void *user, const float *logits, int32_t n_vocab) {
@@ -171,7 +168,7 @@ static fv_status on_logits(void *user, const float *logits, int32_t n_vocab) {
     return FV_OK;
 }
 
-/* The first token of an item's answer under a policy: its logits, and what packing says. */
+/* Computes the logits of an item's first answer token under a policy; fills the packing report. */
 static void real_ask(real *r, int32_t item, const char *policy, fv_report *report) {
     fv_eval_session session;
     bench_must(fv_eval_session_take(&r->suite, r->side, 0, item, &session));
@@ -207,7 +204,7 @@ static double divergence(const float *p, const float *q, int n) {
 
 #define VALUES "pack=svd,gain=0,first=packed,rank_v=64"
 
-/* Adds what one item says of a line. whole: logits with all of the keys. */
+/* Adds one item's results to a line; `whole`: logits with unpacked keys. */
 static void real_line(real *r, int32_t item, const float *whole, line *x) {
     const fv_text_config *text = &fv_local_config(r->local)->text;
     char policy[128];
@@ -279,7 +276,7 @@ static void print_table(const table *t) {
     }
 }
 
-/* Lines of the same block and rank cost what they were measured to. */
+/* Copies the times measured for the same block length and rank. */
 static void take_times(table *t, const table *from) {
     for (int i = 0; i < t->n; i++)
         for (int k = 0; k < from->n; k++)

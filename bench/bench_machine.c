@@ -1,7 +1,7 @@
-/* What this machine can do at the moment (bench/machine.h): bytes per second of the loop that only
- * reads, and flop/s of those that only multiply and add, in f32 and in bf16. compare_engines asks
- * again and again, since neighbours on a host change how fast memory reads. Medians of some tenths of
- * a second.
+/* Measures the machine's limits (bench/machine.h): bytes per second of a read-only loop, and flop/s
+ * of register-only multiply-add loops in f32 and bf16. compare_engines runs it repeatedly, since
+ * other guests on a host change the memory rate. Each result is a median over some tenths of a
+ * second.
  *
  *     bench_machine --threads 2 --rounds 15 --weights 512 --json FILE */
 #include "bench/machine.h"

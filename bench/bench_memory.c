@@ -1,17 +1,16 @@
-/* Memory of each process of a fleet over many short requests: it should not grow. Starts a fleet of
- * one worker of each kind with a tiny checkpoint, sends the requests in portions over one
- * connection, every second portion with an image, and reads the resident memory of each process
- * after each portion. What the straight line through the second half rises by says whether memory
- * is lost; in the first half (the router: in some 15,000 requests) pools, caches and the allocator
- * find their size.
+/* Checks that the memory of a fleet's processes does not grow over many short requests. Starts a
+ * fleet with one worker of each kind and a tiny checkpoint, sends the requests in portions over one
+ * connection, every second portion with an image, and reads each process's resident memory after
+ * each portion. The slope of a line fitted to the second half shows leaks; in the first half (in
+ * the router: some 15,000 requests) pools, caches and the allocator reach their size.
  *
  *     bench_memory --requests 40000 --json results/memory.json */
 #include <stdio.h>
 #include <unistd.h>
 
 #include "bench/program.h"
-#include "cli/bench_load.h"
-#include "cli/request.h"
+#include "cli/bench/load.h"
+#include "cli/client/request.h"
 #include "tests/support/fleet.h"
 
 enum { N_PROCESS = 3, PORTION = 500, CLIENTS = 16, TOKENS = 4, MAX_PORTION = 4000 };
@@ -25,7 +24,7 @@ typedef struct bench {
     double kib[N_PROCESS][MAX_PORTION];
 } bench;
 
-/* Resident memory in KiB. */
+/* Returns resident memory in KiB. */
 static double resident(int pid) {
     char path[64];
     long pages = 0;
@@ -62,7 +61,7 @@ static void run_portion(bench *b, Fovea__Inference__V1__Image **image, uint64_t 
     b->n++;
 }
 
-/* KiB per 1000 requests, by least squares over the samples from `from`. */
+/* Returns KiB per 1000 requests: a least-squares fit over the samples from `from`. */
 static double slope(const bench *b, int process, int32_t from) {
     double x0 = (from + b->n - 1) / 2.0, above = 0, below = 0;
     for (int32_t i = from; i < b->n; i++) {

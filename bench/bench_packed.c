@@ -1,15 +1,15 @@
-/* Compressed visual tokens at the dimensions of a 7B network (packed_case.h; rank 64), compared
- * with uncompressed ones.
+/* Compares packed visual tokens with unpacked ones at the dimensions of a 7B network
+ * (packed_case.h; rank 64).
  *
- *   attend    attention to compressed tokens and to the same tokens uncompressed, in pairs:
- *             V side: with keys of rank 1, softmax included, against half of the uncompressed one
- *             whole: one anchor block (K1), blocks of the default length and of others, without
- *             merging; codes of 8 and 4 bits, keys before rotation and after it
- *   rebuild   keys and values rebuilt, rotated, written to a cache and attended to, some tokens at
- *             a time, so that they are written while they are in the cache; the product's share of
- *             the arithmetic loop
- *   compact   factors of the keys and values of 576 tokens, and their writing, against the linear
- *             layers and the attention of one layer's prefill of 640 tokens
+ *   attend    attention on packed and on raw rows, in pairs:
+ *             V side: with keys of rank 1, softmax included, against half the time of raw rows
+ *             whole: one anchor block (K1), the default and other block lengths, without merging;
+ *             codes of 8 and 4 bits, keys before and after rotation
+ *   rebuild   keys and values rebuilt, rotated, written to a KV cache and read by attention; some
+ *             tokens at a time, so that rows are written while still in the CPU cache; the
+ *             product's rate relative to the FMA loop
+ *   compact   factoring and writing the keys and values of 576 tokens, against the linear layers
+ *             and attention of one layer in a prefill of 640 tokens
  *
  *     bench_packed --rounds 9 --json results/packed.json */
 #include <stdio.h>
@@ -23,7 +23,7 @@ enum { H = CASE_HEADS, D = CASE_D, W = CASE_WIDTH, R = CASE_RANK, R2 = 16 };
 
 /* ---- attend ---------------------------------------------------------------------------- */
 
-/* A pair: raw rows, then packed ones, then raw rows again; the mean of the raw ones counts. */
+/* Measures a pair: raw rows, packed rows, raw rows again; uses the mean of the raw times. */
 static void measure_pair(bench *b, const char *what, packed_case c, double share) {
     int calls = c.n < 1000 ? 24 : 6;
     char name[64];
@@ -72,11 +72,11 @@ static void measure_attend(bench *b) {
 
 /* ---- rebuild --------------------------------------------------------------------------- */
 
-enum { REBUILT = 48 }; /* rows at a time: 768 KiB, half of L2 with what makes them */
+enum { REBUILT = 48 }; /* rows at a time: 768 KiB, with their inputs half of L2 */
 
-/* What rebuilding needs beside the factors. */
+/* Buffers for rebuilding, apart from the factors. */
 typedef struct rebuild {
-    fv_tensor u, y, cos, sin, q, o; /* u [n, R]; y, cos, sin: of some rows */
+    fv_tensor u, y, cos, sin, q, o; /* u [n, R]; y, cos, sin: a chunk of rows */
     fv_block_table tables[H];
     int32_t slot[REBUILT];
     uint8_t seg[REBUILT];
@@ -119,7 +119,7 @@ static void rebuild_close(rebuild *r, int n) {
     free_tables(r->tables, n);
 }
 
-/* Keys or values of rows [j, j + n) from their factors, into the cache. */
+/* Rebuilds keys or values of rows [j, j + n) from their factors and writes them to the cache. */
 static void rebuild_rows(bench *b, rebuild *r, fv_tensor basis, bool value, int j, int n) {
     fv_tensor y = fv_tensor_rows(r->y, 0, n);
     fv_matmul_nn_args product = {fv_tensor_rows(r->u, j, n), basis, y};
@@ -141,7 +141,7 @@ static void rebuild_rows(bench *b, rebuild *r, fv_tensor basis, bool value, int 
     bench_must(b->be.ops->kv_write(&b->be, &write));
 }
 
-/* All of it, and one row's attention; the factors are cold. Seconds. */
+/* Rebuilds all rows from cold factors and runs one row's attention; returns seconds. */
 static double rebuild_s(bench *b, rebuild *r, int n) {
     fv_tensor basis[2] = {bench_weight(b, FV_BF16, R, W), bench_weight(b, FV_BF16, R, W)};
     fv_attn_seq seq = {.n_rows = 1, .n_seg = 1, .tables = r->tables};
@@ -185,7 +185,7 @@ static fv_packed_shape factors_shape(int n, fv_packed_kind kind) {
                              .bits = 16};
 }
 
-/* Factors of one matrix and their bytes; seconds. */
+/* Factors one matrix and writes the result; returns seconds. */
 static double compact_s(bench *b, fv_arena *arena, const fv_tensor *m, fv_packed_kind kind,
                         void *to, int *steps) {
     fv_factor_goal goal = {.rank = R, .seed = 1};
@@ -200,7 +200,8 @@ static double compact_s(bench *b, fv_arena *arena, const fv_tensor *m, fv_packed
     return bench_now_s() - t0;
 }
 
-/* The linear layers and the attention of one layer, M rows, bf16 weights; seconds. */
+/* Runs the linear layers and attention of one layer on M rows with bf16 weights; returns
+ * seconds. */
 static double prefill_s(bench *b, int M) {
     static const int shapes[][2] = {{W, W},     {W, W},     {W, W},    {W, W},
                                     {11008, W}, {11008, W}, {W, 11008}};
@@ -239,7 +240,7 @@ static void measure_compact(bench *b) {
     fv_packed_shape shape = factors_shape(N, FV_PACKED_K);
     void *to = case_alloc(fv_packed_bytes(&shape));
     int steps_k, steps_v;
-    compact_s(b, &arena, &local, FV_PACKED_K, to, &steps_k); /* the arena has its memory now */
+    compact_s(b, &arena, &local, FV_PACKED_K, to, &steps_k); /* grow the arena first */
     double k = compact_s(b, &arena, &local, FV_PACKED_K, to, &steps_k);
     double v = compact_s(b, &arena, &keys, FV_PACKED_V, to, &steps_v);
     double prefill = prefill_s(b, ROWS);

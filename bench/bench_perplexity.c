@@ -1,9 +1,9 @@
-/* Perplexity of a text under a text model: windows of a fixed number of tokens, each read from its
- * start, as exp of the mean negative log-likelihood of every token but a window's first.
+/* Measures a text model's perplexity on a text: exp of the mean negative log-likelihood over
+ * windows of a fixed length, each read from its own start, without each window's first token.
  *
  *     bench_perplexity --checkpoint FILE.gguf --text FILE [--compute TYPE] [--weights TYPE]
  *
- * With --json the sum of each window too, so that two runs can be compared in pairs. */
+ * The JSON also has the sum of each window, so that two runs can be compared in pairs. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static const fv_option table[] = {
     {"json", NULL, FV_OPTION_STRING, "FILE", NULL, "write the sums of windows here", 0, 0},
 };
 
-/* -log p of each of ids[1..] given those before, summed. */
+/* Returns the sum of -log p over ids[1..], each given the tokens before it. */
 static double read_window(fv_engine *e, fv_kv_pool *pool, const int32_t *ids, int32_t n,
                           float *logits) {
     const fv_text_config *cfg = fv_decoder_config(e->dec);

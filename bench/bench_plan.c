@@ -1,6 +1,6 @@
-/* How long a plan takes: the router makes one of every request on its loop. A network of 256 layers
- * of 32 KV heads, a prompt of a million rows of text and a million of images: each preset, and the
- * slowest of so many random policies. Seconds are those of the processor.
+/* Measures how long planning takes, since the router plans every request on its loop: each preset
+ * and the slowest of N random policies, for a network of 256 layers with 32 KV heads and a prompt
+ * of 2^20 text and 2^20 visual rows. Times are CPU time.
  *
  *     bench_plan --policies 20000 */
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "policy/plan/plan.h"
 #include "tests/support/random_policy.h"
 
-/* The least of three; 0: the policy does not fit such a network. */
+/* Returns the minimum of three runs; 0: the policy does not fit the network. */
 static double seconds(const fv_policy *p) {
     static const fv_plan_shape shape = {.n_layer = FV_PLAN_MAX_LAYERS,
                                         .n_kv = 32,

@@ -1,18 +1,17 @@
-/* Speed of compression policies, compared with `exact` in the same run.
+/* Compares the speed of compression policies with `exact` in the same run.
  *
- *   prefill   one image and a question, alone: the text model's prefill, and from the image's
- *             bytes to the first token (TTFT), in this process and without a network
- *   slice     the same of two layers of 7B dimensions, exact, pack=svd and pack=latent: the cost of
- *             compression
- *   decode    tokens per second with the KV memory of 8 exact requests, the batch as large
- *             as fits: one prompt is prefilled and handed off in this process until no more fits
+ *   prefill   one request with one image and a question: the text model's prefill, and TTFT from
+ *             the image's bytes, in this process without a network
+ *   slice     the same for two layers of 7B dimensions with exact, pack=svd and pack=latent: the
+ *             cost of compression
+ *   decode    tokens per second in the KV memory of 8 exact requests: one prompt is prefilled and
+ *             handed off in this process until the memory is full
  *
- * pack=latent needs directions of the checkpoints (fovea calibrate --latent).
+ * pack=latent needs checkpoints with directions (fovea calibrate --latent).
  *
- * exact and the policies alternate, exact before and after each of them, so that a slow moment of
- * the machine affects both; a ratio is of a policy and the mean of the exact runs before and after
- * it; the output is the median over the rounds, with minimum and maximum. Wall-clock times are
- * accompanied by processor times, which other load changes less.
+ * exact runs before and after each policy, so that a slow moment of the machine affects both; a
+ * ratio compares a policy with the mean of these two runs. The output is the median over the
+ * rounds, with minimum and maximum. CPU times are listed too, since other load changes them less.
  *
  *     bench_policies --checkpoint build/bench/small --slice build/bench/slice --image demo.png */
 #include <stdio.h>
@@ -21,7 +20,7 @@
 
 #include "bench/copies.h"
 #include "bench/program.h"
-#include "cli/samples.h"
+#include "cli/bench/samples.h"
 #include "common/clock.h"
 #include "common/file.h"
 
@@ -29,14 +28,14 @@ enum { CHUNK = 512, GROUPS = 8, EXACT_REQUESTS = 8, MAX_ROUND = 99, TOKENS = 64 
 
 typedef struct row {
     const char *name, *policy;
-    /* Of exact's prefill time it is to need no more; of exact's tokens per second it is to have as
-     * many; 0: none. */
+    /* Target: at most this fraction of exact's prefill time or, when decoding, at least this
+     * multiple of exact's tokens per second; 0: none. */
     double mark;
     fv_samples wall, cpu, ttft; /* seconds; when decoding, per token */
-    /* To exact's; when decoding, of exact's to its own. */
+    /* Policy / exact; when decoding, exact / policy. */
     fv_samples wall_ratio, cpu_ratio, ttft_ratio;
-    double visual_tokens; /* that a layer runs, in the mean */
-    copies *copies;       /* when decoding: its answers */
+    double visual_tokens; /* per layer, on average */
+    copies *copies;       /* the answers when decoding */
 } row;
 
 #define ST3 "prune=pvtp,layer=3/32,stride=7/32,first=0.5,ratio=0.1225"
@@ -60,7 +59,7 @@ static row slice_rows[] = {
     {.name = "pack=latent", .policy = "pack=latent", .mark = 1.02},
 };
 
-/* preset=latent but for the keys. */
+/* preset=latent with keys=codes. */
 #define LATENT_CODES                                                                               \
     "prune=fastv,layer=28/32,keep=0.5;pack=latent,budget=1/64,compress_text=all,bits_text=4,"      \
     "keys=codes;evict=vta,tau=640"
@@ -82,8 +81,8 @@ typedef struct bench {
     fv_kv_pool *pool;
     char *image;
     size_t image_bytes;
-    fv_image_cache *cache;    /* which keeps nothing */
-    int32_t n_visual, n_text; /* tokens of the image and a question */
+    fv_image_cache *cache;    /* with capacity 0 */
+    int32_t n_visual, n_text; /* of the image, and of the question */
     float *logits;            /* [vocab] */
     json_t *json;
 } bench;
@@ -130,7 +129,7 @@ static void make_plan(const bench *b, const char *policy, int32_t n_visual, int3
         bench_must(FV_FAIL(FV_EINVAL, "%s: %s", policy, out->note[FV_STAGE_PACK]));
 }
 
-/* As a prefill worker runs it. */
+/* Prefills as a prefill worker does. */
 static void prefill(bench *b, fv_prefill_request *req) {
     static fv_pack_report packed;
     int32_t n_layer = fv_checkpoint_config(b->e.ck)->text.n_layer;
@@ -196,7 +195,7 @@ static void note(row *r, times t, times exact) {
     note_time(&r->ttft, &r->ttft_ratio, t.ttft, exact.ttft, inverse);
 }
 
-/* Row 0 is exact. After one call of each, memory and weights are there. */
+/* Runs all rows; row 0 is exact. The first call of each row warms up memory and weights. */
 static void run_rows(bench *b, times (*once)(bench *b, row *r), row *rows, int n, int n_round) {
     times before;
     for (int i = 0; i < n; i++) once(b, &rows[i]);
@@ -259,7 +258,7 @@ static void bench_rows(bench *b, const char *what, const char *checkpoint, row *
 
 /* ---- decode ------------------------------------------------------------------------------- */
 
-/* Text, made-up image tokens, text. */
+/* A prompt of text, made-up image tokens and text. */
 typedef struct long_prompt {
     int32_t n, n_visual;
     int32_t *ids;
@@ -287,7 +286,7 @@ static long_prompt make_long(const bench *b) {
     return p;
 }
 
-/* As many answers under a policy as fit into `bytes`; 0: one, to see what it takes. */
+/* Hands off as many answers under a policy as fit into `bytes`; 0: one, to measure its size. */
 static copies *fill(bench *b, const long_prompt *p, const char *policy, size_t bytes) {
     static fv_plan plan;
     const fv_text_config *text = &fv_checkpoint_config(b->e.ck)->text;
@@ -314,7 +313,7 @@ static copies *fill(bench *b, const long_prompt *p, const char *policy, size_t b
     return c;
 }
 
-/* Seconds per token of a step of all answers. */
+/* Runs a step of all answers; returns seconds per token. */
 static times step_once(bench *b, row *r) {
     (void)b;
     double wall = fv_clock_s(), cpu = bench_cpu_s(0);

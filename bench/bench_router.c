@@ -1,18 +1,16 @@
-/* The cost of the router, with fake workers, so that nothing is computed.
+/* Measures the cost of the router with fake workers, so that no model runs.
  *
  * 1. Requests per second, compared with a bare relay (relay.h) that makes the same calls on gRPC
- * core
- *    and does nothing else. Router and relay are separate processes; workers and clients share this
- *    one, which is most of the work on a machine of few cores and slows both alike. So CPU
- *    time per request, of the process alone, is measured too.
- *    Likewise a router that serves metrics and traces every request, and one with TLS and certificates
- *    on both sides, each against the router without them.
- * 2. The latency that relaying adds to a token, without other load: a worker stamps each token with
- *    the time at which it sends it; clients receive from this worker directly, through the relay
- *    and through the router, one token at a time, in turn.
+ *    core and nothing else. Router and relay are separate processes. Workers and clients share this
+ *    process; on few cores they are most of the work and slow both alike, so CPU time per request
+ *    of the router or relay alone is measured too. A router with metrics and traces of every
+ *    request, and one with TLS certificates on both sides, are compared with the plain router.
+ * 2. The latency that relaying adds to a token on an idle system: a worker stamps each token when
+ *    it sends it; clients receive from this worker directly, through the relay and through the
+ *    router, one token at a time, in turn.
  *
- * All take turns in every round; the output is the median over the rounds, of ratios the median of the
- * rounds' ratios.
+ * All variants take turns in every round. The output is the median over the rounds; ratios are the
+ * median of the rounds' ratios.
  *
  *     bench_router --rounds 7 --json results/router.json */
 #include <grpc/byte_buffer_reader.h>
@@ -26,7 +24,7 @@
 
 #include "bench/program.h"
 #include "bench/relay.h"
-#include "cli/samples.h"
+#include "cli/bench/samples.h"
 #include "common/clock.h"
 #include "otlp.pb-c.h"
 #include "tests/support/certs.h"
@@ -44,7 +42,7 @@ static const char *const path_names[N_PATH] = {"direct", "relay", "router"};
 static const char *const way_names[N_WAY] = {"relay", "router", "with metrics and traces",
                                              "with TLS on both sides"};
 static const char *const peer_names[N_PEER] = {"router", "prefill", "decode", "client"};
-/* What a way is compared with. */
+/* The baseline of each variant. */
 static const int base_of[N_WAY] = {[ROUTER] = RELAY, [OBSERVED] = ROUTER, [MTLS] = ROUTER};
 
 typedef struct child {
@@ -55,7 +53,7 @@ typedef struct child {
 typedef struct bench {
     uv_loop_t loop;
     fv_bridge *bridge;
-    fake_worker prefill[N_WAY], decode[N_WAY]; /* the relay has the router's */
+    fake_worker prefill[N_WAY], decode[N_WAY]; /* the relay uses the router's */
     child way[N_WAY];
     fv_rpc_channel *channel[N_WAY], *direct; /* direct: to the router's decode worker */
     fv_rpc_server *collector;
@@ -66,13 +64,14 @@ typedef struct bench {
     uv_timer_t timer;
     /* results */
     fv_samples rate[N_LEVEL][N_WAY], cpu_s[N_LEVEL][N_WAY];
-    fv_samples ratio[N_LEVEL][N_WAY], cpu_ratio[N_LEVEL][N_WAY]; /* to base_of, but for RELAY */
+    fv_samples ratio[N_LEVEL][N_WAY], cpu_ratio[N_LEVEL][N_WAY]; /* to base_of; RELAY has none */
     fv_samples delay_s[N_PATH];
 } bench;
 
 /* ---- processes ---------------------------------------------------------------------------- */
 
-/* Starts a program, which says where it listens; a router first, where workers join. */
+/* Starts a program and reads its address from stdout; a router prints first the address where
+ * workers join. */
 static void spawn(child *c, char *const *args) {
     int out[2];
     NET_CHECK(pipe(out) == 0);
@@ -114,9 +113,9 @@ static size_t pack_decode_request(uint32_t max_tokens, uint8_t *out) {
     return fovea__handoff__v1__decode_request__pack(&m, out);
 }
 
-/* ---- what the other two routers need ------------------------------------------------------ */
+/* ---- collector and certificates ----------------------------------------------------------- */
 
-/* Says yes to every export, and reads none: the work of a collector is not the router's. */
+/* Accepts every export unread: a collector's work is not the router's cost. */
 static fv_status on_export(fv_rpc_call *c, grpc_byte_buffer *message) {
     Fovea__Otlp__V1__ExportReply reply = FOVEA__OTLP__V1__EXPORT_REPLY__INIT;
     (void)message;
@@ -156,12 +155,12 @@ static void open_tls(bench *b, const char *dir) {
 
 /* ---- opening and closing ------------------------------------------------------------------ */
 
-/* `more` [n]: further arguments. */
+/* Starts a router with n further arguments. */
 static void start_router(child *c, const char *bin, const char *const *more, int n) {
     enum { N_ARG = 9, N_MORE = 8 };
     char path[4200];
     snprintf(path, sizeof path, "%s/fovea-router", bin);
-    /* The made-up workers report once; `fovea up` starts a router with this level of logging. */
+    /* Fake workers report only once; the log level is that of `fovea up`. */
     const char *args[N_ARG + N_MORE + 1] = {
         path,          "--fleet-token-file", FLEET_TOKEN, "--listen",
         "127.0.0.1:0", "--silence-ms",       "600000",    "--log",
@@ -203,7 +202,7 @@ static void open_worker(bench *b, int way, fake_worker *w, const char *name,
     w->name = name;
     w->role = role;
     if (way == MTLS) w->tls = tls;
-    w->no_tokens = way == ROUTER; /* the relay has none */
+    w->no_tokens = way == ROUTER; /* the relay, which shares these workers, sends no call tokens */
     fake_open(w, b->bridge, b->way[way].fleet);
     while (!w->welcome) uv_run(&b->loop, UV_RUN_ONCE);
 }
@@ -302,7 +301,7 @@ static void ask(crowd *c) {
     begin(c->channel, &events, c, (uint32_t)c->b->n_token);
 }
 
-/* All requests by so many clients; notes requests and computing seconds. */
+/* Sends all requests with n_client clients; returns requests/s and CPU seconds per request. */
 static void run_crowd(bench *b, int way, int32_t n_client, double *rate, double *cpu) {
     crowd c = {.b = b, .channel = b->channel[way]};
     double cpu0 = bench_cpu_s(b->way[way].pid), t0 = fv_clock_s();
@@ -310,7 +309,7 @@ static void run_crowd(bench *b, int way, int32_t n_client, double *rate, double 
     while (c.n_over < b->n_request) uv_run(&b->loop, UV_RUN_ONCE);
     *rate = b->n_request / (fv_clock_s() - t0);
     *cpu = (bench_cpu_s(b->way[way].pid) - cpu0) / b->n_request;
-    /* what precedes the tokens, the tokens, and what follows them */
+    /* one message before the tokens, and one after them */
     NET_CHECK(c.n_message == b->n_request * (b->n_token + 2));
 }
 
@@ -329,16 +328,16 @@ static void measure_rates(bench *b, bool record) {
     }
 }
 
-/* ---- the way of one token ----------------------------------------------------------------- */
+/* ---- latency of one token ----------------------------------------------------------------- */
 
-/* Streams that stay open, one over each path; tokens go out one at a time. */
+/* Open streams, one per path; tokens go out one at a time. */
 typedef struct streams {
     bench *b;
-    fv_rpc_call *worker[N_PATH]; /* the decode worker's end of each */
+    fv_rpc_call *worker[N_PATH]; /* the decode worker's end of each stream */
     int32_t n_open, n_over;
     int32_t n_heard[N_PATH]; /* stamped tokens */
     bool heard;
-    int32_t next, n_sent; /* path whose turn it is */
+    int32_t next, n_sent; /* path of the next token */
 } streams;
 
 typedef struct listener {
@@ -348,7 +347,7 @@ typedef struct listener {
 
 static const char stamp_key[] = "sent at ";
 
-/* The number after the stamp; 0 when the message has none. */
+/* Returns the number after the stamp key; 0: the message has none. */
 static double read_stamp(grpc_byte_buffer *message) {
     grpc_byte_buffer_reader reader;
     NET_CHECK(grpc_byte_buffer_reader_init(&reader, message));
@@ -411,7 +410,7 @@ static void open_stream(streams *s, listener *l) {
     while (s->n_open == n_open) uv_run(&b->loop, UV_RUN_ONCE);
 }
 
-/* The next token, when the last one has been heard. */
+/* Sends the next token once the last one has arrived. */
 static void on_token_time(uv_timer_t *t) {
     streams *s = t->data;
     char text[64];
@@ -520,7 +519,7 @@ static void free_samples(bench *b) {
     for (int i = 0; i < N_PATH; i++) fv_samples_free(&b->delay_s[i]);
 }
 
-/* This program, as the relay. */
+/* Runs this program as the relay. */
 static void be_relay(const char *prefill, const char *decode, uint32_t n_token) {
     uint8_t request[128];
     size_t n = pack_decode_request(n_token, request);

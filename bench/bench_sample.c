@@ -1,7 +1,7 @@
-/* SAMPLING: how long the choice of a token takes, beside sorting the vocabulary.
+/* SAMPLING: how long choosing a token takes, compared with sorting the vocabulary.
  *
- * Logits are normal, one in 4 001 is 12 higher: as where a network is nearly sure; or none is (flat). One thread; seconds
- * are those of the processor, the least of several rounds.
+ * Logits are normal; in the first case one in 4001 is 12 higher, as when a network is nearly sure,
+ * and in the flat case none is. One thread; times are CPU time, the minimum of several rounds.
  *
  *     bench_sample --rounds 20 */
 #include <stdio.h>
@@ -51,7 +51,7 @@ static double sampling(const fv_sampling *how, int32_t n, uint64_t step) {
     return (bench_cpu_s(0) - begin) / CALLS;
 }
 
-/* Logits of standard deviation 2. */
+/* Fills `logits` with standard deviation 2. */
 static void fill(bool flat) {
     uint64_t state = 1;
     for (int32_t i = 0; i < MOST; i++) {

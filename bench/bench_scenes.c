@@ -1,9 +1,9 @@
-/* How many images with their questions one core makes in a second: what training can draw on.
+/* Measures how many images with questions one core makes per second, which limits training.
  *
- * Each row makes `--images` scenes of the training split with all their facts, paints them, labels
- * their patches and asks seven questions about each, as a training step would; the last rows make
- * items of the evaluation, for which scenes are drawn until one has the answer that is wanted. Seconds
- * are those of the processor, so that other programs beside it count little.
+ * Each row makes `--images` scenes of the training split with all their facts, renders them, labels
+ * their patches and asks seven questions about each, as a training step would. The last rows make
+ * evaluation items, which draw scenes until one has the wanted answer. Times are CPU time, so other
+ * programs hardly affect them.
  *
  *     bench_scenes --images 1000 */
 #include <stdio.h>
@@ -13,8 +13,8 @@
 #include "eval/scenes/render.h"
 #include "eval/scenes/tasks.h"
 
-/* One image as training takes it: facts, and what `side` (0: no pixels), `grid` (0: no labels)
- * and `n_ask` ask for. */
+/* Makes one training image: the facts, pixels of `side` (0: none), labels of `grid` (0: none) and
+ * n_ask questions. */
 static void make(uint64_t index, int32_t side, int32_t grid, int32_t n_ask, uint8_t *rgb) {
     static fv_patch patches[FV_PATCH_GRID_MAX * FV_PATCH_GRID_MAX];
     static fv_turn turns[FV_ITEM_TURNS];

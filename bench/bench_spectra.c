@@ -1,17 +1,18 @@
-/* Attention's output against bytes for every method of `pack`, on keys and values whose spectrum is
- * that of a real network, without questions and answers: spectra_case.h has the cases.
+/* Compares the error of attention's output with the bytes of every `pack` method, on keys and
+ * values that have the spectrum of a real network, without questions and answers. The cases are in
+ * spectra_case.h.
  *
- * Errors are shares of energy: of keys and values, ||M - M~||^2 / ||M - mean||^2, the mean over
- * matrices; of attention's output, ||o - o~||^2 / ||o||^2 over all heads and queries, in double.
+ * Errors are shares of energy: for keys and values ||M - M~||^2 / ||M - mean||^2, averaged over
+ * matrices; for attention's output ||o - o~||^2 / ||o||^2 over all heads and queries, in double.
  *
- * The bound is reverse water-filling (Cover and Thomas, theorem 10.3.3): of independent normal
- * coefficients with variances v_i on directions that cost nothing,
+ * The bound is reverse water-filling (Cover and Thomas, theorem 10.3.3) for independent normal
+ * coefficients with variances v_i, with directions stored for free:
  *
  *     sum_i min(v_i, t) = error * sum_i v_i,     sum_i max(0, log2(v_i / t) / 2) bits a token
  *
- * Its own lines are coefficients as the best code of infinite length would leave them: with
- * d_i = min(v_i, t), z~_i = (1 - d_i / v_i) z_i + sqrt(d_i (1 - d_i / v_i)) times a normal number.
- * Variances are the case's, or those measured along with the directions of pack=latent. */
+ * The lines of the bound use coefficients as an ideal code of infinite length would leave them:
+ * with d_i = min(v_i, t), z~_i = (1 - d_i / v_i) z_i + sqrt(d_i (1 - d_i / v_i)) times a normal
+ * number. Variances come from the case, or were measured with the directions of pack=latent. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +24,7 @@
 #include "kernels/factor_part.h"
 #include "kernels/latent_project.h"
 #include "kernels/merged.h"
-#include "model/latent_fit.h"
+#include "model/latent/fit.h"
 #include "policy/policy.h"
 
 enum { MOST_DIRECTIONS = FV_LATENT_MOST, PARTS = 2 * SPECTRA_LAYERS, AT_A_TIME = 256 };
@@ -36,13 +37,13 @@ static const fv_option table[] = {
     {"json", NULL, FV_OPTION_STRING, "FILE", NULL, "write the tables as JSON", 0, 0},
 };
 
-/* A case on its way through the methods. */
+/* State of one case. */
 typedef struct spectra {
     fv_backend be;
     spectra_case c;
     fv_latent *latent;
     int32_t n_part, W;
-    double *variance; /* [n_variance] descending, those of all parts; their sum is n_part */
+    double *variance; /* [n_variance] descending, of all parts; sums to n_part */
     int32_t n_variance;
     float *exact[PARTS], *lossy[PARTS]; /* [n, W] keys before rotation and values, layer by layer */
     double energy[PARTS];               /* ||M - mean||^2 */
@@ -52,7 +53,7 @@ typedef struct spectra {
 
 static size_t rows_size(const spectra *s) { return (size_t)s->c.n * (size_t)s->W; }
 
-/* [n, width] as rows W wide. */
+/* Expands rows from [n, width] to [n, W]. */
 static void lifted(spectra *s, const float *row, float *to) {
     size_t W = (size_t)s->W, width = (size_t)s->c.width;
     if (!s->c.lift) {
@@ -67,7 +68,7 @@ static void lifted(spectra *s, const float *row, float *to) {
 
 /* ---- attention ----------------------------------------------------------------------------- */
 
-/* Of one head's query against keys and values [n, W], all rotated. */
+/* Computes one head's attention for one query; keys and values [n, W] and the query are rotated. */
 static void attend(const spectra *s, const float *q, const float *k, const float *v, int32_t n,
                    int32_t head, double *p, float *o) {
     size_t W = (size_t)s->W, at = (size_t)(head / (s->c.n_head / s->c.n_kv) * s->c.d_head);
@@ -87,7 +88,7 @@ static void attend(const spectra *s, const float *q, const float *k, const float
     }
 }
 
-/* [n_ahead + n, W] of what stays as it is and these rows. */
+/* Returns [n_ahead + n, W]: the uncompressed rows ahead, then `row`. */
 static float *joined(const spectra *s, const float *ahead, const float *row) {
     size_t n = (size_t)s->c.n_ahead * (size_t)s->W;
     float *m = spectra_alloc(n + rows_size(s), sizeof *m);
@@ -96,7 +97,7 @@ static float *joined(const spectra *s, const float *ahead, const float *row) {
     return m;
 }
 
-/* Outputs [n_query, H D] of a layer with these keys, before rotation, and values. */
+/* Computes a layer's outputs [n_query, H D] from keys before rotation and values. */
 static void outputs(const spectra *s, int32_t layer, const float *k, const float *v, float *o) {
     const spectra_case *c = &s->c;
     size_t line = (size_t)(c->n_head * c->d_head);
@@ -135,7 +136,7 @@ static double output_error(const spectra *s) {
     return off / all;
 }
 
-/* Of keys (0) or values (1). */
+/* Returns the mean error of keys (kind 0) or values (1). */
 static double row_error(const spectra *s, int kind) {
     double sum = 0;
     for (int32_t p = kind; p < s->n_part; p += 2) {
@@ -151,7 +152,7 @@ static double row_error(const spectra *s, int kind) {
 
 /* ---- the bound ----------------------------------------------------------------------------- */
 
-/* What is left where every direction loses min(v, level), and the bits of a token. */
+/* Returns the energy lost if every direction loses min(v, level), and the bits per token. */
 static double filled(const spectra *s, double level, double *bits) {
     double left = 0;
     *bits = 0;
@@ -163,7 +164,7 @@ static double filled(const spectra *s, double level, double *bits) {
     return left;
 }
 
-/* The level at which a token has so many bits, or all parts together this error. */
+/* Finds the level for `bits` per token or, if bits is 0, for `error` over all parts. */
 static double level_for(const spectra *s, double bits, double error) {
     double low = 1e-12, high = s->variance[0], found;
     for (int step = 0; step < 200; step++) {
@@ -199,7 +200,7 @@ static void note(spectra *s, const char *name, double bytes) {
 /* ---- directions ---------------------------------------------------------------------------- */
 
 static fv_latent_info info_of(const spectra_case *c) {
-    int32_t head = c->lift ? 128 : c->d_head; /* in `lift`'s directions there are no heads */
+    int32_t head = c->lift ? 128 : c->d_head; /* `lift` mixes heads, so any head size will do */
     int32_t most = 2 * c->n_layer * c->width;
     return (fv_latent_info){.n_layer = c->n_layer,
                             .n_kv = c->width / head,
@@ -208,7 +209,7 @@ static fv_latent_info info_of(const spectra_case *c) {
                             .n_dir = most < MOST_DIRECTIONS ? most : MOST_DIRECTIONS};
 }
 
-/* Those of pack=latent, as `fovea calibrate --latent` measures them. */
+/* Measures the directions of pack=latent as `fovea calibrate --latent` does. */
 static void calibrate(spectra *s) {
     const spectra_case *c = &s->c;
     fv_latent_info info = info_of(c);
@@ -232,7 +233,7 @@ static void calibrate(spectra *s) {
     fv_latent_fit_close(fit);
 }
 
-/* z [n, R] of the case's rows. */
+/* Returns coefficients z [n, R] of the case's rows. */
 static float *projected(spectra *s) {
     const spectra_case *c = &s->c;
     size_t R = (size_t)s->latent->info.n_dir, n = (size_t)c->n;
@@ -249,7 +250,7 @@ static float *projected(spectra *s) {
     return z;
 }
 
-/* Coefficients -> rows. */
+/* Rebuilds all rows from coefficients. */
 static void rebuilt(spectra *s, const float *z) {
     size_t R = (size_t)s->latent->info.n_dir, width = (size_t)s->c.width, n = (size_t)s->c.n;
     float *m = spectra_alloc(n * width, sizeof *m);
@@ -266,7 +267,8 @@ static void rebuilt(spectra *s, const float *z) {
     free(m);
 }
 
-/* Coefficients with row_bits bits, `each` of one; 16: as many as its variance is worth. */
+/* Quantizes coefficients with row_bits bits per row, `each` bits per coefficient; 16: bits by
+ * variance. */
 static void coded(spectra *s, const char *name, int32_t each, int32_t row_bits) {
     const fv_latent_layer *l = &s->latent->layer[0];
     fv_packed_shape shape = {.n = s->c.n,
@@ -294,7 +296,7 @@ static void latent_lines(spectra *s) {
     }
 }
 
-/* The trivial coder: the first directions, all with the same number of bits. */
+/* Adds lines of a trivial coder: the first directions, all with the same number of bits. */
 static void fixed_lines(spectra *s) {
     static const int32_t cases[][2] = {{256, 4}, {128, 4}, {64, 4}, {64, 2}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -305,7 +307,7 @@ static void fixed_lines(spectra *s) {
     }
 }
 
-/* What the bound's bits leave of coefficients. */
+/* Adds lines of the bound: coefficients with the noise that remains at its bits. */
 static void bound_lines(spectra *s) {
     static const int parts[] = {64, 128, 256, 512};
     int32_t R = s->latent->info.n_dir;
@@ -327,7 +329,7 @@ static void bound_lines(spectra *s) {
     }
 }
 
-/* ---- methods of one layer or two ----------------------------------------------------------- */
+/* ---- methods on one layer or a pair -------------------------------------------------------- */
 
 static int32_t block_of(const fv_params *p, int method) {
     return method == FV_METHOD_PACK_svd     ? p->pack_svd.block
@@ -335,7 +337,8 @@ static int32_t block_of(const fv_params *p, int method) {
                                             : p->pack_minicache.block;
 }
 
-/* Keys as a method has them: rotated by their distance to the first of their block, or all of it. */
+/* Rotates keys as a method sees them: by the distance to the start of their block or, with block 0,
+ * by their position; `back` undoes this. */
 static void turn_keys(const spectra *s, int32_t block, bool back, float *m) {
     for (int32_t j = 0; j < s->c.n; j++)
         spectra_rotate(&s->c, block ? j % block : s->c.at + j, back, s->c.n_kv,
@@ -391,7 +394,7 @@ static size_t codes(spectra *s, const fv_params *p, int32_t part, float *m) {
     return fv_packed_bytes(&shape);
 }
 
-/* Of layers (2p, 2p + 1): m[0] and m[1]. */
+/* Merges layers (2p, 2p + 1), m[0] and m[1]. */
 static size_t merged(spectra *s, const fv_params *p, int32_t part, float *const m[2]) {
     fv_packed_shape shape[2] = {shape_of(s, part, FV_PACKED_MERGED),
                                 shape_of(s, part, FV_PACKED_MERGED)};
@@ -423,7 +426,7 @@ static void policy_line(spectra *s, const char *name) {
     int method = policy.stage[FV_STAGE_PACK].method->id;
     fv_choice_params(&policy.stage[FV_STAGE_PACK], 32, &p);
     int32_t block = block_of(&p, method);
-    if (method == FV_METHOD_PACK_svd && p.pack_svd.rank_k > s->c.n) return; /* more than it has */
+    if (method == FV_METHOD_PACK_svd && p.pack_svd.rank_k > s->c.n) return; /* rank > rows */
     for (int32_t i = 0; i < s->n_part; i++) {
         memcpy(s->lossy[i], s->exact[i], rows_size(s) * sizeof **s->lossy);
         if (i % 2 == 0) turn_keys(s, block, false, s->lossy[i]);
@@ -462,7 +465,7 @@ static void take_exact(spectra *s) {
     }
 }
 
-/* The case's, of each part; or those of the directions. */
+/* Takes the case's variances for each part, or else those of the directions. */
 static void take_variances(spectra *s) {
     s->n_variance = s->c.variance ? s->n_part * s->c.width : s->latent->info.n_dir;
     s->variance = spectra_alloc((size_t)s->n_variance, sizeof *s->variance);

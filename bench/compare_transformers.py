@@ -31,17 +31,18 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "parity"))
 
-import reference  # also sets what must be set before transformers comes in
+import reference  # import before transformers: it sets required environment variables
 import torch
 import transformers
 
 ATTENTIONS = ("sdpa", "eager")
 STAGES = ("vision", "prefill", "decode")
-# (shape, text layers, tower layers); 0: as the shape has. The 7B shape is cut to fit into memory.
+# (shape, text layers, tower layers); 0: all layers of the shape. The 7B shape is cut to fit into
+# memory.
 PUBLISHED = (("small", 0, 0), ("llava-1.5-7b", 2, 4))
 
 
-# ---- what both run -------------------------------------------------------------------------
+# ---- input of both -------------------------------------------------------------------------
 
 def make_checkpoint(program, directory, shape, layers, vision_layers):
     config = directory / "config.json"
@@ -53,15 +54,15 @@ def make_checkpoint(program, directory, shape, layers, vision_layers):
 
 
 def make_prompt(n_text):
-    """n_text tokens beside the picture's: <s>, the space before the text, and digits, of which
-    each is a token in a synthetic vocabulary."""
+    """Returns a prompt with n_text tokens besides the image's: <s>, the space before the text, and
+    digits; each digit is a token of the synthetic vocabulary."""
     return "<image>" + "".join(str(i % 10) for i in range(n_text - 2))
 
 
 # ---- fovea ---------------------------------------------------------------------------------
 
-# Started by a small process: a child counts its parent's memory until it begins, and PyTorch's
-# is large.
+# Started through a small process: until exec, a child's peak memory includes its parent's, and
+# PyTorch is large.
 LAUNCH = """import resource, subprocess, sys
 code = subprocess.call(sys.argv[1:])
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)
@@ -69,7 +70,7 @@ sys.exit(code)"""
 
 
 def run_fovea(program, checkpoint, picture, prompt, n_tokens, threads):
-    """One request in a new process: its report, tokens, and the process's peak memory."""
+    """Runs one request in a new process; returns report, tokens and the process's peak memory."""
     arguments = [program, "ask", "--checkpoint", checkpoint, "--image", picture, "--raw", "--json",
                  "--max-tokens", n_tokens, "--ignore-eos", "--temperature", 0, "--threads", threads,
                  prompt]
@@ -94,7 +95,7 @@ class Torch:
 
     @torch.inference_mode()
     def run(self, attention, n_tokens):
-        """Seconds of each stage, and the tokens."""
+        """Returns the seconds of each stage, and the tokens."""
         model, text, ids = self.model, self.model.model.language_model, self.inputs["input_ids"]
         model.set_attn_implementation(attention)
         seconds = {}
@@ -130,11 +131,11 @@ def measure(program, checkpoint, picture, a):
     prompt = make_prompt(a.text)
     other = Torch(checkpoint, picture, prompt)
     for attention in ATTENTIONS:
-        other.run(attention, 2)  # PyTorch's first run of anything is slow
+        other.run(attention, 2)  # warm-up: first runs are slow
     samples = {name: {stage: [] for stage in STAGES} for name in ("fovea", *ATTENTIONS)}
     peak, tokens = 0, {}
     for turn in range(a.rounds):
-        time.sleep(0.5)  # PyTorch's threads go on spinning for a moment
+        time.sleep(0.5)  # PyTorch's threads spin for a moment
         report, tokens["fovea"], memory = run_fovea(program, checkpoint, picture, prompt, a.tokens,
                                                     a.threads)
         peak = max(peak, memory)
@@ -159,7 +160,7 @@ def measure(program, checkpoint, picture, a):
 
 
 def compare(result):
-    """Medians, and how many times as fast fovea is as the faster of PyTorch's attentions."""
+    """Returns medians, and fovea's speed relative to the faster attention of PyTorch."""
     median = {name: {stage: statistics.median(s) for stage, s in stages.items()}
               for name, stages in result["seconds"].items()}
     ratio, attention = {}, {}

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-/* An answer, on the decode side. */
+/* One answer on the decode side. */
 typedef struct copy {
     fv_received received;
     fv_generation *seq;
@@ -17,7 +17,7 @@ struct copies {
     fv_batch *batch;
     copy *copy; /* [n] */
     int32_t n;
-    fv_status status; /* of an answer that failed */
+    fv_status status; /* of a failed answer */
 };
 
 static fv_status open_side(const fv_engine *e, fv_dtype dtype, size_t bytes, int32_t most,
@@ -36,7 +36,7 @@ static fv_status open_side(const fv_engine *e, fv_dtype dtype, size_t bytes, int
     return c->copy ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for %d answers", most);
 }
 
-/* *fits: there was room. */
+/* *fits: whether there was room. */
 static fv_status hand_off(copies *c, const fv_engine *e, const prefilled *from,
                           const fv_first_token *first, fv_received *out, bool *fits) {
     fv_export_request req = {.model = e->fingerprint,

@@ -20,7 +20,7 @@ typedef struct client {
     uv_write_t write;
     char *request; /* [n_request] headers and body */
     size_t n_request;
-    char *got; /* [n_got] of the answer, terminated */
+    char *got; /* [n_got] answer so far, NUL-terminated */
     size_t n_got, cap_got;
     double begun_s, first_s; /* first_s 0: no text yet */
 } client;

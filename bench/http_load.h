@@ -1,11 +1,12 @@
 #ifndef FOVEA_BENCH_HTTP_LOAD_H
 #define FOVEA_BENCH_HTTP_LOAD_H
 
-/* HTTP LOAD: the closed loop of fv_bench_run (cli/bench_load.h) as streams of /v1/chat/completions, each client
- * with a connection that it keeps. Any error aborts. */
-#include "cli/bench_load.h"
+/* HTTP LOAD: the closed loop of fv_bench_run (cli/bench/load.h) over streams of
+ * /v1/chat/completions; each client keeps one connection. Any error aborts. */
+#include "cli/bench/load.h"
 
-/* address: "HOST:PORT" of a gateway. Of the row: n_ok, n_token, seconds, ttft_s (to the first text), e2e_s. */
+/* Runs the load on a gateway at "HOST:PORT". Sets n_ok, n_token, seconds, ttft_s (to the first
+ * text) and e2e_s of the row. */
 void http_load_run(const char *address, const fv_bench_load *load, uint64_t *number,
                    fv_bench_row *row);
 

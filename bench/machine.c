@@ -1,4 +1,5 @@
-/* See machine.h. Plain loops with intrinsics: the limits must be as wide as the kernels. */
+/* See machine.h. The limits are plain loops with intrinsics, with vectors as wide as the
+ * kernels'. */
 #include "bench/machine.h"
 
 #include <immintrin.h>
@@ -76,7 +77,7 @@ void bench_note(bench *b, const char *name, const char *unit, double value, doub
 
 void *bench_memory(bench *b, size_t bytes) {
     bytes = (bytes + 63) / 64 * 64;
-    if (b->weights_at + bytes > b->weights_bytes) b->weights_at = 0; /* from the front again */
+    if (b->weights_at + bytes > b->weights_bytes) b->weights_at = 0; /* wrap around */
     void *p = b->weights + b->weights_at;
     b->weights_at += bytes;
     return p;
@@ -131,7 +132,8 @@ void bench_measure_fma(bench *b) {
     b->fma_rate = flops / (bench_now_s() - t0);
 }
 
-/* What canonical products in bf16 take at least: VDPBF16PS in chains, or TDPBF16PS of tiles that stay. */
+/* Measures the limit of canonical bf16 products: VDPBF16PS in independent chains, or TDPBF16PS on
+ * tiles that stay loaded. */
 __attribute__((target("avx512f,avx512bf16"))) static void bf16_avx512(void *arg, int thread,
                                                                       int64_t begin, int64_t end) {
     (void)arg, (void)thread;
@@ -151,7 +153,7 @@ __attribute__((target("amx-tile,amx-bf16"))) static void bf16_amx(void *arg, int
     (void)arg, (void)thread;
     _Alignas(64) uint8_t config[64] = {1}; /* palette 1, eight tiles of 16 rows of 64 bytes */
     for (int i = 0; i < 8; i++) config[16 + 2 * i] = 64, config[48 + i] = 16;
-    __asm__ volatile("" : : "r"(config) : "memory"); /* GCC takes only 8 bytes of it to be read */
+    __asm__ volatile("" : : "r"(config) : "memory"); /* GCC assumes only 8 bytes are read */
     _tile_loadconfig(config);
     _tile_zero(0);
     _tile_zero(1);
@@ -182,7 +184,7 @@ bool bench_measure_bf16(bench *b) {
     return true;
 }
 
-/* As wide as the kernels: narrower loads reach two thirds of the rate. */
+/* Reads with vectors as wide as the kernels': narrower loads reach two thirds of the rate. */
 __attribute__((target("avx512f"))) static void read_avx512(void *arg, int thread, int64_t begin,
                                                            int64_t end) {
     const __m512i *p = (const __m512i *)((const char *)arg + begin * READ_CHUNK);

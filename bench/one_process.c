@@ -9,7 +9,7 @@
 #include "decode-worker/schedule/batch.h"
 #include "prefill-worker/job/job.h"
 
-/* The workers' defaults. */
+/* Defaults of the workers. */
 enum { PREFILL_BATCH = 4, CHUNK = 512, DECODE_BATCH = 64 };
 
 struct one_process {
@@ -17,12 +17,12 @@ struct one_process {
     fv_kv_pool *pool;
     fv_batch *batch;
     fv_image_cache *cache;
-    char *image; /* the bytes of all requests' image; NULL: there is none */
+    char *image; /* encoded image of all requests; NULL: none */
     size_t n_image;
     float *logits; /* [PREFILL_BATCH, vocab] */
 };
 
-/* A client and the request it has. */
+/* A client and its current request. */
 typedef struct client {
     struct run *run;
     bool waiting;
@@ -41,7 +41,7 @@ typedef struct run {
     char *question;
     client *clients; /* [load->concurrency] */
     int32_t n_begun, n_over;
-    fv_status status; /* of an answer in the batch */
+    fv_status status; /* of a failed answer in the batch */
 } run;
 
 /* ---- opening ------------------------------------------------------------------------------ */
@@ -120,7 +120,7 @@ static fv_status note_token(client *c) {
     return FV_OK;
 }
 
-/* Its answer is complete: the client has another request, if there is one left. */
+/* Records a complete answer and starts the client's next request, if any is left. */
 static fv_status finish(client *c) {
     run *r = c->run;
     r->n_over++;
@@ -166,7 +166,7 @@ static void on_step(void *ctx, const fv_batch_event *e) {
     if (st != FV_OK) r->status = st;
 }
 
-/* One token for all that run; those whose answer is complete have left the batch. */
+/* Runs one step of the batch and finishes the answers that have left it. */
 static fv_status step(run *r) {
     FV_TRY(fv_batch_step(r->p->batch, on_step, r));
     FV_TRY(r->status);

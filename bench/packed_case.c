@@ -58,7 +58,7 @@ double case_raw_s(bench *b, int n, int calls) {
     return sum / calls;
 }
 
-/* Angles of anchors that are `step` rows apart; step = 0: keys are rotated already. */
+/* Makes anchors that are `step` rows apart, with their angles; 0: keys are already rotated. */
 static fv_packed_rows make_rows(int n, int step) {
     int n_anchor = step ? (n + step - 1) / step : 1, half = D / 2;
     int32_t *first = case_alloc((size_t)(n_anchor + 1) * sizeof *first);
@@ -85,8 +85,8 @@ static void free_rows(const fv_packed_rows *rows) {
     free((void *)(uintptr_t)rows->group);
 }
 
-/* Seconds of one call of `op` on keys and values of these shapes, each time others, averaged. Frees
- * the rows. */
+/* Returns the mean seconds of a call of `op` on these shapes; every call reads other memory. Frees
+ * the rows' arrays. */
 static double packed_s(bench *b, fv_status (*op)(fv_backend *, const fv_attn_packed_args *),
                        const fv_packed_shape shape[2], fv_packed_rows rows, float scale,
                        int calls) {
@@ -113,12 +113,12 @@ static double packed_s(bench *b, fv_status (*op)(fv_backend *, const fv_attn_pac
     return sum / calls;
 }
 
-/* What the buffer holds makes large numbers of codes: a smaller scale keeps probabilities of all
- * rows normal numbers, as those of a network are. */
+/* The buffer's bytes are large numbers when read as codes: a smaller scale keeps the probabilities
+ * of all rows normal numbers, as in a real network. */
 double case_packed_s(bench *b, packed_case c, int calls) {
     fv_packed_rows rows = make_rows(c.n, c.step);
     if (c.rank2_v < R) {
-        /* the first quarter at full rank, as rows in the order of their rank are */
+        /* the first quarter has full rank: rows are ordered by rank */
         uint8_t *group = case_alloc((size_t)c.n);
         memset(group + c.n / 4, 1, (size_t)(c.n - c.n / 4));
         rows.group = group;

@@ -28,7 +28,7 @@ typedef struct op {
     relayed *of;
 } op;
 
-/* A call that we make. */
+/* A call to a worker. */
 typedef struct upstream {
     grpc_call *call;
     op send, receive, status;
@@ -136,7 +136,7 @@ static void send_next(relayed *r) {
     start(r, r->client, &send, 1, &r->sent, on_sent);
 }
 
-/* Takes the message. */
+/* Queues the message for the client; takes it. */
 static void forward(relayed *r, grpc_byte_buffer *message) {
     waiting *w = malloc(sizeof *w);
     must(w != NULL, "out of memory");
@@ -162,7 +162,7 @@ static void on_message(op *o, bool ok) {
     upstream *u = o == &r->prefill.receive ? &r->prefill : &r->decode;
     grpc_byte_buffer *message = ok ? u->message : NULL;
     u->message = NULL;
-    if (!message) return; /* the status says the rest */
+    if (!message) return; /* on_status ends the call */
     if (u == &r->prefill && u->n_message == 0) {
         grpc_byte_buffer *request = grpc_raw_byte_buffer_create(&r->program->decode_request, 1);
         call_upstream(r, &r->decode, r->program->decode, r->program->decode_path, request);
@@ -185,7 +185,7 @@ static void on_status(op *o, bool ok) {
 
 static void on_request_sent(op *o, bool ok) { (void)o, (void)ok; }
 
-/* Takes the request. */
+/* Calls a worker; takes the request. */
 static void call_upstream(relayed *r, upstream *u, grpc_channel *channel, grpc_slice path,
                           grpc_byte_buffer *request) {
     gpr_timespec deadline =
@@ -212,7 +212,7 @@ static void call_upstream(relayed *r, upstream *u, grpc_channel *channel, grpc_s
 
 /* ---- from the client ---------------------------------------------------------------------- */
 
-/* PrefillRequest {request = 1, decode_address = 2} around the client's own bytes. */
+/* Builds PrefillRequest {request = 1, decode_address = 2} around the client's bytes. */
 static grpc_byte_buffer *wrap(const program *p, grpc_byte_buffer *request) {
     uint8_t head[16] = {0x0a};
     size_t n = 1;
@@ -239,7 +239,7 @@ static void on_begun(op *o, bool ok) {
     call_upstream(r, &r->prefill, r->program->prefill, r->program->prefill_path, request);
 }
 
-/* The client is gone: so are the calls on its behalf. */
+/* Cancels both workers' calls when the client is gone. */
 static void on_closed(op *o, bool ok) {
     relayed *r = o->of;
     (void)ok;
@@ -296,7 +296,7 @@ static void listen_somewhere(program *p) {
     fflush(stdout);
 }
 
-/* Field 2 of PrefillRequest. */
+/* Returns field 2 of PrefillRequest. */
 static grpc_slice address_field(const char *address) {
     char text[130] = {0x12};
     size_t n = strlen(address);

@@ -60,7 +60,7 @@ double spectra_normal(uint64_t *state) {
     return sum;
 }
 
-/* i^-p, of which the first MADE_HELD are 0.90 of the sum 1. */
+/* Computes i^-p with sum 1, where the first MADE_HELD variances sum to 0.90. */
 static void power_law(double *variance) {
     double low = 0.1, high = 4;
     for (int step = 0; step < 60; step++) {
@@ -126,13 +126,13 @@ void spectra_made_up(spectra_case *c) {
         c->seen[0][k] = coefficients(c, c->n_seen, &state);
         c->row[0][k] = coefficients(c, c->n, &state);
     }
-    /* A key has W numbers of variance 1 / W, and q D normal ones: q k has a variance of D / W. */
+    /* Keys have W entries of variance 1 / W, queries D of variance 1: q k has variance D / W. */
     c->scale = 2 / sqrt((double)c->d_head / W);
     c->query[0] = spectra_alloc((size_t)c->n_query * (size_t)W, sizeof **c->query);
     for (int32_t i = 0; i < c->n_query * W; i++) c->query[0][i] = (float)spectra_normal(&state);
 }
 
-/* ---- of a text model --------------------------------------------------------------------- */
+/* ---- from a text model ------------------------------------------------------------------- */
 
 enum { TEXT_WINDOW = 512, TEXT_SEEN = 8, TEXT_QUERIES = 16 };
 
@@ -140,10 +140,10 @@ typedef struct reader {
     spectra_case *c;
     fv_engine e;
     fv_kv_pool *pool;
-    int32_t first; /* layer */
+    int32_t first; /* first layer */
 } reader;
 
-/* Queries of the window's last rows, from the residual stream ahead of the layer. */
+/* Computes queries of the window's last rows from the residual stream before the layer. */
 static void take_queries(reader *r, fv_tensor x, int32_t layer) {
     const fv_text_config *cfg = fv_decoder_config(r->e.dec);
     const fv_text_layer *w = &fv_checkpoint_text(r->e.ck)->layer[r->first + layer];
@@ -167,7 +167,8 @@ static void take_queries(reader *r, fv_tensor x, int32_t layer) {
     free(normed);
 }
 
-/* A window's rows of a layer, keys before rotation or values: the first ahead, the others to `to`. */
+/* Copies a window's rows of a layer (keys before rotation, or values): the first to c->ahead, the
+ * rest to `to`. */
 static void take_rows(const reader *r, const fv_kv *kv, int32_t layer, int kind, float *to) {
     size_t D = (size_t)r->c->d_head, W = D * (size_t)r->c->n_kv;
     float *window = spectra_alloc(TEXT_WINDOW * W, sizeof *window);
@@ -187,7 +188,7 @@ static void take_rows(const reader *r, const fv_kv *kv, int32_t layer, int kind,
     free(window);
 }
 
-/* Window w of the text; the last is the one that is compressed. */
+/* Reads window w of the text; the last one is the window to compress. */
 static void read_window(reader *r, const int32_t *ids, int32_t w) {
     spectra_case *c = r->c;
     const fv_text_config *cfg = fv_decoder_config(r->e.dec);

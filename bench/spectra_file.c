@@ -1,6 +1,6 @@
-/* A case of bench_spectra from a safetensors file, as bench/antiberty writes it: layer.L.query
- * [queries, H, D]; layer.L.key and layer.L.value, .row [tokens, Hkv, D], .ahead and .seen likewise;
- * F32, for as many layers as there are. Nothing is rotated. */
+/* Reads a case of bench_spectra from a safetensors file written by bench/antiberty: layer.L.query
+ * [queries, H, D]; layer.L.key and layer.L.value with suffixes .row, .ahead and .seen [tokens, Hkv,
+ * D]; F32, for every layer present. Nothing is rotated. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ typedef struct rows_file {
     const char *path;
 } rows_file;
 
-/* A copy of a tensor [n, heads, D], of which 0 is any; they get what it has. */
+/* Copies a tensor [n, heads, D]. A dimension that is 0 is set from the file; others must match. */
 static float *take(const rows_file *f, const char *name, int32_t *n, int32_t *heads, int32_t *d) {
     const fv_safetensors_entry *e = fv_safetensors_find(f->tensors, name);
     int32_t *const want[] = {n, heads, d};

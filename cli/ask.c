@@ -1,21 +1,22 @@
-/* fovea ask: questions about images, each answered as it is made; then its report. */
+/* fovea ask: asks questions about images and prints each answer as it is generated, then its
+ * report. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "cli/commands.h"
-#include "cli/output.h"
+#include "cli/client/command.h"
+#include "cli/client/output.h"
+#include "cli/client/remote.h"
+#include "cli/client/report.h"
+#include "cli/client/request.h"
+#include "cli/client/session.h"
 #include "cli/overlay.h"
-#include "cli/remote.h"
-#include "cli/report.h"
-#include "cli/request.h"
-#include "cli/session.h"
 #include "common/grow.h"
 
 static const fv_option table[] = {
-#include "cli/request_options.def"
+#include "cli/client/request_options.def"
     {"then", NULL, FV_OPTION_LIST, "QUESTION", NULL,
      "follow-up question in the same conversation; repeatable; needs --to", 0, 0},
     {"json", NULL, FV_OPTION_FLAG, NULL, NULL,
@@ -33,7 +34,7 @@ enum { N_TABLE = sizeof table / sizeof table[0] };
 typedef struct answer {
     const fv_options *options;
     const char *overlay; /* path; NULL: not requested */
-    char *drawn;         /* what is to be seen there */
+    char *drawn;         /* description of the overlay */
     bool stream;
     char *text;
     size_t bytes, cap;
@@ -72,7 +73,7 @@ static json_t *answer_json(const fv_report_source *source, const answer *a,
 
 /* ---- the overlay ------------------------------------------------------------------------ */
 
-/* Tiles are described in words too, because the image has space for numbers only. */
+/* Describes tiles in words too, because the image has space for numbers only. */
 static fv_status describe_kept(const fv_kept_map *kept, const char *path, char **out) {
     size_t bytes;
     FILE *f = open_memstream(out, &bytes);
@@ -112,7 +113,7 @@ static fv_status on_kept(void *user, const fv_kept_map *kept, const fv_layout_co
     return st == FV_OK ? describe_kept(kept, a->overlay, &a->drawn) : st;
 }
 
-/* It is a PNG: a name that says otherwise would deceive. */
+/* The overlay is a PNG: another extension would mislead. */
 static fv_status check_overlay(const fv_options *o) {
     const char *const *files, *path = fv_options_string(o, "overlay");
     if (!path) return FV_OK;
@@ -124,7 +125,7 @@ static fv_status check_overlay(const fv_options *o) {
     return fv_output_check(path);
 }
 
-/* Who answers: an engine here, or a fleet. */
+/* An engine in this process, or a fleet. */
 typedef struct place {
     fv_local *local;
     fv_session *session;
@@ -153,8 +154,8 @@ static fv_status ask_here(const fv_options *o, fv_local *local, const char *ques
     return st;
 }
 
-/* "logprob  id 31 -0.0012 (31 -0.0012, 7 -6.8)", a line for each token. A fleet sends no text of
- * single tokens, so there is none here. */
+/* Prints "logprob id 31 -0.0012 (31 -0.0012, 7 -6.8)" for each token. A fleet sends no text of
+ * single tokens, so none is shown. */
 static void print_logprobs(const answer *a) {
     size_t i, k;
     const json_t *token, *other;
@@ -171,7 +172,7 @@ static void print_logprobs(const answer *a) {
     }
 }
 
-/* Shows the end of an answer, or adds all of it to the list that is printed at the end. */
+/* Prints the end of an answer, or adds the whole answer to the list that is printed at the end. */
 static fv_status show(const fv_options *o, const answer *a, const fv_report_source *source,
                       const fv_report *report, json_t *list) {
     if (!a->stream)

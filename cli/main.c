@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/commands.h"
-#include "cli/output.h"
+#include "cli/client/command.h"
+#include "cli/client/output.h"
 #include "common/suggest.h"
 #include "common/version.h"
 
@@ -71,10 +71,10 @@ static int run(int argc, char **argv) {
     return c ? fv_cli_run(c, argc - 1, argv + 1) : unknown(name);
 }
 
-/* What was printed last may still fail to arrive: on a full disk, say. */
+/* Output printed last may still fail to be written, for example on a full disk. */
 int main(int argc, char **argv) {
     int rc = run(argc, argv);
-    if (rc != 0 && ferror(stdout)) return rc; /* it is reported already, or did not matter */
+    if (rc != 0 && ferror(stdout)) return rc; /* already reported, or irrelevant */
     if (fv_output_flush() != FV_OK) {
         fprintf(stderr, "fovea: %s\n", fv_last_error());
         rc = 1;

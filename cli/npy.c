@@ -13,7 +13,7 @@ fv_status fv_npy_write(const char *path, fv_npy_type type, const int64_t *shape,
         n += (size_t)snprintf(dims + n, sizeof dims - n, "%lld,", (long long)shape[i]);
         count *= (size_t)shape[i];
     }
-    /* Magic, version, header length; the header is padded so that data starts at 64. */
+    /* magic, version, header length; padded so that data starts at a multiple of 64 */
     char head[512];
     int len = snprintf(head + 10, sizeof head - 10,
                        "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }",

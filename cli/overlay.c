@@ -1,7 +1,7 @@
-/* Sets of visual tokens -> a contact sheet. Tokens of a span are a grid in raster order; tokens beside
- * the grid, such as CLS and newlines, have no place in the image.
+/* Draws sets of visual tokens as a contact sheet. Tokens of a span are a grid in raster order;
+ * tokens outside the grid, such as CLS and newlines, have no place in the image.
  *
- *   | 0-2 576/576 | 3-9 288/576 | ...      a band for each span, of at most WRAP tiles a line
+ *   | 0-2 576/576 | 3-9 288/576 | ...      a band per span, at most WRAP tiles a line
  *   | clear, dim  | clear, dim  |
  *   | heat        | heat        |
  */
@@ -16,28 +16,28 @@
 #include "video/png.h"
 
 enum {
-    TILE = 240, /* pixels, at least */
+    TILE = 240, /* smallest size in pixels */
     GAP = 8,
-    DOT = 2, /* pixels of a dot of the font */
+    DOT = 2, /* pixels per dot of the font */
     LABEL = FV_FONT_HEIGHT * DOT + 6,
     WRAP = 8,
-    GROUND = 24,        /* of the sheet, in all colours */
-    OUTSIDE = 64,       /* where an image was padded */
+    GROUND = 24,        /* colour of the sheet */
+    OUTSIDE = 64,       /* colour of an image's padding */
     SHEET_MAX = 1 << 26 /* pixels */
 };
 
 typedef struct sheet {
     const fv_overlay *o;
     const fv_layout_span *span;
-    int32_t first;          /* of the span's tokens among all */
+    int32_t first;          /* index of the span's first token */
     int32_t patch;          /* pixels of a token's side, */
     int32_t w, h;           /* and of the span's grid */
-    int32_t tile;           /* pixels of the widest and the highest grid */
+    int32_t tile;           /* pixels of the widest or highest grid */
     int32_t top;            /* of the span's band */
-    int32_t columns, lines; /* of tiles, in a band */
+    int32_t columns, lines; /* tiles per line and lines, in a band */
     bool heat;
     fv_image out;
-    fv_image seen; /* [tile, tile] the image as the model has it */
+    fv_image seen; /* [tile, tile] the image as the model sees it */
 } sheet;
 
 static fv_status image(int32_t w, int32_t h, uint8_t ground, fv_image *out) {
@@ -54,11 +54,11 @@ static uint8_t *pixel(const fv_image *image, int32_t x, int32_t y) {
     return image->rgb + ((size_t)y * (size_t)image->w + (size_t)x) * 3;
 }
 
-/* ---- the image as the model has it ----------------------------------------------------- */
+/* ---- the image as the model sees it ---------------------------------------------------- */
 
 static int32_t within(double v, int32_t most) { return v < 0 ? 0 : v > most ? most : (int32_t)v; }
 
-/* The mean of the pixels that pixel (x, y) of w x h covers: at least one where any are. */
+/* Mean of the pixels that pixel (x, y) of w x h covers, at least one if any exists. */
 static void cover(const fv_image *image, const fv_layout_rect *span, int32_t w, int32_t h,
                   int32_t x, int32_t y, uint8_t *rgb) {
     double x0 = span->x + span->w * x / w, y0 = span->y + span->h * y / h;
@@ -75,7 +75,7 @@ static void cover(const fv_image *image, const fv_layout_rect *span, int32_t w, 
     for (int c = 0; c < 3; c++) rgb[c] = (uint8_t)(sum[c] / n);
 }
 
-/* What span number `index` shows. */
+/* Renders the part of the image that span `index` shows. */
 static void look(sheet *s, const fv_image *image, const fv_layout *l, int32_t index) {
     fv_layout_place at = fv_layout_place_of(s->o->layout, l, index);
     fv_layout_rect all = fv_layout_seen(l, &l->view[at.view]);
@@ -96,13 +96,13 @@ static void paint_kept(const uint8_t *in, double share, uint8_t *out) {
     for (int c = 0; c < 3; c++) out[c] = (uint8_t)(share * in[c] + (1 - share) * 0.2 * grey(in));
 }
 
-/* Black, red, yellow, white over a faint image. */
+/* Heat from black over red and yellow to white, over a faint image. */
 static void paint_heat(const uint8_t *in, double heat, uint8_t *out) {
     for (int c = 0; c < 3; c++)
         out[c] = (uint8_t)(0.25 * grey(in) + 0.75 * 255 * unit(3 * heat - c));
 }
 
-/* `row` is the group's array from this span's grid on, `full` its largest value. */
+/* `row`: the group's array from this span's grid on; `full`: its largest possible value. */
 static void draw_tile(const sheet *s, int32_t left, int32_t top, const uint8_t *row, int32_t full,
                       void (*paint)(const uint8_t *in, double value, uint8_t *out)) {
     for (int32_t y = 0; y < s->h; y++)
@@ -113,7 +113,7 @@ static void draw_tile(const sheet *s, int32_t left, int32_t top, const uint8_t *
         }
 }
 
-/* Whether a letter has a dot there: digits, '-', '/'; anything else is a space. */
+/* Returns whether a letter has a dot there: digits, '-' and '/'; all others are spaces. */
 static bool ink(char letter, int32_t column, int32_t line) {
     if (letter >= '0' && letter <= '9') return fv_font_dot(letter - '0', column, line);
     if (letter == '-') return line == 3 && column > 0 && column < 4;
@@ -155,7 +155,7 @@ static void draw_group(const sheet *s, int32_t index) {
 
 /* ---- the sheet -------------------------------------------------------------------------- */
 
-/* The next span's grid, and what it takes on the sheet. */
+/* Sizes of the next span's grid on the sheet. */
 static void measure_span(sheet *s, const fv_layout_span *span) {
     int32_t cols = span->w - span->newline_column, most = cols > span->h ? cols : span->h;
     s->span = span;
@@ -168,7 +168,7 @@ static fv_status lay(const fv_overlay *o, int32_t image, fv_layout *out) {
     return fv_layout_image(o->layout, o->image[image].w, o->image[image].h, o->n_image, out);
 }
 
-/* Tokens and spans of all images. */
+/* Counts tokens and spans of all images. */
 static fv_status measure(sheet *s, fv_layout *l, int32_t *n_span) {
     const fv_kept_map *kept = s->o->kept;
     int32_t n = 0;

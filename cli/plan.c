@@ -1,12 +1,13 @@
-/* `fovea plan`: what policies come to on a network of some shape: visual tokens by layer, FLOPs of the
- * prefill, bytes of the KV cache. Counted from the plans; nothing runs, and no weights are read. */
+/* `fovea plan`: results of policies on a network of some shape: visual tokens by layer, FLOPs of
+ * the prefill, bytes of the KV cache. They are counted from the plans; no weights are read and
+ * nothing runs. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/commands.h"
-#include "cli/output.h"
-#include "cli/table.h"
+#include "cli/client/command.h"
+#include "cli/client/output.h"
+#include "cli/client/table.h"
 #include "common/options.h"
 #include "model/synth/synth.h"
 #include "policy/plan/flops.h"
@@ -49,9 +50,9 @@ typedef struct planned {
     const char *policy;
     double flops;
     fv_plan_bytes kv;
-    int32_t first, last; /* visual tokens of the first and the last layer */
+    int32_t first, last; /* visual tokens of the first and last layer */
     bool exact_counts;
-    /* Why it cannot run on such a network, the thread's last error; NULL: it can. */
+    /* Why it cannot run on such a network, from the thread's last error; NULL: it can. */
     const char *refusal;
 } planned;
 
@@ -64,7 +65,7 @@ typedef struct answer {
     json_t *rows;
 } answer;
 
-/* Directions that this network might have. */
+/* Directions that the network is assumed to have. */
 static void read_latent(const fv_options *o, fv_plan_shape *s) {
     int32_t layers = (int32_t)fv_options_int(o, "latent-layers");
     s->latent_rank = (int32_t)fv_options_int(o, "directions");
@@ -103,7 +104,8 @@ static fv_status read_rule(const fv_options *o, answer *a) {
     return FV_FAIL(FV_EINVAL, "--flops is '%s'; executed, square and visual exist", name);
 }
 
-/* A policy that this network cannot have is a line with the reason; one that is no policy, an error. */
+/* A policy that this network cannot run becomes a line with the reason; invalid text is an
+ * error. */
 static fv_status plan_one(const answer *a, const char *text, planned *out) {
     static fv_plan plan; /* large */
     fv_policy policy;

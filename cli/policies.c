@@ -1,10 +1,10 @@
-/* `fovea policies`: what a policy may say, from policy/methods.def: stages, methods, parameters,
- * presets, and incompatible combinations. For people, or as one JSON object. */
+/* `fovea policies`: prints the stages, methods, parameters, presets and incompatible combinations
+ * of policy/methods.def, as text or as one JSON object. */
 #include <jansson.h>
 #include <stdio.h>
 
-#include "cli/commands.h"
-#include "cli/output.h"
+#include "cli/client/command.h"
+#include "cli/client/output.h"
 #include "common/options.h"
 #include "policy/conflicts.h"
 
@@ -17,7 +17,7 @@ static const char usage[] = "fovea policies [--json]";
 static const char about[] = "Lists what a policy can contain: methods by stage, their parameters "
                             "with default and range,\npresets, and incompatible combinations.";
 
-/* ---- for people ------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------- */
 
 static void print_param(const fv_choice *defaults, int32_t i) {
     const fv_param_info *p = &defaults->method->param[i];
@@ -77,7 +77,7 @@ static void print_all(void) {
     print_conflicts();
 }
 
-/* ---- for programs ----------------------------------------------------------------------- */
+/* ---- JSON ------------------------------------------------------------------------------- */
 
 static json_t *param_json(const fv_choice *defaults, int32_t i) {
     const fv_param_info *p = &defaults->method->param[i];

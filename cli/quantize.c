@@ -1,9 +1,9 @@
-/* `fovea quantize`: a checkpoint's directory -> the same with linear layers in 8 or 4 bits. */
+/* `fovea quantize`: converts a checkpoint's linear layers to 8 or 4 bits. */
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "cli/commands.h"
-#include "cli/progress.h"
+#include "cli/client/command.h"
+#include "cli/client/progress.h"
 #include "common/file.h"
 #include "common/log.h"
 #include "gguf/gguf.h"
@@ -31,7 +31,7 @@ static const char about[] =
     "further "
     "work. The\nweights are those of --weights TYPE while loading, to the bit.";
 
-/* A bar with what it counts. */
+/* A bar and the name of the things that it counts. */
 typedef struct stage {
     fv_progress bar;
     const char *what;

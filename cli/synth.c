@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/commands.h"
+#include "cli/client/command.h"
 #include "common/options.h"
 #include "model/config.h"
 #include "model/synth/synth.h"

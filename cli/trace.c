@@ -1,9 +1,10 @@
 /* fovea trace: runs a request and writes every intermediate result to a directory:
  *
  *   prompt.txt  input_ids.npy [L]  pixel_values.npy [n, 3, h, w]  vision_features.npy [tokens, w]
- *   image_embeds.npy [tokens, d or, with deepstack, several of it]  kept_<layer>.npy [Hkv, most tokens] (positions, padded with -1)
- *   visual_mass.npy [N] (share of the last prompt token's attention that visual tokens receive)
- *   logits.npy [tokens, vocab]  tokens.npy [tokens]  report.json  answer.txt
+ *   image_embeds.npy [tokens, d or with deepstack a multiple] kept_<layer>.npy [Hkv, most tokens]
+ *   (positions, padded with -1) visual_mass.npy [N] (share of the last prompt token's attention
+ *   that visual tokens receive) logits.npy [tokens, vocab] tokens.npy [tokens] report.json
+ *   answer.txt
  *
  * From a fleet (--to) it writes what clients get: tokens, answer and report, with a digest of
  * each step's logits. */
@@ -13,17 +14,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/commands.h"
+#include "cli/client/command.h"
+#include "cli/client/output.h"
+#include "cli/client/remote.h"
+#include "cli/client/report.h"
+#include "cli/client/request.h"
+#include "cli/client/session.h"
 #include "cli/npy.h"
-#include "cli/output.h"
-#include "cli/remote.h"
-#include "cli/report.h"
-#include "cli/request.h"
-#include "cli/session.h"
 #include "common/file.h"
 
 static const fv_option table[] = {
-#include "cli/request_options.def"
+#include "cli/client/request_options.def"
     {"prompt", NULL, FV_OPTION_STRING, "TEXT", NULL, "the question, or with --raw the whole prompt",
      0, 0},
     {"out", NULL, FV_OPTION_STRING, "DIR", NULL, "output directory (created if missing)", 0, 0},
@@ -54,7 +55,7 @@ static fv_status on_prompt(void *user, const char *text, const fv_prompt *prompt
     return put(e, "input_ids.npy", FV_NPY_I32, (int64_t[]){prompt->n}, 1, prompt->ids);
 }
 
-/* A device matrix, brought to the host, into `name`. */
+/* Copies a device matrix to the host and writes it to `name`. */
 static fv_status put_device(const evidence *e, const char *name, const fv_buf *buf, int64_t rows,
                             int64_t cols) {
     float *host = malloc(buf->bytes + 1);
@@ -65,7 +66,7 @@ static fv_status put_device(const evidence *e, const char *name, const fv_buf *b
     return st;
 }
 
-/* All tiles, [n, 3, h, w]; where images have tiles of different sizes, in a row. */
+/* Writes all tiles, [n, 3, h, w], or flat if images have tiles of different sizes. */
 static fv_status put_pixels(const evidence *e, const fv_encoded *encoded) {
     const fv_layout *l = encoded->layout;
     int64_t shape[] = {0, 3, l->tile.h, l->tile.w}, count = 0;
@@ -94,7 +95,7 @@ static fv_status on_encoded(void *user, const fv_encoded *encoded) {
                       fv_vision_embed_width(&cfg->vision));
 }
 
-/* Positions that each head of a layer holds, both segments merged in ascending order. */
+/* Writes the positions that each head of a layer holds, both segments merged in ascending order. */
 static fv_status put_kept(const evidence *e, const fv_kv *kv, int32_t layer) {
     int32_t n_kv = fv_kv_get_shape(kv)->n_kv, most = 0;
     for (int32_t g = 0; g < n_kv; g++) {
@@ -232,7 +233,7 @@ static fv_status trace_there(const fv_options *o, evidence *e) {
     return st;
 }
 
-/* Results between images and logits exist only in one process. */
+/* Intermediate results exist only if the request ran in this process. */
 static void say_files(const fv_options *o, const evidence *e) {
     if (fv_options_string(o, "to"))
         printf("wrote answer.txt, tokens.npy and report.json to %s; without --to also prompt, ids, "

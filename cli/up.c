@@ -1,14 +1,14 @@
-/* fovea up: a fleet on this machine. The router, the workers and the HTTP gateway are child processes;
- * what dies is started again, and a signal drains them, those in front first, so that requests still
- * find workers.
+/* fovea up: a fleet on this machine. The router, the workers and the HTTP gateway are child
+ * processes; dead ones are restarted, and a signal drains them, gateway and router first, so that
+ * requests still find workers.
  *
  *   start router --"listening on"--> start workers --all ready--> watch --signal--> drain
  *        |                               |                          |
  *        '------ a child dies: give up --'                          '--> a worker dies: start it
  *                                                                         again, a while later
  *
- * One thread; signals come through a descriptor. Children are in groups of their own, so that
- * Ctrl-C reaches them by way of this process, and are ended by the kernel when it dies. */
+ * One thread; signals come through a descriptor. Children have their own process groups, so that
+ * Ctrl-C reaches them only through this process; the kernel ends them if it dies. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -24,8 +24,8 @@
 #include <unistd.h>
 
 #include "auth/role.h"
-#include "cli/commands.h"
-#include "cli/remote.h"
+#include "cli/client/command.h"
+#include "cli/client/remote.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/options.h"
@@ -51,7 +51,7 @@ static const fv_option table[] = {
      "serve metrics for Prometheus: the router's at this address, the workers' at the ports after "
      "it, prefill workers first, and then the gateway's; a port alone: on loopback",
      0, 0},
-    /* passed on */
+    /* options passed on */
     {"otlp", "FOVEA_OTLP", FV_OPTION_STRING, "HOST:PORT", NULL,
      "send spans of requests to this OpenTelemetry collector (OTLP over gRPC)", 0, 0},
     {"tls-cert", "FOVEA_TLS_CERT", FV_OPTION_STRING, "FILE", NULL,
@@ -115,8 +115,8 @@ static const fv_option table[] = {
 };
 enum { N_TABLE = sizeof table / sizeof table[0] };
 
-/* What goes on to whom. Other options of a program can be given by the environment, which children
- * inherit. */
+/* Recipients of options that are passed on. Other options of a program can be set in the
+ * environment, which children inherit. */
 enum {
     ROUTER = 1,
     PREFILL = 2,
@@ -161,8 +161,8 @@ enum { N_PASSED = sizeof passed / sizeof passed[0] };
 enum { SECRET_FD = 3, SECRET_BYTES = 32 };
 enum { ARGS_MAX = 64, START_S = 120, POLL_MS = 100, PATH_BYTES = 4096 };
 
-/* A worker that dies is restarted after this time, doubled each time; one that had run for
- * STEADY_S starts again with the first. */
+/* A dead worker is restarted after AGAIN_S, doubled each time; after STEADY_S of running it starts
+ * with AGAIN_S again. */
 enum { AGAIN_S = 1, AGAIN_MAX_S = 60, STEADY_S = 60 };
 
 static const double ECHO_S = 0.1;
@@ -172,25 +172,25 @@ typedef struct child {
     char name[32];
     char *args[ARGS_MAX]; /* owned; NULL-terminated */
     int32_t n_arg;
-    bool member;      /* of the fleet: it gets the secret */
-    pid_t pid;        /* 0: it does not run */
-    double started_s; /* the last time */
-    double again_s;   /* when to start it again; 0: not */
-    double wait_s;    /* so long it had to wait for that the last time */
+    bool member;      /* a member of the fleet, which gets the secret */
+    pid_t pid;        /* 0: not running */
+    double started_s; /* time of the last start */
+    double again_s;   /* time of the restart; 0: none planned */
+    double wait_s;    /* the last delay before a restart */
 } child;
 
 typedef struct fleet {
     const fv_options *o;
-    char bin[PATH_BYTES]; /* the folder of our programs */
-    char address[256];    /* of the router, for clients */
+    char bin[PATH_BYTES]; /* directory of the programs */
+    char address[256];    /* the router's, for clients */
     char fleet[256];      /* and for workers */
-    char http[256];       /* of the gateway */
-    int secret;           /* a file in memory that holds the fleet's secret; -1: not yet */
-    child *children; /* [n]; the router is the first, then n_worker, then the gateway, if any */
+    char http[256];       /* the gateway's */
+    int secret;           /* memfd with the fleet's secret; -1: not made yet */
+    child *children;      /* [n] the router, then n_worker workers, then the gateway, if any */
     int32_t n, n_worker;
     int signals; /* signalfd */
     sigset_t mask_before;
-    int32_t asked; /* how many signals to end it has received */
+    int32_t asked; /* number of signals received to end the fleet */
     double asked_s;
 } fleet;
 
@@ -217,7 +217,7 @@ static bool is_number(const char *name) {
     return table[i].type == FV_OPTION_INT;
 }
 
-/* What was given to us under the same name goes on to the child. */
+/* Passes options on to the child under the same name. */
 static fv_status pass_on(const fv_options *o, child *c, unsigned to) {
     char digits[32];
     for (int i = 0; i < N_PASSED; i++) {
@@ -230,7 +230,7 @@ static fv_status pass_on(const fv_options *o, child *c, unsigned to) {
     return FV_OK;
 }
 
-/* The router has the port that was given, the first worker the next one, and so on. */
+/* The router gets the given port, the workers the next ones, and so on. */
 static fv_status metrics_args(const fleet *f, child *c) {
     const char *at = fv_options_string(f->o, "metrics");
     if (!at) return FV_OK;
@@ -294,24 +294,25 @@ static fv_status gateway_args(const fleet *f, child *c) {
         FV_TRY(add_option(c, "router-tls-ca", fv_options_string(f->o, "tls-ca")));
         FV_TRY(add_option(c, "router-tls-name", fv_role_name(FV_MEMBER_ROUTER)));
     }
-    return add_option(c, "listen", fv_options_string(f->o, "http")); /* last: see start_gateway */
+    return add_option(c, "listen", fv_options_string(f->o, "http")); /* last: start_gateway replaces
+                                                                      * it */
 }
 
 /* ---- children --------------------------------------------------------------------------- */
 
-/* In the child: what a signal-handling parent has changed is put back. */
+/* In the child: undoes the parent's signal handling and executes the program. */
 static void become(const fleet *f, const child *c, pid_t parent, int out) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent) _exit(127); /* it has died before */
+    if (getppid() != parent) _exit(127); /* the parent has died already */
     setpgid(0, 0);
     sigprocmask(SIG_SETMASK, &f->mask_before, NULL);
     dup2(out, STDOUT_FILENO);
-    if (c->member) dup2(f->secret, SECRET_FD); /* unlike the original it stays open after exec */
+    if (c->member) dup2(f->secret, SECRET_FD); /* unlike the original it stays open across exec */
     execv(c->args[0], c->args);
     _exit(127);
 }
 
-/* `out` becomes its standard output. */
+/* Starts a child; `out` becomes its standard output. */
 static fv_status start(const fleet *f, child *c, int out) {
     if (access(c->args[0], X_OK) != 0)
         return FV_FAIL(FV_ENOTFOUND, "%s is not there; it belongs beside fovea", c->args[0]);
@@ -340,7 +341,7 @@ static void say_end(const child *c, int status, char *out, size_t cap) {
         snprintf(out, cap, "%s ended with status %d", c->name, WEXITSTATUS(status));
 }
 
-/* The next child that has ended, or NULL. */
+/* A child that has ended, or NULL. */
 static child *reap(fleet *f, int *status) {
     for (int32_t i = 0; i < f->n; i++) {
         child *c = &f->children[i];
@@ -351,13 +352,13 @@ static child *reap(fleet *f, int *status) {
     return NULL;
 }
 
-/* Who runs us may send one signal to us and to our group, so that it comes twice at once. The
- * terminal sends each Ctrl-C once. */
+/* Returns whether a signal is a duplicate: a supervisor may send a signal both to this process and
+ * to its group. The terminal sends each Ctrl-C once. */
 static bool is_echo(const fleet *f, const struct signalfd_siginfo *info) {
     return info->ssi_code == SI_USER && f->asked > 0 && fv_clock_s() - f->asked_s < ECHO_S;
 }
 
-/* Waits for a signal; true: the fleet is to end. */
+/* Waits for a signal; true: the fleet must end. */
 static bool wait_signal(fleet *f, int ms) {
     struct pollfd p = {.fd = f->signals, .events = POLLIN};
     struct signalfd_siginfo info;
@@ -382,7 +383,7 @@ static fv_status find_programs(fleet *f) {
     return FV_OK;
 }
 
-/* What a child says up to the line "listening on HOST:PORT". */
+/* Reads a child's output up to the line "listening on HOST:PORT". */
 static void read_said(int in, char *text, size_t cap) {
     size_t n = 0;
     double until = fv_clock_s() + START_S;
@@ -399,13 +400,13 @@ static void read_said(int in, char *text, size_t cap) {
     }
 }
 
-/* Of "WORDS HOST:PORT". */
+/* Finds the address in "WORDS HOST:PORT". */
 static bool find_address(const char *text, const char *words, char out[256]) {
     const char *at = strstr(text, words);
     return at && sscanf(at + strlen(words), " %255s", out) == 1;
 }
 
-/* Starts it, and reads what it says of its addresses. */
+/* Starts a child and reads its output with its addresses. */
 static fv_status start_and_read(const fleet *f, child *c, char *said, size_t cap) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return FV_FAIL(FV_EIO, "no pipe: %s", strerror(errno));
@@ -416,14 +417,14 @@ static fv_status start_and_read(const fleet *f, child *c, char *said, size_t cap
     return st;
 }
 
-/* A secret for this run, in an unnamed file that only children inherit. */
+/* Makes a secret for this run, in an unnamed file that only children inherit. */
 static fv_status make_secret(fleet *f) {
     uint8_t random[SECRET_BYTES];
     char text[2 * SECRET_BYTES + 1];
     FV_TRY(fv_random_bytes(random, sizeof random));
     for (int i = 0; i < SECRET_BYTES; i++) snprintf(text + 2 * i, 3, "%02x", random[i]);
     int fd = memfd_create("fovea-fleet-token", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    /* Above the number that it gets in a child, so that it is never that itself. */
+    /* Above SECRET_FD, so that dup2 in the child always makes a new descriptor. */
     f->secret = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, SECRET_FD + 1);
     if (fd >= 0) close(fd);
     ssize_t n = (ssize_t)strlen(text);
@@ -443,7 +444,7 @@ static fv_status start_router(fleet *f) {
     return FV_FAIL(FV_EIO, "the router did not start; see its messages above");
 }
 
-/* Started again, it listens on the port that it found at first. */
+/* When restarted, the gateway listens on the port that it got at first. */
 static fv_status start_gateway(fleet *f) {
     char said[600];
     if (f->n == 1 + f->n_worker) return FV_OK;
@@ -484,7 +485,7 @@ static fv_status wait_ready(fleet *f, int32_t n_prefill, int32_t n_decode) {
         const child *dead = reap(f, &status);
         if (dead) {
             say_end(dead, status, why, sizeof why);
-            /* Status 2 is an option that it refuses: one that was given here. */
+            /* status 2: the child refuses an option that was given here */
             bool usage = WIFEXITED(status) && WEXITSTATUS(status) == 2;
             st = FV_FAIL(usage ? FV_EINVAL : FV_EIO,
                          "%s before the fleet was ready; see its messages above", why);
@@ -515,7 +516,7 @@ static void plan_restart(child *c, const char *why) {
            c->name, why, c->wait_s);
 }
 
-/* Until a signal comes. FV_EIO: the router is gone. */
+/* Runs until a signal comes. FV_EIO: the router is gone. */
 static fv_status watch(fleet *f) {
     int status;
     char why[128];
@@ -533,8 +534,8 @@ static fv_status watch(fleet *f) {
     return FV_OK;
 }
 
-/* Ends children from..to-1; those that are not done in time are killed, and so are all after
- * repeated signals. */
+/* Ends children from..to-1; kills those that are not done in time, or all after repeated
+ * signals. */
 static void end_children(fleet *f, int32_t from, int32_t to, double seconds, int32_t hurry) {
     double began = fv_clock_s();
     int status;
@@ -560,7 +561,7 @@ static void end_children(fleet *f, int32_t from, int32_t to, double seconds, int
 
 static void drain(fleet *f) {
     double seconds = 1e-3 * (double)fv_options_int(f->o, "grace-ms") + 5;
-    int32_t hurry = f->asked + 1; /* a signal from now on */
+    int32_t hurry = f->asked + 1; /* another signal from now on */
     end_children(f, 1 + f->n_worker, f->n, seconds, hurry);
     end_children(f, 0, 1, seconds, hurry);
     end_children(f, 1, 1 + f->n_worker, seconds, hurry);

@@ -18,11 +18,11 @@ typedef enum fv_accum_kind {
 
 typedef struct fv_accum_rule {
     fv_accum_kind kind;
-    int32_t most;   /* rows that a KV head may hold when a token is about to run; if it has more, */
-    int32_t left;   /* so many are left: */
-    int32_t recent; /* its last ones in any case, and of the others those that matter most */
-    bool mean;      /* a sum counts as a mean over the rows that could see the row */
-    bool shared;    /* the heads of a layer let the same rows go */
-} fv_accum_rule;    /* {0}: nothing is written down, and nothing leaves */
+    int32_t most;   /* a KV head with more rows than this evicts before a token runs */
+    int32_t left;   /* rows that stay: the last `recent`, then the most important others */
+    int32_t recent; /* last rows that always stay */
+    bool mean;      /* divide a sum by the number of rows that could see the row */
+    bool shared;    /* all heads of a layer evict the same rows */
+} fv_accum_rule;    /* {0}: nothing is accumulated or evicted */
 
 #endif

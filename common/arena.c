@@ -30,7 +30,7 @@ fv_status fv_arena_alloc(fv_arena *a, size_t bytes, void **out) {
         return FV_FAIL(FV_ENOMEM, "an allocation of %zu bytes", bytes);
     size_t need = (bytes + ALIGN - 1) / ALIGN * ALIGN;
     if (need == 0) need = ALIGN;
-    /* Blocks after `current` are empty leftovers of a reset: use the first that fits. */
+    /* Blocks after `current` are empty, left from a reset: use the first that is large enough. */
     fv_arena_block *b = a->current;
     while (b && b->cap - b->used < need) b = b->next;
     if (!b) {

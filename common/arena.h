@@ -3,8 +3,8 @@
 
 /* Memory that is freed all at once: one arena per request, or per pass.
  *
- * Blocks come from malloc and are kept by reset, so that a steady state allocates
- * nothing. One thread at a time. */
+ * Blocks come from malloc and are kept by reset, so a steady state allocates nothing. One thread at
+ * a time. */
 #include <stddef.h>
 
 #include "common/status.h"
@@ -20,14 +20,14 @@ typedef struct fv_arena {
  * reset or fini. FV_ENOMEM when the system has none. bytes = 0 gives a valid pointer. */
 fv_status fv_arena_alloc(fv_arena *a, size_t bytes, void **out);
 
-/* n * size with the overflow check; otherwise as fv_arena_alloc. */
+/* Allocates n * size bytes with an overflow check; otherwise like fv_arena_alloc. */
 fv_status fv_arena_array(fv_arena *a, size_t n, size_t size, void **out);
 
-/* A copy of the `n` bytes of `s`, with a NUL added. */
+/* Copies the `n` bytes of `s` and adds a NUL. */
 fv_status fv_arena_strndup(fv_arena *a, const char *s, size_t n, char **out);
 
-void fv_arena_reset(fv_arena *a); /* everything handed out is gone; blocks are kept */
-void fv_arena_fini(fv_arena *a);  /* blocks are freed; the arena is empty again */
+void fv_arena_reset(fv_arena *a); /* invalidates all allocations; keeps the blocks */
+void fv_arena_fini(fv_arena *a);  /* frees the blocks; the arena is empty again */
 
 /* FV_ARENA_NEW(arena, n, pointer): an array of n elements of *pointer's type. */
 #define FV_ARENA_NEW(a, n, p) fv_arena_array((a), (size_t)(n), sizeof *(p), (void **)&(p))

@@ -29,7 +29,7 @@ typedef enum fv_buf_kind {
 
 typedef struct fv_buf {
     void *data;        /* address on `device`; on the host 64-byte aligned */
-    size_t bytes;      /* as asked for */
+    size_t bytes;      /* as requested */
     fv_device *device; /* borrowed; NULL in an empty buffer */
     fv_buf_kind kind;
 } fv_buf; /* {0} is an empty buffer and may be freed */
@@ -44,12 +44,12 @@ typedef struct fv_device_ops {
     void (*free)(fv_buf *buf);
     /* Either address may be on the device or on the host. */
     fv_status (*copy_async)(fv_device *dev, void *dst, const void *src, size_t bytes);
-    fv_status (*event_record)(fv_device *dev, fv_event *ev); /* creates it when empty */
+    fv_status (*event_record)(fv_device *dev, fv_event *ev); /* creates it if empty */
     fv_status (*event_query)(fv_device *dev, fv_event *ev, bool *reached);
     fv_status (*event_wait)(fv_device *dev, fv_event *ev); /* blocks this thread */
     void (*event_free)(fv_device *dev, fv_event *ev);
-    /* Seconds of the device's own clock between two events that have been reached. NULL: it has
-     * no clock, as the host. */
+    /* Seconds of the device's own clock between two reached events. NULL: no clock, as on the
+     * host. */
     fv_status (*event_seconds)(fv_device *dev, const fv_event *from, const fv_event *to,
                                double *seconds);
 } fv_device_ops;
@@ -59,15 +59,15 @@ struct fv_device {
     void *impl; /* private to the device */
 };
 
-/* The host. Always there, never closed. */
+/* The host device; always open. */
 fv_device *fv_device_host(void);
 
-/* *out owns `bytes` bytes on `dev` (contents undefined); FV_ENOMEM when it has none.
+/* *out owns `bytes` bytes on `dev` (contents undefined); FV_ENOMEM if the device is out of memory.
  * bytes = 0 gives an empty buffer. */
 fv_status fv_buf_alloc(fv_device *dev, size_t bytes, fv_buf_kind kind, fv_buf *out);
 void fv_buf_free(fv_buf *buf); /* an empty buffer is fine; empties it */
 
-/* Returns when all that was issued is done. */
+/* Waits until all issued work is done. */
 fv_status fv_device_wait(fv_device *dev);
 
 /* Copies as copy_async does, and waits. */

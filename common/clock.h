@@ -1,7 +1,7 @@
 #ifndef FOVEA_COMMON_CLOCK_H
 #define FOVEA_COMMON_CLOCK_H
 
-/* Seconds of a clock that only goes forward; for durations. */
+/* Seconds of a monotonic clock, for durations. */
 #include <time.h>
 
 static inline double fv_clock_s(void) {
@@ -10,8 +10,8 @@ static inline double fv_clock_s(void) {
     return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
-/* Seconds since 1970, for dates that others have written (a token's expiry). People set this clock:
- * never for durations. */
+/* Seconds since 1970, for dates that others have written (a token's expiry). This clock can be set,
+ * so never use it for durations. */
 static inline double fv_clock_unix_s(void) {
     struct timespec ts;
     clock_gettime(CLOCK_REALTIME, &ts);

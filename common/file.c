@@ -17,7 +17,7 @@ static fv_status fail_errno(const char *what, const char *path) {
 }
 
 static fv_status open_regular(const char *path, int *fd, size_t *bytes) {
-    /* O_NONBLOCK: opening a pipe does not wait for a writer. It means nothing to files. */
+    /* O_NONBLOCK keeps open() of a pipe from waiting for a writer; it has no effect on files. */
     int f = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (f < 0) return fail_errno("open", path);
     struct stat sb;
@@ -57,10 +57,10 @@ void fv_file_map_populate(const fv_file_map *map) {
     void *p = (void *)(uintptr_t)map->data;
     if (!p) return;
 #ifdef MADV_HUGEPAGE
-    /* What is not in memory yet comes in huge pages, where the kernel and the file system have them. */
+    /* load missing pages as huge pages, if the kernel and the file system support it */
     (void)madvise(p, map->bytes, MADV_HUGEPAGE);
 #endif
-    /* Before Linux 5.14 there is only a hint; either way a failure costs speed and nothing else. */
+    /* Before Linux 5.14 there is only a hint. A failure only costs speed. */
 #ifdef MADV_POPULATE_READ
     if (madvise(p, map->bytes, MADV_POPULATE_READ) == 0) return;
 #endif

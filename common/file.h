@@ -11,8 +11,8 @@ typedef struct fv_file_map {
     size_t bytes;
 } fv_file_map;
 
-/* Maps `path` read-only. FV_ENOTFOUND when there is none, FV_EIO otherwise; the
- * sentence names the path. Pages come in on first touch. */
+/* Maps `path` read-only; pages are loaded on first access. FV_ENOTFOUND if it does not exist,
+ * FV_EIO for other errors; the message names the path. */
 fv_status fv_file_map_open(const char *path, fv_file_map *out);
 void fv_file_map_close(fv_file_map *map);
 
@@ -20,24 +20,24 @@ void fv_file_map_close(fv_file_map *map);
  * faults. */
 void fv_file_map_populate(const fv_file_map *map);
 
-/* Reads `path` into memory and adds a NUL; a file of more than `bytes_max` is refused before memory
- * is allocated. Gives *data (free it) and *bytes, without the NUL. */
+/* Reads `path` into memory and adds a NUL; refuses a file of more than `bytes_max` before
+ * allocating memory. Gives *data (free it) and *bytes, without the NUL. */
 fv_status fv_file_read(const char *path, size_t bytes_max, char **data, size_t *bytes);
 
-/* Replaces `path`; the file is complete or the error names it. */
+/* Replaces `path`: either the file is complete, or the error names it. */
 fv_status fv_file_write(const char *path, const void *data, size_t bytes);
 
-/* Whether n bytes are a Git LFS pointer: what a clone without git-lfs has in place of a large file.
- */
+/* Returns whether n bytes are a Git LFS pointer, which a clone without git-lfs has in place of a
+ * large file. */
 bool fv_file_is_pointer(const void *data, size_t n);
-/* Records the sentence for `path`. Always FV_EDATA. */
+/* Records an error that explains this for `path`. Always FV_EDATA. */
 fv_status fv_file_pointer_error(const char *path);
 
-/* True of a file that cannot be read, too: reading it says why. */
+/* Returns whether the file exists, readable or not: reading it reports why it cannot be read. */
 bool fv_file_exists(const char *path);
 
-/* What tells one content of a file from the next: take it ahead of reading, and no change is
- * missed. {0}: there is no such file, or no path (NULL). */
+/* Identifies a version of a file's content. Take it before reading the file, and no later change is
+ * missed. {0}: no such file, or no path (NULL). */
 typedef struct fv_file_stamp {
     uint64_t device, inode, bytes, ns;
 } fv_file_stamp;

@@ -1,4 +1,4 @@
-/* Arrays that grow. */
+/* Growing arrays. */
 #include "common/grow.h"
 
 #include <stdint.h>

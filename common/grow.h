@@ -1,4 +1,4 @@
-/* Arrays that grow. */
+/* Growing arrays. */
 #ifndef FOVEA_COMMON_GROW_H
 #define FOVEA_COMMON_GROW_H
 
@@ -6,10 +6,10 @@
 
 #include "common/status.h"
 
-/* Makes room for `need` elements of `size` bytes in the array that *array points to. `array` is
- * the address of a pointer to malloc's memory, or NULL if *capacity, in elements, is 0; afterwards
- * it is not NULL, even for 0 elements. The capacity at least doubles, so that appending one by one
- * takes linear time. FV_ENOMEM: both are as they were. */
+/* Grows the array that *array points to, to at least `need` elements of `size` bytes. `array` is
+ * the address of a pointer to memory from malloc, or of NULL if *capacity, in elements, is 0;
+ * afterwards the pointer is not NULL, even for 0 elements. The capacity at least doubles, so
+ * appending one by one takes linear time. FV_ENOMEM leaves both unchanged. */
 fv_status fv_grow(void *array, size_t *capacity, size_t need, size_t size);
 
 #endif

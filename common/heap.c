@@ -1,4 +1,4 @@
-/* Checks free memory of glibc's allocator from time to time. Its own trimming
+/* Checks free memory of glibc's allocator from time to time. The allocator's own trimming
  * (M_TRIM_THRESHOLD) sees only the end of the heap, where one small block keeps everything below
  * it. Returned memory still counts as free there, so resident memory shows whether there is
  * anything to return. */
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* Bytes of this process in memory that no file backs; 0 where /proc does not say. */
+/* Resident bytes of this process that no file backs; 0 if /proc does not say. */
 static size_t resident_bytes(void) {
     unsigned long size, resident, shared;
     FILE *f = fopen("/proc/self/statm", "re");

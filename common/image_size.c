@@ -1,6 +1,6 @@
-/* Headers of image files. PNG and WebP have their size in the first 30 bytes. A JPEG has it in its
- * frame header (SOF), after any number of other segments; the number of segments and of stray
- * bytes that are read is bounded, because a router does this on its loop for untrusted files.
+/* Reads the headers of image files. PNG and WebP have their size in the first 30 bytes. A JPEG has
+ * it in its frame header (SOF), after any number of other segments. The number of segments and of
+ * stray bytes read is bounded, because a router runs this on its loop for untrusted files.
  *
  * Pure functions; any thread. */
 #include "common/image_size.h"
@@ -11,8 +11,8 @@
 
 enum {
     SIGNATURE = 12, /* bytes; no whole image of any format is that short */
-    /* Ahead of the frame header. 1 024 segments are 64 MiB of camera data; nothing that writes
-     * files leaves stray bytes between segments, but decoders pass over them. */
+    /* Limits before the frame header. 1 024 segments are 64 MiB of camera data. No program writes
+     * stray bytes between segments, but decoders skip them. */
     SEGMENTS_MAX = 1024,
     STRAY_MAX = 4096,
 };
@@ -57,8 +57,8 @@ static bool has_no_length(uint8_t marker) {
     return marker == 0x01 || (marker >= 0xd0 && marker <= 0xd8);
 }
 
-/* Skips stray bytes and padding to the next marker, 0xff followed by neither 0xff nor 0. *at
- * is after it then; 0: there is none within the bound. */
+/* Skips stray bytes and padding to the next marker, 0xff followed by neither 0xff nor 0. Sets *at
+ * to the byte after it; returns 0 if there is none within the bound. */
 static uint8_t next_marker(const uint8_t *p, size_t n, size_t *at, int32_t *stray) {
     for (; *at < n && *stray <= STRAY_MAX; ++*at, ++*stray) {
         if (p[*at] != 0xff || n - *at < 2 || p[*at + 1] == 0xff || p[*at + 1] == 0) continue;
@@ -68,8 +68,8 @@ static uint8_t next_marker(const uint8_t *p, size_t n, size_t *at, int32_t *stra
     return 0;
 }
 
-/* marker, length (itself included), what the length says; the frame header holds
- * length, precision, height, width. */
+/* A segment is: marker, length (including itself), data. A frame header has length, precision,
+ * height, width. */
 static fv_status read_jpeg(const uint8_t *p, size_t n, fv_image_size *out) {
     size_t at = 2;
     int32_t stray = 0;
@@ -80,7 +80,7 @@ static fv_status read_jpeg(const uint8_t *p, size_t n, fv_image_size *out) {
         if (has_no_length(marker)) continue;
         if (n - at < 2) return cut_off(FV_IMAGE_JPEG);
         size_t length = be16(p + at);
-        if (length < 2) length = 2; /* decoders read on after it */
+        if (length < 2) length = 2; /* decoders continue after the length */
         if (length > n - at) return cut_off(FV_IMAGE_JPEG);
         if (is_frame(marker)) {
             if (length < 7) return cut_off(FV_IMAGE_JPEG);

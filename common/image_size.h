@@ -37,12 +37,12 @@ fv_image_limits fv_image_limits_default(void);
  * FV_EINVAL: a side of 2^31 or more. */
 fv_status fv_image_size_read(const void *bytes, size_t n, fv_image_size *out);
 
-/* The same, and holds the file against the limits (NULL: the default): FV_EINVAL when it is over
+/* Reads the size and checks it against the limits (NULL: the default); FV_EINVAL if it exceeds
  * one. */
 fv_status fv_image_size_check(const void *bytes, size_t n, const fv_image_limits *lim,
                               fv_image_size *out);
 
-/* Holds a size against them. `what` opens the sentence: "the JPEG". */
+/* Checks a size against the limits. `what` begins the message: "the JPEG". */
 fv_status fv_image_size_fits(const char *what, int64_t w, int64_t h, const fv_image_limits *lim);
 
 static inline int64_t fv_image_size_pixels(const fv_image_size *s) { return (int64_t)s->w * s->h; }

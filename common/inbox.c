@@ -1,6 +1,6 @@
-/* The inbox: a list under a mutex. A lock-free list was not taken: the doorbell of an event loop
+/* The inbox: a list under a mutex. A lock-free list would not be faster: an event loop's doorbell
  * coalesces and orders nothing, so the list would need a full fence to be sure that a wake-up sees
- * the item, and the mutex costs less than the wake-up that it guards. */
+ * the item. The mutex costs less than the wake-up that it protects. */
 #include "common/inbox.h"
 
 #include <time.h>
@@ -8,7 +8,7 @@
 fv_status fv_inbox_init(fv_inbox *box, size_t limit, void (*ring)(void *user), void *user) {
     pthread_condattr_t attr;
     if (pthread_condattr_init(&attr) != 0) return FV_FAIL(FV_ENOMEM, "no memory for an inbox");
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* a wait does not see clock changes */
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* waits ignore clock changes */
     int err = pthread_cond_init(&box->filled, &attr);
     pthread_condattr_destroy(&attr);
     if (err != 0) return FV_FAIL(FV_ENOMEM, "no memory for an inbox");
@@ -51,7 +51,7 @@ fv_status fv_inbox_post(fv_inbox *box, fv_inbox_item *item) {
     pthread_mutex_unlock(&box->mutex);
     if (closed) return FV_FAIL(FV_ECANCELLED, "its receiver has stopped");
     if (full) return FV_FAIL(FV_EBUSY, "%zu are waiting already", box->limit);
-    if (first) wake_owner(box); /* later ones find the bell rung */
+    if (first) wake_owner(box); /* later items find the bell rung */
     return FV_OK;
 }
 

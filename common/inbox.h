@@ -17,7 +17,7 @@
 #include "common/status.h"
 
 typedef struct fv_inbox_item {
-    struct fv_inbox_item *next; /* the inbox's while it is there, then the list that was taken */
+    struct fv_inbox_item *next; /* links the inbox's list, later the list returned by take */
 } fv_inbox_item;
 
 typedef struct fv_inbox {
@@ -35,23 +35,24 @@ typedef struct fv_inbox {
  * fv_inbox_wait) is called on the posting thread, outside the lock, and must not block. */
 fv_status fv_inbox_init(fv_inbox *box, size_t limit, void (*ring)(void *user), void *user);
 
-/* No thread may post any more: all have been joined, or are known to be done. Items that are still
- * queued stay with their owners. */
+/* Call it when no thread can post any more: all are joined or known to be done. Queued items stay
+ * with their owners. */
 void fv_inbox_fini(fv_inbox *box);
 
-/* Any thread. FV_EBUSY when `limit` items wait, FV_ECANCELLED when the inbox is closed: the item
- * is the caller's again. */
+/* Posts an item. Any thread. FV_EBUSY if `limit` items wait, FV_ECANCELLED if the inbox is closed:
+ * the item is the caller's again. */
 fv_status fv_inbox_post(fv_inbox *box, fv_inbox_item *item);
 
-/* Any thread. Nothing more is accepted; what waits can still be taken. The owner is woken. */
+/* Closes the inbox: later posts fail, queued items can still be taken. Wakes the owner. Any
+ * thread. */
 void fv_inbox_close(fv_inbox *box);
 
-/* For the owner: all queued items, oldest first, or NULL; does not sleep. *closed (or NULL) is set
- * if the inbox is closed: then nothing follows what was returned. */
+/* For the owner: returns all queued items, oldest first, or NULL; does not sleep. Sets *closed (or
+ * NULL) if the inbox is closed: no items will follow. */
 fv_inbox_item *fv_inbox_take(fv_inbox *box, bool *closed);
 
-/* The owner. The same, but sleeps until something comes, the inbox is closed, or `seconds` have
- * passed (below 0: for ever). */
+/* For the owner: does the same, but sleeps until an item arrives, the inbox is closed, or `seconds`
+ * have passed (below 0: forever). */
 fv_inbox_item *fv_inbox_wait(fv_inbox *box, double seconds, bool *closed);
 
 #endif

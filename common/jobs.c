@@ -1,6 +1,6 @@
-/* The computing thread: an inbox that is taken as a whole, run in order, and standing work between.
- * The bound is counted here and not by the inbox, which forgets what was taken and has not begun,
- * and knows no jobs that must not be refused. */
+/* The computing thread takes its whole inbox at once, runs the jobs in order, and does the standing
+ * work in between. The limit is counted here, not by the inbox: the inbox does not count items that
+ * were taken but have not begun, and cannot exempt jobs that must not be refused. */
 #include "common/jobs.h"
 
 #include <assert.h>
@@ -30,7 +30,7 @@ static void run_all(fv_jobs *j, fv_inbox_item *item) {
 static void *jobs_main(void *arg) {
     fv_jobs *j = arg;
     pthread_setname_np(pthread_self(), j->opt.name ? j->opt.name : "fovea-compute");
-    double pause = j->opt.work ? 0 : -1; /* the work has its first look at once */
+    double pause = j->opt.work ? 0 : -1; /* the first call of work() is immediate */
     bool closed = false;
     while (!closed) {
         fv_inbox_item *item = pause == 0 ? fv_inbox_take(&j->inbox, &closed)

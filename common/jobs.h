@@ -1,19 +1,19 @@
 #ifndef FOVEA_COMMON_JOBS_H
 #define FOVEA_COMMON_JOBS_H
 
-/* JOBS: one thread that owns what computes (backend, weights, KV store), and a bounded queue of
- * what the others want of it.
+/* JOBS: one thread that owns everything that computes (backend, weights, KV store), and a bounded
+ * queue of jobs from other threads.
  *
  *   any thread -- fv_jobs_post, fv_jobs_follow --> queue --> [the computing thread]
  *                                                             job->run(job), one after the other;
- *                                                             then work(user), when none waits
+ *                                                             then work(user), if none waits
  *   the asker's inbox <----- whatever `run` and `work` post there ------'
  *
- * A job is embedded in whatever it is about, and stays there until `run` has begun. It answers by
- * posting to the asker's inbox (for an event loop: fv_bridge_post).
+ * A job is embedded in the object that it works on, which must stay valid until `run` has begun. It
+ * answers by posting to the asker's inbox (for an event loop: fv_bridge_post).
  *
- * What is there when the thread has nothing to do is done by `work`: a step of the answers that
- * run, a batch of the prompts that have gathered. It comes back soon, because jobs wait meanwhile.
+ * When no job waits, the thread calls `work`: a step of the running answers, or a batch of the
+ * waiting prompts. It must return soon, because jobs wait meanwhile.
  */
 #include "common/inbox.h"
 
@@ -26,13 +26,13 @@ struct fv_job {
 };
 
 typedef struct fv_jobs_options {
-    size_t limit; /* posted jobs that wait at a time */
-    /* A piece of the standing work, on the computing thread. Says in how many seconds it wants to
-     * be called again, if no job comes before: 0: at once; below 0: not before a job came. NULL:
-     * there is none. */
+    size_t limit; /* largest number of posted jobs that wait */
+    /* Does a piece of the standing work on the computing thread. Returns the seconds until it must
+     * be called again if no job comes first: 0: at once; below 0: only after a job. NULL: no
+     * standing work. */
     double (*work)(void *user);
     void *user;
-    const char *name; /* of the thread, for top and gdb; NULL: "fovea-compute" */
+    const char *name; /* thread name, for top and gdb; NULL: "fovea-compute" */
 } fv_jobs_options;
 
 typedef struct fv_jobs fv_jobs; /* opaque */
@@ -40,19 +40,20 @@ typedef struct fv_jobs fv_jobs; /* opaque */
 /* Starts the thread. */
 fv_status fv_jobs_start(const fv_jobs_options *opt, fv_jobs **out);
 
-/* Any thread. FV_EBUSY when `limit` jobs wait, FV_ECANCELLED when the thread is being stopped: the
- * job is the caller's again, and did not run. Jobs of one thread run in the order of posting. */
+/* Posts a job. Any thread. FV_EBUSY if `limit` jobs wait, FV_ECANCELLED if the thread is being
+ * stopped: the job is the caller's again and has not run. Jobs posted by one thread run in the
+ * order of posting. */
 fv_status fv_jobs_post(fv_jobs *j, fv_job *job);
 
-/* Any thread. The same for what belongs to a job that was taken before (its next frame, its
- * cancellation): it does not count, and is never refused. Not while the thread is being stopped. */
+/* Posts a job that belongs to an earlier one (its next frame, its cancellation): it does not count
+ * towards the limit and is never refused. Any thread, but not while the thread is being stopped. */
 void fv_jobs_follow(fv_jobs *j, fv_job *job);
 
-size_t fv_jobs_waiting(const fv_jobs *j); /* any thread; posted jobs that have not begun */
-double fv_jobs_busy_s(const fv_jobs *j);  /* any thread; seconds that it has computed so far */
+size_t fv_jobs_waiting(const fv_jobs *j); /* posted jobs that have not begun; any thread */
+double fv_jobs_busy_s(const fv_jobs *j);  /* seconds of computing so far; any thread */
 
-/* Another thread. Runs what waits, ends the thread and frees `j`; blocks meanwhile, so nothing that
- * still runs may wait for the caller. NULL is fine. */
+/* Runs the waiting jobs, ends the thread and frees `j`. Call it from another thread; it blocks, so
+ * no running job may wait for the caller. NULL is fine. */
 void fv_jobs_stop(fv_jobs *j);
 
 #endif

@@ -1,6 +1,6 @@
-/* Limits from sysconf, the scheduler and the files of control groups. Inside a container the group of the
- * process is often shown as "/" or by a path that does not exist there: a directory that cannot be read says
- * nothing, and its parents, up to the mount itself, are read as well. */
+/* Limits from sysconf, the scheduler and the files of control groups. Inside a container the
+ * process's group is often shown as "/" or as a path that does not exist there. A directory that
+ * cannot be read is therefore ignored, and all its parents up to the mount are read as well. */
 #include "common/limits.h"
 
 #include <errno.h>
@@ -15,7 +15,8 @@ enum { TEXT_MAX = 1 << 16, PATH_BYTES = 4096 };
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-/* The first numbers of dir/file, up to two, and how many there are; "max" and "-1" are none. */
+/* Reads up to two numbers from dir/file and returns how many there are; "max" and "-1" are no
+ * numbers. */
 static int read_numbers(const char *dir, const char *file, unsigned long long out[2]) {
     char path[PATH_BYTES + 64], text[64] = "";
     snprintf(path, sizeof path, "%s/%s", dir, file);
@@ -33,7 +34,7 @@ static int read_numbers(const char *dir, const char *file, unsigned long long ou
     return n;
 }
 
-/* What one directory of a version of control groups says. */
+/* Limit in one directory, for a version of control groups. */
 typedef size_t limit_fn(const char *dir, int version);
 
 static size_t memory_of(const char *dir, int version) {
@@ -43,7 +44,7 @@ static size_t memory_of(const char *dir, int version) {
     return n[0] < SIZE_MAX ? (size_t)n[0] : SIZE_MAX;
 }
 
-/* Thousandths of a core. */
+/* Unit: thousandths of a core. */
 static size_t cores_of(const char *dir, int version) {
     unsigned long long quota[2], period[2];
     if (version == 2) {
@@ -57,7 +58,7 @@ static size_t cores_of(const char *dir, int version) {
     return cores >= 1 && cores < 1e9 ? (size_t)cores : cores < 1 ? 1 : SIZE_MAX;
 }
 
-/* The least limit of `group` and of all directories above it, up to `root`. */
+/* The lowest limit of `group` and of all directories above it, up to `root`. */
 static size_t limit_upwards(const char *root, const char *group, size_t n_group, limit_fn *limit_of,
                             int version) {
     char dir[PATH_BYTES];
@@ -72,7 +73,7 @@ static size_t limit_upwards(const char *root, const char *group, size_t n_group,
     }
 }
 
-/* "cpu,memory" names both. */
+/* Returns whether `controllers`, a list such as "cpu,memory", names the controller. */
 static int names(const char *controllers, size_t n, const char *controller) {
     for (size_t at = 0; at < n;) {
         const char *comma = memchr(controllers + at, ',', n - at);
@@ -83,7 +84,7 @@ static int names(const char *controllers, size_t n, const char *controller) {
     return 0;
 }
 
-/* Each line is "NUMBER:CONTROLLERS:PATH"; version 2 has no controllers there. */
+/* Each line is "NUMBER:CONTROLLERS:PATH"; in version 2 CONTROLLERS is empty. */
 static size_t limit_of_groups(const char *groups, const char *mount, const char *controller,
                               limit_fn *limit_of) {
     char root[PATH_BYTES];

@@ -1,5 +1,4 @@
-/* The judgement over a worker, from counters and a clock; see liveness.h. Any thread, one at a time.
- */
+/* Judges a worker from counters and a clock; see liveness.h. Any thread, one at a time. */
 #include "common/liveness.h"
 
 #include <math.h>
@@ -14,7 +13,7 @@ bool fv_liveness_look(fv_liveness *v, const fv_vital_signs *signs, double now_s)
         v->good_s = now_s;
         v->ever = true;
     }
-    if (good || bad) { /* the work of which time was forgiven has ended */
+    if (good || bad) { /* the work that was making progress has ended */
         v->held_s = 0;
         v->judged_s = now_s;
     } else if (v->ever && signs->n_moved != v->seen.n_moved) {

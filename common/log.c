@@ -83,7 +83,7 @@ void fv_log_write(fv_log_level level, fv_log_subsystem subsystem, const char *fm
     va_end(ap);
     if (json) line[n++] = '}';
     line[n++] = '\n';
-    /* A log line that cannot be written has nowhere to be reported. */
+    /* a log line that cannot be written cannot be reported */
     ssize_t ignored = write(STDERR_FILENO, line, n);
     (void)ignored;
 }

@@ -6,8 +6,8 @@
  *
  *   FV_LOG(INFO, MODEL, "checkpoint=%s tensors=%d bytes=%zu", dir, n, bytes);
  *
- * FOVEA_LOG=info,kernels=debug sets the threshold, for all subsystems and then for
- * single ones. Failures are logged once, by the code that handles them.
+ * FOVEA_LOG=info,kernels=debug sets the threshold, first for all subsystems, then for single ones.
+ * Failures are logged once, by the code that handles them.
  * Any thread; a line is written with one call and never interleaves. */
 #include <stdbool.h>
 
@@ -37,14 +37,14 @@ typedef enum fv_log_subsystem {
     FV_LOG_N_SUBSYSTEM
 } fv_log_subsystem;
 
-/* Nanoseconds since 1970 by the clock that people set: for what they read, never for intervals. */
+/* Nanoseconds since 1970 by the settable clock: for display, never for intervals. */
 int64_t fv_log_time_ns(void);
 
-/* Sets thresholds from text such as "warn" or "info,model=debug". FV_EINVAL names the
- * word that is neither a level nor SUBSYSTEM=LEVEL. The default is "warn". */
+/* Sets thresholds from text such as "warn" or "info,model=debug"; the default is "warn". FV_EINVAL
+ * names a word that is neither a level nor SUBSYSTEM=LEVEL. */
 fv_status fv_log_configure(const char *spec);
 
-/* "logfmt", which is the default, or "json"; else FV_EINVAL. */
+/* Sets "logfmt", the default, or "json"; FV_EINVAL for other names. */
 fv_status fv_log_format(const char *name);
 
 bool fv_log_enabled(fv_log_level level, fv_log_subsystem subsystem);

@@ -1,12 +1,12 @@
-/* Two passes in one: the format is walked through, conversion by conversion, and its pieces are
- * collected into the value that they belong to; a value that is complete is written, escaped as a
- * whole. Escaping single arguments would not do: "peer=%s:%d" is one value of two arguments.
+/* Parses the format conversion by conversion and collects the pieces of each value; a complete
+ * value is escaped and written as a whole. Escaping single arguments would not do: "peer=%s:%d" is
+ * one value of two arguments.
  *
  *   KEY --'='--> VALUE --' '--> KEY            (bare in the format)
  *     '--'="'--> QUOTED --'"'--> KEY           (in quotes in the format)
  *
- * The two forms differ in what stands around keys and in when a value needs quotes; what is in them
- * is escaped alike. */
+ * Logfmt and JSON differ in the characters around keys and in when a value needs quotes; values are
+ * escaped alike. */
 #include "common/logfmt.h"
 
 #include <stdint.h>
@@ -18,23 +18,23 @@ enum { N_DOTS = 3, ATOM_MAX = 8, SPEC_MAX = 48, TAIL = N_DOTS + 1 };
 
 typedef struct writer {
     char *out;
-    size_t n, cap;                   /* cap leaves room for the NUL */
-    char value[FV_LOGFMT_VALUE_MAX]; /* what was collected of it */
+    size_t n, cap;                   /* cap excludes space for the NUL */
+    char value[FV_LOGFMT_VALUE_MAX]; /* the value collected so far */
     size_t n_value;
-    size_t n_pairs; /* of n: up to the end of the last complete pair */
+    size_t n_pairs; /* bytes of `out` up to the end of the last complete pair */
     bool json, in_key, in_value, quoted, value_cut, full;
-    bool optional; /* this pair: left out when it is empty */
-    bool number;   /* its value is one number, as far as it was collected */
+    bool optional; /* leave this pair out if its value is empty */
+    bool number;   /* the value so far is a single number */
 } writer;
 
-/* What va_list is on some machines cannot be passed by reference as such. */
+/* A va_list in a struct can be passed by reference on all machines. */
 typedef struct arguments {
     va_list ap;
 } arguments;
 
 /* ---- characters ------------------------------------------------------------------------- */
 
-/* Length of the UTF-8 character at p, of n bytes that are there; 0: there is none. */
+/* Length of the UTF-8 character at p, of n available bytes; 0: invalid. */
 static size_t read_utf8(const uint8_t *p, size_t n, uint32_t *out) {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     size_t len = p[0] < 0x80 ? 1 : p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : p[0] >= 0xc0 ? 2 : 0;
@@ -49,13 +49,13 @@ static size_t read_utf8(const uint8_t *p, size_t n, uint32_t *out) {
     return len;
 }
 
-/* Controls of either kind, separators of lines, and what turns the direction of text. */
+/* Control characters, line separators, and characters that change the direction of text. */
 static bool must_be_escaped(uint32_t c) {
     return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x61c || (c >= 0x200e && c <= 0x200f) ||
            (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || c == 0xfeff;
 }
 
-/* The next character of a value as it is written between quotes; its bytes read. */
+/* Writes the next character of a value as it appears between quotes; returns the bytes read. */
 static size_t escape(const uint8_t *p, size_t n, char atom[ATOM_MAX], size_t *n_atom) {
     uint32_t c;
     size_t len = read_utf8(p, n, &c);
@@ -78,9 +78,9 @@ static bool is_bare(const writer *w) {
     return w->n_value > 0;
 }
 
-/* ---- out -------------------------------------------------------------------------------- */
+/* ---- output ----------------------------------------------------------------------------- */
 
-/* Space for n bytes, and for the end of a truncated value. */
+/* Space for n bytes and the end of a truncated value. */
 static bool fits(const writer *w, size_t n) { return w->n + n + TAIL <= w->cap; }
 
 static void put(writer *w, const char *p, size_t n) {
@@ -96,7 +96,7 @@ static void put_key(writer *w, char c) {
     put(w, &c, 1);
 }
 
-/* All digits of a number, or none. */
+/* Writes all digits of a number, or none. */
 static void put_number(writer *w) {
     if (fits(w, w->n_value))
         put(w, w->value, w->n_value);
@@ -139,7 +139,7 @@ static void put_quoted(writer *w) {
     put(w, "\"", 1);
 }
 
-/* As JSON has them: no sign but '-', no zero ahead of another digit, no infinity. */
+/* Returns whether the value is a number in JSON: no sign but '-', no leading zero, no infinity. */
 static bool is_json_number(const writer *w) {
     const char *p = w->value, *end = p + w->n_value;
     if (!w->number || p == end) return false;
@@ -152,7 +152,7 @@ static void end_value(writer *w) {
     if (w->optional && w->n_value == 0)
         w->n = before = w->n_pairs;
     else if (w->full)
-        before = SIZE_MAX; /* nothing of it stands there */
+        before = SIZE_MAX; /* none of it was written */
     else if (w->json && is_json_number(w))
         put_number(w);
     else if (!w->json && is_bare(w))
@@ -164,7 +164,7 @@ static void end_value(writer *w) {
     w->n_value = 0;
 }
 
-/* Text that belongs to a value, or to a key, where nothing may look like the end of one. */
+/* Adds text to a value, or to a key with characters that could end it replaced. */
 static void add(writer *w, const char *p, size_t n) {
     if (w->in_value) {
         size_t left = sizeof w->value - w->n_value;
@@ -184,7 +184,7 @@ static void add(writer *w, const char *p, size_t n) {
 /* ---- conversions ------------------------------------------------------------------------ */
 
 typedef struct spec {
-    char text[SPEC_MAX]; /* with numbers in place of stars */
+    char text[SPEC_MAX]; /* with stars replaced by numbers */
     size_t n;
     char length; /* 'H' is hh, 'q' is ll */
     char conversion;
@@ -206,7 +206,7 @@ static const char *read_number(spec *s, const char *f, arguments *a) {
     return f + 1;
 }
 
-/* After '%'; returns what follows the conversion. */
+/* Reads a conversion after '%'; returns the rest of the format. */
 static const char *read_spec(spec *s, const char *f, arguments *a) {
     *s = (spec){.n = 0};
     add_spec(s, '%');
@@ -228,7 +228,7 @@ static const char *read_spec(spec *s, const char *f, arguments *a) {
     return *f ? f + 1 : f;
 }
 
-/* The formats are those of FV_LOG, which the compiler has checked, one conversion at a time. */
+/* Formats are those of FV_LOG, which the compiler has checked, one conversion at a time. */
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 #define PRINT(type) snprintf(text, cap, s->text, va_arg(a->ap, type))
 
@@ -266,7 +266,7 @@ static int print(char *text, size_t cap, const spec *s, arguments *a) {
     }
 }
 
-/* One conversion into its value. False: the rest of the arguments cannot be known. */
+/* Adds one conversion to its value. Returns false if the remaining arguments cannot be located. */
 static bool convert(writer *w, const spec *s, arguments *a) {
     char text[FV_LOGFMT_VALUE_MAX + 2];
     int n = print(text, sizeof text, s, a);

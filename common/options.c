@@ -10,7 +10,7 @@
 #include "common/suggest.h"
 
 typedef struct option_value {
-    const char **items; /* [n]; the last one counts for single-valued options */
+    const char **items; /* [n]; for single-valued options the last one is used */
     int n;
     bool given;
 } option_value;

@@ -9,9 +9,9 @@
  *       {"json", NULL, FV_OPTION_FLAG, NULL, NULL, "one JSON object instead of text"},
  *   };
  *
- * "--name value" and "--name=value" are the same; "--" ends the options; what is no option
- * is positional, in order. A value on the command line wins over the environment, that over
- * the default. */
+ * "--name value" and "--name=value" are the same; "--" ends the options; other arguments are
+ * positional, in order. A value on the command line overrides the environment, which overrides the
+ * default. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -38,9 +38,9 @@ typedef struct fv_option {
 
 typedef struct fv_options fv_options; /* opaque; borrows table and argv */
 
-/* Parses argv[1..argc-1]. FV_EINVAL names an unknown option (and a known one that is near), a
- * missing value, or a value out of range and what is expected. Every table knows --help without
- * listing it. */
+/* Parses argv[1..argc-1]. FV_EINVAL names an unknown option (and suggests a similar one), a missing
+ * value, or a value out of range with the allowed range. Every table has --help without listing
+ * it. */
 fv_status fv_options_parse(const fv_option *table, int n, int argc, char **argv, fv_options **out);
 void fv_options_free(fv_options *o); /* NULL is fine */
 
@@ -48,7 +48,8 @@ bool fv_options_help_wanted(const fv_options *o);
 
 /* `name` must be in the table. An option that was not given and has no default is false, 0,
  * or NULL. Strings are borrowed from argv, the environment or the table. */
-bool fv_options_given(const fv_options *o, const char *name); /* on the line or in the env */
+bool fv_options_given(const fv_options *o, const char *name); /* on the command line or in the
+                                                               * environment */
 bool fv_options_flag(const fv_options *o, const char *name);
 int64_t fv_options_int(const fv_options *o, const char *name);
 double fv_options_float(const fv_options *o, const char *name);
@@ -56,7 +57,8 @@ const char *fv_options_string(const fv_options *o, const char *name);
 int fv_options_list(const fv_options *o, const char *name, const char *const **items);
 int fv_options_positional(const fv_options *o, const char *const **items);
 
-/* "usage: <usage>", the paragraph `about`, and a line per option with default and variable. */
+/* Prints "usage: <usage>", the paragraph `about`, and for each option a line with default and
+ * variable. */
 void fv_options_print_help(FILE *f, const char *usage, const char *about, const fv_option *table,
                            int n);
 

@@ -1,4 +1,4 @@
-/* madvise only advises: whether there are huge pages is the kernel's affair. */
+/* madvise is only a hint: the kernel decides whether to use huge pages. */
 #include "common/pages.h"
 
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* A table of places under a mutex, which is held for no longer than a copy takes, so that a thread
- * that hangs at its work does not hold it. Steps do not take it. */
+/* A table of slots under a mutex. The mutex is held only for a copy, so a thread that hangs in its
+ * work does not hold it. Steps do not lock it. */
 #include "common/pulse.h"
 
 #include <pthread.h>
@@ -12,12 +12,12 @@ typedef struct place {
     uint64_t (*shared)(const void *user);
     const void *user;
     atomic_ullong
-        steps; /* never back to 0: the next request here does not look like the last one */
+        steps; /* never reset: the next request in this slot must not look like the last one */
 } place;
 
 struct fv_pulse {
     pthread_mutex_t mutex;
-    int32_t n; /* places that were ever used: the first ones */
+    int32_t n; /* slots ever used: the first n */
     place place[FV_PULSE_MAX];
 };
 

@@ -1,4 +1,4 @@
-/* getrandom, as often as it takes. */
+/* Calls getrandom until all bytes are filled. */
 #include "common/random.h"
 
 #include <errno.h>

@@ -1,14 +1,14 @@
-/* Positions by index. Any thread. */
+/* Maps token indices to RoPE positions. Any thread. */
 #include "common/rope_map.h"
 
 enum { TIME_MAX = 1 << 28 };
 
 static int32_t tokens(const fv_rope_grid *g) { return g->t * g->h * g->w; }
 
-/* What text after a grid starts at. */
+/* Start of the text after a grid. */
 static int32_t next_free(const fv_rope_grid *g) { return g->start + (g->h > g->w ? g->h : g->w); }
 
-/* Of frame i, in float, as transformers has it. */
+/* Position of frame i, computed in float as in transformers. */
 static float time_of(const fv_rope_grid *g, int32_t i) {
     return g->step == 0 ? (float)i : (float)i * g->step;
 }
@@ -24,7 +24,7 @@ int32_t fv_rope_grids(const fv_token_span *span, int32_t n_span, fv_rope_grid *g
     return n;
 }
 
-/* Of a grid with room for `left` tokens. */
+/* Returns whether a grid is valid and fits into `left` tokens. */
 static bool fits(const fv_rope_grid *g, int32_t left) {
     return g->t > 0 && g->h > 0 && g->w > 0 && g->t <= left && g->h <= left / g->t &&
            g->w <= left / g->t / g->h;
@@ -48,13 +48,13 @@ fv_status fv_rope_map_make(fv_rope_grid *grid, int32_t n_grid, int32_t n, fv_rop
         const int32_t last = g->start + (int32_t)time_of(g, g->t - 1);
         if (last > most) most = last;
     }
-    next += n - index; /* of what would follow the prompt's last token */
+    next += n - index; /* start of the token after the prompt's last one */
     if (next - 1 > most) most = next - 1;
     *out = (fv_rope_map){.n = n, .n_grid = n_grid, .grid = grid, .delta = most + 1 - n};
     return FV_OK;
 }
 
-/* The last grid that starts at `index` or before it; NULL: none. */
+/* The last grid that starts at or before `index`; NULL: none. */
 static const fv_rope_grid *grid_at(const fv_rope_map *m, int32_t index) {
     int32_t low = 0, high = m->n_grid;
     while (low < high) {

@@ -8,8 +8,9 @@
 enum { FV_SCHEDULE_OF = 576, FV_SCHEDULE_LAYERS = 256, FV_SCHEDULES = 8 };
 
 typedef struct fv_schedule {
-    int32_t target; /* per cent */
-    /* [n_layer] of FV_SCHEDULE_OF rows that there are at first; in all no more than these */
+    int32_t target; /* percent */
+    /* [n_layer] number of FV_SCHEDULE_OF initial rows dropped after each layer; their sum is at
+     * most FV_SCHEDULE_OF */
     int32_t leave[FV_SCHEDULE_LAYERS];
 } fv_schedule;
 

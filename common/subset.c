@@ -1,5 +1,5 @@
-/* Selection sampling (Knuth, TAOCP 2, 3.4.2 S): one walk over the indices, each taken with
- * probability (still needed) / (still left), which yields them in order without sorting. */
+/* Selection sampling (Knuth, TAOCP 2, 3.4.2 S): one pass over the indices, each chosen with
+ * probability (still needed) / (still left), so they come in order without sorting. */
 #include "common/subset.h"
 
 #include <assert.h>

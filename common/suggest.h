@@ -1,18 +1,18 @@
 #ifndef FOVEA_COMMON_SUGGEST_H
 #define FOVEA_COMMON_SUGGEST_H
 
-/* "Did you mean": the known name that is nearest to one that is not known.
+/* "Did you mean": the known name nearest to an unknown one.
  *
  *   fv_suggestion s = fv_suggest_for(word, n);
  *   for each known name: fv_suggest_try(&s, name);
  *   FV_FAIL(..., "unknown thing '%s'%s", word, fv_suggest_text(&s, text));
  *
- * Near are names at most two edits away: a letter more, less, other, or two exchanged; of short
- * names one. Pure functions. */
+ * Names are near if at most two edits apart, one edit for short names: a letter inserted, deleted,
+ * replaced, or two exchanged. Pure functions. */
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FV_SUGGEST_MAX = 96 }; /* bytes of the text with its end */
+enum { FV_SUGGEST_MAX = 96 }; /* bytes of the text with its NUL */
 
 typedef struct fv_suggestion {
     const char *word; /* [n], borrowed */
@@ -23,10 +23,10 @@ typedef struct fv_suggestion {
 
 fv_suggestion fv_suggest_for(const char *word, size_t n);
 
-/* Of names equally near the first one stays. */
+/* Keeps the first of equally near names. */
 void fv_suggest_try(fv_suggestion *s, const char *known);
 
-/* "; did you mean 'NAME'?", or "" when none is near. Returns out. */
+/* "; did you mean 'NAME'?", or "" if no name is near. Returns out. */
 const char *fv_suggest_text(const fv_suggestion *s, char out[FV_SUGGEST_MAX]);
 
 #endif

@@ -1,11 +1,11 @@
-/* A choice without sorting and without memory; and the whole order, which takes both. */
+/* Chooses the highest scores without sorting or allocating; fv_top_sort sorts all. */
 #include "common/top.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Floats as whole numbers of the same order, both zeros alike and NaN below all. */
+/* Maps floats to integers of the same order, with both zeros equal and NaN below all. */
 static uint32_t order_of(float f) {
     uint32_t u;
     if (f != f) return 0;
@@ -14,8 +14,8 @@ static uint32_t order_of(float f) {
     return u >> 31 ? ~u : u | 0x80000000u;
 }
 
-/* Bit by bit from the top, the largest number that at least `keep` scores reach. No memory, no
- * sort, and the rows come out in order. */
+/* The largest integer that at least `keep` scores reach, found bit by bit from the top. Allocates
+ * and sorts nothing. */
 static uint32_t threshold(const float *score, int32_t n, int32_t keep) {
     uint32_t t = 0;
     for (uint32_t bit = 0x80000000u; bit; bit >>= 1) {
@@ -29,7 +29,7 @@ static uint32_t threshold(const float *score, int32_t n, int32_t keep) {
 void fv_top(const float *score, int32_t n, int32_t keep, int32_t *kept) {
     assert(keep >= 0 && keep <= n);
     uint32_t t = threshold(score, n, keep);
-    int32_t equal = keep; /* places left for scores that only just reach */
+    int32_t equal = keep; /* places left for scores equal to the threshold */
     for (int32_t i = 0; i < n; i++) equal -= order_of(score[i]) > t;
     for (int32_t i = 0, k = 0; i < n && k < keep; i++) {
         uint32_t o = order_of(score[i]);
@@ -37,7 +37,7 @@ void fv_top(const float *score, int32_t n, int32_t keep, int32_t *kept) {
     }
 }
 
-/* Keys in front of indices, so that one comparison decides both. */
+/* Keys are in front of indices, so one comparison decides both. */
 static int lower_first(const void *a, const void *b) {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return (x > y) - (x < y);

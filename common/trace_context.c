@@ -10,7 +10,7 @@ static int digit(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Lower case only, as the standard has it. */
+/* lower case only, as the standard requires */
 static bool read_hex(const char *text, uint8_t *out, size_t n) {
     for (size_t i = 0; i < n; i++) {
         int high = digit(text[2 * i]), low = digit(text[2 * i + 1]);
@@ -40,7 +40,7 @@ bool fv_trace_known(const fv_trace_context *t) {
     return memcmp(t->trace_id, none, sizeof t->trace_id) != 0;
 }
 
-/* The end of what was written, where a NUL is. */
+/* Returns the end of the written text, where the NUL is. */
 static char *write_hex(char *out, const uint8_t *bytes, size_t n) {
     static const char digits[] = "0123456789abcdef";
     for (size_t i = 0; i < n; i++) {

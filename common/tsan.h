@@ -1,9 +1,9 @@
 #ifndef FOVEA_COMMON_TSAN_H
 #define FOVEA_COMMON_TSAN_H
 
-/* Informs ThreadSanitizer of an order between threads that is established by a library without
- * instrumentation: all before RELEASE(p) on one thread happened before all after ACQUIRE(p) on
- * another. Nothing in other builds. */
+/* Tells ThreadSanitizer about an order between threads that an uninstrumented library establishes:
+ * everything before RELEASE(p) on one thread happens before everything after ACQUIRE(p) on another.
+ * Empty in other builds. */
 #include <stddef.h>
 
 #if defined(__SANITIZE_THREAD__)

@@ -8,7 +8,7 @@ Where a paper's own setting lies near a share, its preset stands for it (PUBLISH
 asked once, with its defaults: a new one needs no line.
 """
 
-SHARES = {"1/8": 1 / 8, "1/4": 1 / 4, "1/2": 1 / 2, "1/16": 1 / 16, "1/32": 1 / 32}  # in the order of asking
+SHARES = {"1/8": 1 / 8, "1/4": 1 / 4, "1/2": 1 / 2, "1/16": 1 / 16, "1/32": 1 / 32}  # in the order of evaluation
 
 PUBLISHED = {
     ("prune=vtw", "1/2"): "paper-vtw", ("prune=fastv", "1/2"): "paper-fastv", ("prune=pdrop", "1/2"): "paper-pdrop",
@@ -25,12 +25,12 @@ def words(**parameters):
 
 
 def mapped(layer, n):
-    """As fovea maps a layer of 32; the first is never left out."""
+    """Maps a layer of 32 as fovea does; the result is at least 1."""
     return max(1, (2 * layer * n + 32) // 64)
 
 
 def from_layer(layer):
-    """All rows up to a layer, and a share of them from there on."""
+    """Parameters to keep all rows up to a layer, and a share of them from there on."""
     def parameters(share, n):
         above = mapped(layer, n)
         keep = (share * n - above) / (n - above)
@@ -44,7 +44,7 @@ def vtw(share, n):
 
 
 def solved(held, share):
-    """x of 0..1 where held(x), which grows, is the share; None where it is more from the beginning."""
+    """The x in 0..1 at which held(x), which increases, equals the share; None if held(0) is larger."""
     low, high = 0.0, 1.0
     if held(low) >= share:
         return None
@@ -55,7 +55,7 @@ def solved(held, share):
 
 
 def pdrop(share, n):
-    """Stages are quarters of the depth, as published, or begin earlier where those keep too much."""
+    """Stages are quarters of the depth, as published, or begin earlier if those keep too much."""
     for stages in [(8, 16, 24), (2, 8, 16)]:
         a, b, c = (mapped(layer, n) for layer in stages)
         ratio = solved(lambda r: (a + (b - a) * r + (c - b) * r**2 + (n - c) * r**3) / n, share)
@@ -66,9 +66,9 @@ def pdrop(share, n):
 
 
 def pvtp(share, n):
-    """Steps as published; a quarter of what the first leaves goes in each of the later ones."""
+    """Steps as published; each later step drops a quarter of the rows that the first leaves."""
     layer, stride = mapped(3, n), mapped(7, n)
-    steps = [max(0, (i - layer) // stride + 1) for i in range(n)]  # ahead of each layer
+    steps = [max(0, (i - layer) // stride + 1) for i in range(n)]  # steps before each layer
 
     def held(left):
         return sum(1 if k == 0 else left * max(0, 1 - (k - 1) / 4) for k in steps) / n
@@ -77,17 +77,17 @@ def pvtp(share, n):
 
 
 def one_of(**parameters):
-    """Methods with few settings: by share, written as s2 for 1/2."""
+    """For methods with few settings: parameters by share, s2 for 1/2."""
     return lambda share, n: parameters.get(f"s{round(1 / share)}")
 
 
 def of_prompt(share, n):
-    """Rows of the whole prompt that are chosen, and the last ones, which are text."""
+    """Shares of the whole prompt: chosen rows, and the last rows, which are text."""
     return words(heavy=(1 - TEXT) * share, recent=TEXT)
 
 
 def scissorhands(share, n):
-    """Half of the budget leaves at once, ahead of the first token."""
+    """Half of the budget is evicted at once, before the first token."""
     keep = 2 * ((1 - TEXT) * share + TEXT)
     return words(keep=keep) if keep < 1 else None
 
@@ -115,8 +115,8 @@ METHODS = {
     "pack=svd": one_of(s2="rank_k=88,rank_v=80,bits=8,gain=0", s4="rank_k=48,rank_v=32,bits=8",
                        s8="rank_k=48,rank_v=32,bits=4", s16="rank_k=24,rank_v=16,bits=4",
                        s32="rank_k=12,rank_v=8,bits=4"),
-    "pack=quant": one_of(s2="bits=8", s4="bits=4"),  # a number is never less than 4 of 16 bits
-    "pack=minicache": one_of(s2="start=0"),  # two layers in one, and no more
+    "pack=quant": one_of(s2="bits=8", s4="bits=4"),  # at least 4 of 16 bits per number
+    "pack=minicache": one_of(s2="start=0"),  # merges two layers into one, no more
     "evict=vta": one_of(s2="tau=3"),
     "evict=h2o": of_prompt,
     "evict=scissorhands": scissorhands,
@@ -127,7 +127,7 @@ FURTHER_DOWN = ["pack=svd", "select=snapkv", "prune=random", "prune=grid"]  # be
 
 
 def policy(method, budget, layers):
-    """The policy's text, or None where the method does not reach the budget."""
+    """The policy's text, or None if the method does not reach the budget."""
     if SHARES[budget] < 1 / 16 and method not in FURTHER_DOWN:
         return None
     parameters = METHODS[method](SHARES[budget], layers)

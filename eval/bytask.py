@@ -27,7 +27,7 @@ PRESET = "preset="
 
 
 def result_of(exam, policy=""):
-    """A preset has a file of its own beside the exam's other policy."""
+    """Each preset has its own file beside the one of the exam's other policy."""
     name = f"bytask-{exam}-{policy.removeprefix(PRESET)}" if policy.startswith(PRESET) else f"bytask-{exam}"
     return runs.ROOT / f"eval/results/{name}.json"
 
@@ -57,7 +57,7 @@ def tasks_of(result):
 
 
 def verdict(result):
-    """Which tasks miss a margin."""
+    """Names the tasks that miss a margin."""
     def names(missed):
         found = [f"`{r['task']}`" for r in tasks_of(result) if missed(r["difference"])]
         return ", ".join(found) or "none"

@@ -29,7 +29,7 @@ from tables import asked, filled, front, head, held, line, no_ranking, put, scor
 TEMPLATE = ROOT / "eval/suite/compare.html"
 SCRIPT = "eval/compare.py"
 BASELINES = ["prune=random", "prune=grid"]
-ON_PACKED = {"expand=full", "expand=attention", "evict=importance"}  # do nothing alone
+ON_PACKED = {"expand=full", "expand=attention", "evict=importance"}  # no effect alone
 
 
 class Files:
@@ -43,10 +43,10 @@ class Files:
         self.tasks = root / f"eval/RESULTS{end.upper()}.md"
 
 
-# ---- what is asked ---------------------------------------------------------------------------
+# ---- the policies ----------------------------------------------------------------------------
 
 def method_of(text):
-    """The one method of a policy, or None: a preset may combine several."""
+    """The only method of a policy, or None: a preset may combine several."""
     stages = [s.split(",")[0] for s in text.split(";") if s and not s.startswith("expand=")]
     return stages[0] if len(stages) == 1 else None
 
@@ -62,7 +62,7 @@ def preset_round(listed):
 
 
 def budget_round(listed, budget, layers):
-    """Policies of one budget, and, with the first, those that know no budget."""
+    """Policies of one budget; with the first budget also those without budgets."""
     there = listed_methods(listed)
     if budget == next(iter(budgets.SHARES)):
         shown = {method_of(p["policy"]) for p in listed["presets"]} | set(budgets.METHODS) | ON_PACKED
@@ -74,7 +74,7 @@ def budget_round(listed, budget, layers):
 
 
 def rounds(args):
-    """(name, [(name, policy)]) of each evaluation."""
+    """Yields (name, [(name, policy)]) for each evaluation."""
     listed, layers = policies(args), layers_of(args)
     yield "presets", list(preset_round(listed))
     for budget in args.budgets:
@@ -86,7 +86,7 @@ def layers_of(args):
     return config.get("text_config", config)["num_hidden_layers"]
 
 
-# ---- what is written -------------------------------------------------------------------------
+# ---- output ----------------------------------------------------------------------------------
 
 def triple(interval):
     return [round(interval[k], 5) for k in ("value", "low", "high")] if interval else None
@@ -110,12 +110,12 @@ def told_row(asked, listed, result, budget):
 
 
 def written(files):
-    """What this script writes itself is no change of the sources."""
+    """Files that this script writes, which do not count as changes of the sources."""
     return [files.result.parent, files.presets, files.tasks, ROOT / "docs/presets.svg"]
 
 
 def write(report, path):
-    """One policy on one line of the file."""
+    """Writes the report with one policy per line."""
     def lines(key):
         return ",\n".join("  " + json.dumps(row, separators=(",", ":")) for row in report[key])
     rest = {k: v for k, v in report.items() if k not in ("rows", "groups")}
@@ -130,7 +130,7 @@ def read(exam):
 
 
 def answered_by(args):
-    """Folders of evaluations whose answers are reused: of other rounds, sizes and tables of budgets too."""
+    """Folders of evaluations whose answers are reused, including other rounds, sizes and budget tables."""
     folders = [ROOT / f"build/eval/{args.exam}/{args.items}", *sorted((args.out / args.exam).glob("*-*")), *(p.resolve() for p in args.reuse)]
     for folder in folders:
         if (folder / "items.jsonl").exists():
@@ -142,7 +142,7 @@ def answered_by(args):
 
 
 def run_round(args, name, asked):
-    """Evaluates a round. The name of the folder has a checksum of the policies, so a changed table starts a new one."""
+    """Evaluates a round. The folder's name contains a checksum of the policies, so a changed table starts a new folder."""
     texts = [r["policy"] for r in asked]
     folder = f"{name}-{args.items}-{args.seed}-{zlib.crc32(chr(10).join(texts).encode()):08x}"
     return run_eval(args, f"{args.exam}/{folder}", texts, args.items, args.seed, [f for f in answered_by(args) if Path(f).name != folder],
@@ -173,13 +173,13 @@ def measure(args):
         sys.exit("compare.py: timings are added to an evaluation: run it without --timings-only first")
     write({**report, "timings": {**timings.take(args), **stamp(args, written(files))}}, files.result)
     tables(False)
-    presets.tables(False)  # whose figure has the times too
+    presets.tables(False)  # its figure shows the times too
 
 
 # ---- tables ----------------------------------------------------------------------------------
 
 def of_group(report, name):
-    """(row, its numbers in that group) of all rows, exact first."""
+    """Pairs of all rows and their numbers in that group, exact first."""
     i = next(i for i, g in enumerate(report["groups"]) if g["group"] == name)
     return [(row, row["groups"][i]) for row in report["rows"]]
 
@@ -207,13 +207,13 @@ def about(report, eval_folder):
 
 
 def bounds(g):
-    """What the paired interval of the difference to exact says of the score itself."""
+    """Interval of the score itself, from the paired interval of its difference to exact."""
     value, d = g["score"][0], g["difference"]
     return (value + d[1] - d[0], value + d[2] - d[0]) if d else (value, value)
 
 
 def front_lines(report):
-    """The front over all tasks, and at the budgets that are asked first what choosing nothing does."""
+    """The front over all tasks, and the baselines at the first budgets."""
     rows = of_group(report, "all")
     whole = rows[0][1]["visual"]
     best = front(rows, lambda r: bounds(r[1]), lambda r: held(r[1]))
@@ -267,7 +267,7 @@ def summary(report):
 
 
 def by_budget(report):
-    """Methods against budgets over all tasks: points to exact, and the share that was really held."""
+    """Table of methods and budgets over all tasks: difference to exact in points, and the share actually held."""
     rows = of_group(report, "all")
     whole = rows[0][1]["visual"]
     columns = [b for b in ["1/2", "1/4", "1/8", "1/16", "1/32"] if b in report["eval"]["budgets"]]
@@ -282,7 +282,7 @@ def by_budget(report):
 # ---- the page --------------------------------------------------------------------------------
 
 def page(report):
-    """The template with the figures that it shares with `fovea eval`'s page, and with the results."""
+    """The template, filled with the figure code that it shares with `fovea eval`'s page and with the results."""
     data = json.dumps(report, separators=(",", ":")).replace("</", "<\\/")
     text = TEMPLATE.read_text()
     for part in ("css", "js"):

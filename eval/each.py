@@ -21,7 +21,7 @@ def result_of(name):
 
 
 def measure(args, name, examine):
-    """examine(args, exam): what was found of one, whose checkpoint is args.checkpoint."""
+    """Runs examine(args, exam) for each exam; args.checkpoint is the exam's."""
     path = result_of(name)
     found = json.loads(path.read_text())["checkpoints"] if args.only else {}
     for exam in [args.only] if args.only else exams.EXAMS:
@@ -32,7 +32,7 @@ def measure(args, name, examine):
 
 
 def main(name, about, arguments, examine, table):
-    """arguments(parser) adds to those of runs.py; table(exam, found): the lines of one."""
+    """arguments(parser) adds options to those of runs.py; table(exam, found) yields the lines of one table."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     runs.add_arguments(parser, f"build/eval/{name}")
     arguments(parser)

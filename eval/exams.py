@@ -6,25 +6,25 @@ import subprocess
 
 import runs
 
-# scenes: of `fovea eval`; directions: how `fovea calibrate --latent` measures them, on scenes of the training split.
+# scenes: for `fovea eval`; directions: options of `fovea calibrate --latent`, which measures on the training split.
 EXAMS = {"nano": {"scenes": "plain", "directions": ["--items", "66", "--directions", "128"]},
          "mini": {"scenes": "rich", "directions": ["--items", "66", "--directions", "384"]}}
 SEED = 2  # the search that chose the presets saw the items of 0 and 1 (search.py)
 
 
 def add_arguments(parser):
-    """Beside those of runs.py: an exam gives the checkpoint, where no other is named."""
+    """Adds --exam to the options of runs.py; the exam gives the checkpoint if none is named."""
     parser.add_argument("--exam", choices=list(EXAMS), default="nano", help="[%(default)s]")
     parser.set_defaults(checkpoint=None)
 
 
 def suffix(exam):
-    """Of the names of its files; the first exam's have none."""
+    """Suffix of the exam's file names; empty for the first exam."""
     return "" if exam == next(iter(EXAMS)) else f"-{exam}"
 
 
 def words(exam):
-    """Of a command that asks it."""
+    """Option that selects the exam, for commands shown in tables."""
     return f" --exam {exam}" if suffix(exam) else ""
 
 
@@ -33,14 +33,14 @@ def scenes(exam):
 
 
 def checkpoint(args):
-    """The one that is named, as it is; or the exam's as links, with its directions."""
+    """The named checkpoint, unchanged; or a folder of links to the exam's, with its directions."""
     if args.checkpoint:
         return args.checkpoint
     name, to = args.exam, runs.ROOT / f"build/eval/checkpoints/{args.exam}-{args.compute}-{args.kv_dtype}"
     to.mkdir(parents=True, exist_ok=True)
     for path in (runs.ROOT / "checkpoints" / name).iterdir():
         if not (to / path.name).exists():
-            (to / path.name).unlink(missing_ok=True)  # a link to a folder that has moved
+            (to / path.name).unlink(missing_ok=True)  # a stale link
             (to / path.name).symlink_to(path)
     if not (to / "latent.bin").exists():
         subprocess.run([args.fovea, "calibrate", "--latent", "--checkpoint", to, "--compute", args.compute, "--kv-dtype", args.kv_dtype,

@@ -2,13 +2,13 @@
 import math
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 860, 420, 60, 20, 20, 50
-ROW, NAMES, GAP = 20, 120, 40  # of the times: height of a policy, width of names, between panels
+ROW, NAMES, GAP = 20, 120, 40  # for the times: height of a policy, width of names, distance of panels
 PANELS = (("ttft_ms", "time to first token"), ("tpot_ms", "time per token"), ("tokens_per_s", "tokens/s"), ("sent", "bytes sent, with text"))
 SHARES = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)  # percent of exact's visual KV, on a logarithmic axis
 
 
 class Axes:
-    """From the smallest share to all of it, and over all intervals in steps of ten percent."""
+    """x from the smallest share to 100 %, y over all intervals in steps of ten percent."""
 
     def __init__(self, points):
         least = min(share for _, share, *_ in points)
@@ -42,7 +42,7 @@ def grid(axes):
 
 
 def placed(points, axes):
-    """Each point with a place for its name: on the side with room, and where no other name is."""
+    """Yields each point with a free place for its name, on the side with space."""
     taken = []
     for name, share, value, low, high in sorted(points, key=lambda p: -p[2]):
         x, y, width = axes.x(share), axes.y(value), 6.2 * len(name)
@@ -59,7 +59,7 @@ def placed(points, axes):
 # ---- times -----------------------------------------------------------------------------------
 
 def by_policy(times):
-    """{name: {clients: row}}, in their order."""
+    """{name: {clients: row}}, in the order of the rows."""
     by = {}
     for r in times["rows"]:
         by.setdefault(r["name"], {})[r["concurrency"]] = r
@@ -67,7 +67,7 @@ def by_policy(times):
 
 
 def panel(by, key, title, left, width, top):
-    """A policy's marks, one for each number of clients, relative to the first policy: on a logarithmic axis of powers of two."""
+    """Marks for each policy and number of clients, relative to the first policy, on a logarithmic axis of powers of two."""
     first, *others = by.values()
     ratios = [[(n, row[n][key] / first[n][key]) for n in row] for row in others]
     steps = [math.log2(r) for row in ratios for _, r in row]
@@ -107,7 +107,7 @@ def fleet(times, top):
 # ---- the figure ------------------------------------------------------------------------------
 
 def svg(points, times=None):
-    """points: (name, share of exact's visual KV, percent correct: value, low, high); times: those of timings.py."""
+    """points: (name, share of exact's visual KV, percent correct: value, low, high); times: from timings.py."""
     points = list(points)
     axes = Axes(points)
     below, more = fleet(times, HEIGHT + 20) if times else ([], 0)

@@ -3,7 +3,7 @@
 
     eval/follow.py [--items N] [--tokens T]    writes eval/results/follow.json and the table in docs/PAPERS.md (each.py)
 
-Exact answers with T tokens, whatever would end the answer; every policy is led along them (cli/eval_follow.h).
+Exact answers with T tokens, whatever would end the answer; every policy is led along them (cli/eval/follow.h).
 """
 import json
 import subprocess

@@ -30,7 +30,7 @@ POLICIES = ["exact", LAZY, "preset=paper-vla", FASTV, f"{FASTV};{LAZY}"]
 # ---- the evaluation -------------------------------------------------------------------------
 
 def answers(path):
-    """Of each policy: per task, the mean scores of its items."""
+    """For each policy, {task: mean scores of its items}."""
     _, *items = map(json.loads, path.read_text().splitlines())
     found = [{} for _ in POLICIES]
     for i in sorted(items, key=lambda i: i["item"]):
@@ -39,7 +39,7 @@ def answers(path):
 
 
 def measure(values, base):
-    """Of all items, and the task that loses most."""
+    """Results over all items, and of the task that loses most."""
     tasks = {t: [a - b for a, b in zip(values[t], base[t])] for t in base}
     everything = [d for differences in tasks.values() for d in differences]
     worst = min(tasks, key=lambda t: statistics.fmean(tasks[t]))

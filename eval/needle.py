@@ -38,7 +38,7 @@ def png(pixels, side):
 def needle(library, kind, number, rich):
     """A scene with one number or one written digit, and the question about it."""
     shown = dict(numbers=(1, 1), written_percent=0) if kind == "number" else dict(numbers=(0, 0), written_percent=100)
-    while True:  # where the digit finds no room, the next scene
+    while True:  # take the next scene if the digit has no space
         scene = library.scenes("test", number, 1, objects=(1, 6), rich=rich, **shown)[0]
         turns = library.ask(scene, kind, number)
         if turns:
@@ -47,7 +47,7 @@ def needle(library, kind, number, rich):
 
 
 def write_questions(library, folder, n_image, items, side, rich):
-    """A folder with questions.jsonl and its images."""
+    """Writes a folder with questions.jsonl and its images."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = []
     for i in range(items):

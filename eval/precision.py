@@ -17,7 +17,7 @@ import runs
 
 RESULT = runs.ROOT / "eval/results/precision.json"
 PIECE = 220
-# Of products, of keys and values, and more options.
+# Types of products and of keys and values, and more options.
 PRECISIONS = {"f32": ("f32", "f32"), "bf16": ("bf16", "bf16"), "int8": ("bf16", "bf16", "--weights", "int8"),
               "int4": ("bf16", "bf16", "--weights", "int4")}
 
@@ -29,7 +29,7 @@ def scores(path):
 
 
 def scores_of(path, n_policy):
-    """Of each policy, the mean score of each item."""
+    """For each policy, the mean score of each item."""
     _, *items = map(json.loads, path.read_text().splitlines())
     found = [[] for _ in range(n_policy)]
     for i in sorted(items, key=lambda i: i["item"]):
@@ -38,7 +38,7 @@ def scores_of(path, n_policy):
 
 
 def paired(differences):
-    """Mean in points, and its interval as fv_interval_paired (eval/scenes/score.c) has it."""
+    """Mean in points, with its interval as in fv_interval_paired (eval/scenes/score.c)."""
     count = len(differences) + 2
     middle = sum(differences) / count
     half = 1.959964 * math.sqrt(((sum(d * d for d in differences) + 1) / count - middle * middle) / count)
@@ -50,7 +50,7 @@ def write(args, checkpoint, found):
     before = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     for name, values in found.items():
         row = before["precisions"].get(name) if before.get("checkpoint") == checkpoint else None
-        if row and (not values or name == "f32" and len(values) < row["items"]):  # not asked for: what it had
+        if row and (not values or name == "f32" and len(values) < row["items"]):  # not evaluated now: keep the old row
             result["precisions"][name] = dict(row, commit=row.get("commit", before["commit"]))
             continue
         if not values:
@@ -73,7 +73,7 @@ def main():
     parser.add_argument("--items", type=int, default=4400)
     parser.add_argument("--only", metavar="NAME", action="append", choices=PRECISIONS, help="of the precisions beside f32, this one; others keep the answers or the results that they have")
     args = parser.parse_args()
-    found, stored = {name: [] for name in PRECISIONS}, None  # of f32: the others' have a suffix
+    found, stored = {name: [] for name in PRECISIONS}, None  # f32's; the others have a suffix
     for piece in range(math.ceil(args.items / PIECE)):
         for name, (args.compute, args.kv_dtype, *more) in PRECISIONS.items():
             if args.only and name not in ("f32", *args.only) and not answered(args, name, piece):

@@ -23,7 +23,7 @@ from runs import ROOT, add_arguments, group, policies, rows_of, run_eval, stamp
 from figure import svg
 from tables import asked, filled, head, held, line, no_ranking, points, put, score, too_few
 
-TOKENS_MAX = 320  # of a caption, the longest answer (fv_suite_max_tokens)
+TOKENS_MAX = 320  # in a caption, the longest answer (fv_suite_max_tokens)
 BESIDE = [f"evict=vta,tau={TOKENS_MAX}", "evict=vta,tau=50"]
 CLOSER = "quality"
 SEVERAL = ("two-hop", "all")  # groups of several tasks
@@ -73,7 +73,7 @@ def scores(result):
 
 
 def ask_again(args, names):
-    """Presets whose parameters are others than those of the record, or that are new."""
+    """Evaluates presets that are new or whose parameters have changed since the record."""
     files = Files(args.exam)
     report = json.loads(files.result.read_text())
     suite, asked = report["eval"], ["exact", *(f"preset={name}" for name in names)]
@@ -96,7 +96,7 @@ def name_of(row):
 
 
 def asked_later(report):
-    """Whose answers are of another commit than the table's."""
+    """Names the rows whose answers are from another commit than the table."""
     rows = [row for row in report["rows"] if "by" in row]
     for commit in dict.fromkeys(row["by"]["commit"] for row in rows):
         yield f" Answers of {', '.join(name_of(row) for row in rows if row['by']['commit'] == commit)}: commit `{commit}`."
@@ -137,7 +137,7 @@ def smaller(result):
 
 
 def by_task(report):
-    """The recommended preset by task, from the larger evaluation where there is one."""
+    """The recommended preset by task, from the larger evaluation if there is one."""
     rows = report.get("closer") or report
     at = next(i for i, row in enumerate(report["rows"]) if CLOSER in row["names"])
     result = rows["results"][1 if "closer" in report else at]
@@ -180,7 +180,7 @@ def tasks(report):
 
 
 def points_of(report):
-    """(name, share of exact's visual KV in percent, percent correct as value, low, high) of every preset."""
+    """Yields (name, share of exact's visual KV in percent, percent correct as value, low, high) for every preset."""
     exact = group(report["results"][0], "all")
     for row, result in zip(report["rows"], report["results"]):
         g = group(result, "all")

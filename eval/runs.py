@@ -20,7 +20,7 @@ def add_arguments(parser, out):
     parser.add_argument("--commit", help="that --fovea was built from, where it is not this tree's")
     parser.add_argument("--checkpoint", default=str(ROOT / "checkpoints/nano"))
     parser.add_argument("--out", type=Path, default=ROOT / out, help="folder for results; answers found there are reused")
-    # 16 bits, as caches are served; of the two such types the one that checkpoints have, and whose range no key leaves
+    # 16 bits, as caches are served; bf16 is the checkpoints' type, and no key exceeds its range
     parser.add_argument("--kv-dtype", default="bf16", help="how keys and values are stored, exact's too")
     parser.add_argument("--compute", default="f32", help="data type of matrix products")
     parser.add_argument("--concurrency", default="8", help="items at a time")
@@ -38,7 +38,7 @@ def machine():
 
 
 def stamp(args, written=()):
-    """Whose numbers these are; what the script itself has `written` is no change of the sources."""
+    """Origin of the numbers; files that the script itself has `written` do not count as changes of the sources."""
     commit = args.commit or git("rev-parse", "--short", "HEAD").stdout.strip() or "unknown"
     own = [f":!{path.relative_to(ROOT)}" for path in written if path.is_relative_to(ROOT)]
     dirty = not args.commit and git("diff", "--quiet", "HEAD", "--", ".", *own).returncode == 1
@@ -49,13 +49,13 @@ def stamp(args, written=()):
 # ---- policies ------------------------------------------------------------------------------
 
 def policies(args):
-    """What `fovea policies` lists: stages with their methods, presets, conflicts."""
+    """The output of `fovea policies`: stages with their methods, presets, conflicts."""
     listed = subprocess.run([args.fovea, "policies", "--json"], capture_output=True, text=True, check=True)
     return json.loads(listed.stdout)
 
 
 def complaint(args, *texts):
-    """What fovea says of these policies, before it asks anything: "" when it takes them."""
+    """fovea's error for these policies, before it evaluates anything; "" if it accepts them."""
     command = [args.fovea, "eval"] + [word for text in texts for word in ("--policy", text)]
     env = {k: v for k, v in os.environ.items() if not k.startswith("FOVEA_")}
     said = subprocess.run(command, env=env, capture_output=True, text=True).stderr
@@ -63,7 +63,7 @@ def complaint(args, *texts):
 
 
 def rows_of(args, wanted):
-    """Rows of a table: exact first, then the (name, policy) that are wanted; names of the same policy share one.
+    """Rows of a table: exact first, then the wanted (name, policy); names of the same policy share a row.
     A policy that fovea refuses ends the script."""
     rows = [{"names": ["exact"], "policy": "exact"}]
     for name, text in wanted:
@@ -92,7 +92,7 @@ def clock(seconds):
 
 
 def watch(process, out, total):
-    """Says how far it is, until it ends."""
+    """Prints progress until the process ends."""
     began, said, at_first = time.monotonic(), 0, None
     while process.poll() is None:
         time.sleep(0.2)
@@ -107,8 +107,8 @@ def watch(process, out, total):
 
 
 def run_eval(args, name, policies, items, seed=0, reuse=(), more=()):
-    """The results of an evaluation in args.out/name, one per policy, in their order; `more` options of fovea eval. seed None: of
-    questions that are given."""
+    """Runs an evaluation in args.out/name and returns its results, one per policy, in order; `more`: options of fovea
+    eval. seed None: the questions are given."""
     out = args.out / name
     out.mkdir(parents=True, exist_ok=True)
     command = [args.fovea, "eval", "--checkpoint", args.checkpoint, "--items", str(items),

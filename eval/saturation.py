@@ -24,7 +24,7 @@ from tables import filled, head, line, put
 
 PAGE = runs.ROOT / "docs/methods/latent.md"
 SCRIPT = "eval/saturation.py"
-# Budgets 1/n, the plain coder's and those of bits by variance.
+# Budgets 1/n of the plain coder, and of bits by variance.
 NANO = [256, 512, 768, 1024, 1536, 2048, 3072]
 BUDGETS = {"nano": {"plain": NANO, "fitted": NANO}, "mini": {"plain": [64, 96, 128, 192, 256], "fitted": [64, 96, 128, 192, 256, 384]}}
 BITS = 4

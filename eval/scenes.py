@@ -22,11 +22,11 @@ COLORS = ["red", "green", "blue", "yellow", "purple", "orange", "cyan", "white"]
 SIZES = ["small", "medium", "large"]
 KINDS = ["background", "object", "printed", "written"]
 
-# A label as a numpy dtype; what does not apply is -1.
+# A label as a numpy dtype; fields that do not apply are -1.
 PATCH = [(f, "i1") for f in ("kind", "shape", "color", "size", "digit", "thing")]
 PATCH += [("unused", "i1", 2), ("dx", "<f4"), ("dy", "<f4")]
 PATCH_BYTES = 16
-TEXT_BYTES = 32768  # of the turns of an item
+TEXT_BYTES = 32768  # for the turns of an item
 
 Task = collections.namedtuple("Task", "index name chance n_image n_turn")
 Turn = collections.namedtuple("Turn", "task question answer restated")
@@ -88,8 +88,8 @@ class Scenes:
         return self._many(self._c.fv_api_patches, scenes, grid, PATCH_BYTES)
 
     def ask(self, scenes, task, seed):
-        """A question about a scene (two where the task compares), as a list of turns; None when the
-        scene does not suit the task."""
+        """A question about a scene (about two if the task compares), as a list of turns; None if the scene does not
+        suit the task."""
         scenes = b"".join(scenes) if isinstance(scenes, (list, tuple)) else scenes
         if len(scenes) != self.tasks[task].n_image * self.scene_bytes:
             raise ValueError(f"task {task} is about {self.tasks[task].n_image} scenes")
@@ -100,7 +100,7 @@ class Scenes:
         return self._turns(text)
 
     def item(self, split, task, index, objects=(1, 9), numbers=(0, 3), written_percent=30, rich=False):
-        """Item `index` of a task; the evaluation leaves the rest at its default."""
+        """Item `index` of a task; the evaluation uses the defaults of the other parameters."""
         t = self.tasks[task]
         scenes = ctypes.create_string_buffer(2 * self.scene_bytes)
         text = ctypes.create_string_buffer(TEXT_BYTES)
@@ -114,5 +114,5 @@ class Scenes:
         return Item(task, [scenes.raw[i * n : (i + 1) * n] for i in range(t.n_image)], self._turns(text))
 
     def score(self, task, answer, said):
-        """The score of what was said, 0 to 1; `answer` is a turn's short answer."""
+        """The score of a reply, 0 to 1; `answer` is a turn's short answer."""
         return self._c.fv_api_score(self.tasks[task].index, answer.encode(), said.encode())

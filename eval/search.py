@@ -32,17 +32,17 @@ from pathlib import Path
 import tables
 from runs import ROOT, add_arguments, complaint, group, run_eval
 
-POINTS = 1.0  # that may be lost
+POINTS = 1.0  # acceptable loss
 SEED, FINAL_SEED = 0, 1
 AT_ONCE = 60  # policies in one evaluation; fovea takes at most 64
 BLOCK_MIN = 16  # rows, for keys that are factored in blocks
 
 RANKS = [(64, 64), (48, 32), (32, 24), (24, 16), (16, 16), (16, 12), (12, 8), (8, 6), (6, 4)]
 BITS = [8, 4]
-ENERGY = [0.99, 0.97, 0.95, 0.9]  # kept by ranks up to 64, a matrix for itself
+ENERGY = [0.99, 0.97, 0.95, 0.9]  # kept by ranks up to 64, per matrix
 LAZY = ["", "lazy=vla,map=training_free", "lazy=vla,map=given,blocks=8-9/10-11"]
 
-# Each takes a candidate's stages and returns others, or None where it does not apply.
+# Each takes a candidate's stages and returns changed ones, or None if it does not apply.
 VARY = {
     "block=16": lambda c: with_stage(c, "pack", "block=16"),
     "block=1": lambda c: with_stage(c, "pack", "block=1"),
@@ -68,7 +68,7 @@ def text_of(stages):
 
 
 def with_stage(stages, stage, words):
-    """Another parameter of a stage that is there, or another stage."""
+    """Changes a parameter of an existing stage, or adds a stage."""
     if words.startswith(stage + "="):
         return None if stages.get(stage) else {**stages, stage: words}
     name = words.split("=")[0]
@@ -95,7 +95,7 @@ def grid():
 
 
 class Candidates:
-    """All that were asked, by text; a later round's answers take the place of an earlier one's."""
+    """All evaluated candidates, by text; later rounds replace the answers of earlier ones."""
 
     def __init__(self):
         self.stages, self.asked = {}, {}
@@ -122,7 +122,7 @@ class Candidates:
         return places(self.ranked(), n)
 
     def finalists(self, n, apart=1.2):
-        """The most promising of the last halving round that differ in size, so that not all stand on the edge."""
+        """The most promising of the last halving round that differ in size, so that not all are at the limit of the loss."""
         ranked = [t for t in self.ranked() if self.asked[t]["round"] == "halve"]
         picked = []
         for text in ranked:
@@ -139,7 +139,7 @@ def serves(text):
 
 
 def places(ranked, n):
-    """The first n, a quarter of them for those that do not serve."""
+    """The first n candidates; a quarter of the places is for those that do not serve."""
     others = [t for t in ranked if not serves(t)][:n // 4]
     return [t for t in ranked if serves(t)][:n - len(others)] + others
 
@@ -154,7 +154,8 @@ def promise(c):
 # ---- rounds --------------------------------------------------------------------------------
 
 def ask(args, found, name, texts, items, seed, reuse):
-    """Each evaluation starts with exact. Folders are numbered, because one has at most 64 policies."""
+    """Evaluates candidates; each evaluation starts with exact. Folders are numbered, because an evaluation has at most
+    64 policies."""
     for i in range(0, len(texts), AT_ONCE):
         part = texts[i:i + AT_ONCE]
         folder = f"{name}-{items}-{i // AT_ONCE}"
@@ -166,7 +167,7 @@ def ask(args, found, name, texts, items, seed, reuse):
 
 
 def varied(args, found):
-    """The most promising ones in every way of VARY: those that are new."""
+    """New candidates: the most promising ones, varied in every way of VARY."""
     new = []
     for text in found.promising(args.vary):
         for change in VARY.values():
@@ -190,10 +191,10 @@ def search(args, found):
     ask(args, found, "final", found.finalists(args.keep[-1]), args.final, FINAL_SEED, [])
 
 
-# ---- what is told --------------------------------------------------------------------------
+# ---- the report ----------------------------------------------------------------------------
 
 def front(candidates):
-    """From the smallest up; a larger one must lose less, with intervals apart."""
+    """The front, from the smallest up; a larger candidate must lose less, with disjoint intervals."""
     return tables.front(candidates, lambda c: (-c["loss"]["high"], -c["loss"]["low"]), lambda c: 1 / c["times_smaller"])
 
 
@@ -209,7 +210,7 @@ def line(c, widen):
 
 
 def tell(report):
-    widen = {"f32": 2.0, "bf16": 1.0, "f16": 1.0}[report["kv_dtype"]]  # exact as it was stored, to 16 bits
+    widen = {"f32": 2.0, "bf16": 1.0, "f16": 1.0}[report["kv_dtype"]]  # converts exact's bytes as stored to 16 bits
     exact = report["candidates"][0]["kv_bytes"]["exact"] / 1024 / widen
     print(f"visual KV of an item under exact: {exact:.0f} KiB in 16 bits; candidates were asked with KV in {report['kv_dtype']}; "
           "points lost with paired 95 % intervals")

@@ -5,8 +5,8 @@ import sys
 
 from runs import ROOT
 
-ENOUGH = 220  # items, for intervals to say anything
-FACTS_BYTES = 62  # at most, for all facts of an image: tests/unit/eval/scenes/test_scene_code.c
+ENOUGH = 220  # items from which on intervals are meaningful
+FACTS_BYTES = 62  # upper bound for all facts of an image: tests/unit/eval/scenes/test_scene_code.c
 
 
 def percent(s):
@@ -18,7 +18,7 @@ def points(d):
 
 
 def score(g):
-    """The first policy's own score; of the others the difference from it."""
+    """The first policy's score, or another policy's difference from it."""
     return points(g["difference"]) if g["difference"] else percent(g["score"])
 
 
@@ -36,7 +36,7 @@ def too_few(items):
 
 
 def asked(suite):
-    """How the evaluation was run, in a sentence or two."""
+    """Describes how the evaluation was run."""
     dialogs = "Dialogs are kept conversations" if suite["dialog"] == "kept" else "Each turn of a dialog sends the whole chat"
     first = ("every token, including the first, is computed from the compressed KV" if suite["first"] == "held"
              else "the first token is computed in the prefill, from the full KV")
@@ -44,8 +44,8 @@ def asked(suite):
 
 
 def saturation(exam):
-    """The smallest share of exact's bytes, 1/n, at which a plain coder loses nothing that the items show, nor at any
-    larger one; its bits, and the items (saturation.py)."""
+    """n of the smallest share 1/n of exact's bytes at which, as at all larger ones, a plain coder shows no loss on the
+    items; its bits, and the number of items (saturation.py)."""
     result = json.loads((ROOT / f"eval/results/saturation-{exam}.json").read_text())
     exact, *rows = result["rows"]
     times = 1
@@ -57,7 +57,7 @@ def saturation(exam):
 
 
 def facts(exam, exact_bytes):
-    """What is proved of plain scenes; exact_bytes: one image's visual KV under exact."""
+    """The fact proved about plain scenes; exact_bytes: one image's visual KV under exact."""
     if exam != "nano":
         return ""
     times = int(float(f"{exact_bytes / FACTS_BYTES:.2g}"))
@@ -66,7 +66,7 @@ def facts(exam, exact_bytes):
 
 
 def no_ranking(exam, exact_bytes):
-    """Accompanies every table of scores."""
+    """The paragraph that accompanies every table of scores."""
     saturated, bits, items = saturation(exam)
     return (f"**This is not a ranking of methods.** {facts(exam, exact_bytes)}A plain coder, PCA over all layers with {bits} bits a coefficient, "
             f"loses nothing that {items} items show down to 1/{saturated} of `exact` ([saturation]({{root}}docs/methods/latent.md)): above that "
@@ -75,13 +75,13 @@ def no_ranking(exam, exact_bytes):
 
 
 def held(kv):
-    """Bytes of visual KV while an answer grows: mean of after prefill and after the last token."""
+    """Bytes of visual KV during an answer: mean of those after prefill and after the last token."""
     return max((kv["visual"] + kv["visual_end"]) / 2, 1)
 
 
 def front(some, interval, size):
-    """The Pareto front, from small to large: the smallest, and each whose interval (low, high; higher is better) is above
-    the interval of the one before. Those that intervals do not separate are left out."""
+    """The Pareto front, from small to large: the smallest, and each whose interval (low, high; higher is better) is
+    above that of the one before. Rows with overlapping intervals are left out."""
     best = []
     for a in sorted(some, key=lambda a: (size(a), -interval(a)[0])):
         if not best or interval(a)[0] > interval(best[-1])[1]:
@@ -90,7 +90,7 @@ def front(some, interval, size):
 
 
 def filled(path, name, script, lines, title=None):
-    """The text of `path` with these lines between its marks of that name; with a title, the marks need not be there yet."""
+    """The text of `path` with these lines between its marks of that name; with a title, missing marks are added."""
     mark, end = f"<!-- {name}: made by {script} -->\n", f"<!-- end of {name.split()[0]} -->"
     text = path.read_text() if path.exists() or not title else ""
     if title and mark not in text:
@@ -103,7 +103,7 @@ def filled(path, name, script, lines, title=None):
 
 
 def put(path, text, check, script):
-    """Writes the file; with check, ends with an error when it differs."""
+    """Writes the file; with check, exits with an error if it differs."""
     if check and (not path.exists() or text != path.read_text()):
         sys.exit(f"{path} differs from the results: run {script}")
     if not check:

@@ -18,7 +18,7 @@ from pathlib import Path
 from runs import ROOT
 
 POLICIES = ["exact", "quality", "fovea", "latent", "paper-st3", "paper-vla", "paper-csp", "paper-visipruner", "paper-attentionpack"]
-REQUESTS = {1: 2, 4: 4, 16: 16}  # by how many clients send them, each one after the other
+REQUESTS = {1: 2, 4: 4, 16: 16}  # by number of clients, each of which sends one after another
 SHAPE = ["--shape", "small", "--seed", "1"]
 LOAD = {"max_tokens": 12, "picture": "tests/golden/demo.png",
         "prompt": "What is its colour, and what stands beside it?"}
@@ -26,13 +26,13 @@ START_S = 120
 
 
 def clean():
-    """Our options, and none from the environment."""
+    """The environment without fovea's variables."""
     return {k: v for k, v in os.environ.items() if not k.startswith("FOVEA_")}
 
 
 def network(args):
-    """The folder of the checkpoint with random weights and its directions; made where they are not there yet, the
-    directions also where the program is newer, which may read another form of them."""
+    """The folder of the checkpoint with random weights and its directions. Makes them if they do not exist, the
+    directions also if the program is newer, since it may read another format."""
     path = ROOT / "build/bench/small"
     if not (path / "config.json").exists():
         subprocess.run([args.fovea, "synth", *SHAPE, "--out", str(path)], env=clean(), check=True,
@@ -46,7 +46,7 @@ def network(args):
 
 
 class Fleet:
-    """`fovea up` while a with block runs; .address is where its router listens."""
+    """Runs `fovea up` during a with block; .address is its router's."""
 
     def __init__(self, args, checkpoint):
         self.command = [args.fovea, "up", "--checkpoint", str(checkpoint), "--listen", "127.0.0.1:0"]
@@ -80,7 +80,7 @@ class Fleet:
 
 
 def bench(args, address, at_once, requests):
-    """The rows of `fovea bench`, one policy after the other."""
+    """The rows of `fovea bench`, one per policy."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "bench.json"
         command = [args.fovea, "bench", "--to", address, "--concurrency", str(at_once), "--requests",
@@ -95,7 +95,7 @@ def bench(args, address, at_once, requests):
 
 
 def recorded():
-    """Those of the last ./dev compare, or None."""
+    """The timings of the last ./dev compare, or None."""
     path = ROOT / "eval/results/compare.json"
     return json.loads(path.read_text()).get("timings") if path.exists() else None
 
@@ -109,7 +109,7 @@ def told(name, row):
 
 
 def take(args, checkpoint=None, requests=REQUESTS):
-    """What all policies took, and how busy the machine was with other things before."""
+    """Measures all policies, and the load of the machine before."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the fleet ends with the script
     checkpoint = checkpoint or network(args)
     load, rows = os.getloadavg()[0], []

@@ -1,4 +1,4 @@
-/* config.json from metadata. The names are those of the classes in transformers, the keys those of
+/* Makes config.json from metadata. Field names are those of the classes in transformers, keys those of
  * llama.cpp's gguf-py/gguf/constants.py. */
 #include <math.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include "gguf/internal.h"
 
-/* general.architecture, which is also model_type; Mistral's files are of llama. */
+/* Values of general.architecture, which is also model_type; Mistral's files say "llama". */
 static const char *const architectures[] = {"llama", "qwen2", "qwen3"};
 
 static fv_status read_architecture(const fv_gguf *g, const char **out) {
@@ -26,7 +26,7 @@ static fv_status read_architecture(const fv_gguf *g, const char **out) {
 
 typedef enum presence { OPTIONAL = 0, REQUIRED } presence;
 
-/* The value of "<architecture>.<key>"; `out` as it is where there is none. */
+/* Reads "<architecture>.<key>"; leaves *out unchanged if an optional key is missing. */
 static fv_status number_of(const fv_gguf *g, const char *arch, const char *key, presence need,
                            double *out) {
     char name[128];
@@ -37,7 +37,7 @@ static fv_status number_of(const fv_gguf *g, const char *arch, const char *key, 
     return fv_gguf_number(g, name, out);
 }
 
-/* Whole numbers as such: config.json tells 8 from 8.0. */
+/* Writes whole numbers as integers, because config.json distinguishes 8 from 8.0. */
 static json_t *json_number(double x) {
     return fabs(x) < 0x1p53 && floor(x) == x ? json_integer((json_int_t)x) : json_real(x);
 }
@@ -68,7 +68,7 @@ static fv_status copy_sizes(const fv_gguf *g, const char *arch, fv_gguf_made *m)
     return FV_OK;
 }
 
-/* What no text model here has. */
+/* Refuses features that no supported text model has. */
 static fv_status refuse_others(const fv_gguf *g, const char *arch, const json_t *root) {
     double heads = json_number_value(json_object_get(root, "num_attention_heads"));
     double head = heads > 0 ? json_number_value(json_object_get(root, "hidden_size")) / heads : 0;
@@ -94,8 +94,8 @@ static fv_status refuse_others(const fv_gguf *g, const char *arch, const json_t 
 
 /* ---- rotary embedding ------------------------------------------------------------------ */
 
-/* What llama3 divides frequency i of n by (transformers, _compute_llama3_parameters), with
- * low_freq_factor 1 and high_freq_factor 4, which all its models have. */
+/* The divisor of frequency i of n in llama3's scaling (transformers, _compute_llama3_parameters), with
+ * low_freq_factor 1 and high_freq_factor 4, as in all its models. */
 static double llama3_divisor(int64_t i, int64_t n, double theta, double factor, double original) {
     double length = 2 * 3.14159265358979323846 * pow(theta, (double)i / (double)n);
     if (length < original / 4) return 1;
@@ -104,7 +104,7 @@ static double llama3_divisor(int64_t i, int64_t n, double theta, double factor, 
     return 1 / ((1 - smooth) / factor + smooth);
 }
 
-/* llama.cpp keeps the divisors and not what they came from. */
+/* Finds the parameters of llama3's scaling from the divisors: llama.cpp stores only these. */
 static fv_status find_llama3(const fv_gguf *g, const fv_gguf_tensor *t, fv_gguf_made *m) {
     double theta = json_number_value(json_object_get(m->root, "rope_theta")), original = 8192;
     int64_t n = t->shape[0];
@@ -128,7 +128,7 @@ static fv_status find_llama3(const fv_gguf *g, const fv_gguf_tensor *t, fv_gguf_
     return FV_OK;
 }
 
-/* Numbers of YaRN that are not read: they must be the usual ones. */
+/* Refuses YaRN parameters that are not read here and differ from the usual values. */
 static fv_status refuse_unusual(const fv_gguf *g, const char *arch) {
     static const struct {
         const char *key;
@@ -154,7 +154,7 @@ static fv_status add_rope(const fv_gguf *g, const char *arch, fv_gguf_made *m) {
     fv_gguf_string s = {"none", 4};
     double factor = 1, original = 0;
     FV_TRY(refuse_unusual(g, arch));
-    /* As llama.cpp reads them: a factor without a type is linear, and so was its older key. */
+    /* like llama.cpp: a factor without a type is linear, and so is the older key */
     FV_TRY(number_of(g, arch, "rope.scale_linear", OPTIONAL, &factor));
     FV_TRY(number_of(g, arch, "rope.scaling.factor", OPTIONAL, &factor));
     if (factor != 1) s = (fv_gguf_string){"linear", 6};
@@ -171,9 +171,9 @@ static fv_status add_rope(const fv_gguf *g, const char *arch, fv_gguf_made *m) {
     return FV_OK;
 }
 
-/* ---- all of it ------------------------------------------------------------------------- */
+/* ---- the file -------------------------------------------------------------------------- */
 
-/* Ends of a sequence, and of a turn. */
+/* Adds the ids of tokens that end a sequence or a turn. */
 static fv_status add_ends(const fv_gguf *g, fv_gguf_made *m) {
     static const char *const keys[] = {"eos", "eot", "eom"};
     json_t *list = json_array();

@@ -1,4 +1,4 @@
-/* Parses one GGUF file in memory (usually mapped). Nothing shared. */
+/* Parses one GGUF file in memory (usually mapped). No shared state. */
 #include "gguf/gguf.h"
 
 #include <math.h>
@@ -11,8 +11,8 @@
 typedef struct value {
     fv_gguf_string key;
     uint32_t kind, of; /* of: the kind of an array's elements */
-    uint64_t n;        /* of an array; else 1 */
-    const uint8_t *at; /* of an array, its first element */
+    uint64_t n;        /* elements of an array; otherwise 1 */
+    const uint8_t *at; /* the value, or an array's first element */
 } value;
 
 struct fv_gguf {
@@ -23,7 +23,7 @@ struct fv_gguf {
     size_t n_value, n_tensor;
 };
 
-/* What is left to parse. */
+/* The bytes left to parse. */
 typedef struct cursor {
     const uint8_t *at, *end;
     const char *where;
@@ -65,7 +65,7 @@ static fv_status take_string(cursor *c, const char *what, fv_gguf_string *out) {
 
 /* ---- metadata -------------------------------------------------------------------------- */
 
-/* Bytes of a kind of fixed size; 0 of the others. */
+/* Bytes of a kind of fixed size; 0 for other kinds. */
 static int size_of(uint32_t kind) {
     static const int bytes[FV_GGUF_N_KIND] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
     return kind < FV_GGUF_N_KIND ? bytes[kind] : 0;
@@ -203,7 +203,7 @@ fv_status fv_gguf_numbers(const fv_gguf *g, const char *key, double **out, size_
 
 /* ---- tensors --------------------------------------------------------------------------- */
 
-/* By the number in a file. The types without a size are known by name alone. */
+/* Types of tensors, indexed by their number in a file. Types with size 0 are not read, only named in errors. */
 static const struct {
     const char *name;
     uint64_t n, bytes; /* numbers of a block, its bytes */
@@ -258,7 +258,7 @@ static fv_status take_type(cursor *c, uint64_t n_element, fv_gguf_tensor *t) {
     return FV_OK;
 }
 
-/* t->data gets the offset, as a number. */
+/* Parses an entry of the table of tensors; *offset: of its data. */
 static fv_status take_tensor(fv_gguf *g, cursor *c, fv_gguf_tensor *t, uint64_t *offset) {
     fv_gguf_string name = {NULL, 0};
     uint64_t n_element = 0;
@@ -306,7 +306,7 @@ static fv_status take_head(cursor *c, uint64_t *n_tensor, uint64_t *n_value) {
                                           : "big-endian");
     FV_TRY(take(c, 8, "its head", n_tensor));
     FV_TRY(take(c, 8, "its head", n_value));
-    /* Memory is allocated for what the file can hold: a key takes 13 bytes, a tensor 32. */
+    /* Bounds allocations by the file's size: a key takes at least 13 bytes, a tensor 32. */
     if (*n_value > left(c) / 13 || *n_tensor > left(c) / 32 || *n_tensor > INT32_MAX)
         return fail_short(c, "its head");
     return FV_OK;

@@ -9,7 +9,7 @@
  *   tensors: string name, u32 dimensions, u64 sizes (innermost first), u32 type, u64 offset
  *   data, at a multiple of general.alignment
  *
- * Parsing trusts nothing: no length or offset leads out of the file. */
+ * Parsing trusts no field: lengths and offsets are checked against the file's size. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -35,7 +35,7 @@ typedef enum fv_gguf_kind {
     FV_GGUF_N_KIND
 } fv_gguf_kind;
 
-typedef struct fv_gguf_string { /* not ended by a NUL */
+typedef struct fv_gguf_string { /* not NUL-terminated */
     const char *s;
     size_t n;
 } fv_gguf_string;
@@ -51,11 +51,11 @@ typedef struct fv_gguf_tensor {
 
 typedef struct fv_gguf fv_gguf; /* opaque */
 
-/* Whether a path names a GGUF file, by its end. */
+/* Whether a path names a GGUF file, by its suffix. */
 bool fv_gguf_is_file(const char *path);
 
-/* Parses n bytes, which must outlive *out. FV_EDATA for a file that is damaged, FV_EUNSUPPORTED for a
- * version or a type of tensor that is not read; both name the remedy. `where` names the file; copied. */
+/* Parses n bytes, which must outlive *out. FV_EDATA for a damaged file, FV_EUNSUPPORTED for a version or a
+ * tensor type that is not supported; both messages name the remedy. `where` names the file; copied. */
 fv_status fv_gguf_parse(const void *bytes, size_t n, const char *where, fv_gguf **out);
 void fv_gguf_free(fv_gguf *g); /* NULL is fine */
 const char *fv_gguf_where(const fv_gguf *g);
@@ -64,13 +64,13 @@ int32_t fv_gguf_tensors(const fv_gguf *g);
 const fv_gguf_tensor *fv_gguf_at(const fv_gguf *g, int32_t i);
 const fv_gguf_tensor *fv_gguf_find(const fv_gguf *g, const char *name); /* NULL: none */
 
-/* Values of the metadata. A key that is absent leaves *out as it is; one of another kind is FV_EDATA. */
+/* Values of the metadata. An absent key leaves *out unchanged; a key of another kind is FV_EDATA. */
 bool fv_gguf_has(const fv_gguf *g, const char *key);
 fv_status fv_gguf_number(const fv_gguf *g, const char *key, double *out); /* any kind of number */
 fv_status fv_gguf_integer(const fv_gguf *g, const char *key, int64_t *out);
 fv_status fv_gguf_bool(const fv_gguf *g, const char *key, bool *out);
 fv_status fv_gguf_text(const fv_gguf *g, const char *key, fv_gguf_string *out);
-/* Of arrays, free *out: strings, or numbers of one kind. */
+/* Arrays of strings, or of numbers of one kind; free *out. */
 fv_status fv_gguf_strings(const fv_gguf *g, const char *key, fv_gguf_string **out, size_t *n);
 fv_status fv_gguf_numbers(const fv_gguf *g, const char *key, double **out, size_t *n);
 

@@ -1,14 +1,14 @@
 #ifndef FOVEA_GGUF_INTERNAL_H
 #define FOVEA_GGUF_INTERNAL_H
 
-/* The files that are made (texts.h). */
+/* The makers of the files (texts.h). */
 #include <jansson.h>
 
 #include "gguf/texts.h"
 
 typedef struct fv_gguf_made {
     json_t *root;
-    bool lost; /* for want of memory there is less in it than there should be */
+    bool lost; /* incomplete, because memory ran out */
 } fv_gguf_made;
 
 static inline void fv_gguf_set(fv_gguf_made *m, json_t *object, const char *key, json_t *value) {
@@ -23,10 +23,10 @@ fv_status fv_gguf_config(const fv_gguf *g, fv_gguf_made *m);
 fv_status fv_gguf_tokenizer(const fv_gguf *g, fv_gguf_made *m);
 fv_status fv_gguf_tokenizer_config(const fv_gguf *g, fv_gguf_made *m);
 
-/* The vocabulary, as the metadata has it. */
+/* The vocabulary in the metadata. */
 typedef struct fv_gguf_vocab {
     fv_gguf_string *token; /* [n] */
-    double *type;          /* [n]; what it means: */
+    double *type;          /* [n] kinds below */
     size_t n;
 } fv_gguf_vocab;
 
@@ -35,9 +35,9 @@ enum { FV_GGUF_NORMAL = 1, FV_GGUF_UNKNOWN, FV_GGUF_CONTROL, FV_GGUF_USER, FV_GG
 fv_status fv_gguf_read_vocab(const fv_gguf *g, fv_gguf_vocab *out);
 void fv_gguf_free_vocab(fv_gguf_vocab *v);
 
-/* The merges of a SentencePiece vocabulary, which has scores in their place: of each token the pairs
- * of tokens that it can be cut into, best score first, and of one score the longer first parts
- * first. `ids`: {token: id}. As generate_merges in transformers (tokenization_utils_sentencepiece.py). */
+/* Makes the merges of a SentencePiece vocabulary, which has scores instead: for each token the pairs of
+ * tokens that it can be cut into, by descending score, and for equal scores longer first parts first.
+ * `ids`: {token: id}. Like generate_merges in transformers (tokenization_utils_sentencepiece.py). */
 fv_status fv_gguf_merges(const fv_gguf *g, const fv_gguf_vocab *v, const json_t *ids,
                          fv_gguf_made *m, json_t *merges);
 

@@ -1,10 +1,10 @@
-/* Merges out of scores. */
+/* Makes merges from scores. */
 #include <stdlib.h>
 
 #include "gguf/internal.h"
 
-/* Bytes of a token that takes part in merges: SentencePiece makes pieces of up to 512 characters. Looking a
- * token's parts up takes the square of its length. */
+/* The most bytes of a token that takes part in merges: SentencePiece makes pieces of up to 512 characters.
+ * Looking up a token's parts takes time quadratic in its length. */
 enum { PIECE_MAX = 4 * 512 };
 
 typedef struct merge {
@@ -41,7 +41,7 @@ static size_t characters(fv_gguf_string s) {
     return n;
 }
 
-/* A token that takes part in merges: -1 where the string is none. */
+/* The id of a token that takes part in merges; -1 if the string is none. */
 static json_int_t id_of(const fv_gguf_vocab *v, const json_t *ids, fv_gguf_string s) {
     const json_t *id = json_object_getn(ids, s.s, s.n);
     if (!id || (int)v->type[json_integer_value(id)] != FV_GGUF_NORMAL) return -1;

@@ -1,5 +1,5 @@
-/* token_embd.weight <-> model.embed_tokens.weight, blk.0.attn_q.weight <->
- * model.layers.0.self_attn.q_proj.weight: a table of beginnings, before and after the layer's number. */
+/* Translates token_embd.weight <-> model.embed_tokens.weight, blk.0.attn_q.weight <->
+ * model.layers.0.self_attn.q_proj.weight, by a table of prefixes, before and after the layer's number. */
 #include <stdio.h>
 #include <string.h>
 

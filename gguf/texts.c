@@ -1,4 +1,4 @@
-/* The files of a checkpoint by name. Any thread. */
+/* Reads the files of a checkpoint by name. Any thread. */
 #include "gguf/texts.h"
 
 #include <jansson.h>

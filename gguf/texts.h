@@ -3,25 +3,25 @@
 
 /* THE FILES BESIDE THE WEIGHTS of a checkpoint: config.json, tokenizer.json and so on.
  *
- * A directory has them. Of a GGUF file they are made from its metadata, in the words of the
- * directory's: so both are read by the same code. */
+ * A directory contains them. For a GGUF file they are made from its metadata in the same format, so
+ * that the same code reads both. */
 #include "gguf/gguf.h"
 
 enum { FV_CHECKPOINT_PATH = 4096 };
 
 /* Reads the file `name`, of at most `most` bytes, of the checkpoint `from`, a directory or a GGUF
- * file. Gives *text (free it; *bytes of it and a NUL), NULL where there is no such file, and in
- * `path` what errors call it. */
+ * file. Gives *text (free it; *bytes of it and a NUL), NULL if there is no such file, and in `path`
+ * its name for error messages. */
 fv_status fv_checkpoint_file(const char *from, const char *name, size_t most,
                              char path[FV_CHECKPOINT_PATH], char **text, size_t *bytes);
 
-/* The same of an opened GGUF file: config.json, tokenizer.json and tokenizer_config.json are made,
- * NULL is every other. FV_EUNSUPPORTED for a model or tokenizer that is not read, FV_EDATA for
- * metadata that does not add up. */
+/* Makes config.json, tokenizer.json or tokenizer_config.json of an opened GGUF file; NULL for any other
+ * name. FV_EUNSUPPORTED for a model or tokenizer that is not supported, FV_EDATA for inconsistent
+ * metadata. */
 fv_status fv_gguf_make_text(const fv_gguf *g, const char *name, char **text);
 
-/* The names of tensors in llama.cpp and in Hugging Face's text models, either way; false: none of
- * them. */
+/* Translate names of tensors between llama.cpp and Hugging Face's text models; false: the name is none
+ * of them. */
 bool fv_gguf_hub_name(const char *own, char out[FV_GGUF_NAME_MAX]);
 bool fv_gguf_own_name(const char *hub, char out[FV_GGUF_NAME_MAX]);
 

@@ -1,8 +1,8 @@
-/* tokenizer.json and tokenizer_config.json from metadata.
+/* Makes tokenizer.json and tokenizer_config.json from metadata.
  *
- * tokenizer.ggml.model is "gpt2", byte-level BPE with merges, whose way of cutting words
- * tokenizer.ggml.pre names, or "llama", SentencePiece with scores. What a name of `pre` stands for is
- * in llama.cpp's src/llama-vocab.cpp; here it is what Hugging Face's files of these models say. */
+ * tokenizer.ggml.model is "gpt2", byte-level BPE with merges and the pre-tokenizer named by
+ * tokenizer.ggml.pre, or "llama", SentencePiece with scores. llama.cpp's src/llama-vocab.cpp defines the
+ * names of `pre`; the expressions here are those of Hugging Face's files of these models. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 static const char byte_level[] =
     "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": false}";
 
-/* Words by a regular expression. */
+/* The pre-tokenizers' regular expressions. */
 #define LETTERS "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
 #define REST "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define SUFFIXES "(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
@@ -27,7 +27,7 @@ static const char gpt2[] =
 
 static const struct pre {
     const char *name, *regex;
-    bool digits;        /* each digit is a word, ahead of the expression */
+    bool digits;        /* first makes each digit a word */
     bool nfc;           /* text is normalized */
     bool ignore_merges; /* a word that is a token is that token */
     bool adds_bos;      /* unless add_bos_token says otherwise */
@@ -80,8 +80,8 @@ void fv_gguf_free_vocab(fv_gguf_vocab *v) {
     *v = (fv_gguf_vocab){0};
 }
 
-/* {token: id}, and those that stand for themselves in a text. Of tokens with one text the first
- * counts; those that are unused have no place. */
+/* Fills {token: id} and the added tokens, which are matched verbatim in a text. The first of tokens with the
+ * same text counts; unused tokens are left out. */
 static fv_status add_tokens(const fv_gguf *g, const fv_gguf_vocab *v, json_t *ids, json_t *added,
                             fv_gguf_made *m) {
     for (size_t i = 0; i < v->n; i++) {
@@ -105,7 +105,7 @@ static fv_status add_tokens(const fv_gguf *g, const fv_gguf_vocab *v, json_t *id
     return FV_OK;
 }
 
-/* The text of the token whose id is at `key`; NULL: none. Borrowed. */
+/* Gives the text, borrowed, and the id of the token that `key` names; NULL: none. */
 static fv_status named_token(const fv_gguf *g, const fv_gguf_vocab *v, const char *key,
                              json_int_t *id, fv_gguf_string *out) {
     int64_t at = -1;
@@ -187,7 +187,7 @@ static fv_status add_sentencepiece(const fv_gguf *g, const fv_gguf_vocab *v, fv_
                           json_object_get(model, "merges"));
 }
 
-/* BOS before a text, where the file or the way of cutting words says so. */
+/* Adds the template that puts BOS before a text, if the file or its pre-tokenizer says so. */
 static fv_status add_template(const fv_gguf *g, const fv_gguf_vocab *v, bool adds_bos,
                               fv_gguf_made *m) {
     fv_gguf_string t;

@@ -1,8 +1,8 @@
 #ifndef FOVEA_HANDOFF_BYTES_H
 #define FOVEA_HANDOFF_BYTES_H
 
-/* Numbers as bytes of the hand-off: little-endian. Arrays of numbers (tokens, positions, ids) are
- * sent as they are in memory, so the machine must be little-endian too. */
+/* Numbers of the hand-off are little-endian. Arrays of numbers (tokens, positions, ids) are sent as they
+ * are in memory, so the machine must be little-endian too. */
 #include <stdint.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #error "KV entries are sent as they are in memory: this needs a little-endian machine"
 #endif
 
-/* Writes a number and steps over it. */
+/* Writes a number and advances *at. */
 static inline void fv_put_bytes(uint8_t **at, const void *p, size_t n) {
     if (n) memcpy(*at, p, n);
     *at += n;
@@ -21,7 +21,7 @@ static inline void fv_put_u32(uint8_t **at, uint32_t x) { fv_put_bytes(at, &x, s
 static inline void fv_put_u64(uint8_t **at, uint64_t x) { fv_put_bytes(at, &x, sizeof x); }
 static inline void fv_put_f32(uint8_t **at, float x) { fv_put_bytes(at, &x, sizeof x); }
 
-/* Reads a number and steps over it; the caller has checked that it is there. */
+/* Reads a number and advances *at; the caller has checked the bounds. */
 static inline void fv_get_bytes(const uint8_t **at, void *p, size_t n) {
     if (n) memcpy(p, *at, n);
     *at += n;

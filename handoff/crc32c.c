@@ -1,5 +1,5 @@
-/* CRC32C by Intel's ISA-L, which picks the machine's instructions at run time. Its function wants
- * the inner state, takes an int for a length, and reads only. Any thread. */
+/* CRC32C by Intel's ISA-L, which chooses instructions at run time. Its function takes the inverted checksum,
+ * an int as length, and a non-const pointer that it only reads. Any thread. */
 #include "handoff/crc32c.h"
 
 #include <isa-l/crc.h>

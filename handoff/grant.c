@@ -1,5 +1,5 @@
-/* The table of grants: fixed places, each used again and again under a rising epoch. A ticket's
- * epoch names its place, so a frame finds its grant without a search. */
+/* The table of grants: a fixed number of slots, reused with rising epochs. A ticket's epoch gives its slot,
+ * so a frame finds its grant without a search. */
 #include "handoff/grant.h"
 
 #include <assert.h>
@@ -23,7 +23,7 @@ typedef struct place {
     grant_state state;
     fv_ticket ticket;
     uint64_t bytes_left, bytes;
-    uint64_t next; /* number of the frame that is due */
+    uint64_t next; /* number of the next frame */
     uint32_t in_flight;
     double deadline_s;
     void *owner;
@@ -32,8 +32,8 @@ typedef struct place {
 struct fv_grants {
     fv_grants_options opt;
     place *place;       /* [capacity] */
-    uint64_t n_issue;   /* how many grants there were */
-    int32_t n_live, at; /* `at`: where the search for a free place goes on */
+    uint64_t n_issue;   /* grants issued so far */
+    int32_t n_live, at; /* `at`: where the search for a free slot continues */
     uint64_t bytes;
 };
 
@@ -77,7 +77,7 @@ static fv_status find(const fv_grants *t, const fv_ticket *ticket, place **out) 
     return FV_OK;
 }
 
-/* A live grant within its time. */
+/* Finds a live grant whose deadline has not passed. */
 static fv_status find_live(const fv_grants *t, const fv_ticket *ticket, place **out) {
     place *p;
     FV_TRY(find(t, ticket, &p));
@@ -88,7 +88,7 @@ static fv_status find_live(const fv_grants *t, const fv_ticket *ticket, place **
     return FV_OK;
 }
 
-/* ---- the ways between states ----------------------------------------------------------- */
+/* ---- transitions between states --------------------------------------------------------- */
 
 static void end_grant(fv_grants *t, place *p, grant_state state) {
     if (p->state != COMMITTED) t->bytes -= p->bytes;

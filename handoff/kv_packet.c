@@ -1,6 +1,6 @@
-/* Sections to frames and back. The writer reads every payload once for its checksum, which is sent
- * before it, and hands out pointers; the reader verifies a header before it uses any field,
- * and a payload in steps that stay in the cache for the following copy. */
+/* Turns sections into frames and back. The writer reads every payload once for its checksum, which is sent
+ * before the payload, and emits pointers; the reader verifies a header before it uses any field, and a
+ * payload in steps that stay in the cache for the following copy. */
 #include "handoff/kv_packet.h"
 
 #include <assert.h>

@@ -11,13 +11,13 @@
  *             24 u32 dims[4]      40 u64 length     48 u32 CRC32C of the payload
  *             52 u32 CRC32C of the 52 bytes before
  *
- *   stream:   HELO PRMT GRID?
+ *   stream:   HELO PRMT GRDT?
  *             { LEAD? RANK? MASK? packed? ROWS { POSN? TALY? DATA* } per layer and segment }
  *             per layer or more  TOKN END
- *   packed:   PACK FACT FACT? IMPO?     visual tokens of one layer as factors, codes or directions;
- *                                       its ROWS has none then; and text tokens likewise, with the
- *                                       segment of text: keys as factors, values uncompressed;
- *                                       or blocks of codes, one after the other
+ *   packed:   PACK FACT FACT? IMPO?     visual tokens of one layer as factors, codes, directions or
+ *                                       coefficients; its ROWS then has no visual tokens. Text tokens
+ *                                       too, with the segment of text: keys as factors, values
+ *                                       uncompressed; or blocks of codes, one after the other
  *
  * END has the number of sections, bytes and entries, and a digest over all headers before it; as
  * headers hold the payloads' checksums, it covers every byte. The stream is cut into frames
@@ -25,7 +25,7 @@
  * stream: the writer's frames point into the store's memory, the reader passes payloads on as they
  * arrive.
  *
- * GRID comes where the tokens of images are rotated by their places in a grid: without it every token
+ * GRDT is sent if the tokens of images are rotated by their places in a grid: without it every token
  * is rotated by its position in the prompt.
  *
  * A layer with RANK has its visual tokens in rank order, the first to be dropped last, instead of
@@ -34,8 +34,8 @@
  *
  * MASK: the last visual tokens of a layer's heads are held but masked.
  *
- * A type is four letters. One that the reader does not know refuses the hand-off by name if it
- * is critical and is skipped if not; new methods add sections, not versions.
+ * A type is four letters. The reader refuses the hand-off if it does not know a critical section, and
+ * skips an unknown one that is not critical; new methods add sections, not versions.
  *
  * This file has frames and sections; handoff/kv_sections.h has the payloads without KV entries. A
  * writer or a reader belongs to one thread at a time. */
@@ -52,24 +52,24 @@ enum {
 #define FV_FOURCC(a, b, c, d)                                                                      \
     ((uint32_t)(a) | (uint32_t)(b) << 8 | (uint32_t)(c) << 16 | (uint32_t)(d) << 24)
 
-/* The sections that this build knows, and what their payloads are. */
+/* The sections that this build knows, and their payloads. */
 #define FV_SECTIONS(X)                                                                             \
-    X(HELLO, 'H', 'E', 'L', 'O')  /* what was agreed when the grant was given */                   \
+    X(HELLO, 'H', 'E', 'L', 'O')  /* the request for which the grant was given */                  \
     X(PROMPT, 'P', 'R', 'M', 'T') /* token ids, segments, next position, sampling */               \
     X(GRIDS, 'G', 'R', 'D', 'T')  /* u32 prompt tokens, each grid i32 first, t, h, w, f32 step */  \
-    X(RANK, 'R', 'A', 'N', 'K')   /* u32 [Hkv]: image tokens at first, of a ranked layer */        \
+    X(RANK, 'R', 'A', 'N', 'K')   /* u32 [Hkv]: initial image tokens of a ranked layer */          \
     X(MASK, 'M', 'A', 'S', 'K')   /* u32: masked image tokens at the end of each head */           \
     X(ROWS, 'R', 'O', 'W', 'S')   /* u32 [layers, Hkv, segments]: lengths */                       \
     X(POSITIONS, 'P', 'O', 'S', 'N') /* i32 [lists, len]: one list for all heads, or Hkv */        \
     X(ACCUM, 'T', 'A', 'L',                                                                        \
       'Y') /* f32 [entries of all heads, dims 1]: accumulated attention scores */                  \
-    X(DATA, 'D', 'A', 'T', 'A')   /* per head part0 <= g < part1: K [len, D] unless LEAD said */   \
-                                  /* that they are another layer's, V [len, D] */                  \
+    X(DATA, 'D', 'A', 'T', 'A')   /* per head part0 <= g < part1: K [len, D], except keys of */    \
+                                  /* another layer (LEAD), then V [len, D] */                      \
     X(LEAD, 'L', 'E', 'A', 'D')   /* u32 [2]: the layer whose image keys this one uses; 1: its */  \
                                   /* text keys too */                                              \
-    X(PACKED, 'P', 'A', 'C', 'K') /* of one layer: shapes of parts, blocks, positions */           \
+    X(PACKED, 'P', 'A', 'C', 'K') /* one layer's shapes of parts, blocks, positions */             \
     X(FACTOR, 'F', 'A', 'C',                                                                       \
-      'T') /* keys (part0 0) or values (1) as kernels/packed_part.h has them */                    \
+      'T') /* a part (kernels/packed_part.h) of keys (part0 0) or values (1) */                    \
     X(IMPORTANCE, 'I', 'M', 'P',                                                                   \
       'O') /* f32 [n] importance of the entries: attention received so far */                      \
     X(TOKEN, 'T', 'O', 'K', 'N') /* the first token, sampled by the sender */                      \
@@ -81,7 +81,7 @@ enum {
 #undef X
 };
 
-/* Element types on the wire: numbers of their own, for enums in memory may change. */
+/* Element types on the wire, with fixed numbers, as enums in memory may change. */
 typedef enum fv_wire_dtype {
     FV_WIRE_NONE = 0,
     FV_WIRE_BYTES,
@@ -91,11 +91,11 @@ typedef enum fv_wire_dtype {
     FV_WIRE_F16,
 } fv_wire_dtype;
 
-/* By its name in options and reports: "f32", "bf16", "f16"; else FV_WIRE_NONE. */
+/* The type with this name in options and reports: "f32", "bf16", "f16"; otherwise FV_WIRE_NONE. */
 fv_wire_dtype fv_wire_dtype_named(const char *name);
 
 typedef struct fv_section {
-    uint32_t type, index; /* the index is the writer's and the reader's affair */
+    uint32_t type, index; /* only the writer and the reader use the index */
     bool critical;
     uint16_t layer0, layer1, part0, part1;
     uint8_t segment, dtype;
@@ -103,7 +103,7 @@ typedef struct fv_section {
     uint64_t length; /* bytes of the payload */
 } fv_section;
 
-/* The four letters, '?' for what is not printable. */
+/* Writes the four letters of a type, '?' for unprintable ones. */
 void fv_section_name(uint32_t type, char out[5]);
 
 /* Bytes in memory; borrowed. */
@@ -121,16 +121,16 @@ typedef struct fv_packet_totals {
 /* ---- writing --------------------------------------------------------------------------- */
 
 /* Takes the next frame: n pieces, `bytes` together, never empty. The array is borrowed for the
- * call. What the pieces point to stays untouched until the hand-off has ended: that is the
- * promise by which a transport may send without copying. */
+ * call. The memory behind the pieces stays unchanged until the hand-off has ended, so that a transport
+ * can send it without copying. */
 typedef fv_status (*fv_packet_emit)(void *user, const fv_piece *piece, int32_t n, size_t bytes);
 
 typedef struct fv_packet_writer {
-    fv_packet_totals totals; /* of what was written; read it freely */
+    fv_packet_totals totals; /* written so far; may be read at any time */
     /* private */
     fv_packet_emit emit;
     void *user;
-    size_t frame_max, bytes; /* bytes in the frame that is being filled */
+    size_t frame_max, bytes; /* bytes: of the frame being filled */
     fv_piece piece[FV_FRAME_PIECES];
     int32_t n_piece;
     fv_arena arena;
@@ -140,19 +140,17 @@ typedef struct fv_packet_writer {
 void fv_packet_writer_init(fv_packet_writer *w, size_t frame_max, fv_packet_emit emit, void *user);
 void fv_packet_writer_fini(fv_packet_writer *w); /* after the hand-off has ended */
 
-/* Memory that lives as long as the writer, for payloads made on the way. */
+/* Allocates memory that lives as long as the writer, for temporary payloads. */
 fv_status fv_packet_alloc(fv_packet_writer *w, size_t bytes, void **out);
 
-/* Adds a section whose payload is n pieces; sets its index and length. What `emit` says is passed
- * on. */
+/* Adds a section whose payload is n pieces; sets its index and length. Failures of `emit` are passed on. */
 fv_status fv_packet_write(fv_packet_writer *w, fv_section s, const fv_piece *payload, int32_t n);
 
-/* The same for a payload that the host cannot read, of `length` bytes with this checksum: the
- * header is sent with all that was before it, and the caller sends the payload in frames of its
- * own. */
+/* Adds a section whose payload the host cannot read, of `length` bytes with this checksum: sends the header
+ * with all bytes before it; the caller sends the payload in frames of its own. */
 fv_status fv_packet_write_oob(fv_packet_writer *w, fv_section s, uint64_t length, uint32_t crc);
 
-/* Lets the bytes that fill no frame yet go out. */
+/* Emits the bytes of an incomplete frame. */
 fv_status fv_packet_flush(fv_packet_writer *w);
 
 /* Adds END and flushes; `rows` is the sender's count. */
@@ -160,43 +158,42 @@ fv_status fv_packet_end(fv_packet_writer *w, uint64_t rows);
 
 /* ---- reading --------------------------------------------------------------------------- */
 
-/* What happens to the sections. Each may refuse, which ends the stream. */
+/* The receiver's handlers of sections. Each may refuse, which ends the stream. */
 typedef struct fv_packet_hooks {
     void *user;
-    /* A header that was checked, before any byte of its payload: the place to check lengths and
-     * only then to take memory. */
+    /* A verified header, before any byte of its payload: check lengths here before allocating memory. */
     fv_status (*begin)(void *user, const fv_section *s);
-    /* The payload's bytes [offset, offset + n), in order. Not checked yet. */
+    /* The payload's bytes [offset, offset + n), in order; the checksum is not verified yet. */
     fv_status (*bytes)(void *user, const fv_section *s, uint64_t offset, const void *p, size_t n);
-    /* The same for bytes that the host cannot read. NULL: not supported. */
+    /* Bytes of a payload that the host cannot read. NULL: not supported. */
     fv_status (*oob)(void *user, const fv_section *s, uint64_t offset, const void *p, size_t n);
-    /* The payload was whole and its checksum right. */
+    /* The payload is complete and its checksum right. */
     fv_status (*end)(void *user, const fv_section *s);
-    /* END came and its totals agree. */
+    /* END has arrived and its totals agree. */
     fv_status (*finish)(void *user, const fv_packet_totals *totals);
 } fv_packet_hooks;
 
 typedef struct fv_packet_reader {
-    fv_packet_totals totals; /* of what was read; read it freely */
-    bool done;               /* END was read and everything agreed */
+    fv_packet_totals totals; /* read so far; may be read at any time */
+    bool done;               /* END was read, and its totals agree */
     /* private */
     fv_packet_hooks hooks;
     uint64_t skip_max;
     fv_section section;
-    uint8_t head[FV_SECTION_HEADER], tail[32]; /* a header, and END's payload, as they come */
+    uint8_t head[FV_SECTION_HEADER], tail[32]; /* collect a header, and END's payload */
     size_t n_head;
     uint32_t crc_want, crc;
     uint64_t offset; /* in the payload */
     bool skipping;
 } fv_packet_reader;
 
-/* Sections that are skipped have at most skip_max bytes each. Nothing is allocated. */
+/* skip_max: the most bytes of a skipped section. Allocates nothing. */
 void fv_packet_reader_init(fv_packet_reader *r, const fv_packet_hooks *hooks, uint64_t skip_max);
 
-/* The next n bytes of the stream, however cut. After a refusal the reader must not be fed again. */
+/* Reads the next n bytes of the stream, cut anywhere. After a refusal the reader must not be used again. */
 fv_status fv_packet_read(fv_packet_reader *r, const void *bytes, size_t n);
 
-/* The same for n bytes of one payload that the host cannot read; crc is their checksum. */
+/* Reads n bytes of one payload that the host cannot read; crc is their checksum. */
 fv_status fv_packet_read_oob(fv_packet_reader *r, const void *bytes, size_t n, uint32_t crc);
 
 #endif

@@ -1,5 +1,4 @@
-/* Payloads of the sections that are not rows, field by field, and the list of what must agree.
- * Any thread. */
+/* Serializes the payloads of sections without rows, field by field, and checks compatibility. Any thread. */
 #include "handoff/kv_sections.h"
 
 #include <stdio.h>
@@ -55,7 +54,7 @@ static bool same_line(const char *a, const char *b) {
     return n == strcspn(b, "\n") && memcmp(a, b, n) == 0;
 }
 
-/* The option that sets a field, for people. */
+/* The option that sets a field, for messages. */
 static const char *option_of(const char *line) {
     return strncmp(line, "compute=", 8) == 0 ? " (--compute)"
            : strncmp(line, "dtype=", 6) == 0 ? " (--kv-dtype)"
@@ -182,7 +181,7 @@ fv_status fv_wire_prompt_get(const uint8_t *p, size_t n, fv_wire_prompt *out) {
     return FV_OK;
 }
 
-/* ---- GRID ------------------------------------------------------------------------------ */
+/* ---- GRDT ------------------------------------------------------------------------------ */
 
 size_t fv_wire_grids_bytes(uint32_t n_grid) { return 4 + (size_t)n_grid * 20; }
 
@@ -236,8 +235,7 @@ static void put_or_zero(uint8_t **out, const void *from, uint32_t n) {
         for (uint32_t i = 0; i < n; i++) fv_put_u32(out, 0);
 }
 
-/* Anchors and ranks have their place also where there are none, so that the length follows from two
- * numbers. */
+/* Writes anchors and ranks even if there are none, so that the length follows from two numbers. */
 void fv_wire_packed_put(const fv_wire_packed *w, uint8_t *out) {
     fv_put_u32(&out, w->n);
     fv_put_u32(&out, w->n_anchor);
@@ -261,7 +259,7 @@ void fv_wire_packed_put(const fv_wire_packed *w, uint8_t *out) {
 
 fv_status fv_wire_packed_get(const uint8_t *p, size_t n, fv_wire_packed *out) {
     if (n < PACKED_FIXED) return FV_REFUSE(MALFORMED, "section PACK has %zu bytes", n);
-    const uint32_t FORMS = PACKED_CODED | PACKED_MERGED | PACKED_LATENT; /* one at most */
+    const uint32_t FORMS = PACKED_CODED | PACKED_MERGED | PACKED_LATENT; /* at most one */
     fv_wire_packed w = {0};
     w.n = fv_get_u32(&p);
     w.n_anchor = fv_get_u32(&p);

@@ -1,4 +1,4 @@
-/* Names, words and statuses of refusals, all from the one table. Any thread. */
+/* Names, texts and statuses of refusals, all from one table. Any thread. */
 #include "handoff/refusal.h"
 
 #include <string.h>

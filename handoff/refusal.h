@@ -3,7 +3,7 @@
 
 /* REFUSALS: the reason why a hand-off was refused, in addition to the fv_status of a failure, for
  * counters, logs and the peer. Each reason has one status. A function that refuses returns
- * FV_REFUSE(REASON, sentence), which records both; fv_refusal_of reads the reason until the next
+ * FV_REFUSE(REASON, message), which records both; fv_refusal_of reads the reason until the next
  * failure. */
 #include "common/status.h"
 
@@ -45,14 +45,14 @@ enum {
 const char *fv_refusal_name(fv_refusal r); /* "checksum"; for metrics and logs */
 const char *fv_refusal_text(fv_refusal r); /* a few words */
 
-/* By its name of n bytes, as the trailer FV_REFUSAL_KEY of a call brings it; one that is not known
- * is FV_REFUSED_NONE. */
+/* The refusal with this name of n bytes, from the trailer FV_REFUSAL_KEY of a call; an unknown name is
+ * FV_REFUSED_NONE. */
 #define FV_REFUSAL_KEY "fovea-refusal"
 fv_refusal fv_refusal_named(const char *name, size_t n);
 
 fv_status fv_refusal_status(fv_refusal r);
 
-/* The reason of the failure that was just returned: the recorded one, or for a failure of our own
+/* The reason of the failure that was just returned: the recorded one, or for a failure without a reason
  * NO_ROOM (FV_EBUSY, FV_ENOMEM) or INVALID. FV_OK: NONE. */
 fv_refusal fv_refusal_of(fv_status st);
 

@@ -1,4 +1,4 @@
-/* What every transport has in common. */
+/* Functions common to all transports. */
 #include "handoff/transport.h"
 
 void fv_transport_close(fv_transport *t, void (*closed)(void *user), void *user) {

@@ -1,5 +1,5 @@
-/* The transport of one process: every function is a call to the sink, every answer is there when
- * the call returns. The caller's thread, which is also the sink's. */
+/* The transport within one process: every function calls the sink, and every answer comes before the call
+ * returns. Runs on the caller's thread, which is also the sink's. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -26,7 +26,7 @@ static void answer(fv_status st, fv_reply *reply, fv_on_reply done, void *user) 
     done(user, reply);
 }
 
-/* Nothing waits here: the sink's owner is the caller. */
+/* Opens without waiting for memory: the caller owns the sink, and could not free any meanwhile. */
 static fv_status inproc_open(fv_transport *t, const fv_hello *hello, const fv_asking *asking,
                              fv_on_reply done, void *user, fv_transfer **out) {
     (void)asking;

@@ -1,4 +1,4 @@
-/* The parts of a backend's table that are optional. */
+/* Calls to entries of a backend's table that may be absent. */
 #include "kernels/ops.h"
 
 void fv_backend_close(fv_backend *be) {

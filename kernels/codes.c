@@ -1,6 +1,6 @@
-/* Encoding and decoding of codes on the host: the choice of outliers, the pair of a line, and
- * the place of each code; and the common part of directions. Runs on the thread that compresses or
- * decompresses; decoding steps read blocks in kernels. */
+/* Encodes and decodes codes on the host: chooses outliers and the pair of a line, and places each code;
+ * and the part of directions that is the same. Runs on the thread that compresses or decompresses; decode
+ * steps read blocks in kernels. */
 #include "kernels/codes.h"
 
 #include <assert.h>
@@ -65,11 +65,11 @@ typedef struct writer {
     char *data;
     uint8_t *is_out; /* [n, W] */
     uint32_t *best;  /* [outliers of a line at one end] */
-    double off, all; /* squares of what is lost, and of all numbers */
+    double off, all; /* sums of squares: of the errors, and of all numbers */
 } writer;
 
-/* The m largest of sign * x[n] that are no outliers yet become outliers; of ties the first. is_out
- * has stride ld. */
+/* Marks the m largest of sign * x[n] that are not yet outliers as outliers; the first of equal ones.
+ * is_out has stride ld. */
 static void mark(const float *x, size_t n, size_t m, float sign, uint32_t *best, uint8_t *is_out,
                  size_t ld) {
     size_t have = 0;
@@ -82,8 +82,8 @@ static void mark(const float *x, size_t n, size_t m, float sign, uint32_t *best,
     for (size_t i = 0; i < have; i++) is_out[best[i] * ld] = 1;
 }
 
-/* The pair of what is left. The two ends are divided before they are subtracted, so that no step is
- * infinite. */
+/* The pair of the numbers that are not outliers. Divides the two ends before subtracting them, so that the
+ * step is finite. */
 static code_pair scale_of(const float *x, size_t n, const uint8_t *is_out, size_t ld, int top) {
     float lo = INFINITY, hi = -INFINITY;
     for (size_t i = 0; i < n; i++) {
@@ -94,7 +94,7 @@ static code_pair scale_of(const float *x, size_t n, const uint8_t *is_out, size_
     return lo <= hi ? (code_pair){lo, hi / (float)top - lo / (float)top} : (code_pair){0, 0};
 }
 
-/* The place of the code of row j, channel c: a line of codes, and its index there. */
+/* The line of codes with row j, channel c; *i: the code's index in it. */
 static char *code_at(const fv_packed_shape *s, const fv_codes_layout *l, char *data, size_t j,
                      size_t c, size_t *i) {
     size_t D = (size_t)s->d_head, g = c / D, d = c % D;
@@ -105,7 +105,7 @@ static char *code_at(const fv_packed_shape *s, const fv_codes_layout *l, char *d
     return head + j / FV_PACKED_TILE * l->stride + d * fv_packed_row_bytes(s, FV_PACKED_TILE);
 }
 
-/* Line k: channel k of keys, row k of values; x [n] its numbers. */
+/* Writes line k, channel k of keys or row k of values, from its numbers x [n]. */
 static void write_line(writer *w, size_t k, const float *x, size_t n, size_t n_out) {
     bool key = w->s->kind == FV_PACKED_K;
     size_t W = fv_packed_width(w->s), ld = key ? W : 1;
@@ -129,7 +129,7 @@ static void write_line(writer *w, size_t k, const float *x, size_t n, size_t n_o
 
 /* ---- a part ----------------------------------------------------------------------------- */
 
-/* Channels, some of them side by side at a time. */
+/* Writes keys channel by channel, from copies of some adjacent channels at a time. */
 static void write_keys(writer *w, const float *m, float *columns, size_t n_out) {
     size_t n = (size_t)w->s->n, W = fv_packed_width(w->s);
     for (size_t k = 0, band; k < W; k += band) {
@@ -140,7 +140,7 @@ static void write_keys(writer *w, const float *m, float *columns, size_t n_out) 
     }
 }
 
-/* Row by row, as they are marked. */
+/* Writes the marked outliers, row by row. */
 static fv_status write_outliers(writer *w, const float *m) {
     size_t W = fv_packed_width(w->s), size = fv_dtype_bytes(w->s->dtype), at = 0;
     uint32_t *first = (uint32_t *)(w->data + w->l.first);
@@ -171,7 +171,7 @@ static fv_status check_finite(const fv_packed_shape *s, const float *m) {
     return FV_OK;
 }
 
-/* Values as they are: rows of 16 bits. */
+/* Writes values that are not coded: rows of 16 bits. */
 static void write_rows(const fv_packed_shape *s, const float *m, void *data, double *error) {
     fv_codes_layout l = fv_codes_layout_of(s);
     size_t D = (size_t)s->d_head, n = (size_t)s->n * (size_t)s->n_kv;
@@ -227,7 +227,7 @@ void fv_codes_read(const fv_packed_part *p, int32_t row0, int32_t n, float *m) {
             codes_row(&v, g, (size_t)j, m);
 }
 
-/* ---- rows leave ------------------------------------------------------------------------- */
+/* ---- keeping some rows ------------------------------------------------------------------ */
 
 int32_t fv_codes_count(const fv_packed_part *p, const int32_t *idx, int32_t n) {
     codes_view v = codes_view_of(p);
@@ -250,7 +250,7 @@ static void keep_norms(const codes_view *src, const codes_view *dst, char *to, s
         memcpy(to + dst->l.pair + merged_norm_at(&dst->s, g, j) * 4, merged_norms(src, g, from), 4);
 }
 
-/* What is borrowed goes with the part that has it. */
+/* Copies a row; borrowed codes are copied with the part that owns them. */
 static void keep_row(const codes_view *src, const codes_view *dst, char *to, size_t from,
                      size_t j) {
     size_t W = fv_packed_width(&src->s), i, at;

@@ -19,7 +19,7 @@
  * uniform. Keys are rotated by their distance to their token's anchor (packed_part.h); KVQuant
  * quantizes them before rotation.
  *
- * Values beside coded keys may stay as they are: with 16 bits a row is D numbers of dtype, and there
+ * Values beside coded keys may stay uncompressed: with 16 bits a row is D numbers of dtype, and there
  * are no pairs and no outliers.
  *
  * Layout: a head of keys is in tiles of 16 tokens, each [D, 16]: scores are computed for 16 tokens
@@ -27,8 +27,8 @@
  * at a byte; with 4 bits, element i of a line is bits 4 (i % 2) of byte i / 2. Outliers are ordered
  * by token, then by channel; the code in their place is 0.
  *
- * Directions shared by two layers have the same layout (kernels/merged.h): what follows holds for
- * both forms, except where it quantizes.
+ * Directions shared by two layers have the same layout (kernels/merged.h): the functions below serve
+ * both forms, except those that quantize.
  *
  * Pure functions; any thread. */
 #include "kernels/packed_part.h"
@@ -37,19 +37,19 @@
 extern "C" {
 #endif
 
-/* Where the arrays of a part begin; an array that it lacks has no bytes. */
+/* Offsets of the arrays of a part; an array that it lacks has no bytes. */
 typedef struct fv_codes_layout {
     size_t code;    /* keys [Hkv, tiles, D, 16], values [Hkv, n, D] */
     size_t pair;    /* lo and step: keys [W][2], values [n][2], F32; norms [Hkv, tiles * 16] F32 */
     size_t first;   /* [n + 1] U32: outliers of row j are those from first[j] to first[j + 1] */
-    size_t channel; /* [n_outlier] U16: of vectors, their head */
+    size_t channel; /* [n_outlier] U16; of exact vectors, their head */
     size_t value;   /* [n_outlier, unit] of dtype */
     size_t bytes;   /* of all */
     size_t stride;  /* bytes from row to row of a head; of keys, from tile to tile */
     size_t head;    /* bytes from head to head */
 } fv_codes_layout;
 
-/* Numbers that are kept together. */
+/* Numbers of an outlier: 1, or a vector's D. */
 static inline size_t fv_codes_unit(const fv_packed_shape *s) {
     return s->form == FV_PACKED_MERGED ? (size_t)s->d_head : 1;
 }
@@ -76,24 +76,24 @@ static inline fv_codes_layout fv_codes_layout_of(const fv_packed_shape *s) {
     return l;
 }
 
-/* Of codes: outliers of a line of `length` numbers at each end. */
+/* Outliers at each end of a line of `length` numbers. */
 static inline int32_t fv_codes_outliers(double share, int32_t length) {
     double n = share / 2 * (length - 1) - 1e-9; /* shares are not exact in binary */
     return n > 0 ? (int32_t)n + 1 : 0;
 }
 
-/* Of a whole part: lines of keys are channels, those of values rows. */
+/* Outliers of a whole part: lines of keys are channels, lines of values rows. */
 static inline int64_t fv_codes_all_outliers(const fv_packed_shape *s, double share) {
     int32_t width = (int32_t)fv_packed_width(s);
     bool key = s->kind == FV_PACKED_K;
     return 2 * (int64_t)(key ? width : s->n) * fv_codes_outliers(share, key ? s->n : width);
 }
 
-/* FV_EINVAL with a sentence when no part has this shape: for shapes that came from outside. */
+/* FV_EINVAL with a message if no part has this shape; for untrusted shapes. */
 fv_status fv_codes_check(const fv_packed_shape *s);
 
-/* Whether the sparse part's rows and channels are where they may be: for bytes that came from
- * outside. `data` is on the host. */
+/* FV_EINVAL if the outliers' rows or channels are out of range or order; for untrusted bytes. `data` is
+ * on the host. */
 fv_status fv_codes_check_outliers(const fv_packed_part *p);
 
 /* Writes m [n, W] as a block's bytes (data: fv_packed_bytes(s) bytes on the host). Every line has
@@ -102,14 +102,14 @@ fv_status fv_codes_check_outliers(const fv_packed_part *p);
  * finite, or an outlier not representable in `dtype`. */
 fv_status fv_codes_write(const fv_packed_shape *s, const float *m, void *data, double *error);
 
-/* The numbers of rows [row0, row0 + n): m [n, W]. */
+/* Decodes rows [row0, row0 + n) to m [n, W]. */
 void fv_codes_read(const fv_packed_part *p, int32_t row0, int32_t n, float *m);
 
-/* Outliers of rows idx[0 .. n). */
+/* Number of outliers of rows idx[0 .. n). */
 int32_t fv_codes_count(const fv_packed_part *p, const int32_t *idx, int32_t n);
 
-/* dst becomes rows idx[0 .. n) of src: every row keeps its bits. dst->shape is src's with that n,
- * and the outliers of those rows. */
+/* Copies rows idx[0 .. n) of src to dst: every row keeps its bits. dst->shape is src's with that n and the
+ * number of outliers of these rows. */
 void fv_codes_keep(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst);
 
 #ifdef __cplusplus

@@ -3,9 +3,9 @@
 
 /* Conversion between the storage types and f32, for CPU and GPU code.
  *
- * Widening is exact. Narrowing rounds to nearest, ties to even; NaN stays NaN, and what is too
- * large becomes infinity. Without branches, so that compilers turn loops over these functions
- * into vector code, which gives the same bits on every path. */
+ * Widening is exact. Narrowing rounds to nearest, ties to even; NaN stays NaN, and numbers out of
+ * range become infinity. The functions have no branches, so that compilers turn loops over them into
+ * vector code, which gives the same bits on every path. */
 #include <stdint.h>
 #include <string.h>
 
@@ -44,7 +44,7 @@ FV_ANYWHERE static inline uint16_t bf16_of_f32(float f) {
 }
 
 /* Subnormal halves are multiples of 2^-24, the last place of a float in [1/2, 1): adding 1/2
- * rounds to them. Rounding a normal one up may carry into the exponent, which is right. */
+ * rounds to them. Rounding a normal half up may carry into the exponent, as it should. */
 FV_ANYWHERE static inline uint16_t f16_of_f32(float f) {
     uint32_t u = bits_of_f32(f), sign = u >> 16 & 0x8000, mag = u & 0x7fffffff;
     uint32_t subnormal = bits_of_f32(f32_of_bits(mag) + 0.5f) - 0x3f000000;
@@ -64,7 +64,7 @@ FV_ANYWHERE static inline float widened(const void *p, fv_dtype t, size_t i) {
     }
 }
 
-/* n elements of an array of any type, widened; the arrays do not overlap. */
+/* Widens n elements of an array of any type; the arrays do not overlap. */
 static inline void widen_row(const void *p, fv_dtype t, size_t n, float *__restrict y) {
     const uint16_t *h = (const uint16_t *)p;
     switch (t) {
@@ -78,7 +78,7 @@ static inline void widen_row(const void *p, fv_dtype t, size_t n, float *__restr
     }
 }
 
-/* n numbers, narrowed; the arrays do not overlap. */
+/* Narrows n numbers; the arrays do not overlap. */
 static inline void narrow_row(const float *__restrict x, size_t n, fv_dtype t, void *p) {
     uint16_t *__restrict h = (uint16_t *)p;
     switch (t) {

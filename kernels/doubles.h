@@ -10,12 +10,12 @@
 
 enum { LANES = 8, VECTOR = 4 };
 
-/* Where VECTOR numbers lie. */
+/* VECTOR numbers at x, with no more than a double's alignment. */
 typedef double vector __attribute__((vector_size(VECTOR * sizeof(double)), aligned(8)));
 
 #define VECTOR_AT(x) (*(vector *)(uintptr_t)(x))
 
-/* The sum of x_i y_i, in LANES chains; and z += f x, where there is a z. */
+/* Returns the sum of x_i y_i, in LANES chains; z += f x unless z is NULL. */
 VECTORS_PART double dot_add(const double *x, const double *y, size_t n, double f, double *z) {
     vector low = {0}, high = {0};
     size_t k = 0;

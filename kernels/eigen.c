@@ -12,12 +12,12 @@ enum { MAX_SWEEPS = 60, COLUMNS = 8 * VECTOR };
 
 /* ---- rotations --------------------------------------------------------------------------- */
 
-/* Of two rows x and y, x the one before: y becomes s x + c y, x becomes c x - s y. */
+/* Rotates a row y and the row x before it: y = s x + c y, x = c x - s y. */
 typedef struct rotation {
     double c, s;
 } rotation;
 
-/* Columns of n_vector vectors. The row that the rotation before wrote is still in registers. */
+/* Rotates n_vector vectors of columns; keeps in registers the row that two successive rotations share. */
 VECTORS_PART void rotate_vectors(const rotation *r, size_t first, size_t end, double *z, size_t n,
                                  const int n_vector) {
     vector y[COLUMNS / VECTOR];
@@ -34,7 +34,7 @@ VECTORS_PART void rotate_vectors(const rotation *r, size_t first, size_t end, do
     for (int v = 0; v < n_vector; v++) VECTOR_AT(z + first * n + v * VECTOR) = y[v];
 }
 
-/* Rotation i of rows i and i + 1 of z [.., n], from i = end - 1 down to `first`. */
+/* Applies rotation i to rows i and i + 1 of z [.., n], from i = end - 1 down to `first`. */
 VECTORS static void rotate_rows(const rotation *r, size_t first, size_t end, double *z, size_t n) {
     size_t k = 0;
     if (first == end) return;
@@ -74,7 +74,7 @@ VECTORS static void tridiagonal(double *a, size_t n, double *d, double *e) {
         e[i] = scale * g;
         h -= f * g;
         u[i - 1] = f - g;
-        /* p = A u / h in e[0..i), of the lower triangle: row k is also column k */
+        /* p = A u / h in e[0..i), from the lower triangle: row k is also column k */
         for (size_t k = 0; k < i; k++) e[k] = 0;
         for (size_t k = 0; k < i; k++) {
             const double *row = a + k * n;
@@ -92,9 +92,8 @@ VECTORS static void tridiagonal(double *a, size_t n, double *d, double *e) {
     e[0] = d[0] = 0;
 }
 
-/* The product of the reflections, transposed, in place of a; d becomes the diagonal. The block
- * [0, i) holds the product of those before, and takes reflection i from the right of its transpose,
- * which is the left: rows x of it become x - (x u / h) u. */
+/* Replaces a by the product of the reflections, transposed, and d by the diagonal. The block [0, i) holds
+ * the product of the reflections before i; reflection i turns its rows x into x - (x u / h) u. */
 VECTORS static void accumulate(double *a, size_t n, double *d) {
     for (size_t i = 0; i < n; i++) {
         double *u = a + i * n;
@@ -109,8 +108,8 @@ VECTORS static void accumulate(double *a, size_t n, double *d) {
     }
 }
 
-/* QL with implicit shifts on the tridiagonal matrix (d, e); each rotation of tiers i, i + 1 mixes
- * rows i and i + 1 of z, all of a sweep at once. */
+/* QL with implicit shifts on the tridiagonal matrix (d, e); rotation i mixes rows i and i + 1 of z, all
+ * rotations of a sweep at once. */
 static bool diagonal(double *d, double *e, double *z, size_t n, rotation *rotations) {
     double size = 0;
     for (size_t i = 0; i < n; i++) size = fmax(size, fabs(d[i]) + fabs(e[i]));
@@ -131,7 +130,7 @@ static bool diagonal(double *d, double *e, double *z, size_t n, rotation *rotati
                 double f = s * e[i], b = c * e[i];
                 r = sqrt(f * f + g * g);
                 e[i + 1] = r;
-                if (r == 0) { /* the matrix falls apart here: start again */
+                if (r == 0) { /* the matrix splits here: start again */
                     d[i + 1] -= p;
                     e[m] = 0;
                     break;

@@ -14,9 +14,8 @@
 
 enum { FV_EIGEN_SCRATCH = 3 };
 
-/* a [n, n], symmetric (its lower triangle is read), becomes Z: row i belongs to w[i]. w [n]; scratch
- * [FV_EIGEN_SCRATCH n] is scratch. FV_EDATA when it does not converge, which happens only with non-finite
- * numbers. */
+/* Replaces a [n, n], symmetric (its lower triangle is read), by Z: row i belongs to w[i]. w [n]; `scratch`
+ * [FV_EIGEN_SCRATCH n]. FV_EDATA if it does not converge, which happens only with non-finite numbers. */
 fv_status fv_eigen_symmetric(double *a, int32_t n, double *w, double *scratch);
 
 #endif

@@ -1,6 +1,6 @@
-/* Subspace iteration on a tall matrix. Everything is rows: Q [p, T] and Q M [p, W] hold vectors as
- * rows, so both directions are products that the backend has (linear contracts along rows,
- * matmul_nn across them) and nothing is transposed. */
+/* Subspace iteration on a tall matrix. Q [p, T] and Q M [p, W] hold vectors as rows, so both directions
+ * are products that the backend has (linear contracts along rows, matmul_nn across them) and nothing is
+ * transposed. */
 #include "kernels/factor.h"
 
 #include <assert.h>
@@ -18,22 +18,22 @@ typedef struct work {
     const fv_factor_goal *goal;
     fv_tensor m;       /* [T, W] */
     double norm2;      /* ||M||^2 */
-    float unit;        /* M was divided by it */
+    float unit;        /* the power of two that M was divided by */
     fv_factor_way way; /* gram or sketch */
-    fv_tensor gram;    /* [T, T], if way says so */
+    fv_tensor gram;    /* [T, T] G, with FV_FACTOR_GRAM */
     fv_tensor q, y;    /* [p, T]; Y = Q G */
     void *spare;       /* for as many numbers as q */
-    fv_tensor b;       /* [p, W], if way does not */
+    fv_tensor b;       /* [p, W] products with M, with FV_FACTOR_SKETCH */
     fv_tensor ritz;    /* [R, T] G u_i, the strongest first, u_i the Ritz vectors in span(Q) */
-    double kept;       /* the sum of their values: what Q keeps of ||M||^2 */
-    double gain;       /* what the best subspace would keep more, about */
+    double kept;       /* the sum of their eigenvalues: the part of ||M||^2 that Q keeps */
+    double gain;       /* estimate of how much more the best subspace would keep */
     int32_t steps;
 } work;
 
 /* ---- products ---------------------------------------------------------------------------- */
 
-/* y = x w^T, also where the network is computed in bf16: the rounding of bf16 is more than what the last
- * steps gain, so they would never end. */
+/* y = x w^T in f32, even if the backend computes in bf16, whose rounding exceeds the gain of the last steps:
+ * they would never end. */
 static fv_status times_rows(work *k, fv_tensor x, fv_tensor w, fv_tensor y) {
     fv_linear_args a = {.x = x, .in_f32 = true, .n_part = 1, .part = {{.w = w, .y = y}}};
     return k->in->be->ops->linear(k->in->be, &a);
@@ -58,7 +58,7 @@ static double squares(const float *x, size_t n) {
     return sum;
 }
 
-/* The same of all elements of a matrix. */
+/* Sum of squares of all elements of a matrix. */
 static fv_status norm2(work *k, const fv_tensor *x, double *out) {
     float *at;
     FV_TRY(fv_matrix_fetch(k->in, x, &at));
@@ -72,8 +72,8 @@ static fv_status not_finite(int32_t row) {
     return FV_FAIL(FV_EINVAL, "row %d of the matrix to be packed is not finite", row);
 }
 
-/* The largest absolute value. As integers, absolute values of floats are in the same order, and
- * non-finite values are above them. */
+/* Finds the largest absolute value. The bits of absolute values, as integers, have the same order as the
+ * values, and those of non-finite values are above them. */
 static fv_status largest(const fv_tensor *m, const float *numbers, float *top) {
     int32_t most = 0;
     for (int32_t j = 0; j < m->rows; j++) {
@@ -95,8 +95,7 @@ static fv_status check_size(float top) {
     return FV_FAIL(FV_EINVAL, "numbers up to %g: too large to be packed", (double)top);
 }
 
-/* Numbers whose squares f32 cannot hold are divided by a power of two first. *numbers are those of
- * M on the host. */
+/* Divides M by a power of two if f32 cannot hold the squares of its numbers. *numbers: M on the host. */
 static fv_status scaled(work *k, const fv_tensor *m, float top, float **numbers) {
     k->m = *m;
     k->unit = 1;
@@ -110,8 +109,8 @@ static fv_status scaled(work *k, const fv_tensor *m, float top, float **numbers)
     return fv_matrix_send(k->in, *numbers, m->rows, m->cols, &k->m);
 }
 
-/* Blocks on and left of the diagonal; the rest is their mirror image, which is what the products
- * would give. On a device those are quicker than a mirror. */
+/* Computes G in blocks on and left of the diagonal, and mirrors them, which gives the same bits. On a
+ * device computing the rest is faster than mirroring. */
 static fv_status make_gram(work *k) {
     int32_t T = k->m.rows;
     FV_TRY(fv_matrix_new(k->in, T, T, &k->gram));
@@ -174,7 +173,7 @@ static fv_status step(work *k) {
     return times_gram(k, k->q, k->y);
 }
 
-/* Q G Q^T = Z^T diag(w) Z; the first R rows of Z. */
+/* Q G Q^T = Z^T diag(w) Z; gives w and the first R rows of Z. */
 static fv_status eigenvectors(work *k, int32_t R, double *w, fv_tensor *z) {
     int32_t p = k->q.rows;
     size_t n = (size_t)p * (size_t)p;
@@ -212,9 +211,9 @@ static fv_status look(work *k) {
     return FV_OK;
 }
 
-/* ---- after it ------------------------------------------------------------------------------ */
+/* ---- after the iteration ------------------------------------------------------------------- */
 
-/* One more half of a step, and another: the basis is G u_i M made orthonormal, and U = M B^T. */
+/* Computes the factors: the basis is G u_i M made orthonormal, and U = M B^T. */
 static fv_status project(work *k, fv_tensor *u, fv_tensor *basis) {
     fv_tensor spare;
     FV_TRY(fv_matrix_new(k->in, k->ritz.rows, k->m.cols, basis));
@@ -225,13 +224,13 @@ static fv_status project(work *k, fv_tensor *u, fv_tensor *basis) {
     return times_rows(k, k->m, *basis, *u);
 }
 
-/* Steps until U and B can hardly become better. */
+/* Iterates until U and B can hardly improve. */
 static fv_status iterate(work *k, fv_tensor *u, fv_tensor *basis) {
     for (k->steps = 1;; k->steps++) {
         bool last;
         double kept;
         FV_TRY(step(k));
-        if (k->steps == 1 && k->q.rows > k->goal->rank) continue; /* it never is enough */
+        if (k->steps == 1 && k->q.rows > k->goal->rank) continue; /* one step is never enough */
         FV_TRY(look(k));
         if (!fv_factor_tries(k->norm2, k->kept, k->gain, k->steps, &last)) continue;
         FV_TRY(project(k, u, basis));
@@ -253,7 +252,7 @@ static int32_t columns_for(const fv_factor_goal *goal, double norm2, const float
     return R;
 }
 
-/* The first columns of U [T, R], times `unit`, in its place. */
+/* Keeps the first columns of U [T, R], times `unit`, in place. */
 static void cut(float *u, int32_t T, int32_t R, int32_t columns, float unit) {
     float *to = u;
     if (columns == R && unit == 1) return;
@@ -261,7 +260,7 @@ static void cut(float *u, int32_t T, int32_t R, int32_t columns, float unit) {
         for (int32_t r = 0; r < columns; r++) *to++ = unit * u[(size_t)j * (size_t)R + (size_t)r];
 }
 
-/* U [T, R] and B in the requested form, from f->u and f->basis, of M / unit. */
+/* Cuts f->u [T, R] and f->basis, the factors of M / unit, to the requested rank, and scales U back. */
 static void finish(const fv_factor_goal *goal, double norm2, float unit, int32_t T, int32_t R,
                    fv_factor *f) {
     f->rank = columns_for(goal, norm2, f->u, T, R);
@@ -271,7 +270,7 @@ static void finish(const fv_factor_goal *goal, double norm2, float unit, int32_t
     f->error = left > 0 ? sqrt(left / norm2) : 0;
 }
 
-/* A matrix of zeros has no direction; an arbitrary one is used. */
+/* The factors of a matrix of zeros: U is 0, and the basis an arbitrary direction. */
 static fv_status nothing(fv_arena *scratch, const fv_tensor *m, fv_factor_way way, fv_factor *out) {
     *out = (fv_factor){.rank = 1, .way = way};
     FV_TRY(FV_ARENA_NEW(scratch, m->rows, out->u));
@@ -298,7 +297,7 @@ static fv_status factorise(work *k, const fv_tensor *m, int32_t p, fv_factor *ou
     return FV_OK;
 }
 
-/* Vectors that are iterated, and how. */
+/* Number of vectors to iterate; *way: how. */
 static int32_t vectors(const fv_tensor *m, const fv_factor_goal *goal, fv_factor_way *way) {
     int32_t T = m->rows, W = m->cols, p = goal->rank + fv_factor_oversample(goal->rank);
     p = p < T ? p : T;
@@ -325,7 +324,7 @@ fv_status fv_factorise(fv_backend *be, fv_arena *scratch, const fv_tensor *m,
     return st;
 }
 
-/* ---- many together ------------------------------------------------------------------------- */
+/* ---- many matrices ------------------------------------------------------------------------- */
 
 static fv_status ask(fv_matrices *in, const fv_tensor *m, const fv_factor_goal *goal,
                      fv_factor_task *t) {
@@ -338,7 +337,7 @@ static fv_status ask(fv_matrices *in, const fv_tensor *m, const fv_factor_goal *
     return fv_matrix_new(in, R, m->cols, &t->basis);
 }
 
-/* Rows of B that are 0 go, and their columns of U [T, R] with them. How many are left. */
+/* Drops rows of B that are 0 and their columns of U [T, R]; returns how many are left. */
 static int32_t drop_nothing(float *u, float *basis, int32_t T, int32_t R, int32_t W) {
     int32_t n = 0;
     for (int32_t r = 0; r < R; r++) {

@@ -1,10 +1,10 @@
-/* Factors, looked at and written as they are held: see factor_part.h. */
+/* Checks factors and writes them as a packed part: see factor_part.h. */
 #include "kernels/factor_part.h"
 
 #include <math.h>
 
-/* A row of U is as long as its row of M, over all heads: longer than F16 may hold where each number
- * of it was not. Of fewer bits, numbers are relative. */
+/* Refuses numbers of U that F16 cannot hold: a row of U has the length of its row of M over all heads, so it may
+ * have larger numbers than M. With fewer than 16 bits numbers are relative. */
 static fv_status check_range(const fv_packed_shape *s, const fv_factor *f) {
     const float most = 65504;
     if (s->dtype != FV_F16 || s->bits != 16) return FV_OK;

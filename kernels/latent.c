@@ -1,5 +1,5 @@
-/* Coefficients into planes of bits and back, on the host, and which direction gets how many. Runs on
- * the thread that compresses or decompresses; decoding steps read blocks in kernels. */
+/* Encodes coefficients in planes of bits and decodes them, on the host, and gives bits to directions. Runs on
+ * the thread that compresses or decompresses; decode steps read blocks in kernels. */
 #include "kernels/latent.h"
 
 #include <math.h>
@@ -12,14 +12,14 @@ void fv_latent_order(const float *deviation, int32_t n_dir, const float *error, 
     for (int32_t i = 0; i < FV_LATENT_BITS * n_dir; i++) {
         int32_t best = -1;
         double most = -1;
-        /* A direction without bits ends the search: none after it is worth more. */
+        /* a direction without bits ends the search: none after it is worth more */
         for (int32_t r = 0; r < n_dir && (r == 0 || bits[r - 1] > 0); r++) {
             if (bits[r] == FV_LATENT_BITS) continue;
             double worth = (double)deviation[r] * (double)deviation[r] *
                            ((double)error[bits[r]] - (double)error[bits[r] + 1]);
             if (worth > most) most = worth, best = r;
         }
-        if (best < 0) /* all that were begun are full, or nothing is worth a bit */
+        if (best < 0) /* all directions with bits are full, or none is worth a bit */
             for (best = 0; bits[best] == FV_LATENT_BITS;) best++;
         bits[best]++;
         order[i] = (uint16_t)best;
@@ -36,7 +36,8 @@ double fv_latent_expected(const fv_latent_layer *l, const fv_packed_shape *s) {
     return lost > 0 ? lost : 0;
 }
 
-static const double STEP = 0.89125093813374552; /* 10^(-1 / 20), of the share that is lost */
+static const double STEP =
+    0.89125093813374552; /* 10^(-1 / 20), the factor of the lost share per step */
 
 int32_t fv_latent_step(double error) {
     double lost = STEP;
@@ -84,7 +85,7 @@ fv_status fv_latent_check(const fv_packed_shape *s) {
     return FV_OK;
 }
 
-/* Of a column of keys; b has stride W. */
+/* sigma of a column of keys; b has stride W. */
 static float sigma_of(const float *deviation, const float *b, size_t R, size_t W) {
     double square = 0;
     for (size_t r = 0; r < R; r++) {
@@ -103,7 +104,7 @@ void fv_latent_lay_keys(const float *deviation, const float *mean, float *decode
         float most = 0;
         for (size_t r = 0; r < R; r++)
             most = fmaxf(most, fabsf(decode[r * W + c] * (deviation[r] * FV_LATENT_UNIT)));
-        /* A column without anything, or with almost nothing, is its mean. */
+        /* a column with almost no variance is its mean */
         float scale = most < 0x1p-100f ? 0 : most / 127, by = scale > 0 ? 127 / most : 0;
         for (size_t r = 0; r < R; r++) {
             float unit = deviation[r] * FV_LATENT_UNIT, *b = &decode[r * W + c];
@@ -118,7 +119,7 @@ void fv_latent_lay_keys(const float *deviation, const float *mean, float *decode
     }
 }
 
-/* The code of the level next to x, in steps of levels; of two, the lower. */
+/* The code of the level nearest to x, in steps of levels; the lower of two equally near. */
 static unsigned nearest(const int8_t *level, int bits, float x) {
     unsigned low = 0, high = (1u << bits) - 1;
     while (low < high) {
@@ -184,7 +185,7 @@ void fv_latent_write_own(const fv_packed_shape *s, const float *u, void *data) {
     }
 }
 
-/* The code of x at a scale, and what it decodes to. */
+/* The code of x at a scale; *decoded: its number. */
 static unsigned own_code(float x, float scale, float *decoded) {
     float at = scale > 0 ? floorf(x / scale / 2 + 8) : 8;
     unsigned code = at < 0 ? 0 : at > 15 ? 15 : (unsigned)at;
@@ -192,7 +193,7 @@ static unsigned own_code(float x, float scale, float *decoded) {
     return code;
 }
 
-/* Of 8 scales up to that of the largest number. */
+/* The best of 8 scales up to that of the largest number. */
 static float own_scale(const float *o, size_t n) {
     float most = 0, best = 0;
     double least = INFINITY;
@@ -259,7 +260,7 @@ void fv_latent_read(const fv_packed_part *p, int32_t row0, int32_t n, float *m) 
     }
 }
 
-/* Codes of rows idx[0 .. n), and their scales. */
+/* Copies the codes of rows idx[0 .. n) and their scales. */
 static void keep_codes(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst) {
     const fv_packed_shape *s = &dst->shape;
     size_t D = (size_t)s->d_head, line = FV_PACKED_TILE / 2;

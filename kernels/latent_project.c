@@ -1,4 +1,4 @@
-/* A band is a matrix of its own: see latent_project.h. */
+/* Projects rows band by band, each a product of its own: see latent_project.h. */
 #include "kernels/latent_project.h"
 
 static fv_status in_bf16(fv_backend *be, const fv_tensor *x, const uint16_t *rounded, fv_tensor y) {

@@ -1,12 +1,12 @@
 #ifndef FOVEA_KERNELS_LATENT_PROJECT_H
 #define FOVEA_KERNELS_LATENT_PROJECT_H
 
-/* Rows on directions (kernels/latent.h). The thread that owns the backend. */
+/* Projects rows on directions (kernels/latent.h). Runs on the thread that owns the backend. */
 #include "kernels/latent.h"
 #include "kernels/ops.h"
 
-/* y [M, R] = x P, x [M, W] on the device. Each y is one chain, as of matmul_nn; with P in bf16 a canonical
- * product in bf16, as of linear (kernels/ops.h). */
+/* y [M, R] = x P, x [M, W] on the device. Each y is one chain, as in matmul_nn; with P in bf16 a canonical
+ * product in bf16, as in linear (kernels/ops.h). */
 fv_status fv_latent_project(fv_backend *be, const fv_tensor *x, const fv_latent_columns *p,
                             fv_tensor y);
 

@@ -1,8 +1,8 @@
 #ifndef FOVEA_KERNELS_LATENT_READ_H
 #define FOVEA_KERNELS_LATENT_READ_H
 
-/* Coefficients of a latent block (latent.h), on the host: levels, and as f32 level * (deviation / 32);
- * of own directions code - 128; and the numbers of own directions. The same bits on every path. */
+/* Decodes coefficients of a latent block (latent.h) on the host: levels, or level * (deviation / 32) in f32,
+ * and code - 128 for own directions; and the numbers of own directions. All paths give the same bits. */
 #include <string.h>
 
 #include "kernels/convert.h"
@@ -12,9 +12,9 @@ typedef struct latent_view {
     const fv_latent_layer *l;
     const uint16_t *plane;
     size_t planes;   /* of a tile */
-    size_t n_dir, n; /* directions that have bits; with own ones and the exact token's after them */
+    size_t n_dir, n; /* directions that have bits; these, own ones and the exact token's */
     size_t n_own;
-    int32_t exact; /* that token's row, or -1 */
+    int32_t exact; /* the exact token's row, or -1 */
     uint8_t bits[FV_LATENT_MOST];
 } latent_view;
 
@@ -29,12 +29,12 @@ static inline void latent_view_open(latent_view *v, const fv_packed_part *p) {
     v->n = v->n_dir + v->n_own + (size_t)p->shape.n_outlier;
 }
 
-/* Of `bits` bits; 0 bits have none. */
+/* The levels of `bits` bits; 0 bits have no levels. */
 static inline const int8_t *latent_levels(const fv_latent_layer *l, int bits) {
     return bits ? l->level + (1 << bits) - 2 : l->level;
 }
 
-/* A tile's planes of own directions: its last ones. */
+/* A tile's planes of own directions, which are its last. */
 static inline const uint16_t *latent_own_planes(const latent_view *v, size_t tile) {
     return v->plane + (tile + 1) * v->planes - FV_LATENT_BITS * v->n_own;
 }
@@ -54,7 +54,7 @@ static inline bool latent_is_exact(const latent_view *v, size_t j) {
     return v->exact >= 0 && j == (size_t)v->exact;
 }
 
-/* Row j: z [n], its first n coefficients. */
+/* Decodes the first n coefficients of row j to z [n]. */
 static inline void latent_row(const latent_view *v, size_t j, float *z, size_t n) {
     size_t tile = j / FV_PACKED_TILE, lane = j % FV_PACKED_TILE, r = 0;
     const uint16_t *p = v->plane + tile * v->planes;
@@ -71,7 +71,7 @@ static inline void latent_row(const latent_view *v, size_t j, float *z, size_t n
         z[r] = (float)((int)latent_code(p, FV_LATENT_BITS, lane) - 128);
 }
 
-/* The levels of row j: level [n], n <= n_dir. */
+/* Decodes the levels of row j to level [n], n <= n_dir. */
 static inline void latent_row_levels(const latent_view *v, size_t j, int8_t *level, size_t n) {
     const uint16_t *p = v->plane + j / FV_PACKED_TILE * v->planes;
     memset(level, 0, n);
@@ -81,7 +81,7 @@ static inline void latent_row_levels(const latent_view *v, size_t j, int8_t *lev
                 latent_levels(v->l, v->bits[r])[latent_code(p, v->bits[r], j % FV_PACKED_TILE)];
 }
 
-/* Number c of own direction i of a part; the exact token's come after them. */
+/* Element c of own direction i of a part; the exact token counts as the last direction. */
 static inline float latent_own_number(const fv_packed_part *p, size_t i, size_t c) {
     if (i == (size_t)p->shape.n_own)
         return widened((const char *)p->data + fv_latent_own_bytes(&p->shape), p->shape.dtype, c);

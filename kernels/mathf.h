@@ -3,7 +3,7 @@
 
 /* exp, log, erf and tanh, for CPU and GPU code.
  *
- * A library's versions differ from machine to machine and are not vectorized. These are
+ * A library's versions differ from machine to machine and are not vectorized. These functions are
  * a fixed series of correctly rounded operations, an fma only where fmaf is written, so every
  * path computes the same bits; both sides of a condition are evaluated and one is chosen.
  * Coefficients: weighted least squares refined towards minimax, the low orders rounded to f32

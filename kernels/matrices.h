@@ -2,10 +2,10 @@
 #define FOVEA_KERNELS_MATRICES_H
 
 /* MATRICES of F32 for a computation made of operations: in the backend's memory, freed all at once.
- * A backend of the host has them in the arena, and nothing is copied; with a device, they are on
- * the device, and inputs and results of the host are copied.
+ * If the backend reads host memory, they are in the arena and nothing is copied; otherwise they are on
+ * the device, and inputs and results are copied.
  *
- * The thread that owns the backend. */
+ * Call these functions on the thread that owns the backend. */
 #include "common/arena.h"
 #include "kernels/ops.h"
 
@@ -22,14 +22,14 @@ void fv_matrices_fini(fv_matrices *m);
 /* Whether the backend reads the host's memory. */
 bool fv_matrices_on_host(const fv_matrices *m);
 
-/* *out [rows, cols], contiguous, contents undefined. */
+/* Allocates *out [rows, cols], contiguous, contents undefined. */
 fv_status fv_matrix_new(fv_matrices *m, int32_t rows, int32_t cols, fv_tensor *out);
 
-/* Numbers of the host [rows, cols] where the backend reads them: the same memory, or a copy. */
+/* Gives the backend numbers [rows, cols] on the host: the same memory, or a copy. */
 fv_status fv_matrix_send(fv_matrices *m, const float *numbers, int32_t rows, int32_t cols,
                          fv_tensor *out);
 
-/* A contiguous matrix on the host, when all that writes it is done: the same memory, or a copy. */
+/* Gives the host a contiguous matrix, after waiting for pending writes: the same memory, or a copy. */
 fv_status fv_matrix_fetch(fv_matrices *m, const fv_tensor *t, float **numbers);
 
 #endif

@@ -1,5 +1,5 @@
-/* Two layers' rows into directions, norms and what is kept: see merged.h. In double, vector by
- * vector. Runs on the thread that compacts; decoding steps read parts in kernels. */
+/* Merges two layers' rows into directions, norms and exact vectors (merged.h), in double, vector by vector.
+ * Runs on the thread that compacts; decode steps read parts in kernels. */
 #include "kernels/merged.h"
 
 #include <assert.h>
@@ -15,7 +15,7 @@ static double norm_of(const float *x, size_t D) {
     return sqrt(sum);
 }
 
-/* Of two vectors; 0 where one has no direction. */
+/* The angle between two vectors; 0 if one has no direction. */
 static double angle_of(const float *a, const float *b, size_t D) {
     double dot = 0, norms = norm_of(a, D) * norm_of(b, D);
     for (size_t d = 0; d < D; d++) dot += (double)a[d] * (double)b[d];
@@ -42,7 +42,7 @@ int32_t fv_merged_keep(const fv_packed_shape *s, const float *const m[2], double
     return n_kept;
 }
 
-/* e [D] of two vectors and their norms. */
+/* Computes the direction e [D] of two vectors with these norms. */
 static void direction(const float *const m[2], const double norm[2], size_t D, double t, float *e) {
     double angle = angle_of(m[0], m[1], D), sine = sin(angle), x = 1 - t, y = t;
     if (sine > 1e-6) {
@@ -56,7 +56,7 @@ static void direction(const float *const m[2], const double norm[2], size_t D, d
     for (size_t d = 0; d < D; d++) e[d] = (float)(x * (double)m[0][d] + y * (double)m[1][d]);
 }
 
-/* Into the first layer's part. */
+/* Writes a direction to the first layer's part. */
 static void put_direction(const fv_packed_shape *s, const fv_codes_layout *l, char *data, size_t j,
                           size_t g, const float *e) {
     size_t D = (size_t)s->d_head, size = fv_dtype_bytes(s->dtype);
@@ -69,7 +69,7 @@ static void put_direction(const fv_packed_shape *s, const fv_codes_layout *l, ch
     for (size_t d = 0; d < D; d++) narrow_row(e + d, 1, s->dtype, tile + d * FV_PACKED_TILE * size);
 }
 
-/* The two vectors of row j and head g become a direction and two norms. */
+/* Merges the two vectors of row j and head g into a direction and two norms. */
 static fv_status merge(const fv_packed_shape *s, const fv_codes_layout l[2],
                        const float *const vector[2], double t, size_t j, size_t g,
                        void *const data[2]) {
@@ -102,7 +102,7 @@ static void put_kept(const fv_packed_shape *s, const fv_codes_layout *l, char *d
     assert(at == (size_t)s->n_outlier);
 }
 
-/* What is lost of one layer, of all of it. */
+/* Measures the relative error of one layer. */
 static fv_status measure(const fv_packed_part *p, const float *m, double *error) {
     codes_view v = codes_view_of(p);
     size_t D = (size_t)v.s.d_head;

@@ -9,15 +9,15 @@
  *     m1 ~= ||m1|| e,  m2 ~= ||m2|| e
  *     m1, m2 of type `dtype` instead where W > W_max - gamma (W_max - W_min)
  *
- * over all tokens and heads: none are stored exactly with gamma = 0, all but the most alike with
- * gamma = 1.
+ * W_max and W_min over all tokens and heads: none are stored exactly with gamma = 0, all but the most
+ * alike with gamma = 1.
  *
- * A vector of zeros has no direction: e is the other's then, W counts as 0, and both are restored.
- * Opposite ones (W = pi) have no arc: the straight line between them leads through 0.
+ * A vector of zeros has no direction: then e is that of the other vector, W counts as 0, and both are
+ * restored. Opposite vectors (W = pi) have no arc: the straight line between them leads through 0.
  *
  * Directions are stored with the first layer, in the KV type, in the layout of codes (codes.h:
- * `code` has elements); norms with each layer, F32, [Hkv, tiles * 16], and so are exact vectors, as
- * outliers whose `channel` is their head. Direction and norm in their place are 0. Keys are merged
+ * `code` has elements). Each layer has its norms, F32, [Hkv, tiles * 16], and its exact vectors, as
+ * outliers whose `channel` is their head; direction and norm in their place are 0. Keys are merged
  * rotated by their distance to their token's anchor (packed_part.h); MiniCache merges them before
  * rotation.
  *
@@ -27,8 +27,8 @@
  * Pure functions; any thread. */
 #include "kernels/packed_part.h"
 
-/* kept[n * Hkv]: 1 where the vectors of row j and head g, at j * Hkv + g, stay as they are.
- * m [2][n, Hkv * D] of the two layers. Returns how many do. */
+/* Sets kept[j * Hkv + g] to 1 where the vectors of row j and head g are stored exactly; returns how many.
+ * m [2][n, Hkv * D]: the two layers. */
 int32_t fv_merged_keep(const fv_packed_shape *s, const float *const m[2], double gamma,
                        uint8_t *kept);
 

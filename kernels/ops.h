@@ -3,20 +3,20 @@
 
 /* The mathematics of the forward pass, behind one const table per backend.
  *
- * Model code calls operations through this table and includes nothing of a device. The
- * CPU table is complete and is the specification: its plain C version defines the bits,
- * its AVX2, AVX-512 and AMX versions give the same bits, and other backends are compared to it.
+ * Model code calls operations through this table and includes no device header. The CPU table is
+ * complete and is the specification: its plain C version defines the bits, its AVX2, AVX-512 and AMX
+ * versions give the same bits, and other backends are compared with it.
  *
  * THE CANONICAL DOT PRODUCT. Every sum over a contracted dimension of length K is
  *     acc[i] = 0, i < 16;   for k = 0, 16, 32, ...: acc[i] = fma(x[k+i], w[k+i], acc[i])
  *     for s = 8, 4, 2, 1:   acc[i] += acc[i + s], i < s;      the result is acc[0]
- * with x and w widened to f32 and padded with zeros to a multiple of 16. It does not
+ * with x and w widened to f32 and padded with zeros to a multiple of 16. The result does not
  * depend on how many rows are computed together, on chunks, on other sequences of a batch or on
  * threads: the same row gives the same bits alone and among others. Sums of one vector
  * (norms, softmax denominators) are the dot product with ones, formed in the same lanes
  * and the same tree with acc[i] = acc[i] + x[k+i].
  *
- * THE CANONICAL DOT PRODUCT IN BF16, of a backend that computes in FV_COMPUTE_BF16, has the order
+ * THE CANONICAL DOT PRODUCT IN BF16 of a backend that computes in FV_COMPUTE_BF16 has the order
  * of the instruction TDPBF16PS. x and w are rounded to bf16, to nearest even, and padded with zeros
  * to a multiple of 32; acc is f32:
  *     acc = 0;   for k = 0, 32, 64, ...:
@@ -26,30 +26,31 @@
  *         acc = acc + (even + odd)
  * Each operation rounds to nearest even. Subnormal operands, acc among them, count as zeros of
  * their sign, and a result becomes a zero of its sign where it is below 2^-126 after it was rounded
- * to 24 bits with an unbounded exponent (x86: DAZ and FTZ). A NaN is like any other. acc may be
- * stored and loaded between two steps. It depends on rows, chunks, neighbours and threads as
- * little as the other.
+ * to 24 bits with an unbounded exponent (x86: DAZ and FTZ). All NaNs count as equal. acc may be
+ * stored and loaded between two steps. This result, too, does not depend on rows, chunks, neighbours
+ * and threads.
  *
- * THE DOT PRODUCT IN INT8, of weights of type FV_INT8 without groups, whatever the backend computes in. Each row of x
- * is quantized by itself:
+ * THE DOT PRODUCT IN INT8 is used for weights of type FV_INT8 without groups, whatever the backend computes in. Each row
+ * of x is quantized by itself:
  *     a = max |x[k]|;   scale_x = a / 127;   q[k] = rint(x[k] * (127 / a)), to nearest even
  * in f32, one rounding per operation; q = 0 and scale_x = 0 where a < 2^-100, and scale_x = NaN with
  * q = 0 where a is not finite. With K at most FV_INT8_MAX_K the sum of q[k] w[k] is exact in 32 bits,
  * so its order does not matter. The result is
  *     ((f32) sum * scale_x) * scale_w        scale_w of the row of w
  *
- * THE DOT PRODUCT IN INT8 WITH SCALES ALONG K, of weights of type FV_INT8 in groups of 32 or 16 without `min` (GGUF's Q8_0,
- * Q5_0 and Q6_K, the output head with --weights), and of type FV_INT4 with `integers` (--weights int4 and int4-128, GGUF's Q4_0), whatever the backend computes
- * in. Each 32 numbers of a row of x are quantized as a row is above, and padded with zeros; sums are exact, and the result is f32:
+ * THE DOT PRODUCT IN INT8 WITH SCALES ALONG K is used, whatever the backend computes in, for weights of type FV_INT8 in
+ * groups of 32 or 16 without `min` (GGUF's Q8_0, Q5_0 and Q6_K, the output head with --weights), and of type FV_INT4 with
+ * `integers` (--weights int4 and int4-128, GGUF's Q4_0). Each 32 numbers of a row of x are quantized like a row above, and
+ * padded with zeros; sums are exact, and the result is f32:
  *     acc = 0;   for g = 0, 1, ...: acc = fma(scale_w[g'] * scale_x[g"], (f32) sum_g, acc)
- * sum_g of q[k] w[k] over 32 columns, or 16 where w has groups of 16, which lie in group g' of w, where w of 4 bits is the
- * integer - 8, and in group g" of x; one rounding each for the product of scales and the fma.
+ * with sum_g the sum of q[k] w[k] over 32 columns, or 16 if w has groups of 16, in group g' of w and group g" of x; w of
+ * 4 bits is the integer - 8. The product of scales and the fma round once each.
  *
- * Other weights in groups of integers are decoded to bf16 (kernels/tensor.h), and then the product in bf16
- * is the canonical one, whatever the backend computes in.
+ * Other weights in groups of integers are decoded to bf16 (kernels/tensor.h), and the product is the canonical one
+ * in bf16, whatever the backend computes in.
  *
  * ATTENTION is summed over fixed blocks of FV_KV_BLOCK rows, counted from the start of each
- * segment, in the order of the segments (fv_attn_args says how).
+ * segment, in the order of the segments (fv_attn_args).
  *
  * Rules for every operation: arguments in one struct; matrices are fv_tensor; activations are
  * of the backend's `act` type (the CPU's is F32), residual streams and inputs may be F32;
@@ -73,7 +74,7 @@ extern "C" {
 
 typedef struct fv_backend fv_backend;
 
-/* What dot products are computed in: which of the two is canonical. */
+/* The type of canonical dot products. */
 typedef enum fv_compute { FV_COMPUTE_F32 = 0, FV_COMPUTE_BF16, FV_N_COMPUTE } fv_compute;
 
 /* "f32", "bf16": as in options and reports. */
@@ -87,7 +88,7 @@ enum { FV_LINEAR_MAX_PARTS = 3, FV_INT8_MAX_K = 65536 };
 
 /* y = x w^T + bias          [M, N] = [M, K] x [N, K]^T
  * accumulate:  y = (x w^T + bias) + y     (the residual sum)
- * In bf16 bias and y are f32 all the same, with subnormal numbers. */
+ * In bf16, too, bias and y are f32, with subnormal numbers. */
 typedef struct fv_linear_part {
     fv_tensor w;    /* [N, K], contiguous, any dtype; parts of one call may have several */
     fv_tensor bias; /* [1, N] or absent */
@@ -95,11 +96,11 @@ typedef struct fv_linear_part {
     bool accumulate;
 } fv_linear_part;
 
-/* Several layers that read the same x (q, k and v; gate and up) in one pass. Each part's
- * rows depend on that part and that row of x only. */
+/* Several layers that read the same x (q, k and v; gate and up) in one pass. Each row of a part's y
+ * depends on that part and that row of x only. */
 typedef struct fv_linear_args {
     fv_tensor x; /* [M, K] */
-    bool in_f32; /* whatever the backend computes in; all parts have weights in F32: factors */
+    bool in_f32; /* computes in f32 even on a bf16 backend, for factors; all weights are F32 */
     int32_t n_part;
     fv_linear_part part[FV_LINEAR_MAX_PARTS];
 } fv_linear_args;
@@ -114,7 +115,7 @@ typedef struct fv_matmul_nn_args {
     fv_tensor y; /* [M, N] */
 } fv_matmul_nn_args;
 
-/* g = x x^T in double, of rows that are nearly dependent           [M, M] = [M, K] x [M, K]^T
+/* g = x x^T in double, for rows that are nearly dependent          [M, M] = [M, K] x [M, K]^T
  * Products of two f32 are exact in double, and each sum has 8 lanes:
  *     acc[i] = 0, i < 8;   for k = 0, 8, ...: acc[i] = acc[i] + x[m,k+i] x[n,k+i]
  *     for s = 4, 2, 1:     acc[i] += acc[i + s], i < s;      the result is acc[0]
@@ -128,7 +129,7 @@ typedef struct fv_syrk_args {
 
 /* LayerNorm:  y = (x - mean) / sqrt(mean((x - mean)^2) + eps) * w + b
  * RMSNorm (bias absent and rms set):  y = w * (x / sqrt(mean(x^2) + eps))
- * Sums are canonical: the mean's of x with ones, the squares' of (x - mean) or x with itself.
+ * Sums are canonical: of x with ones for the mean, of (x - mean) or x with itself for the squares.
  * Then one rounding per operation as written: subtract, divide, multiply, add.
  * x [M, K]; w, b [1, K]; y [M, K], may be x. */
 typedef struct fv_norm_args {
@@ -149,7 +150,7 @@ typedef enum fv_activation {
 
 /* y = act(x), or y = act(x) * gate when gate is present (SwiGLU: x = gate_proj's output,
  * gate = up_proj's). accumulate: y = act(x) * gate + y, rounded twice (LayerScale, arXiv 2103.17239:
- * act is none and gate one row, with ld 0, of factors).
+ * act is none, and gate is one row of factors, with ld 0).
  * x, gate, y [M, K]; y may be x. */
 typedef struct fv_activate_args {
     fv_activation act;
@@ -162,7 +163,7 @@ typedef struct fv_activate_args {
  *     x[i] = a cos[r,i] - b sin[r,i];   x[i + D/2] = b cos[r,i] + a sin[r,i]
  * each side one multiplication, then one fused multiply-add:
  *     fma(a, cos, -(b sin)) and fma(b, cos, a sin).
- * x [M, n_head * D]; cos, sin [M, D/2], host-made, F32. */
+ * x [M, n_head * D]; cos, sin [M, D/2] F32, computed on the host. */
 typedef struct fv_rope_args {
     fv_tensor x, cos, sin;
     int32_t n_head;
@@ -192,10 +193,10 @@ typedef struct fv_block_table {
     int32_t len;
 } fv_block_table;
 
-/* Appends rows to runs. Row r of sequence s goes, for every KV head g, to row
- * runs[g * n_seg + seg[r]].len + slot[r] of that run; the caller has provided the blocks and
+/* Appends rows to block tables. Row r of sequence s goes, for every KV head g, to row
+ * tables[g * n_seg + seg[r]].len + slot[r] of that table; the caller has provided the blocks and
  * adds to `len` afterwards. k, v [M, Hkv * D] activations, or one of them absent: that half of the
- * rows stays as it is. Narrowed to kv_dtype with round-to-nearest-even. */
+ * rows stays unchanged. Rows are narrowed to kv_dtype, to nearest even. */
 typedef struct fv_kv_write_seq {
     int32_t row0, n_rows; /* rows of k and v that belong to this sequence */
     int32_t n_seg;
@@ -220,22 +221,22 @@ typedef enum fv_attn_share {
     FV_SHARE_WITHOUT_FIRST /* p_j = 0 for the first n_first rows of segment 0 */
 } fv_attn_share;
 
-/* One sequence's part of an attention call. Query row i sees, of segment s and KV head g, the first
- * runs[g * n_seg + s].len - masked_tail[s * n_rows + i] rows: `masked_tail` counts the rows at the
- * segment's end that come after the query (causality). Lengths may differ per head. With a sliding
- * window it sees only those of them whose position is at least window_from[i]. */
+/* One sequence's part of an attention call. Query row i sees the first
+ * tables[g * n_seg + s].len - masked_tail[s * n_rows + i] rows of segment s and KV head g: `masked_tail`
+ * counts the rows at the segment's end that come after the query (causality). Lengths may differ per
+ * head. With a sliding window it sees only rows whose position is at least window_from[i]. */
 typedef struct fv_attn_seq {
     int32_t row0, n_rows;         /* rows of q and o */
     int32_t n_seg;                /* 1..FV_ATTN_MAX_SEG */
     const fv_block_table *tables; /* [Hkv, n_seg] */
-    const int32_t *masked_tail;   /* [n_seg, n_rows] on the host; NULL: nothing is masked_tail */
+    const int32_t *masked_tail;   /* [n_seg, n_rows] on the host; NULL: nothing is masked */
     const int32_t *window_from;   /* [n_rows] on the host; NULL: no window */
     const int32_t *const
-        *position; /* [Hkv, n_seg] of the tables' rows, on the host; with a window */
+        *position; /* [Hkv, n_seg] of the tables' rows, on the host; only with a window */
     const uint8_t
         *share;      /* [n_rows] fv_attn_share on the host; NULL: kept in all; only with n = 0 */
-    int32_t n_first; /* of FV_SHARE_WITHOUT_FIRST */
-    float n;         /* of n-softmax, 0 or more */
+    int32_t n_first; /* for FV_SHARE_WITHOUT_FIRST */
+    float n;         /* n of n-softmax, 0 or more */
 } fv_attn_seq;
 
 /* o = softmax(scale * q K^T) V over all segments, per query head h with KV head
@@ -250,66 +251,64 @@ typedef struct fv_attn_seq {
  *     o[d] = o[d] * c, then for j in order: o[d] = fma(p_j, v_j[d], o[d])
  * and at the end o[d] = o[d] / l, lse = m + log(l).
  *
- * Rows ahead of a window have p_j = 0 and are else as the others: their values are finite. A block
- * of which a row sees nothing does not count for it.
+ * Rows ahead of a window have p_j = 0 and are otherwise treated like the others; their values must be
+ * finite. A block in which a query row sees nothing is skipped for that row.
  *
  * n-softmax: p_j = exp(s_j) / (n + sum_j exp(s_j)), that is, one additional key of score ln n and
- * value 0. It comes first: m = ln n, l = 1, o = 0; lse includes it. Where one softmax is
- * computed in parts and merged, exactly one of the parts has it.
+ * value 0. That key comes first: m = ln n, l = 1, o = 0; lse includes it. If a softmax is computed in
+ * parts and merged, exactly one of the parts has it.
  *
- * A changed share: after segment 0, where a row has attended to any of it, o[d] = 0 (dropped)
+ * A changed share: after segment 0, if a row has attended to any of it, o[d] = 0 (dropped)
  * or o[d] = l * v_0[d] (moved to the first token), and m, l and lse stay.
  *
- * Of a backend that computes in bf16, both products are canonical in bf16, and p is rounded to bf16
+ * On a backend that computes in bf16, both products are canonical in bf16, and p is rounded to bf16
  * before it is summed and used:
  *     p_j = bf16(exp(s_j - m'))
- *     o[d] = (o[d] + 0) * c, then on from o[d] as acc, the two steps of sum_j p_j v_j[d] over the
+ *     o[d] = (o[d] + 0) * c, then with o[d] as acc the two steps of sum_j p_j v_j[d] over the
  *            FV_KV_BLOCK rows of the block, with p_j = v_j[d] = 0 for rows that are not visible
- * and at the end o[d] = (o[d] + 0) / l: the sign of a zero is not kept, so that a row may be
- * multiplied by p_j = 0 and a finite v_j. l * v_0[d] is flushed. score_sums has the same scores; what
- * else attention does is in f32. */
+ * and at the end o[d] = (o[d] + 0) / l: the sign of a zero is not kept, so that multiplying by p_j = 0
+ * and a finite v_j changes nothing. l * v_0[d] is flushed. score_sums has the same scores; all else is
+ * in f32. */
 typedef struct fv_attn_args {
     fv_tensor q, o, lse; /* q, o [M, H * D]; lse [M, H] F32 or absent */
     fv_dtype kv_dtype;
     int32_t n_head, n_kv, d_head, n_seq;
     float scale; /* 1 / sqrt(D) unless the checkpoint says otherwise */
-    /* Sequences of the layer may have a window. A backend chooses its kernels by this and not by the
+    /* Whether sequences of the layer may have a window. A backend chooses its kernels by this, not by the
      * sequences of a call, so that the bits of a row do not depend on the others. */
     bool slides;
     const fv_attn_seq *seqs; /* [n_seq] */
 } fv_attn_args;
 
-/* Attention scores of the last rows of a sequence for each key, summed over rows, by kind of
- * row. */
+/* Sums, per key, the attention probabilities of the last rows of a sequence, by kind of row. */
 typedef struct fv_score_sum {
-    int32_t seq;         /* number of the sequence among attn->seqs */
-    int32_t n_row;       /* its last rows, as many as are summed */
-    float n;             /* of n-softmax, for these sums alone */
+    int32_t seq;         /* index of the sequence in attn->seqs */
+    int32_t n_row;       /* how many of its last rows are summed */
+    float n;             /* n of n-softmax, for these sums alone */
     int32_t n_kind;      /* at least 1 */
     const uint8_t *kind; /* [n_row] below n_kind, on the host; NULL: all are 0 */
-    bool low;            /* counts instead, of rows whose score is below an even share */
+    bool low;            /* instead counts rows whose probability is below an even share */
     int32_t ld;          /* columns of sum */
     int32_t column[FV_ATTN_MAX_SEG]; /* key j of segment s is at column[s] + j */
-    /* [n_row, ld] what a row's probability counts for, column by column; NULL: 1 */
+    /* [n_row, ld] weight of a row's probability, column by column; NULL: 1 */
     const float *weight;
     bool
-        head_max; /* the largest of all heads is added, where heads hold the same keys; no weight */
-    float *sum;   /* [H, n_kind, ld] F32, of peaks [n_kind, ld]; in and out */
+        head_max; /* adds the largest of all heads; they hold the same keys, and there is no weight */
+    float *sum;   /* [H, n_kind, ld] F32, with head_max [n_kind, ld]; in and out */
 } fv_score_sum;
 
-/* The second pass over q K^T, with the lse that attention has left (without shares: what was
- * computed before any of them was dropped).
+/* A second pass over q K^T, with the lse that attention has computed (before changed shares).
  *     lse' = ln(e^lse + n) = a + log(exp(lse - a) + exp(ln n - a)),  a = max(lse, ln n);
  *            lse where n = 0
  *     sum[h, kind[r], j] += exp(s_rj - lse'_r)      row after row in order, one addition each;
- *                          (weight[r, j] * that; of peaks max_h of it)
+ *                          (weight[r, j] * that; with head_max its maximum over h)
  *                                                   keys that a row does not see get nothing
  * or, with `low`,
  *     sum[h, kind[r], j] += 1 where exp(s_rj - lse'_r) < 1 / n_r,  n_r the keys that row r sees
- * The rows of two calls in order sum to the bits of one call of all of them. One row alone, into
+ * Two calls with successive rows give the bits of one call with all of them. A single row, added to
  * zeros, gives that row's probabilities. */
 typedef struct fv_score_sums_args {
-    const fv_attn_args *attn; /* as it was given to attention, lse present; o is not read */
+    const fv_attn_args *attn; /* the arguments of the attention call, with lse; o is not read */
     int32_t n_sum;
     const fv_score_sum *sums; /* [n_sum] no two write to the same memory */
 } fv_score_sums_args;
@@ -327,7 +326,7 @@ typedef struct fv_packed_seq {
     int32_t score_rows, score_ld;
 } fv_packed_seq;
 
-/* Attention on packed rows in rank space (packed.h): what was factored is never rebuilt. With
+/* Attention on packed rows in rank space (packed.h): keys and values are never rebuilt from factors. With
  * u_j, w_j the rows of the keys' and values' U, 0 beyond the rank at which row j is read, per
  * query row and head h with KV head g:
  *
@@ -337,19 +336,19 @@ typedef struct fv_packed_seq {
  *     s_j = scale * (s_j = fma(t_a[r], u_j[r], s_j))    one chain over r = 0 .. R - 1 from 0, a
  *         being the block of row j
  *     m, l, p_j, c as in attention, over blocks of FV_KV_BLOCK rows counted from row 0; rows that
- *         are not valid have p = 0, and a block in which none is does not count
+ *         are not valid have p = 0, and a block without valid rows is skipped
  *     z[r] = z[r] * c, then for valid j in order, r < the rank of j: z[r] = fma(p_j, w_j[r], z[r])
  * and at the end, one chain over r = 0, 1, ... from 0, then a division:
  *     o[d] = (o[d] = fma(z[r], B_v[r, g, d], o[d])) / l;   lse = m + log(l)
  *
  * Where values are rows (packed.h), z is o itself: o[d] = o[d] * c, then o[d] = fma(p_j, v_j[d],
- * o[d]), as attention sums them, and at the end the division.
+ * o[d]), as in attention, and at the end the division.
  *
- * Of a backend that computes in bf16, decoded numbers, q_a, t_a, z and p_j are rounded where they are
+ * On a backend that computes in bf16, decoded numbers, q_a, t_a, z and p_j are rounded before they are
  * multiplied: t_a, s_j and o[d] * l are canonical dot products in bf16, over d, r and r,
- * p_j = bf16(exp(s_j - m')), and z[r] goes on from z[r] * c as acc, by the steps of p_j w_j[r] over
- * those of the block's valid rows whose rank is above r, one after the other, with zeros up to a
- * whole step. A subnormal z[r] stays where there is no step.
+ * p_j = bf16(exp(s_j - m')), and z[r] is a product continued from z[r] * c as acc, whose steps take
+ * p_j w_j[r] over the block's valid rows whose rank is above r, in order, with zeros up to a whole
+ * step. Without a step a subnormal z[r] stays.
  *
  * A query that sees nothing gets o = 0, lse = -inf. The cost of factors does not grow with Hkv * D:
  * all heads read the same u_j and w_j. */
@@ -360,9 +359,9 @@ typedef struct fv_attn_packed_args {
     const fv_packed_seq *seqs; /* [n_seq] */
 } fv_attn_packed_args;
 
-/* Attention on quantized tokens (codes.h), decoded on the fly: attn_quantized, with the same
- * arguments, except that no scores are written. With k_j, v_j the D decoded numbers of token j and
- * KV head g, outliers included:
+/* attn_quantized: attention on quantized tokens (codes.h), decoded on the fly, with the same arguments,
+ * except that no scores are written. With k_j, v_j the D decoded numbers of token j and KV head g,
+ * outliers included:
  *
  *     k_j[i]       = fma(k_j[i], cos_j, -(k_j[i + D/2] sin_j))      Rot(a) k_j, a the anchor,
  *     k_j[i + D/2] = fma(k_j[i + D/2], cos_j, k_j[i] sin_j)         i < D/2 (k_j itself without
@@ -373,54 +372,54 @@ typedef struct fv_attn_packed_args {
  * and at the end o[d] = o[d] / l, lse = m + log(l). Keys are rotated, not queries: one
  * rotation serves all query rows and heads that read the token.
  *
- * In bf16 s_j is a canonical dot product in bf16, and o[d] goes on as z[r] does in attn_lowrank.
+ * In bf16 s_j is a canonical dot product in bf16, and o[d] is continued like z[r] in attn_lowrank.
  *
  * attn_merged is the same on directions shared by two layers (merged.h): k_j and v_j are norm_j
  * times the direction's D numbers, or the exact vector.
  *
  * attn_latent is the same on coefficients (latent.h), and scores are written. Row j is read with n_j
  * numbers: its levels L_j of directions that have bits, then coefficients u_j of own directions and
- * that of the exact token, n of them; or of group 1 the first R2, the keys' and the values' own:
+ * that of the exact token, n in all; of group 1 only the first R2, the keys' R2 or the values':
  *
- *     k_j[d] = fma(scale[g, d], sum of L_j[r] K[g, d, r], mean[g, d])    r < n_j, in whole numbers;
- *         0 of the exact token
+ *     k_j[d] = fma(scale[g, d], sum of L_j[r] K[g, d, r], mean[g, d])    r < n_j, in integers;
+ *         0 for the exact token
  *         where keys are codes (`coded`): fma(sigma[g, d], fma(s_j, code_j[d], -7.5 s_j), mean[g, d])
  *     k_j[d] = fma(u_j[i], O_k[i, g, d], k_j[d])                         i in order, below n_j
  *     s_j, m, l, p_j, c as above, of the rotated k_j
  *     y[r] = y[r] * c, then for valid j in order, r < 1 + n_j: y[r] = fma(p_j, z_j[r], y[r]),
- *         z_j[0] = 1 (0 of the exact token), then L_j[r] * (deviation[r] / 32), then u_j
+ *         z_j[0] = 1 (0 for the exact token), then L_j[r] * (deviation[r] / 32), then u_j
  *     o[d] = (o[d] = fma(y[r], B_v[g, r, d], o[d])) / l     one chain over r = 0 .. n from 0, B_v
  *         the mean, the values' directions and the own ones
  *
- * so keys are rebuilt for all that reads them, and values once for each query row and head. A part
- * that borrows may have fewer rows than the one that it borrows from, and has its first ones. In
- * bf16 y[r] goes on as z[r] does in attn_lowrank; what directions are multiplied by stays as it is. */
+ * so a key is rebuilt once for all queries that read it, and values once per query row and head. A part
+ * that borrows may have fewer rows than its base: the first ones. In bf16 y[r] is continued like z[r] in
+ * attn_lowrank; the product with the directions stays in f32. */
 
-/* Codes of latent keys (latent.h), of all rows, from their levels of directions that have bits, which
- * are 0 for the exact token. Per KV head g and row:
- *     w[d] = (scale[g, d] / sigma[g, d]) sum of L[r] K[g, d, r]     the quotient 0 where sigma is
+/* latent_codes: makes the codes of latent keys (latent.h), for all rows, from the levels of directions
+ * that have bits, which are 0 for the exact token. Per KV head g and row:
+ *     w[d] = (scale[g, d] / sigma[g, d]) sum of L[r] K[g, d, r]     the quotient is 0 if sigma is 0
  *     s = max |w[d]| / 7.5, in f16
- *     code[d] = w[d] / s + 8, down to a whole number, of 0 .. 15; 0 where s is
+ *     code[d] = floor(w[d] / s + 8), clamped to 0 .. 15; 0 if s is 0
  * in f32: code_of (scales.h) with lo = -7.5 s. */
 typedef struct fv_latent_codes_args {
-    const fv_packed_part *k; /* coded; of its data the codes are written */
+    const fv_packed_part *k; /* coded; only the codes in its data are written */
 } fv_latent_codes_args;
 
-/* Attention over the union of two sets of keys from that over each, in place of the first's:
+/* Merges attention over two disjoint sets of keys into attention over both, in place of the first:
  *     m = max(lse, lse2);  w = exp(lse - m), w2 = exp(lse2 - m);  l = w + w2
  *     o[d] = fma(w2, o2[d], w o[d]) / l;   lse = m + log(l)
- * per row and head. Where one set is empty (lse = -inf) the other's bits are kept. The additional
- * key of n-softmax belongs to one of the sets only: to attention's, because compressed tokens have
- * none. o, o2 [M, H * D]; lse, lse2 [M, H]. */
+ * per row and head. If one set is empty (lse = -inf), the other's bits are kept. The additional key of
+ * n-softmax belongs to one set only: the uncompressed one, because attention on packed rows has no n.
+ * o, o2 [M, H * D]; lse, lse2 [M, H]. */
 typedef struct fv_merge_args {
     fv_tensor o, lse, o2, lse2;
     int32_t n_head;
 } fv_merge_args;
 
-/* What packed rows mean to the answer, followed as it grows (AttentionPack, its equation 4):
+/* Updates the importance of packed rows as the answer grows (AttentionPack, equation 4):
  *     I_j = fma(keep, I_j, (1 - keep) mean_j),   mean_j = (sum of exp(s_ij - lse_i)) / (H n_rows)
- * the sum over heads, in each over query rows, in order. keep = alpha^n_rows; 0: I is not read.
- * score as attn_lowrank leaves it; lse [n_rows, H] of the same rows over all keys, after merge;
+ * with the sum over heads, and for each over query rows, in order. keep = alpha^n_rows; 0: I is not read.
+ * score as written by attn_lowrank; lse [n_rows, H] of the same rows over all keys, after merge;
  * importance [1, n]. */
 typedef struct fv_importance_args {
     const float *score; /* [H, n_rows, score_ld] */
@@ -431,21 +430,21 @@ typedef struct fv_importance_args {
 
 /* ---- factors --------------------------------------------------------------------------- */
 
-/* One of many matrices whose factors are found together, by the rule of kernels/factor_rule.h:
+/* A matrix to factor, together with others, by the rule of kernels/factor_rule.h:
  *     M / unit ~= U B      M [T, W], U [T, R], B [R, W]       R = min(rank, T, W)
- * with the rows of B orthonormal and the strongest first, or 0 where M has no more directions. All
- * at addresses on the backend's device, F32 and contiguous; M may come back divided by unit. */
+ * with the rows of B orthonormal and the strongest first, or 0 if M has no more directions. All are
+ * on the backend's device, F32 and contiguous; M may come back divided by unit. */
 typedef struct fv_factor_task {
     fv_tensor m, u, basis;
     int32_t rank; /* at least 1 */
-    bool sketch;  /* which way (kernels/factor.h) */
+    bool sketch;  /* sketch instead of gram (kernels/factor.h) */
     uint64_t seed;
     /* results, on the host */
-    int32_t bad_row; /* the first that is not finite; -1: all are */
+    int32_t bad_row; /* the first row that is not finite; -1: all are */
     float top;       /* the largest absolute value */
-    float unit;      /* a power of two; 1, where no square is too large or small for it */
+    float unit;      /* a power of two; 1 if f32 holds all squares */
     double norm2;    /* ||M / unit||^2 */
-    int32_t steps; /* 0: there are no factors, of numbers that are not finite, all 0 or too large */
+    int32_t steps;   /* 0: no factors, because M is not finite, all 0 or too large */
 } fv_factor_task;
 
 /* ---- the table ------------------------------------------------------------------------- */
@@ -455,15 +454,15 @@ typedef struct fv_backend_options {
     int32_t device;    /* device number of a GPU backend */
     const char *isa;   /* CPU: "auto", "plain", "avx2", "avx512", "amx"; CUDA: "auto", "exact" (the
                         * CPU's bits, without tensor cores and cuBLAS); NULL = auto */
-    const char *trace; /* CUDA: file that gets the GPU's time by kernel at close; NULL: none */
+    const char *trace; /* CUDA: file for the GPU's time by kernel, written at close; NULL: none */
 } fv_backend_options;
 
-/* Item i of many that do not depend on each other. Its operations go to `be`, which is the backend
- * or a part of it; two items that run at the same time have different slots. */
+/* Computes item i of many that do not depend on each other. Its operations go to `be`, which is the
+ * backend or a part of it; two items that run at the same time have different slots. */
 enum { FV_EACH_SLOTS = 256 };
 typedef void fv_each_fn(void *arg, fv_backend *be, int32_t slot, int32_t i);
 
-/* Arguments that are not above have a header of their own: kernels/<operation>.h. */
+/* Arguments that are not defined above are in kernels/<operation>.h. */
 #define FV_OP(name, args) typedef struct args args;
 #include "kernels/ops.def"
 
@@ -476,32 +475,33 @@ typedef struct fv_backend_ops {
      * CPU borrows it (*out = *host, owned stays empty); a GPU uploads into *owned, which the
      * caller frees. */
     fv_status (*weight)(fv_backend *be, const fv_tensor *host, fv_tensor *out, fv_buf *owned);
-    fv_status (*sync)(fv_backend *be); /* all that was issued is done */
-    /* What is issued between the two is a step: a few rows through the whole network, as it is
-     * done again and again (fv_backend_step_begin). NULL: the backend makes nothing of it. */
+    fv_status (*sync)(fv_backend *be); /* waits for all that was issued */
+    /* Begin and end a step, which takes a few rows through the whole network and is repeated many times
+     * (fv_backend_step_begin). NULL: steps mean nothing to the backend. */
     fv_status (*step_begin)(fv_backend *be, int32_t rows);
     fv_status (*step_end)(fv_backend *be);
     /* operations; FV_EUNSUPPORTED where the backend lacks one */
 #define FV_OP(name, args) fv_status (*name)(fv_backend * be, const args *a);
 #include "kernels/ops.def"
-    /* Factors of n matrices beside each other; results are there on return. FV_EUNSUPPORTED where
-     * sums have one order. */
+    /* Factors n matrices together; results are complete on return. FV_EUNSUPPORTED if sums must have the
+     * canonical order. */
     fv_status (*factorise)(fv_backend *be, fv_factor_task *tasks, int32_t n);
-    /* Calls fn for each i < n, several at the same time where that is quicker than the operations
-     * of one on all threads: see fv_backend_each. NULL: one after the other. */
+    /* Calls fn for each i < n, several at the same time if that is faster than one after the other on all
+     * threads: see fv_backend_each. NULL: one after the other. */
     fv_status (*each)(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg);
     /* Why nothing will run on the device again in this process; NULL: it is usable. Any thread.
-     * NULL entry: a backend that cannot be lost. */
+     * NULL entry: the backend cannot be lost. */
     const char *(*lost)(const fv_backend *be);
-    /* How its memory goes to the device of another process; NULL: through the host. */
+    /* Transfers to the device of another process; NULL: only through the host. */
     const fv_peer_ops *pairs;
 } fv_backend_ops;
 
 struct fv_backend {
     const fv_backend_ops *ops;
-    fv_device *device; /* where its memory is; borrowed */
+    fv_device *device; /* of its memory; borrowed */
     const char *isa;   /* "plain", "avx2", "avx512" or "amx" on the CPU, "cuda" */
-    /* Of linear, attention on raw and packed rows, and score_sums. Who opened the backend sets it before the first operation. */
+    /* The type of dot products in linear, attention on raw and packed rows, and score_sums. Set it after opening the
+     * backend, before the first operation. */
     fv_compute compute;
     void *impl; /* private to the backend */
 };
@@ -509,20 +509,21 @@ struct fv_backend {
 /* Backends are opened by name: kernels/backends/open.h. */
 void fv_backend_close(fv_backend *be);
 
-/* A step of `rows` rows begins, or ends: in between the backend may defer what is issued, and
- * replay what it has issued before. No result depends on it. A step that has begun must be ended,
- * also when an operation has failed. */
+/* Begins or ends a step of `rows` rows: in between the backend may defer operations, and replay those of
+ * an equal earlier step. No result depends on steps. A step that has begun must be ended, even if an
+ * operation has failed. */
 fv_status fv_backend_step_begin(fv_backend *be, int32_t rows);
 fv_status fv_backend_step_end(fv_backend *be);
 
-/* Calls fn for each i in [0, n), in any order and on any threads, slot < FV_EACH_SLOTS; returns
- * when all have returned, and what they issued is done. What was issued before need not be, so what
- * items read is synced. An item gives the same bits anywhere, and may not call this. Items keep
- * their own failures; FV_EDEVICE: what they issued has failed on the device. The owner's thread. */
+/* Calls fn for each i in [0, n), in any order and on any threads, slot < FV_EACH_SLOTS; returns after all
+ * calls and the operations they issued are complete. Does not wait for earlier operations, so the caller
+ * syncs the items' inputs first. An item gives the same bits on any thread, and must not call this. Items
+ * record their own failures; FV_EDEVICE: an issued operation failed on the device. Call it on the
+ * owner's thread. */
 fv_status fv_backend_each(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg);
 
-/* Why the backend's device is lost: every further call fails, and only a new process helps. NULL:
- * it is not. Any thread. */
+/* Why the backend's device is lost, so that every further call fails and only a new process helps; NULL:
+ * it is usable. Any thread. */
 const char *fv_backend_lost(const fv_backend *be);
 
 #ifdef __cplusplus

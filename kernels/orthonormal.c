@@ -1,5 +1,5 @@
-/* CholeskyQR2 over rows. The p x p work is done in double on the calling thread, the products with
- * p x N matrices by the backend. */
+/* CholeskyQR2 over rows. The calling thread does the p x p work, in double, and the backend the products
+ * with p x N matrices. */
 #include "kernels/orthonormal.h"
 
 #include <assert.h>
@@ -9,12 +9,11 @@
 #include "kernels/doubles.h"
 #include "kernels/factor_rule.h"
 
-/* Less than this share of a row's square is nothing new, in the first pass and the second. */
+/* A row is dropped if less than this share of its square is new, in the first pass and the second. */
 static const double NEW_SHARE[2] = {FV_FACTOR_NEW_SHARE_FIRST, FV_FACTOR_NEW_SHARE_SECOND};
 
-/* What a pass leaves is orthonormal up to the rounding of its product, 6e-8 of the lengths that are
- * added up in a row: a few times the result, and there is nothing to repair; or many, when rows
- * nearly cancel. */
+/* A pass leaves rows orthonormal up to the rounding of its product, 6e-8 of the sum of lengths added up for
+ * a row. A sum of a few lengths needs no second pass; where rows nearly cancel, the sum is larger. */
 static const double ADDED_UP = 16;
 
 /* Cholesky on the lower triangle of g [p, p], row after row, leaving out dependent rows.
@@ -35,7 +34,7 @@ VECTORS static size_t cholesky(const double *g, size_t p, double share, double *
     return n;
 }
 
-/* c [n, p] = L^-1 at the columns of the rows that were kept: row k is
+/* Computes c [n, p] = L^-1, with the columns of dropped rows 0: row k is
  * (e_k - sum_{j<k} L[k,j] row j) / L[k,k]. */
 VECTORS static void invert(const double *l, size_t n, size_t p, const size_t *kept, double *inverse,
                            float *c) {
@@ -51,7 +50,7 @@ VECTORS static void invert(const double *l, size_t n, size_t p, const size_t *ke
     }
 }
 
-/* The longest sum of lengths that a row of c y is made of; length [p] is for those of y's rows. */
+/* The largest sum of lengths added up for a row of c y; length [p] is scratch for the lengths of y's rows. */
 VECTORS static double added_up(const double *g, size_t p, const float *c, size_t n,
                                double *length) {
     double most = 0;
@@ -64,7 +63,7 @@ VECTORS static double added_up(const double *g, size_t p, const float *c, size_t
     return most;
 }
 
-/* to = the rows of y made orthonormal; *added says how well that went. */
+/* One pass: to = the rows of y made orthonormal; *added: the result of added_up(). */
 static fv_status pass(fv_matrices *in, const fv_tensor *y, double share, void *to, int32_t *left,
                       double *added) {
     size_t p = (size_t)y->rows, *kept;

@@ -1,7 +1,7 @@
-/* Factors into the bytes of a packed part, and back, on the host. Quantising is to nearest between
- * the least and the largest number of a group; the pair is rounded first and the codes belong to
- * the rounded pair. Runs on the thread that compacts or takes blocks apart; decoding steps read
- * parts in kernels. */
+/* Writes factors as the bytes of a packed part, and reads them back, on the host. Quantizes to nearest
+ * between the least and the largest number of a group; the pair is rounded first, and codes are chosen for
+ * the rounded pair. Runs on the thread that compacts or unpacks blocks; decode steps read parts in
+ * kernels. */
 #include "kernels/packed.h"
 
 #include <assert.h>
@@ -37,8 +37,8 @@ fv_status fv_packed_check(const fv_packed_shape *s) {
 
 static float as_f16(float x) { return f32_of_f16(f16_of_f32(x)); }
 
-/* The pair for n numbers at a distance of ld, each divided by its own divisor if there are any;
- * rounded to f16 when `half`. */
+/* The pair for n numbers at a distance of ld, each divided by its own divisor unless `divisor` is NULL;
+ * rounded to f16 with `half`. */
 static code_pair scale_of(const float *x, size_t n, size_t ld, const float *divisor, int top,
                           bool half) {
     float lo = INFINITY, hi = -INFINITY;
@@ -60,8 +60,8 @@ static void put_pair_f16(char *to, code_pair s) {
 
 /* ---- U ---------------------------------------------------------------------------------- */
 
-/* The place of element r of row j: its row in a tier (for keys, its line of a tile), and the
- * element's index there. */
+/* The row of a tier (for keys, the line of a tile) with element r of row j; *i: the element's index in
+ * it. */
 static char *element(char *data, const fv_packed_layout *l, const fv_packed_shape *s, size_t j,
                      size_t r, size_t *i) {
     int tier = r >= (size_t)s->rank2;
@@ -129,8 +129,7 @@ void fv_packed_read_u(const fv_packed_part *p, int32_t row0, int32_t n, float *u
 
 /* ---- basis ------------------------------------------------------------------------------ */
 
-/* Rows of the basis are [R, Hkv * D] here; a part holds them head by head, those of keys as
- * columns. */
+/* Writes the basis [R, Hkv * D] head by head, that of keys transposed. */
 static void write_basis(const fv_packed_shape *s, const fv_packed_layout *l, const float *basis,
                         char *data) {
     size_t D = (size_t)s->d_head, n_kv = (size_t)s->n_kv, R = (size_t)s->rank;
@@ -198,7 +197,7 @@ void fv_packed_write(const fv_packed_shape *s, const float *u, const float *basi
     write_basis(s, &l, basis, data);
 }
 
-/* Element r of row idx[j] of src becomes that of row j of dst, as the bits that it is. */
+/* Copies the bits of element r of row idx[j] of src to row j of dst. */
 static void keep_element(const packed_view *src, const packed_view *dst, const int32_t *idx,
                          size_t j, size_t r) {
     size_t from_i, to_i, size = fv_dtype_bytes(src->s.dtype);

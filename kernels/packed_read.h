@@ -1,10 +1,10 @@
 #ifndef FOVEA_KERNELS_PACKED_READ_H
 #define FOVEA_KERNELS_PACKED_READ_H
 
-/* The numbers of a compressed block (packed.h, codes.h, merged.h) as f32, on the host.
+/* Decodes packed blocks (packed.h, codes.h, merged.h) to f32, on the host.
  *
- * A code is decoded by one fma (and one product for values), element by element: compilers
- * vectorize the loops, and every path gets the same bits. */
+ * A code takes one fma (and one product for values), element by element: compilers vectorize the loops,
+ * and every path gets the same bits. */
 #include <math.h>
 
 #include "kernels/convert.h"
@@ -22,7 +22,7 @@ static inline packed_view packed_view_of(const fv_packed_part *p) {
     return v;
 }
 
-/* n codes from element 0 of a row on. */
+/* Converts the first n codes of a row to f32. */
 static inline void packed_codes(const uint8_t *__restrict row, uint8_t bits, size_t n,
                                 float *__restrict y) {
     if (bits == 8) {
@@ -47,7 +47,7 @@ static inline void packed_pair_f16(const char *p, float *lo, float *step) {
     *step = f32_of_f16(pair[1]);
 }
 
-/* Row j of keys' U in one tier: y [fv_packed_tier_rank]. */
+/* Decodes row j of keys' U in one tier to y [fv_packed_tier_rank]. */
 static inline void packed_k_row(const packed_view *v, int tier, size_t j, float *__restrict y) {
     size_t n = fv_packed_tier_rank(&v->s, tier), r0 = tier ? (size_t)v->s.rank2 : 0;
     size_t bytes = fv_packed_row_bytes(&v->s, FV_PACKED_TILE), i = j % FV_PACKED_TILE;
@@ -60,7 +60,7 @@ static inline void packed_k_row(const packed_view *v, int tier, size_t j, float 
                           pair[2 * r]);
 }
 
-/* Row j of values' U in one tier: y [fv_packed_tier_rank]. */
+/* Decodes row j of values' U in one tier to y [fv_packed_tier_rank]. */
 static inline void packed_v_row(const packed_view *v, int tier, size_t j, float *__restrict y) {
     const char *row = v->data + v->l.tier[tier] + j * v->l.stride[tier];
     size_t n = fv_packed_tier_rank(&v->s, tier), r0 = tier ? (size_t)v->s.rank2 : 0;
@@ -107,7 +107,7 @@ typedef struct codes_view {
     fv_packed_shape s;
     fv_codes_layout l;
     const char *data;
-    const char *code; /* where codes or directions are: here, or in the part that it borrows of */
+    const char *code; /* codes or directions: here, or in the part that it borrows from */
 } codes_view;
 
 static inline codes_view codes_view_of(const fv_packed_part *p) {
@@ -117,41 +117,41 @@ static inline codes_view codes_view_of(const fv_packed_part *p) {
     return v;
 }
 
-/* Where the codes of head g begin that hold row j: its row, or of keys its tile. */
+/* The codes of row j of head g: its row, or for keys its tile. */
 static inline const uint8_t *codes_at(const codes_view *v, size_t g, size_t j) {
     size_t line = v->s.kind == FV_PACKED_K ? j / FV_PACKED_TILE : j;
     return (const uint8_t *)v->code + g * v->l.head + line * v->l.stride;
 }
 
-/* lo and step of a line: of keys a channel, of values a row. */
+/* lo and step of a line: a channel of keys, a row of values. */
 static inline const float *codes_pair(const codes_view *v, size_t line) {
     return (const float *)(v->data + v->l.pair) + 2 * line;
 }
 
-/* Which of the norms of directions is that of head g's row j; a tile's follow one another. */
+/* Index of the norm of row j of head g. */
 static inline size_t merged_norm_at(const fv_packed_shape *s, size_t g, size_t j) {
     return g * fv_packed_tiles((size_t)s->n) * FV_PACKED_TILE + j;
 }
 
-/* Those of head g's rows from row j on. */
+/* The norms of head g from row j on. */
 static inline const float *merged_norms(const codes_view *v, size_t g, size_t j) {
     return (const float *)(v->data + v->l.pair) + merged_norm_at(&v->s, g, j);
 }
 
-/* Outliers of row j: [*begin, the result). */
+/* Outliers of row j are [*begin, the result). */
 static inline uint32_t codes_outliers(const codes_view *v, size_t j, uint32_t *begin) {
     const uint32_t *first = (const uint32_t *)(v->data + v->l.first);
     *begin = v->s.n_outlier ? first[j] : 0;
     return v->s.n_outlier ? first[j + 1] : 0;
 }
 
-/* Outliers of head g's channels among the n numbers of row j, at y with stride ld. */
+/* Puts row j's outliers of head g into y, with stride ld. */
 static inline void codes_put_outliers(const codes_view *v, size_t g, size_t j, float *y,
                                       size_t ld) {
     const uint16_t *channel = (const uint16_t *)(v->data + v->l.channel);
     size_t unit = fv_codes_unit(&v->s), places = (size_t)v->s.d_head / unit; /* of a head */
     uint32_t i, end = codes_outliers(v, j, &i);
-    for (uint32_t top = end; i < top;) { /* the first that is not of a head before */
+    for (uint32_t top = end; i < top;) { /* finds the first that is not of an earlier head */
         uint32_t mid = i + (top - i) / 2;
         if (channel[mid] < g * places)
             i = mid + 1;
@@ -163,7 +163,7 @@ static inline void codes_put_outliers(const codes_view *v, size_t g, size_t j, f
             y[(at + d) * ld] = widened(v->data + v->l.value, v->s.dtype, i * unit + d);
 }
 
-/* Row j of head g: y [D]. */
+/* Decodes row j of head g to y [D]. */
 static inline void codes_row(const codes_view *v, size_t g, size_t j, float *__restrict y) {
     const uint8_t *at = codes_at(v, g, j);
     size_t D = (size_t)v->s.d_head, tile = fv_packed_row_bytes(&v->s, FV_PACKED_TILE);

@@ -1,12 +1,13 @@
 #ifndef FOVEA_KERNELS_PLUGIN_H
 #define FOVEA_KERNELS_PLUGIN_H
 
-/* A backend in a shared library of its own, libfovea_<name>.so, which is loaded when it is asked
- * for (kernels/backends): the same programs run with and without its toolkit and driver.
+/* A backend in a shared library of its own, libfovea_<name>.so, which is loaded on demand
+ * (kernels/backends): the same programs run with and without its toolkit and driver.
  *
  * The library exports one variable, fv_plugin_v1, and takes fv_fail and the log from the program.
- * A library that was built from other headers than the program would read arguments wrongly; each
- * side carries a digest of them (FV_PLUGIN_CONTRACT, by CMake), and the program refuses it. */
+ * A library built from other headers than the program would misread arguments; each side carries a
+ * digest of the headers (FV_PLUGIN_CONTRACT, by CMake), and the program refuses a library whose digest
+ * differs. */
 #include "kernels/ops.h"
 
 enum { FV_PLUGIN_ABI = 2 };

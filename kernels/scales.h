@@ -1,12 +1,12 @@
 #ifndef FOVEA_KERNELS_SCALES_H
 #define FOVEA_KERNELS_SCALES_H
 
-/* Uniform quantization of one group of numbers: x ~= lo + step c, c to nearest. packed_read.h has the
- * way back, fma(step, c, lo). */
+/* Uniform quantization of one group of numbers: x ~= lo + step c, c to nearest. packed_read.h decodes, by
+ * fma(step, c, lo). */
 #include <stddef.h>
 #include <stdint.h>
 
-/* c = 0 .. top */
+/* The scale of codes c = 0 .. top. */
 typedef struct code_pair {
     float lo, step;
 } code_pair;
@@ -18,7 +18,7 @@ static inline int code_of(float x, code_pair s, int top) {
     return !(c > 0) ? 0 : c > (float)top ? top : (int)c;
 }
 
-/* Into a line of zeros. */
+/* Writes a code into a line of zeros. */
 static inline void put_code(char *row, int bits, size_t i, int code) {
     uint8_t *p = (uint8_t *)row;
     if (bits == 8)

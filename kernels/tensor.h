@@ -1,7 +1,7 @@
 #ifndef FOVEA_KERNELS_TENSOR_H
 #define FOVEA_KERNELS_TENSOR_H
 
-/* What an operation is given: a row-major matrix of some type, borrowed.
+/* The operand of an operation: a row-major matrix of some type, borrowed.
  *
  * A vector of n elements is one row of n columns. `ld` is the distance between rows in
  * elements, so a view may be a band of columns of a wider matrix. Weights are contiguous
@@ -15,37 +15,37 @@ typedef enum fv_dtype {
     FV_BF16,
     FV_F16,
     FV_N_DTYPE,
-    FV_INT8, /* weights of linear alone, on the CPU: fv_quant says what their integers mean */
+    FV_INT8, /* only for weights of linear, on the CPU; fv_quant says how to decode the integers */
     FV_INT4,
 } fv_dtype;
 
-/* How a weight [rows, cols] in integers is read. All is borrowed.
+/* How a weight [rows, cols] in integers is decoded. All arrays are borrowed.
  *     int8   integer * scale[row]                                 rows of `cols` bytes
  *     with groups, g = col / group, and rows of `row_bytes` bytes:
  *     int8   bf16(fma(scale[row, g], integer, -min[row, g])); without `min` and in groups of 32 or 16
- *            the product is one of integers (kernels/ops.h)
+ *            the dot product is in integers (kernels/ops.h)
  *     int4   bf16(fma(scale[row, g], integer - zero[row, g], -min[row, g]))
- *            integers 0..15, that of an even column in the low half of a byte; with `integers`, without
- *            `zero` and `min`, the product is one of integers as well */
+ *            integers 0..15, an even column in the low half of a byte; with `integers`, without
+ *            `zero` and `min`, the dot product is in integers too */
 typedef struct fv_quant {
     const void *scale; /* [rows] F32, or [rows, groups] of scale_type */
     fv_dtype scale_type;
     int32_t group,
-        groups; /* columns of a group, a multiple of 32, of int8 16 or 0; groups of a row */
-    const uint8_t *zero; /* [rows, groups]; NULL: 8, and with `min` 0 */
+        groups; /* columns of a group, a multiple of 32, for int8 also 16 or 0; groups of a row */
+    const uint8_t *zero; /* [rows, groups]; NULL: 8, or 0 with `min` */
     const float *min;    /* [rows, groups]; NULL: 0 */
     size_t row_bytes;
-    bool integers; /* of int4 */
+    bool integers; /* int4: dot products in integers */
 } fv_quant;
 
 typedef struct fv_tensor {
     void *data; /* address on the backend's device; weights are never written through it */
     fv_dtype dtype;
     int32_t rows, cols, ld;
-    const fv_quant *quant; /* of FV_INT8 and FV_INT4; otherwise NULL */
+    const fv_quant *quant; /* for FV_INT8 and FV_INT4; otherwise NULL */
 } fv_tensor;               /* data == NULL: absent */
 
-/* Not of FV_INT4. */
+/* Bytes of an element; not for FV_INT4. */
 static inline size_t fv_dtype_bytes(fv_dtype t) { return t == FV_F32 ? 4 : t == FV_INT8 ? 1 : 2; }
 
 /* "f32", "bf16", "f16", "int8", "int4": as in options and reports. */

@@ -1,4 +1,4 @@
-/* How much text becomes codes, and what that takes. */
+/* Computes how much text is coded, and the bytes that it takes. */
 #include "kernels/text_codes.h"
 
 fv_packed_shape fv_text_shape(const fv_text_rule *r, fv_packed_kind kind, int32_t n,
@@ -21,8 +21,8 @@ uint64_t fv_text_block_bytes(const fv_text_rule *r, int32_t n, const fv_text_wid
     return fv_packed_bytes(&v) + (own ? fv_packed_bytes(&k) : 0);
 }
 
-/* A token's codes take at most 3/4 of its row's bytes and 8 more; a block, at most 15 keys, 8 bytes a
- * channel and four alignments more. From 8 channels on, 64 rows are always more than that. */
+/* A token's codes take at most 3/4 of its row's bytes and 8 more; a block adds at most 15 keys, 8 bytes per
+ * channel and four alignments. From 8 channels on, 64 rows always take more than that. */
 int32_t fv_text_least(const fv_text_rule *r, const fv_text_width *w) {
     enum { ROWS = 64, CHANNELS = 8 };
     int64_t width = (int64_t)w->n_kv * w->d_head;
@@ -38,7 +38,8 @@ fv_text_cut fv_text_cut_of(const fv_text_rule *r, int32_t wait, int32_t times,
     int32_t least = fv_text_least(r, w), T = r->again;
     fv_text_cut c = {.left = wait + times * T};
     if (least == INT32_MAX || T == 0) return c;
-    int32_t begin = wait >= least ? 1 : (least - wait + T - 1) / T; /* times until there is one */
+    int32_t begin =
+        wait >= least ? 1 : (least - wait + T - 1) / T; /* times until the first block */
     if (times < begin) return c;
     int32_t every = (least + T - 1) / T;
     c.first = wait + begin * T;
@@ -71,7 +72,7 @@ int32_t fv_text_raw_most(const fv_text_rule *r, int32_t n, const fv_text_width *
     return most < n ? (int32_t)most : n;
 }
 
-/* An answer that goes on has been cut into blocks, and B(i) + B(j) <= B(i + j) + B(16). */
+/* A resumed answer in the prompt has been cut into blocks, and B(i) + B(j) <= B(i + j) + B(16). */
 uint64_t fv_text_codes_most(const fv_text_rule *r, int32_t n_prompt, int32_t n_answer,
                             const fv_text_width *w, bool own) {
     uint64_t codes = fv_text_block_bytes(r, n_prompt, w, own);
@@ -80,8 +81,8 @@ uint64_t fv_text_codes_most(const fv_text_rule *r, int32_t n_prompt, int32_t n_a
            (uint64_t)(n_answer / r->again + 1) * fv_text_block_bytes(r, r->again, w, own);
 }
 
-/* Of a block in a layer: where its rows end, and groups; of a set: positions, one anchor block, and
- * angles in whole tiles. */
+/* A layer has, per block, the end of its rows, and groups; a set has positions, one anchor block, and angles
+ * in whole tiles. */
 uint64_t fv_text_tables(int64_t n, int64_t n_block, int32_t n_layer, int32_t n_set,
                         int32_t d_head) {
     uint64_t rows = (uint64_t)n, blocks = (uint64_t)n_block, tiles = rows / FV_PACKED_TILE + blocks;

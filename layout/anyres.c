@@ -1,6 +1,6 @@
 /* Tiles at any resolution (LLaVA-NeXT, llava-vl.github.io/blog/2024-01-30-llava-next): the image is
- * fitted into the size of a list that shows most of it, on black, and cut into tiles; the whole image,
- * at one tile's size, comes first. Tokens of padding alone are left out.
+ * fitted into the listed size that shows most of it, on black, and cut into tiles; the whole image, at
+ * one tile's size, comes first. Tokens that are only padding are left out.
  *
  * Numbers are rounded as Python does in transformers' select_best_resolution,
  * get_patch_output_size and unpad_image: quotients in double, once each. */
@@ -34,8 +34,8 @@ fv_status fv_layout_check_pinpoints(const fv_layout_config *c) {
     return FV_OK;
 }
 
-/* The size with most pixels of the image, counted at no more than its own; of several, that with
- * least padding; of several, the first. */
+/* The size that shows most pixels of the image, at most the image's own number; among equals the one with
+ * least padding, then the first. */
 static fv_layout_size best_size(const fv_layout_config *c, int32_t w, int32_t h) {
     const int64_t own = (int64_t)w * h;
     fv_layout_size best = {0};
@@ -54,16 +54,16 @@ static fv_layout_size best_size(const fv_layout_config *c, int32_t w, int32_t h)
     return best;
 }
 
-/* The largest size of the image's shape inside of `in`; sides are rounded up. */
+/* The largest size with the image's aspect ratio inside `in`; sides are rounded up. */
 static fv_layout_size fit(int32_t w, int32_t h, fv_layout_size in) {
     const double across = (double)in.w / w, down = (double)in.h / h;
     if (across < down) return (fv_layout_size){in.w, (int32_t)fmin(ceil(h * across), in.h)};
     return (fv_layout_size){(int32_t)fmin(ceil(w * down), in.w), in.h};
 }
 
-/* Tokens of a side of which `seen` show the image: as many are cut off on either side. Python's
- * int(round(seen, 7)): a fraction of an image's side is either more than 5e-8 below an integer, or it
- * is one with a rounding error. */
+/* Tokens to cut off at each end of a side, of which `seen` tokens show the image. Adding 5e-8 equals
+ * Python's int(round(seen, 7)): a fraction of an image's side is either more than 5e-8 below an integer,
+ * or an integer up to rounding. */
 static int32_t cut(int32_t size, double seen) { return (size - (int32_t)(seen + 5e-8)) / 2; }
 
 static void unpad(int32_t w, int32_t h, fv_layout_span *s) {

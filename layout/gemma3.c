@@ -1,9 +1,9 @@
-/* Gemma 3 (arXiv 2503.19786): the image is resized to the tower's square, without regard to its sides'
- * ratio. Pan and scan, which would add crops of it, is off in transformers. */
+/* Gemma 3 (arXiv 2503.19786): the image is resized to the tower's square, whatever its aspect ratio.
+ * Pan and scan, which would add crops of the image, is off in transformers. */
 #include "layout/internal.h"
 
 static fv_status check(const fv_layout_config *c) {
-    (void)c; /* it reads nothing but tile, patch and merge */
+    (void)c; /* the family reads nothing but tile, patch and merge */
     return FV_OK;
 }
 

@@ -20,7 +20,7 @@ static fv_status check(const fv_layout_config *c) {
 
 static int32_t at_least_1(int32_t v) { return v < 1 ? 1 : v; }
 
-/* The longer side becomes `edge`; the other one keeps the shape, as an even number. */
+/* Scales the longer side to `edge`, and the other one in proportion, to an even number. */
 static fv_layout_size scale_to_edge(int32_t w, int32_t h, int32_t edge) {
     const double aspect = (double)w / h;
     const int32_t other = (int32_t)(w >= h ? edge / aspect : edge * aspect);
@@ -39,7 +39,7 @@ static fv_layout_size scale_below_max(fv_layout_size in) {
 
 static int32_t up_to_tiles(int32_t v, int32_t tile) { return (v + tile - 1) / tile * tile; }
 
-/* Whole tiles: first along the longer side, then along the other one at the shape that it had. */
+/* Rounds up to whole tiles: first the longer side, then the other one at the same aspect ratio. */
 static fv_layout_size scale_to_tiles(fv_layout_size in, int32_t tile) {
     const double aspect = (double)in.w / in.h;
     if (in.w >= in.h) {
@@ -50,7 +50,7 @@ static fv_layout_size scale_to_tiles(fv_layout_size in, int32_t tile) {
     return (fv_layout_size){up_to_tiles((int32_t)(h * aspect), tile), h};
 }
 
-/* One tile of all that `resize` leaves. */
+/* Adds the whole image, resized in turn by `resize`, as one tile. */
 static fv_status add_whole(const fv_layout_config *c, fv_layout *l, int32_t n_resize,
                            const fv_layout_size *resize) {
     fv_layout_view v = {.n_resize = n_resize, .w = c->tile, .h = c->tile, .cols = 1, .rows = 1};

@@ -1,7 +1,7 @@
 #ifndef FOVEA_LAYOUT_INTERNAL_H
 #define FOVEA_LAYOUT_INTERNAL_H
 
-/* What the families' files share. No other folder includes this. */
+/* Declarations for the families' files. No other folder includes this. */
 #include "layout/layout.h"
 
 /* Text that grows in out[FV_LAYOUT_TEXT_MAX]; `full` once something did not fit. */
@@ -20,30 +20,30 @@ typedef struct fv_layout_rules {
     const char *token; /* of an image in a prompt's text; NULL: "<image>" */
     const char *video_token;
     const char *written; /* fv_layout_written */
-    bool any_size;       /* the image is one tile, of the image's own shape */
-    /* What the family reads beyond tile, patch and merge, which all have. */
+    bool any_size;       /* the image is one tile, with the image's aspect ratio */
+    /* Checks the fields that the family reads beyond tile, patch and merge. */
     fv_status (*check)(const fv_layout_config *c);
     /* Adds views and spans to *l, which has the image's size. */
     fv_status (*image)(const fv_layout_config *c, int32_t n_image, fv_layout *l);
-    /* Of frames, of a model that reads videos; NULL: none of the family does. */
+    /* Adds views and spans of a video; NULL: no model of the family reads videos. */
     fv_status (*video)(const fv_layout_config *c, const fv_layout_clip *video, fv_layout *l);
-    fv_layout_frames frames; /* of its videos */
+    fv_layout_frames frames; /* how frames of a video are chosen */
     int64_t (*tokens_max)(const fv_layout_config *c, int32_t n_image);
-    /* What stands for the image in the prompt; NULL: the marks alone. */
+    /* Writes the image's text in the prompt; NULL: only the marks. */
     void (*text)(const fv_layout *l, const char *mark, fv_layout_writer *w);
 } fv_layout_rules;
 
 #define FV_LAYOUT(NAME, name) extern const fv_layout_rules fv_layout_##name;
 #include "layout/layouts.def"
 
-/* Tokens of a side of a tile. */
+/* Tokens along a side of a tile. */
 int32_t fv_layout_side(const fv_layout_config *c);
 
-/* FV_EINVAL where the image then has more tiles or tokens than it may. add_span sets n. */
+/* Both return FV_EINVAL if the image then has too many tiles or tokens. add_span sets n. */
 fv_status fv_layout_add_view(fv_layout *l, const fv_layout_view *view);
 fv_status fv_layout_add_span(fv_layout *l, const fv_layout_span *span);
 
-/* A tile's tokens, all of them; n is not set. */
+/* A span of all tokens of a tile; n is not set. */
 fv_layout_span fv_layout_tile_span(const fv_layout_config *c, int32_t tile);
 fv_status fv_layout_add_tile(const fv_layout_config *c, fv_layout *l, int32_t tile);
 
@@ -51,13 +51,13 @@ fv_status fv_layout_add_tile(const fv_layout_config *c, fv_layout *l, int32_t ti
 
 fv_status fv_layout_check_pinpoints(const fv_layout_config *c);
 
-/* Views: the whole image, and its tiles. Adds the first one's span; *mosaic is that of the tiles,
- * without padding and with newlines, for fv_layout_add_mosaic. That adds nothing where the image is so
- * narrow that no row is left. */
+/* Adds two views, the whole image and its tiles, and the first one's span; *mosaic is the span of the
+ * tiles, without padding and with newlines, for fv_layout_add_mosaic, which adds nothing if the image is
+ * so narrow that no row is left. */
 fv_status fv_layout_add_anyres(const fv_layout_config *c, fv_layout *l, fv_layout_span *mosaic);
 fv_status fv_layout_add_mosaic(fv_layout *l, const fv_layout_span *mosaic);
 
-/* At least the tokens of any image of which the tiles have at most area_max, newlines not counted. */
+/* Upper bound on the tokens of an image whose tiles have at most area_max tokens, without newlines. */
 int64_t fv_layout_anyres_max(const fv_layout_config *c, double area_max);
 
 /* ---- Qwen-VL ------------------------------------------------------------------------------- */
@@ -66,13 +66,13 @@ fv_status fv_layout_qwen_check(const fv_layout_config *c);
 fv_status fv_layout_qwen_image(const fv_layout_config *c, int32_t n_image, fv_layout *l);
 int64_t fv_layout_qwen_tokens_max(const fv_layout_config *c, int32_t n_image);
 
-/* FV_EINVAL: the image is too narrow. */
+/* Checks the aspect ratio. FV_EINVAL: the image is too narrow. */
 fv_status fv_layout_qwen_aspect(const fv_layout *l);
 
-/* One view of the tile's size; *span is its whole grid, of one frame. */
+/* Adds one view of the tile's size; *span is its whole grid, of one frame. */
 fv_status fv_layout_qwen_view(const fv_layout_config *c, fv_layout *l, fv_layout_span *span);
 
-/* The tiles of n frames, two to each. */
+/* Sets *n_tile to the tiles of n frames, two frames each. */
 fv_status fv_layout_qwen_frames(int32_t n, int32_t *n_tile);
 
 #endif

@@ -1,6 +1,6 @@
-/* InternVL 2.5 and 3 (arXiv 2412.05271, 2504.10479): the image is resized to a grid of tiles whose shape
- * is nearest to its own, without regard to its sides' ratio, and cut; where there are several tiles the
- * whole image follows as one more. As transformers' GotOcr2ImageProcessor: quotients in double. */
+/* InternVL 2.5 and 3 (arXiv 2412.05271, 2504.10479): the image is resized, without keeping its aspect
+ * ratio, to the grid of tiles whose aspect ratio is nearest, and cut; if there are several tiles, the whole
+ * image follows as one more. Quotients are in double, as in transformers' GotOcr2ImageProcessor. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -15,8 +15,8 @@ static fv_status check(const fv_layout_config *c) {
                    c->tiles_min, c->tiles_max, FV_LAYOUT_TILES_MAX - 1);
 }
 
-/* Columns and rows, of all grids by area, then by width: the first that is nearest in shape, or a later
- * one as near while its pixels are fewer than twice the image's. */
+/* The columns and rows of the best grid, searched by area, then by width: the first with the nearest aspect
+ * ratio, or a later one as near whose pixels are fewer than twice the image's. */
 static fv_layout_size best_grid(const fv_layout_config *c, int32_t w, int32_t h) {
     const double aspect = (double)w / h, area = (double)w * h;
     fv_layout_size best = {1, 1};

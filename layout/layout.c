@@ -1,4 +1,4 @@
-/* The families' table, and what all of them need. */
+/* The families' table, and the functions common to all families. */
 #include "layout/layout.h"
 
 #include <inttypes.h>
@@ -175,7 +175,7 @@ int32_t fv_layout_tokens_max(const fv_layout_config *c, int32_t n_image) {
     return n < FV_LAYOUT_TOKENS_MAX ? (int32_t)n : FV_LAYOUT_TOKENS_MAX;
 }
 
-/* ---- its text ----------------------------------------------------------------------------- */
+/* ---- an image's text ---------------------------------------------------------------------- */
 
 void fv_layout_write(fv_layout_writer *w, const char *format, ...) {
     va_list args;
@@ -203,7 +203,7 @@ fv_status fv_layout_text(const fv_layout_config *c, const fv_layout *l, const ch
                    FV_LAYOUT_TEXT_MAX - 1);
 }
 
-/* ---- where a view looks ------------------------------------------------------------------- */
+/* ---- places in the image ------------------------------------------------------------------ */
 
 fv_layout_rect fv_layout_seen(const fv_layout *l, const fv_layout_view *v) {
     fv_layout_size base = {l->image_w, l->image_h}, left = {0, 0};

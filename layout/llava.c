@@ -1,5 +1,5 @@
-/* LLaVA-1.5: CLIPImageProcessor's steps. One tile: [a square with the image in its middle,] scaled so
- * that the shorter side is what the tower reads, and what the tower reads from the middle. */
+/* LLaVA-1.5: CLIPImageProcessor's steps. One tile: the image, [padded to a square,] is scaled so that its
+ * shorter side fits the tower's input, which is then cropped from the centre. */
 #include <inttypes.h>
 
 #include "layout/internal.h"
@@ -20,8 +20,8 @@ static fv_status check(const fv_layout_config *c) {
     return FV_OK;
 }
 
-/* The shorter side becomes `edge`; the longer one is int(edge * long / short), as Python
- * divides: in double, rounded once. */
+/* Scales the shorter side to `edge`; the longer one is int(edge * long / short) as in Python, in double,
+ * rounded once. */
 static fv_status scale_to_edge(fv_layout_size in, int32_t edge, fv_layout_size *out) {
     const bool upright = in.w <= in.h;
     const int64_t shorter = upright ? in.w : in.h, longer = upright ? in.h : in.w;
@@ -34,7 +34,7 @@ static fv_status scale_to_edge(fv_layout_size in, int32_t edge, fv_layout_size *
     return FV_OK;
 }
 
-/* Where the crop starts: floor((size - crop) / 2). Below 0, there is black around the image. */
+/* Start of the crop: floor((size - crop) / 2). Below 0, there is black around the image. */
 static int32_t crop_offset(int32_t size, int32_t crop) {
     const int32_t more = size - crop;
     return more >= 0 ? more / 2 : -((1 - more) / 2);

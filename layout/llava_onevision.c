@@ -1,12 +1,12 @@
-/* LLaVA-OneVision (arXiv 2408.03326): as LLaVA-NeXT, but where the grid has more tokens than N tiles
- * (anyres_max_N), it is scaled down to about that many. Of several images in a prompt each is one
- * tile, the image on a square, and ends with a newline. */
+/* LLaVA-OneVision (arXiv 2408.03326): like LLaVA-NeXT, but a grid with more tokens than N tiles
+ * (anyres_max_N) is scaled down to about that many. If a prompt has several images, each is one tile,
+ * the image on a square, and ends with a newline. */
 #include <inttypes.h>
 #include <math.h>
 
 #include "layout/internal.h"
 
-/* A grid is scaled down when its sides are this much too long. */
+/* A grid is scaled down if its sides are too long by more than this factor. */
 #define RATIO_MAX 1.1
 
 static fv_status check(const fv_layout_config *c) {

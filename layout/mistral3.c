@@ -1,6 +1,6 @@
-/* Mistral Small 3.1 and later, Pixtral's tower (arXiv 2410.07073): an image of any shape, scaled down where
- * it is too large, its sides then rounded up to whole tokens. Each row of tokens ends with a token of
- * text. As transformers' PixtralImageProcessor: quotients in double. */
+/* Mistral Small 3.1 and later, with Pixtral's tower (arXiv 2410.07073): an image of any shape is scaled down
+ * if it is too large, and its sides are rounded up to whole tokens. Each row of tokens ends with a text
+ * token. Quotients are in double, as in transformers' PixtralImageProcessor. */
 #include <inttypes.h>
 #include <math.h>
 

@@ -1,13 +1,13 @@
-/* Qwen3-VL (arXiv 2511.21631): images as Qwen2-VL's. Videos as Qwen3VLVideoProcessor and Qwen3VLProcessor of
- * transformers have them: two frames to a tile, each tile after its time, the mean of its frames', and between
- * special tokens of its own; the limits are of the pixels of all frames together. */
+/* Qwen3-VL (arXiv 2511.21631): images like Qwen2-VL's; videos as in transformers' Qwen3VLVideoProcessor and
+ * Qwen3VLProcessor: two frames per tile, each tile preceded by its time, the mean of its frames' times, and
+ * enclosed in special tokens; the limits apply to the pixels of all frames together. */
 #include <inttypes.h>
 #include <math.h>
 
 #include "layout/internal.h"
 
-/* smart_resize: n frames of w x h to whole tokens of `side` pixels. Quotients in double, rounded half to even;
- * a frame that is smaller than a token grows to it first. */
+/* smart_resize: resizes n frames of w x h to whole tokens of `side` pixels. Quotients are in double, rounded
+ * half to even; a frame smaller than a token is first enlarged to one. */
 static fv_layout_size smart_resize(double side, double least, double most, double n, double w,
                                    double h) {
     if (h < side || w < side) {
@@ -27,11 +27,11 @@ static fv_layout_size smart_resize(double side, double least, double most, doubl
 }
 
 static double time_of(const fv_layout_clip *v, int32_t i) {
-    if (i >= v->n) i = v->n - 1; /* repeated */
+    if (i >= v->n) i = v->n - 1; /* the last frame is repeated */
     return v->n_seconds ? v->seconds[i] : i / v->fps;
 }
 
-/* A single frame counts twice, where transformers refuses it. */
+/* Lays out a video. A single frame counts twice; transformers refuses it. */
 static fv_status video(const fv_layout_config *c, const fv_layout_clip *v, fv_layout *l) {
     fv_layout_span span;
     int32_t n_tile;

@@ -1,9 +1,9 @@
-/* Qwen2-VL (arXiv 2409.12191) and Qwen2.5-VL, and the images of Qwen3-VL: an image of about its own shape,
- * whose sides are whole tokens and whose area is between two limits. As smart_resize of transformers: quotients in double,
- * rounded half to even. Text around an image is the chat template's.
+/* Qwen2-VL (arXiv 2409.12191) and Qwen2.5-VL, and the images of Qwen3-VL: the image keeps about its aspect
+ * ratio; its sides are whole tokens, and its area is between two limits. Quotients are in double, rounded
+ * half to even, as in transformers' smart_resize. The text around an image comes from the chat template.
  *
- * A video of Qwen2-VL and Qwen2.5-VL has frames of limits of their own, two to a token; their processor
- * has no limit of all together. */
+ * For Qwen2-VL and Qwen2.5-VL each frame of a video has its own limits, and a token covers two frames; their
+ * processor has no limit for all frames together. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -62,7 +62,7 @@ fv_status fv_layout_qwen_aspect(const fv_layout *l) {
                    w, h, ASPECT_MAX);
 }
 
-/* One view of `least` to `most` pixels; *span is its grid. */
+/* Adds one view of `least` to `most` pixels; *span is its grid. */
 static fv_status view(const fv_layout_config *c, int32_t least, int32_t most, fv_layout *l,
                       fv_layout_span *span) {
     FV_TRY(fv_layout_qwen_aspect(l));
@@ -84,7 +84,7 @@ fv_status fv_layout_qwen_frames(int32_t n, int32_t *n_tile) {
                    2 * FV_LAYOUT_TILES_MAX);
 }
 
-/* A patch is of two frames; the product of Qwen2.5-VL's step is in float, as transformers has it. */
+/* Lays out a video: a patch covers two frames; Qwen2.5-VL's step is a product in float, as in transformers. */
 static fv_status video(const fv_layout_config *c, const fv_layout_clip *v, fv_layout *l) {
     fv_layout_span span;
     int32_t t;
@@ -98,8 +98,8 @@ static fv_status video(const fv_layout_config *c, const fv_layout_clip *v, fv_la
     return FV_OK;
 }
 
-/* Sides a and b in tokens: at most pixels_max; a strip of one token's height, of which the length is cut
- * down alone; or, scaled up, (a + 1)(b + 1) with ab = pixels_min. */
+/* The largest of three cases, for sides a and b in tokens: an image of pixels_max; a strip one token high, of
+ * which only the length is reduced; and an enlarged image, (a + 1)(b + 1) with ab = pixels_min. */
 int64_t fv_layout_qwen_tokens_max(const fv_layout_config *c, int32_t n_image) {
     (void)n_image;
     const double side = c->patch * c->merge, most = c->pixels_max / (side * side),

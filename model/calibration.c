@@ -1,11 +1,11 @@
-/* calibration.json: read with checks, written member by member. */
+/* Reads calibration.json with checks, and writes it member by member. */
 #include "model/calibration.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#define XXH_STATIC_LINKING_ONLY /* the state by value: it cannot fail to exist */
+#define XXH_STATIC_LINKING_ONLY /* the state is on the stack: allocating it cannot fail */
 #include <xxhash.h>
 
 #include "common/file.h"
@@ -139,7 +139,7 @@ fv_status fv_calibration_read(const char *dir, const char *fingerprint, int32_t 
     return st;
 }
 
-/* What is there, if it may stay; else an empty object. */
+/* Returns the existing members if they belong to this checkpoint, else an empty object. */
 static json_t *old_members(const char *dir, const char *fingerprint) {
     char path[PATH_CAP];
     json_t *all;
@@ -170,7 +170,7 @@ fv_status fv_calibration_write(const char *dir, const char *fingerprint, const c
     return FV_OK;
 }
 
-/* Adds the name and the content of a file, where there is one. */
+/* Adds the name and contents of a file to the digest, if it exists. */
 static fv_status digest_file(const char *dir, const char *name, XXH64_state_t *state, int *n_file) {
     char path[PATH_CAP], piece[1 << 16];
     FV_TRY(fv_path_join(dir, name, path, sizeof path));

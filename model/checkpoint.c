@@ -4,8 +4,8 @@
  *       --> *.safetensors --> shards --> find by canonical name --> check --> view
  *
  * Views borrow the mapped files, so opening a checkpoint of many gigabytes reads a few pages.
- * Only a tensor whose bytes are not aligned to its element (headers of any length exist) is
- * copied. Opened once, then read by any thread. */
+ * Only tensors whose bytes are not aligned to their element are copied: a header may have any
+ * length. Opened once, then read by any thread. */
 #include "model/checkpoint.h"
 
 #include <stdatomic.h>
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define XXH_STATIC_LINKING_ONLY /* the state by value: it cannot fail to exist */
+#define XXH_STATIC_LINKING_ONLY /* the state is on the stack: allocating it cannot fail */
 #include <xxhash.h>
 
 #include "common/arena.h"
@@ -34,7 +34,7 @@ typedef struct used_tensor {
     const fv_tensor_spec *expected;
     const fv_shard_tensor *found;
     fv_tensor view;
-    fv_gguf_weight gguf; /* which fv_checkpoint_load fills; data NULL: the view is whole */
+    fv_gguf_weight gguf; /* filled by fv_checkpoint_load; data NULL: the view is complete */
 } used_tensor;
 
 struct fv_checkpoint {
@@ -46,7 +46,7 @@ struct fv_checkpoint {
     fv_generation_config gen;
     fv_image_config image;
     fv_shards *shards;
-    fv_shards *tower;         /* weights of tower_dir; NULL: `shards` has all */
+    fv_shards *tower;         /* weights in tower_dir; NULL: `shards` has all */
     fv_tensor_spec *manifest; /* [n_manifest] */
     int32_t n_manifest;
     used_tensor *used; /* [n_used], in the manifest's order */
@@ -101,8 +101,8 @@ static fv_status holds_processor(const char *text, size_t bytes, const char *pat
     return FV_OK;
 }
 
-/* The first of these files that there is: the one with `key`, `own`, preprocessor_config.json. *text NULL:
- * none. */
+/* Reads the first of these files that exists: processor_config.json if it has `key`, `own`,
+ * preprocessor_config.json. *text NULL: none exists. */
 static fv_status read_processor(const char *dir, const char *key, const char *own,
                                 char path[FV_CHECKPOINT_PATH], char **text, size_t *bytes) {
     const char *const files[] = {own, "preprocessor_config.json"};
@@ -176,7 +176,7 @@ static fv_status read_dtype(const fv_shard_tensor *t, fv_dtype *out) {
                    t->entry->name, t->file, t->entry->dtype);
 }
 
-/* Checks t against e and makes the view; copies bytes that are not aligned. */
+/* Checks t against e and makes its view; copies unaligned bytes. */
 static fv_status make_view(fv_checkpoint *ck, const fv_shard_tensor *t, const fv_tensor_spec *e,
                            fv_tensor *out) {
     FV_TRY(check_shape(t, e));
@@ -193,20 +193,20 @@ static fv_status make_view(fv_checkpoint *ck, const fv_shard_tensor *t, const fv
     return FV_OK;
 }
 
-/* ---- weights that are repacked --------------------------------------------------------- */
+/* ---- repacked weights ------------------------------------------------------------------ */
 
 static bool is_layer_weight(const fv_tensor_spec *e) {
     return e->part == FV_PART_TEXT_LAYER && (e->role == FV_ROLE_LINEAR || e->role == FV_ROLE_QUERY);
 }
 
-/* Whose rows of queries or keys llama.cpp has reordered. */
+/* Number of heads whose rows llama.cpp reordered in this weight; 0: rows are in order. */
 static int32_t reordered_heads(const fv_checkpoint *ck, const fv_tensor_spec *e) {
     if (!fv_shards_gguf(ck->shards) || strcmp(ck->cfg.text.family, "llama") != 0) return 0;
     if (e->role == FV_ROLE_QUERY) return ck->cfg.text.n_head;
     return e->offset == offsetof(fv_text_layer, k) && is_layer_weight(e) ? ck->cfg.text.n_kv : 0;
 }
 
-/* Memory for what fv_checkpoint_load fills; false where t is used as it lies. */
+/* Allocates memory that fv_checkpoint_load fills; *repacked false: t is used as stored. */
 static fv_status place_repacked(fv_checkpoint *ck, used_tensor *u, bool *repacked) {
     const fv_tensor_spec *e = u->expected;
     int32_t rows, cols, heads = reordered_heads(ck, e);
@@ -223,7 +223,7 @@ static fv_status place_repacked(fv_checkpoint *ck, used_tensor *u, bool *repacke
     return FV_OK;
 }
 
-/* A tower's weights are those of its own directory only where the checkpoint has none. */
+/* Opens the tower's own directory only if the checkpoint has no weights of the tower. */
 static fv_status open_weights(fv_checkpoint *ck) {
     FV_TRY(fv_shards_open(ck->dir, &ck->shards));
     if (!ck->tower_dir.path) return FV_OK;
@@ -270,7 +270,7 @@ static fv_status fail_missing(const fv_checkpoint *ck, const fv_tensor_spec *e) 
     return FV_FAIL(FV_ENOTFOUND, "%s: tensor '%s' is missing from the weights", ck->dir, key);
 }
 
-/* Of a tied pair either may be absent; two that are there are used as they are. */
+/* Ties head and embedding if either is absent; if both exist they are used as stored. */
 static void tie_head(fv_checkpoint *ck) {
     if (!ck->cfg.text.tied_head) return;
     ck->cfg.text.tied_head = !ck->text.head.data || !ck->text.embed.data;
@@ -282,7 +282,8 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const fv_tensor_spec *)a)->name, ((const fv_tensor_spec *)b)->name);
 }
 
-/* A tensor that config.json does not account for: the network would not be the one that was trained. */
+/* Refuses a tensor that config.json does not account for: the network would differ from the trained
+ * one. */
 static fv_status refuse_leftover(const fv_checkpoint *ck) {
     fv_tensor_spec *all, want;
     int32_t n;
@@ -302,7 +303,7 @@ static fv_status refuse_leftover(const fv_checkpoint *ck) {
     return st;
 }
 
-/* In memory or mapped. */
+/* Bytes of the tensor in memory, or in the mapped file. */
 static size_t bytes_of(const used_tensor *u) {
     return u->gguf.data ? fv_gguf_bytes(&u->gguf) : u->found->entry->bytes;
 }
@@ -317,7 +318,7 @@ static fv_status open_tensors(fv_checkpoint *ck) {
     if (cfg->video_tower) FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_layer, ck->video.layer));
     fv_compressed compressed;
     FV_TRY(fv_compressed_parse(ck->config_text, ck->config_bytes, "config.json", &compressed));
-    const fv_tensor_spec *absent_half = NULL; /* of the tied pair */
+    const fv_tensor_spec *absent_half = NULL; /* half of a tied pair */
     for (int32_t i = 0; i < ck->n_manifest; i++) {
         const fv_tensor_spec *e = &ck->manifest[i];
         const fv_shard_tensor *integers = fv_compressed_find(ck->shards, e);
@@ -346,21 +347,21 @@ static fv_status open_tensors(fv_checkpoint *ck) {
     return refuse_leftover(ck);
 }
 
-/* ---- many tensors, each on a thread ---------------------------------------------------- */
+/* ---- filling tensors in parallel ------------------------------------------------------- */
 
-/* A tensor that gets its contents or, with `to`, becomes integers in `memory` and the tensor *as. */
+/* A tensor to fill or, with `to`, to quantize into `memory` as *as. */
 typedef struct filled {
     used_tensor *u;
     const fv_weights *to;
     void *memory;
     fv_tensor *as;
-    size_t at; /* of its integers, in that allocation */
+    size_t at; /* offset in the allocation of all integers */
 } filled;
 
 typedef struct filling {
     filled *tensor; /* [n] */
     int32_t n;
-    atomic_int done, bad; /* bad: one that holds what is not finite; -1 */
+    atomic_int done, bad; /* bad: a tensor with values that are not finite; -1: none */
     fv_checkpoint_progress *progress;
     void *user;
 } filling;
@@ -372,7 +373,7 @@ static void fill_one(void *arg, fv_backend *be, int32_t slot, int32_t i) {
     if (!(t->to ? fv_quantize(&t->u->view, t->to, t->memory, t->as) : fv_gguf_fill(&t->u->gguf)))
         atomic_store(&f->bad, i);
     int done = atomic_fetch_add(&f->done, 1) + 1;
-    if (slot == 0 && f->progress) f->progress(f->user, done, f->n); /* the caller's thread */
+    if (slot == 0 && f->progress) f->progress(f->user, done, f->n); /* slot 0: the caller */
 }
 
 static fv_status fill_all(filling *f, fv_backend *be) {
@@ -400,7 +401,7 @@ static void add_integers(fv_checkpoint *ck, filling *q, used_tensor *u, const fv
     ck->bytes += fv_quantize_bytes(&u->view, to);
 }
 
-/* The integers of all tensors are one allocation, large enough for huge pages (common/pages.h). */
+/* Allocates the integers of all tensors at once, large enough for huge pages (common/pages.h). */
 static fv_status lay_integers(fv_checkpoint *ck, filling *q) {
     enum { ALIGN = 64 };
     size_t all = 0;
@@ -415,7 +416,7 @@ static fv_status lay_integers(fv_checkpoint *ck, filling *q) {
     return FV_OK;
 }
 
-/* A head that is the embedding too becomes a copy: the embedding stays. */
+/* Quantizes the head; if it is the embedding too, a copy, as the embedding stays. */
 static void add_head(fv_checkpoint *ck, filling *q) {
     const fv_text_weights *w = &ck->text;
     for (int32_t i = 0; i < ck->n_used && !w->head.quant; i++) {
@@ -429,7 +430,7 @@ static void add_head(fv_checkpoint *ck, filling *q) {
 
 static fv_status prepare(fv_checkpoint *ck, const fv_weights *to, filling *q) {
     FV_TRY(FV_ARENA_NEW(&ck->arena, ck->n_used + 1, q->tensor));
-    add_head(ck, q); /* first, as it takes longest */
+    add_head(ck, q); /* first: it takes longest */
     for (int32_t i = 0; i < ck->n_used; i++) {
         used_tensor *u = &ck->used[i];
         if (!is_layer_weight(u->expected)) continue;
@@ -465,7 +466,7 @@ bool fv_checkpoint_is_quantized(const fv_checkpoint *ck) {
     return false;
 }
 
-/* Of a tied pair that became two: the one that has no tensor in the files yet. */
+/* Half of a former tied pair that has no tensor in the files yet. */
 static fv_compressed_weight absent_half(const fv_checkpoint *ck, char name[FV_TENSOR_NAME_MAX]) {
     const fv_tensor_names *own = ck->cfg.family->names;
     bool has_head = false;
@@ -505,7 +506,7 @@ fv_status fv_checkpoint_write(const fv_checkpoint *ck, const fv_weights *as, con
     return st;
 }
 
-/* ---- all of it ------------------------------------------------------------------------- */
+/* ---- the whole checkpoint -------------------------------------------------------------- */
 
 static fv_status open_all(fv_checkpoint *ck, const char *dir) {
     FV_TRY(fv_arena_strndup(&ck->arena, dir, strlen(dir), &ck->dir));
@@ -538,7 +539,7 @@ static void read_calibration(fv_checkpoint *ck) {
     FV_LOG(WARN, MODEL, "event=not-calibrated reason=\"%s\"", ck->uncalibrated);
 }
 
-/* Likewise. */
+/* Ignores unusable latent directions likewise. */
 static void read_latent(fv_checkpoint *ck) {
     char fingerprint[17];
     const fv_text_config *t = &ck->cfg.text;
@@ -581,7 +582,7 @@ void fv_checkpoint_close(fv_checkpoint *ck) {
     free(ck);
 }
 
-/* ---- what it holds --------------------------------------------------------------------- */
+/* ---- contents -------------------------------------------------------------------------- */
 
 const fv_model_config *fv_checkpoint_config(const fv_checkpoint *ck) { return &ck->cfg; }
 const fv_generation_config *fv_checkpoint_generation(const fv_checkpoint *ck) { return &ck->gen; }

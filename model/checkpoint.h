@@ -4,13 +4,13 @@
 /* A checkpoint, a Hugging Face directory or a GGUF file of a text model, opened: configs read, every
  * tensor found by its canonical name, its shape checked, its bytes mapped and borrowed.
  *
- * Directories are read as people have them: one safetensors file or an index with shards,
- * F32, F16 or BF16 (mixed is fine), linear layers also in compressed-tensors' W8A8, W4A16 and W4A8, and key
- * names in any of five name mappings (MODEL.md). */
+ * Directories may have one safetensors file or an index with shards, F32, F16 or BF16 (mixed is
+ * fine), linear layers also in compressed-tensors' W8A8, W4A16 and W4A8, and key names in any of
+ * five name mappings (MODEL.md). */
 #include "common/schedule.h"
 #include "kernels/ops.h"
 #include "model/config.h"
-#include "model/latent.h"
+#include "model/latent/latent.h"
 #include "model/net/weights.h"
 #include "model/quantize.h"
 
@@ -18,28 +18,29 @@ typedef struct fv_checkpoint fv_checkpoint; /* opaque; owns the mappings and eve
 
 /* Opens `from`. Errors name the file, key or tensor, what was found and what was expected:
  * FV_ENOTFOUND a missing file or tensor, FV_EDATA a corrupt or truncated file or a wrong
- * shape, FV_EUNSUPPORTED a family, activation or dtype that the engine does not do. */
+ * shape, FV_EUNSUPPORTED a family, activation or dtype that the engine lacks. */
 fv_status fv_checkpoint_open(const char *from, fv_checkpoint **out);
 void fv_checkpoint_close(fv_checkpoint *ck); /* NULL is fine; all borrowed views become invalid */
 
-/* Called now and then by the thread that waits. */
+/* Reports progress; called now and then on the thread that waits. */
 typedef void fv_checkpoint_progress(void *user, int32_t done, int32_t n);
 
-/* Reads into memory, on the threads of `be`, what cannot be used as it lies: weights of GGUF files
- * (model/gguf_weights.h). Before it their views have types and sizes alone. FV_EDATA where one holds a
- * number that is not finite. progress may be NULL. */
+/* Repacks weights that cannot be used as stored (GGUF, model/gguf_weights.h), on the threads of
+ * `be`. Until then their views have only types and sizes. FV_EDATA if one holds a number that is
+ * not finite. progress may be NULL. */
 fv_status fv_checkpoint_load(fv_checkpoint *ck, fv_backend *be, fv_checkpoint_progress *progress,
                              void *user);
 
-/* Quantizes the linear layers of the text model's layers, and the output head to fv_weights_head, on the
- * threads of `be`; embedding, norms, biases, tower and connector stay. A head that is the embedding too
- * becomes a copy, and one that is integers already stays. FV_EUNSUPPORTED where they are integers already or
- * too long for int8, FV_EDATA where one holds a number that is not finite. progress may be NULL. */
+/* Quantizes the linear layers of the text model's layers, and the output head to fv_weights_head,
+ * on the threads of `be`; embedding, norms, biases, tower and connector stay. A head that is the
+ * embedding too becomes a copy; a quantized head stays. FV_EUNSUPPORTED if layers are quantized
+ * already or too long for int8, FV_EDATA if one holds a number that is not finite. progress may be
+ * NULL. */
 fv_status fv_checkpoint_quantize(fv_checkpoint *ck, fv_backend *be, const fv_weights *to,
                                  fv_checkpoint_progress *progress, void *user);
 
-/* Writes a quantized checkpoint as a directory that is mapped when it is opened (model/compressed.h).
- * Gives the bytes of its tensors. FV_EUNSUPPORTED where some were integers in the files. */
+/* Writes a quantized checkpoint as a directory that can be mapped (model/compressed.h). *bytes: of
+ * its tensors. FV_EUNSUPPORTED if some weights were integers in the files. */
 fv_status fv_checkpoint_write(const fv_checkpoint *ck, const fv_weights *as, const char *dir,
                               fv_checkpoint_progress *progress, void *user, uint64_t *bytes);
 
@@ -49,26 +50,28 @@ const fv_generation_config *fv_checkpoint_generation(const fv_checkpoint *ck);
 const fv_image_config *fv_checkpoint_image(const fv_checkpoint *ck);
 const fv_text_weights *fv_checkpoint_text(const fv_checkpoint *ck);
 const fv_vision_weights *fv_checkpoint_vision(const fv_checkpoint *ck);
-/* Video-LLaVA's second tower; NULL: there is none. */
+/* Video-LLaVA's second tower; NULL in other families. */
 const fv_vision_weights *fv_checkpoint_video(const fv_checkpoint *ck);
 const fv_projector_weights *fv_checkpoint_projector(const fv_checkpoint *ck);
 const char *fv_checkpoint_dir(const fv_checkpoint *ck);
 
-/* What its calibration holds (model/calibration.h); NULL: it was not measured. */
+/* The checkpoint's calibration (model/calibration.h); NULL: not measured. */
 const int32_t *fv_checkpoint_blocks(const fv_checkpoint *ck);    /* source layers, [n_layer] */
 const double *fv_checkpoint_thresholds(const fv_checkpoint *ck); /* [3] cos, l2, exit_cos */
-int32_t fv_checkpoint_withdraw(const fv_checkpoint *ck);         /* of prune=vtw; 0: not measured */
+int32_t fv_checkpoint_withdraw(const fv_checkpoint *ck);         /* for prune=vtw; 0: not
+                                                                  * measured */
 const fv_schedule *fv_checkpoint_schedules(const fv_checkpoint *ck, int32_t *n); /* [*n] */
 
-/* Why a calibration that is there cannot be used, as when it is of other weights; or NULL. */
+/* Why an existing calibration is unusable, for instance because it belongs to other weights; or
+ * NULL. */
 const char *fv_checkpoint_uncalibrated(const fv_checkpoint *ck);
 
-/* Its latent directions for this KV dtype and compute mode (model/latent.h); NULL, and *why: there
- * are none. Borrowed, as *why. */
+/* The latent directions for this KV dtype and compute mode (model/latent/latent.h), borrowed; NULL
+ * if there are none, with the reason in *why, also borrowed. */
 const fv_latent *fv_checkpoint_latent(const fv_checkpoint *ck, const char *dtype,
                                       const char *compute, const char **why);
 
-/* Whether the text model's linear layers are integers. */
+/* Returns whether the text model's linear layers are integers. */
 bool fv_checkpoint_is_quantized(const fv_checkpoint *ck);
 
 /* Bytes of all tensors that the network uses. */

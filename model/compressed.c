@@ -14,7 +14,7 @@ static bool is(const json_t *o, const char *key, const char *value) {
     return found && strcmp(found, value) == 0;
 }
 
-/* Activations as integers of 8 bits, a scale for each 32. */
+/* Returns whether activations are int8 with a scale per 32. */
 static bool is_groups_of_32(const json_t *x) {
     return json_integer_value(json_object_get(x, "num_bits")) == 8 && is(x, "type", "int") &&
            json_is_true(json_object_get(x, "symmetric")) &&
@@ -97,7 +97,8 @@ static fv_status parse_group(const json_t *group, const char *where, fv_compress
     return bits == 8 ? parse_int8(group, where, out) : parse_int4(group, where, out);
 }
 
-/* Rotations at other places than weights are part of the network and in no weight. */
+/* Returns whether activations are rotated: such rotations are part of the network and not in its
+ * weights. */
 static bool rotates_activations(const json_t *transform) {
     const char *key;
     json_t *group, *apply;
@@ -142,7 +143,7 @@ static const fv_shard_tensor *find_with(const fv_shards *sh, const char *weight,
 }
 
 const fv_shard_tensor *fv_compressed_find(const fv_shards *sh, const fv_tensor_spec *e) {
-    if (e->n_dim != 2 || e->role == FV_ROLE_EMBEDDING) return NULL; /* rows of it are looked up */
+    if (e->n_dim != 2 || e->role == FV_ROLE_EMBEDDING) return NULL; /* its rows are looked up */
     const fv_shard_tensor *t = fv_shards_find(sh, e->name);
     if (t) return strcmp(t->entry->dtype, "I8") == 0 ? t : NULL;
     return find_with(sh, e->name, "_packed");
@@ -170,7 +171,7 @@ static fv_status check(const fv_shard_tensor *t, const char *dtype, int64_t rows
                    (long long)cols);
 }
 
-/* Named as in the file, after the tensor of the weight's integers. */
+/* The missing tensor is named as in the file, after the tensor of the weight's integers. */
 static fv_status fail_missing(const fv_shard_tensor *integers, const char *end) {
     const char *name = integers->entry->name, *packed = strstr(name, "_packed");
     size_t n = packed ? (size_t)(packed - name) : strlen(name);
@@ -178,7 +179,7 @@ static fv_status fail_missing(const fv_shard_tensor *integers, const char *end) 
                    end);
 }
 
-/* The scales [rows, groups] of `e`: as they lie, or as f32 in the arena. */
+/* Reads the scales [rows, groups] of `e`: as stored, or widened to f32 in the arena. */
 static fv_status read_scales(fv_arena *arena, const fv_shards *sh, const fv_shard_tensor *integers,
                              const fv_tensor_spec *e, int64_t groups, bool widen, fv_quant *q) {
     const fv_shard_tensor *t = find_with(sh, e->name, "_scale");
@@ -206,7 +207,7 @@ static fv_status read_scales(fv_arena *arena, const fv_shards *sh, const fv_shar
     return FV_OK;
 }
 
-/* Eight rows to an I32, the first in its lowest bits. */
+/* Reads zero points: an I32 holds those of eight rows, the first in its lowest bits. */
 static fv_status read_zeros(fv_arena *arena, const fv_shards *sh, const fv_shard_tensor *integers,
                             const fv_tensor_spec *e, int64_t groups, fv_quant *q) {
     const fv_shard_tensor *t = find_with(sh, e->name, "_zero_point");
@@ -222,8 +223,9 @@ static fv_status read_zeros(fv_arena *arena, const fv_shards *sh, const fv_shard
     return FV_OK;
 }
 
-/* Whether weight e of 8 bits has groups: with both kinds in the files its scales tell, but of one group
- * there is one scale too, and then it is the head (compressed_write.c). */
+/* Returns whether the int8 weight e has groups. If files have both kinds, the shape of its scales
+ * tells; a weight with a single group has one scale too, and must then be the head
+ * (compressed_write.c). */
 static bool in_groups(const fv_compressed *c, const fv_shards *sh, const fv_tensor_spec *e) {
     const fv_shard_tensor *t = find_with(sh, e->name, "_scale");
     if (!c->int8 || !c->int8_groups) return !c->int8;

@@ -15,7 +15,7 @@
 
 enum { PATH_CAP = 4096, NAME_CAP = FV_TENSOR_NAME_MAX + 16, FILE_MAX = 256 << 20 };
 
-/* A file of its own: what a link in the directory leads to stays as it is. */
+/* Writes a new file: the target of a link at this path must not change. */
 static fv_status write_new(const char *path, const void *data, size_t bytes) {
     unlink(path);
     return fv_file_write(path, data, bytes);
@@ -49,7 +49,7 @@ static bool has_head(const fv_compressed_job *job) {
     return found;
 }
 
-/* The head is a tensor of its own. */
+/* Records that the head is a tensor of its own. */
 static void untie(json_t *root) {
     json_t *text = json_object_get(root, "text_config");
     json_object_set_new(root, "tie_word_embeddings", json_false());
@@ -57,7 +57,7 @@ static void untie(json_t *root) {
         json_object_set_new(text, "tie_word_embeddings", json_false());
 }
 
-/* Layers outside of the text model's layers are left as they are, but the output head. */
+/* Linear layers outside the text model's layers are ignored, except the output head. */
 static fv_status write_config(const fv_compressed_job *job) {
     char path[PATH_CAP];
     json_t *root = NULL;
@@ -104,8 +104,8 @@ static bool is_copied(const char *name) {
            strcmp(name, "calibration.json") != 0;
 }
 
-/* What is no file, or larger than any that a checkpoint's reader wants, is left out: a folder or a link to
- * one, weights in yet another format. */
+/* Skips directories, links to them, and files larger than any that a reader of checkpoints needs,
+ * such as weights in another format. */
 static fv_status copy_file(const fv_compressed_job *job, const char *name) {
     char from[PATH_CAP], to[PATH_CAP], *text;
     size_t bytes;
@@ -142,7 +142,7 @@ typedef struct output {
     int64_t shape[FV_SAFETENSORS_MAX_DIMS];
     const void *data;
     size_t bytes;
-    int64_t shape_data[2]; /* of weight_shape */
+    int64_t shape_data[2]; /* data of weight_shape */
 } output;
 
 static const fv_compressed_weight *instead_of(const fv_compressed_job *job,
@@ -160,7 +160,7 @@ static output *add(output **to, const char *name, const char *end, const char *d
     return o;
 }
 
-/* A weight: at most 3 tensors of the new file. */
+/* Adds a weight as up to 3 tensors of the new file. */
 static void add_weight(const char *name, const fv_tensor *as, output **to) {
     const fv_quant *q = as->quant;
     size_t rows = (size_t)as->rows, numbers = rows * (size_t)as->cols;
@@ -198,7 +198,7 @@ static void add_tensor(const fv_compressed_job *job, const fv_shard_tensor *t, o
     memcpy(o->shape, e->shape, sizeof o->shape);
 }
 
-/* Length, JSON, and spaces up to a multiple of 64. */
+/* Writes the header: length, JSON, and spaces up to a multiple of 64. */
 static bool write_header(const output *o, int32_t n, FILE *f) {
     json_t *root = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
     uint64_t at = 0;
@@ -223,7 +223,7 @@ static bool write_header(const output *o, int32_t n, FILE *f) {
     return ok;
 }
 
-/* Large elements first, so that each begins at a multiple of its size. */
+/* Sorts large elements first, so that each tensor starts at a multiple of its element size. */
 static int by_element(const void *a, const void *b) {
     const output *x = a, *y = b;
     static const char *const order[] = {"I64", "I32", "F32", "BF16", "F16", "I8"};
@@ -247,7 +247,7 @@ static fv_status write_file(const fv_compressed_job *job, const output *o, int32
     return FV_OK;
 }
 
-/* From here on, until all is written, the directory is no checkpoint. */
+/* Removes config.json: until everything is written, the directory is no checkpoint. */
 static fv_status forget_config(const fv_compressed_job *job) {
     char path[PATH_CAP];
     FV_TRY(fv_path_join(job->dir, "config.json", path, sizeof path));
@@ -272,9 +272,9 @@ static fv_status write_weights(const fv_compressed_job *job, uint64_t *bytes) {
     for (int32_t i = 0; i < n; i++) {
         *bytes += all[i].bytes;
         if (!strcmp(all[i].dtype, "I64") && all[i].bytes == 16 && ends_with(all[i].name, "_shape"))
-            all[i].data = all[i].shape_data; /* it has moved */
+            all[i].data = all[i].shape_data; /* the array has moved */
     }
-    /* Renamed when it is complete: whoever has mapped an older one keeps that. */
+    /* Rename when complete: mappings of an older file stay valid. */
     FILE *f = fopen(part, "wb");
     fv_status st = f ? write_file(job, all, n, f, part)
                      : FV_FAIL(FV_EIO, "cannot create %s: %s", part, strerror(errno));

@@ -1,8 +1,8 @@
 #ifndef FOVEA_MODEL_CONFIG_H
 #define FOVEA_MODEL_CONFIG_H
 
-/* What the files beside the weights say: config.json and how images become pixel values (families/), how
- * answers are sampled. */
+/* Configuration beside the weights: config.json and image preprocessing (families/), and
+ * sampling. */
 #include "model/families/families.h"
 
 /* Generation defaults (generation_config.json). */

@@ -1,12 +1,12 @@
-/* generation_config.json: how to sample unless a request says otherwise, and where to stop.
+/* generation_config.json: sampling unless a request says otherwise, and eos ids.
  *
- * The file is optional and so is every key in it. What this engine does not do (beams, n-gram
- * bans, ...) changes answers but not the network, so it is named in the log and not refused. */
+ * The file and every key in it are optional. Unsupported settings (beams, n-gram bans, ...) change
+ * answers but not the network, so they are logged and not refused. */
 #include "common/log.h"
 #include "model/config.h"
 #include "model/families/keys.h"
 
-/* The value at which each of these keys does nothing. */
+/* Value at which each of these keys has no effect. */
 static const struct {
     const char *key;
     double neutral;
@@ -32,7 +32,7 @@ static fv_status parse(const json_t *root, const char *where, fv_model_config *c
     FV_TRY(fv_json_f32(root, "top_p", where, &gen->top_p));
     FV_TRY(fv_json_i32(root, "top_k", where, 0, INT32_MAX, &gen->top_k));
     FV_TRY(fv_json_f32(root, "repetition_penalty", where, &gen->repetition_penalty));
-    /* A temperature of 0 is how people write "greedy"; it does nothing while sampling is off. */
+    /* 0 means greedy in practice; it has no effect while sampling is off. */
     if (!(gen->temperature > 0 || (!gen->do_sample && gen->temperature == 0)))
         return FV_FAIL(FV_EDATA, "%s: key 'temperature' is %g; it must be greater than 0", where,
                        (double)gen->temperature);

@@ -1,4 +1,4 @@
-/* Opens everything that computing needs, in order; closes it backwards. */
+/* Opens everything that computing needs, in order, and closes it in reverse. */
 #include "model/engine.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "common/log.h"
 #include "kernels/backends/open.h"
 
-/* The folder's own name, for people: ".../llava-1.5-7b/" is llava-1.5-7b. */
+/* Takes the directory's own name for display: ".../llava-1.5-7b/" is llava-1.5-7b. */
 static void take_name(fv_engine *e, const char *dir) {
     size_t end = strlen(dir), start;
     while (end > 1 && dir[end - 1] == '/') end--;
@@ -19,7 +19,7 @@ static void take_name(fv_engine *e, const char *dir) {
 
 static bool is_auto(const char *name) { return !name || strcmp(name, "auto") == 0; }
 
-/* *out stays as it is with "auto". */
+/* "auto" leaves *out unchanged. */
 static fv_status read_compute(const char *name, fv_compute *out) {
     if (is_auto(name)) return FV_OK;
     for (int c = 0; c < FV_N_COMPUTE; c++) {
@@ -40,7 +40,7 @@ fv_status fv_engine_kv_dtype(const char *name, fv_compute compute, fv_dtype *out
     return FV_FAIL(FV_EINVAL, "invalid --kv-dtype '%s'; use auto, f32, bf16 or f16", name);
 }
 
-/* Once the backend is open. */
+/* Chooses compute mode and KV dtype; the backend is open. */
 static fv_status choose_precision(fv_engine *e, const fv_engine_options *opt) {
     bool on_cpu = strcmp(e->be.ops->name, "cpu") == 0;
     if (on_cpu && fv_checkpoint_text(e->ck)->embed.dtype == FV_BF16)
@@ -53,8 +53,8 @@ static fv_status choose_precision(fv_engine *e, const fv_engine_options *opt) {
     return fv_engine_kv_dtype(opt->kv_dtype, e->be.compute, &e->kv_dtype);
 }
 
-/* Whoever goes on with another's keys and values must have the same weights: they become part of the
- * fingerprint. */
+/* Quantizes the weights and adds the format to the fingerprint: workers that continue with each
+ * other's keys and values must have the same weights. */
 static fv_status quantize(fv_engine *e, const fv_engine_options *opt) {
     const fv_weights *to;
     FV_TRY(fv_weights_find(opt->weights, &to));
@@ -68,7 +68,7 @@ static fv_status quantize(fv_engine *e, const fv_engine_options *opt) {
     return FV_OK;
 }
 
-/* An image token that is not in the vocabulary must be the tokenizer's all the same. */
+/* An image token beyond the vocabulary must still be in the tokenizer. */
 static fv_status check_image_token(const fv_engine *e) {
     const fv_model_config *cfg = fv_checkpoint_config(e->ck);
     const char *token = fv_layout_image_token(cfg->layout.family);
@@ -80,7 +80,7 @@ static fv_status check_image_token(const fv_engine *e) {
                    fv_checkpoint_dir(e->ck), token, cfg->image_token, token);
 }
 
-/* They are of one KV type, whatever stores are opened for. */
+/* Sends the latent directions to the device: those of the one KV dtype that has some. */
 static fv_status send_latent(fv_engine *e) {
     const char *why;
     for (int t = 0; t < FV_N_DTYPE; t++) {
@@ -116,7 +116,7 @@ fv_status fv_engine_chat(const fv_engine *e, const char *spec, fv_chat **out) {
                         cfg->has_vision, out);
 }
 
-/* A template that was asked for must run; one that the checkpoint has may be left unused. */
+/* A requested template must run; one that comes with the checkpoint may stay unused. */
 static fv_status open_chat(fv_engine *e, const char *value) {
     fv_chat *chat;
     FV_TRY(fv_chat_read_spec(value ? value : "", &e->chat));
@@ -139,7 +139,7 @@ fv_status fv_engine_open(const fv_engine_options *opt, fv_engine *out) {
     FV_TRY_GOTO(open_chat(&e, opt->chat), st, fail);
     fv_checkpoint_fingerprint(e.ck, e.fingerprint);
     take_name(&e, opt->checkpoint);
-    /* The network keeps the backend's address: it is opened where it stays. */
+    /* The network keeps the backend's address, so it is opened in its final place. */
     *out = e;
     st = open_network(out, opt);
     if (st != FV_OK) {
@@ -161,7 +161,7 @@ void fv_engine_close(fv_engine *e) {
     fv_vision_close(e->vision);
     fv_vision_close(e->video);
     fv_decoder_close(e->dec);
-    fv_latent_there_close(&e->latent);
+    fv_latent_on_device_close(&e->latent);
     if (e->be_open) fv_backend_close(&e->be);
     fv_tokenizer_free(e->tok);
     free(e->chat);

@@ -1,5 +1,5 @@
-/* Blocks of GGUF into integers with scales, or numbers (ggml's quants, and those of gguf-py).
- * Pure: memory in, memory out. */
+/* Unpacks blocks of GGUF to integers with scales, or to numbers (ggml's quants, and gguf-py's).
+ * Pure functions on memory. */
 #include "model/gguf_weights.h"
 
 #include <math.h>
@@ -11,23 +11,23 @@
 
 enum { BLOCK_MAX = 256, GROUPS_MAX = 16 };
 
-/* A block taken apart. */
+/* An unpacked block. */
 typedef struct block {
-    uint8_t q[BLOCK_MAX]; /* of formats in int8, with a sign */
+    uint8_t q[BLOCK_MAX]; /* signed in int8 formats */
     float scale[GROUPS_MAX], min[GROUPS_MAX];
 } block;
 
 typedef struct format {
     const char *type;
-    size_t n, bytes, group; /* numbers and bytes of a block, numbers of a scale */
-    fv_dtype dtype, scale;  /* scale: the type in which every scale is exact */
+    size_t n, bytes, group; /* numbers per block, bytes per block, numbers per scale */
+    fv_dtype dtype, scale;  /* scale: a type that holds every scale exactly */
     bool min;
     void (*open)(const uint8_t *from, block *b);
 } format;
 
 static float half_at(const uint8_t *p) { return f32_of_f16((uint16_t)(p[0] | p[1] << 8)); }
 
-/* 32 integers of 4 bits: the low halves of 16 bytes, then the high ones. */
+/* Unpacks 32 int4 values: the low halves of 16 bytes, then the high ones. */
 static void halves(const uint8_t *from, uint8_t *q) {
     for (int i = 0; i < 16; i++) {
         q[i] = from[i] & 15;
@@ -35,7 +35,7 @@ static void halves(const uint8_t *from, uint8_t *q) {
     }
 }
 
-/* The fifth bits of 32 integers. */
+/* Adds the fifth bits of 32 integers. */
 static void fifths(const uint8_t *from, uint8_t *q) {
     for (int i = 0; i < 32; i++) q[i] |= (uint8_t)((from[i / 8] >> i % 8 & 1) << 4);
 }
@@ -70,8 +70,9 @@ static void open_q8_0(const uint8_t *from, block *b) {
     memcpy(b->q, from + 2, 32);
 }
 
-/* Eight scales and eight mins of 6 bits in 12 bytes: the first four of each are whole, the others have
- * their low halves in the last four bytes and their upper bits above the first eight. */
+/* Unpacks eight scales and eight mins of 6 bits in 12 bytes: the first four of each are whole; the
+ * others have their low halves in the last four bytes and their upper bits above the first
+ * eight. */
 static void open_k_scales(const uint8_t *from, block *b) {
     float d = half_at(from), m = half_at(from + 2);
     const uint8_t *s = from + 4;
@@ -83,7 +84,7 @@ static void open_k_scales(const uint8_t *from, block *b) {
     }
 }
 
-/* Two groups of 32 to 32 bytes: their low halves, then the high ones. */
+/* Unpacks pairs of groups of 32, each in 32 bytes: the low halves, then the high ones. */
 static void k_halves(const uint8_t *from, uint8_t *q) {
     for (int i = 0; i < 256; i++) q[i] = from[i / 64 * 32 + i % 32] >> i / 32 % 2 * 4 & 15;
 }
@@ -99,7 +100,8 @@ static void open_q5_k(const uint8_t *from, block *b) {
     for (int i = 0; i < 256; i++) b->q[i] |= (uint8_t)((from[16 + i % 32] >> i / 32 & 1) << 4);
 }
 
-/* Halves of 128 numbers: four bits in 64 bytes, two more in 32, a signed scale to 16 numbers. */
+/* Q6_K: per 128 numbers, the low four bits are in 64 bytes and the upper two in 32; 16 numbers
+ * share a signed scale. */
 static void open_q6_k(const uint8_t *from, block *b) {
     const uint8_t *low = from, *high = from + 128, *scale = from + 192;
     float d = half_at(from + 208);
@@ -177,14 +179,14 @@ fv_status fv_gguf_place(fv_gguf_weight *w, int32_t rows, int32_t cols, bool line
 
 /* ---- filling --------------------------------------------------------------------------- */
 
-/* The row of the file that row r is. */
+/* The file's row for row r of the view. */
 static size_t row_of(const fv_gguf_weight *w, size_t r) {
     if (w->heads == 0) return r;
     size_t D = (size_t)w->view.rows / (size_t)w->heads, i = r % D;
     return r - i + (i < D / 2 ? 2 * i : 2 * (i - D / 2) + 1);
 }
 
-/* Groups [g, g + n) of a row and their integers. */
+/* Writes the block's integers and scales to row r from column k on. */
 static void put_integers(const fv_gguf_weight *w, const format *f, size_t r, size_t k,
                          const block *b) {
     const fv_quant *q = w->view.quant;

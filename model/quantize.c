@@ -1,4 +1,4 @@
-/* Rows of weights to integers of 8 and 4 bits. Pure: memory in, memory out. */
+/* Quantizes rows of weights to int8 and int4. Pure functions on memory. */
 #include "model/quantize.h"
 
 #include <math.h>
@@ -23,7 +23,7 @@ fv_status fv_weights_find(const char *name, const fv_weights **out) {
     return FV_FAIL(FV_EINVAL, "invalid --weights '%s'; use stored, int8, int4 or int4-128", name);
 }
 
-/* Where the parts of one weight are: the fv_quant, its scales, its integers. */
+/* Offsets of a weight's parts in its memory: the fv_quant, its scales, its integers. */
 typedef struct layout {
     size_t groups, row_bytes, scales_at, codes_at, bytes;
 } layout;
@@ -47,7 +47,7 @@ size_t fv_quantize_bytes(const fv_tensor *w, const fv_weights *to) {
     return layout_of(w, to).bytes;
 }
 
-/* The number of largest magnitude, with its sign; NaN where one is not finite. */
+/* Returns the number of largest magnitude, with its sign; NaN if a number is not finite. */
 static float largest(const float *w, size_t n) {
     float most = 0.0f, poison = 0.0f;
     for (size_t k = 0; k < n; k++) {
@@ -57,7 +57,7 @@ static float largest(const float *w, size_t n) {
     return most + poison;
 }
 
-/* A row of w, widened piece by piece. */
+/* A row of w, which is widened in chunks. */
 typedef struct row {
     const char *at;
     fv_dtype dtype;
@@ -72,8 +72,8 @@ static size_t widen(const row *r, size_t first, size_t most, float wide[CHUNK]) 
     return n;
 }
 
-/* x / scale to the nearest whole number, to even, which lies in [low, high]; |x / scale| < 2^22. Adding
- * 1.5 2^23 rounds, and unlike rintf and fmaxf needs no call. */
+/* Rounds x / scale to the nearest integer, ties to even, and clamps it to [low, high]; |x / scale|
+ * < 2^22. Adding 1.5 2^23 rounds, and unlike rintf and fmaxf needs no call. */
 static inline float whole(float x, float scale, float low, float high) {
     float q = (x / scale + 0x1.8p23f) - 0x1.8p23f;
     q = q > low ? q : low;
@@ -98,7 +98,7 @@ static float row_to_int8(const row *r, int8_t *to) {
     return scale;
 }
 
-/* n numbers into halves of bytes; the scale, which is bf16. */
+/* Quantizes n numbers to int4, two a byte; returns the scale, which is a bf16 number. */
 static float group_to_int4(const float *w, size_t n, uint8_t *to) {
     float most = largest(w, n), scale = f32_of_bf16(bf16_of_f32(-most / 8.0f));
     bool zero = !(fabsf(scale) >= 0x1p-126f);
@@ -110,16 +110,16 @@ static float group_to_int4(const float *w, size_t n, uint8_t *to) {
     return isnan(most) ? most : zero ? 0.0f : scale;
 }
 
-/* n numbers into bytes; the scale, which is bf16. */
+/* Quantizes n numbers to int8; returns the scale, which is a bf16 number. */
 static float group_to_int8(const float *w, size_t n, uint8_t *to) {
     float most = largest(w, n), scale = f32_of_bf16(bf16_of_f32(fabsf(most) / 127.0f));
     if (isnan(most)) return most;
-    if (!(scale >= 0x1p-126f)) return 0.0f; /* integers are 0 already */
+    if (!(scale >= 0x1p-126f)) return 0.0f; /* the integers are 0 already */
     for (size_t k = 0; k < n; k++) to[k] = (uint8_t)(int8_t)whole(w[k], scale, -127, 127);
     return scale;
 }
 
-/* The scales of a row, and its integers; false where a number is not finite. */
+/* Quantizes a row; returns false if a number is not finite. */
 static bool quantize_row(const row *r, const fv_weights *to, size_t groups, void *scales,
                          uint8_t *codes) {
     bool int8 = to->dtype == FV_INT8;

@@ -1,10 +1,9 @@
 /* Opens the weight files of a directory and indexes their tensors by canonical name.
  *
- * The table is made from what the files hold, so a tensor that the index file's weight_map forgets is
- * found, and one that it invents is reported. Of a tensor in several files weight_map names the one that
- * counts: a checkpoint of which some tensors were trained again is a file of these beside links to the files
- * it began with.
- * Opened once, then read by any thread. */
+ * The table is made from the files' contents: a tensor that the index file's weight_map omits is
+ * found, and one that it invents is reported. If several files have a tensor, weight_map names the
+ * one to use: a partly retrained checkpoint is a file of the new tensors beside links to the
+ * original files. Opened once, then read by any thread. */
 #include "model/shards.h"
 
 #include <stdlib.h>
@@ -24,8 +23,8 @@ static const char index_name[] = "model.safetensors.index.json";
 typedef struct shard {
     const char *name; /* in the arena */
     fv_file_map map;
-    fv_safetensors *st; /* or */
-    fv_gguf *gguf;
+    fv_safetensors *st;                /* NULL for a GGUF file, */
+    fv_gguf *gguf;                     /* NULL for safetensors */
     const fv_safetensors_entry *entry; /* [n] */
     int32_t n;
 } shard;
@@ -34,7 +33,7 @@ struct fv_shards {
     fv_arena arena;
     shard *file;             /* [n_file] */
     fv_shard_tensor *tensor; /* [n_tensor], by canonical name */
-    json_t *weight_map;      /* of the index; NULL: there is none */
+    json_t *weight_map;      /* of the index; NULL: no index */
     int32_t n_file, n_tensor;
 };
 
@@ -44,7 +43,7 @@ static fv_status map_shard(fv_shards *sh, const char *path, const char *name, sh
     FV_TRY(fv_arena_strndup(&sh->arena, name, strlen(name), &copy));
     s->name = copy;
     FV_TRY(fv_file_map_open(path, &s->map));
-    sh->n_file++; /* from here on close() unmaps it */
+    sh->n_file++; /* close() unmaps it from here on */
     *out = s;
     return fv_file_is_pointer(s->map.data, s->map.bytes) ? fv_file_pointer_error(path) : FV_OK;
 }
@@ -84,7 +83,7 @@ static shard *find_file(const fv_shards *sh, const char *name) {
     return NULL;
 }
 
-/* Every shard that weight_map names is opened once; every tensor must be in its shard. */
+/* Opens every shard that weight_map names once; every tensor must be in its shard. */
 static fv_status open_mapped(fv_shards *sh, const char *dir, json_t *map, const char *index_path) {
     size_t most = json_object_size(map);
     if (most > FILES_MAX) most = FILES_MAX;
@@ -149,7 +148,8 @@ static int by_canonical(const void *a, const void *b) {
     return strcmp(((const fv_shard_tensor *)a)->canonical, ((const fv_shard_tensor *)b)->canonical);
 }
 
-/* False: no weight. Factors of frequencies go into config.json (gguf/config.c). */
+/* Returns false if the tensor is no weight. Factors of frequencies go into config.json
+ * (gguf/config.c). */
 static bool canonical(const shard *s, const char *name, char out[FV_TENSOR_NAME_MAX]) {
     char hub[FV_GGUF_NAME_MAX];
     if (s->gguf && strcmp(name, "rope_freqs.weight") == 0) return false;
@@ -157,7 +157,7 @@ static bool canonical(const shard *s, const char *name, char out[FV_TENSOR_NAME_
     return fv_name_mapping_canonical(renamed ? hub : name, out);
 }
 
-/* Whether weight_map has the tensor in another file. */
+/* Returns whether weight_map says that the tensor is in another file. */
 static bool is_elsewhere(const fv_shards *sh, const shard *s, const char *name) {
     const char *file = json_string_value(json_object_get(sh->weight_map, name));
     return file && strcmp(file, s->name) != 0;

@@ -1,4 +1,4 @@
-/* Finds a tower's directory and reads its config.json. */
+/* Finds the directory of a tower and reads its config.json. */
 #include "model/tower_directory.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 enum { CONFIG_MAX = 1 << 20 };
 
-/* What config.json calls the tower; NULL: the tower is in the checkpoint, or there is none. */
+/* The tower's name in config.json; NULL: the tower is in the checkpoint, or there is none. */
 static const char *named(const json_t *root) {
     const char *type = json_string_value(json_object_get(root, "model_type"));
     if (!type) type = json_string_value(json_array_get(json_object_get(root, "architectures"), 0));
@@ -20,7 +20,7 @@ static const char *named(const json_t *root) {
     return json_string_value(json_object_get(root, "mm_vision_tower"));
 }
 
-/* Reads dir/name/config.json; *text stays NULL when there is none. */
+/* Reads dir/name/config.json; *text stays NULL if it does not exist. */
 static fv_status try_directory(const char *dir, const char *name, char path[FV_CHECKPOINT_PATH],
                                char **text, size_t *bytes) {
     char config[FV_CHECKPOINT_PATH];
@@ -49,7 +49,7 @@ static fv_status find(const char *dir, const char *tower, char path[FV_CHECKPOIN
                    dir, tower, dir, name, beside, name);
 }
 
-/* The checkpoint's config.json with the tower's, which of a whole CLIP model is a part of it. */
+/* Joins the checkpoint's config.json and the tower's; in a whole CLIP model's that is a member. */
 static fv_status join(json_t *root, const char *path, const char *text, size_t bytes,
                       fv_arena *arena, fv_tower_directory *out) {
     char config[FV_CHECKPOINT_PATH], *joined = NULL, *kept;

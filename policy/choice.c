@@ -1,4 +1,4 @@
-/* One method with its parameters: defaults, overrides, and values for the method.
+/* One method with its parameters: defaults, overrides, and the typed values that the method reads.
  * Pure functions, any thread. */
 #include <assert.h>
 #include <float.h>
@@ -47,7 +47,7 @@ static fv_status set_number(fv_choice *c, int32_t i, word value) {
     if (v < p->min || v > p->max)
         return FV_FAIL(FV_EINVAL, "policy: %s.%s is %g; it must be %g..%g", c->method->name,
                        p->name, v, p->min, p->max);
-    c->value[i] = v + 0.0; /* a zero has no sign */
+    c->value[i] = v + 0.0; /* -0 becomes 0 */
     c->given[i] = !of_32;
     c->early[i] = early;
     return FV_OK;
@@ -112,9 +112,9 @@ bool fv_choice_writes(const fv_choice *c, int32_t i) {
     return !p->quiet || c->value[i] != p->fallback;
 }
 
-/* The fewest digits that read back as the same number, of 10 or more (of fewer, %g writes 10 as
- * 1e+01): what one worker prints another parses, and both count rows by it. No part of the program
- * sets a locale, so the point is a point. */
+/* Prints at least 10 digits (with fewer, %g writes 10 as 1e+01), and as many as read back as the
+ * same number: another worker parses this text, and both must count the same rows. The program sets
+ * no locale, so the decimal separator is a point. */
 static void print_number(double v, const char *unit, char out[FV_PARAM_TEXT_MAX]) {
     for (int digits = 10; digits <= DBL_DECIMAL_DIG; digits++) {
         snprintf(out, FV_PARAM_TEXT_MAX, "%.*g", digits, v);

@@ -1,5 +1,5 @@
-/* Which methods may not meet. Pairs are patterns in the text form, so that the table reads as a
- * policy does and names methods that a reader can look up. Immutable data, any thread. */
+/* Methods that cannot be combined. Pairs are patterns in the text form, so the table reads like a
+ * policy and names methods that a reader can look up. Immutable data, any thread. */
 #include "policy/conflicts.h"
 
 #include "policy/words_internal.h"
@@ -8,7 +8,7 @@ const fv_conflict *fv_conflicts(int32_t *n) {
 #define FV_CONFLICT(a, b, why) {a, b, why},
     static const fv_conflict table[] = {
 #include "policy/methods.def"
-        {NULL, NULL, NULL}, /* so that it is never empty */
+        {NULL, NULL, NULL}, /* the table must not be empty */
     };
     *n = (int32_t)(sizeof table / sizeof table[0]) - 1;
     return table;
@@ -20,7 +20,7 @@ static const fv_choice *find_stage(const fv_policy *p, word name) {
     return NULL;
 }
 
-/* "key=value": it has a parameter that prints so; "key!=value": it has none. */
+/* "key=value": a parameter prints this value; "key!=value": none does. */
 static bool has_word(const fv_choice *c, word item) {
     word key, value;
     char text[FV_PARAM_TEXT_MAX];

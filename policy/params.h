@@ -9,12 +9,12 @@
  *     SEED         uint32_t seed
  *     FLOAT        double keep
  *     LAYER(S)     int32_t layer, mapped to the checkpoint's depth
- *     FV_CHOICE    bool mode_drop, mode_mask: one per word, of which one is true
+ *     FV_CHOICE    bool mode_drop, mode_mask: one per word; exactly one is true
  *     FV_TEXT      char schedule[FV_PARAM_TEXT_MAX]
  *
  *     typedef struct fv_prune_fastv_params { int32_t layer; double keep; bool mode_drop, mode_mask; }
  *
- * fv_params holds those of any one method, under stage_method:
+ * fv_params holds the parameters of one method, under stage_method:
  *
  *     const fv_prune_fastv_params *p = &params->prune_fastv; */
 #include <stdbool.h>
@@ -36,7 +36,8 @@ enum { FV_PARAM_TEXT_MAX = 128 }; /* bytes of a text with its terminator */
 #define FV_LOWER_EXPAND expand
 #define FV_LOWER_EVICT evict
 
-/* The struct of a method, its member of fv_params, and the field of a word of a choice. */
+/* Names of a method's struct, of its member of fv_params, and of the field for a word of a
+ * choice. */
 #define FV_PARAMS(stage, name) FV_PARAMS_1(FV_LOWER_##stage, name)
 #define FV_PARAMS_1(stage, name) FV_PARAMS_2(stage, name)
 #define FV_PARAMS_2(stage, name) fv_##stage##_##name##_params
@@ -65,8 +66,8 @@ enum { FV_PARAM_TEXT_MAX = 128 }; /* bytes of a text with its terminator */
 #define FV_FIELD_LAYERS(name) int32_t name;
 #define FV_FIELD_WORD(param, word) bool FV_WORD_FIELD(param, word);
 
-/* A row of a method ends the struct before it, and begins its own: with a field that says nothing,
- * as a struct must have one. */
+/* Each FV_METHOD row ends the struct before it and begins its own. `unused` is there because a
+ * struct must have a field. */
 struct fv_params_none { char unused;
 #define FV_METHOD(stage, name, source, summary) }; struct FV_PARAMS(stage, name) { char unused;
 #define FV_PARAM(stage, method, name, type, ...) FV_FIELD_##type(name)

@@ -56,7 +56,7 @@ static fv_status parse_stage(fv_policy *p, word clause, bool *seen) {
     }
     const fv_method_info *method = NULL;
     FV_TRY(find_method(stage, method_name, &method));
-    /* Over a preset's own method only what is written changes. */
+    /* if a preset has this method, its other parameters stay */
     if (c->method != method) fv_choice_init(c, method);
     while (next_word(&at, end, ',', &item)) FV_TRY(fv_choice_set(c, item.s, item.n));
     return FV_OK;
@@ -64,7 +64,7 @@ static fv_status parse_stage(fv_policy *p, word clause, bool *seen) {
 
 static fv_status parse(const char *text, fv_policy *p);
 
-/* NULL: there is none of this name. */
+/* NULL: no preset has this name. */
 static const fv_preset_info *find_preset(word name) {
     int32_t n;
     const fv_preset_info *presets = fv_policy_presets(&n);
@@ -87,7 +87,7 @@ static fv_status no_preset(word name) {
                    l.all, names_hint(&l));
 }
 
-/* A lone word: the name of a method where its stage is missing, or a preset misspelled. */
+/* Error for a single word: a method without its stage, or a misspelled preset. */
 static fv_status no_clause(word name) {
     int32_t n;
     const fv_method_info *m = fv_policy_methods(&n);

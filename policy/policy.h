@@ -5,12 +5,12 @@
  *
  * The text form, used by the command line, tests and logs:
  *     prune=random,layer=4,keep=0.5;select=streaming,sink=4
- *     preset=paper-vtw;prune=vtw,layer=20          (a preset first, then what differs)
+ *     preset=paper-vtw;prune=vtw,layer=20          (a preset first, then the differences)
  *     preset=paper-vtw;prune=none
  *     quality                                      (a preset's name alone is preset=quality)
- * White space around ';', ',' and '=' is allowed. What may be written is methods.def. An empty text
- * is `exact`. Layers are the checkpoint's own; `layer=3/32` is the third of 32, mapped to the
- * checkpoint's depth as defaults are, and `layer=3/32+` likewise, but not before layer 3
+ * White space around ';', ',' and '=' is allowed. methods.def lists all methods and parameters. An
+ * empty text is `exact`. Layers are the checkpoint's own; `layer=3/32` is layer 3 of 32, mapped to
+ * the checkpoint's depth as defaults are; `layer=3/32+` too, but not before layer 3
  * (fv_choice_layer). */
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,32 +33,31 @@ typedef enum fv_method_id {
 } fv_method_id;
 
 enum {
-    FV_MAX_PARAMS = 16, /* of a method */
-    FV_MAX_TEXTS = 4,   /* of them, such that take a text */
-    FV_MAX_WORDS = 8,   /* of a choice */
+    FV_MAX_PARAMS = 16, /* per method */
+    FV_MAX_TEXTS = 4,   /* text parameters per method */
+    FV_MAX_WORDS = 8,   /* words per choice */
     FV_POLICY_TEXT_MAX = 2304
 };
 
 typedef enum fv_param_type {
     FV_PARAM_INT,
-    FV_PARAM_SEED, /* an INT of 32 bits without a sign */
+    FV_PARAM_SEED, /* an unsigned INT of 32 bits */
     FV_PARAM_FLOAT,
     FV_PARAM_LAYER,
-    FV_PARAM_LAYERS, /* a number of layers, mapped to the checkpoint's depth as LAYER is */
+    FV_PARAM_LAYERS, /* a number of layers, mapped to the checkpoint's depth like LAYER */
     FV_PARAM_CHOICE, /* one of some words; its value is the word's index */
-    FV_PARAM_TEXT    /* what it says is the method's business */
+    FV_PARAM_TEXT    /* text that the method itself interprets */
 } fv_param_type;
 
 typedef struct fv_param_info {
     const char *name;
     fv_param_type type;
-    double fallback, min, max; /* of a choice, indices; of a text, 0 */
-    bool quiet;                /* it is not written where it is at its default */
-    size_t
-        offset; /* of its field in the method's struct (policy/params.h); of a choice, the first */
+    double fallback, min, max; /* for a choice, indices; for a text, 0 */
+    bool quiet;                /* not written if at its default */
+    size_t offset; /* of its field, or a choice's first, in the method's struct (policy/params.h) */
     const char *unit, *meaning;
-    const char *text;                   /* of a text, the default */
-    const char *word[FV_MAX_WORDS + 1]; /* of a choice, up to a NULL */
+    const char *text;                   /* default of a text */
+    const char *word[FV_MAX_WORDS + 1]; /* words of a choice, up to a NULL */
 } fv_param_info;
 
 typedef struct fv_method_info {
@@ -74,10 +73,11 @@ typedef struct fv_preset_info {
 } fv_preset_info;
 
 typedef struct fv_choice {
-    const fv_method_info *method; /* NULL: nothing happens in this stage */
-    double value[FV_MAX_PARAMS];  /* in the order of method->param; of a text, which of text[] */
-    bool given[FV_MAX_PARAMS];    /* written, not a default; of a layer: not to be mapped */
-    bool early[FV_MAX_PARAMS];    /* of a layer that is mapped: not before the published one */
+    const fv_method_info *method; /* NULL: the stage does nothing */
+    double value[FV_MAX_PARAMS];  /* in the order of method->param; for a text, its index in
+                                   * text[] */
+    bool given[FV_MAX_PARAMS];    /* written, not a default; for a layer: not mapped */
+    bool early[FV_MAX_PARAMS];    /* for a mapped layer: not before the published one */
     char text[FV_MAX_TEXTS][FV_PARAM_TEXT_MAX];
 } fv_choice;
 
@@ -90,63 +90,62 @@ const char *fv_param_type_name(fv_param_type t); /* "int", "choice" ... */
 bool fv_param_is_layer(fv_param_type t);         /* LAYER or LAYERS */
 const char *fv_stage_where(fv_stage s);
 
-/* All methods in table order, all presets; *n says how many. */
+/* All methods in table order, and all presets; *n: their number. */
 const fv_method_info *fv_policy_methods(int32_t *n);
 const fv_preset_info *fv_policy_presets(int32_t *n);
 
-/* FV_EINVAL with a sentence for an unknown stage, method, parameter or preset (it lists what
- * there is, and the name that may have been meant), a value out of range, a stage given twice, two
- * methods that may not meet (policy/conflicts.h). The method `none` takes away what the preset
- * said. */
+/* Parses the text form. FV_EINVAL with a sentence for an unknown stage, method, parameter or preset
+ * (it lists the known names and suggests one), a value out of range, a stage given twice, or
+ * methods that conflict (policy/conflicts.h). The method `none` removes the preset's method. */
 fv_status fv_policy_parse(const char *text, fv_policy *out);
 
-/* The text form, stages in order, every parameter written that fv_choice_writes; "" for exact. What
- * it prints parses to the same policy, numbers to the same bits. */
+/* Prints the text form: stages in order, with every parameter for which fv_choice_writes is true;
+ * "" for exact. Parsing it gives the same policy, numbers to the same bits. */
 void fv_policy_print(const fv_policy *p, char out[FV_POLICY_TEXT_MAX]);
 
 bool fv_policy_is_exact(const fv_policy *p);
 
-/* The index in fv_policy_presets() of the preset that has this text form, as fv_policy_print
- * prints it; their number when none has. Several may have the same: then it is the first. */
+/* Index in fv_policy_presets() of the first preset with this text form, as fv_policy_print prints
+ * it; the number of presets if there is none. */
 int32_t fv_policy_preset_of(const char *text);
 
-/* The name of that preset, or `text` itself where there is none. */
+/* Name of that preset, or `text` itself if there is none. */
 const char *fv_policy_name_of(const char *text);
 
-/* The method with its defaults. */
+/* Sets the method with its defaults. */
 void fv_choice_init(fv_choice *c, const fv_method_info *method);
 
 /* Sets one parameter from the n bytes "PARAMETER=VALUE". FV_EINVAL as in fv_policy_parse; the value
- * may then be anything. */
+ * is undefined then. */
 fv_status fv_choice_set(fv_choice *c, const char *text, size_t n);
 
-/* Whether parameter `i` is printed and sent: all are, except a quiet one at its default. */
+/* Returns whether parameter `i` is printed and sent: all are, except a quiet one at its default. */
 bool fv_choice_writes(const fv_choice *c, int32_t i);
 
 /* The value of parameter `i` as fv_choice_set takes it. */
 void fv_choice_print(const fv_choice *c, int32_t i, char out[FV_PARAM_TEXT_MAX]);
 
-/* Fills the method's struct in *out, LAYERs mapped to a network of n_layer layers. Other bytes of
- * *out are 0. */
+/* Fills the method's struct in *out, with LAYERs mapped to n_layer layers. Other bytes of *out are
+ * 0. */
 void fv_choice_params(const fv_choice *c, int32_t n_layer, fv_params *out);
 
-/* Papers count 32 layers: their `layer` among n_layer, round(layer * n_layer / 32). */
+/* Maps a paper's layer of 32 to n_layer layers: round(layer * n_layer / 32). */
 int32_t fv_layer_of_32(double layer, int32_t n_layer);
 
-/* Parameter i, a LAYER, for a network of n_layer layers. As given; or mapped from 32 layers, but no
- * less than the parameter's minimum: k/32 to round(k n_layer / 32), where k < 32 to the last layer at
- * most (28/32 of three layers is the third one), and k/32+ to no less than k
- * either, as long as k is in the first quarter of the network. What the first layers do depends
- * on how many there are before them, and not on how many follow: FastV's layer 2 of 32 is the first
- * after two that run all tokens. */
+/* Value of parameter i, a LAYER, in a network of n_layer layers: as given, or mapped from 32
+ * layers, but no less than the parameter's minimum. k/32 is mapped to round(k n_layer / 32), for k
+ * < 32 to the last layer at most (28/32 of three layers is the third one). k/32+ is also at least
+ * k, as long as k is in the first quarter of the network: the role of early layers depends on the
+ * number of layers before them, not on the number after. FastV's layer 2 of 32 is the first after
+ * two that run all tokens. */
 int32_t fv_choice_layer(const fv_choice *c, int32_t i, int32_t n_layer);
 
-/* How a layer of 32 came to its number in a network of n_layer. */
+/* How a layer of 32 was mapped to a network of n_layer layers. */
 typedef enum fv_layer_mapping {
-    FV_LAYER_GIVEN,      /* it is the checkpoint's own */
-    FV_LAYER_PUBLISHED,  /* the number is that of 32 layers */
+    FV_LAYER_GIVEN,      /* the checkpoint's own number */
+    FV_LAYER_PUBLISHED,  /* the published number of 32 layers */
     FV_LAYER_PROPORTION, /* the same share of the depth */
-    FV_LAYER_QUARTER,    /* k/32+, and layer k is after the first quarter of the network */
+    FV_LAYER_QUARTER,    /* k/32+, and layer k is beyond the first quarter of the network */
 } fv_layer_mapping;
 
 fv_layer_mapping fv_choice_layer_mapping(const fv_choice *c, int32_t i, int32_t n_layer);

@@ -1,4 +1,4 @@
-/* Which preset a policy is. Immutable data once made, any thread. */
+/* Finds the preset that a policy equals. Immutable data once made, any thread. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +7,7 @@
 
 enum { PRESETS_MAX = 64 };
 
-static char
-    *printed[PRESETS_MAX]; /* as fv_policy_print prints each; for as long as the process runs */
+static char *printed[PRESETS_MAX]; /* each preset as fv_policy_print prints it; never freed */
 
 static void print_presets(void) {
     int32_t n;

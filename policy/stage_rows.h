@@ -1,9 +1,9 @@
 #ifndef FOVEA_POLICY_STAGE_ROWS_H
 #define FOVEA_POLICY_STAGE_ROWS_H
 
-/* For a worker's table of one stage's methods: declares fv_prune_fastv, of type fv_prune_method, and
- * so on; a row without its file does not link. FV_METHOD expands to the stage's macro, and all of
- * those are empty. A table redefines its own stage's and includes methods.def:
+/* For a worker's table of one stage's methods: declares fv_prune_fastv, of type fv_prune_method,
+ * and so on; a row without its file does not link. FV_METHOD expands to the stage's macro; all of
+ * these are empty. A table redefines its own stage's macro and includes methods.def:
  *
  *     #include "policy/stage_rows.h"
  *
@@ -12,8 +12,7 @@
  *     #define PRUNE(name) [FV_METHOD_PRUNE_##name] = &fv_prune_##name,
  *     #define FV_METHOD(stage, name, source, summary) stage(name)
  *     #include "policy/methods.def"
- *     };
- */
+ *     }; */
 #include "policy/params.h"
 
 #define FV_METHOD(stage, name, source, summary)                                                    \

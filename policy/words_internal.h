@@ -1,7 +1,7 @@
 #ifndef FOVEA_POLICY_WORDS_INTERNAL_H
 #define FOVEA_POLICY_WORDS_INTERNAL_H
 
-/* Parsing of the text form; included in this folder only. */
+/* Helpers to parse the text form, for this folder only. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ static inline bool word_is(word w, const char *s) {
     return strlen(s) == w.n && memcmp(w.s, s, w.n) == 0;
 }
 
-/* Without the white space around it. */
+/* Trims white space. */
 static inline word trimmed(const char *s, const char *end) {
     static const char space[] = " \t\r\n";
     while (s < end && memchr(space, *s, sizeof space - 1)) s++;
@@ -26,7 +26,8 @@ static inline word trimmed(const char *s, const char *end) {
     return (word){s, (size_t)(end - s)};
 }
 
-/* Cuts [*p, end) at the first `sep`, and trims; false at the end of the text. */
+/* Returns the text of [*p, end) up to the first `sep`, trimmed, and advances *p; false at the
+ * end. */
 static inline bool next_word(const char **p, const char *end, char sep, word *out) {
     if (*p >= end) return false;
     const char *stop = memchr(*p, sep, (size_t)(end - *p));
@@ -44,7 +45,7 @@ static inline bool split(word w, char sep, word *left, word *right) {
     return true;
 }
 
-/* The names that a word may have, for the sentence that says so. */
+/* Names that a word may have, for error messages. */
 typedef struct names {
     char all[512];
     fv_suggestion near;

@@ -1,4 +1,4 @@
-/* The text that a scrape gets. The two formats differ in what is a counter's name above its samples,
+/* Prints the text of a scrape. The two formats differ in the names of counters above their samples,
  * in units, in exemplars and in the end. */
 #include <math.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static void print_head(FILE *f, const fv_metric_info *info, bool openmetrics) {
     fprintf(f, "# HELP %.*s %s\n", n, info->name, info->help);
 }
 
-/* As many digits as it takes to read the same number. */
+/* Prints as many digits as needed to read back the same number. */
 static void print_number(FILE *f, double x) {
     char text[32];
     snprintf(text, sizeof text, "%.15g", x);

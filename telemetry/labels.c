@@ -1,4 +1,4 @@
-/* The sets of label values. Those of other tables are read from there. */
+/* The sets of label values; some are read from other tables. */
 #include "common/version.h"
 #include "handoff/refusal.h"
 #include "policy/policy.h"
@@ -36,7 +36,7 @@ const char *fv_label_value(fv_label l, int32_t i) {
     case FV_LABEL_NONE: return "";
     case FV_LABEL_VERSION: return fv_version();
     case FV_LABEL_STAGE: return fv_stage_name((fv_stage)i);
-    case FV_LABEL_REFUSAL: /* a hand-off that is still under way is not refused */
+    case FV_LABEL_REFUSAL: /* a pending hand-off is not refused */
         return i == FV_REFUSED_NONE || i == FV_REFUSED_PENDING ? NULL
                                                                : fv_refusal_name((fv_refusal)i);
     case FV_LABEL_PRESET: {

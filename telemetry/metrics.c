@@ -1,10 +1,10 @@
-/* Where values are kept: one array of words, each changed by atomic operations alone.
+/* Stores values in one array of words, which change by atomic operations only.
  *
  *   counter, gauge   [value]                                   the bits of a double
  *   histogram        [counts: one per bucket, +Inf last][sum][exemplars: one per bucket]
  *   exemplar         [version][trace, 2 words][value][time]    odd version: being written
  *
- * A scrape that comes while an observation is recorded may see its bucket and not yet its sum. */
+ * A scrape during an observation may see its bucket but not yet its sum. */
 #include "telemetry/metrics.h"
 
 #include <stdatomic.h>
@@ -147,7 +147,8 @@ static int32_t bucket_of(fv_metric_type t, double value) {
     return i;
 }
 
-/* A writer that finds another one at it leaves it alone: any recent trace will do. */
+/* A writer that finds another one at work leaves its exemplar in place: any recent trace is good
+ * enough. */
 static void set_exemplar(_Atomic uint64_t *x, double value, const fv_trace_context *trace) {
     uint64_t version = load(&x[EX_VERSION]), id[2];
     if (version % 2 ||
@@ -155,7 +156,7 @@ static void set_exemplar(_Atomic uint64_t *x, double value, const fv_trace_conte
                                                  memory_order_acquire, memory_order_relaxed))
         return;
     memcpy(id, trace->trace_id, sizeof id);
-    /* Each is a release, so that who sees one of them sees the odd version too. */
+    /* release stores: a reader that sees one of them also sees the odd version */
     atomic_store_explicit(&x[EX_TRACE], id[0], memory_order_release);
     atomic_store_explicit(&x[EX_TRACE + 1], id[1], memory_order_release);
     atomic_store_explicit(&x[EX_VALUE], bits_of(value), memory_order_release);

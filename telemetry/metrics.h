@@ -1,16 +1,17 @@
 #ifndef FOVEA_TELEMETRY_METRICS_H
 #define FOVEA_TELEMETRY_METRICS_H
 
-/* METRICS of this process: the rows of telemetry/metrics.def, each with a series per combination
- * of its labels' values. All memory is allocated by fv_metrics_open, all label values are known
- * then. Recording is a few atomic operations without a lock, and may happen on any thread; what is
- * recorded before fv_metrics_open is dropped, so a daemon that serves no metrics keeps none.
+/* METRICS of this process: the rows of telemetry/metrics.def, each with a series per combination of
+ * its labels' values. fv_metrics_open allocates all memory; all label values are known then.
+ * Recording takes a few atomic operations without a lock, on any thread. Observations before
+ * fv_metrics_open are dropped, so a daemon that serves no metrics keeps none.
  *
  *     fv_metric_add(FV_METRIC_REPLAYS, 0, 1);
  *     fv_metric_add(FV_METRIC_REFUSED, FV_REASON_QUEUE_FULL, 1);
  *     fv_metric_observe(FV_METRIC_STEP_TIME, FV_STEP_VISION, seconds, NULL);
  *
- * A series is numbered by its label's value; of two labels, fv_metric_series numbers it. */
+ * A series' number is the index of its label's value; with two labels, fv_metric_series computes
+ * it. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -30,8 +31,8 @@ typedef enum fv_label {
     FV_N_LABEL
 } fv_label;
 
-/* The values of labels in their order in the table. fv_status_grpc_code numbers CODE, fv_stage
- * STAGE, fv_refusal REFUSAL, fv_policy_preset_of PRESET. */
+/* Indices of label values in the table's order. For other labels: CODE has fv_status_grpc_code,
+ * STAGE fv_stage, REFUSAL fv_refusal, PRESET fv_policy_preset_of. */
 enum {
     FV_REASON_INVALID,
     FV_REASON_UNSUPPORTED,
@@ -83,25 +84,25 @@ enum {
     FV_ROUTE_OTHER,
 };
 
-/* Which daemon this process is. */
+/* The daemon that this process is. */
 enum { FV_DAEMON_ROUTER = 1, FV_DAEMON_PREFILL = 2, FV_DAEMON_DECODE = 4, FV_DAEMON_GATEWAY = 8 };
 
-/* Begins to record; once per process, before its threads. */
+/* Starts recording; once per process, before its threads. */
 fv_status fv_metrics_open(unsigned daemon);
-void fv_metrics_close(void); /* no thread records any more */
+void fv_metrics_close(void); /* when no thread records any more */
 
 void fv_metric_add(fv_metric m, int32_t series, double by); /* a counter */
 void fv_metric_set(fv_metric m, int32_t series,
                    double value); /* a gauge, or a counter kept elsewhere */
-/* Of a histogram. The trace is the exemplar of its bucket where it is sampled; NULL: none. */
+/* Adds a value to a histogram. A sampled trace becomes the exemplar of its bucket; NULL: none. */
 void fv_metric_observe(fv_metric m, int32_t series, double value, const fv_trace_context *trace);
-/* n values that are alike. */
+/* Adds n equal values. */
 void fv_metric_observe_n(fv_metric m, int32_t series, double value, uint32_t n);
 
 int32_t fv_metric_series(fv_metric m, int32_t value, int32_t value2);
 
-/* What has been recorded, in the text format of Prometheus (0.0.4) or in OpenMetrics 1.0.0, which
- * has exemplars. */
+/* Prints the values in Prometheus' text format (0.0.4) or in OpenMetrics 1.0.0, which has
+ * exemplars. */
 void fv_metrics_print(FILE *f, bool openmetrics);
 
 /* ---- the table, for documentation and checks -------------------------------------------- */
@@ -124,10 +125,11 @@ typedef struct fv_metric_info {
 
 const fv_metric_info *fv_metric_get_info(fv_metric m);
 const char *fv_metric_type_name(fv_metric_type t);            /* "counter" ... */
-const double *fv_metric_bounds(fv_metric_type t, int32_t *n); /* of the buckets; 0: no histogram */
-const char *fv_label_name(fv_label l);                        /* "" of NONE */
-int32_t fv_label_count(fv_label l);                           /* of values; 1 of NONE */
-/* NULL: there is no such value, and no series of it. */
+const double *fv_metric_bounds(fv_metric_type t, int32_t *n); /* bucket bounds; *n = 0: no
+                                                               * histogram */
+const char *fv_label_name(fv_label l);                        /* "" for NONE */
+int32_t fv_label_count(fv_label l);                           /* number of values; 1 for NONE */
+/* NULL: there is no such value and no series for it. */
 const char *fv_label_value(fv_label l, int32_t i);
 
 #endif

@@ -1,5 +1,5 @@
-/* Frames by hand. The head is a few fixed fields; data is the last one, so its bytes are what is
- * left of the message. Any thread. */
+/* Serializes and parses frames by hand. The head is a few fixed fields; data is the last field, so its bytes
+ * are the rest of the message. Any thread. */
 #include "transport/frame.h"
 
 #include "handoff/bytes.h"

@@ -1,4 +1,4 @@
-/* The computing thread's side of a hand-off that is sent, and the transport itself (grpc_internal.h). */
+/* The computing thread's side of an outgoing hand-off, and the transport itself (grpc_internal.h). */
 #include "transport/grpc.h"
 
 #include <assert.h>
@@ -59,7 +59,7 @@ static fv_status grpc_open(fv_transport *t, const fv_hello *hello, const fv_aski
     *out = &x->base;
     return FV_OK;
 }
-/* The last loan came back. Computing thread. */
+/* Runs after the last loan was returned: the sender's memory is free. Computing thread. */
 static void on_returned(fv_job *job) {
     fv_grpc_transfer *x = job->owner;
     fv_grpc_way *w = x->way;
@@ -69,7 +69,7 @@ static void on_returned(fv_job *job) {
     fv_grpc_unref(x);
 }
 
-/* gRPC needs a frame's bytes no more. Any thread. */
+/* Returns a loan, after which gRPC no longer uses the frame's bytes. Any thread. */
 void fv_grpc_give_back(void *user) {
     fv_grpc_transfer *x = user;
     if (atomic_fetch_sub(&x->loans, 1) != 1) return;
@@ -158,7 +158,7 @@ static void grpc_end(fv_transfer *t, bool keep, void (*gone)(void *), void *user
     fv_bridge_post(x->way->bridge, &x->end, true);
 }
 
-/* ---- the way --------------------------------------------------------------------------- */
+/* ---- the transport --------------------------------------------------------------------- */
 
 static void on_pair_closed(void *user) {
     fv_grpc_way *w = user;
@@ -191,7 +191,7 @@ static void grpc_close(fv_transport *t, void (*closed)(void *), void *user) {
     w->closed = closed;
     w->user = user;
     w->gone = (fv_rpc_op){.done = on_gone, .owner = w};
-    fv_grpc_way_unref(w); /* its own: it is open no more */
+    fv_grpc_way_unref(w); /* the reference of the open transport */
 }
 
 fv_status fv_transport_grpc(const fv_transport_grpc_options *opt, fv_transport **out) {

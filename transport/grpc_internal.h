@@ -3,7 +3,7 @@
 
 /* The sending side of a hand-off over gRPC. A transfer is shared by two threads, each with fields of
  * its own: the computing thread (grpc.c) makes frames that point into the store's memory and posts
- * them, the loop thread (grpc_loop.c) sends them as the call accepts them. Shared data travels with
+ * them, the loop thread (grpc_loop.c) sends them as the call accepts them. Shared data is passed with
  * the posts.
  *
  *                 begin              Grant: Push opens              PushReply
@@ -16,11 +16,10 @@
  * sends a keep-alive; if there is something and nothing is taken for a whole lease, the hand-off is
  * lost.
  *
- * References to a transfer: the computing side's until it was told that everything is `gone`, the
- * loop side's until then and OVER, the timer's, one for each reply on its way. Loans of the
- * sender's memory: one while more frames may be posted (until `end` has reached the loop) and one
- * for each frame that gRPC or the loop still has; with the last, the memory belongs to the sender
- * again.
+ * References to a transfer: the computing side's until `gone` was called, the loop side's until then
+ * and OVER, the timer's, and one for each pending reply. Loans of the sender's memory: one while more
+ * frames may be posted (until `end` has reached the loop) and one for each frame that gRPC or the loop
+ * still has; when the last is returned, the memory belongs to the sender again.
  *
  * The alternative, copying the KV, would avoid waiting for loans, but each hand-off would need its
  * size in memory twice. */
@@ -35,12 +34,12 @@ typedef struct fv_grpc_way {
     fv_jobs *jobs;
     fv_rpc_channel *channel;
     fv_peers *pairs;     /* borrowed; NULL: none */
-    fv_peer_route *pair; /* NULL: likewise */
+    fv_peer_route *pair; /* owned; NULL: none */
     char *target;
     int32_t open_ms;
     int32_t live; /* loop: transfers that are not over */
     bool closing;
-    fv_rpc_op gone; /* says `closed` when nothing is live */
+    fv_rpc_op gone; /* posted when nothing is live; leads to `closed` */
     void (*closed)(void *user);
     void *user;
 } fv_grpc_way;
@@ -53,7 +52,7 @@ typedef struct fv_grpc_frame {
     fv_grpc_transfer *x;
     struct fv_grpc_frame *next;
     grpc_byte_buffer *message; /* owned */
-    fv_oob_frame *oob;         /* owned, instead: until it is put, it has no message */
+    fv_oob_frame *oob;         /* owned; an out-of-band frame has no message until fv_oob_put */
     bool last;
 } fv_grpc_frame;
 
@@ -63,7 +62,7 @@ typedef struct fv_grpc_answer {
     fv_reply reply;
     fv_on_reply done;
     void *user;
-    bool given; /* loop: posted */
+    bool given; /* loop: the job is posted */
 } fv_grpc_answer;
 
 typedef enum fv_grpc_phase { OPENING = 0, PUSHING, OVER } fv_grpc_phase;
@@ -72,10 +71,10 @@ struct fv_grpc_transfer {
     fv_transfer base;
     fv_grpc_way *way; /* borrowed */
     atomic_int refs;
-    fv_hello hello;   /* its policy is `policy` */
-    fv_asking asking; /* its texts are the next ones */
+    fv_hello hello;   /* borrows `policy` */
+    fv_asking asking; /* borrows the other texts */
     char *policy, *request_id, *tenant, *open_token, *pair_token;
-    fv_peer_permit permit; /* `pair_token` */
+    fv_peer_permit permit; /* borrows `pair_token` */
     fv_grpc_answer opened, closed;
     /* computing thread */
     bool ended;
@@ -91,33 +90,33 @@ struct fv_grpc_transfer {
     fv_grant grant;
     fv_grpc_frame *first, **tail; /* frames that wait for the call */
     fv_oob_set oob;
-    fv_peer_wait wait; /* for a pair, with the grant in hand */
-    fv_reply broken;   /* why this side has cancelled the call, when its status is not FV_OK */
+    fv_peer_wait wait; /* for a peer link, after the grant */
+    fv_reply broken;   /* why this side has cancelled the call, if its status is not FV_OK */
     uv_timer_t clock;
-    uint64_t bytes_given, bytes_moved; /* to the call; by it, at the last tick */
-    int32_t n_still;                   /* ticks in which nothing moved */
-    /* both */
-    atomic_bool lost; /* why it failed is in `why` and changes no more */
+    uint64_t bytes_given, bytes_moved; /* given to the call; sent by it at the last tick */
+    int32_t n_still;                   /* ticks in which nothing was sent */
+    /* both threads */
+    atomic_bool lost; /* set after `why`, which is then final */
     fv_reply why;
     atomic_int loans;
-    fv_job returned; /* the last loan */
+    fv_job returned; /* runs when the last loan is returned */
 };
 
 void fv_grpc_unref(fv_grpc_transfer *x);
 
-/* One transfer less, or the way itself, which is closed when none is left. Loop. */
+/* Drops the reference of a transfer, or of the open transport; the last one closes it. Loop thread. */
 void fv_grpc_way_unref(fv_grpc_way *w);
 
-/* A loan comes back: gRPC needs a frame's bytes no more, or no more frames are posted. user: the transfer. Any thread. */
+/* Returns a loan: gRPC no longer uses a frame's bytes, or no more frames are posted. user: the transfer. Any thread. */
 void fv_grpc_give_back(void *user);
 
-/* A failure of this side, with fv_last_error. */
+/* Makes the reply for a failure on this side, with fv_last_error. */
 fv_reply fv_grpc_own_failure(fv_status st);
 
-/* Before the transfer is posted: what the loop does with frames that go beside the stream. */
+/* Sets the loop's handlers of out-of-band frames; call it before posting the transfer. */
 void fv_grpc_init_oob(fv_grpc_transfer *x);
 
-/* What the computing thread posts to the loop. Owner: the transfer; of the second the frame. */
+/* Operations that the computing thread posts to the loop. Their owner is the transfer; of on_frame, the frame. */
 void fv_grpc_on_begin(fv_rpc_op *op, bool ok);
 void fv_grpc_on_frame(fv_rpc_op *op, bool ok);
 void fv_grpc_on_ended(fv_rpc_op *op, bool ok);

@@ -1,4 +1,4 @@
-/* The loop's side of a hand-off that is sent: Open, Push and Release (grpc_internal.h). */
+/* The loop's side of an outgoing hand-off: Open, Push and Release (grpc_internal.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ enum {
     RELEASE_MS = 5000,
     PUSH_MS = 3600000, /* silence ends it long before */
     QUEUE_MAX = 4 * FV_FRAME_MAX,
-    TICKS = 3, /* in a lease */
+    TICKS = 3, /* per lease */
 };
 /* ---- answers --------------------------------------------------------------------------- */
 
@@ -39,7 +39,7 @@ static void give_answer(fv_grpc_transfer *x, fv_grpc_answer *a, const fv_reply *
     fv_jobs_follow(x->way->jobs, &a->job);
 }
 
-/* ---- the loop's side: how it ends ------------------------------------------------------- */
+/* ---- the end of a transfer -------------------------------------------------------------- */
 
 static void drop_frames(fv_grpc_transfer *x) {
     while (x->first) {
@@ -53,7 +53,7 @@ static void drop_frames(fv_grpc_transfer *x) {
     fv_oob_drop(&x->oob);
 }
 
-/* Nothing is under way for it any more. */
+/* Drops the loop's references if the transfer is OVER and its memory returned. */
 static void finish(fv_grpc_transfer *x) {
     drop_frames(x);
     if (x->phase != OVER || !x->is_parted) return;
@@ -89,7 +89,7 @@ fv_reply fv_grpc_own_failure(fv_status st) {
     return r;
 }
 
-/* What the other side said, or what kept it from saying anything. */
+/* Makes the reply for a refusal by the other side, or for a call that failed. */
 static fv_reply peer_failure(const fv_grpc_transfer *x, const fv_rpc_call *c,
                              const fv_rpc_end *end) {
     const char *name;
@@ -98,7 +98,7 @@ static fv_reply peer_failure(const fv_grpc_transfer *x, const fv_rpc_call *c,
     if (c && fv_rpc_call_metadata(c, FV_REFUSAL_KEY, &name, &n))
         r.refusal = fv_refusal_named(name, n);
     if (r.refusal != FV_REFUSED_NONE) r.status = fv_refusal_status(r.refusal);
-    if (r.status == FV_EDEADLINE) r.status = FV_EIO; /* ours, not the caller's */
+    if (r.status == FV_EDEADLINE) r.status = FV_EIO; /* this call's deadline, not the request's */
     fv_rpc_end said = *end;
     if (end->status == FV_OK) {
         said.status = r.status = FV_EDATA;
@@ -140,7 +140,7 @@ static void say_granted(fv_grpc_transfer *x) {
 
 static void on_pair_known(fv_peer_wait *wait) { say_granted(wait->owner); }
 
-/* At once, or when it is known whether frames can go from device to device. */
+/* Delivers the grant, at once or after the peer link has joined or failed. */
 static void answer_grant(fv_grpc_transfer *x) {
     x->wait = (fv_peer_wait){.known = on_pair_known, .owner = x};
     if (!x->way->pair || fv_peer_route_want(x->way->pair, &x->permit, &x->wait)) say_granted(x);
@@ -203,10 +203,10 @@ void fv_grpc_on_begin(fv_rpc_op *op, bool ok) {
 
 /* ---- push ------------------------------------------------------------------------------ */
 
-/* This side cannot go on: fv_last_error says why. */
+/* Cancels the call after a failure on this side, which fv_last_error describes. */
 static void break_off(fv_grpc_transfer *x) {
     x->broken = fv_grpc_own_failure(FV_EIO);
-    fv_rpc_call_cancel(x->call); /* and push_end loses it */
+    fv_rpc_call_cancel(x->call); /* push_end then reports the loss */
 }
 
 static fv_status send_message(fv_grpc_transfer *x, grpc_byte_buffer *message) {
@@ -214,8 +214,8 @@ static fv_status send_message(fv_grpc_transfer *x, grpc_byte_buffer *message) {
     return fv_rpc_call_send_buffer(x->call, message);
 }
 
-/* The first frame has a message and may go. One beside the stream gets its message here, perhaps
- * later; the commit waits until all of those have arrived. */
+/* Whether the first frame has a message and may be sent. An out-of-band frame gets its message here, perhaps
+ * later; the commit waits until all out-of-band frames have arrived. */
 static bool first_is_due(fv_grpc_transfer *x) {
     fv_grpc_frame *f = x->first;
     if (f->last) return !fv_oob_pending(&x->oob);
@@ -237,7 +237,7 @@ static void send_frames(fv_grpc_transfer *x) {
         if (!x->first) x->tail = &x->first;
         fv_status st = send_message(x, f->message);
         free(f);
-        if (st != FV_OK) { /* the call is over and will say so */
+        if (st != FV_OK) { /* the call has ended, and push_end will report it */
             fv_rpc_call_cancel(x->call);
             return;
         }
@@ -245,7 +245,7 @@ static void send_frames(fv_grpc_transfer *x) {
     }
 }
 
-/* Of fv_oob_set. A frame that was to go beside the stream comes on it. */
+/* fv_oob_set.send: sends an out-of-band frame that falls back to the stream. */
 static void on_oob_message(void *user, grpc_byte_buffer *message, bool in_turn) {
     fv_grpc_transfer *x = user;
     if (in_turn && x->first)
@@ -298,7 +298,7 @@ static void push_end(fv_rpc_call *c, const fv_rpc_end *end) {
             release_grant(x);
         else
             finish(x);
-    } else if (x->end_came) { /* it may have been cancelled before it was heard of */
+    } else if (x->end_came) { /* the other side may never have seen the cancelled call */
         release_grant(x);
     } else {
         fv_reply r = x->broken.status != FV_OK ? x->broken
@@ -308,7 +308,7 @@ static void push_end(fv_rpc_call *c, const fv_rpc_end *end) {
     }
 }
 
-/* The sender has nothing to send yet, and is there. */
+/* Sends a keep-alive. */
 static void say_alive(fv_grpc_transfer *x) {
     grpc_byte_buffer *message;
     if (fv_rpc_frame_alive(&x->grant.ticket, &message) == FV_OK) (void)send_message(x, message);
@@ -318,7 +318,7 @@ static void on_tick(uv_timer_t *clock) {
     fv_grpc_transfer *x = clock->data;
     if (!x->call) return;
     size_t queued = fv_rpc_call_bytes_queued(x->call);
-    /* What goes beside the stream has its own deadline, and until then the stream is alive. */
+    /* out-of-band frames have their own deadline; until then keep-alives are sent */
     bool waits = !fv_oob_pending(&x->oob) && (x->first || x->last_came || queued > 0);
     x->n_still = waits && x->bytes_given - queued == x->bytes_moved ? x->n_still + 1 : 0;
     x->bytes_moved = x->bytes_given - queued;
@@ -326,7 +326,7 @@ static void on_tick(uv_timer_t *clock) {
         say_alive(x);
     } else if (x->n_still >= TICKS && !x->stalled) {
         x->stalled = true;
-        fv_rpc_call_cancel(x->call); /* and push_end loses it */
+        fv_rpc_call_cancel(x->call); /* push_end then reports the loss */
     }
 }
 
@@ -338,7 +338,7 @@ static void start_clock(fv_grpc_transfer *x) {
     uv_timer_start(&x->clock, on_tick, ms, ms);
 }
 
-/* The other side knows by it whose death would end the hand-off. */
+/* Opens the stream at once, so that the other side notices if this sender dies. */
 static fv_status begin_push(fv_grpc_transfer *x) {
     static const fv_rpc_events events = {
         .on_message = push_reply, .on_writable = push_writable, .on_end = push_end};
@@ -383,12 +383,12 @@ static void on_released(void *user, const fv_rpc_end *end, fv_rpc_call *c,
     finish(x);
 }
 
-/* The other side may not know that the hand-off is cancelled. */
+/* Releases the grant explicitly, because the other side may not learn of the cancelled call. */
 static void release_grant(fv_grpc_transfer *x) {
     Fovea__Handoff__V1__Ticket t = FOVEA__HANDOFF__V1__TICKET__INIT;
     Fovea__Handoff__V1__ReleaseRequest m = FOVEA__HANDOFF__V1__RELEASE_REQUEST__INIT;
     stop_clock(x);
-    x->phase = OPENING; /* an answer is waited for */
+    x->phase = OPENING; /* waits for an answer again */
     t.id = (ProtobufCBinaryData){sizeof x->grant.ticket.id, x->grant.ticket.id};
     t.epoch = x->grant.ticket.epoch;
     m.ticket = &t;
@@ -405,13 +405,13 @@ void fv_grpc_on_ended(fv_rpc_op *op, bool ok) {
     x->end_came = true;
     drop_frames(x);
     if (x->phase == PUSHING && x->call)
-        fv_rpc_call_cancel(x->call); /* its end comes to push_end */
+        fv_rpc_call_cancel(x->call); /* leads to push_end */
     else if (x->phase == OVER && x->committed && !x->keep)
         release_grant(x);
     else if (x->phase == OPENING && x->call && x->asking.wait_ms)
-        fv_rpc_call_cancel(x->call); /* it may wait for long, and keep others waiting */
-    /* OPENING without such patience: the answer comes soon, and on_opened gives its grant back.
-     * Cancelling could cross a grant, whose memory would be held until the lease runs out. */
+        fv_rpc_call_cancel(x->call); /* a long wait for memory would delay other requests */
+    /* OPENING without a wait for memory: the answer comes soon, and on_opened releases its grant. Cancelling
+     * could cross a grant, whose memory would be held until the lease runs out. */
     fv_grpc_give_back(x); /* no more frames are posted */
 }
 

@@ -1,5 +1,5 @@
-/* A pair and the thread that looks after it. Between looks it sleeps, longer and longer while
- * nothing happens, and without end while there is nothing to wait for. */
+/* A peer link and the thread that polls it. Between polls it sleeps, longer and longer while nothing
+ * happens, and until woken if there is nothing to wait for. */
 #include "transport/link_thread.h"
 
 #include <stdio.h>
@@ -10,22 +10,22 @@ static const double look_first_s = 20e-6, look_last_s = 2e-3;
 struct fv_link_thread {
     fv_link_thread_options opt;
     fv_jobs *jobs;
-    /* the line's thread */
+    /* the link's thread */
     fv_peer *pair;
     bool joined, failed;
-    fv_link_thread_move *waiting, **tail;           /* to be begun */
+    fv_link_thread_move *waiting, **tail;           /* not yet begun */
     fv_link_thread_move *under_way, **last_of_them; /* begun, oldest first */
     double look_s;
     fv_job open, close;
-    /* its words to the loop */
+    /* its messages to the loop */
     fv_rpc_op says_joined, says_failed, says_closed;
     char text[512];
-    char *buffer; /* with says_joined */
+    char *buffer; /* set before says_joined */
     /* loop thread */
     bool closing;
 };
 
-/* ---- the line's thread ----------------------------------------------------------------- */
+/* ---- the link's thread ----------------------------------------------------------------- */
 
 static void fail(fv_link_thread *l) {
     l->failed = true;
@@ -70,7 +70,7 @@ static void take_news(fv_link_thread *l, const fv_peer_news *news) {
     fv_bridge_post(l->opt.bridge, &m->back, true);
 }
 
-/* The next move, if the pair takes it now. */
+/* Begins the next move, if the link takes it now. */
 static fv_status begin_next(fv_link_thread *l, bool *begun) {
     const fv_peer_ops *ops = l->opt.ops;
     fv_link_thread_move *m = l->waiting;
@@ -130,7 +130,7 @@ static void on_over(fv_rpc_op *op, bool ok) {
     if (!l->closing) l->opt.over(l->opt.user, m);
 }
 
-/* The thread has said its last word: it ends at once. */
+/* Joins the thread, which has posted its last message and ends at once. */
 static void on_closed(fv_rpc_op *op, bool ok) {
     fv_link_thread *l = op->owner;
     void (*closed)(void *) = l->opt.closed;

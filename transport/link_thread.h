@@ -8,9 +8,9 @@
  *        ^                                                                 |
  *        '---- joined, over (per move), failed ----------------------------'
  *
- * One thread per link, because a call into the library that hangs then delays no other link.
- * Moves start and complete in order. There are no timeouts here: the caller closes
- * the link when it has waited long enough. Loop thread. */
+ * Each link has its own thread, so that a call into the library that hangs delays no other link.
+ * Moves start and complete in order. There are no timeouts here: the caller closes the link after its
+ * own timeout. Functions and callbacks run on the loop thread. */
 #include "common/jobs.h"
 #include "common/peer.h"
 #include "rpc/bridge.h"
@@ -19,9 +19,9 @@ typedef struct fv_link_thread fv_link_thread; /* opaque */
 
 /* Memory to send (rank 0) or to receive into (rank 1). Embedded in its owner's structure. */
 typedef struct fv_link_thread_move {
-    void *data; /* of the device, the line's until it is over or the line is closed */
+    void *data; /* on the device; belongs to the link until `over` or `closed` */
     size_t bytes;
-    uint32_t crc; /* of what was received, when it is over */
+    uint32_t crc; /* of the received bytes, at `over` */
     void *owner;  /* borrowed; for `over` */
     /* private */
     fv_link_thread *line;
@@ -40,19 +40,19 @@ typedef struct fv_link_thread_options {
     void *user;
     void (*joined)(void *user);
     void (*over)(void *user, fv_link_thread_move *m);
-    /* The first failure, once; only `closed` follows. Moves that are not over belong to
-     * the link until then. */
+    /* Reports the first failure; only `closed` follows. Moves that are not over belong to the link until
+     * then. */
     void (*failed)(void *user, const char *text);
-    /* After fv_link_thread_close: moves that were not over belong to their owners again. */
+    /* Called after fv_link_thread_close: moves that were not over belong to their owners again. */
     void (*closed)(void *user);
 } fv_link_thread_options;
 
-/* Begins to join. */
+/* Starts the thread, which begins to join. */
 fv_status fv_link_thread_open(const fv_link_thread_options *opt, fv_link_thread **out);
 char *fv_link_thread_buffer(
-    const fv_link_thread *l); /* once it has joined; [buffer_bytes] of the device */
-void fv_link_thread_begin(fv_link_thread *l, fv_link_thread_move *m); /* once it has joined */
-/* Ends it, without waiting for the other side. Nothing but `closed` is called any more. */
+    const fv_link_thread *l); /* after `joined`; [buffer_bytes] of memory on the device */
+void fv_link_thread_begin(fv_link_thread *l, fv_link_thread_move *m); /* after `joined` */
+/* Ends the link, without waiting for the other side. Only `closed` is called afterwards. */
 void fv_link_thread_close(fv_link_thread *l);
 
 #endif

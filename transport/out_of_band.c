@@ -1,5 +1,5 @@
-/* Out-of-band frames. A frame outlives its hand-off while the link still reads its
- * buffer: then it has no owner, and is freed when the transfer is over. */
+/* Out-of-band frames. A frame outlives its hand-off while the link still reads its buffer: then it has no
+ * set, and is freed when its turn is over. */
 #include "transport/out_of_band_internal.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 struct fv_oob_frame {
     fv_peer_turn turn;
-    fv_oob_set *set; /* NULL: its hand-off is over */
+    fv_oob_set *set; /* NULL: the hand-off has ended */
     fv_oob_frame *next;
     fv_bridge *bridge;
     fv_jobs *jobs;
@@ -18,7 +18,7 @@ struct fv_oob_frame {
     uint64_t seq, at_message;
     fv_buf buf;
     bool in_turn; /* copied to the host before it was announced */
-    fv_job job;   /* host copy, or the buffer's end */
+    fv_job job;   /* copies to the host, or frees the buffer */
     fv_rpc_op back;
     void *bytes; /* host copy; owned */
     fv_status status;
@@ -83,7 +83,7 @@ static void leave_set(fv_oob_frame *f) {
     f->set = NULL;
 }
 
-/* Its message, which has the bytes then. */
+/* Makes the message of a frame that falls back to the stream; it takes the host copy. */
 static fv_status after_all(fv_oob_frame *f, grpc_byte_buffer **out) {
     fv_piece bytes = {f->bytes, f->buf.bytes};
     if (f->status != FV_OK) return FV_FAIL(f->status, "%s", f->text);
@@ -159,7 +159,7 @@ void fv_oob_sent(fv_oob_set *s) { s->n_message++; }
 void fv_oob_drop(fv_oob_set *s) {
     while (s->frames) {
         fv_oob_frame *f = s->frames;
-        bool flies = f->turn.over && !f->back.done; /* not one that is being copied to the host */
+        bool flies = f->turn.over && !f->back.done; /* and is not being copied to the host */
         leave_set(f);
         if (flies) fv_peer_route_forget(s->way, &f->turn);
     }

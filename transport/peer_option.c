@@ -1,4 +1,4 @@
-/* --transport and what belongs to it. */
+/* Evaluates --transport and the options of peer links. */
 #include "transport/peer_option.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 #ifndef FOVEA_TRANSPORT_PEER_OPTION_H
 #define FOVEA_TRANSPORT_PEER_OPTION_H
 
-/* OPTIONS OF PAIRS, the same on both kinds of workers. */
+/* OPTIONS OF PEER LINKS, the same on both kinds of workers. */
 #include "common/options.h"
 #include "common/peer.h"
 
@@ -19,14 +19,14 @@
 /* clang-format on */
 
 typedef struct fv_peer_choice {
-    const fv_peer_ops *ops; /* NULL: gRPC alone */
-    bool wait;              /* hand-offs wait to see whether it works */
+    const fv_peer_ops *ops; /* NULL: only gRPC */
+    bool wait;              /* hand-offs wait until a link has joined or failed */
     int32_t most;
     double join_s, late_s;
 } fv_peer_choice;
 
-/* What the options say for a backend called `device`, whose pairs are `ops` (NULL: it has none).
- * FV_EUNSUPPORTED: nccl was asked for, and what is missing. */
+/* Evaluates the options for a backend called `device` with peer links `ops` (NULL: none).
+ * FV_EUNSUPPORTED: nccl is required, and the message says what is missing. */
 fv_status fv_peer_choose(const fv_options *o, const char *device, const fv_peer_ops *ops,
                          fv_peer_choice *out);
 

@@ -1,5 +1,5 @@
 /* The sending side of peer links: calls of Handoff.Pair, and their link threads. One timer checks
- * all routes a few times in the shortest of their deadlines. */
+ * all routes, several times within the shortest deadline. */
 #include "transport/peer_out.h"
 
 #include <assert.h>
@@ -33,13 +33,13 @@ struct fv_peer_route {
     char *target;
     fv_peer_route *next;
     phase phase;
-    fv_rpc_call *call;    /* NULL: it is over */
+    fv_rpc_call *call;    /* NULL: it has ended */
     fv_link_thread *line; /* NULL: it is closed */
-    bool here, there;     /* this side is ready, and the other */
+    bool here, there;     /* this side has joined; the other side has */
     uint64_t number, next_turn;
     uint32_t places, n_flying;
-    fv_peer_turn *waiting, **last_waiting; /* to be sent */
-    fv_peer_turn *flying, **last_flying;   /* sent, and not over */
+    fv_peer_turn *waiting, **last_waiting; /* not yet sent */
+    fv_peer_turn *flying, **last_flying;   /* sent, but not over */
     fv_peer_wait *waits;
     double began_s, used_s, retry_at_s, retry_s;
     bool closing;
@@ -49,7 +49,7 @@ struct fv_peer_route {
 
 static double or_else(double x, double otherwise) { return x > 0 ? x : otherwise; }
 
-/* ---- waiting for it --------------------------------------------------------------------- */
+/* ---- waiting for a link ----------------------------------------------------------------- */
 
 static void tell_waiting(fv_peer_route *w) {
     while (w->waits) {
@@ -69,7 +69,7 @@ void fv_peer_route_unwait(fv_peer_route *w, fv_peer_wait *wait) {
 
 bool fv_peer_route_joined(const fv_peer_route *w) { return w->phase == JOINED; }
 
-/* ---- the end of a pair ------------------------------------------------------------------ */
+/* ---- the end of a link ------------------------------------------------------------------ */
 
 static void give_back_turns(fv_peer_route *w) {
     fv_peer_turn *t = w->flying;
@@ -105,7 +105,7 @@ static void maybe_apart(fv_peer_route *w) {
     if (w->closing) way_free(w);
 }
 
-/* Why NULL: in peace. */
+/* Ends the link; why: the failure, or NULL for a regular end. */
 static void part(fv_peer_route *w, const char *why) {
     if (w->phase == APART || w->phase == PARTING) return;
     w->phase = PARTING;
@@ -137,7 +137,7 @@ static fv_status announce(fv_peer_route *w, uint64_t bytes) {
     return say(w, &m);
 }
 
-/* As far as there are places. */
+/* Sends waiting turns while the other side has free slots. */
 static void send_turns(fv_peer_route *w) {
     fv_status st = FV_OK;
     while (w->phase == JOINED && w->waiting && st == FV_OK) {
@@ -160,7 +160,7 @@ static void send_turns(fv_peer_route *w) {
     if (st != FV_OK) part(w, "its call takes no more words");
 }
 
-/* Taken by the other side, and sent as a whole by this one. */
+/* Ends a turn if the other side has taken it and this side has sent all of it. */
 static void maybe_over(fv_peer_route *w, fv_peer_turn *t) {
     if (!t->taken || !t->sent_whole) return;
     fv_peer_turn **at = &w->flying;
@@ -169,7 +169,7 @@ static void maybe_over(fv_peer_route *w, fv_peer_turn *t) {
     if (!*at) w->last_flying = at;
     w->n_flying--;
     w->used_s = fv_clock_s();
-    w->retry_s = 0; /* it works */
+    w->retry_s = 0; /* the link works, so the next failure starts a new back-off */
     t->over(t, true);
     send_turns(w);
 }
@@ -262,7 +262,7 @@ static fv_status on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     return FV_FAIL(FV_EDATA, "a word that a pair does not have, or not now");
 }
 
-/* Whom the other side refuses has lost nothing: it says no more than that there is no pair. */
+/* The call has ended. A refusal is not a failure: there is just no link. */
 static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     fv_peer_route *w = fv_rpc_call_user(c);
     bool refused = w->phase == JOINING && w->number == 0 &&
@@ -323,7 +323,7 @@ static fv_status begin(fv_peer_route *w, fv_peer_permit *permit) {
 
 static bool idle(const fv_peer_route *w) { return w->phase == JOINED && !w->waiting && !w->flying; }
 
-/* The one that was idle for longest parts; true: there is a place at once. */
+/* Ends the link that was idle for longest if all slots are taken; true: a slot is free now. */
 static bool make_place(fv_peers *p) {
     fv_peer_route *oldest = NULL;
     if (p->count.n_now < (uint32_t)p->opt.most) return true;
@@ -361,7 +361,7 @@ static void on_clock(uv_timer_t *clock) {
     fv_peers *p = clock->data;
     double now = fv_clock_s();
     for (fv_peer_route *w = p->ways, *next; w; w = next) {
-        next = w->next; /* a way that is closed may go */
+        next = w->next; /* look_at may free a closed route */
         look_at(w, now);
     }
 }

@@ -1,4 +1,4 @@
-/* Frames as texts and PNG files. */
+/* Turns frames into texts and PNG files. */
 #include "video/as_images.h"
 
 #include <stdio.h>

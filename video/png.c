@@ -1,4 +1,4 @@
-/* libpng's simplified interface: no callbacks, errors as a sentence. */
+/* Uses libpng's simplified interface: no callbacks, errors as a message. */
 #include "video/png.h"
 
 #include <png.h>

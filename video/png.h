@@ -1,7 +1,7 @@
 #ifndef FOVEA_VIDEO_PNG_H
 #define FOVEA_VIDEO_PNG_H
 
-/* A picture as a PNG file in memory. Any thread. */
+/* Writes a picture as a PNG file in memory. Any thread. */
 #include <stddef.h>
 #include <stdint.h>
 

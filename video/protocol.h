@@ -1,8 +1,8 @@
 #ifndef FOVEA_VIDEO_PROTOCOL_H
 #define FOVEA_VIDEO_PROTOCOL_H
 
-/* What the helper and its caller write to each other, over a socket that is the helper's standard
- * output; both are of one build, on one machine.
+/* The messages between the helper and its caller, over a socket that is the helper's standard output; both
+ * are of one build, on one machine.
  *
  *   to the helper    fv_video_request
  *   from it          records: fv_video_record, and as many bytes as it says
@@ -28,7 +28,7 @@ typedef enum fv_video_record_kind {
 typedef struct fv_video_record {
     uint32_t kind;
     uint32_t status; /* of ERROR, an fv_status; otherwise 0 */
-    uint64_t bytes;  /* that follow */
+    uint64_t bytes;  /* bytes that follow */
 } fv_video_record;
 
 typedef struct fv_video_head {

@@ -1,4 +1,4 @@
-/* The reader: a state for each thing that is read, and a check when it is complete. */
+/* The reader: a state for each item to read, and a check when it is complete. */
 #include "video/reader.h"
 
 #include <math.h>
@@ -37,7 +37,7 @@ static fv_status wrong(const char *what) {
 
 static size_t pixel_bytes(const fv_video *v) { return 3 * (size_t)v->w * (size_t)v->h; }
 
-/* Its bytes must be what the state says, so a length is never used unchecked. */
+/* Checks a record's length against the state, so a length is never used unchecked. */
 static fv_status on_record(fv_video_reader *r) {
     const fv_video_record *c = &r->record;
     if (c->kind == FV_VIDEO_ERROR) {
@@ -60,7 +60,7 @@ static fv_status on_record(fv_video_reader *r) {
     return wrong("a record that it may not");
 }
 
-/* The number of pixels is at most taken_max, so nothing overflows. */
+/* Checks the head; pixels are limited by taken_max, so that no product overflows. */
 static bool head_fits(const fv_video_head *h, const fv_video_limits *l) {
     if (h->n < 1 || h->n > l->frames_max || h->n_source < h->n || h->n_source > l->source_max)
         return false;
@@ -110,7 +110,7 @@ static fv_status on_pixels(fv_video_reader *r) {
     return FV_OK;
 }
 
-/* Its sentence goes to terminals, logs and JSON: printable ASCII. */
+/* Fails with the helper's message, reduced to printable ASCII for terminals, logs and JSON. */
 static fv_status on_error(fv_video_reader *r) {
     for (size_t i = 0; i < r->record.bytes; i++)
         if (r->u.sentence[i] < ' ' || r->u.sentence[i] > '~') r->u.sentence[i] = '?';

@@ -1,9 +1,9 @@
 #ifndef FOVEA_VIDEO_READER_H
 #define FOVEA_VIDEO_READER_H
 
-/* READER: the helper's records (video/protocol.h) -> a video. The helper has read a stranger's file
- * and may be his by now: whatever it writes is within the limits, or refused before memory is
- * allocated for it. Bytes are read to where they belong:
+/* READER: turns the helper's records (video/protocol.h) into a video. The helper has read an untrusted
+ * file and may be under an attacker's control: records over the limits are refused before memory is
+ * allocated for them. Bytes are read directly into their destination:
  *
  *   while (!fv_video_reader_done(r)) {
  *       void *at = fv_video_reader_room(r, &n);
@@ -16,7 +16,7 @@ typedef struct fv_video_reader {
     /* private */
     fv_video_limits limits;
     fv_video video;
-    int32_t n_frame; /* that are complete */
+    int32_t n_frame; /* complete frames */
     enum { FV_READS_RECORD, FV_READS_HEAD, FV_READS_FRAME, FV_READS_PIXELS, FV_READS_ERROR } state;
     fv_video_record record;
     union {
@@ -31,16 +31,16 @@ typedef struct fv_video_reader {
 void fv_video_reader_init(fv_video_reader *r, const fv_video_limits *limits);
 void fv_video_reader_fini(fv_video_reader *r);
 
-/* Where the next bytes go, and how many are wanted: 1 or more until it is done. */
+/* The destination of the next bytes; *n: how many are wanted, 1 or more until the video is complete. */
 void *fv_video_reader_room(const fv_video_reader *r, size_t *n);
 
-/* That n of them are there. FV_EDATA: they are nothing that the helper writes, or over a limit.
- * The status and the sentence of an ERROR. After a failure nothing but fini. */
+/* Tells the reader that n bytes were read. FV_EDATA: they are malformed, or over a limit. An ERROR record
+ * returns its own status and message. After a failure only fini may be called. */
 fv_status fv_video_reader_took(fv_video_reader *r, size_t n);
 
 bool fv_video_reader_done(const fv_video_reader *r);
 
-/* The video, when it is done; the caller's then. */
+/* Gives the complete video. */
 fv_video fv_video_reader_take(fv_video_reader *r);
 
 #endif

@@ -1,4 +1,4 @@
-/* Sampling: counts in double, as Python has them; indices in integers where the equation is of integers. */
+/* Sampling: counts in double, as in Python; indices in integers where the equation has only integers. */
 #include "video/sampling.h"
 
 #include <math.h>

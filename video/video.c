@@ -1,8 +1,8 @@
-/* The caller's side: starts the helper, reads what it writes until a deadline, and says in a sentence
- * how it ended where that was not well.
+/* The caller's side: starts the helper, reads its records until a deadline, and reports how it ended if it
+ * failed.
  *
- * posix_spawn and not fork: a gateway has threads. The helper gets the file, a socket and /dev/null,
- * and an empty environment; what else is open here is closed there. */
+ * posix_spawn instead of fork, because a gateway has threads. The helper gets the file, a socket and
+ * /dev/null, and an empty environment; other descriptors are closed in it. */
 #include "video/video.h"
 
 #include <errno.h>
@@ -68,7 +68,7 @@ static fv_status spawn(const char *path, int file, int socket, pid_t *pid) {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attr;
     sigset_t none, all;
-    if ((file < 3 && file != STDIN_FILENO) || socket < 3) /* one would be overwritten by another */
+    if ((file < 3 && file != STDIN_FILENO) || socket < 3) /* dup2 would overwrite one of them */
         return FV_FAIL(FV_EIO, "cannot decode a video where standard streams are closed");
     sigemptyset(&none);
     sigfillset(&all);
@@ -87,7 +87,7 @@ static fv_status spawn(const char *path, int file, int socket, pid_t *pid) {
     return e ? FV_FAIL(FV_EIO, "cannot start %s: %s", path, strerror(e)) : FV_OK;
 }
 
-/* Until the video is complete, or *closed: the helper's end is, before that. */
+/* Receives until the video is complete; *closed: the helper closed its end before. */
 static fv_status receive(int socket, double deadline_s, int32_t wall_s, fv_video_reader *r,
                          bool *closed) {
     while (!*closed && !fv_video_reader_done(r)) {
@@ -107,7 +107,7 @@ static fv_status receive(int socket, double deadline_s, int32_t wall_s, fv_video
     return FV_OK;
 }
 
-/* Why it ended before the video was complete. */
+/* The failure of a helper that ended before the video was complete. */
 static fv_status ended(int status, const fv_video_limits *l) {
     if (!WIFSIGNALED(status))
         return FV_FAIL(FV_EIO, "the video decoder ended with status %d", WEXITSTATUS(status));
@@ -130,14 +130,14 @@ static fv_status run(const char *path, int file, const fv_video_options *opt, fv
     pid_t pid;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
         return FV_FAIL(FV_EIO, "cannot open a socket: %s", strerror(errno));
-    /* Fits the socket's buffer, so it is there before the helper is. */
+    /* the request fits the socket's buffer, so it can be sent before the helper runs */
     fv_status st = send(pair[0], &request, sizeof request, MSG_NOSIGNAL) == sizeof request
                        ? spawn(path, file, pair[1], &pid)
                        : FV_FAIL(FV_EIO, "cannot write to a socket: %s", strerror(errno));
     close(pair[1]);
     if (st == FV_OK) {
         st = receive(pair[0], deadline_s, opt->limits.wall_s, r, &closed);
-        kill(pid, SIGKILL); /* changes nothing where it has ended, or has closed all by that */
+        kill(pid, SIGKILL); /* no effect if the helper has ended */
         while (waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
         if (st == FV_OK && closed) st = ended(status, &opt->limits);
     }
@@ -172,7 +172,7 @@ fv_status fv_video_decode(int fd, const fv_video_options *opt, fv_video *out) {
 }
 
 fv_status fv_video_decode_file(const char *path, const fv_video_options *opt, fv_video *out) {
-    /* Or it would wait for a named pipe's writer. */
+    /* O_NONBLOCK: opening a named pipe must not wait for its writer */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return FV_FAIL(errno == ENOENT ? FV_ENOTFOUND : FV_EIO, "%s: %s", path, strerror(errno));

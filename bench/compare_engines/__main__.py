@@ -37,7 +37,7 @@ import runs  # noqa: E402
 
 
 def compare(where, precision, program, no_llama, o):
-    """Opens the engines that there are of a class, and measures them."""
+    """Opens the engines available for a class and measures them."""
     made, why, torches = {"fovea": lambda: fovea(where, precision, o)}, {}, {}
     if no_llama:
         why["llama.cpp"] = no_llama
@@ -97,7 +97,7 @@ def main():
         for precision in o.classes.split(","):
             one[precision] = compare(where, precision, program, no_llama, o)
             show(precision, one[precision], o)
-            if o.json:  # after each class: a run may be ended before the last one
+            if o.json:  # after each class: the run may be stopped before the last
                 o.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         prefill = {c: median_seconds(r, "fovea", "prefill") for c, r in one.items()}
         for c in ("int8", "int4"):

@@ -9,7 +9,7 @@ from classes import BIN, GGUF, SCRATCH
 
 
 def make_model(name, layers):
-    """A text model of the shape, in f32 and in bf16, and as GGUF files."""
+    """Makes a text model of the shape in f32, in bf16 and as GGUF files."""
     where = SCRATCH / f"{name}-{layers}"
     for dtype in ("f32", "bf16"):
         if not (where / dtype / "config.json").exists():
@@ -23,7 +23,7 @@ def make_model(name, layers):
 
 
 def leave_memory(path):
-    """What was written is in memory in small pages, which are read some 5 % slower than those that engines map from the disk."""
+    """Drops a written file from the page cache: its small pages are read some 5 % slower than pages mapped from the disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,4 +1,4 @@
-"""Engines that are programs: fovea and llama.cpp. Each run is a process, and gives {"prefill": s, 1: s, 16: s} or why not."""
+"""The engines fovea and llama.cpp. Each run is a process and returns {"prefill": s, 1: s, 16: s} or the reason why not."""
 import json
 import shutil
 import subprocess
@@ -10,7 +10,7 @@ LLAMA = "llama-cpp-python==0.3.36"
 
 
 def run_for(seconds, *command):
-    """What a program printed and None, or None and why not."""
+    """Returns a program's output and None, or None and the reason."""
     try:
         return subprocess.run(command, capture_output=True, check=True, text=True, timeout=seconds).stdout, None
     except subprocess.TimeoutExpired:
@@ -20,7 +20,7 @@ def run_for(seconds, *command):
 
 
 def fovea(where, precision, o):
-    """Also "bytes": {1: n, 16: n} that a step reads, weights with scales and KV."""
+    """Runs fovea; the result also has "bytes": {1: n, 16: n}, which a step reads (weights with scales, KV)."""
     out = SCRATCH / "fovea.json"
     _, why = run_for(o.limit, BIN / "bench_engine", "--checkpoint", where / ("f32" if precision == "f32" else "bf16"),
                      "--prompt", str(o.prompt), "--tokens", str(o.tokens), "--batch", ",".join(map(str, BATCHES)),
@@ -33,7 +33,7 @@ def fovea(where, precision, o):
 
 
 def build_llama(o):
-    """llama-batched-bench, built once, and None; or None and why not."""
+    """Builds llama-batched-bench once; returns it and None, or None and the reason."""
     program, fetched = SCRATCH / "llama/bin/llama-batched-bench", SCRATCH / "fetched"
     if program.exists():
         return program, None
@@ -52,7 +52,7 @@ def build_llama(o):
 
 
 def llama(program, where, precision, o, *more):
-    """-pps: the prompt is read once and copied to all sequences, each of which then has memory of its own."""
+    """Runs llama.cpp; -pps reads the prompt once and copies it to all sequences, each with its own memory."""
     context, most = max(BATCHES) * (o.prompt + o.tokens) + 64, str(max(o.prompt, 512))
     printed, why = run_for(o.limit, program, "-m", where / f"{CLASSES[precision][2]}.gguf", "-c", str(context), "-b", most,
                            "-ub", most, "-npp", str(o.prompt), "-ntg", str(o.tokens), "-npl", ",".join(map(str, BATCHES)),

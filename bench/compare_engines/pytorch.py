@@ -1,4 +1,4 @@
-"""PyTorch with transformers, eager and compiled, each in a process of its own that stays from round to round."""
+"""PyTorch with transformers, eager and compiled, each in its own process for all rounds."""
 import contextlib
 import multiprocessing
 import time
@@ -23,11 +23,11 @@ class Torch:
             import torch._inductor.config as inductor
             inductor.freezing, torch._dynamo.config.recompile_limit = True, 64
             self.call = torch.compile(self.model)
-        for _ in range(2):  # the first run of anything is slow, and compiles; so does the second, for caches that are there
+        for _ in range(2):  # warm-up: both runs compile, the second for existing caches
             self.run()
 
     def cache(self, batch, use):
-        """A compiled model is for static caches where they lie, so they are kept from run to run."""
+        """Returns a cache; a compiled model is tied to the addresses of its static caches, so these are reused."""
         from transformers import DynamicCache, StaticCache
         if not self.compiled:
             return DynamicCache(config=self.model.config)
@@ -38,7 +38,7 @@ class Torch:
         return self.kept[batch, use]
 
     def copies(self, of, batch):
-        """A cache of `batch` sequences, each of which has read what the one of `of` has."""
+        """Returns a cache of `batch` sequences, each a copy of the one sequence of `of`."""
         cache = self.cache(batch, "decode")
         for i, layer in enumerate(of.layers):
             keys, values = (t[:, :, :self.o.prompt].repeat(batch, 1, 1, 1) for t in (layer.keys, layer.values))
@@ -65,7 +65,7 @@ class Torch:
 
 
 def torch_worker(pipe, *of):
-    """A process of its own: None once it is ready, then a round for everything that is sent."""
+    """Main function of the process: sends None once ready, then runs a round per message."""
     try:
         engine = Torch(*of)
         pipe.send(None)
@@ -73,7 +73,7 @@ def torch_worker(pipe, *of):
             pipe.send(engine.run())
     except EOFError:
         pass
-    except Exception as e:  # what a version of PyTorch lacks is a row of the table
+    except Exception as e:  # a feature that this PyTorch lacks becomes a row of the table
         pipe.send(f"{type(e).__name__}: {(str(e).splitlines() or [''])[0][:80]}")
 
 

@@ -1,4 +1,4 @@
-"""What is printed of a class."""
+"""Prints the results of a class."""
 from classes import AIMS, READ_AIMS, STAGES
 from rounds import SLOW, STEADY, rates
 

@@ -1,8 +1,8 @@
-"""Rounds in which engines run in turn, between measurements of what the machine can do.
+"""Rounds in which engines run in turn, between measurements of the machine's limits.
 
-A host's other guests change how fast memory reads, within seconds. So each round measures the loop that only reads
-before its first engine, between engines and after the last one, and counts when these rates are close to each other;
-others are repeated. Where too few are, the steadiest count.
+Other guests of a host change the memory rate within seconds. So each round runs the read loop before its first engine,
+between engines and after the last one, and counts only if these rates are close to each other; other rounds are
+repeated. If too few are steady, the steadiest ones count.
 """
 import json
 import statistics
@@ -11,13 +11,13 @@ import sys
 from classes import BATCHES, BIN, SCRATCH, STAGES, tokens_of
 from programs import run_for
 
-STEADY = 1.15  # the fastest reading of a round against its slowest one
-SLOW = 1.5     # an engine that the fastest peer beats by more in every stage is asked once
-REPEATS = 2    # times as many rounds as asked for, at most
+STEADY = 1.15  # fastest reading of a round / slowest one, at most
+SLOW = 1.5     # an engine slower than this against the fastest peer in every stage runs only once
+REPEATS = 2    # at most so many times the requested rounds
 
 
 def ceilings(o):
-    """Bytes per second that are read and flop/s, now."""
+    """Measures the current limits: bytes per second read, and flop/s."""
     out = SCRATCH / "machine.json"
     _, why = run_for(o.limit, BIN / "bench_machine", "--threads", str(o.threads), "--rounds", "15", "--weights", "512",
                      "--json", out)
@@ -28,7 +28,7 @@ def ceilings(o):
 
 
 def one_round(made, o):
-    """Engines of `made` in turn. What failed is taken out of it and returned with the reason."""
+    """Runs the engines of `made` in turn; removes those that failed and returns them with the reason."""
     once = {"ceilings": [ceilings(o)], "seconds": {}}
     failed = {}
     for name, run in list(made.items()):
@@ -46,14 +46,14 @@ def one_round(made, o):
 
 
 def slow_ones(seconds):
-    """Peers that are behind the fastest one by more than SLOW in every stage."""
+    """Returns the peers that are more than SLOW times slower than the fastest one in every stage."""
     peers = {n: s for n, s in seconds.items() if n != "fovea"}
     best = {stage: min(s[stage] for s in peers.values()) for stage in STAGES} if peers else {}
     return [n for n, s in peers.items() if all(s[stage] > SLOW * best[stage] for stage in STAGES)]
 
 
 def measure(made, o, close):
-    """Rounds of the engines {name: run} until enough are steady; close(name) is told who is not asked again."""
+    """Runs rounds of the engines {name: run} until enough are steady; calls close(name) for engines that do not run again."""
     rounds, why, once = [], {}, {}
     while sum(r["spread"] <= STEADY for r in rounds) < o.rounds and len(rounds) < REPEATS * o.rounds:
         one, failed = one_round(made, o)
@@ -79,7 +79,7 @@ def measure(made, o, close):
 
 
 def compare(r, o):
-    """By stage, of one round: fovea against its fastest peer; bytes per second of its steps against the best reading."""
+    """Returns one round's ratios by stage: fovea to its fastest peer; bytes per second of its steps to the best reading."""
     own, ratio, of_read = r["seconds"]["fovea"], {}, {}
     for stage, name in STAGES.items():
         peers = [s[stage] for n, s in r["seconds"].items() if n != "fovea"]
@@ -105,7 +105,7 @@ def summary(rounds):
 
 
 def median_seconds(result, engine, stage):
-    """Over the rounds that count; of one that was asked once, what it took then. None: it has no numbers."""
+    """Returns the median over the rounds that count, or the single time of an engine that ran once; None: no numbers."""
     values = [r["seconds"][engine][stage] for r in result["rounds"] if r["counts"] and engine in r["seconds"]]
     if engine in result["asked_once"]:
         values = [result["asked_once"][engine][stage]]
@@ -113,7 +113,7 @@ def median_seconds(result, engine, stage):
 
 
 def rates(result, stage, o):
-    """Tokens per second of each engine that has numbers."""
+    """Returns tokens per second of each engine with numbers."""
     engines = dict.fromkeys(n for r in result["rounds"] for n in r["seconds"])
     seconds = {n: median_seconds(result, n, stage) for n in engines}
     return {n: tokens_of(stage, o) / s for n, s in seconds.items() if s}

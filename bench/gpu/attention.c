@@ -1,18 +1,18 @@
-/* Attention on raw rows in bf16, at the shapes of a decode step and of prefill. */
+/* Attention on raw bf16 rows, with the shapes of decode steps and of prefill. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "bench/gpu/rig.h"
 
 typedef struct attention {
-    fv_attn_args a[2]; /* two caches by turns */
+    fv_attn_args a[2]; /* alternating between two caches */
     fv_attn_seq *seqs;
     fv_block_table *tables;
     fv_kv_block *blocks;
     int32_t *masked_tail;
 } attention;
 
-/* B sequences with n_rows query rows each over L keys, of which the rows' own come last. */
+/* B sequences, each with n_rows query rows over L keys; the rows' own keys are the last. */
 typedef struct attention_shape {
     const char *key, *name;
     int32_t B, n_rows, L, H, Hkv, D, calls;
@@ -23,7 +23,7 @@ static fv_status do_attention(void *arg, int32_t call) {
     return rig.be.ops->attention(&rig.be, &t->a[call % 2]);
 }
 
-/* The cache of one side, its blocks one after the other. */
+/* Fills the KV cache of one side with consecutive blocks. */
 static void lay_side(attention *t, const attention_shape *s, int32_t side, fv_buf *buf) {
     int32_t per_run = (s->L + FV_KV_BLOCK - 1) / FV_KV_BLOCK, n_run = s->B * s->Hkv;
     fv_tensor kv = bench_tensor(FV_BF16, 2 * n_run * per_run * FV_KV_BLOCK, s->D, buf);

@@ -1,14 +1,13 @@
-/* How near the CUDA plugin comes to what its GPU can do, at the shapes of LLaVA-1.5-7B.
+/* Compares the CUDA plugin with the limits of its GPU, at the shapes of LLaVA-1.5-7B.
  *
  *     bench_gpu PLUGIN_DIR [ROUNDS [NUMBERS [TRACE]]]
  *
- * Two ceilings are measured in the same run, first: bytes read and written per second by a large
- * copy on the device, and bf16 products per second of a large matrix product. A row calls one
- * operation many times between two events of the device and divides, takes the next of several
- * weights or caches each time (together beyond the L2 cache), and is the median of ROUNDS such
- * times. NUMBERS is a file for what compare_torch.py reads; TRACE one for the GPU's time by kernel,
- * which makes the row's own times longer. On the emulated plugin sizes shrink
- * and times mean nothing. */
+ * The run first measures two ceilings: bytes read and written per second by a large device copy,
+ * and bf16 flop/s of a large matrix product. A row times many calls of one operation between two
+ * device events and divides by the calls. Each call uses the next of several weights or caches,
+ * together larger than the L2 cache. The row is the median over ROUNDS. NUMBERS is a file for
+ * compare_torch.py; TRACE is a file for GPU time by kernel, which makes the rows slower. On the
+ * emulated plugin sizes are small and times are meaningless. */
 #include <stdlib.h>
 #include <string.h>
 

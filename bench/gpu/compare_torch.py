@@ -30,13 +30,13 @@ except ImportError as e:
 
 
 def read_numbers(path):
-    """key -> seconds."""
+    """Returns {key: seconds}."""
     with open(path, encoding="utf-8") as f:
         return {key: float(value) for key, value in (line.split() for line in f)}
 
 
 class Clock:
-    """Medians of the device's clock; on the CPU, of the host's."""
+    """Median times by device events; on the CPU, by the host's clock."""
 
     def __init__(self, device):
         self.cuda = device.type == "cuda"
@@ -62,7 +62,7 @@ class Clock:
 
 
 def row(name, theirs, ours, aim=None):
-    """ours None: bench_gpu has no such row."""
+    """Prints a row; ours None: bench_gpu has no such row."""
     if ours is None:
         print(f"{name:58} {theirs * 1e6:10.1f} us")
         return
@@ -121,7 +121,7 @@ def make_model(device, small):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.uniform_(-0.05, 0.05)
-        for name, buffer in model.named_buffers():  # to_empty leaves them as they come
+        for name, buffer in model.named_buffers():  # to_empty leaves them uninitialised
             if "position_ids" in name:
                 buffer.copy_(torch.arange(buffer.shape[-1], device=device).expand_as(buffer))
             else:
@@ -131,7 +131,7 @@ def make_model(device, small):
 
 
 def prompt_of(config, batch, rows, visual, device):
-    """rows of text, after `visual` of an image."""
+    """Returns token ids: `rows` in all, of which the first `visual` are image tokens."""
     ids = torch.arange(rows, device=device) * 7919 % (config.image_token_index - 1)
     ids[:visual] = config.image_token_index
     return ids.expand(batch, rows).contiguous()
@@ -152,7 +152,7 @@ def prefills(clock, model, config, ours, device, small):
 
 
 def steps(clock, model, config, ours, device, batch, small):
-    """A token per sequence after 640 rows, as PyTorch issues it."""
+    """Times a step of one token per sequence after 640 rows, without a graph."""
     import transformers
     context, b = (9, 2) if small else (640, batch)
     cache = transformers.DynamicCache(config=config.text_config)
@@ -165,7 +165,7 @@ def steps(clock, model, config, ours, device, batch, small):
 
 
 def graph_steps(clock, model, config, ours, device, batch):
-    """The same step again and again from a CUDA graph, at one position of a StaticCache."""
+    """Times the same step as a CUDA graph, always at one position of a StaticCache."""
     import transformers
     cache = transformers.StaticCache(config=config.text_config, max_cache_len=704)
     model(input_ids=prompt_of(config, batch, 640, 0, device), past_key_values=cache,
@@ -209,7 +209,7 @@ def network(clock, device, ours, small):
     for name, attempt in attempts:
         try:
             attempt()
-        except Exception as e:  # of any kind: transformers is not ours
+        except Exception as e:  # any exception: transformers is not ours
             print(f"skip: {name}: {type(e).__name__}: {e}")
             if small:
                 raise

@@ -1,10 +1,9 @@
-/* The network of LLaVA-1.5-7B with random weights: prompts, what packing adds to them, decode
- * steps, the time to a first token.
+/* LLaVA-1.5-7B with random weights: prompts, the cost of packing in them, decode steps, TTFT.
  *
- * A step's floor is the bytes of all weights but the embedding's, and of the keys and values of
- * its sequences, over the copy's rate: it is timed from event to event, over everything that the
- * host does in between. A prompt's is its products over the product's rate. All layers are copies
- * of one in memory of their own: times do not depend on numbers. */
+ * A step's floor is the bytes of all weights except the embedding and of its sequences' keys and
+ * values, over the copy rate; a step is timed between events and includes the host's work. A
+ * prompt's floor is its flop over the product rate. All layers are copies of one, in separate
+ * memory: times do not depend on values. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +33,7 @@ typedef struct network {
     fv_kv_pool *pool;
     int32_t *ids, *pos; /* [MAX_ROWS] */
     uint8_t *seg;       /* [MAX_ROWS] all text */
-    fv_buf x, logits;   /* [MAX_ROWS, d] and, pinned, [MAX_BATCH, vocab] */
+    fv_buf x, logits;   /* [MAX_ROWS, d]; pinned [MAX_BATCH, vocab] */
     double weights;     /* bytes that a step reads */
 } network;
 
@@ -197,7 +196,7 @@ static double multiply_adds(const network *n, double rows) {
     return c->n_layer * rows * ((2 * heads + 2 * kv + 3.0 * c->d_ffn) * d + (rows + 1) * heads);
 }
 
-/* Runs tokens of n->x through all layers into kv, with the logits after the last. */
+/* Runs `rows` rows of n->x through all layers into kv, and computes the logits of the last row. */
 static fv_status run_prompt(network *n, fv_kv *kv, int32_t rows) {
     fv_forward_seq seq = {.kv = kv, .n_rows = rows, .pos = n->pos, .seg = n->seg, .wanted = 1};
     fv_forward_batch pass = {
@@ -214,7 +213,7 @@ static fv_status embed(network *n, int32_t rows) {
 typedef struct prompt {
     network *n;
     int32_t rows;
-    float *pixels; /* of an image; NULL: text alone */
+    float *pixels; /* of one image; NULL: text only */
 } prompt;
 
 static fv_status do_prompt(void *arg, int32_t call) {
@@ -267,8 +266,8 @@ typedef struct packing {
     fv_plan plan;
 } packing;
 
-/* `visual` rows of an image and some of text, as the prefill worker runs them: a group of layers
- * is packed while the next is computed. */
+/* Prefills `visual` rows of an image and some text as a prefill worker does: one group of layers is
+ * packed while the next is computed. */
 static fv_status do_stages(void *arg, int32_t call) {
     packing *p = arg;
     network *n = p->n;
@@ -325,7 +324,7 @@ static void packing_in_prompts(network *n) {
 
 typedef struct steps {
     network *n;
-    int32_t B, pos; /* pos: of the next token, in all sequences */
+    int32_t B, pos; /* pos: next position, the same in all sequences */
     fv_step_seq *seq;
 } steps;
 
@@ -335,13 +334,13 @@ static fv_status do_step(steps *s) {
     return fv_model_runner_run(s->n->runner, s->seq, s->B, s->n->logits.data);
 }
 
-/* Median over steps, each from event to event. */
+/* Returns the median step time, each step from event to event. */
 static double time_steps(steps *s) {
     fv_device *dev = rig.be.device;
     fv_event at[STEPS + 1] = {0};
     double t[STEPS];
     int32_t n = rig.small ? 2 : STEPS;
-    for (int32_t i = 0; i < 3; i++) must(do_step(s)); /* memory grows, graphs are made */
+    for (int32_t i = 0; i < 3; i++) must(do_step(s)); /* grow memory, capture graphs */
     must(dev->ops->event_record(dev, &at[0]));
     for (int32_t i = 0; i < n; i++) {
         must(do_step(s));

@@ -1,12 +1,12 @@
-/* Attention on packed rows, in rank space: one query row per sequence, each with factors of its
- * own. The bytes are those of the factors, bases among them, and of queries and results. */
+/* Attention on packed rows in rank space: one query row per sequence, each with its own factors.
+ * The bytes are those of the factors with their bases, the queries and the results. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "bench/gpu/rig.h"
 
 typedef struct packed {
-    fv_attn_packed_args a[2]; /* two sets of factors by turns */
+    fv_attn_packed_args a[2]; /* alternating between two sets */
     fv_packed_part *parts;    /* [2, B] keys and values */
     fv_packed_seq *seqs;      /* [2, B] */
     fv_packed_rows rows;
@@ -24,7 +24,7 @@ static fv_status do_packed(void *arg, int32_t call) {
     return rig.be.ops->attn_lowrank(&rig.be, &t->a[call % 2]);
 }
 
-/* n rows in anchor blocks of 64, all alive. */
+/* Lays out n live rows in anchor blocks of 64. */
 static void lay_rows(packed *t, int32_t n, int32_t D) {
     enum { ANCHOR = 64 };
     int32_t n_anchor = (n + ANCHOR - 1) / ANCHOR;
@@ -42,7 +42,7 @@ static void lay_rows(packed *t, int32_t n, int32_t D) {
     t->rows.sin = bench_tensor(FV_F32, n_anchor, D / 2, &t->buf[t->n_buf++]).data;
 }
 
-/* The factors of one side. */
+/* Allocates the factors of one side. */
 static void lay_side(packed *t, const packed_shape *c, const fv_packed_shape s[2], int32_t side) {
     size_t of_keys = fv_packed_bytes(&s[0]), bytes = of_keys + fv_packed_bytes(&s[1]);
     fv_tensor all = bench_tensor(FV_BF16, c->B, (int32_t)(bytes / 2), &t->buf[t->n_buf++]);

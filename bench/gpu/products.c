@@ -1,5 +1,4 @@
-/* The two upper limits, then matrix products and the operations between them, at the widths of
- * LLaVA-1.5-7B. */
+/* The two ceilings, then matrix products and row-wise operations at the widths of LLaVA-1.5-7B. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -47,7 +46,7 @@ static fv_status do_linear(void *arg, int32_t call) {
     return rig.be.ops->linear(&rig.be, &l->a);
 }
 
-/* Weights of together 512 MiB at least: an L2 cache holds a tenth of that. */
+/* Weights of at least 512 MiB in total: an L2 cache holds a tenth of that. */
 static void measure_linear(const char *key, const char *name, int32_t M, int32_t N, int32_t K,
                            int32_t calls) {
     linear *l = zeroed(1, sizeof *l);
@@ -66,7 +65,7 @@ static void measure_linear(const char *key, const char *name, int32_t M, int32_t
     free(l);
 }
 
-/* A product so wide that rounding its x costs little; it is part of a call. */
+/* The product is wide enough that rounding x, which is part of a call, costs little. */
 void bench_ceilings(void) {
     copy_rate();
     measure_linear("product", "linear 8192 x 32768 x 8192 (ceiling)", 8192, 32768, 8192, 5);

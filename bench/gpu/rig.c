@@ -1,4 +1,4 @@
-/* Memory, time and rows of bench_gpu. */
+/* Memory, timing and table rows of bench_gpu. */
 #include "bench/gpu/rig.h"
 
 #include <math.h>
@@ -23,7 +23,7 @@ void *zeroed(size_t n, size_t size) {
 
 /* ---- memory ---------------------------------------------------------------------------- */
 
-/* The random numbers that all tensors of a type are made of. */
+/* Returns the random numbers from which all tensors of a type are filled. */
 static const char *numbers(fv_dtype dtype, size_t *bytes) {
     static char *of_type[FV_N_DTYPE];
     size_t n = rig.small ? 1 << 14 : 1 << 24, width = fv_dtype_bytes(dtype);
@@ -37,7 +37,7 @@ static const char *numbers(fv_dtype dtype, size_t *bytes) {
         if (dtype == FV_F32)
             memcpy(p + i * 4, &f, 4);
         else
-            memcpy(p + i * 2, (char *)&f + 2, 2); /* bf16, cut off */
+            memcpy(p + i * 2, (char *)&f + 2, 2); /* bf16, truncated */
     }
     return p;
 }
@@ -50,7 +50,7 @@ fv_tensor bench_host_tensor(fv_dtype dtype, int32_t rows, int32_t cols) {
     return fv_tensor_of(p, dtype, rows, cols);
 }
 
-/* From the host once, then from place to place on the device. */
+/* Copies once from the host, then within the device. */
 fv_tensor bench_tensor(fv_dtype dtype, int32_t rows, int32_t cols, fv_buf *buf) {
     size_t n, bytes = (size_t)rows * (size_t)cols * fv_dtype_bytes(dtype);
     const char *from = numbers(dtype, &n);

@@ -1,4 +1,4 @@
-/* Lines of JSON -> items. Every key is checked before anything is asked. */
+/* Parses lines of JSON into items. Every key is checked before any question is asked. */
 #include "eval/benchmark/benchmark.h"
 
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 enum {
     QUESTION_MAX = 1 << 16,
     ANSWER_MAX = FV_ANLS_MAX,
-    VQA_ANSWERS_MIN = 4, /* one is left out, three make a full score */
+    VQA_ANSWERS_MIN = 4, /* one is left out; three of the others make a full score */
     TOKENS = 32,
     TOKENS_MAX = 1024,
     ITEMS_MAX = 1 << 20,
@@ -58,7 +58,7 @@ static fv_status take_text(const reading *r, const char *key, const json_t *json
     return *out ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for a benchmark");
 }
 
-/* A text, or a list of them; *n counts those that are there already, too. */
+/* Reads a text or a list of texts; *n is the number of texts before and after. */
 static fv_status take_texts(const reading *r, const json_t *line, const char *key, size_t most,
                             size_t count_max, char **out, int32_t *n) {
     const json_t *value = json_object_get(line, key), *text;
@@ -131,7 +131,7 @@ static fv_status take_images(reading *r, const json_t *line, fv_benchmark_item *
 
 /* ---- questions and answers ----------------------------------------------------------------- */
 
-/* The question, its choices below it. */
+/* Writes the question with its choices below it. */
 static fv_status write_question(fv_benchmark_item *x) {
     char *text = NULL;
     size_t n;

@@ -1,19 +1,20 @@
 #ifndef FOVEA_EVAL_BENCHMARK_BENCHMARK_H
 #define FOVEA_EVAL_BENCHMARK_BENCHMARK_H
 
-/* A BENCHMARK: a user's questions about images, a line of JSON each (docs/BENCHMARKS.md).
+/* A BENCHMARK: a user's questions about images, one line of JSON each (docs/BENCHMARKS.md).
  *
  *   {"image": "chart.png", "question": "Which year is highest?", "answers": ["2019"], "metric": "anls"}
  *
- *   image | images   path, or 1 to 8 of them, from the folder of the file
+ *   image | images   path, or 1 to 8 paths, relative to the file's folder
  *   question         text
- *   answers          text, or 1 to 32 of them; with choices the right one, by its text or its letter
+ *   answers          text, or 1 to 32 texts; with choices the right one, by its text or its letter
  *   choices          optional: 2 to 26 texts, which are asked with letters under the question
- *   metric           optional: a name of fv_metric_info_of; default: choice with choices, else exact_match
- *   max_tokens       optional: of the answer, 1 to 1024; default 32
- *   id               optional: text or number; not used
+ *   metric           optional: a name from fv_metric_describe; default: choice with choices, else
+ *                    exact_match
+ *   max_tokens       optional: limit of the answer, 1 to 1024; default 32
+ *   id               optional: text or number; ignored
  *
- * Empty lines are passed over. */
+ * Empty lines are skipped. */
 #include "common/status.h"
 
 enum { FV_BENCHMARK_IMAGES = 8, FV_BENCHMARK_ANSWERS = 32, FV_BENCHMARK_CHOICES = 26 };
@@ -39,8 +40,8 @@ typedef struct fv_benchmark_item {
     fv_metric metric;
     int32_t line; /* in the file, from 1 */
     int32_t n_image, n_answer, n_choice, max_tokens;
-    int32_t right;                      /* choice, from 0; only of FV_METRIC_CHOICE */
-    char *question;                     /* with its choices, as it is asked */
+    int32_t right;                      /* index of the right choice, for FV_METRIC_CHOICE only */
+    char *question;                     /* the question as asked, with its choices */
     char *image[FV_BENCHMARK_IMAGES];   /* [n_image] paths */
     char *answer[FV_BENCHMARK_ANSWERS]; /* [n_answer] */
     char *choice[FV_BENCHMARK_CHOICES]; /* [n_choice] */
@@ -49,19 +50,19 @@ typedef struct fv_benchmark_item {
 typedef struct fv_benchmark {
     int32_t n_item;
     fv_benchmark_item *item; /* [n_item] owned */
-    char digest[17];         /* of the lines and of the sizes of the images, in hexadecimal */
+    char digest[17];         /* digest of the lines and the images' sizes, in hexadecimal */
 } fv_benchmark;              /* {0} is empty and may be freed */
 
-/* Reads the first `most` items of a file (0: all), of up to 256 MiB, and checks that their images are
- * there, of a known format and within the default limits, by their headers. FV_EDATA, or what was wrong with
- * an image, names file, line and key. */
+/* Reads the first `most` items of a file (0: all) of up to 256 MiB, and checks by their headers
+ * that their images exist, have a known format and are within the default limits. FV_EDATA, or the
+ * error of an image, names file, line and key. */
 fv_status fv_benchmark_read(const char *path, int32_t most, fv_benchmark *out);
 void fv_benchmark_free(fv_benchmark *b);
 
-/* What an answer scores, 0 to 1. */
+/* Score of an answer, 0 to 1. */
 double fv_benchmark_score(const fv_benchmark_item *item, const char *said);
 
-/* What an item gives whoever guesses: 1 / n_choice of multiple choice, else 0. */
+/* Score of guessing: 1 / n_choice in multiple choice, else 0. */
 double fv_benchmark_chance(const fv_benchmark_item *item);
 
 #endif

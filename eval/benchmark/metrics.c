@@ -1,6 +1,7 @@
 /* Exact match, contains, ANLS and multiple choice. VQA accuracy is in vqa.c.
  *
- * Texts are cut to TEXT_CAP bytes: answers are shorter (benchmark.c), and what was said is as a rule, too. */
+ * Texts are truncated to TEXT_CAP bytes: answers are shorter (benchmark.c), and replies usually
+ * are. */
 #include "eval/benchmark/metrics.h"
 
 #include <ctype.h>
@@ -12,7 +13,7 @@ enum { TEXT_CAP = 1 << 15 };
 static bool is_space(char c) { return c && strchr(" \t\n\r\v\f", c); }
 static char small(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
 
-/* Small letters, single spaces. Gives the length. */
+/* Writes `text` in lower case with single spaces. Returns the length. */
 static size_t squeeze(const char *text, char out[TEXT_CAP]) {
     size_t n = 0;
     for (; *text && n + 2 < TEXT_CAP; text++) {
@@ -38,7 +39,7 @@ static bool same(const char *a, const char *b) {
 
 static bool in_a_word(char c) { return isalnum((unsigned char)c) || (unsigned char)c >= 0x80; }
 
-/* `part` begins and ends where a word does. */
+/* Returns whether `whole` contains `part` as whole words. */
 static bool has(const char *whole, const char *part) {
     char x[TEXT_CAP], y[TEXT_CAP];
     plain(whole, x);
@@ -65,7 +66,7 @@ double fv_metric_contains(const char *const *answer, int32_t n, const char *said
 
 /* ---- ANLS -------------------------------------------------------------------------------- */
 
-/* Characters of UTF-8, at most cap. */
+/* Decodes UTF-8 characters, at most cap. */
 static size_t characters(const char *text, uint32_t *out, size_t cap) {
     size_t n = 0;
     for (; *text && n < cap; n++) {
@@ -75,7 +76,7 @@ static size_t characters(const char *text, uint32_t *out, size_t cap) {
     return n;
 }
 
-/* Levenshtein's distance, a row of its table at a time. */
+/* Levenshtein's distance, one row of its table at a time. */
 static size_t distance(const uint32_t *a, size_t n, const uint32_t *b, size_t m) {
     size_t row[FV_ANLS_MAX + 1];
     for (size_t j = 0; j <= n; j++) row[j] = j;

@@ -10,14 +10,14 @@ enum { TEXT_CAP = 1 << 13, WORD_CAP = 1024 };
 static const char punctuation[] = ";/[]\"{}()=+\\_-><@`,?!";
 
 static const struct {
-    const char *word, *counts_as; /* NULL: left out */
+    const char *word, *counts_as; /* NULL: removed */
 } words[] = {
     {"a", NULL},  {"an", NULL},   {"the", NULL},  {"none", "0"}, {"zero", "0"},
     {"one", "1"}, {"two", "2"},   {"three", "3"}, {"four", "4"}, {"five", "5"},
     {"six", "6"}, {"seven", "7"}, {"eight", "8"}, {"nine", "9"}, {"ten", "10"},
 };
 
-/* Contractions that get their apostrophes where they were written without, or without some. */
+/* Contractions with all apostrophes; words that lack some or all of them are replaced by these. */
 static const char contractions[] = " ain't aren't can't couldn't couldn't've could've didn't "
                                    "doesn't don't hadn't hadn't've hasn't haven't he'd"
                                    " he'd've he's how'd how'll how's isn't it'd it'd've it'll "
@@ -37,7 +37,7 @@ static const char contractions[] = " ain't aren't can't couldn't couldn't've cou
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static bool is_space(char c) { return c && strchr(" \t\n\r\v\f", c); }
 
-/* Whether a space is next to one of the `c` in it. */
+/* Returns whether any `c` in the text is next to a space. */
 static bool is_next_to_space(const char *said, char c) {
     for (const char *at = said; (at = strchr(at, c)); at++)
         if (is_space(at[1]) || (at > said && is_space(at[-1]))) return true;
@@ -50,7 +50,7 @@ static bool has_comma_between_digits(const char *said) {
     return false;
 }
 
-/* Without punctuation. */
+/* Removes punctuation. */
 static void strip(const char *said, char out[TEXT_CAP]) {
     bool joins = has_comma_between_digits(said);
     size_t n = 0;
@@ -65,7 +65,7 @@ static void strip(const char *said, char out[TEXT_CAP]) {
     out[n] = 0;
 }
 
-/* Whether `said` is `word`, which ends at a space, apostrophes left aside. */
+/* Returns whether `said` equals `word`, which ends at a space, ignoring apostrophes. */
 static bool is_contraction(const char *said, const char *word) {
     for (;; said++, word++) {
         while (*said == '\'') said++;
@@ -75,7 +75,7 @@ static bool is_contraction(const char *said, const char *word) {
     }
 }
 
-/* What a word counts as, [*n]; NULL: nothing. */
+/* Normal form of a word, [*n]; NULL: removed. */
 static const char *counts_as(const char *word, size_t *n) {
     const char *is = word;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
@@ -125,7 +125,7 @@ double fv_metric_vqa(const char *const *answer, int32_t n, const char *said) {
         fv_vqa_normalise(answer[i], other, sizeof other);
         equal += strcmp(is, other) == 0;
     }
-    /* Of those left out in turn, `equal` leave one fewer. */
+    /* leaving out an equal answer leaves one fewer of them */
     const double with = equal > 3 ? 3 : equal, without = equal > 4 ? 3 : equal - 1;
     return equal ? (equal * without + (n - equal) * with) / (3.0 * n) : 0;
 }

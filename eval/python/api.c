@@ -1,4 +1,4 @@
-/* Forwards to the layer; scenes are fv_scene, seen from outside as bytes. */
+/* Forwards calls to eval/; callers see an fv_scene as bytes. */
 #include "eval/python/api.h"
 
 #include <stdio.h>

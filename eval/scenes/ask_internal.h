@@ -1,17 +1,17 @@
 #ifndef FOVEA_EVAL_SCENES_ASK_INTERNAL_H
 #define FOVEA_EVAL_SCENES_ASK_INTERNAL_H
 
-/* What the questions share, inside eval/.
+/* Shared by the questions, inside eval/.
  *
  * A question is asked by one function:
  *
- *   scene  [n_image] of the task
- *   wish   which answer is wanted; a copy of it draws the same each time, so that scene after
- *          scene can be tried for one wish
- *   pick   everything else that is left to chance: which object, which wording
- *   turn   [n_turn] to write
+ *   scene        [n_image] of the task
+ *   constraints  random numbers that choose the wanted answer, passed by value: the same for every
+ *                scene that is tried
+ *   pick         random numbers for everything else: which object, which wording
+ *   turn         [n_turn] to write
  *
- * It returns false when the scenes do not have what is wished for. */
+ * The function returns false if the scenes do not allow the wanted answer. */
 #include "eval/scenes/random.h"
 #include "eval/scenes/tasks.h"
 
@@ -44,31 +44,30 @@ int32_t fv_attribute_of(const fv_scene_object *o, fv_attribute a);
 int32_t fv_attribute_count(const fv_scene *s, fv_attribute a, int32_t value);
 int32_t fv_peer_count(const fv_scene *s, int32_t shape, int32_t color);
 
-/* The shape of an object that is the only one of its colour (asked FV_ATTRIBUTE_SHAPE), or the
- * other way round. Gives the object's index, -1 when there is none. */
+/* Asks for the shape of an object that is the only one of its colour (FV_ATTRIBUTE_SHAPE), or the
+ * colour of the only one of its shape. Returns the object's index, -1 if there is none. */
 int32_t fv_ask_attribute(const fv_scene *s, fv_attribute asked, fv_random *constraints,
                          fv_random *pick, fv_turn *turn);
 
 /* ---- words ------------------------------------------------------------------------------ */
 
-enum { FV_NAME_MAX = 40 }; /* of a thing: "handwritten digit", "purple triangle" */
+enum { FV_NAME_MAX = 40 }; /* bytes of a name: "handwritten digit", "purple triangle" */
 
 #define FV_ONE_OF(pick, list)                                                                      \
     ((list)[fv_random_below((pick), (int32_t)(sizeof(list) / sizeof((list)[0])))])
 
-/* Writes `text` with a for each {a} and b for each {b}. out[cap] is large enough, or it is a bug.
- */
+/* Writes `text` with a for each {a} and b for each {b}. out[cap] must be large enough. */
 void fv_say(char *out, size_t cap, const char *text, const char *a, const char *b);
 
 #define FV_SAY(out, text, a, b) fv_say((out), sizeof(out), (text), (a), (b))
 
-/* "red circle", "a red circle", "red objects" (of a colour or size), "circles" (of a shape). */
+/* "red circle"; "a red circle"; "red objects" (for a colour or size) or "circles" (for a shape). */
 void fv_name_pair(char out[FV_NAME_MAX], int32_t shape, int32_t color);
 void fv_name_with_article(char out[FV_NAME_MAX], const char *name);
 void fv_name_plural(char out[FV_NAME_MAX], fv_attribute a, int32_t value);
 
-/* A description that fits object `i` and no other: "red object", "circle" or "red circle".
- * False when there is none. */
+/* Writes a description that fits only object `i`: "red object", "circle" or "red circle". Returns
+ * false if there is none. */
 bool fv_name_unique(const fv_scene *s, int32_t i, fv_random *pick, char out[FV_NAME_MAX]);
 
 /* "top left", "middle center". */

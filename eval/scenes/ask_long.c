@@ -1,4 +1,4 @@
-/* The long ones: a dialog of three or ten turns, and the caption. */
+/* Questions with long answers: dialogs of three or ten turns, and captions. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,8 +8,8 @@ enum { ANYTHING_TRIES = 400 };
 
 /* ---- a dialog --------------------------------------------------------------------------- */
 
-/* "it" refers to the turn before: a model that no longer sees the image, or has lost the
- * turn before, cannot answer. */
+/* "it" refers to the previous turn: a model that no longer sees the image, or has lost that turn,
+ * cannot answer. */
 static bool ask_where_it_is(const fv_scene_object *o, fv_attribute asked, fv_random *constraints,
                             fv_random *pick, fv_turn *turn) {
     static const char *const wordings[] = {
@@ -34,8 +34,8 @@ static bool ask_where_it_is(const fv_scene_object *o, fv_attribute asked, fv_ran
     return true;
 }
 
-/* What later turns about a rich scene ask. Nothing of it follows from the turns before, so tokens that were kept for an
- * early question may be the wrong ones. */
+/* Asks a later turn about a rich scene. It does not follow from earlier turns, so tokens kept for
+ * an early question may be the wrong ones. */
 static bool ask_anything(const fv_scene *scene, fv_random *pick, fv_turn *turn) {
     static const struct {
         fv_scene_task task;
@@ -103,7 +103,7 @@ static void append_digits(char text[FV_ANSWER_MAX], int32_t x, int32_t y, const 
            cell, digits);
 }
 
-/* Objects, then numbers, then handwriting; each kind row by row, from left to right. */
+/* Lists objects, then numbers, then handwriting; each kind row by row, from left to right. */
 bool fv_ask_caption(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn) {
     static const char *const wordings[] = {
         "Describe the picture: every object, row by row, from left to right.",

@@ -1,7 +1,7 @@
-/* Questions about what is printed or written. */
+/* Questions about printed and handwritten numbers. */
 #include "eval/scenes/ask_internal.h"
 
-/* What sets one of several numbers apart, and by how much it must. */
+/* Distance by which the extreme one of several numbers must lead. */
 enum { EXTREME_CLEAR = FV_SCENE_UNIT / 20 };
 
 typedef enum extreme { LEFTMOST, RIGHTMOST, TOPMOST, BOTTOMMOST, N_EXTREME } extreme;
@@ -9,7 +9,7 @@ typedef enum extreme { LEFTMOST, RIGHTMOST, TOPMOST, BOTTOMMOST, N_EXTREME } ext
 static const char *const extreme_words[N_EXTREME] = {"leftmost", "rightmost", "topmost",
                                                      "bottommost"};
 
-/* Large for objects far in the direction of `e`. */
+/* Larger for numbers further in the direction of `e`. */
 static int32_t along(const fv_scene_number *n, extreme e) {
     switch (e) {
     case LEFTMOST: return -n->x;
@@ -26,8 +26,8 @@ static bool is_extreme(const fv_scene *s, int32_t i, extreme e) {
     return true;
 }
 
-/* The wish is a length: each as likely as the other, though long numbers find a place less often.
- */
+/* The wanted answer is a length, all equally likely, although long numbers find a place less
+ * often. */
 bool fv_ask_number(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn) {
     static const char *const wordings[] = {
         "What is the {a}printed number?",

@@ -1,8 +1,8 @@
-/* Questions about one object or two: the other attribute, the cell, the relation. */
+/* Questions about one or two objects: the other attribute, the cell, the relation. */
 
 #include "eval/scenes/ask_internal.h"
 
-/* A tenth of the side: which of two objects is further left is then no matter of taste. */
+/* A tenth of the side, so that it is clear which of two objects is further left. */
 enum { RELATION_CLEAR = FV_SCENE_UNIT / 10 };
 
 static bool is_held_back(const fv_scene_object *o) { return fv_peer_held_back(o->shape, o->color); }

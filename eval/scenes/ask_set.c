@@ -3,7 +3,7 @@
 
 #include "eval/scenes/ask_internal.h"
 
-enum { COUNT_MAX = 5 }; /* above it scenes with the answer are too rare to be drawn for it */
+enum { COUNT_MAX = 5 }; /* scenes with larger counts are too rare to be found */
 
 /* ---- how many --------------------------------------------------------------------------- */
 
@@ -46,14 +46,14 @@ static void say_exists(const char *what, bool yes, fv_random *pick, fv_turn *tur
     };
     char head[FV_NAME_MAX];
     fv_say(head, sizeof head, "{a}", what, "");
-    head[0] = 'A'; /* of "a" or "an" */
+    head[0] = 'A'; /* "a" or "an" */
     FV_SAY(turn->question, FV_ONE_OF(pick, wordings), what, "");
     FV_SAY(turn->answer, "{a}", yes ? "yes" : "no", "");
     FV_SAY(turn->restated, "{a}: {b}.", head, turn->answer);
 }
 
-/* Both attributes are always there; only whether one object has both differs. Training has no
- * questions about pairs that are held back, or it would learn that they never occur. */
+/* Both attributes always occur; only whether one object has both varies. Training has no questions
+ * about held-back pairs, or it would learn that they never occur. */
 bool fv_ask_exists(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn) {
     const bool yes = fv_random_below(&constraints, 2) == 1;
     int32_t shapes[FV_N_SHAPE * FV_N_COLOR], colors[FV_N_SHAPE * FV_N_COLOR], n = 0;
@@ -101,8 +101,8 @@ static void say_compare(const char *what, more m, fv_random *pick, fv_turn *turn
     FV_SAY(turn->restated, heads[m], what, "");
 }
 
-/* All objects in one of four questions, otherwise those of an attribute. There are no questions
- * about two images that both have none of something. */
+/* One question in four is about all objects, the others about objects with an attribute. No
+ * question is about two images that both have none. */
 bool fv_ask_compare(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn) {
     const fv_attribute a = (fv_attribute)fv_random_below(&constraints, FV_N_ATTRIBUTE + 1);
     const more wanted = (more)fv_random_below(&constraints, N_MORE);

@@ -1,10 +1,10 @@
-/* Clouds are blended in two steps: the lattice rows above and below a pixel row make one row of
- * lattice values, which is then read along x. So a pixel costs one blend per cloud, not three. */
+/* Blends clouds in two steps: the lattice rows above and below a pixel row are blended to one row,
+ * which is then read along x. So a pixel costs one blend per cloud instead of three. */
 #include "eval/scenes/background.h"
 
 #include "eval/scenes/random.h"
 
-/* A float in [low, high) of 2^24 steps, each product and sum exactly rounded. */
+/* A float in [low, high) in 2^24 steps; each product and sum is exactly rounded. */
 static float draw(fv_random *r, float low, float high) {
     return low + (high - low) * ((float)(int32_t)(fv_random_next(r) >> 40) * (1.0f / 16777216.0f));
 }
@@ -20,7 +20,7 @@ static fv_cloud_step step_at(int32_t pixel, int32_t side, int32_t n_cell) {
     return (fv_cloud_step){cell, t * t * (3.0f - 2.0f * t)};
 }
 
-/* 4 to 20 pixels a wave in an image of 288. */
+/* Waves are 4 to 20 pixels long in an image of 288. */
 static void draw_area(fv_random *r, int32_t side, fv_area *a) {
     a->pattern = (fv_pattern)fv_random_below(r, FV_N_PATTERN);
     a->x = draw(r, 0.0f, 1.0f);
@@ -59,7 +59,7 @@ void fv_background_init(fv_background *b, uint64_t look, bool rich, int32_t side
     }
 }
 
-/* The lattice row at a height: between two rows of the lattice, `n` values each. */
+/* Blends two lattice rows of `n` values each at a height between them. */
 static void blend_rows(const float *lattice, int32_t n, fv_cloud_step y, float *row) {
     const float *above = lattice + (size_t)y.cell * (size_t)n, *below = above + n;
     for (int32_t i = 0; i < n; i++) row[i] = above[i] + y.weight * (below[i] - above[i]);
@@ -69,7 +69,7 @@ static float between(const float *row, fv_cloud_step x) {
     return row[x.cell] + x.weight * (row[x.cell + 1] - row[x.cell]);
 }
 
-/* A wave of height 1 that goes up and down in straight lines, once per unit of `at`. */
+/* A triangle wave of height 1 and period 1. */
 static float triangle_wave(float at) {
     float t = at - (float)((int32_t)at - (at < 0.0f));
     return (t < 0.5f ? t : 1.0f - t) * 4.0f - 1.0f;
@@ -85,7 +85,7 @@ static const fv_area *area_at(const fv_background *b, float x, float y) {
     return &b->area[nearest];
 }
 
-/* The height of a pattern at a pixel, -1 to 1. */
+/* Height of a pattern at a pixel, -1 to 1. */
 static float pattern_at(const fv_area *a, uint32_t seed, int32_t x, int32_t y, float pixel) {
     if (a->pattern == FV_GRAIN)
         return fv_random_noise(seed, (uint32_t)(y / a->grain * 4096 + x / a->grain));

@@ -1,7 +1,7 @@
 #ifndef FOVEA_EVAL_SCENES_BACKGROUND_H
 #define FOVEA_EVAL_SCENES_BACKGROUND_H
 
-/* THE BACKGROUND of an image, and what else of its look carries no fact.
+/* THE BACKGROUND of an image, and other parts of its look that carry no facts.
  *
  * Three textures over a dim colour: soft clouds of another hue in each channel, finer clouds
  * without hue, and stripes. Value noise: random numbers on a lattice, blended smoothly.
@@ -13,7 +13,7 @@
 enum { FV_CLOUD_COARSE = 9, FV_CLOUD_FINE = 23 }; /* lattice cells along a side */
 enum { FV_AREAS = 9 };
 
-/* The cell of a lattice that a pixel of a row is in, and how far through it, smoothed. */
+/* Lattice cell of a pixel in a row, and the pixel's smoothed position in it. */
 typedef struct fv_cloud_step {
     int32_t cell;
     float weight;
@@ -23,10 +23,10 @@ typedef enum fv_pattern { FV_STRIPES = 0, FV_CHECKS, FV_DOTS, FV_GRAIN, FV_N_PAT
 
 typedef struct fv_area {
     fv_pattern pattern;
-    float x, y;       /* its point, in sides; a pixel belongs to the nearest one */
-    float wave[2][2]; /* waves along a side in x and y, of either direction of the pattern */
-    float tint[3];    /* of the pattern's height */
-    int32_t grain;    /* pixels along a side of the image per lump */
+    float x, y;       /* the area's point, in sides; a pixel belongs to the nearest point */
+    float wave[2][2]; /* waves per side in x and y, for both directions of the pattern */
+    float tint[3];    /* multiplied by the pattern's height */
+    int32_t grain;    /* pixels per grain */
 } fv_area;
 
 typedef struct fv_background {
@@ -36,8 +36,8 @@ typedef struct fv_background {
     float base[3];
     float coarse[3][FV_CLOUD_COARSE + 1][FV_CLOUD_COARSE + 1];
     float fine[FV_CLOUD_FINE + 1][FV_CLOUD_FINE + 1];
-    float stripe, stripe_x, stripe_y; /* amplitude; waves along a side, in x and y */
-    float light;                      /* how much objects are shaded */
+    float stripe, stripe_x, stripe_y; /* amplitude; waves per side in x and y */
+    float light;                      /* strength of shading on objects */
     float noise;                      /* amplitude of the noise per pixel */
     uint32_t noise_seed;
     fv_cloud_step in_coarse[FV_RENDER_SIDE_MAX], in_fine[FV_RENDER_SIDE_MAX]; /* [side] used */

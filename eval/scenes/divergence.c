@@ -1,4 +1,4 @@
-/* The measure of similar layers, and blocks made from it. */
+/* Measures how similar layers are, and makes blocks of similar layers. */
 #include "eval/scenes/divergence.h"
 
 #include <assert.h>
@@ -41,8 +41,8 @@ static int32_t lazy_layers(const double *s, int32_t n_layer, double epsilon, int
     return n;
 }
 
-/* The number changes only where epsilon passes a divergence of adjacent layers, and it never falls.
- */
+/* The number of lazy layers changes only where epsilon passes a divergence of adjacent layers, and
+ * it never decreases with epsilon. */
 double fv_alike_epsilon(const double *s, int32_t n_layer, int32_t n_lazy, int32_t cap) {
     double best = 0;
     int32_t had = 0;

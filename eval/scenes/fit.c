@@ -1,5 +1,5 @@
-/* A search by halves for the budget; each try walks the layers once, all prompts side by side,
- * because the target is one for all of them. */
+/* Finds the budget by bisection. Each try walks the layers once with all prompts together, because
+ * they have one common target. */
 #include "eval/scenes/fit.h"
 
 #include <stdlib.h>
@@ -15,19 +15,19 @@ typedef struct fit {
     int32_t n, n_layer;
     const fv_fit_work *work;
     double all;      /* the work of all rows in all layers */
-    uint8_t **gone;  /* [n] [rows] of a prompt */
-    int32_t *left;   /* [n] rows that are left */
+    uint8_t **gone;  /* [n] [rows] dropped rows of each prompt */
+    int32_t *left;   /* [n] remaining rows */
     int32_t **order; /* [2] by x and by y, [most rows] */
     float *score;    /* [most rows] */
-    uint8_t *may;    /* [most rows] */
+    uint8_t *may;    /* [most rows] 2: the row may be dropped by x and by y */
 } fit;
 
 static double work_of(const fv_fit_work *w, double n, double left) {
     return n * w->row_in + n * n * w->pair + left * w->row_out;
 }
 
-/* The longest prefix of rows in ascending order with which no more than a share of the layer's
- * mass is gone: each gets one more in may[]. */
+/* Increments may[] for the longest prefix of rows, in ascending order of mass, that keeps the
+ * dropped share of the layer's mass within alpha. */
 static fv_status mark(fit *f, int32_t b, const float *mass, double alpha, int32_t *order) {
     int32_t n = f->prompt[b].n;
     double sum = 0, gone = 0;
@@ -47,7 +47,7 @@ static fv_status mark(fit *f, int32_t b, const float *mass, double alpha, int32_
     return FV_OK;
 }
 
-/* How many tokens of a prompt are dropped after a layer. */
+/* Drops a prompt's tokens after a layer; *leave is their number. */
 static fv_status let_go(fit *f, int32_t b, int32_t layer, double alpha, int32_t *leave) {
     const fv_fit_prompt *p = &f->prompt[b];
     *leave = 0;
@@ -62,15 +62,15 @@ static fv_status let_go(fit *f, int32_t b, int32_t layer, double alpha, int32_t 
     return FV_OK;
 }
 
-/* The work of all prompts, when those below `layer` cost `done` and no more rows leave. */
+/* Work of all prompts if layers below `layer` cost `done` and no more rows are dropped. */
 static double forecast(const fit *f, int32_t layer, double done) {
     for (int32_t b = 0; b < f->n; b++)
         done += (f->n_layer - layer) * work_of(f->work, f->left[b], f->left[b]);
     return done;
 }
 
-/* One budget: mean[l] of FV_SCHEDULE_OF tokens are dropped after layer l; *work is the remaining
- * work. */
+/* Tries a budget: mean[l] of FV_SCHEDULE_OF tokens are dropped after layer l; *work is the
+ * remaining work. */
 static fv_status try_budget(fit *f, double alpha, double goal, double *mean, double *work) {
     int32_t with = 0;
     double done = 0;
@@ -111,8 +111,8 @@ static fv_status open_fit(fit *f, fv_arena *arena) {
     return FV_ARENA_NEW(arena, most, f->may);
 }
 
-/* A budget of 1 drops everything after the first layer: if even that is not enough, nothing
- * is. */
+/* A budget of 1 drops everything after the first layer: if that does not reach the target, nothing
+ * does. */
 static fv_status search(fit *f, int32_t target, fv_arena *arena, fv_fitted *out) {
     double goal = f->all * (1 - target / 100.0) * (1 + 1e-12), least = 0, most = 1, work, *mean;
     FV_TRY(FV_ARENA_NEW(arena, f->n_layer, mean));

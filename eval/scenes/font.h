@@ -1,13 +1,13 @@
 #ifndef FOVEA_EVAL_SCENES_FONT_H
 #define FOVEA_EVAL_SCENES_FONT_H
 
-/* The ten digits in dots, 5 wide and 7 high. */
+/* The ten digits as dots, 5 wide and 7 high. */
 #include <stdbool.h>
 #include <stdint.h>
 
 enum { FV_FONT_WIDTH = 5, FV_FONT_HEIGHT = 7 };
 
-/* Whether `digit` has ink in a column [0, ...) and line [0, FV_FONT_HEIGHT); columns from
+/* Returns whether `digit` has ink in a column [0, ...) and line [0, FV_FONT_HEIGHT); columns from
  * FV_FONT_WIDTH on are empty. */
 static inline bool fv_font_dot(int32_t digit, int32_t column, int32_t line) {
     /* One byte a line, the leftmost dot in bit 4. */

@@ -1,5 +1,5 @@
-/* The table of handwritten digits, handwriting.txt: one digit a line, so that it can be read and
- * compared. It is linked in as it is and needs no file at run time. */
+/* The table of handwritten digits, handwriting.txt, with one readable line per digit. It is linked
+ * in and needs no file at run time. */
 #include "eval/scenes/handwriting.h"
 
 #include <assert.h>

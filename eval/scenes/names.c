@@ -1,4 +1,4 @@
-/* How things are called. */
+/* Names of things. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Counts, for each object and each patch near it, how many of 6 x 6 points of the patch are inside
- * the object; the object with most points gets the patch. */
+/* Counts, for each thing and each patch near it, how many of 6 x 6 points of the patch are inside
+ * the thing; the thing with most points gets the patch. */
 #include "eval/scenes/patches.h"
 
 #include "eval/scenes/handwriting.h"
@@ -7,7 +7,7 @@
 
 enum { POINTS = 6, POINTS_MIN = POINTS * POINTS / 6 };
 
-/* What is looked for in the patches: a shape, or a box with a digit in it. */
+/* A thing to find in the patches: a shape, or a box with a digit in it. */
 typedef struct thing {
     float x, y, half_w, half_h; /* centre, reach */
     float radius;               /* of an object */
@@ -35,7 +35,7 @@ static int32_t points_inside(const thing *t, float left, float top, float patch)
     return n;
 }
 
-/* The patches [*from, *to) that centre +- reach touches. */
+/* Finds the patches [*from, *to) that centre +- reach touches. */
 static void patch_range(float at, float reach, float patch, int32_t grid, int32_t *from,
                         int32_t *to) {
     *from = (int32_t)fv_shape_max((at - reach) / patch, 0.0f);
@@ -74,7 +74,7 @@ static void label_object(labelling *l, const fv_scene_object *o) {
     label_thing(l, t);
 }
 
-/* A digit has the empty column after it, and half a dot of plate above and below. */
+/* A digit's box includes the empty column after it, and half a dot of plate above and below. */
 static void label_number(labelling *l, const fv_scene_number *n) {
     for (int32_t i = 0; i < n->n_digit; i++) {
         thing t = {.y = (float)n->y, .label = nothing};

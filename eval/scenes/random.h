@@ -1,10 +1,11 @@
 #ifndef FOVEA_EVAL_SCENES_RANDOM_H
 #define FOVEA_EVAL_SCENES_RANDOM_H
 
-/* Random numbers that are the same on every machine: the items of a suite are drawn from them.
+/* Random numbers that are the same on every machine; the items of a suite are drawn from them.
  *
  * The generator is xoshiro256** 1.0, seeded through splitmix64 (Blackman and Vigna). Everything
- * here is arithmetic on unsigned integers. A change here changes every item: do not. */
+ * here is arithmetic on unsigned integers. Do not change anything here: that would change every
+ * item. */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -19,7 +20,7 @@ static inline uint64_t fv_random_mix(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-/* splitmix64: moves *state on and gives the next number. */
+/* splitmix64: advances *state and returns the next number. */
 static inline uint64_t fv_random_splitmix(uint64_t *state) {
     *state += UINT64_C(0x9e3779b97f4a7c15);
     return fv_random_mix(*state);
@@ -44,7 +45,7 @@ static inline uint64_t fv_random_next(fv_random *r) {
     return result;
 }
 
-/* A number in [0, n), each as likely as the other (Lemire's method); n >= 1. */
+/* A uniform number in [0, n) (Lemire's method); n >= 1. */
 static inline int32_t fv_random_below(fv_random *r, int32_t n) {
     const uint32_t range = (uint32_t)n, too_low = (0u - range) % range;
     uint64_t product;
@@ -58,12 +59,13 @@ static inline int32_t fv_random_between(fv_random *r, int32_t low, int32_t high)
     return low + fv_random_below(r, high - low + 1);
 }
 
-/* True in `percent` of 100 cases. */
+/* True with a probability of `percent` / 100. */
 static inline bool fv_random_chance(fv_random *r, int32_t percent) {
     return fv_random_below(r, 100) < percent;
 }
 
-/* Number `i` of a noise that needs no order: the sum of two even ones, -1 to 1, by a hash. */
+/* Number `i` of a noise computed by a hash, in any order: the sum of two uniform numbers, -1 to
+ * 1. */
 static inline float fv_random_noise(uint32_t seed, uint32_t i) {
     uint32_t u = i * 2654435761u + seed;
     u = (u ^ (u >> 16)) * 0x85ebca6bu;

@@ -1,5 +1,5 @@
-/* Renders a scene row by row: background, objects that cross the row, noise, eight bits. It needs
- * only a row of floats per colour, which stays in the cache.
+/* Renders a scene row by row: background, objects that cross the row, noise, eight bits. Needs only
+ * a row of floats per colour, which stays in the cache.
  *
  * Coordinates here are pixels: the centre of pixel i is at i + 0.5. */
 #include "eval/scenes/render.h"
@@ -12,7 +12,7 @@
 #include "eval/scenes/random.h"
 #include "eval/scenes/shape.h"
 
-/* 16 is 0 for a processor that computes in half precision too. */
+/* 16 means 0 on a processor that also computes in half precision */
 _Static_assert((FLT_EVAL_METHOD == 0 || FLT_EVAL_METHOD == 16) && FLT_MANT_DIG == 24,
                "float is binary32, computed as such");
 
@@ -22,7 +22,7 @@ typedef struct strip {
     float *channel[3]; /* [side] each, 0 to 1 */
 } strip;
 
-/* Puts `alpha` of a colour over what is there. */
+/* Blends `alpha` of a colour over the pixel. */
 static void blend(const strip *row, int32_t x, float alpha, const float color[3]) {
     for (int c = 0; c < 3; c++) {
         float *v = &row->channel[c][x];
@@ -32,10 +32,11 @@ static void blend(const strip *row, int32_t x, float alpha, const float color[3]
 
 static float clamp01(float v) { return v < 0.0f ? 0.0f : v > 1.0f ? 1.0f : v; }
 
-/* How much of a pixel is inside, by its distance from the outline in pixels. */
+/* Share of a pixel that is inside, by its distance from the outline in pixels. */
 static float covered(float outside) { return clamp01(0.5f - outside); }
 
-/* The pixels [*from, *to) of a row that centre +- reach may touch; empty when the row is not. */
+/* Finds the pixels [*from, *to) of a row that centre +- reach may touch; none if it does not reach
+ * the row. */
 static void span(const strip *row, float cx, float cy, float reach_x, float reach_y, int32_t *from,
                  int32_t *to) {
     float dy = (float)row->y + 0.5f - cy;
@@ -46,7 +47,7 @@ static void span(const strip *row, float cx, float cy, float reach_x, float reac
     *to = high > (float)row->side ? row->side : (int32_t)high;
 }
 
-/* Lit from the upper left or the lower right, a little, as `look` says. */
+/* Shades the object slightly from the upper left or the lower right, as `look` says. */
 static void paint_object(const strip *row, const fv_scene_object *o, float scale, float light) {
     const float cx = (float)o->x * scale, cy = (float)o->y * scale, r = (float)o->radius * scale;
     const float y = (float)row->y + 0.5f - cy;
@@ -64,13 +65,13 @@ static void paint_object(const strip *row, const fv_scene_object *o, float scale
 
 /* ---- printed numbers -------------------------------------------------------------------- */
 
-/* Which dots along one axis a pixel overlaps, and how much of it is in each. */
+/* The two dots along one axis that a pixel overlaps, and the pixel's shares in them. */
 typedef struct dots {
     int32_t first;
     float in_first, in_second; /* add up to 1 */
 } dots;
 
-/* `at`: where the pixel begins, in dots; `size`: of a pixel, in dots, below 1. */
+/* `at`: start of the pixel, in dots; `size`: of a pixel, in dots, below 1. */
 static dots meet(float at, float size) {
     int32_t first = (int32_t)at - (at < 0.0f);
     float in_first = ((float)(first + 1) - at) / size;
@@ -96,7 +97,7 @@ static void paint_number(const strip *row, const fv_scene_number *n, float scale
     const float cell = (float)n->cell * scale, size = 1.0f / cell;
     const float cx = (float)n->x * scale, cy = (float)n->y * scale;
     const float half_w = 0.5f * cell * (float)(6 * n->n_digit + 3), half_h = 5.5f * cell;
-    /* The dots, without the empty column after the last digit, are centred on the plate. */
+    /* the dots are centred on the plate, without the empty column after the last digit */
     const float left = cx - 0.5f * cell * (float)(6 * n->n_digit - 1), top = cy - 3.5f * cell;
     const dots line = meet(((float)row->y - top) * size, size);
     int32_t from, to;
@@ -113,7 +114,7 @@ static void paint_number(const strip *row, const fv_scene_number *n, float scale
 
 /* ---- handwriting ------------------------------------------------------------------------ */
 
-/* Ink between the pixels of the sample; none beyond its border. */
+/* Ink interpolated between the sample's pixels; none beyond its border. */
 static float ink_between(const uint8_t ink[64], float x, float y) {
     int32_t x0 = (int32_t)x - (x < 0.0f), y0 = (int32_t)y - (y < 0.0f);
     float fx = x - (float)x0, fy = y - (float)y0, at[2][2];
@@ -139,7 +140,7 @@ static void paint_written(const strip *row, const fv_scene_written *w, const uin
     for (int32_t i = from; i < to; i++) {
         float x = ((float)i + 0.5f - cx + half) / cell - 0.5f;
         float y = ((float)row->y + 0.5f - cy + half) / cell - 0.5f;
-        /* Steeper than the sample: blown up, its edges would be fog. */
+        /* steeper than the sample, whose enlarged edges would be blurred */
         float alpha = clamp01(1.6f * ink_between(ink, x, y) - 0.2f);
         if (alpha > 0.0f) blend(row, i, alpha, color);
     }

@@ -1,12 +1,12 @@
-/* Draws scenes: first the objects, then their positions.
+/* Makes scenes: draws first the objects, then their positions.
  *
  * Positions are found by trial: the largest objects first, each at random positions until one is
- * free. An object that finds none becomes smaller, and in the end is left out; a scene lists its
- * objects, so nothing else depends on that.
+ * free. An object that finds none becomes smaller, and finally is left out; the scene lists only
+ * placed objects.
  *
  * Each scene has a palette of its own, 2-8 colours and 2-6 shapes. With few colours and shapes
- * there is more than one of a kind to count, and a question about a red circle is asked of a scene
- * with red squares and blue circles: hard cases occur by themselves. */
+ * there are several of a kind to count, and a question about a red circle comes with red squares
+ * and blue circles, so hard cases are frequent. */
 #include "eval/scenes/scene.h"
 
 #include <string.h>
@@ -15,11 +15,12 @@
 #include "eval/scenes/random.h"
 
 enum {
-    TRIES = 40,        /* places tried for one thing */
-    EDGE = 120,        /* between a thing and the edge of the image */
-    LINE_CLEAR = 400,  /* between a centre and a line of the 3 x 3 grid: 2.4 % of the side */
-    ORDER_CLEAR = 400, /* between the x of two things of one kind in one row of cells */
-    GAP = 160,         /* between numbers or handwriting and anything else */
+    TRIES = 40,        /* places tried per thing */
+    EDGE = 120,        /* distance between a thing and the edge of the image */
+    LINE_CLEAR = 400,  /* distance between a centre and a line of the 3 x 3 grid: 2.4 % of the
+                        * side */
+    ORDER_CLEAR = 400, /* difference in x between two things of one kind in one row of cells */
+    GAP = 160,         /* distance between numbers or handwriting and other things */
     MAX_THINGS = FV_SCENE_OBJECTS + FV_SCENE_NUMBERS + 1,
 };
 
@@ -29,7 +30,7 @@ static const char *const color_words[FV_N_COLOR] = {"red",    "green",  "blue", 
                                                     "purple", "orange", "cyan", "white"};
 static const char *const size_words[FV_N_SIZE] = {"small", "medium", "large"};
 
-/* The ranges do not meet: no object is between two sizes. */
+/* The ranges are disjoint: no object is between two sizes. */
 static const int32_t radius_min[FV_N_SIZE] = {1040, 1500, 2120};
 static const int32_t radius_max[FV_N_SIZE] = {1150, 1660, 2330};
 
@@ -83,7 +84,7 @@ static bool fits(const layout *l, const place *p) {
     return true;
 }
 
-/* Finds a free place for a thing of this size and takes it; false when there is none. */
+/* Finds and takes a free place for a thing of this size; returns false if there is none. */
 static bool find_place(layout *l, fv_random *r, kind k, int32_t half_w, int32_t half_h, int32_t *x,
                        int32_t *y) {
     for (int t = 0; t < TRIES; t++) {
@@ -101,14 +102,14 @@ static bool find_place(layout *l, fv_random *r, kind k, int32_t half_w, int32_t 
 
 /* ---- numbers and handwriting ------------------------------------------------------------ */
 
-/* Each length as likely as the other; no zero in front. */
+/* Draws a number, with equally likely lengths and no leading zero. */
 static void draw_digits(fv_random *r, fv_scene_number *n) {
     n->n_digit = fv_random_between(r, 1, FV_NUMBER_DIGITS);
     for (int32_t i = 0; i < n->n_digit; i++)
         n->digit[i] = (uint8_t)fv_random_between(r, i == 0 && n->n_digit > 1, 9);
 }
 
-/* A length, in a rich scene half of it. */
+/* A length, halved in a rich scene. */
 static int32_t scaled(const fv_scene *s, int32_t length) { return s->rich ? length / 2 : length; }
 
 static void add_number(fv_scene *s, layout *l, fv_random *r) {
@@ -116,7 +117,7 @@ static void add_number(fv_scene *s, layout *l, fv_random *r) {
     draw_digits(r, &n);
     n.dark = fv_random_chance(r, 50);
     n.cell = scaled(s, fv_random_between(r, 255, 330));
-    /* Six dots a digit, the last of them empty, and two dots of plate around. */
+    /* six dots per digit, the last column empty, and two dots of plate around */
     int32_t half_w = n.cell * (6 * n.n_digit + 3) / 2, half_h = n.cell * 11 / 2;
     if (find_place(l, r, NUMBER, half_w, half_h, &n.x, &n.y)) s->number[s->n_number++] = n;
 }
@@ -137,7 +138,7 @@ static void add_written(fv_scene *s, layout *l, fv_random *r) {
 
 /* ---- objects ---------------------------------------------------------------------------- */
 
-/* `n` of the numbers 0 .. of-1, in random order. */
+/* Draws `n` of the numbers 0 .. of-1, in random order. */
 static void draw_some(fv_random *r, int32_t of, int32_t n, int32_t *some) {
     int32_t all[FV_N_COLOR];
     for (int32_t i = 0; i < of; i++) all[i] = i;
@@ -148,8 +149,8 @@ static void draw_some(fv_random *r, int32_t of, int32_t n, int32_t *some) {
     }
 }
 
-/* Two shapes at least: each colour has one shape at most that is held back, so that each colour
- * has a shape to go with. */
+/* There are at least two shapes: each colour has at most one held-back shape, so it can go with
+ * another. */
 static int32_t draw_objects(fv_random *r, int32_t split, int32_t n, fv_scene_object *o) {
     int32_t colors[FV_N_COLOR], shapes[FV_N_SHAPE];
     int32_t n_color = fv_random_between(r, 2, FV_N_COLOR);
@@ -166,7 +167,8 @@ static int32_t draw_objects(fv_random *r, int32_t split, int32_t n, fv_scene_obj
     return n;
 }
 
-/* The colour of an object, brighter or darker by up to a tenth and a little off its hue. */
+/* Paints an object: up to a tenth brighter or darker than its colour, with a slightly different
+ * hue. */
 static void mix_paint(fv_random *r, fv_scene_object *o) {
     int32_t percent = fv_random_between(r, 86, 106);
     for (int i = 0; i < 3; i++) {
@@ -183,7 +185,8 @@ static bool place_object(fv_scene *s, layout *l, fv_random *r, fv_scene_object *
     return true;
 }
 
-/* The largest first; one that finds no place comes again with the next smaller ones. */
+/* Places the largest objects first; one that finds no place is tried again with the next smaller
+ * size. */
 static void add_objects(fv_scene *s, layout *l, fv_random *r, int32_t n) {
     fv_scene_object o[FV_SCENE_OBJECTS];
     n = draw_objects(r, s->split, n, o);
@@ -216,7 +219,8 @@ static void sort_raster(fv_scene *s) {
     }
 }
 
-/* None in half of the scenes where none and some may be, else each count as likely. */
+/* None in half of the scenes if both none and some are allowed, otherwise each count is equally
+ * likely. */
 static int32_t draw_n_number(fv_random *r, const fv_scene_knobs *k) {
     if (k->number_max == 0 || (k->number_min == 0 && fv_random_chance(r, 50))) return 0;
     return fv_random_between(r, k->number_min > 0 ? k->number_min : 1, k->number_max);

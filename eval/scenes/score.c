@@ -1,4 +1,4 @@
-/* Compares answers in a normal form, and gives intervals. Captions are in score_caption.c. */
+/* Compares answers in a normal form, and computes intervals. Captions are in score_caption.c. */
 #include "eval/scenes/score.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@ static const double Z = 1.959963984540054; /* the 97.5 % quantile of the normal 
 
 enum { WORD_MAX = 64 };
 
-/* What words count as: NULL when they do not count. */
+/* Normal forms of words; NULL: ignored. */
 static const struct alias {
     const char *word, *counts_as;
 } aliases[] = {
@@ -37,7 +37,7 @@ static bool begins_with(const char *text, const char *end, const char *head) {
     return true;
 }
 
-/* Where the answer begins in [said, end): after the words that restate the question. */
+/* Start of the answer in [said, end): after the words that restate the question. */
 static const char *answer_start(const char *said, const char *end) {
     const char *start = said;
     for (const char *p = said; p < end; p++) {

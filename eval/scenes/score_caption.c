@@ -1,22 +1,22 @@
 /* Reads captions back into lists of things, and compares the lists.
  *
- * A sentence is read word by word; what names a row, a column, a size, a colour, a shape or digits
- * is noted, the last of a kind counts, all else is passed over. A sentence that has all that a
- * thing needs lists one thing. */
+ * A sentence is read word by word: names of a row, column, size, colour or shape and digits are
+ * noted, the last of a kind counts, other words are ignored. A sentence with all facts of a thing
+ * lists one thing. */
 #include <string.h>
 
 #include "eval/scenes/score.h"
 
 enum { WORD_MAX = 24, THINGS_MAX = 64 };
 
-/* What a sentence says, -1 where it does not; also a thing, which has no more than it needs. All
- * fields are int32_t, so that things compare as bytes. */
+/* Facts in a sentence, -1 if absent; also a thing, which has only the facts it needs. All fields
+ * are int32_t, so things can be compared as bytes. */
 typedef struct sentence {
     int32_t row, column, size, color, shape, digits, handwritten;
 } sentence;
 
 typedef struct list {
-    int32_t n; /* listed; those past THINGS_MAX count and never hit */
+    int32_t n; /* number listed; things past THINGS_MAX count but never hit */
     sentence thing[THINGS_MAX];
 } list;
 
@@ -36,7 +36,7 @@ static const char *column_word(int32_t i) {
     return words[i];
 }
 
-/* A number of up to six digits, else what was there before. */
+/* Reads a number of up to six digits; returns `otherwise` for other words. */
 static int32_t read_digits(const char *word, int32_t otherwise) {
     int32_t value = 0;
     if (strlen(word) > 6) return otherwise;

@@ -2,12 +2,12 @@
 #define FOVEA_EVAL_SCENES_SHAPE_H
 
 /* THE SHAPES as signed distances: below zero inside, above zero outside, and near the outline the
- * distance to it, which is what anti-aliasing needs.
+ * distance to it, as anti-aliasing needs.
  *
  *   x, y  from the centre, y downwards;  r  radius of the object (fv_scene_object)
  *
- * No shape reaches further than FV_SHAPE_REACH r. Sums, products and square roots of floats, all
- * of them exactly rounded: the same on every machine (render.h). */
+ * No shape reaches further than FV_SHAPE_REACH r. Only sums, products and square roots of floats
+ * are used, which are exactly rounded and so the same on every machine (render.h). */
 #include <math.h>
 
 #include "eval/scenes/scene.h"
@@ -21,7 +21,7 @@ static inline float fv_shape_box(float x, float y, float half_w, float half_h) {
     return fv_shape_max(fabsf(x) - half_w, fabsf(y) - half_h);
 }
 
-/* Point up: the base, and the sides, whose normal is (0.869, -0.494). */
+/* An upright triangle: the base, and the sides, whose normal is (0.869, -0.494). */
 static inline float fv_shape_triangle(float x, float y, float r) {
     float side = 0.86921f * fabsf(x) - 0.49446f * (y + 0.95f * r);
     return fv_shape_max(side, y - 0.72f * r);

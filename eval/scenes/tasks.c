@@ -1,5 +1,5 @@
-/* The table of tasks, and how an item is found: a wish is drawn, then scene after scene until one
- * has what was wished for. Facts cost microseconds, so that hundreds of scenes may be thrown away.
+/* The table of tasks, and the search for an item: a wanted answer is drawn, then scenes until one
+ * has it. Facts cost microseconds, so hundreds of scenes can be discarded.
  *
  * A new task is one row here, one value of fv_scene_task, one function in ask_*.c, and a test that
  * derives its answers another way. */
@@ -8,8 +8,9 @@
 #include "eval/scenes/ask_internal.h"
 
 enum {
-    WISHES = 16,   /* drawn for one item before it is given up */
-    SCENES = 1024, /* tried for one wish: the rarest, five of a colour, is in one of 80 */
+    WISHES = 16,   /* wanted answers tried per item */
+    SCENES = 1024, /* scenes tried per wanted answer: the rarest, five of a colour, is in one of
+                    * 80 */
 };
 
 typedef struct task {
@@ -19,7 +20,7 @@ typedef struct task {
     fv_ask ask;
 } task;
 
-/* The turns of a dialog: shape or colour, cell, count or existence. */
+/* Mean chance over the turns of a dialog: shape or colour, cell, count or existence. */
 #define DIALOG_CHANCE (((1.0 / 6 + 1.0 / 8) / 2 + 1.0 / 9 + (1.0 / 6 + 1.0 / 2) / 2) / 3)
 
 /* clang-format off */
@@ -49,7 +50,7 @@ int32_t fv_task_turns(fv_scene_task t, bool rich) {
 
 static int32_t larger(int32_t a, int32_t b) { return a > b ? a : b; }
 
-/* The caller's values, raised to the task's minimum. */
+/* The caller's knobs, raised to the task's minimum. */
 static fv_scene_knobs knobs_for(const task *t, const fv_scene_knobs *asked) {
     fv_scene_knobs k = asked ? *asked : fv_scene_knobs_default();
     k.object_min = larger(k.object_min, t->object_min);
@@ -71,7 +72,7 @@ fv_status fv_item_make(fv_split split, fv_scene_task t, uint64_t index, const fv
     const fv_scene_knobs k = knobs_for(&tasks[t], knobs);
     fv_scene_key key = {.split = split, .stream = 1 + (uint32_t)t, .index = index};
     FV_TRY(fv_scene_key_check(&key));
-    key.attempt = WISHES * SCENES; /* one more than any scene has */
+    key.attempt = WISHES * SCENES; /* one more than any scene's attempt */
     fv_random words = fv_random_seeded(fv_scene_seed(&key));
     *out =
         (fv_item){.task = t, .n_image = tasks[t].info.n_image, .n_turn = fv_task_turns(t, k.rich)};

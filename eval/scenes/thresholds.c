@@ -20,7 +20,7 @@ int32_t fv_exit_layer(const float *least, int32_t n_layer, int32_t count, double
     return n_layer;
 }
 
-/* count 0: of the filter, else of the exit. */
+/* count 0: for the filter, otherwise for the exit */
 static double mean_layer(const float *least, int32_t n_item, int32_t n_layer, int32_t count,
                          double cos) {
     double sum = 0;
@@ -37,7 +37,7 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Values that were measured, ascending; the caller's to free. */
+/* The measured values, ascending; free them. */
 static fv_status sorted(const float *least, size_t n, float **out, size_t *n_out) {
     float *v = malloc((n + 1) * sizeof *v);
     if (!v) return FV_FAIL(FV_ENOMEM, "out of memory for %zu cosines", n);

@@ -1,4 +1,4 @@
-/* Marks to JSON and back. */
+/* Converts scores to JSON and back. */
 #include "eval/suite/item_score.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* The template with JSON in the place of its data. "</" in a text would end the script, so each "/"
- * after a "<" is escaped; all other characters outside ASCII are escaped too. */
+/* Writes the template with JSON in place of its data. "</" in a text would end the script, so each
+ * "/" after a "<" is escaped; all characters outside ASCII are escaped too. */
 #include "eval/suite/page.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
 
 /* THE PAGE: results.json as figures, in one HTML file that needs nothing from the network.
  *
- * eval/suite/page.html draws; this puts the data into it. */
+ * eval/suite/page.html draws the figures; this inserts the data. */
 #include <jansson.h>
 
 #include "common/status.h"

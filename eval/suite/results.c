@@ -1,4 +1,4 @@
-/* Sums over the results log, group by group. */
+/* Sums over the results log, by group. */
 #include "eval/suite/results.h"
 
 #include <stdlib.h>
@@ -80,7 +80,7 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Between two values by a straight line. */
+/* Interpolates linearly between two values. */
 static double quantile(const double *v, int32_t n, double q) {
     double at = q * (n - 1);
     int32_t i = (int32_t)at;

@@ -1,11 +1,12 @@
 #ifndef FOVEA_EVAL_SUITE_RESULTS_H
 #define FOVEA_EVAL_SUITE_RESULTS_H
 
-/* RESULTS: scores -> what each policy reached, and what it cost.
+/* RESULTS: scores -> quality and cost of each policy.
  *
- * Groups are the tasks (of a benchmark the metrics), then "two-hop" (the tasks in which an object must be found before it can be
- * read) and "all". A group's value is the mean score of its items: accuracy, F1 for captions, the
- * share of right turns for dialogs. Pure function of the scores that are there. */
+ * Groups are the tasks (in a benchmark the metrics), then "two-hop" (the tasks in which an object
+ * must be found before its attribute can be read) and "all". A group's value is the mean score of
+ * its items: accuracy, F1 for captions, the share of right turns for dialogs. A pure function of
+ * the available scores. */
 #include "eval/scenes/score.h"
 #include "eval/suite/results_log.h"
 
@@ -13,13 +14,13 @@ enum { FV_GROUPS_MAX = FV_N_TASK + 2 };
 
 typedef struct fv_group {
     const char *name;
-    bool one_task;       /* and not several together: */
-    int32_t task;        /* this one */
-    double chance;       /* score of the best constant answer; of several tasks their mean */
+    bool one_task;       /* the group is a single task: */
+    int32_t task;        /* its index */
+    double chance;       /* score of the best constant answer; for several tasks their mean */
     bool has[FV_N_TASK]; /* the tasks in it */
 } fv_group;
 
-/* Mean and quantiles of what was measured; n = 0: nothing was, and the others are 0. */
+/* Mean and quantiles of measurements; n = 0: none, and the others are 0. */
 typedef struct fv_spread {
     int32_t n;
     double mean, p10, p50, p90;
@@ -28,15 +29,16 @@ typedef struct fv_spread {
 typedef struct fv_group_result {
     int32_t n;         /* items */
     fv_interval score; /* fv_interval_wilson */
-    fv_interval less;  /* score minus that of the first policy on the same items */
-    double bytes_exact, bytes_visual, bytes_visual_end, bytes_sent; /* means of an item */
+    fv_interval less;  /* difference to the first policy's score on the same items */
+    double bytes_exact, bytes_visual, bytes_visual_end, bytes_sent; /* means per item */
 } fv_group_result;
 
 typedef struct fv_policy_result {
     fv_group_result group[FV_GROUPS_MAX];
-    fv_spread ttft_s, tpot_s; /* of all items */
-    const char *note;         /* why a stage did nothing, on the first item that says so; or NULL */
-    int32_t n_note;           /* items that say so */
+    fv_spread ttft_s, tpot_s; /* over all items */
+    const char *note;         /* why a stage did nothing, from the first item with such a note; or
+                               * NULL */
+    int32_t n_note;           /* items with a note */
 } fv_policy_result;
 
 typedef struct fv_results {
@@ -49,7 +51,7 @@ typedef struct fv_results {
 fv_status fv_results_make(const fv_results_log *results_log, fv_results *out);
 void fv_results_free(fv_results *r);
 
-/* As results.json has it (eval/README.md); NULL when memory runs out. */
+/* The results as in results.json (eval/README.md); NULL: out of memory. */
 json_t *fv_results_json(const fv_results *r);
 
 #endif

@@ -1,4 +1,4 @@
-/* Lines of JSON: read once at the beginning, then only added to. */
+/* Lines of JSON: read once at the start, then only appended. */
 #include "eval/suite/results_log.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include "common/file.h"
 #include "text/json.h"
 
-enum { FORM = 1 }; /* of the lines */
+enum { FORM = 1 }; /* format version of the lines */
 
 static const size_t BYTES_MAX = (size_t)1 << 30;
 
@@ -65,15 +65,16 @@ static void keep(fv_results_log *s, fv_item_score *item_score) {
 
 /* ---- reading ---------------------------------------------------------------------------- */
 
-/* Lines of a results log as they are read: of this evaluation, or of another, whose scores have
- * policies and items of their own. */
+/* Lines of a results log being read: of this evaluation, or of another with its own policies and
+ * items. */
 typedef struct reading {
     fv_results_log *s;
     bool other;
     fv_suite suite;
     int32_t n_policy;
     int32_t
-        *policy; /* [n_policy] which one of the results log's each is, or -1; other only, owned */
+        *policy; /* [n_policy] index of each of its policies in this log, or -1; only for another
+                  * log, owned */
 } reading;
 
 static bool may_differ(const reading *r, const char *key) {
@@ -115,7 +116,7 @@ static int32_t policy_of(const fv_results_log_head *head, const json_t *text) {
     return -1;
 }
 
-/* Is what the other's policies read from beside the checkpoint the same? */
+/* Returns whether the other log's policies used the same calibration. */
 static bool measured_the_same(const reading *r, const json_t *found) {
     json_t *mine = json_string(r->s->head->measured ? r->s->head->measured : "none");
     bool same = mine && agrees(found, "measured", mine);
@@ -123,7 +124,7 @@ static bool measured_the_same(const reading *r, const json_t *found) {
     return same;
 }
 
-/* The other evaluation's head, and which of its policies are evaluated here. */
+/* Reads the other evaluation's head and matches its policies with this one's. */
 static fv_status read_other(reading *r, const json_t *found, const char *where) {
     const json_t *texts = json_object_get(found, "policies"), *text;
     size_t i;
@@ -209,7 +210,7 @@ fv_status fv_results_log_reuse(fv_results_log *s, const char *path) {
 
 /* ---- writing ---------------------------------------------------------------------------- */
 
-/* Takes the JSON. */
+/* Writes a line; takes the JSON. */
 static fv_status write_line(fv_results_log *s, json_t *json) {
     if (!json) return FV_FAIL(FV_ENOMEM, "out of memory for an answer");
     bool good = json_dumpf(json, s->file, JSON_COMPACT) == 0 && fputc('\n', s->file) != EOF &&

@@ -1,4 +1,4 @@
-/* Eigenvalues of the Gram matrix. */
+/* Computes eigenvalues of the Gram matrix. */
 #include "eval/suite/spectrum.h"
 
 #include <math.h>

@@ -1,11 +1,11 @@
-/* Tasks take turns; the seed is the upper half of an item's index. */
+/* Tasks alternate; the seed is the upper half of an item's index. */
 #include "eval/suite/suite.h"
 
 #include <string.h>
 
 enum { INDEX_BITS = 20 };
 
-/* The task of this name. FV_EINVAL lists those that exist. */
+/* Finds the task of this name. FV_EINVAL lists the known ones. */
 static fv_status find_task(const char *name, fv_scene_task *out) {
     char known[160] = "";
     for (int32_t t = 0; t < FV_N_TASK; t++) {

@@ -1,4 +1,4 @@
-/* Backends by name, and the shared libraries of those that are plugins. */
+/* Opens backends by name, and loads the shared libraries of those that are plugins. */
 #include "kernels/backends/open.h"
 
 #include <dlfcn.h>
@@ -40,7 +40,7 @@ static const char *plugin_dir;
 
 void fv_plugin_set_dir(const char *dir) { plugin_dir = dir; }
 
-/* The table of libfovea_<name>.so, checked; it stays loaded. */
+/* Loads libfovea_<name>.so for good, checks its contract, and gives its table. */
 static fv_status plugin_load(const char *name, const fv_backend_ops **out) {
     char here[PATH_BYTES], path[PATH_BYTES + 64];
     if (!plugin_dir) FV_TRY(program_dir(here));
@@ -74,7 +74,7 @@ fv_status fv_backend_open(fv_backend *be, const char *name, const fv_backend_opt
     bool any = !name || strcmp(name, "auto") == 0;
     if (any || strcmp(name, "cuda") == 0) {
         fv_status st = open_cuda(be, opt);
-        bool wanted = !any || opt->device > 0 || opt->trace; /* who names a GPU wants one */
+        bool wanted = !any || opt->device > 0 || opt->trace; /* naming a GPU rules out the CPU */
         if (st == FV_OK || wanted) return st;
         FV_LOG(INFO, KERNELS, "backend=cpu reason=\"not cuda: %s\"", fv_last_error());
         any = true;

@@ -1,10 +1,8 @@
 #ifndef FOVEA_KERNELS_CPU_ACTIVATE_LANES_H
 #define FOVEA_KERNELS_CPU_ACTIVATE_LANES_H
 
-/* Activations; compilers vectorize the loops.
- *
- * The loop runs over chunks in a local array: source and destination may be the same row, and a
- * compiler that has to allow for overlap does not vectorize. */
+/* Activations in loops that compilers vectorize: over chunks in a local array, because source and
+ * destination may be the same row, and a compiler that has to allow for overlap does not vectorize. */
 #include <string.h>
 
 #include "kernels/activations.h"

@@ -1,5 +1,4 @@
-/* Activations, element by element; the formulas are those of fv_activation, of which the constants
- * are rounded to f32. */
+/* Activations, element by element: the formulas of fv_activation, with constants rounded to f32. */
 #include "kernels/cpu/plain.h"
 
 static float activation(fv_activation act, float x) {

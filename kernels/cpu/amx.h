@@ -4,12 +4,12 @@
 /* The tile registers of AMX, as the products in bf16 and int8 use them:
  *
  *     0..3  sums        [16, cols] f32, or int32
- *     4, 5  A           [16, 32] bf16, or [16, 64] int8: rows as they lie in memory
- *     6, 7  B           [16, cols] pairs, or quads: number i of column j's 16 at row i
+ *     4, 5  A           [16, 32] bf16, or [16, 64] int8: rows in memory order
+ *     6, 7  B           [16, cols] pairs of bf16, or quads of int8: element [i, j] is group i of column j
  *
  * One step of TDPBF16PS is one step of the canonical dot product (kernels/ops.h), whatever MXCSR
- * says. Tiles are opened and closed by whoever uses them, on one thread: state that is left open
- * makes every switch of threads save 8 KiB. */
+ * says. The user opens and closes the tiles on the same thread: with open tiles every context switch
+ * saves 8 KiB. */
 #include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -31,13 +31,13 @@ static inline void tiles_open_as(int bytes_a, int rows_b, int cols) {
         c.rows[i] = (uint8_t)(i < 6 ? TILE_ROWS : rows_b);
         c.bytes_row[i] = (uint16_t)(i == 4 || i == 5 ? bytes_a : 4 * cols);
     }
-    __asm__ volatile("" : : "r"(&c) : "memory"); /* GCC takes only 8 bytes of it to be read */
+    __asm__ volatile("" : : "r"(&c) : "memory"); /* GCC assumes that only 8 bytes of c are read */
     _tile_loadconfig(&c);
 }
 
 static inline void tiles_open(int cols) { tiles_open_as(64, TILE_ROWS, cols); }
 
-/* Tiles 0 to 3, [4][16, cols]. */
+/* Clears tiles 0 to 3, [4][16, cols]. */
 static inline void sums_zero(void) {
     _tile_zero(0);
     _tile_zero(1);
@@ -65,8 +65,8 @@ static inline void sums_store(void *at, int cols) {
 
 static inline void tiles_close(void) { _tile_release(); }
 
-/* A tile of B: columns [k, k + 32) of 16 rows of K numbers, which become the tile's columns, `cols`
- * of them; zeros for rows that are NULL and columns from K on. */
+/* Packs a tile of B: columns [k, k + 32) of 16 rows of K numbers, of which `cols` rows become the tile's
+ * columns; zeros for rows that are NULL and columns from K on. */
 static inline void pairs_tile(const float *const rows[TILE_ROWS], size_t k, size_t K, int cols,
                               uint32_t *to) {
     uint32_t in = K - k < 32 ? (1u << (K - k)) - 1 : ~0u;
@@ -83,7 +83,7 @@ static inline void pairs_tile(const float *const rows[TILE_ROWS], size_t k, size
     for (int i = 0; i < TILE_ROWS; i++) _mm512_mask_storeu_epi32(to + i * cols, m, r[i]);
 }
 
-/* A tile of B from 16 rows of 64 bytes, which become the tile's columns, `cols` of them. */
+/* Packs a tile of B from 16 rows of 64 bytes, of which `cols` become the tile's columns. */
 static inline void words_tile(int8_t rows[TILE_ROWS][64], int cols, uint32_t *to) {
     __m512i r[TILE_ROWS];
     for (int j = 0; j < TILE_ROWS; j++) r[j] = _mm512_loadu_si512(rows[j]);

@@ -1,11 +1,11 @@
 /* The products of attention in bf16 with AMX (amx.h).
  *
- *     scores   A: keys as they lie, 16 rows of a block; B: 16 query vectors in pairs, packed once.
+ *     scores   A: keys in place, 16 rows of a block; B: 16 query vectors in pairs, packed once.
  *              Sums are [keys, vectors], and are transposed
- *     values   A: p, 16 vectors and 64 rows; B: v in pairs of rows, which is laid so once a block
+ *     values   A: p, 16 vectors and 64 rows; B: v in pairs of rows, packed once a block
  *
- * A block's 64 keys are four tiles of sums, and so are 64 columns of v. What is not whole, and KV of
- * another type, goes through a copy. */
+ * A block's 64 keys are four tiles of sums, and so are 64 columns of v. Partial tiles, and KV that is
+ * not bf16, go through a copy. */
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/attention_rows.h"
 #include "kernels/cpu/lanes.h"
@@ -13,17 +13,17 @@
 
 enum { WORDS = TILE_BYTES / 4, HALF = FV_KV_BLOCK / 2 };
 
-/* Vectors of an item: values are laid in pairs once for all of them. */
+/* Query vectors of an item, which share the values packed in pairs. */
 enum { AMX_VECTORS = 96 };
 
-/* Vectors beside each other in a tile of scores: the sums of few are soon laid out. */
+/* Columns of a tile of scores: a tile for few vectors is narrow, which makes its transpose cheap. */
 static int score_cols(const attn_item *t) {
     return t->R == 1 ? 1 : t->R <= 4 ? 4 : t->R <= 8 ? 8 : TILE_ROWS;
 }
 
 static bool is_few(const attn_item *t) { return t->R <= TILE_ROWS; }
 
-/* Tiles for an item of up to 16 vectors, which wastes nothing on rows that are not there:
+/* Opens tiles for an item of up to 16 vectors, without rows for vectors that it lacks:
  *
  *     0, 1  sums of scores   [16 keys, cols]
  *     2, 3  keys as A, values as B: 16 rows of 64 bytes
@@ -41,11 +41,11 @@ static void open_few(int R, int cols) {
         c.rows[i] = (uint8_t)(i < 5 ? TILE_ROWS : R);
         c.bytes_row[i] = (uint16_t)(of_scores ? 4 * cols : 64);
     }
-    __asm__ volatile("" : : "r"(&c) : "memory"); /* GCC takes only 8 bytes of it to be read */
+    __asm__ volatile("" : : "r"(&c) : "memory"); /* GCC assumes that only 8 bytes of c are read */
     _tile_loadconfig(&c);
 }
 
-/* t->q: [16 vectors][step of D], tiles. Opens the tile registers for this item. */
+/* Packs t->q as tiles, [16 vectors][step of D], and opens the tile registers for this item. */
 static void copy_queries_amx(attn_item *t) {
     size_t steps = t->Dp / BF16_STEP;
     int cols = score_cols(t);
@@ -62,8 +62,8 @@ static void copy_queries_amx(attn_item *t) {
     }
 }
 
-/* What is wanted soon, asked for some lines of 64 bytes at a time between products: all at once would
- * stop the loads of what is multiplied now. */
+/* Memory to prefetch, a few lines of 64 bytes between products: prefetching all of it at once would
+ * delay the loads of the current operands. */
 typedef struct ahead {
     const char *at;
     size_t lines; /* at a time */
@@ -79,19 +79,19 @@ static ALWAYS_INLINE void fetch(ahead *a) {
     }
 }
 
-/* Lines of n rows of a block. */
+/* Cache lines of n rows of a block. */
 static size_t lines_of(const attn_item *t, int32_t n) {
     return (size_t)n * t->D * fv_dtype_bytes(t->a->kv_dtype) / 64;
 }
 
-/* `lines` at a time from byte `from` of the rows at `at` on, or nothing if that is NULL. */
+/* Prefetches `lines` at a time of the rows at `at`, from byte `from` on; nothing if `at` is NULL. */
 static ahead ahead_of(const attn_item *t, const void *at, size_t from, size_t lines) {
     return (ahead){.at = at ? (const char *)at + from : NULL,
                    .lines = at ? lines : 0,
                    .near = lines_of(t, FV_KV_BLOCK) <= 8192 / 64};
 }
 
-/* 64 keys times 16 vectors. */
+/* Scores of 64 keys and 16 vectors. */
 static NEVER_INLINE void scores_tile(const uint16_t *const k[4], const size_t stride[4],
                                      const uint32_t *q, size_t steps, float *out) {
     sums_zero();
@@ -111,7 +111,7 @@ static NEVER_INLINE void scores_tile(const uint16_t *const k[4], const size_t st
 
 /* ---- scores of few vectors ----------------------------------------------------------------- */
 
-/* 32 keys times the vectors, to [32, cols]. */
+/* Scores of 32 keys and the item's vectors, [32, cols]. */
 static NEVER_INLINE void scores_few_tiles(const uint16_t *k0, const uint16_t *k1, size_t stride,
                                           const uint32_t *q, size_t steps, int cols, ahead next,
                                           float *out) {
@@ -130,7 +130,7 @@ static NEVER_INLINE void scores_few_tiles(const uint16_t *k0, const uint16_t *k1
     _tile_stored(1, out + TILE_ROWS * cols, ld);
 }
 
-/* [16 keys, 4 vectors], to rows of FV_KV_BLOCK. */
+/* Transposes scores [16 keys, 4 vectors] into rows of FV_KV_BLOCK. */
 static ALWAYS_INLINE void lay_4(const float *in, float *to) {
     const __m512i first =
         _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29);
@@ -147,7 +147,7 @@ static ALWAYS_INLINE void lay_4(const float *in, float *to) {
     _mm512_storeu_ps(to + 3 * FV_KV_BLOCK, _mm512_shuffle_f32x4(b[0], b[1], 0xee));
 }
 
-/* [16 keys, 8 vectors], to rows of FV_KV_BLOCK. */
+/* Transposes scores [16 keys, 8 vectors] into rows of FV_KV_BLOCK. */
 static ALWAYS_INLINE void lay_8(const float *in, float *to) {
     const __m512i first =
         _mm512_setr_epi32(0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27);
@@ -170,7 +170,7 @@ static ALWAYS_INLINE void lay_8(const float *in, float *to) {
     }
 }
 
-/* [16 keys, 16 vectors], to rows of FV_KV_BLOCK. */
+/* Transposes scores [16 keys, 16 vectors] into rows of FV_KV_BLOCK. */
 static ALWAYS_INLINE void lay_16(const float *in, float *to) {
     __m512i r[TILE_ROWS];
     for (int i = 0; i < TILE_ROWS; i++) r[i] = _mm512_load_si512(in + (size_t)i * TILE_ROWS);
@@ -213,7 +213,7 @@ static void scores_amx(attn_item *t, const void *block, const void *next, int32_
         int32_t left = n - g * TILE_ROWS;
         uint16_t *copy = (uint16_t *)t->k + (size_t)g * TILE_ROWS * t->Dp;
         stride[g] = t->Dp * sizeof **k;
-        k[g] = left <= 0 ? k[0] : copy; /* nobody reads these scores */
+        k[g] = left <= 0 ? k[0] : copy; /* these scores are not read */
         if (lie && left >= TILE_ROWS)
             k[g] = (const uint16_t *)block + (size_t)g * TILE_ROWS * t->D;
         else if (left > 0)
@@ -232,7 +232,7 @@ static void scores_amx(attn_item *t, const void *block, const void *next, int32_
     }
 }
 
-/* Rows of 32 numbers, as pairs. */
+/* Interleaves two rows of 32 numbers as pairs. */
 static ALWAYS_INLINE void pair(__m512i a, __m512i b, uint32_t *lo, uint32_t *hi) {
     static const uint16_t first[32] = {0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,
                                        37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,
@@ -243,7 +243,7 @@ static ALWAYS_INLINE void pair(__m512i a, __m512i b, uint32_t *lo, uint32_t *hi)
     _mm512_storeu_si512(hi, _mm512_permutex2var_epi16(a, at, b));
 }
 
-/* Row j of v from column d on, of n rows that are there. */
+/* Loads row j of v from column d on, rounded; zeros past D and from row n on. */
 static NEVER_INLINE __m512i odd_row(const attn_item *t, const void *block, int32_t j, int32_t n,
                                     size_t d) {
     uint16_t tail[BF16_STEP] = {0};
@@ -252,7 +252,7 @@ static NEVER_INLINE __m512i odd_row(const attn_item *t, const void *block, int32
     return _mm512_loadu_si512(tail);
 }
 
-/* Rows j and j + 1 of v from column d on, as pairs; rows from n on are zeros. */
+/* Packs rows j and j + 1 of v from column d on as pairs; rows from n on are zeros. */
 static void pair_rows(const attn_item *t, const void *block, int32_t j, int32_t n, size_t d,
                       uint32_t *lo, uint32_t *hi) {
     __m512i row[2];
@@ -263,7 +263,7 @@ static void pair_rows(const attn_item *t, const void *block, int32_t j, int32_t 
     pair(row[0], row[1], lo, hi);
 }
 
-/* t->v: [16 columns][step of 32 rows], tiles. next: the keys that are wanted then, or NULL. */
+/* Packs v as tiles, [16 columns][step of 32 rows], into t->v. next: keys to prefetch, or NULL. */
 static void pack_values(attn_item *t, const void *block, int32_t n, const void *next) {
     uint32_t *to = (uint32_t *)t->v;
     const uint16_t *v = block;
@@ -283,7 +283,7 @@ static void pack_values(attn_item *t, const void *block, int32_t n, const void *
     }
 }
 
-/* Four tiles, or two, of 16 vectors: o goes on by p v. */
+/* o = o + p v for 16 vectors and four tiles of columns, or two. */
 static NEVER_INLINE void values_tile(const uint16_t *p, const uint32_t *v, float *o, size_t ldo,
                                      bool four) {
     const size_t ldp = FV_KV_BLOCK * sizeof(float);
@@ -313,7 +313,7 @@ static NEVER_INLINE void values_tile(const uint16_t *p, const uint32_t *v, float
     }
 }
 
-/* Two tiles of as many vectors as an item of few has. */
+/* o = o + p v for two tiles of columns of an item of up to 16 vectors. */
 static NEVER_INLINE void values_few_tile(const uint16_t *p, const uint32_t *v, float *o, size_t ldo,
                                          ahead *next) {
     const size_t ldp = FV_KV_BLOCK * sizeof(float);
@@ -331,14 +331,14 @@ static NEVER_INLINE void values_few_tile(const uint16_t *p, const uint32_t *v, f
     _tile_stored(7, o + 16, ldo);
 }
 
-/* For the vectors [v0, v0 + 16), of which the item has room for all; or as many as it has, if those
- * are fewer. next: the block that is wanted then, or NULL. */
+/* o = o + p v for the vectors [v0, v0 + 16): the item has memory for all 16, also where it has fewer
+ * vectors. next: the block to prefetch, or NULL. */
 static void add_values(attn_item *t, int32_t v0, const fv_kv_block *next) {
     const uint16_t *p = (const uint16_t *)(t->s + (size_t)v0 * FV_KV_BLOCK);
     const uint32_t *v = (const uint32_t *)t->v;
     float *o = t->o + (size_t)v0 * t->Dp;
     if (is_few(t)) {
-        size_t half = lines_of(t, HALF); /* scores asks for the rest */
+        size_t half = lines_of(t, HALF); /* scores prefetches the rest */
         ahead then = ahead_of(t, next ? next->v : NULL, 0, half / (t->Dp / TILE_ROWS));
         for (size_t d = 0; d < t->Dp; d += 32)
             values_few_tile(p, v + d / 16 * 2 * WORDS, o + d, t->Dp * sizeof *o, &then);
@@ -350,8 +350,8 @@ static void add_values(attn_item *t, int32_t v0, const fv_kv_block *next) {
 
 /* ---- values of one vector ------------------------------------------------------------------ */
 
-/* 32 nv columns, for which o goes on by a step of p and v, in rows of D numbers; nv is a constant
- * after inlining. Lanes are columns, even ones beside odd ones as they are apart in a register. */
+/* o = o + p v over one step of 32 rows, for 32 nv columns; rows have D numbers, and nv is a constant
+ * after inlining. Lanes are columns; even and odd columns are in separate registers. */
 static ALWAYS_INLINE void values_one_step(const float *p, const uint16_t *v, size_t D, float *o,
                                           const int nv, ahead *keys, ahead *values) {
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
@@ -390,8 +390,8 @@ static ALWAYS_INLINE void values_one_step(const float *p, const uint16_t *v, siz
     }
 }
 
-/* o = o + p v for one vector and a whole block, without laying v in pairs for it alone. A function of
- * its own, between two settings of MXCSR: nothing of it may move out. */
+/* o = o + p v for one vector and a whole block, without packing v in pairs for it alone. Not inlined:
+ * the compiler must not move its arithmetic across the caller's changes of MXCSR. */
 static NEVER_INLINE void add_values_of_one(attn_item *t, const uint16_t *v, ahead keys,
                                            ahead values) {
     for (int s = 0; s < FV_KV_BLOCK; s += BF16_STEP, v += BF16_STEP * t->D) {
@@ -409,7 +409,7 @@ static bool is_whole_and_one(const attn_item *t) {
 
 static void values_of_one(attn_item *t, const void *block, const fv_kv_block *next) {
     unsigned before = _mm_getcsr();
-    /* Lines at a time, of which there are 32 for each 32 or 128 columns; scores asks for the rest. */
+    /* Calls of fetch(): 32 for each 128 columns, and for each 32 of the rest; scores prefetches what is left. */
     size_t times = BF16_STEP * (t->D / 128 + t->D % 128 / 32);
     ahead keys = ahead_of(t, next ? next->k : NULL, 0, lines_of(t, FV_KV_BLOCK) / times);
     ahead values = ahead_of(t, next ? next->v : NULL, 0, lines_of(t, HALF) / times);
@@ -425,7 +425,7 @@ static void values_amx(attn_item *t, const void *block, int32_t n) {
         values_of_one(t, block, next);
         return;
     }
-    for (int32_t v = 0; v < t->R; v++) { /* p, which is rounded, as bf16 where it lies */
+    for (int32_t v = 0; v < t->R; v++) { /* narrows p, already rounded, to bf16 in place */
         float *p = t->s + (size_t)v * FV_KV_BLOCK;
         for (int j = 0; j < FV_KV_BLOCK; j += LANES)
             _mm256_storeu_si256(
@@ -437,7 +437,7 @@ static void values_amx(attn_item *t, const void *block, int32_t n) {
         for (int32_t v0 = 0; v0 < t->R; v0 += TILE_ROWS) add_values(t, v0, next);
         return;
     }
-    for (int32_t v = 0; v < t->R; v++) { /* the other rows of its tile are as they were */
+    for (int32_t v = 0; v < t->R; v++) { /* saves the tile's other rows, and restores them */
         size_t others = (TILE_ROWS - 1) * t->Dp;
         float *after = t->o + (size_t)(v + 1) * t->Dp, *kept = t->k;
         memcpy(kept, after, others * sizeof *kept);

@@ -6,22 +6,21 @@
  *     scores   lanes are keys: a panel is 16 of them, transposed
  *     values   lanes are columns of v: a panel is 16 of them, 64 rows
  *
- * Up to four vectors meet keys and values in bf16 where they lie.
+ * Up to four vectors read keys and values in bf16 in place.
  *
- * Rows of v are multiplied by p = 0 where a vector does not see them, which leaves its bits alone as
- * long as they are finite (kernels/ops.h). Where they are not, each vector gets v as it sees it. */
+ * Rows of v that a vector does not see are multiplied by p = 0, which does not change its bits as long
+ * as the rows are finite (kernels/ops.h). Where they are not, v is packed for each vector by itself. */
 #include "kernels/cpu/attention_lanes.h"
 #include "kernels/cpu/linear_bf16_lanes.h"
 
-/* Query vectors per item: with AVX-512 BF16 keys and values are laid as words once for all of them, and what is
- * added up lies in L2. */
+/* Query vectors per item: with AVX-512 BF16 they share keys and values packed as words, and their sums fit L2. */
 #ifdef __AVX512F__
 enum { BF16_VECTORS = 96 };
 #else
 enum { BF16_VECTORS = ITEM_VECTORS };
 #endif
 
-/* Columns of v that few vectors meet at a time. */
+/* Columns of v per tile of few vectors. */
 enum { VALUES_NV = 2, VALUES_COLUMNS = VALUES_NV * LANES };
 
 static void copy_queries_bf16(attn_item *t) {
@@ -32,7 +31,7 @@ static void copy_queries_bf16(attn_item *t) {
     }
 }
 
-/* The same where few vectors meet keys where they lie. */
+/* Scores of few vectors, with keys read in place. */
 static void scores_bf16_few(attn_item *t, const void *k, ptrdiff_t next, int32_t n) {
     for (int32_t j = 0; j < n; j += LANES)
         bf16_few_products(&(bf16_few){.x = t->q,
@@ -71,7 +70,7 @@ static void scores_bf16(attn_item *t, const void *k, const void *after, int32_t 
                                   .ld_panel = LANES});
 }
 
-/* The first n rows of v, rounded, with zeros after them: panels [64, 16] of t->v. */
+/* Packs the first n rows of v, rounded, then zeros, as panels [64, 16] into t->v. */
 static void pack_values(attn_item *t, const void *block, int32_t n, const void *next) {
     fv_dtype type = t->a->kv_dtype;
     size_t size = fv_dtype_bytes(type);
@@ -105,8 +104,8 @@ static void add_values(attn_item *t, int32_t v0, int32_t rows) {
                                   .ld_panel = LANES});
 }
 
-/* sum = sum + p v for one row of v, mr vectors and nv registers of columns; the bytes `ahead` of the row
- * are fetched. */
+/* sum = sum + p v for one row of v, mr vectors and nv registers of columns; prefetches the line `ahead`
+ * bytes after it. */
 static ALWAYS_INLINE void value_row_bf16(const float *p, const uint16_t *v, ptrdiff_t ahead,
                                          const int mr, const int nv, f32x16 *sum) {
     _mm_prefetch((const void *)((uintptr_t)v + (size_t)ahead), _MM_HINT_T1);
@@ -118,8 +117,8 @@ static ALWAYS_INLINE void value_row_bf16(const float *p, const uint16_t *v, ptrd
     }
 }
 
-/* o = o + p v for mr vectors and nv registers of columns from d on, with the first n rows of v where
- * they lie. Rows of zeros after them would change nothing. */
+/* o = o + p v for mr vectors and nv registers of columns from d on, with the first n rows of v read in
+ * place. Further rows of zeros would change nothing. */
 static ALWAYS_INLINE void values_tile_bf16(const attn_item *t, const uint16_t *v, int32_t n,
                                            size_t d, ptrdiff_t ahead, const int mr, const int nv) {
     const size_t D = t->D;
@@ -143,7 +142,7 @@ static ALWAYS_INLINE void values_tile_bf16(const attn_item *t, const uint16_t *v
     }
 }
 
-/* A function of its own, as bf16_tiles. */
+/* Not inlined, as bf16_tiles. */
 static NEVER_INLINE void values_tiles_bf16(const attn_item *t, const uint16_t *v, int32_t n,
                                            ptrdiff_t next) {
     for (size_t d = 0; d < t->D; d += VALUES_COLUMNS) {
@@ -160,7 +159,7 @@ static bool values_in_place(const attn_item *t) {
     return t->R <= BF16_IN_PLACE && t->a->kv_dtype == FV_BF16 && t->D % VALUES_COLUMNS == 0;
 }
 
-/* Rows [0, n) of v, laid out, for `count` vectors from v0 on. */
+/* o = o + p v over rows [0, n) of v, packed, for `count` vectors from v0 on. */
 static void values_of(attn_item *t, const void *block, int32_t n, int32_t v0, int32_t count) {
     pack_values(t, block, n, t->after ? t->after->k : NULL);
     add_values(t, v0, count);

@@ -1,20 +1,20 @@
-/* Attention in bf16 with AVX-512 BF16 (pairs_avx512.h) of many vectors. Lanes are vectors from the scores to o, so
- * that the softmax and what o shrinks by are lanes as well, and neither scores nor p are transposed. 16 are a group,
- * three groups a band, which walks through a block from its scores to o before the next one does:
+/* Attention in bf16 with AVX-512 BF16 (pairs_avx512.h) for many vectors. A lane is a vector from the scores to o, so
+ * the softmax and the factor c run in lanes as well, and neither scores nor p are transposed. 16 vectors are a group,
+ * three groups a band; a band goes through a block from scores to o before the next band does:
  *
- *     k, v   words of rows where they lie, and of rows j and j + 2 of a column: one shuffle for 32 numbers, and
+ *     k, v   words along a row for keys, of rows j and j + 2 of a column for values: one shuffle for 32 numbers,
  *            once for all bands
  *     q      words [bands, Dp / 2, BAND], once an item
  *     s, p   [64, BAND], words [32, BAND]
- *     o      [bands, D, BAND]; rows again after the last block
+ *     o      [bands, D, BAND]; transposed to rows after the last block
  *
- * Groups that do not see four keys that follow each other leave them out. */
+ * Groups skip runs of four keys that none of their vectors sees. */
 #include "kernels/cpu/attention_rows.h"
 #include "kernels/cpu/pairs_many_avx512.h"
 #include "kernels/cpu/product_bf16.h"
 #include "kernels/cpu/softmax_many_avx512.h"
 
-enum { GROUP = 16, BAND = MANY_BAND, KEYS = 16 /* of which a softmax takes all or none */ };
+enum { GROUP = 16, BAND = MANY_BAND, KEYS = 16 /* the softmax takes keys by 16 */ };
 
 static bool takes(const attn_item *t) {
     return t->R <= 2 * FV_KV_BLOCK && t->a->kv_dtype == FV_BF16 && t->D % MANY_ROWS == 0 &&
@@ -24,10 +24,10 @@ static bool takes(const attn_item *t) {
 static int n_group(const attn_item *t) { return (t->R + GROUP - 1) / GROUP; }
 static int n_band(const attn_item *t) { return (t->R + BAND - 1) / BAND; }
 
-/* Subnormal numbers are zeros until MXCSR is what this returns. */
+/* Enables FTZ and DAZ; returns the old MXCSR. */
 static unsigned flush_subnormal(void) {
     unsigned before = _mm_getcsr();
-    _mm_setcsr(before | 0x8040); /* FTZ, DAZ */
+    _mm_setcsr(before | 0x8040);
     return before;
 }
 
@@ -42,17 +42,17 @@ static uint32_t *band_queries(const attn_item *t, int band) {
 
 static float *band_o(const attn_item *t, int band) { return t->o + (size_t)band * BAND * t->D; }
 
-/* The first n of 32 numbers, or fewer. */
+/* Mask of the first n of 32 numbers. */
 static __mmask32 first_of(size_t n) { return n < PAIRS_STEP ? (1u << n) - 1 : ~0u; }
 
-/* ---- what is ahead --------------------------------------------------------------------- */
+/* ---- prefetching ----------------------------------------------------------------------- */
 
-/* Asked for some lines at a time between products: the next block's keys and values, then rows of q of the next
+/* Memory to prefetch, a few lines between products: the next block's keys and values, then rows of q of the next
  * item and of o of this one, which are far from each other. */
 typedef struct ahead {
-    attn_item *t;      /* NULL: no rows are asked for */
+    attn_item *t;      /* NULL: no rows of q and o */
     const char *at[2]; /* keys, values */
-    size_t bytes;      /* of each that are left */
+    size_t bytes;      /* left of each */
 } ahead;
 
 enum { LINES = 8 };
@@ -88,7 +88,7 @@ static void fetch(ahead *a) {
 
 /* ---- words ----------------------------------------------------------------------------- */
 
-/* Words of 16 vectors' step at column d, even and odd in turn. */
+/* Words of one step of 16 vectors at column d, even and odd in turn. */
 static void query_words(const attn_item *t, int v0, size_t d, __m512i words[GROUP]) {
     const __mmask32 in = first_of(t->D - d);
     for (int i = 0; i < GROUP; i++) {
@@ -112,7 +112,7 @@ static void copy_queries(attn_item *t) {
     }
 }
 
-/* Of n keys and up to three more of zeros: [n, Dp / 2], even and odd in turn. */
+/* Packs n keys and up to three rows of zeros as words: [n, Dp / 2], even and odd in turn. */
 static many_words key_words(attn_item *t, const uint16_t *k, int32_t n) {
     uint32_t *to = (uint32_t *)t->k;
     for (int32_t j = 0; j < n; j++, k += t->D)
@@ -123,7 +123,7 @@ static many_words key_words(attn_item *t, const uint16_t *k, int32_t n) {
     return (many_words){.at = (uint32_t *)t->k, .row = t->Dp / 2, .pair = 2, .odd = 1};
 }
 
-/* Rows j to j + 3, of which the first `rows` are there, of 32 columns. */
+/* Packs 32 columns of rows j to j + 3 as words; rows from `rows` on are zeros. */
 static ALWAYS_INLINE void four_rows(const uint16_t *v, size_t D, const int rows, __mmask32 in,
                                     uint32_t *to, size_t ld) {
     const __m512i lower =
@@ -141,9 +141,9 @@ static ALWAYS_INLINE void four_rows(const uint16_t *v, size_t D, const int rows,
     }
 }
 
-/* Of n rows and up to three more of zeros: [n / 2, Dp], even and odd in turn. */
+/* Packs n rows of v and up to three rows of zeros as words: [n / 2, Dp], even and odd in turn. */
 static many_words value_words(attn_item *t, const uint16_t *v, int32_t n) {
-    const size_t ld = t->Dp + 16; /* columns of rows are in different sets of L1 */
+    const size_t ld = t->Dp + 16; /* so that a column's rows are in different sets of L1 */
     uint32_t *to = (uint32_t *)t->v;
     for (int32_t j = 0; j < n; j += 4, v += 4 * t->D, to += 2 * ld)
         for (size_t d = 0; d < t->Dp; d += PAIRS_STEP) {
@@ -158,9 +158,9 @@ static many_words value_words(attn_item *t, const uint16_t *v, int32_t n) {
     return (many_words){.at = (uint32_t *)t->v, .row = 1, .pair = 2 * ld, .odd = ld};
 }
 
-/* ---- what groups see ------------------------------------------------------------------- */
+/* ---- visible keys ---------------------------------------------------------------------- */
 
-/* By the vectors of a band's groups: how many keys each of them sees, and at most. */
+/* For each of a band's groups, the least and the most keys of the block that one of its vectors sees. */
 typedef struct seen_keys {
     int groups, least[MANY_GROUPS], most[MANY_GROUPS];
 } seen_keys;
@@ -175,7 +175,7 @@ static seen_keys seen_keys_of(const attn_item *t, int band) {
     return seen;
 }
 
-/* Groups [lo, hi) are those that see key j, and what is between them. Returns what they see at most. */
+/* Groups [lo, hi) span those that see key j. Returns the most keys that one of them sees. */
 static ALWAYS_INLINE int groups_at(const seen_keys *seen, int j, int *lo, int *hi) {
     int most = 0;
     *lo = 0;
@@ -188,7 +188,7 @@ static ALWAYS_INLINE int groups_at(const seen_keys *seen, int j, int *lo, int *h
 
 /* ---- scores ---------------------------------------------------------------------------- */
 
-/* mr keys and ng groups. */
+/* Scores of mr keys for ng groups. */
 static ALWAYS_INLINE void score_tile(many_words keys, const uint32_t *q, size_t steps, const int mr,
                                      const int ng, float *to) {
     ROLLED for (size_t s = 0; s < steps; s++, keys.at += PAIRS_WORDS, q += PAIRS_WORDS * BAND) {
@@ -203,7 +203,8 @@ static ALWAYS_INLINE void score_tile(many_words keys, const uint32_t *q, size_t 
     }
 }
 
-/* s of the first n keys. A function of its own, between two settings of MXCSR: nothing of it may move out. */
+/* Scores of the first n keys. Not inlined: the compiler must not move its arithmetic across the caller's changes of
+ * MXCSR. */
 static NEVER_INLINE void score_keys(const attn_item *t, many_words keys, int band,
                                     const seen_keys *seen, int32_t n, ahead *next) {
     const size_t steps = t->Dp / PAIRS_STEP;
@@ -226,9 +227,9 @@ static NEVER_INLINE void score_keys(const attn_item *t, many_words keys, int ban
 
 /* ---- softmax --------------------------------------------------------------------------- */
 
-/* Scales scores of group g, -inf where a vector does not see a key, up to whole 16 keys. Returns the largest, or m
- * where that is larger; *sees says who sees one. Of the group's vectors one sees `most` keys, and all `least`.
- * position: of the block's keys, or NULL. */
+/* Scales scores of group g up to whole 16 keys, -inf where a vector does not see a key. Returns the largest score, or m
+ * where m is larger; *sees: the vectors that see a key. All of the group's vectors see the first `least` keys, none
+ * sees more than `most`. position: positions of the block's keys, or NULL. */
 static ALWAYS_INLINE __m512 scale_scores(const attn_item *t, int g, int least, int most, float *s,
                                          const int32_t *position, __m512 m, __mmask16 *sees) {
     const __m512 scale = _mm512_set1_ps(t->a->scale), none = _mm512_set1_ps(-INFINITY);
@@ -281,7 +282,7 @@ static void soften(attn_item *t, int g, int least, int most, const int32_t *posi
 
 /* ---- values ---------------------------------------------------------------------------- */
 
-/* What o of some groups, shrunk by c, goes on by: n rows of v. */
+/* o = o * c + p v for some groups, over n rows of v. */
 typedef struct value_part {
     many_words v;
     const uint32_t *p;
@@ -290,7 +291,7 @@ typedef struct value_part {
     int n;
 } value_part;
 
-/* mr columns and ng groups. */
+/* o for mr columns and ng groups. */
 static ALWAYS_INLINE void value_tile(const value_part *a, many_words v, float *o, const int mr,
                                      const int ng) {
     const uint32_t *p = a->p;
@@ -322,7 +323,7 @@ static ALWAYS_INLINE void value_columns(const value_part *a, size_t D, const int
     if (o < end) value_tile(a, v, o, MANY_ROWS, ng);
 }
 
-/* A function of its own, as score_keys(). */
+/* Not inlined, as score_keys(). */
 static NEVER_INLINE void value_groups(const value_part *a, size_t D, int ng, ahead *next) {
     switch (ng) {
     case 1: value_columns(a, D, 1, next); break;
@@ -337,8 +338,8 @@ static bool all_are_one(const float *c, int n) {
     return all;
 }
 
-/* Rows [0, n) of v for those of the band's groups that see them; o [D, BAND]. Both steps at once where the same
- * groups see them. */
+/* Adds rows [0, n) of v to o [D, BAND] of those of the band's groups that see them. Takes both steps of 32 rows at once
+ * where the same groups see them. */
 static void add_values(const attn_item *t, many_words v, int band, const seen_keys *seen, float *o,
                        ahead *next) {
     int lo, hi, from, to;
@@ -360,7 +361,8 @@ static void add_values(const attn_item *t, many_words v, int band, const seen_ke
     value_groups(&a, t->D, to - from, next);
 }
 
-/* Rows [0, n_seen) for one vector: of those after them some are not finite, so that its band's o goes on aside. */
+/* Adds rows [0, n_seen) for one vector where later rows are not finite: computes its band's o aside, and copies that
+ * vector's lane. */
 static void values_of_one(attn_item *t, const uint16_t *block, int32_t vector, int groups) {
     const int lane = vector % BAND;
     const int32_t n = t->n_seen[vector];
@@ -403,7 +405,7 @@ static void whole_block(attn_item *t, const void *k, const void *v, int32_t n,
 }
 
 static const float *rows_of_o(attn_item *t) {
-    float *to = t->k; /* and on to t->v: 128 rows */
+    float *to = t->k; /* continues into t->v: room for 128 rows */
     for (int g = 0; g < n_group(t); g++, to += GROUP * t->Dp) {
         const float *o = band_o(t, g / MANY_GROUPS) + g % MANY_GROUPS * GROUP;
         for (size_t d = 0; d < t->D; d += GROUP) {
@@ -420,7 +422,7 @@ static const float *rows_of_o(attn_item *t) {
 
 /* ---- scores alone ---------------------------------------------------------------------- */
 
-/* Scores as rows, for what reads them so. */
+/* Scores transposed to rows, for score_sums. */
 static void scores(attn_item *t, const void *k, const void *after, int32_t n) {
     const many_words keys = key_words(t, k, n);
     float *const rows = t->s, *const lines = t->o;

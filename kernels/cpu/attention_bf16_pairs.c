@@ -1,11 +1,11 @@
-/* Canonical products of attention with AVX-512 BF16, of few vectors. Keys and values are read once, where
- * they lie and in the order in which they lie, and become words (pairs_avx512.h) in registers:
+/* Canonical products of attention with AVX-512 BF16, for few vectors. Keys and values are read once, in
+ * place and in memory order, and become words (pairs_avx512.h) in registers:
  *
  *     scores   8 keys a register, a word of even and one of odd numbers of each: four numbers of a key stay
- *              together. One vector meets 8 keys at a time, whose lines are read whole; more meet 16
+ *              together. One vector takes 8 keys at a time, whose cache lines are read whole; more take 16
  *     values   16 columns a register, a word of rows j and j + 2 in each
  *
- * What comes next is fetched meanwhile, line after line: memory is read fastest so. */
+ * The next keys or values are prefetched meanwhile, line after line: memory is read fastest so. */
 #include <string.h>
 
 #include "kernels/cpu/attention_rows.h"
@@ -23,7 +23,7 @@ static bool takes(const attn_item *t) {
            fv_bf16_pairs_run_here();
 }
 
-/* ---- what is ahead --------------------------------------------------------------------- */
+/* ---- prefetching ----------------------------------------------------------------------- */
 
 typedef struct ahead {
     const char *at, *end;
@@ -56,7 +56,7 @@ static void copy_queries(attn_item *t) {
 
 /* ---- scores ---------------------------------------------------------------------------- */
 
-/* 16 keys times mr vectors; mr and `whole`, whether all keys are there, are constants after inlining. */
+/* Scores of 16 keys and mr vectors; mr and `whole`, whether all keys exist, are constants after inlining. */
 static ALWAYS_INLINE void score_keys(const rows_in_place *k, const bool whole, const uint32_t *q,
                                      size_t words, const int mr, float *s, ahead *next) {
     __m512 acc[PAIRS_TOGETHER];
@@ -68,7 +68,7 @@ static ALWAYS_INLINE void score_keys(const rows_in_place *k, const bool whole, c
     UNROLL for (int i = 0; i < mr; i++) _mm512_storeu_ps(s + i * FV_KV_BLOCK, acc[i]);
 }
 
-/* Eight keys times one vector. */
+/* Scores of eight keys and one vector. */
 static ALWAYS_INLINE void score_eight(const rows_in_place *k, const bool whole, const uint32_t *q,
                                       size_t words, float *s, ahead *next) {
     __m512 sums = _mm512_setzero_ps();
@@ -85,7 +85,7 @@ static ALWAYS_INLINE void score_eight(const rows_in_place *k, const bool whole, 
     _mm256_storeu_ps(s, eights_once(sums));
 }
 
-/* n keys times vector v. */
+/* Scores of n keys and vector v. */
 static ALWAYS_INLINE void score_eights(const attn_item *t, const char *k, const size_t stride,
                                        int32_t n, int32_t v, ahead *next) {
     const size_t words = stride / sizeof(uint32_t);
@@ -100,7 +100,7 @@ static ALWAYS_INLINE void score_eights(const attn_item *t, const char *k, const 
     }
 }
 
-/* n keys times mr vectors from v0 on. */
+/* Scores of n keys and mr vectors from v0 on. */
 static ALWAYS_INLINE void score_rows(const attn_item *t, const char *k, const size_t stride,
                                      int32_t n, int32_t v0, const int mr, ahead *next) {
     const size_t words = stride / sizeof(uint32_t);
@@ -115,7 +115,7 @@ static ALWAYS_INLINE void score_rows(const attn_item *t, const char *k, const si
     }
 }
 
-/* Functions of their own, between two settings of MXCSR: nothing of them may move out. */
+/* Not inlined, like value_vectors: the compiler must not move its arithmetic across the caller's changes of MXCSR. */
 static NEVER_INLINE void score_vectors(const attn_item *t, const char *k, int32_t n, ahead next) {
     const size_t stride = t->D * sizeof(uint16_t);
     for (int32_t v = 0; v < t->R; v += PAIRS_TOGETHER) {
@@ -142,13 +142,13 @@ static void scores(attn_item *t, const void *k, const void *next, int32_t n) {
 
 /* ---- values ---------------------------------------------------------------------------- */
 
-/* p of a vector as words, [64 / 2], in the order of pairs_turns(). */
+/* Packs a vector's p as words, [64 / 2], in the order of pairs_turns(). */
 static void share_words(const float *p, int32_t n, uint32_t *to) {
     for (int32_t j = 0; j < n; j += PAIRS_STEP, to += PAIRS_WORDS)
         _mm512_storeu_si512(to, pairs_turns(p + j));
 }
 
-/* Rows j to j + 3 of v, of which the first `rows` are there. */
+/* Adds rows j to j + 3 of v, of which the first `rows` exist. */
 static ALWAYS_INLINE void add_rows(const uint16_t *v, size_t D, const int rows, const uint32_t *p,
                                    const int mr, const int nv, __m512 *even, __m512 *odd) {
     enum { WORDS = FV_KV_BLOCK / 2 };

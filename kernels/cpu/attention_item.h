@@ -1,9 +1,9 @@
 #ifndef FOVEA_KERNELS_CPU_ATTENTION_ITEM_H
 #define FOVEA_KERNELS_CPU_ATTENTION_ITEM_H
 
-/* One item of attention, as attention_lanes.h leads it through the KV blocks, and the products that
- * it is led through: in f32 (attention_lanes.h), in bf16 (attention_bf16_lanes.h), of few and of many vectors with
- * AVX-512 BF16 (attention_bf16_pairs.c, attention_bf16_many.c), in bf16 with AMX (attention_bf16_amx.c). */
+/* An item of attention, which attention_lanes.h takes through the KV blocks, and the products that compute
+ * it: in f32 (attention_lanes.h), in bf16 (attention_bf16_lanes.h), of few and of many vectors with AVX-512 BF16
+ * (attention_bf16_pairs.c, attention_bf16_many.c), in bf16 with AMX (attention_bf16_amx.c). */
 #include "kernels/cpu/path.h"
 
 typedef struct attn_products attn_products;
@@ -13,45 +13,46 @@ typedef struct attn_item {
     const fv_attn_seq *seq;
     const attn_products *products;  /* the path's, or its `special` ones */
     const fv_block_table *tables;   /* [n_seg] of this KV head */
-    const int32_t *const *position; /* [n_seg] the same; NULL: no window */
+    const int32_t *const *position; /* [n_seg] of this KV head; NULL: no window */
     int32_t head0, group;           /* first query head, number of them */
     int32_t row0, n_row;            /* query rows of the sequence */
     int32_t R;    /* n_row * group vectors: vector v is row v / group, head v % group */
-    size_t D, Dp; /* head dim, and rounded up to what the products want */
+    size_t D, Dp; /* head dim, and rounded up to the products' `pad` */
 
     /* scratch */
     float *q, *k, *v; /* [R, Dp] queries, a panel of NR keys, [64, Dp] values */
-    float *s, *o, *p; /* [R, 64], [R, Dp]; [R, 32] for products that do whole blocks */
+    float *s, *o, *p; /* [R, 64], [R, Dp]; [R, 32] for products with whole_block() */
     float *m, *l, *c; /* [R] */
     int32_t *n_seen;  /* [R] keys of the current block */
 
-    /* What is read after the current block, or NULL, and how many rows of it: the next one of this segment,
-     * the first of a later one or of the thread's next item. */
+    /* The block read after the current one, or NULL, and how many of its rows: the next block of this segment,
+     * the first of a later segment or of the thread's next item. */
     const fv_kv_block *after;
     int32_t n_after;
     const struct attn_item *following; /* the thread's next item, or NULL */
-    int32_t fetched; /* for products: how many rows of q and o were asked for; 0 at first */
+    int32_t fetched; /* for products: rows of q and o prefetched so far; 0 at first */
 } attn_item;
 
 struct attn_products {
-    bool bf16;           /* p is rounded */
+    bool bf16;           /* p is rounded to bf16 */
     int item_vectors;    /* query vectors that share keys and values, at most, or one row's heads */
     int pad;             /* Dp is a multiple of it */
     float zero;          /* added to o at the end: +0 makes zeros positive, -0 changes nothing */
     void (*close)(void); /* after the last item of a thread; or NULL */
-    /* Products for the items that they take, or NULL, and so on; how items are cut does not depend on them. */
+    /* Products for the items that they take, themselves with `special` ones; NULL: none. Items are cut the same
+     * way with or without them. */
     const attn_products *special;
     bool (*takes)(const attn_item *t);
-    /* The item's vectors, as scores reads them: t->q. */
+    /* Writes the item's vectors to t->q, in the layout that scores reads. */
     void (*copy_queries)(attn_item *t);
-    /* s[v][j] = dot(q_v, k_j), j < n; columns up to 64 become any numbers. next: as many rows, the block's
-     * values, which are wanted then and fetched meanwhile; or NULL. */
+    /* s[v][j] = dot(q_v, k_j), j < n; columns from n to 64 may get any number. next: the block's n rows of values,
+     * to prefetch; or NULL. */
     void (*scores)(attn_item *t, const void *k, const void *next, int32_t n);
-    /* o = o * c + p v, rows j < n_seen[v] of n. Fetches what comes after: t->after. */
+    /* o = o * c + p v, rows j < n_seen[v] of n. Prefetches t->after. */
     void (*values)(attn_item *t, const void *block, int32_t n);
-    /* Or, instead of values() and of softmax() before it: scores, softmax and values of n rows, of which
-     * n_seen[v] are visible, and in the window if there is one: position [n], or NULL. o may be laid as the
-     * products want it, from zeros on, with room for whole bands of 48 vectors; rows_of_o() are its rows, [R, Dp]. */
+    /* Replaces scores(), softmax() and values() if present: computes all three for n rows, of which vector v sees
+     * the first n_seen[v], those in its window if there is one (position [n]; NULL: none). o may have the products'
+     * own layout: it starts as zeros, with memory for whole bands of 48 vectors; rows_of_o() returns rows [R, Dp]. */
     void (*whole_block)(attn_item *t, const void *k, const void *v, int32_t n,
                         const int32_t *position);
     const float *(*rows_of_o)(attn_item *t);

@@ -4,15 +4,15 @@
 /* Attention in the order of summation of kernels/ops.h, for a path with 16-lane vectors.
  *
  * An item is a block of query rows of one sequence and one KV head. Its rows times the query
- * heads of the group are R vectors that walk through the KV blocks together: each KV entry is
+ * heads of the group are R vectors that go through the KV blocks together: each KV row is
  * widened once and used R times. For every block of FV_KV_BLOCK rows:
  *
  *     scores   S [R, 64] = dot(q, k)     tiles of dots_lanes.h
  *     softmax  each row: scale, running maximum m, p = exp(s - m), running sum l
  *     values   o [R, D] = o * c + P V    lanes along D, one fma after another over j
  *
- * Rows may see different numbers of keys. What one row does not see gets p = 0 in its sums, and
- * no fma at all in o, so that a row's bits are those it has alone. */
+ * Rows may see different numbers of keys. A key that a row does not see has p = 0 in its sum l and no
+ * fma in o, so a row gets the same bits as alone. */
 #include <assert.h>
 #include <float.h>
 #include <string.h>
@@ -36,7 +36,8 @@ static int32_t rows_per_item(const fv_attn_args *a, const attn_products *product
     return rows > 0 ? rows : 1;
 }
 
-/* With room for a tile more; of whole bands of attention_bf16_many.c, for a band more. */
+/* Vectors to allocate for: a tile more than an item has; in bf16 whole bands of attention_bf16_many.c,
+ * and a band more. */
 static size_t vectors_per_item(const fv_attn_args *a, const attn_products *products) {
     const size_t n = (size_t)rows_per_item(a, products) * (size_t)(a->n_head / a->n_kv);
     return products->bf16 ? (n + 2 * BAND_LANES - 1) / BAND_LANES * BAND_LANES : n + LANES;
@@ -46,8 +47,8 @@ static size_t padded_for(const attn_products *p, size_t D) {
     return (D + (size_t)p->pad - 1) / (size_t)p->pad * (size_t)p->pad;
 }
 
-/* Items for a thread at a time: several where few keys meet few queries, so that it knows what it reads
- * next, and still many for each of some threads. */
+/* Items that a thread takes at a time: several where items are small, so that it can prefetch the next
+ * one, yet few enough to occupy all threads. */
 static int64_t grain_for(int64_t n_item, int64_t work) {
     enum { ENOUGH = 2048, PIECES = 64 };
     int64_t grain = n_item * ENOUGH / (work + 1), most = n_item / PIECES;
@@ -92,12 +93,12 @@ static int32_t visible(const attn_item *t, int s, int32_t i) {
     return n < 0 ? 0 : n;
 }
 
-/* Whether query row i's window has key j of segment s. */
+/* Whether key j of segment s is in query row i's window. */
 static bool in_window(const attn_item *t, int s, int32_t i, int32_t j) {
     return !t->position || t->position[s][j] >= t->seq->window_from[t->row0 + i];
 }
 
-/* How many of the first n keys of segment s from j0 on query row i's window has. */
+/* How many of the n keys of segment s from j0 on are in query row i's window. */
 static int32_t n_in_window(const attn_item *t, int s, int32_t i, int32_t j0, int32_t n) {
     int32_t count = 0;
     if (!t->position) return n;
@@ -107,14 +108,15 @@ static int32_t n_in_window(const attn_item *t, int s, int32_t i, int32_t j0, int
 
 /* ---- scores ---------------------------------------------------------------------------- */
 
-/* The item's vectors in rows of Dp columns; rows of zeros fill the last tile. */
+/* Copies the item's vectors into rows of Dp columns; rows of zeros fill the last tile. */
 static void copy_queries_f32(attn_item *t) {
     for (int32_t v = 0; v < div_up(t->R, MR) * MR; v++)
         pack_panel(v < t->R ? attn_query(t, v) : NULL, FV_F32, 0, v < t->R, t->D, 1,
                    t->q + (size_t)v * t->Dp);
 }
 
-/* s[0][j] = dot(q_0, k_j), j < n, of the only vector: keys as they are stored. t is constant after inlining. */
+/* Scores of an item's only vector, s[0][j] = dot(q_0, k_j), j < n, with keys as stored; `type` is constant after
+ * inlining. */
 static ALWAYS_INLINE void scores_one_as(attn_item *t, const void *k, const void *next, int32_t n,
                                         const fv_dtype type) {
     const size_t bytes_row = t->D * fv_dtype_bytes(type);
@@ -140,7 +142,7 @@ static void scores_one(attn_item *t, const void *k, const void *next, int32_t n)
     }
 }
 
-/* The same for few vectors. */
+/* Scores of few vectors, with keys as stored. */
 static void scores_few(attn_item *t, const void *k, const void *next, int32_t n) {
     size_t bytes_row = t->D * fv_dtype_bytes(t->a->kv_dtype);
     float out[FEW_VECTORS * NR + NR];
@@ -156,7 +158,7 @@ static void scores_few(attn_item *t, const void *k, const void *next, int32_t n)
     }
 }
 
-/* The same for many vectors: keys in panels. */
+/* Scores of many vectors, with keys packed in panels. */
 static void scores_many(attn_item *t, const void *k, int32_t n) {
     fv_dtype type = t->a->kv_dtype;
     size_t bytes_row = t->D * fv_dtype_bytes(type);
@@ -191,7 +193,8 @@ static int32_t longest_visible(const attn_item *t, int s) {
     return longest;
 }
 
-/* How many keys of the block at row j0 of segment s each vector sees; none where its window has none of them. */
+/* Sets n_seen: how many keys of the block at row j0 of segment s each vector sees; 0 where its window has none of
+ * them. */
 static void see_rows(attn_item *t, int s, int32_t j0) {
     for (int32_t i = 0, v = 0; i < t->n_row; i++) {
         int32_t seen = visible(t, s, i) - j0;
@@ -201,13 +204,13 @@ static void see_rows(attn_item *t, int s, int32_t j0) {
     }
 }
 
-/* Scores of what vector v's window does not have. */
+/* Sets scores of keys outside vector v's window to -inf. */
 static void mask_window(attn_item *t, int s, int32_t v, int32_t j0) {
     for (int32_t j = 0; j < t->n_seen[v]; j++)
         if (!in_window(t, s, v / t->group, j0 + j)) t->s[v * FV_KV_BLOCK + j] = -INFINITY;
 }
 
-/* Scores of the n keys of segment s from j0 on, and how many of them each vector sees. */
+/* Computes scores of the n keys of segment s from j0 on, and n_seen. */
 static void scores(attn_item *t, int s, int32_t j0, const void *k, const void *next, int32_t n) {
     t->products->scores(t, k, next, n);
     see_rows(t, s, j0);
@@ -221,7 +224,7 @@ static bool is_wanted(const attn_item *t, int s, int32_t j0, int32_t n) {
     return false;
 }
 
-/* The tables of KV head g. */
+/* Sets the item to KV head g. */
 static void take_head(attn_item *t, int32_t g) {
     ptrdiff_t table = (ptrdiff_t)g * t->seq->n_seg;
     t->tables = t->seq->tables + table;
@@ -231,12 +234,12 @@ static void take_head(attn_item *t, int32_t g) {
 
 /* ---- values ---------------------------------------------------------------------------- */
 
-/* Values as values_tile reads them. */
+/* Rows of values, as stored or widened. */
 typedef struct value_rows {
     const char *v;
     size_t bytes_row;
     fv_dtype t;
-    const char *next; /* rows that are wanted after these; NULL: none */
+    const char *next; /* rows to prefetch; NULL: none */
 } value_rows;
 
 /* o = o * c + sum_j p_j v_j for mr vectors from v0 on and nv registers of columns from d on;
@@ -331,7 +334,7 @@ static uint8_t share_of(const attn_item *t, int32_t v) {
     return share ? share[t->row0 + v / t->group] : FV_SHARE_KEPT;
 }
 
-/* Whether rows of segment 0 count one by one. */
+/* Whether the values of segment 0 are summed; otherwise edit_shares() replaces the sum. */
 static bool has_values(uint8_t share) {
     return share == FV_SHARE_KEPT || share == FV_SHARE_WITHOUT_FIRST;
 }
@@ -342,7 +345,7 @@ static bool any_has_values(const attn_item *t) {
     return false;
 }
 
-/* After the softmax over rows [j0, j0 + FV_KV_BLOCK) of segment 0. */
+/* Clears p of dropped rows after the softmax over rows [j0, j0 + FV_KV_BLOCK) of segment 0. */
 static void drop_first(attn_item *t, int32_t j0) {
     int32_t n = min_int(FV_KV_BLOCK, t->seq->n_first - j0);
     for (int32_t v = 0; v < t->R && n > 0; v++)
@@ -350,7 +353,7 @@ static void drop_first(attn_item *t, int32_t j0) {
             memset(t->s + (size_t)v * FV_KV_BLOCK, 0, (size_t)n * sizeof *t->s);
 }
 
-/* After segment 0: what remains of o without the dropped shares. */
+/* Applies changed shares to o after segment 0. */
 static void edit_shares(attn_item *t) {
     for (int32_t v = 0; v < t->R; v++) {
         uint8_t share = share_of(t, v);
@@ -390,7 +393,7 @@ static const fv_kv_block *first_block(const attn_item *t, int s, int32_t *n) {
     return NULL;
 }
 
-/* Sets what is read after row j of segment s: of this item, or of the thread's next one, if any. */
+/* Sets `after`: the block at row j of segment s, or the first of a later segment or of the thread's next item. */
 static void look_ahead(attn_item *t, int s, int32_t j, int32_t longest) {
     t->after = j < longest ? &t->tables[s].block[j / FV_KV_BLOCK] : NULL;
     t->n_after = min_int(FV_KV_BLOCK, longest - j);
@@ -409,7 +412,7 @@ static void attend(attn_item *t) {
     t->products->copy_queries(t);
     for (int s = 0; s < t->seq->n_seg; s++) {
         int32_t longest = longest_visible(t, s);
-        bool wanted = s > 0 || any_has_values(t); /* or its values would be thrown away */
+        bool wanted = s > 0 || any_has_values(t); /* otherwise edit_shares() overwrites the sum */
         for (int32_t j0 = 0; j0 < longest; j0 += FV_KV_BLOCK) {
             const fv_kv_block *block = &t->tables[s].block[j0 / FV_KV_BLOCK];
             int32_t n = min_int(FV_KV_BLOCK, longest - j0);
@@ -443,7 +446,7 @@ static int64_t items_of(const fv_attn_args *a, const attn_products *products, in
     return div_up(a->seqs[q].n_rows, rows_per_item(a, products)) * a->n_kv;
 }
 
-/* n_row query rows from row0 on, and who multiplies them. */
+/* Sets the item to n_row query rows from row0 on, and chooses its products. */
 static void take_rows(attn_item *t, const attn_products *products, int32_t row0, int32_t n_row) {
     t->row0 = row0;
     t->n_row = n_row;
@@ -456,7 +459,8 @@ static void take_rows(attn_item *t, const attn_products *products, int32_t row0,
     }
 }
 
-/* Item i of sequence q. Last rows first: they see most, and short items at the end even out the threads. */
+/* Sets the item to item i of sequence q. Last rows come first: they see most, and short items at the end even out
+ * the threads. */
 static void take_item(attn_item *t, const attn_products *products, int q, int64_t i) {
     int32_t rows = rows_per_item(t->a, products);
     t->seq = &t->a->seqs[q];

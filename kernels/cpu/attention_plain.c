@@ -12,13 +12,13 @@ static uint8_t share_of(const query *u) {
     return u->seq->share ? u->seq->share[u->row] : FV_SHARE_KEPT;
 }
 
-/* Of nb probabilities of segment 0 from row j0 on, those of rows that are dropped. */
+/* Clears the probabilities of dropped rows among nb of segment 0 from row j0 on. */
 static void drop_first(const query *u, int32_t j0, int32_t nb, float *p) {
     for (int32_t j = 0; j < nb && share_of(u) == FV_SHARE_WITHOUT_FIRST; j++)
         if (j0 + j < u->seq->n_first) p[j] = 0.0f;
 }
 
-/* What remains of o after segment 0 without the dropped shares. */
+/* Applies a changed share to o after segment 0. */
 static void edit_share(const query *u, float l, float *o) {
     uint8_t share = share_of(u);
     if (share == FV_SHARE_KEPT || share == FV_SHARE_WITHOUT_FIRST) return;

@@ -1,7 +1,7 @@
 #ifndef FOVEA_KERNELS_CPU_ATTENTION_ROWS_H
 #define FOVEA_KERNELS_CPU_ATTENTION_ROWS_H
 
-/* What products of attention ask of an item's rows, on any path. */
+/* Helpers of attention's products on an item's rows, for any path. */
 #include <math.h>
 
 #include "kernels/convert.h"
@@ -23,8 +23,8 @@ static inline int32_t attn_most_seen(const attn_item *t) {
     return most;
 }
 
-/* o = (o + 0) * c, and p = 0 after what is seen. Where c is 1 only the sign of zeros would change,
- * which neither later sums nor the end keep. */
+/* o = (o + 0) * c, and p = 0 for keys that a vector does not see. Skips o where c is 1: only the sign of
+ * zeros would change, which later sums do not keep. */
 static inline void attn_shrink(attn_item *t) {
     for (int32_t v = 0; v < t->R; v++) {
         float *o = t->o + (size_t)v * t->Dp, *p = t->s + (size_t)v * FV_KV_BLOCK, c = t->c[v];
@@ -33,7 +33,7 @@ static inline void attn_shrink(attn_item *t) {
     }
 }
 
-/* Whether one copy of the values serves all vectors: what some of them do not see is finite. */
+/* Whether one copy of the values serves all vectors: rows that some vectors do not see are finite. */
 static inline bool attn_rows_shared(const attn_item *t, const void *block, int32_t n) {
     int32_t least = n, most = attn_most_seen(t);
     for (int32_t v = 0; v < t->R; v++) least = t->n_seen[v] < least ? t->n_seen[v] : least;

@@ -6,8 +6,8 @@
 #include "kernels/cpu/packed_rows_lanes.h"
 
 enum {
-    LATENT_VECTORS = 16, /* of an item with few query rows: a whole vector of lanes, */
-    LATENT_ITEMS = 8,    /* but so many items, as far as there are KV heads */
+    LATENT_VECTORS = 16, /* of an item with few query rows: they fill a register, */
+    LATENT_ITEMS = 8, /* unless that leaves fewer items than this, if there are as many KV heads */
     LATENT_TILES = FV_KV_BLOCK / FV_PACKED_TILE,
     OWN_LINE = FV_LATENT_OWN + 1 /* own directions and the exact token */
 };
@@ -17,15 +17,15 @@ typedef struct latent_item {
     const fv_packed_seq *seq;
     const packed_products *products;
     latent_block block;
-    bool coded;                /* keys are read as codes, */
-    const packed_words *words; /* which become words, or NULL */
+    bool coded;                /* keys are read as codes */
+    const packed_words *words; /* unpacks codes to words; NULL: to f32 */
     size_t D, Dp;              /* head dim, and padded */
     size_t low[2];             /* coefficients that rows of group 1 are read with: keys, values */
     int32_t group, g0, n_g;    /* query heads of a KV head; KV heads */
     int32_t row0, n_row;       /* rows of the sequence */
     int32_t R;                 /* vectors: v is KV head v / (n_row * group), then row, then head */
     size_t Rp;                 /* padded */
-    int32_t anchor;            /* block of the row that was listed last */
+    int32_t anchor;            /* anchor block of the row listed last */
     int32_t n_list[2];         /* rows of the block: valid; valid and of group 0 */
     int32_t list[2][FV_KV_BLOCK];
 
@@ -41,9 +41,9 @@ typedef struct latent_item {
     int32_t *n_seen;   /* [R] */
 } latent_item;
 
-/* ---- how many ---------------------------------------------------------------------------- */
+/* ---- sizes of items ----------------------------------------------------------------------- */
 
-/* Query rows and KV heads of an item. */
+/* Query rows of an item. */
 static int32_t latent_rows(const fv_attn_packed_args *a, const fv_packed_seq *seq) {
     int32_t most = PACKED_VECTORS / (a->n_head / a->n_kv);
     most = most > 0 ? most : 1;
@@ -66,7 +66,7 @@ static int64_t latent_items(const fv_attn_packed_args *a, const fv_packed_seq *s
 
 /* ---- scratch ---------------------------------------------------------------------------- */
 
-/* The item's arrays in `scratch`, as large as any sequence needs; NULL: only counts the bytes. */
+/* Places the item's arrays in `scratch`, large enough for any sequence; NULL: only counts the bytes. */
 static size_t latent_scratch(const fv_attn_packed_args *a, latent_item *t, void *scratch) {
     scratch_bump at = {.base = scratch};
     size_t R = 0, dirs = 0, heads = 0;

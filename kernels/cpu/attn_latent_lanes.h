@@ -6,19 +6,19 @@
  * An item is some KV heads times some query rows: the R vectors of their query heads share every row. A
  * softmax block of 64 tokens is decoded once for all of them, into panels that stay in the cache:
  *
- *     levels   [quads, 64, 4]    whole numbers of 8 bits, a lane a token
- *     z        [1 + n, 64]       the same as coefficients
- *     keys     [D, 64]           of a KV head: whole sums of levels, mean and scale, own directions; rotated
+ *     levels   [quads, 64, 4]    int8, a lane a token
+ *     z        [1 + n, 64]       levels as coefficients
+ *     keys     [D, 64]           of a KV head: integer sums of levels, mean and scale, own directions; rotated
  *     scores   S [R, 64] = q K   chains of chains_lanes.h
  *     softmax                    that of softmax_lanes.h
  *     sums     y [1 + n, R] = y c + Z P^T, P^T [64, R]: a lane is a vector
  *     output   o [R, D] = y^T B  a KV head's directions
  *
- * Of a tile whose tokens are all of group 1 the other directions are skipped; what rows of group 1 are
- * read without is summed without them.
+ * A tile whose tokens are all of group 1 skips the directions beyond R2; sums over these directions leave
+ * out rows of group 1.
  *
  * In bf16 scores and sums are canonical products (product_bf16.h) of the same panels, rounded; where these
- * products have words, keys in codes become words at once. */
+ * products have words, keys in codes are unpacked to words directly. */
 #include <string.h>
 
 #include "kernels/cpu/attn_latent_tokens_lanes.h"
@@ -26,7 +26,7 @@
 
 /* ---- a block ---------------------------------------------------------------------------- */
 
-/* Which of the rows [j0, j0 + n) are valid, and of group 0. */
+/* Lists the valid rows among [j0, j0 + n), and those of group 0 among them. */
 static void latent_list(latent_item *t, int32_t j0, int32_t n) {
     t->n_list[0] = rows_valid(t->seq->rows, j0, n, &t->anchor, t->list[0]);
     t->n_list[1] = 0;
@@ -34,7 +34,7 @@ static void latent_list(latent_item *t, int32_t j0, int32_t n) {
         if (!latent_low(t, t->list[0][i])) t->list[1][t->n_list[1]++] = t->list[0][i];
 }
 
-/* S of KV head g0 + h. */
+/* Computes S of KV head g0 + h. */
 static void latent_head_scores(const latent_item *t, int32_t h, int32_t j0, size_t tiles,
                                const size_t *need) {
     int32_t M = t->n_row * t->group;
@@ -46,7 +46,7 @@ static void latent_head_scores(const latent_item *t, int32_t h, int32_t j0, size
                     M, 0);
 }
 
-/* The same of keys that become words; they have no rank of their own. */
+/* Computes S of KV head g0 + h from codes unpacked to words; codes have no lower rank. */
 static void latent_head_scores_of_words(const latent_item *t, int32_t h, int32_t j0, size_t tiles,
                                         const size_t *need) {
     int32_t M = t->n_row * t->group;
@@ -75,7 +75,7 @@ static void latent_scores(const latent_item *t, int32_t j0, int32_t n) {
     rows_hide_others(t->s, t->R, j0, t->list[0], t->n_list[0]);
 }
 
-/* n lines of z from line r on, of a list's rows. */
+/* Returns n lines of z from line r on, with the columns of a list's rows. */
 static const float *latent_listed(const latent_item *t, size_t r, size_t n, int32_t j0,
                                   const int32_t *list, int32_t rows) {
     float *z = t->z + r * FV_KV_BLOCK;
@@ -90,7 +90,7 @@ static const float *latent_listed(const latent_item *t, size_t r, size_t n, int3
     return t->z_some;
 }
 
-/* y = y c + Z P^T along the rows of a list, lines [r, end). */
+/* y = y c + Z P^T over the rows of a list, for lines [r, end) of y. */
 static void latent_sums(const latent_item *t, int which, size_t r, size_t end, int32_t j0) {
     const int32_t *list = t->list[which], rows = t->n_list[which];
     if (r == end || rows == 0) return;
@@ -125,7 +125,7 @@ static int32_t latent_row_in(const latent_item *t, int32_t v) {
     return t->row0 + v / t->group % t->n_row;
 }
 
-/* The line for the scores of vector v, or NULL. */
+/* Returns the line for the scores of vector v, or NULL. */
 static float *latent_score_line(const latent_item *t, int32_t v) {
     return rows_score_line(t->seq, latent_head(t, v), latent_row_in(t, v));
 }
@@ -138,7 +138,7 @@ static void latent_leave_scores(const latent_item *t, int32_t j0, int32_t n) {
     }
 }
 
-/* The own directions of the item's KV heads, those of keys as columns. */
+/* Decodes the own directions of the item's KV heads, those of keys as columns. */
 static void latent_own(const latent_item *t) {
     for (int32_t h = 0; h < t->n_g; h++) {
         size_t c = (size_t)(t->g0 + h) * t->D;
@@ -168,7 +168,7 @@ static void latent_begin(latent_item *t) {
     latent_own(t);
 }
 
-/* What was summed, as values. */
+/* o = y B / l: turns summed coefficients into values. */
 static void latent_output(const latent_item *t) {
     const fv_latent_layer *l = t->seq->v->latent;
     size_t n = 1 + t->block.latent.n, shared = 1 + t->block.latent.n_dir,

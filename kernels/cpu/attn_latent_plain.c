@@ -3,7 +3,7 @@
 #include "kernels/cpu/plain_packed.h"
 
 typedef struct coefficients {
-    packed_query x; /* first; its u [D] a key, its t coefficients */
+    packed_query x; /* must be first; its u [D] holds a key, its t coefficients */
     latent_view latent;
 } coefficients;
 
@@ -13,7 +13,7 @@ static void open_views(packed_query *x) {
     x->n_z = 1 + of->latent.n;
 }
 
-/* With how many numbers one of the parts reads row j. */
+/* Number of coefficients with which a part reads row j. */
 static size_t numbers(const packed_query *x, const fv_packed_part *part, int32_t j) {
     const latent_view *v = &((const coefficients *)x)->latent;
     const uint8_t *group = x->seq->rows->group;
@@ -21,7 +21,7 @@ static size_t numbers(const packed_query *x, const fv_packed_part *part, int32_t
     return fv_latent_read_dirs(&part->shape, v->n, low);
 }
 
-/* Row j of the keys, rotated, times the query. */
+/* Score of row j: the query times the rotated key. */
 static float score(packed_query *x, int32_t j) {
     const latent_view *v = &((const coefficients *)x)->latent;
     const fv_latent_layer *l = v->l;
@@ -43,7 +43,7 @@ static float score(packed_query *x, int32_t j) {
     return packed_score_of_key(x, j, x->u);
 }
 
-/* z of row j; the mean's coefficient is 1. */
+/* Writes z of row j, after 1 as the mean's coefficient. */
 static size_t value(packed_query *x, int32_t j, float *to) {
     const latent_view *v = &((const coefficients *)x)->latent;
     size_t n = numbers(x, x->seq->v, j);

@@ -1,8 +1,8 @@
 #ifndef FOVEA_KERNELS_CPU_ATTN_LATENT_TOKENS_LANES_H
 #define FOVEA_KERNELS_CPU_ATTN_LATENT_TOKENS_LANES_H
 
-/* What attention on coefficients (attn_latent_lanes.h) multiplies by: the tokens of a softmax block as
- * levels and coefficients, and a KV head's keys, rebuilt from levels or read as codes. */
+/* Decodes a softmax block for attention on coefficients (attn_latent_lanes.h): its tokens' levels and
+ * coefficients, and a KV head's keys, rebuilt from levels or read as codes. */
 #include <string.h>
 
 #include "kernels/cpu/attn_latent_item_lanes.h"
@@ -30,7 +30,7 @@ static f32x16 f32x16_of_levels(const int8_t *p) {
 #endif
 }
 
-/* z of a tile's first n directions, whose levels are at column `at` too. */
+/* Writes z of a tile's first n directions, from the levels at the same column `at`. */
 static void latent_take_tile(const latent_item *t, size_t tile, size_t at, size_t n) {
     const latent_view *v = &t->block.latent;
     const int8_t *level = t->block.level + at;
@@ -48,14 +48,14 @@ static void latent_take_tile(const latent_item *t, size_t tile, size_t at, size_
     if (v->n > v->n_dir + v->n_own) memset(z, 0, FV_PACKED_TILE * sizeof *z);
 }
 
-/* The exact token has none, but for the last. */
+/* Clears the exact token's levels and coefficients except the last, which is 1. */
 static void latent_take_exact(const latent_item *t, size_t at) {
     latent_clear_levels(&t->block, at);
     for (size_t r = 0; r <= t->block.latent.n; r++)
         t->z[r * FV_KV_BLOCK + at] = r == t->block.latent.n ? 1.0f : 0.0f;
 }
 
-/* What keys of group 1 are read without becomes 0. */
+/* Clears levels and own coefficients of group 1 beyond the rank at which keys are read. */
 static void latent_lower(const latent_item *t, int32_t j0) {
     size_t low = t->low[0], n_dir = t->block.latent.n_dir;
     for (int32_t i = 0; low < t->block.latent.n && i < t->n_list[0]; i++) {
@@ -67,7 +67,7 @@ static void latent_lower(const latent_item *t, int32_t j0) {
     }
 }
 
-/* Of how many directions the keys of each tile from row j0 on are made. */
+/* Sets need[i] to the number of directions that keys of tile i after row j0 need. */
 static void latent_needs(const latent_item *t, int32_t j0, size_t tiles, size_t *need) {
     size_t low = t->low[0] < t->block.latent.n_dir ? t->low[0] : t->block.latent.n_dir;
     for (size_t i = 0; i < tiles; i++) need[i] = low;
@@ -97,7 +97,7 @@ static void latent_decode(const latent_item *t, int32_t j0, size_t tiles, const 
 
 /* ---- keys ------------------------------------------------------------------------------- */
 
-/* The keys of KV head g0 + h from its tokens' levels. */
+/* Rebuilds the keys of KV head g0 + h from levels. */
 static void latent_rebuilt_keys(const latent_item *t, int32_t h, size_t tiles, const size_t *need) {
     size_t c = (size_t)(t->g0 + h) * t->D;
     for (size_t i = 0, same; i < tiles; i += same) {
@@ -107,7 +107,7 @@ static void latent_rebuilt_keys(const latent_item *t, int32_t h, size_t tiles, c
     }
 }
 
-/* The same from codes. */
+/* Decodes the keys of KV head g0 + h from codes. */
 static void latent_coded_keys(const latent_item *t, int32_t h, int32_t j0, size_t tiles) {
     const fv_latent_layer *l = t->block.latent.l;
     size_t g = (size_t)(t->g0 + h), c = g * t->D, line = FV_PACKED_TILE / 2;
@@ -124,7 +124,7 @@ static void latent_coded_keys(const latent_item *t, int32_t h, int32_t j0, size_
     }
 }
 
-/* The keys of KV head g0 + h of the block from j0 on as words. */
+/* Unpacks the codes of KV head g0 + h of the block from j0 on to words. */
 static void latent_coded_words(const latent_item *t, int32_t h, int32_t j0, size_t tiles) {
     const fv_latent_layer *l = t->block.latent.l;
     const fv_packed_rows *rows = t->seq->rows;
@@ -150,7 +150,7 @@ static void latent_coded_words(const latent_item *t, int32_t h, int32_t j0, size
     }
 }
 
-/* The keys of KV head g0 + h of the block from j0 on, as columns. */
+/* Writes the keys of KV head g0 + h of the block from j0 on as columns. */
 static void latent_keys_of(const latent_item *t, int32_t h, int32_t j0, size_t tiles,
                            const size_t *need) {
     size_t own = t->block.latent.n - t->block.latent.n_dir;

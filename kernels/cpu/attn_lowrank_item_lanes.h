@@ -9,7 +9,7 @@ enum {
     PACKED_TILES = FV_KV_BLOCK / FV_PACKED_TILE,
     PACKED_HEADS = 16,   /* query heads of an item: two items for the 32 of a 7B network */
     PACKED_ANCHORS = 64, /* blocks whose latent queries are held: 64 x 16 x 64 are 256 KiB */
-    PACKED_LINES = 128   /* of a basis in a panel: 128 x 64 are 32 KiB */
+    PACKED_LINES = 128   /* lines of a basis in a panel: 128 x 64 are 32 KiB */
 };
 
 typedef struct packed_item {
@@ -19,16 +19,16 @@ typedef struct packed_item {
     packed_view k, v;
     int32_t head0, n_head, row0, n_row; /* query heads, and rows of the sequence */
     int32_t R;                          /* vectors: v is head v / n_row, row v % n_row */
-    size_t D, Dp, Rk, Rv;               /* head dim, ranks: padded but for D */
+    size_t D, Dp, Rk, Rv;               /* head dim; padded: head dim, ranks */
     size_t P[2];                        /* padded tiers of values */
     int32_t n_held;                     /* anchor blocks whose latent queries are held */
 
     /* scratch */
     float *q, *t;       /* [n_row * n_held, Dp] of one head; [R, n_held, Rk] */
     float *panel;       /* [PACKED_LINES, Rk or Dp] lines of a head's basis */
-    float *lo, *step;   /* [Rk or Rv] its pairs */
+    float *lo, *step;   /* [Rk or Rv] pairs of the basis */
     float *keys, *part; /* [Rk, 64] keys' U of a softmax block; [R, 64] scores of an anchor block */
-    uint32_t *tables;   /* [Rk, 8] of keys' U, where it becomes words */
+    uint32_t *tables;   /* [Rk, 8] tables that unpack keys' U to words */
     float *s, *p;       /* [R, 64] scores, then p; p of the rows of a list */
     float *w, *z[2];    /* [64, P or Dp] rows of values; per tier [R, P] */
     float *z_all;       /* [R, Rv] of both tiers, in bf16 */
@@ -51,7 +51,7 @@ static int32_t packed_rows(const fv_attn_packed_args *a) {
 
 /* ---- scratch --------------------------------------------------------------------------- */
 
-/* The largest that any sequence of the call needs. */
+/* Sets the widths to the largest of the call's sequences. */
 static void packed_widths(const fv_attn_packed_args *a, packed_item *t) {
     t->Dp = stepped(t->products, (size_t)a->d_head);
     t->Rk = t->Rv = t->P[0] = t->P[1] = 0;
@@ -68,7 +68,7 @@ static void packed_widths(const fv_attn_packed_args *a, packed_item *t) {
     }
 }
 
-/* The item's arrays in `scratch`; NULL: only counts the bytes. */
+/* Places the item's arrays in `scratch`; NULL: only counts the bytes. */
 static size_t packed_scratch(const fv_attn_packed_args *a, packed_item *t, void *scratch) {
     scratch_bump at = {.base = scratch};
     packed_widths(a, t);

@@ -9,7 +9,7 @@
  * and used by all vectors:
  *
  *     latent   t [V, anchors, R] = q_a B^T   a head's basis [D, R], for as many anchor blocks as
- *                                            fit the cache
+ *                                            the cache holds
  *     scores   S [V, 64] = t U^T             keys' U is in tiles of 16 rows
  *     softmax                                that of softmax_lanes.h
  *     values   z [V, R] = z c + P W          each tier of U by itself: rows at the lower rank are
@@ -19,7 +19,7 @@
  * With uncompressed values the last two are one, head by head: o [V, D] = o c + P V.
  *
  * In bf16 the chains are canonical products (product_bf16.h) of the same panels, rounded; where these
- * products have words, U and bases in codes of 4 bits become words at once.
+ * products have words, U and bases in codes of 4 bits are unpacked to words directly.
  *
  * Each basis is read once, sequentially. Invalid rows are not read, nor is the second tier of rows
  * at the lower rank. */
@@ -35,21 +35,21 @@ static size_t kv_head(const packed_item *t, int32_t head) {
     return (size_t)((t->head0 + head) / (t->a->n_head / t->a->n_kv));
 }
 
-/* How many of the item's heads from head h on read the same basis. */
+/* Number of the item's heads from head h on that share a basis. */
 static int32_t heads_alike(const packed_item *t, int32_t h) {
     int32_t n = 1;
     while (h + n < t->n_head && kv_head(t, h + n) == kv_head(t, h)) n++;
     return n;
 }
 
-/* Lines [k, k + n) of the basis of head h, in rows of ld columns. */
+/* Decodes lines [k, k + n) of the basis of head h into rows of ld columns. */
 static void take_basis(packed_item *t, const packed_view *v, int32_t h, size_t k, size_t n,
                        size_t ld) {
     lanes_basis_pairs(v, kv_head(t, h), t->lo, t->step);
     lanes_basis(v, kv_head(t, h), k, n, t->lo, t->step, t->panel, ld);
 }
 
-/* The same product where the basis is in codes that become words. */
+/* meet_basis() with a basis in codes, unpacked to words. */
 static void meet_basis_words(packed_item *t, const packed_view *v, int32_t h, size_t k, size_t end,
                              const float *x, size_t ldx, int32_t M, float *y, size_t ldy) {
     const packed_words *words = t->products->words;
@@ -77,8 +77,7 @@ static void meet_basis_words(packed_item *t, const packed_view *v, int32_t h, si
     }
 }
 
-/* y [M, ldy] goes on along lines [k, end) of the basis of head h, from 0 if they are its first; x
- * [M, ldx] has the numbers that they are weighted by. */
+/* y [M, ldy] += x [M, ldx] times lines [k, end) of the basis of head h; from 0 where k is 0. */
 static void meet_basis(packed_item *t, const packed_view *v, int32_t h, size_t k, size_t end,
                        const float *x, size_t ldx, int32_t M, float *y, size_t ldy) {
     size_t registers = steps_of(fv_packed_basis_line(&v->s));
@@ -106,7 +105,7 @@ static void meet_basis(packed_item *t, const packed_view *v, int32_t h, size_t k
 
 /* ---- latent queries -------------------------------------------------------------------- */
 
-/* q_a of one head and row, in Dp columns that end in zeros. */
+/* Writes q_a of one head and row, padded with zeros to Dp columns. */
 static void rotate_query(const packed_item *t, int32_t head, int32_t i, int32_t anchor, float *to) {
     const fv_packed_rows *rows = t->seq->rows;
     const float *q =
@@ -132,8 +131,8 @@ static void rotate_query(const packed_item *t, int32_t head, int32_t i, int32_t 
     }
 }
 
-/* Of anchor blocks [anchor0, anchor0 + n). Heads that read the same basis are computed together, as
- * many as scratch memory allows. */
+/* Computes latent queries of anchor blocks [anchor0, anchor0 + n), together for as many heads of one
+ * basis as scratch memory allows. */
 static void latent(packed_item *t, int32_t anchor0, int32_t n) {
     int32_t M = t->n_row * n, most = PACKED_ANCHORS * packed_rows(t->a) / M;
     t->n_held = n;
@@ -154,7 +153,7 @@ static bool low_rank(const packed_item *t, int32_t j) {
     return t->seq->rows->group && t->seq->rows->group[j];
 }
 
-/* Tile of keys' U as columns of `keys`; what rows at the lower rank lack becomes 0. */
+/* Decodes a tile of keys' U into columns of `keys`; 0 beyond the lower rank of rows read at it. */
 static void take_tile(packed_item *t, int32_t tile) {
     int32_t j0 = tile * FV_PACKED_TILE, n = 0, low[FV_PACKED_TILE];
     size_t low_rank2 = (size_t)t->k.s.rank2, more = fv_packed_tier_rank(&t->k.s, 1);
@@ -168,7 +167,7 @@ static void take_tile(packed_item *t, int32_t tile) {
     as_lines(t->products, to, FV_KV_BLOCK, (size_t)t->k.s.rank, FV_PACKED_TILE);
 }
 
-/* The same as words, [Rk / 2, 64]. Tokens at the lower rank are zeros in the second tier. */
+/* Unpacks a tile of keys' U to words, [Rk / 2, 64]; zeros in the second tier for rows at the lower rank. */
 static void take_tile_words(packed_item *t, int32_t tile) {
     size_t low_rank2 = (size_t)t->k.s.rank2, more = fv_packed_tier_rank(&t->k.s, 1);
     int32_t j0 = tile * FV_PACKED_TILE, n = min_int(FV_PACKED_TILE, t->k.s.n - j0);
@@ -188,7 +187,7 @@ static void take_tile_words(packed_item *t, int32_t tile) {
                        t->tables + low_rank2 * 8, without, to, FV_KV_BLOCK);
 }
 
-/* Address of tiles [first, end) of the next softmax block in the first tier; *bytes: their size. */
+/* Address, in the first tier, of the tiles a softmax block after [first, end); *bytes: their size. */
 static const char *tiles_ahead(const packed_item *t, int32_t first, int32_t end, size_t *bytes) {
     int32_t last = (int32_t)div_up(t->k.s.n, FV_PACKED_TILE), ahead = FV_KV_BLOCK / FV_PACKED_TILE;
     first = min_int(first + ahead, last);
@@ -197,7 +196,7 @@ static const char *tiles_ahead(const packed_item *t, int32_t first, int32_t end,
     return t->k.data + (size_t)first * t->k.l.stride[0];
 }
 
-/* Of n tiles that are words. */
+/* Scores of n tiles of words. */
 static void scores_of_words(const packed_item *t, const float *x, size_t ld, int32_t first,
                             int32_t n, float *to) {
     for (int32_t v = 0; v < t->R; v++)
@@ -214,8 +213,8 @@ static void scores_of_words(const packed_item *t, const float *x, size_t ld, int
                                             .ld_row = FV_KV_BLOCK});
 }
 
-/* Scores of rows [j0, j1) of one softmax block, x their block's latent queries, ld apart. Tiles are
- * computed whole: lanes know nothing of each other. */
+/* Scores of rows [j0, j1) of one softmax block; x: their anchor block's latent queries, ld apart. Tiles
+ * are computed whole, because lanes do not affect each other. */
 static void packed_scores(packed_item *t, const float *x, size_t ld, int32_t j0, int32_t j1) {
     int32_t first = j0 / FV_PACKED_TILE, end = (j1 - 1) / FV_PACKED_TILE + 1;
     size_t at = (size_t)(first % PACKED_TILES) * FV_PACKED_TILE;
@@ -248,7 +247,7 @@ static void block_begin(packed_item *t) {
     memset(t->has_tile, 0, sizeof t->has_tile);
 }
 
-/* Rows [j0, j1) are valid, and all of one softmax block. */
+/* Scores and lists rows [j0, j1), all valid and of one softmax block. */
 static void block_rows(packed_item *t, const float *x, size_t ld, int32_t j0, int32_t j1) {
     int32_t n = t->n_list[0], n_full = t->n_list[1];
     packed_scores(t, x, ld, j0, j1);
@@ -265,7 +264,7 @@ static void block_rows(packed_item *t, const float *x, size_t ld, int32_t j0, in
 
 /* ---- values ---------------------------------------------------------------------------- */
 
-/* The same of rows that become words. */
+/* packed_values() with rows in codes, unpacked to words. */
 static void values_of_words(packed_item *t, int32_t j0, int tier) {
     size_t n = fv_packed_tier_rank(&t->v.s, tier), P = padded(n), stride = t->v.l.stride[tier];
     const int32_t *list = t->list[tier], rows = t->n_list[tier];
@@ -294,8 +293,7 @@ static void values_of_words(packed_item *t, int32_t j0, int tier) {
                          .ld_row = P});
 }
 
-/* z = z c + sum_j p_j w_j in one tier. Prefetches the next rows where most of these were
- * needed. */
+/* z = z c + sum_j p_j w_j in one tier. Prefetches the next rows if most of these were needed. */
 static void packed_values(packed_item *t, int32_t j0, int tier) {
     size_t n = fv_packed_tier_rank(&t->v.s, tier), P = padded(n), stride = t->v.l.stride[tier];
     const int32_t *list = t->list[tier], rows = t->n_list[tier];
@@ -331,7 +329,7 @@ static void packed_row_values(packed_item *t, int32_t j0) {
     }
 }
 
-/* The line for the scores of vector v, or NULL. */
+/* Returns the line for the scores of vector v, or NULL. */
 static float *score_line(const packed_item *t, int32_t v) {
     return rows_score_line(t->seq, (size_t)(t->head0 + v / t->n_row), t->row0 + v % t->n_row);
 }
@@ -354,7 +352,7 @@ static void block_end(packed_item *t, int32_t j0, int32_t n) {
 
 /* ---- output ---------------------------------------------------------------------------- */
 
-/* Both tiers of z, one after the other, as the rows of a product in bf16. */
+/* Joins both tiers of z into rows, for one product in bf16. */
 static void join_tiers(packed_item *t) {
     size_t low = (size_t)t->v.s.rank2, more = fv_packed_tier_rank(&t->v.s, 1);
     for (size_t v = 0; v < (size_t)t->R; v++) {
@@ -389,7 +387,7 @@ static void output(packed_item *t) {
 
 /* ---- one item -------------------------------------------------------------------------- */
 
-/* Codes of 4 bits become words, if these products have any. */
+/* Decides whether 4-bit codes of keys and of values are unpacked to words: if the products have words. */
 static void words_begin(packed_item *t) {
     const packed_words *words = t->products->words;
     const fv_packed_shape *k = &t->k.s, *v = &t->v.s;
@@ -412,7 +410,7 @@ static void packed_begin(packed_item *t) {
         rows_begin(t->seq, score_line(t, v), &t->m[v], &t->l[v], &t->n_seen[v]);
 }
 
-/* The rows of an anchor block, softmax block by softmax block. */
+/* Goes through the rows of an anchor block, softmax block by softmax block. */
 static void packed_anchor(packed_item *t, int32_t anchor, const float *x) {
     const fv_packed_rows *rows = t->seq->rows;
     size_t ld = (size_t)t->n_held * t->Rk;

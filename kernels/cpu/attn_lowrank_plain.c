@@ -3,7 +3,7 @@
 #include "kernels/packed_read.h"
 
 typedef struct lowrank {
-    packed_query x; /* first; its q [D] rotated, its t [R] latent */
+    packed_query x; /* must be first; its q [D] is rotated, its t [R] latent */
     packed_view k, v;
 } lowrank;
 
@@ -32,7 +32,7 @@ static void latent(packed_query *x, int32_t anchor) {
     }
 }
 
-/* The row's numbers, 0 beyond the rank at which it is read. Returns that rank. */
+/* Reads row j of U, 0 beyond the rank at which the row is read. Returns that rank. */
 static size_t numbers(const packed_query *x, const packed_view *part, int32_t j, float *u) {
     const uint8_t *group = x->seq->rows->group;
     bool low = group && group[j];
@@ -52,7 +52,7 @@ static float score(packed_query *x, int32_t j) {
     return packed_products(x, 0.0f, x->t, x->u, (size_t)k->s.rank);
 }
 
-/* Its numbers in rank space, or its values. */
+/* Reads row j of values: its row of U, or its values where they are rows. */
 static size_t value(packed_query *x, int32_t j, float *to) {
     const packed_view *v = &((const lowrank *)x)->v;
     if (!fv_packed_is_rows(&v->s)) return numbers(x, v, j, to);

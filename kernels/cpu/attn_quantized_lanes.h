@@ -29,7 +29,7 @@ typedef struct codes_item {
     size_t g, D, Dp;            /* KV head; head dim, and padded */
     int32_t group, row0, n_row; /* query heads; rows of the sequence */
     int32_t R;                  /* vectors: v is row v / group, head v % group of the KV head's */
-    int32_t anchor;             /* block of the row that was listed last */
+    int32_t anchor;             /* anchor block of the row listed last */
     int32_t n_list, list[FV_KV_BLOCK]; /* valid rows of the block */
 
     /* scratch */
@@ -45,12 +45,12 @@ static int32_t codes_rows(const fv_attn_packed_args *a) {
     return rows > 0 ? rows : 1;
 }
 
-/* Vectors that there is memory for. */
+/* Vectors to allocate for. */
 static size_t codes_vectors(const fv_attn_packed_args *a) {
     return (size_t)(codes_rows(a) * (a->n_head / a->n_kv)) + MR;
 }
 
-/* The item's arrays in `scratch`; NULL: only counts the bytes. */
+/* Places the item's arrays in `scratch`; NULL: only counts the bytes. */
 static size_t codes_scratch(const fv_attn_packed_args *a, codes_item *t, void *scratch) {
     scratch_bump at = {.base = scratch};
     size_t R = codes_vectors(a);
@@ -90,7 +90,7 @@ static ALWAYS_INLINE void keys_tile(const codes_item *t, size_t j0, float *to, c
         codes_line(at, bits, LANES, (code_scale){.lo = pair, .step = pair + 1}, to);
 }
 
-/* Directions times the layer's norms. */
+/* Decodes a tile of merged keys: directions times the layer's norms. */
 static ALWAYS_INLINE void merged_tile(const codes_item *t, size_t j0, float *to,
                                       const fv_dtype type) {
     const char *at = (const char *)codes_at(&t->k, t->g, j0);
@@ -113,7 +113,7 @@ static void keys_of_tile(const codes_item *t, size_t j0, float *to) {
         merged_tile(t, j0, to, FV_F32);
 }
 
-/* The keys of rows [j0, j0 + n) as columns. */
+/* Decodes the keys of rows [j0, j0 + n) as columns. */
 static void take_keys(codes_item *t, int32_t j0, int32_t n) {
     for (int32_t j = j0; j < j0 + n; j += FV_PACKED_TILE) {
         float *to = t->keys + (j - j0);
@@ -147,7 +147,7 @@ static ALWAYS_INLINE void coded_rows(const codes_item *t, const int bits) {
     }
 }
 
-/* Values as they are, beside coded keys. */
+/* Widens values that are not coded, beside coded keys. */
 static ALWAYS_INLINE void plain_rows(const codes_item *t, const fv_dtype type) {
     float *to = t->w;
     for (int32_t i = 0; i < t->n_list; i++, to += t->Dp)
@@ -205,7 +205,7 @@ static int64_t codes_row_of(const codes_item *t, int32_t v) {
     return (int64_t)t->seq->row0 + t->row0 + v / t->group;
 }
 
-/* The line for the scores of vector v, or NULL. */
+/* Returns the line for the scores of vector v, or NULL. */
 static float *codes_score_line(const codes_item *t, int32_t v) {
     return rows_score_line(t->seq, codes_head(t, v), t->row0 + v / t->group);
 }

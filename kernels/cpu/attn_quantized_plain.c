@@ -3,7 +3,7 @@
 #include "kernels/packed_read.h"
 
 typedef struct quantized {
-    packed_query x;  /* first; its u [D] a key */
+    packed_query x;  /* must be first; its u [D] holds a key */
     codes_view k, v; /* codes or directions */
 } quantized;
 
@@ -14,7 +14,7 @@ static void open_views(packed_query *x) {
     x->n_z = (size_t)x->a->d_head;
 }
 
-/* Row j of the keys, rotated by its anchor, times the query. */
+/* Score of row j: the query times the key, rotated by its anchor. */
 static float score(packed_query *x, int32_t j) {
     codes_row(&((const quantized *)x)->k, (size_t)x->g, (size_t)j, x->u);
     return packed_score_of_key(x, j, x->u);
@@ -34,7 +34,7 @@ static void attend(const void *args, void *scratch, int64_t begin, int64_t end,
     packed_attend_rows(&of.x, args, scratch, begin, end);
 }
 
-/* Codes have no rank: the plan is what a head needs. */
+/* Codes have no rank: scratch depends on the head dim only. */
 fv_cpu_plan fv_plain_attn_quantized_plan(const void *args) { return packed_plan(args); }
 
 void fv_plain_attn_quantized(const void *args, void *scratch, int64_t begin, int64_t end) {

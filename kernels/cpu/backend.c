@@ -2,7 +2,7 @@
  * them over the threads. The mathematics is in the path (path.h).
  *
  * Weights are borrowed in place and never copied. Scratch memory is one piece per
- * thread, kept between calls, grown to the largest that a call has needed: a steady state
+ * thread, kept between calls and grown to the largest size needed so far: a steady state
  * allocates nothing. */
 #include <stdlib.h>
 
@@ -24,7 +24,7 @@ struct cpu {
     size_t scratch_bytes;
     char *shared; /* owned; shared_bytes for all of them */
     size_t shared_bytes;
-    cpu *part; /* owned, one per thread: what items of cpu_each are given; NULL until then */
+    cpu *part; /* owned, one per thread, for items of cpu_each; NULL until its first call */
 };
 
 static int n_thread(const cpu *c) { return c->threads ? fv_threads_count(c->threads) : 1; }
@@ -72,7 +72,7 @@ static fv_status cpu_sync(fv_backend *be) {
     return FV_OK;
 }
 
-/* At least `bytes` for each of n, at a multiple of 4096; what was there is lost if it grows. */
+/* Grows *at to at least `bytes` for each of n, a multiple of 4096; growing loses the contents. */
 static fv_status reserve(char **at, size_t *bytes_each, size_t bytes, int n) {
     if (bytes <= *bytes_each) return FV_OK;
     size_t each = (bytes + 4095) / 4096 * 4096;
@@ -84,7 +84,7 @@ static fv_status reserve(char **at, size_t *bytes_each, size_t bytes, int n) {
     return FV_OK;
 }
 
-/* One loop on its way to the threads. */
+/* The arguments of a loop for the threads. */
 typedef struct job {
     const cpu *cpu;
     fv_cpu_items *items;
@@ -116,7 +116,7 @@ static fv_status run_rows(cpu *c, fv_cpu_rows r, fv_cpu_items *items, const void
 
 /* ---- linear ---------------------------------------------------------------------------- */
 
-/* What computes a part of linear. */
+/* Kinds of product of a part of linear. */
 typedef enum product {
     IN_F32,
     IN_BF16,
@@ -133,7 +133,7 @@ static product product_of(const fv_backend *be, const fv_linear_args *a, const f
     return w->quant || (be->compute == FV_COMPUTE_BF16 && !a->in_f32) ? IN_BF16 : IN_F32;
 }
 
-/* All parts of one kind. */
+/* Computes parts that all have one kind of product. */
 static fv_status linear_in(cpu *c, product in, const fv_linear_args *a) {
     const fv_cpu_path *p = c->path;
     fv_cpu_packed_linear b = {.a = a};
@@ -286,7 +286,7 @@ static fv_status cpu_attn_lowrank(fv_backend *be, const fv_attn_packed_args *a) 
     return run_plan(c, c->path->attn_lowrank_plan(a), c->path->attn_lowrank, a);
 }
 
-/* Of codes or directions. */
+/* Attention on quantized or merged blocks. */
 static fv_status attn_decoded(const fv_backend *be, const fv_attn_packed_args *a,
                               fv_packed_form form) {
     cpu *c = be->impl;
@@ -320,7 +320,7 @@ static fv_status cpu_latent_codes(fv_backend *be, const fv_latent_codes_args *a)
     return run_plan(c, c->path->latent_codes_plan(a), c->path->latent_codes, a);
 }
 
-/* ---- items beside each other ----------------------------------------------------------- */
+/* ---- items in parallel ----------------------------------------------------------------- */
 
 typedef struct each {
     fv_backend *be;
@@ -339,8 +339,8 @@ static void run_each(void *arg, int thread, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) e->fn(e->arg, &part, thread, (int32_t)i);
 }
 
-/* One item per thread: their operations are small, and what is not an operation runs beside that of
- * others. Without memory for it, one after the other on all threads, as one alone does. */
+/* Gives each thread an item: operations are small, and the code between them runs in parallel too.
+ * Without memory for that, runs items one after the other, each on all threads. */
 static fv_status cpu_each(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg) {
     cpu *c = be->impl;
     assert(c->threads);

@@ -9,7 +9,7 @@
 
 #include "kernels/cpu/dots_lanes.h"
 
-/* One row of w: nv registers of it times x. */
+/* acc += x times one row of w, nv registers of it. */
 static ALWAYS_INLINE void value_step(f32x16 *acc, const int nv, float x, const f32x16 *v) {
     f32x16 all = f32x16_all(x);
     UNROLL for (int i = 0; i < nv; i++) acc[i] = f32x16_fma(all, v[i], acc[i]);
@@ -24,20 +24,20 @@ typedef struct chains {
     const float *c; /* [M] or GOES_ON; NULL: chains begin at 0, and y is not read */
     float *y;       /* [M, ldy] in registers of 16 columns */
     size_t ldy;
-    const char *next; /* what will be wanted then, a line of memory for every step; or NULL */
+    const char *next; /* memory to prefetch, a cache line for every step; or NULL */
 } chains;
 
-/* Factors of y that goes on as it is. */
+/* Factors c of 1. */
 static const float GOES_ON[] = {1, 1, 1, 1, 1, 1};
 _Static_assert(sizeof GOES_ON / sizeof *GOES_ON >= MR, "a factor for each row of a tile");
 
-/* Rows of x and y are those of the chains, at x and y; nv registers of columns from column d on.
- * mr and nv are constants after inlining. */
+/* Chains of mr rows at x and y and of nv registers from column d on; mr and nv are constants after
+ * inlining. */
 static ALWAYS_INLINE void chains_tile(const chains *a, const float *x, const float *c, float *y,
                                       size_t d, const int mr, const int nv) {
     const float *panel = a->panel + d;
     const size_t ldx = a->ldx, ldy = a->ldy, ldp = a->ldp;
-    /* Where nothing is wanted the panel itself is asked for, which costs nothing. */
+    /* Without `next` prefetches the panel itself, which costs nothing. */
     const char *next = a->next && d == 0 ? a->next : (const char *)panel;
     const size_t line = a->next && d == 0 ? 64 : 0;
     f32x16 acc[TILE], w[NR];
@@ -60,7 +60,7 @@ static ALWAYS_INLINE void chains_tile(const chains *a, const float *x, const flo
     }
 }
 
-/* The same for any number of registers. */
+/* Chains of mr rows for any number of registers. */
 static ALWAYS_INLINE void chains_columns(const chains *a, const float *x, const float *c, float *y,
                                          const int mr) {
     size_t v = 0;
@@ -68,7 +68,7 @@ static ALWAYS_INLINE void chains_columns(const chains *a, const float *x, const 
     for (; v < a->registers; v++) chains_tile(a, x, c, y, v * LANES, mr, 1);
 }
 
-/* M <= MR rows. */
+/* Chains of M <= MR rows. */
 static void chains_rows(const chains *a, const float *x, const float *c, float *y, int M) {
     switch (M) {
     case 1: chains_columns(a, x, c, y, 1); break;
@@ -81,7 +81,7 @@ static void chains_rows(const chains *a, const float *x, const float *c, float *
     }
 }
 
-/* M rows, tile by tile; of `next`, `bytes` are asked for, as far as the steps suffice. */
+/* Chains of M rows, tile by tile; prefetches up to `bytes` of `next`, as far as the steps suffice. */
 static void chains_all(chains a, int64_t M, size_t bytes) {
     const float *x = a.x, *c = a.c;
     float *y = a.y;
@@ -96,12 +96,12 @@ static void chains_all(chains a, int64_t M, size_t bytes) {
     }
 }
 
-/* The same with w as it is stored, widened on the way: for few rows of x, when memory is the limit.
- * Rows of w follow each other without gaps. */
+/* Chains with w as stored, widened on the way: for few rows of x, when memory is the limit. Rows of w
+ * follow each other without gaps. */
 static ALWAYS_INLINE void stored_tile(const float *x, size_t ldx, const char *w, size_t stride,
                                       size_t K, const fv_dtype t, const int mr, const int nv,
                                       const float *c, float *y, size_t ldy) {
-    enum { AHEAD = 2048 }; /* bytes: what a memory latency takes to use up */
+    enum { AHEAD = 2048 }; /* bytes that are read during one memory latency */
     f32x16 acc[TILE], b[TILE];
     if (c) {
         UNROLL for (int i = 0; i < mr * nv; i++) {
@@ -124,8 +124,8 @@ static ALWAYS_INLINE void stored_tile(const float *x, size_t ldx, const char *w,
     }
 }
 
-/* Of w [K, registers * 16]; one row of x gets twice the registers, or its chains would wait for
- * each other. */
+/* Chains along w [K, registers * 16]; one row of x gets twice the registers, because its chains would
+ * otherwise wait for each other. */
 static ALWAYS_INLINE void stored_columns(const float *x, size_t ldx, const char *w, size_t stride,
                                          size_t K, const fv_dtype t, const int mr, size_t registers,
                                          const float *c, float *y, size_t ldy) {
@@ -149,7 +149,7 @@ static ALWAYS_INLINE void stored_rows(const float *x, size_t ldx, const char *w,
     }
 }
 
-enum { STORED_ROWS = 3 }; /* of x, at most, that chains_stored takes */
+enum { STORED_ROWS = 3 }; /* the most rows of x that chains_stored takes */
 _Static_assert((int)STORED_ROWS <= (int)MR && 2 * NR <= TILE, "tiles fit the registers");
 
 static void chains_stored(const float *x, size_t ldx, const char *w, fv_dtype t, size_t K, int M,

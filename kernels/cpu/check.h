@@ -1,13 +1,13 @@
 #ifndef FOVEA_KERNELS_CPU_CHECK_H
 #define FOVEA_KERNELS_CPU_CHECK_H
 
-/* Checks of an operation's arguments, before any path gets them. Those of a row-wise operation are
+/* Checks of an operation's arguments, before any path gets them. A row-wise operation's check is
  * beside its plain version: fv_check_<operation> in <operation>_plain.c. */
 #include <assert.h>
 
 #include "kernels/cpu/path.h"
 
-/* How a row-wise operation falls into items: `rows`, of `cols` elements each. */
+/* Items of a row-wise operation: `rows`, of `cols` elements each. */
 typedef struct fv_cpu_rows {
     int64_t rows, cols;
 } fv_cpu_rows;
@@ -20,7 +20,7 @@ typedef fv_status fv_cpu_check(const void *args, fv_cpu_rows *out);
 #define FV_ROW_OP(name, args) fv_cpu_check fv_check_##name;
 #include "kernels/ops.def"
 
-/* Activations that are not F32 are another backend's. */
+/* Refuses activations that are not F32: they belong to another backend. */
 static inline fv_status need_f32(const fv_tensor *t, const char *what) {
     if (!t->data || t->dtype == FV_F32) return FV_OK;
     return FV_FAIL(FV_EUNSUPPORTED, "the CPU backend computes in f32: %s is %s", what,

@@ -31,7 +31,7 @@ static ALWAYS_INLINE void trees(const f32x16 *acc, const int n, float *out) {
     }
 }
 
-/* One step of one row of x: NR accumulators go on by 16 elements of K. */
+/* One step of one row of x: adds 16 elements of K to NR accumulators. */
 static ALWAYS_INLINE void tile_row(f32x16 *acc, f32x16 x, const f32x16 w[NR]) {
     UNROLL for (int j = 0; j < NR; j++) acc[j] = f32x16_fma(x, w[j], acc[j]);
 }
@@ -39,7 +39,7 @@ static ALWAYS_INLINE void tile_row(f32x16 *acc, f32x16 x, const f32x16 w[NR]) {
 /* ---- w in a panel ---------------------------------------------------------------------- */
 
 /* Copies `rows` <= n rows of type t, columns [0, K), as f32: row i of step s goes to
- * to + (s * n + i) * 16. Everything beyond the matrix becomes zero. */
+ * to + (s * n + i) * 16. Elements beyond the matrix become zero. */
 static void pack_panel(const void *src, fv_dtype t, size_t bytes_row, int rows, size_t K,
                        const int n, float *to) {
     size_t size = fv_dtype_bytes(t), step = (size_t)n * LANES, whole = K / LANES, s;
@@ -56,7 +56,7 @@ static void pack_panel(const void *src, fv_dtype t, size_t bytes_row, int rows, 
     }
 }
 
-/* Runs the accumulators of MR rows of x and a panel of NR rows of w on along K. */
+/* Adds the products of MR rows of x and a panel of NR rows of w along K to the accumulators. */
 static ALWAYS_INLINE void dots_panel(f32x16 acc[TILE], const float *x, size_t ldx,
                                      const float *panel, size_t K) {
     f32x16 wk[NR];
@@ -67,9 +67,9 @@ static ALWAYS_INLINE void dots_panel(f32x16 acc[TILE], const float *x, size_t ld
         tile_row(acc + i * NR, f32x16_widen_tail(x + (size_t)i * ldx, FV_F32, K), wk);
 }
 
-/* ---- w as it is stored ----------------------------------------------------------------- */
+/* ---- w as stored ----------------------------------------------------------------------- */
 
-/* What dots_few works on: x [M, K], w [n, K] of type t. */
+/* Arguments of dots_few: x [M, K], w [n, K] of type t. */
 typedef struct few {
     const float *x;
     size_t ldx;
@@ -79,22 +79,22 @@ typedef struct few {
     int n;            /* 1..NR; missing ones repeat the last row */
     fv_dtype t;
     size_t K;
-    /* Address of what is wanted after these, a hint: as many bytes, which follow each other, or, if `apart`, the
-     * same columns of NR rows. 0: not known. */
+    /* Address of the memory read next, for prefetching: as many bytes, contiguous, or, if `apart`, the same
+     * columns of NR rows. 0: not known. */
     uintptr_t next;
     bool apart;
-    float *accs; /* [M * NR][16]: where sums wait between two blocks of K; or NULL */
-    bool resume; /* they were begun by an earlier call */
-    bool wait;   /* a later call goes on */
+    float *accs; /* [M * NR][16]: accumulators kept between blocks of K; or NULL */
+    bool resume; /* starts from accs */
+    bool wait;   /* leaves accs for a later call */
 } few;
 
-/* The same from rows of w in place, widened on load; prefetches the next ones. */
+/* dots_panel with rows of w in place, widened on load; prefetches the next rows. */
 static ALWAYS_INLINE void dots_stored(f32x16 acc[TILE], const int mr, const fv_dtype t,
                                       const few *a, const float *x) {
     const size_t size = t == FV_F32 ? 4 : 2, ldx = a->ldx, K = a->K;
     const size_t to_row = a->apart || !a->next ? a->bytes_row : LANES * size;
     const size_t step = a->apart || !a->next ? LANES * size : NR * LANES * size;
-    /* A core drops such a request while it waits for as many lines as it can, so each line is asked for twice. */
+    /* A core drops prefetches while its fill buffers are full, so each line is prefetched twice. */
     const size_t again = a->next ? NR * a->bytes_row : 0;
     const char *w[NR];
     uintptr_t next[NR];
@@ -119,7 +119,7 @@ static ALWAYS_INLINE void dots_stored(f32x16 acc[TILE], const int mr, const fv_d
         tile_row(acc + i * NR, f32x16_widen_tail(x + (size_t)i * ldx + k, FV_F32, K - k), wk);
 }
 
-/* mr rows of x from row m on. */
+/* Dot products of mr rows of x from row m on. */
 static ALWAYS_INLINE void few_rows(const few *a, const int mr, int m, float *out) {
     const float *x = a->x + (size_t)m * a->ldx;
     float *accs = a->accs ? a->accs + (size_t)m * NR * LANES : NULL;
@@ -141,8 +141,8 @@ static ALWAYS_INLINE void few_rows(const few *a, const int mr, int m, float *out
     }
 }
 
-/* out[i * NR + j] = dot(x_i, w_j), with space for M * NR + 3 numbers; with `wait` the sums stay in
- * accs. Rows of x are processed in groups of at most MR of equal size. */
+/* out[i * NR + j] = dot(x_i, w_j), out with space for M * NR + 3 numbers; with `wait` the accumulators go
+ * to accs instead. Rows of x are processed in groups of equal size, at most MR. */
 static void dots_few(const few *a, float *out) {
     int group = (a->M + (a->M + MR - 1) / MR - 1) / ((a->M + MR - 1) / MR);
     for (int m = 0; m < a->M; m += group) {

@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/inline.h"
 
-/* 16 bytes of each of 16 rows: dword j of row i is number i of to[j]. */
+/* Loads 16 bytes of each of 16 rows, transposed: dword j of row i becomes element i of to[j]. */
 static ALWAYS_INLINE void dwords_of(const void *rows, size_t stride, __m512i to[4]) {
     __m512i r[4], t[4];
     UNROLL for (int i = 0; i < 4; i++) {
@@ -26,7 +26,8 @@ static ALWAYS_INLINE void dwords_of(const void *rows, size_t stride, __m512i to[
     }
 }
 
-/* Of each quarter of a, b, c and d the sum of its four dwords: four to a quarter. */
+/* Sums the four dwords of each quarter of a, b, c and d; quarter i of the result has the sums of quarter i
+ * of each. */
 static ALWAYS_INLINE __m512i sums_of_quarters(__m512i a, __m512i b, __m512i c, __m512i d) {
     __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
     __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));

@@ -5,7 +5,7 @@
 #include "kernels/cpu/lanes.h"
 #include "kernels/mathf.h"
 
-/* exp_f32 (mathf.h) of 16 numbers that are not above 0, the same operations one by one. */
+/* exp_f32 (mathf.h) of 16 numbers that are not above 0, by the same operations. */
 static ALWAYS_INLINE f32x16 exp_lanes(f32x16 x) {
     const f32x16 round = f32x16_all(0x1.8p23f), least = f32x16_all(-104.0f);
     x = f32x16_max(least, x);

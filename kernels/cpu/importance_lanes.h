@@ -1,7 +1,7 @@
 #ifndef FOVEA_KERNELS_CPU_IMPORTANCE_LANES_H
 #define FOVEA_KERNELS_CPU_IMPORTANCE_LANES_H
 
-/* What compressed rows mean to the answer; compilers vectorize the loops over rows. */
+/* Updates the importance of packed rows; compilers vectorize the loops over rows. */
 #include "kernels/cpu/path.h"
 #include "kernels/mathf.h"
 
@@ -18,7 +18,7 @@ static void importance(const void *args, void *scratch, int64_t begin, int64_t e
         for (int64_t line = 0; line < (int64_t)a->n_head * a->n_rows; line++) {
             const float *s = a->score + line * a->score_ld + j0;
             float lse = row_f32(&a->lse, line % a->n_rows)[line / a->n_rows];
-            if (lse == -INFINITY) continue; /* the row sees nothing */
+            if (lse == -INFINITY) continue; /* the query row sees nothing */
             for (int64_t j = 0; j < n; j++) sum[j] += exp_f32(s[j] - lse);
         }
         float lines = (float)a->n_head * (float)a->n_rows, rest = 1.0f - a->keep;

@@ -1,4 +1,4 @@
-/* What compressed rows mean to the answer, row by row. */
+/* Updates the importance of packed rows, row by row. */
 #include "kernels/cpu/plain.h"
 
 void fv_plain_importance(const void *args, void *scratch, int64_t begin, int64_t end) {
@@ -9,7 +9,7 @@ void fv_plain_importance(const void *args, void *scratch, int64_t begin, int64_t
         for (int64_t h = 0; h < a->n_head; h++)
             for (int64_t r = 0; r < a->n_rows; r++) {
                 float lse = row_f32(&a->lse, r)[h];
-                if (lse == -INFINITY) continue; /* the row sees nothing */
+                if (lse == -INFINITY) continue; /* the query row sees nothing */
                 sum += exp_f32(a->score[(h * a->n_rows + r) * a->score_ld + j] - lse);
             }
         float mean = sum / ((float)a->n_head * (float)a->n_rows);

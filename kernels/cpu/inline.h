@@ -1,16 +1,17 @@
 #ifndef FOVEA_KERNELS_CPU_INLINE_H
 #define FOVEA_KERNELS_CPU_INLINE_H
 
-/* Requests to the compiler that the speed of the kernels depends on, and nothing else does.
+/* Compiler directives that affect only the speed of the kernels.
  *
  *   ALWAYS_INLINE   arguments that are constants at the call become constants in the body
  *   NEVER_INLINE    a loop that needs all registers gets a function of its own
- *   UNROLL          before a loop over the accumulators of a tile: it dissolves, or they would
- *                   not stay in registers
- *   ROLLED          before a loop that does not: its copies would be more than the processor keeps decoded
+ *   UNROLL          before a loop over the accumulators of a tile: unrolled completely, so that they
+ *                   stay in registers
+ *   ROLLED          before a loop that must not be unrolled: its copies would overflow the cache of decoded
+ *                   instructions
  *
- * A sanitizer puts checks on every access of every copy; clang then compiles a path for many
- * minutes. So sanitized builds make no copies. */
+ * Sanitized builds unroll nothing: with checks on every access of every copy clang needs many minutes for
+ * a path. */
 #ifdef __has_feature
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
     __has_feature(undefined_behavior_sanitizer)

@@ -1,8 +1,8 @@
-/* A scale in bf16 is 2^e (128 + m) / 128, and what it makes of an integer a, rounded, differs from it by
- * bits that depend on m and a alone.
+/* A scale in bf16 is 2^e (128 + m) / 128. Its product with an integer a, rounded to bf16, differs from the
+ * scale by bits that depend on m and a alone.
  *
- * P = (128 + m) a has n bits more than 8, and loses them to nearest even; a carry goes into the
- * exponent, where it belongs. */
+ * P = (128 + m) a has n bits more than 8, which are rounded off to nearest even; a carry goes into the
+ * exponent, as it should. */
 #include "kernels/cpu/int4_offsets.h"
 
 #define P(m, a) ((128 + (m)) * (a))

@@ -9,7 +9,7 @@ static void store(void *to, fv_dtype t, size_t i, float x) {
     }
 }
 
-/* KV head g of row r of one sequence. */
+/* Appends KV head g of row r of one sequence. */
 static void write_head(const fv_kv_write_args *a, const fv_kv_write_seq *q, int64_t r, int32_t g) {
     const fv_block_table *table = &q->tables[g * q->n_seg + q->seg[r]];
     int32_t entry = table->len + q->slot[r], D = a->d_head;

@@ -56,7 +56,7 @@ static inline f32x16 f32x16_fma(f32x16 a, f32x16 b, f32x16 c) {
     return (f32x16){_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
 }
 
-/* p 2^n, rounded once; n whole numbers, p and n as exp_f32 (mathf.h) has them: the first of two
+/* p 2^n, rounded once; n integers, p and n in the range of exp_f32 (mathf.h): the first of two
  * products is exact. */
 static inline __m256 f32x8_scale(__m256 p, __m256 n) {
     const __m256i bias = _mm256_set1_epi32(127);
@@ -67,14 +67,14 @@ static inline __m256 f32x8_scale(__m256 p, __m256 n) {
                          _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23)));
 }
 
-/* 0 where x is `zero`: a product that underflows would take the processor a hundred times as long. */
+/* p 2^n, or 0 where x is `zero`: a product that underflows there would take a hundred times as long. */
 static inline f32x16 f32x16_scale(f32x16 p, f32x16 n, f32x16 x, f32x16 zero) {
     p.lo = _mm256_and_ps(p.lo, _mm256_cmp_ps(x.lo, zero.lo, _CMP_NEQ_UQ));
     p.hi = _mm256_and_ps(p.hi, _mm256_cmp_ps(x.hi, zero.hi, _CMP_NEQ_UQ));
     return (f32x16){f32x8_scale(p.lo, n.lo), f32x8_scale(p.hi, n.hi)};
 }
 
-/* bf16: the upper half of an f32. */
+/* Widens 8 bf16: each is the upper half of an f32. */
 static inline __m256 f32x8_of_bf16(__m128i h) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
 }
@@ -87,14 +87,14 @@ static inline f32x16 f32x16_widen(const void *p, fv_dtype t) {
     return (f32x16){_mm256_cvtph_ps(lo), _mm256_cvtph_ps(hi)};
 }
 
-/* The first n < 16 of them; the other lanes are 0 and their memory is not touched. */
+/* The first n < 16 elements, widened; the other lanes are 0 and their memory is not read. */
 static inline f32x16 f32x16_widen_tail(const void *p, fv_dtype t, size_t n) {
     float wide[16] = {0};
     memcpy(wide, p, n * fv_dtype_bytes(t));
     return f32x16_widen(wide, t);
 }
 
-/* Rounded to bf16, to nearest even. */
+/* Rounds to bf16, to nearest even. */
 static inline __m256 f32x8_round_bf16(__m256 x) {
     __m256i u = _mm256_castps_si256(x), odd = _mm256_srli_epi32(u, 16);
     odd = _mm256_and_si256(odd, _mm256_set1_epi32(1));
@@ -109,7 +109,7 @@ static inline f32x16 f32x16_round_bf16(f32x16 x) {
     return (f32x16){f32x8_round_bf16(x.lo), f32x8_round_bf16(x.hi)};
 }
 
-/* 8 rows of 8 pairs, transposed: number j of register i is number i of register j. */
+/* Transposes 8 rows of 8 dwords. */
 static inline void i32x8_transpose(__m256i r[8]) {
     __m256i t[8];
     UNROLL for (int i = 0; i < 4; i++) {
@@ -129,7 +129,7 @@ static inline void i32x8_transpose(__m256i r[8]) {
     UNROLL for (int i = 0; i < 8; i++) r[i] = t[i];
 }
 
-/* 16 rows of 32 bf16, `stride` bytes apart, to [32, 16] f32: 8 rows and 16 columns at a time. */
+/* Transposes 16 rows of 32 bf16, `stride` bytes apart, to [32, 16] f32, 8 rows and 16 columns at a time. */
 static inline void bf16x32_transpose(const void *rows, size_t stride, float *to) {
     const __m256i upper = _mm256_set1_epi32((int)0xffff0000);
     for (int part = 0; part < 4; part++) {
@@ -148,7 +148,7 @@ static inline void bf16x32_transpose(const void *rows, size_t stride, float *to)
 }
 
 /* A step in bf16 (linear_bf16_lanes.h) of mr rows of x, ldx apart, with 16 rows of 32 bf16:
- * acc[i] = acc[i] + (even + odd), lanes are rows. The bytes `ahead` of each row are fetched. */
+ * acc[i] = acc[i] + (even + odd), lanes are rows. Prefetches the line `ahead` bytes after each row. */
 static ALWAYS_INLINE void bf16x32_step(const void *rows, size_t stride, ptrdiff_t ahead,
                                        const float *x, size_t ldx, const int mr, f32x16 *acc) {
     float w[32 * 16];
@@ -179,8 +179,7 @@ static ALWAYS_INLINE f32x16 f32x16_of_codes(const void *p, const int bits) {
 }
 
 /* out[i] = tree(v_i): four vectors go through the tree of kernels/ops.h together, after step
- * s = 4 in one register. A sum of two does not depend on their order, so the bits are those of
- * one vector alone. */
+ * s = 4 in one register. Addition is commutative, so each has the same bits as alone. */
 static inline void f32x16_tree4(f32x16 a, f32x16 b, f32x16 c, f32x16 d, float out[4]) {
     __m256 a8 = _mm256_add_ps(a.lo, a.hi), b8 = _mm256_add_ps(b.lo, b.hi);
     __m256 c8 = _mm256_add_ps(c.lo, c.hi), d8 = _mm256_add_ps(d.lo, d.hi);
@@ -196,7 +195,7 @@ static inline void f32x16_tree4(f32x16 a, f32x16 b, f32x16 c, f32x16 d, float ou
 
 /* One step of 16 along K of an MR x NR tile: x MR rows at a distance of ldx, w NR rows of a panel
  * (dots_lanes.h). Half of the lanes first, then the other: the registers do not hold all of w.
- * KEEP stops the compiler from loading each x once per use, 16 loads instead of 10; with it the
+ * KEEP stops the compiler from loading x again for each use, 16 loads instead of 10; with it the
  * tile runs at 54 % of the FMA rate instead of 48 % (640 x 1024 x 1024, Sapphire Rapids). */
 #define KEEP(v) __asm__("" : "+x"(v))
 

@@ -25,14 +25,14 @@ static inline f32x16 f32x16_max(f32x16 a, f32x16 b) { return _mm512_max_ps(a, b)
 static inline float f32x16_largest(f32x16 v) { return _mm512_reduce_max_ps(v); }
 static inline f32x16 f32x16_fma(f32x16 a, f32x16 b, f32x16 c) { return _mm512_fmadd_ps(a, b, c); }
 
-/* p 2^n, rounded once; n whole numbers. 0 where x is `zero`: the product that underflows there would
- * take the processor a hundred times as long. */
+/* p 2^n, rounded once, n integers; or 0 where x is `zero`: a product that underflows there would take a
+ * hundred times as long. */
 static inline f32x16 f32x16_scale(f32x16 p, f32x16 n, f32x16 x, f32x16 zero) {
     return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, zero, _CMP_NEQ_UQ), p, n);
 }
 
-/* bf16 is the upper half of an f32. One shuffle, as the copy to both halves is part of the load;
- * extending and shifting would be two, and decode with 8 rows is limited by shuffles. */
+/* Widens 16 bf16: each is the upper half of an f32. Takes one shuffle, as the copy to both halves is part
+ * of the load; extending and shifting would take two, and decode with 8 rows is limited by shuffles. */
 static inline f32x16 f32x16_of_bf16(__m256i h) {
     const __m512i upper = _mm512_set_epi16(15, 0, 14, 0, 13, 0, 12, 0, 11, 0, 10, 0, 9, 0, 8, 0, 7,
                                            0, 6, 0, 5, 0, 4, 0, 3, 0, 2, 0, 1, 0, 0, 0);
@@ -47,7 +47,7 @@ static inline f32x16 f32x16_widen(const void *p, fv_dtype t) {
     return t == FV_BF16 ? f32x16_of_bf16(h) : _mm512_cvtph_ps(h);
 }
 
-/* The first n < 16 of them; the other lanes are 0 and their memory is not touched. */
+/* The first n < 16 elements, widened; the other lanes are 0 and their memory is not read. */
 static inline f32x16 f32x16_widen_tail(const void *p, fv_dtype t, size_t n) {
     __mmask16 m = (__mmask16)((1u << n) - 1);
     if (t == FV_F32) return _mm512_maskz_loadu_ps(m, p);
@@ -55,7 +55,7 @@ static inline f32x16 f32x16_widen_tail(const void *p, fv_dtype t, size_t n) {
     return t == FV_BF16 ? f32x16_of_bf16(h) : _mm512_cvtph_ps(h);
 }
 
-/* Rounded to bf16, to nearest even. */
+/* Rounds to bf16, to nearest even. */
 static inline f32x16 f32x16_round_bf16(f32x16 x) {
     __m512i u = _mm512_castps_si512(x), odd = _mm512_srli_epi32(u, 16);
     odd = _mm512_and_si512(odd, _mm512_set1_epi32(1));
@@ -65,7 +65,7 @@ static inline f32x16 f32x16_round_bf16(f32x16 x) {
     return _mm512_castsi512_ps(_mm512_and_si512(up, _mm512_set1_epi32((int)0xffff0000)));
 }
 
-/* 16 rows of 16 pairs, transposed: number j of register i is number i of register j. */
+/* Transposes 16 rows of 16 dwords. */
 static inline void i32x16_transpose(__m512i r[16]) {
     __m512i t[16];
     UNROLL for (int i = 0; i < 8; i++) {
@@ -92,7 +92,7 @@ static inline void i32x16_transpose(__m512i r[16]) {
     }
 }
 
-/* 16 rows of 32 bf16, `stride` bytes apart, to [32, 16] f32. */
+/* Transposes 16 rows of 32 bf16, `stride` bytes apart, to [32, 16] f32. */
 static inline void bf16x32_transpose(const void *rows, size_t stride, float *to) {
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
     __m512i r[16];
@@ -106,8 +106,8 @@ static inline void bf16x32_transpose(const void *rows, size_t stride, float *to)
     }
 }
 
-/* A step in bf16 (linear_bf16_lanes.h) of mr rows of x, ldx apart, with 16 rows of 32 bf16 where they lie:
- * acc[i] = acc[i] + (even + odd), lanes are rows. The bytes `ahead` of each row are fetched. */
+/* A step in bf16 (linear_bf16_lanes.h) of mr rows of x, ldx apart, with 16 rows of 32 bf16 in place:
+ * acc[i] = acc[i] + (even + odd), lanes are rows. Prefetches the line `ahead` bytes after each row. */
 static ALWAYS_INLINE void bf16x32_step(const void *rows, size_t stride, ptrdiff_t ahead,
                                        const float *x, size_t ldx, const int mr, f32x16 *acc) {
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
@@ -143,8 +143,8 @@ static ALWAYS_INLINE f32x16 f32x16_of_codes(const void *p, const int bits) {
 }
 
 /* out[i] = tree(v_i): four vectors go through the tree of kernels/ops.h together. In step
- * s = 8 two vectors share a register, then four: 5 additions instead of 16. A sum of two does
- * not depend on their order, so the bits are those of one vector alone. */
+ * s = 8 two vectors share a register, then four: 5 additions instead of 16. Addition is commutative,
+ * so each has the same bits as alone. */
 static inline void f32x16_tree4(f32x16 a, f32x16 b, f32x16 c, f32x16 d, float out[4]) {
     f32x16 ab = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
     f32x16 cd = _mm512_add_ps(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));

@@ -11,7 +11,7 @@ enum { CODED_HEADS = 8 }; /* of an item */
 typedef struct latent_coder {
     latent_block block;
     const fv_packed_part *k;
-    float *affine; /* [D, 2] of a head: 0 and scale / sigma, so that sums come to w */
+    float *affine; /* [D, 2] of a head: 0 and scale / sigma, which turn sums into w */
     float *w;      /* [D, 64] */
 } latent_coder;
 
@@ -35,7 +35,7 @@ static fv_cpu_plan latent_codes_plan(const void *args) {
                          .scratch_bytes = latent_coder_scratch(&t, NULL)};
 }
 
-/* Of n tokens of a tile; w [D] lines FV_KV_BLOCK apart. */
+/* Writes the codes of n tokens of a tile; w: D lines, FV_KV_BLOCK apart. */
 static void latent_code_tile(const latent_coder *t, const float *w, int32_t n, uint8_t *tile) {
     size_t D = t->block.D;
     uint16_t *scale = fv_latent_coded_scale(t->k, tile);
@@ -56,7 +56,7 @@ static void latent_code_tile(const latent_coder *t, const float *w, int32_t n, u
             put_code((char *)tile, 4, (size_t)i, code_of(w[i], s[i], top_code(4)));
 }
 
-/* Of KV head g's tokens [j0, j0 + n). */
+/* Writes the codes of KV head g's tokens [j0, j0 + n). */
 static void latent_code_head(const latent_coder *t, size_t g, int32_t j0, int32_t n) {
     const fv_latent_layer *l = t->k->latent;
     size_t D = t->block.D, c = g * D, tiles = fv_packed_tiles((size_t)n);
@@ -72,7 +72,7 @@ static void latent_code_head(const latent_coder *t, size_t g, int32_t j0, int32_
                          fv_latent_coded(t->k, g, (size_t)j0 / FV_PACKED_TILE + i));
 }
 
-/* Their levels. */
+/* Decodes the levels of tokens [j0, j0 + n). */
 static void latent_code_levels(const latent_coder *t, int32_t j0, int32_t n) {
     const latent_block *b = &t->block;
     size_t tiles = fv_packed_tiles((size_t)n);

@@ -5,7 +5,7 @@
 #include "kernels/cpu/plain_latent.h"
 #include "kernels/scales.h"
 
-/* w of a row and column. */
+/* w of a row and column: its distance from the mean in units of sigma. */
 static float relative(const fv_latent_layer *l, const int8_t *level, size_t n, size_t c) {
     float by = l->sigma[c] > 0 ? l->affine[2 * c + 1] / l->sigma[c] : 0;
     return by * plain_latent_sum(l, level, n, c);

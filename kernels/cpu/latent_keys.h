@@ -1,7 +1,7 @@
 #ifndef FOVEA_KERNELS_CPU_LATENT_KEYS_H
 #define FOVEA_KERNELS_CPU_LATENT_KEYS_H
 
-/* Keys of 16 to 64 tokens from the levels of their coefficients (latent.h): whole sums, which are the
+/* Keys of 16 to 64 tokens from the levels of their coefficients (latent.h): integer sums, which are the
  * same in any order, and then mean + scale * sum. */
 #include <stddef.h>
 #include <stdint.h>
@@ -13,8 +13,8 @@ typedef struct latent_keys {
     size_t line;
     const float *affine; /* [D, 2] mean and scale */
     const int8_t
-        *level; /* [quads, 64, LATENT_QUAD] of each token, from its first one's on; then zeros, up
-                          * to a multiple of 16 quads */
+        *level; /* [quads, 64, LATENT_QUAD] levels of the tokens, from the first token's on; then
+                          * zeros, up to a multiple of 16 quads */
     const int32_t *offset; /* [tokens] -128 times the sum of a token's levels */
     size_t quads;
     int D, tiles; /* of 16 tokens, at most 4 */
@@ -23,7 +23,7 @@ typedef struct latent_keys {
 
 typedef void latent_keys_fn(const latent_keys *a);
 
-/* With AVX-512 VNNI, where fv_vnni_runs_here (linear_int8.h); and with AMX, whose tiles are open
+/* fv_vnni_latent_keys needs fv_vnni_runs_here (linear_int8.h); fv_amx_latent_keys needs AMX and open tiles
  * (packed_products of product_bf16.h). */
 latent_keys_fn fv_vnni_latent_keys, fv_amx_latent_keys;
 

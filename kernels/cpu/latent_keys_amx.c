@@ -1,14 +1,13 @@
-/* Keys with TDPBSSD (amx.h), whose tiles whoever attends has opened: 16 columns of K are operand A where
- * they lie, and 16 quads of 16 tokens' levels operand B, with zeros after the last. The columns that do not
- * fill a tile are computed without. */
+/* Keys with TDPBSSD (amx.h); attention has opened the tiles. Operand A is 16 columns of K in place, operand B
+ * 16 quads of 16 tokens' levels, with zeros after the last. Columns that do not fill a tile are computed with
+ * VNNI. */
 #include "kernels/cpu/latent_keys.h"
 
 #include "kernels/cpu/amx.h"
 
 enum { QUADS = 16, TOKENS = 64, LINE = TOKENS * LATENT_QUAD };
 
-/* 16 columns of the keys of 64 tokens. A function of its own: GCC does not know that tiles are read from
- * memory. */
+/* Sums for 16 columns of the keys of 64 tokens. Not inlined: GCC does not know that tile loads read memory. */
 static NEVER_INLINE void four_tiles(const int8_t *k, size_t line, const int8_t *level, size_t quads,
                                     int32_t *sums) {
     sums_zero();
@@ -37,7 +36,7 @@ static NEVER_INLINE void one_tile(const int8_t *k, size_t line, const int8_t *le
     _tile_stored(0, sums, 64);
 }
 
-/* Sums [16 columns, 16 tokens] of a tile become keys. */
+/* Turns sums [16 columns, 16 tokens] of a tile into keys. */
 static void finish(const float *affine, const int32_t *sums, float *keys) {
     UNROLL for (int i = 0; i < TILE_ROWS; i++) {
         __m512 sum = _mm512_cvtepi32_ps(_mm512_load_si512(sums + i * 16));

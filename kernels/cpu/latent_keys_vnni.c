@@ -1,5 +1,5 @@
-/* VPDPBUSD's first operand is unsigned: K + 128 in place of K, and sums begin at -128 times the sum of
- * a token's levels. A lane is a token. */
+/* Keys with VPDPBUSD. Its first operand is unsigned, so it gets K + 128, and sums begin at -128 times the
+ * sum of a token's levels. A lane is a token. */
 #include "kernels/cpu/latent_keys.h"
 
 #include <immintrin.h>
@@ -9,7 +9,7 @@
 
 enum { COLUMNS = 6, TILES = 4, TILE_BYTES = 16 * LATENT_QUAD };
 
-/* nd columns of keys from d on, of nt tiles; both are constants after inlining. */
+/* Computes nd columns of keys from d on, of nt tiles; both are constants after inlining. */
 static ALWAYS_INLINE void tile(const latent_keys *a, int d, const int nd, const int nt) {
     const __m512i flip = _mm512_set1_epi8((char)0x80);
     const int8_t *k = a->k + (size_t)d * a->line, *level = a->level;

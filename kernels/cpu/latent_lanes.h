@@ -1,12 +1,12 @@
 #ifndef FOVEA_KERNELS_CPU_LATENT_LANES_H
 #define FOVEA_KERNELS_CPU_LATENT_LANES_H
 
-/* Levels of a block of 64 tokens and the keys that they come to (kernels/ops.h), for a path with
+/* Levels of a block of 64 tokens and the keys rebuilt from them (kernels/ops.h), for a path with
  * 16-lane vectors:
  *
- *     levels   [directions, 64]   whole numbers of 8 bits, a lane a token
- *     quads    [quads, 64, 4]     the same as latent_keys.h has them, or in pairs of 16 bits
- *     keys     [D, 64]            of a KV head: whole sums of levels, mean and scale
+ *     levels   [directions, 64]   int8, a lane a token
+ *     quads    [quads, 64, 4]     levels in the layout of latent_keys.h, or in pairs of 16 bits
+ *     keys     [D, 64]            of a KV head: integer sums of levels, mean and scale
  */
 #include <string.h>
 
@@ -19,16 +19,16 @@
 typedef struct latent_block {
     latent_view latent;
     size_t D;
-    latent_keys_fn *by_quads; /* NULL: keys are made of pairs */
+    latent_keys_fn *by_quads; /* NULL: keys are computed from pairs */
 
     /* scratch */
     int8_t *level;   /* [directions, 64] */
-    int8_t *quads;   /* as products read them, */
-    int16_t *k_wide; /* and where these are of pairs, a line of K so */
+    int8_t *quads;   /* levels in quads, or in pairs of 16 bits */
+    int16_t *k_wide; /* with pairs: a line of K widened to 16 bits */
     int32_t *offset; /* [64] */
 } latent_block;
 
-/* The block's arrays in scratch, for layers of so many directions. */
+/* Places the block's arrays in scratch, for layers of n_dir directions. */
 static void latent_take_block(scratch_bump *at, latent_block *b, size_t n_dir) {
     size_t rows = (n_dir + 63) / 64 * 64;
     b->level = (int8_t *)scratch_take(at, rows * FV_KV_BLOCK / sizeof(float));
@@ -39,7 +39,7 @@ static void latent_take_block(scratch_bump *at, latent_block *b, size_t n_dir) {
 
 /* ---- levels ----------------------------------------------------------------------------- */
 
-/* 16 codes from a direction's planes. */
+/* Gathers 16 codes from a direction's planes. */
 static ALWAYS_INLINE __m128i latent_plane_codes(const uint16_t *p, const int bits) {
     const __m128i both = _mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
     const __m128i bit = _mm_set1_epi64x((long long)0x8040201008040201);
@@ -52,10 +52,12 @@ static ALWAYS_INLINE __m128i latent_plane_codes(const uint16_t *p, const int bit
     return code;
 }
 
-/* Their levels, from tables of 16: an index that is not of a table has its highest bit set, and gets 0. */
+/* Looks up the levels of 16 codes in tables of 16: an index outside a table has its highest bit set, which
+ * gives 0. */
 static ALWAYS_INLINE void latent_levels_of(const latent_view *v, const uint16_t *p, const int bits,
                                            int8_t *to) {
-    const int8_t *level = latent_levels(v->l, bits); /* of fewer bits more of them follow */
+    const int8_t *level =
+        latent_levels(v->l, bits); /* with fewer than 4 bits the load reads the next levels too */
     const __m128i high = _mm_set1_epi8(0x70);
     __m128i code = latent_plane_codes(p, bits), out = _mm_setzero_si128();
     for (int i = 0; i < (bits < 4 ? 1 : 1 << (bits - 4)); i++) {
@@ -80,7 +82,7 @@ static void latent_decode_line(const latent_view *v, const uint16_t *p, int bits
     }
 }
 
-/* The first n directions of a tile, at column `at`; of the others 0. */
+/* Decodes the levels of a tile's first n directions at column `at`; 0 for the others. */
 static void latent_take_levels(const latent_block *b, size_t tile, size_t at, size_t n) {
     const latent_view *v = &b->latent;
     const uint16_t *p = v->plane + tile * v->planes;
@@ -91,8 +93,7 @@ static void latent_take_levels(const latent_block *b, size_t tile, size_t at, si
 }
 
 #ifdef __AVX512F__
-/* Four tiles' bits of `bits` planes as masks, whose bit 16 i + j is token j of tile i; tiles from `n` on
- * have none. */
+/* Gathers `bits` planes of four tiles as masks: bit 16 i + j is token j of tile i, 0 for tiles from n on. */
 static ALWAYS_INLINE void latent_four_planes(const uint16_t *p, size_t planes, size_t n,
                                              const int bits, uint64_t mask[FV_LATENT_BITS]) {
     const __mmask8 some = (__mmask8)((1u << bits) - 1);
@@ -104,8 +105,8 @@ static ALWAYS_INLINE void latent_four_planes(const uint16_t *p, size_t planes, s
     _mm512_store_si512(mask, all);
 }
 
-/* A direction of four tiles. Codes of 4 bits are looked up; of more, in tables of 16: an index that is not
- * of a table has its highest bit set, and gets 0. */
+/* Decodes a direction of four tiles. Codes of up to 4 bits are one table lookup; longer codes take several
+ * tables of 16: an index outside a table has its highest bit set, which gives 0. */
 static ALWAYS_INLINE void latent_four_levels(const latent_view *v, const uint16_t *p, size_t n,
                                              const int bits, int8_t *to) {
     _Alignas(64) uint64_t mask[FV_LATENT_BITS];
@@ -143,7 +144,7 @@ static void latent_decode_four(const latent_view *v, const uint16_t *p, size_t n
 }
 #endif
 
-/* The first n directions of `tiles` tiles from `tile` on, a block; of the others 0. */
+/* Decodes a block: the first n directions of `tiles` tiles from `tile` on; 0 for the others. */
 static void latent_take_block_levels(const latent_block *b, size_t tile, size_t tiles, size_t n) {
 #ifdef __AVX512F__
     const latent_view *v = &b->latent;
@@ -157,12 +158,12 @@ static void latent_take_block_levels(const latent_block *b, size_t tile, size_t 
 #endif
 }
 
-/* The token at column `at` has none. */
+/* Clears the levels of the token at column `at`. */
 static void latent_clear_levels(const latent_block *b, size_t at) {
     for (size_t r = 0; r < b->latent.n_dir; r++) b->level[r * FV_KV_BLOCK + at] = 0;
 }
 
-/* Four directions of 16 tokens, side by side. */
+/* Interleaves four directions of 16 tokens. */
 static void latent_quad(const int8_t *level, int8_t *to) {
     __m128i a = _mm_loadu_si128((const void *)level);
     __m128i b = _mm_loadu_si128((const void *)(level + FV_KV_BLOCK));
@@ -176,7 +177,7 @@ static void latent_quad(const int8_t *level, int8_t *to) {
     _mm_storeu_si128((void *)(to + 48), _mm_unpackhi_epi16(ab, cd));
 }
 
-/* Two, in 16 bits. */
+/* Interleaves two directions of 16 tokens, widened to 16 bits. */
 static void latent_pair(const int8_t *level, int16_t *to) {
     __m128i a = _mm_loadu_si128((const void *)level);
     __m128i b = _mm_loadu_si128((const void *)(level + FV_KV_BLOCK));
@@ -186,7 +187,7 @@ static void latent_pair(const int8_t *level, int16_t *to) {
 
 /* ---- keys ------------------------------------------------------------------------------- */
 
-/* Where products of quads of directions run; NULL: pairs of 16 bits do. */
+/* The product with quads of directions that this CPU runs; NULL: none, use pairs of 16 bits. */
 static latent_keys_fn *latent_by_quads(void) {
 #ifdef __AVX512F__
     if (fv_vnni_runs_here()) return fv_vnni_latent_keys;
@@ -194,7 +195,7 @@ static latent_keys_fn *latent_by_quads(void) {
     return NULL;
 }
 
-/* Levels as the products read them. */
+/* Packs levels in quads or pairs, for the products. */
 static void latent_lay(const latent_block *b, size_t tiles) {
     size_t rows = (b->latent.n_dir + 63) / 64 * 64;
     memset(b->level + b->latent.n_dir * FV_KV_BLOCK, 0, (rows - b->latent.n_dir) * FV_KV_BLOCK);
@@ -215,7 +216,7 @@ static void latent_lay(const latent_block *b, size_t tiles) {
     for (size_t j = 0; j < FV_KV_BLOCK; j++) b->offset[j] *= -128;
 }
 
-/* One column of keys of 16 tokens from pairs. */
+/* One column of sums for 16 tokens, from pairs. */
 static ALWAYS_INLINE f32x16 latent_sum(const int16_t *z, const int16_t *k, size_t pairs) {
 #ifdef __AVX512F__
     __m512i acc = _mm512_setzero_si512();
@@ -257,8 +258,8 @@ static void latent_paired_keys(const latent_block *b, const latent_keys *a) {
     }
 }
 
-/* Of the head whose first column is c, `tiles` tiles from column `at` on, from n directions: affine
- * [D, 2] of the sums, to keys [D, 64]. */
+/* Computes keys [D, 64] of the head whose first column is c, `tiles` tiles from column `at` on, from n
+ * directions; affine [D, 2] is applied to the sums. */
 static void latent_some_keys(const latent_block *b, size_t c, const float *affine, size_t at,
                              size_t tiles, size_t n, float *keys) {
     const fv_latent_layer *l = b->latent.l;

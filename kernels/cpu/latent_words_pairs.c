@@ -1,6 +1,6 @@
-/* Keys of coefficients from their codes (latent.h) as words of products in bf16 (pairs_avx512.h), without a
- * panel of f32 between them. A lane is a token; a column and the one it is rotated with are decoded together.
- * The bits are those of numbers that are decoded one by one (plain_latent.h). */
+/* Unpacks coded keys (latent.h) to words of products in bf16 (pairs_avx512.h), without a panel of f32 in
+ * between. A lane is a token; a column and the one it is rotated with are decoded together. The bits equal
+ * those of decoding number by number (plain_latent.h). */
 #include "kernels/cpu/pairs_avx512.h"
 #include "kernels/cpu/product_bf16.h"
 #include "kernels/ops.h"
@@ -13,11 +13,11 @@ static ALWAYS_INLINE long long eight_bytes(const uint8_t *at) {
     return all;
 }
 
-/* Of column d. s (q - 7.5) is exact, so it is fma(s, q, -7.5 s). */
+/* Decodes column d. s (q - 7.5) is exact, and so equals fma(s, q, -7.5 s). */
 static ALWAYS_INLINE __m512 column(const coded_tile *t, __m512 scale, size_t d, const bool plain) {
     const __m512 number = _mm512_setr_ps(-7.5f, -6.5f, -5.5f, -4.5f, -3.5f, -2.5f, -1.5f, -0.5f,
                                          0.5f, 1.5f, 2.5f, 3.5f, 4.5f, 5.5f, 6.5f, 7.5f);
-    /* a lane's byte, with the upper half of odd ones first; lookups count four bits */
+    /* a lane's byte, shifted so that its code is in the lower four bits, the only ones a lookup reads */
     const __m512i byte = _mm512_set_epi32(15, 7, 14, 6, 13, 5, 12, 4, 11, 3, 10, 2, 9, 1, 8, 0);
     const __m512i half = _mm512_set_epi64(4, 0, 4, 0, 4, 0, 4, 0);
     __m512i codes = _mm512_set1_epi64(eight_bytes(t->codes + d * LINE));
@@ -32,7 +32,7 @@ static ALWAYS_INLINE __m512 column(const coded_tile *t, __m512 scale, size_t d, 
     return k;
 }
 
-/* Lines k to k + 3 as words; with `normal`, *zeros notes whether a number is 0 in bf16. */
+/* Packs lines k to k + 3 as words; with `normal`, sets bits of *zeros where a number is 0 in bf16. */
 static ALWAYS_INLINE void four_lines(const __m512 x[FOUR], const bool normal, __mmask32 *zeros,
                                      uint32_t *to, size_t ld) {
     UNROLL for (int i = 0; i < 2; i++) {
@@ -43,8 +43,8 @@ static ALWAYS_INLINE void four_lines(const __m512 x[FOUR], const bool normal, __
     }
 }
 
-/* `normal`: of numbers that are 0 or at least 2^-126. Returns false where one is 0 in bf16: it may have been one below
- * 2^-126 that rounds to it. */
+/* Unpacks a tile. `normal` assumes that no number is subnormal; returns false if a number is 0 in bf16, because it may
+ * have been a subnormal that rounds up to 2^-126. */
 static ALWAYS_INLINE bool tile_words(const coded_tile *t, const bool plain, const bool turns,
                                      const bool normal, uint32_t *to, size_t ld) {
     const size_t half = t->D / 2;

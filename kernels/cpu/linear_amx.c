@@ -1,34 +1,34 @@
 /* y = x w^T + bias (+ y) with AMX (amx.h), in bf16 and, with weights in int8, in integers.
  *
- * Rows of w are operand A as they lie in the checkpoint: 64 bytes of them, 32 numbers in bf16 or 64
+ * Rows of w are operand A as stored in the checkpoint: 64 bytes of them, 32 numbers in bf16 or 64
  * in int8, are a row of a tile, a step of K, and nothing is rearranged. x is operand B: it is small,
  * and packed once for all of w (pack_bf16, pack_int8). Sums come out transposed, [rows of w, rows of
  * x], as f32 or as integers. `int8` is a constant after inlining.
  *
- * Few rows (decode): w is read where it is mapped, 64 rows of it at a time; in groups of integers it is
- * decoded, 32 rows at a time.
+ * Few rows (decode): w is read from the mapping, 64 rows at a time; groups of integers are decoded,
+ * 32 rows at a time.
  *
- * Many rows (prefill): an item is MANY_N rows of w and some rows of x. K goes by in blocks of KB
- * columns; a panel of 32 rows and KB columns of w, 16 KiB, is copied to where lines begin at
- * multiples of 64, which a checkpoint's tensors do not, and meets all the item's rows of x, while
- * the next panel is fetched. Sums wait in scratch between two blocks of K.
+ * Many rows (prefill): an item is MANY_N rows of w and some rows of x. K is cut into blocks of KB
+ * steps; a panel of 32 rows of w and a block of K, 16 KiB, is copied to lines at multiples of 64,
+ * which a checkpoint's tensors do not have, and multiplied by all the item's rows of x, while the
+ * next panel is prefetched. Sums stay in scratch between blocks of K.
  *
- * What is not whole - the last columns of K, the last rows of w, weights of another type - goes
- * through a copy with zeros after it: nothing after a tensor is read. */
+ * The last columns of K, the last rows of w and weights of another type go through a copy padded with
+ * zeros: nothing beyond a tensor is read. */
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/linear_parts_lanes.h"
 
 enum { STEP = 64 }; /* bytes of a row of w in one step of K */
 
-/* KB: the steps of a block of K. A panel stays in L1, and the rows of x of one block of K (640 of
- * them are 320 KiB) in L2, with the sums. */
+/* KB: steps of a block of K. A panel stays in L1, and one block of K of the rows of x (320 KiB for 640
+ * rows) in L2, with the sums. */
 enum { KB = BLOCK_STEPS, PANEL_ROWS = 32, MANY_N = 128, MANY_M = 768, FEW = 32 };
 
-/* Numbers of x that a thread packs at a time: one row is packed by the caller alone. */
+/* Numbers of x that a thread packs at a time, so many that a single row stays with the caller. */
 enum { PACK_GRAIN = 16384 };
 
-/* How x lies: [block of K][32 rows of x][step][one or two tiles], pairs or quads of 32 bits. */
+/* Layout of packed x: [block of K][32 rows of x][step][one or two tiles], pairs or quads of 32 bits. */
 typedef struct layout {
     size_t K, bytes, steps; /* bytes: of a row of w */
     bool int8;
@@ -53,7 +53,7 @@ static size_t steps_in(const layout *l, size_t k) {
     return left < KB ? left : KB;
 }
 
-/* The first step of block k of K and block b of rows. */
+/* Offset, in words, of the first step of block k of K and block b of rows. */
 static size_t x_at(const layout *l, size_t k, int b) {
     size_t steps = k * KB * (size_t)l->blocks + (size_t)b * steps_in(l, k);
     return steps * (size_t)l->tiles * tile_words(l);
@@ -125,9 +125,9 @@ void fv_amx_pack_int8(const void *args, void *scratch, int64_t begin, int64_t en
     }
 }
 
-/* ---- the end --------------------------------------------------------------------------- */
+/* ---- storing sums ---------------------------------------------------------------------- */
 
-/* What an item needs to know: a call and one of its parts. */
+/* A call and one of its parts. */
 typedef struct work {
     layout l;
     const fv_linear_part *p;
@@ -135,7 +135,7 @@ typedef struct work {
     const float *scale_x; /* [M], of int8 */
 } work;
 
-/* Sums [16 rows of w, cols rows of x] of a tile, into y from row m0 and column n0 on. */
+/* Stores sums [16 rows of w, cols rows of x] of a tile in y from row m0 and column n0 on. */
 static void store_tile(const work *t, int64_t m0, int rows, int64_t n0, int n, const float *bias,
                        const int32_t *sums, int cols) {
     const __mmask16 in = (__mmask16)((1u << n) - 1), from = (__mmask16)((1u << cols) - 1);
@@ -156,8 +156,8 @@ static void store_tile(const work *t, int64_t m0, int rows, int64_t n0, int n, c
     }
 }
 
-/* Rows [n, n + rows) and bytes [at, at + bytes) of the rows of w, to [16, ld] bytes with zeros after
- * the rows and, up to `padded`, after the columns. */
+/* Copies bytes [at, at + bytes) of rows [n, n + rows) of w to [16, ld] bytes, with zeros after the rows
+ * and, up to `padded`, after the columns. */
 static void copy_rows(const work *t, int64_t n, int64_t rows, size_t at, size_t bytes,
                       size_t padded, size_t ld, uint8_t *to) {
     const fv_tensor *w = &t->p->w;
@@ -172,10 +172,10 @@ static void copy_rows(const work *t, int64_t n, int64_t rows, size_t at, size_t 
     }
 }
 
-/* w lies as a tile is loaded. */
+/* Whether tiles are loaded from w as stored. */
 static bool in_place(const work *t) { return t->l.int8 || t->p->w.dtype == FV_BF16; }
 
-/* One step, into the sums of tile c; the registers' numbers are part of the instruction. */
+/* Adds one step to the sums of tile c; a macro, because the registers' numbers are part of the instruction. */
 #define TILE_DP(c, a, b)                                                                           \
     do {                                                                                           \
         if (int8)                                                                                  \
@@ -186,15 +186,15 @@ static bool in_place(const work *t) { return t->l.int8 || t->p->w.dtype == FV_BF
 
 /* ---- few rows -------------------------------------------------------------------------- */
 
-/* w is in groups of integers, which are decoded. */
+/* Whether w is in groups of integers that are decoded to bf16. */
 static bool is_decoded(const layout *l, const fv_tensor *w) { return w->quant && !l->int8; }
 
-/* Rows of w per item: four A tiles, or two where x fills two B tiles, or where they are decoded. */
+/* Rows of w per item: four A tiles, or two where x fills two B tiles or w is decoded. */
 static int few_columns(const layout *l, const fv_tensor *w) {
     return l->tiles == 1 && !is_decoded(l, w) ? 4 * TILE_ROWS : 2 * TILE_ROWS;
 }
 
-/* `steps` steps of 64 rows of w, 16 at each of `w`, times 16 rows of x: on to the sums. */
+/* Adds `steps` steps of 64 rows of w, 16 at each of `w`, times 16 rows of x to the sums. */
 static ALWAYS_INLINE void few_one(const uint8_t *const w[4], size_t stride, const uint32_t *x,
                                   size_t steps, int cols, const bool int8) {
     size_t words = (size_t)TILE_ROWS * (size_t)cols, ldx = 4 * (size_t)cols;
@@ -212,7 +212,7 @@ static ALWAYS_INLINE void few_one(const uint8_t *const w[4], size_t stride, cons
     }
 }
 
-/* 32 rows of w times 32 of x. */
+/* Adds `steps` steps of 32 rows of w times 32 rows of x to the sums. */
 static ALWAYS_INLINE void few_two(const uint8_t *const w[4], size_t stride, const uint32_t *x,
                                   size_t steps, const bool int8) {
     const uint8_t *w0 = w[0], *w1 = w[1];
@@ -228,7 +228,7 @@ static ALWAYS_INLINE void few_two(const uint8_t *const w[4], size_t stride, cons
     }
 }
 
-/* Functions of their own: GCC does not know that tiles are read from memory. */
+/* Not inlined, like few_int8: GCC does not know that tile loads read memory. */
 static NEVER_INLINE void few_bf16(const uint8_t *const w[4], size_t stride, const uint32_t *x,
                                   size_t steps, const layout *l) {
     if (l->tiles == 1)
@@ -245,7 +245,7 @@ static NEVER_INLINE void few_int8(const uint8_t *const w[4], size_t stride, cons
         few_two(w, stride, x, steps, true);
 }
 
-/* The sums into columns [n0, n0 + N) of y. */
+/* Stores the sums in columns [n0, n0 + N) of y. */
 static void few_end(const work *t, int64_t n0, int N) {
     const layout *l = &t->l;
     _Alignas(64) int32_t out[4 * TILE_BYTES / 4];
@@ -261,7 +261,7 @@ static void few_end(const work *t, int64_t n0, int N) {
     }
 }
 
-/* Columns [n0, n0 + N) of y: whole steps where they lie, others in blocks of K that are copied. */
+/* Computes columns [n0, n0 + N) of y: whole steps from w in place, the others from copied blocks of K. */
 static void few_item(const work *t, int64_t n0, int N, uint8_t *scratch) {
     enum { LD = KB * STEP };
     const layout *l = &t->l;
@@ -288,11 +288,11 @@ static void few_item(const work *t, int64_t n0, int N, uint8_t *scratch) {
 
 /* ---- few rows, decoded ----------------------------------------------------------------- */
 
-/* A panel of 32 rows of w and a block of K is decoded while the panel before it is multiplied: a step for
- * every four rows. */
+/* A panel of 32 rows of w and a block of K is decoded while the panel before it is multiplied, one step
+ * after every four decoded rows. */
 enum { PANEL_BYTES = KB * 2 * TILE_BYTES };
 
-/* A step of the panel, at `a`, times x. */
+/* Adds a step of the panel, at `a`, times x to the sums. */
 static NEVER_INLINE void decoded_step(const uint8_t *a, const uint32_t *x, const layout *l) {
     size_t ldx = 4 * (size_t)l->cols;
     _tile_loadd(6, x, ldx);
@@ -309,7 +309,7 @@ static NEVER_INLINE void decoded_step(const uint8_t *a, const uint32_t *x, const
     _tile_dpbf16ps(3, 5, 7);
 }
 
-/* Block k of row i of the panel at n0. */
+/* Decodes block k of row i of the panel at n0. */
 static ALWAYS_INLINE void decode(const fv_tensor *w, int64_t n0, int N, int i, size_t k,
                                  const int scales, uint8_t *panel) {
     uint8_t *to = panel + i * STEP;
@@ -321,14 +321,14 @@ static ALWAYS_INLINE void decode(const fv_tensor *w, int64_t n0, int N, int i, s
     for (int s = 0; s < KB; s++) memset(to + s * 2 * TILE_BYTES, 0, STEP);
 }
 
-/* A walk along weights that come next, on to L2: `bytes` of integers, and some scales, for each row of a
- * block that is decoded. */
+/* Prefetches the weights needed next to L2: `bytes` of integers, and some scales, for each row of a block
+ * that is decoded. */
 typedef struct walk {
     uintptr_t codes, scales;
     size_t bytes, stride, scale_stride;
 } walk;
 
-/* Block k of the rows from n on. */
+/* A walk over block k of the rows from n on, row by row. */
 static walk walk_down(const fv_tensor *w, int64_t n, size_t k) {
     const fv_quant *q = w->quant;
     size_t bytes = BLOCK_COLUMNS / (w->dtype == FV_INT4 ? 2 : 1);
@@ -338,7 +338,7 @@ static walk walk_down(const fv_tensor *w, int64_t n, size_t k) {
                   scales + (size_t)n * row, bytes, q->row_bytes, row};
 }
 
-/* All of the rows from n on, as they lie: an item later they have been decoded. */
+/* A walk over the whole rows from n on, in memory order, which takes as long as an item. */
 static walk walk_along(const fv_tensor *w, int64_t n, size_t blocks) {
     walk t = walk_down(w, n, 0);
     if (blocks == 0) return t;
@@ -358,7 +358,8 @@ static ALWAYS_INLINE void walk_on(walk *t) {
 /* Decodes rows [i, i + n) of block k of the panel at n0. */
 static ALWAYS_INLINE void decode_rows(const fv_tensor *w, int64_t n0, int N, int i, int n, size_t k,
                                       const int scales, walk *ahead, uint8_t *panel) {
-    const fv_quant quant = *w->quant; /* nothing that is written may be a part of them */
+    const fv_quant quant =
+        *w->quant; /* a copy, so that the compiler knows that stores do not change it */
     fv_tensor own = *w;
     own.quant = &quant;
     walk at = *ahead;
@@ -382,9 +383,9 @@ static NEVER_INLINE void decode_panel(const fv_tensor *w, int64_t n0, int N, int
     }
 }
 
-/* Columns [n0, n0 + N) of y. */
+/* Computes columns [n0, n0 + N) of y from decoded weights. */
 static void few_decoded(const work *t, int64_t n0, int N, uint8_t *scratch) {
-    enum { ROWS = 4 }; /* that are decoded, and a step of them multiplied, at a time */
+    enum { ROWS = 4 }; /* rows decoded between two steps of the panel before */
     const layout *l = &t->l;
     const fv_tensor *w = &t->p->w;
     size_t blocks = blocks_of_k(l);
@@ -408,7 +409,7 @@ static void few_decoded(const work *t, int64_t n0, int N, uint8_t *scratch) {
 
 /* ---- many rows ------------------------------------------------------------------------- */
 
-/* One item on its way through K. */
+/* The state of an item during its loop over K. */
 typedef struct many {
     const work *work;
     int64_t n0;
@@ -418,7 +419,7 @@ typedef struct many {
     const float *bias;
 } many;
 
-/* Rows [n, n + 32) of w and block k of K. */
+/* Copies or decodes rows [n, n + 32) of w and block k of K to the panel. */
 static void copy_panel(const many *t, int64_t n, size_t k) {
     const layout *l = &t->work->l;
     int64_t left = t->n0 + t->N - n;
@@ -445,7 +446,7 @@ static void copy_panel(const many *t, int64_t n, size_t k) {
     }
 }
 
-/* A walk along the lines of the panel that comes next, one at a time. */
+/* Prefetches the next panel, line by line. */
 typedef struct ahead {
     uintptr_t at;
     size_t stride;
@@ -460,7 +461,7 @@ static inline void fetch(ahead *a) {
     a->line++;
 }
 
-/* The panel times 32 rows of x: sums go on from `sums`, or begin. */
+/* Adds the panel times 32 rows of x to `sums`, or with `begin` starts them at 0. */
 static ALWAYS_INLINE void many_block(const uint8_t *a, const uint32_t *x, size_t steps, bool begin,
                                      int32_t *sums, ahead *next, const bool int8) {
     if (begin)
@@ -498,7 +499,7 @@ static NEVER_INLINE void many_int8(const uint8_t *a, const uint32_t *x, size_t s
     many_block(a, x, steps, begin, sums, next, true);
 }
 
-/* Fetches the lines of y that many_store writes. */
+/* Prefetches the lines of y that many_store writes. */
 static void fetch_y(const many *t, int64_t n, int block) {
     int64_t m0 = (int64_t)block * PANEL_ROWS, left = t->work->l.M - m0;
     for (int64_t m = m0; m < m0 + min_int(PANEL_ROWS, left); m++) {
@@ -542,7 +543,7 @@ static void many_item(const many *t) {
 
 /* ---- items ----------------------------------------------------------------------------- */
 
-/* Blocks of 32 rows of x per item: cut evenly. */
+/* Blocks of 32 rows of x per item, cut evenly. */
 static int blocks_per_item(const layout *l) {
     int most = MANY_M / 32, cuts = (l->blocks + most - 1) / most;
     return (l->blocks + cuts - 1) / cuts;

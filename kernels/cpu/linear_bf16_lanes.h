@@ -4,15 +4,14 @@
 /* y = x w^T + bias (+ y) in bf16, for a path with 16-lane vectors.
  *
  * Lanes are rows of w: 16 rows and a block of K are transposed into a panel of f32, [K, 16], and
- * each number of x meets a row of the panel. So even and odd are vectors, an output never needs a
- * sum over lanes, and one row of x takes the same steps as many. What waits between two blocks of
- * K is acc, one number per output.
+ * each number of x is multiplied by a row of the panel. So even and odd are vectors, an output never
+ * needs a sum over lanes, and one row of x takes the same steps as many. Only acc, one number per
+ * output, is kept between blocks of K.
  *
- * Up to four rows of x meet w where it lies, without a panel. linear_bf16_pairs.c is used instead where AVX-512
+ * Up to four rows of x read w in place, without a panel. linear_bf16_pairs.c is used instead where AVX-512
  * has BF16 and all of w is in bf16.
  *
- * Subnormal numbers are zeros in the products alone (bf16_products): conversions and biases need
- * them. */
+ * Only the products flush subnormal numbers (bf16_products): conversions and biases need them. */
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/linear_bf16_pairs.h"
 #include "kernels/cpu/linear_parts_lanes.h"
@@ -27,7 +26,7 @@ _Static_assert((int)BF16_K == (int)BLOCK_COLUMNS, "a panel is a block of K");
 /* Rows of x per tile: even and odd of each, and a row of the panel, in registers. */
 enum { BF16_MR = MR >= 6 ? 6 : 2 };
 
-/* From so many rows on a panel is worth laying in words (product_bf16_pairs.c). */
+/* From this many rows on, packing a panel in words pays off (product_bf16_pairs.c). */
 enum { BF16_PAIRS = 12 };
 
 #ifdef __AVX512F__
@@ -82,7 +81,7 @@ static fv_cpu_plan linear_bf16_plan(const void *args) {
     return plan;
 }
 
-/* mr rows of x from x on times the panel at w; mr is a constant after inlining. */
+/* Adds mr rows of x times the panel at w to acc; mr is a constant after inlining. */
 static ALWAYS_INLINE void bf16_tile(const bf16_product *a, const float *x, const float *w,
                                     float *at, const int mr) {
     const size_t ldx = a->ldx, ldw = a->ld_line, ld = a->ld_row;
@@ -105,7 +104,7 @@ static ALWAYS_INLINE void bf16_tile(const bf16_product *a, const float *x, const
     UNROLL for (int i = 0; i < mr; i++) f32x16_store(at + (size_t)i * ld, acc[i]);
 }
 
-/* A function of its own, between two settings of MXCSR: nothing of it may move out. */
+/* Not inlined: the compiler must not move its arithmetic across the caller's changes of MXCSR. */
 static NEVER_INLINE void bf16_tiles(const bf16_product *a) {
     for (int m = 0; m < a->M; m += BF16_MR) {
         const float *x = a->x + (size_t)m * a->ldx;
@@ -139,12 +138,13 @@ static void bf16_products(const bf16_product *a) {
     _mm_setcsr(before);
 }
 
-/* As bf16_panel, of groups of integers, all steps of a block of K; `scales` as of quantized_block. */
+/* bf16_panel for groups of integers, over all steps of a block of K; `scales` as in quantized_block. */
 static ALWAYS_INLINE void quantized_panel_of(const fv_tensor *w, int64_t n0, int rows, size_t k,
                                              size_t steps, const int scales, float *panel) {
     enum { PART = BF16_ROWS * BF16_STEP };
     _Alignas(64) uint16_t part[BLOCK_STEPS * PART];
-    const fv_quant quant = *w->quant; /* nothing that is written may be a part of them */
+    const fv_quant quant =
+        *w->quant; /* a copy, so that the compiler knows that stores do not change it */
     fv_tensor own = *w;
     own.quant = &quant;
     if (rows < LANES) memset(part, 0, sizeof part);
@@ -167,8 +167,8 @@ static NEVER_INLINE void quantized_panel(const fv_tensor *w, int64_t n0, int row
     }
 }
 
-/* The rows [n0, n0 + rows) of w and `steps` steps from column k0 on, as a panel; `next`, in bytes,
- * is how far what is wanted then lies from what is read now. */
+/* Packs rows [n0, n0 + rows) of w and `steps` steps from column k0 on as a panel; prefetches `next` bytes
+ * after the bytes read now. */
 static void bf16_panel(const fv_tensor *w, int64_t n0, int rows, size_t k0, size_t steps,
                        ptrdiff_t next, float *panel) {
     size_t K = (size_t)w->cols, stride = K * sizeof(uint16_t);
@@ -195,10 +195,10 @@ static void bf16_panel(const fv_tensor *w, int64_t n0, int rows, size_t k0, size
 
 /* ---- few rows of x --------------------------------------------------------------------- */
 
-/* Up to this many rows of x meet w where it lies: each panel would be written for little. */
+/* Up to BF16_IN_PLACE rows of x read w in place: a panel would be used too little to pay off. */
 enum { BF16_IN_PLACE = 4, BF16_AHEAD = 16 };
 
-/* What bf16_few works on: M rows of x, K numbers of up to 16 rows of w, and acc of each row of x. */
+/* Arguments of bf16_few_products: M rows of x, K numbers of up to 16 rows of w, and acc of each row of x. */
 typedef struct bf16_few {
     const float *x;
     size_t ldx;
@@ -207,10 +207,10 @@ typedef struct bf16_few {
     size_t K;
     float *acc;
     size_t ld;
-    ptrdiff_t next; /* in bytes, from a row to what is wanted after it; 0: rows that follow */
+    ptrdiff_t next; /* bytes from a row to the one to prefetch; 0: the rows that follow */
 } bf16_few;
 
-/* From column k of a row to what is multiplied BF16_AHEAD steps later, in bytes: of this row, or of one 16
+/* Bytes from column k of a row to the numbers multiplied BF16_AHEAD steps later: in this row, or in one 16
  * or more rows further on. */
 static ALWAYS_INLINE ptrdiff_t bf16_ahead(size_t k, size_t K) {
     const size_t steps = bf16_steps(K), step = k / BF16_STEP + BF16_AHEAD;
@@ -238,7 +238,7 @@ static ALWAYS_INLINE void bf16_few_rows(const bf16_few *a, const int mr) {
     UNROLL for (int i = 0; i < mr; i++) f32x16_store(a->acc + (size_t)i * a->ld, acc[i]);
 }
 
-/* A function of its own, as bf16_tiles. */
+/* Not inlined, as bf16_tiles. */
 static NEVER_INLINE void bf16_few_tiles(const bf16_few *a) {
     switch (a->M) {
     case 1: bf16_few_rows(a, 1); break;
@@ -261,7 +261,7 @@ static bool bf16_in_place(const fv_tensor *w, int rows) {
     return rows <= BF16_IN_PLACE && w->dtype == FV_BF16 && !w->quant;
 }
 
-/* Columns [n0, n0 + N <= 16) of y for few rows of x. */
+/* Computes columns [n0, n0 + N), N <= 16, of y for few rows of x. */
 static void linear_bf16_few(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t n0,
                             int N) {
     size_t K = (size_t)b->a->x.cols;
@@ -278,7 +278,7 @@ static void linear_bf16_few(const fv_cpu_packed_linear *b, const fv_linear_part 
     for (int m = 0; m < b->a->x.rows; m++) store_sums(p, m, n0, N, bias, acc + m * LANES);
 }
 
-/* Columns [n0, n0 + N) of y. */
+/* Computes columns [n0, n0 + N) of y. */
 static void linear_bf16_item(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t n0,
                              int N, float *scratch) {
     size_t K = (size_t)b->a->x.cols, all = bf16_steps(K), ldx = all * BF16_STEP;

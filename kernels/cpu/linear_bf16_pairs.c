@@ -1,5 +1,5 @@
-/* y = x w^T + bias (+ y) in bf16 with AVX-512 BF16 (pairs_avx512.h). w is read where it lies, eight rows at a
- * time, and x is laid as words once (pairs_eights_avx512.h). */
+/* y = x w^T + bias (+ y) in bf16 with AVX-512 BF16 (pairs_avx512.h). w is read in place, eight rows at a time,
+ * and x is packed as words once (pairs_eights_avx512.h). */
 #include "kernels/cpu/linear_bf16_pairs.h"
 
 #include "kernels/cpu/linear_parts_lanes.h"
@@ -18,14 +18,14 @@ bool fv_pairs_take(const fv_linear_args *a) {
 
 static size_t steps_along(const fv_linear_args *a) { return bf16_steps((size_t)a->x.cols); }
 
-/* Rows of x that there is room for. */
+/* Rows of packed x: whole eights, except for few rows. */
 static size_t rows_laid(const fv_linear_args *a) {
     return (size_t)(is_few(a) ? a->x.rows : (a->x.rows + EIGHT - 1) / EIGHT * EIGHT);
 }
 
 /* ---- x --------------------------------------------------------------------------------- */
 
-/* An item is a step of all rows. */
+/* An item packs one step of all rows. */
 fv_cpu_plan fv_pairs_pack_bf16_plan(const void *args) {
     const fv_linear_args *a = ((const fv_cpu_packed_linear *)args)->a;
     const size_t steps = steps_along(a);
@@ -34,7 +34,7 @@ fv_cpu_plan fv_pairs_pack_bf16_plan(const void *args) {
                          .shared_bytes = rows_laid(a) * steps * PAIRS_WORDS * sizeof(uint32_t)};
 }
 
-/* Words of step s of row m; there are none after the last row. */
+/* Words of step s of row m; zeros after the last row. */
 static __m512i words_at(const fv_tensor *x, int m, size_t s) {
     const size_t k = s * PAIRS_STEP, n = (size_t)x->cols - k;
     if (m >= x->rows) return _mm512_setzero_si512();
@@ -77,8 +77,8 @@ static ALWAYS_INLINE void products_of(const eights_tile *t, int M, const eights_
     }
 }
 
-/* Sums of M rows of x, few or whole eights. A function of its own, between two settings of MXCSR: nothing of it
- * may move out. */
+/* Sums of M rows of x, few or whole eights. Not inlined: the compiler must not move its arithmetic across the
+ * caller's changes of MXCSR. */
 static NEVER_INLINE void products(const eights_tile *t, int M, float *sums) {
     const bool whole = t->last == ~0u;
     if (M > EIGHT && whole)
@@ -93,7 +93,7 @@ static NEVER_INLINE void products(const eights_tile *t, int M, float *sums) {
         products_of(t, M, EIGHTS_PART, sums);
 }
 
-/* Puts sums [M, 8] into columns [n0, n0 + 8) of y that `in` names; bias [8] or NULL. */
+/* Stores sums [M, 8] in those of columns [n0, n0 + 8) of y that are in the mask `in`; bias [8] or NULL. */
 static void store_eights(const fv_linear_part *p, int m, int M, int64_t n0, __mmask8 in,
                          const float *bias, const float *sums) {
     const __m256 more = bias ? _mm256_loadu_ps(bias) : _mm256_setzero_ps();
@@ -106,10 +106,10 @@ static void store_eights(const fv_linear_part *p, int m, int M, int64_t n0, __mm
     }
 }
 
-/* The first n numbers of 32, or all. */
+/* Mask of the first n < 32 numbers; n = 0: of all 32. */
 static __mmask32 numbers_of(size_t n) { return n ? (1u << n) - 1 : ~0u; }
 
-/* Columns [n0, n0 + 8) of y, as far as there are. */
+/* Computes columns [n0, n0 + 8) of y, as far as they exist. */
 static void item(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t n0) {
     const size_t K = (size_t)p->w.cols, bytes_row = K * sizeof(uint16_t);
     const size_t steps = steps_along(b->a);

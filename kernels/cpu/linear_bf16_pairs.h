@@ -1,7 +1,7 @@
 #ifndef FOVEA_KERNELS_CPU_LINEAR_BF16_PAIRS_H
 #define FOVEA_KERNELS_CPU_LINEAR_BF16_PAIRS_H
 
-/* What the AVX-512 path runs of products with weights in bf16 where fv_pairs_take(). */
+/* Products with weights in bf16 that the AVX-512 path uses where fv_pairs_take() is true. */
 #include <stdbool.h>
 
 #include "kernels/cpu/path.h"

@@ -1,4 +1,4 @@
-/* y = x w^T + bias (+ y) in bf16: an item is one output column. x is read where it lies. */
+/* y = x w^T + bias (+ y) in bf16: an item is one output column. x is read in place. */
 #include "kernels/cpu/plain_bf16.h"
 
 fv_cpu_plan fv_plain_pack_bf16_plan(const void *args) {

@@ -1,7 +1,7 @@
 #ifndef FOVEA_KERNELS_CPU_LINEAR_INT8_H
 #define FOVEA_KERNELS_CPU_LINEAR_INT8_H
 
-/* What the AVX-512 path runs of products with weights in int8, where fv_vnni_runs_here(). */
+/* Products with weights in int8 that the AVX-512 path uses where fv_vnni_runs_here() is true. */
 #include <stdbool.h>
 
 #include "kernels/cpu/path.h"

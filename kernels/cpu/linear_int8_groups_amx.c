@@ -1,9 +1,10 @@
 /* y = x w^T + bias (+ y) with weights in groups of integers, with AMX (amx.h).
  *
  * A group is half a step of TDPBSSD, or a quarter: its bytes of 16 rows of w are operand A, and its integers of
- * 16 rows of x operand B. Its sums go through memory to vectors, a row of w each, where they become f32 and
- * meet the scales; with one row of x a group's sums of 16 rows of w are one vector. K goes by in blocks: a panel of 32 rows of w and 256 columns, 8 KiB, meets all
- * the item's rows of x, and what waits between two blocks is one f32 for each output. */
+ * 16 rows of x operand B. Its sums go through memory to vectors, one per row of w, where they become f32 and
+ * are scaled; with one row of x a group's sums of 16 rows of w are one vector. K is cut into blocks: a panel
+ * of 32 rows of w and 256 columns, 8 KiB, is multiplied by all the item's rows of x, and one f32 for each
+ * output is kept between blocks. */
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/linear_parts_lanes.h"
@@ -11,10 +12,11 @@
 /* KB: groups of a block of K. */
 enum { KB = 8, ROW = KB * INT8_GROUP, STRIPS = 2, PANEL_ROWS = STRIPS * TILE_ROWS };
 
-/* Rows of w of an item where x has many rows, and at most so many blocks of x. */
+/* FEW: up to this many rows of x are few. MANY_N, MANY_BLOCKS: rows of w and the most blocks of x of an item
+ * otherwise. */
 enum { FEW = 32, MANY_N = 128, MANY_BLOCKS = 48 };
 
-/* 16 rows of x and a block of K: scales, and quads of integers. */
+/* A block of K of 16 rows of x: scales, and quads of integers. */
 typedef struct x_block {
     float scale[KB][TILE_ROWS];
     uint32_t quads[KB][INT8_GROUP / 4 * TILE_ROWS];
@@ -22,7 +24,7 @@ typedef struct x_block {
 
 typedef struct w_panel {
     int8_t codes[STRIPS][TILE_ROWS][ROW];
-    float scale[STRIPS][2 * KB][TILE_ROWS]; /* one or two to a group of x */
+    float scale[STRIPS][2 * KB][TILE_ROWS]; /* one or two per group of x */
 } w_panel;
 
 static size_t x_blocks(const fv_linear_args *a) { return (size_t)div_up(a->x.rows, TILE_ROWS); }
@@ -63,7 +65,7 @@ void fv_amx_pack_int8_groups(const void *args, void *scratch, int64_t begin, int
 
 /* ---- products -------------------------------------------------------------------------- */
 
-/* Scales of rows [n0, n0 + n) of w: `units` of those that meet x from group g0 on. */
+/* Copies `units` scales of rows [n0, n0 + n) of w, from group g0 of x on. */
 static void copy_scales(const fv_quant *q, int64_t n0, int n, size_t g0, size_t units,
                         float to[2 * KB][TILE_ROWS]) {
     size_t at = (size_t)n0 * (size_t)q->groups + g0 * int8_units(q);
@@ -97,7 +99,7 @@ static void copy_scales(const fv_quant *q, int64_t n0, int n, size_t g0, size_t 
             to[u][i] = i < n ? int8_scale_at(q, n0 + i, g0, u) : 0.0f;
 }
 
-/* 64 integers of 8 bits, or of 4, less 8. */
+/* Loads 64 integers of 8 bits, or of 4 bits, less 8. */
 static ALWAYS_INLINE __m512i integers(const uint8_t *from, const bool int4) {
     if (!int4) return _mm512_loadu_si512(from);
     __m512i two = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const void *)from));
@@ -105,7 +107,7 @@ static ALWAYS_INLINE __m512i integers(const uint8_t *from, const bool int4) {
     return _mm512_sub_epi8(_mm512_and_si512(two, _mm512_set1_epi8(15)), _mm512_set1_epi8(8));
 }
 
-/* The first n > 0 columns of a row's block. */
+/* Unpacks the first n > 0 columns of a row's block, and zeros. */
 static void part_of_row(const uint8_t *from, size_t n, bool int4, int8_t to[ROW]) {
     memset(to, 0, ROW);
     if (!int4) {
@@ -115,7 +117,7 @@ static void part_of_row(const uint8_t *from, size_t n, bool int4, int8_t to[ROW]
     for (size_t c = 0; c < n; c += INT8_GROUP) int4_integers(from + c / 2, n - c, to + c);
 }
 
-/* Rows [n0, n0 + n) of w and block k of K; what comes next is `ahead` bytes on. */
+/* Unpacks rows [n0, n0 + n) of w and block k of K; prefetches `ahead` bytes further on. */
 static ALWAYS_INLINE void copy_panel(const fv_tensor *w, int64_t n0, int n, size_t k, size_t units,
                                      ptrdiff_t ahead, const bool int4, w_panel *to) {
     const fv_quant *q = w->quant;
@@ -146,7 +148,7 @@ static ALWAYS_INLINE void copy_panel(const fv_tensor *w, int64_t n0, int n, size
         copy_scales(q, n0 + s * TILE_ROWS, n - s * TILE_ROWS, k * KB, units, to->scale[s]);
 }
 
-/* The sums of group g, [16 rows of w, 16 rows of x], with tile c. */
+/* Computes the sums of group g, [16 rows of w, 16 rows of x], in tile c. */
 #define GROUP_SUMS(c, g)                                                                           \
     do {                                                                                           \
         _tile_zero(c);                                                                             \
@@ -165,7 +167,8 @@ static ALWAYS_INLINE void add_group(__m512 acc[TILE_ROWS], const int32_t *sums, 
     }
 }
 
-/* 16 rows of w times 16 of x, a block of K with `groups` groups of w, `per` to one of x, on to acc [16, 16]. */
+/* Adds 16 rows of w times 16 of x, over a block of K with `groups` groups of w, `per` of them per group of x,
+ * to acc [16, 16]. */
 static ALWAYS_INLINE void strip_many(const int8_t *codes, const float *scale, const x_block *x,
                                      size_t groups, float *at, const size_t per) {
     _Alignas(64) int32_t sums[2][TILE_ROWS * TILE_ROWS];
@@ -183,7 +186,7 @@ static ALWAYS_INLINE void strip_many(const int8_t *codes, const float *scale, co
     UNROLL for (int i = 0; i < TILE_ROWS; i++) _mm512_store_ps(at + i * TILE_ROWS, acc[i]);
 }
 
-/* The same with one row of x: a group's sums are one vector, and acc is [16]. */
+/* strip_many with one row of x: a group's sums are one vector, and acc is [16]. */
 static ALWAYS_INLINE void strip_one(const int8_t *codes, const float *scale, const x_block *x,
                                     size_t groups, float *at, const size_t per) {
     _Alignas(64) int32_t sums[2 * KB][TILE_ROWS];
@@ -203,7 +206,7 @@ static ALWAYS_INLINE void strip_one(const int8_t *codes, const float *scale, con
     _mm512_store_ps(at, acc);
 }
 
-/* Functions of their own: GCC does not know that tiles are read from memory. */
+/* Not inlined: GCC does not know that tile loads read memory. */
 typedef void strip_fn(const int8_t *codes, const float *scale, const x_block *x, size_t groups,
                       float *at);
 #define STRIP(name, kind, per)                                                                     \
@@ -216,7 +219,7 @@ STRIP(one_of_16, strip_one, 2)
 STRIP(many_of_32, strip_many, 1)
 STRIP(many_of_16, strip_many, 2)
 
-/* acc [16 rows of w, 16 rows of x], or [16] of one row, into y from row m0 and column n0 on. */
+/* Stores acc [16 rows of w, 16 rows of x], or [16] of one row, in y from row m0 and column n0 on. */
 static void store_tile(const fv_linear_part *p, int64_t m0, int rows, int64_t n0, int n,
                        const float *bias, const float *acc) {
     const __mmask16 in = (__mmask16)((1u << n) - 1);
@@ -236,7 +239,7 @@ static void store_tile(const fv_linear_part *p, int64_t m0, int rows, int64_t n0
 
 static int columns_of(const fv_linear_args *a) { return a->x.rows <= FEW ? PANEL_ROWS : MANY_N; }
 
-/* Blocks of x per item: cut evenly. */
+/* Blocks of x per item, cut evenly. */
 static size_t blocks_per_item(const fv_linear_args *a) {
     size_t cuts = (x_blocks(a) + MANY_BLOCKS - 1) / MANY_BLOCKS;
     return (x_blocks(a) + cuts - 1) / cuts;

@@ -1,11 +1,12 @@
 /* y = x w^T + bias (+ y) for few rows of x, with weights in groups of integers of 8 or 4 bits, with
- * AVX-512 VNNI. What counts is how fast w is read, so rows of w are read one after the other as they lie, which
- * the memory's prefetchers follow; two at a time with two rows of x or more, to load x half as often. 16 groups
- * of a row, a run, are the lanes of a register of sums. Those of 16 rows are kept, turned so that lanes are rows,
- * scaled and added up while the next 16 rows are read: done on its own, that would leave the memory idle.
+ * AVX-512 VNNI. Reading w limits the speed, so rows of w are read one after the other in memory order, which
+ * hardware prefetchers follow; two at a time with two rows of x or more, to load x half as often. 16 groups
+ * of a row, a run, are the lanes of a register of sums. The sums of 16 rows are kept, transposed so that lanes
+ * are rows, scaled and added up while the next 16 rows are read: done on its own, that would leave the memory
+ * idle.
  *
- * VPDPBUSD's first operand is unsigned, so w is raised by 128, and integers of 4 bits are 0..15 as they
- * lie; sums begin at what that adds, with the other sign: it depends on x alone. */
+ * VPDPBUSD's first operand is unsigned, so w is raised by 128, and integers of 4 bits stay 0..15 as stored;
+ * sums begin at minus what that adds, which depends on x alone. */
 #include <immintrin.h>
 
 #include "kernels/cpu/lanes.h"
@@ -13,18 +14,18 @@
 #include "kernels/cpu/linear_parts_lanes.h"
 #include "kernels/cpu/scales_avx512.h"
 
-/* ROWS: of x, at most. TOGETHER: rows of w that are read side by side. NEAR, FAR: bytes between what is read and
- * what is fetched, to L2. A core drops such a request while it waits for as many lines as it can, so each line
- * is asked for twice. */
+/* ROWS: the most rows of x. TOGETHER: rows of w that are read side by side. NEAR, FAR: bytes between the line
+ * read and the lines prefetched to L2. A core drops prefetches while its fill buffers are full, so each line is
+ * prefetched twice. */
 enum { RUN = LANES, QUADS_OF_RUN = 8, ROWS = 4, TOGETHER = 2, NEAR = 4096, FAR = 10240 };
 
-/* A run of a row of x; groups after the last are zeros. Lane 4 q + i of quads and sums is group 4 i + q, which
- * is what a run of w becomes with the fewest shuffles. Quads of a group: its columns in their order, or, for
- * integers of 4 bits, of each 8 columns the even ones, then the odd ones. */
+/* A run of a row of x; groups after the last are zeros. Lane 4 q + i of quads and sums is group 4 i + q: the
+ * order that a run of w gets with the fewest shuffles. Quads of a group have its columns in order or, for
+ * integers of 4 bits, the even and then the odd ones of each 8 columns. */
 typedef struct x_run {
     int8_t quad[QUADS_OF_RUN][64];
-    int32_t start[RUN]; /* what the sum of each lane begins at */
-    float scale[RUN];   /* of the groups in their order */
+    int32_t start[RUN]; /* the initial sum of each lane */
+    float scale[RUN];   /* of the groups, in order */
 } x_run;
 
 static size_t runs_of(int32_t K) { return (int8_groups(K) + RUN - 1) / RUN; }
@@ -39,12 +40,12 @@ size_t fv_vnni_few_groups_bytes(const fv_linear_args *a) {
     return (size_t)a->x.rows * runs_of(a->x.cols) * sizeof(x_run);
 }
 
-/* Sums of a run, of 16 rows of w. */
+/* Sums of a run for 16 rows of w. */
 typedef struct run_sums {
     __m512i row[LANES];
 } run_sums;
 
-/* Of the rows that are read, and of those before them. */
+/* Bytes of two sets of sums: of the 16 rows being read, and of the 16 before. */
 size_t fv_vnni_few_groups_scratch(const fv_linear_args *a) {
     return 2 * (size_t)a->x.rows * runs_of(a->x.cols) * sizeof(run_sums);
 }
@@ -74,13 +75,13 @@ void fv_vnni_pack_few_groups(const fv_cpu_packed_linear *b, int64_t m) {
 
 /* ---- sums of a run --------------------------------------------------------------------- */
 
-/* 64 bytes, of which `left` are there. */
+/* Loads 64 bytes, of which `left` exist; the others are 0. */
 static ALWAYS_INLINE __m512i at64(const uint8_t *at, size_t left, const bool whole) {
     if (whole) return _mm512_loadu_si512(at);
     return _mm512_maskz_loadu_epi8(left < 64 ? ((__mmask64)1 << left) - 1 : ~(__mmask64)0, at);
 }
 
-/* The dwords of each quarter of four registers, transposed. */
+/* Transposes the dwords of each quarter of four registers. */
 static ALWAYS_INLINE void turn_dwords(__m512i r[4]) {
     __m512i a = _mm512_unpacklo_epi32(r[0], r[1]), b = _mm512_unpackhi_epi32(r[0], r[1]);
     __m512i c = _mm512_unpacklo_epi32(r[2], r[3]), d = _mm512_unpackhi_epi32(r[2], r[3]);
@@ -90,7 +91,7 @@ static ALWAYS_INLINE void turn_dwords(__m512i r[4]) {
     r[3] = _mm512_unpackhi_epi64(b, d);
 }
 
-/* The four quarters of four registers, transposed. */
+/* Transposes the four quarters of four registers. */
 static ALWAYS_INLINE void turn_quarters(__m512i q[4]) {
     __m512i a = _mm512_shuffle_i32x4(q[0], q[1], 0x44), b = _mm512_shuffle_i32x4(q[0], q[1], 0xee);
     __m512i c = _mm512_shuffle_i32x4(q[2], q[3], 0x44), d = _mm512_shuffle_i32x4(q[2], q[3], 0xee);
@@ -100,8 +101,8 @@ static ALWAYS_INLINE void turn_quarters(__m512i q[4]) {
     q[3] = _mm512_shuffle_i32x4(b, d, 0xdd);
 }
 
-/* A run of a row of w, of which `left` bytes are there, as x_run lays it; unsigned, and odd columns of 4 bits
- * 16 times as large. */
+/* Loads a run of a row of w, of which `left` bytes exist, in the order of x_run; unsigned, and odd columns of
+ * 4 bits are 16 times as large. */
 static ALWAYS_INLINE void run_of(const uint8_t *at, size_t left, const bool whole, const bool int4,
                                  __m512i quad[QUADS_OF_RUN]) {
     const __m512i low = _mm512_set1_epi8(15), flip = _mm512_set1_epi8((char)0x80);
@@ -155,9 +156,9 @@ static ALWAYS_INLINE void sums_of_runs(__m512i quad[][QUADS_OF_RUN], const x_run
 
 static const __mmask32 UPPER_WORDS = 0xaaaaaaaa; /* upper halves of dwords */
 
-/* Rows [n0, n0 + rows) of w, and the sums of all runs: `packed`, two to a dword, as sums of integers of 4 bits
- * fit in 16, |sum| <= 32 * 8 * 127. Row 0 of x has the lower half of the first dword, and the group's scale the
- * upper one; then two rows of x follow in each. So scales need no transposing of their own. */
+/* Rows [n0, n0 + rows) of w, and the sums of all runs. `packed`: two sums per dword, since sums of integers of 4
+ * bits fit in 16, |sum| <= 32 * 8 * 127. The lower half of the first dword belongs to row 0 of x, the upper half
+ * is the group's scale; each further dword has two rows of x. So scales are transposed together with the sums. */
 typedef struct few_rows {
     const fv_linear_part *p;
     int64_t n0;
@@ -167,7 +168,7 @@ typedef struct few_rows {
     float acc[ROWS][LANES];
 } few_rows;
 
-/* Groups of x that a scale is for. */
+/* Groups of x per scale of w. */
 static size_t groups_of_scale(const fv_quant *q) { return (size_t)q->group / INT8_GROUP; }
 
 static bool is_packed(const fv_tensor *w) {
@@ -175,15 +176,15 @@ static bool is_packed(const fv_tensor *w) {
            RUN % groups_of_scale(w->quant) == 0;
 }
 
-/* Which scale of a run each lane has, in the upper words. Numbers of groups are divided by
- * groups_of_scale, a power of two where scales are packed, with a shift. */
+/* The index of each lane's scale within a run, in the upper words: the group divided by groups_of_scale, a
+ * power of two where scales are packed, with a shift. */
 static ALWAYS_INLINE __m512i scale_of_lanes(int shift) {
     const __m512i group = _mm512_set_epi16(15, 0, 11, 0, 7, 0, 3, 0, 14, 0, 10, 0, 6, 0, 2, 0, 13,
                                            0, 9, 0, 5, 0, 1, 0, 12, 0, 8, 0, 4, 0, 0, 0);
     return _mm512_srl_epi16(group, _mm_cvtsi32_si128(shift));
 }
 
-/* The sums of run u of nr rows from r on, of which `scales`, as a mask, and `left` bytes of a row are there. */
+/* Computes the sums of run u of nr rows from r on. Of a row `left` bytes exist, and the scales in the mask `scales`. */
 static ALWAYS_INLINE void read_runs(const few_rows *f, const x_run *x, int r, size_t u, size_t runs,
                                     int shift, __m512i lanes, __mmask16 scales, size_t left,
                                     const bool whole, const int mr, const int nr, const bool int4,
@@ -226,7 +227,7 @@ static ALWAYS_INLINE void read_rows(const few_rows *f, const fv_cpu_packed_linea
     const size_t runs = runs_of(w->cols), size = int4 ? 256 : 512;
     const size_t bytes = int4 ? ((size_t)w->cols + 1) / 2 : (size_t)w->cols, whole = bytes / size;
     const size_t scale_bytes = (size_t)w->quant->groups * fv_dtype_bytes(w->quant->scale_type);
-    if (!packed) /* they are read when the next rows are */
+    if (!packed) /* scales are used while the next rows are read */
         for (size_t i = 0; i < (size_t)nr * scale_bytes; i += 64)
             _mm_prefetch(
                 (const void *)((uintptr_t)w->quant->scale + (size_t)(f->n0 + r) * scale_bytes + i),
@@ -244,7 +245,7 @@ static ALWAYS_INLINE void read_rows(const few_rows *f, const fv_cpu_packed_linea
                   int4, packed);
 }
 
-/* Dwords of a run of 16 rows with rows in lanes: those of group 4 i + q are in to[i][q]. */
+/* Transposes the dwords of a run of 16 rows so that lanes are rows; group 4 i + q goes to to[i][q]. */
 static ALWAYS_INLINE void turn_run(const __m512i row[LANES], __m512i to[4][4]) {
     __m512i four[4][4];
     UNROLL for (int i = 0; i < 4; i++) {
@@ -257,10 +258,10 @@ static ALWAYS_INLINE void turn_run(const __m512i row[LANES], __m512i to[4][4]) {
     }
 }
 
-/* Where sums are: dwords, or halves of them. */
+/* The part of a dword that a sum takes. */
 typedef enum place { WHOLE, LOWER, UPPER } place;
 
-/* acc goes on by the first `groups` groups of a run. */
+/* Adds the first `groups` groups of a run to acc. */
 static ALWAYS_INLINE void add_groups(float acc[LANES], __m512i turned[4][4], const place in,
                                      size_t groups, const x_run *x, float scale[][LANES]) {
     __m512 all = _mm512_loadu_ps(acc);
@@ -276,7 +277,7 @@ static ALWAYS_INLINE void add_groups(float acc[LANES], __m512i turned[4][4], con
     _mm512_storeu_ps(acc, all);
 }
 
-/* The scales in the upper halves. */
+/* Widens the scales in the upper halves. */
 static ALWAYS_INLINE void scales_in(__m512i turned[4][4], const fv_dtype t, float to[][LANES]) {
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
     UNROLL for (int g = 0; g < RUN; g++) {
@@ -289,7 +290,7 @@ static ALWAYS_INLINE void scales_in(__m512i turned[4][4], const fv_dtype t, floa
     }
 }
 
-/* Adds up `groups` groups, of run u, of all rows of f: packed ones. */
+/* Adds `groups` groups of run u to acc, for all rows of f, from packed sums. */
 static ALWAYS_INLINE void add_packed(few_rows *f, const fv_cpu_packed_linear *b, size_t u,
                                      size_t groups) {
     const size_t runs = runs_of(b->a->x.cols);

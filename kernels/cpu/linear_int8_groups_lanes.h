@@ -2,7 +2,7 @@
 #define FOVEA_KERNELS_CPU_LINEAR_INT8_GROUPS_LANES_H
 
 /* y = x w^T + bias (+ y) with weights in groups of integers, for a path with 16-lane vectors. Lanes are rows of
- * w: 16 rows and a block of K are a panel of pairs widened to 16 bits, which meets pairs of x. Where AVX-512
+ * w: 16 rows and a block of K are a panel of pairs widened to 16 bits, multiplied by pairs of x. Where AVX-512
  * has VNNI, linear_int8_groups_vnni.c is used. */
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/linear_int8.h"
@@ -20,12 +20,12 @@ static inline i32x16 i32x16_zero(void) { return _mm512_setzero_si512(); }
 static inline i32x16 i32x16_load(const int32_t *p) { return _mm512_loadu_si512(p); }
 static inline f32x16 f32x16_of_i32(i32x16 v) { return _mm512_cvtepi32_ps(v); }
 
-/* sum + the products of pairs of 16 bits, of w and of the pair x. */
+/* sum + the products of pairs of 16 bits: those of w times the pair x. */
 static inline i32x16 i32x16_pairs(i32x16 sum, i32x16 w, int32_t x) {
     return _mm512_add_epi32(sum, _mm512_madd_epi16(w, _mm512_set1_epi32(x)));
 }
 
-/* 16 rows of 32 integers, `stride` bytes apart, to [16, 16] pairs of 16 bits. */
+/* Transposes 16 rows of 32 integers, `stride` bytes apart, to [16, 16] pairs of 16 bits. */
 static inline void int8_pairs_transpose(const int8_t *rows, size_t stride, int32_t *to) {
     __m512i r[16];
     UNROLL for (int i = 0; i < 16; i++) {
@@ -70,7 +70,7 @@ static inline void int8_pairs_transpose(const int8_t *rows, size_t stride, int32
 
 /* ---- x --------------------------------------------------------------------------------- */
 
-/* A row of x in shared memory: a scale for each group, then the integers, by pairs. */
+/* Elements of a row of x in shared memory: a scale for each group, then the integers in pairs. */
 static size_t groups_ldx(const fv_linear_args *a) {
     return int8_groups(a->x.cols) * (1 + INT8_GROUP / 2);
 }
@@ -109,7 +109,7 @@ static void pack_int8_groups(const void *args, void *scratch, int64_t begin, int
 
 /* ---- products -------------------------------------------------------------------------- */
 
-/* A panel: [GROUPS_K] groups of 16 pairs of 16 rows of w, and their scales, one or two to a group. */
+/* A panel: [GROUPS_K] groups of 16 pairs of 16 rows of w, and their scales, one or two per group. */
 typedef struct groups_panel {
     int32_t pairs[GROUPS_K][GROUPS_LINE];
     float scale[2 * GROUPS_K][LANES];
@@ -139,7 +139,8 @@ static void groups_panel_of(const fv_tensor *w, int64_t n0, int rows, size_t g0,
     }
 }
 
-/* n groups of w, `per` to one of x. mr rows of x, at a distance of ldx: scales from `scale` on, pairs from x on. */
+/* Adds n groups of w, `per` of them per group of x, for mr rows of x at a distance of ldx: scales from `scale` on,
+ * pairs from x on. */
 static ALWAYS_INLINE void groups_tile(const groups_panel *w, size_t n, const float *scale,
                                       const int32_t *x, size_t ldx, float *at, const int mr,
                                       const int per) {
@@ -193,7 +194,7 @@ static fv_cpu_plan linear_int8_groups_plan(const void *args) {
     return plan;
 }
 
-/* Columns [n0, n0 + N) of y. */
+/* Computes columns [n0, n0 + N) of y. */
 static void linear_int8_groups_item(const fv_cpu_packed_linear *b, const fv_linear_part *p,
                                     int64_t n0, int N, groups_panel *panel) {
     size_t all = int8_groups(b->a->x.cols), ldx = groups_ldx(b->a), n;

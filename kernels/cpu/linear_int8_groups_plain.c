@@ -6,7 +6,7 @@ enum { GROUP = 32 };
 
 static size_t groups_of(const fv_linear_args *a) { return ((size_t)a->x.cols + GROUP - 1) / GROUP; }
 
-/* Groups of x in shared memory: the scale, then the integers, zeros after the last. */
+/* A group of x in shared memory; integers after the last column are zeros. */
 typedef struct group {
     float scale, code[GROUP];
 } group;

@@ -1,11 +1,11 @@
 /* y = x w^T + bias (+ y) with weights in groups of integers of 8 or 4 bits, with AVX-512 VNNI.
  *
  * Lanes are rows of w: 16 rows and a block of K are a panel of quads, four neighbouring columns of a row,
- * which meet quads of x. VPDPBUSD's first operand is unsigned, so w is raised by 128, and integers of 4 bits
- * are 0..15 as they lie; sums begin at what that adds, with the other sign: it depends on x alone.
+ * multiplied by quads of x. VPDPBUSD's first operand is unsigned, so w is raised by 128, and integers of 4 bits
+ * stay 0..15 as stored; sums begin at minus what that adds, which depends on x alone.
  *
- * A dword of 4-bit integers is 8 columns. Its low halves are the even ones, a quad, and its high halves the
- * odd ones, so dwords are transposed before they are taken apart, and x lies in that order. */
+ * A dword of 4-bit integers is 8 columns: its low halves are the even ones, a quad, and its high halves the
+ * odd ones. So dwords are transposed before they are split, and x is packed in that order. */
 #include <immintrin.h>
 #include <string.h>
 
@@ -16,17 +16,17 @@
 #include "kernels/cpu/quads_avx512.h"
 #include "kernels/cpu/scales_avx512.h"
 
-/* K_GROUPS: groups of a block of K; its panel, 8 KiB, stays in L1. ROWS: of x that meet a panel at a time. */
+/* K_GROUPS: groups of a block of K; its panel, 8 KiB, stays in L1. ROWS: rows of x per tile. */
 enum { K_GROUPS = 16, PANELS = 4, FEW = 16, ROWS = 4 };
 
 /* A row of x in shared memory, a group for each 32 columns, zeros after the last. */
 typedef struct x_group {
     float scale;
-    int32_t start[3]; /* what sums begin at: that of the group, and of its halves */
+    int32_t start[3]; /* initial sums: of the group, and of its halves */
     int32_t quad[QUADS];
 } x_group;
 
-/* Scales are one for each group, or two, for its halves. */
+/* 16 rows of w and a block of K; one scale for each group, or two, for its halves. */
 typedef struct panel {
     __m512i quad[K_GROUPS][QUADS];
     float scale[2 * K_GROUPS][LANES];
@@ -45,7 +45,7 @@ fv_cpu_plan fv_vnni_pack_int8_groups_plan(const void *args) {
 }
 
 static void pack_group(const float *x, size_t K, size_t g, bool int4, x_group *to) {
-    /* Of each 8 columns the even ones, then the odd ones. */
+    /* the even ones of each 8 columns, then the odd ones */
     const __m256i apart = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15));
     int8_t codes[INT8_GROUP];
@@ -75,7 +75,7 @@ void fv_vnni_pack_int8_groups(const void *args, void *scratch, int64_t begin, in
 
 /* ---- w --------------------------------------------------------------------------------- */
 
-/* n groups from g0 on of rows [n0, n0 + rows); the bytes `ahead` of each row are fetched. */
+/* Packs n groups from g0 on of rows [n0, n0 + rows); prefetches `ahead` bytes after each row. */
 static ALWAYS_INLINE void panel_of(const fv_tensor *w, int64_t n0, int rows, size_t g0, size_t n,
                                    ptrdiff_t ahead, const bool int4, panel *to) {
     const fv_quant *q = w->quant;
@@ -99,7 +99,7 @@ static ALWAYS_INLINE void panel_of(const fv_tensor *w, int64_t n0, int rows, siz
 
 /* ---- products -------------------------------------------------------------------------- */
 
-/* `units` groups of w, `per` to one of x, and mr rows of x, each `all` groups after the one before. */
+/* Adds `units` groups of w, `per` of them per group of x, for mr rows of x, which are `all` groups apart. */
 static ALWAYS_INLINE void tile(const panel *w, size_t units, const x_group *x, size_t all,
                                float *at, const int mr, const int per) {
     const int quads = QUADS / per;
@@ -152,7 +152,7 @@ fv_cpu_plan fv_vnni_linear_int8_groups_plan(const void *args) {
     return plan;
 }
 
-/* Columns [n0, n0 + N) of y. */
+/* Computes columns [n0, n0 + N) of y. */
 static void item(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t n0, int N,
                  panel *to) {
     const fv_tensor *w = &p->w;
@@ -164,7 +164,7 @@ static void item(const fv_cpu_packed_linear *b, const fv_linear_part *p, int64_t
     memset(accs, 0, (size_t)panels * (size_t)M * LANES * sizeof *accs);
     for (size_t g = 0, n; g < all; g += n) {
         n = all - g < K_GROUPS ? all - g : K_GROUPS;
-        /* The next block of these rows, or the first of the item after them. */
+        /* to the next block of these rows, or the first of the next item */
         ptrdiff_t ahead = g + n < all ? (ptrdiff_t)(n * bytes)
                                       : (ptrdiff_t)((size_t)N * w->quant->row_bytes - g * bytes);
         for (int j = 0; j < panels; j++) {

@@ -1,15 +1,15 @@
 #ifndef FOVEA_KERNELS_CPU_LINEAR_INT8_GROUPS_VNNI_H
 #define FOVEA_KERNELS_CPU_LINEAR_INT8_GROUPS_VNNI_H
 
-/* What the AVX-512 path runs of products with weights in groups of integers where fv_vnni_runs_here()
- * (linear_int8.h). */
+/* Products with weights in groups of integers that the AVX-512 path uses where fv_vnni_runs_here()
+ * (linear_int8.h) is true. */
 #include "kernels/cpu/path.h"
 
 fv_cpu_plan_fn fv_vnni_pack_int8_groups_plan, fv_vnni_linear_int8_groups_plan;
 fv_cpu_items fv_vnni_pack_int8_groups, fv_vnni_linear_int8_groups;
 
-/* The same for few rows of x (linear_int8_groups_few_vnni.c): whether it is used; the bytes of x, packed, and
- * of scratch memory; row m of x, packed; and items [begin, end) of a part, 16 columns of y each. */
+/* For few rows of x (linear_int8_groups_few_vnni.c): whether it is used; bytes of packed x and of scratch
+ * memory; packs row m of x; computes items [begin, end) of a part, 16 columns of y each. */
 bool fv_vnni_few_groups(const fv_linear_args *a);
 size_t fv_vnni_few_groups_bytes(const fv_linear_args *a);
 size_t fv_vnni_few_groups_scratch(const fv_linear_args *a);

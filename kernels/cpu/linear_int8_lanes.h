@@ -2,15 +2,15 @@
 #define FOVEA_KERNELS_CPU_LINEAR_INT8_LANES_H
 
 /* y = x w^T + bias (+ y) with weights in int8, for a path with 16-lane vectors. An item is 64
- * columns of y: 64 rows of w, read once where they lie, stay in L2 and meet all rows of x. Where AVX-512 has
- * VNNI, linear_int8_vnni.c is used. */
+ * columns of y: 64 rows of w, read once in place, stay in L2 for all rows of x. Where AVX-512 has VNNI,
+ * linear_int8_vnni.c is used. */
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/linear_int8.h"
 #include "kernels/cpu/linear_parts_lanes.h"
 
 enum { INT8_N = 64, INT8_STRIP = 6 };
 
-/* Integer sums of rows of x with rows of w, exact in any order. */
+/* Integer dot products of rows of x and rows of w, exact in any order. */
 typedef struct int8_product {
     const int8_t *x; /* [M, ldx], zeros after K up to a multiple of 64 */
     const int8_t *w; /* [N, K] without gaps; nothing after it is read */
@@ -58,7 +58,7 @@ static void pack_int8(const void *args, void *scratch, int64_t begin, int64_t en
 
 /* ---- products -------------------------------------------------------------------------- */
 
-/* 16 numbers of w as 16 bits; `in` of them are there. */
+/* Widens 16 numbers of w to 16 bits; zeros from number `in` on. */
 static ALWAYS_INLINE __m256i int8_wide(const int8_t *w, size_t in) {
     int8_t part[16] = {0};
     if (in >= 16) return _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)w));
@@ -66,7 +66,7 @@ static ALWAYS_INLINE __m256i int8_wide(const int8_t *w, size_t in) {
     return _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)part));
 }
 
-/* mr rows of x from m on times nr rows of w from n on, widened to 16 bits, by pairs. */
+/* Computes mr rows of x from m on times nr rows of w from n on, widened to 16 bits, by pairs. */
 static ALWAYS_INLINE void int8_tile(const int8_product *a, int m, int n, const int mr,
                                     const int nr) {
     const int8_t *x = a->x + (size_t)m * a->ldx, *w = a->w + (size_t)n * a->K;

@@ -2,7 +2,7 @@
  * column. */
 #include "kernels/cpu/plain.h"
 
-/* Rows of x in shared memory: the scale, then the integers. */
+/* Bytes of a row of x in shared memory: the scale, then the integers as f32. */
 static size_t row_bytes(const fv_linear_args *a) { return sizeof(float) * (1 + (size_t)a->x.cols); }
 
 fv_cpu_plan fv_plain_pack_int8_plan(const void *args) {

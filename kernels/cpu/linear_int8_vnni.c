@@ -1,12 +1,12 @@
 /* y = x w^T + bias (+ y) with weights in int8 and a scale for each row, with AVX-512 VNNI. Sums are
  * integers, the same in any order; VPDPBUSD's first operand is unsigned, so w is raised by 128, and 128 times
- * the sum of the row of x is taken off. Sums may wrap around on the way: what is left fits.
+ * the sum of the row of x is subtracted. Sums may wrap around on the way: the result fits.
  *
- * Few rows of x: w is read once, where it lies, and streams past them; a sum is spread over 16 lanes. With
- * one or two rows of x, rows of w are read one after the other, which the memory's prefetchers follow; with more,
- * several at a time meet what is loaded of x.
- * Many rows: lanes are rows of w, laid as quads (quads_avx512.h), which meet strips of rows of x, interleaved
- * by quads. A panel costs as much to lay as a few rows of x to multiply. */
+ * Few rows of x: w is streamed once, in place; a sum is spread over 16 lanes. With one or two rows of x, rows of
+ * w are read one after the other, which hardware prefetchers follow; with more, several at a time, so that each
+ * load of x is used several times.
+ * Many rows: lanes are rows of w, packed as quads (quads_avx512.h) and multiplied by strips of rows of x, which
+ * are interleaved by quads. Packing a panel costs as much as multiplying a few rows of x. */
 #include <immintrin.h>
 #include <string.h>
 
@@ -15,9 +15,9 @@
 #include "kernels/cpu/linear_parts_lanes.h"
 #include "kernels/cpu/quads_avx512.h"
 
-/* COLUMNS: of y, an item. FEW: up to 16 rows of x w is read faster where it lies. STEP: a register of a row.
- * STRIP: rows of x that meet two panels at a time, in 24 registers. BLOCK: of K, so that two panels, 16 KiB,
- * stay in L1. */
+/* COLUMNS: columns of y per item. FEW: up to 16 rows of x, reading w in place is faster. STEP: a register of a
+ * row. STRIP: rows of x multiplied by two panels at a time, in 24 registers. BLOCK: columns of a block of K, so
+ * that two panels, 16 KiB, stay in L1. */
 enum {
     COLUMNS = 64,
     FEW = 16,
@@ -30,14 +30,14 @@ enum {
 
 static bool is_few(const fv_linear_args *a) { return a->x.rows <= FEW; }
 
-/* Bytes of a row of x: K and zeros. */
+/* Bytes of a row of x, padded with zeros. */
 static size_t row_bytes(const fv_linear_args *a) {
     return ((size_t)a->x.cols + STEP - 1) / STEP * STEP;
 }
 
 /* ---- x --------------------------------------------------------------------------------- */
 
-/* Rows of a strip as they lie in memory: those of the last may be fewer, a multiple of 4. */
+/* Rows of the strip from m0 on in packed x: the last strip may have fewer, a multiple of 4. */
 static int strip_rows(int M, int m0) { return min_int(STRIP, (M - m0 + 3) / 4 * 4); }
 
 fv_cpu_plan fv_vnni_pack_int8_plan(const void *args) {
@@ -49,7 +49,7 @@ fv_cpu_plan fv_vnni_pack_int8_plan(const void *args) {
     return plan;
 }
 
-/* A row of x, each quad `rows` quads after the one before; its sum. */
+/* Packs a row of x with its quads `rows` quads apart; returns its sum. */
 static int32_t pack_row(const float *x, size_t K, float by, size_t ldx, size_t rows, int8_t *to) {
     __m512i sum = _mm512_setzero_si512();
     for (size_t k = 0; k < ldx; k += STEP, to += STEP * rows) {
@@ -91,17 +91,17 @@ typedef struct work {
     const int8_t *x, *w; /* [M, ldx] or strips; [N, K] without gaps, nothing after it is read */
     size_t K, ldx;
     int M, N;
-    int32_t *sums; /* [M, COLUMNS], begin at -128 times the sum of the row of x */
+    int32_t *sums; /* [M, COLUMNS], initially -128 times the sum of the row of x */
 } work;
 
-/* The sums of four registers. */
+/* Sums the lanes of each of four registers. */
 static ALWAYS_INLINE __m128i four_sums(__m512i a, __m512i b, __m512i c, __m512i d) {
     __m512i all = sums_of_quarters(a, b, c, d);
     __m256i half = _mm256_add_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
     return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
 }
 
-/* A step of nr rows of w, which begin at `w`, and mr rows of x. */
+/* Adds a step of nr rows of w, at w[0 .. nr), and mr rows of x to acc. */
 static ALWAYS_INLINE void few_step(const int8_t *const *w, size_t k, __mmask64 in, const int8_t *x,
                                    size_t ldx, __m512i *acc, const int mr, const int nr) {
     const __m512i flip = _mm512_set1_epi8((char)0x80);
@@ -115,7 +115,7 @@ static ALWAYS_INLINE void few_step(const int8_t *const *w, size_t k, __mmask64 i
     }
 }
 
-/* mr rows of x from m on, nr rows of w from n on; those after the last are the last again. */
+/* Sums of mr rows of x from m on and nr rows of w from n on; missing rows of w repeat the last one. */
 static ALWAYS_INLINE void few_tile(const work *t, int m, int n, const int mr, const int nr) {
     const int8_t *x = t->x + (size_t)m * t->ldx, *w[8];
     const size_t whole = t->K / STEP * STEP, ahead = (size_t)nr * t->K;
@@ -125,7 +125,7 @@ static ALWAYS_INLINE void few_tile(const work *t, int m, int n, const int mr, co
     UNROLL for (int i = 0; i < mr * nr; i++) acc[i] = _mm512_setzero_si512();
     for (size_t k = 0; k < whole; k += STEP) {
         if (m == 0) {
-            /* Twice: a core drops such a request while it waits for as many lines as it can. */
+            /* twice, because a core drops prefetches while its fill buffers are full */
             UNROLL for (int j = 0; j < nr; j++) {
                 _mm_prefetch((const void *)((uintptr_t)w[j] + 2 * ahead + k), _MM_HINT_T1);
                 _mm_prefetch((const void *)((uintptr_t)w[j] + ahead + k), _MM_HINT_T1);
@@ -143,12 +143,12 @@ static ALWAYS_INLINE void few_tile(const work *t, int m, int n, const int mr, co
             t->sums[(m + i) * COLUMNS + n + j] += out[i * nr + j];
 }
 
-/* Row n of w and mr rows of x, one or two. */
+/* Sums of row n of w and mr rows of x, one or two. */
 static ALWAYS_INLINE void few_row(const work *t, int n, const int mr) {
     const size_t whole = t->K / (2 * STEP) * 2 * STEP;
     const int8_t *w = t->w + (size_t)n * t->K;
     const __m512i none = _mm512_setzero_si512();
-    __m512i acc[2][2]; /* of even steps and of odd ones: each waits for the one before */
+    __m512i acc[2][2]; /* even and odd steps apart, so that neither waits for the other */
     int32_t out[4];
     UNROLL for (int j = 0; j < 2; j++) acc[j][0] = acc[j][1] = none;
     for (size_t k = 0; k < whole; k += 2 * STEP) {
@@ -186,7 +186,7 @@ static void few_products(const work *t) {
 
 /* ---- many rows of x -------------------------------------------------------------------- */
 
-/* Columns [k0, k0 + 4 quads) of rows [n0, n0 + 16) of w. */
+/* Packs columns [k0, k0 + 4 quads) of rows [n0, n0 + 16) of w as a panel. */
 static void panel_of(const work *t, int n0, size_t k0, size_t quads, __m512i *to) {
     int rows = min_int(LANES, t->N - n0);
     for (size_t q = 0; q < quads; q += QUADS, to += QUADS) {
@@ -199,7 +199,7 @@ static void panel_of(const work *t, int n0, size_t k0, size_t quads, __m512i *to
     }
 }
 
-/* Two panels and a strip of mr rows of x; sums [mr, COLUMNS]. */
+/* Adds two panels times a strip of mr rows of x to sums [mr, COLUMNS]. */
 static ALWAYS_INLINE void many_tile(const __m512i *w0, const __m512i *w1, size_t quads,
                                     const int32_t *x, int32_t *sums, const int mr) {
     __m512i acc[2 * STRIP];

@@ -6,40 +6,40 @@
  * Few rows (decode): an item is a handful of weight rows; they are read once, in their stored type,
  * and used by all rows of x while they are in the cache.
  *
- * Many rows (prefill): an item is a block of the output. K goes by in blocks of MANY_K; for each,
+ * Many rows (prefill): an item is a block of the output. K is cut into blocks of MANY_K; for each,
  * the block's rows of w are packed once and used by all its rows of x. The sum over K is never
- * split: the 16 lane accumulators of every output wait in scratch between two blocks of K,
- * exactly where they stopped, and after the last one the tree is formed. That is what keeps
- * GEMM and GEMV the same bits. */
+ * split: the 16 lane accumulators of every output are kept in scratch between blocks of K, and the
+ * tree is formed after the last one. So GEMM and GEMV give the same bits. */
 #include "kernels/cpu/dots_lanes.h"
 #include "kernels/cpu/linear_parts_lanes.h"
 
 /* Sizes in f32. L2 (2 MiB): accumulators 128 x 128 x 16 = 1 MiB, w 128 x 1024 = 512 KiB. L1
- * (48 KiB): STRIP rows of x, 24 KiB, stay while w's panels of 16 KiB pass. Reading x comes from L3
- * once per block of N, and hurts: 128 columns instead of 64 were worth 5 % of the FMA rate, 1024
- * along K instead of 512 another 8 % (640 x 1024 x 1024, Sapphire Rapids). */
+ * (48 KiB): STRIP rows of x, 24 KiB, stay while w's panels of 16 KiB pass. x is read from L3 once per
+ * block of N, which is slow: 128 columns instead of 64 gained 5 % of the FMA rate, 1024 along K
+ * instead of 512 another 8 % (640 x 1024 x 1024, Sapphire Rapids). */
 enum { MANY_M = 128, MANY_N = 128, MANY_K = 1024 };
 
 /* Rows of x that stay in L1: one tile with AVX-512, two with AVX2. */
 enum { STRIP = 6 };
 _Static_assert(STRIP % MR == 0, "a strip is whole tiles");
 
-/* Up to this many rows are few: 32 rows in f32 read their weights at 38 % of the machine's rate
- * this way and at 29 % the other, 48 rows at 28 % and 25 % (4096 x 4096). */
+/* Up to this many rows are few: 32 rows in f32 read their weights at 38 % of the memory bandwidth
+ * as few and at 29 % as many, 48 rows at 28 % and 25 % (4096 x 4096). */
 enum { FEW_ROWS = 32 };
 
-/* Columns and K of one step: what is fetched ahead, 4 rows of FEW_K, takes a memory latency to use
- * up; 16 rows of x stay in L1 meanwhile. */
+/* Columns and K of one step: the 4 rows of FEW_K that are prefetched take a memory latency to
+ * multiply; 16 rows of x stay in L1 meanwhile. */
 enum { FEW_N = 16, FEW_K = 512 };
 
-/* Weights that a thread takes at a time when rows are few: some 10 us of reading, for which others wait at the end. */
+/* Weights that a thread takes at a time when rows are few: some 10 us of reading, which bounds the threads' wait at
+ * the end. */
 enum { FEW_GRAIN = 1 << 16 };
 
 /* ---- the cut into items ---------------------------------------------------------------- */
 
 static bool is_few(const fv_tensor *x) { return x->rows <= FEW_ROWS; }
 
-/* Whether one tile has all rows of x: then weights are read once, and best in the order of memory. */
+/* Whether one tile has all rows of x: then weights are read once, fastest in memory order. */
 static bool reads_once(const fv_tensor *x) { return x->rows <= MR; }
 
 /* Rows of an output block: M cut evenly. */
@@ -71,7 +71,7 @@ static fv_cpu_plan linear_plan(const void *args) {
 
 /* ---- the end of a tile ----------------------------------------------------------------- */
 
-/* Puts the dot products out [rows, ld] at [m0, n0] of y; bias [cols] or NULL. */
+/* Stores the dot products out [rows, ld] at [m0, n0] of y; bias [cols] or NULL. */
 static ALWAYS_INLINE void store_rows(const fv_linear_part *p, int64_t m0, int64_t n0, int rows,
                                      const int cols, const float *bias, const float *out, int ld) {
     for (int i = 0; i < rows; i++, out += ld) {
@@ -87,8 +87,7 @@ static ALWAYS_INLINE void store_rows(const fv_linear_part *p, int64_t m0, int64_
 
 /* ---- few rows -------------------------------------------------------------------------- */
 
-/* Columns [n0, n0 + N) of y, N <= FEW_N, for as many rows of x as a tile has at most. mr and t are constants after
- * inlining. */
+/* Computes columns [n0, n0 + N) of y, N <= FEW_N, for mr <= MR rows of x. mr and t are constants after inlining. */
 static ALWAYS_INLINE void once(const fv_tensor *x, const fv_linear_part *p, int64_t n0, int N,
                                const int mr, const fv_dtype t) {
     const size_t K = (size_t)x->cols, bytes_row = K * fv_dtype_bytes(t);
@@ -133,7 +132,7 @@ static void linear_once(const fv_tensor *x, const fv_linear_part *p, int64_t n0,
     }
 }
 
-/* Columns [n0, n0 + N) of y, N <= FEW_N, for more rows of x. */
+/* Computes columns [n0, n0 + N) of y, N <= FEW_N, for up to FEW_ROWS rows of x. */
 static void linear_few(const fv_tensor *x, const fv_linear_part *p, int64_t n0, int N,
                        float *scratch) {
     size_t K = (size_t)x->cols, size = fv_dtype_bytes(p->w.dtype);
@@ -152,7 +151,7 @@ static void linear_few(const fv_tensor *x, const fv_linear_part *p, int64_t n0, 
         for (int n = 0; n < N; n += NR, a.accs += a.M * NR * LANES) {
             a.w = w + ((size_t)n * K + k0) * size;
             a.n = min_int(NR, N - n);
-            /* The item's next columns, or its first ones at the next K, or the next item. */
+            /* the item's next columns, or its first ones at the next K, or the next item */
             a.next = (uintptr_t)w + size * (n + NR < N ? (size_t)(n + NR) * K + k0
                                             : a.wait   ? k0 + FEW_K
                                                        : (size_t)N * K);
@@ -165,7 +164,7 @@ static void linear_few(const fv_tensor *x, const fv_linear_part *p, int64_t n0, 
 
 /* ---- many rows ------------------------------------------------------------------------- */
 
-/* One output block on its way through K. */
+/* The state of an output block during its loop over K. */
 typedef struct many {
     const fv_tensor *x;
     const fv_linear_part *p;
@@ -176,7 +175,7 @@ typedef struct many {
     const float *bias;     /* [N] or NULL */
 } many;
 
-/* The strip of x from row m on, in place; the last one in a copy. *ld: row distance. */
+/* Returns the strip of x from row m on, in place, or a copy of the last one. *ld: row distance. */
 static const float *many_x(const many *b, int m, size_t *ld) {
     const float *x = row_f32(b->x, b->m0 + m) + b->k0;
     *ld = (size_t)b->x->ld;
@@ -197,7 +196,7 @@ static void many_pack_w(const many *b, int j) {
                min_int(NR, b->N - j * NR), b->kb, NR, b->ws + (size_t)j * NR * MANY_K);
 }
 
-/* Rows m.. (x) times panel j of w. */
+/* Adds MR rows of x, from row m on, times panel j of w to the accumulators. */
 static NEVER_INLINE void many_tile(const many *b, int m, int j, const float *x, size_t ldx) {
     float *at = b->accs + (size_t)(m / MR * b->panels + j) * TILE * LANES;
     f32x16 acc[TILE];
@@ -235,7 +234,7 @@ static void linear_many(many *b, float *scratch) {
         for (int m = 0; m < b->M; m += STRIP) {
             const float *x = many_x(b, m, &ldx);
             for (int j = 0; j < b->panels; j++) {
-                if (m == 0) many_pack_w(b, j); /* its stores drain under the tile's arithmetic */
+                if (m == 0) many_pack_w(b, j); /* its stores overlap the tile's arithmetic */
                 for (int i = 0; i < STRIP && m + i < b->M; i += MR)
                     many_tile(b, m + i, j, x + (size_t)i * ldx, ldx);
             }

@@ -1,8 +1,8 @@
 #ifndef FOVEA_KERNELS_CPU_LINEAR_PARTS_LANES_H
 #define FOVEA_KERNELS_CPU_LINEAR_PARTS_LANES_H
 
-/* What the fast versions of linear share: the bias, the end of a row of sums, and rows of weights
- * that are not as a product in bf16 wants them, and rows of x as integers. */
+/* Helpers of the fast versions of linear: the bias, storing a row of sums, converting rows of weights to
+ * bf16, and quantizing rows of x to integers. */
 #include <math.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/path.h"
 
-enum { BF16_STEP = 32, BF16_ROWS = 16 }; /* columns of a step, rows of weights beside each other */
+enum { BF16_STEP = 32, BF16_ROWS = 16 }; /* columns of a step, rows of weights of a panel */
 
 static inline size_t bf16_steps(size_t K) { return (K + BF16_STEP - 1) / BF16_STEP; }
 
@@ -22,7 +22,7 @@ static inline const float *bias_f32(const fv_tensor *bias, int64_t n0, int n, fl
     return wide;
 }
 
-/* Puts the sums of row m and columns [n0, n0 + n) into y; bias [n] or NULL. */
+/* Stores the sums of row m and columns [n0, n0 + n) in y; bias [n] or NULL. */
 static inline void store_sums(const fv_linear_part *p, int64_t m, int64_t n0, int n,
                               const float *bias, const float *sums) {
     float *y = row_f32(&p->y, m) + n0;
@@ -33,10 +33,10 @@ static inline void store_sums(const fv_linear_part *p, int64_t m, int64_t n0, in
 }
 
 #ifdef __AVX512F__
-/* 16 numbers to bf16, which are multiplied next: those that are subnormal may be zeros. */
+/* Narrows 16 operands of a product to bf16; subnormal results may become zeros. */
 static inline __m256i bf16_of_16(__m512 x) {
 #ifdef __AVX512BF16__
-    /* The instruction takes subnormal numbers for zeros, also those that round to 2^-126. */
+    /* The instruction treats subnormal numbers as zeros, even those that round up to 2^-126. */
     __m512i upper = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fff8000));
     if (!_mm512_cmpeq_epi32_mask(upper, _mm512_set1_epi32(0x007f8000)))
         return (__m256i)_mm512_cvtneps_pbh(x);
@@ -45,12 +45,12 @@ static inline __m256i bf16_of_16(__m512 x) {
 }
 #endif
 
-/* A group of integers: its scale and what comes with it. */
+/* The parameters of a group of integers (kernels/tensor.h). */
 typedef struct quant_group {
     float scale, zero, min;
 } quant_group;
 
-/* n integers of 8 bits. */
+/* Decodes n integers of 8 bits. */
 static inline void int8_group(const int8_t *from, size_t n, quant_group g, uint16_t *to) {
 #ifdef __AVX512F__
     for (size_t i = 0; i < n; i += 16) {
@@ -64,9 +64,9 @@ static inline void int8_group(const int8_t *from, size_t n, quant_group g, uint1
 #endif
 }
 
-/* What the 16 integers of 4 bits stand for: a table, looked up 32 at a time. */
+/* The numbers of the 16 integers of 4 bits: a table for 32 lookups at a time. */
 #ifdef __AVX512F__
-typedef __m512i int4_table; /* twice, as a lookup counts five bits */
+typedef __m512i int4_table; /* the table twice, as a lookup has indices of five bits */
 
 static ALWAYS_INLINE int4_table int4_table_of(quant_group g, const bool symmetric) {
     const __m512 all = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -74,14 +74,14 @@ static ALWAYS_INLINE int4_table int4_table_of(quant_group g, const bool symmetri
     x = symmetric ? _mm512_mul_ps(_mm512_set1_ps(g.scale), x)
                   : _mm512_fmadd_ps(_mm512_set1_ps(g.scale), x, _mm512_set1_ps(-g.min));
 #ifdef __AVX512BF16__
-    /* As bf16_of_16, where no product can round to 2^-126. */
+    /* as bf16_of_16, where no product can round to 2^-126 */
     if (symmetric && __builtin_expect((bits_of_f32(g.scale) & 0x7fffffff) > 0x01000000, 1))
         return (__m512i)_mm512_cvtne2ps_pbh(x, x);
 #endif
     return _mm512_broadcast_i64x4(bf16_of_16(x));
 }
 
-/* Numbers of the 32 integers in 16 bytes, each of which becomes the low bits of a word. */
+/* Looks up 32 integers in 16 bytes; each is moved to the low bits of a word first. */
 static ALWAYS_INLINE __m512i int4_numbers(__m128i bytes, int4_table table) {
     const __m512i spread = _mm512_set_epi64(
         0x0f0e0f0e0f0e0f0e, 0x0d0c0d0c0d0c0d0c, 0x0b0a0b0a0b0a0b0a, 0x0908090809080908,
@@ -91,7 +91,7 @@ static ALWAYS_INLINE __m512i int4_numbers(__m128i bytes, int4_table table) {
                                     table);
 }
 
-/* n integers, from a byte's low half on. */
+/* Decodes n integers, the first in a byte's low half. */
 static ALWAYS_INLINE void int4_columns(const uint8_t *from, size_t n, int4_table table,
                                        uint16_t *to) {
     if (n == BF16_STEP) {
@@ -118,7 +118,7 @@ static inline void int4_columns(const uint8_t *from, size_t n, int4_table table,
 }
 #endif
 
-/* Group g of q; what is known of q becomes constant after inlining. */
+/* The parameters of group g of q; `type` and `symmetric` are constants after inlining. */
 static ALWAYS_INLINE quant_group group_at(const fv_quant *q, size_t g, const fv_dtype type,
                                           const bool symmetric) {
     if (symmetric) return (quant_group){widened(q->scale, type, g), 8.0f, 0.0f};
@@ -129,12 +129,12 @@ static ALWAYS_INLINE quant_group group_at(const fv_quant *q, size_t g, const fv_
                          q->min ? q->min[g] : 0.0f};
 }
 
-/* n columns from `from` on, which begins in group g, of which `left` columns are left; `group` is its
- * columns. */
+/* Decodes n columns at `from`, which is in group g with `left` columns to go; `group`: columns of a
+ * group. */
 static ALWAYS_INLINE void int4_row(const fv_quant *q, const uint8_t *from, size_t n, size_t g,
                                    size_t left, const size_t group, const fv_dtype type,
                                    const bool symmetric, uint16_t *to) {
-    const fv_quant own = *q; /* nothing that is written may be a part of it */
+    const fv_quant own = *q; /* a copy, so that the compiler knows that stores do not change it */
     for (; n >= left; g++, n -= left, left = group) {
         int4_table table = int4_table_of(group_at(&own, g, type, symmetric), symmetric);
         for (size_t i = 0; i < left; i += BF16_STEP, from += BF16_STEP / 2, to += BF16_STEP)
@@ -154,12 +154,12 @@ static inline void int8_row(const fv_quant *q, const int8_t *from, size_t n, siz
     }
 }
 
-/* A block of K: what is decoded at a time. */
+/* A block of K, decoded at a time. */
 enum { BLOCK_STEPS = 8, BLOCK_COLUMNS = BLOCK_STEPS * BF16_STEP };
 
 #ifdef __AVX512F__
-/* A block of a row whose `groups` scales, a constant, are in bf16; step s goes to `to` + s ld. Returns
- * false, and does nothing, where a scale is not one that fv_int4_offsets is for. */
+/* Decodes a block of a row with `groups` scales in bf16, a constant; step s goes to `to` + s ld. Returns
+ * false without writing where a scale is out of range for fv_int4_offsets. */
 static ALWAYS_INLINE bool int4_block(const uint8_t *from, const uint16_t *scales, const int groups,
                                      uint16_t *to, size_t ld) {
     _Alignas(32) uint32_t twice[BLOCK_STEPS], row[BLOCK_STEPS];
@@ -171,7 +171,8 @@ static ALWAYS_INLINE bool int4_block(const uint8_t *from, const uint16_t *scales
     __m256i wide = _mm256_cvtepu16_epi32(s);
     _mm256_store_si256((void *)twice, _mm256_or_si256(wide, _mm256_slli_epi32(wide, 16)));
     _mm256_store_si256((void *)row, _mm256_and_si256(wide, _mm256_set1_epi32(127)));
-    __asm__("" : "+m"(twice), "+m"(row)); /* read them: taking a vector apart costs shuffles */
+    __asm__(""
+            : "+m"(twice), "+m"(row)); /* forces loads: extracting elements would cost shuffles */
     UNROLL for (int g = 0; g < groups; g++) {
         int4_table table =
             _mm512_broadcast_i64x4(_mm256_load_si256((const void *)fv_int4_offsets[row[g]]));
@@ -183,8 +184,8 @@ static ALWAYS_INLINE bool int4_block(const uint8_t *from, const uint16_t *scales
 }
 #endif
 
-/* n > 0 columns from k on, a multiple of 32, of a row of w, which is in groups of integers, as bf16. k is
- * in group g of the row, of which `left` columns are left. */
+/* Decodes n > 0 columns from k on, a multiple of 32, of a row of w in groups of integers to bf16. k is in
+ * group g of the row, with `left` columns to go. */
 static inline void quantized_row(const fv_tensor *w, size_t row, size_t k, size_t n, size_t g,
                                  size_t left, uint16_t *to) {
     const fv_quant *q = w->quant;
@@ -200,7 +201,7 @@ static inline void quantized_row(const fv_tensor *w, size_t row, size_t k, size_
         int4_row(q, from + k / 2, n, g, left, (size_t)q->group, FV_BF16, true, to);
 }
 
-/* Scales of a block of K of which int4_block knows what to do, or 0. */
+/* Number of scales of a block of K if int4_block can decode w, otherwise 0. */
 static inline int int4_scales(const fv_tensor *w) {
 #ifdef __AVX512F__
     const fv_quant *q = w->quant;
@@ -212,8 +213,8 @@ static inline int int4_scales(const fv_tensor *w) {
 #endif
 }
 
-/* Block k of a row of w, which is in groups of integers: its steps at a distance of ld, with zeros after
- * the last column. `scales` is int4_scales(w), a constant. */
+/* Decodes block k of a row of w in groups of integers, its steps ld apart, with zeros after the last
+ * column. `scales` is int4_scales(w), a constant. */
 static ALWAYS_INLINE void quantized_block(const fv_tensor *w, int64_t row, size_t k,
                                           const int scales, uint16_t *to, size_t ld) {
     const fv_quant *q = w->quant;
@@ -237,8 +238,8 @@ static ALWAYS_INLINE void quantized_block(const fv_tensor *w, int64_t row, size_
         memcpy(to + s * ld, part + s * BF16_STEP, BF16_STEP * sizeof *part);
 }
 
-/* A block of rows [n0, n0 + rows) and columns [k0, k0 + cols) of w as bf16, to [BF16_ROWS, ld] with
- * zeros after its rows and, up to column `padded_cols`, after its columns. */
+/* Converts rows [n0, n0 + rows) and columns [k0, k0 + cols) of w to bf16, to [BF16_ROWS, ld] with zeros
+ * after the rows and, up to column `padded_cols`, after the columns. */
 static inline void bf16_rows(const fv_tensor *w, int64_t n0, int64_t rows, size_t k0, size_t cols,
                              size_t padded_cols, size_t ld, uint16_t *to) {
     const size_t group = w->quant ? (size_t)w->quant->group : 1;
@@ -261,23 +262,23 @@ enum { INT8_GROUP = 32 };
 
 static inline size_t int8_groups(int32_t K) { return ((size_t)K + INT8_GROUP - 1) / INT8_GROUP; }
 
-/* Scales that a group of x meets: two with groups of 16, otherwise one. */
+/* Scales of w per group of x: two with groups of 16, otherwise one. */
 static inline size_t int8_units(const fv_quant *q) { return q->group < INT8_GROUP ? 2 : 1; }
 
-/* The same for n groups of x from g0 on. */
+/* Scales of w for n groups of x from g0 on; the last group may have only one of its two. */
 static inline size_t int8_scales(const fv_quant *q, size_t g0, size_t n) {
     if (int8_units(q) == 1) return n;
     size_t left = (size_t)q->groups - 2 * g0;
     return 2 * n < left ? 2 * n : left;
 }
 
-/* Scale u of row n of those that meet x from group g0 on. */
+/* Scale u of row n of w, counted from group g0 of x. */
 static inline float int8_scale_at(const fv_quant *q, int64_t n, size_t g0, size_t u) {
     size_t group = (g0 * INT8_GROUP + u * (INT8_GROUP / int8_units(q))) / (size_t)q->group;
     return widened(q->scale, q->scale_type, (size_t)n * (size_t)q->groups + group);
 }
 
-/* 32 integers of 4 bits, of which n are there, less 8; the others become 0. */
+/* Unpacks 32 integers of 4 bits, less 8; those from n on become 0. */
 static inline void int4_integers(const uint8_t *from, size_t n, int8_t to[INT8_GROUP]) {
     uint8_t part[INT8_GROUP / 2];
     memset(part, 0x88, sizeof part);
@@ -289,7 +290,7 @@ static inline void int4_integers(const uint8_t *from, size_t n, int8_t to[INT8_G
 }
 
 /* x as integers, in the shared memory of pack_int8: a scale for each row, a sum where the path needs
- * it, and the integers as the path lays them, at a multiple of 64 bytes. */
+ * it, and the integers in the path's layout, aligned to 64 bytes. */
 typedef struct int8_x {
     float *scale; /* [M] */
     int32_t *sum; /* [M] */
@@ -302,7 +303,7 @@ static inline int8_x int8_x_at(void *shared, int64_t M) {
     return (int8_x){shared, (int32_t *)shared + M, (int8_t *)shared + int8_x_head(M)};
 }
 
-/* The scale of a row, and what its numbers are multiplied by, 0 where all of them become 0. */
+/* Returns the scale of a row; *by: the factor of its numbers, 0 where all of them become 0. */
 static inline float int8_scale(const float *x, size_t K, float *by) {
     uint32_t most = 0;
     for (size_t k = 0; k < K; k++) {
@@ -315,7 +316,7 @@ static inline float int8_scale(const float *x, size_t K, float *by) {
     return !finite ? NAN : *by > 0.0f ? a / 127.0f : 0.0f;
 }
 
-/* The integers of n numbers. Adding 1.5 2^23 rounds to nearest even and leaves them in the last bits. */
+/* Quantizes n numbers. Adding 1.5 2^23 rounds to nearest even and leaves the integer in the last bits. */
 static inline void int8_codes(const float *x, size_t n, float by, int8_t *to) {
     const float shift = 0x1.8p23f;
     if (by <= 0.0f) {
@@ -325,7 +326,7 @@ static inline void int8_codes(const float *x, size_t n, float by, int8_t *to) {
     for (size_t k = 0; k < n; k++) to[k] = (int8_t)(bits_of_f32(x[k] * by + shift) & 0xff);
 }
 
-/* Group g of a row of x, of K numbers: its scale, and integers with zeros after the last. */
+/* Quantizes group g of a row of x of K numbers, with zeros after the last; returns its scale. */
 static inline float int8_group_of(const float *x, size_t K, size_t g, int8_t *to) {
     float part[INT8_GROUP] = {0}, by;
     size_t n = K - g * INT8_GROUP;
@@ -335,7 +336,7 @@ static inline float int8_group_of(const float *x, size_t K, size_t g, int8_t *to
     return scale;
 }
 
-/* Puts the integer sums of row m and columns [n0, n0 + n) into y. */
+/* Scales the integer sums of row m and columns [n0, n0 + n), and stores them in y. */
 static inline void store_int8_sums(const fv_linear_part *p, int64_t m, float scale, int64_t n0,
                                    int n, const float *bias, const int32_t *sums) {
     const float *scale_w = p->w.quant->scale;

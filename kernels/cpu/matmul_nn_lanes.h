@@ -5,8 +5,8 @@
  *
  * An item is a band of NR vectors of columns. K is processed in blocks: the block's rows of the
  * band are widened into scratch once and used by all rows of x, whose chains are kept in y between
- * two blocks; rows of f32 that lie close to each other are used where they are. Lanes run along N and
- * every step is one fma, so there is no tree. */
+ * blocks; rows of f32 that are close to each other are used in place. Lanes run along N and every step
+ * is one fma, so there is no tree. */
 #include "kernels/cpu/chains_lanes.h"
 #include "kernels/cpu/dots_lanes.h"
 #include "kernels/cpu/path.h"
@@ -20,7 +20,7 @@ static fv_cpu_plan matmul_nn_plan(const void *args) {
                          .scratch_bytes = sizeof(float) * (BAND_K + MR) * BAND};
 }
 
-/* Rows [k0, k0 + K) of columns [n0, n0 + N) of w, widened; columns that lack become zero. */
+/* Widens rows [k0, k0 + K) of columns [n0, n0 + N) of w; missing columns become zero. */
 static void matmul_nn_pack(const fv_tensor *w, size_t k0, size_t K, size_t n0, int N,
                            float *panel) {
     size_t size = fv_dtype_bytes(w->dtype), stride = (size_t)w->ld * size;
@@ -31,12 +31,12 @@ static void matmul_nn_pack(const fv_tensor *w, size_t k0, size_t K, size_t n0, i
     }
 }
 
-/* A copy would not be closer. */
+/* Whether w serves as a panel in place: in f32, with rows close enough that a copy gains nothing. */
 static bool matmul_nn_is_panel(const fv_tensor *w, int N) {
     return w->dtype == FV_F32 && N == BAND && w->ld <= CLOSE;
 }
 
-/* Columns [n0, n0 + N) of all rows of y; a band that is not full is summed in scratch. */
+/* Computes columns [n0, n0 + N) of all rows of y; a partial band is summed in scratch. */
 static void matmul_nn_band(const fv_matmul_nn_args *a, size_t n0, int N, float *scratch) {
     float *panel = scratch, *copy = scratch + (size_t)BAND_K * BAND;
     size_t K = (size_t)a->w.rows, ldy = (size_t)a->y.ld, k = 0;

@@ -1,17 +1,17 @@
 #ifndef FOVEA_KERNELS_CPU_NARROW_AVX512_H
 #define FOVEA_KERNELS_CPU_NARROW_AVX512_H
 
-/* Numbers of f32 as operands of products in bf16, with AVX-512 BF16. */
+/* Narrows f32 to operands of products in bf16, with AVX-512 BF16. */
 #include "kernels/cpu/lanes.h"
 
-/* 16 numbers as bf16. */
+/* Narrows 16 numbers exactly. */
 static inline __m256i bf16_of(__m512 x) {
     __m512i rounded = _mm512_castps_si512(f32x16_round_bf16(x));
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
 }
 
-/* 32 numbers. The instruction takes subnormal numbers for zeros, which is what they are in a
- * product, but for those that round to 2^-126. */
+/* Narrows 32 numbers. The instruction treats subnormal numbers as zeros, as products do; only those that
+ * round up to 2^-126 need bf16_of(). */
 static inline __m512i narrow(__m512 lo, __m512 hi) {
     const __m512i at = _mm512_set1_epi32(0x7fff8000), border = _mm512_set1_epi32(0x007f8000);
     __m512i a = _mm512_and_si512(_mm512_castps_si512(lo), at);
@@ -21,7 +21,7 @@ static inline __m512i narrow(__m512 lo, __m512 hi) {
     return (__m512i)_mm512_cvtne2ps_pbh(hi, lo);
 }
 
-/* The same of numbers that are 0 or at least 2^-126. */
+/* narrow() for numbers that are 0 or at least 2^-126. */
 static inline __m512i narrow_normal(__m512 lo, __m512 hi) {
     return (__m512i)_mm512_cvtne2ps_pbh(hi, lo);
 }

@@ -1,8 +1,7 @@
 #ifndef FOVEA_KERNELS_CPU_NORM_LANES_H
 #define FOVEA_KERNELS_CPU_NORM_LANES_H
 
-/* LayerNorm and RMSNorm; compilers vectorize the loops, whose sums are lanes and a tree as
- * kernels/ops.h has them.
+/* LayerNorm and RMSNorm in loops that compilers vectorize; sums are the lanes and tree of kernels/ops.h.
  *
  * The loop runs over chunks in a local array: source and destination may be the same row, and a
  * compiler that has to allow for overlap does not vectorize. */

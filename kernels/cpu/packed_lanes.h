@@ -1,11 +1,11 @@
 #ifndef FOVEA_KERNELS_CPU_PACKED_LANES_H
 #define FOVEA_KERNELS_CPU_PACKED_LANES_H
 
-/* Numbers of a compressed block in 16-lane vectors: those that packed_read.h decodes one by one, in
- * lines padded with zeros. The same fma and product for each element, so the same bits.
+/* Decodes a packed block in 16-lane vectors, to lines padded with zeros: each number by the fma and product
+ * of packed_read.h, so with the same bits.
  *
- * Codes are read in whole vectors: a line of codes is always followed by enough bytes of the
- * block, because its last array is that of the basis' pairs. */
+ * Codes are read in whole vectors, past the end of a line: the block's last array, the basis' pairs, follows
+ * all codes. */
 #include <string.h>
 
 #include "kernels/cpu/chains_lanes.h"
@@ -13,11 +13,11 @@
 #include "kernels/ops.h"
 #include "kernels/packed_read.h"
 
-enum { PACKED_VECTORS = 48 }; /* of an item, at most, unless one row has more heads */
+enum { PACKED_VECTORS = 48 }; /* the most vectors of an item, unless one row has more heads */
 
 /* ---- an item's memory ------------------------------------------------------------------ */
 
-/* Scratch of an item, taken piece by piece; without a base the pieces are only measured. */
+/* Bump allocator for an item's scratch; without a base it only counts the bytes. */
 typedef struct scratch_bump {
     char *base;
     size_t bytes;
@@ -29,8 +29,8 @@ static float *scratch_take(scratch_bump *at, size_t n) {
     return (float *)p;
 }
 
-/* Of p [R, 64], the rows of a list, contiguous: in place, if the list has no gap, or copied to
- * `copy`, with zeros after them. */
+/* Returns p [R, 64] with the columns of a list's rows contiguous: in place if the list has no gap, otherwise
+ * in `copy`, with zeros after them. */
 static const float *listed(const float *p, float *copy, int32_t R, int32_t j0, const int32_t *list,
                            int32_t n) {
     if (n == 0 || list[n - 1] == j0 + n - 1) return p;
@@ -53,7 +53,7 @@ static const packed_products *packed_bf16(void) {
     return &packed_in_lanes;
 }
 
-/* n as the K of a product. */
+/* n rounded up to whole steps of a product. */
 static size_t stepped(const packed_products *p, size_t n) {
     return (n + p->step - 1) / p->step * p->step;
 }
@@ -63,7 +63,7 @@ static void round_all(const packed_products *p, float *x, size_t n) {
         f32x16_store(x + i, f32x16_round_bf16(f32x16_load(x + i)));
 }
 
-/* M rows of n numbers are multiplied next: rounded where products are in bf16, with zeros after. */
+/* Prepares M rows of n numbers as operand x: rounds them for products in bf16, and adds zeros. */
 static void as_rows(const packed_products *p, float *x, size_t ld, int64_t M, size_t n) {
     const size_t zeros = stepped(p, n) - n;
     for (; p->multiply && M > 0 && (zeros || !p->rounds); M--, x += ld) {
@@ -72,14 +72,14 @@ static void as_rows(const packed_products *p, float *x, size_t ld, int64_t M, si
     }
 }
 
-/* So are n lines of `cols` numbers, whole vectors. */
+/* Prepares n lines of `cols` numbers, whole vectors, as operand w, likewise. */
 static void as_lines(const packed_products *p, float *w, size_t ld, size_t n, size_t cols) {
     if (!p->multiply) return;
     for (size_t k = 0; k < n && !p->rounds; k++) round_all(p, w + k * ld, cols);
     for (size_t k = n; k < stepped(p, n); k++) memset(w + k * ld, 0, cols * sizeof *w);
 }
 
-/* y = y * c + x w, as chains_all, of what as_rows and as_lines have left. */
+/* y = y * c + x w, as chains_all; x and w come from as_rows and as_lines. */
 static void packed_multiply(const packed_products *p, chains a, int64_t M, size_t bytes) {
     if (!p->multiply) {
         chains_all(a, M, bytes);
@@ -106,7 +106,7 @@ static void packed_multiply(const packed_products *p, chains a, int64_t M, size_
 
 /* ---- lines ----------------------------------------------------------------------------- */
 
-/* n stored numbers. */
+/* Widens n stored numbers. */
 static ALWAYS_INLINE void numbers_line(const char *p, const fv_dtype t, size_t n, float *y) {
     size_t size = fv_dtype_bytes(t), i = 0;
     for (; i + LANES <= n; i += LANES) f32x16_store(y + i, f32x16_widen(p + i * size, t));
@@ -115,12 +115,13 @@ static ALWAYS_INLINE void numbers_line(const char *p, const fv_dtype t, size_t n
 
 /* Decodes codes: fma(step, c, lo) times column, if there is one. */
 typedef struct code_scale {
-    const float *lo, *step; /* one of each, or of every element up to whole vectors */
+    const float *lo,
+        *step; /* one pair for all, or with `each` one per element, up to whole vectors */
     bool each;
-    const float *column; /* of every element, or NULL */
+    const float *column; /* one per element, or NULL */
 } code_scale;
 
-/* n codes. */
+/* Decodes n codes. */
 static ALWAYS_INLINE void codes_line(const char *p, const int bits, size_t n, code_scale c,
                                      float *y) {
     for (size_t i = 0; i < n; i += LANES, p += LANES * (size_t)bits / 8) {
@@ -135,7 +136,7 @@ static ALWAYS_INLINE void codes_line(const char *p, const int bits, size_t n, co
 
 /* ---- U --------------------------------------------------------------------------------- */
 
-/* One tile of keys' U in one tier: column r of its 16 rows at y + r * ld. */
+/* Decodes one tile of keys' U in one tier: column r of its 16 rows to y + r * ld. */
 static void lanes_k_tile(const packed_view *v, int tier, size_t tile, float *y, size_t ld) {
     size_t n = fv_packed_tier_rank(&v->s, tier), r0 = tier ? (size_t)v->s.rank2 : 0;
     size_t bytes = fv_packed_row_bytes(&v->s, FV_PACKED_TILE), r;
@@ -156,7 +157,7 @@ static void lanes_k_tile(const packed_view *v, int tier, size_t tile, float *y, 
     }
 }
 
-/* Rows j[0 .. n) of values' U in one tier, ld apart. */
+/* Decodes rows j[0 .. n) of values' U in one tier, to lines ld apart. */
 static ALWAYS_INLINE void v_rows(const packed_view *v, int tier, const int32_t *j, int32_t n,
                                  const int bits, const fv_dtype type, float *y, size_t ld) {
     size_t stride = v->l.stride[tier], width = fv_packed_tier_rank(&v->s, tier);
@@ -185,7 +186,7 @@ static void lanes_v_rows(const packed_view *v, int tier, const int32_t *j, int32
         v_rows(v, tier, j, n, 16, v->s.dtype, y, ld);
 }
 
-/* Rows j[0 .. n) of KV head g of values that are rows, ld apart. */
+/* Widens rows j[0 .. n) of KV head g of values that are rows, to lines ld apart. */
 static void lanes_rows(const packed_view *v, size_t g, const int32_t *j, int32_t n, float *y,
                        size_t ld) {
     for (int32_t i = 0; i < n; i++, y += ld)
@@ -194,8 +195,8 @@ static void lanes_rows(const packed_view *v, size_t g, const int32_t *j, int32_t
 
 /* ---- rotation -------------------------------------------------------------------------- */
 
-/* Keys of a tile as columns, D lines FV_KV_BLOCK apart: Rot(a) k, a their anchors' angles, or their own;
- * where there are none they stay. */
+/* Rotates the keys of a tile, D lines FV_KV_BLOCK apart, to Rot(a) k, a the angles of their anchors or of the
+ * tokens themselves; does nothing where there are no angles. */
 static void lanes_rotate(const fv_packed_rows *rows, size_t D, size_t tile, float *to) {
     size_t half = D / 2, at = tile * half * FV_PACKED_TILE;
     float *other = to + half * FV_KV_BLOCK;
@@ -211,7 +212,7 @@ static void lanes_rotate(const fv_packed_rows *rows, size_t D, size_t tile, floa
 
 /* ---- basis ----------------------------------------------------------------------------- */
 
-/* Pairs of one head: lo and step [R], up to whole vectors. */
+/* Widens the pairs of one head's basis: lo and step [R], up to whole vectors. */
 static void lanes_basis_pairs(const packed_view *v, size_t g, float *lo, float *step) {
     const char *pair = v->data + v->l.basis_pair + g * (size_t)v->s.rank * 4;
     size_t n = v->s.bits == 16 ? 0 : (size_t)v->s.rank, r = 0;
@@ -226,7 +227,7 @@ static void lanes_basis_pairs(const packed_view *v, size_t g, float *lo, float *
     for (; r < n; r++) packed_pair_f16(pair + r * 4, lo + r, step + r);
 }
 
-/* Lines [k, k + n) of head g's basis, whose pairs are lo and step, ld apart. */
+/* Decodes lines [k, k + n) of head g's basis with pairs lo and step, to lines ld apart. */
 static ALWAYS_INLINE void basis_lines(const packed_view *v, size_t g, size_t k, size_t n,
                                       const int bits, const fv_dtype type, const float *lo,
                                       const float *step, float *y, size_t ld) {

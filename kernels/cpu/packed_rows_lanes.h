@@ -1,16 +1,16 @@
 #ifndef FOVEA_KERNELS_CPU_PACKED_ROWS_LANES_H
 #define FOVEA_KERNELS_CPU_PACKED_ROWS_LANES_H
 
-/* What items of attention on packed rows have in common, whatever form these have: which rows of a
- * softmax block count, scores that a caller wants, and what a query vector comes to. */
+/* Helpers of attention on packed rows, for every form: lists the valid rows of a softmax block, writes scores
+ * for the caller, and begins and ends a query vector. */
 #include <math.h>
 
 #include "kernels/cpu/path.h"
 #include "kernels/mathf.h"
 #include "kernels/ops.h"
 
-/* list: which of the rows [j0, j0 + n) are valid; returns how many. *anchor: the block of the row that was
- * asked for last; moves on. */
+/* Lists the valid rows among [j0, j0 + n); returns how many. *anchor: in, the anchor block of an earlier row;
+ * out, that of the last row. */
 static inline int32_t rows_valid(const fv_packed_rows *rows, int32_t j0, int32_t n, int32_t *anchor,
                                  int32_t *list) {
     int32_t n_list = 0;
@@ -21,7 +21,7 @@ static inline int32_t rows_valid(const fv_packed_rows *rows, int32_t j0, int32_t
     return n_list;
 }
 
-/* Scores s [R, FV_KV_BLOCK] of rows from j0 on: lanes of rows that are not listed hold anything, and become
+/* Sets scores s [R, FV_KV_BLOCK] of rows from j0 on that are not listed, which may have any value, to
  * -inf. */
 static inline void rows_hide_others(float *s, int32_t R, int32_t j0, const int32_t *list,
                                     int32_t n_list) {
@@ -33,14 +33,14 @@ static inline void rows_hide_others(float *s, int32_t R, int32_t j0, const int32
                 s[j] = -INFINITY;
 }
 
-/* The line for the scores of a head's query row, counted from the sequence's first, or NULL. */
+/* Returns the line for the scores of a head's query row, counted from the sequence's first, or NULL. */
 static inline float *rows_score_line(const fv_packed_seq *q, size_t head, int32_t row) {
     int32_t i = row - (q->n_rows - q->score_rows);
     if (!q->score || i < 0) return NULL;
     return q->score + (head * (size_t)q->score_rows + (size_t)i) * (size_t)q->score_ld;
 }
 
-/* Before a query vector's first row; `line` may be NULL. */
+/* Begins a query vector; `line`: its scores, or NULL. */
 static inline void rows_begin(const fv_packed_seq *q, float *line, float *m, float *l,
                               int32_t *n_seen) {
     *m = -INFINITY;
@@ -49,7 +49,7 @@ static inline void rows_begin(const fv_packed_seq *q, float *line, float *m, flo
     for (int32_t j = 0; line && j < q->score_ld; j++) line[j] = -INFINITY;
 }
 
-/* After its last one: o [D] over l, and lse; `row` of q. */
+/* Ends a query vector: writes o [D] / l, and lse; `row`: of q. */
 static inline void rows_end(const fv_attn_packed_args *a, int64_t row, size_t head, const float *o,
                             float m, float l) {
     size_t D = (size_t)a->d_head;

@@ -1,14 +1,14 @@
-/* Factors in codes of 4 bits as words of products in bf16 (pairs_avx512.h), without panels of f32 between
- * them. A column of keys' U has 16 numbers, and so has a row of values' U before its columns' factors: they
- * are looked up. The bits are those of numbers that are decoded one by one (kernels/packed_read.h). */
+/* Unpacks factors in codes of 4 bits to words of products in bf16 (pairs_avx512.h), without panels of f32 in
+ * between. A column of keys' U has only 16 different numbers, and so has a row of values' U before the columns'
+ * factors: both are looked up. The bits equal those of decoding number by number (kernels/packed_read.h). */
 #include "kernels/cpu/pairs_avx512.h"
 #include "kernels/cpu/product_bf16.h"
 #include "kernels/ops.h"
 #include "kernels/packed_read.h"
 
-enum { ROWS = 24, STEPS = 4 }; /* of x, in words at a time */
+enum { ROWS = 24, STEPS = 4 }; /* of x that are packed in words at a time */
 
-/* What codes 0 to 15 stand for. */
+/* The numbers of codes 0 to 15. */
 static inline __m512 all_codes(__m512 lo, __m512 step) {
     const __m512 code = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     return _mm512_fmadd_ps(step, code, lo);
@@ -25,7 +25,7 @@ static inline __m512 row_codes(const char *pair) {
 
 /* ---- keys ------------------------------------------------------------------------------ */
 
-/* The numbers of columns k and k + 2, and of k + 1 and k + 3. */
+/* Makes tables of words: the numbers of columns k and k + 2, and of k + 1 and k + 3. */
 static void make_tables(const float *pair, size_t n, uint32_t *tables) {
     for (size_t k = 0; k < n; k += 4, pair += 8)
         for (int i = 0; i < 4; i += 2, tables += 16) {
@@ -34,7 +34,7 @@ static void make_tables(const float *pair, size_t n, uint32_t *tables) {
         }
 }
 
-/* Words of two lines of 16 codes. */
+/* Looks up the words of two lines of 16 codes. */
 static inline __m512i look_up(const char *upper, const char *lower, __m512i table) {
     const __m512i spread = _mm512_set_epi64(
         (long long)0x8007800f8007800f, (long long)0x8006800e8006800e, (long long)0x8005800d8005800d,
@@ -63,19 +63,19 @@ static void key_words(const char *lines, size_t n, const uint32_t *tables, unsig
 
 /* ---- lines of codes -------------------------------------------------------------------- */
 
-/* 32 codes, two in each byte, as the even ones and the odd ones; bits above the first four are others'. */
+/* The even and the odd ones of 32 codes; bits above the lowest four belong to other codes. */
 typedef struct two_halves {
     __m512i even, odd;
 } two_halves;
 
-/* 16 codes have 8 bytes. */
+/* Loads 32 codes, or with `all` unset 16, which have 8 bytes. */
 static ALWAYS_INLINE two_halves halves_of(const char *p, const bool all) {
     __m128i bytes = all ? _mm_loadu_si128((const void *)p) : _mm_loadl_epi64((const void *)p);
     __m512i even = _mm512_cvtepu8_epi32(bytes);
     return (two_halves){even, _mm512_srli_epi32(even, 4)};
 }
 
-/* Numbers of 32 columns, the even ones and the odd ones. */
+/* Numbers of the even and of the odd ones of 32 columns. */
 typedef struct two_columns {
     __m512 even, odd;
 } two_columns;
@@ -88,7 +88,7 @@ static ALWAYS_INLINE two_columns columns_of(const float *p, const bool all) {
     return (two_columns){_mm512_permutex2var_ps(a, even, b), _mm512_permutex2var_ps(a, odd, b)};
 }
 
-/* Words of 32 columns of two lines, which are apart as a word's halves are. */
+/* Packs words of 32 columns from the two lines of a word's halves. */
 static ALWAYS_INLINE void two_lines_words(two_columns upper, two_columns lower, const bool normal,
                                           const bool all, uint32_t *to) {
     static const uint16_t order[2][32] = {
@@ -106,8 +106,8 @@ static ALWAYS_INLINE void two_lines_words(two_columns upper, two_columns lower, 
 
 /* ---- values ---------------------------------------------------------------------------- */
 
-/* Rows of values' U; what is not there is NULL. A row's pair is in F16, so its numbers are 0 or at least 2^-24
- * before they meet their column's factor. */
+/* Rows of values' U, NULL where missing. A row's pair is in F16, so its numbers are 0 or at least 2^-24 before
+ * multiplication by their column's factor. */
 typedef struct rows_tables {
     const char *at[FV_KV_BLOCK];
     __m512 table[FV_KV_BLOCK]; /* of codes 0 to 15 */
@@ -115,12 +115,12 @@ typedef struct rows_tables {
 
 static ALWAYS_INLINE two_columns row_numbers(const char *codes, __m512 table, two_columns by,
                                              const bool all) {
-    two_halves at = halves_of(codes, all); /* lookups count four bits */
+    two_halves at = halves_of(codes, all); /* lookups use the lowest four bits */
     return (two_columns){_mm512_mul_ps(_mm512_permutexvar_ps(at.even, table), by.even),
                          _mm512_mul_ps(_mm512_permutexvar_ps(at.odd, table), by.odd)};
 }
 
-/* 32 columns from column d on, or 16, of rows [0, end). */
+/* Unpacks 32 columns from column d on, or 16, of rows [0, end). */
 static ALWAYS_INLINE void row_columns(const rows_tables *r, int32_t end, size_t d, two_columns by,
                                       const bool normal, const bool all, uint32_t *to, size_t ld) {
     for (int32_t k = 0; k < end; k += 4, to += 2 * ld) {
@@ -170,7 +170,7 @@ static void row_words(const char *from, size_t stride, const char *pair, const f
 
 /* ---- bases ----------------------------------------------------------------------------- */
 
-/* A line's numbers; pairs are in F16, so they are 0 or at least 2^-24. */
+/* Decodes a line; pairs are in F16, so its numbers are 0 or at least 2^-24. */
 static ALWAYS_INLINE two_columns line_numbers(const char *codes, two_columns lo, two_columns step,
                                               const bool all) {
     const __m512i low = _mm512_set1_epi32(15);
@@ -184,7 +184,7 @@ static ALWAYS_INLINE two_columns everywhere(float x) {
     return (two_columns){_mm512_set1_ps(x), _mm512_set1_ps(x)};
 }
 
-/* 32 columns from column d on, or 16. */
+/* Unpacks 32 columns from column d on, or 16, of n lines. */
 static ALWAYS_INLINE void basis_columns(const char *lines, size_t stride, size_t n, size_t d,
                                         const float *lo, const float *step, const bool of_columns,
                                         const bool all, uint32_t *to, size_t ld) {

@@ -1,16 +1,16 @@
 #ifndef FOVEA_KERNELS_CPU_PAIRS_AVX512_H
 #define FOVEA_KERNELS_CPU_PAIRS_AVX512_H
 
-/* Canonical products in bf16 with AVX-512 BF16: two steps of a chain at a time, twice as many as fused
- * multiply-adds of f32 do.
+/* Canonical products in bf16 with AVX-512 BF16: two steps of a chain per instruction, twice as many as a
+ * fused multiply-add of f32.
  *
  * VDPBF16PS adds the product of the upper halves to the sum and then that of the lower halves, each
- * rounded, without subnormal numbers and whatever MXCSR says. So it goes on along a chain of even, or
- * of odd, numbers when k is the upper half and k + 2 the lower one:
+ * rounded, with subnormals flushed whatever MXCSR says. So it advances a chain of even, or of odd, numbers
+ * if number k is the upper half of a word and k + 2 the lower one:
  *
  *     16 words of a row's step      (0, 2) (4, 6) .. (28, 30)   even
  *                                   (1, 3) (5, 7) .. (29, 31)   odd
- *     and of a panel's              a vector of 16 columns in place of each word, even and odd in turn */
+ *     16 of a panel's step          a vector of 16 columns in place of each word, even and odd in turn */
 #include <string.h>
 
 #include "kernels/cpu/lanes.h"
@@ -21,11 +21,11 @@ enum {
     PAIRS_WORDS = PAIRS_STEP / 2,
     PAIRS_HALF = PAIRS_WORDS / 2, /* words of even numbers */
     PAIRS_PANELS = 4,
-    PAIRS_NARROW = 8, /* rows of a tile of one panel, */
-    PAIRS_WIDE = 3    /* and of four: 16 and 24 sums */
+    PAIRS_NARROW = 8, /* rows of a tile of one panel: 16 sums */
+    PAIRS_WIDE = 3    /* rows of a tile of four panels: 24 sums */
 };
 
-/* Sums of a tile and words of all: rows of x are ldx words apart, panels of w lie side by side. */
+/* A tile's sums, and the words of x and w: rows of x are ldx words apart, panels of w are side by side. */
 typedef struct pairs_tile {
     const uint32_t *x, *w;  /* [rows, steps, WORDS], [steps, WORDS, panels, 16] */
     size_t ldx, ldw, steps; /* ldw: from a panel's word to its next */
@@ -37,14 +37,14 @@ static inline __m512 pairs_go_on(__m512 sum, __m512i x, __m512i w) {
     return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)w);
 }
 
-/* 32 numbers of a row, in bf16. */
+/* Words of 32 bf16 of a row, even ones first. */
 static inline __m512i pairs_row_words(__m512i row) {
     static const uint16_t order[32] = {2, 0, 6, 4, 10, 8, 14, 12, 18, 16, 22, 20, 26, 24, 30, 28,
                                        3, 1, 7, 5, 11, 9, 15, 13, 19, 17, 23, 21, 27, 25, 31, 29};
     return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), row);
 }
 
-/* Of 32 numbers of bf16, words of even and of odd numbers in turn: k + 2 below k, k + 3 below k + 1. */
+/* The shuffle from 32 bf16 to words of even and of odd numbers in turn: k + 2 below k, k + 3 below k + 1. */
 static inline __m512i pairs_turns_order(void) {
     static const uint16_t order[32] = {2,  0,  3,  1,  6,  4,  7,  5,  10, 8,  11,
                                        9,  14, 12, 15, 13, 18, 16, 19, 17, 22, 20,
@@ -56,14 +56,14 @@ static inline __m512i pairs_turns_of(__m512i row) {
     return _mm512_permutexvar_epi16(pairs_turns_order(), row);
 }
 
-/* Which one broadcast gives to all pairs of lanes. */
+/* Two words as 64 bits, for one broadcast. */
 static inline long long two_words(const uint32_t *at) {
     long long both;
     memcpy(&both, at, sizeof both);
     return both;
 }
 
-/* Of 16 numbers of bf16 and 16 more, words of one of each, the first above. */
+/* Words from two lines of 16 bf16; the first line is the upper half. */
 static inline __m512i pairs_of_lines(__m512i lines) {
     static const uint16_t order[32] = {16, 0,  17, 1,  18, 2,  19, 3,  20, 4,  21,
                                        5,  22, 6,  23, 7,  24, 8,  25, 9,  26, 10,
@@ -71,17 +71,17 @@ static inline __m512i pairs_of_lines(__m512i lines) {
     return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), lines);
 }
 
-/* Lines k and k + 2 of a panel, of f32. */
+/* Words of lines k and k + 2 of a panel of f32. */
 static inline __m512i pairs_line_words(__m512 upper, __m512 lower) {
     return pairs_of_lines(narrow(upper, lower));
 }
 
-/* The same of numbers that are 0 or at least 2^-126. */
+/* pairs_line_words() for numbers that are 0 or at least 2^-126. */
 static inline __m512i pairs_normal_words(__m512 upper, __m512 lower) {
     return pairs_of_lines(narrow_normal(upper, lower));
 }
 
-/* Steps of n rows of f32; words of a row are ld_to apart. */
+/* Packs steps of n rows of f32 as words; rows are ld_to words apart. */
 static inline void pairs_x_words(const float *x, size_t ld, int n, size_t steps, uint32_t *to,
                                  size_t ld_to) {
     for (int i = 0; i < n; i++, x += ld, to += ld_to)
@@ -92,7 +92,7 @@ static inline void pairs_x_words(const float *x, size_t ld, int n, size_t steps,
         }
 }
 
-/* mr rows times np panels; both are constants after inlining. */
+/* Adds mr rows times np panels to the sums; both are constants after inlining. */
 static ALWAYS_INLINE void pairs_multiply(const pairs_tile *t, const int mr, const int np) {
     const uint32_t *x = t->x, *w = t->w;
     const size_t ldx = t->ldx, ldw = t->ldw;
@@ -143,8 +143,8 @@ static void pairs_wide(const pairs_tile *t, int rows) {
     }
 }
 
-/* M rows times one panel or four. A function of its own: sums of even and odd are without subnormal
- * numbers, and nothing of them may move out of where MXCSR says so. */
+/* Multiplies M rows by one panel or four. Not inlined: even and odd sums are added with subnormals flushed,
+ * so the compiler must not move additions across the caller's changes of MXCSR. */
 static NEVER_INLINE void pairs_rows(pairs_tile t, int M, int panels) {
     int most = panels == 1 ? PAIRS_NARROW : PAIRS_WIDE;
     for (int rows; M > 0; M -= rows) {

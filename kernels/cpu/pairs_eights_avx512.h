@@ -1,15 +1,15 @@
 #ifndef FOVEA_KERNELS_CPU_PAIRS_EIGHTS_AVX512_H
 #define FOVEA_KERNELS_CPU_PAIRS_EIGHTS_AVX512_H
 
-/* Canonical products in bf16 with AVX-512 BF16 (pairs_avx512.h) of vectors with eight rows of bf16 where they
- * lie, a step of the rows at a time. A register has a word of even and one of odd numbers of eight vectors or of
- * eight rows:
+/* Canonical products in bf16 with AVX-512 BF16 (pairs_avx512.h) of vectors with eight rows of bf16 read in
+ * place, a step of the rows at a time. A register has a word of even and one of odd numbers of eight vectors or
+ * of eight rows:
  *
- *     many vectors   theirs are laid so once, [steps, PAIRS_HALF, 8, 2] words: (4 k, 4 k + 2) and
- *                    (4 k + 1, 4 k + 3) of each. Two words of a row are broadcast to all eight, and a step of
- *                    a row takes one shuffle.
- *     few            those of rows, which are transposed: a step of eight rows takes 32 shuffles. Two words of
- *                    a vector are broadcast. */
+ *     many vectors   packed once, [steps, PAIRS_HALF, 8, 2] words: (4 k, 4 k + 2) and (4 k + 1, 4 k + 3) of
+ *                    each. Two words of a row are broadcast to all eight vectors; a step of a row takes one
+ *                    shuffle.
+ *     few vectors    rows are transposed: a step of eight rows takes 32 shuffles. Two words of a vector are
+ *                    broadcast to all eight rows. */
 #include <string.h>
 
 #include "kernels/cpu/pairs_avx512.h"
@@ -17,32 +17,33 @@
 enum {
     EIGHT = 8,                          /* vectors or rows of a register, and rows of a tile */
     EIGHTS_WORDS = EIGHT * PAIRS_WORDS, /* of a step of eight vectors */
-    EIGHTS_FEW = 2                      /* vectors, at most, that meet rows which are transposed */
+    EIGHTS_FEW = 2                      /* the most vectors for which rows are transposed */
 };
 
-/* How rows lie in memory. Where all of them begin equally far behind the start of a line of 64 bytes, lines are
- * read, each once, and kept until the next step; steps would be in two lines each. */
+/* How rows are read. If all of them have the same offset from a cache line, EIGHTS_ACROSS reads each line once
+ * and keeps it until the next step; otherwise each step would read two lines. */
 typedef enum eights_place {
-    EIGHTS_WHOLE, /* the last step has all its numbers */
-    EIGHTS_PART,
-    EIGHTS_ACROSS /* lines are read; the last step has all its numbers */
+    EIGHTS_WHOLE, /* by steps; the last step is whole */
+    EIGHTS_PART,  /* by steps; the last step is partial */
+    EIGHTS_ACROSS /* by cache lines; the last step is whole */
 } eights_place;
 
 typedef struct eights_tile {
-    /* Rows, or the starts of their lines; `behind` numbers later they begin. volatile: read where they are used, as
-     * compilers would keep them in registers of vectors. */
+    /* Rows, or with EIGHTS_ACROSS the cache lines in which they begin, `behind` numbers later. volatile, so that
+     * compilers do not keep the pointers in vector registers. */
     const char *volatile row[EIGHT];
     size_t behind;
     const uint32_t *x; /* eight vectors, or words of one (pairs_turns_of()) */
-    size_t ldx;        /* words from there to the next */
+    size_t ldx;        /* words to the next eight vectors, or vector */
     size_t steps;
-    __mmask32 last; /* numbers that the last step, or line, has; a row is not read beyond them */
-    /* What is fetched meanwhile: eight times a step a line, `each` bytes after the one before. */
+    __mmask32 last; /* mask of the last step's, or line's, numbers; a row is not read beyond them */
+    /* Memory to prefetch: eight lines per step, `each` bytes apart. */
     const char *ahead;
     size_t each;
 } eights_tile;
 
-/* Of two rows as they lie, words in turns of 64 bits: even ones of both in turn, and odd ones. */
+/* Turns two rows into words, 64 bits an even and an odd word: *upper gets the even ones of these of both rows in turn,
+ * *lower the odd ones. */
 static ALWAYS_INLINE void eights_merge(__m512i *upper, __m512i *lower) {
     static const uint16_t order[32] = {2,  0,  3,  1,  34, 32, 35, 33, 10, 8,  11,
                                        9,  42, 40, 43, 41, 18, 16, 19, 17, 50, 48,
@@ -54,8 +55,7 @@ static ALWAYS_INLINE void eights_merge(__m512i *upper, __m512i *lower) {
     *lower = _mm512_permutex2var_epi16(a, odd, b);
 }
 
-/* Numbers of 64 bits, where pairs of registers have the even and the odd ones of two in turn: number j of register
- * i becomes number i of register j. */
+/* Transposes 64-bit elements of eight rows that eights_merge() has merged in pairs. */
 static ALWAYS_INLINE void eights_transpose_merged(const __m512i t[EIGHT], __m512i r[EIGHT]) {
     UNROLL for (int i = 0; i < 2; i++) {
         __m512i a = _mm512_shuffle_i64x2(t[i], t[2 + i], 0x88);
@@ -69,7 +69,7 @@ static ALWAYS_INLINE void eights_transpose_merged(const __m512i t[EIGHT], __m512
     }
 }
 
-/* Numbers of 64 bits: number j of register i becomes number i of register j. */
+/* Transposes 64-bit elements of eight registers. */
 static ALWAYS_INLINE void eights_transpose(__m512i r[EIGHT]) {
     __m512i t[EIGHT];
     UNROLL for (int i = 0; i < EIGHT; i += 2) {
@@ -79,14 +79,15 @@ static ALWAYS_INLINE void eights_transpose(__m512i r[EIGHT]) {
     eights_transpose_merged(t, r);
 }
 
-/* Numbers of a step, or of the line after its first, that are read. */
+/* Mask of the numbers to read of a step, or with EIGHTS_ACROSS of the step's second line. */
 static ALWAYS_INLINE __mmask32 eights_in(const eights_tile *t, size_t step) {
     __mmask32 in = step + 1 < t->steps ? ~0u : t->last;
-    __asm__("" : "+k"(in)); /* once, not for each row */
+    __asm__("" : "+k"(in)); /* computes it once, not for each row */
     return in;
 }
 
-/* Words of a row's step. Where EIGHTS_ACROSS, *line is that of its first number, and becomes the next. */
+/* Words of a row's step. With EIGHTS_ACROSS *line holds the line of its first number, and is replaced by the
+ * next. */
 static ALWAYS_INLINE __m512i eights_row(const eights_tile *t, size_t row, size_t step, __mmask32 in,
                                         const eights_place place, __m512i order, __m512i *line) {
     const char *at = t->row[row] + step * PAIRS_STEP * sizeof(uint16_t);
@@ -98,7 +99,7 @@ static ALWAYS_INLINE __m512i eights_row(const eights_tile *t, size_t row, size_t
     return _mm512_permutex2var_epi16(lower, order, *line);
 }
 
-/* Before the first step: returns `order`. */
+/* Prepares the first step; returns `order` for eights_row(). */
 static ALWAYS_INLINE __m512i eights_begin(const eights_tile *t, const eights_place place,
                                           __m512i line[EIGHT]) {
     if (place != EIGHTS_ACROSS) return pairs_turns_order();
@@ -110,7 +111,7 @@ static ALWAYS_INLINE __m512i eights_begin(const eights_tile *t, const eights_pla
 
 /* ---- few vectors ----------------------------------------------------------------------- */
 
-/* Sums, each number twice, of mr vectors go on by a step of eight rows; of: words of all rows, 2 k and 2 k + 1. */
+/* Adds a step of eight rows to the sums of mr vectors, each sum twice; of: words 2 k and 2 k + 1 of all rows. */
 static ALWAYS_INLINE void eights_step(const __m512i of[EIGHT], const uint32_t *x, size_t ldx,
                                       const int mr, __m512 *sums) {
     __m512 a[EIGHTS_FEW];
@@ -128,7 +129,7 @@ static ALWAYS_INLINE void eights_step(const __m512i of[EIGHT], const uint32_t *x
     }
 }
 
-/* Sums of eight rows. */
+/* Takes each of eight sums once. */
 static ALWAYS_INLINE __m256 eights_once(__m512 twice) {
     const __m512i once = _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 0, 0, 0, 0, 0, 0, 0, 0);
     return _mm512_castps512_ps256(_mm512_permutexvar_ps(once, twice));
@@ -157,9 +158,10 @@ static ALWAYS_INLINE void eights_few(const eights_tile *t, const int mr, const e
     UNROLL for (int i = 0; i < mr; i++) _mm256_storeu_ps(to + i * EIGHT, eights_once(sums[i]));
 }
 
-/* ---- many ------------------------------------------------------------------------------ */
+/* ---- many vectors ---------------------------------------------------------------------- */
 
-/* sums[i] of row i and both eights, or of rows i and i + 4 and the only eight, as lines [vectors, EIGHT]. */
+/* Transposes sums to lines [vectors, EIGHT]: sums[i] is of row i and both eights, or of rows i and i + 4 and the only
+ * eight. */
 static ALWAYS_INLINE void eights_store(const __m512 *sums, const int eights, float *to) {
     __m512i r[16];
     UNROLL for (int i = 0; i < 16; i++) {
@@ -181,7 +183,7 @@ static ALWAYS_INLINE void eights_store(const __m512 *sums, const int eights, flo
  * constants after inlining. */
 static ALWAYS_INLINE void eights_many(const eights_tile *t, const int eights,
                                       const eights_place place, float *to) {
-    /* Of a step and of the next: reading right after writing would wait. */
+    /* two buffers, because reading words right after writing them would stall */
     _Alignas(64) uint32_t words[2][EIGHT][PAIRS_WORDS];
     const uint32_t *x = t->x;
     const size_t ldx = t->ldx, steps = t->steps, each = t->each;

@@ -2,8 +2,8 @@
 #define FOVEA_KERNELS_CPU_PAIRS_MANY_AVX512_H
 
 /* Canonical products in bf16 with AVX-512 BF16 (pairs_avx512.h) where lanes are vectors: a register has a word of
- * each of 16, a group; three groups, a band, lie side by side. Words of what they meet are broadcast. A tile is four
- * rows with up to three groups, 24 sums of even and of odd numbers; or eight rows with one. */
+ * each of 16, a group; three groups side by side are a band. Words of the rows they are multiplied by are broadcast. A
+ * tile is four rows with up to three groups, 24 sums of even and of odd numbers; or eight rows with one group. */
 #include "kernels/cpu/pairs_avx512.h"
 
 enum {
@@ -14,14 +14,14 @@ enum {
     MANY_TILE = 12
 };
 
-/* Words of what vectors meet. Of numbers 4 k and 4 k + 2 of row i: at[i * row + k * pair]; of 4 k + 1 and
- * 4 k + 3: `odd` words further. */
+/* Words of the rows that vectors are multiplied by. The word of numbers 4 k and 4 k + 2 of row i is
+ * at[i * row + k * pair]; that of 4 k + 1 and 4 k + 3 is `odd` words further. */
 typedef struct many_words {
     const uint32_t *at;
     size_t row, pair, odd;
 } many_words;
 
-/* Before a step of a tile: what goes on from step to step is in memory, as the step needs the registers. */
+/* Makes the compiler keep variables in memory between steps of a tile, as a step needs all registers. */
 static ALWAYS_INLINE void leave_registers(void) { __asm__ volatile("" : : : "memory"); }
 
 /* Sums of even and odd numbers, [mr, ng], of 4 n numbers of a step. w: words of vectors, [2 n, MANY_BAND], even and

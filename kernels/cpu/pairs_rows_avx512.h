@@ -1,19 +1,19 @@
 #ifndef FOVEA_KERNELS_CPU_PAIRS_ROWS_AVX512_H
 #define FOVEA_KERNELS_CPU_PAIRS_ROWS_AVX512_H
 
-/* Canonical products in bf16 with AVX-512 BF16 (pairs_avx512.h) of a few vectors with 16 rows of bf16 where
- * they lie. A register has eight rows, a word of even and one of odd numbers of each: four numbers of a row
- * stay together, so that a step of 16 rows takes 32 shuffles. Rows of a register's words go round by twos
- * (eight_rows()), so that sums of two registers of them are in order. */
+/* Canonical products in bf16 with AVX-512 BF16 (pairs_avx512.h) of a few vectors with 16 rows of bf16 read in
+ * place. A register has eight rows, a word of even and one of odd numbers of each: four numbers of a row
+ * stay together, so that a step of 16 rows takes 32 shuffles. eight_rows() chooses which rows share a register
+ * so that the sums of two registers come out in order. */
 #include "kernels/cpu/pairs_avx512.h"
 
-enum { PAIRS_ROWS = 16, PAIRS_TOGETHER = 4 /* vectors that meet rows together, at most */ };
+enum { PAIRS_ROWS = 16, PAIRS_TOGETHER = 4 /* the most vectors per pass over the rows */ };
 
 static inline __m512i pairs_turns(const float *x) {
     return pairs_turns_of(narrow(_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16)));
 }
 
-/* 16 numbers of each of two rows. */
+/* Loads 16 numbers of each of two rows. */
 static ALWAYS_INLINE __m512i two_halves(const char *lower, const char *upper) {
     return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256((const void *)lower)),
                               _mm256_loadu_si256((const void *)upper), 1);
@@ -23,15 +23,15 @@ static ALWAYS_INLINE __m512i two_halves(const char *lower, const char *upper) {
 typedef struct rows_in_place {
     const char *at;
     size_t stride;
-    int rows; /* that there are; the last one stands for those that are not */
+    int rows; /* rows that exist; the last one replaces missing ones */
 } rows_in_place;
 
 static ALWAYS_INLINE const char *pairs_row(const rows_in_place *k, int i, const bool whole) {
     return k->at + (size_t)(whole || i < k->rows ? i : k->rows - 1) * k->stride;
 }
 
-/* Words of numbers 4 i to 4 i + 3, i < 4, of eight rows: two of each 128 bits of to[i], which are those of
- * four rows; `first` says which two. */
+/* Words of numbers 4 i to 4 i + 3, i < 4, of rows `first` + 0, 1, 4, 5, 8, 9, 12 and 13, in to[i]: each 128 bits
+ * hold an even and an odd word of two rows. */
 static ALWAYS_INLINE void eight_rows(const rows_in_place *k, int first, size_t byte,
                                      const bool whole, __m512i to[4]) {
     static const int of[4] = {0, 1, 8, 9};
@@ -54,9 +54,8 @@ static ALWAYS_INLINE void eight_rows(const rows_in_place *k, int first, size_t b
     }
 }
 
-/* Numbers [byte / 2, byte / 2 + 32) of the rows times those of mr vectors, which are words as pairs_turns()
- * lays them, `ld` apart: acc[i] goes on by a step. mr and `whole`, whether all rows are there, are constants
- * after inlining. */
+/* Adds a step to acc[i]: numbers [byte / 2, byte / 2 + 32) of the rows times those of mr vectors, packed by
+ * pairs_turns(), `ld` words apart. mr and `whole`, whether all rows exist, are constants after inlining. */
 static ALWAYS_INLINE void pairs_rows_step(const rows_in_place *rows, const bool whole, size_t byte,
                                           const uint32_t *x, size_t ld, const int mr, __m512 *acc) {
     __m512 a[PAIRS_TOGETHER], b[PAIRS_TOGETHER];

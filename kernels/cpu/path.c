@@ -1,4 +1,4 @@
-/* Which instruction set the CPU backend uses: decided once, when it opens. */
+/* Chooses the CPU backend's instruction set, once, when it opens. */
 #include "kernels/cpu/path.h"
 
 #include <cpuid.h>
@@ -9,7 +9,7 @@
 
 #include "common/log.h"
 
-/* Each of these also asks whether the operating system saves the registers. */
+/* __builtin_cpu_supports also checks that the operating system saves the registers. */
 static bool has_avx2(void) {
     unsigned a, b, c = 0, d;
     __builtin_cpu_init();
@@ -22,8 +22,8 @@ static bool has_avx512(void) {
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
 
-/* AMX for bf16 and int8, conversions to bf16, and the kernel's leave to use AMX's registers, which
- * all threads have from then on. */
+/* Whether the CPU has AMX for bf16 and int8 and conversions to bf16, and the kernel grants the AMX registers,
+ * which it then does for all threads. */
 static bool has_amx(void) {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18 };
     unsigned a, b, c, d = 0;

@@ -4,26 +4,26 @@
 /* The CPU backend's operations for one instruction set.
  *
  * There are four tables with the same bits: "plain" is the specification (<operation>_plain.c),
- * "avx2" and "avx512" are fast (<operation>_lanes.h), and "amx" is avx512 with products in bf16 of
- * its own (<operation>_amx.c). A function does the items [begin, end) of an
- * operation on the calling thread and touches nothing else, so backend.c may spread them over
- * threads as it likes. Arguments have been checked. */
+ * "avx2" and "avx512" are fast (<operation>_lanes.h), and "amx" is avx512 with its own products in
+ * bf16 and integers (<operation>_amx.c). A function computes the items [begin, end) of an operation on
+ * the calling thread and touches nothing else, so backend.c may spread them over threads as it likes.
+ * Arguments have been checked. */
 #include <stdint.h>
 
 #include "kernels/ops.h"
 
-/* How an operation falls into independent items. */
+/* How an operation is cut into independent items. */
 typedef struct fv_cpu_plan {
     int64_t n_item, grain; /* grain: items that one thread takes at a time */
     size_t scratch_bytes;  /* per thread */
-    size_t shared_bytes;   /* of pack_bf16 and pack_int8: x as the products read it */
+    size_t shared_bytes;   /* of packed x, for pack_bf16, pack_int8 and pack_int8_groups */
 } fv_cpu_plan;
 
-/* linear in bf16 and int8 is two operations: x is rounded, and laid as the path's products read it;
- * then come the products. */
+/* Arguments of linear in bf16 and int8, which is two operations: packing x, rounded or quantized, in the
+ * path's layout, then the products. */
 typedef struct fv_cpu_packed_linear {
     const fv_linear_args *a;
-    void *x; /* at a multiple of 64; NULL while the plan of packing is asked */
+    void *x; /* packed, aligned to 64 bytes; NULL in calls of a pack plan */
 } fv_cpu_packed_linear;
 
 /* `args` is the fv_..._args of the operation. */
@@ -40,7 +40,7 @@ typedef struct fv_cpu_path {
 #include "kernels/cpu/ops.def"
 } fv_cpu_path;
 
-/* Of the AMX path. */
+/* The AMX path's own operations. */
 #define FV_CPU_OP(op)
 #define FV_CPU_ROW_OP(op)
 #define FV_CPU_AMX_OP(op)                                                                          \
@@ -50,9 +50,9 @@ typedef struct fv_cpu_path {
 
 extern const fv_cpu_path fv_cpu_path_plain, fv_cpu_path_avx2, fv_cpu_path_avx512, fv_cpu_path_amx;
 
-/* The best path of this machine, or the one called `isa`. FV_EINVAL for an unknown name,
- * FV_EUNSUPPORTED for one that this machine cannot run. The kernel is asked for AMX here: before the
- * threads start that will use it. */
+/* Finds the best path of this machine, or the one called `isa`. FV_EINVAL for an unknown name,
+ * FV_EUNSUPPORTED for one that this machine cannot run. Requests AMX from the kernel, so call it before
+ * starting the threads that use it. */
 fv_status fv_cpu_path_find(const char *isa, const fv_cpu_path **out);
 
 static inline float *row_f32(const fv_tensor *t, int64_t row) {

@@ -1,4 +1,4 @@
-/* The AVX2 path: AVX2, FMA and F16C, the instructions that CMakeLists.txt has for this file. */
+/* The AVX2 path, compiled for AVX2, FMA and F16C (CMakeLists.txt). */
 #include "kernels/cpu/path_lanes.h"
 
 #define FV_CPU_AMX_OP FV_CPU_OP

@@ -1,5 +1,5 @@
-/* The AVX-512 path: F, BW, VL and DQ, the instructions that CMakeLists.txt has for this file. And the
- * AMX path, which is the same but for the products in bf16. */
+/* The AVX-512 path, compiled for F, BW, VL and DQ (CMakeLists.txt), and the AMX path, which shares all but
+ * FV_CPU_AMX_OP. */
 #include "kernels/cpu/path_lanes.h"
 
 fv_cpu_plan fv_amx_attention_bf16_plan(const void *args) {

@@ -1,8 +1,8 @@
 #ifndef FOVEA_KERNELS_CPU_PATH_LANES_H
 #define FOVEA_KERNELS_CPU_PATH_LANES_H
 
-/* All operations of a path with 16-lane vectors, and its table's entries: what path_avx2.c and
- * path_avx512.c are made of, but for FV_CPU_AMX_OP, which they say. */
+/* All operations of a path with 16-lane vectors, and its table's entries, for path_avx2.c and path_avx512.c,
+ * which define FV_CPU_AMX_OP themselves. */
 #include "kernels/cpu/activate_lanes.h"
 #include "kernels/cpu/attention_lanes.h"
 #include "kernels/cpu/attn_latent_lanes.h"

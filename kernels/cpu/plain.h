@@ -1,13 +1,13 @@
 #ifndef FOVEA_KERNELS_CPU_PLAIN_H
 #define FOVEA_KERNELS_CPU_PLAIN_H
 
-/* The plain path: what every other path must compute, bit for bit.
+/* The plain path: the reference that every other path must match bit for bit.
  *
  * <operation>_plain.c computes one output at a time directly from its inputs, in the order that
  * kernels/ops.h defines; it shares nothing with the fast paths but the elementary functions and
- * conversions, which tests compare with double. Compiled for any x86-64 (fmaf is then a call into
- * libm, exact on every machine), so it is also the path of machines without AVX2: correct, and some
- * hundred times slower than the others. */
+ * conversions, which tests compare with double. It is compiled for any x86-64 (fmaf is then a call into
+ * libm, exact on every machine), so it also serves machines without AVX2: correct, but some hundred
+ * times slower than the others. */
 #include <math.h>
 
 #include "kernels/cpu/check.h"
@@ -20,7 +20,7 @@
 #define FV_CPU_ROW_OP(op) fv_cpu_items fv_plain_##op;
 #include "kernels/cpu/ops.def"
 
-/* The end of a canonical sum. */
+/* The tree of a canonical sum. */
 static inline float plain_tree(float acc[16]) {
     for (int s = 8; s > 0; s /= 2)
         for (int i = 0; i < s; i++) acc[i] += acc[i + s];
@@ -34,8 +34,8 @@ static inline float plain_sum(const float *x, size_t n) {
     return plain_tree(acc);
 }
 
-/* The canonical dot product of n elements of x and w. The zeros of the padding count: a product
- * that underflowed may have left -0 in a lane. */
+/* The canonical dot product of n elements of x and w. The padding's zeros are added too: a product that
+ * underflowed may have left -0 in a lane. */
 static inline float plain_dot(const float *x, const void *w, fv_dtype t, size_t n) {
     float acc[16] = {0};
     for (size_t k = 0; k < (n + 15) / 16 * 16; k++)

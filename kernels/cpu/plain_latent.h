@@ -6,7 +6,7 @@
 
 #include "kernels/latent_read.h"
 
-/* What n levels come to in column c of keys, before its scale. */
+/* Sum over n levels for column c of keys, before its scale. */
 static inline float plain_latent_sum(const fv_latent_layer *l, const int8_t *level, size_t n,
                                      size_t c) {
     const int8_t *key = l->key + c * fv_latent_line(l->n_dir);
@@ -15,7 +15,7 @@ static inline float plain_latent_sum(const fv_latent_layer *l, const int8_t *lev
     return (float)sum;
 }
 
-/* Column d of row j of KV head g, from its code. */
+/* Decodes column d of row j of KV head g from its code. */
 static inline float plain_latent_coded(const fv_packed_part *k, size_t g, size_t j, size_t d) {
     const fv_latent_layer *l = k->latent;
     size_t c = g * (size_t)k->shape.d_head + d, at = j % FV_PACKED_TILE;

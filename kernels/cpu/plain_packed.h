@@ -1,8 +1,8 @@
 #ifndef FOVEA_KERNELS_CPU_PLAIN_PACKED_H
 #define FOVEA_KERNELS_CPU_PLAIN_PACKED_H
 
-/* What attention on packed rows has in common, whatever form they have (kernels/ops.h): an item is one
- * query row and head; one row of the block after the other. The form says how a row is read. */
+/* Attention on packed rows of any form (kernels/ops.h): an item is one query row and head, which goes through
+ * the block row by row. The form says how a row is read. */
 #include <string.h>
 
 #include "kernels/cpu/plain_bf16.h"
@@ -11,11 +11,11 @@
 typedef struct packed_query packed_query;
 
 typedef struct packed_form {
-    void (*open)(packed_query *x);                             /* a sequence */
-    void (*anchor)(packed_query *x, int32_t anchor);           /* a block; NULL: nothing to do */
-    float (*score)(packed_query *x, int32_t j);                /* of row j, before the scale */
-    size_t (*value)(packed_query *x, int32_t j, float *to);    /* what j adds to z: numbers */
-    void (*output)(const packed_query *x, size_t n, float *o); /* o [D] of z [n] */
+    void (*open)(packed_query *x);                   /* begins a sequence */
+    void (*anchor)(packed_query *x, int32_t anchor); /* begins a block; NULL: nothing to do */
+    float (*score)(packed_query *x, int32_t j);      /* of row j, before the scale */
+    size_t (*value)(packed_query *x, int32_t j, float *to);    /* row j of w; returns its length */
+    void (*output)(const packed_query *x, size_t n, float *o); /* o [D] from z [n] */
 } packed_form;
 
 struct packed_query {
@@ -24,10 +24,10 @@ struct packed_query {
     const packed_form *form;
     fv_compute compute;
     int32_t row, h, g;    /* of the sequence; query head, KV head */
-    size_t n_z;           /* numbers that are summed for the output; open() sets it */
-    float *q, *t, *u, *z; /* [head or rank]: q, t, u the form's own */
-    float *w;             /* [FV_KV_BLOCK, width] what the rows of a block add to z */
-    size_t width;         /* numbers of each array */
+    size_t n_z;           /* length of z; open() sets it */
+    float *q, *t, *u, *z; /* [head dim or rank]; the form uses q, t and u as it likes */
+    float *w;             /* [FV_KV_BLOCK, width] rows to sum in z */
+    size_t width;         /* allocated length of each array */
 };
 
 static inline fv_cpu_plan packed_plan(const fv_attn_packed_args *a) {
@@ -47,7 +47,7 @@ static inline fv_cpu_plan packed_plan(const fv_attn_packed_args *a) {
     return plan;
 }
 
-/* sum goes on along n products: one chain, or canonical in bf16. */
+/* Adds n products to sum: one chain, or canonical in bf16. */
 static inline float packed_products(const packed_query *x, float sum, const float *a,
                                     const float *b, size_t n) {
     if (x->compute == FV_COMPUTE_BF16) return plain_dot_bf16_on(sum, a, FV_F32, b, FV_F32, n);
@@ -55,8 +55,8 @@ static inline float packed_products(const packed_query *x, float sum, const floa
     return sum;
 }
 
-/* Key k [D] of row j, rotated by its anchor's angles, or its own, times the query: the score before the
- * scale. */
+/* The score, before the scale: the query times key k [D] of row j, rotated by the angles of its anchor or of
+ * the token itself. */
 static inline float packed_score_of_key(const packed_query *x, int32_t j, float *k) {
     size_t D = (size_t)x->a->d_head, half = D / 2, tile = (size_t)j / FV_PACKED_TILE;
     const fv_packed_rows *rows = x->seq->rows;
@@ -70,8 +70,8 @@ static inline float packed_score_of_key(const packed_query *x, int32_t j, float 
     return packed_products(x, 0.0f, q, k, D);
 }
 
-/* Scores of rows [j0, j1), -inf for those that are not valid; returns whether any is. anchor: the
- * block of the row before; moves on. */
+/* Scores rows [j0, j1), -inf for those that are not valid; returns whether any is. *anchor: in, the anchor
+ * block of the row before; out, that of the last row. */
 static inline bool packed_scores(packed_query *x, int32_t j0, int32_t j1, int32_t *anchor, float *s,
                                  bool *valid) {
     const fv_packed_rows *rows = x->seq->rows;
@@ -90,7 +90,7 @@ static inline bool packed_scores(packed_query *x, int32_t j0, int32_t j1, int32_
     return any;
 }
 
-/* z = z c + what the valid ones of nb rows add: of each number those that have it, in order. */
+/* z = z c + sum of p_j w_j over the valid ones of nb rows; z[r] sums the rows longer than r, in order. */
 static inline void packed_values(packed_query *x, int32_t j0, int32_t nb, const bool *valid,
                                  const float *p, float c) {
     size_t rank[FV_KV_BLOCK] = {0};
@@ -105,7 +105,7 @@ static inline void packed_values(packed_query *x, int32_t j0, int32_t nb, const 
     }
 }
 
-/* Online softmax over the block; z, returns lse, *l_out the sum to divide by. */
+/* Online softmax over the block: computes z, returns lse; *l_out: the sum to divide by. */
 static inline float packed_attend(packed_query *x, float *capture, float *l_out) {
     float m = -INFINITY, l = 0.0f, p[FV_KV_BLOCK];
     int32_t anchor = -1, n = x->seq->rows->n;
@@ -153,7 +153,7 @@ static inline void packed_query_row(packed_query *x) {
     if (a->lse.data) row_f32(&a->lse, row)[x->h] = lse;
 }
 
-/* Items [begin, end). x: what the form begins with. */
+/* Computes items [begin, end). x: the first member of the form's own struct. */
 static inline void packed_attend_rows(packed_query *x, const fv_attn_packed_args *a, void *scratch,
                                       int64_t begin, int64_t end) {
     x->width = packed_plan(a).scratch_bytes / sizeof(float) / (4 + FV_KV_BLOCK);

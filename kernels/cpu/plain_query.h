@@ -1,7 +1,7 @@
 #ifndef FOVEA_KERNELS_CPU_PLAIN_QUERY_H
 #define FOVEA_KERNELS_CPU_PLAIN_QUERY_H
 
-/* One query vector of a plain attention: what it sees, and its scores. */
+/* One query vector of a plain attention: the keys it sees, and its scores. */
 #include "kernels/cpu/plain_bf16.h"
 
 /* A query vector, and the block tables of its KV head. */
@@ -15,19 +15,19 @@ typedef struct query {
     const int32_t *const *position; /* [n_seg]; NULL: no window */
 } query;
 
-/* How many keys of segment s it sees. */
+/* How many keys of segment s the query sees. */
 static inline int32_t visible(const query *u, int s) {
     const int32_t *masked_tail = u->seq->masked_tail;
     int32_t n = u->tables[s].len - (masked_tail ? masked_tail[s * u->seq->n_rows + u->row] : 0);
     return n < 0 ? 0 : n;
 }
 
-/* Whether one of those is in its window. */
+/* Whether key j of segment s is in the query's window. */
 static inline bool in_window(const query *u, int s, int32_t j) {
     return !u->position || u->position[s][j] >= u->seq->window_from[u->row];
 }
 
-/* How many of keys [j0, j0 + n) of segment s, all visible, are in its window. */
+/* How many of keys [j0, j0 + n) of segment s, all visible, are in the query's window. */
 static inline int32_t n_in_window(const query *u, int s, int32_t j0, int32_t n) {
     int32_t count = 0;
     for (int32_t j = j0; j < j0 + n; j++) count += in_window(u, s, j);

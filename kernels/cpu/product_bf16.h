@@ -1,9 +1,9 @@
 #ifndef FOVEA_KERNELS_CPU_PRODUCT_BF16_H
 #define FOVEA_KERNELS_CPU_PRODUCT_BF16_H
 
-/* x [M, K] times w [K, N], canonical in bf16 along K, on to acc [M, N]: what operations whose w is
- * laid in panels of 16 columns have in common. Numbers are f32, which the caller has rounded to bf16
- * unless the product does; K is whole steps, with zeros in both. */
+/* acc [M, N] += x [M, K] w [K, N], canonical in bf16 along K, for w in panels of 16 columns. Numbers are
+ * f32, rounded to bf16 by the caller unless the product does so (`rounds`); K is whole steps, with zeros in
+ * both. */
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -11,14 +11,15 @@
 
 typedef struct bf16_product {
     const float *x, *w;
-    size_t ldx, ldw, ld_line; /* of w: from panel to panel, from line to line of a panel */
+    size_t ldx, ldw,
+        ld_line; /* ldw from panel to panel of w, ld_line from line to line of a panel */
     int M, panels;
     size_t steps;
     float *acc; /* 16 numbers for each row and panel */
     size_t ld_row, ld_panel;
 } bf16_product;
 
-/* The same where w is words (pairs_avx512.h) of panels: [steps, 16, ldw]. */
+/* A product with w as words (pairs_avx512.h) of panels: [steps, 16, ldw]. */
 typedef struct words_product {
     const float *x;
     size_t ldx;
@@ -32,32 +33,33 @@ typedef struct words_product {
 
 /* A tile of a KV head's keys in codes (latent.h). */
 typedef struct coded_tile {
-    const uint8_t *codes;        /* [D, 16 / 2] */
-    const uint16_t *scale;       /* [16] */
-    const float *sigma, *affine; /* [D] and [D, 2]: mean, and another number */
-    const float *cos, *sin;      /* [D / 2, 16], or NULL: keys stay as they are */
+    const uint8_t *codes;  /* [D, 16 / 2] */
+    const uint16_t *scale; /* [16] */
+    const float *sigma,
+        *affine;              /* [D] and [D, 2], of which the first numbers, the means, are read */
+    const float *cos, *sin;   /* [D / 2, 16], or NULL: no rotation */
     const float *own, *own_z; /* own directions [D, ld_own]; coefficients on them, lines 64 apart */
     size_t n_own, ld_own;
-    unsigned without; /* tokens whose bit is set have own directions alone */
+    unsigned without; /* tokens whose bit is set are decoded from own directions alone */
     size_t D;
 } coded_tile;
 
-/* Factors in codes of 4 bits, which become words at once; as kernels/packed.h has them. */
+/* Unpacks factors in codes of 4 bits (kernels/packed.h), and coded keys, to words. */
 typedef struct packed_words {
-    /* tables [n / 4, 2, 16] of n columns of keys' U, n a multiple of 4; pair [n, 2]. */
+    /* Makes tables [n / 4, 2, 16] for n columns of keys' U, n a multiple of 4; pair [n, 2]. */
     void (*tables)(const float *pair, size_t n, uint32_t *tables);
-    /* Words, ld apart, of n columns of a tile, lines of 8 bytes; tokens whose bit is in `without` have 0. */
+    /* Unpacks n columns of a tile, lines of 8 bytes, to words ld apart; 0 for tokens in the mask `without`. */
     void (*keys)(const char *lines, size_t n, const uint32_t *tables, unsigned without,
                  uint32_t *to, size_t ld);
-    /* Words of rows j[0 .. n) of values' U, `width` columns in panels side by side, with zeros after the rows:
-     * rows `stride` bytes apart, pair [2] F16 of each, column [width] up to whole vectors. */
+    /* Unpacks rows j[0 .. n) of values' U to words, `width` columns in panels side by side, with zeros after the
+     * rows: rows are `stride` bytes apart, each has a pair [2] F16; column [width], up to whole vectors. */
     void (*rows)(const char *from, size_t stride, const char *pair, const float *column,
                  size_t width, const int32_t *j, int32_t n, uint32_t *to);
-    /* Words [n up to whole steps / 2, ld] of n lines of a basis, `width` codes each, `stride` bytes apart, with
-     * zeros after the lines. lo and step: of each column up to whole vectors, or of each line. */
+    /* Unpacks n lines of a basis, `width` codes each, `stride` bytes apart, to words [n up to whole steps / 2, ld],
+     * with zeros after the lines. lo and step: with of_columns one per column, up to whole vectors, else per line. */
     void (*basis)(const char *lines, size_t stride, size_t n, size_t width, const float *lo,
                   const float *step, bool of_columns, uint32_t *to, size_t ld);
-    /* Words [D / 2, 16], lines ld apart, of a tile's keys, rotated; D a multiple of 8. */
+    /* Unpacks a tile's keys, rotated, to words [D / 2, 16], lines ld apart; D a multiple of 8. */
     void (*coded)(const coded_tile *t, uint32_t *to, size_t ld);
     void (*multiply)(const words_product *a);
 } packed_words;
@@ -65,16 +67,16 @@ typedef struct packed_words {
 /* The products of attention on packed rows: in f32 chains of chains_lanes.h, or canonical in bf16. */
 typedef struct packed_products {
     void (*multiply)(const bf16_product *a); /* NULL: chains */
-    bool rounds;                             /* it rounds x and w */
-    size_t step;                             /* K is a multiple of it in memory */
+    bool rounds;                             /* multiply() rounds x and w itself */
+    size_t step;                             /* K is padded to a multiple of it */
     void (*open)(void), (*close)(void);      /* around items, on their thread; or NULL */
-    latent_keys_fn *keys;                    /* between the two; NULL: without tiles */
-    const packed_words *words;               /* or NULL */
+    latent_keys_fn *keys;      /* called between open and close; NULL: the path's own */
+    const packed_words *words; /* or NULL */
 } packed_products;
 
 extern const packed_products fv_amx_packed_products;
 
-/* With AVX-512 BF16, where its products are steps of the canonical ones. */
+/* Products with AVX-512 BF16; only where fv_bf16_pairs_run_here(), which checks that they are canonical. */
 extern const packed_products fv_pairs_packed_products;
 extern const packed_words fv_pairs_packed_words;
 void fv_pairs_coded_words(const coded_tile *t, uint32_t *to, size_t ld);

@@ -1,7 +1,7 @@
-/* Products whose w is in panels of f32 (product_bf16.h) with AMX (amx.h): attention on packed rows,
- * which decodes what is stored into such panels.
+/* Products with w in panels of f32 (product_bf16.h) with AMX (amx.h), for attention on packed rows, which
+ * decodes into such panels.
  *
- * x is operand A, in rows of 32 numbers of bf16; a panel becomes B, in pairs of its lines, once for
+ * x is operand A, in rows of 32 bf16; a panel is packed as operand B, in pairs of its lines, once for
  * all rows of x. Four panels are multiplied by 16 rows at a time. */
 #include "kernels/cpu/product_bf16.h"
 
@@ -13,7 +13,7 @@ enum { STEP = 32, STEPS = 8, PANELS = 4, WORDS = TILE_BYTES / 4 };
 
 static void open_tiles(void) { tiles_open(TILE_ROWS); }
 
-/* 32 lines of a panel, as pairs. */
+/* Packs 32 lines of a panel as pairs. */
 static void pair_lines(const float *w, size_t ld, uint32_t *to) {
     static const uint16_t order[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
                                        21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
@@ -25,14 +25,14 @@ static void pair_lines(const float *w, size_t ld, uint32_t *to) {
     }
 }
 
-/* `rows` rows of 32 numbers, with zeros after them. */
+/* Narrows `rows` rows of 32 numbers, with zeros after them. */
 static void narrow_rows(const float *x, size_t ld, int rows, uint16_t *to) {
     for (int i = 0; i < rows; i++, x += ld)
         _mm512_store_si512(to + i * STEP, narrow(_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16)));
     memset(to + rows * STEP, 0, (size_t)(TILE_ROWS - rows) * STEP * sizeof *to);
 }
 
-/* 16 rows of x times four panels. A function of its own: GCC does not know that tiles are read from
+/* Adds 16 rows of x times four panels to the sums. Not inlined: GCC does not know that tile loads read
  * memory. */
 static NEVER_INLINE void block(const uint16_t *a, const uint32_t *pairs, size_t steps,
                                float *sums) {
@@ -51,7 +51,7 @@ static NEVER_INLINE void block(const uint16_t *a, const uint32_t *pairs, size_t 
     sums_store(sums, TILE_ROWS);
 }
 
-/* Up to four panels from panel j on, and up to STEPS steps from step s on. */
+/* Multiplies up to four panels from panel j on, over up to STEPS steps from step s on. */
 static void multiply_block(const bf16_product *a, int j, size_t s) {
     _Alignas(64) uint32_t pairs[STEPS * PANELS * WORDS];
     _Alignas(64) uint16_t x[STEPS * TILE_ROWS * STEP];

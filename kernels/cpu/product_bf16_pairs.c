@@ -1,23 +1,23 @@
-/* Products whose w is in panels of f32 (product_bf16.h) with AVX-512 BF16 (pairs_avx512.h). Words of w are
- * made once for all rows of x. A processor whose sums differ, in order or rounding, does without:
- * fv_bf16_pairs_run_here() compares them. */
+/* Products with w in panels of f32 (product_bf16.h) with AVX-512 BF16 (pairs_avx512.h). w is packed as words
+ * once for all rows of x. fv_bf16_pairs_run_here() is false on a processor whose sums differ in order or
+ * rounding. */
 #include "kernels/cpu/product_bf16.h"
 
 #include "kernels/cpu/pairs_avx512.h"
 
 enum {
-    STEPS = 4, /* of w's words at a time, 16 KiB of four panels */
-    ROWS = 24, /* of x, 6 KiB */
+    STEPS = 4, /* packed at a time: 16 KiB of w for four panels */
+    ROWS = 24, /* of x packed at a time: 6 KiB */
 };
 
 /* ---- words ----------------------------------------------------------------------------- */
 
-/* Lines k and k + 2 of a panel. */
+/* Words of lines k and k + 2 of a panel. */
 static inline __m512i two_lines(const float *w, size_t ld) {
     return pairs_line_words(_mm512_loadu_ps(w), _mm512_loadu_ps(w + 2 * ld));
 }
 
-/* Of steps of n panels from panel j on. */
+/* Packs steps of n panels from panel j on as words. */
 static void panel_words(const bf16_product *a, int j, int n, size_t s, size_t steps, uint32_t *to) {
     for (int p = 0; p < n; p++) {
         const float *w = a->w + (size_t)(j + p) * a->ldw + s * PAIRS_STEP * a->ld_line;
@@ -63,17 +63,17 @@ static void multiply(const bf16_product *a) {
 const packed_products fv_pairs_packed_products = {
     .multiply = multiply, .rounds = true, .step = PAIRS_STEP, .words = &fv_pairs_packed_words};
 
-/* ---- where ----------------------------------------------------------------------------- */
+/* ---- the processor ---------------------------------------------------------------------- */
 
-/* Whether a step of this processor is the upper product and then the lower one, each rounded, and a
- * subnormal number zero. */
+/* Whether this processor's VDPBF16PS adds the upper product and then the lower one, each rounded, with
+ * subnormals flushed. */
 static bool is_canonical(void) {
     static const struct {
         float sum, upper[2], lower[2], want;
     } cases[] = {
         {1, {0x1p-12f, 0x1p-12f}, {0x1p-12f, 0x1p-12f}, 1}, /* each is lost alone */
         {1, {0x1p12f, 0x1p12f}, {-0x1p12f, 0x1p12f}, 0},
-        {0x1p24f, {1, 1}, {-0x1p12f, 0x1p12f}, 0}, /* only the order tells */
+        {0x1p24f, {1, 1}, {-0x1p12f, 0x1p12f}, 0}, /* depends on the order */
         {0x1p24f, {-0x1p12f, 0x1p12f}, {1, 1}, 1},
         {0x1p-126f, {-0x1p-100f, 0x1p-27f}, {1, 0x1p-126f}, 0x1p-126f}, /* 2^-127 on the way */
         {0x1p-127f, {0, 0}, {0x1p-126f, 1}, 0x1p-126f},

@@ -1,9 +1,9 @@
 #ifndef FOVEA_KERNELS_CPU_QUADS_AVX512_H
 #define FOVEA_KERNELS_CPU_QUADS_AVX512_H
 
-/* Rows of integers to quads, for products with AVX-512 VNNI: lanes are 16 rows, and a lane holds four
+/* Packs rows of integers as quads, for products with AVX-512 VNNI: lanes are 16 rows, and a lane holds four
  * neighbouring columns. VPDPBUSD takes w unsigned: integers of 8 bits are raised by 128, and those of 4 bits
- * are 0..15 as they lie. */
+ * stay 0..15 as stored. */
 #include <immintrin.h>
 #include <string.h>
 
@@ -13,8 +13,8 @@
 
 enum { QUADS = INT8_GROUP / 4 };
 
-/* 32 columns of each of 16 rows, of 8 or, where `int4`, 4 bits; those of 4 bits are the even columns of a
- * dword, then the odd ones. */
+/* Packs 32 columns of 16 rows, of 8 or, with `int4`, 4 bits; 4-bit quads are the even columns of a dword, then
+ * the odd ones. */
 static ALWAYS_INLINE void quads_of(const uint8_t *rows, size_t stride, const bool int4,
                                    __m512i to[QUADS]) {
     const __m512i low = _mm512_set1_epi8(15), flip = _mm512_set1_epi8((char)0x80);
@@ -31,7 +31,7 @@ static ALWAYS_INLINE void quads_of(const uint8_t *rows, size_t stride, const boo
     UNROLL for (int j = 0; j < QUADS; j++) to[j] = _mm512_xor_si512(d[j], flip);
 }
 
-/* The same of the first `rows` rows, of which `bytes` are there; zeros for the others. */
+/* quads_of() at the edge of w: `bytes` of each of the first `rows` rows, zeros for the others. */
 static NEVER_INLINE void edge_of(const uint8_t *at, size_t stride, int rows, size_t bytes,
                                  bool int4, __m512i to[QUADS]) {
     uint8_t part[LANES][INT8_GROUP] = {{0}};

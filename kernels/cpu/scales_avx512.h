@@ -1,19 +1,19 @@
 #ifndef FOVEA_KERNELS_CPU_SCALES_AVX512_H
 #define FOVEA_KERNELS_CPU_SCALES_AVX512_H
 
-/* Scales of groups of integers of 16 rows of w, with rows in lanes. */
+/* Transposes scales of groups of integers: lanes are 16 rows of w. */
 #include "kernels/cpu/dwords_avx512.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/linear_parts_lanes.h"
 
-/* Four scales in f32 of each of 16 rows. */
+/* Transposes four scales in f32 of each of 16 rows. */
 static ALWAYS_INLINE void four_scales(const float *at, size_t stride, float to[][LANES]) {
     __m512i each[4];
     dwords_of(at, stride * sizeof *at, each);
     UNROLL for (int j = 0; j < 4; j++) _mm512_storeu_si512(to[j], each[j]);
 }
 
-/* Eight scales of 16 bits of each of 16 rows. */
+/* Transposes and widens eight scales of 16 bits of each of 16 rows. */
 static ALWAYS_INLINE void eight_scales(const uint16_t *at, size_t stride, fv_dtype t,
                                        float to[][LANES]) {
     __m512i pair[4];
@@ -40,7 +40,7 @@ static void scales_of(const fv_quant *q, int64_t n0, int rows, size_t g0, size_t
     size_t u = 0;
     if (direct && units >= step) {
         for (; u < units; u += step) {
-            if (units - u < step) u = units - step; /* some of them again */
+            if (units - u < step) u = units - step; /* loads some of them again */
             if (q->scale_type == FV_F32)
                 four_scales((const float *)q->scale + at + u, stride, to + u);
             else

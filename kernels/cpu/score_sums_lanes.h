@@ -3,12 +3,12 @@
 
 /* Sums of attention scores over rows, in the order of kernels/ops.h, over 16-lane vectors.
  *
- * An item is one block of keys of one KV head and one sum (of head_max, of all KV heads, and those
- * of the first do it): it alone adds to those columns, so rows are added in order whatever the
- * threads do. Rows pass in the blocks of attention_lanes.h, which computes their scores. */
+ * An item is one block of keys of one KV head and one sum (with head_max an item of the first KV head
+ * sums for all of them). Only that item adds to those columns, so rows are added in order however many
+ * threads run. Rows are scored in the blocks of attention_lanes.h. */
 #include "kernels/cpu/attention_bf16_lanes.h"
 
-/* What an item adds to: block j0 of segment s, of KV head g. */
+/* An item: the block of keys at row j0 of segment s, and the sum it adds to. */
 typedef struct sum_item {
     const fv_score_sum *q;
     int s;
@@ -49,13 +49,13 @@ static void add_low(const attn_item *t, const sum_item *b, int32_t v, float *sum
         if (in_window(t, b->s, v / t->group, b->j0 + j)) sum[j] += p[j] < even ? 1.0f : 0.0f;
 }
 
-/* Of keys ahead of the window, also where other scores are not finite. */
+/* Clears p of keys ahead of the window, even where other scores are not finite. */
 static void clear_outside(const attn_item *t, const sum_item *b, int32_t v, float *p) {
     for (int32_t j = 0; t->position && j < t->n_seen[v]; j++)
         if (!in_window(t, b->s, v / t->group, b->j0 + j)) p[j] = 0;
 }
 
-/* Adds the probabilities that the rows of t, scored, have for the item's keys. */
+/* Adds the probabilities of the item's keys for the rows of t, which are scored. */
 static void add_rows(const attn_item *t, const sum_item *b) {
     int32_t first = t->seq->n_rows - b->q->n_row;
     for (int32_t v = 0; v < t->R; v++) {
@@ -82,8 +82,7 @@ static void add_rows(const attn_item *t, const sum_item *b) {
     }
 }
 
-/* The largest so far of the probabilities that the rows of t, scored, have for the item's keys:
- * most [rows, block]. */
+/* Raises most [rows, block] to the probabilities of the item's keys for the rows of t, which are scored. */
 static void raise_head_max(const attn_item *t, const sum_item *b, float *most) {
     for (int32_t v = 0; v < t->R; v++) {
         int32_t row = t->row0 + v / t->group, head = t->head0 + v % t->group;
@@ -97,7 +96,7 @@ static void raise_head_max(const attn_item *t, const sum_item *b, float *most) {
     }
 }
 
-/* All KV heads of the rows of t; they hold the same keys. */
+/* Adds the largest probability over all KV heads, which hold the same keys, for the rows of t. */
 static void add_head_max(attn_item *t, const sum_item *b, float *most) {
     int32_t first = t->seq->n_rows - b->q->n_row, n = 0;
     memset(most, 0, (size_t)t->n_row * FV_KV_BLOCK * sizeof *most);
@@ -134,7 +133,7 @@ static void sum_block(attn_item *t, const attn_products *products, const sum_ite
     }
 }
 
-/* Items [begin, end) of one head, counted over its segments. */
+/* Computes items [begin, end) of one head, counted over its segments. */
 static void sum_head(attn_item *t, const attn_products *products, const fv_score_sum *q,
                      int64_t begin, int64_t end) {
     for (int s = 0; s < t->seq->n_seg; s++) {

@@ -6,7 +6,7 @@ fv_cpu_plan fv_plain_score_sums_plan(const void *args) {
     return (fv_cpu_plan){.grain = 1, .n_item = (int64_t)a->n_sum * a->attn->n_head};
 }
 
-/* The share of each key that a row sees, were all attended to alike. */
+/* The probability of each visible key if all were equally likely. */
 static float even_share(const query *u) {
     int32_t n = 0;
     for (int s = 0; s < u->seq->n_seg; s++) n += n_in_window(u, s, 0, visible(u, s));
@@ -34,7 +34,7 @@ static void sum_scores(const fv_attn_args *a, const fv_score_sum *q, int32_t h,
     }
 }
 
-/* The largest probability that any head of row i has for key j of segment s. */
+/* The largest probability of key j of segment s over all heads of row i. */
 static float head_max(const fv_attn_args *a, const fv_score_sum *q, int32_t i, int s, int32_t j,
                       fv_compute compute) {
     const fv_attn_seq *seq = &a->seqs[q->seq];

@@ -8,8 +8,8 @@
 #include "kernels/cpu/exp_lanes.h"
 #include "kernels/ops.h"
 
-/* Scales a row of scores, n of which count; the others become -inf, so that their p is 0.
- * Returns the largest, or m if that is larger. */
+/* Scales a row of scores; those from n on become -inf, so that their p is 0. Returns the largest, or m
+ * if that is larger. */
 static ALWAYS_INLINE float scale_row(float *s, int32_t n, float scale, float m) {
     f32x16 top = f32x16_all(m), by = f32x16_all(scale);
     UNROLL for (int j = 0; j < FV_KV_BLOCK; j += LANES) {
@@ -20,7 +20,7 @@ static ALWAYS_INLINE float scale_row(float *s, int32_t n, float scale, float m) 
     return f32x16_largest(top);
 }
 
-/* p = exp(s - m), rounded to bf16 if that is asked for; returns the lanes of their sum. */
+/* p = exp(s - m), rounded to bf16 with `bf16`; returns the lanes of their sum. */
 static ALWAYS_INLINE f32x16 exp_row(float *s, float m, bool bf16) {
     f32x16 less = f32x16_all(-m), sum = f32x16_zero();
     UNROLL for (int j = 0; j < FV_KV_BLOCK; j += LANES) {
@@ -32,9 +32,9 @@ static ALWAYS_INLINE f32x16 exp_row(float *s, float m, bool bf16) {
     return sum;
 }
 
-/* R rows of scores, n_seen of each, become p; m and l move on; c = exp(m - m') is the factor by
- * which o shrinks, 0 for the first block, where m = -inf. Four rows at a time share the trees of
- * their sums, and none waits for another's largest. */
+/* Turns R rows of scores, n_seen of each, into p and updates m and l; c = exp(m - m') is the factor of
+ * o, 0 for the first block, where m = -inf. Four rows at a time share the trees of their sums, and none
+ * waits for another's maximum. */
 static void softmax(int32_t R, float scale, const int32_t *n_seen, bool bf16, float *rows,
                     float *m_of, float *l_of, float *c_of) {
     for (int32_t v0 = 0; v0 < R; v0 += 4) {
@@ -50,7 +50,7 @@ static void softmax(int32_t R, float scale, const int32_t *n_seen, bool bf16, fl
         f32x16_store(c, exp_lanes(f32x16_load(c)));
         for (int i = 0; i < count; i++) {
             int32_t v = v0 + i;
-            bool sees = n_seen[v] > 0; /* if not, the block is not there for this row */
+            bool sees = n_seen[v] > 0; /* if not, the block does not count for this row */
             c_of[v] = sees ? c[i] : 1.0f;
             l_of[v] = sees ? fmaf(l_of[v], c[i], sum[i]) : l_of[v];
             m_of[v] = m[i];

@@ -1,26 +1,26 @@
 #ifndef FOVEA_KERNELS_CPU_SOFTMAX_MANY_AVX512_H
 #define FOVEA_KERNELS_CPU_SOFTMAX_MANY_AVX512_H
 
-/* Softmax over one block of scores where lanes are 16 vectors, as softmax_lanes.h has it for rows, and p as words
- * of bf16 (pairs_avx512.h). Nothing goes over lanes: the largest and the sum are lanes too. x is what a score is
- * below the largest:
+/* Softmax over one block of scores where lanes are 16 vectors (softmax_lanes.h does it for rows), with p as words
+ * of bf16 (pairs_avx512.h). Nothing crosses lanes: the maximum and the sum are lanes too. x is the distance of a
+ * score below the maximum:
  *
- *     MANY_NORMAL   e^-x is at least 2^-126: n is added to its exponent, and rounding is the instruction's
- *     MANY_SEEN     the same or, of keys that are not seen, 0
- *     MANY_ANY      exp_lanes(), and the border of narrow()
+ *     MANY_NORMAL   e^-x is at least 2^-126: n is added to the exponent, and the instruction rounds to bf16
+ *     MANY_SEEN     as MANY_NORMAL, or 0 for keys that are not seen
+ *     MANY_ANY      any x: exp_lanes(), and exact rounding
  *
- * A block is computed in the first of them that turns out to hold. */
+ * A block is computed in the first of these ranges that holds for it. */
 #include "kernels/cpu/exp_lanes.h"
 #include "kernels/cpu/pairs_many_avx512.h"
 #include "kernels/ops.h"
 
 typedef enum many_range { MANY_NORMAL, MANY_SEEN, MANY_ANY } many_range;
 
-/* e^-x is not below 2^-126 up to MANY_MOST, and 0 from MANY_NONE on. */
+/* e^-x is at least 2^-126 up to MANY_MOST, and 0 from MANY_NONE on. */
 #define MANY_MOST 87.0f
 #define MANY_NONE 104.0f
 
-/* e^-x of exp_f32(), 0 <= x <= MANY_MOST. */
+/* e^-x with the bits of exp_f32(), 0 <= x <= MANY_MOST. */
 static ALWAYS_INLINE __m512i exp_normal(__m512 x) {
     const __m512 round = _mm512_set1_ps(0x1.8p23f);
     __m512 t = _mm512_fnmadd_ps(x, _mm512_set1_ps(0x1.715476p+0f), round);
@@ -36,7 +36,8 @@ static ALWAYS_INLINE __m512i exp_normal(__m512 x) {
     return _mm512_add_epi32(_mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(t), 23));
 }
 
-/* p of a row's score s and of the row two after it, as a word and rounded; *most is at least the bits of x. */
+/* p of a row's score s and of the row two after it, as a word, and rounded in *p and *q; raises *most to the bits
+ * of x. */
 static ALWAYS_INLINE __m512i two_shares(__m512 m, const float *s, const many_range range,
                                         __m512i *most, __m512 *p, __m512 *q) {
     __m512 x = _mm512_loadu_ps(s), y = _mm512_loadu_ps(s + 2 * MANY_BAND);
@@ -54,7 +55,7 @@ static ALWAYS_INLINE __m512i two_shares(__m512 m, const float *s, const many_ran
         a = _mm512_maskz_mov_epi32(in_x, a), b = _mm512_maskz_mov_epi32(in_y, b);
         x = _mm512_maskz_mov_ps(in_x, x), y = _mm512_maskz_mov_ps(in_y, y);
     }
-    /* Of NaN all bits are more than those of MANY_MOST. */
+    /* compares bits, of which those of a NaN are above those of MANY_MOST */
     *most = _mm512_max_epu32(*most, _mm512_castps_si512(x));
     *most = _mm512_max_epu32(*most, _mm512_castps_si512(y));
     __m512i word = pairs_normal_words(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b));
@@ -63,8 +64,8 @@ static ALWAYS_INLINE __m512i two_shares(__m512 m, const float *s, const many_ran
     return word;
 }
 
-/* p of the first 16 * nb scores; their sums per lane of the canonical order in `lane`. Returns whether `range`
- * holds. nb and `range` are constants after inlining. */
+/* Computes p of the first 16 * nb scores, and in `lane` their sums per lane of the canonical order. Returns whether
+ * `range` holds. nb and `range` are constants after inlining. */
 static ALWAYS_INLINE bool shares_of(const float *s, __m512 m, const int nb, const many_range range,
                                     uint32_t *to, __m512 lane[16]) {
     __m512i most = _mm512_setzero_si512();
@@ -84,7 +85,7 @@ static ALWAYS_INLINE bool shares_of(const float *s, __m512 m, const int nb, cons
     return !_mm512_cmpgt_epu32_mask(most, _mm512_castps_si512(_mm512_set1_ps(MANY_MOST)));
 }
 
-/* The lanes of one row's sum, as tree() of kernels/ops.h adds them. */
+/* Adds the lanes of a canonical sum, in the tree of kernels/ops.h. */
 static ALWAYS_INLINE __m512 tree_of(__m512 lane[16]) {
     UNROLL for (int s = 8; s > 0; s /= 2) {
         UNROLL for (int i = 0; i < s; i++) lane[i] = _mm512_add_ps(lane[i], lane[i + s]);
@@ -102,8 +103,8 @@ static ALWAYS_INLINE bool some_shares(const float *s, __m512 m, int nb, const ma
     }
 }
 
-/* Of scores [16 * nb, MANY_BAND] of 16 vectors p = exp(s - m) as words [FV_KV_BLOCK / 2, MANY_BAND], those of rows
- * 4 k, 4 k + 2 and 4 k + 1, 4 k + 3 in turn, with zeros after them. Returns the sums. */
+/* p = exp(s - m) of scores [16 * nb, MANY_BAND] of 16 vectors, as words [FV_KV_BLOCK / 2, MANY_BAND], those of rows
+ * 4 k, 4 k + 2 and 4 k + 1, 4 k + 3 in turn, with zeros after them. Returns the sums of p. */
 static NEVER_INLINE __m512 many_shares(const float *s, __m512 m, int nb, uint32_t *to) {
     __m512 lane[16];
     for (int k = 8 * nb; k < FV_KV_BLOCK / 2; k++)

@@ -1,12 +1,11 @@
 #ifndef FOVEA_KERNELS_CPU_SYRK_LANES_H
 #define FOVEA_KERNELS_CPU_SYRK_LANES_H
 
-/* g = x x^T in double (kernels/ops.h), for a path whose compiler makes vectors of 8 doubles of what
- * the machine has.
+/* g = x x^T in double (kernels/ops.h), in the compiler's vectors of 8 doubles.
  *
- * An item is SYRK_BLOCK rows of the result. They meet the rows above and their own in tiles of
- * SYRK_BLOCK x SYRK_BLOCK sums: 8 rows that are loaded and widened for 16 products. Whether a
- * product and its addition are fused or not is the same, for the product is exact. */
+ * An item is SYRK_BLOCK rows of the result, computed in tiles of SYRK_BLOCK x SYRK_BLOCK sums: 8 rows
+ * are loaded and widened for 16 products. Products are exact, so fusing them with the additions changes
+ * nothing. */
 #include <string.h>
 
 #include "kernels/cpu/inline.h"
@@ -22,12 +21,12 @@ static fv_cpu_plan syrk_plan(const void *args) {
     return (fv_cpu_plan){.n_item = div_up(a->x.rows, SYRK_BLOCK), .grain = 1};
 }
 
-/* Row m + i of x, the last one again for those that lack. */
+/* Addresses of rows m + i of x; missing rows repeat the last one. */
 static void syrk_rows(const fv_tensor *x, int64_t m, const float *row[SYRK_BLOCK]) {
     for (int i = 0; i < SYRK_BLOCK; i++) row[i] = row_f32(x, m + i < x->rows ? m + i : x->rows - 1);
 }
 
-/* n <= 8 numbers, widened and padded with zeros. */
+/* Loads n <= 8 numbers, widened and padded with zeros. */
 static ALWAYS_INLINE void syrk_load(const float *x, size_t n, f64x8 *to) {
     f32x8 v = {0};
     memcpy(&v, x, n * sizeof *x);
@@ -45,7 +44,7 @@ static ALWAYS_INLINE void syrk_step(const float *const x[SYRK_BLOCK],
     }
 }
 
-/* Rows from m on with rows from n on. */
+/* Computes the tile of rows from m on and columns from n on. */
 static NEVER_INLINE void syrk_tile(const fv_syrk_args *a, int64_t m, int64_t n) {
     const float *x[SYRK_BLOCK], *y[SYRK_BLOCK];
     f64x8 acc[SYRK_BLOCK * SYRK_BLOCK] = {0};

@@ -1,6 +1,6 @@
 /* Fork and join for the CPU backend.
  *
- * One 64-bit word says everything about the current loop:
+ * One 64-bit word is the state of the current loop:
  *
  *     state = generation << 17 | open << 16 | threads inside
  *
@@ -22,7 +22,8 @@
 
 #include "common/limits.h"
 
-/* More threads than MAX_SHARES have shares in common: a thread that looks for work asks each share. */
+/* With more threads than MAX_SHARES several use the same share: a thread without work polls every share, so there
+ * must be few. */
 enum { MAX_THREADS = 256, MAX_SHARES = 16 };
 
 /* About 40 us on Sapphire Rapids (one pause = 45 ns): longer than the single-threaded steps
@@ -37,7 +38,7 @@ typedef struct worker {
     int thread;
 } worker;
 
-/* Chunks that follow each other. */
+/* A run of consecutive chunks. */
 typedef struct share {
     _Alignas(64) _Atomic int64_t next; /* first index not handed out */
     int64_t end;
@@ -62,7 +63,7 @@ struct fv_threads {
 
 static void pause_cpu(void) { __builtin_ia32_pause(); }
 
-/* The thread's own share first, then what is left of the others. */
+/* Works on the thread's own share, then on what is left of the others. */
 static void work(fv_threads *t, int thread) {
     const int own = thread * t->n_share / (t->n_worker + 1);
     for (int i = 0; i < t->n_share; i++) {
@@ -76,7 +77,7 @@ static void work(fv_threads *t, int thread) {
     }
 }
 
-/* Shares are whole chunks. */
+/* Cuts the loop into shares of whole chunks. */
 static void share_out(fv_threads *t) {
     const int64_t chunks = (t->n_item + t->grain - 1) / t->grain;
     int64_t begin = 0;

@@ -1,14 +1,13 @@
 #ifndef FOVEA_KERNELS_CPU_THREADS_H
 #define FOVEA_KERNELS_CPU_THREADS_H
 
-/* A pool of threads that share out the index range of one loop at a time.
+/* A pool of threads that divide the index range of one loop at a time among them.
  *
  * The calling thread works too and is thread 0. Indices are handed out in chunks of `grain`. A
- * thread has a share of chunks that follow each other, so that it reads on where it stopped and
- * may fetch what comes next; when its share is done, it takes chunks of the others'. So a thread
- * that the system holds back delays the loop by one chunk at most, and one that wakes up late is
- * not waited for. Which thread does which index is therefore not fixed, and no result may depend
- * on it. */
+ * thread has a share of consecutive chunks, so that it reads memory in order and can prefetch; when
+ * its share is done, it takes chunks from the other shares. So a thread that the system suspends
+ * delays the loop by one chunk at most, and the loop does not wait for one that wakes up late. Which
+ * thread gets which index is therefore not fixed, and no result may depend on it. */
 #include <stdint.h>
 
 #include "common/status.h"
@@ -18,8 +17,8 @@ typedef struct fv_threads fv_threads; /* opaque */
 /* Computes indices [begin, end). `thread` < fv_threads_count selects scratch memory. */
 typedef void (*fv_threads_fn)(void *arg, int thread, int64_t begin, int64_t end);
 
-/* n threads, the caller's included; 0 = one per core that this process may use
- * (common/limits.h). FV_ENOMEM when the system gives none. *out is freed with close, by the thread that opened it. */
+/* Starts n threads, the caller's included; 0 = one per core that this process may use (common/limits.h).
+ * FV_ENOMEM if the system cannot create them. The thread that opened *out frees it with close. */
 fv_status fv_threads_open(int n, fv_threads **out);
 void fv_threads_close(fv_threads *t); /* NULL is fine */
 

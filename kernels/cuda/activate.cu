@@ -1,4 +1,4 @@
-/* Activations: a thread is some elements. */
+/* Activations: a thread computes some elements. */
 #include <assert.h>
 
 #include "kernels/cuda/elements.cuh"

@@ -1,4 +1,4 @@
-/* Attention: what a call must be, and which kernels do it. */
+/* Attention: checks a call, and chooses its kernels. */
 #include "kernels/cuda/attention.h"
 
 #include <assert.h>

@@ -1,16 +1,16 @@
 #ifndef FOVEA_KERNELS_CUDA_ATTENTION_CUH
 #define FOVEA_KERNELS_CUDA_ATTENTION_CUH
 
-/* What attention's kernels share: the call's table as they read it, and one block of softmax in the
- * order of kernels/ops.h. */
+/* Shared by attention's kernels: access to the call's table, and one block of softmax in the order of
+ * kernels/ops.h. */
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/laying.h"
 
-/* Lets a kernel be launched with that much dynamic shared memory. The limit counts when a launch is
- * issued, and launches may be held back (issue.h). So it is set once per kernel, to what the device
- * has beside the kernel's static shared memory, and never lowered: a smaller launch of the same
- * kernel must not take away what an earlier one needs. */
+/* Allows launches of a kernel with `bytes` of dynamic shared memory. The limit applies when a launch is
+ * issued, and launches may be deferred (issue.h). So it is set once per kernel, to all that the device
+ * has beside the kernel's static shared memory, and never lowered: a smaller launch of the same kernel
+ * must not lower the limit of a deferred one. */
 template <typename K> static fv_status shared_memory(fv_cuda *c, K *kernel, size_t bytes) {
     const void *at = reinterpret_cast<const void *>(kernel);
     if (bytes > c->shared_max)
@@ -69,14 +69,14 @@ static __device__ __forceinline__ int32_t visible(const attn_view &v, const fv_c
     return n < 0 ? 0 : n;
 }
 
-/* Whether the window of the sequence's query row i has row j of segment s and KV head g. */
+/* Whether row j of segment s and KV head g is in the window of the sequence's query row i. */
 static __device__ __forceinline__ bool in_window(const attn_view &v, const fv_cuda_attn_seq &q,
                                                  int32_t g, int32_t s, int32_t i, int32_t j) {
     return q.window_from < 0 ||
            v.position[run_of(v, q, g, s)->position + j] >= v.window_from[q.window_from + i];
 }
 
-/* How many of the n rows from j0 on that it has. */
+/* How many of the n rows from j0 on are in the window of query row i. */
 static __device__ __forceinline__ int32_t n_in_window(const attn_view &v, const fv_cuda_attn_seq &q,
                                                       int32_t g, int32_t s, int32_t i, int32_t j0,
                                                       int32_t n) {
@@ -91,14 +91,14 @@ static __device__ __forceinline__ uint8_t share_of(const attn_view &v, const fv_
     return q.share >= 0 ? v.bytes[q.share + i] : (uint8_t)FV_SHARE_KEPT;
 }
 
-/* Whether a row with this share wants segment 0's values one by one. */
+/* Whether the values of segment 0 are summed; otherwise the sum is replaced after the segment. */
 static __device__ __forceinline__ bool has_values(uint8_t share) {
     return share == FV_SHARE_KEPT || share == FV_SHARE_WITHOUT_FIRST;
 }
 
 /* Half a warp: its lanes are those of the canonical sums. */
 struct half_warp {
-    int32_t lane, number; /* 0..15; of the block's */
+    int32_t lane, number; /* 0..15; index of the half warp in the block */
     unsigned mask;
 };
 
@@ -110,7 +110,7 @@ static __device__ __forceinline__ half_warp half_warp_of() {
     return h;
 }
 
-/* dot(q, row), q padded with zeros to a multiple of 16; the result is the first lane's. */
+/* dot(q, row), q padded with zeros to a multiple of 16; only the first lane gets the result. */
 static __device__ __forceinline__ float half_dot(const half_warp &h, const float *q,
                                                  const void *row, fv_dtype t, int32_t D) {
     float acc = 0.0f;
@@ -119,13 +119,13 @@ static __device__ __forceinline__ float half_dot(const half_warp &h, const float
     return fv_lanes_tree(acc, h.mask);
 }
 
-/* Offsets of the sums of one softmax. */
+/* The running state of one softmax. */
 struct softmax_state {
-    float m, l, c; /* c: by what o shrinks */
+    float m, l, c; /* c: the factor of o */
 };
 
-/* One block of softmax by half a warp: p [FV_KV_BLOCK] holds n scores, and then exp(s - m'), 0 from
- * n on. first: nothing was before. The result is in all lanes. */
+/* One block of softmax by half a warp: replaces n scores in p [FV_KV_BLOCK] by exp(s - m'), 0 from n on.
+ * first: no block was before. All lanes get the result. */
 static __device__ __forceinline__ softmax_state half_softmax(const half_warp &h, float *p,
                                                              int32_t n, softmax_state at,
                                                              bool first) {

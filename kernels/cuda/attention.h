@@ -1,20 +1,20 @@
 #ifndef FOVEA_KERNELS_CUDA_ATTENTION_H
 #define FOVEA_KERNELS_CUDA_ATTENTION_H
 
-/* What attention's kernels read: a call's sequences, runs and block addresses, flattened into one
- * piece of memory that crosses to the device in one copy.
+/* The input of attention's kernels: a call's sequences, runs and block addresses, flattened into one
+ * table that is copied to the device at once.
  *
- * Kernels get the address of the piece and find everything in it, also how many items there are:
- * a grid may be larger than the call, and a captured graph may run again with another call's table
- * in the same place. C and C++. */
+ * Kernels get the table's address and find everything in it, even the number of items: a grid may be
+ * larger than the call, and a captured graph may run again with another call's table in the same
+ * place. C and C++. */
 #include "kernels/cuda/cuda.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Keys of a segment that are attended to by themselves where a sequence has few query rows, counted
- * from the segment's start: so a row's bits do not depend on what else is in the call. */
+/* Keys of a split: sequences with few query rows attend to a segment in splits, counted from its start,
+ * so a row's bits do not depend on what else is in the call. */
 enum { FV_CUDA_SPLIT = 2 * FV_KV_BLOCK };
 
 /* A run: `len` rows, whose addresses begin at number `block`, and positions at `position`. */
@@ -22,7 +22,7 @@ typedef struct fv_cuda_table {
     int32_t len, block, position; /* position: only with a window */
 } fv_cuda_table;
 
-/* One sequence; numbers are places in the table's arrays, -1 where the call has none. */
+/* One sequence; offsets are into the table's arrays, -1 where the call has none. */
 typedef struct fv_cuda_attn_seq {
     int32_t row0, n_rows, n_seg, n_first;
     int32_t run;         /* [Hkv, n_seg] */
@@ -30,22 +30,22 @@ typedef struct fv_cuda_attn_seq {
     int32_t window_from; /* [n_rows] */
     int32_t share;       /* [n_rows], among the bytes */
     float n;
-    int32_t split, n_split; /* its splits */
-    int32_t part;           /* offset of their results, in units of (row, head) */
+    int32_t split, n_split; /* first split, number of splits */
+    int32_t part;           /* offset of the splits' results, in units of (row, head) */
 } fv_cuda_attn_seq;
 
-/* Query rows [row0, row0 + n_row) of a sequence, and all keys that they see. */
+/* An item: query rows [row0, row0 + n_row) of a sequence, and all keys that they see. */
 typedef struct fv_cuda_attn_rows {
     int32_t seq, row0, n_row;
 } fv_cuda_attn_rows;
 
-/* All query rows of a sequence, and its keys [j0, j0 + FV_CUDA_SPLIT) of a segment: number `split`
- * of the sequence. */
+/* An item: all query rows of a sequence, and keys [j0, j0 + FV_CUDA_SPLIT) of a segment, which are split
+ * number `split` of the sequence. */
 typedef struct fv_cuda_attn_split {
     int32_t seq, seg, j0, split;
 } fv_cuda_attn_split;
 
-/* A sum (fv_score_sum) as kernels see it. */
+/* fv_score_sum for kernels. */
 typedef struct fv_cuda_score_sum {
     const float *weight;
     float *sum;
@@ -55,7 +55,7 @@ typedef struct fv_cuda_score_sum {
     int32_t low, head_max;
 } fv_cuda_score_sum;
 
-/* A KV block of a segment, for whose keys scores are summed. */
+/* An item of score_sums: a KV block of a segment. */
 typedef struct fv_cuda_sum_item {
     int32_t sum, seg, j0;
 } fv_cuda_sum_item;
@@ -68,7 +68,7 @@ typedef struct fv_cuda_attn_table {
     uint32_t sum, item;
 } fv_cuda_attn_table;
 
-/* A call as kernels get it. */
+/* The kernels' argument. */
 typedef struct fv_cuda_attn {
     const char *table; /* fv_cuda_attn_table, on the device */
     const float *q;    /* [M, ldq] */
@@ -80,15 +80,15 @@ typedef struct fv_cuda_attn {
     float scale;
 } fv_cuda_attn;
 
-/* How a call is cut. */
+/* How a call is cut into items. */
 typedef struct fv_cuda_attn_cut {
     int32_t rows; /* query rows of an item */
-    int32_t few;  /* sequences of at most as many rows are split along their keys instead */
-    const fv_score_sums_args *sums; /* the sums over it; NULL: none */
+    int32_t few;  /* sequences of at most this many rows are split along their keys instead */
+    const fv_score_sums_args *sums; /* the sums over the call's scores; NULL: none */
 } fv_cuda_attn_cut;
 
-/* What the grids must cover, and the scratch that splits need, in units of (row, head). What grows
- * with the keys is rounded up (issue.h). */
+/* The number of items for the grids, and the scratch that splits need, in units of (row, head). Numbers
+ * that grow with the keys are rounded up (issue.h). */
 typedef struct fv_cuda_attn_size {
     int32_t n_rows, n_split, n_few, n_item;
     int64_t n_part;

@@ -1,9 +1,9 @@
 /* Attention in the order of summation of kernels/ops.h: the bits of the CPU, for every type and
- * shape. It is what the tensor cores' version is compared with, and what runs where that one does
- * not: in exact mode, on f32 and f16 keys, on heads of other than 64 and 128 columns.
+ * shape. The reference for the tensor cores' version, and the fallback where that one does not
+ * apply: in exact mode, on f32 and f16 keys, on heads of other than 64 and 128 columns.
  *
- * A block of threads takes up to VECTORS query vectors (rows times heads that share a KV head) and
- * walks with them through the KV blocks of all segments:
+ * A block of threads takes up to VECTORS query vectors (rows times heads that share a KV head)
+ * through the KV blocks of all segments:
  *
  *     scores   half a warp per dot product: its lanes are the canonical ones
  *     softmax  half a warp per vector
@@ -14,7 +14,7 @@
 
 enum { VECTORS = 8, THREADS = 256, HALVES = THREADS / FV_LANES };
 
-/* What a block of threads works on. */
+/* A thread block's item. */
 struct exact_item {
     attn_view view;
     fv_cuda_attn_seq q;
@@ -22,7 +22,7 @@ struct exact_item {
     int32_t row0, R, D, Dp;   /* first row; vectors: v is row v / n_head, head v % n_head */
     float *x, *o, *p;         /* [R, Dp] queries, [R, D], [R, FV_KV_BLOCK] */
     softmax_state *at;        /* [R] */
-    int32_t *n_seen, *begun;  /* [R] keys of the current block; whether a block was there */
+    int32_t *n_seen, *begun;  /* [R] visible keys of the current block; whether one was before */
 };
 
 static size_t exact_scratch(int32_t d_head) {
@@ -83,14 +83,14 @@ static __device__ void exact_softmax(const exact_item &t) {
     if (h.number >= t.R || t.n_seen[h.number] == 0) return;
     int32_t v = h.number;
     softmax_state to = half_softmax(h, t.p + v * FV_KV_BLOCK, t.n_seen[v], t.at[v], !t.begun[v]);
-    __syncwarp(h.mask); /* all lanes have read what the first now changes */
+    __syncwarp(h.mask); /* all lanes have read t.at[v], which lane 0 now changes */
     if (h.lane == 0) {
         t.at[v] = to;
         t.begun[v] = 1;
     }
 }
 
-/* o = o c + sum_j p_j v_j; of segment 0, p_j = 0 for rows that are dropped. */
+/* o = o c + sum_j p_j v_j; in segment 0, p_j = 0 for rows that are dropped. */
 static __device__ void exact_values(const exact_item &t, const fv_cuda_attn &a, const void *value,
                                     int32_t s, int32_t j0) {
     size_t bytes_row = (size_t)t.D * bytes_of(a.kv_dtype);
@@ -108,7 +108,7 @@ static __device__ void exact_values(const exact_item &t, const fv_cuda_attn &a, 
     }
 }
 
-/* After segment 0: what remains of o without the dropped shares. */
+/* Applies changed shares to o after segment 0. */
 static __device__ void exact_edit(const exact_item &t, const fv_cuda_attn &a) {
     for (int32_t i = (int32_t)threadIdx.x; i < t.R * t.D; i += THREADS) {
         int32_t v = i / t.D, row = row_of(t, v);

@@ -1,7 +1,7 @@
-/* A call of attention as one piece of memory (attention.h): first measured, then filled.
+/* Flattens a call of attention into one table (attention.h): first measures, then fills it.
  *
- * The addresses of KV blocks are most of it: 16 bytes for 64 rows of a KV head, 1/1024 of what the
- * rows of a 7B network have themselves. */
+ * Most of it are addresses of KV blocks: 16 bytes for 64 rows of a KV head, 1/1024 of the rows
+ * themselves in a 7B network. */
 #include "kernels/cuda/attention.h"
 
 #include <string.h>
@@ -76,7 +76,7 @@ static size_t count_windowed(const fv_attn_args *a) {
     return n;
 }
 
-/* Shares of rows, then kinds of sums. */
+/* Bytes of the shares of rows and of the kinds of sums, in this order. */
 static size_t count_bytes(const fv_attn_args *a, const fv_score_sums_args *sums) {
     size_t n = 0;
     for (int i = 0; i < a->n_seq; i++)
@@ -151,7 +151,7 @@ static bool is_few(const fv_attn_seq *q, const fv_cuda_attn_cut *cut) {
     return q->n_rows > 0 && q->n_rows <= cut->few;
 }
 
-/* Last rows first: they see most. */
+/* Lists items of rows, the last rows first: they see most. */
 static void lay_rows(const fv_attn_args *a, const fv_cuda_attn_cut *cut, fv_laying *l,
                      fv_cuda_attn_table *t) {
     t->n_rows = 0;
@@ -168,7 +168,7 @@ static void lay_rows(const fv_attn_args *a, const fv_cuda_attn_cut *cut, fv_layi
     }
 }
 
-/* Splits of a segment. */
+/* Number of splits of a segment. */
 static int32_t splits(const fv_attn_args *a, const fv_attn_seq *q, int s) {
     return fv_div_up(longest(a, q, s), FV_CUDA_SPLIT);
 }

@@ -8,8 +8,8 @@
  * combines the parts (attention_parts, attention_join). Both compute the same numbers in the
  * same order: a row's bits depend neither on other rows nor on how a prompt is cut.
  *
- * A warp has 16 query vectors: rows times the heads that share a KV head, so that a tile is full
- * where either is many. Rows that no query attends to are not read. */
+ * A warp has 16 query vectors: rows times the heads that share a KV head, so either can fill a
+ * tile. Rows that no query attends to are not read. */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/tiles.cuh"
 
@@ -21,10 +21,10 @@ template <int D> struct strides {
     enum { K = 2 * D + 64, V = 2 * D + 16 };
 };
 
-/* What 16 vectors have attended to so far; a lane has rows i and i + 8 of them, and l of its own
- * columns alone until a part ends. Column 8 n + x of each 64 is tile x's number n. */
+/* The softmax state and output of 16 vectors; a lane has rows i and i + 8, and until a part ends l of
+ * its own columns alone. Column 8 n + x of each 64 is column n of tile x. */
 template <int D> struct softmax_tile {
-    float m[2], l[2]; /* m of log2 */
+    float m[2], l[2]; /* m in units of log2 */
     float o[D / 8][4];
 };
 
@@ -37,8 +37,8 @@ template <int D> static __device__ __forceinline__ void tile_clear(softmax_tile<
         for (int e = 0; e < 4; e++) w.o[x][e] = 0.0f;
 }
 
-/* One part more: all = all 2^(m - m') + part 2^(m_part - m'), for one row. Nothing changes where
- * the part saw nothing. */
+/* Adds a part: all = all 2^(m - m') + part 2^(m_part - m'), for one row. A part without visible keys
+ * changes nothing. */
 struct joined {
     float m, l, c, c_part;
 };
@@ -52,9 +52,9 @@ static __device__ __forceinline__ joined join(float m, float l, float m_part, fl
     return j;
 }
 
-/* ---- who attends to what ----------------------------------------------------------------- */
+/* ---- queries ------------------------------------------------------------------------------ */
 
-/* The two vectors of a lane: -1 for those that there are not. */
+/* The two vectors of a lane; -1: missing. */
 struct lane_rows {
     int32_t row[2], head[2];
     uint8_t share[2];
@@ -76,7 +76,7 @@ static __device__ __forceinline__ lane_rows lane_rows_of(const attn_view &view,
     return r;
 }
 
-/* Rows of a KV block that a lane's vectors see, and those of them that are dropped. */
+/* How many rows of a KV block a lane's vectors see, and how many of these are dropped. */
 struct block_view {
     int32_t seen[2], dropped[2];
 };
@@ -94,7 +94,7 @@ static __device__ __forceinline__ block_view block_view_of(const attn_view &view
     return b;
 }
 
-/* Queries [16, D] of a warp as bf16, zeros for vectors that there are not. */
+/* Loads the queries [16, D] of a warp as bf16, zeros for missing vectors. */
 template <int D>
 static __device__ void take_queries(const fv_cuda_attn &a, const fv_cuda_attn_seq &q, int32_t row0,
                                     int32_t head0, int32_t v0, int32_t n, char *to) {
@@ -113,7 +113,7 @@ static __device__ void take_queries(const fv_cuda_attn &a, const fv_cuda_attn_se
 
 /* ---- one KV block ------------------------------------------------------------------------ */
 
-/* A KV block: n rows of it count; bytes from row to row. */
+/* The first n rows of a KV block, with strides in bytes. */
 struct kv_rows {
     const char *k, *v;
     int32_t k_row, v_row, n;
@@ -124,7 +124,7 @@ static __device__ __forceinline__ eight row_chunk(const char *p, int32_t row, in
     return row < n ? load_eight<16>(p + row * bytes_row + column * 2) : eight_zeros();
 }
 
-/* s[x]: scores of keys 8 x + n. A lane has 8 neighbouring columns of its rows, operands of two
+/* s[x]: scores of keys 8 x + n. A lane loads 8 neighbouring columns of its rows, the operands of two
  * products. */
 template <int D>
 static __device__ __forceinline__ void score_block(const char *q, const kv_rows &kv,
@@ -149,7 +149,7 @@ static __device__ __forceinline__ void score_block(const char *q, const kv_rows 
     }
 }
 
-/* One step of softmax by powers of 2; p in place of the scores, 0 for rows that are dropped. */
+/* One step of softmax in powers of 2; replaces scores by p, 0 for rows that are dropped. */
 template <int D>
 static __device__ __forceinline__ void softmax_block(softmax_tile<D> &w, const block_view &b,
                                                      float scale, float s[FV_KV_BLOCK / 8][4]) {
@@ -221,7 +221,7 @@ template <int D> static size_t rows_scratch() {
            (size_t)STAGES * FV_KV_BLOCK * (strides<D>::K + strides<D>::V);
 }
 
-/* Where a walk through the KV blocks of all segments is. */
+/* A position in the KV blocks of all segments. */
 struct cursor {
     int32_t s, j0;
 };
@@ -246,7 +246,7 @@ template <int D> static __device__ void fetch_block(const fv_kv_block &block, in
     }
 }
 
-/* A part has ended: combines it with those before. */
+/* Ends a part: adds it to those before. */
 template <int D>
 static __device__ __forceinline__ void join_part(softmax_tile<D> &all, softmax_tile<D> &part) {
 #pragma unroll
@@ -265,12 +265,12 @@ static __device__ __forceinline__ void join_part(softmax_tile<D> &all, softmax_t
     tile_clear(part);
 }
 
-/* Column of the head that o[x][e] is. */
+/* The head's column that o[x][e] holds. */
 static __device__ __forceinline__ int32_t column_of(int x, int e) {
     return x / 8 * 64 + 8 * (2 * lane_place() + e % 2) + x % 8;
 }
 
-/* After segment 0: what remains of o without the dropped shares. */
+/* Applies changed shares to o after segment 0. */
 template <int D>
 static __device__ void edit_tile(const attn_view &view, const fv_cuda_attn_seq &q, int32_t g,
                                  const lane_rows &r, softmax_tile<D> &all) {
@@ -310,7 +310,7 @@ static __device__ void finish_tile(const fv_cuda_attn &a, const fv_cuda_attn_seq
     }
 }
 
-/* Grid: (items of rows, KV heads times how often an item's vectors fill a block of threads). */
+/* Grid: (items of rows, KV heads times thread blocks per item). */
 template <int D>
 static __global__ void __launch_bounds__(THREADS) attention_rows(fv_cuda_attn a, int32_t fills) {
     FV_SHARED(char, shared);
@@ -371,10 +371,10 @@ static __global__ void __launch_bounds__(THREADS) attention_rows(fv_cuda_attn a,
 
 /* ---- few rows ----------------------------------------------------------------------------- */
 
-/* Scratch: what each (split, row, head) has come to. */
+/* Scratch: the result of each (split, row, head). */
 struct parts_scratch {
     float *o;      /* [parts, D] */
-    float2 *state; /* [parts] m (of log2), l */
+    float2 *state; /* [parts] m (in log2), l */
 };
 
 /* Index of a part: by split, then by row, then by head. */
@@ -463,7 +463,7 @@ static __global__ void __launch_bounds__(D) attention_join(fv_cuda_attn a, parts
 
 /* ---- launches ----------------------------------------------------------------------------- */
 
-/* Sequences of at most as many rows are split along their keys. */
+/* Sequences of at most FEW_ROWS rows are split along their keys. */
 enum { FEW_ROWS = 4 };
 
 template <int D>

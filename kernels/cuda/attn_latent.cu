@@ -1,18 +1,17 @@
 /* Attention on coefficients (kernels/ops.h, kernels/latent.h), in the order of the CPU, whose bits
  * it gives.
  *
- *     score    per KV head and 64 rows of a sequence: their keys are rebuilt from levels, STEP
- *              directions at a time, in shared memory, as whole sums; get what they have on own
- *              directions; are rotated, and multiplied with all queries of the sequence that read this
- *              head
+ *     score    per KV head and 64 rows of a sequence: their keys are rebuilt from levels as integer
+ *              sums, STEP directions at a time, in shared memory; own directions are added; then
+ *              they are rotated, and multiplied by all queries of the sequence that read this head
  *     sum      per KV head and FV_CUDA_LATENT_TILE query vectors of a sequence: softmax over the
  *              scores, coefficients summed under it, a thread per direction, and in the end
  *              expanded to values
  *
- * A key is rebuilt once per sequence, layer and call, whatever reads it. All requests read the same
- * directions, which are the bulk of what is read: those of a KV head are n_dir numbers for each of
- * its columns, as coefficients are some bits. No sum of f32 has a tree, but for the softmax's, so each
- * number has a thread of its own and goes through its directions or rows in order. */
+ * A key is rebuilt once per sequence, layer and call, however many queries read it. Most of the memory
+ * read is the directions, which all requests share: a KV head has n_dir numbers for each of its columns,
+ * whereas coefficients are a few bits. Only the softmax's sum has a tree, so every other number has a
+ * thread of its own, which goes through directions or rows in order. */
 #include "kernels/cuda/latent.h"
 #include "kernels/cuda/packed.cuh"
 
@@ -23,7 +22,7 @@ static __device__ __forceinline__ const T *latent_array(const fv_cuda_latent &a,
     return reinterpret_cast<const T *>(a.table + at);
 }
 
-/* Item i of `n` at this offset; false: there are not so many. */
+/* Finds this thread block's item of the `n` at offset `at`; false: the grid is larger. */
 static __device__ __forceinline__ bool latent_item(const fv_cuda_latent &a, int32_t n, uint32_t at,
                                                    const fv_cuda_latent_seq **seq, int32_t *x) {
     if ((int32_t)blockIdx.x >= n) return false;
@@ -50,7 +49,7 @@ static __device__ __forceinline__ float *held_scores(const fv_cuda_latent &a,
     return a.held + s.held + ((int64_t)v.h * s.n_rows + v.row) * s.ld;
 }
 
-/* Where the caller wants the vector's scores, or NULL. */
+/* The caller's line for the vector's scores, or NULL. */
 static __device__ __forceinline__ float *wanted_scores(const fv_cuda_latent_seq &s,
                                                        latent_vector v) {
     int32_t i = v.row - s.score_from;
@@ -60,21 +59,21 @@ static __device__ __forceinline__ float *wanted_scores(const fv_cuda_latent_seq 
 
 /* ---- coefficients and directions --------------------------------------------------------- */
 
-/* What rows of a sequence are read with: 1, coefficients on n_dir of the checkpoint's directions,
- * those on the request's own, of 8 bits, and that on the exact token, if there is one; n numbers. */
+/* Reads the n coefficients of a row: 1, those on n_dir of the checkpoint's directions, those on the
+ * request's own, of 8 bits, and that on the exact token, if there is one. */
 struct latent_reader {
     const uint16_t *plane, *bits;
     const float *deviation;
     const int8_t *level;
     int32_t planes, n_dir, own, n; /* own: the first plane of own directions */
-    int32_t n_coded, exact;        /* numbers but for the exact token's; its row, or -1 */
+    int32_t n_coded, exact;        /* coefficients without the exact token's; its row, or -1 */
 };
 
 static __device__ __forceinline__ int32_t exact_row(const fv_cuda_latent_seq &s) {
     return s.exact ? *s.exact : -1;
 }
 
-/* Numbers of a row. */
+/* Number of coefficients of a row. */
 static __device__ __forceinline__ int32_t numbers_of(const fv_cuda_latent_seq &s) {
     return 1 + s.n_dir + s.n_own + (s.exact ? 1 : 0);
 }
@@ -92,7 +91,7 @@ static __device__ latent_reader reader_of(const fv_cuda_latent &a, const fv_cuda
             exact_row(s)};
 }
 
-/* The code of row j of `bits` planes from `begin` on. */
+/* The code of row j in `bits` planes from `begin` on. */
 static __device__ __forceinline__ int32_t code_of(const latent_reader &x, int32_t j, int32_t begin,
                                                   int32_t bits) {
     const uint16_t *p = x.plane + (int64_t)(j / FV_PACKED_TILE) * x.planes + begin;
@@ -117,7 +116,7 @@ static __device__ float coefficient(const latent_reader &x, int32_t j, int32_t r
     return (float)(code_of(x, j, begin, FV_LATENT_BITS) - 128);
 }
 
-/* Number c of the request's direction i, the exact token's after them. */
+/* Element c of the request's own direction i; the exact token is the last. */
 static __device__ float own_number(const fv_cuda_latent_seq &s, const fv_cuda_latent_part &part,
                                    int32_t i, int32_t c) {
     if (i == s.n_own) return widened(part.exact, (fv_dtype)s.type, (size_t)c);
@@ -134,8 +133,8 @@ static __device__ __forceinline__ float value_direction(const fv_cuda_latent &a,
     return s.value[((int64_t)g * (s.n_all + 1) + r) * a.d_head + d];
 }
 
-/* With how many coefficients rows [j0, j0 + FV_KV_BLOCK) are read, 0 where they are not valid; the
- * most of them. */
+/* Sets `reads` to the number of coefficients of rows [j0, j0 + FV_KV_BLOCK), 0 where not valid; returns
+ * the largest. */
 static __device__ int32_t find_valid(const fv_cuda_latent_seq &s, const fv_cuda_latent_part &part,
                                      int32_t j0, int32_t *reads) {
     int32_t i = (int32_t)threadIdx.x, j = j0 + i, most = 0, exact = exact_row(s);
@@ -153,7 +152,7 @@ static __device__ int32_t find_valid(const fv_cuda_latent_seq &s, const fv_cuda_
 struct score_room {
     int32_t *z;     /* [QUADS, FV_KV_BLOCK] levels, four directions in each */
     int32_t *basis; /* [QUADS, Dp] directions of the KV head, likewise */
-    float *k;       /* [Dp, FV_KV_BLOCK] keys; until they are whole, int32_t */
+    float *k;       /* [Dp, FV_KV_BLOCK] int32_t sums, then keys */
     int32_t *reads; /* [FV_KV_BLOCK] */
     int32_t Dp;     /* D, up to whole SIDEs */
 };
@@ -178,7 +177,7 @@ static __device__ score_room score_room_of(float *base, int32_t D) {
     return x;
 }
 
-/* Directions [r0, r0 + STEP), and the levels on them; zeros where a row is read without. */
+/* Loads directions [r0, r0 + STEP) and the levels on them; zeros where a row is read without. */
 static __device__ void take_step(const fv_cuda_latent &a, const fv_cuda_latent_seq &s,
                                  const latent_reader &from, const score_room &x, int32_t g,
                                  int32_t j0, int32_t r0) {
@@ -199,7 +198,7 @@ static __device__ void take_step(const fv_cuda_latent &a, const fv_cuda_latent_s
     __syncthreads();
 }
 
-/* Each sum goes on along so many quads; a thread has SIDE columns of SIDE rows. */
+/* Adds `quads` quads to each sum; a thread has SIDE columns of SIDE rows. */
 static __device__ void add_step(const score_room &x, int32_t quads) {
     int32_t *sums = reinterpret_cast<int32_t *>(x.k);
     for (int32_t t = (int32_t)threadIdx.x; t < FV_KV_BLOCK / SIDE * (x.Dp / SIDE); t += THREADS) {
@@ -230,7 +229,7 @@ static __device__ __forceinline__ float rebuilt_key(const fv_cuda_latent_seq &s,
     return fmaf(s.affine[2 * c + 1], (float)sum, s.affine[2 * c]);
 }
 
-/* The codes of the tile of row j: [D, 16], and then scales. */
+/* The codes of the tile of row j: [D, 16], then scales. */
 static __device__ __forceinline__ uint8_t *coded_tile(const fv_cuda_latent_seq &s, int32_t g,
                                                       int32_t j) {
     int64_t tiles = (s.n + FV_PACKED_TILE - 1) / FV_PACKED_TILE;
@@ -250,7 +249,7 @@ coded_key(const fv_cuda_latent &a, const fv_cuda_latent_seq &s, int32_t g, int32
     return fmaf(s.sigma[c], fmaf(scale, (float)code, -7.5f * scale), s.affine[2 * c]);
 }
 
-/* Sums become keys: mean and scale, or codes instead, and what they have on the request's own
+/* Turns sums into keys by mean and scale, or decodes keys from codes; then adds the request's own
  * directions. */
 static __device__ void finish_keys(const fv_cuda_latent &a, const fv_cuda_latent_seq &s,
                                    const latent_reader &from, const score_room &x, int32_t g,
@@ -269,7 +268,7 @@ static __device__ void finish_keys(const fv_cuda_latent &a, const fv_cuda_latent
     __syncthreads();
 }
 
-/* The sums of a block's keys, of rows that are read with n numbers at most. */
+/* Computes the sums of a block's keys; n: the most coefficients of a row. */
 static __device__ void sum_levels(const fv_cuda_latent &a, const fv_cuda_latent_seq &s,
                                   const latent_reader &from, const score_room &x, int32_t g,
                                   int32_t j0, int32_t n) {
@@ -283,7 +282,7 @@ static __device__ void sum_levels(const fv_cuda_latent &a, const fv_cuda_latent_
     }
 }
 
-/* Keys are rotated to the position of their token. */
+/* Rotates keys to the position of their token. */
 static __device__ void rotate(const fv_cuda_latent &a, const fv_cuda_latent_seq &s,
                               const score_room &x, int32_t j0) {
     int32_t half = a.d_head / 2;
@@ -299,7 +298,7 @@ static __device__ void rotate(const fv_cuda_latent &a, const fv_cuda_latent_seq 
     __syncthreads();
 }
 
-/* Scores of all query vectors of the KV head; -inf for rows that are not valid. */
+/* Computes the scores of all query vectors of the KV head; -inf for rows that are not valid. */
 static __device__ void multiply(const fv_cuda_latent &a, const fv_cuda_latent_seq &s,
                                 const score_room &x, int32_t g, int32_t j0) {
     int32_t n = s.n_rows * (a.n_head / a.n_kv) * FV_KV_BLOCK;
@@ -335,20 +334,20 @@ static __global__ void __launch_bounds__(THREADS) latent_score(fv_cuda_latent a)
 
 /* ---- codes ------------------------------------------------------------------------------- */
 
-/* What a sum comes to, relative to its column's sigma. */
+/* A key's distance from the mean in units of its column's sigma. */
 static __device__ __forceinline__ float relative(const fv_cuda_latent_seq &s, int32_t c,
                                                  int32_t sum) {
     float by = s.sigma[c] > 0 ? s.affine[2 * c + 1] / s.sigma[c] : 0;
     return by * (float)sum;
 }
 
-/* scales.h: code_of, of 4 bits, between -7.5 and 7.5 steps. */
+/* code_of of scales.h for 4 bits, from -7.5 to 7.5 steps. */
 static __device__ int32_t nearest_code(float x, float step) {
     float c = step > 0 ? (x - -7.5f * step) / step + 0.5f : 0;
     return !(c > 0) ? 0 : c > 15.0f ? 15 : (int32_t)c;
 }
 
-/* A thread has a token of a block. */
+/* Writes the scale of token j. */
 static __device__ void put_scale(const fv_cuda_latent &a, const fv_cuda_latent_seq &s,
                                  const int32_t *sums, int32_t g, int32_t j) {
     float most = 0;
@@ -357,7 +356,7 @@ static __device__ void put_scale(const fv_cuda_latent &a, const fv_cuda_latent_s
     coded_scales(a, coded_tile(s, g, j))[j % FV_PACKED_TILE] = f16_of_f32(most / 7.5f);
 }
 
-/* Two tokens of a column. */
+/* Writes the codes of two tokens of a column. */
 static __device__ void put_pair(const fv_cuda_latent &a, const fv_cuda_latent_seq &s,
                                 const int32_t *sums, int32_t g, int32_t j, int32_t d) {
     uint8_t *tile = coded_tile(s, g, j);
@@ -445,13 +444,13 @@ static __device__ void soften(const fv_cuda_latent &a, const fv_cuda_latent_seq 
     __syncthreads();
     for (int32_t v = w.number; v < tile.n; v += THREADS / FV_LANES) {
         softmax_state to = half_softmax(w, x.p + v * FV_KV_BLOCK, FV_KV_BLOCK, x.at[v], false);
-        __syncwarp(w.mask); /* all have read where it stood */
+        __syncwarp(w.mask); /* all lanes have read x.at[v] */
         if (w.lane == 0) x.at[v] = to;
     }
     __syncthreads();
 }
 
-/* Every vector's sum on a direction goes on along the block's rows: a thread has a direction. */
+/* Adds the block's rows to every vector's sums; a thread has a direction. */
 static __device__ void add_rows(const latent_reader &from, const sum_room &x, int32_t n,
                                 int32_t j0) {
     for (int32_t r = (int32_t)threadIdx.x; r < from.n; r += THREADS) {
@@ -509,7 +508,7 @@ static __global__ void __launch_bounds__(THREADS) latent_sum(fv_cuda_latent a, i
             soften(a, *s, x, tile, j0);
             add_rows(from, x, tile.n, j0);
         }
-        __syncthreads(); /* which rows are valid has been read */
+        __syncthreads(); /* x.reads has been read */
     }
     expand(a, *s, x, tile, from.n);
 }

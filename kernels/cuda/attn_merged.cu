@@ -5,7 +5,7 @@ struct merged {
     static constexpr fv_packed_form id = FV_PACKED_MERGED;
     static const char *name() { return "attn_merged"; }
 
-    /* The index of the exact vector of the row, or -1. */
+    /* Sets *kept to the index of the row's exact vector, or -1. */
     static __device__ __forceinline__ void begin(const codes_part &p, int32_t g, int32_t j,
                                                  int32_t *kept) {
         const uint16_t *channel = reinterpret_cast<const uint16_t *>(p.data + p.l.channel);
@@ -13,7 +13,7 @@ struct merged {
         *kept = i < end && channel[i] == g ? (int32_t)i : -1;
     }
 
-    /* Element d of head g of row j from its direction, or from the vector that is kept. */
+    /* Element d of head g of row j: from the exact vector `kept`, or the direction times its norm. */
     template <bool KEY>
     static __device__ __forceinline__ float element(const codes_part &p, int32_t g, int32_t j,
                                                     int32_t d, int32_t kept) {

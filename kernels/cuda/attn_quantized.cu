@@ -7,7 +7,7 @@ struct quantized {
 
     static __device__ __forceinline__ void begin(const codes_part &, int32_t, int32_t, int32_t *) {}
 
-    /* Element d of head g of row j as its code says. */
+    /* Decodes element d of head g of row j. */
     template <bool KEY>
     static __device__ __forceinline__ float element(const codes_part &p, int32_t g, int32_t j,
                                                     int32_t d, int32_t) {
@@ -19,7 +19,7 @@ struct quantized {
         return fmaf(pair[1], (float)packed_code(line, p.s.bits, i), pair[0]);
     }
 
-    /* Outliers replace decoded codes: y [D]. */
+    /* Puts outliers in place of decoded codes in y [D]. */
     static __device__ __forceinline__ void end(const codes_part &p, int32_t g, int32_t j,
                                                float *y) {
         const uint16_t *channel = reinterpret_cast<const uint16_t *>(p.data + p.l.channel);

@@ -3,7 +3,7 @@
  * An operation checks dtypes and shapes next to its launcher, and returns when it has been
  * issued on the backend's one stream. Weights are uploaded as stored. Activations are F32: sums,
  * residuals and attention's inputs keep the CPU's bits, so that the two can be compared,
- * and next to weights and KV they are a few percent of the bytes read in a step;
+ * and they are only a few percent of the bytes read in a step, which are mostly weights and KV;
  * where a product runs on tensor cores its x is rounded to the weights' type on load. */
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static void close_state(fv_cuda *c) {
 
 static void cuda_close(fv_backend *be) { close_state(fv_cuda_of(be)); }
 
-/* No driver, a driver older than the plugin, or no GPU: all are no device. */
+/* Finds a device; a missing driver, or one older than the plugin, counts as no device. */
 static fv_status find_device(int number, struct cudaDeviceProp *prop) {
     int n = 0;
     cudaError_t e = cudaGetDeviceCount(&n);
@@ -60,7 +60,7 @@ static fv_status cuda_open(fv_backend *be, const fv_backend_options *opt) {
     struct cudaDeviceProp prop;
     bool exact;
     FV_TRY(want_exact(opt->isa, &exact));
-    /* All kernels are loaded now: a first launch that loads one would wait for the whole device. */
+    /* Loads all kernels now: a first launch that loads its kernel would wait for the whole device. */
     (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     FV_TRY(find_device(opt->device, &prop));
     fv_cuda *c = calloc(1, sizeof *c);
@@ -115,7 +115,7 @@ static fv_status cuda_sync(fv_backend *be) {
     return FV_OK;
 }
 
-/* ---- items beside each other ------------------------------------------------------------- */
+/* ---- items in parallel ------------------------------------------------------------------- */
 
 static fv_status open_side(fv_cuda *c) {
     if (c->side) return FV_OK;
@@ -135,8 +135,8 @@ static fv_status open_side(fv_cuda *c) {
     return FV_OK;
 }
 
-/* On a stream of their own, so that they wait for nothing that is under way: what they read has
- * been done before, by the rule of fv_backend_each. Without memory for it, on the one there is. */
+/* Runs items on a stream of their own, so that they do not wait for work in progress: by the rule of
+ * fv_backend_each their inputs are complete. Without memory for a stream, uses the backend's. */
 static fv_status cuda_each(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg) {
     fv_cuda *c = fv_cuda_of(be);
     fv_backend side = *be;
@@ -152,7 +152,7 @@ static const char *cuda_lost(const fv_backend *be) {
     return fv_cuda_lost();
 }
 
-/* An operation without a kernel: one that has one defines it elsewhere. */
+/* Default for an operation without a kernel; a kernel's file overrides the weak symbol. */
 #define FV_OP(name, args)                                                                          \
     __attribute__((weak)) fv_status fv_cuda_##name(fv_backend *be, const args *a) {                \
         (void)be, (void)a;                                                                         \

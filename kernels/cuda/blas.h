@@ -1,8 +1,8 @@
 #ifndef FOVEA_KERNELS_CUDA_BLAS_H
 #define FOVEA_KERNELS_CUDA_BLAS_H
 
-/* The products that are asked of cuBLAS. Its library is opened when a device is there, not when
- * the plugin is loaded: it has half a gigabyte, and machines without a GPU need none of it. */
+/* Products by cuBLAS. The library is opened when a device is found, not when the plugin is loaded: it
+ * takes half a gigabyte, which machines without a GPU do not need. */
 #include <cuda_runtime.h>
 
 #include "common/status.h"
@@ -14,20 +14,20 @@ extern "C" {
 
 typedef struct fv_blas fv_blas;
 
-/* FV_EUNSUPPORTED names what cannot be loaded. */
+/* FV_EUNSUPPORTED names the library that cannot be loaded. */
 fv_status fv_blas_open(cudaStream_t stream, fv_blas **out);
 void fv_blas_close(fv_blas *b); /* NULL is fine */
 
 /* y = x w^T + beta y      x [M, K] and w [N, K] of one dtype, y [M, N] F32; sums are F32, F32
  * products are not rounded (no TF32). All sizes at least 1. The order of sums is the library's
- * own and depends on the shape: rows of a batch are not those of the same rows alone. */
+ * own and depends on the shape: a row in a batch may get other bits than alone. */
 fv_status fv_blas_gemm(fv_blas *b, const fv_tensor *x, const fv_tensor *w, const fv_tensor *y,
                        float beta);
 
 /* y = x w      x [M, K], w [K, N], y [M, N], all F32; likewise. */
 fv_status fv_blas_matmul_nn(fv_blas *b, const fv_tensor *x, const fv_tensor *w, const fv_tensor *y);
 
-/* y = x x^T    x [M, K], y [M, M], F32; products are of TF32, which holds bf16 as it is. */
+/* y = x x^T    x [M, K], y [M, M], F32; products in TF32, which holds bf16 exactly. */
 fv_status fv_blas_gram(fv_blas *b, const fv_tensor *x, const fv_tensor *y);
 
 #ifdef __cplusplus

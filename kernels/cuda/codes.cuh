@@ -1,18 +1,17 @@
 #ifndef FOVEA_KERNELS_CUDA_CODES_CUH
 #define FOVEA_KERNELS_CUDA_CODES_CUH
 
-/* What attention on codes (attn_quantized.cu) and on directions that two layers share (attn_merged.cu)
- * have in common, in the order of the CPU, whose bits it gives.
+/* Attention on codes (attn_quantized.cu) and on directions that two layers share (attn_merged.cu), in the
+ * order of the CPU, with its bits.
  *
  * A block of threads has one query row and the query heads of one KV head, up to HEADS at a time.
- * What 64 rows stand for is taken apart once, into shared memory, and used by all of them: first
- * the keys, with what is kept as it is and rotated by their anchors, then the values. No sum has a
- * tree, but for the softmax's, so each number has a thread of its own: a score its chain over the
- * head's columns, an element of o its chain over the rows.
+ * 64 rows are decoded once, into shared memory, and used by all of the heads: first the keys, with
+ * outliers and rotated by their anchors, then the values. Only the softmax's sum has a tree, so every
+ * other number has a thread of its own: a score its chain over the head's columns, an element of o
+ * its chain over the rows.
  *
- * FORM says what rows are: `id` and `name`; begin(), which a thread per valid row calls before
- * anything of the row is taken; element<KEY>(), a number of it; end(), which that thread calls
- * after them. */
+ * FORM decodes rows: `id` and `name`; begin(), which a thread per valid row calls before the row is
+ * decoded; element<KEY>(), one number; end(), which the same thread calls after the row. */
 #include <assert.h>
 
 #include "kernels/codes.h"
@@ -22,11 +21,11 @@ enum { THREADS = 128, HEADS = 16 };
 
 struct codes_part {
     const char *data;
-    const char *code; /* codes or directions: here, or in the part that they are borrowed of */
+    const char *code; /* codes or directions: here, or in the part that owns them */
     fv_packed_shape s;
     fv_codes_layout l;
     int32_t line;  /* bytes from column to column of a tile of keys */
-    int32_t norms; /* of directions: from head to head */
+    int32_t norms; /* with directions: norms from head to head */
 };
 
 struct codes_seq {
@@ -51,8 +50,8 @@ struct codes_call {
 
 /* ---- rows ------------------------------------------------------------------------------- */
 
-/* Row j's outliers from head g's first on: [the result, *end), those of later heads after its own.
- * A head has `places` channels. */
+/* Row j's outliers from head g's first on are [the result, *end), including those of later heads. A head
+ * has `places` channels. */
 static __device__ uint32_t outliers_of(const codes_part &p, int32_t g, int32_t j, int32_t places,
                                        uint32_t *end) {
     *end = 0;
@@ -70,8 +69,8 @@ static __device__ uint32_t outliers_of(const codes_part &p, int32_t g, int32_t j
     return i;
 }
 
-/* Where the line begins that has element d of head g of row j, and which of it that is: a column of
- * a tile of keys, or a row of values. */
+/* The line with element d of head g of row j, a column of a tile of keys or a row of values; *i: the
+ * element's index in it. */
 template <bool KEY>
 static __device__ __forceinline__ const char *line_of(const codes_part &p, int32_t g, int32_t j,
                                                       int32_t d, int32_t *i) {
@@ -88,9 +87,9 @@ struct codes_scratch {
     float *q, *o; /* [HEADS, D] */
     float *p;     /* [HEADS, FV_KV_BLOCK] */
     softmax_state *at;
-    int32_t *kept;  /* [FV_KV_BLOCK] of directions: numbers of kept vectors, or -1 */
+    int32_t *kept;  /* [FV_KV_BLOCK] with directions: indices of exact vectors, or -1 */
     uint8_t *lives; /* [FV_KV_BLOCK] */
-    int32_t ld;     /* odd, so that a column's rows lie in different banks */
+    int32_t ld;     /* odd, so that a column's rows are in different banks */
 };
 
 static __host__ __device__ __forceinline__ int32_t panel_ld(int32_t D) { return D | 1; }
@@ -115,7 +114,7 @@ static __device__ codes_scratch scratch_of(float *base, int32_t D, int32_t heads
     return r;
 }
 
-/* Which of the rows [j0, j0 + n) are valid; whether any is. */
+/* Notes which of the rows [j0, j0 + n) are valid; returns whether any is. */
 static __device__ bool find_alive(const codes_seq &s, const codes_scratch &r, int32_t j0,
                                   int32_t n) {
     bool any = false;
@@ -127,7 +126,7 @@ static __device__ bool find_alive(const codes_seq &s, const codes_scratch &r, in
     return any;
 }
 
-/* Numbers of the valid rows; neighbouring threads read neighbours of a line. */
+/* Decodes the valid rows; neighbouring threads read neighbours of a line. */
 template <class FORM, bool KEY>
 static __device__ void take(const codes_part &p, const codes_scratch &r, int32_t g, int32_t D,
                             int32_t j0) {
@@ -145,7 +144,7 @@ static __device__ void take(const codes_part &p, const codes_scratch &r, int32_t
     __syncthreads();
 }
 
-/* Keys are rotated by their anchors. */
+/* Rotates keys by their anchors. */
 static __device__ void rotate_keys(const codes_seq &s, const codes_scratch &r, int32_t D,
                                    int32_t j0) {
     int32_t half = D / 2;
@@ -163,7 +162,7 @@ static __device__ void rotate_keys(const codes_seq &s, const codes_scratch &r, i
 
 /* ---- one query row ------------------------------------------------------------------------ */
 
-/* Lanes of rows that are not valid get -inf. */
+/* Computes scores, -inf for rows that are not valid. */
 static __device__ void score_rows(const codes_scratch &r, int32_t D, int32_t heads, float scale) {
     for (int32_t x = (int32_t)threadIdx.x; x < heads * FV_KV_BLOCK; x += THREADS) {
         int32_t i = x % FV_KV_BLOCK;
@@ -179,7 +178,7 @@ static __device__ void softmax_rows(const codes_scratch &r, int32_t heads) {
     half_warp w = half_warp_of();
     for (int32_t v = w.number; v < heads; v += THREADS / FV_LANES) {
         softmax_state to = half_softmax(w, r.p + v * FV_KV_BLOCK, FV_KV_BLOCK, r.at[v], false);
-        __syncwarp(w.mask); /* all have read where it stood */
+        __syncwarp(w.mask); /* all lanes have read r.at[v] */
         if (w.lane == 0) r.at[v] = to;
     }
     __syncthreads();
@@ -245,7 +244,7 @@ static __global__ void __launch_bounds__(THREADS) codes_kernel(codes_call a, int
                 take<FORM, false>(s.v, r, g, D, j0);
                 sum_values(r, D, heads);
             }
-            __syncthreads(); /* which rows are valid has been read */
+            __syncthreads(); /* r.lives has been read */
         }
         end_heads(a, r, item.row, g * group + h0, heads);
     }
@@ -273,7 +272,7 @@ static codes_seq seq_of(const fv_packed_seq *q, fv_packed_form form) {
     return s;
 }
 
-/* Lays sequences, and a row of each per item. Bytes that they take. */
+/* Places sequences, and items of one query row each; returns their bytes. */
 static size_t lay(const fv_attn_packed_args *a, fv_packed_form form, char *base, uint32_t *items,
                   int32_t *n) {
     fv_laying l = {base, 0};

@@ -1,6 +1,6 @@
-/* CRC32C of chunks, a thread for each, four bytes at a time (slicing by 4): what the bytes that
- * were read do to the remainder is looked up, byte by byte, in tables that each block makes for
- * itself. The host joins the chunks' sums (common/crc32c_join.h). */
+/* CRC32C of chunks, a thread for each, four bytes at a time (slicing by 4): the effect of each byte on
+ * the remainder is looked up in tables that each block makes for itself. The host joins the chunks'
+ * sums (common/crc32c_join.h). */
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/nccl.h"
 
@@ -8,7 +8,7 @@ enum { THREADS = 256, SLICES = 4 };
 
 static __global__ void __launch_bounds__(THREADS)
     crc32c_sums(const unsigned char *data, uint64_t bytes, uint32_t *sums) {
-    FV_SHARED(uint32_t, table); /* [SLICES, 256]: a byte followed by so many bytes */
+    FV_SHARED(uint32_t, table); /* [SLICES, 256]: row s is for a byte followed by s bytes */
     uint32_t i = threadIdx.x, r = i;
     for (int bit = 0; bit < 8; bit++) r = r & 1 ? r >> 1 ^ 0x82f63b78u : r >> 1;
     table[i] = r;

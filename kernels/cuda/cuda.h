@@ -1,7 +1,7 @@
 #ifndef FOVEA_KERNELS_CUDA_CUDA_H
 #define FOVEA_KERNELS_CUDA_CUDA_H
 
-/* The state of the CUDA backend, and what its operations share. C and C++; no other folder
+/* The state of the CUDA backend, and helpers of its operations. C and C++; no other folder
  * includes it.
  *
  * All operations and copies are issued on one stream, in the order of the calls: memory may be
@@ -22,18 +22,18 @@
 extern "C" {
 #endif
 
-/* Memory that grows to the largest that a call has needed. */
+/* Memory that grows to the largest size needed so far. */
 typedef struct fv_cuda_room {
     void *data;
     size_t bytes;
 } fv_cuda_room;
 
-/* Host memory in two halves that are filled by turns, and as much on the device. */
+/* Host memory in two halves that are filled in turn, and as much on the device. */
 typedef struct fv_cuda_ring {
     char *host, *device; /* [2 * half]; host is pinned */
-    size_t half, at;     /* bytes of a half, and those that are taken of the present one */
-    int turn;            /* which half that is */
-    cudaEvent_t read[2]; /* the device has read a half of the host's */
+    size_t half, at;     /* bytes of a half; bytes used of the current one */
+    int turn;            /* the current half */
+    cudaEvent_t read[2]; /* the device has read this half of host */
     bool used[2];
 } fv_cuda_ring;
 
@@ -44,21 +44,22 @@ struct fv_cuda {
     cudaStream_t stream;
     int number, n_sm;
     size_t shared_max; /* bytes of shared memory that a block may ask for */
-    bool exact;        /* every product in the canonical order: bits of the CPU, batch-invariant */
+    bool exact;        /* every product in the canonical order: the CPU's bits, batch-invariant */
     fv_blas *blas;     /* NULL when exact */
     fv_cuda_room scratch;
     fv_cuda_ring ring;
     fv_cuda_step step;
     const void *raised[FV_CUDA_RAISED]; /* [n_raised] kernels whose shared memory is shared_max */
     int32_t n_raised;
-    bool traces;          /* it has started the trace */
-    uint8_t uuid[16];     /* of the GPU */
-    struct fv_cuda *side; /* another stream of the device, with all of its own; NULL at first */
+    bool traces;      /* this backend has started the trace */
+    uint8_t uuid[16]; /* of the GPU */
+    struct fv_cuda
+        *side; /* owned; another stream of the device, with its own state; NULL at first */
 };
 
-/* Makes the backend's GPU the one that this thread works on: CUDA remembers it per thread, and
- * takes launches and events for no other. Every way into the plugin passes here. A failure shows in
- * the next call to CUDA. */
+/* Makes the backend's GPU the current device of this thread, the only one to which CUDA issues its
+ * launches and events. Every entry into the plugin calls this. A failure shows in the next call to
+ * CUDA. */
 void fv_cuda_enter(const fv_cuda *c);
 
 static inline fv_cuda *fv_cuda_of(fv_backend *be) {
@@ -73,19 +74,18 @@ static inline fv_cuda *fv_cuda_of_device(fv_device *dev) {
     return c;
 }
 
-/* FV_EDEVICE with CUDA's own words for a call that failed. Some failures (an illegal address, a
- * memory error) end every later call of the process too: they are remembered. */
+/* FV_EDEVICE with CUDA's own message for a call that failed. Remembers failures (an illegal address, a
+ * memory error) after which every later call of the process fails too: see fv_cuda_lost. */
 fv_status fv_cuda_check(cudaError_t e, const char *what);
 
-/* The failure after which nothing runs on a GPU in this process any more; NULL: there was none. Any
- * thread. */
+/* The failure after which nothing runs on a GPU in this process; NULL: none. Any thread. */
 const char *fv_cuda_lost(void);
 #define FV_CUDA(call) FV_TRY(fv_cuda_check((call), #call))
 
 /* Whether the device has reached an event; FV_OK in either case. */
 fv_status fv_cuda_query(cudaEvent_t event, bool *reached);
 
-/* What became of the launches since the last check. */
+/* The status of the launches since the last check. */
 fv_status fv_cuda_launched(const char *kernel);
 
 /* Blocks for n items at `each` per block; at least 1. */
@@ -98,7 +98,7 @@ static inline unsigned fv_cuda_blocks(int64_t n, int64_t each) {
 fv_status fv_cuda_device_open(fv_cuda *c);
 void fv_cuda_device_close(fv_cuda *c);
 
-/* At least `bytes` of device memory, aligned to 256, contents undefined; valid until the next
+/* Gives at least `bytes` of device memory, aligned to 256, contents undefined; valid until the next
  * operation calls this. Once per operation. */
 fv_status fv_cuda_scratch(fv_cuda *c, size_t bytes, void **out);
 
@@ -108,7 +108,7 @@ fv_status fv_cuda_scratch(fv_cuda *c, size_t bytes, void **out);
 fv_status fv_cuda_stage(fv_cuda *c, size_t bytes, void **host, void **device);
 fv_status fv_cuda_stage_send(fv_cuda *c, const void *host, void *device, size_t bytes);
 
-/* Both at once, of an array of the host's. */
+/* Stages and sends a copy of an array on the host. */
 fv_status fv_cuda_stage_copy(fv_cuda *c, const void *from, size_t bytes, void **device);
 
 /* ---- operations ------------------------------------------------------------------------ */
@@ -118,7 +118,7 @@ fv_status fv_cuda_stage_copy(fv_cuda *c, const void *from, size_t bytes, void **
 #include "kernels/ops.def"
 fv_status fv_cuda_factorise(fv_backend *be, fv_factor_task *tasks, int32_t n); /* factor.c */
 
-/* syrk's sums on the device: g [M, M] there, the part on and below the diagonal. */
+/* syrk with its result on the device: the part of g [M, M] on and below the diagonal. */
 fv_status fv_cuda_syrk_there(fv_cuda *c, const fv_tensor *x, double *g); /* syrk.cu */
 
 #ifdef __cplusplus

@@ -3,7 +3,7 @@
  *
  * Memory comes from cudaMallocAsync with a pool that never shrinks: after a warm-up an
  * allocation is a list operation in the driver's library, ordered with the stream, and a pool of
- * our own would be no better. The thread that owns the backend. */
+ * our own would be no better. Runs on the thread that owns the backend. */
 #include "kernels/cuda/cuda.h"
 
 #include <stdatomic.h>
@@ -15,7 +15,7 @@ static const char *_Atomic lost;
 
 const char *fv_cuda_lost(void) { return atomic_load(&lost); }
 
-/* Failures of the context, which a process cannot recreate. */
+/* Whether a failure ends the context, which a process cannot recreate. */
 static bool is_final(cudaError_t e) {
     switch (e) {
     case cudaErrorECCUncorrectable:
@@ -59,7 +59,7 @@ static fv_status cuda_alloc(fv_device *dev, size_t bytes, fv_buf_kind kind, fv_b
     cudaError_t e = kind == FV_BUF_PINNED ? cudaHostAlloc(&p, bytes, cudaHostAllocDefault)
                                           : cudaMallocAsync(&p, bytes, c->stream);
     if (e == cudaErrorMemoryAllocation) {
-        (void)cudaGetLastError(); /* it is answered for here */
+        (void)cudaGetLastError(); /* clears the error, which is reported here */
         return FV_FAIL(FV_ENOMEM, "out of memory: %zu bytes on the GPU", bytes);
     }
     FV_TRY(fv_cuda_check(e, "an allocation"));
@@ -69,9 +69,9 @@ static fv_status cuda_alloc(fv_device *dev, size_t bytes, fv_buf_kind kind, fv_b
 
 static void cuda_free(fv_buf *buf) {
     fv_cuda *c = of(buf->device);
-    (void)fv_cuda_flush(c); /* launches that are held back may use it */
+    (void)fv_cuda_flush(c); /* deferred launches may use the memory */
     if (buf->kind == FV_BUF_PINNED)
-        (void)cudaFreeHost(buf->data); /* waits for what still uses it */
+        (void)cudaFreeHost(buf->data); /* waits for work that still uses it */
     else
         (void)cudaFreeAsync(buf->data, c->stream);
 }
@@ -96,7 +96,7 @@ fv_status fv_cuda_query(cudaEvent_t event, bool *reached) {
     cudaError_t e = cudaEventQuery(event);
     *reached = e == cudaSuccess;
     if (e != cudaErrorNotReady) return fv_cuda_check(e, "cudaEventQuery");
-    (void)cudaGetLastError(); /* it is no failure, and must not look like the next launch's */
+    (void)cudaGetLastError(); /* not a failure, and must not be taken for the next launch's */
     return FV_OK;
 }
 
@@ -151,7 +151,7 @@ static void ring_close(fv_cuda *c) {
     *r = (fv_cuda_ring){0};
 }
 
-/* A ring with halves of at least `half` bytes, in place of the one that is there. */
+/* Replaces the ring by one with halves of at least `half` bytes. */
 static fv_status ring_open(fv_cuda *c, size_t half) {
     if (c->ring.host) FV_CUDA(cudaStreamSynchronize(c->stream));
     ring_close(c);
@@ -167,8 +167,8 @@ static fv_status ring_open(fv_cuda *c, size_t half) {
     return FV_OK;
 }
 
-/* Switches to the other half, which is free when the copies out of it are done. Device memory that
- * kernels still read is overwritten after them: copies and kernels are on one stream. */
+/* Switches to the other half, after the copies out of it are done. Device memory that kernels still
+ * read is overwritten only after them, because copies and kernels are on one stream. */
 static fv_status ring_turn(fv_cuda *c) {
     fv_cuda_ring *r = &c->ring;
     FV_CUDA(cudaEventRecord(r->read[r->turn], c->stream));
@@ -182,7 +182,7 @@ static fv_status ring_turn(fv_cuda *c) {
 fv_status fv_cuda_stage(fv_cuda *c, size_t bytes, void **host, void **device) {
     FV_TRY(fv_cuda_step_stage(c, bytes, host, device));
     if (*host) return FV_OK;
-    FV_TRY(fv_cuda_flush(c)); /* what is held back may read what the ring overwrites */
+    FV_TRY(fv_cuda_flush(c)); /* deferred launches may read memory that the ring overwrites */
     bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
     if (bytes > c->ring.half) FV_TRY(ring_open(c, 2 * bytes));
     if (c->ring.at + bytes > c->ring.half) FV_TRY(ring_turn(c));
@@ -193,7 +193,7 @@ fv_status fv_cuda_stage(fv_cuda *c, size_t bytes, void **host, void **device) {
     return FV_OK;
 }
 
-/* In a step the tables of a list cross together. */
+/* Sends a table in the ring; in a step the tables of a list are sent together, by the flush. */
 fv_status fv_cuda_stage_send(fv_cuda *c, const void *host, void *device, size_t bytes) {
     bool rings =
         (const char *)host >= c->ring.host && (const char *)host < c->ring.host + 2 * c->ring.half;
@@ -210,7 +210,7 @@ fv_status fv_cuda_stage_copy(fv_cuda *c, const void *from, size_t bytes, void **
 
 /* ---- open, close ----------------------------------------------------------------------- */
 
-/* The pool keeps what it has once had. */
+/* Makes the pool keep freed memory. */
 static fv_status keep_memory(int number) {
     cudaMemPool_t pool;
     uint64_t all = UINT64_MAX;

@@ -1,7 +1,7 @@
 #ifndef FOVEA_KERNELS_CUDA_ELEMENTS_CUH
 #define FOVEA_KERNELS_CUDA_ELEMENTS_CUH
 
-/* What operations on rows and elements share. They give the bits of the CPU in every mode: sums in 16
+/* Shared by operations on rows and elements. They give the bits of the CPU in every mode: sums in 16
  * lanes and their tree, the same functions, one rounding per operation. */
 #include "kernels/cuda/gpu.h"
 
@@ -12,7 +12,7 @@ static __device__ inline float *f32_at(const fv_tensor &t, int64_t row, int64_t 
     return static_cast<float *>(t.data) + row * t.ld + col;
 }
 
-/* A grid that covers n elements; kernels walk on in its strides. */
+/* A grid that covers n elements; kernels loop with its stride. */
 static inline dim3 grid_of(int64_t n) {
     unsigned blocks = fv_cuda_blocks(n, BLOCK);
     return dim3(blocks < MAX_GRID ? blocks : MAX_GRID);

@@ -1,7 +1,7 @@
-/* Factors of many matrices together: the iteration of kernels/factor.c, step by step for all that
- * are still at it. Large products go to cuBLAS one by one, the p x p work is one launch for all
- * (factor.cu), and the host waits twice a step, for the numbers by which it decides who goes on. A
- * row that Cholesky drops stays as a row of zeros, so that no shape depends on data. */
+/* Factors many matrices together: the iteration of kernels/factor.c, step by step for all that have not
+ * converged. Large products go to cuBLAS one by one, the p x p work is one launch for all (factor.cu),
+ * and the host waits twice a step, for the numbers by which it decides which matrices continue. A row
+ * that Cholesky drops stays as a row of zeros, so that no shape depends on data. */
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
@@ -14,11 +14,11 @@
 typedef struct work {
     fv_factor_task *t;
     int32_t p, R;
-    fv_tensor gram;    /* [T, T], or */
-    fv_tensor b;       /* [p, W], by the way */
+    fv_tensor gram;    /* [T, T] G; or with `sketch`: */
+    fv_tensor b;       /* [p, W] products with M */
     fv_tensor q, y;    /* [p, T] */
     fv_tensor spare;   /* [p, T] */
-    fv_tensor wide;    /* [R, W] spare of the basis */
+    fv_tensor wide;    /* [R, W] spare for the basis */
     fv_tensor ritz;    /* [R, T] */
     fv_tensor h, z;    /* [p, p] H; L^-1, or eigenvectors */
     double *g, *e, *w; /* [p, p], [p, p], [p] */
@@ -32,11 +32,11 @@ typedef struct batch {
     fv_cuda *c;
     work *k; /* [n] */
     int32_t n, most_p;
-    void *items;    /* [n] of any of the kernels' */
-    double *square; /* [rows] on the host, of the last measure; and */
-    int32_t *top;   /* [rows] */
-    fv_buf measure; /* the same on the device */
-    int32_t rows;   /* most that are measured at a time */
+    void *items;    /* [n] items of any kernel */
+    double *square; /* [rows] on the host, of the last measure(): sums of squares, */
+    int32_t *top;   /* [rows] and bits of the largest absolute values */
+    fv_buf measure; /* both on the device */
+    int32_t rows;   /* the most rows of one measure() */
 } batch;
 
 /* ---- memory ------------------------------------------------------------------------------- */
@@ -96,7 +96,7 @@ static fv_status open_batch(batch *b, fv_factor_task *tasks) {
     if (!b->k || !b->items) return FV_FAIL(FV_ENOMEM, "out of memory for %d matrices", b->n);
     for (int32_t i = 0; i < b->n; i++) {
         FV_TRY(open_work(b->c, &tasks[i], &b->k[i]));
-        rows += (size_t)tasks[i].m.rows + (size_t)b->k[i].p; /* of M and U; of eigenvalues */
+        rows += (size_t)tasks[i].m.rows + (size_t)b->k[i].p; /* rows of M and U; eigenvalues */
         b->most_p = b->k[i].p > b->most_p ? b->k[i].p : b->most_p;
     }
     if (rows > INT32_MAX / 16) return FV_FAIL(FV_EINVAL, "factors of %zu rows at once", rows);
@@ -136,9 +136,9 @@ static fv_status times_gram(batch *b, const work *k, fv_tensor x, fv_tensor y) {
     return times_rows(b, k->b, k->t->m, y);
 }
 
-/* ---- what the host learns ------------------------------------------------------------------ */
+/* ---- measurements for the host ------------------------------------------------------------- */
 
-/* Of each of the rows of some matrices: in b->square and b->top, matrix after matrix. */
+/* Measures each row of n matrices: into b->square and b->top, matrix after matrix. */
 static fv_status measure(batch *b, int32_t n, int32_t rows) {
     double *square = b->measure.data;
     int32_t *top = (int32_t *)(void *)(square + b->rows);
@@ -163,7 +163,7 @@ static double sum_of(const double *x, int32_t n) {
 
 /* ---- before the iteration ------------------------------------------------------------------- */
 
-/* Numbers whose squares f32 cannot hold are divided by a power of two first. */
+/* Divides M by a power of two if f32 cannot hold the squares of its numbers. */
 static fv_status scale(batch *b, work *k) {
     fv_factor_task *t = k->t;
     if (t->top >= 0x1p-40f && t->top <= 0x1p40f) return FV_OK;
@@ -173,7 +173,7 @@ static fv_status scale(batch *b, work *k) {
     return fv_cuda_scale(b->c, &t->m, ldexpf(1, -e));
 }
 
-/* What M is like; those that have no factors are done. */
+/* Measures all M; those that have no factors are done. */
 static fv_status measure_all(batch *b) {
     int32_t rows = 0;
     for (int32_t i = 0; i < b->n; i++) ask(b, i, &b->k[i].t->m, &rows);
@@ -211,12 +211,12 @@ static fv_status start(batch *b, work *k) {
 
 /* ---- the iteration --------------------------------------------------------------------------- */
 
-/* Which matrix of a work is made orthonormal, and where. */
+/* Which matrix of a work is made orthonormal. */
 typedef enum subject { OF_Y = 0, OF_BASIS } subject;
 
 static fv_tensor *subject_of(work *k, subject what) { return what == OF_Y ? &k->y : &k->t->basis; }
 
-/* One pass of CholeskyQR: the spare matrix becomes L^-1 Y, and they change places. */
+/* One pass of CholeskyQR: computes L^-1 Y in the spare matrix, and swaps the two. */
 static fv_status orthonormal_pass(batch *b, subject what, double share) {
     fv_cuda_cholesky *item = b->items;
     int32_t n = 0;
@@ -241,8 +241,8 @@ static fv_status orthonormal_pass(batch *b, subject what, double share) {
     return FV_OK;
 }
 
-/* Rows made orthonormal, twice: where the first time leaves nothing to repair the second changes
- * rounding alone. Two passes leave the result where it was. */
+/* Makes rows orthonormal, in two passes: the second repairs what rounding left. Two passes swap twice, so
+ * the result is in place. */
 static fv_status orthonormal(batch *b, subject what) {
     FV_TRY(orthonormal_pass(b, what, FV_FACTOR_NEW_SHARE_FIRST));
     return orthonormal_pass(b, what, FV_FACTOR_NEW_SHARE_SECOND);
@@ -263,7 +263,8 @@ static fv_status step(batch *b) {
     return FV_OK;
 }
 
-/* After the first step nothing is enough yet, unless all vectors are used. */
+/* Whether to measure convergence: not after the first step, which is never enough unless all vectors are
+ * used. */
 static bool looks(const work *k) { return !k->done && (k->t->steps > 1 || k->p == k->R); }
 
 /* Rayleigh-Ritz: Q G Q^T = Z^T diag(w) Z; u = Z Q, and G u = Z Y. */
@@ -284,7 +285,8 @@ static fv_status ritz(batch *b) {
     return FV_OK;
 }
 
-/* What Q keeps, and what it could: with the values w [p] and the squares of the R rows of G u. */
+/* Computes the energy that Q keeps and could still gain, from the eigenvalues w [p] and the squares of the
+ * R rows of G u. */
 static void judge(work *k, const double *w, const double *r2) {
     k->kept = k->gain = 0;
     for (int32_t r = 0; r < k->R; r++) {
@@ -318,9 +320,9 @@ static fv_status look(batch *b) {
     return FV_OK;
 }
 
-/* ---- after it -------------------------------------------------------------------------------- */
+/* ---- after the iteration --------------------------------------------------------------------- */
 
-/* One more half of a step, and another: the basis is G u_i M made orthonormal, and U = M B^T. */
+/* Computes the factors: the basis is G u_i M made orthonormal, and U = M B^T. */
 static fv_status project(batch *b) {
     int32_t n = 0, rows = 0;
     for (int32_t i = 0; i < b->n; i++) {

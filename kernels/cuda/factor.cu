@@ -13,7 +13,7 @@ enum { THREADS = 128, MAX_SWEEPS = 30 };
 
 /* A sum over the block's threads, the same for all; `scratch` [THREADS]. */
 static __device__ double block_sum(double *scratch, double x) {
-    __syncthreads(); /* what the last sum left has been read */
+    __syncthreads(); /* the previous sum has been read */
     scratch[threadIdx.x] = x;
     for (int s = THREADS / 2; s > 0; s /= 2) {
         __syncthreads();
@@ -25,8 +25,8 @@ static __device__ double block_sum(double *scratch, double x) {
 
 /* ---- rows -------------------------------------------------------------------------------- */
 
-/* Row r of matrix i: the sum of its squares, and the bits of its largest absolute value, in which
- * all that is not finite is above 0x7f7fffff. */
+/* Measures rows: the sum of squares, and the bits of the largest absolute value, which are above
+ * 0x7f7fffff where it is not finite. */
 static __global__ void __launch_bounds__(THREADS)
     rows_kernel(const fv_cuda_rows *items, int32_t n, double *square, int32_t *top) {
     __shared__ double scratch[THREADS];
@@ -94,13 +94,13 @@ fv_status fv_cuda_scale(fv_cuda *c, const fv_tensor *x, float by) {
 
 /* ---- Cholesky ---------------------------------------------------------------------------- */
 
-/* G = L L^T, and E = L^-1 by the same eliminations, column after column. A row of which less than
- * `share` is new is left out: its rows of L and E are 0, and what is made of it is a row of zeros.
+/* Factors G = L L^T, with E = L^-1 by the same eliminations, column after column. Drops a row of which
+ * less than `share` is new: its rows of L and E are 0, and so is the row of the product.
  * g [p, p], the lower triangle is read and overwritten; e [p, p]; to [p, p] is E in F32. */
 static __global__ void __launch_bounds__(THREADS)
     cholesky_kernel(const fv_cuda_cholesky *items, double share) {
     const fv_cuda_cholesky x = items[blockIdx.x];
-    FV_SHARED(double, column); /* [p] of L; [p] what a row had at first */
+    FV_SHARED(double, column); /* [p] of L; [p] the original diagonal */
     int32_t p = x.p, me = (int32_t)threadIdx.x;
     double *had = column + p;
     for (int32_t i = me; i < p * p; i += THREADS) x.e[i] = i % (p + 1) == 0 ? 1 : 0;
@@ -142,8 +142,8 @@ fv_status fv_cuda_cholesky_invert(fv_cuda *c, const fv_cuda_cholesky *items, int
 
 /* ---- eigenvectors ------------------------------------------------------------------------- */
 
-/* The two tiers that rotation `pair` of round `round` turns, of n (even): each pair meets once in
- * n - 1 rounds. */
+/* The two of n (even) indices that rotation `pair` of round `round` turns: each pair occurs once in n - 1
+ * rounds. */
 static __device__ void planes_of(int32_t n, int32_t round, int32_t pair, int32_t *a, int32_t *b) {
     int32_t x = pair == 0 ? n - 1 : (round + pair) % (n - 1);
     int32_t y = (round + n - 1 - pair) % (n - 1);
@@ -151,7 +151,7 @@ static __device__ void planes_of(int32_t n, int32_t round, int32_t pair, int32_t
     *b = x < y ? y : x;
 }
 
-/* cos and sin that make h_ab 0 (Golub and Van Loan, 8.4). */
+/* cos and sin of the rotation that makes h_ab 0 (Golub and Van Loan, 8.4). */
 static __device__ void rotation_of(double aa, double bb, double ab, double *c, double *s) {
     *c = 1;
     *s = 0;
@@ -163,7 +163,7 @@ static __device__ void rotation_of(double aa, double bb, double ab, double *c, d
     *s = t * *c;
 }
 
-/* One round: rotations of tiers that do not meet, rows first and then columns. */
+/* One round: rotations of disjoint pairs, rows first and then columns. */
 static __device__ void rotate(double *h, double *z, int32_t p, int32_t n, int32_t round,
                               double *turn) {
     int32_t me = (int32_t)threadIdx.x, a, b;
@@ -210,7 +210,7 @@ static __global__ void __launch_bounds__(THREADS)
            *z = inside ? h + p * p : x.z;
     double all = 0;
     for (int32_t i = me; i < p * p; i += THREADS) {
-        /* products have rounded the two halves each in its own way */
+        /* reads one triangle, as the product may round the two differently */
         int32_t a = i / p, b = i % p;
         h[i] = (double)(a > b ? x.from[i] : x.from[b * p + a]);
         z[i] = a == b ? 1 : 0;

@@ -1,12 +1,11 @@
 #ifndef FOVEA_KERNELS_CUDA_GPU_H
 #define FOVEA_KERNELS_CUDA_GPU_H
 
-/* What every kernel here is written with; included by .cu files.
+/* The common base of kernels; included by .cu files.
  *
  * A kernel's source is compiled twice: by nvcc for GPUs, and by a C++ compiler for tests, where a
- * block's threads take turns on the CPU (tests/support/cuda_host/README.md). What the two spell
- * differently stands here and nowhere else: how a kernel is launched, its dynamic shared memory,
- * copies that run behind the threads, and the tensor cores.
+ * block's threads take turns on the CPU (tests/support/cuda_host/README.md). Only this file knows
+ * the difference: launches, dynamic shared memory, asynchronous copies, and the tensor cores.
  *
  * nvcc compiles with -fmad=false: multiply and add are fused where the source says fmaf, as on the
  * CPU. With the same functions (kernels/mathf.h, convert.h) in the same order a kernel
@@ -30,7 +29,7 @@ enum { FV_WARP = 32, FV_LANES = 16 };
 
 /* FV_LAUNCH(kernel, grid, block, bytes of dynamic shared memory, stream, arguments...). Arguments
  * are evaluated now. Every pointer among them, also inside structs, is to memory of the device or
- * pinned. Check what became of it: return fv_cuda_launched("name").
+ * pinned. Check the result: return fv_cuda_launched("name").
  *
  * FV_SHARED(type, name): the block's dynamic shared memory, aligned to 16 bytes, once a kernel. */
 #define FV_LAUNCH(kernel, grid, block, bytes_shared, stream, ...)                                  \
@@ -43,8 +42,8 @@ enum { FV_WARP = 32, FV_LANES = 16 };
 #define FV_SHARED(type, name) type *name = static_cast<type *>(fv_emu::here.shared)
 #endif
 
-/* Arguments as the kernel has them; what lies between the members of a struct is 0, so that two
- * launches that are the same have the same bytes. */
+/* Copies the arguments in the kernel's types, with padding bytes cleared, so that equal launches have
+ * equal bytes. */
 template <typename... P, typename... A>
 static void fv_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
                       cudaStream_t stream, A &&...a) {
@@ -75,8 +74,8 @@ static void fv_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 bl
 
 /* ---- sums over lanes ------------------------------------------------------------------- */
 
-/* The tree of the canonical dot product over 16 neighbouring lanes, each with its acc[i]: the
- * result is the first lane's. All lanes of the mask call it: the warp's, or a half of it. */
+/* The tree of the canonical dot product over 16 neighbouring lanes, each with its acc[i]; only the first
+ * lane gets the result. All lanes of the mask call it: a whole warp, or half of it. */
 static __device__ __forceinline__ float fv_lanes_tree(float acc, unsigned mask = FV_ALL_LANES) {
 #ifdef __CUDACC__
 #pragma unroll
@@ -122,7 +121,7 @@ static __device__ __forceinline__ void fv_cp_commit() {
 #endif
 }
 
-/* Waits until at most PENDING of this thread's groups are under way. */
+/* Waits until at most PENDING of this thread's groups are pending. */
 template <int PENDING> static __device__ __forceinline__ void fv_cp_wait() {
 #ifdef __CUDACC__
     asm volatile("cp.async.wait_group %0;\n" ::"n"(PENDING) : "memory");
@@ -140,7 +139,7 @@ template <int PENDING> static __device__ __forceinline__ void fv_cp_wait() {
  *     a[2] = A[group][2t + 8, 2t + 9]  a[3] = A[group + 8][2t + 8, 2t + 9]
  *     b[0] = B[2t, 2t + 1][group]      b[1] = B[2t + 8, 2t + 9][group]
  *     d[0], d[1] = D[group][2t, 2t + 1]    d[2], d[3] = D[group + 8][2t, 2t + 1]
- * The order in which the 16 products are summed is the hardware's own; here it is k = 0, 1, ... */
+ * The hardware sums the 16 products in an order of its own; the emulation in the order k = 0, 1, ... */
 static __device__ __forceinline__ void fv_mma_bf16(float d[4], const uint32_t a[4],
                                                    const uint32_t b[2]) {
 #ifdef __CUDACC__

@@ -1,4 +1,4 @@
-/* What compressed rows mean to the answer, in the CPU's order. */
+/* Updates the importance of packed rows, in the CPU's order. */
 #include <assert.h>
 
 #include "kernels/cuda/gpu.h"
@@ -9,7 +9,7 @@ struct importance_call {
     const float *score, *lse;
     float *importance;
     int32_t n, n_head, n_rows, score_ld, ldl;
-    const float *keep; /* changes from row to row of a turn */
+    const float *keep; /* on the device: a graph's arguments must not change */
 };
 
 /* A thread per row of the block. */
@@ -20,7 +20,7 @@ static __global__ void __launch_bounds__(THREADS) importance(importance_call a) 
     for (int32_t h = 0; h < a.n_head; h++)
         for (int32_t i = 0; i < a.n_rows; i++) {
             float lse = a.lse[(int64_t)i * a.ldl + h];
-            if (lse == -INFINITY) continue; /* the row sees nothing */
+            if (lse == -INFINITY) continue; /* the query row sees nothing */
             sum += exp_f32(a.score[((int64_t)h * a.n_rows + i) * a.score_ld + j] - lse);
         }
     float mean = sum / ((float)a.n_head * (float)a.n_rows);

@@ -1,4 +1,4 @@
-/* y[i] = table[ids[i]]: a block of threads is one row. */
+/* y[i] = table[ids[i]]: a block of threads copies one row. */
 #include <assert.h>
 
 #include "kernels/cuda/elements.cuh"

@@ -1,4 +1,4 @@
-/* The list of what is held back, and the graphs made of lists. The thread that owns the backend. */
+/* The list of deferred work, and the graphs recorded from lists. Runs on the thread that owns the backend. */
 #include "kernels/cuda/issue.h"
 
 #include <stdlib.h>
@@ -7,15 +7,16 @@
 #include "common/log.h"
 #include "kernels/cuda/cuda.h"
 
-/* Minimum length of a list for a graph, and the capacity of its tables. */
+/* HELD: entries of a list, at most. SLOT_ROOM: least capacity of a slot's tables. MOST_STAGED: larger tables are
+ * sent by themselves. */
 enum { HELD = 64, ALIGN = 256, SLOT_ROOM = 1 << 20, MOST_STAGED = 64 << 20, WORD = 16 };
 
 /* ---- entries ----------------------------------------------------------------------------- */
 
 typedef enum issue_kind { ISSUE_LAUNCH = 0, ISSUE_GEMM, ISSUE_COPY } issue_kind;
 
-/* An entry begins with this, followed by the sizes of its arguments and the arguments, each at a
- * multiple of WORD; padding is 0. */
+/* The head of an entry; the sizes of its arguments and the arguments follow, each at a multiple of WORD;
+ * padding is 0. */
 typedef struct issue_entry {
     uint64_t bytes; /* of the entry */
     uint32_t kind, n_arg;
@@ -41,7 +42,7 @@ static size_t whole(size_t bytes) { return (bytes + WORD - 1) / WORD * WORD; }
 
 static fv_cuda_step *in_step(fv_cuda *c) { return c && c->step.open ? &c->step : NULL; }
 
-/* The backend whose step is open on this thread. Launches name a stream and no backend. */
+/* The backend whose step is open on this thread: launches name a stream, not a backend. */
 static thread_local fv_cuda *holding;
 
 static bool grow(fv_cuda_step *s, size_t bytes) {
@@ -71,7 +72,7 @@ static bool hold(fv_cuda_step *s, issue_entry e, void *const *arg, const uint32_
     return true;
 }
 
-/* ---- doing it ---------------------------------------------------------------------------- */
+/* ---- execution --------------------------------------------------------------------------- */
 
 static cudaError_t launch(const fv_cuda_launch *l) {
     dim3 grid(l->grid[0], l->grid[1], l->grid[2]), block(l->block[0], l->block[1], l->block[2]);
@@ -121,7 +122,7 @@ static fv_status do_entry(fv_cuda *c, const char *at) {
     return multiply(c, reinterpret_cast<const gemm_args *>(args));
 }
 
-/* All that the list holds, each by itself. */
+/* Issues every entry of the list by itself. */
 static fv_status do_list(fv_cuda *c) {
     const fv_cuda_step *s = &c->step;
     for (size_t at = 0; at < s->bytes;) {
@@ -161,25 +162,25 @@ static void forget(fv_cuda_graph *g) {
     *g = {};
 }
 
-/* Room for one more graph: that which has not run for the longest time goes. */
+/* Returns a free graph; evicts the least recently used one if there is none. */
 static fv_cuda_graph *vacant(fv_cuda *c) {
     fv_cuda_step *s = &c->step;
     if (s->n_graph < FV_CUDA_GRAPHS) return &s->graph[s->n_graph++];
     fv_cuda_graph *oldest = s->graph;
     for (int32_t i = 1; i < s->n_graph; i++)
         if (s->graph[i].last < oldest->last) oldest = &s->graph[i];
-    (void)cudaStreamSynchronize(c->stream); /* it may be running */
+    (void)cudaStreamSynchronize(c->stream); /* the graph may be running */
     forget(oldest);
     return oldest;
 }
 
-/* Records the list. Whatever happens the stream is as it was. */
+/* Records the list as a graph; on failure too, the stream stays as it was. */
 static fv_status record(fv_cuda *c, cudaGraphExec_t *out) {
     cudaGraph_t graph = NULL;
     fv_status st = fv_cuda_check(
         cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal), "a graph's beginning");
     if (st != FV_OK) {
-        (void)cudaGetLastError(); /* it is answered for here, as below */
+        (void)cudaGetLastError(); /* clears the error, which is reported here; so does the next */
         return st;
     }
     st = do_list(c);
@@ -187,11 +188,11 @@ static fv_status record(fv_cuda *c, cudaGraphExec_t *out) {
     if (st == FV_OK) st = end;
     if (st == FV_OK) st = fv_cuda_check(cudaGraphInstantiate(out, graph, 0), "a graph");
     if (graph) (void)cudaGraphDestroy(graph);
-    (void)cudaGetLastError(); /* it is answered for here */
+    (void)cudaGetLastError();
     return st;
 }
 
-/* NULL if graphs cannot be made: no more attempts follow. */
+/* Makes a graph of the list; NULL if that fails. A failed recording is not tried again. */
 static fv_cuda_graph *make(fv_cuda *c, uint64_t digest) {
     fv_cuda_step *s = &c->step;
     cudaGraphExec_t exec;
@@ -215,7 +216,7 @@ static fv_cuda_graph *make(fv_cuda *c, uint64_t digest) {
 
 /* ---- flushing ---------------------------------------------------------------------------- */
 
-/* The tables of the present list, ahead of it. */
+/* Sends the tables of the current list ahead of it. */
 static fv_status send_staged(fv_cuda *c) {
     fv_cuda_step *s = &c->step;
     fv_cuda_slot *slot = &s->slot[s->at];
@@ -243,7 +244,7 @@ static fv_status issue_list(fv_cuda *c) {
     return fv_cuda_check(cudaGraphLaunch(g->exec, c->stream), "cudaGraphLaunch");
 }
 
-/* On to the next slot; after the last one there is none until the step ends. */
+/* Starts an empty list with the next slot; the last slot stays until the step ends. */
 static void next_slot(fv_cuda_step *s) {
     s->bytes = 0;
     s->n_held = 0;
@@ -254,7 +255,7 @@ static void next_slot(fv_cuda_step *s) {
 fv_status fv_cuda_flush(fv_cuda *c) {
     fv_cuda_step *s = in_step(c);
     if (!s || s->n_held == 0) return FV_OK;
-    s->open = false; /* what follows is issued */
+    s->open = false; /* so that the list is issued, not deferred again */
     fv_status st = send_staged(c);
     if (st == FV_OK) st = issue_list(c);
     next_slot(s);
@@ -264,7 +265,7 @@ fv_status fv_cuda_flush(fv_cuda *c) {
 
 /* ---- issuing ----------------------------------------------------------------------------- */
 
-/* Before another entry: a list that is full goes. What fails then comes up when the step ends. */
+/* Returns the open step, after flushing a full list; the step's end reports a failure of that. */
 static fv_cuda_step *step_of(fv_cuda *c) {
     fv_cuda_step *s = in_step(c);
     fv_status st = s && s->n_held >= HELD ? fv_cuda_flush(c) : FV_OK;
@@ -288,7 +289,7 @@ void fv_cuda_issue(const fv_cuda_launch *l) {
     (void)launch(l);
 }
 
-/* Anything but a launch. */
+/* Issues or defers a copy or a product. */
 static fv_status issue(fv_cuda *c, issue_kind kind, void *args, uint32_t size) {
     fv_cuda_step *s = step_of(c);
     issue_entry e = {};
@@ -313,7 +314,8 @@ static bool on_device(const void *p) {
     return is;
 }
 
-/* What comes from the host goes with the tables; what goes there is waited for by somebody. */
+/* Copies from the host are staged with the tables; copies to the host are issued at once, as the caller
+ * will wait for them. */
 fv_status fv_cuda_issue_copy(fv_cuda *c, void *dst, const void *src, size_t bytes) {
     copy_args a = {dst, src, bytes};
     void *host = NULL, *device = NULL;
@@ -342,7 +344,7 @@ static void close_slot(fv_cuda *c, fv_cuda_slot *slot) {
     *slot = {};
 }
 
-/* A slot of at least `bytes` that is empty, its memory free to be written. */
+/* Prepares an empty slot of at least `bytes`: waits until the device has read it, and grows it. */
 static fv_status ready_slot(fv_cuda *c, fv_cuda_slot *slot, size_t bytes) {
     void *p;
     if (slot->used) FV_CUDA(cudaEventSynchronize(slot->read));
@@ -359,7 +361,7 @@ static fv_status ready_slot(fv_cuda *c, fv_cuda_slot *slot, size_t bytes) {
     return FV_OK;
 }
 
-/* The last slot is for lists without tables: it may be issued several times in a step. */
+/* The last slot takes no tables, because several lists of a step may use it. */
 fv_status fv_cuda_step_stage(fv_cuda *c, size_t bytes, void **host, void **device) {
     fv_cuda_step *s = in_step(c);
     *host = NULL;

@@ -1,22 +1,22 @@
-/* Rows of keys and values into the blocks of their runs. The blocks that a call writes to are
- * staged, not all of a run: a table grows with the rows of the call and not with the cache. */
+/* Writes rows of keys and values to the blocks of their runs. Only addresses of blocks that a call writes
+ * to are staged: a table grows with the rows of the call, not with the cache. */
 #include <assert.h>
 
 #include "kernels/cuda/gpu.h"
 
 enum { BLOCK = 128 };
 
-/* A row on its way. */
+/* A row to write. */
 typedef struct row_entry {
     int32_t row;  /* of k and v */
-    int32_t run;  /* of KV head 0, in the table of runs; head g is g * step further */
+    int32_t run;  /* index of KV head 0's run; head g's is g * step further */
     int32_t step; /* n_seg of its sequence */
     int32_t slot;
 } row_entry;
 
 typedef struct run_entry {
     int32_t len;   /* before the call */
-    int32_t block; /* in the table of blocks: the one that holds row `len` */
+    int32_t block; /* index of the block that holds row `len` */
 } run_entry;
 
 typedef struct tables {
@@ -26,7 +26,7 @@ typedef struct tables {
     size_t n_row, n_run, n_block;
 } tables;
 
-/* Blocks from that of row `len` to that of row len + slot. */
+/* Number of blocks from that of row `len` to that of row len + slot. */
 static size_t blocks_touched(int32_t len, int32_t slot) {
     return (size_t)((len + slot) / FV_KV_BLOCK - len / FV_KV_BLOCK) + 1;
 }
@@ -69,7 +69,7 @@ static void fill(const fv_kv_write_args *a, const tables *t) {
     }
 }
 
-/* A block is one row, all its heads. */
+/* A thread block writes one row, all its heads. */
 static __global__ void kv_write_kernel(fv_tensor k, fv_tensor v, fv_dtype dtype, int d_head, int n,
                                        const row_entry *rows, const run_entry *runs,
                                        const fv_kv_block *blocks) {

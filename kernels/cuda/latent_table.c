@@ -1,15 +1,14 @@
-/* Attention on coefficients: what of a call crosses to the device. Directions are there; which of
- * them have how many bits, their deviations and levels cross once for all sequences that have the
- * same. */
+/* Attention on coefficients: builds the table that a call sends to the device. Directions are there
+ * already; bits per direction, deviations and levels are sent once for all sequences that share them. */
 #include <assert.h>
 
 #include "kernels/cuda/latent.h"
 #include "kernels/cuda/laying.h"
 
-/* Numbers of scores that are held at a time: 64 MiB. */
+/* The most scores in scratch at a time: 64 MiB. */
 static const int64_t SCORES = (int64_t)16 << 20;
 
-/* Query rows [row0, row0 + n_rows) of each sequence, as far as it has them. */
+/* A pass: query rows [row0, row0 + n_rows) of each sequence, as far as it has them. */
 typedef struct pass {
     const fv_attn_packed_args *a;
     int32_t row0, n_rows;
@@ -22,7 +21,7 @@ static int32_t rows_of(const pass *p, int32_t i) {
 
 static int32_t blocks_of(const fv_packed_seq *q) { return fv_div_up(q->rows->n, FV_KV_BLOCK); }
 
-/* ---- what sequences share ---------------------------------------------------------------- */
+/* ---- shared arrays ----------------------------------------------------------------------- */
 
 static bool same_layer(const fv_packed_part *a, const fv_packed_part *b) {
     return a->latent == b->latent;
@@ -33,7 +32,7 @@ static bool same_bits(const fv_packed_part *a, const fv_packed_part *b) {
            a->shape.bits == b->shape.bits;
 }
 
-/* The first sequence of which what `same` compares is what sequence i has. */
+/* The first sequence that equals sequence i under `same`. */
 static int32_t first_with(const fv_attn_packed_args *a, int32_t i,
                           bool (*same)(const fv_packed_part *, const fv_packed_part *)) {
     int32_t first = 0;
@@ -127,7 +126,7 @@ static void put_low(const fv_packed_seq *q, fv_cuda_latent_seq *s) {
     s->v.n_low = (int32_t)fv_latent_read_dirs(&q->v->shape, n, true);
 }
 
-/* Adds a sequence to what there is to do: its blocks and its tiles of vectors. */
+/* Counts a sequence's items: its blocks and its tiles of vectors. */
 static void count(const pass *p, int32_t i, fv_cuda_latent_size *size) {
     const fv_packed_seq *q = &p->a->seqs[i];
     int32_t rows = rows_of(p, i), n = 2 + q->k->latent->n_dir + q->k->shape.n_own;
@@ -170,7 +169,7 @@ static size_t lay(const pass *p, char *base, fv_cuda_latent_size *size) {
     return l.bytes;
 }
 
-/* Flattens the rows of a pass into the staging ring, and sends them. */
+/* Builds the table of a pass in the staging ring, and sends it. */
 static fv_status send_table(fv_cuda *c, const pass *p, fv_cuda_latent_size *size, void **device) {
     void *host;
     size_t bytes = lay(p, NULL, size);
@@ -213,11 +212,11 @@ static void check_seq(const fv_attn_packed_args *a, const fv_packed_seq *seq) {
     (void)a, (void)k, (void)v, (void)seq;
 }
 
-/* As many query rows at a time as there is room for the scores of. */
+/* Attends in passes of as many query rows as there is scratch for their scores. */
 fv_status fv_cuda_attn_latent(fv_backend *be, const fv_attn_packed_args *a) {
     fv_cuda *c = fv_cuda_of(be);
     int32_t most = 0;
-    int64_t row = 0; /* scores of a row of each */
+    int64_t row = 0; /* scores of one row of each sequence */
     assert(a->n_kv > 0 && a->n_head % a->n_kv == 0 && a->d_head > 0 && a->scale > 0);
     for (int32_t i = 0; i < a->n_seq; i++) {
         check_seq(a, &a->seqs[i]);
@@ -229,7 +228,7 @@ fv_status fv_cuda_attn_latent(fv_backend *be, const fv_attn_packed_args *a) {
     return FV_OK;
 }
 
-/* The table of one sequence, of which its blocks of keys alone are visited. */
+/* Builds a table of one sequence, of which only the blocks of keys are used. */
 fv_status fv_cuda_latent_codes(fv_backend *be, const fv_latent_codes_args *a) {
     fv_cuda *c = fv_cuda_of(be);
     const fv_packed_shape *s = &a->k->shape;

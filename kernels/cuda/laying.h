@@ -1,17 +1,17 @@
 #ifndef FOVEA_KERNELS_CUDA_LAYING_H
 #define FOVEA_KERNELS_CUDA_LAYING_H
 
-/* Arrays placed one after the other in one block of memory: first without memory, to compute the
- * size, then for good. */
+/* Places arrays one after the other in one block of memory: first without memory, to compute the size,
+ * then in it. */
 #include <stddef.h>
 #include <stdint.h>
 
 typedef struct fv_laying {
-    char *base; /* NULL: only measured */
+    char *base; /* NULL: only counts bytes */
     size_t bytes;
 } fv_laying;
 
-/* Space for n elements, aligned to 16, NULL while there is no memory; *at: its offset. */
+/* Returns space for n elements, aligned to 16, or NULL without memory; *at: its offset. */
 static inline void *fv_lay(fv_laying *l, size_t n, size_t size, uint32_t *at) {
     void *p = l->base ? l->base + l->bytes : NULL;
     *at = (uint32_t)l->bytes;

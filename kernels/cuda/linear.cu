@@ -1,11 +1,10 @@
 /* y = x w^T + bias, by cuBLAS or in the canonical order.
  *
- * cuBLAS: x is rounded to the weights' type (f16: what is too large becomes the largest number),
- * products are summed in F32, in an order that is cuBLAS's own and may change with the number of
- * rows. Relative error of a row against the CPU's: 2^-9 sqrt(2) per product of bf16 weights, and
- * some ulp of F32 with F32 weights.
+ * cuBLAS: x is rounded to the weights' type (f16: saturating), products are summed in F32, in an order
+ * that is cuBLAS's own and may change with the number of rows. Relative error of a row against the
+ * CPU's: 2^-9 sqrt(2) per product of bf16 weights, and some ulp of F32 with F32 weights.
  *
- * Exact: the canonical dot product, a lane of 16 per thread. The bits of the CPU, for any number of
+ * Exact: the canonical dot product, a lane of 16 per thread. Gives the bits of the CPU for any number of
  * rows; no tensor cores. */
 #include <assert.h>
 
@@ -15,8 +14,8 @@ enum { BLOCK = 128, HALF_WARPS = BLOCK / FV_LANES, COLUMNS = 4 };
 
 /* ---- exact ----------------------------------------------------------------------------- */
 
-/* A half warp has ROWS x COLUMNS results; its lane i is lane i of each. All threads reach the
- * shuffles: elements outside are computed from the last row or column and not written. */
+/* A half warp has ROWS x COLUMNS results; its lane i is lane i of each. Shuffles need all threads, so
+ * elements outside are computed from the last row or column and not written. */
 template <int ROWS> static __global__ void exact_kernel(fv_tensor x, fv_linear_part p) {
     int lane = (int)threadIdx.x % FV_LANES, K = x.cols, M = x.rows, N = p.w.rows;
     int n0 = ((int)blockIdx.x * HALF_WARPS + (int)threadIdx.x / FV_LANES) * COLUMNS;
@@ -79,7 +78,7 @@ static dim3 grid_of(int64_t n) {
     return dim3(blocks < 4096 ? blocks : 4096);
 }
 
-/* x in the weights' type; in scratch memory unless it is that already. */
+/* Rounds x to the weights' type, into scratch memory; does nothing for F32. */
 static fv_status rounded(fv_cuda *c, const fv_tensor *x, fv_dtype dtype, fv_tensor *out) {
     *out = *x;
     if (dtype == FV_F32) return FV_OK;

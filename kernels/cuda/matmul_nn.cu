@@ -5,7 +5,7 @@
 
 enum { BLOCK = 128 };
 
-/* A thread is one element, its chain over k. */
+/* A thread computes one element, its chain over k. */
 static __global__ void matmul_nn_kernel(fv_matmul_nn_args a) {
     int n = (int)(blockIdx.x * BLOCK + threadIdx.x);
     if (n >= a.y.cols) return;

@@ -1,11 +1,11 @@
-/* Two attentions over disjoint keys merged into one: the CPU's bits. */
+/* Merges two attentions over disjoint keys, with the CPU's bits. */
 #include "kernels/cuda/gpu.h"
 
 #include <assert.h>
 
 enum { THREADS = 128 };
 
-/* o, lse: the first part, and where the whole goes. */
+/* o, lse: the first part, and the result. */
 struct merge_call {
     float *o, *lse;
     const float *o2, *lse2;
@@ -25,7 +25,7 @@ static __global__ void __launch_bounds__(THREADS) merge(merge_call a) {
     if (first) return;
     for (int32_t d = (int32_t)threadIdx.x; d < a.D; d += THREADS)
         o[d] = second ? o2[d] : fmaf(w2, o2[d], w * o[d]) / l;
-    __syncthreads(); /* all have read lse */
+    __syncthreads(); /* all threads have read lse */
     if (threadIdx.x == 0) *lse = second ? lse2 : m + log_f32(l);
 }
 

@@ -6,8 +6,8 @@
  *
  *     send, recv --> ISSUING --poll: no longer in progress--> ON_STREAM --poll: event--> done
  *
- * A communicator is always ended by ncclCommAbort: ncclCommDestroy may wait for the other
- * side, and an idle link loses nothing. */
+ * ncclCommAbort always ends a communicator: ncclCommDestroy may wait for the other side, and
+ * aborting an idle link loses nothing. */
 #include "kernels/cuda/nccl.h"
 
 #include <stdlib.h>
@@ -19,11 +19,11 @@
 
 enum {
     CHUNKS_MAX = FV_PEER_BYTES_MAX / FV_CRC_CHUNK,
-    CTAS_MAX = 4, /* each takes memory for its channel, and an SM while it moves something */
+    CTAS_MAX = 4, /* each takes memory for its channel, and an SM during transfers */
 };
 
 typedef struct op {
-    const void *in; /* what it receives into; NULL: it sends */
+    const void *in; /* the destination of a receive; NULL: a send */
     size_t bytes;
     bool on_stream;
     cudaEvent_t over;
@@ -36,9 +36,9 @@ struct fv_peer {
     int number, rank;
     bool joined;
     void *buffer;
-    op ring[FV_PEER_DEPTH]; /* the oldest under way is ring[first] */
+    op ring[FV_PEER_DEPTH]; /* the oldest in progress is ring[first] */
     int first, n;
-    uint32_t *sums, *sums_home; /* [FV_PEER_DEPTH, CHUNKS_MAX] on the device, and pinned */
+    uint32_t *sums, *sums_home; /* [FV_PEER_DEPTH, CHUNKS_MAX] on the device; pinned on the host */
 };
 
 static fv_status nccl_check(void) {
@@ -85,8 +85,8 @@ static void nccl_close(fv_peer *p) {
     free(p);
 }
 
-/* Transfers do not wait for running products of the computing stream: the highest priority.
- */
+/* Creates the stream, with the highest priority so that transfers need not wait for the computing
+ * stream's products, and the memory. */
 static fv_status take_memory(fv_peer *p, size_t buffer_bytes) {
     const size_t sums = (size_t)FV_PEER_DEPTH * CHUNKS_MAX * sizeof *p->sums;
     void *memory;
@@ -140,7 +140,7 @@ static void *nccl_buffer(const fv_peer *p) { return p->buffer; }
 
 static int place(const fv_peer *p, int i) { return (p->first + i) % FV_PEER_DEPTH; }
 
-/* One at a time may be on its way to the stream. */
+/* Whether NCCL is still issuing the last operation; only one may be at a time. */
 static bool issuing(const fv_peer *p) { return p->n > 0 && !p->ring[place(p, p->n - 1)].on_stream; }
 
 static fv_status begin(fv_peer *p, bool in, void *data, size_t bytes) {
@@ -167,7 +167,7 @@ static fv_status nccl_recv(fv_peer *p, void *data, size_t bytes) {
     return begin(p, true, data, bytes);
 }
 
-/* After NCCL's work: checksums of received data, and the event that marks completion. */
+/* Adds, after NCCL's work, checksums of received data and the event that marks completion. */
 static fv_status follow(fv_peer *p, int i) {
     op *o = &p->ring[i];
     size_t at = (size_t)i * CHUNKS_MAX;
@@ -208,14 +208,14 @@ static fv_status nccl_poll(fv_peer *p, fv_peer_news *out) {
     return FV_OK;
 }
 
-/* ---- a checksum by itself -------------------------------------------------------------- */
+/* ---- checksums without a link ----------------------------------------------------------- */
 
 static fv_status crc32c_part(fv_cuda *c, const void *data, size_t bytes, uint32_t *out) {
     uint32_t sums[CHUNKS_MAX];
     void *there;
     FV_TRY(fv_cuda_scratch(c, sizeof sums, &there));
     FV_TRY(fv_cuda_crc32c_sums(data, bytes, there, c->stream));
-    FV_TRY(fv_cuda_flush(c)); /* within a step the launch is held back, and the copy is not */
+    FV_TRY(fv_cuda_flush(c)); /* within a step the launch is deferred, but the copy is not */
     FV_CUDA(cudaMemcpyAsync(sums, there, fv_crc_chunks(bytes) * sizeof *sums, cudaMemcpyDefault,
                             c->stream));
     FV_CUDA(cudaStreamSynchronize(c->stream));

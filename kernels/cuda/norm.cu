@@ -1,13 +1,13 @@
-/* LayerNorm and RMSNorm: a block of threads is one row. */
+/* LayerNorm and RMSNorm: a block of threads computes one row. */
 #include <assert.h>
 
 #include "kernels/cuda/elements.cuh"
 
 enum { MOST_HELD = 32 << 10 }; /* bytes of a row in shared memory */
 
-/* sum of x - mean (squares: of its square) over a row, by each half of the first warp: the lanes'
- * order is the CPU's, so only 16 threads of the row can add. They need not wait for memory: all of
- * the block has fetched the row to where they read it. */
+/* Sum of x, or with `squares` of (x - mean)^2, over a row, by each half of the first warp: the CPU's order
+ * has 16 lanes, so only 16 threads can add. The whole block has loaded the row to shared memory, so these
+ * need not wait for memory. */
 static __device__ float row_sum(const float *x, int n, float mean, bool squares) {
     int lane = (int)threadIdx.x % FV_LANES;
     float acc = 0.0f;
@@ -19,7 +19,7 @@ static __device__ float row_sum(const float *x, int n, float mean, bool squares)
     return fv_lanes_tree(acc);
 }
 
-/* held: shared memory has room for a row. */
+/* held: the row fits shared memory. */
 static __global__ void norm_kernel(fv_norm_args a, int held) {
     FV_SHARED(float, row);
     __shared__ float of_row[2]; /* mean, scale */

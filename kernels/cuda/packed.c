@@ -1,4 +1,4 @@
-/* Attention in rank space: what of a call crosses to the device, and which kernels do it. */
+/* Attention in rank space: builds the table that a call sends to the device, and chooses its kernels. */
 #include "kernels/cuda/packed.h"
 
 #include <assert.h>
@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/laying.h"
 
-enum { TILE = 16, MOST_D = 256 }; /* vectors of a tensor cores' tile; columns of a head */
+enum { TILE = 16, MOST_D = 256 }; /* vectors of a tensor core tile; columns of a head */
 
 static int32_t larger(int32_t a, int32_t b) { return a > b ? a : b; }
 
@@ -15,7 +15,7 @@ static fv_cuda_packed_part part_of(const fv_packed_part *p) {
         .data = p->data, .s = p->shape, .l = fv_packed_layout_of(&p->shape)};
 }
 
-/* The offset of a sequence's vectors follows from the fields before it in `size`. */
+/* Converts a sequence; its offsets are the vectors counted in `size` so far. */
 static fv_cuda_packed_seq seq_of(const fv_attn_packed_args *a, const fv_packed_seq *q,
                                  const fv_cuda_packed_size *size) {
     const fv_packed_rows *rows = q->rows;
@@ -49,7 +49,8 @@ static bool is_tiled(const fv_packed_shape *s) {
     return (s->bits != 16 || s->dtype == FV_BF16) && s->rank > 0 && s->rank <= MOST_RANK;
 }
 
-/* For keys, tiers are in tiles of rows, so only the basis has lines of R numbers. */
+/* Whether a rank is no multiple of the 8 columns of a load. Tiers of keys are in tiles of rows, so only their basis
+ * has lines of R numbers, and rank2 does not matter. */
 static bool is_odd(const fv_packed_shape *k, const fv_packed_shape *v) {
     enum { RANK_UNIT = 8 };
     return k->rank % RANK_UNIT || v->rank % RANK_UNIT || v->rank2 % RANK_UNIT;
@@ -77,7 +78,7 @@ static int32_t works(const fv_cuda_packed_seq *s, int32_t group, fv_cuda_work wo
     }
 }
 
-/* Adds a sequence to what there is to do. */
+/* Counts a sequence's items and scratch. */
 static void count(const fv_attn_packed_args *a, const fv_cuda_packed_seq *s,
                   fv_cuda_packed_size *size) {
     size_t tiles = FV_CUDA_GRANULE / FV_PACKED_TILE * (s->k.l.stride[0] + s->k.l.stride[1]);
@@ -92,7 +93,7 @@ static void count(const fv_attn_packed_args *a, const fv_cuda_packed_seq *s,
     size->n_part += (int64_t)s->n_split * s->vectors;
 }
 
-/* The sequences of one form. */
+/* Selects the sequences of one form. */
 typedef struct chosen {
     const fv_cuda *c;
     const fv_attn_packed_args *a;
@@ -132,7 +133,7 @@ static size_t lay(const chosen *x, char *base, fv_cuda_packed_size *size) {
     return l.bytes;
 }
 
-/* What changes with the valid rows (issue.h). */
+/* Rounds up the sizes that change with the valid rows (issue.h). */
 static void round_up(fv_cuda_packed_size *size) {
     for (int w = FV_WORK_LATENT; w < FV_N_WORK; w++)
         size->n_item[w] = (int32_t)fv_cuda_round(size->n_item[w]);
@@ -140,7 +141,7 @@ static void round_up(fv_cuda_packed_size *size) {
     size->n_part = fv_cuda_round(size->n_part);
 }
 
-/* Flattens the sequences into the staging ring, sends them and has them done. */
+/* Builds the table of the sequences in the staging ring, sends it, and launches the kernels. */
 static fv_status attend(fv_cuda *c, const chosen *x) {
     const fv_attn_packed_args *a = x->a;
     fv_cuda_packed_size size;

@@ -1,7 +1,7 @@
 #ifndef FOVEA_KERNELS_CUDA_PACKED_CUH
 #define FOVEA_KERNELS_CUDA_PACKED_CUH
 
-/* The table of a call on packed rows as kernels read it, and what of its sequences they share. */
+/* Access to the table of a call on packed rows and to its sequences, for kernels. */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/packed.h"
 
@@ -32,7 +32,7 @@ static __device__ __forceinline__ float packed_rotated(const fv_cuda_packed_seq 
     return d < half ? fmaf(q[d], c, q[d + half] * n) : fmaf(q[d], c, -(q[i] * n));
 }
 
-/* Item `i` of a kind of work; false: there are not so many. */
+/* Finds item `i` of a kind of work; false: the grid is larger. */
 static __device__ __forceinline__ bool packed_item(const fv_cuda_packed &a, fv_cuda_work work,
                                                    unsigned i, const fv_cuda_packed_seq **seq,
                                                    int32_t *x) {
@@ -45,8 +45,8 @@ static __device__ __forceinline__ bool packed_item(const fv_cuda_packed &a, fv_c
     return true;
 }
 
-/* The anchor block of row j: the last that begins at or before it. Blocks may be as small as a row, so
- * they are searched. first [n_anchor + 1]. */
+/* The anchor block of row j: the last that begins at or before it, by binary search, as blocks may be as
+ * small as a row. first [n_anchor + 1]. */
 static __device__ __forceinline__ int32_t packed_anchor(const int32_t *first, int32_t n_anchor,
                                                         int32_t j) {
     int32_t lo = 0, hi = n_anchor;
@@ -68,7 +68,7 @@ static __device__ __forceinline__ bool packed_is_valid(const SEQ &s, int32_t j) 
     return j - s.first[a] < s.valid[a];
 }
 
-/* Rows of the block from its first that are valid: the end of them. */
+/* The end of the anchor block's valid rows. */
 static __device__ __forceinline__ int32_t packed_alive_end(const fv_cuda_packed_seq &s,
                                                            int32_t anchor) {
     return s.valid ? s.first[anchor] + s.valid[anchor] : s.first[anchor + 1];
@@ -78,7 +78,7 @@ template <class SEQ> static __device__ __forceinline__ bool packed_is_low(const 
     return s.group && s.group[j];
 }
 
-/* Where the scores of vector (row, h) go, or NULL. */
+/* The caller's line for the scores of vector (row, h), or NULL. */
 static __device__ __forceinline__ float *packed_score_line(const fv_cuda_packed_seq &s, int32_t row,
                                                            int32_t h) {
     int32_t i = row - (s.n_rows - s.score_rows);

@@ -1,8 +1,8 @@
 #ifndef FOVEA_KERNELS_CUDA_PACKED_H
 #define FOVEA_KERNELS_CUDA_PACKED_H
 
-/* What the kernels of attention in rank space read: a call's sequences in one piece of memory, as
- * attention.h has them. C and C++. */
+/* The input of the kernels of attention in rank space: a call's sequences in one table, like that of
+ * attention.h. C and C++. */
 #include "kernels/cuda/cuda.h"
 
 #ifdef __cplusplus
@@ -25,16 +25,17 @@ typedef struct fv_cuda_packed_seq {
     int32_t score_rows, score_ld;
     int32_t row0, n_rows, n, n_anchor;
     int32_t n_latent; /* anchor blocks that have latent queries of their own: 1 without angles */
-    int32_t n_split;  /* of its rows, each of FV_CUDA_PACKED_SPLIT */
+    int32_t n_split;  /* splits of its rows */
     int32_t vectors;  /* n_rows * H, up to whole tiles of 16 */
-    int32_t latent;   /* its first among the latent queries, of any anchor block */
-    int32_t part;     /* its first among the splits' results, of any split */
+    int32_t latent;   /* offset among the latent queries */
+    int32_t part;     /* offset among the splits' results */
 } fv_cuda_packed_seq;
 
-/* Rows of a packed block that are attended to by themselves, counted from its first. */
+/* SPLIT: rows of a split, counted from the block's first. LATENTS: latent queries of an item. GRANULE: rows
+ * that a warp loads at a time. */
 enum { FV_CUDA_PACKED_SPLIT = 512, FV_CUDA_LATENTS = 64, FV_CUDA_GRANULE = 32 };
 
-/* What there is to do, one block of threads each. */
+/* Kinds of items; each item takes a block of threads. */
 typedef enum fv_cuda_work {
     FV_WORK_ROW = 0, /* a query row */
     FV_WORK_LATENT,  /* FV_CUDA_LATENTS latent queries of a KV head */
@@ -42,7 +43,7 @@ typedef enum fv_cuda_work {
     FV_N_WORK
 } fv_cuda_work;
 
-/* Number x of a sequence. */
+/* Item x of a sequence. */
 typedef struct fv_cuda_packed_item {
     int32_t seq, x;
 } fv_cuda_packed_item;
@@ -53,8 +54,8 @@ typedef struct fv_cuda_packed_table {
     uint32_t seq, item[FV_N_WORK];
 } fv_cuda_packed_table;
 
-/* Which kernels do a sequence: those of the canonical order, or the tensor cores' for factors of so
- * many bits; ODD where a rank is no multiple of 8. It depends on the sequence alone. */
+/* The kernels of a sequence: in the canonical order, or on tensor cores for factors in bf16 or of 8 or 4
+ * bits; ODD where a rank is no multiple of 8. The choice depends on the sequence alone. */
 typedef enum fv_cuda_packed_form {
     FV_FORM_EXACT = 0,
     FV_FORM_BF16,
@@ -66,7 +67,7 @@ typedef enum fv_cuda_packed_form {
     FV_N_FORM
 } fv_cuda_packed_form;
 
-/* A call as kernels get it. */
+/* The kernels' argument. */
 typedef struct fv_cuda_packed {
     const char *table; /* fv_cuda_packed_table, on the device */
     const float *q;
@@ -76,12 +77,12 @@ typedef struct fv_cuda_packed {
     float scale;
 } fv_cuda_packed;
 
-/* What the grids must cover, and how many vectors the scratch of latent queries and of splits'
- * results must hold. */
+/* The number of items for the grids, and of vectors for the scratch of latent queries and of splits'
+ * results. */
 typedef struct fv_cuda_packed_size {
     int32_t n_item[FV_N_WORK];
-    int32_t rank_k, rank_v, vectors; /* the largest of any sequence, */
-    int32_t bytes;                   /* and of 32 rows of both factors */
+    int32_t rank_k, rank_v, vectors; /* the largest of any sequence */
+    int32_t bytes;                   /* the most bytes of FV_CUDA_GRANULE rows of both factors */
     int64_t n_latent, n_part;
 } fv_cuda_packed_size;
 

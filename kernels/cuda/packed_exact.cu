@@ -1,6 +1,6 @@
 /* Attention in rank space in the order of summation of kernels/ops.h: the bits of the CPU, for
- * every type, rank and number of bits. What the tensor cores' version is compared with, and what
- * runs where that one does not.
+ * every type, rank and number of bits. The reference for the tensor cores' version, and the fallback
+ * where that one does not apply.
  *
  * A block of threads has one query row and head. All five steps are chains without trees, so each
  * number has a thread of its own: t[r] and z[r] one per column of the factor, scores one per row of
@@ -9,7 +9,7 @@
 
 enum { THREADS = 128 };
 
-/* ---- numbers, as kernels/packed_read.h has them --------------------------------------- */
+/* ---- decoding, as in kernels/packed_read.h --------------------------------------------- */
 
 /* Bytes of a line of n elements. */
 static __device__ __forceinline__ size_t packed_line(const fv_packed_shape &s, int32_t n) {
@@ -62,12 +62,12 @@ static __device__ float packed_basis_number(const fv_cuda_packed_part &p, int32_
 
 /* ---- one query --------------------------------------------------------------------------- */
 
-/* Dynamic shared memory. */
+/* A query's state; its arrays are in dynamic shared memory. */
 struct exact_query {
     float *t, *z; /* [rank of keys], [exact_sums] */
     float *p;     /* [FV_KV_BLOCK] */
     softmax_state at;
-    int32_t held; /* anchor whose latent query t is; -1 */
+    int32_t held; /* the anchor of the latent query in t; -1: none */
 };
 
 static __device__ void exact_latent(const fv_cuda_packed &a, const fv_cuda_packed_seq &s,
@@ -89,8 +89,8 @@ static __device__ float exact_score(const fv_cuda_packed_seq &s, const float *t,
     return sum;
 }
 
-/* Scores of rows [j0, end), -inf for those that are not valid; valid: those that are. Whether any
- * is. *anchor: the block of row j0 or before. */
+/* Scores rows [j0, end), -inf for those that are not valid, and notes which are in `valid`; returns whether
+ * any is. *anchor: in, the anchor block of row j0 or an earlier one; advances. */
 static __device__ bool exact_scores(const fv_cuda_packed &a, const fv_cuda_packed_seq &s,
                                     exact_query &x, const float *q, int32_t g, int32_t j0,
                                     int32_t end, int32_t *anchor, bool *valid) {
@@ -102,7 +102,7 @@ static __device__ bool exact_scores(const fv_cuda_packed &a, const fv_cuda_packe
         int32_t next = s.first[*anchor + 1] < end ? s.first[*anchor + 1] : end;
         int32_t lives = packed_alive_end(s, *anchor);
         if (j < lives && x.held != (s.cos ? *anchor : 0)) {
-            __syncthreads(); /* the latent query before has been used */
+            __syncthreads(); /* the previous latent query has been used */
             x.held = s.cos ? *anchor : 0;
             exact_latent(a, s, q, g, x.held, x.t);
             __syncthreads();
@@ -117,8 +117,7 @@ static __device__ bool exact_scores(const fv_cuda_packed &a, const fv_cuda_packe
     return any;
 }
 
-/* How many sums a query has: one per column of the values' factor, or of the head where values are
- * rows. */
+/* Number of sums of a query: one per column of the values' factor, or of the head where values are rows. */
 static __device__ __forceinline__ int32_t exact_sums(const fv_cuda_packed_seq &s) {
     return s.v.s.rank ? s.v.s.rank : s.v.s.d_head;
 }

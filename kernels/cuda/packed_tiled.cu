@@ -2,24 +2,24 @@
  * has one latent head, which all query heads read: they are the 16 rows of the tiles' left side.
  *
  *     latent   t = q_a B_k^T: a block of threads per KV head and FV_CUDA_LATENTS queries (anchor
- *              blocks times rows times heads), rounded to bf16 and laid as operands
- *     attend   per FV_CUDA_PACKED_SPLIT rows of the block: each warp fetches GRANULE rows of both
- *              factors behind its own back (cp.async, STAGES of them), scores them, and mixes them
- *              into its own z; the warps' (m, l, z) are put together in order
- *     output   per query row and head: the splits put together in order, then o = z B_v / l
+ *              blocks times rows times heads), rounded to bf16 and stored as operands
+ *     attend   per FV_CUDA_PACKED_SPLIT rows of the block: each warp copies GRANULE rows of both
+ *              factors asynchronously (cp.async, STAGES of them), scores them, and adds them to its
+ *              own z; the warps' (m, l, z) are merged in order
+ *     output   per query row and head: merges the splits in order, then o = z B_v / l
  *
  * Splits are counted from the block's first row and all sums have one order, so a row's bits do not
  * depend on what else is in the call. Each factor is read once per 32 query vectors; each basis
  * once per KV head, and B_v once per query head.
  *
- * CODES. What a code c stands for is never formed. With c' = c - middle, lo' = lo + middle step:
+ * CODES. A code c is never decoded. With c' = c - middle, lo' = lo + middle step:
  *     keys     s_j = sum_r (t_r step_r) c'_jr + sum_r t_r lo'_r           one constant per tier
  *     values   z_r = column_r (sum_j (p_j step_j) c'_jr + sum_j p_j lo'_j)
  *     bases    alike, with the pair of row r of the KV head
  * c' is exact in bf16; the factors in front of it are rounded as p and t are.
  *
- * ODD. Lanes load 8 neighbouring columns at once, where ranks are multiples of 8. A share of energy
- * gives any rank; then columns are gathered one by one, with zeros for those that a line lacks. */
+ * ODD. Lanes load 8 neighbouring columns at once if ranks are multiples of 8. A rank chosen by a share of
+ * energy may be any; then columns are gathered one by one, with zeros past the line's end. */
 #include "kernels/cuda/packed.cuh"
 #include "kernels/cuda/tiles.cuh"
 
@@ -34,10 +34,10 @@ enum {
 
 /* Scratch of a call. */
 struct tiled_scratch {
-    uint16_t *t;      /* latent queries as operands: of 16 vectors [ldk / 16][32 lanes][8] */
+    uint16_t *t;      /* latent queries as operands: per 16 vectors [ldk / 16][32 lanes][8] */
     float *constant;  /* [vectors][2] sum_r t_r lo'_r, per tier */
     float *z;         /* [parts][ldz] */
-    float4 *state;    /* [parts] m (of log2), l, sum_j p_j lo'_j of both tiers */
+    float4 *state;    /* [parts] m (in log2), l, sum_j p_j lo'_j of both tiers */
     int32_t ldk, ldz; /* ranks, up to whole tiles */
 };
 
@@ -71,7 +71,7 @@ static size_t latent_room(int32_t D, int32_t ldk, int bits) {
            (size_t)FV_CUDA_LATENTS * (size_t)(ldk + 1) * sizeof(float);
 }
 
-/* x [FV_CUDA_LATENTS, D + 8]: rotated queries as bf16, padded with zeros. */
+/* Loads rotated queries as bf16, padded with zeros, to x [FV_CUDA_LATENTS, D + 8]. */
 static __device__ void latent_queries(const fv_cuda_packed &a, const fv_cuda_packed_seq &s,
                                       int32_t g, int32_t m0, int32_t n, uint16_t *x) {
     int32_t D = a.d_head;
@@ -87,7 +87,7 @@ static __device__ void latent_queries(const fv_cuda_packed &a, const fv_cuda_pac
     }
 }
 
-/* The warp's 16 products with column r, decoded, and their destination. */
+/* Decodes the warp's 16 products with column r, and writes them to scratch. */
 template <int BITS>
 static __device__ void latent_write(const fv_cuda_packed &a, const fv_cuda_packed_seq &s, int32_t g,
                                     int32_t m0, int32_t n, const uint16_t *x, float *t,
@@ -124,7 +124,7 @@ static __device__ void latent_write(const fv_cuda_packed &a, const fv_cuda_packe
     }
 }
 
-/* Numbers r to r + 7 of a line of the keys' basis, of R; padded with zeros. */
+/* Loads numbers r to r + 7 of a line of the keys' basis, which has R; padded with zeros. */
 template <int BITS, bool ODD>
 static __device__ __forceinline__ eight basis_line(const char *line, int32_t r, int32_t R) {
     if (ODD) return gather_eight<BITS>(line, r, R);
@@ -186,9 +186,9 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* ---- scores and values ------------------------------------------------------------------ */
 
-/* What a warp attends with. */
+/* A warp's softmax state and sums. */
 template <int GROUPS> struct tiled_warp {
-    int32_t v0, tiles;                  /* its first vector, and tiles of them */
+    int32_t v0, tiles;                  /* first vector, number of tiles of vectors */
     float m[M_TILES][2], l[M_TILES][2]; /* of rows i and i + 8; l of this lane's columns */
     float low[M_TILES][2][2];           /* sum_j p_j lo'_j of this lane's columns, per tier */
     float z[M_TILES][GROUPS * 8][4];
@@ -197,8 +197,8 @@ template <int GROUPS> struct tiled_warp {
 /* A granule's rows. */
 struct granule {
     int32_t j0;
-    int32_t anchor;       /* of the row that is the lane's number */
-    uint32_t valid, half; /* rows that count; rows that are read at the lower rank */
+    int32_t anchor;       /* of the row with the lane's index */
+    uint32_t valid, half; /* masks of valid rows, and of rows read at the lower rank */
     const char *shared;   /* K tier 0, K tier 1, V tier 0, V tier 1 */
 };
 
@@ -214,8 +214,8 @@ static __host__ __device__ __forceinline__ int32_t stage_bytes(const fv_cuda_pac
            granule_bytes(s.v, 1);
 }
 
-/* Fetches one tier of the rows from j0 on, padded with zeros past the block's last. Returns its
- * end. */
+/* Copies one tier of the rows from j0 on to shared memory, padded with zeros past the block's last row.
+ * Returns the end of the copy. */
 static __device__ char *fetch_plane(const fv_cuda_packed_part &p, int tier, int32_t j0, char *to) {
     int32_t n = p.s.n - j0, bytes = granule_bytes(p, tier), lane = (int32_t)threadIdx.x % FV_WARP;
     bool key = p.s.kind == FV_PACKED_K;
@@ -251,7 +251,7 @@ static __device__ granule granule_of(const fv_cuda_packed_seq &s, int32_t j0, co
     return g;
 }
 
-/* Four rows, 4 i to 4 i + 3, of line r of the keys; what rows at the lower rank lack is 0. */
+/* Loads rows 4 i to 4 i + 3 of line r of the keys; 0 beyond the lower rank of rows read at it. */
 template <int BITS>
 static __device__ __forceinline__ four key_line(const fv_cuda_packed_seq &s, const granule &g,
                                                 int32_t r) {
@@ -315,7 +315,7 @@ static __device__ void score_anchor(const fv_cuda_packed_seq &s, const granule &
     }
 }
 
-/* Each row against its own anchor's latent queries. */
+/* Scores each row against its own anchor's latent queries. */
 template <int BITS, int GROUPS>
 static __device__ void score_granule(const fv_cuda_packed_seq &s, const granule &g,
                                      const tiled_scratch &scratch, const tiled_warp<GROUPS> &w,
@@ -324,7 +324,7 @@ static __device__ void score_granule(const fv_cuda_packed_seq &s, const granule 
     while (left) {
         int32_t anchor = __shfl_sync(FV_ALL_LANES, g.anchor, __ffs((int)left) - 1);
         uint32_t mine = __ballot_sync(FV_ALL_LANES, g.anchor == anchor);
-        if ((left & ~mine) == 0 && left == g.valid) { /* the one anchor of all */
+        if ((left & ~mine) == 0 && left == g.valid) { /* all rows have the same anchor */
             score_anchor<BITS>(s, g, scratch, w, anchor, out);
             return;
         }
@@ -343,8 +343,8 @@ static __device__ void score_granule(const fv_cuda_packed_seq &s, const granule 
     }
 }
 
-/* Scores that the caller keeps; then those of rows that do not count become -inf, all of them
- * times log2 e. */
+/* Writes the scores that the caller wants; then multiplies all by log2 e, and sets those of rows that are
+ * not valid to -inf. */
 template <int GROUPS>
 static __device__ void scale_granule(const fv_cuda_packed &a, const fv_cuda_packed_seq &s,
                                      const granule &g, const tiled_warp<GROUPS> &w,
@@ -367,7 +367,7 @@ static __device__ void scale_granule(const fv_cuda_packed &a, const fv_cuda_pack
         }
 }
 
-/* One step of softmax: p in place of the scores; z, l and low shrink. */
+/* One step of softmax: replaces scores by p, and scales z, l and low. */
 template <int GROUPS>
 static __device__ void softmax_granule(tiled_warp<GROUPS> &w, float p[M_TILES][4][4]) {
 #pragma unroll
@@ -399,7 +399,7 @@ static __device__ void softmax_granule(tiled_warp<GROUPS> &w, float p[M_TILES][4
         }
 }
 
-/* Codes of values have a pair per row: p becomes p step, and p lo' is summed beside it. */
+/* Codes of values have a pair per row: turns p into p step, and sums p lo'. */
 template <int BITS, int GROUPS>
 static __device__ void scale_values(const fv_cuda_packed_seq &s, const granule &g,
                                     tiled_warp<GROUPS> &w, float p[M_TILES][4][4]) {
@@ -431,8 +431,8 @@ static __device__ __forceinline__ const char *value_line(const fv_cuda_packed_se
            (tier ? granule_bytes(s.v, 0) : 0) + (int64_t)j * (int64_t)s.v.l.stride[tier];
 }
 
-/* Columns [r, r + 8) of row j of the values, 0 where they do not count. ODD: some may be of one
- * tier and some of the other. */
+/* Loads columns [r, r + 8) of row j of the values, 0 where they do not count. ODD: they may be in two
+ * tiers. */
 template <int BITS, bool ODD>
 static __device__ __forceinline__ eight value_row(const fv_cuda_packed_seq &s, const granule &g,
                                                   int32_t j, int32_t r) {
@@ -451,7 +451,7 @@ static __device__ __forceinline__ eight value_row(const fv_cuda_packed_seq &s, c
     return load_eight<BITS>(value_line(s, g, second, j) + (r - (second ? R2 : 0)) * BITS / 8);
 }
 
-/* z += P W: rows 4 n + x of tile x were scored, so they are what its columns of P multiply. */
+/* z += P W: the columns of P of tile x are rows 4 n + x, and multiply these. */
 template <int BITS, bool ODD, int GROUPS>
 static __device__ void mix_granule(const fv_cuda_packed_seq &s, const granule &g,
                                    tiled_warp<GROUPS> &w, const float p[M_TILES][4][4]) {
@@ -483,7 +483,7 @@ static __device__ void mix_granule(const fv_cuda_packed_seq &s, const granule &g
 
 enum { VECTORS = M_TILES * TILE };
 
-/* Per warp and vector: m, l, low[2]; and z [ldz]. */
+/* Shared memory to merge warps: m, l, low[2] and z [ldz] per warp and vector. */
 static size_t merge_room(int32_t ldz) {
     return (size_t)WARPS * VECTORS * (sizeof(float4) + (size_t)ldz * sizeof(float));
 }
@@ -509,7 +509,7 @@ static __device__ void leave_warp(tiled_warp<GROUPS> &w, int32_t ldz, float4 *st
         }
 }
 
-/* Parts of one softmax, `step` apart, in order: the factor of each is 2^(m - the largest m). */
+/* Merges n states of one softmax, `step` apart, in order: the factor of each is 2^(m - the largest m). */
 static __device__ __forceinline__ float4 merge_states(const float4 *state, int32_t n,
                                                       int64_t step) {
     float4 all = make_float4(-INFINITY, 0.0f, 0.0f, 0.0f);
@@ -534,7 +534,7 @@ static __device__ __forceinline__ float merge_column(const float4 *state, const 
     return sum;
 }
 
-/* The warps put together, in order, as number `split` of the sequence. */
+/* Merges the warps, in order, and stores the result as split `split` of the sequence. */
 static __device__ void leave_split(const fv_cuda_packed_seq &s, const tiled_scratch &scratch,
                                    int32_t v0, int32_t split, const float4 *state, const float *z) {
     int64_t part = s.part + (int64_t)split * s.vectors + v0;
@@ -588,7 +588,7 @@ static __global__ void __launch_bounds__(THREADS)
         __syncwarp(); /* the stage has been read */
     }
     fv_cp_wait<0>();
-    __syncthreads(); /* all stages have been read: their memory is used again */
+    __syncthreads(); /* all stages have been read: their memory is reused */
     float4 *state = reinterpret_cast<float4 *>(shared);
     float *z = reinterpret_cast<float *>(state + WARPS * VECTORS);
     leave_warp(w, scratch.ldz, state, z);
@@ -602,7 +602,7 @@ static size_t output_room(int32_t ldz) {
     return ((size_t)ldz + (size_t)THREADS * 8) * sizeof(float);
 }
 
-/* z [R]: the splits put together, as numbers of the values' U. Returns their m and l. */
+/* Merges the splits into z [R], in units of the values' U. Returns m and l. */
 template <int BITS>
 static __device__ float4 output_merge(const fv_cuda_packed_seq &s, const tiled_scratch &scratch,
                                       int32_t v, float *z) {

@@ -1,4 +1,4 @@
-/* Rotary position embedding: a thread is one pair. */
+/* Rotary position embedding: a thread rotates one pair. */
 #include <assert.h>
 
 #include "kernels/cuda/elements.cuh"

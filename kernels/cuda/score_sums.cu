@@ -1,11 +1,10 @@
-/* Sums of attention scores, in the order of kernels/ops.h: the bits of the CPU, given
- * its lse.
+/* Sums of attention scores, in the order of kernels/ops.h: the bits of the CPU, given the same lse.
  *
- * A block of threads has one KV block of one sum, of one query head (of peaks: of all of them). It
+ * A block of threads has one KV block of one sum and one query head (with head_max, all of them). It
  * alone adds to those columns, and it takes the rows in order, so the sums do not depend on how the
  * grid runs. Per ROWS rows:
  *
- *     shares   half a warp per (row, key): p = exp(scale * dot - lse'); of peaks the largest so far
+ *     shares   half a warp per (row, key): p = exp(scale * dot - lse'); with head_max the largest so far
  *     sums     a thread per key adds the rows, one after the other */
 #include "kernels/cuda/attention.cuh"
 
@@ -39,8 +38,8 @@ static __device__ void take_queries(const sum_item &t, const fv_cuda_attn &a, in
     }
 }
 
-/* p[i][j] = the score of row row0 + i of head h for key j, if visible; with `raise`, the maximum
- * of that and the present value. */
+/* p[i][j] = the probability of key j for row row0 + i of head h, if visible; with `raise`, the maximum of
+ * that and the old value. */
 static __device__ void score_rows(const sum_item &t, const fv_cuda_attn &a, int32_t h, int32_t row0,
                                   int32_t n, bool raise) {
     half_warp w = half_warp_of();
@@ -60,7 +59,7 @@ static __device__ void score_rows(const sum_item &t, const fv_cuda_attn &a, int3
     }
 }
 
-/* The share of each key that row i of KV head g sees, were all attended to alike. */
+/* The probability of each key that row i of KV head g sees if all were equally likely. */
 static __device__ float even_share(const sum_item &t, int32_t g, int32_t i) {
     int32_t n = 0;
     for (int32_t s = 0; s < t.q.n_seg; s++)
@@ -68,7 +67,7 @@ static __device__ float even_share(const sum_item &t, int32_t g, int32_t i) {
     return 1.0f / (float)n;
 }
 
-/* Adds rows [row0, row0 + n) of p to the sums of key j; h: 0 of peaks. */
+/* Adds rows [row0, row0 + n) of p to the sums of key j; h is 0 with head_max. */
 static __device__ void add_rows(const sum_item &t, int32_t g, int32_t h, int32_t row0, int32_t n,
                                 int32_t j) {
     const fv_cuda_score_sum *to = t.sum;
@@ -84,7 +83,7 @@ static __device__ void add_rows(const sum_item &t, int32_t g, int32_t h, int32_t
     }
 }
 
-/* Grid: (items, query heads); of peaks the first head's blocks do all of them. */
+/* Grid: (items, query heads); with head_max the first head's blocks take all heads. */
 static __global__ void __launch_bounds__(THREADS) score_sums(fv_cuda_attn a) {
     FV_SHARED(float, room);
     sum_item t;
@@ -107,7 +106,7 @@ static __global__ void __launch_bounds__(THREADS) score_sums(fv_cuda_attn a) {
         int32_t n = t.q.n_rows - row0 < ROWS ? t.q.n_rows - row0 : ROWS;
         for (int32_t i = (int32_t)threadIdx.x; i < n * FV_KV_BLOCK; i += THREADS) t.p[i] = 0.0f;
         for (int32_t h = h0; h < end; h++) {
-            __syncthreads(); /* the head before has used x */
+            __syncthreads(); /* the previous head has used x */
             take_queries(t, a, h, row0, n);
             __syncthreads();
             score_rows(t, a, h, row0, n, t.sum->head_max != 0);

@@ -5,7 +5,7 @@
 
 enum { BLOCK = 128, SYRK_LANES = 8 };
 
-/* Eight threads are one element on or below the diagonal, g[m, n]; a block's are of one row m. */
+/* Eight threads compute one element on or below the diagonal, g[m, n]; a thread block works on one row m. */
 static __global__ void syrk_kernel(fv_tensor x, double *g) {
     int lane = (int)threadIdx.x % SYRK_LANES, m = (int)blockIdx.y;
     int n = (int)(blockIdx.x * BLOCK + threadIdx.x) / SYRK_LANES;
@@ -18,7 +18,7 @@ static __global__ void syrk_kernel(fv_tensor x, double *g) {
     if (lane == 0 && n <= m) g[(size_t)m * (size_t)x.rows + (size_t)n] = acc;
 }
 
-/* The requested part, out of a copy of all. */
+/* Copies the part on and below the diagonal to the host. */
 static fv_status fetch(fv_cuda *c, const double *from, size_t M, double *g) {
     double *all = static_cast<double *>(malloc(M * M * sizeof *all));
     if (!all) return FV_FAIL(FV_ENOMEM, "out of memory for %zu x %zu sums", M, M);

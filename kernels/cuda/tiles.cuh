@@ -1,21 +1,21 @@
 #ifndef FOVEA_KERNELS_CUDA_TILES_CUH
 #define FOVEA_KERNELS_CUDA_TILES_CUH
 
-/* Shared by the tensor cores' kernels: operands of mma m16n8k16 (fv_mma_bf16) without a transpose.
+/* Shared by the tensor core kernels: operands of mma m16n8k16 (fv_mma_bf16) without a transpose.
  *
- * Of its right side, a product wants pairs that are adjacent along the summed dimension k; rows in
- * memory are contiguous along the other one, n. Which k and n a lane's operands stand for is free,
- * as long as both sides of the product and its result agree. So a lane loads 8 adjacent elements
- * along n of 4 rows k, 16 bytes each, and uses them as its operands of 8 tiles: tile x has element
- * 8 i + x of n in place of i. Two words of two rows make two operands, one of the low halves and
- * one of the high. */
+ * The right side of a product consists of pairs that are adjacent along the summed dimension k, but
+ * rows in memory are contiguous along the other one, n. The assignment of k and n to a lane's operands
+ * is free as long as both sides of the product and its result agree. So a lane loads 8 adjacent
+ * elements along n of 4 rows k, 16 bytes each, and uses them as its operands of 8 tiles: tile x has
+ * element 8 i + x of n in place of i. Two words of two rows make two operands, one of the low halves
+ * and one of the high halves. */
 #include "kernels/cuda/gpu.h"
 
-/* Number of the lane's group of 4, and its place in there. */
+/* Index of the lane's group of 4, and the lane's index in it. */
 static __device__ __forceinline__ int lane_group() { return (int)(threadIdx.x % FV_WARP / 4); }
 static __device__ __forceinline__ int lane_place() { return (int)(threadIdx.x % 4); }
 
-/* The low halves of two words side by side, and the high halves. */
+/* Packs the low halves of two words, or the high halves, into one. */
 static __device__ __forceinline__ uint32_t low_halves(uint32_t a, uint32_t b) {
     return (a & 0xffffu) | b << 16;
 }
@@ -31,12 +31,12 @@ struct four {
     uint32_t w[2];
 };
 
-/* Of 8- and 4-bit codes: their distance from the middle, which bf16 holds exactly. */
+/* The middle of 8- and 4-bit codes: the distance from it is exact in bf16. */
 template <int BITS> struct codes_of {
     enum { MIDDLE = BITS == 16 ? 0 : BITS == 8 ? 128 : 8 };
 };
 
-/* Two small integers as bf16. */
+/* Packs two small integers as bf16. */
 static __device__ __forceinline__ uint32_t pack_integers(int lo, int hi) {
     return bits_of_f32((float)lo) >> 16 | (bits_of_f32((float)hi) & 0xffff0000u);
 }
@@ -45,7 +45,7 @@ template <int BITS> static __device__ __forceinline__ int code_at(uint32_t word,
     return (int)(word >> i * BITS & ((1u << BITS) - 1)) - (int)codes_of<BITS>::MIDDLE;
 }
 
-/* 8 adjacent elements, aligned to their size. */
+/* Loads 8 adjacent elements, aligned to their size. */
 template <int BITS> static __device__ __forceinline__ eight load_eight(const char *p) {
     eight x;
     if (BITS == 16) {
@@ -67,7 +67,7 @@ template <int BITS> static __device__ __forceinline__ eight load_eight(const cha
     return x;
 }
 
-/* Elements r to r + 7 of a line of n with any alignment; those outside the line are 0. */
+/* Loads elements r to r + 7 of a line of n with any alignment; those outside the line are 0. */
 template <int BITS>
 static __device__ __forceinline__ eight gather_eight(const char *line, int32_t r, int32_t n) {
     eight x = {{0, 0, 0, 0}};
@@ -87,7 +87,7 @@ static __device__ __forceinline__ eight gather_eight(const char *line, int32_t r
     return x;
 }
 
-/* 4 adjacent elements. */
+/* Loads 4 adjacent elements. */
 template <int BITS> static __device__ __forceinline__ four load_four(const char *p) {
     four x;
     if (BITS == 16) {
@@ -108,7 +108,7 @@ static __device__ __forceinline__ eight eight_zeros() {
     return x;
 }
 
-/* acc[8] += a times the 8 tiles that rows x0..x3 are operands of. */
+/* acc[8] += a times the 8 tiles whose operands are in rows x0..x3. */
 static __device__ __forceinline__ void mma_eight(float acc[8][4], const uint32_t a[4], eight x0,
                                                  eight x1, eight x2, eight x3) {
 #pragma unroll

@@ -1,9 +1,9 @@
-/* Where a GPU's time goes: an event on either side of each launch, product and copy, and the time
- * between the two, summed by name. Steps are not made graphs while it runs, so every launch is
- * seen; what the host adds between launches is not in here.
+/* Sums a GPU's time by kernel: records an event on either side of each launch, product and copy, and adds
+ * the time between the two to its name. Steps do not become graphs during a trace, so every launch is
+ * seen; the host's time between launches is not counted.
  *
- * Events are read in groups, which waits for the device: a traced run is slower as a whole, and the
- * kernels' own times are theirs. */
+ * Events are read in groups, which waits for the device: a traced run is slower as a whole, but the
+ * kernels' own times are right. */
 #include "kernels/cuda/trace.h"
 
 #include <pthread.h>
@@ -38,7 +38,7 @@ typedef struct trace {
     int n_events; /* spans whose events exist */
 } trace;
 
-/* One in a process: a launch names its stream, and not who owns it. */
+/* One trace per process, because a launch names its stream and not its backend. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static trace *_Atomic present;
 
@@ -52,7 +52,7 @@ fv_status fv_cuda_trace_start(const char *path) {
         free(t);
         return FV_FAIL(FV_ENOMEM, "out of memory for a trace");
     }
-    FILE *f = fopen(path, "w"); /* now, and not when the work is done */
+    FILE *f = fopen(path, "w"); /* fails now, not after the work */
     if (!f) {
         fv_status st = FV_FAIL(FV_EIO, "cannot write %s, the trace of the GPU", path);
         free(t->path);
@@ -72,7 +72,7 @@ static total *total_of(trace *t, const char *name) {
     return &t->total[t->n_name++];
 }
 
-/* Reads what was recorded; what cannot be read is left out. */
+/* Reads recorded spans; leaves out those that cannot be read. */
 static void read_spans(trace *t) {
     for (int i = 0; i < t->n_span; i++) {
         span *s = &t->span[i];
@@ -103,7 +103,7 @@ int fv_cuda_trace_begin(const char *name, cudaStream_t stream) {
         return -1;
     }
     s->name = name;
-    return i; /* with the lock, until the end */
+    return i; /* holds the lock until fv_cuda_trace_end */
 }
 
 void fv_cuda_trace_end(int i, cudaStream_t stream) {

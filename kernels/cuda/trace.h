@@ -10,16 +10,16 @@
 extern "C" {
 #endif
 
-/* Begins one: FV_EIO, the file cannot be written; FV_EBUSY, there is one in this process. */
+/* Begins a trace. FV_EIO: the file cannot be written; FV_EBUSY: this process already has a trace. */
 fv_status fv_cuda_trace_start(const char *path);
 bool fv_cuda_is_traced(void);
 
-/* On either side of what is issued on the stream; `name` is not copied. Give to `end` what `begin`
- * returned. Nothing happens without a trace. Any thread. */
+/* Call begin before, and end after, issuing work on the stream; `name` is not copied. `span` is begin's
+ * result. Both do nothing without a trace. Any thread. */
 int fv_cuda_trace_begin(const char *name, cudaStream_t stream);
 void fv_cuda_trace_end(int span, cudaStream_t stream);
 
-/* Writes the table, longest time first. While the device is still open. */
+/* Writes the table, longest time first. Call it while the device is still open. */
 void fv_cuda_trace_stop(void);
 
 #ifdef __cplusplus

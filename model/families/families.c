@@ -1,9 +1,9 @@
 /* config.json -> fv_model_config.
  *
  * A config.json is a difference against the defaults of classes in transformers, so reading one
- * requires those defaults: they are in the rows of this folder, and were compared with
- * the classes of transformers 5 (the same as in 4 for every key that is read). Both spellings
- * of renamed keys are read.
+ * requires those defaults. The rows of this folder hold them; they were compared with the classes
+ * of transformers 5, which agree with 4 for every key that is read. Renamed keys are read in both
+ * spellings.
  *
  * A key that would change the result and is not supported is refused by name;
  * unknown keys (training settings, cache hints) are ignored. */
@@ -51,7 +51,8 @@ static fv_status parse_image_token(const json_t *root, const char *where, fv_mod
         return FV_FAIL(FV_EDATA, "%s: 'image_token_index' is %d but 'image_token_id' is %d", where,
                        index, id);
     cfg->image_token = id >= 0 ? id : index >= 0 ? index : cfg->family->image_token;
-    const bool beyond = cfg->family->image_token < 0; /* it need not be in the vocabulary */
+    const bool beyond = cfg->family->image_token < 0; /* the id may be the first beyond the
+                                                       * vocabulary */
     if (cfg->image_token < 0) cfg->image_token = cfg->text.vocab;
     if (cfg->image_token >= cfg->text.vocab + beyond)
         return FV_FAIL(FV_EDATA,
@@ -60,7 +61,7 @@ static fv_status parse_image_token(const json_t *root, const char *where, fv_mod
     return FV_OK;
 }
 
-/* The text model and the tower of a family that has both. */
+/* Parses the text model and the tower of a multimodal family. */
 static fv_status parse_halves(const json_t *root, const char *where, fv_model_config *cfg,
                               int32_t *eos_default) {
     char text_where[FV_CONFIG_WHERE_MAX], vision_where[FV_CONFIG_WHERE_MAX];
@@ -83,7 +84,7 @@ static fv_status parse_halves(const json_t *root, const char *where, fv_model_co
     if (!text && cfg->family->text_eps > 0) cfg->text.rms_eps = cfg->family->text_eps;
     FV_TRY(fv_config_tower_parse(vision, vision_where, cfg));
 
-    /* True at either level ties: composite configs inherit it from their text model. */
+    /* True at either level ties: composite configs inherit the key from their text model. */
     cfg->text.tied_head = cfg->text.tied_head || cfg->family->tied;
     FV_TRY(fv_json_bool(root, "tie_word_embeddings", where, &cfg->text.tied_head));
     bool text_tied = false;

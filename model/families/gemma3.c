@@ -1,8 +1,8 @@
-/* Gemma 3 (arXiv 2503.19786): a SigLIP tower with its last LayerNorm; a token is the mean of a square of
- * patches, normed, times a matrix. Tokens of an image see each other. */
+/* Gemma 3 (arXiv 2503.19786): a SigLIP tower with its last LayerNorm; a token is the mean of a
+ * square of patches, normed and multiplied by a matrix. Tokens of an image see each other. */
 #include "model/families/keys.h"
 
-/* mm_tokens_per_image, a square of them. */
+/* Parses mm_tokens_per_image, which must be a square number. */
 static fv_status parse_tokens(const json_t *root, const char *where, fv_vision_config *v) {
     int32_t n = 256, side = 1;
     FV_TRY(fv_json_i32(root, "mm_tokens_per_image", where, 1, 1 << 20, &n));

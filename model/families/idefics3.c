@@ -1,5 +1,5 @@
-/* Idefics3 (arXiv 2408.12637) and SmolVLM (arXiv 2504.05299): a SigLIP tower of their own with its last
- * LayerNorm, features of scale_factor^2 patches in a token, one linear layer. */
+/* Idefics3 (arXiv 2408.12637) and SmolVLM (arXiv 2504.05299): a SigLIP variant with its last
+ * LayerNorm, scale_factor^2 patches in a token, and one linear layer as the connector. */
 #include "model/families/keys.h"
 
 static fv_status parse(const json_t *root, const char *where, fv_model_config *cfg) {

@@ -1,17 +1,17 @@
-/* preprocessor_config.json, and of videos video_preprocessor_config.json (or processor_config.json,
- * where version 5 nests them) -> what it says of sizes, and the constants of image preprocessing.
+/* Reads preprocessor_config.json and, for videos, video_preprocessor_config.json (or
+ * processor_config.json, in which version 5 nests both): sizes, and the constants of image
+ * preprocessing.
  *
- * Sizes have been written in four forms over the years: 336, {"shortest_edge": 336},
- * {"height": 336, "width": 336} and, for crops, either of the first and the last. Whatever the
- * steps are, they must end at the size that the vision tower takes; that is checked here, so
- * that no request finds out. */
+ * Sizes come in four forms: 336, {"shortest_edge": 336}, {"height": 336, "width": 336} and, for
+ * crops, the first or the last. Whatever the steps are, they must end at the vision tower's size;
+ * this is checked when the model is opened, not for each request. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "model/families/keys.h"
 
-/* Suffixes, as in LlavaNextImageProcessorFast, are cut off before the comparison. */
+/* Compares class names without the suffixes Fast and Pil (LlavaNextImageProcessorFast). */
 static bool is_class(const char *type, const char *name) {
     const size_t n = strlen(name);
     return !strncmp(type, name, n) &&
@@ -24,7 +24,7 @@ static bool has_processor(const fv_family *f, const char *type) {
     return false;
 }
 
-/* A family with this image processor's class, and with this layout if there is one; NULL: none. */
+/* Finds a family with this image processor class, if possible with this layout too; NULL: none. */
 static const fv_family *family_of(const char *type, fv_layout_family layout) {
     const fv_family *f, *other = NULL;
     for (int32_t i = 0; (f = fv_family_at(i)); i++) {
@@ -35,7 +35,7 @@ static const fv_family *family_of(const char *type, fv_layout_family layout) {
     return other;
 }
 
-/* The first row with this layout: rows that share one read the same files. */
+/* The first row with this layout; rows that share a layout read the same files. */
 static const fv_family *family_with(fv_layout_family layout) {
     const fv_family *f;
     for (int32_t i = 0; (f = fv_family_at(i)); i++)
@@ -54,14 +54,14 @@ static fv_status refuse_type(const char *where, const char *type) {
     for (int32_t i = 0; (f = fv_family_at(i)); i++)
         for (int k = 0; k < FV_FAMILY_PROCESSORS && f->processor[k]; k++) {
             const size_t n = strlen(names);
-            if (strstr(names, f->processor[k])) continue; /* families share some */
+            if (strstr(names, f->processor[k])) continue; /* some are in several families */
             snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", f->processor[k]);
         }
     return FV_FAIL(FV_EUNSUPPORTED, "%s: unsupported image_processor_type '%s'; supported: %s",
                    where, type, names);
 }
 
-/* The file must be of the family that config.json describes. */
+/* Checks that the file belongs to the family that config.json describes. */
 static fv_status check_type(const json_t *obj, const char *where, fv_layout_family layout) {
     const char *type = NULL;
     FV_TRY(fv_config_read_type(obj, where, &type));
@@ -74,7 +74,7 @@ static fv_status check_type(const json_t *obj, const char *where, fv_layout_fami
                    where, type, fv_layout_family_name(layout));
 }
 
-/* {"height": h, "width": w}, both there. */
+/* Reads {"height": h, "width": w}; both must be present. */
 static fv_status read_box(const json_t *v, const char *key, const char *where,
                           fv_layout_size *out) {
     fv_layout_size box = {0};
@@ -94,7 +94,8 @@ fv_status fv_config_read_edge(const json_t *obj, const char *key, const char *wh
     return fv_json_i32(obj, key, where, 1, FV_LAYOUT_SIDE_MAX, edge);
 }
 
-/* One number, or {"shortest_edge"}, to *edge; otherwise *edge is 0 and the box is in *box. */
+/* Reads one number or {"shortest_edge"} to *edge; otherwise sets *edge to 0 and reads a box to
+ * *box. */
 fv_status fv_config_read_size(const json_t *obj, const char *where, int32_t *edge,
                               fv_layout_size *box) {
     const json_t *v = fv_config_member(obj, "size");
@@ -126,7 +127,7 @@ fv_status fv_config_read_crop(const json_t *obj, const char *where, fv_layout_si
 
 /* ---- values --------------------------------------------------------------------------------- */
 
-/* image_mean, image_std: three numbers, or one for all channels. */
+/* Reads image_mean or image_std: three numbers, or one for all channels. */
 static fv_status read_channels(const json_t *obj, const char *key, const char *where,
                                float out[3]) {
     const json_t *v = fv_config_member(obj, key);

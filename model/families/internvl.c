@@ -1,4 +1,4 @@
-/* InternVL 2.5 and 3 (arXiv 2412.05271, 2504.10479) as transformers has them, model_type internvl: an
+/* InternVL 2.5 and 3 (arXiv 2412.05271, 2504.10479) as in transformers, model_type internvl: an
  * InternViT tower, features of merged patches, LayerNorm and two linear layers. */
 #include <stdio.h>
 #include <string.h>
@@ -34,7 +34,7 @@ static fv_status parse_tower(const json_t *vision, const char *where, fv_model_c
         where);
 }
 
-/* downsample_ratio: 1 over the patches on the side of a token. */
+/* Parses downsample_ratio: 1 / (patches on the side of a token). */
 static fv_status parse_ratio(const json_t *root, const char *where, fv_vision_config *v) {
     double ratio = 0.5;
     FV_TRY(fv_json_f64(root, "downsample_ratio", where, &ratio));
@@ -47,7 +47,7 @@ static fv_status parse_ratio(const json_t *root, const char *where, fv_vision_co
         where, ratio, fv_vision_side(v));
 }
 
-/* Only the last hidden state, as -1 asks for it, has the tower's last norm. */
+/* The tower's last norm applies only to the last hidden state, requested as -1. */
 static fv_status parse_last_norm(const json_t *root, const char *where, fv_model_config *cfg) {
     const json_t *layer = fv_config_member(root, "vision_feature_layer");
     if (json_is_array(layer))
@@ -68,7 +68,7 @@ static fv_status parse(const json_t *root, const char *where, fv_model_config *c
     return parse_last_norm(root, where, cfg);
 }
 
-/* crop_to_patches is false in these files, and true in what transformers' processor asks for. */
+/* Files say crop_to_patches = false, but transformers' processor requests true. */
 static fv_status read_sizes(const json_t *obj, const char *where, fv_layout_config *l) {
     int32_t edge = 0;
     fv_layout_size size = {384, 384}; /* the class's */

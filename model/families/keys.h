@@ -1,8 +1,8 @@
 #ifndef FOVEA_MODEL_FAMILIES_KEYS_H
 #define FOVEA_MODEL_FAMILIES_KEYS_H
 
-/* KEYS of a checkpoint's JSON files that several readers share. `where` names the file, and the part
- * of it, in errors. */
+/* KEYS of a checkpoint's JSON files that several readers share. In errors, `where` names the file
+ * and the part of it. */
 #include "model/families/families.h"
 #include "text/json.h"
 
@@ -17,61 +17,63 @@ const json_t *fv_config_member(const json_t *obj, const char *key);
 fv_status fv_config_activation(const json_t *obj, const char *key, const char *where,
                                fv_activation *out);
 
-/* Adds "eos_token_id" (an id or a list of them) to cfg->eos, without duplicates. *found: whether
- * the key exists. */
+/* Adds "eos_token_id" (an id or a list of ids) to cfg->eos without duplicates. *found: whether the
+ * key exists. */
 fv_status fv_config_add_eos(const json_t *obj, const char *where, fv_model_config *cfg,
                             bool *found);
 
-/* FV_EUNSUPPORTED when the weights are quantized. */
+/* FV_EUNSUPPORTED if the weights are quantized in a format other than compressed-tensors. */
 fv_status fv_config_refuse_quantized(const json_t *obj, const char *where);
 
 /* Fills *out from the keys of `obj` (config.json itself or its text_config) and the defaults
- * of `family`; *eos_default is the id that the family ends with, -1 for none. */
+ * of `family`; *eos_default is the family's eos id, -1 for none. */
 fv_status fv_config_text_parse(const json_t *obj, const char *family, const char *where,
                                fv_text_config *out, int32_t *eos_default);
 
-/* A vision_config, into cfg->vision; NULL: the tower that the family has without one. */
+/* Parses a vision_config into cfg->vision; NULL: the family's default tower. */
 fv_status fv_config_tower_parse(const json_t *obj, const char *where, fv_model_config *cfg);
 
-/* Feature layers and strategy, projector_hidden_act. */
+/* Parses the feature layers and strategy, and projector_hidden_act. */
 fv_status fv_config_features_parse(const json_t *root, const char *where, fv_model_config *cfg);
 
-/* Keys that the LLaVA families share: these, and the projector's bias. */
+/* Parses keys that the LLaVA families share: those of fv_config_features_parse, and the projector's
+ * bias. */
 fv_status fv_config_llava_parse(const json_t *root, const char *where, fv_model_config *cfg);
 fv_status fv_config_llava_sizes(const json_t *obj, const char *where, fv_layout_config *l);
 
-/* Those that LLaVA-NeXT and LLaVA-OneVision do, too; without image_grid_pinpoints there are the n
- * of `pinpoint`. */
+/* Parses keys that LLaVA-NeXT and LLaVA-OneVision share; without image_grid_pinpoints the n sizes
+ * of `pinpoint` are used. */
 fv_status fv_config_tiles_parse(const json_t *root, const char *where, int32_t n,
                                 const fv_layout_size *pinpoint, fv_model_config *cfg);
 
 /* ---- an image processor's file ---------------------------------------------------------------- */
 
-/* Resampling, mean and standard deviation of CLIP's processor and those that copy it; and of
+/* Resampling, mean and standard deviation of CLIP's processor, which others copy, and of
  * Idefics3's. */
 #define FV_PIXELS_CLIP                                                                             \
     .resample = 3, .mean = {0.48145466F, 0.4578275F, 0.40821073F},                                 \
     .std = {0.26862954F, 0.26130258F, 0.27577711F}
 #define FV_PIXELS_LANCZOS .resample = 1, .mean = {0.5F, 0.5F, 0.5F}, .std = {0.5F, 0.5F, 0.5F}
 
-/* Key 'image_processor_type' under any of its names; leaves *type alone when there is none. */
+/* Reads 'image_processor_type' under any of its names; leaves *type alone if absent. */
 fv_status fv_config_read_type(const json_t *obj, const char *where, const char **type);
 
-/* A key with a number of pixels. */
+/* Reads a key whose value is a number of pixels. */
 fv_status fv_config_read_edge(const json_t *obj, const char *key, const char *where, int32_t *edge);
 
-/* Key 'size': one number, or {"shortest_edge"}, to *edge; otherwise *edge is 0 and the box is in
- * *box. */
+/* Reads 'size': one number or {"shortest_edge"} to *edge; otherwise sets *edge to 0 and reads a box
+ * to *box. */
 fv_status fv_config_read_size(const json_t *obj, const char *where, int32_t *edge,
                               fv_layout_size *box);
 
-/* FV_EUNSUPPORTED where key 'do_resize' is false, of families whose images have any size. */
+/* FV_EUNSUPPORTED if 'do_resize' is false; for families whose images may have any size. */
 fv_status fv_config_require_resize(const json_t *obj, const char *where);
 
-/* Key 'crop_size' in any of its forms. */
+/* Reads 'crop_size' in any of its forms. */
 fv_status fv_config_read_crop(const json_t *obj, const char *where, fv_layout_size *crop);
 
-/* The sizes of LLaVA-NeXT and LLaVA-OneVision: tiles as the tower's, and config.json's pinpoints. */
+/* Reads the sizes of LLaVA-NeXT and LLaVA-OneVision: tiles of the tower's size, and config.json's
+ * pinpoints. */
 fv_status fv_config_read_anyres(const json_t *obj, const char *where, fv_layout_config *l);
 
 #endif

@@ -1,5 +1,5 @@
 /* LLaVA-1.5 (arXiv 2310.03744): a CLIP tower on one square image, features of some of its layers, a
- * two-layer projector. SigLIP towers occur, too. */
+ * two-layer projector. SigLIP towers occur too. */
 #include <string.h>
 
 #include "model/families/keys.h"
@@ -30,7 +30,7 @@ static fv_status parse_feature_layers(const json_t *root, const char *where, fv_
     return FV_OK;
 }
 
-/* "default" drops the class token, "full" keeps it, where the tower has one. */
+/* Parses the strategy: "default" drops the class token, "full" keeps it if the tower has one. */
 static fv_status parse_strategy(const json_t *root, const char *where, fv_model_config *cfg) {
     const char *strategy = cfg->family->strategy;
     FV_TRY(fv_json_str(root, "vision_feature_select_strategy", where, &strategy));
@@ -69,9 +69,9 @@ fv_status fv_config_llava_parse(const json_t *root, const char *where, fv_model_
     return fv_json_bool(root, "multimodal_projector_bias", where, &cfg->vision.projector_bias);
 }
 
-/* Without a crop, the resize must give what the tower reads. */
+/* Checks that the resize alone, without a crop, gives the tower's size. */
 static fv_status check_resize(const fv_layout_config *l, const char *where) {
-    /* A square image resized by its shortest edge is as good as a box. */
+    /* resizing a square by its shortest edge gives a box */
     if (l->pad_square && l->shortest_edge == l->tile) return FV_OK;
     if (!l->shortest_edge && l->resize.h == l->tile && l->resize.w == l->tile) return FV_OK;
     return FV_FAIL(FV_EUNSUPPORTED,
@@ -91,7 +91,7 @@ fv_status fv_config_llava_sizes(const json_t *obj, const char *where, fv_layout_
     FV_TRY(fv_config_read_size(obj, where, &l->shortest_edge, &l->resize));
     FV_TRY(fv_config_read_crop(obj, where, &crop));
     if (!do_resize) l->shortest_edge = l->resize.w = l->resize.h = 0;
-    /* Two spellings of "pad to a square with the mean colour". */
+    /* Two keys mean "pad to a square with the mean colour". */
     FV_TRY(fv_json_str(obj, "image_aspect_ratio", where, &aspect));
     FV_TRY(fv_json_bool(obj, "do_pad", where, &do_pad));
     l->pad_square = l->pad_square || !strcmp(aspect, "pad") || (do_pad && type[0] == 'L');

@@ -41,7 +41,7 @@ static fv_status parse(const json_t *root, const char *where, fv_model_config *c
     return fv_config_tiles_parse(root, where, sizeof pinpoint / sizeof *pinpoint, pinpoint, cfg);
 }
 
-/* config.json lists the sizes too; the network is built for those. */
+/* Checks the list against config.json's, for which the network is built. */
 static fv_status check_pinpoints(const json_t *obj, const char *where,
                                  const fv_layout_config *layout) {
     const json_t *list = fv_config_member(obj, "image_grid_pinpoints");

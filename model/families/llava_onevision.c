@@ -1,5 +1,5 @@
-/* LLaVA-OneVision (arXiv 2408.03326): a SigLIP tower, the tiles of LLaVA-NeXT, scaled down where they
- * have more tokens than vision_aspect_ratio says. */
+/* LLaVA-OneVision (arXiv 2408.03326): a SigLIP tower, and the tiles of LLaVA-NeXT, scaled down if
+ * they have more tokens than vision_aspect_ratio allows. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 enum { TILE = 384, TILES = 6 };
 
-/* "anyres_max_9" */
+/* Parses N of "anyres_max_N". */
 static fv_status parse_aspect_ratio(const json_t *root, const char *where, int32_t *tiles_max) {
     static const char start[] = "anyres_max_";
     const char *value = "anyres_max_9";

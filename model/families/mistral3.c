@@ -1,5 +1,6 @@
-/* Mistral Small 3.1 and later with Pixtral's tower (arXiv 2410.07073): images of any size, RoPE by row and
- * column, gated FFNs; features are normed, merged by a linear layer, and go through two more. */
+/* Mistral Small 3.1 and later with Pixtral's tower (arXiv 2410.07073): images of any size, RoPE by
+ * row and column, gated FFNs. Features are normed, merged by a linear layer, and go through two
+ * more. */
 #include <stdio.h>
 
 #include "model/families/keys.h"
@@ -51,7 +52,7 @@ static fv_status parse(const json_t *root, const char *where, fv_model_config *c
     return FV_OK;
 }
 
-/* The sides of a token come from config.json, as transformers' processor has it. */
+/* A token's size comes from config.json, as in transformers' processor. */
 static fv_status read_sizes(const json_t *obj, const char *where, fv_layout_config *l) {
     const json_t *size = fv_config_member(obj, "size");
     int32_t edge = 0;

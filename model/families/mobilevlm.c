@@ -1,5 +1,5 @@
-/* MobileVLM V2 (arXiv 2402.03766), in the layout in which it was published: LLaVA's own names, a CLIP tower
- * in a directory of its own, and a connector that makes 12 x 12 tokens of an image. */
+/* MobileVLM V2 (arXiv 2402.03766) in its published layout: LLaVA's own names, a CLIP tower in a
+ * directory of its own, and a connector that makes 12 x 12 tokens of an image. */
 #include <string.h>
 
 #include "model/families/keys.h"
@@ -15,7 +15,7 @@ static fv_status require(const json_t *root, const char *key, const char *is, co
                    value, must_be);
 }
 
-/* The hidden state that tokens are made of. */
+/* Parses the index of the hidden state that tokens are made from. */
 static fv_status parse_layer(const json_t *root, const char *where, fv_vision_config *v) {
     int32_t n = v->n_layer, at = -2;
     FV_TRY(fv_json_i32(root, "mm_vision_select_layer", where, -n - 1, n, &at));
@@ -76,7 +76,7 @@ static const fv_tensor_names names = {
     .inside = FV_TOWER_NAMES_MOBILEVLM,
 };
 
-/* The image processor's file is the tower's, read as LLaVA's. */
+/* The image processor's file is in the tower's directory and read like LLaVA's. */
 const fv_family fv_family_mobilevlm = {
     .name = "mobilevlm",
     .architecture = "MobileLlamaForCausalLM",

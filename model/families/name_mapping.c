@@ -1,7 +1,7 @@
-/* Tensor names: from any name mapping to the canonical one, and back.
+/* Translates tensor names from any name mapping to the canonical one, and back.
  *
- * Reading is one set of rules for all name mappings at once, because files mix them (trainers save
- * half a model in one and half in another); writing is a table. Pure text, any thread. */
+ * One set of rules reads all name mappings at once, because files mix them (trainers save half a
+ * model in one mapping and half in another); a table writes them. Pure text, any thread. */
 #include "model/families/name_mapping.h"
 
 #include <stdio.h>
@@ -57,10 +57,10 @@ static bool skip(const char **s, const char *prefix) {
     return true;
 }
 
-/* Beginnings of names inside a tower, or after the number of its layer, or inside a connector. The
- * first that fits counts. */
+/* Beginnings of names: inside a tower, after its layer number, or inside a connector. The first
+ * match counts. */
 static const struct part {
-    const char *canonical, *own[FV_N_TOWER_NAMES]; /* NULL: has no such part, or names it so */
+    const char *canonical, *own[FV_N_TOWER_NAMES]; /* NULL: no such part, or the canonical name */
 } parts[] = {
     {"embeddings.class_embedding", {NULL, "embeddings.cls_token"}},
     {"embeddings.position_embedding.weight",
@@ -93,8 +93,8 @@ static void append(char out[FV_TENSOR_NAME_MAX], const char *s, size_t n) {
     strncat(out, s, n < free ? n : free);
 }
 
-/* A beginning of *s that a tower names so goes to out as its canonical name; or the other way, as
- * `inside` names it. */
+/* Renames a beginning of *s: from any tower's name to the canonical one, or from that to the name
+ * in `inside`. */
 static void rename_part(const char **s, bool to_canonical, fv_tower_names inside,
                         char out[FV_TENSOR_NAME_MAX]) {
     for (int i = 0; i < N_PART; i++)
@@ -107,13 +107,13 @@ static void rename_part(const char **s, bool to_canonical, fv_tower_names inside
         }
 }
 
-/* `first`, then the name s inside of a tower or connector. */
+/* Writes `first`, then s, a name inside of a tower or connector, renamed. */
 static void put_inside(const char *first, const char *s, bool to_canonical, fv_tower_names inside,
                        char out[FV_TENSOR_NAME_MAX]) {
     out[0] = '\0';
     append(out, first, FV_TENSOR_NAME_MAX);
     rename_part(&s, to_canonical, inside, out);
-    size_t n = strspn(s, "0123456789"); /* of the layer */
+    size_t n = strspn(s, "0123456789"); /* the layer number */
     if (n > 0 && s[n] == '.') {
         append(out, s, n + 1);
         s += n + 1;
@@ -135,7 +135,7 @@ static void put(char out[FV_TENSOR_NAME_MAX], const char *a, const char *b, cons
     if (snprintf(out, FV_TENSOR_NAME_MAX, "%s%s%s", a, b, c) < 0) out[0] = '\0';
 }
 
-/* `first`, then a number and a name, of which the beginning `from` becomes `to`. */
+/* Writes `first`, then a number and a name, with its beginning `from` replaced by `to`. */
 static void put_numbered(const char *first, const char *s, const char *from, const char *to,
                          char out[FV_TENSOR_NAME_MAX]) {
     size_t n = strcspn(s, ".");
@@ -186,8 +186,8 @@ bool fv_name_mapping_canonical(const char *key, char out[FV_TENSOR_NAME_MAX]) {
     return true;
 }
 
-/* The tower's, without the level that only CLIP's and SigLIP's have. `called`: in place of vision_tower,
- * where a model has two. */
+/* Writes a tower's name, for towers other than CLIP's and SigLIP's without their extra level.
+ * `called` replaces vision_tower in models with two towers. */
 static void put_tower(const char *tower, const char *called, const char *s, fv_tower_names inside,
                       char out[FV_TENSOR_NAME_MAX]) {
     char first[FV_TENSOR_NAME_MAX];

@@ -12,17 +12,17 @@
  *   base     language_model.           (none)                   vision_tower.vision_model.
  *   bare     (nothing)                 (none)                   (a text model's base model)
  *
- * Idefics3 and SmolVLM have names of their own, the same in every version:
+ * Idefics3 and SmolVLM have their own names, the same in every version:
  *            model.text_model.         lm_head.                 model.vision_model.,
  *                                                               model.connector.modality_projection.
  *
- * So have the Qwen-VL models, since transformers 4.52 and before:
+ * So do the Qwen-VL models, since transformers 4.52 and before it:
  *            model.language_model.     lm_head.                 model.visual., model.visual.merger.
  *            model.                    lm_head.                 visual., visual.merger.
  *
- * MobileVLM's are the original's, with mm_projector.mlp.mlp.0 and mm_projector.peg.peg.0.
+ * MobileVLM has the names of `original`, with mm_projector.mlp.mlp.0 and mm_projector.peg.peg.0.
  *
- * Towers other than CLIP's and SigLIP's have names of their own in either, without the level
+ * Towers other than CLIP's and SigLIP's have their own names in all mappings, without the level
  * vision_model.
  *
  * A text-only checkpoint uses the names of `original`. Inside the engine each tensor has one
@@ -37,7 +37,7 @@ enum { FV_TENSOR_NAME_MAX = 128 };
 typedef enum fv_name_mapping {
     FV_NAME_MAPPING_HUB =
         0,                 /* llava-hf on the hub, written by transformers 4 before 4.52 and by 5 */
-    FV_NAME_MAPPING_V4_52, /* written by transformers 4.52 and near it */
+    FV_NAME_MAPPING_V4_52, /* written by transformers 4.52 and close versions */
     FV_NAME_MAPPING_V5_6,  /* in memory since transformers 5.6 */
     FV_NAME_MAPPING_ORIGINAL, /* the LLaVA repository; text-only checkpoints */
     FV_NAME_MAPPING_BASE,     /* LlavaModel without a head */
@@ -45,21 +45,21 @@ typedef enum fv_name_mapping {
     FV_N_NAME_MAPPING
 } fv_name_mapping;
 
-/* Whose names the parts of the tower and of the connector have. */
+/* Naming scheme of the parts of tower and connector. */
 typedef enum fv_tower_names {
-    FV_TOWER_NAMES_CLIP = 0, /* which are the canonical ones; SigLIP has them too */
+    FV_TOWER_NAMES_CLIP = 0, /* the canonical names, also SigLIP's */
     FV_TOWER_NAMES_INTERNVL,
     FV_TOWER_NAMES_PIXTRAL,
     FV_TOWER_NAMES_QWEN_VL,
     FV_TOWER_NAMES_QWEN3_VL,
-    FV_TOWER_NAMES_GEMMA,       /* of the connector alone; the tower's are CLIP's */
-    FV_TOWER_NAMES_VIDEO_LLAVA, /* of the towers themselves */
-    FV_TOWER_NAMES_MOBILEVLM,   /* of the connector alone */
+    FV_TOWER_NAMES_GEMMA,       /* connector only; the tower has CLIP's names */
+    FV_TOWER_NAMES_VIDEO_LLAVA, /* names of the towers themselves */
+    FV_TOWER_NAMES_MOBILEVLM,   /* connector only */
     FV_N_TOWER_NAMES
 } fv_tower_names;
 
-/* What stands for the parts of a canonical name: text., lm_head., vision., video., projector.,
- * newline. */
+/* Prefixes that replace the parts of a canonical name: text., lm_head., vision., video.,
+ * projector., newline. */
 typedef struct fv_tensor_names {
     const char *text, *head, *tower, *projector, *linear_1, *linear_2, *newline; /* NULL: LLaVA's */
     fv_tower_names inside; /* of tower and projector */
@@ -69,12 +69,13 @@ typedef struct fv_tensor_names {
 const char *fv_name_mapping_name(fv_name_mapping d);
 fv_status fv_name_mapping_by_name(const char *name, fv_name_mapping *out);
 
-/* Canonical name of a key in any name mapping, cut where it is longer than any of ours; of a key that
- * is no name of ours, the key itself. False: a buffer that old versions saved, which is no weight. */
+/* Translates a key of any name mapping to its canonical name, truncated if longer than any known
+ * name; an unknown key is copied. Returns false for a buffer saved by old versions, which is no
+ * weight. */
 bool fv_name_mapping_canonical(const char *key, char out[FV_TENSOR_NAME_MAX]);
 
-/* The key that name mapping `d` has for a canonical name, in a family whose own names are `own`, or
- * NULL. */
+/* Translates a canonical name to the key in name mapping `d`, for a family with its own names `own`
+ * or NULL. */
 void fv_name_mapping_key(fv_name_mapping d, const fv_tensor_names *own, const char *canonical,
                          char out[FV_TENSOR_NAME_MAX]);
 

@@ -1,16 +1,17 @@
-/* Qwen2-VL (arXiv 2409.12191), Qwen2.5-VL (arXiv 2502.13923) and Qwen3-VL: towers for images of any size with RoPE by
- * row and column, and a connector that makes a token of 2 x 2 patches, as wide as they are together until
- * its last layer. In most layers of Qwen2.5-VL's tower attention stays within windows. Qwen3-VL's has a
- * table of positions to interpolate, and connectors of its own for some hidden states, which are added after
- * the text model's first layers (deepstack, arXiv 2406.04334). Files have the text model's keys in
- * text_config or, older ones, beside vision_config. */
+/* Qwen2-VL (arXiv 2409.12191), Qwen2.5-VL (arXiv 2502.13923) and Qwen3-VL: towers for images of any
+ * size with RoPE by row and column, and a connector that merges 2 x 2 patches to a token, with
+ * their combined width until its last layer. In most layers of Qwen2.5-VL's tower attention stays
+ * within windows. Qwen3-VL's tower interpolates a table of positions, and some hidden states have
+ * connectors of their own, whose outputs are added after the text model's first layers (deepstack,
+ * arXiv 2406.04334). Files have the text model's keys in text_config or, older files, beside
+ * vision_config. */
 #include <stdio.h>
 
 #include "model/families/keys.h"
 
 enum { FRAMES = 2 };
 
-/* A key whose value must be this one; absent, it is. */
+/* Requires a key to be absent or to have this value. */
 static fv_status require(const json_t *obj, const char *key, const char *where, int32_t value,
                          const char *why) {
     int32_t found = value;
@@ -42,7 +43,7 @@ static fv_status parse_video_token(const json_t *root, const char *where, fv_mod
                    where, cfg->video_token, cfg->image_token, cfg->text.vocab);
 }
 
-/* What the towers share; `out` is the key of the connector's width, which has a default of its own. */
+/* Parses keys that the three towers share; `out` is the key of the connector's output width. */
 static fv_status parse_tower(const json_t *vision, const char *where, const char *out,
                              fv_model_config *cfg) {
     fv_vision_config *v = &cfg->vision;
@@ -56,7 +57,7 @@ static fv_status parse_tower(const json_t *vision, const char *where, const char
         return FV_FAIL(FV_EDATA, "%s: key '%s' is %d, but the text model's 'hidden_size' is %d",
                        where, out, d_out, v->d_text);
     FV_TRY(parse_rope(vision, where, v));
-    v->image = v->patch * v->merge; /* at least */
+    v->image = v->patch * v->merge; /* the smallest */
     v->n_feature_layer = 1;
     v->feature_layer[0] = v->n_layer;
     v->projector_norm = FV_PROJECTOR_NORM_PATCHES;
@@ -83,7 +84,7 @@ static fv_status parse_2(const json_t *root, const char *where, fv_model_config 
     return parse_video_token(root, where, cfg);
 }
 
-/* Layers without windows: a list, of which numbers of layers that are not there say nothing. */
+/* Parses the list of layers without windows; numbers beyond the last layer are ignored. */
 static fv_status parse_whole(const json_t *vision, const char *where, fv_vision_config *v) {
     static const int32_t usual[] = {7, 15, 23, 31};
     const json_t *list = fv_config_member(vision, "fullatt_block_indexes"), *item;
@@ -119,7 +120,7 @@ static fv_status parse_2_5(const json_t *root, const char *where, fv_model_confi
     return parse_whole(vision, vision_where, v);
 }
 
-/* Hidden states for the text model's first layers. */
+/* Parses the hidden states that are added to the text model's first layers. */
 static fv_status parse_deepstack(const json_t *vision, const char *where, fv_model_config *cfg) {
     static const int32_t usual[] = {8, 16, 24};
     fv_vision_config *v = &cfg->vision;
@@ -163,7 +164,8 @@ static fv_status parse_3(const json_t *root, const char *where, fv_model_config 
     return parse_deepstack(vision, vision_where, cfg);
 }
 
-/* Areas, under the names of a size's edges; older files have them beside it. */
+/* Reads areas in pixels, which are under the names of a size's edges, or beside it in older
+ * files. */
 static fv_status read_areas(const json_t *obj, const char *where, const fv_layout_config *l,
                             int32_t *least, int32_t *most) {
     const json_t *size = fv_config_member(obj, "size");
@@ -188,7 +190,7 @@ static fv_status read_sizes(const json_t *obj, const char *where, fv_layout_conf
     return read_areas(obj, where, l, &l->pixels_min, &l->pixels_max);
 }
 
-/* A limit of each frame, and another of all of them. */
+/* Refuses cap_pixels_per_frame: a limit per frame besides the limit for all frames. */
 static fv_status refuse_cap(const json_t *obj, const char *where) {
     bool shared = false;
     FV_TRY(fv_json_bool(obj, "cap_pixels_per_frame", where, &shared));
@@ -212,7 +214,7 @@ static fv_status read_video_3(const json_t *obj, const char *where, fv_layout_co
     return read_areas(obj, where, l, &l->video_pixels_min, &l->video_pixels_max);
 }
 
-/* The older ones, which transformers writes too. */
+/* The older names, which transformers still writes. */
 static const fv_tensor_names names = {
     "model.", "lm_head.", "visual.",       "visual.merger.",
     "mlp.0.", "mlp.2.",   "image_newline", FV_TOWER_NAMES_QWEN_VL};

@@ -1,8 +1,8 @@
-/* The tables of tensors, and their expansion for one config.
+/* Tables of tensors, and their expansion for one config.
  *
- * A row holds a name, the member of weights.h it fills, its sizes in symbols, and the condition
- * under which it exists. Sizes are symbols so that an error can say which config keys a shape
- * was expected from. */
+ * A row holds a name, the member of weights.h that it fills, its sizes as symbols, and the
+ * condition under which it exists. Sizes are symbols so that an error can name the config keys
+ * behind an expected shape. */
 #include "model/families/tensor_specs.h"
 
 #include <stdio.h>
@@ -37,39 +37,39 @@ typedef enum when {
     BIAS_O,
     BIAS_MLP,
     QK_NORM,
-    PRE_NORMS,  /* of the text model's layers, alone, */
-    POST_NORMS, /* or with norms of what they add */
+    PRE_NORMS,  /* norms of the text model's layers: before attention and FFN only, */
+    POST_NORMS, /* or also after them */
     CONNECTOR_MLP,
     BIAS_MLP_CONNECTOR,
     CONNECTOR_LINEAR,
-    CONNECTOR_MEAN, /* the same of means, transposed */
+    CONNECTOR_MEAN, /* a single linear layer on means, stored transposed */
     CONNECTOR_NORM,
     CONNECTOR_NORM_BIAS,
     CONNECTOR_MERGER,
     CONNECTOR_PEG,
     NEWLINE,
     CLASS_TOKEN,
-    CLASS_TOKEN_3D, /* with two dimensions of 1 ahead, as InternVL has it */
+    CLASS_TOKEN_3D, /* with two leading dimensions of 1, as in InternVL */
     POSITION,
     POSITION_3D, /* with one */
-    LAYER_BIAS,  /* of the layers' norms */
+    LAYER_BIAS,  /* biases of the layers' norms */
     PRE_NORM_BIAS,
-    VISION_QKV, /* each by itself */
+    VISION_QKV, /* q, k and v as separate tensors */
     VISION_BIAS_QKV,
     VISION_FUSED,
     VISION_BIAS_O,
-    VISION_PLAIN, /* the FFN without gate, its biases, and the gated one */
+    VISION_PLAIN, /* FFN without a gate, its biases, and the gated FFN */
     VISION_PLAIN_BIAS,
     VISION_GATED,
     VISION_GATED_BIAS,
     VISION_QK_NORM,
     LAYER_SCALE,
     PATCH_FRAME,
-    PATCH_FRAMES, /* two */
+    PATCH_FRAMES, /* patches of two frames */
     PATCH_BIAS,
     PRE_NORM,
     POST_NORM,
-    UNUSED_POST_NORM, /* in the file all the same */
+    UNUSED_POST_NORM, /* in files, but unused */
     UNUSED_HEAD,
     UNUSED_MASK,
 } when;
@@ -179,14 +179,14 @@ static const row vision_front[] = {
      {DIM_ONE, DIM_VPOSITION, DIM_VD},
      FV_ROLE_EMBEDDING,
      POSITION_3D},
-    /* The missing letters are in every file. */
+    /* Every file spells these names without the "e". */
     {"pre_layrnorm.weight", V(pre_norm), {DIM_VD}, FV_ROLE_NORM, PRE_NORM},
     {"pre_layrnorm.bias", V(pre_norm_bias), {DIM_VD}, FV_ROLE_BIAS, PRE_NORM_BIAS},
     {"post_layernorm.weight", V(post_norm), {DIM_VD}, FV_ROLE_NORM, POST_NORM},
     {"post_layernorm.bias", V(post_norm_bias), {DIM_VD}, FV_ROLE_BIAS, POST_NORM},
 };
 
-/* The first ASKED of them are the inputs of a layer's attention probabilities. */
+/* The first ASKED rows are the inputs of a layer's attention probabilities. */
 enum { ASKED = 8 };
 static const row vision_layer[] = {
     {"layer_norm1.weight", E(norm1), {DIM_VD}, FV_ROLE_NORM, ALWAYS},
@@ -223,7 +223,7 @@ static const row vision_back[] = {
     {"post_layernorm.weight", 0, {DIM_VD}, FV_ROLE_NORM, UNUSED_POST_NORM},
     {"post_layernorm.bias", 0, {DIM_VD}, FV_ROLE_BIAS, UNUSED_POST_NORM},
     {"embeddings.mask_token", 0, {DIM_ONE, DIM_ONE, DIM_VD}, FV_ROLE_EMBEDDING, UNUSED_MASK},
-    /* SigLIP's pooling */
+    /* SigLIP's pooling head */
     {"head.probe", 0, {DIM_ONE, DIM_ONE, DIM_VD}, FV_ROLE_EMBEDDING, UNUSED_HEAD},
     {"head.attention.in_proj_weight", 0, {DIM_V3D, DIM_VD}, FV_ROLE_LINEAR, UNUSED_HEAD},
     {"head.attention.in_proj_bias", 0, {DIM_V3D}, FV_ROLE_BIAS, UNUSED_HEAD},
@@ -358,7 +358,7 @@ static void add_rows(builder *b, const row *rows, size_t n, fv_tensor_part part,
 #define ADD(b, rows, part, layer, prefix)                                                          \
     add_rows((b), (rows), sizeof(rows) / sizeof *(rows), (part), (layer), (prefix))
 
-/* Tower layers that run: the last feature layer's index. */
+/* Number of tower layers that run: the last feature layer's index. */
 static int32_t vision_layers(const fv_model_config *cfg) {
     int32_t last = 0;
     for (int32_t i = 0; i < cfg->vision.n_feature_layer; i++)
@@ -366,7 +366,7 @@ static int32_t vision_layers(const fv_model_config *cfg) {
     return last;
 }
 
-/* The same tower again, for videos, of which the attention is not asked for. */
+/* Adds the tower for videos, without the layer that only captures need. */
 static void add_video_tower(builder *b, int32_t run) {
     char prefix[64];
     ADD(b, vision_front, FV_PART_VIDEO, 0, "video.");
@@ -428,7 +428,7 @@ fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tenso
 }
 
 void fv_tensor_specs_view(const fv_tensor_spec *e, int32_t *rows, int32_t *cols) {
-    /* The last dimension of embeddings is a row, all but the first of a kernel. */
+    /* An embedding's last dimension is one row; in a kernel all dimensions but the first are. */
     int32_t last = e->role == FV_ROLE_EMBEDDING ? e->n_dim - 1 : e->n_dim > 1;
     int64_t r = 1, c = 1;
     for (int32_t i = 0; i < e->n_dim; i++) *(i < last ? &r : &c) *= e->shape[i];

@@ -1,32 +1,31 @@
 #ifndef FOVEA_MODEL_FAMILIES_TENSOR_SPECS_H
 #define FOVEA_MODEL_FAMILIES_TENSOR_SPECS_H
 
-/* THE MANIFEST: every tensor of a network, listed from its config: canonical name, shape, what
- * it is for, and where in weights.h it belongs. Reading a checkpoint and writing a synthetic
- * one walk the same list. */
+/* THE MANIFEST: every tensor of a network, listed from its config: canonical name, shape, role, and
+ * member of weights.h. Reading a checkpoint and writing a synthetic one walk the same list. */
 #include "model/families/families.h"
 #include "model/families/name_mapping.h"
 #include "model/net/weights.h"
 
 typedef enum fv_tensor_role {
     FV_ROLE_LINEAR = 0, /* [out, in]; a convolution kernel [out, c, y, x] as well */
-    FV_ROLE_QUERY,      /* a linear layer that makes the text model's queries */
+    FV_ROLE_QUERY,      /* a linear layer that computes the text model's queries */
     FV_ROLE_BIAS,       /* [n], of a linear layer or a LayerNorm */
     FV_ROLE_NORM,       /* [n], the scale of a norm */
     FV_ROLE_EMBEDDING,  /* [n, d], or [d] for a single row */
     FV_ROLE_HEAD,       /* lm_head.weight; may be absent when tied */
 } fv_tensor_role;
 
-/* Where the view of a tensor goes. */
+/* Struct that a tensor's view belongs to. */
 typedef enum fv_tensor_part {
     FV_PART_TEXT = 0,
     FV_PART_TEXT_LAYER,
     FV_PART_VISION,
     FV_PART_VISION_LAYER,
-    FV_PART_VIDEO, /* the tower for videos of its own */
+    FV_PART_VIDEO, /* a separate tower for videos */
     FV_PART_VIDEO_LAYER,
     FV_PART_PROJECTOR,
-    FV_PART_DEEPSTACK, /* a connector of its own; the layer is its number */
+    FV_PART_DEEPSTACK, /* one of deepstack's connectors; `layer` is its index */
     FV_PART_UNUSED,    /* in files, never read */
 } fv_tensor_part;
 
@@ -41,18 +40,18 @@ typedef struct fv_tensor_spec {
     fv_tensor_part part;
     int32_t layer;
     bool optional; /* the network computes without it */
-    size_t offset; /* of the fv_tensor in the part's struct */
+    size_t offset; /* of the fv_tensor in that struct */
 } fv_tensor_spec;
 
-/* Lists the tensors that the network computes with, and of the next tower layer those for its
- * attention probabilities (optional: for the condense stage). With `whole`
- * also those that files have although the family never uses them (tower layers after the last feature
- * layer, post_layernorm, a pooling head). Gives *out (free it). Order: text, projector, vision. */
+/* Lists the tensors that the network computes with, and those that the attention probabilities of
+ * the next tower layer need (optional, for the condense stage). With `whole` also those that files
+ * have but the family never uses (tower layers after the last feature layer, post_layernorm, a
+ * pooling head). Gives *out (free it). Order: text, projector, vision. */
 fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tensor_spec **out,
                                 int32_t *n);
 
-/* Sizes of the view: the first dimension is rows, the rest columns, of an embedding the last alone; a
- * vector is one row. */
+/* Rows and columns of the view: the first dimension is rows, the rest columns; of an embedding only
+ * the last is columns; a vector is one row. */
 void fv_tensor_specs_view(const fv_tensor_spec *e, int32_t *rows, int32_t *cols);
 
 #endif

@@ -1,8 +1,8 @@
-/* The language model's part of config.json: Llama, Mistral, Qwen2, Qwen3 and Gemma 3, and those of the
- * Qwen-VL families, which are Qwen2 and Qwen3 with M-RoPE.
+/* Parses the language model's part of config.json: Llama, Mistral, Qwen2, Qwen3 and Gemma 3, and
+ * the Qwen-VL families, which are Qwen2 and Qwen3 with M-RoPE.
  *
- * They share one decoder layer and differ in defaults, in which biases and norms exist, and in which
- * layers' attention slides. */
+ * They share one decoder layer. They differ in defaults, in which biases and norms exist, and in
+ * which layers slide. */
 #include <math.h>
 #include <string.h>
 
@@ -18,14 +18,14 @@ typedef struct text_family {
     const char *name, *architecture;
     int32_t vocab, d_ffn, n_kv /* 0: as many as heads */, max_position, bos, eos;
     int32_t d_model, n_layer, n_head; /* 0: 4096, 32, 32 */
-    int32_t d_head;                   /* 0: the model's width by heads */
+    int32_t d_head;                   /* 0: d_model / n_head */
     float rms_eps;                    /* 0: 1e-6 */
     double theta;                     /* 0: 10000 */
-    int32_t section[3];               /* of M-RoPE, */
-    bool interleaved;                 /* and how they lie */
-    bool attention_bias;              /* the family has the key */
+    int32_t section[3];               /* M-RoPE's sections, */
+    bool interleaved;                 /* and whether they are interleaved */
+    bool attention_bias;              /* the key exists in this family */
     bool bias_qkv, qk_norm;
-    bool window_key; /* a window counts only with use_sliding_window */
+    bool window_key; /* the window counts only with use_sliding_window */
     bool gemma;      /* norms, scales and two RoPEs as in Gemma 3 */
 } text_family;
 
@@ -127,7 +127,7 @@ static double yarn_scale(double factor, double by) {
     return factor <= 1 ? 1 : 0.1 * by * log(factor) + 1;
 }
 
-/* Keys that are null or 0 have their defaults, as in transformers. */
+/* As in transformers, keys that are null or 0 get their defaults. */
 static fv_status parse_yarn(const json_t *obj, const json_t *p, const char *where,
                             int32_t max_position, fv_rope_config *rope) {
     double mscale = 0, mscale_all_dim = 0, attention = 0;
@@ -164,12 +164,23 @@ static fv_status parse_yarn(const json_t *obj, const json_t *p, const char *wher
     return FV_OK;
 }
 
+/* Dynamic NTK scaling raises the base for sequences longer than max_position_embeddings,
+ *     theta' = theta (factor L / max - (factor - 1))^(D / (D - 2))
+ * and keeps theta up to that length, L = max. fv_text_context allows no longer sequence, so the
+ * type changes nothing; InternVL 2.5 and 3 have it. */
+static fv_status check_dynamic(const json_t *p, const char *where) {
+    double factor = 0;
+    FV_TRY(fv_json_f64(p, "factor", where, &factor));
+    return positive("factor", factor, where);
+}
+
 static fv_status parse_type(const json_t *obj, const json_t *p, const text_family *f,
                             const char *where, int32_t max_position, fv_rope_config *rope) {
     const char *type = "default";
     FV_TRY(fv_json_str(p, "type", where, &type));
     FV_TRY(fv_json_str(p, "rope_type", where, &type));
     if (!strcmp(type, "default") || (f->section[0] && !strcmp(type, "mrope"))) return FV_OK;
+    if (!strcmp(type, "dynamic")) return check_dynamic(p, where);
     if (!strcmp(type, "linear"))
         rope->type = FV_ROPE_LINEAR;
     else if (!strcmp(type, "llama3"))
@@ -177,12 +188,13 @@ static fv_status parse_type(const json_t *obj, const json_t *p, const text_famil
     else if (!strcmp(type, "yarn"))
         rope->type = FV_ROPE_YARN;
     else
-        return FV_FAIL(FV_EUNSUPPORTED,
-                       "%s: unsupported rope_type '%s'; supported: default, linear, llama3 and "
-                       "yarn",
-                       where, type);
+        return FV_FAIL(
+            FV_EUNSUPPORTED,
+            "%s: unsupported rope_type '%s'; supported: default, dynamic, linear, llama3 and "
+            "yarn",
+            where, type);
     if (rope->type == FV_ROPE_YARN) return parse_yarn(obj, p, where, max_position, rope);
-    rope->factor = 0; /* required from here on */
+    rope->factor = 0; /* 0 is refused below: the key is required */
     FV_TRY(fv_json_f64(p, "factor", where, &rope->factor));
     FV_TRY(positive("factor", rope->factor, where));
     if (rope->type == FV_ROPE_LINEAR) return FV_OK;
@@ -201,7 +213,7 @@ static fv_status parse_type(const json_t *obj, const json_t *p, const text_famil
     return FV_OK;
 }
 
-/* M-RoPE's sections, in the families that have them. */
+/* Parses M-RoPE's sections in the families that have them. */
 static fv_status parse_sections(const json_t *p, const text_family *f, const char *where,
                                 int32_t d_head, fv_rope_config *rope) {
     const json_t *list = fv_config_member(p, "mrope_section");
@@ -217,7 +229,7 @@ static fv_status parse_sections(const json_t *p, const text_family *f, const cha
         json_int_t n = list ? json_integer_value(json_array_get(list, (size_t)i)) : f->section[i];
         whole = whole && n > 0 && n <= half;
         section[i] = whole ? (int32_t)n : 0;
-        /* its last frequency is one that there is */
+        /* its last frequency must exist */
         whole = whole && (!interleaved || i == 0 || i + 3 * (section[i] - 1) < half);
     }
     if (whole && section[0] + section[1] + section[2] == half) return FV_OK;
@@ -230,7 +242,7 @@ static fv_status parse_sections(const json_t *p, const text_family *f, const cha
 }
 
 /* Version 4 has rope_theta beside rope_scaling {type or rope_type, ...}; version 5 has both in
- * rope_parameters, which may hold one such object per kind of layer. */
+ * rope_parameters, which may hold one object per kind of layer. */
 static fv_status parse_rope(const json_t *obj, const text_family *f, const char *where,
                             const fv_text_config *t, fv_rope_config *rope) {
     *rope = (fv_rope_config){.theta = f->theta > 0 ? f->theta : 10000, .factor = 1};
@@ -258,7 +270,7 @@ static fv_status parse_rope(const json_t *obj, const text_family *f, const char 
     return parse_sections(p, f, where, t->d_head, rope);
 }
 
-/* Of the layers that slide: version 4 has a key for its base, version 5 an object. */
+/* Parses the RoPE of sliding layers: version 4 has a key for its base, version 5 an object. */
 static fv_status parse_rope_slides(const json_t *obj, const text_family *f, const char *where,
                                    const fv_text_config *t, fv_rope_config *rope) {
     const json_t *p =
@@ -270,7 +282,7 @@ static fv_status parse_rope_slides(const json_t *obj, const text_family *f, cons
     return parse_type(obj, p, f, where, t->max_position, rope);
 }
 
-/* What Gemma 3 has of its own. */
+/* Parses Gemma 3's own keys. */
 static fv_status parse_gemma(const json_t *obj, const char *where, const text_family *f,
                              fv_text_config *t) {
     bool both_ways = false;
@@ -292,7 +304,7 @@ static fv_status parse_gemma(const json_t *obj, const char *where, const text_fa
                    f->name);
 }
 
-/* The layers that `layer_types` names. */
+/* Parses layer_types, which names the sliding layers. */
 static fv_status typed_layers(const json_t *types, const char *where, fv_text_config *t) {
     if (!json_is_array(types) || json_array_size(types) != (size_t)t->n_layer)
         return FV_FAIL(FV_EDATA, "%s: key 'layer_types' must name the type of each of %d layers",
@@ -310,8 +322,9 @@ static fv_status typed_layers(const json_t *types, const char *where, fv_text_co
     return FV_OK;
 }
 
-/* Gemma 3 slides in all layers but every sixth, Mistral in all; Qwen2 and Qwen3, where that is switched on, in the layers that
- * layer_types names, else in those from max_window_layers on. */
+/* Gemma 3 slides in all layers but every sixth, Mistral in all. Qwen2 and Qwen3, if sliding is
+ * enabled, slide in the layers that layer_types names, or else in those from max_window_layers
+ * on. */
 static fv_status parse_window(const json_t *obj, const char *where, const text_family *f,
                               fv_text_config *t) {
     bool typed = f->window_key || f->gemma, use = f->gemma || !strcmp(f->name, "mistral");
@@ -359,7 +372,7 @@ static fv_status parse_heads(const json_t *obj, const char *where, int32_t n_kv_
 fv_status fv_config_text_parse(const json_t *obj, const char *family, const char *where,
                                fv_text_config *out, int32_t *eos_default) {
     const text_family *f = families;
-    while (strcmp(f->name, family) != 0) f++; /* a name from fv_config_text_family */
+    while (strcmp(f->name, family) != 0) f++; /* the name is from fv_config_text_family */
     fv_text_config t = {.vocab = f->vocab,
                         .d_model = f->d_model ? f->d_model : 4096,
                         .d_ffn = f->d_ffn,

@@ -1,4 +1,5 @@
-/* vision_config -> the tower's shapes. A type of tower is a row: its class's defaults. */
+/* Parses a vision_config into the tower's shapes. Each type of tower is a row with its class's
+ * defaults. */
 #include <string.h>
 
 #include "model/families/keys.h"
@@ -41,7 +42,7 @@ static const struct {
       .ln_eps = 1e-6F,
       .act = FV_ACT_GELU_TANH,
       .patch_bias = true}},
-    /* Of smolvlm as well */
+    /* also smolvlm's */
     {"idefics3_vision",
      {.bias_qkv = true,
       .bias_o = true,
@@ -97,10 +98,10 @@ static const struct {
 };
 enum {
     N_TOWER = sizeof towers / sizeof *towers,
-    N_SHARED = 2 /* the first, of LLaVA's families */
+    N_SHARED = 2 /* the first, for LLaVA's families */
 };
 
-/* image_size and patch_size: one number, or two equal ones. */
+/* Reads image_size or patch_size: one number, or two equal ones. */
 static fv_status read_side(const json_t *obj, const char *key, const char *where, int32_t *out) {
     const json_t *v = fv_config_member(obj, key);
     if (!json_is_array(v)) return fv_json_i32(obj, key, where, 1, IMAGE_MAX, out);
@@ -137,7 +138,7 @@ static fv_status tower_of(const json_t *obj, const fv_family *family, const char
                           : " of the family's own class alone");
 }
 
-/* A LLaVA-OneVision without vision_config has a SigLIP tower without its pooling head, other SigLIP
+/* A LLaVA-OneVision without vision_config has a SigLIP tower without the pooling head; other SigLIP
  * towers have one in their files. */
 static fv_status parse_pooling(const json_t *obj, const char *where, const fv_vision_config *v,
                                bool *head) {

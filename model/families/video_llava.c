@@ -1,5 +1,5 @@
-/* Video-LLaVA (arXiv 2311.10122): LLaVA-1.5 with a tower for images and another for videos, of one shape. Images go
- * the way of LLaVA's; frames of a video keep the class token. */
+/* Video-LLaVA (arXiv 2311.10122): LLaVA-1.5 with one tower for images and another of the same shape
+ * for videos. Images are handled as in LLaVA; frames of a video keep the class token. */
 #include "model/families/keys.h"
 
 static fv_status parse(const json_t *root, const char *where, fv_model_config *cfg) {
@@ -16,7 +16,7 @@ static fv_status parse(const json_t *root, const char *where, fv_model_config *c
                    where, cfg->video_token);
 }
 
-/* Frames must be resized as images are. */
+/* Requires that frames are resized like images. */
 static fv_status read_video(const json_t *obj, const char *where, fv_layout_config *l) {
     fv_layout_config v = *l;
     FV_TRY(fv_config_llava_sizes(obj, where, &v));
@@ -29,7 +29,7 @@ static fv_status read_video(const json_t *obj, const char *where, fv_layout_conf
 
 static const fv_tensor_names names = {.inside = FV_TOWER_NAMES_VIDEO_LLAVA};
 
-/* Its image processor is read as LLaVA's. */
+/* The image processor's file is read like LLaVA's. */
 const fv_family fv_family_video_llava = {
     .name = "video_llava",
     .architecture = "VideoLlavaForConditionalGeneration",

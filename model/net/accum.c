@@ -1,6 +1,6 @@
-/* Captures to accumulators, and accumulators to evictions. The slot of an evicted entry is filled
- * by the last entry of its segment: one entry moves instead of all later ones, and as attention
- * does not depend on the order, only rounding does. */
+/* Adds captures to accumulators and evicts by them. The last entry of a segment fills the slot of
+ * an evicted one: one entry moves instead of all later ones. Attention does not depend on the order
+ * of entries, so only rounding differs. */
 #include "model/net/accum.h"
 
 #include <assert.h>
@@ -9,7 +9,7 @@
 
 #include "common/top.h"
 
-/* ---- what is written down --------------------------------------------------------------- */
+/* ---- filling accumulators --------------------------------------------------------------- */
 
 void fv_accum_init(fv_kv *kv, fv_accum_kind kind, int32_t width) {
     fv_kv_get_sequence(kv)->accum = kind;
@@ -17,7 +17,7 @@ void fv_accum_init(fv_kv *kv, fv_accum_kind kind, int32_t width) {
     if (kind) fv_kv_add_column(kv, FV_KV_ACCUM, (size_t)width * sizeof(float));
 }
 
-/* Columns of a layer's captures: visual tokens of the longest head, and text tokens likewise. */
+/* Entries of the longest head in a segment: a capture has as many columns for it. */
 static int32_t longest(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
     int32_t n = 0;
     for (int32_t g = 0; g < fv_kv_get_shape(kv)->n_kv; g++)
@@ -25,7 +25,8 @@ static int32_t longest(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
     return n;
 }
 
-/* Between p [H, n_key] and the accumulators of a layer's rows. */
+/* Copies between p [H, n_key] and the accumulators of a layer's rows; `put`: into the
+ * accumulators. */
 static void copy(fv_kv *kv, int32_t layer, float *p, int32_t text, int32_t n_key, bool put) {
     int32_t width = fv_accum_width(kv);
     for (int32_t g = 0; g < fv_kv_get_shape(kv)->n_kv; g++)
@@ -76,16 +77,16 @@ void fv_accum_read(const fv_forward_seq *seq) {
     }
 }
 
-/* ---- which rows leave ------------------------------------------------------------------- */
+/* ---- which rows are evicted ----------------------------------------------------------- */
 
 typedef struct row {
-    float worth; /* of what leaves least is worth least */
+    float worth; /* rows of least worth are evicted first */
     int32_t pos, at;
     uint8_t seg;
 } row;
 
-/* The row that leaves before another: of less worth, or as much and a higher position. NaN is worth
- * less than any number. */
+/* Sorts rows in the order of eviction: the least worth first, of equals the highest position. NaN
+ * is worth less than any number. */
 static int leaves_first(const void *a, const void *b) {
     const row *x = a, *y = b;
     bool x_is = x->worth == x->worth, y_is = y->worth == y->worth;
@@ -94,7 +95,8 @@ static int leaves_first(const void *a, const void *b) {
     return x->pos < y->pos ? 1 : -1;
 }
 
-/* The mean over the query heads of a row's KV head, or of all KV heads of the layer. */
+/* Worth of a row: the mean over the query heads of its KV head, or with `shared` of all KV
+ * heads. */
 static float worth_of(const fv_kv *kv, const fv_accum_rule *rule, int32_t layer, int32_t head,
                       int seg, int32_t j, int32_t n_seen) {
     int32_t width = fv_accum_width(kv), n_kv = fv_kv_get_shape(kv)->n_kv;
@@ -114,8 +116,8 @@ static int32_t rows_of(const fv_kv *kv, int32_t layer, int32_t head) {
     return fv_kv_len(kv, layer, head, FV_SEG_VISUAL) + fv_kv_len(kv, layer, head, FV_SEG_TEXT);
 }
 
-/* The rows of a head, with what they are worth; *n_free of them, which come first, are not among
- * the last ones that stay. */
+/* Lists the *n_free rows of a head that may be evicted, with their worth: all but the `recent`
+ * last. */
 static fv_status rank(const fv_kv *kv, const fv_accum_rule *rule, int32_t layer, int32_t head,
                       fv_arena *arena, row **out, int32_t *n_free) {
     int32_t n = rows_of(kv, layer, head), i = 0, *last, end = 0;
@@ -152,7 +154,7 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The first `n` of rows leave their segments of a head. */
+/* Removes the first n of `rows` from their segments of a head. */
 static fv_status remove_rows(fv_kv *kv, int32_t layer, int32_t head, const row *rows, int32_t n,
                              fv_arena *arena) {
     for (int seg = 0; seg < FV_N_SEG; seg++) {
@@ -167,7 +169,7 @@ static fv_status remove_rows(fv_kv *kv, int32_t layer, int32_t head, const row *
     return FV_OK;
 }
 
-/* Counts restart for the remaining entries. */
+/* Resets the accumulators of a head's remaining rows. */
 static void start_again(fv_kv *kv, int32_t layer, int32_t head) {
     for (int seg = 0; seg < FV_N_SEG; seg++) {
         float *accum = fv_accum_values(kv, layer, head, (fv_kv_segment)seg);
@@ -176,7 +178,7 @@ static void start_again(fv_kv *kv, int32_t layer, int32_t head) {
     }
 }
 
-/* Where only one leaves, as it is from token to token, nothing has to be sorted. */
+/* Puts the rows to evict first. A single one, the usual case in decoding, needs no sort. */
 static void bring_first(row *rows, int32_t n, int32_t n_leave) {
     if (n_leave > 1) qsort(rows, (size_t)n, sizeof *rows, leaves_first);
     for (int32_t i = 1; n_leave == 1 && i < n; i++)
@@ -193,7 +195,7 @@ static fv_status let_go_layer(fv_kv *kv, const fv_accum_rule *rule, int32_t laye
     row **rows;
     FV_TRY(FV_ARENA_NEW(arena, n_kv, rows));
     FV_TRY(FV_ARENA_NEW(arena, n_kv, n_leave));
-    for (int32_t g = 0; g < n_kv; g++) { /* all are chosen before any leaves: they may be shared */
+    for (int32_t g = 0; g < n_kv; g++) { /* all are chosen first: scores may be shared */
         int32_t n = rows_of(kv, layer, g);
         if (n <= rule->most) continue;
         FV_TRY(rank(kv, rule, layer, g, arena, &rows[g], &n_free));

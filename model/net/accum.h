@@ -8,17 +8,20 @@
  *   step    fv_accum_let_go, then --fv_accum_ask--> captures --fv_accum_read--> accumulator
  *
  * An accumulator has one number for each query head of the entry's KV head. Sums grow token by
- * token in the order of kernels/ops.h, however forward batches are cut; to choose entries, the mean
- * over query heads is taken. It needs about a hundredth of the entry's own bytes and is not
- * counted, as positions are not. Uncompressed entries only, and no lazy layers.
+ * token in the order of kernels/ops.h, however forward batches are cut; entries are chosen by the
+ * mean over query heads. An accumulator takes about a hundredth of its entry's bytes. Like
+ * positions, accumulators are not charged to the pool. Uncompressed entries only, and no lazy
+ * layers.
  *
- * With FV_ACCUM_VALUE it is one number that the method gave the token, and no step changes it.
+ * With FV_ACCUM_VALUE the accumulator is one number that the method gave the token, and no step
+ * changes it.
  *
- * The thread that owns the store. Without an accumulator, the functions below do nothing. */
+ * Runs on the thread that owns the store. Without an accumulator, the functions below do
+ * nothing. */
 #include "common/arena.h"
 #include "model/net/decoder.h"
 
-/* Gives a store the column, `width` query heads per KV head; before it has tokens. NONE:
+/* Adds the column to a store that has no tokens yet, for `width` query heads per KV head. NONE adds
  * nothing. */
 void fv_accum_init(fv_kv *kv, fv_accum_kind kind, int32_t width);
 
@@ -29,26 +32,27 @@ static inline int32_t fv_accum_width(const fv_kv *kv) {
     return (int32_t)(fv_kv_column_bytes(kv, FV_KV_ACCUM) / sizeof(float));
 }
 
-/* Of a head's segment, [len, width]; borrowed as positions are, and may be written. */
+/* Accumulators of a head's segment, [len, width]: borrowed like positions, and writable. */
 static inline float *fv_accum_values(const fv_kv *kv, int32_t layer, int32_t head,
                                      fv_kv_segment seg) {
     return (float *)fv_kv_values(kv, layer, head, seg, FV_KV_ACCUM);
 }
 
-/* What a capture over the prompt's rows summed in a layer becomes its rows' accumulator: p [H,
+/* Sets the accumulators of a layer's rows to the sums of a capture over the prompt's rows: p [H,
  * n_key], visual keys at column 0 and text keys at `text`, in the order of the store. */
 void fv_accum_put(fv_kv *kv, int32_t layer, const float *p, int32_t text, int32_t n_key);
 
-/* Adds to a step's sequence, whose kv, n_rows and wanted are set, one capture per layer; and wants
- * as many rows as are tapped. `last`: the last row of a turn is among them. */
+/* Adds one capture per layer to a step's sequence, whose kv, n_rows and wanted are set, and raises
+ * `wanted` to the number of captured rows. `last`: the last row of a turn is among them. */
 fv_status fv_accum_ask(fv_arena *arena, int32_t n_head, bool last, fv_forward_seq *seq);
 
-/* After the forward batch, when the backend has synced. */
+/* Adds the captures to the accumulators; call it after the forward batch, when the backend has
+ * synced. */
 void fv_accum_read(const fv_forward_seq *seq);
 
-/* Before a token runs: heads that hold more than rule->most rows let go of all but rule->left.
- * Among equals the row of the lower position stays. With `pages`, those that the rule leaves no use
- * for go back to the pool as well: at most one row is to come before the next call. */
+/* Call before a token runs: evicts from each head with more than rule->most rows all but
+ * rule->left. Of equal rows the one of the lower position stays. With `pages`, blocks that the rule
+ * leaves without use return to the pool: at most one row may come before the next call. */
 fv_status fv_accum_let_go(fv_kv *kv, const fv_accum_rule *rule, bool pages);
 
 #endif

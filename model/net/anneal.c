@@ -1,4 +1,5 @@
-/* A share of each ranked layer's rows, raw or packed. The thread that owns the store. */
+/* Drops rows of each ranked layer, raw or packed, down to a share. Runs on the thread that owns the
+ * store. */
 #include "model/net/anneal.h"
 
 #include <assert.h>
@@ -10,7 +11,7 @@
 /* 1e-9: shares are not exact in binary. */
 static int32_t share_of(double share, int32_t n) { return (int32_t)floor(share * n + 1e-9); }
 
-/* Of a group of latents, with its source layer. */
+/* Drops rows of a group of latents; called for all its layers, acts at its source layer. */
 static fv_status anneal_group(fv_kv *kv, int32_t layer, double share) {
     int32_t n[FV_MAX_LAYERS], n_layer = fv_kv_get_shape(kv)->n_layer;
     if (fv_kv_packed_at(kv, layer)->source_layer != layer) return FV_OK;
@@ -28,7 +29,7 @@ static fv_status anneal_packed(fv_kv *kv, int32_t layer, double share, fv_anneal
     bool by_importance = order == FV_ANNEAL_IMPORTANCE && p->observed;
     if (latent && by_importance) return anneal_group(kv, layer, share);
     if (!p->rank || (p->source_layer != layer && !latent))
-        return FV_OK; /* the second of a pair goes with the first */
+        return FV_OK; /* annealed with the first layer of the pair */
     int32_t v = share_of(share, p->n_first);
     if (by_importance) return fv_expand_least(kv, layer, v);
     return fv_kv_packed_shrink(kv, layer, v);
@@ -47,8 +48,8 @@ static fv_status anneal_raw(fv_kv *kv, int32_t layer, double share) {
 }
 
 fv_status fv_anneal(fv_kv *kv, double share, fv_anneal_order order) {
-    for (int32_t l = fv_kv_get_shape(kv)->n_layer - 1; l >= 0; l--) { /* before its source layer */
-        if (fv_kv_borrows(kv, l, FV_SEG_VISUAL)) continue; /* goes with its source layer */
+    for (int32_t l = fv_kv_get_shape(kv)->n_layer - 1; l >= 0; l--) { /* source layers last */
+        if (fv_kv_borrows(kv, l, FV_SEG_VISUAL)) continue; /* annealed with its source layer */
         if (fv_kv_packed_at(kv, l))
             FV_TRY(anneal_packed(kv, l, share, order));
         else

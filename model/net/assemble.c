@@ -1,5 +1,5 @@
-/* An image's tokens from its tiles' embeddings. Rows are copied as they are, but for spans that the
- * layout scales: those are a few thousand rows once per image, and are made on the host.
+/* An image's tokens from its tiles' embeddings. Rows are copied unchanged, except in spans that the
+ * layout scales: these are a few thousand rows once per image and are computed on the host.
  *
  * Scaling is torch.nn.functional.interpolate(mode="bilinear", align_corners=False) in f32, for each
  * column of the embeddings: output i of n_out lies at x = max((n_in / n_out) (i + 0.5) - 0.5, 0), and
@@ -29,7 +29,7 @@ static sample sample_at(int32_t i, int32_t n_in, int32_t n_out) {
     return (sample){k, k < n_in - 1 ? k + 1 : k, 1 - w, w};
 }
 
-/* One token y of four neighbours. */
+/* Interpolates one token y between four neighbours. */
 static void mix(const float *from, int32_t cols, int32_t d, sample down, sample across, float *y) {
     const float *row0 = from + (size_t)down.k0 * (size_t)cols * (size_t)d;
     const float *row1 = from + (size_t)down.k1 * (size_t)cols * (size_t)d;
@@ -41,7 +41,7 @@ static void mix(const float *from, int32_t cols, int32_t d, sample down, sample 
     }
 }
 
-/* The crop of the mosaic [crop_h * crop_w, d] on the host. */
+/* Copies a span's crop of the mosaic, [crop_h * crop_w, d], to the host. */
 static fv_status bring_crop(fv_vision *v, const fv_layout_span *s, fv_tensor tiles, float **out) {
     fv_device *dev = v->be->device;
     int32_t n = s->crop_h * s->crop_w, *ids;
@@ -57,7 +57,7 @@ static fv_status bring_crop(fv_vision *v, const fv_layout_span *s, fv_tensor til
     return v->be->ops->sync(v->be);
 }
 
-/* rows [h, w, d] of a grid of w tokens that is scaled. */
+/* Fills rows [h, w, d] of a span whose grid is scaled to w tokens a line. */
 static fv_status put_scaled(fv_vision *v, const fv_layout_span *s, int32_t w, fv_tensor tiles,
                             fv_tensor rows) {
     fv_device *dev = v->be->device;
@@ -74,10 +74,10 @@ static fv_status put_scaled(fv_vision *v, const fv_layout_span *s, int32_t w, fv
         FV_TRY(dev->ops->copy_async(dev, (float *)rows.data + (size_t)y * stride * d, line,
                                     (size_t)w * d * sizeof *line));
     }
-    return v->be->ops->sync(v->be); /* the host's memory goes with the next call */
+    return v->be->ops->sync(v->be); /* the next call frees the host's memory */
 }
 
-/* Line by line, so that rows may be wider than the grid by a newline. */
+/* Copies rows line by line where a newline column makes rows wider than the grid. */
 static fv_status put_copied(fv_vision *v, const fv_layout_span *s, int32_t w, fv_tensor tiles,
                             fv_tensor rows) {
     int32_t *ids;
@@ -97,7 +97,7 @@ static fv_status put_copied(fv_vision *v, const fv_layout_span *s, int32_t w, fv
     return FV_OK;
 }
 
-/* The newline embedding in n rows, `apart` from one to the next. */
+/* Writes the newline embedding to n rows that are `apart` rows apart. */
 static fv_status put_newlines(fv_vision *v, fv_tensor rows, int32_t n, int32_t apart) {
     int32_t *ids;
     FV_TRY(FV_ARENA_NEW(&v->host, n, ids));
@@ -126,7 +126,7 @@ static fv_status put_span(fv_vision *v, const fv_layout_span *s, fv_tensor tiles
     return FV_OK;
 }
 
-/* Whether the layout's tiles are this tower's; a layout comes from configuration files. */
+/* Checks that the layout's tiles fit this tower: a layout comes from configuration files. */
 static fv_status check(const fv_vision *v, const fv_layout *l, fv_tensor tiles) {
     int32_t rows = v->rows / v->cfg->merge, cols = v->cols / v->cfg->merge;
     int32_t each = fv_vision_tokens_of(v->cfg, l->tile.w, l->tile.h);

@@ -1,5 +1,5 @@
-/* Captures are sums that go on from chunk to chunk: what the host holds is brought to the device,
- * added to in the order of rows, and brought back, layer after layer through the same room. */
+/* Captures are sums that continue from chunk to chunk: the host's sums are copied to the device,
+ * added to in row order, and copied back. All layers use the same memory in turn. */
 #include "model/net/captures.h"
 
 #include <assert.h>
@@ -8,7 +8,7 @@ static int32_t lines_of(const fv_forward_capture *capture, int32_t n_head) {
     return (capture->head_max ? 1 : n_head) * (capture->by_segment ? FV_N_SEG : 1);
 }
 
-/* The largest of the layers: how many captures and how many floats they hold. */
+/* Number of captures and of the floats they hold: the maximum over layers. */
 typedef struct capture_size {
     int32_t n, floats;
 } capture_size;
@@ -85,7 +85,7 @@ static fv_score_sum sum_of(const fv_forward_seq *seq, int32_t b, const fv_forwar
                           .sum = at};
 }
 
-/* The last row's output of attention, [H D], as F32 on the host. */
+/* Copies the attention output of the last row, [H D], to the host as F32. */
 static fv_status bring_o(const fv_captures *t, fv_backend *be, const fv_attn_args *attn, int32_t b,
                          float *o) {
     int32_t row = attn->seqs[b].row0 + attn->seqs[b].n_rows - 1;

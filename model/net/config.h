@@ -1,8 +1,8 @@
 #ifndef FOVEA_MODEL_NET_CONFIG_H
 #define FOVEA_MODEL_NET_CONFIG_H
 
-/* Shapes and constants of the network. The decoder and the vision tower are opened with these; where
- * they come from (config.json) is of no interest here.
+/* Shapes and constants of the network. The decoder and the vision tower are opened with these;
+ * model/families reads them from config.json.
  *
  * Letters: N layers, H query heads, Hkv KV heads, D head dim, d model width, m FFN width. */
 #include <stdbool.h>
@@ -28,8 +28,8 @@ typedef struct fv_rope_config {
     double beta_fast, beta_slow;              /* yarn */
     double attention_factor;                  /* yarn: queries and keys are longer by it */
     bool truncate;                            /* yarn: the ramp is between whole numbers */
-    /* M-RoPE: of the D/2 frequencies, how many are rotated by each coordinate of a position: one
-     * after another, or interleaved. All 0: positions have one coordinate. */
+    /* M-RoPE: how many of the D/2 frequencies each coordinate of a position rotates, contiguous or
+     * interleaved. All 0: positions have one coordinate. */
     int32_t section[3];
     bool interleaved;
 } fv_rope_config;
@@ -48,33 +48,34 @@ typedef struct fv_text_config {
     bool tied_head; /* lm_head shares embed_tokens */
     fv_activation act;
     fv_rope_config rope;
-    fv_rope_config rope_slides; /* with two_ropes, of the layers that slide */
+    fv_rope_config rope_slides; /* with two_ropes, the RoPE of sliding layers */
     bool two_ropes;
-    /* Gemma 3 (arXiv 2503.19786): norms multiply by 1 + w; what attention and the FFN add to x is
-     * normed as well; embeddings of text are multiplied by embed_scale (0: 1); scores by
-     * query_scalar^-1/2 (0: D^-1/2); tokens of an image see all of it. */
+    /* Gemma 3 (arXiv 2503.19786): norms multiply by 1 + w (norm_plus_one); the outputs of attention
+     * and FFN are normed too (post_norms); text embeddings are multiplied by embed_scale (0: 1),
+     * scores by query_scalar^-1/2 (0: D^-1/2); tokens of an image see the whole image
+     * (image_whole). */
     bool norm_plus_one, post_norms;
     float embed_scale, query_scalar;
     bool image_whole;
     int32_t bos; /* -1: none */
 } fv_text_config;
 
-/* Which RoPE a layer has: 0 `rope`, 1 `rope_slides`. */
+/* Index of a layer's RoPE: 0 `rope`, 1 `rope_slides`. */
 static inline int32_t fv_text_rope(const fv_text_config *c, int32_t layer) {
     return c->two_ropes && c->slides[layer];
 }
 
-/* Longest context of a conversation. Compressed tokens are not masked one by one, so that with
- * compressed layers nothing may slide out of the window. */
+/* Longest context of a conversation. With compressed layers it is at most the sliding window:
+ * compressed tokens cannot be masked one by one as they slide out. */
 static inline int32_t fv_text_context(const fv_text_config *c, bool compressed) {
     bool capped = compressed && c->window > 0 && c->window < c->max_position;
     return capped ? c->window : c->max_position;
 }
 
-/* What maps features of the tower to embeddings of the text model. */
+/* Maps features of the tower to embeddings of the text model. */
 typedef enum fv_connector {
     FV_CONNECTOR_MLP = 0, /* two linear layers with an activation between */
-    FV_CONNECTOR_LINEAR,  /* one */
+    FV_CONNECTOR_LINEAR,  /* one linear layer */
     FV_CONNECTOR_LDP, /* MobileVLM V2: the first and the activation on patches, the mean of a token's
                        * patches, the second, a depthwise convolution over the tokens of a tile */
 } fv_connector;
@@ -88,64 +89,66 @@ typedef enum fv_tower_rope {
     FV_TOWER_ROPE_HALVES, /* Qwen2-VL */
 } fv_tower_rope;
 
-/* What is normed ahead of a connector. */
+/* Norm ahead of a connector. */
 typedef enum fv_projector_norm {
     FV_PROJECTOR_NORM_NONE = 0,
-    FV_PROJECTOR_NORM_FEATURES, /* of a token, all together */
-    FV_PROJECTOR_NORM_PATCHES,  /* each patch's */
+    FV_PROJECTOR_NORM_FEATURES, /* over all features of a token */
+    FV_PROJECTOR_NORM_PATCHES,  /* of each patch */
 } fv_projector_norm;
 
-/* A vision tower (CLIP, SigLIP, InternViT, Pixtral, Qwen-VL's), features of some of its layers, and a connector. */
+/* A vision tower (CLIP, SigLIP, InternViT, Pixtral, Qwen-VL's), features of some of its layers, and
+ * a connector. */
 typedef struct fv_vision_config {
     int32_t d_model, d_ffn, n_layer, n_head, d_head;
-    int32_t image,
-        patch; /* pixels; what is left of an image's side after whole patches is not read */
+    int32_t image, patch; /* pixels; the rest of an image's side after whole patches is not read */
     float ln_eps;
     fv_activation act;
     bool class_token;     /* a row of its own ahead of the patches */
-    bool patch_bias;      /* of the patch convolution */
+    bool patch_bias;      /* the patch convolution has a bias */
     bool bucket_position; /* rows of the position table by bucketed coordinates (vision.h) */
     bool pre_norm;        /* LayerNorm ahead of the first layer */
     bool post_norm;       /* LayerNorm after the last */
     bool rms_norm;        /* norms of the layers are RMSNorm */
     bool bias_qkv, bias_o, bias_mlp;
-    bool fused_qkv;  /* in files, one tensor has the weights of all three */
+    bool fused_qkv;  /* files have q, k and v in one tensor */
     bool gated;      /* down(act(gate x) * up x) in place of fc2(act(fc1 x)) */
     bool any_size;   /* tiles have any number of patches; there is no table of positions */
-    bool two_frames; /* a patch spans two frames; an image is both of them */
-    /* Tokens on the side of a window, from the upper left corner on: patches attend to those of their
-     * window, but in the layers of `whole` to all. 0: to all in every layer. */
+    bool two_frames; /* a patch spans two frames; an image counts as two equal frames */
+    /* Side of an attention window in tokens, from the upper left corner on: patches attend within
+     * their window, except in layers of `whole`, where they attend to all. 0: no windows. */
     int32_t window;
     bool whole[FV_MAX_LAYERS];
-    int32_t position_side; /* the table of positions is a grid of so many rows and columns, of which
-                            * rows for a tile's patches are interpolated; 0: no such grid */
+    int32_t position_side; /* side of the grid of positions in the table, which is interpolated for
+                            * a tile's patches; 0: no such grid */
     fv_tower_rope rope;
     float rope_theta;
-    bool qk_norm;     /* RMSNorm of all heads' queries, and of their keys, with eps 1e-6 */
-    bool layer_scale; /* what a layer adds to x is multiplied by a factor for each column */
+    bool qk_norm;     /* RMSNorm of the queries of all heads together, and of the keys, with eps
+                       * 1e-6 */
+    bool layer_scale; /* a layer's outputs are multiplied by a factor per column before they are
+                       * added to x */
     /* hidden_states[i] of the tower, i in 0..n_layer (0 = before the first layer),
      * concatenated over channels */
     int32_t n_feature_layer, feature_layer[FV_MAX_FEATURE_LAYERS];
     bool keep_cls; /* the class row is a feature too */
-    /* Hidden states that go through connectors of their own to be added to the text model's, of the
-     * i-th after its layer i; ascending. */
+    /* Hidden states with connectors of their own, whose outputs are added to the text model's
+     * states: the i-th after layer i. Ascending. */
     int32_t n_deepstack, deepstack[FV_MAX_DEEPSTACK];
-    int32_t merge; /* patches on the side of a token, which holds their features side by side */
+    int32_t merge; /* a token has merge x merge patches, whose features are concatenated */
     fv_connector connector;
     fv_projector_norm projector_norm;
     bool projector_rms; /* RMSNorm; otherwise LayerNorm */
     float projector_eps;
-    /* Gemma 3: a token is the mean of its patches, the norm multiplies by 1 + w, and the file has the
-     * linear layer's matrix transposed. */
+    /* Gemma 3: a token is the mean of its patches, the norm multiplies by 1 + w, and the file
+     * stores the linear layer's matrix transposed. */
     bool mean_pool;
-    bool patch_merger; /* a linear layer makes one patch's width of a token's features */
+    bool patch_merger; /* a linear layer maps a token's features to the width of one patch */
     fv_activation projector_act;
     bool projector_bias;
-    bool projector_wide; /* the first of its linear layers keeps the width of the features */
+    bool projector_wide; /* the first of two linear layers keeps the width of the features */
     int32_t d_text;      /* width of the text model, which the connector maps to */
 } fv_vision_config;
 
-/* Patches on a side; 0 without a tower. */
+/* Patches on a tile's side; 0 without a tower. */
 static inline int32_t fv_vision_side(const fv_vision_config *v) {
     return v->patch ? v->image / v->patch : 0;
 }
@@ -163,17 +166,18 @@ static inline int32_t fv_vision_tokens_of(const fv_vision_config *v, int32_t w, 
     return v->any_size ? (w / side) * (h / side) : fv_vision_tokens(v);
 }
 
-/* Columns of a token's embedding: the text model's input, and what is added after its first layers. */
+/* Columns of a token's embedding: the text model's input, then deepstack's additions to its first
+ * layers. */
 static inline int32_t fv_vision_embed_width(const fv_vision_config *v) {
     return v->d_text * (1 + v->n_deepstack);
 }
 
-/* Values of a patch. */
+/* Number of values of a patch. */
 static inline int32_t fv_vision_patch_width(const fv_vision_config *v) {
     return 3 * (v->two_frames ? 2 : 1) * v->patch * v->patch;
 }
 
-/* Columns of the features. */
+/* Number of columns of the features. */
 static inline int32_t fv_vision_feature_width(const fv_vision_config *v) {
     return v->d_model * v->n_feature_layer * v->merge * v->merge;
 }

@@ -1,4 +1,4 @@
-/* The connector: features of the tower -> embeddings of the text model. */
+/* The connector: maps features of the tower to embeddings of the text model. */
 #include <assert.h>
 
 #include "model/net/vision_internal.h"
@@ -12,7 +12,7 @@ size_t fv_connector_need(const fv_vision *v, int32_t rows) {
            fv_workspace_need(FV_F32, rows, v->cfg->d_model);
 }
 
-/* features [n, merge^2 d], patches side by side -> their mean [n, d]. */
+/* Averages features [n, merge^2 d], patches side by side, to [n, d]. */
 static fv_status pool_features(fv_vision *v, fv_tensor *features) {
     fv_tensor f = *features, y = fv_workspace_cut(&v->ws, FV_F32, f.rows, v->mean.cols);
     fv_activate_args add = {.act = FV_ACT_NONE, .x = f, .gate = v->mean, .y = y};
@@ -28,7 +28,7 @@ static fv_status pool_features(fv_vision *v, fv_tensor *features) {
     return FV_OK;
 }
 
-/* features [n, w] -> normed, in rows of one patch or of a token. */
+/* Norms features [n, w], each patch or each token by itself. */
 static fv_status norm_features(fv_vision *v, const fv_projector_weights *p, fv_projector_norm by,
                                fv_tensor *features) {
     const fv_vision_config *c = v->cfg;
@@ -50,10 +50,10 @@ static fv_status norm_features(fv_vision *v, const fv_projector_weights *p, fv_p
     return v->be->ops->norm(v->be, &a);
 }
 
-/* MobileVLM V2's PEG (arXiv 2402.03766): y = depthwise(z) + z, of the tokens z [n, d] of whole tiles, S x S
- * each. With w of the kernel, 1 added in its middle, and z = 0 outside of a tile:
+/* MobileVLM V2's PEG (arXiv 2402.03766): y = depthwise(z) + z for tokens z [n, d] of whole tiles, S
+ * x S each. With kernel w, 1 added in its middle, and z = 0 outside of a tile:
  *     y[r, c] = b + sum of w[i, j] * z[r + i, c + j]      i, j in -1..1
- * A weight's products are those of part of a tile's rows and columns with another part. */
+ * Each weight multiplies a rectangle of a tile and adds it to the rectangle shifted by (i, j). */
 static fv_status inject_positions(fv_vision *v, fv_tensor z, fv_tensor y) {
     const int32_t S = fv_vision_side(v->cfg) / v->cfg->merge, d = y.cols;
     assert(y.ld == d && z.ld == d && y.rows % (S * S) == 0);
@@ -79,8 +79,8 @@ static fv_status inject_positions(fv_vision *v, fv_tensor z, fv_tensor y) {
     return FV_OK;
 }
 
-/* MobileVLM V2's LDPv2. A linear layer of a mean is the mean of a linear layer: the second is applied to
- * the means. */
+/* MobileVLM V2's LDPv2. The second linear layer is applied to the means of a token's patches: the
+ * mean commutes with it. */
 static fv_status connect_ldp(fv_vision *v, const fv_projector_weights *p, fv_tensor f,
                              fv_tensor y) {
     const int32_t area = v->cfg->merge * v->cfg->merge, d = p->fc1.rows;
@@ -114,7 +114,8 @@ static fv_status connect_by(fv_vision *v, const fv_projector_weights *p, fv_proj
     return fv_vision_linear(v, h, p->fc2, p->fc2_bias, y, false);
 }
 
-/* Columns of embeds: part 0 is the text model's input, part i that of deepstack's connector i - 1. */
+/* Columns of embeds: part 0 is the text model's input, part i the output of deepstack connector i -
+ * 1. */
 static fv_tensor part_of(const fv_vision *v, fv_tensor embeds, int32_t part) {
     embeds.cols = v->cfg->d_text;
     embeds.data = (float *)embeds.data + (size_t)(part * embeds.cols);

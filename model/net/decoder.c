@@ -1,5 +1,5 @@
-/* Decoder layers over a ragged pass. Per pass the host works out once what every layer shares
- * (forward_tables.h); per layer it only fills argument structs.
+/* Decoder layers over a ragged pass. The host computes the tables that all layers share once per
+ * pass (forward_tables.h); per layer it only fills argument structs.
  *
  * LAZY LAYERS (Q Cache, lazy attention). Layers of a block share rotated queries and keys of its
  * first layer, the source layer c: all of them (GLA), or those of image tokens (VLA).
@@ -8,10 +8,11 @@
  *   GLA: Q, K = Q_c, K_c
  *   VLA: Q, K = Q_c, K_c in image tokens, RoPE(X_l Wq_l^T), RoPE(X_l Wk_l^T) in text tokens
  *
- * Keys are the store's affair: the runs of a lazy layer point to the source layer's. The Q cache is
- * the matrix of queries itself: layers run one after the other, and a lazy one writes only the rows
- * of it that are its own, so the others still hold what the source layer wrote. Only where a block
- * is cut by the calls' layers are its queries carried from one call to the next. */
+ * The store handles shared keys: the block tables of a lazy layer point to those of the source
+ * layer. The Q cache is the matrix of queries itself: layers run one after the other, and a lazy
+ * one writes only the rows that it computes itself, so the others still hold the source layer's
+ * queries. Queries are carried from one call to the next only where a block's layers are spread
+ * over calls. */
 #include "model/net/decoder_internal.h"
 
 #include <assert.h>
@@ -24,12 +25,12 @@
 /* Activations of one layer. */
 typedef struct layer_scratch {
     fv_tensor h, q, k, v, o, gate, up;
-    fv_tensor some_h, some; /* of a set that is not all rows: states, and queries or keys */
+    fv_tensor some_h, some; /* for a set that is not all rows: states, and queries or keys */
 } layer_scratch;
 
 /* ---- opening --------------------------------------------------------------------------- */
 
-/* The norm's factors: w, or 1 + w, which goes to *at. */
+/* The norm's factors: w itself, or 1 + w computed into *at. */
 static fv_tensor factors_of(const fv_decoder *dec, fv_tensor w, float **at) {
     if (!dec->cfg->norm_plus_one || !w.data) return w;
     fv_tensor made = fv_tensor_of(*at, FV_F32, 1, w.cols);
@@ -52,7 +53,8 @@ static fv_status load_layer(fv_decoder *dec, fv_text_layer in, fv_text_layer *ou
     return FV_OK;
 }
 
-/* Room for what is not as in the file; embed_scale fills the first row. */
+/* Allocates memory for factors that differ from the file: 1 + w, and embed_scale as the first
+ * row. */
 static fv_status make_factors(fv_decoder *dec, float **at) {
     const fv_text_config *c = dec->cfg;
     size_t d = (size_t)c->d_model, layer = 4 * d + 2 * (size_t)c->d_head;
@@ -149,7 +151,7 @@ static layer_scratch cut_scratch(fv_decoder *dec, int32_t rows) {
     return s;
 }
 
-/* Rows of sets: the widest of queries and keys goes through. */
+/* Scratch of sets that are not all rows; queries are the widest that go through it. */
 static size_t some_bytes(const fv_text_config *c, fv_dtype act, int32_t rows) {
     return fv_workspace_need(act, rows, c->d_model) +
            fv_workspace_need(act, rows, c->n_head * c->d_head);
@@ -172,14 +174,14 @@ fv_status fv_decoder_rope(fv_decoder *dec, fv_tensor weight, fv_tensor x, fv_ten
                           fv_tensor s) {
     int32_t D = dec->cfg->d_head, n_head = x.cols / D;
     fv_rope_args a = {.x = x, .cos = c, .sin = s, .n_head = n_head};
-    if (weight.data) { /* each head is a row of the same memory */
+    if (weight.data) { /* each head is one row for the norm */
         fv_tensor heads = fv_tensor_of(x.data, x.dtype, x.rows * n_head, D);
         FV_TRY(norm(dec, heads, weight, heads));
     }
     return dec->be->ops->rope(dec->be, &a);
 }
 
-/* y += x w^T + bias, which with post_norms is normed before, in h. */
+/* y += x w^T + bias; with post_norms the product is normed first, in h. */
 static fv_status linear_add(fv_decoder *dec, fv_tensor x, fv_tensor w, fv_tensor bias,
                             fv_tensor post_norm, fv_tensor h, fv_tensor y) {
     bool normed = post_norm.data;
@@ -191,7 +193,7 @@ static fv_status linear_add(fv_decoder *dec, fv_tensor x, fv_tensor w, fv_tensor
     return dec->be->ops->activate(dec->be, &add);
 }
 
-/* Where the rows of a layer go. */
+/* Reserves memory for the pass's rows in a layer and points `write` to it. */
 static fv_status make_room(const fv_forward_batch *pass, const fv_forward_tables *t, int32_t l,
                            fv_kv_write_seq *write) {
     for (int32_t b = 0; b < pass->n_seq; b++) {
@@ -236,7 +238,7 @@ static fv_status project_some(fv_decoder *dec, int32_t l, const fv_query_rows *s
     return fv_decoder_rope(dec, weight, *y, set->cos[rope], set->sin[rope]);
 }
 
-/* Row set->row[i] of y becomes row i of x; the others stay. */
+/* Copies row i of x to row set->row[i] of y; other rows of y stay. */
 static fv_status spread(fv_decoder *dec, const fv_query_rows *set, fv_tensor x, fv_tensor y) {
     fv_device *dev = dec->be->device;
     size_t bytes = (size_t)x.cols * fv_dtype_bytes(x.dtype);
@@ -249,8 +251,8 @@ static fv_status spread(fv_decoder *dec, const fv_query_rows *set, fv_tensor x, 
     return FV_OK;
 }
 
-/* Keys of those rows that have their own, values of all, into the stores. s->k and s->v hold them
- * where a set is all. */
+/* Writes keys of rows that have their own, and values of all rows, to the stores. s->k and s->v
+ * hold them if the set is all rows. */
 static fv_status write_kv(fv_decoder *dec, const fv_forward_batch *pass, fv_forward_tables *t,
                           int32_t l, const fv_query_rows *keys, const layer_scratch *s) {
     const fv_text_layer *w = &dec->w.layer[l];
@@ -265,8 +267,8 @@ static fv_status write_kv(fv_decoder *dec, const fv_forward_batch *pass, fv_forw
     return declare_rows(pass, t, l);
 }
 
-/* Values of all rows and keys and queries of those that have their own: the latter into s->q, whose
- * other rows stay as the source layer left them. */
+/* Projects values of all rows, and keys and queries of rows that have their own. Queries go to
+ * s->q, whose other rows stay as the source layer left them. */
 static fv_status project(fv_decoder *dec, const fv_forward_batch *pass, fv_forward_tables *t,
                          int32_t l, const fv_query_rows *queries, const fv_query_rows *keys,
                          const layer_scratch *s) {
@@ -285,7 +287,7 @@ static fv_status project(fv_decoder *dec, const fv_forward_batch *pass, fv_forwa
     return spread(dec, queries, q, s->q);
 }
 
-/* seqs: all rows, or the wanted ones, which are the last. */
+/* Attention of `seqs`: all rows, or the wanted ones, which are the last. */
 static fv_status attend(fv_decoder *dec, const fv_forward_batch *pass, const fv_forward_tables *t,
                         fv_attn_seq *seqs, int32_t l, fv_tensor q, fv_tensor o) {
     for (int32_t b = 0; b < pass->n_seq; b++) {
@@ -330,7 +332,7 @@ static fv_status ffn(fv_decoder *dec, const fv_text_layer *w, const layer_scratc
     return linear_add(dec, s->gate, w->down, w->down_bias, w->mlp_post_norm, s->h, x);
 }
 
-/* What one layer is given. */
+/* A layer, and the rows that compute their own queries and keys in it. */
 typedef struct layer_of_pass {
     int32_t l;
     const fv_query_rows *queries, *keys;
@@ -346,7 +348,7 @@ static fv_status layer_all_rows(fv_decoder *dec, const fv_forward_batch *pass, f
     return ffn(dec, w, s, pass->x);
 }
 
-/* The last layer: every row leaves its key and value, only the wanted ones go on. For a prompt
+/* Runs the last layer: every row appends its key and value, only wanted rows continue. For a prompt
  * of L rows this saves nearly all of the layer's queries, output projection and FFN. */
 static fv_status layer_wanted_rows(fv_decoder *dec, fv_forward_batch *pass, fv_forward_tables *t,
                                    layer_of_pass at, const layer_scratch *s) {
@@ -376,8 +378,8 @@ static size_t pass_bytes(const fv_decoder *dec, const fv_forward_batch *pass,
            fv_forward_tables_bytes(c, pass, t);
 }
 
-/* Queries of blocks with layers on both sides of layer l: into the forward batch's matrix, or
- * out. */
+/* Copies queries of blocks that have layers on both sides of layer l: into the forward batch's
+ * matrix, or out of it. */
 static fv_status carry_queries(fv_decoder *dec, const fv_forward_batch *pass, int32_t l,
                                fv_tensor q, bool in) {
     fv_device *dev = dec->be->device;
@@ -393,7 +395,7 @@ static fv_status carry_queries(fv_decoder *dec, const fv_forward_batch *pass, in
     return FV_OK;
 }
 
-/* What deepstack adds after layer l, run of neighbours by run. */
+/* Adds deepstack's embeddings after layer l, one run of adjacent rows at a time. */
 static fv_status add_deepstack(fv_decoder *dec, const fv_forward_batch *pass, int32_t l) {
     int32_t d = dec->cfg->d_model;
     for (int32_t b = 0, row = 0; b < pass->n_seq; row += pass->seq[b++].n_rows) {

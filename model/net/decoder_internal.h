@@ -1,7 +1,7 @@
 #ifndef FOVEA_MODEL_NET_DECODER_INTERNAL_H
 #define FOVEA_MODEL_NET_DECODER_INTERNAL_H
 
-/* Shared by the files of the decoder only. */
+/* Declarations shared by the files of the decoder only. */
 #include <stdatomic.h>
 
 #include "common/arena.h"
@@ -14,19 +14,19 @@ struct fv_decoder {
     const fv_text_config *cfg;
     fv_text_weights w;
     fv_workspace ws;      /* activations of a pass */
-    fv_workspace head_ws; /* of the head; its inputs are in ws */
+    fv_workspace head_ws; /* activations of the head; its inputs are in ws */
     fv_rope rope[2];      /* [fv_text_rope] */
-    float *made;          /* weights that are not as in the file: norms of 1 + w, embed_scale */
+    float *made;          /* weights that differ from the file: norms of 1 + w, embed_scale */
     fv_tensor factor;     /* [1, d] embed_scale; absent without it */
     fv_arena host;        /* the pass's tables */
     fv_decoder_watcher *watcher; /* or NULL */
     void *watcher_user;
-    fv_tensor lse; /* [rows, H] of a pass that is watched */
+    fv_tensor lse; /* [rows, H] log-sum-exp of a watched pass */
     atomic_ullong n_layer_run;
 };
 
-/* Queries or keys x [n, heads * D], as the projection made them, become what attention reads:
- * RMSNorm of each head by `weight`, unless that is absent, then rotation. */
+/* Makes queries or keys x [n, heads * D] from the projection's output: RMSNorm of each head by
+ * `weight`, unless that is absent, then rotation. */
 fv_status fv_decoder_rope(fv_decoder *dec, fv_tensor weight, fv_tensor x, fv_tensor c, fv_tensor s);
 
 #endif

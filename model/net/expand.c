@@ -1,5 +1,5 @@
-/* Importance to groups, and to tokens that are pruned. Choices are made on the host: a few hundred numbers
- * per layer. */
+/* Assigns tokens to groups, and drops tokens, by importance. The host chooses: a few hundred
+ * numbers per layer. */
 #include "model/net/expand.h"
 
 #include <assert.h>
@@ -11,20 +11,20 @@
 #include "common/top.h"
 #include "model/net/config.h"
 
-/* How many a share of n is, rounded up; 1e-9 as shares are not exact in binary. */
+/* ceil(share n); 1e-9 as shares are not exact in binary. */
 static int32_t share_up(double share, int32_t n) {
     double rows = ceil(share * n - 1e-9);
     return rows < 0 ? 0 : rows > n ? n : (int32_t)rows;
 }
 
-/* Importance [n] of the rows that count, and of the others less than any. */
+/* Importance [n] of valid rows; NaN, less than any, for the others. */
 static void scores_of(const fv_kv_packed *p, float *score) {
     for (int32_t a = 0; a < p->rows.n_anchor; a++)
         for (int32_t j = p->first[a]; j < p->first[a + 1]; j++)
             score[j] = j < p->first[a] + p->alive[a] ? p->importance[j] : NAN;
 }
 
-/* idx[n_top]: the rows of highest importance among those that count, ascending. */
+/* idx[n_top]: the rows of highest importance among the valid ones, ascending. */
 static fv_status top_rows(const fv_kv_packed *p, int32_t n_top, int32_t *idx) {
     float *score = malloc((size_t)p->rows.n * sizeof *score);
     if (!score) return FV_FAIL(FV_ENOMEM, "out of memory for %d compressed tokens", p->rows.n);
@@ -110,8 +110,8 @@ fv_status fv_expand_keep(fv_kv *kv, double share) {
     return FV_OK;
 }
 
-/* The first v of order[], block by block, in their order inside a block: idx[v], and rank[v] the
- * place of each in order[]. */
+/* Sorts the first v rows of order[] by block, in the order of order[] inside a block: idx[v], and
+ * rank[v], the place of each in order[]. */
 static fv_status by_block(const fv_kv_packed *p, const int32_t *order, int32_t v, fv_arena *arena,
                           int32_t *idx, int32_t *rank) {
     int32_t *block, *at;
@@ -159,13 +159,13 @@ fv_status fv_expand_least(fv_kv *kv, int32_t layer, int32_t v) {
 
 /* ---- groups of latents ----------------------------------------------------------------------- */
 
-/* Layer l, where it has the coefficients of `layer`; or NULL. */
+/* The packed rows of layer l if they use the coefficients of `layer`, or NULL. */
 static fv_kv_packed *member(const fv_kv *kv, int32_t layer, int32_t l) {
     fv_kv_packed *p = fv_kv_packed_at(kv, l);
     return p && p->source_layer == layer ? p : NULL;
 }
 
-/* score [n]: importance, mean over the layers that hold a row; less than any, where none does. */
+/* score [n]: mean importance over the layers that hold a row; NaN, less than any, if none does. */
 static fv_status mean_scores(const fv_kv *kv, int32_t layer, fv_arena *arena, float *score) {
     int32_t n = fv_kv_packed_at(kv, layer)->rows.n, *times;
     FV_TRY(FV_ARENA_NEW(arena, n, times));
@@ -180,7 +180,7 @@ static fv_status mean_scores(const fv_kv *kv, int32_t layer, fv_arena *arena, fl
     return FV_OK;
 }
 
-/* idx: the rows that stay, those of the last layer first. */
+/* idx: the rows to keep, those of the last layer first. */
 static fv_status nested_rows(const fv_kv *kv, int32_t layer, const int32_t *n, fv_arena *arena,
                              int32_t *idx) {
     int32_t rows = fv_kv_packed_at(kv, layer)->rows.n, *order, kept = 0;

@@ -16,30 +16,30 @@
  * not depend on the requests it shares a batch with. (The authors' code has one grouping for a
  * whole batch, made once, after the prompt.)
  *
- * The thread that owns the store. */
+ * Runs on the thread that owns the store. */
 #include "model/net/kv_packed.h"
 
-/* Nothing changes below where the store's rule (fv_kv_sequence) is off. */
+/* These functions do nothing if the store's rule is off (fv_kv_sequence). */
 
-/* Groups of every packed layer whose importance has changed since. */
+/* Assigns tokens to groups again in every packed layer whose importance has changed. */
 fv_status fv_expand_regroup(fv_kv *kv);
 
-/* The rows of a turn have all run: what was gathered becomes importance. */
+/* Ends a turn whose rows have all run: merges the attention gathered in it into the importance. */
 fv_status fv_expand_end_turn(fv_kv *kv);
 
-/* Of every packed layer that had n rows at first, the ceil(share * n) of highest importance stay
- * ("(E)" of the paper); layers that share keys keep those that are important to the one whose keys
- * they are, and latents as fv_expand_nest does. What stays once stays. */
+/* Keeps, of every packed layer that had n rows at first, the ceil(share * n) of highest importance
+ * ("(E)" of the paper). Layers that share keys keep the rows that matter most to their source
+ * layer; latents are shortened by fv_expand_nest. Dropped rows do not come back. */
 fv_status fv_expand_keep(fv_kv *kv, double share);
 
-/* Of one packed layer, and those that share its keys, the v rows of highest importance stay, and
- * are ranked by it from then on. */
+/* Keeps the v most important rows of one packed layer, and of the layers that share its keys, and
+ * ranks them by importance. */
 fv_status fv_expand_least(fv_kv *kv, int32_t layer, int32_t v);
 
-/* Of a group of latents, whose source layer is `layer`: layer l is left with n[l] rows, no more than
- * it has, and no layer with more than one before it. A row's importance is the mean over the layers
- * that hold it; from the last layer to the first, each keeps what the layers after it keep, and of
- * its other rows the most important. They are ranked by it from then on. */
+/* Shortens a group of latents with source layer `layer`: layer l keeps n[l] rows, no more than it
+ * has and no more than any layer before it. A row's importance is the mean over the layers that
+ * hold it; from the last layer to the first, each keeps the rows that the layers after it keep, and
+ * the most important of its others. Ranks the rows by importance. */
 fv_status fv_expand_nest(fv_kv *kv, int32_t layer, const int32_t *n);
 
 #endif

@@ -1,5 +1,5 @@
-/* Tables of a pass, worked out once for all its layers: first on the host, so that the scratch area
- * can be given its size, then what the device needs of them. The thread that owns the decoder. */
+/* Computes the tables of a pass, once for all its layers: first on the host, where they give the
+ * size of the scratch area, then the device's copies. Runs on the thread that owns the decoder. */
 #include "model/net/forward_tables.h"
 
 #include <assert.h>
@@ -26,15 +26,15 @@ static fv_status seq_slots(const fv_forward_seq *seq, int32_t b, int32_t row0, f
     return FV_OK;
 }
 
-/* Rows of an image, which text separates from the next, see all of it: as much as its last one. */
+/* Lets the rows of an image see all of it: as much as its last row. Text separates images. */
 static void see_images(const fv_forward_seq *seq, int32_t *masked_tail) {
     for (int32_t r = seq->n_rows - 2; r >= 0; r--)
         if (seq->seg[r] == FV_SEG_VISUAL && seq->seg[r + 1] == FV_SEG_VISUAL)
             masked_tail[r] = masked_tail[r + 1];
 }
 
-/* masked_tail[s][i]: entries of segment s after query i in this forward batch, unless it sets its
- * own. */
+/* masked_tail[s][i]: entries of segment s after query i in this forward batch, unless the sequence
+ * sets its own. */
 static fv_status seq_queries(const fv_forward_seq *seq, int32_t b, int32_t row0, bool image_whole,
                              fv_arena *arena, fv_forward_tables *t) {
     int32_t n = seq->n_rows, w = seq->wanted, *masked_tail, *masked_wanted;
@@ -88,11 +88,12 @@ void fv_forward_tables_window(const fv_text_config *cfg, const fv_forward_batch 
             *position++ = fv_kv_positions(pass->seq[b].kv, l, g, (fv_kv_segment)s);
 }
 
-/* ---- whose queries and keys ------------------------------------------------------------- */
+/* ---- rows with queries and keys of their own ------------------------------------------ */
 
 enum { OWN_ALL, OWN_TEXT, OWN_NONE };
 
-/* A sequence whose rows are all text computes all of them where only image tokens borrow. */
+/* Which rows of a sequence compute queries and keys in layer l. Where only image tokens borrow
+ * keys, a sequence of text rows alone computes all. */
 static uint8_t own_rows(const fv_forward_tables *t, const fv_forward_seq *seq, int32_t b,
                         int32_t l) {
     if (fv_kv_borrows(seq->kv, l, FV_SEG_TEXT)) return OWN_NONE;
@@ -144,7 +145,7 @@ static fv_status find_set(const fv_forward_batch *pass, fv_forward_tables *t, co
     return FV_OK;
 }
 
-/* Layers that share what they borrow share a set. */
+/* Makes the sets of rows for all layers; layers with equal rows use the same set. */
 static fv_status make_sets(const fv_forward_batch *pass, int32_t l0, int32_t l1, int32_t n_layer,
                            fv_arena *arena, fv_forward_tables *t) {
     int32_t n = l1 - l0;

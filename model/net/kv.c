@@ -1,6 +1,6 @@
 /* Pages, extents and ragged lengths of one request's keys and values. Host bookkeeping only:
- * rows themselves are written by kernels and moved by the device, so that the same code serves
- * a GPU. One thread at a time. */
+ * kernels write rows and the device moves them, so the same code serves a GPU. One thread at a
+ * time. */
 #include "model/net/kv.h"
 
 #include <assert.h>
@@ -52,7 +52,7 @@ fv_status fv_kv_set_owner(fv_kv *kv, const char *owner) {
 
 const char *fv_kv_owner(const fv_kv *kv) { return kv->owner; }
 
-/* Blocks of a layer's text segment past `rows` entries of a head. */
+/* Frees blocks of a head's text segment past `rows` entries. */
 void fv_kv_text_give(fv_kv *kv, int32_t layer, int32_t head, int32_t rows) {
     size_t run = fv_kv_run_at(kv, layer, head, FV_SEG_TEXT);
     while (kv->state[run].n_block > fv_kv_blocks_for(rows)) {
@@ -126,7 +126,7 @@ fv_status fv_kv_blocks_grow(fv_kv *kv, size_t run, int32_t n_block) {
     return FV_OK;
 }
 
-/* ---- whose keys ------------------------------------------------------------------------ */
+/* ---- shared keys ----------------------------------------------------------------------- */
 
 void fv_kv_borrow(fv_kv *kv, int32_t layer, int32_t source_layer, bool text) {
     assert(source_layer >= 0 &&
@@ -143,12 +143,12 @@ bool fv_kv_borrows(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
     return seg == FV_SEG_TEXT ? kv->reused_text[layer] : kv->source_layer[layer] != layer;
 }
 
-/* Rows of a head's own memory per row that it holds: a key and a value, or a value. */
+/* Matrices that a row takes in the layer's own memory: 2, key and value; or 1, a value. */
 static size_t own_parts(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
     return fv_kv_borrows(kv, layer, seg) ? 1 : 2;
 }
 
-/* The keys of block b of a head, at the layer's source layer. */
+/* Keys of block b of a head in the source layer. */
 static void *reused_keys(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
                          int32_t b) {
     size_t run = fv_kv_run_at(kv, kv->source_layer[layer], head, seg);
@@ -158,7 +158,7 @@ static void *reused_keys(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_seg
 
 /* ---- memory ---------------------------------------------------------------------------- */
 
-/* Charges the pool, reserved bytes first. *reserved: how many of those. */
+/* Charges the pool, using reserved bytes first. *reserved: how many of these were used. */
 static fv_status charge(fv_kv *kv, size_t bytes, size_t *reserved) {
     *reserved = bytes < kv->reserved ? bytes : kv->reserved;
     FV_TRY(fv_kv_pool_charge(kv->pool, bytes - *reserved));
@@ -220,8 +220,8 @@ size_t fv_kv_extent_bytes(const fv_kv *kv, int32_t layer, const int32_t *rows) {
     return bytes;
 }
 
-/* Takes memory for a layer's extent whose head g holds rows[g] rows: K unless they are borrowed,
- * then V, head after head. */
+/* Allocates a layer's extent, in which head g holds rows[g] rows: K unless borrowed, then V, head
+ * after head. */
 fv_status fv_kv_extent_lay(fv_kv *kv, int32_t layer, const int32_t *rows, fv_buf *out) {
     return fv_kv_memory_take(kv, fv_kv_extent_bytes(kv, layer, rows), out);
 }
@@ -263,7 +263,7 @@ fv_status fv_kv_extent(fv_kv *kv, int32_t layer, int32_t rows) {
     return fv_kv_extent_ragged(kv, layer, each);
 }
 
-/* One more block for a head's text tokens; its place in `block` is there. */
+/* Adds one block to a head's text segment; `block` has a place for it. */
 fv_status fv_kv_text_take(fv_kv *kv, int32_t layer, int32_t head) {
     size_t run = fv_kv_run_at(kv, layer, head, FV_SEG_TEXT);
     int32_t at = kv->state[run].n_block;
@@ -322,7 +322,7 @@ int32_t fv_kv_contiguous(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_seg
     size_t bytes = fv_kv_row_bytes(&kv->pool->shape);
     if (row >= end) return 0;
     *at = fv_kv_row_of(block, row, value, bytes);
-    int32_t to = (row / FV_KV_BLOCK + 1) * FV_KV_BLOCK; /* blocks that follow one another join */
+    int32_t to = (row / FV_KV_BLOCK + 1) * FV_KV_BLOCK; /* adjacent blocks count as one */
     while (to < end &&
            fv_kv_row_of(block, to, value, bytes) == (char *)*at + (size_t)(to - row) * bytes)
         to += FV_KV_BLOCK;

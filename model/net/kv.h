@@ -31,8 +31,8 @@ typedef enum fv_kv_segment { FV_SEG_VISUAL = 0, FV_SEG_TEXT, FV_N_SEG } fv_kv_se
 typedef struct fv_kv_shape {
     int32_t n_layer, n_kv, d_head;
     fv_dtype dtype;
-    /* Directions of pack=latent, [n_layer], borrowed, and their checksum (kernels/latent.h); NULL, 0:
-     * the checkpoint has none. */
+    /* Directions of pack=latent, [n_layer], borrowed, and their checksum (kernels/latent.h); NULL,
+     * 0: the checkpoint has none. */
     const struct fv_latent_layer *latent;
     uint64_t latent_sum;
 } fv_kv_shape;
@@ -60,44 +60,44 @@ typedef struct fv_kv fv_kv; /* opaque; owns its pages and extents, borrows the p
 fv_status fv_kv_open(fv_kv_pool *pool, fv_kv **out);
 void fv_kv_close(fv_kv *kv); /* gives everything back; NULL is fine */
 
-/* Whose it is, for fv_kv_pool_owned; at first "". Copied. */
+/* Sets the owner that fv_kv_pool_owned counts the store for; "" at first. Copied. */
 fv_status fv_kv_set_owner(fv_kv *kv, const char *owner);
 const char *fv_kv_owner(const fv_kv *kv);
 
 const fv_kv_shape *fv_kv_get_shape(const fv_kv *kv);
 fv_kv_pool *fv_kv_get_pool(const fv_kv *kv);
-fv_device *fv_kv_get_device(const fv_kv *kv); /* of its entries */
+fv_device *fv_kv_get_device(const fv_kv *kv); /* where entries are */
 
-/* Runs of one layer, [Hkv, FV_N_SEG]: what kernels are given. Borrowed; valid until the layer is
- * changed by a call below. */
+/* Block tables of one layer, [Hkv, FV_N_SEG], as kernels take them. Borrowed until a call below
+ * changes the layer. */
 fv_block_table *fv_kv_runs(fv_kv *kv, int32_t layer);
 int32_t fv_kv_len(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg);
-/* From now on the layer uses the visual keys, and with `text` also the text keys, of
- * `source_layer`, an earlier layer with keys of its own; given the layer itself, it has its own
- * keys again. Call it before memory is reserved for the layer; from then on call what reserves or
- * appends for the source layer first, with the same numbers. */
+/* Makes the layer use the visual keys, and with `text` also the text keys, of `source_layer`, an
+ * earlier layer with keys of its own; with source_layer = layer it has its own keys again. Call it
+ * before memory is reserved for the layer. Later reservations and appends must be made for the
+ * source layer first, with the same numbers. */
 void fv_kv_borrow(fv_kv *kv, int32_t layer, int32_t source_layer, bool text);
 
 /* The layer whose visual keys a layer uses: itself unless it borrows. */
 int32_t fv_kv_source_layer(const fv_kv *kv, int32_t layer);
 bool fv_kv_borrows(const fv_kv *kv, int32_t layer, fv_kv_segment seg);
 
-/* The visual extent of a layer, once, for up to `rows` rows per head; rows = 0 is fine. FV_EBUSY
- * when the pool's limit is reached, FV_ENOMEM when the device's is. */
+/* Allocates the visual extent of a layer, once, for up to `rows` rows per head; rows = 0 is fine.
+ * FV_EBUSY if the pool's limit is reached, FV_ENOMEM if the device is out of memory. */
 fv_status fv_kv_extent(fv_kv *kv, int32_t layer, int32_t rows);
 
-/* The same with each head's own number, rows [Hkv]. */
+/* Allocates the extent with each head's own number of rows, rows [Hkv]. */
 fv_status fv_kv_extent_ragged(fv_kv *kv, int32_t layer, const int32_t *rows);
 
 /* Reserves memory for `rows` more text tokens in every head of a layer. Errors as above; existing
  * entries stay. */
 fv_status fv_kv_reserve(fv_kv *kv, int32_t layer, int32_t rows);
 
-/* Declares n entries, written by the kernel kv_write after the last of every head, at positions
- * pos[n]. */
+/* Appends n entries at positions pos[n], which the kernel kv_write has written after the last entry
+ * of every head. */
 fv_status fv_kv_append(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t *pos, int32_t n);
 
-/* The same for one head. */
+/* Appends entries to one head only. */
 fv_status fv_kv_append_head(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
                             const int32_t *pos, int32_t n);
 
@@ -125,8 +125,8 @@ int32_t fv_kv_held(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment s
 /* ---- columns: values beside the tokens ----------------------------------------------------- */
 
 /* A COLUMN has a value of fixed size for each token, in host memory, and every operation that
- * moves, keeps or removes tokens does the same with all columns. A value that an evict method goes
- * by has one already (FV_VALUE in policy/methods.def). To add another:
+ * moves, keeps or removes tokens does the same with all columns. FV_KV_ACCUM already holds the
+ * value that an evict method chooses by (FV_VALUE in policy/methods.def). To add a column:
  *
  *   1. its name below, before FV_N_KV_COLUMN, with type and meaning;
  *   2. fv_kv_add_column where a request's store is opened: in prefill-worker/prefill/prefill.c, and
@@ -134,14 +134,15 @@ int32_t fv_kv_held(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment s
  *   3. if it is sent, a section: FV_SECTION_ACCUM carries FV_KV_ACCUM (handoff/kv_packet.h,
  *      prefill-worker/export/export.c, decode-worker/receive/rows.c). */
 typedef enum fv_kv_column {
-    FV_KV_POSITION = 0, /* int32_t, in the prompt and the answer; every store has it */
+    FV_KV_POSITION = 0, /* int32_t, position in prompt and answer; every store has it */
     FV_KV_ACCUM,        /* float for each query head of the KV head, or one: model/net/accum.h */
     FV_N_KV_COLUMN
 } fv_kv_column;
 
-/* From now on each token has `bytes` more; before the store has tokens. */
+/* Adds a column of `bytes` per token to a store that has no tokens yet. */
 void fv_kv_add_column(fv_kv *kv, fv_kv_column column, size_t bytes);
-size_t fv_kv_column_bytes(const fv_kv *kv, fv_kv_column column); /* of a token; 0: no such column */
+size_t fv_kv_column_bytes(const fv_kv *kv, fv_kv_column column); /* bytes per token; 0: no such
+                                                                  * column */
 
 /* The values of a head's segment, one for each of its fv_kv_held tokens. They may be written.
  * Borrowed until the layer is changed. */
@@ -156,14 +157,14 @@ static inline const int32_t *fv_kv_positions(const fv_kv *kv, int32_t layer, int
 /* ---- rank order ------------------------------------------------------------------------- */
 
 /* Puts the image tokens of a layer in rank order: row j of head g becomes what was row order[g][j],
- * for all of its rows. From then on the layer is ranked: its rows are let go from the end. */
+ * for all of its rows. The layer is ranked from then on: its rows are dropped from the end. */
 fv_status fv_kv_rank(fv_kv *kv, int32_t layer, const int32_t *const *order);
 
-/* How many rows a head had when they were ranked, or before the first of a packed layer's was let
- * go (model/net/kv_packed.h); 0: none is let go, or it had none. */
+/* Rows that a head had when they were ranked or, in a packed layer, before any was dropped
+ * (model/net/kv_packed.h); 0: not ranked, nothing dropped, or no rows. */
 int32_t fv_kv_ranked(const fv_kv *kv, int32_t layer, int32_t head);
 
-/* Declares a layer ranked whose rows come in that order, rows [Hkv] of them at first. */
+/* Marks a layer as ranked whose rows arrive in rank order; it had rows [Hkv] at first. */
 void fv_kv_set_ranked(fv_kv *kv, int32_t layer, const int32_t *rows);
 
 /* Drops visual tokens from the end: head g keeps at most its first n[g]. Only lengths change, and
@@ -176,34 +177,35 @@ fv_status fv_kv_truncate(fv_kv *kv, int32_t layer, const int32_t *n);
 fv_status fv_kv_remove(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
                        const int32_t *idx, int32_t n);
 
-/* After that: reallocates the layer's slab if a quarter of it is unused, and returns blocks to the
- * pool beyond those of `text` text tokens a head (or of more, where it has more). */
+/* Frees memory after fv_kv_remove: reallocates the layer's slab if a quarter of it is unused, and
+ * returns blocks to the pool beyond those of `text` text tokens a head (or of more, if the head has
+ * more). */
 fv_status fv_kv_fit(fv_kv *kv, int32_t layer, int32_t text);
 
 /* ---- the sequence -------------------------------------------------------------------------- */
 
 /* How compressed tokens are read (model/net/expand.h). */
 typedef struct fv_expand_rule {
-    bool on;      /* else all at full rank */
-    double full;  /* share of the tokens that is read at full rank, rounded up */
+    bool on;      /* otherwise all tokens are read at full rank */
+    double full;  /* share of the tokens read at full rank, rounded up */
     double alpha; /* 0..1: how much of a token's importance remains from turn to turn */
 } fv_expand_rule;
 
-/* What a sequence takes along from prefill to its last token. It is written and read by those who
- * run tokens; of it the store uses `expand.on` alone, to charge for observations that will come.
- * All zeros when a store is opened. */
+/* State that a sequence keeps from prefill to its last token. The code that runs tokens reads and
+ * writes it; the store itself reads only `expand.on`, to charge for later observations. All zeros
+ * when a store is opened. */
 typedef struct fv_kv_sequence {
-    fv_accum_kind accum; /* what FV_KV_ACCUM counts; NONE: there is no such column */
-    float n; /* n-softmax of its steps: an extra key of score ln n and value 0 for evicted tokens
-              * (kernels/ops.h); 0: none */
+    fv_accum_kind accum; /* what FV_KV_ACCUM counts; NONE: no such column */
+    float n; /* n-softmax of its steps: an extra key of score ln n and value 0 stands for evicted
+              * tokens (kernels/ops.h); 0: none */
     fv_expand_rule expand;
-    uint64_t n_evicted; /* KV entries that were evicted one by one (fv_kv_remove) */
+    uint64_t n_evicted; /* number of KV entries evicted one by one (fv_kv_remove) */
 } fv_kv_sequence;
 
 fv_kv_sequence *fv_kv_get_sequence(const fv_kv *kv);
 
-/* Where its tokens are rotated to, by their positions: empty until it is set, once, before the store
- * has tokens. The map is copied. */
+/* Sets the map from positions to RoPE positions; empty until set, once, before the store has
+ * tokens. Copied. */
 fv_status fv_kv_set_rope_map(fv_kv *kv, const fv_rope_map *map);
 const fv_rope_map *fv_kv_rope_map(const fv_kv *kv);
 
@@ -216,27 +218,27 @@ int32_t fv_kv_contiguous(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_seg
                          bool value, int32_t row, int32_t end, void **at);
 
 /* Reserves bytes of the pool: they count as held from now on, and blocks and slabs of this store
- * use them first. FV_EBUSY when the pool has not as many left. */
+ * use them first. FV_EBUSY when the pool has fewer left. */
 fv_status fv_kv_reserve_bytes(fv_kv *kv, size_t bytes);
 
 /* Releases reserved bytes that are unused, and blocks beyond those of `rows` more text tokens in
  * each head. Returns the number of bytes released. */
 size_t fv_kv_release_unused(fv_kv *kv, int32_t rows);
 
-/* Bytes of the pages of `rows` text tokens in every head of every layer, when n_borrow of the
- * layers borrow text keys. */
+/* Bytes of pages for `rows` text tokens in every head of every layer, if n_borrow of the layers
+ * borrow text keys. */
 size_t fv_kv_text_bytes(const fv_kv_shape *shape, int32_t rows, int32_t n_borrow);
 
-/* Bytes of the rows that are held (keys and values, borrowed keys once), by segment: what a report
- * calls resident. Image tokens: of their extents, idle ends included. */
+/* Bytes of the KV entries held, by segment (keys and values, borrowed keys once): a report's
+ * resident bytes. For image tokens the bytes of extents, unused ends included. */
 size_t fv_kv_bytes(const fv_kv *kv, fv_kv_segment seg);
 
-/* Bytes of the pool that it holds: extents, whole pages, tables of packed layers, what was set
- * aside. */
+/* Bytes of the pool that the store holds: extents, whole pages, tables of packed layers, reserved
+ * bytes. */
 size_t fv_kv_bytes_held(const fv_kv *kv);
 
-/* Asserts what holds for a layer, or with -1 for the store, after every operation: each ends with
- * it. Does nothing in builds without tests (FOVEA_TESTS). */
+/* Asserts the invariants of a layer, or with -1 of the store; every operation ends with this. Does
+ * nothing in builds without tests (FOVEA_TESTS). */
 void fv_kv_check(const fv_kv *kv, int32_t layer);
 
 #endif

@@ -1,4 +1,4 @@
-/* What holds for a store whenever one of its operations has succeeded. Builds without tests leave it
+/* Invariants that hold after every successful operation on a store. Builds without tests leave them
  * out (FV_NO_CHECKS). */
 #include <assert.h>
 
@@ -11,7 +11,8 @@ void fv_kv_check(const fv_kv *kv, int32_t layer) {
 }
 #else
 
-/* Its tokens have blocks and values, and borrowed keys are those of the source layer. */
+/* Checks that a segment's tokens have blocks and values, and that borrowed keys are the source
+ * layer's. */
 static void check_run(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg) {
     size_t at = fv_kv_run_at(kv, layer, head, seg);
     const fv_kv_run_state *st = &kv->state[at];

@@ -1,5 +1,5 @@
-/* Packed layers: who holds which part, and how rows leave one. Factors are made elsewhere
- * (prefill-worker/pack) or come over the network; here is their memory. One thread at a time. */
+/* Memory of packed layers: which layer owns which part, and how rows are dropped. Factors come from
+ * prefill-worker/pack or over the network. One thread at a time. */
 #include "model/net/kv_packed.h"
 
 #include <assert.h>
@@ -43,7 +43,7 @@ int32_t fv_kv_packed_text_rows(const fv_kv *kv, int32_t layer) {
     return n;
 }
 
-/* Block `number` of the layer whose keys, directions or coefficients a layer has. */
+/* Block `number` of the layer that a block's keys, directions or coefficients come from. */
 static fv_kv_packed *lead_of(const fv_kv *kv, const fv_kv_packed *p) {
     fv_kv_packed *lead = fv_kv_packed_of(kv, p->source_layer, p->seg);
     while (lead && lead->number < p->number) lead = lead->next;
@@ -77,11 +77,12 @@ static size_t host_bytes(const fv_kv_packed *p) {
     return (blocks + (p->rank ? rows : 0)) * sizeof(int32_t) + rows;
 }
 
-/* Of either part that is the layer's own: both have one form. */
+/* Form of a layer's own parts; keys and values have the same one. */
 static bool tiled(const fv_packed_shape *s) { return s->form != FV_PACKED_LOWRANK; }
 static bool nested(const fv_packed_shape *s) { return s->form == FV_PACKED_LATENT; }
 
-/* By the tokens' own positions, where keys are from before rotation and no anchors say so. */
+/* Returns whether angles are of the tokens' own positions: keys are unrotated and have no
+ * anchors. */
 static bool turned(const fv_packed_shape *s, fv_kv_segment seg) {
     return s->form == FV_PACKED_LATENT || (seg == FV_SEG_TEXT && s->form == FV_PACKED_QUANTIZED);
 }
@@ -98,7 +99,7 @@ size_t fv_kv_packed_tables(const fv_kv *kv) {
 
 size_t fv_kv_packed_cost(const fv_kv *kv, const fv_kv_packed_form *f, bool alone) {
     size_t n = (size_t)f->n, blocks = (size_t)f->n_anchor;
-    size_t there = fv_kv_get_device(kv) == fv_device_host() ? 0 : 1; /* copies */
+    size_t there = fv_kv_get_device(kv) == fv_device_host() ? 0 : 1; /* copies on the device */
     size_t bytes = sizeof(fv_kv_packed) + (1 + there) * (blocks * sizeof(int32_t) + n);
     if (f->rank) bytes += n * sizeof *f->rank;
     if (kv->sequence->expand.on && f->seg == FV_SEG_VISUAL) bytes += 2 * n * sizeof(float);
@@ -111,7 +112,7 @@ size_t fv_kv_packed_cost(const fv_kv *kv, const fv_kv_packed_form *f, bool alone
     return bytes + fv_kv_packed_set_bytes(kv, &like) + there * (n + blocks + 1) * sizeof(int32_t);
 }
 
-/* Charges the pool for what the block has now; `observed`: and for what is observed of its rows. */
+/* Charges the pool for the block as it is now; `observed`: also for importance and turn. */
 static fv_status pay_own(fv_kv *kv, fv_kv_packed *p, bool observed) {
     size_t n = (size_t)p->rows.n, bytes = sizeof *p + host_bytes(p) + p->rows_buf.bytes;
     size_t turn = p->turn_buf.bytes ? p->turn_buf.bytes : n * sizeof *p->turn;
@@ -120,7 +121,7 @@ static fv_status pay_own(fv_kv *kv, fv_kv_packed *p, bool observed) {
     return fv_kv_tables_charge(kv, bytes, &p->charged);
 }
 
-/* The layer's own arrays, one after the other: alive, rank, group. */
+/* Allocates the layer's own arrays, one after the other: alive, rank, group. */
 static fv_status own_arrays(fv_kv_packed *p, int32_t n, int32_t n_anchor, bool ranked) {
     size_t rows = (size_t)n, blocks = (size_t)n_anchor;
     size_t ints = blocks + (ranked ? rows : 0);
@@ -134,8 +135,8 @@ static fv_status own_arrays(fv_kv_packed *p, int32_t n, int32_t n_anchor, bool r
 
 static bool on_host(const fv_kv *kv) { return fv_kv_get_device(kv) == fv_device_host(); }
 
-/* alive[] or group[] as kernels read it: on the host the array itself, elsewhere its copy, which is
- * made now. */
+/* Points kernels to alive[] or group[]: on the host to the array itself, elsewhere to its copy,
+ * which is made now. */
 static fv_status there_alive(fv_kv *kv, fv_kv_packed *p) {
     fv_device *dev = fv_kv_get_device(kv);
     p->rows.valid = p->alive;
@@ -154,7 +155,8 @@ static fv_status there_group(fv_kv *kv, fv_kv_packed *p) {
     return dev->ops->copy_async(dev, at, p->group, (size_t)p->rows.n);
 }
 
-/* What kernels are given of rows whose host arrays are there. */
+/* Fills p->rows, which kernels take, from the set; on a device also allocates copies of alive and
+ * group. */
 static fv_status lay_rows(fv_kv *kv, fv_kv_packed *p, fv_kv_packed_set *set) {
     size_t rows = (size_t)set->n, blocks = (size_t)set->n_anchor;
     p->set = set;
@@ -170,7 +172,7 @@ static fv_status lay_rows(fv_kv *kv, fv_kv_packed *p, fv_kv_packed_set *set) {
     return memchr(p->group, 1, rows) ? there_group(kv, p) : FV_OK;
 }
 
-/* A part that borrows everything has no memory. */
+/* Allocates a part; a part that borrows everything has no memory. */
 static fv_status take_part(fv_kv *kv, fv_kv_packed *p, int kind, const fv_packed_shape *shape) {
     size_t bytes = fv_packed_bytes(shape);
     if (bytes) FV_TRY(fv_kv_memory_take(kv, bytes, &p->part_buf[kind]));
@@ -178,7 +180,8 @@ static fv_status take_part(fv_kv *kv, fv_kv_packed *p, int kind, const fv_packed
     return FV_OK;
 }
 
-/* Coefficients are where the source layer has its keys, and directions those of the layer. */
+/* Points latent parts to the coefficients, which the source layer's keys hold, and to the layer's
+ * own directions. */
 static void follow_latent(const fv_kv *kv, fv_kv_packed *p, int32_t layer) {
     const fv_kv_packed *lead = p->source_layer == layer ? p : lead_of(kv, p);
     for (int k = 0; k < 2; k++) {
@@ -187,7 +190,7 @@ static void follow_latent(const fv_kv *kv, fv_kv_packed *p, int32_t layer) {
     }
 }
 
-/* Address of the part that is the source layer's: keys, directions or coefficients. */
+/* Points parts to what the source layer owns: keys, directions or coefficients. */
 static void follow_source_layer(const fv_kv *kv, fv_kv_packed *p, int32_t layer) {
     if (p->part[FV_PACKED_V].shape.form == FV_PACKED_LATENT) follow_latent(kv, p, layer);
     if (p->source_layer == layer || p->part[FV_PACKED_V].shape.form == FV_PACKED_LATENT) return;
@@ -227,7 +230,7 @@ static fv_status fill(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_k
     return FV_OK;
 }
 
-/* Where the layer's next block goes, and its number. */
+/* End of the layer's list of blocks, and the next block's number. */
 static fv_kv_packed **next_slot(const fv_kv *kv, int32_t layer, fv_kv_segment seg,
                                 int32_t *number) {
     fv_kv_packed **slot = fv_kv_packed_slot(kv, layer, seg);
@@ -263,7 +266,7 @@ fv_status fv_kv_clear_text(fv_kv *kv, int32_t layer) {
     return fv_kv_drop_text(kv, layer, 0, fv_kv_len(kv, layer, 0, FV_SEG_TEXT), 0);
 }
 
-/* ---- what readers need ------------------------------------------------------------------- */
+/* ---- data for readers -------------------------------------------------------------------- */
 
 fv_status fv_kv_packed_angles(fv_kv *kv, fv_kv_packed *p, const fv_rope *rope) {
     if (!(p->anchor || p->set->turned) || p->rows.cos) return FV_OK;
@@ -285,7 +288,7 @@ fv_status fv_kv_packed_observe(fv_kv *kv, fv_kv_packed *p) {
     if (p->importance) return FV_OK;
     size_t n = (size_t)p->rows.n;
     if (!p->pays_observed) FV_TRY(pay_own(kv, p, true));
-    if (!p->turn_buf.data) /* or it is there from a call that failed */
+    if (!p->turn_buf.data) /* or left by a call that failed */
         FV_TRY(fv_buf_alloc(fv_kv_get_device(kv), n * sizeof(float), FV_BUF_DEVICE, &p->turn_buf));
     p->importance = calloc(n, sizeof *p->importance);
     if (!p->importance)
@@ -294,12 +297,12 @@ fv_status fv_kv_packed_observe(fv_kv *kv, fv_kv_packed *p) {
     return FV_OK;
 }
 
-/* How many means of this turn the layer has. */
+/* Number of means that this layer has gathered in this turn. */
 static size_t turn_rows(const fv_kv_packed *p) {
     return p && p->importance && p->n_turn > 0 ? (size_t)p->rows.n : 0;
 }
 
-/* One wait for all layers. */
+/* Waits once for all layers. */
 fv_status fv_kv_packed_turns(fv_kv *kv, const float **out) {
     fv_device *dev = fv_kv_get_device(kv);
     int32_t n_layer = fv_kv_get_shape(kv)->n_layer;
@@ -320,7 +323,8 @@ fv_status fv_kv_packed_turns(fv_kv *kv, const float **out) {
     return fv_device_wait(dev);
 }
 
-/* Directions that a block shares, which come first in the block that owns them. */
+/* Copies directions that a block shares to the host; they come first in the block that owns
+ * them. */
 static fv_status base_home(fv_device *dev, const fv_packed_part *part, fv_arena *arena,
                            const void **out) {
     fv_packed_shape own = part->shape;
@@ -345,9 +349,9 @@ fv_status fv_kv_packed_on_host(const fv_kv *kv, const fv_packed_part *part, fv_a
 
 fv_status fv_kv_packed_regroup(fv_kv *kv, fv_kv_packed *p) { return there_group(kv, p); }
 
-/* ---- rows leave -------------------------------------------------------------------------- */
+/* ---- dropping rows ----------------------------------------------------------------------- */
 
-/* What the layer had stays known when it is packed no more. */
+/* Records how many rows the layer had at first, for when it is no longer packed. */
 static void note_first(fv_kv *kv, int32_t layer) {
     int32_t n[1024], n_kv = fv_kv_get_shape(kv)->n_kv;
     assert(n_kv <= 1024);
@@ -381,14 +385,15 @@ fv_status fv_kv_packed_shorten(fv_kv *kv, int32_t layer, const int32_t *alive) {
     return FV_OK;
 }
 
-/* The block with fewer tokens. The old one is copied out first, so that a full pool does not
- * prevent freeing memory; and the new one is arranged on the host, wherever the store is. */
+/* Builds the block with the remaining tokens. The old one is copied out first, so that a full pool
+ * does not prevent freeing memory; and the new one is arranged on the host, wherever the store
+ * is. */
 static fv_status part_laid(fv_kv *kv, fv_kv_packed *p, int kind, const int32_t *idx, int32_t n,
                            fv_arena *arena) {
     fv_device *dev = fv_kv_get_device(kv);
     fv_packed_part old = p->part[kind];
     size_t bytes = fv_packed_bytes(&old.shape);
-    if (bytes == 0) { /* it borrows everything */
+    if (bytes == 0) { /* borrows everything */
         p->part[kind].shape.n = n;
         return FV_OK;
     }
@@ -410,7 +415,7 @@ static fv_status part_keep(fv_kv *kv, fv_kv_packed *p, int kind, const int32_t *
     return st;
 }
 
-/* The means of this turn of rows idx[0 .. n), in the place of the others. */
+/* Keeps the means of this turn for rows idx[0 .. n) only. */
 static fv_status turn_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32_t n) {
     fv_device *dev = fv_kv_get_device(kv);
     size_t had = turn_rows(p);
@@ -424,7 +429,7 @@ static fv_status turn_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32
     return st;
 }
 
-/* What is observed of rows goes with them. */
+/* Keeps importance and this turn's means for rows idx[0 .. n) only. */
 static fv_status observed_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32_t n) {
     if (!p->importance) return FV_OK;
     float *seen = malloc((size_t)n * sizeof *seen);
@@ -437,7 +442,7 @@ static fv_status observed_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, i
     return st;
 }
 
-/* The set of rows idx[0 .. n): blocks that lose all of theirs go too. */
+/* Takes the set of rows idx[0 .. n), without anchor blocks that lose all their rows. */
 static fv_status set_keep(fv_kv *kv, const fv_kv_packed *was, const int32_t *idx, int32_t n,
                           fv_arena *arena, fv_kv_packed_set **out) {
     int32_t *pos, *first, *anchor, n_anchor = 0;
@@ -465,13 +470,14 @@ static fv_status set_keep(fv_kv *kv, const fv_kv_packed *was, const int32_t *idx
     return fv_kv_packed_set_take(kv, &like, out);
 }
 
-/* Bookkeeping of rows idx[0 .. n). */
+/* Updates the tables for rows idx[0 .. n). */
 static fv_status rows_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32_t n) {
     fv_kv_packed was = *p;
     fv_arena arena = {0};
     fv_kv_packed_set *set;
     FV_TRY(observed_keep(kv, p, idx, n));
-    /* The charge of the old set is used for the new one: no other request can come in between. */
+    /* Reuse the old set's charge for the new one, so that no other request can take it in
+     * between. */
     size_t before = was.set->charged, charged = was.set->refs == 1 ? 0 : before;
     FV_TRY(fv_kv_tables_charge(kv, charged, &was.set->charged));
     fv_status st = set_keep(kv, &was, idx, n, &arena, &set);
@@ -497,7 +503,7 @@ static fv_status rows_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32
     free(was.host);
     fv_buf_free(&p->rows_buf);
     fv_kv_packed_set_give(kv, was.set);
-    FV_TRY(lay_rows(kv, p, set)); /* without angles, which are another set's */
+    FV_TRY(lay_rows(kv, p, set)); /* without angles: those belong to the old set */
     return pay_own(kv, p, p->pays_observed);
 }
 

@@ -4,116 +4,116 @@
 /* COMPRESSED LAYERS of a KV store: a layer's visual tokens as low-rank factors (kernels/packed.h),
  * as codes (kernels/codes.h) or as directions shared by two layers (kernels/merged.h), instead of
  * uncompressed entries. Its visual block tables are empty then. Its text tokens are uncompressed
- * and grow as usual. If text is compressed too, its block tables have the tokens that are not: with
- * factors of keys (pack=svd,compress_text=keys) those after the prompt, which is one block with
- * uncompressed values; with codes (model/net/text_codes.h) the first token and the latest ones, and
- * blocks of the others follow one another.
+ * and grow as usual. If text is compressed too, its block tables hold the uncompressed tokens only.
+ * With factors of keys (pack=svd,compress_text=keys) these are the tokens after the prompt; the
+ * prompt is one block with uncompressed values. With codes (model/net/text_codes.h) they are the
+ * first token and the latest ones; the others are in a list of blocks.
  *
  *   slab --fv_kv_pack--> compressed --fv_kv_packed_keep--> fewer tokens --> none
  *                                                              '--fv_unpack--> few uncompressed
  *
  * Keys and values are two blocks. A lazy layer uses the keys of its source layer: it has memory for
- * values only and is freed before its source layer. So is the second of two merged layers, whose
- * blocks are its own except for the directions. Blocks are charged to the pool to the byte, and so
- * are the tables of their token indices (fv_kv_packed_tables).
+ * values only and is freed before its source layer. The same holds for the second of two merged
+ * layers, which owns its blocks except for the directions. Blocks are charged to the pool to the
+ * byte, and so are the tables of their token indices (fv_kv_packed_tables).
  *
- * The thread that owns the store. */
+ * Runs on the thread that owns the store. */
 #include "common/arena.h"
 #include "kernels/packed.h"
 #include "model/net/kv.h"
 #include "model/net/rope.h"
 
-/* Which rows, in what order, and what shape their parts have: all but the bytes. */
+/* Rows, their order, and the shape of their parts: a packed layer without its bytes. */
 typedef struct fv_kv_packed_form {
     fv_packed_shape part[2]; /* [FV_PACKED_K], [FV_PACKED_V]; both of n rows and one form */
     int32_t n, n_anchor;
     const int32_t *pos;    /* [n] in the order of kernels/packed.h */
     const int32_t *first;  /* [n_anchor + 1] */
     const int32_t *anchor; /* [n_anchor] the blocks' anchor positions; NULL: all are 0 (K1) */
-    const int32_t *rank;   /* [n] the order in which rows are let go: a row's rank is below v while
-                            * v rows are left; ascending inside a block. NULL: they are not ranked */
-    int32_t source_layer;  /* whose keys, or directions: the layer itself, or a packed layer before
-                            * it */
-    /* Of text: rows [row0, row0 + n), in their order, without ranks; they come after those of the
-     * layer's blocks. Pages for `room` rows stay. Factors are of keys, beside values as rows; keys in
-     * codes are rotated by no anchor. */
+    const int32_t *rank;   /* [n] order of dropping: while v rows are left, these are the rows of
+                            * rank below v; ascending inside a block. NULL: not ranked */
+    int32_t source_layer;  /* layer that owns the keys or directions: this layer or an earlier
+                            * packed one */
+    /* Text only: rows [row0, row0 + n), in order and unranked, follow those of the layer's earlier
+     * blocks. Pages for `room` rows stay. Factors are of keys, beside raw values; keys in codes
+     * have no anchor. */
     fv_kv_segment seg;
     int32_t row0, room;
 } fv_kv_packed_form;
 
 typedef struct fv_kv_packed {
     fv_packed_part part[2];
-    fv_packed_rows rows; /* what kernels are given; the arrays are on the store's device */
+    fv_packed_rows rows; /* as kernels take them; the arrays are on the store's device */
     /* the same on the host; layers with the same rows share the first three */
     const int32_t *pos, *first;
     const int32_t *anchor; /* as in the form, or NULL */
     int32_t *alive;        /* [n_anchor] */
     int32_t *rank;         /* as in the form, or NULL */
     uint8_t *group;        /* [n] */
-    int32_t n_alive;       /* rows that count */
-    int32_t n_first;       /* rows there were before any was let go */
-    /* The attention that tokens receive (expand.h); NULL: not wanted. */
+    int32_t n_alive;       /* valid rows */
+    int32_t n_first;       /* rows before any was dropped */
+    /* Attention that tokens receive (expand.h); NULL: not observed. */
     float *importance; /* [n] on the host */
-    float *turn;       /* [n] on the store's device: the mean over the rows of this turn, */
-    int32_t n_turn;    /* so many of which have run */
-    bool observed;     /* importance holds something */
-    bool stale;        /* and is newer than the groups */
+    float *turn;       /* [n] on the store's device: mean over the rows of this turn, */
+    int32_t n_turn;    /* of which n_turn have run */
+    bool observed;     /* importance is set */
+    bool stale;        /* importance is newer than the groups */
     int32_t source_layer;
     fv_kv_segment seg;
-    int32_t number;            /* of the layer's blocks of text, from 0; */
-    struct fv_kv_packed *next; /* the one after it, or NULL */
-    bool coded;                /* codes of its keys are made, where there are any */
-    int32_t n_small; /* model/net/unpack.c: with so many rows or fewer they are smaller as raw ones;
-                      * -1: not known yet */
+    int32_t number;            /* of the layer's text blocks, from 0; */
+    struct fv_kv_packed *next; /* next block, or NULL */
+    bool coded;                /* codes of its keys are made, if its shape has them */
+    int32_t n_small; /* model/net/unpack.c: n_small rows or fewer take less memory raw; -1: not
+                      * computed yet */
     /* private */
     fv_buf part_buf[2];
-    struct fv_kv_packed_set *set; /* of pos, first, anchor, and their angles */
-    fv_buf rows_buf, turn_buf;    /* rows_buf: where the store is not on the host */
+    struct fv_kv_packed_set *set; /* owns pos, first, anchor and their angles */
+    fv_buf rows_buf, turn_buf;    /* rows_buf: copies on the device, if the store is not on the
+                                   * host */
     void *host;
-    size_t charged;     /* to the pool, for all of it but its parts and its set: */
-    bool pays_observed; /* importance and turn too, there or to come */
+    size_t charged;     /* bytes charged to the pool for all but its parts and its set */
+    bool pays_observed; /* charged for importance and turn too, allocated or not */
 } fv_kv_packed;
 
-/* The packed block of a layer's visual tokens, or NULL: it is raw. Borrowed, until the layer is
- * changed by a call below or the store closes. */
+/* The packed block of a layer's visual tokens, or NULL if the layer is raw. Borrowed until a call
+ * below changes the layer or the store closes. */
 fv_kv_packed *fv_kv_packed_at(const fv_kv *kv, int32_t layer);
 
-/* The same of its text tokens, or of either segment: the first block. */
+/* First packed block of the layer's text tokens, or of either segment. */
 fv_kv_packed *fv_kv_packed_text(const fv_kv *kv, int32_t layer);
 fv_kv_packed *fv_kv_packed_of(const fv_kv *kv, int32_t layer, fv_kv_segment seg);
 
-/* Text tokens of a layer that are in blocks. */
+/* Number of the layer's text tokens that are in blocks. */
 int32_t fv_kv_packed_text_rows(const fv_kv *kv, int32_t layer);
 
-/* Makes a layer packed, or text of it that is in no block yet: gives its raw rows back that the form is of, and takes memory for the
- * parts, whose bytes are the caller's to write. FV_EBUSY when the pool's limit is reached: the rows
- * are gone then, and the store is to be closed. */
+/* Packs a layer, or those of its text rows that are in no block yet: frees the raw rows of the form
+ * and allocates memory for the parts, which the caller fills. FV_EBUSY if the pool's limit is
+ * reached: the raw rows are gone then, and the store must be closed. */
 fv_status fv_kv_pack(fv_kv *kv, int32_t layer, const fv_kv_packed_form *form, fv_kv_packed **out);
 
-/* Whether its keys have memory of their own. */
+/* Returns whether the block owns its keys. */
 bool fv_kv_packed_owns_keys(const fv_kv_packed *p, int32_t layer);
 
-/* Angles of the anchors, which attention needs: worked out once for all layers with the same rows,
- * and then kept. */
+/* Computes the anchors' angles, which attention needs, once for all layers with the same rows. */
 fv_status fv_kv_packed_angles(fv_kv *kv, fv_kv_packed *p, const fv_rope *rope);
 
-/* Codes of keys, where the shape has them, and which attention needs: made once, of coefficients that
- * have come. FV_EUNSUPPORTED: the backend makes none. */
+/* Makes the codes of keys that attention needs, if the shape has them: once, from coefficients that
+ * have arrived. FV_EUNSUPPORTED if the backend makes none. */
 fv_status fv_kv_packed_codes(fv_kv_packed *p, fv_backend *be);
 
 /* Allocates importance [n]; does nothing if it is there. */
 fv_status fv_kv_packed_observe(fv_kv *kv, fv_kv_packed *p);
 
-/* The means of this turn on the host, of every packed layer that has one (n_turn > 0): layer after
+/* This turn's means of every packed layer that has one (n_turn > 0), on the host: layer after
  * layer, [n] each. Borrowed until the next call for a store of this pool. */
 fv_status fv_kv_packed_turns(fv_kv *kv, const float **out);
 
-/* A part whose bytes are on the host: the part itself where the store is there, or a copy in
- * `arena`. */
+/* Returns a part with its bytes on the host: the part itself if the store is on the host, otherwise
+ * a copy in `arena`. */
 fv_status fv_kv_packed_on_host(const fv_kv *kv, const fv_packed_part *part, fv_arena *arena,
                                fv_packed_part *out);
 
-/* group[] was changed on the host: brings it to the device. */
+/* Copies group[] to the device after a change on the host. */
 fv_status fv_kv_packed_regroup(fv_kv *kv, fv_kv_packed *p);
 
 /* Removes all text tokens of a layer, compressed or not: for a caller that holds a copy and
@@ -121,42 +121,43 @@ fv_status fv_kv_packed_regroup(fv_kv *kv, fv_kv_packed *p);
  * must follow before the next forward batch. */
 fv_status fv_kv_clear_text(fv_kv *kv, int32_t layer);
 
-/* What follows is of visual tokens. */
+/* The functions below are for visual tokens. */
 
-/* Layers of one group of latents have the first ones of their source layer's tokens, and none has
- * more than a layer before it. All are of one anchor block, in the order of their ranks. */
+/* Layers of one group of latents hold the first tokens of their source layer, none more than a
+ * layer before it, all in one anchor block in rank order. */
 
 /* Drops tokens without moving any: the first alive[a] tokens of each anchor block [n_anchor] stay
- * valid. Dropped tokens cannot return. Lazy layers drop the same; of latents this layer alone. */
+ * valid. Dropped tokens cannot return. Lazy layers drop the same tokens; with latents only this
+ * layer drops. */
 fv_status fv_kv_packed_shorten(fv_kv *kv, int32_t layer, const int32_t *alive);
 
-/* The same by rank: of ranked tokens, those of rank below v stay valid. When a quarter of the
- * tokens is invalid the blocks are reallocated, and when none is valid they return to the pool. */
+/* Drops by rank: tokens of rank below v stay valid. When a quarter of the tokens is invalid the
+ * blocks are reallocated, and when none is valid they return to the pool. */
 fv_status fv_kv_packed_shrink(fv_kv *kv, int32_t layer, int32_t v);
 
 /* Reallocates the blocks with the valid tokens idx[0 .. n), anchor block by anchor block and in any
  * order within one; their bits stay the same. n = 0 leaves the layer without visual tokens. The
- * memory of the others returns to the pool. Lazy layers keep the same tokens, and layers of latents
- * those that they have, which come first in idx; so this is called for the source layer. */
+ * memory of the others returns to the pool. Call it for the source layer: lazy layers keep the same
+ * tokens, layers of latents those of them that they have, which must come first in idx. */
 fv_status fv_kv_packed_keep(fv_kv *kv, int32_t layer, const int32_t *idx, int32_t n);
 
-/* The same for latents, each layer with as many as it is to have: layer l keeps idx[0 .. n[l]). */
+/* Keeps tokens of latents: layer l keeps idx[0 .. n[l]). */
 fv_status fv_kv_packed_nest(fv_kv *kv, int32_t layer, const int32_t *idx, const int32_t *n);
 
 /* Reallocates the blocks with the valid tokens. */
 fv_status fv_kv_packed_fit(fv_kv *kv, int32_t layer);
 
-/* The layer is without packed rows from now on, and what it had at first is noted
- * (fv_kv_ranked). Those that borrow its keys are to follow before the next pass. */
+/* Ends the packed state of a layer without packed rows left, recording how many it had at first
+ * (fv_kv_ranked). Layers that borrow its keys must follow before the next pass. */
 void fv_kv_packed_end(fv_kv *kv, int32_t layer);
 
-/* Bytes of the tables that say which rows packed blocks have, of all layers: positions, angles, and
- * what is observed of rows. Layers with the same rows share most of them. The pool is charged for
- * them, for angles and observations that are sure to come from the beginning. */
+/* Bytes of the tables of all packed blocks: positions, angles and observed attention. Layers with
+ * the same rows share most of them. The pool is charged for these; for angles and observations that
+ * will be needed, in advance. */
 size_t fv_kv_packed_tables(const fv_kv *kv);
 
-/* Bytes that the tables of a block of this form cost; `alone`: with those that layers with the same
- * rows share. */
+/* Bytes of tables for a block of this form; `alone`: including those that layers with the same rows
+ * share. */
 size_t fv_kv_packed_cost(const fv_kv *kv, const fv_kv_packed_form *form, bool alone);
 
 /* Bytes of a layer's own parts. */

@@ -1,6 +1,6 @@
 /* Sets of packed rows: which rows, in which blocks, and the angles of the blocks' anchors. Layers
- * of a request that have the same rows have one set, so that there is one table of angles, and not
- * one for each layer. One thread at a time, the store's. */
+ * of a request with the same rows use the same set, so they need only one table of angles. Runs on
+ * the store's thread. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static size_t host_ints(const fv_kv_packed_set *s) {
     return (size_t)s->n + blocks + 1 + (s->anchor ? blocks : 0);
 }
 
-/* pos, first and anchor, one after the other. */
+/* Copies pos, first and anchor into one array. */
 static fv_status copy_host(const fv_kv_packed_set *like, fv_kv_packed_set *s) {
     size_t rows = (size_t)like->n, blocks = (size_t)like->n_anchor;
     int32_t *at = malloc(host_ints(like) * sizeof *at);
@@ -36,7 +36,7 @@ static fv_status copy_host(const fv_kv_packed_set *like, fv_kv_packed_set *s) {
     return FV_OK;
 }
 
-/* The device's copies of pos and first: on the host the arrays themselves. */
+/* Points to pos and first for kernels: on the host the arrays themselves, elsewhere copies. */
 static fv_status copy_there(fv_device *dev, fv_kv_packed_set *s) {
     size_t ints = (size_t)s->n + (size_t)s->n_anchor + 1;
     s->there = s->pos;
@@ -52,8 +52,8 @@ static size_t angle_rows(const fv_kv_packed_set *s) {
     return s->tiles ? fv_packed_tiles((size_t)s->n) * FV_PACKED_TILE : (size_t)s->n_anchor;
 }
 
-/* Every reader needs angles: they are charged with the rest, so that a store that has its
- * tokens is not refused memory for them. */
+/* Bytes of a set. Angles are charged from the beginning: every reader needs them, and a store that
+ * has its tokens must not be refused memory for them. */
 size_t fv_kv_packed_set_bytes(const fv_kv *kv, const fv_kv_packed_set *s) {
     size_t half = (size_t)fv_kv_get_shape(kv)->d_head / 2;
     return sizeof *s + host_ints(s) * sizeof(int32_t) + s->rows_buf.bytes +
@@ -110,7 +110,7 @@ static void block_angles(const fv_kv_packed_set *s, const fv_rope_map *map, cons
     }
 }
 
-/* For other forms than factors: each row's own, in tiles of rows (kernels/packed_part.h). */
+/* Angles of each row, in tiles of rows (kernels/packed_part.h), for all forms but factors. */
 static void tile_angles(const fv_kv_packed_set *s, const fv_rope_map *map, const fv_rope *rope,
                         float *cosine, float *sine) {
     float c[FV_ROPE_MAX_HALF], t[FV_ROPE_MAX_HALF];

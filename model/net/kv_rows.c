@@ -1,5 +1,5 @@
-/* Rows of a store that stay, change places or leave: selection, rank order, annealing, eviction.
- * One thread at a time. */
+/* Keeps, reorders and drops rows of a store: selection, rank order, annealing, eviction. One thread
+ * at a time. */
 #include "model/net/kv.h"
 
 #include <assert.h>
@@ -8,8 +8,8 @@
 
 #include "model/net/kv_internal.h"
 
-/* How many of the rows idx[j], idx[j + 1], ... follow one another, from j on, in one block of each
- * side. */
+/* Number of consecutive indices idx[j], idx[j + 1], ... from j on that stay within one block of
+ * source and destination. */
 static int32_t rows_together(const int32_t *idx, int32_t j, int32_t n) {
     int32_t most = FV_KV_BLOCK - j % FV_KV_BLOCK, from = FV_KV_BLOCK - idx[j] % FV_KV_BLOCK, r = 1;
     if (from < most) most = from;
@@ -17,14 +17,14 @@ static int32_t rows_together(const int32_t *idx, int32_t j, int32_t n) {
     return r;
 }
 
-/* Row j of dst becomes row idx[j] of src: its value, and its key unless that is borrowed. In place
- * is fine where idx is ascending. */
+/* Row j of dst becomes row idx[j] of src: its value, and its key unless that is borrowed. dst may
+ * be src if idx is ascending. */
 static fv_status rows_move(fv_kv *kv, const fv_kv_block *dst, const fv_kv_block *src,
                            const int32_t *idx, int32_t n, bool borrowed) {
     fv_device *dev = kv->pool->device;
     size_t bytes = fv_kv_row_bytes(&kv->pool->shape);
     for (int32_t j = 0, r; j < n; j += r) {
-        /* Stretches that overlap must not be copied as one. */
+        /* overlapping ranges must not be copied at once */
         r = dst == src ? 1 : rows_together(idx, j, n);
         if (dst == src && idx[j] == j) continue;
         for (int value = borrowed; value < 2; value++)
@@ -40,8 +40,8 @@ static void columns_keep(fv_kv *kv, size_t run, const int32_t *idx, int32_t n) {
     kv->run[run].len = n;
 }
 
-/* Rows whose index repeats come twice. They are first moved together, each once, and then apart
- * again from the end, so that no row is written over before it was read. */
+/* Keeps rows with repeated indices: rows are first compacted, each once, then spread from the end,
+ * so that no row is overwritten before it is read. */
 static fv_status rows_spread(fv_kv *kv, size_t run, const int32_t *idx, int32_t n, bool borrowed) {
     fv_device *dev = kv->pool->device;
     const fv_kv_block *block = kv->run[run].block;
@@ -77,7 +77,7 @@ static fv_status keep_text_head(fv_kv *kv, int32_t layer, int32_t head, const in
     return rows_spread(kv, run, idx, n, kv->reused_text[layer]);
 }
 
-/* Pages stay for those that are left, or for `room` of them if these are more. */
+/* Keeps text rows; pages stay for those left, or for `room` rows if that is more. */
 static fv_status keep_text_room(fv_kv *kv, int32_t layer, const int32_t *const *idx,
                                 const int32_t *n, int32_t room) {
     for (int32_t g = 0; g < kv->pool->shape.n_kv; g++) {
@@ -114,15 +114,15 @@ static fv_status columns_order(fv_kv *kv, size_t run, const int32_t *idx, int32_
     return FV_OK;
 }
 
-/* The memory of a layer's slab is reused for another, also in a full pool, unless that is
- * larger. */
+/* Allocates a layer's new slab. Unless it is larger it uses the old slab's charge, so this works in
+ * a full pool. */
 static fv_status extent_lay_again(fv_kv *kv, int32_t layer, const int32_t *rows, fv_buf *out) {
     size_t had = kv->extent[layer].bytes, reserved = kv->reserved;
     if (fv_kv_extent_bytes(kv, layer, rows) > had) return fv_kv_extent_lay(kv, layer, rows, out);
     kv->reserved += had;
     fv_status st = fv_kv_extent_lay(kv, layer, rows, out);
     kv->reserved = reserved;
-    if (st == FV_OK) kv->pool->bytes_used += out->bytes; /* the old one's are still counted */
+    if (st == FV_OK) kv->pool->bytes_used += out->bytes; /* the old slab is still counted */
     return st;
 }
 
@@ -144,7 +144,7 @@ static fv_status keep_visual(fv_kv *kv, int32_t layer, const int32_t *const *idx
                            kv->source_layer[layer] != layer);
         if (st == FV_OK) st = columns_order(kv, run, idx[g], n[g]);
         free(old);
-        if (st != FV_OK) { /* the request is lost; leave it so that close still works */
+        if (st != FV_OK) { /* the request is lost; close must still work */
             kv->run[run].len = 0;
             fv_kv_pool_give(kv->pool, &buf);
             return st;
@@ -155,13 +155,13 @@ static fv_status keep_visual(fv_kv *kv, int32_t layer, const int32_t *const *idx
     return FV_OK;
 }
 
-/* The layers of a block: the one whose keys these are, and those that borrow them. */
+/* Returns whether a layer is the source layer or borrows its keys in this segment. */
 static bool shares_keys(const fv_kv *kv, int32_t layer, int32_t source_layer, fv_kv_segment seg) {
     return layer == source_layer ||
            (kv->source_layer[layer] == source_layer && fv_kv_borrows(kv, layer, seg));
 }
 
-/* The source layer first: the others point to its new keys. */
+/* The source layer comes first: the others point to its new keys. */
 fv_status fv_kv_keep(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t *const *idx,
                      const int32_t *n) {
     assert(!fv_kv_borrows(kv, layer, seg));
@@ -223,7 +223,7 @@ static fv_status extent_fit(fv_kv *kv, int32_t layer, int32_t most) {
     return st;
 }
 
-/* Shortens one layer; *most: rows of its longest head. Returns the rows that are left. */
+/* Shortens one layer. Returns the rows left; *most: rows of its longest head. */
 static size_t shorten(fv_kv *kv, int32_t layer, const int32_t *n, int32_t *most) {
     size_t rows = 0;
     *most = 0;
@@ -248,7 +248,7 @@ fv_status fv_kv_truncate(fv_kv *kv, int32_t layer, const int32_t *n) {
     return rows > 0 && loose ? extent_fit(kv, layer, most) : FV_OK;
 }
 
-/* ---- tokens that leave one by one --------------------------------------------------------- */
+/* ---- evicting single entries -------------------------------------------------------------- */
 
 static fv_status row_move(fv_kv *kv, size_t run, int32_t to, int32_t from) {
     fv_device *dev = kv->pool->device;

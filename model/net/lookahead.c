@@ -1,5 +1,5 @@
-/* A layer's own norm, queries, keys and rotation, one row of attention, and the sums of that row.
- * The thread that owns the decoder. */
+/* Computes a layer's norm, queries, keys and rotation, one row of attention, and that row's scores.
+ * Runs on the thread that owns the decoder. */
 #include "model/net/lookahead.h"
 
 #include <string.h>
@@ -39,7 +39,7 @@ static peeked cut(fv_decoder *dec, const fv_lookahead *lookahead) {
     return s;
 }
 
-/* q and k as the layer makes them. */
+/* Computes q and k as the layer does. */
 static fv_status project(fv_decoder *dec, const fv_lookahead *lookahead, const peeked *s) {
     const fv_text_layer *w = &dec->w.layer[lookahead->layer];
     const fv_backend_ops *ops = dec->be->ops;
@@ -69,7 +69,8 @@ static fv_status put_angles(fv_decoder *dec, const fv_lookahead *lookahead, cons
     return dev->ops->copy_async(dev, s->sin.data, sine, n * sizeof *sine);
 }
 
-/* Runs of one segment over s->kv, whose values are the keys again: the output is not used. */
+/* Makes block tables of one segment over s->kv. Values are the keys again, since the output is not
+ * used. */
 static fv_status make_runs(fv_decoder *dec, const fv_lookahead *lookahead, const peeked *s,
                            fv_block_table **out) {
     int32_t n = lookahead->x.rows, n_block = (n + FV_KV_BLOCK - 1) / FV_KV_BLOCK;
@@ -86,7 +87,7 @@ static fv_status make_runs(fv_decoder *dec, const fv_lookahead *lookahead, const
     return FV_OK;
 }
 
-/* Keys into the runs, which are as long as there are rows from then on. */
+/* Writes keys through the block tables, whose length becomes the number of rows. */
 static fv_status write_keys(fv_decoder *dec, const fv_lookahead *lookahead, const peeked *s,
                             fv_block_table *runs) {
     int32_t n = lookahead->x.rows, *slot;

@@ -1,10 +1,11 @@
-/* Which sequences of a forward batch have compressed tokens in a layer, and their attention to
- * these, after that to uncompressed entries. The thread that owns the decoder. */
+/* Finds the sequences of a forward batch that have compressed tokens in a layer, and merges
+ * attention to these with attention to uncompressed entries. Runs on the thread that owns the
+ * decoder. */
 #include "model/net/packed_forward.h"
 
 #include <assert.h>
 
-/* Most packed rows of a segment in a sequence's layers. */
+/* Largest number of packed rows that any layer of a sequence has in a segment. */
 static int32_t most_rows(const fv_kv *kv, fv_kv_segment seg, int32_t l0, int32_t l1) {
     int32_t most = 0;
     for (int32_t l = l0; l < l1; l++) {
@@ -56,7 +57,8 @@ void fv_packed_forward_put(const fv_text_config *c, const fv_forward_batch *pass
         p->score[b] = fv_workspace_cut(ws, FV_F32, c->n_head * pass->seq[b].n_rows, p->n_score[b]);
 }
 
-/* The part of one sequence; false when it has none of that form in this layer. */
+/* Arguments for one sequence; returns false if it has no packed tokens of that form in this
+ * layer. */
 static bool ask(const fv_packed_forward *p, int32_t b, const fv_kv_packed *packed,
                 fv_packed_form form, const fv_attn_seq *at, fv_packed_seq *out) {
     if (!packed || at->n_rows == 0 || packed->n_alive == 0) return false;
@@ -74,9 +76,9 @@ static bool ask(const fv_packed_forward *p, int32_t b, const fv_kv_packed *packe
     return true;
 }
 
-/* The attention of this forward batch's tokens joins the mean over the tokens of their step:
+/* Adds the attention of this forward batch's tokens to the mean over the tokens of their step:
  *     mean <- k / (k + 1) mean + 1 / (k + 1) token      after k tokens
- * token by token, so that the step may be cut anywhere. */
+ * token by token, so that a step can be cut anywhere. */
 static fv_status observe(fv_backend *be, fv_kv_packed *packed, const fv_packed_seq *s,
                          const fv_attn_args *a) {
     for (int32_t i = 0; i < s->n_rows; i++) {
@@ -117,7 +119,8 @@ static fv_kv_packed *block_of(const fv_kv *kv, int32_t l, fv_kv_segment seg, int
     return p;
 }
 
-/* What the rows of one form contribute that are in block `number` of a segment. */
+/* Attention to packed rows of one form in block `number` of a segment, for all sequences that have
+ * them. */
 static fv_status attend(const fv_packed_forward *p, fv_backend *be, const fv_rope *rope,
                         const fv_forward_batch *pass, int32_t l, fv_kv_segment seg, int32_t number,
                         fv_packed_form form, const fv_attn_args *a) {
@@ -150,7 +153,7 @@ static fv_status attend(const fv_packed_forward *p, fv_backend *be, const fv_rop
     return FV_OK;
 }
 
-/* Blocks of text of the sequence that has most of them. */
+/* Largest number of text blocks in any sequence. */
 static int32_t most_blocks(const fv_forward_batch *pass, int32_t l) {
     int32_t most = 0;
     for (int32_t b = 0; b < pass->n_seq; b++) {

@@ -11,16 +11,16 @@
 #include "model/net/workspace.h"
 
 typedef struct fv_packed_forward {
-    bool any;           /* some sequence has a packed layer among those of the pass */
-    fv_tensor lse;      /* [rows, H] over raw rows; absent: attention need not leave it */
+    bool any;           /* some sequence has a packed layer among the pass's layers */
+    fv_tensor lse;      /* [rows, H] over raw rows; absent: attention need not write it */
     fv_tensor o2, lse2; /* [rows, H D], [rows, H] over packed rows */
-    int32_t *n_score;   /* [n_seq] columns of its scores; 0: no scores wanted */
+    int32_t *n_score;   /* [n_seq] columns of its scores; 0: no scores needed */
     fv_tensor *score;   /* [n_seq] [H * rows, columns] */
     fv_packed_seq *seq; /* [n_seq] */
-    int32_t *owner;     /* [n_seq] number of the sequence in the pass */
+    int32_t *owner;     /* [n_seq] index of the sequence in the pass */
 } fv_packed_forward;
 
-/* The host's part, in `arena`, for layers [l0, l1). */
+/* Makes the host's part in `arena`, for layers [l0, l1). */
 fv_status fv_packed_forward_make(const fv_forward_batch *pass, int32_t l0, int32_t l1,
                                  fv_arena *arena, fv_packed_forward *p);
 
@@ -30,7 +30,8 @@ size_t fv_packed_forward_bytes(const fv_text_config *cfg, const fv_forward_batch
 void fv_packed_forward_put(const fv_text_config *cfg, const fv_forward_batch *pass,
                            fv_packed_forward *p, int32_t rows, fv_workspace *ws);
 
-/* After `attention`, which wrote log-sum-exps for `a`: adds the compressed tokens of layer l. */
+/* Adds attention to the compressed tokens of layer l; call it after `attention`, which wrote
+ * log-sum-exps for `a`. */
 fv_status fv_packed_forward_attend(const fv_packed_forward *p, fv_backend *be, const fv_rope *rope,
                                    const fv_forward_batch *pass, int32_t l, const fv_attn_args *a);
 

@@ -1,5 +1,5 @@
 /* Rotary frequencies and angles on the host. cosf and sinf of a request's few hundred positions
- * cost less than a thousandth of its prefill, so there is no table to keep. */
+ * cost less than a thousandth of its prefill, so no table is kept. */
 #include "model/net/rope.h"
 
 #include <assert.h>
@@ -24,7 +24,7 @@ static double yarn_dim(const fv_rope_config *cfg, int32_t d_head, double turns) 
     return d_head * log(cfg->original_max_position / (turns * pi2)) / (2 * log(cfg->theta));
 }
 
-/* Frequency i, f before scaling. */
+/* YaRN's frequency i; f before scaling. */
 static float yarn_scaled(const fv_rope_config *cfg, int32_t d_head, int32_t i, float f) {
     double low = yarn_dim(cfg, d_head, cfg->beta_fast),
            high = yarn_dim(cfg, d_head, cfg->beta_slow);

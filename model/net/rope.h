@@ -1,22 +1,22 @@
 #ifndef FOVEA_MODEL_NET_ROPE_H
 #define FOVEA_MODEL_NET_ROPE_H
 
-/* Angles of the rotary position embedding (RoFormer, arXiv 2104.09864), as transformers computes
- * them in f32:
+/* Angles of the rotary position embedding (RoFormer, arXiv 2104.09864), computed in f32 as in
+ * transformers:
  *     f_i = theta^(-2i/D), i < D/2;   angle[p,i] = p f_i;   cos and sin of that
- * Type linear divides every f_i by `factor`; llama3 divides the low frequencies only, with a ramp
- * between (Llama 3.1's rule: wavelengths above original/low are scaled, below original/high are
- * left, between them interpolated). yarn (arXiv 2309.00071, NTK-by-parts) ramps by the number of
- * turns that a dimension makes in the original context, from beta_fast to beta_slow. Its attention
- * factor m, by which transformers multiplies cos and sin, is in the scale of the scores:
+ * Type linear divides every f_i by `factor`. llama3 (Llama 3.1) divides low frequencies only:
+ * wavelengths above original/low are scaled, below original/high unchanged, between them
+ * interpolated. yarn (arXiv 2309.00071, NTK-by-parts) interpolates by the number of turns that a
+ * dimension makes in the original context, from beta_fast to beta_slow. Its attention factor m, by
+ * which transformers multiplies cos and sin, is in the scale of the scores,
  *     (m q)(m k) / sqrt(D) = q k m^2 / sqrt(D)
- * so that keys in the store, and rotations of stored keys, are free of it.
+ * so that stored keys and rotations of them are free of it.
  *
- * M-RoPE (Qwen2-VL, arXiv 2409.12191) divides the frequencies among the coordinates of a position
- * (t, h, w): angle[p,i] = p[axis_i] f_i. Sections are contiguous, t first, then h, then w; or interleaved
- * (Qwen3-VL): t h w t h w ..., where h and w have no more than their numbers and t has the rest. A
- * rotation is still by a sum of angles, so that keys relative to an anchor triple factor as those
- * relative to an anchor position do. Any thread. */
+ * M-RoPE (Qwen2-VL, arXiv 2409.12191) divides the frequencies among the coordinates (t, h, w) of a
+ * position: angle[p,i] = p[axis_i] f_i. Sections are contiguous: t, then h, then w; or interleaved
+ * (Qwen3-VL): t h w t h w ..., until h and w have as many as they need, and t the rest. A rotation
+ * is still by a sum of angles, so keys relative to an anchor triple factor like keys relative to an
+ * anchor position. Any thread. */
 #include "common/rope_map.h"
 #include "model/net/config.h"
 
@@ -31,10 +31,10 @@ typedef struct fv_rope {
 /* D even, at most 2 * FV_ROPE_MAX_HALF (config reading has checked that). */
 void fv_rope_init(fv_rope *r, const fv_rope_config *cfg, int32_t d_head);
 
-/* What scores q k are multiplied by. */
+/* Scale by which scores q k are multiplied. */
 float fv_attention_scale(const fv_text_config *cfg);
 
-/* Whether positions have three coordinates. */
+/* Returns whether positions have three coordinates. */
 bool fv_rope_has_sections(const fv_rope_config *cfg);
 
 /* cos, sin [n, D/2] for positions pos[n]. */

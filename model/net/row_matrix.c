@@ -1,9 +1,9 @@
-/* Between rows and matrices: see row_matrix.h. */
+/* Converts between KV rows and matrices (row_matrix.h). */
 #include "model/net/row_matrix.h"
 
 #include <assert.h>
 
-/* Visual tokens are contiguous in the layer's slab; those of text are in blocks. */
+/* Visual tokens are contiguous in the layer's slab; text tokens are in blocks. */
 static fv_status gather_head(fv_kv *kv, fv_backend *be, const fv_row_set *x, int32_t head,
                              fv_tensor y) {
     const fv_kv_shape *s = fv_kv_get_shape(kv);
@@ -61,7 +61,7 @@ fv_status fv_rows_rotate(fv_matrices *in, const fv_rope *rope, const fv_rope_map
     return fv_rows_turn(in->be, &by, n_kv, m);
 }
 
-/* Rows of codes and of coefficients are made on the host. */
+/* Reads rows of codes and coefficients on the host. */
 static fv_status read_codes(fv_matrices *in, const fv_packed_part *part, const int32_t *row,
                             fv_tensor m) {
     fv_device *dev = in->be->device;

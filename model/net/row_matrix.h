@@ -7,8 +7,9 @@
  *   entries of the store --gather--> M [n, Hkv D] <--rebuild-- a compressed block
  *                                    keys: --rotate--> from positions to anchors, or back
  *
- * Matrices are F32 in the backend's memory. Any thread, with a backend and scratch of its own;
- * the store is only read. Nothing waits for the issued work: be->ops->sync does. */
+ * Matrices are F32 in the backend's memory. Any thread may call this with its own backend and
+ * scratch; the store is only read. No function waits for the work that it issues: call
+ * be->ops->sync. */
 #include "kernels/matrices.h"
 #include "model/net/kv_packed.h"
 
@@ -18,21 +19,21 @@ typedef struct fv_row_set {
     fv_kv_segment seg;
     bool value;
     int32_t n;
-    const int32_t
-        *row; /* [n] indices of entries of the segment; in text, which is in blocks, 0, 1, 2 ..., */
-    int32_t row0; /* counted from this one */
+    const int32_t *row; /* [n] indices, counted from row0; in text, which is in blocks, 0, 1, ... */
+    int32_t row0;       /* 0 for visual tokens */
 } fv_row_set;
 
-/* m [n, Hkv D] becomes these rows. */
+/* Copies these rows to m [n, Hkv D]. */
 fv_status fv_rows_gather(fv_kv *kv, fv_backend *be, const fv_row_set *rows, fv_tensor m);
 
-/* Rotates keys m [n, Hkv D] back by their anchors, or on by them: anchor[n] are positions in the prompt,
- * whose rotations the store's map has. */
+/* Rotates keys m [n, Hkv D] by their anchors, or back: anchor[n] are positions in the prompt, for
+ * which the map has RoPE positions. */
 fv_status fv_rows_rotate(fv_matrices *in, const fv_rope *rope, const fv_rope_map *map,
                          const int32_t *anchor, bool back, int32_t n_kv, fv_tensor m);
 
-/* The same in two steps, for keys of several layers of the same tokens: cosines and sines [n, D / 2] of
- * their anchors, and what turns the first rows of these, all that m has. */
+/* The same in two steps, for keys of several layers with the same tokens: fv_rows_angles computes
+ * cosines and sines [n, D / 2] of the anchors, fv_rows_turn rotates by the first m.rows of
+ * these. */
 typedef struct fv_row_angles {
     fv_tensor cos, sin;
 } fv_row_angles;
@@ -41,7 +42,7 @@ fv_status fv_rows_angles(fv_matrices *in, const fv_rope *rope, const fv_rope_map
                          const int32_t *anchor, bool back, int32_t n, fv_row_angles *out);
 fv_status fv_rows_turn(fv_backend *be, const fv_row_angles *by, int32_t n_kv, fv_tensor m);
 
-/* m [n, Hkv D] becomes rows row[n] of a part, at full rank. The part is on the host. */
+/* Decompresses rows row[n] of a part, at full rank, into m [n, Hkv D]. The part is on the host. */
 fv_status fv_rows_rebuild(fv_matrices *in, const fv_packed_part *part, const int32_t *row,
                           fv_tensor m);
 

@@ -1,5 +1,5 @@
-/* Builds a pass from new tokens, runs it, reads logits. Buffers are kept from step to step. The
- * thread that owns the decoder. */
+/* Builds a pass from new tokens, runs it, reads logits. Buffers are kept from step to step. Runs on
+ * the thread that owns the decoder. */
 #include "model/net/step.h"
 
 #include <assert.h>
@@ -45,8 +45,8 @@ static fv_status rows_for(fv_model_runner *st, int32_t rows, fv_tensor *out) {
     return FV_OK;
 }
 
-/* Of all tokens of the last layer, where accumulators wanted more, those after which a token is
- * sampled: contiguous, before the others. */
+/* Selects the rows after which a token is sampled, contiguous, when accumulators wanted more rows
+ * of the last layer. */
 static fv_status last_rows(fv_model_runner *st, const fv_step_seq *seq,
                            const fv_forward_batch *pass, fv_tensor *out) {
     fv_device *dev = fv_decoder_backend(st->dec)->device;

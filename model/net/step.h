@@ -10,7 +10,7 @@ typedef struct fv_step_seq {
     int32_t n;          /* new tokens, at least 1 */
     const int32_t *ids; /* [n] */
     int32_t pos;        /* position of the first one */
-    bool partial;       /* more of its rows come in a later step: no logits */
+    bool partial;       /* more of its rows follow in a later step: no logits */
 } fv_step_seq;
 
 typedef struct fv_model_runner fv_model_runner; /* opaque; borrows the decoder */
@@ -18,8 +18,8 @@ typedef struct fv_model_runner fv_model_runner; /* opaque; borrows the decoder *
 fv_status fv_model_runner_open(fv_decoder *dec, fv_model_runner **out);
 void fv_model_runner_close(fv_model_runner *st); /* NULL is fine */
 
-/* Appends every sequence's tokens to its store; gives logits [sequences that are not partial,
- * vocab] on the host, after the last token of each. They are not checked and may be NaN; the
+/* Appends every sequence's tokens to its store; writes logits [sequences that are not partial,
+ * vocab] to the host, after the last token of each. Logits are not checked and may be NaN; the
  * sampler checks. FV_EBUSY when the KV pool is full. On failure the stores are inconsistent: close
  * them. */
 fv_status fv_model_runner_run(fv_model_runner *st, const fv_step_seq *seq, int32_t n_seq,

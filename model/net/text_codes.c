@@ -1,5 +1,5 @@
-/* Text rows of a store to blocks of codes. Parts are made beside each other, in the host's memory; then
- * each layer lets its rows go and takes its block. */
+/* Compresses text rows of a store to blocks of codes. Parts are made in parallel in host memory;
+ * then each layer frees its raw rows and takes its block. */
 #include "model/net/text_codes.h"
 
 #include <stdio.h>
@@ -12,9 +12,9 @@
 /* One layer of a call. */
 typedef struct coded_layer {
     int32_t layer, n;   /* rows that become a block, from FV_TEXT_SINK on */
-    int32_t *row, *pos; /* [n] 0, 1, 2 ...; their positions */
+    int32_t *row, *pos; /* [n] 0, 1, 2 ...; and their positions */
     fv_packed_shape shape[2];
-    void *data[2]; /* NULL: another layer's */
+    void *data[2]; /* NULL: borrowed from another layer */
     double error[2];
 } coded_layer;
 
@@ -22,7 +22,7 @@ typedef struct part {
     coded_layer *of;
     fv_packed_kind kind;
     fv_status status;
-    char text[256]; /* if that is a failure */
+    char text[256]; /* error message */
 } part;
 
 typedef struct run {
@@ -40,7 +40,7 @@ static fv_text_width width_of(const fv_kv *kv) {
     return (fv_text_width){s->n_kv, s->d_head, s->dtype};
 }
 
-/* Rows of a layer at positions below `end`, but for the first. */
+/* Number of a layer's rows at positions below `end`, without the first (FV_TEXT_SINK). */
 static int32_t rows_due(const fv_kv *kv, int32_t layer, int32_t end) {
     const int32_t *pos = fv_kv_positions(kv, layer, 0, FV_SEG_TEXT);
     int32_t len = fv_kv_len(kv, layer, 0, FV_SEG_TEXT), n = FV_TEXT_SINK;
@@ -104,7 +104,7 @@ static fv_status add_layer(run *r, const fv_text_rule *rule, int32_t layer, int3
 }
 
 static fv_status make_parts(run *r, fv_backend *be) {
-    FV_TRY(be->ops->sync(be)); /* the rows are there */
+    FV_TRY(be->ops->sync(be)); /* wait until the rows are written */
     FV_TRY(fv_backend_each(be, r->n_part, run_part, r));
     for (int32_t i = 0; i < r->n_part; i++)
         if (r->part[i].status != FV_OK) return FV_FAIL(r->part[i].status, "%s", r->part[i].text);
@@ -113,7 +113,7 @@ static fv_status make_parts(run *r, fv_backend *be) {
 
 /* ---- blocks -------------------------------------------------------------------------------- */
 
-/* A layer that has another's keys follows it. */
+/* Packs one layer. Layers that borrow keys come after their source layer. */
 static fv_status put_block(const run *r, const coded_layer *l, bool keep_pages) {
     fv_kv *kv = r->kv;
     fv_device *dev = fv_kv_get_device(kv);
@@ -207,7 +207,7 @@ fv_status fv_text_codes_step(fv_text_codes *t, fv_decoder *dec, fv_kv *kv, int32
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-/* How often T tokens become due before one of `tokens` runs that follow the first n_run. */
+/* How often blocks become due while `tokens` more tokens run after the first n_run. */
 static int32_t times_due(const fv_text_codes *t, int32_t n_run, int32_t tokens) {
     if (t->rule.again == 0 || n_run < t->n_prompt || tokens <= 0) return 0;
     int32_t now = fv_text_coded(&t->rule, t->n_prompt, n_run),
@@ -215,7 +215,8 @@ static int32_t times_due(const fv_text_codes *t, int32_t n_run, int32_t tokens) 
     return (then - now) / t->rule.again;
 }
 
-/* Bytes of a block that is to come, with its tables: of positions that other layers have too, once. */
+/* Bytes of a future block with its tables; `alone`: including the table of positions, which other
+ * layers may share. */
 static size_t block_ahead(const fv_text_codes *t, const fv_kv *kv, int32_t layer, int32_t n,
                           bool alone) {
     fv_text_width w = width_of(kv);
@@ -227,13 +228,13 @@ static size_t block_ahead(const fv_text_codes *t, const fv_kv *kv, int32_t layer
            (size_t)fv_text_block_bytes(&t->rule, n, &w, !fv_kv_borrows(kv, layer, FV_SEG_TEXT));
 }
 
-/* Rows of a layer that are due and are in no block. */
+/* Number of a layer's rows that are due but in no block yet. */
 static int32_t waiting(const fv_text_codes *t, const fv_kv *kv, int32_t layer, int32_t n_run) {
     return rows_due(kv, layer, fv_text_coded(&t->rule, t->n_prompt, n_run));
 }
 
-/* Whether its rows are those of the first layer, so that their next block shares its set. Layers may
- * have chosen which of the prompt they keep; later blocks are the same in all. */
+/* Returns whether a layer's next block needs its own set because its rows differ from the first
+ * layer's. Layers may have kept different rows of the prompt; later blocks are the same in all. */
 static bool waits_alone(const fv_kv *kv, int32_t layer) {
     int32_t n = fv_kv_len(kv, layer, 0, FV_SEG_TEXT);
     if (layer == 0 || n != fv_kv_len(kv, 0, 0, FV_SEG_TEXT)) return true;
@@ -242,7 +243,7 @@ static bool waits_alone(const fv_kv *kv, int32_t layer) {
                                       (size_t)(n - FV_TEXT_SINK) * sizeof(int32_t)) != 0;
 }
 
-/* Of all that are to come in a layer. */
+/* Bytes of all future blocks of a layer. */
 static size_t layer_ahead(const fv_text_codes *t, const fv_kv *kv, int32_t layer, int32_t n_run,
                           int32_t tokens) {
     fv_text_width w = width_of(kv);
@@ -257,7 +258,7 @@ static size_t layer_ahead(const fv_text_codes *t, const fv_kv *kv, int32_t layer
            (size_t)c.n_each * block_ahead(t, kv, layer, c.each, layer == 0);
 }
 
-/* Rows that a layer may come to have at a time. */
+/* Number of rows by which the layer's raw text may grow at most. */
 static int32_t rows_ahead(const fv_text_codes *t, const fv_kv *kv, int32_t layer, int32_t tokens) {
     fv_text_width w = width_of(kv);
     int32_t len = fv_kv_len(kv, layer, 0, FV_SEG_TEXT);

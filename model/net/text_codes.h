@@ -1,57 +1,59 @@
 #ifndef FOVEA_MODEL_NET_TEXT_CODES_H
 #define FOVEA_MODEL_NET_TEXT_CODES_H
 
-/* TEXT OF A STORE AS CODES (kernels/text_codes.h): the text tokens of each layer that are due become a
- * block of their own, after the prompt and then between two tokens. All heads of a layer hold the
- * same text tokens.
+/* TEXT OF A STORE AS CODES (kernels/text_codes.h): text tokens that are due become a block of codes
+ * in each layer, first after the prompt, then between tokens of the answer. All heads of a layer
+ * hold the same text tokens.
  *
- *   text rows   [first] [.... due ....] [the others]  -->  [first] [the others],  blocks and one more
+ *   text rows   [first] [.... due ....] [the others]  -->  [first] [the others],  one more block
  *
- * A block depends on its tokens alone, and which tokens it has on how many have run, so the bits are the
+ * A block depends only on its tokens, and its tokens only on how many have run, so the bits are the
  * same wherever the work is done.
  *
- * The thread that owns the store. */
+ * Runs on the thread that owns the store. */
 #include "common/text_rule.h"
 #include "kernels/matrices.h"
 #include "model/net/decoder.h"
 #include "model/net/kv_packed.h"
 
-/* What came to be codes, or was compressed again (decode-worker/conversations/recompress.h). */
+/* Statistics of rows that became codes, or were compressed again
+ * (decode-worker/conversations/recompress.h). */
 typedef struct fv_recompress_report {
-    int32_t n_layer; /* layers in which rows did, the last time */
-    uint64_t rows;   /* that did, in all layers together */
-    size_t bytes;    /* that rows took more than what they came to */
-    float error; /* the most that was left out of a layer's keys or values: ||M - M~|| / ||M|| */
+    int32_t n_layer; /* layers in which rows became codes, the last time */
+    uint64_t rows;   /* such rows in all layers together */
+    size_t bytes;    /* bytes saved */
+    float error;     /* largest error of a layer's keys or values: ||M - M~|| / ||M|| */
     double seconds;
 } fv_recompress_report;
 
-/* The text of one store: the rule, and tokens of the prompt it began with. */
+/* Text compression of one store: the rule, and the number of tokens in its prompt. */
 typedef struct fv_text_codes {
     fv_text_rule rule;
     int32_t n_prompt;
     fv_recompress_report report;
 } fv_text_codes;
 
-/* One layer, for reports. */
+/* Result for one layer, for reports. */
 typedef struct fv_text_coded_layer {
     int32_t n;      /* rows that became codes; 0: none */
-    float error[2]; /* of keys and values; of keys that are another layer's 0 */
+    float error[2]; /* error of keys and values; 0 for keys of another layer */
 } fv_text_coded_layer;
 
-/* Text rows of layers [l0, l1) at positions below `end`, but for the first, become codes in every layer
- * that has enough of them. layer [l1 - l0]: in and out, of those that did. FV_EINVAL when a number is not finite, with a
- * sentence that names the layer; on other failures the store is inconsistent: close it. */
+/* Compresses text rows of layers [l0, l1) at positions below `end`, without the first row, in every
+ * layer that has enough of them. layer [l1 - l0]: in and out, set for the layers that were
+ * compressed. FV_EINVAL, naming the layer, if a number is not finite; on other failures the store
+ * is inconsistent: close it. */
 fv_status fv_text_codes_take(fv_backend *be, const fv_rope *rope, fv_kv *kv,
                              const fv_text_rule *rule, int32_t end, int32_t l0, int32_t l1,
                              fv_text_coded_layer *layer);
 
-/* Before the tokens run that follow the first n_run: what is due by then. Does nothing when that has
- * been done. */
+/* Compresses the rows that are due before the token after the first n_run runs. Idempotent. */
 fv_status fv_text_codes_step(fv_text_codes *t, fv_decoder *dec, fv_kv *kv, int32_t n_run);
 
-/* Memory for `tokens` more after the first n_run, in all layers or in none: pages for those that are
- * rows at a time, and bytes for blocks to come. What was set aside before and is not needed returns to
- * the pool. Without text in codes, pages for all. FV_EBUSY when the pool has not so much. */
+/* Reserves memory for `tokens` more tokens after the first n_run, in all layers or in none: pages
+ * for the tokens that are raw at a time, and bytes for future blocks. Earlier reservations that are
+ * not needed return to the pool. If text is not in codes, reserves pages for all. FV_EBUSY if the
+ * pool has too little left. */
 fv_status fv_text_codes_reserve(const fv_text_codes *t, fv_kv *kv, int32_t n_run, int32_t tokens);
 
 #endif

@@ -1,5 +1,5 @@
-/* Factors, codes and directions back to rows. Numbers are few (some dozens of rows), so they go
- * through F32 on the way. The thread that owns the store and the backend. */
+/* Decompresses factors, codes and directions to raw rows. These are few (some dozens), so they pass
+ * through F32. Runs on the thread that owns the store and the backend. */
 #include "model/net/unpack.h"
 
 #include <assert.h>
@@ -7,21 +7,22 @@
 
 #include "model/net/row_matrix.h"
 
-/* ---- what is smaller ------------------------------------------------------------------------ */
+/* ---- which form is smaller ------------------------------------------------------------ */
 
 typedef struct block_bytes {
-    size_t held;  /* what the parts take now, */
-    size_t tight; /* what they would take for v rows, */
-    size_t raw;   /* and the rows */
+    size_t held;  /* bytes of the parts now, */
+    size_t tight; /* of the parts for v rows, */
+    size_t raw;   /* and of v raw rows */
 } block_bytes;
 
-/* Layers of latents have different numbers of rows, and each loses its own. */
+/* Returns whether a layer is latent: its group's layers have different numbers of rows and drop
+ * their own. */
 static bool is_latent(const fv_kv_packed *p) {
     return p->part[FV_PACKED_V].shape.form == FV_PACKED_LATENT;
 }
 
-/* Of the layers that share the keys or directions of `source layer`, for v rows; of latents for
- * those that count. */
+/* Bytes of all layers that share the keys or directions of `source_layer`, for v rows; of latents
+ * for their valid rows. */
 static block_bytes bytes_for(const fv_kv *kv, int32_t source_layer, int32_t v) {
     block_bytes b = {0, 0, 0};
     for (int32_t l = source_layer; l < fv_kv_get_shape(kv)->n_layer; l++) {
@@ -31,7 +32,7 @@ static block_bytes bytes_for(const fv_kv *kv, int32_t source_layer, int32_t v) {
         for (int k = fv_kv_packed_owns_keys(p, l) ? FV_PACKED_K : FV_PACKED_V; k < 2; k++) {
             fv_packed_shape s = p->part[k].shape;
             s.n = is_latent(p) ? p->n_alive : v;
-            if (!is_latent(p)) s.n_outlier = 0; /* how many there are depends on the rows */
+            if (!is_latent(p)) s.n_outlier = 0; /* their number depends on the rows */
             b.tight += fv_packed_bytes(&s);
             b.raw += fv_packed_raw_bytes(&s);
         }
@@ -39,7 +40,8 @@ static block_bytes bytes_for(const fv_kv *kv, int32_t source_layer, int32_t v) {
     return b;
 }
 
-/* The most rows that are smaller raw, of those that there ever were; not of latents. */
+/* Largest number of rows, up to those it had at first, that take less memory raw. Not for
+ * latents. */
 static int32_t small_of(const fv_kv *kv, int32_t source_layer) {
     for (int32_t v = fv_kv_packed_at(kv, source_layer)->n_first; v > 0; v--) {
         block_bytes b = bytes_for(kv, source_layer, v);
@@ -59,8 +61,8 @@ static bool is_small(const fv_kv *kv, fv_kv_packed *p, int32_t source_layer) {
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
-/* row[n_alive]: those that count, in the order in which the layer will hold them: by rank, or as
- * positions ascend. */
+/* row[n_alive]: the valid rows in the order in which the layer will hold them: by rank, or by
+ * position. */
 static fv_status alive_rows(const fv_kv_packed *p, fv_arena *scratch, int32_t **row) {
     const int32_t *key = p->rank ? p->rank : p->pos;
     int32_t n = 0;
@@ -74,7 +76,7 @@ static fv_status alive_rows(const fv_kv_packed *p, fv_arena *scratch, int32_t **
     return FV_OK;
 }
 
-/* m [n, Hkv D] F32: rows row[n] of a part. */
+/* Decompresses rows row[n] of a part into m [n, Hkv D] F32. */
 static fv_status rebuild(const fv_kv *kv, fv_matrices *in, const fv_packed_part *there,
                          const int32_t *row, int32_t n, fv_tensor *m) {
     fv_packed_part part;
@@ -83,8 +85,8 @@ static fv_status rebuild(const fv_kv *kv, fv_matrices *in, const fv_packed_part 
     return fv_rows_rebuild(in, &part, row, *m);
 }
 
-/* Keys are packed rotated back to their block's anchor, or before rotation: rotates them on by it, or
- * by their position. */
+/* Rotates keys to their positions: packed keys are relative to their block's anchor, or
+ * unrotated. */
 static fv_status rotate_on(const fv_kv *kv, fv_matrices *in, const fv_rope *rope,
                            const fv_kv_packed *p, const int32_t *row, int32_t n, fv_tensor m) {
     int32_t *anchor;
@@ -124,13 +126,13 @@ static fv_status write_rows(fv_kv *kv, fv_backend *be, int32_t layer, fv_tensor 
                           .n_seq = 1,
                           .seqs = &seq};
     FV_TRY(be->ops->kv_write(be, &a));
-    return be->ops->sync(be); /* `scratch` is the caller's */
+    return be->ops->sync(be); /* `scratch` belongs to the caller */
 }
 
-/* A layer between its two forms. */
+/* A layer's rows, decompressed and not yet stored. */
 typedef struct layer_rows {
     int32_t layer;
-    fv_tensor k, v; /* [n, Hkv D] F32; k is absent where keys are another layer's */
+    fv_tensor k, v; /* [n, Hkv D] F32; k is absent if keys are another layer's */
     int32_t *pos;   /* [n] */
 } layer_rows;
 
@@ -152,8 +154,8 @@ static fv_status lay_rows(fv_kv *kv, fv_backend *be, const layer_rows *x, fv_are
     return fv_kv_append(kv, x->layer, FV_SEG_VISUAL, x->pos, x->v.rows);
 }
 
-/* All compressed blocks are freed before entries are allocated: only together do they free enough
- * memory in a full pool. */
+/* Frees the compressed blocks of all layers before allocating entries: in a full pool only all of
+ * them together free enough memory. */
 static fv_status unpack_block(fv_kv *kv, fv_matrices *in, const fv_rope *rope,
                               int32_t source_layer) {
     fv_backend *be = in->be;

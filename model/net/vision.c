@@ -1,5 +1,5 @@
-/* The vision tower. Tiles of a batch are sequences of one ragged attention call, as prompts are in the
- * decoder; a patch convolution is a matrix product over unfolded patches. */
+/* The vision tower. Tiles of a batch are sequences of one ragged attention call, as prompts are in
+ * the decoder. A patch convolution is a matrix product over unfolded patches. */
 #include "model/net/vision.h"
 
 #include <assert.h>
@@ -11,13 +11,13 @@
 #include "kernels/convert.h"
 #include "model/net/vision_internal.h"
 
-/* Tiles that go through the tower together: enough to fill the cores or a GPU, few enough that their
- * activations do not matter beside the weights. */
+/* Number of tiles that go through the tower together: enough to fill the cores or a GPU, few enough
+ * that their activations are small beside the weights. */
 enum { TILES_AT_ONCE = 8 };
 
 /* ---- the tower ------------------------------------------------------------------------- */
 
-/* Parts of the rows, each of which attends to itself. */
+/* Ranges of rows, each of which attends to itself. */
 typedef struct runs {
     int32_t n;
     fv_attn_seq *attn;      /* [n] */
@@ -28,20 +28,20 @@ typedef struct tower_scratch {
     fv_tensor x, h, q, k, v, o, m; /* m: FFN */
     fv_tensor gate, cos, sin;      /* with gated, with RoPE */
     fv_tensor features;            /* [n * visual tokens, feature width] */
-    fv_tensor stacked;             /* the same of a layer of deepstack */
+    fv_tensor stacked;             /* rows of x that go to a deepstack connector */
     const int32_t *kept;           /* rows of x that are features, in the order of features */
     int32_t n_kept;
-    fv_tensor patches; /* [n * P, 3 p p] */
+    fv_tensor patches; /* [n * P, 3 p p] unfolded pixels */
     fv_tensor one;     /* [1, 1] = 1 */
     fv_tensor factors; /* [1, d], with layer_scale */
     fv_buf kv;         /* keys and values of one layer */
-    int32_t *order;    /* [P] patches of a tile in raster order, as their rows are in order */
-    int32_t n_window;  /* of a tile */
-    int32_t *window;   /* [n_window] rows of each, in turn */
+    int32_t *order;    /* [P] raster index of each row's patch */
+    int32_t n_window;  /* windows of a tile */
+    int32_t *window;   /* [n_window] rows of each window */
     runs tiles, windows;
 } tower_scratch;
 
-/* Of keys and values: products in bf16 would round them to it anyway. */
+/* Type of keys and values; products in bf16 would round them to bf16 anyway. */
 static fv_dtype kv_dtype(const fv_vision *v) {
     return v->be->compute == FV_COMPUTE_BF16 ? FV_BF16 : FV_F32;
 }
@@ -62,7 +62,7 @@ fv_status fv_vision_activate(fv_vision *v, fv_activation act, fv_tensor x) {
     return v->be->ops->activate(v->be, &a);
 }
 
-/* A norm of a layer. */
+/* Norm of a layer: RMSNorm or LayerNorm. */
 static fv_status layer_norm(fv_vision *v, fv_tensor x, fv_tensor w, fv_tensor b, fv_tensor y) {
     fv_norm_args a = {
         .x = x, .w = w, .b = b, .y = y, .eps = v->cfg->ln_eps, .rms = v->cfg->rms_norm};
@@ -71,8 +71,8 @@ static fv_status layer_norm(fv_vision *v, fv_tensor x, fv_tensor w, fv_tensor b,
 
 static size_t pixels_of(fv_layout_size size) { return 3 * (size_t)size.w * (size_t)size.h; }
 
-/* Unfolds pixels [shown, 3, h, w] into patch rows, columns in the order (channel, frame, y, x) of the
- * kernel. */
+/* Unfolds pixels [shown, 3, h, w] to patch rows, whose columns are in the kernel's order (channel,
+ * frame, y, x). */
 static void unfold(const fv_vision *v, fv_layout_size size, int32_t shown, const int32_t *order,
                    const float *pixels, float *out) {
     int32_t patch = v->cfg->patch, frames = v->cfg->two_frames ? 2 : 1;
@@ -90,8 +90,8 @@ static void unfold(const fv_vision *v, fv_layout_size size, int32_t shown, const
     }
 }
 
-/* Neighbours of patch i of n in a grid of `side`, whose corners are those of the tile, and the weight of
- * the second; in f32, as transformers has it. */
+/* Finds the two grid positions around patch i of n, in a grid of `side` positions whose corners are
+ * the tile's. Returns the weight of the second, in f32 as in transformers. */
 static float neighbours(int32_t i, int32_t n, int32_t side, int32_t at[2]) {
     float x = (float)i * (float)(side - 1) / (float)(n > 1 ? n - 1 : 1);
     at[0] = (int32_t)x;
@@ -99,7 +99,7 @@ static float neighbours(int32_t i, int32_t n, int32_t side, int32_t at[2]) {
     return x - (float)at[0];
 }
 
-/* x = rows of the table of positions between those of its grid, bilinear. */
+/* x = position embeddings, interpolated bilinearly from the table's grid. */
 static fv_status interpolate(fv_vision *v, int32_t n, tower_scratch *s) {
     fv_device *dev = v->be->device;
     int32_t side = v->cfg->position_side, P = fv_vision_patches(v);
@@ -124,8 +124,8 @@ static fv_status interpolate(fv_vision *v, int32_t n, tower_scratch *s) {
     return FV_OK;
 }
 
-/* x = [cls; patches W^T + b] + position, then the first LayerNorm. Position rows are put first and
- * the products added to them; CLS is added as the product of its column with 1. */
+/* x = [cls; patches W^T + b] + position, then the first LayerNorm. Position rows are written first
+ * and the products added to them; CLS is added as the product of its column with 1. */
 static fv_status embed(fv_vision *v, fv_layout_size size, int32_t frames, const float *pixels,
                        int32_t n, tower_scratch *s) {
     const fv_vision_config *c = v->cfg;
@@ -277,7 +277,7 @@ static fv_status layer(fv_vision *v, int32_t l, tower_scratch *s) {
     return add_to_x(v, s->m, w->fc2, w->fc2_bias, w->scale2, s);
 }
 
-/* Patches in the order of their rows: raster order, or window by window and there token by token. */
+/* Orders patches by row: raster order, or window by window and token by token inside a window. */
 static fv_status make_order(fv_vision *v, tower_scratch *s) {
     int32_t r = v->cfg->merge, cols = v->cols / r, rows = v->rows / r, side = v->cfg->window, n = 0;
     FV_TRY(FV_ARENA_NEW(&v->host, fv_vision_patches(v), s->order));
@@ -303,7 +303,7 @@ static fv_status choose_rows(fv_vision *v, int32_t n, tower_scratch *s) {
     const fv_vision_config *c = v->cfg;
     int32_t r = c->merge, cols = v->cols / r, T = fv_vision_rows(v),
             n_patch = cols * (v->rows / r) * r * r;
-    int32_t *row, *row_of; /* of a patch in raster order */
+    int32_t *row, *row_of; /* row of each patch, by raster index */
     s->n_kept = n * (n_patch + c->keep_cls);
     FV_TRY(FV_ARENA_NEW(&v->host, s->n_kept, row));
     FV_TRY(FV_ARENA_NEW(&v->host, fv_vision_patches(v), row_of));
@@ -320,7 +320,7 @@ static fv_status choose_rows(fv_vision *v, int32_t n, tower_scratch *s) {
     return FV_OK;
 }
 
-/* Hidden state `index` is now in x: its rows that count go to its columns of the features. */
+/* Copies hidden state `index`, which is now in x, to its columns of the features. */
 static fv_status take_features(fv_vision *v, int32_t index, const tower_scratch *s) {
     int32_t d = v->cfg->d_model, n_feature = v->cfg->n_feature_layer;
     fv_tensor y = fv_tensor_of(s->features.data, FV_F32, s->n_kept, d * n_feature);
@@ -336,7 +336,7 @@ static fv_status take_features(fv_vision *v, int32_t index, const tower_scratch 
 
 /* ---- a layer's attention ----------------------------------------------------------------- */
 
-/* Queries and keys of a layer that is not run. */
+/* Computes queries and keys of a layer that is not run. */
 static fv_status ask_layer(fv_vision *v, const fv_vision_layer *w, tower_scratch *s) {
     if (!w->q.data || !w->k.data || !w->norm1.data)
         return FV_FAIL(FV_EUNSUPPORTED,
@@ -350,7 +350,7 @@ static fv_status ask_layer(fv_vision *v, const fv_vision_layer *w, tower_scratch
     return norm_queries_keys(v, w, s);
 }
 
-/* Rows ids[n] of x to the host as F32, by way of `buffer`. */
+/* Copies rows ids[n] of x to the host as F32, through `buffer`. */
 static fv_status bring_rows(fv_vision *v, fv_tensor x, const int32_t *ids, int32_t n, float *buffer,
                             float *to) {
     fv_device *dev = v->be->device;
@@ -360,11 +360,11 @@ static fv_status bring_rows(fv_vision *v, fv_tensor x, const int32_t *ids, int32
     return dev->ops->copy_async(dev, to, buffer, (size_t)n * (size_t)x.cols * sizeof *to);
 }
 
-/* What the layer that was run last left in q and k. */
+/* Copies q and k of the layer that ran last to the host. */
 static fv_status take_capture(fv_vision *v, int32_t n, const tower_scratch *s,
                               const fv_vision_capture *capture) {
     int32_t rows = n * fv_vision_rows(v), *ids, *cls;
-    float *buffer = s->kv.data; /* that layer has done with it */
+    float *buffer = s->kv.data; /* free: the layer no longer needs it */
     FV_TRY(FV_ARENA_NEW(&v->host, rows, ids));
     FV_TRY(FV_ARENA_NEW(&v->host, n, cls));
     for (int32_t r = 0; r < rows; r++) ids[r] = r;
@@ -375,8 +375,8 @@ static fv_status take_capture(fv_vision *v, int32_t n, const tower_scratch *s,
 
 /* ---- scratch --------------------------------------------------------------------------- */
 
-/* n runs, of which the i-th has n_rows[i % n_each] rows, and for each head a table: blocks that point into
- * one buffer of keys and values. */
+/* Makes n runs, the i-th with n_rows[i % n_each] rows, and block tables for each head that point
+ * into one buffer of keys and values. */
 static fv_status make_runs(fv_vision *v, const tower_scratch *s, int32_t n, const int32_t *n_rows,
                            int32_t n_each, runs *out) {
     const fv_vision_config *c = v->cfg;
@@ -449,7 +449,7 @@ static fv_status make_scratch(fv_vision *v, int32_t n, tower_scratch *s) {
     return make_runs(v, s, n * s->n_window, s->window, s->n_window, &s->windows);
 }
 
-/* Hidden state `index` is now in x. */
+/* Runs the deepstack connector of hidden state `index`, which is now in x. */
 static fv_status take_deepstack(fv_vision *v, int32_t index, const tower_scratch *s,
                                 fv_tensor embeds) {
     for (int32_t i = 0; embeds.data && i < v->cfg->n_deepstack; i++) {
@@ -474,9 +474,9 @@ static fv_status give_features(fv_vision *v, const tower_scratch *s, const fv_vi
     return v->be->ops->sync(v->be);
 }
 
-/* ---- all of it ------------------------------------------------------------------------- */
+/* ---- the whole tower ------------------------------------------------------------------- */
 
-/* Of layer l, which was run last. */
+/* Captures layer l, which ran last. */
 static fv_status take_captures(fv_vision *v, int32_t l, int32_t n, const tower_scratch *s,
                                const fv_vision_out *out) {
     for (int32_t i = 0; i < out->n_capture; i++)

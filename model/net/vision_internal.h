@@ -1,7 +1,7 @@
 #ifndef FOVEA_MODEL_NET_VISION_INTERNAL_H
 #define FOVEA_MODEL_NET_VISION_INTERNAL_H
 
-/* Shared by the files of the vision tower only. */
+/* Declarations shared by the files of the vision tower only. */
 #include <stdatomic.h>
 
 #include "common/arena.h"
@@ -14,20 +14,21 @@ struct fv_vision {
     fv_vision_weights w;
     fv_projector_weights p;
     int32_t n_layer;    /* layers that are run */
-    float *grid;        /* [position_side^2, d] the table of positions to interpolate; NULL: none */
-    int32_t *position;  /* of each row of a tile, its row of the position table */
-    int32_t rows, cols; /* patches of a tile: the config's, or those of the tiles at hand */
-    void *merger; /* the connector's, with columns in the order (y, x, channel); with mean_pool its
-                         * matrix, not transposed */
-    float *made;  /* of the connector: with mean_pool, 1 + w of its norm; MobileVLM V2's kernel and
-                     * bias in f32; and `mean` */
+    float *grid;        /* [position_side^2, d] table of positions to interpolate; NULL: not
+                         * interpolated */
+    int32_t *position;  /* row of the position table for each row of a tile */
+    int32_t rows, cols; /* patches of a tile: the config's, or those of the current tiles */
+    void *merger;   /* the connector's matrix, columns in the order (y, x, channel); with mean_pool
+                     * the file's matrix, transposed */
+    float *made;    /* values computed for the connector: with mean_pool 1 + w of its norm;
+                     * MobileVLM V2's kernel and bias in f32; and `mean` */
     fv_tensor mean; /* [1, d of what is averaged] 1 / merge^2 */
     fv_workspace ws;
     fv_arena host;
     atomic_ullong n_layer_run;
 };
 
-static inline int32_t fv_vision_patches(const fv_vision *v) { /* of a tile */
+static inline int32_t fv_vision_patches(const fv_vision *v) { /* in a tile */
     return v->rows * v->cols;
 }
 
@@ -41,15 +42,16 @@ fv_status fv_vision_linear(fv_vision *v, fv_tensor x, fv_tensor w, fv_tensor b, 
                            bool accumulate);
 fv_status fv_vision_activate(fv_vision *v, fv_activation act, fv_tensor x);
 
-/* Bytes of the workspace that a connector takes for so many rows. */
+/* Workspace bytes that the connector needs for `rows` rows. */
 size_t fv_connector_need(const fv_vision *v, int32_t rows);
 
-/* The connector: features [rows, feature width] -> y's first d_text columns, the text model's input; and
- * deepstack's connector i -> the d_text columns from (i + 1) d_text on. */
+/* Runs the connector: features [rows, feature width] -> y's first d_text columns, the text model's
+ * input. fv_connect_deepstack runs deepstack's connector i -> the d_text columns from (i + 1)
+ * d_text on. */
 fv_status fv_connect(fv_vision *v, fv_tensor features, fv_tensor y);
 fv_status fv_connect_deepstack(fv_vision *v, int32_t i, fv_tensor features, fv_tensor y);
 
-/* The bucket of coordinate i / n among the boundaries 1/n .. (n - 1)/n, as torch.bucketize has it with
+/* Bucket of the coordinate i / n among the boundaries 1/n .. (n - 1)/n, as in torch.bucketize with
  * right=True. */
 int32_t fv_vision_bucket(int32_t n, int32_t i);
 

@@ -1,5 +1,5 @@
-/* A tower from its weights: names of parts are views, columns and positions are put in the order in which
- * the tower reads them. */
+/* Opens a tower: tensors are views of the weights; columns and positions are reordered as the tower
+ * reads them. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static fv_status load_tensors(fv_workspace *ws, const void *in, void *out, size_
     return FV_OK;
 }
 
-/* Columns (channel, y, x) -> (y, x, channel), as features are. */
+/* Reorders columns (channel, y, x) -> (y, x, channel), the order of features. */
 static fv_status reorder_merger(fv_vision *v, fv_tensor *w) {
     size_t size = fv_dtype_bytes(w->dtype), d = (size_t)v->cfg->d_model;
     size_t area = (size_t)v->cfg->merge * (size_t)v->cfg->merge, n = (size_t)w->rows;
@@ -30,7 +30,7 @@ static fv_status reorder_merger(fv_vision *v, fv_tensor *w) {
     return FV_OK;
 }
 
-/* [d, d_text] -> [d_text, d]; norm w -> 1 + w. */
+/* Transposes fc1 [d, d_text] -> [d_text, d]; adds 1 to the norm's w. */
 static fv_status make_means(fv_vision *v, fv_projector_weights *p) {
     size_t size = fv_dtype_bytes(p->fc1.dtype), d = (size_t)p->fc1.rows, n = (size_t)p->fc1.cols;
     char *to = v->merger = malloc(n * d * size);
@@ -50,8 +50,8 @@ static fv_status make_means(fv_vision *v, fv_projector_weights *p) {
     return fv_workspace_weight(&v->ws, &mean, &v->mean);
 }
 
-/* The depthwise kernel [d, 9] -> [9, S d]: a row has one of its nine weights for each token of a row of a
- * tile; with 1 added in the middle, which is the residual. */
+/* Expands the depthwise kernel [d, 9] -> [9, S d], each weight repeated for the S tokens of a
+ * tile's row, with 1 added in the middle for the residual. */
 static fv_status make_peg(fv_vision *v, fv_projector_weights *p) {
     enum { MIDDLE = 4, TAPS = 9 };
     size_t d = (size_t)p->peg.rows, side = (size_t)(fv_vision_side(v->cfg) / v->cfg->merge);
@@ -75,7 +75,7 @@ static fv_status make_peg(fv_vision *v, fv_projector_weights *p) {
     return fv_workspace_weight(&v->ws, &mean, &v->mean);
 }
 
-/* q, k and v, as rows of what the file has as one. */
+/* Makes q, k and v views of the fused tensor's rows. */
 static void split_qkv(fv_vision_layer *w) {
     fv_tensor *part[] = {&w->q, &w->k, &w->v}, *bias[] = {&w->q_bias, &w->k_bias, &w->v_bias};
     int32_t d = w->qkv.cols;
@@ -92,7 +92,7 @@ static void split_qkv(fv_vision_layer *w) {
 static fv_status load_weights(fv_vision *v, const fv_vision_weights *tower,
                               const fv_projector_weights *projector) {
     int32_t n_layer = v->n_layer;
-    if (n_layer < v->cfg->n_layer) n_layer++; /* as far as it is there */
+    if (n_layer < v->cfg->n_layer) n_layer++; /* one more, for captures */
     v->w.layer = calloc((size_t)v->n_layer + 1, sizeof *v->w.layer);
     if (!v->w.layer) return FV_FAIL(FV_ENOMEM, "out of memory for the list of layers");
     FV_TRY(load_tensors(&v->ws, tower, &v->w, offsetof(fv_vision_weights, layer)));
@@ -113,8 +113,8 @@ static fv_status load_weights(fv_vision *v, const fv_vision_weights *tower,
     return load_tensors(&v->ws, &p, &v->p, sizeof p);
 }
 
-/* Boundary k of torch.arange(1 / n, 1, 1 / n), which has n_all: each in double, then rounded, but
- * whole groups of 16 as two vectors of 8, which start from a rounded number. */
+/* Boundary k of torch.arange(1 / n, 1, 1 / n), which has n_all: each is computed in double, then
+ * rounded; PyTorch computes whole groups of 16 as two vectors of 8, each from a rounded start. */
 static float boundary(int32_t n, int32_t n_all, int32_t k) {
     double step = 1.0 / n;
     if (k >= n_all / 16 * 16) return (float)(step + k * step);
@@ -129,7 +129,7 @@ int32_t fv_vision_bucket(int32_t n, int32_t i) {
     return k;
 }
 
-/* The table of positions in f32. */
+/* Widens the table of positions to f32. */
 static fv_status make_grid(fv_vision *v, const fv_tensor *table) {
     size_t n = (size_t)table->rows * (size_t)table->cols;
     if (v->cfg->position_side == 0) return FV_OK;
@@ -139,7 +139,7 @@ static fv_status make_grid(fv_vision *v, const fv_tensor *table) {
     return FV_OK;
 }
 
-/* Rows of the position table for the rows of a tile. */
+/* Computes the row of the position table for each row of a tile. */
 static fv_status make_positions(fv_vision *v) {
     int32_t side = fv_vision_side(v->cfg), first = v->cfg->class_token;
     v->rows = v->cols = side;

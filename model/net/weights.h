@@ -1,8 +1,8 @@
 #ifndef FOVEA_MODEL_NET_WEIGHTS_H
 #define FOVEA_MODEL_NET_WEIGHTS_H
 
-/* The tensors of the network, as views into a mapped checkpoint (or wherever the caller has
- * them). MODEL.md lists each with its equation. Absent biases have data == NULL. */
+/* The tensors of the network, as views into a mapped checkpoint or other memory of the caller.
+ * MODEL.md lists each with its equation. Absent biases have data == NULL. */
 #include "kernels/tensor.h"
 
 typedef struct fv_text_layer {
@@ -26,9 +26,10 @@ typedef struct fv_text_weights {
 typedef struct fv_vision_layer {
     fv_tensor norm1, norm1_bias, norm2, norm2_bias;       /* [1, d] */
     fv_tensor q, k, v, o, q_bias, k_bias, v_bias, o_bias; /* [d, d], [1, d] */
-    fv_tensor qkv, qkv_bias; /* [3 d, d], [1, 3 d]: q, then k, then v, which are absent */
+    fv_tensor qkv, qkv_bias; /* [3 d, d], [1, 3 d]: q, k, v in one; the single ones are absent
+                              * then */
     fv_tensor fc1, fc1_bias, fc2, fc2_bias;   /* [m, d] [1, m] [d, m] [1, d] */
-    fv_tensor gate, gate_bias;                /* [m, d] [1, m]; fc1 is then up */
+    fv_tensor gate, gate_bias;                /* [m, d] [1, m]; fc1 is then the up projection */
     fv_tensor q_norm, k_norm, scale1, scale2; /* [1, d] or absent */
 } fv_vision_layer;
 
@@ -39,18 +40,18 @@ typedef struct fv_projector_weights {
                                 * mean_pool [d, d_text] */
     fv_tensor fc2, fc2_bias;   /* [d_text, w] [1, d_text]; w is d_text, or the feature width */
     fv_tensor peg, peg_bias; /* [d_text, 9] [1, d_text]: MobileVLM V2's depthwise kernel, (y, x) */
-    fv_tensor newline;       /* [1, d_text], of families whose rows of tokens end with one */
+    fv_tensor newline;       /* [1, d_text], in families whose rows of tokens end with one */
 } fv_projector_weights;
 
 typedef struct fv_vision_weights {
     fv_tensor cls; /* [1, d]; with a class token */
-    fv_tensor
-        patch; /* [d, 3 p p]: the convolution kernel, (channel, y, x); of two frames [d, 6 p p],
-                           * (channel, frame, y, x) */
+    /* [d, 3 p p]: the convolution kernel, (channel, y, x); for two frames [d, 6 p p], (channel,
+     * frame, y, x) */
+    fv_tensor patch;
     fv_tensor patch_bias; /* [1, d] or absent */
     fv_tensor position;   /* [1 + P, d], row 0 is CLS's, or [P, d] */
     fv_tensor pre_norm, pre_norm_bias, post_norm, post_norm_bias; /* [1, d] or absent */
-    fv_vision_layer *layer; /* [N of the tower]; of those that are not run, tensors may be absent */
+    fv_vision_layer *layer; /* [N of the tower]; layers that are not run may lack tensors */
     fv_projector_weights *deepstack; /* [n_deepstack]: norm of a token's features, fc1 and fc2 */
 } fv_vision_weights;
 

@@ -1,4 +1,4 @@
-/* Weights on the device and the scratch area of a pass. */
+/* Device copies of weights, and the scratch area of a pass. */
 #include "model/net/workspace.h"
 
 #include <assert.h>

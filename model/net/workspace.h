@@ -1,8 +1,8 @@
 #ifndef FOVEA_MODEL_NET_WORKSPACE_H
 #define FOVEA_MODEL_NET_WORKSPACE_H
 
-/* Memory of the network on its device: weights that had to be brought there, and one growing
- * scratch area that every pass cuts its activations from. One thread. */
+/* Memory of the network on its device: copies of weights if it cannot read host memory, and one
+ * growing scratch area from which every pass cuts its activations. One thread. */
 #include "kernels/ops.h"
 
 typedef struct fv_workspace {
@@ -16,17 +16,17 @@ typedef struct fv_workspace {
 
 void fv_workspace_fini(fv_workspace *ws);
 
-/* *out: `host` made usable by the backend; an absent tensor stays absent. */
+/* Makes `host` usable by the backend; an absent tensor stays absent. */
 fv_status fv_workspace_weight(fv_workspace *ws, const fv_tensor *host, fv_tensor *out);
 
-/* Forgets what was cut and sees to it that `bytes` can be cut without growing. Growing moves
- * the area: nothing cut earlier survives. */
+/* Releases all cuts and makes sure that `bytes` can be cut without growing. Growing moves the area:
+ * earlier cuts become invalid. */
 fv_status fv_workspace_reset(fv_workspace *ws, size_t bytes);
 
 /* Cuts a matrix from the scratch memory, which reset has allocated. */
 fv_tensor fv_workspace_cut(fv_workspace *ws, fv_dtype dtype, int32_t rows, int32_t cols);
 
-/* Bytes that such a cut takes. */
+/* Bytes of such a cut. */
 size_t fv_workspace_need(fv_dtype dtype, int32_t rows, int32_t cols);
 
 #endif

@@ -1,8 +1,7 @@
 /* The configuration files of a synthetic checkpoint.
  *
- * Shapes are a table; a given config.json can replace a row of it. Whatever the
- * source, the result goes through fv_config_parse before it is used, so that what is written
- * can be read. */
+ * Shapes are a table; a config.json can replace its row. Either way the result goes through
+ * fv_config_parse first, so everything that is written can be read. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +34,7 @@ static const shape shapes[] = {
     {"small", 32064, 32000, 1024, 2752, 32, 8, 8, 128, 4096, 512, 2048, 8, 8, 336, 14},
     {"nano", 2048, 2000, 256, 640, 12, 8, 8, 32, 4096, 192, 768, 6, 6, 168, 14},
     {"tiny", 512, 480, 64, 160, 3, 4, 4, 16, 1024, 32, 64, 3, 2, 56, 14},
-    /* heads * head_dim differs from hidden_size, as it may */
+    /* heads * head_dim may differ from hidden_size */
     {"tiny-gqa", 512, 480, 64, 160, 2, 4, 2, 32, 1024, 32, 64, 3, 2, 56, 14},
 };
 enum { N_SHAPE = sizeof shapes / sizeof *shapes };
@@ -46,7 +45,8 @@ static const shape *find_shape(const char *name) {
     return NULL;
 }
 
-/* M-RoPE's sections, 16, 24 and 24 of 64 frequencies, or 24, 20 and 20 where they interleave. */
+/* M-RoPE's sections in the proportions 16, 24, 24 of 64 frequencies, or 24, 20, 20 if
+ * interleaved. */
 static void add_sections(const shape *s, const char *family, json_t *rope) {
     bool interleaved = !strcmp(family, "qwen3_vl_text");
     int32_t half = s->d_head / 2, hw = half * (interleaved ? 5 : 6) / 16;
@@ -80,7 +80,7 @@ static json_t *text_json(const shape *s, const char *family, bool v5) {
         s->n_kv, "head_dim", s->d_head, "max_position_embeddings", s->max_position, "rms_norm_eps",
         1e-5, "hidden_act", "silu", "eos_token_id", EOS, "tie_word_embeddings", 0);
     if (!t) return NULL;
-    /* Qwen starts a text with no token of its own. */
+    /* Qwen's texts start without a bos token. */
     json_object_set_new(t, "bos_token_id",
                         strncmp(family, "qwen", 4) ? json_integer(BOS) : json_null());
     if (!strcmp(family, "mistral")) json_object_set_new(t, "sliding_window", json_null());
@@ -157,13 +157,13 @@ static json_t *qwen_vl_json(const shape *s, const fv_family *f) {
     return v;
 }
 
-/* Two tiles beside each other, upon each other, and 2 x 2: [height, width]. */
+/* Two tiles side by side, one above the other, and 2 x 2: [height, width]. */
 static json_t *pinpoints_json(int32_t tile) {
     int32_t two = 2 * tile;
     return json_pack("[[i,i],[i,i],[i,i],[i,i]]", tile, tile, tile, two, two, tile, two, two);
 }
 
-/* As its files were published: LLaVA's original names. */
+/* MobileVLM's keys as published: LLaVA's original names. */
 static json_t *mobilevlm_json(const shape *s) {
     return json_pack("{s:s, s:s, s:i, s:i, s:s, s:b, s:b, s:s}", "vision_tower_type", "clip",
                      "mm_projector_type", "ldpnetv2", "mm_hidden_size", s->vision_d,
@@ -172,7 +172,7 @@ static json_t *mobilevlm_json(const shape *s) {
                      "pad");
 }
 
-/* Keys that some families have. */
+/* Adds keys that only some families have. */
 static void add_family_keys(const shape *s, const fv_family *f, json_t *json) {
     int32_t side = s->image / s->patch;
     if (f->layout == FV_LAYOUT_IDEFICS3) {
@@ -247,7 +247,7 @@ static json_t *vision_family_json(const shape *of, const fv_family *f, const cha
                              "model_type", f->name, "text_config", text_config, "vision_config",
                              vision, "tie_word_embeddings", 0);
     if (json) add_family_keys(s, f, json);
-    if (json && f->flat && (!v5 || f->tower_apart)) { /* as files were then */
+    if (json && f->flat && (!v5 || f->tower_apart)) { /* as in files of that time */
         json_object_update_missing(json, text_config);
         json_object_del(json, "text_config");
     }
@@ -293,8 +293,8 @@ static fv_status config_from_shape(const fv_synth_options *opt, json_t **out) {
     return *out ? FV_OK : FV_FAIL(FV_ENOMEM, "no memory for config.json");
 }
 
-/* The object in `json` that holds the keys of one half; NULL when that half is left to its
- * defaults or does not exist. */
+/* The object in `json` with the keys of the text model or the tower; NULL if it has only defaults
+ * or does not exist. */
 static json_t *half_of(json_t *json, const char *part) {
     json_t *half = json_object_get(json, part);
     if (json_is_object(half)) return half;
@@ -313,7 +313,7 @@ static fv_status set_layers(json_t *json, const char *part, int32_t n) {
     return FV_OK;
 }
 
-/* What the options change in a config of either source. */
+/* Applies the options to a config from either source. */
 static fv_status apply_options(const fv_synth_options *opt, json_t *json) {
     static const char *const dtypes[] = {
         [FV_F32] = "float32", [FV_BF16] = "bfloat16", [FV_F16] = "float16"};
@@ -374,9 +374,9 @@ fv_status fv_synth_config(const fv_synth_options *opt, fv_model_config *out) {
     return FV_OK;
 }
 
-/* Sizes of Qwen-VL's images and frames. */
+/* Sets the sizes of Qwen-VL's images and frames. */
 static void set_areas(const fv_model_config *cfg, json_t *j) {
-    int32_t token = cfg->vision.image * cfg->vision.image; /* its pixels */
+    int32_t token = cfg->vision.image * cfg->vision.image; /* pixels of a token */
     json_object_set_new(
         j, "size",
         json_pack("{s:i, s:i}", "shortest_edge", LEAST * token, "longest_edge", MOST * token));
@@ -441,7 +441,7 @@ static json_t *image_processor_json(const fv_model_config *cfg) {
     return j;
 }
 
-/* transformers does not load the processor without one. */
+/* transformers does not load the processor without a video processor. */
 static json_t *video_json(const fv_model_config *cfg) {
     char type[FV_SYNTH_CLASS_MAX];
     fv_synth_class(cfg, "VideoProcessor", type);
@@ -509,7 +509,7 @@ fv_status fv_synth_write_side_configs(const fv_synth_options *opt, const char *t
     }
     FV_TRY(fv_synth_write_json(opt->dir, "processor_config.json", processor));
     if (opt->config_v5) return FV_OK;
-    if (cfg->layout.family == FV_LAYOUT_QWEN3_VL) /* the others go by the images' file */
+    if (cfg->layout.family == FV_LAYOUT_QWEN3_VL) /* other families use the images' file */
         FV_TRY(fv_synth_write_json(opt->dir, "video_preprocessor_config.json", video_json(cfg)));
     json_t *image = image_processor_json(cfg);
     char type[FV_SYNTH_CLASS_MAX];

@@ -24,7 +24,8 @@ fv_status fv_synth_write_json(const char *dir, const char *name, json_t *json) {
     return st;
 }
 
-/* Files of a checkpoint, so that none of an earlier one is left beside the new ones. */
+/* Returns whether the file belongs to a checkpoint: files of an earlier one must not stay beside
+ * the new ones. */
 static bool is_checkpoint_file(const char *name) {
     static const char *const names[] = {"config.json",
                                         "generation_config.json",
@@ -42,7 +43,7 @@ static bool is_checkpoint_file(const char *name) {
     return n > tail && !strncmp(name, "model", 5) && !strcmp(name + n - tail, ".safetensors");
 }
 
-/* Makes the directory, or empties it of checkpoint files when `force` allows that. */
+/* Makes the directory; with `force`, removes checkpoint files from an existing one. */
 static fv_status prepare_dir(const char *dir, bool force) {
     FV_TRY(fv_dir_make(dir));
     DIR *d = opendir(dir);
@@ -62,7 +63,7 @@ static fv_status prepare_dir(const char *dir, bool force) {
     return st;
 }
 
-/* The tower's config.json moves from the model's into a directory of its own. */
+/* Moves the tower's config from the model's config.json into a directory of its own. */
 static fv_status write_tower_config(const fv_synth_options *opt, json_t *json,
                                     char tower[PATH_CAP]) {
     FV_TRY(fv_path_join(opt->dir, FV_SYNTH_TOWER, tower, PATH_CAP));

@@ -5,8 +5,8 @@
  *         3..258     <0x00> .. <0xFF>
  *         259..      single characters, then tokens made by merges
  *                    special tokens of the family
- *         image      the image token, with the id of config.json
- *         image + 1  the video token, where the family has one
+ *         image      the image token, with its id in config.json
+ *         image + 1  the video token, if the family has one
  *         then       <pad>, if there is an embedding for it; later ones are padding
  *
  * Merges are pairs of letters, then of pairs, most frequent letters of English first, until the
@@ -23,7 +23,7 @@ enum { PATH_CAP = 4096, TOKEN_CAP = 32, TEMPLATE_CAP = 1024, N_LETTER = 26 };
 static const char letters[] = "etaoinshrdlcumwfgypbvkjxqz";
 static const char space[] = "\xE2\x96\x81"; /* U+2581 */
 
-/* llava-hf's form, images first, then the text: what is ahead of an image's text and what follows. */
+/* llava-hf's template, images before text, cut at the image's placeholder. */
 #define LLAVA_TEMPLATE                                                                             \
     "{% for message in messages %}"                                                                \
     "{% if message['role'] != 'system' %}{{ message['role'].upper() + ': ' }}{% endif %}"          \
@@ -34,7 +34,7 @@ static const char space[] = "\xE2\x96\x81"; /* U+2581 */
         "{% endfor %}"                                                                             \
         "{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}"
 
-/* Idefics3's form, without the <|im_start|> that its tokenizer has. */
+/* Idefics3's template without <|im_start|>, which this tokenizer lacks. */
 #define IDEFICS_TEMPLATE                                                                           \
     "{% for message in messages %}{{ message['role'] | capitalize }}"                              \
     "{% if message['content'][0]['type'] == 'image' %}{{ ':' }}{% else %}{{ ': ' }}{% endif %}"    \
@@ -45,7 +45,7 @@ static const char space[] = "\xE2\x96\x81"; /* U+2581 */
         "{% endfor %}<end_of_utterance>\n{% endfor %}"                                             \
         "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"
 
-/* Idefics3's tokens about images: tiles of up to GRID x GRID. */
+/* Idefics3's image tokens: tiles of up to GRID x GRID. */
 enum { GRID = 6, N_SPECIAL = 3 + GRID * GRID };
 #define IDEFICS                                                                                    \
     .image = {"<image>", "image_token"}, .shown = "<image>", .template = {IDEFICS_TEMPLATE},       \
@@ -106,7 +106,7 @@ const fv_synth_form *fv_synth_form_of(const fv_model_config *cfg) {
     static const fv_synth_form none, llava = {LLAVA};
     for (size_t i = 0; cfg->has_vision && i < sizeof families / sizeof *families; i++)
         if (!strcmp(families[i].family, cfg->family->name)) return &families[i];
-    return cfg->has_vision ? &llava : &none; /* a family that has no row */
+    return cfg->has_vision ? &llava : &none; /* the family has no row */
 }
 
 void fv_synth_class(const fv_model_config *cfg, const char *kind, char out[FV_SYNTH_CLASS_MAX]) {
@@ -139,9 +139,9 @@ int32_t fv_synth_pad_id(const fv_model_config *cfg) {
     return cfg->has_vision && id < cfg->text.vocab ? id : -1;
 }
 
-/* Merge number i as its two sides, false past the last. Every i gives another token, and both
- * sides are single characters or tokens of earlier merges. With l a letter and _ the space sign
- * the forms are, in this order: _ l,  l l,  _ ll,  ll l,  _ll l,  ll ll,  _ll ll. */
+/* Writes both sides of merge i; false past the last. Every i gives another token, and both sides
+ * are single characters or tokens of earlier merges. With l a letter and _ the space sign, the
+ * forms are, in this order: _ l, l l, _ ll, ll l, _ll l, ll ll, _ll ll. */
 static bool merge_at(int64_t i, char left[TOKEN_CAP], char right[TOKEN_CAP]) {
     static const struct {
         int n_left, n_right;
@@ -165,7 +165,7 @@ static bool merge_at(int64_t i, char left[TOKEN_CAP], char right[TOKEN_CAP]) {
     return false;
 }
 
-/* Single character number i, or false past the last. */
+/* Writes single character i; false past the last. */
 static bool single_at(int32_t i, bool only_ascii, char out[TOKEN_CAP]) {
     static const char rest[] = "0123456789.,:;!?'\"()-_/*+=<>[]{}@#$%&|~^`\\";
     static const struct {
@@ -235,7 +235,7 @@ static json_t *added_tokens(const fv_model_config *cfg) {
     return list;
 }
 
-/* "<s> A" and "<s> A <s> B", as Llama's; null for a family that starts with no token. */
+/* Adds bos like Llama, "<s> A" and "<s> A <s> B"; null for a family without bos. */
 static json_t *post_processor(const fv_model_config *cfg) {
     if (cfg->text.bos < 0) return json_null();
     return json_loads("{\"type\": \"TemplateProcessing\","
@@ -275,7 +275,8 @@ static json_t *tokenizer_json(const fv_model_config *cfg) {
                      decoder, "model", model);
 }
 
-/* The class that takes tokenizer.json as it is; Llama's own would rebuild the normaliser. */
+/* PreTrainedTokenizerFast reads tokenizer.json unchanged; Llama's class would rebuild the
+ * normalizer. */
 static json_t *tokenizer_config_json(const fv_model_config *cfg) {
     json_t *j = json_pack(
         "{s:s, s:s, s:s, s:s, s:s, s:b, s:s, s:i}", "tokenizer_class", "PreTrainedTokenizerFast",

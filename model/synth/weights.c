@@ -4,8 +4,8 @@
  *
  * z is close to a standard normal: the sum of the four 16-bit words of a 64-bit hash of the
  * element's index, centred and scaled (Irwin-Hall with n = 4). One hash per value, no state, so
- * any part of any tensor can be made by itself; integers up to the last step, so every compiler
- * makes the same bits. */
+ * any part of any tensor can be made independently. It is integer arithmetic up to the last step,
+ * so every compiler makes the same bits. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -33,7 +33,7 @@ static inline uint64_t mix64(uint64_t z) {
     return z ^ (z >> 31);
 }
 
-/* Four words of 16 bits sum to 0..262140 with mean 131070 and this standard deviation. */
+/* Sum of four 16-bit words, 0..262140: its mean and standard deviation. */
 static const double sum_mean = 131070, sum_std = 37837.22747;
 
 static void fill(uint64_t key, uint64_t first, size_t n, float mean, float std, float *out) {
@@ -51,13 +51,13 @@ static inline uint32_t bits_of(float x) {
     return u;
 }
 
-/* Round to nearest, ties to even; values are finite. */
+/* Rounds to nearest, ties to even; values are finite. */
 static inline uint16_t bf16_of(float x) {
     uint32_t u = bits_of(x);
     return (uint16_t)((u + 0x7FFF + (u >> 16 & 1)) >> 16);
 }
 
-/* Likewise; |x| < 65504, as all of ours are. */
+/* Rounds likewise; |x| < 65504, which holds for all values here. */
 static inline uint16_t f16_of(float x) {
     uint32_t u = bits_of(x), sign = u >> 16 & 0x8000, a = u & 0x7FFFFFFF;
     if (a < 0x38800000) { /* subnormal: steps of 2^-24, which are 0.5F's last places */
@@ -69,7 +69,7 @@ static inline uint16_t f16_of(float x) {
     return (uint16_t)(sign | ((a - 0x38000000) >> 13));
 }
 
-/* Means and spreads that keep activations near 1 through any depth. */
+/* Mean and standard deviation that keep activations near 1 at any depth. */
 static void spread_of(const fv_tensor_spec *e, float *mean, float *std) {
     int64_t fan_in = 1;
     for (int32_t i = 1; i < e->n_dim; i++) fan_in *= e->shape[i];
@@ -88,20 +88,20 @@ static void spread_of(const fv_tensor_spec *e, float *mean, float *std) {
 
 /* ---- files ----------------------------------------------------------------------------- */
 
-/* One file at a time: header first, then threads take its tensors one by one and write each at
- * its place, so that making values and waiting for the disk overlap. */
+/* Writes one file at a time: the header first, then threads take its tensors in turn and write each
+ * to its place, so that computing values and waiting for the disk overlap. */
 typedef struct writer {
     const fv_synth_options *opt;
     const char *dir;
-    const fv_tensor_spec *entry; /* [n], in the order of the files */
-    uint64_t *off;               /* [n], where the tensor's bytes are in its file */
+    const fv_tensor_spec *entry; /* [n], in file order */
+    uint64_t *off;               /* [n], offset of the tensor's bytes in its file */
     int32_t n;
     fv_name_mapping name_mapping;
-    const fv_tensor_names *names; /* of the family */
+    const fv_tensor_names *names; /* the family's */
     int fd;
     char path[PATH_CAP]; /* of fd */
-    atomic_int next;     /* the tensor to be taken next ... */
-    int32_t last;        /* ... and the one after the file's last */
+    atomic_int next;     /* next tensor to take */
+    int32_t last;        /* one past the file's last tensor */
     atomic_int error;    /* errno of the first failure */
 } writer;
 
@@ -165,7 +165,7 @@ static void *write_tensors(void *arg) {
     return NULL;
 }
 
-/* This thread works as well, so a thread that cannot start is no failure. */
+/* This thread works too, so failing to start a thread is no error. */
 static void write_in_threads(writer *w) {
     pthread_t thread[THREADS_MAX];
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -176,7 +176,7 @@ static void write_in_threads(writer *w) {
     while (n > 0) pthread_join(thread[--n], NULL);
 }
 
-/* Length, JSON, and spaces up to a multiple of 8, so that the data is aligned. */
+/* Writes length, JSON, and spaces up to a multiple of 8, so that data is aligned. */
 static fv_status put_header(writer *w, int32_t first, int32_t last) {
     static const char *const dtypes[] = {[FV_F32] = "F32", [FV_BF16] = "BF16", [FV_F16] = "F16"};
     json_t *header = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
@@ -227,7 +227,7 @@ static fv_status write_file(writer *w, const char *name, int32_t first, int32_t 
     return st;
 }
 
-/* Shards of about equal bytes, none empty, tensors in order. */
+/* Writes shards of about equal bytes, none empty, with tensors in order. */
 static fv_status write_shards(writer *w, int32_t n_shard, uint64_t total, json_t *map) {
     int32_t first = 0;
     uint64_t done = 0;
@@ -274,7 +274,8 @@ static fv_status write_all(writer *w, fv_synth_report *out) {
     return FV_OK;
 }
 
-/* A tower's own directory has its names in a CLIPVisionModel. The tower is last in the list. */
+/* Writes the tower's weights to its directory, with the names of a CLIPVisionModel. The tower is
+ * last in the list. */
 static fv_status write_tower(writer *w, const char *dir, fv_synth_report *out) {
     static const fv_tensor_names names = {.text = "", .tower = "vision_model."};
     int32_t n = 0;
@@ -294,7 +295,7 @@ fv_status fv_synth_write_weights(const fv_synth_options *opt, const char *tower,
     fv_tensor_spec *entry = NULL;
     int32_t n = 0;
     FV_TRY(fv_tensor_specs_build(cfg, true, &entry, &n));
-    if (cfg->text.tied_head) { /* left out of the file */
+    if (cfg->text.tied_head) { /* tied: not in the file */
         int32_t kept = 0;
         for (int32_t i = 0; i < n; i++)
             if (entry[i].role != FV_ROLE_HEAD) entry[kept++] = entry[i];
@@ -306,7 +307,7 @@ fv_status fv_synth_write_weights(const fv_synth_options *opt, const char *tower,
                 .n = n,
                 .name_mapping = opt->name_mapping,
                 .names = cfg->family->names};
-    /* A model without vision has no hub names of its own. */
+    /* a text-only model has no hub names */
     if (!cfg->has_vision && opt->name_mapping != FV_NAME_MAPPING_BARE)
         w.name_mapping = FV_NAME_MAPPING_ORIGINAL;
     w.off = calloc((size_t)n + 1, sizeof *w.off);

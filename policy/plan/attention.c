@@ -1,5 +1,5 @@
-/* expand=attention: factors in two planes, of which the second is read for the important; and
- * coefficients, of which the first directions are read for the others. */
+/* expand=attention: factors are stored in two planes, of which the second is read for important
+ * tokens only; of coefficients, other tokens read the first directions only. */
 #include "policy/plan/contribute.h"
 #include "policy/plan/decode.h"
 #include "policy/plan/packed_shape.h"

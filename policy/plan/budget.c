@@ -1,4 +1,4 @@
-/* Counts of methods that keep a fixed number of rows in every KV head. Pure functions. */
+/* Counts for methods that keep a fixed number of rows in every KV head. Pure functions. */
 #include "policy/plan/budget.h"
 
 #include "policy/plan/contribute.h"

@@ -1,10 +1,10 @@
-/* What the condense methods' files share. The stage changes the shape that later stages see: at
- * first to what images come to at most, and once it has run to what they came to. */
+/* Shared by the condense methods. The stage changes the shape that later stages see: first to the
+ * most tokens that images can have, and once it has run to the actual number. */
 #include "policy/plan/condense.h"
 
 #include "policy/plan/contribute.h"
 
-/* Why the method cannot act; NULL: it can. */
+/* Reason why the method cannot run; NULL: it can. */
 static const char *why_not(const fv_plan_shape *s, const fv_condense_rule *rule) {
     if (s->uncondensable) return s->uncondensable;
     if (s->tiled && !rule->tiles)

@@ -1,4 +1,4 @@
-/* What the methods' files share. Pure functions, any thread. */
+/* Shared by the methods' files. Pure functions, any thread. */
 #include "policy/plan/contribute.h"
 
 #include <assert.h>
@@ -40,7 +40,7 @@ int32_t fv_plan_share_of_images(const fv_plan_shape *s, double share) {
     return all;
 }
 
-/* False: every row is kept, and there is no edit. */
+/* Returns false, and adds no edit, if every row is kept. */
 static bool add_edit(fv_plan *plan, fv_plan_edit edit) {
     assert(edit.keep >= 0 && plan->prune.n_edit < FV_PLAN_MAX_LAYERS);
     assert(plan->prune.n_edit == 0 || plan->prune.edit[plan->prune.n_edit - 1].layer < edit.layer);

@@ -1,6 +1,6 @@
 /* select=csp: Cross-Self Pruning (arXiv 2412.04652), its counts. Which rows a head keeps depends on
- * data, and with dup=union how many of them are chosen both ways; so the counts are upper bounds.
- */
+ * data and, with dup=union, so does the number of rows chosen both ways: counts are upper
+ * bounds. */
 #include "policy/plan/csp.h"
 
 #include "policy/plan/contribute.h"
@@ -20,7 +20,7 @@ fv_csp_sizes fv_csp_sizes_of(const fv_select_csp_params *p, int32_t n_prompt) {
     return s;
 }
 
-/* Tokens of a segment that a KV head may hold twice. */
+/* Number of a segment's tokens that a KV head may hold twice. */
 static int32_t dup_max(const fv_select_csp_params *p, int32_t n_prompt) {
     fv_csp_sizes s = fv_csp_sizes_of(p, n_prompt);
     if (p->dup_union) return 0;
@@ -46,7 +46,7 @@ fv_status fv_plan_select_csp(fv_plan *plan, const fv_select_csp_params *p) {
     fv_plan_select(plan, head_rows);
     if (!plan->select.count) {
         if (plan->select.nsoftmax > 0)
-            plan->note[FV_STAGE_SELECT][0] = '\0'; /* it changes the answer */
+            plan->note[FV_STAGE_SELECT][0] = '\0'; /* n-softmax changes the answer */
         return FV_OK;
     }
     plan->select.dup_max = dup_max(p, n_prompt);

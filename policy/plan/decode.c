@@ -1,4 +1,4 @@
-/* From a policy to its decode plan: what each row FV_DECODE adds. */
+/* Compiles a policy into its decode plan: calls the function of each FV_DECODE row. */
 #include "policy/plan/decode.h"
 
 typedef void (*add_fn)(fv_decode_plan *plan, const fv_params *params, int32_t n_prompt);

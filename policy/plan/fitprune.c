@@ -1,8 +1,8 @@
-/* prune=fitprune: a schedule c_0, c_1, ... of n numbers, tokens of 576 that are dropped after each
- * of n layers. With C(i) = (c_0 + ... + c_(i-1)) / 576, and layer l of N at i = round((l + 1) n /
- * N), V - floor(C(i) V + 1e-9) of V visual tokens are left after layer l, which for N = n layers
- * and 576 tokens is the schedule itself. After the last layer the number does not matter. A
- * schedule that was fitted for the checkpoint (eval/scenes/fit.h) replaces the authors'. */
+/* prune=fitprune: a schedule c_0, c_1, ... of n numbers: of 576 tokens, how many are dropped after
+ * each of n layers. Let C(i) = (c_0 + ... + c_(i-1)) / 576 and i = round((l + 1) n / N) for layer l
+ * of N. After it V - floor(C(i) V + 1e-9) of V visual tokens are left; for N = n layers and 576
+ * tokens that is the schedule itself. The number after the last layer does not matter. A schedule
+ * fitted for the checkpoint (eval/scenes/fit.h) replaces the authors'. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +33,7 @@ static fv_status read_schedule(const char *text, int32_t *sum, int32_t *n) {
     }
 }
 
-/* A target, and the schedule that the authors fitted for it on LLaVA-1.5-7B (FitPrune, its
+/* A target, and the schedule that the authors fitted for it on LLaVA-1.5-7B (FitPrune's
  * repository). */
 typedef struct target {
     bool chosen;
@@ -60,7 +60,7 @@ static target target_of(const fv_prune_fitprune_params *p) {
     return all[i];
 }
 
-/* What was fitted for the checkpoint; NULL: nothing was, for this target. */
+/* The schedule fitted for the checkpoint and this target, or NULL. */
 static const fv_schedule *fitted_of(const fv_plan *plan, target t) {
     for (int32_t i = 0; i < plan->shape.n_fitted; i++)
         if (plan->shape.fitted[i].target == t.percent) return &plan->shape.fitted[i];
@@ -73,7 +73,7 @@ static void take_fitted(const fv_schedule *s, int32_t n_layer, int32_t *sum, int
     *n = n_layer;
 }
 
-/* chose[FV_PLAN_NOTE_MAX]: whose schedule it is, where the request leaves that open. */
+/* chose[FV_PLAN_NOTE_MAX]: says whose schedule is used, if the request leaves that open. */
 static fv_status schedule_of(const fv_plan *plan, const fv_prune_fitprune_params *p, int32_t *sum,
                              int32_t *n, char *chose) {
     const char *text = p->schedule;

@@ -1,9 +1,9 @@
-/* With n tokens in a layer, width d, H query and Hkv KV heads of D, FFN width m, multiply-adds are
+/* Multiply-adds of a layer with n tokens, width d, H query and Hkv KV heads of D, and FFN width m:
  *     projections  n d (H + 2 Hkv) D + n H D d
  *     attention    2 H D pairs        (scores, and the weighted sum of values)
  *     FFN          3 n d m
- * A layer that uses the queries and keys of another (Q Cache, section 3.2) does not project them: for all
- * tokens with lazy=gla, for visual ones with lazy=vla. Its attention stays. */
+ * A layer that uses queries and keys of another (Q Cache, section 3.2) does not project them: for
+ * all tokens with lazy=gla, for visual tokens with lazy=vla. Its attention stays. */
 #include "policy/plan/flops.h"
 
 const char *fv_flops_rule_name(fv_flops_rule rule) {

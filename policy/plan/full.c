@@ -1,4 +1,4 @@
-/* expand=full: what happens to packed rows anyway, said aloud. */
+/* expand=full: the default way to read packed rows, stated explicitly. */
 #include "policy/plan/contribute.h"
 
 fv_status fv_plan_expand_full(fv_plan *plan, const fv_expand_full_params *p) {

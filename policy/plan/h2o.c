@@ -1,5 +1,4 @@
-/* evict=h2o: the attention of all prompt tokens, summed per token, is continued in the
- * answer. */
+/* evict=h2o: continues the sums of attention over all prompt tokens during the answer. */
 #include "policy/plan/budget.h"
 #include "policy/plan/contribute.h"
 #include "policy/plan/decode.h"

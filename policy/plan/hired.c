@@ -1,4 +1,4 @@
-/* condense=hired: a share of each image's tokens. */
+/* condense=hired: keeps a share of each image's tokens. */
 #include "policy/plan/condense.h"
 #include "policy/plan/contribute.h"
 

@@ -1,5 +1,5 @@
-/* evict=importance: compressed tokens are dropped by the attention of the last prompt token, in
- * each layer. */
+/* evict=importance: drops compressed tokens in each layer by the attention of the last prompt
+ * token. */
 #include "policy/plan/contribute.h"
 
 fv_status fv_plan_evict_importance(fv_plan *plan, const fv_evict_importance_params *p) {

@@ -1,15 +1,15 @@
-/* pack=latent: which groups of layers hold coefficients, and of how many bits a token.
+/* pack=latent: which groups of layers hold coefficients, and with how many bits per token.
  *
- *   bytes of n tokens = 2 row_bits ceil(n / 16), to the next 64
+ *   bytes of n tokens = 2 row_bits ceil(n / 16), rounded up to 64
  *                    <= budget * 2 bytes * W * sum of n_l over the layers,
  *
- * W the numbers of a token in a layer (kernels/latent.h), n_l the visual tokens of layer l and n those
- * of the group's first layer that holds any. Layers after it may hold fewer; a token has one set of
- * coefficients for all layers that hold it. With `bits`, row_bits is a multiple of them; with `error`
- * no more than reach it, by the variances of the calibration, where any number of bits does. With
- * residual=auto a group may have directions of its own besides, whose bytes are counted as if it had
- * the most. Of a prompt that begins with an image each layer has the first token's keys and values as
- * well, as they are. */
+ * W: numbers of a token in a layer (kernels/latent.h); n_l: visual tokens of layer l; n: those of
+ * the group's first layer that has any. Later layers may hold fewer; a token has one set of
+ * coefficients for all layers that hold it. With `bits`, row_bits is a multiple of it. With
+ * `error`, row_bits is no more than needed to reach it by the calibration's variances, if any
+ * number of bits does. With residual=auto a group may also have directions of its own, counted as
+ * if it had the most. If a prompt begins with an image, each layer also holds the first token's
+ * uncompressed key and value. */
 #include "policy/plan/contribute.h"
 #include "policy/plan/packed_shape.h"
 
@@ -19,7 +19,7 @@ static int32_t held(const fv_plan *plan, int32_t l) {
     return plan->prune.drop_visual_kv[l] ? 0 : plan->visual[l];
 }
 
-/* Layers [first, end) that hold visual tokens, of a group that begins with `from`. */
+/* Finds layers [first, end) that hold visual tokens, in the group that begins with `from`. */
 static bool holding(const fv_plan *plan, int32_t from, int32_t *first, int32_t *end) {
     int32_t last = least(from + plan->shape.latent_layers, plan->shape.n_layer);
     *first = *end = from;
@@ -31,8 +31,8 @@ static bool holding(const fv_plan *plan, int32_t from, int32_t *first, int32_t *
     return *end > from;
 }
 
-/* The fewest bits with which the error is reached, where any number reaches it; else `bits`. The
- * numbers may be another worker's. */
+/* The fewest bits that reach the error, or `bits` if no number does. The table may come from
+ * another worker. */
 static int32_t bits_for_error(const fv_plan_shape *s, int32_t first, double error, int32_t bits) {
     int32_t groups = (s->n_layer + s->latent_layers - 1) / s->latent_layers;
     int32_t group = first / s->latent_layers, step = error > 0 ? fv_latent_step(error) : 0;

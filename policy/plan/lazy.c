@@ -1,8 +1,9 @@
-/* Block maps of lazy attention: runs of neighbouring layers of which the first is the source layer.
+/* Block maps of lazy attention: runs of neighbouring layers; the first of a run is its source
+ * layer.
  *
- *   paper_like     layers 0, 1 and the last on their own, the others in blocks of 5 from layer 2
- *                  on: of 32 layers 23 are lazy, which is the share that Q Cache reports
- *   training_free  the first 15/32 of the layers and the last on their own, the others in blocks
+ *   paper_like     layers 0, 1 and the last are single, the others in blocks of 5 from layer 2
+ *                  on: of 32 layers 23 are lazy, the share that Q Cache reports
+ *   training_free  the first 15/32 of the layers and the last are single, the others in blocks
  *                  of 4: where sharing costs little without any training (ST3, table of layers)
  *   calibrated     as `fovea calibrate` measured it on this checkpoint
  *   given          `2-6/7-11`: first and last layer of each block */
@@ -11,7 +12,7 @@
 
 #include "policy/plan/contribute.h"
 
-/* Of vla, and of gla, whose rows in methods.def are the same. */
+/* Parameters of vla or gla, whose rows in methods.def are the same. */
 static const fv_lazy_vla_params *params_of(const fv_plan *plan) {
     _Static_assert(sizeof(fv_lazy_vla_params) == sizeof(fv_lazy_gla_params), "the same fields");
     return &plan->params[FV_STAGE_LAZY].lazy_vla;
@@ -88,14 +89,14 @@ static fv_status read_map(const fv_plan *plan, int32_t *source_layer) {
     return FV_OK;
 }
 
-/* Whether the rows of `layer` are other ones than those of the layer before. */
+/* Returns whether layer's rows differ from those of the layer before it. */
 static bool rows_change(const fv_plan *plan, int32_t layer) {
     for (int32_t e = 0; e < plan->prune.n_edit; e++)
         if (plan->prune.edit[e].layer == layer && !plan->prune.edit[e].by_data) return true;
     return plan->prune.drop_visual_kv[layer] != plan->prune.drop_visual_kv[layer - 1];
 }
 
-/* Where rows may leave by data, the block is cut when they do. */
+/* Counts blocks that may be cut because data decides where rows are dropped. */
 static void count_splits(fv_plan *plan) {
     for (int32_t e = 0; e < plan->prune.n_edit; e++)
         plan->share.split_max +=
@@ -105,8 +106,8 @@ static void count_splits(fv_plan *plan) {
         plan->share.split_max = plan->prune.most_edits;
 }
 
-/* Visual tokens of lazy layers reuse queries and keys; with `text`, text tokens too. A block is cut
- * where visual tokens are pruned: its tokens must be its source layer's. */
+/* Lets visual tokens of lazy layers reuse queries and keys; with `text`, text tokens too. A block
+ * is cut where visual tokens are pruned: all its layers must have its source layer's tokens. */
 static fv_status share_attention(fv_plan *plan, bool text) {
     int32_t map[FV_PLAN_MAX_LAYERS], n_lazy = 0;
     FV_TRY(read_map(plan, map));

@@ -1,5 +1,5 @@
-/* select=lookm: H2O's sums; text has priority. How many of the last tokens are text is
- * not known before, so the count is an upper bound. */
+/* select=lookm: H2O's sums, with priority for text. The number of text tokens among the last ones
+ * is not known in advance, so the count is an upper bound. */
 #include "policy/plan/budget.h"
 #include "policy/plan/contribute.h"
 

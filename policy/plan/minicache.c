@@ -1,10 +1,10 @@
-/* pack=minicache: which layers are merged: (2p, 2p + 1) from `start` on, where both have the same
- * visual tokens. How much of them is kept as it is depends on data; where that leaves nothing to
- * gain, both stay raw, so the rows themselves are the bound. */
+/* pack=minicache: merges layers (2p, 2p + 1) from `start` on if both have the same visual tokens.
+ * How many vectors stay unmerged depends on data; if nothing would be gained, both layers stay raw,
+ * so the raw rows are the bound. */
 #include "policy/plan/contribute.h"
 #include "policy/plan/packed_shape.h"
 
-/* Tokens are dropped before the second layer, or after the first. */
+/* Returns whether tokens are dropped before the second layer, or after the first. */
 static bool rows_differ(const fv_plan *plan, int32_t second) {
     for (int32_t e = 0; e < plan->prune.n_edit; e++)
         if (plan->prune.edit[e].layer == second) return true;

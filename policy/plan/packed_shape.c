@@ -7,7 +7,7 @@ static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
 
 static int32_t width_of(const fv_plan *plan) { return plan->shape.n_kv * plan->shape.d_head; }
 
-/* The router's numbers: all types of 2 bytes are alike. */
+/* Type for the router's counts: all types of 2 bytes are alike. */
 static fv_dtype dtype_of(const fv_plan *plan) {
     return plan->shape.bytes_value == 4 ? FV_F32 : FV_BF16;
 }
@@ -47,7 +47,8 @@ fv_packed_shape fv_plan_packed_shape(const fv_plan *plan, int32_t layer, fv_pack
     return s;
 }
 
-/* Of a layer's n visual tokens, its values, and its keys if they are its own: packed, and raw. */
+/* Bytes of a layer's n visual tokens, packed or raw: of values, and of keys if it owns them
+ * (`leads`). */
 static uint64_t bytes_of(const fv_plan *plan, int32_t layer, int32_t n, bool leads, bool packs) {
     uint64_t bytes = 0;
     for (int k = leads ? FV_PACKED_K : FV_PACKED_V; k < 2; k++) {
@@ -62,7 +63,7 @@ uint64_t fv_plan_packed_bytes(const fv_plan *plan, int32_t layer, int32_t n, boo
     return bytes_of(plan, layer, n, leads, packs);
 }
 
-/* Their numbers that are kept as they are can be counted. */
+/* Returns whether the number of outliers fits into an int32_t. */
 static bool codes_fit(const fv_plan *plan, int32_t layer, int32_t n) {
     for (int k = 0; k < 2; k++) {
         fv_packed_shape s = fv_plan_packed_shape(plan, layer, (fv_packed_kind)k, n, dtype_of(plan));
@@ -71,7 +72,8 @@ static bool codes_fit(const fv_plan *plan, int32_t layer, int32_t n) {
     return true;
 }
 
-/* Keys and values of a layer, also where it borrows its keys: a block's layers are of one form. */
+/* Returns whether codes are smaller, for keys and values even if the layer borrows keys: all layers
+ * of a block have the same form. */
 static bool codes_pay(const fv_plan *plan, int32_t layer, int32_t n) {
     return n > 0 && width_of(plan) <= 1 << 16 && codes_fit(plan, layer, n) &&
            bytes_of(plan, layer, n, true, true) < bytes_of(plan, layer, n, true, false);
@@ -101,7 +103,7 @@ bool fv_plan_latents_pay(const fv_plan *plan, int32_t first, const int32_t *n) {
     return packed < raw;
 }
 
-/* Of a layer alone: few tokens may not fill a tile. */
+/* Returns whether latents pay: for a single layer too few tokens may not fill a tile. */
 static bool latents_pay(const fv_plan *plan, int32_t layer, int32_t n) {
     return n > 0 && (plan->pack.layer[layer].group > 1 || fv_plan_latents_pay(plan, layer, &n));
 }
@@ -112,7 +114,7 @@ int32_t fv_plan_latent_rank2(const fv_plan *plan, fv_packed_kind kind, int32_t n
     return low >= n_dir ? 0 : low < 1 ? 1 : low;
 }
 
-/* The larger of a layer's two ranks, as far as its width has it. */
+/* The larger of a layer's two ranks, at most its width. */
 static int32_t rank_of(const fv_plan *plan, int32_t layer) {
     int32_t k = plan->pack.layer[layer].rank[FV_PACKED_K],
             v = plan->pack.layer[layer].rank[FV_PACKED_V];
@@ -129,13 +131,13 @@ bool fv_plan_packs(const fv_plan *plan, int32_t layer, int32_t n) {
            fv_packed_gain(n, rank, width_of(plan)) >= plan->params[FV_STAGE_PACK].pack_svd.gain;
 }
 
-/* ---- of a range of numbers of rows ------------------------------------------------------- */
+/* ---- ranges of the number of rows -------------------------------------------------------- */
 
-/* The gain of n rows' factors falls up to n = rank, for so few rows have that rank, and grows from
- * there on. */
+/* The gain of factors of n rows falls up to n = rank, since fewer rows have lower rank, and grows
+ * from there on. */
 static fv_packs factors_pay_range(int32_t from, int32_t to, int32_t rank, int32_t width,
                                   double gain) {
-    int32_t low = rank < from ? from : rank > to ? to : rank; /* where it is least */
+    int32_t low = rank < from ? from : rank > to ? to : rank; /* where the gain is least */
     double first = fv_packed_gain(from, least(rank, from), width);
     double last = fv_packed_gain(to, least(rank, to), width);
     if (rank <= 0) return FV_PACKS_NONE;
@@ -148,7 +150,7 @@ fv_packs fv_text_keys_pack_range(const fv_text_keys *keys, int32_t from, int32_t
     return factors_pay_range(from, to, least(keys->rank, width), width, keys->gain);
 }
 
-/* Both codes and rows take more the more rows there are. */
+/* Codes and rows both grow with the number of rows. */
 static fv_packs codes_pay_range(const fv_plan *plan, int32_t layer, int32_t from, int32_t to) {
     if (width_of(plan) > 1 << 16) return FV_PACKS_NONE;
     if (!codes_fit(plan, layer, to)) return FV_PACKS_SOME;
@@ -159,8 +161,8 @@ static fv_packs codes_pay_range(const fv_plan *plan, int32_t layer, int32_t from
                : FV_PACKS_SOME;
 }
 
-/* The fewer tokens, the less it pays. A group that is left raw where data prune tokens holds less
- * than its coefficients would take, and these are no more than those of the most tokens. */
+/* Fewer tokens pay less. A group left raw because data prunes tokens holds less than its
+ * coefficients would take, and these are at most those of the most tokens. */
 static fv_packs latents_pay_range(const fv_plan *plan, int32_t layer, int32_t from, int32_t to) {
     bool all = fv_plan_packs(plan, layer, from) && fv_plan_packs(plan, layer, to);
     return all ? FV_PACKS_ALL : FV_PACKS_SOME;
@@ -170,7 +172,7 @@ fv_packs fv_plan_packs_range(const fv_plan *plan, int32_t layer, int32_t from, i
     if (to == 0 || plan->pack.layer[layer].rank[FV_PACKED_V] == 0) return FV_PACKS_NONE;
     if (from < 1) from = 1;
     if (plan->pack.coded) return codes_pay_range(plan, layer, from, to);
-    if (plan->pack.merged) return FV_PACKS_NONE; /* as for the bytes above */
+    if (plan->pack.merged) return FV_PACKS_NONE; /* counted as raw, as above */
     if (plan->pack.latent) return latents_pay_range(plan, layer, from, to);
     return factors_pay_range(from, to, rank_of(plan, layer), width_of(plan),
                              plan->params[FV_STAGE_PACK].pack_svd.gain);
@@ -181,7 +183,7 @@ uint64_t fv_plan_packed_most(const fv_plan *plan, int32_t layer, int32_t from, i
     fv_packs packs = fv_plan_packs_range(plan, layer, from, to);
     uint64_t raw = bytes_of(plan, layer, to, leads, false), packed = 0;
     if (packs == FV_PACKS_NONE) return raw;
-    /* Codes that do not fit are not taken, and those that fit take less than rows. */
+    /* Codes that do not fit are not used; those that fit are smaller than rows. */
     if (plan->pack.coded && !codes_fit(plan, layer, to))
         return bytes_of(plan, layer, to, true, false);
     packed = bytes_of(plan, layer, to, leads, true);

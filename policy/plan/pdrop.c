@@ -14,8 +14,7 @@ fv_status fv_plan_prune_pdrop(fv_plan *plan, const fv_prune_pdrop_params *p) {
     if (fv_plan_text_only(plan, FV_STAGE_PRUNE)) return FV_OK;
     for (int s = 0; s < 3; s++) {
         share *= p->ratio;
-        if (s < 2 && layer[s + 1] == layer[s])
-            continue; /* on few layers stages may fall together */
+        if (s < 2 && layer[s + 1] == layer[s]) continue; /* with few layers, stages may coincide */
         int32_t n = plan->prune.n_edit;
         fv_plan_drop(plan, layer[s], fv_plan_share_of_images(&plan->shape, share));
         if (plan->prune.n_edit > n) plan->prune.edit[n].share = share;

@@ -1,5 +1,5 @@
-/* Compiles a policy into a plan: `exact`, and the contribution of each method, stage by stage. The
- * methods' parts are in policy/plan/. Pure function, any thread. */
+/* Compiles a policy into a plan: starts with `exact` and adds the contribution of each method,
+ * stage by stage. The methods' parts are in policy/plan/. Pure function, any thread. */
 #include "policy/plan/plan.h"
 
 #include <assert.h>
@@ -7,7 +7,7 @@
 
 #include "policy/plan/contribute.h"
 
-/* add_<stage>_<method>: what its row says, with its parameters. */
+/* add_<stage>_<method> calls the row's function with its parameters. */
 #define FV_METHOD_AS(stage, name, source, summary, call)                                           \
     static fv_status FV_NAME(add_, stage, name)(fv_plan * plan) {                                  \
         const FV_PARAMS(stage, name) *p =                                                          \
@@ -24,7 +24,7 @@ static fv_status (*const add[])(fv_plan *) = {
 #include "policy/methods.def"
 };
 
-/* Layers of the stage's parameters: they must exist, and those that were mapped are reported. */
+/* Checks that the stage's layers exist, and records those that were mapped, for the report. */
 static fv_status check_layers(fv_plan *plan, fv_stage stage) {
     const fv_choice *c = &plan->policy.stage[stage];
     int32_t n_layer = plan->shape.n_layer;
@@ -63,7 +63,7 @@ static int32_t count_runs(const fv_plan_shape *s) {
 fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_plan *out) {
     assert(shape->n_layer > 0 && shape->n_layer <= FV_PLAN_MAX_LAYERS);
     fv_plan plan;
-    memset(&plan, 0, sizeof plan); /* gaps too: what is equal is so byte by byte */
+    memset(&plan, 0, sizeof plan); /* padding too: plans are compared byte by byte */
     plan.shape = *shape;
     plan.policy = *policy;
     plan.exact_counts = true;

@@ -7,7 +7,7 @@
 #include "policy/plan/packed_shape.h"
 #include "policy/plan/plan.h"
 
-/* Keys of its own among the `rows` of a head of a layer that borrows. */
+/* Number of own keys among the `rows` of a head in a layer that borrows keys. */
 static int32_t own_keys(const fv_plan *plan, int32_t rows) {
     if (plan->share.text) return 0;
     int32_t text = plan->shape.n_text,
@@ -15,23 +15,23 @@ static int32_t own_keys(const fv_plan *plan, int32_t rows) {
     return rows < most ? rows : most;
 }
 
-/* Bytes of a layer: of all its rows, and of its image tokens. */
+/* Bytes of all rows of a layer, and of its image tokens. */
 typedef struct layer_bytes {
     uint64_t held, visual;
 } layer_bytes;
 
-/* Of one key, or one value. */
+/* Bytes of one key or value. */
 static uint64_t part_bytes(const fv_plan *plan) {
     return (uint64_t)plan->shape.d_head * (uint64_t)plan->shape.bytes_value;
 }
 
-/* Rows that a head keeps of those that ran. */
+/* Number of rows that a head keeps of those that ran. */
 static int32_t rows_kept(const fv_plan *plan, int32_t l, int32_t head, int32_t ran) {
     int32_t kept = plan->select.count ? plan->select.count(plan, l, head) : ran;
     return kept < ran ? kept : ran;
 }
 
-/* leads: the keys are its own. */
+/* leads: the layer owns its keys. */
 static layer_bytes raw_layer(const fv_plan *plan, int32_t l, bool leads) {
     uint64_t held = 0, visual = 0;
     for (int32_t g = 0; g < plan->shape.n_kv; g++) {
@@ -47,13 +47,13 @@ static layer_bytes raw_layer(const fv_plan *plan, int32_t l, bool leads) {
 
 /* ---- text tokens of packed layers --------------------------------------------------------- */
 
-/* As pages. */
+/* Bytes of text as raw rows. */
 static uint64_t raw_text(const fv_plan *plan, int32_t text, bool own) {
     uint64_t row = part_bytes(plan) * (uint64_t)plan->shape.n_kv;
     return row * (uint64_t)(text + (own ? text : own_keys(plan, text)));
 }
 
-/* As a block of factors, but for an answer that is taken up again, and `last` rows more. */
+/* Bytes of text as a block of factors, with a resumed answer and `last` more rows raw. */
 static uint64_t packed_text(const fv_plan *plan, int32_t text, int32_t last, bool own) {
     const fv_plan_shape *s = &plan->shape;
     fv_dtype dtype = s->bytes_value == 4 ? FV_F32 : FV_BF16;
@@ -71,13 +71,13 @@ static fv_text_width text_width(const fv_plan *plan) {
     return (fv_text_width){s->n_kv, s->d_head, s->bytes_value == 4 ? FV_F32 : FV_BF16};
 }
 
-/* How often T rows of an answer that is taken up again have become due before its last one. */
+/* How often T rows of a resumed answer have become due before its last row. */
 static int32_t times_due(const fv_plan *plan) {
     int32_t n = plan->shape.n_answer, T = plan->pack.text.again;
     return n > 0 && T > 0 ? (n - 1) / T : 0;
 }
 
-/* Whether the prompt's last token is an image's, or may be. */
+/* Returns whether the prompt's last token is an image's; *known: whether that is certain. */
 static bool ends_with_image(const fv_plan_shape *s, bool *known) {
     int32_t end = s->n_visual + s->n_text - s->n_answer;
     const fv_token_span *last = s->n_span > 0 ? &s->span[s->n_span - 1] : NULL;
@@ -85,7 +85,7 @@ static bool ends_with_image(const fv_plan_shape *s, bool *known) {
     return last ? last->first + last->n == end : s->n_visual > 0;
 }
 
-/* Of `text` rows, of which the prompt's last one is one, or is not. */
+/* Bytes of `text` rows in codes; `last`: the prompt's last row is among them. */
 static uint64_t coded_text(const fv_plan *plan, int32_t text, bool last, bool own) {
     fv_text_width w = text_width(plan);
     int32_t answer = plan->shape.n_answer < text ? plan->shape.n_answer : text;
@@ -95,8 +95,8 @@ static uint64_t coded_text(const fv_plan *plan, int32_t text, bool last, bool ow
     return h.codes + fv_text_row_bytes(h.raw - !last, &w, keys);
 }
 
-/* The most of any number of rows from `from` to `to`: the more, the more, but where so few become
- * codes that rows are not. */
+/* Largest bytes for any number of rows from `from` to `to`. More rows take more bytes, except that
+ * so few rows may become codes that they stay raw. */
 static uint64_t most_coded_text(const fv_plan *plan, int32_t from, int32_t to, bool own) {
     fv_text_width w = text_width(plan);
     int64_t least = (int64_t)fv_text_least(&plan->pack.text, &w) + FV_TEXT_SINK + FV_TEXT_LAST +
@@ -112,8 +112,8 @@ static uint64_t most_coded_text(const fv_plan *plan, int32_t from, int32_t to, b
     return other > most ? other : most;
 }
 
-/* The most that any number of text tokens from `from` to `to` comes to. A number that is only a
- * bound may come to fewer rows, which may be too few to be packed. */
+/* Largest bytes for any number of text tokens from `from` to `to`. If the number is only a bound,
+ * the real one may be too small to be packed. */
 static uint64_t text_bytes(const fv_plan *plan, int32_t from, int32_t to, int32_t last, bool own) {
     const fv_plan_shape *s = &plan->shape;
     int32_t raw_rows = s->n_answer + last;
@@ -128,7 +128,7 @@ static uint64_t text_bytes(const fv_plan *plan, int32_t from, int32_t to, int32_
     return some_raw && raw > packed ? raw : packed;
 }
 
-/* Where the select stage lets rows go, the last row may be among them. */
+/* If the select stage drops rows, the last row may be among them. */
 static uint64_t most_text(const fv_plan *plan, int32_t from, int32_t to, bool own) {
     uint64_t most = 0;
     if (plan->pack.text.bits > 0) return most_coded_text(plan, from, to, own);
@@ -142,14 +142,14 @@ static uint64_t most_text(const fv_plan *plan, int32_t from, int32_t to, bool ow
 
 /* ---- packed layers ---------------------------------------------------------------------- */
 
-/* A layer of which heads hold the same `kept` rows; how many of them are image tokens may depend on
- * data. With i of them it holds f(i) = image(i) + text(kept - i) bytes, of which the first part
- * grows with i, but where rows become so many that they are packed, and the second falls. */
+/* A layer whose heads hold the same `kept` rows; how many of them are image tokens may depend on
+ * data. With i image tokens it holds f(i) = image(i) + text(kept - i) bytes. image(i) grows with i,
+ * except where rows become so many that they are packed; text(kept - i) falls. */
 typedef struct packed_layer {
     const fv_plan *plan;
     int32_t layer, kept;
-    bool leads;     /* the keys are its own */
-    bool with_text; /* f is as above; or image(i) alone */
+    bool leads;     /* the layer owns its keys */
+    bool with_text; /* f as above; otherwise image(i) only */
 } packed_layer;
 
 static int32_t text_of(const packed_layer *x, int32_t image) {
@@ -163,7 +163,7 @@ static uint64_t held_by(const packed_layer *x, int32_t image) {
     return bytes + (x->with_text ? most_text(x->plan, text, text, x->leads) : 0);
 }
 
-/* Of a range of i: f at its ends, and what no i between them exceeds. */
+/* f at the ends of a range of i, and a bound for all i between them. */
 typedef struct range {
     int32_t from, to;
     uint64_t at_from, at_to, most;
@@ -180,7 +180,7 @@ static range make_range(const packed_layer *x, int32_t from, uint64_t at_from, i
     int32_t text = text_of(x, to), text_from = text_of(x, from), n_text = plan->shape.n_text;
     bool bends = text_from == n_text && text < n_text;
     if (to - from <= 1) return r;
-    /* As rows f is linear. */
+    /* raw rows: f is linear */
     if (fv_plan_packs_range(plan, x->layer, from, to) == FV_PACKS_NONE &&
         (!x->with_text || (!packs_text(plan) && !bends)))
         return r;
@@ -189,8 +189,8 @@ static range make_range(const packed_layer *x, int32_t from, uint64_t at_from, i
     return r;
 }
 
-/* The most that f comes to from `from` to `to`: by halving the range that may hold it, where such
- * ranges are left after so many times, a bound. */
+/* Largest f in from..to: repeatedly halves the range that may hold it; a bound if ranges are left
+ * after HALVINGS steps. */
 static uint64_t most_held(const packed_layer *x, int32_t from, int32_t to) {
     enum { HALVINGS = 32 };
     range r[HALVINGS + 1];
@@ -230,7 +230,7 @@ static layer_bytes count_layer(const fv_plan *plan, int32_t l, bool leads) {
     return packs ? count_packed(plan, l, leads) : raw_layer(plan, l, leads);
 }
 
-/* What a layer comes to hangs on this alone, and most have it of one that was counted before. */
+/* Bytes of a layer depend only on this; most layers have the bytes of one counted before. */
 typedef struct counted {
     bool valid, forget;
     int32_t visual;
@@ -269,14 +269,15 @@ static packed_rows rows_in_blocks(const fv_plan *plan, int32_t n, int32_t positi
         .n = (uint64_t)n, .blocks = most < (uint64_t)n ? most : (uint64_t)n, .anchored = size > 0};
 }
 
-/* Of a layer: how many are left of each block, ranks, groups, importance. */
+/* Table bytes of one layer: rows left in each block, ranks, groups, importance. */
 static uint64_t block_tables(const packed_rows *r) {
     uint64_t there = 4 * r->blocks + r->n; /* on a device too */
     return FV_PACKED_BLOCK_FIXED + 2 * there + (r->ranked ? 4 * r->n : 0) +
            (r->observed ? 8 * r->n : 0);
 }
 
-/* Of layers with the same rows: positions, where blocks begin, anchors, and their angles. */
+/* Table bytes that layers with the same rows share: positions, starts of blocks, anchors, and their
+ * angles. */
 static uint64_t set_tables(const fv_plan *plan, const packed_rows *r) {
     uint64_t angles = r->tiles ? FV_PACKED_TILE * fv_packed_tiles(r->n) : r->blocks;
     uint64_t there = 4 * (r->n + r->blocks + 1);
@@ -284,7 +285,7 @@ static uint64_t set_tables(const fv_plan *plan, const packed_rows *r) {
            (r->anchored ? 4 * angles * (uint64_t)plan->shape.d_head : 0);
 }
 
-/* Layers choose their rows, or the order of them, each for itself. */
+/* Returns whether each layer chooses its own rows, or their order. */
 static bool chooses(const fv_plan *plan, int32_t l) {
     return plan->select.count || plan->evict.share || plan->evict.keep_packed < 1 ||
            plan->evict.accum.kind != FV_ACCUM_NONE || plan->evict.rank_from[l] >= 0;
@@ -338,7 +339,7 @@ static uint64_t text_tables(const fv_plan *plan) {
     return (uint64_t)s->n_layer * block_tables(&r) + sets * set_tables(plan, &r);
 }
 
-/* What packed layers hold that is not sent. */
+/* Bytes of packed layers that are not sent. */
 static uint64_t unsent_bytes(const fv_plan *plan) {
     uint64_t bytes = 0;
     for (int32_t l = 0; plan->pack.coded_keys && l < plan->shape.n_layer; l++) {
@@ -349,7 +350,7 @@ static uint64_t unsent_bytes(const fv_plan *plan) {
     return bytes;
 }
 
-/* ---- all of it -------------------------------------------------------------------------- */
+/* ---- the whole plan --------------------------------------------------------------------- */
 
 static void most_of(uint64_t *most, uint64_t with, uint64_t without) {
     if (with > without && with - without > *most) *most = with - without;
@@ -357,10 +358,11 @@ static void most_of(uint64_t *most, uint64_t with, uint64_t without) {
 
 fv_plan_bytes fv_plan_count(const fv_plan *plan) {
     const fv_plan_shape *s = &plan->shape;
-    int32_t encoded = s->n_encoded ? s->n_encoded : s->n_visual; /* what `exact` has of images */
+    int32_t encoded = s->n_encoded ? s->n_encoded : s->n_visual; /* image tokens with `exact` */
     uint64_t rows = (uint64_t)s->n_layer * (uint64_t)s->n_kv * (uint64_t)(encoded + s->n_text);
-    layer_bytes sum = {0, 0}, more = {0, 0}; /* more: what a lazy layer that comes to lead adds */
-    counted last[2] = {{0}};                 /* that borrow keys, and that do not */
+    layer_bytes sum = {0, 0}, more = {0, 0}; /* more: bytes that a lazy layer adds if it becomes a
+                                              * source layer */
+    counted last[2] = {{0}};                 /* layers that borrow keys, and layers that do not */
     for (int32_t l = 0; l < s->n_layer; l++) {
         layer_bytes b = count_again(plan, l, plan->share.source_layer[l] == l, last);
         layer_bytes leads = plan->share.split_max ? count_again(plan, l, true, last) : b;

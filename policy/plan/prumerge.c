@@ -1,4 +1,4 @@
-/* condense=prumerge: the number of outliers is known when the image was encoded. */
+/* condense=prumerge: the number of outliers is known only when the image is encoded. */
 #include "policy/plan/condense.h"
 #include "policy/plan/contribute.h"
 
@@ -7,7 +7,8 @@ int32_t fv_prumerge_share(double share, int32_t n) {
     return keep < 1 && n > 0 ? 1 : keep;
 }
 
-/* Above the third quartile are at most the tokens after rank 3 (n - 1) / 4 of n sorted ones. */
+/* Upper bound of tokens above the third quartile: those after rank 3 (n - 1) / 4 of n sorted
+ * ones. */
 static int32_t most_outliers(int32_t n) {
     int32_t above = n - 1 - 3 * (n - 1) / 4;
     return above < 1 ? 1 : above;

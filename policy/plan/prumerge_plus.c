@@ -1,5 +1,5 @@
-/* condense=prumerge_plus: as prumerge, and tokens at even distances: with many outliers they
- * may be all. */
+/* condense=prumerge_plus: prumerge's tokens and tokens at even distances; with many outliers these
+ * may be all tokens. */
 #include "policy/plan/condense.h"
 #include "policy/plan/contribute.h"
 

@@ -3,9 +3,10 @@
  *   p_k = layer + k S,  k = 0, 1, ... while p_k < N        K = floor((N - 1 - layer) / S)
  *   G_k = floor(|V0| (1 - P - k R) + 1e-9), at least 0     rows that layers p_k.. see
  *
- * What stays is rounded down. Both ratios are of the rows that there were at first: so the FLOPs of
- * ST3's table 3 come out within its rounding, 4.37 T for S = 7; taken of what is left, as the
- * algorithm is printed, they give 4.96 T and more. A step is ranked in the layer before it. */
+ * The number kept is rounded down. Both ratios are shares of the original number of rows: this
+ * gives the FLOPs of ST3's table 3 within its rounding, 4.37 T for S = 7. Shares of the remaining
+ * rows, as in the printed algorithm, give 4.96 T and more. A step is ranked in the layer before
+ * it. */
 #include "policy/plan/contribute.h"
 
 fv_status fv_plan_prune_pvtp(fv_plan *plan, const fv_prune_pvtp_params *p) {

@@ -1,5 +1,5 @@
-/* pack=quant: which layers' visual tokens become codes: all that have so many that codes, with the
- * pairs of their channels and what is kept as it is, are smaller than the rows. */
+/* pack=quant: turns a layer's visual tokens into codes if codes, with the scale pairs of their
+ * channels and the outliers kept exactly, are smaller than the rows. */
 #include "policy/plan/contribute.h"
 #include "policy/plan/packed_shape.h"
 

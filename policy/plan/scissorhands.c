@@ -1,5 +1,5 @@
-/* evict=scissorhands: a budget that is cut into when it is full, and how often a token got little
- * attention. */
+/* evict=scissorhands: a budget of which a share is evicted when it is full, by how often a token
+ * got little attention. */
 #include "policy/plan/budget.h"
 #include "policy/plan/contribute.h"
 #include "policy/plan/decode.h"

@@ -1,5 +1,5 @@
-/* A share of the visual tokens from one layer on, for methods of prune= that choose without looking
- * at attention. */
+/* Keeps a share of the visual tokens from one layer on, for prune methods that choose without
+ * attention. */
 #include "policy/plan/contribute.h"
 
 fv_status fv_plan_prune_share(fv_plan *plan, int32_t layer, double keep) {

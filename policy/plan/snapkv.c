@@ -1,5 +1,5 @@
-/* select=snapkv: a window of last rows looks at the rows ahead of it. Its sizes are shares of the
- * prompt, as ports for images have them, or rows, as the authors do. */
+/* select=snapkv: a window of last rows ranks the rows before it. Sizes are shares of the prompt, as
+ * in ports for images, or numbers of rows, as in the authors' code. */
 #include "policy/plan/budget.h"
 #include "policy/plan/contribute.h"
 
@@ -15,7 +15,7 @@ static fv_status check(int32_t window, int32_t capacity, int32_t kernel) {
     return FV_OK;
 }
 
-/* A window that is no share takes its rows from the budget, all of them in a short prompt. */
+/* A window given in rows is taken from the budget, in a short prompt all of it. */
 static fv_status budget_of(const fv_select_snapkv_params *p, int32_t n_prompt,
                            fv_plan_budget *out) {
     fv_plan_budget b = fv_budget_of(p->heavy, p->recent, n_prompt);

@@ -1,7 +1,6 @@
 /* prune=sparsevlm: after each of three layers a share of the visual tokens is kept, and at least
- * one is dropped. Shares are the authors' numbers for 576 tokens (score.py). In version 1 dropped
- * tokens come back in part: of n dropped ones, m = floor(0.3 n) + 1 are merged into floor(m / 10) +
- * 1. */
+ * one is dropped. Shares are the authors' numbers for 576 tokens (score.py). Version 1 restores
+ * some of n dropped tokens: m = floor(0.3 n) + 1 of them are merged into floor(m / 10) + 1. */
 #include <stdlib.h>
 
 #include "policy/plan/contribute.h"
@@ -17,7 +16,7 @@ static const int32_t *counts_of(const fv_prune_sparsevlm_params *p) {
     return keep[p->tokens_192 ? 0 : p->tokens_128 ? 1 : p->tokens_96 ? 2 : 3][p->version_v2];
 }
 
-/* Rows that `n` which leave are merged into. */
+/* Number of rows that n dropped rows are merged into. */
 static int32_t merged_of(int32_t n) { return (fv_plan_share(0.3, n) + 1) / 10 + 1; }
 
 /* One step after `layer`, of *n remaining tokens. */
@@ -25,7 +24,7 @@ static void step(fv_plan *plan, bool merges, int32_t layer, int32_t share, int32
     int32_t keep = share < *n ? share : *n - 1, merged = merges ? merged_of(*n - keep) : 0;
     int32_t n_edit = plan->prune.n_edit;
     fv_plan_drop(plan, layer + 1, keep + merged);
-    if (plan->prune.n_edit == n_edit) return; /* each row would be merged into itself */
+    if (plan->prune.n_edit == n_edit) return; /* otherwise each row would be merged into itself */
     plan->prune.edit[n_edit].merged = merged;
     plan->capture[layer] |= merges ? FV_CAPTURE_SCORERS : FV_CAPTURE_SCORERS | FV_CAPTURE_TURNED;
     plan->prune.renumbers = merges;
@@ -41,7 +40,7 @@ fv_status fv_plan_prune_sparsevlm(fv_plan *plan, const fv_prune_sparsevlm_params
                            after[s - 1], after[s]);
     if (fv_plan_text_only(plan, FV_STAGE_PRUNE)) return FV_OK;
     for (int s = 0; s < STEPS; s++) {
-        if (s < STEPS - 1 && after[s + 1] == after[s]) continue; /* of so few layers */
+        if (s < STEPS - 1 && after[s + 1] == after[s]) continue; /* few layers: steps coincide */
         if (after[s] + 1 == plan->shape.n_layer || n == 0) break;
         step(plan, p->version_v1, after[s],
              fv_plan_share((double)keep[s] / OF, plan->shape.n_visual), &n);

@@ -1,6 +1,6 @@
-/* select=streaming: attention sinks and a recent window (StreamingLLM), with some heads left
- * whole: the first ones by number. DuoAttention's are those that its training finds, which no
- * checkpoint here brings along. Counts depend on the prompt's length only. */
+/* select=streaming: attention sinks and a recent window (StreamingLLM), with some heads kept whole:
+ * the first ones by number. DuoAttention finds its heads by training, and no checkpoint here has
+ * the result. Counts depend only on the prompt's length. */
 #include "policy/plan/streaming.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@ fv_streaming_span fv_streaming_head(const fv_select_streaming_params *p, int32_t
                                     int32_t n_prompt) {
     int32_t full = (int32_t)ceil(p->full_heads * n_kv - 1e-9), sink = p->sink;
     int32_t recent = fv_plan_share(p->recent, n_prompt);
-    if (recent < 1) recent = 1; /* the last prompt row is the one that decoding starts from */
+    if (recent < 1) recent = 1; /* decoding starts from the last prompt row */
     if (head < full || sink + (int64_t)recent >= n_prompt) return (fv_streaming_span){0, 0};
     return (fv_streaming_span){sink, n_prompt - recent};
 }

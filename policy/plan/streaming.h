@@ -1,7 +1,7 @@
 #ifndef FOVEA_POLICY_PLAN_STREAMING_H
 #define FOVEA_POLICY_PLAN_STREAMING_H
 
-/* Geometry of select=streaming: what the plan counts and the prefill worker keeps. */
+/* Geometry of select=streaming, for the plan and the prefill worker. */
 #include "policy/policy.h"
 
 /* A head keeps the prompt positions pos < sink and pos >= recent_from. */

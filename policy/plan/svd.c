@@ -1,9 +1,9 @@
 /* pack=svd: which layers' visual tokens are factored, and at what rank.
  *
- * A layer is worth it when two factors are smaller than their matrix by `gain`:
+ * A layer is factored if two factors are smaller than their matrix by `gain`:
  *     C = n HD / (R (n + HD))        AttentionPack, table 1; R the larger of the two ranks
- * Layers that pruning has left few rows stay raw. Text is looked at by itself: the paper finds that
- * its values want a higher rank, and factors its keys alone (LongBench, R = 64). Or text is in codes
+ * Layers with few rows after pruning stay raw. Text is handled separately: the paper finds that its
+ * values need a higher rank, and factors only its keys (LongBench, R = 64). Or text is in codes
  * (text.c). */
 #include "policy/plan/contribute.h"
 #include "policy/plan/decode.h"
@@ -63,7 +63,7 @@ bool fv_text_keys_pack(const fv_text_keys *keys, int32_t n, int32_t width) {
     return rank > 0 && fv_packed_gain(n, rank, width) >= keys->gain;
 }
 
-/* How many rows a layer has may depend on data, and each decides when it is there. */
+/* If the number of a layer's text rows depends on data, each layer decides when it is known. */
 static void plan_text(fv_plan *plan, const fv_pack_svd_params *p) {
     const fv_plan_shape *s = &plan->shape;
     fv_text_keys keys = text_keys_of(p);

@@ -1,9 +1,9 @@
-/* Text in codes, which several pack methods have (kernels/text_codes.h): the rule that their parameters
- * say, on both sides. */
+/* Text in codes (kernels/text_codes.h): the rule from the parameters of the pack methods, on both
+ * sides. */
 #include "policy/plan/contribute.h"
 #include "policy/plan/decode.h"
 
-/* T in whole tiles. */
+/* T is rounded up to whole tiles. */
 fv_text_rule fv_text_rule_of(bool no, bool all, bool bits_4, int32_t recompress) {
     enum { TILE = 16 };
     if (no) return (fv_text_rule){0};

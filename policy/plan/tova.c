@@ -1,4 +1,4 @@
-/* evict=tova: a budget, and the last token's attention. */
+/* evict=tova: a budget, evicting by the last token's attention. */
 #include "policy/plan/contribute.h"
 #include "policy/plan/decode.h"
 

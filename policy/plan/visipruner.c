@@ -1,5 +1,5 @@
-/* prune=visipruner: masks in the first layers, and layers in which the method may decide that rows
- * leave before the next. Where it does depends on data, so counts are upper bounds. */
+/* prune=visipruner: masks in the first layers, and layers after which the method may drop rows.
+ * Where it does depends on data, so counts are upper bounds. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ fv_status fv_visipruner_filter(const fv_prune_visipruner_params *p, int32_t n_la
     return FV_OK;
 }
 
-/* A threshold that the request gives; *given: it does. */
+/* Reads a threshold; *given: the request has it. */
 static fv_status read_number(const char *param, const char *text, double min, double max,
                              double *out, bool *given) {
     char *end;
@@ -43,8 +43,8 @@ static fv_status read_number(const char *param, const char *text, double min, do
     return FV_OK;
 }
 
-/* Those that the request does not give are the checkpoint's; or LLaVA-1.5's, as VisiPruner
- * publishes no others. */
+/* Thresholds missing from the request are the checkpoint's, or LLaVA-1.5's: VisiPruner publishes no
+ * others. */
 static fv_status choose_thresholds(const fv_plan *plan, const fv_prune_visipruner_params *p,
                                    fv_plan_thresholds *t, const char **whose) {
     static const fv_plan_thresholds published = {.cos = 0.995, .l2 = 0.2, .exit_cos = 0.999};
@@ -88,7 +88,7 @@ fv_status fv_plan_prune_visipruner(fv_plan *plan, const fv_prune_visipruner_para
     }
     if (plan->prune.n_edit) plan->exact_counts = false;
     plan->prune.most_edits =
-        plan->prune.n_edit < 2 ? plan->prune.n_edit : 2; /* the filter, and the exit */
+        plan->prune.n_edit < 2 ? plan->prune.n_edit : 2; /* the filter and the exit */
     if (plan->prune.n_edit == 0 && p->shallow == 0)
         fv_plan_note(plan, FV_STAGE_PRUNE, "no layer is left to decide in");
     return FV_OK;

@@ -1,19 +1,19 @@
-/* evict=vta: which layers are annealed, and by whose attention their tokens are ranked.
+/* evict=vta: which layers are annealed, and which layer's attention ranks their tokens.
  *
- * A layer is ranked in the layer before the one where its tokens were chosen by attention, as T[l]
- * of ST3 (arXiv 2412.20105, algorithm 3): between two such points the last ranking holds. Without
- * pruning by attention, vta has its own point, `layer`. Layers before the first point have no
- * ranking, and keep their tokens; or, with rank_by_first_tap, they use the first ranking.
+ * A layer's tokens are ranked in the layer before the one where they were last chosen by attention,
+ * T[l] of ST3 (arXiv 2412.20105, algorithm 3). Without pruning by attention, vta ranks at its own
+ * point, `layer`. Layers before the first such point have no ranking and keep their tokens, or with
+ * rank_by_first_tap use the first ranking.
  *
  * A pruner that decides by data ranks first in the first layer that it captures, and again in the
- * layer after which tokens are dropped (prefill-worker/prefill/rows.c): earlier layers are masked
- * by VisiPruner, and would rank nothing.
+ * layer after which tokens are dropped (prefill-worker/prefill/rows.c): VisiPruner masks the
+ * earlier layers, so they could not rank.
  *
- * Layers that share keys hold the same tokens, so a block has one clock: its source layer's. It
- * never spans a point where tokens are chosen again; if it spans the first point, it keeps its
- * tokens as its source layer does. So do two layers that are merged, as the first of them. Layers
- * that share coefficients hold different numbers of tokens, and each goes by its own ranking, but
- * tokens leave them in one order (prefill-worker/pack/latent.c). */
+ * Layers that share keys hold the same tokens, so a block is annealed by its source layer's
+ * schedule. A block never spans a point where tokens are chosen again; if it spans the first point,
+ * it keeps its tokens as its source layer does. The same holds for two merged layers, with the
+ * first as the source. Layers that share coefficients hold different numbers of tokens, each by its
+ * own ranking, but all drop them in the same order (prefill-worker/pack/latent.c). */
 #include "policy/plan/vta.h"
 
 #include <math.h>
@@ -33,7 +33,7 @@ static double share(const fv_plan *plan, int32_t t) {
     return fv_vta_share(&plan->params[FV_STAGE_EVICT].evict_vta, t);
 }
 
-/* The layer after which tokens were last chosen by attention, of those before `layer`; -1: none. */
+/* The last layer, before `layer`, after which tokens were chosen by attention; -1: none. */
 static int32_t chosen_after(const fv_plan *plan, int32_t layer) {
     int32_t after = -1;
     for (int32_t e = 0; e < plan->prune.n_edit && plan->prune.edit[e].layer <= layer; e++) {
@@ -44,7 +44,7 @@ static int32_t chosen_after(const fv_plan *plan, int32_t layer) {
     return after;
 }
 
-/* The first layer whose attention ranks; vta's own without a capture of a pruner: it must have
+/* The first layer whose attention ranks; without a capture by a pruner, vta's own, which must have
  * tokens. */
 static int32_t first_rank(fv_plan *plan, int32_t own) {
     int32_t ranked = -1;
@@ -59,7 +59,7 @@ static int32_t first_rank(fv_plan *plan, int32_t own) {
     return ranked >= 0 ? ranked : own;
 }
 
-/* Importance is what expand=attention keeps. */
+/* order=ema needs the importance that expand=attention maintains. */
 static fv_status check_order(const fv_plan *plan, const fv_evict_vta_params *p) {
     const fv_method_info *expand = plan->policy.stage[FV_STAGE_EXPAND].method;
     if (p->order_prefill || (expand && expand->id == FV_METHOD_EXPAND_attention)) return FV_OK;

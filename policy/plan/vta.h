@@ -1,12 +1,12 @@
 #ifndef FOVEA_POLICY_PLAN_VTA_H
 #define FOVEA_POLICY_PLAN_VTA_H
 
-/* The clock of evict=vta: what the decode worker lets go by, and the prefill worker when it takes
- * up an answer again. */
+/* Schedule of evict=vta, for the decode worker, and for the prefill worker when it resumes an
+ * answer. */
 #include "policy/policy.h"
 
-/* The share of a layer's visual tokens that is left when t tokens of the answer are there, beta(t);
- * 1 at t = 0, falling, 0 from tau on (but in the exponential form). */
+/* Share of a layer's visual tokens that is left after t tokens of the answer, beta(t): 1 at t = 0,
+ * falling, 0 from tau on (except in the exponential form). */
 double fv_vta_share(const fv_evict_vta_params *p, int32_t t);
 
 #endif

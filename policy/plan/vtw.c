@@ -1,6 +1,5 @@
-/* prune=vtw: no visual token is left after one layer, which is given, or was measured: the first
- * from which on the last token's distribution does not change without them
- * (cli/calibrate_vtw.c). */
+/* prune=vtw: drops all visual tokens before one layer, given or measured: the first layer from
+ * which on they do not change the last token's distribution (cli/calibrate/vtw.c). */
 #include <stdio.h>
 
 #include "policy/plan/contribute.h"

@@ -1,4 +1,4 @@
-/* Spans as messages of OTLP in an arena, and their exports: one at a time, while the next ones are
+/* Spans as OTLP messages in an arena, and their exports: one at a time, while the next spans are
  * recorded. */
 #include "telemetry/otlp/spans.h"
 
@@ -26,14 +26,14 @@ static struct {
     char instance[256];
     fv_rpc_channel *channel;
     uv_timer_t timer;
-    fv_arena arena; /* of the spans that wait */
+    fv_arena arena; /* of the waiting spans */
     span_message *waiting[FV_SPANS_MAX];
     int32_t n_waiting;
-    double unix_s;       /* 1970 by fv_clock_s, for them; 0: not yet read */
-    uint8_t random[512]; /* for ids: so many for one call of the system */
-    size_t n_random;     /* that are left of it */
-    fv_rpc_call *call;   /* the export under way; NULL: none */
-    int32_t n_exported;  /* spans in it */
+    double unix_s;       /* 1970 by fv_clock_s, for the waiting spans; 0: not read yet */
+    uint8_t random[512]; /* for ids; refilled by one system call */
+    size_t n_random;     /* bytes left in it */
+    fv_rpc_call *call;   /* the export in progress; NULL: none */
+    int32_t n_exported;  /* spans in that export */
     bool failing, closing;
     void (*closed)(void *user);
     void *closed_user;
@@ -84,7 +84,8 @@ static fv_status store_fields(const fv_span_field *in, int32_t n, int code, span
     return code < 0 ? FV_OK : store_field(&status, out, field);
 }
 
-/* What is an error of a server is not for a client to mend (OpenTelemetry's conventions for gRPC). */
+/* Returns whether a status counts as an error; for a server only if it is the server's fault
+ * (OpenTelemetry's conventions for gRPC). */
 static bool is_error(fv_span_kind kind, int code) {
     static const unsigned of_server = 1u << GRPC_STATUS_UNKNOWN | 1u << GRPC_STATUS_INTERNAL |
                                       1u << GRPC_STATUS_DEADLINE_EXCEEDED |
@@ -165,7 +166,7 @@ fv_trace_context fv_span_new_trace(void) {
     if (!spans.on || !draw(t.trace_id, sizeof t.trace_id)) return (fv_trace_context){0};
     memcpy(&number, t.trace_id + sizeof t.trace_id - sizeof number, sizeof number);
     t.sampled = (double)number < spans.opt.sample * 0x1p64;
-    /* It has no span here, but those who are called should not draw again. */
+    /* A span id without a span, so that callees do not draw again. */
     if (!t.sampled && !draw(t.span_id, sizeof t.span_id)) return (fv_trace_context){0};
     return t;
 }
@@ -181,7 +182,7 @@ static void maybe_closed(void) {
     if (spans.closed) spans.closed(spans.closed_user);
 }
 
-/* Once when it begins to fail, and once when it works again. */
+/* Logs once when exports begin to fail, and once when they work again. */
 static void note_failure(const fv_rpc_end *end) {
     bool failed = end->status != FV_OK;
     if (failed && !spans.failing)
@@ -192,12 +193,12 @@ static void note_failure(const fv_rpc_end *end) {
     spans.failing = failed;
 }
 
-/* Those that the collector has taken. */
+/* Number of spans that the collector has accepted. */
 static int64_t taken(fv_rpc_call *call, grpc_byte_buffer *reply) {
     ProtobufCMessage *m;
     int64_t n = spans.n_exported;
     if (fv_rpc_call_unpack(call, &fovea__otlp__v1__export_reply__descriptor, reply, &m) != FV_OK)
-        return n; /* it has said OK */
+        return n; /* the status was OK */
     const Fovea__Otlp__V1__PartialSuccess *p =
         ((const Fovea__Otlp__V1__ExportReply *)m)->partial_success;
     int64_t rejected = p && p->rejected_spans > 0 ? p->rejected_spans : 0;
@@ -261,7 +262,7 @@ static void export_spans(void) {
     if (spans.call || spans.n_waiting == 0) return;
     spans.n_exported = spans.n_waiting;
     if (send_spans() != FV_OK) count(FV_EXPORT_DROPPED, spans.n_waiting);
-    spans.n_waiting = 0; /* the message has a copy of them */
+    spans.n_waiting = 0; /* the message has copies */
     fv_arena_reset(&spans.arena);
 }
 
@@ -295,7 +296,7 @@ void fv_spans_close(void (*closed)(void *user), void *user) {
     spans.closing = true;
     spans.closed = closed;
     spans.closed_user = user;
-    if (spans.call) /* the one before takes its time: what waits is not sent */
+    if (spans.call) /* an earlier export is still in progress: waiting spans are not sent */
         count(FV_EXPORT_DROPPED, spans.n_waiting);
     else
         export_spans();

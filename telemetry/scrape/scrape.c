@@ -1,6 +1,6 @@
-/* GET /metrics. libmicrohttpd runs the connections on its thread; it bounds their number, their
- * memory and their silence, and the total time is bounded here: a client that sends a byte now and
- * then is not silent. */
+/* Serves GET /metrics. libmicrohttpd runs the connections on its thread and limits their number,
+ * memory and idle time. The total time is limited here, since a client that sends a byte now and
+ * then is never idle. */
 #include "telemetry/scrape/scrape.h"
 
 #include <fcntl.h>
@@ -20,23 +20,24 @@
 #include "telemetry/metrics.h"
 
 typedef struct visitor {
-    int fd; /* -1: the place is free */
+    int fd; /* -1: the slot is free */
     double since_s;
 } visitor;
 
-/* With a certificate's change another one takes over, and the one before ends what it has begun. */
+/* When the certificate changes, a new server takes over and the old one finishes its
+ * connections. */
 typedef struct server {
     struct MHD_Daemon *http; /* NULL: none */
-    int fd;                  /* it listens there; MHD's */
+    int fd;                  /* listening socket; MHD's */
     fv_tls_pem pem;          /* {0}: plain text */
 } server;
 
 struct fv_scrape {
     server now, before;
-    double until_s; /* of the one before */
+    double until_s; /* deadline of `before` */
     fv_tls *tls;
     char address[272];
-    pthread_mutex_t mutex; /* of the places; MHD's thread is the other one */
+    pthread_mutex_t mutex; /* protects the slots against MHD's thread */
     visitor visitors[FV_SCRAPE_CONNECTIONS];
 };
 
@@ -47,7 +48,7 @@ static enum MHD_Result reply(struct MHD_Connection *c, unsigned status, const ch
     struct MHD_Response *r = MHD_create_response_from_buffer(n, text, mode);
     if (!r) {
         if (mode == MHD_RESPMEM_MUST_FREE) free(text);
-        return MHD_NO; /* the connection ends */
+        return MHD_NO; /* closes the connection */
     }
     MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type);
     MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
@@ -79,7 +80,7 @@ static enum MHD_Result send_metrics(struct MHD_Connection *c) {
                  text, n, MHD_RESPMEM_MUST_FREE);
 }
 
-/* Answers when the headers are there; a body is not read. */
+/* Answers after the headers; does not read a body. */
 static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const char *url,
                                   const char *method, const char *version, const char *upload,
                                   size_t *n_upload, void **state) {
@@ -99,7 +100,8 @@ static visitor *find_visitor(fv_scrape *s, int fd) {
     return NULL;
 }
 
-/* It is called before a connection's descriptor is closed, so those in the places are open. */
+/* MHD calls this before it closes a connection's descriptor, so descriptors in the slots are
+ * open. */
 static void on_connection(void *user, struct MHD_Connection *c, void **state,
                           enum MHD_ConnectionNotificationCode what) {
     fv_scrape *s = user;
@@ -114,7 +116,7 @@ static void on_connection(void *user, struct MHD_Connection *c, void **state,
     pthread_mutex_unlock(&s->mutex);
 }
 
-/* What clients do wrong is theirs to know. */
+/* Client errors are logged at DEBUG only. */
 static void on_message(void *user, const char *fmt, va_list ap) {
     char text[256];
     (void)user;
@@ -138,7 +140,7 @@ bool fv_scrape_is_local(const char *listen) {
     return fv_rpc_listen_is_local(address);
 }
 
-/* Takes fd when it succeeds. */
+/* Starts a server; takes fd on success. */
 static fv_status start(fv_scrape *s, int fd, server *out) {
     server v = {.fd = fd};
     if (s->tls) FV_TRY(fv_tls_pem_copy(s->tls, &v.pem));
@@ -168,7 +170,8 @@ static void stop(server *v) {
     *v = (server){0};
 }
 
-/* Both accept connections for a moment: none is refused. */
+/* Starts the new server before stopping the old one: both accept connections for a moment, so none
+ * is refused. */
 static void renew(fv_scrape *s, double now_s) {
     server next;
     int fd = fcntl(s->now.fd, F_DUPFD_CLOEXEC, 0);
@@ -176,7 +179,7 @@ static void renew(fv_scrape *s, double now_s) {
     if (start(s, fd, &next) != FV_OK) {
         FV_LOG(WARN, WIRE, "event=tls-kept reason=\"%s\"", fv_last_error());
         close(fd);
-        s->now.pem.version = fv_tls_version(s->tls); /* the next ones may do */
+        s->now.pem.version = fv_tls_version(s->tls); /* the next certificate may work */
         return;
     }
     close(MHD_quiesce_daemon(s->now.http));

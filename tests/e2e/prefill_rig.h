@@ -6,7 +6,7 @@
  * the test on any error. */
 #include <criterion/criterion.h>
 
-#include "cli/local.h"
+#include "cli/client/local.h"
 #include "decode-worker/service/worker.h"
 #include "handoff.pb-c.h"
 #include "prefill-worker/service/worker.h"

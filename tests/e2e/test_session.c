@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/request.h"
-#include "cli/session.h"
+#include "cli/client/request.h"
+#include "cli/client/session.h"
 #include "tests/support/fleet.h"
 
 #define FOVEA FOVEA_BIN "/fovea"
@@ -296,7 +296,7 @@ static void ask_in(fv_session *t, const char *question, int32_t n_image) {
 
 Test(session, a_client_whose_conversation_is_lost_sends_the_whole_of_it_and_goes_on) {
     static const fv_option table[] = {
-#include "cli/request_options.def"
+#include "cli/client/request_options.def"
     };
     fv_options *o;
     fv_session *t;

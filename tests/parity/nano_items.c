@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/eval_session.h"
+#include "cli/eval/session.h"
 #include "eval/suite/suite.h"
 #include "model/engine.h"
 #include "prefill-worker/image/image.h"

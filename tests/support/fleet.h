@@ -3,7 +3,7 @@
 
 /* A fleet of the built programs, as `fovea up` starts it. Any error aborts with its reason. The
  * functions share one command_result, fleet_said, which keeps the last command's output. */
-#include "cli/remote.h"
+#include "cli/client/remote.h"
 #include "tests/support/command.h"
 
 typedef struct fleet {

@@ -4,7 +4,7 @@
 /* LATENT DIRECTIONS FOR TESTS: single numbers of keys and values, those of a layer's parts in turn, so
  * that what a request keeps of its rows is some columns, and the rest is the mean. For networks of
  * any shape; pairs of layers share coefficients. */
-#include "model/latent.h"
+#include "model/latent/latent.h"
 
 enum { LATENT_LAYERS = 2, LATENT_RANK = 24 };
 

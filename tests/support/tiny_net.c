@@ -113,7 +113,7 @@ void tiny_net_open(tiny_net *net, tiny_shape s, fv_dtype kv_dtype, const char *i
 
 void tiny_net_close(tiny_net *net) {
     fv_kv_pool_close(net->pool);
-    fv_latent_there_close(&net->there);
+    fv_latent_on_device_close(&net->there);
     fv_latent_close(net->latent);
     fv_decoder_close(net->dec);
     fv_backend_close(&net->be);

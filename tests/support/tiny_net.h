@@ -3,7 +3,7 @@
 
 /* A text model with random weights in memory, and requests to it: for tests of the decoder, prefill
  * and the methods. Everything is a function of the seed. */
-#include "model/latent_there.h"
+#include "model/latent/device.h"
 #include "model/net/rope.h"
 #include "model/net/step.h"
 #include "prefill-worker/job/job.h"
@@ -16,7 +16,7 @@ typedef struct tiny_net {
     fv_decoder *dec;
     fv_kv_pool *pool;
     fv_latent *latent;          /* directions of pack=latent, */
-    fv_latent_there there;      /* and where the backend reads them */
+    fv_latent_on_device there;  /* and where the backend reads them */
     fv_prefill_options prefill; /* as for tiny_prefill, except its chunk */
 } tiny_net;
 

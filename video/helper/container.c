@@ -1,8 +1,8 @@
-/* Containers by libav's demuxers, each named by the file's first bytes.
+/* Reads containers with libav's demuxers, chosen by the file's first bytes.
  *
- * All packets are read once before the first is decoded: only then it is known how many frames there
- * are and when each is shown, whatever a header says. Of damage that demuxers pass over, one kind is
- * looked for here: a file that ends before the boxes it consists of. */
+ * All packets are read once before the first is decoded, because headers do not reliably say how many
+ * frames there are and when each is shown. Demuxers ignore one kind of damage that is checked here: a
+ * file that ends before the boxes it consists of. */
 #include "video/helper/container.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 enum { IO_BYTES = 1 << 16, STREAMS_MAX = 64 };
 
-static const double default_fps = 24; /* transformers' where a file has none */
+static const double default_fps = 24; /* as in transformers, if a file has none */
 
 static const struct {
     enum AVCodecID id;
@@ -52,14 +52,14 @@ static int64_t seek_file(void *opaque, int64_t offset, int whence) {
     return at < 0 ? AVERROR(errno) : at;
 }
 
-/* A container may name other files. */
+/* Refuses to open other files, which a container may name. */
 static int open_other(AVFormatContext *format, AVIOContext **io, const char *url, int flags,
                       AVDictionary **options) {
     (void)format, (void)io, (void)url, (void)flags, (void)options;
     return AVERROR(EPERM);
 }
 
-/* ---- whether all of it is there --------------------------------------------------------- */
+/* ---- completeness ----------------------------------------------------------------------- */
 
 static bool is_known_box(uint32_t type) {
     static const uint32_t known[] = {MKBETAG('f', 't', 'y', 'p'), MKBETAG('m', 'o', 'o', 'v'),
@@ -70,8 +70,8 @@ static bool is_known_box(uint32_t type) {
     return false;
 }
 
-/* ISO 14496-12, 4.2: a file is boxes, each with its size and type. After the last of those that mean
- * something here there may be anything. */
+/* ISO 14496-12, 4.2: a file is a sequence of boxes, each with its size and type. Anything may follow the
+ * last of the known boxes. */
 static bool mp4_is_whole(AVIOContext *io, int64_t bytes) {
     for (int64_t at = 0; bytes - at >= 8;) {
         avio_seek(io, at, SEEK_SET);
@@ -93,7 +93,7 @@ static int64_t ebml_size(AVIOContext *io) {
     return size == (UINT64_C(1) << 7 * n) - 1 ? -1 : (int64_t)size;
 }
 
-/* RFC 9559, 5: the EBML header, and the segment, whose size is unknown where it was recorded live. */
+/* RFC 9559, 5: the EBML header, and the segment, whose size is unknown in live recordings. */
 static bool matroska_is_whole(AVIOContext *io, int64_t bytes) {
     for (int i = 0; i < 2; i++) {
         avio_skip(io, 4);
@@ -119,8 +119,8 @@ static bool gif_is_whole(AVIOContext *io, int64_t bytes) {
     while (!avio_feof(io)) {
         switch (avio_r8(io)) {
         case 0x3b: return !avio_feof(io);
-        case 0x21: avio_skip(io, 1); break; /* extension: its label */
-        case 0x2c:                          /* image: its place, colours, and size of codes */
+        case 0x21: avio_skip(io, 1); break; /* extension: label */
+        case 0x2c:                          /* image: place, colours, size of codes */
             avio_skip(io, 8);
             skip_colours(io, avio_r8(io));
             avio_skip(io, 1);
@@ -157,7 +157,7 @@ static fv_status detect(AVIOContext *io, int64_t bytes, const AVInputFormat **ou
     return FV_FAIL(FV_EUNSUPPORTED, "the video is no MP4, WebM or GIF file");
 }
 
-/* At the first packet. */
+/* Opens the file at its first packet. */
 static fv_status open_format(fv_container *c) {
     const AVInputFormat *demuxer = NULL;
     lseek(STDIN_FILENO, 0, SEEK_SET);
@@ -174,7 +174,7 @@ static fv_status open_format(fv_container *c) {
     c->stream = NULL;
     for (unsigned i = 0; i < c->format->nb_streams; i++) {
         AVStream *s = c->format->streams[i];
-        bool picture = s->disposition & AV_DISPOSITION_ATTACHED_PIC; /* of an album */
+        bool picture = s->disposition & AV_DISPOSITION_ATTACHED_PIC; /* album cover */
         if (!c->stream && !picture && s->codecpar->codec_type == AVMEDIA_TYPE_VIDEO)
             c->stream = s;
         else
@@ -220,7 +220,7 @@ fv_status fv_container_next(fv_container *c, AVPacket *packet, bool *there) {
     }
 }
 
-/* A frame of VP8 that is decoded only for others to be predicted from it: RFC 6386, 9.1. */
+/* Whether a VP8 frame is not shown, and only a reference for others: RFC 6386, 9.1. */
 static bool is_hidden(const fv_container *c, const AVPacket *p) {
     return c->codec->id == AV_CODEC_ID_VP8 && p->size > 0 && !(p->data[0] & 0x10);
 }
@@ -233,7 +233,8 @@ static fv_status check_count(const fv_video_limits *l, int64_t n) {
 static fv_status list_packets(const fv_video_limits *l, fv_container *c) {
     size_t capacity = 0;
     bool there;
-    const int64_t indexed = avformat_index_get_entries_count(c->stream); /* MP4: all */
+    const int64_t indexed =
+        avformat_index_get_entries_count(c->stream); /* MP4 indexes all packets */
     AVPacket *p = av_packet_alloc();
     if (!p) return fv_av_failed(AVERROR(ENOMEM), "");
     FV_TRY(check_count(l, indexed));
@@ -261,8 +262,8 @@ static int by_time(const void *a, const void *b) {
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-/* Times are rounded, to milliseconds in WebM: a rate next to a whole one, or to 1000/1001 of it as in
- * NTSC, is that one. `measured` is 0 where times say nothing. */
+/* The frame rate. Times are rounded, to milliseconds in WebM, so a measured rate near an integer, or near
+ * 1000/1001 of one as in NTSC, is taken to be that. `measured` is 0 if there are no usable times. */
 static double frame_rate(const AVStream *s, double measured) {
     double said = s->avg_frame_rate.den > 0 ? av_q2d(s->avg_frame_rate) : 0;
     if (measured <= 0) return said >= 1e-3 && said <= 1e3 ? said : default_fps;
@@ -273,7 +274,7 @@ static double frame_rate(const AVStream *s, double measured) {
 
 static fv_status order_frames(const fv_video_limits *l, fv_container *c) {
     int64_t n = 0;
-    bool times = true; /* all packets have one */
+    bool times = true; /* all packets have a time */
     c->shown = calloc((size_t)c->n_packet + 1, sizeof *c->shown);
     c->seconds = calloc((size_t)c->n_packet + 1, sizeof *c->seconds);
     if (!c->shown || !c->seconds) return fv_av_failed(AVERROR(ENOMEM), "");

@@ -2,7 +2,7 @@
 #define FOVEA_VIDEO_HELPER_CONTAINER_H
 
 /* CONTAINER: an MP4 (MOV), Matroska (WebM) or GIF file on standard input, its first video stream, and
- * the times of its frames. The first bytes say which it is; no other demuxer is tried. */
+ * the times of its frames. The first bytes decide the format; no other demuxer is tried. */
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
 
@@ -33,13 +33,13 @@ typedef struct fv_container {
  * FV_EDATA: damaged or cut short; FV_EINVAL: over a limit. */
 fv_status fv_container_open(const fv_video_limits *limits, fv_container *out);
 
-/* Back to the first packet. */
+/* Seeks back to the first packet. */
 fv_status fv_container_rewind(fv_container *c);
 
-/* The next packet of the stream; false at the end. */
+/* Reads the next packet of the stream; *there is false at the end. */
 fv_status fv_container_next(fv_container *c, AVPacket *packet, bool *there);
 
-/* The sentence of libav's error e, after "what: ". */
+/* Fails with libav's message for error e, after "what: ". */
 fv_status fv_av_failed(int e, const char *what);
 
 #endif

@@ -1,11 +1,11 @@
-/* Decoding, with one thread.
+/* Decodes the wanted frames, with one thread.
  *
  *   packets  K . . . . K . . . . K . . . .     K: key packets, where decoding can begin
  *   wanted       |                   |
  *            '-->'    (skipped)  '-->'
  *
- * A frame that is shown before its key packet needs the key packet before that one, too. Files lie
- * about keys: when a wanted frame does not come out, all packets are decoded from the first one on. */
+ * A frame that is shown before its key packet needs the previous key packet too. Files may mark keys
+ * wrongly: if a wanted frame does not come out, all packets are decoded from the first one on. */
 #include "video/helper/frames.h"
 
 #include <libavutil/pixdesc.h>
@@ -26,9 +26,9 @@ typedef struct decoding {
     int64_t position; /* packets read */
     int64_t n_out;    /* frames that came out since the first packet */
     bool skips;       /* may skip packets */
-    int32_t w, h;     /* of the source's frames; 0: none was seen */
+    int32_t w, h;     /* of the source's frames; 0: none has been decoded */
     int32_t w_scaled, h_scaled;
-    bool swap, flip_x, flip_y; /* how they become upright: first the axes, then the directions */
+    bool swap, flip_x, flip_y; /* makes frames upright: swaps axes, then flips directions */
     uint8_t *scaled, *upright; /* [h, w, 3] */
 } decoding;
 
@@ -37,7 +37,7 @@ typedef struct decoding {
 static void write_all(const void *bytes, size_t n) {
     for (const char *at = bytes; n > 0;) {
         ssize_t k = write(STDOUT_FILENO, at, n);
-        if (k <= 0) continue; /* nobody reads: SIGPIPE ends it */
+        if (k <= 0) continue; /* without a reader SIGPIPE ends the process */
         at += k;
         n -= (size_t)k;
     }
@@ -58,8 +58,8 @@ static int64_t wanted_index(const decoding *d, int64_t i) {
 
 /* ---- from libav's frame to pixels ------------------------------------------------------- */
 
-/* The matrix of ISO 14496-12, 8.3.2: (p, q) is shown at (a p + c q, b p + d q). Scale and offset mean
- * nothing here. */
+/* Reads the matrix of ISO 14496-12, 8.3.2: (p, q) is shown at (a p + c q, b p + d q). Scale and offset are
+ * ignored. */
 static fv_status read_orientation(decoding *d) {
     size_t bytes = 0;
     const int32_t *m =
@@ -74,7 +74,7 @@ static fv_status read_orientation(decoding *d) {
     return FV_OK;
 }
 
-/* The size of the first frame is that of all. */
+/* Writes the head: all frames must have the size of the first. */
 static fv_status begin_video(decoding *d) {
     const fv_video_limits *l = &d->request->limits;
     const int64_t pixels = (int64_t)d->w * d->h;
@@ -95,7 +95,7 @@ static fv_status begin_video(decoding *d) {
     return FV_OK;
 }
 
-/* To RGB with the frame's own matrix and range (BT.601 and limited where it has none). */
+/* Converts to RGB with the frame's own matrix and range (default: BT.601, limited). */
 static fv_status to_rgb(decoding *d) {
     const AVFrame *f = d->frame;
     d->scale = sws_getCachedContext(
@@ -156,7 +156,7 @@ static fv_status open_codec(decoding *d) {
     return e < 0 ? fv_av_failed(e, "the video cannot be decoded") : FV_OK;
 }
 
-/* Where decoding must begin for a packet. */
+/* The packet at which decoding must begin for packet p. */
 static int64_t key_before(const fv_container *c, const fv_packet_info *p) {
     int64_t k = p->number;
     while (k > 0 && !c->packet[k].key) k--;
@@ -165,7 +165,7 @@ static int64_t key_before(const fv_container *c, const fv_packet_info *p) {
     return k;
 }
 
-/* Reads packets that nothing wanted depends on. */
+/* Skips packets that no wanted frame depends on. */
 static fv_status skip(decoding *d) {
     int64_t to = key_before(d->c, d->c->shown[wanted_index(d, d->n_written)]);
     bool there = true;
@@ -194,7 +194,7 @@ static fv_status on_frame(decoding *d) {
     return write_frame(d);
 }
 
-/* One packet into the decoder, or its end (there: false), and all frames out that it gives. */
+/* Gives the decoder one packet, or the end (there: false), and takes all frames that it returns. */
 static fv_status decode(decoding *d, bool there) {
     int e = avcodec_send_packet(d->codec, there ? d->packet : NULL);
     while (e >= 0 && d->n_written < d->n_wanted) {

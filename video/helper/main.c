@@ -1,5 +1,5 @@
-/* fovea-video: frames of the video on standard input, for the program that has started it
- * (video/protocol.h). Its exit status says nothing; what it writes does. */
+/* fovea-video: decodes frames of the video on standard input, for the program that has started it
+ * (video/protocol.h). Failures are written as records; the exit status means nothing. */
 #include <libavutil/log.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "video/helper/sandbox.h"
 
 #ifdef __SANITIZE_ADDRESS__
-/* Looking for leaks starts a process, which the sandbox forbids. */
+/* The leak check starts a process, which the sandbox forbids. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void) { return "detect_leaks=0"; }
 #endif

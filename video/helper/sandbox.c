@@ -1,5 +1,5 @@
-/* Limits of the process, and a list of system calls for seccomp: whatever is not on it kills the
- * process, so that a hole in libav leads nowhere. Memory is never made executable. */
+/* Limits the process, and its system calls to a list with seccomp: any other call kills the process, so an
+ * exploit of libav gains nothing. Memory is never made executable. */
 #include "video/helper/sandbox.h"
 
 #include <errno.h>
@@ -30,7 +30,8 @@ static const bool limits_memory = true;
 
 static fv_status set_limits(const fv_video_limits *l) {
     if (limits_memory) FV_TRY(limit(RLIMIT_AS, l->memory_max, l->memory_max));
-    FV_TRY(limit(RLIMIT_CPU, l->cpu_s, l->cpu_s + 1)); /* SIGXCPU says why, SIGKILL would not */
+    FV_TRY(limit(RLIMIT_CPU, l->cpu_s,
+                 l->cpu_s + 1)); /* SIGXCPU tells the caller why; SIGKILL would not */
     FV_TRY(limit(RLIMIT_FSIZE, 0, 0));
     return limit(RLIMIT_CORE, 0, 0);
 }
@@ -39,7 +40,7 @@ enum { ANY_FD = -1 };
 
 static int allow_calls(scmp_filter_ctx c) {
     static const struct {
-        int call, fd; /* its first argument */
+        int call, fd; /* fd: the only allowed first argument */
     } calls[] = {
         {SCMP_SYS(read), STDIN_FILENO},    {SCMP_SYS(lseek), STDIN_FILENO},
         {SCMP_SYS(write), STDOUT_FILENO},  {SCMP_SYS(brk), ANY_FD},
@@ -48,7 +49,7 @@ static int allow_calls(scmp_filter_ctx c) {
         {SCMP_SYS(clock_gettime), ANY_FD}, {SCMP_SYS(rt_sigreturn), ANY_FD},
         {SCMP_SYS(exit_group), ANY_FD},    {SCMP_SYS(sysinfo), ANY_FD}, /* glibc's qsort */
 #ifdef __SANITIZE_ADDRESS__
-        {SCMP_SYS(sigaltstack), ANY_FD}, /* before whatever does not return */
+        {SCMP_SYS(sigaltstack), ANY_FD}, /* before functions that do not return */
 #endif
     };
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
@@ -66,13 +67,13 @@ static fv_status filter_calls(void) {
     scmp_filter_ctx c = seccomp_init(SCMP_ACT_KILL_PROCESS);
     if (!c) return refused("seccomp", ENOMEM);
     int e = allow_calls(c);
-    if (!e) e = seccomp_load(c); /* and no new privileges */
+    if (!e) e = seccomp_load(c); /* sets no_new_privs too */
     seccomp_release(c);
     return e ? refused("seccomp", -e) : FV_OK;
 }
 
 fv_status fv_sandbox_enter(const fv_video_limits *limits) {
-    tzset(); /* reads a file when a date is first converted, which it must not later */
+    tzset(); /* reads its file now: converting a date would otherwise open it later */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_DUMPABLE, 0);
     FV_TRY(set_limits(limits));

@@ -22,7 +22,7 @@ struct fv_blas {
     const char *(*words)(cublasStatus_t);
 };
 
-/* POSIX has functions and data through the same kind of pointer. */
+/* Finds a function; POSIX allows data pointers to hold functions. */
 static bool find(fv_blas *b, const char *name, void *into) {
     *(void **)into = dlsym(b->library, name);
     return *(void **)into != NULL;
@@ -50,8 +50,8 @@ static fv_status check(const fv_blas *b, cublasStatus_t s, const char *what) {
                    b->words(s), what);
 }
 
-/* Memory of one address and size for all its sums: a product in a graph (issue.h) finds what it was
- * recorded with, and adds in the same order. */
+/* Gives cuBLAS a workspace of fixed address and size, so that a product in a graph (issue.h) finds the
+ * workspace it was recorded with, and sums in the same order. */
 static fv_status give_workspace(fv_blas *b) {
     enum { WORKSPACE = 32 << 20 };
     if (cudaMalloc(&b->workspace, WORKSPACE) != cudaSuccess) {
@@ -79,15 +79,15 @@ void fv_blas_close(fv_blas *b) {
     if (!b) return;
     if (b->handle) (void)b->destroy(b->handle);
     if (b->workspace) (void)cudaFree(b->workspace);
-    free(b); /* the library stays: its threads may */
+    free(b); /* the library stays loaded, as its threads may be running */
 }
 
 static cudaDataType type_of(fv_dtype t) {
     return t == FV_F32 ? CUDA_R_32F : t == FV_BF16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
-/* cuBLAS has columns where we have rows: y^T [N, M] = w' x^T [K, M], w' [N, K] being w or, where
- * `op` says so, its transpose. */
+/* Computes y^T [N, M] = w' x^T [K, M], because cuBLAS matrices are column-major; w' [N, K] is w or, by
+ * `op`, its transpose. */
 static fv_status product(fv_blas *b, cublasOperation_t op, cublasComputeType_t compute,
                          const fv_tensor *x, const fv_tensor *w, const fv_tensor *y, float beta) {
     const float one = 1.0f;

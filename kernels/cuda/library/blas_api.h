@@ -1,8 +1,8 @@
 #ifndef FOVEA_KERNELS_CUDA_LIBRARY_BLAS_API_H
 #define FOVEA_KERNELS_CUDA_LIBRARY_BLAS_API_H
 
-/* What products use of cuBLAS's interface, as versions 11 to 13 have it: many machines have the
- * library, which PyTorch brings, and not its header. */
+/* The part of cuBLAS's interface that products use, as in versions 11 to 13: many machines have the
+ * library, which comes with PyTorch, but not its header. */
 #include <cuda_runtime.h>
 #include <library_types.h>
 

@@ -1,4 +1,4 @@
-/* NVIDIA's libraries through dlopen: where the loader looks, and where the toolkit puts them. */
+/* Opens NVIDIA's libraries with dlopen: on the loader's path, then in the toolkit's folder. */
 #include "kernels/cuda/library/library.h"
 
 #include <dlfcn.h>

@@ -7,7 +7,7 @@
 #include "kernels/cuda/library/nccl_api.h"
 
 static fv_nccl nccl;
-static char missing[256]; /* ""; or why it cannot be used */
+static char missing[256]; /* ""; or why NCCL cannot be used */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void load(void) {
@@ -15,7 +15,7 @@ static void load(void) {
     void *library = fv_cuda_library(files);
     const struct {
         const char *name;
-        void *into; /* POSIX has functions and data through the same kind of pointer */
+        void *into; /* POSIX allows data pointers to hold functions */
     } names[] = {{"ncclGetUniqueId", &nccl.unique_id},
                  {"ncclCommInitRankConfig", &nccl.init},
                  {"ncclCommGetAsyncError", &nccl.async_error},

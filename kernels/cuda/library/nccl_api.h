@@ -48,8 +48,7 @@ typedef struct fv_nccl {
     const char *(*last_error)(ncclComm_t);
 } fv_nccl;
 
-/* library/nccl.c. Any thread; loads the library once, for good. FV_EUNSUPPORTED: there is
- * none, or it is too old. */
+/* Loads NCCL once, for good (library/nccl.c). Any thread. FV_EUNSUPPORTED: it is missing or too old. */
 fv_status fv_nccl_load(const fv_nccl **out);
 
 #ifdef __cplusplus

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/local_internal.h"
+#include "cli/client/local_internal.h"
 #include "model/synth/synth.h"
 #include "tests/support/command.h"
 #include "tests/support/tensor_file.h"

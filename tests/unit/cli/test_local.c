@@ -1,11 +1,11 @@
-/* cli/local_run.c on the checkpoint that ships: kept conversations, and the first token computed
+/* cli/client/local_run.c on the checkpoint that ships: kept conversations, and the first token computed
  * from the retained KV. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/local_internal.h"
+#include "cli/client/local_internal.h"
 #include "common/file.h"
 #include "decode-worker/conversations/conversations.h"
 #include "tests/support/tiny_net.h"

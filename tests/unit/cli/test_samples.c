@@ -2,7 +2,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-#include "cli/samples.h"
+#include "cli/bench/samples.h"
 
 static bool near(double a, double b) { return fabs(a - b) < 1e-12; }
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "cli/table.h"
+#include "cli/client/table.h"
 
 static void assert_prints(fv_table *t, const char *expected) {
     char text[4096] = "";

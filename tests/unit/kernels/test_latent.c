@@ -1,5 +1,5 @@
 /* Directions of a request's own in latent parts (kernels/latent.h): numbers, bytes, rows that leave, and
- * what is refused. The directions of a checkpoint: tests/unit/model/test_latent.c. */
+ * what is refused. The directions of a checkpoint: tests/unit/model/latent/test_latent.c. */
 #include "kernels/latent.h"
 
 #include <criterion/criterion.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "kernels/packed.h"
-#include "model/latent.h"
+#include "model/latent/latent.h"
 #include "tests/support/latent.h"
 
 enum { ROWS = 37, HEADS = 2, D = 9, W = HEADS * D };

@@ -229,6 +229,19 @@ Test(config, linear_rope_has_a_factor) {
     cr_assert_eq(r.factor, 2.5, "rope_type wins over type");
 }
 
+Test(config, dynamic_rope_is_plain_within_the_context) {
+    fv_rope_config r =
+        parse(TEXT("\"rope_theta\":5,\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}"))
+            .text.rope;
+    cr_assert_eq(r.type, FV_ROPE_DEFAULT);
+    cr_assert_eq(r.factor, 1.0);
+    cr_assert_eq(r.theta, 5.0);
+    r = parse(TEXT("\"rope_parameters\":{\"rope_type\":\"dynamic\",\"factor\":2,\"rope_theta\":7}"))
+            .text.rope;
+    cr_assert_eq(r.type, FV_ROPE_DEFAULT);
+    cr_assert_eq(r.theta, 7.0);
+}
+
 Test(config, llama3_rope_has_four_constants) {
     fv_rope_config r = parse(TEXT("\"max_position_embeddings\":131072,\"rope_scaling\":{"
                                   "\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,"
@@ -445,10 +458,9 @@ Test(config, sections_that_do_not_fit_are_refused) {
 
 Test(config, unsupported_rope_is_named) {
     static const wrong list[] = {
-        {TEXT("\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}"), FV_EUNSUPPORTED,
-         "unsupported rope_type 'dynamic'; supported: default, linear, llama3 and yarn"},
         {TEXT("\"rope_parameters\":{\"rope_type\":\"longrope\"}"), FV_EUNSUPPORTED,
-         "rope_type 'longrope'"},
+         "unsupported rope_type 'longrope'; supported: default, dynamic, linear, llama3 and yarn"},
+        {TEXT("\"rope_scaling\":{\"type\":\"dynamic\"}"), FV_EDATA, "key 'factor' must be greater"},
         {TEXT("\"rope_scaling\":{\"type\":\"linear\"}"), FV_EDATA, "key 'factor' must be greater"},
         {TEXT("\"rope_scaling\":{\"type\":\"linear\",\"factor\":-1}"), FV_EDATA, "key 'factor'"},
         {TEXT("\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}"), FV_EDATA,

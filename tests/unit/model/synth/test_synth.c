@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/commands.h"
+#include "cli/client/command.h"
 #include "common/file.h"
 #include "model/checkpoint.h"
 #include "model/synth/synth.h"

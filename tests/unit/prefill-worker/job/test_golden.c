@@ -13,7 +13,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "cli/local.h"
+#include "cli/client/local.h"
 #include "common/file.h"
 #include "model/synth/synth.h"
 #include "tests/support/tensor_file.h"

@@ -140,7 +140,7 @@ static fv_latent *any_directions(const fv_latent_info *info, bool weighted) {
 }
 
 /* A net that has them. */
-static void open_with(tiny_net *net, fv_latent **l, fv_latent_there *there, fv_compute compute,
+static void open_with(tiny_net *net, fv_latent **l, fv_latent_on_device *there, fv_compute compute,
                       bool weighted, const char *isa, int32_t threads) {
     tiny_net_open(net, tiny_shape_default(), FV_F32, isa, threads);
     net->be.compute = compute;
@@ -150,8 +150,8 @@ static void open_with(tiny_net *net, fv_latent **l, fv_latent_there *there, fv_c
     memcpy(layer, there->layer, (size_t)net->cfg.n_layer * sizeof *layer);
 }
 
-static void close_with(tiny_net *net, fv_latent *l, fv_latent_there *there) {
-    fv_latent_there_close(there);
+static void close_with(tiny_net *net, fv_latent *l, fv_latent_on_device *there) {
+    fv_latent_on_device_close(there);
     fv_latent_close(l);
     tiny_net_close(net);
 }
@@ -164,7 +164,7 @@ Test(latent, errors_are_those_of_the_rows) {
         tiny_net net;
         tiny_prompt raw, p;
         fv_latent *l;
-        fv_latent_there there;
+        fv_latent_on_device there;
         bool weighted = i % 2, rounded = i >= 6;
         const char *policy = measured[i % 6 / 2];
         open_with(&net, &l, &there, rounded ? FV_COMPUTE_BF16 : FV_COMPUTE_F32, weighted, NULL, 1);
@@ -199,7 +199,7 @@ Test(latent, errors_and_codes_have_the_same_bits_on_any_path_and_number_of_threa
         tiny_net nets[4];
         tiny_prompt p[4];
         fv_latent *l[4];
-        fv_latent_there there[4];
+        fv_latent_on_device there[4];
         for (int n = 0; n < 4; n++) {
             open_with(&nets[n], &l[n], &there[n], i % 2 ? FV_COMPUTE_BF16 : FV_COMPUTE_F32, false,
                       isa[n], threads[n]);

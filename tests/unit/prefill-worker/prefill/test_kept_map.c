@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "cli/remote.h"
+#include "cli/client/remote.h"
 #include "prefill-worker/prefill/kept_map.h"
 #include "tests/support/tiny_net.h"
 

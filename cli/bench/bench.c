@@ -1,0 +1,257 @@
+/* fovea bench: measures a fleet from its clients' side, for each policy and number of clients. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/bench/print.h"
+#include "cli/client/command.h"
+#include "cli/client/output.h"
+#include "cli/client/request.h"
+#include "common/log.h"
+#include "serving/policy_message.h"
+
+enum { AT_ONCE_MAX = 10000, N_AT_ONCE = 32 };
+
+static const fv_option table[] = {
+    {"to", "FOVEA_TO", FV_OPTION_STRING, "HOST:PORT", NULL, "address of the fleet's router", 0, 0},
+    FV_REMOTE_OPTIONS,
+    {"concurrency", NULL, FV_OPTION_STRING, "N,N,...", "1",
+     "number of concurrent clients; several values give one result each", 0, 0},
+    {"rate", NULL, FV_OPTION_FLOAT, "R", NULL,
+     "send R requests per second on average instead, at random times (Poisson)", 0.001, 1e5},
+    {"requests", NULL, FV_OPTION_INT, "N", "32", "in each row", 1, 10000000},
+    {"warmup", NULL, FV_OPTION_INT, "N", "1", "warm-up requests before each measurement", 0,
+     1000000},
+    {"policy", NULL, FV_OPTION_LIST, "TEXT", NULL,
+     "compression policy, as for ask; may be repeated; default: exact", 0, 0},
+    {"image", NULL, FV_OPTION_LIST, "FILE", NULL,
+     "image sent with each request: JPEG, PNG or WebP; several are used in turn", 0, 0},
+    {"prompt", NULL, FV_OPTION_STRING, "TEXT", "What is in the image?",
+     "the question; each request is prefixed with a different number", 0, 0},
+    {"max-tokens", NULL, FV_OPTION_INT, "N", "32", "maximum number of generated tokens", 1,
+     1 << 20},
+    {"ignore-eos", NULL, FV_OPTION_FLAG, NULL, NULL,
+     "ignore end-of-sequence: generate --max-tokens tokens", 0, 0},
+    {"ttft-ms", NULL, FV_OPTION_FLOAT, "MS", "0", "goodput: maximum TTFT; 0: no limit", 0, 1e9},
+    {"itl-ms", NULL, FV_OPTION_FLOAT, "MS", "0", "goodput: maximum ITL; 0: no limit", 0, 1e9},
+    {"deadline-ms", NULL, FV_OPTION_INT, "MS", "600000",
+     "deadline of each request, from its scheduled time; the router refuses requests that cannot "
+     "meet it",
+     1, 86400000},
+    {"seed", NULL, FV_OPTION_INT, "N", "0", "random seed of arrival times and prompts", 0, 9e15},
+    {"json", NULL, FV_OPTION_FLAG, NULL, NULL, "print one JSON object with all percentiles", 0, 0},
+    {"out", NULL, FV_OPTION_STRING, "FILE", NULL, "write the JSON object to FILE", 0, 0},
+    {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "warn",
+     "error, warn, info, debug; or per part, such as warn,rpc=debug", 0, 0},
+};
+enum { N_TABLE = sizeof table / sizeof table[0] };
+
+static const char usage[] = "fovea bench --to HOST:PORT [--concurrency 1,4,16] [options]";
+static const char about[] =
+    "Measures a fleet: TTFT (request due to first token), TPOT (later tokens, mean per answer), "
+    "ITL\n"
+    "(gap between tokens), E2E, what was refused (RESOURCE_EXHAUSTED), was late\n"
+    "(DEADLINE_EXCEEDED) or failed, KV bytes, the stages of the hand-off, and what the load cost\n"
+    "this process. Exits with 1 when a request failed, was late without --deadline-ms, or when\n"
+    "none was answered.";
+
+typedef struct bench {
+    const fv_options *o;
+    fv_arena arena;
+    fv_remote *remote;
+    fv_remote_model model;
+    fv_fleet_count fleet;
+    int32_t at_once[N_AT_ONCE], n_at_once;
+    const char *const *policies; /* [n_policy] */
+    Fovea__Inference__V1__Policy **messages;
+    int32_t n_policy;
+    fv_bench_load load;
+    fv_bench_result *results; /* [n_policy * n_at_once] */
+    int32_t n_result;
+} bench;
+
+/* ---- options ------------------------------------------------------------------------------ */
+
+static fv_status read_concurrency(bench *b) {
+    const char *text = fv_options_string(b->o, "concurrency");
+    for (const char *at = text;; at++) {
+        char *end;
+        long n = strtol(at, &end, 10);
+        if (end == at || (*end && *end != ',') || n < 1 || n > AT_ONCE_MAX)
+            return FV_FAIL(FV_EINVAL, "--concurrency %s: write numbers from 1 to %d, as in 1,4,16",
+                           text, AT_ONCE_MAX);
+        if (b->n_at_once == N_AT_ONCE)
+            return FV_FAIL(FV_EINVAL, "--concurrency has more than %d numbers", N_AT_ONCE);
+        if (n > b->load.n_request)
+            return FV_FAIL(FV_EINVAL,
+                           "--requests %d are too few for %ld clients: each needs one at least",
+                           b->load.n_request, n);
+        b->at_once[b->n_at_once++] = (int32_t)n;
+        at = end;
+        if (!*end) return FV_OK;
+    }
+}
+
+static fv_status read_arrivals(bench *b) {
+    b->load.rate = fv_options_float(b->o, "rate");
+    if (b->load.rate == 0) return read_concurrency(b);
+    if (fv_options_given(b->o, "concurrency"))
+        return FV_FAIL(FV_EINVAL, "--rate and --concurrency exclude each other: requests come at "
+                                  "their times, or when a client is free");
+    b->n_at_once = 1;
+    return FV_OK;
+}
+
+static fv_status read_policies(bench *b) {
+    static const char *const exact[] = {""};
+    b->n_policy = fv_options_list(b->o, "policy", &b->policies);
+    if (b->n_policy == 0) {
+        b->policies = exact;
+        b->n_policy = 1;
+    }
+    FV_TRY(FV_ARENA_NEW(&b->arena, b->n_policy, b->messages));
+    for (int32_t i = 0; i < b->n_policy; i++) {
+        fv_policy policy;
+        FV_TRY(fv_policy_parse(b->policies[i], &policy));
+        FV_TRY(fv_policy_to_message(&policy, &b->arena, &b->messages[i]));
+    }
+    return FV_OK;
+}
+
+static fv_status read_images(bench *b) {
+    const char *const *files;
+    Fovea__Inference__V1__Image **images;
+    int32_t n = fv_options_list(b->o, "image", &files);
+    FV_TRY(FV_ARENA_NEW(&b->arena, n, images));
+    for (int32_t i = 0; i < n; i++) FV_TRY(fv_request_image(files[i], &b->arena, &images[i]));
+    b->load.images = images;
+    b->load.n_image = n;
+    return FV_OK;
+}
+
+static fv_status read_options(bench *b) {
+    const fv_options *o = b->o;
+    const char *const *rest;
+    if (fv_options_positional(o, &rest) > 0)
+        return FV_FAIL(FV_EINVAL, "unexpected argument '%s'; the question goes after --prompt",
+                       rest[0]);
+    if (!fv_options_string(o, "to"))
+        return FV_FAIL(FV_EINVAL, "--to HOST:PORT is needed: a fleet, such as `fovea up` starts");
+    FV_TRY(fv_log_configure(fv_options_string(o, "log")));
+    b->load = (fv_bench_load){.prompt = fv_options_string(o, "prompt"),
+                              .max_tokens = (int32_t)fv_options_int(o, "max-tokens"),
+                              .ignore_eos = fv_options_flag(o, "ignore-eos"),
+                              .n_request = (int32_t)fv_options_int(o, "requests"),
+                              .seed = (uint64_t)fv_options_int(o, "seed"),
+                              .deadline_ms = fv_options_int(o, "deadline-ms"),
+                              .ttft_ms = fv_options_float(o, "ttft-ms"),
+                              .itl_ms = fv_options_float(o, "itl-ms")};
+    FV_TRY(read_arrivals(b));
+    FV_TRY(read_policies(b));
+    FV_TRY(fv_output_check(fv_options_string(o, "out")));
+    return read_images(b);
+}
+
+/* ---- running ------------------------------------------------------------------------------ */
+
+static fv_status warm_up(bench *b, uint64_t *number) {
+    fv_bench_row unused = {0};
+    fv_bench_load load = b->load;
+    load.n_request = (int32_t)fv_options_int(b->o, "warmup");
+    load.rate = 0;
+    if (load.concurrency < 1 || load.concurrency > load.n_request)
+        load.concurrency = load.n_request;
+    fv_status st = fv_bench_run(b->remote, &load, number, &unused);
+    fv_bench_row_free(&unused);
+    return st;
+}
+
+static fv_status run_row(bench *b, int32_t policy, int32_t at_once, uint64_t *number) {
+    fv_bench_result *r = &b->results[b->n_result++];
+    b->load.policy = b->messages[policy];
+    b->load.policy_text = b->policies[policy][0] ? b->policies[policy] : "exact";
+    b->load.concurrency = at_once;
+    b->load.progress = true;
+    *r = (fv_bench_result){.policy = b->load.policy_text,
+                           .concurrency = at_once,
+                           .rate = b->load.rate,
+                           .goodput = b->load.ttft_ms > 0 || b->load.itl_ms > 0 ||
+                                      fv_options_given(b->o, "deadline-ms")};
+    FV_TRY(warm_up(b, number));
+    return fv_bench_run(b->remote, &b->load, number, &r->row);
+}
+
+static fv_status run_rows(bench *b) {
+    uint64_t number = 0;
+    fv_remote_options to = fv_remote_options_of(b->o);
+    FV_TRY(FV_ARENA_NEW(&b->arena, b->n_policy * b->n_at_once, b->results));
+    FV_TRY(fv_remote_open(&to, &b->remote));
+    FV_TRY(fv_remote_get_model(b->remote, &b->model));
+    FV_TRY(fv_remote_fleet(b->remote, &b->fleet));
+    for (int32_t i = 0; i < b->n_policy; i++)
+        for (int32_t j = 0; j < b->n_at_once; j++) FV_TRY(run_row(b, i, b->at_once[j], &number));
+    return FV_OK;
+}
+
+/* ---- output ------------------------------------------------------------------------------- */
+
+static json_t *to_json(bench *b) {
+    const fv_bench_load *l = &b->load;
+    json_t *rows = json_array();
+    for (int32_t i = 0; i < b->n_result; i++)
+        json_array_append_new(rows, fv_bench_json(&b->results[i]));
+    return json_pack("{s:s, s:s, s:{s:i, s:i}, s:i, s:i, s:i, s:b, s:I, s:f, s:f, s:o}", "to",
+                     fv_options_string(b->o, "to"), "checkpoint", b->model.fingerprint, "fleet",
+                     "prefill", b->fleet.n_prefill, "decode", b->fleet.n_decode, "requests",
+                     l->n_request, "images", l->n_image, "max_tokens", l->max_tokens, "ignore_eos",
+                     l->ignore_eos, "seed", (json_int_t)l->seed, "ttft_limit_ms", l->ttft_ms,
+                     "itl_limit_ms", l->itl_ms, "rows", rows);
+}
+
+static fv_status tell(bench *b) {
+    fv_status st = FV_OK;
+    const char *path = fv_options_string(b->o, "out");
+    json_t *json = to_json(b);
+    if (!json) return FV_FAIL(FV_ENOMEM, "out of memory for the results");
+    if (path) FV_TRY_GOTO(fv_output_json_file(json, path), st, out);
+    if (fv_options_flag(b->o, "json")) {
+        fv_output_json(json);
+    } else {
+        printf("%s: %d prefill and %d decode workers\n", fv_options_string(b->o, "to"),
+               b->fleet.n_prefill, b->fleet.n_decode);
+        st = fv_bench_print(stdout, "policy", b->results, b->n_result);
+    }
+out:
+    json_decref(json);
+    return st;
+}
+
+static int exit_status(const bench *b) {
+    bool may_be_late = fv_options_given(b->o, "deadline-ms");
+    for (int32_t i = 0; i < b->n_result; i++) {
+        const fv_bench_row *row = &b->results[i].row;
+        if (row->n_failed > 0 || row->n_ok == 0 || (row->n_late > 0 && !may_be_late)) return 1;
+    }
+    return 0;
+}
+
+static int run(const fv_options *o) {
+    bench b = {.o = o};
+    fv_status st = read_options(&b);
+    if (st == FV_OK) st = run_rows(&b);
+    if (st == FV_OK) st = tell(&b);
+    int rc = st == FV_OK ? exit_status(&b) : fv_cli_end(&fv_cli_bench, st);
+    for (int32_t i = 0; i < b.n_result; i++) fv_bench_row_free(&b.results[i].row);
+    fv_remote_close(b.remote);
+    fv_arena_fini(&b.arena);
+    return rc;
+}
+
+const fv_command fv_cli_bench = {.name = "bench",
+                                 .summary = "benchmark a fleet: latency, throughput, bytes",
+                                 .usage = usage,
+                                 .about = about,
+                                 .table = table,
+                                 .n_option = N_TABLE,
+                                 .run = run};

@@ -1,0 +1,82 @@
+#ifndef FOVEA_CLI_CLIENT_REQUEST_H
+#define FOVEA_CLI_CLIENT_REQUEST_H
+
+/* Shared by `ask` and `trace`: the options of an engine (engine_options.def, the last rows of a
+ * command's table) and of a request (request_options.def, the first rows). */
+#include "cli/client/local.h"
+#include "cli/client/report.h"
+#include "common/arena.h"
+#include "common/options.h"
+#include "inference.pb-c.h"
+#include "video/video.h"
+
+/* A request made from options, with the memory that it owns. */
+typedef struct fv_ask_request {
+    fv_ask ask;
+    fv_image *images;
+    char *chat;
+    fv_arena arena; /* memory of the question's parts */
+} fv_ask_request;
+
+/* Opens the engine that the options describe, for `at_once` concurrent requests. FV_EINVAL if
+ * --checkpoint is missing. */
+fv_status fv_request_engine(const fv_options *o, int32_t at_once, fv_local **out);
+
+/* Reads an image's file; "-" is standard input, which is read once and cached. Gives *data (free
+ * it) and *n. */
+fv_status fv_request_file(const char *path, char **data, size_t *n);
+
+/* Reads the chat template that --chat names, in the form of text/chat.h. Gives *spec (free it). */
+fv_status fv_request_chat(const fv_options *o, char **spec);
+
+/* FV_EINVAL if the question is empty. */
+fv_status fv_request_check_question(const char *question);
+
+/* Frames of --video; {} without it. */
+typedef struct fv_request_frames {
+    fv_video video;
+    bool own;   /* the model reads videos; otherwise frames are images */
+    double fps; /* of the frames */
+} fv_request_frames;
+
+/* Decoding options. FV_EINVAL: --raw, or --frames or --fps without a video. */
+fv_status fv_request_check_video(const fv_options *o, fv_video_options *out);
+
+/* Decodes the frames for a model with this layout. */
+fv_status fv_request_video(const fv_options *o, const fv_layout_config *layout,
+                           fv_request_frames *out);
+void fv_request_video_free(fv_request_frames *v);
+
+/* Writes the question with frames as images in their places: each frame's time before an "<image>",
+ * and one more for each --image without a place in the question. */
+fv_status fv_request_video_question(const fv_options *o, const fv_request_frames *v,
+                                    const char *question, fv_arena *arena, char **out);
+
+/* Returns whether the question has images in their places: --inline-images, or a video. */
+bool fv_request_is_inline(const fv_options *o);
+
+/* Decodes the images that the options name, after the frames of a video. Gives *images [*n]; free
+ * them with fv_image_free, the list with free. */
+fv_status fv_request_images(const fv_options *o, const fv_video *video, fv_image **images,
+                            int32_t *n);
+
+/* Splits the question into parts of a turn, after the video if it is one: each "<image>" is an
+ * image part. Parts and their texts are in the arena. FV_EINVAL unless it has as many placeholders
+ * as images, n_image including frames. */
+fv_status fv_request_parts(const char *question, int32_t n_image, const fv_request_frames *v,
+                           fv_arena *arena, fv_chat_part **part, int32_t *n_part);
+
+/* Reads and decodes the images, and fills the request; `question` is borrowed. */
+fv_status fv_request_open(const fv_options *o, const fv_local *local, const char *question,
+                          fv_ask_request *out);
+void fv_request_close(fv_ask_request *r);
+
+/* Fills a request to a fleet from the options, without its prompt (cli/client/session.h). It is in
+ * the arena and borrows from the options. */
+fv_status fv_request_message(const fv_options *o, const fv_request_frames *v, fv_arena *arena,
+                             Fovea__Inference__V1__GenerateRequest *out);
+
+/* Reads an image's file to send it; in the arena. */
+fv_status fv_request_image(const char *path, fv_arena *arena, Fovea__Inference__V1__Image **out);
+
+#endif
