@@ -31,22 +31,24 @@ typedef enum remedy { TELL = 1, WAIT, REPLAY, COUNTED } remedy; /* COUNTED: REPL
  * another may have; otherwise it is something too large for any. An unknown ticket (ENOTFOUND) and a
  * lease that ran out (ECANCELLED) happen to workers that are well. */
 static remedy remedy_for(fv_status st, fv_origin origin) {
+    /* clang-format off */
     static const remedy table[FV_N_STATUS][FV_N_ORIGIN] = {
-        /* status            unstated  caller checkpoint hand-off worker */
-        [FV_EINVAL] = {TELL, TELL, TELL, TELL, TELL},
-        [FV_EUNSUPPORTED] = {TELL, TELL, TELL, TELL, TELL},
-        [FV_EFATAL] = {TELL, TELL, TELL, TELL, TELL},
-        [FV_ENOMEM] = {TELL, TELL, TELL, TELL, REPLAY},
-        [FV_EBUSY] = {WAIT, WAIT, WAIT, WAIT, WAIT},
-        [FV_ENOTFOUND] = {REPLAY, TELL, TELL, REPLAY, REPLAY},
-        [FV_ECANCELLED] = {REPLAY, TELL, REPLAY, REPLAY, REPLAY},
-        [FV_EDATA] = {COUNTED, TELL, TELL, COUNTED, COUNTED},
-        [FV_EDEADLINE] = {COUNTED, TELL, COUNTED, COUNTED, COUNTED},
-        [FV_EIO] = {COUNTED, TELL, COUNTED, COUNTED, COUNTED},
-        [FV_EDEVICE] = {COUNTED, TELL, COUNTED, COUNTED, COUNTED},
-        [FV_EAUTH] = {COUNTED, TELL, COUNTED, COUNTED, COUNTED},
-        [FV_EDENIED] = {COUNTED, TELL, COUNTED, COUNTED, COUNTED},
+        /* status           unstated  caller checkpoint hand-off worker */
+        [FV_EINVAL] =       {TELL,    TELL,  TELL,      TELL,    TELL},
+        [FV_EUNSUPPORTED] = {TELL,    TELL,  TELL,      TELL,    TELL},
+        [FV_EFATAL] =       {TELL,    TELL,  TELL,      TELL,    TELL},
+        [FV_ENOMEM] =       {TELL,    TELL,  TELL,      TELL,    REPLAY},
+        [FV_EBUSY] =        {WAIT,    WAIT,  WAIT,      WAIT,    WAIT},
+        [FV_ENOTFOUND] =    {REPLAY,  TELL,  TELL,      REPLAY,  REPLAY},
+        [FV_ECANCELLED] =   {REPLAY,  TELL,  REPLAY,    REPLAY,  REPLAY},
+        [FV_EDATA] =        {COUNTED, TELL,  TELL,      COUNTED, COUNTED},
+        [FV_EDEADLINE] =    {COUNTED, TELL,  COUNTED,   COUNTED, COUNTED},
+        [FV_EIO] =          {COUNTED, TELL,  COUNTED,   COUNTED, COUNTED},
+        [FV_EDEVICE] =      {COUNTED, TELL,  COUNTED,   COUNTED, COUNTED},
+        [FV_EAUTH] =        {COUNTED, TELL,  COUNTED,   COUNTED, COUNTED},
+        [FV_EDENIED] =      {COUNTED, TELL,  COUNTED,   COUNTED, COUNTED},
     };
+    /* clang-format on */
     return table[st][origin];
 }
 
