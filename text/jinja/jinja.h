@@ -16,6 +16,7 @@ enum {
     FV_JINJA_PROGRAM_BYTES = 1 << 20, /* of a program */
     FV_JINJA_RUN_BYTES = 64 << 20,    /* of what a run keeps: values, text, scopes */
     FV_JINJA_NAME_BYTES = 255,        /* of a name in a program */
+    FV_JINJA_NODES = 1 << 18,         /* statements and expressions of a program */
     FV_JINJA_DEPTH = 200,             /* of expressions, blocks and macro calls in each other */
     /* Of a run. A step is an amount of work of which the machine does a few million a second: a node
      * evaluated, an item visited, a look-up, a comparison; of a string 64 bytes copied, 16
@@ -27,7 +28,7 @@ typedef struct fv_jinja fv_jinja; /* opaque; immutable, any thread may run it */
 
 /* Parses n bytes of UTF-8; `where` names the program in errors. FV_EDATA: a syntax error;
  * FV_EUNSUPPORTED: a construct, filter or test that this interpreter lacks, or a program or name
- * that is too long; both say line and construct. Gives *out. */
+ * that is too large; both say line and construct. Gives *out. */
 fv_status fv_jinja_parse(const char *program, size_t n, const char *where, fv_jinja **out);
 void fv_jinja_free(fv_jinja *p); /* NULL is fine */
 

@@ -9,7 +9,7 @@
 typedef struct parser {
     fv_jinja *p;
     fv_jj_token *t; /* the present token */
-    int depth, loops;
+    int depth, loops, n_node;
     const char *alias[8]; /* names that have held the content of a message */
     int n_alias;
 } parser;
@@ -50,6 +50,9 @@ static fv_status enter(parser *s) {
 }
 
 static fv_status make(parser *s, fv_jj_node_kind kind, fv_jj_node **out) {
+    if (s->n_node++ == FV_JINJA_NODES)
+        return FV_FAIL(FV_EUNSUPPORTED, "%s:%d: more than %d statements and expressions",
+                       s->p->where, s->t->line, FV_JINJA_NODES);
     FV_TRY(FV_ARENA_NEW(&s->p->arena, 1, *out));
     (*out)->kind = kind;
     (*out)->line = s->t->line;

@@ -342,6 +342,11 @@ Test(jinja, long_programs_and_names_are_refused) {
     static char text[FV_JINJA_PROGRAM_BYTES + 16];
     memset(text, 'a', FV_JINJA_PROGRAM_BYTES + 1);
     refuse(text, FV_EUNSUPPORTED, "at most 1048576 are read");
+    memset(text, '1', FV_JINJA_PROGRAM_BYTES);
+    memcpy(text, "\n{{[", 4);
+    for (int i = 5; i < FV_JINJA_PROGRAM_BYTES; i += 2) text[i] = ',';
+    strcpy(text + FV_JINJA_PROGRAM_BYTES - 4, "]}}");
+    refuse(text, FV_EUNSUPPORTED, "t.jinja:2: more than 262144 statements and expressions");
     strcpy(text, "\n{{ ");
     memset(text + 4, 'a', FV_JINJA_NAME_BYTES + 1);
     strcpy(text + 4 + FV_JINJA_NAME_BYTES + 1, " }}");
