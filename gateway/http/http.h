@@ -29,7 +29,6 @@ typedef struct fv_http fv_http;                 /* opaque */
 typedef struct fv_http_request fv_http_request; /* opaque */
 
 enum {
-    FV_HTTP_HEADERS = 32 << 10, /* bytes of a request's line and headers */
     FV_HTTP_WAITING = 64 << 10, /* bytes of a stream that wait before it is full */
     FV_HTTP_IDLE_S = 75,        /* a connection without progress ends after this time */
 };
@@ -48,7 +47,8 @@ typedef struct fv_http_options {
     const fv_trusted *trusted; /* proxies whose X-Forwarded-For counts; borrowed; NULL: none */
     /* For headers, from their first byte or the connection's beginning; and for the body. */
     int32_t read_ms;
-    int32_t write_ms; /* an answer of which the client takes too little in this time ends */
+    int32_t
+        write_ms; /* an answer of which the client takes too little in this time ends; 0: no limit */
     /* The headers are there, and no byte of the body has been read. The request is answered now or later, or
      * its body is read once fv_http_read_body is called; nothing more is read from the socket until then. NULL:
      * bodies are read at once. */
