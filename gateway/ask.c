@@ -67,6 +67,7 @@ static void on_reply(void *user, const fv_rpc_end *end, fv_rpc_call *call,
 static fv_status begin(fv_gateway *g, ask *a, const char *path, const ProtobufCMessage *request) {
     FV_TRY(fv_gateway_lane(g, &a->lane));
     fv_rpc_call_options opt = {.path = path,
+                               .forwarded_for = fv_http_client(a->http),
                                .request = request,
                                .deadline_ms = ASK_MS,
                                .metadata = &a->caller,
