@@ -17,10 +17,9 @@ typedef struct ask {
     fv_gateway *gateway;
     fv_lane *lane;
     fv_http_request *http; /* NULL: gone */
-    fv_arena arena;
-    fv_rpc_call *call; /* NULL: over */
-    fv_rpc_metadata caller;
-    int32_t n_caller;
+    fv_reading reading;    /* of a body, if it has one */
+    fv_api_request request;
+    fv_rpc_call *call; /* NULL: over, or not begun */
     const ProtobufCMessageDescriptor *descriptor;
     unsigned (*answer)(struct ask *a, const ProtobufCMessage *m,
                        json_t **out); /* the HTTP status */
@@ -28,7 +27,7 @@ typedef struct ask {
 
 static void ask_free(ask *a) {
     fv_gateway *g = a->gateway;
-    fv_arena_fini(&a->arena);
+    fv_reading_end(&a->reading);
     free(a);
     fv_gateway_task_gone(g);
 }
@@ -64,42 +63,40 @@ static void on_reply(void *user, const fv_rpc_end *end, fv_rpc_call *call,
     }
 }
 
-static fv_status begin(fv_gateway *g, ask *a, const char *path, const ProtobufCMessage *request) {
-    FV_TRY(fv_gateway_lane(g, &a->lane));
+static fv_status begin(ask *a, const char *path, const ProtobufCMessage *request) {
+    fv_rpc_metadata caller;
+    int32_t n_caller;
+    if (!fv_gateway_caller(a->http, &caller, &n_caller)) return FV_OK;
+    FV_TRY(fv_gateway_lane(a->gateway, &a->lane));
     fv_rpc_call_options opt = {.path = path,
                                .request = request,
                                .deadline_ms = ASK_MS,
-                               .metadata = &a->caller,
-                               .n_metadata = a->n_caller};
+                               .metadata = &caller,
+                               .n_metadata = n_caller};
     FV_TRY(fv_rpc_unary_with(a->lane->channel, &opt, on_reply, a, &a->call));
     a->lane->n_call++;
-    fv_http_set_user(a->http, &a->task);
     return FV_OK;
 }
 
+/* NULL: there is no memory, and the request has been answered. */
 static ask *new_ask(fv_gateway *g, fv_http_request *r) {
-    fv_rpc_metadata caller;
-    int32_t n_caller;
-    if (!fv_gateway_caller(r, &caller, &n_caller)) return NULL;
     ask *a = calloc(1, sizeof *a);
     if (!a) {
         fv_reply_error(r, FV_ENOMEM, "out of memory", "", -1);
         return NULL;
     }
     a->task.ended = on_http_ended;
-    a->caller = caller;
-    a->n_caller = n_caller;
     a->gateway = g;
     a->http = r;
     g->n_task++;
+    fv_http_set_user(r, &a->task);
     return a;
 }
 
+/* The reply is the HTTP request's answer; so is what goes wrong. */
 static void start(ask *a, const char *path, const ProtobufCMessage *request) {
-    fv_status st = begin(a->gateway, a, path, request);
-    if (st == FV_OK) return;
-    fv_reply_last_error(a->http, st, "");
-    ask_free(a);
+    fv_status st = begin(a, path, request);
+    if (st != FV_OK) fv_reply_last_error(a->http, st, "");
 }
 
 /* ---- tokens ----------------------------------------------------------------------------- */
@@ -116,28 +113,23 @@ static unsigned answer_ids(ask *a, const ProtobufCMessage *m, json_t **out) {
     return 200;
 }
 
-void fv_show_tokens(fv_gateway *g, fv_http_request *r) {
+static void ask_tokens(void *user) {
     Fovea__Inference__V1__TokenizeRequest q = FOVEA__INFERENCE__V1__TOKENIZE_REQUEST__INIT;
-    fv_api_request api;
-    char param[FV_API_PARAM_MAX];
-    size_t n;
-    const char *body = fv_http_body(r, &n);
+    ask *a = user;
+    q.model = a->request.message.model;
+    q.prompt = a->request.message.prompt;
+    q.bare = a->request.bare;
+    q.texts = a->request.texts;
+    start(a, "/fovea.inference.v1.Inference/Tokenize", &q.base);
+    fv_reading_end(&a->reading);
+}
+
+void fv_show_tokens(fv_gateway *g, fv_http_request *r) {
     ask *a = new_ask(g, r);
     if (!a) return;
-    fv_status st = fv_api_read(FV_API_TOKENS, body, n, NULL, &a->arena, &api, param);
-    fv_http_forget_body(r);
-    if (st != FV_OK) {
-        fv_reply_last_error(r, st, param);
-        ask_free(a);
-        return;
-    }
-    q.model = api.message.model;
-    q.prompt = api.message.prompt;
-    q.bare = api.bare;
-    q.texts = api.texts;
     a->descriptor = &fovea__inference__v1__tokenize_reply__descriptor;
     a->answer = answer_ids;
-    start(a, "/fovea.inference.v1.Inference/Tokenize", &q.base);
+    fv_reading_begin(&a->reading, g, r, FV_API_TOKENS, &a->request, ask_tokens, a);
 }
 
 static unsigned answer_text(ask *a, const ProtobufCMessage *m, json_t **out) {
@@ -147,22 +139,23 @@ static unsigned answer_text(ask *a, const ProtobufCMessage *m, json_t **out) {
     return 200;
 }
 
+static void ask_text(void *user) {
+    Fovea__Inference__V1__DetokenizeRequest q = FOVEA__INFERENCE__V1__DETOKENIZE_REQUEST__INIT;
+    ask *a = user;
+    const Fovea__Inference__V1__TokenIds *ids = a->request.message.prompt->ids;
+    q.model = a->request.message.model;
+    q.n_id = ids->n_id;
+    q.id = ids->id;
+    start(a, "/fovea.inference.v1.Inference/Detokenize", &q.base);
+    fv_reading_end(&a->reading);
+}
+
 void fv_show_text(fv_gateway *g, fv_http_request *r) {
-    Fovea__Inference__V1__DetokenizeRequest q;
-    char param[FV_API_PARAM_MAX];
-    size_t n;
-    const char *body = fv_http_body(r, &n);
     ask *a = new_ask(g, r);
     if (!a) return;
-    fv_status st = fv_api_read_ids(body, n, &a->arena, &q, param);
-    if (st != FV_OK) {
-        fv_reply_last_error(r, st, param);
-        ask_free(a);
-        return;
-    }
     a->descriptor = &fovea__inference__v1__detokenize_reply__descriptor;
     a->answer = answer_text;
-    start(a, "/fovea.inference.v1.Inference/Detokenize", &q.base);
+    fv_reading_begin(&a->reading, g, r, FV_API_IDS, &a->request, ask_text, a);
 }
 
 /* ---- the model and the fleet ------------------------------------------------------------ */

@@ -53,11 +53,14 @@ fv_status fv_gateway_open(const fv_gateway_options *opt, fv_gateway **out) {
                             .on_writable = on_writable,
                             .on_end = on_end,
                             .user = g};
-    fv_status st = fv_http_open(&http, &g->http);
-    if (st == FV_OK)
+    fv_status st = fv_known_callers_open(&g->callers);
+    if (st == FV_OK) st = fv_http_open(&http, &g->http);
+    if (st == FV_OK) {
         *out = g;
-    else
+    } else {
+        fv_known_callers_close(g->callers);
         free(g);
+    }
     return st;
 }
 
@@ -117,6 +120,7 @@ static void on_fetcher_closed(void *user) {
     fv_gateway *g = user;
     void (*closed)(void *) = g->closed;
     void *closed_user = g->closed_user;
+    fv_known_callers_close(g->callers);
     free(g);
     closed(closed_user);
 }

@@ -59,7 +59,7 @@ typedef struct answer {
     fv_gateway *gateway;
     fv_http_request *http; /* NULL: gone */
     fv_arena arena;
-    fv_arena reading; /* of the message with its images: gone when the calls have it */
+    fv_reading reading; /* of the message with its images: gone when the calls have it */
     fv_api_request request;
     fetching fetches[FV_API_URLS_MAX];
     int32_t n_fetch;          /* that are not over */
@@ -67,8 +67,6 @@ typedef struct answer {
     decoding decodings[FV_API_VIDEOS_MAX];
     int32_t n_decoding; /* that are not over */
     fv_api_names names;
-    fv_rpc_metadata caller; /* [n_caller] borrowed from the request */
-    int32_t n_caller;
     char id[48];
     int32_t n_call; /* that are not over */
     int32_t n_left; /* choices that are not finished */
@@ -76,9 +74,8 @@ typedef struct answer {
     choice choices[FV_API_CHOICES_MAX];
 } answer;
 
-/* The calls have it, or nothing needs it any more. The body stays as long, so that it counts. */
+/* The calls have it, or nothing needs it any more. The body counts as long. */
 static void forget_message(answer *a) {
-    if (a->http) fv_http_forget_body(a->http);
     for (int32_t i = 0; i < FV_API_URLS_MAX; i++) {
         fv_fetch_free(a->fetches[i].fetch);
         a->fetches[i].fetch = NULL;
@@ -90,7 +87,7 @@ static void forget_message(answer *a) {
         a->decodings[i].work = NULL;
     }
     fovea__inference__v1__generate_request__init(&a->request.message);
-    fv_arena_fini(&a->reading);
+    fv_reading_end(&a->reading);
 }
 
 static void answer_free(answer *a) {
@@ -336,16 +333,22 @@ static fv_status start_call(answer *a, int32_t index) {
                                .events = &events,
                                .user = c,
                                .deadline_ms = a->gateway->opt.deadline_ms,
-                               .request = &m->base,
-                               .half_close = true,
                                .trace = &a->span.context,
-                               .metadata = &a->caller,
-                               .n_metadata = a->n_caller,
+                               .metadata = &a->reading.caller,
+                               .n_metadata = a->reading.n_caller,
                                .queue_max = a->gateway->opt.body_max};
-    FV_TRY(fv_rpc_call_open(c->lane->channel, &opt, &c->call));
-    m->sampling->seed++; /* each choice has its own */
+    grpc_byte_buffer *packed;
+    FV_TRY(fv_held_pack(a->reading.held, m, &packed));
+    fv_status st = fv_rpc_call_open(c->lane->channel, &opt, &c->call);
+    if (st != FV_OK) {
+        grpc_byte_buffer_destroy(packed);
+        return st;
+    }
     c->lane->n_call++;
     a->n_call++;
+    m->sampling->seed++; /* each choice has its own */
+    FV_TRY(fv_rpc_call_send_buffer(c->call, packed));
+    fv_rpc_call_close_send(c->call);
     return FV_OK;
 }
 
@@ -378,6 +381,7 @@ static fv_span begin_span(const fv_http_request *r, fv_api_kind kind) {
 /* It has an HTTP request, with which it is freed. */
 static void refuse(answer *a, fv_status st, const char *param) {
     fv_reply_last_error(a->http, st, param);
+    a->over = true;
     forget_message(a);
     cancel_calls(a);
 }
@@ -394,7 +398,7 @@ static void begin_calls(answer *a) {
 static fv_status put_frames(answer *a) {
     while (a->request.n_video > 0) {
         const fv_api_frames frames = fv_decoding_frames(a->decodings[a->request.n_video - 1].work);
-        FV_TRY(fv_api_put_frames(&a->request, &frames, &a->reading));
+        FV_TRY(fv_api_put_frames(&a->request, &frames, &a->reading.held->arena));
     }
     return FV_OK;
 }
@@ -439,14 +443,16 @@ static void begin_videos(answer *a) {
         begin_calls(a);
         return;
     }
-    fv_status st = fv_model_ask(a->gateway, a->request.message.model, &a->caller, a->n_caller,
-                                on_model, a, &a->model);
+    fv_status st = fv_model_ask(a->gateway, a->request.message.model, &a->reading.caller,
+                                a->reading.n_caller, on_model, a, &a->model);
     if (st != FV_OK) refuse(a, st, "");
 }
 
 static void on_fetched(void *user, fv_status st, const uint8_t *bytes, size_t n) {
     fetching *f = user;
     answer *a = f->answer;
+    if (st == FV_OK) st = fv_held_own(a->reading.held, (uint8_t *)(uintptr_t)bytes);
+    if (st == FV_OK) fv_fetch_take(f->fetch);
     if (st != FV_OK) {
         refuse(a, st, f->url->param);
         return;
@@ -455,7 +461,9 @@ static void on_fetched(void *user, fv_status st, const uint8_t *bytes, size_t n)
     if (--a->n_fetch == 0) begin_videos(a);
 }
 
-static void begin(answer *a) {
+static void begin(void *user) {
+    answer *a = user;
+    a->span = begin_span(a->http, a->request.kind);
     a->n_fetch = a->request.n_url;
     if (a->n_fetch == 0) begin_videos(a);
     for (int32_t i = 0; i < a->request.n_url; i++) {
@@ -469,12 +477,6 @@ static void begin(answer *a) {
 }
 
 void fv_generate(fv_gateway *g, fv_http_request *r, fv_api_kind kind) {
-    char param[FV_API_PARAM_MAX];
-    size_t n;
-    const char *body = fv_http_body(r, &n);
-    fv_rpc_metadata caller;
-    int32_t n_caller;
-    if (!fv_gateway_caller(r, &caller, &n_caller)) return;
     answer *a = calloc(1, sizeof *a);
     if (!a) {
         fv_reply_error(r, FV_ENOMEM, "out of memory", "", -1);
@@ -482,19 +484,8 @@ void fv_generate(fv_gateway *g, fv_http_request *r, fv_api_kind kind) {
     }
     a->task = (fv_task){.ended = on_http_ended, .writable = on_writable};
     a->gateway = g;
-    a->span = begin_span(r, kind);
-    a->caller = caller;
-    a->n_caller = n_caller;
-    g->n_task++;
-    fv_status st = fv_api_read(kind, body, n, fv_http_header(r, "x-fovea-policy"), &a->reading,
-                               &a->request, param);
-    if (st != FV_OK) {
-        fv_http_forget_body(r);
-        fv_reply_last_error(r, st, param);
-        answer_free(a);
-        return;
-    }
     a->http = r;
+    g->n_task++;
     fv_http_set_user(r, &a->task);
-    begin(a);
+    fv_reading_begin(&a->reading, g, r, kind, &a->request, begin, a);
 }

@@ -6,8 +6,10 @@
 #include <jansson.h>
 
 #include "gateway/api/request.h"
+#include "gateway/caller.h"
 #include "gateway/fetch/fetch.h"
 #include "gateway/gateway.h"
+#include "gateway/reading.h"
 
 typedef struct fv_task {
     void (*ended)(struct fv_task *t);    /* its HTTP request is gone */
@@ -30,6 +32,8 @@ struct fv_gateway {
     fv_lane lanes[FV_CHANNELS_MAX];
     int32_t n_task; /* that are not freed */
     int32_t n_decoding;
+    fv_known_callers *callers;
+    size_t bodies; /* bytes of bodies whose requests are not sent yet */
     bool closing, http_closed;
     void (*closed)(void *user);
     void *closed_user;

@@ -1,0 +1,117 @@
+#include "gateway/reading.h"
+
+#include <stdio.h>
+
+#include "gateway/internal.h"
+
+enum { FULL_RETRY_MS = 1000 };
+
+static void count(fv_reading *r, size_t n) {
+    r->gateway->bodies += n;
+    r->bytes += n;
+}
+
+void fv_reading_end(fv_reading *r) {
+    fv_caller_question_free(r->question);
+    r->question = NULL;
+    fv_api_reader_close(r->reader);
+    r->reader = NULL;
+    fv_held_unref(r->held);
+    r->held = NULL;
+    if (r->bytes) r->gateway->bodies -= r->bytes;
+    r->bytes = 0;
+}
+
+static void refuse(fv_reading *r, fv_status st) {
+    char param[FV_API_PARAM_MAX] = "";
+    if (r->reader) snprintf(param, sizeof param, "%s", fv_api_reader_param(r->reader));
+    fv_reply_last_error(r->http, st, param);
+    fv_reading_end(r);
+}
+
+/* ---- the body ---------------------------------------------------------------------------- */
+
+/* The decoded bytes are the held memory's, also of a request that is wrong. */
+static void take_bytes(fv_reading *r) {
+    r->held->bytes = r->request->bytes;
+    r->request->bytes = NULL;
+}
+
+static void on_whole(fv_reading *r) {
+    fv_status st = fv_api_reader_end(r->reader);
+    take_bytes(r);
+    if (st != FV_OK) {
+        refuse(r, st);
+        return;
+    }
+    fv_api_reader_close(r->reader);
+    r->reader = NULL;
+    r->done(r->user);
+}
+
+static void on_piece(fv_reading *r, const char *bytes, size_t n) {
+    if (n > r->gateway->opt.bodies_max - r->gateway->bodies) {
+        fv_reply_error(r->http, FV_EIO, "too many large requests are being read; try again later",
+                       "", FULL_RETRY_MS);
+        take_bytes(r);
+        fv_reading_end(r);
+        return;
+    }
+    count(r, n);
+    fv_status st = fv_api_reader_feed(r->reader, bytes, n);
+    if (st == FV_OK) return;
+    take_bytes(r);
+    refuse(r, st);
+}
+
+static fv_status open_reader(fv_reading *r) {
+    const fv_api_reader_options opt = {.kind = r->kind,
+                                       .policy = fv_http_header(r->http, "x-fovea-policy"),
+                                       .json_max = r->gateway->opt.json_max};
+    FV_TRY(fv_held_open(&r->held));
+    return fv_api_reader_open(&opt, &r->held->arena, r->request, &r->reader);
+}
+
+static void read_body(fv_reading *r) {
+    size_t n;
+    fv_status st = open_reader(r);
+    if (st != FV_OK) {
+        refuse(r, st);
+        return;
+    }
+    const char *body = fv_http_body(r->http, &n);
+    on_piece(r, body, n);
+    fv_http_forget_body(r->http);
+    if (r->reader) on_whole(r);
+}
+
+/* ---- who asks ---------------------------------------------------------------------------- */
+
+static void on_caller(void *user, const fv_rpc_end *end) {
+    fv_reading *r = user;
+    if (end->status == FV_OK) {
+        fv_caller_question_free(r->question);
+        r->question = NULL;
+        read_body(r);
+        return;
+    }
+    fv_reply_error(r->http, end->status, fv_end_sentence(end), "", end->retry_ms);
+    fv_reading_end(r);
+}
+
+static const char *method_of(fv_api_kind kind) {
+    return kind == FV_API_TOKENS ? "Tokenize" : kind == FV_API_IDS ? "Detokenize" : "Generate";
+}
+
+void fv_reading_begin(fv_reading *r, fv_gateway *g, fv_http_request *http, fv_api_kind kind,
+                      fv_api_request *request, void (*done)(void *user), void *user) {
+    *r = (fv_reading){
+        .gateway = g, .http = http, .kind = kind, .request = request, .done = done, .user = user};
+    if (!fv_gateway_caller(http, &r->caller, &r->n_caller)) return;
+    fv_status st =
+        fv_caller_ask(g, method_of(kind), &r->caller, r->n_caller, on_caller, r, &r->question);
+    if (st != FV_OK)
+        refuse(r, st);
+    else if (!r->question)
+        read_body(r);
+}
