@@ -129,6 +129,7 @@ void fv_show_tokens(fv_gateway *g, fv_http_request *r) {
     if (!a) return;
     a->descriptor = &fovea__inference__v1__tokenize_reply__descriptor;
     a->answer = answer_ids;
+    a->task.reading = &a->reading;
     fv_reading_begin(&a->reading, g, r, FV_API_TOKENS, &a->request, ask_tokens, a);
 }
 
@@ -155,6 +156,7 @@ void fv_show_text(fv_gateway *g, fv_http_request *r) {
     if (!a) return;
     a->descriptor = &fovea__inference__v1__detokenize_reply__descriptor;
     a->answer = answer_text;
+    a->task.reading = &a->reading;
     fv_reading_begin(&a->reading, g, r, FV_API_IDS, &a->request, ask_text, a);
 }
 

@@ -7,7 +7,13 @@
 #include "rpc/listen.h"
 #include "telemetry/metrics.h"
 
-static void on_request(void *user, fv_http_request *r) { fv_route(user, r); }
+static void on_headers(void *user, fv_http_request *r) { fv_route(user, r); }
+
+static void on_request(void *user, fv_http_request *r) {
+    fv_task *t = fv_http_user(r);
+    (void)user;
+    if (t && t->reading) fv_reading_complete(t->reading);
+}
 
 static void on_writable(void *user, fv_http_request *r) {
     fv_task *t = fv_http_user(r);
@@ -49,6 +55,7 @@ fv_status fv_gateway_open(const fv_gateway_options *opt, fv_gateway **out) {
                             .connections = opt->connections,
                             .per_address = opt->per_address,
                             .read_ms = opt->read_ms,
+                            .on_headers = on_headers,
                             .on_request = on_request,
                             .on_writable = on_writable,
                             .on_end = on_end,

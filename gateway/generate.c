@@ -482,7 +482,7 @@ void fv_generate(fv_gateway *g, fv_http_request *r, fv_api_kind kind) {
         fv_reply_error(r, FV_ENOMEM, "out of memory", "", -1);
         return;
     }
-    a->task = (fv_task){.ended = on_http_ended, .writable = on_writable};
+    a->task = (fv_task){.ended = on_http_ended, .writable = on_writable, .reading = &a->reading};
     a->gateway = g;
     a->http = r;
     g->n_task++;

@@ -14,6 +14,7 @@
 typedef struct fv_task {
     void (*ended)(struct fv_task *t);    /* its HTTP request is gone */
     void (*writable)(struct fv_task *t); /* NULL: it never streams */
+    fv_reading *reading;                 /* of its body; NULL: it has none */
 } fv_task;
 
 /* A router takes so many calls on one connection, and gRPC makes others wait where nobody counts the time:

@@ -6,11 +6,6 @@
 
 enum { FULL_RETRY_MS = 1000 };
 
-static void count(fv_reading *r, size_t n) {
-    r->gateway->bodies += n;
-    r->bytes += n;
-}
-
 void fv_reading_end(fv_reading *r) {
     fv_caller_question_free(r->question);
     r->question = NULL;
@@ -18,7 +13,7 @@ void fv_reading_end(fv_reading *r) {
     r->reader = NULL;
     fv_held_unref(r->held);
     r->held = NULL;
-    if (r->bytes) r->gateway->bodies -= r->bytes;
+    if (r->bytes > 0) r->gateway->bodies -= r->bytes;
     r->bytes = 0;
 }
 
@@ -37,7 +32,7 @@ static void take_bytes(fv_reading *r) {
     r->request->bytes = NULL;
 }
 
-static void on_whole(fv_reading *r) {
+void fv_reading_complete(fv_reading *r) {
     fv_status st = fv_api_reader_end(r->reader);
     take_bytes(r);
     if (st != FV_OK) {
@@ -49,7 +44,7 @@ static void on_whole(fv_reading *r) {
     r->done(r->user);
 }
 
-static void on_piece(fv_reading *r, const char *bytes, size_t n) {
+static void take_piece(fv_reading *r, const char *bytes, size_t n) {
     if (n > r->gateway->opt.bodies_max - r->gateway->bodies) {
         fv_reply_error(r->http, FV_EIO, "too many large requests are being read; try again later",
                        "", FULL_RETRY_MS);
@@ -57,11 +52,18 @@ static void on_piece(fv_reading *r, const char *bytes, size_t n) {
         fv_reading_end(r);
         return;
     }
-    count(r, n);
+    r->gateway->bodies += n;
+    r->bytes += n;
     fv_status st = fv_api_reader_feed(r->reader, bytes, n);
     if (st == FV_OK) return;
     take_bytes(r);
     refuse(r, st);
+}
+
+static void on_piece(void *user, fv_http_request *http, const char *bytes, size_t n) {
+    const fv_task *t = fv_http_user(http);
+    (void)user;
+    take_piece(t->reading, bytes, n);
 }
 
 static fv_status open_reader(fv_reading *r) {
@@ -73,16 +75,13 @@ static fv_status open_reader(fv_reading *r) {
 }
 
 static void read_body(fv_reading *r) {
-    size_t n;
     fv_status st = open_reader(r);
     if (st != FV_OK) {
         refuse(r, st);
         return;
     }
-    const char *body = fv_http_body(r->http, &n);
-    on_piece(r, body, n);
-    fv_http_forget_body(r->http);
-    if (r->reader) on_whole(r);
+    fv_http_take_body(r->http, on_piece);
+    fv_http_read_body(r->http);
 }
 
 /* ---- who asks ---------------------------------------------------------------------------- */

@@ -33,6 +33,9 @@ typedef struct fv_reading {
 void fv_reading_begin(fv_reading *r, fv_gateway *g, fv_http_request *http, fv_api_kind kind,
                       fv_api_request *request, void (*done)(void *user), void *user);
 
+/* The body is there. */
+void fv_reading_complete(fv_reading *r);
+
 /* The request's memory is needed no more, or its client is gone. Again is fine. */
 void fv_reading_end(fv_reading *r);
 
