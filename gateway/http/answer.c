@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <time.h>
 
 #include "common/clock.h"
@@ -44,6 +43,33 @@ static void put_added(fv_http_request *r) {
     }
 }
 
+/* For people who read along: clients look at the number. */
+static const char *phrase_of(unsigned status) {
+    static const struct {
+        unsigned status;
+        const char *phrase;
+    } known[] = {{200, "OK"},
+                 {400, "Bad Request"},
+                 {401, "Unauthorized"},
+                 {403, "Forbidden"},
+                 {404, "Not Found"},
+                 {405, "Method Not Allowed"},
+                 {408, "Request Timeout"},
+                 {413, "Content Too Large"},
+                 {414, "URI Too Long"},
+                 {417, "Expectation Failed"},
+                 {429, "Too Many Requests"},
+                 {431, "Request Header Fields Too Large"},
+                 {500, "Internal Server Error"},
+                 {501, "Not Implemented"},
+                 {503, "Service Unavailable"},
+                 {504, "Gateway Timeout"},
+                 {505, "HTTP Version Not Supported"}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i].status == status) return known[i].phrase;
+    return "";
+}
+
 /* n SIZE_MAX: unknown. The connection goes on only if the next request's beginning is known. */
 static void put_head(fv_http_request *r, unsigned status, const char *type, size_t n) {
     fv_http_connection *c = r->connection;
@@ -53,7 +79,7 @@ static void put_head(fv_http_request *r, unsigned status, const char *type, size
     r->status = status;
     r->chunked = n == SIZE_MAX && !r->head.version_10;
     snprintf(line, sizeof line, "HTTP/1.1 %u %s\r\nDate: %s\r\nContent-Type: ", status,
-             llhttp_status_name((llhttp_status_t)status), date_of(r->http));
+             phrase_of(status), date_of(r->http));
     put_text(r, line);
     put_text(r, type);
     put_text(r, "\r\nX-Content-Type-Options: nosniff\r\n");
