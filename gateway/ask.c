@@ -1,4 +1,5 @@
-/* Questions with one reply: a unary call of the router, whose reply becomes JSON. */
+/* Questions with one reply: a unary call of the router, whose reply becomes JSON. That of a long one is made on a thread
+ * of libuv, because it takes longer than the loop may be kept. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 #include "grpc/health/v1/health.pb-c.h"
 #include "serving/layout_message.h"
 
-enum { ASK_MS = 30000 };
+enum { ASK_MS = 30000, LONG_REPLY = 32 << 10 /* bytes */ };
 
 typedef struct ask {
     fv_task task; /* first */
@@ -23,6 +24,12 @@ typedef struct ask {
     const ProtobufCMessageDescriptor *descriptor;
     unsigned (*answer)(struct ask *a, const ProtobufCMessage *m,
                        json_t **out); /* the HTTP status */
+    /* of a long reply; the answer is 200 then */
+    bool may_be_long, works;
+    uv_work_t work;
+    grpc_byte_buffer *reply;
+    char *text, why[256]; /* its JSON; NULL: why not */
+    fv_status st;
 } ask;
 
 static void ask_free(ask *a) {
@@ -37,8 +44,49 @@ static void on_http_ended(fv_task *t) {
     a->http = NULL;
     if (a->call)
         fv_rpc_call_cancel(a->call);
-    else
+    else if (!a->works)
         ask_free(a);
+}
+
+static fv_status make_text(ask *a) {
+    fv_arena arena = {0};
+    ProtobufCMessage *m;
+    json_t *json = NULL;
+    fv_status st = fv_rpc_unpack(a->descriptor, a->reply, &arena, &m);
+    if (st == FV_OK) {
+        a->answer(a, m, &json);
+        a->text = json ? json_dumps(json, FV_API_JSON_FLAGS) : NULL;
+        if (!a->text) st = FV_FAIL(FV_ENOMEM, "out of memory for the reply");
+    }
+    json_decref(json);
+    fv_arena_fini(&arena);
+    return st;
+}
+
+static void on_thread(uv_work_t *w) {
+    ask *a = w->data;
+    a->st = make_text(a);
+    if (a->st != FV_OK) snprintf(a->why, sizeof a->why, "%s", fv_last_error());
+}
+
+static void on_text(uv_work_t *w, int status) {
+    ask *a = w->data;
+    (void)status; /* it is never cancelled */
+    a->works = false;
+    grpc_byte_buffer_destroy(a->reply);
+    if (a->http && a->text)
+        fv_http_reply(a->http, 200, "application/json", a->text, strlen(a->text));
+    else if (a->http)
+        fv_reply_error(a->http, a->st, a->why, "", -1);
+    free(a->text);
+    if (!a->http) ask_free(a);
+}
+
+static void answer_later(ask *a, grpc_byte_buffer *reply) {
+    a->works = true;
+    a->reply = grpc_byte_buffer_copy(reply);
+    a->work.data = a;
+    uv_queue_work(fv_bridge_loop(a->gateway->opt.bridge), &a->work, on_thread, on_text);
 }
 
 static void on_reply(void *user, const fv_rpc_end *end, fv_rpc_call *call,
@@ -55,6 +103,8 @@ static void on_reply(void *user, const fv_rpc_end *end, fv_rpc_call *call,
     fv_status st = end->status;
     if (st != FV_OK) {
         fv_reply_error(a->http, st, fv_end_sentence(end), "", end->retry_ms);
+    } else if (a->may_be_long && grpc_byte_buffer_length(reply) > LONG_REPLY) {
+        answer_later(a, reply);
     } else if ((st = fv_rpc_call_unpack(call, a->descriptor, reply, &m)) != FV_OK) {
         fv_reply_last_error(a->http, st, "");
     } else {
@@ -130,6 +180,7 @@ void fv_show_tokens(fv_gateway *g, fv_http_request *r) {
     a->descriptor = &fovea__inference__v1__tokenize_reply__descriptor;
     a->answer = answer_ids;
     a->task.reading = &a->reading;
+    a->may_be_long = true;
     fv_reading_begin(&a->reading, g, r, FV_API_TOKENS, &a->request, ask_tokens, a);
 }
 
@@ -157,6 +208,7 @@ void fv_show_text(fv_gateway *g, fv_http_request *r) {
     a->descriptor = &fovea__inference__v1__detokenize_reply__descriptor;
     a->answer = answer_text;
     a->task.reading = &a->reading;
+    a->may_be_long = true;
     fv_reading_begin(&a->reading, g, r, FV_API_IDS, &a->request, ask_text, a);
 }
 

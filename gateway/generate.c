@@ -32,9 +32,9 @@ typedef struct choice {
     bool paused, finished, begun;
     char *text; /* [n_text] of a whole answer; owned, terminated */
     size_t n_text, cap_text;
-    size_t offset;    /* bytes of tokens before the next one, for text_offset */
-    json_t *logprobs; /* of a whole answer; owned */
-    json_t *fovea;    /* owned; NULL: none */
+    size_t offset;            /* bytes of tokens before the next one, for text_offset */
+    fv_api_logprobs logprobs; /* of a whole answer */
+    json_t *fovea;            /* owned; NULL: none */
     Fovea__Inference__V1__FinishReason reason;
     fv_api_usage usage;
 } choice;
@@ -95,7 +95,7 @@ static void answer_free(answer *a) {
     forget_message(a);
     for (int32_t i = 0; i < FV_API_CHOICES_MAX; i++) {
         free(a->choices[i].text);
-        json_decref(a->choices[i].logprobs);
+        fv_api_logprobs_free(&a->choices[i].logprobs);
         json_decref(a->choices[i].fovea);
     }
     fv_arena_fini(&a->arena);
@@ -117,7 +117,7 @@ static void cancel_calls(answer *a) {
 
 /* Takes the JSON. */
 static void send_event(answer *a, json_t *json) {
-    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    char *text = json ? json_dumps(json, FV_API_JSON_FLAGS) : NULL;
     json_decref(json);
     if (!text) return;
     fv_http_write(a->http, "data: ", 6);
@@ -185,15 +185,18 @@ static fv_status keep_text(choice *c, const char *text) {
 
 static fv_status on_tokens(choice *c, const tokens_message *t) {
     answer *a = c->answer;
-    json_t *logprobs = NULL, **to = a->request.stream ? &logprobs : &c->logprobs;
-    fv_status st = FV_OK;
+    const fv_api_kind kind = a->request.kind;
+    json_t *logprobs = NULL;
     c->usage.n_answer += t->n_tokens;
-    if (a->request.logprobs) st = fv_api_add_logprobs(a->request.kind, t, to, &c->offset);
-    if (st == FV_OK && !a->request.stream) st = keep_text(c, t->text);
-    if (st == FV_OK && a->request.stream && (t->text[0] || logprobs))
+    if (!a->request.stream) {
+        if (a->request.logprobs) FV_TRY(fv_api_logprobs_add(kind, t, &c->offset, &c->logprobs));
+        return keep_text(c, t->text);
+    }
+    if (a->request.logprobs) FV_TRY(fv_api_logprobs_json(kind, t, &c->offset, &logprobs));
+    if (t->text[0] || logprobs)
         send_chunk(a, &(fv_api_choice){.index = c->index, .text = t->text, .logprobs = logprobs});
     json_decref(logprobs);
-    return st;
+    return FV_OK;
 }
 
 static fv_status on_finished(choice *c, const finished_message *f) {
@@ -251,6 +254,8 @@ static void fail(answer *a, fv_status st, const char *why, int64_t retry_ms) {
 static void complete(answer *a) {
     fv_api_choice list[FV_API_CHOICES_MAX];
     fv_api_usage usage = usage_of(a);
+    char *text = NULL;
+    size_t n;
     if (a->streaming) {
         if (a->request.include_usage) send_event(a, fv_api_chunk(&a->names, NULL, true, &usage));
         end_stream(a);
@@ -261,11 +266,16 @@ static void complete(answer *a) {
         const choice *c = &a->choices[i];
         list[i] = (fv_api_choice){.index = i,
                                   .text = c->text,
-                                  .logprobs = c->logprobs,
+                                  .kept = a->request.logprobs ? &c->logprobs : NULL,
                                   .fovea = c->fovea,
                                   .finish = c->reason};
     }
-    fv_reply_json(a->http, 200, fv_api_whole(&a->names, list, a->request.n, &usage));
+    fv_status st = fv_api_whole(&a->names, list, a->request.n, &usage, &text, &n);
+    if (st == FV_OK)
+        fv_http_reply(a->http, 200, "application/json", text, n);
+    else
+        fv_reply_last_error(a->http, st, "");
+    free(text);
 }
 
 static void on_call_end(fv_rpc_call *call, const fv_rpc_end *end) {
@@ -419,7 +429,8 @@ static void begin_decoding(answer *a, const fv_layout_config *layout) {
     for (int32_t i = 0; i < a->n_decoding; i++) {
         decoding *d = &a->decodings[i];
         *d = (decoding){.answer = a, .video = &a->request.videos[i]};
-        fv_status st = fv_decode_start(a->gateway, d->video, layout, on_decoded, d, &d->work);
+        fv_status st =
+            fv_decode_start(a->gateway, d->video, a->reading.held, layout, on_decoded, d, &d->work);
         if (st == FV_OK) continue;
         refuse(a, st, d->video->param);
         return;
