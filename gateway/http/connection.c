@@ -174,7 +174,7 @@ static void parse(fv_http_connection *c) {
         switch (event) {
         case FV_HTTP_HEAD: begin_request(c); break;
         case FV_HTTP_PIECE:
-            fv_http_add_piece(c->request, c->parser.piece, c->parser.n_piece);
+            fv_http_add_piece(c->request, c->parser.piece, c->parser.n_piece, c->parser.left);
             break;
         case FV_HTTP_DONE: fv_http_complete_request(c->request); break;
         case FV_HTTP_BAD: refuse(c, c->parser.status, c->parser.why); break;

@@ -112,7 +112,8 @@ void fv_http_due(fv_http_connection *c); /* serves it soon, and not within this 
 fv_http_request *fv_http_request_new(fv_http_connection *c, fv_http_head *head);
 void fv_http_request_free(fv_http_request *r);
 void fv_http_begin_request(fv_http_request *r); /* its headers are there */
-void fv_http_add_piece(fv_http_request *r, const char *bytes, size_t n);
+/* left: so many bytes are sure to come behind it. */
+void fv_http_add_piece(fv_http_request *r, const char *bytes, size_t n, size_t left);
 void fv_http_complete_request(fv_http_request *r);
 void fv_http_tell(fv_http_request *r); /* the user hears of it: on_end will come */
 

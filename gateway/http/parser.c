@@ -29,13 +29,17 @@ static int put(fv_http_parser *p, const char *bytes, size_t n) {
 
 static int end_text(fv_http_parser *p) { return put(p, "", 1); }
 
+/* Bytes of the head before `at`. */
+static size_t bytes_before(const fv_http_parser *p, const char *at) {
+    return p->head_bytes + (size_t)(at - p->base);
+}
+
+/* llhttp takes several spaces for one. */
 static int on_url(llhttp_t *l, const char *at, size_t n) {
     fv_http_parser *p = l->data;
-    if (p->head.n_text == 0 && n > 0) {
-        size_t before = p->head_bytes + (size_t)(at - p->base);
-        if (before != strlen(llhttp_method_name(l->method)) + 1)
-            return refuse(p, 400, "one space is between method and target");
-    }
+    size_t method = strlen(llhttp_method_name(l->method));
+    if (bytes_before(p, at) != method + 1 + p->head.n_text)
+        return refuse(p, 400, "one space must be between the method and the target");
     return put(p, at, n);
 }
 
@@ -46,11 +50,15 @@ static int on_url_complete(llhttp_t *l) {
     return 0;
 }
 
+/* llhttp knows RTSP and ICE, too. */
 static int on_protocol(llhttp_t *l, const char *at, size_t n) {
-    static const char name[] = "HTTP";
     fv_http_parser *p = l->data;
-    for (size_t i = 0; i < n; i++)
-        if (!memchr(name, at[i], 4)) return refuse(p, 400, "the protocol must be HTTP");
+    size_t method = strlen(llhttp_method_name(l->method)), target = p->head.n_text - 1;
+    if (bytes_before(p, at) != method + 1 + target + 1 + p->n_protocol)
+        return refuse(p, 400, "one space must be between the target and HTTP/1.1");
+    if (n > 4 - p->n_protocol || memcmp(at, "HTTP" + p->n_protocol, n) != 0)
+        return refuse(p, 400, "the protocol must be HTTP");
+    p->n_protocol += n;
     return 0;
 }
 
@@ -93,6 +101,7 @@ static int on_body(llhttp_t *l, const char *at, size_t n) {
     if (n == 0) return 0;
     p->piece = at;
     p->n_piece = n;
+    p->left = (size_t)l->content_length;
     return pause_with(l, FV_HTTP_PIECE);
 }
 

@@ -50,16 +50,16 @@ typedef enum fv_http_event {
 typedef struct fv_http_parser {
     llhttp_t llhttp;
     fv_http_head head;
-    size_t cap_text, head_bytes, extension_bytes;
+    size_t cap_text, head_bytes, n_protocol, extension_bytes;
     const char *base; /* of the bytes that are parsed */
     size_t blank;     /* bytes of a blank line before the request */
     bool begun;       /* a byte of the request's line has come */
     bool in_name;     /* a name is open, or has no value yet */
     fv_http_event event;
-    const char *piece; /* borrowed */
-    size_t n_piece;
-    unsigned status; /* of FV_HTTP_BAD: of the answer */
-    char why[256];   /* a sentence without quotation marks */
+    const char *piece;    /* borrowed */
+    size_t n_piece, left; /* left: bytes of the body, or of its chunk, that are to come */
+    unsigned status;      /* of FV_HTTP_BAD: of the answer */
+    char why[256];        /* a sentence without quotation marks */
 } fv_http_parser;
 
 void fv_http_parser_begin(fv_http_parser *p); /* p: {0}, or after FV_HTTP_DONE */

@@ -161,8 +161,9 @@ static void store(fv_http_request *r, const char *bytes, size_t n) {
     r->n_body = need;
 }
 
-void fv_http_add_piece(fv_http_request *r, const char *bytes, size_t n) {
-    if (n > r->http->opt.body_max - r->n_body) {
+void fv_http_add_piece(fv_http_request *r, const char *bytes, size_t n, size_t left) {
+    size_t room = r->http->opt.body_max - r->n_body;
+    if (n > room || left > room - n) {
         fv_http_forget_body(r);
         fv_http_refuse(r, 413, "the body is too large");
     } else if (r->on_body) {
