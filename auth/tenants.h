@@ -18,7 +18,7 @@
  * A caller shows an API key or a JWT (auth/jwt.h), whose claim (default "tenant") names the tenant.
  * Keys must be random (32 bytes, base64): a hash without salt protects nothing that can be guessed. Of
  * the rates and numbers, each of the `routers` (default 1) grants its share: routers do not
- * know each other. KV is counted by each decode worker, for all routers. What a tenant does not have is not limited; its weight is 1. */
+ * know each other. Calls of Tokenize and Detokenize have the same rate once more, for themselves. KV is counted by each decode worker, for all routers. What a tenant does not have is not limited; its weight is 1. */
 #include "common/status.h"
 
 enum { FV_TENANT_NAME_MAX = 32, FV_TENANTS_BYTES_MAX = 8 << 20 };
