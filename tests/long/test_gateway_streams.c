@@ -232,9 +232,10 @@ Test(gateway_streams, readers_that_do_not_read_cost_bounded_memory, .timeout = 2
     files();
     fleet_open(&f, "gateway-streams");
     open_router();
-    program_start(&gateway, f.dir, "gateway", "fovea-gateway",
-                  "--router 127.0.0.1:%d --listen 127.0.0.1:0 --log warn",
-                  fv_rpc_server_port(router));
+    program_start(
+        &gateway, f.dir, "gateway", "fovea-gateway",
+        "--router 127.0.0.1:%d --listen 127.0.0.1:0 --log warn --per-address 0 --write-ms 3600000",
+        fv_rpc_server_port(router));
     for (int i = 0; i < N_STREAM; i++) {
         dial(&readers[i], i % 5 == 0 ? SLOW_TOKENS : FAST_TOKENS);
         if (i % 50 == 49) wait_for(&n_call, i + 1, "requests at the router");
