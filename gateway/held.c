@@ -1,3 +1,4 @@
+/* A count of users; images are lent to gRPC by slices that are users, too. */
 #include "gateway/held.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* A reading may end at any time: what it has decoded until then is the held memory's. */
 #include "gateway/reading.h"
 
 #include <stdio.h>
@@ -6,11 +7,18 @@
 
 enum { FULL_RETRY_MS = 1000 };
 
+static void close_reader(fv_reading *r) {
+    if (!r->reader) return;
+    fv_api_reader_close(r->reader);
+    r->reader = NULL;
+    r->held->bytes = r->request->bytes;
+    r->request->bytes = NULL;
+}
+
 void fv_reading_end(fv_reading *r) {
     fv_caller_question_free(r->question);
     r->question = NULL;
-    fv_api_reader_close(r->reader);
-    r->reader = NULL;
+    close_reader(r);
     fv_held_unref(r->held);
     r->held = NULL;
     if (r->bytes > 0) r->gateway->bodies -= r->bytes;
@@ -26,21 +34,13 @@ static void refuse(fv_reading *r, fv_status st) {
 
 /* ---- the body ---------------------------------------------------------------------------- */
 
-/* The decoded bytes are the held memory's, also of a request that is wrong. */
-static void take_bytes(fv_reading *r) {
-    r->held->bytes = r->request->bytes;
-    r->request->bytes = NULL;
-}
-
 void fv_reading_complete(fv_reading *r) {
     fv_status st = fv_api_reader_end(r->reader);
-    take_bytes(r);
     if (st != FV_OK) {
         refuse(r, st);
         return;
     }
-    fv_api_reader_close(r->reader);
-    r->reader = NULL;
+    close_reader(r);
     r->done(r->user);
 }
 
@@ -48,16 +48,13 @@ static void take_piece(fv_reading *r, const char *bytes, size_t n) {
     if (n > r->gateway->opt.bodies_max - r->gateway->bodies) {
         fv_reply_error(r->http, FV_EIO, "too many large requests are being read; try again later",
                        "", FULL_RETRY_MS);
-        take_bytes(r);
         fv_reading_end(r);
         return;
     }
     r->gateway->bodies += n;
     r->bytes += n;
     fv_status st = fv_api_reader_feed(r->reader, bytes, n);
-    if (st == FV_OK) return;
-    take_bytes(r);
-    refuse(r, st);
+    if (st != FV_OK) refuse(r, st);
 }
 
 static void on_piece(void *user, fv_http_request *http, const char *bytes, size_t n) {

@@ -140,15 +140,20 @@ static int status_of(int fd) {
     return atoi(got + 9);
 }
 
-static int send_head(const char *key, const char *body, size_t n) {
+/* A head, and the beginning of a body of n bytes. */
+static int send_to(const char *path, const char *key, const char *body, size_t n) {
     char text[8192];
     int fd = connect_gateway();
     int k = snprintf(text, sizeof text,
-                     "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nAuthorization: %s\r\n"
+                     "POST %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: %s\r\n"
                      "Content-Length: %zu\r\n\r\n%s",
-                     key, n, body);
+                     path, key, n, body);
     cr_assert_eq(write(fd, text, (size_t)k), k);
     return fd;
+}
+
+static int send_head(const char *key, const char *body, size_t n) {
+    return send_to("/tokenize", key, body, n);
 }
 
 /* With a whole body. */
@@ -237,6 +242,21 @@ Test(gateway_callers, a_client_that_leaves_meanwhile_ends_the_question) {
     while (n_checked < 1) turn(until);
     close(fd);
     while (n_cancelled < 1) turn(until);
+    while (!fv_gateway_idle(gateway)) turn(until);
+}
+
+/* What was decoded of its images is freed, as the sanitizers' runs of this test know. */
+Test(gateway_callers, a_client_that_leaves_within_its_body_leaves_nothing) {
+    open_all(2);
+    int fd = send_to(
+        "/v1/chat/completions", "Bearer a",
+        "{\"messages\":[{\"content\":[{\"image_url\":{\"url\":\"data:image/png;base64,AAEC\"},"
+        "\"type\":\"image_url\"},{\"image_url\":{\"url\":\"data:image/png;base64,AAEC",
+        1 << 20);
+    double until = fv_clock_s() + 60;
+    while (n_checked < 1) turn(until);
+    for (int i = 0; i < 100; i++) turn(until); /* until it has been read */
+    close(fd);
     while (!fv_gateway_idle(gateway)) turn(until);
 }
 
