@@ -21,9 +21,10 @@ void fv_jwt_close(fv_jwt *j); /* NULL is fine */
 bool fv_jwt_looks_like(const char *token, size_t n);
 
 /* Checks the token at a Unix time in seconds: signature, `iss`, `aud`, `exp` and `nbf` are all
- * required, times with a tolerance of one minute. Writes the string of claim `claim` into out[cap].
- * FV_EAUTH with the reason: the token is invalid or lacks the claim. */
+ * required, times with a tolerance of one minute. Writes the string of claim `claim` into out[cap],
+ * and `exp` to *exp_s unless that is NULL. FV_EAUTH with the reason: the token is invalid or lacks
+ * the claim. */
 fv_status fv_jwt_check(const fv_jwt *j, const char *token, size_t n, double unix_s,
-                       const char *claim, char *out, size_t cap);
+                       const char *claim, char *out, size_t cap, double *exp_s);
 
 #endif

@@ -18,7 +18,7 @@
  * A caller shows an API key or a JWT (auth/jwt.h), whose claim (default "tenant") names the tenant.
  * Keys must be random (32 bytes, base64): a hash without salt protects nothing that can be guessed. Of
  * the rates and numbers, each of the `routers` (default 1) grants its share: routers do not
- * know each other. KV is counted by each decode worker, for all routers. What a tenant does not have is not limited; its weight is 1. */
+ * know each other. Calls of Tokenize and Detokenize have the same rate once more, for themselves. KV is counted by each decode worker, for all routers. What a tenant does not have is not limited; its weight is 1. */
 #include "common/status.h"
 
 enum { FV_TENANT_NAME_MAX = 32, FV_TENANTS_BYTES_MAX = 8 << 20 };
@@ -46,8 +46,9 @@ int32_t fv_tenants_all(const fv_tenants *t, const fv_tenant **out); /* [returned
 const char *fv_tenants_keys_path(const fv_tenants *t);
 
 /* Whose credential is it (an API key or a JWT, n bytes), at this Unix time? FV_EAUTH: nobody's, and
- * why; FV_EDENIED: a valid token of a tenant that is not in the file. *out is borrowed. */
+ * why; FV_EDENIED: a valid token of a tenant that is not in the file. *out is borrowed. *until_s (NULL: not wanted):
+ * the Unix time at which it expires, infinity for a key. */
 fv_status fv_tenants_find(const fv_tenants *t, const char *credential, size_t n, double unix_s,
-                          const fv_tenant **out);
+                          const fv_tenant **out, double *until_s);
 
 #endif

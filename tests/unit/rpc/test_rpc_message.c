@@ -186,3 +186,58 @@ Test(rpc_message, slices_give_their_bytes_without_a_copy) {
     grpc_byte_buffer_destroy(b);
     grpc_shutdown();
 }
+
+static grpc_slice all_of(grpc_byte_buffer *b) {
+    grpc_byte_buffer_reader r;
+    cr_assert(grpc_byte_buffer_reader_init(&r, b));
+    grpc_slice all = grpc_byte_buffer_reader_readall(&r);
+    grpc_byte_buffer_reader_destroy(&r);
+    return all;
+}
+
+/* The same bytes as a message that was copied, with the large piece where it was. */
+Test(rpc_message, a_packed_message_may_hold_pieces_that_are_not_copied) {
+    grpc_init();
+    static uint8_t large[100000], small[100], other[100000];
+    for (size_t i = 0; i < sizeof large; i++) large[i] = (uint8_t)i, other[i] = (uint8_t)(3 * i);
+    Fovea__Inference__V1__Image images[3], *list[3];
+    uint8_t *const data[] = {large, small, other};
+    static const size_t n[] = {sizeof large, sizeof small, sizeof other};
+    for (int i = 0; i < 3; i++) {
+        fovea__inference__v1__image__init(&images[i]);
+        images[i].data = (ProtobufCBinaryData){n[i], data[i]};
+        list[i] = &images[i];
+    }
+    generate_request m = FOVEA__INFERENCE__V1__GENERATE_REQUEST__INIT;
+    m.request_id = (char *)"x";
+    m.images = list;
+    m.n_images = 3;
+    m.max_tokens = 9; /* behind the images */
+    const fv_piece pieces[] = {{large, sizeof large}, {small, sizeof small}};
+    int released = 0;
+    grpc_byte_buffer *copied, *lent, *again;
+    cr_assert_eq(fv_rpc_pack(&m.base, &copied), FV_OK);
+    cr_assert_eq(fv_rpc_pack_lent(&m.base, pieces, 2, count_release, &released, &lent), FV_OK);
+    grpc_slice a = all_of(copied), b = all_of(lent);
+    cr_assert(grpc_slice_eq(a, b));
+    int32_t n_in_place = 0;
+    fv_rpc_slices it;
+    const uint8_t *p;
+    size_t k;
+    cr_assert(fv_rpc_slices_begin(&it, lent));
+    while (fv_rpc_slices_next(&it, &p, &k)) n_in_place += p == large && k == sizeof large;
+    fv_rpc_slices_end(&it);
+    cr_assert_eq(n_in_place, 1);
+    again = grpc_byte_buffer_copy(lent);
+    grpc_byte_buffer_destroy(lent);
+    cr_assert_eq(released, 0);
+    grpc_byte_buffer_destroy(again);
+    cr_assert_eq(released, 1);
+    cr_assert_eq(fv_rpc_pack_lent(&m.base, NULL, 0, count_release, &released, &lent), FV_OK);
+    cr_assert_eq(released, 2, "there is nothing to wait for");
+    grpc_byte_buffer_destroy(lent);
+    grpc_byte_buffer_destroy(copied);
+    grpc_slice_unref(a);
+    grpc_slice_unref(b);
+    grpc_shutdown();
+}
