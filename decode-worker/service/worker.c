@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/heap.h"
 #include "common/log.h"
 #include "decode-worker/service/internal.h"
 #include "decode-worker/service/probe.h"
@@ -135,12 +136,21 @@ static void probe(fv_decode_worker *w) {
         FV_LOG(WARN, DECODE, "event=probe-failed reason=\"%s\"", fv_last_error());
 }
 
+/* Says in how many seconds there may be more to free. */
+static double trim(fv_decode_worker *w) {
+    size_t freed;
+    double again_s = fv_kv_pool_trim(w->pool, fv_clock_s(), &freed);
+    if (freed >= FV_HEAP_SPARE_BYTES) fv_heap_give_back();
+    return again_s;
+}
+
 static double work(void *user) {
     fv_decode_worker *w = user;
     if (fv_receiver_expire(w->receiver) > 0) fv_scheduler_changed(w->answers);
     fv_conversations_expire(w->conversations);
     bool more = step(w);
     fv_opens_look(&w->opens);
+    double trim_s = trim(w);
     note_load(w);
     note_handoffs(w);
     if (more) return 0;
@@ -149,6 +159,7 @@ static double work(void *user) {
                        fv_conversations_next_s(w->conversations));
     next = fmin(next, fv_probe_due_in(&w->probe, fv_clock_s()));
     next = fmin(next, fv_opens_next_s(&w->opens));
+    next = fmin(next, trim_s);
     return next == HUGE_VAL ? -1 : fmax(next, 1e-3);
 }
 
