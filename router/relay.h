@@ -54,7 +54,7 @@ typedef struct fv_relay_options {
 
 /* Bytes of events that wait for a client that reads slowly: the limit of its call's queue. When it is full, the
  * decode worker's call is read no more, and the answer pauses there. */
-enum { FV_RELAY_QUEUE_BYTES = 64 << 10 };
+enum { FV_RELAY_QUEUE_BYTES = 16 << 10 };
 
 fv_status fv_relay_open(const fv_relay_options *opt, fv_relay **out);
 void fv_relay_close(fv_relay *r); /* all requests are over; NULL is fine */

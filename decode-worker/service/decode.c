@@ -24,7 +24,7 @@
 enum {
     MESSAGE_MAX = 1 << 20,
     CALLS_MAX = 4096,
-    QUEUE_BYTES = 64 << 10, /* that wait in a call; besides, the connection holds as much again */
+    QUEUE_BYTES = 16 << 10, /* that wait in a call; besides, the connection holds as much again */
     UNSENT_MOST = 16,       /* tokens that wait to be queued there, of an answer that runs */
 };
 
