@@ -157,7 +157,7 @@ static fv_status take_claim(const json_t *claims, const char *claim, char *out, 
 }
 
 fv_status fv_jwt_check(const fv_jwt *j, const char *token, size_t n, double unix_s,
-                       const char *claim, char *out, size_t cap) {
+                       const char *claim, char *out, size_t cap, double *exp_s) {
     part p[N_PART];
     if (!split(token, n, p)) return FV_FAIL(FV_EAUTH, "not a JWT");
     json_t *header = decode(p[0]), *claims = decode(p[1]);
@@ -167,6 +167,7 @@ fv_status fv_jwt_check(const fv_jwt *j, const char *token, size_t n, double unix
         st = FV_FAIL(FV_EAUTH, "the token's signature is not valid");
     if (st == FV_OK) st = check_claims(j, claims, unix_s);
     if (st == FV_OK) st = take_claim(claims, claim, out, cap);
+    if (st == FV_OK && exp_s) *exp_s = json_number_value(json_object_get(claims, "exp"));
     json_decref(header);
     json_decref(claims);
     return st;

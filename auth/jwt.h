@@ -21,8 +21,8 @@ bool fv_jwt_looks_like(const char *token, size_t n);
 
 /* Checks the token at a Unix time in seconds: signature, `iss`, `aud`, `exp` and `nbf`, all of them
  * required, the times with a minute's tolerance. Writes the string of the claim `claim` into
- * out[cap]. FV_EAUTH and why: it is not valid, or has no such claim. */
+ * out[cap], and `exp` to *exp_s (NULL: not wanted). FV_EAUTH and why: it is not valid, or has no such claim. */
 fv_status fv_jwt_check(const fv_jwt *j, const char *token, size_t n, double unix_s,
-                       const char *claim, char *out, size_t cap);
+                       const char *claim, char *out, size_t cap, double *exp_s);
 
 #endif

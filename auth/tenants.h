@@ -46,8 +46,9 @@ int32_t fv_tenants_all(const fv_tenants *t, const fv_tenant **out); /* [returned
 const char *fv_tenants_keys_path(const fv_tenants *t);
 
 /* Whose credential is it (an API key or a JWT, n bytes), at this Unix time? FV_EAUTH: nobody's, and
- * why; FV_EDENIED: a valid token of a tenant that is not in the file. *out is borrowed. */
+ * why; FV_EDENIED: a valid token of a tenant that is not in the file. *out is borrowed. *until_s (NULL: not wanted):
+ * the Unix time at which it expires, infinity for a key. */
 fv_status fv_tenants_find(const fv_tenants *t, const char *credential, size_t n, double unix_s,
-                          const fv_tenant **out);
+                          const fv_tenant **out, double *until_s);
 
 #endif

@@ -49,7 +49,9 @@ static bool read_address(const char *text, size_t n, address *out) {
     } else if (colon && !strchr(colon + 1, ':')) {
         *colon = '\0';
     }
-    host[strcspn(host, "%")] = '\0'; /* the zone of a link-local address */
+    host[strcspn(host, "%")] = '\0';     /* the zone of a link-local address */
+    char *counted = strstr(host, "/64"); /* as fv_client_address writes it */
+    if (counted && counted[3] == '\0') *counted = '\0';
     return read_plain(host, out);
 }
 

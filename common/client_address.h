@@ -28,7 +28,7 @@ void fv_trusted_close(fv_trusted *t); /* NULL is fine */
 /* Is `peer` a trusted proxy? t: NULL trusts nobody. peer: as below. */
 bool fv_trusted_has(const fv_trusted *t, const char *peer);
 
-/* out: the client's address as text, "192.0.2.7" or "2001:db8:0:1::/64".
+/* out: the client's address as text, "192.0.2.7" or "2001:db8:0:1::/64"; both may be forwarded in turn.
  *
  * peer: the other end of the connection: an address, "ADDRESS:PORT" or "[ADDRESS]:PORT", or what
  * grpc_call_get_peer gives. A peer without an address (a Unix socket) gives the text up to its first colon, and is not

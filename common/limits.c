@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { TEXT_MAX = 1 << 16, PATH_BYTES = 4096 };
@@ -141,4 +142,10 @@ int fv_core_limit(void) {
     size_t granted = fv_core_limit_of_groups(own_groups(groups), "/sys/fs/cgroup");
     if (granted / 1000 < (size_t)n) n = (int)((granted + 999) / 1000);
     return n < 1 ? 1 : n;
+}
+
+size_t fv_file_limit(void) {
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
+    return (size_t)files.rlim_cur;
 }

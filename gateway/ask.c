@@ -1,4 +1,5 @@
-/* Questions with one reply: a unary call of the router, whose reply becomes JSON. */
+/* Questions with one reply: a unary call of the router, whose reply becomes JSON. That of a long one is made on a thread
+ * of libuv, because it takes longer than the loop may be kept. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,25 +11,30 @@
 #include "grpc/health/v1/health.pb-c.h"
 #include "serving/layout_message.h"
 
-enum { ASK_MS = 30000 };
+enum { ASK_MS = 30000, LONG_REPLY = 32 << 10 /* bytes */ };
 
 typedef struct ask {
     fv_task task; /* first */
     fv_gateway *gateway;
     fv_lane *lane;
     fv_http_request *http; /* NULL: gone */
-    fv_arena arena;
-    fv_rpc_call *call; /* NULL: over */
-    fv_rpc_metadata caller;
-    int32_t n_caller;
+    fv_reading reading;    /* of a body, if it has one */
+    fv_api_request request;
+    fv_rpc_call *call; /* NULL: over, or not begun */
     const ProtobufCMessageDescriptor *descriptor;
     unsigned (*answer)(struct ask *a, const ProtobufCMessage *m,
                        json_t **out); /* the HTTP status */
+    /* of a long reply; the answer is 200 then */
+    bool may_be_long, works;
+    uv_work_t work;
+    grpc_byte_buffer *reply;
+    char *text, why[256]; /* its JSON; NULL: why not */
+    fv_status st;
 } ask;
 
 static void ask_free(ask *a) {
     fv_gateway *g = a->gateway;
-    fv_arena_fini(&a->arena);
+    fv_reading_end(&a->reading);
     free(a);
     fv_gateway_task_gone(g);
 }
@@ -38,8 +44,49 @@ static void on_http_ended(fv_task *t) {
     a->http = NULL;
     if (a->call)
         fv_rpc_call_cancel(a->call);
-    else
+    else if (!a->works)
         ask_free(a);
+}
+
+static fv_status make_text(ask *a) {
+    fv_arena arena = {0};
+    ProtobufCMessage *m;
+    json_t *json = NULL;
+    fv_status st = fv_rpc_unpack(a->descriptor, a->reply, &arena, &m);
+    if (st == FV_OK) {
+        a->answer(a, m, &json);
+        a->text = json ? json_dumps(json, FV_API_JSON_FLAGS) : NULL;
+        if (!a->text) st = FV_FAIL(FV_ENOMEM, "out of memory for the reply");
+    }
+    json_decref(json);
+    fv_arena_fini(&arena);
+    return st;
+}
+
+static void on_thread(uv_work_t *w) {
+    ask *a = w->data;
+    a->st = make_text(a);
+    if (a->st != FV_OK) snprintf(a->why, sizeof a->why, "%s", fv_last_error());
+}
+
+static void on_text(uv_work_t *w, int status) {
+    ask *a = w->data;
+    (void)status; /* it is never cancelled */
+    a->works = false;
+    grpc_byte_buffer_destroy(a->reply);
+    if (a->http && a->text)
+        fv_http_reply(a->http, 200, "application/json", a->text, strlen(a->text));
+    else if (a->http)
+        fv_reply_error(a->http, a->st, a->why, "", -1);
+    free(a->text);
+    if (!a->http) ask_free(a);
+}
+
+static void answer_later(ask *a, grpc_byte_buffer *reply) {
+    a->works = true;
+    a->reply = grpc_byte_buffer_copy(reply);
+    a->work.data = a;
+    uv_queue_work(fv_bridge_loop(a->gateway->opt.bridge), &a->work, on_thread, on_text);
 }
 
 static void on_reply(void *user, const fv_rpc_end *end, fv_rpc_call *call,
@@ -56,6 +103,8 @@ static void on_reply(void *user, const fv_rpc_end *end, fv_rpc_call *call,
     fv_status st = end->status;
     if (st != FV_OK) {
         fv_reply_error(a->http, st, fv_end_sentence(end), "", end->retry_ms);
+    } else if (a->may_be_long && grpc_byte_buffer_length(reply) > LONG_REPLY) {
+        answer_later(a, reply);
     } else if ((st = fv_rpc_call_unpack(call, a->descriptor, reply, &m)) != FV_OK) {
         fv_reply_last_error(a->http, st, "");
     } else {
@@ -64,42 +113,40 @@ static void on_reply(void *user, const fv_rpc_end *end, fv_rpc_call *call,
     }
 }
 
-static fv_status begin(fv_gateway *g, ask *a, const char *path, const ProtobufCMessage *request) {
-    FV_TRY(fv_gateway_lane(g, &a->lane));
+static fv_status begin(ask *a, const char *path, const ProtobufCMessage *request) {
+    fv_rpc_metadata caller;
+    int32_t n_caller;
+    if (!fv_gateway_caller(a->http, &caller, &n_caller)) return FV_OK;
+    FV_TRY(fv_gateway_lane(a->gateway, &a->lane));
     fv_rpc_call_options opt = {.path = path,
                                .request = request,
                                .deadline_ms = ASK_MS,
-                               .metadata = &a->caller,
-                               .n_metadata = a->n_caller};
+                               .metadata = &caller,
+                               .n_metadata = n_caller};
     FV_TRY(fv_rpc_unary_with(a->lane->channel, &opt, on_reply, a, &a->call));
     a->lane->n_call++;
-    fv_http_set_user(a->http, &a->task);
     return FV_OK;
 }
 
+/* NULL: there is no memory, and the request has been answered. */
 static ask *new_ask(fv_gateway *g, fv_http_request *r) {
-    fv_rpc_metadata caller;
-    int32_t n_caller;
-    if (!fv_gateway_caller(r, &caller, &n_caller)) return NULL;
     ask *a = calloc(1, sizeof *a);
     if (!a) {
         fv_reply_error(r, FV_ENOMEM, "out of memory", "", -1);
         return NULL;
     }
     a->task.ended = on_http_ended;
-    a->caller = caller;
-    a->n_caller = n_caller;
     a->gateway = g;
     a->http = r;
     g->n_task++;
+    fv_http_set_user(r, &a->task);
     return a;
 }
 
+/* The reply is the HTTP request's answer; so is what goes wrong. */
 static void start(ask *a, const char *path, const ProtobufCMessage *request) {
-    fv_status st = begin(a->gateway, a, path, request);
-    if (st == FV_OK) return;
-    fv_reply_last_error(a->http, st, "");
-    ask_free(a);
+    fv_status st = begin(a, path, request);
+    if (st != FV_OK) fv_reply_last_error(a->http, st, "");
 }
 
 /* ---- tokens ----------------------------------------------------------------------------- */
@@ -116,28 +163,25 @@ static unsigned answer_ids(ask *a, const ProtobufCMessage *m, json_t **out) {
     return 200;
 }
 
-void fv_show_tokens(fv_gateway *g, fv_http_request *r) {
+static void ask_tokens(void *user) {
     Fovea__Inference__V1__TokenizeRequest q = FOVEA__INFERENCE__V1__TOKENIZE_REQUEST__INIT;
-    fv_api_request api;
-    char param[FV_API_PARAM_MAX];
-    size_t n;
-    const char *body = fv_http_body(r, &n);
+    ask *a = user;
+    q.model = a->request.message.model;
+    q.prompt = a->request.message.prompt;
+    q.bare = a->request.bare;
+    q.texts = a->request.texts;
+    start(a, "/fovea.inference.v1.Inference/Tokenize", &q.base);
+    fv_reading_end(&a->reading);
+}
+
+void fv_show_tokens(fv_gateway *g, fv_http_request *r) {
     ask *a = new_ask(g, r);
     if (!a) return;
-    fv_status st = fv_api_read(FV_API_TOKENS, body, n, NULL, &a->arena, &api, param);
-    fv_http_forget_body(r);
-    if (st != FV_OK) {
-        fv_reply_last_error(r, st, param);
-        ask_free(a);
-        return;
-    }
-    q.model = api.message.model;
-    q.prompt = api.message.prompt;
-    q.bare = api.bare;
-    q.texts = api.texts;
     a->descriptor = &fovea__inference__v1__tokenize_reply__descriptor;
     a->answer = answer_ids;
-    start(a, "/fovea.inference.v1.Inference/Tokenize", &q.base);
+    a->task.reading = &a->reading;
+    a->may_be_long = true;
+    fv_reading_begin(&a->reading, g, r, FV_API_TOKENS, &a->request, ask_tokens, a);
 }
 
 static unsigned answer_text(ask *a, const ProtobufCMessage *m, json_t **out) {
@@ -147,22 +191,25 @@ static unsigned answer_text(ask *a, const ProtobufCMessage *m, json_t **out) {
     return 200;
 }
 
+static void ask_text(void *user) {
+    Fovea__Inference__V1__DetokenizeRequest q = FOVEA__INFERENCE__V1__DETOKENIZE_REQUEST__INIT;
+    ask *a = user;
+    const Fovea__Inference__V1__TokenIds *ids = a->request.message.prompt->ids;
+    q.model = a->request.message.model;
+    q.n_id = ids->n_id;
+    q.id = ids->id;
+    start(a, "/fovea.inference.v1.Inference/Detokenize", &q.base);
+    fv_reading_end(&a->reading);
+}
+
 void fv_show_text(fv_gateway *g, fv_http_request *r) {
-    Fovea__Inference__V1__DetokenizeRequest q;
-    char param[FV_API_PARAM_MAX];
-    size_t n;
-    const char *body = fv_http_body(r, &n);
     ask *a = new_ask(g, r);
     if (!a) return;
-    fv_status st = fv_api_read_ids(body, n, &a->arena, &q, param);
-    if (st != FV_OK) {
-        fv_reply_last_error(r, st, param);
-        ask_free(a);
-        return;
-    }
     a->descriptor = &fovea__inference__v1__detokenize_reply__descriptor;
     a->answer = answer_text;
-    start(a, "/fovea.inference.v1.Inference/Detokenize", &q.base);
+    a->task.reading = &a->reading;
+    a->may_be_long = true;
+    fv_reading_begin(&a->reading, g, r, FV_API_IDS, &a->request, ask_text, a);
 }
 
 /* ---- the model and the fleet ------------------------------------------------------------ */

@@ -4,28 +4,28 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 struct fv_decoding {
     uv_work_t work;
     fv_gateway *gateway;
     fv_video_options opt;
-    int file;
-    fv_decoded done; /* NULL: nobody hears it */
+    fv_held *held;
+    ProtobufCBinaryData file; /* of that */
+    fv_decoded done;          /* NULL: nobody hears it */
     void *user;
     bool over;
     fv_status st;
     char sentence[512]; /* why not, from the other thread */
     fv_api_frame frame[FV_VIDEO_AS_IMAGES_MAX];
     char time[FV_VIDEO_AS_IMAGES_MAX][FV_VIDEO_TIME_MAX];
-    size_t n;
+    size_t n, n_held; /* and of those, how many are the request's */
     double fps;
     bool as_video;
 };
 
 static fv_status decode(fv_decoding *d) {
     fv_video v;
-    FV_TRY(fv_video_decode(d->file, &d->opt, &v));
+    FV_TRY(fv_video_decode_bytes(d->file.data, d->file.len, &d->opt, &v));
     fv_status st = FV_OK;
     for (int32_t i = 0; i < v.n && st == FV_OK; i++) {
         fv_api_frame *f = &d->frame[i];
@@ -53,43 +53,54 @@ static void on_thread(uv_work_t *w) {
 }
 
 static void release(fv_decoding *d) {
-    for (size_t i = 0; i < d->n; i++) free(d->frame[i].png.data);
+    for (size_t i = d->n_held; i < d->n; i++) free(d->frame[i].png.data);
     free(d);
+}
+
+/* The frames become the request's memory, which is sent without a copy. */
+static fv_status hold_frames(fv_decoding *d) {
+    for (; d->n_held < d->n; d->n_held++)
+        FV_TRY(fv_held_own(d->held, d->frame[d->n_held].png.data));
+    return FV_OK;
 }
 
 static void on_over(uv_work_t *w, int status) {
     fv_decoding *d = w->data;
     fv_gateway *g = d->gateway;
     (void)status; /* it is never cancelled */
+    fv_held *held = d->held;
     d->over = true;
-    close(d->file);
     g->n_decoding--;
     if (!d->done)
         release(d);
     else
-        d->done(d->user, d->st == FV_OK ? FV_OK : FV_FAIL(d->st, "%s", d->sentence));
+        d->done(d->user, d->st == FV_OK ? hold_frames(d) : FV_FAIL(d->st, "%s", d->sentence));
+    fv_held_unref(held);
     fv_gateway_task_gone(g);
 }
 
-fv_status fv_decode_start(fv_gateway *g, const fv_api_video *v, const fv_layout_config *layout,
-                          fv_decoded done, void *user, fv_decoding **out) {
+fv_status fv_decode_start(fv_gateway *g, const fv_api_video *v, fv_held *held,
+                          const fv_layout_config *layout, fv_decoded done, void *user,
+                          fv_decoding **out) {
     if (g->n_decoding >= FV_DECODINGS_MAX)
         return FV_FAIL(FV_EBUSY, "%d videos are being decoded: retry later", FV_DECODINGS_MAX);
     fv_decoding *d = calloc(1, sizeof *d);
     if (!d) return FV_FAIL(FV_ENOMEM, "out of memory for a video");
     *d = (fv_decoding){.work = {.data = d},
                        .gateway = g,
+                       .held = held,
+                       .file = v->file,
                        .done = done,
                        .user = user,
                        .as_video = fv_layout_reads_video(layout)};
     const fv_layout_frames frames = fv_layout_frames_of(layout);
     fv_status st = fv_video_as_images(v->frames, v->rate, &d->opt);
     if (d->as_video) fv_video_as_video(frames.ends, frames.multiple, &d->opt);
-    if (st == FV_OK) st = fv_video_hold(v->file.data, v->file.len, &d->file);
     if (st != FV_OK) {
         free(d);
         return st;
     }
+    fv_held_ref(held);
     uv_queue_work(fv_bridge_loop(g->opt.bridge), &d->work, on_thread, on_over);
     g->n_decoding++;
     g->n_task++; /* its thread looks at the gateway's memory */

@@ -11,13 +11,15 @@ enum { FV_DECODINGS_MAX = 16 }; /* that run or wait; libuv has four threads */
 
 typedef struct fv_decoding fv_decoding; /* opaque */
 
-/* The frames are the decoding's: with FV_OK, n of them. A failure has its sentence in fv_last_error;
+/* With FV_OK there are n frames, and their files are of the request's memory. A failure has its sentence in fv_last_error;
  * FV_EINVAL: the video is to blame. */
 typedef void (*fv_decoded)(void *user, fv_status st);
 
-/* For a model with this layout. Copies the file. Calls `done` once, later, unless it is freed before. */
-fv_status fv_decode_start(fv_gateway *g, const fv_api_video *v, const fv_layout_config *layout,
-                          fv_decoded done, void *user, fv_decoding **out);
+/* For a model with this layout. The file is of `held`, which the decoding uses to its end. Calls `done` once, later,
+ * unless it is freed before. */
+fv_status fv_decode_start(fv_gateway *g, const fv_api_video *v, fv_held *held,
+                          const fv_layout_config *layout, fv_decoded done, void *user,
+                          fv_decoding **out);
 
 fv_api_frames fv_decoding_frames(const fv_decoding *d);
 

@@ -7,7 +7,13 @@
 #include "rpc/listen.h"
 #include "telemetry/metrics.h"
 
-static void on_request(void *user, fv_http_request *r) { fv_route(user, r); }
+static void on_headers(void *user, fv_http_request *r) { fv_route(user, r); }
+
+static void on_request(void *user, fv_http_request *r) {
+    fv_task *t = fv_http_user(r);
+    (void)user;
+    if (t && t->reading) fv_reading_complete(t->reading);
+}
 
 static void on_writable(void *user, fv_http_request *r) {
     fv_task *t = fv_http_user(r);
@@ -48,16 +54,22 @@ fv_status fv_gateway_open(const fv_gateway_options *opt, fv_gateway **out) {
                             .bodies_max = opt->bodies_max,
                             .connections = opt->connections,
                             .per_address = opt->per_address,
+                            .trusted = opt->trusted,
                             .read_ms = opt->read_ms,
+                            .write_ms = opt->write_ms,
+                            .on_headers = on_headers,
                             .on_request = on_request,
                             .on_writable = on_writable,
                             .on_end = on_end,
                             .user = g};
-    fv_status st = fv_http_open(&http, &g->http);
-    if (st == FV_OK)
+    fv_status st = fv_known_callers_open(&g->callers);
+    if (st == FV_OK) st = fv_http_open(&http, &g->http);
+    if (st == FV_OK) {
         *out = g;
-    else
+    } else {
+        fv_known_callers_close(g->callers);
         free(g);
+    }
     return st;
 }
 
@@ -117,6 +129,7 @@ static void on_fetcher_closed(void *user) {
     fv_gateway *g = user;
     void (*closed)(void *) = g->closed;
     void *closed_user = g->closed_user;
+    fv_known_callers_close(g->callers);
     free(g);
     closed(closed_user);
 }

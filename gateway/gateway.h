@@ -17,8 +17,10 @@ typedef struct fv_gateway_options {
     fv_rpc_channel_options tls; /* of the connections to it; {0}: plain text */
     fv_origin_rules origin;     /* `local` follows from `listen` */
     size_t body_max, bodies_max;
-    int32_t connections, per_address, read_ms;
-    int64_t deadline_ms; /* of a request */
+    size_t json_max; /* bytes of a body outside of its data: URLs */
+    int32_t connections, per_address, read_ms, write_ms;
+    const fv_trusted *trusted; /* proxies; borrowed; NULL: none */
+    int64_t deadline_ms;       /* of a request */
     /* [n_image_host] whose http(s) images are fetched; see gateway/fetch/fetch.h */
     const char *const *image_hosts;
     int32_t n_image_host;

@@ -32,9 +32,9 @@ typedef struct choice {
     bool paused, finished, begun;
     char *text; /* [n_text] of a whole answer; owned, terminated */
     size_t n_text, cap_text;
-    size_t offset;    /* bytes of tokens before the next one, for text_offset */
-    json_t *logprobs; /* of a whole answer; owned */
-    json_t *fovea;    /* owned; NULL: none */
+    size_t offset;            /* bytes of tokens before the next one, for text_offset */
+    fv_api_logprobs logprobs; /* of a whole answer */
+    json_t *fovea;            /* owned; NULL: none */
     Fovea__Inference__V1__FinishReason reason;
     fv_api_usage usage;
 } choice;
@@ -59,7 +59,7 @@ typedef struct answer {
     fv_gateway *gateway;
     fv_http_request *http; /* NULL: gone */
     fv_arena arena;
-    fv_arena reading; /* of the message with its images: gone when the calls have it */
+    fv_reading reading; /* of the message with its images: gone when the calls have it */
     fv_api_request request;
     fetching fetches[FV_API_URLS_MAX];
     int32_t n_fetch;          /* that are not over */
@@ -67,8 +67,6 @@ typedef struct answer {
     decoding decodings[FV_API_VIDEOS_MAX];
     int32_t n_decoding; /* that are not over */
     fv_api_names names;
-    fv_rpc_metadata caller; /* [n_caller] borrowed from the request */
-    int32_t n_caller;
     char id[48];
     int32_t n_call; /* that are not over */
     int32_t n_left; /* choices that are not finished */
@@ -76,9 +74,8 @@ typedef struct answer {
     choice choices[FV_API_CHOICES_MAX];
 } answer;
 
-/* The calls have it, or nothing needs it any more. The body stays as long, so that it counts. */
+/* The calls have it, or nothing needs it any more. The body counts as long. */
 static void forget_message(answer *a) {
-    if (a->http) fv_http_forget_body(a->http);
     for (int32_t i = 0; i < FV_API_URLS_MAX; i++) {
         fv_fetch_free(a->fetches[i].fetch);
         a->fetches[i].fetch = NULL;
@@ -90,7 +87,7 @@ static void forget_message(answer *a) {
         a->decodings[i].work = NULL;
     }
     fovea__inference__v1__generate_request__init(&a->request.message);
-    fv_arena_fini(&a->reading);
+    fv_reading_end(&a->reading);
 }
 
 static void answer_free(answer *a) {
@@ -98,7 +95,7 @@ static void answer_free(answer *a) {
     forget_message(a);
     for (int32_t i = 0; i < FV_API_CHOICES_MAX; i++) {
         free(a->choices[i].text);
-        json_decref(a->choices[i].logprobs);
+        fv_api_logprobs_free(&a->choices[i].logprobs);
         json_decref(a->choices[i].fovea);
     }
     fv_arena_fini(&a->arena);
@@ -120,7 +117,7 @@ static void cancel_calls(answer *a) {
 
 /* Takes the JSON. */
 static void send_event(answer *a, json_t *json) {
-    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    char *text = json ? json_dumps(json, FV_API_JSON_FLAGS) : NULL;
     json_decref(json);
     if (!text) return;
     fv_http_write(a->http, "data: ", 6);
@@ -188,15 +185,18 @@ static fv_status keep_text(choice *c, const char *text) {
 
 static fv_status on_tokens(choice *c, const tokens_message *t) {
     answer *a = c->answer;
-    json_t *logprobs = NULL, **to = a->request.stream ? &logprobs : &c->logprobs;
-    fv_status st = FV_OK;
+    const fv_api_kind kind = a->request.kind;
+    json_t *logprobs = NULL;
     c->usage.n_answer += t->n_tokens;
-    if (a->request.logprobs) st = fv_api_add_logprobs(a->request.kind, t, to, &c->offset);
-    if (st == FV_OK && !a->request.stream) st = keep_text(c, t->text);
-    if (st == FV_OK && a->request.stream && (t->text[0] || logprobs))
+    if (!a->request.stream) {
+        if (a->request.logprobs) FV_TRY(fv_api_logprobs_add(kind, t, &c->offset, &c->logprobs));
+        return keep_text(c, t->text);
+    }
+    if (a->request.logprobs) FV_TRY(fv_api_logprobs_json(kind, t, &c->offset, &logprobs));
+    if (t->text[0] || logprobs)
         send_chunk(a, &(fv_api_choice){.index = c->index, .text = t->text, .logprobs = logprobs});
     json_decref(logprobs);
-    return st;
+    return FV_OK;
 }
 
 static fv_status on_finished(choice *c, const finished_message *f) {
@@ -254,6 +254,8 @@ static void fail(answer *a, fv_status st, const char *why, int64_t retry_ms) {
 static void complete(answer *a) {
     fv_api_choice list[FV_API_CHOICES_MAX];
     fv_api_usage usage = usage_of(a);
+    char *text = NULL;
+    size_t n;
     if (a->streaming) {
         if (a->request.include_usage) send_event(a, fv_api_chunk(&a->names, NULL, true, &usage));
         end_stream(a);
@@ -264,11 +266,16 @@ static void complete(answer *a) {
         const choice *c = &a->choices[i];
         list[i] = (fv_api_choice){.index = i,
                                   .text = c->text,
-                                  .logprobs = c->logprobs,
+                                  .kept = a->request.logprobs ? &c->logprobs : NULL,
                                   .fovea = c->fovea,
                                   .finish = c->reason};
     }
-    fv_reply_json(a->http, 200, fv_api_whole(&a->names, list, a->request.n, &usage));
+    fv_status st = fv_api_whole(&a->names, list, a->request.n, &usage, &text, &n);
+    if (st == FV_OK)
+        fv_http_reply(a->http, 200, "application/json", text, n);
+    else
+        fv_reply_last_error(a->http, st, "");
+    free(text);
 }
 
 static void on_call_end(fv_rpc_call *call, const fv_rpc_end *end) {
@@ -336,16 +343,22 @@ static fv_status start_call(answer *a, int32_t index) {
                                .events = &events,
                                .user = c,
                                .deadline_ms = a->gateway->opt.deadline_ms,
-                               .request = &m->base,
-                               .half_close = true,
                                .trace = &a->span.context,
-                               .metadata = &a->caller,
-                               .n_metadata = a->n_caller,
+                               .metadata = &a->reading.caller,
+                               .n_metadata = a->reading.n_caller,
                                .queue_max = a->gateway->opt.body_max};
-    FV_TRY(fv_rpc_call_open(c->lane->channel, &opt, &c->call));
-    m->sampling->seed++; /* each choice has its own */
+    grpc_byte_buffer *packed;
+    FV_TRY(fv_held_pack(a->reading.held, m, &packed));
+    fv_status st = fv_rpc_call_open(c->lane->channel, &opt, &c->call);
+    if (st != FV_OK) {
+        grpc_byte_buffer_destroy(packed);
+        return st;
+    }
     c->lane->n_call++;
     a->n_call++;
+    m->sampling->seed++; /* each choice has its own */
+    FV_TRY(fv_rpc_call_send_buffer(c->call, packed));
+    fv_rpc_call_close_send(c->call);
     return FV_OK;
 }
 
@@ -378,6 +391,7 @@ static fv_span begin_span(const fv_http_request *r, fv_api_kind kind) {
 /* It has an HTTP request, with which it is freed. */
 static void refuse(answer *a, fv_status st, const char *param) {
     fv_reply_last_error(a->http, st, param);
+    a->over = true;
     forget_message(a);
     cancel_calls(a);
 }
@@ -394,7 +408,7 @@ static void begin_calls(answer *a) {
 static fv_status put_frames(answer *a) {
     while (a->request.n_video > 0) {
         const fv_api_frames frames = fv_decoding_frames(a->decodings[a->request.n_video - 1].work);
-        FV_TRY(fv_api_put_frames(&a->request, &frames, &a->reading));
+        FV_TRY(fv_api_put_frames(&a->request, &frames, &a->reading.held->arena));
     }
     return FV_OK;
 }
@@ -415,7 +429,8 @@ static void begin_decoding(answer *a, const fv_layout_config *layout) {
     for (int32_t i = 0; i < a->n_decoding; i++) {
         decoding *d = &a->decodings[i];
         *d = (decoding){.answer = a, .video = &a->request.videos[i]};
-        fv_status st = fv_decode_start(a->gateway, d->video, layout, on_decoded, d, &d->work);
+        fv_status st =
+            fv_decode_start(a->gateway, d->video, a->reading.held, layout, on_decoded, d, &d->work);
         if (st == FV_OK) continue;
         refuse(a, st, d->video->param);
         return;
@@ -439,14 +454,16 @@ static void begin_videos(answer *a) {
         begin_calls(a);
         return;
     }
-    fv_status st = fv_model_ask(a->gateway, a->request.message.model, &a->caller, a->n_caller,
-                                on_model, a, &a->model);
+    fv_status st = fv_model_ask(a->gateway, a->request.message.model, &a->reading.caller,
+                                a->reading.n_caller, on_model, a, &a->model);
     if (st != FV_OK) refuse(a, st, "");
 }
 
 static void on_fetched(void *user, fv_status st, const uint8_t *bytes, size_t n) {
     fetching *f = user;
     answer *a = f->answer;
+    if (st == FV_OK) st = fv_held_own(a->reading.held, (uint8_t *)(uintptr_t)bytes);
+    if (st == FV_OK) fv_fetch_take(f->fetch);
     if (st != FV_OK) {
         refuse(a, st, f->url->param);
         return;
@@ -455,7 +472,9 @@ static void on_fetched(void *user, fv_status st, const uint8_t *bytes, size_t n)
     if (--a->n_fetch == 0) begin_videos(a);
 }
 
-static void begin(answer *a) {
+static void begin(void *user) {
+    answer *a = user;
+    a->span = begin_span(a->http, a->request.kind);
     a->n_fetch = a->request.n_url;
     if (a->n_fetch == 0) begin_videos(a);
     for (int32_t i = 0; i < a->request.n_url; i++) {
@@ -469,32 +488,15 @@ static void begin(answer *a) {
 }
 
 void fv_generate(fv_gateway *g, fv_http_request *r, fv_api_kind kind) {
-    char param[FV_API_PARAM_MAX];
-    size_t n;
-    const char *body = fv_http_body(r, &n);
-    fv_rpc_metadata caller;
-    int32_t n_caller;
-    if (!fv_gateway_caller(r, &caller, &n_caller)) return;
     answer *a = calloc(1, sizeof *a);
     if (!a) {
         fv_reply_error(r, FV_ENOMEM, "out of memory", "", -1);
         return;
     }
-    a->task = (fv_task){.ended = on_http_ended, .writable = on_writable};
+    a->task = (fv_task){.ended = on_http_ended, .writable = on_writable, .reading = &a->reading};
     a->gateway = g;
-    a->span = begin_span(r, kind);
-    a->caller = caller;
-    a->n_caller = n_caller;
-    g->n_task++;
-    fv_status st = fv_api_read(kind, body, n, fv_http_header(r, "x-fovea-policy"), &a->reading,
-                               &a->request, param);
-    if (st != FV_OK) {
-        fv_http_forget_body(r);
-        fv_reply_last_error(r, st, param);
-        answer_free(a);
-        return;
-    }
     a->http = r;
+    g->n_task++;
     fv_http_set_user(r, &a->task);
-    begin(a);
+    fv_reading_begin(&a->reading, g, r, kind, &a->request, begin, a);
 }

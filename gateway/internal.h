@@ -6,12 +6,15 @@
 #include <jansson.h>
 
 #include "gateway/api/request.h"
+#include "gateway/caller.h"
 #include "gateway/fetch/fetch.h"
 #include "gateway/gateway.h"
+#include "gateway/reading.h"
 
 typedef struct fv_task {
     void (*ended)(struct fv_task *t);    /* its HTTP request is gone */
     void (*writable)(struct fv_task *t); /* NULL: it never streams */
+    fv_reading *reading;                 /* of its body; NULL: it has none */
 } fv_task;
 
 /* A router takes so many calls on one connection, and gRPC makes others wait where nobody counts the time:
@@ -30,6 +33,8 @@ struct fv_gateway {
     fv_lane lanes[FV_CHANNELS_MAX];
     int32_t n_task; /* that are not freed */
     int32_t n_decoding;
+    fv_known_callers *callers;
+    size_t bodies; /* bytes of bodies whose requests are not sent yet */
     bool closing, http_closed;
     void (*closed)(void *user);
     void *closed_user;

@@ -2,6 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/client_address.h"
+#include "common/limits.h"
 #include "common/log.h"
 #include "gateway/gateway.h"
 #include "rpc/listen.h"
@@ -38,14 +40,26 @@ static const fv_option table[] = {
      0, 0},
     {"body-bytes", "FOVEA_BODY_BYTES", FV_OPTION_INT, "BYTES", "67108864",
      "maximum size of a request's body", 1024, 1 << 30},
+    {"json-bytes", "FOVEA_JSON_BYTES", FV_OPTION_INT, "BYTES", "4194304",
+     "of that, maximum size of the JSON beside the data: URLs of its images and videos", 1024,
+     1 << 30},
     {"bodies-bytes", "FOVEA_BODIES_BYTES", FV_OPTION_INT, "BYTES", "268435456",
      "maximum size of all bodies that are being read", 1024, 1e15},
-    {"connections", "FOVEA_CONNECTIONS", FV_OPTION_INT, "N", "4096",
-     "maximum number of connections", 1, 1 << 20},
-    {"per-address", "FOVEA_PER_ADDRESS", FV_OPTION_INT, "N", "0",
-     "maximum number of connections from one address; 0: no limit", 0, 1 << 20},
+    {"connections", "FOVEA_CONNECTIONS", FV_OPTION_INT, "N", NULL,
+     "maximum number of connections; default: three quarters of the files that may be open, at "
+     "most "
+     "4096",
+     1, 1 << 20},
+    {"per-address", "FOVEA_PER_ADDRESS", FV_OPTION_INT, "N", NULL,
+     "maximum number of connections from one address, and of requests at a time for one address "
+     "behind --trusted-proxies; 0: no limit; default: an eighth of --connections",
+     0, 1 << 20},
+    {"trusted-proxies", "FOVEA_TRUSTED_PROXIES", FV_OPTION_LIST, "ADDRESS[/BITS]", NULL,
+     "proxies whose X-Forwarded-For says for whom they ask, such as 10.0.0.0/8; repeatable", 0, 0},
     {"read-ms", "FOVEA_READ_MS", FV_OPTION_INT, "MS", "30000",
      "time for a client to send its request", 1, 86400000},
+    {"write-ms", "FOVEA_WRITE_MS", FV_OPTION_INT, "MS", "30000",
+     "time in which a client must read on when its answer waits", 1, 86400000},
     {"allow-image-hosts", "FOVEA_ALLOW_IMAGE_HOSTS", FV_OPTION_LIST, "NAME[:PORT]", NULL,
      "fetch images at http(s) URLs of this host, from public addresses only; repeatable; default: "
      "only data: URLs",
@@ -61,13 +75,38 @@ static const fv_option table[] = {
     {"deadline-ms", "FOVEA_DEADLINE_MS", FV_OPTION_INT, "MS", "600000", "deadline of a request", 1,
      86400000},
 };
-enum { N_TABLE = sizeof table / sizeof table[0] };
+enum { N_TABLE = sizeof table / sizeof table[0], CONNECTIONS = 4096 };
 
 typedef struct program {
     fv_daemon *daemon;
     fv_gateway *gateway;
     fv_tls *router_tls; /* NULL: plain text */
+    fv_trusted *trusted;
 } program;
+
+/* The rest of the files is for the router, for images and videos, and for the daemon itself. */
+static int32_t connections_of(const fv_options *o) {
+    size_t files = fv_file_limit() / 4 * 3, most = files < CONNECTIONS ? files : CONNECTIONS;
+    if (!fv_options_given(o, "connections")) return most > 0 ? (int32_t)most : 1;
+    int64_t asked = fv_options_int(o, "connections");
+    if ((uint64_t)asked > files)
+        FV_LOG(WARN, WIRE, "event=few-files connections=%lld files=%zu reason=\"%s\"",
+               (long long)asked, fv_file_limit(), "raise the limit of open files (ulimit -n)");
+    return (int32_t)asked;
+}
+
+/* So that it takes eight addresses to have all connections. */
+static int32_t per_address_of(const fv_options *o, int32_t connections) {
+    if (fv_options_given(o, "per-address")) return (int32_t)fv_options_int(o, "per-address");
+    return connections / 8 + 1;
+}
+
+static fv_status open_trusted(const fv_options *o, fv_trusted **out) {
+    const char *const *list;
+    int n = fv_options_list(o, "trusted-proxies", &list);
+    fv_status st = fv_trusted_open(list, n, out);
+    return st == FV_OK ? st : fv_fail_prefix(st, "--trusted-proxies");
+}
 
 static fv_status open_router_tls(const fv_options *o, fv_tls **out) {
     fv_tls_files files = {.cert = fv_options_string(o, "router-tls-cert"),
@@ -116,6 +155,7 @@ static fv_status run(const fv_options *o) {
                        "where something else protects it",
                        listen);
     fv_status st = open_router_tls(o, &p.router_tls);
+    if (st == FV_OK) st = open_trusted(o, &p.trusted);
     if (st == FV_OK) st = fv_daemon_open(o, &hooks, &p.daemon);
     if (st != FV_OK) goto out;
     fv_gateway_options opt = {
@@ -126,13 +166,16 @@ static fv_status run(const fv_options *o) {
         .tls = {.tls = p.router_tls, .server_name = fv_options_string(o, "router-tls-name")},
         .body_max = (size_t)fv_options_int(o, "body-bytes"),
         .bodies_max = (size_t)fv_options_int(o, "bodies-bytes"),
-        .connections = (int32_t)fv_options_int(o, "connections"),
-        .per_address = (int32_t)fv_options_int(o, "per-address"),
+        .json_max = (size_t)fv_options_int(o, "json-bytes"),
+        .connections = connections_of(o),
+        .trusted = p.trusted,
         .read_ms = (int32_t)fv_options_int(o, "read-ms"),
+        .write_ms = (int32_t)fv_options_int(o, "write-ms"),
         .deadline_ms = fv_options_int(o, "deadline-ms"),
         .image_bytes = (size_t)fv_options_int(o, "image-bytes"),
         .image_ms = fv_options_int(o, "image-ms"),
         .image_ca = fv_options_string(o, "image-ca")};
+    opt.per_address = per_address_of(o, opt.connections);
     opt.n_image_host = fv_options_list(o, "allow-image-hosts", &opt.image_hosts);
     opt.origin.n_host = fv_options_list(o, "allow-host", &opt.origin.hosts);
     opt.origin.n_origin = fv_options_list(o, "allow-origin", &opt.origin.origins);
@@ -149,6 +192,7 @@ static fv_status run(const fv_options *o) {
 out:
     fv_daemon_close(p.daemon);
     fv_tls_close(p.router_tls);
+    fv_trusted_close(p.trusted);
     return st;
 }
 

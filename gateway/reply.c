@@ -10,7 +10,7 @@ void fv_reply_json(fv_http_request *r, unsigned status, json_t *json) {
     static const char none[] =
         "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\","
         "\"param\":null,\"code\":null}}";
-    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    char *text = json ? json_dumps(json, FV_API_JSON_FLAGS) : NULL;
     if (text)
         fv_http_reply(r, status, "application/json", text, strlen(text));
     else

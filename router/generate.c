@@ -62,6 +62,24 @@ static fv_status record_caller(fv_status st) {
     return fv_record_refusal(st == FV_EDENIED ? FV_REASON_DENIED : FV_REASON_UNAUTHENTICATED, st);
 }
 
+static fv_status check_draining(fv_rpc_call *c, const fv_relay *relay) {
+    if (!relay->draining) return FV_OK;
+    fv_rpc_call_trailer(c, FV_RPC_RETRY_KEY, relay->again_ms);
+    return fv_record_refusal(FV_REASON_DRAINING,
+                             FV_FAIL(FV_EIO, "this router is shutting down: use another one, or "
+                                             "try again later"));
+}
+
+fv_status fv_generate_check(fv_relay *relay, fv_rpc_call *c, fv_tenant_use *tenant) {
+    fv_sharer *sharer;
+    FV_TRY(check_draining(c, relay));
+    FV_TRY(fv_sharers_take(relay->opt.sharers, tenant, c, &sharer));
+    fv_status st = check_full(c, relay, sharer, 0);
+    fv_sharer_give(sharer);
+    FV_TRY(st);
+    return fv_record_refusal(FV_REASON_TENANT_LIMIT, fv_tenancy_check(tenant, c));
+}
+
 /* Takes over the sharer, unless it fails. */
 static fv_status begin_request(fv_rpc_call *c, fv_relay *relay, fv_tenant_use *tenant,
                                fv_sharer *sharer, fv_request **out) {
@@ -77,12 +95,7 @@ static fv_status begin_request(fv_rpc_call *c, fv_relay *relay, fv_tenant_use *t
 static fv_status on_start(fv_rpc_call *c) {
     fv_relay *relay = relay_of(c);
     fv_request *r;
-    if (relay->draining) {
-        fv_rpc_call_trailer(c, FV_RPC_RETRY_KEY, relay->again_ms);
-        return fv_record_refusal(FV_REASON_DRAINING,
-                                 FV_FAIL(FV_EIO, "this router is shutting down: use another "
-                                                 "one, or try again later"));
-    }
+    FV_TRY(check_draining(c, relay));
     fv_tenant_use *tenant;
     FV_TRY(record_caller(fv_tenancy_caller(relay->opt.tenancy, c, &tenant)));
     fv_sharer *sharer;

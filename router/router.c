@@ -3,8 +3,10 @@
 #include "router/router.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/clock.h"
 #include "common/random.h"
@@ -15,12 +17,13 @@
 #include "router/relay.h"
 #include "router/tokenize.h"
 
-enum { TICK_MS = 50 };
+enum { TICK_MS = 50, CALLER_VALID_MS = 10000 };
 
 struct fv_router {
     fv_relay *relay; /* first: fv_generate_events finds it here */
     fv_registry *members;
     fv_tenancy *tenancy;
+    fv_tokenize_desk desk;
     fv_sharers *sharers;
     fv_router_options opt;
     uv_timer_t tick;
@@ -70,12 +73,33 @@ static fv_status on_get_fleet(fv_rpc_call *c, grpc_byte_buffer *message) {
     return fv_fleet_info(c, r->members, r->relay, fv_clock_s() - r->opened_s);
 }
 
-static fv_status on_tokenize(fv_rpc_call *c, grpc_byte_buffer *message) {
-    return fv_tokenize(c, message, ((const fv_router *)fv_rpc_call_service(c))->members);
+static fv_status on_tokenize_start(fv_rpc_call *c) {
+    return fv_tokenize_on_start(c, &((fv_router *)fv_rpc_call_service(c))->desk);
 }
 
-static fv_status on_detokenize(fv_rpc_call *c, grpc_byte_buffer *message) {
-    return fv_detokenize(c, message, ((const fv_router *)fv_rpc_call_service(c))->members);
+static fv_status check_method(fv_router *r, fv_rpc_call *c, fv_tenant_use *tenant,
+                              const char *method) {
+    if (strcmp(method, "Generate") == 0) return fv_generate_check(r->relay, c, tenant);
+    if (strcmp(method, "Tokenize") == 0 || strcmp(method, "Detokenize") == 0)
+        return fv_tokenize_check(&r->desk, c, tenant);
+    return FV_FAIL(FV_EINVAL, "method must be Generate, Tokenize or Detokenize");
+}
+
+static fv_status on_check_caller(fv_rpc_call *c, grpc_byte_buffer *message) {
+    fv_router *r = fv_rpc_call_service(c);
+    fv_tenant_use *tenant;
+    ProtobufCMessage *m;
+    double valid_s;
+    FV_TRY(fv_tenancy_caller_until(r->tenancy, c, &tenant, &valid_s));
+    FV_TRY(fv_rpc_call_unpack(c, &fovea__inference__v1__check_caller_request__descriptor, message,
+                              &m));
+    FV_TRY(
+        check_method(r, c, tenant, ((const Fovea__Inference__V1__CheckCallerRequest *)m)->method));
+    Fovea__Inference__V1__CheckCallerReply reply = FOVEA__INFERENCE__V1__CHECK_CALLER_REPLY__INIT;
+    reply.valid_ms = (uint32_t)(fmin(1e3 * valid_s, CALLER_VALID_MS));
+    FV_TRY(fv_rpc_call_send(c, &reply.base));
+    fv_rpc_call_finish(c, FV_OK);
+    return FV_OK;
 }
 
 fv_rpc_service fv_router_clients_service(fv_router *r) {
@@ -98,14 +122,17 @@ fv_rpc_service fv_router_clients_service(fv_router *r) {
          .events = {.on_start = check_caller, .on_message = on_get_fleet}},
         {.path = "/fovea.inference.v1.Inference/Tokenize",
          .message_max = FV_TOKENIZE_BYTES_MAX,
-         .events = {.on_start = check_caller,
-                    .on_message = on_tokenize,
+         .events = {.on_start = on_tokenize_start,
+                    .on_message = fv_tokenize,
                     .on_end = fv_tokenize_on_end}},
         {.path = "/fovea.inference.v1.Inference/Detokenize",
          .message_max = FV_TOKENIZE_BYTES_MAX,
-         .events = {.on_start = check_caller,
-                    .on_message = on_detokenize,
+         .events = {.on_start = on_tokenize_start,
+                    .on_message = fv_detokenize,
                     .on_end = fv_tokenize_on_end}},
+        {.path = "/fovea.inference.v1.Inference/CheckCaller",
+         .message_max = 4096,
+         .events = {.on_message = on_check_caller}},
     };
     methods[0].events = fv_generate_events;
     return (fv_rpc_service){methods, sizeof methods / sizeof methods[0], r, NULL};
@@ -157,7 +184,8 @@ static void on_tick(uv_timer_t *t) {
     fv_router *r = t->data;
     fv_registry_tick(r->members, fv_clock_s());
     fv_relay_tick(r->relay);
-    if (r->closing && fv_relay_alive(r->relay) == 0) uv_close((uv_handle_t *)t, on_tick_closed);
+    if (r->closing && fv_relay_alive(r->relay) == 0 && r->desk.n == 0)
+        uv_close((uv_handle_t *)t, on_tick_closed);
 }
 
 /* ---- opening and closing ---------------------------------------------------------------- */
@@ -191,6 +219,7 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
                                    .on_report = on_report,
                                    .user = r};
     FV_TRY_GOTO(fv_registry_open(&members, &r->members), st, close_sharers);
+    r->desk = (fv_tokenize_desk){.members = r->members, .tenancy = r->tenancy};
     fv_relay_options relay = {.router_id = r->id,
                               .members = r->members,
                               .tenancy = r->tenancy,

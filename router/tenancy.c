@@ -39,7 +39,7 @@ static fv_status take(fv_tenancy *t, fv_tenants *fresh) {
         fv_tenant_use *u = calloc(1, sizeof *u);
         if (!u) return FV_FAIL(FV_ENOMEM, "no memory for a tenant");
         strcpy(u->name, all[i].name);
-        u->credit = HUGE_VAL; /* of a full bucket, whatever its size */
+        u->requests.credit = u->tokenizing.credit = HUGE_VAL; /* full, whatever its size */
         u->next = t->uses;
         t->uses = u;
     }
@@ -127,7 +127,8 @@ void fv_tenancy_close(fv_tenancy *t) {
 
 /* ---- who calls -------------------------------------------------------------------------- */
 
-static fv_status find_caller(const fv_tenancy *t, const fv_rpc_call *call, fv_tenant_use **out) {
+static fv_status find_caller(const fv_tenancy *t, const fv_rpc_call *call, fv_tenant_use **out,
+                             double *valid_s) {
     static const char scheme[] = "Bearer ";
     enum { N_SCHEME = sizeof scheme - 1 };
     const char *value;
@@ -139,48 +140,79 @@ static fv_status find_caller(const fv_tenancy *t, const fv_rpc_call *call, fv_te
                        "metadata, authorization: Bearer ... (fovea's --api-key-file)");
     if (n <= N_SCHEME || strncasecmp(value, scheme, N_SCHEME) != 0)
         return FV_FAIL(FV_EAUTH, "authorization must be: Bearer, and an API key or a JWT");
-    FV_TRY(fv_tenants_find(t->tenants, value + N_SCHEME, n - N_SCHEME, fv_clock_unix_s(), &tenant));
+    const double now_s = fv_clock_unix_s();
+    double until_s;
+    FV_TRY(fv_tenants_find(t->tenants, value + N_SCHEME, n - N_SCHEME, now_s, &tenant, &until_s));
     *out = find_use(t, tenant->name);
+    *valid_s = fmax(until_s - now_s, 0);
     return FV_OK;
 }
 
 fv_status fv_tenancy_caller(fv_tenancy *t, fv_rpc_call *call, fv_tenant_use **out) {
+    double valid_s;
+    return fv_tenancy_caller_until(t, call, out, &valid_s);
+}
+
+fv_status fv_tenancy_caller_until(fv_tenancy *t, fv_rpc_call *call, fv_tenant_use **out,
+                                  double *valid_s) {
     if (!t->path) {
         *out = &t->anybody;
+        *valid_s = HUGE_VAL;
         return FV_OK;
     }
     look_again(t);
-    fv_status st = find_caller(t, call, out);
+    fv_status st = find_caller(t, call, out, valid_s);
     if (st != FV_OK) fv_audit_refused(&t->audit, call, fv_last_error());
     return st;
 }
 
 /* ---- what it may do ---------------------------------------------------------------------- */
 
-/* Takes one of the requests that it may begin. */
-static fv_status take_credit(fv_tenant_use *u, double rate, fv_rpc_call *call) {
-    double now = fv_clock_s();
-    u->credit = fmin(u->credit + rate * (now - u->credit_s), fmax(rate, 1));
-    u->credit_s = now;
-    if (u->credit >= 1) {
-        u->credit -= 1;
-        return FV_OK;
-    }
-    fv_rpc_call_retry_after(call, (int64_t)ceil(1e3 * (1 - u->credit) / rate));
-    return FV_FAIL(FV_EBUSY, "this tenant may start %.3g requests per second on this router", rate);
+static fv_status check_number(int32_t n, int32_t most, const char *what, fv_rpc_call *call) {
+    if (most == 0 || n < most) return FV_OK;
+    fv_rpc_call_retry_after(call, BUSY_RETRY_MS);
+    return FV_FAIL(FV_EBUSY, "this tenant may have %d %s at a time on this router", most, what);
+}
+
+/* Brings the bucket up to now. FV_EBUSY: there is no call left in it. */
+static fv_status check_rate(fv_tenant_bucket *b, const fv_tenant_use *u, const char *what,
+                            fv_rpc_call *call) {
+    const double rate = u->limits ? u->limits->requests_per_s : 0, now = fv_clock_s();
+    if (rate == 0) return FV_OK;
+    b->credit = fmin(b->credit + rate * (now - b->credit_s), fmax(rate, 1));
+    b->credit_s = now;
+    if (b->credit >= 1) return FV_OK;
+    fv_rpc_call_retry_after(call, (int64_t)ceil(1e3 * (1 - b->credit) / rate));
+    return FV_FAIL(FV_EBUSY, "this tenant may start %.3g %s per second on this router", rate, what);
+}
+
+fv_status fv_tenancy_check(fv_tenant_use *u, fv_rpc_call *call) {
+    static const char what[] = "requests";
+    FV_TRY(check_number(u->n_request, u->limits ? u->limits->concurrent : 0, what, call));
+    return check_rate(&u->requests, u, what, call);
 }
 
 fv_status fv_tenancy_begin(fv_tenant_use *u, fv_rpc_call *call) {
-    const fv_tenant *limits = u->limits;
-    if (limits && limits->concurrent && u->n_request >= limits->concurrent) {
-        fv_rpc_call_retry_after(call, BUSY_RETRY_MS);
-        return FV_FAIL(FV_EBUSY, "this tenant may have %d requests at a time on this router",
-                       limits->concurrent);
-    }
-    if (limits && limits->requests_per_s > 0) FV_TRY(take_credit(u, limits->requests_per_s, call));
+    FV_TRY(fv_tenancy_check(u, call));
+    u->requests.credit -= 1;
     u->n_request++;
     return FV_OK;
 }
+
+fv_status fv_tenancy_check_tokenizing(fv_tenant_use *u, fv_rpc_call *call) {
+    static const char what[] = "calls of Tokenize and Detokenize";
+    FV_TRY(check_number(u->n_tokenizing, u->limits ? FV_TOKENIZE_TENANT_MAX : 0, what, call));
+    return check_rate(&u->tokenizing, u, what, call);
+}
+
+fv_status fv_tenancy_begin_tokenizing(fv_tenant_use *u, fv_rpc_call *call) {
+    FV_TRY(fv_tenancy_check_tokenizing(u, call));
+    u->tokenizing.credit -= 1;
+    u->n_tokenizing++;
+    return FV_OK;
+}
+
+void fv_tenancy_end_tokenizing(fv_tenant_use *u) { u->n_tokenizing--; }
 
 void fv_tenancy_end(fv_tenant_use *u) { u->n_request--; }
 

@@ -8,25 +8,73 @@
 #include "common/clock.h"
 #include "router/admit.h"
 #include "router/balancer.h"
+#include "router/record.h"
 
-enum { DEADLINE_MS = 30000 };
+enum { DEADLINE_MS = 30000, BUSY_RETRY_MS = 1000 };
 
+/* From the start of the client's call to the end of it and of the worker's. */
 typedef struct passing {
+    fv_tokenize_desk *desk;
+    fv_tenant_use *tenant;
     fv_rpc_call *client; /* NULL: it has gone */
+    bool asks;           /* the worker has been asked, and has not answered */
+    bool counted;
+    size_t bytes; /* of its request; counted */
 } passing;
+
+/* ---- limits ------------------------------------------------------------------------------ */
+
+static fv_status check_all(const fv_tokenize_desk *desk, fv_rpc_call *c, size_t bytes) {
+    if (desk->n < FV_TOKENIZE_ALL_MAX && desk->bytes + bytes <= FV_TOKENIZE_BYTES_ALL) return FV_OK;
+    fv_rpc_call_retry_after(c, BUSY_RETRY_MS);
+    return fv_record_refusal(
+        FV_REASON_QUEUE_FULL,
+        FV_FAIL(FV_EBUSY, "%d calls of Tokenize and Detokenize are already here; try again later",
+                desk->n));
+}
+
+fv_status fv_tokenize_check(const fv_tokenize_desk *desk, fv_rpc_call *c, fv_tenant_use *tenant) {
+    FV_TRY(check_all(desk, c, 0));
+    return fv_record_refusal(FV_REASON_TENANT_LIMIT, fv_tenancy_check_tokenizing(tenant, c));
+}
+
+/* When its request is here: a call that sends none takes no place. */
+static fv_status count(passing *p, size_t bytes) {
+    FV_TRY(check_all(p->desk, p->client, bytes));
+    FV_TRY(fv_record_refusal(FV_REASON_TENANT_LIMIT,
+                             fv_tenancy_begin_tokenizing(p->tenant, p->client)));
+    p->counted = true;
+    p->bytes = bytes;
+    p->desk->n++;
+    p->desk->bytes += bytes;
+    return FV_OK;
+}
+
+/* The worker has it until it answers, even if the client leaves. */
+static void maybe_free(passing *p) {
+    if (p->client || p->asks) return;
+    if (p->counted) {
+        fv_tenancy_end_tokenizing(p->tenant);
+        p->desk->n--;
+        p->desk->bytes -= p->bytes;
+    }
+    free(p);
+}
+
+/* ---- passing on -------------------------------------------------------------------------- */
 
 static void on_reply(void *user, const fv_rpc_end *end, fv_rpc_call *call,
                      grpc_byte_buffer *reply) {
     passing *p = user;
     (void)call;
+    p->asks = false;
     if (p->client) {
-        fv_rpc_call_set_user(p->client, NULL);
         fv_status st = end->status == FV_OK
                            ? fv_rpc_call_send_buffer(p->client, grpc_byte_buffer_copy(reply))
                            : FV_FAIL(end->status, "%s", end->text);
         fv_rpc_call_finish(p->client, st);
     }
-    free(p);
+    maybe_free(p);
 }
 
 static fv_status choose(const fv_registry *members, const char *model, fv_registered_worker **out) {
@@ -40,49 +88,61 @@ static fv_status choose(const fv_registry *members, const char *model, fv_regist
     return *out ? FV_OK : FV_FAIL(FV_EIO, "no prefill worker is ready; try again later");
 }
 
-static fv_status pass_on(fv_rpc_call *c, const fv_registry *members, const char *model,
-                         const char *method, const ProtobufCMessage *request) {
+static fv_status pass_on(passing *p, const char *model, const char *method,
+                         const ProtobufCMessage *request) {
+    const fv_registry *members = p->desk->members;
     fv_registered_worker *w;
     char token[FV_CALL_TOKEN_MAX];
     FV_TRY(choose(members, model, &w));
     FV_TRY(fv_registry_token(members, w, method, "", "", FV_CALL_VALID_MS, token));
-    passing *p = calloc(1, sizeof *p);
-    if (!p) return FV_FAIL(FV_ENOMEM, "out of memory for a request");
-    int64_t left_ms = fv_rpc_call_left_ms(c);
+    int64_t left_ms = fv_rpc_call_left_ms(p->client);
     fv_rpc_metadata metadata = {FV_CALL_TOKEN_KEY, token};
     fv_rpc_call_options opt = {.path = method,
                                .request = request,
                                .deadline_ms = left_ms < DEADLINE_MS ? left_ms : DEADLINE_MS,
-                               .parent = c,
+                               .parent = p->client,
                                .metadata = &metadata,
                                .n_metadata = token[0] != 0,
                                .queue_max = 2 * FV_TOKENIZE_BYTES_MAX};
-    p->client = c;
-    fv_status st = fv_rpc_unary_with(w->channel, &opt, on_reply, p, NULL);
-    if (st == FV_OK)
-        fv_rpc_call_set_user(c, p);
-    else
-        free(p);
-    return st;
+    FV_TRY(fv_rpc_unary_with(w->channel, &opt, on_reply, p, NULL));
+    p->asks = true;
+    return FV_OK;
 }
 
-fv_status fv_tokenize(fv_rpc_call *c, grpc_byte_buffer *message, const fv_registry *members) {
+fv_status fv_tokenize_on_start(fv_rpc_call *c, fv_tokenize_desk *desk) {
+    fv_tenant_use *tenant;
+    FV_TRY(fv_tenancy_caller(desk->tenancy, c, &tenant));
+    FV_TRY(fv_tokenize_check(desk, c, tenant));
+    passing *p = calloc(1, sizeof *p);
+    if (!p) return FV_FAIL(FV_ENOMEM, "out of memory for a request");
+    *p = (passing){.desk = desk, .tenant = tenant, .client = c};
+    fv_rpc_call_set_user(c, p);
+    return FV_OK;
+}
+
+fv_status fv_tokenize(fv_rpc_call *c, grpc_byte_buffer *message) {
+    passing *p = fv_rpc_call_user(c);
     ProtobufCMessage *m;
+    FV_TRY(count(p, grpc_byte_buffer_length(message)));
     FV_TRY(fv_rpc_call_unpack(c, &fovea__inference__v1__tokenize_request__descriptor, message, &m));
-    return pass_on(c, members, ((const Fovea__Inference__V1__TokenizeRequest *)m)->model,
+    return pass_on(p, ((const Fovea__Inference__V1__TokenizeRequest *)m)->model,
                    "/fovea.handoff.v1.Prefill/Tokenize", m);
 }
 
-fv_status fv_detokenize(fv_rpc_call *c, grpc_byte_buffer *message, const fv_registry *members) {
+fv_status fv_detokenize(fv_rpc_call *c, grpc_byte_buffer *message) {
+    passing *p = fv_rpc_call_user(c);
     ProtobufCMessage *m;
+    FV_TRY(count(p, grpc_byte_buffer_length(message)));
     FV_TRY(
         fv_rpc_call_unpack(c, &fovea__inference__v1__detokenize_request__descriptor, message, &m));
-    return pass_on(c, members, ((const Fovea__Inference__V1__DetokenizeRequest *)m)->model,
+    return pass_on(p, ((const Fovea__Inference__V1__DetokenizeRequest *)m)->model,
                    "/fovea.handoff.v1.Prefill/Detokenize", m);
 }
 
 void fv_tokenize_on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     passing *p = fv_rpc_call_user(c);
     (void)end;
-    if (p) p->client = NULL;
+    if (!p) return;
+    p->client = NULL;
+    maybe_free(p);
 }

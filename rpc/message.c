@@ -4,8 +4,12 @@
 #include <grpc/slice.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "common/grow.h"
 #include "common/tsan.h"
+
+enum { LEND_MIN = 4096 }; /* bytes; a smaller piece is copied */
 
 /* ---- protobuf-c ------------------------------------------------------------------------- */
 
@@ -103,6 +107,77 @@ fv_status fv_rpc_lend(const void *head, size_t n_head, const fv_piece *piece, in
     free(slice);
     loan_unref(l); /* ours, so that a message without pieces is released as well */
     return FV_OK;
+}
+
+/* protobuf-c's buffer that gets a message: what is no piece is gathered, and becomes a slice when a piece comes. */
+typedef struct gatherer {
+    ProtobufCBuffer base; /* first */
+    const fv_piece *piece;
+    int32_t n_piece;
+    loan *loan;
+    grpc_slice *slice; /* [n] */
+    size_t n, cap;
+    uint8_t *small; /* [n_small] */
+    size_t n_small, cap_small;
+    fv_status st;
+} gatherer;
+
+static void add_slice(gatherer *g, grpc_slice s) {
+    if (g->st == FV_OK) g->st = fv_grow(&g->slice, &g->cap, g->n + 1, sizeof *g->slice);
+    if (g->st == FV_OK)
+        g->slice[g->n++] = s;
+    else
+        grpc_slice_unref(s);
+}
+
+static void end_small(gatherer *g) {
+    if (g->n_small == 0) return;
+    add_slice(g, grpc_slice_from_copied_buffer((const char *)g->small, g->n_small));
+    g->n_small = 0;
+}
+
+static bool is_piece(const gatherer *g, const uint8_t *data, size_t n) {
+    for (int32_t i = 0; i < g->n_piece; i++)
+        if (g->piece[i].data == data && g->piece[i].bytes == n) return true;
+    return false;
+}
+
+static void gather(ProtobufCBuffer *buffer, size_t n, const uint8_t *data) {
+    gatherer *g = (gatherer *)buffer;
+    if (n >= LEND_MIN && is_piece(g, data, n)) {
+        end_small(g);
+        atomic_fetch_add_explicit(&g->loan->left, 1, memory_order_relaxed);
+        add_slice(g,
+                  grpc_slice_new_with_user_data((void *)(uintptr_t)data, n, loan_unref, g->loan));
+        return;
+    }
+    if (g->st == FV_OK) g->st = fv_grow(&g->small, &g->cap_small, g->n_small + n, 1);
+    if (g->st != FV_OK || n == 0) return;
+    memcpy(g->small + g->n_small, data, n);
+    g->n_small += n;
+}
+
+static void nothing(void *user) { (void)user; }
+
+fv_status fv_rpc_pack_lent(const ProtobufCMessage *m, const fv_piece *piece, int32_t n,
+                           void (*release)(void *user), void *user, grpc_byte_buffer **out) {
+    loan *l = malloc(sizeof *l);
+    if (!l) return FV_FAIL(FV_ENOMEM, "out of memory for a message");
+    *l = (loan){.release = release, .user = user};
+    atomic_init(&l->left, 1);
+    FV_TSAN_RELEASE(l);
+    gatherer g = {.base = {gather}, .piece = piece, .n_piece = n, .loan = l};
+    protobuf_c_message_pack_to_buffer(m, &g.base);
+    end_small(&g);
+    if (g.st == FV_OK)
+        *out = grpc_raw_byte_buffer_create(g.slice, g.n);
+    else
+        l->release = nothing;
+    for (size_t i = 0; i < g.n; i++) grpc_slice_unref(g.slice[i]);
+    free(g.slice);
+    free(g.small);
+    loan_unref(l); /* ours, so that a message without pieces is released as well */
+    return g.st;
 }
 
 /* ---- slices ----------------------------------------------------------------------------- */

@@ -29,6 +29,11 @@ fv_status fv_rpc_unpack(const ProtobufCMessageDescriptor *d, grpc_byte_buffer *b
 fv_status fv_rpc_lend(const void *head, size_t n_head, const fv_piece *piece, int32_t n,
                       void (*release)(void *user), void *user, grpc_byte_buffer **out);
 
+/* As fv_rpc_pack, but `bytes` fields whose value is one of the n pieces stay where they are: a message with images takes
+ * no time that grows with them, and no memory. `release` as in fv_rpc_lend. */
+fv_status fv_rpc_pack_lent(const ProtobufCMessage *m, const fv_piece *piece, int32_t n,
+                           void (*release)(void *user), void *user, grpc_byte_buffer **out);
+
 /* The bytes of a message in place, slice by slice:
  *     fv_rpc_slices it;
  *     if (!fv_rpc_slices_begin(&it, message)) ...;

@@ -1,13 +1,10 @@
 /* The shapes are those of OpenAI's reference; vLLM's where that says nothing. */
 #include "gateway/api/answer.h"
 
-#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "gateway/api/message_json.h"
-
-typedef Fovea__Inference__V1__Token token_message;
-typedef Fovea__Inference__V1__Alternative alternative_message;
 
 /* ---- errors ----------------------------------------------------------------------------- */
 
@@ -62,77 +59,6 @@ json_t *fv_api_error(fv_status st, const char *sentence, const char *param) {
                      *param ? fv_json_text(param, strlen(param)) : json_null(), "code", code);
 }
 
-/* ---- log-probabilities ------------------------------------------------------------------ */
-
-static double finite_or_least(float logprob) {
-    return isfinite(logprob) ? (double)logprob : -9999.0;
-}
-
-static json_t *bytes_of(const ProtobufCBinaryData *text) {
-    json_t *list = json_array();
-    for (size_t i = 0; i < text->len; i++) json_array_append_new(list, json_integer(text->data[i]));
-    return list;
-}
-
-static json_t *text_of(const ProtobufCBinaryData *text) {
-    return fv_json_text((const char *)text->data, text->len);
-}
-
-static json_t *entry(const ProtobufCBinaryData *text, float logprob) {
-    return json_pack("{s:o, s:f, s:o}", "token", text_of(text), "logprob", finite_or_least(logprob),
-                     "bytes", bytes_of(text));
-}
-
-static fv_status out_of_memory(void) {
-    return FV_FAIL(FV_ENOMEM, "out of memory for log-probabilities");
-}
-
-static fv_status add_chat(const token_message *t, json_t *to) {
-    json_t *one = entry(&t->text, t->logprob), *top = json_array();
-    for (size_t i = 0; i < t->n_alternatives; i++)
-        json_array_append_new(top, entry(&t->alternatives[i]->text, t->alternatives[i]->logprob));
-    bool bad = json_object_set_new(one, "top_logprobs", top) != 0;
-    if (json_array_append_new(json_object_get(to, "content"), one) != 0 || bad)
-        return out_of_memory();
-    return FV_OK;
-}
-
-static fv_status add_text(const token_message *t, json_t *to, size_t *offset) {
-    json_t *top = json_object();
-    for (size_t i = 0; i < t->n_alternatives; i++) {
-        const alternative_message *a = t->alternatives[i];
-        json_t *name = text_of(&a->text);
-        if (name)
-            json_object_set_new(top, json_string_value(name),
-                                json_real(finite_or_least(a->logprob)));
-        json_decref(name);
-    }
-    bool bad = json_array_append_new(json_object_get(to, "tokens"), text_of(&t->text)) != 0;
-    bad |= json_array_append_new(json_object_get(to, "token_logprobs"),
-                                 json_real(finite_or_least(t->logprob))) != 0;
-    bad |= json_array_append_new(json_object_get(to, "top_logprobs"), top) != 0;
-    bad |= json_array_append_new(json_object_get(to, "text_offset"),
-                                 json_integer((json_int_t)*offset)) != 0;
-    *offset += t->text.len;
-    return bad ? out_of_memory() : FV_OK;
-}
-
-fv_status fv_api_add_logprobs(fv_api_kind kind, const Fovea__Inference__V1__Tokens *t, json_t **to,
-                              size_t *offset) {
-    if (!*to)
-        *to = kind == FV_API_CHAT ? json_pack("{s:[]}", "content")
-                                  : json_pack("{s:[], s:[], s:[], s:[]}", "tokens",
-                                              "token_logprobs", "top_logprobs", "text_offset");
-    if (!*to) return out_of_memory();
-    for (size_t i = 0; i < t->n_tokens; i++) {
-        if (kind == FV_API_CHAT)
-            FV_TRY(add_chat(t->tokens[i], *to));
-        else
-            FV_TRY(add_text(t->tokens[i], *to, offset));
-    }
-    return FV_OK;
-}
-
 /* ---- choices ---------------------------------------------------------------------------- */
 
 static const char *finish_name(Fovea__Inference__V1__FinishReason f) {
@@ -153,8 +79,9 @@ static json_t *delta(const fv_api_choice *c) {
 
 static json_t *choice_json(fv_api_kind kind, const fv_api_choice *c, bool whole) {
     const char *text = c->text ? c->text : "";
-    json_t *o = json_pack("{s:i, s:O?, s:s?}", "index", c->index, "logprobs", c->logprobs,
-                          "finish_reason", finish_name(c->finish));
+    json_t *o =
+        json_pack("{s:i, s:s?}", "index", c->index, "finish_reason", finish_name(c->finish));
+    if (!c->kept) json_object_set(o, "logprobs", c->logprobs ? c->logprobs : json_null());
     if (kind == FV_API_TEXT)
         json_object_set_new(o, "text", fv_json_text(text, strlen(text)));
     else if (whole)
@@ -190,14 +117,65 @@ json_t *fv_api_chunk(const fv_api_names *names, const fv_api_choice *choice, boo
     return o;
 }
 
-json_t *fv_api_whole(const fv_api_names *names, const fv_api_choice *choices, int32_t n,
-                     const fv_api_usage *usage) {
+/* ---- a whole answer ---------------------------------------------------------------------- */
+
+/* An object as text; takes it. */
+static fv_status print(json_t *o, char **out) {
+    *out = o ? json_dumps(o, FV_API_JSON_FLAGS) : NULL;
+    json_decref(o);
+    return *out ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for an answer");
+}
+
+static char *put(char *out, const char *text, size_t n) {
+    memcpy(out, text, n);
+    return out + n;
+}
+
+/* text is an object whose last brace comes later. */
+static char *put_open(char *out, const char *text, const char *key) {
+    out = put(out, text, strlen(text) - 1);
+    return put(out, key, strlen(key));
+}
+
+static const char logprobs_key[] = ",\"logprobs\":", choices_key[] = ",\"choices\":[";
+
+/* texts [n]: of the choices, without their log-probabilities, which are text already. */
+static fv_status join(fv_api_kind kind, const char *head, char *const *texts,
+                      const fv_api_choice *choices, int32_t n, char **out, size_t *n_out) {
+    size_t bytes = strlen(head) + sizeof choices_key + 2;
+    for (int32_t i = 0; i < n; i++) {
+        bytes += strlen(texts[i]) + 1;
+        if (choices[i].kept)
+            bytes += sizeof logprobs_key + fv_api_logprobs_size(kind, choices[i].kept);
+    }
+    char *text = malloc(bytes), *at = text;
+    if (!text) return FV_FAIL(FV_ENOMEM, "out of memory for an answer");
+    at = put_open(at, head, choices_key);
+    for (int32_t i = 0; i < n; i++) {
+        if (i > 0) *at++ = ',';
+        at = put_open(at, texts[i], choices[i].kept ? logprobs_key : "");
+        if (choices[i].kept) at = fv_api_logprobs_write(kind, choices[i].kept, at);
+        *at++ = '}';
+    }
+    at = put(at, "]}", 2);
+    *out = text;
+    *n_out = (size_t)(at - text);
+    return FV_OK;
+}
+
+fv_status fv_api_whole(const fv_api_names *names, const fv_api_choice *choices, int32_t n,
+                       const fv_api_usage *usage, char **out, size_t *n_out) {
+    char *texts[FV_API_CHOICES_MAX] = {NULL}, *head = NULL;
     json_t *o = envelope(names, names->kind == FV_API_CHAT ? "chat.completion" : "text_completion");
-    for (int32_t i = 0; i < n; i++)
-        json_array_append_new(json_object_get(o, "choices"),
-                              choice_json(names->kind, &choices[i], true));
+    json_object_del(o, "choices"); /* join writes them */
     json_object_set_new(o, "usage", usage_json(usage));
-    return o;
+    fv_status st = print(o, &head);
+    for (int32_t i = 0; i < n && st == FV_OK; i++)
+        st = print(choice_json(names->kind, &choices[i], true), &texts[i]);
+    if (st == FV_OK) st = join(names->kind, head, texts, choices, n, out, n_out);
+    free(head);
+    for (int32_t i = 0; i < n; i++) free(texts[i]);
+    return st;
 }
 
 json_t *fv_api_fovea(const Fovea__Inference__V1__Finished *f, bool report, fv_arena *arena) {

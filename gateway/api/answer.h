@@ -5,7 +5,10 @@
  * NULL: out of memory. Any thread. */
 #include <jansson.h>
 
-#include "gateway/api/request.h"
+#include "gateway/api/logprobs.h"
+
+/* Of json_dumps. */
+#define FV_API_JSON_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(9))
 
 typedef struct fv_api_names {
     fv_api_kind kind; /* chat or text */
@@ -20,10 +23,11 @@ typedef struct fv_api_usage {
 /* One choice of an answer, or what a chunk has of it. Borrowed. */
 typedef struct fv_api_choice {
     int32_t index;
-    const char *text; /* NULL: none, in a chunk */
-    bool begins;      /* a chunk of a chat: it has the role */
-    json_t *logprobs; /* NULL: null */
-    json_t *fovea;    /* NULL: none */
+    const char *text;            /* NULL: none, in a chunk */
+    bool begins;                 /* a chunk of a chat: it has the role */
+    json_t *logprobs;            /* of a chunk; NULL: null */
+    const fv_api_logprobs *kept; /* of a whole answer; NULL: null */
+    json_t *fovea;               /* NULL: none */
     Fovea__Inference__V1__FinishReason finish;
 } fv_api_choice;
 
@@ -31,13 +35,9 @@ typedef struct fv_api_choice {
 json_t *fv_api_chunk(const fv_api_names *names, const fv_api_choice *choice, bool usages,
                      const fv_api_usage *usage);
 
-/* A whole answer. */
-json_t *fv_api_whole(const fv_api_names *names, const fv_api_choice *choices, int32_t n,
-                     const fv_api_usage *usage);
-
-/* Adds the tokens to *to, which is NULL at first. *offset: bytes of text before them. */
-fv_status fv_api_add_logprobs(fv_api_kind kind, const Fovea__Inference__V1__Tokens *t, json_t **to,
-                              size_t *offset);
+/* A whole answer, as text. Gives *out [*n_out] (free it). */
+fv_status fv_api_whole(const fv_api_names *names, const fv_api_choice *choices, int32_t n,
+                       const fv_api_usage *usage, char **out, size_t *n_out);
 
 /* {"policy", "report", "conversation", "keep_ms"}; the report where asked for. */
 json_t *fv_api_fovea(const Fovea__Inference__V1__Finished *f, bool report, fv_arena *arena);

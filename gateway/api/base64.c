@@ -1,5 +1,6 @@
 #include "gateway/api/base64.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 static const char *const digits[] = {
@@ -18,30 +19,92 @@ size_t fv_base64_write(fv_base64 kind, const uint8_t *bytes, size_t n, char *tex
     return (size_t)(at - text);
 }
 
-fv_status fv_base64_read(fv_base64 kind, const char *text, size_t n, uint8_t *bytes,
+void fv_base64_begin(fv_base64_reader *r, fv_base64 kind) {
+    *r = (fv_base64_reader){.kind = kind};
+    memset(r->value, 0xFF, sizeof r->value);
+    for (int i = 0; i < 64; i++) r->value[(uint8_t)digits[kind][i]] = (uint8_t)i;
+}
+
+/* Whole groups, up to one with another character. Returns how many characters were read. */
+static size_t read_groups(const fv_base64_reader *r, const uint8_t *text, size_t n,
+                          uint8_t *bytes) {
+    const uint8_t *v = r->value;
+    size_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        const uint32_t a = v[text[i]], b = v[text[i + 1]], c = v[text[i + 2]], d = v[text[i + 3]];
+        if ((a | b | c | d) > 63) break;
+        const uint32_t bits = a << 18 | b << 12 | c << 6 | d;
+        *bytes++ = (uint8_t)(bits >> 16);
+        *bytes++ = (uint8_t)(bits >> 8);
+        *bytes++ = (uint8_t)bits;
+    }
+    return i;
+}
+
+/* Of a group that is not complete: two characters are a byte, three are two. */
+static fv_status end_group(fv_base64_reader *r, uint8_t *bytes, size_t *n_byte) {
+    const uint8_t n = r->n_group;
+    if (n == 2) *bytes = (uint8_t)(r->bits >> 4);
+    if (n == 3) {
+        bytes[0] = (uint8_t)(r->bits >> 10);
+        bytes[1] = (uint8_t)(r->bits >> 2);
+    }
+    if (n == 1 || r->bits & (n == 3 ? 3u : n == 2 ? 15u : 0))
+        return FV_FAIL(FV_EINVAL, "the base64 is truncated or corrupt at its end");
+    *n_byte = n ? n - 1u : 0;
+    r->n_group = 0;
+    return FV_OK;
+}
+
+/* One character; *n_byte is 3 where it completes a group. */
+static fv_status read_character(fv_base64_reader *r, uint8_t c, uint8_t *bytes, size_t *n_byte) {
+    const bool pads = r->kind == FV_BASE64 && c == '=' && r->n % 4 >= 2;
+    *n_byte = 0;
+    if (!pads && (r->n_pad > 0 || r->value[c] > 63))
+        return FV_FAIL(FV_EINVAL, "character %zu is not valid base64", r->n);
+    r->n++;
+    r->n_pad = (uint8_t)(r->n_pad + pads);
+    if (pads) return FV_OK;
+    r->bits = r->bits << 6 | r->value[c];
+    if (++r->n_group < 4) return FV_OK;
+    for (int i = 0; i < 3; i++) bytes[i] = (uint8_t)(r->bits >> (16 - 8 * i));
+    r->bits = r->n_group = 0;
+    *n_byte = 3;
+    return FV_OK;
+}
+
+fv_status fv_base64_feed(fv_base64_reader *r, const char *text, size_t n, uint8_t *bytes,
                          size_t *n_byte) {
     const uint8_t *t = (const uint8_t *)text;
-    uint8_t *out = bytes;
-    int32_t value[256];
-    if (n % 4 == 1 || (kind == FV_BASE64 && (n == 0 || n % 4)))
+    size_t out = 0, more;
+    for (size_t i = 0; i < n;) {
+        const size_t whole = r->n_group || r->n_pad ? 0 : read_groups(r, t + i, n - i, bytes + out);
+        r->n += whole;
+        i += whole;
+        out += whole / 4 * 3;
+        if (i == n) break;
+        FV_TRY(read_character(r, t[i++], bytes + out, &more));
+        out += more;
+    }
+    *n_byte = out;
+    return FV_OK;
+}
+
+fv_status fv_base64_end(fv_base64_reader *r, uint8_t *bytes, size_t *n_byte) {
+    if (r->kind == FV_BASE64 && (r->n == 0 || r->n % 4))
         return FV_FAIL(FV_EINVAL,
                        "base64 of %zu characters; the number must be a multiple of 4, and not 0",
-                       n);
-    for (int i = 0; kind == FV_BASE64 && i < 2 && text[n - 1] == '='; i++) n--;
-    memset(value, -1, sizeof value);
-    for (int i = 0; i < 64; i++) value[(uint8_t)digits[kind][i]] = i;
-    for (size_t i = 0; i < n; i += 4) {
-        size_t left = n - i < 4 ? n - i : 4;
-        int32_t bits = 0;
-        for (size_t j = 0; j < left; j++) {
-            if (value[t[i + j]] < 0)
-                return FV_FAIL(FV_EINVAL, "character %zu is not valid base64", i + j);
-            bits |= value[t[i + j]] << (18 - 6 * j);
-        }
-        for (size_t j = 0; j + 1 < left; j++) *out++ = (uint8_t)(bits >> (16 - 8 * j));
-        if (left < 4 && bits & ((1 << (32 - 8 * left)) - 1))
-            return FV_FAIL(FV_EINVAL, "the base64 is truncated or corrupt at its end");
-    }
-    *n_byte = (size_t)(out - bytes);
+                       r->n);
+    return end_group(r, bytes, n_byte);
+}
+
+fv_status fv_base64_read(fv_base64 kind, const char *text, size_t n, uint8_t *bytes,
+                         size_t *n_byte) {
+    fv_base64_reader r;
+    size_t first, last;
+    fv_base64_begin(&r, kind);
+    FV_TRY(fv_base64_feed(&r, text, n, bytes, &first));
+    FV_TRY(fv_base64_end(&r, bytes + first, &last));
+    *n_byte = first + last;
     return FV_OK;
 }

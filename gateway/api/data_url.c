@@ -1,33 +1,93 @@
 #include "gateway/api/data_url.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "gateway/api/base64.h"
+#include "common/grow.h"
+
+static const char scheme[] = "data:", mark[] = ";base64";
+enum { N_SCHEME = sizeof scheme - 1, N_MARK = sizeof mark - 1 };
 
 static bool has_type(const char *type, bool video) {
     if (!video) return strncasecmp(type, "image/", 6) == 0;
     return strncasecmp(type, "video/", 6) == 0 || strncasecmp(type, "image/gif;", 10) == 0;
 }
 
-fv_status fv_data_url_read(const char *url, size_t n, bool video, fv_arena *arena,
-                           ProtobufCBinaryData *out) {
-    const char *what = video ? "a video" : "an image", *type = video ? "video/mp4" : "image/png";
-    static const char scheme[] = "data:", mark[] = ";base64";
-    size_t skip = sizeof scheme - 1, n_mark = sizeof mark - 1;
-    if (n < skip || strncasecmp(url, scheme, skip) != 0)
+/* `whole`: no character of the head is missing. */
+static fv_status check_head(const fv_data_url *u, bool whole) {
+    const char *what = u->video ? "a video" : "an image",
+               *type = u->video ? "video/mp4" : "image/png";
+    const char *comma = u->head + u->n_head - 1;
+    const size_t n = u->n_head < N_SCHEME ? u->n_head : N_SCHEME;
+    if (strncasecmp(u->head, scheme, n) != 0 || (whole && n < N_SCHEME))
         return FV_FAIL(FV_EINVAL,
                        "%s must be a data: URL (data:%s;base64,...), or an http(s) URL where the "
                        "server allows its host",
                        what, type);
-    const char *comma = memchr(url, ',', n);
-    size_t head = comma ? (size_t)(comma - url) : 0;
-    if (head < skip + n_mark || strncasecmp(comma - n_mark, mark, n_mark) != 0)
+    if (!whole) return FV_OK;
+    if (u->n_head <= N_SCHEME + N_MARK || *comma != ',' ||
+        strncasecmp(comma - N_MARK, mark, N_MARK) != 0)
         return FV_FAIL(FV_EINVAL, "a data: URL must be base64: data:%s;base64,...", type);
-    if (!has_type(url + skip, video))
+    if (!has_type(u->head + N_SCHEME, u->video))
         return FV_FAIL(FV_EINVAL, "the data: URL must have the type of %s: data:%s;base64,...",
                        what, type);
-    n -= head + 1;
-    FV_TRY(FV_ARENA_NEW(arena, n / 4 * 3 + 2, out->data));
-    return fv_base64_read(FV_BASE64, comma + 1, n, out->data, &out->len);
+    return FV_OK;
+}
+
+/* Takes what belongs to the head, up to its comma. */
+static fv_status take_head(fv_data_url *u, const char **text, size_t *n) {
+    const char *comma = memchr(*text, ',', *n);
+    const size_t take = comma ? (size_t)(comma - *text) + 1 : *n;
+    const size_t room = sizeof u->head - u->n_head, kept = take < room ? take : room;
+    memcpy(u->head + u->n_head, *text, kept);
+    u->n_head += kept;
+    *text += take;
+    *n -= take;
+    u->decodes = comma != NULL;
+    return check_head(u, comma || kept < take);
+}
+
+static fv_status decode(fv_data_url *u, const char *text, size_t n) {
+    size_t more;
+    FV_TRY(fv_grow(&u->data, &u->cap, u->n + FV_BASE64_BYTES(n), 1));
+    FV_TRY(fv_base64_feed(&u->base64, text, n, u->data + u->n, &more));
+    if (!u->discards) u->n += more;
+    return FV_OK;
+}
+
+void fv_data_url_begin(fv_data_url *u, bool video, bool discards) {
+    *u = (fv_data_url){.video = video, .discards = discards};
+    fv_base64_begin(&u->base64, FV_BASE64);
+}
+
+void fv_data_url_drop(fv_data_url *u) {
+    free(u->data);
+    u->data = NULL;
+    u->n = u->cap = 0;
+}
+
+fv_status fv_data_url_feed(fv_data_url *u, const char *text, size_t n) {
+    if (!u->decodes) FV_TRY(take_head(u, &text, &n));
+    return n ? decode(u, text, n) : FV_OK;
+}
+
+fv_status fv_data_url_end(fv_data_url *u, ProtobufCBinaryData *out) {
+    uint8_t last[2];
+    size_t n;
+    if (!u->decodes) FV_TRY(check_head(u, true));
+    FV_TRY(fv_base64_end(&u->base64, last, &n));
+    if (u->discards) {
+        fv_data_url_drop(u);
+        *out = (ProtobufCBinaryData){0};
+        return FV_OK;
+    }
+    FV_TRY(fv_grow(&u->data, &u->cap, u->n + n, 1));
+    memcpy(u->data + u->n, last, n);
+    u->n += n;
+    uint8_t *exact = realloc(u->data, u->n); /* it had room to grow */
+    *out = (ProtobufCBinaryData){u->n, exact ? exact : u->data};
+    u->data = NULL;
+    u->n = u->cap = 0;
+    return FV_OK;
 }

@@ -1,208 +1,257 @@
-/* messages: turns of text, images and videos. */
+/* messages: turns of text, images and videos. The fields of a part come in any order: what its type asks for is checked
+ * when it ends. */
 #include <string.h>
-#include <strings.h>
 
-#include "gateway/api/data_url.h"
 #include "gateway/api/reader.h"
 
 typedef Fovea__Inference__V1__Part part_message;
 typedef Fovea__Inference__V1__Turn turn_message;
+typedef Fovea__Inference__V1__Chat chat_message;
 typedef Fovea__Inference__V1__Image image_message;
 
-/* OpenAI's newer name of the system's role. */
-static fv_status read_role(fv_api_reader *r, const json_t *v, turn_message *turn) {
-    FV_TRY(fv_api_text(r, v, &turn->role));
-    if (strcmp(turn->role, "developer") == 0) turn->role = (char *)(uintptr_t) "system";
-    if (strcmp(turn->role, "system") == 0 || strcmp(turn->role, "user") == 0 ||
-        strcmp(turn->role, "assistant") == 0)
-        return FV_OK;
-    return FV_FAIL(FV_EINVAL, "role '%.32s' is not supported; use system, user or assistant",
-                   turn->role);
-}
+static fv_status refuse_field(void) { return FV_FAIL(FV_EINVAL, "this field is not supported"); }
 
-static bool is_http(const char *url) {
-    return strncasecmp(url, "http://", 7) == 0 || strncasecmp(url, "https://", 8) == 0;
-}
+static fv_status refuse_url(void) { return FV_FAIL(FV_EINVAL, "the URL must be a string"); }
 
-static fv_status add_url(fv_api_reader *r, const json_t *url, ProtobufCBinaryData *bytes) {
-    fv_api_url *to = &r->out->urls[r->out->n_url];
-    if (r->out->n_url == FV_API_URLS_MAX)
-        return FV_FAIL(FV_EINVAL, "more than %d http(s) URLs in a request", FV_API_URLS_MAX);
-    FV_TRY(fv_api_text(r, url, &to->url));
-    FV_TRY(fv_arena_strndup(r->arena, r->param, strlen(r->param), &to->param));
-    to->bytes = bytes;
-    r->out->n_url++;
-    return FV_OK;
-}
+/* ---- images ------------------------------------------------------------------------------ */
 
-static fv_status read_url(fv_api_reader *r, const json_t *url, bool video,
-                          ProtobufCBinaryData *bytes) {
-    const char *text = json_string_value(url);
-    size_t n = json_string_length(url);
-    if (!text) return FV_FAIL(FV_EINVAL, "the URL must be a string");
-    if (is_http(text)) return add_url(r, url, bytes);
-    fv_api_cut_find(r->cuts, &text, &n);
-    return fv_data_url_read(text, n, video, r->arena, bytes);
-}
-
-static fv_status add_image(fv_api_reader *r, const json_t *url) {
+static fv_status add_image(fv_api_reader *r) {
     Fovea__Inference__V1__GenerateRequest *m = &r->out->message;
     image_message *image;
     if (m->n_images >= FV_API_IMAGES_MAX)
         return FV_FAIL(FV_EINVAL, "more than %d images", FV_API_IMAGES_MAX);
-    if (!m->images) FV_TRY(FV_ARENA_NEW(r->arena, FV_API_IMAGES_MAX, m->images));
+    FV_TRY(fv_api_room(r->arena, &m->images, m->n_images, sizeof *m->images));
     FV_TRY(FV_ARENA_NEW(r->arena, 1, image));
     fovea__inference__v1__image__init(image);
     m->images[m->n_images++] = image;
-    return read_url(r, url, false, &image->data);
-}
-
-/* {"url": ..., "detail": ...}: detail has no effect, because sizes are the model's. */
-static fv_status read_image(fv_api_reader *r, const json_t *v) {
-    const char *key;
-    json_t *field;
-    if (!json_is_object(v)) return FV_FAIL(FV_EINVAL, "it must be an object with a url");
-    json_object_foreach((json_t *)(uintptr_t)v, key, field) {
-        if (strcmp(key, "url") == 0 || strcmp(key, "detail") == 0) continue;
-        fv_api_enter(r, key);
-        return FV_FAIL(FV_EINVAL, "this field is not supported");
-    }
-    size_t at = fv_api_enter(r, "url");
-    FV_TRY(add_image(r, json_object_get(v, "url")));
-    fv_api_leave(r, at);
+    fv_api_url_begin(r, false, &image->data);
     return FV_OK;
 }
 
-static fv_status read_rate(const json_t *v, double *out) {
-    FV_TRY(fv_api_number(v, out));
+static fv_status read_image_url(fv_api_reader *r, const fv_json_event *e, bool first) {
+    if (first) FV_TRY(add_image(r));
+    return fv_api_url_piece(r, e);
+}
+
+/* detail has no effect, because sizes are the model's. */
+static fv_status read_image_field(fv_api_reader *r, const char *key, const fv_json_event *e) {
+    if (strcmp(key, "url") == 0) return refuse_url();
+    return strcmp(key, "detail") == 0 ? fv_api_skip(r, e) : refuse_field();
+}
+
+static fv_status end_image(fv_api_reader *r) {
+    if (r->url.given) return FV_OK;
+    fv_api_name(r, "url");
+    return refuse_url();
+}
+
+/* {"url": ..., "detail": ...} */
+static const fv_api_shape image = {
+    .member = read_image_field, .end = end_image, .in_pieces = "url", .piece = read_image_url};
+
+static fv_status read_image(fv_api_reader *r, const fv_json_event *e) {
+    static Fovea__Inference__V1__NextImage next = FOVEA__INFERENCE__V1__NEXT_IMAGE__INIT;
+    if (e->type != FV_JSON_OBJECT) return FV_FAIL(FV_EINVAL, "it must be an object with a url");
+    r->part->kind_case = FOVEA__INFERENCE__V1__PART__KIND_IMAGE;
+    r->part->image = &next;
+    r->url.given = false;
+    return fv_api_enter(r, &image);
+}
+
+/* ---- videos ------------------------------------------------------------------------------ */
+
+static fv_api_video *video_of(fv_api_reader *r) { return &r->out->videos[r->out->n_video]; }
+
+static fv_status read_video_url(fv_api_reader *r, const fv_json_event *e, bool first) {
+    if (first) fv_api_url_begin(r, true, &video_of(r)->file);
+    return fv_api_url_piece(r, e);
+}
+
+static fv_status read_rate(const fv_json_event *e, double *out) {
+    FV_TRY(fv_api_number(e, out));
     if (*out >= 1e-3 && *out <= 1000) return FV_OK;
     return FV_FAIL(FV_EINVAL, "%g frames per second: expected 0.001..1000", *out);
 }
 
-/* {"url": ..., "num_frames": N, "fps": F}, the numbers under their names in transformers. Its frames take
- * the place of the part. */
-static fv_status read_video(fv_api_reader *r, const json_t *v, turn_message *turn) {
-    fv_api_request *q = r->out;
-    const char *key;
-    json_t *field;
+static fv_status read_video_field(fv_api_reader *r, const char *key, const fv_json_event *e) {
+    int64_t n;
+    if (strcmp(key, "url") == 0) return refuse_url();
+    if (strcmp(key, "fps") == 0) return read_rate(e, &video_of(r)->rate);
+    if (strcmp(key, "num_frames") != 0) return refuse_field();
+    FV_TRY(fv_api_integer(e, 1, FV_API_IMAGES_MAX, &n));
+    video_of(r)->frames = (int32_t)n;
+    return FV_OK;
+}
+
+static fv_status end_video(fv_api_reader *r) {
+    if (!r->url.given) return FV_FAIL(FV_EINVAL, "the video has no url");
+    r->out->n_video++;
+    return FV_OK;
+}
+
+/* {"url": ..., "num_frames": N, "fps": F}, the numbers under their names in transformers. */
+static const fv_api_shape video = {
+    .member = read_video_field, .end = end_video, .in_pieces = "url", .piece = read_video_url};
+
+/* Its frames take the place of the part. */
+static fv_status read_video(fv_api_reader *r, const fv_json_event *e) {
+    const fv_api_request *q = r->out;
     if (q->kind == FV_API_TOKENS) return FV_FAIL(FV_EINVAL, "videos are not decoded here");
-    if (!json_is_object(v)) return FV_FAIL(FV_EINVAL, "it must be an object with a url");
-    if (!json_object_get(v, "url")) return FV_FAIL(FV_EINVAL, "the video has no url");
+    if (e->type != FV_JSON_OBJECT) return FV_FAIL(FV_EINVAL, "it must be an object with a url");
     if (q->n_video == FV_API_VIDEOS_MAX)
         return FV_FAIL(FV_EINVAL, "more than %d videos", FV_API_VIDEOS_MAX);
-    fv_api_video *video = &q->videos[q->n_video];
-    *video = (fv_api_video){.turn = turn, .part = turn->n_parts - 1, .image = q->message.n_images};
-    FV_TRY(fv_arena_strndup(r->arena, r->param, strlen(r->param), &video->param));
-    json_object_foreach((json_t *)(uintptr_t)v, key, field) {
-        size_t at = fv_api_enter(r, key);
-        int64_t n = 0;
-        if (strcmp(key, "url") == 0)
-            FV_TRY(read_url(r, field, true, &video->file));
-        else if (strcmp(key, "num_frames") == 0)
-            FV_TRY(fv_api_integer(field, 1, FV_API_IMAGES_MAX, &n));
-        else if (strcmp(key, "fps") == 0)
-            FV_TRY(read_rate(field, &video->rate));
-        else
-            return FV_FAIL(FV_EINVAL, "this field is not supported");
-        if (n) video->frames = (int32_t)n;
-        fv_api_leave(r, at);
-    }
-    q->n_video++;
-    return FV_OK;
+    *video_of(r) =
+        (fv_api_video){.turn = r->turn, .part = r->turn->n_parts - 1, .image = q->message.n_images};
+    FV_TRY(fv_arena_strndup(r->arena, r->param, strlen(r->param), &video_of(r)->param));
+    r->url.given = false;
+    return fv_api_enter(r, &video);
 }
 
-/* Of the last part of the turn so far. */
-static fv_status read_part(fv_api_reader *r, const json_t *v, turn_message *turn,
-                           part_message *out) {
-    static Fovea__Inference__V1__NextImage next = FOVEA__INFERENCE__V1__NEXT_IMAGE__INIT;
-    const char *type = json_string_value(json_object_get(v, "type"));
-    if (!type) return FV_FAIL(FV_EINVAL, "a part must be an object with a type");
-    bool text = strcmp(type, "text") == 0, video = strcmp(type, "video_url") == 0;
-    if (!text && !video && strcmp(type, "image_url") != 0) {
-        fv_api_enter(r, "type");
-        return FV_FAIL(FV_EINVAL,
-                       "part type '%.32s' is not supported; use text, image_url or video_url",
-                       type);
-    }
-    if (json_object_size(v) > 2)
-        return FV_FAIL(FV_EINVAL, "a %s part has no other fields than type and %s", type, type);
-    size_t at = fv_api_enter(r, type);
-    const json_t *value = json_object_get(v, type);
-    if (text) {
-        out->kind_case = FOVEA__INFERENCE__V1__PART__KIND_TEXT;
-        FV_TRY(fv_api_text(r, value, &out->text));
-    } else if (video) {
-        FV_TRY(read_video(r, value, turn));
-    } else {
-        out->kind_case = FOVEA__INFERENCE__V1__PART__KIND_IMAGE;
-        out->image = &next;
-        FV_TRY(read_image(r, value));
-    }
-    fv_api_leave(r, at);
-    return FV_OK;
+/* ---- parts ------------------------------------------------------------------------------- */
+
+static fv_status read_text(fv_api_reader *r, const fv_json_event *e) {
+    r->part->kind_case = FOVEA__INFERENCE__V1__PART__KIND_TEXT;
+    return fv_api_text(r, e, &r->part->text);
 }
 
-static fv_status read_parts(fv_api_reader *r, const json_t *v, turn_message *turn) {
-    part_message *part;
-    size_t n = json_array_size(v);
-    if (n == 0) return FV_FAIL(FV_EINVAL, "content must be a text or a list of parts");
-    FV_TRY(FV_ARENA_NEW(r->arena, n, part));
-    FV_TRY(FV_ARENA_NEW(r->arena, n, turn->parts));
-    for (size_t i = 0; i < n; i++) {
-        size_t at = fv_api_enter_index(r, i);
-        fovea__inference__v1__part__init(&part[i]);
-        turn->parts[i] = &part[i];
-        turn->n_parts = i + 1;
-        FV_TRY(read_part(r, json_array_get(v, i), turn, &part[i]));
-        fv_api_leave(r, at);
-    }
-    return FV_OK;
+/* A value stands under the name of its type. */
+static const struct {
+    const char *name;
+    fv_status (*read)(fv_api_reader *r, const fv_json_event *e);
+} types[] = {
+    [FV_API_PART_TEXT] = {"text", read_text},
+    [FV_API_PART_IMAGE] = {"image_url", read_image},
+    [FV_API_PART_VIDEO] = {"video_url", read_video},
+};
+
+static fv_api_part_type find_type(const char *name) {
+    fv_api_part_type t = FV_API_PART_VIDEO;
+    while (t != FV_API_PART_NONE && strcmp(types[t].name, name) != 0) t--;
+    return t;
 }
 
-static fv_status read_turn(fv_api_reader *r, const json_t *v, turn_message *turn) {
-    const char *key;
-    json_t *field;
-    if (!json_is_object(v)) return FV_FAIL(FV_EINVAL, "a message must be an object");
-    if (!json_object_get(v, "role")) return FV_FAIL(FV_EINVAL, "the message has no role");
-    json_object_foreach((json_t *)(uintptr_t)v, key, field) {
-        size_t at = fv_api_enter(r, key);
-        if (strcmp(key, "role") == 0)
-            FV_TRY(read_role(r, field, turn));
-        else if (strcmp(key, "content") == 0 && json_is_string(field))
-            FV_TRY(fv_api_text(r, field, &turn->text));
-        else if (strcmp(key, "content") == 0)
-            FV_TRY(read_parts(r, field, turn));
-        else if (!json_is_null(field))
-            return FV_FAIL(FV_EINVAL, "this field is not supported");
-        fv_api_leave(r, at);
-    }
-    return FV_OK;
+static fv_status refuse_untyped(void) {
+    return FV_FAIL(FV_EINVAL, "a part must be an object with a type");
 }
 
-fv_status fv_api_messages(fv_api_reader *r, const json_t *v) {
+static fv_status read_type(fv_api_reader *r, const fv_json_event *e) {
+    if (e->type != FV_JSON_STRING) {
+        fv_api_unnumber(r); /* the part is to blame */
+        return refuse_untyped();
+    }
+    r->part_type = find_type(e->text);
+    if (r->part_type != FV_API_PART_NONE) return FV_OK;
+    return FV_FAIL(FV_EINVAL,
+                   "part type '%.32s' is not supported; use text, image_url or video_url", e->text);
+}
+
+static fv_status read_part_field(fv_api_reader *r, const char *key, const fv_json_event *e) {
+    if (strcmp(key, "type") == 0) return read_type(r, e);
+    const fv_api_part_type t = find_type(key);
+    if (t == FV_API_PART_NONE) return fv_api_skip(r, e); /* its end says what the part is */
+    r->part_values |= 1u << t;
+    return types[t].read(r, e);
+}
+
+static fv_status end_part(fv_api_reader *r) {
+    const char *name = types[r->part_type].name;
+    if (!name) return refuse_untyped();
+    if (fv_api_top(r)->n > 2)
+        return FV_FAIL(FV_EINVAL, "a %s part has no other fields than type and %s", name, name);
+    if (r->part_values == 1u << r->part_type) return FV_OK;
+    fv_api_name(r, name);
+    return types[r->part_type].read(r, &(fv_json_event){.type = FV_JSON_NULL});
+}
+
+static const fv_api_shape part = {.member = read_part_field, .end = end_part};
+
+static fv_status add_part(fv_api_reader *r, const char *key, const fv_json_event *e) {
+    turn_message *t = r->turn;
+    (void)key;
+    if (e->type != FV_JSON_OBJECT) return refuse_untyped();
+    if (r->n_part == FV_API_PARTS_MAX)
+        return FV_FAIL(FV_EINVAL, "more than %d parts in all messages", FV_API_PARTS_MAX);
+    FV_TRY(fv_api_room(r->arena, &t->parts, t->n_parts, sizeof *t->parts));
+    FV_TRY(FV_ARENA_NEW(r->arena, 1, r->part));
+    fovea__inference__v1__part__init(r->part);
+    t->parts[t->n_parts++] = r->part;
+    r->n_part++;
+    r->part_type = FV_API_PART_NONE;
+    r->part_values = 0;
+    return fv_api_enter(r, &part);
+}
+
+static fv_status refuse_content(void) {
+    return FV_FAIL(FV_EINVAL, "content must be a text or a list of parts");
+}
+
+static fv_status end_parts(fv_api_reader *r) { return fv_api_top(r)->n ? FV_OK : refuse_content(); }
+
+static const fv_api_shape parts = {.member = add_part, .end = end_parts};
+
+/* ---- turns ------------------------------------------------------------------------------- */
+
+/* "developer" is OpenAI's newer name of the system's role. */
+static fv_status read_role(fv_api_reader *r, const fv_json_event *e) {
+    static const char *const roles[] = {"system", "user", "assistant", "developer"};
+    char *role;
+    FV_TRY(fv_api_text(r, e, &role));
+    for (int i = 0; i < 4; i++)
+        if (strcmp(role, roles[i]) == 0) r->turn->role = (char *)(uintptr_t)roles[i % 3];
+    if (*r->turn->role) return FV_OK;
+    return FV_FAIL(FV_EINVAL, "role '%.32s' is not supported; use system, user or assistant", role);
+}
+
+static fv_status read_content(fv_api_reader *r, const fv_json_event *e) {
+    if (e->type == FV_JSON_STRING) return fv_api_text(r, e, &r->turn->text);
+    return e->type == FV_JSON_ARRAY ? fv_api_enter(r, &parts) : refuse_content();
+}
+
+static fv_status read_turn_field(fv_api_reader *r, const char *key, const fv_json_event *e) {
+    if (strcmp(key, "role") == 0) return read_role(r, e);
+    if (strcmp(key, "content") == 0) return read_content(r, e);
+    return e->type == FV_JSON_NULL ? FV_OK : refuse_field();
+}
+
+static fv_status end_turn(fv_api_reader *r) {
+    return *r->turn->role ? FV_OK : FV_FAIL(FV_EINVAL, "the message has no role");
+}
+
+static const fv_api_shape turn = {.member = read_turn_field, .end = end_turn};
+
+static fv_status add_turn(fv_api_reader *r, const char *key, const fv_json_event *e) {
+    chat_message *chat = r->out->message.prompt->chat;
+    (void)key;
+    if (e->type != FV_JSON_OBJECT) return FV_FAIL(FV_EINVAL, "a message must be an object");
+    if (chat->n_turns == FV_API_TURNS_MAX) {
+        fv_api_unnumber(r);
+        return FV_FAIL(FV_EINVAL, "more than %d messages", FV_API_TURNS_MAX);
+    }
+    FV_TRY(fv_api_room(r->arena, &chat->turns, chat->n_turns, sizeof *chat->turns));
+    FV_TRY(FV_ARENA_NEW(r->arena, 1, r->turn));
+    fovea__inference__v1__turn__init(r->turn);
+    chat->turns[chat->n_turns++] = r->turn;
+    return fv_api_enter(r, &turn);
+}
+
+static fv_status refuse_messages(void) {
+    return FV_FAIL(FV_EINVAL, "it must be a list of messages");
+}
+
+static fv_status end_turns(fv_api_reader *r) {
+    return fv_api_top(r)->n ? FV_OK : refuse_messages();
+}
+
+static const fv_api_shape turns = {.member = add_turn, .end = end_turns};
+
+fv_status fv_api_messages(fv_api_reader *r, const fv_json_event *e) {
     Fovea__Inference__V1__Prompt *prompt;
-    Fovea__Inference__V1__Chat *chat;
-    turn_message *turn;
-    size_t n = json_array_size(v);
-    if (n == 0) return FV_FAIL(FV_EINVAL, "it must be a list of messages");
+    if (e->type != FV_JSON_ARRAY) return refuse_messages();
     FV_TRY(FV_ARENA_NEW(r->arena, 1, prompt));
-    FV_TRY(FV_ARENA_NEW(r->arena, 1, chat));
-    FV_TRY(FV_ARENA_NEW(r->arena, n, turn));
-    FV_TRY(FV_ARENA_NEW(r->arena, n, chat->turns));
-    turn_message **turns = chat->turns;
     fovea__inference__v1__prompt__init(prompt);
-    fovea__inference__v1__chat__init(chat);
-    chat->turns = turns;
     prompt->form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT;
-    prompt->chat = chat;
-    for (size_t i = 0; i < n; i++) {
-        size_t at = fv_api_enter_index(r, i);
-        fovea__inference__v1__turn__init(&turn[i]);
-        turns[i] = &turn[i];
-        chat->n_turns = i + 1;
-        FV_TRY(read_turn(r, json_array_get(v, i), &turn[i]));
-        fv_api_leave(r, at);
-    }
+    FV_TRY(FV_ARENA_NEW(r->arena, 1, prompt->chat));
+    fovea__inference__v1__chat__init(prompt->chat);
     r->out->message.prompt = prompt;
-    return FV_OK;
+    return fv_api_enter(r, &turns);
 }

@@ -3,7 +3,11 @@
 
 /* REQUEST: the JSON of a chat or text completion, as OpenAI defines it and vLLM extends it -> a
  * GenerateRequest. Whatever would change the answer and is not supported is refused by name; ranges
- * are the router's to check. docs/HTTP.md lists the fields. Pure functions; any thread. */
+ * are the router's to check. docs/HTTP.md lists the fields.
+ *
+ * A body is read as it arrives, and is never in memory as a whole: images and videos are decoded from base64 piece by
+ * piece, and for the rest there is a limit of bytes and one for what each list may hold. The work for a piece is
+ * linear in it. One thread at a time. */
 #include "common/arena.h"
 #include "inference.pb-c.h"
 
@@ -11,14 +15,19 @@ enum {
     FV_API_PARAM_MAX = 128,
     FV_API_CHOICES_MAX = 16,
     FV_API_URLS_MAX = 16,
+    FV_API_URL_MAX = 4096,   /* bytes of an http(s) URL */
     FV_API_IMAGES_MAX = 256, /* the model's own limit is the router's to check */
     FV_API_VIDEOS_MAX = 4,
+    FV_API_TURNS_MAX = 4096,  /* messages */
+    FV_API_PARTS_MAX = 4096,  /* parts of all messages */
+    FV_API_IDS_MAX = 1 << 20, /* ids of a prompt: more than the context of any model */
 };
 
 typedef enum fv_api_kind {
     FV_API_CHAT = 1,   /* /v1/chat/completions */
     FV_API_TEXT = 2,   /* /v1/completions */
-    FV_API_TOKENS = 4, /* /tokenize */
+    FV_API_TOKENS = 4, /* /tokenize: images are checked and not kept */
+    FV_API_IDS = 8,    /* /detokenize: the ids are those of the prompt */
 } fv_api_kind;
 
 /* An http(s) URL, whose bytes belong in the message. */
@@ -51,7 +60,13 @@ typedef struct fv_api_frames {
     bool as_video; /* the model reads them as one video; otherwise each is an image */
 } fv_api_frames;
 
-/* All memory is the arena's. */
+/* Decoded bytes of an image or a video. */
+typedef struct fv_api_bytes {
+    struct fv_api_bytes *next;
+    uint8_t *data; /* owned */
+} fv_api_bytes;
+
+/* All memory is the arena's, but for `bytes`. */
 typedef struct fv_api_request {
     fv_api_kind kind;
     Fovea__Inference__V1__GenerateRequest message;
@@ -66,21 +81,38 @@ typedef struct fv_api_request {
     fv_api_url urls[FV_API_URLS_MAX];
     int32_t n_url;
     fv_api_video videos[FV_API_VIDEOS_MAX];
-    int32_t n_video; /* that have no frames yet */
+    int32_t n_video;     /* that have no frames yet */
+    fv_api_bytes *bytes; /* of all images and videos */
 } fv_api_request;
 
-/* policy: of the header x-fovea-policy; NULL: there is none. FV_EINVAL: `param` is the field that is
- * wrong ("messages[0].content[1].image_url"), "" where none is, and fv_last_error the sentence. */
-fv_status fv_api_read(fv_api_kind kind, const char *body, size_t n, const char *policy,
-                      fv_arena *arena, fv_api_request *out, char param[FV_API_PARAM_MAX]);
+void fv_api_bytes_free(const fv_api_bytes *all); /* NULL is fine */
+
+/* ---- reading ---------------------------------------------------------------------------- */
+
+typedef struct fv_api_reader fv_api_reader; /* opaque */
+
+typedef struct fv_api_reader_options {
+    fv_api_kind kind;
+    const char
+        *policy;     /* of the header x-fovea-policy, borrowed until the end; NULL: there is none */
+    size_t json_max; /* bytes of a body outside of its data: URLs */
+} fv_api_reader_options;
+
+/* *out is empty at first, and the request when fv_api_reader_end was FV_OK. Its bytes are the caller's to free, in any
+ * case and when the reader is closed. Gives *reader. */
+fv_status fv_api_reader_open(const fv_api_reader_options *opt, fv_arena *arena, fv_api_request *out,
+                             fv_api_reader **reader);
+void fv_api_reader_close(fv_api_reader *r); /* NULL is fine */
+
+/* The next n bytes of the body; and: there are no more. FV_EINVAL: fv_api_reader_param is the field that is wrong
+ * ("messages[0].content[1].image_url"), "" where none is, and fv_last_error the sentence. FV_ENOMEM: more than json_max
+ * bytes, or no memory. After a failure nothing else may be fed. */
+fv_status fv_api_reader_feed(fv_api_reader *r, const char *bytes, size_t n);
+fv_status fv_api_reader_end(fv_api_reader *r);
+const char *fv_api_reader_param(const fv_api_reader *r);
 
 /* Puts the frames in the place of the last video that has none yet. FV_EINVAL: too many images. */
 fv_status fv_api_put_frames(fv_api_request *r, const fv_api_frames *frames, fv_arena *arena);
-
-/* {"model": ..., "tokens": [...]} of /detokenize. */
-fv_status fv_api_read_ids(const char *body, size_t n, fv_arena *arena,
-                          Fovea__Inference__V1__DetokenizeRequest *out,
-                          char param[FV_API_PARAM_MAX]);
 
 /* Base64url of a conversation's handle, as clients see it; in the arena. */
 fv_status fv_api_handle_print(const ProtobufCBinaryData *handle, fv_arena *arena, char **out);

@@ -357,6 +357,12 @@ fv_status fv_fetch_start(fv_fetcher *f, const char *url, fv_fetched done, void *
     return FV_OK;
 }
 
+uint8_t *fv_fetch_take(fv_fetch *t) {
+    uint8_t *bytes = t->bytes;
+    t->bytes = NULL;
+    return bytes;
+}
+
 void fv_fetch_free(fv_fetch *t) {
     if (!t) return;
     remove_from_curl(t);

@@ -58,6 +58,9 @@ typedef void (*fv_fetched)(void *user, fv_status st, const uint8_t *bytes, size_
  * FV_FETCH_RUNNING_MAX are running. */
 fv_status fv_fetch_start(fv_fetcher *f, const char *url, fv_fetched done, void *user,
                          fv_fetch **out);
+/* From `done` on, once: gives its bytes (free). They count in the fetcher's limit until it is freed. */
+uint8_t *fv_fetch_take(fv_fetch *t);
+
 void fv_fetch_free(fv_fetch *t); /* ends it if it runs; in `done`, too. NULL is fine */
 
 #endif

@@ -30,9 +30,10 @@ Test(gateway, serves_openais_api, .fini = end, .timeout = 600) {
     fleet_stop(&f);
 }
 
-Test(gateway, passes_the_callers_key_on, .fini = end, .timeout = 300) {
+/* With a tenant `a`, whose key is "secret". */
+static void start_with_tenant(const char *name) {
     char args[1000];
-    fleet_open(&f, "gateway-key");
+    fleet_open(&f, name);
     fleet_synth(&f, "tiny");
     command_run(&fleet_said,
                 "cd %s && printf secret >key && printf "
@@ -43,10 +44,25 @@ Test(gateway, passes_the_callers_key_on, .fini = end, .timeout = 300) {
     snprintf(args, sizeof args,
              "--http 127.0.0.1:0 --tenants %s/tenants.json --api-key-file %s/key", f.dir, f.dir);
     start(args);
+}
+
+Test(gateway, passes_the_callers_key_on, .fini = end, .timeout = 300) {
+    start_with_tenant("gateway-key");
     command_run(&fleet_said,
                 "command -v python3 >/dev/null || exit 77; python3 -B " FOVEA_TEST_DATA
                 "/e2e/gateway_key.py %s secret 2>&1",
                 address);
+    FLEET_MAY_SKIP(end, "no python3");
+    cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
+    fleet_stop(&f);
+}
+
+Test(gateway, bodies_cost_no_more_than_they_should, .fini = end, .timeout = 600) {
+    start_with_tenant("gateway-bodies");
+    command_run(&fleet_said,
+                "command -v python3 >/dev/null || exit 77; python3 -B " FOVEA_TEST_DATA
+                "/e2e/gateway_bodies.py %s secret %d 2>&1",
+                address, f.pid);
     FLEET_MAY_SKIP(end, "no python3");
     cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
     fleet_stop(&f);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gateway/api/request.h"
+#include "tests/support/api_body.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
@@ -28,29 +28,31 @@ static void put_frames(fv_api_request *q, bool as_video, fv_arena *arena) {
     }
 }
 
+static void check(const fv_api_request *q, size_t n) {
+    const Fovea__Inference__V1__Prompt *p = q->message.prompt;
+    expect(p && q->n >= 1 && q->n <= FV_API_CHOICES_MAX &&
+           protobuf_c_message_get_packed_size(&q->message.base) < 64 * n + 4096);
+    if (q->kind == FV_API_IDS) expect(p->ids->n_id <= n);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
-    static const fv_api_kind kinds[] = {FV_API_CHAT, FV_API_TEXT, FV_API_TOKENS};
+    static const fv_api_kind kinds[] = {FV_API_CHAT, FV_API_TEXT, FV_API_TOKENS, FV_API_IDS};
     fv_arena arena = {0};
     fv_api_request q;
     char param[FV_API_PARAM_MAX];
     if (n < 1) return 0;
-    const char *body = (const char *)data + 1;
-    if (data[0] % 4 == 3) {
-        Fovea__Inference__V1__DetokenizeRequest ids;
-        if (fv_api_read_ids(body, n - 1, &arena, &ids, param) == FV_OK)
-            expect(protobuf_c_message_get_packed_size(&ids.base) <= 6 * n + 16);
+    const fv_api_reader_options opt = {.kind = kinds[data[0] % 4],
+                                       .policy = data[0] & 128 ? "quality" : NULL,
+                                       .json_max = data[0] & 32 ? 100 : API_BODY_JSON_MAX};
+    fv_status st = api_body_read(&opt, (const char *)data + 1, n - 1, 0, &arena, &q, param);
+    if (st == FV_OK) {
+        check(&q, n);
+        put_frames(&q, data[0] & 64, &arena);
     } else {
-        fv_status st = fv_api_read(kinds[data[0] % 4], body, n - 1,
-                                   data[0] & 128 ? "quality" : NULL, &arena, &q, param);
-        if (st == FV_OK)
-            expect(q.message.prompt && q.n >= 1 && q.n <= FV_API_CHOICES_MAX &&
-                   protobuf_c_message_get_packed_size(&q.message.base) < 64 * n + 4096);
-        if (st == FV_OK)
-            put_frames(&q, data[0] & 64, &arena);
-        else
-            expect(st == FV_EINVAL && *fv_last_error());
-        expect(strlen(param) < FV_API_PARAM_MAX);
+        expect((st == FV_EINVAL || (st == FV_ENOMEM && n > 100)) && *fv_last_error());
     }
+    expect(strlen(param) < FV_API_PARAM_MAX);
+    fv_api_bytes_free(q.bytes);
     fv_arena_fini(&arena);
     return 0;
 }

@@ -266,7 +266,21 @@ void fake_fail(fake_worker *w, fv_status st, const char *refusal) {
     fv_rpc_call_finish(w->last, FV_FAIL(st, "it cannot go on"));
 }
 
+static fv_status on_tokenize(fv_rpc_call *c, grpc_byte_buffer *message) {
+    fake_worker *w = fv_rpc_call_service(c);
+    Fovea__Inference__V1__TokenizeReply reply = FOVEA__INFERENCE__V1__TOKENIZE_REPLY__INIT;
+    fv_status st;
+    (void)message;
+    w->calls++;
+    if (stops(w, c, FAKE_NOTHING, &st)) return st;
+    FV_TRY(fv_rpc_call_send(c, &reply.base));
+    fv_rpc_call_finish(c, FV_OK);
+    return FV_OK;
+}
+
 static const fv_rpc_method methods[] = {
+    {.path = "/fovea.handoff.v1.Prefill/Tokenize",
+     .events = {on_start, on_tokenize, NULL, NULL, on_cancel, on_end}},
     {.path = "/fovea.handoff.v1.Prefill/Prefill",
      .kind = FV_RPC_SERVER_STREAM,
      .events = {on_start, on_prefill, NULL, NULL, on_cancel, on_end}},

@@ -24,7 +24,7 @@ static fv_jwt *open_set(json_t *const *keys, int n) {
 }
 
 static fv_status check(const fv_jwt *j, char *token, char out[33]) {
-    fv_status st = fv_jwt_check(j, token, strlen(token), now, "tenant", out, 33);
+    fv_status st = fv_jwt_check(j, token, strlen(token), now, "tenant", out, 33, NULL);
     free(token);
     return st;
 }
@@ -70,12 +70,13 @@ Test(jwt, every_changed_character_makes_it_invalid) {
     for (size_t i = 0; i + 1 < n; i++) { /* the last one has bits that mean nothing */
         char was = token[i];
         token[i] = was == 'A' ? 'B' : 'A';
-        cr_assert_neq(fv_jwt_check(j, token, n, now, "tenant", tenant, sizeof tenant), FV_OK,
+        cr_assert_neq(fv_jwt_check(j, token, n, now, "tenant", tenant, sizeof tenant, NULL), FV_OK,
                       "character %zu", i);
         token[i] = was;
     }
     for (size_t cut = 0; cut < n; cut++)
-        cr_assert_eq(fv_jwt_check(j, token, cut, now, "tenant", tenant, sizeof tenant), FV_EAUTH);
+        cr_assert_eq(fv_jwt_check(j, token, cut, now, "tenant", tenant, sizeof tenant, NULL),
+                     FV_EAUTH);
     free(token);
     fv_jwt_close(j);
     json_decref(key);

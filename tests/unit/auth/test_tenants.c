@@ -2,6 +2,7 @@
 #include "auth/tenants.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,15 +35,17 @@ Test(tenants, an_api_key_is_its_tenants) {
                            "\"b\":{\"keys\":[\"" SHA_B "\"]}}}",
                            &t),
                  FV_OK, "%s", fv_last_error());
-    cr_assert_eq(fv_tenants_find(t, KEY_A, strlen(KEY_A), now, &found), FV_OK);
+    cr_assert_eq(fv_tenants_find(t, KEY_A, strlen(KEY_A), now, &found, NULL), FV_OK);
     cr_assert_str_eq(found->name, "a");
-    cr_assert_eq(fv_tenants_find(t, KEY_B, strlen(KEY_B), now, &found), FV_OK);
+    double until_s = 0;
+    cr_assert_eq(fv_tenants_find(t, KEY_B, strlen(KEY_B), now, &found, &until_s), FV_OK);
+    cr_assert(isinf(until_s), "a key does not expire");
     cr_assert_str_eq(found->name, "b");
-    cr_assert_eq(fv_tenants_find(t, KEY_A, strlen(KEY_A) - 1, now, &found), FV_EAUTH);
-    cr_assert_eq(fv_tenants_find(t, SHA_A, strlen(SHA_A), now, &found), FV_EAUTH,
+    cr_assert_eq(fv_tenants_find(t, KEY_A, strlen(KEY_A) - 1, now, &found, NULL), FV_EAUTH);
+    cr_assert_eq(fv_tenants_find(t, SHA_A, strlen(SHA_A), now, &found, NULL), FV_EAUTH,
                  "the hash is no key");
-    cr_assert_eq(fv_tenants_find(t, "a.b.c", 5, now, &found), FV_EAUTH);
-    cr_assert_eq(fv_tenants_find(t, "", 0, now, &found), FV_EAUTH);
+    cr_assert_eq(fv_tenants_find(t, "a.b.c", 5, now, &found, NULL), FV_EAUTH);
+    cr_assert_eq(fv_tenants_find(t, "", 0, now, &found, NULL), FV_EAUTH);
     fv_tenants_free(t);
 }
 
@@ -120,11 +123,17 @@ Test(tenants, a_tokens_claim_names_the_tenant) {
         snprintf(claims, sizeof claims, "{\"iss\":\"i\",\"aud\":\"f\",\"exp\":2e9,\"nbf\":0,%s}",
                  who[i]);
         char *token = jwt_token(key, "ES256", NULL, claims);
-        cr_assert_eq(fv_tenants_find(t, token, strlen(token), now, &found), expected[i], "%s",
+        cr_assert_eq(fv_tenants_find(t, token, strlen(token), now, &found, NULL), expected[i], "%s",
                      who[i]);
         free(token);
     }
     cr_assert_str_eq(found->name, "b");
+    double until_s = 0;
+    char *token = jwt_token(key, "ES256", NULL,
+                            "{\"iss\":\"i\",\"aud\":\"f\",\"exp\":2e9,\"nbf\":0,\"org\":\"a\"}");
+    cr_assert_eq(fv_tenants_find(t, token, strlen(token), now, &found, &until_s), FV_OK);
+    cr_assert(until_s == 2e9, "%g", until_s);
+    free(token);
     fv_tenants_free(t);
     free(set);
     json_decref(key);

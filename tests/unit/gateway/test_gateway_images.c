@@ -65,6 +65,7 @@ static void open_all(bool (*may_connect)(const struct sockaddr *a), int32_t n_ho
                               .router = rig.target,
                               .body_max = 1 << 20,
                               .bodies_max = 1 << 20,
+                              .json_max = 1 << 20,
                               .connections = 16,
                               .read_ms = 60000,
                               .deadline_ms = 60000,

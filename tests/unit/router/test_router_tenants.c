@@ -1,9 +1,13 @@
 /* router/tenancy.c: who may call, how much, and in which order tenants are served. */
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "router/admit.h"
+#include "router/tokenize.h"
+#include "tests/support/jwt.h"
 #include "tests/support/router_rig.h"
 #include "tests/support/tensor_file.h"
 
@@ -175,6 +179,177 @@ Test(router_tenants, requests_above_the_rate_are_told_when_to_come_back) {
     router_rig_sleep(&r, (int32_t)k.end.retry_ms + 50);
     ask(&k, KEY_A);
     cr_assert_eq(k.end.code, GRPC_STATUS_OK, "%s", k.why);
+    router_rig_close(&r);
+}
+
+/* ---- calls that only ask ------------------------------------------------------------------ */
+
+enum { N_UNARY = FV_TOKENIZE_ALL_MAX + 1 };
+
+typedef struct unary {
+    fv_rpc_call *call;
+    fv_rpc_end end;
+    uint32_t valid_ms; /* of CheckCaller */
+    bool over;
+} unary;
+
+static unary unaries[N_UNARY];
+
+static void on_unary(void *user, const fv_rpc_end *e, fv_rpc_call *call, grpc_byte_buffer *reply) {
+    unary *u = user;
+    ProtobufCMessage *m;
+    u->end = *e;
+    u->over = true;
+    if (!reply || !strstr(fv_rpc_call_path(call), "CheckCaller")) return;
+    cr_assert_eq(
+        fv_rpc_call_unpack(call, &fovea__inference__v1__check_caller_reply__descriptor, reply, &m),
+        FV_OK);
+    u->valid_ms = ((Fovea__Inference__V1__CheckCallerReply *)m)->valid_ms;
+}
+
+/* A call of this method begins. key NULL: without one. */
+static void call(unary *u, const char *method, const ProtobufCMessage *m, const char *key) {
+    fv_rpc_metadata shown = {"authorization", key};
+    fv_rpc_call_options opt = {.path = method,
+                               .request = m,
+                               .deadline_ms = 10000,
+                               .metadata = &shown,
+                               .n_metadata = key != NULL};
+    *u = (unary){0};
+    cr_assert_eq(fv_rpc_unary_with(r.channel, &opt, on_unary, u, &u->call), FV_OK);
+}
+
+static void tokenize(unary *u, const char *key) {
+    Fovea__Inference__V1__TokenizeRequest m = FOVEA__INFERENCE__V1__TOKENIZE_REQUEST__INIT;
+    call(u, "/fovea.inference.v1.Inference/Tokenize", &m.base, key);
+}
+
+static unary tokenized(const char *key) {
+    unary u;
+    tokenize(&u, key);
+    router_rig_wait(&r, &u.over);
+    return u;
+}
+
+static unary checked(const char *method, const char *key) {
+    Fovea__Inference__V1__CheckCallerRequest m = FOVEA__INFERENCE__V1__CHECK_CALLER_REQUEST__INIT;
+    unary u;
+    m.method = (char *)(uintptr_t)method;
+    call(&u, "/fovea.inference.v1.Inference/CheckCaller", &m.base, key);
+    router_rig_wait(&r, &u.over);
+    return u;
+}
+
+Test(router_tenants, tokenize_has_a_rate_of_its_own) {
+    open_rig(FILE_OF(",\"requests_per_s\":0.5", ""));
+    cr_assert_eq(tokenized(KEY_A).end.status, FV_OK);
+    const unary again = tokenized(KEY_A);
+    cr_assert_eq(again.end.status, FV_EBUSY);
+    cr_assert(again.end.retry_ms > 0 && again.end.retry_ms <= 2000);
+    cr_assert_eq(tokenized(KEY_B).end.status, FV_OK);
+    ask(&k, KEY_A);
+    cr_assert_eq(k.end.code, GRPC_STATUS_OK, "its requests are counted apart: %s", k.why);
+    router_rig_close(&r);
+}
+
+/* `most` calls wait for a worker, and the next one is refused until one of them ends. */
+static void expect_most(int32_t most, const char *key) {
+    r.p.step = FAKE_NOTHING;
+    for (int32_t i = 0; i < most; i++) tokenize(&unaries[i], key);
+    router_rig_wait_for(&r, &r.p.calls, most);
+    const unary more = tokenized(key);
+    cr_assert_eq(more.end.status, FV_EBUSY);
+    cr_assert_eq(more.end.retry_ms, 1000);
+    fv_rpc_call_cancel(unaries[0].call);
+    router_rig_wait_for(&r, &r.p.ended, 1);
+    r.p.step = FAKE_END;
+    fv_status st = FV_EBUSY;
+    for (int i = 0; i < 100 && st != FV_OK; i++) {
+        router_rig_sleep(&r, 10); /* until the router has heard of it */
+        st = tokenized(key).end.status;
+    }
+    cr_assert_eq(st, FV_OK);
+    for (int32_t i = 1; i < most; i++) {
+        fv_rpc_call_cancel(unaries[i].call);
+        router_rig_wait(&r, &unaries[i].over);
+    }
+}
+
+Test(router_tenants, a_tenant_has_so_many_calls_of_tokenize_at_a_time) {
+    open_rig(FILE_OF("", ""));
+    r.p.step = FAKE_NOTHING;
+    expect_most(FV_TOKENIZE_TENANT_MAX, KEY_A);
+    router_rig_close(&r);
+}
+
+Test(router_tenants, all_callers_have_so_many_calls_of_tokenize_at_a_time) {
+    router_rig_with_workers(&r, NULL);
+    expect_most(FV_TOKENIZE_ALL_MAX, NULL);
+    router_rig_close(&r);
+}
+
+Test(router_tenants, whether_a_caller_may_is_said_without_taking_anything) {
+    open_rig(FILE_OF(",\"requests_per_s\":0.5,\"concurrent\":1", ""));
+    cr_assert_eq(checked("Generate", NULL).end.status, FV_EAUTH);
+    cr_assert_eq(checked("Generate", "Bearer nothing").end.status, FV_EAUTH);
+    cr_assert_eq(checked("Nothing", KEY_A).end.status, FV_EINVAL);
+    for (int i = 0; i < 3; i++) {
+        const unary u = checked("Generate", KEY_A);
+        cr_assert_eq(u.end.status, FV_OK);
+        cr_assert_eq(u.valid_ms, 10000);
+    }
+    ask(&k, KEY_A);
+    cr_assert_eq(k.end.code, GRPC_STATUS_OK, "%s", k.why);
+    const unary u = checked("Generate", KEY_A);
+    cr_assert_eq(u.end.status, FV_EBUSY, "its rate is used up");
+    cr_assert(u.end.retry_ms > 0 && u.end.retry_ms <= 2000);
+    cr_assert_eq(checked("Tokenize", KEY_A).end.status, FV_OK);
+    cr_assert_eq(tokenized(KEY_A).end.status, FV_OK);
+    cr_assert_eq(checked("Detokenize", KEY_A).end.status, FV_EBUSY);
+    cr_assert_eq(checked("Generate", KEY_B).end.status, FV_OK);
+    router_rig_close(&r);
+}
+
+Test(router_tenants, without_tenants_anybody_may) {
+    router_rig_with_workers(&r, NULL);
+    const unary u = checked("Generate", NULL);
+    cr_assert_eq(u.end.status, FV_OK);
+    cr_assert_eq(u.valid_ms, 10000);
+    router_rig_close(&r);
+}
+
+Test(router_tenants, an_answer_is_not_good_beyond_the_tokens_expiry) {
+    char text[3000], claims[300], shown[4000];
+    static const int left_s[] = {3600, 5, -5};
+    json_t *key = jwt_key("ES256", NULL);
+    char *set = jwt_set(&key, 1);
+    scratch_dir(dir, sizeof dir);
+    write_text(dir, "keys.json", set);
+    snprintf(text, sizeof text,
+             "{\"jwt\":{\"issuer\":\"i\",\"audience\":\"f\",\"keys\":\"%s/keys.json\"},"
+             "\"tenants\":{\"a\":{}}}",
+             dir);
+    write_text(dir, "tenants.json", text);
+    fv_router_options opt = router_rig_options();
+    snprintf(path, sizeof path, "%s/tenants.json", dir);
+    opt.tenants = path;
+    router_rig_with_workers(&r, &opt);
+    for (int i = 0; i < 3; i++) {
+        snprintf(claims, sizeof claims,
+                 "{\"iss\":\"i\",\"aud\":\"f\",\"exp\":%.0f,\"nbf\":0,\"tenant\":\"a\"}",
+                 fv_clock_unix_s() + left_s[i]);
+        char *token = jwt_token(key, "ES256", NULL, claims);
+        snprintf(shown, sizeof shown, "Bearer %s", token);
+        const unary u = checked("Generate", shown);
+        cr_assert_eq(u.end.status, FV_OK, "a minute late is tolerated");
+        cr_assert(i == 0   ? u.valid_ms == 10000
+                  : i == 1 ? u.valid_ms <= 6000
+                           : u.valid_ms == 0,
+                  "%u", u.valid_ms);
+        free(token);
+    }
+    free(set);
+    json_decref(key);
     router_rig_close(&r);
 }
 

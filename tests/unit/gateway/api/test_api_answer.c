@@ -15,6 +15,16 @@ static void is(json_t *json, const char *text) {
     json_decref(json);
 }
 
+static json_t *whole(const fv_api_names *names, const fv_api_choice *choices, int32_t n,
+                     const fv_api_usage *usage) {
+    char *printed;
+    size_t n_printed;
+    cr_assert_eq(fv_api_whole(names, choices, n, usage, &printed, &n_printed), FV_OK);
+    json_t *read = json_loadb(printed, n_printed, JSON_REJECT_DUPLICATES, NULL);
+    free(printed);
+    return read;
+}
+
 static const fv_api_names chat = {FV_API_CHAT, "id", "nano", 7},
                           text = {FV_API_TEXT, "id", "nano", 7};
 
@@ -36,7 +46,7 @@ Test(api_answer, chunks_and_whole_answers_have_their_shapes) {
        "\"object\":\"text_completion\",\"usage\":{\"completion_tokens\":4,\"prompt_tokens\":3,"
        "\"total_tokens\":7}}");
     c.finish = FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_STOP;
-    is(fv_api_whole(&chat, &c, 1, &usage),
+    is(whole(&chat, &c, 1, &usage),
        "{\"choices\":[{\"finish_reason\":\"stop\",\"index\":1,\"logprobs\":null,\"message\":"
        "{\"content\":\"a\",\"role\":\"assistant\"}}],\"created\":7,\"id\":\"id\",\"model\":"
        "\"nano\","
@@ -59,14 +69,52 @@ Test(api_answer, logprobs_have_strings_and_bytes_also_of_half_a_character) {
     t.n_alternatives = 1;
     m.tokens = &list;
     m.n_tokens = 1;
-    cr_assert_eq(fv_api_add_logprobs(FV_API_CHAT, &m, &got, &offset), FV_OK);
+    cr_assert_eq(fv_api_logprobs_json(FV_API_CHAT, &m, &offset, &got), FV_OK);
     is(got, "{\"content\":[{\"bytes\":[120,195],\"logprob\":-9999.0,\"token\":\"x\xEF\xBF\xBD\","
             "\"top_logprobs\":[{\"bytes\":[120],\"logprob\":-0.5,\"token\":\"x\"}]}]}");
-    got = NULL;
-    cr_assert_eq(fv_api_add_logprobs(FV_API_TEXT, &m, &got, &offset), FV_OK);
+    cr_assert_eq(fv_api_logprobs_json(FV_API_TEXT, &m, &offset, &got), FV_OK);
     is(got, "{\"text_offset\":[5],\"token_logprobs\":[-9999.0],\"tokens\":[\"x\xEF\xBF\xBD\"],"
             "\"top_logprobs\":[{\"x\":-0.5}]}");
     cr_assert_eq(offset, 7);
+}
+
+Test(api_answer, logprobs_of_a_whole_answer_are_those_of_its_tokens_in_order) {
+    static const fv_api_usage usage = {1, 4};
+    static const fv_api_kind kinds[] = {FV_API_CHAT, FV_API_TEXT};
+    Fovea__Inference__V1__Token t[4], *list[4];
+    Fovea__Inference__V1__Tokens all = FOVEA__INFERENCE__V1__TOKENS__INIT, part = all;
+    for (int i = 0; i < 4; i++) {
+        static uint8_t text_of[] = "a\"b\n";
+        fovea__inference__v1__token__init(&t[i]);
+        t[i].text = (ProtobufCBinaryData){1, text_of + i};
+        t[i].logprob = -(float)i;
+        list[i] = &t[i];
+    }
+    all.tokens = list;
+    all.n_tokens = 4;
+    for (int k = 0; k < 2; k++) {
+        const fv_api_names *names = k == 0 ? &chat : &text;
+        static fv_api_logprobs kept[2];
+        size_t offset = 0, none = 0;
+        json_t *wanted;
+        cr_assert_eq(fv_api_logprobs_json(kinds[k], &all, &none, &wanted), FV_OK);
+        for (size_t i = 0, n = 0; i < 4; i += n++) { /* 0, 1, 2 and 1 tokens */
+            part.tokens = list + i;
+            part.n_tokens = n < 4 - i ? n : 4 - i;
+            cr_assert_eq(fv_api_logprobs_add(kinds[k], &part, &offset, &kept[0]), FV_OK);
+        }
+        const fv_api_choice choices[] = {{.index = 0, .text = "x", .kept = &kept[0]},
+                                         {.index = 1, .text = "y", .kept = &kept[1]},
+                                         {.index = 2, .text = "z"}};
+        json_t *got = whole(names, choices, 3, &usage), *list_of = json_object_get(got, "choices");
+        cr_assert(json_equal(json_object_get(json_array_get(list_of, 0), "logprobs"), wanted));
+        cr_assert(json_is_object(json_object_get(json_array_get(list_of, 1), "logprobs")));
+        cr_assert(json_is_null(json_object_get(json_array_get(list_of, 2), "logprobs")));
+        cr_assert_str_eq(json_string_value(json_object_get(got, "model")), "nano");
+        json_decref(got);
+        json_decref(wanted);
+        fv_api_logprobs_free(&kept[0]);
+    }
 }
 
 Test(api_answer, failures_have_a_status_a_type_and_perhaps_a_field) {

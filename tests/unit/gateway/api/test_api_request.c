@@ -1,23 +1,41 @@
 /* gateway/api/request.h: what a client may write, and what each mistake is called. */
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "gateway/api/request.h"
+#include "tests/support/api_body.h"
 
 static fv_arena arena;
 static fv_api_request q;
 static char param[FV_API_PARAM_MAX];
 
-static void end(void) { fv_arena_fini(&arena); }
+static void end(void) {
+    fv_api_bytes_free(q.bytes);
+    fv_arena_fini(&arena);
+}
 
 TestSuite(api_request, .fini = end);
 
 #define HELLO "\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]"
 #define PNG "data:image/png;base64,iVBORw0K"
 
+static fv_status read_pieces(fv_api_kind kind, const char *body, const char *policy, size_t piece) {
+    const fv_api_reader_options opt = {kind, policy, API_BODY_JSON_MAX};
+    fv_api_bytes_free(q.bytes);
+    return api_body_read(&opt, body, strlen(body), piece, &arena, &q, param);
+}
+
+/* The same, however it comes. */
 static fv_status read_kind(fv_api_kind kind, const char *body, const char *policy) {
-    return fv_api_read(kind, body, strlen(body), policy, &arena, &q, param);
+    char first[FV_API_PARAM_MAX], why[1024];
+    const fv_status st = read_pieces(kind, body, policy, 1);
+    strcpy(first, param);
+    snprintf(why, sizeof why, "%s", fv_last_error());
+    cr_assert_eq(read_pieces(kind, body, policy, strlen(body) + 1), st);
+    cr_assert_str_eq(param, first);
+    if (st != FV_OK) cr_assert_str_eq(fv_last_error(), why);
+    return st;
 }
 
 static void good(fv_api_kind kind, const char *body) {
@@ -139,6 +157,12 @@ Test(api_request, each_mistake_names_its_field) {
     } cases[] = {
         {"", "", "not JSON"},
         {"[1]", "", "object"},
+        {"{\"a\":null,\n  \"b\": nul }", "", "line 2, column 11"},
+        {"{\"user\":1e999}", "", "out of range"},
+        {"{\"user\":99999999999999999999}", "", "out of range"},
+        {"{\"user\":\"\\ud800x\"}", "", "surrogate"},
+        {"{\"user\":\"\xff\"}", "", "0xff is not UTF-8"},
+        {"{\"user\":{\"a\":{\"b\":1,\"b\":1}}}", "", "same key twice"},
         {"{\"n\":1,\"n\":1}", "", "not JSON"},
         {"{" HELLO ",\"tools\":[{}]}", "tools", "not supported"},
         {"{" HELLO ",\"response_format\":{\"type\":\"json_object\"}}", "response_format", "plain"},
@@ -192,7 +216,7 @@ Test(api_request, http_urls_are_listed_with_the_place_of_their_bytes) {
     cr_assert_eq(q.urls[1].bytes, &q.message.images[2]->data);
 }
 
-/* They are cut out of the body before it is parsed, and a text is not, whatever it looks like. */
+/* They are decoded as they come, and a text is not, whatever it looks like. */
 Test(api_request, data_urls_are_read_where_they_stand_however_they_are_written) {
     static const char *const urls[] = {"\"url\":\"" PNG "\"", "\"url\"\n\t : \"" PNG "\"",
                                        "\"u\\u0072l\":\"" PNG "\"",
@@ -339,10 +363,152 @@ Test(api_request, tokens_are_asked_for_with_a_text_or_a_chat) {
     cr_assert(!q.bare && !q.texts && q.message.prompt->chat);
     bad(FV_API_TOKENS, "{" HELLO ",\"prompt\":\"x\"}", "", "combined");
     bad(FV_API_TOKENS, "{\"prompt\":\"x\",\"n\":2}", "n", "not supported");
-    Fovea__Inference__V1__DetokenizeRequest ids;
-    static const char body[] = "{\"model\":\"nano\",\"tokens\":[1,20]}", wrong[] = "{\"tokens\":1}";
-    cr_assert_eq(fv_api_read_ids(body, sizeof body - 1, &arena, &ids, param), FV_OK);
-    cr_assert(ids.n_id == 2 && ids.id[1] == 20 && strcmp(ids.model, "nano") == 0);
-    cr_assert_eq(fv_api_read_ids(wrong, sizeof wrong - 1, &arena, &ids, param), FV_EINVAL);
-    cr_assert_str_eq(param, "tokens");
+}
+
+Test(api_request, ids_are_made_a_text_of) {
+    good(FV_API_IDS, "{\"other\":[{\"x\":{}}],\"model\":\"na@no\",\"tokens\":[1,20]}");
+    const Fovea__Inference__V1__TokenIds *ids = q.message.prompt->ids;
+    cr_assert(ids->n_id == 2 && ids->id[1] == 20 && strcmp(q.message.model, "na@no") == 0);
+    good(FV_API_IDS, "{\"tokens\":[]}");
+    bad(FV_API_IDS, "{\"tokens\":1}", "tokens", "list of ids");
+    bad(FV_API_IDS, "{}", "tokens", "list of ids");
+    bad(FV_API_IDS, "{\"tokens\":null}", "tokens", "list of ids");
+    bad(FV_API_IDS, "{\"tokens\":[1,-1]}", "tokens[1]", "integer");
+    bad(FV_API_IDS, "{\"tokens\":[[1]]}", "tokens[0]", "integer");
+    bad(FV_API_IDS, "{\"tokens\":[1],\"model\":1}", "model", "string");
+}
+
+Test(api_request, fields_come_in_any_order) {
+    good(FV_API_CHAT,
+         "{\"messages\":[{\"content\":[{\"image_url\":{\"detail\":{\"x\":[1]},\"url\":\"" PNG
+         "\"},\"type\":\"image_url\"},{\"text\":\"x\",\"type\":\"text\"}],\"name\":null,"
+         "\"role\":\"user\"}],\"user\":{\"a\":[{}]},\"unknown\":null}");
+    cr_assert(q.message.n_images == 1 && q.message.images[0]->data.len == 6);
+    const Fovea__Inference__V1__Turn *turn = q.message.prompt->chat->turns[0];
+    cr_assert(turn->n_parts == 2 && strcmp(turn->parts[1]->text, "x") == 0);
+}
+
+Test(api_request, a_part_that_is_not_what_its_type_says_is_named) {
+    static const struct {
+        const char *part, *field, *word;
+    } cases[] = {
+        {"{}", "", "type"},
+        {"{\"type\":1}", "", "type"},
+        {"{\"text\":\"x\"}", "", "type"},
+        {"1", "", "type"},
+        {"{\"input_audio\":{\"data\":\"x\"},\"type\":\"input_audio\"}", ".type", "input_audio"},
+        {"{\"type\":\"text\"}", ".text", "string"},
+        {"{\"type\":\"image_url\"}", ".image_url", "object"},
+        {"{\"type\":\"image_url\",\"image_url\":\"" PNG "\"}", ".image_url", "object"},
+        {"{\"type\":\"image_url\",\"image_url\":{}}", ".image_url.url", "must be a string"},
+        {"{\"type\":\"image_url\",\"image_url\":{\"url\":1}}", ".image_url.url",
+         "must be a string"},
+        {"{\"type\":\"image_url\",\"image_url\":{\"x\":1}}", ".image_url.x", "not supported"},
+        {"{\"type\":\"text\",\"image_url\":{\"url\":\"" PNG "\"}}", ".text", "string"},
+        {"{\"type\":\"text\",\"text\":\"x\",\"more\":[{}]}", "", "no other fields"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char body[1000], field[100];
+        snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"user\",\"content\":[%s]}]}",
+                 cases[i].part);
+        snprintf(field, sizeof field, "messages[0].content[0]%s", cases[i].field);
+        bad(FV_API_CHAT, body, field, cases[i].word);
+    }
+}
+
+/* ---- limits ------------------------------------------------------------------------------ */
+
+/* head, then n times the item with commas between, then tail. */
+static char *repeat(const char *head, const char *item, size_t n, const char *tail) {
+    char *body = malloc(strlen(head) + n * (strlen(item) + 1) + strlen(tail) + 1), *at = body;
+    at = stpcpy(at, head);
+    for (size_t i = 0; i < n; i++) {
+        if (i) *at++ = ',';
+        at = stpcpy(at, item);
+    }
+    strcpy(at, tail);
+    return body;
+}
+
+Test(api_request, each_list_has_a_limit) {
+    static const struct {
+        fv_api_kind kind;
+        const char *head, *item, *tail, *field;
+        size_t most;
+    } cases[] = {
+        {FV_API_CHAT, "{\"messages\":[", "{\"role\":\"user\",\"content\":\"\"}", "]}", "messages",
+         FV_API_TURNS_MAX},
+        {FV_API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[",
+         "{\"type\":\"text\",\"text\":\"\"}", "]}]}", "messages[0].content[4096]",
+         FV_API_PARTS_MAX},
+        {FV_API_CHAT, "{" HELLO ",\"stop\":[", "\"\"", "]}", "stop", 16},
+        {FV_API_TEXT, "{\"prompt\":[", "1", "]}", "prompt[1048576]", FV_API_IDS_MAX},
+        {FV_API_IDS, "{\"tokens\":[", "1", "]}", "tokens[1048576]", FV_API_IDS_MAX},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (size_t n = cases[i].most; n <= cases[i].most + 1; n++) {
+            char *body = repeat(cases[i].head, cases[i].item, n, cases[i].tail);
+            fv_status st = read_pieces(cases[i].kind, body, NULL, 1000);
+            cr_assert_eq(st, n == cases[i].most ? FV_OK : FV_EINVAL, "%zu: %s", i, fv_last_error());
+            if (st != FV_OK) cr_assert_str_eq(param, cases[i].field);
+            free(body);
+            fv_arena_fini(&arena);
+        }
+    }
+}
+
+Test(api_request, three_hundred_biases_are_the_most) {
+    static char body[8192];
+    for (int n = 300; n <= 301; n++) {
+        char *at = stpcpy(body, "{" HELLO ",\"logit_bias\":{");
+        for (int i = 0; i < n; i++) at += sprintf(at, "%s\"%d\":1", i ? "," : "", i);
+        strcpy(at, "}}");
+        if (n == 300)
+            good(FV_API_CHAT, body);
+        else
+            bad(FV_API_CHAT, body, "logit_bias", "more than 300");
+    }
+}
+
+/* What is fed until it fails is little beyond the limit, whatever the body would go on with. */
+Test(api_request, json_has_a_limit_and_data_urls_do_not_count) {
+    static const char *const heads[] = {
+        "{\"user\":[{},", "{\"user\":{\"a\":\"", "{\"messages\":[{\"role\":\"user\",\"content\":\"",
+        "{\"user\":",
+        "{\"messages\":[{\"content\":[{\"image_url\":{\"url\":\"data:image/png;base64,"};
+    static const char *const items[] = {"{},", "xxxx", "\\n", "   ", "AAAA"};
+    for (int i = 0; i < 5; i++) {
+        const fv_api_reader_options opt = {FV_API_CHAT, NULL, 100000};
+        fv_api_reader *r;
+        fv_status st = FV_OK;
+        size_t n = 0;
+        cr_assert_eq(fv_api_reader_open(&opt, &arena, &q, &r), FV_OK);
+        st = fv_api_reader_feed(r, heads[i], strlen(heads[i]));
+        for (; st == FV_OK && n < 1000000; n += strlen(items[i]))
+            st = fv_api_reader_feed(r, items[i], strlen(items[i]));
+        cr_assert_eq(st, i == 4 ? FV_OK : FV_ENOMEM, "%d: %s", i, fv_last_error());
+        if (i < 4) {
+            cr_assert_lt(n, 100010);
+            cr_assert_str_empty(fv_api_reader_param(r));
+            cr_assert(strstr(fv_last_error(), "100000 bytes of JSON"), "%s", fv_last_error());
+        }
+        fv_api_reader_close(r);
+    }
+}
+
+Test(api_request, images_of_tokenize_are_checked_and_not_kept) {
+    good(FV_API_TOKENS, "{\"messages\":[{\"role\":\"user\",\"content\":[" AT(PNG) "]}]}");
+    cr_assert(q.message.n_images == 1 && !q.message.images[0]->data.data);
+    bad(FV_API_TOKENS, "{\"messages\":[{\"role\":\"user\",\"content\":[" AT(PNG "=") "]}]}",
+        "messages[0].content[0].image_url.url", "base64");
+}
+
+Test(api_request, a_long_http_url_is_refused) {
+    static char body[2 * FV_API_URL_MAX];
+    char *at =
+        stpcpy(body, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\","
+                     "\"image_url\":{\"url\":\"https://a/");
+    memset(at, 'x', FV_API_URL_MAX);
+    strcpy(at + FV_API_URL_MAX, "\"}}]}]}");
+    bad(FV_API_CHAT, body, "messages[0].content[0].image_url.url", "more than 4096 bytes");
 }

@@ -1,0 +1,56 @@
+#include "gateway/held.h"
+
+#include <stdlib.h>
+
+#include "common/tsan.h"
+
+fv_status fv_held_open(fv_held **out) {
+    fv_held *h = calloc(1, sizeof *h);
+    if (!h) return FV_FAIL(FV_ENOMEM, "out of memory for a request");
+    atomic_init(&h->n_user, 1);
+    *out = h;
+    return FV_OK;
+}
+
+void fv_held_ref(fv_held *h) { atomic_fetch_add_explicit(&h->n_user, 1, memory_order_relaxed); }
+
+void fv_held_unref(void *held) {
+    fv_held *h = held;
+    if (!h) return;
+    FV_TSAN_RELEASE(h);
+    if (atomic_fetch_sub_explicit(&h->n_user, 1, memory_order_acq_rel) != 1) return;
+    FV_TSAN_ACQUIRE(h);
+    fv_api_bytes_free(h->bytes);
+    fv_arena_fini(&h->arena);
+    free(h);
+}
+
+fv_status fv_held_own(fv_held *h, uint8_t *data) {
+    fv_api_bytes *b;
+    FV_TRY(FV_ARENA_NEW(&h->arena, 1, b));
+    *b = (fv_api_bytes){h->bytes, data};
+    h->bytes = b;
+    return FV_OK;
+}
+
+static bool owns(const fv_held *h, const uint8_t *data) {
+    const fv_api_bytes *b = h->bytes;
+    while (b && b->data != data) b = b->next;
+    return b != NULL;
+}
+
+/* The images that are of this memory; others are copied. */
+fv_status fv_held_pack(fv_held *h, const Fovea__Inference__V1__GenerateRequest *m,
+                       grpc_byte_buffer **out) {
+    fv_piece *piece;
+    int32_t n = 0;
+    FV_TRY(FV_ARENA_NEW(&h->arena, m->n_images, piece));
+    for (size_t i = 0; i < m->n_images; i++) {
+        const ProtobufCBinaryData *b = &m->images[i]->data;
+        if (b->len && owns(h, b->data)) piece[n++] = (fv_piece){b->data, b->len};
+    }
+    fv_held_ref(h);
+    fv_status st = fv_rpc_pack_lent(&m->base, piece, n, fv_held_unref, h, out);
+    if (st != FV_OK) fv_held_unref(h);
+    return st;
+}
