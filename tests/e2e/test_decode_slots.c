@@ -71,19 +71,17 @@ Test(decode_slots, another_tenants_answer_comes_in_at_once_and_the_paused_one_is
     fv_decode_options opt = fv_decode_options_default();
     opt.batch_max = N;
     open_all(&opt);
-    for (int i = 0; i < N; i++) {
-        prefill_and_send(&h[i], i == 1 ? "evict=h2o,heavy=0.3" : "", MANY);
-        ask_by(&got[i], &h[i], MANY, "address 192.0.2.1");
-    }
+    for (int i = 0; i <= N; i++)
+        prefill_and_send(&h[i], i == 1 ? "evict=h2o,heavy=0.3" : "", i < N ? LONG : TOKENS);
+    for (int i = 0; i < N; i++) ask_by(&got[i], &h[i], LONG, "address 192.0.2.1");
     UNTIL(load().n_running == N);
-    prefill_and_send(&h[N], "", TOKENS);
     ask_by(&got[N], &h[N], TOKENS, "address 192.0.2.2");
     UNTIL(got[N].over);
     for (int i = 0; i < N; i++) cr_assert_not(got[i].over);
     cr_assert_eq(load().n_preempted, 1);
     for (int i = 0; i <= N; i++) {
         UNTIL(got[i].over);
-        expect(&h[i], i < N ? MANY : TOKENS, &want[i]);
+        expect(&h[i], i < N ? LONG : TOKENS, &want[i]);
         assert_same(&got[i], &want[i]);
         handoff_free(&h[i]);
     }
