@@ -11,8 +11,8 @@
  * somebody is. Its name for workers is "address 192.0.2.7".
  *
  * Addresses are known while they have requests, and as long afterwards as there is space for them:
- * FV_SHARERS_MAX at a time. More than that have requests only where each of them has few; those share
- * as one. Loop thread. */
+ * FV_SHARERS_MAX at a time. When all of these have requests, one that comes shares with the one that came
+ * last. Loop thread. */
 #include "common/client_address.h"
 #include "router/tenancy.h"
 
