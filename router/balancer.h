@@ -26,7 +26,7 @@ enum {
     FV_PREFILL_MAX = 16, /* requests that are handed to one prefill worker at a time */
     FV_SPARE_SLOTS =
         8, /* answers beyond a decode worker's slots; a quarter of them, where that is more */
-    FV_UNREAD_SLOTS = 3,
+    FV_UNREAD_SLOTS = 1, /* they hold memory */
 };
 
 typedef struct fv_constraints {

@@ -65,10 +65,8 @@ static int32_t slots_of(const fv_fleet *f) {
     return n < INT32_MAX ? (int32_t)n : INT32_MAX;
 }
 
-/* Has it a slot there, or is about to? */
-static bool holds_slot(const fv_request *r) {
-    return r->attempt && r->attempt->d.worker && fv_rpc_call_writable(r->client);
-}
+/* Has it a slot there, or is about to, or would have one if its client did read? */
+static bool holds_slot(const fv_request *r) { return r->attempt && r->attempt->d.worker; }
 
 void fv_queue_look(fv_relay *relay) {
     for (fv_fleet *f = fv_registry_fleets(relay->opt.members); f; f = f->next) {

@@ -106,7 +106,7 @@ Test(router_sharing, who_has_fewer_slots_than_its_share_does_not_wait_for_who_ha
 
 /* They have given their slots away (decode-worker/schedule/scheduler.h). */
 Test(router_sharing, answers_that_nobody_reads_take_no_slot_from_others_up_to_a_bound) {
-    enum { UNREAD = 4 };
+    enum { UNREAD = 1 };
     workers(router_rig_options());
     begin_all(a, MANY, A);
     wait_running(a, MANY, ROOM);
