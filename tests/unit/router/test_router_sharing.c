@@ -123,12 +123,12 @@ Test(router_sharing, answers_that_nobody_reads_take_no_slot_from_others_up_to_a_
 Test(router_sharing, a_worker_hears_by_which_name_to_share_and_that_nobody_owns_anything) {
     workers(router_rig_options());
     begin(a, "198.51.100.9, " A);
-    wait_running(a, 1, 1);
+    router_rig_wait_for(&r, &a->n_tokens, 2); /* the second one is the decode worker's */
     cr_assert_str_eq(r.d.share, "address " A, "the last one that no proxy is");
     cr_assert_str_eq(r.d.tenant, "");
     cr_assert_eq(r.d.tenant_weight, 1);
     begin(b, NULL);
-    wait_running(b, 1, 1);
+    router_rig_wait_for(&r, &b->n_tokens, 2);
     cr_assert_str_eq(r.d.share, "address 127.0.0.1");
     close_rig();
 }
