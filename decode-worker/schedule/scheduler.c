@@ -250,6 +250,11 @@ static void follow(fv_scheduler *a, fv_answer *x) {
     ready(a, x, st);
 }
 
+static void abort_handoff(fv_scheduler *a, const fv_answer *x) {
+    fv_sink *sink = fv_receiver_sink(a->receiver);
+    sink->ops->abort(sink, &x->ticket);
+}
+
 void fv_scheduler_add(fv_scheduler *a, fv_answer *x) {
     fv_answer **at = &a->first;
     while (*at) at = &(*at)->next;
@@ -260,6 +265,7 @@ void fv_scheduler_add(fv_scheduler *a, fv_answer *x) {
     a->count[FV_ANSWER_NONE]++;
     const char *whose = x->share_name && *x->share_name ? x->share_name : x->tenant;
     fv_status st = fv_shares_enter(&a->shares, whose ? whose : "", x->weight, &x->share);
+    if (st != FV_OK && !x->follows) abort_handoff(a, x);
     if (st != FV_OK)
         end(a, x, st);
     else if (x->follows)
@@ -270,8 +276,7 @@ void fv_scheduler_add(fv_scheduler *a, fv_answer *x) {
 
 void fv_scheduler_drop(fv_scheduler *a, fv_answer *x) {
     if (x->phase == FV_ANSWER_NONE) return;
-    fv_sink *sink = fv_receiver_sink(a->receiver);
-    if (x->phase == FV_ANSWER_WAITING) sink->ops->abort(sink, &x->ticket);
+    if (x->phase == FV_ANSWER_WAITING) abort_handoff(a, x);
     leave(a, x);
 }
 
