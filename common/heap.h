@@ -23,4 +23,7 @@ enum { FV_HEAP_LOOK_MS = 5000, FV_HEAP_LOOKS = 3, FV_HEAP_SPARE_BYTES = 8 << 20 
  * was done. A check takes microseconds, returning memory some milliseconds per gigabyte. */
 size_t fv_heap_look(fv_heap_watch *w);
 
+/* After a lot was freed that will not be needed soon: gives back at once what is free. Any thread. */
+void fv_heap_give_back(void);
+
 #endif

@@ -338,6 +338,9 @@ static fv_status start_call(answer *a, int32_t index) {
     choice *c = &a->choices[index];
     Fovea__Inference__V1__GenerateRequest *m = &a->request.message;
     *c = (choice){.answer = a, .index = index};
+    /* By its address the router shares the fleet, where there are no tenants and it trusts this gateway. */
+    const fv_rpc_metadata metadata[] = {{"x-forwarded-for", fv_http_client(a->http)},
+                                        a->reading.caller};
     FV_TRY(fv_gateway_lane(a->gateway, &c->lane));
     fv_rpc_call_options opt = {.path = "/fovea.inference.v1.Inference/Generate",
                                .forwarded_for = fv_http_client(a->http),
@@ -345,8 +348,8 @@ static fv_status start_call(answer *a, int32_t index) {
                                .user = c,
                                .deadline_ms = a->gateway->opt.deadline_ms,
                                .trace = &a->span.context,
-                               .metadata = &a->reading.caller,
-                               .n_metadata = a->reading.n_caller,
+                               .metadata = metadata,
+                               .n_metadata = 1 + (size_t)a->reading.n_caller,
                                .queue_max = a->gateway->opt.body_max};
     grpc_byte_buffer *packed;
     FV_TRY(fv_held_pack(a->reading.held, m, &packed));

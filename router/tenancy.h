@@ -26,7 +26,6 @@ typedef struct fv_tenant_use {
     fv_tenant_bucket requests, tokenizing;
     int32_t n_request;    /* that are here */
     int32_t n_tokenizing; /* calls of Tokenize and Detokenize that are here */
-    int32_t index;        /* 0, 1, ... */
 } fv_tenant_use;
 
 /* `path` NULL: no tenants. FV_EINVAL: the file is wrong, and why. */

@@ -76,7 +76,7 @@ static grpc_channel *create_channel(const fv_rpc_channel *ch,
     /* A call that is paused receives no more than this. gRPC's own estimate of bandwidth x delay grows to
      * megabytes for each call on a busy machine; what clients receive here is tokens and words. */
     ARG(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-    ARG(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 64 << 10);
+    ARG(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16 << 10);
     ARG(GRPC_ARG_KEEPALIVE_TIME_MS, ping);
     ARG(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ping);
     ARG(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);

@@ -1,11 +1,14 @@
 #ifndef FOVEA_MODEL_NET_KV_INTERNAL_H
 #define FOVEA_MODEL_NET_KV_INTERNAL_H
 
-/* Declarations shared by the files of the store only: kv_pool.c (memory), kv.c (appending),
- * kv_rows.c (keeping, moving and removing entries), kv_packed.c (compressed blocks). */
+/* Declarations shared by the files of the store only: kv_pool.c (memory), kv_trim.c (unused memory that
+ * is given back), kv.c (appending), kv_rows.c (keeping, moving and removing entries), kv_packed.c
+ * (compressed blocks). */
 #include <string.h>
 
 #include "model/net/kv_packed.h"
+
+enum { FV_KV_SLAB_PAGES = 256 }; /* with pages of 16 KiB 4 MiB, which can be huge pages */
 
 struct fv_kv_pool {
     fv_device *device;
@@ -20,6 +23,9 @@ struct fv_kv_pool {
     int32_t n_slab;
     void **free_page; /* stack of free blocks: FV_KV_BLOCK keys, or values */
     int32_t n_free, cap_free;
+    /* Fewest entries of the two lists since kv_trim.c last looked for unused memory, and when. */
+    int32_t spare_least, free_least;
+    double looked_s;
     fv_kv *stores;  /* all open stores */
     fv_buf staging; /* pinned; small results are copied here from the device */
 };
@@ -65,6 +71,9 @@ struct fv_kv {
     fv_rope_map rope_map;
     fv_arena arena; /* memory of the arrays above and of the sequence */
 };
+
+/* Frees the first n spare extents, which were not used for the longest time. */
+void fv_kv_pool_spare_free(fv_kv_pool *p, int32_t n);
 
 /* ---- sizes and places ------------------------------------------------------------------- */
 

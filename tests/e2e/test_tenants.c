@@ -102,3 +102,23 @@ Test(tenants, one_has_no_more_kv_than_it_may_and_nothing_secret_is_logged) {
     fleet_stop(&f);
     fleet_close(&f);
 }
+
+/* A tenant that fills every slot of a decode worker, and much of the queue besides, by many requests or by few long
+ * ones. */
+Test(tenants, the_load_of_one_does_not_delay_another) {
+    static const char *const loads[] = {"60 300", "6 900"};
+    char args[1200], set[500];
+    setenv("FOVEA_BATCH", "4", 1);
+    fleet_open(&f, "tenant-slots");
+    fleet_synth(&f, "tiny");
+    write_text(f.dir, "tenants.json",
+               "{\"tenants\":{\"a\":{\"keys\":[\"" SHA_A "\"]},\"b\":{\"keys\":[\"" SHA_B "\"]}}}");
+    write_text(f.dir, "first", KEY_B "\n");
+    snprintf(args, sizeof args, "--tenants %s/tenants.json --api-key-file %s/first", f.dir, f.dir);
+    fleet_start(&f, args);
+    snprintf(set, sizeof set, "%s/contracts.bin", f.dir);
+    cr_assert_eq(fv_file_write(set, fovea_proto_set, fovea_proto_set_size), FV_OK);
+    for (int i = 0; i < 2; i++) run_script("tenant_slots.py", set, loads[i]);
+    fleet_stop(&f);
+    fleet_close(&f);
+}

@@ -10,8 +10,10 @@ except ImportError as e:
     sys.exit(77)
 
 
-def connect(target):
-    return grpc.insecure_channel(target, options=[("grpc.enable_http_proxy", 0)])
+def connect(target, **more):
+    """more: options of gRPC, without "grpc."."""
+    return grpc.insecure_channel(target, options=[("grpc.enable_http_proxy", 0),
+                                                  *(("grpc." + k, v) for k, v in more.items())])
 
 
 def failure(call):

@@ -217,6 +217,9 @@ static fv_status on_decode(fv_rpc_call *c, grpc_byte_buffer *message) {
     check_source(w, req);
     if (w->followed) check_caller(w, c, req->request_id, NULL);
     w->keep_ms = req->keep_ms;
+    snprintf(w->share, sizeof w->share, "%s", req->share);
+    snprintf(w->tenant, sizeof w->tenant, "%s", req->tenant);
+    w->tenant_weight = req->tenant_weight;
     snprintf(w->request_id, sizeof w->request_id, "%s", req->request_id);
     check_replay(w, req->replay, req->n_replay);
     fv_status st;
@@ -340,6 +343,8 @@ static void send_report(fake_worker *w, Fovea__Fleet__V1__Introduction *in) {
     load.bytes_capacity = w->capacity;
     load.pixels_capacity = w->pixels_capacity;
     load.pixels_held = w->pixels_held;
+    load.slots = w->slots;
+    load.n_unread = w->n_unread;
     /* A worker of a later version may send fields that the router does not know. */
     uint8_t more[] = "\x05later";
     ProtobufCMessageUnknownField unknown = {

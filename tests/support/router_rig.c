@@ -52,6 +52,7 @@ fv_router_options router_rig_options(void) {
                                .deadline_ms = 20000,
                                .wait_ms = 300,
                                .stall_ms = 30000,
+                               .unread_ms = 60000,
                                .replays = 3,
                                .report_ms = 500,
                                .silence_ms = 20000};
@@ -215,16 +216,19 @@ void client_request(request_message *req, uint32_t max_tokens) {
 }
 
 void client_ask(router_rig *r, client *k, const request_message *req, int64_t deadline_ms) {
-    *k = (client){.pause = k->pause, .authorization = k->authorization};
-    fv_rpc_metadata shown = {"authorization", k->authorization};
+    *k = (client){.pause = k->pause, .authorization = k->authorization, .forwarded = k->forwarded};
+    fv_rpc_metadata shown[2];
+    size_t n_shown = 0;
+    if (k->authorization) shown[n_shown++] = (fv_rpc_metadata){"authorization", k->authorization};
+    if (k->forwarded) shown[n_shown++] = (fv_rpc_metadata){"x-forwarded-for", k->forwarded};
     fv_rpc_call_options opt = {.path = "/fovea.inference.v1.Inference/Generate",
                                .events = &client_events,
                                .user = k,
                                .deadline_ms = deadline_ms,
                                .request = &req->base,
                                .half_close = true,
-                               .metadata = &shown,
-                               .n_metadata = k->authorization != NULL};
+                               .metadata = shown,
+                               .n_metadata = n_shown};
     NET_CHECK(fv_rpc_call_open(r->channel, &opt, &k->call) == FV_OK);
 }
 

@@ -38,6 +38,7 @@ typedef struct client {
     Fovea__Inference__V1__FinishReason reason;
     bool over, pause;
     const char *authorization; /* that it shows; NULL: none */
+    const char *forwarded;     /* x-forwarded-for, likewise */
     fv_rpc_end end;
     char why[FV_RPC_TEXT_MAX];
 } client;
