@@ -48,6 +48,9 @@ fv_status fv_jobs_post(fv_jobs *j, fv_job *job);
  * cancellation): it does not count, and is never refused. Not while the thread is being stopped. */
 void fv_jobs_follow(fv_jobs *j, fv_job *job);
 
+/* The thread itself, in the middle of a long `run` or `work`: runs what has come meanwhile. */
+void fv_jobs_catch_up(fv_jobs *j);
+
 size_t fv_jobs_waiting(const fv_jobs *j); /* any thread; posted jobs that have not begun */
 double fv_jobs_busy_s(const fv_jobs *j);  /* any thread; seconds that it has computed so far */
 

@@ -21,6 +21,7 @@ typedef struct fv_layout_rules {
     const char *video_token;
     const char *written; /* fv_layout_written */
     bool any_size;       /* the image is one tile, of the image's own shape */
+    bool pads;           /* to a square, also where the config does not say pad_square */
     /* What the family reads beyond tile, patch and merge, which all have. */
     fv_status (*check)(const fv_layout_config *c);
     /* Adds views and spans to *l, which has the image's size. */

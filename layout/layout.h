@@ -181,6 +181,10 @@ const char *fv_layout_uncondensable(const fv_layout_config *c);
 /* Whether images are cut into tiles. */
 bool fv_layout_tiled(const fv_layout_config *c);
 
+/* Pixels that preparing an image of w x h pixels may go over: those that it has, or those of the square
+ * that it is padded to. */
+int64_t fv_layout_pixels(const fv_layout_config *c, int32_t w, int32_t h);
+
 /* At least as many visual tokens as any image of a prompt of n_image can have. */
 int32_t fv_layout_tokens_max(const fv_layout_config *c, int32_t n_image);
 
