@@ -22,4 +22,7 @@ enum { FV_HEAP_LOOK_MS = 5000, FV_HEAP_LOOKS = 3, FV_HEAP_SPARE_BYTES = 8 << 20 
  * done. Takes microseconds; giving back, some milliseconds for each gigabyte. */
 size_t fv_heap_look(fv_heap_watch *w);
 
+/* After a lot was freed that will not be needed soon: gives back at once what is free. Any thread. */
+void fv_heap_give_back(void);
+
 #endif

@@ -247,6 +247,8 @@ static fv_status start_decode(fv_attempt *a) {
     m.request_id = r->fleet_id;
     m.tenant = r->tenant->name;
     m.tenant_kv_bytes = fv_tenancy_kv_bytes(r->tenant);
+    m.tenant_weight = r->sharer->weight;
+    m.share = r->sharer->name;
     if (a->ticket) {
         m.source_case = FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_TICKET;
         m.ticket = (Fovea__Handoff__V1__Ticket *)(uintptr_t)a->ticket;
@@ -411,6 +413,8 @@ static fv_status start_prefill(fv_attempt *a) {
     m.age_ms = age_ms(r);
     m.tenant = r->tenant->name;
     m.tenant_kv_bytes = fv_tenancy_kv_bytes(r->tenant);
+    m.tenant_weight = r->sharer->weight;
+    m.share = r->sharer->name;
     m.n_replay = a->n_replay = r->n_token;
     m.replay = r->id_of;
     FV_TRY(make_tokens(a, open, pair));
@@ -432,8 +436,9 @@ fv_status fv_attempt_start(fv_request *r, fv_registered_worker *p, fv_registered
     fv_reservation_take(&a->p, p, &of_p, fv_clock_s());
     fv_reservation_queue(&a->p, r->work.prompt);
     bool waits =
-        d && !fv_registered_worker_has_room(
-                 d, &(fv_constraints){.bytes = r->need.bytes, .bytes_least = r->need.bytes_least});
+        d && !fv_registered_worker_has_room(d, &(fv_constraints){.bytes = r->need.bytes,
+                                                                 .bytes_least = r->need.bytes_least,
+                                                                 .over_slots = true});
     if (d) fv_reservation_take(&a->d, d, &of_d, fv_clock_s());
     if (waits) fv_reservation_wait(&a->d);
     a->waited = waits;

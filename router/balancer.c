@@ -24,10 +24,23 @@ static bool can_decode(const fv_registered_worker *w, uint64_t pixels) {
     return held <= capacity && pixels <= capacity - held;
 }
 
+/* Requests of all routers. */
+static int32_t requests(const fv_registered_worker *w) { return w->n_taken + w->n_foreign; }
+
+static bool has_slot(const fv_registered_worker *w) {
+    int64_t slots = w->load.slots, spare = slots / 4;
+    int64_t unread = w->load.n_unread, unread_most = FV_UNREAD_SLOTS * slots;
+    if (slots == 0) return true; /* it does not say */
+    if (spare < FV_SPARE_SLOTS) spare = FV_SPARE_SLOTS;
+    if (unread > unread_most) unread = unread_most;
+    return requests(w) - unread < slots + spare;
+}
+
 bool fv_registered_worker_has_room(const fv_registered_worker *w,
                                    const fv_constraints *constraints) {
     if (w->full) return false;
     if (w->role != DECODE) return w->n_taken < FV_PREFILL_MAX && can_decode(w, constraints->pixels);
+    if (!constraints->over_slots && !has_slot(w)) return false;
     uint64_t bytes = constraints->bytes, bytes_least = constraints->bytes_least;
     uint64_t used = bytes_used(w), capacity = w->load.bytes_capacity;
     if (capacity == 0) return true; /* it does not say */
@@ -40,9 +53,6 @@ static double fullness(const fv_registered_worker *w, uint64_t bytes) {
     if (w->role != DECODE || w->load.bytes_capacity == 0) return 0;
     return ((double)bytes_used(w) + (double)bytes) / (double)w->load.bytes_capacity;
 }
-
-/* Of all routers. */
-static int32_t requests(const fv_registered_worker *w) { return w->n_taken + w->n_foreign; }
 
 static double prefill_s(const fv_registered_worker *w, const fv_constraints *constraints) {
     if (w->role == DECODE || !constraints->estimate) return 0;

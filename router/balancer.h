@@ -9,6 +9,11 @@
  *   prefill worker   better: the first token is expected in less than half the time; then fewer
  *                    requests
  *
+ * A decode worker is given what it can start soon: as many answers as its batch has slots, and a few that are
+ * prefilled meanwhile, of all routers. The others wait here, where their tenants share (router/relay.h). Answers
+ * that nobody reads have given their slot away and do not count, up to FV_UNREAD_SLOTS times the
+ * slots. A worker that does not say how many slots it has gets any number.
+ *
  * Other routers use the same workers, so their free memory is estimated: from the worker's last
  * report, and what was sent to it from here. The worker decides. One that refuses for lack of
  * memory is left alone until it reports again.
@@ -17,7 +22,12 @@
 #include "router/deadline.h"
 #include "router/registry.h"
 
-enum { FV_PREFILL_MAX = 16 }; /* requests that are handed to one prefill worker at a time */
+enum {
+    FV_PREFILL_MAX = 16, /* requests that are handed to one prefill worker at a time */
+    FV_SPARE_SLOTS =
+        8, /* answers beyond a decode worker's slots; a quarter of them, where that is more */
+    FV_UNREAD_SLOTS = 3,
+};
 
 typedef struct fv_constraints {
     Fovea__Inference__V1__Role role;
@@ -30,13 +40,15 @@ typedef struct fv_constraints {
     bool exclude_strictly; /* not even when there is no other */
     /* If no other can: the one whose backoff (router/breaker.h) ends first, before it has. */
     bool wake;
+    /* Decode: also where as many answers are as it can start soon. */
+    bool over_slots;
     double now_s;
     /* Prefill: what there is to do, for workers that are not alike. NULL: it does not matter. */
     const fv_estimate *estimate;
     const fv_work *work;
 } fv_constraints;
 
-/* Has it enough memory for the constraints? Bytes are a bound, and may be above its capacity: then
+/* Has it enough memory, and slots, for the constraints? Bytes are a bound, and may be above its capacity: then
  * their minimum counts; and pixels may be, if none wait. The worker itself decides, because it
  * knows the exact number. */
 bool fv_registered_worker_has_room(const fv_registered_worker *w,

@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "common/random.h"
 #include "router/registry_internal.h"
+#include "router/sharers.h"
 
 enum { NAMES_MAX = 400 };
 
@@ -21,7 +22,7 @@ enum { NAMES_MAX = 400 };
 static void fleet_free(fv_fleet *f) {
     free(f->model);
     free(f->fingerprint);
-    free(f->finish);
+    free(f->part);
     free(f);
 }
 
@@ -150,12 +151,14 @@ uint32_t fv_fleet_keep_ms_max(const fv_fleet *f) {
     return any ? ms : least_keep_ms(f, true, &any);
 }
 
-double *fv_fleet_finish(fv_fleet *f, int32_t tenant) {
-    size_t n = f->n_finish, need = (size_t)tenant + 1;
-    if (fv_grow(&f->finish, &f->cap_finish, need, sizeof *f->finish) != FV_OK) return NULL;
-    for (; n < need; n++) f->finish[n] = 0;
-    f->n_finish = n;
-    return &f->finish[tenant];
+fv_fleet_part *fv_fleet_part_of(fv_fleet *f, const fv_sharer *x) {
+    size_t n = f->n_part, need = (size_t)x->index + 1;
+    if (fv_grow(&f->part, &f->cap_part, need, sizeof *f->part) != FV_OK) return NULL;
+    for (; n < need; n++) f->part[n] = (fv_fleet_part){0};
+    f->n_part = n;
+    fv_fleet_part *part = &f->part[x->index];
+    if (part->number != x->number) *part = (fv_fleet_part){.number = x->number};
+    return part;
 }
 
 /* ---- by a model's name ------------------------------------------------------------------- */

@@ -18,10 +18,10 @@ enum { QUEUE_FULL_RETRY_MS = 1000 };
 
 static fv_relay *relay_of(const fv_rpc_call *c) { return *(fv_relay **)fv_rpc_call_service(c); }
 
-static fv_status check_full(fv_rpc_call *c, const fv_relay *relay, size_t bytes) {
+static fv_status check_full(fv_rpc_call *c, fv_relay *relay, const fv_sharer *x, size_t bytes) {
     const fv_relay_options *opt = &relay->opt;
     fv_rpc_call_retry_after(c, QUEUE_FULL_RETRY_MS);
-    if (relay->n_queued >= opt->queue_max)
+    if (!fv_queue_may_come(relay, x))
         return fv_record_refusal(
             FV_REASON_QUEUE_FULL,
             FV_FAIL(FV_EBUSY, "%d requests are already waiting; try again later", relay->n_queued));
@@ -29,7 +29,7 @@ static fv_status check_full(fv_rpc_call *c, const fv_relay *relay, size_t bytes)
         return fv_record_refusal(FV_REASON_TOO_LARGE,
                                  FV_FAIL(FV_ENOMEM, "the request has %zu bytes; the limit is %zu",
                                          bytes, opt->bytes_max));
-    if (relay->bytes + bytes > opt->bytes_max)
+    if (bytes > 0 && !fv_queue_make_room(relay, x, bytes))
         return fv_record_refusal(
             FV_REASON_QUEUE_FULL,
             FV_FAIL(FV_EBUSY,
@@ -62,11 +62,21 @@ static fv_status record_caller(fv_status st) {
     return fv_record_refusal(st == FV_EDENIED ? FV_REASON_DENIED : FV_REASON_UNAUTHENTICATED, st);
 }
 
+/* Takes over the sharer, unless it fails. */
+static fv_status begin_request(fv_rpc_call *c, fv_relay *relay, fv_tenant_use *tenant,
+                               fv_sharer *sharer, fv_request **out) {
+    static const fv_work anything = {0, 0};
+    FV_TRY(check_full(c, relay, sharer, 0));
+    fv_fleet *only = fv_registry_fleets(relay->opt.members);
+    if (only && !only->next) FV_TRY(fv_relay_check_time(relay, only, c, sharer, &anything));
+    return fv_record_refusal(FV_REASON_TENANT_LIMIT,
+                             fv_request_open(relay, c, tenant, sharer, out));
+}
+
 /* Before the request is read: its bytes are not wanted. */
 static fv_status on_start(fv_rpc_call *c) {
     fv_relay *relay = relay_of(c);
     fv_request *r;
-    static const fv_work anything = {0, 0};
     if (relay->draining) {
         fv_rpc_call_trailer(c, FV_RPC_RETRY_KEY, relay->again_ms);
         return fv_record_refusal(FV_REASON_DRAINING,
@@ -75,15 +85,17 @@ static fv_status on_start(fv_rpc_call *c) {
     }
     fv_tenant_use *tenant;
     FV_TRY(record_caller(fv_tenancy_caller(relay->opt.tenancy, c, &tenant)));
-    FV_TRY(check_full(c, relay, 0));
-    const fv_fleet *only = fv_registry_fleets(relay->opt.members);
-    if (only && !only->next) FV_TRY(fv_relay_check_time(relay, only, c, &anything));
-    FV_TRY(fv_record_refusal(FV_REASON_TENANT_LIMIT, fv_request_open(relay, c, tenant, &r)));
+    fv_sharer *sharer;
+    FV_TRY(fv_sharers_take(relay->opt.sharers, tenant, c, &sharer));
+    fv_status st = begin_request(c, relay, tenant, sharer, &r);
+    if (st != FV_OK) {
+        fv_sharer_give(sharer);
+        return st;
+    }
     fv_trace_begin(r);
     fv_rpc_call_set_user(c, r);
     return FV_OK;
 }
-
 static fv_status name_request(fv_request *r) {
     fv_relay *relay = r->relay;
     const char *own = r->msg->request_id;
@@ -145,7 +157,7 @@ static fv_status on_request(fv_rpc_call *c, grpc_byte_buffer *message) {
     fv_relay *relay = r->relay;
     ProtobufCMessage *m;
     size_t bytes = grpc_byte_buffer_length(message);
-    FV_TRY(check_full(c, relay, bytes));
+    FV_TRY(check_full(c, relay, r->sharer, bytes));
     r->bytes = bytes;
     relay->bytes += bytes;
     fv_status st = fv_rpc_unpack(&fovea__inference__v1__generate_request__descriptor, message,
@@ -157,7 +169,8 @@ static fv_status on_request(fv_rpc_call *c, grpc_byte_buffer *message) {
     FV_TRY(record_admission(choose_fleet(r, &f)));
     FV_TRY(record_admission(fv_request_admit(r, f)));
     FV_TRY(record_caller(check_policy(r)));
-    if (!r->msg->conversation.len) FV_TRY(fv_relay_check_time(relay, r->fleet, c, &r->work));
+    if (!r->msg->conversation.len)
+        FV_TRY(fv_relay_check_time(relay, r->fleet, c, r->sharer, &r->work));
     FV_TRY(fv_record_invalid(name_request(r)));
     fv_relay_place(r);
     fv_request_set_state(r, FV_REQUEST_QUEUED);

@@ -36,6 +36,13 @@ static const fv_option table[] = {
     {"linger-ms", "FOVEA_LINGER_MS", FV_OPTION_INT, "MS", "0",
      "after SIGTERM, how long to report not ready and still take requests before draining", 0,
      3600000},
+    {"unread-ms", "FOVEA_UNREAD_MS", FV_OPTION_INT, "MS", "60000",
+     "an answer that its client does not read for this long is ended", 100, 86400000},
+    {"trusted-proxies", "FOVEA_TRUSTED_PROXIES", FV_OPTION_LIST, "CIDR", NULL,
+     "proxies whose x-forwarded-for says for whom they call; without --tenants, addresses share "
+     "the fleet; may be "
+     "repeated",
+     0, 0},
     {"replays", "FOVEA_REPLAYS", FV_OPTION_INT, "N", "3",
      "how many times a request is replayed after losing a worker", 0, 100},
     {"report-ms", "FOVEA_REPORT_MS", FV_OPTION_INT, "MS", "500", "interval of worker reports", 10,
@@ -77,6 +84,13 @@ static void on_serving(void *user, bool serving) {
         FV_LOG(ERROR, ROUTER, "event=health-unknown reason=\"%s\"", fv_last_error());
 }
 
+static fv_status open_trusted(const fv_options *o, fv_trusted **out) {
+    const char *const *list;
+    int n = fv_options_list(o, "trusted-proxies", &list);
+    fv_status st = fv_trusted_open(list, n, out);
+    return st == FV_OK ? st : fv_fail_prefix(st, "--trusted-proxies");
+}
+
 static fv_status run(const fv_options *o) {
     program p = {0};
     fv_daemon_hooks hooks = {.user = &p,
@@ -93,6 +107,7 @@ static fv_status run(const fv_options *o) {
                              .tenants = fv_options_string(o, "tenants"),
                              .deadline_ms = fv_options_int(o, "deadline-ms"),
                              .wait_ms = fv_options_int(o, "wait-ms"),
+                             .unread_ms = fv_options_int(o, "unread-ms"),
                              .replays = (int32_t)fv_options_int(o, "replays"),
                              .report_ms = (uint32_t)fv_options_int(o, "report-ms"),
                              .stall_ms = fv_options_int(o, "stall-ms"),
@@ -102,10 +117,13 @@ static fv_status run(const fv_options *o) {
     size_t memory = fv_front_memory((size_t)fv_options_int(o, "memory-bytes"));
     int32_t first_message_ms = (int32_t)fv_options_int(o, "first-message-ms");
     fv_rpc_limits limits = fv_front_limits(memory, first_message_ms);
+    fv_trusted *trusted;
     fv_status st;
     FV_TRY(
         fv_front_queue_bytes(memory, (size_t)fv_options_int(o, "queue-bytes"), &opt.queue_bytes));
-    FV_TRY(fv_daemon_open(o, &hooks, &p.daemon));
+    FV_TRY(open_trusted(o, &trusted));
+    opt.trusted = trusted;
+    FV_TRY_GOTO(fv_daemon_open(o, &hooks, &p.daemon), st, close_trusted);
     opt.tls = fv_daemon_tls(p.daemon);
     /* Before the connection is too old for new calls. */
     if (opt.tls) opt.renew_ms = (uint32_t)(fv_options_int(o, "tls-age-ms") * 3 / 4);
@@ -140,6 +158,8 @@ static fv_status run(const fv_options *o) {
     fv_daemon_run(p.daemon);
 out:
     fv_daemon_close(p.daemon);
+close_trusted:
+    fv_trusted_close(trusted);
     return st;
 }
 

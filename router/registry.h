@@ -62,6 +62,19 @@ typedef struct fv_registered_worker {
     bool full;         /* it refused one for lack of memory, and has not reported since */
 } fv_registered_worker;
 
+/* What one of those who share (router/sharers.h) has of a fleet. */
+typedef struct fv_fleet_part {
+    double finish; /* when its last request is served, in virtual time; at first 0 */
+    /* While the queue is looked through: its requests at decode workers, and whether its next one has to wait,
+     * with those after it. */
+    int32_t n_slot;
+    bool blocked;
+    /* private */
+    bool counted;
+    uint64_t number;
+} fv_fleet_part;
+struct fv_sharer;
+
 /* Of a model's name and compatibility; it is there while it has workers, lost ones among them, or
  * requests. */
 struct fv_fleet {
@@ -75,10 +88,14 @@ struct fv_fleet {
     fv_work queued;      /* of those in the queue, kept conversations aside: they wait elsewhere */
     double virtual_time; /* router/relay.h */
     double blocked_s;    /* since then the first one waits, or the next one; 0: none does */
-    bool full;           /* the first one has to wait: those after it, too */
+    /* While the queue is looked through. full: the first one has to wait for memory, and so those after it have, too.
+     * waits: somebody's next one has to wait, for memory or for a slot. */
+    bool full, waits;
+    double weight_all; /* of those who have a request here */
+    int32_t slots_all; /* of its decode workers; 0: one does not say how many it has */
     /* private */
-    double *finish; /* [n_finish] owned */
-    size_t n_finish, cap_finish;
+    fv_fleet_part *part; /* [n_part] owned */
+    size_t n_part, cap_part;
 };
 
 typedef struct fv_registry fv_registry; /* opaque */
@@ -149,8 +166,7 @@ uint32_t fv_fleet_keep_ms_max(const fv_fleet *f);
  * NULL when there is none. */
 const fv_model_message *fv_fleet_model(const fv_fleet *f);
 
-/* When the last request of a tenant (fv_tenant_use.index) is served, in virtual time; at first 0.
- * NULL: no memory. */
-double *fv_fleet_finish(fv_fleet *f, int32_t tenant);
+/* What `x` has of the fleet; good until the next call. NULL: no memory. */
+fv_fleet_part *fv_fleet_part_of(fv_fleet *f, const struct fv_sharer *x);
 
 #endif

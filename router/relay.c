@@ -22,7 +22,7 @@ enum { LOG_EVERY_S = 10 };
 /* ---- a request's life ------------------------------------------------------------------- */
 
 fv_status fv_request_open(fv_relay *relay, fv_rpc_call *client, fv_tenant_use *tenant,
-                          fv_request **out) {
+                          fv_sharer *sharer, fv_request **out) {
     fv_request *r = calloc(1, sizeof *r);
     if (!r) return FV_FAIL(FV_ENOMEM, "no memory for another request");
     fv_status st = fv_tenancy_begin(tenant, client);
@@ -31,9 +31,10 @@ fv_status fv_request_open(fv_relay *relay, fv_rpc_call *client, fv_tenant_use *t
         return st;
     }
     r->tenant = tenant;
+    r->sharer = sharer;
     r->relay = relay;
     r->client = client;
-    r->arrived_s = fv_clock_s();
+    r->arrived_s = r->taken_over_s = fv_clock_s();
     *relay->tail = r;
     relay->tail = &r->next;
     relay->n_alive++;
@@ -49,28 +50,12 @@ static void take_out(fv_request *r) {
     if (!*at) relay->tail = at;
 }
 
-void fv_relay_place(fv_request *r) {
-    fv_relay *relay = r->relay;
-    const fv_tenant *limits = r->tenant->limits;
-    double weight = limits ? limits->weight : 1, work = (double)(r->work.prompt + r->work.answer);
-    double *finish = fv_fleet_finish(r->fleet, r->tenant->index);
-    r->start = fmax(r->fleet->virtual_time, finish ? *finish : 0);
-    if (finish) *finish = r->start + fmax(work, 1) / weight;
-    take_out(r);
-    fv_request **at = &relay->first;
-    while (*at && !((*at)->state == FV_REQUEST_QUEUED && (*at)->fleet == r->fleet &&
-                    (*at)->start > r->start))
-        at = &(*at)->next;
-    r->next = *at;
-    *at = r;
-    if (!r->next) relay->tail = &r->next;
-}
-
 void fv_request_close(fv_request *r) {
     fv_relay *relay = r->relay;
     fv_request_end(r);
     take_out(r);
     fv_tenancy_end(r->tenant);
+    fv_sharer_give(r->sharer);
     if (r->fleet) r->fleet->n_request--;
     relay->bytes -= r->bytes;
     relay->n_alive--;
@@ -83,6 +68,11 @@ void fv_request_close(fv_request *r) {
 static void count_queued(fv_request *r, int32_t by) {
     r->relay->n_queued += by;
     r->fleet->n_queued += by;
+    r->sharer->n_queued += by;
+    if (by > 0)
+        r->sharer->bytes_queued += r->bytes;
+    else
+        r->sharer->bytes_queued -= r->bytes;
     if (r->msg->conversation.len) return;
     r->fleet->queued.prompt += (uint64_t)by * r->work.prompt;
     r->fleet->queued.answer += (uint64_t)by * r->work.answer;
@@ -162,12 +152,13 @@ static double left_s(const fv_request *r, double now_s) {
 }
 
 /* A fleet that has nothing to do tries whatever comes: its measurements may be old. */
-fv_status fv_relay_check_time(fv_relay *relay, const fv_fleet *f, fv_rpc_call *client,
-                              const fv_work *w) {
+fv_status fv_relay_check_time(fv_relay *relay, fv_fleet *f, fv_rpc_call *client,
+                              const fv_sharer *sharer, const fv_work *w) {
     const fv_relay_options *opt = &relay->opt;
     double left_ms = fmin((double)fv_rpc_call_left_ms(client), (double)opt->deadline_ms), retry_s;
     if (f->n_queued + f->n_running == 0) return FV_OK;
-    fv_outlook o = fv_deadline_look(&f->estimate, f->first, &f->queued, w);
+    fv_work ahead = fv_queue_ahead(relay, f, sharer);
+    fv_outlook o = fv_deadline_look(&f->estimate, f->first, &ahead, w);
     fv_status st = fv_deadline_admit(&o, 1e-3 * left_ms, &retry_s);
     relay->n_refused += st != FV_OK;
     (void)fv_record_refusal(FV_REASON_DEADLINE, st);
@@ -231,8 +222,22 @@ static uint32_t tokens_left(const fv_request *r) {
 /* The prefill worker's token is the rest of the answer. */
 static bool needs_decode(const fv_request *r) { return tokens_left(r) > 1; }
 
+/* Who shares the workers with others is given a slot also where there is none, as long as it has fewer than its share:
+ * the worker takes one from somebody else (decode-worker/schedule/shares.h). *no_slot: there is memory, and
+ * no slot. */
+static fv_registered_worker *choose_decode(const fv_request *r, fv_constraints constraints,
+                                           bool *no_slot) {
+    fv_registered_worker *d = fv_balance(r->fleet, &constraints);
+    if (d) return d;
+    constraints.over_slots = true;
+    d = fv_balance(r->fleet, &constraints);
+    *no_slot = d && !fv_queue_below_share(r);
+    if (*no_slot) return NULL;
+    return d ? d : fv_balance_to_wait(r->fleet, &constraints);
+}
+
 static bool choose_pair(const fv_request *r, bool wake, double now_s, fv_registered_worker **p,
-                        fv_registered_worker **d) {
+                        fv_registered_worker **d, bool *no_slot) {
     const fv_fleet *f = r->fleet;
     fv_constraints constraints = {.role = DECODE_ROLE,
                                   .bytes = r->need.bytes,
@@ -247,9 +252,8 @@ static bool choose_pair(const fv_request *r, bool wake, double now_s, fv_registe
                                   .estimate = &f->estimate,
                                   .work = &r->work};
     *d = NULL;
-    if (needs_decode(r) && !(*d = fv_balance(f, &constraints)) &&
-        !(*d = fv_balance_to_wait(f, &constraints)))
-        return false;
+    *no_slot = false;
+    if (needs_decode(r) && !(*d = choose_decode(r, constraints, no_slot))) return false;
     constraints.role = PREFILL_ROLE;
     constraints.exclude = r->exclude_p ? r->last_p : "";
     return (*p = fv_balance(f, &constraints)) != NULL;
@@ -271,9 +275,18 @@ static void note_drained(fv_request *r, double now_s) {
     f->blocked_s = now_s;
 }
 
-/* Starts a request, or ends it, or leaves it in the queue. False: it waits for memory, and
- * none may overtake it. */
-static bool try_start(fv_request *r, double now_s) {
+/* It waits, and so do those after it: for memory all of them, for a slot its sharer's. */
+static void block(fv_request *r, bool no_slot) {
+    fv_fleet_part *part = fv_fleet_part_of(r->fleet, r->sharer);
+    r->fleet->waits = true;
+    if (no_slot && part)
+        part->blocked = true;
+    else
+        r->fleet->full = true;
+}
+
+/* Starts a request, or ends it, or leaves it in the queue, perhaps with those after it. */
+static void try_start(fv_request *r, double now_s) {
     const fv_relay_options *opt = &r->relay->opt;
     fv_fleet *f = r->fleet;
     fv_availability p = fv_balance_availability(f, PREFILL_ROLE, now_s);
@@ -283,30 +296,34 @@ static bool try_start(fv_request *r, double now_s) {
     if (!no_worker) r->no_worker_s = 0;
     if (no_worker && r->no_worker_s == 0) r->no_worker_s = now_s;
     if (no_worker) {
-        if (1e3 * (now_s - r->no_worker_s) < (double)opt->wait_ms) return true;
+        if (1e3 * (now_s - r->no_worker_s) < (double)opt->wait_ms) return;
         wake = p != FV_AVAILABILITY_NONE && d != FV_AVAILABILITY_NONE;
     }
     /* A client that has not read what came before gets the rest when it has. */
-    if (fv_rpc_call_bytes_queued(r->client) > FV_RELAY_QUEUE_BYTES / 2) return true;
+    if (fv_rpc_call_bytes_queued(r->client) > FV_RELAY_QUEUE_BYTES / 2) return;
     fv_registered_worker *to_p, *to_d;
-    if (no_worker && !(wake && choose_pair(r, true, now_s, &to_p, &to_d))) {
+    bool no_slot;
+    if (no_worker && !(wake && choose_pair(r, true, now_s, &to_p, &to_d, &no_slot))) {
         fv_request_finish(r, fv_record_refusal(FV_REASON_NO_WORKER, nobody_there(r, p)));
-        return true;
+        return;
     }
-    if (!no_worker && !choose_pair(r, false, now_s, &to_p, &to_d))
-        return now_s < r->exclude_until_s || r->n_lost > 1;
+    if (!no_worker && !choose_pair(r, false, now_s, &to_p, &to_d, &no_slot)) {
+        if (now_s >= r->exclude_until_s && r->n_lost <= 1) block(r, no_slot);
+        return;
+    }
     const fv_estimate *e = &f->estimate;
     double seconds = fv_deadline_prefill_s(e, to_p, &r->work);
     if (to_d) seconds += fv_deadline_decode_s(e, to_d, &r->work);
     if (check_left(r, seconds, now_s) != FV_OK) {
         end_if_hopeless(r, now_s); /* or others are drawn the next time */
-        return true;
+        return;
     }
     note_drained(r, now_s);
     f->virtual_time = fmax(f->virtual_time, r->start);
+    fv_fleet_part *part = fv_fleet_part_of(f, r->sharer);
+    if (part) part->n_slot += to_d != NULL;
     fv_status st = fv_attempt_start(r, to_p, to_d);
     if (st != FV_OK) fv_request_finish(r, st);
-    return true;
 }
 
 /* ---- conversations ---------------------------------------------------------------------- */
@@ -354,7 +371,9 @@ static fv_status find_keeper(fv_request *r, double now_s, fv_registered_worker *
 static void try_follow(fv_request *r, double now_s) {
     fv_registered_worker *w;
     fv_status st = find_keeper(r, now_s, &w);
-    fv_constraints constraints = {.bytes = r->need.bytes, .bytes_least = r->need.bytes_least};
+    /* It holds its memory as long as it waits, and not for ever: the worker shares its slots. */
+    fv_constraints constraints = {
+        .bytes = r->need.bytes, .bytes_least = r->need.bytes_least, .over_slots = true};
     if (st == FV_OK && w && fv_registered_worker_has_room(w, &constraints)) {
         if (end_hopeless(r, fv_deadline_decode_s(&w->fleet->estimate, w, &r->work), now_s)) return;
         st = fv_attempt_follow(r, w);
@@ -377,22 +396,26 @@ static void move_on(fv_request *r, double now_s) {
 
 /* ---- whose turn it is ------------------------------------------------------------------- */
 
+static bool is_blocked(const fv_request *r) {
+    const fv_fleet_part *part = fv_fleet_part_of(r->fleet, r->sharer);
+    return part && part->blocked;
+}
+
 void fv_relay_dispatch(fv_relay *relay) {
     if (relay->dispatching) return; /* no request is freed in here, so the list stays as it is */
     relay->dispatching = true;
     double now_s = fv_clock_s();
-    fv_fleet *fleets = fv_registry_fleets(relay->opt.members);
-    for (fv_fleet *f = fleets; f; f = f->next) f->full = false;
+    fv_queue_look(relay);
     for (fv_request *r = relay->first; r; r = r->next) {
         if (r->attempt && fv_attempt_waits(r->attempt)) move_on(r, now_s);
         if (r->state != FV_REQUEST_QUEUED) continue;
         if (r->msg->conversation.len)
             try_follow(r, now_s);
-        else if (!r->fleet->full)
-            r->fleet->full = !try_start(r, now_s);
+        else if (!r->fleet->full && !is_blocked(r))
+            try_start(r, now_s);
     }
-    for (fv_fleet *f = fleets; f; f = f->next)
-        f->blocked_s = !f->full ? 0 : f->blocked_s == 0 ? now_s : f->blocked_s;
+    for (fv_fleet *f = fv_registry_fleets(relay->opt.members); f; f = f->next)
+        f->blocked_s = !f->waits ? 0 : f->blocked_s == 0 ? now_s : f->blocked_s;
     relay->dispatching = false;
 }
 
@@ -416,8 +439,26 @@ static void move_stranded(fv_relay *relay) {
 
 /* ---- from outside ----------------------------------------------------------------------- */
 
+/* Its client has taken over nothing of what waits for it for too long. */
+static void look_unread(fv_request *r, double now_s) {
+    uint64_t sent = fv_rpc_call_sent(r->client);
+    if (fv_rpc_call_bytes_queued(r->client) == 0 || sent != r->n_taken_over)
+        r->taken_over_s = now_s;
+    r->n_taken_over = sent;
+    double unread_s = now_s - r->taken_over_s;
+    if (1e3 * unread_s < (double)r->relay->opt.unread_ms) return;
+    fv_status st =
+        FV_FAIL(FV_ECANCELLED, "the client did not read its answer for %.0f s", unread_s);
+    r->taken_over_s = now_s;
+    FV_LOG(INFO, ROUTER, "req=%s tenant?=%s trace?=%s event=unread tokens=%" PRIu32 " why=\"%s\"",
+           r->id, r->tenant->name, r->trace_id, r->n_token, fv_last_error());
+    fv_rpc_call_abort(r->client, st);
+    fv_request_end(r);
+}
+
 void fv_relay_tick(fv_relay *relay) {
     double now_s = fv_clock_s();
+    for (fv_request *r = relay->first; r; r = r->next) look_unread(r, now_s);
     fv_watch_tick(relay, now_s);
     for (fv_request *r = relay->first; r; r = r->next)
         if (r->state != FV_REQUEST_OVER && fv_request_left_ms(r, now_s) <= 0)

@@ -19,7 +19,10 @@
  *
  * Requests of a tenant are served in order of arrival: the first one waits for memory, at a decode
  * worker that knows its age, and none overtakes it; one that was interrupted is older
- * than those after it, and so the next. Tenants share by their weights: start-time fair queuing
+ * than those after it, and so the next. One that waits for a slot of a decode worker (router/balancer.h) is
+ * overtaken by those of tenants that have fewer slots than their share.
+ *
+ * Tenants, or addresses where there are none (router/sharers.h), share by their weights: start-time fair queuing
  * (Goyal, Vin, Cheng, SIGCOMM 1996, eq. 4-5). A request that comes gets a start tag S and a finish
  * tag F, and the smallest S is next:
  *
@@ -27,9 +30,11 @@
  *
  * where v, the virtual time, is the S of the request that started last, and the work is its expected
  * tokens. Each fleet (router/registry.h) has a queue of its own: one that is full delays no other.
- * Those that continue a conversation wait for its worker alone, and delay no others. Loop thread. */
+ * Those that continue a conversation wait for its worker alone, and delay no others.
+ *
+ * A full queue belongs to all alike: who has most of it gives way to who comes with less. Loop thread. */
 #include "router/registry.h"
-#include "router/tenancy.h"
+#include "router/sharers.h"
 
 typedef struct fv_relay fv_relay; /* all requests; opaque */
 
@@ -37,16 +42,19 @@ typedef struct fv_relay_options {
     const char *router_id; /* unlike any other router's; borrowed */
     fv_registry *members;  /* borrowed */
     fv_tenancy *tenancy;   /* borrowed */
+    fv_sharers *sharers;   /* borrowed */
     int32_t queue_max;     /* requests that wait */
     size_t bytes_max;      /* of all requests together, as they came */
     int64_t deadline_ms;   /* for a request, when its client gives it no less */
     int64_t wait_ms;       /* for a worker, when there is none of its kind */
     int64_t stall_ms;      /* a request without progress for this time: its worker hangs */
+    int64_t unread_ms;     /* an answer that its client does not read for so long is ended */
     int32_t replays;       /* how often another pair may take over, per request */
 } fv_relay_options;
 
-/* Bytes of events that wait for a client that reads slowly: the limit of its call's queue. */
-enum { FV_RELAY_QUEUE_BYTES = 256 << 10 };
+/* Bytes of events that wait for a client that reads slowly: the limit of its call's queue. When it is full, the
+ * decode worker's call is read no more, and the answer pauses there. */
+enum { FV_RELAY_QUEUE_BYTES = 64 << 10 };
 
 fv_status fv_relay_open(const fv_relay_options *opt, fv_relay **out);
 void fv_relay_close(fv_relay *r); /* all requests are over; NULL is fine */

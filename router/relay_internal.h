@@ -4,7 +4,8 @@
 /* A request and its attempts; shared by the files of the relay only.
  *
  *   generate.c   the client's call: brings a request, and is notified by it
- *   relay.c      the list of requests: queue, dispatch, limits, the end
+ *   relay.c      the list of requests: dispatch, limits, the end
+ *   queue.c      those that wait: in which order, what is ahead of one, how much of it each has
  *   attempt.c    the calls to two workers for a request
  *   replay.c     what follows when a request's attempt has failed
  *   watch.c      whether it makes progress
@@ -17,6 +18,7 @@
 #include "router/deadline.h"
 #include "router/relay.h"
 #include "router/reservation.h"
+#include "router/sharers.h"
 #include "telemetry/otlp/spans.h"
 
 typedef Fovea__Inference__V1__GenerateRequest fv_request_message;
@@ -74,6 +76,7 @@ struct fv_request {
      * "<router>/<tenant>/<id>". */
     char fleet_id[FV_ROUTER_ID_MAX + 1 + FV_TENANT_NAME_MAX + 1 + FV_REQUEST_ID_MAX + 1];
     fv_tenant_use *tenant; /* it is counted there until it is freed */
+    fv_sharer *sharer;     /* likewise */
     fv_fleet *fleet;       /* that it is for, and counted there; NULL: not known yet */
     double start;          /* its start tag */
     fv_need need;
@@ -89,6 +92,9 @@ struct fv_request {
     /* for this time not on the worker that failed, even if it is the only one */
     double exclude_until_s;
     double no_worker_s; /* since then there is no worker for it; 0: there is */
+    /* Its client has taken over so many messages, the last one then. */
+    uint64_t n_taken_over;
+    double taken_over_s;
 
     /* What the client has got. */
     bool accepted;
@@ -129,15 +135,12 @@ struct fv_relay {
 
 /* A request for a call that has come; OVER until it is known to be right. */
 fv_status fv_request_open(fv_relay *relay, fv_rpc_call *client, fv_tenant_use *tenant,
-                          fv_request **out);
+                          fv_sharer *sharer, fv_request **out);
 /* It has no call any more; freed when nothing needs it. */
 void fv_request_close(fv_request *r);
 
 /* NULL when this tenant has none of this id. */
 fv_request *fv_relay_find(const fv_relay *relay, const fv_tenant_use *tenant, const char *id);
-
-/* Its place among those that wait for its fleet, by its tenant's weight and the work that it is expected to be. */
-void fv_relay_place(fv_request *r);
 
 /* Counted there from now on; it waits, or is not known to be right yet. */
 void fv_request_set_fleet(fv_request *r, fv_fleet *f, const fv_need *need, const fv_work *work);
@@ -152,11 +155,29 @@ void fv_request_finish(fv_request *r, fv_status st);
 
 /* Would a new request be answered in time? FV_EBUSY or FV_ENOMEM when not, with a retry hint on the
  * call. Before the message is read w is {0}: it may be anything. */
-fv_status fv_relay_check_time(fv_relay *relay, const fv_fleet *f, fv_rpc_call *client,
-                              const fv_work *w);
+fv_status fv_relay_check_time(fv_relay *relay, fv_fleet *f, fv_rpc_call *client,
+                              const fv_sharer *sharer, const fv_work *w);
 
 double fv_request_left_ms(const fv_request *r, double now_s);      /* until its time is over */
 fv_status fv_request_timed_out(const fv_request *r, double now_s); /* FV_EDEADLINE, and why */
+
+/* ---- queue.c ---------------------------------------------------------------------------- */
+
+/* Its place among those that wait for its fleet, by its sharer's weight and the work that it is expected to be. */
+void fv_relay_place(fv_request *r);
+
+/* The work that waits and would be served before a new request of x. */
+fv_work fv_queue_ahead(const fv_relay *relay, fv_fleet *f, const fv_sharer *x);
+
+/* Before the queue is looked through: counts what fv_fleet_part says. */
+void fv_queue_look(fv_relay *relay);
+/* Has its sharer fewer slots than its share of all, by weight, among those who have requests? At least one. */
+bool fv_queue_below_share(const fv_request *r);
+
+/* Whoever has most of a full queue gives way to who has less of it: may a request of x come; and makes room for one of
+ * so many bytes, by ending those that came last of who has most. False: x would have as much. */
+bool fv_queue_may_come(const fv_relay *relay, const fv_sharer *x);
+bool fv_queue_make_room(fv_relay *relay, const fv_sharer *x, size_t bytes);
 
 /* ---- generate.c ------------------------------------------------------------------------- */
 

@@ -21,6 +21,7 @@ struct fv_router {
     fv_relay *relay; /* first: fv_generate_events finds it here */
     fv_registry *members;
     fv_tenancy *tenancy;
+    fv_sharers *sharers;
     fv_router_options opt;
     uv_timer_t tick;
     double opened_s;
@@ -146,6 +147,7 @@ static void on_tick_closed(uv_handle_t *h) {
     void *user = r->user;
     fv_relay_close(r->relay);
     fv_registry_close(r->members);
+    fv_sharers_close(r->sharers);
     fv_tenancy_close(r->tenancy);
     free(r);
     if (done) done(user);
@@ -175,6 +177,7 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
     r->opened_s = fv_clock_s();
     FV_TRY_GOTO(draw_id(r->id), st, free_router);
     FV_TRY_GOTO(fv_tenancy_open(opt->tenants, &r->tenancy), st, free_router);
+    FV_TRY_GOTO(fv_sharers_open(opt->trusted, &r->sharers), st, close_tenancy);
     fv_registry_options members = {.router_id = r->id,
                                    .bridge = bridge,
                                    .fleet = opt->fleet,
@@ -187,10 +190,12 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
                                    .on_gone = on_gone,
                                    .on_report = on_report,
                                    .user = r};
-    FV_TRY_GOTO(fv_registry_open(&members, &r->members), st, close_tenancy);
+    FV_TRY_GOTO(fv_registry_open(&members, &r->members), st, close_sharers);
     fv_relay_options relay = {.router_id = r->id,
                               .members = r->members,
                               .tenancy = r->tenancy,
+                              .sharers = r->sharers,
+                              .unread_ms = opt->unread_ms,
                               .queue_max = opt->queue_max,
                               .bytes_max = opt->queue_bytes,
                               .deadline_ms = opt->deadline_ms,
@@ -205,6 +210,8 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
     return FV_OK;
 close_members:
     fv_registry_close(r->members);
+close_sharers:
+    fv_sharers_close(r->sharers);
 close_tenancy:
     fv_tenancy_close(r->tenancy);
 free_router:

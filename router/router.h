@@ -6,6 +6,7 @@
  * (the queue), balancer.h and breaker.h (which workers), reservation.h (what is reserved on them),
  * generate.h (the client's call), merge.h (the report). Loop thread. */
 #include "auth/mac.h"
+#include "common/client_address.h"
 #include "rpc/server.h"
 
 typedef struct fv_router fv_router; /* opaque */
@@ -18,6 +19,9 @@ typedef struct fv_router_options {
     int32_t queue_max;   /* requests that wait */
     size_t queue_bytes;  /* of all that wait and run */
     const char *tenants; /* file of tenants (auth/tenants.h); borrowed; NULL: anybody may call */
+    /* Whose x-forwarded-for says for whom they call; borrowed; NULL: nobody's. */
+    const fv_trusted *trusted;
+    int64_t unread_ms;   /* an answer that its client does not read for so long is ended */
     int64_t deadline_ms; /* for a request, when its client gives it no less */
     int64_t wait_ms;     /* for a worker, when there is none of its kind */
     int32_t replays;     /* how often another pair may take over a request */

@@ -19,7 +19,6 @@ struct fv_tenancy {
     fv_file_stamp stamp, keys_stamp;
     double looked_s;
     fv_tenant_use *uses, anybody;
-    int32_t n_use;
     fv_audit audit;
 };
 
@@ -41,7 +40,6 @@ static fv_status take(fv_tenancy *t, fv_tenants *fresh) {
         if (!u) return FV_FAIL(FV_ENOMEM, "no memory for a tenant");
         strcpy(u->name, all[i].name);
         u->credit = HUGE_VAL; /* of a full bucket, whatever its size */
-        u->index = t->n_use++;
         u->next = t->uses;
         t->uses = u;
     }

@@ -20,7 +20,6 @@ typedef struct fv_tenant_use {
     const fv_tenant *limits; /* of the present file; NULL: it is not in there any more */
     double credit, credit_s; /* requests that it may begin, as of then */
     int32_t n_request;       /* that are here */
-    int32_t index;           /* 0, 1, ... */
 } fv_tenant_use;
 
 /* `path` NULL: no tenants. FV_EINVAL: the file is wrong, and why. */

@@ -105,6 +105,7 @@ static void on_sent(fv_rpc_op *op, bool ok) {
         grpc_byte_buffer_destroy(c->sending); /* gRPC took the slices, the shell is ours */
         c->sending = NULL;
         c->bytes_queued -= c->bytes_sending;
+        c->n_sent++;
     }
     c->in_send = false;
     if (!ok)
@@ -158,6 +159,8 @@ bool fv_rpc_call_writable(const fv_rpc_call *c) {
 }
 
 size_t fv_rpc_call_bytes_queued(const fv_rpc_call *c) { return c->bytes_queued; }
+
+uint64_t fv_rpc_call_sent(const fv_rpc_call *c) { return c->n_sent; }
 
 static fv_status may_queue(fv_rpc_call *c) {
     if (c->closing || c->closed) return FV_FAIL(FV_ECANCELLED, "%s: the call is over", c->path);
@@ -311,6 +314,38 @@ bool fv_rpc_call_metadata(const fv_rpc_call *c, const char *key, const char **va
         return true;
     }
     return false;
+}
+
+/* Puts `text` and a separator in front of what is at *at; false: not all of it fits. */
+static bool put_in_front(char *out, size_t *at, const char *text, size_t n, bool last) {
+    static const char comma[] = ", ";
+    size_t n_comma = last ? 0 : sizeof comma - 1;
+    if (*at < n_comma) return false;
+    *at -= n_comma;
+    memcpy(out + *at, comma, n_comma);
+    size_t fits = n < *at ? n : *at;
+    *at -= fits;
+    memcpy(out + *at, text + n - fits, fits);
+    return fits == n;
+}
+
+bool fv_rpc_call_metadata_joined(const fv_rpc_call *c, const char *key, char *out, size_t size) {
+    size_t at = size - 1;
+    bool any = false, whole = true;
+    for (size_t i = c->metadata.count; i-- > 0 && whole;) {
+        const grpc_metadata *m = &c->metadata.metadata[i];
+        if (grpc_slice_str_cmp(m->key, key) != 0) continue;
+        whole = put_in_front(out, &at, (const char *)GRPC_SLICE_START_PTR(m->value),
+                             GRPC_SLICE_LENGTH(m->value), !any);
+        any = true;
+    }
+    if (!whole) { /* what is left of the first value says nothing */
+        const char *comma = memchr(out + at, ',', size - 1 - at);
+        at = comma ? (size_t)(comma - out) + 1 : size - 1;
+    }
+    memmove(out, out + at, size - 1 - at);
+    out[size - 1 - at] = '\0';
+    return any;
 }
 
 fv_trace_context fv_rpc_call_trace(const fv_rpc_call *c) {

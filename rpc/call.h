@@ -68,6 +68,10 @@ bool fv_rpc_call_peer_spiffe(const fv_rpc_call *c, const char *id);
  * client, in on_end, with the status. Not terminated; borrowed from the call. */
 bool fv_rpc_call_metadata(const fv_rpc_call *c, const char *key, const char **value, size_t *n);
 
+/* All that the peer sent under `key`, in its order and with ", " between; of what does not fit the end, from behind
+ * a comma on. False: nothing. */
+bool fv_rpc_call_metadata_joined(const fv_rpc_call *c, const char *key, char *out, size_t size);
+
 /* The trace that the caller says the call belongs to; {0}: none, or not a valid one. Server only. */
 fv_trace_context fv_rpc_call_trace(const fv_rpc_call *c);
 
@@ -86,6 +90,7 @@ fv_status fv_rpc_call_send_buffer(fv_rpc_call *c, grpc_byte_buffer *b);
 
 bool fv_rpc_call_writable(const fv_rpc_call *c);       /* a message would be queued now */
 size_t fv_rpc_call_bytes_queued(const fv_rpc_call *c); /* not yet taken over by the network */
+uint64_t fv_rpc_call_sent(const fv_rpc_call *c);       /* messages that it has taken over so far */
 
 /* Stops on_message, except for one that may be on its way already; and starts it again. While
  * messages wait, the call's end is not reported either, except for cancellation and deadline. */
@@ -98,6 +103,10 @@ void fv_rpc_call_resume(fv_rpc_call *c);
  * its sentence. Only the first word counts. The call must not be used any more but in on_end,
  * which comes later. */
 void fv_rpc_call_finish(fv_rpc_call *c, fv_status st);
+
+/* Ends the call at once, whether it was finished or not: what was queued and not taken over by the network is
+ * dropped. For a client that does not read what is sent to it. */
+void fv_rpc_call_abort(fv_rpc_call *c, fv_status st);
 
 /* The hint that goes with FV_EBUSY; without it FV_RPC_RETRY_MS. Before finish. */
 void fv_rpc_call_retry_after(fv_rpc_call *c, int64_t ms);

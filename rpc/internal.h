@@ -59,6 +59,7 @@ struct fv_rpc_call {
     fv_rpc_queued *out_first, **out_tail;
     grpc_byte_buffer *sending; /* owned, while a batch with a message is in flight */
     size_t bytes_sending, bytes_queued, queue_max;
+    uint64_t n_sent;
     bool in_send, headers_sent, stalled;
     bool closing; /* nothing more will be queued */
     bool closed;  /* the end was sent, or the peer is gone */

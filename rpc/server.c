@@ -73,7 +73,7 @@ struct server_call {
     uint64_t await_until_ms;
     server_call *await_next, *await_previous;
     /* the end */
-    bool finished;
+    bool finished, aborted;
     fv_rpc_end end;
     int64_t retry_ms;
     grpc_slice text;
@@ -163,6 +163,18 @@ void fv_rpc_call_finish(fv_rpc_call *c, fv_status st) {
     finish((server_call *)c, st, fv_rpc_code(st), st == FV_OK ? "" : fv_last_error());
 }
 
+void fv_rpc_call_abort(fv_rpc_call *c, fv_status st) {
+    assert(c->side->server && st != FV_OK);
+    server_call *sc = (server_call *)c;
+    char text[FV_RPC_TEXT_MAX];
+    snprintf(text, sizeof text, "%s", fv_last_error());
+    finish(sc, st, fv_rpc_code(st), text);
+    sc->aborted = true;
+    sc->end = (fv_rpc_end){.status = st, .code = fv_rpc_code(st), .retry_ms = -1, .text = ""};
+    /* The status would wait behind a message that the peer does not read. */
+    if (c->in_send) grpc_call_cancel_with_status(c->rpc, fv_rpc_code(st), text, NULL);
+}
+
 static void fill_headers(fv_rpc_call *c, grpc_op *op) { (void)c, (void)op; }
 
 static void fill_end(fv_rpc_call *c, grpc_op *op) {
@@ -192,7 +204,7 @@ static void over(fv_rpc_call *c) {
     server_call *sc = (server_call *)c;
     fv_rpc_server *s = sc->server;
     if (sc->method) {
-        if (sc->cancelled)
+        if (sc->cancelled && !sc->aborted)
             sc->end = (fv_rpc_end){
                 .status = FV_ECANCELLED, .code = GRPC_STATUS_CANCELLED, .retry_ms = -1, .text = ""};
         if (c->events->on_end) c->events->on_end(c, &sc->end);

@@ -12,6 +12,7 @@ typedef struct member {
     fv_text_codes *text; /* or NULL */
     int32_t n_held;      /* of its ids, those that have run */
     int32_t n_now;       /* those that run in this step */
+    int32_t n_told;      /* those that ran before its last token, or before it joined */
     bool last;           /* and its last one is among them */
     void *user;
 } member;
@@ -82,18 +83,25 @@ fv_status fv_batch_join(fv_batch *b, fv_generation *seq, fv_kv *kv, fv_evict *ev
         b->logits = grown;
         b->cap_logits = cap;
     }
-    b->list[b->n++] = (member){
-        .seq = seq, .kv = kv, .evict = evict, .text = text, .n_held = n_held, .user = user};
+    b->list[b->n++] = (member){.seq = seq,
+                               .kv = kv,
+                               .evict = evict,
+                               .text = text,
+                               .n_held = n_held,
+                               .n_told = n_held,
+                               .user = user};
     return FV_OK;
 }
 
-void fv_batch_leave(fv_batch *b, const fv_generation *seq) {
+int32_t fv_batch_leave(fv_batch *b, const fv_generation *seq) {
     for (int32_t i = 0; i < b->n; i++) {
         if (b->list[i].seq != seq) continue;
+        int32_t n_held = b->list[i].n_held;
         memmove(&b->list[i], &b->list[i + 1], (size_t)(b->n - i - 1) * sizeof *b->list);
         b->n--;
-        return;
+        return n_held;
     }
+    return -1;
 }
 
 static fv_status evict(fv_decoder *dec, const member *m) {
@@ -172,7 +180,7 @@ static fv_status choose_all(fv_batch *b, int32_t n) {
 fv_status fv_batch_step(fv_batch *b, fv_batch_told on_event, void *ctx) {
     evict_all(b, on_event, ctx);
     int32_t n = b->n, n_seq = plan_step(b), stay = 0;
-    const choice *c = b->choice;
+    choice *c = b->choice;
     b->n = 0;
     FV_TRY(fv_model_runner_run(b->runner, b->step, n_seq, b->logits.data));
     FV_TRY(choose_all(b, n));
@@ -183,7 +191,9 @@ fv_status fv_batch_step(fv_batch *b, fv_batch_told on_event, void *ctx) {
             b->list[stay++] = m;
             continue;
         }
-        const fv_batch_event *e = &c->event;
+        fv_batch_event *e = &c->event;
+        e->n_rows = m.n_held - m.n_told;
+        m.n_told = m.n_held;
         if (e->status != FV_OK) (void)FV_FAIL(e->status, "%s", c->failure);
         if (e->status == FV_OK && e->finish == FV_FINISH_NOT) b->list[stay++] = m;
         on_event(ctx, e);

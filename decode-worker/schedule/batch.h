@@ -24,8 +24,9 @@ void fv_batch_close(fv_batch *b); /* every answer must have left; NULL is fine *
 fv_status fv_batch_join(fv_batch *b, fv_generation *seq, fv_kv *kv, fv_evict *evict,
                         fv_text_codes *text, int32_t n_held, void *user);
 
-/* Takes an answer out, whatever its state; one that is not there is fine. */
-void fv_batch_leave(fv_batch *b, const fv_generation *seq);
+/* Takes an answer out between two steps, whatever its state, and says how many of its ids have run: with
+ * that n_held it can join again, and goes on as if it had not left. -1: it is not there, which is fine. */
+int32_t fv_batch_leave(fv_batch *b, const fv_generation *seq);
 
 int32_t fv_batch_count(const fv_batch *b);
 
@@ -39,6 +40,7 @@ typedef struct fv_batch_event {
     const char *text; /* [n_text] may be shown now */
     size_t n_text;
     fv_finish finish; /* with FV_OK; not FV_FINISH_NOT: the answer has left the batch */
+    int32_t n_rows;   /* of it, that have run since it joined or since its token before this */
 } fv_batch_event;
 typedef void (*fv_batch_told)(void *ctx, const fv_batch_event *e);
 

@@ -1,6 +1,6 @@
 /* The list of requests that this worker answers, from their tickets to their last tokens. Batch and
- * generation do the work; here are the phases of requests and their cleanup. The computing
- * thread. */
+ * generation do the work, and shares.h says whose answers are in the batch; here are the phases of
+ * requests and their cleanup. The computing thread. */
 #include "decode-worker/schedule/scheduler.h"
 
 #include <assert.h>
@@ -9,18 +9,24 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "decode-worker/schedule/begin.h"
+#include "decode-worker/schedule/shares.h"
 #include "model/net/kv_packed.h"
 
 struct fv_scheduler {
     const fv_engine *engine;
     fv_receiver *receiver;
     fv_conversations *conversations;
+    fv_beginning from;
     fv_batch *batch;
+    fv_shares shares;
     fv_scheduler_hooks hooks;
     fv_answer *first; /* all, in the order in which they came */
     int32_t count[FV_ANSWER_FINALIZING + 1];
     fv_pulse *pulse; /* borrowed; NULL: not wanted */
     int32_t batch_max;
+    int32_t n_unread; /* PAUSED ones that are held */
+    uint64_t n_preempted;
     bool changed;
 };
 
@@ -33,6 +39,7 @@ fv_status fv_scheduler_open(const fv_engine *engine, fv_receiver *receiver,
     *a = (fv_scheduler){.engine = engine,
                         .receiver = receiver,
                         .conversations = conversations,
+                        .from = {engine, conversations},
                         .batch_max = batch_max,
                         .hooks = *hooks};
     fv_status st = fv_batch_open(engine->dec, batch_max, prompt_tokens, &a->batch);
@@ -51,6 +58,10 @@ void fv_scheduler_close(fv_scheduler *a) {
 }
 
 int32_t fv_scheduler_count(const fv_scheduler *a, fv_answer_phase phase) { return a->count[phase]; }
+
+int32_t fv_scheduler_unread(const fv_scheduler *a) { return a->n_unread; }
+
+uint64_t fv_scheduler_preempted(const fv_scheduler *a) { return a->n_preempted; }
 
 fv_batch *fv_scheduler_batch(fv_scheduler *a) { return a->batch; }
 
@@ -71,17 +82,31 @@ static void note_work(fv_scheduler *a, fv_answer *x, fv_answer_phase phase) {
 
 void fv_scheduler_follow(fv_scheduler *a, fv_pulse *pulse) { a->pulse = pulse; }
 
+/* Could it use a slot? */
+static bool waits_for_slot(const fv_answer *x) {
+    return (x->phase == FV_ANSWER_READY || x->phase == FV_ANSWER_PAUSED) && !x->held;
+}
+
+/* It counts where it is (1), or does no longer (-1). */
+static void count(fv_scheduler *a, const fv_answer *x, int32_t by) {
+    a->count[x->phase] += by;
+    if (x->phase == FV_ANSWER_PAUSED && x->held) a->n_unread += by;
+    if (!x->share) return;
+    if (x->phase == FV_ANSWER_RUNNING) x->share->n_running += by;
+    if (waits_for_slot(x)) x->share->n_waiting += by;
+}
+
 static void set_phase(fv_scheduler *a, fv_answer *x, fv_answer_phase phase) {
     note_work(a, x, phase);
-    a->count[x->phase]--;
-    a->count[phase]++;
+    count(a, x, -1);
     x->phase = phase;
+    count(a, x, 1);
 }
 
 /* Its conversation is kept, if nothing was added to it, or ends. */
 static void part(fv_scheduler *a, fv_answer *x) {
     if (!x->session) return;
-    if (x->follows && x->phase < FV_ANSWER_RUNNING)
+    if (x->follows && x->t_joined == 0)
         fv_conversations_pause(a->conversations, x->session);
     else
         fv_conversations_end(a->conversations, x->session);
@@ -98,6 +123,8 @@ static void leave(fv_scheduler *a, fv_answer *x) {
             *at = x->next;
             break;
         }
+    if (x->share) fv_shares_leave(&a->shares, x->share);
+    x->share = NULL;
     fv_generation_close(x->seq);
     fv_rerun_free(&x->rerun);
     x->seq = NULL;
@@ -185,75 +212,6 @@ static void finalize_one(fv_scheduler *a) {
 
 /* ---- from the ticket, or a kept conversation, to the batch -------------------------------- */
 
-static fv_status open_sequence(fv_scheduler *a, fv_answer *x, const int32_t *ids, int32_t n,
-                               int32_t n_prompt) {
-    fv_generation_options opt = fv_engine_generation_options(a->engine, x->ignore_eos);
-    opt.sampling = x->sampling;
-    opt.max_tokens = x->max_tokens;
-    opt.n_stop = x->n_stop;
-    opt.stop = x->stop;
-    opt.n_forced = x->n_forced;
-    opt.forced = x->forced;
-    return fv_generation_open(&opt, a->engine->tok, ids, n, n_prompt, &x->seq);
-}
-
-/* The prompt ends with the replayed tokens, followed by the hand-off's token. */
-static fv_status check_replay(const fv_answer *x, const fv_received *got) {
-    int32_t at = got->n - x->n_replay;
-    bool same = at > 0 && got->first.step == (uint64_t)x->n_replay + 1;
-    for (int32_t i = 0; same && i < x->n_replay; i++)
-        same = got->ids[at + i] == (int32_t)x->replay[i];
-    return same ? FV_OK
-                : FV_FAIL(FV_EINVAL, "the hand-off does not end with the %d tokens to be replayed",
-                          x->n_replay);
-}
-
-/* Its tokens, the first one of the answer after them, become a conversation. */
-static fv_status take_over(fv_scheduler *a, fv_answer *x, fv_received *got) {
-    int32_t *ids = realloc(got->ids, ((size_t)got->n + 1) * sizeof *ids);
-    if (!ids) return FV_FAIL(FV_ENOMEM, "out of memory for %d prompt tokens", got->n);
-    got->ids = ids;
-    FV_TRY(fv_conversations_begin(a->conversations, &x->session));
-    ids[got->n] = got->first.id;
-    x->session->kv = got->kv;
-    x->session->ids = ids;
-    x->session->n = got->n + !x->first_held;
-    x->session->policy = got->policy;
-    x->session->text_keys = got->plan.text_keys;
-    x->session->text = got->text;
-    x->session->text.n_prompt = got->n - x->n_replay;
-    fv_evict_init(&x->session->evict, &got->plan, got->n - x->n_replay);
-    got->kv = NULL;
-    got->ids = NULL;
-    got->policy = NULL;
-    return FV_OK;
-}
-
-/* The prompt's last token is what runs next; what is evicted from token to token goes before it,
- * and counts it. */
-static fv_status begin_rerun(fv_answer *x) {
-    x->n_held--;
-    x->session->evict.before = 1;
-    return fv_rerun_take_out(&x->rerun, x->session->kv, x->n_held);
-}
-
-static fv_status begin(fv_scheduler *a, fv_answer *x, fv_received *got) {
-    int32_t n_logprobs = x->sampling.n_logprobs;
-    /* Blocks are reserved for what was granted; an answer never needs more. */
-    int32_t limit = got->max_tokens + x->n_replay;
-    FV_TRY(check_replay(x, got));
-    FV_TRY(take_over(a, x, got));
-    x->sampling = got->sampling;
-    x->sampling.n_logprobs = n_logprobs;
-    x->max_tokens = x->max_tokens < limit ? x->max_tokens : limit;
-    x->n_held = got->n;
-    if (x->session->text.rule.bits)
-        FV_TRY(fv_text_codes_reserve(&x->session->text, x->session->kv, x->n_held,
-                                     x->max_tokens - x->n_replay));
-    if (x->first_held) FV_TRY(begin_rerun(x));
-    return open_sequence(a, x, x->session->ids, x->session->n, got->n - x->n_replay);
-}
-
 static void ready(fv_scheduler *a, fv_answer *x, fv_status st) {
     if (st != FV_OK)
         end(a, x, st);
@@ -280,78 +238,14 @@ static void attach(fv_scheduler *a, fv_answer *x) {
         return;
     }
     x->t_attached = fv_clock_s();
-    st = begin(a, x, &got);
+    st = fv_answer_begin(&a->from, x, &got);
     fv_received_free(&got);
     ready(a, x, st);
 }
 
-/* Is what the tenant has, with what was reserved for this one, no more than it may have? */
-static fv_status check_tenant(const fv_answer *x) {
-    fv_kv *kv = x->session->kv;
-    size_t held = fv_kv_pool_owned(fv_kv_get_pool(kv), fv_kv_owner(kv));
-    if (x->tenant_bytes == 0 || held <= x->tenant_bytes) return FV_OK;
-    fv_kv_release_unused(kv, 0);
-    return FV_REFUSE(TENANT_FULL,
-                     "with this answer the tenant would have %zu bytes of KV, and it may have %llu "
-                     "on a decode worker; try again later",
-                     held, (unsigned long long)x->tenant_bytes);
-}
-
-static bool is_compressed(const fv_kv *kv) {
-    for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer; l++)
-        if (fv_kv_packed_at(kv, l) || fv_kv_packed_text(kv, l)) return true;
-    return false;
-}
-
-/* What is held and what is new, ids [n] in *all; the answer gets no longer than the context. */
-static fv_status join_ids(fv_scheduler *a, fv_answer *x, int32_t **all, int32_t *n) {
-    const fv_conversation *session = x->session;
-    const fv_text_config *text = &fv_checkpoint_config(a->engine->ck)->text;
-    int32_t context = fv_text_context(text, is_compressed(session->kv)), n_new, *ids;
-    FV_TRY(fv_follow_up_ids(a->engine, &x->prompt, session->ids[session->n - 1], &ids, &n_new));
-    int64_t total = (int64_t)session->n + n_new;
-    int32_t *joined = total > context ? NULL : malloc((size_t)total * sizeof *joined);
-    if (!joined) {
-        free(ids);
-        return total > context ? FV_FAIL(FV_EINVAL,
-                                         "the conversation has %d tokens and %d come with this "
-                                         "prompt; the checkpoint's context%s is %d",
-                                         session->n, n_new,
-                                         context < text->max_position
-                                             ? " with compressed tokens, its sliding window,"
-                                             : "",
-                                         context)
-                               : FV_FAIL(FV_ENOMEM, "out of memory for a prompt");
-    }
-    memcpy(joined, session->ids, (size_t)session->n * sizeof *joined);
-    memcpy(joined + session->n, ids, (size_t)n_new * sizeof *joined);
-    free(ids);
-    int32_t most = context - (int32_t)total + 1; /* one more can be chosen than can be run */
-    x->max_tokens = x->max_tokens < most ? x->max_tokens : most;
-    *all = joined;
-    *n = (int32_t)total;
-    return FV_OK;
-}
-
-static fv_status resume(fv_scheduler *a, fv_answer *x) {
-    int32_t *ids, n;
-    FV_TRY(fv_conversations_resume(a->conversations, x->conversation, x->tenant ? x->tenant : "",
-                                   &x->session));
-    x->rows_gone = fv_evict_rows(x->session->kv);
-    FV_TRY(join_ids(a, x, &ids, &n));
-    x->n_held = x->session->n - 1;
-    fv_status st = open_sequence(a, x, ids, n, n);
-    free(ids);
-    FV_TRY(st);
-    x->session->text.report = (fv_recompress_report){0};
-    FV_TRY(fv_text_codes_reserve(&x->session->text, x->session->kv, x->n_held,
-                                 n - x->n_held + x->max_tokens - 1)); /* the last never runs */
-    return check_tenant(x);
-}
-
 static void follow(fv_scheduler *a, fv_answer *x) {
     x->t_attached = fv_clock_s();
-    fv_status st = resume(a, x);
+    fv_status st = fv_answer_resume(&a->from, x);
     if (fv_refusal_of(st) == FV_REFUSED_TENANT_FULL) x->refusal = FV_REFUSED_TENANT_FULL;
     ready(a, x, st);
 }
@@ -364,7 +258,11 @@ void fv_scheduler_add(fv_scheduler *a, fv_answer *x) {
     x->phase = FV_ANSWER_NONE;
     x->refusal = FV_REFUSED_NONE;
     a->count[FV_ANSWER_NONE]++;
-    if (x->follows)
+    const char *whose = x->share_name && *x->share_name ? x->share_name : x->tenant;
+    fv_status st = fv_shares_enter(&a->shares, whose ? whose : "", x->weight, &x->share);
+    if (st != FV_OK)
+        end(a, x, st);
+    else if (x->follows)
         follow(a, x);
     else
         attach(a, x);
@@ -378,6 +276,65 @@ void fv_scheduler_drop(fv_scheduler *a, fv_answer *x) {
 }
 
 void fv_scheduler_changed(fv_scheduler *a) { a->changed = true; }
+
+/* ---- slots ------------------------------------------------------------------------------ */
+
+/* It leaves the batch as it is, and can join again. */
+static void pause(fv_scheduler *a, fv_answer *x) {
+    int32_t n = fv_batch_leave(a->batch, x->seq);
+    fv_share_charge(x->share, n - x->n_run);
+    x->n_run = n;
+    set_phase(a, x, FV_ANSWER_PAUSED);
+}
+
+void fv_scheduler_hold(fv_scheduler *a, fv_answer *x, bool held) {
+    if (x->phase == FV_ANSWER_NONE || x->held == held) return;
+    count(a, x, -1);
+    x->held = held;
+    count(a, x, 1);
+    if (held && x->phase == FV_ANSWER_RUNNING) pause(a, x);
+}
+
+static void join(fv_scheduler *a, fv_answer *x) {
+    bool first = x->phase == FV_ANSWER_READY;
+    if (first) x->n_run = x->n_held;
+    fv_status st = fv_batch_join(a->batch, x->seq, x->session->kv, &x->session->evict,
+                                 &x->session->text, x->n_run, x);
+    if (st != FV_OK) {
+        end(a, x, st);
+        return;
+    }
+    if (first) x->t_joined = fv_clock_s();
+    set_phase(a, x, FV_ANSWER_RUNNING);
+}
+
+/* The tenant's oldest that waits for a slot. */
+static fv_answer *oldest(const fv_scheduler *a, const fv_share *s) {
+    fv_answer *x = a->first;
+    while (x->share != s || !waits_for_slot(x)) x = x->next;
+    return x;
+}
+
+/* The tenant's youngest that runs. */
+static fv_answer *youngest(const fv_scheduler *a, const fv_share *s) {
+    fv_answer *last = NULL;
+    for (fv_answer *x = a->first; x; x = x->next)
+        if (x->share == s && x->phase == FV_ANSWER_RUNNING) last = x;
+    return last;
+}
+
+/* Fills the free slots, and moves those that others are due. */
+static void share_slots(fv_scheduler *a) {
+    fv_share *from, *to;
+    fv_shares_settle(&a->shares);
+    while (fv_batch_count(a->batch) < a->batch_max && (to = fv_shares_next(&a->shares)))
+        join(a, oldest(a, to));
+    while (fv_shares_swap(&a->shares, &from, &to)) {
+        pause(a, youngest(a, from));
+        join(a, oldest(a, to));
+        a->n_preempted++;
+    }
+}
 
 /* ---- steps ----------------------------------------------------------------------------- */
 
@@ -398,6 +355,8 @@ static fv_status take_token(fv_scheduler *a, fv_answer *x, const fv_batch_event 
 
 static void on_event(void *ctx, const fv_batch_event *e) {
     fv_answer *x = e->user;
+    fv_share_charge(x->share, e->n_rows);
+    x->n_run += e->n_rows;
     fv_status st = take_token(ctx, x, e);
     if (st == FV_OK && e->finish != FV_FINISH_NOT)
         complete(ctx, x);
@@ -426,17 +385,7 @@ static void advance(fv_scheduler *a) {
         next = x->next;
         if (changed && x->phase == FV_ANSWER_WAITING) attach(a, x);
     }
-    for (fv_answer *x = a->first, *next; x; x = next) {
-        next = x->next;
-        if (x->phase != FV_ANSWER_READY || fv_batch_count(a->batch) == a->batch_max) continue;
-        fv_status st = fv_batch_join(a->batch, x->seq, x->session->kv, &x->session->evict,
-                                     &x->session->text, x->n_held, x);
-        if (st == FV_OK) {
-            x->t_joined = fv_clock_s();
-            set_phase(a, x, FV_ANSWER_RUNNING);
-        } else
-            end(a, x, st);
-    }
+    share_slots(a);
 }
 
 /* Who is in which phase, and what each has there. */
@@ -450,6 +399,7 @@ static void check(const fv_scheduler *a) {
     }
     for (int p = FV_ANSWER_WAITING; p <= FV_ANSWER_FINALIZING; p++) assert(n[p] == a->count[p]);
     assert(n[FV_ANSWER_RUNNING] == fv_batch_count(a->batch));
+    assert(fv_shares_waiting(&a->shares) == n[FV_ANSWER_READY] + n[FV_ANSWER_PAUSED] - a->n_unread);
 #else
     (void)a;
 #endif
@@ -460,7 +410,7 @@ bool fv_scheduler_step(fv_scheduler *a) {
     advance(a);
     if (fv_batch_count(a->batch) > 0) end_failed(a, fv_batch_step(a->batch, on_event, a));
     check(a);
-    return a->count[FV_ANSWER_RUNNING] + a->count[FV_ANSWER_READY] +
+    return a->count[FV_ANSWER_RUNNING] + fv_shares_waiting(&a->shares) +
                a->count[FV_ANSWER_FINALIZING] >
            0;
 }

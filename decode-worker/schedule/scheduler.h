@@ -5,17 +5,24 @@
  * of a worker.
  *
  *   fv_scheduler_add --> WAITING -------> READY -------> RUNNING -------> FINALIZING ---> over
- *                         |  committed    |  slot in     |  last token     |  done
- *                         |  and attached |  the batch   |                 |
- *                         |               |              +-- it failed, or is not kept --> over
- *                         '---------------'--------------'-----------------'--> over, by drop,
- *                                                                               without a callback
+ *                         |  committed    |   a slot    |  ^  |  last token    |  done
+ *                         |  and attached |   is its    |  |  |                |
+ *                         |               |   share     v  |  |                |
+ *                         |               |          PAUSED   |                |
+ *                         |               |             |     '- it failed, or is not kept --> over
+ *                         '---------------'-------------'----------------------'--> over, by drop,
+ *                                                                                   without a callback
  *
  *   WAITING   its hand-off is under way: whenever hand-offs have changed, the ticket is tried again
- *   READY     it has its conversation, and memory for its tokens; the batch is full
+ *   READY     it has its conversation, and memory for its tokens, and waits for a slot in the batch
  *   RUNNING   it is in the batch
+ *   PAUSED    it has run and gave its slot away, because another tenant was due it (shares.h) or its
+ *             reader does not read (fv_scheduler_hold). It keeps all that it has: KV, which still
+ *             counts, sampling and eviction. So its tokens are the same as if it had not paused
  *   FINALIZING  it is complete and to be kept, and its text keys are compressed again (recompress.h):
  *             one layer between two steps, so other requests wait for no more
+ *
+ * Slots are shared by tenant, before every step; among the answers of a tenant the oldest run.
  *
  * A follow-up skips WAITING. Until it runs, its conversation is unchanged and stays kept if the
  * request ends; from then on the conversation ends with it, unless the answer is complete and is to
@@ -36,6 +43,7 @@ typedef enum fv_answer_phase {
     FV_ANSWER_WAITING,
     FV_ANSWER_READY,
     FV_ANSWER_RUNNING,
+    FV_ANSWER_PAUSED,
     FV_ANSWER_FINALIZING
 } fv_answer_phase;
 
@@ -69,6 +77,8 @@ typedef struct fv_answer {
     const char *request_id; /* "": none */
     const char *tenant;     /* whose it is; NULL: "" */
     uint64_t tenant_bytes;  /* of the pool, that all of the tenant's may have; 0: no limit */
+    const char *share_name; /* with whom it shares a part of the slots; NULL or "": the tenant */
+    double weight;          /* of that part; 0: 1 */
     bool follows;           /* a conversation that is kept; else a hand-off */
     fv_ticket ticket;
     int32_t n_replay; /* tokens before the first one of the hand-off, at the prompt's end */
@@ -94,6 +104,9 @@ typedef struct fv_answer {
     fv_conversation *session; /* in use; the table's */
     fv_generation *seq;
     int32_t n_held; /* rows of the sequence that have run before it joins */
+    int32_t n_run;  /* and that have run by now, as of its last token or pause */
+    struct fv_share *share;
+    bool held; /* its reader does not read */
     double t_attached, t_joined, t_token, t_last;
     size_t bytes_visual, bytes_text; /* at the first token */
     uint64_t rows_gone;              /* that the answers before it had let go */
@@ -127,13 +140,19 @@ void fv_scheduler_add(fv_scheduler *a, fv_answer *x);
  * already is fine. */
 void fv_scheduler_drop(fv_scheduler *a, fv_answer *x);
 
+/* Its reader does not read (true), or does again: while it is held it has no slot. Not while a step
+ * runs. One that is over is fine. */
+void fv_scheduler_hold(fv_scheduler *a, fv_answer *x, bool held);
+
 /* A hand-off was committed or has ended. */
 void fv_scheduler_changed(fv_scheduler *a);
 
-/* A step for all that run. True: call again at once, somebody is still running. */
+/* Shares the slots, and a step for all that run. True: call again at once, there is more to do. */
 bool fv_scheduler_step(fv_scheduler *a);
 
 int32_t fv_scheduler_count(const fv_scheduler *a, fv_answer_phase phase);
+int32_t fv_scheduler_unread(const fv_scheduler *a);     /* PAUSED answers that are held */
+uint64_t fv_scheduler_preempted(const fv_scheduler *a); /* slots that have changed hands so far */
 
 /* Those that run have a place there from now on. Borrowed; before the first is added. */
 void fv_scheduler_follow(fv_scheduler *a, fv_pulse *pulse);

@@ -4,8 +4,13 @@
  * loop thread counts who still needs the request (its call, its answer, its cancellation) and frees
  * it when the last is back.
  *
- * Tokens that the client does not read yet wait here: an answer has at most max_tokens of them, and
- * a slow reader must not hold up the batch. */
+ * Tokens that the reader has not read wait here. Where that are too many, the answer gives its slot in
+ * the batch away until they have gone out (fv_scheduler_hold), so that a slow reader holds up nobody:
+ *
+ *     more than UNSENT_MOST wait, and the call is full --> held
+ *     none waits ------------------------------------> goes on
+ *
+ * The router ends what is not read for too long (its --unread-ms). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +21,12 @@
 #include "rpc/message.h"
 #include "serving/worker/token_message.h"
 
-enum { MESSAGE_MAX = 1 << 20, CALLS_MAX = 4096 };
+enum {
+    MESSAGE_MAX = 1 << 20,
+    CALLS_MAX = 4096,
+    QUEUE_BYTES = 64 << 10, /* that wait in a call; besides, the connection holds as much again */
+    UNSENT_MOST = 16,       /* tokens that wait to be queued there, of an answer that runs */
+};
 
 typedef struct token {
     fv_rpc_op op;
@@ -34,15 +44,18 @@ typedef struct decode {
     fv_arena arena; /* the message, to which the answer points */
     const char *id; /* the request's name, in the arena */
     bool token_texts;
-    fv_job begin, drop;
-    fv_rpc_op over, dropped;
+    fv_job begin, drop, hold;
+    fv_rpc_op over, dropped, told;
     /* written by the computing thread before `over` was posted */
     fv_verdict verdict;
     fv_answer_report report;
     /* loop thread */
     fv_rpc_call *call; /* NULL: over */
     fv_span span;
-    int32_t refs;  /* the call, the answer, the drop */
+    int32_t refs; /* the call, the answer, the drop, the hold */
+    int32_t n_unsent;
+    bool telling;  /* `hold` is on its way, or `told` on its way back: `unread` does not change */
+    bool unread;   /* what it says, or said last */
     bool complete; /* nothing follows what is in the list */
     bool finished;
     token *first, **tail; /* that wait to be sent */
@@ -75,6 +88,12 @@ static void run_drop(fv_job *job) {
         fv_bridge_post(d->w->bridge, &d->over, true);
     }
     fv_bridge_post(d->w->bridge, &d->dropped, true);
+}
+
+static void run_hold(fv_job *job) {
+    decode *d = job->owner;
+    fv_scheduler_hold(d->w->answers, &d->answer, d->unread);
+    fv_bridge_post(d->w->bridge, &d->told, true);
 }
 
 static void on_token(fv_rpc_op *op, bool ok);
@@ -208,6 +227,16 @@ static fv_status send_finished(decode *d) {
 
 /* ---- the loop thread -------------------------------------------------------------------- */
 
+/* Lets the computing thread know that the reader does not read, or does again. */
+static void tell_unread(decode *d) {
+    bool unread = d->n_unsent > (d->unread ? 0 : UNSENT_MOST);
+    if (!d->call || d->complete || d->telling || unread == d->unread) return;
+    d->telling = true;
+    d->unread = unread;
+    d->refs++;
+    fv_jobs_follow(d->w->jobs, &d->hold);
+}
+
 /* Sends what there is and fits; at the end, the end. */
 static void flush(decode *d) {
     fv_status st = FV_OK;
@@ -216,6 +245,7 @@ static void flush(decode *d) {
         token *t = d->first;
         d->first = t->next;
         if (!d->first) d->tail = &d->first;
+        d->n_unsent--;
         st = send_token(d->call, t);
         free(t);
     }
@@ -238,7 +268,18 @@ static void on_token(fv_rpc_op *op, bool ok) {
     t->next = NULL;
     *d->tail = t;
     d->tail = &t->next;
+    d->n_unsent++;
     flush(d);
+    tell_unread(d);
+}
+
+/* The reader may have changed its ways meanwhile. */
+static void on_told(fv_rpc_op *op, bool ok) {
+    decode *d = op->owner;
+    (void)ok;
+    d->telling = false;
+    tell_unread(d);
+    unref(d);
 }
 
 static void on_over(fv_rpc_op *op, bool ok) {
@@ -293,7 +334,9 @@ static fv_status on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     d->refs = 2;
     d->begin = (fv_job){.run = run_begin, .owner = d};
     d->drop = (fv_job){.run = run_drop, .owner = d};
+    d->hold = (fv_job){.run = run_hold, .owner = d};
     d->over = (fv_rpc_op){.done = on_over, .owner = d};
+    d->told = (fv_rpc_op){.done = on_told, .owner = d};
     d->dropped = (fv_rpc_op){.done = on_dropped, .owner = d};
     fv_status st = read_request(d, message);
     if (st != FV_OK) {
@@ -307,7 +350,9 @@ static fv_status on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
 
 static void on_writable(fv_rpc_call *c) {
     decode *d = fv_rpc_call_user(c);
-    if (d) flush(d);
+    if (!d) return;
+    flush(d);
+    tell_unread(d);
 }
 
 static void on_cancel(fv_rpc_call *c) {
@@ -407,6 +452,7 @@ fv_rpc_service fv_decode_service(fv_decode_worker *w) {
          .peers = FV_MEMBER_ROUTER,
          .kind = FV_RPC_SERVER_STREAM,
          .message_max = MESSAGE_MAX,
+         .queue_max = QUEUE_BYTES,
          .calls_max = CALLS_MAX,
          .events = {.on_message = on_message,
                     .on_writable = on_writable,

@@ -25,9 +25,9 @@ struct fv_decode_worker {
     fv_scheduler *answers;
     /* written by the computing thread, read by the loop */
     struct {
-        atomic_uint n_running, n_queued, n_kept, n_waiting;
-        atomic_ullong bytes_granted, bytes_held, bytes_kept, bytes_waiting, n_done, n_failed,
-            tokens_out, entries_evicted, tokens_recompressed;
+        atomic_uint n_running, n_queued, n_kept, n_waiting, n_paused, n_unread;
+        atomic_ullong n_preempted, bytes_granted, bytes_held, bytes_kept, bytes_waiting, n_done,
+            n_failed, tokens_out, entries_evicted, tokens_recompressed;
     } load;
     atomic_ullong handoffs[FV_N_HANDOFF_COUNT]; /* fv_receiver_counters */
     atomic_ullong n_good, n_bad;

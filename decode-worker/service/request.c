@@ -7,6 +7,9 @@
 
 typedef fv_decode_message request_message;
 
+enum { SHARE_MAX = 128 };
+static const double WEIGHT_MAX = 1e6;
+
 static fv_status read_handoff(const request_message *q, fv_answer *x) {
     if (q->prompt || q->sampling)
         return FV_FAIL(FV_EINVAL, "prompt and sampling of a hand-off come with it");
@@ -35,6 +38,18 @@ static fv_status read_follow_up(const request_message *q, int32_t context, fv_ar
     return fv_request_prompt(q->prompt, 0, context, a, &x->prompt);
 }
 
+static fv_status read_share(const request_message *q, fv_answer *x) {
+    size_t n = strlen(q->share);
+    if (n > SHARE_MAX)
+        return FV_FAIL(FV_EINVAL, "share has %zu bytes; the maximum is %d", n, SHARE_MAX);
+    if (!(q->tenant_weight >= 0 && q->tenant_weight <= WEIGHT_MAX))
+        return FV_FAIL(FV_EINVAL, "tenant_weight is %g; it must be 0..%g", q->tenant_weight,
+                       WEIGHT_MAX);
+    x->share_name = q->share;
+    x->weight = q->tenant_weight;
+    return FV_OK;
+}
+
 fv_status fv_decode_request_read(const request_message *q, int32_t context, fv_arena *a,
                                  fv_answer *x) {
     if (q->max_tokens == 0 || q->max_tokens > INT32_MAX)
@@ -50,6 +65,7 @@ fv_status fv_decode_request_read(const request_message *q, int32_t context, fv_a
     x->ignore_eos = q->ignore_eos;
     x->digests = q->digests;
     x->keep_s = 1e-3 * (double)q->keep_ms;
+    FV_TRY(read_share(q, x));
     switch (q->source_case) {
     case FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_TICKET: return read_handoff(q, x);
     case FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_CONVERSATION:

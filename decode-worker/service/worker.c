@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/heap.h"
 #include "common/log.h"
 #include "decode-worker/service/internal.h"
 #include "decode-worker/service/probe.h"
@@ -68,7 +69,8 @@ static void on_changed(fv_rpc_op *op, bool ok) {
 /* Routers should hear of it before their next report is due. */
 static void tell_change(fv_decode_worker *w, uint64_t used) {
     uint64_t before = atomic_load(&w->load.bytes_granted) + atomic_load(&w->load.bytes_held);
-    bool same = used == before && w->opens.bytes == atomic_load(&w->load.bytes_waiting);
+    bool same = used == before && w->opens.bytes == atomic_load(&w->load.bytes_waiting) &&
+                (unsigned)fv_scheduler_unread(w->answers) == atomic_load(&w->load.n_unread);
     if (same || !w->opt.on_change || atomic_exchange(&w->changing, true)) return;
     w->changed = (fv_rpc_op){.done = on_changed, .owner = w};
     fv_bridge_post(w->bridge, &w->changed, true);
@@ -89,7 +91,11 @@ static void note_load(fv_decode_worker *w) {
                             fv_scheduler_count(w->answers, FV_ANSWER_FINALIZING)));
     atomic_store(&w->load.n_queued,
                  (unsigned)(fv_scheduler_count(w->answers, FV_ANSWER_WAITING) +
-                            fv_scheduler_count(w->answers, FV_ANSWER_READY) + w->opens.n));
+                            fv_scheduler_count(w->answers, FV_ANSWER_READY) +
+                            fv_scheduler_count(w->answers, FV_ANSWER_PAUSED) + w->opens.n));
+    atomic_store(&w->load.n_paused, (unsigned)fv_scheduler_count(w->answers, FV_ANSWER_PAUSED));
+    atomic_store(&w->load.n_unread, (unsigned)fv_scheduler_unread(w->answers));
+    atomic_store(&w->load.n_preempted, fv_scheduler_preempted(w->answers));
 }
 
 /* For those who look from another thread: each number is whole, all together are of about now. */
@@ -130,12 +136,21 @@ static void probe(fv_decode_worker *w) {
         FV_LOG(WARN, DECODE, "event=probe-failed reason=\"%s\"", fv_last_error());
 }
 
+/* Says in how many seconds there may be more to free. */
+static double trim(fv_decode_worker *w) {
+    size_t freed;
+    double again_s = fv_kv_pool_trim(w->pool, fv_clock_s(), &freed);
+    if (freed >= FV_HEAP_SPARE_BYTES) fv_heap_give_back();
+    return again_s;
+}
+
 static double work(void *user) {
     fv_decode_worker *w = user;
     if (fv_receiver_expire(w->receiver) > 0) fv_scheduler_changed(w->answers);
     fv_conversations_expire(w->conversations);
     bool more = step(w);
     fv_opens_look(&w->opens);
+    double trim_s = trim(w);
     note_load(w);
     note_handoffs(w);
     if (more) return 0;
@@ -144,6 +159,7 @@ static double work(void *user) {
                        fv_conversations_next_s(w->conversations));
     next = fmin(next, fv_probe_due_in(&w->probe, fv_clock_s()));
     next = fmin(next, fv_opens_next_s(&w->opens));
+    next = fmin(next, trim_s);
     return next == HUGE_VAL ? -1 : fmax(next, 1e-3);
 }
 
@@ -265,6 +281,10 @@ Fovea__Inference__V1__Load fv_decode_worker_load(const fv_decode_worker *w) {
     Fovea__Inference__V1__Load load = FOVEA__INFERENCE__V1__LOAD__INIT;
     load.n_running = atomic_load(&w->load.n_running);
     load.n_queued = atomic_load(&w->load.n_queued);
+    load.slots = (uint32_t)w->opt.batch_max;
+    load.n_paused = atomic_load(&w->load.n_paused);
+    load.n_unread = atomic_load(&w->load.n_unread);
+    load.n_preempted = atomic_load(&w->load.n_preempted);
     load.bytes_capacity = w->opt.kv_bytes;
     load.bytes_granted = atomic_load(&w->load.bytes_granted);
     load.bytes_held = atomic_load(&w->load.bytes_held);

@@ -43,7 +43,7 @@ typedef struct fv_kv_pool fv_kv_pool; /* opaque */
 
 /* A pool on `dev` that never holds more than bytes_max (0: no limit) in blocks, slabs and tables of
  * compressed layers together. Device memory is allocated on demand, kept on free lists, and freed
- * on close; a free slab is also freed when its memory is needed for a slab of another size. */
+ * on close, when it is needed for an extent of another size, and by fv_kv_pool_trim. */
 fv_status fv_kv_pool_open(fv_device *dev, const fv_kv_shape *shape, size_t bytes_max,
                           fv_kv_pool **out);
 /* Every store of the pool must be closed before. NULL is fine. */
@@ -52,6 +52,11 @@ size_t fv_kv_pool_used(const fv_kv_pool *pool);                     /* bytes hel
 size_t fv_kv_pool_owned(const fv_kv_pool *pool, const char *owner); /* and by those of this owner */
 size_t fv_kv_pool_memory(const fv_kv_pool *pool); /* and allocated, free lists included */
 const fv_kv_shape *fv_kv_pool_shape(const fv_kv_pool *pool);
+
+/* Frees what was on the free lists for FV_KV_TRIM_MS to twice that. Returns in how many seconds to call it again,
+ * HUGE_VAL: there is nothing on them. *freed: bytes. Times are of any clock that grows. */
+enum { FV_KV_TRIM_MS = 2000 };
+double fv_kv_pool_trim(fv_kv_pool *pool, double now_s, size_t *freed);
 
 /* ---- one request ----------------------------------------------------------------------- */
 

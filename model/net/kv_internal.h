@@ -1,11 +1,13 @@
 #ifndef FOVEA_MODEL_NET_KV_INTERNAL_H
 #define FOVEA_MODEL_NET_KV_INTERNAL_H
 
-/* Shared by the files of the store only: kv_pool.c (memory), kv.c (appending), kv_rows.c (keeping,
+/* Shared by the files of the store only: kv_pool.c (memory), kv_trim.c (memory that is not needed), kv.c (appending), kv_rows.c (keeping,
  * moving and removing entries), kv_packed.c (compressed blocks). */
 #include <string.h>
 
 #include "model/net/kv_packed.h"
+
+enum { FV_KV_SLAB_PAGES = 256 }; /* with pages of 16 KiB 4 MiB, which can be huge pages */
 
 struct fv_kv_pool {
     fv_device *device;
@@ -20,6 +22,9 @@ struct fv_kv_pool {
     int32_t n_slab;
     void **free_page; /* stack of free blocks: FV_KV_BLOCK keys, or values */
     int32_t n_free, cap_free;
+    /* The fewest that the two lists held since the last look for what is not needed (kv_trim.c). */
+    int32_t spare_least, free_least;
+    double looked_s;
     fv_kv *stores;  /* all that are open */
     fv_buf staging; /* pinned: where small things are read that a device has written */
 };
@@ -64,6 +69,9 @@ struct fv_kv {
     fv_rope_map rope_map;
     fv_arena arena; /* of the arrays above, and the sequence */
 };
+
+/* Frees the first n spare extents, which were not used for the longest time. */
+void fv_kv_pool_spare_free(fv_kv_pool *p, int32_t n);
 
 /* ---- sizes and places ------------------------------------------------------------------- */
 

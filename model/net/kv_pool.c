@@ -9,7 +9,9 @@
 
 #include "model/net/kv_internal.h"
 
-enum { SLAB_PAGES = 256 }; /* with pages of 16 KiB 4 MiB, which can be huge pages */
+static void least(int32_t *so_far, int32_t now) {
+    if (now < *so_far) *so_far = now;
+}
 
 /* ---- pool ------------------------------------------------------------------------------ */
 
@@ -71,14 +73,15 @@ fv_status fv_kv_pool_on_host(fv_kv_pool *p, size_t bytes, void **out) {
 
 /* Memory that was touched before costs no page faults, which take longer than the copy into it. As
  * sizes follow from the images' they come again, exactly. What is spare is let go before there
- * would be more of it than was ever held at a time. */
+ * would be more of it than was ever held at a time, and when it was not needed for a while. */
 
-static void spare_free(fv_kv_pool *p, int32_t n) {
+void fv_kv_pool_spare_free(fv_kv_pool *p, int32_t n) {
     for (int32_t i = 0; i < n; i++) {
         p->memory -= p->spare[i].bytes;
         fv_buf_free(&p->spare[i]);
     }
     p->n_spare -= n;
+    least(&p->spare_least, p->n_spare);
     memmove(p->spare, p->spare + n, (size_t)p->n_spare * sizeof *p->spare);
 }
 
@@ -88,14 +91,14 @@ fv_status fv_kv_pool_take(fv_kv_pool *p, size_t bytes, fv_buf *out) {
     for (int32_t i = p->n_spare - 1; i >= 0; i--) {
         if (p->spare[i].bytes != bytes) continue;
         *out = p->spare[i];
-        p->n_spare--;
+        least(&p->spare_least, --p->n_spare);
         memmove(p->spare + i, p->spare + i + 1, (size_t)(p->n_spare - i) * sizeof *p->spare);
         return FV_OK;
     }
-    while (p->n_spare > 0 && p->memory + bytes > p->peak) spare_free(p, 1);
+    while (p->n_spare > 0 && p->memory + bytes > p->peak) fv_kv_pool_spare_free(p, 1);
     fv_status st = fv_buf_alloc(p->device, bytes, FV_BUF_DEVICE, out);
     if (st != FV_OK && p->n_spare > 0) {
-        spare_free(p, p->n_spare);
+        fv_kv_pool_spare_free(p, p->n_spare);
         st = fv_buf_alloc(p->device, bytes, FV_BUF_DEVICE, out);
     }
     if (st == FV_OK) p->memory += bytes;
@@ -103,7 +106,7 @@ fv_status fv_kv_pool_take(fv_kv_pool *p, size_t bytes, fv_buf *out) {
 }
 
 void fv_kv_pool_count(fv_kv_pool *p, size_t bytes) {
-    while (p->n_spare > 0 && p->memory + bytes > p->peak) spare_free(p, 1);
+    while (p->n_spare > 0 && p->memory + bytes > p->peak) fv_kv_pool_spare_free(p, 1);
     p->memory += bytes;
 }
 
@@ -127,7 +130,7 @@ void fv_kv_pool_give(fv_kv_pool *p, fv_buf *buf) {
 /* ---- pages ------------------------------------------------------------------------------- */
 
 static fv_status pool_grow(fv_kv_pool *p) {
-    int32_t pages = p->cap_free + SLAB_PAGES;
+    int32_t pages = p->cap_free + FV_KV_SLAB_PAGES;
     fv_buf *slab = realloc(p->slab, (size_t)(p->n_slab + 1) * sizeof *slab);
     if (!slab) return FV_FAIL(FV_ENOMEM, "out of memory for KV pages");
     p->slab = slab;
@@ -135,10 +138,10 @@ static fv_status pool_grow(fv_kv_pool *p) {
     if (!list) return FV_FAIL(FV_ENOMEM, "out of memory for KV pages");
     p->free_page = list;
     size_t bytes = fv_kv_page_bytes(&p->shape);
-    FV_TRY(fv_buf_alloc(p->device, SLAB_PAGES * bytes, FV_BUF_DEVICE, &p->slab[p->n_slab]));
-    p->memory += SLAB_PAGES * bytes;
+    FV_TRY(fv_buf_alloc(p->device, FV_KV_SLAB_PAGES * bytes, FV_BUF_DEVICE, &p->slab[p->n_slab]));
+    p->memory += FV_KV_SLAB_PAGES * bytes;
     char *base = p->slab[p->n_slab++].data;
-    for (int32_t i = 0; i < SLAB_PAGES; i++, base += bytes) p->free_page[p->n_free++] = base;
+    for (int32_t i = 0; i < FV_KV_SLAB_PAGES; i++, base += bytes) p->free_page[p->n_free++] = base;
     p->cap_free = pages;
     return FV_OK;
 }
@@ -146,6 +149,7 @@ static fv_status pool_grow(fv_kv_pool *p) {
 fv_status fv_kv_pool_page_take(fv_kv_pool *p, void **out) {
     if (p->n_free == 0) FV_TRY(pool_grow(p));
     *out = p->free_page[--p->n_free];
+    least(&p->free_least, p->n_free);
     return FV_OK;
 }
 

@@ -9,12 +9,14 @@
  *
  * Events of a task go to the loop thread as ops embedded in the task; `over` is the last.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/clock.h"
 #include "common/failpoint.h"
+#include "common/heap.h"
 #include "prefill-worker/service/internal.h"
 
 /* ---- the end of a task ------------------------------------------------------------------ */
@@ -258,9 +260,12 @@ void fv_prefill_line_between(fv_prefill_worker *w) {
 
 double fv_prefill_line_work(void *worker) {
     fv_prefill_worker *w = worker;
-    double again_s = work(w);
+    size_t freed;
+    double again_s = work(w), trim_s = fv_kv_pool_trim(w->line.pool, fv_clock_s(), &freed);
+    if (freed >= FV_HEAP_SPARE_BYTES) fv_heap_give_back();
     atomic_store(&w->bytes_held, fv_kv_pool_used(w->line.pool));
-    return again_s;
+    if (isinf(trim_s)) return again_s;
+    return again_s < 0 ? trim_s : fmin(again_s, trim_s);
 }
 
 fv_status fv_prefill_line_open(fv_prefill_worker *w) {

@@ -16,7 +16,15 @@
 #include "tests/support/tokens.h"
 #include "tests/support/transport_fault.h"
 
-enum { TEXT = 9, VISUAL = 20, ROWS = TEXT + VISUAL, TOKENS = 12, MANY = 400, MORE = 256 };
+enum {
+    TEXT = 9,
+    VISUAL = 20,
+    ROWS = TEXT + VISUAL,
+    TOKENS = 12,
+    MANY = 400,
+    LONG = 980,
+    MORE = 256
+};
 
 typedef enum stage { LAYERS = 0, LAST, COMMIT, STOPPED } stage;
 
@@ -113,9 +121,9 @@ void run_abandon(fv_job *job);
 typedef struct answer {
     fv_rpc_call *call;
     int32_t n; /* tokens */
-    uint32_t ids[MANY], index0;
-    uint64_t digest[MANY];
-    char text[8192];
+    uint32_t ids[LONG], index0;
+    uint64_t digest[LONG];
+    char text[32768];
     int32_t n_alternatives;
     bool finished, over;
     int reason;

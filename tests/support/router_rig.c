@@ -52,6 +52,7 @@ fv_router_options router_rig_options(void) {
                                .deadline_ms = 20000,
                                .wait_ms = 300,
                                .stall_ms = 30000,
+                               .unread_ms = 60000,
                                .replays = 3,
                                .report_ms = 500,
                                .silence_ms = 20000};

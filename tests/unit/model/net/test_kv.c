@@ -1,5 +1,6 @@
 /* model/net/kv.c: ragged lengths, pages, slabs, compaction, limits. */
 #include <criterion/criterion.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -318,6 +319,82 @@ Test(kv, a_pool_with_a_limit_counts_its_free_slabs) {
         cr_assert_leq(fv_kv_pool_memory(pool), limit);
         fv_kv_close(kv);
     }
+    fv_kv_pool_close(pool);
+}
+
+/* ---- memory that is not needed ------------------------------------------------------------ */
+
+static size_t trimmed(fv_kv_pool *pool, double now_s) {
+    size_t freed;
+    (void)fv_kv_pool_trim(pool, now_s, &freed);
+    return freed;
+}
+
+Test(kv, what_nobody_needed_for_a_while_goes_back) {
+    fv_kv_pool *pool = open_pool(0);
+    fv_kv *images = hold(pool, 100), *text = open_kv(pool);
+    cr_assert_eq(fv_kv_reserve(text, 0, 512 * FV_KV_BLOCK), FV_OK);
+    for (int i = 0; i < 64; i++) fill(text, 0, FV_SEG_TEXT, 8 * i * FV_KV_BLOCK, 8 * FV_KV_BLOCK);
+    size_t memory = fv_kv_pool_memory(pool), freed;
+    cr_assert(isinf(fv_kv_pool_trim(pool, 10, &freed)), "all is in use");
+    fv_kv_close(images);
+    fv_kv_close(text);
+    cr_assert_eq(trimmed(pool, 10.5), 0, "it may be needed at once");
+    cr_assert_eq(fv_kv_pool_trim(pool, 12, &freed), 2, "it was in use after the last look");
+    cr_assert_eq(freed, 0);
+    cr_assert_eq(fv_kv_pool_memory(pool), memory);
+    cr_assert(isinf(fv_kv_pool_trim(pool, 14, &freed)));
+    cr_assert_eq(freed, memory);
+    cr_assert_eq(fv_kv_pool_memory(pool), 0);
+    text = open_kv(pool); /* and it works as before */
+    cr_assert_eq(fv_kv_reserve(text, 0, 100), FV_OK);
+    fill(text, 0, FV_SEG_TEXT, 0, 100);
+    for (int32_t j = 0; j < 100; j++) expect(text, 0, 0, FV_SEG_TEXT, j, j);
+    fv_kv_close(text);
+    fv_kv_pool_close(pool);
+}
+
+Test(kv, a_steady_load_keeps_its_memory) {
+    fv_kv_pool *pool = open_pool(0);
+    fv_kv *kv = hold(pool, 100);
+    size_t memory = fv_kv_pool_memory(pool);
+    fv_kv_close(kv);
+    for (int i = 0; i < 20; i++) {
+        cr_assert_eq(trimmed(pool, 10 + 2 * i), 0);
+        kv = hold(pool, 100);
+        cr_assert_eq(fv_kv_pool_memory(pool), memory);
+        fv_kv_close(kv);
+    }
+    fv_kv_pool_close(pool);
+}
+
+/* Slabs that have a page in use stay, and the pages of others are not touched. */
+Test(kv, slabs_that_are_in_use_stay) {
+    fv_kv_pool *pool = open_pool(0);
+    fv_kv *long_one = open_kv(pool), *kv[8];
+    for (int i = 0; i < 8; i++) {
+        kv[i] = open_kv(pool);
+        cr_assert_eq(fv_kv_reserve(kv[i], 0, 80), FV_OK);
+        fill(kv[i], 0, FV_SEG_TEXT, 0, 80);
+        cr_assert_eq(fv_kv_reserve(long_one, 0, 64 * FV_KV_BLOCK), FV_OK);
+        for (int j = 0; j < 8; j++)
+            fill(long_one, 0, FV_SEG_TEXT, (64 * i + 8 * j) * FV_KV_BLOCK, 8 * FV_KV_BLOCK);
+    }
+    size_t memory = fv_kv_pool_memory(pool);
+    fv_kv_close(long_one);
+    for (int i = 0; i < 4; i++) (void)trimmed(pool, 10 + 2 * i);
+    cr_assert_lt(fv_kv_pool_memory(pool), memory, "one of the slabs had no other pages");
+    for (int i = 0; i < 8; i++) {
+        for (int32_t j = 0; j < 80; j++) expect(kv[i], 0, 1, FV_SEG_TEXT, j, j);
+        cr_assert_eq(fv_kv_reserve(kv[i], 0, 80), FV_OK);
+        fill(kv[i], 0, FV_SEG_TEXT, 80, 80);
+    }
+    for (int i = 0; i < 8; i++) {
+        for (int32_t j = 0; j < 160; j++) expect(kv[i], 0, 0, FV_SEG_TEXT, j, j);
+        fv_kv_close(kv[i]);
+    }
+    for (int i = 0; i < 4; i++) (void)trimmed(pool, 30 + 2 * i);
+    cr_assert_eq(fv_kv_pool_memory(pool), 0);
     fv_kv_pool_close(pool);
 }
 

@@ -1,0 +1,141 @@
+/* The beginning of an answer: what was handed off, or a kept conversation, becomes a conversation in
+ * use and a sequence that goes on with it. The computing thread. */
+#include "decode-worker/schedule/begin.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/net/kv_packed.h"
+
+static fv_status open_sequence(const fv_beginning *a, fv_answer *x, const int32_t *ids, int32_t n,
+                               int32_t n_prompt) {
+    fv_generation_options opt = fv_engine_generation_options(a->engine, x->ignore_eos);
+    opt.sampling = x->sampling;
+    opt.max_tokens = x->max_tokens;
+    opt.n_stop = x->n_stop;
+    opt.stop = x->stop;
+    opt.n_forced = x->n_forced;
+    opt.forced = x->forced;
+    return fv_generation_open(&opt, a->engine->tok, ids, n, n_prompt, &x->seq);
+}
+
+/* The prompt ends with the replayed tokens, followed by the hand-off's token. */
+static fv_status check_replay(const fv_answer *x, const fv_received *got) {
+    int32_t at = got->n - x->n_replay;
+    bool same = at > 0 && got->first.step == (uint64_t)x->n_replay + 1;
+    for (int32_t i = 0; same && i < x->n_replay; i++)
+        same = got->ids[at + i] == (int32_t)x->replay[i];
+    return same ? FV_OK
+                : FV_FAIL(FV_EINVAL, "the hand-off does not end with the %d tokens to be replayed",
+                          x->n_replay);
+}
+
+/* Its tokens, the first one of the answer after them, become a conversation. */
+static fv_status take_over(const fv_beginning *a, fv_answer *x, fv_received *got) {
+    int32_t *ids = realloc(got->ids, ((size_t)got->n + 1) * sizeof *ids);
+    if (!ids) return FV_FAIL(FV_ENOMEM, "out of memory for %d prompt tokens", got->n);
+    got->ids = ids;
+    FV_TRY(fv_conversations_begin(a->conversations, &x->session));
+    ids[got->n] = got->first.id;
+    x->session->kv = got->kv;
+    x->session->ids = ids;
+    x->session->n = got->n + !x->first_held;
+    x->session->policy = got->policy;
+    x->session->text_keys = got->plan.text_keys;
+    x->session->text = got->text;
+    x->session->text.n_prompt = got->n - x->n_replay;
+    fv_evict_init(&x->session->evict, &got->plan, got->n - x->n_replay);
+    got->kv = NULL;
+    got->ids = NULL;
+    got->policy = NULL;
+    return FV_OK;
+}
+
+/* The prompt's last token is what runs next; what is evicted from token to token goes before it,
+ * and counts it. */
+static fv_status begin_rerun(fv_answer *x) {
+    x->n_held--;
+    x->session->evict.before = 1;
+    return fv_rerun_take_out(&x->rerun, x->session->kv, x->n_held);
+}
+
+fv_status fv_answer_begin(const fv_beginning *a, fv_answer *x, fv_received *got) {
+    int32_t n_logprobs = x->sampling.n_logprobs;
+    /* Blocks are reserved for what was granted; an answer never needs more. */
+    int32_t limit = got->max_tokens + x->n_replay;
+    FV_TRY(check_replay(x, got));
+    FV_TRY(take_over(a, x, got));
+    x->sampling = got->sampling;
+    x->sampling.n_logprobs = n_logprobs;
+    x->max_tokens = x->max_tokens < limit ? x->max_tokens : limit;
+    x->n_held = got->n;
+    if (x->session->text.rule.bits)
+        FV_TRY(fv_text_codes_reserve(&x->session->text, x->session->kv, x->n_held,
+                                     x->max_tokens - x->n_replay));
+    if (x->first_held) FV_TRY(begin_rerun(x));
+    return open_sequence(a, x, x->session->ids, x->session->n, got->n - x->n_replay);
+}
+
+/* Is what the tenant has, with what was reserved for this one, no more than it may have? */
+static fv_status check_tenant(const fv_answer *x) {
+    fv_kv *kv = x->session->kv;
+    size_t held = fv_kv_pool_owned(fv_kv_get_pool(kv), fv_kv_owner(kv));
+    if (x->tenant_bytes == 0 || held <= x->tenant_bytes) return FV_OK;
+    fv_kv_release_unused(kv, 0);
+    return FV_REFUSE(TENANT_FULL,
+                     "with this answer the tenant would have %zu bytes of KV, and it may have %llu "
+                     "on a decode worker; try again later",
+                     held, (unsigned long long)x->tenant_bytes);
+}
+
+static bool is_compressed(const fv_kv *kv) {
+    for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer; l++)
+        if (fv_kv_packed_at(kv, l) || fv_kv_packed_text(kv, l)) return true;
+    return false;
+}
+
+/* What is held and what is new, ids [n] in *all; the answer gets no longer than the context. */
+static fv_status join_ids(const fv_beginning *a, fv_answer *x, int32_t **all, int32_t *n) {
+    const fv_conversation *session = x->session;
+    const fv_text_config *text = &fv_checkpoint_config(a->engine->ck)->text;
+    int32_t context = fv_text_context(text, is_compressed(session->kv)), n_new, *ids;
+    FV_TRY(fv_follow_up_ids(a->engine, &x->prompt, session->ids[session->n - 1], &ids, &n_new));
+    int64_t total = (int64_t)session->n + n_new;
+    int32_t *joined = total > context ? NULL : malloc((size_t)total * sizeof *joined);
+    if (!joined) {
+        free(ids);
+        return total > context ? FV_FAIL(FV_EINVAL,
+                                         "the conversation has %d tokens and %d come with this "
+                                         "prompt; the checkpoint's context%s is %d",
+                                         session->n, n_new,
+                                         context < text->max_position
+                                             ? " with compressed tokens, its sliding window,"
+                                             : "",
+                                         context)
+                               : FV_FAIL(FV_ENOMEM, "out of memory for a prompt");
+    }
+    memcpy(joined, session->ids, (size_t)session->n * sizeof *joined);
+    memcpy(joined + session->n, ids, (size_t)n_new * sizeof *joined);
+    free(ids);
+    int32_t most = context - (int32_t)total + 1; /* one more can be chosen than can be run */
+    x->max_tokens = x->max_tokens < most ? x->max_tokens : most;
+    *all = joined;
+    *n = (int32_t)total;
+    return FV_OK;
+}
+
+fv_status fv_answer_resume(const fv_beginning *a, fv_answer *x) {
+    int32_t *ids, n;
+    FV_TRY(fv_conversations_resume(a->conversations, x->conversation, x->tenant ? x->tenant : "",
+                                   &x->session));
+    x->rows_gone = fv_evict_rows(x->session->kv);
+    FV_TRY(join_ids(a, x, &ids, &n));
+    x->n_held = x->session->n - 1;
+    fv_status st = open_sequence(a, x, ids, n, n);
+    free(ids);
+    FV_TRY(st);
+    x->session->text.report = (fv_recompress_report){0};
+    FV_TRY(fv_text_codes_reserve(&x->session->text, x->session->kv, x->n_held,
+                                 n - x->n_held + x->max_tokens - 1)); /* the last never runs */
+    return check_tenant(x);
+}

@@ -1,0 +1,53 @@
+#ifndef FOVEA_TESTS_SUPPORT_SCHEDULER_RIG_H
+#define FOVEA_TESTS_SUPPORT_SCHEDULER_RIG_H
+
+/* The scheduler of a decode worker with a real network, without a connection: requests are prefilled
+ * and handed over in this process, and the test runs the steps. For programs with Criterion: helpers
+ * fail the test on any error. */
+#include "decode-worker/schedule/scheduler.h"
+#include "prefill-worker/job/job.h"
+
+enum { ASKED_TOKENS = 160, ASKED_TEXT = 4096 };
+
+typedef struct scheduler_rig {
+    char dir[512];
+    fv_engine engine;
+    fv_kv_pool *p_pool, *pool; /* the prefill side's, and the decode worker's */
+    fv_image_cache *cache;
+    fv_receiver *receiver;
+    fv_transport *transport;
+    fv_conversations *conversations;
+    fv_scheduler *answers;
+} scheduler_rig;
+
+/* An answer, and what became of it. */
+typedef struct asked {
+    fv_answer answer; /* first */
+    int32_t n;        /* tokens, but the prefill side's */
+    uint64_t digest[ASKED_TOKENS];
+    fv_sampled token[ASKED_TOKENS];
+    char text[ASKED_TEXT];
+    int over;
+    fv_status status;
+    fv_answer_report report;
+} asked;
+
+/* The suite's init and fini may call these: the checkpoint is made once for each process. */
+void scheduler_rig_open(scheduler_rig *r, int32_t batch_max);
+void scheduler_rig_close(scheduler_rig *r); /* nothing is held but what is kept, which goes too */
+
+/* What is to be asked: the fields of the answer that the caller has set, and of the prompt. */
+typedef struct asked_prompt {
+    const char *policy;
+    bool image; /* it has one */
+    fv_sampling sampling;
+} asked_prompt;
+
+/* Prefills the prompt, hands it over and adds a->answer, whose ticket this sets; max_tokens counts the
+ * prefill side's token, which is the first one unless first_held. */
+void scheduler_ask(scheduler_rig *r, asked *a, const asked_prompt *prompt);
+
+/* Steps until it is there; fails when it does not come. */
+void scheduler_run_until(scheduler_rig *r, const asked *a, fv_answer_phase phase);
+
+#endif
