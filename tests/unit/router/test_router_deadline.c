@@ -186,7 +186,7 @@ static bool come(void) {
 
 /* Removes those whose deadline has passed, everywhere; and those that cannot meet it. */
 static void expire(int32_t oldest) {
-    static const fv_work nothing = {0, 0};
+    static const fv_work nothing = {0};
     for (int32_t i = 0; i < w.n_queue; i++) {
         job *j = &w.jobs[w.queue[i]];
         fv_outlook o = fv_deadline_look(&w.e, first, &nothing, &j->work);
