@@ -172,6 +172,8 @@ static fv_status on_request(fv_rpc_call *c, grpc_byte_buffer *message) {
     FV_TRY(record_caller(check_policy(r)));
     if (!r->msg->conversation.len)
         FV_TRY(fv_relay_check_time(relay, r->fleet, c, r->sharer, &r->work));
+    FV_TRY(fv_record_refusal(FV_REASON_TENANT_LIMIT,
+                             fv_tenancy_take_pixels(r->tenant, r->need.pixels, c)));
     FV_TRY(fv_record_invalid(name_request(r)));
     fv_relay_place(r);
     fv_request_set_state(r, FV_REQUEST_QUEUED);

@@ -178,6 +178,80 @@ Test(router_tenants, requests_above_the_rate_are_told_when_to_come_back) {
     router_rig_close(&r);
 }
 
+/* About an image of w x h pixels, of which there is the header. */
+static void begin_about_image(client *c, const char *key, int w, int h) {
+    static uint8_t png[] = "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\0\0\0\0\0";
+    Fovea__Inference__V1__Image image = FOVEA__INFERENCE__V1__IMAGE__INIT, *images[] = {&image};
+    png[18] = (uint8_t)(w >> 8), png[19] = (uint8_t)w;
+    png[22] = (uint8_t)(h >> 8), png[23] = (uint8_t)h;
+    client_request(&req, 4);
+    req.prompt->text = (char *)"<image>hello";
+    image.data = (ProtobufCBinaryData){sizeof png, png};
+    req.images = images;
+    req.n_images = 1;
+    c->authorization = key;
+    client_ask(&r, c, &req, 20000);
+}
+
+static void ask_about_image(client *c, const char *key, int w, int h) {
+    begin_about_image(c, key, w, h);
+    router_rig_wait(&r, &c->over);
+}
+
+Test(router_tenants, decoded_pixels_count_towards_the_rate) {
+    open_rig(FILE_OF(",\"megapixels_per_s\":0.001", ""));
+    ask_about_image(&k, KEY_A, 1000, 200);
+    cr_assert_eq(k.end.code, GRPC_STATUS_OK, "%s", k.why);
+    ask_about_image(&k, KEY_A, 10, 10);
+    cr_assert_eq(k.end.code, GRPC_STATUS_RESOURCE_EXHAUSTED, "%s", k.why);
+    cr_assert(strstr(k.why, "megapixels per second"), "%s", k.why);
+    cr_assert(k.end.retry_ms > 0 && k.end.retry_ms <= 200000, "%lld", (long long)k.end.retry_ms);
+    ask(&k, KEY_A);
+    cr_assert_eq(k.end.code, GRPC_STATUS_OK, "text has no pixels: %s", k.why);
+    ask_about_image(&other, KEY_B, 1000, 200);
+    cr_assert_eq(other.end.code, GRPC_STATUS_OK, "%s", other.why);
+    router_rig_close(&r);
+}
+
+Test(router_tenants, who_waits_for_a_workers_pixels_keeps_its_own_requests_waiting_and_no_others) {
+    static client many[3];
+    r.p.pixels_capacity = 399;
+    open_rig(FILE_OF("", ""));
+    r.p.step = FAKE_NOTHING;
+    begin_about_image(&many[0], KEY_A, 20, 10);
+    router_rig_wait_for(&r, &r.p.calls, 1);
+    begin_about_image(&many[1], KEY_A, 20, 10);
+    begin(&many[2], KEY_A);
+    router_rig_sleep(&r, 200);
+    r.p.step = FAKE_END;
+    ask(&other, KEY_B);
+    cr_assert_eq(other.end.code, GRPC_STATUS_OK, "%s", other.why);
+    cr_assert_eq(r.p.calls, 2, "A waits for its first one");
+    end(&many[0]);
+    for (int i = 1; i < 3; i++) router_rig_wait(&r, &many[i].over);
+    cr_assert_eq(many[2].end.code, GRPC_STATUS_OK, "%s", many[2].why);
+    cr_assert_eq(r.p.calls, 4);
+    router_rig_close(&r);
+}
+
+/* Who has no request there gets a place beyond those that one tenant has taken. */
+Test(router_tenants, a_tenant_that_fills_a_prefill_worker_does_not_keep_others_out) {
+    static client many[20];
+    open_rig(FILE_OF("", ""));
+    r.p.step = FAKE_NOTHING;
+    for (int i = 0; i < 20; i++) begin(&many[i], KEY_A);
+    router_rig_wait_for(&r, &r.p.calls, 16);
+    router_rig_sleep(&r, 200);
+    cr_assert_eq(r.p.calls, 16);
+    r.p.step = FAKE_END;
+    ask(&other, KEY_B);
+    cr_assert_eq(other.end.code, GRPC_STATUS_OK, "%s", other.why);
+    cr_assert_eq(r.p.calls, 17);
+    for (int i = 0; i < 20; i++)
+        if (many[i].call) end(&many[i]);
+    router_rig_close(&r);
+}
+
 static void ask_streaming(const char *key, grpc_status_code code) {
     Fovea__Inference__V1__Policy p = FOVEA__INFERENCE__V1__POLICY__INIT;
     Fovea__Inference__V1__StagePolicy stage = FOVEA__INFERENCE__V1__STAGE_POLICY__INIT;
