@@ -36,6 +36,10 @@ fv_status fv_vision_open(fv_backend *be, const fv_vision_config *cfg,
                          fv_vision **out);
 void fv_vision_close(fv_vision *v); /* NULL is fine */
 
+/* From now on called after each layer: the backend may be used for anything but this tower meanwhile, which
+ * changes no bit of what is encoded. NULL: nothing is called. */
+void fv_vision_between(fv_vision *v, void (*between)(void *user), void *user);
+
 /* A layer's attention capture, of a tower with a class token: the query of CLS and the keys of all tokens, heads side by side.
  * softmax(q k^T / sqrt(D)) is the attention of CLS to each token. */
 typedef struct fv_vision_capture {

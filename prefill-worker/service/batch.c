@@ -1,12 +1,14 @@
 /* The steps of tasks that are ready: their images are encoded one by one, then they are prefilled in
- * batches, and their KV is exported. A step is for the tenant whose turn it is (fair.h), and counts by
- * about the multiply-adds of its layers.
+ * batches, and their KV is exported. A step is a unit of work for the tenant whose turn it is (fair.h), and
+ * counts by about the multiply-adds of its layers.
+ *
+ * Between the passes of a batch, and between the tower's layers, a unit of another tenant may run if it
+ * costs no more than half as much, and if that tenant has not had as much as this one. So a short prompt does
+ * not wait for long ones, and a prompt waits for what costs less than twice as much as itself, or for a
+ * pass.
  *
  * While a batch is computed, final layers are sent to the decode workers group by group, so that after
- * the first token only the last group is left to send. Between its passes, a batch of another tenant may
- * run if it costs no more than half as much, and if that tenant has not had as much as this one: so a
- * short prompt does not wait for long ones, and a prompt waits for less than it takes itself, or for
- * one pass.
+ * the first token only the last group is left to send.
  *
  * The computing thread. */
 #include <stdio.h>
@@ -18,7 +20,7 @@
 
 enum {
     GROUPS = 8,      /* groups of layers, by default */
-    NESTED_MAX = 4,  /* batches that run within one another */
+    NESTED_MAX = 4,  /* units that run within one another */
     PASS_ROWS = 512, /* about as many rows fill a pass */
 };
 
@@ -52,11 +54,11 @@ static double next_cost(const fv_task *t) {
 
 /* ---- whose turn it is ------------------------------------------------------------------- */
 
-/* Within a batch. */
+/* Within a unit that runs. There is one tower, and it does one image at a time. */
 static bool may_interrupt(const fv_prefill_line *l, const fv_task *t) {
     if (l->n_running == 0) return true;
-    return t->flow->n_running == 0 && fv_fair_start(&l->fair, t->flow) < l->run_finish &&
-           next_cost(t) <= l->run_cost / 2;
+    return t->flow->n_running == 0 && fv_fair_start(&l->fair, t->flow) < l->turn.finish &&
+           next_cost(t) <= l->turn.cost / 2 && (is_encoded(t) || !l->encoding);
 }
 
 static fv_task *next_ready(const fv_prefill_line *l) {
@@ -72,7 +74,7 @@ static size_t room_of(const fv_prefill_worker *w) {
     const fv_prefill_line *l = &w->line;
     if (!w->opt.kv_bytes) return SIZE_MAX;
     size_t room = w->opt.kv_bytes - fv_kv_pool_used(l->pool);
-    return l->n_running && l->run_room < room ? l->run_room : room;
+    return l->n_running && l->turn.room < room ? l->turn.room : room;
 }
 
 /* Those that are ready, in the order of their turns, as far as the pool has room for them now. */
@@ -118,19 +120,54 @@ static int32_t gather(const fv_prefill_worker *w, fv_task **list, int32_t n) {
     return kept;
 }
 
-/* ---- an image --------------------------------------------------------------------------- */
+/* ---- a unit ----------------------------------------------------------------------------- */
 
-static void encode(fv_task *t) {
-    fv_prefill_line *l = &t->worker->line;
-    fv_fair_charge(&l->fair, t->flow, encode_cost(t));
+static void join_turn(fv_prefill_line *l, fv_task *t, double cost) {
+    t->state = FV_TASK_RUNNING;
     if (t->began_s == 0) t->began_s = fv_clock_s();
     fv_task_works(t, fv_task_layers_run);
+    fv_fair_charge(&l->fair, t->flow, cost);
+    t->flow->n_running++;
+    l->turn.cost += cost;
+    if (t->flow->finish > l->turn.finish) l->turn.finish = t->flow->finish;
+}
+
+/* Others get what their tenants are due. */
+static void let_others(fv_prefill_worker *w) {
+    if (w->line.n_running < NESTED_MAX) fv_prefill_line_between(w);
+}
+
+/* ---- an image --------------------------------------------------------------------------- */
+
+void fv_prefill_while_encoding(void *worker) {
+    fv_prefill_worker *w = worker;
+    if (w->line.encoding) let_others(w);
+}
+
+static fv_status encode_in_turn(fv_task *t) {
+    fv_prefill_line *l = &t->worker->line;
+    fv_turn outer = l->turn;
+    fv_fair_flow *flow = t->flow;
+    l->turn = (fv_turn){.room = room_of(t->worker)};
+    join_turn(l, t, encode_cost(t));
+    l->n_running++;
+    l->encoding = true;
     fv_status st = fv_task_encode_next(t);
+    l->encoding = false;
+    l->n_running--;
+    flow->n_running--;
+    l->turn = outer;
+    return st;
+}
+
+static void encode(fv_task *t) {
+    fv_status st = encode_in_turn(t);
     if (st != FV_OK) {
         fv_task_end(t, st);
         return;
     }
     if (t->state == FV_TASK_READING) return;
+    t->state = FV_TASK_READY;
     fv_task_waits(t);
     if (t->prefill.kv || !is_encoded(t)) return;
     t->state = FV_TASK_OPENING; /* what they are condensed to is known now */
@@ -168,10 +205,9 @@ static fv_status send_final(void *user, int32_t n_layer) {
 }
 
 /* A probe alone is over at once, and may run before anybody else can know this thread. */
-static void let_others(void *user) {
+static void between_passes(void *user) {
     const batch_tasks *b = user;
-    if (b->n == 1 && b->task[0]->probe) return;
-    if (b->worker->line.n_running < NESTED_MAX) fv_prefill_line_between(b->worker);
+    if (b->n > 1 || !b->task[0]->probe) let_others(b->worker);
 }
 
 /* Layers that leave together. */
@@ -191,7 +227,7 @@ static fv_status prefill(fv_prefill_worker *w, fv_task **batch, int32_t n) {
     fv_prefill_options opt = {.chunk = w->opt.chunk,
                               .group = group_of(w),
                               .final = send_final,
-                              .between = let_others,
+                              .between = between_passes,
                               .user = &tasks};
     fv_status st = fv_prefill_jobs_run(job, n, &opt, w->line.logits);
     for (int32_t i = 0; i < n; i++) batch[i]->prefilled_s = fv_clock_s();
@@ -200,29 +236,16 @@ static fv_status prefill(fv_prefill_worker *w, fv_task **batch, int32_t n) {
     return st;
 }
 
-/* From here to the end of its batch, others run within it. */
 static fv_status run_in_turn(fv_prefill_worker *w, fv_task **batch, int32_t n, size_t room) {
-    fv_prefill_line *l = &w->line, outer = *l;
-    l->run_cost = l->run_finish = 0;
-    l->run_room = room;
-    for (int32_t i = 0; i < n; i++) {
-        fv_task *t = batch[i];
-        double cost = prefill_cost(t);
-        t->state = FV_TASK_RUNNING;
-        if (t->began_s == 0) t->began_s = fv_clock_s();
-        fv_task_works(t, fv_task_layers_run);
-        fv_fair_charge(&l->fair, t->flow, cost);
-        t->flow->n_running++;
-        l->run_cost += cost;
-        if (t->flow->finish > l->run_finish) l->run_finish = t->flow->finish;
-    }
+    fv_prefill_line *l = &w->line;
+    fv_turn outer = l->turn;
+    l->turn = (fv_turn){.room = room};
+    for (int32_t i = 0; i < n; i++) join_turn(l, batch[i], prefill_cost(batch[i]));
     l->n_running++;
     fv_status st = prefill(w, batch, n);
     l->n_running--;
     for (int32_t i = 0; i < n; i++) batch[i]->flow->n_running--;
-    l->run_cost = outer.run_cost;
-    l->run_finish = outer.run_finish;
-    l->run_room = outer.run_room;
+    l->turn = outer;
     return st;
 }
 

@@ -123,6 +123,13 @@ typedef struct fv_prefill_probe {
     int32_t id; /* its prompt */
 } fv_prefill_probe;
 
+/* A unit of work that runs: a batch, or an image that is encoded. */
+typedef struct fv_turn {
+    double cost;
+    double finish; /* tag of whoever's turn it is, when it is over */
+    size_t room;   /* of the pool, beside what the units that run may come to need */
+} fv_turn;
+
 /* What the computing thread owns. */
 typedef struct fv_prefill_line {
     const fv_engine *engine; /* borrowed */
@@ -130,11 +137,10 @@ typedef struct fv_prefill_line {
     fv_image_cache *cache;
     float *logits; /* [batch, vocab] */
     fv_task *first, **tail;
-    fv_fair fair; /* in multiply-adds, about */
-    /* The innermost batch that runs: others may run between its passes (batch.c). */
-    int32_t n_running; /* batches under way */
-    double run_cost, run_finish;
-    size_t run_room; /* of the pool, beside what those batches may come to need */
+    fv_fair fair;      /* in multiply-adds, about */
+    int32_t n_running; /* units under way, one within the other (batch.c) */
+    fv_turn turn;      /* of the innermost */
+    bool encoding;     /* one of them is an image */
     fv_prefill_probe probe;
 } fv_prefill_line;
 
@@ -206,8 +212,9 @@ fv_status fv_task_encode_next(fv_task *t);
 const char *fv_task_share(const fv_task *t);
 
 /* batch.c: a unit of work for the tenant whose turn it is: an image is encoded, or a batch prefilled. A
- * step within a batch is for other tenants than the batch's. False: there is none to do now. */
+ * step within a unit is for other tenants than the unit's. False: there is none to do now. */
 bool fv_prefill_step(fv_prefill_worker *w);
+void fv_prefill_while_encoding(void *worker); /* fv_vision_between */
 
 /* run.c: the computing thread's part. */
 

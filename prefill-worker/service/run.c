@@ -279,10 +279,15 @@ fv_status fv_prefill_line_open(fv_prefill_worker *w) {
     if (!l->logits) return FV_FAIL(FV_ENOMEM, "out of memory for a batch of %d", w->opt.batch);
     FV_TRY(fv_image_cache_open(w->opt.cache_bytes, &l->cache));
     FV_TRY(fv_prefill_probe_open(w));
+    if (e->vision) fv_vision_between(e->vision, fv_prefill_while_encoding, w);
+    if (e->video) fv_vision_between(e->video, fv_prefill_while_encoding, w);
     return fv_kv_pool_open(e->be.device, &shape, w->opt.kv_bytes, &l->pool);
 }
 
 void fv_prefill_line_close(fv_prefill_worker *w) {
+    const fv_engine *e = w->opt.engine;
+    if (e->vision) fv_vision_between(e->vision, NULL, NULL);
+    if (e->video) fv_vision_between(e->video, NULL, NULL);
     fv_prefill_probe_close(w);
     fv_fair_fini(&w->line.fair);
     fv_kv_pool_close(w->line.pool);
