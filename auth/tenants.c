@@ -105,8 +105,9 @@ static fv_status check_name(const char *name) {
 }
 
 static fv_status read_tenant(fv_tenants *t, const char *name, const json_t *o) {
-    static const char *const known[] = {"keys",   "requests_per_s", "concurrent", "kv_bytes",
-                                        "weight", "policies",       NULL};
+    static const char *const known[] = {
+        "keys",     "requests_per_s", "megapixels_per_s", "concurrent",
+        "kv_bytes", "weight",         "policies",         NULL};
     fv_tenant *to = &t->tenant[t->n];
     double concurrent = 0, kv_bytes = 0, least = 1e-3;
     to->weight = 1;
@@ -115,11 +116,13 @@ static fv_status read_tenant(fv_tenants *t, const char *name, const json_t *o) {
     FV_TRY(check_names(o, known));
     strcpy(to->name, name);
     FV_TRY(number(o, "requests_per_s", least, &to->requests_per_s));
+    FV_TRY(number(o, "megapixels_per_s", least, &to->megapixels_per_s));
     FV_TRY(number(o, "concurrent", 1, &concurrent));
     FV_TRY(number(o, "kv_bytes", 1, &kv_bytes));
     FV_TRY(number(o, "weight", least, &to->weight));
     to->kv_bytes = kv_bytes < 1e18 ? (uint64_t)kv_bytes : 0;
     to->requests_per_s /= t->routers;
+    to->megapixels_per_s /= t->routers;
     /* At least one, or the tenant could ask nothing. */
     double share = concurrent / t->routers;
     to->concurrent = concurrent == 0 ? 0 : share < 1 ? 1 : share < INT32_MAX ? (int32_t)share : 0;

@@ -9,8 +9,8 @@
  *               "claim": "tenant"},
  *       "tenants": {
  *         "acme": {"keys": ["<SHA-256 of an API key, 64 hexadecimal digits>"],
- *                  "requests_per_s": 20, "concurrent": 8, "kv_bytes": 4e9, "weight": 2,
- *                  "policies": ["", "quality"]},
+ *                  "requests_per_s": 20, "megapixels_per_s": 100, "concurrent": 8,
+ *                  "kv_bytes": 4e9, "weight": 2, "policies": ["", "quality"]},
  *         "lab": {}
  *       }
  *     }
@@ -26,6 +26,7 @@ enum { FV_TENANT_NAME_MAX = 32, FV_TENANTS_BYTES_MAX = 8 << 20 };
 typedef struct fv_tenant {
     char name[FV_TENANT_NAME_MAX + 1]; /* letters, digits and "._-" */
     double requests_per_s;             /* here; 0: no limit */
+    double megapixels_per_s;           /* of images, 10^6 decoded pixels each; likewise */
     int32_t concurrent;                /* here; 0: no limit */
     uint64_t kv_bytes;                 /* on each decode worker; 0: no limit */
     double weight;                     /* > 0 */

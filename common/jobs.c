@@ -81,6 +81,8 @@ void fv_jobs_follow(fv_jobs *j, fv_job *job) {
     (void)st;
 }
 
+void fv_jobs_catch_up(fv_jobs *j) { run_all(j, fv_inbox_take(&j->inbox, NULL)); }
+
 size_t fv_jobs_waiting(const fv_jobs *j) { return atomic_load(&j->waiting); }
 
 double fv_jobs_busy_s(const fv_jobs *j) { return 1e-9 * (double)atomic_load(&j->busy_ns); }

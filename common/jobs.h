@@ -49,6 +49,10 @@ fv_status fv_jobs_post(fv_jobs *j, fv_job *job);
  * towards the limit and is never refused. Any thread, but not while the thread is being stopped. */
 void fv_jobs_follow(fv_jobs *j, fv_job *job);
 
+/* Runs the jobs that have come meanwhile. The thread itself calls it, in the middle of a long `run` or
+ * `work`. */
+void fv_jobs_catch_up(fv_jobs *j);
+
 size_t fv_jobs_waiting(const fv_jobs *j); /* posted jobs that have not begun; any thread */
 double fv_jobs_busy_s(const fv_jobs *j);  /* seconds of computing so far; any thread */
 

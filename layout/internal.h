@@ -21,6 +21,7 @@ typedef struct fv_layout_rules {
     const char *video_token;
     const char *written; /* fv_layout_written */
     bool any_size;       /* the image is one tile, with the image's aspect ratio */
+    bool pads;           /* pads to a square, even if the config does not say pad_square */
     /* Checks the fields that the family reads beyond tile, patch and merge. */
     fv_status (*check)(const fv_layout_config *c);
     /* Adds views and spans to *l, which has the image's size. */

@@ -255,6 +255,12 @@ const char *fv_layout_uncondensable(const fv_layout_config *c) {
     return NULL;
 }
 
+int64_t fv_layout_pixels(const fv_layout_config *c, int32_t w, int32_t h) {
+    const fv_layout_rules *r = rules_of(c->family);
+    const int64_t longer = w > h ? w : h;
+    return c->pad_square || (r && r->pads) ? longer * longer : (int64_t)w * h;
+}
+
 bool fv_layout_tiled(const fv_layout_config *c) {
     return c->family != FV_LAYOUT_NONE && c->family != FV_LAYOUT_LLAVA &&
            !rules_of(c->family)->any_size;

@@ -180,6 +180,10 @@ const char *fv_layout_uncondensable(const fv_layout_config *c);
 /* Whether images are cut into tiles. */
 bool fv_layout_tiled(const fv_layout_config *c);
 
+/* Pixels that preparing an image of w x h pixels goes over at most: its own, or those of the square
+ * that it is padded to. */
+int64_t fv_layout_pixels(const fv_layout_config *c, int32_t w, int32_t h);
+
 /* Upper bound on the visual tokens of an image in a prompt of n_image. */
 int32_t fv_layout_tokens_max(const fv_layout_config *c, int32_t n_image);
 

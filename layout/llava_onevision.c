@@ -66,5 +66,8 @@ static int64_t tokens_max(const fv_layout_config *c, int32_t n_image) {
     return (int64_t)fv_layout_side(c) * fv_layout_side(c) + 1;
 }
 
-const fv_layout_rules fv_layout_llava_onevision = {
-    .name = "llava_onevision", .check = check, .image = image, .tokens_max = tokens_max};
+const fv_layout_rules fv_layout_llava_onevision = {.name = "llava_onevision",
+                                                   .pads = true,
+                                                   .check = check,
+                                                   .image = image,
+                                                   .tokens_max = tokens_max};

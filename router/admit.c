@@ -147,7 +147,7 @@ static fv_status read_prompt(const request_message *r, const model_message *mode
 
 /* What its header says; nothing is decoded here. */
 static fv_status read_image(const request_message *r, size_t i, const fv_image_limits *lim,
-                            uint64_t *pixels) {
+                            const fv_layout_config *layout, uint64_t *pixels) {
     const ProtobufCBinaryData *data = &r->images[i]->data;
     fv_image_size size;
     if (data->len == 0) return FV_FAIL(FV_EINVAL, "image %zu has no bytes", i);
@@ -156,7 +156,7 @@ static fv_status read_image(const request_message *r, size_t i, const fv_image_l
                        lim->bytes_max);
     if (fv_image_size_check(data->data, data->len, lim, &size) != FV_OK)
         return fv_fail_prefix(FV_EINVAL, "image %zu", i);
-    *pixels += (uint64_t)fv_image_size_pixels(&size);
+    *pixels += (uint64_t)fv_layout_pixels(layout, size.w, size.h);
     return FV_OK;
 }
 
@@ -216,6 +216,7 @@ static fv_status check_images(const request_message *r, const model_message *mod
                               uint64_t *pixels) {
     const Fovea__Inference__V1__Limits *lim = model->limits;
     const fv_image_limits each = image_limits(lim);
+    fv_layout_config layout = {0};
     size_t n_frame, n;
     FV_TRY(check_videos(r, model, &n_frame));
     n = r->n_images - n_frame + r->n_videos;
@@ -225,7 +226,8 @@ static fv_status check_images(const request_message *r, const model_message *mod
     if (lim && lim->n_images && r->n_images > lim->n_images)
         return FV_FAIL(FV_EINVAL, "%zu images; the limit is %" PRIu32 "", r->n_images,
                        lim->n_images);
-    for (size_t i = 0; i < r->n_images; i++) FV_TRY(read_image(r, i, &each, pixels));
+    if (r->n_images) FV_TRY(fv_layout_from_message(model->image_layout, &layout));
+    for (size_t i = 0; i < r->n_images; i++) FV_TRY(read_image(r, i, &each, &layout, pixels));
     if (lim && lim->pixels_request && *pixels > lim->pixels_request)
         return FV_FAIL(FV_EINVAL,
                        "the images have %" PRIu64 " pixels in total; the limit is %" PRIu64

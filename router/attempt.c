@@ -11,6 +11,7 @@
  * What bounds the wait for a worker that accepts and then is mute: its membership ends when it
  * sends no reports (--silence-ms), the connection's pings when its machine is gone; one that goes
  * on to report and gets on with nothing is found by router/watch.c. Loop thread. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,6 +64,15 @@ static void part(fv_attempt *a, fv_outcome p, fv_outcome d) {
     if (a->decode) fv_rpc_call_cancel(a->decode);
 }
 
+/* Of the seconds that a first token took, those that its tokens did. Images have a measure of their own, which
+ * may be wrong, too: some of the time is always the tokens'. */
+static double tokens_s(const fv_attempt *a, double seconds) {
+    const fv_registered_worker *p = a->p.worker;
+    double images_s =
+        fv_estimate_images_s(&a->req->fleet->estimate, p ? &p->pace : NULL, a->p.pixels_ahead);
+    return fmax(seconds - images_s, seconds / 10);
+}
+
 /* What was given up says something, too: a first token that has not come yet takes longer, and an
  * answer that has not ended is longer. Without it the slowest would be missing from the measure. */
 static void note_unfinished(const fv_attempt *a) {
@@ -70,7 +80,8 @@ static void note_unfinished(const fv_attempt *a) {
     fv_estimate *e = &a->req->fleet->estimate;
     fv_registered_worker *p = a->p.worker;
     if (a->finish || a->finished) return;
-    if (p && !a->first) fv_estimate_late(e, &p->pace, a->p.ahead, now_s - a->p.taken_s, now_s);
+    if (p && !a->first)
+        fv_estimate_late(e, &p->pace, a->p.ahead, tokens_s(a, now_s - a->p.taken_s), now_s);
     if (!a->req->msg->ignore_eos) fv_estimate_answer(e, a->req->n_token, false, now_s);
 }
 
@@ -303,7 +314,7 @@ static void note_prefilled(fv_attempt *a) {
     double now_s = fv_clock_s();
     if (!a->waited) /* for room, which says nothing of prefill */
         fv_estimate_prefilled(&a->req->fleet->estimate, p ? &p->pace : NULL, a->p.ahead,
-                              now_s - a->p.taken_s, now_s);
+                              tokens_s(a, now_s - a->p.taken_s), now_s);
     fv_reservation_prefilled(&a->p);
     a->token_s = now_s;
 }
@@ -326,6 +337,15 @@ static fv_status on_first_token(fv_attempt *a, const first_message *first) {
     return client_status(r, st);
 }
 
+/* An image that was read before cost nothing. */
+static void note_read(const fv_attempt *a) {
+    const fv_report_message *r = a->report;
+    fv_registered_worker *p = a->p.worker;
+    if (!r || r->n_images_cached || !a->req->need.pixels || !(r->seconds_preprocess > 0)) return;
+    fv_estimate_read(&a->req->fleet->estimate, p ? &p->pace : NULL, a->req->need.pixels,
+                     r->seconds_preprocess, fv_clock_s());
+}
+
 static fv_status on_handed_off(fv_attempt *a, grpc_byte_buffer *message) {
     ProtobufCMessage *m;
     FV_TRY(fv_rpc_unpack(&fovea__handoff__v1__prefill_event__descriptor, message, &a->arena, &m));
@@ -333,6 +353,7 @@ static fv_status on_handed_off(fv_attempt *a, grpc_byte_buffer *message) {
     if (a->report && a->req->need.tokens_text)
         fv_estimate_text(&a->req->fleet->estimate, a->req->need.tokens_text, a->report->n_text,
                          fv_clock_s());
+    note_read(a);
     return FV_OK;
 }
 

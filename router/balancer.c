@@ -16,12 +16,19 @@ static uint64_t bytes_used(const fv_registered_worker *w) {
     return said > w->bytes_taken ? said : w->bytes_taken;
 }
 
-/* What it says, or what we gave it since: as with bytes. */
+/* What it says, or what we gave it since: as with bytes. Small images find room where large ones have
+ * taken all that is theirs. */
 static bool can_decode(const fv_registered_worker *w, uint64_t pixels) {
-    uint64_t said = w->load.pixels_held, capacity = w->load.pixels_capacity;
+    uint64_t said = w->load.pixels_held, most = w->load.pixels_capacity;
     uint64_t held = said > w->pixels_taken ? said : w->pixels_taken;
-    if (capacity == 0 || pixels == 0 || held == 0) return true;
-    return held <= capacity && pixels <= capacity - held;
+    if (most == 0 || pixels == 0 || held == 0) return true;
+    if (pixels > most / FV_PIXELS_SMALL_PART) most -= most / FV_PIXELS_SMALL_ROOM;
+    return held <= most && pixels <= most - held;
+}
+
+static bool has_place(const fv_registered_worker *w, const fv_constraints *constraints) {
+    int32_t most = constraints->over_slots ? 2 * FV_PREFILL_MAX : FV_PREFILL_MAX;
+    return w->n_taken < most && can_decode(w, constraints->pixels);
 }
 
 /* Requests of all routers. */
@@ -39,7 +46,7 @@ static bool has_slot(const fv_registered_worker *w) {
 bool fv_registered_worker_has_room(const fv_registered_worker *w,
                                    const fv_constraints *constraints) {
     if (w->full) return false;
-    if (w->role != DECODE) return w->n_taken < FV_PREFILL_MAX && can_decode(w, constraints->pixels);
+    if (w->role != DECODE) return has_place(w, constraints);
     if (!constraints->over_slots && !has_slot(w)) return false;
     uint64_t bytes = constraints->bytes, bytes_least = constraints->bytes_least;
     uint64_t used = bytes_used(w), capacity = w->load.bytes_capacity;

@@ -23,7 +23,12 @@
 #include "router/registry.h"
 
 enum {
-    FV_PREFILL_MAX = 16, /* requests that are handed to one prefill worker at a time */
+    /* Requests that are handed to one prefill worker at a time; and as many again of those who have none there. */
+    FV_PREFILL_MAX = 16,
+    /* Of the pixels that may wait at a prefill worker, a small request's are at most a 16th, and an eighth is for
+     * small requests alone. */
+    FV_PIXELS_SMALL_PART = 16,
+    FV_PIXELS_SMALL_ROOM = 8,
     FV_SPARE_SLOTS =
         8, /* answers beyond a decode worker's slots; a quarter of them, where that is more */
     FV_UNREAD_SLOTS = 1, /* they hold memory */
@@ -40,7 +45,7 @@ typedef struct fv_constraints {
     bool exclude_strictly; /* not even when there is no other */
     /* If no other can: the one whose backoff (router/breaker.h) ends first, before it has. */
     bool wake;
-    /* Decode: also where as many answers are as it can start soon. */
+    /* Also where as many requests are as it can start soon. */
     bool over_slots;
     double now_s;
     /* Prefill: what there is to do, for workers that are not alike. NULL: it does not matter. */

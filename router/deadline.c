@@ -10,11 +10,17 @@ static const double SPARE_ADMIT = 1.25, SPARE_START = 1.1;
 
 static const double RETRY_LEAST_S = 0.1;
 
+/* Who brings no images does not wait for those of others. */
+static double images_s(const fv_estimate *e, const fv_registered_worker *p, const fv_work *w) {
+    return w->pixels ? fv_estimate_images_s(e, &p->pace, p->pixels_taken + w->pixels) : 0;
+}
+
 /* Requests of other routers are taken to be as large as this one. */
 double fv_deadline_prefill_s(const fv_estimate *e, const fv_registered_worker *p,
                              const fv_work *w) {
     uint64_t foreign = (uint64_t)p->n_foreign * w->prompt;
-    return fv_estimate_prefill_s(e, &p->pace, p->prompt_taken + foreign + w->prompt);
+    return images_s(e, p, w) +
+           fv_estimate_prefill_s(e, &p->pace, p->prompt_taken + foreign + w->prompt);
 }
 
 double fv_deadline_decode_s(const fv_estimate *e, const fv_registered_worker *d, const fv_work *w) {
@@ -34,7 +40,8 @@ static two_times fastest(const fv_estimate *e, const fv_registered_worker *first
         if (m->role != role || m->state != FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY)
             continue;
         double now_s = prefill ? fv_deadline_prefill_s(e, m, w) : fv_deadline_decode_s(e, m, w);
-        double alone_s = prefill ? fv_estimate_prefill_s(e, &m->pace, w->prompt)
+        double alone_s = prefill ? fv_estimate_images_s(e, &m->pace, w->pixels) +
+                                       fv_estimate_prefill_s(e, &m->pace, w->prompt)
                                  : fv_estimate_decode_s(e, &m->pace, 1, w->answer);
         best.now_s = fmin(best.now_s, now_s);
         best.alone_s = fmin(best.alone_s, alone_s);

@@ -15,6 +15,9 @@ static const double TEXT_SHARE = 0.25;
  * which little is known takes too much rather than too little. */
 static const double ENDS = 1.0 / 16;
 
+/* Pixels that take as long as a token, until both were measured. */
+static const double PIXELS_TOKEN = 65536;
+
 /* ---- sums ------------------------------------------------------------------------------- */
 
 static double fade(double *last_s, double now_s) {
@@ -67,6 +70,12 @@ void fv_estimate_late(fv_estimate *e, fv_pace *worker, uint64_t tokens, double s
     ratio_add(worker ? &worker->prefill : &e->pace.prefill, (double)tokens, seconds, now_s);
 }
 
+void fv_estimate_read(fv_estimate *e, fv_pace *worker, uint64_t pixels, double seconds,
+                      double now_s) {
+    ratio_add(&e->pace.images, (double)pixels, seconds, now_s);
+    if (worker) ratio_add(&worker->images, (double)pixels, seconds, now_s);
+}
+
 void fv_estimate_tokens(fv_estimate *e, fv_pace *worker, int32_t n_answer, uint32_t n_token,
                         double seconds, double now_s) {
     double each = seconds / n_token, n = n_answer > 0 ? n_answer : 1;
@@ -86,7 +95,8 @@ void fv_estimate_text(fv_estimate *e, uint64_t bound, uint64_t tokens, double no
 static double cost(const fv_estimate *e, const fv_work *w) {
     const fv_trend *t = &e->pace.decode;
     double token_s = t->x > 0 ? t->y / t->x : 0; /* one answer's share of a step */
-    return (double)w->prompt * ratio(&e->pace.prefill, 0) + (double)w->answer * token_s;
+    return (double)w->prompt * ratio(&e->pace.prefill, 0) + (double)w->answer * token_s +
+           (double)w->pixels * ratio(&e->pace.images, 0);
 }
 
 void fv_estimate_drained(fv_estimate *e, const fv_work *w, double seconds, double now_s) {
@@ -109,7 +119,19 @@ fv_work fv_estimate_work(const fv_estimate *e, uint64_t visual, uint64_t text, u
     double n_text = (double)text * ratio(&e->text, TEXT_SHARE);
     double n_answer = full ? max_tokens : expected_tokens(e, max_tokens);
     uint64_t prompt = visual + (uint64_t)ceil(n_text);
-    return (fv_work){prompt ? prompt : 1, (uint64_t)ceil(n_answer)}; /* none is for nothing */
+    return (fv_work){.prompt = prompt ? prompt : 1, /* none is for nothing */
+                     .answer = (uint64_t)ceil(n_answer)};
+}
+
+double fv_estimate_size(const fv_estimate *e, const fv_work *w) {
+    double token_s = ratio(&e->pace.prefill, 0), pixel_s = ratio(&e->pace.images, 0);
+    double each = token_s > 0 && pixel_s > 0 ? fmin(pixel_s / token_s, 1) : 1 / PIXELS_TOKEN;
+    return fmax((double)(w->prompt + w->answer) + (double)w->pixels * each, 1);
+}
+
+double fv_estimate_images_s(const fv_estimate *e, const fv_pace *worker, uint64_t pixels) {
+    const fv_ratio *r = worker && worker->images.x > 0 ? &worker->images : &e->pace.images;
+    return (double)pixels * ratio(r, 0);
 }
 
 double fv_estimate_prefill_s(const fv_estimate *e, const fv_pace *worker, uint64_t tokens) {

@@ -5,6 +5,8 @@
  *
  *     in the queue   work ahead of it                x  seconds that the queue took per unit of
  * work
+ *   + images         pixels ahead of it at the       x  seconds per pixel
+ *                    worker, and its own
  *   + prefill        prompt tokens ahead of it at    x  seconds per prompt token
  *                    the worker, and its own
  *   + decode         tokens of its answer            x  seconds per token, a + b * answers at the
@@ -20,9 +22,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The work of a request for the fleet, in tokens. */
+/* The work of a request for the fleet: tokens, and pixels of images to be decoded. */
 typedef struct fv_work {
-    uint64_t prompt, answer;
+    uint64_t prompt, answer, pixels;
 } fv_work;
 
 /* (sum of y) / (sum of x); older samples count less. {0}: nothing was measured. */
@@ -37,7 +39,8 @@ typedef struct fv_trend {
 
 /* How fast a worker is, or all of them together. */
 typedef struct fv_pace {
-    fv_ratio prefill; /* seconds per prompt token */
+    fv_ratio prefill; /* seconds per prompt token, without what its images took */
+    fv_ratio images;  /* seconds per pixel that is decoded and resized */
     fv_trend decode;  /* seconds per token of an answer, by answers at the worker */
 } fv_pace;
 
@@ -60,6 +63,10 @@ void fv_estimate_prefilled(fv_estimate *e, fv_pace *worker, uint64_t tokens, dou
 void fv_estimate_late(fv_estimate *e, fv_pace *worker, uint64_t tokens, double seconds,
                       double now_s);
 
+/* So many pixels of images were decoded and resized in `seconds`. */
+void fv_estimate_read(fv_estimate *e, fv_pace *worker, uint64_t pixels, double seconds,
+                      double now_s);
+
 /* n_token tokens came `seconds` after the one before them, from a worker with n_answer answers. */
 void fv_estimate_tokens(fv_estimate *e, fv_pace *worker, int32_t n_answer, uint32_t n_token,
                         double seconds, double now_s);
@@ -79,7 +86,14 @@ void fv_estimate_drained(fv_estimate *e, const fv_work *w, double seconds, doubl
 fv_work fv_estimate_work(const fv_estimate *e, uint64_t visual, uint64_t text, uint32_t max_tokens,
                          bool full);
 
-/* Seconds until the first token. */
+/* How large a request is for whoever shares a fleet with others, in tokens: pixels count as the tokens that
+ * are prefilled in the time they take. */
+double fv_estimate_size(const fv_estimate *e, const fv_work *w);
+
+/* Seconds until so many pixels are read. */
+double fv_estimate_images_s(const fv_estimate *e, const fv_pace *worker, uint64_t pixels);
+
+/* Seconds until the first token, once the images are. */
 double fv_estimate_prefill_s(const fv_estimate *e, const fv_pace *worker, uint64_t tokens);
 
 /* Seconds from the first token to the last; the answer is one of the n_answer. */

@@ -83,7 +83,7 @@ fv_status fv_generate_check(fv_relay *relay, fv_rpc_call *c, fv_tenant_use *tena
 /* Takes over the sharer, unless it fails. */
 static fv_status begin_request(fv_rpc_call *c, fv_relay *relay, fv_tenant_use *tenant,
                                fv_sharer *sharer, fv_request **out) {
-    static const fv_work anything = {0, 0};
+    static const fv_work anything = {0};
     FV_TRY(check_full(c, relay, sharer, 0));
     fv_fleet *only = fv_registry_fleets(relay->opt.members);
     if (only && !only->next) FV_TRY(fv_relay_check_time(relay, only, c, sharer, &anything));
@@ -155,6 +155,7 @@ fv_status fv_request_admit(fv_request *r, fv_fleet *f) {
     FV_TRY(check_fits(r, f, &need));
     fv_work work = fv_estimate_work(&f->estimate, need.tokens_known, need.tokens_text,
                                     need.max_tokens, r->msg->ignore_eos);
+    work.pixels = need.pixels;
     fv_request_set_fleet(r, f, &need, &work);
     return FV_OK;
 }
@@ -184,6 +185,8 @@ static fv_status on_request(fv_rpc_call *c, grpc_byte_buffer *message) {
     FV_TRY(record_caller(check_policy(r)));
     if (!r->msg->conversation.len)
         FV_TRY(fv_relay_check_time(relay, r->fleet, c, r->sharer, &r->work));
+    FV_TRY(fv_record_refusal(FV_REASON_TENANT_LIMIT,
+                             fv_tenancy_take_pixels(r->tenant, r->need.pixels, c)));
     FV_TRY(fv_record_invalid(name_request(r)));
     fv_relay_place(r);
     fv_request_set_state(r, FV_REQUEST_QUEUED);

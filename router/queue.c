@@ -25,10 +25,11 @@ static void take_out(fv_request *r) {
 
 void fv_relay_place(fv_request *r) {
     fv_relay *relay = r->relay;
-    double work = (double)(r->work.prompt + r->work.answer);
+    double work = fv_estimate_size(&r->fleet->estimate, &r->work);
     fv_fleet_part *part = fv_fleet_part_of(r->fleet, r->sharer);
     r->start = next_start(r->fleet, r->sharer);
-    if (part) part->finish = r->start + fmax(work, 1) / r->sharer->weight;
+    r->end = r->start + work / r->sharer->weight;
+    if (part) part->finish = r->end;
     take_out(r);
     fv_request **at = &relay->first;
     while (*at && !((*at)->state == FV_REQUEST_QUEUED && (*at)->fleet == r->fleet &&
@@ -41,12 +42,13 @@ void fv_relay_place(fv_request *r) {
 
 fv_work fv_queue_ahead(const fv_relay *relay, fv_fleet *f, const fv_sharer *x) {
     double start = next_start(f, x);
-    fv_work ahead = {0, 0};
+    fv_work ahead = {0};
     for (const fv_request *r = relay->first; r; r = r->next) {
         if (r->state != FV_REQUEST_QUEUED || r->fleet != f || r->msg->conversation.len) continue;
         if (r->start > start) continue;
         ahead.prompt += r->work.prompt;
         ahead.answer += r->work.answer;
+        ahead.pixels += r->work.pixels;
     }
     return ahead;
 }
@@ -71,10 +73,11 @@ static bool holds_slot(const fv_request *r) { return r->attempt && r->attempt->d
 void fv_queue_look(fv_relay *relay) {
     for (fv_fleet *f = fv_registry_fleets(relay->opt.members); f; f = f->next) {
         for (size_t i = 0; i < f->n_part; i++) {
-            f->part[i].n_slot = 0;
+            f->part[i].n_slot = f->part[i].n_prefill = 0;
             f->part[i].blocked = f->part[i].counted = false;
         }
         f->full = f->waits = false;
+        f->pass_until = HUGE_VAL;
         f->weight_all = 0;
         f->slots_all = slots_of(f);
     }
@@ -83,6 +86,7 @@ void fv_queue_look(fv_relay *relay) {
             r->state == FV_REQUEST_OVER ? NULL : fv_fleet_part_of(r->fleet, r->sharer);
         if (!part) continue;
         part->n_slot += holds_slot(r);
+        part->n_prefill += r->attempt && r->attempt->p.worker;
         if (!part->counted) r->fleet->weight_all += r->sharer->weight;
         part->counted = true;
     }

@@ -67,7 +67,7 @@ typedef struct fv_fleet_part {
     double finish; /* when its last request is served, in virtual time; at first 0 */
     /* While the queue is looked through: its requests at decode workers, and whether its next one has to wait,
      * with those after it. */
-    int32_t n_slot;
+    int32_t n_slot, n_prefill; /* and at prefill workers */
     bool blocked;
     /* private */
     bool counted;
@@ -91,6 +91,9 @@ struct fv_fleet {
     /* While the queue is looked through. full: the first one has to wait for memory, and so those after it have, too.
      * waits: somebody's next one has to wait, for memory or for a slot. */
     bool full, waits;
+    /* Who waits for a place at a prefill worker is overtaken by requests that begin before this: until it would
+     * itself have been served. */
+    double pass_until;
     double weight_all; /* of those who have a request here */
     int32_t slots_all; /* of its decode workers; 0: one does not say how many it has */
     /* private */

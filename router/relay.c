@@ -76,6 +76,7 @@ static void count_queued(fv_request *r, int32_t by) {
     if (r->msg->conversation.len) return;
     r->fleet->queued.prompt += (uint64_t)by * r->work.prompt;
     r->fleet->queued.answer += (uint64_t)by * r->work.answer;
+    r->fleet->queued.pixels += (uint64_t)by * r->work.pixels;
 }
 
 void fv_request_set_fleet(fv_request *r, fv_fleet *f, const fv_need *need, const fv_work *work) {
@@ -183,7 +184,7 @@ static bool end_hopeless(fv_request *r, double seconds, double now_s) {
 
 /* Ends one that would be too late on the fastest workers there are. */
 static bool end_if_hopeless(fv_request *r, double now_s) {
-    static const fv_work nothing = {0, 0};
+    static const fv_work nothing = {0};
     const fv_fleet *f = r->fleet;
     fv_outlook o = fv_deadline_look(&f->estimate, f->first, &nothing, &r->work);
     return end_hopeless(r, o.fleet_s, now_s);
@@ -236,8 +237,26 @@ static fv_registered_worker *choose_decode(const fv_request *r, fv_constraints c
     return d ? d : fv_balance_to_wait(r->fleet, &constraints);
 }
 
-static bool choose_pair(const fv_request *r, bool wake, double now_s, fv_registered_worker **p,
-                        fv_registered_worker **d, bool *no_slot) {
+/* Who has no request at a prefill worker gets a place also where others have taken as many as it can start
+ * soon: the worker shares its threads (prefill-worker/service/fair.h). */
+static fv_registered_worker *choose_prefill(const fv_request *r, fv_constraints constraints) {
+    const fv_fleet_part *part = fv_fleet_part_of(r->fleet, r->sharer);
+    fv_registered_worker *p = fv_balance(r->fleet, &constraints);
+    if (p || !part || part->n_prefill > 0) return p;
+    constraints.over_slots = true;
+    return fv_balance(r->fleet, &constraints);
+}
+
+/* What a request waits for. */
+typedef enum lack {
+    LACKS_NOTHING = 0,
+    LACKS_MEMORY, /* of a decode worker */
+    LACKS_SLOT,   /* of one */
+    LACKS_PLACE,  /* at a prefill worker */
+} lack;
+
+static lack choose_pair(const fv_request *r, bool wake, double now_s, fv_registered_worker **p,
+                        fv_registered_worker **d) {
     const fv_fleet *f = r->fleet;
     fv_constraints constraints = {.role = DECODE_ROLE,
                                   .bytes = r->need.bytes,
@@ -251,12 +270,13 @@ static bool choose_pair(const fv_request *r, bool wake, double now_s, fv_registe
                                   .now_s = now_s,
                                   .estimate = &f->estimate,
                                   .work = &r->work};
+    bool no_slot = false;
     *d = NULL;
-    *no_slot = false;
-    if (needs_decode(r) && !(*d = choose_decode(r, constraints, no_slot))) return false;
+    if (needs_decode(r) && !(*d = choose_decode(r, constraints, &no_slot)))
+        return no_slot ? LACKS_SLOT : LACKS_MEMORY;
     constraints.role = PREFILL_ROLE;
     constraints.exclude = r->exclude_p ? r->last_p : "";
-    return (*p = fv_balance(f, &constraints)) != NULL;
+    return (*p = choose_prefill(r, constraints)) ? LACKS_NOTHING : LACKS_PLACE;
 }
 
 static fv_status nobody_there(const fv_request *r, fv_availability p) {
@@ -275,14 +295,17 @@ static void note_drained(fv_request *r, double now_s) {
     f->blocked_s = now_s;
 }
 
-/* It waits, and so do those after it: for memory all of them, for a slot its sharer's. */
-static void block(fv_request *r, bool no_slot) {
-    fv_fleet_part *part = fv_fleet_part_of(r->fleet, r->sharer);
-    r->fleet->waits = true;
-    if (no_slot && part)
+/* It waits, and so do those after it: for memory all of them; for a slot or a place its sharer's, and for a
+ * place the others' that would be served after it. */
+static void block(fv_request *r, lack why) {
+    fv_fleet *f = r->fleet;
+    fv_fleet_part *part = fv_fleet_part_of(f, r->sharer);
+    f->waits = true;
+    if (part && why != LACKS_MEMORY)
         part->blocked = true;
     else
-        r->fleet->full = true;
+        f->full = true;
+    if (why == LACKS_PLACE) f->pass_until = fmin(f->pass_until, r->end);
 }
 
 /* Starts a request, or ends it, or leaves it in the queue, perhaps with those after it. */
@@ -302,13 +325,13 @@ static void try_start(fv_request *r, double now_s) {
     /* A client that has not read what came before gets the rest when it has. */
     if (fv_rpc_call_bytes_queued(r->client) > FV_RELAY_QUEUE_BYTES / 2) return;
     fv_registered_worker *to_p, *to_d;
-    bool no_slot;
-    if (no_worker && !(wake && choose_pair(r, true, now_s, &to_p, &to_d, &no_slot))) {
+    lack why = LACKS_NOTHING;
+    if (no_worker && !(wake && choose_pair(r, true, now_s, &to_p, &to_d) == LACKS_NOTHING)) {
         fv_request_finish(r, fv_record_refusal(FV_REASON_NO_WORKER, nobody_there(r, p)));
         return;
     }
-    if (!no_worker && !choose_pair(r, false, now_s, &to_p, &to_d, &no_slot)) {
-        if (now_s >= r->exclude_until_s && r->n_lost <= 1) block(r, no_slot);
+    if (!no_worker && (why = choose_pair(r, false, now_s, &to_p, &to_d))) {
+        if (now_s >= r->exclude_until_s && r->n_lost <= 1) block(r, why);
         return;
     }
     const fv_estimate *e = &f->estimate;
@@ -322,6 +345,7 @@ static void try_start(fv_request *r, double now_s) {
     f->virtual_time = fmax(f->virtual_time, r->start);
     fv_fleet_part *part = fv_fleet_part_of(f, r->sharer);
     if (part) part->n_slot += to_d != NULL;
+    if (part) part->n_prefill++;
     fv_status st = fv_attempt_start(r, to_p, to_d);
     if (st != FV_OK) fv_request_finish(r, st);
 }
@@ -398,7 +422,7 @@ static void move_on(fv_request *r, double now_s) {
 
 static bool is_blocked(const fv_request *r) {
     const fv_fleet_part *part = fv_fleet_part_of(r->fleet, r->sharer);
-    return part && part->blocked;
+    return r->fleet->full || r->start >= r->fleet->pass_until || (part && part->blocked);
 }
 
 void fv_relay_dispatch(fv_relay *relay) {
@@ -411,7 +435,7 @@ void fv_relay_dispatch(fv_relay *relay) {
         if (r->state != FV_REQUEST_QUEUED) continue;
         if (r->msg->conversation.len)
             try_follow(r, now_s);
-        else if (!r->fleet->full && !is_blocked(r))
+        else if (!is_blocked(r))
             try_start(r, now_s);
     }
     for (fv_fleet *f = fv_registry_fleets(relay->opt.members); f; f = f->next)

@@ -78,7 +78,7 @@ struct fv_request {
     fv_tenant_use *tenant; /* it is counted there until it is freed */
     fv_sharer *sharer;     /* likewise */
     fv_fleet *fleet;       /* that it is for, and counted there; NULL: not known yet */
-    double start;          /* its start tag */
+    double start, end;     /* its start and finish tags */
     fv_need need;
     fv_work work;        /* that it is expected to be */
     fv_attempt *attempt; /* RUNNING; else NULL */

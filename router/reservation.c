@@ -41,6 +41,7 @@ void fv_reservation_queue(fv_reservation *x, uint64_t prompt) {
     x->prompt = prompt;
     w->prompt_taken += prompt;
     x->ahead = w->prompt_taken + (uint64_t)w->n_foreign * prompt;
+    x->pixels_ahead = x->of.pixels ? w->pixels_taken : 0;
 }
 
 void fv_reservation_prefilled(fv_reservation *x) {

@@ -15,8 +15,9 @@ typedef struct fv_portion {
 typedef struct fv_reservation {
     fv_registered_worker *worker; /* borrowed; NULL: released, or the worker is gone */
     fv_portion of;
-    uint64_t prompt; /* tokens that it is to prefill for us yet */
-    uint64_t ahead;  /* when it was taken: these, and those of requests before us */
+    uint64_t prompt;       /* tokens that it is to prefill for us yet */
+    uint64_t ahead;        /* when it was taken: these, and those of requests before us */
+    uint64_t pixels_ahead; /* likewise; 0: it brings no images, and does not wait for others' */
     double taken_s;
     /* As the worker reports (router/watch.c): is it working on the request, or on others while this
      * one waits; how far it is, and since when. */

@@ -40,6 +40,7 @@ static fv_status take(fv_tenancy *t, fv_tenants *fresh) {
         if (!u) return FV_FAIL(FV_ENOMEM, "no memory for a tenant");
         strcpy(u->name, all[i].name);
         u->requests.credit = u->tokenizing.credit = HUGE_VAL; /* full, whatever its size */
+        u->pixels = HUGE_VAL;
         u->next = t->uses;
         t->uses = u;
     }
@@ -215,6 +216,22 @@ fv_status fv_tenancy_begin_tokenizing(fv_tenant_use *u, fv_rpc_call *call) {
 void fv_tenancy_end_tokenizing(fv_tenant_use *u) { u->n_tokenizing--; }
 
 void fv_tenancy_end(fv_tenant_use *u) { u->n_request--; }
+
+fv_status fv_tenancy_take_pixels(fv_tenant_use *u, uint64_t pixels, fv_rpc_call *call) {
+    double rate = u->limits ? 1e6 * u->limits->megapixels_per_s : 0, now = fv_clock_s();
+    if (rate == 0 || pixels == 0) return FV_OK;
+    u->pixels = fmin(u->pixels + rate * (now - u->pixels_s), rate);
+    u->pixels_s = now;
+    if (u->pixels > 0) {
+        u->pixels -= (double)pixels;
+        return FV_OK;
+    }
+    fv_rpc_call_retry_after(call, (int64_t)ceil(1e3 * (1 - u->pixels) / rate));
+    return FV_FAIL(FV_EBUSY,
+                   "this tenant may send images of %.3g megapixels per second on this router: send "
+                   "smaller ones, or try again later",
+                   1e-6 * rate);
+}
 
 uint64_t fv_tenancy_kv_bytes(const fv_tenant_use *u) { return u->limits ? u->limits->kv_bytes : 0; }
 

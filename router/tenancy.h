@@ -24,8 +24,9 @@ typedef struct fv_tenant_use {
     char name[FV_TENANT_NAME_MAX + 1];
     const fv_tenant *limits; /* of the present file; NULL: it is not in there any more */
     fv_tenant_bucket requests, tokenizing;
-    int32_t n_request;    /* that are here */
-    int32_t n_tokenizing; /* calls of Tokenize and Detokenize that are here */
+    double pixels, pixels_s; /* of images that it may bring, as of then; below 0: it brought more */
+    int32_t n_request;       /* that are here */
+    int32_t n_tokenizing;    /* calls of Tokenize and Detokenize that are here */
 } fv_tenant_use;
 
 /* `path` NULL: no tenants. FV_EINVAL: the file is wrong, and why. */
@@ -52,6 +53,11 @@ enum { FV_TOKENIZE_TENANT_MAX = 16 };
 fv_status fv_tenancy_begin_tokenizing(fv_tenant_use *u, fv_rpc_call *call);
 void fv_tenancy_end_tokenizing(fv_tenant_use *u);
 fv_status fv_tenancy_check_tokenizing(fv_tenant_use *u, fv_rpc_call *call);
+
+/* A request brings images of so many pixels. FV_EBUSY: its tenant's rate is used up by those before, and the call
+ * has the hint when to come again. One that may begin may bring more than there is left; others then wait
+ * until that is made up for. */
+fv_status fv_tenancy_take_pixels(fv_tenant_use *u, uint64_t pixels, fv_rpc_call *call);
 
 /* KV that its requests and conversations may have on a decode worker; 0: no limit. */
 uint64_t fv_tenancy_kv_bytes(const fv_tenant_use *u);

@@ -500,6 +500,7 @@ static fv_status run_layers(fv_vision *v, int32_t n, tower_scratch *s, const fv_
         FV_TRY(take_deepstack(v, l + 1, s, out->embeds));
         FV_TRY(take_captures(v, l, n, s, out));
         atomic_fetch_add_explicit(&v->n_layer_run, 1, memory_order_relaxed);
+        if (v->between) v->between(v->user);
     }
     if (!wants_next(v, out)) return FV_OK;
     FV_TRY(ask_layer(v, &v->w.layer[v->n_layer], s));
@@ -507,6 +508,11 @@ static fv_status run_layers(fv_vision *v, int32_t n, tower_scratch *s, const fv_
 }
 
 int32_t fv_vision_layers(const fv_vision *v) { return v->n_layer; }
+
+void fv_vision_between(fv_vision *v, void (*between)(void *user), void *user) {
+    v->between = between;
+    v->user = user;
+}
 
 static fv_status encode(fv_vision *v, fv_layout_size size, int32_t frames, const float *pixels,
                         int32_t n, const fv_vision_out *out) {

@@ -38,6 +38,10 @@ fv_status fv_vision_open(fv_backend *be, const fv_vision_config *cfg,
                          fv_vision **out);
 void fv_vision_close(fv_vision *v); /* NULL is fine */
 
+/* Sets a function that is called after each layer from now on. It may use the backend for anything
+ * but this tower, which changes no bit of what is encoded. NULL: no call. */
+void fv_vision_between(fv_vision *v, void (*between)(void *user), void *user);
+
 /* Attention capture of one layer, for a tower with a class token: the query of CLS and the keys of
  * all tokens, heads side by side. softmax(q k^T / sqrt(D)) is the attention of CLS to each
  * token. */

@@ -25,6 +25,8 @@ struct fv_vision {
     fv_tensor mean; /* [1, d of what is averaged] 1 / merge^2 */
     fv_workspace ws;
     fv_arena host;
+    void (*between)(void *user); /* NULL: nobody waits */
+    void *user;
     atomic_ullong n_layer_run;
 };
 

@@ -23,6 +23,11 @@ fv_status fv_image_decode_png(const uint8_t *bytes, size_t n, const fv_image_siz
 fv_status fv_image_decode_webp(const uint8_t *bytes, size_t n, const fv_image_size *said,
                                fv_image *out);
 
+/* FV_EINVAL: the JPEG has more scans than any encoder writes, or more than an image of so many pixels
+ * may cost. */
+enum { FV_JPEG_SCANS_MAX = 100 };
+fv_status fv_image_check_scans(const uint8_t *bytes, size_t n, int64_t pixels);
+
 typedef struct fv_image_rect {
     int32_t x, y, w, h;
 } fv_image_rect;

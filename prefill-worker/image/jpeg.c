@@ -13,10 +13,6 @@
 #include <jerror.h>
 #include <jpeglib.h>
 
-/* Encoders write about ten scans. Each one walks the whole image, so a small file with
- * thousands of empty scans would keep a core busy for hours. */
-enum { SCANS_MAX = 100 };
-
 struct reader {
     struct jpeg_decompress_struct cinfo;
     struct jpeg_error_mgr err;
@@ -69,8 +65,8 @@ static void on_output(j_common_ptr cinfo) { (void)cinfo; } /* nothing is printed
 
 static void on_progress(j_common_ptr cinfo) {
     struct reader *r = cinfo->client_data;
-    if (r->cinfo.input_scan_number <= SCANS_MAX) return;
-    r->status = FV_FAIL(FV_EINVAL, "the JPEG has more than %d scans", SCANS_MAX);
+    if (r->cinfo.input_scan_number <= FV_JPEG_SCANS_MAX) return;
+    r->status = FV_FAIL(FV_EINVAL, "the JPEG has more than %d scans", FV_JPEG_SCANS_MAX);
     longjmp(r->on_error, 1);
 }
 
@@ -128,6 +124,7 @@ static fv_status read_image(struct reader *r, const uint8_t *bytes, size_t n,
 
 fv_status fv_image_decode_jpeg(const uint8_t *bytes, size_t n, const fv_image_size *said,
                                fv_image *out) {
+    FV_TRY(fv_image_check_scans(bytes, n, fv_image_size_pixels(said)));
     struct reader r = {.progress.progress_monitor = on_progress};
     r.cinfo.err = jpeg_std_error(&r.err);
     r.cinfo.client_data = &r;

@@ -176,44 +176,57 @@ static fv_status read_image(const fv_prefill_job *j, const fv_job_image *image,
     return st;
 }
 
-/* An image; or frames, of which the last is repeated until its tile is full. */
-static fv_status read_item(const fv_prefill_job *j, int32_t i, float *pixels) {
-    const fv_job_item *item = &j->item[i];
-    const fv_layout *l = &j->layout[i];
-    int32_t n = l->video ? l->n_tile * l->frames : 1;
-    size_t each = fv_image_pixels_count(l) / (size_t)n;
-    for (int32_t k = 0; k < n; k++, pixels += each) {
-        if (k >= item->n) {
-            memcpy(pixels, pixels - each, each * sizeof *pixels);
-            continue;
-        }
-        fv_status st = read_image(j, &j->image[item->first + k], l, pixels);
-        if (st != FV_OK) return blame_caller(st, item->first + k);
-    }
-    return FV_OK;
-}
-
-/* The next one, or as many as there are. */
+/* The next item to be read, or as many as there are. */
 static int32_t next_unread(const fv_prefill_job *j) {
     int32_t i = 0;
     while (i < j->n_item && !j->unread[i]) i++;
     return i;
 }
 
+/* Images that the item's pixels are made of: the frames of a video fill tiles. */
+static int32_t images_of(const fv_prefill_job *j, int32_t i) {
+    const fv_layout *l = &j->layout[i];
+    return l->video ? l->n_tile * l->frames : 1;
+}
+
+/* Reads image k of item i. The last frame is repeated until its tile is full. */
+static fv_status read_next(fv_prefill_job *j, int32_t i, int32_t k) {
+    const fv_job_item *item = &j->item[i];
+    int32_t n = images_of(j, i);
+    size_t each = fv_image_pixels_count(&j->layout[i]) / (size_t)n;
+    float *pixels = j->pixels[i] + (size_t)k * each;
+    fv_status st = read_image(j, &j->image[item->first + k], &j->layout[i], pixels);
+    if (st != FV_OK) return blame_caller(st, item->first + k);
+    for (k++; k >= item->n && k < n; k++, pixels += each)
+        memcpy(pixels + each, pixels, each * sizeof *pixels);
+    return FV_OK;
+}
+
+uint64_t fv_prefill_job_read_cost(const fv_prefill_job *j) {
+    int32_t i = next_unread(j);
+    const fv_layout *l = &j->layout[i];
+    int64_t pixels = fv_layout_pixels(&config_of(j)->layout, l->image_w, l->image_h);
+    return (uint64_t)pixels + j->image[j->item[i].first + j->n_frame].n;
+}
+
 fv_status fv_prefill_job_read(fv_prefill_job *j, bool *more) {
     int32_t i = next_unread(j);
     double begin_s = fv_clock_s();
-    float *pixels = malloc(fv_image_pixels_count(&j->layout[i]) * sizeof *pixels);
+    fv_status st = FV_OK;
     *more = false;
-    j->unread[i] = false;
-    fv_status st =
-        pixels ? read_item(j, i, pixels) : FV_FAIL(FV_ENOMEM, "out of memory for an image");
+    if (j->n_frame == 0) {
+        j->pixels[i] = malloc(fv_image_pixels_count(&j->layout[i]) * sizeof(float));
+        if (!j->pixels[i]) st = FV_FAIL(FV_ENOMEM, "out of memory for an image");
+    }
+    if (st == FV_OK) st = read_next(j, i, j->n_frame);
     j->s_preprocess += fv_clock_s() - begin_s;
     if (st != FV_OK) {
-        free(pixels);
+        free(j->pixels[i]);
+        j->pixels[i] = NULL;
         return st;
     }
-    j->pixels[i] = pixels;
+    j->n_frame = j->n_frame + 1 < j->item[i].n ? j->n_frame + 1 : 0;
+    j->unread[i] = j->n_frame > 0;
     *more = next_unread(j) < j->n_item;
     return FV_OK;
 }
@@ -239,18 +252,24 @@ static fv_status encode_next(fv_prefill_job *j, int32_t i, bool *there) {
     return st;
 }
 
-fv_status fv_prefill_job_encode(fv_prefill_job *j, bool *done) {
+bool fv_prefill_job_encoded(const fv_prefill_job *j) { return j->encoded.n_added == j->n_item; }
+
+fv_status fv_prefill_job_encode_next(fv_prefill_job *j, bool *there) {
     const fv_engine *e = j->engine;
     fv_encoded *out = &j->encoded;
-    *done = true;
-    if (out->n_added == j->n_item) return FV_OK;
     if (out->n_image == 0) {
         FV_TRY(fv_encoded_open(config_of(j), j->layout, j->n_item, e->be.device, out));
         if (j->want_features) FV_TRY(fv_encoded_watch(out, !condense_of(j)));
     }
-    while (*done && out->n_added < j->n_item) FV_TRY(encode_next(j, out->n_added, done));
+    FV_TRY(encode_next(j, out->n_added, there));
     j->s_vision = out->s_vision;
     j->n_cached = out->n_cached;
+    return FV_OK;
+}
+
+fv_status fv_prefill_job_encode(fv_prefill_job *j, bool *done) {
+    *done = true;
+    while (*done && !fv_prefill_job_encoded(j)) FV_TRY(fv_prefill_job_encode_next(j, done));
     return FV_OK;
 }
 

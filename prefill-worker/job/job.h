@@ -100,6 +100,7 @@ typedef struct fv_prefill_job {
     fv_image_key *key; /* [n_item] in the cache: its bytes, and what is done to it */
     float **pixels;    /* [n_item] of its tiles, each owned; NULL: not read, or encoded already */
     bool *unread;      /* [n_item] to be read */
+    int32_t n_frame;   /* of the item that is being read, frames that are */
     fv_rope_map rope_map; /* of the prompt; its grids are in the arena */
     int32_t n_encoded;
     fv_kept_map_watch *watch;
@@ -123,12 +124,22 @@ bool fv_prefill_job_condenses(const fv_prefill_job *job);
 /* *n: images and videos that neither the cache nor the job has the tokens of; they are read next. */
 fv_status fv_prefill_job_unread(fv_prefill_job *job, int32_t *n);
 
-/* Decodes and preprocesses the next of them. *more: others are left; false after a failure. Any
- * thread, as long as no other one has the job. */
+/* What reading the next of them costs, if there is one: its pixels, and the bytes of its file. */
+uint64_t fv_prefill_job_read_cost(const fv_prefill_job *job);
+
+/* Decodes and preprocesses the next of them, of a video its next frame. *more: others are left; false
+ * after a failure. Any thread, as long as no other one has the job. */
 fv_status fv_prefill_job_read(fv_prefill_job *job, bool *more);
 
-/* Runs what was read through the tower; nothing when that was done before. *done: false when the
- * cache has let go of an image meanwhile, which must be read then. */
+/* Whether there is nothing to encode: no images, or all of them were. */
+bool fv_prefill_job_encoded(const fv_prefill_job *job);
+
+/* Runs the next of them through the tower, if one is left. *there: false when the cache has let go of it
+ * meanwhile, and it must be read then. */
+fv_status fv_prefill_job_encode_next(fv_prefill_job *job, bool *there);
+
+/* The same for all that are left; nothing when that was done before. *done: false when one must
+ * be read. */
 fv_status fv_prefill_job_encode(fv_prefill_job *job, bool *done);
 
 /* All of these in turn. */

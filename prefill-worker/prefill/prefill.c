@@ -299,6 +299,7 @@ static fv_status run_group(fv_prefill *p, int32_t l0, int32_t l1) {
     for (int32_t from = 0, to; from < p->rows.n; from = to) {
         to = chunk_end(p, from, l0, l1);
         FV_TRY(run_chunk(p, from, to, l0, l1));
+        if (p->opt->between) p->opt->between(p->opt->user);
     }
     for (int32_t b = 0; b < p->n_req; b++) FV_TRY(fv_prefill_run_masked(p, b, l0, l1));
     FV_TRY(pack_ready(p)); /* of the group before, while this one is under way */

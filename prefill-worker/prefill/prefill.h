@@ -60,6 +60,9 @@ typedef struct fv_prefill_options { /* {0} is fine */
      * requests; those of the last group are final when the run returns. A failure ends the run. May
      * be NULL. */
     fv_status (*final)(void *user, int32_t n_layer);
+    /* Called between passes: other requests may be run on the same decoder meanwhile, which changes no
+     * bit of these. May be NULL. */
+    void (*between)(void *user);
     void *user;
 } fv_prefill_options;
 

@@ -1,11 +1,11 @@
 /* The images of a task: counted, read, unless the cache has their embeddings; encoded; condensed,
  * if the plan says so.
  *
- * One thread reads, one image after the other: bytes -> pixels -> pixel values, and the pixels are
- * freed before the next one is decoded. So the memory for images does not grow with their number,
- * and the computing thread continues with tasks without images. Tasks take turns, one image each,
- * so that none waits for all images of another. The thread has the prepared tasks of the queue, at
- * most a batch, which bounds the pixel values that wait. */
+ * Images are read in units of one: bytes -> pixels -> pixel values, and the pixels are freed before the
+ * line (reading.h) decodes the next one. So the memory for images does not grow with their number, and
+ * the computing thread continues with tasks without images. After each of its images a task waits for
+ * its tenant's turn again. The lines have the prepared tasks of the queue, about a batch, which bounds
+ * the pixel values that wait. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,14 +16,16 @@
 
 /* ---- room for pixels: the loop thread, but for giving back ---------------------------------- */
 
-static fv_status count_pixels(const fv_generate_message *r, uint64_t *out) {
+static fv_status count_pixels(const fv_prefill_worker *w, const fv_generate_message *r,
+                              uint64_t *out) {
+    const fv_layout_config *layout = &fv_checkpoint_config(w->opt.engine->ck)->layout;
     uint64_t n = 0;
     for (size_t i = 0; i < r->n_images; i++) {
         fv_image_size size;
         fv_status st =
             fv_image_size_check(r->images[i]->data.data, r->images[i]->data.len, NULL, &size);
         if (st != FV_OK) return fv_fail_prefix(st, "image %zu", i);
-        n += (uint64_t)fv_image_size_pixels(&size);
+        n += (uint64_t)fv_layout_pixels(layout, size.w, size.h);
     }
     *out = n;
     return FV_OK;
@@ -33,7 +35,7 @@ fv_status fv_task_take_pixels(fv_task *t) {
     fv_prefill_worker *w = t->worker;
     uint64_t n = 0, held = atomic_load(&w->pixels_held);
     uint64_t most = (uint64_t)w->opt.pixels, each = (uint64_t)w->opt.pixels_request;
-    FV_TRY(fv_fail_caller(count_pixels(t->msg->request, &n)));
+    FV_TRY(fv_fail_caller(count_pixels(w, t->msg->request, &n)));
     if (each && n > each)
         return fv_fail_caller(FV_FAIL(FV_EINVAL,
                                       "the images have %" PRIu64
@@ -55,11 +57,21 @@ void fv_task_give_pixels(fv_task *t) {
     t->n_pixels = 0;
 }
 
-/* ---- the reading thread --------------------------------------------------------------------- */
+/* ---- a reading thread ----------------------------------------------------------------------- */
 
-/* One image; then the others' turn, or back. */
-static void read_next(fv_job *job) {
-    fv_task *t = job->owner;
+const char *fv_task_share(const fv_task *t) {
+    return *t->msg->share ? t->msg->share : t->msg->tenant;
+}
+
+static void add_next(fv_task *t) {
+    fv_unit *u = &t->images.unit;
+    u->cost = (double)fv_prefill_job_read_cost(&t->prefill);
+    fv_reading_add(t->worker->reading, u);
+}
+
+/* One image; then the next when it is its turn, or back. */
+static void read_next(fv_unit *unit) {
+    fv_task *t = unit->owner;
     fv_task_images *p = &t->images;
     fv_prefill_worker *w = t->worker;
     bool more = false;
@@ -67,14 +79,14 @@ static void read_next(fv_job *job) {
         fv_error_take(&p->fault, fv_fail_caller(fv_prefill_job_read(&t->prefill, &more)));
     atomic_fetch_add_explicit(&w->n_read, 1, memory_order_relaxed);
     if (more && !atomic_load(&t->cancelled))
-        fv_jobs_follow(w->reader, job);
+        add_next(t);
     else
         fv_jobs_follow(w->jobs, &p->back); /* the task is not ours any more */
 }
 
 /* ---- the computing thread ------------------------------------------------------------------- */
 
-/* The thread reads for all in turn: while it gets on, so do those whose turn is yet to come. */
+/* The lines read for all in turn: while they get on, so do those whose turn is yet to come. */
 static uint64_t images_read(const void *worker) {
     const fv_prefill_worker *w = worker;
     return atomic_load_explicit(&w->n_read, memory_order_relaxed);
@@ -91,13 +103,14 @@ fv_status fv_task_read_images(fv_task *t) {
         fv_task_give_pixels(t);
         return FV_OK;
     }
-    p->job = (fv_job){.run = read_next, .owner = t};
+    p->unit = (fv_unit){
+        .run = read_next, .owner = t, .who = fv_task_share(t), .weight = t->msg->tenant_weight};
     p->back = (fv_job){.run = on_back, .owner = t};
     t->state = FV_TASK_READING;
     t->reading_s = fv_clock_s();
     p->away = true;
     fv_task_works(t, images_read);
-    fv_jobs_follow(t->worker->reader, &p->job);
+    add_next(t);
     return FV_OK;
 }
 
@@ -109,11 +122,25 @@ fv_status fv_task_images_read(fv_task *t) {
     return fv_error_raise(&p->fault);
 }
 
+/* What the tower cannot do for this policy or image is a mistake of the request. */
+static fv_status blame_encoding(fv_status st) {
+    return fv_fail_origin(fv_fail_caller(st), FV_ORIGIN_WORKER);
+}
+
+static void begin_encoding(fv_task *t) {
+    if (t->encoding_s == 0) t->encoding_s = fv_clock_s();
+}
+
+fv_status fv_task_encode_next(fv_task *t) {
+    bool there;
+    begin_encoding(t);
+    FV_TRY(blame_encoding(fv_prefill_job_encode_next(&t->prefill, &there)));
+    return there ? FV_OK : fv_task_read_images(t);
+}
+
 fv_status fv_task_encode(fv_task *t) {
     bool done;
-    if (t->prefill.s_vision == 0) t->encoding_s = fv_clock_s();
-    /* What the tower cannot do for this policy or image is a mistake of the request. */
-    FV_TRY(fv_fail_origin(fv_fail_caller(fv_prefill_job_encode(&t->prefill, &done)),
-                          FV_ORIGIN_WORKER));
+    begin_encoding(t);
+    FV_TRY(blame_encoding(fv_prefill_job_encode(&t->prefill, &done)));
     return done ? FV_OK : fv_task_read_images(t);
 }

@@ -5,23 +5,24 @@
  *
  * A TASK is one request. The loop thread makes it and frees it; in between it belongs to
  * the computing thread, except for the fields under "loop thread", and for its images
- * while they are on the reading thread.
+ * while they are on the reading lines.
  *
- *     posted --> QUEUED --prepare--> OPENING --granted--> READING --images--> READY
- *                                       |  refused                                |  prefilled
- *                                       v                                         v
- *                                     over <--first token was the last, or <-- EXPORTING
+ *     posted --> QUEUED --prepare--> OPENING --granted--> READING --images--> READY --> RUNNING
+ *                                       |  refused                                           |  prefilled
+ *                                       v                                                    v
+ *                                     over <--first token was the last, or <------------ EXPORTING
  *                                                 all KV is received
  *
  *     QUEUED    is in the queue, holds nothing else
  *     OPENING   prompt and plan are ready; memory was requested at the decode worker
- *     READING   memory is granted, or none is needed; its images are on the reading thread
- *     READY     everything is ready; while its batch is computed, KV is sent
+ *     READING   memory is granted, or none is needed; its images are on the reading lines
+ *     READY     everything is ready; its images are encoded, one by one
+ *     RUNNING   is in a batch that is computed; KV is sent meanwhile
  *     EXPORTING  the first token was sent; the last KV is on its way
  *     over      everything is freed, the outcome is in fault and refusal
  *
- * Images in the cache are not read. Those that are condensed are read before OPENING, because
- * their number of tokens determines the memory.
+ * Images in the cache are not read. Those that are condensed are READING and READY before OPENING,
+ * because their number of tokens determines the memory.
  *
  * A task without a hand-off (one token, no decode worker) skips OPENING. */
 #include <stdatomic.h>
@@ -32,6 +33,7 @@
 #include "handoff.pb-c.h"
 #include "handoff/transport.h"
 #include "prefill-worker/job/job.h"
+#include "prefill-worker/service/reading.h"
 #include "prefill-worker/service/worker.h"
 #include "telemetry/otlp/spans.h"
 
@@ -44,6 +46,7 @@ typedef enum fv_task_state {
     FV_TASK_OPENING,
     FV_TASK_READING,
     FV_TASK_READY,
+    FV_TASK_RUNNING,
     FV_TASK_EXPORTING,
 } fv_task_state;
 
@@ -55,11 +58,12 @@ typedef struct fv_decode_peer {
     int32_t n_task; /* that go there */
 } fv_decode_peer;
 
-/* Images on their way through the reading thread. */
+/* Images on their way through the reading lines. */
 typedef struct fv_task_images {
-    fv_job job, back; /* to the reading thread, and to the computing thread again */
-    bool away;        /* it is there: what `prefill` says of images is the reading thread's then */
-    fv_error fault;   /* of the one that could not be read */
+    fv_unit unit;   /* the next one to be read, */
+    fv_job back;    /* and the way to the computing thread again */
+    bool away;      /* it is there: what `prefill` says of images is a reading thread's then */
+    fv_error fault; /* of the one that could not be read */
 } fv_task_images;
 
 typedef struct fv_task {
@@ -84,6 +88,8 @@ typedef struct fv_task {
     /* computing thread */
     struct fv_task *next;
     fv_task_state state;
+    fv_fair_flow *flow; /* its tenant's, on the computing thread */
+    bool picked;        /* for the next step */
     fv_prefill_job prefill;
     uint64_t n_pixels; /* of its images, counted in pixels_held; 0: none, or they were read */
     fv_task_images images;
@@ -115,6 +121,13 @@ typedef struct fv_prefill_probe {
     int32_t id; /* its prompt */
 } fv_prefill_probe;
 
+/* A unit of work that runs: a batch, or an image that is encoded. */
+typedef struct fv_turn {
+    double cost;
+    double finish; /* tag of whoever's turn it is, when it is over */
+    size_t room;   /* of the pool, beside what the units that run may come to need */
+} fv_turn;
+
 /* What the computing thread owns. */
 typedef struct fv_prefill_line {
     const fv_engine *engine; /* borrowed */
@@ -122,12 +135,17 @@ typedef struct fv_prefill_line {
     fv_image_cache *cache;
     float *logits; /* [batch, vocab] */
     fv_task *first, **tail;
+    fv_fair fair;      /* in multiply-adds, about */
+    int32_t n_running; /* units under way, one within the other (batch.c) */
+    fv_turn turn;      /* of the innermost */
+    bool encoding;     /* one of them is an image */
     fv_prefill_probe probe;
 } fv_prefill_line;
 
 struct fv_prefill_worker {
     fv_prefill_worker_options opt;
-    fv_jobs *jobs, *reader;
+    fv_jobs *jobs;
+    fv_reading *reading;
     fv_prefill_line line;
     fv_job wake; /* makes the computing thread look at its tasks */
     atomic_bool woken;
@@ -177,17 +195,37 @@ void fv_task_fini(fv_task *t); /* what the report was made of goes too */
 fv_status fv_task_take_pixels(fv_task *t);
 void fv_task_give_pixels(fv_task *t); /* the thread that has the task; can be called again */
 
-/* Sends the images that the cache does not have to the reading thread: READING then. When they
+/* Sends the images that the cache does not have to the reading lines: READING then. When they
  * are back, fv_task_images_read says how it went; until then (images.away) the task must stay.
  */
 fv_status fv_task_read_images(fv_task *t);
 fv_status fv_task_images_read(fv_task *t);
 
-/* Runs them through the tower. READING after this: the cache has dropped one meanwhile. Does
- * nothing when it was done before. */
+/* Runs them through the tower, or the next one of them. READING after this: the cache has dropped one
+ * meanwhile. Does nothing when it was done before. */
 fv_status fv_task_encode(fv_task *t);
+fv_status fv_task_encode_next(fv_task *t);
+
+/* Whom the task shares the worker by: its tenant, or what its router says in place of it. */
+const char *fv_task_share(const fv_task *t);
+
+/* batch.c: a unit of work for the tenant whose turn it is: an image is encoded, or a batch prefilled. A
+ * step within a unit is for other tenants than the unit's. False: there is none to do now. */
+bool fv_prefill_step(fv_prefill_worker *w);
+void fv_prefill_while_encoding(void *worker); /* fv_vision_between */
 
 /* run.c: the computing thread's part. */
+
+/* Removes it from the queue and frees all that it has; the task belongs to the loop thread again. */
+void fv_task_end(fv_task *t, fv_status st);
+bool fv_task_wanted(const fv_task *t);
+void fv_task_end_unwanted(fv_task *t);
+void fv_task_say(fv_task *t, fv_rpc_op *op);     /* to the loop thread */
+void fv_task_prepared(fv_task *t, fv_status st); /* after the steps that prepare it */
+uint64_t fv_task_layers_run(const void *worker); /* `shared` of what computes */
+
+/* Between two passes of a batch: what has come meanwhile is looked at, and may run (fv_prefill_step). */
+void fv_prefill_line_between(fv_prefill_worker *w);
 
 /* From now on the task is worked on, and `shared` counts for it, too; or it waits again. */
 void fv_task_works(fv_task *t, uint64_t (*shared)(const void *worker));

@@ -1,4 +1,4 @@
-/* Tokenize and Detokenize. The reading thread runs the tokenizer, because a long text takes a while;
+/* Tokenize and Detokenize. A reading line runs the tokenizer, because a long text takes a while;
  * the loop thread makes an asking, answers its call and frees it when both the call and the job are
  * over. A call whose client has gone is computed to its end: it is short. */
 #include <stdlib.h>
@@ -20,14 +20,14 @@ typedef struct asking {
     const ProtobufCMessage *request;
     fv_status (*compute)(struct asking *a);
     fv_rpc_call *call; /* NULL: its client has gone */
-    fv_job job;
+    fv_unit unit;
     fv_rpc_op back;
     ProtobufCMessage *reply;
     fv_error fault;
     double until_s; /* by fv_clock_s; for what it renders */
 } asking;
 
-/* ---- the reading thread ----------------------------------------------------------------- */
+/* ---- a reading thread ------------------------------------------------------------------- */
 
 static fv_status encode_chat(asking *a, const fv_prompt_form *f, int32_t **ids, int32_t *n) {
     const fv_engine *e = a->worker->opt.engine;
@@ -109,8 +109,8 @@ static fv_status detokenize(asking *a) {
     return st;
 }
 
-static void run(fv_job *job) {
-    asking *a = job->owner;
+static void run(fv_unit *unit) {
+    asking *a = unit->owner;
     fv_error_take(&a->fault, fv_fail_caller(a->compute(a)));
     fv_bridge_post(a->worker->opt.bridge, &a->back, true);
 }
@@ -165,10 +165,15 @@ static fv_status begin(fv_rpc_call *c, grpc_byte_buffer *message,
     a->compute = compute;
     a->until_s = chat_until(c);
     a->call = c;
-    a->job = (fv_job){.run = run, .owner = a};
+    /* As if all were one tenant's: the call does not say whose it is. */
+    a->unit = (fv_unit){.run = run,
+                        .owner = a,
+                        .who = "tokenize ",
+                        .weight = 1,
+                        .cost = (double)grpc_byte_buffer_length(message)};
     a->back = (fv_rpc_op){.done = on_computed, .owner = a};
     fv_rpc_call_set_user(c, a);
-    fv_jobs_follow(w->reader, &a->job);
+    fv_reading_add(w->reading, &a->unit);
     return FV_OK;
 }
 

@@ -382,15 +382,14 @@ fv_status fv_prefill_worker_open(const fv_prefill_worker_options *opt, fv_prefil
     fv_jobs_options jobs = {.limit = (size_t)opt->queue, .work = fv_prefill_line_work, .user = w};
     fv_status st;
     FV_TRY_GOTO(fv_prefill_line_open(w), st, fail);
-    fv_jobs_options reader = {.name = "fovea-images"};
     FV_TRY_GOTO(fv_pulse_open(&w->pulse), st, fail);
-    FV_TRY_GOTO(fv_jobs_start(&reader, &w->reader), st, fail);
+    FV_TRY_GOTO(fv_reading_open(&w->reading), st, fail);
     FV_TRY_GOTO(fv_jobs_start(&jobs, &w->jobs), st, fail);
     FV_TRY_GOTO(open_pairs(w), st, fail);
     *out = w;
     return FV_OK;
 fail:
-    fv_jobs_stop(w->reader);
+    fv_reading_close(w->reading);
     fv_jobs_stop(w->jobs);
     fv_prefill_line_close(w);
     fv_pulse_close(w->pulse);
@@ -402,7 +401,7 @@ static void on_pairs_closed(void *user) {
     fv_prefill_worker *w = user;
     void (*closed)(void *) = w->closed;
     user = w->closed_user;
-    fv_jobs_stop(w->reader); /* no task is there, so nothing is on the way between the two */
+    fv_reading_close(w->reading); /* no task is there, so nothing is on the way between the two */
     fv_jobs_stop(w->jobs);
     fv_prefill_line_close(w);
     fv_pulse_close(w->pulse);

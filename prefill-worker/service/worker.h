@@ -7,16 +7,19 @@
  *   [loop thread]  worker.c            call -> task; events of the task -> the call
  *        |  a task is one request       ^
  *        v                              | Begun, FirstToken, HandedOff, or the failure
- *   [computing thread]  run.c   prepare -> (grant) -> encode -> prefill -> sample -> export
- *        |                                   ^                            '--> export, by group
- *        v                                   |
- *   [reading thread]    images.c   images, one at a time: decode, preprocess
+ *   [computing thread]  run.c, batch.c   prepare -> (grant) -> encode -> prefill -> sample -> export
+ *        |                                           ^                          '--> export, by group
+ *        v                                           |
+ *   [reading lines]     reading.c, images.c   images, one at a time on each line: decode, preprocess
  *
  * A request is prefilled when the decode worker has granted memory, together with the others that
  * have theirs by then. Nothing is decoded or computed for one that is refused, except for images
  * whose number of tokens determines the memory (the condense stage). A decoded image is reduced to
- * its pixel values before the next one is decoded, of whatever request: images take the memory of
- * one that is decoded, and the pixel values of requests about to be prefilled. Layers are sent when
+ * its pixel values before the line decodes the next one, of whatever request: images take the memory of
+ * a large and a small one that are decoded, and the pixel values of requests about to be prefilled.
+ *
+ * Tenants share each thread by weight and cost (fair.h), in units of an image or a batch, so one that
+ * sends much does not keep another waiting for more than the unit that runs. Layers are sent when
  * they are final, while later ones are computed; the last ones after the first token. When a call
  * ends early, for whatever reason, everything of it is freed, the grant too.
  *

@@ -127,6 +127,26 @@ Test(prefill_images, requests_without_images_do_not_wait_for_them) {
     close_workers();
 }
 
+/* 24 large pictures of one tenant fill the places of a batch; another tenant's small one waits for none of these
+ * requests. */
+Test(prefill_images, a_tenants_large_images_do_not_keep_another_tenants_small_one_waiting) {
+    static heard many[4];
+    workers.p.pixels = workers.p.pixels_request = 0;
+    open_workers();
+    ask_about_large(&a, N_LARGE);
+    a.m.tenant = (char *)"a";
+    for (int i = 0; i < 4; i++) begin(&many[i], &a);
+    while (prefill_load().n_running < 4) net_sleep(&workers.net, 1);
+    ask_about_image(&b, workers.target);
+    b.m.tenant = (char *)"b";
+    run_well(&q, &b);
+    for (int i = 0; i < 4; i++)
+        cr_assert_null(many[i].first, "request %d of the other came first", i);
+    for (int i = 0; i < 4; i++) net_wait(&workers.net, &many[i].over);
+    for (int i = 0; i < 4; i++) cr_assert_eq(many[i].end.status, FV_OK, "%s", many[i].why);
+    close_workers();
+}
+
 Test(prefill_images, those_that_wait_are_bounded_and_more_go_elsewhere) {
     workers.p.pixels = (N_LARGE + 1) * PIXELS;
     workers.p.pixels_request = N_LARGE * PIXELS;

@@ -52,21 +52,23 @@ Test(tenants, an_api_key_is_its_tenants) {
 Test(tenants, each_router_has_its_share_of_the_limits) {
     fv_tenants *t;
     const fv_tenant *all;
-    cr_assert_eq(read_text("{\"routers\":4,\"tenants\":{\"a\":{\"requests_per_s\":10,"
-                           "\"concurrent\":9,\"kv_bytes\":4e9,\"weight\":2.5,"
-                           "\"policies\":[\"\",\"quality\"]},\"b\":{\"concurrent\":1},\"c\":{}}}",
-                           &t),
-                 FV_OK, "%s", fv_last_error());
+    cr_assert_eq(
+        read_text("{\"routers\":4,\"tenants\":{\"a\":{\"requests_per_s\":10,\"megapixels_per_s\":6,"
+                  "\"concurrent\":9,\"kv_bytes\":4e9,\"weight\":2.5,"
+                  "\"policies\":[\"\",\"quality\"]},\"b\":{\"concurrent\":1},\"c\":{}}}",
+                  &t),
+        FV_OK, "%s", fv_last_error());
     cr_assert_eq(fv_tenants_all(t, &all), 3);
     cr_assert_eq(all[0].requests_per_s, 2.5);
+    cr_assert_eq(all[0].megapixels_per_s, 1.5);
     cr_assert_eq(all[0].concurrent, 2);
     cr_assert_eq(all[0].kv_bytes, 4000000000, "the decode worker counts for all routers");
     cr_assert_eq(all[0].weight, 2.5);
     cr_assert_eq(all[0].n_policy, 2);
     cr_assert_str_eq(all[0].policies[1], "quality");
     cr_assert_eq(all[1].concurrent, 1, "one at least");
-    cr_assert(all[2].requests_per_s == 0 && all[2].concurrent == 0 && all[2].weight == 1 &&
-              !all[2].policies);
+    cr_assert(all[2].requests_per_s == 0 && all[2].concurrent == 0 &&
+              all[2].megapixels_per_s == 0 && all[2].weight == 1 && !all[2].policies);
     fv_tenants_free(t);
 }
 

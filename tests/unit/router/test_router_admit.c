@@ -354,6 +354,10 @@ Test(router_admit, pixels_are_counted_from_headers_and_bounded) {
     req.n_images = 2;
     admitted();
     cr_assert_eq(need.pixels, 400);
+    layout.pad_square = true;
+    admitted();
+    cr_assert_eq(need.pixels, 800, "of the squares that they are padded to");
+    layout.pad_square = false;
     limits.side_max = 20;
     limits.pixels_max = 200;
     limits.pixels_request = 400;

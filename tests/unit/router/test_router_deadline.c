@@ -186,7 +186,7 @@ static bool come(void) {
 
 /* Removes those whose deadline has passed, everywhere; and those that cannot meet it. */
 static void expire(int32_t oldest) {
-    static const fv_work nothing = {0, 0};
+    static const fv_work nothing = {0};
     for (int32_t i = 0; i < w.n_queue; i++) {
         job *j = &w.jobs[w.queue[i]];
         fv_outlook o = fv_deadline_look(&w.e, first, &nothing, &j->work);
@@ -488,6 +488,31 @@ Test(router_deadline, tokens_of_text_are_learned_from_what_its_bytes_came_to) {
     cr_assert_eq(fv_estimate_work(&e, 576, 400, 1, true).prompt, 776);
     for (int i = 0; i < 99; i++) fv_estimate_text(&e, 100, 0, 11 + i);
     cr_assert_eq(fv_estimate_work(&e, 0, 0, 1, true).prompt, 1, "or it would never take time");
+}
+
+Test(router_deadline, pixels_count_as_the_tokens_that_take_as_long) {
+    const fv_work work = {.prompt = 10, .answer = 5, .pixels = 1000000}, text = {.prompt = 1};
+    forget();
+    cr_assert_float_eq(fv_estimate_size(&e, &work), 15 + 1e6 / 65536, 1e-6, "nothing was measured");
+    fv_estimate_prefilled(&e, NULL, 100, 1, 10);
+    fv_estimate_read(&e, NULL, 4000000, 4, 10);
+    cr_assert_float_eq(fv_estimate_size(&e, &work), 15 + 100, 1e-6);
+    cr_assert_float_eq(fv_estimate_size(&e, &text), 1, 1e-6);
+    fv_estimate_read(&e, NULL, 100, 1e9, 10);
+    cr_assert_float_eq(fv_estimate_size(&e, &work), 15 + 1e6, 1e-6, "a pixel is a token at most");
+}
+
+Test(router_deadline, images_are_read_ahead_of_the_prompt) {
+    forget();
+    fv_estimate_prefilled(&e, NULL, 100, 1, 10);
+    fv_estimate_read(&e, NULL, 1000, 1, 10);
+    setup s = setups[0];
+    open_world(&s);
+    fv_work work = {.prompt = 100, .answer = 1, .pixels = 2000}, text = {.prompt = 100};
+    cr_assert_float_eq(fv_deadline_prefill_s(&e, &w.p[0].member, &work), 3, 1e-9);
+    w.p[0].member.pixels_taken = 5000;
+    cr_assert_float_eq(fv_deadline_prefill_s(&e, &w.p[0].member, &work), 8, 1e-9);
+    cr_assert_float_eq(fv_deadline_prefill_s(&e, &w.p[0].member, &text), 1, 1e-9);
 }
 
 Test(router_deadline, requests_of_other_routers_are_ahead_too) {

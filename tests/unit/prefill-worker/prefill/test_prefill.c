@@ -82,6 +82,49 @@ static void assert_same(const trail *a, const trail *b, const char *what, const 
                   policy);
 }
 
+typedef struct interruption {
+    tiny_net *net;
+    tiny_prompt other;
+    int32_t n; /* times that it came */
+} interruption;
+
+/* Another prompt, from its beginning to its end. */
+static void interrupt(void *user) {
+    interruption *i = user;
+    void (*between)(void *) = i->net->prefill.between;
+    i->net->prefill.between = NULL;
+    tiny_prompt_make(i->net, &i->other, 3, 12, 4, 29 + i->n++, "");
+    cr_assert_eq(tiny_prefill(i->net, &i->other, 1, 7), FV_OK, "%s", fv_last_error());
+    tiny_prompt_free(&i->other);
+    i->net->prefill.between = between;
+}
+
+static void run_interrupted(const char *policy, trail *out) {
+    tiny_net net;
+    tiny_prompt p;
+    tiny_net_open(&net, deep(), FV_F32, "auto", 1);
+    interruption i = {.net = &net};
+    net.prefill.between = interrupt;
+    net.prefill.user = &i;
+    tiny_prompt_make(&net, &p, 5, VISUAL, 9, 11, policy);
+    cr_assert_eq(tiny_prefill(&net, &p, 1, 16), FV_OK, "%s", fv_last_error());
+    cr_assert_gt(i.n, 4, "%d", i.n);
+    *out = (trail){0};
+    memcpy(out->logits[0], p.logits, sizeof out->logits[0]);
+    tiny_prompt_free(&p);
+    tiny_net_close(&net);
+}
+
+Test(prefill, prompts_that_run_between_the_passes_of_another_change_no_bit_of_it) {
+    static trail alone, interrupted;
+    for (int32_t i = 0; i < n_method; i++) {
+        run_alone(table.text[i], "auto", 1, 0, FV_F32, &alone);
+        run_interrupted(table.text[i], &interrupted);
+        cr_assert_eq(memcmp(alone.logits[0], interrupted.logits[0], sizeof alone.logits[0]), 0,
+                     "%s", table.text[i]);
+    }
+}
+
 Test(prefill, chunk_size_changes_no_bit) {
     static const int32_t chunks[] = {1, 7, 33, 64};
     for (int i = 0; i < table.n; i += thorough() ? 1 : 3) {
