@@ -96,7 +96,7 @@ static fv_status ask_method(const fv_select_method *method, const fv_plan *plan,
     for (int seg = 0; seg < FV_N_SEG; seg++)
         FV_TRY(FV_ARENA_NEW(arena, ctx->n[seg] + plan->select.dup_max, kept[seg]));
     FV_TRY(method->keep(ctx, arena, kept, n_kept));
-    bool pruned = plan->visual[ctx->layer] < plan->shape.n_visual; /* nobody knows which tokens */
+    bool pruned = plan->visual[ctx->layer] < plan->shape.n_visual; /* then any tokens may be gone */
     FV_TRY(
         fv_plan_check_kept(plan, FV_STAGE_SELECT, n_kept[FV_SEG_VISUAL] + n_kept[FV_SEG_TEXT],
                            plan->select.count(plan, ctx->layer, ctx->head) - plan->shape.n_answer,
