@@ -29,7 +29,7 @@ static struct {
     fv_scheduler *answers;
 } rig;
 
-/* What became of an answer. */
+/* An answer and its events. */
 typedef struct asked {
     fv_answer answer; /* first */
     int32_t n;
