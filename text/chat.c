@@ -1,4 +1,4 @@
-/* Turns -> variables of a template -> text. Any thread. */
+/* Turns become variables of a template, and these text. Any thread. */
 #include "text/chat.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@ struct fv_chat {
     fv_jinja *program;
     json_t *special; /* {"bos_token": "<s>", ...} */
     bool
-        adds_special; /* unless BOS was written; else never: as tokenizers' own templates are run */
+        adds_special; /* unless the template wrote BOS; false: never, as transformers runs templates */
 };
 
 static bool is_none(const fv_chat *c) { return strcmp(c->name, "none") == 0; }
@@ -46,8 +46,8 @@ static fv_status read_json(const char *dir, const char *name, json_t **out) {
     return st;
 }
 
-/* Special tokens, strings or {content}, as variables of their names. A checkpoint that does not say
- * has the first two from its tokenizer's class. */
+/* Reads special tokens, strings or {content}, as variables of their names. BOS and EOS that a checkpoint of
+ * a SentencePiece family does not name are those of its tokenizer's class. */
 static fv_status read_special(const char *dir, const char *family, json_t **out) {
     json_t *config, *made = json_object();
     const char *key;
@@ -74,7 +74,7 @@ static fv_status read_special(const char *dir, const char *family, json_t **out)
     return FV_OK;
 }
 
-/* "chat_template" of a JSON file: a string, or a list of {name, template} with a default. */
+/* Finds "chat_template" of a JSON file: a string, or the default in a list of {name, template}. */
 static const json_t *template_of(const json_t *root) {
     const json_t *v = json_object_get(root, "chat_template"), *item;
     size_t i;
@@ -88,8 +88,8 @@ static const json_t *template_of(const json_t *root) {
     return json_is_null(v) ? NULL : v;
 }
 
-/* Gives the text of the checkpoint's template and the file that it is from, a constant; NULL where
- * there is none. */
+/* Gives the text of the checkpoint's template, NULL if there is none, and the name of its file, a
+ * constant. */
 static fv_status read_own(const char *dir, char **program, const char **file) {
     static const char *const names[] = {"chat_template.jinja", "chat_template.json",
                                         "processor_config.json", "tokenizer_config.json"};
@@ -207,7 +207,7 @@ fv_status fv_chat_check_question(const fv_chat_turn *turns, int32_t n) {
     return blank ? FV_FAIL(FV_EINVAL, "the question is empty") : FV_OK;
 }
 
-/* (system) user (assistant user)* */
+/* Checks the order: (system) user (assistant user)* */
 static fv_status check_turns(const fv_chat_turn *turns, int32_t n) {
     enum { SYSTEM = 0, USER, ASSISTANT, N_ROLE };
     static const char *const names[N_ROLE] = {"system", "user", "assistant"};
@@ -234,10 +234,10 @@ static fv_status check_turns(const fv_chat_turn *turns, int32_t n) {
     return FV_OK;
 }
 
-/* Text that need not be valid UTF-8. */
+/* Makes a string that need not be valid UTF-8. */
 static json_t *string_of(const char *s) { return json_string_nocheck(s); }
 
-/* False: out of memory. */
+/* Appends a part; false: out of memory. */
 static bool append_part(json_t *parts, fv_chat_part p) {
     const char *type = p.text ? "text" : p.video ? "video" : "image";
     json_t *part = json_pack("{s:s}", "type", type);
@@ -248,7 +248,7 @@ static bool append_part(json_t *parts, fv_chat_part p) {
     return json_array_append_new(parts, part) == 0;
 }
 
-/* Texts alone, where a template takes no parts, joined as they are. */
+/* Joins the texts of a turn, for a template that takes no parts. */
 static json_t *joined(const fv_chat_turn *turn) {
     size_t n = 0;
     for (int32_t i = 0; i < turn->n_part; i++) n += strlen(turn->part[i].text);
@@ -279,7 +279,7 @@ static json_t *content_of(const fv_chat_turn *turn, fv_jinja_content form) {
 static fv_status variables(const fv_chat *c, const fv_chat_turn *turns, int32_t n, json_t **out) {
     fv_jinja_content form = fv_jinja_content_form(c->program);
     json_t *vars = json_copy(c->special), *messages = json_array();
-    bool lost = false; /* jansson fails where it is handed what could not be made */
+    bool lost = false; /* Jansson fails if it is given NULL, the result of a failure before */
     for (int32_t i = 0; i < n; i++) {
         json_t *message = json_pack("{s:s}", "role", turns[i].role);
         lost |= json_object_set_new_nocheck(message, "content", content_of(&turns[i], form)) != 0;
@@ -330,15 +330,15 @@ fv_status fv_chat_render(const fv_chat *c, const fv_chat_turn *turns, int32_t n,
     return render(c, turns, n, until_s, out);
 }
 
-/* Leaves the first n bytes out. */
+/* Removes the first n bytes. */
 static void cut(fv_chat_text *t, size_t n) {
     t->n -= n;
     memmove(t->text, t->text + n, t->n + 1);
     memmove(t->user, t->user + n, t->n);
 }
 
-/* Renders a conversation with an answer that no template writes by itself: what stands after it
- * goes on after any answer. */
+/* Renders a conversation with an answer that no template writes by itself: the text after it can follow
+ * any answer. */
 fv_status fv_chat_continue(const fv_chat *c, const fv_chat_turn *turns, int32_t n,
                            const char *ended, double until_s, fv_chat_text *out) {
     static const char answer[] = "\xEE\x80\x80"; /* U+E000 */

@@ -5,9 +5,9 @@
  *
  * A checkpoint's template is a Jinja program (chat_template.jinja, chat_template.json,
  * processor_config.json or tokenizer_config.json, in this order), and it runs as transformers'
- * apply_chat_template runs it. Without one the text family decides; a text-only checkpoint without
- * one has none. What users write stays theirs: rendered text says of each byte whether it comes
- * from a turn, and a special token that a turn spells is text (fv_text_marks). */
+ * apply_chat_template runs it. Without one the text family decides; a text-only checkpoint then
+ * has no template. Users cannot write special tokens: rendered text records for each byte whether it comes
+ * from a turn, and a special token that a turn spells is plain text (fv_text_marks). */
 #include "common/status.h"
 
 #ifdef __cplusplus
@@ -32,33 +32,32 @@ typedef struct fv_chat_turn {
 typedef struct fv_chat_text {
     char *text; /* NUL-terminated; owned */
     size_t n;
-    uint8_t *user; /* [n] 1: a byte of a turn; owned */
-    bool
-        adds_special; /* the tokenizer adds its special tokens, BOS first: it is not written here */
-} fv_chat_text;       /* {0} is empty and may be freed */
+    uint8_t *user;     /* [n] 1: a byte of a turn; owned */
+    bool adds_special; /* the tokenizer must add its special tokens: the text has no BOS */
+} fv_chat_text;        /* {0} is empty and may be freed */
 
-/* The template `spec` for the checkpoint in `dir`, whose text model is of `family` ("llama",
+/* Opens the template `spec` for the checkpoint in `dir`, whose text model is of `family` ("llama",
  * "mistral", "qwen2"): "" is the checkpoint's own; "vicuna", "llava", "chatml", "mistral" or
  * "none" (the text of one user turn as it is); anything with a '{' in it is the text of a program.
- * The family decides where a checkpoint with vision has no template. FV_EUNSUPPORTED for what a
- * program has and this interpreter lacks, FV_EDATA for one that is broken: line and construct are
- * named, and how to go on (--chat, --raw). A failure of the checkpoint's own files has the origin
+ * The family decides if a checkpoint with vision has no template. FV_EUNSUPPORTED: the program has a
+ * construct that this interpreter lacks; FV_EDATA: the program is broken. Errors name line and construct,
+ * and how to go on (--chat, --raw). A failure of the checkpoint's own files has the origin
  * FV_ORIGIN_CHECKPOINT. Gives *out. */
 fv_status fv_chat_open(const char *spec, const char *dir, const char *family, bool has_vision,
                        fv_chat **out);
 void fv_chat_free(fv_chat *c); /* NULL is fine */
 
-/* "vicuna" and so on, or the file that the template is from; "--chat" for the text of a program. */
+/* The template's name: "vicuna" and so on, or the file that it is from; "--chat" for the text of a program. */
 const char *fv_chat_name(const fv_chat *c);
 
-/* The spec that a command line's --chat VALUE means: the contents of a file whose name ends in
- * ".jinja", else VALUE itself. Gives *spec (free it). */
+/* Turns a command line's --chat VALUE into a spec: the contents of a file whose name ends in
+ * ".jinja", otherwise VALUE itself. Gives *spec (free it). */
 fv_status fv_chat_read_spec(const char *value, char **spec);
 
-/* FV_EINVAL when the last turn says nothing and shows no image: there is nothing to answer. */
+/* FV_EINVAL if the last turn has neither text nor an image: there is nothing to answer. */
 fv_status fv_chat_check_question(const fv_chat_turn *turns, int32_t n);
 
-/* Images and videos that the turn shows. */
+/* Number of images and videos in the turn. */
 int32_t fv_chat_turn_images(const fv_chat_turn *turn);
 
 /* The seconds that a rendering may take where nothing else bounds it. Bounded steps make it end well
@@ -68,16 +67,16 @@ int32_t fv_chat_turn_images(const fv_chat_turn *turn);
 /* Renders n turns with an open answer after them; images appear as the template writes them.
  * `until_s` is when the rendering must have ended, by fv_clock_s(); 0: no bound.
  * Gives *out. FV_EINVAL for an unknown role, turns out of order, turns that the template refuses, or
- * a template that works too much on them; FV_EUNSUPPORTED for images where the template takes turns
+ * a template that works too much on them; FV_EUNSUPPORTED for images if the template takes turns
  * as text; FV_EDEADLINE when `until_s` has come. */
 fv_status fv_chat_render(const fv_chat *c, const fv_chat_turn *turns, int32_t n, double until_s,
                          fv_chat_text *out);
 
-/* What goes on after an answer: its end as the template writes it, the user's next turn, an open
- * answer. `ended` is the special token that the answer did end with, "" for none: where the
- * template has the same one, it is not written again. Prompt, answer and this joined are the
- * rendering of the whole conversation, where the template writes a turn without looking back
- * further than the answer before it; a special token that the template does not have stays in
+/* Renders the text that follows an answer: the answer's end as the template writes it, the user's next
+ * turn, an open answer. `ended` is the special token that the answer ended with, "" for none: if the
+ * template writes the same one, it is not repeated. Prompt, answer and this text joined are the
+ * rendering of the whole conversation, if the template writes a turn without looking back
+ * further than the answer before it; a special token that the template does not write stays in
  * between. Gives *out. FV_EINVAL unless it is one user turn without images. */
 fv_status fv_chat_continue(const fv_chat *c, const fv_chat_turn *turns, int32_t n,
                            const char *ended, double until_s, fv_chat_text *out);

@@ -1,4 +1,4 @@
-/* Templates for checkpoints of LLaVA that have none of their own. */
+/* Templates for LLaVA checkpoints that have none of their own. */
 #include "text/chat_known.h"
 
 #include <stddef.h>
@@ -16,7 +16,7 @@ const fv_chat_known fv_chat_known_templates[] = {
      "{{ {'system': '', 'user': 'USER: ', 'assistant': 'ASSISTANT: '}[message['role']] }}" IMAGES
          TEXT("part['text']") "{{ '</s>' if message['role'] == 'assistant' else ' ' }}{% endfor %}"
                               "{{ 'ASSISTANT:' }}"},
-    /* what llava-hf ships */
+    /* llava-hf's own */
     {"llava", NULL,
      "{% for message in messages %}"
      "{{ message['role'].upper() + ': ' if message['role'] != 'system' }}" IMAGES TEXT(

@@ -6,7 +6,7 @@
 
 typedef struct fv_chat_known {
     const char *name;
-    const char *family; /* the text family that has it when nothing else is said; NULL: none */
+    const char *family; /* the text family that uses it by default; NULL: none */
     const char *program;
 } fv_chat_known;
 

@@ -1,4 +1,4 @@
-/* The life of one answer. */
+/* Generates one answer. */
 #include "text/generation.h"
 
 #include <stdlib.h>
@@ -50,8 +50,8 @@ static fv_status append(fv_generation *s, const char *text, size_t n) {
     return FV_OK;
 }
 
-/* A NUL, which a byte token can produce, becomes U+FFFD, because many readers end a string
- * there. */
+/* Appends text to `shown`. A NUL, which a byte token can produce, becomes U+FFFD, because many readers end
+ * a string there. */
 static fv_status show(fv_generation *s, const char *text, size_t n) {
     const char *nul;
     while (n && (nul = memchr(text, 0, n))) {
@@ -64,7 +64,7 @@ static fv_status show(fv_generation *s, const char *text, size_t n) {
     return append(s, text, n);
 }
 
-/* Text of a token, as far as stop strings let it through. */
+/* Shows a token's text as far as stop strings allow. */
 static fv_status pass_text(fv_generation *s, const char *piece, size_t n_piece) {
     const char *text;
     size_t n;
@@ -98,7 +98,7 @@ static fv_status start(fv_generation *s, const fv_generation_options *opt, const
     FV_TRY(allocate(s, opt, ids));
     FV_TRY(fv_detokenizer_open(tok, true, &s->detok));
     FV_TRY(fv_stop_open(opt->stop, opt->n_stop, &s->stop));
-    /* What was shown by another worker puts the detokeniser and the stops where they were. */
+    /* Replay tokens that another worker has shown, which restores the detokeniser and the stops. */
     for (int32_t i = s->n_prompt; i < s->n; i++) FV_TRY(push_token(s, s->ids[i]));
     s->n_shown = 0;
     return FV_OK;
@@ -158,7 +158,7 @@ fv_status fv_generation_ended(const fv_generation_options *opt, const fv_tokeniz
     return FV_OK;
 }
 
-/* The answer ends without a stop string: shows what was held back for one. */
+/* Shows the text that was held back for a stop string, as the answer ends without one. */
 static fv_status let_go(fv_generation *s) {
     const char *text;
     size_t n;
@@ -169,14 +169,14 @@ static fv_status let_go(fv_generation *s) {
     return show(s, text, n);
 }
 
-/* A network that has overflowed must not go on talking. */
+/* Ends the answer of a network that has overflowed. */
 static fv_status check_finite(const float *logits, int32_t n) {
     if (fv_all_finite(logits, n)) return FV_OK;
     return FV_FAIL(FV_EDATA, "the model's logits are not finite: its weights hold NaN or infinity, "
                              "or overflow in the KV dtype (try --kv-dtype f32)");
 }
 
-/* The token that was to be chosen takes the place of the one that was. */
+/* Replaces the sampled token by the forced one, if there is one at this step. */
 static void force(fv_generation *s, const float *logits) {
     int32_t step = s->n - s->n_prompt;
     if (step >= s->opt.n_forced) return;

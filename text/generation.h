@@ -5,8 +5,8 @@
  *
  *   logits --sample--> token --detokenise--> text --stop strings--> text that may be shown
  *
- * A sequence knows everything that choosing tokens depends on and nothing of the network, so the
- * worker that prefilled can take the first token and another one can go on. One thread at a
+ * An answer's state holds everything that choosing tokens depends on and nothing of the network, so the
+ * worker that prefilled can take the first token and another one can continue. One thread at a
  * time. */
 #include "text/sample.h"
 #include "text/stop.h"
@@ -15,7 +15,7 @@
 typedef struct fv_generation_options {
     fv_sampling sampling;
     int32_t max_tokens; /* of the answer, at least 1 */
-    int32_t context;    /* rows that the checkpoint can hold: the answer ends there */
+    int32_t context;    /* tokens of prompt and answer at which the answer ends */
     int32_t n_vocab;    /* ids that may be chosen */
     int32_t n_eos;
     const int32_t *eos; /* [n_eos] ids that end the answer; copied */
@@ -26,7 +26,7 @@ typedef struct fv_generation_options {
 } fv_generation_options;
 
 typedef enum fv_finish {
-    FV_FINISH_NOT = 0, /* it goes on */
+    FV_FINISH_NOT = 0, /* the answer goes on */
     FV_FINISH_LENGTH,  /* max_tokens or the context is reached */
     FV_FINISH_EOS,
     FV_FINISH_STOP,
@@ -39,8 +39,8 @@ typedef struct fv_generation fv_generation; /* opaque; borrows the tokenizer */
  * are not shown again). FV_EINVAL names an option out of range. */
 fv_status fv_generation_open(const fv_generation_options *opt, const fv_tokenizer *tok,
                              const int32_t *ids, int32_t n, int32_t n_prompt, fv_generation **out);
-/* How an answer with these tokens has ended: FV_FINISH_NOT when it goes on, or has none yet. For
- * who has the tokens and no word of their end. FV_EINVAL: it has more than max_tokens. */
+/* Finds how an answer with these tokens has ended: FV_FINISH_NOT if it goes on, or has no tokens yet. For
+ * callers that have the tokens but lost the reason. FV_EINVAL: it has more than max_tokens. */
 fv_status fv_generation_ended(const fv_generation_options *opt, const fv_tokenizer *tok,
                               const int32_t *ids, int32_t n, int32_t n_prompt, fv_finish *out);
 void fv_generation_close(fv_generation *s); /* NULL is fine */

@@ -10,7 +10,7 @@ fv_status fv_json_object(const char *text, size_t n, const char *where, json_t *
     json_error_t err;
     const size_t flags = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES;
     json_t *root = json_loadb(text, n, flags, &err);
-    /* tokenizer_config.json says 10^30 where it means no limit */
+    /* tokenizer_config.json has 10^30 for "no limit" */
     if (!root && json_error_code(&err) == json_error_numeric_overflow)
         root = json_loadb(text, n, flags | JSON_DECODE_INT_AS_REAL, &err);
     if (!root && fv_file_is_pointer(text, n)) return fv_file_pointer_error(where);

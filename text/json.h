@@ -1,7 +1,7 @@
 #ifndef FOVEA_TEXT_JSON_H
 #define FOVEA_TEXT_JSON_H
 
-/* Reading JSON that came from outside: typed access with errors that name file and key.
+/* JSON from untrusted sources: typed access with errors that name file and key.
  *
  * The parser is Jansson: strict RFC 8259, valid UTF-8 only, nesting bounded. */
 #include <jansson.h>

@@ -1,7 +1,7 @@
 #ifndef FOVEA_TEXT_PROMPT_FORM_H
 #define FOVEA_TEXT_PROMPT_FORM_H
 
-/* PROMPT FORM: what a prompt was given as, before it is token ids: chat turns, a text or ids.
+/* PROMPT FORM: a prompt as it was given, before it is token ids: chat turns, a text or ids.
  * Everything is borrowed. */
 #include "text/chat.h"
 

@@ -1,6 +1,6 @@
-/* Greedy and random choice. Nothing sorts the vocabulary: top_k finds the first of the ranking by the highest of blocks
- * of ids, top_p the smallest set by bins of weights (weights.h). Sums are taken in double and in a fixed order. Any
- * thread. */
+/* Chooses tokens greedily or at random. Nothing sorts the vocabulary: top_k finds the highest ids through
+ * the highest of each block of ids, top_p the smallest set by bins of weights (weights.h). Sums are taken in
+ * double and in a fixed order. Any thread. */
 #include "text/sample.h"
 
 #include <float.h>
@@ -59,14 +59,14 @@ static double uniform(uint64_t seed, uint64_t step) {
     return (double)((z ^ (z >> 31)) >> 11) * 0x1p-53;
 }
 
-/* Higher first; equal: lower id first. `logprob` holds whatever is ranked. */
+/* Orders by `logprob`, whatever it holds, highest first; ties: lower id first. */
 static int by_rank(const void *a, const void *b) {
     const fv_logprob *x = a, *y = b;
     if (x->logprob != y->logprob) return x->logprob > y->logprob ? -1 : 1;
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* out->top holds logits until all are found. */
+/* Fills out->top, which holds logits until all are found. */
 static void report_top(const fv_sampling *s, const float *logits, int32_t n, double total,
                        fv_sampled *out) {
     out->n_top = 0;
@@ -86,7 +86,7 @@ static void report_top(const fv_sampling *s, const float *logits, int32_t n, dou
 
 /* ---- top_k ------------------------------------------------------------------------------- */
 
-/* Logits fall into bins by their distance from the highest: an id ranks ahead of those in later bins. */
+/* Bins of logits by their distance from the highest: an id ranks before all ids in later bins. */
 enum { BINS = 1024, BINS_PER_UNIT = 32 };
 
 static int bin_of(float l, float m) {
@@ -94,8 +94,8 @@ static int bin_of(float l, float m) {
     return at < BINS - 1 ? (int)at : BINS - 1;
 }
 
-/* Moves the first `count` of the ranking of c [n], or all if there are fewer, to the front of c, sorted. Returns how
- * many. */
+/* Moves the `count` highest-ranked of c [n], or all if there are fewer, to the front of c, sorted. Returns
+ * how many. */
 static int32_t rank_first(float m, fv_logprob *c, int32_t n, int32_t count) {
     int32_t in_bin[BINS] = {0}, reached = 0, last = 0, found = 0;
     for (int32_t i = 0; i < n; i++) in_bin[bin_of(c[i].logprob, m)]++;
@@ -106,8 +106,8 @@ static int32_t rank_first(float m, fv_logprob *c, int32_t n, int32_t count) {
     return found < count ? found : count;
 }
 
-/* Writes the first top_k of the ranking to c; returns how many. As many blocks have an id that is not below the top_k-th of the
- * blocks' highest. highest: scratch. */
+/* Writes the top_k highest-ranked ids to c; returns how many. At least top_k ids are not below the top_k-th
+ * of the blocks' highest, so blocks whose highest is below that are skipped. highest: scratch. */
 static int32_t first_ids(int32_t top_k, const float *l, int32_t n, float m, float *highest,
                          fv_logprob *c) {
     int32_t n_block = FV_WEIGHT_BLOCKS(n), found = 0;
@@ -126,14 +126,14 @@ static int32_t first_ids(int32_t top_k, const float *l, int32_t n, float m, floa
     return rank_first(m, c, found, top_k);
 }
 
-/* Writes the ids that top_k, min_p and then top_p of what is left keep to c, and their weights to v->w; returns how
- * many. *sum is that of the weights. */
+/* Writes the ids that top_k, min_p and then top_p keep to c, and their weights to v->w; returns how
+ * many. *sum: the sum of these weights. */
 static int32_t cut(const fv_sampling *s, const float *l, float m, fv_weights *v, fv_logprob *c,
                    double *sum) {
     int32_t n = first_ids(s->top_k, l, v->n, m, v->highest, c), kept = 0;
     float *w = v->w;
     for (int32_t i = 0; i < n; i++) w[i] = fv_weight(c[i].logprob, m, s->temperature);
-    while (n > 1 && w[n - 1] < s->min_p) n--; /* the first has 1 */
+    while (n > 1 && w[n - 1] < s->min_p) n--; /* the first weight is 1 */
     double total = 0;
     for (int32_t i = 0; i < n; i++) total += (double)w[i];
     /* A token stays while the mass before it is below top_p: the smallest set that reaches it. */
@@ -144,7 +144,7 @@ static int32_t cut(const fv_sampling *s, const float *l, float m, fv_weights *v,
 
 /* ---- the choice -------------------------------------------------------------------------- */
 
-/* The first index at which the mass exceeds `to`, below n. */
+/* Returns the first index at which the summed weights exceed `to`; n - 1 if none does. */
 static int32_t index_at(const float *w, int32_t n, double to) {
     double mass = 0;
     for (int32_t i = 0; i < n - 1; i++) {
@@ -154,7 +154,7 @@ static int32_t index_at(const float *w, int32_t n, double to) {
     return n - 1;
 }
 
-/* An id at random, from the softmax of l / temperature after min_p, top_k and top_p. c [v->n]: scratch. */
+/* Draws an id from the softmax of l / temperature after min_p, top_k and top_p. c [v->n]: scratch. */
 static int32_t draw(const fv_sampling *s, const float *l, double u, fv_weights *v, fv_logprob *c) {
     float m = fv_highest(l, v->n);
     if (s->top_k > 0) {
@@ -172,20 +172,20 @@ static bool changes_logits(const fv_sampling *s) {
            s->presence_penalty != 0;
 }
 
-/* Never infinite: a penalty far below 1 takes a logit past the largest float, and what is drawn from needs
- * differences of logits. */
+/* Applies the repetition penalty to a logit. A penalty far below 1 could overflow; the result stays finite,
+ * as weights need differences of logits. */
 static float repeated(float l, float penalty) {
     float x = l > 0 ? l / penalty : l * penalty;
     return x > FLT_MAX ? FLT_MAX : x < -FLT_MAX ? -FLT_MAX : x;
 }
 
-/* Bias and penalties: x [n_vocab] in place. count [n_vocab]: scratch. An id that is no token of the
- * text model (an image's) counts for nothing. */
+/* Applies bias and penalties to x [n_vocab] in place. count [n_vocab]: scratch. Ids outside the text
+ * model's vocabulary (an image's) are ignored. */
 static void change_logits(const fv_sampling *s, float *x, int32_t n_vocab, const int32_t *seen,
                           int32_t n_seen, int32_t n_prompt, int32_t *count) {
     for (int32_t i = 0; i < s->n_bias; i++)
         if (s->bias[i].id >= 0 && s->bias[i].id < n_vocab) x[s->bias[i].id] += s->bias[i].bias;
-    /* Repetition acts once on an id that was seen twice: -1 marks those of the prompt. */
+    /* The repetition penalty acts once per id; -1 marks ids of the prompt. */
     memset(count, 0, (size_t)n_vocab * sizeof *count);
     for (int32_t i = 0; i < n_seen; i++) {
         if (seen[i] < 0 || seen[i] >= n_vocab) continue;

@@ -2,7 +2,7 @@
 #define FOVEA_TEXT_SAMPLE_H
 
 /* SAMPLE: logits -> the next token. Pure functions of their arguments: the random number of a
- * step depends on (seed, step) only, so a request that is replayed goes on as it would have. */
+ * step depends on (seed, step) only, so a replayed request gets the same tokens. */
 #include "common/status.h"
 
 enum { FV_MAX_LOGPROBS = 20, FV_MAX_LOGIT_BIAS = 300 };
@@ -12,23 +12,24 @@ typedef struct fv_logit_bias {
     float bias; /* -100..100 */
 } fv_logit_bias;
 
-/* In the order in which they act, as in vLLM: the bias is added to logits, then penalties act on
- * them; the rest on l / temperature and its softmax. */
+/* Sampling parameters in the order in which they act, as in vLLM: the bias and then penalties change
+ * logits; the others act on l / temperature and its softmax. */
 typedef struct fv_sampling {
     int32_t n_bias;
     fv_logit_bias bias[FV_MAX_LOGIT_BIAS]; /* [n_bias], each id once */
-    float repetition_penalty; /* > 0; 1: off. Logits of tokens seen: > 0 divided, else multiplied */
-    /* Of the answer's tokens only, -2..2, 0: off: l -= frequency * count + presence * (count > 0) */
+    float
+        repetition_penalty; /* > 0; 1: off. Divides seen tokens' logits above 0, multiplies others */
+    /* For tokens of the answer only, -2..2; 0: off: l -= frequency * count + presence * (count > 0) */
     float frequency_penalty, presence_penalty;
     float temperature; /* >= 0; 0: greedy */
-    float min_p;       /* 0..1; 0: off. Tokens below min_p times the highest probability go */
+    float min_p;       /* 0..1; 0: off. Removes tokens below min_p times the highest probability */
     int32_t top_k;     /* 0: off */
     float top_p;       /* 0 < p <= 1; 1: off */
     uint64_t seed;
     int32_t n_logprobs; /* 0..FV_MAX_LOGPROBS alternatives to report */
 } fv_sampling;
 
-/* Greedy, nothing else. */
+/* Greedy, with everything else off. */
 fv_sampling fv_sampling_default(void);
 
 /* FV_EINVAL names the field that is out of range. */

@@ -10,7 +10,7 @@ struct fv_stop {
     char *string[FV_MAX_STOP];
     size_t length[FV_MAX_STOP];
     int32_t n;
-    char *text; /* held back, then what came; given out from the front */
+    char *text; /* held-back text, then new text; given out from the front */
     size_t used, given, cap;
 };
 

@@ -1,8 +1,8 @@
 #ifndef FOVEA_TEXT_STOP_H
 #define FOVEA_TEXT_STOP_H
 
-/* STOP STRINGS in a stream of text: what is shown never contains one, nor the beginning of one
- * that then turns out to be complete. */
+/* STOP STRINGS in a stream of text: the output never contains one, nor the beginning of one
+ * that is completed later. */
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -21,7 +21,7 @@ void fv_stop_close(fv_stop *s); /* NULL is fine */
 fv_status fv_stop_push(fv_stop *s, const char *text, size_t n, const char **out, size_t *n_out,
                        bool *hit);
 
-/* The stream has ended: what was held back. */
+/* Ends the stream: returns the text that was held back. */
 void fv_stop_flush(fv_stop *s, const char **out, size_t *n_out);
 
 #endif

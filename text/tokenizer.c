@@ -26,8 +26,8 @@ fv_status fv_tok_put_id(fv_tok_ids *ids, int32_t id) {
     return FV_OK;
 }
 
-/* GPT-2 shows a byte by the Latin-1 character of that number where it is visible, and the other
- * 68 bytes, in order, by U+0100.. */
+/* GPT-2 writes a byte as the Latin-1 character of that number if it is visible, and the other
+ * 68 bytes, in order, as U+0100.. */
 static bool is_visible(int32_t byte) {
     return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }

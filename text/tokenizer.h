@@ -17,8 +17,8 @@
 typedef struct fv_tokenizer fv_tokenizer; /* opaque */
 
 /* Parses the text of tokenizer.json; `where` names the file in errors. FV_EDATA: broken
- * JSON, merges that name unknown tokens, duplicate ids; FV_EUNSUPPORTED: a component or
- * pattern this engine does not do, by name. */
+ * JSON, merges that name unknown tokens, duplicate ids; FV_EUNSUPPORTED: an unsupported component or
+ * pattern, by name. */
 fv_status fv_tokenizer_parse(const char *json, size_t n, const char *where, fv_tokenizer **out);
 
 /* Opens the tokenizer.json of the checkpoint `from` (gguf/texts.h). */
@@ -31,14 +31,14 @@ void fv_tokenizer_free(fv_tokenizer *tok); /* NULL is fine */
 fv_status fv_tokenizer_encode(const fv_tokenizer *tok, const char *text, size_t n, bool add_special,
                               int32_t **ids, int32_t *n_ids);
 
-/* Who wrote the bytes of a text. An added token that is special, or is `literal`, is that token
- * only where none of its bytes is the user's; elsewhere its characters are ordinary text. */
+/* Marks the bytes of a text that a user wrote. An added token that is special, or is `literal`, is that
+ * token only if none of its bytes is the user's; otherwise its characters are ordinary text. */
 typedef struct fv_text_marks {
     const uint8_t *user; /* [n] by byte of the text, 1: the user's */
     int32_t literal;     /* id of an added token, special or not (an image's); -1: none */
 } fv_text_marks;
 
-/* The same for text of which a part is the user's. marks NULL: none is. */
+/* The same for text that is partly the user's. marks NULL: none of it is. */
 fv_status fv_tokenizer_encode_marked(const fv_tokenizer *tok, const char *text, size_t n,
                                      bool add_special, const fv_text_marks *marks, int32_t **ids,
                                      int32_t *n_ids);
@@ -55,9 +55,9 @@ fv_status fv_tokenizer_encode_after(const fv_tokenizer *tok, int32_t before, con
 fv_status fv_tokenizer_decode(const fv_tokenizer *tok, const int32_t *ids, int32_t n,
                               bool skip_special, char **text, size_t *bytes);
 
-/* The bytes that one token stands for, in the arena, with a NUL added: joined, those of an answer are
- * its text, but for what the decoder strips at its start. They need not be whole characters. A special
- * token is as it is written; an id without a token has none. */
+/* Gives the bytes that one token stands for, in the arena, with a NUL added. Joined, the bytes of an
+ * answer's tokens are its text, apart from a prefix that the decoder strips. They need not be whole
+ * characters. A special token is as it is written; an id without a token has no bytes. */
 fv_status fv_tokenizer_token_text(const fv_tokenizer *tok, int32_t id, fv_arena *arena, char **text,
                                   size_t *bytes);
 
@@ -67,17 +67,17 @@ bool fv_tokenizer_is_special(const fv_tokenizer *tok, int32_t id);
 /* A special token as it is written, borrowed; "" for ids that are none. */
 const char *fv_tokenizer_special(const fv_tokenizer *tok, int32_t id);
 
-/* Maximum bytes of text per token, so that a text of more than n times as many is
- * more than n tokens. Where steps of the tokenizer shorten text without a bound (Unicode forms,
- * white space that an added token absorbs, characters without a token), it is four
+/* Maximum bytes of text per token: a text of more than n times as many bytes is
+ * more than n tokens. If steps of the tokenizer can shorten text without a bound (Unicode forms,
+ * white space that an added token absorbs, characters without a token), the maximum is four
  * times the longest token; readable text stays far below. */
 size_t fv_tokenizer_token_bytes(const fv_tokenizer *tok);
 
-/* FV_EINVAL when n_bytes of text are certainly more than n_tokens, the context: checked before any
- * time is spent on the text. */
+/* FV_EINVAL if n_bytes of text are certainly more than n_tokens, the context. Call it before spending
+ * time on the text. */
 fv_status fv_tokenizer_check_length(const fv_tokenizer *tok, size_t n_bytes, int32_t n_tokens);
 
-/* Streaming detokenisation: what push and flush return, joined, equals decode of all ids; a
+/* Streaming detokenisation: the texts of push and flush, joined, equal decode of all ids; a
  * character is held back until all its bytes are there, so that every piece is whole UTF-8.
  * A Llama-2 tokenizer's run of byte tokens (<0xE4><0xBD><0xA0>...) is held back to its end: one
  * bad byte there turns the whole run into U+FFFD, one per byte. */
@@ -88,7 +88,7 @@ void fv_detokenizer_close(fv_detokenizer *d);
 /* Adds one id. *text, *bytes: what can be shown now, possibly nothing; borrowed until the next
  * call on d. An unknown id is FV_EINVAL and changes nothing. */
 fv_status fv_detokenizer_push(fv_detokenizer *d, int32_t id, const char **text, size_t *bytes);
-/* The end of the stream: returns what was held back, as decode would. d can then be used again. */
+/* Ends the stream: returns the text that was held back, as decode would. d can then be used again. */
 fv_status fv_detokenizer_flush(fv_detokenizer *d, const char **text, size_t *bytes);
 
 #endif

@@ -35,7 +35,7 @@ fv_status fv_tok_added_init(fv_tok_added_set *set, const char *where) {
     return FV_OK;
 }
 
-/* The first of tokens[lo..hi), which agree in `depth` bytes, whose next byte is >= c. */
+/* Finds the first of tokens[lo..hi), which agree in `depth` bytes, whose next byte is >= c. */
 static size_t lower(const fv_tok_added *tokens, size_t lo, size_t hi, size_t depth, int c) {
     while (lo < hi) {
         size_t mid = (lo + hi) / 2;
@@ -73,7 +73,7 @@ static const fv_tok_added *added_find(const fv_tok_added_set *set, const char *s
     return NULL;
 }
 
-/* The character that ends before s[at]; at > 0, s is valid UTF-8. *start: where it begins. */
+/* Decodes the character that ends before s[at]; at > 0, s is valid UTF-8. *start: where it begins. */
 static int32_t char_before(const char *s, size_t at, size_t *start) {
     size_t i = at - 1, len;
     while (i > 0 && ((unsigned char)s[i] & 0xC0) == 0x80) i--;
@@ -107,9 +107,9 @@ static size_t skip_space(const char *s, size_t n, size_t at) {
     return at;
 }
 
-/* Whether the match counts as a token. A match in normalised text is the next place where the text
- * before has the token as the file writes it: normalisers that insert and replace keep order.
- * Normal forms spell it out of other characters, too; after those it is text. */
+/* Whether a match counts as a token, by the marks. A match in normalised text corresponds to the next place
+ * where the raw text has the token as the file writes it, because normalisers that insert and replace keep
+ * the order. Normal forms can make a token from other characters; after those a match is text. */
 static bool counts(fv_tok_added_iter *it, const fv_tok_added *t, size_t start) {
     const fv_text_marks *m = it->marks;
     if (!m || (t->id != m->literal && !(it->vocab->tokens[t->id].flags & FV_TOK_SPECIAL)))
@@ -130,7 +130,7 @@ static bool counts(fv_tok_added_iter *it, const fv_tok_added *t, size_t start) {
     return !memchr(m->user + start, 1, n);
 }
 
-/* The search continues after the bytes of the previous match, not after the white space that it
+/* Searches after the bytes of the previous match, not after the white space that it
  * absorbed: a token of spaces is found there again, as in the reference. */
 bool fv_tok_added_next(const fv_tok_added_set *set, const char *s, size_t n, fv_tok_added_iter *it,
                        fv_tok_piece *piece) {
@@ -149,7 +149,7 @@ bool fv_tok_added_next(const fv_tok_added_set *set, const char *s, size_t n, fv_
         if (!counts(it, t, start)) continue;
         if (t->lstrip && start > it->done) start = skip_space_back(s, start, it->done);
         if (t->rstrip) {
-            /* White space that was walked over once is not walked over again. */
+            /* Walk over white space only once. */
             if (end > it->space_end) it->space_end = skip_space(s, n, end);
             end = it->space_end;
         }

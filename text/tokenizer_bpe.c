@@ -60,8 +60,8 @@ static fv_status merge_all(const fv_tok_vocab *v, fv_tok_bpe_scratch *b, int32_t
         symbol *s = &b->symbols[at];
         if (s->id < 0 || s->next < 0) continue;
         symbol *right = &b->symbols[s->next];
-        /* Stale unless the pair that is there now makes the same token: the reference compares
-         * what is made, not the pair. */
+        /* The entry is stale unless the pair that is there now makes the same token: the reference
+         * compares the results, not the pairs. */
         int32_t rank = fv_tok_merge_rank(v, s->id, right->id);
         if (rank < 0 || v->merged[rank] != made) continue;
         s->id = made;
@@ -87,9 +87,9 @@ static bool append_bytes(const fv_tokenizer *tok, const char *s, size_t len, fv_
     return true;
 }
 
-/* One symbol per character; a character that the model lacks becomes its bytes or, failing that,
- * unk. A pending unk is written when a known character follows: bytes do not count as one, so
- * they overtake it. That is how the reference does it. */
+/* Makes one symbol per character; a character that the model lacks becomes its bytes or, failing that,
+ * unk. A pending unk is written when a known character follows; byte symbols do not count as one, so
+ * they come before it, as in the reference. */
 static fv_status spell(const fv_tokenizer *tok, const char *s, size_t n, fv_tok_bpe_scratch *b,
                        int32_t *n_symbol) {
     bool pending = false;
@@ -127,7 +127,7 @@ fv_status fv_tok_bpe(const fv_tokenizer *tok, const char *s, size_t n, fv_tok_bp
         if (id >= 0) return fv_tok_put_id(out, id);
     }
     if (n > FV_TOK_TEXT_BYTES_MAX) return FV_FAIL(FV_EINVAL, "a word of %zu bytes", n);
-    /* A symbol per byte at most. */
+    /* at most a symbol per byte */
     FV_TRY(fv_grow(&scratch->symbols, &scratch->cap, n, sizeof(symbol)));
     int32_t n_symbol;
     FV_TRY(spell(tok, s, n, scratch, &n_symbol));

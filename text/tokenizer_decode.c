@@ -6,12 +6,12 @@
  *   push(id) --token--> stage 0 --fragments--> stage 1 --> ... --> out
  *
  * Fuse and ByteLevel make one endless token out of all; it travels in fragments, each of whole
- * characters, and `more` says that its end is still to come. What a stage holds back is what the
- * reference would still change: ByteFallback a run of byte tokens (one bad byte at its end turns
+ * characters, and `more` says that its end is still to come. A stage holds back what the
+ * reference could still change: ByteFallback a run of byte tokens (one bad byte at its end turns
  * all of it into U+FFFD), ByteLevel a character whose bytes are not all there, Strip the
  * characters that it would cut if the text ended here.
  *
- * Decoding a whole list is pushing all of it: the two cannot differ. One thread per stream. */
+ * Decoding a whole list pushes all of it, so that the two cannot differ. One thread per stream. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ typedef struct stage {
     fv_tok_bytes held;
     int32_t count;   /* JOIN, METASPACE: tokens so far; STRIP: characters cut at the start */
     int32_t waiting; /* STRIP: characters that are cut if the token ends */
-    bool inside;     /* STRIP: nothing more is cut at the start */
+    bool inside;     /* STRIP: past the characters that can be cut at the start */
 } stage;
 
 struct fv_detokenizer {
@@ -31,7 +31,7 @@ struct fv_detokenizer {
     bool skip_special;
 };
 
-/* Hands stage k a token, or a fragment of one that goes on. */
+/* Hands stage k a token, or with `more` a fragment of one that continues. */
 static fv_status pass(fv_detokenizer *d, int32_t k, const char *s, size_t n, bool more);
 
 static fv_status join(fv_detokenizer *d, int32_t k, const char *s, size_t n, bool more) {
@@ -54,7 +54,7 @@ static int hex(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* A run of byte tokens is one token when it is UTF-8, otherwise one U+FFFD per byte. */
+/* Ends a run of byte tokens: one token if it is UTF-8, otherwise one U+FFFD per byte. */
 static fv_status end_byte_run(fv_detokenizer *d, int32_t k) {
     fv_tok_bytes *run = &d->stages[k].held;
     size_t n = run->n;
@@ -65,7 +65,7 @@ static fv_status end_byte_run(fv_detokenizer *d, int32_t k) {
     return FV_OK;
 }
 
-/* The byte of "<0xE4>", -1 for other tokens. */
+/* Returns the byte of "<0xE4>", -1 for other tokens. */
 static int byte_of(const char *s, size_t n) {
     bool shape = n == 6 && memcmp(s, "<0x", 3) == 0 && s[5] == '>';
     int high = shape ? hex(s[3]) : -1, low = shape ? hex(s[4]) : -1;
@@ -79,7 +79,7 @@ static fv_status byte_fallback(fv_detokenizer *d, int32_t k, const char *s, size
     return pass(d, k + 1, s, n, false);
 }
 
-/* The token's bytes, or its text as it is when one character of it stands for no byte. */
+/* Appends the token's bytes, or its text as it is if some character of it stands for no byte. */
 static fv_status token_bytes(const char *s, size_t n, fv_tok_bytes *out) {
     size_t before = out->n;
     for (size_t at = 0, len; at < n; at += len) {
@@ -121,7 +121,7 @@ static fv_status byte_level(fv_detokenizer *d, int32_t k, const char *s, size_t 
     return drain(d, k, false);
 }
 
-/* Characters `a`: up to `start` go at the start of a token, up to `stop` at its end. */
+/* Cuts up to `start` characters `a` at the start of a token, up to `stop` at its end. */
 static fv_status strip(fv_detokenizer *d, int32_t k, const char *s, size_t n, bool more) {
     const fv_tok_dec *p = &d->tok->dec[k];
     stage *st = &d->stages[k];
@@ -138,7 +138,7 @@ static fv_status strip(fv_detokenizer *d, int32_t k, const char *s, size_t n, bo
             st->waiting++;
             continue;
         }
-        /* With as many waiting as may go, one more match frees one of them: itself. */
+        /* If `stop` of them wait already, one more match passes, which equals passing the oldest. */
         for (; !match && st->waiting; st->waiting--) FV_TRY(pass(d, k + 1, p->a, p->n_a, true));
         FV_TRY(pass(d, k + 1, s + at, len, true));
     }
@@ -197,7 +197,7 @@ static fv_status push_id(fv_detokenizer *d, int32_t id) {
     return pass(d, 0, t->shown, t->n_shown, false);
 }
 
-/* Ends the stages in order: what one lets go may still change in the next. */
+/* Ends the stages in order, as the next stage may still change the text that one releases. */
 static fv_status end_stream(fv_detokenizer *d) {
     for (int32_t k = 0; k < d->tok->n_dec; k++) {
         fv_tok_dec_kind kind = d->tok->dec[k].kind;
@@ -245,7 +245,7 @@ fv_status fv_tokenizer_decode(const fv_tokenizer *tok, const int32_t *ids, int32
     return st;
 }
 
-/* One token through one step; what depends on its neighbours is left out. */
+/* Runs one token through one step, without effects that depend on its neighbours. */
 static fv_status step_alone(const fv_tok_dec *p, const fv_tok_bytes *in, fv_tok_bytes *out) {
     int byte;
     switch (p->kind) {

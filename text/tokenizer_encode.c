@@ -16,7 +16,7 @@
 typedef struct encoder {
     const fv_tokenizer *tok;
     const fv_text_marks *marks; /* NULL: none are given */
-    fv_text_marks moved;        /* the same of repaired text */
+    fv_text_marks moved;        /* marks of the repaired text */
     fv_tok_bytes moved_user;
     fv_tok_ids ids;
     fv_tok_bpe_scratch bpe;
@@ -30,7 +30,7 @@ static bool is_ascii(const char *s, size_t n) {
     return true;
 }
 
-/* What a normaliser may make of n bytes. Steps that lengthen the text can be chained without end
+/* The most bytes that a normaliser may make of n. Steps that lengthen the text can be chained without end
  * in a hostile file; real ones stay far below: NFKC makes 33 bytes of 3, Prepend adds 3. */
 static size_t growth_max(size_t n) {
     return n < FV_TOK_TEXT_BYTES_MAX / 64 ? 64 * n + 4096 : FV_TOK_TEXT_BYTES_MAX;
@@ -46,7 +46,7 @@ static fv_status check_growth(size_t n, size_t max) {
 
 fv_status fv_tok_replace(const char *s, size_t n, const char *a, size_t n_a, const char *b,
                          size_t n_b, size_t max, fv_tok_bytes *out) {
-    FV_TRY(fv_tok_put(out, "", 0)); /* even nothing has an address */
+    FV_TRY(fv_tok_put(out, "", 0)); /* data is not NULL even if the text is empty */
     const char *end = s + n;
     while (s < end) {
         const char *hit = memmem(s, (size_t)(end - s), a, n_a);
@@ -95,7 +95,7 @@ static bool starts_with(const char *s, size_t n, const char *prefix, size_t n_pr
     return n >= n_prefix && memcmp(s, prefix, n_prefix) == 0;
 }
 
-/* `first`: the piece begins where the text as given began. */
+/* Runs step k on a piece. `first`: the piece begins where the given text began. */
 static fv_status pre_tokenize(encoder *e, int32_t k, const char *s, size_t n, bool first);
 
 static fv_status split(encoder *e, int32_t k, const char *s, size_t n, bool first) {
@@ -106,8 +106,8 @@ static fv_status split(encoder *e, int32_t k, const char *s, size_t n, bool firs
     return FV_OK;
 }
 
-/* Matches and gaps between them, as the reference's iterator has them: an empty match right after
- * the match before is none. */
+/* Splits into matches and the gaps between them, as the reference's iterator does: an empty match right
+ * after another match is ignored. */
 static fv_status regex_split(encoder *e, int32_t k, const char *s, size_t n, bool first) {
     const fv_tok_pre *p = &e->tok->pre[k];
     size_t done = 0, at = 0, start, end, len;
@@ -203,7 +203,7 @@ static fv_status pre_tokenize(encoder *e, int32_t k, const char *s, size_t n, bo
     return FV_OK;
 }
 
-/* s[0..n), which begins at byte `at` of the text. */
+/* Encodes s[0..n), which begins at byte `at` of the text. */
 static fv_status encode_piece(encoder *e, const char *s, size_t n, size_t at, bool first) {
     FV_TRY(fv_tok_normalize(e->tok, s, n, &e->normalized, &e->tmp));
     const char *text = e->normalized.data;
@@ -237,7 +237,7 @@ static fv_status encode_text(encoder *e, const char *s, size_t n) {
     return FV_OK;
 }
 
-/* U+FFFD for each byte that is part of no character. */
+/* Writes U+FFFD for each byte that is part of no character. */
 static fv_status repair(const char *s, size_t n, fv_tok_bytes *out) {
     for (size_t at = 0; at < n;) {
         size_t good = fv_utf8_valid(s + at, n - at);
@@ -250,7 +250,7 @@ static fv_status repair(const char *s, size_t n, fv_tok_bytes *out) {
     return FV_OK;
 }
 
-/* Marks of the repaired text: what replaces a byte is whose the byte was. */
+/* Makes the marks of the repaired text: U+FFFD has the mark of the byte that it replaces. */
 static fv_status move_marks(encoder *e, const char *s, size_t n) {
     const char *user = (const char *)e->marks->user;
     for (size_t at = 0; at < n; at++) {
@@ -313,16 +313,16 @@ fv_status fv_tokenizer_encode_marked(const fv_tokenizer *tok, const char *text, 
     return FV_OK;
 }
 
-/* Something before `text` that no token reaches across: the special token that is there, else a
- * letter before white space and a line's end before letters. */
+/* Returns a text to put before `text` that no token reaches across: the special token that is there, or
+ * a letter before white space, or a line's end before anything else. */
 static const char *anchor_for(const fv_tokenizer *tok, int32_t before, const char *text, size_t n) {
     const char *special = fv_tokenizer_special(tok, before);
     if (special[0]) return special;
     return n > 0 && strchr(" \t\r\n", text[0]) ? "a" : "\n";
 }
 
-/* The ids of anchor and text without the anchor's own; of the text alone where these would change.
- */
+/* Gives the ids of anchor and text without the anchor's own; if the anchor's ids would change, those of
+ * the text alone. */
 static fv_status encode_anchored(const fv_tokenizer *tok, const char *anchor, const char *joined,
                                  size_t n, const fv_text_marks *marks, int32_t **ids,
                                  int32_t *n_ids) {

@@ -50,7 +50,7 @@ enum {
     FV_TOK_USED = 1,    /* this id has a token */
     FV_TOK_MODEL = 2,   /* the BPE model knows it; otherwise only the added tokens do */
     FV_TOK_SPECIAL = 4, /* as marked in added_tokens */
-    FV_TOK_SKIP = 8,    /* what skip_special leaves out: shown, it reads like a special token */
+    FV_TOK_SKIP = 8,    /* skip_special leaves it out: it is shown like a special token */
 };
 
 typedef struct fv_tok_entry {
@@ -75,24 +75,24 @@ typedef struct fv_tok_vocab {
     int32_t *merged; /* by rank: the id that a merge makes */
 } fv_tok_vocab;      /* memory belongs to an arena */
 
-/* An empty vocabulary for ids 0..n-1 and n_merge merges. */
+/* Makes an empty vocabulary for ids 0..n-1 and n_merge merges. */
 fv_status fv_tok_vocab_init(fv_tok_vocab *v, fv_arena *arena, int32_t n, size_t n_merge);
 /* Adds a token; borrows text. FV_EDATA when its id or its text is taken. */
 fv_status fv_tok_vocab_add(fv_tok_vocab *v, const char *text, size_t n, int32_t id, uint8_t flags);
 int32_t fv_tok_vocab_find(const fv_tok_vocab *v, const char *text, size_t n); /* -1: none */
-/* As above, of the tokens that the BPE model knows. */
+/* The same among the tokens that the BPE model knows. */
 int32_t fv_tok_vocab_model(const fv_tok_vocab *v, const char *text, size_t n);
-/* The later of two merges of one pair counts, as in the reference. */
+/* Adds a merge. The later of two merges of one pair counts, as in the reference. */
 void fv_tok_merge_put(fv_tok_vocab *v, int32_t left, int32_t right, int32_t rank, int32_t made);
 int32_t fv_tok_merge_rank(const fv_tok_vocab *v, int32_t left, int32_t right); /* -1: none */
 
 /* ---- added tokens ---- */
 
 typedef struct fv_tok_added {
-    const char *text; /* what is looked for in the text */
+    const char *text; /* searched for in the text */
     size_t n;
     int32_t id;
-    bool lstrip, rstrip; /* take the white space on that side along */
+    bool lstrip, rstrip; /* absorb the white space on that side */
     bool single_word;    /* only where no word character is next to it */
 } fv_tok_added;
 
@@ -121,7 +121,7 @@ typedef struct fv_tok_added_iter {
     const char *raw;            /* [n_raw] the text of the marks; NULL: the text that is cut */
     size_t n_raw, raw_from;
     bool respelled;  /* a normal form lies between raw and the text that is cut */
-} fv_tok_added_iter; /* {0} at the start, but for the marks and what goes with them */
+} fv_tok_added_iter; /* {0} at the start, except marks, vocab, raw, n_raw and respelled */
 
 /* Cuts s into text and added tokens, in order. False: the end. */
 bool fv_tok_added_next(const fv_tok_added_set *set, const char *s, size_t n, fv_tok_added_iter *it,
@@ -130,8 +130,8 @@ bool fv_tok_added_next(const fv_tok_added_set *set, const char *s, size_t n, fv_
 /* ---- pipelines ---- */
 
 typedef enum fv_tok_norm_kind {
-    FV_TOK_NORM_PREPEND = 0, /* a before text that is not empty */
-    FV_TOK_NORM_REPLACE,     /* every a by b */
+    FV_TOK_NORM_PREPEND = 0, /* puts a before text that is not empty */
+    FV_TOK_NORM_REPLACE,     /* replaces every a by b */
     FV_TOK_NORM_FORM,        /* Unicode normal form */
 } fv_tok_norm_kind;
 
@@ -156,13 +156,13 @@ typedef enum fv_tok_scheme {
 } fv_tok_scheme;
 
 typedef enum fv_tok_pre_kind {
-    FV_TOK_PRE_SPLIT = 0,  /* into the matches of a pattern */
-    FV_TOK_PRE_REGEX,      /* at the matches of a regular expression */
-    FV_TOK_PRE_DROP,       /* nothing is left: matches cover the text and are removed */
-    FV_TOK_PRE_DIGITS,     /* numbers apart */
+    FV_TOK_PRE_SPLIT = 0,  /* splits into the matches of a pattern */
+    FV_TOK_PRE_REGEX,      /* splits at the matches of a regular expression */
+    FV_TOK_PRE_DROP,       /* drops everything: matches cover the text and are removed */
+    FV_TOK_PRE_DIGITS,     /* separates numbers */
     FV_TOK_PRE_METASPACE,  /* ' ' -> mark, and a mark in front */
-    FV_TOK_PRE_CUT,        /* before each mark */
-    FV_TOK_PRE_SPACE,      /* ' ' in front unless there is one */
+    FV_TOK_PRE_CUT,        /* splits before each mark */
+    FV_TOK_PRE_SPACE,      /* puts ' ' in front unless there is one */
     FV_TOK_PRE_BYTE_LEVEL, /* bytes -> printable characters */
 } fv_tok_pre_kind;
 
@@ -170,8 +170,8 @@ typedef struct fv_tok_pre {
     fv_tok_pre_kind kind;
     fv_tok_pattern pattern;
     struct re_pattern_buffer *regex; /* REGEX: owned, by Oniguruma */
-    bool keep_matches, keep_gaps;    /* REGEX: which pieces are left */
-    bool individual;                 /* DIGITS: each number character by itself */
+    bool keep_matches, keep_gaps;    /* REGEX: which pieces are kept */
+    bool individual;                 /* DIGITS: each number character is a piece */
     fv_tok_scheme scheme;
     const char *mark; /* METASPACE, CUT: one character */
     size_t n_mark;
@@ -191,21 +191,21 @@ typedef struct fv_tok_dec {
     fv_tok_dec_kind kind;
     const char *a, *b; /* REPLACE a by b; STRIP, METASPACE: the character a */
     size_t n_a, n_b;
-    int32_t start, stop; /* STRIP: at most so many at either end */
+    int32_t start, stop; /* STRIP: how many characters it cuts at either end at most */
     bool keep_first;     /* METASPACE: the first token's marks are spaces, too */
 } fv_tok_dec;
 
 struct fv_tokenizer {
     fv_arena arena; /* owns all below */
     fv_tok_vocab vocab;
-    fv_tok_added_set raw;        /* added tokens looked for in the text as given */
-    fv_tok_added_set normalized; /* and in the normalised text */
+    fv_tok_added_set raw;        /* added tokens searched for in the text as given */
+    fv_tok_added_set normalized; /* added tokens searched for in the normalised text */
     fv_tok_norm norm[FV_TOK_STEPS_MAX];
     fv_tok_pre pre[FV_TOK_STEPS_MAX];
     fv_tok_dec dec[FV_TOK_STEPS_MAX];
     int32_t n_norm, n_pre, n_dec;
     int32_t byte_ids[256]; /* <0x00>.. of the model, -1: none */
-    int32_t unk;           /* -1: none is named; -2: one is named that does not exist */
+    int32_t unk;           /* -1: none is named; -2: the named one does not exist */
     bool byte_fallback, fuse_unk, ignore_merges;
     int32_t *post; /* [n_post] ids around the text; -1 is the text */
     int32_t n_post;
@@ -220,10 +220,9 @@ fv_status fv_tok_normalize(const fv_tokenizer *tok, const char *s, size_t n, fv_
 fv_status fv_tok_replace(const char *s, size_t n, const char *a, size_t n_a, const char *b,
                          size_t n_b, size_t max, fv_tok_bytes *out);
 
-/* The pattern whose regular expression is `regex`; FV_TOK_N_PATTERN: none of ours. */
+/* The pattern whose regular expression is `regex`; FV_TOK_N_PATTERN: none. */
 fv_tok_pattern fv_tok_pattern_of(const char *regex);
-/* Bytes of the match at the front of s; n >= 1 and the answer is 1..n, as every pattern matches
- * everywhere. */
+/* Returns the bytes of the match at the front of s, 1..n, as every pattern matches everywhere; n >= 1. */
 size_t fv_tok_pattern_match(fv_tok_pattern p, const char *s, size_t n);
 
 /* Compiles an expression as the reference does, with Oniguruma in its default (Ruby) syntax.
@@ -231,8 +230,8 @@ size_t fv_tok_pattern_match(fv_tok_pattern p, const char *s, size_t n);
 fv_status fv_tok_regex_open(const char *regex, size_t n, const char *where,
                             struct re_pattern_buffer **out);
 void fv_tok_regex_free(struct re_pattern_buffer *regex); /* NULL is fine */
-/* The next match in s[0..n) from `at` on: *start, *end; none: both n. FV_EINVAL when the expression
- * needs too many steps on this text. */
+/* Finds the next match in s[0..n) from `at` on: *start, *end; none: both are n. FV_EINVAL if the
+ * expression needs too many steps on this text. */
 fv_status fv_tok_regex_find(struct re_pattern_buffer *regex, const char *s, size_t n, size_t at,
                             size_t *start, size_t *end);
 
@@ -248,8 +247,8 @@ void fv_tok_bpe_scratch_fini(fv_tok_bpe_scratch *scratch);
 fv_status fv_tok_bpe(const fv_tokenizer *tok, const char *s, size_t n, fv_tok_bpe_scratch *scratch,
                      fv_tok_ids *out);
 
-/* Byte -> its code point in byte-level vocabularies (GPT-2's table), all
- * below FV_TOK_BYTE_CPS; and back, -1 for other code points. */
+/* Map a byte to its code point in byte-level vocabularies (GPT-2's table), below
+ * FV_TOK_BYTE_CPS; and back, -1 for other code points. */
 enum { FV_TOK_BYTE_CPS = 324 };
 int32_t fv_tok_byte_cp(unsigned char byte);
 int32_t fv_tok_cp_byte(int32_t cp);
@@ -271,13 +270,13 @@ typedef struct fv_tok_str {
 /* tokenizer_json.c: fills *tok, which is zero. On failure its arena is the caller's to free. */
 fv_status fv_tok_load(fv_tokenizer *tok, const json_t *root, const char *where);
 
-/* tokenizer_length.c: sets token_bytes, when all else is loaded. */
+/* tokenizer_length.c: sets token_bytes, after all else is loaded. */
 void fv_tok_measure(fv_tokenizer *tok);
 
 /* tokenizer_steps.c */
 fv_status fv_tok_load_normalizer(fv_tok_loader *l, const json_t *root);
 fv_status fv_tok_load_steps(fv_tok_loader *l, const json_t *root); /* the other three */
-/* The string `key` of obj, copied into the arena; FV_EDATA when there is none. */
+/* Copies the string `key` of obj into the arena; FV_EDATA if there is none. */
 fv_status fv_tok_text_at(fv_tok_loader *l, const json_t *obj, const char *key, fv_tok_str *out);
 fv_status fv_tok_unsupported(const fv_tok_loader *l, const char *section, const char *type,
                              const char *known);

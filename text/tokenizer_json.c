@@ -1,5 +1,5 @@
-/* tokenizer.json -> struct fv_tokenizer: the BPE model and the added tokens; the other sections
- * are tokenizer_steps.c.
+/* tokenizer.json -> struct fv_tokenizer: the BPE model and the added tokens; tokenizer_steps.c reads the
+ * other sections.
  *
  * Ids come from the file, but only if they are the ids that the reference would give: it numbers
  * added tokens by itself, after the vocabulary, whatever the file says. `truncation` and
@@ -21,7 +21,7 @@ static fv_status check_id(const fv_tok_loader *l, const json_t *v, const char *t
     return FV_OK;
 }
 
-/* The largest id + 1 of model and added tokens, and the bytes of all texts of the model. */
+/* Finds the largest id + 1 of model and added tokens, and the bytes of all texts of the model. */
 static fv_status measure(const fv_tok_loader *l, json_t *vocab, const json_t *added, int32_t *n_id,
                          size_t *bytes) {
     const char *key;
@@ -42,7 +42,7 @@ static fv_status measure(const fv_tok_loader *l, json_t *vocab, const json_t *ad
         FV_TRY(check_id(l, json_object_get(v, "id"), text, &id));
         if (id >= *n_id) *n_id = id + 1;
     }
-    /* Tables are as long as the largest id says. */
+    /* Tables are as long as the largest id, so it must not be far above the number of tokens. */
     size_t n = json_object_size(vocab) + json_array_size(added);
     if ((size_t)*n_id / 4 > n + 1024)
         return FV_FAIL(FV_EDATA, "%s: %zu tokens with ids up to %d", l->where, n, *n_id - 1);
@@ -55,7 +55,7 @@ static fv_status load_vocab(fv_tok_loader *l, json_t *vocab, size_t bytes) {
     json_t *v;
     FV_TRY(fv_arena_alloc(&l->tok->arena, bytes, (void **)&block));
     json_object_foreach(vocab, key, v) {
-        size_t n = strlen(key); /* Jansson takes no key with U+0000 in it */
+        size_t n = strlen(key); /* Jansson refuses keys with U+0000 in them */
         memcpy(block, key, n + 1);
         fv_status st = fv_tok_vocab_add(&l->tok->vocab, block, n, (int32_t)json_integer_value(v),
                                         FV_TOK_MODEL);
@@ -65,7 +65,7 @@ static fv_status load_vocab(fv_tok_loader *l, json_t *vocab, size_t bytes) {
     return FV_OK;
 }
 
-/* "a b" or ["a", "b"]. */
+/* Splits "a b" or ["a", "b"]; false: it is neither. */
 static bool merge_sides(const json_t *m, fv_tok_str *a, fv_tok_str *b) {
     if (json_is_array(m) && json_array_size(m) == 2) {
         const json_t *x = json_array_get(m, 0), *y = json_array_get(m, 1);
@@ -142,7 +142,8 @@ static fv_status load_model_options(fv_tok_loader *l, const json_t *model) {
     FV_TRY(fv_json_bool(model, "ignore_merges", l->where, &tok->ignore_merges));
     FV_TRY(fv_json_str(model, "unk_token", l->where, &unk));
     tok->unk = unk ? fv_tok_vocab_model(&tok->vocab, unk, strlen(unk)) : -1;
-    if (unk && tok->unk < 0) tok->unk = -2; /* the reference fails when it needs it, too */
+    if (unk && tok->unk < 0)
+        tok->unk = -2; /* an error only when it is needed, as in the reference */
     for (int b = 0; b < 256; b++) {
         char name[8];
         snprintf(name, sizeof name, "<0x%02X>", (unsigned)b);
@@ -174,7 +175,7 @@ static fv_status load_model(fv_tok_loader *l, const json_t *root, const json_t *
 
 /* ---- added tokens ---- */
 
-/* What the decoder gets and the text is searched for: the normalised token, when it asks for it. */
+/* Sets the text that is searched for and that the decoder gets: the normalised token, if it asks for that. */
 static fv_status set_shown(fv_tok_loader *l, fv_tok_entry *t, bool normalized) {
     if (!normalized) return FV_OK;
     fv_tok_bytes out = {0}, tmp = {0};

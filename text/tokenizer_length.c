@@ -1,4 +1,4 @@
-/* The maximum length of text per token, by which a text is too long for a context, whatever it
+/* The maximum length of text per token, by which a text can be too long for a context whatever it
  * contains. The tokens of a byte-level model are in an alphabet of its own, a character for each
  * byte. Runs once per file; the check is one multiplication. */
 #include "text/tokenizer_internal.h"
@@ -11,7 +11,7 @@ static bool is_byte_level(const fv_tokenizer *tok) {
     return false;
 }
 
-/* Bytes of the text that a token of the model was made of. */
+/* Number of bytes of text that a token of the model stands for. */
 static size_t bytes_of(const fv_tok_entry *t, bool byte_level) {
     size_t characters = 0, len;
     int32_t cp;
@@ -40,7 +40,7 @@ static bool has_all_bytes(const fv_tokenizer *tok) {
     return true;
 }
 
-/* Can text vanish, or many of its characters become one, other than in a token of the model? */
+/* Whether text can vanish, or many characters become one, other than in a token of the model. */
 static bool shortens(const fv_tokenizer *tok, bool byte_level) {
     if (takes_space(&tok->raw) || takes_space(&tok->normalized)) return true;
     for (int32_t i = 0; i < tok->n_norm; i++)
@@ -58,7 +58,7 @@ static bool shortens(const fv_tokenizer *tok, bool byte_level) {
 
 void fv_tok_measure(fv_tokenizer *tok) {
     bool byte_level = is_byte_level(tok);
-    size_t longest = CHARACTER_MAX; /* a character that is unknown */
+    size_t longest = CHARACTER_MAX; /* an unknown character */
     size_t raw = longest_added(&tok->raw), normalized = longest_added(&tok->normalized);
     for (int32_t id = 0; id < tok->vocab.n; id++) {
         const fv_tok_entry *t = &tok->vocab.tokens[id];

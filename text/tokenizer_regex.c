@@ -1,5 +1,5 @@
-/* Expressions that are not matched by hand, by Oniguruma, which the reference uses too: its syntax
- * and its idea of Unicode decide. The library of the distribution may know an older Unicode than
+/* Matches expressions that are not matched by hand with Oniguruma, which the reference uses too, so that
+ * syntax and Unicode classes agree. The distribution's library may know an older Unicode than
  * the reference's, which differs in characters that were added since. A compiled expression is
  * immutable: any thread may match with it. */
 #include <oniguruma.h>

@@ -1,8 +1,8 @@
-/* The three expressions of GPT-2, Llama-3 and Qwen2, which most byte-level tokenizers cut text
- * into words with, matched by hand: without the general engine's cost (tokenizer_regex.c). Each is
- * a list of alternatives, first one that matches wins, and together they match at every position;
- * so a word is found by asking the alternatives in order at the end of the word before. What a
- * class holds was compared with the reference's engine (Oniguruma) code point by code point. Any
+/* Matches by hand, without the general engine's cost (tokenizer_regex.c), the expressions of GPT-2, Llama-3
+ * and Qwen2, with which most byte-level tokenizers cut text into words. Each is
+ * a list of alternatives, of which the first that matches wins, and together they match at every position;
+ * so a word is found by trying the alternatives in order at the end of the word before. The
+ * classes were compared with the reference's engine (Oniguruma) code point by code point. Any
  * thread.
  *
  * In one respect the expressions look further than one run of a class: \s+(?!\S) gives back the
@@ -38,14 +38,14 @@ static class class_at(const char *s, size_t n, size_t at, size_t *len) {
     return fv_uni_space(cp) ? SPACE : OTHER;
 }
 
-/* The end of the run of class c that starts at `at`, of at most `most` characters. */
+/* Returns the end of the run of class c that starts at `at`, of at most `most` characters. */
 static size_t run_end(const char *s, size_t n, size_t at, class c, size_t most) {
     size_t len;
     for (; most && class_at(s, n, at, &len) == c; most--) at += len;
     return at;
 }
 
-/* 's 't 'm 'd 're 've 'll: the length of the match or 0. Regardless of case, U+017F is an s. */
+/* Matches 's 't 'm 'd 're 've 'll: returns the length or 0. With any_case, U+017F is an s, too. */
 static size_t contraction(const char *s, size_t n, bool any_case) {
     if (n < 2 || s[0] != '\'') return 0;
     char a = s[1], b = n > 2 ? s[2] : 0;
@@ -58,8 +58,8 @@ static size_t contraction(const char *s, size_t n, bool any_case) {
     return (b == 'e' && (a == 'r' || a == 'v')) || (b == 'l' && a == 'l') ? 3 : 0;
 }
 
-/* \s+(?!\S)|\s+ on white space at s[0..end): all of it at the end of the text, else all but the
- * last character, which `last` begins; a single one is taken whole. */
+/* Matches \s+(?!\S)|\s+ on white space s[0..end): all of it at the end of the text, otherwise all but the
+ * last character, which begins at `last`; a single character is taken whole. */
 static size_t spaces(size_t n, size_t end, size_t last) {
     return end == n || last == 0 ? end : last;
 }

@@ -1,8 +1,8 @@
 /* The steps of a tokenizer.json: normalizer, pre_tokenizer, post_processor, decoder.
  *
  * In: the parsed file. Each section is a component or a Sequence of components; Sequences are
- * unrolled into a flat list of steps, so that running a tokenizer needs no tree. A component
- * that this engine does not do is refused here, by name: ids that are almost right would only
+ * unrolled into a flat list of steps, so that running a tokenizer needs no tree. An unsupported
+ * component is refused here, by name: ids that are almost right would only
  * show as a model that answers strangely. Runs once per file. */
 #include <string.h>
 
@@ -32,7 +32,7 @@ static fv_status char_at(fv_tok_loader *l, const json_t *obj, const char *key, f
                    out->s);
 }
 
-/* {"String": literal}; kind gets "String" or "Regex". */
+/* Reads {"String": literal} or {"Regex": literal}; *kind: which it is. */
 static fv_status pattern_at(fv_tok_loader *l, const json_t *obj, fv_tok_str *literal,
                             const char **kind) {
     const json_t *p = json_object_get(obj, "pattern");
@@ -141,7 +141,7 @@ static fv_status add_pre(fv_tok_loader *l, fv_tok_pre step) {
     return FV_OK;
 }
 
-/* Files of before `prepend_scheme` say add_prefix_space: false. */
+/* Reads Metaspace's scheme; older files have add_prefix_space instead of prepend_scheme. */
 static fv_status scheme_of(fv_tok_loader *l, const json_t *step, fv_tok_scheme *out) {
     static const char *const names[] = {"always", "first", "never"};
     bool prefix = true;
@@ -175,7 +175,7 @@ static fv_status pre_metaspace(fv_tok_loader *l, const json_t *step) {
     return cut ? add_pre(l, p) : FV_OK;
 }
 
-/* Whether the normalizer's last step replaces all that is `s`, so that no text has it. */
+/* Whether the normalizer's last step replaces every `s`, so that no text contains it. */
 static bool is_replaced(const fv_tokenizer *tok, fv_tok_str s) {
     const fv_tok_norm *p = tok->n_norm ? &tok->norm[tok->n_norm - 1] : NULL;
     return p && p->kind == FV_TOK_NORM_REPLACE && p->n_a == s.n && memcmp(p->a, s.s, s.n) == 0 &&
@@ -245,7 +245,7 @@ static fv_status pre_step(fv_tok_loader *l, const json_t *step, const char *type
                               "Metaspace, Split, ByteLevel, Digits and Sequence");
 }
 
-/* Stages that look at whole tokens cannot come after one that hands on fragments. */
+/* Refuses a stage that needs whole tokens after one that passes on fragments. */
 static fv_status check_whole(const fv_tok_loader *l, const char *type) {
     for (int32_t i = 0; i < l->tok->n_dec; i++) {
         fv_tok_dec_kind k = l->tok->dec[i].kind;
@@ -357,8 +357,8 @@ static fv_status post_step(fv_tok_loader *l, const json_t *step, const char *typ
     return FV_OK;
 }
 
-/* "first" asks whether a piece starts where the text did; after a step that may insert or
- * delete at the front, the reference's answer depends on how it aligns the two. */
+/* Refuses the scheme "first" after steps that may insert or delete at the front: whether a piece starts where
+ * the text did then depends on how the reference aligns the two. */
 static fv_status check_first(const fv_tok_loader *l) {
     const fv_tokenizer *tok = l->tok;
     if (!tok->n_pre || tok->pre[0].scheme != FV_TOK_PREPEND_FIRST) return FV_OK;

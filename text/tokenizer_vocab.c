@@ -1,7 +1,7 @@
 /* The vocabulary: tokens by id, ids by text, merges by pair.
  *
- * Both look-ups are open addressing with linear probing over tables twice as large as their
- * content, keyed by XXH64: encoding asks once per character and once or twice per merge, so a
+ * Both look-ups use open addressing with linear probing over tables twice as large as their
+ * content, keyed by XXH64: encoding needs one per character and one or two per merge, so a
  * look-up must be one hash and about one cache line. Tables are sized when a file is opened and
  * never grow. Read-only afterwards, hence any thread. */
 #include <string.h>
@@ -29,7 +29,7 @@ fv_status fv_tok_vocab_init(fv_tok_vocab *v, fv_arena *arena, int32_t n, size_t 
     return FV_OK;
 }
 
-/* The slot that holds the text, or the empty one where it would go. */
+/* Finds the slot that holds the text, or the empty one for it. */
 static size_t slot_of(const fv_tok_vocab *v, const char *text, size_t n) {
     size_t i = XXH64(text, n, 0) & v->mask;
     while (v->slots[i] >= 0) {

@@ -1,9 +1,9 @@
 /* UTF-8, character classes and normal forms on top of utf8proc.
  *
  * utf8proc alone is not enough for two reasons. Its version of Unicode is the distribution's, so
- * two short tables below bring it to the versions that the reference was built with. And
+ * the tables below bring it to the versions that the reference was built with. And
  * its own normalisation sorts combining marks by repeated swaps, which is quadratic in the
- * length of a run of marks: text comes from outside, so runs are sorted by counting here. */
+ * length of a run of marks: text is untrusted, so runs are sorted by counting here. */
 #include "text/unicode.h"
 
 #include <stdlib.h>
@@ -61,7 +61,7 @@ static bool in_ranges(const range *r, size_t n, int32_t cp) {
 
 #define IN_RANGES(table, cp) in_ranges((table), sizeof(table) / sizeof *(table), (cp))
 
-/* The table of well-formed byte sequences of the Unicode standard (3-7): only the second byte
+/* Decodes by the Unicode standard's table of well-formed byte sequences (3-7): only the second byte
  * has bounds that depend on the first. */
 fv_utf8 fv_utf8_next(const char *s, size_t n, int32_t *cp, size_t *len) {
     const unsigned char *u = (const unsigned char *)s;
@@ -124,8 +124,8 @@ bool fv_uni_space(int32_t cp) {
     return c >= UTF8PROC_CATEGORY_ZS && c <= UTF8PROC_CATEGORY_ZP;
 }
 
-/* UTS #18: Alphabetic, M, Nd, Pc, Join_Control. What is Alphabetic beside L, M and Nl are the
- * four rows of enclosed letters. Marks are utf8proc's: only tokens marked single_word ask. */
+/* UTS #18: Alphabetic, M, Nd, Pc, Join_Control. Alphabetic adds to L, M and Nl only the four rows of
+ * enclosed letters. Marks are utf8proc's, as only tokens with single_word need this. */
 bool fv_uni_word(int32_t cp) {
     switch (utf8proc_category(cp)) {
     case UTF8PROC_CATEGORY_MN:

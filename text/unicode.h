@@ -1,7 +1,7 @@
 #ifndef FOVEA_TEXT_UNICODE_H
 #define FOVEA_TEXT_UNICODE_H
 
-/* What tokenising needs of Unicode: UTF-8, character classes, normal forms.
+/* UNICODE as far as tokenising needs it: UTF-8, character classes, normal forms.
  *
  * Classes and forms follow what Hugging Face `tokenizers` 0.23 was built with (Unicode 16 for
  * classes, Unicode 9 for normal forms) although the system's utf8proc has another version: ids
@@ -18,9 +18,9 @@ typedef enum fv_utf8 {
     FV_UTF8_BAD,    /* no character begins like this */
 } fv_utf8;
 
-/* Looks at the n >= 1 bytes at s. *len: the bytes of the character; of its beginning when it is
- * short; of the longest beginning of a character when it is bad, at least 1. *cp: the code point,
- * U+FFFD unless the answer is FV_UTF8_OK. */
+/* Decodes a character from the n >= 1 bytes at s. *len: the bytes of the character; if SHORT, of its
+ * beginning; if BAD, of the longest beginning of a character, at least 1. *cp: the code point,
+ * U+FFFD unless FV_UTF8_OK is returned. */
 fv_utf8 fv_utf8_next(const char *s, size_t n, int32_t *cp, size_t *len);
 
 /* Writes code point cp, which must be a Unicode scalar value. Returns its 1..4 bytes. */

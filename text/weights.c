@@ -1,4 +1,4 @@
-/* Loops over the vocabulary have LANES independent chains, which the compiler turns into vectors. */
+/* Loops over the vocabulary have LANES independent chains, which the compiler vectorizes. */
 #include "text/weights.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 
 enum { LANES = 16, BLOCK = FV_WEIGHT_BLOCK };
 
-/* As integers, absolute values of floats are in the same order, and those that are not finite are above them. */
+/* Compares absolute values as integers, which keep the order of floats; NaN and infinity are the highest. */
 VECTORS bool fv_all_finite(const float *l, int32_t n) {
     int32_t most = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -51,9 +51,9 @@ VECTORS int32_t fv_first_of(const float *l, int32_t n, float x) {
     return i;
 }
 
-/* e^x for x <= 0, without a branch or a table: libm's is one call per id, and its last bit differs between CPUs.
- * x = k ln 2 + r with |r| <= ln 2 / 2; e^r by its Taylor series. Below e^-87, about the least normal number, and of a
- * NaN: 0. */
+/* e^x for x <= 0, without a branch or a table: libm's would be a call per id, and its last bit differs
+ * between CPUs. x = k ln 2 + r with |r| <= ln 2 / 2; e^r by its Taylor series. 0 for a NaN and for x below
+ * -87, where e^x is about the least normal number. */
 VECTORS_PART float exp_below(float x) {
     static const float inverse[] = {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f};
     const float least = -87, to_integer = 0x1.8p23f;
@@ -91,7 +91,7 @@ VECTORS_PART double sum_of(const float *w, int32_t n) {
     return sum;
 }
 
-/* The sum and the highest of block b. */
+/* Sets the sum and the highest of block b. */
 VECTORS_PART void add_up_block(fv_weights *v, int32_t b) {
     const float *w = v->w + b * BLOCK;
     int32_t left = v->n - b * BLOCK;
@@ -99,7 +99,7 @@ VECTORS_PART void add_up_block(fv_weights *v, int32_t b) {
     v->highest[b] = left >= BLOCK ? highest_of(w, BLOCK) : highest_of(w, left);
 }
 
-/* Those of blocks that have a weight of `least` or more; of others 0. And the total. */
+/* Sets sums and highest weights of blocks with a weight of `least` or more, 0 for the others, and the total. */
 VECTORS static void add_up(fv_weights *v, float least) {
     v->total = 0;
     for (int32_t b = 0; b < FV_WEIGHT_BLOCKS(v->n); b++) {
@@ -126,7 +126,7 @@ VECTORS void fv_weigh(fv_weights *v, const float *l, float m, float temperature,
 
 /* ---- top_p ------------------------------------------------------------------------------- */
 
-/* Weights fall into bins of a 32nd of a power of two: their leading bits, counted from 1 downwards. */
+/* Bins of weights, 32 per power of two: the weight's leading bits, counted from 1 downwards. */
 enum { BIN_SHIFT = 23 - 5, BINS = 128 << 5 };
 
 static inline int32_t bin_of(float w) {
@@ -144,7 +144,7 @@ static float least_of(int32_t bin) {
     return bin < BINS - 1 ? w : 0;
 }
 
-/* Higher first; equal: lower id first. */
+/* Orders ids by weight, highest first; ties: lower id first. */
 static int by_weight(const void *a, const void *b, void *weights) {
     const float *w = weights;
     int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
@@ -156,7 +156,8 @@ static int32_t end_of(const fv_weights *v, int32_t b) {
     return v->n - b * BLOCK > BLOCK ? (b + 1) * BLOCK : v->n;
 }
 
-/* The bin in which weights reach `enough`, and the sum of those before it. Blocks below `least` are left out. */
+/* Finds the bin in which the summed weights reach `enough`; *before: the sum of the bins before it. Blocks
+ * below `least` are left out. */
 static int32_t bin_at(const fv_weights *v, float least, double enough, double *before) {
     double mass[BINS] = {0};
     for (int32_t b = 0; b < FV_WEIGHT_BLOCKS(v->n); b++)
@@ -167,7 +168,7 @@ static int32_t bin_at(const fv_weights *v, float least, double enough, double *b
     return bin;
 }
 
-/* Weights below `least` become 0. Ids of those from there to `most`: into ids, how many. */
+/* Sets weights below `least` to 0. Writes the ids of weights in [least, most) to ids; returns how many. */
 VECTORS static int32_t leave_bins(fv_weights *v, float least, float most, int32_t *ids) {
     int32_t n = 0;
     for (int32_t b = 0; b < FV_WEIGHT_BLOCKS(v->n); b++) {
@@ -186,7 +187,7 @@ VECTORS static int32_t leave_bins(fv_weights *v, float least, float most, int32_
 
 void fv_weights_cut(fv_weights *v, float top_p, int32_t *ids) {
     double enough = (double)top_p * v->total, reached;
-    /* Ids below an n-th of what may be left out may be, all of them; in f32, sums are a little more or less. */
+    /* Weights below an n-th of what top_p cuts are cut for certain; 1e-3 covers rounding of f32 sums. */
     float least = (float)((v->total - enough) * (1 - 1e-3) / v->n);
     int32_t bin = bin_at(v, least, enough, &reached), kept = 0;
     least = least_of(bin);
@@ -202,7 +203,8 @@ void fv_weights_cut(fv_weights *v, float top_p, int32_t *ids) {
 
 float fv_weight(float l, float m, float temperature) { return exp_below((l - m) / temperature); }
 
-/* Of block b, the first id at which `before` and the weights up to it exceed `to`, or the last above 0. */
+/* Finds the first id of block b at which `before` plus the weights up to it exceeds `to`; if there is none, the
+ * last id with a weight above 0. */
 static int32_t at_in_block(const fv_weights *v, int32_t b, double before, double to) {
     int32_t end = b * BLOCK + BLOCK < v->n ? b * BLOCK + BLOCK : v->n, last = end - 1;
     for (int32_t i = b * BLOCK; i < end; i++) {

@@ -1,12 +1,12 @@
 #ifndef FOVEA_TEXT_WEIGHTS_H
 #define FOVEA_TEXT_WEIGHTS_H
 
-/* WEIGHTS of a vocabulary, w_i = e^((l_i - m) / T) with m the highest logit: what choosing a token needs of every id.
- * Blocks of ids keep their sum and their highest weight, so that what comes after looks into few of them,
+/* WEIGHTS of a vocabulary, w_i = e^((l_i - m) / T) with m the highest logit, from which tokens are drawn.
+ * Blocks of ids have their sum and their highest weight, so that later steps look into few of them,
  * and nothing sorts the vocabulary.
  *
- * In f32, to 2 ulp, sums in double; in one order of operations, so bits are the same on every CPU. Pure functions: any
- * thread. */
+ * Weights are f32, to 2 ulp, their sums double; operations have one order, so bits are the same on every
+ * CPU. Pure functions: any thread. */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -32,21 +32,21 @@ int32_t fv_first_of(const float *l, int32_t n, float x);
 /* The highest of each block of l [n]: highest [FV_WEIGHT_BLOCKS(n)]. */
 void fv_highest_of_blocks(const float *l, int32_t n, float *highest);
 
-/* log sum_i e^l_i: what log-probabilities are counted from. */
+/* log sum_i e^l_i, which a logit exceeds by its log-probability. */
 double fv_log_total(const float *l, int32_t n);
 
 /* Fills v's arrays and total from l [v->n]. Weights below `least` become 0. */
 void fv_weigh(fv_weights *v, const float *l, float m, float temperature, float least);
 
-/* Weights outside of the smallest set that reaches a share 0 < top_p < 1 of the total become 0: of equal ones those of
- * higher ids first. At least one stays. ids [v->n]: scratch. */
+/* Sets weights to 0 outside the smallest set that reaches a share 0 < top_p < 1 of the total; of equal
+ * weights, those of lower ids stay. At least one stays. ids [v->n]: scratch. */
 void fv_weights_cut(fv_weights *v, float top_p, int32_t *ids);
 
 /* One weight, with the same bits. */
 float fv_weight(float l, float m, float temperature);
 
-/* The id at which the sum of weights exceeds `to`, 0 <= to < total; where rounding lets none exceed it, the last id
- * whose weight is above 0. */
+/* Finds the id at which the sum of weights exceeds `to`, 0 <= to < total; if none does because of rounding, the
+ * last id whose weight is above 0. */
 int32_t fv_weights_at(const fv_weights *v, double to);
 
 #endif

@@ -1,6 +1,6 @@
-/* A list of conversations, those that were kept in the order in which they were. There are as many
- * as fit a KV pool, hundreds rather than thousands, and a look at each of them costs nothing beside
- * a step. The pool's thread. */
+/* A list of conversations, in which kept ones are in the order in which they were kept. A KV pool has room
+ * for hundreds rather than thousands, so that walking the list costs nothing compared to a step. For the
+ * pool's thread. */
 #include "decode-worker/conversations/conversations.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@ struct fv_conversations {
     fv_conversations_options opt;
     fv_conversation *first; /* the one that was begun or kept the longest ago */
     int32_t n_kept;
-    size_t bytes; /* of those */
+    size_t bytes; /* of kept ones */
 };
 
 static double now_s(const fv_conversations *t) {
@@ -62,7 +62,7 @@ static bool is_kept_of(const fv_conversation *x, const char *owner) {
     return !x->in_use && (!owner || strcmp(fv_kv_owner(x->kv), owner) == 0);
 }
 
-/* The kept one of this owner (NULL: of anybody) that comes first in the list; NULL: none. */
+/* Finds the conversation of this owner (NULL: of any) that was kept the longest ago; NULL: none. */
 static fv_conversation *oldest(const fv_conversations *t, const char *owner) {
     fv_conversation *x = t->first;
     while (x && !is_kept_of(x, owner)) x = x->next;
@@ -117,7 +117,7 @@ fv_status fv_conversations_resume(fv_conversations *t, const uint8_t id[16], con
 }
 
 void fv_conversations_pause(fv_conversations *t, fv_conversation *x) {
-    fv_kv_release_unused(x->kv, 0); /* what was reserved to go on */
+    fv_kv_release_unused(x->kv, 0); /* reserved for the answer */
     set_in_use(t, x, false);
     if (x->forgotten)
         let_go(t, x);
@@ -141,7 +141,7 @@ static bool name(fv_conversation *x) {
     return x->named;
 }
 
-/* Those of this owner (NULL: of all) that were kept the longest ago make place for `bytes`. */
+/* Drops this owner's (NULL: all) oldest kept conversations until `bytes` fit. False: they never do. */
 static bool make_place(fv_conversations *t, const char *owner, size_t max, size_t bytes) {
     if (max == 0) return true;
     if (bytes > max) return false;
@@ -160,7 +160,7 @@ double fv_conversations_keep(fv_conversations *t, fv_conversation *x, const int3
         let_go(t, x);
         return 0;
     }
-    x->forgotten = false; /* that was its old name */
+    x->forgotten = false; /* that was about its old id */
     x->until_s = now_s(t) + keep_s;
     take_out(t, x);
     append(t, x);

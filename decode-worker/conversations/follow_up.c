@@ -1,4 +1,4 @@
-/* Turns, text or ids of a follow-up, as ids. Pure functions of the checkpoint. */
+/* Turns a follow-up of chat turns, text or ids into ids. Pure functions of the checkpoint. */
 #include "decode-worker/conversations/follow_up.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "common/clock.h"
 
-/* Text of more bytes than the context has room for is not tokenised. */
+/* Encodes text; refuses more bytes than the context has room for before tokenising them. */
 static fv_status encode(const fv_engine *e, int32_t last, const char *text, size_t n_bytes,
                         const fv_text_marks *marks, int32_t **ids, int32_t *n) {
     FV_TRY(

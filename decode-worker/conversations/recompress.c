@@ -1,4 +1,4 @@
-/* Compresses again, a layer at a time: see recompress.h. Blocks are made in the host's memory and
+/* Compresses text keys again, a layer at a time: see recompress.h. Blocks are made in the host's memory and
  * the old block is freed before the new one is allocated, so that a full pool is no obstacle. */
 #include "decode-worker/conversations/recompress.h"
 
@@ -14,8 +14,8 @@ typedef struct block {
     const fv_text_keys *keys;
     fv_kv *kv;
     int32_t source_layer;
-    const fv_kv_packed *old; /* the source layer's factors; NULL: there are none */
-    int32_t n_old, n_wait, n;
+    const fv_kv_packed *old;  /* the source layer's factors; NULL: there are none */
+    int32_t n_old, n_wait, n; /* rows in factors, uncompressed rows, both */
 } block;
 
 static block block_of(const fv_text_keys *keys, fv_kv *kv, int32_t source_layer) {
@@ -34,9 +34,9 @@ static int32_t next_layer(const block *b, int32_t l) {
     return -1;
 }
 
-/* ---- whether it may be worth it ------------------------------------------------------------ */
+/* ---- when it is worth it ------------------------------------------------------------------- */
 
-/* A packed row is of all heads together, and of all layers of the block. */
+/* Whether all heads and layers of the block hold the same rows, as a packed row spans them all. */
 static bool same_rows(const block *b) {
     for (int32_t l = b->source_layer; l >= 0; l = next_layer(b, l)) {
         const fv_kv_packed *p = fv_kv_packed_text(b->kv, l);
@@ -68,7 +68,7 @@ static int32_t next_due(const fv_text_keys *keys, fv_kv *kv, int32_t l) {
 
 /* ---- rows ---------------------------------------------------------------------------------- */
 
-/* Old blocks of positions stay; rows that waited go on from the last of them. */
+/* Lays out the rows: old anchor blocks stay, and uncompressed rows continue from the last of them. */
 static fv_status lay_rows(const block *b, fv_arena *scratch, fv_kv_packed_form *form) {
     const int32_t *wait = fv_kv_positions(b->kv, b->source_layer, 0, FV_SEG_TEXT);
     bool anchored = b->old ? b->old->anchor != NULL : b->keys->block > 0;
@@ -99,7 +99,7 @@ static fv_status lay_rows(const block *b, fv_arena *scratch, fv_kv_packed_form *
     return FV_OK;
 }
 
-/* [n] the anchor of each row. */
+/* Expands anchors to one per row. */
 static fv_status anchors_of_rows(const fv_kv_packed_form *form, fv_arena *scratch, int32_t **out) {
     FV_TRY(FV_ARENA_NEW(scratch, form->n, *out));
     for (int32_t a = 0; a < form->n_anchor; a++)
@@ -107,7 +107,8 @@ static fv_status anchors_of_rows(const fv_kv_packed_form *form, fv_arena *scratc
     return FV_OK;
 }
 
-/* M [n, Hkv D] of the keys: what factors say, and what waited, all turned back to their anchors. */
+/* Builds M [n, Hkv D] of the keys: rebuilt from factors, then uncompressed ones, rotated back to their
+ * anchors. */
 static fv_status key_matrix(const block *b, fv_matrices *in, const fv_rope *rope,
                             const fv_kv_packed_form *form, fv_tensor *m) {
     const fv_kv_shape *s = fv_kv_get_shape(b->kv);
@@ -128,9 +129,9 @@ static fv_status key_matrix(const block *b, fv_matrices *in, const fv_rope *rope
     return fv_rows_rotate(in, rope, fv_kv_rope_map(b->kv), anchor + b->n_old, true, s->n_kv, wait);
 }
 
-/* Where a share of the squared norm is to be kept, factors have left the rest of theirs out before:
- * only that of the rows that are new may go now, or the shares would multiply from turn to turn,
- *     1 - e' = (1 - e) ||rows that waited||^2 / ||M||^2 */
+/* Sets the share e' of M's squared norm to keep if the policy asks for a share e. Old factors have lost
+ * their 1 - e before, so only the new rows may lose it now, or losses would multiply from turn to turn:
+ *     1 - e' = (1 - e) ||uncompressed rows||^2 / ||M||^2 */
 static fv_status energy_for(const block *b, fv_matrices *in, const fv_tensor *m, double *energy) {
     double sum[2] = {0, 0};
     float *at;
@@ -144,7 +145,7 @@ static fv_status energy_for(const block *b, fv_matrices *in, const fv_tensor *m,
     return FV_OK;
 }
 
-/* Bytes of a layer's values, head by head: those of the block, and those that waited. */
+/* Copies a layer's values, head by head: those of the old block, then the uncompressed ones. */
 static fv_status copy_values(const block *b, int32_t layer, const fv_packed_shape *shape,
                              fv_arena *scratch, void **out) {
     fv_device *dev = fv_kv_get_device(b->kv);
@@ -210,8 +211,8 @@ static bool is_smaller(const block *b, const made *x, uint64_t *saved) {
     return then < now;
 }
 
-/* Parts are smaller, and tables longer. Where all of it is not smaller and the pool has no room for
- * the difference, rows go on as they are. */
+/* Whether the pool has room: the new parts are smaller, but their tables longer. If they are larger
+ * together and the pool has no room for the difference, rows stay as they are. */
 static bool fits(const block *b, const made *x, uint64_t saved) {
     uint64_t need = 0;
     for (int32_t l = b->source_layer; l >= 0; l = next_layer(b, l)) {
@@ -250,10 +251,10 @@ static void note(const block *b, const made *x, size_t bytes, fv_recompress_repo
     if ((float)x->error > r->error) r->error = (float)x->error;
 }
 
-/* What rows, packed or not, take of the pool, without the tables that say which they are. */
+/* Bytes of the pool that rows take, packed or not, without tables. */
 static size_t rows_bytes(const fv_kv *kv) { return fv_kv_bytes_held(kv) - fv_kv_packed_tables(kv); }
 
-/* Rows that cannot be factored were the network's own, and go on as they are. */
+/* Compresses a block. Rows that cannot be factored, or do not get smaller, stay as they are. */
 static fv_status run(const block *b, fv_decoder *dec, fv_arena *scratch, fv_recompress_report *r) {
     const fv_text_config *cfg = fv_decoder_config(dec);
     size_t held = rows_bytes(b->kv);

@@ -41,18 +41,18 @@
 #include "model/net/text_codes.h"
 #include "policy/plan/packed_shape.h"
 
-/* One store on its way. */
+/* The recompression of one store. */
 typedef struct fv_recompress {
-    fv_text_keys keys; /* what the policy says of them */
+    fv_text_keys keys; /* the policy's rule for text keys */
     fv_recompress_report report;
     int32_t layer; /* private: the next one to look at */
 } fv_recompress;
 
-/* At the end of a turn, after which nothing is added to the store: releases what was
+/* Begins at the end of a turn, after which nothing is added to the store: releases memory that was
  * reserved for more tokens. False: nothing to do. */
 bool fv_recompress_begin(fv_recompress *r, const fv_text_keys *keys, fv_kv *kv);
 
-/* Does one layer, and those that borrow its keys. *more: there is another; between two calls
+/* Compresses the next layer, and those that borrow its keys. *more: there is another; between two calls
  * nothing may run on the store. A layer whose rows cannot be factored stays as it is. On failure
  * (memory) the store is inconsistent: close it. */
 fv_status fv_recompress_next(fv_recompress *r, fv_decoder *dec, fv_kv *kv, bool *more);

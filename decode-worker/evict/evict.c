@@ -29,7 +29,7 @@ fv_status fv_evict_step(fv_evict *e, fv_kv *kv, int32_t n_token) {
     return e->method->step(e, kv, t);
 }
 
-/* Rows of a head that were let go of those that it had at first. */
+/* Number of a head's ranked or packed rows that were evicted. */
 static int32_t gone(const fv_kv *kv, int32_t layer, int32_t head) {
     const fv_kv_packed *packed = fv_kv_packed_at(kv, layer);
     int32_t was = fv_kv_ranked(kv, layer, head);

@@ -1,8 +1,8 @@
 /* evict=h2o: heavy hitters (arXiv 2306.14048) while the answer grows. Per KV head
  *     s_j = sum of A_ij over all tokens i so far, of the prompt and of the answer
  * is updated with each token. A head that holds more than heavy + recent entries evicts those
- * of lowest s_j before the recent ones, with their sums: after the prompt many, and from
- * then on one for each token. Entries keep their positions. */
+ * of lowest s_j before the recent ones, with their sums: many after the prompt, then one
+ * for each token. Entries keep their positions. */
 #include "decode-worker/evict/evict.h"
 #include "model/net/accum.h"
 

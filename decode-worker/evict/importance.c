@@ -1,4 +1,5 @@
-/* evict=importance: at the first step of an answer, and for good. */
+/* evict=importance: drops compressed tokens of low importance for good, at the first step of an answer
+ * (model/net/expand.h). */
 #include "decode-worker/evict/evict.h"
 #include "model/net/expand.h"
 

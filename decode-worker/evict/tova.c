@@ -1,7 +1,6 @@
 /* evict=tova: token omission via attention (arXiv 2401.06104). Each layer keeps the entries to
  * which the last token attends most, mean over all heads, the same in every head: after the prompt
- * as many as the budget has, and from then on one is evicted for each token, which may be any but a
- * later one. */
+ * as many as the budget allows; then each token evicts one entry, of whatever age. */
 #include "decode-worker/evict/evict.h"
 #include "model/net/accum.h"
 

@@ -3,8 +3,8 @@
  *
  *   keep_l(t) = floor(v_l0 beta(t) + 1e-9)
  *
- * of its v_l0 visual tokens, in the order of the prefill's attention; with order=ema, of compressed
- * layers those that have received most attention so far. beta falls, so tokens are dropped from the
+ * of its v_l0 visual tokens, in the order of the prefill's attention; with order=ema, a compressed
+ * layer holds those that have received most attention so far. beta falls, so tokens are dropped from the
  * end; text tokens stay. */
 #include "policy/plan/vta.h"
 #include "decode-worker/evict/evict.h"

@@ -1,4 +1,4 @@
-/* How much memory, and how long a stream, a hand-off may need: told before it is granted. */
+/* Bounds, before it is granted, how much memory a hand-off may need and how long its stream may be. */
 #include "decode-worker/receive/internal.h"
 #include "kernels/text_codes.h"
 
@@ -6,12 +6,12 @@ enum { PACKED_MOST = 4 /* sections of a packed layer */ };
 
 uint64_t fv_import_most_visual(const fv_kv_shape *s, uint32_t n_visual) {
     uint64_t raw = (uint64_t)s->n_kv * n_visual * 2 * fv_import_row_bytes(s);
-    /* Rows held twice, or two factors of full rank, are no more than twice the rows, but for
+    /* Rows held twice, or two factors of full rank, take no more than twice the rows, apart from
      * padding and scales. */
     return n_visual ? (uint64_t)s->n_layer * (3 * raw + 4096) : 0;
 }
 
-/* Every layer with blocks of one row, each with angles of its own. */
+/* Assumes the worst: every layer has blocks of one row, each with angles of its own. */
 uint64_t fv_import_most_tables(const fv_kv_shape *s, const fv_hello *h) {
     uint64_t rows = 2 * ((uint64_t)h->n_visual + h->n_text), row = 80 + 4 * (uint64_t)s->d_head;
     return (uint64_t)s->n_layer * (rows * row + 2 * (FV_PACKED_BLOCK_FIXED + FV_PACKED_SET_FIXED) +
@@ -22,7 +22,8 @@ static fv_text_width width_of(const fv_kv_shape *s) {
     return (fv_text_width){s->n_kv, s->d_head, s->dtype};
 }
 
-/* How much of the prompt is an answer that goes on, and so when T more are due, is not known yet. */
+/* The most tokens after the prompt, and a block more: how much of the prompt is a resumed answer, and so when
+ * its next block is due, is not known yet. */
 static int32_t answer_most(const fv_hello *h, const fv_decode_plan *plan) {
     return (int32_t)h->max_tokens + plan->text.again;
 }
@@ -33,8 +34,8 @@ int32_t fv_import_text_rows(const fv_kv_shape *s, const fv_decode_plan *plan, in
     return plan->text.bits ? fv_text_raw_most(&plan->text, most, &w) : most;
 }
 
-/* Of a layer with text in codes: pages for what is in none at a time, and blocks; or, where it is less,
- * what all would take as rows, with the unused end of a page. */
+/* Bytes of a layer whose text is quantized: pages for rows that are in no block yet, and blocks; or, if less,
+ * all text as rows, with the unused end of a page. */
 static size_t coded_most(const fv_kv_shape *s, const fv_hello *h, const fv_decode_plan *plan,
                          bool own) {
     fv_text_width w = width_of(s);
@@ -48,7 +49,7 @@ static size_t coded_most(const fv_kv_shape *s, const fv_hello *h, const fv_decod
     return (size_t)(pages + codes < rows ? pages + codes : rows);
 }
 
-/* Of blocks that are yet to come; the first may have rows of the prompt, which layers choose. */
+/* Bytes of tables of blocks yet to come; the first may have rows of the prompt, which differ by layer. */
 static uint64_t tables_ahead(const fv_kv_shape *s, const fv_hello *h, const fv_decode_plan *plan) {
     fv_text_width w = width_of(s);
     int32_t T = plan->text.again, n = answer_most(h, plan);
@@ -58,8 +59,8 @@ static uint64_t tables_ahead(const fv_kv_shape *s, const fv_hello *h, const fv_d
            fv_text_tables(n, n / T + 1, s->n_layer, 1, s->d_head);
 }
 
-/* Text of a layer: pages for prompt and answer, and however many of the prompt's rows a policy has
- * as a block instead. */
+/* The most bytes of a layer's text: pages for prompt and answer, with any number of the prompt's rows in a
+ * compressed block instead. */
 static size_t text_most(const fv_kv_shape *s, const fv_hello *h, const fv_decode_plan *plan,
                         bool own) {
     const fv_text_keys *keys = &plan->text_keys;
@@ -82,7 +83,7 @@ size_t fv_import_pool_bytes(const fv_kv_shape *s, const fv_hello *h, const fv_de
            (size_t)h->bytes_tables + (size_t)tables_ahead(s, h, plan);
 }
 
-/* What blocks of text add to a stream. An answer that goes on has been cut into them. */
+/* Bytes that blocks of text add to a stream. The tokens of a resumed answer are in blocks, too. */
 static uint64_t text_wire_bytes(const fv_kv_shape *s, const fv_hello *h,
                                 const fv_decode_plan *plan) {
     const fv_text_keys *keys = &plan->text_keys;

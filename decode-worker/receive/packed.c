@@ -1,6 +1,6 @@
-/* Sections to factors, codes, directions or coefficients: a packed layer is checked as its PACK
- * section describes it, before memory is taken for what the section says, and then its parts are
- * copied as they come. The pool's thread. */
+/* Turns sections into factors, codes, directions or coefficients: the description of a packed layer in
+ * PACK is checked before memory is allocated by it; then the layer's parts are
+ * copied as they arrive. For the pool's thread. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ static fv_kv_packed *block_of(const fv_import *l) {
     return p;
 }
 
-/* The same block of another layer. */
+/* The block of another layer that the next block of this one corresponds to. */
 static const fv_kv_packed *block_of_lead(const fv_import *l, int32_t layer) {
     const fv_kv_packed *last = block_of(l), *p = fv_kv_packed_of(l->got.kv, layer, l->packed_seg);
     int32_t number = last ? last->number + 1 : 0;
@@ -22,7 +22,7 @@ static const fv_kv_packed *block_of_lead(const fv_import *l, int32_t layer) {
     return p;
 }
 
-/* Text in codes comes as blocks that follow one another; else a segment has one. */
+/* Whether a segment may have several blocks, one after the other: only quantized text. */
 static bool goes_on(const fv_import *l) {
     return l->packed_seg == FV_SEG_TEXT && l->got.plan.text.again > 0;
 }
@@ -49,7 +49,7 @@ fv_status fv_import_packed_length(const fv_import *l, const fv_section *s, uint6
     } else if (l->due == FV_DUE_IMPORTANCE) {
         *want = 4 * (uint64_t)p->rows.n;
     } else {
-        bool as_lead = s->dims[0] == 0 && s->dims[1] == 0; /* its source layer's tokens */
+        bool as_lead = s->dims[0] == 0 && s->dims[1] == 0; /* the tokens are its source layer's */
         if (!as_lead &&
             (s->dims[0] == 0 || s->dims[0] > most || s->dims[1] == 0 || s->dims[1] > s->dims[0]))
             return FV_REFUSE(
@@ -67,7 +67,7 @@ static fv_status malformed(const fv_import *l, const char *what) {
     return FV_REFUSE(MALFORMED, "section PACK of layer %d: %s", l->layer, what);
 }
 
-/* Blocks follow one another and none is empty. */
+/* Checks that blocks are contiguous, and none is empty. */
 static fv_status check_blocks(const fv_import *l, const fv_kv_packed_form *f) {
     for (int32_t a = 0; a < f->n_anchor; a++)
         if (f->first[a] >= f->first[a + 1]) return malformed(l, "its blocks do not ascend");
@@ -79,8 +79,8 @@ static fv_status check_blocks(const fv_import *l, const fv_kv_packed_form *f) {
     return FV_OK;
 }
 
-/* Latents are let go from the end, and no layer of a group has more of them than one before it, at
- * first or later. */
+/* Checks that no layer of a group has, now or later, coefficients of more tokens than a layer before it:
+ * they are evicted from the end. */
 static fv_status check_nested(const fv_import *l, const fv_kv_packed_form *f) {
     if (f->n_anchor != 1) return malformed(l, "its coefficients are in several blocks");
     for (int32_t j = 0; f->rank && j < f->n; j++)
@@ -96,8 +96,8 @@ static fv_status check_nested(const fv_import *l, const fv_kv_packed_form *f) {
     return FV_OK;
 }
 
-/* RANK says how many rows there were, which is the same for all heads and no less than now. The
- * rows are in the order of their rank inside each block. */
+/* Checks that RANK's number of rows is the same for all heads and no less than now, and that rows
+ * are in the order of their rank inside each block. */
 static fv_status check_ranks(const fv_import *l, const fv_kv_packed_form *f) {
     bool ranked = l->ranked && f->seg == FV_SEG_VISUAL;
     int32_t had = ranked ? fv_kv_ranked(l->got.kv, l->layer, 0) : f->n;
@@ -112,7 +112,7 @@ static fv_status check_ranks(const fv_import *l, const fv_kv_packed_form *f) {
     return FV_OK;
 }
 
-/* Each is a row of the prompt and of its segment, and none comes twice; text in its order. */
+/* Checks that each row is of the prompt and of its segment, and none comes twice; text must ascend. */
 static fv_status check_rows(const fv_import *l, const fv_kv_packed_form *f) {
     uint8_t *seen = calloc(1, (size_t)l->got.n);
     if (!seen) return FV_FAIL(FV_ENOMEM, "out of memory for a packed layer");
@@ -133,14 +133,15 @@ static fv_status check_rows(const fv_import *l, const fv_kv_packed_form *f) {
     return st;
 }
 
-/* Parts of a group read the same ones. */
+/* Whether two parts can read the same coefficients. */
 static bool same_coefficients(const fv_packed_shape *a, const fv_packed_shape *b) {
     return a->bits == b->bits && a->row_bits == b->row_bits && a->n_own == b->n_own &&
            a->n_outlier == b->n_outlier;
 }
 
-/* Keys are its own, or those of an earlier compressed layer of as many tokens, which has its own;
- * the same holds for directions of merged layers, whose keys are not shared. */
+/* Checks that a layer uses its own keys, or those of an earlier compressed layer that owns its keys and has
+ * as many tokens; likewise for directions of merged layers, whose keys are not shared. Coefficients may be
+ * of more tokens. */
 static fv_status check_source_layer(const fv_import *l, const fv_kv_packed_form *f) {
     int32_t due = fv_kv_borrows(l->got.kv, l->layer, FV_SEG_TEXT)
                       ? fv_kv_source_layer(l->got.kv, l->layer)
@@ -162,7 +163,8 @@ static fv_status check_source_layer(const fv_import *l, const fv_kv_packed_form 
     return FV_OK;
 }
 
-/* As many bits as the policy has, one block of rows, and each key rotated by its own position. */
+/* Whether a block is quantized text by the policy: its bits, one block of rows, and each key rotated by its
+ * own position. */
 static bool is_text_code(const fv_import *l, const fv_kv_packed_form *f) {
     const fv_kv_shape *s = l->shape;
     fv_text_width w = {s->n_kv, s->d_head, s->dtype};
@@ -203,21 +205,21 @@ static fv_status check_form(const fv_import *l, const fv_kv_packed_form *f, uint
     return check_rows(l, f);
 }
 
-/* No more than was set aside for so many blocks and rows. */
+/* Refuses more quantized text rows, or shorter blocks, than memory was reserved for. */
 static fv_status check_text_rows(const fv_import *l, int32_t n) {
     uint32_t all = (uint32_t)fv_kv_packed_text_rows(l->got.kv, l->layer) + (uint32_t)n;
     if (all > l->hello.n_text)
         return FV_REFUSE(OVER_BUDGET,
                          "layer %d has %u compressed text tokens, more than the prompt", l->layer,
                          all);
-    /* A layer may have let the prompt's last token go, which would be in the block after it. */
+    /* The block after the first is shorter if the layer dropped the prompt's last token. */
     const fv_kv_packed *last = block_of(l);
     if (last && n < l->got.plan.text.again - (last->number == 0 ? FV_TEXT_LAST : 0))
         return malformed(l, "a block of text has too few tokens");
     return FV_OK;
 }
 
-/* No more than was set aside for so many rows. */
+/* Refuses more bytes than were reserved for n compressed text rows. */
 static fv_status check_text_bytes(const fv_import *l, int32_t n, uint64_t bytes, bool own) {
     const fv_kv_shape *s = l->shape;
     uint64_t most =
@@ -255,11 +257,11 @@ static fv_packed_shape shape_of(const fv_import *l, const fv_wire_packed *w, int
                              .n_outlier = w->latent ? w->exact : beside};
 }
 
-/* A layer that has its source layer's coefficients names no tokens: they are the first ones of that
- * layer. */
+/* Tokens of a layer that reads its source layer's coefficients: its PACK names none, as they are the
+ * first ones of that layer. */
 typedef struct source_tokens {
     int32_t first[2];
-    int32_t *rank; /* in this order, where they are ranked */
+    int32_t *rank; /* 0, 1, 2, ...; NULL if tokens are not ranked */
 } source_tokens;
 
 static fv_status take_tokens(const fv_import *l, fv_wire_packed *w, source_tokens *t) {
@@ -338,7 +340,7 @@ fv_status fv_import_end_factor(fv_import *l) {
     fv_arena arena = {0};
     fv_packed_part host;
     bool latent = part->shape.form == FV_PACKED_LATENT;
-    /* Every pattern of bits is a coefficient. */
+    /* Any bits are valid factors or coefficients. */
     if (part->shape.form == FV_PACKED_LOWRANK || (latent && part->shape.n_own == 0)) return FV_OK;
     fv_status st = fv_kv_packed_on_host(l->got.kv, part, &arena, &host);
     if (st == FV_OK && (latent ? fv_latent_check_directions(&host.shape, host.data)

@@ -1,4 +1,4 @@
-/* Sections of the whole prompt to what is received. The pool's thread. */
+/* Takes the sections of the whole prompt. For the pool's thread. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,7 +63,7 @@ fv_status fv_import_take_prompt(fv_import *l, const fv_section *s) {
     return FV_OK;
 }
 
-/* Tokens of a grid are visual ones. */
+/* Refuses a grid with text tokens in it. */
 static fv_status check_grid(const fv_import *l, const fv_rope_grid *g) {
     for (int32_t i = 0; i < g->t * g->h * g->w; i++)
         if (l->got.seg[g->first + i] != FV_SEG_VISUAL)

@@ -1,6 +1,5 @@
-/* The receiving side's checks: who may send, how much, until when. Every refusal is counted here
- * and ends its hand-off; one without a hand-off (a late frame, a guessed ticket) has no effect.
- * The pool's thread. */
+/* Checks who may send, how much, and until when. Every refusal is counted here and ends its hand-off, if
+ * there is one (a late frame or a guessed ticket has none). For the pool's thread. */
 #include "decode-worker/receive/receive.h"
 
 #include <math.h>

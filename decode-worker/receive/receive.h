@@ -7,10 +7,10 @@
  *          grant
  *   frame  is checked against the grant; its sections are checked and copied to their places
  *   commit releases reserved memory that is not needed; the request waits for its ticket
- *   attach gives it to the caller with the ticket
+ *   attach gives the request to the caller with the ticket
  *
  * The first three are called by a transport, through the sink. Any error ends the hand-off, frees
- * everything it held, and is counted by reason; so does a deadline, without a message from the
+ * everything it held, and is counted by reason; so does a deadline that passes without a message from the
  * peer. Memory is limited to what was granted, whatever a sender sends.
  *
  * One thread, that of the pool, owns a receiver. */
@@ -22,8 +22,8 @@
 typedef struct fv_receiver_options {
     fv_kv_pool *pool;     /* borrowed; for the memory of requests */
     const char *model;    /* fingerprint of the checkpoint; borrowed */
-    fv_compute compute;   /* of the engine that goes on */
-    int32_t n_vocab;      /* ids that a text token may have */
+    fv_compute compute;   /* of the engine that decodes */
+    int32_t n_vocab;      /* text tokens have ids below it */
     int32_t n_group;      /* query heads of a KV head */
     int32_t max_position; /* of the checkpoint */
     fv_grants_options grants;
@@ -43,21 +43,21 @@ enum { FV_N_HANDOFF_COUNT = sizeof(fv_receiver_counters) / sizeof(uint64_t) };
 typedef struct fv_receiver fv_receiver; /* opaque */
 
 fv_status fv_receiver_open(const fv_receiver_options *opt, fv_receiver **out);
-void fv_receiver_close(fv_receiver *r); /* ends what is under way; NULL is fine */
+void fv_receiver_close(fv_receiver *r); /* ends all hand-offs; NULL is fine */
 
 fv_sink *fv_receiver_sink(fv_receiver *r); /* borrowed, lives as long as the receiver */
 
-/* The sink's offer in parts, for a queue of waiting offers (decode-worker/schedule/opens.h):
- * whether it could be granted at all, and its decode plan; memory for it now, or NO_ROOM; its bytes
- * of the pool. None counts a refusal. */
+/* The sink's offer in parts, for a queue of waiting offers (decode-worker/schedule/opens.h): check fails if
+ * the offer could never be granted, and gives its decode plan; offer reserves its memory now, or fails with
+ * NO_ROOM; bytes returns its bytes of the pool. None of these counts a refusal. */
 fv_status fv_receiver_check(const fv_receiver *r, const fv_hello *hello, fv_decode_plan *plan);
 fv_status fv_receiver_offer(fv_receiver *r, const fv_hello *hello, const fv_decode_plan *plan,
                             fv_grant *out);
 uint64_t fv_receiver_bytes(const fv_receiver *r, const fv_hello *hello, const fv_decode_plan *plan);
 void fv_receiver_count_refusal(fv_receiver *r, fv_status st); /* FV_OK is fine */
 
-/* Ends what is past its deadline and says how many. Every call does so first; a timer for the
- * rest. */
+/* Ends the hand-offs that are past their deadlines; returns how many. Every call does so first; the caller
+ * needs a timer for times without calls. */
 int32_t fv_receiver_expire(fv_receiver *r);
 double fv_receiver_next_deadline(const fv_receiver *r); /* HUGE_VAL: none */
 double fv_receiver_now(const fv_receiver *r);           /* of the same clock */
@@ -66,29 +66,28 @@ const fv_receiver_counters *fv_receiver_get_counters(const fv_receiver *r);
 int32_t fv_receiver_live(const fv_receiver *r);     /* hand-offs that hold memory */
 uint64_t fv_receiver_granted(const fv_receiver *r); /* bytes promised and not yet committed */
 
-/* ---- a request, as it came -------------------------------------------------------------- */
+/* ---- a received request ----------------------------------------------------------------- */
 
 typedef struct fv_received {
     fv_kv *kv;    /* owned, until it is taken out */
     int32_t n;    /* prompt tokens */
-    int32_t *ids; /* [n] owned; at image tokens whatever the sender had */
+    int32_t *ids; /* [n] owned; unchecked at image tokens */
     uint8_t *seg; /* [n] owned; fv_kv_segment */
     int32_t next; /* position of the first generated token */
     int32_t max_tokens;
     fv_first_token first;
     fv_sampling sampling;
     fv_decode_plan plan;
-    /* Its text; all of it is the prompt, until the caller says how much of it is an answer that goes
-     * on, and sets memory aside for that (fv_text_codes_reserve). */
+    /* The quantization of text. All tokens count as the prompt until the caller sets how many are a resumed
+     * answer, and reserves memory for that (fv_text_codes_reserve). */
     fv_text_codes text;
-    char *policy;         /* its text as it came, owned; for reports */
+    char *policy;         /* the policy's text as it came, owned; for reports */
     size_t bytes_surplus; /* reserved at grant time and released */
 } fv_received;            /* {0} is empty and may be freed */
 
 void fv_received_free(fv_received *r);
 
-/* Takes the committed request of this ticket; it can be attached to once. PENDING: ask again after the
- * commit. */
+/* Takes the committed request of this ticket, once. PENDING: it is not committed yet, ask again. */
 fv_status fv_receiver_attach(fv_receiver *r, const fv_ticket *ticket, fv_received *out);
 
 #endif

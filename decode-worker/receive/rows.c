@@ -1,5 +1,5 @@
-/* Sections of a layer's rows to KV entries, with what makes a layer unlike others: another layer's keys, masks,
- * ranks. Lengths are compared with the grant before memory is taken. The pool's thread. */
+/* Turns sections of a layer's rows into KV entries, and takes its source layer, mask and ranks. Lengths are
+ * compared with the grant before memory is allocated. For the pool's thread. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,14 +15,12 @@ uint32_t fv_import_rows(const fv_import *l, int32_t layer, int32_t head, fv_kv_s
     return l->rows[((size_t)layer * (size_t)l->shape->n_kv + (size_t)head) * FV_N_SEG + seg];
 }
 
-/* Rows of heads [h0, h1) of the layer and segment that are due. */
 uint64_t fv_import_rows_due(const fv_import *l, int32_t h0, int32_t h1) {
     uint64_t rows = 0;
     for (int32_t g = h0; g < h1; g++) rows += fv_import_rows(l, l->layer, g, l->seg);
     return rows;
 }
 
-/* 2: keys and values come; 1: the keys are another layer's. */
 uint64_t fv_import_parts(const fv_import *l, int32_t layer, fv_kv_segment seg) {
     return fv_kv_borrows(l->got.kv, layer, seg) ? 1 : 2;
 }
@@ -52,7 +50,7 @@ fv_status fv_import_take_mask(fv_import *l) {
     return FV_OK;
 }
 
-/* Masked tokens are among those received, and none of them is ever evicted. */
+/* Checks that masked tokens are among those received, and that the layer never evicts any. */
 static fv_status check_mask(const fv_import *l, int32_t layer) {
     bool leave = fv_accum_kind_of(l->got.kv) || l->ranked;
     for (int32_t g = 0; l->mask[layer] && g < l->shape->n_kv; g++)
@@ -63,7 +61,7 @@ static fv_status check_mask(const fv_import *l, int32_t layer) {
     return FV_OK;
 }
 
-/* What is left of ranked rows is no more than there were. */
+/* Checks that no head has more rows left than were ranked. */
 static fv_status check_ranked(const fv_import *l) {
     for (int32_t g = 0; l->ranked && g < l->shape->n_kv; g++)
         if (fv_import_rows(l, l->layer, g, FV_SEG_VISUAL) >
@@ -87,12 +85,12 @@ fv_status fv_import_take_lead(fv_import *l) {
     return FV_OK;
 }
 
-/* Text tokens of a layer that came as blocks. */
+/* Number of a layer's text tokens that came in blocks. */
 static uint32_t text_packed(const fv_import *l, int32_t layer) {
     return (uint32_t)fv_kv_packed_text_rows(l->got.kv, layer);
 }
 
-/* Where keys are another layer's the rows must be that layer's, in number. */
+/* Checks that a layer that borrows keys has as many rows as its source layer. */
 static fv_status check_reused(const fv_import *l, int32_t layer) {
     int32_t source_layer = fv_kv_source_layer(l->got.kv, layer);
     bool same = !fv_kv_borrows(l->got.kv, layer, FV_SEG_TEXT) ||
@@ -108,14 +106,15 @@ static fv_status check_reused(const fv_import *l, int32_t layer) {
                      layer, source_layer);
 }
 
-/* Text tokens of a layer that may come as rows. */
+/* The most text tokens of a layer that may come as rows. */
 static uint32_t text_rows_most(const fv_import *l, int32_t layer) {
     uint32_t most = (uint32_t)fv_import_text_rows(l->shape, &l->got.plan, l->hello.n_text);
     uint32_t left = l->hello.n_text - text_packed(l, layer);
     return left < most ? left : most;
 }
 
-/* Text pages of a layer, for prompt and answer. No more layers have their own than was said. */
+/* Reserves a layer's text pages for prompt and answer. Refuses more layers with text keys of their own than
+ * were announced. */
 static fv_status make_text(fv_import *l, int32_t layer) {
     int32_t own = layer + 1 - l->n_reused_text,
             most = l->shape->n_layer - (int32_t)l->hello.n_reused_text;
@@ -127,7 +126,7 @@ static fv_status make_text(fv_import *l, int32_t layer) {
     return fv_kv_reserve(l->got.kv, layer, fv_import_text_rows(l->shape, &l->got.plan, rows));
 }
 
-/* Lengths of a layer group: checked against the grant, then its image tokens get their extents. */
+/* Checks the lengths of a layer group against the grant, then allocates memory for its rows. */
 fv_status fv_import_take_rows(fv_import *l, const fv_section *s) {
     const uint8_t *at = l->payload;
     int32_t n_kv = l->shape->n_kv;
@@ -178,7 +177,7 @@ static fv_status allocate_seen(fv_import *l) {
     return FV_OK;
 }
 
-/* Raw text tokens come after those in blocks; the first of a layer in codes, before them. */
+/* Checks that raw text tokens come after those in blocks; in a quantized layer the first comes before. */
 static fv_status check_beside_blocks(const fv_import *l, const int32_t *pos, int32_t n) {
     const fv_kv_packed *p = l->seg == FV_SEG_TEXT ? fv_kv_packed_text(l->got.kv, l->layer) : NULL;
     int32_t before = p && l->got.plan.text.bits ? FV_TEXT_SINK : 0;
@@ -192,7 +191,8 @@ static fv_status check_beside_blocks(const fv_import *l, const int32_t *pos, int
                      l->layer);
 }
 
-/* Text becomes codes in all heads of a layer together, and in all layers that share keys. */
+/* Checks that text to be quantized is the same in all heads of a layer, and in all layers that share keys:
+ * they are quantized together. */
 static fv_status check_same_text(const fv_import *l, int32_t head) {
     const fv_kv *kv = l->got.kv;
     int32_t layer =
@@ -207,13 +207,14 @@ static fv_status check_same_text(const fv_import *l, int32_t head) {
                      l->layer);
 }
 
-/* Inside the prompt, of the right segment, none more often than may be; ascending but in rank
- * order, where rows leave one by one, and where some are masked, which come last. */
+/* Checks that positions are inside the prompt, of the right segment, and not repeated more often than
+ * allowed. They must ascend, except in ranked layers, with accumulators, and with masked tokens, which come
+ * last. */
 static fv_status check_positions(fv_import *l, int32_t head, const int32_t *pos, int32_t n) {
     bool ranked = l->seg == FV_SEG_VISUAL && fv_kv_ranked(l->got.kv, l->layer, head) > 0;
     bool masked = l->seg == FV_SEG_VISUAL && l->mask[l->layer];
     bool any_order = ranked || masked || fv_accum_kind_of(l->got.kv);
-    int32_t least = l->got.plan.dup_max ? 0 : 1; /* from one to the next */
+    int32_t least = l->got.plan.dup_max ? 0 : 1; /* the smallest step to the next */
     FV_TRY(check_beside_blocks(l, pos, n));
     if (any_order) FV_TRY(allocate_seen(l));
     if (any_order) memset(l->seen, 0, (size_t)l->got.n);

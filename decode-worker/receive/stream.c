@@ -1,7 +1,7 @@
-/* The sections of a stream, in order. A packet lists its contents in a fixed order (handoff/kv_packet.h), so
- * one cursor knows the next section, its length, and the destination of its bytes: the prompt (prompt.c), the rows of
- * a layer (rows.c), compressed layers (packed.c). Entries are copied as they arrive, into a store
- * that is not read before END has been verified. The pool's thread. */
+/* Reads the sections of a stream in order. A packet's contents have a fixed order (handoff/kv_packet.h), so
+ * one cursor knows the next section, its length, and the destination of its bytes: the prompt (prompt.c),
+ * the rows of a layer (rows.c), compressed layers (packed.c). Entries are copied as they arrive, into a
+ * store that is not read before END has been verified. For the pool's thread. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ static const uint32_t type_due[] = {
     [FV_DUE_IMPORTANCE] = FV_SECTION_IMPORTANCE,
 };
 
-/* Stops at the next segment that has rows, from the current one on. */
+/* Advances to the next segment that has rows, from the current one on, and sets what is due. */
 static void seek_rows(fv_import *l) {
     while (l->layer < l->layer_end && fv_import_rows_due(l, 0, l->shape->n_kv) == 0) {
         l->seg = l->seg == FV_SEG_VISUAL ? FV_SEG_TEXT : FV_SEG_VISUAL;
@@ -53,7 +53,7 @@ static fv_status wrong_length(const fv_section *s, uint64_t want) {
                      s->layer0, (unsigned long long)s->length, (unsigned long long)want);
 }
 
-/* How long the due section must be; its place must be the one that is due. */
+/* Sets *want to the length that the due section must have; refuses a section for another place. */
 static fv_status check_section(const fv_import *l, const fv_section *s, uint64_t *want) {
     int32_t n_kv = l->shape->n_kv;
     bool placed = s->layer0 == l->layer && s->layer1 == l->layer + 1 && s->segment == l->seg;
@@ -166,7 +166,7 @@ static fv_status on_begin(void *user, const fv_section *s) {
     if (s->length != want) return wrong_length(s, want);
     l->head_at = s->part0;
     l->head_off = 0;
-    bool copied = l->due == FV_DUE_DATA || l->due == FV_DUE_FACTOR; /* to its place as it comes */
+    bool copied = l->due == FV_DUE_DATA || l->due == FV_DUE_FACTOR; /* straight to the store */
     return copied ? FV_OK : fv_import_room(l, (size_t)want);
 }
 
@@ -182,7 +182,7 @@ static fv_status on_bytes(void *user, const fv_section *s, uint64_t offset, cons
     return FV_OK;
 }
 
-/* Rows and factors are copied on the device itself; nothing else comes so. */
+/* Copies rows and factors on the device itself; no other sections may come from device to device. */
 static fv_status on_oob(void *user, const fv_section *s, uint64_t offset, const void *p, size_t n) {
     fv_import *l = user;
     if (l->due == FV_DUE_DATA) return fv_import_fill_rows(l, p, n);
@@ -254,8 +254,8 @@ static fv_status on_finish(void *user, const fv_packet_totals *said) {
 
 /* ---- KV import ------------------------------------------------------------------------- */
 
-/* Memory for entries is reserved when their layer arrives: whose keys it uses is not known
- * before. */
+/* Reserves the bytes of the whole request. Pages are reserved when their layer arrives, as only then its
+ * source layer is known. */
 static fv_status reserve(fv_import *l) {
     const fv_decode_plan *plan = &l->got.plan;
     FV_TRY(fv_kv_open(l->opt->pool, &l->got.kv));
@@ -312,7 +312,7 @@ void fv_import_close(fv_import *l) {
     free(l);
 }
 
-/* Copies may still be under way when they were issued; the frame may go when they are done. */
+/* Waits for its copies, as the frame's memory is reused afterwards. */
 fv_status fv_import_read(fv_import *l, const fv_piece *piece, int32_t n) {
     for (int32_t i = 0; i < n; i++)
         FV_TRY(fv_packet_read(&l->reader, piece[i].data, piece[i].bytes));
@@ -324,7 +324,8 @@ fv_status fv_import_read_oob(fv_import *l, const void *bytes, size_t n, uint32_t
     return fv_device_wait(fv_kv_get_device(l->got.kv));
 }
 
-/* Blocks of text are yet to come: when, is known when the answer begins (fv_received.text). */
+/* Releases surplus memory, but keeps enough for quantized text whenever its blocks become due: that is known
+ * only when the answer begins (fv_received.text). */
 static fv_status release(fv_import *l) {
     fv_received *got = &l->got;
     size_t before = fv_kv_pool_used(l->opt->pool);

@@ -62,9 +62,10 @@ fv_status fv_condense_take(const fv_condense_context *ctx, const int32_t *source
     return FV_OK;
 }
 
-/* ---- what the tower says ---------------------------------------------------------------- */
+/* ---- the tower's outputs ---------------------------------------------------------------- */
 
-/* On the host. A tile has n_key rows in the tower, the class token ahead, and n_row that it gives. */
+/* Outputs of the tower, on the host. A tile has n_key rows in the tower, the class token first, of which
+ * the last n_row are features. */
 typedef struct seen {
     int32_t n_tile, n_key, n_row, d;
     fv_vision_capture capture, first; /* `first` is empty unless the method wants it */
@@ -118,13 +119,13 @@ static fv_status score_tile(const seen *s, const fv_vision_capture *c, int32_t t
 
 /* ---- an image's tokens ------------------------------------------------------------------ */
 
-/* The n tokens that the tower makes: `token` of all of the image's, `row` of the tiles' rows. */
+/* The n tokens that the tower makes: `token` counts all of the image's tokens, `row` the tiles' features. */
 typedef struct made {
     int32_t n;
     int32_t *token, *row;
 } made;
 
-/* Appends a span's, whose first token is `at`. */
+/* Appends the tokens of a span, whose first token is `at`. */
 static void add_span(const fv_layout_span *s, int32_t side, int32_t at, made *m) {
     int32_t w = s->w - s->newline_column;
     assert(s->crop_h == s->h && s->crop_w == w);
@@ -162,7 +163,7 @@ static int32_t shown_by(const fv_layout *l, int32_t side, int32_t i) {
     return 1 + row * view->cols + col;
 }
 
-/* What a method sees of several tiles. */
+/* Adds what methods read of images of several tiles. */
 static fv_status add_tiles(const fv_vision_config *cfg, const fv_layout *l, const seen *s,
                            const made *m, fv_arena *arena, fv_condense_context *ctx) {
     int32_t *tile, *by, side = cfg->image / cfg->patch;
@@ -237,7 +238,7 @@ fv_status fv_condense_run(fv_vision *v, const fv_vision_config *cfg, const fv_ch
     fv_condensed left;
     seen s;
     made m;
-    fv_choice_params(choice, 32, &params); /* does not refer to a layer of the text model */
+    fv_choice_params(choice, 32, &params); /* any number of layers: no parameter names one */
     FV_TRY(look(v, cfg, method, pixels, l->n_tile, dev, arena, &s));
     FV_TRY(list_tokens(l, cfg->image / cfg->patch, arena, &m));
     FV_TRY(make_context(cfg, method, l, &s, &m, arena, &ctx));

@@ -5,12 +5,12 @@
  *   several tiles    the tile that shows the whole image keeps b_0 = min(floor(whole B), its tokens)
  *                    tile i keeps b_i = min(floor((B - b_0) c_i / sum c), its tokens)
  *
- * where c_i counts, of the whole image's P patches, the floor(P (1 - whole)) to which CLS attends most
- * in the tower's first layer and whose middle tile i shows. Each tile keeps its tokens of highest s.
- * All stay in the order of the prompt.
+ * where c_i counts the patches whose middle tile i shows, among the floor(P (1 - whole)) of the whole
+ * image's P patches to which CLS attends most in the tower's first layer. Each tile keeps its tokens of
+ * highest s, in the order of the prompt.
  *
  * The authors' code cuts the P patches into as many runs as there are tiles, whatever the tiles show;
- * here they are where the image is. */
+ * here a patch counts for the tile that shows it. */
 #include "common/top.h"
 #include "policy/plan/condense.h"
 #include "prefill-worker/condense/condense.h"

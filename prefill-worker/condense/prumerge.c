@@ -2,13 +2,13 @@
  * layer after the features, heads concatenated, k_j the tokens' keys there and x_j features:
  *
  *     S   tokens of highest s_j: as many as are outliers (s_j > Q3 + 1.5 (Q3 - Q1)), at least one
- *     x_i + sum of s_j x_j over the 32 tokens j != i of keys nearest to k_i by cosine, i in S
+ *     x_i + sum of s_j x_j over the 32 tokens j != i whose keys are nearest to k_i by cosine, i in S
  *     sum of s_j x_j over all tokens outside S                       one additional token
  *
  * The 32 nearest may be in S themselves, weights do not sum to 1, and tokens are in the order of
  * their score, then the additional one: all as in the authors' code. PruMerge+ adds to S every
- * step-th token, step = floor(floor(n / |S|) / 3), at least 1, of all but the last. When nothing is
- * outside S there is no additional token. Sums are in double, in ascending order of j. */
+ * step-th token, step = floor(floor(n / |S|) / 3), at least 1, of all but the last. If S holds all
+ * tokens, there is no additional one. Sums are in double, in ascending order of j. */
 #include "prefill-worker/condense/prumerge.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Interpolates between the two of sorted x[n] around share (n - 1). */
+/* Interpolates between the two elements of sorted x[n] around index share (n - 1). */
 static double quantile(const float *x, int32_t n, double share) {
     double at = share * (n - 1);
     int32_t i = (int32_t)at;
@@ -48,7 +48,7 @@ fv_status fv_prumerge_outliers(const float *score, int32_t n, int32_t *count) {
 
 /* ---- which ------------------------------------------------------------------------------ */
 
-/* Appends to the n chosen of list[] those at even distances that are not among them. */
+/* Appends tokens at even distances to the n chosen ones in list[], without repeating any. */
 static int32_t add_spread(int32_t n_row, int32_t *list, int32_t n, bool *in) {
     int32_t step = n > 0 ? n_row / n / 3 : 1;
     if (step < 1) step = 1;
@@ -74,9 +74,9 @@ static fv_status choose(const fv_condense_context *ctx, const fv_prumerge_rule *
     return FV_OK;
 }
 
-/* ---- what they take up ------------------------------------------------------------------ */
+/* ---- merging ---------------------------------------------------------------------------- */
 
-/* near[n] = cosine of key i with every key; its own is below all others, and norms are of all. */
+/* near[n] = cosine of key i with every key; -inf for itself. norm [n] of the keys. */
 static void cosines(const fv_condense_context *ctx, const double *norm, int32_t i, float *near) {
     size_t d = (size_t)ctx->d_key;
     for (int32_t j = 0; j < ctx->n; j++) {
@@ -98,7 +98,7 @@ static void put(const double *y, int32_t n, float *to) {
     for (int32_t c = 0; c < n; c++) to[c] = (float)y[c];
 }
 
-/* Room that an image's rows go through. */
+/* Scratch for an image's rows. */
 typedef struct merge {
     double *norm, *sum; /* [n] of keys, [width] */
     float *near;        /* [n] */
@@ -129,7 +129,7 @@ static void merge_row(const fv_condense_context *ctx, int32_t neighbours, merge 
     put(m->sum, ctx->width, to);
 }
 
-/* The row that is made of those that do not stay. */
+/* Writes the additional row, merged from all tokens outside S. */
 static void merge_rest(const fv_condense_context *ctx, merge *m, const bool *in, float *to) {
     for (int32_t c = 0; c < ctx->width; c++) m->sum[c] = 0;
     for (int32_t j = 0; j < ctx->n; j++)

@@ -1,4 +1,4 @@
-/* The vision tower, image by image. The thread that owns the tower. */
+/* Runs the vision tower image by image. For the thread that owns the tower. */
 #include "prefill-worker/encode/encode.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "common/clock.h"
 
-/* Pixel values, and tokens of the tiles, of the first n images. */
+/* Number of pixel values of n images. */
 static size_t count_pixels(const fv_layout *layout, int32_t n) {
     size_t count = 0;
     for (int32_t i = 0; i < n; i++) count += fv_image_pixels_count(&layout[i]);
@@ -60,8 +60,8 @@ void fv_encoded_free(fv_encoded *e) {
     *e = (fv_encoded){0};
 }
 
-/* Appends the tokens of the next image's spans to `each`: a token that is made of several counts as of
- * the span of the one before it. */
+/* Appends to `each` the number of tokens in each span of the next image; a merged token counts for the
+ * span of the token before it. */
 static void count_spans(fv_encoded *e, const fv_layout *l, const fv_image_rows *rows) {
     int32_t *each = e->each + e->n_span, span = 0, end = l->span[0].n;
     for (int32_t r = 0; r < rows->n; r++) {

@@ -1,7 +1,7 @@
-/* A store to sections. Rows in the host's memory are not touched here, only pointed at: a section
+/* Turns a store into sections. Rows in the host's memory are not copied here, only pointed at: a section
  * of rows holds as many heads as make about a frame, so that its checksum is taken just before its
  * bytes are copied or sent, while the cache still has them. Rows on a GPU are copied to the host
- * first, a section at a time. The thread that owns the store. */
+ * first, a section at a time. For the thread that owns the store. */
 #include "prefill-worker/export/export.h"
 
 #include <assert.h>
@@ -14,7 +14,7 @@
 #include "model/net/kv_packed.h"
 #include "prefill-worker/export/out_of_band.h"
 
-enum { OOB_MIN = 4096 }; /* bytes of a payload: less is sooner sent with its header */
+enum { OOB_MIN = 4096 }; /* bytes; a smaller payload is faster sent with its header */
 
 struct fv_export {
     fv_export_request req;
@@ -25,7 +25,8 @@ struct fv_export {
     char policy[FV_POLICY_TEXT_MAX];
     fv_transport *transport;
     fv_transfer *transfer;
-    bool answered, started, committed; /* to open; HELO and PRMT were written; to commit */
+    bool answered, started,
+        committed; /* open was answered; HELO and PRMT written; commit answered */
     fv_reply opened, closed;
     fv_packet_writer writer;
     uint64_t n_frame, rows;
@@ -169,7 +170,7 @@ static fv_status send_grids(fv_export *s) {
     return fv_packet_write(&s->writer, section, &p, 1);
 }
 
-/* The sections before the first layer, once there is a grant. */
+/* Sends the sections before the first layer, once there is a grant. */
 static fv_status start(fv_export *s) {
     if (!s->answered) return FV_FAIL(FV_EBUSY, "the decode worker has not answered yet");
     FV_TRY(say(&s->opened));
@@ -193,7 +194,7 @@ static fv_section rows_section(uint32_t type, int32_t layer, fv_kv_segment seg, 
                         .segment = (uint8_t)seg};
 }
 
-/* Numbers of one layer, as many as `dims` say. */
+/* Sends a section of dims[0] dims[1] dims[2] numbers of one layer; dims end at the first 0. */
 static fv_status send_numbers(fv_export *s, uint32_t type, int32_t layer, const uint32_t dims[3],
                               const uint32_t *x) {
     fv_section section = rows_section(type, layer, FV_SEG_VISUAL, 0, 0);
@@ -210,7 +211,7 @@ static fv_status numbers_for(fv_export *s, int32_t n, uint32_t **x) {
     return FV_OK;
 }
 
-/* A ranked layer says so, and what its heads had when they were ranked. */
+/* Sends, for a ranked layer, how many rows each head had when it was ranked. */
 static fv_status send_rank(fv_export *s, int32_t l) {
     int32_t n_kv = s->shape->n_kv, ranked = 0;
     uint32_t *x;
@@ -221,7 +222,7 @@ static fv_status send_rank(fv_export *s, int32_t l) {
     return send_numbers(s, FV_SECTION_RANK, l, (uint32_t[3]){(uint32_t)n_kv}, x);
 }
 
-/* Masked tokens are sent with the others; their number goes ahead of them. */
+/* Sends the number of masked tokens; the tokens themselves follow with the others. */
 static fv_status send_mask(fv_export *s, int32_t l) {
     int32_t n = fv_kv_masked(s->req.kv, l);
     uint32_t *x;
@@ -231,7 +232,7 @@ static fv_status send_mask(fv_export *s, int32_t l) {
     return send_numbers(s, FV_SECTION_MASK, l, (uint32_t[3]){1}, x);
 }
 
-/* The lengths of one layer, so that a stream's bytes do not depend on how layers were grouped. */
+/* Sends lengths layer by layer, so that a stream's bytes do not depend on how layers were grouped. */
 static fv_status send_rows(fv_export *s, int32_t l) {
     int32_t n_kv = s->shape->n_kv;
     uint32_t *x;
@@ -245,8 +246,8 @@ static fv_status pieces_for(fv_export *s, int32_t n) {
     return fv_grow(&s->piece, &s->cap_piece, (size_t)n, sizeof *s->piece);
 }
 
-/* One list when all heads hold the same positions, which they do until a method selects rows per
- * head: a KV head's share of 4 bytes a row is worth saving where a row is 64. */
+/* Sends one list if all heads hold the same positions, as they do unless a method selects rows per head:
+ * 4 bytes per row and head are worth saving, as a row may have only 64. */
 static fv_status send_positions(fv_export *s, int32_t layer, fv_kv_segment seg) {
     const fv_kv *kv = s->req.kv;
     int32_t n_kv = s->shape->n_kv, len = fv_kv_held(kv, layer, 0, seg);
@@ -265,7 +266,7 @@ static fv_status send_positions(fv_export *s, int32_t layer, fv_kv_segment seg) 
     return fv_packet_write(&s->writer, section, s->piece, same ? 1 : n_kv);
 }
 
-/* The accumulated attention scores of a segment's entries, head by head, if there are any. */
+/* Sends the accumulated attention scores of a segment's entries, head by head, if there are any. */
 static fv_status send_accum(fv_export *s, int32_t layer, fv_kv_segment seg) {
     const fv_kv *kv = s->req.kv;
     uint32_t width = (uint32_t)fv_accum_width(kv), rows = 0;
@@ -284,7 +285,7 @@ static fv_status send_accum(fv_export *s, int32_t layer, fv_kv_segment seg) {
     return fv_packet_write(&s->writer, section, s->piece, s->shape->n_kv);
 }
 
-/* Whose keys a lazy layer uses. */
+/* Sends the layer whose keys a lazy layer uses. */
 static fv_status send_lead(fv_export *s, int32_t layer) {
     int32_t source_layer = fv_kv_source_layer(s->req.kv, layer);
     if (source_layer == layer) return FV_OK;
@@ -303,8 +304,7 @@ static uint32_t parts_of(const fv_export *s, int32_t layer, fv_kv_segment seg) {
     return fv_kv_borrows(s->req.kv, layer, seg) ? 1 : 2;
 }
 
-/* Pieces on a device are copied to the host, into memory that lives as long as the writer.
- */
+/* Copies pieces on a device to the host, into memory that lives as long as the writer. */
 static fv_status bring_home(fv_export *s, fv_piece *piece, int32_t n) {
     fv_device *dev = fv_kv_get_device(s->req.kv);
     void *here;
@@ -322,7 +322,7 @@ static size_t frame_max(const fv_export *s) {
     return granted < FV_PEER_BYTES_MAX ? granted : FV_PEER_BYTES_MAX;
 }
 
-/* The section's header on the stream, its payload beside it, in frames of its own. */
+/* Sends a section's header in the stream, and its payload out of band, in frames of its own. */
 static fv_status write_oob(fv_export *s, fv_section section, fv_oob *b) {
     fv_status st = fv_packet_write_oob(&s->writer, section, b->bytes, b->crc);
     for (int32_t i = 0; i < b->n && st == FV_OK; i++) {
@@ -333,7 +333,7 @@ static fv_status write_oob(fv_export *s, fv_section section, fv_oob *b) {
     return st;
 }
 
-/* A section whose payload is in the store's memory: from device to device if there is a link and
+/* Sends a section whose payload is in the store's memory: from device to device if there is a link and
  * memory for copies, otherwise through the host. */
 static fv_status write_stored(fv_export *s, fv_section section, fv_piece *piece, int32_t n) {
     const fv_transport_ops *ops = s->transfer->ops;
@@ -393,7 +393,7 @@ static bool any_rows(const fv_export *s, int32_t layer, fv_kv_segment seg) {
 
 /* ---- a packed layer -------------------------------------------------------------------- */
 
-/* A layer that has another's coefficients has the first ones of its tokens. */
+/* Whether a layer reads another layer's coefficients; its tokens are then the first of that layer's. */
 static bool follows(const fv_kv_packed *p, int32_t layer) {
     return p->part[FV_PACKED_V].shape.form == FV_PACKED_LATENT && p->source_layer != layer;
 }

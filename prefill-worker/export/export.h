@@ -9,7 +9,7 @@
  *          last after prefill. Frames point into the store's memory.
  *   end    sends the first token and commits; done reports the result
  *
- * Until a closed export is gone, layers of the store that were sent must not change. The
+ * Until a closed export is gone, layers of the store that were sent must not change. For the
  * thread that owns the store. */
 #include "handoff/transport.h"
 #include "model/net/kv.h"
@@ -32,12 +32,12 @@ typedef struct fv_export_request {
 typedef struct fv_export_report {
     uint64_t bytes, sections, frames, rows;
     fv_transfer_ways ways;
-    double granted_s, committed_s; /* when the answers came, by fv_clock_s; 0: not yet */
+    double granted_s, committed_s; /* when the replies came, by fv_clock_s; 0: not yet */
 } fv_export_report;
 
 typedef struct fv_export fv_export; /* opaque */
 
-/* A refusal that is known at once is returned here with the other side's sentence. */
+/* Asks for a grant. A refusal that is known at once is returned with the other side's sentence. */
 fv_status fv_export_begin(fv_transport *t, const fv_export_request *req, fv_export **out);
 
 /* *granted: the other side has reserved memory, and KV may be sent. A refusal is returned with its
@@ -48,7 +48,7 @@ fv_status fv_export_granted(const fv_export *s, bool *granted);
  * call again later. Any other failure means that the hand-off is lost: close it. */
 fv_status fv_export_layers(fv_export *s, int32_t n_layer);
 
-/* All layers were sent. Errors as above. */
+/* Sends the first token and commits, after all layers were sent. Errors as above. */
 fv_status fv_export_end(fv_export *s, const fv_first_token *first);
 
 /* *done: the other side has everything, verified, and waits for its ticket to be attached to. A
@@ -57,14 +57,14 @@ fv_status fv_export_done(const fv_export *s, bool *done);
 
 const fv_ticket *fv_export_ticket(const fv_export *s); /* when it was granted */
 
-/* Why the other side does not want it; FV_REFUSED_NONE: it has not said so. */
+/* Why the other side refused the hand-off; FV_REFUSED_NONE: it has not. */
 fv_refusal fv_export_refusal(const fv_export *s);
 
 fv_export_report fv_export_get_report(const fv_export *s);
 
-/* Gives the hand-off up; with `keep` not one that is done. `gone` (or NULL) is called, perhaps at
- * once, when nothing points into the store any more; the rest of the request is free before. NULL
- * is fine. */
+/* Closes an export and cancels the hand-off, unless it is committed and `keep` is set. `gone` (or NULL) is
+ * called, perhaps at once, when nothing points into the store any more; all else that the request borrows
+ * is unused when this returns. NULL is fine. */
 void fv_export_close(fv_export *s, bool keep, void (*gone)(void *user), void *user);
 
 #endif

@@ -1,13 +1,12 @@
-/* Pieces of a store -> buffers. A copy on the device, so that pages may be many and small, the
- * other side gets few and large transfers, and the store is free however long the other side takes.
- */
+/* Copies pieces of a store to buffers on the device, so that many small pages become few large transfers,
+ * and the store does not have to wait for the other side. */
 #include "prefill-worker/export/out_of_band.h"
 
 #include <stdlib.h>
 
 #include "common/crc32c_join.h"
 
-/* Fills one buffer from where the last has ended: *at bytes of *piece are taken already. */
+/* Fills one buffer from where the last ended: *at bytes of *piece are taken already. */
 static fv_status fill(fv_device *dev, const fv_buf *buf, const fv_piece **piece, size_t *at) {
     for (size_t done = 0, take; done < buf->bytes; done += take) {
         size_t left = (*piece)->bytes - *at;
@@ -32,7 +31,7 @@ static fv_status fill_all(const fv_peer_ops *ops, fv_device *dev, const fv_piece
         fv_buf *buf = &b->buf[i];
         FV_TRY(fv_buf_alloc(dev, left < most ? (size_t)left : most, FV_BUF_DEVICE, buf));
         FV_TRY(fill(dev, buf, &piece, &at));
-        FV_TRY(ops->crc32c(dev, buf->data, buf->bytes, &crc)); /* and the copies are done */
+        FV_TRY(ops->crc32c(dev, buf->data, buf->bytes, &crc)); /* waits for the copies */
         b->crc = fv_crc32c_join(b->crc, crc, buf->bytes);
         left -= buf->bytes;
     }

@@ -1,14 +1,13 @@
 #ifndef FOVEA_PREFILL_WORKER_EXPORT_OUT_OF_BAND_H
 #define FOVEA_PREFILL_WORKER_EXPORT_OUT_OF_BAND_H
 
-/* Rows on a device, gathered there into frames that go to the other side's device
- * (handoff/transport.h, push_oob), and their checksum. The thread that computes on the device.
- */
+/* OUT OF BAND: gathers rows on a device into frames that go to the other side's device
+ * (handoff/transport.h, push_oob), with their checksum. For the thread that computes on the device. */
 #include "common/peer.h"
 #include "handoff/kv_packet.h"
 
 typedef struct fv_oob {
-    fv_buf *buf; /* [n] owned, on the device; those that were sent are empty */
+    fv_buf *buf; /* [n] owned, on the device; sent ones are empty */
     int32_t n;
     uint64_t bytes;
     uint32_t crc; /* of all */

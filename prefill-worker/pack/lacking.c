@@ -1,9 +1,9 @@
-/* One system of equations for all tokens that the same layers hold: see lacking.h. */
+/* Solves one system of equations for all tokens that the same layers hold: see lacking.h. */
 #include "prefill-worker/pack/lacking.h"
 
 #include <math.h>
 
-/* a [n, n] into its factors L U, rows exchanged so that pivots are the largest there are. */
+/* Factors a [n, n] into L U in place, with partial pivoting. */
 static void factorise(double *a, int32_t n, int32_t *pivot) {
     for (int32_t k = 0; k < n; k++) {
         int32_t top = k;
@@ -45,7 +45,7 @@ fv_status fv_lacking_init(fv_arena *arena, const float *deviation, const double 
     FV_TRY(FV_ARENA_NEW(arena, n, out->pivot));
     for (int32_t r = 0; r < n; r++) {
         double noise = deviation[r] > 0 ? last / (double)deviation[r] : 1;
-        noise = noise > 1e-3 ? noise * noise : 1e-6; /* so that there is a solution in any case */
+        noise = noise > 1e-3 ? noise * noise : 1e-6; /* so that a solution always exists */
         for (int32_t c = 0; c < n; c++) {
             double g = gram[r * n + c];
             out->factors[c * n + r] = g + noise * ((r == c) - g); /* transposed: z is a row */

@@ -1,13 +1,13 @@
 #ifndef FOVEA_PREFILL_WORKER_PACK_LACKING_H
 #define FOVEA_PREFILL_WORKER_PACK_LACKING_H
 
-/* TOKENS THAT SOME LAYERS LACK. Over all layers of a group B P = 1. Layers S, which hold a token, show
+/* TOKENS THAT SOME LAYERS LACK. Over all layers of a group B P = 1. The layers S that hold a token give
  *
  *   b = (x_S - mean_S) P_S = z G + noise      G = B_S P_S [n, n]
  *
- * The noise is what directions do not span. Taken to vary as the last of them, it has the covariance
- * deviation_n^2 G (1 - G), because over all layers P sees none of it. As z is known to have the
- * directions' deviations, the best linear guess is
+ * The noise is the part of x that directions do not span. If it varies as the last direction does, its
+ * covariance is deviation_n^2 G (1 - G), because over all layers P maps it to 0. As z has the directions'
+ * known deviations, the best linear estimate is
  *
  *   z = b (G + L (1 - G))^-1                  L = diag(deviation_n^2 / deviation_r^2)
  *
@@ -18,13 +18,13 @@ typedef struct fv_lacking {
     int32_t n;       /* directions; 0: nothing is lacking */
     double *factors; /* [n, n] L U */
     int32_t *pivot;  /* [n] */
-} fv_lacking;        /* arrays are of the arena */
+} fv_lacking;        /* the arena owns the arrays */
 
 /* deviation [n], gram [n, n] = G. */
 fv_status fv_lacking_init(fv_arena *arena, const float *deviation, const double *gram, int32_t n,
                           fv_lacking *out);
 
-/* z [n], b at first, becomes the guess; room [n]. */
+/* Replaces b in z [n] by the estimate; room [n] is scratch. */
 void fv_lacking_guess(const fv_lacking *l, float *z, double *room);
 
 #endif

@@ -4,16 +4,16 @@
  *   rows of all layers of a group, keys before rotation
  *       --z = sum over layers of (K - mean) P_k + (V - mean) P_v--> z [n, R] --nearest level-->
  *       planes of bits, which belong to the first layer's keys
- *   what that leaves, if it is more than the calibration expects --own.h--> own directions: their
- *       coefficients in planes besides, their numbers in each part
+ *   the residual, if it is larger than the calibration expects --own.h--> own directions: their
+ *       coefficients in additional planes, the directions themselves in each part
  *
- * ORDER. Tokens are pruned between layers, so each layer holds some of those that the layer before
- * holds. The group's tokens are listed layer by layer from the last, those that were not listed yet
- * in the layer's own order: so every layer has the first ones of the list, and ranks do not cross.
+ * ORDER. Tokens are pruned between layers, so each layer holds a subset of the tokens of the layer
+ * before. The group's tokens are listed from its last layer to its first, where each layer adds those
+ * that are not listed yet, in its own order: so every layer holds the first tokens of the list.
  * Layers whose tokens are no such subsets stay raw. Tokens that layers lack: lacking.h. */
 #include "prefill-worker/pack/latents.h"
 
-/* ---- whose rows, in which order -------------------------------------------------------------- */
+/* ---- the order of rows ----------------------------------------------------------------------- */
 
 /* Layers of a group that hold tokens. */
 typedef struct members {
@@ -22,7 +22,7 @@ typedef struct members {
     fv_pack_layer *layer[FV_PLAN_MAX_LAYERS];
 } members;
 
-/* Adds the tokens of a layer that have no place yet. False: it lacks one that has. */
+/* Gives places to a layer's tokens that have none. False: the layer lacks a token that has a place. */
 static bool give_places(const fv_pack_layer *l, int32_t n_place, int32_t *place, int32_t *n) {
     for (int32_t j = 0; j < l->n; j++) {
         if (l->pos[j] >= n_place) return false;
@@ -31,7 +31,7 @@ static bool give_places(const fv_pack_layer *l, int32_t n_place, int32_t *place,
     return *n == l->n;
 }
 
-/* Rows at their tokens' places, which is the order in which they are let go. */
+/* Moves rows to their tokens' places. Eviction ranks rows by place, too. */
 static fv_status reorder(const int32_t *place, fv_arena *arena, fv_pack_layer *l) {
     int32_t *row, *pos;
     FV_TRY(FV_ARENA_NEW(arena, l->n, row));
@@ -48,7 +48,7 @@ static fv_status reorder(const int32_t *place, fv_arena *arena, fv_pack_layer *l
     return FV_OK;
 }
 
-/* *nested: every layer has the first ones of the first layer's tokens now. */
+/* *nested: every layer's tokens are now the first ones of the first layer's. */
 static fv_status nest(const members *m, fv_arena *arena, bool *nested) {
     int32_t n_place = 0, n = 0, *place;
     const fv_pack_layer *first = m->layer[0];
@@ -92,7 +92,7 @@ static void shape_parts(const fv_pack_context *ctx, const members *m) {
         }
 }
 
-/* Memory for as many own directions as the plan allows. */
+/* Allocates parts for as many own directions as the plan allows. */
 static fv_status take_parts(const fv_pack_context *ctx, const members *m) {
     for (int32_t i = 0; i < 2 * m->n; i++) {
         fv_pack_layer *l = m->layer[i / 2];
@@ -102,7 +102,7 @@ static fv_status take_parts(const fv_pack_context *ctx, const members *m) {
     return FV_OK;
 }
 
-/* The group's last layer looks at all of them, when their rows are there. */
+/* Prepares a whole group when its last layer begins, as only then all rows are there. */
 static fv_status begin(const fv_pack_context *ctx, fv_pack_job *job) {
     const fv_plan_pack *of = &ctx->plan->pack.layer[job->layer];
     fv_pack_job *first = of->back ? job->first : job;
@@ -117,20 +117,20 @@ static fv_status begin(const fv_pack_context *ctx, fv_pack_job *job) {
     shape_parts(ctx, &m);
     for (int32_t i = 0; i < m.n; i++) m.job[i]->state = m.layer[i];
     FV_TRY(take_parts(ctx, &m));
-    first->part[FV_PACKED_K] = true; /* for all of the group */
+    first->part[FV_PACKED_K] = true; /* stands for the whole group */
     return FV_OK;
 }
 
 /* ---- a group --------------------------------------------------------------------------------- */
 
-/* How many tokens the next layer of the group that holds any has; 0: there is none. */
+/* Number of tokens of the next layer in the group that holds any; 0: there is none. */
 static int32_t held_after(const fv_pack_job *first, int32_t i, int32_t group) {
     while (++i < group)
         if (first[i].state) return ((const fv_pack_layer *)first[i].state)->n;
     return 0;
 }
 
-/* Layers that share the directions of this one, in all. */
+/* Number of layers that share the directions of this one, itself included. */
 static int32_t sharing(const fv_plan_shape *s, int32_t layer) {
     int32_t from = layer - layer % s->latent_layers, left = s->n_layer - from;
     return left < s->latent_layers ? left : s->latent_layers;
@@ -145,7 +145,8 @@ static void add_passed(const fv_latents *x, int32_t i, double *gram) {
                 gram[r * n + c] += (double)x->layer[i].measure[k].passed[r * R + c];
 }
 
-/* Which tokens some layers lack: those that leave before the last one, or all, where one holds none. */
+/* Prepares estimates for tokens that some layers lack: those dropped before the last layer, or all tokens
+ * if a layer holds none. */
 static fv_status find_lacking(const fv_pack_context *ctx, fv_latents *x) {
     int32_t due = sharing(&ctx->plan->shape, x->first->layer);
     bool lacking = held_after(x->first, x->group - 2, x->group) < x->n || x->group < due;
@@ -172,7 +173,7 @@ static void drop_empty(fv_latents *x) {
     }
 }
 
-/* Where attention sinks: the first token of a prompt that begins with an image. */
+/* Row of the attention sink, the first token of a prompt that begins with an image; -1: none. */
 static int32_t exact_row(const fv_pack_layer *l) {
     for (int32_t j = 0; l->shape[0].n_outlier && j < l->n; j++)
         if (l->pos[j] == 0) return j;
@@ -204,7 +205,7 @@ static fv_status code_group(const fv_pack_context *ctx, fv_pack_job *first) {
     return FV_OK;
 }
 
-/* A part is all of its group. */
+/* Codes groups: each part stands for its whole group. */
 static fv_status parts(const fv_pack_context *ctx, const fv_pack_part *part, int32_t n) {
     for (int32_t i = 0; i < n; i++) FV_TRY(code_group(ctx, part[i].job));
     return FV_OK;

@@ -1,12 +1,12 @@
-/* Directions that a request adds to those of the checkpoint: see own.h. Matrices are there one after
- * another, as whole ones. */
+/* Directions that a request adds to those of the checkpoint: see own.h. Matrices are built whole, one at a
+ * time. */
 #include <math.h>
 #include <string.h>
 
 #include "model/net/row_matrix.h"
 #include "prefill-worker/pack/latents.h"
 
-/* M [n, W] of one layer's keys, before rotation, or values. */
+/* Builds M [n, W] of one layer's keys, before rotation, or values. */
 static fv_status matrix_of(const fv_pack_context *ctx, const fv_pack_job *job, int kind,
                            fv_tensor *m) {
     const fv_pack_layer *l = job->state;
@@ -16,12 +16,12 @@ static fv_status matrix_of(const fv_pack_context *ctx, const fv_pack_job *job, i
                           fv_kv_get_shape(ctx->kv)->n_kv, *m);
 }
 
-/* What is done with a matrix of layer i of the group. */
+/* Processes a matrix of layer i of the group. */
 typedef fv_status visit_fn(const fv_pack_context *ctx, fv_latents *x, int32_t i, int kind,
                            fv_tensor *m);
 
-/* e = M - M~ on the host, M~ the mean plus z B; *square: ||M||^2. Of the row that stays exact e is 0,
- * and it is written besides. */
+/* e = M - M~ on the host, M~ the mean plus z B; *square: ||M||^2. The row that stays exact has e = 0 and is
+ * written to its part here. */
 static fv_status residual(const fv_pack_context *ctx, const fv_latents *x, int32_t i, int kind,
                           fv_tensor *m, float **e, double *square) {
     const fv_pack_layer *to = x->first[i].state;
@@ -57,7 +57,7 @@ static fv_status show(const fv_pack_context *ctx, fv_latents *x, int32_t i, int 
     return fv_own_show(&x->own, ctx->matrices, &e, x->weight[2 * i + kind]);
 }
 
-/* A part's own directions, and the error that is left. */
+/* Fits and writes a part's own directions, and reports the remaining error. */
 static fv_status fit(const fv_pack_context *ctx, fv_latents *x, int32_t i, int kind, fv_tensor *m) {
     const fv_pack_layer *l = x->first[i].state;
     size_t r = (size_t)x->own.r, W = (size_t)m->cols;
@@ -106,7 +106,7 @@ void fv_latents_set_own(fv_latents *x, int32_t r) {
     }
 }
 
-/* Each matrix weighs 1. */
+/* The sum of weighted squared errors that is allowed, where each matrix weighs 1. */
 static double allowed(const fv_pack_context *ctx, const fv_latents *x) {
     const fv_pack_layer *lead = x->first->state;
     double times = ctx->plan->params[FV_STAGE_PACK].pack_latent.residual_above;

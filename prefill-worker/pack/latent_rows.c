@@ -1,7 +1,7 @@
-/* Rows of all layers of a group become codes: see latents.h.
+/* Codes the rows of all layers of a group: see latents.h.
  *
- * Tokens go in blocks that several threads work on. A block's rows of one matrix after another lie in
- * cache while they are gathered, rotated, centred and multiplied; no matrix is there as a whole.
+ * Several threads work on blocks of tokens. A block's rows of one matrix at a time stay in cache while they
+ * are gathered, rotated, centred and multiplied; no matrix is built whole.
  *
  *   x of a layer's keys or values --mean off--> d --y = d P--> z += y      all layers of the group
  *   z --nearest level--> planes of bits, z~
@@ -19,12 +19,12 @@
 
 enum { BLOCK = 3 * FV_PACKED_TILE }; /* rows: d of 4096 numbers fits a core's cache */
 
-/* Of a row. */
+/* Squares of a row of one matrix. */
 typedef struct sums {
     double square, spread, off; /* ||x||^2, ||d||^2, ||d - z~ B||^2 */
 } sums;
 
-/* What became of a block. */
+/* The result of a block. */
 typedef struct outcome {
     fv_status status;
     char text[256];
@@ -33,7 +33,7 @@ typedef struct outcome {
 typedef struct run {
     const fv_pack_context *ctx;
     fv_latents *x;
-    int32_t rows, n_block; /* rows of a block */
+    int32_t rows, n_block; /* rows in a block; blocks */
     sums *sum;             /* [2 group, n] */
     outcome *block;        /* [n_block] */
 } run;
@@ -43,15 +43,15 @@ typedef struct block {
     fv_latents *x;
     fv_matrices *in;
     int32_t row0, n;
-    fv_row_angles back; /* from the tokens' positions */
+    fv_row_angles back; /* undo the rotation by the tokens' positions */
     fv_tensor m;        /* [n, W] rows of one matrix */
-    float **c;          /* [2 group] of d B^T, [n, R], but for a factor */
-    double *room;       /* [R] */
+    float **c;          /* [2 group] each d B^T, [n, R], up to a factor */
+    double *room;       /* [R] scratch */
 } block;
 
 /* ---- one matrix ---------------------------------------------------------------------------- */
 
-/* Rows of the block that a layer holds. */
+/* Number of the block's rows that a layer holds. */
 static int32_t held(const block *b, const fv_pack_layer *l) {
     int32_t n = l ? l->n - b->row0 : 0;
     return n < 0 ? 0 : n < b->n ? n : b->n;
@@ -70,7 +70,7 @@ static fv_status gather(const block *b, int32_t i, int k, fv_tensor m) {
     return fv_rows_turn(b->in->be, &b->back, fv_kv_get_shape(ctx->kv)->n_kv, m);
 }
 
-enum { SUMS = 8 }; /* number i of a row goes to sum i % SUMS: none waits for the one before */
+enum { SUMS = 8 }; /* number i of a row goes to sum i % SUMS, so that additions overlap */
 
 static void centre_number(float *x, float mean, double *square, double *spread) {
     float d = *x - mean;
@@ -91,7 +91,7 @@ static void centre(float *x, const float *mean, size_t W, sums *to) {
     for (size_t k = 0; k < SUMS; k++) to->square += square[k], to->spread += spread[k];
 }
 
-/* All rows; the exact one is stored, and then it is the mean. */
+/* Centres rows [n, W]; stores the exact one and sets its d to 0. */
 static fv_status centre_rows(const block *b, int32_t i, int k, float *row, int32_t n) {
     const fv_latents *x = b->x;
     const fv_pack_layer *l = x->first[i].state;
@@ -120,7 +120,7 @@ static fv_status project(const block *b, const fv_tensor *d, const fv_latent_col
     return fv_matrix_fetch(b->in, &t, y);
 }
 
-/* z += c, which waits for z~. */
+/* Adds y = d P of a matrix to z, and keeps its d B^T for measure(). */
 static fv_status take(block *b, int32_t i, int k) {
     fv_latents *x = b->x;
     const fv_latent_layer *l = &x->layer[i];
@@ -166,7 +166,7 @@ static fv_status measure(const block *b, int32_t i, int k, fv_tensor z) {
 
 /* ---- a block ------------------------------------------------------------------------------- */
 
-/* Tokens of layer i that no later one holds. */
+/* Estimates the coefficients of tokens that no layer after i holds. */
 static void settle(block *b, int32_t i) {
     fv_latents *x = b->x;
     int32_t from = 0, to = held(b, x->first[i].state);

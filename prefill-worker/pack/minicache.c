@@ -3,20 +3,22 @@
  *
  *   rows of layers 2p and 2p + 1 --pack_layer.h--> two M [n, Hkv D] --kernels/merged.h--> 4 parts
  *
- * How much is kept as it is depends on data: where the four parts take no less than the rows, both
- * layers stay raw. The paper merges all rows; here image tokens alone, as AttentionPack compares it.
+ * How many rows stay unmerged depends on the data: if the four parts are no smaller than the rows, both
+ * layers stay raw. The paper merges all rows; here only image tokens are merged, as AttentionPack's
+ * comparison does.
  */
 #include <string.h>
 
 #include "kernels/merged.h"
 #include "prefill-worker/pack/pack_layer.h"
 
-/* Rows may have left between the two, or be ranked otherwise, where data said so. */
+/* Whether two layers hold the same rows in the same order: methods that decide by data may have dropped
+ * rows between the two. */
 static bool same_rows(const fv_pack_layer *a, const fv_pack_layer *b) {
     return a && b && a->n == b->n && memcmp(a->pos, b->pos, (size_t)a->n * sizeof *a->pos) == 0;
 }
 
-/* Room for parts that keep everything. */
+/* Allocates parts for the worst case, in which all rows stay unmerged. */
 static fv_status take_room(const fv_pack_context *ctx, fv_pack_job *job, fv_pack_layer *l) {
     for (int k = 0; k < 2; k++) {
         fv_packed_shape s = fv_plan_packed_shape(ctx->plan, job->layer, (fv_packed_kind)k, l->n,
@@ -68,7 +70,7 @@ static fv_status part(const fv_pack_context *ctx, fv_pack_job *job, fv_packed_ki
     return FV_OK;
 }
 
-/* Both layers of a pair say the same: what they lack of one another's shape is who borrows. */
+/* Whether a pair is smaller merged; the same for both layers, whose shapes differ in `borrows` only. */
 static bool worthwhile(const fv_pack_layer *l) {
     size_t merged = 0, raw = 0;
     for (int i = 0; i < 4; i++) {

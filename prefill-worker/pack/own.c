@@ -1,4 +1,4 @@
-/* Subspace iteration over matrices that come one after another: see own.h. */
+/* Subspace iteration over matrices that are shown one at a time: see own.h. */
 #include "prefill-worker/pack/own.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ fv_status fv_own_begin(fv_arena *arena, int32_t n, int32_t most, fv_own *own) {
     return FV_OK;
 }
 
-/* y [M, W] = x E, x [M, n] on the host, of which the matrix's rows count. */
+/* y [M, W] = x E, x [M, n] on the host; columns of x past E's rows are ignored. */
 static fv_status times(const fv_own *own, fv_matrices *in, const float *x, int32_t M,
                        const fv_tensor *e, fv_tensor *y) {
     size_t rows = (size_t)e->rows, n = (size_t)own->n;
@@ -80,7 +80,7 @@ static fv_status ritz(const fv_own *own, fv_arena *arena, double **z, double **w
     return fv_eigen_symmetric(*z, own->p, *w, scratch);
 }
 
-/* Column i of u: a row of Z Q, rounded. */
+/* Sets column i of u to row i of Z Q, scaled and rounded. */
 static void round_column(fv_own *own, const double *z, double *x, int32_t i) {
     size_t p = (size_t)own->p, n = (size_t)own->n, r = (size_t)own->r;
     double top = 0;

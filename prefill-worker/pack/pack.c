@@ -1,4 +1,4 @@
-/* Runs a pack method over the layers that qualify, and keeps account. The table of methods is made
+/* Runs a pack method over the layers that qualify, and reports the results. The table of methods is made
  * from methods.def: a row without its file does not link. */
 #include "prefill-worker/pack/pack.h"
 
@@ -17,7 +17,7 @@ static const fv_pack_method *const methods[] = {
 #include "policy/methods.def"
 };
 
-/* A packed row is of all heads together. */
+/* Refuses KV heads that hold different tokens: a packed row spans all heads. */
 static fv_status check_heads(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
     int32_t n = fv_kv_len(kv, layer, 0, seg);
     const int32_t *pos = fv_kv_positions(kv, layer, 0, seg);
@@ -40,10 +40,10 @@ typedef struct run {
     fv_pack_part *part; /* [n_task] */
     struct task {
         fv_status status;
-        char text[256]; /* if that is a failure */
+        char text[256]; /* of a failure */
     } * task;           /* [n_task] */
     int32_t n_task;
-    fv_arena scratch[FV_EACH_SLOTS], together; /* of a part, and of parts at once */
+    fv_arena scratch[FV_EACH_SLOTS], together; /* of `part`, by slot; of `parts` */
 } run;
 
 static bool wanted(const fv_plan *plan, int32_t layer, fv_kv_segment seg) {
@@ -51,7 +51,7 @@ static bool wanted(const fv_plan *plan, int32_t layer, fv_kv_segment seg) {
                               : plan->pack.layer[layer].rank[FV_PACKED_V] > 0;
 }
 
-/* How many of a layer's rows: all, but for the prompt's last, where that is to run again. */
+/* How many of a layer's rows are packed: all, except the prompt's last if that token runs again. */
 static int32_t rows_of(const fv_pack_context *ctx, int32_t layer, fv_kv_segment seg) {
     const fv_plan_shape *s = &ctx->plan->shape;
     int32_t n = fv_kv_len(ctx->kv, layer, 0, seg), last = s->n_visual + s->n_text - s->n_answer - 1;
@@ -59,7 +59,7 @@ static int32_t rows_of(const fv_pack_context *ctx, int32_t layer, fv_kv_segment 
     return again && fv_kv_positions(ctx->kv, layer, 0, seg)[n - 1] == last ? n - 1 : n;
 }
 
-/* That of the first layer that is compressed together with this one. */
+/* Job of the first layer that is compressed together with this one; NULL: none. */
 static fv_pack_job *first_of(const run *r, int32_t layer) {
     int32_t back = r->ctx.plan->pack.layer[layer].back;
     fv_pack_job *first = back > 0 && r->n >= back ? &r->job[r->n - back] : NULL;
@@ -77,7 +77,7 @@ static fv_status begin_rows(run *r, int32_t layer, fv_kv_segment seg) {
     return r->method->begin(ctx, job);
 }
 
-/* A layer's job may have been given its parts by that of a later one. */
+/* Lists all parts after the last `begin`, as a later layer's `begin` may give parts to an earlier job. */
 static void list_parts(run *r) {
     for (int32_t i = 0; i < 2 * r->n; i++)
         if (r->job[i / 2].state && r->job[i / 2].part[i % 2])
@@ -98,13 +98,13 @@ static void run_task(void *arg, fv_backend *be, int32_t slot, int32_t i) {
     if (t->status != FV_OK) snprintf(t->text, sizeof t->text, "%s", fv_last_error());
 }
 
-/* Bytes of the matrix that a part is made of. */
+/* Bytes of the matrix that a part is packed from. */
 static size_t matrix_bytes(const run *r, int32_t i) {
     const fv_kv_shape *s = fv_kv_get_shape(r->ctx.kv);
     return (size_t)r->part[i].job->n * (size_t)s->n_kv * (size_t)s->d_head * sizeof(float);
 }
 
-/* As many at a time as take about TOGETHER bytes. */
+/* Runs `parts` on as many parts at a time as have matrices of at most TOGETHER bytes, at least one. */
 static fv_status run_parts(run *r, fv_backend *be) {
     const size_t TOGETHER = (size_t)256 << 20;
     fv_pack_context ctx = r->ctx;
@@ -182,7 +182,7 @@ static fv_status end_rows(run *r, fv_pack_job *job, fv_pack_report *report) {
     return FV_OK;
 }
 
-/* Text of layers [report->n_layer, n_layer) in codes, by the same rule as what follows the prompt. */
+/* Quantizes text tokens of layers [report->n_layer, n_layer), by the same rule as generated tokens. */
 static fv_status run_text(run *r, int32_t n_layer, fv_pack_report *report) {
     const fv_plan *plan = r->ctx.plan;
     const fv_kv_shape *s = fv_kv_get_shape(r->ctx.kv);

@@ -1,15 +1,15 @@
-/* What pack methods share: see pack_layer.h. */
+/* From a layer's rows to a packed block: see pack_layer.h. */
 #include "prefill-worker/pack/pack_layer.h"
 
 #include "model/net/row_matrix.h"
 
-/* Which block a row belongs to: positions are counted from the first row's. */
+/* The block of a row, with positions counted from `base`. */
 static int32_t block_of(int32_t pos, int32_t base, int32_t block) {
     return block > 0 ? (pos - base) / block : 0;
 }
 
-/* Tokens by anchor block; within a block in the order of the store, which may be that of their
- * rank. Blocks without tokens are left out. */
+/* Orders tokens by anchor block; within a block as the store has them, which may be by rank. Blocks
+ * without tokens are left out. */
 static fv_status make_order(const fv_pack_context *ctx, const fv_pack_job *job, fv_pack_layer *o) {
     const int32_t *pos = fv_kv_positions(ctx->kv, job->layer, 0, job->seg);
     int32_t n = job->n, block = ctx->plan->pack.block;
@@ -39,11 +39,11 @@ static fv_status make_order(const fv_pack_context *ctx, const fv_pack_job *job, 
         o->row[to] = j;
         o->pos[to] = pos[j];
     }
-    o->rank = o->row; /* as rows of a ranked layer are in its order */
+    o->rank = o->row; /* rows of a ranked layer are stored by rank */
     return FV_OK;
 }
 
-/* Every row's anchor. */
+/* Expands anchors to one per row. */
 static fv_status anchors(const fv_pack_layer *o, fv_arena *scratch, int32_t **out) {
     FV_TRY(FV_ARENA_NEW(scratch, o->n, *out));
     for (int32_t a = 0; a < o->n_anchor; a++)
@@ -51,7 +51,7 @@ static fv_status anchors(const fv_pack_layer *o, fv_arena *scratch, int32_t **ou
     return FV_OK;
 }
 
-/* It may have fewer rows than the plan knew, and no longer be worth it. */
+/* Whether packing still pays: the layer may have fewer rows than the plan knew. */
 static bool worth_it(const fv_pack_context *ctx, const fv_pack_job *job) {
     const fv_plan_shape *s = &ctx->plan->shape;
     if (job->seg == FV_SEG_TEXT)
@@ -80,7 +80,8 @@ fv_status fv_pack_layer_begin(const fv_pack_context *ctx, fv_pack_job *job) {
     fv_pack_layer *l;
     FV_TRY(fv_pack_layer_order(ctx, job, &l));
     if (!l) return FV_OK;
-    job->part[FV_PACKED_K] = !fv_kv_borrows(ctx->kv, job->layer, job->seg); /* or they are there */
+    job->part[FV_PACKED_K] =
+        !fv_kv_borrows(ctx->kv, job->layer, job->seg); /* or the source layer packs them */
     job->part[FV_PACKED_V] = true;
     for (int k = 0; k < 2; k++) {
         if (!job->part[k]) continue;
@@ -114,7 +115,7 @@ fv_status fv_pack_layer_fail(fv_status st, const fv_pack_job *job, fv_packed_kin
                           kind == FV_PACKED_K ? "keys" : "values", job->layer);
 }
 
-/* Whose keys the block reads, or whose directions. */
+/* The layer whose keys or directions the block reads. */
 static int32_t source_layer_of(const fv_pack_context *ctx, const fv_pack_job *job) {
     if (job->first) return job->first->layer;
     bool own = !fv_kv_borrows(ctx->kv, job->layer, job->seg);

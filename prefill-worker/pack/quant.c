@@ -3,8 +3,8 @@
  *
  *   entries of the store --pack_layer.h--> M [n, Hkv D] --kernels/codes.h--> blocks
  *
- * The paper's codes have 16 levels per layer that are fitted beforehand, and so is a channel's
- * range; here each request has its own range and uniform levels, with the same grouping.
+ * The paper fits 16 levels per layer and a range per channel beforehand; here each request has its own
+ * ranges and uniform levels, with the same grouping.
  */
 #include "prefill-worker/pack/pack_layer.h"
 

@@ -4,10 +4,10 @@
  *   entries of the store --pack_layer.h--> M [n, Hkv D] --factor_part.h: U, B, rounded--> blocks
  *
  * Keys are factored as Rot(p_j - a) k_j, a the start of their anchor block. The paper does not say
- * on which side of the rotation it factors, and its code takes keys before it, which attention then
- * has to rebuild token by token.
+ * whether it factors keys before or after rotation; its code takes them before, so that attention
+ * has to rebuild keys token by token.
  *
- * Of text tokens only keys are compressed. */
+ * Only the keys of text tokens are compressed. */
 #include "kernels/factor_part.h"
 #include "prefill-worker/pack/pack_layer.h"
 

@@ -1,5 +1,5 @@
-/* The closed form of ablation.h, in double: a row near a threshold must not depend on the order of
- * sums. The thread that owns the store. */
+/* Computes the closed form of ablation.h, in double: which side of a threshold a row is on must not depend
+ * on the order of sums. For the thread that owns the store. */
 #include "prefill-worker/prefill/ablation.h"
 
 #include <assert.h>

@@ -1,14 +1,14 @@
 #ifndef FOVEA_PREFILL_WORKER_PREFILL_ABLATION_H
 #define FOVEA_PREFILL_WORKER_PREFILL_ABLATION_H
 
-/* INFLUENCE of visual tokens on the attention output of a prompt's last row, ahead of Wo, heads
+/* INFLUENCE of visual tokens on the attention output of a prompt's last row, before Wo, heads
  * side by side:  O = sum_j c_j,  c_j = concat_h(a^h_j v^h_j).  Without row j, and without taking
- * the softmax again, it is O - c_j; so (VisiPruner)
+ * the softmax again, the output is O - c_j; so (VisiPruner)
  *     L2_j  = |c_j| = sqrt(sum_h (a^h_j)^2 |v^h_j|^2)
  *     cos_j = cos(O, O - c_j) = (|O|^2 - O c_j) / (|O| sqrt(|O|^2 - 2 O c_j + |c_j|^2)),
  *             O c_j = sum_h a^h_j (O^h v^h_j)
- * Two products per row and head instead of an output per row. Where O = 0, cos = 1: nothing can
- * turn it; where O = c_j, cos = 0: all of it is gone. */
+ * This takes two products per row and head instead of an output per row. cos is 1 if O = 0, and 0 if
+ * O = c_j. */
 #include "common/arena.h"
 #include "model/net/kv.h"
 
@@ -21,8 +21,8 @@ typedef struct fv_ablation_args {
     const float *o; /* [H D] its output */
 } fv_ablation_args;
 
-/* l2, cos [visual tokens of the layer]; every KV head must hold the same. Values are brought to the
- * host through `arena`. */
+/* l2, cos [visual tokens of the layer]; every KV head must hold the same tokens. Values are copied to the
+ * host into `arena`. */
 fv_status fv_ablation(const fv_ablation_args *x, fv_arena *arena, float *l2, float *cos);
 
 #endif

@@ -1,4 +1,4 @@
-/* A resumed answer: its tokens run after the prompt as they did the first time. The
+/* Runs the tokens of a resumed answer after the prompt, as they ran the first time. For the
  * thread that owns the decoder. */
 #include "prefill-worker/prefill/internal.h"
 
@@ -8,15 +8,14 @@
 #include "model/net/step.h"
 #include "model/net/text_codes.h"
 
-/* Tokens of a resumed answer run after the prompt, as they did the first time, if they attended to
- * something else than the prompt's tokens do: compressed KV, or fewer tokens from step to step. */
+/* Tokens of a resumed answer run after the prompt if they attended to other KV than the prompt's tokens
+ * do: compressed KV, or fewer tokens from step to step. Otherwise they run with the prompt. */
 int32_t fv_prefill_rows_after(const fv_prefill_request *req) {
     return fv_plan_sees_less(req->plan) ? req->n_answer : 0;
 }
 
-/* One row after another, and what the stages on the other side had let go before each, or turned into
- * codes, is so here: it finds the store as it was. The prompt's first token was chosen then, and t
- * counts it. */
+/* Runs the answer's tokens one at a time. Before each, entries are evicted and quantized as on the decode
+ * worker, so that the token attends to the same store. Eviction's t counts the first token, too. */
 static fv_status run_answer(fv_decoder *dec, fv_model_runner *runner, const fv_prefill_request *req,
                             float *logits) {
     const fv_plan *plan = req->plan;
@@ -40,7 +39,7 @@ static fv_status run_answer(fv_decoder *dec, fv_model_runner *runner, const fv_p
     return FV_OK;
 }
 
-/* The text token at position `last` leaves a layer whose last one it is, and others keep theirs. */
+/* Drops the text token at position `last` from each head of a layer in which it is the last one. */
 static fv_status drop_last(fv_kv *kv, int32_t layer, int32_t last, fv_arena *arena) {
     int32_t n_kv = fv_kv_get_shape(kv)->n_kv, *n, *same;
     const int32_t **idx;
@@ -62,9 +61,9 @@ static bool holds_last(const fv_kv *kv, int32_t layer, int32_t last) {
     return n > 0 && fv_kv_positions(kv, layer, 0, FV_SEG_TEXT)[n - 1] == last;
 }
 
-/* The prompt's last row leaves every layer again, and runs as the first row of decoding does: so
- * that the first token, too, comes from factors. Layers that had let it go do so once more. (Where
- * there are factors, heads hold the same rows.) */
+/* Drops the prompt's last row from every layer and runs it again as a row of decoding, so that the
+ * first token, too, is computed from compressed KV. Layers that had dropped the row drop it again. (With
+ * compressed KV, heads hold the same rows.) */
 static fv_status run_last_again(fv_model_runner *runner, const fv_prefill_request *req,
                                 fv_arena *arena, float *logits) {
     int32_t n_layer = fv_kv_get_shape(req->kv)->n_layer, last = req->n - req->n_answer - 1;

@@ -1,5 +1,5 @@
-/* Attention captures of a prefill: of the prompt's last tokens, set for the decoder chunk by chunk
- * and converted to the scores that the stages choose by. The thread that owns the decoder. */
+/* Captures attention of the prompt's last tokens: requests captures from the decoder chunk by chunk, and
+ * converts them to the scores that the stages choose by. For the thread that owns the decoder. */
 #include "prefill-worker/prefill/internal.h"
 
 #include "prefill-worker/prefill/ablation.h"
@@ -15,8 +15,8 @@ static bool wants_capture(const fv_prefill *p, int32_t b, int32_t layer) {
            wants_ablation(p, b, layer);
 }
 
-/* A layer that reuses all keys has the attention of its source layer; and most methods capture the
- * source layer of a block only. */
+/* Whether the select stage needs the layer's attention. A layer that borrows all keys has its source
+ * layer's attention, and most methods capture only the source layer of a block. */
 static bool wants_window(const fv_prefill *p, int32_t b, int32_t layer) {
     bool each = p->req[b].plan->select.window.by_segment;
     return fv_select_asks(p->req[b].plan, layer) &&
@@ -31,12 +31,11 @@ bool fv_prefill_captures_any(const fv_prefill *p, int32_t b, int32_t l0, int32_t
     return false;
 }
 
-/* The position after the last prompt token of request b. Dropped tokens are all before it. */
 int32_t fv_prefill_prompt_end(const fv_prefill *p, int32_t b) {
     return p->rows.first[b + 1] - (p->req[b].n_answer - fv_prefill_rows_after(&p->req[b]));
 }
 
-/* Of the prompt's last rows, those in [a, e) of request b. */
+/* Counts those of the last `rows` prompt rows of request b that are in [a, e). */
 static int32_t window_rows(const fv_prefill *p, int32_t b, int32_t rows, int32_t a, int32_t e) {
     int32_t end = fv_prefill_prompt_end(p, b), first = end - rows;
     if (first < a) first = a;
@@ -44,14 +43,15 @@ static int32_t window_rows(const fv_prefill *p, int32_t b, int32_t rows, int32_t
     return e > first ? e - first : 0;
 }
 
-/* Sums of a block that phases of others cut are wanted at its end. */
+/* Whether `layer` is inside some request's block, whose sums are needed at the block's end. Phases of other
+ * requests can cut a block. */
 static bool any_open_block(const fv_prefill *p, int32_t layer) {
     for (int32_t b = 0; b < p->n_req; b++)
         if (p->layers_done[b] < layer) return true;
     return false;
 }
 
-/* Room for what rows wrote down of one layer, in n_kind kinds. */
+/* Allocates sums [H, n_kind, n_key] of one layer. */
 static fv_status open_sums_at(fv_prefill *p, int32_t b, int32_t n_kind, fv_select_sums *s) {
     int32_t n_head = fv_decoder_config(p->dec)->n_head;
     *s = (fv_select_sums){.n_head = n_head,
@@ -86,7 +86,7 @@ fv_status fv_prefill_open_sums(fv_prefill *p, int32_t l0, int32_t l1) {
     return FV_OK;
 }
 
-/* The capture of a window in one layer, which goes on with what the sums hold. */
+/* Makes the capture of a window in one layer, which adds to the sums. */
 static fv_forward_capture window_capture(const fv_prefill *p, int32_t b, int32_t l, int32_t n_row) {
     const fv_select_sums *s = &p->sums[b][l];
     return (fv_forward_capture){.layer = l,
@@ -121,8 +121,6 @@ static fv_status last_row_capture(fv_prefill *p, int32_t b, int32_t l,
     return FV_ARENA_NEW(&p->arena, n_head * (size_t)capture->n_key, capture->p);
 }
 
-/* Captures of request b in layers [l0, l1), whose tokens [a, e) are in this chunk: those of the
- * last token come first. */
 fv_status fv_prefill_ask_captures(fv_prefill *p, int32_t b, int32_t l0, int32_t l1, int32_t a,
                                   int32_t e, fv_forward_seq *seq, int32_t *n_last) {
     const fv_plan *plan = p->req[b].plan;
@@ -164,7 +162,7 @@ static fv_status tell_ranked(fv_prefill *p, int32_t b, int32_t layer) {
     return req->ranked(req->ranked_user, layer, p->visual[b].attention, pos, n);
 }
 
-/* Before anything leaves the layer's store. */
+/* Measures ablation scores before any token is dropped from the layer's store. */
 static fv_status measure_ablation(fv_prefill *p, int32_t b, const fv_forward_capture *capture) {
     fv_ablation_args a = {.be = fv_decoder_backend(p->dec),
                           .kv = p->req[b].kv,

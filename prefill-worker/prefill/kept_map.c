@@ -1,5 +1,5 @@
-/* From a filled store to sets of image tokens, and from the attention that chose them to scores in a
- * byte each: small enough to be sent in a report. The thread that owns the store. */
+/* Turns a filled store into sets of image tokens, and the attention that chose them into scores of a
+ * byte each, small enough for a report. For the thread that owns the store. */
 #include "prefill-worker/prefill/kept_map.h"
 
 #include <string.h>
@@ -11,9 +11,9 @@ enum { BYTE_MAX = 255, MAX_LAYERS = 256 };
 struct fv_kept_map_watch {
     fv_arena *arena;
     int32_t n_visual;
-    int32_t *place;             /* [prompt tokens] which image row a row is, -1: none of them */
+    int32_t *place;             /* [prompt tokens] which image row a row is, -1: none */
     int32_t *seen;              /* [V] the last head, counted from 1, that held the row */
-    uint8_t *score[MAX_LAYERS]; /* [V] of the layers that ranked; else NULL */
+    uint8_t *score[MAX_LAYERS]; /* [V] of the layers that ranked; NULL: of the others */
 };
 
 fv_status fv_kept_map_begin(fv_arena *arena, const uint8_t *seg, int32_t n,
@@ -45,14 +45,14 @@ fv_status fv_kept_map_ranked(void *watch, int32_t layer, const float *attention,
     for (int32_t i = 0; i < n; i++)
         if (attention[i] > most) most = attention[i];
     for (int32_t i = 0; i < n; i++) {
-        float share = attention[i] > 0 ? attention[i] / most : 0; /* NaN is nothing */
+        float share = attention[i] > 0 ? attention[i] / most : 0; /* 0 for NaN */
         if (w->place[pos[i]] < 0) continue;
         w->score[layer][w->place[pos[i]]] = (uint8_t)(share * (BYTE_MAX - 1) + 1.5F);
     }
     return FV_OK;
 }
 
-/* Rows that are held twice by a head count once. */
+/* Counts the heads that hold each row; a row that a head holds twice counts once. */
 static void count(fv_kept_map_watch *w, const int32_t *pos, int32_t n, int32_t head,
                   uint8_t *heads) {
     for (int32_t i = 0; i < n; i++) {
@@ -75,7 +75,7 @@ static void count_layer(fv_kept_map_watch *w, const fv_kv *kv, int32_t layer, ui
 }
 
 /* The ranking by which the rows of layers [from, end) were chosen: the last before them, or else
- * the first among them, by which they are let go later. */
+ * the first among them, by which they are evicted later. */
 static uint8_t *score_of(const fv_kept_map_watch *w, int32_t from, int32_t end) {
     for (int32_t l = from - 1; l >= 0; l--)
         if (w->score[l]) return w->score[l];

@@ -6,13 +6,13 @@
 #include "common/arena.h"
 #include "model/net/kv.h"
 
-/* Neighbouring layers that hold the same rows. Arrays are by image row, [V]: as the vision tower
- * made them, also where fewer entered the prompt. */
+/* Neighbouring layers that hold the same rows. Arrays [V] are by image row, as the vision tower
+ * made them, even if fewer entered the prompt. */
 typedef struct fv_kept_map_group {
     int32_t layer, n_layer;
-    uint8_t *heads; /* in how many KV heads the row is held, at most 255 */
-    uint8_t *score; /* what it was ranked by when rows were chosen, of 255 for the most wanted and 0
-                     * for one that was not there any more; NULL: nothing was ranked */
+    uint8_t *heads; /* how many KV heads hold the row, at most 255 */
+    uint8_t *score; /* the row's score when rows were chosen: 255 for the highest, 0 for a row that
+                     * had been dropped before; NULL: nothing was ranked */
 } fv_kept_map_group;
 
 typedef struct fv_kept_map {
@@ -22,20 +22,19 @@ typedef struct fv_kept_map {
 
 typedef struct fv_kept_map_watch fv_kept_map_watch; /* opaque; in its arena */
 
-/* The image tokens that the prompt's are of: condensed, the i-th of the prompt was source[i] of n,
- * or made of several (-1). */
+/* The origin of condensed image tokens: the prompt's i-th was source[i] of the tower's n, or was merged
+ * from several (-1). */
 typedef struct fv_kept_map_rows {
     int32_t n;
-    const int32_t *source; /* NULL: as rows NULL, the prompt has the tower's own */
+    const int32_t *source; /* NULL, like no rows at all: the prompt has the tower's own */
 } fv_kept_map_rows;
 
-/* For a prompt of n rows of segments seg[n]. The arena must stay until what the end gives is gone.
- */
+/* Starts a watch for a prompt of n rows of segments seg[n]. The watch and the map live in the arena. */
 fv_status fv_kept_map_begin(fv_arena *arena, const uint8_t *seg, int32_t n,
                             const fv_kept_map_rows *rows, fv_kept_map_watch **out);
 
-/* A layer's attention on the n image tokens at prompt positions pos[n], by which later ones choose;
- * as fv_prefill_request.ranked. */
+/* Takes a layer's attention to the n image tokens at prompt positions pos[n], by which later layers
+ * choose; for fv_prefill_request.ranked. */
 fv_status fv_kept_map_ranked(void *watch, int32_t layer, const float *attention, const int32_t *pos,
                              int32_t n);
 

@@ -28,14 +28,15 @@ fv_status fv_prefill_mask_rows(fv_prefill *p, int32_t b, int32_t layer, const in
     return be->ops->index_select(be, &pick);
 }
 
-/* Of the n positions, which ascend, those ahead of `pos`. */
+/* Counts those of n ascending positions that are before `pos`. */
 static int32_t ahead(const int32_t *of, int32_t n, int32_t pos) {
     int32_t i = 0;
     while (i < n && of[i] < pos) i++;
     return i;
 }
 
-/* Rows [a, e) of those that are masked see none of each other, whichever passes they are in. */
+/* Hides masked rows from masked rows [a, e), whichever pass they are in: sets for each segment how many of
+ * the last entries each row does not see. */
 static fv_status hide(fv_prefill *p, int32_t b, int32_t layer, int32_t a, int32_t e,
                       const int32_t **out) {
     const fv_kv *kv = p->req[b].kv;

@@ -26,8 +26,8 @@ static void borrow_keys(const fv_prefill_request *req, int32_t n_layer) {
             fv_kv_borrow(req->kv, l, req->plan->share.source_layer[l], req->plan->share.text);
 }
 
-/* Layers below `layer`, but for those of a block that goes on, or of layers that are compressed
- * together. */
+/* Number of complete layers below `layer`: without those of a lazy block, or of layers compressed
+ * together, that continues at `layer`. */
 static int32_t layers_done_of(const fv_prefill *p, int32_t b, int32_t layer) {
     if (layer == fv_decoder_config(p->dec)->n_layer) return layer;
     int32_t first = fv_plan_pair(p->req[b].plan, layer);
@@ -35,7 +35,7 @@ static int32_t layers_done_of(const fv_prefill *p, int32_t b, int32_t layer) {
     return fv_kv_source_layer(p->req[b].kv, layer);
 }
 
-/* The same for all requests. */
+/* The smallest such number of all requests. */
 static int32_t layers_done_below(const fv_prefill *p, int32_t layer) {
     int32_t n = layer;
     for (int32_t b = 0; b < p->n_req; b++)
@@ -133,8 +133,8 @@ static fv_status start(fv_prefill *p) {
 
 /* ---- a group: chunks of rows through some layers ---------------------------------------- */
 
-/* How many of a chunk's rows must go through the last layer as a whole: the prompt's last, and
- * those that are tapped there. */
+/* How many of a chunk's last rows must run all of the last layer: the prompt's last, and
+ * those that are captured there. */
 static int32_t rows_wanted(const fv_forward_seq *seq, int32_t n_layer, bool last) {
     int32_t n = last ? 1 : 0;
     for (int32_t i = 0; i < seq->n_capture; i++)
@@ -153,7 +153,7 @@ static fv_status ask_masks(fv_prefill *p, int32_t b, int32_t l0, int32_t l1, fv_
     return fv_mask_shares(p->req[b].plan, l0, l1, &rows, &p->group, &seq->share);
 }
 
-/* Where queries of rows [a, e) are kept between groups, when request b needs that. */
+/* Memory for queries of rows [a, e) between groups, if request b needs that. */
 static fv_tensor carried_queries(const fv_prefill *p, int32_t b, int32_t a, int32_t e) {
     const fv_text_config *c = fv_decoder_config(p->dec);
     if (!p->queries[b].data) return (fv_tensor){0};
@@ -162,7 +162,8 @@ static fv_tensor carried_queries(const fv_prefill *p, int32_t b, int32_t a, int3
     return fv_tensor_rows(all, a - p->rows.first[b], e - a);
 }
 
-/* Groups do not cut blocks; phases of other requests may. */
+/* Allocates memory for queries of the requests whose block continues at `layer`: a group does not cut
+ * blocks, but phases of other requests may. */
 static fv_status keep_queries(fv_prefill *p, int32_t layer) {
     const fv_text_config *c = fv_decoder_config(p->dec);
     fv_backend *be = fv_decoder_backend(p->dec);
@@ -219,8 +220,8 @@ static fv_status run_chunk(fv_prefill *p, int32_t from, int32_t to, int32_t l0, 
     return FV_OK;
 }
 
-/* A capture is of a pass's last rows: where an answer follows the prompt, the chunk ends between
- * them. Where an image's tokens see all of it, the chunk ends after the image. */
+/* Returns the end of the chunk that starts at `from`. As a pass captures its last rows, a chunk ends between
+ * a prompt and its answer; if an image's tokens attend to the whole image, it ends after the image. */
 static int32_t chunk_end(const fv_prefill *p, int32_t from, int32_t l0, int32_t l1) {
     int32_t n = p->rows.n, step = p->opt->chunk > 0 ? p->opt->chunk : n;
     int32_t to = from + step < n ? from + step : n;
@@ -235,23 +236,23 @@ static int32_t chunk_end(const fv_prefill *p, int32_t from, int32_t l0, int32_t 
     return to;
 }
 
-/* Visual tokens of request b that are running, and held. */
+/* Number of visual tokens of request b that run, masked ones too. */
 static int32_t visual_of(const fv_prefill *p, int32_t b) { return p->visual[b].n + p->mask[b].n; }
 
-/* Rows of request b that layers [l0, l1) run. */
+/* Reports how many visual tokens of request b layers [l0, l1) run. */
 static void count_visual(const fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
     int32_t *out = p->req[b].visual_tokens;
     for (int32_t l = l0; out && l < l1; l++) out[l] = visual_of(p, b);
 }
 
-/* Layers below n_layer have run: how many of them have all that request b will have there. */
+/* How many of the n_layer layers that have run hold request b's final rows in the final order. */
 static int32_t ready_of(const fv_prefill *p, int32_t b, int32_t n_layer) {
     int32_t ranked = fv_rank_ready(p->visual[b].rank_from, n_layer),
             layers_done = layers_done_of(p, b, n_layer);
     return ranked < layers_done ? ranked : layers_done;
 }
 
-/* Layers that are ready are packed, where the plan says so. */
+/* Packs the layers that are ready, if the plan says so. */
 static fv_status pack_ready(fv_prefill *p) {
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_prefill_request *req = &p->req[b];
@@ -264,8 +265,8 @@ static fv_status pack_ready(fv_prefill *p) {
     return FV_OK;
 }
 
-/* With a device that computes asynchronously, a group is compressed while the next one runs; the
- * last one is not overlapped. */
+/* Whether a group is compressed while the next one runs: on a device that computes asynchronously, all
+ * groups but the last are. */
 static bool packs_later(const fv_prefill *p, int32_t l1) {
     bool any = false;
     for (int32_t b = 0; b < p->n_req; b++) any |= fv_plan_packs_any(p->req[b].plan);
@@ -273,7 +274,7 @@ static bool packs_later(const fv_prefill *p, int32_t l1) {
            fv_decoder_backend(p->dec)->device != fv_device_host();
 }
 
-/* The prompt has gone through layers [l0, l1): what of it stays in the store. */
+/* Reduces layers [l0, l1), which the prompt has run, to the entries that stay. */
 static fv_status end_layers(fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
     const fv_prefill_request *req = &p->req[b];
     int32_t n_kv = fv_decoder_config(p->dec)->n_kv, *none;
@@ -302,7 +303,7 @@ static fv_status run_group(fv_prefill *p, int32_t l0, int32_t l1) {
         if (p->opt->between) p->opt->between(p->opt->user);
     }
     for (int32_t b = 0; b < p->n_req; b++) FV_TRY(fv_prefill_run_masked(p, b, l0, l1));
-    FV_TRY(pack_ready(p)); /* of the group before, while this one is under way */
+    FV_TRY(pack_ready(p)); /* the previous group, while the device runs this one */
     fv_backend *be = fv_decoder_backend(p->dec);
     FV_TRY(be->ops->sync(be));
     for (int32_t b = 0; b < p->n_req; b++) {
@@ -316,11 +317,11 @@ static fv_status run_group(fv_prefill *p, int32_t l0, int32_t l1) {
         FV_TRY(fv_prefill_tell_head_max(p, b, l1 - 1));
         p->ready[b] = ready_of(p, b, l1);
     }
-    FV_TRY(be->ops->sync(be)); /* rows have moved; packing reads them beside whatever follows */
+    FV_TRY(be->ops->sync(be)); /* packing reads the moved rows while the next group runs */
     return packs_later(p, l1) ? FV_OK : pack_ready(p);
 }
 
-/* Says which layers are final, if they are more than before. */
+/* Announces the layers that are final, if there are more than before. */
 static fv_status say_final(fv_prefill *p) {
     fv_backend *be = fv_decoder_backend(p->dec);
     int32_t n = fv_decoder_config(p->dec)->n_layer;
@@ -336,7 +337,7 @@ static fv_status say_final(fv_prefill *p) {
     return p->opt->final(p->opt->user, n);
 }
 
-/* ---- all of it --------------------------------------------------------------------------- */
+/* ---- the run ----------------------------------------------------------------------------- */
 
 static bool phase_starts(const fv_prefill *p, int32_t layer) {
     for (int32_t b = 0; b < p->n_req; b++)
@@ -344,14 +345,15 @@ static bool phase_starts(const fv_prefill *p, int32_t layer) {
     return false;
 }
 
-/* A layer whose peaks somebody wants to know is a group of its own: there is room for one's. */
+/* Whether an observer wants the maximum attention of every layer: each layer is then a group of its own, as
+ * there is memory for one layer's sums. */
 static bool tells_head_max(const fv_prefill *p) {
     for (int32_t b = 0; b < p->n_req; b++)
         if (p->req[b].head_max) return true;
     return false;
 }
 
-/* Groups are counted from where their phase starts, and never reach into the next. One that would
+/* Returns the end of the group that starts at l0. A group never reaches into the next phase; one that would
  * end inside a lazy block goes on to the block's end. */
 static int32_t group_end(const fv_prefill *p, int32_t l0, int32_t n_layer) {
     int32_t l1 = l0 + 1;
@@ -361,7 +363,7 @@ static int32_t group_end(const fv_prefill *p, int32_t l0, int32_t n_layer) {
     return l1;
 }
 
-/* The token after which the answer starts must still be there at the end. */
+/* Refuses prompts that are empty, or whose last token the policy could drop or cannot run again. */
 static fv_status check_requests(const fv_prefill *p) {
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_prefill_request *req = &p->req[b];
@@ -381,7 +383,7 @@ static fv_status check_requests(const fv_prefill *p) {
     return FV_OK;
 }
 
-/* From here on tokens attend to the merged tokens. */
+/* Sets how later tokens read the stores, and reports what the prune stage decided. */
 static void end_prompts(fv_prefill *p) {
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_prefill_request *req = &p->req[b];

@@ -3,21 +3,21 @@
 
 /* PREFILL: prompts in, filled KV stores and the logits after each last token out.
  *
- * A ragged batch of prompts runs as one list of tokens. The depth is cut into phases at the layers
- * where a plan drops tokens, and phases into groups of layers. All tokens run through a group, in
- * chunks of any size, before any runs through the next: what a group leaves in the stores is then
+ * A ragged batch of prompts runs as one list of tokens. Layers are divided into phases, which end where a
+ * plan drops tokens, and phases into groups. All tokens run through a group, in
+ * chunks of any size, before any runs through the next: the group's KV is then
  * final, and can be sent while later layers are computed. Neither the chunk size nor the group size
  * nor the other prompts of the batch change a bit of any result. */
 #include "model/net/decoder.h"
 #include "prefill-worker/pack/pack.h"
 
 typedef struct fv_prefill_request {
-    int32_t n;            /* prompt tokens, images expanded */
-    int32_t n_answer;     /* of them, rows at the end that are an answer that was broken off: they
-                          * choose nothing, and see no more than they did (fv_plan.evict), so that
-                          * the answer goes on as it would have gone on */
-    const int32_t *ids;   /* [n]; ignored at visual tokens */
-    const uint8_t *seg;   /* [n] fv_kv_segment */
+    int32_t n;          /* prompt tokens, images expanded */
+    int32_t n_answer;   /* the last n_answer of them are an interrupted answer: they choose nothing,
+                          * and see no more than they did (fv_plan.evict), so that the answer
+                          * continues as if never interrupted */
+    const int32_t *ids; /* [n]; ignored at visual tokens */
+    const uint8_t *seg; /* [n] fv_kv_segment */
     fv_rope_map rope_map; /* of the prompt; {0}: tokens are rotated by their positions in it */
     fv_tensor embeds;     /* [visual tokens, d] F32 on the device, in prompt order; with deepstack
                            * [.., (1 + k) d]: part i is added after layer i - 1 */
@@ -45,8 +45,8 @@ typedef struct fv_prefill_request {
     fv_status (*head_max)(void *user, int32_t layer, const float *text, const float *visual,
                           int32_t n);
     void *head_max_user;
-    /* What the pack stage did; the caller's, {0}, and needed where the plan packs. A request whose
-     * rows cannot be packed says so there, and is to be given up; the others go on. */
+    /* The pack stage's report; {0}, owned by the caller, and required if the plan packs. Its status says
+     * if the request's rows cannot be packed: then give up that request; the others continue. */
     fv_pack_report *packed;
     /* [FV_PLAN_NOTE_MAX] what the prune stage decided by data or by the checkpoint's calibration,
      * or ""; NULL: not wanted. */
@@ -56,7 +56,7 @@ typedef struct fv_prefill_request {
 typedef struct fv_prefill_options { /* {0} is fine */
     int32_t chunk;                  /* rows per pass; 0: all at once */
     int32_t group;                  /* layers in a group; 0: as many as a phase has */
-    /* Called between groups: layers below n_layer, which rises, are final in the stores of all
+    /* Called between groups, with a rising n_layer: layers below it are final in the stores of all
      * requests; those of the last group are final when the run returns. A failure ends the run. May
      * be NULL. */
     fv_status (*final)(void *user, int32_t n_layer);
@@ -66,8 +66,8 @@ typedef struct fv_prefill_options { /* {0} is fine */
     void *user;
 } fv_prefill_options;
 
-/* Runs n requests; logits [n, vocab] on the host. Errors lose the whole batch: close its stores.
- * Logits are not checked and may be NaN; the sampler checks. */
+/* Runs n requests; logits [n, vocab] on the host. After an error the whole batch is lost: close its
+ * stores. Logits are not checked and may be NaN; the sampler checks. */
 fv_status fv_prefill_run(fv_decoder *dec, const fv_prefill_request *req, int32_t n,
                          const fv_prefill_options *opt, float *logits);
 

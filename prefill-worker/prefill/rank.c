@@ -1,4 +1,4 @@
-/* Orders from scores that were read at other layers, and the rows moved into them. Scores are by
+/* Orders rows by scores that were captured in other layers, and moves them. Scores are by
  * prompt position, so that they serve whatever rows a layer, or after the select stage a head,
  * still has. */
 #include "prefill-worker/prefill/rank.h"
@@ -14,7 +14,7 @@ int32_t fv_rank_ready(const int32_t *from, int32_t n_layer) {
     return n_layer;
 }
 
-/* The order of one head's rows. */
+/* Orders one head's rows. */
 static fv_status order_head(const fv_kv *kv, int32_t layer, int32_t head, const float *score,
                             fv_arena *arena, int32_t **out) {
     int32_t n = fv_kv_len(kv, layer, head, FV_SEG_VISUAL);
@@ -26,7 +26,8 @@ static fv_status order_head(const fv_kv *kv, int32_t layer, int32_t head, const 
     return fv_top_sort(of_row, n, *out);
 }
 
-/* Heads that hold the same rows, which they do until a method selects per head, share an order. */
+/* Whether a head holds the first head's rows, as it does unless a method selects per head; such heads share
+ * an order. */
 static bool as_first_head(const fv_kv *kv, int32_t layer, int32_t head) {
     int32_t n = fv_kv_len(kv, layer, 0, FV_SEG_VISUAL);
     return n == fv_kv_len(kv, layer, head, FV_SEG_VISUAL) &&

@@ -2,16 +2,16 @@
 #define FOVEA_PREFILL_WORKER_PREFILL_RANK_H
 
 /* RANK: orders the visual tokens of a prefilled layer by the attention of the last prompt token,
- * most first, where the plan says so (fv_plan.rank_from). The decode worker then drops a layer's
- * least important tokens by a length. Tokens are moved here rather than there because they are in
+ * highest first, if the plan says so (fv_plan.rank_from). The decode worker then drops a layer's
+ * least important tokens by setting a length. Tokens are moved here rather than there because they are in
  * this worker's cache anyway, and are sent in their final order. */
 #include "common/arena.h"
 #include "model/net/kv.h"
 
-/* from [N]: the layer whose attention ranks each layer's rows; -1: they are not ranked. It begins
- * as the plan's rank_from. */
+/* from [N]: the layer whose attention ranks each layer's rows; -1: they are not ranked. Initially the
+ * plan's rank_from. */
 
-/* Layers below this one could be ranked, or need not be, when those below n_layer have run. */
+/* Number of layers from the first on that are ranked, or need not be, once n_layer layers have run. */
 int32_t fv_rank_ready(const int32_t *from, int32_t n_layer);
 
 /* Ranks the layers below n_layer that are complete, select stage included, and

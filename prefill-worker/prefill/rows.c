@@ -1,10 +1,9 @@
-/* Between phases of a prefill visual tokens leave: which, and the residual stream without them. The
+/* Drops visual tokens between phases of a prefill, and gathers the residual stream of the others. For the
  * thread that owns the decoder. */
 #include "prefill-worker/prefill/internal.h"
 
 #include "model/net/lookahead.h"
 
-/* Image tokens of request b that are still running: their positions, in memory of the run. */
 fv_status fv_prefill_visual_rows(fv_prefill *p, int32_t b, int32_t **pos, int32_t *n) {
     const fv_prefill_rows *rows = &p->rows;
     FV_TRY(FV_ARENA_NEW(&p->arena, rows->first[b + 1] - rows->first[b], *pos));
@@ -14,7 +13,6 @@ fv_status fv_prefill_visual_rows(fv_prefill *p, int32_t b, int32_t **pos, int32_
     return FV_OK;
 }
 
-/* The edit before `layer`, unless its method has nothing more to decide. */
 const fv_plan_edit *fv_prefill_edit_at(const fv_prefill *p, int32_t b, int32_t layer) {
     const fv_plan *plan = p->req[b].plan;
     for (int32_t e = 0; e < plan->prune.n_edit; e++)
@@ -24,7 +22,7 @@ const fv_plan_edit *fv_prefill_edit_at(const fv_prefill *p, int32_t b, int32_t l
     return NULL;
 }
 
-/* Look-ahead attention of the last prompt token to visual tokens in `layer`, mean over heads. */
+/* Computes look-ahead attention of the last prompt token to visual tokens in `layer`, mean over heads. */
 static fv_status lookahead(fv_prefill *p, int32_t b, int32_t layer) {
     const fv_prefill_rows *rows = &p->rows;
     int32_t first = rows->first[b], n = fv_prefill_prompt_end(p, b) - first;
@@ -44,7 +42,7 @@ static fv_status lookahead(fv_prefill *p, int32_t b, int32_t layer) {
     return FV_OK;
 }
 
-/* Hidden states of the visual tokens of request b, on the host. */
+/* Copies the hidden states of request b's visual tokens to the host. */
 static fv_status bring_visual(fv_prefill *p, int32_t b, float **x) {
     const fv_prefill_rows *rows = &p->rows;
     fv_backend *be = fv_decoder_backend(p->dec);
@@ -64,7 +62,7 @@ static fv_status bring_visual(fv_prefill *p, int32_t b, float **x) {
 /* The result of an edit: kept[n], followed by merged tokens. */
 typedef struct edited {
     int32_t n, *kept;
-    int32_t n_merged, *centre; /* [n_merged] the visual tokens whose place they take */
+    int32_t n_merged, *centre; /* [n_merged] the visual tokens whose places merged ones take */
     float *mean;               /* [n_merged, d] */
 } edited;
 
@@ -86,8 +84,8 @@ static fv_status merge_rows(fv_prefill *p, const fv_prune_method *method,
     return FV_OK;
 }
 
-/* Which of n visual tokens, at pos[n], go on into the edit's layer. Phases end where rows leave, so
- * the last layer of a phase is the last that was tapped. */
+/* Chooses the visual tokens, at positions pos, that continue into the edit's layer. A phase ends before
+ * that layer, so v->attention is of the layer before it. */
 static fv_status edit_rows(fv_prefill *p, int32_t b, const fv_plan_edit *edit, const int32_t *pos,
                            edited *e) {
     const fv_plan *plan = p->req[b].plan;
@@ -125,8 +123,8 @@ static fv_status edit_rows(fv_prefill *p, int32_t b, const fv_plan_edit *edit, c
     return edit->merged ? merge_rows(p, method, &ctx, e) : FV_OK;
 }
 
-/* Tokens were dropped before `layer`, decided by data; the plan for these layers was made without
- * knowing that. A lazy block that goes on is cut, because layers share keys of the same tokens
+/* Adapts the plan of the layers from `layer` on, before which tokens were dropped by data. A lazy block
+ * that goes on is cut, because layers share keys of the same tokens
  * only; and the layer in which the tokens were chosen ranks those that stay. */
 static void cut_plan(fv_prefill *p, int32_t b, int32_t layer) {
     const fv_plan *plan = p->req[b].plan;
@@ -142,7 +140,7 @@ static void cut_plan(fv_prefill *p, int32_t b, int32_t layer) {
     }
 }
 
-/* Visual tokens at[n] of the list that are not among those that an edit keeps run beside it. */
+/* Masks the visual tokens at rows at[n] that an edit does not keep: they run separately. */
 static fv_status mask_rows(fv_prefill *p, int32_t b, int32_t layer, const int32_t *at, int32_t n,
                            const edited *e) {
     int32_t *row, n_row = 0;
@@ -156,10 +154,10 @@ static fv_status mask_rows(fv_prefill *p, int32_t b, int32_t layer, const int32_
     return fv_prefill_mask_rows(p, b, layer, row, n_row);
 }
 
-/* Rows that go on, of all requests: row[n] of those that are there, and what some become. */
+/* The rows of all requests that continue: row[n] of the current list, and new states of merged ones. */
 typedef struct going {
     int32_t n, *row;
-    const float **become; /* [n] a row of the residual stream, NULL: what it was */
+    const float **become; /* [n] a new row of the residual stream; NULL: unchanged */
 } going;
 
 static void add(going *to, int32_t row, const float *become) {
@@ -200,9 +198,9 @@ static fv_status choose_rows(fv_prefill *p, int32_t b, int32_t layer, going *to)
     return FV_OK;
 }
 
-/* Rows close up to the last one, which stays where it is: so what the answer's tokens are rotated
- * by is what it always was, and only distances count. (The authors close up to the first.) Positions of
- * a grid stay: what is left of an image has no other place in it. */
+/* Renumbers the remaining rows consecutively up to the last one, which keeps its position, so that those of
+ * the answer's tokens do not change; only distances matter. (The authors count from the first row.) Grid
+ * positions stay, as the remaining tokens keep their places in the image. */
 static void renumber(fv_prefill *p, int32_t b) {
     fv_prefill_rows *rows = &p->rows;
     int32_t end = rows->first[b + 1];

@@ -1,4 +1,4 @@
-/* Sums are in double: what is chosen must not hang on their order. */
+/* Sums are in double: the choice must not depend on their order. */
 #include "prefill-worker/prefill/scorers.h"
 
 #include <math.h>

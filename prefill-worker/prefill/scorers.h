@@ -14,10 +14,10 @@
 int32_t fv_scorers_choose(const float *dot, int32_t n_visual, int32_t n_text, double *m,
                           uint8_t *scorer);
 
-/* What rotation alone, queries and keys of ones, would make a row score each row at its place or
- * before it: 2 sum_f cos((p - p_j) f) / sqrt(D), each f with its coordinate, greatest for the row itself. The authors divide by
- * it as it is, no softmax taken, so where it comes to less than 0 so does the quotient. p is
- * pos[n - 1]; out [n], pos ascend. */
+/* out[j]: the score that rotation alone, with queries and keys of ones, gives row j for a query at
+ * p = pos[n - 1]: 2 sum_f cos((p - p_j) f) / sqrt(D), each f with its coordinate; greatest at j = n - 1.
+ * The authors divide by this score without taking a softmax, so quotients can be negative. out [n]; pos
+ * ascend. */
 void fv_scorers_rope(const fv_rope *rope, const fv_rope_pos *pos, int32_t n, double *out);
 
 #endif

@@ -1,10 +1,10 @@
-/* Rows that went in and came out, stage by stage, from what the layers ran and what the store
- * holds. Pure function of both. */
+/* Counts the rows that went into and came out of each stage, from the tokens that layers ran and the store.
+ * Pure function of both. */
 #include "prefill-worker/prefill/stage_stats.h"
 
 #include "model/net/kv_packed.h"
 
-/* Rows of a segment that a layer holds in all heads, packed ones too. */
+/* Number of rows of a segment that a layer holds in all heads, packed ones too. */
 static uint64_t held_of(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
     int32_t n_kv = fv_kv_get_shape(kv)->n_kv;
     const fv_kv_packed *packed = fv_kv_packed_of(kv, layer, seg);
@@ -17,7 +17,7 @@ static uint64_t held(const fv_kv *kv, int32_t layer) {
     return held_of(kv, layer, FV_SEG_VISUAL) + held_of(kv, layer, FV_SEG_TEXT);
 }
 
-/* Rows that were packed in a layer. */
+/* Number of rows that were packed in a layer. */
 static uint64_t packed_rows(const fv_kv *kv, int32_t layer) {
     uint64_t rows = 0;
     for (int seg = 0; seg < FV_N_SEG; seg++) {

@@ -1,15 +1,14 @@
 #ifndef FOVEA_PREFILL_WORKER_PREFILL_STAGE_STATS_H
 #define FOVEA_PREFILL_WORKER_PREFILL_STAGE_STATS_H
 
-/* ACCOUNT: what each stage of prefill did to the rows, for the report. Rows are KV entries: each a key
+/* STAGE STATS: what each stage of prefill did to the rows, for the report. Rows are KV entries: each a key
  * and a value of one head of one layer. */
 #include "model/net/kv.h"
 #include "policy/plan/plan.h"
 
 typedef struct fv_stage_stats_stage {
-    uint64_t entries_in,
-        entries_out; /* that it could take from, and that it left; equal: it took none */
-    int32_t n_layer; /* layers in which it did something; 0: it did nothing */
+    uint64_t entries_in, entries_out; /* rows before and after the stage; equal: it dropped none */
+    int32_t n_layer; /* layers in which the stage did something; 0: it did nothing */
 } fv_stage_stats_stage;
 
 typedef struct fv_stage_stats {

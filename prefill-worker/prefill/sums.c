@@ -1,11 +1,11 @@
-/* Captures that sum many tokens of the prompt for the prune stage (FV_CAPTURE in methods.def). A
- * captured layer is the last of its group, because tokens are dropped after it. The thread that
+/* Captures sums over many tokens of the prompt for the prune stage (FV_CAPTURE in methods.def). A
+ * captured layer is the last of its group, because tokens are dropped after it. For the thread that
  * owns the decoder. */
 #include "prefill-worker/prefill/internal.h"
 
 #include "prefill-worker/prefill/scorers.h"
 
-/* A row FV_CAPTURE. */
+/* A row FV_CAPTURE of methods.def. */
 typedef struct row_sums {
     uint8_t flag;
     enum { ALL, AFTER } rows;
@@ -19,7 +19,7 @@ static const row_sums table[] = {
 
 _Static_assert(8 << FV_N_CAPTURE_ROW <= 256, "flags are a byte (fv_plan.capture)");
 
-/* What is summed of the layer, or NULL. An observer of head-max scores gets all layers. */
+/* The capture of the layer, or NULL. An observer of head-max scores gets all layers. */
 static const row_sums *sums_of(const fv_prefill *p, int32_t b, int32_t layer) {
     int flags = p->req[b].plan->capture[layer] | (p->req[b].head_max ? FV_CAPTURE_HEAD_MAX : 0);
     for (int i = 0; i < FV_N_CAPTURE_ROW; i++)
@@ -41,7 +41,7 @@ fv_status fv_prefill_tell_head_max(const fv_prefill *p, int32_t b, int32_t layer
 
 /* ---- scorers ---------------------------------------------------------------------------- */
 
-/* dot [n, n_text] of visual tokens [r, r + n) and the text tokens after the images. */
+/* Computes dot [n, n_text] of visual tokens [r, r + n) and the text tokens after the images. */
 static fv_status dot_span(fv_prefill *p, int32_t r, int32_t n, fv_tensor text, float *dot) {
     fv_backend *be = fv_decoder_backend(p->dec);
     size_t bytes = (size_t)n * (size_t)text.rows * sizeof *dot;
@@ -87,8 +87,8 @@ fv_status fv_prefill_find_scorers(fv_prefill *p, int32_t b) {
     return FV_OK;
 }
 
-/* The weight of token r of request b, if it is a scorer: 1 / number of scorers for visual tokens;
- * `turned`, divided by the score that rotation alone would give. */
+/* Sets the weights of scorer r of request b for visual tokens: 1 / number of scorers, with `turned`
+ * divided by the score that rotation alone would give. */
 static fv_status weigh_row(fv_prefill *p, int32_t b, int32_t r, bool turned, float *weight) {
     const fv_prefill_rows *rows = &p->rows;
     const fv_prefill_visual *v = &p->visual[b];
@@ -113,7 +113,7 @@ fv_status fv_prefill_open_row_sums(fv_prefill *p, int32_t b, int32_t layer) {
     return FV_ARENA_NEW(&p->group, (size_t)lines * (size_t)v->n_key, v->sums);
 }
 
-/* The weights of tokens [a, e), text after the images. */
+/* Makes the weights of tokens [a, e), text after the images. */
 static fv_status weigh_rows(fv_prefill *p, int32_t b, int32_t layer, int32_t a, int32_t e,
                             const float **out) {
     const fv_prefill_visual *v = &p->visual[b];

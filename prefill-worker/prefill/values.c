@@ -1,4 +1,4 @@
-/* The table of evict methods with a value per token, generated from methods.def. The thread that owns
+/* The table of evict methods with a value per token, generated from methods.def. For the thread that owns
  * the store. */
 #include "prefill-worker/prefill/values.h"
 
@@ -7,7 +7,7 @@
 typedef fv_status value_fn(const fv_value_tokens *tokens, float *value);
 
 static value_fn *const methods[FV_N_METHOD + 1] = {
-    [FV_N_METHOD] = NULL, /* a table is not empty */
+    [FV_N_METHOD] = NULL, /* an array must not be empty */
 #define FV_VALUE(stage, name) [FV_METHOD_##stage##_##name] = FV_NAME(fv_value_, stage, name),
 #include "policy/methods.def"
 };

@@ -10,7 +10,7 @@
 
 /* The tokens of one layer, KV head and segment. Their keys and values are in the store. */
 typedef struct fv_value_tokens {
-    const fv_params *params; /* the method's are its member */
+    const fv_params *params; /* a union: the method reads its own member */
     fv_backend *be;
     const fv_kv *kv;
     int32_t layer, head;

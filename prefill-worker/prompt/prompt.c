@@ -1,4 +1,4 @@
-/* Tokens of a prompt, images expanded. Any thread. */
+/* Makes the tokens of a prompt, with images expanded. Any thread. */
 #include "prefill-worker/prompt/prompt.h"
 
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static fv_status add_span(fv_prompt *p, int32_t id, int32_t image, const fv_layo
     return add(p, id, span->n, FV_SEG_VISUAL);
 }
 
-/* Text of the family, between two spans. */
+/* Adds the family's text between spans, as it is tokenised after the token `before`. */
 static fv_status add_text(fv_prompt *p, const fv_tokenizer *tok, int32_t before, const char *text,
                           size_t bytes) {
     int32_t *ids, n;
@@ -58,7 +58,7 @@ static bool is_image(const fv_model_config *cfg, int32_t id) {
     return cfg->has_vision && (id == cfg->image_token || is_video(cfg, id));
 }
 
-/* An image in place of its token. */
+/* Adds an image's text and tokens. */
 static fv_status add_image(fv_prompt *p, const fv_tokenizer *tok, const fv_model_config *cfg,
                            int32_t image, const fv_layout *layout) {
     static const char mark[] = "\xEE\x80\x81"; /* U+E001 */
@@ -148,7 +148,8 @@ typedef struct text_bytes {
     size_t n;
 } text_bytes;
 
-/* The text with `written` in place of each `word` that is not the user's. The caller frees both arrays. */
+/* Copies the text with `written` in place of each `word` that is not the user's. The caller frees both
+ * arrays. */
 static fv_status write_images(const char *text, size_t n, const uint8_t *user, const char *word,
                               const char *written, text_bytes *out) {
     size_t n_word = strlen(word), n_written = strlen(written), most = n / n_word * n_written + n;
@@ -173,7 +174,7 @@ static fv_status write_images(const char *text, size_t n, const uint8_t *user, c
     return FV_OK;
 }
 
-/* fv_tokenizer_encode_marked, with the family's text around images. */
+/* Calls fv_tokenizer_encode_marked, with the family's text around images. */
 static fv_status encode(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
                         size_t n, bool add_special, const fv_text_marks *marks, int32_t **ids,
                         int32_t *n_ids) {
@@ -195,7 +196,7 @@ static fv_status make(const fv_tokenizer *tok, const fv_model_config *cfg, const
                       size_t bytes, bool add_special, const fv_text_marks *marks, int32_t n_image,
                       const fv_layout *layout, int32_t context, fv_prompt *out) {
     int32_t *ids, n, tags = n_image < cfg->text.max_position ? n_image : cfg->text.max_position;
-    /* Before time is spent on it; images are one token each there. */
+    /* Refuse text that is too long before spending time on it; each image is one token in it. */
     FV_TRY(fv_tokenizer_check_length(tok, bytes, cfg->text.max_position + tags));
     FV_TRY(encode(tok, cfg, text, bytes, add_special, marks, &ids, &n));
     fv_status st = fv_prompt_of_ids(tok, cfg, ids, n, n_image, layout, context, out);
@@ -223,7 +224,7 @@ fv_status fv_prompt_append(fv_prompt *p, const int32_t *ids, int32_t n) {
     return FV_OK;
 }
 
-/* Tokens [from, to) move to p->n. */
+/* Moves tokens [from, to) to p->n. */
 static void move_tokens(fv_prompt *p, int32_t from, int32_t to) {
     size_t n = (size_t)(to - from);
     memmove(p->ids + p->n, p->ids + from, n * sizeof *p->ids);

@@ -1,9 +1,9 @@
 #ifndef FOVEA_PREFILL_WORKER_PROMPT_PROMPT_H
 #define FOVEA_PREFILL_WORKER_PROMPT_PROMPT_H
 
-/* PROMPT: text with "<image>" in it -> token ids with every image expanded to its tokens, and the text
- * that its family has around them. A video of a model that reads videos is expanded likewise, with a token
- * of its own; "images" are both. */
+/* PROMPT: text with "<image>" in it -> token ids with every image expanded to its tokens and the text
+ * that its family puts around them. A video is expanded likewise, with a token of its own, if the model
+ * reads videos; "images" includes videos here. */
 #include "common/token_span.h"
 #include "model/config.h"
 #include "text/chat.h"
@@ -20,19 +20,20 @@ typedef struct fv_prompt {
 
 /* Tokenises `text` (special tokens added as the tokenizer's post-processor says) and expands each
  * image token to the image's text and tokens as layout[n_image] has them, in order: the same ids as
- * expanding in the text first. FV_EINVAL when the number of "<image>" is not n_image, a video is where
- * an image is expected or the other way round, or when prompt tokens exceed `context`; the sentence says what to change. Text that is too long for the checkpoint's context
- * by its bytes alone is refused before it is tokenised. */
+ * expanding in the text first. FV_EINVAL if the number of "<image>" is not n_image, a video is given
+ * where an image is expected or the other way round, or prompt tokens exceed `context`; the sentence says
+ * what to change. Text that is too long for the checkpoint's context by its bytes alone is refused before
+ * it is tokenised. */
 fv_status fv_prompt_make(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
                          int32_t n_image, const fv_layout *layout, int32_t context, fv_prompt *out);
 
-/* The same for a rendered chat: special tokens and "<image>" that a turn spells are text. */
+/* The same for a rendered chat: special tokens and "<image>" that a turn's text spells out are plain text. */
 fv_status fv_prompt_make_chat(const fv_tokenizer *tok, const fv_model_config *cfg,
                               const fv_chat_text *text, int32_t n_image, const fv_layout *layout,
                               int32_t context, fv_prompt *out);
 
-/* The same for a prompt that is ids already, [n]: taken as they are, nothing is added. FV_EINVAL
- * also for an id that the text model does not have. */
+/* The same for a prompt that is ids[n] already, to which nothing is added. FV_EINVAL also for an id that
+ * the text model does not have. */
 fv_status fv_prompt_of_ids(const fv_tokenizer *tok, const fv_model_config *cfg, const int32_t *ids,
                            int32_t n, int32_t n_image, const fv_layout *layout, int32_t context,
                            fv_prompt *out);
@@ -40,8 +41,8 @@ fv_status fv_prompt_of_ids(const fv_tokenizer *tok, const fv_model_config *cfg, 
 /* Adds n ids of an answer, as text. */
 fv_status fv_prompt_append(fv_prompt *p, const int32_t *ids, int32_t n);
 
-/* Leaves span i each[i] of its tokens, at most as many as it has; NULL: all. The prompt was made
- * for any context then: FV_EINVAL when it does not fit this one. */
+/* Shortens span i to each[i] tokens, at most as many as it has; NULL: keeps all. The prompt was made with
+ * a larger `context`: FV_EINVAL if it does not fit this one now. */
 fv_status fv_prompt_condense(fv_prompt *p, const int32_t *each, int32_t context);
 
 void fv_prompt_free(fv_prompt *p);

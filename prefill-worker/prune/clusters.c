@@ -1,4 +1,4 @@
-/* A matrix of distances; everything is in double. */
+/* Clusters rows by their matrix of distances; everything is in double. */
 #include "prefill-worker/prune/clusters.h"
 
 #include <assert.h>
@@ -9,7 +9,7 @@
 typedef struct clusters {
     int32_t n, k;
     double *apart;   /* [n, n] */
-    double most;     /* of them */
+    double most;     /* the largest distance */
     double *density; /* [n] */
     float *score;    /* [n] */
     int32_t *order;  /* [n] */

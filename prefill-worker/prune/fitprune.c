@@ -1,8 +1,8 @@
-/* prune=fitprune: FitPrune (arXiv 2409.10197). After a layer those tokens j are dropped first whose
- * product x_j y_j,   x_j = sum over text tokens i of max_h A[h, i, j],  y_j = the same over visual
- * tokens / n is smallest. The authors drop them between attention and the output projection of
- * the same layer; outputs that are not read may as well be computed, so here they are dropped after
- * it, and the others have the same bits. The layer's own KV holds them both ways. */
+/* prune=fitprune: FitPrune (arXiv 2409.10197). After a layer, the tokens j of smallest x_j y_j are
+ * dropped, where x_j = sum over text tokens i of max_h A[h, i, j], and y_j = the same sum over the n
+ * visual tokens, divided by n. The authors drop them between attention and the output projection of that
+ * layer; here they are dropped after the layer, which gives the remaining tokens the same bits. The
+ * layer's own KV holds them either way. */
 #include <assert.h>
 
 #include "common/arena.h"

@@ -10,7 +10,7 @@
 /* Sides up to 4096: places are below 2^24, which a float holds exactly. */
 enum { SIDE_BITS = 12 };
 
-/* The place of a cell in the dither: bits of (row ^ column, row), lowest bit first. */
+/* Returns a cell's place in the dither: bits of (row ^ column, row), lowest bit first. */
 static int32_t dither(int32_t row, int32_t col) {
     int32_t place = 0, odd = row ^ col;
     for (int32_t bit = 0; bit < SIDE_BITS; bit++)
@@ -18,7 +18,7 @@ static int32_t dither(int32_t row, int32_t col) {
     return place;
 }
 
-/* Tokens beside the grid, such as CLS, are taken first. */
+/* Scores a span's tokens by their place; tokens outside the grid, such as CLS, come first. */
 static void score_span(float *score, const fv_token_span *span) {
     int32_t cells = span->h * span->w;
     for (int32_t i = 0; i < span->n; i++) {

@@ -1,6 +1,6 @@
-/* prune=pdrop: PyramidDrop (arXiv 2410.17247). Before layer r, with that layer's own queries and
- * keys: of each image the tokens are kept that receive most attention of the last prompt token,
- * mean over heads. The remaining tokens are renumbered (fv_plan_prune_stage.renumbers). */
+/* prune=pdrop: PyramidDrop (arXiv 2410.17247). Before layer r, each image keeps the tokens that receive
+ * most attention from the last prompt token, by layer r's own queries and keys, mean over heads. The
+ * remaining tokens are renumbered (fv_plan_prune_stage.renumbers). */
 #include <assert.h>
 
 #include "policy/plan/contribute.h"

@@ -1,5 +1,5 @@
 /* The table of prune methods, made from methods.def (a row without its file does not link), and
- * what several of them share. */
+ * functions that several of them share. */
 #include "prefill-worker/prune/prune.h"
 
 #include <assert.h>

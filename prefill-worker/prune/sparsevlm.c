@@ -11,7 +11,7 @@
 #include "prefill-worker/prune/clusters.h"
 #include "prefill-worker/prune/prune.h"
 
-/* chosen[*n]: heads by their attention to all visual tokens. */
+/* chosen[*n]: the heads with most attention to all visual tokens together. */
 static fv_status choose_heads(const fv_prune_context *ctx, fv_arena *arena, int32_t **chosen,
                               int32_t *n) {
     float *mass;
@@ -55,7 +55,7 @@ static fv_status keep(const fv_prune_context *ctx, fv_prune_state *state, int32_
     return st;
 }
 
-/* The best row[*n] of those that are not kept: floor(0.3 of them) + 1. */
+/* row[*n]: the dropped rows of highest score, floor(0.3 of their number) + 1 of them. */
 static fv_status recycle(const fv_prune_context *ctx, const int32_t *kept, fv_arena *arena,
                          int32_t **row, int32_t *n) {
     float *score, *left;

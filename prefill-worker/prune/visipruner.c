@@ -1,6 +1,6 @@
-/* prune=visipruner: VisiPruner (Fan et al. 2025), its middle and deep stages; the shallow one is
- * masks, which are in the plan. With the ablation scores of visual tokens j for the last prompt
- * token in layer l:
+/* prune=visipruner: the middle and deep stages of VisiPruner (Fan et al. 2025); the shallow stage
+ * consists of masks in the plan. With the ablation scores of visual tokens j for the last prompt token in
+ * layer l:
  *
  *     DETECT --- l >= detect and some cos_j < cos (or l is the given filter layer) --> TRACK
  *                F = { j : L2_j > l2 }: the others are dropped before layer l + 1
@@ -19,7 +19,7 @@
 
 enum { DETECT = 0, TRACK };
 
-/* Whether some cosine is below `least`. A NaN is not. */
+/* Whether some cosine is below `least`, which a NaN never is. */
 static bool any_below(const float *cos, int32_t n, double least) {
     for (int32_t j = 0; j < n; j++)
         if ((double)cos[j] < least) return true;

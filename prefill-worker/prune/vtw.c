@@ -1,6 +1,5 @@
-/* prune=vtw: Visual Tokens Withdrawal (arXiv 2405.05803). Before layer k every visual token
- * leaves, since by then the text tokens have taken from them what they need. Positions of the rest
- * stay. */
+/* prune=vtw: Visual Tokens Withdrawal (arXiv 2405.05803). Before layer k all visual tokens are dropped,
+ * since text tokens have gathered their information by then. The others keep their positions. */
 #include "prefill-worker/prune/prune.h"
 
 static fv_status keep(const fv_prune_context *ctx, fv_prune_state *state, int32_t *kept,

@@ -1,10 +1,10 @@
 /* select=csp: Cross-Self Pruning (arXiv 2412.04652). With A the attention of the window's tokens,
  * its n-softmax taken over all columns, a token j before the recent ones has
- *     self_j  = sum of A_ij over window tokens i of j's modality
- *     cross_j = sum of A_ij over window tokens i of the other one
- * and the first of each order are kept, and the recent ones (the paper's A_tt, A_vv and A_vt,
- * A_tv). The paper takes the mean over all heads (heads=shared) and holds a token once; the
- * authors' code chooses per head, and holds a token that is in both lists twice (dup=official).
+ *     self_j  = sum of A_ij over window tokens i of j's modality      (the paper's A_tt, A_vv)
+ *     cross_j = sum of A_ij over window tokens i of the other one     (A_vt, A_tv)
+ * The tokens of highest self_j, those of highest cross_j and the recent ones are kept. The paper takes the
+ * mean over all heads (heads=shared) and holds a token once; the authors' code chooses per head, and holds
+ * a token that is in both lists twice (dup=official).
  *
  * Layers that share keys choose by the mean over them; if they share those of visual tokens only,
  * each fills the text tokens' share of both lists with the text tokens that received most of its
@@ -13,8 +13,8 @@
 #include "common/top.h"
 #include "prefill-worker/select/select_rows.h"
 
-/* Where a layer chooses its text tokens by itself: replaces the text tokens in kept[n_kept] by as
- * many of n tokens with the most attention of this layer. */
+/* Replaces the text tokens in kept[n_kept] by as many text tokens of [0, n) with the most attention in
+ * this layer alone. */
 static fv_status choose_text(const fv_select_context *ctx, const fv_select_row *rows, int32_t n,
                              bool cross, fv_arena *arena, int32_t *kept, int32_t n_kept) {
     const float *own = ctx->own[cross ? FV_SEG_VISUAL : FV_SEG_TEXT];

@@ -5,8 +5,7 @@
 #include "prefill-worker/select/select_rows.h"
 #include "prefill-worker/select/store_rows.h"
 
-/* minus the sum of |k_j| over KV heads [g0, g1), which hold the same rows, for each row of both
- * segments. */
+/* of[seg][j] = minus the sum of |k_j| over KV heads [g0, g1), which hold the same rows. */
 static fv_status norms(const fv_select_context *ctx, int32_t g0, int32_t g1, fv_arena *arena,
                        float *of[FV_N_SEG]) {
     size_t d = (size_t)fv_kv_get_shape(ctx->kv)->d_head;

@@ -1,16 +1,16 @@
-/* select=lookm: LOOK-M (arXiv 2406.18139). With s_j the attention of all tokens of the prompt on row
- * j, as select=h2o has it, of the rows ahead of the last ones
- *     prior=text   all text stays, and of the images the best where text leaves room in the budget
- *     prior=none   the best stay, the first four rows among them where rows are merged
- * and what leaves is merged into what stays. With c_ej the cosine of the keys of e, which leaves,
- * and j, which stays, e goes to its nearest j in the same KV head, key and value alike:
+/* select=lookm: LOOK-M (arXiv 2406.18139). With s_j the attention of all prompt tokens to row j, as in
+ * select=h2o, of the rows before the recent ones
+ *     prior=text   all text stays, and the image tokens of highest s_j while the budget has room
+ *     prior=none   the rows of highest s_j stay, and, if rows are merged, the first four rows
+ * and dropped rows are merged into kept ones. With c_ej the cosine of the keys of dropped row e and kept
+ * row j, e goes to its nearest j in the same KV head, key and value alike:
  *     x_j <- (x_j + sum of y_e) / (1 + number of e)
  *     pivotal   y_e = (x_e + x_j) / 2
  *     average   y_e = x_e
- *     weighted  y_e = c_ej x_e, for those e alone whose c_ej, mean over the layer's KV heads, is no
- *               less than the mean over all e; e counted in each head by position
- * The authors' code for the average looks for the nearest of some rows and merges all of them, so
- * that they come to the wrong places; here each goes to its own. */
+ *     weighted  y_e = c_ej x_e, only for those e whose c_ej, mean over the layer's KV heads, is no
+ *               less than the mean over all e; e counts each head's dropped rows by position
+ * The authors' code for `average` finds the nearest row for some rows only but merges all of them, so
+ * that rows end up in the wrong places; here each goes to its own nearest row. */
 #include <math.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ enum { PINNED = 4 };
 
 /* ---- what stays ------------------------------------------------------------------------- */
 
-/* Where text comes first it is worth more than any attention; so are the first rows otherwise. */
+/* Scores text rows, or the first rows, above any attention. */
 static void put_first(const fv_select_context *ctx, const fv_select_rows *rows, float *score) {
     const fv_select_lookm_params *p = &ctx->params->select_lookm;
     for (int32_t i = 0; i < rows->n; i++) {
@@ -32,7 +32,7 @@ static void put_first(const fv_select_context *ctx, const fv_select_rows *rows, 
     }
 }
 
-/* How many stay ahead of the last rows: the budget, or all text where that is more. */
+/* How many rows stay before the recent ones: the budget, or all text if that is more. */
 static int32_t heavy_of(const fv_select_context *ctx, const fv_select_rows *rows) {
     int32_t n_text = 0, ahead = rows->n - ctx->budget.recent;
     for (int32_t i = 0; i < ahead; i++) n_text += rows->row[i].seg == FV_SEG_TEXT;
@@ -54,16 +54,16 @@ static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *co
     return fv_select_heavy(&own, &rows, score, arena, kept, n_kept);
 }
 
-/* ---- what becomes of the others ----------------------------------------------------------- */
+/* ---- merging ------------------------------------------------------------------------------ */
 
-/* One KV head: its rows by position, and which of them stays or leaves. */
+/* One KV head: its rows by position, and which of them stay or leave. */
 typedef struct head {
     fv_select_rows rows;
     float *x[2];             /* keys and values of all rows, [n, D], by position */
-    int32_t n_stay, *stay;   /* [n_stay] of the rows */
-    int32_t n_leave, *leave; /* likewise */
-    int32_t *to;             /* [n_leave] the nearest that stays, of stay[] */
-    double *cosine;          /* [n_leave] to that */
+    int32_t n_stay, *stay;   /* [n_stay] indices of rows */
+    int32_t n_leave, *leave; /* [n_leave] likewise */
+    int32_t *to;             /* [n_leave] the nearest kept row, as an index of stay[] */
+    double *cosine;          /* [n_leave] with that row */
 } head;
 
 static fv_status bring(const fv_select_kept *k, int32_t g, fv_arena *arena, head *h) {
@@ -114,7 +114,7 @@ static double dot(const float *x, const float *y, int32_t n) {
     return sum;
 }
 
-/* Of several that are as near, the first. A key of zeros is as far from one as from another. */
+/* Finds the nearest kept row of each dropped row; ties go to the first. Cosines with keys of zeros are 0. */
 static void find_nearest(head *h, int32_t d) {
     const float *k = h->x[0];
     for (int32_t e = 0; e < h->n_leave; e++) {
@@ -131,7 +131,7 @@ static void find_nearest(head *h, int32_t d) {
     }
 }
 
-/* Rows that a weighted merge passes over get to = -1. Heads have as many to merge as the first. */
+/* Sets to = -1 for rows that a weighted merge skips. All heads drop as many rows as the first. */
 static void pass_over_far(head *heads, int32_t n_kv) {
     int32_t n = heads[0].n_leave;
     double all = 0;
@@ -144,7 +144,7 @@ static void pass_over_far(head *heads, int32_t n_kv) {
     }
 }
 
-/* Row stay[j] of one side, from what comes to it; false: nothing does. */
+/* Merges into kept row stay[j] of keys or values the rows that go to it; false: there are none. */
 static bool merge_into(const head *h, const fv_select_lookm_params *p, int32_t j, int value,
                        int32_t d, double *sum, float *out) {
     const float *x = h->x[value] + (size_t)h->stay[j] * (size_t)d;

@@ -23,7 +23,7 @@ bool fv_select_asks(const fv_plan *plan, int32_t layer) {
     return false;
 }
 
-/* Layers [first, end) share keys: of image tokens, and with `text` of text tokens too. */
+/* Layers [first, end), which share keys of image tokens, and with `text` of text tokens too. */
 typedef struct block {
     int32_t first, end;
     bool text;
@@ -48,7 +48,7 @@ static fv_status reduce_heads(const fv_select_sums *sums, const fv_select_contex
     return FV_OK;
 }
 
-/* The mean over the captured layers of a block: in order, in double. */
+/* Averages over the captured layers of a block, in order, in double. */
 static fv_status reduce_block(const fv_select_sums *sums, block b, const fv_select_context *ctx,
                               int from, int to, fv_arena *arena, float **out) {
     int32_t asked = 0, n = ctx->n[to];
@@ -85,7 +85,7 @@ static fv_status bring_own(const fv_select_sums *sums, fv_arena *arena, fv_selec
     return FV_OK;
 }
 
-/* What each layer of a block keeps, [layers that choose]. */
+/* The entries that a layer of a block keeps. */
 typedef struct layer_choice {
     int32_t **kept[FV_N_SEG], *n_kept[FV_N_SEG]; /* [Hkv] */
 } layer_choice;
@@ -96,7 +96,7 @@ static fv_status ask_method(const fv_select_method *method, const fv_plan *plan,
     for (int seg = 0; seg < FV_N_SEG; seg++)
         FV_TRY(FV_ARENA_NEW(arena, ctx->n[seg] + plan->select.dup_max, kept[seg]));
     FV_TRY(method->keep(ctx, arena, kept, n_kept));
-    bool pruned = plan->visual[ctx->layer] < plan->shape.n_visual; /* which may be any */
+    bool pruned = plan->visual[ctx->layer] < plan->shape.n_visual; /* then any tokens may be gone */
     FV_TRY(
         fv_plan_check_kept(plan, FV_STAGE_SELECT, n_kept[FV_SEG_VISUAL] + n_kept[FV_SEG_TEXT],
                            plan->select.count(plan, ctx->layer, ctx->head) - plan->shape.n_answer,
@@ -108,7 +108,7 @@ static fv_status ask_method(const fv_select_method *method, const fv_plan *plan,
     return FV_OK;
 }
 
-/* A method's inputs for a head, except for the attention received in a block. */
+/* Makes a method's inputs for a head, except for attention. */
 static fv_select_context context_of(const fv_plan *plan, fv_backend *be, const fv_kv *kv,
                                     int32_t layer, int32_t head) {
     const fv_plan_shape *s = &plan->shape;
@@ -135,7 +135,7 @@ static void bring_sums(const fv_plan *plan, const fv_select_sums *sums, fv_selec
     ctx->head1 = plan->select.window.shared ? sums->n_head : ctx->head0 + group;
 }
 
-/* One head of all layers of a block that choose: n_choose of them. */
+/* Chooses for one head of the first n_choose layers of a block. */
 static fv_status choose_head(const fv_select_method *method, const fv_plan *plan, fv_backend *be,
                              const fv_kv *kv, const fv_select_sums *sums, block b, int32_t n_choose,
                              int32_t head, fv_arena *arena, layer_choice *choice) {
@@ -159,7 +159,7 @@ static fv_status open_choice(int32_t n_kv, fv_arena *arena, layer_choice *choice
     return FV_OK;
 }
 
-/* Dropped entries may be merged into kept ones. */
+/* Merges dropped entries into kept ones, if the method does that. */
 static fv_status merge_layer(const fv_select_method *method, const fv_plan *plan, fv_backend *be,
                              fv_kv *kv, int32_t layer, const layer_choice *choice,
                              fv_arena *arena) {
@@ -180,7 +180,7 @@ static bool each_chooses(const fv_plan *plan, block b) {
     return plan->select.window.by_segment && !b.text;
 }
 
-/* All layers choose before rows of one move: what the source layer lets go is gone for the
+/* All layers of a block choose before any rows move, as rows that the source layer drops are gone for the
  * others. */
 static fv_status select_block(const fv_select_method *method, const fv_plan *plan, fv_backend *be,
                               fv_kv *kv, const fv_select_sums *sums, block b, fv_arena *arena) {
@@ -195,7 +195,7 @@ static fv_status select_block(const fv_select_method *method, const fv_plan *pla
     for (int32_t l = b.first; l < b.end; l++)
         for (int seg = 0; seg < FV_N_SEG; seg++) {
             const layer_choice *made = &choice[n_choose > 1 ? l - b.first : 0];
-            if (fv_kv_borrows(kv, l, (fv_kv_segment)seg)) continue; /* its source layer's */
+            if (fv_kv_borrows(kv, l, (fv_kv_segment)seg)) continue; /* held by the source layer */
             FV_TRY(fv_kv_keep(kv, l, (fv_kv_segment)seg, (const int32_t *const *)made->kept[seg],
                               made->n_kept[seg]));
         }

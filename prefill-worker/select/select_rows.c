@@ -1,4 +1,4 @@
-/* Two segments, each in order, walked as one; columns of sums to rows. */
+/* Merges the two segments in prompt order, and maps entries to columns of the sums. */
 #include "prefill-worker/select/select_rows.h"
 
 #include <math.h>

@@ -2,14 +2,14 @@
  *     s^h_j = sum of A^h_ij over the window's tokens i,  j < L - w
  *     p^h   = pooling of s^h along the prompt, of the same length: width k, stride 1
  *     p_j   = mean of p^h_j over the query heads of a KV head
- * and the highest are kept, and the window. Averages count positions past an end as 0. The
+ * The tokens of highest p_j are kept, and the window. Averages count positions past an end as 0. The
  * authors' code keeps entries for every query head, H heads instead of Hkv; the mean
  * after the pooling is kvpress's. */
 #include <math.h>
 
 #include "prefill-worker/select/select_rows.h"
 
-/* y[i] of x[n], both of one head. */
+/* Pools one head's x [n] into y [n]. */
 static void pool(const float *x, int32_t n, int32_t kernel, bool max, float *y) {
     for (int32_t i = 0; i < n; i++) {
         double sum = 0, top = -HUGE_VAL;

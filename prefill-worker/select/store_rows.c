@@ -1,5 +1,5 @@
-/* Stretches of rows are widened on the device, through one buffer that is as large as the longest can
- * be, and brought to the host. */
+/* Widens contiguous rows on the device, through one buffer that is large enough for all rows, and copies
+ * them to the host. */
 #include "prefill-worker/select/store_rows.h"
 
 #include <stdlib.h>
@@ -49,7 +49,7 @@ static fv_status write_through(fv_backend *be, const fv_kv_write_args *a, const 
     return be->ops->sync(be);
 }
 
-/* In the way that tokens are appended, after none. */
+/* Writes with kv_write, the operation that appends tokens. */
 fv_status fv_write_rows(fv_backend *be, fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
                         const int32_t *at, int32_t n, const float *k, const float *v) {
     const fv_kv_shape *s = fv_kv_get_shape(kv);
@@ -57,7 +57,7 @@ fv_status fv_write_rows(fv_backend *be, fv_kv *kv, int32_t layer, int32_t head, 
     fv_block_table run = {.block = fv_kv_runs(kv, layer)[head * FV_N_SEG + seg].block};
     fv_buf buffer[2] = {{0}, {0}};
     if (n == 0) return FV_OK;
-    uint8_t *first = calloc((size_t)n, 1); /* of one segment there is */
+    uint8_t *first = calloc((size_t)n, 1); /* segment 0, the only one in `seq` */
     if (!first) return FV_FAIL(FV_ENOMEM, "out of memory to write %d KV entries", n);
     fv_kv_write_seq seq = {.n_rows = n, .n_seg = 1, .tables = &run, .seg = first, .slot = at};
     fv_status st = fv_buf_alloc(be->device, bytes, FV_BUF_DEVICE, &buffer[0]);

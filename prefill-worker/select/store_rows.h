@@ -1,16 +1,16 @@
 #ifndef FOVEA_PREFILL_WORKER_SELECT_STORE_ROWS_H
 #define FOVEA_PREFILL_WORKER_SELECT_STORE_ROWS_H
 
-/* STORE ROWS: keys and values of a store for methods that look at the numbers themselves, or change
- * them. The thread that owns the store. */
+/* STORE ROWS: reads and writes keys and values of a store, for methods that need the numbers themselves.
+ * For the thread that owns the store. */
 #include "model/net/kv.h"
 
-/* All rows of a head's segment as F32 on the host, out [len, D], whatever the store holds. */
+/* Reads all rows of a head's segment as F32 into out [len, D] on the host, whatever the store's type. */
 fv_status fv_read_rows(fv_backend *be, const fv_kv *kv, int32_t layer, int32_t head,
                        fv_kv_segment seg, bool value, float *out);
 
-/* Other keys and values [n, D] for rows at[n] of a head's segment, narrowed to what it holds. Not
- * where keys are borrowed. */
+/* Replaces keys and values of rows at[n] of a head's segment by k and v [n, D], narrowed to the store's
+ * type. Not for a layer that borrows keys. */
 fv_status fv_write_rows(fv_backend *be, fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
                         const int32_t *at, int32_t n, const float *k, const float *v);
 

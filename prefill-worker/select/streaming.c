@@ -1,5 +1,5 @@
 /* select=streaming: attention sinks and the recent window (StreamingLLM, arXiv 2309.17453). Rows
- * keep their original positions. Some heads of every layer stay whole (DuoAttention, arXiv
+ * keep their original positions. Some heads of every layer keep all rows (DuoAttention, arXiv
  * 2410.10819), so lengths differ between the heads of one layer. */
 #include "policy/plan/streaming.h"
 #include "prefill-worker/select/select.h"

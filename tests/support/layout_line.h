@@ -10,7 +10,7 @@
  * longer one at most LONGEST_EDGE. */
 #include "layout/layout.h"
 
-/* What follows it in the line; NULL: it cannot be read. */
+/* Reads a configuration; returns the rest of the line, or NULL if it cannot be read. */
 const char *layout_config_read(const char *line, fv_layout_config *c);
 
 #endif

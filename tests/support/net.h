@@ -25,7 +25,7 @@ void net_loop_close(uv_loop_t *loop);
 
 enum { NET_MESSAGE_MAX = 1 << 20, NET_QUEUE_MAX = 256 << 10 };
 
-/* What the service saw. */
+/* The service's record of its calls. */
 typedef struct net_seen {
     int32_t started, messages, half_closed, cancelled, ended;
     fv_rpc_end end;    /* of the last one; its message is not kept */
@@ -66,7 +66,7 @@ void net_sleep(net *r, int32_t ms);
 /* Stops everything in order; uv_run returns by itself and nothing is left on the loop. */
 void net_close(net *r, int32_t grace_ms);
 
-/* What a caller received. */
+/* A caller's record of the replies. */
 typedef struct net_heard {
     fv_rpc_call *call;
     int32_t n;

@@ -13,7 +13,7 @@ static inline fv_status try_plan(const char *policy, fv_plan_shape shape, fv_pla
     return fv_plan_make(&p, &shape, plan);
 }
 
-/* It must be possible to plan it as well. */
+/* The policy must parse, and the plan must succeed. */
 static inline fv_plan plan_of(const char *policy, fv_plan_shape shape) {
     fv_plan plan;
     cr_assert_eq(try_plan(policy, shape, &plan), FV_OK, "%s: %s", policy, fv_last_error());

@@ -58,7 +58,7 @@ static void print_default(const fv_method_info *m, char *text) {
     put(text, "%s=%s", fv_stage_name(m->stage), m->name);
 }
 
-/* One parameter at an end of its range, or with another choice. */
+/* Whether the method acts with a parameter at an end of its range, or with another choice. */
 static bool acts_otherwise(const fv_method_info *m, const fv_plan_shape *shape, char *text) {
     for (int32_t i = 0; i < m->n_param; i++) {
         const fv_param_info *p = &m->param[i];

@@ -1,7 +1,7 @@
 #ifndef FOVEA_TESTS_SUPPORT_PROGRAM_H
 #define FOVEA_TESTS_SUPPORT_PROGRAM_H
 
-/* One of our server programs as a child of the test, which may stop, kill and restart it. It dies
+/* A server program of ours as a child of the test, which may stop, kill and restart it. The program dies
  * with the test. Any error aborts with its reason. */
 #include <stdbool.h>
 #include <sys/types.h>

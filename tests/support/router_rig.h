@@ -22,7 +22,7 @@ typedef struct router_rig {
     fake_worker p1, d1; /* and these by rig_with_pairs */
 } router_rig;
 
-/* What a client receives for its request. */
+/* The messages that a client receives for its request. */
 typedef struct client {
     fv_rpc_call *call;
     int32_t n_accepted, n_tokens, n_finished;

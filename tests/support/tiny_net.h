@@ -75,7 +75,7 @@ void tiny_prompt_free(tiny_prompt *p);
 /* Prefills n prompts as one batch; fills their kv and logits. */
 fv_status tiny_prefill(tiny_net *net, tiny_prompt *p, int32_t n, int32_t chunk);
 
-/* One decode step for n prompts, each at its own position; logits are replaced. */
+/* Runs a decode step for n prompts, each at its own position; logits are replaced. */
 fv_status tiny_step(tiny_net *net, tiny_prompt **p, int32_t n, const int32_t *ids, int32_t n_ids,
                     int32_t pos_offset);
 

@@ -206,7 +206,7 @@ inline int __dp4a(int a, int b, int c) { /* of four signed bytes each */
 inline int __popc(unsigned u) { return __builtin_popcount(u); }
 inline int __ffs(int i) { return __builtin_ffs(i); }
 
-/* One fiber runs at a time. */
+/* Plain addition is atomic here, as only one fiber runs at a time. */
 template <typename T> T atomicAdd(T *p, T v) {
     T old = *p;
     *p = old + v;

@@ -104,7 +104,7 @@ bool try_join(end *e) {
     return false;
 }
 
-/* One read or write; false: none now. */
+/* Does a read or write; false: none is possible now. */
 bool move(end *e, const transfer *t, char *data, size_t n, size_t *at) {
     ssize_t did = t->sends ? send(e->fd, data + *at, n - *at, MSG_NOSIGNAL)
                            : recv(e->fd, data + *at, n - *at, 0);

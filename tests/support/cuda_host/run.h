@@ -13,9 +13,9 @@ namespace fv_emu {
 void run(const char *kernel, dim3 grid, dim3 block, size_t shared,
          const std::function<void()> &thread);
 
-/* Of devices.cpp: the thread's device; setting the thread's last error to e, and returning it;
- * whether an illegal access was made; counting a launch; bytes of dynamic shared memory that a
- * kernel may be launched with. */
+/* Functions of devices.cpp: return the thread's device; set the thread's last error to e, and return it;
+ * return whether an illegal access was made; count a launch; return the bytes of dynamic shared memory that
+ * a kernel may be launched with. */
 int current_device();
 cudaError_t told(cudaError_t e);
 bool lost();

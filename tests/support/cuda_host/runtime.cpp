@@ -24,7 +24,7 @@ using fv_emu::current_device;
 using fv_emu::told;
 using std::function;
 
-/* What was recorded: work, and the device's addresses that it was given. */
+/* A recorded node: work, and the device's addresses that it was given. */
 struct fv_emu_node {
     function<void()> work;
     std::vector<const void *> addresses;
@@ -124,7 +124,7 @@ void release(char *p) {
     live.erase(it);
 }
 
-/* What a stream that is recorded cannot do. */
+/* Whether some stream is recording, which forbids some calls. */
 bool is_capturing() {
     for (fv_emu_stream *s : streams)
         if (s->capture) return true;
@@ -191,7 +191,7 @@ bool is_mapped(uint64_t p) {
 
 namespace fv_emu {
 
-/* What looks like an address inside an argument must be one of the device's. */
+/* Checks that whatever looks like an address inside an argument is one of the device's. */
 void check_argument(const char *kernel, const void *value, size_t bytes,
                     std::vector<const void *> *addresses) {
     for (size_t i = 0; i + sizeof(uint64_t) <= bytes; i += sizeof(uint64_t)) {

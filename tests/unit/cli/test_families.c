@@ -1,5 +1,5 @@
-/* What `exact` promises, for a random network of each model family and images of different shapes: the
- * same bits in chunks, among others, and after a replay; and no byte that the plan did not name. */
+/* The promises of `exact`, for a random network of each model family and images of different shapes: the
+ * same bits in chunks, in a batch, and after a replay; and no byte that the plan did not name. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,7 +153,7 @@ static void expect_replay(fv_local *l, const outcome *want, const char *family) 
     free(logits);
 }
 
-/* What is compressed cannot slide out of a window, and has one RoPE. */
+/* Compression is refused: compressed tokens cannot slide out of a window, and have one RoPE. */
 static void expect_no_pack(fv_local *l) {
     fv_ask ask = ask_of(0);
     fv_report report;

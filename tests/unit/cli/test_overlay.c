@@ -11,7 +11,7 @@ enum { ROWS = 4, TILE = 240, GAP = 8, LABEL = 20 }; /* 2 x 2 patches of 120 pixe
 static const fv_layout_config crop = {
     .family = FV_LAYOUT_LLAVA, .tile = 28, .patch = 14, .merge = 1, .shortest_edge = 28};
 
-/* One colour. */
+/* An image of one colour. */
 static fv_image plain(int32_t w, int32_t h, uint8_t r, uint8_t g, uint8_t b) {
     fv_image image = {.rgb = malloc((size_t)w * (size_t)h * 3), .w = w, .h = h};
     for (int32_t i = 0; i < w * h; i++) memcpy(image.rgb + 3 * i, (uint8_t[]){r, g, b}, 3);

@@ -262,7 +262,7 @@ Test(logfmt, an_optional_pair_is_left_out_when_it_is_empty) {
 
 /* ---- JSON ------------------------------------------------------------------------------- */
 
-/* What was printed, as members of an object. The caller decrefs it. */
+/* Parses the printed line into members of an object. The caller decrefs it. */
 static json_t *members(void) {
     char text[LINE_MAX_BYTES + 16];
     json_error_t err;

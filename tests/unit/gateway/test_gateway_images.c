@@ -21,7 +21,7 @@ static const char *image_hosts[] = {image_host};
 static int32_t n_seen, n_ended;
 static bool closed;
 
-/* What a router reads of a PNG: 40 x 30 pixels. */
+/* The bytes of a PNG that a router reads: 40 x 30 pixels. */
 static const uint8_t png[] = {0x89, 'P', 'N', 'G', 13, 10, 26, 10, 0,  0, 0, 13, 'I', 'H', 'D',
                               'R',  0,   0,   0,   40, 0,  0,  0,  30, 8, 2, 0,  0,   0};
 

@@ -364,7 +364,7 @@ static void put_vocab(gguf_file *f, size_t n, const char *const *token, const in
     gguf_add_bytes(f, score, n * sizeof *score);
 }
 
-/* What generate_merges in transformers gives for this vocabulary. */
+/* The merges are those that generate_merges in transformers gives for this vocabulary. */
 Test(gguf, merges_come_from_scores) {
     static const char *const token[] = {"<unk>", "<s>", "a", "b",  "c", "ab",
                                         "bc",    "abc", "é", "éa", "<s"};

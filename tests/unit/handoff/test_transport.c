@@ -153,8 +153,7 @@ static void on_delay(void *user) {
     n_delay++;
 }
 
-/* What the sink received of one hand-off, or of two, with this fault. The seed is chosen so that
- * the middle frame is hit. */
+/* Logs what the sink receives in n hand-offs with this fault. The seed decides which frame is hit. */
 static void log_of(fv_fault fault, uint64_t seed, int n, char *log) {
     recorder r = sink_new();
     fv_fault_options opt = {

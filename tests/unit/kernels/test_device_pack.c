@@ -122,7 +122,7 @@ Test(device_pack, coefficients_of_the_cpu_and_its_exact_token_also_when_tokens_l
     release(&gpu);
 }
 
-/* One copy of what attention reads, the same numbers; the checkpoint's own on the host. */
+/* The device has a single copy of the same numbers; the host uses the checkpoint's own. */
 Test(device_pack, directions_are_copied_to_the_device_once) {
     side cpu, gpu;
     emulate();

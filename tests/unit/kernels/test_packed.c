@@ -103,7 +103,7 @@ Test(packed, bytes_and_operations_are_those_of_the_closed_form) {
     cr_expect_eq(fv_packed_flops_k(&vicuna, 32, 9), 7077888);
 }
 
-/* One step of a layer at rank 64, 16 bits, D = 128, K and V: uncompressed, rebuilt first, and in
+/* Costs of a layer's step at rank 64, 16 bits, D = 128, K and V: uncompressed, rebuilt first, and in
  * rank space. Rebuilding costs 4 T R Hkv D plus the cost of uncompressed tokens. */
 Test(packed, a_step_reads_and_computes_less_than_rows_or_rebuilding_do) {
     static const struct {

@@ -143,7 +143,7 @@ Test(layout, sides_are_rounded_half_to_even_between_two_areas) {
     cr_assert_not_null(strstr(fv_last_error(), "201 x 1 pixels is more than 200 times"));
 }
 
-/* Of n frames without times of their own. */
+/* Lays out a video of n frames without times of their own. */
 static fv_status lay_video(const fv_layout_config *c, int32_t w, int32_t h, int32_t n, double fps,
                            fv_layout *out) {
     return fv_layout_video(c, w, h, &(fv_layout_clip){.n = n, .fps = fps}, out);

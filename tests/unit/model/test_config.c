@@ -609,7 +609,7 @@ Test(config, invalid_generation_values_are_named) {
 
 /* ---- preprocessor_config.json ---- */
 
-/* What a file makes of a tower of 336 pixels. */
+/* The image configuration that a file makes for a tower of 336 pixels. */
 typedef struct prepared {
     fv_layout_config layout;
     fv_image_config c;

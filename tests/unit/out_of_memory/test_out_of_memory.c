@@ -1,5 +1,5 @@
-/* One request (prefill, hand-off in process, decode) whose n-th allocation fails, for every n: it
- * ends with FV_ENOMEM, or normally where the memory was optional, and nothing of it is left. Under
+/* A request (prefill, hand-off in process, decode) whose n-th allocation fails, for every n: it
+ * ends with FV_ENOMEM, or normally if the memory was optional, and nothing of it is left. Under
  * AddressSanitizer nothing leaks. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ enum { TOKENS = 4, LONG = 20 };
 
 static fv_tokenizer *tok;
 
-/* What a request holds, and its result. */
+/* A request's resources and its result. */
 typedef struct job {
     handoff_rig *rig;
     const tiny_prompt *prompt;

@@ -100,7 +100,7 @@ static void open_rig(fleet_rig *rig) {
     cr_assert(rig->logits);
 }
 
-/* What is kept of the request ends with the rig; nothing else is left. */
+/* Closes the rig and its kept conversations; asserts that nothing else was left. */
 static void close_rig(fleet_rig *rig) {
     fv_scheduler_close(rig->scheduler);
     cr_assert_eq(fv_kv_pool_used(rig->p_pool), 0);

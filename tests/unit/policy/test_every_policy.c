@@ -1,6 +1,6 @@
-/* What holds for every preset and every method, with its defaults, on a network of 8 layers: for
- * whatever is in the table. A method that depends on others gets them (compression); condense
- * methods, which run ahead of the text model, are not covered here. */
+/* Properties of every preset and every method in the table, with its defaults, on a network of 8
+ * layers. A method that depends on others gets them (compression); condense
+ * methods, which run before the text model, are not covered here. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -271,7 +271,7 @@ Test(every_policy, does_so_with_positions_in_a_grid) {
     assert_policies(on, thorough() ? 1 : 3);
 }
 
-/* One batch of all policies, with prompts of different lengths and images. */
+/* The batch has all policies, with prompts of different lengths and images. */
 Test(every_policy, is_the_same_alone_and_in_a_ragged_batch) {
     static const char *const layouts[] = {"t4 v71 t5", "t1 v30 t2 v30 t9", "t3 v1 t2", "v60 t1"};
     static tiny_prompt batch[POLICIES_MAX];

@@ -18,7 +18,7 @@ static Fovea__Inference__V1__GenerateRequest req;
 
 static void workers(void) { router_rig_with_workers(&r, NULL); }
 
-/* It sends one token and then nothing. */
+/* The decode worker sends one token and then nothing. */
 static void stall_decode(void) {
     r.d.step = FAKE_TOKENS;
     r.d.n_say = 1;
@@ -663,7 +663,7 @@ Test(router_generate, a_request_that_never_fits_is_not_asked_to_come_back) {
 
 /* ---- shutdown --------------------------------------------------------------------------- */
 
-/* It drains, then leaves as its call ends: the router may see either first. */
+/* The worker drains, then leaves as its call ends: the router may see either first. */
 Test(router_generate, a_worker_that_drains_finishes_what_it_has_and_leaves) {
     workers();
     stall_decode();

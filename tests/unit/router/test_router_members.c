@@ -439,7 +439,7 @@ Test(router_members, a_prefill_worker_full_of_images_gets_no_more) {
     router_rig_close(&r);
 }
 
-/* What other routers sent it counts, too. */
+/* Images that other routers sent to the worker count, too. */
 Test(router_members, a_prefill_worker_that_says_it_is_full_of_images_gets_none) {
     static client k;
     r.p.pixels_capacity = r.p1.pixels_capacity = 399;

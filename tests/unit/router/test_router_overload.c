@@ -116,7 +116,8 @@ Test(router_overload, what_even_an_idle_fleet_could_not_do_is_told_so) {
 Test(router_overload, a_prefill_worker_that_is_much_slower_than_others_is_left_to_them) {
     router_rig_with_pairs(&r, NULL);
     r.p.step = FAKE_NOTHING;
-    /* One of the first few goes to it; if it is the first, nothing is known of the other yet. */
+    /* The slow worker gets one of the first requests; if it gets the very first, the router knows nothing of
+     * the other worker yet. */
     for (int i = 0; i < 64 && r.p.calls == 0; i++) {
         ask(&crowd[0], 4, 700);
         router_rig_wait(&r, &crowd[0].over);

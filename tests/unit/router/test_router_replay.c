@@ -38,7 +38,7 @@ static void find_d(void) {
     other_d = d == &r.d ? &r.d1 : &r.d;
 }
 
-/* Of two pairs, whichever gets a request stops at these steps. */
+/* Makes two pairs of workers, which stop at these steps of a request. */
 static void pairs_stop(fake_step prefill, fake_step decode, uint32_t n_say) {
     router_rig_with_pairs(&r, NULL);
     r.p.step = r.p1.step = prefill;

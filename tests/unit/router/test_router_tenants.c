@@ -64,7 +64,7 @@ static void on_reply(void *user, const fv_rpc_end *e, fv_rpc_call *call,
     *(outcome *)user = (outcome){e->status, true};
 }
 
-/* Of a call without a key. */
+/* Returns the status of a call without a key. */
 static fv_status tokenize_status(const char *method) {
     Fovea__Inference__V1__TokenizeRequest m = FOVEA__INFERENCE__V1__TOKENIZE_REQUEST__INIT;
     outcome got = {0};

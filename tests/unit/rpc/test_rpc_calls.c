@@ -125,7 +125,7 @@ Test(rpc_calls, the_server_knows_the_deadline) {
     net_open(&r);
     net_ask(&r, &h, NET_ECHO, 5000, "x", 1);
     net_wait(&r, &h.over);
-    /* It is rounded up to three digits on the wire. */
+    /* The deadline is rounded up to three digits on the wire. */
     cr_assert(r.seen.left_ms > 3000 && r.seen.left_ms <= 5100, "%d", (int)r.seen.left_ms);
     net_close(&r, 1000);
 }

@@ -130,10 +130,10 @@ static const fv_rpc_method methods[] = {
 
 typedef enum until { TO_COMMIT = 0, TO_PATIENCE, TO_RECALL, TO_GRANT, TO_PUSH, TO_OPEN } until;
 
-/* One hand-off. On the computing thread, except `done`. */
+/* A hand-off. Only the computing thread uses it, except `done`. */
 typedef struct sender {
     fv_job job;
-    until until; /* it gives up there */
+    until until; /* the step at which it gives up */
     int32_t n_frame;
     fv_transport *transport;
     fv_transfer *x;

@@ -33,7 +33,7 @@ static void close_table(void) {
     fv_kv_pool_close(pool);
 }
 
-/* One in use that holds `rows` tokens; memory for more is reserved, as for generation. */
+/* Begins a conversation that holds `rows` tokens; memory for more is reserved, as for generation. */
 static fv_conversation *begin(int32_t rows) {
     fv_conversation *x;
     int32_t pos[256];

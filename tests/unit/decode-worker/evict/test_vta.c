@@ -46,7 +46,7 @@ static fv_plan planned(const char *policy, int32_t n_layer, int32_t n_visual) {
 
 /* ---- the schedule ---------------------------------------------------------------------- */
 
-/* Of v tokens, those left at step t. */
+/* Number of v tokens that are left at step t. */
 static int32_t left(const char *policy, int32_t v, int32_t t) {
     fv_plan plan = planned(policy, 32, v);
     return (int32_t)floor(plan.evict.share(&plan, t) * v + 1e-9);

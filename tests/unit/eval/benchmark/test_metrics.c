@@ -27,7 +27,7 @@ Test(metrics, contains_finds_whole_words) {
     cr_expect_eq(CONTAINS("", "no"), 0);
 }
 
-/* Of n answers, k of them equal: (k min(3, k - 1) + (n - k) min(3, k)) / 3n. */
+/* The score of k equal answers among n: (k min(3, k - 1) + (n - k) min(3, k)) / 3n. */
 Test(metrics, vqa_leaves_each_answer_out_in_turn) {
     cr_expect_float_eq(
         VQA("yes", "yes", "yes", "yes", "yes", "yes", "yes", "yes", "yes", "yes", "yes"), 1, 1e-12);

@@ -49,7 +49,7 @@ Test(fit, a_row_leaves_when_text_and_image_both_can_do_without) {
     cr_assert(f.alpha >= 0.6 && f.alpha < 0.6 + 1 / 64.0, "%g", f.alpha);
 }
 
-/* What was pruned earlier counts in every later layer: token 0 is a tenth of layer 0 and half of
+/* Tokens that were pruned earlier count in every later layer: token 0 is a tenth of layer 0 and half of
  * layer 1, where token 1, another tenth, may only be pruned with a budget of 0.6. So 40 % of 12 are
  * saved when both are pruned after layer 0, with a budget of 0.4. */
 Test(fit, what_is_gone_counts_in_later_layers) {
@@ -70,7 +70,7 @@ Test(fit, nobody_leaves_once_the_target_is_met) {
     cr_assert_float_eq(f.saved, 3 / 8.0, 1e-12);
 }
 
-/* One prompt prunes one of two tokens, the other two of four; a third has no image. */
+/* The first prompt prunes one of two tokens, the last two of four; the other has no image. */
 Test(fit, the_schedule_is_the_mean_of_shares_rounded_down) {
     static const float two[4] = {1, 9, 1, 9}, four[8] = {1, 1, 9, 9, 1, 1, 9, 9};
     fv_fit_prompt p[3] = {{.n = 2, .x = two, .y = two}, {.n = 0}, {.n = 4, .x = four, .y = four}};

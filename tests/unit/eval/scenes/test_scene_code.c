@@ -39,7 +39,7 @@ static int32_t pass(bits *b, int32_t width, int32_t value) {
     return there;
 }
 
-/* Of positions, sizes and appearances, only what questions are about. */
+/* Passes those positions, sizes and appearances that questions are about. */
 static void pass_scene(bits *b, fv_scene *s) {
     s->n_object = pass(b, 4, s->n_object);
     s->n_number = pass(b, 2, s->n_number);

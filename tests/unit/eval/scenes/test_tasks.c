@@ -63,7 +63,7 @@ static bool has(const words *w, const char *word) {
     return false;
 }
 
-/* What a description asks of an object; -1: anything. */
+/* The properties that a description asks for; -1: any. */
 typedef struct filter {
     int32_t color, shape, size;
 } filter;

@@ -8,7 +8,7 @@
 enum { HEADS = 4, HKV = 2, GROUP = HEADS / HKV, D = 6, HALF = 2, N = 5, WIDE = 7, ALL = HEADS * D };
 static const double SCALE = 0.4;
 
-/* One query of a layer that reads N tokens, keys before rotation. */
+/* A query of a layer that reads N tokens, keys before rotation. */
 typedef struct reading {
     double q[HEADS][D], key[HKV][N][D], v[HKV][N][D], angle[N][HALF];
     float w[WIDE][ALL];

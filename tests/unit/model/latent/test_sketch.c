@@ -62,7 +62,7 @@ static void weigh(double *m, const double *root) {
     free(half);
 }
 
-/* What OWN rows z hold of tr A; they are orthonormal. */
+/* Returns the part of tr A that OWN rows z hold; they must be orthonormal. */
 static double held(const double *a, const double *z) {
     double sum = 0;
     for (int i = 0; i < OWN; i++) {

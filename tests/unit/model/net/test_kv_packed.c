@@ -401,7 +401,7 @@ Test(kv_packed, tables_are_what_the_allocator_gave_for_them) {
         "lazy=vla,map=given,blocks=0-2;pack=svd,rank_k=12,rank_v=9,gain=0,block=4;expand=attention",
         "prune=random,layer=2,keep=0.5;pack=quant",
         "pack=minicache,start=0"};
-    /* Of each allocation, its header and the loss to alignment: a table has 5, a token set 3. */
+    /* EACH: header and alignment loss of an allocation; a table has 5 allocations, a token set 3. */
     enum { EACH = 96, ALLOCATIONS = 4 * 5 + 4 * 3 };
     if (SANITIZED) cr_skip("a sanitizer's allocator does not say what it has handed out");
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {

@@ -220,7 +220,7 @@ Test(vision, a_tower_without_class_token_has_no_class_attention) {
     cr_assert(strstr(fv_last_error(), "class token"), "%s", fv_last_error());
 }
 
-/* What PyTorch 2.15 prints; where rounding puts a coordinate before its own boundary. */
+/* short_of: coordinates that rounding puts before their own boundary, as PyTorch 2.15 prints. */
 Test(vision, positions_are_bucketed_as_pytorch_does) {
     static const struct {
         int32_t n, short_of[14];

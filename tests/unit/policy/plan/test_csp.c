@@ -79,8 +79,8 @@ static void kept_of(const fv_kv *kv, int32_t layer, int32_t head, kept *out) {
     }
 }
 
-/* One token's attention in one layer, per query head and prompt position: the capture of a forward
- * pass that ends with it. */
+/* A token's attention in a layer, per query head and prompt position: the capture of a forward
+ * pass that ends with that token. */
 static void attention_of_row(tiny_net *net, const tiny_prompt *p, int32_t row, int32_t layer,
                              float n, double attention[HEADS][ROWS]) {
     tiny_prompt cut = *p;

@@ -30,7 +30,7 @@ static float *drawn(uint64_t *state, fv_arena *arena, int32_t n) {
     return x;
 }
 
-/* Of several tiles, where the case has them. */
+/* Adds the fields of images of several tiles, if the case has them. */
 static void add_tiles(const json_t *g, uint64_t *state, fv_condense_context *ctx) {
     const json_t *tile = json_object_get(g, "tile"), *by = json_object_get(g, "shown_by");
     int32_t *at, *shown;
@@ -244,8 +244,8 @@ static void count_tiles(const fv_layout *l, const rows *r, int32_t n[3]) {
     }
 }
 
-/* Of 3 x 3 patches of the whole image, the middles of 3 are shown by the first of two tiles and of 6 by
- * the second. */
+/* The first of two tiles shows the middles of 3 of the whole image's 3 x 3 patches, the second those of
+ * 6. */
 Test(condense, tiles_share_what_the_whole_image_leaves) {
     static const struct {
         const char *policy;

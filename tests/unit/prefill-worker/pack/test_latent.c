@@ -230,8 +230,8 @@ Test(latent, a_number_that_is_not_finite_is_said_to_be_where_it_is) {
     tiny_net_close(&net);
 }
 
-/* Of a group's layers each holds some of the tokens of the one before, and has the first rows of the
- * group's first. */
+/* Asserts that each layer of a group holds a subset of the layer before's tokens, as the first rows of the
+ * group's first layer. */
 static void assert_nested(const char *prune, bool grid, int32_t group) {
     tiny_net net;
     tiny_prompt raw, p;

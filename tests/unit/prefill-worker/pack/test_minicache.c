@@ -202,7 +202,7 @@ Test(minicache, what_keeps_everything_is_exact) {
     tiny_net_close(&net);
 }
 
-/* One image token per layer gains nothing; nor does none. */
+/* Merging gains nothing with one image token per layer, or with none. */
 Test(minicache, one_image_token_stays_as_it_is) {
     tiny_net net;
     tiny_prompt raw, p;

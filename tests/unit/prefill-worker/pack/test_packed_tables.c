@@ -19,7 +19,7 @@ static size_t parts(const fv_kv *kv) {
     return fv_kv_bytes(kv, FV_SEG_VISUAL) + fv_kv_bytes(kv, FV_SEG_TEXT);
 }
 
-/* What is charged is what is held; no page has an unexpected idle end. */
+/* Asserts that the pool is charged for what the store holds, and that no page has an unexpected idle end. */
 static void assert_store(const fv_kv *kv, const fv_kv_pool *pool, const fv_plan_bytes *most,
                          const char *policy) {
     size_t tables = fv_kv_packed_tables(kv);

@@ -186,7 +186,7 @@ Test(mrope, what_keeps_every_token_is_exact) {
     tiny_net_close(&net);
 }
 
-/* What is left of an image keeps its places in it. */
+/* The remaining tokens of an image keep their places in it. */
 Test(mrope, nothing_is_renumbered_in_a_grid) {
     for (int grid = 0; grid < 2; grid++) {
         tiny_net net;

@@ -54,7 +54,7 @@ typedef struct trail {
     float logits[STEPS + 1][97];
 } trail;
 
-/* Of run_alone; a test that sets it is a process of its own. */
+/* The compute type of run_alone. Every test is a process of its own, so a test may set it. */
 static fv_compute compute = FV_COMPUTE_F32;
 
 static void run_alone(const char *policy, const char *isa, int32_t threads, int32_t chunk,

@@ -46,7 +46,7 @@ Test(stage_stats, prune_reports_image_tokens_and_select_what_is_left) {
         account("prune=vtw,layer=3;select=streaming,sink=2,recent=0.25,full_heads=0.5", ran);
     for (int32_t l = 0; l < N; l++) cr_assert_eq(ran[l], l < 3 ? VISUAL : 0);
     is(&a, FV_STAGE_PRUNE, N * KV * VISUAL, 3 * KV * VISUAL, 1);
-    /* One head of two keeps all; the other 2 and the last floor(0.25 * 26) = 6, all of them
+    /* Half of the heads keep all tokens; the others 2 and the last floor(0.25 * 26) = 6, all of them
      * text. */
     is(&a, FV_STAGE_SELECT, KV * (3 * (VISUAL + TEXT) + TEXT), 3 * (VISUAL + TEXT + 8) + TEXT + 8,
        N);

@@ -19,7 +19,7 @@ static tiny_shape shape_of(int32_t n_layer, int32_t window) {
     return s;
 }
 
-/* Of a prompt in which token `other` is another one; -1: none is. */
+/* The answer to a prompt in which token `other` has another id; -1: none has. */
 static answer answer_of(tiny_shape shape, const char *layout, const char *policy, int32_t other) {
     tiny_net net;
     tiny_prompt p, *one = &p;

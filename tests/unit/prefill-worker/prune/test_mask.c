@@ -128,7 +128,7 @@ Test(mask, bytes_are_those_of_exact) {
     end(&b);
 }
 
-/* What a mask of layer K hides can affect tokens in layer K + 1 at the earliest. */
+/* A mask in layer K affects tokens in layer K + 1 at the earliest. */
 Test(mask, the_first_layer_that_masks_holds_the_tokens_of_exact) {
     request a, b;
     prefill(&a, tiny_shape_default(), two, "", 0);

@@ -49,7 +49,7 @@ static int32_t n_visual(const stream *s) {
     return n;
 }
 
-/* One layer over all tokens; capture [H, n]. */
+/* Runs a layer over all tokens; capture [H, n]. */
 static void run_layer(tiny_net *net, fv_kv *kv, stream *s, int32_t layer, float *capture) {
     fv_forward_capture one = {
         .layer = layer, .n_row = 1, .text = n_visual(s), .n_key = s->n, .p = capture};

@@ -24,8 +24,8 @@ static const char *const selections[] = {
 };
 enum { SELECTIONS = sizeof selections / sizeof selections[0] };
 
-/* One block, or two of two; in the first the source layer of layers 1-3 attends to what exact's
- * layer 1 does. */
+/* Policies with a block of three layers, or two of two. Layer 1, the source layer of layers 1-3, attends as
+ * in `exact`. */
 static const char *const lazies[] = {
     "lazy=vla,map=given,blocks=1-3;", "lazy=gla,map=given,blocks=1-3;",
     "lazy=vla,map=given,blocks=0-1/2-3;", "lazy=gla,map=given,blocks=0-1/2-3;"};

@@ -1,5 +1,5 @@
-/* What select methods that keep a fixed number of tokens have in common: the planned and the
- * held number, refusals, and random subsets. test_methods.c compares what each of them keeps
+/* Common properties of select methods that keep a fixed number of tokens: the planned and the
+ * held number, refusals, and random subsets. test_methods.c compares each method's choice
  * with NumPy. */
 #include <criterion/criterion.h>
 #include <string.h>

@@ -327,7 +327,7 @@ Test(member, it_waits_for_a_router_that_starts_later) {
 
 /* ---- refused ---------------------------------------------------------------------------- */
 
-/* It keeps asking, and is in once the answer changes. */
+/* A refused worker keeps asking, and joins once the answer changes. */
 static void refuse_with(fv_status st) {
     router.refuse = st;
     join();
@@ -348,7 +348,7 @@ Test(member, one_that_is_not_believed_asks_again) { refuse_with(FV_EAUTH); }
 
 /* ---- a fake router ----------------------------------------------------------------------- */
 
-/* It receives only Hello, again and again. */
+/* The router receives only Hello, again and again. */
 static void tells_nothing(void) {
     join();
     net_wait_for(&r, &router.hellos, 3);

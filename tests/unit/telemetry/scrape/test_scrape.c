@@ -38,7 +38,7 @@ static int reach(void) {
     return fd;
 }
 
-/* What comes until the other side closes; false: it does not. */
+/* Reads until the other side closes; false: it does not. */
 static bool read_all(int fd, int wait_ms) {
     size_t n = 0;
     struct pollfd p = {.fd = fd, .events = POLLIN};
