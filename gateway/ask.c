@@ -119,6 +119,7 @@ static fv_status begin(ask *a, const char *path, const ProtobufCMessage *request
     if (!fv_gateway_caller(a->http, &caller, &n_caller)) return FV_OK;
     FV_TRY(fv_gateway_lane(a->gateway, &a->lane));
     fv_rpc_call_options opt = {.path = path,
+                               .forwarded_for = fv_http_client(a->http),
                                .request = request,
                                .deadline_ms = ASK_MS,
                                .metadata = &caller,

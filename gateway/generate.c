@@ -340,6 +340,7 @@ static fv_status start_call(answer *a, int32_t index) {
     *c = (choice){.answer = a, .index = index};
     FV_TRY(fv_gateway_lane(a->gateway, &c->lane));
     fv_rpc_call_options opt = {.path = "/fovea.inference.v1.Inference/Generate",
+                               .forwarded_for = fv_http_client(a->http),
                                .events = &events,
                                .user = c,
                                .deadline_ms = a->gateway->opt.deadline_ms,

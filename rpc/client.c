@@ -17,7 +17,7 @@
 #include "rpc/internal.h"
 #include "rpc/message.h"
 
-enum { MESSAGE_MAX = 4 << 20, QUEUE_MAX = 1 << 20, PING_MS = 10000, N_METADATA = 8 };
+enum { MESSAGE_MAX = 4 << 20, QUEUE_MAX = 1 << 20, PING_MS = 10000, N_METADATA = 9 };
 
 /* One of gRPC's channels. It lasts as long as it is a channel's present one, or has calls. */
 typedef struct connection {
@@ -259,7 +259,7 @@ static fv_status queue_request(fv_rpc_call *c, const ProtobufCMessage *m) {
 }
 
 fv_status fv_rpc_call_open(fv_rpc_channel *ch, const fv_rpc_call_options *opt, fv_rpc_call **out) {
-    assert(opt->deadline_ms > 0 && opt->n_metadata < N_METADATA);
+    assert(opt->deadline_ms > 0 && opt->n_metadata < N_METADATA - 1);
     FV_TRY(refresh(ch));
     client_call *cc = calloc(1, sizeof *cc);
     if (!cc) return FV_FAIL(FV_ENOMEM, "no memory for a call");
@@ -279,6 +279,7 @@ fv_status fv_rpc_call_open(fv_rpc_channel *ch, const fv_rpc_call_options *opt, f
     grpc_metadata_array_init(&cc->initial);
     for (int32_t i = 0; i < opt->n_metadata; i++)
         add_metadata(cc, opt->metadata[i].key, opt->metadata[i].value);
+    if (opt->forwarded_for) add_metadata(cc, "x-forwarded-for", opt->forwarded_for);
     if (opt->trace && fv_trace_known(opt->trace)) {
         char text[FV_TRACE_TEXT + 1];
         fv_trace_print(opt->trace, text);

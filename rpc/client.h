@@ -45,6 +45,9 @@ typedef struct fv_rpc_call_options {
     fv_rpc_call *parent;
     const fv_rpc_metadata *metadata; /* [n_metadata], copied */
     int32_t n_metadata;
+    /* The address of the client for whom it is made (common/client_address.h), as x-forwarded-for; copied;
+     * NULL: none. */
+    const char *forwarded_for;
     const fv_trace_context *trace; /* that the call belongs to, copied; NULL or {0}: none */
     size_t queue_max;              /* bytes that may wait to be sent; 0: 1 MiB */
 } fv_rpc_call_options;

@@ -53,6 +53,7 @@ void http_rig_open(http_rig *g, const fv_http_options *opt, bool tls) {
 static void on_closed(void *user) { ((http_rig *)user)->closed = true; }
 
 void http_rig_close(http_rig *g) {
+    while (g->clients) http_client_close(g->clients);
     fv_http_close(g->server, on_closed, g);
     while (!g->closed) uv_run(&g->loop, UV_RUN_ONCE);
     uv_run(&g->loop, UV_RUN_DEFAULT);
@@ -89,6 +90,8 @@ http_client *http_client_open(http_rig *g, const char *from) {
     struct sockaddr_in own = {.sin_family = AF_INET};
     http_client *c = calloc(1, sizeof *c);
     c->rig = g;
+    c->next = g->clients;
+    g->clients = c;
     c->fd = socket(AF_INET, SOCK_STREAM, 0);
     inet_pton(AF_INET, from ? from : "127.0.0.1", &own.sin_addr);
     cr_assert_eq(bind(c->fd, (struct sockaddr *)&own, sizeof own), 0);
@@ -151,6 +154,9 @@ int http_client_count(const http_client *c, const char *text) {
 }
 
 void http_client_close(http_client *c) {
+    http_client **at = &c->rig->clients;
+    while (*at != c) at = &(*at)->next;
+    *at = c->next;
     SSL_free(c->ssl);
     close(c->fd);
     free(c);

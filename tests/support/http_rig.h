@@ -7,10 +7,13 @@
 
 #include "gateway/http/http.h"
 
+typedef struct http_client http_client;
+
 typedef struct http_rig {
     uv_loop_t loop;
     fv_http *server;
-    fv_tls *files; /* NULL: plain text */
+    fv_tls *files;        /* NULL: plain text */
+    http_client *clients; /* that are open: http_rig_close closes them */
     bool closed;
 } http_rig;
 
@@ -20,14 +23,15 @@ void http_rig_close(http_rig *g);
 void http_rig_turn(http_rig *g);
 void http_rig_wait(http_rig *g, const int32_t *count, int32_t at_least);
 
-typedef struct http_client {
+struct http_client {
+    http_client *next;
     http_rig *rig;
     int fd;
     SSL *ssl;         /* NULL: plain text */
     const char *what; /* it has sent, for messages; NULL: nobody says */
     size_t n;
     char got[1 << 18]; /* [n], and a '\0' */
-} http_client;
+};
 
 /* from: the address that it has; NULL: 127.0.0.1. */
 http_client *http_client_open(http_rig *g, const char *from);

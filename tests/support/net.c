@@ -75,6 +75,8 @@ static fv_status on_start(fv_rpc_call *c) {
     size_t n;
     if (fv_rpc_call_metadata(c, "traceparent", &value, &n))
         copy_text(s->traceparent, sizeof s->traceparent, value, n);
+    if (fv_rpc_call_metadata(c, "x-forwarded-for", &value, &n))
+        copy_text(s->forwarded, sizeof s->forwarded, value, n);
     copy_text(s->peer, sizeof s->peer, fv_rpc_call_peer(c), strlen(fv_rpc_call_peer(c)));
     void *state;
     FV_TRY(fv_arena_alloc(fv_rpc_call_arena(c), sizeof(counting), &state));
@@ -331,6 +333,7 @@ void net_call_with(net *r, net_heard *h, const char *path, int64_t deadline_ms,
                                .events = &caller,
                                .user = h,
                                .deadline_ms = deadline_ms,
+                               .forwarded_for = "192.0.2.7",
                                .metadata = metadata,
                                .n_metadata = 1,
                                .queue_max = NET_QUEUE_MAX};

@@ -31,7 +31,7 @@ typedef struct net_seen {
     fv_rpc_end end;    /* of the last one; its message is not kept */
     size_t queue_most; /* bytes that waited to be sent, at most */
     int64_t left_ms;   /* until the deadline, when the last call started */
-    char traceparent[64], peer[64];
+    char traceparent[64], forwarded[64], peer[64];
     fv_rpc_call *stalled;
     fv_rpc_channel *channel; /* for Relay */
     int32_t relay_ended;

@@ -99,6 +99,7 @@ Test(rpc_calls, metadata_travels_with_the_request_and_with_the_status) {
     net_open(&r);
     net_ask_wait(&r, &h, NET_ECHO, "x", 1);
     cr_assert_str_eq(r.seen.traceparent, "00-ab-cd-01");
+    cr_assert_str_eq(r.seen.forwarded, "192.0.2.7");
     cr_assert_str_eq(h.trailer, "here");
     cr_assert(strstr(r.seen.peer, "127.0.0.1"), "%s", r.seen.peer);
     net_close(&r, 1000);
