@@ -56,7 +56,7 @@ static void set_options(int fd) {
 }
 
 /* Once a second at most: whoever is refused may come again at once. */
-static void log_refused(fv_http *h, const char *peer) {
+void fv_http_log_refused(fv_http *h, const char *peer) {
     double now_s = fv_clock_s();
     if (now_s - h->refused_s < 1) return;
     h->refused_s = now_s;
@@ -77,7 +77,7 @@ void fv_http_connection_open(fv_http *h, int fd, const struct sockaddr *from) {
         fv_http_connection_begin(c);
         return;
     }
-    log_refused(h, c->peer);
+    fv_http_log_refused(h, c->peer);
     fv_http_place_give(&h->peers, c->place);
     fv_http_session_close(c->session);
     free(c);

@@ -103,6 +103,7 @@ void fv_http_turn_soon(fv_http *h); /* serves those that are due on the loop's n
 
 /* admit.c. Takes fd; without room for it, closes it. */
 void fv_http_connection_open(fv_http *h, int fd, const struct sockaddr *from);
+void fv_http_log_refused(fv_http *h, const char *peer); /* and the last error */
 
 /* connection.c */
 void fv_http_connection_begin(fv_http_connection *c); /* it is let in */
