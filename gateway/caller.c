@@ -118,11 +118,12 @@ static void on_reply(void *user, const fv_rpc_end *end, fv_rpc_call *call,
         release(q);
 }
 
-static fv_status start(fv_caller_question *q, const char *method, const fv_rpc_metadata *caller,
-                       int32_t n_caller) {
+static fv_status start(fv_caller_question *q, const char *method, const char *client,
+                       const fv_rpc_metadata *caller, int32_t n_caller) {
     Fovea__Inference__V1__CheckCallerRequest m = FOVEA__INFERENCE__V1__CHECK_CALLER_REQUEST__INIT;
     m.method = (char *)(uintptr_t)method;
     fv_rpc_call_options opt = {.path = "/fovea.inference.v1.Inference/CheckCaller",
+                               .forwarded_for = client,
                                .request = &m.base,
                                .deadline_ms = ASK_MS,
                                .metadata = caller,
@@ -134,9 +135,9 @@ static fv_status start(fv_caller_question *q, const char *method, const fv_rpc_m
     return FV_OK;
 }
 
-fv_status fv_caller_ask(fv_gateway *g, const char *method, const fv_rpc_metadata *caller,
-                        int32_t n_caller, fv_caller_known known, void *user,
-                        fv_caller_question **out) {
+fv_status fv_caller_ask(fv_gateway *g, const char *method, const char *client,
+                        const fv_rpc_metadata *caller, int32_t n_caller, fv_caller_known known,
+                        void *user, fv_caller_question **out) {
     uint8_t who[FV_MAC_BYTES];
     const bool hashed = hash(g->callers, caller, n_caller, who);
     const place *refused = hashed ? find(g->callers->refused, who) : NULL;
@@ -147,7 +148,7 @@ fv_status fv_caller_ask(fv_gateway *g, const char *method, const fv_rpc_metadata
     if (!q) return FV_FAIL(FV_ENOMEM, "out of memory for a request");
     *q = (fv_caller_question){.gateway = g, .known = known, .user = user, .hashed = hashed};
     if (hashed) memcpy(q->caller, who, sizeof who);
-    fv_status st = start(q, method, caller, n_caller);
+    fv_status st = start(q, method, client, caller, n_caller);
     if (st == FV_OK)
         *out = q;
     else

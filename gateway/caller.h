@@ -18,11 +18,11 @@ void fv_known_callers_close(fv_known_callers *c); /* NULL is fine */
 /* end->status FV_OK: it may. Valid during the call. */
 typedef void (*fv_caller_known)(void *user, const fv_rpc_end *end);
 
-/* method: of the service, "Generate". FV_OK with *out NULL: it may. FV_OK otherwise: calls `known` once, later, unless the
+/* method: of the service, "Generate". client: its address, for the router's log. FV_OK with *out NULL: it may. FV_OK otherwise: calls `known` once, later, unless the
  * question is freed before. A failure is a refusal that is remembered, or of this process. */
-fv_status fv_caller_ask(fv_gateway *g, const char *method, const fv_rpc_metadata *caller,
-                        int32_t n_caller, fv_caller_known known, void *user,
-                        fv_caller_question **out);
+fv_status fv_caller_ask(fv_gateway *g, const char *method, const char *client,
+                        const fv_rpc_metadata *caller, int32_t n_caller, fv_caller_known known,
+                        void *user, fv_caller_question **out);
 
 /* In `known`, too. NULL is fine. */
 void fv_caller_question_free(fv_caller_question *q);

@@ -458,8 +458,8 @@ static void begin_videos(answer *a) {
         begin_calls(a);
         return;
     }
-    fv_status st = fv_model_ask(a->gateway, a->request.message.model, &a->reading.caller,
-                                a->reading.n_caller, on_model, a, &a->model);
+    fv_status st = fv_model_ask(a->gateway, a->request.message.model, fv_http_client(a->http),
+                                &a->reading.caller, a->reading.n_caller, on_model, a, &a->model);
     if (st != FV_OK) refuse(a, st, "");
 }
 

@@ -45,15 +45,16 @@ static void on_model(void *user, const fv_rpc_end *end, fv_rpc_call *call,
     q->known(q->user, &said, said.status == FV_OK ? &layout : NULL);
 }
 
-fv_status fv_model_ask(fv_gateway *g, const char *name, const fv_rpc_metadata *caller,
-                       int32_t n_caller, fv_model_known known, void *user,
-                       fv_model_question **out) {
+fv_status fv_model_ask(fv_gateway *g, const char *name, const char *client,
+                       const fv_rpc_metadata *caller, int32_t n_caller, fv_model_known known,
+                       void *user, fv_model_question **out) {
     Fovea__Inference__V1__GetModelRequest m = FOVEA__INFERENCE__V1__GET_MODEL_REQUEST__INIT;
     fv_model_question *q = calloc(1, sizeof *q);
     if (!q) return FV_FAIL(FV_ENOMEM, "out of memory for a request");
     *q = (fv_model_question){.gateway = g, .known = known, .user = user};
     if (name) m.model = (char *)(uintptr_t)name;
     fv_rpc_call_options opt = {.path = "/fovea.inference.v1.Inference/GetModel",
+                               .forwarded_for = client,
                                .request = &m.base,
                                .deadline_ms = MODEL_MS,
                                .metadata = caller,

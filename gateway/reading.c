@@ -104,8 +104,8 @@ void fv_reading_begin(fv_reading *r, fv_gateway *g, fv_http_request *http, fv_ap
     *r = (fv_reading){
         .gateway = g, .http = http, .kind = kind, .request = request, .done = done, .user = user};
     if (!fv_gateway_caller(http, &r->caller, &r->n_caller)) return;
-    fv_status st =
-        fv_caller_ask(g, method_of(kind), &r->caller, r->n_caller, on_caller, r, &r->question);
+    fv_status st = fv_caller_ask(g, method_of(kind), fv_http_client(http), &r->caller, r->n_caller,
+                                 on_caller, r, &r->question);
     if (st != FV_OK)
         refuse(r, st);
     else if (!r->question)

@@ -25,8 +25,9 @@ static const char *date_of(fv_http *h) {
     struct tm t;
     if (h->date_s == (int64_t)now || !gmtime_r(&now, &t)) return h->date;
     h->date_s = (int64_t)now;
-    snprintf(h->date, sizeof h->date, "%.3s, %02d %.3s %d %02d:%02d:%02d GMT", days + 3 * t.tm_wday,
-             t.tm_mday, months + 3 * t.tm_mon, 1900 + t.tm_year, t.tm_hour, t.tm_min, t.tm_sec);
+    snprintf(h->date, sizeof h->date, "%.3s, %02d %.3s %d %02d:%02d:%02d GMT",
+             days + 3L * t.tm_wday, t.tm_mday, months + 3L * t.tm_mon, 1900 + t.tm_year, t.tm_hour,
+             t.tm_min, t.tm_sec);
     return h->date;
 }
 

@@ -4,10 +4,8 @@
  * is read from it. Everything happens in fv_http_serve, which runs when the socket is ready, and on the loop's next turn
  * after a call of the user's: so no callback comes within a call. Nothing is read while a request is answered, so what a
  * client sends ahead waits in the socket. */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <linux/sockios.h>
-#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -21,7 +19,6 @@
 enum {
     ROUNDS_MAX = 8,         /* requests of one connection before others have their turn */
     RECORD = 16 << 10,      /* bytes that are encrypted at once */
-    UNSENT_MAX = 64 << 10,  /* bytes that the kernel keeps of an answer */
     PROGRESS = 16 << 10,    /* bytes that a client has to take in write_ms, if there are as many */
     LINGER_S = 5,           /* of silence */
     DISCARD_MAX = 64 << 10, /* beyond what a body may have */
@@ -351,70 +348,8 @@ void fv_http_connection_tick(fv_http_connection *c, double now_s) {
 
 /* ---- beginning and end ------------------------------------------------------------------ */
 
-static void write_peer(const struct sockaddr *from, char out[INET6_ADDRSTRLEN]) {
-    struct sockaddr_in v4;
-    struct sockaddr_in6 v6;
-    memcpy(&v4, from, sizeof v4);
-    if (from->sa_family == AF_INET) inet_ntop(AF_INET, &v4.sin_addr, out, INET6_ADDRSTRLEN);
-    if (from->sa_family != AF_INET6) return;
-    memcpy(&v6, from, sizeof v6);
-    inet_ntop(AF_INET6, &v6.sin6_addr, out, INET6_ADDRSTRLEN);
-}
-
-static fv_status take_place(fv_http_connection *c) {
+void fv_http_connection_begin(fv_http_connection *c) {
     fv_http *h = c->http;
-    char client[FV_CLIENT_ADDRESS_MAX];
-    c->proxy = fv_trusted_has(h->opt.trusted, c->peer);
-    if (c->proxy) return FV_OK;
-    fv_client_address(NULL, c->peer, NULL, client);
-    return fv_http_place_take(&h->peers, client, h->opt.per_address, &c->place);
-}
-
-/* The one that has been idle for longest makes room. */
-static fv_status make_room(fv_http *h) {
-    if (h->n_connection < h->opt.connections) return FV_OK;
-    if (TAILQ_EMPTY(&h->idle)) return FV_FAIL(FV_EBUSY, "all connections have requests");
-    fv_http_connection_close(TAILQ_FIRST(&h->idle));
-    return FV_OK;
-}
-
-static void set_options(int fd) {
-    int on = 1, unsent = UNSENT_MAX;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
-}
-
-static void log_refused(fv_http *h, const char *peer) {
-    double now_s = fv_clock_s();
-    if (now_s - h->refused_s < 1) return;
-    h->refused_s = now_s;
-    FV_LOG(WARN, WIRE, "event=connection-refused client=%s reason=\"%s\"", peer, fv_last_error());
-}
-
-void fv_http_connection_open(fv_http *h, int fd, const struct sockaddr *from) {
-    fv_http_connection *c = calloc(1, sizeof *c);
-    fv_status st = c ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for a connection");
-    if (c) {
-        c->http = h;
-        c->fd = fd;
-        write_peer(from, c->peer);
-        st = take_place(c);
-        if (st == FV_OK) st = make_room(h);
-        if (st == FV_OK && h->tls) st = fv_http_session_open(h->tls, &c->session);
-        if (st == FV_OK && uv_poll_init(h->opt.loop, &c->poll, fd) != 0)
-            st = FV_FAIL(FV_EIO, "the socket cannot be watched");
-    }
-    if (st != FV_OK) {
-        log_refused(h, c ? c->peer : "");
-        if (c) {
-            fv_http_place_give(&h->peers, c->place);
-            fv_http_session_close(c->session);
-        }
-        free(c);
-        close(fd);
-        return;
-    }
-    set_options(fd);
     h->n_connection++;
     h->n_handle++;
     TAILQ_INSERT_TAIL(&h->active, c, link);

@@ -2,6 +2,7 @@
 #include "gateway/http/http.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,6 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/log.h"
 #include "gateway/http/internal.h"
 #include "rpc/listen.h"
 
@@ -17,26 +17,37 @@ enum { TICK_MS = 500, ACCEPTS_MAX = 64 };
 
 /* ---- connections ------------------------------------------------------------------------ */
 
-/* Without a file for a connection the socket would stay readable, and the loop would do nothing else. */
-static void go_deaf(fv_http *h) {
-    FV_LOG(WARN, WIRE, "event=connection-refused reason=\"%s\"", strerror(errno));
-    uv_poll_stop(&h->poll);
-    h->deaf = true;
-    if (!TAILQ_EMPTY(&h->idle)) fv_http_connection_close(TAILQ_FIRST(&h->idle));
+static bool somebody_waits(const fv_http *h) {
+    struct pollfd p = {.fd = h->listen_fd, .events = POLLIN};
+    return poll(&p, 1, 0) == 1;
+}
+
+/* Of those who are idle, the one that has been for longest gives its file. Without one the socket would stay readable,
+ * and the loop would do nothing else: it is left alone until the next tick. False: nobody can be let in now. */
+static bool find_file(fv_http *h) {
+    if (!somebody_waits(h)) return false; /* the kernel looks for a file first */
+    (void)FV_FAIL(FV_EIO, "no file is left for it: raise the limit of open files (ulimit -n)");
+    fv_http_log_refused(h, "");
+    h->deaf = TAILQ_EMPTY(&h->idle);
+    if (h->deaf)
+        uv_poll_stop(&h->poll);
+    else
+        fv_http_connection_close(TAILQ_FIRST(&h->idle));
+    return !h->deaf;
 }
 
 static void on_listen(uv_poll_t *p, int status, int events) {
     fv_http *h = p->data;
     (void)status, (void)events;
-    for (int i = 0; i < ACCEPTS_MAX && !h->deaf && h->listen_fd >= 0; i++) {
+    for (int i = 0; i < ACCEPTS_MAX; i++) {
         struct sockaddr_storage from = {0};
         socklen_t n = sizeof from;
         int fd = accept4(h->listen_fd, (struct sockaddr *)&from, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        bool lacks_file =
+            fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM);
         if (fd >= 0)
             fv_http_connection_open(h, fd, (struct sockaddr *)&from);
-        else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-            go_deaf(h);
-        else if (errno == EAGAIN)
+        else if (errno == EAGAIN || (lacks_file && !find_file(h)))
             return;
     }
 }

@@ -1,7 +1,7 @@
 #ifndef FOVEA_GATEWAY_HTTP_INTERNAL_H
 #define FOVEA_GATEWAY_HTTP_INTERNAL_H
 
-/* Shared by the files of the server only: http.c listens, connection.c moves bytes, request.c is what was asked,
+/* Shared by the files of the server only: http.c listens, admit.c lets in, connection.c moves bytes, request.c is what was asked,
  * answer.c what is answered. A connection has one request at a time. */
 #include <netinet/in.h>
 #include <sys/queue.h>
@@ -16,7 +16,7 @@ enum { FV_HTTP_SCRATCH = 64 << 10, FV_HTTP_ADDED_MAX = 8 };
 
 typedef struct fv_http_connection fv_http_connection;
 
-/* An address, or what was added to an answer. */
+/* A header of an answer. */
 typedef struct fv_http_added {
     char *name, *value;
 } fv_http_added;
@@ -101,8 +101,12 @@ struct fv_http {
 void fv_http_handle_closed(fv_http *h);
 void fv_http_turn_soon(fv_http *h); /* serves those that are due on the loop's next turn */
 
-/* connection.c. Takes fd. */
+/* admit.c. Takes fd; without room for it, closes it. */
 void fv_http_connection_open(fv_http *h, int fd, const struct sockaddr *from);
+void fv_http_log_refused(fv_http *h, const char *peer); /* and the last error */
+
+/* connection.c */
+void fv_http_connection_begin(fv_http_connection *c); /* it is let in */
 void fv_http_connection_close(fv_http_connection *c); /* at once; its request ends */
 void fv_http_connection_tick(fv_http_connection *c, double now_s);
 void fv_http_serve(fv_http_connection *c);

@@ -52,11 +52,12 @@ static int on_url_complete(llhttp_t *l) {
 
 /* llhttp knows RTSP and ICE, too. */
 static int on_protocol(llhttp_t *l, const char *at, size_t n) {
+    static const char name[4] = {'H', 'T', 'T', 'P'};
     fv_http_parser *p = l->data;
     size_t method = strlen(llhttp_method_name(l->method)), target = p->head.n_text - 1;
     if (bytes_before(p, at) != method + 1 + target + 1 + p->n_protocol)
         return refuse(p, 400, "one space must be between the target and HTTP/1.1");
-    if (n > 4 - p->n_protocol || memcmp(at, "HTTP" + p->n_protocol, n) != 0)
+    if (n > sizeof name - p->n_protocol || memcmp(at, name + p->n_protocol, n) != 0)
         return refuse(p, 400, "the protocol must be HTTP");
     p->n_protocol += n;
     return 0;

@@ -22,7 +22,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     static fv_jwt *j;
     char tenant[33];
     if (!j && fv_jwt_open("joe", "fovea", set, sizeof set - 1, &j) != FV_OK) abort();
-    if (fv_jwt_check(j, (const char *)data, n, 1300819000, "iss", tenant, sizeof tenant, NULL) == FV_OK)
+    if (fv_jwt_check(j, (const char *)data, n, 1300819000, "iss", tenant, sizeof tenant, NULL) ==
+        FV_OK)
         abort();
     return 0;
 }

@@ -15,7 +15,7 @@
 #include "inference.pb-c.h"
 #include "tests/support/net.h"
 
-enum { PORT_CHARS = 64 };
+enum { PORT_CHARS = 64, N_ID_MAX = 50000 };
 
 static uv_loop_t loop;
 static fv_bridge *bridge;
@@ -29,6 +29,7 @@ static bool closed;
 static fv_status says;
 static bool is_silent;
 static uint32_t valid_ms;
+static size_t n_id = 1; /* that it says a text has */
 static int32_t n_checked, n_tokenized, n_cancelled;
 static char method[32];
 
@@ -55,11 +56,12 @@ static void on_cancel(fv_rpc_call *c) {
 
 static fv_status on_tokenize(fv_rpc_call *c, grpc_byte_buffer *message) {
     Fovea__Inference__V1__TokenizeReply reply = FOVEA__INFERENCE__V1__TOKENIZE_REPLY__INIT;
-    uint32_t id = 7;
+    static uint32_t ids[N_ID_MAX];
     (void)message;
     n_tokenized++;
-    reply.id = &id;
-    reply.n_id = 1;
+    for (uint32_t i = 0; i < N_ID_MAX; i++) ids[i] = i;
+    reply.id = ids;
+    reply.n_id = n_id;
     FV_TRY(fv_rpc_call_send(c, &reply.base));
     fv_rpc_call_finish(c, FV_OK);
     return FV_OK;
@@ -242,6 +244,29 @@ Test(gateway_callers, a_client_that_leaves_meanwhile_ends_the_question) {
     while (n_checked < 1) turn(until);
     close(fd);
     while (n_cancelled < 1) turn(until);
+    while (!fv_gateway_idle(gateway)) turn(until);
+}
+
+/* They are printed on a thread. */
+Test(gateway_callers, many_tokens_are_answered_as_few_are) {
+    static char got[1 << 20];
+    static const char body[] = "{\"prompt\":\"x\"}";
+    open_all(2);
+    n_id = N_ID_MAX;
+    int fd = send_head("Bearer a", body, sizeof body - 1);
+    double until = fv_clock_s() + 60;
+    for (size_t n = 0; !strstr(got, "49999]");) {
+        ssize_t k = read(fd, got + n, sizeof got - 1 - n);
+        cr_assert(k > 0 || (k < 0 && errno == EAGAIN), "it closed after %zu bytes", n);
+        if (k > 0) n += (size_t)k;
+        turn(until);
+    }
+    cr_assert(strstr(got, "200 OK") && strstr(got, "\"count\":50000") &&
+              strstr(got, "\"tokens\":[0,1,2,"));
+    close(fd);
+    fd = send_head("Bearer a", body, sizeof body - 1);
+    while (n_tokenized < 2) turn(until);
+    close(fd); /* before or while it is printed */
     while (!fv_gateway_idle(gateway)) turn(until);
 }
 

@@ -3,7 +3,9 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "common/clock.h"
 #include "tests/support/http_rig.h"
@@ -183,4 +185,31 @@ Test(http_limits, one_who_reads_slowly_is_not) {
     }
     cr_assert_eq(n_ended, 0);
     http_client_close(c);
+}
+
+Test(http_limits, one_who_does_not_finish_its_headers_is_told) {
+    open_with(&(fv_http_options){.read_ms = 1000});
+    http_client *c = http_client_open(&rig, NULL), *silent = http_client_open(&rig, NULL);
+    http_client_say(c, GET("/") "X: ");
+    http_client_expect_end(c);
+    cr_assert_eq(strncmp(c->got, "HTTP/1.1 408 Request Timeout\r\n", 30), 0, "%s", c->got);
+    http_client_expect_end(silent);
+    cr_assert_eq(silent->n, 0);
+}
+
+/* Whoever comes while no file is left waits, and the loop does not: it has its turns. */
+Test(http_limits, without_a_file_for_a_connection_it_waits_for_one) {
+    static int files[1024];
+    int n = 0;
+    open_with(&(fv_http_options){0});
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &(struct rlimit){512, 1024}), 0);
+    while (n < 1024 && (files[n] = dup(0)) >= 0) n++;
+    cr_assert(n > 0 && n < 1024);
+    close(files[--n]);
+    http_client *c = http_client_open(&rig, NULL);
+    http_client_say(c, GET("/") "\r\n");
+    for (int i = 0; i < 300; i++) cr_assert(http_client_read(c));
+    cr_assert_eq(c->n, 0);
+    while (n > 0) close(files[--n]);
+    http_client_expect(c, "HTTP/1.1 200 OK\r\n");
 }
