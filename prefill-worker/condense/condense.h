@@ -11,7 +11,7 @@
 #include "model/net/vision.h"
 #include "policy/policy.h"
 
-/* One image: the tokens that the tower makes, in the order of the prompt. A family's newlines are not
+/* An image: the tokens that the tower makes, in the order of the prompt. A family's newlines are not
  * among them, and a condensed image has none. */
 typedef struct fv_condense_context {
     const fv_params *params; /* a union: the method reads its own member */
