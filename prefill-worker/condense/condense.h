@@ -39,7 +39,7 @@ typedef struct fv_condensed {
 
 typedef struct fv_condense_method {
     bool after; /* captures the tower layer after the one that made the features, if there is one;
-                  * otherwise that one */
+                 * otherwise that one */
     bool whole; /* one softmax over the concatenated heads; otherwise the sum of one per head */
     bool first; /* also reads first_score, for images of several tiles */
     fv_status (*run)(const fv_condense_context *ctx, fv_condensed *out);
