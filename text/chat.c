@@ -1,4 +1,4 @@
-/* Turns become variables of a template, and these text. Any thread. */
+/* Makes a template's variables of chat turns, and renders them to text. Any thread. */
 #include "text/chat.h"
 
 #include <stdio.h>
@@ -17,9 +17,8 @@ enum { CONFIG_MAX = 16 << 20, IMAGES_MAX = 1024 };
 struct fv_chat {
     const char *name; /* a constant */
     fv_jinja *program;
-    json_t *special; /* {"bos_token": "<s>", ...} */
-    bool
-        adds_special; /* unless the template wrote BOS; false: never, as transformers runs templates */
+    json_t *special;   /* {"bos_token": "<s>", ...} */
+    bool adds_special; /* unless the template wrote BOS; false: never, as transformers does */
 };
 
 static bool is_none(const fv_chat *c) { return strcmp(c->name, "none") == 0; }

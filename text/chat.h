@@ -47,7 +47,7 @@ fv_status fv_chat_open(const char *spec, const char *dir, const char *family, bo
                        fv_chat **out);
 void fv_chat_free(fv_chat *c); /* NULL is fine */
 
-/* The template's name: "vicuna" and so on, or the file that it is from; "--chat" for the text of a program. */
+/* The template's name: "vicuna" and so on, or the file that it is from; "--chat" for a program's text. */
 const char *fv_chat_name(const fv_chat *c);
 
 /* Turns a command line's --chat VALUE into a spec: the contents of a file whose name ends in

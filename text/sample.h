@@ -17,8 +17,7 @@ typedef struct fv_logit_bias {
 typedef struct fv_sampling {
     int32_t n_bias;
     fv_logit_bias bias[FV_MAX_LOGIT_BIAS]; /* [n_bias], each id once */
-    float
-        repetition_penalty; /* > 0; 1: off. Divides seen tokens' logits above 0, multiplies others */
+    float repetition_penalty; /* > 0; 1: off. Divides seen tokens' logits > 0, multiplies others */
     /* For tokens of the answer only, -2..2; 0: off: l -= frequency * count + presence * (count > 0) */
     float frequency_penalty, presence_penalty;
     float temperature; /* >= 0; 0: greedy */

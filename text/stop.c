@@ -54,7 +54,7 @@ static fv_status append(fv_stop *s, const char *text, size_t n) {
     return FV_OK;
 }
 
-/* Where the earliest stop string starts, or `used`. */
+/* Finds where the earliest stop string starts; `used` if there is none. */
 static size_t find_stop(const fv_stop *s) {
     size_t first = s->used;
     for (int32_t i = 0; i < s->n && s->used; i++) {

@@ -99,7 +99,7 @@ VECTORS_PART void add_up_block(fv_weights *v, int32_t b) {
     v->highest[b] = left >= BLOCK ? highest_of(w, BLOCK) : highest_of(w, left);
 }
 
-/* Sets sums and highest weights of blocks with a weight of `least` or more, 0 for the others, and the total. */
+/* Sets sums and highest weights of blocks with a weight of `least` or more, 0 for others; and the total. */
 VECTORS static void add_up(fv_weights *v, float least) {
     v->total = 0;
     for (int32_t b = 0; b < FV_WEIGHT_BLOCKS(v->n); b++) {
@@ -203,8 +203,8 @@ void fv_weights_cut(fv_weights *v, float top_p, int32_t *ids) {
 
 float fv_weight(float l, float m, float temperature) { return exp_below((l - m) / temperature); }
 
-/* Finds the first id of block b at which `before` plus the weights up to it exceeds `to`; if there is none, the
- * last id with a weight above 0. */
+/* Finds the first id of block b at which `before` plus the weights up to it exceeds `to`; if there is none,
+ * the last id with a weight above 0. */
 static int32_t at_in_block(const fv_weights *v, int32_t b, double before, double to) {
     int32_t end = b * BLOCK + BLOCK < v->n ? b * BLOCK + BLOCK : v->n, last = end - 1;
     for (int32_t i = b * BLOCK; i < end; i++) {

@@ -42,11 +42,11 @@ void fv_weigh(fv_weights *v, const float *l, float m, float temperature, float l
  * weights, those of lower ids stay. At least one stays. ids [v->n]: scratch. */
 void fv_weights_cut(fv_weights *v, float top_p, int32_t *ids);
 
-/* One weight, with the same bits. */
+/* Computes a single weight, with the same bits. */
 float fv_weight(float l, float m, float temperature);
 
-/* Finds the id at which the sum of weights exceeds `to`, 0 <= to < total; if none does because of rounding, the
- * last id whose weight is above 0. */
+/* Finds the id at which the sum of weights exceeds `to`, 0 <= to < total; if none does because of rounding,
+ * the last id whose weight is above 0. */
 int32_t fv_weights_at(const fv_weights *v, double to);
 
 #endif

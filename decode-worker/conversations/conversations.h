@@ -79,7 +79,7 @@ void fv_conversations_refuse(fv_conversations *t);
 
 /* Drops kept conversations whose lease is over; returns how many. */
 int32_t fv_conversations_expire(fv_conversations *t);
-double fv_conversations_next_s(const fv_conversations *t); /* until the next; HUGE_VAL: none */
+double fv_conversations_next_s(const fv_conversations *t); /* seconds until then; HUGE_VAL: never */
 
 int32_t fv_conversations_kept(const fv_conversations *t);
 size_t fv_conversations_bytes(const fv_conversations *t); /* of the pool, held by those kept */

@@ -33,7 +33,7 @@ struct fv_evict {
 /* Sets up the plan's stage for a prompt of n_prompt tokens, without those of a resumed answer. */
 void fv_evict_init(fv_evict *e, const fv_decode_plan *plan, int32_t n_prompt);
 
-/* Evicts before a step: n_token is the number of tokens that this answer has by then. */
+/* Evicts before a step. n_token: tokens that this answer has when the step runs; 0 in a question. */
 fv_status fv_evict_step(fv_evict *e, fv_kv *kv, int32_t n_token);
 
 /* Number of KV entries evicted so far, in all layers and heads. */

@@ -1,4 +1,4 @@
-/* Bounds, before it is granted, how much memory a hand-off may need and how long its stream may be. */
+/* Bounds the memory that a hand-off may need, and the length of its stream, before it is granted. */
 #include "decode-worker/receive/internal.h"
 #include "kernels/text_codes.h"
 

@@ -212,7 +212,7 @@ static fv_status check_text_rows(const fv_import *l, int32_t n) {
         return FV_REFUSE(OVER_BUDGET,
                          "layer %d has %u compressed text tokens, more than the prompt", l->layer,
                          all);
-    /* The block after the first is shorter if the layer dropped the prompt's last token. */
+    /* The second block is one token shorter if the layer dropped the prompt's last token. */
     const fv_kv_packed *last = block_of(l);
     if (last && n < l->got.plan.text.again - (last->number == 0 ? FV_TEXT_LAST : 0))
         return malformed(l, "a block of text has too few tokens");

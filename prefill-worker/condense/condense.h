@@ -11,7 +11,7 @@
 #include "model/net/vision.h"
 #include "policy/policy.h"
 
-/* One image: the tokens that the tower makes, in the order of the prompt. A family's newlines are not
+/* An image: the tokens that the tower makes, in the order of the prompt. A family's newlines are not
  * among them, and a condensed image has none. */
 typedef struct fv_condense_context {
     const fv_params *params; /* a union: the method reads its own member */
@@ -39,7 +39,7 @@ typedef struct fv_condensed {
 
 typedef struct fv_condense_method {
     bool after; /* captures the tower layer after the one that made the features, if there is one;
-                  * otherwise that one */
+                 * otherwise that one */
     bool whole; /* one softmax over the concatenated heads; otherwise the sum of one per head */
     bool first; /* also reads first_score, for images of several tiles */
     fv_status (*run)(const fv_condense_context *ctx, fv_condensed *out);

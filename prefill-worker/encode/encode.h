@@ -21,12 +21,11 @@ typedef struct fv_encoded {
     int32_t *source;  /* [n_row] which of all images' tokens each was; -1: merged from several */
     double s_vision;  /* seconds in the tower */
     /* Only with fv_encoded_watch: */
-    float *pixels;   /* of each image [tiles, frames, 3, h, w], on the host */
-    fv_buf features; /* [fv_encoded_features of all images, feature width] F32 */
-    int32_t
-        n_source;   /* private: tokens of the added images, as counted before the condense stage */
-    fv_arena arena; /* owns the arrays on the host */
-} fv_encoded;       /* {0} is empty and may be freed */
+    float *pixels;    /* of each image [tiles, frames, 3, h, w], on the host */
+    fv_buf features;  /* [fv_encoded_features of all images, feature width] F32 */
+    int32_t n_source; /* private: tokens of the added images before the condense stage */
+    fv_arena arena;   /* owns the arrays on the host */
+} fv_encoded;         /* {0} is empty and may be freed */
 
 fv_status fv_encoded_open(const fv_model_config *cfg, const fv_layout *layout, int32_t n,
                           fv_device *dev, fv_encoded *out);

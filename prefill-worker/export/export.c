@@ -25,8 +25,7 @@ struct fv_export {
     char policy[FV_POLICY_TEXT_MAX];
     fv_transport *transport;
     fv_transfer *transfer;
-    bool answered, started,
-        committed; /* open was answered; HELO and PRMT written; commit answered */
+    bool answered, started, committed; /* open answered; HELO, PRMT written; commit answered */
     fv_reply opened, closed;
     fv_packet_writer writer;
     uint64_t n_frame, rows;

@@ -15,7 +15,7 @@
 #include "model/net/kv.h"
 #include "policy/plan/plan.h"
 
-/* All borrowed until close, the store until `gone`. */
+/* An export's inputs: all are borrowed until close, the store until `gone`. */
 typedef struct fv_export_request {
     const char *model;  /* fingerprint of the checkpoint */
     fv_compute compute; /* of the engine that has computed kv */

@@ -28,8 +28,7 @@ typedef struct fv_packed_layer {
     int32_t code_keys; /* bits of the codes that a reader expands the keys to; 0: none */
     int32_t rank_text; /* of text keys; 0: not factored */
     int32_t code_text; /* bits of a quantized number of text; 0: not quantized */
-    float
-        error_text; /* of factored text keys; the larger of keys and values if text is quantized */
+    float error_text;  /* of factored text keys; of quantized keys or values, the larger one */
 } fv_packed_layer;
 
 typedef struct fv_pack_report {

@@ -29,14 +29,13 @@ typedef struct fv_prefill_rows {
 
 /* The visual tokens of a request at the current layer. */
 typedef struct fv_prefill_visual {
-    int32_t n;       /* tokens that are still running */
-    int32_t *row_at; /* [prompt] by position, its row of the embeddings; -1: text */
-    int32_t first;   /* position of the prompt's first; the prompt's length if it has none */
-    float
-        *attention;  /* [n] attention of the last row in the layer captured last, mean over heads */
-    float *l2, *cos; /* [n] ablation scores in that layer */
-    float *sums;     /* sums of the prune stage's capture of many rows; in the group's arena */
-    int32_t n_key;   /* columns of sums */
+    int32_t n;        /* tokens that are still running */
+    int32_t *row_at;  /* [prompt] by position, its row of the embeddings; -1: text */
+    int32_t first;    /* position of the prompt's first; the prompt's length if it has none */
+    float *attention; /* [n] the last row's in the layer captured last, mean over heads */
+    float *l2, *cos;  /* [n] ablation scores in that layer */
+    float *sums;      /* sums of the prune stage's capture of many rows; in the group's arena */
+    int32_t n_key;    /* columns of sums */
     /* Text tokens after the images, and which of them are scorers
      * (prefill-worker/prefill/scorers.h). */
     int32_t n_after, n_scorer;
@@ -69,7 +68,7 @@ typedef struct fv_prefill {
     int32_t *packed; /* [n_req] layers of these that are packed, or need no packing */
     int32_t *layers_done;  /* [n_req] layers that have run and are in no open block */
     fv_select_sums **sums; /* [n_req] [N] attention that the select stage chooses by, of the group's
-                               * layers and of blocks that were open before it */
+                            * layers and of blocks that were open before it */
     fv_select_sums **accums; /* [n_req] [N] initial values of accumulators, likewise */
     fv_rope rope;
     int32_t n_final; /* layers that were announced as final */

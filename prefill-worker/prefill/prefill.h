@@ -14,8 +14,8 @@
 typedef struct fv_prefill_request {
     int32_t n;          /* prompt tokens, images expanded */
     int32_t n_answer;   /* the last n_answer of them are an interrupted answer: they choose nothing,
-                          * and see no more than they did (fv_plan.evict), so that the answer
-                          * continues as if never interrupted */
+                         * and see no more than they did (fv_plan.evict), so that the answer
+                         * continues as if never interrupted */
     const int32_t *ids; /* [n]; ignored at visual tokens */
     const uint8_t *seg; /* [n] fv_kv_segment */
     fv_rope_map rope_map; /* of the prompt; {0}: tokens are rotated by their positions in it */

@@ -1,7 +1,7 @@
 /* select=lookm: LOOK-M (arXiv 2406.18139). With s_j the attention of all prompt tokens to row j, as in
  * select=h2o, of the rows before the recent ones
  *     prior=text   all text stays, and the image tokens of highest s_j while the budget has room
- *     prior=none   the rows of highest s_j stay, and, if rows are merged, the first four rows
+ *     prior=none   the rows of highest s_j stay; if rows are merged, the first four are among them
  * and dropped rows are merged into kept ones. With c_ej the cosine of the keys of dropped row e and kept
  * row j, e goes to its nearest j in the same KV head, key and value alike:
  *     x_j <- (x_j + sum of y_e) / (1 + number of e)
@@ -56,7 +56,7 @@ static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *co
 
 /* ---- merging ------------------------------------------------------------------------------ */
 
-/* One KV head: its rows by position, and which of them stay or leave. */
+/* A KV head: its rows by position, and which of them stay or leave. */
 typedef struct head {
     fv_select_rows rows;
     float *x[2];             /* keys and values of all rows, [n, D], by position */

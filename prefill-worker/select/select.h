@@ -10,9 +10,8 @@
 
 /* The attention of a layer's window, as a capture leaves it (model/net/decoder.h). */
 typedef struct fv_select_sums {
-    int32_t n_head,
-        n_kind;          /* n_kind: FV_N_SEG if rows of each segment are summed separately, or 1 */
-    int32_t text, n_key; /* text: the first column of text tokens */
+    int32_t n_head, n_kind; /* n_kind: FV_N_SEG if segments are summed separately, otherwise 1 */
+    int32_t text, n_key;    /* text: the first column of text tokens */
     float *p; /* [H, n_kind, n_key]; NULL: not captured, or the same as in the source layer */
 } fv_select_sums;
 

@@ -165,7 +165,7 @@ Test(handoff, a_grant_reserves_prompt_and_answer_and_releases_the_rest) {
     cr_assert_eq(fv_receiver_get_counters(rig.receiver)->aborted, 1);
 
     cr_assert_eq(rig_send(&rig, &p, 200, 1, &got, NULL), FV_OK);
-    /* The heads keep 14 and 12 of 14 text tokens: 4 pages each, as was granted. */
+    /* A head keeps all 14 text tokens, the other 12: 4 pages each, as was granted. */
     size_t held = fv_kv_bytes(p.kv, FV_SEG_VISUAL) + 4 * 2 * 4 * FV_KV_BLOCK * row;
     cr_assert_eq(fv_kv_pool_used(rig.pool), held);
     cr_assert_eq(got.bytes_surplus, granted - held);
