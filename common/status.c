@@ -8,6 +8,7 @@
 static _Thread_local char sentence[1024];
 static _Thread_local char where[128];
 static _Thread_local int last_reason;
+static _Thread_local fv_origin last_origin;
 
 const char *fv_last_error(void) { return sentence; }
 
@@ -18,6 +19,41 @@ int fv_last_reason(void) { return last_reason; }
 fv_status fv_fail_reason(fv_status s, int reason) {
     last_reason = reason;
     return s;
+}
+
+fv_origin fv_last_origin(void) { return last_origin; }
+
+static const char *const origin_names[] = {
+#define X(name, word) word,
+    FV_ORIGINS(X)
+#undef X
+};
+
+const char *fv_origin_name(fv_origin o) { return (unsigned)o < FV_N_ORIGIN ? origin_names[o] : ""; }
+
+fv_origin fv_origin_named(const char *name, size_t n) {
+    for (int o = FV_ORIGIN_UNSTATED + 1; o < FV_N_ORIGIN; o++)
+        if (strlen(origin_names[o]) == n && memcmp(origin_names[o], name, n) == 0)
+            return (fv_origin)o;
+    return FV_ORIGIN_UNSTATED;
+}
+
+bool fv_origin_claim(fv_origin o) {
+    if (last_origin != FV_ORIGIN_UNSTATED) return false;
+    last_origin = o;
+    return true;
+}
+
+void fv_error_take(fv_error *f, fv_status s) {
+    *f = (fv_error){.status = s};
+    if (s == FV_OK) return;
+    f->origin = last_origin;
+    snprintf(f->text, sizeof f->text, "%.*s", (int)sizeof f->text - 1, sentence);
+}
+
+fv_status fv_error_raise(const fv_error *f) {
+    if (f->status == FV_OK) return FV_OK;
+    return fv_fail_origin(FV_FAIL(f->status, "%s", f->text), f->origin);
 }
 
 typedef struct status_row {
@@ -60,6 +96,7 @@ static void make_plain(char *text) {
 fv_status fv_fail(fv_status s, const char *file, int line, const char *fmt, ...) {
     snprintf(where, sizeof where, "%s:%d", file, line);
     last_reason = 0;
+    last_origin = FV_ORIGIN_UNSTATED;
     /* The arguments may borrow the previous sentence, so it is formatted aside. */
     char text[sizeof sentence];
     va_list ap;

@@ -68,6 +68,58 @@ fv_status fv_fail(fv_status s, const char *file, int line, const char *fmt, ...)
 fv_status fv_fail_prefix(fv_status s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3), cold));
 
+/* Whose fault a failure is. One status means several things: FV_EDATA a caller's broken template, a
+ * broken file of the checkpoint or a damaged hand-off. Only where the fault is found is that known,
+ * so it is said there, goes with the failure from process to process (rpc/status.h), and decides
+ * what is done about it (router/replay.c). */
+#define FV_ORIGINS(X)                                                                              \
+    X(UNSTATED, "")             /* nobody said */                                                  \
+    X(CALLER, "caller")         /* the bytes of the request: they fail everywhere */               \
+    X(CHECKPOINT, "checkpoint") /* the model's files: they fail on every worker that has them */   \
+    X(HANDOFF, "handoff")       /* the way of the KV from one worker to the other */               \
+    X(WORKER, "worker")         /* the process, its device or its machine */
+
+typedef enum fv_origin {
+#define X(name, word) FV_ORIGIN_##name,
+    FV_ORIGINS(X)
+#undef X
+        FV_N_ORIGIN
+} fv_origin;
+
+fv_origin fv_last_origin(void);                        /* of the last failure on this thread */
+const char *fv_origin_name(fv_origin o);               /* "caller"; "" for UNSTATED */
+fv_origin fv_origin_named(const char *name, size_t n); /* UNSTATED: no such name of n bytes */
+
+/* Gives the failure just recorded this origin, unless it has one: false. */
+bool fv_origin_claim(fv_origin o);
+
+/* Passes `s` on; a failure gets this origin unless it has one, as whoever is nearer to the fault
+ * knows better. */
+static inline fv_status fv_fail_origin(fv_status s, fv_origin o) {
+    if (s != FV_OK) (void)fv_origin_claim(o);
+    return s;
+}
+
+/* The same for a failure met while bytes of a caller were read or rendered: a status that says that
+ * they are wrong becomes FV_EINVAL with the origin CALLER; FV_EDEADLINE, for which they took too
+ * long, gets this origin. Others, as FV_ENOMEM, are not the caller's and pass as they are, and so
+ * does what has an origin. */
+static inline fv_status fv_fail_caller(fv_status s) {
+    bool wrong = s == FV_EINVAL || s == FV_EDATA || s == FV_EUNSUPPORTED || s == FV_ENOTFOUND;
+    bool known = wrong || s == FV_EDEADLINE;
+    return known && fv_origin_claim(FV_ORIGIN_CALLER) && wrong ? FV_EINVAL : s;
+}
+
+/* A failure that is kept: for another thread, or for later. */
+typedef struct fv_error {
+    fv_status status; /* FV_OK: none, and the rest is empty */
+    fv_origin origin;
+    char text[512];
+} fv_error;
+
+void fv_error_take(fv_error *f, fv_status s); /* with the last failure's sentence and origin */
+fv_status fv_error_raise(const fv_error *f);  /* records it again on this thread; its status */
+
 /* A reason finer than the status, of a kind that a higher layer defines (handoff/refusal.h): the
  * last failure's, 0 if it has none. fv_fail_reason gives it to the failure just recorded and
  * returns `s`; a prefix keeps it. */

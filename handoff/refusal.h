@@ -58,7 +58,9 @@ fv_refusal fv_refusal_of(fv_status st);
 
 #define FV_REFUSE_AS(status, reason, ...)                                                          \
     fv_failed((status),                                                                            \
-              fv_fail_reason(fv_fail((status), __FILE__, __LINE__, __VA_ARGS__), (reason)))
+              fv_fail_origin(                                                                      \
+                  fv_fail_reason(fv_fail((status), __FILE__, __LINE__, __VA_ARGS__), (reason)),    \
+                  FV_ORIGIN_HANDOFF))
 #define FV_REFUSE(reason, ...)                                                                     \
     FV_REFUSE_AS((fv_status)FV_REFUSAL_STATUS_##reason, FV_REFUSED_##reason, __VA_ARGS__)
 

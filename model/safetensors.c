@@ -1,7 +1,7 @@
 /* Parses one safetensors file in memory (usually mapped).
  *
  * In: untrusted bytes. Out: one entry per tensor, name and shape from the JSON
- * header, data borrowed from the bytes. No thread of its own, nothing shared.
+ * header, which is read member by member in linear time, data borrowed from the bytes. No thread of its own, nothing shared.
  *
  * The checks are those of the reference reader: the header must be valid,
  * each tensor's range must be exactly prod(shape) x dtype, and the ranges, sorted, must cover
@@ -12,13 +12,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/json.h"
+#include "common/arena.h"
+#include "common/grow.h"
+#include "text/json_members.h"
 
 enum { HEADER_LENGTH_BYTES = 8, HEADER_MAX = 100000000 }; /* the reference's bound */
 
 struct fv_safetensors {
-    json_t *header; /* owns the names */
+    fv_arena names;
     int32_t n;
+    size_t cap;
     fv_safetensors_entry *entry;   /* [n], in the order of the file */
     fv_safetensors_entry **sorted; /* [n], by name */
 };
@@ -136,27 +139,55 @@ static fv_status check_tiling(fv_safetensors *st, const unsigned char *data, siz
     return FV_OK;
 }
 
-static fv_status read_entries(fv_safetensors *st, const unsigned char *data, size_t data_bytes,
-                              const char *where) {
-    size_t n = json_object_size(st->header);
-    if (n == 0) n = 1; /* calloc(0) may return NULL */
-    st->entry = calloc(n, sizeof(*st->entry));
-    st->sorted = calloc(n, sizeof(*st->sorted));
-    if (!st->entry || !st->sorted)
-        return FV_FAIL(FV_ENOMEM, "%s: no memory for %zu tensor entries", where, n);
-    const char *name;
-    json_t *spec;
-    json_object_foreach(st->header, name, spec) {
-        if (!strcmp(name, "__metadata__")) continue;
-        if (!json_is_object(spec))
-            return FV_FAIL(FV_EDATA, "%s: header entry '%s' must be an object", where, name);
-        FV_TRY(read_entry(name, spec, data, data_bytes, where, &st->entry[st->n]));
-        st->sorted[st->n] = &st->entry[st->n];
-        st->n++;
-    }
-    FV_TRY(check_tiling(st, data, data_bytes, where));
-    qsort(st->sorted, (size_t)st->n, sizeof(*st->sorted), by_name);
+static fv_status read_member(fv_safetensors *st, const fv_json_members *m,
+                             const unsigned char *data, size_t data_bytes) {
+    const char *name = json_string_value(m->name);
+    char *kept;
+    if (!json_is_object(m->value))
+        return FV_FAIL(FV_EDATA, "%s: header entry '%s' must be an object", m->where, name);
+    FV_TRY(fv_arena_strndup(&st->names, name, json_string_length(m->name), &kept));
+    FV_TRY(fv_grow(&st->entry, &st->cap, (size_t)st->n + 1, sizeof *st->entry));
+    FV_TRY(read_entry(kept, m->value, data, data_bytes, m->where, &st->entry[st->n]));
+    st->n++;
     return FV_OK;
+}
+
+static fv_status read_header(fv_safetensors *st, fv_json_members *m, const unsigned char *data,
+                             size_t data_bytes) {
+    bool more, described = false;
+    FV_TRY(fv_json_members_next(m, &more));
+    for (; more;) {
+        bool describes = strcmp(json_string_value(m->name), "__metadata__") == 0;
+        if (describes && described)
+            return FV_FAIL(FV_EDATA, "%s: the header has two __metadata__", m->where);
+        described |= describes;
+        if (!describes) FV_TRY(read_member(st, m, data, data_bytes));
+        FV_TRY(fv_json_members_next(m, &more));
+    }
+    return FV_OK;
+}
+
+/* `sorted`, which owns nothing, in the order of names: each is there once. */
+static fv_status sort_names(fv_safetensors *st, const char *where) {
+    qsort(st->sorted, (size_t)st->n, sizeof *st->sorted, by_name);
+    for (int32_t i = 1; i < st->n; i++)
+        if (by_name(&st->sorted[i - 1], &st->sorted[i]) == 0)
+            return FV_FAIL(FV_EDATA, "%s: tensor '%s' is in the header twice", where,
+                           st->sorted[i]->name);
+    return FV_OK;
+}
+
+static fv_status read_entries(fv_safetensors *st, fv_json_members *m, const unsigned char *data,
+                              size_t data_bytes) {
+    fv_status s = read_header(st, m, data, data_bytes);
+    fv_json_members_end(m);
+    FV_TRY(s);
+    st->sorted = calloc((size_t)st->n + 1, sizeof *st->sorted); /* calloc(0) may return NULL */
+    if (!st->sorted)
+        return FV_FAIL(FV_ENOMEM, "%s: no memory for %d tensor entries", m->where, st->n);
+    for (int32_t i = 0; i < st->n; i++) st->sorted[i] = &st->entry[i];
+    FV_TRY(check_tiling(st, data, data_bytes, m->where));
+    return sort_names(st, m->where);
 }
 
 fv_status fv_safetensors_parse(const void *bytes, size_t n, const char *where,
@@ -178,10 +209,10 @@ fv_status fv_safetensors_parse(const void *bytes, size_t n, const char *where,
     fv_safetensors *st = calloc(1, sizeof(*st));
     if (!st) return FV_FAIL(FV_ENOMEM, "%s: no memory", where);
     fv_status s;
-    const char *text = (const char *)p + HEADER_LENGTH_BYTES;
-    FV_TRY_GOTO(fv_json_object(text, (size_t)header_bytes, where, &st->header), s, fail);
     size_t data_at = HEADER_LENGTH_BYTES + (size_t)header_bytes;
-    FV_TRY_GOTO(read_entries(st, p + data_at, n - data_at, where), s, fail);
+    fv_json_members m = {
+        .text = (const char *)p + HEADER_LENGTH_BYTES, .n = (size_t)header_bytes, .where = where};
+    FV_TRY_GOTO(read_entries(st, &m, p + data_at, n - data_at), s, fail);
     *out = st;
     return FV_OK;
 fail:
@@ -191,7 +222,7 @@ fail:
 
 void fv_safetensors_free(fv_safetensors *st) {
     if (!st) return;
-    json_decref(st->header);
+    fv_arena_fini(&st->names);
     free(st->entry);
     free(st->sorted);
     free(st);

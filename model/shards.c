@@ -78,10 +78,41 @@ static fv_status open_gguf(fv_shards *sh, const char *path) {
     return FV_OK;
 }
 
-static shard *find_file(const fv_shards *sh, const char *name) {
-    for (int32_t i = 0; i < sh->n_file; i++)
-        if (!strcmp(sh->file[i].name, name)) return &sh->file[i];
-    return NULL;
+/* The shard of this name, opened when it is asked for first; `opened` has the places of all. */
+static fv_status need_file(fv_shards *sh, json_t *opened, const char *dir, const char *name,
+                           const char *index_path, const shard **out) {
+    const json_t *known = json_object_get(opened, name);
+    int32_t at = known ? (int32_t)json_integer_value(known) : sh->n_file;
+    if (at == FILES_MAX)
+        return FV_FAIL(FV_EUNSUPPORTED, "%s: more than %d shards", index_path, FILES_MAX);
+    if (!known) {
+        fv_status st = open_shard(sh, dir, name);
+        if (st == FV_ENOTFOUND)
+            return FV_FAIL(FV_ENOTFOUND, "%s names shard '%s', which is missing", index_path, name);
+        FV_TRY(st);
+        if (json_object_set_new_nocheck(opened, name, json_integer(at)) != 0)
+            return FV_FAIL(FV_ENOMEM, "%s: no memory", index_path);
+    }
+    *out = &sh->file[at];
+    return FV_OK;
+}
+
+static fv_status open_each(fv_shards *sh, json_t *opened, const char *dir, json_t *map,
+                           const char *index_path) {
+    const char *key;
+    json_t *v;
+    json_object_foreach(map, key, v) {
+        const char *name = json_string_value(v);
+        const shard *s;
+        if (!name || !*name || strchr(name, '/'))
+            return FV_FAIL(FV_EDATA, "%s: tensor '%s' must name a file in the same directory",
+                           index_path, key);
+        FV_TRY(need_file(sh, opened, dir, name, index_path, &s));
+        if (!fv_safetensors_find(s->st, key))
+            return FV_FAIL(FV_EDATA, "%s: tensor '%s' is not in its shard '%s'", index_path, key,
+                           name);
+    }
+    return FV_OK;
 }
 
 /* Every shard that weight_map names is opened once; every tensor must be in its shard. */
@@ -89,27 +120,11 @@ static fv_status open_mapped(fv_shards *sh, const char *dir, json_t *map, const 
     size_t most = json_object_size(map);
     if (most > FILES_MAX) most = FILES_MAX;
     FV_TRY(FV_ARENA_NEW(&sh->arena, most, sh->file));
-    const char *key;
-    json_t *v;
-    json_object_foreach(map, key, v) {
-        const char *name = json_string_value(v);
-        if (!name || !*name || strchr(name, '/'))
-            return FV_FAIL(FV_EDATA, "%s: tensor '%s' must name a file in the same directory",
-                           index_path, key);
-        if (!find_file(sh, name)) {
-            if (sh->n_file == FILES_MAX)
-                return FV_FAIL(FV_EUNSUPPORTED, "%s: more than %d shards", index_path, FILES_MAX);
-            fv_status st = open_shard(sh, dir, name);
-            if (st == FV_ENOTFOUND)
-                return FV_FAIL(FV_ENOTFOUND, "%s names shard '%s', which is missing", index_path,
-                               name);
-            FV_TRY(st);
-        }
-        if (!fv_safetensors_find(find_file(sh, name)->st, key))
-            return FV_FAIL(FV_EDATA, "%s: tensor '%s' is not in its shard '%s'", index_path, key,
-                           name);
-    }
-    return FV_OK;
+    json_t *opened = json_object();
+    if (!opened) return FV_FAIL(FV_ENOMEM, "%s: no memory", index_path);
+    fv_status st = open_each(sh, opened, dir, map, index_path);
+    json_decref(opened);
+    return st;
 }
 
 static fv_status open_index(fv_shards *sh, const char *dir, const char *path) {

@@ -47,9 +47,9 @@ static void maybe_free(fv_attempt *a) {
     free(a);
 }
 
-static fv_outcome outcome_of(fv_status st) {
+static fv_outcome outcome_of(fv_status st, fv_origin origin) {
     if (st == FV_OK) return FV_OUTCOME_WORKED;
-    return fv_failure_counts(st) ? FV_OUTCOME_FAILED : FV_OUTCOME_UNKNOWN;
+    return fv_failure_counts(st, origin) ? FV_OUTCOME_FAILED : FV_OUTCOME_UNKNOWN;
 }
 
 /* Takes it from its request, with what there is to say of its workers. */
@@ -83,17 +83,22 @@ void fv_attempt_abandon(fv_attempt *a) {
 /* The attempt is over, by fv_last_error; `a` may be gone after this. */
 static void fail(fv_attempt *a, fv_status st, bool blame_p, bool blame_d) {
     fv_request *r = a->req;
+    fv_origin origin = fv_last_origin();
     if (st == FV_EIO) fv_blame_note(r, a);
     char p_name[sizeof a->p.name], d_name[sizeof a->d.name];
     snprintf(p_name, sizeof p_name, "%s", a->p.name);
     snprintf(d_name, sizeof d_name, "%s", a->d.name);
-    fv_failure f = {
-        .status = st, .p = p_name, .d = d_name, .exclude_p = blame_p, .exclude_d = blame_d};
+    fv_failure f = {.status = st,
+                    .origin = origin,
+                    .p = p_name,
+                    .d = d_name,
+                    .exclude_p = blame_p,
+                    .exclude_d = blame_d};
     /* A worker that ends what has no time left is well. */
     bool late = st == FV_EDEADLINE && fv_request_left_ms(r, fv_clock_s()) <= 0;
     if (late) note_unfinished(a);
-    part(a, blame_p && !late ? outcome_of(st) : FV_OUTCOME_UNKNOWN,
-         blame_d && !late ? outcome_of(st) : FV_OUTCOME_UNKNOWN);
+    fv_outcome outcome = late ? FV_OUTCOME_UNKNOWN : outcome_of(st, origin);
+    part(a, blame_p ? outcome : FV_OUTCOME_UNKNOWN, blame_d ? outcome : FV_OUTCOME_UNKNOWN);
     maybe_free(a);
     fv_request_failed(r, &f);
 }
@@ -101,7 +106,8 @@ static void fail(fv_attempt *a, fv_status st, bool blame_p, bool blame_d) {
 static fv_status worker_failure(const fv_rpc_end *end, const char *role, const char *name) {
     char who[FV_WORKER_NAME_MAX + 32];
     /* An error of the client's own is reported without the worker's name. */
-    if (end->status == FV_EINVAL) return FV_FAIL(FV_EINVAL, "%s", end->text);
+    if (end->status == FV_EINVAL || (end->status != FV_OK && end->origin == FV_ORIGIN_CALLER))
+        return fv_fail_origin(FV_FAIL(end->status, "%s", end->text), end->origin);
     snprintf(who, sizeof who, "%s worker %s", role, name);
     return fv_rpc_end_status(end, who);
 }
@@ -357,7 +363,7 @@ static void prefill_over(fv_attempt *a, const fv_rpc_call *c, const fv_rpc_end *
         st = FV_FAIL(FV_EDATA, "prefill worker %s ended before the first token", a->p.name);
     if (st == FV_OK || may_go_on(a, st)) {
         a->prefill_done = true;
-        fv_reservation_give(&a->p, outcome_of(st), fv_clock_s());
+        fv_reservation_give(&a->p, outcome_of(st, end->origin), fv_clock_s());
         fv_answer_maybe_finish(a->req);
     } else {
         /* The fault may be the network to the decode worker: both are avoided. A healthy one soon

@@ -213,12 +213,13 @@ void fv_attempt_hung(fv_attempt *a, const fv_registered_worker *w);
 /* Why an attempt failed; the sentence is in fv_last_error. */
 typedef struct fv_failure {
     fv_status status;
+    fv_origin origin;
     const char *p, *d;         /* names of its workers; "" none */
     bool exclude_p, exclude_d; /* keep away from them for now */
 } fv_failure;
 
 /* Does such a failure say that a worker is not well? */
-bool fv_failure_counts(fv_status st);
+bool fv_failure_counts(fv_status st, fv_origin origin);
 
 /* The request's attempt is over: it ends, waits for memory, or is tried again. */
 void fv_request_failed(fv_request *r, const fv_failure *f);

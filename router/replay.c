@@ -1,12 +1,13 @@
 /* A request whose attempt has failed. Most failures of workers are not the request's fault:
  * another pair continues after the tokens that the client has received.
  *
- *   the request's own error (EINVAL ...)   the client is told
- *   not enough memory (EBUSY)              back into the queue; that is no failure
- *   the tenant has all that it may have    another decode worker is tried, then the client is told
- *   everything else                        back into the queue, up to a limit; the failed
- *                                          workers are avoided
- *   the same, of a kept conversation       the client is told: only it has the whole conversation
+ *   TELL      the client is told: the request would fail the same way elsewhere
+ *   WAIT      back into the queue, which is no failure; where the tenant has all that it may have,
+ *             another decode worker is tried, and then the client is told
+ *   REPLAY    back into the queue, up to a limit; the failed workers are avoided. A kept
+ *             conversation is not replayed: only the client has all of it, and is told
+ *
+ * Whether a failure also counts against its worker (router/breaker.h) is in the same table.
  *
  * Loop thread. */
 #include <inttypes.h>
@@ -23,23 +24,36 @@ enum {
     TENANT_FULL_RETRY_MS = 1000,
 };
 
-typedef enum remedy { TELL, WAIT, REPLAY } remedy;
+typedef enum remedy { TELL = 1, WAIT, REPLAY, COUNTED } remedy; /* COUNTED: REPLAY, and it counts */
 
-static remedy remedy_for(fv_status st) {
-    switch (st) {
-    case FV_EINVAL:
-    case FV_EFATAL:
-    case FV_EUNSUPPORTED:
-    case FV_ENOMEM: return TELL; /* it would be the same elsewhere */
-    case FV_EBUSY: return WAIT;
-    default: return REPLAY;
-    }
+/* What a failure calls for, by its status and by whose fault it is. A failure without an origin is
+ * of a worker that states none, or of gRPC. ENOMEM of a worker is memory that it ran out of, which
+ * another may have; otherwise it is something too large for any. An unknown ticket (ENOTFOUND) and a
+ * lease that ran out (ECANCELLED) happen to workers that are well. */
+static remedy remedy_for(fv_status st, fv_origin origin) {
+    /* clang-format off */
+    static const remedy table[FV_N_STATUS][FV_N_ORIGIN] = {
+        /* status           unstated  caller checkpoint hand-off worker */
+        [FV_EINVAL] =       {TELL,    TELL,  TELL,      TELL,    TELL},
+        [FV_EUNSUPPORTED] = {TELL,    TELL,  TELL,      TELL,    TELL},
+        [FV_EFATAL] =       {TELL,    TELL,  TELL,      TELL,    TELL},
+        [FV_ENOMEM] =       {TELL,    TELL,  TELL,      TELL,    REPLAY},
+        [FV_EBUSY] =        {WAIT,    WAIT,  WAIT,      WAIT,    WAIT},
+        [FV_ENOTFOUND] =    {REPLAY,  TELL,  TELL,      REPLAY,  REPLAY},
+        [FV_ECANCELLED] =   {REPLAY,  TELL,  REPLAY,    REPLAY,  REPLAY},
+        [FV_EDATA] =        {COUNTED, TELL,  TELL,      COUNTED, COUNTED},
+        [FV_EDEADLINE] =    {COUNTED, TELL,  COUNTED,   COUNTED, COUNTED},
+        [FV_EIO] =          {COUNTED, TELL,  COUNTED,   COUNTED, COUNTED},
+        [FV_EDEVICE] =      {COUNTED, TELL,  COUNTED,   COUNTED, COUNTED},
+        [FV_EAUTH] =        {COUNTED, TELL,  COUNTED,   COUNTED, COUNTED},
+        [FV_EDENIED] =      {COUNTED, TELL,  COUNTED,   COUNTED, COUNTED},
+    };
+    /* clang-format on */
+    return table[st][origin];
 }
 
-/* An unknown ticket, a lease that ran out: these happen to workers that are well. */
-bool fv_failure_counts(fv_status st) {
-    return st == FV_EIO || st == FV_EDEVICE || st == FV_EDATA || st == FV_EDEADLINE ||
-           st == FV_EAUTH || st == FV_EDENIED;
+bool fv_failure_counts(fv_status st, fv_origin origin) {
+    return st != FV_OK && remedy_for(st, origin) == COUNTED;
 }
 
 static void note(fv_request *r, const fv_failure *f) {
@@ -109,12 +123,13 @@ void fv_request_failed(fv_request *r, const fv_failure *f) {
     double now_s = fv_clock_s();
     double slack_ms = f->status == FV_EDEADLINE ? FV_DEADLINE_SLACK_MS : 0;
     note(r, f);
-    switch (remedy_for(f->status)) {
+    switch (remedy_for(f->status, f->origin)) {
     case TELL: fv_request_finish(r, f->status); break;
     case WAIT:
         if (!end_if_tenant_full(r)) wait_for_room(r);
         break;
     case REPLAY:
+    case COUNTED:
         if (fv_request_left_ms(r, now_s) <= slack_ms)
             fv_request_finish(r, fv_request_timed_out(r, now_s));
         else

@@ -71,7 +71,7 @@ static void on_reply(void *user, const fv_rpc_end *end, fv_rpc_call *call,
     if (p->client) {
         fv_status st = end->status == FV_OK
                            ? fv_rpc_call_send_buffer(p->client, grpc_byte_buffer_copy(reply))
-                           : FV_FAIL(end->status, "%s", end->text);
+                           : fv_fail_origin(FV_FAIL(end->status, "%s", end->text), end->origin);
         fv_rpc_call_finish(p->client, st);
     }
     maybe_free(p);

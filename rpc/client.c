@@ -43,8 +43,7 @@ typedef struct client_call {
     grpc_status_code code;
     grpc_slice text;
     char sentence[FV_RPC_TEXT_MAX]; /* `text`, terminated */
-    fv_status failed;               /* here, and not there: the call ends with it */
-    char why[FV_RPC_TEXT_MAX];
+    fv_error failed;                /* here, and not there: the call ends with it */
     fv_rpc_end end;
 } client_call;
 
@@ -167,8 +166,7 @@ static void fill_end(fv_rpc_call *c, grpc_op *op) {
 /* The peer may have ended the call with OK by now: that is not how it ends then. */
 static void fail(fv_rpc_call *c, fv_status st) {
     client_call *cc = (client_call *)c;
-    if (cc->failed == FV_OK) snprintf(cc->why, sizeof cc->why, "%s", fv_last_error());
-    if (cc->failed == FV_OK) cc->failed = st;
+    if (cc->failed.status == FV_OK) fv_error_take(&cc->failed, st);
     c->cancelled = true;
     c->read_done = true;
     fv_rpc_call_break(c);
@@ -193,11 +191,22 @@ static int64_t retry_hint(const fv_rpc_call *c) {
     return *end == '\0' && ms >= 0 ? ms : -1;
 }
 
+static fv_origin stated_origin(const fv_rpc_call *c) {
+    const char *value;
+    size_t n;
+    return fv_rpc_call_metadata(c, FV_RPC_ORIGIN_KEY, &value, &n) ? fv_origin_named(value, n)
+                                                                  : FV_ORIGIN_UNSTATED;
+}
+
 static void over(fv_rpc_call *c) {
     client_call *cc = (client_call *)c;
-    if (cc->failed != FV_OK)
-        cc->end = (fv_rpc_end){
-            .status = cc->failed, .code = fv_rpc_code(cc->failed), .retry_ms = -1, .text = cc->why};
+    const fv_error *f = &cc->failed;
+    if (f->status != FV_OK)
+        cc->end = (fv_rpc_end){.status = f->status,
+                               .code = fv_rpc_code(f->status),
+                               .origin = f->origin,
+                               .retry_ms = -1,
+                               .text = f->text};
     if (c->events->on_end) c->events->on_end(c, &cc->end);
     free_metadata(cc);
     grpc_slice_unref(cc->text);
@@ -228,8 +237,11 @@ static void on_status(fv_rpc_op *op, bool ok) {
         snprintf(cc->sentence, sizeof cc->sentence, FV_RPC_DROPPED);
     }
     fv_status status = fv_rpc_status(cc->code, retry_ms);
-    cc->end = (fv_rpc_end){
-        .status = status, .code = cc->code, .retry_ms = retry_ms, .text = cc->sentence};
+    cc->end = (fv_rpc_end){.status = status,
+                           .code = cc->code,
+                           .origin = stated_origin(&cc->call),
+                           .retry_ms = retry_ms,
+                           .text = cc->sentence};
     fv_rpc_call_break(&cc->call); /* the peer is gone */
     fv_rpc_call_unref(&cc->call); /* the op's */
     fv_rpc_call_unref(&cc->call); /* no longer open */

@@ -77,7 +77,8 @@ struct server_call {
     fv_rpc_end end;
     int64_t retry_ms;
     grpc_slice text;
-    grpc_metadata trailer[FV_RPC_TRAILERS + 1];
+    grpc_metadata
+        trailer[FV_RPC_TRAILERS + 2]; /* a retry hint and an origin beside the handler's */
     size_t n_trailer;
 };
 
@@ -142,9 +143,11 @@ void fv_rpc_call_retry_after(fv_rpc_call *c, int64_t ms) {
 
 static void finish(server_call *sc, fv_status st, grpc_status_code code, const char *text) {
     if (sc->finished) return;
+    fv_origin origin = st == FV_OK ? FV_ORIGIN_UNSTATED : fv_last_origin();
     await_end(sc);
     sc->finished = true;
-    sc->end = (fv_rpc_end){.status = st, .code = code, .retry_ms = -1, .text = ""};
+    sc->end =
+        (fv_rpc_end){.status = st, .code = code, .origin = origin, .retry_ms = -1, .text = ""};
     sc->text = grpc_slice_from_copied_string(text);
     if (st == FV_EBUSY) {
         char ms[24];
@@ -152,6 +155,7 @@ static void finish(server_call *sc, fv_status st, grpc_status_code code, const c
         snprintf(ms, sizeof ms, "%lld", (long long)sc->retry_ms);
         add_trailer(sc, FV_RPC_RETRY_KEY, ms);
     }
+    if (origin != FV_ORIGIN_UNSTATED) add_trailer(sc, FV_RPC_ORIGIN_KEY, fv_origin_name(origin));
     sc->call.closing = true;
     sc->call.read_done = true; /* later messages are ignored */
     fv_rpc_call_send_next(&sc->call);

@@ -40,6 +40,6 @@ const char *fv_rpc_code_name(grpc_status_code code) {
 
 fv_status fv_rpc_end_status(const fv_rpc_end *end, const char *who) {
     if (end->status == FV_OK) return FV_OK;
-    return FV_FAIL(end->status, "%s: %s", who,
-                   *end->text ? end->text : fv_rpc_code_name(end->code));
+    FV_FAIL(end->status, "%s: %s", who, *end->text ? end->text : fv_rpc_code_name(end->code));
+    return fv_fail_origin(end->status, end->origin);
 }

@@ -14,6 +14,10 @@
 
 #define FV_RPC_RETRY_KEY "grpc-retry-pushback-ms"
 
+/* The trailer that says whose fault a failure is: fv_origin_name. A server that does not state it
+ * sends none. */
+#define FV_RPC_ORIGIN_KEY "fovea-origin"
+
 /* What a client says of a call that the server cancelled, as it does when it stops: UNAVAILABLE. */
 #define FV_RPC_DROPPED "the server dropped the call"
 
@@ -31,12 +35,13 @@ const char *fv_rpc_code_name(grpc_status_code code); /* "INVALID_ARGUMENT"; neve
 typedef struct fv_rpc_end {
     fv_status status;
     grpc_status_code code;
+    fv_origin origin; /* as the peer states it */
     int64_t retry_ms; /* the peer asks for a retry after this time; negative: no such request */
     const char *text; /* the peer's sentence, or gRPC's; never NULL; borrowed */
 } fv_rpc_end;
 
 /* Makes the peer's failure ours: records its sentence with `who` ("decode worker d1") before it,
- * and returns its status. FV_OK records nothing. */
+ * and its origin, and returns its status. FV_OK records nothing. */
 fv_status fv_rpc_end_status(const fv_rpc_end *end, const char *who);
 
 #endif

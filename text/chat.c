@@ -147,12 +147,13 @@ static fv_status parse_known(fv_chat *c, const char *name, const char *family, b
 static fv_status open_template(fv_chat *c, const char *spec, const char *dir, const char *family,
                                bool has_vision) {
     char *own = NULL;
-    FV_TRY(read_special(dir, family, &c->special));
+    FV_TRY(fv_fail_origin(read_special(dir, family, &c->special), FV_ORIGIN_CHECKPOINT));
     c->adds_special = has_vision;
-    if (!spec[0]) FV_TRY(read_own(dir, &own, &c->name));
+    if (!spec[0]) FV_TRY(fv_fail_origin(read_own(dir, &own, &c->name), FV_ORIGIN_CHECKPOINT));
     if (strchr(spec, '{')) c->name = "--chat";
     if (!own && !strchr(spec, '{')) return parse_known(c, spec, family, has_vision);
     fv_status st = parse(c, own ? own : spec, false);
+    if (own) st = fv_fail_origin(st, FV_ORIGIN_CHECKPOINT);
     free(own);
     return st;
 }
@@ -298,12 +299,14 @@ static fv_status variables(const fv_chat *c, const fv_chat_turn *turns, int32_t 
 
 /* ---- rendering --------------------------------------------------------------------------- */
 
-static fv_status render(const fv_chat *c, const fv_chat_turn *turns, int32_t n, fv_chat_text *out) {
+static fv_status render(const fv_chat *c, const fv_chat_turn *turns, int32_t n, double until_s,
+                        fv_chat_text *out) {
     const char *bos = json_string_value(json_object_get(c->special, "bos_token"));
     fv_jinja_text made;
     json_t *vars;
     FV_TRY(variables(c, turns, n, &vars));
-    fv_status st = fv_jinja_run(c->program, vars, "messages", fv_log_time_ns() / 1000000000, &made);
+    fv_status st =
+        fv_jinja_run(c->program, vars, "messages", fv_log_time_ns() / 1000000000, until_s, &made);
     json_decref(vars);
     FV_TRY(st);
     bool has_bos = bos && *bos && strncmp(made.text, bos, strlen(bos)) == 0 && !made.user[0];
@@ -311,7 +314,7 @@ static fv_status render(const fv_chat *c, const fv_chat_turn *turns, int32_t n, 
     return FV_OK;
 }
 
-fv_status fv_chat_render(const fv_chat *c, const fv_chat_turn *turns, int32_t n,
+fv_status fv_chat_render(const fv_chat *c, const fv_chat_turn *turns, int32_t n, double until_s,
                          fv_chat_text *out) {
     bool images = false;
     FV_TRY(check_turns(turns, n));
@@ -324,7 +327,7 @@ fv_status fv_chat_render(const fv_chat *c, const fv_chat_turn *turns, int32_t n,
                        "%s: the chat template takes turns as text and has no place for images: "
                        "choose one with --chat, or give the whole prompt with --raw",
                        c->name);
-    return render(c, turns, n, out);
+    return render(c, turns, n, until_s, out);
 }
 
 /* Leaves the first n bytes out. */
@@ -337,15 +340,15 @@ static void cut(fv_chat_text *t, size_t n) {
 /* Renders a conversation with an answer that no template writes by itself: what stands after it
  * goes on after any answer. */
 fv_status fv_chat_continue(const fv_chat *c, const fv_chat_turn *turns, int32_t n,
-                           const char *ended, fv_chat_text *out) {
+                           const char *ended, double until_s, fv_chat_text *out) {
     static const char answer[] = "\xEE\x80\x80"; /* U+E000 */
     fv_chat_text t;
     if (n != 1 || strcmp(turns[0].role, "user") != 0 || fv_chat_turn_images(&turns[0]) != 0)
         return FV_FAIL(FV_EINVAL, "a conversation continues with one user turn, without images");
-    if (is_none(c)) return render(c, turns, 1, out);
+    if (is_none(c)) return render(c, turns, 1, until_s, out);
     const fv_chat_turn all[] = {
         {.role = "user", .text = "q"}, {.role = "assistant", .text = answer}, turns[0]};
-    FV_TRY(render(c, all, 3, &t));
+    FV_TRY(render(c, all, 3, until_s, &t));
     const char *at = strstr(t.text, answer);
     if (!at) {
         fv_chat_text_free(&t);

@@ -42,7 +42,8 @@ typedef struct fv_chat_text {
  * "none" (the text of one user turn as it is); anything with a '{' in it is the text of a program.
  * The family decides where a checkpoint with vision has no template. FV_EUNSUPPORTED for what a
  * program has and this interpreter lacks, FV_EDATA for one that is broken: line and construct are
- * named, and how to go on (--chat, --raw). Gives *out. */
+ * named, and how to go on (--chat, --raw). A failure of the checkpoint's own files has the origin
+ * FV_ORIGIN_CHECKPOINT. Gives *out. */
 fv_status fv_chat_open(const char *spec, const char *dir, const char *family, bool has_vision,
                        fv_chat **out);
 void fv_chat_free(fv_chat *c); /* NULL is fine */
@@ -60,10 +61,17 @@ fv_status fv_chat_check_question(const fv_chat_turn *turns, int32_t n);
 /* Images and videos that the turn shows. */
 int32_t fv_chat_turn_images(const fv_chat_turn *turn);
 
+/* The seconds that a rendering may take where nothing else bounds it. Bounded steps make it end well
+ * before that on a machine that is not overloaded. */
+#define FV_CHAT_SECONDS 10.0
+
 /* Renders n turns with an open answer after them; images appear as the template writes them.
- * Gives *out. FV_EINVAL for an unknown role, turns out of order or turns that the template refuses;
- * FV_EUNSUPPORTED for images where the template takes turns as text. */
-fv_status fv_chat_render(const fv_chat *c, const fv_chat_turn *turns, int32_t n, fv_chat_text *out);
+ * `until_s` is when the rendering must have ended, by fv_clock_s(); 0: no bound.
+ * Gives *out. FV_EINVAL for an unknown role, turns out of order, turns that the template refuses, or
+ * a template that works too much on them; FV_EUNSUPPORTED for images where the template takes turns
+ * as text; FV_EDEADLINE when `until_s` has come. */
+fv_status fv_chat_render(const fv_chat *c, const fv_chat_turn *turns, int32_t n, double until_s,
+                         fv_chat_text *out);
 
 /* What goes on after an answer: its end as the template writes it, the user's next turn, an open
  * answer. `ended` is the special token that the answer did end with, "" for none: where the
@@ -72,7 +80,7 @@ fv_status fv_chat_render(const fv_chat *c, const fv_chat_turn *turns, int32_t n,
  * further than the answer before it; a special token that the template does not have stays in
  * between. Gives *out. FV_EINVAL unless it is one user turn without images. */
 fv_status fv_chat_continue(const fv_chat *c, const fv_chat_turn *turns, int32_t n,
-                           const char *ended, fv_chat_text *out);
+                           const char *ended, double until_s, fv_chat_text *out);
 void fv_chat_text_free(fv_chat_text *t);
 
 #ifdef __cplusplus

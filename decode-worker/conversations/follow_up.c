@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
+
 /* Text of more bytes than the context has room for is not tokenised. */
 static fv_status encode(const fv_engine *e, int32_t last, const char *text, size_t n_bytes,
                         const fv_text_marks *marks, int32_t **ids, int32_t *n) {
@@ -20,7 +22,8 @@ static fv_status chat_ids(const fv_engine *e, const fv_prompt_form *q, int32_t l
     FV_TRY(fv_engine_chat(e, q->chat_template, &chat));
     fv_status st = fv_chat_check_question(q->turn, q->n_turn);
     if (st == FV_OK)
-        st = fv_chat_continue(chat, q->turn, q->n_turn, fv_tokenizer_special(e->tok, last), &text);
+        st = fv_chat_continue(chat, q->turn, q->n_turn, fv_tokenizer_special(e->tok, last),
+                              fv_clock_s() + FV_CHAT_SECONDS, &text);
     fv_text_marks marks = {text.user, cfg->has_vision ? cfg->image_token : -1};
     if (st == FV_OK) st = encode(e, last, text.text, text.n, &marks, ids, n);
     fv_chat_text_free(&text);

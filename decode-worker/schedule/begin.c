@@ -16,7 +16,7 @@ static fv_status open_sequence(const fv_beginning *a, fv_answer *x, const int32_
     opt.stop = x->stop;
     opt.n_forced = x->n_forced;
     opt.forced = x->forced;
-    return fv_generation_open(&opt, a->engine->tok, ids, n, n_prompt, &x->seq);
+    return fv_fail_caller(fv_generation_open(&opt, a->engine->tok, ids, n, n_prompt, &x->seq));
 }
 
 /* The prompt ends with the replayed tokens, followed by the hand-off's token. */
@@ -26,8 +26,11 @@ static fv_status check_replay(const fv_answer *x, const fv_received *got) {
     for (int32_t i = 0; same && i < x->n_replay; i++)
         same = got->ids[at + i] == (int32_t)x->replay[i];
     return same ? FV_OK
-                : FV_FAIL(FV_EINVAL, "the hand-off does not end with the %d tokens to be replayed",
-                          x->n_replay);
+                : fv_fail_origin(
+                      FV_FAIL(FV_EINVAL,
+                              "the hand-off does not end with the %d tokens to be replayed",
+                              x->n_replay),
+                      FV_ORIGIN_HANDOFF);
 }
 
 /* Its tokens, the first one of the answer after them, become a conversation. */
@@ -129,7 +132,7 @@ fv_status fv_answer_resume(const fv_beginning *a, fv_answer *x) {
     FV_TRY(fv_conversations_resume(a->conversations, x->conversation, x->tenant ? x->tenant : "",
                                    &x->session));
     x->rows_gone = fv_evict_rows(x->session->kv);
-    FV_TRY(join_ids(a, x, &ids, &n));
+    FV_TRY(fv_fail_caller(join_ids(a, x, &ids, &n)));
     x->n_held = x->session->n - 1;
     fv_status st = open_sequence(a, x, ids, n, n);
     free(ids);

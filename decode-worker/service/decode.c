@@ -84,7 +84,8 @@ static void run_drop(fv_job *job) {
     if (d->answer.phase != FV_ANSWER_NONE) {
         fv_scheduler_drop(d->w->answers, &d->answer);
         fv_scheduler_changed(d->w->answers);
-        d->verdict = (fv_verdict){.status = FV_ECANCELLED, .text = "the client has gone"};
+        d->verdict =
+            (fv_verdict){.fault = {.status = FV_ECANCELLED, .text = "the client has gone"}};
         fv_bridge_post(d->w->bridge, &d->over, true);
     }
     fv_bridge_post(d->w->bridge, &d->dropped, true);
@@ -250,7 +251,7 @@ static void flush(decode *d) {
         free(t);
     }
     if (st == FV_OK && (d->first || !d->complete)) return;
-    if (st == FV_OK && d->verdict.status == FV_OK) {
+    if (st == FV_OK && d->verdict.fault.status == FV_OK) {
         if (!fv_rpc_call_writable(d->call)) return;
         st = send_finished(d);
     }
@@ -315,7 +316,7 @@ static fv_status read_request(decode *d, grpc_byte_buffer *message) {
     if (st != FV_OK) return st == FV_EDATA ? FV_EINVAL : st;
     const fv_decode_message *q = (const fv_decode_message *)m;
     FV_TRY(check_caller(d->call, q));
-    FV_TRY(fv_decode_request_read(q, context, &d->arena, &d->answer));
+    FV_TRY(fv_fail_caller(fv_decode_request_read(q, context, &d->arena, &d->answer)));
     d->answer.request_id = d->id = q->request_id;
     d->answer.tenant = q->tenant;
     d->answer.tenant_bytes = q->tenant_kv_bytes;
@@ -367,20 +368,20 @@ static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     if (!d) return;
     char trace[2 * FV_TRACE_ID_BYTES + 1];
     fv_trace_id_print(&d->span.context, trace);
-    if (d->complete && d->verdict.status == FV_OK)
+    if (d->complete && d->verdict.fault.status == FV_OK)
         FV_LOG(INFO, DECODE, "req=%s tenant?=%s trace?=%s event=done tokens=%d decode_s=%.4f",
                d->id, d->answer.tenant, trace, d->report.n_generated, d->report.s_decode);
-    else if (d->complete && d->verdict.status != FV_ECANCELLED &&
-             fv_status_is_callers(d->verdict.status))
+    else if (d->complete && d->verdict.fault.status != FV_ECANCELLED &&
+             fv_status_is_callers(d->verdict.fault.status))
         FV_LOG(INFO, DECODE,
                "req=%s tenant?=%s trace?=%s event=refused peer=%s status=%s reason=\"%s\"", d->id,
-               d->answer.tenant, trace, fv_rpc_call_peer(c), fv_status_grpc_name(d->verdict.status),
-               d->verdict.text);
-    else if (d->complete && d->verdict.status != FV_ECANCELLED)
+               d->answer.tenant, trace, fv_rpc_call_peer(c),
+               fv_status_grpc_name(d->verdict.fault.status), d->verdict.fault.text);
+    else if (d->complete && d->verdict.fault.status != FV_ECANCELLED)
         FV_LOG(WARN, DECODE,
                "req=%s tenant?=%s trace?=%s event=failed peer=%s status=%s reason=\"%s\"", d->id,
-               d->answer.tenant, trace, fv_rpc_call_peer(c), fv_status_grpc_name(d->verdict.status),
-               d->verdict.text);
+               d->answer.tenant, trace, fv_rpc_call_peer(c),
+               fv_status_grpc_name(d->verdict.fault.status), d->verdict.fault.text);
     else
         FV_LOG(INFO, DECODE, "req=%s tenant?=%s trace?=%s event=cancelled", d->id, d->answer.tenant,
                trace);

@@ -316,9 +316,10 @@ static void on_frame_done(fv_rpc_op *op, bool ok) {
     push *p = f->p;
     (void)ok;
     p->in_flight--;
-    if (p->call && f->verdict.status != FV_OK) {
+    if (p->call && f->verdict.fault.status != FV_OK) {
         FV_LOG(INFO, DECODE, "handoff=refused peer=%s reason=%s text=\"%s\"",
-               fv_rpc_call_peer(p->call), fv_refusal_name(f->verdict.refusal), f->verdict.text);
+               fv_rpc_call_peer(p->call), fv_refusal_name(f->verdict.refusal),
+               f->verdict.fault.text);
         fv_verdict_finish(&f->verdict, p->call);
     } else if (p->call && f->committed)
         send_reply(p, f);

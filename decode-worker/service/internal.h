@@ -70,9 +70,8 @@ void fv_answer_trace(const fv_span *span, const fv_answer *x, const fv_answer_re
 
 /* A failure with its sentence, on its way from one thread to the other. */
 typedef struct fv_verdict {
-    fv_status status;
+    fv_error fault;
     fv_refusal refusal;
-    char text[512];
 } fv_verdict;
 
 fv_verdict fv_verdict_take(fv_status st, fv_refusal refusal); /* of fv_last_error */

@@ -41,8 +41,8 @@ fv_status fv_ticket_read(const ProtobufCBinaryData *id, uint64_t epoch, fv_ticke
 }
 
 fv_verdict fv_verdict_take(fv_status st, fv_refusal refusal) {
-    fv_verdict v = {.status = st, .refusal = refusal};
-    if (st != FV_OK) snprintf(v.text, sizeof v.text, "%s", fv_last_error());
+    fv_verdict v = {.refusal = refusal};
+    fv_error_take(&v.fault, st);
     return v;
 }
 
@@ -54,7 +54,7 @@ fv_verdict fv_verdict_of(fv_status st) {
 void fv_verdict_finish(const fv_verdict *v, fv_rpc_call *call) {
     if (v->refusal != FV_REFUSED_NONE)
         fv_rpc_call_trailer(call, FV_REFUSAL_KEY, fv_refusal_name(v->refusal));
-    fv_rpc_call_finish(call, v->status == FV_OK ? FV_OK : FV_FAIL(v->status, "%s", v->text));
+    fv_rpc_call_finish(call, fv_error_raise(&v->fault));
 }
 
 /* ---- the computing thread --------------------------------------------------------------- */

@@ -20,10 +20,9 @@ static const fv_image_rows *cached(const fv_prefill_job *j, int32_t i) {
     return j->want_features ? NULL : fv_image_cache_get(j->cache, &j->key[i]);
 }
 
-/* A broken image is the client's, and would be as broken the next time. */
-static fv_status blame_client(fv_status st, int32_t image) {
-    if (st == FV_EDATA || st == FV_EUNSUPPORTED) st = FV_EINVAL;
-    return fv_fail_prefix(st, "image %d", image);
+/* A broken image is the caller's, and would be as broken the next time. */
+static fv_status blame_caller(fv_status st, int32_t image) {
+    return fv_fail_prefix(fv_fail_caller(st), "image %d", image);
 }
 
 /* ---- what there is -------------------------------------------------------------------------- */
@@ -69,7 +68,7 @@ static fv_status lay(const fv_prefill_job *j, const fv_job_item *item, fv_layout
     const fv_layout_config *c = &config_of(j)->layout;
     fv_image_size size = {0}, next = {0};
     fv_status st = size_of(j, item->first, &size);
-    if (st != FV_OK) return blame_client(st, item->first);
+    if (st != FV_OK) return blame_caller(st, item->first);
     for (int32_t i = 1; i < item->n; i++) {
         st = size_of(j, item->first + i, &next);
         if (st == FV_OK && (next.w != size.w || next.h != size.h))
@@ -77,13 +76,13 @@ static fv_status lay(const fv_prefill_job *j, const fv_job_item *item, fv_layout
                          "a frame of %d x %d pixels in a video of %d x %d: all frames of a video "
                          "must have one size",
                          next.w, next.h, size.w, size.h);
-        if (st != FV_OK) return blame_client(st, item->first + i);
+        if (st != FV_OK) return blame_caller(st, item->first + i);
     }
     if (item->video)
         st = fv_layout_video(c, size.w, size.h, &item->video->clip, out);
     else
         st = fv_layout_image(c, size.w, size.h, j->n_item, out);
-    return st == FV_OK ? st : blame_client(st, item->first);
+    return st == FV_OK ? st : blame_caller(st, item->first);
 }
 
 fv_status fv_prefill_job_lay_images(fv_prefill_job *j) {
@@ -189,7 +188,7 @@ static fv_status read_item(const fv_prefill_job *j, int32_t i, float *pixels) {
             continue;
         }
         fv_status st = read_image(j, &j->image[item->first + k], l, pixels);
-        if (st != FV_OK) return blame_client(st, item->first + k);
+        if (st != FV_OK) return blame_caller(st, item->first + k);
     }
     return FV_OK;
 }

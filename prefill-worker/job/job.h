@@ -59,6 +59,7 @@ typedef struct fv_prefill_job {
     fv_generation_options generation; /* fv_engine_generation_options, and what was asked for */
     int32_t n_replay;                 /* tokens of an answer that was broken off, */
     const int32_t *replay;            /* [n_replay] to go on from */
+    double until_s;     /* the chat's text must be rendered by then (fv_clock_s); 0: no bound */
     bool first_packed;  /* the first token comes from what is packed, if anything is */
     bool want_features; /* the tower's features and the pixel values stay in `encoded` */
     bool want_kept;     /* `kept` */

@@ -22,9 +22,7 @@ static fv_status count_pixels(const fv_generate_message *r, uint64_t *out) {
         fv_image_size size;
         fv_status st =
             fv_image_size_check(r->images[i]->data.data, r->images[i]->data.len, NULL, &size);
-        if (st != FV_OK)
-            return fv_fail_prefix(st == FV_EDATA || st == FV_EUNSUPPORTED ? FV_EINVAL : st,
-                                  "image %zu", i);
+        if (st != FV_OK) return fv_fail_prefix(st, "image %zu", i);
         n += (uint64_t)fv_image_size_pixels(&size);
     }
     *out = n;
@@ -35,12 +33,13 @@ fv_status fv_task_take_pixels(fv_task *t) {
     fv_prefill_worker *w = t->worker;
     uint64_t n = 0, held = atomic_load(&w->pixels_held);
     uint64_t most = (uint64_t)w->opt.pixels, each = (uint64_t)w->opt.pixels_request;
-    FV_TRY(count_pixels(t->msg->request, &n));
+    FV_TRY(fv_fail_caller(count_pixels(t->msg->request, &n)));
     if (each && n > each)
-        return FV_FAIL(FV_EINVAL,
-                       "the images have %" PRIu64 " pixels in total; the limit is %" PRIu64
-                       ": send fewer or smaller ones",
-                       n, each);
+        return fv_fail_caller(FV_FAIL(FV_EINVAL,
+                                      "the images have %" PRIu64
+                                      " pixels in total; the limit is %" PRIu64
+                                      ": send fewer or smaller ones",
+                                      n, each));
     if (most && held && held + n > most)
         return FV_FAIL(FV_EBUSY,
                        "images of %" PRIu64 " pixels wait here already; try another worker, or "
@@ -64,8 +63,8 @@ static void read_next(fv_job *job) {
     fv_task_images *p = &t->images;
     fv_prefill_worker *w = t->worker;
     bool more = false;
-    if (!atomic_load(&t->cancelled)) p->status = fv_prefill_job_read(&t->prefill, &more);
-    if (p->status != FV_OK) snprintf(p->text, sizeof p->text, "%s", fv_last_error());
+    if (!atomic_load(&t->cancelled))
+        fv_error_take(&p->fault, fv_fail_caller(fv_prefill_job_read(&t->prefill, &more)));
     atomic_fetch_add_explicit(&w->n_read, 1, memory_order_relaxed);
     if (more && !atomic_load(&t->cancelled))
         fv_jobs_follow(w->reader, job);
@@ -107,12 +106,14 @@ fv_status fv_task_images_read(fv_task *t) {
     t->read_s = fv_clock_s();
     fv_task_waits(t);
     fv_task_give_pixels(t);
-    return p->status == FV_OK ? FV_OK : FV_FAIL(p->status, "%s", p->text);
+    return fv_error_raise(&p->fault);
 }
 
 fv_status fv_task_encode(fv_task *t) {
     bool done;
     if (t->prefill.s_vision == 0) t->encoding_s = fv_clock_s();
-    FV_TRY(fv_prefill_job_encode(&t->prefill, &done));
+    /* What the tower cannot do for this policy or image is a mistake of the request. */
+    FV_TRY(fv_fail_origin(fv_fail_caller(fv_prefill_job_encode(&t->prefill, &done)),
+                          FV_ORIGIN_WORKER));
     return done ? FV_OK : fv_task_read_images(t);
 }

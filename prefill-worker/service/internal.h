@@ -18,7 +18,7 @@
  *     READING   memory is granted, or none is needed; its images are on the reading thread
  *     READY     everything is ready; while its batch is computed, KV is sent
  *     EXPORTING  the first token was sent; the last KV is on its way
- *     over      everything is freed, the outcome is in status, text and refusal
+ *     over      everything is freed, the outcome is in fault and refusal
  *
  * Images in the cache are not read. Those that are condensed are read before OPENING, because
  * their number of tokens determines the memory.
@@ -59,8 +59,7 @@ typedef struct fv_decode_peer {
 typedef struct fv_task_images {
     fv_job job, back; /* to the reading thread, and to the computing thread again */
     bool away;        /* it is there: what `prefill` says of images is the reading thread's then */
-    fv_status status; /* of the one that could not be read */
-    char text[512];
+    fv_error fault;   /* of the one that could not be read */
 } fv_task_images;
 
 typedef struct fv_task {
@@ -88,7 +87,7 @@ typedef struct fv_task {
     fv_prefill_job prefill;
     uint64_t n_pixels; /* of its images, counted in pixels_held; 0: none, or they were read */
     fv_task_images images;
-    fv_status lost;    /* its hand-off, while the batch was computed: `text` says why */
+    fv_error lost;     /* its hand-off, while the batch was computed */
     size_t bytes_peak; /* of KV, until its rows have left */
     fv_export *ship;
     fv_transport *transport; /* borrowed from the peer; NULL: no hand-off */
@@ -101,8 +100,7 @@ typedef struct fv_task {
      * `first`, the rest with `over` */
     fv_ticket ticket;     /* with `begun` */
     uint64_t bytes_bound; /* when memory was requested */
-    fv_status status;     /* with `over` */
-    char text[512];
+    fv_error fault;       /* with `over` */
     fv_refusal refusal;
     fv_export_report sent;
 } fv_task;

@@ -54,11 +54,11 @@ void fv_prefill_probe_begin(fv_prefill_worker *w) {
 
 void fv_prefill_probe_over(fv_task *t) {
     fv_prefill_probe *p = &t->worker->line.probe;
-    if (t->status == FV_OK)
+    if (t->fault.status == FV_OK)
         FV_LOG(DEBUG, PREFILL, "event=probe seconds=%.4f", fv_clock_s() - t->arrived_s);
     else
-        FV_LOG(WARN, PREFILL, "event=probe-failed reason=\"%s\"", t->text);
-    if (t->status != FV_OK) atomic_fetch_add(&t->worker->n_bad, 1);
+        FV_LOG(WARN, PREFILL, "event=probe-failed reason=\"%s\"", t->fault.text);
+    if (t->fault.status != FV_OK) atomic_fetch_add(&t->worker->n_bad, 1);
     fv_task_fini(t);
     p->under_way = false;
 }

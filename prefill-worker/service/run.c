@@ -56,11 +56,8 @@ static void end_task(fv_task *t, fv_status st) {
     while (*at != t) at = &(*at)->next;
     *at = t->next;
     if (!*at) l->tail = at;
-    t->status = st;
-    if (st != FV_OK) {
-        snprintf(t->text, sizeof t->text, "%s", fv_last_error());
-        if (t->ship) t->refusal = fv_export_refusal(t->ship);
-    }
+    fv_error_take(&t->fault, st);
+    if (st != FV_OK && t->ship) t->refusal = fv_export_refusal(t->ship);
     if (t->state != FV_TASK_QUEUED) count_started(t, -1);
     fv_task_waits(t);
     fv_task_give_pixels(t);
@@ -136,7 +133,7 @@ static void prepare(fv_task *t) {
 
 static void advance_opening(fv_task *t) {
     bool granted;
-    fv_status st = fv_export_granted(t->ship, &granted);
+    fv_status st = fv_fail_origin(fv_export_granted(t->ship, &granted), FV_ORIGIN_HANDOFF);
     if (st != FV_OK) {
         end_task(t, st);
     } else if (granted) {
@@ -159,7 +156,7 @@ static void advance_reading(fv_task *t) {
 
 static void advance_exporting(fv_task *t) {
     bool done;
-    fv_status st = fv_export_done(t->ship, &done);
+    fv_status st = fv_fail_origin(fv_export_done(t->ship, &done), FV_ORIGIN_HANDOFF);
     if (st != FV_OK) {
         end_task(t, st);
     } else if (done) {
@@ -232,7 +229,7 @@ typedef struct batch_tasks {
 
 static fv_status send_layers(fv_task *t, int32_t n_layer) {
     if (t->sending_s == 0) t->sending_s = fv_clock_s();
-    return fv_export_layers(t->ship, n_layer);
+    return fv_fail_origin(fv_export_layers(t->ship, n_layer), FV_ORIGIN_HANDOFF);
 }
 
 /* Layers below n_layer are final. A hand-off that is lost now ends with its batch, and a batch
@@ -242,12 +239,12 @@ static fv_status send_final(void *user, int32_t n_layer) {
     int32_t n_wanted = 0;
     for (int32_t i = 0; i < b->n; i++) {
         fv_task *t = b->task[i];
-        if (!wanted(t) || t->lost != FV_OK) continue;
+        if (!wanted(t) || t->lost.status != FV_OK) continue;
         if (t->ship) fv_failpoint_reached(FV_FAILPOINT_PREFILL_COMPUTING);
-        t->lost = fv_prefill_job_packed(&t->prefill);
-        if (t->lost == FV_OK && t->ship) t->lost = send_layers(t, n_layer);
-        if (t->lost != FV_OK) snprintf(t->text, sizeof t->text, "%s", fv_last_error());
-        n_wanted += t->lost == FV_OK;
+        fv_status st = fv_prefill_job_packed(&t->prefill);
+        if (st == FV_OK && t->ship) st = send_layers(t, n_layer);
+        fv_error_take(&t->lost, st);
+        n_wanted += st == FV_OK;
     }
     return n_wanted ? FV_OK : FV_FAIL(FV_ECANCELLED, "all requests of the batch were cancelled");
 }
@@ -289,7 +286,7 @@ static fv_status ship(fv_task *t) {
     t->state = FV_TASK_EXPORTING;
     FV_TRY(send_layers(t, fv_kv_get_shape(j->kv)->n_layer));
     fv_failpoint_reached(FV_FAILPOINT_PREFILL_EXPORTING);
-    FV_TRY(fv_export_end(t->ship, &first));
+    FV_TRY(fv_fail_origin(fv_export_end(t->ship, &first), FV_ORIGIN_HANDOFF));
     t->sent_s = fv_clock_s();
     fv_task_waits(t); /* for the decode worker's word */
     return FV_OK;
@@ -315,11 +312,13 @@ static bool run_batch(fv_prefill_worker *w) {
     if (n == 0) return false;
     for (int32_t i = 0; i < n; i++) fv_task_works(batch[i], layers_run);
     n = keep_encoded(batch, n);
-    fv_status st = n ? prefill(w, batch, n) : FV_OK;
+    fv_status st = n ? fv_fail_origin(prefill(w, batch, n), FV_ORIGIN_WORKER) : FV_OK;
+    fv_error shared;
+    fv_error_take(&shared, st);
     /* All first tokens go before any of the last rows do. */
     for (int32_t i = 0; i < n; i++) {
         fv_task *t = batch[i];
-        fv_status mine = t->lost == FV_OK ? st : FV_FAIL(t->lost, "%s", t->text);
+        fv_status mine = fv_error_raise(t->lost.status != FV_OK ? &t->lost : &shared);
         if (mine == FV_OK) mine = take_token(t, w->line.logits + (size_t)i * vocab);
         if (mine != FV_OK)
             end_task(t, mine);

@@ -13,6 +13,12 @@
 
 /* ---- the request ------------------------------------------------------------------------ */
 
+/* When the text of a chat must have been rendered. */
+static double chat_until(const fv_task *t) {
+    double most_s = fv_clock_s() + FV_CHAT_SECONDS;
+    return t->deadline_s > 0 && t->deadline_s < most_s ? t->deadline_s : most_s;
+}
+
 static fv_status read_images(fv_task *t) {
     const fv_generate_message *r = t->msg->request;
     fv_job_image *image;
@@ -56,6 +62,7 @@ static fv_status read_request(fv_task *t) {
                                   .owner = m->tenant,
                                   .pool = l->pool,
                                   .generation = fv_engine_generation_options(e, r->ignore_eos),
+                                  .until_s = chat_until(t),
                                   .want_kept = r->kept_tokens,
                                   .want_digest = r->digests};
     fv_prefill_job *j = &t->prefill;
@@ -131,7 +138,7 @@ static fv_status ask_for_room(fv_task *t) {
     fv_export_request req = fv_prefill_job_export(j);
     req.asking = asking_of(t, t->opened_s);
     t->state = FV_TASK_OPENING;
-    return fv_export_begin(t->transport, &req, &t->ship);
+    return fv_fail_origin(fv_export_begin(t->transport, &req, &t->ship), FV_ORIGIN_HANDOFF);
 }
 
 /* How many tokens images are condensed to is part of the prompt, and known when they were encoded:
@@ -140,15 +147,15 @@ fv_status fv_task_prepare_rest(fv_task *t) {
     fv_prefill_job *j = &t->prefill;
     if (fv_prefill_job_condenses(j)) FV_TRY(fv_task_encode(t));
     if (t->state == FV_TASK_READING) return FV_OK;
-    FV_TRY(fv_prefill_job_begin(j));
+    FV_TRY(fv_fail_caller(fv_prefill_job_begin(j)));
     if (j->finish != FV_FINISH_NOT) return FV_OK;
     FV_TRY(check_room(t));
     return ask_for_room(t);
 }
 
 fv_status fv_task_prepare(fv_task *t) {
-    if (!t->probe) FV_TRY(read_request(t));
-    FV_TRY(fv_prefill_job_open(&t->prefill));
+    if (!t->probe) FV_TRY(fv_fail_caller(read_request(t)));
+    FV_TRY(fv_fail_caller(fv_prefill_job_open(&t->prefill)));
     if (fv_prefill_job_condenses(&t->prefill)) FV_TRY(fv_task_read_images(t));
     return t->state == FV_TASK_READING ? FV_OK : fv_task_prepare_rest(t);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "prefill-worker/service/internal.h"
 #include "rpc/message.h"
 #include "serving/worker/request.h"
@@ -22,8 +23,8 @@ typedef struct asking {
     fv_job job;
     fv_rpc_op back;
     ProtobufCMessage *reply;
-    fv_status status;
-    char why[512];
+    fv_error fault;
+    double until_s; /* by fv_clock_s; for what it renders */
 } asking;
 
 /* ---- the reading thread ----------------------------------------------------------------- */
@@ -34,7 +35,7 @@ static fv_status encode_chat(asking *a, const fv_prompt_form *f, int32_t **ids, 
     fv_chat *chat;
     fv_chat_text text = {0};
     FV_TRY(fv_engine_chat(e, f->chat_template, &chat));
-    fv_status st = fv_chat_render(chat, f->turn, f->n_turn, &text);
+    fv_status st = fv_chat_render(chat, f->turn, f->n_turn, a->until_s, &text);
     fv_text_marks marks = {text.user, cfg->has_vision ? cfg->image_token : -1};
     if (st == FV_OK) st = fv_tokenizer_check_length(e->tok, text.n, cfg->text.max_position);
     if (st == FV_OK)
@@ -110,8 +111,7 @@ static fv_status detokenize(asking *a) {
 
 static void run(fv_job *job) {
     asking *a = job->owner;
-    a->status = a->compute(a);
-    if (a->status != FV_OK) snprintf(a->why, sizeof a->why, "%s", fv_last_error());
+    fv_error_take(&a->fault, fv_fail_caller(a->compute(a)));
     fv_bridge_post(a->worker->opt.bridge, &a->back, true);
 }
 
@@ -129,11 +129,16 @@ static void on_computed(fv_rpc_op *op, bool ok) {
     (void)ok;
     if (a->call) {
         fv_rpc_call_set_user(a->call, NULL);
-        fv_status st = a->status == FV_OK ? fv_rpc_call_send(a->call, a->reply)
-                                          : FV_FAIL(a->status, "%s", a->why);
+        fv_status st = fv_error_raise(&a->fault);
+        if (st == FV_OK) st = fv_rpc_call_send(a->call, a->reply);
         fv_rpc_call_finish(a->call, st);
     }
     asking_free(a);
+}
+
+static double chat_until(const fv_rpc_call *c) {
+    double left_s = 1e-3 * (double)fv_rpc_call_left_ms(c);
+    return fv_clock_s() + (left_s < FV_CHAT_SECONDS ? left_s : FV_CHAT_SECONDS);
 }
 
 static fv_status begin(fv_rpc_call *c, grpc_byte_buffer *message,
@@ -158,6 +163,7 @@ static fv_status begin(fv_rpc_call *c, grpc_byte_buffer *message,
     }
     a->request = m;
     a->compute = compute;
+    a->until_s = chat_until(c);
     a->call = c;
     a->job = (fv_job){.run = run, .owner = a};
     a->back = (fv_rpc_op){.done = on_computed, .owner = a};

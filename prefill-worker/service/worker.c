@@ -209,15 +209,15 @@ static void send_report(fv_task *t) {
 
 static void send_failure(fv_task *t) {
     if (t->refusal != FV_REFUSED_NONE)
-        fv_rpc_call_trailer(t->call, "fovea-refusal", fv_refusal_name(t->refusal));
-    fv_rpc_call_finish(t->call, FV_FAIL(t->status, "%s", t->text));
+        fv_rpc_call_trailer(t->call, FV_REFUSAL_KEY, fv_refusal_name(t->refusal));
+    fv_rpc_call_finish(t->call, fv_error_raise(&t->fault));
 }
 
 static void log_over(const fv_task *t) {
     const char *id = t->msg->request->request_id;
     char trace[2 * FV_TRACE_ID_BYTES + 1];
     fv_trace_id_print(&t->span.context, trace);
-    if (t->status == FV_OK)
+    if (t->fault.status == FV_OK)
         FV_LOG(INFO, PREFILL,
                "req=%s tenant?=%s trace?=%s event=done prompt_tokens=%d visual_tokens=%d "
                "queued_s=%.4f vision_s=%.4f "
@@ -226,13 +226,13 @@ static void log_over(const fv_task *t) {
                id, t->msg->tenant, trace, t->prefill.prompt.n, t->prefill.prompt.n_visual,
                t->began_s - t->arrived_s, t->prefill.s_vision, t->prefill.s_prefill, t->sent.bytes,
                t->peer ? t->peer->address : "nobody");
-    else if (t->call && fv_status_is_callers(t->status))
+    else if (t->call && fv_status_is_callers(t->fault.status))
         FV_LOG(INFO, PREFILL, "req=%s tenant?=%s trace?=%s event=%s status=%s reason=\"%s\"", id,
-               t->msg->tenant, trace, t->status == FV_ECANCELLED ? "cancelled" : "refused",
-               fv_status_grpc_name(t->status), t->text);
+               t->msg->tenant, trace, t->fault.status == FV_ECANCELLED ? "cancelled" : "refused",
+               fv_status_grpc_name(t->fault.status), t->fault.text);
     else if (t->call)
         FV_LOG(WARN, PREFILL, "req=%s tenant?=%s trace?=%s event=failed status=%s reason=\"%s\"",
-               id, t->msg->tenant, trace, fv_status_grpc_name(t->status), t->text);
+               id, t->msg->tenant, trace, fv_status_grpc_name(t->fault.status), t->fault.text);
     else
         FV_LOG(INFO, PREFILL, "req=%s tenant?=%s trace?=%s event=cancelled", id, t->msg->tenant,
                trace);
@@ -243,16 +243,16 @@ static void on_over(fv_rpc_op *op, bool ok) {
     fv_prefill_worker *w = t->worker;
     (void)ok;
     t->posted = false;
-    if (t->status == FV_OK)
+    if (t->fault.status == FV_OK)
         w->n_done++;
-    else if (!fv_status_is_callers(t->status))
+    else if (!fv_status_is_callers(t->fault.status))
         w->n_failed++;
     w->bytes_nccl += t->sent.ways.bytes_oob;
     w->bytes_grpc += t->sent.bytes - t->sent.ways.bytes_oob;
     w->n_fallback += t->sent.ways.n_fallback;
     log_over(t);
-    fv_task_trace(t, fv_status_grpc_code(t->status));
-    if (t->call && t->status == FV_OK)
+    fv_task_trace(t, fv_status_grpc_code(t->fault.status));
+    if (t->call && t->fault.status == FV_OK)
         send_report(t);
     else if (t->call)
         send_failure(t);

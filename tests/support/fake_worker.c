@@ -48,7 +48,8 @@ static bool stops(fake_worker *w, fv_rpc_call *c, fake_step here, fv_status *st)
     if (w->fail == FV_OK) return true;
     fv_rpc_call_retry_after(c, 20);
     if (w->refusal) fv_rpc_call_trailer(c, "fovea-refusal", w->refusal);
-    *st = FV_FAIL(w->fail, here == FAKE_NOTHING ? "it cannot begin" : "it cannot go on");
+    *st = fv_fail_origin(
+        FV_FAIL(w->fail, here == FAKE_NOTHING ? "it cannot begin" : "it cannot go on"), w->origin);
     return true;
 }
 
@@ -263,7 +264,7 @@ void fake_go_on(fake_worker *w) {
 void fake_fail(fake_worker *w, fv_status st, const char *refusal) {
     NET_CHECK(w->last);
     if (refusal) fv_rpc_call_trailer(w->last, "fovea-refusal", refusal);
-    fv_rpc_call_finish(w->last, FV_FAIL(st, "it cannot go on"));
+    fv_rpc_call_finish(w->last, fv_fail_origin(FV_FAIL(st, "it cannot go on"), w->origin));
 }
 
 static fv_status on_tokenize(fv_rpc_call *c, grpc_byte_buffer *message) {

@@ -43,6 +43,7 @@ typedef struct fake_worker {
     /* May be changed at any time. */
     fake_step step;      /* where it stops: it stalls, or fails if `fail` is set */
     fv_status fail;      /* with this status */
+    fv_origin origin;    /* of that failure */
     const char *refusal; /* prefill: and this refusal of a decode worker; NULL: none */
     int32_t n_times;     /* for this many requests, then works normally; 0: always */
     uint32_t n_say;      /* decode: tokens before it stops */

@@ -171,7 +171,8 @@ static fv_status fail(fv_rpc_call *c, grpc_byte_buffer *m) {
     uint8_t st = FV_EINVAL;
     lookahead(m, &st, 1);
     if (st == FV_EBUSY) fv_rpc_call_retry_after(c, 1234);
-    return FV_FAIL((fv_status)st, "it failed: 100%% \xc3\xa4");
+    return fv_fail_origin(FV_FAIL((fv_status)st, "it failed: 100%% \xc3\xa4"),
+                          (fv_origin)(st % FV_N_ORIGIN));
 }
 
 static const fv_rpc_method methods[] = {

@@ -36,7 +36,8 @@ static int count(const char *names) {
 fv_status fv_jj_call_row(fv_jj_run *r, const fv_jj_row *row, const fv_jj_value *self,
                          fv_jj_args *args, fv_jj_value *out) {
     fv_jj_value on = *self; /* out may be self */
-    if (on.kind == FV_JJ_STR) FV_TRY(fv_jj_steps(r, on.str.n / 64));
+    FV_TRY(
+        fv_jj_steps(r, 1 + (size_t)args->n + (on.kind == FV_JJ_STR ? fv_jj_reading(on.str.n) : 0)));
     memset(args->bound, 0, sizeof args->bound);
     for (int32_t i = 0; row->parameters && i < args->n; i++) {
         const char *name = args->name ? args->name[i] : NULL;
@@ -52,13 +53,25 @@ fv_status fv_jj_call_row(fv_jj_run *r, const fv_jj_row *row, const fv_jj_value *
 
 /* ---- macros ---- */
 
+/* The arguments with a name, as the variables of a scope by itself; the first of a name counts. */
+static fv_status name_arguments(fv_jj_run *r, const fv_jj_args *args, fv_jj_scope **out) {
+    fv_jj_scope *before = r->scope;
+    FV_TRY(fv_jj_enter(r, NULL));
+    *out = r->scope;
+    for (int32_t i = args->n - 1; i >= 0; i--)
+        if (args->name[i]) FV_TRY(fv_jj_define(r, args->name[i], args->v[i]));
+    r->scope = before;
+    return FV_OK;
+}
+
 static fv_status bind_parameters(fv_jj_run *r, const fv_jj_node *macro, const fv_jj_args *args) {
     int32_t at = 0, used = 0;
     fv_jj_value v;
+    fv_jj_scope *named;
+    FV_TRY(name_arguments(r, args, &named));
     for (const fv_jj_node *p = macro->list; p; p = p->next, at++) {
         const fv_jj_value *given = at < args->n && !args->name[at] ? &args->v[at] : NULL;
-        for (int32_t i = 0; i < args->n && !given; i++)
-            if (args->name[i] && strcmp(args->name[i], p->name) == 0) given = &args->v[i];
+        if (!given) given = fv_jj_look_up(r, named, p->name);
         used += given != NULL;
         v = fv_jj_undefined(p->name);
         if (given)
@@ -166,6 +179,7 @@ static fv_status strftime_now(fv_jj_run *r, const fv_jj_value *self, const fv_jj
                           sizeof format - 1);
     memcpy(format, s.s, s.n);
     format[s.n] = '\0';
+    FV_TRY(fv_jj_steps(r, s.n));
     fv_jj_out made = {0};
     size_t n = strftime(text, sizeof text, format, &tm);
     FV_TRY(fv_jj_put(r, &made, text, n, NULL));

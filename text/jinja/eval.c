@@ -5,44 +5,6 @@
 
 #include "text/jinja/internal.h"
 
-typedef struct variable {
-    const char *name;
-    fv_jj_value value;
-    struct variable *next;
-} variable;
-
-struct fv_jj_scope {
-    fv_jj_scope *up;
-    variable *first;
-};
-
-/* ---- scopes ---- */
-
-fv_status fv_jj_enter(fv_jj_run *r, fv_jj_scope *up) {
-    fv_jj_scope *s;
-    FV_TRY(fv_jj_alloc(r, sizeof *s, (void **)&s));
-    s->up = up;
-    r->scope = s;
-    return FV_OK;
-}
-
-static variable *find(variable *v, const char *name) {
-    while (v && strcmp(v->name, name) != 0) v = v->next;
-    return v;
-}
-
-fv_status fv_jj_define(fv_jj_run *r, const char *name, fv_jj_value value) {
-    variable *v = find(r->scope->first, name);
-    if (!v) {
-        FV_TRY(fv_jj_alloc(r, sizeof *v, (void **)&v));
-        v->name = name;
-        v->next = r->scope->first;
-        r->scope->first = v;
-    }
-    v->value = value;
-    return FV_OK;
-}
-
 static fv_status callable(fv_jj_run *r, fv_jj_callable c, fv_jj_value *out) {
     fv_jj_callable *kept;
     FV_TRY(fv_jj_alloc(r, sizeof *kept, (void **)&kept));
@@ -52,11 +14,9 @@ static fv_status callable(fv_jj_run *r, fv_jj_callable c, fv_jj_value *out) {
 }
 
 static fv_status look_up(fv_jj_run *r, const char *name, fv_jj_value *out) {
-    for (fv_jj_scope *s = r->scope; s; s = s->up) {
-        const variable *v = find(s->first, name);
-        FV_TRY(fv_jj_steps(r, 1));
-        if (!v) continue;
-        *out = v->value;
+    const fv_jj_value *found = fv_jj_look_up(r, r->scope, name);
+    if (found) {
+        *out = *found;
         return FV_OK;
     }
     const fv_jj_row *row = fv_jj_find_row(fv_jj_functions, name, strlen(name));
@@ -133,13 +93,24 @@ fv_status fv_jj_attribute(fv_jj_run *r, const fv_jj_value *v, const char *name, 
 }
 
 /* Characters of a string, items of a list. */
-static int64_t length(const fv_jj_value *v) {
-    return v->kind == FV_JJ_STR ? fv_jj_chars(v->str) : v->list->n;
+static int64_t length(fv_jj_run *r, const fv_jj_value *v) {
+    return v->kind == FV_JJ_STR ? fv_jj_chars(r, v->str) : v->list->n;
+}
+
+/* A part of a path as the number that it is, or as text. */
+static fv_jj_value path_key(fv_jj_str part) {
+    int64_t n = 0;
+    bool digits = part.n > 0 && part.n < 10;
+    for (size_t i = 0; i < part.n && digits; i++) {
+        digits = part.s[i] >= '0' && part.s[i] <= '9';
+        n = 10 * n + (part.s[i] - '0');
+    }
+    return digits ? fv_jj_int(n) : fv_jj_of(part);
 }
 
 static fv_status at_index(fv_jj_run *r, const fv_jj_value *v, int64_t i, fv_jj_value *out) {
     fv_jj_value self = *v;
-    int64_t n = length(&self);
+    int64_t n = length(r, &self);
     *out = fv_jj_undefined("an item beyond the end");
     if (i < 0) i += n;
     if (i < 0 || i >= n) return FV_OK;
@@ -147,9 +118,10 @@ static fv_status at_index(fv_jj_run *r, const fv_jj_value *v, int64_t i, fv_jj_v
         *out = self.list->v[i];
         return FV_OK;
     }
-    size_t from = fv_jj_byte_of(self.str, i), to = fv_jj_byte_of(self.str, i + 1);
-    *out = fv_jj_of(fv_jj_sub(self.str, from, to));
-    return fv_jj_steps(r, self.str.n / 64);
+    size_t from = fv_jj_byte_of(r, self.str, i);
+    fv_jj_str rest = fv_jj_sub(self.str, from, self.str.n);
+    *out = fv_jj_of(fv_jj_sub(rest, 0, fv_jj_byte_of(r, rest, 1)));
+    return fv_jj_steps(r, 1);
 }
 
 fv_status fv_jj_item(fv_jj_run *r, const fv_jj_value *v, const fv_jj_value *key, fv_jj_value *out) {
@@ -178,12 +150,10 @@ fv_status fv_jj_path(fv_jj_run *r, const fv_jj_value *v, const fv_jj_value *path
     fv_jj_str s = path->str, dot = fv_jj_text(".").str;
     *out = *v;
     for (size_t from = 0, to; from <= s.n; from = to + 1) {
-        to = fv_jj_find(s, dot, from);
+        to = fv_jj_find(r, s, dot, from);
         if (to == SIZE_MAX) to = s.n;
-        fv_jj_value key = fv_jj_of(fv_jj_sub(s, from, to));
-        bool digits = to > from && to - from < 10;
-        for (size_t i = from; i < to; i++) digits &= s.s[i] >= '0' && s.s[i] <= '9';
-        if (digits) key = fv_jj_int(strtoll(s.s + from, NULL, 10));
+        fv_jj_value key = path_key(fv_jj_sub(s, from, to));
+        FV_TRY(fv_jj_steps(r, 1));
         FV_TRY(fv_jj_item(r, out, &key, out));
         if (otherwise && out->kind == FV_JJ_UNDEFINED) *out = *otherwise;
     }
@@ -221,17 +191,17 @@ static fv_status slice(fv_jj_run *r, const fv_jj_node *e, fv_jj_value *out) {
         if (made.kind != FV_JJ_NONE) FV_TRY(fv_jj_need_int(r, &made, "the step of a slice", &step));
     }
     if (step == 0) return FV_JJ_FAIL(r, FV_EINVAL, "the step of a slice is %d", 0);
-    int64_t n = length(&v);
+    int64_t n = length(r, &v);
     if (step > n) step = n + 1;
     if (step < -n) step = -n - 1;
     bool back = step < 0;
     FV_TRY(bound(r, e->b, n, back, back ? n - 1 : 0, &from));
     FV_TRY(bound(r, e->c, n, back, back ? -1 : n, &to));
     if (v.kind == FV_JJ_STR && step == 1) {
-        size_t first = fv_jj_byte_of(v.str, from);
-        size_t end = to > from ? fv_jj_byte_of(v.str, to) : first;
+        size_t first = fv_jj_byte_of(r, v.str, from);
+        size_t end = to > from ? fv_jj_byte_of(r, v.str, to) : first;
         *out = fv_jj_of(fv_jj_sub(v.str, first, end));
-        return fv_jj_steps(r, v.str.n / 64);
+        return fv_jj_steps(r, 1);
     }
     fv_jj_out text = {0};
     FV_TRY(fv_jj_items(r, &v, &items));
@@ -380,7 +350,7 @@ static fv_status deeper(fv_jj_run *r, int32_t line) {
     r->line = line;
     FV_TRY(fv_jj_steps(r, 1));
     if (++r->depth <= FV_JINJA_DEPTH) return FV_OK;
-    return FV_JJ_FAIL(r, FV_ENOMEM, "more than %d levels of nesting", FV_JINJA_DEPTH);
+    return FV_JJ_FAIL(r, FV_EINVAL, "more than %d levels of nesting", FV_JINJA_DEPTH);
 }
 
 fv_status fv_jj_eval(fv_jj_run *r, const fv_jj_node *e, fv_jj_value *out) {
@@ -422,7 +392,7 @@ static fv_status loop(fv_jj_run *r, const fv_jj_node *s) {
         r->flow = FV_JJ_GO;
         FV_TRY(fv_jj_enter(r, outer));
         FV_TRY(assign(r, s->a, l->items.v[l->at]));
-        FV_TRY(fv_jj_define(r, "loop", (fv_jj_value){FV_JJ_LOOP, {.loop = l}}));
+        if (r->loop) FV_TRY(fv_jj_define(r, r->loop, (fv_jj_value){FV_JJ_LOOP, {.loop = l}}));
         FV_TRY(fv_jj_exec(r, s->body));
     }
     r->flow = FV_JJ_GO;
@@ -505,13 +475,16 @@ fv_status fv_jj_exec(fv_jj_run *r, const fv_jj_node *body) {
 
 /* ---- a run ---- */
 
+/* The variables that the program names. */
 static fv_status define_all(fv_jj_run *r, const json_t *vars, const char *user) {
     const char *key;
     json_t *member;
     fv_jj_value v;
     json_object_foreach((json_t *)(uintptr_t)vars, key, member) {
+        const char *name = fv_jj_names_find(&r->program->names, key);
+        if (!name) continue;
         FV_TRY(fv_jj_of_json(r, member, user && strcmp(key, user) == 0, &v));
-        FV_TRY(fv_jj_define(r, key, v));
+        FV_TRY(fv_jj_define(r, name, v));
     }
     return FV_OK;
 }
@@ -529,18 +502,37 @@ static fv_status give(const fv_jj_out *made, fv_jinja_text *out) {
     return FV_OK;
 }
 
+static fv_status run(fv_jj_run *r, const json_t *vars, const char *user) {
+    FV_TRY(fv_jj_enter(r, NULL));
+    FV_TRY(define_all(r, vars, user));
+    FV_TRY(fv_jj_enter(r, r->scope));
+    FV_TRY(fv_jj_exec(r, r->program->body));
+    return fv_jj_steps(r, 0); /* the last comparison may have taken too many */
+}
+
+static fv_jj_run run_of(const fv_jinja *p, fv_jj_out *out) {
+    return (fv_jj_run){
+        .program = p, .loop = fv_jj_names_find(&p->names, "loop"), .out = out, .line = 1};
+}
+
 fv_status fv_jinja_run(const fv_jinja *p, const json_t *vars, const char *user, int64_t now,
-                       fv_jinja_text *out) {
+                       double until_s, fv_jinja_text *out) {
     fv_jj_out text = {0};
-    fv_jj_run r = {.program = p, .out = &text, .now = now, .line = 1};
-    fv_status st = fv_jj_enter(&r, NULL);
-    if (st == FV_OK) st = define_all(&r, vars, user);
-    if (st == FV_OK) st = fv_jj_enter(&r, r.scope);
-    if (st == FV_OK) st = fv_jj_exec(&r, p->body);
-    if (st == FV_OK) st = fv_jj_steps(&r, 0); /* the last comparison may have taken too many */
+    fv_jj_run r = run_of(p, &text);
+    r.now = now;
+    r.until_s = until_s;
+    fv_status st = run(&r, vars, user);
     if (st == FV_OK) st = give(&text, out);
     fv_arena_fini(&r.arena);
     return st;
+}
+
+int64_t fv_jinja_count_steps(const fv_jinja *p, const json_t *vars) {
+    fv_jj_out text = {0};
+    fv_jj_run r = run_of(p, &text);
+    (void)run(&r, vars, NULL);
+    fv_arena_fini(&r.arena);
+    return r.steps;
 }
 
 void fv_jinja_text_free(fv_jinja_text *t) {

@@ -32,7 +32,7 @@ FILTER(trim) {
     bool given = args->bound[0] && args->bound[0]->kind != FV_JJ_NONE;
     if (given) {
         FV_TRY(fv_jj_need_str(r, args->bound[0], "characters to trim", &set));
-        FV_TRY(fv_jj_steps(r, s.n * set.n / 64)); /* each character is looked for in set */
+        FV_TRY(fv_jj_steps(r, fv_jj_reading(s.n * set.n))); /* each is looked for in set */
     }
     *out = fv_jj_of(fv_jj_strip(s, given ? &set : NULL, true, true));
     return FV_OK;
@@ -110,7 +110,7 @@ FILTER(length) {
     (void)args;
     switch (self->kind) {
     case FV_JJ_UNDEFINED: *out = fv_jj_int(0); return FV_OK;
-    case FV_JJ_STR: *out = fv_jj_int(fv_jj_chars(self->str)); return FV_OK;
+    case FV_JJ_STR: *out = fv_jj_int(fv_jj_chars(r, self->str)); return FV_OK;
     case FV_JJ_LIST:
     case FV_JJ_TUPLE: *out = fv_jj_int(self->list->n); return FV_OK;
     case FV_JJ_DICT: *out = fv_jj_int(self->dict->keys.n); return FV_OK;
@@ -183,6 +183,7 @@ FILTER(round_to) {
     int64_t digits;
     fv_jj_str method;
     char text[400];
+    FV_TRY(fv_jj_steps(r, FV_JJ_DIGITS));
     FV_TRY(int_arg(r, args->bound[0], 0, &digits));
     FV_TRY(text_arg(r, args->bound[1], "common", &method));
     if (!fv_jj_is_number(self) || digits < 0 || digits > 15)

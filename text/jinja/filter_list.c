@@ -135,16 +135,14 @@ FILTER(sort) {
 }
 
 FILTER(unique) {
-    fv_jj_list items, keys, seen = {0};
+    fv_jj_list items, keys;
+    fv_jj_dict seen = {0};
     FV_TRY(fv_jj_items(r, self, &items));
     FV_TRY(keys_of(r, &items, args->bound[1], flag(args->bound[0]), &keys));
     FV_TRY(fv_jj_new_list(r, FV_JJ_ITER, out));
     for (int32_t i = 0; i < items.n; i++) {
-        fv_jj_value all = {FV_JJ_LIST, {.list = &seen}};
-        bool twice;
-        FV_TRY(fv_jj_contains(r, &all, &keys.v[i], &twice));
-        if (twice) continue;
-        FV_TRY(fv_jj_push(r, &seen, keys.v[i]));
+        if (fv_jj_dict_find(r, &seen, &keys.v[i])) continue;
+        FV_TRY(fv_jj_dict_put(r, &seen, &keys.v[i], keys.v[i]));
         FV_TRY(fv_jj_push(r, out->list, items.v[i]));
     }
     return FV_OK;
@@ -172,7 +170,10 @@ FILTER(sum) {
     fv_jj_list items;
     FV_TRY(column(r, self, args->bound[0], &items));
     *out = args->bound[1] ? *args->bound[1] : fv_jj_int(0);
-    for (int32_t i = 0; i < items.n; i++) FV_TRY(fv_jj_arithmetic(r, '+', out, &items.v[i], out));
+    for (int32_t i = 0; i < items.n; i++) {
+        FV_TRY(fv_jj_steps(r, 1));
+        FV_TRY(fv_jj_arithmetic(r, '+', out, &items.v[i], out));
+    }
     return FV_OK;
 }
 
@@ -230,7 +231,7 @@ static fv_status call_named(fv_jj_run *r, const fv_jj_args *args, int32_t at, bo
         return FV_JJ_FAIL(r, FV_EUNSUPPORTED, "the %s '%.*s' is not supported",
                           is_test ? "test" : "filter", (int)(name.n < 100 ? name.n : 100), name.s);
     if (++r->depth > FV_JINJA_DEPTH) /* map('map', 'map', ...) */
-        return FV_JJ_FAIL(r, FV_ENOMEM, "more than %d levels of nesting", FV_JINJA_DEPTH);
+        return FV_JJ_FAIL(r, FV_EINVAL, "more than %d levels of nesting", FV_JINJA_DEPTH);
     FV_TRY(fv_jj_call_row(r, row, v, &rest, out));
     r->depth--;
     return FV_OK;
@@ -265,6 +266,7 @@ static fv_status choose(fv_jj_run *r, const fv_jj_value *self, const fv_jj_args 
     FV_TRY(fv_jj_items(r, self, &items));
     FV_TRY(fv_jj_new_list(r, FV_JJ_ITER, out));
     for (int32_t i = 0; i < items.n; i++) {
+        FV_TRY(fv_jj_steps(r, 1));
         v = items.v[i];
         if (of_attribute) FV_TRY(fv_jj_path(r, &items.v[i], &args->v[0], NULL, &v));
         holds = v;

@@ -4,8 +4,12 @@
 /* What the files of this folder share.
  *
  *   lex.c       program -> tokens, white space between tags trimmed
+ *   names.c     the names of a program, each once
  *   parse.c     tokens -> nodes
- *   memory.c    memory of a run, text as it grows
+ *   memory.c    memory and steps of a run, text as it grows
+ *   string.c    characters and parts of strings
+ *   dict.c      lists and dicts
+ *   scope.c     variables
  *   value.c     values as Python has them: truth, equality, order, items
  *   show.c      str, repr
  *   number.c    arithmetic; numbers as text
@@ -70,6 +74,8 @@ struct fv_jj_list {
 
 struct fv_jj_dict {
     fv_jj_list keys, values; /* in the order in which they were put */
+    int32_t *slot;           /* [cap] hashed: 1 + a key's place, 0 free; NULL while there are few */
+    int32_t cap;             /* a power of two */
 };
 
 struct fv_jj_loop {
@@ -121,8 +127,8 @@ typedef enum fv_jj_node_kind {
 struct fv_jj_node {
     fv_jj_node_kind kind;
     int32_t line;
-    int32_t op; /* FV_JJ_OP of its characters; FV_JJ_IN, FV_JJ_NOT_IN */
-    const char *name;
+    int32_t op;       /* FV_JJ_OP of its characters; FV_JJ_IN, FV_JJ_NOT_IN */
+    const char *name; /* equal names are one pointer (fv_jj_names) */
     const struct fv_jj_row *row;
     fv_jj_value value;
     fv_jj_node *a, *b, *c, *list, *body, *orelse;
@@ -132,9 +138,15 @@ struct fv_jj_node {
 #define FV_JJ_OP(first, second) ((first) | (second) << 8)
 enum { FV_JJ_IN = 1 << 16, FV_JJ_NOT_IN };
 
+typedef struct fv_jj_names {
+    const char **name; /* [n] in strcmp's order, each once */
+    size_t n;
+} fv_jj_names;
+
 struct fv_jinja {
     fv_arena arena; /* owns all below */
     const char *where;
+    fv_jj_names names;
     fv_jj_node *body;
     bool walks_content, asks_content; /* a loop over it or an index; `is string` */
 };
@@ -158,8 +170,14 @@ typedef struct fv_jj_token {
     fv_jj_value value; /* of DATA and CONST */
 } fv_jj_token;
 
-/* Gives all tokens of the program, an END after them, in its arena. */
+/* Gives all tokens of the program, an END after them: *out is for free, what they point to is in
+ * the arena of p. Fills p->names. */
 fv_status fv_jj_lex(fv_jinja *p, const char *s, size_t n, fv_jj_token **out);
+
+/* Makes equal names of these tokens one pointer, and *out the list of all, in `arena`. */
+fv_status fv_jj_names_make(fv_jj_token *tokens, size_t n, fv_arena *arena, fv_jj_names *out);
+/* The pointer for this name; NULL: the program does not have it. */
+const char *fv_jj_names_find(const fv_jj_names *names, const char *name);
 
 /* ---- a run ---- */
 
@@ -177,6 +195,10 @@ struct fv_jj_run {
     char *chunk; /* small things are cut from it */
     size_t chunk_left, bytes;
     int64_t steps, now;
+    const char *loop; /* this name, if the program has it */
+    double until_s;   /* the run must end by then, by fv_clock_s; 0: it need not */
+    int64_t look_at;  /* the number of steps at which the clock is looked at next */
+    bool late;        /* it was past until_s */
     int32_t depth, line;
     fv_jj_out *out;
     fv_jj_value captured;
@@ -188,8 +210,14 @@ struct fv_jj_run {
     FV_FAIL(status, "%s:%d: " format, (r)->program->where, (r)->line, __VA_ARGS__)
 
 fv_status fv_jj_alloc(fv_jj_run *r, size_t bytes, void **out); /* zeroed */
-/* Takes n steps. FV_ENOMEM: there are no more. */
+/* Takes n steps. FV_EINVAL: there are no more; FV_EDEADLINE: there is no more time. */
 fv_status fv_jj_steps(fv_jj_run *r, size_t n);
+/* Steps of a string of n bytes: copied as a whole; each of its characters read; each written by
+ * itself. */
+static inline size_t fv_jj_copying(size_t n) { return n / 64; }
+static inline size_t fv_jj_reading(size_t n) { return n / 16; }
+static inline size_t fv_jj_writing(size_t n) { return n / 4; }
+enum { FV_JJ_DIGITS = 64 }; /* of a floating-point number as text, or its remainder */
 /* The same where no status can be returned: false, and the next fv_jj_steps fails. */
 bool fv_jj_spend(fv_jj_run *r, size_t n);
 /* Appends n bytes; user: their marks, NULL: the program's own. */
@@ -201,20 +229,22 @@ fv_status fv_jj_push(fv_jj_run *r, fv_jj_list *list, fv_jj_value v);
 fv_status fv_jj_new_list(fv_jj_run *r, fv_jj_kind kind, fv_jj_value *out);
 fv_status fv_jj_new_dict(fv_jj_run *r, fv_jj_kind kind, fv_jj_value *out);
 fv_status fv_jj_dict_put(fv_jj_run *r, fv_jj_dict *d, const fv_jj_value *key, fv_jj_value v);
-/* NULL: none. */
+/* NULL: none. Takes a step, and those of the comparisons that it makes. */
 const fv_jj_value *fv_jj_dict_find(fv_jj_run *r, const fv_jj_dict *d, const fv_jj_value *key);
 const fv_jj_value *fv_jj_dict_get(fv_jj_run *r, const fv_jj_dict *d, const char *key);
 
 /* The character at the front of s, n >= 1; a byte that begins none is U+FFFD. */
 size_t fv_jj_char(const char *s, size_t n, int32_t *cp);
-int64_t fv_jj_chars(fv_jj_str s);
-size_t fv_jj_byte_of(fv_jj_str s, int64_t index); /* where this character begins, or the end */
-bool fv_jj_is_space(int32_t cp);                  /* str.isspace */
+/* These two read each character, and take the steps for it. */
+int64_t fv_jj_chars(fv_jj_run *r, fv_jj_str s);
+size_t fv_jj_byte_of(fv_jj_run *r, fv_jj_str s,
+                     int64_t index); /* where this one begins, or the end */
+bool fv_jj_is_space(int32_t cp);     /* str.isspace */
 fv_jj_str fv_jj_sub(fv_jj_str s, size_t from, size_t to);
 /* The string without characters of `set` (NULL: white space) at its ends. */
 fv_jj_str fv_jj_strip(fv_jj_str s, const fv_jj_str *set, bool left, bool right);
-/* Bytes from `from` on to where `what` begins; SIZE_MAX: nowhere. */
-size_t fv_jj_find(fv_jj_str s, fv_jj_str what, size_t from);
+/* Bytes from `from` on to where `what` begins; SIZE_MAX: nowhere. Takes steps for what it reads. */
+size_t fv_jj_find(fv_jj_run *r, fv_jj_str s, fv_jj_str what, size_t from);
 bool fv_jj_str_is(fv_jj_str s, const char *word);
 /* Up to `most` (-1: all) replaced. */
 fv_status fv_jj_replace(fv_jj_run *r, fv_jj_str s, fv_jj_str was, fv_jj_str is, int64_t most,
@@ -318,6 +348,9 @@ fv_status fv_jj_item(fv_jj_run *r, const fv_jj_value *v, const fv_jj_value *key,
 fv_status fv_jj_path(fv_jj_run *r, const fv_jj_value *v, const fv_jj_value *path,
                      const fv_jj_value *otherwise, fv_jj_value *out);
 fv_status fv_jj_enter(fv_jj_run *r, fv_jj_scope *up); /* r->scope is a new one in `up` */
+/* The name is one of the program's (fv_jj_names). Takes a step. */
 fv_status fv_jj_define(fv_jj_run *r, const char *name, fv_jj_value v);
+/* The variable in this scope or those around it; NULL: none. Takes a step for each scope. */
+const fv_jj_value *fv_jj_look_up(fv_jj_run *r, const fv_jj_scope *in, const char *name);
 
 #endif

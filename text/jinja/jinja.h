@@ -5,7 +5,7 @@
  *
  * jinja2 3.1 with trim_blocks, lstrip_blocks, break, continue and {% generation %}, in the sandbox
  * where lists and dicts cannot be changed; values print as Python's do. A program reaches nothing
- * but its variables: no file, no environment, no clock but the one it is given. Steps, nesting and
+ * but its variables: no file, no environment, no clock but the one it is given. Work, nesting and
  * bytes are bounded. What the language has and this interpreter lacks (import, include, extends,
  * block, call, recursive loops, string formatting) is an error that names line and construct. */
 #include <jansson.h>
@@ -15,15 +15,20 @@
 enum {
     FV_JINJA_PROGRAM_BYTES = 1 << 20, /* of a program */
     FV_JINJA_RUN_BYTES = 64 << 20,    /* of what a run keeps: values, text, scopes */
-    FV_JINJA_STEPS = 4 << 20,         /* of a run: nodes evaluated, items and 64 bytes copied */
-    FV_JINJA_DEPTH = 200              /* of expressions, blocks and macro calls in each other */
+    FV_JINJA_NAME_BYTES = 255,        /* of a name in a program */
+    FV_JINJA_NODES = 1 << 18,         /* statements and expressions of a program */
+    FV_JINJA_DEPTH = 200,             /* of expressions, blocks and macro calls in each other */
+    /* Of a run. A step is an amount of work of which the machine does a few million a second: a node
+     * evaluated, an item visited, a look-up, a comparison; of a string 64 bytes copied, 16
+     * characters read or 4 characters written one by one. */
+    FV_JINJA_STEPS = 4 << 20,
 };
 
 typedef struct fv_jinja fv_jinja; /* opaque; immutable, any thread may run it */
 
 /* Parses n bytes of UTF-8; `where` names the program in errors. FV_EDATA: a syntax error;
- * FV_EUNSUPPORTED: a construct, filter or test that this interpreter lacks; both say line and
- * construct. Gives *out. */
+ * FV_EUNSUPPORTED: a construct, filter or test that this interpreter lacks, or a program or name
+ * that is too large; both say line and construct. Gives *out. */
 fv_status fv_jinja_parse(const char *program, size_t n, const char *where, fv_jinja **out);
 void fv_jinja_free(fv_jinja *p); /* NULL is fine */
 
@@ -44,11 +49,15 @@ typedef struct fv_jinja_text {
 
 /* Runs p with the members of `vars` as its variables. Strings of the variable `user` (NULL: none)
  * and what is made of their characters are marked; values of keys called "role" and "type" in it
- * are not. `now` is the time, in seconds since 1970, that strftime_now shows (as UTC). FV_EINVAL:
- * the program refuses (raise_exception) or fails on these variables, with line and reason;
- * FV_ENOMEM: a bound was reached. */
+ * are not. `now` is the time, in seconds since 1970, that strftime_now shows (as UTC). The run ends
+ * when fv_clock_s() reaches `until_s` (0: never), which it looks at every few thousand steps.
+ * FV_EINVAL: the program refuses (raise_exception), fails on these variables or reaches a bound
+ * (steps, bytes, nesting), with line and reason; FV_EDEADLINE: `until_s` has come; FV_ENOMEM: the
+ * machine has no memory. Gives *out. */
 fv_status fv_jinja_run(const fv_jinja *p, const json_t *vars, const char *user, int64_t now,
-                       fv_jinja_text *out);
+                       double until_s, fv_jinja_text *out);
+/* The steps that such a run takes, whether it ends well or not. */
+int64_t fv_jinja_count_steps(const fv_jinja *p, const json_t *vars);
 void fv_jinja_text_free(fv_jinja_text *t);
 
 #endif

@@ -24,6 +24,7 @@ static fv_status put_string(writer *w, fv_jj_str s) {
     static const char plain[] = "\"\\\n\r\t\b\f", letters[] = "\"\\nrtbf";
     char text[32];
     int32_t cp;
+    FV_TRY(fv_jj_steps(w->r, fv_jj_writing(s.n)));
     FV_TRY(put_text(w, "\""));
     for (size_t at = 0, n; at < s.n; at += n) {
         n = fv_jj_char(s.s + at, s.n - at, &cp);
@@ -47,6 +48,7 @@ static fv_status put_string(writer *w, fv_jj_str s) {
 
 static fv_status new_line(writer *w, int depth) {
     if (!w->lines) return FV_OK;
+    FV_TRY(fv_jj_steps(w->r, (size_t)depth / 8));
     FV_TRY(put_text(w, "\n"));
     for (int i = 0; i < depth; i++) FV_TRY(put_str(w, w->indent));
     return FV_OK;
@@ -109,11 +111,13 @@ static fv_status put(writer *w, const fv_jj_value *v, int depth) {
     char text[40];
     if (depth > FV_JINJA_DEPTH)
         return FV_JJ_FAIL(w->r, FV_EINVAL, "a value nests deeper than %d levels", FV_JINJA_DEPTH);
+    FV_TRY(fv_jj_steps(w->r, 1));
     switch (v->kind) {
     case FV_JJ_NONE: return put_text(w, "null");
     case FV_JJ_BOOL: return put_text(w, v->b ? "true" : "false");
     case FV_JJ_INT: return fv_jj_put_str(w->r, w->out, v);
     case FV_JJ_FLOAT:
+        FV_TRY(fv_jj_steps(w->r, FV_JJ_DIGITS));
         fv_jj_float_repr(v->f, text);
         return put_text(w, v->f - v->f == 0 ? text
                            : v->f != v->f   ? "NaN"

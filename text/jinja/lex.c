@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/grow.h"
 #include "text/jinja/internal.h"
 
 typedef struct lexer {
@@ -28,13 +29,7 @@ static fv_status fail(lexer *l, const char *what) {
 
 static fv_status add(lexer *l, fv_jj_token token) {
     token.line = line_of(l, l->at);
-    if (l->n_token == l->cap) {
-        fv_jj_token *more;
-        FV_TRY(FV_ARENA_NEW(&l->p->arena, 2 * l->cap + 64, more));
-        if (l->n_token) memcpy(more, l->tokens, l->n_token * sizeof *more);
-        l->tokens = more;
-        l->cap = 2 * l->cap + 64;
-    }
+    FV_TRY(fv_grow(&l->tokens, &l->cap, l->n_token + 1, sizeof *l->tokens));
     l->tokens[l->n_token++] = token;
     return FV_OK;
 }
@@ -141,6 +136,9 @@ static fv_status lex_name(lexer *l) {
     size_t from = l->at;
     char *name;
     while (l->at < l->n && is_word(l->s[l->at])) l->at++;
+    if (l->at - from > FV_JINJA_NAME_BYTES)
+        return FV_FAIL(FV_EUNSUPPORTED, "%s:%d: a name of %zu bytes; at most %d are read",
+                       l->p->where, line_of(l, from), l->at - from, FV_JINJA_NAME_BYTES);
     FV_TRY(fv_arena_strndup(&l->p->arena, l->s + from, l->at - from, &name));
     return add(l, (fv_jj_token){.kind = FV_JJ_T_NAME, .name = name});
 }
@@ -330,7 +328,12 @@ fv_status fv_jj_lex(fv_jinja *p, const char *s, size_t n, fv_jj_token **out) {
     char *copy;
     FV_TRY(fv_arena_strndup(&p->arena, s, n, &copy));
     lexer l = {.p = p, .s = copy, .n = newlines(copy, n), .line = 1};
-    FV_TRY(lex_all(&l));
+    fv_status st = lex_all(&l);
+    if (st == FV_OK) st = fv_jj_names_make(l.tokens, l.n_token, &p->arena, &p->names);
+    if (st != FV_OK) {
+        free(l.tokens);
+        return st;
+    }
     *out = l.tokens;
     return FV_OK;
 }

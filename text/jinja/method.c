@@ -28,7 +28,7 @@ static fv_status strip_ends(fv_jj_run *r, const fv_jj_value *self, const fv_jj_a
     fv_jj_str set;
     if (given(args->bound[0])) {
         FV_TRY(need(r, args, 0, &set));
-        FV_TRY(fv_jj_steps(r, self->str.n * set.n / 64)); /* each character is looked for in set */
+        FV_TRY(fv_jj_steps(r, fv_jj_reading(self->str.n * set.n))); /* each is looked for in set */
     }
     *out = fv_jj_of(fv_jj_strip(self->str, given(args->bound[0]) ? &set : NULL, left, right));
     return FV_OK;
@@ -71,7 +71,7 @@ static fv_status split_words(fv_jj_run *r, fv_jj_str s, int64_t n, fv_jj_list *o
 static fv_status split_by(fv_jj_run *r, fv_jj_str s, fv_jj_str by, int64_t n, fv_jj_list *out) {
     size_t from = 0, at;
     if (by.n == 0) return FV_JJ_FAIL(r, FV_EINVAL, "the separator is %s", "empty");
-    while ((n < 0 || out->n < n) && (at = fv_jj_find(s, by, from)) != SIZE_MAX) {
+    while ((n < 0 || out->n < n) && (at = fv_jj_find(r, s, by, from)) != SIZE_MAX) {
         FV_TRY(fv_jj_push(r, out, fv_jj_of(fv_jj_sub(s, from, at))));
         from = at + by.n;
     }
@@ -94,10 +94,10 @@ static fv_status find_last(fv_jj_run *r, fv_jj_str s, fv_jj_str what, size_t *fo
     if (what.n > s.n) return FV_OK;
     for (size_t at = s.n - what.n + 1; at-- > 0 && *found == SIZE_MAX;) {
         if (what.n && s.s[at] != what.s[0]) continue;
-        FV_TRY(fv_jj_steps(r, what.n / 64));
+        FV_TRY(fv_jj_steps(r, fv_jj_copying(what.n)));
         if (memcmp(s.s + at, what.s, what.n) == 0) *found = at;
     }
-    return FV_OK;
+    return fv_jj_steps(r, 1 + fv_jj_reading(s.n - (*found == SIZE_MAX ? 0 : *found)));
 }
 
 METHOD(rsplit) {
@@ -113,7 +113,6 @@ METHOD(rsplit) {
     while (back.n < n) {
         FV_TRY(find_last(r, s, by, &at));
         if (at == SIZE_MAX) break;
-        FV_TRY(fv_jj_steps(r, (s.n - at) / 16));
         FV_TRY(fv_jj_push(r, &back, fv_jj_of(fv_jj_sub(s, at + by.n, s.n))));
         s = fv_jj_sub(s, 0, at);
     }
@@ -133,7 +132,7 @@ static fv_status cut_at(fv_jj_run *r, const fv_jj_value *self, const fv_jj_args 
     fv_jj_str by, s = self->str;
     FV_TRY(need(r, args, 0, &by));
     if (by.n == 0) return FV_JJ_FAIL(r, FV_EINVAL, "the separator is %s", "empty");
-    size_t at = fv_jj_find(s, by, 0);
+    size_t at = fv_jj_find(r, s, by, 0);
     if (last) FV_TRY(find_last(r, s, by, &at));
     bool found = at != SIZE_MAX;
     size_t a = found ? at : last ? 0 : s.n, b = found ? at + by.n : a;
@@ -162,7 +161,7 @@ static fv_status has_affix(fv_jj_run *r, const fv_jj_value *self, const fv_jj_ar
     *out = fv_jj_bool(false);
     for (int32_t i = 0; i < all->n && !out->b; i++) {
         FV_TRY(fv_jj_need_str(r, &all->v[i], "an argument", &part));
-        FV_TRY(fv_jj_steps(r, 1 + part.n / 64));
+        FV_TRY(fv_jj_steps(r, 1 + fv_jj_copying(part.n)));
         out->b = has_at_end(self->str, part, end);
     }
     return FV_OK;
@@ -191,10 +190,10 @@ static fv_status place(fv_jj_run *r, const fv_jj_value *self, const fv_jj_args *
                        bool must, fv_jj_value *out) {
     fv_jj_str what;
     FV_TRY(need(r, args, 0, &what));
-    size_t at = fv_jj_find(self->str, what, 0);
+    size_t at = fv_jj_find(r, self->str, what, 0);
     if (last) FV_TRY(find_last(r, self->str, what, &at));
     if (at == SIZE_MAX && must) return FV_JJ_FAIL(r, FV_EINVAL, "the string is %s", "not found");
-    *out = fv_jj_int(at == SIZE_MAX ? -1 : fv_jj_chars(fv_jj_sub(self->str, 0, at)));
+    *out = fv_jj_int(at == SIZE_MAX ? -1 : fv_jj_chars(r, fv_jj_sub(self->str, 0, at)));
     return FV_OK;
 }
 
@@ -206,9 +205,10 @@ METHOD(count) {
     fv_jj_str what;
     int64_t n = 0;
     FV_TRY(need(r, args, 0, &what));
-    for (size_t at = 0; what.n && (at = fv_jj_find(self->str, what, at)) != SIZE_MAX; at += what.n)
+    for (size_t at = 0; what.n && (at = fv_jj_find(r, self->str, what, at)) != SIZE_MAX;
+         at += what.n)
         n++;
-    *out = fv_jj_int(what.n ? n : fv_jj_chars(self->str) + 1);
+    *out = fv_jj_int(what.n ? n : fv_jj_chars(r, self->str) + 1);
     return FV_OK;
 }
 
@@ -231,9 +231,11 @@ static bool is_letter_or_number(int32_t cp) {
 }
 
 /* Not empty, and all of one class. */
-static fv_status all_are(const fv_jj_value *self, bool (*is)(int32_t cp), fv_jj_value *out) {
+static fv_status all_are(fv_jj_run *r, const fv_jj_value *self, bool (*is)(int32_t cp),
+                         fv_jj_value *out) {
     bool all = self->str.n > 0;
     int32_t cp;
+    FV_TRY(fv_jj_steps(r, fv_jj_reading(self->str.n)));
     for (size_t at = 0; at < self->str.n && all;) {
         at += fv_jj_char(self->str.s + at, self->str.n - at, &cp);
         all = is(cp);
@@ -242,10 +244,10 @@ static fv_status all_are(const fv_jj_value *self, bool (*is)(int32_t cp), fv_jj_
     return FV_OK;
 }
 
-METHOD(all_alpha) { return (void)r, (void)args, all_are(self, is_letter, out); }
-METHOD(all_digit) { return (void)r, (void)args, all_are(self, is_digit, out); }
-METHOD(all_alnum) { return (void)r, (void)args, all_are(self, is_letter_or_number, out); }
-METHOD(all_space) { return (void)r, (void)args, all_are(self, fv_jj_is_space, out); }
+METHOD(all_alpha) { return (void)args, all_are(r, self, is_letter, out); }
+METHOD(all_digit) { return (void)args, all_are(r, self, is_digit, out); }
+METHOD(all_alnum) { return (void)args, all_are(r, self, is_letter_or_number, out); }
+METHOD(all_space) { return (void)args, all_are(r, self, fv_jj_is_space, out); }
 
 static fv_status test(fv_jj_run *r, const char *name, const fv_jj_value *self, fv_jj_value *out) {
     fv_jj_args none = {.n = 0};

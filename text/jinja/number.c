@@ -107,11 +107,16 @@ static fv_status real(fv_jj_run *r, int32_t op, double a, double b, fv_jj_value 
     case '-': f = a - b; break;
     case '*': f = a * b; break;
     case FV_JJ_OP('*', '*'): f = pow(a, b); break;
+    case '/':
+        if (b == 0) return by_zero(r);
+        f = a / b;
+        break;
     default:
         if (b == 0) return by_zero(r);
+        FV_TRY(fv_jj_steps(r, FV_JJ_DIGITS));
         rest = fmod(a, b);
         if (rest != 0 && (rest < 0) != (b < 0)) rest += b;
-        f = op == '/' ? a / b : op == '%' ? rest : floor((a - rest) / b + 0.5);
+        f = op == '%' ? rest : floor((a - rest) / b + 0.5);
     }
     *out = fv_jj_float(f);
     return FV_OK;

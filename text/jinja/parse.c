@@ -9,7 +9,7 @@
 typedef struct parser {
     fv_jinja *p;
     fv_jj_token *t; /* the present token */
-    int depth, loops;
+    int depth, loops, n_node;
     const char *alias[8]; /* names that have held the content of a message */
     int n_alias;
 } parser;
@@ -50,6 +50,9 @@ static fv_status enter(parser *s) {
 }
 
 static fv_status make(parser *s, fv_jj_node_kind kind, fv_jj_node **out) {
+    if (s->n_node++ == FV_JINJA_NODES)
+        return FV_FAIL(FV_EUNSUPPORTED, "%s:%d: more than %d statements and expressions",
+                       s->p->where, s->t->line, FV_JINJA_NODES);
     FV_TRY(FV_ARENA_NEW(&s->p->arena, 1, *out));
     (*out)->kind = kind;
     (*out)->line = s->t->line;
@@ -172,18 +175,29 @@ static fv_status tuple(parser *s, element *one, bool parentheses, fv_jj_node **o
     return FV_OK;
 }
 
+static bool at_string(const parser *s) {
+    return s->t->kind == FV_JJ_T_CONST && s->t->value.kind == FV_JJ_STR;
+}
+
+/* Strings side by side are one. */
+static fv_status strings(parser *s, fv_jj_str *out) {
+    const fv_jj_token *first = s->t;
+    char *joined;
+    size_t n = 0;
+    while (at_string(s)) n += (s->t++)->value.str.n;
+    *out = first->value.str;
+    if (s->t - first == 1) return FV_OK;
+    FV_TRY(fv_arena_alloc(&s->p->arena, n + 1, (void **)&joined));
+    *out = (fv_jj_str){.s = joined, .n = n};
+    for (; first < s->t; first++) joined = mempcpy(joined, first->value.str.s, first->value.str.n);
+    return FV_OK;
+}
+
 static fv_status constant(parser *s, fv_jj_node **out) {
     FV_TRY(make(s, FV_JJ_CONST, out));
-    (*out)->value = (s->t++)->value;
-    fv_jj_value *v = &(*out)->value;
-    while (v->kind == FV_JJ_STR && s->t->kind == FV_JJ_T_CONST && s->t->value.kind == FV_JJ_STR) {
-        char *joined;
-        fv_jj_str a = v->str, b = (s->t++)->value.str;
-        FV_TRY(fv_arena_alloc(&s->p->arena, a.n + b.n + 1, (void **)&joined));
-        memcpy(joined, a.s, a.n);
-        memcpy(joined + a.n, b.s, b.n);
-        v->str = (fv_jj_str){.s = joined, .n = a.n + b.n};
-    }
+    (*out)->value = s->t->value;
+    if (at_string(s)) return strings(s, &(*out)->value.str);
+    s->t++;
     return FV_OK;
 }
 
@@ -686,9 +700,12 @@ static fv_status parse(fv_jinja *p, const char *program, size_t n) {
     if (n > FV_JINJA_PROGRAM_BYTES)
         return FV_FAIL(FV_EUNSUPPORTED, "%s: a template of %zu bytes; at most %d are read",
                        p->where, n, FV_JINJA_PROGRAM_BYTES);
-    FV_TRY(fv_jj_lex(p, program, n, &s.t));
-    FV_TRY(body(&s, NULL, &p->body, &end));
-    return FV_OK;
+    fv_jj_token *tokens;
+    FV_TRY(fv_jj_lex(p, program, n, &tokens));
+    s.t = tokens;
+    fv_status st = body(&s, NULL, &p->body, &end);
+    free(tokens);
+    return st;
 }
 
 fv_status fv_jinja_parse(const char *program, size_t n, const char *where, fv_jinja **out) {

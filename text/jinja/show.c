@@ -19,6 +19,7 @@ static fv_status put_quoted(fv_jj_run *r, fv_jj_out *out, fv_jj_str s) {
     char quote = s.n && memchr(s.s, '\'', s.n) && !memchr(s.s, '"', s.n) ? '"' : '\'';
     char text[16];
     int32_t cp;
+    FV_TRY(fv_jj_steps(r, fv_jj_writing(s.n)));
     FV_TRY(fv_jj_put(r, out, &quote, 1, NULL));
     for (size_t at = 0, n; at < s.n; at += n) {
         n = fv_jj_char(s.s + at, s.n - at, &cp);
@@ -73,7 +74,10 @@ static fv_status put_repr(fv_jj_run *r, fv_jj_out *out, const fv_jj_value *v, in
     case FV_JJ_NONE: return fv_jj_put_text(r, out, "None");
     case FV_JJ_BOOL: return fv_jj_put_text(r, out, v->b ? "True" : "False");
     case FV_JJ_INT: snprintf(text, sizeof text, "%lld", (long long)v->i); break;
-    case FV_JJ_FLOAT: fv_jj_float_repr(v->f, text); break;
+    case FV_JJ_FLOAT:
+        FV_TRY(fv_jj_steps(r, FV_JJ_DIGITS));
+        fv_jj_float_repr(v->f, text);
+        break;
     case FV_JJ_STR: return put_quoted(r, out, v->str);
     case FV_JJ_LIST:
     case FV_JJ_TUPLE: return put_listing(r, out, v, depth + 1);

@@ -61,7 +61,8 @@ static bool equal_dicts(fv_jj_run *r, const fv_jj_dict *a, const fv_jj_dict *b, 
 
 static bool equal(fv_jj_run *r, const fv_jj_value *a, const fv_jj_value *b, int depth) {
     bool text = a->kind == FV_JJ_STR && b->kind == FV_JJ_STR && a->str.n == b->str.n;
-    if (!fv_jj_spend(r, 1 + (text ? a->str.n / 64 : 0)) || depth > FV_JINJA_DEPTH) return false;
+    if (!fv_jj_spend(r, 1 + (text ? fv_jj_copying(a->str.n) : 0)) || depth > FV_JINJA_DEPTH)
+        return false;
     if (fv_jj_is_number(a) && fv_jj_is_number(b)) {
         if (a->kind == FV_JJ_FLOAT || b->kind == FV_JJ_FLOAT)
             return fv_jj_double(a) == fv_jj_double(b);
@@ -99,7 +100,7 @@ static fv_status order(fv_jj_run *r, const fv_jj_value *a, const fv_jj_value *b,
     }
     if (a->kind == FV_JJ_STR && b->kind == FV_JJ_STR) {
         size_t n = a->str.n < b->str.n ? a->str.n : b->str.n;
-        FV_TRY(fv_jj_steps(r, n / 64));
+        FV_TRY(fv_jj_steps(r, fv_jj_copying(n)));
         int cmp = memcmp(a->str.s, b->str.s, n);
         *sign = cmp ? cmp : sign_of(a->str.n<b->str.n, a->str.n> b->str.n);
         return FV_OK;
@@ -128,9 +129,8 @@ fv_status fv_jj_contains(fv_jj_run *r, const fv_jj_value *in, const fv_jj_value 
     fv_jj_str part;
     fv_jj_list items;
     if (in->kind == FV_JJ_STR) {
-        FV_TRY(fv_jj_steps(r, in->str.n / 64));
         FV_TRY(fv_jj_need_str(r, v, "what is looked for in a string", &part));
-        *out = fv_jj_find(in->str, part, 0) != SIZE_MAX;
+        *out = fv_jj_find(r, in->str, part, 0) != SIZE_MAX;
         return FV_OK;
     }
     FV_TRY(fv_jj_items(r, in, &items));
@@ -187,6 +187,7 @@ fv_status fv_jj_of_json(fv_jj_run *r, const json_t *j, bool user, fv_jj_value *o
     json_t *member;
     fv_jj_value v;
     fv_jj_out text = {0};
+    FV_TRY(fv_jj_steps(r, 1));
     switch (json_typeof(j)) {
     case JSON_NULL: *out = (fv_jj_value){.kind = FV_JJ_NONE}; return FV_OK;
     case JSON_TRUE:

@@ -10,7 +10,7 @@ fv_status fv_jj_replace(fv_jj_run *r, fv_jj_str s, fv_jj_str was, fv_jj_str is, 
     fv_jj_out text = {0};
     size_t done = 0, at = 0;
     int32_t cp;
-    for (; most != 0 && (at = fv_jj_find(s, was, at)) != SIZE_MAX; most -= most > 0) {
+    for (; most != 0 && (at = fv_jj_find(r, s, was, at)) != SIZE_MAX; most -= most > 0) {
         FV_TRY(fv_jj_put(r, &text, s.s + done, at - done, s.user ? s.user + done : NULL));
         FV_TRY(fv_jj_put(r, &text, is.s, is.n, is.user));
         FV_TRY(fv_jj_steps(r, 1));
@@ -33,6 +33,7 @@ fv_status fv_jj_recase(fv_jj_run *r, fv_jj_str s, fv_jj_case to, fv_jj_value *ou
     fv_jj_out text = {0};
     bool first = true; /* of a word, or of the text */
     int32_t cp;
+    FV_TRY(fv_jj_steps(r, fv_jj_writing(s.n)));
     for (size_t at = 0, n; at < s.n; at += n) {
         n = fv_jj_char(s.s + at, s.n - at, &cp);
         bool user = s.user && s.user[at], upper = to == FV_JJ_UPPER || (first && to != FV_JJ_LOWER);
@@ -62,6 +63,7 @@ fv_status fv_jj_split_lines(fv_jj_run *r, fv_jj_str s, bool keep_ends, fv_jj_lis
     size_t from = 0;
     int32_t cp;
     *out = (fv_jj_list){0};
+    FV_TRY(fv_jj_steps(r, fv_jj_reading(s.n)));
     for (size_t at = 0; at < s.n;) {
         size_t n = fv_jj_char(s.s + at, s.n - at, &cp);
         if (ends_line(cp)) {
@@ -79,6 +81,7 @@ fv_status fv_jj_join(fv_jj_run *r, const fv_jj_list *items, fv_jj_str between, b
     fv_jj_out text = {0};
     fv_jj_str s;
     for (int32_t i = 0; i < items->n; i++) {
+        FV_TRY(fv_jj_steps(r, 1));
         if (i) FV_TRY(fv_jj_put(r, &text, between.s, between.n, between.user));
         if (only_str) FV_TRY(fv_jj_need_str(r, &items->v[i], "an item to join", &s));
         FV_TRY(fv_jj_put_str(r, &text, &items->v[i]));

@@ -134,3 +134,57 @@ Test(status, some_ends_are_no_failure_of_whoever_was_asked) {
     cr_assert_not(fv_status_is_callers(FV_EIO) || fv_status_is_callers(FV_EDEVICE));
     cr_assert_not(fv_status_is_callers(FV_EDEADLINE) || fv_status_is_callers(FV_EBUSY));
 }
+
+Test(status, a_failure_has_the_origin_that_was_said_nearest_to_the_fault) {
+    FV_FAIL(FV_EDATA, "a");
+    cr_assert_eq(fv_last_origin(), FV_ORIGIN_UNSTATED);
+    cr_assert_eq(fv_fail_origin(FV_EDATA, FV_ORIGIN_CHECKPOINT), FV_EDATA);
+    cr_assert_eq(fv_fail_origin(FV_EDATA, FV_ORIGIN_WORKER), FV_EDATA);
+    fv_fail_prefix(FV_EDATA, "b");
+    cr_assert_eq(fv_last_origin(), FV_ORIGIN_CHECKPOINT);
+    cr_assert_eq(fv_fail_caller(FV_EDATA), FV_EDATA, "it is the checkpoint's");
+    FV_FAIL(FV_EIO, "c");
+    cr_assert_eq(fv_last_origin(), FV_ORIGIN_UNSTATED, "another failure");
+    cr_assert_eq(fv_fail_origin(FV_OK, FV_ORIGIN_WORKER), FV_OK);
+    cr_assert_eq(fv_last_origin(), FV_ORIGIN_UNSTATED);
+}
+
+Test(status, bytes_of_a_caller_that_are_wrong_are_an_invalid_argument) {
+    static const struct {
+        fv_status st, told;
+        fv_origin origin;
+    } cases[] = {{FV_EINVAL, FV_EINVAL, FV_ORIGIN_CALLER},
+                 {FV_EDATA, FV_EINVAL, FV_ORIGIN_CALLER},
+                 {FV_EUNSUPPORTED, FV_EINVAL, FV_ORIGIN_CALLER},
+                 {FV_ENOTFOUND, FV_EINVAL, FV_ORIGIN_CALLER},
+                 {FV_EDEADLINE, FV_EDEADLINE, FV_ORIGIN_CALLER},
+                 {FV_ENOMEM, FV_ENOMEM, FV_ORIGIN_UNSTATED},
+                 {FV_EBUSY, FV_EBUSY, FV_ORIGIN_UNSTATED},
+                 {FV_EDEVICE, FV_EDEVICE, FV_ORIGIN_UNSTATED},
+                 {FV_EIO, FV_EIO, FV_ORIGIN_UNSTATED}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cr_assert_eq(fv_fail_caller(FV_FAIL(cases[i].st, "x")), cases[i].told);
+        cr_assert_eq(fv_last_origin(), cases[i].origin, "%s", fv_status_name(cases[i].st));
+    }
+    cr_assert_eq(fv_fail_caller(FV_OK), FV_OK);
+}
+
+Test(status, a_failure_that_is_kept_comes_back_with_sentence_and_origin) {
+    fv_error e;
+    fv_error_take(&e, fv_fail_origin(FV_FAIL(FV_EDATA, "layer 3: checksum"), FV_ORIGIN_HANDOFF));
+    FV_FAIL(FV_EIO, "another one");
+    cr_assert_eq(fv_error_raise(&e), FV_EDATA);
+    cr_assert_str_eq(fv_last_error(), "layer 3: checksum");
+    cr_assert_eq(fv_last_origin(), FV_ORIGIN_HANDOFF);
+    fv_error_take(&e, FV_OK);
+    cr_assert_eq(fv_error_raise(&e), FV_OK);
+}
+
+Test(status, origins_are_known_by_their_names) {
+    for (int o = 0; o < FV_N_ORIGIN; o++) {
+        const char *name = fv_origin_name((fv_origin)o);
+        cr_assert_eq(fv_origin_named(name, strlen(name)), o);
+    }
+    cr_assert_eq(fv_origin_named("callers", 7), FV_ORIGIN_UNSTATED);
+    cr_assert_str_eq(fv_origin_name(FV_N_ORIGIN), "");
+}

@@ -150,9 +150,42 @@ Test(safetensors, a_header_longer_than_the_file_is_refused) {
 Test(safetensors, a_header_that_is_no_json_object_is_refused) {
     refuse("", 0, "the header is empty");
     refuse("[]", 0, "a JSON object is expected");
-    refuse("{\"a\":1", 0, "not valid JSON");
+    refuse("{\"a\":{\"b\":1}", 0, "tensor 'a' has no valid dtype");
+    refuse("{\"__metadata__\":{}", 0, "not valid JSON");
     refuse("{\"a\":1}", 0, "header entry 'a' must be an object");
-    refuse("{\"a\":{},\"a\":{}}", 0, "duplicate object key");
+    refuse("{\"a\" 1}", 0, "not valid JSON at byte 5: ':' is expected");
+    refuse("{\"__metadata__\":{} \"b\":{}}", 0, "not valid JSON");
+    refuse("{\"a\":{]}", 0, "not valid JSON");
+    refuse("{\"a\":{\"b\":1,\"b\":1}}", 0, "duplicate object key");
+    refuse("{\"a\\u0000\":{}}", 0, "a name with U+0000");
+    refuse("{1:2}", 0, "a name is expected");
+    refuse("{} {}", 0, "the end is expected");
+    refuse("{\"__metadata__\":{},\"__metadata__\":{}}", 0, "two __metadata__");
+}
+
+#define EMPTY "{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}"
+
+Test(safetensors, a_name_that_comes_twice_is_refused) {
+    refuse("{\"a\":" EMPTY ",\"b\":" EMPTY ",\"\\u0061\":" EMPTY "}", 0,
+           "tensor 'a' is in the header twice");
+}
+
+/* In linear time: comparing each with each would take longer than this test may. */
+Test(safetensors, a_header_of_very_many_tensors_is_read, .timeout = 300) {
+    enum { N = 400000 };
+    char *header = malloc(N * (sizeof EMPTY + 20)), *at = header;
+    cr_assert_not_null(header);
+    for (int i = 0; i < N; i++) at += sprintf(at, "%c\"t%d\":" EMPTY, i ? ',' : '{', i);
+    strcpy(at, "}");
+    bytes b = file_of(header, 0);
+    fv_safetensors *st;
+    cr_assert_eq(fv_safetensors_parse(b.data, b.n, "x", &st), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_safetensors_count(st), N);
+    cr_assert_not_null(fv_safetensors_find(st, "t399999"));
+    cr_assert_null(fv_safetensors_find(st, "t400000"));
+    fv_safetensors_free(st);
+    free(b.data);
+    free(header);
 }
 
 #define ONE(dtype, shape, offsets)                                                                 \

@@ -274,6 +274,93 @@ Test(router_replay, a_hand_off_that_breaks_after_the_first_token) {
     close_idle();
 }
 
+/* ---- whose fault it is ------------------------------------------------------------------ */
+
+static uint32_t n_failed(void) {
+    fleet_seen f;
+    uint32_t n = 0;
+    router_rig_fleet(&r, &f);
+    for (int32_t i = 0; i < f.n_worker; i++) n += f.n_failed[i];
+    return n;
+}
+
+/* One request, with which the only prefill worker fails like this, once. */
+static void prefill_fails(fv_status st, fv_origin origin) {
+    r.p.step = FAKE_NOTHING;
+    r.p.n_times = 1;
+    r.p.fail = st;
+    r.p.origin = origin;
+    memset(&k, 0, sizeof k);
+    ask();
+    router_rig_wait(&r, &k.over);
+}
+
+Test(router_replay, a_callers_mistake_is_told_and_neither_replayed_nor_counted) {
+    static const fv_status all[] = {FV_EINVAL, FV_EDATA,     FV_EUNSUPPORTED, FV_ENOTFOUND,
+                                    FV_EIO,    FV_EDEADLINE, FV_EDEVICE};
+    router_rig_with_workers(&r, NULL);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        int32_t calls = r.p.calls;
+        prefill_fails(all[i], FV_ORIGIN_CALLER);
+        cr_assert_eq(k.end.status, all[i], "%s", k.why);
+        cr_assert_eq(k.end.origin, FV_ORIGIN_CALLER);
+        cr_assert_str_eq(k.why, "it cannot begin", "the worker is not named");
+        cr_assert_eq(r.p.calls, calls + 1, "%s", fv_status_name(all[i]));
+        cr_assert_eq(n_failed(), 0);
+    }
+    close_idle();
+}
+
+Test(router_replay, a_broken_file_of_the_checkpoint_is_told_and_not_counted) {
+    router_rig_with_workers(&r, NULL);
+    prefill_fails(FV_EDATA, FV_ORIGIN_CHECKPOINT);
+    cr_assert_eq(k.end.status, FV_EDATA, "%s", k.why);
+    cr_assert_eq(r.p.calls, 1);
+    cr_assert_eq(n_failed(), 0);
+    close_idle();
+}
+
+/* The same status, of another origin, or of a worker that states none. */
+static void damaged_hand_off(fv_origin origin) {
+    router_rig_with_workers(&r, NULL);
+    r.p.step = FAKE_FIRST;
+    r.d.step = FAKE_NOTHING;
+    ask();
+    router_rig_wait_for(&r, &r.d.calls, 1);
+    r.d.step = FAKE_END;
+    r.d.origin = origin;
+    r.p.step = FAKE_NOTHING; /* the replay waits there, and its success clears no count yet */
+    fake_fail(&r.d, FV_EDATA, "checksum");
+    router_rig_wait_for(&r, &r.p.calls, 2);
+    cr_assert_eq(n_failed(), 1);
+    r.p.step = FAKE_END;
+    fake_go_on(&r.p);
+    answered(1);
+    close_idle();
+}
+
+Test(router_replay, a_damaged_hand_off_is_replayed_and_counts) {
+    damaged_hand_off(FV_ORIGIN_HANDOFF);
+}
+
+Test(router_replay, data_lost_by_a_worker_is_replayed_and_counts) {
+    damaged_hand_off(FV_ORIGIN_WORKER);
+}
+
+Test(router_replay, data_lost_without_an_origin_is_replayed_and_counts) {
+    damaged_hand_off(FV_ORIGIN_UNSTATED);
+}
+
+Test(router_replay, a_worker_out_of_memory_is_replayed_and_what_is_too_large_is_told) {
+    router_rig_with_workers(&r, NULL);
+    prefill_fails(FV_ENOMEM, FV_ORIGIN_WORKER);
+    cr_assert_eq(k.n_replays, 1);
+    cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
+    prefill_fails(FV_ENOMEM, FV_ORIGIN_UNSTATED);
+    cr_assert_eq(k.end.status, FV_ENOMEM, "%s", k.why);
+    close_idle();
+}
+
 Test(router_replay, a_worker_that_fails_is_tried_again_when_there_is_no_other) {
     router_rig_with_workers(&r, NULL);
     r.d.step = FAKE_TOKENS;

@@ -104,7 +104,7 @@ Test(rpc_calls, metadata_travels_with_the_request_and_with_the_status) {
     net_close(&r, 1000);
 }
 
-Test(rpc_calls, every_failure_arrives_with_its_code_and_its_sentence) {
+Test(rpc_calls, every_failure_arrives_with_its_code_its_sentence_and_its_origin) {
     net_open(&r);
     for (uint8_t st = 1; st < FV_N_STATUS; st++) {
         h = (net_heard){0};
@@ -112,6 +112,7 @@ Test(rpc_calls, every_failure_arrives_with_its_code_and_its_sentence) {
         cr_assert_eq(h.end.status, (fv_status)st, "%s", fv_status_name((fv_status)st));
         cr_assert_str_eq(h.text, "it failed: 100% \xc3\xa4");
         cr_assert_eq(h.end.retry_ms, st == FV_EBUSY ? 1234 : -1);
+        cr_assert_eq(h.end.origin, (fv_origin)(st % FV_N_ORIGIN));
         cr_assert_eq(h.n, 0);
     }
     net_close(&r, 1000);

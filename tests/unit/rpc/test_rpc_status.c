@@ -40,9 +40,14 @@ Test(rpc_status, logs_call_a_status_as_the_wire_does) {
 }
 
 Test(rpc_status, the_peers_sentence_becomes_ours_with_its_name_before_it) {
-    fv_rpc_end end = {FV_ENOTFOUND, GRPC_STATUS_NOT_FOUND, -1, "no such model"};
+    fv_rpc_end end = {.status = FV_ENOTFOUND,
+                      .code = GRPC_STATUS_NOT_FOUND,
+                      .origin = FV_ORIGIN_WORKER,
+                      .retry_ms = -1,
+                      .text = "no such model"};
     cr_assert_eq(fv_rpc_end_status(&end, "router"), FV_ENOTFOUND);
     cr_assert_str_eq(fv_last_error(), "router: no such model");
+    cr_assert_eq(fv_last_origin(), FV_ORIGIN_WORKER);
     end.text = "";
     fv_rpc_end_status(&end, "router");
     cr_assert_str_eq(fv_last_error(), "router: NOT_FOUND");

@@ -23,7 +23,7 @@ static fv_chat *by_name(const char *name) { return open_chat(name, "/nonexistent
 
 static char *render(const fv_chat *c, const fv_chat_turn *turns, int32_t n) {
     fv_chat_text t;
-    cr_assert_eq(fv_chat_render(c, turns, n, &t), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_chat_render(c, turns, n, 0, &t), FV_OK, "%s", fv_last_error());
     cr_assert_eq(strlen(t.text), t.n);
     free(t.user);
     return t.text;
@@ -243,7 +243,7 @@ Test(chat, content_is_text_or_parts_as_the_template_reads_it) {
         char *text = render(c, &hi, 1);
         cr_assert_str_eq(text, cases[i].text);
         free(text);
-        cr_assert_eq(fv_chat_render(c, &image, 1, &t), cases[i].image ? FV_OK : FV_EUNSUPPORTED);
+        cr_assert_eq(fv_chat_render(c, &image, 1, 0, &t), cases[i].image ? FV_OK : FV_EUNSUPPORTED);
         if (cases[i].image) {
             cr_assert_str_eq(t.text, cases[i].image);
             fv_chat_text_free(&t);
@@ -255,7 +255,8 @@ Test(chat, content_is_text_or_parts_as_the_template_reads_it) {
 static bool adds_special(const char *program, bool has_vision) {
     fv_chat *c = open_chat(program, "/nonexistent", "llama", has_vision);
     fv_chat_text t;
-    cr_assert_eq(fv_chat_render(c, &(fv_chat_turn){.role = "user", .text = "<s>"}, 1, &t), FV_OK);
+    cr_assert_eq(fv_chat_render(c, &(fv_chat_turn){.role = "user", .text = "<s>"}, 1, 0, &t),
+                 FV_OK);
     bool adds = t.adds_special;
     fv_chat_text_free(&t);
     fv_chat_free(c);
@@ -311,7 +312,7 @@ Test(chat, parts_keep_their_order) {
 static void refuse(const char *name, const fv_chat_turn *turns, int32_t n, const char *words) {
     fv_chat_text t = {0};
     fv_chat *c = by_name(name);
-    cr_assert_eq(fv_chat_render(c, turns, n, &t), FV_EINVAL);
+    cr_assert_eq(fv_chat_render(c, turns, n, 0, &t), FV_EINVAL);
     cr_assert_null(t.text);
     cr_assert_not_null(strstr(fv_last_error(), words), "'%s' lacks '%s'", fv_last_error(), words);
     fv_chat_free(c);
@@ -424,7 +425,7 @@ static char *whole_text(const pairing *p, bool ended) {
 static char *continued(const char *name, const char *ended) {
     fv_chat *c = by_name(name);
     fv_chat_text t;
-    cr_assert_eq(fv_chat_continue(c, &next, 1, ended, &t), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_chat_continue(c, &next, 1, ended, 0, &t), FV_OK, "%s", fv_last_error());
     free(t.user);
     fv_chat_free(c);
     return t.text;
@@ -507,7 +508,7 @@ Test(chat, a_continuation_is_the_text_after_the_answer) {
     free(text);
     fv_chat *c = by_name("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}");
     fv_chat_text t;
-    cr_assert_eq(fv_chat_continue(c, &next, 1, "", &t), FV_EUNSUPPORTED);
+    cr_assert_eq(fv_chat_continue(c, &next, 1, "", 0, &t), FV_EUNSUPPORTED);
     fv_chat_free(c);
 }
 
@@ -518,11 +519,11 @@ Test(chat, a_conversation_goes_on_with_one_user_turn_without_images) {
     fv_chat_text t;
     fv_chat *c = by_name("vicuna");
     for (size_t i = 0; i < 3; i++) {
-        cr_assert_eq(fv_chat_continue(c, bad[i], 1, "", &t), FV_EINVAL);
+        cr_assert_eq(fv_chat_continue(c, bad[i], 1, "", 0, &t), FV_EINVAL);
         cr_assert_not_null(strstr(fv_last_error(), "one user turn"));
     }
-    cr_assert_eq(fv_chat_continue(c, NULL, 0, "", &t), FV_EINVAL);
-    cr_assert_eq(fv_chat_continue(c, (fv_chat_turn[]){next, next}, 2, "", &t), FV_EINVAL);
+    cr_assert_eq(fv_chat_continue(c, NULL, 0, "", 0, &t), FV_EINVAL);
+    cr_assert_eq(fv_chat_continue(c, (fv_chat_turn[]){next, next}, 2, "", 0, &t), FV_EINVAL);
     fv_chat_free(c);
 }
 

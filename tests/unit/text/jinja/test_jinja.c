@@ -1,6 +1,7 @@
 /* text/jinja: programs and chat templates against jinja2's output (golden files,
  * tests/parity/jinja_golden.py), errors, bounds, and which bytes a user wrote. */
 #include <criterion/criterion.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,7 @@ static fv_status run(const char *program, const json_t *vars, const char *user,
                      fv_jinja_text *out) {
     fv_jinja *p = NULL;
     fv_status st = fv_jinja_parse(program, strlen(program), "t.jinja", &p);
-    if (st == FV_OK) st = fv_jinja_run(p, vars, user, NOW, out);
+    if (st == FV_OK) st = fv_jinja_run(p, vars, user, NOW, 0, out);
     fv_jinja_free(p);
     return st;
 }
@@ -161,12 +162,12 @@ Test(jinja, failures_of_a_run_name_line_and_reason) {
 }
 
 Test(jinja, steps_depth_and_bytes_are_bounded) {
-    refuse("{% set r = range(99999) %}{% for a in r %}{{ -1 in r }}{% endfor %}", FV_ENOMEM,
+    refuse("{% set r = range(99999) %}{% for a in r %}{{ -1 in r }}{% endfor %}", FV_EINVAL,
            "does not end within");
     refuse("{% set ns = namespace(s='0123456789') %}{% for a in range(99) %}"
            "{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
-           FV_ENOMEM, "more than 64 MiB");
-    refuse("{{ 'a' * 999999999 }}", FV_ENOMEM, "t.jinja:1: ");
+           FV_EINVAL, "more than 64 MiB");
+    refuse("{{ 'a' * 999999999 }}", FV_EINVAL, "t.jinja:1: ");
     /* single operations over long values */
     static const char *const costly[] = {
         "{{ ('a' * 8000000) | trim('b' * 8000000) | length }}",
@@ -182,12 +183,174 @@ Test(jinja, steps_depth_and_bytes_are_bounded) {
         "{% for i in range(99999) %}{{ s < t }}{% endfor %}",
     };
     for (size_t i = 0; i < sizeof costly / sizeof *costly; i++)
-        refuse(costly[i], FV_ENOMEM, "does not end within");
-    refuse("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", FV_ENOMEM, "levels of nesting");
+        refuse(costly[i], FV_EINVAL, "does not end within");
+    refuse("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", FV_EINVAL, "levels of nesting");
     char deep[4096] = "{{ ";
     for (int i = 0; i < 2000; i++) strcat(deep, i < 1000 ? "(" : ")");
     strcat(deep, " }}");
     refuse(deep, FV_EUNSUPPORTED, "levels of nesting");
+}
+
+/* ---- work ---- */
+
+/* n times `one`, in which '#' is its number. Grows *at. */
+static char *times(char *at, int n, const char *one) {
+    for (int i = 0; i < n; i++)
+        for (const char *c = one; *c; c++) {
+            if (*c == '#')
+                at += sprintf(at, "%d", i);
+            else
+                *at++ = *c;
+        }
+    *at = '\0';
+    return at;
+}
+
+enum { MANY = 2000 };
+
+/* `setup`, `begin`, n parts, `end`: what one run takes less what a run with an n of 0 does. */
+typedef struct work {
+    const char *setup, *begin, *part, *end;
+} work;
+
+static int64_t steps_of(const work *w, int n_setup, int n) {
+    static char text[1 << 20];
+    fv_jinja *p;
+    char *at = times(text, n_setup, w->setup);
+    at = stpcpy(at, w->begin);
+    at = stpcpy(times(at, n, w->part), w->end);
+    cr_assert_lt(at - text, (ptrdiff_t)sizeof text);
+    json_t *vars = json_object();
+    cr_assert_eq(fv_jinja_parse(text, (size_t)(at - text), "t", &p), FV_OK, "%s", fv_last_error());
+    int64_t steps = fv_jinja_count_steps(p, vars);
+    fv_jinja_free(p);
+    json_decref(vars);
+    return steps;
+}
+
+/* Four times the size is at most about four times the work. */
+Test(jinja, work_grows_with_the_size_of_a_program) {
+    static const work cases[] = {
+        {"{%set v#=1%}", "{{[", "v#,", "]}}"},
+        {"{%macro m#()%}{%endmacro%}", "", "{{m#()}}", ""},
+        {"", "{%set d={", "'k#':#,", "}%}"},
+        {"", "{%set d={", "#:#,", "}%}"},
+        {"", "{%set n=namespace(", "k#=1,", ")%}"},
+        {"", "{%set d=dict(", "k#=1,", ")%}{%set e=d.k1%}{{d==d}}"},
+        {"", "{{[", "'k#',", "]|unique|list|length}}"},
+        {"", "{{", "'k#'", "}}"},
+        {"", "{{", "'k#'~", "1}}"},
+        {"", "{{[", "#,", "]|sort(reverse=true)|join(',')}}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t one = steps_of(&cases[i], MANY, MANY),
+                four = steps_of(&cases[i], 4 * MANY, 4 * MANY);
+        cr_assert_lt(four, 5 * one, "case %zu: %lld steps, and of four times the size %lld", i,
+                     (long long)one, (long long)four);
+    }
+}
+
+Test(jinja, arguments_are_found_by_name_without_a_search) {
+    enum { N = 4 * MANY };
+    static char text[1 << 20];
+    fv_jinja *p;
+    char *at = times(stpcpy(text, "{%macro m("), N, "a#,");
+    at = stpcpy(at, ")%}{{a0}}{{a7}}{%endmacro%}{{m(");
+    for (int i = N - 1; i >= 0; i--) at += sprintf(at, "a%d=%d,", i, i);
+    stpcpy(at, ")}}");
+    json_t *vars = json_object();
+    fv_jinja_text out;
+    cr_assert_eq(fv_jinja_parse(text, strlen(text), "t", &p), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_jinja_run(p, vars, NULL, 0, 0, &out), FV_OK, "%s", fv_last_error());
+    cr_assert_str_eq(out.text, "07");
+    cr_assert_lt(fv_jinja_count_steps(p, vars), 20 * N);
+    fv_jinja_text_free(&out);
+    fv_jinja_free(p);
+    json_decref(vars);
+}
+
+/* Each of these does thousands of times as much as it has nodes: the steps are those of the work. */
+Test(jinja, every_operation_pays_for_what_it_works) {
+    static const struct {
+        const char *before, *operation;
+        int64_t least; /* steps of the operation */
+    } cases[] = {
+        {"{%set l=range(50000)%}", "{%set x=l|sum%}", 50000},
+        {"{%set l=range(50000)%}", "{%set x=l|reject|list%}", 50000},
+        {"{%set l=range(50000)%}", "{%set x=l|select('eq',-1)|list%}", 50000},
+        {"{%set l=range(50000)%}", "{%set x=l|map('string')|list%}", 50000},
+        {"{%set l=['']*50000%}", "{%set x=l|join%}", 50000},
+        {"{%set l=range(50000)%}", "{%set x=l|tojson%}", 50000},
+        {"{%set l=range(50000)%}", "{%set x=l|string%}", 50000},
+        {"{%set l=range(50000)%}", "{%set x=-1 in l%}", 50000},
+        {"{%set l=range(50000)%}", "{%set x=l|max%}", 50000},
+        {"{%set l=range(50000)%}", "{%set x=l+l%}", 100000},
+        {"{%set s='a'*800000%}", "{%set x=s[9999999]%}", 50000},
+        {"{%set s='a'*800000%}", "{%set x=s[-1]%}", 50000},
+        {"{%set s='a'*800000%}", "{%set x=s[1:2]%}", 50000},
+        {"{%set s='a'*800000%}", "{%set x=s|length%}", 50000},
+        {"{%set s='a'*800000%}", "{%set x=s.count('aab')%}", 50000},
+        {"{%set s='a'*800000%}", "{%set x=s.find('b')%}", 50000},
+        {"{%set s='a'*800000%}", "{%set x=s.rfind('b')%}", 50000},
+        {"{%set s='a'*800000%}", "{%set x='b' in s%}", 50000},
+        {"{%set s='a'*800000%}", "{%set x=s.isalpha()%}", 50000},
+        {"{%set s='a'*800000%}", "{%set x=s.splitlines()%}", 50000},
+        {"{%set s=' '*800000%}", "{%set x=s.strip()%}", 50000},
+        {"{%set s='a'*800000%}", "{%set x=s.replace('b','c')%}", 50000},
+        {"{%set s='a'*800000%}", "{%set x=s|upper%}", 200000},
+        {"{%set s='a'*800000%}", "{%set x=[s]|string%}", 200000},
+        {"{%set s='a'*800000%}", "{%set x=[s]|tojson%}", 200000},
+        {"{%set s='a'*800000%}{%set t='a'*800000%}", "{%set x=s==t%}", 12500},
+        {"{%set f=1.2345678901234567e300%}", "{%set x=f|string%}", 32},
+        {"", "{%set x=1e308%1e-300%}", 32},
+        {"{%set t=(0,)*50%}",
+         "{%for a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,"
+         "a,a,a,a,a,a,a,a,a,a,a,a,a,a,a in [t]*1000%}{%endfor%}",
+         50000},
+        {"",
+         "{%set x=range(1000)|map('default',boolean=1,boolean=1,boolean=1,boolean=1,boolean=1,"
+         "boolean=1,boolean=1,boolean=1,boolean=1,boolean=1)|list%}",
+         10000},
+        {"", "{%set x=range(1000)|map(attribute='0.0.0.0.0.0.0.0.0.0',default=[1])|list%}", 10000},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        work without = {"", cases[i].before, "", ""},
+             with = {"", cases[i].before, "", cases[i].operation};
+        int64_t steps = steps_of(&with, 0, 0) - steps_of(&without, 0, 0);
+        cr_assert_geq(steps, cases[i].least, "%s: %lld steps", cases[i].operation,
+                      (long long)steps);
+        cr_assert_lt(steps, 20 * cases[i].least, "%s: %lld steps", cases[i].operation,
+                     (long long)steps);
+    }
+}
+
+Test(jinja, a_run_ends_when_its_time_is_over) {
+    static const char program[] =
+        "{% for a in range(99999) %}{% for b in range(99) %}{{ a }}{% endfor %}{% endfor %}";
+    fv_jinja *p;
+    fv_jinja_text out = {0};
+    json_t *vars = json_object();
+    cr_assert_eq(fv_jinja_parse(program, strlen(program), "t", &p), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_jinja_run(p, vars, NULL, 0, 1e-9, &out), FV_EDEADLINE);
+    cr_assert_not_null(strstr(fv_last_error(), "its time is over"), "%s", fv_last_error());
+    cr_assert_null(out.text);
+    fv_jinja_free(p);
+    json_decref(vars);
+}
+
+Test(jinja, long_programs_and_names_are_refused) {
+    static char text[FV_JINJA_PROGRAM_BYTES + 16];
+    memset(text, 'a', FV_JINJA_PROGRAM_BYTES + 1);
+    refuse(text, FV_EUNSUPPORTED, "at most 1048576 are read");
+    memset(text, '1', FV_JINJA_PROGRAM_BYTES);
+    memcpy(text, "\n{{[", 4);
+    for (int i = 5; i < FV_JINJA_PROGRAM_BYTES; i += 2) text[i] = ',';
+    strcpy(text + FV_JINJA_PROGRAM_BYTES - 4, "]}}");
+    refuse(text, FV_EUNSUPPORTED, "t.jinja:2: more than 262144 statements and expressions");
+    strcpy(text, "\n{{ ");
+    memset(text + 4, 'a', FV_JINJA_NAME_BYTES + 1);
+    strcpy(text + 4 + FV_JINJA_NAME_BYTES + 1, " }}");
+    refuse(text, FV_EUNSUPPORTED, "t.jinja:2: a name of 256 bytes; at most 255 are read");
 }
 
 /* ---- the type of `content` ---- */
