@@ -172,9 +172,11 @@ void fv_rpc_call_abort(fv_rpc_call *c, fv_status st) {
     server_call *sc = (server_call *)c;
     char text[FV_RPC_TEXT_MAX];
     snprintf(text, sizeof text, "%s", fv_last_error());
+    fv_origin origin = fv_last_origin();
     finish(sc, st, fv_rpc_code(st), text);
     sc->aborted = true;
-    sc->end = (fv_rpc_end){.status = st, .code = fv_rpc_code(st), .retry_ms = -1, .text = ""};
+    sc->end = (fv_rpc_end){
+        .status = st, .code = fv_rpc_code(st), .origin = origin, .retry_ms = -1, .text = ""};
     /* The status would wait behind a message that the peer does not read. */
     if (c->in_send) grpc_call_cancel_with_status(c->rpc, fv_rpc_code(st), text, NULL);
 }

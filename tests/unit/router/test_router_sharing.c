@@ -104,6 +104,28 @@ Test(router_sharing, who_has_fewer_slots_than_its_share_does_not_wait_for_who_ha
     close_rig();
 }
 
+/* Its conversation could end before somebody's answer does. */
+Test(router_sharing, who_continues_a_conversation_does_not_wait_for_a_slot_here) {
+    static uint8_t name[] = FAKE_CONVERSATION "d0";
+    Fovea__Inference__V1__Prompt more = FOVEA__INFERENCE__V1__PROMPT__INIT;
+    r.d.keep_ms_max = 60000;
+    workers(router_rig_options());
+    begin_all(a, MANY, A);
+    wait_running(a, MANY, ROOM);
+    int32_t calls = r.d.calls;
+    client_request(&req, 8);
+    more.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT;
+    more.text = (char *)"and then?";
+    req.prompt = &more;
+    req.conversation = (ProtobufCBinaryData){sizeof name - 1, name};
+    b->forwarded = A;
+    client_ask(&r, b, &req, 20000);
+    router_rig_wait_for(&r, &b->n_tokens, 1);
+    cr_assert(r.d.followed);
+    cr_assert_gt(r.d.calls, calls);
+    close_rig();
+}
+
 /* They have given their slots away (decode-worker/schedule/scheduler.h). */
 Test(router_sharing, answers_that_nobody_reads_take_no_slot_from_others_up_to_a_bound) {
     enum { UNREAD = 1 };
