@@ -82,7 +82,7 @@ void fv_kv_pool_spare_free(fv_kv_pool *p, int32_t n) {
     }
     p->n_spare -= n;
     least(&p->spare_least, p->n_spare);
-    memmove(p->spare, p->spare + n, (size_t)p->n_spare * sizeof *p->spare);
+    if (p->n_spare) memmove(p->spare, p->spare + n, (size_t)p->n_spare * sizeof *p->spare);
 }
 
 fv_status fv_kv_pool_take(fv_kv_pool *p, size_t bytes, fv_buf *out) {
