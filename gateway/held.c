@@ -1,5 +1,5 @@
 /* A count of users; images are lent to gRPC by slices that are users, too. */
-#include "gateway/held.h"
+#include "gateway/held_internal.h"
 
 #include <stdlib.h>
 

@@ -38,7 +38,8 @@ static inline void fv_http_buffer_take(fv_http_buffer *b, size_t n) {
 /* Gives the memory back; the bytes are lost. */
 static inline void fv_http_buffer_free(fv_http_buffer *b) {
     free(b->bytes);
-    *b = (fv_http_buffer){0};
+    b->bytes = NULL;
+    b->begin = b->end = b->cap = 0;
 }
 
 #endif

@@ -350,204 +350,206 @@ Test(router_tenants, an_answer_is_not_good_beyond_the_tokens_expiry) {
     }
     free(set);
     json_decref(key);
-    /* About an image of w x h pixels, of which there is the header. */
-    static void begin_about_image(client * c, const char *key, int w, int h) {
-        static uint8_t png[] = "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\0\0\0\0\0";
-        Fovea__Inference__V1__Image image = FOVEA__INFERENCE__V1__IMAGE__INIT, *images[] = {&image};
-        png[18] = (uint8_t)(w >> 8), png[19] = (uint8_t)w;
-        png[22] = (uint8_t)(h >> 8), png[23] = (uint8_t)h;
-        client_request(&req, 4);
-        req.prompt->text = (char *)"<image>hello";
-        image.data = (ProtobufCBinaryData){sizeof png, png};
-        req.images = images;
-        req.n_images = 1;
-        c->authorization = key;
-        client_ask(&r, c, &req, 20000);
-    }
+    router_rig_close(&r);
+}
 
-    static void ask_about_image(client * c, const char *key, int w, int h) {
-        begin_about_image(c, key, w, h);
-        router_rig_wait(&r, &c->over);
-    }
+/* ---- pixels ------------------------------------------------------------------------------- */
 
-    Test(router_tenants, decoded_pixels_count_towards_the_rate) {
-        open_rig(FILE_OF(",\"megapixels_per_s\":0.001", ""));
-        ask_about_image(&k, KEY_A, 1000, 200);
-        cr_assert_eq(k.end.code, GRPC_STATUS_OK, "%s", k.why);
-        ask_about_image(&k, KEY_A, 10, 10);
-        cr_assert_eq(k.end.code, GRPC_STATUS_RESOURCE_EXHAUSTED, "%s", k.why);
-        cr_assert(strstr(k.why, "megapixels per second"), "%s", k.why);
-        cr_assert(k.end.retry_ms > 0 && k.end.retry_ms <= 200000, "%lld",
-                  (long long)k.end.retry_ms);
-        ask(&k, KEY_A);
-        cr_assert_eq(k.end.code, GRPC_STATUS_OK, "text has no pixels: %s", k.why);
-        ask_about_image(&other, KEY_B, 1000, 200);
-        cr_assert_eq(other.end.code, GRPC_STATUS_OK, "%s", other.why);
-        router_rig_close(&r);
-    }
+/* About an image of w x h pixels, of which there is the header. */
+static void begin_about_image(client *c, const char *key, int w, int h) {
+    static uint8_t png[] = "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\0\0\0\0\0";
+    Fovea__Inference__V1__Image image = FOVEA__INFERENCE__V1__IMAGE__INIT, *images[] = {&image};
+    png[18] = (uint8_t)(w >> 8), png[19] = (uint8_t)w;
+    png[22] = (uint8_t)(h >> 8), png[23] = (uint8_t)h;
+    client_request(&req, 4);
+    req.prompt->text = (char *)"<image>hello";
+    image.data = (ProtobufCBinaryData){sizeof png, png};
+    req.images = images;
+    req.n_images = 1;
+    c->authorization = key;
+    client_ask(&r, c, &req, 20000);
+}
 
-    Test(router_tenants,
-         who_waits_for_a_workers_pixels_keeps_its_own_requests_waiting_and_no_others) {
-        static client many[3];
-        r.p.pixels_capacity = 399;
-        open_rig(FILE_OF("", ""));
-        r.p.step = FAKE_NOTHING;
-        begin_about_image(&many[0], KEY_A, 20, 10);
-        router_rig_wait_for(&r, &r.p.calls, 1);
-        begin_about_image(&many[1], KEY_A, 20, 10);
-        begin(&many[2], KEY_A);
-        router_rig_sleep(&r, 200);
-        r.p.step = FAKE_END;
-        ask(&other, KEY_B);
-        cr_assert_eq(other.end.code, GRPC_STATUS_OK, "%s", other.why);
-        cr_assert_eq(r.p.calls, 2, "A waits for its first one");
-        end(&many[0]);
-        for (int i = 1; i < 3; i++) router_rig_wait(&r, &many[i].over);
-        cr_assert_eq(many[2].end.code, GRPC_STATUS_OK, "%s", many[2].why);
-        cr_assert_eq(r.p.calls, 4);
-        router_rig_close(&r);
-    }
+static void ask_about_image(client *c, const char *key, int w, int h) {
+    begin_about_image(c, key, w, h);
+    router_rig_wait(&r, &c->over);
+}
 
-    /* Who has no request there gets a place beyond those that one tenant has taken. */
-    Test(router_tenants, a_tenant_that_fills_a_prefill_worker_does_not_keep_others_out) {
-        static client many[20];
-        open_rig(FILE_OF("", ""));
-        r.p.step = FAKE_NOTHING;
-        for (int i = 0; i < 20; i++) begin(&many[i], KEY_A);
-        router_rig_wait_for(&r, &r.p.calls, 16);
-        router_rig_sleep(&r, 200);
-        cr_assert_eq(r.p.calls, 16);
-        r.p.step = FAKE_END;
-        ask(&other, KEY_B);
-        cr_assert_eq(other.end.code, GRPC_STATUS_OK, "%s", other.why);
-        cr_assert_eq(r.p.calls, 17);
-        for (int i = 0; i < 20; i++)
-            if (many[i].call) end(&many[i]);
-        router_rig_close(&r);
-    }
+Test(router_tenants, decoded_pixels_count_towards_the_rate) {
+    open_rig(FILE_OF(",\"megapixels_per_s\":0.001", ""));
+    ask_about_image(&k, KEY_A, 1000, 200);
+    cr_assert_eq(k.end.code, GRPC_STATUS_OK, "%s", k.why);
+    ask_about_image(&k, KEY_A, 10, 10);
+    cr_assert_eq(k.end.code, GRPC_STATUS_RESOURCE_EXHAUSTED, "%s", k.why);
+    cr_assert(strstr(k.why, "megapixels per second"), "%s", k.why);
+    cr_assert(k.end.retry_ms > 0 && k.end.retry_ms <= 200000, "%lld", (long long)k.end.retry_ms);
+    ask(&k, KEY_A);
+    cr_assert_eq(k.end.code, GRPC_STATUS_OK, "text has no pixels: %s", k.why);
+    ask_about_image(&other, KEY_B, 1000, 200);
+    cr_assert_eq(other.end.code, GRPC_STATUS_OK, "%s", other.why);
+    router_rig_close(&r);
+}
 
-    static void ask_streaming(const char *key, grpc_status_code code) {
-        Fovea__Inference__V1__Policy p = FOVEA__INFERENCE__V1__POLICY__INIT;
-        Fovea__Inference__V1__StagePolicy stage = FOVEA__INFERENCE__V1__STAGE_POLICY__INIT;
-        Fovea__Inference__V1__StagePolicy *stages[] = {&stage};
-        client_request(&req, 4);
-        stage.stage = (char *)"select";
-        stage.method = (char *)"streaming";
-        p.n_stages = 1;
-        p.stages = stages;
-        req.policy = &p;
-        k.authorization = key;
-        client_ask(&r, &k, &req, 10000);
-        router_rig_wait(&r, &k.over);
-        cr_assert_eq(k.end.code, code, "%s", k.why);
-    }
+Test(router_tenants, who_waits_for_a_workers_pixels_keeps_its_own_requests_waiting_and_no_others) {
+    static client many[3];
+    r.p.pixels_capacity = 399;
+    open_rig(FILE_OF("", ""));
+    r.p.step = FAKE_NOTHING;
+    begin_about_image(&many[0], KEY_A, 20, 10);
+    router_rig_wait_for(&r, &r.p.calls, 1);
+    begin_about_image(&many[1], KEY_A, 20, 10);
+    begin(&many[2], KEY_A);
+    router_rig_sleep(&r, 200);
+    r.p.step = FAKE_END;
+    ask(&other, KEY_B);
+    cr_assert_eq(other.end.code, GRPC_STATUS_OK, "%s", other.why);
+    cr_assert_eq(r.p.calls, 2, "A waits for its first one");
+    end(&many[0]);
+    for (int i = 1; i < 3; i++) router_rig_wait(&r, &many[i].over);
+    cr_assert_eq(many[2].end.code, GRPC_STATUS_OK, "%s", many[2].why);
+    cr_assert_eq(r.p.calls, 4);
+    router_rig_close(&r);
+}
 
-    Test(router_tenants, other_policies_than_the_tenants_are_denied) {
-        open_rig(FILE_OF(",\"policies\":[\"\",\"select=streaming\"]", ",\"policies\":[\"\"]"));
-        ask(&k, KEY_A);
-        cr_assert_eq(k.end.code, GRPC_STATUS_OK, "%s", k.why);
-        ask_streaming(KEY_A, GRPC_STATUS_OK);
-        ask(&k, KEY_B);
-        cr_assert_eq(k.end.code, GRPC_STATUS_OK, "%s", k.why);
-        ask_streaming(KEY_B, GRPC_STATUS_PERMISSION_DENIED);
-        router_rig_close(&r);
-    }
+/* Who has no request there gets a place beyond those that one tenant has taken. */
+Test(router_tenants, a_tenant_that_fills_a_prefill_worker_does_not_keep_others_out) {
+    static client many[20];
+    open_rig(FILE_OF("", ""));
+    r.p.step = FAKE_NOTHING;
+    for (int i = 0; i < 20; i++) begin(&many[i], KEY_A);
+    router_rig_wait_for(&r, &r.p.calls, 16);
+    router_rig_sleep(&r, 200);
+    cr_assert_eq(r.p.calls, 16);
+    r.p.step = FAKE_END;
+    ask(&other, KEY_B);
+    cr_assert_eq(other.end.code, GRPC_STATUS_OK, "%s", other.why);
+    cr_assert_eq(r.p.calls, 17);
+    for (int i = 0; i < 20; i++)
+        if (many[i].call) end(&many[i]);
+    router_rig_close(&r);
+}
 
-    /* ---- what is whose ------------------------------------------------------------------------ */
+static void ask_streaming(const char *key, grpc_status_code code) {
+    Fovea__Inference__V1__Policy p = FOVEA__INFERENCE__V1__POLICY__INIT;
+    Fovea__Inference__V1__StagePolicy stage = FOVEA__INFERENCE__V1__STAGE_POLICY__INIT;
+    Fovea__Inference__V1__StagePolicy *stages[] = {&stage};
+    client_request(&req, 4);
+    stage.stage = (char *)"select";
+    stage.method = (char *)"streaming";
+    p.n_stages = 1;
+    p.stages = stages;
+    req.policy = &p;
+    k.authorization = key;
+    client_ask(&r, &k, &req, 10000);
+    router_rig_wait(&r, &k.over);
+    cr_assert_eq(k.end.code, code, "%s", k.why);
+}
 
-    typedef struct aborting {
-        bool over;
-        grpc_status_code code;
-    } aborting;
+Test(router_tenants, other_policies_than_the_tenants_are_denied) {
+    open_rig(FILE_OF(",\"policies\":[\"\",\"select=streaming\"]", ",\"policies\":[\"\"]"));
+    ask(&k, KEY_A);
+    cr_assert_eq(k.end.code, GRPC_STATUS_OK, "%s", k.why);
+    ask_streaming(KEY_A, GRPC_STATUS_OK);
+    ask(&k, KEY_B);
+    cr_assert_eq(k.end.code, GRPC_STATUS_OK, "%s", k.why);
+    ask_streaming(KEY_B, GRPC_STATUS_PERMISSION_DENIED);
+    router_rig_close(&r);
+}
 
-    static void on_aborted(void *user, const fv_rpc_end *e, fv_rpc_call *call,
-                           grpc_byte_buffer *reply) {
-        aborting *a = user;
-        (void)call, (void)reply;
-        a->code = e->code;
-        a->over = true;
-    }
+/* ---- what is whose ------------------------------------------------------------------------ */
 
-    static grpc_status_code abort_as(const char *key) {
-        Fovea__Inference__V1__AbortRequest m = FOVEA__INFERENCE__V1__ABORT_REQUEST__INIT;
-        fv_rpc_metadata shown = {"authorization", key};
-        fv_rpc_call_options opt = {.path = "/fovea.inference.v1.Inference/Abort",
-                                   .request = &m.base,
-                                   .deadline_ms = 5000,
-                                   .metadata = &shown,
-                                   .n_metadata = 1};
-        aborting a = {0};
-        m.request_id = k.request_id;
-        m.abort_token = k.abort_token;
-        cr_assert_eq(fv_rpc_unary_with(r.channel, &opt, on_aborted, &a, NULL), FV_OK);
-        router_rig_wait(&r, &a.over);
-        return a.code;
-    }
+typedef struct aborting {
+    bool over;
+    grpc_status_code code;
+} aborting;
 
-    Test(router_tenants, a_request_is_aborted_by_its_tenant_alone_and_ids_are_the_tenants_own) {
-        open_rig(FILE_OF("", ""));
-        r.d.step = FAKE_TOKENS;
-        r.d.n_say = 1;
-        client_request(&req, 8);
-        req.request_id = (char *)"one";
-        k.authorization = KEY_A;
-        other.authorization = KEY_B;
-        client_ask(&r, &k, &req, 10000);
-        client_ask(&r, &other, &req, 10000);
-        router_rig_wait_for(&r, &k.n_tokens, 2);
-        router_rig_wait_for(&r, &other.n_tokens, 2);
-        cr_assert(strstr(r.p.request_id, "/a/one") || strstr(r.p.request_id, "/b/one"));
-        cr_assert_eq(abort_as(KEY_B), GRPC_STATUS_NOT_FOUND);
-        cr_assert_eq(abort_as(KEY_A), GRPC_STATUS_OK);
-        router_rig_wait(&r, &k.over);
-        cr_assert_eq(k.end.code, GRPC_STATUS_ABORTED);
-        cr_assert_not(other.over);
-        end(&other);
-        router_rig_close(&r);
-    }
+static void on_aborted(void *user, const fv_rpc_end *e, fv_rpc_call *call,
+                       grpc_byte_buffer *reply) {
+    aborting *a = user;
+    (void)call, (void)reply;
+    a->code = e->code;
+    a->over = true;
+}
 
-    /* ---- whose turn --------------------------------------------------------------------------- */
+static grpc_status_code abort_as(const char *key) {
+    Fovea__Inference__V1__AbortRequest m = FOVEA__INFERENCE__V1__ABORT_REQUEST__INIT;
+    fv_rpc_metadata shown = {"authorization", key};
+    fv_rpc_call_options opt = {.path = "/fovea.inference.v1.Inference/Abort",
+                               .request = &m.base,
+                               .deadline_ms = 5000,
+                               .metadata = &shown,
+                               .n_metadata = 1};
+    aborting a = {0};
+    m.request_id = k.request_id;
+    m.abort_token = k.abort_token;
+    cr_assert_eq(fv_rpc_unary_with(r.channel, &opt, on_aborted, &a, NULL), FV_OK);
+    router_rig_wait(&r, &a.over);
+    return a.code;
+}
 
-    /* While the workers are full, four requests of `a` come and then two of `b`, which weighs twice as
+Test(router_tenants, a_request_is_aborted_by_its_tenant_alone_and_ids_are_the_tenants_own) {
+    open_rig(FILE_OF("", ""));
+    r.d.step = FAKE_TOKENS;
+    r.d.n_say = 1;
+    client_request(&req, 8);
+    req.request_id = (char *)"one";
+    k.authorization = KEY_A;
+    other.authorization = KEY_B;
+    client_ask(&r, &k, &req, 10000);
+    client_ask(&r, &other, &req, 10000);
+    router_rig_wait_for(&r, &k.n_tokens, 2);
+    router_rig_wait_for(&r, &other.n_tokens, 2);
+    cr_assert(strstr(r.p.request_id, "/a/one") || strstr(r.p.request_id, "/b/one"));
+    cr_assert_eq(abort_as(KEY_B), GRPC_STATUS_NOT_FOUND);
+    cr_assert_eq(abort_as(KEY_A), GRPC_STATUS_OK);
+    router_rig_wait(&r, &k.over);
+    cr_assert_eq(k.end.code, GRPC_STATUS_ABORTED);
+    cr_assert_not(other.over);
+    end(&other);
+    router_rig_close(&r);
+}
+
+/* ---- whose turn --------------------------------------------------------------------------- */
+
+/* While the workers are full, four requests of `a` come and then two of `b`, which weighs twice as
  * much: b's second one goes before a's second one. */
-    Test(router_tenants, those_that_wait_are_served_by_weight) {
-        static client fill[2], a[4], b[2];
-        int32_t order[6], n = 0;
-        bool seen[6] = {false};
-        fv_router_options opt = router_rig_options();
-        scratch_dir(dir, sizeof dir);
-        write_text(dir, "tenants.json", FILE_OF(",\"weight\":1", ",\"weight\":2"));
-        snprintf(path, sizeof path, "%s/tenants.json", dir);
-        opt.tenants = path;
-        r.d.capacity = FAKE_BYTES * 3 / 2;
-        router_rig_with_workers(&r, &opt);
-        r.d.step = FAKE_TOKENS;
-        r.d.n_say = 1;
-        begin(&fill[0], KEY_A);
-        router_rig_wait_for(&r, &fill[0].n_tokens, 2);
-        r.p.step = FAKE_NOTHING;
-        begin(&fill[1], KEY_B); /* waits for memory at the decode worker */
-        router_rig_wait_for(&r, &r.p.calls, 2);
-        for (int i = 0; i < 4; i++) begin(&a[i], KEY_A);
-        for (int i = 0; i < 2; i++) begin(&b[i], KEY_B);
-        router_rig_sleep(&r, 200); /* they are in the queue */
-        r.p.step = r.d.step = FAKE_END;
-        end(&fill[0]);
-        end(&fill[1]);
-        client *all[6] = {&a[0], &a[1], &a[2], &a[3], &b[0], &b[1]};
-        while (n < 6) {
-            uv_run(&r.loop, UV_RUN_ONCE);
-            for (int32_t i = 0; i < 6; i++) {
-                if (seen[i] || all[i]->n_accepted == 0) continue;
-                seen[i] = true;
-                order[n++] = i;
-            }
+Test(router_tenants, those_that_wait_are_served_by_weight) {
+    static client fill[2], a[4], b[2];
+    int32_t order[6], n = 0;
+    bool seen[6] = {false};
+    fv_router_options opt = router_rig_options();
+    scratch_dir(dir, sizeof dir);
+    write_text(dir, "tenants.json", FILE_OF(",\"weight\":1", ",\"weight\":2"));
+    snprintf(path, sizeof path, "%s/tenants.json", dir);
+    opt.tenants = path;
+    r.d.capacity = FAKE_BYTES * 3 / 2;
+    router_rig_with_workers(&r, &opt);
+    r.d.step = FAKE_TOKENS;
+    r.d.n_say = 1;
+    begin(&fill[0], KEY_A);
+    router_rig_wait_for(&r, &fill[0].n_tokens, 2);
+    r.p.step = FAKE_NOTHING;
+    begin(&fill[1], KEY_B); /* waits for memory at the decode worker */
+    router_rig_wait_for(&r, &r.p.calls, 2);
+    for (int i = 0; i < 4; i++) begin(&a[i], KEY_A);
+    for (int i = 0; i < 2; i++) begin(&b[i], KEY_B);
+    router_rig_sleep(&r, 200); /* they are in the queue */
+    r.p.step = r.d.step = FAKE_END;
+    end(&fill[0]);
+    end(&fill[1]);
+    client *all[6] = {&a[0], &a[1], &a[2], &a[3], &b[0], &b[1]};
+    while (n < 6) {
+        uv_run(&r.loop, UV_RUN_ONCE);
+        for (int32_t i = 0; i < 6; i++) {
+            if (seen[i] || all[i]->n_accepted == 0) continue;
+            seen[i] = true;
+            order[n++] = i;
         }
-        int32_t at[6];
-        for (int32_t i = 0; i < 6; i++) at[order[i]] = i;
-        cr_assert_lt(at[5], at[1], "b's second is %d, a's second is %d", at[5], at[1]);
-        cr_assert(at[0] < at[1] && at[1] < at[2] && at[2] < at[3],
-                  "a tenant's own keep their order");
-        for (int i = 0; i < 6; i++) router_rig_wait(&r, &all[i]->over);
-        router_rig_close(&r);
     }
+    int32_t at[6];
+    for (int32_t i = 0; i < 6; i++) at[order[i]] = i;
+    cr_assert_lt(at[5], at[1], "b's second is %d, a's second is %d", at[5], at[1]);
+    cr_assert(at[0] < at[1] && at[1] < at[2] && at[2] < at[3], "a tenant's own keep their order");
+    for (int i = 0; i < 6; i++) router_rig_wait(&r, &all[i]->over);
+    router_rig_close(&r);
+}

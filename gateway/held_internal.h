@@ -1,5 +1,5 @@
-#ifndef FOVEA_GATEWAY_HELD_H
-#define FOVEA_GATEWAY_HELD_H
+#ifndef FOVEA_GATEWAY_HELD_INTERNAL_H
+#define FOVEA_GATEWAY_HELD_INTERNAL_H
 
 /* HELD: the memory of a request, with its images and videos as they were decoded. It is read by the calls that send it,
  * without a copy, and by the threads that decode its videos: whoever is last frees it. Any thread. */
