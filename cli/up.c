@@ -267,6 +267,9 @@ static fv_status router_args(const fleet *f, child *c) {
     FV_TRY(begin_args(f, c));
     FV_TRY(add_option(c, "listen", fv_options_string(f->o, "listen")));
     FV_TRY(add_option(c, "fleet-listen", "127.0.0.1:0"));
+    /* The gateway calls from this machine, and says for which client. */
+    if (fv_options_string(f->o, "http"))
+        FV_TRY(add_option(c, "trusted-proxies", "127.0.0.0/8,::1"));
     if (fv_options_flag(f->o, "insecure")) FV_TRY(add_arg(c, "--insecure"));
     return pass_on(f->o, c, ROUTER);
 }
