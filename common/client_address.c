@@ -102,7 +102,7 @@ static fv_status read_prefix(const char *text, size_t n, prefix *out) {
     if (slash) {
         bits = strtol(slash + 1, &end, 10);
         ok = ok && slash[1] >= '0' && slash[1] <= '9' && *end == '\0' && bits <= most;
-        if (v4) bits += V4_BITS;
+        if (v4 && ok) bits += V4_BITS;
     }
     if (!ok)
         return FV_FAIL(FV_EINVAL,

@@ -1,25 +1,33 @@
 /* A count of users; images are lent to gRPC by slices that are users, too. */
-#include "gateway/held_internal.h"
+#include "gateway/held.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "common/tsan.h"
 
+typedef struct counted {
+    fv_held held; /* first */
+    atomic_int n_user;
+} counted;
+
+static atomic_int *users_of(fv_held *h) { return &((counted *)h)->n_user; }
+
 fv_status fv_held_open(fv_held **out) {
-    fv_held *h = calloc(1, sizeof *h);
-    if (!h) return FV_FAIL(FV_ENOMEM, "out of memory for a request");
-    atomic_init(&h->n_user, 1);
-    *out = h;
+    counted *c = calloc(1, sizeof *c);
+    if (!c) return FV_FAIL(FV_ENOMEM, "out of memory for a request");
+    atomic_init(&c->n_user, 1);
+    *out = &c->held;
     return FV_OK;
 }
 
-void fv_held_ref(fv_held *h) { atomic_fetch_add_explicit(&h->n_user, 1, memory_order_relaxed); }
+void fv_held_ref(fv_held *h) { atomic_fetch_add_explicit(users_of(h), 1, memory_order_relaxed); }
 
 void fv_held_unref(void *held) {
     fv_held *h = held;
     if (!h) return;
     FV_TSAN_RELEASE(h);
-    if (atomic_fetch_sub_explicit(&h->n_user, 1, memory_order_acq_rel) != 1) return;
+    if (atomic_fetch_sub_explicit(users_of(h), 1, memory_order_acq_rel) != 1) return;
     FV_TSAN_ACQUIRE(h);
     fv_api_bytes_free(h->bytes);
     fv_arena_fini(&h->arena);

@@ -8,7 +8,7 @@
  *
  * Loop thread. */
 #include "gateway/caller.h"
-#include "gateway/held_internal.h"
+#include "gateway/held.h"
 #include "gateway/http/http.h"
 
 typedef struct fv_reading {

@@ -1,19 +1,15 @@
-#ifndef FOVEA_GATEWAY_HELD_INTERNAL_H
-#define FOVEA_GATEWAY_HELD_INTERNAL_H
+#ifndef FOVEA_GATEWAY_HELD_H
+#define FOVEA_GATEWAY_HELD_H
 
 /* HELD: the memory of a request, with its images and videos as they were decoded. It is read by the calls that send it,
  * without a copy, and by the threads that decode its videos: whoever is last frees it. Any thread. */
-#include <stdatomic.h>
-
 #include "gateway/api/request.h"
 #include "rpc/message.h"
 
+/* The loop thread's, as long as it makes the request. Its number of users is in held.c. */
 typedef struct fv_held {
-    /* Of the loop thread, as long as the request is being made. */
     fv_arena arena;
     fv_api_bytes *bytes;
-    /* private */
-    atomic_int n_user;
 } fv_held;
 
 fv_status fv_held_open(fv_held **out); /* with one user */
