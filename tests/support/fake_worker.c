@@ -215,6 +215,7 @@ static fv_status on_decode(fv_rpc_call *c, grpc_byte_buffer *message) {
     w->calls++;
     const Fovea__Handoff__V1__DecodeRequest *req = (const Fovea__Handoff__V1__DecodeRequest *)m;
     check_source(w, req);
+    w->follow_ups += w->followed;
     if (w->followed) check_caller(w, c, req->request_id, NULL);
     w->keep_ms = req->keep_ms;
     snprintf(w->share, sizeof w->share, "%s", req->share);

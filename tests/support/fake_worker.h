@@ -65,6 +65,7 @@ typedef struct fake_worker {
 
     /* Results. */
     int32_t calls, cancelled, running, ended;
+    int32_t follow_ups; /* calls of Decode that continue a conversation */
     bool welcome, join_over, challenged;
     Fovea__Fleet__V1__Challenge challenge; /* its bytes are the next two */
     uint8_t nonce[32], proof[32];
