@@ -1,4 +1,4 @@
-/* fovea-decode: its options, and a decode worker made of them. */
+/* The program fovea-decode: its options, and the decode worker that it opens with them. */
 #include "decode-worker/service/worker.h"
 #include "serving/worker/program.h"
 #include "telemetry/metrics.h"

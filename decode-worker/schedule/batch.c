@@ -10,14 +10,14 @@ typedef struct member {
     fv_kv *kv;
     fv_evict *evict;     /* or NULL */
     fv_text_codes *text; /* or NULL */
-    int32_t n_held;      /* of its ids, those that have run */
-    int32_t n_now;       /* those that run in this step */
-    int32_t n_told;      /* those that ran before its last token, or before it joined */
-    bool last;           /* and its last one is among them */
+    int32_t n_held;      /* ids that have run */
+    int32_t n_now;       /* ids that run in this step */
+    int32_t n_told;      /* ids that had run at its last token, or when it joined */
+    bool last;           /* the last id runs in this step */
     void *user;
 } member;
 
-/* A token that is chosen, or why not. */
+/* The result of choosing a token: the token, or why it failed. */
 typedef struct choice {
     fv_batch_event event;
     char failure[256];
@@ -31,7 +31,7 @@ struct fv_batch {
     size_t vocab;
     member *list;       /* [n_max] in the order of joining */
     fv_step_seq *step;  /* [n_max] */
-    choice *choice;     /* [n_max] of a step's rows */
+    choice *choice;     /* [n_max] results of a step */
     fv_buf logits;      /* [n_max, vocab], grown as answers join; a GPU writes to it directly */
     int32_t cap_logits; /* rows of it */
 };
@@ -112,7 +112,7 @@ static fv_status evict(fv_decoder *dec, const member *m) {
     return fv_evict_step(m->evict, m->kv, n_ids - n_prompt);
 }
 
-/* What must not be seen in this step goes before it, or as it was; an answer where that fails has left. */
+/* Evicts entries and compresses text before the step; removes answers for which that fails. */
 static void evict_all(fv_batch *b, fv_batch_told on_event, void *ctx) {
     int32_t n = b->n;
     b->n = 0;
@@ -126,12 +126,12 @@ static void evict_all(fv_batch *b, fv_batch_told on_event, void *ctx) {
     }
 }
 
-/* How many rows may run before text becomes due. */
+/* Returns how many rows may run before text becomes due. */
 static int32_t until_due(const member *m) {
     return m->text ? fv_text_until(&m->text->rule, m->text->n_prompt, m->n_held) : INT32_MAX;
 }
 
-/* Says which rows run now: everybody's next one, and of prompts as many as a step may have. */
+/* Plans which rows run now: one for each answer, and as many prompt rows as a step may have. */
 static int32_t plan_step(fv_batch *b) {
     int32_t n_seq = 0, left = b->prompt_tokens;
     for (int32_t i = 0; i < b->n; i++) {
@@ -153,7 +153,7 @@ static int32_t plan_step(fv_batch *b) {
     return n_seq;
 }
 
-/* On any thread: an answer's state is its own. */
+/* Runs on any thread: answers share no state. */
 static void choose(void *arg, fv_backend *be, int32_t slot, int32_t i) {
     choice *c = &((fv_batch *)arg)->choice[i];
     fv_batch_event *e = &c->event;
@@ -163,7 +163,7 @@ static void choose(void *arg, fv_backend *be, int32_t slot, int32_t i) {
     if (e->status != FV_OK) snprintf(c->failure, sizeof c->failure, "%s", fv_last_error());
 }
 
-/* The next token of all whose last row has run, beside each other: a large vocabulary takes a while. */
+/* Chooses the next tokens in parallel, because sampling from a large vocabulary takes time. */
 static fv_status choose_all(fv_batch *b, int32_t n) {
     const float *logits = b->logits.data;
     int32_t n_choice = 0;

@@ -1,5 +1,5 @@
-/* The beginning of an answer: what was handed off, or a kept conversation, becomes a conversation in
- * use and a sequence that goes on with it. The computing thread. */
+/* Begins an answer: turns a hand-off or a kept conversation into a conversation in use, and opens the
+ * generation that continues it. For the computing thread. */
 #include "decode-worker/schedule/begin.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static fv_status open_sequence(const fv_beginning *a, fv_answer *x, const int32_
     return fv_fail_caller(fv_generation_open(&opt, a->engine->tok, ids, n, n_prompt, &x->seq));
 }
 
-/* The prompt ends with the replayed tokens, followed by the hand-off's token. */
+/* Checks that the prompt ends with the replayed tokens and that the hand-off's token follows them. */
 static fv_status check_replay(const fv_answer *x, const fv_received *got) {
     int32_t at = got->n - x->n_replay;
     bool same = at > 0 && got->first.step == (uint64_t)x->n_replay + 1;
@@ -33,7 +33,7 @@ static fv_status check_replay(const fv_answer *x, const fv_received *got) {
                       FV_ORIGIN_HANDOFF);
 }
 
-/* Its tokens, the first one of the answer after them, become a conversation. */
+/* Makes a conversation of the hand-off's KV and tokens, with the answer's first token at the end. */
 static fv_status take_over(const fv_beginning *a, fv_answer *x, fv_received *got) {
     int32_t *ids = realloc(got->ids, ((size_t)got->n + 1) * sizeof *ids);
     if (!ids) return FV_FAIL(FV_ENOMEM, "out of memory for %d prompt tokens", got->n);
@@ -54,8 +54,8 @@ static fv_status take_over(const fv_beginning *a, fv_answer *x, fv_received *got
     return FV_OK;
 }
 
-/* The prompt's last token is what runs next; what is evicted from token to token goes before it,
- * and counts it. */
+/* Takes the prompt's last token out of the store, so that it runs next, as the first row of decoding.
+ * Eviction runs before it and counts it as a token. */
 static fv_status begin_rerun(fv_answer *x) {
     x->n_held--;
     x->session->evict.before = 1;
@@ -79,7 +79,7 @@ fv_status fv_answer_begin(const fv_beginning *a, fv_answer *x, fv_received *got)
     return open_sequence(a, x, x->session->ids, x->session->n, got->n - x->n_replay);
 }
 
-/* Is what the tenant has, with what was reserved for this one, no more than it may have? */
+/* Checks that the tenant's KV, with what was just reserved for this answer, is within its limit. */
 static fv_status check_tenant(const fv_answer *x) {
     fv_kv *kv = x->session->kv;
     size_t held = fv_kv_pool_owned(fv_kv_get_pool(kv), fv_kv_owner(kv));
@@ -97,7 +97,7 @@ static bool is_compressed(const fv_kv *kv) {
     return false;
 }
 
-/* What is held and what is new, ids [n] in *all; the answer gets no longer than the context. */
+/* Joins the held and the new ids, [n] in *all; caps max_tokens so that the answer fits the context. */
 static fv_status join_ids(const fv_beginning *a, fv_answer *x, int32_t **all, int32_t *n) {
     const fv_conversation *session = x->session;
     const fv_text_config *text = &fv_checkpoint_config(a->engine->ck)->text;
@@ -120,7 +120,7 @@ static fv_status join_ids(const fv_beginning *a, fv_answer *x, int32_t **all, in
     memcpy(joined, session->ids, (size_t)session->n * sizeof *joined);
     memcpy(joined + session->n, ids, (size_t)n_new * sizeof *joined);
     free(ids);
-    int32_t most = context - (int32_t)total + 1; /* one more can be chosen than can be run */
+    int32_t most = context - (int32_t)total + 1; /* the last token is chosen but never runs */
     x->max_tokens = x->max_tokens < most ? x->max_tokens : most;
     *all = joined;
     *n = (int32_t)total;

@@ -1,4 +1,4 @@
-/* The list of Opens that wait for memory, the oldest request first. The computing thread. */
+/* Keeps the list of Opens that wait for memory, the oldest request first. For the computing thread. */
 #include "decode-worker/schedule/opens.h"
 
 #include <math.h>
@@ -43,7 +43,8 @@ static fv_status too_large(const fv_opens *a, const fv_open *o) {
                      (unsigned long long)o->bytes, (unsigned long long)a->bytes_max);
 }
 
-/* Also of one that has waited: the tenant may have got more meanwhile. */
+/* Checks the tenant's limit. A request that has waited is checked again, because the tenant may have
+ * received more memory meanwhile. */
 static fv_status check_owner(const fv_opens *a, const fv_open *o) {
     uint64_t most = o->owner_bytes;
     if (most == 0) return FV_OK;
@@ -60,7 +61,7 @@ static fv_status check_owner(const fv_opens *a, const fv_open *o) {
                      held, (unsigned long long)most, (unsigned long long)o->bytes);
 }
 
-/* NO_ROOM: later, perhaps. */
+/* Asks the receiver for a grant. Refused with NO_ROOM if there may be memory later. */
 static fv_status try_now(fv_opens *a, const fv_open *o, fv_grant *grant) {
     FV_TRY(check_owner(a, o));
     fv_status st = fv_receiver_offer(a->receiver, &o->hello, &o->plan, grant);
@@ -68,7 +69,7 @@ static fv_status try_now(fv_opens *a, const fv_open *o, fv_grant *grant) {
     return fv_refusal_of(st) == FV_REFUSED_NO_ROOM && empty && a->bytes_max ? too_large(a, o) : st;
 }
 
-/* Has memory been freed since the first one was refused? */
+/* Whether memory was freed since the first request found too little. */
 static bool may_fit(const fv_opens *a) {
     return !a->tried || fv_kv_pool_used(a->pool) < a->used_then ||
            fv_receiver_live(a->receiver) < a->live_then;
@@ -105,7 +106,7 @@ static void wait_for_memory(fv_opens *a, fv_open *o) {
         enqueue(a, o);
 }
 
-/* The oldest may have what there is. */
+/* Grants memory if the request is the oldest; refuses what can never be granted. */
 static fv_status admit(fv_opens *a, fv_open *o, bool oldest, fv_grant *grant) {
     FV_TRY(fv_receiver_check(a->receiver, &o->hello, &o->plan));
     o->bytes = fv_receiver_bytes(a->receiver, &o->hello, &o->plan);

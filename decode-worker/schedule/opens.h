@@ -1,8 +1,8 @@
 #ifndef FOVEA_DECODE_WORKER_SCHEDULE_OPENS_H
 #define FOVEA_DECODE_WORKER_SCHEDULE_OPENS_H
 
-/* OPENS: the order in which requests get memory when there is not enough for all. An Open that
- * finds none waits here, and the oldest request is served first: a younger one that would fit does
+/* OPENS: the order in which requests get KV memory when there is not enough for all. An Open that
+ * finds too little waits here. The oldest request is served first: a younger one that would fit does
  * not overtake it, so small requests cannot starve a large one, whichever routers they come from.
  *
  *   ask --memory, and no older one waits--> resolved: granted
@@ -13,26 +13,26 @@
  *
  * A request's age is counted from its arrival at its router; the routers send how long ago that
  * was, so no clocks are compared. A request that would not fit an empty pool is refused at once,
- * and so is one whose tenant has as much as it may: others must not wait for that tenant's
- * answers. Those that wait are bounded in number and in time.
+ * and so is one whose tenant has reached its limit: others must not wait for that tenant's
+ * answers. The number of waiting requests and the time that each waits are bounded.
  *
- * The computing thread. */
+ * For the computing thread. */
 #include "decode-worker/receive/receive.h"
 
 typedef struct fv_open fv_open;
 struct fv_open {
-    /* Set by the caller, and the caller's until `resolved` was called. */
-    fv_hello hello;       /* its texts likewise */
-    double age_s;         /* of the request */
-    uint64_t owner_bytes; /* of the pool, that hello.owner may have; 0: no limit */
+    /* Set by the caller, who owns it all until `resolved` is called. */
+    fv_hello hello;       /* its strings are borrowed until then */
+    double age_s;         /* time since the request reached its router */
+    uint64_t owner_bytes; /* bytes of the pool that hello.owner may have; 0: no limit */
     double wait_s;        /* maximum time to wait for memory; 0: not at all */
-    /* Once: `st` is FV_OK and `grant` is there, or fv_last_error says why not. `o` may be gone
-     * after this. */
+    /* Called once, with FV_OK and a grant, or with a failure that fv_last_error explains. `o` may be
+     * gone afterwards. */
     void (*resolved)(fv_open *o, fv_status st, const fv_grant *grant);
     /* private */
     fv_open *next;
     fv_decode_plan plan;
-    double arrived_s, until_s; /* of this machine's clock */
+    double arrived_s, until_s; /* by fv_clock_s */
     uint64_t bytes;
     bool waiting;
 };
@@ -40,30 +40,32 @@ struct fv_open {
 typedef struct fv_opens {
     fv_receiver *receiver; /* borrowed */
     fv_kv_pool *pool;      /* borrowed; the receiver's */
-    uint64_t bytes_max;    /* of the pool; 0: no limit */
-    int32_t most;          /* that wait at a time */
+    uint64_t bytes_max;    /* limit of the pool; 0: none */
+    int32_t most;          /* maximum number of waiting requests */
     double wait_s_max;
     /* private */
     fv_open *first; /* the oldest request */
     int32_t n;
-    uint64_t bytes;    /* that those who wait ask for */
-    size_t used_then;  /* of the pool, when the first one last found too little memory */
-    int32_t live_then; /* and hand-offs */
-    bool tried;        /* it has */
-    bool refusing;     /* the worker ends */
-} fv_opens;            /* the first five set, the rest zero */
+    uint64_t bytes;    /* sum of what waiting requests ask for */
+    size_t used_then;  /* bytes of the pool in use when `first` last found too little memory */
+    int32_t live_then; /* and live hand-offs then */
+    bool tried;        /* `first` has found too little: the two fields above are valid */
+    bool refusing;     /* the worker is shutting down */
+} fv_opens;            /* the caller sets the public fields, the rest are zero */
 
+/* Asks for memory; may call `resolved` before it returns. */
 void fv_opens_ask(fv_opens *a, fv_open *o);
 
-/* Cancels it. One that is resolved is fine. */
+/* Cancels a waiting Open; does nothing if it is resolved. */
 void fv_opens_drop(fv_opens *a, fv_open *o);
 
-/* Serves waiting requests as far as memory allows; ends those whose time is over. Cheap while
+/* Serves waiting requests as far as memory allows; refuses those whose time is over. Cheap while
  * no memory was freed. */
 void fv_opens_look(fv_opens *a);
-double fv_opens_next_s(const fv_opens *a); /* until the next time is over; HUGE_VAL: none waits */
+/* Seconds until the next request's time is over; HUGE_VAL: none waits. */
+double fv_opens_next_s(const fv_opens *a);
 
-/* Shutdown: refuses all that wait, now and later. */
+/* Refuses all waiting requests, and from now on those that would wait: the worker is shutting down. */
 void fv_opens_refuse(fv_opens *a);
 
 #endif

@@ -1,8 +1,7 @@
-/* Text tokens of a store by their position; nothing is said of their order, which evict methods do
- * not keep. */
+/* Finds text tokens by position and assumes no order, because evict methods do not keep one. */
 #include "decode-worker/schedule/rerun.h"
 
-/* A layer's heads hold the row at `pos` want[g] times from now on, and all others as they do. */
+/* Makes head g of a layer hold the row at `pos` want[g] times; leaves all other rows. */
 static fv_status hold_with(fv_kv *kv, int32_t layer, int32_t pos, const uint8_t *want,
                            fv_arena *arena) {
     int32_t n_kv = fv_kv_get_shape(kv)->n_kv, *n, *rows;

@@ -1,20 +1,20 @@
 #ifndef FOVEA_DECODE_WORKER_SCHEDULE_RERUN_H
 #define FOVEA_DECODE_WORKER_SCHEDULE_RERUN_H
 
-/* THE LAST ROW AGAIN: the prompt's last row leaves a store that is ready to be decoded from, and
- * runs as the first row of decoding does. So the first token comes from what is held: fewer rows,
- * factors or codes, and not from the prefill, in which everything was still there. This is to
- * selection and eviction what first=packed is to the pack stage.
+/* RUNS THE PROMPT'S LAST ROW AGAIN: takes it out of a store that is ready for decoding, and runs it as
+ * the first row of decoding. The first token is then computed from the KV as it was selected, evicted
+ * and compressed, and not from the prefill, which still had all of it. This is to selection and
+ * eviction what first=packed is to the pack stage.
  *
- *   take out --> rows leave by the evict stage --> the row runs --> put back
+ *   take out --> the evict stage evicts --> the row runs --> put back
  *
- * The row must be text and raw. The thread that owns the store. */
+ * The row must be text and raw. For the thread that owns the store. */
 #include "common/arena.h"
 #include "model/net/kv.h"
 
 typedef struct fv_rerun {
-    int32_t pos;    /* of the row in the prompt */
-    uint8_t *times; /* [N, Hkv] how often a head held it: not at all, or twice, where rows were
+    int32_t pos;    /* the row's position in the prompt */
+    uint8_t *times; /* [N, Hkv] how often a head held it: 0 or 2 are possible where rows were
                      * selected */
     fv_arena arena; /* private */
 } fv_rerun;
@@ -22,7 +22,7 @@ typedef struct fv_rerun {
 /* Takes the row at `pos` out of every head. */
 fv_status fv_rerun_take_out(fv_rerun *a, fv_kv *kv, int32_t pos);
 
-/* After its run, which wrote it to every head: each holds it as often as before. */
+/* Call after the run, which wrote the row to every head: makes each head hold it as often as before. */
 fv_status fv_rerun_put_back(fv_rerun *a, fv_kv *kv);
 
 void fv_rerun_free(fv_rerun *a); /* {0} is fine */

@@ -1,6 +1,5 @@
-/* The list of requests that this worker answers, from their tickets to their last tokens. Batch and
- * generation do the work, and shares.h says whose answers are in the batch; here are the phases of
- * requests and their cleanup. The computing thread. */
+/* Keeps the list of requests that this worker answers: their phases and their cleanup. The batch and the
+ * generation do the work, and shares.h decides whose answers are in the batch. For the computing thread. */
 #include "decode-worker/schedule/scheduler.h"
 
 #include <assert.h>
@@ -21,11 +20,11 @@ struct fv_scheduler {
     fv_batch *batch;
     fv_shares shares;
     fv_scheduler_hooks hooks;
-    fv_answer *first; /* all, in the order in which they came */
+    fv_answer *first; /* all answers, in the order in which they came */
     int32_t count[FV_ANSWER_FINALIZING + 1];
-    fv_pulse *pulse; /* borrowed; NULL: not wanted */
+    fv_pulse *pulse; /* borrowed; NULL: none */
     int32_t batch_max;
-    int32_t n_unread; /* PAUSED ones that are held */
+    int32_t n_unread; /* PAUSED answers that are held */
     uint64_t n_preempted;
     bool changed;
 };
@@ -67,7 +66,7 @@ fv_batch *fv_scheduler_batch(fv_scheduler *a) { return a->batch; }
 
 /* ---- phases ---------------------------------------------------------------------------- */
 
-/* Of the whole step: a layer that is computed is one of each answer in it. */
+/* Counts layers of the whole step: each one is progress of every answer in it. */
 static uint64_t layers_run(const void *engine) { return fv_engine_layers_run(engine); }
 
 static void note_work(fv_scheduler *a, fv_answer *x, fv_answer_phase phase) {
@@ -82,12 +81,12 @@ static void note_work(fv_scheduler *a, fv_answer *x, fv_answer_phase phase) {
 
 void fv_scheduler_follow(fv_scheduler *a, fv_pulse *pulse) { a->pulse = pulse; }
 
-/* Could it use a slot? */
+/* Whether the answer could use a slot. */
 static bool waits_for_slot(const fv_answer *x) {
     return (x->phase == FV_ANSWER_READY || x->phase == FV_ANSWER_PAUSED) && !x->held;
 }
 
-/* It counts where it is (1), or does no longer (-1). */
+/* Adds the answer to the counts of its phase (by = 1), or removes it (-1). */
 static void count(fv_scheduler *a, const fv_answer *x, int32_t by) {
     a->count[x->phase] += by;
     if (x->phase == FV_ANSWER_PAUSED && x->held) a->n_unread += by;
@@ -103,7 +102,7 @@ static void set_phase(fv_scheduler *a, fv_answer *x, fv_answer_phase phase) {
     count(a, x, 1);
 }
 
-/* Its conversation is kept, if nothing was added to it, or ends. */
+/* Ends the answer's conversation; returns a follow-up's to the kept ones if nothing was added to it. */
 static void part(fv_scheduler *a, fv_answer *x) {
     if (!x->session) return;
     if (x->follows && x->t_joined == 0)
@@ -181,7 +180,7 @@ static void end(fv_scheduler *a, fv_answer *x, fv_status st) {
     a->hooks.over(x, st, &r); /* x may be gone after this */
 }
 
-/* Its last token is out, and it has left the batch. */
+/* Ends an answer that has its last token, or recompresses its conversation first. */
 static void complete(fv_scheduler *a, fv_answer *x) {
     x->t_last = fv_clock_s();
     if (x->keep_s > 0 && fv_recompress_begin(&x->again, &x->session->text_keys, x->session->kv))
@@ -190,7 +189,7 @@ static void complete(fv_scheduler *a, fv_answer *x) {
         end(a, x, FV_OK);
 }
 
-/* One that cannot be kept as it should be is not kept; the answer itself is whole. */
+/* Recompresses one layer. If that fails, the conversation is not kept, but the answer is complete. */
 static void finalize(fv_scheduler *a, fv_answer *x) {
     bool more = false;
     if (a->pulse) fv_pulse_step(a->pulse, x->at_work);
@@ -203,7 +202,7 @@ static void finalize(fv_scheduler *a, fv_answer *x) {
     if (st != FV_OK || !more) end(a, x, FV_OK);
 }
 
-/* The first that is FINALIZING, by one layer. */
+/* Advances the first FINALIZING answer by one layer. */
 static void finalize_one(fv_scheduler *a) {
     fv_answer *x = a->first;
     while (x && x->phase != FV_ANSWER_FINALIZING) x = x->next;
@@ -219,7 +218,7 @@ static void ready(fv_scheduler *a, fv_answer *x, fv_status st) {
         set_phase(a, x, FV_ANSWER_READY);
 }
 
-/* Tries the ticket. */
+/* Tries the ticket; the answer waits while its hand-off is under way. */
 static void attach(fv_scheduler *a, fv_answer *x) {
     bool waited = x->phase == FV_ANSWER_WAITING;
     fv_received got = {0};
@@ -284,7 +283,7 @@ void fv_scheduler_changed(fv_scheduler *a) { a->changed = true; }
 
 /* ---- slots ------------------------------------------------------------------------------ */
 
-/* It leaves the batch as it is, and can join again. */
+/* Takes a running answer out of the batch; it can join again later. */
 static void pause(fv_scheduler *a, fv_answer *x) {
     int32_t n = fv_batch_leave(a->batch, x->seq);
     fv_share_charge(x->share, n - x->n_run);
@@ -313,14 +312,14 @@ static void join(fv_scheduler *a, fv_answer *x) {
     set_phase(a, x, FV_ANSWER_RUNNING);
 }
 
-/* The tenant's oldest that waits for a slot. */
+/* Returns the tenant's oldest answer that waits for a slot. */
 static fv_answer *oldest(const fv_scheduler *a, const fv_share *s) {
     fv_answer *x = a->first;
     while (x->share != s || !waits_for_slot(x)) x = x->next;
     return x;
 }
 
-/* The tenant's youngest that runs. */
+/* Returns the tenant's youngest running answer. */
 static fv_answer *youngest(const fv_scheduler *a, const fv_share *s) {
     fv_answer *last = NULL;
     for (fv_answer *x = a->first; x; x = x->next)
@@ -328,7 +327,7 @@ static fv_answer *youngest(const fv_scheduler *a, const fv_share *s) {
     return last;
 }
 
-/* Fills the free slots, and moves those that others are due. */
+/* Fills free slots, and moves slots that other tenants are due. */
 static void share_slots(fv_scheduler *a) {
     fv_share *from, *to;
     fv_shares_settle(&a->shares);
@@ -368,10 +367,10 @@ static void on_event(void *ctx, const fv_batch_event *e) {
     else if (e->status != FV_OK || e->finish != FV_FINISH_NOT)
         end(ctx, x, st);
     else
-        x->failed = st; /* it is still in the batch, which must not change now */
+        x->failed = st; /* ended after the step: the batch must not change now */
 }
 
-/* Ends those that run and have failed: all of them, when the step itself did. */
+/* Ends running answers that have failed, or all of them if the step failed. */
 static void end_failed(fv_scheduler *a, fv_status step) {
     for (fv_answer *x = a->first, *next; x; x = next) {
         next = x->next;
@@ -393,7 +392,7 @@ static void advance(fv_scheduler *a) {
     share_slots(a);
 }
 
-/* Who is in which phase, and what each has there. */
+/* Asserts that answers have what their phase requires, and that counts agree with the phases. */
 static void check(const fv_scheduler *a) {
 #ifndef FV_NO_CHECKS
     int32_t n[FV_ANSWER_FINALIZING + 1] = {0};

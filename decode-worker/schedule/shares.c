@@ -1,5 +1,5 @@
-/* The list of tenants that have answers here, and the rule of shares.h over it. There are as many as
- * answers at most, so lists are walked. */
+/* Keeps the list of tenants that have answers here, and applies the rule of shares.h. There are at most
+ * as many tenants as answers, so the list is simply walked. */
 #include "decode-worker/schedule/shares.h"
 
 #include <assert.h>
