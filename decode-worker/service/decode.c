@@ -1,16 +1,15 @@
-/* DECODE: a ticket or a kept conversation's name comes in, tokens go out, Finished closes the
- * answer. The call belongs to the
- * loop thread, the answer to the computing thread; what the one has for the other is posted. The
- * loop thread counts who still needs the request (its call, its answer, its cancellation) and frees
- * it when the last is back.
+/* Serves Decode: a ticket or a kept conversation's name comes in, tokens go out, Finished closes the
+ * answer. The call belongs to the loop thread, the answer to the computing thread; they exchange posted
+ * messages. The loop thread counts who still needs the request (its call, its answer, its cancellation)
+ * and frees it after the last.
  *
- * Tokens that the reader has not read wait here. Where that are too many, the answer gives its slot in
- * the batch away until they have gone out (fv_scheduler_hold), so that a slow reader holds up nobody:
+ * Tokens that the reader has not read wait here. If there are too many, the answer gives its slot in the
+ * batch away until they have gone out (fv_scheduler_hold), so that a slow reader delays no other answer:
  *
  *     more than UNSENT_MOST wait, and the call is full --> held
  *     none waits ------------------------------------> goes on
  *
- * The router ends what is not read for too long (its --unread-ms). */
+ * The router ends answers that are not read for too long (its --unread-ms). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,8 +23,8 @@
 enum {
     MESSAGE_MAX = 1 << 20,
     CALLS_MAX = 4096,
-    QUEUE_BYTES = 16 << 10, /* that wait in a call; besides, the connection holds as much again */
-    UNSENT_MOST = 16,       /* tokens that wait to be queued there, of an answer that runs */
+    QUEUE_BYTES = 16 << 10, /* bytes queued in a call; the connection holds as much again */
+    UNSENT_MOST = 16,       /* tokens of a running answer that may wait for that queue */
 };
 
 typedef struct token {
@@ -35,13 +34,13 @@ typedef struct token {
     uint32_t index;
     uint64_t digest;
     fv_sampled sampled;
-    char text[]; /* terminated */
+    char text[]; /* NUL-terminated */
 } token;
 
 typedef struct decode {
     fv_answer answer; /* first, so that an answer is its request */
     fv_decode_worker *w;
-    fv_arena arena; /* the message, to which the answer points */
+    fv_arena arena; /* the message and what the answer points to */
     const char *id; /* the request's name, in the arena */
     bool token_texts;
     fv_job begin, drop, hold;
@@ -52,13 +51,13 @@ typedef struct decode {
     /* loop thread */
     fv_rpc_call *call; /* NULL: over */
     fv_span span;
-    int32_t refs; /* the call, the answer, the drop, the hold */
+    int32_t refs; /* held by the call, the answer, `drop` and `hold` */
     int32_t n_unsent;
-    bool telling;  /* `hold` is on its way, or `told` on its way back: `unread` does not change */
-    bool unread;   /* what it says, or said last */
-    bool complete; /* nothing follows what is in the list */
+    bool telling;  /* `hold` or `told` is under way: `unread` does not change */
+    bool unread;   /* what the last `hold` says */
+    bool complete; /* no token follows those in the list */
     bool finished;
-    token *first, **tail; /* that wait to be sent */
+    token *first, **tail; /* tokens that wait to be sent */
 } decode;
 
 static void unref(decode *d) {
@@ -99,7 +98,7 @@ static void run_hold(fv_job *job) {
 
 static void on_token(fv_rpc_op *op, bool ok);
 
-/* protobuf's strings end at a NUL: one that a model says is left out. */
+/* Copies text without NUL bytes, which a model may produce but a protobuf-c string cannot hold. */
 static void copy_text(char *out, const char *text, size_t n) {
     for (size_t i = 0; i < n; i++)
         if (text[i]) *out++ = text[i];
@@ -171,7 +170,7 @@ static Fovea__Inference__V1__FinishReason reason_of(fv_finish f) {
     return FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_UNSPECIFIED;
 }
 
-/* What the prefill worker says of a hand-off. */
+/* Fills in what the prefill worker reports if there was a hand-off. */
 static void fill_follow_up(decode *d, Fovea__Inference__V1__Report *r) {
     const fv_answer_report *a = &d->report;
     r->policy = d->report.policy;
@@ -228,7 +227,7 @@ static fv_status send_finished(decode *d) {
 
 /* ---- the loop thread -------------------------------------------------------------------- */
 
-/* Lets the computing thread know that the reader does not read, or does again. */
+/* Tells the computing thread that the reader has stopped reading, or reads again. */
 static void tell_unread(decode *d) {
     bool unread = d->n_unsent > (d->unread ? 0 : UNSENT_MOST);
     if (!d->call || d->complete || d->telling || unread == d->unread) return;
@@ -238,7 +237,7 @@ static void tell_unread(decode *d) {
     fv_jobs_follow(d->w->jobs, &d->hold);
 }
 
-/* Sends what there is and fits; at the end, the end. */
+/* Sends waiting tokens while the call takes them, and after the last one Finished or the failure. */
 static void flush(decode *d) {
     fv_status st = FV_OK;
     if (!d->call || d->finished) return;
@@ -274,7 +273,7 @@ static void on_token(fv_rpc_op *op, bool ok) {
     tell_unread(d);
 }
 
-/* The reader may have changed its ways meanwhile. */
+/* Looks again, because the reader may have stopped or resumed meanwhile. */
 static void on_told(fv_rpc_op *op, bool ok) {
     decode *d = op->owner;
     (void)ok;
@@ -298,8 +297,8 @@ static void on_dropped(fv_rpc_op *op, bool ok) {
 
 /* ---- the request ------------------------------------------------------------------------ */
 
-/* A hand-off is authorized by its ticket, a kept conversation by a token for this request: its name
- * has been with the client. */
+/* Checks that the caller may use the source. The ticket authorizes a hand-off; a kept conversation needs
+ * a token for this request, because its name is known to the client. */
 static fv_status check_caller(fv_rpc_call *c, const fv_decode_message *q) {
     const fv_decode_worker *w = fv_rpc_call_service(c);
     fv_caller who;

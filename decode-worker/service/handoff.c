@@ -1,5 +1,5 @@
-/* HANDOFF: Open, Push and Release. Messages become jobs for the receiver, what it says becomes the
- * answer. Frames are not unpacked on the way: a job holds a reference to the message, and the
+/* Serves Handoff: Open, Push and Release. Messages become jobs for the receiver, and its results become
+ * the answers. Frames are not unpacked on the way: a job holds a reference to the message, and the
  * receiver copies the rows from where gRPC put them.
  *
  * Each request here is shared by its call (loop thread) and by the jobs that are under way; the
@@ -21,8 +21,8 @@ enum {
     PUSH_MAX = FV_FRAME_MAX + FV_RPC_FRAME_HEAD,
     CALLS_MAX = 1024,
     WINDOW = 8, /* frames of one hand-off that wait for the computing thread */
-    /* Frames that wait for one over a pair: as many as may be ahead of it, and then all of those
-     * may come on the stream after all. */
+    /* Frames that wait for one over a pair: as many as may be ahead of it, and as many again in case
+     * they all fall back to the stream. */
     HELD_MAX = 2 * FV_RPC_FRAME_AHEAD + WINDOW,
 };
 
@@ -36,7 +36,7 @@ typedef struct request {
     fv_rpc_op back, dropped;
     fv_decode_worker *w;
     fv_rpc_call *call; /* NULL: over */
-    fv_span span;      /* of Open */
+    fv_span span;      /* of Open only */
     int32_t refs;      /* the call, the job until it is back, the drop */
     char policy[FV_POLICY_TEXT_MAX + 1], tenant[FV_TENANT_NAME_MAX + 1];
     fv_ticket ticket;
@@ -70,13 +70,13 @@ static void run_abort(fv_job *job) {
     fv_bridge_post(r->w->bridge, &r->back, true);
 }
 
-/* The grant was not delivered. */
+/* The undelivered grant has been aborted. */
 static void on_taken_back(fv_rpc_op *op, bool ok) {
     (void)ok;
     request_unref(op->owner);
 }
 
-/* Its memory is free again; of a worker that is closing all is, soon. */
+/* Aborts a grant that was not delivered, which frees its memory. A closing worker frees all memory anyway. */
 static void take_back(request *r) {
     fv_jobs *jobs = r->w->jobs;
     if (!jobs) return;
@@ -88,7 +88,7 @@ static void take_back(request *r) {
     fv_jobs_follow(jobs, &r->job);
 }
 
-/* Of fv_open: there is room, or there will be none. */
+/* fv_open's callback: memory was granted, or refused for good. */
 static void on_resolved(fv_open *o, fv_status st, const fv_grant *grant) {
     request *r = (request *)o;
     r->verdict = fv_verdict_of(st);
@@ -182,7 +182,7 @@ static fv_status open_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     return st;
 }
 
-/* It may wait for room: not any more. */
+/* Cancels an Open that may still wait for memory. */
 static void drop(request *r) {
     r->drop = (fv_job){.run = run_drop, .owner = r};
     r->dropped = (fv_rpc_op){.done = on_dropped, .owner = r};
@@ -238,14 +238,14 @@ static void release_end(fv_rpc_call *c, const fv_rpc_end *end) {
 
 typedef struct fv_push {
     fv_decode_worker *w;
-    struct fv_push *next; /* of the worker's */
+    struct fv_push *next; /* in the worker's list */
     fv_rpc_call *call;    /* NULL: over */
     fv_span span;
-    uint64_t bytes; /* that were committed */
-    int32_t refs;   /* the call, each frame under way */
+    uint64_t bytes; /* bytes committed */
+    int32_t refs;   /* the call, and each frame under way */
     int32_t in_flight;
     bool paused;
-    struct frame *held, **last_held; /* that wait for one before them, which comes over a pair */
+    struct frame *held, **last_held; /* frames behind one that comes over a pair */
     int32_t n_held;
     fv_push_state state; /* computing thread */
 } push;
@@ -256,13 +256,13 @@ typedef struct frame {
     fv_rpc_op back;
     push *p;
     grpc_byte_buffer *message; /* a reference, owned */
-    bool broken;               /* the end: the peer is gone */
-    bool oob;                  /* its bytes come over a pair, as this turn */
+    bool broken;               /* the stream ended because the peer is gone */
+    bool oob;                  /* its bytes come over `pair`, as frame `turn` there */
     uint64_t seq, pair, turn;
-    fv_peer_place *place; /* where they have arrived */
-    struct frame *next;   /* among those held */
+    fv_peer_place *place; /* the slot in which they have arrived */
+    struct frame *next;   /* in the list of held frames */
     fv_verdict verdict;
-    uint64_t committed; /* frames, when this was the commit and all is well */
+    uint64_t committed; /* number of frames, if this was the commit and it succeeded */
 } frame;
 
 static void push_unref(push *p) {
@@ -338,7 +338,7 @@ static void follow(frame *f) {
     fv_jobs_follow(f->p->w->jobs, &f->job);
 }
 
-/* Frames go on in their order, as far as what they name has arrived. */
+/* Passes held frames on in their order, up to the first whose bytes have not arrived. */
 static void follow_held(push *p) {
     while (p->held) {
         frame *f = p->held;
@@ -365,7 +365,7 @@ static void drop_held(push *p) {
     p->last_held = &p->held;
 }
 
-/* NULL: out of memory. */
+/* Returns NULL if out of memory. */
 static frame *frame_new(push *p, grpc_byte_buffer *message) {
     frame *f = calloc(1, sizeof *f);
     if (!f) return NULL;
@@ -375,7 +375,7 @@ static frame *frame_new(push *p, grpc_byte_buffer *message) {
     return f;
 }
 
-/* After those that are held. */
+/* Adds a frame after those held, and passes on as many as possible. */
 static void add_frame(push *p, frame *f) {
     *p->last_held = f;
     p->last_held = &f->next;
@@ -383,8 +383,8 @@ static void add_frame(push *p, frame *f) {
     follow_held(p);
 }
 
-/* The frame that was to come over a pair comes on the stream. If it has arrived there too, it was
- * passed on then. */
+/* Takes a frame from the stream that was announced over a pair. If it is not held, it has arrived over
+ * the pair and was passed on. */
 static void take_after_all(push *p, grpc_byte_buffer *message, uint64_t seq) {
     frame *f = p->held;
     while (f && (!f->oob || f->seq != seq)) f = f->next;
@@ -396,8 +396,8 @@ static void take_after_all(push *p, grpc_byte_buffer *message, uint64_t seq) {
     follow_held(p);
 }
 
-/* What a message means for the order of frames. A worker without pairs has none to keep; what is
- * wrong with a message is found by the computing thread. */
+/* Puts a message into the order of frames. Without pairs, all messages follow at once. Malformed
+ * messages are passed on, because the computing thread reports them. */
 static fv_status sort_message(push *p, grpc_byte_buffer *message) {
     fv_rpc_frame in = {0};
     bool read = p->w->pairs.ops && fv_rpc_frame_read(message, &in) == FV_OK;
@@ -407,7 +407,7 @@ static fv_status sort_message(push *p, grpc_byte_buffer *message) {
     }
     frame *f = frame_new(p, message);
     if (!f) return FV_FAIL(FV_ENOMEM, "out of memory for a frame");
-    if (read && in.alive) { /* it says so now */
+    if (read && in.alive) { /* a sign of life passes held frames */
         follow(f);
         return FV_OK;
     }
@@ -450,7 +450,7 @@ static fv_status push_half_close(fv_rpc_call *c) {
     return FV_OK;
 }
 
-/* The peer is gone. */
+/* Posts the end of a stream whose peer is gone. */
 static void push_broken(push *p) {
     frame *f = frame_new(p, NULL);
     if (!f) return;
@@ -458,8 +458,8 @@ static void push_broken(push *p) {
     follow(f);
 }
 
-/* A call that ended in whatever way but the good one gives its grant up; when memory is short even
- * for that, the lease does. */
+/* Ends a call. If it did not end well, its hand-off is aborted; if there is no memory even for that,
+ * the lease expires. */
 static void push_end(fv_rpc_call *c, const fv_rpc_end *end) {
     push *p = fv_rpc_call_user(c);
     if (!p) return;

@@ -1,7 +1,7 @@
 #ifndef FOVEA_DECODE_WORKER_SERVICE_INTERNAL_H
 #define FOVEA_DECODE_WORKER_SERVICE_INTERNAL_H
 
-/* Shared by worker.c and the files of this folder only. */
+/* THE DECODE WORKER's state, shared by the files of this folder only. */
 #include <stdatomic.h>
 
 #include "common/jobs.h"
@@ -16,7 +16,7 @@ struct fv_decode_worker {
     fv_decode_options opt;
     fv_bridge *bridge; /* borrowed */
     fv_jobs *jobs;
-    /* computing thread, once it runs */
+    /* for the computing thread, once it runs */
     fv_kv_pool *pool, *probe_pool;
     fv_probe_clock probe;
     fv_receiver *receiver;
@@ -34,49 +34,49 @@ struct fv_decode_worker {
     fv_pulse *pulse;
     /* loop thread */
     fv_peers_in pairs;
-    fv_rpc_op changed; /* says on_change; on its way while `changing` */
+    fv_rpc_op changed; /* calls on_change; posted and not yet run while `changing` */
     atomic_bool changing;
     struct fv_push *pushes;   /* handoff.c: all streams of frames */
-    atomic_ullong n_fallback; /* frames that were to come from device to device, and did not */
+    atomic_ullong n_fallback; /* frames announced from device to device that came on the stream */
     fv_job drain;
     bool draining, is_drained;
-    fv_rpc_op drained; /* after everything that the computing thread has posted */
+    fv_rpc_op drained; /* posted after everything that the computing thread has posted */
     void (*closed)(void *user);
     void *closed_user;
 };
 
-/* handoff.c: streams that wait for what comes over a pair look again. */
+/* handoff.c: passes on the frames that waited for data over a pair, as far as it has arrived. */
 void fv_pushes_look(fv_decode_worker *w);
 
 extern const fv_scheduler_hooks fv_decode_hooks; /* decode.c */
 fv_rpc_service fv_handoff_service(fv_decode_worker *w);
 fv_rpc_service fv_decode_service(fv_decode_worker *w);
 
-/* 16 bytes, else FV_EINVAL. */
+/* Read an id of 16 bytes; FV_EINVAL if it has another length. */
 fv_status fv_ticket_read(const ProtobufCBinaryData *id, uint64_t epoch, fv_ticket *out);
 fv_status fv_conversation_read(const ProtobufCBinaryData *id, uint8_t out[16]);
 
-/* request.c: fills a request that is {0}; what it points to is in the arena. `context` is
- * the checkpoint's. */
+/* request.c: fills a request that is {0}; it points into the message and the arena. `context`: the
+ * checkpoint's. */
 typedef Fovea__Handoff__V1__DecodeRequest fv_decode_message;
 fv_status fv_decode_request_read(const fv_decode_message *q, int32_t context, fv_arena *a,
                                  fv_answer *x);
 
-/* record.c: an answer that went well, for the worker's metrics. */
+/* record.c: records a successful answer in the worker's metrics. */
 void fv_answer_record(const fv_answer_report *r, bool follows);
 
-/* trace.c: the spans of its call, which is over. */
+/* trace.c: records the spans of an answer's call, which is over. */
 void fv_answer_trace(const fv_span *span, const fv_answer *x, const fv_answer_report *r, int code);
 
-/* A failure with its sentence, on its way from one thread to the other. */
+/* A status with its message, to be passed from one thread to the other. */
 typedef struct fv_verdict {
     fv_error fault;
     fv_refusal refusal;
 } fv_verdict;
 
-fv_verdict fv_verdict_take(fv_status st, fv_refusal refusal); /* of fv_last_error */
-fv_verdict fv_verdict_of(fv_status st);                       /* with its reason */
-/* Finishes a call with it, the refusal's name in the trailers. */
+fv_verdict fv_verdict_take(fv_status st, fv_refusal refusal); /* with fv_last_error's message */
+fv_verdict fv_verdict_of(fv_status st); /* the same, with the status's refusal */
+/* Finishes a call with the verdict; the trailers name the refusal. */
 void fv_verdict_finish(const fv_verdict *v, fv_rpc_call *call);
 
 #endif

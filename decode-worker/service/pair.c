@@ -1,6 +1,6 @@
-/* HANDOFF: Pair. A call is a peer link: it begins with the id of the communicator and ends with the
+/* Serves Handoff.Pair. A call is a peer link: it begins with the id of the communicator and ends with the
  * link. Frames arrive in the link's slots, on its link thread; a slot is free again when its bytes
- * were copied to their destination, or are not wanted.
+ * were copied to their destination, or are not needed.
  *
  * A link outlives its call while the computing thread still copies out of a slot, and until the
  * link thread has released the device. */
@@ -23,7 +23,7 @@ struct fv_peer_in {
     fv_decode_worker *w;
     fv_peer_in *next;
     fv_rpc_call *call;    /* NULL: over */
-    fv_link_thread *line; /* NULL: it never began, or is closed */
+    fv_link_thread *line; /* NULL: not opened yet, or closed */
     uint64_t number, n_turn;
     bool joined, finished, line_closing;
     int32_t n_reused;
@@ -214,7 +214,7 @@ fv_status fv_peer_on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     return FV_FAIL(FV_EINVAL, "a word that a pair does not have, or not now");
 }
 
-/* The one that was idle for longest makes place for one that will come again. */
+/* Ends the link that was idle the longest, so that the caller just refused finds room when it tries again. */
 static void end_idle(fv_peers_in *all) {
     fv_peer_in *oldest = NULL;
     for (fv_peer_in *p = all->first; p; p = p->next) {

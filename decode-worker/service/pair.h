@@ -2,45 +2,44 @@
 #define FOVEA_DECODE_WORKER_SERVICE_PAIR_H
 
 /* PEER LINKS, the receiving side: frames from prefill workers' devices arrive in slots, and
- * wait there until the stream of their hand-off (handoff.c) takes them. Inside the worker;
- * loop thread. */
+ * wait there until the stream of their hand-off (handoff.c) takes them. For the loop thread. */
 #include "common/peer.h"
 #include "rpc/server.h"
 #include "transport/link_thread.h"
 
 struct fv_decode_worker;
-typedef struct fv_peer_in fv_peer_in; /* opaque: one pair */
+typedef struct fv_peer_in fv_peer_in; /* opaque: one link */
 
-/* What has arrived, in memory of this worker's device. */
+/* A slot in memory of this worker's device, and the frame that arrives in it. */
 typedef struct fv_peer_place {
-    fv_link_thread_move move; /* data, bytes and crc, when it has arrived */
+    fv_link_thread_move move; /* data, bytes and crc, once the frame has arrived */
     /* private */
     fv_peer_in *pair;
     uint64_t turn;
     bool used, arrived, forgotten, reused;
 } fv_peer_place;
 
-/* All of a worker. */
+/* All links of a worker. */
 typedef struct fv_peers_in {
-    const fv_peer_ops *ops; /* NULL: it offers none */
+    const fv_peer_ops *ops; /* NULL: the worker offers none */
     fv_device *device;
     int32_t most;
     fv_peer_in *first;
     uint32_t n_now;
     uint64_t n_failed;
-    void (*arrived)(struct fv_decode_worker *w); /* something has */
-    void (*none_left)(struct fv_decode_worker *w);
+    void (*arrived)(struct fv_decode_worker *w);   /* called when a frame has arrived */
+    void (*none_left)(struct fv_decode_worker *w); /* called when the last link is gone */
 } fv_peers_in;
 
-/* The frame with this sequence number of this link, if it has arrived; it stays until it is
- * released. */
+/* Returns frame number `turn` of link `number`, or NULL if it has not arrived. The frame stays until
+ * fv_peer_give frees its slot. */
 fv_peer_place *fv_peer_take(fv_peers_in *p, uint64_t number, uint64_t turn);
 void fv_peer_give(fv_peer_place *place);
 
-/* Ends all pairs, in peace. */
+/* Ends all links without an error. */
 void fv_peers_end(fv_peers_in *p);
 
-/* What happens to a call of Handoff.Pair. */
+/* Handlers of Handoff.Pair. */
 fv_status fv_peer_on_start(fv_rpc_call *c);
 fv_status fv_peer_on_message(fv_rpc_call *c, grpc_byte_buffer *message);
 fv_status fv_peer_on_half_close(fv_rpc_call *c);

@@ -1,4 +1,4 @@
-/* A tiny request of the worker's own; see probe.h. */
+/* Runs the worker's own tiny request; see probe.h. */
 #include "decode-worker/service/probe.h"
 
 #include <assert.h>

@@ -1,11 +1,11 @@
-/* From messages of Push to the receiver's sink. Any refusal gives up the hand-off, so a stream
- * holds nothing after its first error. The pool's thread. */
+/* Passes messages of Push to the receiver's sink. Any refusal aborts the hand-off, so a stream holds
+ * nothing after its first error. On the thread that owns the KV pool. */
 #include "decode-worker/service/push_take.h"
 
 #include <string.h>
 
-/* Ends the hand-off, whatever it has come to: also one that is committed and not yet attached to, when
- * its sender has not heard of that. */
+/* Aborts the hand-off in any state, even committed and not yet attached, when its sender may not have
+ * heard of the commit. */
 static fv_status give_up(fv_sink *sink, fv_push_state *p, fv_status st) {
     if (p->known) sink->ops->abort(sink, &p->ticket);
     p->over = true;

@@ -1,4 +1,4 @@
-/* What the worker did, as metrics. Loop thread. */
+/* Records the worker's metrics. On the loop thread. */
 #include "decode-worker/service/internal.h"
 #include "telemetry/metrics.h"
 

@@ -1,5 +1,5 @@
-/* DecodeRequest -> a request for the scheduler. Errors of a request by itself are found here;
- * lists are in the arena, strings in the message. Loop thread. */
+/* Converts a DecodeRequest to a request for the scheduler, and reports every error that the message
+ * alone can have. Lists are in the arena, strings in the message. On the loop thread. */
 #include <string.h>
 
 #include "decode-worker/service/internal.h"

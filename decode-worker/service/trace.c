@@ -1,4 +1,4 @@
-/* Spans of an answer: its call, and the steps that it came to. Loop thread. */
+/* Records the spans of an answer: its call, and the stages that it reached. On the loop thread. */
 #include "common/clock.h"
 #include "decode-worker/service/internal.h"
 

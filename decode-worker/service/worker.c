@@ -1,5 +1,5 @@
-/* The worker: what it owns, its computing thread's standing work, and its end. The services bring
- * jobs; between them the thread advances all answers by one step and lets leases run out. */
+/* Opens and closes the worker, and runs the regular work of its computing thread: between the services'
+ * jobs, the thread advances all answers by one step and expires leases. */
 #include "decode-worker/service/worker.h"
 
 #include <math.h>
@@ -30,7 +30,7 @@ fv_decode_options fv_decode_options_default(void) {
     return o;
 }
 
-/* ---- what services share ---------------------------------------------------------------- */
+/* ---- shared by the services ------------------------------------------------------------- */
 
 fv_status fv_ticket_read(const ProtobufCBinaryData *id, uint64_t epoch, fv_ticket *out) {
     if (id->len != sizeof out->id)
@@ -66,7 +66,7 @@ static void on_changed(fv_rpc_op *op, bool ok) {
     if (!w->closed) w->opt.on_change(w->opt.user);
 }
 
-/* Routers should hear of it before their next report is due. */
+/* Calls on_change if the load has changed, so that routers hear of it before the next report is due. */
 static void tell_change(fv_decode_worker *w, uint64_t used) {
     uint64_t before = atomic_load(&w->load.bytes_granted) + atomic_load(&w->load.bytes_held);
     bool same = used == before && w->opens.bytes == atomic_load(&w->load.bytes_waiting) &&
@@ -98,7 +98,7 @@ static void note_load(fv_decode_worker *w) {
     atomic_store(&w->load.n_preempted, fv_scheduler_preempted(w->answers));
 }
 
-/* For those who look from another thread: each number is whole, all together are of about now. */
+/* Publishes the counters for other threads. Each is exact, but they are not of one moment. */
 static void note_handoffs(fv_decode_worker *w) {
     uint64_t count[FV_N_HANDOFF_COUNT];
     memcpy(count, fv_receiver_get_counters(w->receiver), sizeof count);
@@ -113,7 +113,7 @@ fv_receiver_counters fv_decode_worker_handoffs(const fv_decode_worker *w) {
     return out;
 }
 
-/* A step for all that run; true: there is more. A token of any of them is a sign of life. */
+/* Runs one step of all running answers; true: there is more to do. A token of any answer is a sign of life. */
 static bool step(fv_decode_worker *w) {
     uint64_t tokens = atomic_load(&w->load.tokens_out), failed = atomic_load(&w->load.n_failed);
     bool more = fv_scheduler_step(w->answers);
@@ -136,7 +136,7 @@ static void probe(fv_decode_worker *w) {
         FV_LOG(WARN, DECODE, "event=probe-failed reason=\"%s\"", fv_last_error());
 }
 
-/* Says in how many seconds there may be more to free. */
+/* Frees unused KV memory; returns in how many seconds there may be more. */
 static double trim(fv_decode_worker *w) {
     size_t freed;
     double again_s = fv_kv_pool_trim(w->pool, fv_clock_s(), &freed);
@@ -212,7 +212,7 @@ static fv_status open_stages(fv_decode_worker *w) {
     return FV_OK;
 }
 
-/* After the last event of the computing thread and of each link. */
+/* Frees the worker after the last event of the computing thread and of each link. */
 static void maybe_closed(fv_decode_worker *w) {
     if (!w->is_drained || w->pairs.n_now > 0) return;
     void (*closed)(void *) = w->closed;
@@ -260,14 +260,14 @@ void fv_decode_worker_drain(fv_decode_worker *w) {
 
 void fv_decode_worker_close(fv_decode_worker *w, void (*closed)(void *user), void *user) {
     fv_jobs_stop(w->jobs);
-    w->jobs = NULL; /* what it has said last is yet to be heard */
+    w->jobs = NULL; /* messages that it posted last may still be pending */
     w->closed = closed;
     w->closed_user = user;
     w->drained = (fv_rpc_op){.done = on_drained, .owner = w};
     fv_bridge_post(w->bridge, &w->drained, true);
 }
 
-/* ---- what others ask -------------------------------------------------------------------- */
+/* ---- state for others ------------------------------------------------------------------- */
 
 void fv_decode_worker_services(fv_decode_worker *w, fv_rpc_service out[FV_DECODE_SERVICES]) {
     out[0] = fv_handoff_service(w);

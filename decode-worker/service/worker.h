@@ -32,22 +32,23 @@
 
 typedef struct fv_decode_options {
     const fv_engine *engine; /* borrowed, for the computing thread until `closed` */
-    const char *name;        /* of this worker, in reports; borrowed */
-    fv_callers *callers;     /* who may call; borrowed */
+    const char *name;        /* this worker's name in reports; borrowed */
+    fv_callers *callers;     /* checks who may call; borrowed */
     fv_dtype kv_dtype;
-    size_t kv_bytes;          /* limit of the KV pool; 0: none */
-    int32_t batch_max;        /* answers that run at a time; more wait */
-    int32_t prompt_tokens;    /* of follow-ups in a step; the others' tokens wait for no more */
-    int32_t queue_max;        /* requests that wait for the computing thread; more are refused */
-    size_t keep_bytes;        /* of the pool, for conversations kept; 0: half of kv_bytes */
-    double keep_s_max;        /* longest time that one is kept; 0: none is */
-    double probe_s;           /* without a token for so long, it makes one itself; 0: never */
-    const fv_peer_ops *pairs; /* how rows may come from device to device; NULL: they do not */
-    int32_t pairs_most;       /* at a time */
+    size_t kv_bytes;       /* limit of the KV pool; 0: none */
+    int32_t batch_max;     /* answers that run at a time; more wait */
+    int32_t prompt_tokens; /* prompt rows of follow-ups in a step: bounds the others' wait */
+    int32_t queue_max;     /* requests that wait for the computing thread; more are refused */
+    size_t keep_bytes;     /* share of the pool for kept conversations; 0: half of kv_bytes */
+    double keep_s_max;     /* longest time that a conversation is kept; 0: none is */
+    double probe_s;        /* seconds without a token before the worker probes itself; 0: never */
+    const fv_peer_ops *pairs; /* operations of peer links; NULL: the worker offers none */
+    int32_t pairs_most;       /* maximum number of peer links */
     fv_grants_options grants; /* fv_grants_options_default() */
     int32_t waiting_max;      /* Opens that wait for memory; more are refused */
-    double wait_s_max;        /* so long at most */
-    /* Memory was taken or freed, or requests wait for it. Loop thread. May be NULL. */
+    double wait_s_max;        /* longest time that an Open waits */
+    /* Called on the loop thread when memory was taken or freed, when the requests waiting for it changed,
+     * or the number of answers whose readers do not read. May be NULL. */
     void (*on_change)(void *user);
     void *user;
 } fv_decode_options;
@@ -56,33 +57,34 @@ fv_decode_options fv_decode_options_default(void);
 
 typedef struct fv_decode_worker fv_decode_worker; /* opaque */
 
-/* Starts the computing thread. Loop thread, as all that follows. */
+/* Opens a worker and starts its computing thread. This and all that follows is for the loop thread. */
 fv_status fv_decode_worker_open(fv_bridge *bridge, const fv_decode_options *opt,
                                 fv_decode_worker **out);
 
-/* Handoff and Decode, for fv_rpc_server_open. */
+/* Returns the services Handoff and Decode, for fv_rpc_server_open. */
 enum { FV_DECODE_SERVICES = 2 };
 void fv_decode_worker_services(fv_decode_worker *w, fv_rpc_service out[FV_DECODE_SERVICES]);
 
-/* What it is doing now. */
+/* Returns the worker's load now. */
 Fovea__Inference__V1__Load fv_decode_worker_load(const fv_decode_worker *w);
 
-/* What has become of hand-offs so far; what was refused, by reason (handoff/refusal.h). */
+/* Returns counts of hand-offs so far by outcome, and of refusals by reason (handoff/refusal.h). */
 fv_receiver_counters fv_decode_worker_handoffs(const fv_decode_worker *w);
 
-/* Sets the metrics that follow from them. */
+/* Sets the metrics of these counts. */
 void fv_decode_worker_record(const fv_decode_worker *w);
 
-/* It is about to leave: conversations that are kept are let go, and none is kept any more. */
+/* Drops all kept conversations, and from now on keeps none and lets no Open wait: the worker is about to
+ * leave. */
 void fv_decode_worker_drain(fv_decode_worker *w);
-/* The answers that run now. Until `closed`. */
+/* Returns the list of running answers; valid until `closed`. */
 fv_pulse *fv_decode_worker_pulse(const fv_decode_worker *w);
 
-/* Steps that made tokens, probes among them, steps that failed, and layers. */
+/* Returns counts of steps that produced tokens (or probes that succeeded), of failed ones, and of layers. */
 fv_vital_signs fv_decode_worker_signs(const fv_decode_worker *w);
 
-/* Its server has stopped: no call runs. Ends the computing thread; `closed` runs on the loop when
- * nothing is under way any more and the worker is freed. */
+/* Ends the computing thread and frees the worker; then `closed` runs on the loop. Its server must have
+ * stopped: no call runs. */
 void fv_decode_worker_close(fv_decode_worker *w, void (*closed)(void *user), void *user);
 
 #endif
