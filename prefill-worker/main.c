@@ -1,4 +1,4 @@
-/* fovea-prefill: its options, and a prefill worker made of them. */
+/* The program fovea-prefill: its options, and the prefill worker that it opens with them. */
 #include "prefill-worker/image/image.h"
 #include "prefill-worker/service/worker.h"
 #include "serving/worker/program.h"

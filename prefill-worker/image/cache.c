@@ -1,5 +1,5 @@
-/* A short list, most recently used first: a cache of this size holds tens of images, whose hashes
- * are compared in less time than one of them takes to arrive. */
+/* Keeps a short list, most recently used first: a cache of this size holds tens of images, and comparing
+ * their hashes takes less time than receiving one of them. */
 #include "prefill-worker/image/cache.h"
 
 #include <stdlib.h>
@@ -64,7 +64,7 @@ void fv_image_cache_close(fv_image_cache *c) {
     free(c);
 }
 
-/* Takes the entry out of the list; NULL when it is not there. */
+/* Takes the entry out of the list; NULL if there is none. */
 static entry *take(fv_image_cache *c, const fv_image_key *key) {
     uint64_t hash = hash_of(key);
     for (entry **at = &c->first; *at; at = &(*at)->next) {
@@ -135,7 +135,7 @@ void fv_image_cache_put(fv_image_cache *c, const fv_image_key *key, fv_image_row
         while (c->bytes > c->bytes_max - bytes) drop_last(c);
         e = entry_new(key, rows);
     }
-    fv_image_rows_free(rows); /* empty when they were taken */
+    fv_image_rows_free(rows); /* empty if they were taken */
     if (!e) return;
     c->bytes += bytes;
     push(c, e);

@@ -1,8 +1,8 @@
-/* Image bytes in, RGB out: reads the header and hands over to the format's decoder.
+/* Decodes image bytes to RGB: reads the header and calls the format's decoder.
  *
  * Sizes are checked here, in one place, before anything is decoded: a file of a hundred bytes can
- * claim ten gigapixels. Each decoder reads its own header, holds it against ours
- * (fv_image_size_agrees), and takes memory for pixels afterwards. Any thread. */
+ * claim ten gigapixels. Each decoder reads the header again, compares its size with the one checked
+ * (fv_image_size_agrees), and only then allocates pixels. For any thread. */
 #include "prefill-worker/image/internal.h"
 
 #include <inttypes.h>
@@ -23,10 +23,10 @@ fv_status fv_image_alloc(int32_t w, int32_t h, bool alpha, fv_image *out) {
     return FV_OK;
 }
 
-/* Pillow's alpha_composite over opaque white: (a v + (255 - a) 255) / 255, to the nearest. */
+/* Blends like Pillow's alpha_composite over opaque white: (a v + (255 - a) 255) / 255, to the nearest. */
 void fv_image_on_white(fv_image *img) {
     const uint8_t *rgba = img->rgb;
-    uint8_t *rgb = img->rgb; /* never ahead of what is read */
+    uint8_t *rgb = img->rgb; /* in place: never ahead of `rgba` */
     for (size_t i = (size_t)img->w * (size_t)img->h; i > 0; i--, rgba += 4, rgb += 3)
         for (int c = 0; c < 3; c++)
             rgb[c] = (uint8_t)((rgba[3] * rgba[c] + (255 - rgba[3]) * 255 + 127) / 255);

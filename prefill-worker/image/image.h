@@ -6,8 +6,9 @@
  *   bytes --decode--> fv_image (uint8 RGB) --resize, pad, crop, cut, rescale, normalise--> float CHW
  *
  * Formats: JPEG (grayscale, YCbCr, CMYK, YCCK, progressive), PNG (all colour types and bit
- * depths, tRNS, interlaced), WebP (lossy, lossless). The format is detected from the bytes. What is
- * transparent is put on white, and EXIF orientation is not applied, as in transformers. Any thread. */
+ * depths, tRNS, interlaced), WebP (lossy, lossless). The format is detected from the bytes.
+ * Transparent pixels are put on white, and EXIF orientation is not applied, as in transformers. For any
+ * thread. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,15 +27,16 @@ typedef struct fv_image {
 fv_status fv_image_decode(const void *bytes, size_t n, const fv_image_limits *lim, fv_image *out);
 void fv_image_free(fv_image *img);
 
-/* Pillow's Image.resize for 8-bit RGB: `resample` 0 nearest, 1 lanczos, 2 bilinear, 3 bicubic,
+/* Resizes like Pillow's Image.resize for 8-bit RGB: `resample` 0 nearest, 1 lanczos, 2 bilinear, 3 bicubic,
  * with antialiasing when shrinking (as Pillow). *out owns its pixels. */
 fv_status fv_image_resize(const fv_image *in, int32_t w, int32_t h, int32_t resample,
                           fv_image *out);
 
-/* The pixels of a layout's tiles, in the order of its views, each in raster order: the views' steps,
- * then rescale and normalise. out [n_tile, 3, h, w] F32, caller's memory of fv_image_pixels_count(l)
- * floats. Of a video's layout img is one frame, out [3, h, w] its part of [n_tile, frames, 3, h, w].
- * FV_EINVAL: the layout is of an image of other sides; a number of c cannot be. */
+/* Computes the pixel values of a layout's tiles, in the order of its views, each in raster order: the
+ * views' steps, then rescale and normalise. out [n_tile, 3, h, w] F32, caller's memory of
+ * fv_image_pixels_count(l) floats. For a video's layout, img is one frame, and out [3, h, w] its part of
+ * [n_tile, frames, 3, h, w]. FV_EINVAL: the layout is for an image of other sides; a number of c is
+ * invalid. */
 fv_status fv_image_preprocess(const fv_image *img, const fv_layout *l, const fv_image_config *c,
                               float *out);
 size_t fv_image_pixels_count(const fv_layout *l);

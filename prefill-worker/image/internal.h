@@ -1,21 +1,21 @@
 #ifndef FOVEA_PREFILL_WORKER_IMAGE_INTERNAL_H
 #define FOVEA_PREFILL_WORKER_IMAGE_INTERNAL_H
 
-/* What the files image*.c share. No other file includes this. */
+/* Shared by the files of this folder only. */
 #include "prefill-worker/image/image.h"
 
-/* FV_EDATA when a decoder finds other sides than the header has, which were counted and let in. */
+/* FV_EDATA if a decoder finds other sides than the header that was checked against the limits. */
 fv_status fv_image_size_agrees(const fv_image_size *said, int64_t w, int64_t h);
 
-/* *out owns w x h pixels, contents undefined; FV_ENOMEM. With alpha there is room for RGBA, which
- * fv_image_on_white makes RGB. */
+/* Allocates w x h pixels, owned by *out, contents undefined; FV_ENOMEM. With alpha there is room for
+ * RGBA, which fv_image_on_white makes RGB. */
 fv_status fv_image_alloc(int32_t w, int32_t h, bool alpha, fv_image *out);
 
-/* [h, w, 4] in *img becomes RGB: each pixel over white by its alpha. */
+/* Converts RGBA [h, w, 4] in *img to RGB: blends each pixel over white by its alpha. */
 void fv_image_on_white(fv_image *img);
 
-/* One decoder per format, of an image whose header says `said`, with the errors and the ownership
- * of fv_image_decode. */
+/* One decoder per format, for an image whose header says `said`. Errors and ownership are those of
+ * fv_image_decode. */
 fv_status fv_image_decode_jpeg(const uint8_t *bytes, size_t n, const fv_image_size *said,
                                fv_image *out);
 fv_status fv_image_decode_png(const uint8_t *bytes, size_t n, const fv_image_size *said,
@@ -23,8 +23,8 @@ fv_status fv_image_decode_png(const uint8_t *bytes, size_t n, const fv_image_siz
 fv_status fv_image_decode_webp(const uint8_t *bytes, size_t n, const fv_image_size *said,
                                fv_image *out);
 
-/* FV_EINVAL: the JPEG has more scans than any encoder writes, or more than an image of so many pixels
- * may cost. */
+/* FV_EINVAL if the JPEG has more scans than any encoder writes, or more than an image of so many pixels
+ * may have. */
 enum { FV_JPEG_SCANS_MAX = 100 };
 fv_status fv_image_check_scans(const uint8_t *bytes, size_t n, int64_t pixels);
 
@@ -32,8 +32,8 @@ typedef struct fv_image_rect {
     int32_t x, y, w, h;
 } fv_image_rect;
 
-/* The pixels `part` of the result of fv_image_resize(in, w, h, resample), without computing
- * the others; `part` is inside w x h. *out owns the pixels. */
+/* Computes only the rectangle `part`, inside w x h, of fv_image_resize(in, w, h, resample). *out owns the
+ * pixels. */
 fv_status fv_image_resize_part(const fv_image *in, int32_t w, int32_t h, int32_t resample,
                                fv_image_rect part, fv_image *out);
 

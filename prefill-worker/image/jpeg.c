@@ -1,10 +1,10 @@
-/* JPEG to RGB through libjpeg-turbo, with Pillow's choices: slow integer DCT and smooth chroma
+/* Decodes JPEG to RGB with libjpeg-turbo and Pillow's choices: slow integer DCT and smooth chroma
  * upsampling (the library's defaults), CMYK read as Adobe writes it, which is inverted.
  *
  * libjpeg reports errors by a callback that must not return; it jumps back to read_image, which
  * therefore keeps no state of its own: everything lives in struct reader. Damage that libjpeg
- * would paint over with grey (it calls that a warning) is an error here; oddities that leave
- * the pixels whole are not. Any thread. */
+ * fills with grey and reports as a warning is an error here; oddities that do not change pixels
+ * are not. For any thread. */
 #include "prefill-worker/image/internal.h"
 
 #include <setjmp.h>
@@ -19,7 +19,7 @@ struct reader {
     struct jpeg_progress_mgr progress;
     jmp_buf on_error;
     fv_status status;
-    fv_image img; /* owned until the image is whole */
+    fv_image img; /* owned until the image is complete */
 };
 
 static fv_status status_of(int code) {
@@ -38,7 +38,7 @@ static fv_status status_of(int code) {
     }
 }
 
-/* The frame of read_image is still there: longjmp is legal. */
+/* Jumps to read_image, which has not returned: longjmp is legal. */
 static _Noreturn void on_error(j_common_ptr cinfo) {
     struct reader *r = cinfo->client_data;
     char why[JMSG_LENGTH_MAX];
@@ -47,8 +47,8 @@ static _Noreturn void on_error(j_common_ptr cinfo) {
     longjmp(r->on_error, 1);
 }
 
-/* Called with warnings (level < 0) and traces. The warnings that are named leave the pixels as
- * they were meant; the others (the data ends early, a bad code, a lost restart) do not. */
+/* Called with warnings (level < 0) and traces. The warnings listed do not change pixels; the others (the
+ * data ends early, a bad code, a lost restart) do. */
 static void on_message(j_common_ptr cinfo, int level) {
     if (level >= 0) return;
     switch (cinfo->err->msg_code) {
@@ -70,9 +70,9 @@ static void on_progress(j_common_ptr cinfo) {
     longjmp(r->on_error, 1);
 }
 
-/* Pillow's CMYK to RGB, after its inversion of Adobe's ink values (255 = no ink):
+/* Converts CMYK to RGB like Pillow, after its inversion of Adobe's ink values (255 = no ink):
  *   rgb = k - round((255 - ink) k / 255)
- * The sum below is that division, rounded, as Pillow writes it. */
+ * The shifts compute that rounded division, as in Pillow. */
 static void cmyk_row_to_rgb(const uint8_t *in, int32_t w, uint8_t *out) {
     for (int32_t x = 0; x < w; x++, in += 4, out += 3)
         for (int c = 0; c < 3; c++) {
@@ -93,7 +93,7 @@ static void read_rows(struct reader *r) {
         jpeg_read_scanlines(cinfo, &dst, 1);
         if (cmyk) cmyk_row_to_rgb(cmyk, r->img.w, row);
     }
-    jpeg_finish_decompress(cinfo); /* reads on to the end marker: a file without one is cut off */
+    jpeg_finish_decompress(cinfo); /* reads up to the end marker: a file without one is truncated */
 }
 
 static fv_status read_image(struct reader *r, const uint8_t *bytes, size_t n,

@@ -1,14 +1,15 @@
-/* The scans of a JPEG, counted by its markers before anything is decoded. A scan of a few bytes can
- * go over all coefficients of the image, so a small file with many scans costs as much as a hundred
+/* Counts the scans of a JPEG by its markers, before anything is decoded. A scan of a few bytes can
+ * visit all coefficients of the image, so a small file with many scans costs as much as a hundred
  * large ones.
  *
  * There are two bounds. No file may have more than FV_JPEG_SCANS_MAX scans: the
  * scripts of libjpeg and mozjpeg write 6 to 18, and hand-written scripts a few more. All scans of a
  * file together may visit at most VISITS_MAX samples, 16 times those of the largest image that is
- * decoded by default: a script of libjpeg visits each sample at most 6 times. So a small image may have all 100 scans, and the largest 16.
+ * decoded by default: a script of libjpeg visits each sample at most 6 times. A small image may
+ * therefore have all 100 scans, and the largest 16.
  *
- * The walk passes over segments and entropy-coded data as libjpeg does. Where the two differ in a
- * damaged file, jpeg.c still stops at FV_JPEG_SCANS_MAX. Any thread. */
+ * Segments and entropy-coded data are skipped as libjpeg skips them. If the two differ in a damaged
+ * file, jpeg.c still stops at FV_JPEG_SCANS_MAX. For any thread. */
 #include "prefill-worker/image/internal.h"
 
 #include <inttypes.h>
@@ -31,11 +32,11 @@ enum {
 
 typedef struct scans {
     int32_t n;
-    int64_t parts;       /* components of all scans */
-    int32_t n_component; /* of the frame; 0: no frame came yet */
+    int64_t parts;       /* sum of the components of all scans */
+    int32_t n_component; /* components of the frame; 0: no frame yet */
 } scans;
 
-/* Moves *at behind the next marker, and gives its code; 0: there is none. */
+/* Moves *at past the next marker and returns its code; 0: there is none. */
 static uint8_t next_marker(const uint8_t *p, size_t n, size_t *at) {
     while (*at < n) {
         const uint8_t *ff = memchr(p + *at, 0xff, n - *at);
@@ -77,7 +78,7 @@ fv_status fv_image_check_scans(const uint8_t *p, size_t n, int64_t pixels) {
         uint8_t marker = next_marker(p, n, &at);
         if (marker == 0 || marker == EOI) return FV_OK;
         if (has_no_length(marker)) continue;
-        if (n - at < 2) return FV_OK; /* the decoder says what is wrong */
+        if (n - at < 2) return FV_OK; /* the decoder reports what is wrong */
         size_t length = (size_t)p[at] << 8 | p[at + 1];
         if (length < 2 || length > n - at) return FV_OK;
         if (is_frame(marker) && length > 7) s.n_component = p[at + 7];

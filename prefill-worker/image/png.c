@@ -1,20 +1,20 @@
-/* PNG to RGB through libpng, with Pillow's rules for each colour type:
+/* Decodes PNG to RGB with libpng and Pillow's rules for each colour type:
  *   palette, grey of 1, 2, 4, 8 bits, RGB      as expected
  *   16-bit RGB, RGBA and grey with alpha       the high byte
- *   16-bit grey                                min(value, 255): Pillow takes such files for
- *                                              integers, not for fractions of white
+ *   16-bit grey                                min(value, 255): Pillow reads such values as
+ *                                              integers, not as fractions of white
  *   alpha, tRNS of a palette                   put on white
  *   tRNS of one colour                         white; compared by its low byte with the pixels of the
  *                                              result, grey of 2 and 4 bits included
- * Colour spaces (gAMA, iCCP, ...) are ignored, as Pillow does; so are all other chunks that do
- * not change pixels: they are passed over without being decompressed.
+ * Colour spaces (gAMA, iCCP, ...) are ignored, as in Pillow; so are all other chunks that do
+ * not change pixels: they are skipped without being decompressed.
  *
  * The file is read up to its last row. libpng would go on and inflate whatever follows in the IDAT
- * chunks, which may be a thousand times as long as the file; on_read ends that. What comes after the
- * pixels is neither needed nor checked, so a file that lacks its end is whole.
+ * chunks, which may be a thousand times as long as the file; on_read ends that. Data after the
+ * pixels are neither needed nor checked, so a file without its end is accepted.
  *
  * libpng reports errors by a callback that must not return; it jumps back to read_rows, which
- * keeps no state of its own. Any thread. */
+ * keeps no state of its own. For any thread. */
 #include "prefill-worker/image/internal.h"
 
 #include <png.h>
@@ -27,15 +27,15 @@ enum { TAIL_MAX = 64 };
 struct reader {
     png_structp png;
     png_infop info;
-    const uint8_t *at; /* borrowed: what is not read yet */
+    const uint8_t *at; /* borrowed: the bytes not read yet */
     size_t left, tail;
-    size_t data_left;   /* that may be read for the rows; no encoder needs as much */
-    uint32_t rows_left; /* rows of all passes whose samples are not there yet */
+    size_t data_left;   /* bytes that may still be read for the rows; no encoder needs as many */
+    uint32_t rows_left; /* rows of all passes that are not inflated yet */
     int type, depth;
     bool grey16, alpha, keyed;
     jmp_buf on_error;
     fv_status status;
-    fv_image img; /* owned until the image is whole */
+    fv_image img; /* owned until the image is complete */
 };
 
 static _Noreturn void on_error(png_structp png, png_const_charp why) {
@@ -63,15 +63,15 @@ static void on_read(png_structp png, png_bytep dst, size_t n) {
     r->left -= n;
 }
 
-/* A transformation that changes nothing: libpng calls it when it has inflated a row. It reads no more
- * before that row is in the image. */
+/* Counts rows; set as a transformation that changes nothing, because libpng calls it after inflating a
+ * row, and reads nothing more before that row is in the image. */
 static void on_row(png_structp png, png_row_infop info, png_bytep row) {
     struct reader *r = png_get_user_transform_ptr(png);
     (void)info, (void)row;
     r->rows_left--;
 }
 
-/* Rows that the file has data of. */
+/* Returns the number of rows that the file has data for. */
 static uint32_t count_rows(int32_t w, int32_t h, int passes) {
     uint32_t n = 0;
     if (passes == 1) return (uint32_t)h;
@@ -80,8 +80,8 @@ static uint32_t count_rows(int32_t w, int32_t h, int passes) {
     return n;
 }
 
-/* In place: w big-endian 16-bit values become w RGB pixels. From right to left, so that
- * nothing is overwritten before it is read. */
+/* Converts w big-endian 16-bit values to w RGB pixels in place, from right to left, so that nothing is
+ * overwritten before it is read. */
 static void grey16_row_to_rgb(uint8_t *row, int32_t w) {
     for (size_t x = (size_t)w; x-- > 0;) {
         uint8_t v = row[2 * x] ? 255 : row[2 * x + 1];
@@ -89,7 +89,7 @@ static void grey16_row_to_rgb(uint8_t *row, int32_t w) {
     }
 }
 
-/* Pixels of the file's one transparent colour become white. */
+/* Makes pixels of the file's one transparent colour white. */
 static void key_to_white(struct reader *r) {
     png_color_16p c;
     if (!png_get_tRNS(r->png, r->info, NULL, NULL, &c)) return;
@@ -114,8 +114,8 @@ static void transform(struct reader *r) {
     png_set_user_transform_info(r->png, r, 0, 0);
 }
 
-/* Deflate makes rows at most a little longer, but its blocks may also hold nothing: twice the rows, and
- * room for headers of chunks in a small image. */
+/* Bounds the bytes that are read for the rows: twice their size, because deflate makes rows at most a
+ * little longer but may have empty blocks, and room for chunk headers in a small image. */
 static size_t data_max(const struct reader *r) {
     return 2 * (size_t)png_get_image_height(r->png, r->info) *
                (png_get_rowbytes(r->png, r->info) + 1) +
@@ -137,7 +137,7 @@ static void read_header(struct reader *r, const fv_image_size *said) {
 
 static size_t stride_of(const struct reader *r) { return (size_t)r->img.w * (r->alpha ? 4 : 3); }
 
-/* FV_OK: all rows are in the image as libpng gives them. */
+/* Reads all rows into the image as libpng returns them. */
 static fv_status read_rows(struct reader *r, const fv_image_size *said) {
     if (setjmp(r->on_error)) return r->status;
 

@@ -1,13 +1,13 @@
-/* The image processors of transformers (their PIL backend), bit for bit: RGB in, float CHW out.
+/* Computes what the image processors of transformers (PIL backend) do, bit for bit: RGB in, float CHW out.
  *
  *   for each view: [pad to a square] -> resize, once or more -> canvas -> rescale -> normalise -> tiles
  *
- * Rescale and normalise depend on nothing but a byte and its channel, so they are done 768 times,
+ * Rescale and normalise depend only on a byte and its channel, so they are done 768 times,
  * not once per pixel. numpy's types decide the bits: rescale multiplies in double and rounds to
- * float; normalise subtracts and divides in float. Black around an image that is smaller than
- * the canvas is put there before these steps, as a byte of 0.
+ * float; normalise subtracts and divides in float. The black border of an image that is smaller than
+ * the canvas is added before these steps, as bytes of 0.
  *
- * What a canvas crops is known before the last resize, which therefore does not compute it. Any
+ * Pixels that a canvas crops are known before the last resize, which does not compute them. For any
  * thread. */
 #include "prefill-worker/image/internal.h"
 
@@ -34,7 +34,7 @@ static fv_status check_config(const fv_image_config *c, bool pad) {
     return FV_OK;
 }
 
-/* LLaVA's expand2square: the image in the middle of a square, on the mean colour. */
+/* Does LLaVA's expand2square: puts the image in the middle of a square of the mean colour. */
 static fv_status pad_to_square(const fv_image *in, const float mean[3], fv_image *out) {
     const int32_t side = in->w > in->h ? in->w : in->h;
     const fv_image_limits lim = fv_image_limits_default();
@@ -53,7 +53,7 @@ static fv_status pad_to_square(const fv_image *in, const float mean[3], fv_image
     return FV_OK;
 }
 
-/* One axis of the canvas: samples [*from, *from + *n) are on it, the first of them at *at. */
+/* Places an axis of the image on the canvas: samples [*from, *from + *n) are on it, the first at *at. */
 static void canvas_axis(int32_t size, int32_t offset, int32_t canvas, int32_t *from, int32_t *n,
                         int32_t *at) {
     *from = offset < 0 ? -offset : 0;
@@ -71,8 +71,8 @@ static void value_table(const fv_image_config *c, float table[3][256]) {
         }
 }
 
-/* The samples of one channel of a row of the canvas, from column `at` on, to the tiles that they are
- * in; `out` is the first tile's row. */
+/* Writes n samples of one channel of a canvas row, from column `at` on, to their tiles; `out` is the first
+ * tile's row. */
 static void put_row(const uint8_t *rgb, int32_t n, int32_t at, int32_t tile_w, size_t tile,
                     const float table[256], float *out) {
     out += (size_t)(at / tile_w) * tile;
@@ -84,7 +84,7 @@ static void put_row(const uint8_t *rgb, int32_t n, int32_t at, int32_t tile_w, s
     }
 }
 
-/* The canvas of `v` with `seen` at (at_x, at_y), cut into tiles. */
+/* Fills the canvas of `v` with black, puts `seen` at (at_x, at_y), and cuts it into tiles. */
 static void put_tiles(const fv_image *seen, int32_t at_x, int32_t at_y, const fv_layout_view *v,
                       float table[3][256], float *out) {
     const int32_t tile_w = v->w / v->cols, tile_h = v->h / v->rows;
@@ -102,20 +102,22 @@ static void put_tiles(const fv_image *seen, int32_t at_x, int32_t at_y, const fv
     }
 }
 
-/* What the view before made of the image, where its canvas had all of it; otherwise n is 0. */
+/* The image as the previous view resized it, if its canvas had all of it; otherwise n is 0. */
 struct made {
     fv_image image; /* owned */
-    int32_t n;      /* resizes */
+    int32_t n;      /* number of resizes done */
     const fv_layout_size *resize;
 };
 
-/* Whether `v` goes on from there: Idefics3 makes the whole image's tile of what it cut into tiles. */
+/* Whether `v` can start from that image: Idefics3 resizes the image that it cut into tiles once more, to
+ * one tile of the whole image. */
 static bool goes_on(const struct made *m, const fv_layout_view *v) {
     return m->n > 0 && m->n < v->n_resize &&
            !memcmp(m->resize, v->resize, (size_t)m->n * sizeof *m->resize);
 }
 
-/* All resizes of `v` but the last, which computes only what the canvas has. */
+/* Does the resizes of `v`, of which the last computes only the part on the canvas, and writes the tiles.
+ * Keeps the result in *made for the next view if that is the whole image. */
 static fv_status preprocess(const fv_image *img, const fv_layout_view *v, const fv_image_config *c,
                             struct made *made, float *out) {
     const int32_t begin = goes_on(made, v) ? made->n : 0;

@@ -1,4 +1,4 @@
-/* Pillow's Image.resize for 8-bit RGB, bit for bit.
+/* Resizes 8-bit RGB like Pillow's Image.resize, bit for bit.
  *
  * Resampling is separable: one pass along rows, one along columns, rounded to 8 bits between.
  * Along one axis, `in` samples become `out`; output i is
@@ -10,11 +10,11 @@
  *   out_i  = clamp((2^21 + sum_x k_x in_x) >> 22, 0, 255)   in int32
  *
  * A pass over an axis that keeps its size is skipped. Rows come first unless the height shrinks
- * by more than twice as much as the width: so Pillow 13; earlier ones always began with rows,
- * and differ by a few units where the order does.
+ * by more than twice as much as the width, as in Pillow 13; earlier versions always began with rows,
+ * and differ by a few units where the order differs.
  *
- * Only the part that is asked for is computed. A strip of 1 x 500 whose short side becomes 336
- * is 336 x 168000 pixels, of which a crop keeps 336 rows. Any thread. */
+ * Only the requested part is computed. A strip of 1 x 500 whose short side becomes 336
+ * is 336 x 168000 pixels, of which a crop keeps 336 rows. For any thread. */
 #include "prefill-worker/image/internal.h"
 
 #include <inttypes.h>
@@ -23,7 +23,9 @@
 #include <string.h>
 
 enum { NEAREST, LANCZOS, BILINEAR, BICUBIC, N_RESAMPLE };
-enum { PRECISION = 22 }; /* of int32: 8 bits of value, a sign, one bit for weights over 1 */
+enum {
+    PRECISION = 22
+}; /* bits of a weight; int32 has 10 more: 8 of the value, a sign, one for weights over 1 */
 
 static double bilinear(double x) {
     x = fabs(x);
@@ -53,15 +55,15 @@ static const struct filter {
 } filters[N_RESAMPLE] = {
     [LANCZOS] = {lanczos, 3.0}, [BILINEAR] = {bilinear, 1.0}, [BICUBIC] = {bicubic, 2.0}};
 
-/* The sums of one axis: output j adds k[j * k_max + t] x sample[first[j] + t], t < count[j]. */
+/* The filter weights of one axis: output j = sum of k[j * k_max + t] sample[first[j] + t], t < count[j]. */
 struct captures {
-    int32_t n;      /* outputs; 0 = this axis keeps its size */
+    int32_t n;      /* outputs; 0: this axis keeps its size */
     int32_t lo, hi; /* samples [lo, hi) are read; `first` counts from lo */
     int32_t k_max;
     int32_t *first, *count, *k;
 };
 
-/* Pixels that are borrowed. */
+/* Borrowed pixels. */
 struct view {
     const uint8_t *px;
     size_t stride;
@@ -75,7 +77,7 @@ static void captures_free(struct captures *t) {
     *t = (struct captures){0};
 }
 
-/* Captures for outputs [begin, begin + n) of an axis that goes from `in` to `out` samples. */
+/* Computes the weights for outputs [begin, begin + n) of an axis that goes from `in` to `out` samples. */
 static fv_status captures_make(int32_t in, int32_t out, int32_t begin, int32_t n, struct filter f,
                                struct captures *t) {
     *t = (struct captures){.lo = begin, .hi = begin + n};
@@ -125,7 +127,7 @@ static uint8_t narrow(int32_t sum) {
     return (uint8_t)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
 }
 
-/* Along rows: in [h, w], out [h, n]. */
+/* Resizes along rows: in [h, w], out [h, n]. */
 static void pass_across(struct view in, const struct captures *t, uint8_t *out) {
     for (int32_t y = 0; y < in.h; y++) {
         const uint8_t *row = in.px + (size_t)y * in.stride;
@@ -143,8 +145,8 @@ static void pass_across(struct view in, const struct captures *t, uint8_t *out) 
     }
 }
 
-/* Along columns: in [h, w], out [n, w]. A strip of columns at a time, whose sums stay in the
- * nearest cache; the innermost loop has no dependence and becomes vector code. */
+/* Resizes along columns: in [h, w], out [n, w]. Runs over strips of columns whose sums stay in the L1
+ * cache; the innermost loop has no dependence, so the compiler vectorizes it. */
 static void pass_down(struct view in, const struct captures *t, uint8_t *out) {
     enum { STRIP = 1024 };
     const size_t row_bytes = (size_t)in.w * 3;
@@ -168,7 +170,7 @@ static struct view view_of(const fv_image *img) {
     return (struct view){.px = img->rgb, .stride = (size_t)img->w * 3, .w = img->w, .h = img->h};
 }
 
-/* Runs the passes in order; gives *img, and the view moves to it. */
+/* Runs the passes in order; their result is *img, and *v becomes a view of it. */
 static fv_status run(struct view *v, const struct captures *across, const struct captures *down,
                      bool down_first, fv_image *img) {
     for (int i = 0; i < 2; i++) {
@@ -217,8 +219,8 @@ end:
     return st;
 }
 
-/* The sample under the centre of each output. Pillow steps by repeated addition, whose rounding
- * decides ties, so we do too, from output 0. -1 = beyond the last sample. */
+/* Finds the sample under the centre of each output; -1: beyond the last sample. Steps by repeated addition
+ * from output 0, like Pillow, because its rounding decides ties. */
 static void nearest_axis(int32_t in, int32_t out, int32_t begin, int32_t n, int32_t *at) {
     const double step = (double)in / out;
     double x = step * 0.5;
@@ -257,7 +259,7 @@ fv_status fv_image_resize_part(const fv_image *in, int32_t w, int32_t h, int32_t
                        "resample %" PRId32
                        " is not known: 0 nearest, 1 lanczos, 2 bilinear, 3 bicubic",
                        resample);
-    enum { SIDE_MAX = 1 << 24 }; /* Pillow's own: it passes sides as float */
+    enum { SIDE_MAX = 1 << 24 }; /* Pillow's limit: it passes sides as float */
     if (in->w < 1 || in->h < 1 || in->w > SIDE_MAX || in->h > SIDE_MAX || w < 1 || h < 1)
         return FV_FAIL(FV_EINVAL,
                        "cannot resize %" PRId32 " x %" PRId32 " pixels to %" PRId32 " x %" PRId32,

@@ -1,5 +1,5 @@
-/* WebP to RGB through libwebp: lossy and lossless. Of an animation there is no one image, so
- * it is refused. Any thread. */
+/* Decodes WebP, lossy and lossless, to RGB with libwebp. Refuses animations, which are not one image. For
+ * any thread. */
 #include "prefill-worker/image/internal.h"
 
 #include <webp/decode.h>
