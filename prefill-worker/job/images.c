@@ -1,6 +1,6 @@
-/* The images and videos of a job: read, unless the cache has their tokens; encoded; condensed, where the
- * plan says so. A file's pixels are gone before the next one is decoded: so the memory that images take does
- * not grow with their number. */
+/* Reads the images and videos of a job whose tokens the cache does not have, encodes them, and condenses
+ * them if the plan says so. A file's pixels are freed before the next one is decoded, so at most one decoded
+ * image is in memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,12 +20,12 @@ static const fv_image_rows *cached(const fv_prefill_job *j, int32_t i) {
     return j->want_features ? NULL : fv_image_cache_get(j->cache, &j->key[i]);
 }
 
-/* A broken image is the caller's, and would be as broken the next time. */
+/* Blames the caller: a broken image would be as broken on any other worker. */
 static fv_status blame_caller(fv_status st, int32_t image) {
     return fv_fail_prefix(fv_fail_caller(st), "image %d", image);
 }
 
-/* ---- what there is -------------------------------------------------------------------------- */
+/* ---- items --------------------------------------------------------------------------------- */
 
 static fv_status check_video(const fv_prefill_job *j, int32_t v, int32_t least) {
     const fv_job_video *video = &j->video[v];
@@ -56,7 +56,7 @@ static fv_status make_items(fv_prefill_job *j) {
     return v < j->n_video ? check_video(j, v, j->n_image) : FV_OK;
 }
 
-/* From the header of the file: nothing is decoded yet. */
+/* Reads the size from the file's header; nothing is decoded yet. */
 static fv_status size_of(const fv_prefill_job *j, int32_t i, fv_image_size *out) {
     const fv_job_image *image = &j->image[i];
     if (!image->decoded) return fv_image_size_check(image->bytes, image->n, NULL, out);
@@ -93,14 +93,14 @@ fv_status fv_prefill_job_lay_images(fv_prefill_job *j) {
     return FV_OK;
 }
 
-/* An image by its bytes; a decoded one by its pixels, of which the sides are no part. */
+/* Identifies an image by its bytes, or a decoded one by its pixels; make_key adds the latter's sides. */
 static fv_image_key key_of_image(const fv_job_image *image) {
     const fv_image *d = image->decoded;
     if (!d) return (fv_image_key){.image = image->bytes, .n = image->n};
     return (fv_image_key){.image = d->rgb, .n = (size_t)d->w * (size_t)d->h * 3};
 }
 
-/* A video by the bytes of its frames, one after the other, each after its length. */
+/* Identifies a video by the bytes of its frames, each after its length. */
 static fv_status join_frames(fv_prefill_job *j, const fv_job_item *item, fv_image_key *key) {
     size_t n = 0;
     void *all;
@@ -117,7 +117,7 @@ static fv_status join_frames(fv_prefill_job *j, const fv_job_item *item, fv_imag
 
 static fv_status make_key(fv_prefill_job *j, int32_t i, const char *stage) {
     const fv_job_item *item = &j->item[i];
-    const fv_layout *l = &j->layout[i]; /* may depend on the number of images */
+    const fv_layout *l = &j->layout[i]; /* part of the key: it may depend on the number of images */
     char how[FV_POLICY_TEXT_MAX + 128], *kept;
     int n = snprintf(how, sizeof how, "%.64s/", j->owner ? j->owner : "");
     if (j->image[item->first].decoded)
@@ -176,20 +176,20 @@ static fv_status read_image(const fv_prefill_job *j, const fv_job_image *image,
     return st;
 }
 
-/* The next item to be read, or as many as there are. */
+/* Returns the next item to be read, or n_item. */
 static int32_t next_unread(const fv_prefill_job *j) {
     int32_t i = 0;
     while (i < j->n_item && !j->unread[i]) i++;
     return i;
 }
 
-/* Images that the item's pixels are made of: the frames of a video fill tiles. */
+/* Returns how many images fill the item's tiles; for a video that may be more than its frames. */
 static int32_t images_of(const fv_prefill_job *j, int32_t i) {
     const fv_layout *l = &j->layout[i];
     return l->video ? l->n_tile * l->frames : 1;
 }
 
-/* Reads image k of item i. The last frame is repeated until its tile is full. */
+/* Reads image k of item i; repeats a video's last frame until its tile is full. */
 static fv_status read_next(fv_prefill_job *j, int32_t i, int32_t k) {
     const fv_job_item *item = &j->item[i];
     int32_t n = images_of(j, i);
@@ -233,7 +233,7 @@ fv_status fv_prefill_job_read(fv_prefill_job *j, bool *more) {
 
 /* ---- the thread of the engine --------------------------------------------------------------- */
 
-/* *there: false when it must be read again. */
+/* Encodes item i, or takes it from the cache. *there: false if it must be read again. */
 static fv_status encode_next(fv_prefill_job *j, int32_t i, bool *there) {
     const fv_engine *e = j->engine;
     const fv_image_rows *known = cached(j, i);

@@ -1,5 +1,5 @@
-/* The steps of a job but for its images (images.c). What is wrong with a request is found before
- * anything is computed for it. */
+/* Runs the steps of a job, except its images (images.c). Errors of a request are found before anything is
+ * computed for it. */
 #include "prefill-worker/job/job.h"
 
 #include <stdlib.h>
@@ -22,12 +22,13 @@ static bool may_pack(const fv_prefill_job *j) {
     return j->policy.stage[FV_STAGE_PACK].method != NULL;
 }
 
-/* Images that are condensed may come to fewer tokens than they have now. */
+/* Returns the limit of prompt tokens; none before images are condensed, because fewer may be left. */
 static int32_t context_of(const fv_prefill_job *j) {
     return may_condense(j) ? INT32_MAX : config(j)->text.max_position;
 }
 
-/* What is compressed cannot slide out of a window, and is rotated alike in all layers. */
+/* Checks that tokens can be packed: packed tokens cannot leave a sliding window one by one, and their keys
+ * have the same RoPE in all layers. */
 static fv_status check_pack(const fv_prefill_job *j, int32_t n) {
     int32_t most = fv_text_context(&config(j)->text, may_pack(j));
     if (may_pack(j) && config(j)->text.two_ropes)
@@ -94,7 +95,7 @@ fv_status fv_prefill_job_open(fv_prefill_job *j) {
 
 bool fv_prefill_job_condenses(const fv_prefill_job *j) { return j->plan.condense.acts; }
 
-/* ---- as it runs ------------------------------------------------------------------------- */
+/* ---- the beginning ---------------------------------------------------------------------- */
 
 static fv_status condense(fv_prefill_job *j) {
     const int32_t *each = j->plan.condense.acts ? j->encoded.each : NULL;
@@ -103,10 +104,10 @@ static fv_status condense(fv_prefill_job *j) {
     return fv_prompt_condense(&j->prompt, each, config(j)->text.max_position);
 }
 
-/* The answer gets no longer than the context lets it become. */
+/* Appends the replayed tokens to the prompt; caps max_tokens so that the answer fits the context. */
 static fv_status add_replay(fv_prefill_job *j) {
     int32_t context = fv_text_context(&config(j)->text, may_pack(j));
-    int32_t most = context - j->prompt.n + 1; /* one more can be chosen than can be run */
+    int32_t most = context - j->prompt.n + 1; /* the last one is chosen, never run */
     for (int32_t i = 0; i < j->n_replay; i++)
         if (j->replay[i] < 0 || j->replay[i] >= j->engine->n_vocab)
             return FV_FAIL(FV_EINVAL, "replay: id %d cannot have been sampled", j->replay[i]);
@@ -121,7 +122,7 @@ static fv_status add_replay(fv_prefill_job *j) {
     return FV_OK;
 }
 
-/* It goes on after what the client has already got, unless that is all. */
+/* Opens a generation that continues after the replayed tokens, unless they are the whole answer. */
 static fv_status open_generation(fv_prefill_job *j) {
     const fv_prompt *p = &j->prompt;
     const fv_tokenizer *tok = j->engine->tok;
@@ -137,7 +138,7 @@ static fv_status watch_kept(fv_prefill_job *j) {
     return fv_kept_map_begin(&j->arena, j->prompt.seg, j->prompt.n, &rows, &j->watch);
 }
 
-/* Where tokens are rotated to, in models with M-RoPE. */
+/* Makes the map from positions to RoPE positions, for models with M-RoPE. */
 static fv_status map_rope(fv_prefill_job *j) {
     const fv_prompt *p = &j->prompt;
     fv_rope_grid *grid;
@@ -166,7 +167,7 @@ fv_status fv_prefill_job_prepare(fv_prefill_job *j) {
 
 /* ---- the run ------------------------------------------------------------------------------ */
 
-/* What the caller wants to see is in the request already. */
+/* Completes the job's prefill request, in which the caller has set what it wants to observe. */
 static fv_prefill_request request_of(fv_prefill_job *j) {
     fv_prefill_request r = j->prefill;
     r.n = j->prompt.n;

@@ -1,4 +1,4 @@
-/* The one place that fills a plan's shape from a network, a checkpoint and a prompt. */
+/* Fills a plan's shape from a network, a checkpoint and a prompt, here only. */
 #include "prefill-worker/job/job.h"
 
 fv_plan_shape fv_plan_shape_of_net(const fv_text_config *net, fv_dtype kv_dtype,
