@@ -1,16 +1,15 @@
-/* The steps of tasks that are ready: their images are encoded one by one, then they are prefilled in
- * batches, and their KV is exported. A step is a unit of work for the tenant whose turn it is (fair.h), and
- * counts by about the multiply-adds of its layers.
+/* Runs tasks that are ready: encodes their images one by one, prefills them in batches, and exports their
+ * KV. A step is a unit of work for the tenant whose turn it is (fair.h). A unit's cost is about the
+ * multiply-adds of its layers.
  *
  * Between the passes of a batch, and between the tower's layers, a unit of another tenant may run if it
- * costs no more than half as much, and if that tenant has not had as much as this one. So a short prompt does
- * not wait for long ones, and a prompt waits for what costs less than twice as much as itself, or for a
- * pass.
+ * costs no more than half as much, and if that tenant has been served less. A short prompt therefore does
+ * not wait for long ones: it waits for units of less than twice its cost, or for one pass.
  *
  * While a batch is computed, final layers are sent to the decode workers group by group, so that after
  * the first token only the last group is left to send.
  *
- * The computing thread. */
+ * For the computing thread. */
 #include <stdio.h>
 #include <string.h>
 
@@ -20,13 +19,13 @@
 
 enum {
     GROUPS = 8,      /* groups of layers, by default */
-    NESTED_MAX = 4,  /* units that run within one another */
-    PASS_ROWS = 512, /* about as many rows fill a pass */
+    NESTED_MAX = 4,  /* maximum depth of units that run within one another */
+    PASS_ROWS = 512, /* rows that about fill a pass */
 };
 
-/* ---- what things cost ------------------------------------------------------------------- */
+/* ---- costs ------------------------------------------------------------------------------ */
 
-/* A transformer's layers: 12 d^2 of each row for the matrices, and d for each row that it sees. */
+/* Returns the cost of transformer layers: for each row 12 d^2 for the matrices, and d per attended row. */
 static double layers_cost(int32_t n_layer, int32_t d, double rows) {
     return n_layer * rows * d * (12.0 * d + rows);
 }
@@ -38,7 +37,7 @@ static double prefill_cost(const fv_task *t) {
     return layers_cost(c->n_layer, c->d_model, rows_of(t));
 }
 
-/* Of the next image. */
+/* Returns the cost of the task's next image. */
 static double encode_cost(const fv_task *t) {
     const fv_vision_config *c = &fv_checkpoint_config(t->prefill.engine->ck)->vision;
     const fv_layout *l = &t->prefill.layout[t->prefill.encoded.n_added];
@@ -54,7 +53,7 @@ static double next_cost(const fv_task *t) {
 
 /* ---- whose turn it is ------------------------------------------------------------------- */
 
-/* Within a unit that runs. There is one tower, and it does one image at a time. */
+/* Whether the task's next unit may run within the unit that runs. The tower encodes one image at a time. */
 static bool may_interrupt(const fv_prefill_line *l, const fv_task *t) {
     if (l->n_running == 0) return true;
     return t->flow->n_running == 0 && fv_fair_start(&l->fair, t->flow) < l->turn.finish &&
@@ -77,7 +76,7 @@ static size_t room_of(const fv_prefill_worker *w) {
     return l->n_running && l->turn.room < room ? l->turn.room : room;
 }
 
-/* Those that are ready, in the order of their turns, as far as the pool has room for them now. */
+/* Picks ready tasks in the order of their turns, as far as the pool has room for them now. */
 static int32_t pick(fv_prefill_worker *w, fv_task **list, size_t *room) {
     fv_prefill_line *l = &w->line;
     int32_t n = 0;
@@ -85,7 +84,7 @@ static int32_t pick(fv_prefill_worker *w, fv_task **list, size_t *room) {
     for (fv_task *t = l->first; t; t = t->next) t->picked = false;
     fv_fair_plan(&l->fair);
     for (fv_task *t; n < w->opt.batch && (t = next_ready(l)); n++) {
-        if (!t->probe && t->bytes_peak > *room) break; /* none overtakes it */
+        if (!t->probe && t->bytes_peak > *room) break; /* no later task overtakes it */
         if (!t->probe) *room -= t->bytes_peak;
         fv_fair_plan_add(t->flow, next_cost(t));
         t->picked = true;
@@ -94,7 +93,7 @@ static int32_t pick(fv_prefill_worker *w, fv_task **list, size_t *room) {
     return n;
 }
 
-/* The first whose images are not encoded yet, unless another tenant's turn comes before it. */
+/* Returns the first task with an image to encode, unless another tenant's turn comes before it. */
 static fv_task *to_encode(fv_task *const *list, int32_t n) {
     int32_t first = 0;
     while (first < n && is_encoded(list[first])) first++;
@@ -103,8 +102,9 @@ static fv_task *to_encode(fv_task *const *list, int32_t n) {
     return first < n ? list[first] : NULL;
 }
 
-/* Those of the list that run together. Several tenants' do if they fill no more than a pass: more would
- * gain nothing, and keep a short prompt waiting for long ones. */
+/* Moves the tasks that run together to the front of the list and returns their number. Tasks of several
+ * tenants run together only if they fit one pass: more would gain nothing, and keep a short prompt waiting
+ * for long ones. */
 static int32_t gather(const fv_prefill_worker *w, fv_task **list, int32_t n) {
     int32_t rows = 0, most = w->opt.chunk > 0 ? w->opt.chunk : PASS_ROWS, kept = 0;
     bool mixed = false;
@@ -132,7 +132,7 @@ static void join_turn(fv_prefill_line *l, fv_task *t, double cost) {
     if (t->flow->finish > l->turn.finish) l->turn.finish = t->flow->finish;
 }
 
-/* Others get what their tenants are due. */
+/* Runs units of other tenants that are due, unless units are nested too deep. */
 static void let_others(fv_prefill_worker *w) {
     if (w->line.n_running < NESTED_MAX) fv_prefill_line_between(w);
 }
@@ -170,7 +170,7 @@ static void encode(fv_task *t) {
     t->state = FV_TASK_READY;
     fv_task_waits(t);
     if (t->prefill.kv || !is_encoded(t)) return;
-    t->state = FV_TASK_OPENING; /* what they are condensed to is known now */
+    t->state = FV_TASK_OPENING; /* the number of condensed tokens is known now */
     fv_task_prepared(t, fv_task_prepare_rest(t));
 }
 
@@ -187,8 +187,8 @@ static fv_status send_layers(fv_task *t, int32_t n_layer) {
     return fv_fail_origin(fv_export_layers(t->ship, n_layer), FV_ORIGIN_HANDOFF);
 }
 
-/* Layers below n_layer are final. A hand-off that is lost now ends with its batch, and a batch
- * whose requests are all cancelled ends at once. */
+/* Sends the layers below n_layer, which are final. A task whose hand-off is lost ends after its batch; a
+ * batch of which no task is wanted any more ends at once. */
 static fv_status send_final(void *user, int32_t n_layer) {
     const batch_tasks *b = user;
     int32_t n_wanted = 0;
@@ -204,13 +204,14 @@ static fv_status send_final(void *user, int32_t n_layer) {
     return n_wanted ? FV_OK : FV_FAIL(FV_ECANCELLED, "all requests of the batch were cancelled");
 }
 
-/* A probe alone is over at once, and may run before anybody else can know this thread. */
+/* Lets other tenants run between passes, except in a probe's own batch, which is short and may run before
+ * the worker is complete. */
 static void between_passes(void *user) {
     const batch_tasks *b = user;
     if (b->n > 1 || !b->task[0]->probe) let_others(b->worker);
 }
 
-/* Layers that leave together. */
+/* Returns the number of layers that are sent together. */
 static int32_t group_of(const fv_prefill_worker *w) {
     int32_t n_layer = fv_checkpoint_config(w->line.engine->ck)->text.n_layer;
     return w->opt.export_layers ? w->opt.export_layers : (n_layer + GROUPS - 1) / GROUPS;
@@ -265,11 +266,11 @@ static fv_status ship(fv_task *t) {
     fv_failpoint_reached(FV_FAILPOINT_PREFILL_EXPORTING);
     FV_TRY(fv_fail_origin(fv_export_end(t->ship, &first), FV_ORIGIN_HANDOFF));
     t->sent_s = fv_clock_s();
-    fv_task_waits(t); /* for the decode worker's word */
+    fv_task_waits(t); /* for the decode worker's answer to the commit */
     return FV_OK;
 }
 
-/* After the first token: on to the decode worker, unless the answer is complete. */
+/* Continues a task after its first token: exports its KV, unless the answer is complete. */
 static void go_on(fv_task *t) {
     if (!fv_task_wanted(t)) {
         fv_task_end_unwanted(t);
@@ -287,7 +288,7 @@ static void run_batch(fv_prefill_worker *w, fv_task **batch, int32_t n, size_t r
     fv_status st = fv_fail_origin(run_in_turn(w, batch, n, room), FV_ORIGIN_WORKER);
     fv_error shared;
     fv_error_take(&shared, st);
-    /* All first tokens go before any of the last rows do. */
+    /* Post all first tokens before any task exports its last layers. */
     for (int32_t i = 0; i < n; i++) {
         fv_task *t = batch[i];
         fv_status mine = fv_error_raise(t->lost.status != FV_OK ? &t->lost : &shared);

@@ -1,5 +1,5 @@
-/* Flows in a list: a worker has few tenants at a time. A flow without work stays until the virtual time
- * has passed its finish tag, so that leaving and coming back gains nothing. */
+/* Keeps flows in a list, because a worker has few tenants at a time. A flow without work stays until the
+ * virtual time has passed its finish tag, so that a tenant gains nothing by leaving and coming back. */
 #include "prefill-worker/service/fair.h"
 
 #include <math.h>

@@ -1,11 +1,10 @@
-/* The images of a task: counted, read, unless the cache has their embeddings; encoded; condensed,
- * if the plan says so.
+/* Counts the images of a task, reads those whose embeddings the cache does not have, and encodes and
+ * condenses them.
  *
- * Images are read in units of one: bytes -> pixels -> pixel values, and the pixels are freed before the
- * line (reading.h) decodes the next one. So the memory for images does not grow with their number, and
- * the computing thread continues with tasks without images. After each of its images a task waits for
- * its tenant's turn again. The lines have the prepared tasks of the queue, about a batch, which bounds
- * the pixel values that wait. */
+ * Images are read one at a time: bytes -> pixels -> pixel values, and the pixels are freed before the
+ * line (reading.h) decodes the next image. The computing thread meanwhile continues with other tasks.
+ * After each of its images a task waits for its tenant's turn again. Only prepared tasks, about a batch,
+ * are on the lines, which bounds the pixel values in memory. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +13,7 @@
 #include "common/clock.h"
 #include "prefill-worker/service/internal.h"
 
-/* ---- room for pixels: the loop thread, but for giving back ---------------------------------- */
+/* ---- the limit of pixels: loop thread, except fv_task_give_pixels ---------------------------- */
 
 static fv_status count_pixels(const fv_prefill_worker *w, const fv_generate_message *r,
                               uint64_t *out) {
@@ -69,7 +68,7 @@ static void add_next(fv_task *t) {
     fv_reading_add(t->worker->reading, u);
 }
 
-/* One image; then the next when it is its turn, or back. */
+/* Reads one image; queues the next one, or returns the task to the computing thread. */
 static void read_next(fv_unit *unit) {
     fv_task *t = unit->owner;
     fv_task_images *p = &t->images;
@@ -81,18 +80,19 @@ static void read_next(fv_unit *unit) {
     if (more && !atomic_load(&t->cancelled))
         add_next(t);
     else
-        fv_jobs_follow(w->jobs, &p->back); /* the task is not ours any more */
+        fv_jobs_follow(w->jobs, &p->back); /* the task belongs to the computing thread now */
 }
 
 /* ---- the computing thread ------------------------------------------------------------------- */
 
-/* The lines read for all in turn: while they get on, so do those whose turn is yet to come. */
+/* Counts images read for any task: while the lines make progress, tasks that wait for their turn count
+ * as making progress, too. */
 static uint64_t images_read(const void *worker) {
     const fv_prefill_worker *w = worker;
     return atomic_load_explicit(&w->n_read, memory_order_relaxed);
 }
 
-/* The queue checks the task after this. */
+/* Marks the task's images as back; the queue checks the task after every job. */
 static void on_back(fv_job *job) { ((fv_task *)job->owner)->images.away = false; }
 
 fv_status fv_task_read_images(fv_task *t) {
@@ -122,7 +122,7 @@ fv_status fv_task_images_read(fv_task *t) {
     return fv_error_raise(&p->fault);
 }
 
-/* What the tower cannot do for this policy or image is a mistake of the request. */
+/* Blames the request for what the tower cannot do with its policy or image, otherwise the worker. */
 static fv_status blame_encoding(fv_status st) {
     return fv_fail_origin(fv_fail_caller(st), FV_ORIGIN_WORKER);
 }

@@ -1,10 +1,10 @@
 #ifndef FOVEA_PREFILL_WORKER_SERVICE_INTERNAL_H
 #define FOVEA_PREFILL_WORKER_SERVICE_INTERNAL_H
 
-/* Shared by the files of the worker only.
+/* THE PREFILL WORKER's state, shared by the files of this folder only.
  *
- * A TASK is one request. The loop thread makes it and frees it; in between it belongs to
- * the computing thread, except for the fields under "loop thread", and for its images
+ * A TASK is one request. The loop thread creates and frees it; in between it belongs to
+ * the computing thread, except the fields under "loop thread", and its images
  * while they are on the reading lines.
  *
  *     posted --> QUEUED --prepare--> OPENING --granted--> READING --images--> READY --> RUNNING
@@ -13,16 +13,16 @@
  *                                     over <--first token was the last, or <------------ EXPORTING
  *                                                 all KV is received
  *
- *     QUEUED    is in the queue, holds nothing else
+ *     QUEUED    the task is in the queue and holds nothing else
  *     OPENING   prompt and plan are ready; memory was requested at the decode worker
- *     READING   memory is granted, or none is needed; its images are on the reading lines
- *     READY     everything is ready; its images are encoded, one by one
- *     RUNNING   is in a batch that is computed; KV is sent meanwhile
+ *     READING   memory is granted, or none is needed; images are on the reading lines
+ *     READY     everything is ready; images are encoded, one by one
+ *     RUNNING   the task is in a batch that is computed; KV is sent meanwhile
  *     EXPORTING  the first token was sent; the last KV is on its way
  *     over      everything is freed, the outcome is in fault and refusal
  *
- * Images in the cache are not read. Those that are condensed are READING and READY before OPENING,
- * because their number of tokens determines the memory.
+ * Images in the cache are not read. A task whose images are condensed is READING and READY before
+ * OPENING, because their number of tokens determines the memory.
  *
  * A task without a hand-off (one token, no decode worker) skips OPENING. */
 #include <stdatomic.h>
@@ -50,60 +50,61 @@ typedef enum fv_task_state {
     FV_TASK_EXPORTING,
 } fv_task_state;
 
-/* The way to one decode worker. Loop thread. */
+/* The connection to one decode worker. For the loop thread. */
 typedef struct fv_decode_peer {
     struct fv_decode_peer *next;
     char *address; /* owned */
     fv_transport *transport;
-    int32_t n_task; /* that go there */
+    int32_t n_task; /* tasks that use it */
 } fv_decode_peer;
 
 /* Images on their way through the reading lines. */
 typedef struct fv_task_images {
-    fv_unit unit;   /* the next one to be read, */
-    fv_job back;    /* and the way to the computing thread again */
-    bool away;      /* it is there: what `prefill` says of images is a reading thread's then */
-    fv_error fault; /* of the one that could not be read */
+    fv_unit unit;   /* reads the next image */
+    fv_job back;    /* returns them to the computing thread */
+    bool away;      /* on a line: the image fields of `prefill` belong to a reading thread */
+    fv_error fault; /* why an image could not be read */
 } fv_task_images;
 
 typedef struct fv_task {
     fv_prefill_worker *worker;
     fv_arena arena;
     const fv_prefill_message *msg; /* in the arena */
-    fv_job job;                    /* its way to the computing thread */
-    fv_rpc_op begun, first, over;  /* and back: memory is granted; a token; no more to come */
-    atomic_bool cancelled;         /* cancelled: end it */
+    fv_job job;                    /* brings the task to the computing thread */
+    fv_rpc_op begun, first, over;  /* events for the loop thread: granted; first token; the end */
+    atomic_bool cancelled;         /* the computing thread should end the task */
     double deadline_s;             /* of its call; 0: none */
-    bool probe;                    /* the worker's own, which the loop thread never sees */
+    bool probe;                    /* the worker's own task, which the loop thread never sees */
 
     /* loop thread */
-    bool call_alive;   /* its on_end is yet to come */
-    bool posted;       /* and `over` is yet to come */
-    fv_rpc_call *call; /* NULL: nothing can be said any more */
-    fv_caller who;     /* calls */
-    fv_span span;      /* set before it is posted */
+    bool call_alive;   /* on_end has not run yet */
+    bool posted;       /* the computing thread has the task; `over` has not run yet */
+    fv_rpc_call *call; /* NULL: nothing can be sent any more */
+    fv_caller who;     /* the caller */
+    fv_span span;      /* set before the task is posted */
     fv_decode_peer *peer;
-    double born_s, until_s; /* it came to its router; its time is over. Set before it is posted */
+    double born_s,
+        until_s; /* times of arrival at the router and of the deadline, set before posting */
 
     /* computing thread */
     struct fv_task *next;
     fv_task_state state;
-    fv_fair_flow *flow; /* its tenant's, on the computing thread */
-    bool picked;        /* for the next step */
+    fv_fair_flow *flow; /* the tenant's, on the computing thread */
+    bool picked;        /* picked for the next step */
     fv_prefill_job prefill;
-    uint64_t n_pixels; /* of its images, counted in pixels_held; 0: none, or they were read */
+    uint64_t n_pixels; /* pixels of its images, counted in pixels_held; 0: none, or all were read */
     fv_task_images images;
-    fv_error lost;     /* its hand-off, while the batch was computed */
-    size_t bytes_peak; /* of KV, until its rows have left */
+    fv_error lost;     /* why the hand-off or packing failed while the batch was computed */
+    size_t bytes_peak; /* most KV that it holds here */
     fv_export *ship;
     fv_transport *transport; /* borrowed from the peer; NULL: no hand-off */
     bool begun_said;
-    int32_t at_work; /* its place in `pulse`; 0: none */
+    int32_t at_work; /* its slot in `pulse`; 0: none */
     double arrived_s, opened_s, reading_s, read_s, encoding_s, began_s, sending_s, prefilled_s,
         sent_s;
 
-    /* outcome: the loop thread reads it when notified; `prefill` likewise, its token with
-     * `first`, the rest with `over` */
+    /* outcome: the loop thread reads it when notified, as it reads `prefill`: the token with `first`, the
+     * rest with `over` */
     fv_ticket ticket;     /* with `begun` */
     uint64_t bytes_bound; /* when memory was requested */
     fv_error fault;       /* with `over` */
@@ -111,34 +112,34 @@ typedef struct fv_task {
     fv_export_report sent;
 } fv_task;
 
-/* The worker's own tiny request, and when it is due. It has its own pool: one that is full of
- * requests is no sign of illness, and their bytes are counted. */
+/* The worker's own tiny request, and when it is due. It has its own pool: the requests' pool may be full
+ * without a fault, and the probe's bytes must not count there. */
 typedef struct fv_prefill_probe {
     fv_probe_clock clock;
     fv_kv_pool *pool;
     bool under_way;
     fv_task task;
-    int32_t id; /* its prompt */
+    int32_t id; /* its prompt, one token */
 } fv_prefill_probe;
 
-/* A unit of work that runs: a batch, or an image that is encoded. */
+/* A running unit of work: a batch, or an image that is encoded. */
 typedef struct fv_turn {
     double cost;
-    double finish; /* tag of whoever's turn it is, when it is over */
-    size_t room;   /* of the pool, beside what the units that run may come to need */
+    double finish; /* largest finish tag of its tenants (fair.h) */
+    size_t room;   /* bytes of the pool beyond what running units may need */
 } fv_turn;
 
-/* What the computing thread owns. */
+/* State of the computing thread. */
 typedef struct fv_prefill_line {
     const fv_engine *engine; /* borrowed */
     fv_kv_pool *pool;
     fv_image_cache *cache;
     float *logits; /* [batch, vocab] */
     fv_task *first, **tail;
-    fv_fair fair;      /* in multiply-adds, about */
-    int32_t n_running; /* units under way, one within the other (batch.c) */
-    fv_turn turn;      /* of the innermost */
-    bool encoding;     /* one of them is an image */
+    fv_fair fair;      /* costs are about multiply-adds */
+    int32_t n_running; /* running units, nested in one another (batch.c) */
+    fv_turn turn;      /* the innermost unit */
+    bool encoding;     /* one of the units is an image */
     fv_prefill_probe probe;
 } fv_prefill_line;
 
@@ -149,16 +150,16 @@ struct fv_prefill_worker {
     fv_prefill_line line;
     fv_job wake; /* makes the computing thread look at its tasks */
     atomic_bool woken;
-    /* what others may ask while it computes */
+    /* for other threads, which read it while the computing thread works */
     atomic_int n_started;
     _Atomic uint64_t bytes_held, entries_in, pixels_held;
     atomic_ullong n_good, n_bad; /* batches, for fv_vital_signs */
-    atomic_ullong n_read;        /* images */
+    atomic_ullong n_read;        /* images read */
     fv_pulse *pulse;
 
     /* loop thread */
-    fv_peers *pairs;                             /* NULL: there are none */
-    uint64_t bytes_grpc, bytes_nccl, n_fallback; /* of hand-offs that went well */
+    fv_peers *pairs;                             /* NULL: none */
+    uint64_t bytes_grpc, bytes_nccl, n_fallback; /* sums over hand-offs */
     fv_decode_peer *peers;
     int32_t n_peer, n_task;
     uint64_t n_done, n_failed, n_tokens;
@@ -167,11 +168,11 @@ struct fv_prefill_worker {
     void *closed_user;
 };
 
-/* worker.c: a request comes, and goes: FV_EBUSY when there are too many. Loop thread. */
+/* worker.c: count a request in and out; FV_EBUSY if there are too many. On the loop thread. */
 fv_status fv_prefill_worker_enter(fv_prefill_worker *w);
 void fv_prefill_worker_leave(fv_prefill_worker *w);
 
-/* tokenize.c: calls that need the tokenizer and nothing else. */
+/* tokenize.c: calls that need only the tokenizer. */
 #define FV_TOKENIZE_PATH "/fovea.handoff.v1.Prefill/Tokenize"
 #define FV_DETOKENIZE_PATH "/fovea.handoff.v1.Prefill/Detokenize"
 enum { FV_TOKENIZE_BYTES_MAX = 4 << 20 };
@@ -179,81 +180,82 @@ fv_status fv_tokenize_on_message(fv_rpc_call *c, grpc_byte_buffer *message);
 fv_status fv_detokenize_on_message(fv_rpc_call *c, grpc_byte_buffer *message);
 void fv_tokenize_on_end(fv_rpc_call *c, const fv_rpc_end *end);
 
-/* task.c: a message becomes a prompt, a plan and a request for memory. If the task is
- * READING after either of the first two, its images come first: it goes on with the second.
- * fv_task_release frees everything, also after a failure; with `keep` a hand-off that is
- * done stays. */
+/* task.c: turns a message into a prompt, a plan and a request for memory. If the task is READING after
+ * either of the first two functions, its images come first; call the second one after they are encoded.
+ * fv_task_release frees everything, also after a failure; with `keep`, a completed hand-off
+ * stays. */
 fv_status fv_task_prepare(fv_task *t);
 fv_status fv_task_prepare_rest(fv_task *t);
 void fv_task_release(fv_task *t, bool keep);
-void fv_task_fini(fv_task *t); /* what the report was made of goes too */
+void fv_task_fini(fv_task *t); /* frees the rest, which the report needs */
 
-/* images.c: images become rows. */
+/* images.c: turns images into embeddings. */
 
-/* Loop thread: counts the pixels of a request by the headers of its images, and takes them of the
- * worker's. FV_EINVAL: one cannot be read, or they are too many; FV_EBUSY: too many for now. */
+/* Counts the pixels of a request by the headers of its images, and takes them from the worker's limit.
+ * FV_EINVAL: an image cannot be read, or has too many; FV_EBUSY: too many for now. On the loop thread. */
 fv_status fv_task_take_pixels(fv_task *t);
-void fv_task_give_pixels(fv_task *t); /* the thread that has the task; can be called again */
+/* Gives them back; can be called again. On the thread that has the task. */
+void fv_task_give_pixels(fv_task *t);
 
-/* Sends the images that the cache does not have to the reading lines: READING then. When they
- * are back, fv_task_images_read says how it went; until then (images.away) the task must stay.
- */
+/* Sends the images that the cache does not have to the reading lines; the task is READING then and must
+ * stay until they are back (images.away). fv_task_images_read then returns the result. */
 fv_status fv_task_read_images(fv_task *t);
 fv_status fv_task_images_read(fv_task *t);
 
-/* Runs them through the tower, or the next one of them. READING after this: the cache has dropped one
- * meanwhile. Does nothing when it was done before. */
+/* Encode all images, or the next one. The task is READING afterwards if the cache has dropped one
+ * meanwhile. The first does nothing if all are encoded. */
 fv_status fv_task_encode(fv_task *t);
 fv_status fv_task_encode_next(fv_task *t);
 
-/* Whom the task shares the worker by: its tenant, or what its router says in place of it. */
+/* Returns the name of the task's share of the worker: its tenant, or the share that its router names. */
 const char *fv_task_share(const fv_task *t);
 
-/* batch.c: a unit of work for the tenant whose turn it is: an image is encoded, or a batch prefilled. A
- * step within a unit is for other tenants than the unit's. False: there is none to do now. */
+/* batch.c: does a unit of work for the tenant whose turn it is: encodes an image, or prefills a batch. A
+ * step within a unit is for other tenants than the unit's. False: there is nothing to do now. */
 bool fv_prefill_step(fv_prefill_worker *w);
-void fv_prefill_while_encoding(void *worker); /* fv_vision_between */
+void fv_prefill_while_encoding(void *worker); /* callback of fv_vision_between */
 
-/* run.c: the computing thread's part. */
+/* run.c: the computing thread. */
 
-/* Removes it from the queue and frees all that it has; the task belongs to the loop thread again. */
+/* Removes a task from the queue and frees all that it holds; it belongs to the loop thread again. */
 void fv_task_end(fv_task *t, fv_status st);
-bool fv_task_wanted(const fv_task *t);
+bool fv_task_wanted(const fv_task *t); /* neither cancelled nor past its deadline */
 void fv_task_end_unwanted(fv_task *t);
-void fv_task_say(fv_task *t, fv_rpc_op *op);     /* to the loop thread */
-void fv_task_prepared(fv_task *t, fv_status st); /* after the steps that prepare it */
-uint64_t fv_task_layers_run(const void *worker); /* `shared` of what computes */
+void fv_task_say(fv_task *t, fv_rpc_op *op);     /* posts an event to the loop thread */
+void fv_task_prepared(fv_task *t, fv_status st); /* moves on a task that was prepared with `st` */
+uint64_t fv_task_layers_run(const void *worker); /* `shared` of tasks that compute */
 
-/* Between two passes of a batch: what has come meanwhile is looked at, and may run (fv_prefill_step). */
+/* Call between two passes of a batch: handles what has arrived meanwhile, and may run other tenants'
+ * units (fv_prefill_step). */
 void fv_prefill_line_between(fv_prefill_worker *w);
 
-/* From now on the task is worked on, and `shared` counts for it, too; or it waits again. */
+/* Enter the task into `pulse`, with `shared` as a part of its count, and remove it again. */
 void fv_task_works(fv_task *t, uint64_t (*shared)(const void *worker));
 void fv_task_waits(fv_task *t);
 
 fv_status fv_prefill_line_open(fv_prefill_worker *w);
-void fv_prefill_line_close(fv_prefill_worker *w); /* the thread has ended, or never began */
-void fv_task_enqueue(fv_job *job);                /* a task's job */
-double fv_prefill_line_work(void *worker);        /* fv_jobs_options.work */
+void fv_prefill_line_close(fv_prefill_worker *w); /* when its thread has ended or never started */
+void fv_task_enqueue(fv_job *job);                /* `run` of a task's job */
+double fv_prefill_line_work(void *worker);        /* `work` of fv_jobs_options */
 
-/* probe.c: the probe's way in and out of the line. */
+/* probe.c: starts and ends the probe. */
 fv_status fv_prefill_probe_open(fv_prefill_worker *w);
 void fv_prefill_probe_close(fv_prefill_worker *w);
 bool fv_prefill_probe_due(const fv_prefill_worker *w);
 double
-fv_prefill_probe_pause(const fv_prefill_worker *w); /* seconds until one is due; below 0: never */
+fv_prefill_probe_pause(const fv_prefill_worker *w); /* seconds until it is due; below 0: never */
 void fv_prefill_probe_begin(fv_prefill_worker *w);
 void fv_prefill_probe_over(fv_task *t);
-void fv_prefill_went_well(fv_prefill_worker *w); /* a request did: no probe is due for a while */
+void fv_prefill_went_well(fv_prefill_worker *w); /* counts a success, and delays the next probe */
 
-/* report.c: this worker's half of the report, for a task that is over. *out is in the
+/* report.c: makes this worker's half of the report of a task that is over. *out is in the
  * task's arena. */
 fv_status fv_task_report(fv_task *t, fv_report_message **out);
 
-/* record.c: the same for the worker's metrics; `r` is its report. */
+/* record.c: records a successful task, whose report is `r`, in the worker's metrics. */
 void fv_task_record(const fv_task *t, const fv_report_message *r);
 
-/* trace.c: its spans, once; it is over, or was not posted. */
+/* trace.c: records the spans of a task that is over or was not posted; the second call does nothing. */
 void fv_task_trace(fv_task *t, int code);
 
 #endif

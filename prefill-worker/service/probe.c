@@ -1,13 +1,13 @@
-/* The worker's own tiny request: one text token in, one out, by the way of every task but for the
- * call and the decode worker, which it does not have. It is made, run and taken away again by the
- * computing thread, and counts nowhere but in the vital signs. */
+/* Runs the worker's own tiny request: one text token in, one out, on the path of every task except the
+ * call and the decode worker. The computing thread creates, runs and frees it, and counts it only in the
+ * vital signs. */
 #include <math.h>
 
 #include "common/clock.h"
 #include "common/log.h"
 #include "prefill-worker/service/internal.h"
 
-/* Any id that is text. */
+/* Returns the id of a text token. */
 static int32_t an_id(const fv_model_config *cfg) {
     int32_t id = cfg->text.bos >= 0 ? cfg->text.bos : 0;
     return id != cfg->image_token ? id : id + 1;
@@ -22,7 +22,7 @@ fv_status fv_prefill_probe_open(fv_prefill_worker *w) {
 }
 
 void fv_prefill_probe_close(fv_prefill_worker *w) {
-    fv_task_release(&w->line.probe.task, false); /* the thread may have ended in the middle of it */
+    fv_task_release(&w->line.probe.task, false); /* the thread may have ended during a probe */
     fv_task_fini(&w->line.probe.task);
     fv_kv_pool_close(w->line.probe.pool);
 }

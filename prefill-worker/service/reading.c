@@ -1,11 +1,11 @@
-/* Two threads, each with a list of units in the order in which they came. */
+/* Runs the two threads, each with a list of units in the order in which they came. */
 #include "prefill-worker/service/reading.h"
 
 #include <stdlib.h>
 
 typedef struct line {
     fv_jobs *jobs;
-    fv_fair fair; /* its thread's, as is what follows */
+    fv_fair fair; /* this and the list belong to the line's thread */
     fv_unit *first, **tail;
 } line;
 
@@ -17,7 +17,7 @@ static line *line_of(const fv_unit *u) {
     return u->cost > FV_READING_SMALL ? &u->reading->large : &u->reading->small;
 }
 
-/* The first unit of the tenant whose turn it is. */
+/* Returns the first unit of the tenant whose turn it is. */
 static fv_unit **next_unit(line *l) {
     fv_unit **best = &l->first;
     for (fv_unit **at = &l->first; *at; at = &(*at)->next)

@@ -2,7 +2,7 @@
 #define FOVEA_PREFILL_WORKER_SERVICE_READING_H
 
 /* READING LINES: threads that decode images and tokenize for all tasks, so that the computing thread goes
- * on meanwhile. Each has one unit of work after another, of the tenant whose turn it is (fair.h):
+ * on meanwhile. Each runs one unit of work after another, of the tenant whose turn it is (fair.h):
  *
  *   [large line]   images of more than FV_READING_SMALL pixels and bytes
  *   [small line]   all other units
@@ -19,10 +19,10 @@ typedef struct fv_reading fv_reading; /* opaque: the lines */
 typedef struct fv_unit {
     fv_job job;      /* private */
     void *owner;     /* borrowed; for `run` */
-    const char *who; /* the tenant; until `run` has begun */
+    const char *who; /* the tenant; borrowed until `run` begins */
     double weight;
-    double cost; /* pixels and bytes */
-    /* On the line's thread. The unit is the caller's again, and may be added again. */
+    double cost; /* pixels plus bytes */
+    /* Called on the line's thread. The unit belongs to the caller again, and may be added again. */
     void (*run)(struct fv_unit *unit);
     /* private */
     fv_reading *reading;
@@ -31,9 +31,9 @@ typedef struct fv_unit {
 } fv_unit;
 
 fv_status fv_reading_open(fv_reading **out);
-void fv_reading_close(fv_reading *r); /* all units have run; NULL is fine */
+void fv_reading_close(fv_reading *r); /* when all units have run; NULL is fine */
 
-/* Any thread. The unit must be set but for what is private. */
+/* Adds a unit, whose public fields must be set. On any thread. */
 void fv_reading_add(fv_reading *r, fv_unit *unit);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a task that went well was, as metrics. Loop thread. */
+/* Records a successful task in the metrics. On the loop thread. */
 #include "prefill-worker/service/internal.h"
 #include "telemetry/metrics.h"
 
@@ -10,7 +10,7 @@ static void phase(int32_t which, double seconds) {
     fv_metric_observe(FV_METRIC_HANDOFF_TIME, which, seconds, NULL);
 }
 
-/* Factors only: codes have no rank. */
+/* Records factors only: codes have no rank. */
 static void tensor(int32_t which, uint32_t rank, float error) {
     if (rank == 0) return;
     fv_metric_observe(FV_METRIC_RANK, which, rank, NULL);

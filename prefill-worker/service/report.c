@@ -1,4 +1,4 @@
-/* What a task was, as the prefill worker's half of the report. Loop thread; the task is over. */
+/* Makes the prefill worker's half of the report of a task that is over. On the loop thread. */
 #include <string.h>
 
 #include "prefill-worker/service/internal.h"
@@ -10,7 +10,7 @@ static fv_status copy(fv_arena *a, const char *s, char **out) {
     return fv_arena_strndup(a, s, strlen(s), out);
 }
 
-/* Nothing when there is nothing to say. */
+/* Adds a note of a stage, unless its text is empty. */
 static fv_status add_note(fv_task *t, fv_report_message *r, fv_stage stage, const char *text,
                           bool decided) {
     note_message *note;
@@ -67,7 +67,7 @@ static fv_status fill_rows(fv_task *t, fv_report_message *r) {
     for (int32_t l = 0; l < n_layer; l++)
         r->visual_tokens_held[l] = (uint32_t)t->prefill.stats.visual_tokens_held[l];
     r->n_visual_tokens_held = (size_t)n_layer;
-    uint32_t n_replay = (uint32_t)t->msg->n_replay; /* of the answer, not of the prompt */
+    uint32_t n_replay = (uint32_t)t->msg->n_replay; /* tokens of the answer, not of the prompt */
     r->n_prompt = (uint32_t)t->prefill.prompt.n - n_replay;
     r->n_visual = (uint32_t)t->prefill.prompt.n_visual;
     r->n_encoded =

@@ -1,11 +1,11 @@
-/* The computing thread of the prefill worker: a queue of tasks, and the choice of the next work
- * item. A work item is the preparation of a task that waits, or a step (batch.c) of those with granted
- * memory and read images. Preparing comes first until a batch is full, so that tasks that wait together
+/* Runs the computing thread of the prefill worker: keeps the queue of tasks and chooses the next work
+ * item. A work item is the preparation of a queued task, or a step (batch.c) of tasks with granted
+ * memory and read images. Preparation comes first until a batch is full, so that tasks that wait together
  * run together, and later ones hold no grant. Replies of decode workers and cancellations arrive as
  * jobs between the work items, and are handled before each.
  *
- * Tenants share the thread (fair.h). A task waits in the queue for the tasks of its own tenant, and not
- * for those of another that fill a batch: a tenant with none under way may always have one prepared.
+ * Tenants share the thread (fair.h). A task waits in the queue for tasks of its own tenant, but not for
+ * another tenant's that fill a batch: a tenant with no prepared task may always have one prepared.
  *
  * Events of a task go to the loop thread as ops embedded in the task; `over` is the last.
  */
@@ -41,7 +41,7 @@ void fv_task_works(fv_task *t, uint64_t (*shared)(const void *worker)) {
             fv_pulse_begin(t->worker->pulse, t->msg->request->request_id, shared, t->worker);
 }
 
-/* Of the whole batch: a layer that is computed is one of each of its requests. */
+/* Counts layers of the whole batch: each one is progress of every request in it. */
 uint64_t fv_task_layers_run(const void *worker) {
     return fv_engine_layers_run(((const fv_prefill_worker *)worker)->opt.engine);
 }
@@ -65,8 +65,8 @@ void fv_task_end(fv_task *t, fv_status st) {
         fv_task_say(t, &t->over);
 }
 
-/* Does anybody wait for it? The deadline is looked at here, too: under load the word of the loop
- * thread that it has passed may come late, and what it would save is dear. */
+/* Whether anybody still waits for the task. Checks the deadline here, too: under load the loop thread may
+ * report it late, after work was computed for nothing. */
 bool fv_task_wanted(const fv_task *t) {
     bool expired = t->deadline_s > 0 && fv_clock_s() >= t->deadline_s;
     return !expired && !atomic_load(&t->cancelled);
@@ -92,7 +92,7 @@ void fv_task_enqueue(fv_job *job) {
     if (!t->probe) fv_failpoint_reached(FV_FAILPOINT_PREFILL_QUEUED);
 }
 
-/* Images first, unless they are there. */
+/* Makes a task READY, or READING if it has images to be read first. */
 static void make_ready(fv_task *t) {
     t->state = FV_TASK_READY;
     fv_status st = fv_task_read_images(t);
@@ -105,9 +105,10 @@ static void make_ready(fv_task *t) {
     }
 }
 
-/* After the steps that prepare it. */
+/* Moves on a task after it was prepared with the result `st`. */
 void fv_task_prepared(fv_task *t, fv_status st) {
-    if (st == FV_OK && t->prefill.finish != FV_FINISH_NOT) { /* what is to be replayed was all */
+    if (st == FV_OK &&
+        t->prefill.finish != FV_FINISH_NOT) { /* the replayed tokens are the whole answer */
         t->began_s = fv_clock_s();
         fv_task_say(t, &t->first);
         fv_task_end(t, FV_OK);
@@ -129,7 +130,7 @@ static void prepare(fv_task *t) {
     fv_task_prepared(t, st);
 }
 
-/* ---- what has happened since ------------------------------------------------------------- */
+/* ---- tasks under way ---------------------------------------------------------------------- */
 
 static void advance_opening(fv_task *t) {
     bool granted;
@@ -148,7 +149,7 @@ static void advance_reading(fv_task *t) {
         fv_task_end(t, st);
     } else if (t->prefill.kv) {
         make_ready(t);
-    } else { /* the plan waits for them, and for their encoding */
+    } else { /* they are encoded and condensed before the plan is made */
         t->state = FV_TASK_READY;
     }
 }
@@ -168,9 +169,9 @@ static void advance_exporting(fv_task *t) {
 static void advance(fv_prefill_line *l) {
     for (fv_task *t = l->first, *next; t; t = next) {
         next = t->next;
-        if (t->state == FV_TASK_RUNNING) continue; /* whoever runs it looks after it */
+        if (t->state == FV_TASK_RUNNING) continue; /* the unit that runs it ends it */
         if (t->state == FV_TASK_READING && t->images.away)
-            continue; /* wanted or not: it is soon back */
+            continue; /* cancelled or not: the line has it, and returns it soon */
         if (!fv_task_wanted(t))
             fv_task_end_unwanted(t);
         else if (t->state == FV_TASK_READING)
@@ -184,19 +185,19 @@ static void advance(fv_prefill_line *l) {
 
 /* ---- the thread ------------------------------------------------------------------------- */
 
-/* A healthy decode worker replies within this time: a batch waits for it no longer. One that does
- * not gets no slot in a batch, and delays none. */
+/* Longest time that a batch waits for a grant: a healthy decode worker replies sooner, and a slow one
+ * must not delay the batch. */
 static const double open_soon_s = 0.02;
-/* And for images of the usual size, which are read in less than this. */
+/* Longest time that a batch waits for images; usual ones are read sooner. */
 static const double read_soon_s = 0.05;
 
-/* Whether the batch waits for this one. */
+/* Whether a batch waits for this task. */
 static bool is_soon(const fv_task *t, double now_s) {
     if (t->state == FV_TASK_READING) return now_s - t->reading_s < read_soon_s;
     return t->state == FV_TASK_OPENING && now_s - t->opened_s < open_soon_s;
 }
 
-/* Tasks that have places, or are about to have them. */
+/* Counts of prepared tasks, which have places in a batch or soon will. */
 typedef struct places {
     int32_t n_ready, n_reading, n_soon;
 } places;
@@ -216,8 +217,9 @@ static places count_places(fv_prefill_line *l) {
     return p;
 }
 
-/* No more than a batch at a time: a grant holds memory that others could use, and so do pixel values.
- * But for a tenant's first, which others must not keep out. NULL: none. */
+/* Returns the queued task to be prepared next, or NULL. No more than a batch is prepared at a time, because
+ * grants and pixel values hold memory that others could use; the first task of a tenant is an exception,
+ * because other tenants must not keep it out. */
 static fv_task *next_waiting(const fv_prefill_line *l, bool full) {
     fv_task *best = NULL;
     for (fv_task *t = l->first; t; t = t->next) {
@@ -229,7 +231,7 @@ static fv_task *next_waiting(const fv_prefill_line *l, bool full) {
     return best;
 }
 
-/* Prepares one that waits. False: none may be. */
+/* Prepares the next queued task; false: none may be prepared now. */
 static bool prepare_next(fv_prefill_worker *w, const places *p) {
     fv_task *t = next_waiting(&w->line, p->n_ready + p->n_reading + p->n_soon >= w->opt.batch);
     if (t) prepare(t);
@@ -245,7 +247,7 @@ static double work(fv_prefill_worker *w) {
     return p.n_soon ? open_soon_s : fv_prefill_probe_pause(w);
 }
 
-/* The same, for tenants that have nothing in the batch that runs, and without waiting for company. */
+/* Does the same for tenants with no task in the running batch, without waiting for a fuller batch. */
 void fv_prefill_line_between(fv_prefill_worker *w) {
     fv_jobs_catch_up(w->jobs);
     for (bool more = true; more;) {

@@ -1,5 +1,5 @@
 /* Prepares a request for prefill and requests memory at a decode worker. Errors of a request are
- * found here, before anything is computed for it. The computing thread. */
+ * found here, before anything is computed for it. On the computing thread. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 /* ---- the request ------------------------------------------------------------------------ */
 
-/* When the text of a chat must have been rendered. */
+/* Returns the time by which a chat must be rendered. */
 static double chat_until(const fv_task *t) {
     double most_s = fv_clock_s() + FV_CHAT_SECONDS;
     return t->deadline_s > 0 && t->deadline_s < most_s ? t->deadline_s : most_s;
@@ -80,9 +80,9 @@ static fv_status read_request(fv_task *t) {
     return FV_OK;
 }
 
-/* ---- room ------------------------------------------------------------------------------- */
+/* ---- memory ----------------------------------------------------------------------------- */
 
-/* Blocks that text becomes, while the page is still there that its first and last rows are in. */
+/* Bounds the bytes of the blocks of codes that text becomes, beside its remaining rows. */
 static size_t coded_text(const fv_plan *plan, const fv_kv_shape *s) {
     fv_text_width w = {s->n_kv, s->d_head, s->dtype};
     if (plan->pack.text.bits == 0) return 0;
@@ -90,8 +90,8 @@ static size_t coded_text(const fv_plan *plan, const fv_kv_shape *s) {
            (size_t)fv_text_codes_most(&plan->pack.text, plan->shape.n_text, 0, &w, true);
 }
 
-/* A bound on the store's size at any time: all entries of a layer are there until the select stage
- * has run, which it does after each group of layers. */
+/* Bounds the store's size at any time and checks it. All entries of a layer count, because the select stage
+ * runs only after a group of layers. */
 static fv_status check_room(fv_task *t) {
     const fv_plan *plan = &t->prefill.plan;
     const fv_kv_shape *s = fv_kv_pool_shape(t->worker->line.pool);
@@ -113,7 +113,7 @@ static uint32_t milliseconds(double s) {
     return s <= 0 ? 0 : s < 1e-3 * UINT32_MAX ? (uint32_t)(1e3 * s) : UINT32_MAX;
 }
 
-/* The oldest request is served first, and one whose time is over waits no more. */
+/* Tells the decode worker the request's age, because it serves the oldest first, and how long it may wait. */
 static fv_asking asking_of(const fv_task *t, double now_s) {
     return (fv_asking){.request_id = t->msg->request->request_id,
                        .age_ms = milliseconds(now_s - t->born_s),
@@ -125,7 +125,7 @@ static fv_asking asking_of(const fv_task *t, double now_s) {
                        .trace = t->span.context};
 }
 
-/* Requests memory at the decode worker, unless the first token must be the last. */
+/* Requests memory at the decode worker, unless there is none or the first token must be the last. */
 static fv_status ask_for_room(fv_task *t) {
     const fv_prefill_job *j = &t->prefill;
     const fv_kv_shape *s = fv_kv_get_shape(j->kv);
@@ -141,8 +141,8 @@ static fv_status ask_for_room(fv_task *t) {
     return fv_fail_origin(fv_export_begin(t->transport, &req, &t->ship), FV_ORIGIN_HANDOFF);
 }
 
-/* How many tokens images are condensed to is part of the prompt, and known when they were encoded:
- * ahead of the grant, then, and of the others of the batch. READING after this: not yet. */
+/* Completes the prompt and requests memory. Condensed images are encoded first, because their number of
+ * tokens is part of the prompt. If the task is READING afterwards, call this again when images are read. */
 fv_status fv_task_prepare_rest(fv_task *t) {
     fv_prefill_job *j = &t->prefill;
     if (fv_prefill_job_condenses(j)) FV_TRY(fv_task_encode(t));
@@ -162,8 +162,8 @@ fv_status fv_task_prepare(fv_task *t) {
 
 static void on_gone(void *kv) { fv_kv_close(kv); }
 
-/* The store is freed when the network has released its memory: a silent peer does not delay
- * others. */
+/* Frees what the task holds. The store is freed later, when the network has released its memory, so a
+ * silent peer delays no other task. */
 void fv_task_release(fv_task *t, bool keep) {
     fv_export_close(t->ship, keep, on_gone, t->prefill.kv);
     t->ship = NULL;

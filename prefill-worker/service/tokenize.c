@@ -1,6 +1,6 @@
-/* Tokenize and Detokenize. A reading line runs the tokenizer, because a long text takes a while;
- * the loop thread makes an asking, answers its call and frees it when both the call and the job are
- * over. A call whose client has gone is computed to its end: it is short. */
+/* Serves Tokenize and Detokenize. A reading line runs the tokenizer, because a long text takes a while;
+ * the loop thread creates an asking, answers its call, and frees the asking when it is computed, even if
+ * the client has gone: it is short. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ typedef struct asking {
     fv_rpc_op back;
     ProtobufCMessage *reply;
     fv_error fault;
-    double until_s; /* by fv_clock_s; for what it renders */
+    double until_s; /* time by which a chat must be rendered, by fv_clock_s */
 } asking;
 
 /* ---- a reading thread ------------------------------------------------------------------- */
@@ -99,7 +99,7 @@ static fv_status detokenize(asking *a) {
     FV_TRY(fv_request_ids(q->id, q->n_id, fv_checkpoint_config(e->ck)->text.max_position, &a->arena,
                           &ids));
     FV_TRY(fv_tokenizer_decode(e->tok, ids, (int32_t)q->n_id, false, &text, &n));
-    /* A string of protobuf ends at a NUL: one that an id stands for is left out. */
+    /* Leave out NUL bytes, which ids may stand for but a protobuf-c string cannot hold. */
     size_t kept = 0;
     for (size_t i = 0; i < n; i++)
         if (text[i]) text[kept++] = text[i];
@@ -165,7 +165,7 @@ static fv_status begin(fv_rpc_call *c, grpc_byte_buffer *message,
     a->compute = compute;
     a->until_s = chat_until(c);
     a->call = c;
-    /* As if all were one tenant's: the call does not say whose it is. */
+    /* All calls count as one tenant's, because a call does not name its tenant. */
     a->unit = (fv_unit){.run = run,
                         .owner = a,
                         .who = "tokenize ",

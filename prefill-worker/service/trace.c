@@ -1,4 +1,4 @@
-/* Spans of a task: its call, and the steps that it came to. Loop thread. */
+/* Records the spans of a task: its call, and the steps that it reached. On the loop thread. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 enum { STAGES_TEXT = 512 };
 
-/* "prune fastv 576>288, select snapkv 4608>2304": of how many entries each method kept how many. */
+/* Prints how many entries each method got and kept: "prune fastv 576>288, select snapkv 4608>2304". */
 static void print_stages(const fv_task *t, char out[STAGES_TEXT]) {
     size_t n = 0;
     out[0] = '\0';

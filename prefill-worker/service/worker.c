@@ -1,5 +1,5 @@
-/* The prefill worker's loop thread: calls become tasks, and what tasks have to say goes back into
- * their calls. A call and its task may end in either order; the task is freed when both have. */
+/* Runs the prefill worker's loop thread: turns calls into tasks, and sends the tasks' events to their
+ * calls. A call and its task may end in either order; the task is freed when both have. */
 #include "prefill-worker/service/worker.h"
 
 #include <inttypes.h>
@@ -15,8 +15,8 @@
 #include "transport/grpc.h"
 
 enum {
-    MESSAGE_MAX = (64 << 20) + (1 << 20), /* a client's largest request, and what is around it */
-    N_PEER_MAX = 64,                      /* connections to decode workers that are kept */
+    MESSAGE_MAX = (64 << 20) + (1 << 20), /* a client's largest request, and the router's fields */
+    N_PEER_MAX = 64, /* connections to decode workers; at most so many are kept idle */
 };
 
 typedef Fovea__Handoff__V1__PrefillEvent event_message;
@@ -74,7 +74,7 @@ static fv_status open_peer(fv_prefill_worker *w, const char *address, fv_decode_
     return FV_OK;
 }
 
-/* The most recently used comes first. */
+/* Finds or opens the peer of an address and moves it to the front of the list. */
 static fv_status find_peer(fv_prefill_worker *w, const char *address, fv_decode_peer **out) {
     fv_decode_peer **at = &w->peers, *p;
     while (*at && strcmp((*at)->address, address) != 0) at = &(*at)->next;
@@ -119,7 +119,7 @@ static void on_wake(fv_job *job) {
     atomic_store(&w->woken, false); /* the queue checks the tasks after this */
 }
 
-/* It is cancelled. */
+/* Cancels a task, and wakes the computing thread to end it. */
 static void abandon(fv_task *t) {
     fv_prefill_worker *w = t->worker;
     t->call = NULL;
@@ -128,9 +128,9 @@ static void abandon(fv_task *t) {
     if (!atomic_exchange(&w->woken, true)) fv_jobs_follow(w->jobs, &w->wake);
 }
 
-/* ---- what tasks say --------------------------------------------------------------------- */
+/* ---- events of tasks -------------------------------------------------------------------- */
 
-/* The client cannot be told what the task has to say. */
+/* Ends the call and its task, because an event could not be sent. */
 static void give_up(fv_task *t, fv_status st) {
     if (!t->call) return;
     fv_rpc_call_finish(t->call, st);
@@ -175,7 +175,7 @@ static void on_first(fv_rpc_op *op, bool ok) {
     Fovea__Handoff__V1__FirstToken first = FOVEA__HANDOFF__V1__FIRST_TOKEN__INIT;
     Fovea__Inference__V1__Tokens tokens = FOVEA__INFERENCE__V1__TOKENS__INIT;
     const fv_tokenizer *texts = t->msg->request->token_texts ? t->worker->opt.engine->tok : NULL;
-    fv_arena arena = {0}; /* not the task's, which the computing thread uses meanwhile */
+    fv_arena arena = {0}; /* the computing thread may be using the task's */
     Fovea__Inference__V1__Token *token = NULL;
     fv_status st = fv_token_to_message(&t->prefill.token, t->prefill.digest, texts, &arena, &token);
     tokens.index = (uint32_t)t->msg->n_replay;
@@ -194,7 +194,7 @@ static void on_first(fv_rpc_op *op, bool ok) {
     fv_arena_fini(&arena);
 }
 
-/* The last message: this half of the report. */
+/* Sends the last message, this worker's half of the report, and finishes the call. */
 static void send_report(fv_task *t) {
     event_message e = FOVEA__HANDOFF__V1__PREFILL_EVENT__INIT;
     Fovea__Handoff__V1__HandedOff done = FOVEA__HANDOFF__V1__HANDED_OFF__INIT;
@@ -401,7 +401,7 @@ static void on_pairs_closed(void *user) {
     fv_prefill_worker *w = user;
     void (*closed)(void *) = w->closed;
     user = w->closed_user;
-    fv_reading_close(w->reading); /* no task is there, so nothing is on the way between the two */
+    fv_reading_close(w->reading); /* no task is left, so no thread waits for another */
     fv_jobs_stop(w->jobs);
     fv_prefill_line_close(w);
     fv_pulse_close(w->pulse);
@@ -409,7 +409,7 @@ static void on_pairs_closed(void *user) {
     closed(user);
 }
 
-/* When nothing is under way any more, the computing thread has nothing to wait for. */
+/* Closes a worker that is closing once it has no request and no connection left. */
 static void maybe_closed(fv_prefill_worker *w) {
     if (!w->closing || w->n_task > 0) return;
     while (w->peers) close_peer(w, w->peers);
