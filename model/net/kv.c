@@ -1,4 +1,4 @@
-/* Pages, extents and ragged lengths of one request's keys and values. Host bookkeeping only:
+/* Keeps the pages, extents and ragged lengths of one request's keys and values. Host bookkeeping only:
  * kernels write rows and the device moves them, so the same code serves a GPU. One thread at a
  * time. */
 #include "model/net/kv.h"
@@ -143,12 +143,12 @@ bool fv_kv_borrows(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
     return seg == FV_SEG_TEXT ? kv->reused_text[layer] : kv->source_layer[layer] != layer;
 }
 
-/* Matrices that a row takes in the layer's own memory: 2, key and value; or 1, a value. */
+/* Returns how many vectors a row has in the layer's own memory: 2, key and value; or 1, the value. */
 static size_t own_parts(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
     return fv_kv_borrows(kv, layer, seg) ? 1 : 2;
 }
 
-/* Keys of block b of a head in the source layer. */
+/* Returns the keys of block b of a head in the source layer. */
 static void *reused_keys(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
                          int32_t b) {
     size_t run = fv_kv_run_at(kv, kv->source_layer[layer], head, seg);

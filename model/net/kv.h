@@ -46,15 +46,15 @@ typedef struct fv_kv_pool fv_kv_pool; /* opaque */
  * on close, when it is needed for an extent of another size, and by fv_kv_pool_trim. */
 fv_status fv_kv_pool_open(fv_device *dev, const fv_kv_shape *shape, size_t bytes_max,
                           fv_kv_pool **out);
-/* Every store of the pool must be closed before. NULL is fine. */
+/* Closes a pool whose stores are all closed. NULL is fine. */
 void fv_kv_pool_close(fv_kv_pool *pool);
 size_t fv_kv_pool_used(const fv_kv_pool *pool);                     /* bytes held by stores now */
-size_t fv_kv_pool_owned(const fv_kv_pool *pool, const char *owner); /* and by those of this owner */
-size_t fv_kv_pool_memory(const fv_kv_pool *pool); /* and allocated, free lists included */
+size_t fv_kv_pool_owned(const fv_kv_pool *pool, const char *owner); /* by this owner's stores */
+size_t fv_kv_pool_memory(const fv_kv_pool *pool); /* bytes allocated, free lists included */
 const fv_kv_shape *fv_kv_pool_shape(const fv_kv_pool *pool);
 
-/* Frees what was on the free lists for FV_KV_TRIM_MS to twice that. Returns in how many seconds to call it again,
- * HUGE_VAL: there is nothing on them. *freed: bytes. Times are of any clock that grows. */
+/* Frees memory that was on the free lists for FV_KV_TRIM_MS to twice that; *freed: bytes. Returns in how
+ * many seconds to call it again; HUGE_VAL: the lists are empty. now_s: seconds of any monotonic clock. */
 enum { FV_KV_TRIM_MS = 2000 };
 double fv_kv_pool_trim(fv_kv_pool *pool, double now_s, size_t *freed);
 
@@ -73,8 +73,8 @@ const fv_kv_shape *fv_kv_get_shape(const fv_kv *kv);
 fv_kv_pool *fv_kv_get_pool(const fv_kv *kv);
 fv_device *fv_kv_get_device(const fv_kv *kv); /* where entries are */
 
-/* Block tables of one layer, [Hkv, FV_N_SEG], as kernels take them. Borrowed until a call below
- * changes the layer. */
+/* Returns the block tables of one layer, [Hkv, FV_N_SEG], as kernels take them. Borrowed until a call
+ * below changes the layer. */
 fv_block_table *fv_kv_runs(fv_kv *kv, int32_t layer);
 int32_t fv_kv_len(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg);
 /* Makes the layer use the visual keys, and with `text` also the text keys, of `source_layer`, an
@@ -242,7 +242,7 @@ size_t fv_kv_bytes(const fv_kv *kv, fv_kv_segment seg);
  * bytes. */
 size_t fv_kv_bytes_held(const fv_kv *kv);
 
-/* Asserts the invariants of a layer, or with -1 of the store; every operation ends with this. Does
+/* Asserts the invariants of a layer, or with -1 of the whole store; every operation ends with this. Does
  * nothing in builds without tests (FOVEA_TESTS). */
 void fv_kv_check(const fv_kv *kv, int32_t layer);
 

@@ -1,5 +1,5 @@
-/* Invariants that hold after every successful operation on a store. Builds without tests leave them
- * out (FV_NO_CHECKS). */
+/* Asserts invariants that hold after every successful operation on a store. Builds without tests omit
+ * them (FV_NO_CHECKS). */
 #include <assert.h>
 
 #include "model/net/kv_internal.h"

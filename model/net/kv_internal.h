@@ -1,14 +1,14 @@
 #ifndef FOVEA_MODEL_NET_KV_INTERNAL_H
 #define FOVEA_MODEL_NET_KV_INTERNAL_H
 
-/* Declarations shared by the files of the store only: kv_pool.c (memory), kv_trim.c (unused memory that
- * is given back), kv.c (appending), kv_rows.c (keeping, moving and removing entries), kv_packed.c
+/* Declarations shared by the files of the store only: kv_pool.c (memory), kv_trim.c (freeing unused
+ * memory), kv.c (appending), kv_rows.c (keeping, moving and removing entries), kv_packed.c
  * (compressed blocks). */
 #include <string.h>
 
 #include "model/net/kv_packed.h"
 
-enum { FV_KV_SLAB_PAGES = 256 }; /* with pages of 16 KiB 4 MiB, which can be huge pages */
+enum { FV_KV_SLAB_PAGES = 256 }; /* with pages of 16 KiB a slab has 4 MiB and can use huge pages */
 
 struct fv_kv_pool {
     fv_device *device;
@@ -16,7 +16,7 @@ struct fv_kv_pool {
     size_t bytes_max, bytes_used;
     size_t peak;   /* highest bytes_used */
     size_t memory; /* slabs, free ones included, and tables of packed layers */
-    fv_buf *spare; /* free list of slabs, least recently used first */
+    fv_buf *spare; /* free list of extents, least recently used first */
     int32_t n_spare;
     size_t cap_spare;
     fv_buf *slab;
@@ -57,7 +57,7 @@ struct fv_kv {
     fv_kv *next, **link;    /* list of the pool's stores, and the pointer to this one in it */
     char *owner;            /* in the arena */
     fv_block_table *run;    /* [N, Hkv, FV_N_SEG] */
-    fv_kv_run_state *state; /* likewise */
+    fv_kv_run_state *state; /* [N, Hkv, FV_N_SEG] */
     fv_buf *extent;         /* [N] */
     int32_t *ranked;        /* [N, Hkv] visual tokens when they were ranked; 0: not ranked */
     int32_t *masked; /* [N] masked visual tokens of each head, past the end of its block table */
@@ -113,7 +113,7 @@ void fv_kv_pool_give(fv_kv_pool *p, fv_buf *buf);
 void fv_kv_pool_count(fv_kv_pool *p, size_t bytes);
 void fv_kv_pool_discount(fv_kv_pool *p, size_t bytes);
 
-/* Pinned host memory that the device copies into; valid until the next call. */
+/* Returns pinned host memory that the device copies into; valid until the next call. */
 fv_status fv_kv_pool_on_host(fv_kv_pool *p, size_t bytes, void **out);
 
 /* Takes or gives a page of FV_KV_BLOCK keys, or values; charged likewise. */
@@ -137,9 +137,8 @@ fv_status fv_kv_blocks_grow(fv_kv *kv, size_t run, int32_t n_block);
 fv_status fv_kv_text_take(fv_kv *kv, int32_t layer, int32_t head);
 void fv_kv_text_give(fv_kv *kv, int32_t layer, int32_t head, int32_t rows);
 
-/* A layer's extent, in which head g holds rows[g] rows (K unless borrowed, then V, head after
- * head): its size; its memory; and mapping a head's blocks into it from *base, which is
- * advanced. */
+/* For a layer's extent in which head g holds rows[g] rows (K unless borrowed, then V, head after head):
+ * return its size; allocate it; map a head's blocks into it from *base, and advance *base. */
 size_t fv_kv_extent_bytes(const fv_kv *kv, int32_t layer, const int32_t *rows);
 fv_status fv_kv_extent_lay(fv_kv *kv, int32_t layer, const int32_t *rows, fv_buf *out);
 fv_status fv_kv_extent_map(fv_kv *kv, int32_t layer, int32_t head, char **base, int32_t rows);
@@ -172,8 +171,8 @@ fv_status fv_kv_drop_text(fv_kv *kv, int32_t layer, int32_t row0, int32_t n, int
 
 fv_kv_packed **fv_kv_packed_slot(const fv_kv *kv, int32_t layer, fv_kv_segment seg);
 
-/* Takes the set equal to `like`, whose arrays are borrowed for the call, or makes one; gives it
- * back; its cost in bytes; and its angles. */
+/* Take the set equal to `like`, whose arrays are borrowed for the call, or make one; give it back; return
+ * its cost in bytes; compute its angles. */
 fv_status fv_kv_packed_set_take(fv_kv *kv, const fv_kv_packed_set *like, fv_kv_packed_set **out);
 void fv_kv_packed_set_give(fv_kv *kv, fv_kv_packed_set *s); /* NULL is fine */
 size_t fv_kv_packed_set_bytes(const fv_kv *kv, const fv_kv_packed_set *s);

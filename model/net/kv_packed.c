@@ -1,4 +1,4 @@
-/* Memory of packed layers: which layer owns which part, and how rows are dropped. Factors come from
+/* Manages the memory of packed layers: which layer owns which part, and dropping rows. Factors come from
  * prefill-worker/pack or over the network. One thread at a time. */
 #include "model/net/kv_packed.h"
 
@@ -43,7 +43,8 @@ int32_t fv_kv_packed_text_rows(const fv_kv *kv, int32_t layer) {
     return n;
 }
 
-/* Block `number` of the layer that a block's keys, directions or coefficients come from. */
+/* Returns the block of the same number in the source layer, which owns the block's keys, directions or
+ * coefficients. */
 static fv_kv_packed *lead_of(const fv_kv *kv, const fv_kv_packed *p) {
     fv_kv_packed *lead = fv_kv_packed_of(kv, p->source_layer, p->seg);
     while (lead && lead->number < p->number) lead = lead->next;
@@ -77,7 +78,7 @@ static size_t host_bytes(const fv_kv_packed *p) {
     return (blocks + (p->rank ? rows : 0)) * sizeof(int32_t) + rows;
 }
 
-/* Form of a layer's own parts; keys and values have the same one. */
+/* Properties of the form of a layer's own parts; keys and values have the same form. */
 static bool tiled(const fv_packed_shape *s) { return s->form != FV_PACKED_LOWRANK; }
 static bool nested(const fv_packed_shape *s) { return s->form == FV_PACKED_LATENT; }
 
@@ -230,7 +231,7 @@ static fv_status fill(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_k
     return FV_OK;
 }
 
-/* End of the layer's list of blocks, and the next block's number. */
+/* Returns the end of the layer's list of blocks; *number: the next block's number. */
 static fv_kv_packed **next_slot(const fv_kv *kv, int32_t layer, fv_kv_segment seg,
                                 int32_t *number) {
     fv_kv_packed **slot = fv_kv_packed_slot(kv, layer, seg);
@@ -288,7 +289,7 @@ fv_status fv_kv_packed_observe(fv_kv *kv, fv_kv_packed *p) {
     if (p->importance) return FV_OK;
     size_t n = (size_t)p->rows.n;
     if (!p->pays_observed) FV_TRY(pay_own(kv, p, true));
-    if (!p->turn_buf.data) /* or left by a call that failed */
+    if (!p->turn_buf.data) /* not allocated by an earlier call that failed */
         FV_TRY(fv_buf_alloc(fv_kv_get_device(kv), n * sizeof(float), FV_BUF_DEVICE, &p->turn_buf));
     p->importance = calloc(n, sizeof *p->importance);
     if (!p->importance)
@@ -297,12 +298,12 @@ fv_status fv_kv_packed_observe(fv_kv *kv, fv_kv_packed *p) {
     return FV_OK;
 }
 
-/* Number of means that this layer has gathered in this turn. */
+/* Returns the number of means that this layer has gathered in this turn. */
 static size_t turn_rows(const fv_kv_packed *p) {
     return p && p->importance && p->n_turn > 0 ? (size_t)p->rows.n : 0;
 }
 
-/* Waits once for all layers. */
+/* Starts the copies of all layers, then waits once. */
 fv_status fv_kv_packed_turns(fv_kv *kv, const float **out) {
     fv_device *dev = fv_kv_get_device(kv);
     int32_t n_layer = fv_kv_get_shape(kv)->n_layer;

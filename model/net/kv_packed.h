@@ -104,7 +104,7 @@ fv_status fv_kv_packed_codes(fv_kv_packed *p, fv_backend *be);
 /* Allocates importance [n]; does nothing if it is there. */
 fv_status fv_kv_packed_observe(fv_kv *kv, fv_kv_packed *p);
 
-/* This turn's means of every packed layer that has one (n_turn > 0), on the host: layer after
+/* Copies this turn's means of every packed layer that has some (n_turn > 0) to the host: layer after
  * layer, [n] each. Borrowed until the next call for a store of this pool. */
 fv_status fv_kv_packed_turns(fv_kv *kv, const float **out);
 
@@ -123,8 +123,8 @@ fv_status fv_kv_clear_text(fv_kv *kv, int32_t layer);
 
 /* The functions below are for visual tokens. */
 
-/* Layers of one group of latents hold the first tokens of their source layer, none more than a
- * layer before it, all in one anchor block in rank order. */
+/* Layers of one group of latents hold the first tokens of their source layer, no layer more than an
+ * earlier one, all in one anchor block in rank order. */
 
 /* Drops tokens without moving any: the first alive[a] tokens of each anchor block [n_anchor] stay
  * valid. Dropped tokens cannot return. Lazy layers drop the same tokens; with latents only this

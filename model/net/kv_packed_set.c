@@ -1,4 +1,4 @@
-/* Sets of packed rows: which rows, in which blocks, and the angles of the blocks' anchors. Layers
+/* Keeps sets of packed rows: which rows, in which blocks, and the angles of the blocks' anchors. Layers
  * of a request with the same rows use the same set, so they need only one table of angles. Runs on
  * the store's thread. */
 #include <assert.h>
@@ -52,8 +52,8 @@ static size_t angle_rows(const fv_kv_packed_set *s) {
     return s->tiles ? fv_packed_tiles((size_t)s->n) * FV_PACKED_TILE : (size_t)s->n_anchor;
 }
 
-/* Bytes of a set. Angles are charged from the beginning: every reader needs them, and a store that
- * has its tokens must not be refused memory for them. */
+/* Returns the bytes of a set. Angles are charged from the beginning, because every reader needs them, and
+ * a store that has its tokens must not be refused memory for them. */
 size_t fv_kv_packed_set_bytes(const fv_kv *kv, const fv_kv_packed_set *s) {
     size_t half = (size_t)fv_kv_get_shape(kv)->d_head / 2;
     return sizeof *s + host_ints(s) * sizeof(int32_t) + s->rows_buf.bytes +
@@ -110,7 +110,7 @@ static void block_angles(const fv_kv_packed_set *s, const fv_rope_map *map, cons
     }
 }
 
-/* Angles of each row, in tiles of rows (kernels/packed_part.h), for all forms but factors. */
+/* Computes the angles of each row, in tiles of rows (kernels/packed_part.h), for all forms except factors. */
 static void tile_angles(const fv_kv_packed_set *s, const fv_rope_map *map, const fv_rope *rope,
                         float *cosine, float *sine) {
     float c[FV_ROPE_MAX_HALF], t[FV_ROPE_MAX_HALF];

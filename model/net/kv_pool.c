@@ -1,5 +1,5 @@
-/* Where a store's memory comes from: pages for rows of text, extents for rows of images, and the
- * limit on both. One thread at a time. */
+/* Allocates a store's memory: pages for text tokens, extents for visual tokens, and the limit on both.
+ * One thread at a time. */
 #include "common/grow.h"
 #include "model/net/kv.h"
 
@@ -71,9 +71,10 @@ fv_status fv_kv_pool_on_host(fv_kv_pool *p, size_t bytes, void **out) {
 
 /* ---- extents that are used again --------------------------------------------------------- */
 
-/* Memory that was touched before costs no page faults, which take longer than the copy into it. As
- * sizes follow from the images' they come again, exactly. What is spare is let go before there
- * would be more of it than was ever held at a time, and when it was not needed for a while. */
+/* Freed extents are kept for reuse, because memory that was touched before has no page faults, which
+ * take longer than the copy into it. Sizes follow from image sizes, so the same sizes come again. Spare
+ * extents are freed when the pool's memory would exceed the highest use so far, and when they were not
+ * needed for a while (kv_trim.c). */
 
 void fv_kv_pool_spare_free(fv_kv_pool *p, int32_t n) {
     for (int32_t i = 0; i < n; i++) {

@@ -17,7 +17,7 @@ static int32_t rows_together(const int32_t *idx, int32_t j, int32_t n) {
     return r;
 }
 
-/* Row j of dst becomes row idx[j] of src: its value, and its key unless that is borrowed. dst may
+/* Copies row idx[j] of src to row j of dst: its value, and its key unless that is borrowed. dst may
  * be src if idx is ascending. */
 static fv_status rows_move(fv_kv *kv, const fv_kv_block *dst, const fv_kv_block *src,
                            const int32_t *idx, int32_t n, bool borrowed) {

@@ -1,8 +1,8 @@
-/* Memory of the pool that nobody has needed for a while goes back: extents on the list of spare ones, and slabs all
- * of whose pages are free.
+/* Frees memory of the pool that was not needed for a while: spare extents, and slabs whose pages are all
+ * free.
  *
- * What the lists held all the time since the last look was not needed meanwhile: that much goes, and no
- * more, so a steady load finds its memory where it was. One thread at a time. */
+ * Frees only as much as the free lists held all the time since the last call, so a steady load does not
+ * lose memory that it uses. One thread at a time. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -15,7 +15,7 @@ static int by_address(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* The first of the free pages, which are in order, at this address or after. */
+/* Returns the index of the first free page at this address or after; the list is sorted. */
 static int32_t page_from(const fv_kv_pool *p, uintptr_t address) {
     int32_t low = 0, high = p->n_free;
     while (low < high) {
