@@ -1,4 +1,4 @@
-/* The file of tenants: JSON in, a sorted list of hashed keys out. */
+/* Reads the file of tenants, and finds tenants in its sorted list of hashed keys. */
 #include "auth/tenants.h"
 
 #include <jansson.h>
@@ -32,7 +32,7 @@ struct fv_tenants {
 
 /* ---- reading ---------------------------------------------------------------------------- */
 
-/* The number under `name`, at least `least`; *out is unchanged where there is none. */
+/* Reads the number `name`, at least `least`; leaves *out unchanged if it is missing. */
 static fv_status number(const json_t *o, const char *name, double least, double *out) {
     const json_t *x = json_object_get(o, name);
     if (!x) return FV_OK;
@@ -42,7 +42,7 @@ static fv_status number(const json_t *o, const char *name, double least, double 
     return FV_OK;
 }
 
-/* A misspelt limit must not be no limit. */
+/* Refuses unknown names, because a misspelt limit would limit nothing. */
 static fv_status check_names(const json_t *o, const char *const *known) {
     const char *name;
     json_t *value;
@@ -123,7 +123,7 @@ static fv_status read_tenant(fv_tenants *t, const char *name, const json_t *o) {
     to->kv_bytes = kv_bytes < 1e18 ? (uint64_t)kv_bytes : 0;
     to->requests_per_s /= t->routers;
     to->megapixels_per_s /= t->routers;
-    /* At least one, or the tenant could ask nothing. */
+    /* Grant at least one, or the tenant could send no request. */
     double share = concurrent / t->routers;
     to->concurrent = concurrent == 0 ? 0 : share < 1 ? 1 : share < INT32_MAX ? (int32_t)share : 0;
     FV_TRY(read_hashes(t, json_object_get(o, "keys")));
@@ -139,7 +139,7 @@ static fv_status read_tenants(fv_tenants *t, const json_t *all) {
     if (!t->tenant) return FV_FAIL(FV_ENOMEM, "no memory for tenants");
     json_object_foreach((json_t *)(uintptr_t)all, name, o) {
         fv_status st = read_tenant(t, name, o);
-        t->n++; /* also one that is half read: it is freed */
+        t->n++; /* counts a tenant that is half read, too, so that it is freed */
         if (st != FV_OK) return fv_fail_prefix(st, "tenant '%s'", name);
     }
     return FV_OK;
@@ -245,7 +245,7 @@ fv_status fv_tenants_find(const fv_tenants *t, const char *credential, size_t n,
     key wanted;
     if (t->jwt && fv_jwt_looks_like(credential, n))
         return find_by_token(t, credential, n, unix_s, out, until_s);
-    /* Of the hash: how long the search takes says nothing of the key. */
+    /* Search by hash, so that the time of the search tells nothing about keys. */
     SHA256((const uint8_t *)credential, n, wanted.hash);
     const key *k =
         t->n_key ? bsearch(&wanted, t->keys, t->n_key, sizeof *t->keys, compare_hash) : NULL;

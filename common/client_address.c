@@ -1,4 +1,4 @@
-/* All addresses are kept as IPv6, IPv4 ones in ::ffff:0:0/96, so that a prefix is compared in one way. */
+/* Keeps all addresses as IPv6, IPv4 ones in ::ffff:0:0/96, so that prefixes are compared in one way. */
 #include "common/client_address.h"
 
 #include <arpa/inet.h>
@@ -34,7 +34,7 @@ static bool read_plain(const char *text, address *out) {
     return inet_pton(AF_INET, text, out->bytes + sizeof v4_prefix) == 1;
 }
 
-/* An address, with or without brackets and port. */
+/* Reads an address with or without brackets and port. */
 static bool read_address(const char *text, size_t n, address *out) {
     char copy[TEXT_MAX];
     if (n >= sizeof copy) return false;
@@ -55,7 +55,7 @@ static bool read_address(const char *text, size_t n, address *out) {
     return read_plain(host, out);
 }
 
-/* gRPC writes "ipv4:192.0.2.1:80" and "ipv6:%5B2001:db8::1%5D:80". */
+/* Reads gRPC's forms of an address, too: "ipv4:192.0.2.1:80" and "ipv6:%5B2001:db8::1%5D:80". */
 static bool read_peer(const char *peer, address *out) {
     char text[TEXT_MAX + 8];
     size_t n = 0;
@@ -158,7 +158,8 @@ bool fv_trusted_has(const fv_trusted *t, const char *peer) {
 
 /* ---- the client ------------------------------------------------------------------------- */
 
-/* Goes from a trusted proxy to whoever it has named, as long as that is a trusted proxy, too. */
+/* Follows X-Forwarded-For from a trusted proxy to the address that it named, as long as that is a trusted
+ * proxy, too. */
 static address follow(const fv_trusted *t, address at, const char *forwarded) {
     size_t end = strlen(forwarded);
     while (trusts(t, &at)) {

@@ -1,4 +1,4 @@
-/* Status codes and the per-thread record of the last failure. Any thread. */
+/* Keeps the last failure of each thread. For any thread. */
 #include "common/status.h"
 
 #include <stdarg.h>
@@ -80,8 +80,8 @@ int fv_status_grpc_code(fv_status s) { return row_of(s)->grpc_code; }
 
 const char *fv_status_grpc_name(fv_status s) { return row_of(s)->grpc_name; }
 
-/* What a file or a caller wrote must not steer the terminal or begin a line of the log: control characters (also C1's,
- * in UTF-8) become '?', white space a space. */
+/* Replaces control characters, also C1's in UTF-8, by '?', and white space by spaces: text from a file or a
+ * caller must not control the terminal or begin a line of the log. */
 static void make_plain(char *text) {
     for (unsigned char *c = (unsigned char *)text; *c; c++) {
         if (*c == '\n' || *c == '\t' || *c == '\r')
@@ -97,7 +97,7 @@ fv_status fv_fail(fv_status s, const char *file, int line, const char *fmt, ...)
     snprintf(where, sizeof where, "%s:%d", file, line);
     last_reason = 0;
     last_origin = FV_ORIGIN_UNSTATED;
-    /* The arguments may borrow the previous sentence, so it is formatted aside. */
+    /* Formats into another buffer, because the arguments may point to the previous message. */
     char text[sizeof sentence];
     va_list ap;
     va_start(ap, fmt);

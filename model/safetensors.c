@@ -1,11 +1,11 @@
 /* Parses one safetensors file in memory (usually mapped).
  *
- * In: untrusted bytes. Out: one entry per tensor, name and shape from the JSON
- * header, which is read member by member in linear time, data borrowed from the bytes. No thread of its own, nothing shared.
+ * The bytes are untrusted. Each tensor becomes one entry: name and shape come from the JSON header, which
+ * is read member by member in linear time; data are borrowed from the bytes. Any thread may call this.
  *
  * The checks are those of the reference reader: the header must be valid,
  * each tensor's range must be exactly prod(shape) x dtype, and the ranges, sorted, must cover
- * the data from the first byte to the last. So every byte belongs to exactly one tensor,
+ * the data from the first byte to the last. Every byte then belongs to exactly one tensor,
  * and a truncated file is found here and not by a fault while it is read. */
 #include "model/safetensors.h"
 
@@ -16,7 +16,7 @@
 #include "common/grow.h"
 #include "text/json_members.h"
 
-enum { HEADER_LENGTH_BYTES = 8, HEADER_MAX = 100000000 }; /* the reference's bound */
+enum { HEADER_LENGTH_BYTES = 8, HEADER_MAX = 100000000 }; /* bound of the reference reader */
 
 struct fv_safetensors {
     fv_arena names;
@@ -45,7 +45,7 @@ static int32_t dtype_bits(const char *name) {
     return 0;
 }
 
-/* "data_offsets": [begin, end], counted from the end of the header. */
+/* Reads "data_offsets": [begin, end], counted from the end of the header. */
 static fv_status read_offsets(const json_t *spec, size_t data_bytes, const char *where,
                               const char *name, size_t *begin, size_t *end) {
     const json_t *pair = json_object_get(spec, "data_offsets");
@@ -67,7 +67,7 @@ static fv_status read_offsets(const json_t *spec, size_t data_bytes, const char 
 static fv_status read_shape(const json_t *spec, const char *where, fv_safetensors_entry *e,
                             uint64_t *n_element) {
     const json_t *shape = json_object_get(spec, "shape");
-    size_t n_dim = json_array_size(shape); /* 0 for what is no array */
+    size_t n_dim = json_array_size(shape); /* 0 if it is no array */
     if (!json_is_array(shape) || n_dim > FV_SAFETENSORS_MAX_DIMS)
         return FV_FAIL(FV_EDATA, "%s: tensor '%s': shape must be a list of at most %d numbers",
                        where, e->name, FV_SAFETENSORS_MAX_DIMS);
@@ -120,7 +120,7 @@ static int by_name(const void *a, const void *b) {
                   (*(fv_safetensors_entry *const *)b)->name);
 }
 
-/* The ranges must tile the data; `sorted` is left in the order of offsets. */
+/* Checks that the ranges tile the data; leaves `sorted` in the order of offsets. */
 static fv_status check_tiling(fv_safetensors *st, const unsigned char *data, size_t data_bytes,
                               const char *where) {
     qsort(st->sorted, (size_t)st->n, sizeof(*st->sorted), by_offset);
@@ -167,7 +167,7 @@ static fv_status read_header(fv_safetensors *st, fv_json_members *m, const unsig
     return FV_OK;
 }
 
-/* `sorted`, which owns nothing, in the order of names: each is there once. */
+/* Sorts `sorted` by name and checks that each name occurs once. */
 static fv_status sort_names(fv_safetensors *st, const char *where) {
     qsort(st->sorted, (size_t)st->n, sizeof *st->sorted, by_name);
     for (int32_t i = 1; i < st->n; i++)

@@ -1,7 +1,7 @@
 #ifndef FOVEA_MODEL_SAFETENSORS_H
 #define FOVEA_MODEL_SAFETENSORS_H
 
-/* One safetensors file: u64 LE header length, that many bytes of JSON
+/* SAFETENSORS: one file: u64 LE header length, that many bytes of JSON
  * {name: {dtype, shape, data_offsets: [begin, end]}, "__metadata__": {...}}, then data.
  * Parsing trusts nothing: lengths, offsets (in the file, not overlapping, no holes),
  * shape x dtype = size, and alignment are checked before anything is borrowed. */
@@ -25,8 +25,8 @@ typedef struct fv_safetensors_entry {
 
 typedef struct fv_safetensors fv_safetensors; /* opaque */
 
-/* Parses `n` bytes. On success *out borrows `bytes`, which must outlive it. FV_EDATA with a
- * sentence when anything does not add up; never reads past n. `where` names the file. */
+/* Parses `n` bytes. On success *out borrows `bytes`, which must outlive it. FV_EDATA with a message if
+ * the file is inconsistent; never reads past n. `where` names the file. */
 fv_status fv_safetensors_parse(const void *bytes, size_t n, const char *where,
                                fv_safetensors **out);
 void fv_safetensors_free(fv_safetensors *st); /* NULL is fine */
@@ -36,7 +36,7 @@ const fv_safetensors_entry *fv_safetensors_at(const fv_safetensors *st,
                                               int32_t i); /* file order of names */
 const fv_safetensors_entry *fv_safetensors_find(const fv_safetensors *st, const char *name);
 
-/* The type of elements that are numbers for the engine: "F32", "BF16", "F16"; false for others. */
+/* Converts the name of a type that the engine computes with: "F32", "BF16", "F16"; false for others. */
 bool fv_safetensors_dtype(const char *name, fv_dtype *out);
 
 #endif
