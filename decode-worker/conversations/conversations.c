@@ -14,7 +14,7 @@ struct fv_conversations {
     fv_conversations_options opt;
     fv_conversation *first; /* the one that was begun or kept the longest ago */
     int32_t n_kept;
-    size_t bytes; /* of kept ones */
+    size_t bytes; /* bytes of kept conversations */
 };
 
 static double now_s(const fv_conversations *t) {
@@ -160,7 +160,7 @@ double fv_conversations_keep(fv_conversations *t, fv_conversation *x, const int3
         let_go(t, x);
         return 0;
     }
-    x->forgotten = false; /* that was about its old id */
+    x->forgotten = false; /* the request named the old id */
     x->until_s = now_s(t) + keep_s;
     take_out(t, x);
     append(t, x);

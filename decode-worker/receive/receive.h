@@ -35,8 +35,8 @@ fv_grants_options fv_grants_options_default(void);
 typedef struct fv_receiver_counters {
     uint64_t granted, committed, attached, aborted, expired;
     uint64_t refused[FV_N_REFUSAL]; /* offers, frames, commits and attaches, by reason */
-    uint64_t bytes;                 /* of frames that were accepted */
-    uint64_t bytes_oob;             /* of those, from device to device */
+    uint64_t bytes;                 /* bytes of accepted frames */
+    uint64_t bytes_oob;             /* bytes of those that came from device to device */
 } fv_receiver_counters;
 enum { FV_N_HANDOFF_COUNT = sizeof(fv_receiver_counters) / sizeof(uint64_t) };
 
@@ -60,7 +60,7 @@ void fv_receiver_count_refusal(fv_receiver *r, fv_status st); /* FV_OK is fine *
  * needs a timer for times without calls. */
 int32_t fv_receiver_expire(fv_receiver *r);
 double fv_receiver_next_deadline(const fv_receiver *r); /* HUGE_VAL: none */
-double fv_receiver_now(const fv_receiver *r);           /* of the same clock */
+double fv_receiver_now(const fv_receiver *r);           /* now, by the same clock */
 
 const fv_receiver_counters *fv_receiver_get_counters(const fv_receiver *r);
 int32_t fv_receiver_live(const fv_receiver *r);     /* hand-offs that hold memory */

@@ -157,7 +157,7 @@ fv_status fv_import_take_rows(fv_import *l, const fv_section *s) {
                          (unsigned long long)l->hello.bytes_visual);
     FV_TRY(check_ranked(l));
     FV_TRY(fv_import_room(l, (size_t)n_kv * sizeof(int32_t)));
-    int32_t *each = (int32_t *)(void *)l->payload; /* what it held has been read */
+    int32_t *each = (int32_t *)(void *)l->payload; /* reused: its data have been read */
     for (int32_t layer = s->layer0; layer < s->layer1; layer++) {
         FV_TRY(check_reused(l, layer));
         FV_TRY(check_mask(l, layer));

@@ -60,7 +60,7 @@ typedef struct fv_answer_report {
     fv_recompress_report recompressed; /* {0}: nothing was */
     char policy[FV_POLICY_TEXT_MAX];   /* the conversation's own */
 
-    /* Of a follow-up only; otherwise 0, because the prefill worker reports them. */
+    /* Set for a follow-up only; otherwise 0, because the prefill worker reports them. */
     int32_t n_prompt;                /* rows that ran before the first token: the new ones, and the
                                       * last answer's last token */
     size_t bytes_raw;                /* KV of all its rows, had none been dropped or packed */
@@ -85,10 +85,9 @@ typedef struct fv_answer {
     const uint32_t *replay;
     uint8_t conversation[16];
     fv_prompt_form prompt; /* the follow-up's */
-    fv_sampling
-        sampling;       /* a hand-off brings its own, except n_logprobs, which is always set here */
-    double keep_s;      /* how long to keep the conversation afterwards; 0: not at all */
-    int32_t max_tokens; /* of the whole answer */
+    fv_sampling sampling;  /* a follow-up's; a hand-off brings its own, except n_logprobs */
+    double keep_s;         /* how long to keep the conversation afterwards; 0: not at all */
+    int32_t max_tokens;    /* of the whole answer */
     int32_t n_stop;
     const char *const *stop; /* [n_stop] */
     bool ignore_eos, digests;

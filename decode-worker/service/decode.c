@@ -54,7 +54,7 @@ typedef struct decode {
     int32_t refs; /* held by the call, the answer, `drop` and `hold` */
     int32_t n_unsent;
     bool telling;  /* `hold` or `told` is under way: `unread` does not change */
-    bool unread;   /* what the last `hold` says */
+    bool unread;   /* the value of the last `hold` */
     bool complete; /* no token follows those in the list */
     bool finished;
     token *first, **tail; /* tokens that wait to be sent */

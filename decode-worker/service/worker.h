@@ -15,7 +15,7 @@
  * the loop thread. A client that disconnects, a deadline, an expired lease: each frees what its
  * request held.
  *
- * What a Finished of Decode reports: n_generated (of the whole answer), bytes_visual_end,
+ * A Finished of Decode reports n_generated (of the whole answer), bytes_visual_end,
  * bytes_text_end, bytes_tables_end, entries_evicted, recompressed, seconds_decode,
  * transfer.seconds_attach and decode_worker. The prefill worker reports the rest. A follow-up has
  * no prefill worker: its report also has n_prompt = n_text (the tokens that ran before its first

@@ -10,7 +10,7 @@ typedef struct fv_oob {
     fv_buf *buf; /* [n] owned, on the device; sent ones are empty */
     int32_t n;
     uint64_t bytes;
-    uint32_t crc; /* of all */
+    uint32_t crc; /* of all buffers */
 } fv_oob;         /* {0} is empty */
 
 /* Copies n pieces of device memory into buffers of at most `most` bytes. FV_ENOMEM: no memory for

@@ -23,9 +23,7 @@
 #include <string.h>
 
 enum { NEAREST, LANCZOS, BILINEAR, BICUBIC, N_RESAMPLE };
-enum {
-    PRECISION = 22
-}; /* bits of a weight; int32 has 10 more: 8 of the value, a sign, one for weights over 1 */
+enum { PRECISION = 22 }; /* of int32: leaves 8 bits of value, a sign, 1 for weights over 1 */
 
 static double bilinear(double x) {
     x = fabs(x);

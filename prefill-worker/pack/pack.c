@@ -224,7 +224,7 @@ static fv_status run_layers(run *r, int32_t n_layer, const float *const *attenti
     FV_TRY(FV_ARENA_NEW(r->ctx.scratch, n, r->job));
     FV_TRY(FV_ARENA_NEW(r->ctx.scratch, 2 * n, r->part));
     FV_TRY(FV_ARENA_NEW(r->ctx.scratch, 2 * n, r->task));
-    for (int seg = 0; seg < FV_N_SEG; seg++) /* jobs of neighbouring layers beside each other */
+    for (int seg = 0; seg < FV_N_SEG; seg++) /* jobs of neighbouring layers are adjacent */
         for (int32_t l = report->n_layer; l < n_layer; l++)
             FV_TRY(begin_rows(r, l, (fv_kv_segment)seg));
     list_parts(r);

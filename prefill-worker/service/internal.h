@@ -83,8 +83,7 @@ typedef struct fv_task {
     fv_caller who;     /* the caller */
     fv_span span;      /* set before the task is posted */
     fv_decode_peer *peer;
-    double born_s,
-        until_s; /* times of arrival at the router and of the deadline, set before posting */
+    double born_s, until_s; /* arrival at the router; deadline. Set before the task is posted */
 
     /* computing thread */
     struct fv_task *next;

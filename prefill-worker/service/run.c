@@ -107,8 +107,7 @@ static void make_ready(fv_task *t) {
 
 /* Moves on a task after it was prepared with the result `st`. */
 void fv_task_prepared(fv_task *t, fv_status st) {
-    if (st == FV_OK &&
-        t->prefill.finish != FV_FINISH_NOT) { /* the replayed tokens are the whole answer */
+    if (st == FV_OK && t->prefill.finish != FV_FINISH_NOT) { /* replayed tokens were all */
         t->began_s = fv_clock_s();
         fv_task_say(t, &t->first);
         fv_task_end(t, FV_OK);

@@ -142,7 +142,7 @@ static fv_status ask_for_room(fv_task *t) {
 }
 
 /* Completes the prompt and requests memory. Condensed images are encoded first, because their number of
- * tokens is part of the prompt. If the task is READING afterwards, call this again when images are read. */
+ * tokens is part of the prompt. If the task is READING afterwards, call this again when they are encoded. */
 fv_status fv_task_prepare_rest(fv_task *t) {
     fv_prefill_job *j = &t->prefill;
     if (fv_prefill_job_condenses(j)) FV_TRY(fv_task_encode(t));
