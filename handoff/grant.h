@@ -24,7 +24,7 @@
  * A lease limits silence, not the whole transfer: each accepted frame renews it, and so does a
  * sender's keep-alive (renew). The sender's connection is known from its first message on, so a lost
  * connection frees the memory before the lease does. If a sender gives up while its grant is on the
- * way, nobody has the ticket; so the lease is short until the first message, which comes with the
+ * way, no one has the ticket. Therefore the lease is short until the first message, which comes with the
  * start of the stream.
  *
  * One thread owns a table. */

@@ -14,7 +14,7 @@ typedef struct fv_layout_writer {
 __attribute__((format(printf, 2, 3))) void fv_layout_write(fv_layout_writer *w, const char *format,
                                                            ...);
 
-/* One family; a row of layout.c's table. Configs are checked before `image` and `tokens_max`. */
+/* A family: a row of layout.c's table. Configs are checked before `image` and `tokens_max`. */
 typedef struct fv_layout_rules {
     const char *name;
     const char *token; /* of an image in a prompt's text; NULL: "<image>" */

@@ -93,9 +93,9 @@ typedef struct fv_layout_span {
     float step;         /* positions from frame to frame; 0: 1 (common/rope_map.h) */
     double seconds;     /* Qwen3-VL's videos: the time written in the text ahead of the span */
     int32_t tile;       /* index of the first tile, over all the image's views in turn */
-    int32_t cols, rows; /* of tiles */
+    int32_t cols, rows; /* number of columns and rows of tiles */
     int32_t crop_x, crop_y, crop_w, crop_h; /* tokens */
-    bool class_token;                       /* one ahead of the grid */
+    bool class_token;                       /* a class token precedes the grid */
     bool newline_column;                    /* each row ends with the family's newline embedding */
     bool newline_end;                       /* the span ends with it */
 } fv_layout_span;

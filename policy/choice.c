@@ -1,5 +1,5 @@
-/* One method with its parameters: defaults, overrides, and the typed values that the method reads.
- * Pure functions, any thread. */
+/* Sets and reads the parameters of a method: defaults, overrides, and the typed values that the method
+ * uses. Pure functions, for any thread. */
 #include <assert.h>
 #include <float.h>
 #include <math.h>

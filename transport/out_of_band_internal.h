@@ -23,7 +23,7 @@
 
 typedef struct fv_oob_frame fv_oob_frame; /* opaque */
 
-/* All out-of-band frames of one hand-off, embedded in it. */
+/* The out-of-band frames of one hand-off, embedded in it. */
 typedef struct fv_oob_set {
     fv_peer_route *way; /* borrowed; NULL: no out-of-band frames */
     fv_bridge *bridge;

@@ -73,7 +73,7 @@ bool fv_peer_route_want(fv_peer_route *w, fv_peer_permit *permit,
 void fv_peer_route_unwait(fv_peer_route *w, fv_peer_wait *wait);
 bool fv_peer_route_joined(const fv_peer_route *w);
 
-/* One buffer being sent. Embedded in its owner's structure. */
+/* A buffer being sent. Embedded in its owner's structure. */
 typedef struct fv_peer_turn {
     fv_link_thread_move move; /* data, bytes */
     uint64_t pair, number;

@@ -155,7 +155,7 @@ static fv_status parse_root(const json_t *root, const char *where, fv_model_conf
     FV_TRY(fv_config_refuse_quantized(root, where));
     const char *type = NULL;
     FV_TRY(fv_json_str(root, "model_type", where, &type));
-    if (!type) /* some hand-written files name the class only */
+    if (!type) /* hand-written files may name only the class */
         type = json_string_value(json_array_get(json_object_get(root, "architectures"), 0));
     if (!type) return FV_FAIL(FV_EDATA, "%s: 'model_type' and 'architectures' are missing", where);
     int32_t eos_default = -1;

@@ -42,7 +42,7 @@ static const struct {
       .ln_eps = 1e-6F,
       .act = FV_ACT_GELU_TANH,
       .patch_bias = true}},
-    /* also smolvlm's */
+    /* smolvlm uses this, too */
     {"idefics3_vision",
      {.bias_qkv = true,
       .bias_o = true,

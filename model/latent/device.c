@@ -9,7 +9,7 @@
 #include "kernels/latent_project.h"
 #include "kernels/matrices.h"
 
-/* One layer's directions on the host, and their destination. */
+/* A layer's directions on the host, and their destination. */
 typedef struct layer_there {
     const fv_latent_info *info;
     const fv_latent_layer *from;

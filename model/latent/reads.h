@@ -32,7 +32,7 @@ void fv_latent_reads_close(fv_latent_reads *r); /* NULL is fine */
  * the layer's queries. */
 fv_status fv_latent_reads_output(fv_latent_reads *r, int32_t layer, const fv_tensor *w);
 
-/* One query row of a layer and n visual tokens. */
+/* A query row of a layer and n visual tokens. */
 typedef struct fv_latent_query {
     const float *q, *o;         /* [H, D] rotated, and attention's output */
     const float *lse;           /* [H] over all keys that the query sees */

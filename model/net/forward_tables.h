@@ -21,7 +21,7 @@ typedef struct fv_query_rows {
     fv_kv_write_seq *write;   /* [n_seq] the same rows, packed, as kv_write takes them */
     /* the inputs that it was made from */
     const uint8_t *own; /* [n_seq] */
-    bool wanted;        /* of these rows, only the wanted ones */
+    bool wanted;        /* only the wanted rows among these */
 } fv_query_rows;
 
 typedef struct fv_forward_tables {

@@ -9,7 +9,7 @@
 #include "kernels/text_codes.h"
 #include "model/net/row_matrix.h"
 
-/* One layer of a call. */
+/* A layer of a call. */
 typedef struct coded_layer {
     int32_t layer, n;   /* rows that become a block, from FV_TEXT_SINK on */
     int32_t *row, *pos; /* [n] 0, 1, 2 ...; and their positions */

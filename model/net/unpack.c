@@ -11,8 +11,8 @@
 
 typedef struct block_bytes {
     size_t held;  /* bytes of the parts now, */
-    size_t tight; /* of the parts for v rows, */
-    size_t raw;   /* and of v raw rows */
+    size_t tight; /* bytes of the parts for v rows, */
+    size_t raw;   /* bytes of v raw rows */
 } block_bytes;
 
 /* Returns whether a layer is latent: its group's layers have different numbers of rows and drop

@@ -39,7 +39,7 @@ fv_status fv_vision_open(fv_backend *be, const fv_vision_config *cfg,
 void fv_vision_close(fv_vision *v); /* NULL is fine */
 
 /* Sets a function that is called after each layer from now on. It may use the backend for anything
- * but this tower, which changes no bit of what is encoded. NULL: no call. */
+ * except this tower; the encoded bits do not change. NULL: no call. */
 void fv_vision_between(fv_vision *v, void (*between)(void *user), void *user);
 
 /* Attention capture of one layer, for a tower with a class token: the query of CLS and the keys of

@@ -22,10 +22,10 @@ struct fv_vision {
                      * the file's matrix, transposed */
     float *made;    /* values computed for the connector: with mean_pool 1 + w of its norm;
                      * MobileVLM V2's kernel and bias in f32; and `mean` */
-    fv_tensor mean; /* [1, d of what is averaged] 1 / merge^2 */
+    fv_tensor mean; /* [1, d of the averaged rows] 1 / merge^2 */
     fv_workspace ws;
     fv_arena host;
-    void (*between)(void *user); /* NULL: nobody waits */
+    void (*between)(void *user); /* fv_vision_between */
     void *user;
     atomic_ullong n_layer_run;
 };

@@ -19,7 +19,7 @@ static const int32_t *counts_of(const fv_prune_sparsevlm_params *p) {
 /* Number of rows that n dropped rows are merged into. */
 static int32_t merged_of(int32_t n) { return (fv_plan_share(0.3, n) + 1) / 10 + 1; }
 
-/* One step after `layer`, of *n remaining tokens. */
+/* Adds a pruning step after `layer`, in which *n tokens remain so far. */
 static void step(fv_plan *plan, bool merges, int32_t layer, int32_t share, int32_t *n) {
     int32_t keep = share < *n ? share : *n - 1, merged = merges ? merged_of(*n - keep) : 0;
     int32_t n_edit = plan->prune.n_edit;
