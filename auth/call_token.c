@@ -91,7 +91,7 @@ static bool read_hex(cursor *c, bool last, uint8_t *out, size_t bytes) {
     return true;
 }
 
-/* There is one way to write a number: no sign, no leading zero. */
+/* Reads a number, which has one spelling: no sign, no leading zero. */
 static bool read_number(cursor *c, uint64_t max, uint64_t *out) {
     const char *s;
     size_t n;

@@ -21,7 +21,7 @@
 typedef enum fv_option_type {
     FV_OPTION_FLAG = 0, /* no value; in the environment 1/true/yes or 0/false/no */
     FV_OPTION_INT,      /* min..max, both 0: any */
-    FV_OPTION_FLOAT,    /* likewise */
+    FV_OPTION_FLOAT,    /* min..max, both 0: any */
     FV_OPTION_STRING,
     FV_OPTION_LIST, /* a string that may be given several times; environment: one value */
 } fv_option_type;

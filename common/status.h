@@ -31,7 +31,7 @@ extern "C" {
     X(EDEADLINE, 4, "DEADLINE_EXCEEDED", false) /* the deadline has passed */                      \
     X(EAUTH, 16, "UNAUTHENTICATED", false)      /* the peer has not authenticated */               \
     X(EDENIED, 7, "PERMISSION_DENIED", false)   /* the peer is known, and may not do this */       \
-    X(EFATAL, 9, "FAILED_PRECONDITION", false)  /* it crashes workers: never retry it */
+    X(EFATAL, 9, "FAILED_PRECONDITION", false)  /* the request crashes workers: never retry it */
 
 typedef enum fv_status {
 #define X(name, code, grpc_name, callers) FV_##name,
