@@ -158,7 +158,7 @@ struct fv_prefill_worker {
 
     /* loop thread */
     fv_peers *pairs;                             /* NULL: none */
-    uint64_t bytes_grpc, bytes_nccl, n_fallback; /* sums over hand-offs */
+    uint64_t bytes_grpc, bytes_nccl, n_fallback; /* sums over completed hand-offs */
     fv_decode_peer *peers;
     int32_t n_peer, n_task;
     uint64_t n_done, n_failed, n_tokens;
