@@ -367,7 +367,7 @@ static void on_event(void *ctx, const fv_batch_event *e) {
     else if (e->status != FV_OK || e->finish != FV_FINISH_NOT)
         end(ctx, x, st);
     else
-        x->failed = st; /* ended after the step: the batch must not change now */
+        fv_error_take(&x->failed, st); /* ended after the step: the batch must not change now */
 }
 
 /* Ends running answers that have failed, or all of them if the step failed. */
@@ -377,8 +377,8 @@ static void end_failed(fv_scheduler *a, fv_status step) {
         if (x->phase != FV_ANSWER_RUNNING) continue;
         if (step != FV_OK)
             end(a, x, step);
-        else if (x->failed != FV_OK)
-            end(a, x, FV_FAIL(x->failed, "out of memory for the answer"));
+        else if (x->failed.status != FV_OK)
+            end(a, x, fv_error_raise(&x->failed));
     }
 }
 

@@ -99,7 +99,7 @@ typedef struct fv_answer {
     /* private */
     struct fv_answer *next;
     fv_answer_phase phase;
-    fv_status failed;
+    fv_error failed;          /* of its token in this step */
     fv_refusal refusal;       /* why its ticket or more memory was refused */
     fv_conversation *session; /* in use; owned by the table of conversations */
     fv_generation *seq;

@@ -53,7 +53,7 @@ static fv_status read_share(const request_message *q, fv_answer *x) {
 fv_status fv_decode_request_read(const request_message *q, int32_t context, fv_arena *a,
                                  fv_answer *x) {
     if (q->max_tokens == 0 || q->max_tokens > INT32_MAX)
-        return FV_FAIL(FV_EINVAL, "max_tokens is %u; it must be at least 1", q->max_tokens);
+        return FV_FAIL(FV_EINVAL, "max_tokens is %u; it must be 1..%d", q->max_tokens, INT32_MAX);
     if (q->n_logprobs > FV_MAX_LOGPROBS)
         return FV_FAIL(FV_EINVAL, "n_logprobs is %u; at most %d", q->n_logprobs, FV_MAX_LOGPROBS);
     if (q->n_stop > FV_MAX_STOP)
