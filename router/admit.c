@@ -22,7 +22,7 @@ enum {
     STOP_BYTES_MAX = 256,
     LOGPROBS_MAX = 20,
     LOGIT_BIAS_MAX = 300,
-    TEMPLATE_ROWS = 64, /* that a chat template adds to a turn, at most */
+    TEMPLATE_ROWS = 64, /* upper bound of the tokens that a chat template adds to a turn */
     TEXT_ROWS_MAX = 1 << 24,
 };
 
@@ -45,7 +45,7 @@ static fv_status check_names(const request_message *r, const model_message *mode
 
 /* ---- the prompt ------------------------------------------------------------------------- */
 
-/* What stands for an image in plain text, and for a video; NULL: the model reads none. */
+/* Gives the marks of an image and of a video in plain text; the second is NULL if the model reads no videos. */
 static void read_words(const model_message *model, const char *words[2]) {
     fv_layout_config c;
     words[0] = fv_layout_image_token(FV_LAYOUT_NONE);
@@ -61,7 +61,7 @@ static size_t count_words(const char *text, const char *word) {
     return n;
 }
 
-/* Marks of images and videos in plain text, and their bytes. */
+/* Counts the marks of images and videos in plain text, and their bytes. */
 static size_t count_marks(const char *text, const model_message *model, size_t *bytes) {
     const char *words[2];
     size_t n = 0;
@@ -113,7 +113,7 @@ static fv_status read_chat(const Fovea__Inference__V1__Chat *chat, size_t *n_ima
     return FV_OK;
 }
 
-/* any_image: without one, the image token is an id like others (a model that has none says 0). */
+/* any_image: the request has images. If not, the image token is an ordinary id (of a text-only model it is 0). */
 static fv_status read_ids(const Fovea__Inference__V1__TokenIds *ids, const model_message *model,
                           bool any_image, size_t *n_image, size_t *rows) {
     for (size_t i = 0; i < ids->n_id; i++) {
@@ -128,7 +128,7 @@ static fv_status read_ids(const Fovea__Inference__V1__TokenIds *ids, const model
     return ids->n_id ? FV_OK : FV_FAIL(FV_EINVAL, "the prompt has no token ids");
 }
 
-/* *rows: text tokens at most. A token has at least one byte. */
+/* Reads the prompt. *rows: upper bound of the text tokens, as a token has at least one byte. */
 static fv_status read_prompt(const request_message *r, const model_message *model, size_t *n_image,
                              size_t *rows) {
     const prompt_message *p = r->prompt;
@@ -145,7 +145,7 @@ static fv_status read_prompt(const request_message *r, const model_message *mode
     }
 }
 
-/* What its header says; nothing is decoded here. */
+/* Checks an image by its header and adds its pixels; nothing is decoded here. */
 static fv_status read_image(const request_message *r, size_t i, const fv_image_limits *lim,
                             const fv_layout_config *layout, uint64_t *pixels) {
     const ProtobufCBinaryData *data = &r->images[i]->data;
@@ -160,7 +160,7 @@ static fv_status read_image(const request_message *r, size_t i, const fv_image_l
     return FV_OK;
 }
 
-/* What a worker says may be more than these types hold: no limit then. */
+/* Converts a worker's limits; a number that does not fit these types means no limit. */
 static fv_image_limits image_limits(const Fovea__Inference__V1__Limits *lim) {
     if (!lim) return (fv_image_limits){0};
     return (fv_image_limits){.bytes_max = lim->bytes_image,
@@ -169,7 +169,8 @@ static fv_image_limits image_limits(const Fovea__Inference__V1__Limits *lim) {
                                  lim->pixels_max < INT64_MAX ? (int64_t)lim->pixels_max : 0};
 }
 
-/* What no context has room for costs no worker any time. Images in plain text are no text. */
+/* Refuses text that cannot fit the context, before it costs a worker time. Marks of images in plain text do not
+ * count as text. */
 static fv_status check_text(const request_message *r, const model_message *model) {
     const prompt_message *p = r->prompt;
     uint64_t most = model->limits ? model->limits->bytes_text : 0, bytes = 0;
@@ -187,7 +188,7 @@ static fv_status check_text(const request_message *r, const model_message *model
                    bytes, model->limits->max_positions, most);
 }
 
-/* Frames: *n of them in all. */
+/* Checks the videos. *n: their frames in total. */
 static fv_status check_videos(const request_message *r, const model_message *model, size_t *n) {
     size_t end = 0;
     *n = 0;
@@ -322,14 +323,14 @@ static fv_status check_conversation(const request_message *r, uint32_t keep_ms_m
 
 typedef struct extent {
     uint64_t visual, text, answer; /* tokens */
-    int32_t ahead;                 /* 1: a token of text is certainly ahead of the images */
+    int32_t ahead;                 /* 1: at least one text token certainly precedes the images */
     int32_t n_span;
-    const fv_token_span *span; /* [n_span] the images */
+    const fv_token_span *span; /* [n_span] of the images */
     const char *uncondensable; /* fv_layout_uncondensable */
     bool tiled;                /* fv_layout_tiled */
 } extent;
 
-/* Of a worker that measured them; what could not have been measured is as if it had not. */
+/* Reads a worker's fitted prune schedules; ignores impossible ones. Returns how many. */
 static int32_t read_schedules(const model_message *m, fv_schedule out[FV_SCHEDULES]) {
     int32_t n = 0;
     for (size_t i = 0; i < m->n_fitprune && n < FV_SCHEDULES; i++) {
@@ -354,7 +355,7 @@ static fv_status make_plan(const request_message *r, const model_message *m, con
     int32_t source_layers[FV_PLAN_MAX_LAYERS] = {0};
     bool ids = r->prompt->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_IDS;
     bool latent = m->latent_layers <= m->n_layer && m->latent_directions <= UINT16_MAX;
-    bool calibrated = m->n_lazy_source_layers == m->n_layer; /* of a worker that measured */
+    bool calibrated = m->n_lazy_source_layers == m->n_layer; /* the worker is calibrated */
     for (uint32_t l = 0; calibrated && l < m->n_layer; l++)
         source_layers[l] = (int32_t)m->lazy_source_layers[l];
     fv_plan_shape shape = {.n_layer = (int32_t)m->n_layer,
@@ -387,8 +388,8 @@ static fv_status make_plan(const request_message *r, const model_message *m, con
     return FV_OK;
 }
 
-/* bytes = 2 D w (sum over layers and heads of rows(policy) + N Hkv answer), w bytes a number, and
- * tables of packed layers; keys that another layer has are not held. */
+/* bytes = 2 D w (sum over layers and heads of rows(policy) + N Hkv answer), w bytes per number, plus
+ * the tables of packed layers; text keys that are reused from another layer are not held. */
 static fv_status count_bytes(const request_message *r, const model_message *m, const extent *x,
                              uint64_t *prompt, uint64_t *answer) {
     fv_plan plan;
@@ -401,7 +402,7 @@ static fv_status count_bytes(const request_message *r, const model_message *m, c
     return FV_OK;
 }
 
-/* Positions that image tokens take at most, once they were condensed. */
+/* Counts the positions of the image tokens, at most, after `condense`. */
 static fv_status count_positions(const request_message *r, const model_message *m,
                                  const extent *images, uint64_t *taken) {
     extent one = *images;
@@ -414,7 +415,7 @@ static fv_status count_positions(const request_message *r, const model_message *
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* Ids are exact. Text is not: it takes one row, or one for each byte. */
+/* Bounds the KV's bytes. The number of ids is exact; text takes between one row in all and one per byte. */
 static fv_status bound_bytes(const request_message *r, const model_message *m, const extent *images,
                              size_t text_rows, fv_need *need) {
     uint32_t limit = m->limits ? m->limits->max_positions : 0;
@@ -445,7 +446,8 @@ static fv_status bound_bytes(const request_message *r, const model_message *m, c
     return FV_OK;
 }
 
-/* Adds an image's spans: with at most one token of text between two, where there is any. */
+/* Adds an image's spans: at least one text token precedes each further image, and one lies between two spans of
+ * an image if its layout has text. */
 static fv_status add_image(fv_token_span **list, size_t *cap, int32_t image, const fv_layout *l,
                            extent *x) {
     FV_TRY(fv_grow(list, cap, (size_t)(x->n_span + l->n_span), sizeof **list));
@@ -469,7 +471,8 @@ static fv_status lay_video(const fv_layout_config *c, const fv_image_size *size,
     return fv_layout_video(c, size->w, size->h, &clip, out);
 }
 
-/* Of text, only the worker knows which tokens it begins with. */
+/* Whether the prompt certainly begins with a text token; false if it is not ids, as only the worker has a
+ * tokenizer. */
 static bool begins_with_text(const request_message *r, const model_message *m) {
     if (r->prompt->form_case != FOVEA__INFERENCE__V1__PROMPT__FORM_IDS) return false;
     const Fovea__Inference__V1__TokenIds *ids = r->prompt->ids;
@@ -477,8 +480,8 @@ static bool begins_with_text(const request_message *r, const model_message *m) {
            (m->video_token == 0 || ids->id[0] != m->video_token);
 }
 
-/* The tokens of the n_item images and videos, as the prompt will have them. Gives *span (free it, also after
- * a failure). */
+/* Lays out the tokens of the n_item images and videos as in the prompt. Gives *span (free it, also after a
+ * failure). */
 static fv_status lay_images(const request_message *r, const model_message *m, int32_t n_item,
                             fv_token_span **span, extent *out) {
     fv_layout_config config;

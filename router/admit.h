@@ -1,34 +1,33 @@
 #ifndef FOVEA_ROUTER_ADMIT_H
 #define FOVEA_ROUTER_ADMIT_H
 
-/* ADMIT: is a request right, and how much KV may it take? What needs a tokenizer or a decoder of
- * images is left to the prefill worker. Pure functions. */
+/* ADMIT: is a request valid, and how much KV may it need? Checks that need a tokenizer or an image decoder
+ * are left to the prefill worker. Pure functions. */
 #include "inference.pb-c.h"
 #include "policy/policy.h"
 
 enum {
-    FV_CONVERSATION_ID_BYTES = 16,   /* at the beginning of a conversation's name: the worker's */
-    FV_CONVERSATION_BYTES_MAX = 80,  /* followed by the name of the worker that has it */
+    FV_CONVERSATION_ID_BYTES = 16,   /* the decode worker's id begins a conversation's name, */
+    FV_CONVERSATION_BYTES_MAX = 80,  /* followed by the name of that worker */
     FV_REQUEST_BYTES_MAX = 64 << 20, /* a whole GenerateRequest */
-    FV_REQUEST_TOKENS_DEFAULT = 128, /* when neither the request nor the model says */
+    FV_REQUEST_TOKENS_DEFAULT = 128, /* if neither the request nor the model has a limit */
 };
 
 typedef struct fv_need {
     uint32_t max_tokens;
-    uint64_t bytes;        /* of KV, at most: prompt and answer, or what they add to what is kept */
+    uint64_t bytes;        /* of KV, at most: prompt and answer, in addition to what is kept */
     uint64_t bytes_least;  /* and at least: text may take few tokens */
-    uint64_t bytes_prompt; /* of that, the prompt's */
+    uint64_t bytes_prompt; /* the prompt's part of bytes_least */
     uint64_t tokens_known; /* of the prompt: images, and text that came as ids */
-    uint64_t tokens_text;  /* and of other text, at most */
-    uint64_t pixels;       /* of its images, as their headers say */
+    uint64_t tokens_text;  /* of other text, at most */
+    uint64_t pixels;       /* of the images, from their headers */
 } fv_need;
 
-/* Is it the served one, by name or fingerprint, or ""? Otherwise FV_ENOTFOUND. */
+/* Checks that `name` is "", or the model's name or fingerprint; else FV_ENOTFOUND. */
 fv_status fv_admit_model(const char *name, const Fovea__Inference__V1__Model *model);
 
-/* keep_ms_max: how long a decode worker keeps a conversation at most, 0 for not at all.
- * FV_EINVAL, FV_ENOTFOUND (another model) or FV_EUNSUPPORTED, with a sentence that names the
- * field. */
+/* Checks a request and computes what it needs. keep_ms_max: the longest time that a conversation is kept, 0: not
+ * at all. FV_EINVAL, FV_ENOTFOUND (another model) or FV_EUNSUPPORTED, with a sentence that names the field. */
 fv_status fv_admit(const Fovea__Inference__V1__GenerateRequest *req,
                    const Fovea__Inference__V1__Model *model, uint32_t keep_ms_max, fv_need *out);
 

@@ -1,5 +1,5 @@
-/* The events for a client: Accepted once, each token once, and the end. The tokens that it has
- * received are kept here, because another worker may have to continue after them. Loop thread. */
+/* The events for a client: Accepted once, each token once, and the end. The ids of tokens that it has
+ * received are kept, because another worker may have to continue after them. Loop thread. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -63,7 +63,7 @@ fv_status fv_answer_tokens(fv_request *r, fv_tokens_message *t) {
     return FV_OK;
 }
 
-/* The half of the report that went down with its worker. */
+/* Writes which part of the report was lost with its worker; "": none. */
 static void name_missing_half(const fv_request *r, char *out, size_t size) {
     const fv_attempt *a = r->attempt;
     out[0] = '\0';
@@ -77,11 +77,11 @@ static void name_missing_half(const fv_request *r, char *out, size_t size) {
                  a->p.name);
 }
 
-/* The decode worker's name for what it keeps, and its own. */
+/* Names a kept conversation for the client: the decode worker's id for it, followed by the worker's name. */
 static void name_conversation(const fv_attempt *a, uint8_t *buffer, fv_finished_message *out) {
     const ProtobufCBinaryData *id = &a->finished->conversation;
     size_t n = strlen(a->d.name);
-    if (id->len != FV_CONVERSATION_ID_BYTES) return; /* it keeps nothing */
+    if (id->len != FV_CONVERSATION_ID_BYTES) return; /* the worker keeps nothing */
     memcpy(buffer, id->data, id->len);
     memcpy(buffer + id->len, a->d.name, n);
     out->conversation = (ProtobufCBinaryData){id->len + n, buffer};

@@ -1,16 +1,16 @@
-/* One attempt at a request: its call to a prefill worker, and, once there is a first token, its
- * call to a decode worker.
+/* An attempt at a request: the call to a prefill worker and, after the first token, the call to a
+ * decode worker.
  *
  *     PREFILL --first token--> DECODE --Finished, and the prefill worker's half--> answered
  *
- * Events go to the client as they come. An attempt that fails is abandoned: what its calls still
- * bring is dropped, and the request goes on without it (router/replay.c). One loss is none: a
- * prefill worker that goes when the first token is out may have handed everything over. The decode
- * worker knows, and its call fails if not.
+ * Events go to the client as they come. A failed attempt is abandoned: messages that its calls still
+ * bring are dropped, and the request continues without it (router/replay.c). An attempt survives the
+ * loss of its prefill worker after the first token, because everything may have been handed over. The
+ * decode worker knows, and its call fails if not.
  *
- * What bounds the wait for a worker that accepts and then is mute: its membership ends when it
- * sends no reports (--silence-ms), the connection's pings when its machine is gone; one that goes
- * on to report and gets on with nothing is found by router/watch.c. Loop thread. */
+ * The wait for a worker that accepts a call and then stays silent is bounded: a worker without reports
+ * loses its membership (--silence-ms), pings find a machine that is gone, and router/watch.c finds a
+ * worker that reports but makes no progress. Loop thread. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ typedef Fovea__Handoff__V1__PrefillEvent prefill_event;
 typedef Fovea__Handoff__V1__FirstToken first_message;
 typedef Fovea__Inference__V1__GenerateEvent event_message;
 
-/* ---- its life --------------------------------------------------------------------------- */
+/* ---- opening and ending ----------------------------------------------------------------- */
 
 static fv_status attempt_open(fv_request *r, fv_attempt **out) {
     fv_attempt *a = calloc(1, sizeof *a);
@@ -53,7 +53,7 @@ static fv_outcome outcome_of(fv_status st, fv_origin origin) {
     return fv_failure_counts(st, origin) ? FV_OUTCOME_FAILED : FV_OUTCOME_UNKNOWN;
 }
 
-/* Takes it from its request, with what there is to say of its workers. */
+/* Detaches the attempt from its request, releases its reservations with these outcomes, and cancels its calls. */
 static void part(fv_attempt *a, fv_outcome p, fv_outcome d) {
     double now_s = fv_clock_s();
     a->req->attempt = NULL;
@@ -64,8 +64,8 @@ static void part(fv_attempt *a, fv_outcome p, fv_outcome d) {
     if (a->decode) fv_rpc_call_cancel(a->decode);
 }
 
-/* Of the seconds that a first token took, those that its tokens did. Images have a measure of their own, which
- * may be wrong, too: some of the time is always the tokens'. */
+/* The part of a TTFT that is due to the prompt's tokens rather than to images. The images' part is an estimate and
+ * may be wrong, so at least a tenth always counts for the tokens. */
 static double tokens_s(const fv_attempt *a, double seconds) {
     const fv_registered_worker *p = a->p.worker;
     double images_s =
@@ -73,8 +73,8 @@ static double tokens_s(const fv_attempt *a, double seconds) {
     return fmax(seconds - images_s, seconds / 10);
 }
 
-/* What was given up says something, too: a first token that has not come yet takes longer, and an
- * answer that has not ended is longer. Without it the slowest would be missing from the measure. */
+/* Measures an attempt that is given up: a first token that has not come takes at least this long, and an
+ * answer that has not ended is longer. Otherwise the slowest would be missing from the estimates. */
 static void note_unfinished(const fv_attempt *a) {
     double now_s = fv_clock_s();
     fv_estimate *e = &a->req->fleet->estimate;
@@ -91,7 +91,7 @@ void fv_attempt_abandon(fv_attempt *a) {
     maybe_free(a);
 }
 
-/* The attempt is over, by fv_last_error; `a` may be gone after this. */
+/* Ends the attempt with fv_last_error; `a` may be freed after this. */
 static void fail(fv_attempt *a, fv_status st, bool blame_p, bool blame_d) {
     fv_request *r = a->req;
     fv_origin origin = fv_last_origin();
@@ -105,7 +105,7 @@ static void fail(fv_attempt *a, fv_status st, bool blame_p, bool blame_d) {
                     .d = d_name,
                     .exclude_p = blame_p,
                     .exclude_d = blame_d};
-    /* A worker that ends what has no time left is well. */
+    /* A worker that ends a request without time left is well. */
     bool late = st == FV_EDEADLINE && fv_request_left_ms(r, fv_clock_s()) <= 0;
     if (late) note_unfinished(a);
     fv_outcome outcome = late ? FV_OUTCOME_UNKNOWN : outcome_of(st, origin);
@@ -116,15 +116,15 @@ static void fail(fv_attempt *a, fv_status st, bool blame_p, bool blame_d) {
 
 static fv_status worker_failure(const fv_rpc_end *end, const char *role, const char *name) {
     char who[FV_WORKER_NAME_MAX + 32];
-    /* An error of the client's own is reported without the worker's name. */
+    /* A client's own error is reported without the worker's name. */
     if (end->status == FV_EINVAL || (end->status != FV_OK && end->origin == FV_ORIGIN_CALLER))
         return fv_fail_origin(FV_FAIL(end->status, "%s", end->text), end->origin);
     snprintf(who, sizeof who, "%s worker %s", role, name);
     return fv_rpc_end_status(end, who);
 }
 
-/* Sending to the client failed: that is no worker's fault, so its call goes on until it is
- * cancelled with the request. */
+/* Ends the request if sending to the client failed. That is no worker's fault, so the worker's call does not
+ * fail: it is cancelled with the request. */
 static fv_status client_status(fv_request *r, fv_status st) {
     if (st != FV_OK) fv_request_finish(r, st);
     return FV_OK;
@@ -173,15 +173,15 @@ static fv_status on_decoded(fv_rpc_call *c, grpc_byte_buffer *message) {
     return FV_OK;
 }
 
-/* Why the hand-off was refused; a worker that says so is well. */
+/* Whether the worker says why it refused the hand-off; a worker that does is well. */
 static bool says_refusal(const fv_rpc_call *c) {
     const char *name;
     size_t n;
     return fv_rpc_call_metadata(c, FV_REFUSAL_KEY, &name, &n);
 }
 
-/* A worker that lacks memory is left alone until it reports. If a decode worker can never have that
- * much, it is not tried again, provided that there is a larger one: *st is changed then. */
+/* Notes which worker lacks memory: it gets nothing until it reports. If the request can never fit a decode
+ * worker but may fit a larger one, raises the need accordingly and has the request wait: *st is FV_EBUSY. */
 static void note_room(fv_attempt *a, const fv_rpc_call *c, bool by_decode, fv_status *st) {
     fv_need *need = &a->req->need;
     const char *name = "";
@@ -200,7 +200,7 @@ static void note_room(fv_attempt *a, const fv_rpc_call *c, bool by_decode, fv_st
     if (fv_choose_largest(a->req->fleet, a->d.worker->role) >= need->bytes_least) *st = FV_EBUSY;
 }
 
-/* `a` may be gone after this, also where all is well: the request may end. */
+/* Handles the end of the decode call. `a` may be freed after this, also on success: the request may end. */
 static void decode_over(fv_attempt *a, const fv_rpc_call *c, const fv_rpc_end *end) {
     fv_relay *relay = a->relay;
     fv_status st = a->finished ? FV_OK : worker_failure(end, "decode", a->d.name);
@@ -210,7 +210,7 @@ static void decode_over(fv_attempt *a, const fv_rpc_call *c, const fv_rpc_end *e
         fv_reservation_give(&a->d, FV_OUTCOME_WORKED, fv_clock_s());
         fv_answer_maybe_finish(a->req);
     } else {
-        /* Where the hand-off did not come, who had to bring it is at fault. */
+        /* If the hand-off did not arrive, the prefill worker is at fault. */
         bool not_brought = says_refusal(c);
         note_room(a, c, true, &st);
         fail(a, st, not_brought, !not_brought);
@@ -230,13 +230,14 @@ static void on_decode_end(fv_rpc_call *c, const fv_rpc_end *end) {
 
 static const fv_rpc_events decode_events = {.on_message = on_decoded, .on_end = on_decode_end};
 
-/* A little longer than the request has: the relay's clock ends it, and says why. */
+/* The deadline of a worker's call: a little later than the request's, so that the relay ends the request and
+ * says why. */
 static int64_t deadline_ms(const fv_request *r) {
     double ms = fv_request_left_ms(r, fv_clock_s());
     return FV_DEADLINE_SLACK_MS + (ms > 0 ? (int64_t)ms : 0);
 }
 
-/* A call of a worker on the client's behalf. The token is NULL where the message has a secret. */
+/* Opens a call to a worker on the client's behalf. token: NULL if the message carries a secret, the ticket. */
 static fv_status open_call(fv_attempt *a, const fv_registered_worker *w, const char *method,
                            const char *token, const fv_rpc_events *events,
                            const ProtobufCMessage *message, fv_span *span, fv_rpc_call **out) {
@@ -300,11 +301,11 @@ static fv_status on_begun(fv_attempt *a, grpc_byte_buffer *message) {
     const Fovea__Handoff__V1__Begun *b = ((const prefill_event *)m)->begun;
     a->ticket = b->ticket;
     fv_reservation_resize(&a->d, b->bytes_bound);
-    fv_reservation_decoded(&a->p); /* it says so when it has them */
+    fv_reservation_decoded(&a->p); /* the worker sends Begun after it has decoded the images */
     return client_status(a->req, fv_answer_accept(a->req));
 }
 
-/* What came before has ended the answer: the worker says how, and has no token. */
+/* Whether the replayed tokens were already the whole answer: the worker sends the reason and no token. */
 static bool had_ended(const fv_attempt *a, const first_message *first) {
     return a->n_replay > 0 && first->finish && (!first->tokens || first->tokens->n_tokens == 0);
 }
@@ -312,7 +313,7 @@ static bool had_ended(const fv_attempt *a, const first_message *first) {
 static void note_prefilled(fv_attempt *a) {
     fv_registered_worker *p = a->p.worker;
     double now_s = fv_clock_s();
-    if (!a->waited) /* for room, which says nothing of prefill */
+    if (!a->waited) /* a wait for memory says nothing about prefill */
         fv_estimate_prefilled(&a->req->fleet->estimate, p ? &p->pace : NULL, a->p.ahead,
                               tokens_s(a, now_s - a->p.taken_s), now_s);
     fv_reservation_prefilled(&a->p);
@@ -337,7 +338,7 @@ static fv_status on_first_token(fv_attempt *a, const first_message *first) {
     return client_status(r, st);
 }
 
-/* An image that was read before cost nothing. */
+/* Measures the time for images, unless some came from the cache and cost nothing. */
 static void note_read(const fv_attempt *a) {
     const fv_report_message *r = a->report;
     fv_registered_worker *p = a->p.worker;
@@ -372,7 +373,7 @@ static fv_status on_prefilled(fv_rpc_call *c, grpc_byte_buffer *message) {
     }
 }
 
-/* The decode worker has, or may have, all that it needs. */
+/* Whether the answer can continue without the prefill worker: the decode worker may have all that it needs. */
 static bool may_go_on(const fv_attempt *a, fv_status st) {
     return a->finish || a->finished || (a->first && st == FV_EIO);
 }
@@ -387,8 +388,8 @@ static void prefill_over(fv_attempt *a, const fv_rpc_call *c, const fv_rpc_end *
         fv_reservation_give(&a->p, outcome_of(st, end->origin), fv_clock_s());
         fv_answer_maybe_finish(a->req);
     } else {
-        /* The fault may be the network to the decode worker: both are avoided. A healthy one soon
-         * has a call that shows it. */
+        /* The fault may be the network between the two workers, so both are avoided. A healthy one
+         * soon shows it with another call. */
         note_room(a, c, false, &st);
         fail(a, st, true, true);
     }
@@ -407,13 +408,13 @@ static void on_prefill_end(fv_rpc_call *c, const fv_rpc_end *end) {
 
 static const fv_rpc_events prefill_events = {.on_message = on_prefilled, .on_end = on_prefill_end};
 
-/* Workers that serve the oldest first compare it with requests of other routers. */
+/* The request's age, by which workers serve the oldest first among the requests of all routers. */
 static uint32_t age_ms(const fv_request *r) {
     return (uint32_t)(1e3 * (fv_clock_s() - r->arrived_s));
 }
 
-/* For the calls that the prefill worker makes of the decode worker. It may have to wait for its
- * turn first: so they are good until the request's time is over. */
+/* Makes the tokens for the prefill worker's calls to the decode worker. They are valid until the request's
+ * deadline, because the prefill worker may have to wait for its turn first. */
 static fv_status make_tokens(fv_attempt *a, char open[FV_CALL_TOKEN_MAX],
                              char pair[FV_CALL_TOKEN_MAX]) {
     const fv_registry *m = a->relay->opt.members;
@@ -482,8 +483,7 @@ fv_status fv_attempt_follow(fv_request *r, fv_registered_worker *d) {
     return start_decode(a);
 }
 
-/* After the first token the prefill worker is needed until the decode worker has received
- * everything. */
+/* After the first token the prefill worker is still needed until the decode worker has received everything. */
 void fv_attempt_hung(fv_attempt *a, const fv_registered_worker *w) {
     bool p = a->p.worker == w && !a->report && !a->decoding && !a->finish;
     bool d = a->d.worker == w && !a->finished;
@@ -496,7 +496,7 @@ void fv_attempt_hung(fv_attempt *a, const fv_registered_worker *w) {
 
 void fv_attempt_lost(fv_attempt *a, const fv_registered_worker *w) {
     bool p = a->p.worker == w, d = a->d.worker == w;
-    if (d && fv_attempt_waits(a)) { /* it has promised nothing, and nothing is lost with it */
+    if (d && fv_attempt_waits(a)) { /* d has granted nothing, so nothing is lost with it */
         fv_request *r = a->req;
         a->d.worker = NULL;
         fv_attempt_abandon(a);
@@ -506,12 +506,12 @@ void fv_attempt_lost(fv_attempt *a, const fv_registered_worker *w) {
     if (p) a->p.worker = NULL;
     if (d) a->d.worker = NULL;
     bool left = w->state != FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST;
-    if (left && !(d && !a->decode)) return; /* its call says how it ends */
+    if (left && !(d && !a->decode)) return; /* the worker's call ends with its own status */
     if ((d && !a->finished) || (p && !a->first)) {
         fail(a, FV_FAIL(FV_EIO, "%s worker %s was lost", d ? "decode" : "prefill", w->intro->name),
              p, d);
     } else if (p) {
-        a->prefill_done = true; /* if it has still something to say, that is welcome */
+        a->prefill_done = true; /* its report is taken if it still comes */
         fv_answer_maybe_finish(a->req);
     }
 }

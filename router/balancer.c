@@ -9,15 +9,15 @@
 #define LOST FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST
 #define DECODE FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE
 
-/* Bytes of a decode worker's KV that are taken: those it reports (held, granted, and requested by
- * waiting requests), or those that we reserved since. */
+/* Bytes of a decode worker's KV in use: the larger of what it reports (held, granted, and requested by
+ * waiting requests) and what our running requests have reserved. */
 static uint64_t bytes_used(const fv_registered_worker *w) {
     uint64_t said = w->load.bytes_granted + w->load.bytes_held + w->load.bytes_waiting;
     return said > w->bytes_taken ? said : w->bytes_taken;
 }
 
-/* What it says, or what we gave it since: as with bytes. Small images find room where large ones have
- * taken all that is theirs. */
+/* Whether a prefill worker can take images of this many pixels: by its report or our reservations, as
+ * for bytes. Part of the room is for small requests only. */
 static bool can_decode(const fv_registered_worker *w, uint64_t pixels) {
     uint64_t said = w->load.pixels_held, most = w->load.pixels_capacity;
     uint64_t held = said > w->pixels_taken ? said : w->pixels_taken;
@@ -31,13 +31,13 @@ static bool has_place(const fv_registered_worker *w, const fv_constraints *const
     return w->n_taken < most && can_decode(w, constraints->pixels);
 }
 
-/* Requests of all routers. */
+/* Requests of all routers at the worker. */
 static int32_t requests(const fv_registered_worker *w) { return w->n_taken + w->n_foreign; }
 
 static bool has_slot(const fv_registered_worker *w) {
     int64_t slots = w->load.slots, spare = slots / 4;
     int64_t unread = w->load.n_unread, unread_most = FV_UNREAD_SLOTS * slots;
-    if (slots == 0) return true; /* it does not say */
+    if (slots == 0) return true; /* not reported */
     if (spare < FV_SPARE_SLOTS) spare = FV_SPARE_SLOTS;
     if (unread > unread_most) unread = unread_most;
     return requests(w) - unread < slots + spare;
@@ -50,12 +50,12 @@ bool fv_registered_worker_has_room(const fv_registered_worker *w,
     if (!constraints->over_slots && !has_slot(w)) return false;
     uint64_t bytes = constraints->bytes, bytes_least = constraints->bytes_least;
     uint64_t used = bytes_used(w), capacity = w->load.bytes_capacity;
-    if (capacity == 0) return true; /* it does not say */
+    if (capacity == 0) return true; /* not reported */
     if (bytes > capacity) bytes = bytes_least;
     return used <= capacity && bytes <= capacity - used;
 }
 
-/* Part of its KV that would be taken; workers that do not say how much they have are all alike. */
+/* The part of a decode worker's KV that would be in use; 0 if the worker does not report its capacity. */
 static double fullness(const fv_registered_worker *w, uint64_t bytes) {
     if (w->role != DECODE || w->load.bytes_capacity == 0) return 0;
     return ((double)bytes_used(w) + (double)bytes) / (double)w->load.bytes_capacity;
@@ -80,14 +80,14 @@ static bool in_question(const fv_registered_worker *w, const fv_constraints *con
            !(constraints->alone && w->n_suspect) && fv_registered_worker_has_room(w, constraints);
 }
 
-/* Without numbers of the system's the first ones are taken, which is no mistake. */
+/* Returns a random number; always 0 if the system gives none, which only makes the choice uneven. */
 static uint64_t drawn(void) {
     uint64_t x = 0;
     (void)fv_random_bytes(&x, sizeof x);
     return x;
 }
 
-/* Two at random in one pass: the n-th comes in with probability 2/n, for either of them. */
+/* Draws two workers at random in one pass: the n-th replaces either of them with probability 1/n each. */
 static fv_registered_worker *better_of_two(const fv_fleet *f, const fv_constraints *constraints) {
     fv_registered_worker *a = NULL, *b = NULL;
     uint64_t n = 0;
@@ -99,7 +99,7 @@ static fv_registered_worker *better_of_two(const fv_fleet *f, const fv_constrain
         if (!a) {
             a = w;
         } else if (!b) {
-            b = i ? w : a; /* in either order: ties stay as they are */
+            b = i ? w : a; /* in random order, because a tie is decided by it */
             if (!i) a = w;
         } else if (i < 2) {
             *(i ? &a : &b) = w;
@@ -126,7 +126,7 @@ static fv_registered_worker *choose(const fv_fleet *f, const fv_constraints *con
     return w;
 }
 
-/* Could it ever have room? */
+/* Whether an empty pool of this worker would have room. */
 static bool is_large_enough(const fv_registered_worker *w, const fv_constraints *constraints) {
     uint64_t capacity = w->load.bytes_capacity;
     return capacity == 0 || constraints->bytes_least <= capacity;

@@ -1,17 +1,17 @@
-/* Which request kills workers? Such a request would be replayed on another worker, kill that, and
- * so on through the fleet. So a request is ended when two workers were lost that worked on it, one
+/* Finds requests that kill workers. Such a request would be replayed on another worker, kill that, and
+ * so on through the fleet. So a request is ended when two workers that worked on it were lost, one
  * in each of two attempts, and its client is told not to send it again.
  *
  * Evidence. A worker is lost when its membership breaks or falls silent, or when it hangs
- * (router/watch.c); one that leaves by itself, or a failed call to a worker that lives on, is no
- * evidence. A request counts as worked on from its start until its first token on a prefill worker,
- * and from the call for its tokens on a decode worker; but not while the worker's last report names
- * others and not this one: it is waiting then.
+ * (router/watch.c). A worker that leaves by itself, or a failed call to a worker that lives on, is no
+ * evidence. A prefill worker counts as working on a request until the first token, a decode worker
+ * from the call for its tokens on; but not while the worker's last report names others and not this
+ * request, which is waiting then.
  *
- * A request that merely shared the worker must not be ended with it. The first loss makes a
- * suspect. From then on suspects are kept apart from each other, as far as there are workers. When
- * the second worker is lost, a suspect that was the only one there is ended; several that were
- * there together are not, because it is unknown which of them it was: each of them continues as the
+ * A request that merely shared the worker must not be ended with it. The first loss makes a request a
+ * suspect. From then on suspects are kept apart from each other as far as there are workers. When
+ * the second worker is lost, a suspect that was the only one there is ended. Several suspects that were
+ * there together are not, because it is unknown which of them it was: each continues as the
  * only suspect of a worker, even if it has to wait for that.
  *
  * Loop thread. */
@@ -22,8 +22,8 @@
 #include "common/log.h"
 #include "router/relay_internal.h"
 
-/* A process that is killed breaks its calls and its membership at once; which of them is seen
- * first is chance. */
+/* A killed process breaks its calls and its membership at once, and either may be seen first: an attempt that
+ * failed this recently counts, too. */
 static const double same_loss_s = 2;
 
 static bool works_for(const fv_attempt *a, const fv_registered_worker *w) {
@@ -38,7 +38,7 @@ void fv_blame_note(fv_request *r, const fv_attempt *a) {
     r->broken_s = fv_clock_s();
 }
 
-/* Was w working on it, now or when its last attempt broke? */
+/* Whether w works on the request, or did when its last attempt failed a moment ago. */
 static bool is_hit(const fv_request *r, const fv_registered_worker *w, double now_s) {
     if (r->state == FV_REQUEST_OVER) return false;
     if (r->attempt && works_for(r->attempt, w)) return true;

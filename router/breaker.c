@@ -37,7 +37,7 @@ static double rest_s(fv_breaker *b) {
 }
 
 void fv_breaker_failed(fv_breaker *b, double began_s, double now_s) {
-    if (b->n_failed && began_s < b->failed_s) return; /* it is the same failure */
+    if (b->n_failed && began_s < b->failed_s) return; /* the same failure */
     b->n_failed++;
     b->failed_s = now_s;
     if (b->n_failed < FV_BREAKER_FAILURES) return;
@@ -47,5 +47,5 @@ void fv_breaker_failed(fv_breaker *b, double began_s, double now_s) {
 }
 
 void fv_breaker_unknown(fv_breaker *b, bool trial) {
-    if (trial) b->trial = false; /* the next one is it */
+    if (trial) b->trial = false; /* the next call is the trial */
 }

@@ -3,19 +3,19 @@
 
 #include <math.h>
 
-/* A request is admitted when it would be in time even if everything took so much longer than
- * expected: what is expected is an average, and half of what is admitted with nothing to spare is
- * late. What has waited is ended with less to spare, because nothing is left to change. */
+/* Margins: a request is admitted if it would be in time even if everything took this much longer than
+ * estimated, because the estimate is an average: without a margin, half of the requests would be late.
+ * The margin of a queued request is smaller, because the estimate then is without the wait in the queue. */
 static const double SPARE_ADMIT = 1.25, SPARE_START = 1.1;
 
 static const double RETRY_LEAST_S = 0.1;
 
-/* Who brings no images does not wait for those of others. */
+/* A request without images does not wait for those of others. */
 static double images_s(const fv_estimate *e, const fv_registered_worker *p, const fv_work *w) {
     return w->pixels ? fv_estimate_images_s(e, &p->pace, p->pixels_taken + w->pixels) : 0;
 }
 
-/* Requests of other routers are taken to be as large as this one. */
+/* Assumes that requests of other routers are as large as this one. */
 double fv_deadline_prefill_s(const fv_estimate *e, const fv_registered_worker *p,
                              const fv_work *w) {
     uint64_t foreign = (uint64_t)p->n_foreign * w->prompt;
@@ -27,7 +27,7 @@ double fv_deadline_decode_s(const fv_estimate *e, const fv_registered_worker *d,
     return fv_estimate_decode_s(e, &d->pace, d->n_taken + d->n_foreign + 1, w->answer);
 }
 
-/* {now, alone} of the fastest worker of a role; 0 when there is none. */
+/* Seconds on the fastest worker of a role: with its present load, and if it were idle; 0: no worker. */
 typedef struct two_times {
     double now_s, alone_s;
 } two_times;

@@ -1,21 +1,21 @@
-/* Sums that forget, and what follows from them. Pure functions. */
+/* Exponentially decaying sums, and estimates from them. Pure functions. */
 #include "router/estimate.h"
 
 #include <math.h>
 
-/* A sample's weight falls to 1/e in MEMORY_S, but the next sample takes no more than 1/KEEP of it:
+/* A sample's weight falls to 1/e in MEMORY_S, but each new sample takes away no more than 1/KEEP of it:
  * a busy fleet is judged by its last seconds, a slow one by its last few requests. */
 static const double MEMORY_S = 5;
 enum { KEEP = 8 };
 
-/* Tokens per byte of text, until one was measured. */
+/* Text tokens per token of their upper bound (one per byte), until measured. */
 static const double TEXT_SHARE = 0.25;
 
-/* So often does an answer end, per token, until one was measured. An optimist's number: a fleet of
- * which little is known takes too much rather than too little. */
+/* The probability that a token ends its answer, until measured. Optimistic, so that a fleet about
+ * which little is known accepts too much rather than too little. */
 static const double ENDS = 1.0 / 16;
 
-/* Pixels that take as long as a token, until both were measured. */
+/* Pixels that take as long as a token, until both are measured. */
 static const double PIXELS_TOKEN = 65536;
 
 /* ---- sums ------------------------------------------------------------------------------- */
@@ -43,8 +43,8 @@ static void trend_add(fv_trend *t, double weight, double x, double y, double now
     t->xy = f * t->xy + weight * x * y;
 }
 
-/* y at x. The slope is between 0, where one more answer costs the others nothing, and mean y /
- * mean x, where they take turns. If x was nearly constant, the slope is unknown: 0. */
+/* Evaluates the fit at x. The slope is clamped between 0 (another answer costs the others nothing) and
+ * mean y / mean x (answers take turns). If x was nearly constant, the slope is unknown and taken as 0. */
 static double trend_at(const fv_trend *t, double x) {
     if (t->w <= 0) return 0;
     double mean_x = t->x / t->w, mean_y = t->y / t->w;
@@ -55,7 +55,7 @@ static double trend_at(const fv_trend *t, double x) {
     return mean_y + slope * (x - mean_x);
 }
 
-/* ---- what was measured ------------------------------------------------------------------ */
+/* ---- adding measurements ---------------------------------------------------------------- */
 
 void fv_estimate_prefilled(fv_estimate *e, fv_pace *worker, uint64_t tokens, double seconds,
                            double now_s) {
@@ -63,7 +63,8 @@ void fv_estimate_prefilled(fv_estimate *e, fv_pace *worker, uint64_t tokens, dou
     if (worker) ratio_add(&worker->prefill, (double)tokens, seconds, now_s);
 }
 
-/* Of this worker alone: whether those that nothing is known of are as slow is not said by it. */
+/* Counts against this worker only (the fleet, if it is gone): it does not say that workers without measurements
+ * are as slow. */
 void fv_estimate_late(fv_estimate *e, fv_pace *worker, uint64_t tokens, double seconds,
                       double now_s) {
     if (seconds <= fv_estimate_prefill_s(e, worker, tokens)) return;
@@ -91,7 +92,7 @@ void fv_estimate_text(fv_estimate *e, uint64_t bound, uint64_t tokens, double no
     ratio_add(&e->text, (double)bound, (double)tokens, now_s);
 }
 
-/* Seconds that a piece of work takes of a busy fleet: the queue's unit. */
+/* Seconds of a busy fleet that this work costs: the unit of the queue. */
 static double cost(const fv_estimate *e, const fv_work *w) {
     const fv_trend *t = &e->pace.decode;
     double token_s = t->x > 0 ? t->y / t->x : 0; /* one answer's share of a step */
@@ -103,11 +104,11 @@ void fv_estimate_drained(fv_estimate *e, const fv_work *w, double seconds, doubl
     ratio_add(&e->drain, cost(e, w), seconds, now_s);
 }
 
-/* ---- what is to be expected ------------------------------------------------------------- */
+/* ---- estimates -------------------------------------------------------------------------- */
 
-/* If each token is an answer's last with probability h, then of at most n tokens there are
- * (1 - (1 - h)^n) / h on average. Answers that were cut off by their limits count rightly in h:
- * they had tokens and no end. */
+/* The expected length of an answer of at most n tokens: (1 - (1 - h)^n) / h, if each token is the last with
+ * probability h. Answers that were cut off by their limits are counted correctly in h: they have tokens and
+ * no end. */
 static double expected_tokens(const fv_estimate *e, double n) {
     double h = ratio(&e->ended, ENDS);
     if (h < 1e-9) return n;
@@ -119,7 +120,7 @@ fv_work fv_estimate_work(const fv_estimate *e, uint64_t visual, uint64_t text, u
     double n_text = (double)text * ratio(&e->text, TEXT_SHARE);
     double n_answer = full ? max_tokens : expected_tokens(e, max_tokens);
     uint64_t prompt = visual + (uint64_t)ceil(n_text);
-    return (fv_work){.prompt = prompt ? prompt : 1, /* none is for nothing */
+    return (fv_work){.prompt = prompt ? prompt : 1, /* no request is free */
                      .answer = (uint64_t)ceil(n_answer)};
 }
 

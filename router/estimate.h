@@ -1,10 +1,9 @@
 #ifndef FOVEA_ROUTER_ESTIMATE_H
 #define FOVEA_ROUTER_ESTIMATE_H
 
-/* ESTIMATE: how long a request will take, from what was measured of the requests before it.
+/* ESTIMATE: how long a request will take, from measurements of the requests before it.
  *
- *     in the queue   work ahead of it                x  seconds that the queue took per unit of
- * work
+ *     in the queue   work ahead of it                x  queue's seconds per unit of work
  *   + images         pixels ahead of it at the       x  seconds per pixel
  *                    worker, and its own
  *   + prefill        prompt tokens ahead of it at    x  seconds per prompt token
@@ -17,7 +16,7 @@
  * over the tokens that were ahead of them and their own. Batching, a cache of images, requests of
  * other routers and a machine that is shared are all in that number.
  *
- * What was never measured counts as 0 seconds: a fleet of which nothing is known takes what comes.
+ * A factor that was never measured is 0 seconds: an unknown fleet accepts every request.
  * Pure functions; times are seconds of one clock. */
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,21 +26,21 @@ typedef struct fv_work {
     uint64_t prompt, answer, pixels;
 } fv_work;
 
-/* (sum of y) / (sum of x); older samples count less. {0}: nothing was measured. */
+/* The ratio (sum of y) / (sum of x); older samples count less. {0}: nothing was measured. */
 typedef struct fv_ratio {
     double x, y, last_s;
 } fv_ratio;
 
-/* y as a linear function of x, by least squares; likewise. The fields are sums. */
+/* A least-squares fit of y as a linear function of x; likewise. The fields are sums, w of the weights. */
 typedef struct fv_trend {
     double w, x, y, xx, xy, last_s;
 } fv_trend;
 
 /* How fast a worker is, or all of them together. */
 typedef struct fv_pace {
-    fv_ratio prefill; /* seconds per prompt token, without what its images took */
-    fv_ratio images;  /* seconds per pixel that is decoded and resized */
-    fv_trend decode;  /* seconds per token of an answer, by answers at the worker */
+    fv_ratio prefill; /* seconds per prompt token, without the time for images */
+    fv_ratio images;  /* seconds per pixel, to decode and resize */
+    fv_trend decode;  /* seconds per token of an answer, over the number of answers at the worker */
 } fv_pace;
 
 /* The fleet as one router sees it. */
@@ -49,21 +48,21 @@ typedef struct fv_estimate {
     fv_pace pace;
     fv_ratio drain; /* seconds that the queue took, per second of work that left it */
     fv_ratio ended; /* answers that ended before their limit, per token */
-    fv_ratio text;  /* tokens of text, per token of the bound on them */
+    fv_ratio text;  /* text tokens, per token of their upper bound */
 } fv_estimate;
 
-/* ---- what was measured; `worker` may be NULL: it is gone -------------------------------- */
+/* ---- adding measurements; `worker` may be NULL: it is gone ------------------------------- */
 
-/* A first token came `seconds` after the request was sent to a worker, where so many prompt tokens
- * were ahead of it or its own. */
+/* A first token came `seconds` after the request was sent to a worker; `tokens` are its prompt tokens and
+ * those ahead of it there. */
 void fv_estimate_prefilled(fv_estimate *e, fv_pace *worker, uint64_t tokens, double seconds,
                            double now_s);
 
-/* None came in `seconds`, and the request was given up: prefill takes that long at least. */
+/* No first token came in `seconds`, and the request was given up: prefill takes at least that long. */
 void fv_estimate_late(fv_estimate *e, fv_pace *worker, uint64_t tokens, double seconds,
                       double now_s);
 
-/* So many pixels of images were decoded and resized in `seconds`. */
+/* Images of this many pixels were decoded and resized in `seconds`. */
 void fv_estimate_read(fv_estimate *e, fv_pace *worker, uint64_t pixels, double seconds,
                       double now_s);
 
@@ -71,36 +70,37 @@ void fv_estimate_read(fv_estimate *e, fv_pace *worker, uint64_t pixels, double s
 void fv_estimate_tokens(fv_estimate *e, fv_pace *worker, int32_t n_answer, uint32_t n_token,
                         double seconds, double now_s);
 
-/* An answer that may end before its limit has n_token tokens now; did it? */
+/* An answer that may end before its limit has n_token tokens; ended: it ended there by itself. */
 void fv_estimate_answer(fv_estimate *e, uint32_t n_token, bool ended, double now_s);
 
-/* Text that was said to have at most `bound` tokens had so many. */
+/* A text with an upper bound of `bound` tokens had `tokens`. */
 void fv_estimate_text(fv_estimate *e, uint64_t bound, uint64_t tokens, double now_s);
 
 /* While requests waited, this one left the queue `seconds` after the one before it. */
 void fv_estimate_drained(fv_estimate *e, const fv_work *w, double seconds, double now_s);
 
-/* ---- what is to be expected ------------------------------------------------------------- */
+/* ---- estimates -------------------------------------------------------------------------- */
 
-/* Of `text` tokens and `max_tokens` only the bounds are known; `full`: the answer goes to its. */
+/* The expected work of a request, without pixels. `text` and `max_tokens` are upper bounds; `full`: the answer
+ * always has max_tokens. */
 fv_work fv_estimate_work(const fv_estimate *e, uint64_t visual, uint64_t text, uint32_t max_tokens,
                          bool full);
 
-/* How large a request is for whoever shares a fleet with others, in tokens: pixels count as the tokens that
- * are prefilled in the time they take. */
+/* The size of a request for fair queuing (router/relay.h), in tokens: pixels count as the tokens that are
+ * prefilled in the same time. */
 double fv_estimate_size(const fv_estimate *e, const fv_work *w);
 
-/* Seconds until so many pixels are read. */
+/* Seconds to decode and resize this many pixels. */
 double fv_estimate_images_s(const fv_estimate *e, const fv_pace *worker, uint64_t pixels);
 
-/* Seconds until the first token, once the images are. */
+/* Seconds until the first token, once the images are decoded. */
 double fv_estimate_prefill_s(const fv_estimate *e, const fv_pace *worker, uint64_t tokens);
 
-/* Seconds from the first token to the last; the answer is one of the n_answer. */
+/* Seconds from the first token to the last; n_answer includes this answer. */
 double fv_estimate_decode_s(const fv_estimate *e, const fv_pace *worker, int32_t n_answer,
                             uint64_t tokens);
 
-/* Seconds until so much has left the queue. */
+/* Seconds until the work `ahead` has left the queue. */
 double fv_estimate_queue_s(const fv_estimate *e, const fv_work *ahead);
 
 #endif

@@ -1,5 +1,4 @@
-/* Fleets: which workers belong together, and which of their fleets a model's name means. Loop
- * thread. */
+/* Fleets: which workers belong together, and which fleet a model's name stands for. Loop thread. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +16,7 @@ enum { NAMES_MAX = 400 };
 #define PREFILL FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL
 #define DECODE FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE
 
-/* ---- its life --------------------------------------------------------------------------- */
+/* ---- opening and closing ---------------------------------------------------------------- */
 
 static void fleet_free(fv_fleet *f) {
     free(f->model);
@@ -50,7 +49,8 @@ static fv_status fleet_open(fv_registry *m, const fv_model_message *model, const
     return FV_OK;
 }
 
-/* A worker that was started with other options by mistake waits for partners for ever. */
+/* Warns about a new fleet of a known model: a worker that was started with other options by mistake would wait
+ * forever for partners. */
 static void log_difference(const fv_registry *m, const fv_introduction *in,
                            const fv_compat *compat) {
     for (const fv_fleet *f = m->fleets; f; f = f->next)
@@ -96,7 +96,7 @@ void fv_fleets_close(fv_registry *m) {
     }
 }
 
-/* ---- what it serves ---------------------------------------------------------------------- */
+/* ---- what a fleet serves ----------------------------------------------------------------- */
 
 fv_fleet *fv_registry_fleets(const fv_registry *m) { return m->fleets; }
 
@@ -144,7 +144,7 @@ static uint32_t least_keep_ms(const fv_fleet *f, bool lost, bool *any) {
     return least;
 }
 
-/* While there is none, those that were lost say what there will be again. */
+/* Without a connected decode worker, lost ones count: they are expected back. */
 uint32_t fv_fleet_keep_ms_max(const fv_fleet *f) {
     bool any = false;
     uint32_t ms = least_keep_ms(f, false, &any);
@@ -185,7 +185,7 @@ static fv_status cannot_tell(const fv_registry *m, const char *model) {
                             names);
 }
 
-/* Have those that live several names? */
+/* Whether fleets with connected workers have more than one model name. */
 static bool ambiguous(const fv_registry *m) {
     const char *name = NULL;
     for (const fv_fleet *f = m->fleets; f; f = f->next) {
@@ -196,7 +196,8 @@ static bool ambiguous(const fv_registry *m) {
     return false;
 }
 
-/* Without numbers of the system's the last one is taken, which is no mistake. */
+/* True with probability n / of. If the system gives no random numbers, always true: the last fleet is taken, which
+ * is fine, too. */
 static bool draw(int32_t n, int32_t of) {
     uint64_t x = 0;
     (void)fv_random_bytes(&x, sizeof x);

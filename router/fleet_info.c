@@ -1,5 +1,5 @@
-/* What is served here and by whom, as messages. The model is a prefill worker's word, completed by
- * the router's own: its limits, and the table of compression methods. Loop thread. */
+/* Describes models and workers in messages. A model's description is a prefill worker's; the router
+ * adds its own limits and the table of compression methods. Loop thread. */
 #include "router/fleet_info.h"
 
 #include "common/clock.h"

@@ -1,7 +1,7 @@
 #ifndef FOVEA_ROUTER_FLEET_INFO_H
 #define FOVEA_ROUTER_FLEET_INFO_H
 
-/* DESCRIBE: the answers to GetModel, ListModels and GetFleet. Loop thread. */
+/* FLEET INFO: the answers to GetModel, ListModels and GetFleet. Loop thread. */
 #include "router/generate.h"
 
 /* Answer a call and finish it. GetModel fails as fv_registry_choose_fleet does. */

@@ -1,4 +1,4 @@
-/* Shares of the router's memory. Any thread. */
+/* Divides the router's memory. Any thread. */
 #include "router/front.h"
 
 #include "common/limits.h"

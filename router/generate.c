@@ -1,5 +1,5 @@
-/* A client's call: its request is checked and queued; when the client disconnects, or reads
- * slowly, the request's work is notified. Loop thread. */
+/* A client's call: checks and queues its request, and tells the request when the client disconnects,
+ * or reads again. Loop thread. */
 #include "router/generate.h"
 
 #include <inttypes.h>
@@ -38,7 +38,7 @@ static fv_status check_full(fv_rpc_call *c, fv_relay *relay, const fv_sharer *x,
     return FV_OK;
 }
 
-/* Too much now and later, so without a hint when to come again. */
+/* Refuses a request that fits no worker, now or later, and therefore without a retry hint. */
 static fv_status check_fits(const fv_request *r, const fv_fleet *f, const fv_need *need) {
     uint64_t p = fv_choose_largest(f, FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL);
     uint64_t d = fv_choose_largest(f, FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE);
@@ -80,7 +80,7 @@ fv_status fv_generate_check(fv_relay *relay, fv_rpc_call *c, fv_tenant_use *tena
     return fv_record_refusal(FV_REASON_TENANT_LIMIT, fv_tenancy_check(tenant, c));
 }
 
-/* Takes over the sharer, unless it fails. */
+/* Opens the request, which takes the sharer; on failure the caller still has it. */
 static fv_status begin_request(fv_rpc_call *c, fv_relay *relay, fv_tenant_use *tenant,
                                fv_sharer *sharer, fv_request **out) {
     static const fv_work anything = {0};
@@ -91,7 +91,7 @@ static fv_status begin_request(fv_rpc_call *c, fv_relay *relay, fv_tenant_use *t
                              fv_request_open(relay, c, tenant, sharer, out));
 }
 
-/* Before the request is read: its bytes are not wanted. */
+/* Refuses what it can before the request's bytes are read. */
 static fv_status on_start(fv_rpc_call *c) {
     fv_relay *relay = relay_of(c);
     fv_request *r;
@@ -109,10 +109,11 @@ static fv_status on_start(fv_rpc_call *c) {
     fv_rpc_call_set_user(c, r);
     return FV_OK;
 }
+
 static fv_status name_request(fv_request *r) {
     fv_relay *relay = r->relay;
     const char *own = r->msg->request_id;
-    uint64_t drawn[3]; /* two for the secret, which the id shows nothing of */
+    uint64_t drawn[3]; /* two for the secret, one for the id, which reveals nothing of it */
     if (own[0] && fv_relay_find(relay, r->tenant, own))
         return FV_FAIL(FV_EINVAL, "request_id %s is already running", own);
     FV_TRY(fv_random_bytes(drawn, sizeof drawn));
@@ -128,7 +129,7 @@ static fv_status name_request(fv_request *r) {
     return FV_OK;
 }
 
-/* A kept conversation has the policy that it was begun with. */
+/* Checks that the tenant may use the policy. A kept conversation has the policy that it was begun with. */
 static fv_status check_policy(const fv_request *r) {
     fv_policy policy;
     if (!r->tenant->limits || r->msg->conversation.len) return FV_OK;
@@ -136,7 +137,7 @@ static fv_status check_policy(const fv_request *r) {
     return fv_tenancy_policy(r->tenant, &policy);
 }
 
-/* Of a kept conversation: that of its worker, while that one is known. */
+/* Gives the fleet for a request: a kept conversation's is its worker's, while that worker is known. */
 static fv_status choose_fleet(const fv_request *r, fv_fleet **out) {
     const fv_registry *m = r->relay->opt.members;
     const ProtobufCBinaryData *c = &r->msg->conversation;

@@ -8,7 +8,8 @@
  * fv_relay pointer. */
 extern const fv_rpc_events fv_generate_events;
 
-/* Would a request of this tenant be let in now, as far as its call alone tells? Takes nothing. */
+/* Checks whether a request of this tenant would be admitted now, as far as that depends on the caller and the
+ * queue; counts nothing. */
 fv_status fv_generate_check(fv_relay *relay, fv_rpc_call *c, fv_tenant_use *tenant);
 
 #endif

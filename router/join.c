@@ -1,5 +1,5 @@
 /* Fleet.Join on the router. A caller is untrusted until it has proved that it knows the fleet's
- * secret: it gets one error sentence, a few seconds, and one of a few slots. An authenticated
+ * secret: it gets a few seconds, one of a few slots, and one sentence for every error. An authenticated
  * caller joins the fleet that it fits. Loop thread.
  *
  *     Hello -> Challenge -> Introduction -> Welcome -> reports ...
@@ -32,16 +32,16 @@ typedef Fovea__Fleet__V1__Command command_message;
 struct fv_join {
     fv_registry *members;
     fv_rpc_call *call;
-    fv_registered_worker *worker; /* NULL: not yet, or not any more */
-    fv_join *next;                /* of the unproven */
+    fv_registered_worker *worker; /* NULL: not yet, or no longer a member by this call */
+    fv_join *next;                /* in the list of unproven joins */
     double began_s;
     bool challenged, proven, finished;
     fv_join_said said;
 };
 
-/* ---- strangers -------------------------------------------------------------------------- */
+/* ---- unproven joins --------------------------------------------------------------------- */
 
-/* All that a peer hears who has not proved itself: nothing to copy, nothing to learn from. */
+/* The only error that an unproven peer gets, so that it learns nothing. */
 static fv_status stranger(void) {
     return FV_FAIL(FV_EAUTH, "only workers that prove membership in the fleet may join");
 }
@@ -69,7 +69,7 @@ void fv_joins_tick(fv_registry *m, double now_s) {
     }
 }
 
-/* The newest stay: a worker needs milliseconds, one who only holds places has had its time. */
+/* Makes room for another unproven join by ending the oldest: a worker proves itself within milliseconds. */
 static void make_place(fv_registry *m) {
     fv_join *oldest = m->unproven;
     if (m->n_unproven < UNPROVEN_MAX) return;
@@ -120,7 +120,7 @@ static fv_role role_of(const fv_introduction *in) {
     return in->role == PREFILL ? FV_MEMBER_PREFILL : FV_MEMBER_DECODE;
 }
 
-/* By the secret, and by a certificate of the role that it names where there are certificates. */
+/* Whether the worker proves that it knows the secret and, with TLS, has a certificate of its role. */
 static bool proves(fv_join *j, const fv_introduction *in) {
     fv_join_said *said = &j->said;
     const fv_registry_options *opt = &j->members->opt;
@@ -149,8 +149,8 @@ static fv_status check_introduction(const fv_introduction *in) {
     return FV_OK;
 }
 
-/* Its holder would lose its requests, and two workers of one name would expel each other for ever.
- */
+/* Refuses the name of a connected worker: that worker would lose its requests, and two workers with one name
+ * would expel each other forever. */
 static fv_status check_name(fv_join *j, const fv_introduction *in) {
     if (fv_registry_free(j->members, in->name)) return FV_OK;
     fv_rpc_call_retry_after(j->call, RETRY_MS);
@@ -175,7 +175,7 @@ static fv_status welcome(const fv_join *j) {
     return fv_rpc_call_send(j->call, &cmd.base);
 }
 
-/* The member whose process this is, on another connection; NULL: it is a new one. */
+/* Finds the member that is the same process on an earlier connection; NULL: the worker is new. */
 static fv_registered_worker *same_process(const fv_registry *m, const fv_introduction *in) {
     fv_registered_worker *w = fv_registry_find(m, in->name);
     bool same = w && w->join && w->role == in->role &&
@@ -184,7 +184,7 @@ static fv_registered_worker *same_process(const fv_registry *m, const fv_introdu
     return same ? w : NULL;
 }
 
-/* Its membership goes over to this call, and nothing else changes. */
+/* Moves the membership of w to this call; nothing else changes. */
 static fv_status hand_over(fv_join *j, fv_registered_worker *w, const report_message *r) {
     FV_TRY(welcome(j));
     fv_join *old = w->join;
@@ -196,7 +196,7 @@ static fv_status hand_over(fv_join *j, fv_registered_worker *w, const report_mes
     return FV_OK;
 }
 
-/* `r` is in w's arena. */
+/* Admits w as a new member; `r` is in w's arena. */
 static fv_status let_in(fv_join *j, fv_registered_worker *w, const report_message *r) {
     fv_registry *m = j->members;
     const fv_introduction *in = r->introduction;
@@ -231,7 +231,7 @@ static fv_status introduce(fv_join *j, grpc_byte_buffer *message) {
     const report_message *r = (const report_message *)p;
     fv_registered_worker *member = same_process(j->members, r->introduction);
     st = member ? hand_over(j, member, r) : let_in(j, w, r);
-    memset(&j->said, 0, sizeof j->said); /* it points into the message */
+    memset(&j->said, 0, sizeof j->said); /* points into the message */
     if (st == FV_OK) {
         if (member) fv_registered_worker_free(w);
         return FV_OK;

@@ -1,4 +1,4 @@
-/* fovea-router: options, the daemon, the router in it. */
+/* The program fovea-router: options, and a daemon with a router. */
 #include <stdio.h>
 
 #include "auth/fleet_secret.h"
@@ -76,7 +76,7 @@ static void stopped(void *user) {
     fv_router_close(p->router, on_closed, p);
 }
 
-/* Clients are accepted when workers of both roles are there. */
+/* Reports healthy while a fleet has ready workers of both roles. */
 static void on_serving(void *user, bool serving) {
     program *p = user;
     if (fv_daemon_set_health(p->daemon, "", serving) != FV_OK ||
@@ -125,7 +125,7 @@ static fv_status run(const fv_options *o) {
     opt.trusted = trusted;
     FV_TRY_GOTO(fv_daemon_open(o, &hooks, &p.daemon), st, close_trusted);
     opt.tls = fv_daemon_tls(p.daemon);
-    /* Before the connection is too old for new calls. */
+    /* Workers join again before their connection is too old for new calls. */
     if (opt.tls) opt.renew_ms = (uint32_t)(fv_options_int(o, "tls-age-ms") * 3 / 4);
     opt.spiffe = fv_options_string(o, "tls-spiffe");
     FV_TRY_GOTO(fv_fleet_secret_of(o, opt.tls != NULL, &opt.fleet), st, out);

@@ -1,5 +1,5 @@
-/* Two halves of a report. The prefill worker's is the base; what happened on the decode worker
- * replaces its counterpart there. Pure functions. */
+/* Merges the two halves of a report: fields about the decoding replace those of the prefill worker's half.
+ * Pure functions. */
 #include "router/merge.h"
 
 #include <string.h>

@@ -1,6 +1,5 @@
-/* Those that wait, and what each of those who share has of it: the order, the work ahead of one, the slots of decode
- * workers, and who gives way when the queue is full. Lists are walked: they are short, and only while
- * somebody waits. Loop thread. */
+/* The queue and each sharer's part of it: the order, the work ahead of a request, the slots of decode workers, and
+ * who gives way when the queue is full. Walks lists, because they are short. Loop thread. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -67,7 +66,7 @@ static int32_t slots_of(const fv_fleet *f) {
     return n < INT32_MAX ? (int32_t)n : INT32_MAX;
 }
 
-/* Has it a slot there, or is about to, or would have one if its client did read? */
+/* Whether the request has a slot of a decode worker, will have one soon, or has given it away unread. */
 static bool holds_slot(const fv_request *r) { return r->attempt && r->attempt->d.worker; }
 
 void fv_queue_look(fv_relay *relay) {
@@ -102,12 +101,13 @@ bool fv_queue_below_share(const fv_request *r) {
 
 /* ---- a full queue ------------------------------------------------------------------------- */
 
-/* What of the queue it would have with one request more, for its weight: by number, or by bytes. */
+/* The part of the queue that x would have with n more requests, or with `bytes` more, divided by its weight. */
 static double part_with(const fv_sharer *x, int32_t n, size_t bytes, bool by_bytes) {
     return (by_bytes ? (double)(x->bytes_queued + bytes) : (double)(x->n_queued + n)) / x->weight;
 }
 
-/* The last one in the queue of whoever has most of it; NULL: `x` would have as much. */
+/* Finds the last queued request of the sharer that has most of the queue, whose client has no tokens; NULL: `x`
+ * would have as much. */
 static fv_request *last_of_largest(const fv_relay *relay, const fv_sharer *x, size_t bytes,
                                    bool by_bytes) {
     double most = part_with(x, 1, bytes, by_bytes);
@@ -140,7 +140,7 @@ static bool make_room(fv_relay *relay, const fv_sharer *x, size_t bytes, bool by
                                          "the queue is full, and this caller has more of it than "
                                          "others that come: send fewer requests at a time, and "
                                          "this one again later")));
-        relay->bytes -= r->bytes; /* its message is not needed any more */
+        relay->bytes -= r->bytes; /* nobody needs its message any more */
         r->bytes = 0;
     }
     return true;

@@ -1,8 +1,7 @@
 #ifndef FOVEA_ROUTER_RANDOM_H
 #define FOVEA_ROUTER_RANDOM_H
 
-/* Random numbers that may be predictable, such as jitter; all others come from
- * common/random.h. */
+/* Random numbers that may be predictable, for jitter; all others come from common/random.h. */
 #include <stdint.h>
 
 /* xorshift64 (Marsaglia 2003); *state is never 0. */

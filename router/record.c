@@ -7,7 +7,7 @@ void fv_record_tokens(const fv_request *r, uint32_t n, double now_s) {
     fv_metric_add(FV_METRIC_GENERATION_TOKENS, 0, n);
     if (r->n_token == 0)
         fv_metric_observe(FV_METRIC_TTFT, 0, now_s - r->arrived_s, &r->span.context);
-    else /* tokens that came together are as far apart as if they had come one by one */
+    else /* spreads the time evenly over tokens that came together */
         fv_metric_observe_n(FV_METRIC_ITL, 0, (now_s - r->token_s) / n, n);
 }
 

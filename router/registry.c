@@ -1,5 +1,5 @@
-/* The list of workers: who is in, how each is, and who is there no more. router/join.c lets them
- * in. Loop thread. */
+/* The list of workers: their reports, their state, and their end. router/join.c adds them.
+ * Loop thread. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 enum {
     FORGET_S = 60,         /* how long a lost worker is still shown */
-    FOREIGN_MAX = 1 << 20, /* a worker says what it likes */
+    FOREIGN_MAX = 1 << 20, /* a worker may report any number */
 };
 
 #define READY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY
@@ -66,8 +66,7 @@ void fv_registered_worker_keep_report(fv_registered_worker *w, const report_mess
     w->ahead_ms = (double)r->clock_ms - 1e3 * w->reported_s;
     if (r->load) {
         w->load = *r->load;
-        /* Fields of a later version are in the report, which is freed; the numbers are all in
-         * here. */
+        /* Unknown fields, of a later version, point into the report, which is freed. */
         w->load.base.n_unknown_fields = 0;
         w->load.base.unknown_fields = NULL;
         int64_t n = (int64_t)w->load.n_running + w->load.n_queued - w->n_taken;
@@ -98,7 +97,7 @@ bool fv_registry_free(fv_registry *m, const char *name) {
 
 void fv_registry_add(fv_registered_worker *w, const report_message *r) {
     uint64_t seed = 0;
-    (void)fv_random_bytes(&seed, sizeof seed); /* for the jitter of its rests alone */
+    (void)fv_random_bytes(&seed, sizeof seed); /* only for the jitter of its rests */
     fv_breaker_init(&w->breaker, seed);
     fovea__inference__v1__load__init(&w->load);
     w->state = READY;
@@ -110,7 +109,7 @@ void fv_registry_add(fv_registered_worker *w, const report_message *r) {
            w->role == PREFILL ? "prefill" : "decode", w->intro->address, w->intro->model->name);
 }
 
-/* A stopping router finishes what it has with the members as they are. */
+/* A stopping router finishes its requests with the members it has. */
 void fv_registry_freeze(fv_registry *m) {
     m->stopping = true;
     for (fv_registered_worker *w = fv_registry_first(m); w; w = fv_registry_next(w)) w->join = NULL;
@@ -125,7 +124,7 @@ fv_status fv_registry_token(const fv_registry *m, const fv_registered_worker *w,
         out[0] = '\0';
         return FV_OK;
     }
-    double now_ms = 1e3 * fv_clock_s() + w->ahead_ms; /* on its clock */
+    double now_ms = 1e3 * fv_clock_s() + w->ahead_ms; /* by the worker's clock */
     fv_call_to to = {method, w->intro->name, w->intro->incarnation.data};
     fv_call_token t = {.made_ms = now_ms > 0 ? (uint64_t)now_ms : 0, .valid_ms = valid_ms};
     if ((size_t)snprintf(t.request_id, sizeof t.request_id, "%s", request_id) >=

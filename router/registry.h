@@ -12,12 +12,12 @@
  *                                v                  v
  *                               LOST -FORGET_S-> (none)
  *
- * A worker that joins has proved that it knows the fleet's secret (auth/join_proof.h); the name of
- * a connected worker is refused to others.
+ * A worker proves that it knows the fleet's secret before it joins (auth/join_proof.h); a name that
+ * a connected worker has is refused to others.
  *
- * Workers that fit each other are a FLEET: the same model's name, checkpoint, data types and
- * protocol. A router has as many as there are: of several models, and of two versions of one while
- * it is replaced. Loop thread. */
+ * Workers that fit each other are a FLEET: they have the same model name, checkpoint, data types and
+ * protocol. A router has any number of fleets: for several models, and for two versions of a model
+ * during a rollout. Loop thread. */
 #include "auth/call_token.h"
 #include "fleet.pb-c.h"
 #include "handoff/kv_sections.h"
@@ -34,40 +34,39 @@ typedef struct fv_fleet fv_fleet;
 typedef struct fv_registered_worker {
     struct fv_registered_worker *next; /* of its fleet */
     fv_fleet *fleet;
-    fv_arena arena;               /* owns what it said of itself */
+    fv_arena arena;               /* owns its introduction */
     const fv_introduction *intro; /* in the arena */
     Fovea__Inference__V1__Role role;
     Fovea__Inference__V1__WorkerState state;
-    Fovea__Inference__V1__Load load; /* as it last reported */
-    double reported_s;               /* when that was */
-    double ahead_ms;                 /* of our clock (fv_clock_s) is its own, as far as we know */
+    Fovea__Inference__V1__Load load; /* from its last report */
+    double reported_s;               /* time of that report, or of the loss */
+    double ahead_ms;                 /* estimate: its clock minus ours (fv_clock_s) */
     fv_rpc_channel *channel;         /* owned; NULL when lost */
     struct fv_join *join;            /* the call; borrowed; NULL when it is over */
-    /* What the requests that run now have taken of it, and how its calls go: theirs to keep
-     * (router/reservation.h). */
+    /* Reserved by this router's running requests, which keep these fields (router/reservation.h). */
     int32_t n_taken;
     uint64_t bytes_taken, prompt_taken; /* bytes of KV; prompt tokens whose prefill is not over */
     uint64_t pixels_taken;
-    /* Whether it gets on: router/watch.c. */
-    int32_t n_work;    /* requests, of all routers, that it works on, as it last said */
+    /* Progress: router/watch.c. */
+    int32_t n_work;    /* requests, of all routers, that it works on, from its last report */
     uint64_t work;     /* sum of their counts */
-    double moved_s;    /* when that last changed */
-    bool hung, unwell; /* found to hang: UNHEALTHY until it moves; its own word */
-    int32_t n_suspect; /* of those requests, that have lost a worker before (router/blame.c) */
+    double moved_s;    /* when n_work, work or `unwell` last changed */
+    bool hung, unwell; /* hangs, UNHEALTHY until it makes progress; reports itself unhealthy */
+    int32_t n_suspect; /* our requests there that have lost a worker before (router/blame.c) */
     fv_breaker breaker;
-    /* Requests that it had besides ours when it last reported: other routers' */
+    /* Requests of other routers: those in its last report that are not ours */
     int32_t n_foreign;
-    fv_pace pace;      /* as our requests measured it */
+    fv_pace pace;      /* measured by our requests */
     int32_t n_waiting; /* requests of ours that wait there for memory (fv_balance_to_wait) */
-    bool full;         /* it refused one for lack of memory, and has not reported since */
+    bool full;         /* refused a request for lack of memory, and has not reported since */
 } fv_registered_worker;
 
-/* What one of those who share (router/sharers.h) has of a fleet. */
+/* The part of a fleet that a tenant or address (router/sharers.h) has. */
 typedef struct fv_fleet_part {
-    double finish; /* when its last request is served, in virtual time; at first 0 */
-    /* While the queue is looked through: its requests at decode workers, and whether its next one has to wait,
-     * with those after it. */
-    int32_t n_slot, n_prefill; /* and at prefill workers */
+    double finish; /* finish tag of its last request, in virtual time; at first 0 */
+    /* Set by each pass over the queue: its requests at decode and at prefill workers, and whether its
+     * queued requests have to wait. */
+    int32_t n_slot, n_prefill;
     bool blocked;
     /* private */
     bool counted;
@@ -75,27 +74,27 @@ typedef struct fv_fleet_part {
 } fv_fleet_part;
 struct fv_sharer;
 
-/* Of a model's name and compatibility; it is there while it has workers, lost ones among them, or
+/* A fleet, by model name and compatibility. It exists as long as it has workers (also lost ones) or
  * requests. */
 struct fv_fleet {
     fv_fleet *next;
     char *model, *fingerprint;   /* owned */
     fv_compat compat;            /* the same for all of its workers */
     fv_registered_worker *first; /* in the order in which they joined */
-    /* The requests for it: theirs to keep (router/relay.c). */
+    /* Its requests, counted by router/relay.c. */
     int32_t n_request, n_queued, n_running;
     fv_estimate estimate;
-    fv_work queued;      /* of those in the queue, kept conversations aside: they wait elsewhere */
+    fv_work queued;      /* work in the queue, without kept conversations, which wait elsewhere */
     double virtual_time; /* router/relay.h */
-    double blocked_s;    /* since then the first one waits, or the next one; 0: none does */
-    /* While the queue is looked through. full: the first one has to wait for memory, and so those after it have, too.
-     * waits: somebody's next one has to wait, for memory or for a slot. */
+    double blocked_s;    /* since requests wait, or the last one started; 0: none waits */
+    /* Set by each pass over the queue. full: a request waits for memory, and with it all requests after it.
+     * waits: some request has to wait, for memory, a slot or a place. */
     bool full, waits;
-    /* Who waits for a place at a prefill worker is overtaken by requests that begin before this: until it would
-     * itself have been served. */
+    /* The smallest finish tag of requests that wait for a place at a prefill worker: only requests with a start tag
+     * below it may overtake them. */
     double pass_until;
-    double weight_all; /* of those who have a request here */
-    int32_t slots_all; /* of its decode workers; 0: one does not say how many it has */
+    double weight_all; /* of tenants or addresses that have a request here */
+    int32_t slots_all; /* of ready decode workers; 0: at least one does not report its slots */
     /* private */
     fv_fleet_part *part; /* [n_part] owned */
     size_t n_part, cap_part;
@@ -105,19 +104,19 @@ typedef struct fv_registry fv_registry; /* opaque */
 
 typedef struct fv_registry_options {
     fv_bridge *bridge;     /* borrowed */
-    fv_key fleet;          /* of the fleet's secret */
+    fv_key fleet;          /* derived from the fleet's secret */
     fv_tls *tls;           /* NULL: tokens identify the router. Borrowed, as is `spiffe` */
     const char *spiffe;    /* --tls-spiffe */
-    const char *router_id; /* unlike any other router's; borrowed */
+    const char *router_id; /* unique among routers; borrowed */
     uint32_t renew_ms;     /* workers join again after this time; 0: never */
-    uint32_t report_ms;    /* workers report this often */
-    uint32_t silence_ms;   /* and are lost after so long without */
+    uint32_t report_ms;    /* interval of worker reports */
+    uint32_t silence_ms;   /* a worker is lost after this long without a report */
     /* A worker joined or reported: there may be free memory now. */
     void (*on_change)(void *user);
-    /* It is not there any more: forget it, its memory goes after this. Everything on it is lost if
-     * it is LOST; one that is DRAINING has left by itself, and says elsewhere how its calls end. */
+    /* A worker is gone: keep no reference to it. If it is LOST, everything on it is lost; a DRAINING worker
+     * has left by itself, and its calls end with their own status. */
     void (*on_gone)(void *user, fv_registered_worker *member);
-    /* What it has just reported; ahead of its state. May be NULL. */
+    /* A worker's report, before its state is updated from it. May be NULL. */
     void (*on_report)(void *user, fv_registered_worker *w, const Fovea__Fleet__V1__WorkerReport *r);
     void *user;
 } fv_registry_options;
@@ -125,51 +124,51 @@ typedef struct fv_registry_options {
 fv_status fv_registry_open(const fv_registry_options *opt, fv_registry **out);
 void fv_registry_close(fv_registry *m); /* the server has stopped; NULL is fine */
 
-/* Fleet.Join, for a listener that clients do not reach. From its on_stop on the members stay as
- * they are. */
+/* Fleet.Join, for a listener that clients do not reach. From the service's on_stop on, the members
+ * stay as they are. */
 fv_rpc_service fv_registry_service(fv_registry *m);
 
 /* Tells all workers that this router ends when its requests are done: they stay until then, and
- * join another one at its address. */
+ * join the next router at its address. */
 void fv_registry_farewell(fv_registry *m);
 
-/* Finds those that are silent for too long, forgets those that were lost long ago, and ends joins
- * that have proved nothing for too long. */
+/* Loses workers that have been silent for too long, forgets those that were lost long ago, and ends
+ * joins that have not proved themselves in time. */
 void fv_registry_tick(fv_registry *m, double now_s);
 
 fv_fleet *fv_registry_fleets(const fv_registry *m); /* ... ->next */
 
-/* All workers, lost ones among them: one fleet's after the other's. */
+/* All workers, also lost ones, fleet by fleet. */
 fv_registered_worker *fv_registry_first(const fv_registry *m);
 fv_registered_worker *fv_registry_next(const fv_registered_worker *w);
 
-/* The fleet of a model, by name or fingerprint; "": of the only one. While several serve the name,
- * as when it is replaced, one is drawn: each as often as it has pairs of ready workers.
+/* Gives the fleet of a model, by name or fingerprint; "": of the only model. If several fleets serve the
+ * name, as during a rollout, one is drawn at random, weighted by its pairs of ready workers.
  * FV_ENOTFOUND: no such model; FV_EINVAL: there are several models, and no name; FV_EIO: no prefill
  * worker yet. */
 fv_status fv_registry_choose_fleet(const fv_registry *m, const char *model, fv_fleet **out);
 
-int32_t fv_fleet_ready(const fv_fleet *f, Fovea__Inference__V1__Role role); /* how many are? */
-int32_t fv_fleet_pairs(const fv_fleet *f); /* ready ones of both kinds: the smaller number */
+int32_t fv_fleet_ready(const fv_fleet *f, Fovea__Inference__V1__Role role); /* ready workers */
+int32_t fv_fleet_pairs(const fv_fleet *f); /* ready workers of the role that has fewer */
 
-/* By its name; NULL when there is none, not even a lost one. */
+/* Finds a worker by name, also a lost one; NULL: none. */
 fv_registered_worker *fv_registry_find(const fv_registry *m, const char *name);
 
-/* A token for one call of this worker (auth/call_token.h), good for valid_ms, about this request
- * and this address ("": none). "" where certificates identify the router. */
+/* Writes a token for one call to this worker (auth/call_token.h), valid for valid_ms, for this request
+ * and this address ("": none). Writes "" if certificates identify the router. */
 fv_status fv_registry_token(const fv_registry *m, const fv_registered_worker *w, const char *method,
                             const char *request_id, const char *address, uint32_t valid_ms,
                             char out[FV_CALL_TOKEN_MAX]);
 
-/* How long conversations may be kept: what the most careful of the decode workers says. 0: not at
- * all; UINT32_MAX: none has joined yet. */
+/* How long conversations may be kept: the minimum over the decode workers. 0: not at all; UINT32_MAX:
+ * no decode worker is known. */
 uint32_t fv_fleet_keep_ms_max(const fv_fleet *f);
 
-/* What it serves, as a prefill worker says, or as the last one said that was lost not long ago;
- * NULL when there is none. */
+/* The model, as described by a connected prefill worker, or else by one that was lost recently; NULL:
+ * neither. */
 const fv_model_message *fv_fleet_model(const fv_fleet *f);
 
-/* What `x` has of the fleet; good until the next call. NULL: no memory. */
+/* The part of the fleet that `x` has; valid until the next call. NULL: no memory. */
 fv_fleet_part *fv_fleet_part_of(fv_fleet *f, const struct fv_sharer *x);
 
 #endif

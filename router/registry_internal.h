@@ -5,21 +5,21 @@
  *
  *   join.c       the calls of Fleet.Join: proofs, introductions, admission
  *   registry.c   the list of members
- *   fleet.c      the fleets that they are of */
+ *   fleet.c      the fleets that the members belong to */
 #include "router/registry.h"
 #include "serving/audit.h"
 
-/* a call of Fleet.Join; private to join.c, lives as long as the call */
+/* A call of Fleet.Join; private to join.c, lives as long as the call. */
 typedef struct fv_join fv_join;
 
 struct fv_registry {
     fv_registry_options opt;
-    fv_key join_key; /* that joins are proved with */
-    fv_key call_key; /* and calls of workers */
+    fv_key join_key; /* proves joins */
+    fv_key call_key; /* authenticates calls to workers */
     fv_fleet *fleets;
     fv_join *unproven; /* joins whose worker has not proved itself yet, the newest first */
     int32_t n_unproven;
-    fv_audit audit; /* of those */
+    fv_audit audit; /* of refused joins */
     bool stopping;
 };
 
@@ -28,34 +28,34 @@ struct fv_registry {
 /* Ends a member's call, with fv_last_error. */
 void fv_join_finish(fv_join *j, fv_status st);
 
-/* Ends those that have proved nothing for too long. */
+/* Ends joins that have not proved themselves in time. */
 void fv_joins_tick(fv_registry *m, double now_s);
 
 /* ---- registry.c -------------------------------------------------------------------------- */
 
-/* Is the name free? A lost worker that had it is forgotten. */
+/* Whether the name is free; forgets a lost worker that had it. */
 bool fv_registry_free(fv_registry *m, const char *name);
 
-/* A worker with its introduction, fleet, channel and join comes in; the list owns it from now on. */
+/* Adds a worker that has its introduction, fleet, channel and join; takes it. */
 void fv_registry_add(fv_registered_worker *w, const Fovea__Fleet__V1__WorkerReport *r);
 void fv_registered_worker_free(fv_registered_worker *w); /* one that was not added */
 
 void fv_registered_worker_keep_report(fv_registered_worker *w,
                                       const Fovea__Fleet__V1__WorkerReport *r);
 
-/* Its call is over. Its requests end; it is shown as lost for a while, unless it has left by
- * itself. */
+/* Removes a worker whose call is over, with its requests. It is shown as lost for a while, unless it
+ * has left by itself. */
 void fv_registry_part(fv_registry *m, fv_registered_worker *w, const char *why);
 
-/* The router stops: the members stay as they are, and their calls are over. */
+/* Keeps the members as they are when the router stops and their calls are over. */
 void fv_registry_freeze(fv_registry *m);
 
 /* ---- fleet.c ----------------------------------------------------------------------------- */
 
-/* The fleet of a worker with this introduction, perhaps a new one. */
+/* Gives the fleet of a worker with this introduction; opens it if there is none. */
 fv_status fv_fleet_of(fv_registry *m, const fv_introduction *in, fv_fleet **out);
 
-/* Forgets those without workers and requests. */
+/* Frees fleets without workers and requests. */
 void fv_fleets_tick(fv_registry *m);
 void fv_fleets_close(fv_registry *m); /* when the workers are freed */
 

@@ -1,5 +1,5 @@
-/* The list of requests: who waits, who goes next and to whom, how long, and the end of each. Loop
- * thread. */
+/* The list of requests: which one starts next and on which workers, time limits, and the end of each.
+ * Loop thread. */
 #include "router/relay.h"
 
 #include <inttypes.h>
@@ -64,7 +64,7 @@ void fv_request_close(fv_request *r) {
     free(r);
 }
 
-/* It enters the queue (1), or leaves it (-1). */
+/* Counts a request that enters the queue (by = 1) or leaves it (-1). */
 static void count_queued(fv_request *r, int32_t by) {
     r->relay->n_queued += by;
     r->fleet->n_queued += by;
@@ -152,7 +152,7 @@ static double left_s(const fv_request *r, double now_s) {
     return 1e-3 * fv_request_left_ms(r, now_s);
 }
 
-/* A fleet that has nothing to do tries whatever comes: its measurements may be old. */
+/* An idle fleet tries every request, because its measurements may be old. */
 fv_status fv_relay_check_time(fv_relay *relay, fv_fleet *f, fv_rpc_call *client,
                               const fv_sharer *sharer, const fv_work *w) {
     const fv_relay_options *opt = &relay->opt;
@@ -167,8 +167,8 @@ fv_status fv_relay_check_time(fv_relay *relay, fv_fleet *f, fv_rpc_call *client,
     return st;
 }
 
-/* Is it too late for what needs `seconds` from now on? A client that has got tokens gets the others
- * as long as there is time. */
+/* Fails if a request that needs `seconds` from now on would be too late. A client that has tokens gets further
+ * ones until the deadline, and an idle fleet tries every request. */
 static fv_status check_left(const fv_request *r, double seconds, double now_s) {
     if (r->n_token > 0 || r->fleet->n_running == 0) return FV_OK;
     return fv_deadline_start(seconds, left_s(r, now_s), now_s - r->arrived_s);
@@ -182,7 +182,7 @@ static bool end_hopeless(fv_request *r, double seconds, double now_s) {
     return true;
 }
 
-/* Ends one that would be too late on the fastest workers there are. */
+/* Ends a request that would be too late even on the fastest ready workers. */
 static bool end_if_hopeless(fv_request *r, double now_s) {
     static const fv_work nothing = {0};
     const fv_fleet *f = r->fleet;
@@ -195,7 +195,7 @@ static void end_all_hopeless(fv_relay *relay, double now_s) {
         if (r->state == FV_REQUEST_QUEUED && !r->msg->conversation.len) end_if_hopeless(r, now_s);
 }
 
-/* A line in a while, and not one for each request: there may be thousands. */
+/* Logs a line every LOG_EVERY_S rather than one per request: there may be thousands. */
 static void log_overload(fv_relay *relay, double now_s) {
     uint64_t n = relay->n_refused + relay->n_expired;
     if (n == relay->n_logged || now_s - relay->logged_s < LOG_EVERY_S) return;
@@ -220,11 +220,11 @@ static uint32_t tokens_left(const fv_request *r) {
     return r->need.max_tokens > r->n_token ? r->need.max_tokens - r->n_token : 0;
 }
 
-/* The prefill worker's token is the rest of the answer. */
+/* Without a decode worker: the prefill worker's token is the rest of the answer. */
 static bool needs_decode(const fv_request *r) { return tokens_left(r) > 1; }
 
-/* Who shares the workers with others is given a slot also where there is none, as long as it has fewer than its share:
- * the worker takes one from somebody else (decode-worker/schedule/shares.h). *no_slot: there is memory, and
+/* Chooses a decode worker; if none has a free slot, one without for a sharer that has fewer slots than its share:
+ * the worker takes a slot from another answer (decode-worker/schedule/shares.h). *no_slot: there is memory, but
  * no slot. */
 static fv_registered_worker *choose_decode(const fv_request *r, fv_constraints constraints,
                                            bool *no_slot) {
@@ -237,8 +237,8 @@ static fv_registered_worker *choose_decode(const fv_request *r, fv_constraints c
     return d ? d : fv_balance_to_wait(r->fleet, &constraints);
 }
 
-/* Who has no request at a prefill worker gets a place also where others have taken as many as it can start
- * soon: the worker shares its threads (prefill-worker/service/fair.h). */
+/* Chooses a prefill worker; also one that has as many requests as it can start soon, for a sharer without a request
+ * at any: the worker shares its threads (prefill-worker/service/fair.h). */
 static fv_registered_worker *choose_prefill(const fv_request *r, fv_constraints constraints) {
     const fv_fleet_part *part = fv_fleet_part_of(r->fleet, r->sharer);
     fv_registered_worker *p = fv_balance(r->fleet, &constraints);
@@ -251,7 +251,7 @@ static fv_registered_worker *choose_prefill(const fv_request *r, fv_constraints 
 typedef enum lack {
     LACKS_NOTHING = 0,
     LACKS_MEMORY, /* of a decode worker */
-    LACKS_SLOT,   /* of one */
+    LACKS_SLOT,   /* of a decode worker */
     LACKS_PLACE,  /* at a prefill worker */
 } lack;
 
@@ -287,7 +287,7 @@ static fv_status nobody_there(const fv_request *r, fv_availability p) {
                    r->why, role);
 }
 
-/* It leaves the queue, for which others have waited. */
+/* Measures the queue's speed when a request leaves it while others wait. */
 static void note_drained(fv_request *r, double now_s) {
     fv_fleet *f = r->fleet;
     if (f->blocked_s == 0) return;
@@ -295,8 +295,8 @@ static void note_drained(fv_request *r, double now_s) {
     f->blocked_s = now_s;
 }
 
-/* It waits, and so do those after it: for memory all of them; for a slot or a place its sharer's, and for a
- * place the others' that would be served after it. */
+/* Notes that a request has to wait, and which requests wait behind it: for memory all of its fleet; for a slot or a
+ * place those of its sharer; for a place also those of others that start after its finish tag. */
 static void block(fv_request *r, lack why) {
     fv_fleet *f = r->fleet;
     fv_fleet_part *part = fv_fleet_part_of(f, r->sharer);
@@ -308,7 +308,7 @@ static void block(fv_request *r, lack why) {
     if (why == LACKS_PLACE) f->pass_until = fmin(f->pass_until, r->end);
 }
 
-/* Starts a request, or ends it, or leaves it in the queue, perhaps with those after it. */
+/* Starts a request, ends it, or leaves it in the queue, perhaps with requests behind it. */
 static void try_start(fv_request *r, double now_s) {
     const fv_relay_options *opt = &r->relay->opt;
     fv_fleet *f = r->fleet;
@@ -322,7 +322,7 @@ static void try_start(fv_request *r, double now_s) {
         if (1e3 * (now_s - r->no_worker_s) < (double)opt->wait_ms) return;
         wake = p != FV_AVAILABILITY_NONE && d != FV_AVAILABILITY_NONE;
     }
-    /* A client that has not read what came before gets the rest when it has. */
+    /* A replay waits until the client has read earlier tokens. */
     if (fv_rpc_call_bytes_queued(r->client) > FV_RELAY_QUEUE_BYTES / 2) return;
     fv_registered_worker *to_p, *to_d;
     lack why = LACKS_NOTHING;
@@ -338,7 +338,7 @@ static void try_start(fv_request *r, double now_s) {
     double seconds = fv_deadline_prefill_s(e, to_p, &r->work);
     if (to_d) seconds += fv_deadline_decode_s(e, to_d, &r->work);
     if (check_left(r, seconds, now_s) != FV_OK) {
-        end_if_hopeless(r, now_s); /* or others are drawn the next time */
+        end_if_hopeless(r, now_s); /* if not, the next draw may give faster workers */
         return;
     }
     note_drained(r, now_s);
@@ -359,7 +359,7 @@ static fv_status conversation_gone(const char *name, const char *how) {
                    name, how);
 }
 
-/* The worker that has it: NULL and FV_OK while there is hope that it comes. */
+/* Gives the worker that keeps the conversation; NULL with FV_OK while it may still come. */
 static fv_status find_keeper(fv_request *r, double now_s, fv_registered_worker **out) {
     const ProtobufCBinaryData *c = &r->msg->conversation;
     const fv_relay_options *opt = &r->relay->opt;
@@ -368,7 +368,7 @@ static fv_status find_keeper(fv_request *r, double now_s, fv_registered_worker *
     fv_registered_worker *w = fv_registry_find(opt->members, name);
     bool young = 1e3 * (now_s - r->relay->opened_s) < (double)opt->wait_ms;
     *out = NULL;
-    if (!w && young) return FV_OK; /* workers are about to join a router that was started again */
+    if (!w && young) return FV_OK; /* after a restart of the router, workers are about to join */
     if (!w || w->role != DECODE_ROLE) return conversation_gone(name, "is not in the fleet");
     if (w->state == FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST)
         return conversation_gone(name, "was lost");
@@ -388,14 +388,14 @@ static fv_status find_keeper(fv_request *r, double now_s, fv_registered_worker *
             "decode worker %s, which keeps the conversation, is not healthy now: try again "
             "later, or send the whole conversation again",
             name);
-    *out = w; /* no other can: it is tried before its backoff is over */
+    *out = w; /* no other worker can, so it is tried before its backoff is over */
     return FV_OK;
 }
 
 static void try_follow(fv_request *r, double now_s) {
     fv_registered_worker *w;
     fv_status st = find_keeper(r, now_s, &w);
-    /* It holds its memory as long as it waits, and not for ever: the worker shares its slots. */
+    /* A follow-up holds memory while it waits for a slot, but not for long: the worker shares its slots. */
     fv_constraints constraints = {
         .bytes = r->need.bytes, .bytes_least = r->need.bytes_least, .over_slots = true};
     if (st == FV_OK && w && fv_registered_worker_has_room(w, &constraints)) {
@@ -405,7 +405,7 @@ static void try_follow(fv_request *r, double now_s) {
     if (st != FV_OK) fv_request_finish(r, st);
 }
 
-/* It waits for room at one decode worker while another one has some. */
+/* Requeues a request that waits for memory at a decode worker if another worker has room. */
 static void move_on(fv_request *r, double now_s) {
     fv_constraints constraints = {.role = DECODE_ROLE,
                                   .bytes = r->need.bytes,
@@ -443,8 +443,8 @@ void fv_relay_dispatch(fv_relay *relay) {
     relay->dispatching = false;
 }
 
-/* Those that wait for a fleet that has gone, as after a rollout, go to another one of the
- * model's name. */
+/* Moves queued requests of a fleet that has no pair of workers any more, as after a rollout, to another fleet
+ * of the model's name. */
 static void move_stranded(fv_relay *relay) {
     for (fv_request *r = relay->first, *next; r; r = next) {
         next = r->next;
@@ -463,7 +463,7 @@ static void move_stranded(fv_relay *relay) {
 
 /* ---- from outside ----------------------------------------------------------------------- */
 
-/* Its client has taken over nothing of what waits for it for too long. */
+/* Ends a request whose client has not read any of its waiting messages for unread_ms. */
 static void look_unread(fv_request *r, double now_s) {
     uint64_t sent = fv_rpc_call_sent(r->client);
     if (fv_rpc_call_bytes_queued(r->client) == 0 || sent != r->n_taken_over)

@@ -1,8 +1,8 @@
-/* A request whose attempt has failed. Most failures of workers are not the request's fault:
- * another pair continues after the tokens that the client has received.
+/* What happens to a request whose attempt has failed. Most failures of workers are not the request's
+ * fault: another pair continues after the tokens that the client has received.
  *
  *   TELL      the client is told: the request would fail the same way elsewhere
- *   WAIT      back into the queue, which is no failure; where the tenant has all that it may have,
+ *   WAIT      back into the queue, which is no failure; if the tenant has all the KV that it may have,
  *             another decode worker is tried, and then the client is told
  *   REPLAY    back into the queue, up to a limit; the failed workers are avoided. A kept
  *             conversation is not replayed: only the client has all of it, and is told
@@ -20,16 +20,16 @@
 #include "telemetry/metrics.h"
 
 enum {
-    EXCLUDE_MS = 250, /* so long a worker that failed is not tried again, at the first time */
+    EXCLUDE_MS = 250, /* how long a failed worker is not tried again, at the first replay */
     TENANT_FULL_RETRY_MS = 1000,
 };
 
 typedef enum remedy { TELL = 1, WAIT, REPLAY, COUNTED } remedy; /* COUNTED: REPLAY, and it counts */
 
-/* What a failure calls for, by its status and by whose fault it is. A failure without an origin is
- * of a worker that states none, or of gRPC. ENOMEM of a worker is memory that it ran out of, which
- * another may have; otherwise it is something too large for any. An unknown ticket (ENOTFOUND) and a
- * lease that ran out (ECANCELLED) happen to workers that are well. */
+/* Returns what a failure calls for, by its status and origin. A failure without an origin comes from gRPC
+ * or from a worker that states none. ENOMEM with the origin `worker` means that it ran out of memory, which
+ * another may have; otherwise something is too large for any worker. An unknown ticket (ENOTFOUND) and an
+ * expired lease (ECANCELLED) happen to healthy workers. */
 static remedy remedy_for(fv_status st, fv_origin origin) {
     /* clang-format off */
     static const remedy table[FV_N_STATUS][FV_N_ORIGIN] = {
@@ -69,7 +69,7 @@ static void requeue(fv_request *r) {
     fv_relay_dispatch(r->relay);
 }
 
-/* The worker that has none is left alone until it reports; others may have some. */
+/* Requeues: the worker without memory gets nothing until it reports (note_room); others may have some. */
 static void wait_for_room(fv_request *r) {
     fv_metric_add(FV_METRIC_REQUEUES, 0, 1);
     FV_LOG(DEBUG, ROUTER,
@@ -78,7 +78,8 @@ static void wait_for_room(fv_request *r) {
     requeue(r);
 }
 
-/* Others have room for other tenants: to wait here would only delay those. */
+/* Ends a request if two decode workers (or the one that keeps its conversation) have refused its tenant more KV:
+ * waiting would only delay other tenants, for whom there is room. */
 static bool end_if_tenant_full(fv_request *r) {
     if (r->n_tenant_full < (r->msg->conversation.len ? 1 : 2)) return false;
     fv_rpc_call_retry_after(r->client, TENANT_FULL_RETRY_MS);

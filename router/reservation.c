@@ -1,5 +1,4 @@
-/* Memory at a worker, reserved and released: its registry entry counts it, its breaker gets the
- * outcome. */
+/* Reserves and releases room at a worker: its registry entry counts it, its breaker gets the outcome. */
 #include "router/reservation.h"
 
 #include <stdio.h>

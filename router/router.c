@@ -1,5 +1,5 @@
-/* The router's services, and its clock: a tick looks for silent workers and for requests whose time
- * to try again has come. Loop thread. */
+/* The router's services, and its timer: each tick looks for silent workers, ends late requests and retries
+ * waiting ones. Loop thread. */
 #include "router/router.h"
 
 #include <inttypes.h>
@@ -20,7 +20,7 @@
 enum { TICK_MS = 50, CALLER_VALID_MS = 10000 };
 
 struct fv_router {
-    fv_relay *relay; /* first: fv_generate_events finds it here */
+    fv_relay *relay; /* first, where fv_generate_events expects it */
     fv_registry *members;
     fv_tenancy *tenancy;
     fv_tokenize_desk desk;
@@ -36,7 +36,7 @@ struct fv_router {
 
 /* ---- Inference -------------------------------------------------------------------------- */
 
-/* For methods that only need to know that it is a tenant's. */
+/* For methods that any tenant may call. */
 static fv_status check_caller(fv_rpc_call *c) {
     fv_tenant_use *tenant;
     return fv_tenancy_caller(((const fv_router *)fv_rpc_call_service(c))->tenancy, c, &tenant);
@@ -140,7 +140,7 @@ fv_rpc_service fv_router_clients_service(fv_router *r) {
 
 fv_rpc_service fv_router_fleet_service(fv_router *r) { return fv_registry_service(r->members); }
 
-/* ---- what happens ----------------------------------------------------------------------- */
+/* ---- events ----------------------------------------------------------------------------- */
 
 static void tell_serving(fv_router *r) {
     bool serving = false;

@@ -1,5 +1,5 @@
-/* The table of sharers: a list in the order of use, so that the one that was idle for the longest time is the
- * last without requests. */
+/* The table of sharers: a list, most recently used first, so that the last sharer without requests is the one that
+ * has been idle the longest. */
 #include "router/sharers.h"
 
 #include <stdio.h>
@@ -48,7 +48,7 @@ static fv_sharer **find(fv_sharers *s, const char *name) {
     return at;
 }
 
-/* The one that has been idle for the longest time; NULL in it: all have requests. */
+/* Finds the sharer that has been idle the longest; points to NULL if all have requests. */
 static fv_sharer **longest_idle(fv_sharers *s) {
     fv_sharer **idle = NULL, **at = &s->first;
     for (; *at; at = &(*at)->next)
@@ -73,7 +73,7 @@ static fv_status by_name(fv_sharers *s, const char *name, fv_sharer **out) {
     if (!*at && s->n < FV_SHARERS_MAX) return add(s, name, out);
     if (!*at) {
         at = longest_idle(s);
-        if (!*at) at = &s->first; /* shares with the one that came last */
+        if (!*at) at = &s->first; /* shares with the one that was used last */
         if ((*at)->n_request == 0) {
             snprintf((*at)->name, sizeof(*at)->name, "%s", name);
             (*at)->number = ++s->number;

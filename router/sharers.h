@@ -1,17 +1,17 @@
 #ifndef FOVEA_ROUTER_SHARERS_H
 #define FOVEA_ROUTER_SHARERS_H
 
-/* SHARERS: who shares the queue and the workers' slots with whom.
+/* SHARERS: between whom the queue and the workers' slots are shared.
  *
  *   with --tenants      a tenant, by its weight
  *   without             a client's address (common/client_address.h), each by weight 1
  *
- * An address shares and owns nothing: whoever calls from another address may abort a request with its token or
- * continue a conversation with its name, because without tenants there is nothing else to show who
- * somebody is. Its name for workers is "address 192.0.2.7".
+ * An address has a share but owns nothing: a caller from another address may abort a request with its token or
+ * continue a conversation with its name, because without tenants nothing else shows who a caller
+ * is. For workers an address is called "address 192.0.2.7".
  *
- * Addresses are known while they have requests, and as long afterwards as there is space for them:
- * FV_SHARERS_MAX at a time. When all of these have requests, one that comes shares with the one that came
+ * The table remembers an address while it has requests, and afterwards as long as there is space:
+ * FV_SHARERS_MAX at a time. If all of these have requests, a new address shares with the one that was used
  * last. Loop thread. */
 #include "common/client_address.h"
 #include "router/tenancy.h"
@@ -19,23 +19,23 @@
 enum { FV_SHARERS_MAX = 4096, FV_SHARER_NAME_MAX = 127 };
 
 typedef struct fv_sharer {
-    struct fv_sharer *next; /* of all, the one that was used last first */
+    struct fv_sharer *next; /* of all, most recently used first */
     char name[FV_SHARER_NAME_MAX + 1];
     double weight;
-    int32_t index;     /* 0, 1, ...: in fv_fleet_part */
-    uint64_t number;   /* unlike that of whoever had the index before */
-    int32_t n_request; /* that are here */
-    int32_t n_queued;  /* of them, and their bytes: theirs to keep (router/relay.c) */
+    int32_t index;     /* 0, 1, ...: its place in fv_fleet.part */
+    uint64_t number;   /* unique: tells it from earlier sharers with this index */
+    int32_t n_request; /* present requests */
+    int32_t n_queued;  /* queued ones; with bytes_queued kept by router/relay.c */
     size_t bytes_queued;
 } fv_sharer;
 
 typedef struct fv_sharers fv_sharers; /* opaque */
 
-/* trusted: proxies that say for whom they call, or NULL: none. Borrowed. */
+/* trusted: proxies whose x-forwarded-for is believed; NULL: none. Borrowed. */
 fv_status fv_sharers_open(const fv_trusted *trusted, fv_sharers **out);
 void fv_sharers_close(fv_sharers *s); /* no request is left; NULL is fine */
 
-/* A request of this call begins; fv_sharer_give it. FV_ENOMEM. */
+/* Finds the sharer of a new request; give it back with fv_sharer_give. FV_ENOMEM. */
 fv_status fv_sharers_take(fv_sharers *s, const fv_tenant_use *tenant, fv_rpc_call *call,
                           fv_sharer **out);
 void fv_sharer_give(fv_sharer *x);

@@ -1,5 +1,5 @@
-/* Credentials to tenants, and a token bucket for each. A bucket holds what a second brings, at
- * least one request. */
+/* Finds the tenant of a credential, and keeps token buckets per tenant. A bucket holds what a second brings, of
+ * calls at least one. */
 #include "router/tenancy.h"
 
 #include <math.h>
@@ -30,7 +30,7 @@ static fv_tenant_use *find_use(const fv_tenancy *t, const char *name) {
     return u;
 }
 
-/* What is known of each tenant, with its limits in the new file. */
+/* Takes a new file: adds its new tenants, and points every tenant to its limits there (NULL: it is gone). */
 static fv_status take(fv_tenancy *t, fv_tenants *fresh) {
     const fv_tenant *all;
     int32_t n = fv_tenants_all(fresh, &all);
@@ -54,7 +54,7 @@ static fv_status take(fv_tenancy *t, fv_tenants *fresh) {
     return FV_OK;
 }
 
-/* Policies are checked here: the layer that reads the file does not know them. */
+/* Checks the tenants' policies, which the layer that reads the file does not know. */
 static fv_status check_policies(const fv_tenants *tenants) {
     const fv_tenant *all;
     int32_t n = fv_tenants_all(tenants, &all);
@@ -71,7 +71,8 @@ static const char *keys_path(const fv_tenancy *t) {
     return t->tenants ? fv_tenants_keys_path(t->tenants) : NULL;
 }
 
-/* The stamps are taken ahead of the contents, so that no change is missed. */
+/* Reads the file if it or its keys have changed. Takes the stamps before the contents, so that no change is
+ * missed. */
 static fv_status look(fv_tenancy *t) {
     fv_file_stamp stamp = fv_file_stamp_of(t->path), keys = fv_file_stamp_of(keys_path(t));
     t->looked_s = fv_clock_s();
@@ -167,7 +168,7 @@ fv_status fv_tenancy_caller_until(fv_tenancy *t, fv_rpc_call *call, fv_tenant_us
     return st;
 }
 
-/* ---- what it may do ---------------------------------------------------------------------- */
+/* ---- what a tenant may do ---------------------------------------------------------------- */
 
 static fv_status check_number(int32_t n, int32_t most, const char *what, fv_rpc_call *call) {
     if (most == 0 || n < most) return FV_OK;
@@ -175,7 +176,7 @@ static fv_status check_number(int32_t n, int32_t most, const char *what, fv_rpc_
     return FV_FAIL(FV_EBUSY, "this tenant may have %d %s at a time on this router", most, what);
 }
 
-/* Brings the bucket up to now. FV_EBUSY: there is no call left in it. */
+/* Brings the bucket up to date. FV_EBUSY: no call is left in it. */
 static fv_status check_rate(fv_tenant_bucket *b, const fv_tenant_use *u, const char *what,
                             fv_rpc_call *call) {
     const double rate = u->limits ? u->limits->requests_per_s : 0, now = fv_clock_s();

@@ -1,5 +1,5 @@
-/* Calls that any prefill worker answers. What was lost on the way is UNAVAILABLE: the client sends it
- * again. */
+/* Passes calls on to any prefill worker. A call that is lost on the way ends as UNAVAILABLE, and the client may
+ * send it again. */
 #include "router/tokenize.h"
 
 #include <stdlib.h>
@@ -12,14 +12,14 @@
 
 enum { DEADLINE_MS = 30000, BUSY_RETRY_MS = 1000 };
 
-/* From the start of the client's call to the end of it and of the worker's. */
+/* A call that is passed on; lives until the client's call and the worker's have both ended. */
 typedef struct passing {
     fv_tokenize_desk *desk;
     fv_tenant_use *tenant;
-    fv_rpc_call *client; /* NULL: it has gone */
-    bool asks;           /* the worker has been asked, and has not answered */
-    bool counted;
-    size_t bytes; /* of its request; counted */
+    fv_rpc_call *client; /* NULL: its call is over */
+    bool asks;           /* the worker has been asked and has not answered */
+    bool counted;        /* against the limits, with `bytes` */
+    size_t bytes;        /* of the request */
 } passing;
 
 /* ---- limits ------------------------------------------------------------------------------ */
@@ -38,7 +38,7 @@ fv_status fv_tokenize_check(const fv_tokenize_desk *desk, fv_rpc_call *c, fv_ten
     return fv_record_refusal(FV_REASON_TENANT_LIMIT, fv_tenancy_check_tokenizing(tenant, c));
 }
 
-/* When its request is here: a call that sends none takes no place. */
+/* Counts a call when its request has arrived: a call that sends none takes no place. */
 static fv_status count(passing *p, size_t bytes) {
     FV_TRY(check_all(p->desk, p->client, bytes));
     FV_TRY(fv_record_refusal(FV_REASON_TENANT_LIMIT,
@@ -50,7 +50,7 @@ static fv_status count(passing *p, size_t bytes) {
     return FV_OK;
 }
 
-/* The worker has it until it answers, even if the client leaves. */
+/* Frees a call when both ends are done: the worker is busy with it until it answers, even if the client leaves. */
 static void maybe_free(passing *p) {
     if (p->client || p->asks) return;
     if (p->counted) {

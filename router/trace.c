@@ -1,4 +1,4 @@
-/* Spans of the router: Generate, each wait in the queue, each call of a worker. Loop thread. */
+/* Spans of the router: Generate, each wait in the queue, each call to a worker. Loop thread. */
 #include "common/clock.h"
 #include "policy/policy.h"
 #include "router/relay_internal.h"

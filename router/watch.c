@@ -1,15 +1,15 @@
-/* Which requests make no progress? Workers report those that they work on, each with a count that
- * grows with every layer, image and step. Slow is not hung: a prefill of minutes grows layer by
- * layer. A request whose count is unchanged for stall_ms is taken away and replayed, as after the
+/* Finds requests that make no progress. Workers report the requests that they work on, each with a count
+ * that grows with every layer, image and step. Slow is not hung: the count of a prefill of minutes grows
+ * layer by layer. A request whose count is unchanged for stall_ms is taken away and replayed, as after the
  * loss of its worker.
  *
  * If none of the requests that a worker reports makes progress, for whichever router, the worker
- * hangs: then those that wait there are taken away, too, and it gets no new ones until there is
- * progress again. The same holds if it reports that nothing succeeds and works on nothing: it hangs
- * between requests, for example in its own probe.
+ * hangs: requests that wait there are taken away, too, and it gets no new ones until there is
+ * progress again. The same holds if it reports itself unhealthy and works on nothing while it has
+ * requests of ours: it hangs between requests, for example in its own probe.
  *
  * A request that the worker does not report waits there in a queue, for memory, or for another
- * worker: that has no limit here. Loop thread. */
+ * worker: that wait is not limited here. Loop thread. */
 #include <string.h>
 
 #include "common/clock.h"
@@ -59,7 +59,8 @@ static bool hangs(const fv_registered_worker *w, double stall_s, double now_s) {
     return at_work && now_s - w->moved_s > stall_s;
 }
 
-/* No request is freed in here; those that are replayed may go to a worker at once. */
+/* Declares w hung and takes all its requests away. No request is freed in here, but a replayed one may go to
+ * another worker at once. */
 static void take_all(fv_relay *relay, fv_registered_worker *w) {
     FV_LOG(WARN, ROUTER, "worker=%s event=hung working_on=%d", w->intro->name, (int)w->n_work);
     w->hung = true;
