@@ -1,3 +1,4 @@
+/* Logs refused peers, at most FV_AUDIT_PER_S lines a second. Loop thread. */
 #include "serving/audit.h"
 
 #include "common/clock.h"

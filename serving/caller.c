@@ -1,4 +1,4 @@
-/* Tokens of calls, checked: MAC first, then time, then whether it was used before. Loop thread. */
+/* Checks call tokens: the MAC first, then the time, then whether it was used before. Loop thread. */
 #include "serving/caller.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "common/clock.h"
 #include "common/random.h"
 
-enum { NONCES_MAX = 1 << 18 }; /* some 12 MiB, and thousands of calls a second */
+enum { NONCES_MAX = 1 << 18 }; /* about 12 MiB; enough for thousands of calls a second */
 
 struct fv_callers {
     bool certified;
@@ -53,12 +53,12 @@ uint64_t fv_callers_clock_ms(const fv_callers *x) {
     return (uint64_t)(1e3 * (fv_clock_s() - x->opened_s));
 }
 
-/* What a stranger hears; nothing in it depends on what was wrong. */
+/* The only error for unproven callers; it does not depend on what was wrong. */
 static fv_status stranger(void) {
     return FV_FAIL(FV_EAUTH, "this call needs a token of the fleet's router");
 }
 
-/* Who has a token with a right MAC may know why it does not help. */
+/* Checks the time of a token whose MAC is right, so the error may say what is wrong. */
 static fv_status check_time(const fv_call_token *t, uint64_t now_ms) {
     if (t->made_ms > now_ms + FV_CALL_AHEAD_MS)
         return FV_FAIL(FV_EAUTH, "the call's token is not of this time");

@@ -1,5 +1,5 @@
-/* The frame of a server program: everything that must happen in one order, in that order. It ends
- * in the loop: signals, the server's last call and the program's own closing each set off the next
+/* The frame of a server program, which opens and closes everything in the right order. The shutdown runs
+ * on the loop: signals, the end of a server's last call and the program's own closing each start the next
  * step. Loop thread. */
 #include "serving/daemon.h"
 
@@ -26,14 +26,14 @@
 enum { SERVICES_MAX = 8, N_SIGNAL = 2, IDLE_MS = 20, LOOK_MS = 50, MEASURE_MS = 100 };
 
 typedef struct listener {
-    fv_rpc_server *server;                     /* NULL: not yet, or not any more */
-    fv_rpc_service services[SERVICES_MAX + 2]; /* and health and reflection */
+    fv_rpc_server *server;                     /* NULL: not open yet, or stopped */
+    fv_rpc_service services[SERVICES_MAX + 2]; /* the program's, health and reflection */
     int32_t n_service;
-    int32_t n_own; /* the program's, which come first */
+    int32_t n_own; /* services of the program, which come first */
     fv_reflection *reflection;
     bool leave_early;
     fv_peer_gate gate;
-    fv_tls *tls; /* for clients: owned; else the daemon's, or NULL */
+    fv_tls *tls; /* owned if for clients; else the daemon's, or NULL */
     char address[256];
 } listener;
 
@@ -42,11 +42,11 @@ struct fv_daemon {
     fv_daemon_hooks hooks;
     uv_loop_t loop;
     fv_bridge *bridge;
-    fv_tls *tls; /* of the fleet's members; of a guest for its clients; NULL: none */
+    fv_tls *tls; /* for fleet members; a guest's is for its clients; NULL: none */
     uv_signal_t signals[N_SIGNAL];
-    uv_timer_t patience; /* while draining */
-    uint64_t until_ms;   /* of the loop's clock */
-    uv_timer_t look;     /* at the vital signs */
+    uv_timer_t patience; /* for the waits of draining */
+    uint64_t until_ms;   /* end of the grace period, by the loop's clock */
+    uv_timer_t look;     /* looks at the vital signs */
     fv_liveness liveness;
     uv_timer_t heap_look;
     fv_heap_watch heap;
@@ -54,7 +54,7 @@ struct fv_daemon {
     fv_scrape *scrape; /* NULL: no metrics */
     fv_tls *otlp_tls;  /* to the collector; NULL: none */
     fv_health *health;
-    listener listeners[FV_DAEMON_LISTENERS_MAX + 1]; /* the last one for health checks */
+    listener listeners[FV_DAEMON_LISTENERS_MAX + 1]; /* and one for health checks */
     int32_t n_listener;
     bool healthy, draining, closing, ended;
 };
@@ -98,7 +98,8 @@ static void watch_signals(fv_daemon *d) {
     }
 }
 
-/* Each connection is a file; the soft limit, often 1024, is for programs that use select. */
+/* Raises the soft limit of open files, often 1024 for the sake of programs that use select: each connection is
+ * a file. */
 static void raise_file_limit(void) {
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
@@ -132,7 +133,7 @@ fv_status fv_daemon_open(const fv_options *o, const fv_daemon_hooks *hooks, fv_d
     *out = d;
     return FV_OK;
 close_loop:
-    uv_run(&d->loop, UV_RUN_DEFAULT); /* handles that were closed */
+    uv_run(&d->loop, UV_RUN_DEFAULT); /* finishes closing handles */
     uv_loop_close(&d->loop);
 free_daemon:
     fv_tls_close(d->tls);
@@ -144,7 +145,7 @@ fv_bridge *fv_daemon_bridge(const fv_daemon *d) { return d->bridge; }
 
 fv_tls *fv_daemon_tls(const fv_daemon *d) { return d->tls; }
 
-/* "/package.Service/Method" belongs to "package.Service". */
+/* Sets the health of a service, whose name is in its methods' paths, "/package.Service/Method". */
 static fv_status say_service(const fv_daemon *d, const fv_rpc_service *s, fv_health_state state) {
     for (int32_t i = 0; i < s->n_method; i++) {
         char name[128];
@@ -180,7 +181,7 @@ static void on_look(uv_timer_t *t) {
     else
         FV_LOG(ERROR, WIRE, "event=unhealthy reason=\"nothing went through for %.1f s\"",
                d->liveness.unhealthy_s);
-    /* Every name is known since serve: nothing is allocated, and this cannot fail. */
+    /* Cannot fail: every name is known since serve, so nothing is allocated. */
     (void)say_all(d, healthy ? FV_HEALTH_SERVING : FV_HEALTH_NOT_SERVING);
     if (d->hooks.on_health) d->hooks.on_health(d->hooks.user, healthy);
 }
@@ -190,7 +191,7 @@ static void watch_liveness(fv_daemon *d) {
     uv_timer_start(&d->look, on_look, 0, LOOK_MS);
 }
 
-/* "127.0.0.1:0" with the port that was found. */
+/* Notes the address with the port that was bound instead of 0. */
 static void take_address(listener *l, const char *listen) {
     const char *colon = strrchr(listen, ':');
     if (strncmp(listen, "unix:", 5) == 0 || !colon)
@@ -200,7 +201,7 @@ static void take_address(listener *l, const char *listen) {
                  fv_rpc_server_port(l->server));
 }
 
-/* "health,reflection" */
+/* Reads a list such as "health,reflection". */
 static fv_status read_offers(const fv_daemon *d, const fv_daemon_listener *in, bool *health,
                              bool *reflection) {
     const char *list = in->offers ? fv_options_string(d->options, in->offers) : "health";
@@ -223,7 +224,7 @@ static fv_status read_offers(const fv_daemon *d, const fv_daemon_listener *in, b
 static fv_status take_services(fv_daemon *d, listener *l, const fv_daemon_listener *in) {
     if (in->n_service > SERVICES_MAX)
         return FV_FAIL(FV_EINVAL, "%d services, and at most %d fit", in->n_service, SERVICES_MAX);
-    if (in->n_service) /* there may be no list of none */
+    if (in->n_service) /* the list may be NULL if it is empty */
         memcpy(l->services, in->services, (size_t)in->n_service * sizeof *in->services);
     l->n_service = l->n_own = in->n_service;
     l->leave_early = in->leave_early;
@@ -244,7 +245,7 @@ static fv_status listen_at(fv_daemon *d, listener *l, const fv_daemon_listener *
                                  .limits = in->limits};
     l->gate = (fv_peer_gate){.spiffe = fv_options_string(d->options, "tls-spiffe"),
                              .clients = in->clients};
-    bool probes = !in->n_service; /* nothing that needs protection */
+    bool probes = !in->n_service; /* health checks only, which need no protection */
     l->tls = probes ? NULL : d->tls;
     if (in->clients) FV_TRY(fv_peer_client_tls(d->options, &l->tls));
     if (l->tls) {
@@ -352,7 +353,7 @@ static int32_t left_ms(const fv_daemon *d) {
     return now < d->until_ms ? (int32_t)(d->until_ms - now) : 0;
 }
 
-/* The servers stop one after the other, each with what is left of the time; then the program. */
+/* Stops the servers one after the other, each within the rest of the grace period; then the program. */
 static void stop_next(void *user) {
     fv_daemon *d = user;
     for (int32_t i = 0; i < d->n_listener; i++) {
@@ -375,7 +376,7 @@ static void leave_early(fv_daemon *d) {
             fv_rpc_server_leave(d->listeners[i].server);
 }
 
-/* Waits for what has begun. */
+/* Waits until the program's running work is over, at most until the end of the grace period. */
 static void on_patience(uv_timer_t *t) {
     fv_daemon *d = t->data;
     if (left_ms(d) && d->hooks.idle && !d->hooks.idle(d->hooks.user)) return;
@@ -446,7 +447,7 @@ void fv_daemon_close(fv_daemon *d) {
     d->closing = true;
     d->until_ms = 0;
     uv_timer_stop(&d->measure);
-    stop_next(d); /* of what run has left, if it was called at all: nothing is drained */
+    stop_next(d); /* stops servers that are still open if run was not called, without draining */
     uv_run(&d->loop, UV_RUN_DEFAULT);
     fv_scrape_close(d->scrape);
     fv_metrics_close();

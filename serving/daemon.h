@@ -1,7 +1,7 @@
 #ifndef FOVEA_SERVING_DAEMON_H
 #define FOVEA_SERVING_DAEMON_H
 
-/* DAEMON: what our server programs have in common: a loop, a bridge, listeners, health, reflection,
+/* DAEMON: the common part of the server programs: a loop, a bridge, listeners, health, reflection,
  * signals, and shutdown in the right order.
  *
  *   fv_daemon_open                    loop, bridge, signals
@@ -11,28 +11,28 @@
  *   fv_daemon_run                     until SIGTERM, SIGINT or fv_daemon_drain; then
  *        health: NOT_SERVING                        nothing else for hooks.linger_ms, so that
  *                                                   load balancers send new calls elsewhere
- *        hooks.drain, for hooks.refuse_ms           refuses new work, notifies the others
+ *        hooks.drain, for hooks.refuse_ms           refuses new work, notifies its senders
  *        listeners that `leave_early` stop          callers are told to go (GOAWAY), the address is
  *        hooks.left                                 free for another program
- *        until hooks.idle, at most grace_ms         running work goes on, with the calls it needs
+ *        until hooks.idle, at most grace_ms         running work continues, with the calls it needs
  *        servers stop                               one after the other; then calls are cancelled
  *        hooks.stopped                              closes what needs the bridge,
- *        fv_daemon_end                              and reports it
+ *        fv_daemon_end                              and says that this is done
  *        bridge closes, the loop ends, fv_daemon_run returns
  *   fv_daemon_close
  *
- * Meanwhile unused memory returns to the system (common/heap.h), with --metrics they are served
- * (telemetry/scrape/scrape.h), and with --otlp spans are sent (telemetry/otlp/spans.h).
+ * While the daemon runs, unused memory returns to the system (common/heap.h), with --metrics metrics are
+ * served (telemetry/scrape/scrape.h), and with --otlp spans are sent (telemetry/otlp/spans.h).
  *
- * When it listens, it prints a line per address on stdout, for the program that started it; the last
- * one is "listening on HOST:PORT". Everything else goes to the log. Loop thread. */
+ * When the daemon listens, it prints a line per address on stdout, for the program that started it; the
+ * last one is "listening on HOST:PORT". Everything else goes to the log. Loop thread. */
 #include "auth/fleet_name.h"
 #include "common/liveness.h"
 #include "common/options.h"
 #include "rpc/server.h"
 #include "serving/peer.h"
 
-/* Table rows; a program's own table begins with them. */
+/* Option rows of every daemon; a program's table begins with them. */
 /* clang-format off */
 #define FV_DAEMON_PLAIN_OPTIONS                                                                    \
     {"listen", "FOVEA_LISTEN", FV_OPTION_STRING, "HOST:PORT", "127.0.0.1:0",                       \
@@ -53,7 +53,7 @@
      "call the collector over TLS, and trust these PEM certificates; system: those of the "        \
      "system; members of a fleet show their --tls-cert", 0, 0}
 
-/* And of a member of a fleet. */
+/* Option rows of a member of a fleet. */
 #define FV_DAEMON_OPTIONS                                                                          \
     FV_DAEMON_PLAIN_OPTIONS,                                                                       \
     {"services", "FOVEA_SERVICES", FV_OPTION_STRING, "LIST", NULL,                                 \
@@ -63,13 +63,13 @@
      "also answer health checks, and nothing else, here: plain text, for probes without "          \
      "certificate", 0, 0},                                                                         \
     FV_PEER_TLS_OPTIONS
-/* And of one that gets requests from clients. */
+/* Option row of a daemon that gets requests from clients. */
 #define FV_DAEMON_SAMPLE_OPTION                                                                    \
     {"trace-sample", "FOVEA_TRACE_SAMPLE", FV_OPTION_FLOAT, "SHARE", "1",                          \
      "with --otlp, share of requests without traceparent that are traced; the others' own flag "   \
      "decides", 0, 1}
 
-/* And of a worker. */
+/* Option rows of a worker. */
 #define FV_DAEMON_WORKER_OPTIONS                                                                   \
     {"probe-ms", "FOVEA_PROBE_MS", FV_OPTION_INT, "MS", "5000",                                    \
      "idle time after which the worker tests itself with a tiny request", 10, 3600000},            \
@@ -77,7 +77,7 @@
      "report NOT_SERVING when no request has succeeded for this long", 100, 86400000}              \
     FV_DAEMON_FAULT_OPTIONS
 
-/* Only where faults are tested (common/failpoint.h). */
+/* Only in builds with fault injection (common/failpoint.h). */
 #ifndef FV_NO_FAULTS
 #define FV_DAEMON_FAULT_OPTIONS                                                                    \
     , {"hang-at", "FOVEA_HANG_AT", FV_OPTION_STRING, "MOMENT", NULL,                               \
@@ -89,34 +89,34 @@
 
 typedef struct fv_daemon_hooks {
     void *user;
-    bool guest; /* no member of a fleet: it has the plain options, and serves nothing by gRPC */
-    int32_t linger_ms; /* it is not ready, and takes what comes all the same, before it drains */
+    bool guest;        /* not a member of a fleet: has the plain options, and no gRPC services */
+    int32_t linger_ms; /* before draining, reports not ready but still takes requests */
     /* Shutdown begins: refuse new work and tell its senders. NULL: nothing to do. */
     void (*drain)(void *user);
     /* Listeners that leave early (below) keep listening for this time and return UNAVAILABLE. A
      * call that arrives at the moment of leaving ends with CANCELLED, which gRPC decides and
      * clients do not retry: after this time there should be no such calls. */
     int32_t refuse_ms;
-    void (*left)(void *user); /* it has left. May be NULL */
-    /* While draining, again and again: is everything that had begun over? NULL: yes, but for calls
-     * that run. */
+    void (*left)(void *user); /* those listeners are closed. May be NULL */
+    /* Polled while draining: whether the running work is over. NULL: the daemon waits for calls
+     * only. */
     bool (*idle)(void *user);
-    /* No call runs any more. Close channels, the computing thread, handles on the loop; when all
-     * that is over, call fv_daemon_end. NULL: there is nothing, the daemon ends by itself. */
+    /* No call runs any more. Close channels, the computing thread and handles on the loop; then call
+     * fv_daemon_end. NULL: there is nothing to close, and the daemon ends by itself. */
     void (*stopped)(void *user);
-    /* What the computing thread has counted, for the judgement of common/liveness.h: all services
-     * are SERVING while it is healthy. NULL: they are from the start, and until the program says
-     * otherwise. The options are then those of FV_DAEMON_WORKER_OPTIONS too. */
+    /* Returns the computing thread's counters, from which common/liveness.h judges its health: all
+     * services are SERVING while it is healthy. NULL: they are SERVING from the start, until the program
+     * says otherwise. A program with `signs` needs FV_DAEMON_WORKER_OPTIONS. */
     fv_vital_signs (*signs)(void *user);
-    /* It has become healthy, for the first time when it can take requests, or is not any more. Not
-     * while draining. May be NULL. */
+    /* The health has changed; the first time, the program can take requests. Not called while
+     * draining. May be NULL. */
     void (*on_health)(void *user, bool healthy);
-    unsigned metrics; /* FV_DAEMON_ROUTER ...: which ones it has (telemetry/metrics.h) */
-    double sample;    /* share of requests that get a trace if they came without one */
-    /* Sets metrics that follow from the program's state; while they are served, a few times a
-     * second. */
+    unsigned metrics; /* FV_DAEMON_ROUTER ...: the set of metrics (telemetry/metrics.h) */
+    double sample;    /* share of requests without a trace that get one */
+    /* Sets metrics that are computed from the program's state; called a few times a second with
+     * --metrics. */
     void (*measure)(void *user);
-    /* signs.lost: the process can do no more work and must end. Called once; NULL: not reported. */
+    /* signs.lost: the process can do no more work and must end. Called once; NULL: ignored. */
     void (*on_lost)(void *user, const char *why);
 } fv_daemon_hooks;
 
@@ -126,59 +126,59 @@ typedef struct fv_daemon fv_daemon; /* opaque */
 fv_status fv_daemon_open(const fv_options *o, const fv_daemon_hooks *hooks, fv_daemon **out);
 
 fv_bridge *fv_daemon_bridge(const fv_daemon *d);
-/* Of the fleet's members; of a guest for its clients. NULL: there is no TLS. */
+/* The TLS for fleet members; a guest's is for its clients. NULL: no TLS. */
 fv_tls *fv_daemon_tls(const fv_daemon *d);
 
 /* An address to serve on, for callers of one kind. Each has a gRPC server of its own: limits such
  * as a memory quota belong to a server, and those of one listener must not end another's
  * connections. */
 typedef struct fv_daemon_listener {
-    const char *option;             /* of the program's table, that says where; "listen" */
-    const char *offers;             /* likewise, what is offered beside services; "services" */
-    const char *words;              /* on stdout before the address; "listening on" */
+    const char *option;             /* the option with the address, such as "listen" */
+    const char *offers;             /* the option with the standard services, such as "services" */
+    const char *words;              /* on stdout before the address, such as "listening on" */
     const fv_rpc_service *services; /* [n_service]; copied, their tables are borrowed */
     int32_t n_service;
     bool clients;         /* for clients, not for members of the fleet (serving/peer.h) */
-    bool leave_early;     /* what has begun needs no new calls here: it listens no more once the
-                           * program drains, and its calls go on */
-    fv_rpc_limits limits; /* what it grants its peers; {0}: what suits members of a fleet */
+    bool leave_early;     /* running work needs no new calls here: closes once the program drains,
+                           * while its calls continue */
+    fv_rpc_limits limits; /* of its peers; {0}: suitable for members of a fleet */
 } fv_daemon_listener;
 
-/* The first one listens where --listen says. */
+/* The first listener's option is --listen. */
 enum { FV_DAEMON_LISTENERS_MAX = 2 };
 
-/* Listens as said, and for health checks alone at --health-listen. Servers stop in the order of the list,
- * and open in the opposite one. When it fails, the end has begun: run closes everything through the
+/* Opens the listeners, and one for health checks only at --health-listen. Servers stop in the order of the list,
+ * and open in the opposite order. If it fails, shutdown has begun: fv_daemon_run closes everything through the
  * hooks, and returns. */
 fv_status fv_daemon_serve(fv_daemon *d, const fv_daemon_listener *listeners, int32_t n);
 
-/* Serves metrics and sends spans, as the options say; fv_daemon_serve does it for a member of a fleet.
+/* Serves metrics and sends spans according to the options; fv_daemon_serve calls it for a member of a fleet.
  * `instance` names the process in spans. */
 fv_status fv_daemon_observe(fv_daemon *d, const char *instance);
 
-/* "HOST:PORT" that the first one listens on, with the port that was found; after serve. */
+/* "HOST:PORT" of the first listener, with the port that was bound; after serve. */
 const char *fv_daemon_address(const fv_daemon *d);
 
-/* Says how a service ("fovea.inference.v1.Inference") or the program as a whole ("") is, where
- * hooks.signs does not. After serve, which says that all serve; draining ends it. */
+/* Sets the health of a service ("fovea.inference.v1.Inference") or of the whole program (""), without
+ * hooks.signs. After serve, which sets all to SERVING; once draining, all stay NOT_SERVING. */
 fv_status fv_daemon_set_health(fv_daemon *d, const char *service, bool serving);
 
-/* Runs to the end. */
+/* Runs until the shutdown is complete. */
 void fv_daemon_run(fv_daemon *d);
 
-/* Begins the end, as SIGTERM does; grace_ms below 0: as the options say. Again is fine. */
+/* Begins the shutdown, as SIGTERM does; grace_ms below 0: the option's. Calling it again is fine. */
 void fv_daemon_drain(fv_daemon *d, int32_t grace_ms);
 
 void fv_daemon_end(fv_daemon *d); /* see hooks.stopped */
 
-/* When run has returned, or instead of it: what needs the bridge is closed. NULL is fine. */
+/* Closes the daemon, after or instead of fv_daemon_run; everything that needs the bridge is closed. NULL is fine. */
 void fv_daemon_close(fv_daemon *d);
 
-/* A worker's name in its fleet: --name, or `role` and the address that it serves on. FV_EINVAL when
- * it is none (auth/fleet_name.h). After serve. */
+/* Gives a worker's name in its fleet: --name, or `role` and the address that it serves on. FV_EINVAL: not a
+ * valid name (auth/fleet_name.h). After serve. */
 fv_status fv_daemon_name(const fv_daemon *d, const char *role, char out[FV_WORKER_NAME_MAX + 1]);
 
-/* A server program as a whole, for its main: reads the command line, helps, or runs it. */
+/* A whole server program, for its main function. */
 typedef struct fv_daemon_program {
     const char *name, *usage, *about;
     const fv_option *table; /* [n_option] */
@@ -186,8 +186,8 @@ typedef struct fv_daemon_program {
     fv_status (*run)(const fv_options *o);
 } fv_daemon_program;
 
-/* What main returns; a failure is "<name>: <fv_last_error>" on stderr and 1, or 2 when the command
- * line was wrong (FV_EINVAL). */
+/* Reads the command line and runs the program, or prints its help or version; returns the exit code. A failure
+ * prints "<name>: <fv_last_error>" on stderr and is 1, or 2 for FV_EINVAL, such as a wrong command line. */
 int fv_daemon_main(const fv_daemon_program *program, int argc, char **argv);
 
 #endif

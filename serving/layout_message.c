@@ -1,4 +1,4 @@
-/* Layout constants and their message. Any thread. */
+/* Converts layout constants from and to their message. Any thread. */
 #include "serving/layout_message.h"
 
 #include <string.h>
@@ -6,7 +6,7 @@
 typedef Fovea__Inference__V1__ImageLayout layout_message;
 typedef Fovea__Inference__V1__Size size_message;
 
-/* What no int32 holds is refused by fv_layout_check. */
+/* Returns -1, which fv_layout_check refuses, for a number that does not fit int32. */
 static int32_t narrow(uint32_t n) { return n <= INT32_MAX ? (int32_t)n : -1; }
 
 static fv_layout_size size_of(const size_message *m) {

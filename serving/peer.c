@@ -1,3 +1,4 @@
+/* Opens a daemon's TLS, and checks a peer's role by its certificate. Loop thread. */
 #include "serving/peer.h"
 
 #include <stdio.h>

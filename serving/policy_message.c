@@ -1,6 +1,6 @@
-/* Policies over the wire. A message is written out in the text form and parsed, so that both mean
- * the same and fail with the same sentences; only its names are checked before, as they must not
- * bring separators of the text form with them. Pure functions; any thread. */
+/* Policies in messages. A message is converted to the text form and parsed, so that both mean
+ * the same and fail with the same sentences. Only names and texts are checked before, because they must not
+ * contain separators of the text form. Pure functions; any thread. */
 #include "serving/policy_message.h"
 
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* Load -> metrics: each field of the one is a series of the other. */
+/* Sets a metric series from each field of a load. */
 #include "serving/worker/load_metrics.h"
 
 #include "telemetry/metrics.h"

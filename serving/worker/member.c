@@ -1,5 +1,5 @@
-/* A worker's side of Fleet.Join. One timer drives it: while the call is open it is the time of the
- * next report, else of the next attempt. Loop thread. */
+/* A worker's side of Fleet.Join. A timer drives it: for members it is the time of the next report, otherwise
+ * of the next attempt, or the limit of the current one. Loop thread. */
 #include "serving/worker/member.h"
 
 #include <stdio.h>
@@ -14,14 +14,14 @@
 enum {
     RETRY_MS = 100, /* after the first failure; twice as long after each further one, up to */
     RETRY_MAX_MS = 2000,
-    REFUSED_MAX_MS = 15000, /* where only somebody's doing can change the answer */
+    REFUSED_MAX_MS = 15000, /* maximum after a refusal, which only an administrator can change */
     JOIN_MS = 10000,        /* from Hello to Welcome */
-    TWICE_MS = 5000,        /* until it is checked again whether it is a different router */
-    REPORT_MS = 1000,       /* until the router says */
-    TOUCH_MS = 20,          /* reports are at least so far apart: many changes, one report */
-    LEAVE_MS = 1000,        /* that the router has to let us go */
+    TWICE_MS = 5000,  /* until the next attempt at a router that is joined by another address */
+    REPORT_MS = 1000, /* until the router sets it */
+    TOUCH_MS = 20,    /* from a change to its report, which may cover further changes */
+    LEAVE_MS = 1000,  /* for the router to end the call when we leave */
 };
-/* The call lasts as long as the worker, and every call has a deadline. */
+/* Deadline of the call, which lasts as long as the worker: every call must have a deadline. */
 static const int64_t CALL_MS = INT64_C(365) * 86400 * 1000;
 
 typedef Fovea__Fleet__V1__WorkerReport report_message;
@@ -34,10 +34,10 @@ struct fv_membership {
     uv_timer_t timer;
     uint32_t report_ms;
     int32_t retry_ms;
-    fv_key key;                           /* that joins are proved with */
-    fv_join_said said;                    /* in this join */
-    char why[FV_RPC_TEXT_MAX];            /* of the last attempt that failed, as it was logged */
-    char router_id[FV_ROUTER_ID_MAX + 1]; /* in this join */
+    fv_key key;                           /* proves joins */
+    fv_join_said said;                    /* by both sides in this join */
+    char why[FV_RPC_TEXT_MAX];            /* the logged reason of the last failed attempt */
+    char router_id[FV_ROUTER_ID_MAX + 1]; /* of this join's router */
     bool challenged, joined, draining, unhealthy, touched;
     bool leaving;      /* another membership takes over: no more attempts */
     double renew_at_s; /* 0: never */
@@ -51,7 +51,7 @@ static void on_timer(uv_timer_t *t);
 
 /* ---- reports ---------------------------------------------------------------------------- */
 
-/* What a report says of single requests; it borrows from here. */
+/* The progress of single requests, which a report borrows. */
 typedef struct work_list {
     fv_pulse_item item[FV_PULSE_MAX];
     Fovea__Fleet__V1__Work work[FV_PULSE_MAX], *list[FV_PULSE_MAX];
@@ -70,7 +70,7 @@ static void list_work(const fv_membership *m, report_message *r) {
     r->work = w.list;
 }
 
-/* Fills a report; the load is the caller's, for as long as the report is used. */
+/* Makes a report, which borrows `load`. */
 static report_message make_report(fv_membership *m, Fovea__Inference__V1__Load *load) {
     report_message r = FOVEA__FLEET__V1__WORKER_REPORT__INIT;
     fovea__inference__v1__load__init(load);
@@ -84,7 +84,7 @@ static report_message make_report(fv_membership *m, Fovea__Inference__V1__Load *
     return r;
 }
 
-/* A report that cannot be queued is left out: the next one says more. */
+/* Sends a report; if it cannot be queued, the next one replaces it. */
 static void report(fv_membership *m) {
     Fovea__Inference__V1__Load load;
     report_message r = make_report(m, &load);
@@ -122,7 +122,7 @@ static fv_status not_our_router(const fv_membership *m) {
                    m->opt.router);
 }
 
-/* The router has proved itself, or the join is over. */
+/* Introduces the worker if the router has proved itself; otherwise fails, which ends the join. */
 static fv_status introduce(fv_membership *m, const Fovea__Fleet__V1__Challenge *challenge) {
     Fovea__Fleet__V1__Introduction in = *m->opt.introduction;
     Fovea__Inference__V1__Load load;
@@ -165,7 +165,7 @@ static fv_status on_welcome(fv_membership *m, const Fovea__Fleet__V1__Welcome *w
     m->renew_at_s = w->renew_ms ? fv_clock_s() + 1e-3 * w->renew_ms : 0;
     FV_LOG(INFO, WIRE, "router=%s event=joined name=%s report_ms=%u", m->opt.router,
            m->opt.introduction->name, m->report_ms);
-    /* What changed while the introduction was on its way. */
+    /* Reports changes since the introduction. */
     report(m);
     return FV_OK;
 }
@@ -195,11 +195,11 @@ static fv_status on_command(fv_rpc_call *c, grpc_byte_buffer *message) {
     } else if (cmd->command_case == FOVEA__FLEET__V1__COMMAND__COMMAND_FAREWELL) {
         m->opt.farewell = true;
         replace(m, "farewell");
-    } /* a command of a later version: not for us */
+    } /* other commands are of a later version and are ignored */
     return FV_OK;
 }
 
-/* The router closes its side: so do we, and the status comes. */
+/* Closes our side when the router has closed its side, so that the status comes. */
 static fv_status on_half_close(fv_rpc_call *c) {
     fv_rpc_call_close_send(c);
     return FV_OK;
@@ -218,7 +218,7 @@ static void finish_close(fv_membership *m) {
     uv_close((uv_handle_t *)&m->timer, on_timer_closed);
 }
 
-/* It would be refused again, until somebody has mended something. */
+/* Whether the router would refuse again until an administrator has corrected something. */
 static bool is_refusal(fv_status st) {
     return st == FV_EAUTH || st == FV_EDENIED || st == FV_EINVAL || st == FV_EUNSUPPORTED;
 }
@@ -230,7 +230,7 @@ static void try_later(fv_membership *m, fv_status st) {
     m->retry_ms = 2 * m->retry_ms < most ? 2 * m->retry_ms : most;
 }
 
-/* Why an attempt was no success, in words that say what to do. */
+/* Why an attempt failed, in words that say what to do. */
 static const char *reason(const fv_membership *m, const fv_rpc_end *end) {
     if (end->status == FV_EUNSUPPORTED)
         return "not a fleet listener: --router must be the router's --fleet-listen address";
@@ -298,7 +298,7 @@ static void on_timer(uv_timer_t *t) {
     fv_membership *m = t->data;
     if (m->closing || (m->call && !m->joined)) {
         fv_rpc_call_cancel(
-            m->call); /* the router should have ended the call, or accepted, and has not */
+            m->call); /* the router has neither accepted nor ended the call in time */
     } else if (m->joined) {
         report(m);
         if (m->renew_at_s > 0 && fv_clock_s() >= m->renew_at_s) replace(m, "renewal");

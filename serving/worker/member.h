@@ -10,8 +10,8 @@
  *        '--- a while later -+-----------------------------------+--- call ended -'
  *
  * A router that cannot be reached, or that refuses this worker, is retried forever, with growing
- * delays: the other worker of this name may go, the secret may be corrected. The log has the
- * reason, once for each. Loop thread. */
+ * delays: the other worker of this name may go, the secret may be corrected. The log has each
+ * reason once. Loop thread. */
 #include "auth/join_proof.h"
 #include "common/pulse.h"
 #include "fleet.pb-c.h"
@@ -25,45 +25,44 @@ typedef struct fv_membership_options {
     const char *router;        /* "HOST:PORT"; borrowed */
     fv_tls *tls;               /* borrowed; NULL: plain text */
     const fv_key *fleet;       /* the fleet's key; copied */
-    const fv_callers *callers; /* its incarnation and clock are reported */
+    const fv_callers *callers; /* borrowed; whose incarnation and clock are reported */
     const Fovea__Fleet__V1__Introduction
         *introduction; /* borrowed; without incarnation and proof */
-    /* Says what the worker is doing now; before each report. */
+    /* Fills in the worker's current load, for each report. */
     void (*measure)(void *user, Fovea__Inference__V1__Load *load);
-    /* The router asks it to finish running requests within grace_ms and to leave. May be NULL. */
+    /* The router asks the worker to finish running requests within grace_ms and to leave. May be NULL. */
     void (*drain)(void *user, int32_t grace_ms);
-    /* Is the router of this id already joined by another address? Then this membership waits and
-     * retries. NULL: it is not. */
+    /* Whether the router with this id is already joined by another address; then this membership waits
+     * and retries. NULL: it never is. */
     bool (*known)(void *user, const fv_membership *m, const char *router_id);
-    /* Another membership at this address is to take over, because the router ends when it has
-     * finished its requests, or because this connection is old enough. This one lasts until its
-     * call ends, and is not begun again. May be NULL. */
+    /* Asks for another membership at this address to take over, because the router ends when it has
+     * finished its requests, or because this connection is old enough. This membership lasts until its
+     * call ends, and does not join again. May be NULL. */
     void (*replace)(void *user, const char *why);
-    /* The router at this address has said farewell, so it is expected that nobody answers. */
+    /* The router at this address has said farewell, so that no answer is expected for a while. */
     bool farewell;
     void *user;
-    fv_pulse *pulse; /* what is being worked on, for the reports; borrowed. NULL: nothing */
+    fv_pulse *pulse; /* progress of single requests, for the reports; borrowed. NULL: none */
 } fv_membership_options;
 
-/* Begins to join. FV_EINVAL: `router` is no address. */
+/* Begins to join. FV_EINVAL: `router` is not an address. */
 fv_status fv_membership_open(const fv_membership_options *opt, fv_membership **out);
 
-bool fv_membership_joined(const fv_membership *m); /* the router has said welcome */
+bool fv_membership_joined(const fv_membership *m); /* the router has sent Welcome */
 
 /* The router's id while it is joined, or being joined; else "". */
 const char *fv_membership_router_id(const fv_membership *m);
 
-/* Much has changed: the next report goes soon. */
+/* Sends the next report soon, because much has changed. */
 void fv_membership_touch(fv_membership *m);
 
-/* From now on reports say that the worker takes nothing new; the first of them goes at once. */
+/* Reports at once, and from now on, that the worker takes no new requests. */
 void fv_membership_drain(fv_membership *m);
 
-/* Whether requests go through here, as far as the worker knows; true until said otherwise. A change
- * is reported at once. */
+/* Sets whether the worker is healthy; true at first. A change is reported at once. */
 void fv_membership_set_health(fv_membership *m, bool healthy);
 
-/* Leaves. No callback but `closed` comes after this; `m` is freed when that runs (later, on the
+/* Leaves the router. Only `closed` is called after this; `m` is freed when that runs (later, on the
  * loop thread), and the bridge may be closed then. NULL is fine: `closed` runs at once. */
 void fv_membership_close(fv_membership *m, void (*closed)(void *user), void *user);
 

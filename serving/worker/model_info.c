@@ -1,5 +1,5 @@
-/* A checkpoint as messages: what it is, from its configuration, and what must agree between
- * workers, as hand-offs have it. Any thread. */
+/* Describes a checkpoint in messages: the model, from its configuration, and the properties in which the
+ * workers of a fleet must agree. Any thread. */
 #include "serving/worker/model_info.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@ static fv_status copy(fv_arena *a, const char *s, char **out) {
     return fv_arena_strndup(a, s, strlen(s), out);
 }
 
-/* The type of the layers, where types are mixed. */
+/* The data type of the layers; other tensors may have another. */
 static const char *weights_dtype(const fv_engine *e) {
     return fv_dtype_name(fv_checkpoint_text(e->ck)->layer[0].q.dtype);
 }
@@ -40,7 +40,7 @@ static fv_status describe_schedules(const fv_checkpoint *ck, fv_arena *a, model_
     return FV_OK;
 }
 
-/* What bounds on bytes depend on. */
+/* Describes the calibration, on which the router's bounds of bytes depend. */
 static fv_status describe_calibration(const fv_engine *e, fv_dtype kv_dtype, fv_arena *a,
                                       model_message *m) {
     const fv_checkpoint *ck = e->ck;
@@ -83,7 +83,7 @@ static fv_status describe_model(const fv_engine *e, const fv_model_info_options 
     m->n_vocab = (uint32_t)e->n_vocab;
     FV_TRY(copy(a, weights_dtype(e), &m->dtype));
     FV_TRY(copy(a, fv_dtype_name(opt->kv_dtype), &m->kv_dtype));
-    fv_chat *chat; /* a request can still name another where this one does not run */
+    fv_chat *chat; /* if the default template does not run, a request can still name another */
     if (fv_engine_chat(e, "", &chat) == FV_OK) {
         fv_status st = copy(a, fv_chat_name(chat), &m->chat_template);
         fv_chat_free(chat);

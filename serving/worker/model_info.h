@@ -1,24 +1,24 @@
 #ifndef FOVEA_SERVING_WORKER_MODEL_INFO_H
 #define FOVEA_SERVING_WORKER_MODEL_INFO_H
 
-/* DESCRIBE: an opened checkpoint as the contracts describe it; what a worker says of itself when it
- * joins a fleet. Any thread. */
+/* MODEL INFO: describes a worker and its opened checkpoint in the message with which it joins a fleet. Any
+ * thread. */
 #include "common/arena.h"
 #include "fleet.pb-c.h"
 #include "model/engine.h"
 
-enum { FV_MAX_TOKENS_DEFAULT = 128 }; /* of an answer, when a request does not say */
+enum { FV_MAX_TOKENS_DEFAULT = 128 }; /* of an answer, if the request has no limit */
 
 typedef struct fv_model_info_options {
     const char *name;
-    const char *model; /* its name in requests; NULL: the checkpoint's folder */
+    const char *model; /* the model's name in requests; NULL: the checkpoint's directory */
     Fovea__Inference__V1__Role role;
     const char *address; /* "HOST:PORT" */
     fv_dtype kv_dtype;
 } fv_model_info_options;
 
-/* *out and its strings are in the arena. Its model has the limits that the checkpoint sets; the
- * worker's program adds its own. */
+/* Makes the introduction; *out and its strings are in the arena. Its model has the limits that the checkpoint
+ * sets; the worker's program adds its own. */
 fv_status fv_info(const fv_engine *e, const fv_model_info_options *opt, fv_arena *arena,
                   Fovea__Fleet__V1__Introduction **out);
 

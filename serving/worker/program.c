@@ -1,3 +1,5 @@
+/* Opens, runs and closes a worker program; its hooks connect the daemon, the registration and the worker.
+ * Loop thread. */
 #include "serving/worker/program.h"
 
 #include <string.h>
@@ -84,7 +86,7 @@ static void stopped(void *user) {
 
 /* ---- the beginning ---------------------------------------------------------------------- */
 
-/* A GPU has memory of its own, which no control group limits. */
+/* Checks the memory of a worker on the CPU; a GPU has memory of its own, which no control group limits. */
 static void check_room(const fv_worker_program *p) {
     if (strcmp(p->engine.be.ops->name, "cpu") == 0)
         fv_worker_room_check(fv_checkpoint_bytes(p->engine.ck),
@@ -111,7 +113,7 @@ static fv_status open_engine(fv_worker_program *p) {
     FV_TRY(fv_registration_open(&p->place));
     FV_TRY(fv_engine_open(&engine, &p->engine));
     check_room(p);
-    /* Frames over NCCL are not encrypted: with TLS they are only where they were asked for. */
+    /* Frames over NCCL are not encrypted: with TLS, `auto` does not choose it. */
     bool automatic = strcmp(fv_options_string(o, "transport"), "auto") == 0;
     const fv_peer_ops *pairs =
         automatic && fv_daemon_tls(p->daemon) ? NULL : p->engine.be.ops->pairs;
@@ -146,7 +148,7 @@ fv_status fv_worker_run(const fv_options *o, const fv_worker_kind *kind) {
         .o = o, .daemon = p.daemon, .introduce = introduce, .measure = measure, .user = &p};
     fv_status st = serve(&p);
     if (st != FV_OK) fv_registration_give_up(&p.place, st);
-    fv_daemon_run(p.daemon); /* also when it does not serve: to close all that was opened */
+    fv_daemon_run(p.daemon); /* also after a failed serve, to close everything that was opened */
     fv_daemon_close(p.daemon);
     fv_registration_close(&p.place);
     fv_engine_close(&p.engine);

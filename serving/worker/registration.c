@@ -1,3 +1,4 @@
+/* Joins the routers after the first probe, and passes events between them and the daemon. Loop thread. */
 #include "serving/worker/registration.h"
 
 #include <stdio.h>

@@ -4,7 +4,7 @@
 /* REGISTRATION: a worker program's membership in its fleet; connects its daemon and its
  * memberships.
  *
- *     first probe succeeded -> joins (introduce)       members can get requests
+ *     first probe succeeded -> joins (introduce)       only members get requests
  *     health changes --------> the routers are notified
  *     a router orders drain -> the daemon drains
  *
@@ -18,7 +18,7 @@
 #include "serving/daemon.h"
 #include "serving/worker/routers.h"
 
-/* Table rows of a program that has one. */
+/* Option rows of a program with a registration. */
 /* clang-format off */
 #define FV_REGISTRATION_OPTIONS                                                                    \
     FV_FLEET_SECRET_OPTION,                                                                        \
@@ -32,47 +32,46 @@
 /* clang-format on */
 
 typedef struct fv_registration {
-    const fv_options *o; /* borrowed, as all that follows */
+    const fv_options *o; /* borrowed, as are all other public pointers */
     fv_daemon *daemon;
-    /* Says who the worker is, reached at `address`; *out lasts until the place is left. */
+    /* Makes the worker's introduction for this address; *out lasts until the registration is left. */
     fv_status (*introduce)(void *user, const char *address, Fovea__Fleet__V1__Introduction **out);
     void (*measure)(void *user, Fovea__Inference__V1__Load *load);
     void *user;
-    fv_pulse *pulse; /* set ahead of the first probe; for the reports */
+    fv_pulse *pulse; /* for the reports; set before the first probe */
     /* private */
     fv_key fleet;
     fv_callers *callers;
-    fv_routers *routers; /* NULL: not yet, not any more, or none */
+    fv_routers *routers; /* NULL: not joined yet, left, or without --router */
     fv_status status;
     char why[512];
-} fv_registration; /* the first five set, the rest zero */
+} fv_registration; /* set the first five fields, zero the rest */
 
-/* Reads the fleet's secret. FV_EINVAL when there is none, or when --router or --advertise is no
- * address: to be said at once, not when the worker joins. */
+/* Reads the fleet's secret. FV_EINVAL if there is none, or if --router or --advertise is not an
+ * address, which is reported now rather than when the worker joins. */
 fv_status fv_registration_open(fv_registration *p);
-void fv_registration_close(fv_registration *p); /* the services have stopped, and it was left */
+void fv_registration_close(fv_registration *p); /* when services have stopped, after leave */
 
-/* What the worker's services check their callers with; when it was opened. */
+/* The checks of callers for the worker's services; after open. Borrowed. */
 fv_callers *fv_registration_callers(const fv_registration *p);
 
 /* For the daemon's hooks. */
 void fv_registration_health(fv_registration *p, bool healthy);
 void fv_registration_drain(fv_registration *p);
 
-void fv_registration_touch(fv_registration *p); /* much has changed: the next report goes soon */
+void fv_registration_touch(fv_registration *p); /* sends the next report soon */
 
-/* The program ends for this reason, fv_last_error: the daemon drains at once. */
+/* Ends the program because of fv_last_error: the daemon drains without a grace period. */
 void fv_registration_give_up(fv_registration *p, fv_status st);
 
-/* The device that the worker computes on is lost: nothing will run in this process again. It gives
- * up, so that who started it starts another one, and its requests go to other workers. Should
- * closing hang on the device, a signal ends the process all the same. */
+/* Gives up because the worker's GPU is lost: nothing will run in this process again, its supervisor can start
+ * another one, and its requests go to other workers. If closing hangs on the device, SIGALRM ends the process. */
 void fv_registration_device_lost(fv_registration *p, const char *why);
 
-/* Nothing is called any more but `left`, which may run at once. */
+/* Leaves the routers. Afterwards only `left` is called, which may run at once. */
 void fv_registration_leave(fv_registration *p, void (*left)(void *user));
 
-/* What the program returns when all is closed: why it gave up, or FV_OK. */
+/* The program's result when everything is closed: why it gave up, or FV_OK. */
 fv_status fv_registration_verdict(const fv_registration *p);
 
 #endif

@@ -1,4 +1,4 @@
-/* Messages to plain values. Any thread. */
+/* Converts the messages of a request to the engine's types. Any thread. */
 #include "serving/worker/request.h"
 
 fv_sampling fv_request_sampling(const Fovea__Inference__V1__Sampling *m, uint32_t n_logprobs) {

@@ -1,5 +1,5 @@
-/* A warning at the start of a worker whose memory is too small. It starts all the same: weights are mapped
- * files, which the system reads again and again where they do not fit, and a KV pool that is never full may fit. */
+/* Warns at the start of a worker that its memory is too small. The worker starts nevertheless: weights are mapped
+ * files, which the system rereads if they do not fit, and a KV pool that is never full may fit. */
 #include "serving/worker/room.h"
 
 #include "common/log.h"

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Whether `weights` bytes and a KV pool of `kv` bytes (0: without a limit, which counts as nothing) fit into
- * `limit` bytes. Where they do not, logs event=memory-short with what to change. */
+/* Whether `weights` bytes and a KV pool of `kv` bytes (0: unlimited, which counts as nothing) fit into
+ * `limit` bytes. If not, logs event=memory-short with what to change. */
 bool fv_worker_room_check(size_t weights, size_t kv, size_t limit);
 
 #endif

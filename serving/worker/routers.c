@@ -1,6 +1,6 @@
-/* Names to addresses to memberships. A timer looks all names up, each with a request of its own
- * that libuv's threads answer; when one is answered, memberships are opened for what is new, and
- * those that were found before and have no router any more are closed. Loop thread. */
+/* Resolves names to addresses, and opens a membership for each. A timer looks up all names, each with a
+ * request of its own that libuv's threads answer. Each answer opens memberships at new addresses, and closes
+ * those whose address is no longer found and whose router has gone. Loop thread. */
 #include "serving/worker/routers.h"
 
 #include <netdb.h>
@@ -15,10 +15,10 @@
 enum {
     LOOK_MS = 5000,
     AGAIN_MS = 500, /* while there is no address yet */
-    SEATS_MAX = 64, /* addresses at a time */
+    SEATS_MAX = 64, /* memberships at a time */
 };
 
-/* One of the names. */
+/* A name to look up. */
 typedef struct target {
     struct target *next;
     fv_routers *r;
@@ -27,14 +27,14 @@ typedef struct target {
     char name[FV_ADDRESS_MAX + 1], host[FV_ADDRESS_MAX + 1], port[8];
 } target;
 
-/* One of the addresses. */
+/* An address with its membership. */
 typedef struct seat {
     struct seat *next;
     fv_routers *r;
     const target *from;
     fv_membership *member;
-    bool found;   /* when its name was last looked up */
-    bool leaving; /* another membership takes over at this address, which may be another's */
+    bool found;   /* the last lookup of its name has found the address */
+    bool leaving; /* another membership takes over at this address, perhaps of another router */
     char address[FV_ADDRESS_MAX + 1];
 } seat;
 
@@ -43,7 +43,7 @@ struct fv_routers {
     fv_key fleet;
     target *targets;
     seat *seats;
-    int32_t n_seat; /* those that are being closed among them */
+    int32_t n_seat; /* also counts seats that are being closed */
     uv_timer_t timer;
     bool draining, unhealthy, closing, timer_closed;
     void (*closed)(void *user);
@@ -86,7 +86,7 @@ static void leave(fv_routers *r, seat *s) {
     fv_membership_close(s->member, on_seat_closed, s);
 }
 
-/* Those whose name leads elsewhere now, and whose router has gone. */
+/* Leaves addresses that are no longer found and whose router has gone. */
 static void leave_lost(fv_routers *r) {
     for (seat *s = r->seats, *next; s; s = next) {
         next = s->next;
@@ -99,7 +99,7 @@ static void leave_lost(fv_routers *r) {
 
 /* ---- joining ---------------------------------------------------------------------------- */
 
-/* Of fv_membership_options: is this router joined by another address? */
+/* Whether this router is joined by another address; see fv_membership_options. */
 static bool known(void *user, const fv_membership *asking, const char *router_id) {
     const seat *me = user;
     for (const seat *s = me->r->seats; s; s = s->next) {
@@ -170,7 +170,7 @@ static fv_status open_seat(const target *t, const char *address, bool farewell) 
 
 /* ---- looking ---------------------------------------------------------------------------- */
 
-/* False for a family that we do not know. */
+/* Prints an address; false for an unknown address family. */
 static bool write_address(const struct addrinfo *a, char out[FV_ADDRESS_MAX + 1]) {
     char host[INET6_ADDRSTRLEN];
     if (a->ai_family == AF_INET) {
@@ -188,7 +188,7 @@ static bool write_address(const struct addrinfo *a, char out[FV_ADDRESS_MAX + 1]
 
 static void take_addresses(target *t, const struct addrinfo *found) {
     for (seat *s = t->r->seats; s; s = s->next)
-        if (s->from == t) s->found = false; /* leaving or not */
+        if (s->from == t) s->found = false; /* also of leaving seats */
     for (const struct addrinfo *a = found; a; a = a->ai_next) {
         char address[FV_ADDRESS_MAX + 1];
         if (!write_address(a, address)) continue;
@@ -277,7 +277,7 @@ static fv_status check_name(void *user, const char *name) {
 
 fv_status fv_routers_check(const char *names) { return each_name(names, check_name, NULL); }
 
-/* "HOST:PORT", "[HOST]:PORT" */
+/* Splits "HOST:PORT" or "[HOST]:PORT". */
 static fv_status add_target(void *user, const char *name) {
     fv_routers *r = user;
     target *t = calloc(1, sizeof *t);
@@ -334,12 +334,12 @@ void fv_routers_close(fv_routers *r, void (*closed)(void *user), void *user) {
     r->closed = closed;
     r->closed_user = user;
     for (target *t = r->targets; t; t = t->next)
-        if (t->looking) uv_cancel((uv_req_t *)&t->look); /* one that has begun is waited for */
+        if (t->looking) uv_cancel((uv_req_t *)&t->look); /* a lookup under way is waited for */
     while (r->seats) leave(r, r->seats);
     uv_close((uv_handle_t *)&r->timer, on_timer_closed);
 }
 
-/* ---- all of them ------------------------------------------------------------------------ */
+/* ---- all memberships -------------------------------------------------------------------- */
 
 void fv_routers_touch(fv_routers *r) {
     for (seat *s = r->seats; s; s = s->next) fv_membership_touch(s->member);

@@ -1,4 +1,4 @@
-/* Tokens on their way to a client. */
+/* Converts sampled tokens to messages for the client. */
 #include "serving/worker/token_message.h"
 
 typedef Fovea__Inference__V1__Alternative alternative_message;
