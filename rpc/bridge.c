@@ -1,6 +1,6 @@
 /* The bridge: a thread moves events from gRPC's completion queue into the inbox of the loop.
- * Events in, callbacks out. gRPC's callback queue is not used: in this version nothing polls
- * it on Linux, and it is marked experimental. */
+ * gRPC's callback queue is not used: in this version nothing polls it on Linux, and it is marked
+ * experimental. */
 #include "rpc/bridge.h"
 
 #include <assert.h>
@@ -17,13 +17,13 @@ struct fv_bridge {
     uv_loop_t *loop; /* borrowed */
     uv_async_t bell;
     uv_thread_t pump;
-    fv_inbox inbox; /* of the loop thread */
+    fv_inbox inbox; /* emptied by the loop thread */
     void (*closed)(void *user);
     void *user;
 };
 
-/* gRPC's own log lines join ours. Its errors are one level down: what fails reaches the caller as
- * a status, which is logged where it is answered. */
+/* Adds gRPC's log lines to ours, its errors one level lower: failures reach the caller as a status, and are
+ * logged where that is handled. */
 static void log_line(gpr_log_func_args *args) {
     switch (args->severity) {
     case GPR_LOG_SEVERITY_ERROR:
@@ -81,7 +81,7 @@ static void on_bell(uv_async_t *h) {
         op->done(op, op->ok);
     }
     if (drained) {
-        uv_thread_join(&b->pump); /* it may still be in `ring` */
+        uv_thread_join(&b->pump); /* the thread may still be in `ring` */
         grpc_completion_queue_destroy(b->queue);
         uv_close((uv_handle_t *)&b->bell, on_bell_closed);
     }
@@ -89,8 +89,8 @@ static void on_bell(uv_async_t *h) {
 
 enum { MALLOC_MAPS = 32 << 20, MALLOC_TRIMS = 256 << 20 };
 
-/* gRPC reads into short-lived blocks. By default each large one, and the end of
- * the heap, returns to the system, and the next one has page faults again: a fifth of the
+/* Keeps freed memory in the process. gRPC reads into short-lived blocks; by default each large block, and the
+ * end of the heap, returns to the system, and the next block has page faults again: a fifth of the
  * processor time of receiving a hand-off (bench/bench_handoff.c). */
 static void keep_memory(void) {
     mallopt(M_MMAP_THRESHOLD, MALLOC_MAPS);
@@ -117,7 +117,7 @@ fv_status fv_bridge_open(uv_loop_t *loop, fv_bridge **out) {
     if (err != 0) {
         grpc_completion_queue_shutdown(b->queue);
         grpc_completion_queue_destroy(b->queue);
-        /* The loop knows the handle: it frees the rest when it has let go of it. */
+        /* The loop has the handle: the rest is freed when that is closed. */
         uv_close((uv_handle_t *)&b->bell, on_bell_closed);
         return FV_FAIL(FV_EIO, "cannot start a thread: %s", uv_strerror(err));
     }

@@ -1,7 +1,7 @@
 #ifndef FOVEA_RPC_BRIDGE_H
 #define FOVEA_RPC_BRIDGE_H
 
-/* BRIDGE between gRPC and a libuv loop: what gRPC has finished becomes a callback on the loop.
+/* BRIDGE between gRPC and a libuv loop: gRPC's completions become callbacks on the loop.
  *
  *   gRPC's threads --> completion queue --> [pump thread] --> inbox --> uv_async --> [loop thread]
  *                                                               ^
@@ -19,7 +19,7 @@
 #include "common/inbox.h"
 
 /* A completion: a gRPC tag, or work that another thread posts. Embedded in the structure that waits
- * for it, and stays there until `done` has run. */
+ * for it, which must not be freed or moved until `done` has run. */
 typedef struct fv_rpc_op fv_rpc_op;
 typedef void (*fv_rpc_done)(fv_rpc_op *op, bool ok); /* on the loop thread */
 
@@ -27,7 +27,7 @@ struct fv_rpc_op {
     fv_inbox_item item; /* private; first, so that an item is its op */
     fv_rpc_done done;
     void *owner; /* borrowed; for `done` */
-    bool ok;     /* gRPC's word on success, or what was posted */
+    bool ok;     /* success according to gRPC, or the posted value */
 };
 
 typedef struct fv_bridge fv_bridge; /* opaque */
@@ -39,12 +39,12 @@ fv_status fv_bridge_open(uv_loop_t *loop, fv_bridge **out);
 uv_loop_t *fv_bridge_loop(const fv_bridge *b);
 grpc_completion_queue *fv_bridge_queue(const fv_bridge *b);
 
-/* Runs op->done(op, ok) on the loop thread, soon. Any thread; what one thread posts comes in its
- * order. The threads that post have been joined before the bridge is closed. */
+/* Runs op->done(op, ok) on the loop thread, soon. Any thread; the order of a thread's posts is
+ * kept. Threads that post must be joined before the bridge is closed. */
 void fv_bridge_post(fv_bridge *b, fv_rpc_op *op, bool ok);
 
-/* Ends the bridge: all servers have stopped, all channels and calls are over. `closed` runs on the
- * loop thread after the last event was delivered; `b` is freed when it is called. */
+/* Closes the bridge, when all servers have stopped and all channels and calls are over. `closed` runs on
+ * the loop thread after the last event was delivered; `b` is freed by then. */
 void fv_bridge_close(fv_bridge *b, void (*closed)(void *user), void *user);
 
 #endif

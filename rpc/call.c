@@ -1,5 +1,5 @@
-/* Calls: the queue of messages going out, the loop that reads messages coming in, and the count of
- * references that says when a call is over. Loop thread. internal.h draws the states. */
+/* Calls: the queue of outgoing messages, the reads of incoming messages, and the reference count
+ * that says when a call is over. Loop thread. internal.h draws the states. */
 #include "rpc/call.h"
 
 #include <assert.h>
@@ -71,7 +71,7 @@ void fv_rpc_call_fini(fv_rpc_call *c) {
     leave_parent(c);
     drop_queue(c);
     if (c->rpc) grpc_call_unref(c->rpc);
-    grpc_metadata_array_destroy(&c->metadata); /* after the call, which owns what is in it */
+    grpc_metadata_array_destroy(&c->metadata); /* after the call, which owns its elements */
     gpr_free(c->peer);
     fv_arena_fini(&c->scratch);
     fv_arena_fini(&c->arena);
@@ -89,8 +89,8 @@ void fv_rpc_call_start(fv_rpc_call *c, const grpc_op *ops, size_t n, fv_rpc_op *
     FV_TSAN_RELEASE(op);
     grpc_call_error err = grpc_call_start_batch(c->rpc, ops, n, op, NULL);
     if (err == GRPC_CALL_OK) return;
-    /* A batch that gRPC will not start is our own mistake. The call ends by cancellation, and the
-     * op completes as if it had failed. */
+    /* A batch that gRPC refuses is our own mistake. The call is cancelled, and the op completes as
+     * failed. */
     FV_LOG(ERROR, WIRE, "path=%s event=batch-refused reason=%s", c->path,
            grpc_call_error_to_string(err));
     grpc_call_cancel_with_status(c->rpc, GRPC_STATUS_INTERNAL, "a batch was refused", NULL);
@@ -102,14 +102,14 @@ void fv_rpc_call_start(fv_rpc_call *c, const grpc_op *ops, size_t n, fv_rpc_op *
 static void on_sent(fv_rpc_op *op, bool ok) {
     fv_rpc_call *c = op->owner;
     if (c->sending) {
-        grpc_byte_buffer_destroy(c->sending); /* gRPC took the slices, the shell is ours */
+        grpc_byte_buffer_destroy(c->sending); /* gRPC has taken the slices, but not the buffer */
         c->sending = NULL;
         c->bytes_queued -= c->bytes_sending;
         c->n_sent++;
     }
     c->in_send = false;
     if (!ok)
-        fv_rpc_call_break(c); /* how the call ended comes by another op */
+        fv_rpc_call_break(c); /* another op brings the call's status */
     else
         fv_rpc_call_send_next(c);
     if (c->stalled && !c->closing && !c->closed && c->bytes_queued <= c->queue_max / 2) {
@@ -222,7 +222,7 @@ static void on_read(fv_rpc_op *op, bool ok) {
     if (message) {
         if (c->side->message_came) c->side->message_came(c);
         if (!c->read_done) {
-            /* Before the handler runs: it may pause and resume. */
+            /* Set before the handler runs, which may pause and resume. */
             if (c->one_message) c->read_done = true;
             fv_status st = deliver(c, message);
             if (st != FV_OK) c->side->fail(c, st);
@@ -259,7 +259,7 @@ fv_status fv_rpc_call_unpack(fv_rpc_call *c, const ProtobufCMessageDescriptor *d
     return st == FV_EDATA && c->side->server ? FV_EINVAL : st;
 }
 
-/* ---- what a call knows ------------------------------------------------------------------ */
+/* ---- properties ------------------------------------------------------------------------- */
 
 void *fv_rpc_call_user(const fv_rpc_call *c) { return c->user; }
 
@@ -316,7 +316,8 @@ bool fv_rpc_call_metadata(const fv_rpc_call *c, const char *key, const char **va
     return false;
 }
 
-/* Puts `text` and a separator in front of what is at *at; false: not all of it fits. */
+/* Writes `text` and, unless it is the last value, a separator so that they end at *at, and moves *at to their
+ * beginning. False: only the end of them fits. */
 static bool put_in_front(char *out, size_t *at, const char *text, size_t n, bool last) {
     static const char comma[] = ", ";
     size_t n_comma = last ? 0 : sizeof comma - 1;
@@ -339,7 +340,7 @@ bool fv_rpc_call_metadata_joined(const fv_rpc_call *c, const char *key, char *ou
                              GRPC_SLICE_LENGTH(m->value), !any);
         any = true;
     }
-    if (!whole) { /* what is left of the first value says nothing */
+    if (!whole) { /* a truncated first value is useless */
         const char *comma = memchr(out + at, ',', size - 1 - at);
         at = comma ? (size_t)(comma - out) + 1 : size - 1;
     }

@@ -2,8 +2,8 @@
  *
  *     fv_rpc_call_open --> OPEN --status came, last op done--> on_end, freed
  *
- * The status op is in flight from the beginning: whatever happens to a call, it completes, after
- * all messages were read. gRPC's own retries are off: they keep a copy of what was sent, and the
+ * The status op is in flight from the beginning: whatever happens to a call, that op completes, after
+ * all messages were read. gRPC's own retries are off: they keep a copy of sent messages, and the
  * router knows better what may be sent again. */
 #include "rpc/client.h"
 
@@ -19,7 +19,7 @@
 
 enum { MESSAGE_MAX = 4 << 20, QUEUE_MAX = 1 << 20, PING_MS = 10000, N_METADATA = 9 };
 
-/* One of gRPC's channels. It lasts as long as it is a channel's present one, or has calls. */
+/* One of gRPC's channels. It lasts while it is the current one of a channel, or has calls. */
 typedef struct connection {
     grpc_channel *grpc;
     uint64_t tls_version;
@@ -28,7 +28,7 @@ typedef struct connection {
 
 struct fv_rpc_channel {
     fv_bridge *bridge;          /* borrowed */
-    fv_rpc_channel_options opt; /* its name is `server_name` */
+    fv_rpc_channel_options opt; /* but with `server_name` below */
     char *target, *server_name;
     connection *now;
 };
@@ -38,12 +38,12 @@ typedef struct client_call {
     connection *on;   /* referenced */
     fv_rpc_op status, headers;
     grpc_metadata_array initial;
-    grpc_metadata metadata[N_METADATA]; /* to send; freed when they were */
+    grpc_metadata metadata[N_METADATA]; /* to send; freed at the end */
     size_t n_metadata;
     grpc_status_code code;
     grpc_slice text;
     char sentence[FV_RPC_TEXT_MAX]; /* `text`, terminated */
-    fv_error failed;                /* here, and not there: the call ends with it */
+    fv_error failed;                /* on this side; takes precedence over the peer's status */
     fv_rpc_end end;
 } client_call;
 
@@ -65,18 +65,18 @@ static grpc_channel *create_channel(const fv_rpc_channel *ch,
     args[n++] = (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (name), .value.integer = (number)}
     ARG(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, max);
     ARG(GRPC_ARG_ENABLE_RETRIES, 0);
-    ARG(GRPC_ARG_ENABLE_HTTP_PROXY, 0); /* a fleet is no web page */
+    ARG(GRPC_ARG_ENABLE_HTTP_PROXY, 0); /* members of a fleet are not behind a web proxy */
     ARG(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
-    ARG(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1); /* a channel is one connection */
-    /* A worker that was started again is found soon. */
+    ARG(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1); /* channels share no connection */
+    /* Finds a restarted worker soon. */
     ARG(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
     ARG(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000); /* also the time to connect, on a busy machine */
     ARG(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
-    /* A machine that vanished says nothing: ask it while calls wait for it. */
-    /* A call that is paused receives no more than this. gRPC's own estimate of bandwidth x delay grows to
-     * megabytes for each call on a busy machine; what clients receive here is tokens and words. */
+    /* Limits what a paused call receives. gRPC's own estimate of bandwidth x delay grows to megabytes for each
+     * call on a busy machine, but clients here receive tokens and text. */
     ARG(GRPC_ARG_HTTP2_BDP_PROBE, 0);
     ARG(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16 << 10);
+    /* Pings the server while calls wait, because a machine that vanished sends nothing. */
     ARG(GRPC_ARG_KEEPALIVE_TIME_MS, ping);
     ARG(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ping);
     ARG(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
@@ -103,7 +103,7 @@ fv_status fv_rpc_channel_renew(fv_rpc_channel *ch) {
     return FV_OK;
 }
 
-/* Certificates may have changed since it was made. */
+/* Renews the connection if the certificates have changed since it was made. */
 static fv_status refresh(fv_rpc_channel *ch) {
     if (!ch->opt.tls || fv_tls_version(ch->opt.tls) == ch->now->tls_version) return FV_OK;
     return fv_rpc_channel_renew(ch);
@@ -163,7 +163,7 @@ static void fill_end(fv_rpc_call *c, grpc_op *op) {
     op->op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
 }
 
-/* The peer may have ended the call with OK by now: that is not how it ends then. */
+/* Cancels the call with a failure of this side, with which it ends even if the peer has ended it with OK by now. */
 static void fail(fv_rpc_call *c, fv_status st) {
     client_call *cc = (client_call *)c;
     if (cc->failed.status == FV_OK) fv_error_take(&cc->failed, st);
@@ -230,8 +230,8 @@ static void on_status(fv_rpc_op *op, bool ok) {
     if (n >= sizeof cc->sentence) n = sizeof cc->sentence - 1;
     memcpy(cc->sentence, GRPC_SLICE_START_PTR(cc->text), n);
     int64_t retry_ms = retry_hint(&cc->call);
-    /* Who cancelled? A server that stops drops calls that it has not looked at, or that outlast its grace,
-     * which reads the same; but then the work can be done elsewhere. */
+    /* Not cancelled by this side: a stopping server drops calls that it has not looked at, or that outlast its
+     * grace period, and such work can be done elsewhere. */
     if (cc->code == GRPC_STATUS_CANCELLED && !cc->call.cancelled) {
         cc->code = GRPC_STATUS_UNAVAILABLE;
         snprintf(cc->sentence, sizeof cc->sentence, FV_RPC_DROPPED);
@@ -243,7 +243,7 @@ static void on_status(fv_rpc_op *op, bool ok) {
                            .retry_ms = retry_ms,
                            .text = cc->sentence};
     fv_rpc_call_break(&cc->call); /* the peer is gone */
-    fv_rpc_call_unref(&cc->call); /* the op's */
+    fv_rpc_call_unref(&cc->call); /* the op's reference */
     fv_rpc_call_unref(&cc->call); /* no longer open */
 }
 
@@ -331,7 +331,7 @@ void fv_rpc_call_cancel(fv_rpc_call *c) {
     grpc_call_cancel(c->rpc, NULL);
 }
 
-/* ---- one message there, one back --------------------------------------------------------- */
+/* ---- unary calls ------------------------------------------------------------------------- */
 
 typedef struct unary {
     fv_rpc_on_reply done;

@@ -1,5 +1,5 @@
-/* Reads descriptors by hand: the few fields that names are in, numbered as in protobuf's own
- * descriptor.proto. The set is our own and a few kilobytes, so every question walks it anew. */
+/* Reads the few fields of descriptors that have names, numbered as in protobuf's own
+ * descriptor.proto. The set is our own and a few kilobytes, so each lookup walks it. */
 #include "rpc/descriptors.h"
 
 #include "rpc/pb_wire.h"
@@ -11,7 +11,7 @@ enum { /* FileDescriptorSet, FileDescriptorProto, DescriptorProto, ServiceDescri
        FILE_MESSAGE = 4,
        FILE_ENUM = 5,
        FILE_SERVICE = 6,
-       NAME = 1, /* of everything that has one */
+       NAME = 1, /* in all of these messages */
        MESSAGE_NESTED = 3,
        MESSAGE_ENUM = 4,
        SERVICE_METHOD = 2,
@@ -19,7 +19,7 @@ enum { /* FileDescriptorSet, FileDescriptorProto, DescriptorProto, ServiceDescri
 
 static fv_pb_cursor cursor(const uint8_t *p, size_t n) { return (fv_pb_cursor){p, p + n}; }
 
-/* The first field `number` in the n bytes at p; bytes == NULL when there is none. */
+/* Finds the first field `number` in the n bytes at p; bytes == NULL: none. */
 static fv_pb_field field(const uint8_t *p, size_t n, uint32_t number) {
     fv_pb_cursor c = cursor(p, n);
     fv_pb_field f;
@@ -32,7 +32,7 @@ static bool is(fv_pb_field f, const char *s) {
     return f.bytes && f.value == strlen(s) && memcmp(f.bytes, s, f.value) == 0;
 }
 
-/* Steps over "name." at the beginning of s, or over the whole of it; NULL when it is another. */
+/* Skips "name." at the beginning of s, or all of s if it is `name`; NULL: s begins otherwise. */
 static const char *strip(const char *s, fv_pb_field name) {
     if (!name.bytes || strncmp(s, (const char *)name.bytes, name.value) != 0) return NULL;
     s += name.value;
@@ -41,14 +41,15 @@ static const char *strip(const char *s, fv_pb_field name) {
 
 static bool defines(const uint8_t *p, size_t n, const char *symbol, uint32_t nested, uint32_t leaf);
 
-/* `p` is a thing with a name and perhaps things inside. */
+/* Whether the definition at p is `symbol`, or contains it. */
 static bool thing_is(const uint8_t *p, size_t n, const char *symbol, uint32_t nested,
                      uint32_t leaf) {
     const char *rest = strip(symbol, field(p, n, NAME));
     return rest && (*rest == '\0' || defines(p, n, rest, nested, leaf));
 }
 
-/* Among the messages (fields `nested`) and plain things (fields `leaf`) in p, is there `symbol`? */
+/* Whether `symbol` is among the messages (fields `nested`, searched with their contents) and simple definitions
+ * (fields `leaf`) in p. */
 static bool defines(const uint8_t *p, size_t n, const char *symbol, uint32_t nested,
                     uint32_t leaf) {
     fv_pb_cursor c = cursor(p, n);

@@ -1,8 +1,8 @@
 #ifndef FOVEA_RPC_DESCRIPTORS_H
 #define FOVEA_RPC_DESCRIPTORS_H
 
-/* A FileDescriptorSet, as protoc writes it with --descriptor_set_out: finding the file of a name
- * or of a symbol. What is returned points into the set. */
+/* DESCRIPTORS: finds a file by name or symbol in a FileDescriptorSet, as protoc writes it with
+ * --descriptor_set_out. Results point into the set. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -12,7 +12,7 @@ typedef struct fv_descriptor_file {
     size_t n;
 } fv_descriptor_file;
 
-bool fv_descriptors_valid(const void *set, size_t n); /* can be read to its end */
+bool fv_descriptors_valid(const void *set, size_t n); /* the set can be read to its end */
 
 fv_descriptor_file fv_descriptors_by_name(const void *set, size_t n, const char *name);
 

@@ -20,7 +20,7 @@ typedef struct entry {
 typedef struct watcher {
     struct watcher *next;
     fv_rpc_call *call;
-    int32_t sent; /* the state last reported to it; negative: none */
+    int32_t sent; /* the last state that was sent; negative: none */
     char name[];
 } watcher;
 
@@ -36,8 +36,8 @@ static entry *find(const fv_health *h, const char *name) {
     return e;
 }
 
-/* Only the last state matters: one that a slow watcher has no room for is made up for when it has
- * room again. */
+/* Sends a watcher the state if it has changed. Only the last state matters: a slow watcher gets it when its queue
+ * has room again. */
 static void tell(const fv_health *h, watcher *w) {
     const entry *e = find(h, w->name);
     int32_t state = e ? e->state : SERVICE_UNKNOWN;

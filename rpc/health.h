@@ -1,8 +1,8 @@
 #ifndef FOVEA_RPC_HEALTH_H
 #define FOVEA_RPC_HEALTH_H
 
-/* HEALTH: grpc.health.v1 for one server. Programs say how their services are, clients and
- * Kubernetes ask. Loop thread. */
+/* HEALTH: grpc.health.v1 for one server. Programs set the state of their services; clients and
+ * Kubernetes ask for it. Loop thread. */
 #include "rpc/server.h"
 
 typedef enum fv_health_state { FV_HEALTH_SERVING = 1, FV_HEALTH_NOT_SERVING = 2 } fv_health_state;
@@ -16,7 +16,7 @@ void fv_health_close(fv_health *h); /* its server has stopped; NULL is fine */
  * notifies watchers. A service without a state is unknown to clients. */
 fv_status fv_health_set(fv_health *h, const char *service, fv_health_state state);
 
-/* All that was said so far is NOT_SERVING: the first step of draining. Stopping the server does it
+/* Sets all known services to NOT_SERVING: the first step of draining. Stopping the server does this,
  * too. */
 void fv_health_drain(fv_health *h);
 

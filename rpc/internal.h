@@ -10,7 +10,7 @@
  *
  * Invariants
  * (1) Every op in flight holds one reference, and so does the call while it is open: on the server
- *     until it was finished, on the client until its status came. At zero comes on_end.
+ *     until it was finished, on the client until its status came. At zero references on_end runs.
  * (2) At most one send and one read are in flight: gRPC allows no more.
  * (3) Initial metadata is sent once, with the first batch that sends; the end of the direction
  *     (status or half-close) is sent once, from send_next, with the last message if there is one.
@@ -20,17 +20,17 @@
 #include "rpc/bridge.h"
 #include "rpc/call.h"
 
-/* What differs between the two sides. */
+/* The differences between the two sides. */
 typedef struct fv_rpc_side {
     bool server;
-    void (*fill_headers)(fv_rpc_call *c, grpc_op *op); /* metadata to send first */
-    void (*fill_end)(fv_rpc_call *c, grpc_op *op);     /* what ends this side's direction */
+    void (*fill_headers)(fv_rpc_call *c, grpc_op *op); /* the initial metadata */
+    void (*fill_end)(fv_rpc_call *c, grpc_op *op);     /* the end of this side's direction */
     /* A handler or a message failed; the sentence is in fv_last_error. */
     void (*fail)(fv_rpc_call *c, fv_status st);
-    void (*message_came)(fv_rpc_call *c); /* a whole one; before it is delivered. May be NULL */
-    /* The peer's last message was read and the stream ended as it should. */
+    void (*message_came)(fv_rpc_call *c); /* complete, before its delivery. May be NULL */
+    /* The peer's last message was read, and the stream ended properly. */
     void (*read_done)(fv_rpc_call *c);
-    void (*over)(fv_rpc_call *c); /* last reference gone: on_end, then free */
+    void (*over)(fv_rpc_call *c); /* no reference is left: runs on_end and frees the call */
 } fv_rpc_side;
 
 typedef struct fv_rpc_queued {
@@ -45,7 +45,7 @@ struct fv_rpc_call {
     fv_bridge *bridge;           /* borrowed */
     grpc_call *rpc;              /* owned */
     int32_t refs;
-    /* Calls made on behalf of another end with it. */
+    /* A call that was made on behalf of another ends with it. */
     fv_rpc_call *parent, *first_child, *sibling;
     bool cancelled; /* by this side */
     void *user;
@@ -62,33 +62,33 @@ struct fv_rpc_call {
     uint64_t n_sent;
     bool in_send, headers_sent, stalled;
     bool closing; /* nothing more will be queued */
-    bool closed;  /* the end was sent, or the peer is gone */
+    bool closed;  /* the end is being sent, or the peer is gone */
 
     fv_rpc_op read;
     grpc_byte_buffer *incoming;
     size_t message_max;
     bool in_read, paused, read_done;
-    bool one_message; /* the peer sends one and no more */
+    bool one_message; /* the peer sends exactly one message */
 };
 
-/* The call starts with one reference. */
+/* Initializes a call with one reference. */
 void fv_rpc_call_init(fv_rpc_call *c, const fv_rpc_side *side, fv_bridge *bridge,
                       const fv_rpc_events *events, size_t queue_max, size_t message_max);
 /* Frees what the call owns, not the call. */
 void fv_rpc_call_fini(fv_rpc_call *c);
 
-/* Starts a batch that completes with op->done; it holds a reference meanwhile. */
+/* Starts a batch that completes with op->done, and holds a reference until then. */
 void fv_rpc_call_start(fv_rpc_call *c, const grpc_op *ops, size_t n, fv_rpc_op *op,
                        fv_rpc_done done);
 void fv_rpc_call_unref(fv_rpc_call *c);
 
-void fv_rpc_call_read_next(fv_rpc_call *c); /* unless it is already busy or closed */
-void fv_rpc_call_send_next(fv_rpc_call *c); /* if there is something */
+void fv_rpc_call_read_next(fv_rpc_call *c); /* unless a read is in flight, paused or over */
+void fv_rpc_call_send_next(fv_rpc_call *c); /* if there is something to send */
 
-/* `child` will be cancelled with its parent, unless it ends before. */
+/* Makes `child` be cancelled when its parent ends, unless it ends before. */
 void fv_rpc_call_adopt(fv_rpc_call *parent, fv_rpc_call *child);
 
-/* Sends nothing more: the peer is gone. */
+/* Drops the queue and sends nothing more, because the peer is gone. */
 void fv_rpc_call_break(fv_rpc_call *c);
 
 /* Queues a message without starting to send. Takes it, also on failure. */

@@ -1,5 +1,5 @@
-/* Finds out why a server could not listen: binds a socket as gRPC did and reads errno. An address
- * in, a sentence out. */
+/* Checks addresses, and finds out why a server could not listen: binds a socket as gRPC did and reads
+ * errno. */
 #include "rpc/listen.h"
 
 #include <arpa/inet.h>
@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* "HOST:PORT" or "[HOST]:PORT" into its parts. */
+/* Splits "HOST:PORT" or "[HOST]:PORT"; false: it is neither. */
 static bool split(const char *address, char host[256], const char **port) {
     const char *colon = strrchr(address, ':');
     if (!colon || colon[1] == '\0' || strspn(colon + 1, "0123456789") != strlen(colon + 1))
@@ -28,7 +28,7 @@ static bool split(const char *address, char host[256], const char **port) {
     return true;
 }
 
-/* What is wrong with it, NULL: nothing. */
+/* Says what is wrong with an address; NULL: nothing. */
 static const char *fault(const char *address) {
     char host[256];
     const char *port;

@@ -1,4 +1,4 @@
-/* Byte buffers made and read. Any thread; a buffer belongs to one thread at a time. */
+/* Makes and reads byte buffers. Any thread; a buffer belongs to one thread at a time. */
 #include "rpc/message.h"
 
 #include <grpc/slice.h>
@@ -42,7 +42,7 @@ static void *budget_alloc(void *data, size_t n) {
 }
 
 static void budget_free(void *data, void *p) {
-    (void)data, (void)p; /* the arena goes as a whole */
+    (void)data, (void)p; /* the arena is freed as a whole */
 }
 
 static fv_status unpack(const ProtobufCMessageDescriptor *d, const uint8_t *p, size_t n,
@@ -63,7 +63,7 @@ fv_status fv_rpc_unpack(const ProtobufCMessageDescriptor *d, grpc_byte_buffer *b
     grpc_byte_buffer_reader r;
     if (!grpc_byte_buffer_reader_init(&r, b))
         return FV_FAIL(FV_EDATA, "%s: cannot be decompressed", d->name);
-    grpc_slice all = grpc_byte_buffer_reader_readall(&r); /* protobuf-c wants one piece */
+    grpc_slice all = grpc_byte_buffer_reader_readall(&r); /* protobuf-c needs one piece */
     fv_status st = unpack(d, GRPC_SLICE_START_PTR(all), GRPC_SLICE_LENGTH(all), arena, out);
     grpc_slice_unref(all);
     grpc_byte_buffer_reader_destroy(&r);
@@ -109,7 +109,8 @@ fv_status fv_rpc_lend(const void *head, size_t n_head, const fv_piece *piece, in
     return FV_OK;
 }
 
-/* protobuf-c's buffer that gets a message: what is no piece is gathered, and becomes a slice when a piece comes. */
+/* A buffer into which protobuf-c packs a message: bytes between pieces are gathered, and become a slice when the
+ * next piece comes. */
 typedef struct gatherer {
     ProtobufCBuffer base; /* first */
     const fv_piece *piece;

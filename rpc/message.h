@@ -13,24 +13,24 @@
 #include "common/arena.h"
 #include "handoff/kv_packet.h"
 
-/* Gives *out (grpc_byte_buffer_destroy). Strings must be UTF-8. */
+/* Packs a message; gives *out (grpc_byte_buffer_destroy). Strings must be UTF-8. */
 fv_status fv_rpc_pack(const ProtobufCMessage *m, grpc_byte_buffer **out);
 
-/* *out is in the arena as a whole. FV_EDATA: not such a message, or a string field is not UTF-8
- * or contains U+0000 (the sentence names the field). FV_ENOMEM: unpacked it would take more than
- * its own bytes and FV_RPC_UNPACK_EXTRA. */
+/* Unpacks a message; all of *out is in the arena. FV_EDATA: not a valid message, or a string field is not
+ * UTF-8 or contains U+0000 (the sentence names the field). FV_ENOMEM: the unpacked message would take more
+ * than the packed bytes and FV_RPC_UNPACK_EXTRA. */
 enum { FV_RPC_UNPACK_EXTRA = 8 << 20 };
 fv_status fv_rpc_unpack(const ProtobufCMessageDescriptor *d, grpc_byte_buffer *b, fv_arena *arena,
                         ProtobufCMessage **out);
 
-/* A message of n_head bytes, which are copied, and n pieces that stay where they are. `release`
- * runs once, when gRPC needs the last of them no more: on any thread, at the latest when the bridge
+/* Makes a message of n_head bytes, which are copied, and n pieces, which are borrowed. `release`
+ * runs once, when gRPC no longer needs the last piece: on any thread, at the latest when the bridge
  * has closed. On failure it does not run. Gives *out. */
 fv_status fv_rpc_lend(const void *head, size_t n_head, const fv_piece *piece, int32_t n,
                       void (*release)(void *user), void *user, grpc_byte_buffer **out);
 
-/* As fv_rpc_pack, but `bytes` fields whose value is one of the n pieces stay where they are: a message with images takes
- * no time that grows with them, and no memory. `release` as in fv_rpc_lend. */
+/* As fv_rpc_pack, but borrows the `bytes` fields whose value is one of the n pieces: packing a message with images
+ * takes neither time nor memory for them. `release` as in fv_rpc_lend. */
 fv_status fv_rpc_pack_lent(const ProtobufCMessage *m, const fv_piece *piece, int32_t n,
                            void (*release)(void *user), void *user, grpc_byte_buffer **out);
 
@@ -39,7 +39,7 @@ fv_status fv_rpc_pack_lent(const ProtobufCMessage *m, const fv_piece *piece, int
  *     if (!fv_rpc_slices_begin(&it, message)) ...;
  *     while (fv_rpc_slices_next(&it, &p, &n)) ...
  *     fv_rpc_slices_end(&it);
- * What p points to is borrowed from the message. */
+ * `p` is borrowed from the message. */
 typedef struct fv_rpc_slices {
     grpc_byte_buffer_reader reader;
 } fv_rpc_slices;

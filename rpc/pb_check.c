@@ -1,7 +1,6 @@
-/* Looks through the bytes of a protobuf message before protobuf-c unpacks them: that it can be
- * read to its end, and that its strings are UTF-8 without U+0000 (protobuf-c would take the one
- * and cut at the other). Bytes in, a verdict out; the descriptor says which fields are strings.
- * Doing it here keeps it out of every handler. */
+/* Checks the bytes of a protobuf message before protobuf-c unpacks them: that they can be read to
+ * the end, and that strings are UTF-8 (protobuf-c accepts others) without U+0000 (where it would cut
+ * them). The descriptor says which fields are strings. Checking here keeps it out of every handler. */
 #include <utf8proc.h>
 
 #include "rpc/message.h"

@@ -17,7 +17,7 @@ enum { FV_PB_VARINT = 0, FV_PB_FIXED64 = 1, FV_PB_BYTES = 2, FV_PB_FIXED32 = 5 }
 typedef struct fv_pb_field {
     uint32_t number;
     uint32_t type;
-    uint64_t value;       /* of a number, or the length of the bytes */
+    uint64_t value;       /* the number, or the length of the bytes */
     const uint8_t *bytes; /* [value], borrowed */
 } fv_pb_field;
 
@@ -42,7 +42,7 @@ static inline bool fv_pb_fixed(fv_pb_cursor *c, size_t n, uint64_t *out) {
     return true;
 }
 
-/* A field's number and type, and its value or the length of its bytes: these come next. */
+/* Reads a field's number and type, and its value or the length of its bytes, which follow. */
 static inline bool fv_pb_head(fv_pb_cursor *c, fv_pb_field *f) {
     uint64_t tag;
     if (!fv_pb_varint(c, &tag) || tag >> 3 == 0 || tag >> 3 > (1u << 29) - 1) return false;
@@ -58,7 +58,7 @@ static inline bool fv_pb_head(fv_pb_cursor *c, fv_pb_field *f) {
     }
 }
 
-/* The next field; false at the end, where c->at == c->end, or when the bytes are malformed. */
+/* Reads the next field; false at the end, where c->at == c->end, or if the bytes are malformed. */
 static inline bool fv_pb_next(fv_pb_cursor *c, fv_pb_field *f) {
     if (c->at == c->end) return false;
     const uint8_t *start = c->at;
@@ -70,7 +70,7 @@ static inline bool fv_pb_next(fv_pb_cursor *c, fv_pb_field *f) {
             c->at += f->value;
         }
     }
-    if (!good) c->at = start; /* not the end */
+    if (!good) c->at = start; /* tells it from the end */
     return good;
 }
 

@@ -1,4 +1,4 @@
-/* The reflection service: requests in, files or names out, in order. Loop thread. */
+/* The reflection service: answers each request with files or names, in order. Loop thread. */
 #include "rpc/reflection.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ struct fv_reflection {
     size_t n_set;
     fv_arena arena;
     service_response *services; /* [n_service] */
-    service_response **list;    /* the same, as protobuf-c wants them */
+    service_response **list;    /* pointers to them, as protobuf-c needs */
     size_t n_service;
 };
 
@@ -93,7 +93,7 @@ static fv_status on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     FV_TRY(fv_rpc_call_unpack(c, &grpc__reflection__v1alpha__server_reflection_request__descriptor,
                               message, &m));
     FV_TRY(answer(c, fv_rpc_call_service(c), (request *)m));
-    /* A client that sends requests and does not read replies is not read from until it does. */
+    /* Stops reading requests of a client that does not read the replies. */
     if (!fv_rpc_call_writable(c)) fv_rpc_call_pause(c);
     return FV_OK;
 }
@@ -122,7 +122,7 @@ fv_rpc_service fv_reflection_service(fv_reflection *r) {
 
 /* ---- opening ---------------------------------------------------------------------------- */
 
-/* "/package.Service/Method": adds package.Service unless it is in the list. */
+/* Adds the service of a path, "/package.Service/Method", unless it is in the list. */
 static fv_status add_service(fv_reflection *r, const char *path) {
     size_t n = strcspn(path + 1, "/");
     for (size_t i = 0; i < r->n_service; i++)

@@ -1,4 +1,4 @@
-/* The server: calls come in by a few accepts that are always armed, are looked up in the method
+/* The server: calls arrive at a few accepts that are always armed, are looked up in the method
  * tables, and run as fv_rpc_call. Loop thread.
  *
  *               arm                     path known
@@ -11,7 +11,7 @@
  *     new -> ARMED         arm            OPEN -> FINISHING    fv_rpc_call_finish, on_closed
  *     ARMED -> OPEN        on_accepted    FINISHING -> freed   over
  *
- * One kind of accept serves all methods. Registered methods were not taken: they are no faster
+ * The same accepts serve all methods. gRPC's registered methods are not used: they are no faster
  * here, and each would need accepts of its own. */
 #include "rpc/server.h"
 
@@ -31,14 +31,14 @@ enum {
     QUEUE_MAX = 1 << 20,
     N_ACCEPT = 16,
     PING_MS = 20000,
-    AWAIT_LOOKS = 16, /* in first_message_ms */
+    AWAIT_LOOKS = 16, /* looks at waiting calls per first_message_ms */
     AWAIT_LOOK_MS_MIN = 10,
 };
 
 typedef struct method {
     const fv_rpc_method *m; /* borrowed */
     const fv_rpc_service *service;
-    int32_t live; /* calls that run */
+    int32_t live; /* running calls */
 } method;
 
 typedef struct server_call server_call;
@@ -49,12 +49,12 @@ struct fv_rpc_server {
     grpc_server *grpc;
     method *methods; /* [n_method] sorted by path */
     int32_t n_method, port;
-    int32_t objects, calls;          /* calls with the armed ones, without them */
-    bool leaving, stopping, stopped; /* takes no new calls; is to end; none of its calls runs */
+    int32_t objects, calls;          /* calls with and without the armed ones */
+    bool leaving, stopping, stopped; /* takes no new calls; will be freed; no call runs any more */
     fv_rpc_op stop;
     uv_timer_t grace;
     uv_timer_t await; /* looks at the calls below */
-    /* Calls whose first message has not come, the oldest first: all may take equally long. */
+    /* Calls whose first message has not come, oldest first, which is the order of their time limits. */
     server_call *await_first, *await_last;
     void (*done)(void *user);
     void *user;
@@ -63,12 +63,12 @@ struct fv_rpc_server {
 struct server_call {
     fv_rpc_call call; /* first, so that a call is its server call */
     fv_rpc_server *server;
-    method *method; /* NULL: the call was turned away before any handler saw it */
+    method *method; /* NULL: the call was refused before any handler saw it */
     fv_rpc_op accepted, closed;
     grpc_call_details details;
     int cancelled;
     char path[256];
-    /* its first message is awaited until then, by the loop's clock */
+    /* the wait for the first message, until await_until_ms by the loop's clock */
     bool awaiting;
     uint64_t await_until_ms;
     server_call *await_next, *await_previous;
@@ -77,8 +77,7 @@ struct server_call {
     fv_rpc_end end;
     int64_t retry_ms;
     grpc_slice text;
-    grpc_metadata
-        trailer[FV_RPC_TRAILERS + 2]; /* a retry hint and an origin beside the handler's */
+    grpc_metadata trailer[FV_RPC_TRAILERS + 2]; /* the handler's, a retry hint and an origin */
     size_t n_trailer;
 };
 
@@ -239,7 +238,7 @@ static const fv_rpc_side side = {.server = true,
                                  .read_done = read_done,
                                  .over = over};
 
-/* The client has gone, the deadline has passed, or all is well and the status was sent. */
+/* Handles the end of a call for gRPC: the client has gone, the deadline has passed, or the status was sent. */
 static void on_closed(fv_rpc_op *op, bool ok) {
     server_call *sc = op->owner;
     fv_rpc_call *c = &sc->call;
@@ -258,7 +257,7 @@ static int compare_path(const void *key, const void *m) {
     return strcmp(key, ((const method *)m)->m->path);
 }
 
-/* Finds the method and hands the call over, or turns it away. */
+/* Finds the method and starts the call, or refuses it. */
 static void begin(server_call *sc) {
     fv_rpc_server *s = sc->server;
     fv_rpc_call *c = &sc->call;
@@ -301,11 +300,11 @@ static void on_accepted(fv_rpc_op *op, bool ok) {
     arm(sc->server);
     sc->server->calls++;
     c->deadline = sc->details.deadline;
-    /* A longer path than any of ours is cut, and unknown. */
+    /* A path that is longer than any of ours is truncated, and then unknown. */
     size_t n = GRPC_SLICE_LENGTH(sc->details.method);
     if (n >= sizeof sc->path) n = sizeof sc->path - 1;
     memcpy(sc->path, GRPC_SLICE_START_PTR(sc->details.method), n);
-    /* In a batch of its own, as it makes what is beside it look successful. */
+    /* A batch of its own, because this op makes others in its batch look successful. */
     grpc_op close = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
     close.data.recv_close_on_server.cancelled = &sc->cancelled;
     fv_rpc_call_start(c, &close, 1, &sc->closed, on_closed);
@@ -315,7 +314,7 @@ static void on_accepted(fv_rpc_op *op, bool ok) {
 static void arm(fv_rpc_server *s) {
     if (s->leaving) return;
     server_call *sc = calloc(1, sizeof *sc);
-    if (!sc) { /* one accept fewer; the others go on */
+    if (!sc) { /* one accept fewer; the others remain */
         FV_LOG(ERROR, WIRE, "event=accept-lost reason=no-memory");
         return;
     }
@@ -366,7 +365,7 @@ static fv_status collect_methods(fv_rpc_server *s) {
     return FV_OK;
 }
 
-/* gRPC refuses what is larger than any method takes before it is in memory. */
+/* The largest message that any method takes: gRPC refuses larger ones before they are in memory. */
 static int largest_message(const fv_rpc_server *s) {
     size_t max = MESSAGE_MAX;
     for (int32_t i = 0; i < s->n_method; i++)
@@ -403,16 +402,16 @@ static grpc_server *create_server(const fv_rpc_server *s) {
     const fv_rpc_limits *limits = &s->opt.limits;
     int ping = s->opt.ping_ms ? s->opt.ping_ms : PING_MS;
     arguments a = {0};
-    /* By default a second server may listen on the same port, and takes half of the calls. */
+    /* By default a second server could listen on the same port and get half of the calls. */
     add_number(&a, GRPC_ARG_ALLOW_REUSEPORT, 0);
     add_number(&a, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, largest_message(s));
     add_number(&a, GRPC_ARG_KEEPALIVE_TIME_MS, ping);
     add_number(&a, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ping);
-    /* Clients of ours ping when nothing comes; a server that counts strikes would end that. */
+    /* Our clients ping a silent server; by default gRPC would disconnect them for pinging too often. */
     add_number(&a, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
-    /* gRPC inflates a message before it looks at its size, so that 2 MB become 2 GB. With no
-     * algorithm but identity, a call that announces another ends before a message is read; and one
-     * whose message claims to be compressed all the same is not inflated either. */
+    /* gRPC inflates a message before it looks at its size, so that 2 MB could become 2 GB. With identity as the
+     * only algorithm, a call that announces another one ends before a message is read, and a message that claims to
+     * be compressed nevertheless is not inflated either. */
     add_number(&a, GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE);
     add_number(&a, GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
     grpc_resource_quota *quota = limits->memory ? grpc_resource_quota_create(s->opt.listen) : NULL;

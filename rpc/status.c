@@ -1,9 +1,9 @@
-/* fv_status to gRPC's codes and back. Pure functions; any thread. */
+/* Converts fv_status to gRPC's codes and back. Pure functions; any thread. */
 #include "rpc/status.h"
 
 grpc_status_code fv_rpc_code(fv_status st) { return (grpc_status_code)fv_status_grpc_code(st); }
 
-/* The codes in their order, with what they are to us. */
+/* gRPC's codes in their order, with our status for each. */
 static const struct {
     const char *name;
     fv_status status;

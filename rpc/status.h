@@ -1,7 +1,7 @@
 #ifndef FOVEA_RPC_STATUS_H
 #define FOVEA_RPC_STATUS_H
 
-/* fv_status <-> gRPC status codes (the table: common/status.h).
+/* STATUS: converts fv_status to gRPC status codes (the table: common/status.h) and back.
  *
  * A failure is sent as its code and its sentence. FV_EBUSY and FV_ENOMEM share RESOURCE_EXHAUSTED:
  * with the trailer grpc-retry-pushback-ms it means "busy, retry", without it "too large, now and
@@ -14,19 +14,18 @@
 
 #define FV_RPC_RETRY_KEY "grpc-retry-pushback-ms"
 
-/* The trailer that says whose fault a failure is: fv_origin_name. A server that does not state it
+/* The trailer with the origin of a failure (fv_origin_name). A server that does not state an origin
  * sends none. */
 #define FV_RPC_ORIGIN_KEY "fovea-origin"
 
-/* What a client says of a call that the server cancelled, as it does when it stops: UNAVAILABLE. */
+/* The client's text for a call that the server cancelled, as it does when it stops: UNAVAILABLE. */
 #define FV_RPC_DROPPED "the server dropped the call"
 
 enum { FV_RPC_RETRY_MS = 250, FV_RPC_TEXT_MAX = 1024 };
 
 grpc_status_code fv_rpc_code(fv_status st);
 
-/* retry_ms: the peer's hint, below 0 when it gave none. Codes that have no row of their own go to
- * the nearest. */
+/* Converts a code; one without a status of its own becomes the nearest. retry_ms: the peer's hint, below 0: none. */
 fv_status fv_rpc_status(grpc_status_code code, int64_t retry_ms);
 
 const char *fv_rpc_code_name(grpc_status_code code); /* "INVALID_ARGUMENT"; never NULL */
@@ -35,13 +34,13 @@ const char *fv_rpc_code_name(grpc_status_code code); /* "INVALID_ARGUMENT"; neve
 typedef struct fv_rpc_end {
     fv_status status;
     grpc_status_code code;
-    fv_origin origin; /* as the peer states it */
-    int64_t retry_ms; /* the peer asks for a retry after this time; negative: no such request */
+    fv_origin origin; /* as stated by the peer */
+    int64_t retry_ms; /* the peer's retry hint; negative: none */
     const char *text; /* the peer's sentence, or gRPC's; never NULL; borrowed */
 } fv_rpc_end;
 
-/* Makes the peer's failure ours: records its sentence with `who` ("decode worker d1") before it,
- * and its origin, and returns its status. FV_OK records nothing. */
+/* Records the peer's failure as fv_last_error: its sentence, after `who` ("decode worker d1"), and
+ * its origin. Returns its status. FV_OK records nothing. */
 fv_status fv_rpc_end_status(const fv_rpc_end *end, const char *who);
 
 #endif

@@ -1,5 +1,5 @@
-/* Files -> PEM in memory -> gRPC's credentials. Handshakes ask from gRPC's threads, so everything
- * that changes is under one lock. gRPC's own file watcher is experimental in 1.51. */
+/* Reads PEM files into memory and makes gRPC's credentials of them. Handshakes ask on gRPC's threads, so all
+ * mutable state is under one lock. gRPC's own file watcher is experimental in 1.51. */
 #include "rpc/tls.h"
 
 #include <openssl/err.h>
@@ -15,7 +15,7 @@
 
 enum { CERT = 0, KEY, CA, N_FILE, PEM_MAX = 1 << 20 };
 
-/* A server's view: which version its handshakes have. */
+/* A server's credentials, and the version that its handshakes use. */
 typedef struct fetcher {
     struct fetcher *next;
     fv_tls *tls;
@@ -26,7 +26,7 @@ struct fv_tls {
     char *path[N_FILE]; /* NULL: none */
     pthread_mutex_t lock;
     double looked_s;
-    fv_file_stamp stamps[N_FILE]; /* of what was read last, usable or not */
+    fv_file_stamp stamps[N_FILE]; /* of the last reading, usable or not */
     char *pem[N_FILE];            /* in use */
     uint64_t version;
     fetcher *fetchers;
@@ -99,7 +99,7 @@ static fv_status check_authorities(const fv_tls *t, const char *pem) {
     return good ? FV_OK : FV_FAIL(FV_EDATA, "%s: no PEM certificate", t->path[CA]);
 }
 
-/* All files, as they are now, or none. */
+/* Reads and checks all files; on failure frees what it has read. */
 static fv_status load(fv_tls *t, char *pem[N_FILE]) {
     size_t bytes;
     fv_status st;
@@ -113,8 +113,8 @@ fail:
     return st;
 }
 
-/* Locked. The stamps are taken ahead of the contents: a change in between is seen at the next look.
- */
+/* Reads the files if they have changed. Takes the stamps before the contents, so that a change in between is seen
+ * the next time. Locked. */
 static fv_status look(fv_tls *t) {
     fv_file_stamp now[N_FILE];
     bool same = true;
@@ -172,7 +172,7 @@ void fv_tls_pem_free(fv_tls_pem *p) {
 
 /* ---- servers ---------------------------------------------------------------------------- */
 
-/* Once before the first handshake, and ahead of each. */
+/* gRPC calls this before every handshake, and once before the first. */
 static grpc_ssl_certificate_config_reload_status fetch(void *user,
                                                        grpc_ssl_server_certificate_config **out) {
     fetcher *f = user;
@@ -182,7 +182,7 @@ static grpc_ssl_certificate_config_reload_status fetch(void *user,
     look_again(t);
     if (f->seen != t->version) {
         grpc_ssl_pem_key_cert_pair pair = {t->pem[KEY], t->pem[CERT]};
-        /* 1.51 aborts without authorities, also where no certificate is asked for. */
+        /* gRPC 1.51 aborts without authorities, even if no client certificate is requested. */
         const char *authorities = t->pem[CA] ? t->pem[CA] : t->pem[CERT];
         *out = grpc_ssl_server_certificate_config_create(authorities, &pair, 1);
         f->seen = t->version;
