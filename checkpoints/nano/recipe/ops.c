@@ -1,4 +1,4 @@
-/* What training spends its time on besides matrix products: attention over packed rows, norms,
+/* Training kernels besides matrix products: attention over packed rows, norms,
  * gates and the optimiser, each with its backward pass, fused and vectorised for one core.
  *
  * Called by ops.py through ctypes; one process per core, so there are no threads here. Everything
@@ -80,7 +80,7 @@ struct attention {
     float *scratch;         /* attention_scratch() floats */
 };
 
-/* One head of one sample. Scores are powers of two: q carries scale * log2(e). */
+/* A head of one sample. Scores are powers of two: q carries scale * log2(e). */
 struct head {
     int n, prefix, gap, slots;
     float (*q)[HEAD], (*k)[HEAD], (*v)[HEAD];    /* [n + TILE], [slots], [slots] */
