@@ -1,9 +1,9 @@
 #ifndef FOVEA_TESTS_SUPPORT_LATENT_H
 #define FOVEA_TESTS_SUPPORT_LATENT_H
 
-/* LATENT DIRECTIONS FOR TESTS: single numbers of keys and values, those of a layer's parts in turn, so
- * that what a request keeps of its rows is some columns, and the rest is the mean. For networks of
- * any shape; pairs of layers share coefficients. */
+/* LATENT DIRECTIONS FOR TESTS: each direction is a single number of a key or a value, alternating,
+ * so that a request keeps some columns of its rows, and the rest is the mean. For networks of any
+ * shape; pairs of layers share coefficients. */
 #include "model/latent/latent.h"
 
 enum { LATENT_LAYERS = 2, LATENT_RANK = 24 };
