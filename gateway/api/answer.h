@@ -20,7 +20,7 @@ typedef struct fv_api_usage {
     uint64_t n_prompt, n_answer; /* tokens */
 } fv_api_usage;
 
-/* One choice of an answer, or the part of it in one chunk. Borrowed. */
+/* A choice of an answer, or the part of it in a chunk. Borrowed. */
 typedef struct fv_api_choice {
     int32_t index;
     const char *text;            /* NULL: the chunk has none */
