@@ -37,7 +37,7 @@ typedef struct fake_worker {
     const char *secret; /* NULL: FAKE_SECRET */
     fv_tls *tls;        /* with a certificate of its role; borrowed; NULL: plain text */
     bool no_tokens;     /* of callers; as with TLS */
-    /* Forges its introduction; NULL: a valid proof. */
+    /* Changes its introduction; NULL: leaves the valid proof. */
     void (*forge)(void *user, Fovea__Fleet__V1__Introduction *in);
 
     /* May be changed at any time. */
