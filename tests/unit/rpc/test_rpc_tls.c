@@ -202,7 +202,7 @@ Test(rpc_tls, an_expired_client_is_refused_once_its_connection_has_aged) {
     open_net(tls("server", "ca"), tls("client", "ca"));
     net_ask_wait(&r, &h, NET_ECHO, "x", 1);
     cr_assert_eq(h.end.status, FV_OK, "%s", h.text);
-    certs_authority(dir, "other"); /* what the server trusts no more is as good as expired */
+    certs_authority(dir, "other"); /* a certificate no longer trusted acts like an expired one */
     cr_assert_eq(rename(certs_path(dir, "other", "crt"), certs_path(dir, "ca", "crt")), 0);
     bool refused = false;
     for (int i = 0; i < 50 && !refused; i++) {

@@ -222,7 +222,7 @@ static void begin(sender *x) {
     cr_assert_eq(fv_jobs_post(jobs, &x->job), FV_OK);
 }
 
-/* The one without a deadline sends. */
+/* Lets a hand-off without a deadline send. */
 static void go_on(sender *x) {
     x->job.run = run_push_all;
     cr_assert_eq(fv_jobs_post(jobs, &x->job), FV_OK);

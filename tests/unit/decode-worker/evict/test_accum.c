@@ -155,7 +155,7 @@ Test(accum, scissorhands_evicts_many_at_a_time) {
     finish(&net, &p);
 }
 
-/* Its report, ahead of the first token and after each. */
+/* Checks the report before the first token and after each. */
 Test(accum, the_preset_of_scissorhands_holds_half_of_the_prompt) {
     tiny_net net;
     tiny_prompt p;

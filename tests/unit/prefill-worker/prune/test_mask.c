@@ -96,7 +96,7 @@ Test(mask, every_token_kept_is_exact) {
     end(&b);
 }
 
-/* NaN in a key or a value would show in everything that reads it. */
+/* A NaN in a key or a value spreads to everything that reads it. */
 Test(mask, what_nobody_sees_may_hold_anything) {
     request a, b;
     trail clean, poisoned;
