@@ -56,7 +56,7 @@ static json_int_t number(const json_t *root, const char *group, const char *key)
         json_object_get(json_object_get(json_object_get(root, "report"), group), key));
 }
 
-/* ---- what works ------------------------------------------------------------------------ */
+/* ---- success ----------------------------------------------------------------------------- */
 
 Test(cli, an_answer_streams_to_stdout_and_the_report_to_stderr) {
     command_run(&r, FOVEA " ask --checkpoint %s --image %s --ignore-eos --max-tokens 8 hello", dir,

@@ -13,7 +13,7 @@
 
 TestSuite(decode_worker, .init = write_checkpoint, .fini = remove_checkpoint, .timeout = 120);
 
-/* ---- what succeeds ------------------------------------------------------------------------ */
+/* ---- success ----------------------------------------------------------------------------- */
 
 Test(decode_worker, an_answer_is_that_of_one_process_under_every_policy) {
     enum { N = 7 };
@@ -154,7 +154,7 @@ Test(decode_worker, stop_strings_and_alternatives_are_as_asked_for) {
     close_all();
 }
 
-/* ---- what fails --------------------------------------------------------------------------- */
+/* ---- failures ---------------------------------------------------------------------------- */
 
 Test(decode_worker, an_unknown_ticket_is_not_found) {
     static answer a;

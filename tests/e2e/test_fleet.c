@@ -31,7 +31,7 @@ static void ask_fails(const char *args, int status, const char *words) {
     cr_assert_str_empty(r.out);
 }
 
-/* ---- what works ------------------------------------------------------------------------- */
+/* ---- success ----------------------------------------------------------------------------- */
 
 Test(fleet, answers_are_those_of_one_process) {
     fleet_synth(&f, "tiny");

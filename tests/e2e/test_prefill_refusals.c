@@ -12,7 +12,7 @@ static asking a;
 
 TestSuite(prefill_refusals, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 120);
 
-/* ---- what is refused -------------------------------------------------------------------- */
+/* ---- refusals ---------------------------------------------------------------------------- */
 
 /* The request fails with this status and this text, and leaves nothing behind. */
 static void fails_with(fv_status st, const char *words) {

@@ -17,7 +17,7 @@ static truth t;
 
 TestSuite(prefill_worker, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 120);
 
-/* ---- what succeeds ---------------------------------------------------------------------- */
+/* ---- success ----------------------------------------------------------------------------- */
 
 Test(prefill_worker, an_answer_over_two_workers_is_that_of_one_process) {
     open_workers();

@@ -52,7 +52,7 @@ static void refuses(const char *more) {
     cr_assert_neq(fleet_said.status, 0, "%s was let in", more);
 }
 
-/* ---- who gets in ------------------------------------------------------------------------- */
+/* ---- accepted and refused clients -------------------------------------------------------- */
 
 Test(tls, a_fleet_answers_clients_that_trust_its_authority) {
     char more[700];

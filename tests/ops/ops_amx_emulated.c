@@ -36,7 +36,7 @@ static config whole(void) {
     return c;
 }
 
-/* ---- what products give ------------------------------------------------------------------ */
+/* ---- products ---------------------------------------------------------------------------- */
 
 /* bf16: row 0 of a times column 0 of b, added to `sum`. */
 AMX static float product_bf16(const float *x, const float *y, int n, float sum) {
@@ -96,7 +96,7 @@ AMX static void products_of_int8(void) {
     check(memcmp(c, want, sizeof c) == 0, "sums differ");
 }
 
-/* ---- what is refused --------------------------------------------------------------------- */
+/* ---- refusals ---------------------------------------------------------------------------- */
 
 AMX static void nothing_wrong(void) {
     config c = whole();

@@ -52,8 +52,8 @@ typedef struct fake_worker {
     bool unhealthy;
     uint64_t pixels_capacity, pixels_held; /* as it reports */
     uint32_t slots, n_unread;              /* likewise */
-    /* Its reports say that it works on its last request, and how far it is; likewise for this
-     * one. */
+    /* What its reports say: it works on its last request and has come so far; likewise for
+     * `foreign`. */
     bool works;
     uint64_t work, work_foreign;
     const char *foreign;

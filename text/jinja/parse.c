@@ -93,7 +93,7 @@ static fv_status unary(parser *s, bool filters, fv_jj_node **out);
 
 typedef fv_status element(parser *s, fv_jj_node **out);
 
-/* ---- how the content of messages is read ---- */
+/* ---- the form of content -------------------- */
 
 static bool names_content(const parser *s, const char *name) {
     for (int i = 0; i < s->n_alias; i++)

@@ -136,7 +136,7 @@ Test(latent, own_directions_are_added_to_the_others) {
     drop(&without);
 }
 
-/* At most half a step off, and nearer than with the largest number's scale. */
+/* Numbers are at most half a step off, and nearer than with the largest number's scale. */
 Test(latent, directions_have_the_nearest_of_sixteen_numbers) {
     fv_packed_shape s = shape_of(ROWS, 2, 1);
     uint8_t *data = room_for(&s);

@@ -57,7 +57,7 @@ static void assert_idle(void) {
               r.p.running, r.d.running);
 }
 
-/* ---- what works ------------------------------------------------------------------------- */
+/* ---- success ----------------------------------------------------------------------------- */
 
 Test(router_generate, tokens_of_both_workers_come_in_order_and_then_the_end) {
     workers();

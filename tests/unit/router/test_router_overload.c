@@ -28,7 +28,7 @@ static void fill_prefill(void) {
     }
 }
 
-/* Ends the request that stalls last after this time; earlier ones end with it. */
+/* Finishes the newest prefill after this time; all prefills before it count as finished with it. */
 static void answer_last(int32_t after_ms) {
     router_rig_sleep(&r, after_ms);
     fake_go_on(&r.p);

@@ -53,7 +53,7 @@ static void refused(fv_tls *server, fv_tls *client) {
     close_net();
 }
 
-/* ---- who gets a connection -------------------------------------------------------------- */
+/* ---- accepted and refused connections ---------------------------------------------------- */
 
 Test(rpc_tls, both_sides_with_certificates_of_the_same_authority_talk) {
     make_certificates();
@@ -107,7 +107,7 @@ Test(rpc_tls, a_server_without_an_authority_asks_for_no_certificate) {
     close_net();
 }
 
-/* ---- what a server reads of a certificate ------------------------------------------------ */
+/* ---- certificates that a server reads ---------------------------------------------------- */
 
 static fv_status only_routers(void *user, fv_rpc_call *c, const fv_rpc_method *m) {
     (void)user, (void)m;

@@ -248,7 +248,7 @@ static void close_all(void) {
     net_close(&n, 1000);
 }
 
-/* ---- what succeeds ---------------------------------------------------------------------- */
+/* ---- success ----------------------------------------------------------------------------- */
 
 Test(transport_grpc, frames_arrive_whole_and_in_order_and_the_commit_is_answered) {
     sender x = {.n_frame = FRAMES_MAX};

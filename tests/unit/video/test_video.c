@@ -189,7 +189,7 @@ Test(video, frames_are_scaled_down_where_together_they_have_too_many_pixels) {
     fv_video_free(&v);
 }
 
-/* ---- what is refused -------------------------------------------------------------------- */
+/* ---- refusals ---------------------------------------------------------------------------- */
 
 static void write_bytes(const char *file, const void *bytes, size_t n) {
     cr_assert_eq(fv_file_write(file, bytes, n), FV_OK, "%s", fv_last_error());

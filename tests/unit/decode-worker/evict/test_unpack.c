@@ -153,7 +153,7 @@ Test(unpack, a_full_pool_does_not_prevent_it) {
     }
 }
 
-/* ---- what attention reads ----------------------------------------------------------------- */
+/* ---- tokens that attention reads --------------------------------------------------------- */
 
 static float most_off(const float *a, const float *b, int32_t n) {
     float most = 0;

@@ -25,7 +25,7 @@ static const char *const policies[] = {
 };
 enum { N_POLICY = sizeof policies / sizeof policies[0], VISUAL = RIG_VISUAL, STEPS = 3, MORE = 40 };
 
-/* ---- what arrives ---------------------------------------------------------------------- */
+/* ---- arrival ----------------------------------------------------------------------------- */
 
 Test(handoff, kv_arrives_bit_for_bit_however_it_is_cut) {
     static const fv_dtype dtypes[] = {FV_F32, FV_BF16, FV_F16};

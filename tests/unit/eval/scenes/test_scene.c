@@ -232,7 +232,7 @@ Test(scene, what_is_out_of_range_is_refused) {
     refuses((fv_scene_key){0}, &(fv_scene_knobs){1, 1, 0, 0, 101, false}, "101 of 100");
 }
 
-/* ---- it never changes ---------------------------------------------------------------- */
+/* ---- stability --------------------------------------------------------------------------- */
 
 static void digest_text(XXH64_state_t *state, const char *text) {
     XXH64_update(state, text, strlen(text));

@@ -424,7 +424,7 @@ Test(tasks, the_chance_of_a_dialog_is_the_mean_of_its_turns) {
     cr_assert_float_eq(sum / n, fv_task_describe(FV_TASK_DIALOG)->chance, 0.005);
 }
 
-/* ---- what training must not see ------------------------------------------------------ */
+/* ---- items kept from training ------------------------------------------------------------ */
 
 static bool names_a_pair_held_back(const char *text) {
     for (int32_t shape = 0; shape < FV_N_SHAPE; shape++)

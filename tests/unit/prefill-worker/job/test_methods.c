@@ -56,7 +56,7 @@ static tiny_shape shape_of(const json_t *network) {
                         .vocab = rendered_int(s, "vocab")};
 }
 
-/* ---- what is kept ------------------------------------------------------------------------ */
+/* ---- kept tokens ------------------------------------------------------------------------- */
 
 static int ascending(const void *a, const void *b) {
     return *(const int32_t *)a - *(const int32_t *)b;
