@@ -26,7 +26,7 @@ static bool somebody_waits(const fv_http *h) {
  * until the next tick, as a readable listening socket would keep the loop busy. Returns false when
  * nothing can be accepted now. */
 static bool find_file(fv_http *h) {
-    if (!somebody_waits(h)) return false; /* accept4 fails so without a client, too */
+    if (!somebody_waits(h)) return false; /* accept4 may lack a file even if no client waits */
     (void)FV_FAIL(FV_EIO, "no file is left for it: raise the limit of open files (ulimit -n)");
     fv_http_log_refused(h, "");
     h->deaf = TAILQ_EMPTY(&h->idle);
