@@ -52,7 +52,7 @@ typedef struct fake_worker {
     bool unhealthy;
     uint64_t pixels_capacity, pixels_held; /* as it reports */
     uint32_t slots, n_unread;              /* likewise */
-    /* What its reports say: it works on its last request and has come so far; likewise for
+    /* Set: its reports say that it works on its last request, with this progress; likewise for
      * `foreign`. */
     bool works;
     uint64_t work, work_foreign;
