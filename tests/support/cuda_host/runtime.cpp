@@ -444,7 +444,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     return cudaSuccess;
 }
 
-/* A stream advances although nothing waits for it: the first query only starts that. */
+/* A query advances the stream although nothing waits for it; the first one is told to ask again. */
 cudaError_t cudaEventQuery(cudaEvent_t e) {
     alone here_;
     if (fv_emu::lost()) return told(cudaErrorIllegalAddress);
