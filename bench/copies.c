@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-/* One answer on the decode side. */
+/* An answer on the decode side. */
 typedef struct copy {
     fv_received received;
     fv_generation *seq;

@@ -18,7 +18,7 @@ enum { BENCH_MAX_ROW = 96, BENCH_MAX_ROUND = 101, BENCH_READ_BYTES = 256 << 20 }
 
 typedef enum bench_limit { BENCH_NO_LIMIT, BENCH_FMA, BENCH_READ } bench_limit;
 
-/* One row of the table. */
+/* A row of the table. */
 typedef struct bench_row {
     char name[64];
     const char *unit;

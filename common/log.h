@@ -1,7 +1,7 @@
 #ifndef FOVEA_COMMON_LOG_H
 #define FOVEA_COMMON_LOG_H
 
-/* One line per event on stderr: time, level, subsystem, key=value pairs; or the same as a JSON
+/* Logs one line per event to stderr: time, level, subsystem, key=value pairs; or the same as a JSON
  * object. Values are escaped, so lines and pairs cannot be forged (common/logfmt.h).
  *
  *   FV_LOG(INFO, MODEL, "checkpoint=%s tensors=%d bytes=%zu", dir, n, bytes);

@@ -1,5 +1,5 @@
-/* Questions with one reply: a unary call of the router, whose reply becomes JSON. That of a long one is made on a thread
- * of libuv, because it takes longer than the loop may be kept. */
+/* Endpoints with one reply: a unary call to the router, whose reply is converted to JSON. A long
+ * reply is converted on a libuv thread, so that it does not block the loop. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,17 +18,17 @@ typedef struct ask {
     fv_gateway *gateway;
     fv_lane *lane;
     fv_http_request *http; /* NULL: gone */
-    fv_reading reading;    /* of a body, if it has one */
+    fv_reading reading;    /* of the body, if there is one */
     fv_api_request request;
     fv_rpc_call *call; /* NULL: over, or not begun */
     const ProtobufCMessageDescriptor *descriptor;
     unsigned (*answer)(struct ask *a, const ProtobufCMessage *m,
                        json_t **out); /* the HTTP status */
-    /* of a long reply; the answer is 200 then */
+    /* for a long reply, which is always answered with 200 */
     bool may_be_long, works;
     uv_work_t work;
     grpc_byte_buffer *reply;
-    char *text, why[256]; /* its JSON; NULL: why not */
+    char *text, why[256]; /* text: the JSON; NULL: failed, see `why` */
     fv_status st;
 } ask;
 
@@ -71,7 +71,7 @@ static void on_thread(uv_work_t *w) {
 
 static void on_text(uv_work_t *w, int status) {
     ask *a = w->data;
-    (void)status; /* it is never cancelled */
+    (void)status; /* work is never cancelled */
     a->works = false;
     grpc_byte_buffer_destroy(a->reply);
     if (a->http && a->text)
@@ -129,7 +129,7 @@ static fv_status begin(ask *a, const char *path, const ProtobufCMessage *request
     return FV_OK;
 }
 
-/* NULL: there is no memory, and the request has been answered. */
+/* Returns NULL when out of memory; the request has then been answered. */
 static ask *new_ask(fv_gateway *g, fv_http_request *r) {
     ask *a = calloc(1, sizeof *a);
     if (!a) {
@@ -144,7 +144,7 @@ static ask *new_ask(fv_gateway *g, fv_http_request *r) {
     return a;
 }
 
-/* The reply is the HTTP request's answer; so is what goes wrong. */
+/* Starts the call; its reply or its failure will answer the HTTP request. */
 static void start(ask *a, const char *path, const ProtobufCMessage *request) {
     fv_status st = begin(a, path, request);
     if (st != FV_OK) fv_reply_last_error(a->http, st, "");
@@ -262,7 +262,7 @@ void fv_list_models(fv_gateway *g, fv_http_request *r) {
         &fovea__inference__v1__model_list__descriptor, answer_models);
 }
 
-/* "?model=NAME" where there are several. */
+/* Asks for the model named by "?model=NAME", which is needed where the fleet serves several. */
 static void get_model(fv_gateway *g, fv_http_request *r,
                       unsigned (*answer)(ask *a, const ProtobufCMessage *m, json_t **out)) {
     Fovea__Inference__V1__GetModelRequest q = FOVEA__INFERENCE__V1__GET_MODEL_REQUEST__INIT;
@@ -299,7 +299,7 @@ static fv_status layout_of(const fv_http_request *r, const Fovea__Inference__V1_
     return fv_layout_image(c, (int32_t)side[0], (int32_t)side[1], (int32_t)n, out);
 }
 
-/* Where the visual tokens of an image of so many pixels are. */
+/* Answers where in an image of w x h pixels each visual token comes from. */
 static unsigned answer_layout(ask *a, const ProtobufCMessage *m, json_t **out) {
     fv_layout_config c;
     fv_layout l;
@@ -322,7 +322,7 @@ void fv_show_fleet(fv_gateway *g, fv_http_request *r) {
         &fovea__inference__v1__fleet_state__descriptor, answer_message);
 }
 
-/* The router's own health, which anybody may ask for: it serves when it has workers of each kind. */
+/* The router's own health, which needs no credentials: SERVING when it has workers of each kind. */
 void fv_show_health(fv_gateway *g, fv_http_request *r) {
     Grpc__Health__V1__HealthCheckRequest q = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
     get(g, r, "/grpc.health.v1.Health/Check", &q.base,

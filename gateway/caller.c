@@ -1,5 +1,5 @@
-/* CheckCaller, and two tables of what it said: callers that are let in, and refusals, which anybody can cause and which
- * must not push out the others. */
+/* Calls CheckCaller and caches its answers in two tables: admitted callers and refusals. Anybody
+ * can cause refusals, so they must not evict admitted callers. */
 #include "gateway/caller.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ typedef struct place {
 } place;
 
 struct fv_known_callers {
-    fv_key key; /* of the hashes */
+    fv_key key; /* for hashing headers */
     place known[N_PLACE], refused[N_PLACE];
 };
 
@@ -28,13 +28,13 @@ struct fv_caller_question {
     fv_gateway *gateway;
     fv_lane *lane;
     fv_rpc_call *call;     /* NULL: over */
-    fv_caller_known known; /* NULL: nobody hears it */
+    fv_caller_known known; /* NULL: freed by its owner */
     void *user;
-    bool hashed; /* a header that is too long is not remembered */
+    bool hashed; /* false: `caller` is not set, and the answer is not cached */
     uint8_t caller[FV_MAC_BYTES];
 };
 
-/* ---- what is remembered ------------------------------------------------------------------ */
+/* ---- cache of answers -------------------------------------------------------------------- */
 
 fv_status fv_known_callers_open(fv_known_callers **out) {
     fv_known_callers *c = calloc(1, sizeof *c);
@@ -63,7 +63,7 @@ static place *place_of(place *table, const uint8_t *caller) {
     return &table[n % N_PLACE];
 }
 
-/* NULL: nothing is known, or not any more. */
+/* Returns NULL where nothing is cached, or the entry has expired. */
 static const place *find(place *table, const uint8_t *caller) {
     const place *p = place_of(table, caller);
     const bool is = memcmp(p->caller, caller, sizeof p->caller) == 0;
@@ -160,7 +160,7 @@ void fv_caller_question_free(fv_caller_question *q) {
     if (!q) return;
     q->known = NULL;
     if (q->call)
-        fv_rpc_call_cancel(q->call); /* and on_reply releases it */
+        fv_rpc_call_cancel(q->call); /* on_reply releases q */
     else
         release(q);
 }

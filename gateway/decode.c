@@ -1,5 +1,5 @@
-/* Decoding by uv_queue_work: the helper's output is read and its frames become PNG files on another
- * thread, and the loop hears the end. */
+/* Decodes by uv_queue_work: a libuv thread reads the helper's output and encodes the frames as PNG
+ * files; the loop gets the result. */
 #include "gateway/decode.h"
 
 #include <stdio.h>
@@ -10,15 +10,15 @@ struct fv_decoding {
     fv_gateway *gateway;
     fv_video_options opt;
     fv_held *held;
-    ProtobufCBinaryData file; /* of that */
-    fv_decoded done;          /* NULL: nobody hears it */
+    ProtobufCBinaryData file; /* borrowed from `held` */
+    fv_decoded done;          /* NULL: freed by its owner */
     void *user;
     bool over;
     fv_status st;
-    char sentence[512]; /* why not, from the other thread */
+    char sentence[512]; /* the thread's error text */
     fv_api_frame frame[FV_VIDEO_AS_IMAGES_MAX];
     char time[FV_VIDEO_AS_IMAGES_MAX][FV_VIDEO_TIME_MAX];
-    size_t n, n_held; /* and of those, how many are the request's */
+    size_t n, n_held; /* n_held: how many of the n frames `held` owns */
     double fps;
     bool as_video;
 };
@@ -46,7 +46,7 @@ static void on_thread(uv_work_t *w) {
     if (d->st == FV_OK) return;
     snprintf(d->sentence, sizeof d->sentence, "%s", fv_last_error());
     if (d->st == FV_EDATA || d->st == FV_EUNSUPPORTED) d->st = FV_EINVAL;
-    if (d->st == FV_ENOTFOUND) { /* the helper, which is none of the client's business */
+    if (d->st == FV_ENOTFOUND) { /* the helper is missing: not the client's fault */
         d->st = FV_EDEVICE;
         snprintf(d->sentence, sizeof d->sentence, "videos cannot be decoded here");
     }
@@ -57,7 +57,7 @@ static void release(fv_decoding *d) {
     free(d);
 }
 
-/* The frames become the request's memory, which is sent without a copy. */
+/* Gives the frames to `held`, which lends them to the calls without a copy. */
 static fv_status hold_frames(fv_decoding *d) {
     for (; d->n_held < d->n; d->n_held++)
         FV_TRY(fv_held_own(d->held, d->frame[d->n_held].png.data));
@@ -67,7 +67,7 @@ static fv_status hold_frames(fv_decoding *d) {
 static void on_over(uv_work_t *w, int status) {
     fv_decoding *d = w->data;
     fv_gateway *g = d->gateway;
-    (void)status; /* it is never cancelled */
+    (void)status; /* work is never cancelled */
     fv_held *held = d->held;
     d->over = true;
     g->n_decoding--;
@@ -103,7 +103,7 @@ fv_status fv_decode_start(fv_gateway *g, const fv_api_video *v, fv_held *held,
     fv_held_ref(held);
     uv_queue_work(fv_bridge_loop(g->opt.bridge), &d->work, on_thread, on_over);
     g->n_decoding++;
-    g->n_task++; /* its thread looks at the gateway's memory */
+    g->n_task++; /* on_over uses the gateway */
     *out = d;
     return FV_OK;
 }

@@ -28,7 +28,7 @@ static void on_end(void *user, fv_http_request *r) {
     if (t) t->ended(t);
 }
 
-/* Before the first fetch: libcurl reads it then. */
+/* Checks the file at start: libcurl reads it only at the first fetch. */
 static fv_status check_ca(const char *path) {
     fv_tls *t;
     FV_TRY(fv_tls_open(&(fv_tls_files){.ca = path}, &t));

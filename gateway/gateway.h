@@ -1,8 +1,8 @@
 #ifndef FOVEA_GATEWAY_GATEWAY_H
 #define FOVEA_GATEWAY_GATEWAY_H
 
-/* THE GATEWAY: OpenAI's HTTP API, answered by a router over gRPC, as for any other client. routes.c
- * says what is served where; generate.c is an answer, ask.c a question with one reply. Loop thread. */
+/* THE GATEWAY: serves OpenAI's HTTP API as a gRPC client of the router. routes.c lists the paths;
+ * generate.c serves completions, ask.c endpoints with one reply. Loop thread. */
 #include "gateway/http/http.h"
 #include "gateway/http/origin.h"
 #include "rpc/client.h"
@@ -12,32 +12,32 @@ typedef struct fv_gateway fv_gateway; /* opaque */
 typedef struct fv_gateway_options {
     fv_bridge *bridge;          /* borrowed */
     const char *listen;         /* for clients; borrowed */
-    fv_tls *client_tls;         /* of the connections there; borrowed; NULL: plain text */
+    fv_tls *client_tls;         /* for clients; borrowed; NULL: plain text */
     const char *router;         /* "HOST:PORT"; borrowed */
-    fv_rpc_channel_options tls; /* of the connections to it; {0}: plain text */
+    fv_rpc_channel_options tls; /* for the router; {0}: plain text */
     fv_origin_rules origin;     /* `local` follows from `listen` */
     size_t body_max, bodies_max;
-    size_t json_max; /* bytes of a body outside of its data: URLs */
+    size_t json_max; /* bytes of a body outside its data: URLs */
     int32_t connections, per_address, read_ms, write_ms;
     const fv_trusted *trusted; /* proxies; borrowed; NULL: none */
-    int64_t deadline_ms;       /* of a request */
-    /* [n_image_host] whose http(s) images are fetched; see gateway/fetch/fetch.h */
+    int64_t deadline_ms;       /* deadline of a request */
+    /* [n_image_host] hosts whose http(s) images are fetched; see gateway/fetch/fetch.h */
     const char *const *image_hosts;
     int32_t n_image_host;
-    size_t image_bytes;                            /* of one */
-    int64_t image_ms;                              /* for one */
+    size_t image_bytes;                            /* limit of one image */
+    int64_t image_ms;                              /* time limit of one fetch */
     const char *image_ca;                          /* PEM file for https; NULL: the system's */
-    bool (*may_connect)(const struct sockaddr *a); /* NULL, but in tests */
+    bool (*may_connect)(const struct sockaddr *a); /* NULL except in tests */
 } fv_gateway_options;
 
 fv_status fv_gateway_open(const fv_gateway_options *opt, fv_gateway **out);
 const char *fv_gateway_address(const fv_gateway *g);
 
-void fv_gateway_leave(fv_gateway *g); /* accepts no more connections */
+void fv_gateway_leave(fv_gateway *g); /* stops accepting connections */
 bool fv_gateway_idle(const fv_gateway *g);
-void fv_gateway_measure(const fv_gateway *g); /* its gauges, for telemetry/metrics.h */
+void fv_gateway_measure(const fv_gateway *g); /* sets the gauges of telemetry/metrics.h */
 
-/* Ends what runs. `closed` runs when `g` is freed. NULL is fine: at once. */
+/* Ends all requests. Calls `closed` once `g` is freed; at once where `g` is NULL. */
 void fv_gateway_close(fv_gateway *g, void (*closed)(void *user), void *user);
 
 #endif

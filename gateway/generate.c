@@ -1,12 +1,12 @@
-/* An answer: a request of HTTP, and for each choice a call of Generate.
+/* Answers a completion: one HTTP request, and one Generate call for each choice.
  *
- *   read the JSON --> fetch http(s) URLs --> decode videos, as the model reads them --> n calls
+ *   read the JSON --> fetch http(s) URLs --> decode videos as the model takes them --> n calls
  *   n calls --Accepted--> (stream: 200) --tokens--> chunks or text --> the end
  *                        |  a failure before the first Accepted: its HTTP status
- *                        '- later: an error in the stream, or its HTTP status where nothing was sent
+ *                        '- later: an error in the stream, or its HTTP status if nothing was sent
  *
- * The request is gone when its client is: the calls are cancelled, and the task is freed when the last is
- * over. While a stream is full, its calls are paused, and the fleet's own back-pressure goes on from there. */
+ * When the client disconnects, the calls are cancelled, and the task is freed once the last call is
+ * over. While a stream is full, its calls are paused, which puts back-pressure on the fleet. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,23 +30,23 @@ typedef struct choice {
     fv_lane *lane;
     fv_rpc_call *call; /* NULL: over, or not begun */
     bool paused, finished, begun;
-    char *text; /* [n_text] of a whole answer; owned, terminated */
+    char *text; /* [n_text] of an unstreamed answer; owned, terminated */
     size_t n_text, cap_text;
     size_t offset;            /* bytes of tokens before the next one, for text_offset */
-    fv_api_logprobs logprobs; /* of a whole answer */
+    fv_api_logprobs logprobs; /* of an unstreamed answer */
     json_t *fovea;            /* owned; NULL: none */
     Fovea__Inference__V1__FinishReason reason;
     fv_api_usage usage;
 } choice;
 
-/* Bytes at a URL of the request. */
+/* Fetches the bytes at one URL of the request. */
 typedef struct fetching {
     struct answer *answer;
     const fv_api_url *url;
     fv_fetch *fetch; /* NULL: not begun */
 } fetching;
 
-/* A video of the request. */
+/* Decodes one video of the request. */
 typedef struct decoding {
     struct answer *answer;
     const fv_api_video *video;
@@ -57,24 +57,25 @@ typedef struct answer {
     fv_task task; /* first */
     fv_span span;
     fv_gateway *gateway;
-    fv_http_request *http; /* NULL: gone */
+    fv_http_request *http; /* NULL: client gone */
     fv_arena arena;
-    fv_reading reading; /* of the message with its images: gone when the calls have it */
+    fv_reading reading; /* owns the message and its images; ended once the calls have packed them */
     fv_api_request request;
     fetching fetches[FV_API_URLS_MAX];
-    int32_t n_fetch;          /* that are not over */
+    int32_t n_fetch;          /* not over yet */
     fv_model_question *model; /* NULL: not asked */
     decoding decodings[FV_API_VIDEOS_MAX];
-    int32_t n_decoding; /* that are not over */
+    int32_t n_decoding; /* not over yet */
     fv_api_names names;
     char id[48];
-    int32_t n_call; /* that are not over */
-    int32_t n_left; /* choices that are not finished */
+    int32_t n_call; /* not over yet */
+    int32_t n_left; /* choices not finished yet */
     bool streaming, over;
     choice choices[FV_API_CHOICES_MAX];
 } answer;
 
-/* The calls have it, or nothing needs it any more. The body counts as long. */
+/* Drops the message once the calls have it, or it is no longer needed. Until then its body counts
+ * against bodies_max. */
 static void forget_message(answer *a) {
     for (int32_t i = 0; i < FV_API_URLS_MAX; i++) {
         fv_fetch_free(a->fetches[i].fetch);
@@ -115,7 +116,7 @@ static void cancel_calls(answer *a) {
 
 /* ---- server-sent events ----------------------------------------------------------------- */
 
-/* Takes the JSON. */
+/* Sends JSON as one event; takes it. */
 static void send_event(answer *a, json_t *json) {
     char *text = json ? json_dumps(json, FV_API_JSON_FLAGS) : NULL;
     json_decref(json);
@@ -137,7 +138,7 @@ static void send_chunk(answer *a, const fv_api_choice *part) {
     send_event(a, fv_api_chunk(&a->names, part, a->request.include_usage, NULL));
 }
 
-/* The first chunk of a choice of a chat has its role. */
+/* Begins the stream at its first choice. A chat choice's first chunk has its role. */
 static void begin_choice(choice *c) {
     answer *a = c->answer;
     if (c->begun) return;
@@ -165,9 +166,9 @@ static void on_writable(fv_task *t) {
     }
 }
 
-/* ---- what the router says ---------------------------------------------------------------- */
+/* ---- events of a call -------------------------------------------------------------------- */
 
-/* The model may have been asked for by its fingerprint, or by no name. */
+/* Takes the model's name from the router: the request may have named a fingerprint, or nothing. */
 static fv_status on_accepted(answer *a, const accepted_message *m) {
     char *name;
     FV_TRY(fv_arena_strndup(&a->arena, m->model, strlen(m->model), &name));
@@ -233,7 +234,7 @@ static fv_status on_message(fv_rpc_call *call, grpc_byte_buffer *message) {
 
 /* ---- the end ---------------------------------------------------------------------------- */
 
-/* Choices have one prompt, and an answer each. */
+/* Sums the usage: choices share one prompt, so it counts once. */
 static fv_api_usage usage_of(const answer *a) {
     fv_api_usage u = {.n_prompt = a->choices[0].usage.n_prompt};
     for (int32_t i = 0; i < a->request.n; i++) u.n_answer += a->choices[i].usage.n_answer;
@@ -295,7 +296,7 @@ static void on_call_end(fv_rpc_call *call, const fv_rpc_end *end) {
     maybe_free(a);
 }
 
-/* One that has not begun to be answered has no status. */
+/* Ends the request's span. The HTTP status is 0 where no answer was begun. */
 static void trace(const answer *a) {
     fv_api_usage usage = usage_of(a);
     const fv_span_field fields[] = {
@@ -338,7 +339,8 @@ static fv_status start_call(answer *a, int32_t index) {
     choice *c = &a->choices[index];
     Fovea__Inference__V1__GenerateRequest *m = &a->request.message;
     *c = (choice){.answer = a, .index = index};
-    /* By its address the router shares the fleet, where there are no tenants and it trusts this gateway. */
+    /* The router shares the fleet by client address where there are no tenants and it trusts this
+     * gateway. */
     const fv_rpc_metadata metadata[] = {{"x-forwarded-for", fv_http_client(a->http)},
                                         a->reading.caller};
     FV_TRY(fv_gateway_lane(a->gateway, &c->lane));
@@ -366,7 +368,8 @@ static fv_status start_call(answer *a, int32_t index) {
     return FV_OK;
 }
 
-/* Each choice is a request of its own, images included, until the router has it. */
+/* Limits n: each choice is queued as a whole request of its own, images included, until it is
+ * sent. */
 static fv_status check_copies(const answer *a) {
     size_t bytes = protobuf_c_message_get_packed_size(&a->request.message.base);
     if (bytes <= a->gateway->opt.bodies_max / (size_t)a->request.n) return FV_OK;
@@ -392,7 +395,7 @@ static fv_span begin_span(const fv_http_request *r, fv_api_kind kind) {
 
 /* ---- images at URLs, videos ------------------------------------------------------------- */
 
-/* It has an HTTP request, with which it is freed. */
+/* Answers the HTTP request with the last error. `a` is freed when that ends. */
 static void refuse(answer *a, fv_status st, const char *param) {
     fv_reply_last_error(a->http, st, param);
     a->over = true;
@@ -408,7 +411,8 @@ static void begin_calls(answer *a) {
         refuse(a, st, "");
 }
 
-/* From the last one on, because those behind a video move. */
+/* Puts the frames of each video into the request, last video first, because frames shift what
+ * follows. */
 static fv_status put_frames(answer *a) {
     while (a->request.n_video > 0) {
         const fv_api_frames frames = fv_decoding_frames(a->decodings[a->request.n_video - 1].work);
@@ -452,7 +456,8 @@ static void on_model(void *user, const fv_rpc_end *end, const fv_layout_config *
     cancel_calls(a);
 }
 
-/* Which frames are taken, and what they are sent as, is the model's. */
+/* Asks for the model first: it decides which frames are taken and whether they are sent as a
+ * video. */
 static void begin_videos(answer *a) {
     if (a->request.n_video == 0) {
         begin_calls(a);

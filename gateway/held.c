@@ -1,4 +1,4 @@
-/* A count of users; images are lent to gRPC by slices that are users, too. */
+/* Reference counts. Images are lent to gRPC in slices, which hold a reference. */
 #include "gateway/held.h"
 
 #include <stdatomic.h>
@@ -48,7 +48,7 @@ static bool owns(const fv_held *h, const uint8_t *data) {
     return b != NULL;
 }
 
-/* The images that are of this memory; others are copied. */
+/* Lends the images that `h` owns; gRPC gets a copy of others. */
 fv_status fv_held_pack(fv_held *h, const Fovea__Inference__V1__GenerateRequest *m,
                        grpc_byte_buffer **out) {
     fv_piece *piece;

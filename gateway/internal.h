@@ -1,8 +1,8 @@
 #ifndef FOVEA_GATEWAY_INTERNAL_H
 #define FOVEA_GATEWAY_INTERNAL_H
 
-/* Shared by the files of the gateway only. What answers a request is a task: it is the request's user, and
- * hears when the request has ended or can be written to again. */
+/* Shared by the files of the gateway only. A task answers a request: it is the request's user, and
+ * is told when the request has ended or can be written to again. */
 #include <jansson.h>
 
 #include "gateway/api/request.h"
@@ -12,13 +12,13 @@
 #include "gateway/reading.h"
 
 typedef struct fv_task {
-    void (*ended)(struct fv_task *t);    /* its HTTP request is gone */
-    void (*writable)(struct fv_task *t); /* NULL: it never streams */
-    fv_reading *reading;                 /* of its body; NULL: it has none */
+    void (*ended)(struct fv_task *t);    /* the HTTP request is gone */
+    void (*writable)(struct fv_task *t); /* NULL: never streams */
+    fv_reading *reading;                 /* reads the body; NULL: no body */
 } fv_task;
 
-/* A router takes so many calls on one connection, and gRPC makes others wait where nobody counts the time:
- * many calls have several channels. */
+/* A router takes FV_CALLS_PER_CHANNEL calls on a connection; gRPC would queue more of them before
+ * the router sees them. So many calls use several channels. */
 enum { FV_CALLS_PER_CHANNEL = 100, FV_CHANNELS_MAX = 128 };
 
 typedef struct fv_lane {
@@ -31,30 +31,30 @@ struct fv_gateway {
     fv_http *http;
     fv_fetcher *fetcher; /* NULL: not yet needed */
     fv_lane lanes[FV_CHANNELS_MAX];
-    int32_t n_task; /* that are not freed */
+    int32_t n_task; /* not freed yet */
     int32_t n_decoding;
     fv_known_callers *callers;
-    size_t bodies; /* bytes of bodies whose requests are not sent yet */
+    size_t bodies; /* bytes of the bodies of requests that are not sent yet */
     bool closing, http_closed;
     void (*closed)(void *user);
     void *closed_user;
 };
 
-/* gateway.c: the first channel that has room; the caller counts its call there. */
+/* gateway.c: finds the first channel that has room. The caller counts its call in n_call. */
 fv_status fv_gateway_lane(fv_gateway *g, fv_lane **out);
 void fv_gateway_task_gone(fv_gateway *g);
 
-/* As fv_fetch_start; FV_EINVAL where nothing is fetched. */
+/* Like fv_fetch_start; FV_EINVAL where no host is allowed. */
 fv_status fv_gateway_fetch(fv_gateway *g, const char *url, fv_fetched done, void *user,
                            fv_fetch **out);
 
-/* Who asks, for the router: the header Authorization as metadata. False, and the request is refused: it is
- * none that can be passed on. *n is 0 without it. */
+/* Gives the header Authorization as metadata for the router; *n is 0 without it. Returns false,
+ * with the request refused, where the header cannot be passed on. */
 bool fv_gateway_caller(fv_http_request *r, fv_rpc_metadata *out, int32_t *n);
 
-/* reply.c. Takes the JSON; NULL is 500. */
+/* reply.c. Takes the JSON; NULL answers 500. */
 void fv_reply_json(fv_http_request *r, unsigned status, json_t *json);
-/* Of a failed call: its sentence, but for gRPC's own of a lost router, which names addresses. */
+/* The error text of a failed call; hides gRPC's own about a lost router, which names addresses. */
 const char *fv_end_sentence(const fv_rpc_end *end);
 /* retry_ms below 0: no hint. */
 void fv_reply_error(fv_http_request *r, fv_status st, const char *sentence, const char *param,
@@ -71,12 +71,12 @@ void fv_show_fleet(fv_gateway *g, fv_http_request *r);
 void fv_show_layout(fv_gateway *g, fv_http_request *r);
 void fv_show_health(fv_gateway *g, fv_http_request *r);
 
-/* page.c: the files of page/. */
+/* page.c: serves the files of page/. */
 bool fv_is_page(const char *path);
-void fv_show_page(fv_gateway *g, fv_http_request *r); /* of a path that is one */
+void fv_show_page(fv_gateway *g, fv_http_request *r); /* for a path that fv_is_page accepts */
 
 /* routes.c */
 void fv_route(fv_gateway *g, fv_http_request *r);
-void fv_record_request(const fv_http_request *r); /* it has ended */
+void fv_record_request(const fv_http_request *r); /* metrics of a request that has ended */
 
 #endif

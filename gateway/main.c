@@ -84,7 +84,7 @@ typedef struct program {
     fv_trusted *trusted;
 } program;
 
-/* The rest of the files is for the router, for images and videos, and for the daemon itself. */
+/* Leaves a quarter of the file limit for the router, images, videos and the daemon itself. */
 static int32_t connections_of(const fv_options *o) {
     size_t files = fv_file_limit() / 4 * 3, most = files < CONNECTIONS ? files : CONNECTIONS;
     if (!fv_options_given(o, "connections")) return most > 0 ? (int32_t)most : 1;
@@ -95,7 +95,7 @@ static int32_t connections_of(const fv_options *o) {
     return (int32_t)asked;
 }
 
-/* So that it takes eight addresses to have all connections. */
+/* By default, one address gets an eighth, so that a single client cannot take all connections. */
 static int32_t per_address_of(const fv_options *o, int32_t connections) {
     if (fv_options_given(o, "per-address")) return (int32_t)fv_options_int(o, "per-address");
     return connections / 8 + 1;

@@ -1,4 +1,4 @@
-/* GetModel, for its layout. */
+/* Calls GetModel for the model's layout. */
 #include "gateway/model.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@ struct fv_model_question {
     fv_gateway *gateway;
     fv_lane *lane;
     fv_rpc_call *call;    /* NULL: over */
-    fv_model_known known; /* NULL: nobody hears it */
+    fv_model_known known; /* NULL: freed by its owner */
     void *user;
 };
 
@@ -75,7 +75,7 @@ void fv_model_question_free(fv_model_question *q) {
     if (!q) return;
     q->known = NULL;
     if (q->call)
-        fv_rpc_call_cancel(q->call); /* and on_model releases it */
+        fv_rpc_call_cancel(q->call); /* on_model releases q */
     else
         release(q);
 }

@@ -1,4 +1,4 @@
-/* The page at /: plain files, which are part of the program. */
+/* Serves the page at /: plain files, compiled into the program. */
 #include <string.h>
 
 #include "gateway/internal.h"

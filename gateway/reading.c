@@ -1,4 +1,5 @@
-/* A reading may end at any time: what it has decoded until then is the held memory's. */
+/* Reads a request's body. A reading may end at any time: `held` owns what has been decoded so
+ * far. */
 #include "gateway/reading.h"
 
 #include <stdio.h>
@@ -81,7 +82,7 @@ static void read_body(fv_reading *r) {
     fv_http_read_body(r->http);
 }
 
-/* ---- who asks ---------------------------------------------------------------------------- */
+/* ---- the caller -------------------------------------------------------------------------- */
 
 static void on_caller(void *user, const fv_rpc_end *end) {
     fv_reading *r = user;

@@ -1,4 +1,4 @@
-/* JSON as a whole answer, and failures in OpenAI's schema. */
+/* Answers with JSON, and with failures in OpenAI's schema. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* What is served where, and how often it was. */
+/* The table of paths, CORS, and the request metrics. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,13 +6,13 @@
 #include "gateway/internal.h"
 #include "telemetry/metrics.h"
 
-enum { LEFT = 499 }; /* nginx's status of a request whose client has left before the answer */
+enum { LEFT = 499 }; /* nginx's status where the client has left before the answer */
 
 static void chat(fv_gateway *g, fv_http_request *r) { fv_generate(g, r, FV_API_CHAT); }
 
 static void complete(fv_gateway *g, fv_http_request *r) { fv_generate(g, r, FV_API_TEXT); }
 
-/* By the values of the metrics' label. */
+/* Indexed by the values of the metrics' route label. */
 static const struct route {
     const char *method, *path;
     void (*serve)(fv_gateway *g, fv_http_request *r);
@@ -26,7 +26,7 @@ static const struct route {
     [FV_ROUTE_MODEL] = {"GET", "/fovea/model", fv_show_model},
     [FV_ROUTE_FLEET] = {"GET", "/fovea/fleet", fv_show_fleet},
     [FV_ROUTE_LAYOUT] = {"GET", "/fovea/layout", fv_show_layout},
-    [FV_ROUTE_PAGE] = {"GET", "/", fv_show_page}, /* and its other files */
+    [FV_ROUTE_PAGE] = {"GET", "/", fv_show_page}, /* and the page's other files */
 };
 
 static int32_t route_of(const fv_http_request *r) {
@@ -36,7 +36,7 @@ static int32_t route_of(const fv_http_request *r) {
     return i;
 }
 
-/* The last value stands for all that have none. */
+/* Returns the status label; the last value stands for all other codes. */
 static int32_t code_of(const fv_http_request *r) {
     char code[16];
     int32_t i = 0, last = fv_label_count(FV_LABEL_HTTP) - 1;
@@ -53,7 +53,7 @@ void fv_record_request(const fv_http_request *r) {
     fv_metric_observe(FV_METRIC_HTTP_TIME, route, fv_clock_s() - fv_http_read_s(r), NULL);
 }
 
-/* CORS: what a page of a listed origin may send and read. */
+/* Adds the CORS headers that let a page of a listed origin read the answer. */
 static void add_cors(fv_http_request *r, const char *origin) {
     fv_http_add(r, "Access-Control-Allow-Origin", origin);
     fv_http_add(r, "Access-Control-Expose-Headers", "Retry-After");
@@ -62,7 +62,7 @@ static void add_cors(fv_http_request *r, const char *origin) {
 
 static void answer_preflight(fv_http_request *r) {
     fv_http_add(r, "Access-Control-Allow-Methods", "GET, POST");
-    fv_http_add(r, "Access-Control-Allow-Headers", "Authorization, *"); /* * is without the first */
+    fv_http_add(r, "Access-Control-Allow-Headers", "Authorization, *"); /* * lacks it */
     fv_http_add(r, "Access-Control-Max-Age", "600");
     fv_http_reply(r, 200, "text/plain", "", 0);
 }

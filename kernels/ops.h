@@ -221,10 +221,10 @@ typedef enum fv_attn_share {
     FV_SHARE_WITHOUT_FIRST /* p_j = 0 for the first n_first rows of segment 0 */
 } fv_attn_share;
 
-/* One sequence's part of an attention call. Query row i sees the first
- * tables[g * n_seg + s].len - masked_tail[s * n_rows + i] rows of segment s and KV head g: `masked_tail`
- * counts the rows at the segment's end that come after the query (causality). Lengths may differ per
- * head. With a sliding window it sees only rows whose position is at least window_from[i]. */
+/* A sequence's part of an attention call. Query row i sees the first tables[g * n_seg + s].len -
+ * masked_tail[s * n_rows + i] rows of segment s and KV head g: `masked_tail` counts the rows at the
+ * segment's end that come after the query (causality). Lengths may differ per head. With a sliding
+ * window it sees only rows whose position is at least window_from[i]. */
 typedef struct fv_attn_seq {
     int32_t row0, n_rows;         /* rows of q and o */
     int32_t n_seg;                /* 1..FV_ATTN_MAX_SEG */
@@ -315,7 +315,7 @@ typedef struct fv_score_sums_args {
 
 /* ---- packed blocks --------------------------------------------------------------------- */
 
-/* One sequence's part of a call: its query rows see all valid rows. */
+/* A sequence's part of a call: its query rows see all valid rows. */
 typedef struct fv_packed_seq {
     int32_t row0, n_rows;        /* rows of q and o */
     const fv_packed_part *k, *v; /* of the same rows */

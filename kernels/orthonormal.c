@@ -63,7 +63,7 @@ VECTORS static double added_up(const double *g, size_t p, const float *c, size_t
     return most;
 }
 
-/* One pass: to = the rows of y made orthonormal; *added: the result of added_up(). */
+/* Does a pass: to = the rows of y made orthonormal; *added: the result of added_up(). */
 static fv_status pass(fv_matrices *in, const fv_tensor *y, double share, void *to, int32_t *left,
                       double *added) {
     size_t p = (size_t)y->rows, *kept;

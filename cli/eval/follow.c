@@ -32,7 +32,7 @@ typedef struct lead {
     float *logits;            /* [most, n_vocab] */
 } lead;
 
-/* One policy on one item. */
+/* A policy on one item. */
 typedef struct walk {
     sums *sums;
     lead *lead;

@@ -101,7 +101,7 @@ static void say_compare(const char *what, more m, fv_random *pick, fv_turn *turn
     FV_SAY(turn->restated, heads[m], what, "");
 }
 
-/* One question in four is about all objects, the others about objects with an attribute. No
+/* Asks one question in four about all objects, the others about objects with an attribute. No
  * question is about two images that both have none. */
 bool fv_ask_compare(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn) {
     const fv_attribute a = (fv_attribute)fv_random_below(&constraints, FV_N_ATTRIBUTE + 1);

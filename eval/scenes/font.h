@@ -10,7 +10,7 @@ enum { FV_FONT_WIDTH = 5, FV_FONT_HEIGHT = 7 };
 /* Returns whether `digit` has ink in a column [0, ...) and line [0, FV_FONT_HEIGHT); columns from
  * FV_FONT_WIDTH on are empty. */
 static inline bool fv_font_dot(int32_t digit, int32_t column, int32_t line) {
-    /* One byte a line, the leftmost dot in bit 4. */
+    /* A byte per line, the leftmost dot in bit 4. */
     static const uint8_t dots[10][FV_FONT_HEIGHT] = {
         {0x0e, 0x11, 0x13, 0x15, 0x19, 0x11, 0x0e}, {0x04, 0x0c, 0x04, 0x04, 0x04, 0x04, 0x0e},
         {0x0e, 0x11, 0x01, 0x02, 0x04, 0x08, 0x1f}, {0x1f, 0x02, 0x04, 0x02, 0x01, 0x11, 0x0e},

@@ -16,7 +16,7 @@
 _Static_assert((FLT_EVAL_METHOD == 0 || FLT_EVAL_METHOD == 16) && FLT_MANT_DIG == 24,
                "float is binary32, computed as such");
 
-/* One row in the making. */
+/* A row of pixels while it is rendered. */
 typedef struct strip {
     int32_t side, y;
     float *channel[3]; /* [side] each, 0 to 1 */

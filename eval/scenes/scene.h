@@ -93,7 +93,7 @@ typedef struct fv_scene_number {
     bool dark; /* dark ink on a light plate, or the other way round */
 } fv_scene_number;
 
-/* One handwritten digit. */
+/* A handwritten digit. */
 typedef struct fv_scene_written {
     int32_t x, y, cell;    /* centre; side of one of its 8 x 8 pixels */
     int32_t sample, digit; /* handwriting.h */

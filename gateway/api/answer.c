@@ -1,4 +1,4 @@
-/* The shapes are those of OpenAI's reference; vLLM's where that says nothing. */
+/* JSON in the shapes of OpenAI's reference, or of vLLM where OpenAI defines none. */
 #include "gateway/api/answer.h"
 
 #include <stdlib.h>
@@ -33,7 +33,8 @@ static const struct error *error_of(fv_status st) {
 
 unsigned fv_api_http_status(fv_status st) { return error_of(st)->http; }
 
-/* Fields whose ranges the router checks: its sentences begin with their names. */
+/* Finds the field that an error text begins with: the router's texts on ranges name the field
+ * first. */
 static const char *field_of(const char *sentence) {
     static const char *const names[] = {"temperature",       "top_p",      "min_p",
                                         "presence_penalty",  "logit_bias", "repetition_penalty",
@@ -119,7 +120,7 @@ json_t *fv_api_chunk(const fv_api_names *names, const fv_api_choice *choice, boo
 
 /* ---- a whole answer ---------------------------------------------------------------------- */
 
-/* An object as text; takes it. */
+/* Prints a JSON object; takes it. */
 static fv_status print(json_t *o, char **out) {
     *out = o ? json_dumps(o, FV_API_JSON_FLAGS) : NULL;
     json_decref(o);
@@ -131,7 +132,7 @@ static char *put(char *out, const char *text, size_t n) {
     return out + n;
 }
 
-/* text is an object whose last brace comes later. */
+/* Writes the object `text` without its closing brace, then `key`; the caller closes it. */
 static char *put_open(char *out, const char *text, const char *key) {
     out = put(out, text, strlen(text) - 1);
     return put(out, key, strlen(key));
@@ -139,7 +140,7 @@ static char *put_open(char *out, const char *text, const char *key) {
 
 static const char logprobs_key[] = ",\"logprobs\":", choices_key[] = ",\"choices\":[";
 
-/* texts [n]: of the choices, without their log-probabilities, which are text already. */
+/* Joins the answer. texts [n]: the choices without their logprobs, which are printed already. */
 static fv_status join(fv_api_kind kind, const char *head, char *const *texts,
                       const fv_api_choice *choices, int32_t n, char **out, size_t *n_out) {
     size_t bytes = strlen(head) + sizeof choices_key + 2;

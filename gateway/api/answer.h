@@ -1,13 +1,13 @@
 #ifndef FOVEA_GATEWAY_API_ANSWER_H
 #define FOVEA_GATEWAY_API_ANSWER_H
 
-/* ANSWER: tokens and reports -> the JSON of OpenAI's API. json_t that is given is the caller's;
+/* ANSWER: tokens and reports -> the JSON of OpenAI's API. Functions that return json_t give it;
  * NULL: out of memory. Any thread. */
 #include <jansson.h>
 
 #include "gateway/api/logprobs.h"
 
-/* Of json_dumps. */
+/* Flags for json_dumps. */
 #define FV_API_JSON_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(9))
 
 typedef struct fv_api_names {
@@ -20,30 +20,31 @@ typedef struct fv_api_usage {
     uint64_t n_prompt, n_answer; /* tokens */
 } fv_api_usage;
 
-/* One choice of an answer, or what a chunk has of it. Borrowed. */
+/* A choice of an answer, or the part of it in a chunk. Borrowed. */
 typedef struct fv_api_choice {
     int32_t index;
-    const char *text;            /* NULL: none, in a chunk */
-    bool begins;                 /* a chunk of a chat: it has the role */
+    const char *text;            /* NULL: the chunk has none */
+    bool begins;                 /* a chat's first chunk, which has the role */
     json_t *logprobs;            /* of a chunk; NULL: null */
-    const fv_api_logprobs *kept; /* of a whole answer; NULL: null */
+    const fv_api_logprobs *kept; /* of an unstreamed answer; NULL: null */
     json_t *fovea;               /* NULL: none */
     Fovea__Inference__V1__FinishReason finish;
 } fv_api_choice;
 
-/* A chunk of a stream with one choice; or with none, and the usage. `usages`: chunks have the field. */
+/* Makes a chunk of a stream with one choice, or with `choice` NULL the last one with the usage.
+ * `usages`: chunks have the field "usage". */
 json_t *fv_api_chunk(const fv_api_names *names, const fv_api_choice *choice, bool usages,
                      const fv_api_usage *usage);
 
-/* A whole answer, as text. Gives *out [*n_out] (free it). */
+/* Prints an unstreamed answer. Gives *out [*n_out] (free it). */
 fv_status fv_api_whole(const fv_api_names *names, const fv_api_choice *choices, int32_t n,
                        const fv_api_usage *usage, char **out, size_t *n_out);
 
-/* {"policy", "report", "conversation", "keep_ms"}; the report where asked for. */
+/* {"policy", "report", "conversation", "keep_ms"}. `report`: include the report. */
 json_t *fv_api_fovea(const Fovea__Inference__V1__Finished *f, bool report, fv_arena *arena);
 
-/* {"error": {"message", "type", "param", "code"}}. param "": the field that the sentence begins with, if it
- * begins with one. */
+/* {"error": {"message", "type", "param", "code"}}. param "": taken from `sentence` if that begins
+ * with a field's name. */
 json_t *fv_api_error(fv_status st, const char *sentence, const char *param);
 
 unsigned fv_api_http_status(fv_status st);

@@ -25,7 +25,8 @@ void fv_base64_begin(fv_base64_reader *r, fv_base64 kind) {
     for (int i = 0; i < 64; i++) r->value[(uint8_t)digits[kind][i]] = (uint8_t)i;
 }
 
-/* Whole groups, up to one with another character. Returns how many characters were read. */
+/* Decodes whole groups of four up to the first other character. Returns how many characters were
+ * read. */
 static size_t read_groups(const fv_base64_reader *r, const uint8_t *text, size_t n,
                           uint8_t *bytes) {
     const uint8_t *v = r->value;
@@ -41,7 +42,7 @@ static size_t read_groups(const fv_base64_reader *r, const uint8_t *text, size_t
     return i;
 }
 
-/* Of a group that is not complete: two characters are a byte, three are two. */
+/* Decodes the incomplete last group: two characters are one byte, three are two. */
 static fv_status end_group(fv_base64_reader *r, uint8_t *bytes, size_t *n_byte) {
     const uint8_t n = r->n_group;
     if (n == 2) *bytes = (uint8_t)(r->bits >> 4);
@@ -56,7 +57,7 @@ static fv_status end_group(fv_base64_reader *r, uint8_t *bytes, size_t *n_byte) 
     return FV_OK;
 }
 
-/* One character; *n_byte is 3 where it completes a group. */
+/* Reads one character; *n_byte is 3 where it completes a group, else 0. */
 static fv_status read_character(fv_base64_reader *r, uint8_t c, uint8_t *bytes, size_t *n_byte) {
     const bool pads = r->kind == FV_BASE64 && c == '=' && r->n % 4 >= 2;
     *n_byte = 0;

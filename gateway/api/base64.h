@@ -12,33 +12,36 @@ typedef enum fv_base64 {
     FV_BASE64_URL, /* - and _, not padded */
 } fv_base64;
 
-/* Characters of n bytes at most. */
+/* Most characters that n bytes take. */
 #define FV_BASE64_SIZE(n) (((n) + 2) / 3 * 4)
 
-/* Bytes that n characters give at most, wherever a group of four begins. */
+/* Most bytes that n characters give, wherever a group of four begins. */
 #define FV_BASE64_BYTES(n) ((n) / 4 * 3 + 3)
 
-/* text [FV_BASE64_SIZE(n)], without a NUL; returns how many characters were written. */
+/* Encodes n bytes into text [FV_BASE64_SIZE(n)], without a NUL; returns the number of
+ * characters. */
 size_t fv_base64_write(fv_base64 kind, const uint8_t *bytes, size_t n, char *text);
 
-/* Reads a text that comes in pieces. */
+/* Decodes a text that arrives in pieces. */
 typedef struct fv_base64_reader {
     /* private */
     fv_base64 kind;
-    uint8_t value[256]; /* of each character; 0xFF: none */
-    uint32_t bits;      /* of the group of four that has begun */
+    uint8_t value[256]; /* digit of each character; 0xFF: not a digit */
+    uint32_t bits;      /* of the incomplete group of four */
     uint8_t n_group, n_pad;
     size_t n; /* characters so far */
 } fv_base64_reader;
 
 void fv_base64_begin(fv_base64_reader *r, fv_base64 kind);
-/* The next n characters; bytes [FV_BASE64_BYTES(n)], of which *n_byte are written. FV_EINVAL: not base64. */
+/* Decodes the next n characters into bytes [FV_BASE64_BYTES(n)], of which *n_byte are written.
+ * FV_EINVAL: not base64. */
 fv_status fv_base64_feed(fv_base64_reader *r, const char *text, size_t n, uint8_t *bytes,
                          size_t *n_byte);
-/* There are no more; bytes [2]. FV_EINVAL: the end is missing, or FV_BASE64 had no character. */
+/* Ends the text; writes up to 2 bytes. FV_EINVAL: the text is truncated, or has no character where
+ * the kind is FV_BASE64. */
 fv_status fv_base64_end(fv_base64_reader *r, uint8_t *bytes, size_t *n_byte);
 
-/* A text as a whole; bytes [FV_BASE64_BYTES(n)]. */
+/* Decodes a whole text into bytes [FV_BASE64_BYTES(n)]. */
 fv_status fv_base64_read(fv_base64 kind, const char *text, size_t n, uint8_t *bytes,
                          size_t *n_byte);
 

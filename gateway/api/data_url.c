@@ -14,7 +14,7 @@ static bool has_type(const char *type, bool video) {
     return strncasecmp(type, "video/", 6) == 0 || strncasecmp(type, "image/gif;", 10) == 0;
 }
 
-/* `whole`: no character of the head is missing. */
+/* Checks the head as far as it was read; `whole`: to its comma. */
 static fv_status check_head(const fv_data_url *u, bool whole) {
     const char *what = u->video ? "a video" : "an image",
                *type = u->video ? "video/mp4" : "image/png";
@@ -35,7 +35,7 @@ static fv_status check_head(const fv_data_url *u, bool whole) {
     return FV_OK;
 }
 
-/* Takes what belongs to the head, up to its comma. */
+/* Takes the characters of the head, up to its comma. */
 static fv_status take_head(fv_data_url *u, const char **text, size_t *n) {
     const char *comma = memchr(*text, ',', *n);
     const size_t take = comma ? (size_t)(comma - *text) + 1 : *n;
@@ -85,7 +85,7 @@ fv_status fv_data_url_end(fv_data_url *u, ProtobufCBinaryData *out) {
     FV_TRY(fv_grow(&u->data, &u->cap, u->n + n, 1));
     memcpy(u->data + u->n, last, n);
     u->n += n;
-    uint8_t *exact = realloc(u->data, u->n); /* it had room to grow */
+    uint8_t *exact = realloc(u->data, u->n); /* frees the spare room */
     *out = (ProtobufCBinaryData){u->n, exact ? exact : u->data};
     u->data = NULL;
     u->n = u->cap = 0;

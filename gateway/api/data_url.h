@@ -1,7 +1,8 @@
 #ifndef FOVEA_GATEWAY_API_DATA_URL_H
 #define FOVEA_GATEWAY_API_DATA_URL_H
 
-/* "data:image/png;base64,...." (RFC 2397, RFC 4648) -> bytes, which are decoded as the URL comes. Any thread. */
+/* "data:image/png;base64,...." (RFC 2397, RFC 4648) -> bytes, decoded as the URL arrives. Any
+ * thread. */
 #include "gateway/api/base64.h"
 #include "inference.pb-c.h"
 
@@ -17,16 +18,16 @@ typedef struct fv_data_url {
     size_t n, cap;
 } fv_data_url;
 
-/* `video`: of a video, else of an image; a GIF is both. `discards`: the URL is checked, and its bytes are not kept.
- * fv_data_url_drop it. */
+/* Begins a URL; fv_data_url_drop it. `video`: expect a video, else an image; a GIF may be either.
+ * `discards`: check the URL but do not keep its bytes. */
 void fv_data_url_begin(fv_data_url *u, bool video, bool discards);
 void fv_data_url_drop(fv_data_url *u); /* {0} is fine */
 
-/* The next n characters. FV_EINVAL: another scheme, a type that is no image's (or video's), not base64. The type is not
- * looked at further: decoders detect it. */
+/* Reads the next n characters. FV_EINVAL: another scheme, a type that is no image (or video), or
+ * not base64. The exact type is not checked: decoders detect it. */
 fv_status fv_data_url_feed(fv_data_url *u, const char *text, size_t n);
 
-/* Gives out->data (free it); NULL where they are discarded. */
+/* Ends the URL. Gives out->data (free it); NULL where the bytes are discarded. */
 fv_status fv_data_url_end(fv_data_url *u, ProtobufCBinaryData *out);
 
 #endif

@@ -1,4 +1,5 @@
-/* A state machine: a byte at a time between strings, and inside of a string as many at a time as need no look. */
+/* A state machine that reads byte by byte between strings, and skips plain characters in strings
+ * eight at a time. */
 #include "gateway/api/json.h"
 
 #include <errno.h>
@@ -13,18 +14,18 @@
 #include "common/random.h"
 
 enum state {
-    VALUE,         /* a value comes */
+    VALUE,         /* expects a value */
     FIRST_ELEMENT, /* a value, or ] */
     FIRST_KEY,     /* a key, or } */
     NEXT_KEY,
     COLON,
-    AFTER, /* behind a value: , or the end of what is open */
+    AFTER, /* after a value: a comma, ] or } */
     DONE,
     STRING,
-    ESCAPE,     /* behind a backslash */
-    HEX,        /* behind \u */
-    LOW_SLASH,  /* behind the first half of a surrogate pair */
-    LOW_LETTER, /* behind that and a backslash */
+    ESCAPE,     /* after a backslash */
+    HEX,        /* after \u */
+    LOW_SLASH,  /* after the first half of a surrogate pair */
+    LOW_LETTER, /* after that half and a backslash */
     LITERAL,
     NUMBER,
 };
@@ -48,15 +49,17 @@ static fv_status emit(fv_json *j, fv_json_type type) {
 
 /* ---- keys ------------------------------------------------------------------------------- */
 
-/* FNV-1a from a secret beginning, and the finalizer of MurmurHash3, so that nobody can choose keys that meet in the
- * table. Two keys with the same 64 bits count as the same key; the one whose request that is has searched for them. */
+/* FNV-1a with a secret seed, then the finalizer of MurmurHash3, so that clients cannot choose keys
+ * that collide in the table. Two keys with the same 64-bit hash count as duplicates, which does not
+ * happen by accident. */
 static void hash_bytes(fv_json *j, const char *text, size_t n) {
     uint64_t h = j->hash;
     for (size_t i = 0; i < n; i++) h = (h ^ (uint8_t)text[i]) * UINT64_C(0x100000001b3);
     j->hash = h;
 }
 
-/* Never 0, which is an empty slot. The object is part of it: the same key may be in another one. */
+/* Never returns 0, which marks an empty slot. The depth is hashed too, because objects inside each
+ * other may have the same key. */
 static uint64_t finish_hash(const fv_json *j) {
     uint64_t h = j->hash ^ (uint64_t)j->depth * UINT64_C(0x9e3779b97f4a7c15);
     h = (h ^ h >> 33) * UINT64_C(0xff51afd7ed558ccd);
@@ -65,8 +68,8 @@ static uint64_t finish_hash(const fv_json *j) {
     return h ? h : 1;
 }
 
-/* The slot of a hash, or the empty one where it belongs. The last one put in is the first one taken out, so that
- * taking out is emptying the slot. */
+/* Finds the slot of a hash, or the empty slot where it belongs. Hashes are removed in reverse order
+ * of insertion, so removal only has to empty the slot. */
 static uint64_t *slot_of(const fv_json *j, uint64_t hash) {
     size_t i = (size_t)hash & (j->n_slot - 1);
     while (j->table[i] && j->table[i] != hash) i = (i + 1) & (j->n_slot - 1);
@@ -196,7 +199,7 @@ static fv_status in_literal(fv_json *j, char c) {
                                          : (j->literal[-2] == 'u' ? FV_JSON_TRUE : FV_JSON_FALSE));
 }
 
-/* Whether c goes on with the number; then number_state is that behind c. */
+/* Returns whether c continues the number, and then advances number_state. */
 static bool continues(fv_json *j, char c) {
     const bool digit = c >= '0' && c <= '9', exponent = c == 'e' || c == 'E';
     uint8_t *s = &j->number_state;
@@ -241,7 +244,7 @@ static fv_status end_number(fv_json *j) {
     case EXPONENT_DIGITS:
         e.type = FV_JSON_REAL;
         e.real = strtod(j->number, NULL);
-        if (isfinite(e.real)) errno = 0; /* one too small for a double is 0, or nearly */
+        if (isfinite(e.real)) errno = 0; /* underflow to 0 or a subnormal is fine */
         break;
     default: return refuse(j, "a number ends after '%.20s'", j->number);
     }
@@ -252,7 +255,7 @@ static fv_status end_number(fv_json *j) {
     return j->on_event(j->user, &e);
 }
 
-/* *taken: c was a part of the number; otherwise it has ended. */
+/* *taken: c is part of the number; otherwise the number has ended before it. */
 static fv_status in_number(fv_json *j, char c, bool *taken) {
     *taken = continues(j, c);
     if (!*taken) return end_number(j);
@@ -274,11 +277,11 @@ static fv_status piece(fv_json *j, const char *text, size_t n, bool more) {
                                                  .more = more});
 }
 
-/* ASCII but for quotes, backslashes and control characters. */
+/* ASCII except quotes, backslashes and control characters. */
 static bool is_plain(char c) { return (signed char)c >= ' ' && c != '"' && c != '\\'; }
 
-/* The first byte that is not plain, eight at a time: with each of these operations, the highest bit of a byte becomes
- * 1 where it is not (and perhaps of those above it). */
+/* Finds the first byte that is not plain, eight at a time: each operation sets the highest bit of
+ * the bytes that are not (and, by borrows, perhaps of bytes above them). */
 static const char *skip_plain(const char *s, const char *end) {
     const uint64_t ones = UINT64_C(0x0101010101010101);
     for (; end - s >= 8; s += 8) {
@@ -292,7 +295,7 @@ static const char *skip_plain(const char *s, const char *end) {
     return s;
 }
 
-/* UTF-8 (RFC 3629, section 4): what may follow the first byte of a character. */
+/* Sets which bytes may follow the first byte of a UTF-8 character (RFC 3629, section 4). */
 static fv_status begin_character(fv_json *j, uint8_t c) {
     j->follow_min = c == 0xE0 ? 0xA0 : c == 0xF0 ? 0x90 : 0x80;
     j->follow_max = c == 0xED ? 0x9F : c == 0xF4 ? 0x8F : 0xBF;
@@ -310,12 +313,13 @@ static fv_status follow(fv_json *j, uint8_t c) {
     return FV_OK;
 }
 
-/* From s on; gives where it stopped, which is behind the string or an escape, or the end. */
+/* Reads string bytes from s on. *at: where it stopped, after the closing quote or a backslash, or
+ * at the end. */
 static fv_status in_string(fv_json *j, const char *s, const char *end, const char **at) {
     const char *const from = s;
     const uint64_t begin = j->n_read;
     while (s < end) {
-        j->n_read = begin + (uint64_t)(s - from); /* where a refusal says that it is */
+        j->n_read = begin + (uint64_t)(s - from); /* the position that `refuse` reports */
         if (j->n_follow) {
             FV_TRY(follow(j, (uint8_t)*s++));
             continue;
@@ -389,9 +393,9 @@ static fv_status in_pair(fv_json *j, char c) {
     return FV_OK;
 }
 
-/* ---- all of it --------------------------------------------------------------------------- */
+/* ---- reading a text ---------------------------------------------------------------------- */
 
-/* Between values; counts lines, because a string has no line break. */
+/* Skips space between values and counts lines; strings have no line breaks. */
 static bool is_space(fv_json *j, char c) {
     if (c != ' ' && c != '\t' && c != '\r' && c != '\n') return false;
     if (c == '\n') {

@@ -1,21 +1,22 @@
 #ifndef FOVEA_GATEWAY_API_JSON_H
 #define FOVEA_GATEWAY_API_JSON_H
 
-/* JSON as it arrives: pieces of a text -> events, so that neither the text nor a tree of it is ever in memory.
+/* Streaming JSON: pieces of a text -> events. Neither the text nor a tree of it is ever in memory.
  *
  *     {"a": [1, "xy"]}  ->  OBJECT, KEY a, ARRAY, INTEGER 1, STRING xy, ARRAY_END, OBJECT_END
  *
- * The text is one object or array as RFC 8259 defines it, in valid UTF-8, without U+0000 in a string and without
- * the same key twice in an object; what jansson refuses with JSON_REJECT_DUPLICATES is refused here, and nothing
- * else (tests/fuzz/fuzz_json.c), except for the two limits below that jansson does not have. Time is linear in the
- * text; memory is eight bytes for each key of the objects that are open, and a constant. One thread at a time. */
+ * The text is one object or array as RFC 8259 defines it, in valid UTF-8, without U+0000 in a
+ * string and without the same key twice in an object; it accepts what jansson accepts with
+ * JSON_REJECT_DUPLICATES (tests/fuzz/fuzz_json.c), except for the limits of keys and numbers below.
+ * Time is linear in the text; memory is eight bytes for each key of the objects that are open, and
+ * a constant. One thread at a time. */
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "common/status.h"
 
 enum {
-    FV_JSON_DEPTH_MAX = 2048,   /* values inside of each other */
+    FV_JSON_DEPTH_MAX = 2048,   /* nested values */
     FV_JSON_KEYS_MAX = 1 << 16, /* keys of the objects that are open at a time */
     FV_JSON_NUMBER_MAX = 1024,  /* characters of a number */
 };
@@ -36,8 +37,9 @@ typedef enum fv_json_type {
 
 typedef struct fv_json_event {
     fv_json_type type;
-    /* Of a KEY or STRING: the next n bytes of it, without escapes, not terminated, borrowed for the call. A piece may
-     * end inside of a character. `more`: another piece follows; the last one may be empty. */
+    /* The next n bytes of a KEY or STRING, unescaped, not terminated, borrowed for the call. A
+     * piece may end inside a character. `more`: another piece follows; the last one may be
+     * empty. */
     const char *text;
     size_t n;
     bool more;
@@ -52,32 +54,32 @@ typedef struct fv_json {
     uint8_t state, number_state, depth_is_object[FV_JSON_DEPTH_MAX / 8];
     bool is_key;
     int32_t depth;
-    /* a string: what its next byte may be where a character has begun, and an escape */
+    /* in a string: what may follow in the current character, and the current escape */
     uint8_t n_follow, follow_min, follow_max, n_hex;
     uint32_t hex, high;
-    /* a literal or a number */
+    /* in a literal or a number */
     const char *literal;
     int32_t n_number;
     char number[FV_JSON_NUMBER_MAX + 1];
-    /* the keys of the open objects: their hashes in order, where each object's begin, and a table of them */
+    /* hashes of the open objects' keys in order, a table of them, and where each object's begin */
     uint64_t seed, hash, *keys, *table;
     size_t n_key, cap_key, n_slot;
     uint32_t first_key[FV_JSON_DEPTH_MAX];
-    /* where it is */
+    /* the position */
     uint64_t n_read, line_at;
     uint32_t line;
 } fv_json;
 
-/* What on_event returns other than FV_OK ends the reading with it. fv_json_fini the reader. */
+/* Begins a text; fv_json_fini the reader. If on_event fails, fv_json_feed returns its status. */
 fv_status fv_json_init(fv_json *j, fv_status (*on_event)(void *user, const fv_json_event *e),
                        void *user);
 void fv_json_fini(fv_json *j); /* {0} is fine */
 
-/* The next n bytes. FV_EDATA: the text is not JSON, and the sentence says where and why; FV_ENOMEM; or what on_event
- * said. After a failure nothing else may be fed. */
+/* Reads the next n bytes. FV_EDATA: not JSON; fv_last_error says where and why. FV_ENOMEM, or a
+ * failure of on_event. Nothing may be fed after a failure. */
 fv_status fv_json_feed(fv_json *j, const char *text, size_t n);
 
-/* There is no more. FV_EDATA: the text is not complete. */
+/* Ends the text. FV_EDATA: it is incomplete. */
 fv_status fv_json_end(fv_json *j);
 
 #endif

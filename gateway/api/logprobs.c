@@ -1,4 +1,4 @@
-/* The shapes are those of OpenAI's reference. */
+/* Log-probabilities in the shapes of OpenAI's reference. */
 #include "gateway/api/logprobs.h"
 
 #include <math.h>
@@ -91,7 +91,7 @@ fv_status fv_api_logprobs_json(fv_api_kind kind, const Fovea__Inference__V1__Tok
 
 /* ---- as text ----------------------------------------------------------------------------- */
 
-/* Those of an array, without its brackets. */
+/* Appends the values of an array, printed without its brackets. */
 static fv_status add_values(const json_t *array, fv_api_logprobs *to, int32_t list) {
     char *text = json_dumps(array, FV_API_JSON_FLAGS), **all = &to->list[list].text;
     if (!text) return out_of_memory();
@@ -125,7 +125,7 @@ void fv_api_logprobs_free(fv_api_logprobs *l) {
     *l = (fv_api_logprobs){0};
 }
 
-/* {"a":[...],"b":[...]} */
+/* Size of {"a":[...],"b":[...]}. */
 size_t fv_api_logprobs_size(fv_api_kind kind, const fv_api_logprobs *l) {
     const char *const *names;
     const int32_t n = lists_of(kind, &names);

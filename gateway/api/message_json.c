@@ -1,4 +1,4 @@
-/* By the descriptors, so that a new field needs no line here. */
+/* Walks a message by its descriptor, so that new fields need no code here. */
 #include "gateway/api/message_json.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@ static json_t *base64(const ProtobufCBinaryData *b) {
     return s;
 }
 
-/* Bytes of the UTF-8 character at s, 0 if there is none; what json_stringn accepts. */
+/* Returns the bytes of the UTF-8 character at s, 0 if there is none: asks json_stringn. */
 static size_t character(const char *s, size_t n) {
     for (size_t k = 1; k <= 4 && k <= n; k++) {
         json_t *one = json_stringn(s, k);
@@ -41,7 +41,7 @@ json_t *fv_json_text(const char *text, size_t n) {
     return whole;
 }
 
-/* JSON has no infinity and no NaN. */
+/* Writes null for infinities and NaN, which JSON lacks. */
 static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
 static size_t size_of(const ProtobufCFieldDescriptor *f) {
@@ -98,7 +98,8 @@ static json_t *list(const ProtobufCFieldDescriptor *f, const char *at, size_t n)
     return out;
 }
 
-/* Is it as in an empty message? A member of a oneof is set when its case says so. */
+/* Returns whether a field has the value of an empty message. A oneof's member is set when its case
+ * says so. */
 static bool is_unset(const ProtobufCFieldDescriptor *f, const char *base) {
     const char *at = base + f->offset;
     if (f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF)

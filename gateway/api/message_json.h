@@ -5,11 +5,11 @@
 #include <jansson.h>
 #include <protobuf-c/protobuf-c.h>
 
-/* Fields that are unset, 0, "" or empty are left out; enums are their names, bytes are base64. NULL: out
- * of memory. */
+/* Leaves out fields that are unset, 0, "" or empty; writes enums as names, bytes as base64. NULL:
+ * out of memory. */
 json_t *fv_message_json(const ProtobufCMessage *m);
 
-/* n bytes as a string: what is not UTF-8 becomes U+FFFD. NULL: out of memory. */
+/* Makes a string of n bytes; replaces bytes that are not UTF-8 by U+FFFD. NULL: out of memory. */
 json_t *fv_json_text(const char *text, size_t n);
 
 #endif

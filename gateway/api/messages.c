@@ -1,5 +1,5 @@
-/* messages: turns of text, images and videos. The fields of a part come in any order: what its type asks for is checked
- * when it ends. */
+/* Reads "messages": turns of text, images and videos. The fields of a part come in any order, so
+ * they are checked against its type when the part ends. */
 #include <string.h>
 
 #include "gateway/api/reader.h"
@@ -33,7 +33,7 @@ static fv_status read_image_url(fv_api_reader *r, const fv_json_event *e, bool f
     return fv_api_url_piece(r, e);
 }
 
-/* detail has no effect, because sizes are the model's. */
+/* Ignores "detail": the model decides image sizes. */
 static fv_status read_image_field(fv_api_reader *r, const char *key, const fv_json_event *e) {
     if (strcmp(key, "url") == 0) return refuse_url();
     return strcmp(key, "detail") == 0 ? fv_api_skip(r, e) : refuse_field();
@@ -93,7 +93,7 @@ static fv_status end_video(fv_api_reader *r) {
 static const fv_api_shape video = {
     .member = read_video_field, .end = end_video, .in_pieces = "url", .piece = read_video_url};
 
-/* Its frames take the place of the part. */
+/* Notes the video's place: its frames will replace the part. */
 static fv_status read_video(fv_api_reader *r, const fv_json_event *e) {
     const fv_api_request *q = r->out;
     if (q->kind == FV_API_TOKENS) return FV_FAIL(FV_EINVAL, "videos are not decoded here");
@@ -114,7 +114,7 @@ static fv_status read_text(fv_api_reader *r, const fv_json_event *e) {
     return fv_api_text(r, e, &r->part->text);
 }
 
-/* A value stands under the name of its type. */
+/* A part's value has the name of its type as its key. */
 static const struct {
     const char *name;
     fv_status (*read)(fv_api_reader *r, const fv_json_event *e);
@@ -148,7 +148,7 @@ static fv_status read_type(fv_api_reader *r, const fv_json_event *e) {
 static fv_status read_part_field(fv_api_reader *r, const char *key, const fv_json_event *e) {
     if (strcmp(key, "type") == 0) return read_type(r, e);
     const fv_api_part_type t = find_type(key);
-    if (t == FV_API_PART_NONE) return fv_api_skip(r, e); /* its end says what the part is */
+    if (t == FV_API_PART_NONE) return fv_api_skip(r, e); /* end_part refuses it */
     r->part_values |= 1u << t;
     return types[t].read(r, e);
 }
@@ -191,7 +191,7 @@ static const fv_api_shape parts = {.member = add_part, .end = end_parts};
 
 /* ---- turns ------------------------------------------------------------------------------- */
 
-/* "developer" is OpenAI's newer name of the system's role. */
+/* "developer" is OpenAI's newer name for "system". */
 static fv_status read_role(fv_api_reader *r, const fv_json_event *e) {
     static const char *const roles[] = {"system", "user", "assistant", "developer"};
     char *role;

@@ -1,4 +1,5 @@
-/* From JSON's events to the members of shapes: paths, strings as a whole, levels. */
+/* Turns JSON events into calls of shapes: tracks paths and levels, and joins the pieces of
+ * strings. */
 #include "gateway/api/reader.h"
 
 #include <inttypes.h>
@@ -9,7 +10,7 @@
 
 #include "common/grow.h"
 
-enum { PIECE_MAX = 64 << 10 }; /* after so many bytes the limit is looked at */
+enum { PIECE_MAX = 64 << 10 }; /* json_max is checked after each piece */
 
 /* ---- paths ------------------------------------------------------------------------------- */
 
@@ -69,8 +70,7 @@ fv_status fv_api_bool(const fv_json_event *e, bool *out) {
 fv_status fv_api_room(fv_arena *arena, void *list, size_t n, size_t size) {
     enum { FIRST = 8 };
     void *old, *new;
-    if (n > 0 && (n < FIRST || (n & (n - 1)) != 0))
-        return FV_OK; /* it has room up to a power of two */
+    if (n > 0 && (n < FIRST || (n & (n - 1)) != 0)) return FV_OK; /* room is a power of two */
     FV_TRY(fv_arena_array(arena, n ? 2 * n : FIRST, size, &new));
     memcpy(&old, list, sizeof old);
     if (n) memcpy(new, old, n * size);
@@ -134,7 +134,7 @@ static fv_status on_skipped(fv_api_reader *r, const fv_json_event *e) {
 
 /* ---- strings ----------------------------------------------------------------------------- */
 
-/* An empty key has a name, too: one that no field has. */
+/* An empty key becomes '"', a name that no field has: n_key 0 would mean an array. */
 static fv_status on_key(fv_api_reader *r, const fv_json_event *e) {
     if (!r->in_string) r->n_key = 0;
     r->in_string = e->more;
@@ -170,7 +170,7 @@ static fv_status on_string(fv_api_reader *r, const fv_json_event *e) {
     return on_value(r, &(fv_json_event){.type = FV_JSON_STRING, .text = r->text, .n = r->n_text});
 }
 
-/* ---- all of it --------------------------------------------------------------------------- */
+/* ---- reading a body ---------------------------------------------------------------------- */
 
 static fv_status on_event(void *user, const fv_json_event *e) {
     fv_api_reader *r = user;
@@ -209,7 +209,7 @@ void fv_api_reader_close(fv_api_reader *r) {
     free(r);
 }
 
-/* What is wrong with the JSON is of no field. */
+/* A syntax error belongs to no field: clears the path. */
 static fv_status of_json(fv_api_reader *r, fv_status st) {
     if (st != FV_EDATA) return st;
     r->param[0] = '\0';

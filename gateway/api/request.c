@@ -1,4 +1,4 @@
-/* A table of fields, and how each is read. A field that is null is as if it were not there. */
+/* Reads the fields of a body by a table. A field that is null counts as not given. */
 #include "gateway/api/request.h"
 
 #include <stddef.h>
@@ -25,7 +25,7 @@ static fv_status set_policy(fv_api_reader *r, const char *text, const char *from
     return FV_OK;
 }
 
-/* "name", or "name@policy". */
+/* Reads "name" or "name@policy". */
 static fv_status read_model(fv_api_reader *r, const fv_json_event *e) {
     char *name;
     FV_TRY(fv_api_text(r, e, &name));
@@ -79,7 +79,8 @@ static fv_status refuse_prompts(fv_api_reader *r) {
     return FV_FAIL(FV_EINVAL, "only one prompt per request is supported");
 }
 
-/* Of a list: its first element decides whether it is ids, or a list of one prompt. */
+/* Reads an element of the list: the first one decides whether it is a list of ids or of one
+ * prompt. */
 static fv_status add_prompt(fv_api_reader *r, const char *key, const fv_json_event *e) {
     const bool first = fv_api_top(r)->n == 0;
     if (first && e->type == FV_JSON_INTEGER) FV_TRY(begin_ids(r));
@@ -99,7 +100,7 @@ static fv_status end_prompts(fv_api_reader *r) {
 
 static const fv_api_shape prompts = {.member = add_prompt, .end = end_prompts};
 
-/* A text, or ids, or a list of one of these. */
+/* Reads a text, a list of ids, or a list of one of these. */
 static fv_status read_prompt(fv_api_reader *r, const fv_json_event *e) {
     FV_TRY(FV_ARENA_NEW(r->arena, 1, r->out->message.prompt));
     fovea__inference__v1__prompt__init(r->out->message.prompt);
@@ -138,7 +139,7 @@ static fv_status read_stop(fv_api_reader *r, const fv_json_event *e) {
     return e->type == FV_JSON_ARRAY ? fv_api_enter(r, &stops) : add_stop(r, "", e);
 }
 
-/* A chat has a flag and a number, a text completion has a number alone. */
+/* "logprobs" is a flag in a chat, which has top_logprobs too, and a number in a text completion. */
 static fv_status read_logprobs(fv_api_reader *r, const fv_json_event *e) {
     int64_t n;
     if (r->out->kind == FV_API_CHAT) return fv_api_bool(e, &r->out->logprobs);
@@ -219,7 +220,7 @@ static fv_status read_special(fv_api_reader *r, const fv_json_event *e) {
     return FV_OK;
 }
 
-/* ---- values that mean nothing ------------------------------------------------------------ */
+/* ---- values without effect --------------------------------------------------------------- */
 
 static bool is_text(const fv_json_event *e, const char *text) {
     return e->type == FV_JSON_STRING && strcmp(e->text, text) == 0;
@@ -250,7 +251,7 @@ static fv_status refuse_field(fv_api_reader *r, const char *key, const fv_json_e
 
 static const fv_api_shape nothing = {.member = refuse_field, .unnumbered = true};
 
-/* false, "none", an empty text or list. */
+/* Accepts only values that ask for nothing: false, "none", an empty text or list. */
 static fv_status read_nothing(fv_api_reader *r, const fv_json_event *e) {
     if (e->type == FV_JSON_ARRAY) return fv_api_enter(r, &nothing);
     return e->type == FV_JSON_FALSE || is_text(e, "") || is_text(e, "none")
@@ -267,8 +268,8 @@ typedef struct field {
     unsigned kinds; /* fv_api_kind */
     enum { READ, NUMBER, INTEGER, FLAG } type;
     fv_status (*read)(fv_api_reader *r, const fv_json_event *e);
-    size_t at;        /* offset in fv_api_request; of a NUMBER, which is a float, in Sampling */
-    int64_t min, max; /* of an INTEGER, which has 32 bits */
+    size_t at;        /* offset in fv_api_request; of a NUMBER (float), in Sampling */
+    int64_t min, max; /* of an INTEGER (32 bits) */
 } field;
 
 #define READ(name, kinds, read) name, kinds, READ, read, 0, 0, 0
@@ -342,7 +343,7 @@ static fv_status read_value(fv_api_reader *r, const field *f, const fv_json_even
     return FV_OK;
 }
 
-/* Unknown ones of /detokenize mean nothing. */
+/* Reads a field of the body. /detokenize ignores unknown fields, other endpoints refuse them. */
 static fv_status read_field(fv_api_reader *r, const char *key, const fv_json_event *e) {
     const field *f = fields;
     if (e->type == FV_JSON_NULL) return FV_OK;
@@ -361,7 +362,7 @@ static bool was_given(const fv_api_reader *r, const char *name) {
     return r->given >> (f - fields) & 1;
 }
 
-/* ---- what depends on several fields ------------------------------------------------------ */
+/* ---- checks of several fields ------------------------------------------------------------ */
 
 static fv_status require(fv_api_reader *r, bool holds, const char *name, const char *sentence) {
     if (holds) return FV_OK;

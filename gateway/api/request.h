@@ -2,12 +2,12 @@
 #define FOVEA_GATEWAY_API_REQUEST_H
 
 /* REQUEST: the JSON of a chat or text completion, as OpenAI defines it and vLLM extends it -> a
- * GenerateRequest. Whatever would change the answer and is not supported is refused by name; ranges
- * are the router's to check. docs/HTTP.md lists the fields.
+ * GenerateRequest. Unsupported fields that would change the answer are refused by name; the router
+ * checks ranges. docs/HTTP.md lists the fields.
  *
- * A body is read as it arrives, and is never in memory as a whole: images and videos are decoded from base64 piece by
- * piece, and for the rest there is a limit of bytes and one for what each list may hold. The work for a piece is
- * linear in it. One thread at a time. */
+ * A body is parsed as it arrives and is never in memory as a whole: images and videos are decoded
+ * from base64 piece by piece; the rest is limited in bytes, and each list in length. Work is linear
+ * in the bytes. One thread at a time. */
 #include "common/arena.h"
 #include "inference.pb-c.h"
 
@@ -16,7 +16,7 @@ enum {
     FV_API_CHOICES_MAX = 16,
     FV_API_URLS_MAX = 16,
     FV_API_URL_MAX = 4096,   /* bytes of an http(s) URL */
-    FV_API_IMAGES_MAX = 256, /* the model's own limit is the router's to check */
+    FV_API_IMAGES_MAX = 256, /* the router checks the model's limit */
     FV_API_VIDEOS_MAX = 4,
     FV_API_TURNS_MAX = 4096,  /* messages */
     FV_API_PARTS_MAX = 4096,  /* parts of all messages */
@@ -26,30 +26,30 @@ enum {
 typedef enum fv_api_kind {
     FV_API_CHAT = 1,   /* /v1/chat/completions */
     FV_API_TEXT = 2,   /* /v1/completions */
-    FV_API_TOKENS = 4, /* /tokenize: images are checked and not kept */
-    FV_API_IDS = 8,    /* /detokenize: the ids are those of the prompt */
+    FV_API_TOKENS = 4, /* /tokenize: images are checked but not kept */
+    FV_API_IDS = 8,    /* /detokenize: the ids are read into the prompt */
 } fv_api_kind;
 
-/* An http(s) URL, whose bytes belong in the message. */
+/* An http(s) URL, whose bytes go into the message. */
 typedef struct fv_api_url {
-    char *url, *param; /* param: where it stood */
+    char *url, *param; /* param: its path in the body */
     ProtobufCBinaryData *bytes;
 } fv_api_url;
 
-/* A video, whose frames belong in its place. */
+/* A video, which its frames will replace. */
 typedef struct fv_api_video {
     ProtobufCBinaryData file;
     int32_t frames; /* 0: by rate, or both 0: the default */
     double rate;
     Fovea__Inference__V1__Turn *turn;
-    size_t part, image; /* which part of the turn it is, and how many images are ahead of it */
-    char *param;        /* where it stood */
+    size_t part, image; /* its part of the turn, and how many images precede it */
+    char *param;        /* its path in the body */
 } fv_api_video;
 
 /* Borrowed until the message has been sent. */
 typedef struct fv_api_frame {
     ProtobufCBinaryData png;
-    const char *time; /* the text ahead of it, where it is an image */
+    const char *time; /* the text before it, if sent as an image */
     double seconds;
 } fv_api_frame;
 
@@ -66,12 +66,12 @@ typedef struct fv_api_bytes {
     uint8_t *data; /* owned */
 } fv_api_bytes;
 
-/* All memory is the arena's, but for `bytes`. */
+/* The arena owns all memory except `bytes`. */
 typedef struct fv_api_request {
     fv_api_kind kind;
     Fovea__Inference__V1__GenerateRequest message;
     protobuf_c_boolean stream;
-    protobuf_c_boolean report; /* Report in a whole answer; a stream always has it */
+    protobuf_c_boolean report; /* report in an unstreamed answer; streams always have it */
     bool include_usage;
     bool logprobs;            /* asked for; message.n_logprobs alternatives */
     int32_t n;                /* answers */
@@ -81,8 +81,8 @@ typedef struct fv_api_request {
     fv_api_url urls[FV_API_URLS_MAX];
     int32_t n_url;
     fv_api_video videos[FV_API_VIDEOS_MAX];
-    int32_t n_video;     /* that have no frames yet */
-    fv_api_bytes *bytes; /* of all images and videos */
+    int32_t n_video;     /* without frames yet */
+    fv_api_bytes *bytes; /* bytes of all images and videos */
 } fv_api_request;
 
 void fv_api_bytes_free(const fv_api_bytes *all); /* NULL is fine */
@@ -93,28 +93,28 @@ typedef struct fv_api_reader fv_api_reader; /* opaque */
 
 typedef struct fv_api_reader_options {
     fv_api_kind kind;
-    const char
-        *policy;     /* of the header x-fovea-policy, borrowed until the end; NULL: there is none */
-    size_t json_max; /* bytes of a body outside of its data: URLs */
+    const char *policy; /* header x-fovea-policy; borrowed until the end; NULL: none */
+    size_t json_max;    /* bytes of a body outside its data: URLs */
 } fv_api_reader_options;
 
-/* *out is empty at first, and the request when fv_api_reader_end was FV_OK. Its bytes are the caller's to free, in any
- * case and when the reader is closed. Gives *reader. */
+/* Gives *reader. *out is complete once fv_api_reader_end returns FV_OK. The caller frees out->bytes
+ * in any case, after closing the reader. */
 fv_status fv_api_reader_open(const fv_api_reader_options *opt, fv_arena *arena, fv_api_request *out,
                              fv_api_reader **reader);
 void fv_api_reader_close(fv_api_reader *r); /* NULL is fine */
 
-/* The next n bytes of the body; and: there are no more. FV_EINVAL: fv_api_reader_param is the field that is wrong
- * ("messages[0].content[1].image_url"), "" where none is, and fv_last_error the sentence. FV_ENOMEM: more than json_max
- * bytes, or no memory. After a failure nothing else may be fed. */
+/* _feed reads the next n bytes of the body; _end checks that the body is complete. FV_EINVAL:
+ * fv_api_reader_param returns the field to blame ("messages[0].content[1].image_url") or "", and
+ * fv_last_error why. FV_ENOMEM: more than json_max bytes, or out of memory. Nothing may be fed
+ * after a failure. */
 fv_status fv_api_reader_feed(fv_api_reader *r, const char *bytes, size_t n);
 fv_status fv_api_reader_end(fv_api_reader *r);
 const char *fv_api_reader_param(const fv_api_reader *r);
 
-/* Puts the frames in the place of the last video that has none yet. FV_EINVAL: too many images. */
+/* Replaces the last video without frames by these frames. FV_EINVAL: too many images. */
 fv_status fv_api_put_frames(fv_api_request *r, const fv_api_frames *frames, fv_arena *arena);
 
-/* Base64url of a conversation's handle, as clients see it; in the arena. */
+/* Prints a conversation's handle as clients see it, in base64url; allocates in the arena. */
 fv_status fv_api_handle_print(const ProtobufCBinaryData *handle, fv_arena *arena, char **out);
 
 #endif

@@ -1,4 +1,4 @@
-/* A URL that comes in pieces: of http(s), which is kept, or of data:, whose bytes are decoded at once. */
+/* Reads a URL in pieces: keeps an http(s) URL, decodes a data: URL at once. */
 #include <string.h>
 #include <strings.h>
 
@@ -20,7 +20,7 @@ static fv_status feed_data(fv_api_reader *r, const char *text, size_t n) {
     return fv_data_url_feed(&r->url.data, text, n);
 }
 
-/* As soon as the beginning tells. */
+/* Decides by the URL's first characters whether it is http(s) or data:. */
 static fv_status choose_type(fv_api_reader *r) {
     const bool is_http =
         strncasecmp(r->text, http, N_HTTP) == 0 || strncasecmp(r->text, https, N_HTTPS) == 0;

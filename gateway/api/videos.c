@@ -1,5 +1,5 @@
-/* Frames in place of a video: parts of a turn, images of the request, and a video of it where the model reads
- * videos. */
+/* Replaces a video by its frames: parts of a turn, images of the request and, where the model reads
+ * videos, a Video message. */
 #include <string.h>
 
 #include "gateway/api/request.h"
@@ -19,7 +19,7 @@ static fv_status put_video_part(const fv_api_video *v, fv_arena *arena) {
     return FV_OK;
 }
 
-/* A text with its time and an image for each frame, and what is behind the video. */
+/* Replaces the video's part by a text with the time and an image for each frame. */
 static fv_status put_image_parts(const fv_api_video *v, const fv_api_frame *frame, size_t n,
                                  fv_arena *arena) {
     static Fovea__Inference__V1__NextImage next = FOVEA__INFERENCE__V1__NEXT_IMAGE__INIT;
@@ -46,7 +46,7 @@ static fv_status put_image_parts(const fv_api_video *v, const fv_api_frame *fram
     return FV_OK;
 }
 
-/* Ahead of those behind it, whose images have moved. */
+/* Inserts the video before later ones, and shifts their images. */
 static fv_status put_video(fv_api_request *r, const fv_api_video *v, const fv_api_frames *f,
                            fv_arena *arena) {
     Fovea__Inference__V1__GenerateRequest *m = &r->message;

@@ -1,4 +1,4 @@
-/* Tables of prefixes. */
+/* Checks addresses against tables of prefixes. */
 #include "gateway/fetch/address.h"
 
 #include <netinet/in.h>
@@ -13,7 +13,7 @@ typedef struct prefix {
 #define V4(a, b, c, bits)                                                                          \
     { {a, b, c}, bits }
 
-/* All special-purpose blocks of IPv4. */
+/* The special-purpose blocks of IPv4. */
 static const prefix special_v4[] = {
     V4(0, 0, 0, 8),       /* this network */
     V4(10, 0, 0, 8),      /* private */
@@ -31,7 +31,7 @@ static const prefix special_v4[] = {
     V4(224, 0, 0, 3),     /* multicast, reserved, broadcast */
 };
 
-/* IPv6 addresses that lead to an IPv4 address, and where it begins. */
+/* IPv6 prefixes that embed an IPv4 address, and the byte where it begins. */
 static const struct carrier {
     prefix at;
     int offset;
@@ -40,7 +40,7 @@ static const struct carrier {
     {{{0, 0x64, 0xff, 0x9b}, 96}, 12},      /* 64:ff9b::a.b.c.d, NAT64 */
 };
 
-/* Outside of the carriers only global unicast, 2000::/3, is public, less these. */
+/* Apart from the carriers, only global unicast (2000::/3) without these blocks is public. */
 static const prefix global_v6 = {{0x20}, 3};
 static const prefix special_v6[] = {
     {{0x20, 0x01, 0x00}, 23},       /* protocol assignments, Teredo */

@@ -1,5 +1,5 @@
-/* libcurl's multi interface on libuv: curl says which sockets and what time it waits for, and the loop tells
- * it when they are there. */
+/* Runs libcurl's multi interface on libuv: curl names the sockets and the timeout it waits for, and
+ * the loop reports their events. */
 #include "gateway/fetch/fetch.h"
 
 #include <curl/curl.h>
@@ -31,14 +31,14 @@ struct fv_fetch {
     double until_s;
     int32_t n_redirect;
     bool running;
-    bool refused; /* an address was */
+    bool refused; /* its address may not be connected to */
     bool too_large, too_many, no_memory;
-    size_t n_received; /* bytes of bodies, of redirects too */
+    size_t n_received; /* bytes of all bodies, redirects included */
     uint8_t *bytes;    /* [n] of the answer */
     size_t n, cap;
 };
 
-/* A socket of curl's. */
+/* Watches a socket of curl's. */
 typedef struct watch {
     uv_poll_t poll; /* first */
     fv_fetcher *fetcher;
@@ -47,7 +47,8 @@ typedef struct watch {
 
 /* ---- which URLs ------------------------------------------------------------------------- */
 
-/* As curl writes it, which is what it is compared with. */
+/* Accepts an entry only as curl would print it, because is_listed compares with what curl
+ * prints. */
 fv_status fv_fetch_host_check(const char *entry) {
     char text[300], *host = NULL, *port = NULL;
     CURLU *url = curl_url();
@@ -77,7 +78,7 @@ static bool is_listed(const fv_fetcher *f, const char *host, const char *port, b
     return false;
 }
 
-/* Scheme, host and port; the next URL of a fetch may not be less safe than the one before. */
+/* Checks scheme, host and port; a redirect may not lead from https to http. */
 static fv_status check_url(const fv_fetcher *f, CURLU *url, const char *scheme_before) {
     char *scheme = NULL, *host = NULL, *port = NULL;
     fv_status st = FV_OK;
@@ -117,9 +118,9 @@ static fv_status set_url(fv_fetch *t, const char *text) {
     return st;
 }
 
-/* ---- curl's questions ------------------------------------------------------------------- */
+/* ---- curl's callbacks -------------------------------------------------------------------- */
 
-/* The address that curl is about to connect to. */
+/* Checks the address that curl is about to connect to. */
 static curl_socket_t on_open_socket(void *user, curlsocktype purpose, struct curl_sockaddr *a) {
     fv_fetch *t = user;
     (void)purpose;
@@ -130,7 +131,7 @@ static curl_socket_t on_open_socket(void *user, curlsocktype purpose, struct cur
     return socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
 }
 
-/* Bodies of redirects and errors count, and are not kept. */
+/* Bodies of redirects and errors count against the limit but are not kept. */
 static size_t on_bytes(char *bytes, size_t size, size_t n, void *user) {
     fv_fetch *t = user;
     fv_fetcher *f = t->fetcher;
@@ -194,7 +195,7 @@ static void on_watch_closed(uv_handle_t *h) {
     handle_gone(f);
 }
 
-/* Without memory for a watch, a fetch ends when its time is over. */
+/* Watches a socket. Where there is no memory for that, the fetch times out. */
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *user, void *of_socket) {
     fv_fetcher *f = user;
     watch *w = of_socket;
@@ -266,7 +267,7 @@ static fv_status follow(fv_fetch *t, const char *url) {
     return add_to_curl(t);
 }
 
-/* *again: it goes on elsewhere. */
+/* *again: the fetch goes on with a redirect. */
 static fv_status end_transfer(fv_fetch *t, CURLcode code, bool *again) {
     char *host = NULL, *next = NULL;
     long status = 0;
@@ -294,7 +295,7 @@ static void take_ended(fv_fetcher *f) {
         fv_fetch *t = NULL;
         bool again;
         if (m->msg != CURLMSG_DONE) continue;
-        CURLcode code = m->data.result; /* the message is gone with its transfer */
+        CURLcode code = m->data.result; /* removing the transfer frees m */
         curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &t);
         remove_from_curl(t);
         fv_status st = end_transfer(t, code, &again);
@@ -314,19 +315,18 @@ static bool set_options(fv_fetch *t) {
     SET(CURLOPT_WRITEFUNCTION, on_bytes);
     SET(CURLOPT_WRITEDATA, t);
     SET(CURLOPT_PROTOCOLS_STR, "http,https");
-    SET(CURLOPT_PROXY, ""); /* not the environment's either */
+    SET(CURLOPT_PROXY, ""); /* ignores the environment's proxy */
     SET(CURLOPT_FOLLOWLOCATION, 0L);
     SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     SET(CURLOPT_FORBID_REUSE, 1L);
     SET(CURLOPT_NOSIGNAL, 1L);
-    SET(CURLOPT_QUICK_EXIT,
-        1L); /* ending one does not wait for the thread that resolves its name */
+    SET(CURLOPT_QUICK_EXIT, 1L); /* ending a fetch does not wait for the resolver's thread */
     SET(CURLOPT_MAXFILESIZE_LARGE, (curl_off_t)t->fetcher->opt.bytes_max);
     SET(CURLOPT_USERAGENT, "fovea-gateway");
     if (t->fetcher->opt.ca) {
         SET(CURLOPT_CAINFO, t->fetcher->opt.ca);
         SET(CURLOPT_CAPATH, NULL);
-        SET(CURLOPT_CA_CACHE_TIMEOUT, 0L); /* a file that is replaced counts from now on */
+        SET(CURLOPT_CA_CACHE_TIMEOUT, 0L); /* rereads a replaced file */
     }
 #undef SET
     return ok;

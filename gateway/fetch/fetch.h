@@ -1,17 +1,17 @@
 #ifndef FOVEA_GATEWAY_FETCH_FETCH_H
 #define FOVEA_GATEWAY_FETCH_FETCH_H
 
-/* FETCH: the bytes at http(s) URLs that clients name, without becoming a way into the network around
- * this machine (server-side request forgery):
+/* FETCH: fetches the bytes at http(s) URLs that clients name, without opening a way into the
+ * network around this machine (server-side request forgery):
  *
  *   the URL           http or https, no user name; its host and port are on the operator's list
- *   the address       checked where libcurl opens the socket, so it is the one that is connected to,
- *                     whatever a name resolves to at another time (DNS rebinding); public ones only
+ *   the address       must be public; checked where libcurl opens the socket, so it is the one that
+*                     is connected to, whatever the name resolves to later (DNS rebinding)
  *   a redirect        is a new URL with the same rules, and never leads from https to http
  *   proxies, cookies, .netrc, other protocols, encodings: none
  *
- * Bytes, time, redirects and the number at a time are bounded. Nothing here blocks: names are resolved on
- * libcurl's threads. Loop thread. */
+ * Bytes, time, redirects and concurrent fetches are bounded. Nothing blocks: libcurl's threads
+ * resolve names. Loop thread. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -31,36 +31,37 @@ typedef struct fv_fetch fv_fetch;     /* opaque */
 
 typedef struct fv_fetcher_options {
     uv_loop_t *loop; /* borrowed */
-    /* [n_host] "NAME", which allows the scheme's own port, or "NAME:PORT"; borrowed */
+    /* [n_host] "NAME" for the scheme's default port, or "NAME:PORT"; borrowed */
     const char *const *hosts;
     int32_t n_host;
     size_t bytes_max; /* of one fetch; more are FV_ENOMEM */
-    size_t bytes_all; /* of all that have not been freed; more are FV_EBUSY */
+    size_t bytes_all; /* of all fetches not freed yet; more are FV_EBUSY */
     int64_t ms;       /* for one fetch, redirects included */
-    const char
-        *ca; /* PEM file of the authorities that https is checked against; NULL: the system's */
+    const char *ca;   /* PEM file of trusted authorities for https; NULL: the system's */
     bool (*may_connect)(const struct sockaddr *a); /* NULL: fv_address_is_public. For tests */
 } fv_fetcher_options;
 
-/* FV_EINVAL unless it can be an entry of `hosts`. */
+/* FV_EINVAL unless `entry` may be one of `hosts`. */
 fv_status fv_fetch_host_check(const char *entry);
 
 fv_status fv_fetcher_open(const fv_fetcher_options *opt, fv_fetcher **out);
 
-/* All fetches have been freed. `closed` runs on the loop when `f` is freed. NULL is fine: at once. */
+/* All fetches must have been freed. Calls `closed` on the loop once `f` is freed; at once where `f`
+ * is NULL. */
 void fv_fetcher_close(fv_fetcher *f, void (*closed)(void *user), void *user);
 
-/* bytes [n] are the fetch's. A failure has its sentence in fv_last_error: FV_EINVAL if the URL is to
- * blame, or who answers there. */
+/* The fetch owns bytes [n]. After a failure, fv_last_error says why; FV_EINVAL: the URL or its
+ * server is to blame. */
 typedef void (*fv_fetched)(void *user, fv_status st, const uint8_t *bytes, size_t n);
 
-/* Calls `done` once, later, unless it is freed before. FV_EINVAL: a URL that may not be fetched. FV_EBUSY:
- * FV_FETCH_RUNNING_MAX are running. */
+/* Calls `done` once, later, unless *out is freed before. FV_EINVAL: the URL may not be fetched.
+ * FV_EBUSY: FV_FETCH_RUNNING_MAX are running. */
 fv_status fv_fetch_start(fv_fetcher *f, const char *url, fv_fetched done, void *user,
                          fv_fetch **out);
-/* From `done` on, once: gives its bytes (free). They count in the fetcher's limit until it is freed. */
+/* Gives the bytes (free them); call once, in `done` or later. They count against bytes_all until
+ * `t` is freed. */
 uint8_t *fv_fetch_take(fv_fetch *t);
 
-void fv_fetch_free(fv_fetch *t); /* ends it if it runs; in `done`, too. NULL is fine */
+void fv_fetch_free(fv_fetch *t); /* ends a running fetch; may be called in `done`. NULL is fine */
 
 #endif

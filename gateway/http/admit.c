@@ -1,4 +1,4 @@
-/* Which connections are let in: within the number of its address and of all, and with a session where there is TLS. */
+/* Admits connections within the limits per address and in total, and opens their TLS session. */
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "common/log.h"
 #include "gateway/http/internal.h"
 
-enum { UNSENT_MAX = 64 << 10 }; /* bytes that the kernel keeps of an answer */
+enum { UNSENT_MAX = 64 << 10 }; /* unsent bytes of an answer in the kernel */
 
 static void write_peer(const struct sockaddr *from, char out[INET6_ADDRSTRLEN]) {
     struct sockaddr_in v4;
@@ -22,7 +22,8 @@ static void write_peer(const struct sockaddr *from, char out[INET6_ADDRSTRLEN]) 
     inet_ntop(AF_INET6, &v6.sin6_addr, out, INET6_ADDRSTRLEN);
 }
 
-/* A proxy's connections carry many clients: there requests are counted (request.c). */
+/* Counts a connection for its address. A proxy's connections carry many clients: request.c counts
+ * their requests instead. */
 static fv_status take_place(fv_http_connection *c) {
     fv_http *h = c->http;
     char client[FV_CLIENT_ADDRESS_MAX];
@@ -32,7 +33,7 @@ static fv_status take_place(fv_http_connection *c) {
     return fv_http_place_take(&h->peers, client, h->opt.per_address, &c->place);
 }
 
-/* The one that has been idle for longest makes room. */
+/* Closes the connection that has been idle longest where all are taken. */
 static fv_status make_room(fv_http *h) {
     if (h->n_connection < h->opt.connections) return FV_OK;
     if (TAILQ_EMPTY(&h->idle)) return FV_FAIL(FV_EBUSY, "all connections have requests");
@@ -55,7 +56,7 @@ static void set_options(int fd) {
     setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
 }
 
-/* Once a second at most: whoever is refused may come again at once. */
+/* Logs once a second at most: a refused client may reconnect at once. */
 void fv_http_log_refused(fv_http *h, const char *peer) {
     double now_s = fv_clock_s();
     if (now_s - h->refused_s < 1) return;

@@ -1,4 +1,5 @@
-/* What is answered, as bytes of the connection: the head, the whole body or its chunks, and the server's own refusals. */
+/* Writes answers to a connection's buffer: the head, the whole body or its chunks, and the server's
+ * own refusals. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +8,8 @@
 #include "common/clock.h"
 #include "gateway/http/internal.h"
 
-/* Without memory for an answer nothing can be said of it. */
+/* Appends bytes of the answer; closes the connection when out of memory, as the client cannot be
+ * told. */
 static void put(fv_http_request *r, const char *bytes, size_t n) {
     fv_http_connection *c = r->connection;
     if (c->gone || fv_http_buffer_put(&c->out, bytes, n) == FV_OK) return;
@@ -17,7 +19,8 @@ static void put(fv_http_request *r, const char *bytes, size_t n) {
 
 static void put_text(fv_http_request *r, const char *text) { put(r, text, strlen(text)); }
 
-/* Names of days and months do not follow the locale. */
+/* The header Date, formatted once a second; day and month names must not follow the locale, as
+ * strftime's do. */
 static const char *date_of(fv_http *h) {
     static const char days[] = "SunMonTueWedThuFriSat";
     static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
@@ -44,7 +47,7 @@ static void put_added(fv_http_request *r) {
     }
 }
 
-/* For people who read along: clients look at the number. */
+/* The reason phrase, for people: clients look at the number. */
 static const char *phrase_of(unsigned status) {
     static const struct {
         unsigned status;
@@ -71,7 +74,8 @@ static const char *phrase_of(unsigned status) {
     return "";
 }
 
-/* n SIZE_MAX: unknown. The connection goes on only if the next request's beginning is known. */
+/* Writes the head. n: bytes of the body; SIZE_MAX: unknown. The connection stays open only if it is
+ * known where the next request begins. */
 static void put_head(fv_http_request *r, unsigned status, const char *type, size_t n) {
     fv_http_connection *c = r->connection;
     char line[256];
@@ -154,7 +158,8 @@ void fv_http_refuse(fv_http_request *r, unsigned status, const char *sentence) {
     fv_http_reply(r, status, "application/json", text, (size_t)n);
 }
 
-/* Only for a client that still waits: the first bytes of a body are an answer, too. */
+/* Sends "100 Continue" only to a client that still waits for it, not to one that has begun to send
+ * the body. */
 void fv_http_continue(fv_http_request *r) {
     fv_http_connection *c = r->connection;
     if (!r->head.continues || r->head.body == 0) return;

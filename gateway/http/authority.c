@@ -44,7 +44,7 @@ static bool is_literal(const char *text, size_t n) {
     return strlen(copy) == n && inet_pton(AF_INET6, copy, &address) == 1;
 }
 
-/* "" or ":" digits, of which there may be none. */
+/* "" or ":" and any number of digits, none included. */
 static bool is_port(const char *text, size_t n) {
     unsigned port = 0;
     if (n == 0) return true;

@@ -1,8 +1,8 @@
 #ifndef FOVEA_GATEWAY_HTTP_AUTHORITY_H
 #define FOVEA_GATEWAY_HTTP_AUTHORITY_H
 
-/* Is a text host[:port], as RFC 3986 (section 3.2) writes them, with a host that is not empty, without user
- * information, and with a port of 16 bits? Pure. */
+/* Tells whether a text is host[:port] by RFC 3986 (section 3.2), with a host that is not empty,
+ * without user information, and with a port of at most 16 bits. Pure. */
 #include <stdbool.h>
 #include <stddef.h>
 

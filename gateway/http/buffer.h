@@ -1,7 +1,8 @@
 #ifndef FOVEA_GATEWAY_HTTP_BUFFER_H
 #define FOVEA_GATEWAY_HTTP_BUFFER_H
 
-/* Bytes that wait: appended at one end, taken at the other. {0} is empty and owns nothing. */
+/* A byte queue: bytes are appended at one end and taken at the other. {0} is empty and owns
+ * nothing. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@
 
 typedef struct fv_http_buffer {
     char *bytes;
-    size_t begin, end, cap; /* [begin, end) of them wait */
+    size_t begin, end, cap; /* [begin, end) are queued */
 } fv_http_buffer;
 
 static inline size_t fv_http_buffer_n(const fv_http_buffer *b) { return b->end - b->begin; }
@@ -35,7 +36,7 @@ static inline void fv_http_buffer_take(fv_http_buffer *b, size_t n) {
     if (b->begin == b->end) b->begin = b->end = 0;
 }
 
-/* Gives the memory back; the bytes are lost. */
+/* Frees the memory and drops the bytes. */
 static inline void fv_http_buffer_free(fv_http_buffer *b) {
     free(b->bytes);
     b->bytes = NULL;

@@ -1,9 +1,9 @@
-/* A connection: bytes of its socket in and out, one request after the other, and its end.
+/* A connection: reads and writes its socket, serves one request after the other, and closes.
  *
- * The socket is polled, and not a uv_tcp_t, because such a stream does not notice that its client leaves while nothing
- * is read from it. Everything happens in fv_http_serve, which runs when the socket is ready, and on the loop's next turn
- * after a call of the user's: so no callback comes within a call. Nothing is read while a request is answered, so what a
- * client sends ahead waits in the socket. */
+ * The socket is watched by uv_poll_t rather than uv_tcp_t, which does not notice a disconnect while
+ * nothing is read. All work is done in fv_http_serve, which runs when the socket is ready, and in
+ * the loop's next turn after a call by the user, so that no callback runs within that call. Nothing
+ * is read while a request is answered, so pipelined requests wait in the socket. */
 #include <errno.h>
 #include <linux/sockios.h>
 #include <stdlib.h>
@@ -17,11 +17,11 @@
 #include "gateway/http/internal.h"
 
 enum {
-    ROUNDS_MAX = 8,         /* requests of one connection before others have their turn */
-    RECORD = 16 << 10,      /* bytes that are encrypted at once */
-    PROGRESS = 16 << 10,    /* bytes that a client has to take in write_ms, if there are as many */
-    LINGER_S = 5,           /* of silence */
-    DISCARD_MAX = 64 << 10, /* beyond what a body may have */
+    ROUNDS_MAX = 8,         /* requests of one connection before others get their turn */
+    RECORD = 16 << 10,      /* bytes encrypted at once */
+    PROGRESS = 16 << 10,    /* bytes that a client must take in write_ms, if as many wait */
+    LINGER_S = 5,           /* without a byte from the client */
+    DISCARD_MAX = 64 << 10, /* bytes beyond body_max */
 };
 
 /* ---- bytes to the socket ---------------------------------------------------------------- */
@@ -30,7 +30,7 @@ static size_t waiting(const fv_http_connection *c) {
     return fv_http_buffer_n(&c->out) + fv_http_buffer_n(&c->wire);
 }
 
-/* The session's bytes for the socket, and no more than a record of the answer. */
+/* Encrypts at most one record of the answer, and collects the session's bytes for the socket. */
 static void encrypt(fv_http_connection *c) {
     char bytes[RECORD + 1024];
     size_t n = fv_http_buffer_n(&c->out);
@@ -71,7 +71,7 @@ static void set_idle(fv_http_connection *c, bool idle) {
     c->idle_s = fv_clock_s();
 }
 
-/* A request begins, or a handshake. */
+/* Starts the clock for headers: bytes of a request or a handshake have arrived. */
 static void wake(fv_http_connection *c) {
     if (!c->idle) return;
     set_idle(c, false);
@@ -84,7 +84,8 @@ static void await_request(fv_http_connection *c) {
     set_idle(c, true);
 }
 
-/* The client is told, and has time to read what it was told: closing now would reset what is under way. */
+/* Ends the sending side, then waits for the client to close: closing now could reset the connection
+ * before the client has read the answer. */
 static void linger(fv_http_connection *c) {
     c->lingers = true;
     c->reading_s = 0;
@@ -132,20 +133,20 @@ static bool parses(const fv_http_connection *c) {
     return !r || (r->reads && !r->complete && !r->status);
 }
 
-/* An answer was given before the request was read: what still comes is of no interest, but a client that
- * sends everything before it reads would not see the answer if nobody took it. */
+/* True where the request was answered before all of it was read: the rest is read and dropped,
+ * because a client that sends everything before it reads would otherwise not see the answer. */
 static bool discards(const fv_http_connection *c) {
     return c->lingers || (c->request && c->request->status && c->last);
 }
 
-/* *at [the result] is to be parsed; 0: all was. */
+/* Gives the bytes to parse: *at [the result]; 0: none are left. */
 static size_t input(fv_http_connection *c, const char **at) {
     size_t n = fv_http_buffer_n(&c->in);
     *at = n ? fv_http_buffer_at(&c->in) : c->fresh;
     if (n || c->n_fresh || !c->session) return n ? n : c->n_fresh;
     int k = fv_http_session_read(c->session, c->http->scratch, sizeof c->http->scratch);
     if (k < 0) {
-        flush(c); /* what is wrong */
+        flush(c); /* sends the TLS alert */
         c->eof = true;
     }
     c->n_fresh = k > 0 ? (size_t)k : 0;
@@ -181,7 +182,7 @@ static void parse(fv_http_connection *c) {
     }
 }
 
-/* What is left of the scratch belongs to the next connection. */
+/* Copies unparsed bytes to the connection's buffer: the scratch is shared by all connections. */
 static void keep_fresh(fv_http_connection *c) {
     if (discards(c)) c->n_fresh = 0;
     if (fv_http_buffer_put(&c->in, c->fresh, c->n_fresh) != FV_OK) c->gone = true;
@@ -224,12 +225,12 @@ static void tell_writable(fv_http_connection *c) {
     c->http->opt.on_writable(c->http->opt.user, r);
 }
 
-/* The request of a client that has left can only be delivered if its answer is there already. */
+/* Closes the connection of a client that has left, unless its whole answer is ready to be sent. */
 static void check_left(fv_http_connection *c) {
     if (c->eof && (!c->request || !c->request->ended || c->lingers)) c->gone = true;
 }
 
-/* The request ends when its answer is in the socket; what the client has sent ahead is next. */
+/* Ends a request whose answer is in the socket, and goes on with the next one. */
 static void maybe_end(fv_http_connection *c) {
     if (!c->request || !c->request->ended || waiting(c) > 0 || c->gone) return;
     end_request(c);
@@ -299,7 +300,7 @@ void fv_http_due(fv_http_connection *c) {
 
 /* ---- time ------------------------------------------------------------------------------- */
 
-/* What the client has acknowledged counts, and not what the kernel keeps for it. */
+/* Progress counts the bytes that the client has acknowledged, not those in the kernel's buffer. */
 static bool stalls(fv_http_connection *c, double now_s) {
     int kept = 0;
     if (c->http->opt.write_ms == 0) return false;
@@ -315,7 +316,7 @@ static bool stalls(fv_http_connection *c, double now_s) {
 }
 
 static void end_stalled(fv_http_connection *c, double now_s) {
-    static const struct linger at_once = {1, 0}; /* the kernel forgets what it keeps, too */
+    static const struct linger at_once = {1, 0}; /* the kernel drops its buffer, too */
     const fv_http_request *r = c->request;
     FV_LOG(WARN, WIRE,
            "event=client-stalled client=%s path=%s waiting=%zu seconds=%.0f reason=\"%s\"",
@@ -367,7 +368,7 @@ static void on_closed(uv_handle_t *p) {
 void fv_http_connection_close(fv_http_connection *c) {
     fv_http *h = c->http;
     c->gone = true;
-    if (c->busy) return; /* its fv_http_serve closes it */
+    if (c->busy) return; /* fv_http_serve closes it */
     c->busy = true;
     if (c->request) end_request(c);
     TAILQ_REMOVE(c->idle ? &h->idle : &h->active, c, link);

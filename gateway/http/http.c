@@ -1,4 +1,4 @@
-/* The server: its socket, its connections as a whole, its end. */
+/* The server: listens, keeps the lists of connections, and closes. */
 #include "gateway/http/http.h"
 
 #include <errno.h>
@@ -22,10 +22,11 @@ static bool somebody_waits(const fv_http *h) {
     return poll(&p, 1, 0) == 1;
 }
 
-/* Of those who are idle, the one that has been for longest gives its file. Without one the socket would stay readable,
- * and the loop would do nothing else: it is left alone until the next tick. False: nobody can be let in now. */
+/* Frees a file by closing the connection that has been idle longest. Without one, stops accepting
+ * until the next tick, as a readable listening socket would keep the loop busy. Returns false when
+ * nothing can be accepted now. */
 static bool find_file(fv_http *h) {
-    if (!somebody_waits(h)) return false; /* the kernel looks for a file first */
+    if (!somebody_waits(h)) return false; /* accept4 may lack a file even if no client waits */
     (void)FV_FAIL(FV_EIO, "no file is left for it: raise the limit of open files (ulimit -n)");
     fv_http_log_refused(h, "");
     h->deaf = TAILQ_EMPTY(&h->idle);
@@ -69,7 +70,7 @@ static void on_tick(uv_timer_t *t) {
     h->deaf = false;
 }
 
-/* Those that become due meanwhile have the next turn. */
+/* Serves the connections that are due; those that become due meanwhile wait for the next turn. */
 static void on_turn(uv_idle_t *t) {
     fv_http *h = t->data;
     fv_http_connection *c;

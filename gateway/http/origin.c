@@ -1,11 +1,11 @@
-/* Host and Origin (RFC 6454). The page of another site has another origin; one whose name was made to lead
- * here (DNS rebinding) has another host. */
+/* Checks Host and Origin (RFC 6454). A page of another site has another origin; a site whose name
+ * was made to resolve to this machine (DNS rebinding) has another host. */
 #include "gateway/http/origin.h"
 
 #include <string.h>
 #include <strings.h>
 
-/* Bytes of the name in "NAME", "NAME:PORT", "[ADDRESS]:PORT". */
+/* Length of the name in "NAME", "NAME:PORT", "[ADDRESS]:PORT". */
 static size_t name_of(const char *host) {
     const char *end = host[0] == '[' ? strchr(host, ']') : NULL;
     return end ? (size_t)(end - host) + 1 : strcspn(host, ":");

@@ -1,5 +1,5 @@
-/* llhttp calls back in the middle of its work; here each callback that matters pauses it, so that a caller sees one
- * event after the other and decides when it reads on. */
+/* Wraps llhttp. Callbacks that end an event pause llhttp, so that the caller gets one event at a
+ * time and decides when to read on. */
 #include "gateway/http/parser.h"
 
 #include <stdio.h>
@@ -29,12 +29,12 @@ static int put(fv_http_parser *p, const char *bytes, size_t n) {
 
 static int end_text(fv_http_parser *p) { return put(p, "", 1); }
 
-/* Bytes of the head before `at`. */
+/* Number of the head's bytes before `at`. */
 static size_t bytes_before(const fv_http_parser *p, const char *at) {
     return p->head_bytes + (size_t)(at - p->base);
 }
 
-/* llhttp takes several spaces for one. */
+/* Refuses several spaces, which llhttp accepts. */
 static int on_url(llhttp_t *l, const char *at, size_t n) {
     fv_http_parser *p = l->data;
     size_t method = strlen(llhttp_method_name(l->method));
@@ -50,7 +50,7 @@ static int on_url_complete(llhttp_t *l) {
     return 0;
 }
 
-/* llhttp knows RTSP and ICE, too. */
+/* Refuses RTSP and ICE, which llhttp accepts. */
 static int on_protocol(llhttp_t *l, const char *at, size_t n) {
     static const char name[4] = {'H', 'T', 'T', 'P'};
     fv_http_parser *p = l->data;
@@ -150,7 +150,7 @@ static int check_repeated(fv_http_parser *p) {
     return 0;
 }
 
-/* http://HOST/PATH names the host a second time; both are the same or the request is refused. */
+/* A target http://HOST/PATH names the host a second time, and must name the same. */
 static int check_target(fv_http_parser *p, const char *host) {
     fv_http_head *h = &p->head;
     char *target = h->text, *rest = strstr(target, "://");
@@ -166,7 +166,7 @@ static int check_target(fv_http_parser *p, const char *host) {
         return refuse(p, 400, "the target and the header Host must name the same host");
     h->path = rest + 3 + n;
     if (*h->path == '/') return 0;
-    *--h->path = '/'; /* over the host's last character */
+    *--h->path = '/'; /* overwrites the host's last character */
     return 0;
 }
 
@@ -211,7 +211,7 @@ static int check_head(fv_http_parser *p) {
 
 static int on_headers_complete(llhttp_t *l) {
     fv_http_parser *p = l->data;
-    l->upgrade = 0; /* no other protocol is spoken here: Upgrade is ignored */
+    l->upgrade = 0; /* ignores Upgrade: no other protocol is served */
     if (check_head(p) != 0) return HPE_USER;
     return pause_with(l, FV_HTTP_HEAD);
 }
@@ -262,7 +262,8 @@ static fv_http_event bad(fv_http_parser *p, llhttp_errno_t error) {
     return FV_HTTP_BAD;
 }
 
-/* One blank line may stand before a request, and llhttp would skip any kind of line end. */
+/* Skips one blank line before a request (RFC 9112, section 2.2); llhttp would skip any number of
+ * line ends. False: something else precedes the request. */
 static bool skip_blank(fv_http_parser *p, const char *bytes, size_t n, size_t *used) {
     while (*used < n && !p->begun) {
         char c = bytes[*used];

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* FNV-1a. Who chooses addresses to meet in one bucket finds at most as many as there are connections. */
+/* FNV-1a. A client that chooses colliding addresses makes a chain no longer than the number of
+ * connections. */
 static fv_http_place **bucket_of(fv_http_places *p, const char *address) {
     uint32_t hash = 2166136261u;
     for (; *address; address++) hash = (hash ^ (uint8_t)*address) * 16777619u;

@@ -1,4 +1,4 @@
-/* What was asked: from its head to the last piece of its body. */
+/* A request, from its head to the last piece of its body. */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -14,7 +14,8 @@ static int hex(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Decodes text [n] to out, which may be text, and ends it. What is no escape, or one of '\0', stays as it is. */
+/* Decodes %-escapes of text [n] to out, which may be text, and terminates it. Invalid escapes and
+ * "%00" stay as they are. Returns the bytes written. */
 static size_t decode(const char *text, size_t n, bool plus, char *out) {
     size_t k = 0;
     for (size_t i = 0; i < n; i++) {
@@ -51,7 +52,7 @@ static fv_status read_target(fv_http_request *r) {
     return FV_OK;
 }
 
-/* ---- who asks --------------------------------------------------------------------------- */
+/* ---- the client -------------------------------------------------------------------------- */
 
 static void find_client(fv_http_request *r) {
     const char *name, *value, *forwarded = NULL;
@@ -68,7 +69,7 @@ static void find_client(fv_http_request *r) {
     fv_client_address(r->http->opt.trusted, r->connection->peer, forwarded, r->client);
 }
 
-/* ---- its life --------------------------------------------------------------------------- */
+/* ---- lifetime ---------------------------------------------------------------------------- */
 
 fv_http_request *fv_http_request_new(fv_http_connection *c, fv_http_head *head) {
     fv_http_request *r = calloc(1, sizeof *r);
@@ -105,7 +106,7 @@ void fv_http_tell(fv_http_request *r) {
     r->http->n_told++;
 }
 
-/* Connections of a proxy carry many clients: there the running requests are counted. */
+/* Counts a request behind a proxy for its client: a proxy's connections carry many clients. */
 static bool has_place(fv_http_request *r) {
     const fv_http_options *o = &r->http->opt;
     if (!r->connection->proxy) return true;
@@ -131,8 +132,8 @@ void fv_http_begin_request(fv_http_request *r) {
 
 /* ---- the body --------------------------------------------------------------------------- */
 
-/* Memory for a body of `need` bytes: twice as much as before, but no more than a body may have, or than
- * the others leave, where that suffices. */
+/* Capacity for a body of `need` bytes: doubles, but within body_max and what other bodies leave of
+ * bodies_max, unless `need` is more. */
 static size_t memory_for(const fv_http_request *r, size_t need) {
     const fv_http *h = r->http;
     size_t cap = 2 * r->cap_body, left = h->opt.bodies_max - (h->bodies - r->cap_body);
@@ -218,7 +219,7 @@ void fv_http_forget_body(fv_http_request *r) {
     r->cap_body = 0;
 }
 
-/* ---- what it says ----------------------------------------------------------------------- */
+/* ---- accessors --------------------------------------------------------------------------- */
 
 const char *fv_http_method(const fv_http_request *r) { return r->head.method; }
 

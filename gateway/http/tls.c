@@ -9,13 +9,13 @@
 
 struct fv_http_tls {
     fv_tls *files;
-    uint64_t version; /* that was looked at last, usable or not */
+    uint64_t version; /* last one tried, usable or not */
     SSL_CTX *now;
 };
 
 struct fv_http_session {
     SSL *ssl;      /* owns both */
-    BIO *in, *out; /* of the socket */
+    BIO *in, *out; /* bytes from and to the socket */
 };
 
 /* ---- files ------------------------------------------------------------------------------ */
@@ -45,7 +45,7 @@ static bool use_key(SSL_CTX *c, BIO *in) {
     return ok;
 }
 
-/* The names of the authorities are sent, so that a client knows which certificate to show. */
+/* Trusts the authorities, and sends their names so that clients know which certificate to show. */
 static bool use_authorities(SSL_CTX *c, BIO *in) {
     X509 *authority;
     int n = 0;
@@ -67,7 +67,8 @@ static bool use(SSL_CTX *c, const char *pem, bool (*take)(SSL_CTX *c, BIO *in)) 
     return ok;
 }
 
-/* h2 is not offered: a client that offers http/1.1 gets it, another one is not answered about protocols. */
+/* Chooses http/1.1 where the client offers it; otherwise answers nothing about protocols. h2 is not
+ * supported. */
 static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *n,
                            const unsigned char *offered, unsigned n_offered, void *user) {
     static const unsigned char own[] = "\x08http/1.1";
@@ -108,7 +109,7 @@ static fv_status load(fv_http_tls *t) {
         ERR_clear_error();
         return FV_FAIL(FV_EDATA, "TLS certificate: %s", reason ? reason : "it cannot be read");
     }
-    ERR_clear_error(); /* the end of a file counts as an error */
+    ERR_clear_error(); /* OpenSSL counts the end of a PEM file as an error */
     SSL_CTX_free(t->now);
     t->now = c;
     return FV_OK;

@@ -1,4 +1,4 @@
-// The answer under one policy: text as it comes, then what it cost and what was kept.
+// The answer under one policy: text as it arrives, then its cost and the kept tokens.
 import { ask, stream } from "./api.js";
 import { differences } from "./diff.js";
 import { bytes, element } from "./dom.js";
@@ -21,7 +21,7 @@ function copyable(title, text) {
   return element("details", {}, element("summary", {}, title), element("pre", {}, text), button);
 }
 
-// The same call elsewhere; images are files there.
+// The same call as a command line, with images as files.
 function elsewhere(body, images, policy) {
   const url = `${location.origin}/v1`;
   let n = 0;
@@ -60,7 +60,7 @@ function costs(report, times) {
   return element("dl", {}, ...rows.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
 }
 
-// body without its policy; images: { name, type, picture }; model: of /fovea/model.
+// body: without a policy; images: { name, type, picture }; model: from /fovea/model.
 export function answer(policy, body, images, model, signal) {
   const text = element("p", { className: "answer" });
   const card = element("article", {}, element("h2", {}, policy), text);
@@ -94,7 +94,7 @@ export function answer(policy, body, images, model, signal) {
     return text.textContent;
   }
 
-  // Marks what differs from another answer.
+  // Marks the words that differ from another answer.
   function compare(other) {
     text.replaceChildren(...differences(other, text.textContent).map(([word, differs]) => (differs && word.trim() ? element("mark", {}, word) : word)));
   }

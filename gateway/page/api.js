@@ -1,4 +1,4 @@
-// Calls of the gateway that this page came from.
+// Calls the gateway that served this page.
 
 export const key = {
   get: () => sessionStorage.getItem("key") ?? "",
@@ -17,7 +17,7 @@ async function call(path, body, signal) {
 
 export const ask = async (path, body) => (await call(path, body)).json();
 
-// The events of a stream: parsed JSON, without the last "[DONE]". An error among them is thrown.
+// Yields the events of a stream as parsed JSON, without the last "[DONE]". Throws an error event.
 export async function* stream(path, body, signal) {
   const reader = (await call(path, body, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";

@@ -1,4 +1,4 @@
-// The workers, every two seconds while somebody looks.
+// Shows the workers; refreshes every two seconds while the page is visible.
 import { ask } from "./api.js";
 import { bytes, element, find } from "./dom.js";
 

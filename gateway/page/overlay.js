@@ -1,13 +1,13 @@
-// What a layer holds of the images: tokens that were dropped are darkened.
+// Shows which tokens of the images a layer holds: dropped ones are darkened.
 import { element } from "./dom.js";
 
 const decode = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 
-// Draws a picture as a layer holds it; heads: of its tokens. Returns how many tokens of its grids it has, and
-// how many of them are held.
+// Draws a picture as a layer holds it; heads: how many heads hold each token. Returns the number of tokens in
+// its grids, and how many are held.
 function draw(canvas, picture, spans, heads, full) {
   const context = canvas.getContext("2d");
-  // The whole image's own tokens come last or first in some families, over those of its tiles: a place is
+  // In some families the whole image has tokens besides those of its tiles, before or after them: a place is
   // as clear as the clearest token there.
   const shade = new OffscreenCanvas(canvas.width, canvas.height);
   const dark = shade.getContext("2d");
@@ -36,7 +36,7 @@ function draw(canvas, picture, spans, heads, full) {
   return [inGrid, held];
 }
 
-// kept: Report.kept. layouts: the spans of /fovea/layout, of each picture. A figure with a slider of layers.
+// Returns a figure with a slider of layers. kept: Report.kept. layouts: each picture's spans from /fovea/layout.
 export function overlay(pictures, layouts, kept, n_kv, n_layer) {
   const counts = layouts.map((spans) => spans.reduce((sum, s) => sum + s.n, 0));
   const n = counts.reduce((sum, c) => sum + c, 0);

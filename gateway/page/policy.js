@@ -27,7 +27,7 @@ export function print(chosen) {
   return text.join(";") || "exact";
 }
 
-// Whether the choices fit "stage=method[,name=word][,name!=word]" or "stage=*".
+// Tells whether the choices fit "stage=method[,name=word][,name!=word]" or "stage=*".
 function fits(side, chosen) {
   const [head, ...conditions] = side.split(",");
   const [stage, method] = head.split("=");
@@ -109,7 +109,7 @@ export function setModel(m) {
 
 find("from").onchange = (e) => start(e.target.value);
 
-// Resolves to the text, or null.
+// Resolves to the policy's text, or null if cancelled.
 export function build(text) {
   const dialog = find("builder");
   find("from").value = model.presets.some((p) => p.name === text) ? text : "exact";

@@ -31,7 +31,7 @@ static ALWAYS_INLINE void trees(const f32x16 *acc, const int n, float *out) {
     }
 }
 
-/* One step of one row of x: adds 16 elements of K to NR accumulators. */
+/* A step of one row of x: adds 16 elements of K to NR accumulators. */
 static ALWAYS_INLINE void tile_row(f32x16 *acc, f32x16 x, const f32x16 w[NR]) {
     UNROLL for (int j = 0; j < NR; j++) acc[j] = f32x16_fma(x, w[j], acc[j]);
 }

@@ -193,7 +193,7 @@ static inline void f32x16_tree4(f32x16 a, f32x16 b, f32x16 c, f32x16 d, float ou
     _mm_storeu_ps(out, _mm_movelh_ps(_mm_unpacklo_ps(ac, bd), _mm_unpackhi_ps(ac, bd)));
 }
 
-/* One step of 16 along K of an MR x NR tile: x MR rows at a distance of ldx, w NR rows of a panel
+/* A step of 16 along K of an MR x NR tile: x MR rows at a distance of ldx, w NR rows of a panel
  * (dots_lanes.h). Half of the lanes first, then the other: the registers do not hold all of w.
  * KEEP stops the compiler from loading x again for each use, 16 loads instead of 10; with it the
  * tile runs at 54 % of the FMA rate instead of 48 % (640 x 1024 x 1024, Sapphire Rapids). */

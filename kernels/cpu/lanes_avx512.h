@@ -156,7 +156,7 @@ static inline void f32x16_tree4(f32x16 a, f32x16 b, f32x16 c, f32x16 d, float ou
     _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_permutexvar_ps(quarters, s)));
 }
 
-/* One step of 16 along K of an MR x NR tile: x MR rows at a distance of ldx, w NR rows of a panel
+/* A step of 16 along K of an MR x NR tile: x MR rows at a distance of ldx, w NR rows of a panel
  * (dots_lanes.h). */
 static ALWAYS_INLINE void tile_step(f32x16 *acc, const float *x, size_t ldx, const float *w) {
     f32x16 wk[NR];

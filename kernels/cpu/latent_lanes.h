@@ -216,7 +216,7 @@ static void latent_lay(const latent_block *b, size_t tiles) {
     for (size_t j = 0; j < FV_KV_BLOCK; j++) b->offset[j] *= -128;
 }
 
-/* One column of sums for 16 tokens, from pairs. */
+/* Returns a column of sums for 16 tokens, from pairs. */
 static ALWAYS_INLINE f32x16 latent_sum(const int16_t *z, const int16_t *k, size_t pairs) {
 #ifdef __AVX512F__
     __m512i acc = _mm512_setzero_si512();

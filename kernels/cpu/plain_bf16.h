@@ -23,7 +23,7 @@ static inline float plain_fma_flushed(float x, float w, float acc) {
     return fabsf(fmaf(x * 0x1p64f, w, acc * 0x1p64f)) < FLT_MIN * 0x1p64f ? copysignf(0.0f, y) : y;
 }
 
-/* One step: acc and 32 products. A sum below 2^-126 is exact, so flushing before or after rounding is the
+/* Adds 32 products to acc. A sum below 2^-126 is exact, so flushing before or after rounding is the
  * same. */
 static inline float plain_step_bf16(float acc, const float x[32], const float w[32]) {
     float even = 0.0f, odd = 0.0f;

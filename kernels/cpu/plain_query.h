@@ -1,7 +1,7 @@
 #ifndef FOVEA_KERNELS_CPU_PLAIN_QUERY_H
 #define FOVEA_KERNELS_CPU_PLAIN_QUERY_H
 
-/* One query vector of a plain attention: the keys it sees, and its scores. */
+/* A query vector of plain attention: the keys it sees, and its scores. */
 #include "kernels/cpu/plain_bf16.h"
 
 /* A query vector, and the block tables of its KV head. */

@@ -124,8 +124,8 @@ struct softmax_state {
     float m, l, c; /* c: the factor of o */
 };
 
-/* One block of softmax by half a warp: replaces n scores in p [FV_KV_BLOCK] by exp(s - m'), 0 from n on.
- * first: no block was before. All lanes get the result. */
+/* Does a block of softmax by half a warp: replaces n scores in p [FV_KV_BLOCK] by exp(s - m'), 0
+ * from n on. first: no block was before. All lanes get the result. */
 static __device__ __forceinline__ softmax_state half_softmax(const half_warp &h, float *p,
                                                              int32_t n, softmax_state at,
                                                              bool first) {

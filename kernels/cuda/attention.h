@@ -22,7 +22,7 @@ typedef struct fv_cuda_table {
     int32_t len, block, position; /* position: only with a window */
 } fv_cuda_table;
 
-/* One sequence; offsets are into the table's arrays, -1 where the call has none. */
+/* A sequence; offsets are into the table's arrays, -1 where the call has none. */
 typedef struct fv_cuda_attn_seq {
     int32_t row0, n_rows, n_seg, n_first;
     int32_t run;         /* [Hkv, n_seg] */

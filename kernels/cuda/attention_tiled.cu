@@ -149,7 +149,7 @@ static __device__ __forceinline__ void score_block(const char *q, const kv_rows 
     }
 }
 
-/* One step of softmax in powers of 2; replaces scores by p, 0 for rows that are dropped. */
+/* Does a step of softmax in powers of 2: replaces scores by p, 0 for rows that are dropped. */
 template <int D>
 static __device__ __forceinline__ void softmax_block(softmax_tile<D> &w, const block_view &b,
                                                      float scale, float s[FV_KV_BLOCK / 8][4]) {

@@ -216,7 +216,7 @@ typedef enum subject { OF_Y = 0, OF_BASIS } subject;
 
 static fv_tensor *subject_of(work *k, subject what) { return what == OF_Y ? &k->y : &k->t->basis; }
 
-/* One pass of CholeskyQR: computes L^-1 Y in the spare matrix, and swaps the two. */
+/* Does a pass of CholeskyQR: computes L^-1 Y in the spare matrix, and swaps the two. */
 static fv_status orthonormal_pass(batch *b, subject what, double share) {
     fv_cuda_cholesky *item = b->items;
     int32_t n = 0;

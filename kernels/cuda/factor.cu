@@ -163,7 +163,7 @@ static __device__ void rotation_of(double aa, double bb, double ab, double *c, d
     *s = t * *c;
 }
 
-/* One round: rotations of disjoint pairs, rows first and then columns. */
+/* Does a round: rotates disjoint pairs, rows first and then columns. */
 static __device__ void rotate(double *h, double *z, int32_t p, int32_t n, int32_t round,
                               double *turn) {
     int32_t me = (int32_t)threadIdx.x, a, b;

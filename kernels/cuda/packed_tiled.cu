@@ -367,7 +367,7 @@ static __device__ void scale_granule(const fv_cuda_packed &a, const fv_cuda_pack
         }
 }
 
-/* One step of softmax: replaces scores by p, and scales z, l and low. */
+/* Does a step of softmax: replaces scores by p, and scales z, l and low. */
 template <int GROUPS>
 static __device__ void softmax_granule(tiled_warp<GROUPS> &w, float p[M_TILES][4][4]) {
 #pragma unroll

@@ -38,7 +38,7 @@ typedef struct trace {
     int n_events; /* spans whose events exist */
 } trace;
 
-/* One trace per process, because a launch names its stream and not its backend. */
+/* The process has a single trace, because a launch names its stream and not its backend. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static trace *_Atomic present;
 

@@ -88,7 +88,7 @@ bool worker_is_empty(void) {
 
 static void set_flag(void *flag) { *(bool *)flag = true; }
 
-/* Operations that were started may still be running. */
+/* Stops the server; operations that were started may still be running. */
 void stop_server(int32_t grace_ms) {
     bool stopped = false;
     fv_rpc_server_stop(server, grace_ms, set_flag, &stopped);

@@ -207,7 +207,7 @@ static void call(heard *h, const char *path,
     cr_assert_eq(fv_rpc_call_open(workers.channel, &opt, &h->call), FV_OK, "%s", fv_last_error());
 }
 
-/* As the router does, with call tokens for the calls that the prefill worker makes. */
+/* Begins the request as the router does, with call tokens for the prefill worker's own calls. */
 void begin_within(heard *h, const asking *a, int64_t deadline_ms) {
     static const char path[] = "/fovea.handoff.v1.Prefill/Prefill";
     const char *id = a->g.request_id;

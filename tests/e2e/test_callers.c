@@ -1,4 +1,4 @@
-/* Who may call a worker: only a caller with the router's token for this very call. Both workers are
+/* Only a caller with the router's token for this very call may call a worker. Both workers are
  * called without a token, with a used one, and with one for another call. */
 #include <stdio.h>
 #include <string.h>
@@ -50,7 +50,7 @@ static void call_with(const char *path, const ProtobufCMessage *m, const char *t
     net_wait(&workers.net, &last.over);
 }
 
-/* One message for each method that needs a token, all about the request "r". */
+/* Calls each method that needs a token with a message about the request "r". */
 static void call_method(const char *path, const char *token) {
     static asking a;
     Fovea__Handoff__V1__OpenRequest open = FOVEA__HANDOFF__V1__OPEN_REQUEST__INIT;
@@ -83,7 +83,7 @@ static fv_callers *callers_of(const struct method *m) {
     return m->worker[0] == 'p' ? workers.prefill_callers : workers.decode_callers;
 }
 
-/* With the change made, UNAUTHENTICATED. */
+/* The parts of a call's token: a test that changes one must get UNAUTHENTICATED. */
 typedef struct forged {
     const char *worker, *path, *request_id, *address;
     fv_callers *incarnation;

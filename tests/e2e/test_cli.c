@@ -56,7 +56,7 @@ static json_int_t number(const json_t *root, const char *group, const char *key)
         json_object_get(json_object_get(json_object_get(root, "report"), group), key));
 }
 
-/* ---- what works ------------------------------------------------------------------------ */
+/* ---- success ----------------------------------------------------------------------------- */
 
 Test(cli, an_answer_streams_to_stdout_and_the_report_to_stderr) {
     command_run(&r, FOVEA " ask --checkpoint %s --image %s --ignore-eos --max-tokens 8 hello", dir,
@@ -319,7 +319,7 @@ Test(cli, a_stop_string_ends_the_answer_before_itself) {
 
 /* ---- precision -------------------------------------------------------------------------- */
 
-/* By the weights alone: any instruction set gives the same bits. */
+/* The weights alone decide, so that any instruction set gives the same bits. */
 Test(cli, bf16_checkpoints_are_computed_in_bf16_and_others_in_f32) {
     static const char *const cases[][2] = {{"f32", "compute=f32 kv_dtype=f32"},
                                            {"f16", "compute=f32 kv_dtype=f32"},
@@ -561,7 +561,7 @@ Test(cli, a_missing_tokenizer_is_named) {
 }
 
 Test(cli, nan_weights_are_found_and_named) {
-    /* One f32 in the middle of the file becomes NaN; it belongs to a weight of the text model. */
+    /* An f32 in the middle of the file, in a weight of the text model, becomes NaN. */
     damage("model.safetensors", "printf '\\000\\000\\300\\177' | dd of=\"$F\" bs=4 conv=notrunc "
                                 "seek=$(($(stat -c %s \"$F\") / 8)) 2>/dev/null");
     command_run(&r, FOVEA " ask --checkpoint %s --image %s hi", dir, IMAGE);

@@ -266,7 +266,8 @@ Test(decode_conversations, text_keys_are_compressed_again_in_later_turns) {
     end_sessions(1);
 }
 
-/* Text becomes codes in the middle of answers and of later prompts, whatever a step may have. */
+/* Text becomes codes in the middle of answers and of later prompts, whatever else a step
+ * computes. */
 static void text_becomes_codes(const char *policy, int32_t prompt_tokens) {
     static const int32_t news[] = {9, 18, 1, 20, 40};
     session *t = &sessions[0];
@@ -444,7 +445,7 @@ Test(decode_conversations, one_call_at_a_time_goes_on_with_a_conversation) {
     session *t = &sessions[0];
     static session other;
     begin_session(t, 60000);
-    for (int tries = 0; tries < 5; tries++) { /* on a busy machine the first may be over too soon */
+    for (int tries = 0; tries < 5; tries++) { /* a busy machine may miss the moment */
         request m = follow_up(t, 3, tries);
         m.max_tokens = MANY;
         send_follow_up(t, &m);

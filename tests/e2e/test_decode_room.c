@@ -114,7 +114,7 @@ Test(decode_room, waiting_is_bounded_in_number_and_in_time) {
     ask_for(&h[2], SMALL, 0, 20000);
     UNTIL(n_waiting() == 2);
     ask_for(&h[3], SMALL, 0, 20000);
-    ask_for(&h[4], SMALL, 0, 0); /* it does not want to wait */
+    ask_for(&h[4], SMALL, 0, 0); /* its wait_ms is 0 */
     for (int i = 4; i >= 1; i--) {
         UNTIL(is_over(&h[i]));
         cr_assert_eq(h[i].status, FV_EBUSY, "%s", h[i].why);

@@ -1,5 +1,5 @@
-/* The slots of a decode worker over a real connection: who does not read its answer has none, and a tenant that
- * comes gets one. */
+/* The slots of a decode worker over a real connection: a client that does not read its answer has
+ * none, and a new tenant gets one. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -24,7 +24,8 @@ static void ask_without_reading(answer *a, handoff *h) {
     fv_rpc_call_pause(a->call);
 }
 
-/* Waits until it is held because nothing more fits, and not because the loop was slow for a moment. */
+/* Waits until the answer is paused because its buffers are full, and not because the loop was slow
+ * for a moment. */
 static void wait_held(void) {
     for (uint64_t tokens = 0, before = 1; tokens != before;) {
         UNTIL(load().n_unread == 1);

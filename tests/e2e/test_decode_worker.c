@@ -13,7 +13,7 @@
 
 TestSuite(decode_worker, .init = write_checkpoint, .fini = remove_checkpoint, .timeout = 120);
 
-/* ---- what succeeds ------------------------------------------------------------------------ */
+/* ---- success ----------------------------------------------------------------------------- */
 
 Test(decode_worker, an_answer_is_that_of_one_process_under_every_policy) {
     enum { N = 7 };
@@ -154,7 +154,7 @@ Test(decode_worker, stop_strings_and_alternatives_are_as_asked_for) {
     close_all();
 }
 
-/* ---- what fails --------------------------------------------------------------------------- */
+/* ---- failures ---------------------------------------------------------------------------- */
 
 Test(decode_worker, an_unknown_ticket_is_not_found) {
     static answer a;
@@ -348,7 +348,7 @@ static void note_grant(void *user, const fv_rpc_end *end, fv_rpc_call *c, grpc_b
     ticket->epoch = g->ticket->epoch;
 }
 
-/* A grant for which no stream is ever opened. */
+/* Gets a grant for which no stream is ever opened. */
 static fv_ticket open_room(void) {
     fv_ticket ticket = {.epoch = 0};
     Fovea__Handoff__V1__OpenRequest m = FOVEA__HANDOFF__V1__OPEN_REQUEST__INIT;
@@ -415,7 +415,7 @@ static void on_push_end(fv_rpc_call *c, const fv_rpc_end *end) {
     *(bool *)fv_rpc_call_user(c) = true;
 }
 
-/* Only a keep-alive was sent, and no Release comes. */
+/* The sender has sent only a keep-alive, and no Release. */
 Test(decode_worker, a_sender_whose_stream_breaks_has_no_grant_any_more) {
     static const fv_rpc_events events = {.on_end = on_push_end};
     fv_decode_options opt = fv_decode_options_default();
@@ -485,7 +485,7 @@ Test(decode_worker, the_program_serves_until_it_is_told_to_stop) {
     cr_assert(strstr(r.out, "listening on 127.0.0.1:"), "%s", r.out);
 }
 
-/* Starts the program with a KV pool of this size; gives its output. */
+/* Starts the program with a KV pool of this size; returns its output. */
 static const char *start_with_kv(const char *program, const char *kv_bytes) {
     command_run(&r,
                 FOVEA_BIN

@@ -48,7 +48,7 @@ Test(device, auto_is_the_cpu_without_a_gpu) {
 
 /* ---- on the emulated device ------------------------------------------------------------- */
 
-/* The digests of the logits, which differ with any bit. */
+/* Gives the digests of the logits, in which any bit shows. */
 static void digests(const char *checkpoint, const char *device, const char *policy, char out[512]) {
     command_run(&r,
                 FOVEA_BIN "/fovea ask --checkpoint %s %s --policy %s --image " FOVEA_TEST_DATA
@@ -97,8 +97,9 @@ Test(device, products_in_bf16_are_refused_with_the_option_to_give) {
     refused(1, "a GPU takes --compute f32");
 }
 
-/* Compressed on the device, sent, received, read at part of the rank, compacted when tokens are
- * evicted, and in the end decompressed: host code never dereferences an address of the device. */
+/* Layers are compressed on the device, sent, received, read at part of the rank, compacted when
+ * tokens are evicted, and in the end decompressed: host code never dereferences an address of the
+ * device. */
 Test(device, packed_layers_give_the_logits_of_the_cpu) {
     static const char *const policies[] = {
         "\"pack=svd,rank_k=8,rank_v=8,gain=0,block=4;expand=attention\"",
@@ -119,8 +120,8 @@ Test(device, packed_layers_give_the_logits_of_the_cpu) {
     for (size_t k = 0; k < sizeof policies / sizeof *policies; k++) same_logits(path, policies[k]);
 }
 
-/* Coefficients on directions that the device has once for all requests; layers that have the first rows
- * of another's, tokens that are read with few directions, and some that leave. */
+/* Coefficients on directions that all requests on the device share; layers that have the first rows
+ * of another layer, tokens read with few directions, and tokens that are evicted. */
 Test(device, coefficients_give_the_logits_of_the_cpu) {
     static const char *const policies[] = {
         "\"pack=latent,budget=1/16\"",

@@ -15,7 +15,7 @@
 
 static command_result r;
 
-/* The logits' digests in r. */
+/* Gives the logits' digests in r. */
 static void take_digests(char out[512]) {
     cr_assert(eq(int, r.status, 0), "%s", r.err);
     const char *begin = strstr(r.out, "\"digests\""), *end = begin ? strchr(begin, ']') : NULL;

@@ -160,7 +160,7 @@ static void start_with_fault(int rank, const char *fault, const char *options) {
     unsetenv(name);
 }
 
-/* The first answer meets the fault; the second is sent by whatever works. */
+/* The first answer meets the fault; the second uses the transport that works. */
 static void answers_all_the_same(int rank, const char *fault, bool in_transfer) {
     ask_alone("preset=exact");
     start_with_fault(rank, fault, in_transfer ? " --pair-ms 300" : " --pair-join-ms 300");
@@ -186,7 +186,7 @@ Test(device_nccl, a_receive_that_never_ends_goes_over_grpc) {
     answers_all_the_same(1, "late:1", true);
 }
 
-/* In the middle of a transfer, with its stream of frames. */
+/* The worker dies in the middle of a transfer, with its stream of frames. */
 Test(device_nccl, a_decode_worker_that_dies_takes_nothing_along) {
     ask_alone("preset=exact");
     start_with_fault(1, "die:2", "");

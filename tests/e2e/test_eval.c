@@ -47,9 +47,9 @@ static json_t *results_of(const char *out) {
     return json;
 }
 
-/* Everything except times, worker names, the KV dtype and which worker chose the first token, which
- * change no answer under these policies, and what was measured of the checkpoint, which a fleet does not
- * say. */
+/* Results without what may differ: times, worker names, the KV dtype and which worker chose the
+ * first token, none of which changes an answer under these policies; and the checkpoint's
+ * calibration, which a fleet does not report. */
 static json_t *lasting(const char *out) {
     json_t *json = results_of(out), *policy;
     size_t i;
@@ -119,7 +119,7 @@ Test(eval, how_many_items_go_at_a_time_changes_no_answer) {
 Test(eval, an_interrupted_run_continues_where_it_stopped) {
     eval_well("whole", TWO);
     eval_well("part", TWO);
-    /* As if it had been killed while writing the 18th answer. */
+    /* Leaves the files as if the run had been killed while writing the 18th answer. */
     command_run(&r,
                 "cd %s/part && head -n 18 items.jsonl > x && printf '{\"policy\":1,\"it' >> x "
                 "&& mv x items.jsonl && head -n 18 items.jsonl > kept && "
@@ -194,8 +194,8 @@ Test(eval, a_fleet_keeps_dialogs_that_policies_allow) {
     fleet_stop(&f);
 }
 
-/* One process keeps dialogs in the same table, and policies that drop tokens cost as much accuracy
- * as on a fleet. */
+/* A single process keeps dialogs in the same table, and policies that drop tokens cost as much
+ * accuracy as on a fleet. */
 Test(eval, dialogs_that_are_kept_have_the_same_answers_here_and_on_a_fleet) {
     static const char args[] =
         "--task dialog --items 6 --policy exact --policy select=snapkv,heavy=0.1,recent=0.1 "
@@ -218,7 +218,7 @@ Test(eval, dialogs_that_are_kept_have_the_same_answers_here_and_on_a_fleet) {
     fleet_stop(&f);
 }
 
-/* A benchmark of one's own: the fleet needs no checkpoint beside it. */
+/* A user's own benchmark; the fleet's client needs no checkpoint. */
 Test(eval, a_benchmark_has_the_same_answers_here_and_on_a_fleet) {
     static const char args[] =
         "--data " FOVEA_TEST_DATA "/../eval/examples/shapes.jsonl --policy exact --policy "
@@ -321,7 +321,8 @@ Test(eval, spectra_are_of_every_layer_and_fall) {
     json_decref(json);
 }
 
-/* Along the first policy's answers: it chooses them itself; another is away from them by as much as its own answers are. */
+/* The first policy reproduces its own answers; another policy deviates from them as its own answers
+ * do. */
 Test(eval, policies_follow_the_answers_of_the_first) {
     eval_well("a", "--follow 20 --items 11 --policy exact --policy 'prune=random,layer=1' "
                    "--policy 'prune=random,layer=1,keep=0.1'");
@@ -346,7 +347,7 @@ Test(eval, policies_follow_the_answers_of_the_first) {
     json_decref(json);
 }
 
-/* Requests side by side, or one after the other. */
+/* Concurrent and sequential requests give the same line. */
 Test(eval, following_does_not_depend_on_concurrency) {
     static const char args[] = "--follow 12 --items 11 --policy exact --policy "
                                "'prune=random,layer=1' --policy quality --concurrency";

@@ -21,8 +21,7 @@ static void close_fleet(void) { fleet_close(&f); }
 
 TestSuite(fleet, .init = open_fleet, .fini = close_fleet, .timeout = 900);
 
-/* The same question to one process and to the fleet: everything is equal except times and the
- * route. */
+/* Asks one process and the fleet the same; everything must be equal except times and the route. */
 static void assert_same(const char *args) { answer_assert_one_process(f.dir, f.address, args); }
 
 static void ask_fails(const char *args, int status, const char *words) {
@@ -32,7 +31,7 @@ static void ask_fails(const char *args, int status, const char *words) {
     cr_assert_str_empty(r.out);
 }
 
-/* ---- what works ------------------------------------------------------------------------- */
+/* ---- success ----------------------------------------------------------------------------- */
 
 Test(fleet, answers_are_those_of_one_process) {
     fleet_synth(&f, "tiny");
@@ -70,8 +69,8 @@ Test(fleet, the_fleet_uses_the_checkpoints_calibration) {
     fleet_stop(&f);
 }
 
-/* The line of a report that starts with these words, up to a comma before what differs from run to
- * run. */
+/* Gives the line of a report that starts with these words, up to the comma before what differs from
+ * run to run. */
 static void keep_line(const char *report, const char *start, char line[300]) {
     const char *at = strstr(report, start);
     cr_assert_not_null(at, "no '%s' in: %s", start, report);
@@ -241,12 +240,13 @@ Test(fleet, a_missing_checkpoint_ends_up_with_a_message) {
 
 /* ---- aborted requests ------------------------------------------------------------------- */
 
-/* Ten minutes: with a sanitizer and other tests beside it a long answer takes some. */
+/* Waits up to ten minutes: a long answer takes some with a sanitizer and other tests running. */
 static void await_end(int pid) {
     for (int i = 0; i < 12000 && kill(pid, 0) == 0; i++) usleep(50000);
 }
 
-/* A request that takes a few seconds, in the background; returns when the answer has begun. */
+/* Starts a request that takes a few seconds, in the background; returns when the answer has
+ * begun. */
 static int ask_long(int n_token) {
     int pid = 0;
     command_run(&r,

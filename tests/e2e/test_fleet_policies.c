@@ -57,7 +57,7 @@ static json_t *ask(const char *where, const char *preset) {
     return answer_ask(where, args);
 }
 
-/* The text that an answer depends on. */
+/* Gives the digests of an answer as text. */
 static void digests_of(const json_t *answer, char *text, size_t cap) {
     char *all = json_dumps(answer_report(answer, "digests"), JSON_COMPACT);
     snprintf(text, cap, "%s", all);

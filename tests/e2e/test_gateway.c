@@ -30,7 +30,7 @@ Test(gateway, serves_openais_api, .fini = end, .timeout = 600) {
     fleet_stop(&f);
 }
 
-/* With a tenant `a`, whose key is "secret". */
+/* Starts a fleet with a tenant `a`, whose key is "secret". */
 static void start_with_tenant(const char *name) {
     char args[1000];
     fleet_open(&f, name);

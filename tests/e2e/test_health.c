@@ -1,5 +1,5 @@
-/* What the workers' health service reports while they are unhealthy and when they have recovered:
- * weights that turn to NaN in a running worker, a computing thread that hangs. */
+/* The workers' health service reports when they are unhealthy and when they have recovered: weights
+ * that turn to NaN in a running worker, a computing thread that hangs. */
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <errno.h>

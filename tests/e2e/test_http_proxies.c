@@ -1,5 +1,5 @@
-/* gateway/http/http.h behind nginx and HAProxy: what they pass on of mutated requests is what is seen here, request by
- * request. http_proxies.py has the requests and compares. */
+/* gateway/http/http.h behind nginx and HAProxy: the server must see mutated requests as the proxies
+ * pass them on, request by request. http_proxies.py has the requests and compares. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

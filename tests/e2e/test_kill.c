@@ -49,7 +49,7 @@ static bool answered(void) {
     return access(path, F_OK) == 0;
 }
 
-/* Its exit status; its stderr is in r.out. */
+/* Waits for the client's exit status; its stderr is then in r.out. */
 static int wait_answer(void) {
     for (int i = 0; i < WAIT_STEPS && !answered(); i++) usleep(STEP_US);
     cr_assert(answered(), "the client waits for ever");
@@ -143,7 +143,7 @@ Test(kill, decode_in_the_middle_of_an_answer_whose_text_becomes_codes) {
                       "--image " FOVEA_TEST_DATA "/golden/demo.png --ignore-eos --max-tokens 40 "
                       "--policy pack=quant,compress_text=all,bits_text=4,recompress=16 hello");
 }
-/* The other worker makes the codes anew, of the tokens that are left. */
+/* The other worker makes the codes again from the remaining tokens. */
 Test(kill, decode_in_the_middle_of_an_answer_from_codes_of_keys) {
     char dir[600];
     snprintf(dir, sizeof dir, "%s/ck", c.f.dir);
@@ -160,8 +160,9 @@ Test(kill, decode_that_has_not_sent_finished) { decode_dies("decode-over"); }
 
 /* ---- a worker hangs ------------------------------------------------------------------ */
 
-/* It is alive and keeps reporting but makes no progress: its request is replayed. If it hangs
- * outside the request, it is detected when its own requests make no progress either. */
+/* A hung worker is alive and keeps reporting but makes no progress: its request is replayed. A
+ * worker that hangs outside the request is detected when its own requests make no progress
+ * either. */
 static void worker_hangs(program *hung, const char *failpoint) {
     bool p = hung == &c.prefill[0];
     snprintf(c.router_args, sizeof c.router_args, "--stall-ms 3000");

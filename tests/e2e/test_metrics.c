@@ -45,7 +45,7 @@ Test(metrics, of_each_daemon_are_what_was_sent, .fini = end, .timeout = 600) {
 
 static void close_fleet(void) { fleet_close(&f); }
 
-/* `fovea up` gives each process a port of its own, from the one on that it is given. */
+/* `fovea up` gives each process its own port, counting from the given one. */
 Test(metrics, of_a_fleet_are_on_ports_in_a_row, .fini = close_fleet, .timeout = 300) {
     static const char *const names[] = {"fovea_workers{role=\"prefill\",state=\"ready\"} 1",
                                         "fovea_images_total 0", "fovea_conversations 0",

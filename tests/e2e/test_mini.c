@@ -1,4 +1,4 @@
-/* The checkpoint for rich scenes answers as it did when it was written. */
+/* The checkpoint for rich scenes gives the recorded answers. */
 #include <criterion/criterion.h>
 
 #include "tests/support/fleet.h"

@@ -28,7 +28,7 @@ static void answers(const char *model, const char *worker) {
               fleet_said.out, fleet_said.err);
 }
 
-/* The workers i of another checkpoint. */
+/* Starts workers i of another checkpoint. */
 static void start_others(int i, const char *model) {
     snprintf(c.prefill_args, sizeof c.prefill_args, "--model-name %s --checkpoint %s/other", model,
              c.f.dir);

@@ -1,4 +1,4 @@
-/* The gateway's page in a browser: page.py has the cases, all of them under --long. */
+/* The gateway's page in a browser: page.py has the cases; --long runs all of them. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 

@@ -29,7 +29,7 @@ static void close_crew(void) { crew_close(&c); }
 
 TestSuite(peers, .init = open_crew, .fini = close_crew, .timeout = 300);
 
-/* It still answers as before, and holds nothing. */
+/* Asserts that the fleet answers as before and holds nothing. */
 static void assert_well(int n_prefill, int n_decode) {
     answer_assert_one_process(c.f.dir, c.f.address, ASK);
     crew_wait_idle(&c, n_prefill, n_decode);
@@ -158,7 +158,7 @@ Test(peers, a_prompt_too_long_for_any_worker_is_the_clients_mistake) {
 
 Test(peers, in_a_full_pool_requests_wait_or_are_asked_to_come_back_and_none_is_left_half_way) {
     abuse sum = {0};
-    /* Memory for two or three of them at a time. */
+    /* Memory for two or three requests at a time. */
     strcpy(c.decode_args, "--kv-bytes 400000 --lease-ms 2000 --attach-ms 2000");
     strcpy(c.router_args, "--queue 4");
     crew_start(&c, 1, 1);
@@ -189,7 +189,7 @@ static int wait_answer(void) {
     return r.status;
 }
 
-/* It is stopped, with its connections open, while it has a request; nobody tells the router. */
+/* Stops a worker, with its connections open, while it has a request; nothing tells the router. */
 static void goes_mute(program *worker, const char *failpoint, void (*start)(crew *c, int i)) {
     char path[500], words[100];
     json_error_t err;

@@ -1,5 +1,5 @@
-/* The prefill worker and many large images: the memory they take, how many may wait, and what waits
- * for them. */
+/* The prefill worker and many large images: the memory they take, how many may wait, and which
+ * requests wait for them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,7 +127,7 @@ Test(prefill_images, requests_without_images_do_not_wait_for_them) {
     close_workers();
 }
 
-/* 24 large pictures of one tenant fill the places of a batch; another tenant's small one waits for none of these
+/* 24 large images of one tenant fill a batch; another tenant's small image waits for none of these
  * requests. */
 Test(prefill_images, a_tenants_large_images_do_not_keep_another_tenants_small_one_waiting) {
     static heard many[4];

@@ -1,4 +1,4 @@
-/* The prefill worker: what it refuses, what fails on the decode side, and what ends early. Each
+/* Requests that the prefill worker refuses, that fail on the decode side, or that end early. Each
  * case gives a reason and leaves nothing behind. */
 #include <semaphore.h>
 #include <string.h>
@@ -12,7 +12,7 @@ static asking a;
 
 TestSuite(prefill_refusals, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 120);
 
-/* ---- what is refused -------------------------------------------------------------------- */
+/* ---- refusals ---------------------------------------------------------------------------- */
 
 /* The request fails with this status and this text, and leaves nothing behind. */
 static void fails_with(fv_status st, const char *words) {
@@ -168,7 +168,7 @@ Test(prefill_refusals, a_cancelled_call_gives_everything_back) {
     prepare();
     for (int i = 0; i < 8; i++) begin(&many[i], &a);
     for (int i = 0; i < 8; i++) {
-        if (i % 2) net_sleep(&workers.net, 1); /* they have reached different stages */
+        if (i % 2) net_sleep(&workers.net, 1); /* so that requests reach different stages */
         if (many[i].call) fv_rpc_call_cancel(many[i].call);
     }
     for (int i = 0; i < 8; i++) net_wait(&workers.net, &many[i].over);

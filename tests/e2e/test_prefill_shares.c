@@ -11,7 +11,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static bool entered, gate;
 static int32_t seen[SEEN_MAX], n_seen; /* rows of each pass through each layer */
-static int32_t n_change;               /* on the loop thread: requests that came or went */
+static int32_t n_change;               /* on the loop thread: requests that started or ended */
 static heard p, q, again;
 static asking a, b;
 
@@ -45,7 +45,7 @@ static void open_gate(void) {
     pthread_mutex_unlock(&mutex);
 }
 
-/* A prompt of so many words, and one token. */
+/* Asks for one token after a prompt of n times the same words. */
 static void ask_in_words(asking *x, const char *tenant, char *text, int n) {
     text[0] = '\0';
     for (int i = 0; i < n; i++) strcat(text, "what is it? ");
@@ -61,8 +61,8 @@ static void on_change(void *user) {
     n_change++;
 }
 
-/* A's long prompt is in its first pass when the short one comes. Gives how many layers of passes ran before the
- * short one's first. */
+/* Sends the short prompt during the first pass of A's long prompt. Returns how many layers of
+ * passes ran before the short one's first. */
 static int32_t a_short_one_comes(const char *tenant) {
     static char text[2][LONG_WORDS * 16];
     int32_t before = 0;

@@ -1,4 +1,5 @@
-/* The prefill worker: what succeeds gives the output of one process; and the program itself. */
+/* The prefill worker: requests that succeed give the output of one process; and the program
+ * itself. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@ static truth t;
 
 TestSuite(prefill_worker, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 120);
 
-/* ---- what succeeds ---------------------------------------------------------------------- */
+/* ---- success ----------------------------------------------------------------------------- */
 
 Test(prefill_worker, an_answer_over_two_workers_is_that_of_one_process) {
     open_workers();
@@ -270,7 +271,7 @@ Test(prefill_worker, ids_say_the_same_as_their_text) {
 
 static atomic_bool closing;
 
-/* Until the worker is being closed, and a little longer. */
+/* Blocks until the worker is being closed, and a little longer. */
 static void nap(fv_job *job) {
     (void)job;
     while (!atomic_load(&closing)) usleep(1000);
@@ -288,7 +289,7 @@ Test(prefill_worker, a_grant_that_nobody_wants_may_be_a_decode_workers_last_word
     fv_rpc_call_cancel(p.call);
     net_wait(&workers.net, &p.over);
     atomic_store(&closing, true);
-    close_workers(); /* it grants when it is told to stop, and the call is over */
+    close_workers(); /* the worker is told to stop and the call is over before the grant */
 }
 
 static command_result r;

@@ -1,4 +1,5 @@
-/* A fleet and Debian's gRPC for Python: fleet_client.py and, for our own package, python_package.py have the cases. */
+/* A fleet and Debian's gRPC for Python: fleet_client.py has the cases, python_package.py those of
+ * our own package. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 

@@ -1,4 +1,5 @@
-/* Clients that do not read, at a whole fleet: HTTP, gateway, router, decode worker. */
+/* Clients that do not read their answers, against a whole fleet: HTTP, gateway, router, decode
+ * worker. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>

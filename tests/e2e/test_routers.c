@@ -163,7 +163,7 @@ static void stop_load(void) {
     for (int i = 0; i < LOAD; i++) caller_close(&load[i]);
 }
 
-/* While the clients continue. */
+/* Waits for a program's end while the clients continue. */
 static void wait_end(program *p) {
     siginfo_t info = {0};
     for (double until_s = fv_clock_s() + 60; fv_clock_s() < until_s && info.si_pid == 0;) {
@@ -183,7 +183,7 @@ Test(routers, both_are_replaced_under_load_and_nobody_is_refused) {
     start_load(c.f.address, c.second_address);
     more_load(20);
     end_router(&c.router);
-    more_load(20); /* all of it by the other router */
+    more_load(20); /* all answered by the other router */
     crew_start_router(&c);
     program_wait_said(&c.router, "worker=decode-0 event=joined");
     program_wait_said(&c.router, "worker=prefill-0 event=joined");

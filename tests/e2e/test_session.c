@@ -141,7 +141,7 @@ static fv_status on_token(void *user, const fv_sampled *token) {
     return FV_OK;
 }
 
-/* The ids as a prompt: of the conversation that c->last names, or of a new one. */
+/* Sends ids as a prompt: in the conversation that c->last names, or in a new one. */
 static fv_status ask_ids(chat *c, uint32_t *ids, size_t n, bool goes_on, uint32_t keep_ms,
                          reply *out) {
     Fovea__Inference__V1__GenerateRequest m = FOVEA__INFERENCE__V1__GENERATE_REQUEST__INIT;
@@ -246,7 +246,7 @@ Test(session, two_chats_of_five_turns_on_kept_images_are_those_of_full_prefills)
     fleet_stop(&f);
 }
 
-/* The positions of what follows are less than their indices: by how much, the conversation knows. */
+/* Positions after the image are less than their indices; the conversation keeps the difference. */
 Test(session, a_chat_on_an_image_with_positions_in_a_grid_is_that_of_full_prefills) {
     static chat c;
     fleet_synth(&f, "tiny --text-family qwen2_vl_text");

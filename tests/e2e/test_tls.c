@@ -1,5 +1,5 @@
-/* A fleet with TLS: who gets in on which listener, and certificates that change while it answers.
- * Certificates are made here, one for each role. */
+/* A fleet with TLS: which certificates each listener accepts, and certificates that change while it
+ * answers. Certificates are made here, one for each role. */
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdio.h>
@@ -52,7 +52,7 @@ static void refuses(const char *more) {
     cr_assert_neq(fleet_said.status, 0, "%s was let in", more);
 }
 
-/* ---- who gets in ------------------------------------------------------------------------- */
+/* ---- accepted and refused clients -------------------------------------------------------- */
 
 Test(tls, a_fleet_answers_clients_that_trust_its_authority) {
     char more[700];
@@ -73,7 +73,8 @@ Test(tls, a_fleet_answers_clients_that_trust_its_authority) {
     crew_close(&c);
 }
 
-/* The client's connection to the gateway, its to the router, and the router's to a worker for the tokenizer. */
+/* TLS from the client to the gateway, from it to the router, and from the router to a worker for
+ * the tokenizer. */
 Test(tls, a_gateway_serves_and_calls_the_router_over_it) {
     const char *d;
     open_crew("");
@@ -178,7 +179,7 @@ static void on_answer(void *user, const fv_rpc_end *end, fv_rpc_call *call,
 
 static net rig;
 
-/* How a plain call ends, with an empty message. */
+/* Returns how a plain call with an empty message ends. */
 static grpc_status_code call_plain(const char *address, const char *path) {
     Grpc__Health__V1__HealthCheckRequest m = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
     fv_rpc_channel *to;
@@ -306,7 +307,7 @@ static void ask_again(load *l) {
     cr_assert_eq(fv_remote_begin(l->remote, &m, 60000, &events, l), FV_OK, "%s", fv_last_error());
 }
 
-/* New certificates for all, one after the other; they are valid for so many days. */
+/* Issues new certificates for all, one after the other, valid for so many days. */
 static void rotate(int days) {
     static const struct {
         const char *name, *san;
@@ -319,7 +320,7 @@ static void rotate(int days) {
     }
 }
 
-/* All have read the certificates of so many days. */
+/* Tells whether all have loaded the certificates of so many days. */
 static bool rotated(int days) {
     char loaded[32];
     snprintf(loaded, sizeof loaded, "days_left=%d", days);
@@ -355,7 +356,7 @@ Test(tls, certificates_change_under_load_and_no_request_fails) {
 
 /* ---- metrics ----------------------------------------------------------------------------- */
 
-/* Says "OK" and the certificate's serial number, or why not. */
+/* Prints "OK" and the certificate's serial number, or why not. */
 static void scrape(const char *authority) {
     command_run(&fleet_said,
                 "/usr/bin/python3 -B -c '\n"
@@ -381,7 +382,7 @@ Test(tls, metrics_are_encrypted_where_others_reach_them) {
     scrape(certs_path(c.f.dir, "other", "crt"));
     cr_assert_neq(fleet_said.status, 0);
     cr_assert(strstr(fleet_said.out, "CERTIFICATE_VERIFY_FAILED"), "%s", fleet_said.out);
-    /* Another authority's certificate takes the place of the first one. */
+    /* Another authority's certificate replaces the first one. */
     certs_issue(c.f.dir, "other", "next", "DNS:fovea-router,IP:127.0.0.1", 24);
     certs_replace(c.f.dir, "next", "router");
     for (int i = 0; i < 600; i++) {

@@ -57,5 +57,5 @@ Test(traces, of_requests_reach_a_collector_and_nothing_waits_for_it, .fini = end
     start_collector(address);
     run("back", "");
     crew_stop(&c);
-    run("stopped", ""); /* what was left went out at the end */
+    run("stopped", ""); /* pending spans are sent at the end */
 }

@@ -1,5 +1,5 @@
-/* A clip that make_clip draws, through `fovea ask --video`: its frames are images, each after its time; or one video,
- * of a model that reads videos, in one process and over a fleet. */
+/* A clip by make_clip through `fovea ask --video`: its frames become images, each after its time,
+ * or one video for a model that reads videos; in one process and over a fleet. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static void run(const char *command) {
     cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.err);
 }
 
-/* The same as options of images: files in the folder, and a question with their times. */
+/* Gives the same as options for images: files in the folder, and a question with their times. */
 static void as_images(const char *clip, bool demo, char *args, size_t cap) {
     fv_video_options opt;
     fv_video v;
@@ -48,7 +48,7 @@ static void as_images(const char *clip, bool demo, char *args, size_t cap) {
              demo ? "<image>" : "");
 }
 
-/* POSTs a chat about the file, as curl has it: the answer's body. */
+/* POSTs a chat about the file by curl; returns the answer's body. */
 static const char *post(const char *file, const char *type) {
     snprintf(
         body, sizeof body,
@@ -64,7 +64,7 @@ static const char *post(const char *file, const char *type) {
     return fleet_said.out;
 }
 
-/* Through HTTP: the video's bytes in, the words of `fovea ask` with these arguments out. */
+/* Sends the video by HTTP; the answer must be that of `fovea ask` with these arguments. */
 static void ask_gateway(const char *where, const char *clip, const char *args) {
     json_t *local = answer_ask(where, args), *got = json_loads(post(clip, "video/mp4"), 0, NULL);
     const char *said = NULL;
@@ -138,7 +138,7 @@ Test(video, times_of_frames_reach_a_model_that_is_told_them, .fini = end, .timeo
     fleet_stop(&f);
 }
 
-/* By the command itself: there is no fleet. */
+/* The command itself refuses: there is no fleet. */
 static void refused(const char *args, const char *words) {
     command_run(&fleet_said, FOVEA_BIN "/fovea ask %s", args);
     cr_assert_neq(fleet_said.status, 0);

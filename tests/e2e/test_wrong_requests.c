@@ -1,5 +1,5 @@
-/* Wrong requests against real workers (wrong_requests.py): their callers hear that they are wrong, no
- * request is tried again, and no worker's breaker moves. */
+/* Wrong requests against real workers (wrong_requests.py): callers are told so, no request is tried
+ * again, and no worker's breaker changes. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 

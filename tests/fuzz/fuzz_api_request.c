@@ -1,6 +1,6 @@
-/* Any bytes as the body of an HTTP request. The first byte chooses the endpoint and whether a header has a
- * policy. What is accepted has a prompt, and its pointers are good; a refusal is the client's and has a
- * sentence. */
+/* Any bytes as the body of an HTTP request. The first byte chooses the endpoint and whether a
+ * header has a policy. An accepted request has a prompt and valid pointers; a refusal blames the
+ * client and says why. */
 #include <stdlib.h>
 #include <string.h>
 

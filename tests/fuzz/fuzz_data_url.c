@@ -1,5 +1,5 @@
-/* Any bytes as a data: URL, in pieces. What is accepted is three bytes for four characters, and comes back when it is
- * encoded again. */
+/* Any bytes as a data: URL, in pieces. An accepted URL gives three bytes for four characters, and
+ * the same text when encoded again. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* Any bytes as a GGUF file: parsed or refused; what is parsed can be read, weights are repacked, and the
- * texts that are made of metadata can be parsed or are refused. */
+/* Any bytes as a GGUF file, parsed or refused: parsed tensors can be read, weights are repacked,
+ * and the files made from metadata can be parsed or are refused. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

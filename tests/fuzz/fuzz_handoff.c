@@ -20,13 +20,13 @@ enum { CAPACITY = 2, PUSHES = 3, TICKETS = 4, EVENTS_MAX = 400, LEASE_S = 30, AT
 
 typedef enum state { NEVER, LIVE, COMMITTED, OVER } state;
 
-/* One grant, in the model. */
+/* A grant, in the model. */
 typedef struct granted {
     fv_ticket ticket;
     state state;
-    size_t sent;  /* of the stream */
+    size_t sent;  /* bytes of the stream */
     uint64_t seq; /* of the next frame */
-    bool spoiled; /* a byte of it was changed */
+    bool spoiled; /* a byte of the stream was changed */
     double until;
 } granted;
 
@@ -136,8 +136,8 @@ static grpc_byte_buffer *write_message(const message *m) {
     return b;
 }
 
-/* What a message to a grant must give: 1 accepted, 0 refused, -1 either, where the format decides:
- * wrong bytes, and bytes out of band, which must be tokens' data. */
+/* Expected outcome of a message to a grant: 1 accepted, 0 refused, -1 either, where the format
+ * decides (wrong bytes; bytes out of band, which must be tokens' data). */
 static int outcome(const granted *g, const message *m) {
     if (!g || g->state != LIVE) return 0;
     if (m->kind == ALIVE) return 1;
@@ -252,7 +252,7 @@ static void event(world *w, const uint8_t *e) {
         w->sink->ops->abort(w->sink, &g->ticket);
         end_grant(g);
         break;
-    case 4: *p = (fv_push_state){0}; break; /* another stream; what the old one began remains */
+    case 4: *p = (fv_push_state){0}; break; /* another stream; the old one's state remains */
     case 5: end_stream(w, p, how & 1); break;
     case 6:
         m.kind = ALIVE;

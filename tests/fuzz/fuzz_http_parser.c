@@ -1,5 +1,5 @@
-/* Any bytes as a connection's requests, at once and in pieces, as the first byte says: both are the same requests, heads
- * have a bound, and a head says what its own headers say. */
+/* Any bytes as a connection's requests, at once and in pieces, as the first byte says: both must
+ * give the same requests, heads of bounded size, and heads that agree with their own headers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,11 +13,11 @@ static void expect(bool holds) {
     if (!holds) abort();
 }
 
-/* What was read, as a sum and as counts. */
+/* A checksum and counts of the parsed requests. */
 typedef struct story {
     uint64_t sum;
     size_t n_head, n_body, n_done;
-    unsigned status; /* of what was refused; 0: nothing */
+    unsigned status; /* of the refusal; 0: none */
 } story;
 
 static void add(story *s, const void *bytes, size_t n) {
@@ -45,7 +45,7 @@ static void check_head(story *s, fv_http_head h) {
     fv_http_head_free(&h);
 }
 
-/* False: nothing more is read. */
+/* Takes an event; false: stops reading. */
 static bool take(fv_http_parser *p, story *s, fv_http_event event) {
     if (event == FV_HTTP_HEAD) check_head(s, fv_http_parser_take(p));
     if (event == FV_HTTP_PIECE) {
@@ -70,7 +70,7 @@ static story read_all(const uint8_t *data, size_t n, size_t step) {
     fv_http_parser_begin(&p);
     for (size_t at = 0; at < n && reads; at += step) {
         size_t most = n - at < step ? n - at : step, used, done = 0;
-        char *piece = malloc(most); /* nothing is kept of it */
+        char *piece = malloc(most); /* freed at once: the parser must keep no pointer */
         expect(piece != NULL);
         memcpy(piece, data + at, most);
         for (fv_http_event event = FV_HTTP_HEAD; reads && event != FV_HTTP_MORE; done += used) {

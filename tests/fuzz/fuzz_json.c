@@ -1,4 +1,5 @@
-/* Any bytes as JSON: in pieces, whose sizes follow from the bytes, it is what jansson makes of the whole. */
+/* Any bytes as JSON, in pieces whose sizes follow from the bytes: the result must be jansson's for
+ * the whole text. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@ static void expect(bool holds) {
     if (!holds) abort();
 }
 
-/* What is open, from the outside in, and the text that is read. */
+/* Builds a tree from events: the open values, from the outside in, and the current text. */
 typedef struct builder {
     json_t *open[FV_JSON_DEPTH_MAX], *root;
     int32_t depth;
@@ -80,7 +81,7 @@ static fv_status read_all(fv_json *j, const uint8_t *data, size_t n) {
     while (at < n) {
         size = 1 + (size * 7 + data[at]) % (data[0] % 2 ? 3 : 40);
         if (size > n - at) size = n - at;
-        char *piece = malloc(size); /* so that reading beyond it is found */
+        char *piece = malloc(size); /* so that reading past it is detected */
         memcpy(piece, data + at, size);
         fv_status st = fv_json_feed(j, piece, size);
         free(piece);
@@ -102,7 +103,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     fv_status st = read_all(&j, data, n);
     fv_json_fini(&j);
     json_t *wanted = json_loadb((const char *)data, n, JSON_REJECT_DUPLICATES, &error);
-    /* A byte 0 is nowhere right; jansson overlooks one behind a number. */
+    /* A byte 0 is never valid; jansson overlooks it after a number. */
     expect((st == FV_OK) == (wanted != NULL && !memchr(data, 0, n)));
     if (st == FV_OK)
         expect(b.depth == 0 && json_equal(b.root, wanted));

@@ -14,7 +14,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* A layer that has another's coefficients has the first ones of its tokens. */
+/* A layer that borrows another layer's coefficients has the first ones of its tokens. */
 static void check_nested(const fv_received *got, const fv_kv_packed *p) {
     const fv_kv_packed *lead = fv_kv_packed_at(got->kv, p->source_layer);
     if (p->rows.n > lead->rows.n || p->n_first > lead->n_first || (lead->rank && !p->rank)) abort();
@@ -22,7 +22,7 @@ static void check_nested(const fv_received *got, const fv_kv_packed *p) {
         if (p->pos[i] != lead->pos[i] || (p->rank && p->rank[i] != i)) abort();
 }
 
-/* Tokens leave it as they do in an answer. */
+/* Evicts tokens as an answer would. */
 static void anneal(const fv_received *got) {
     static const double share[] = {0.9, 0.5, 0.1};
     for (size_t i = 0; i < sizeof share / sizeof *share; i++)
@@ -45,7 +45,7 @@ static void check_packed(const fv_received *got, int32_t layer, fv_kv_segment se
             fv_packed_read_u(&p->part[k], 0, p->rows.n, m);
 }
 
-/* No token is rotated further than if the map were empty. */
+/* Rotary positions must not exceed indices, which an empty map gives. */
 static void check_map(const fv_received *got) {
     for (int32_t i = 0; i < got->n + 2; i++) {
         fv_rope_pos p = fv_rope_map_at(fv_kv_rope_map(got->kv), i);

@@ -57,7 +57,7 @@ static void check_views(const fv_layout *l) {
             size = v->resize[k];
             expect(size.w >= 1 && size.h >= 1);
         }
-        expect(v->x < v->w && v->y < v->h); /* something of the image is on the canvas */
+        expect(v->x < v->w && v->y < v->h); /* part of the image is on the canvas */
         expect((int64_t)v->x + size.w > 0 && (int64_t)v->y + size.h > 0);
         const fv_layout_rect seen = fv_layout_seen(l, v);
         expect(seen.w > 0 && seen.h > 0 && seen.x < l->image_w && seen.y < l->image_h);
@@ -84,7 +84,7 @@ static void check_spans(const fv_layout_config *c, const fv_layout *l) {
     expect(n_visual == l->n_visual && n_visual <= FV_LAYOUT_TOKENS_MAX);
 }
 
-/* A mark for each span. */
+/* The text must have a mark for each span. */
 static void check_text(const fv_layout_config *c, const fv_layout *l) {
     static char text[FV_LAYOUT_TEXT_MAX];
     int32_t n = 0;
@@ -93,7 +93,7 @@ static void check_text(const fv_layout_config *c, const fv_layout *l) {
     expect(n == l->n_span && l->n_text >= 0);
 }
 
-/* Of as many frames as there may be images, some of which make a second, at times that `rest` may begin with. */
+/* Checks a video of n_image frames, with a frame rate and times taken from the input. */
 static void check_video(const fv_layout_config *c, const fields *f, const uint8_t *rest,
                         size_t bytes, fv_layout *l) {
     double seconds[8];

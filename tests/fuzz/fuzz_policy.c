@@ -1,4 +1,4 @@
-/* Any bytes as a policy, and the policy as a plan. The first byte: bit 0 chooses the text form or
+/* Any bytes as a policy, which is then planned. The first byte: bit 0 chooses the text form or
  * the protobuf message, the others choose checkpoint and prompt. Both forms read back as the same
  * policy, bit for bit, and no plan needs more tokens than `exact`. */
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Any bytes as a request to the reflection service. The first byte: bit 0 says whether it is
  * answered from our own descriptors, or from what follows a NUL after the request's bytes, as a
- * descriptor set. What is found lies within the set. */
+ * descriptor set. Anything found lies within the set. */
 #include <stdlib.h>
 #include <string.h>
 

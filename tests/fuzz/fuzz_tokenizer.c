@@ -4,8 +4,9 @@
  *           bit 2 add special tokens, bit 3 skip them when decoding
  *   then    tokenizer.json and a NUL, if it is in the input; the rest is the text
  *
- * Whatever opens must encode (or say why not) into ids of its vocabulary, and a stream must give
- * whole characters that join to what decode gives, for those ids and for arbitrary ones. */
+ * Any tokenizer that opens must encode (or say why not) into ids of its vocabulary, and a stream
+ * must give whole characters that join to what decode gives, for those ids and for arbitrary
+ * ones. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

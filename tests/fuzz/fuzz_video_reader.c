@@ -1,5 +1,5 @@
-/* Any bytes as what the helper of videos writes. What becomes of them is within the limits, which are low,
- * so that an input costs microseconds and not a gigabyte. */
+/* Any bytes as the video helper's output. The result is within the limits, which are low, so that
+ * an input costs microseconds and not a gigabyte. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>

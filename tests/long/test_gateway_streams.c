@@ -1,6 +1,6 @@
-/* A gateway with 1000 streams at once, 200 of whose clients do not read: its memory is bounded, the others
- * get all they asked for, and what is left ends with its clients. The router is made up: it sends each
- * stream as many large tokens as are taken, and begins when all are there. */
+/* A gateway with 1000 concurrent streams, 200 of whose clients do not read: memory is bounded, the
+ * others get their whole answers, and the unread streams end with their clients. A fake router
+ * sends each stream as many large tokens as it takes, once all streams are open. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ enum {
     TOKEN_BYTES = 4000,
     FAST_TOKENS = 32,   /* 128 kB */
     SLOW_TOKENS = 4000, /* 16 MB: 3.2 GB of all */
-    RISE_MIB_MAX = 128, /* 650 KiB for each that does not read */
+    RISE_MIB_MAX = 128, /* 650 KiB for each client that does not read */
     WAIT_S = 600,
 };
 
@@ -119,7 +119,7 @@ typedef struct reader {
     uv_tcp_t tcp;
     uv_connect_t connect;
     uv_write_t write;
-    uint32_t n_token; /* that it asks for */
+    uint32_t n_token; /* tokens asked for */
     int64_t n_got;    /* bytes */
     char request[300], end[16];
     bool done;
@@ -199,7 +199,7 @@ static void wait_for(const int32_t *count, int32_t at_least, const char *what) {
     }
 }
 
-/* Until nothing has moved for some seconds. */
+/* Waits until nothing has been sent for three seconds. */
 static void wait_still(void) {
     int64_t before = -1;
     for (double since_s = fv_clock_s(); fv_clock_s() - since_s < 3; turn()) {
@@ -254,7 +254,7 @@ Test(gateway_streams, readers_that_do_not_read_cost_bounded_memory, .timeout = 2
         if (readers[i].n_token == FAST_TOKENS)
             cr_assert_gt(readers[i].n_got, FAST_TOKENS * TOKEN_BYTES);
     cr_assert_eq(n_over, N_STREAM - N_SLOW);
-    /* One that reads again gets the rest. */
+    /* A client that reads again gets the rest. */
     NET_CHECK(uv_read_start((uv_stream_t *)&readers[0].tcp, on_room, on_read) == 0);
     wait_for(&n_done, N_STREAM - N_SLOW + 1, "the answer of one that reads late");
     cr_assert_gt(readers[0].n_got, (int64_t)SLOW_TOKENS * TOKEN_BYTES);

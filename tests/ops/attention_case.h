@@ -4,9 +4,9 @@
 /* A random attention call: sequences with ragged segments, masked_tail tokens, shares and n; and
  * the attention-score sums it asks for.
  *
- * All outputs (o, lse, the sums) are in one array, so one comparison covers everything. Reading
- * what must not be read shows: tokens past a segment's end and tokens that no query attends to hold
- * NaN, and the block after a segment's last one has an invalid address. */
+ * All outputs (o, lse, the sums) are in one array, so one comparison covers everything. Forbidden
+ * reads are detected: tokens past a segment's end and tokens that no query attends to hold NaN, and
+ * the block after a segment's last one has an invalid address. */
 #include "tests/ops/ops_test.h"
 
 enum { CASE_MAX_SEQ = 4 };
@@ -63,8 +63,8 @@ static inline void case_fill_run(attention_case *c, const attention_shape *s, fv
     run->block[n_block] = (fv_kv_block){(void *)(uintptr_t)64, (void *)(uintptr_t)64};
 }
 
-/* A sum over the last tokens; segments are apart and out of order. Head-max scores, or some with
- * weights. */
+/* Fills a sum over the last tokens, with segments apart and out of order: head-max scores, or
+ * scores some of which have weights. */
 static inline void case_fill_sum(attention_case *c, const fv_attn_seq *q, fv_score_sum *sum,
                                  int longest, bool peak) {
     *sum = (fv_score_sum){.n_row = random_int(0, q->n_rows),
@@ -84,7 +84,7 @@ static inline void case_fill_sum(attention_case *c, const fv_attn_seq *q, fv_sco
     for (int s = 0; s < q->n_seg; s++) sum->column[s] = (q->n_seg - 1 - s) * (longest + 2) + 1;
 }
 
-/* Positions, in order or not, of which some sequences' rows see what is in a window. */
+/* Sets positions, in order or not; rows of some sequences see only a window of them. */
 static inline void case_fill_window(attention_case *c, const attention_shape *s, fv_attn_seq *q,
                                     bool alike) {
     int n_table = s->n_kv * q->n_seg, most = 3 * (s->max_len + 2);

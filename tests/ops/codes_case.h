@@ -35,7 +35,7 @@ static inline bool is_alive(const block *b, int32_t j) {
     return !b->rows.valid || j - b->first[a] < b->alive[a];
 }
 
-/* Where a tile has angle i of token j. */
+/* Index in a tile of angle i of token j. */
 static inline int angle_at(int j, int i, int half) {
     return (j / FV_PACKED_TILE * half + i) * FV_PACKED_TILE + j % FV_PACKED_TILE;
 }
@@ -78,7 +78,7 @@ static inline fv_packed_part make_part(fv_packed_shape s, double share, float **
     return p;
 }
 
-/* The first or the second of two more or less similar layers. */
+/* Makes a part of the first or the second of two more or less similar layers. */
 static inline fv_packed_part make_merged_part(fv_packed_shape s, double gamma, bool second,
                                               float **m, void **other) {
     size_t n = (size_t)s.n * fv_packed_width(&s);
@@ -227,7 +227,7 @@ static inline call make_call_of(int n_seq, int n_kv, int group, int D, int max_r
     return c;
 }
 
-/* Of quantized or of depth-merged blocks. */
+/* A call on quantized or on depth-merged blocks. */
 static inline call make_call(int n_seq, int n_kv, int group, int D, int max_rows) {
     return make_call_of(n_seq, n_kv, group, D, max_rows, random_int(0, 1));
 }

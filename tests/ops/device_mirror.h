@@ -26,7 +26,7 @@ static inline void *there_if(mirror *m, const void *from, size_t bytes) {
     return from ? there(m, from, bytes) : NULL;
 }
 
-/* Waits for all that was issued. */
+/* Copies to the host; waits for all issued operations. */
 static inline void back(const mirror *m, void *to, const void *from, size_t bytes) {
     if (bytes) must(m->be->device->ops->copy_async(m->be->device, to, from, bytes));
     must(m->be->ops->sync(m->be));

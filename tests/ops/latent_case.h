@@ -27,7 +27,7 @@ static inline int8_t *latent_even_levels(void) {
     return level;
 }
 
-/* What attention reads, made of mean and decode. */
+/* Makes the tables that attention reads from mean and decode. */
 static inline void latent_lay(latent_basis *b, int n_kv, int D) {
     size_t R = (size_t)b->l.n_dir, W = (size_t)(n_kv * D), line = R + 1;
     fv_latent_lay_keys(b->deviation, b->mean[0], b->decode[0], b->l.n_dir, W, b->key, b->affine,

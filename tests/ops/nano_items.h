@@ -20,7 +20,7 @@ enum { ITEMS_NAME = 64, ITEMS_TASK = 16, ITEMS_PARTS = 3 };
 typedef struct items_head {
     char magic[16];
     fv_model_config cfg;
-    float value[3][256]; /* of a channel's byte as the tower sees it */
+    float value[3][256]; /* the tower's input for each byte of a channel */
     int32_t n_file, n_tensor, n_item;
 } items_head;
 

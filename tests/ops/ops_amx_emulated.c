@@ -1,5 +1,5 @@
-/* The emulation of AMX that ops_run has: what products give, and that it refuses what AMX would. Exits with 77 where
- * the CPU has AMX, or lacks what the emulation needs. */
+/* The emulation of AMX in ops_run: results of products, and refusals of what AMX would refuse.
+ * Exits with 77 where the CPU has AMX, or lacks what the emulation needs. */
 #include <immintrin.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 
 #define AMX __attribute__((target("amx-tile,amx-bf16,amx-int8")))
 
-/* As LDTILECFG reads it. */
+/* The operand of LDTILECFG. */
 typedef struct config {
     uint8_t palette, row, reserved[14];
     uint16_t bytes[16];
@@ -20,7 +20,7 @@ _Static_assert(sizeof(config) == 64, "LDTILECFG reads 64 bytes");
 
 enum { ROWS = 16, PAIRS = 16 };
 
-/* GCC takes only 8 bytes of it to be read. */
+/* The asm is needed because GCC assumes that only 8 bytes of c are read. */
 AMX static void configure(const config *c) {
     __asm__ volatile("" : : "r"(c) : "memory");
     _tile_loadconfig(c);
@@ -36,7 +36,7 @@ static config whole(void) {
     return c;
 }
 
-/* ---- what products give ------------------------------------------------------------------ */
+/* ---- products ---------------------------------------------------------------------------- */
 
 /* bf16: row 0 of a times column 0 of b, added to `sum`. */
 AMX static float product_bf16(const float *x, const float *y, int n, float sum) {
@@ -96,7 +96,7 @@ AMX static void products_of_int8(void) {
     check(memcmp(c, want, sizeof c) == 0, "sums differ");
 }
 
-/* ---- what is refused --------------------------------------------------------------------- */
+/* ---- refusals ---------------------------------------------------------------------------- */
 
 AMX static void nothing_wrong(void) {
     config c = whole();

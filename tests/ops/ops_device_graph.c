@@ -85,7 +85,7 @@ static void test_refused(void) {
     give_back(&r);
 }
 
-/* In a process of its own, which it ends. */
+/* Launches a stale graph in a child process, which that must end. */
 static void test_stale(void) {
     group("a graph that uses memory which was given back ends the program");
     fflush(stdout);

@@ -3,10 +3,10 @@
  *
  *     FOVEA_ITEMS=FILE FOVEA_ITEMS_CHECKPOINT=DIR [FOVEA_ITEMS_COUNT=N] ops_device_nano
  *
- * FILE is what tests/parity/nano_items.c has written of DIR; the first N items are asked. Prompts
- * run one by one, answers together, so that a batch shrinks as they end; keys and values are bf16.
- * A device that rounds the inputs of its products gives other logits, and may choose another token
- * where two are nearly alike: of the answers, 99.5 % must be the CPU's. */
+ * FILE was written by tests/parity/nano_items.c from DIR; the first N items are asked. Prompts run
+ * one by one, answers together, so that a batch shrinks as they end; keys and values are bf16. A
+ * device that rounds the inputs of its products gives other logits, and may choose another token
+ * where two are close: 99.5 % of the answers must be the CPU's. */
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -159,7 +159,7 @@ static void network_close(network *n) {
     fv_decoder_close(n->dec);
 }
 
-/* Rows of the prompt: embeddings of its ids, those of images in their places. */
+/* Embeds the prompt: its ids, with the images' embeddings in their places. */
 static void embed(network *n, const question *q, const uint8_t *seg, fv_tensor x) {
     const fv_model_config *c = n->cfg;
     fv_device *dev = n->be->device;
@@ -177,7 +177,7 @@ static void embed(network *n, const question *q, const uint8_t *seg, fv_tensor x
     fv_buf_free(&buf);
 }
 
-/* The prompt into a store of its own; logits after it. */
+/* Prefills the prompt into a new store; gives the logits after it. */
 static fv_kv *prefill(network *n, const question *q, float *logits) {
     const fv_text_config *c = &n->cfg->text;
     int32_t rows = q->head.n, n_visual = 0;
@@ -216,7 +216,7 @@ static bool choose(const network *n, const question *q, answer *a, const float *
     return a->n < q->head.max_tokens && a->n < TOKENS;
 }
 
-/* Answers a group of questions, those that go on together. */
+/* Answers a group of questions; unfinished answers run together. */
 static void answer_all(network *n, const question *q, answer *a, int32_t count) {
     size_t vocab = (size_t)n->cfg->text.vocab;
     fv_kv *kv[GROUP];
@@ -247,7 +247,7 @@ static void answer_all(network *n, const question *q, answer *a, int32_t count) 
 /* ---- comparison -------------------------------------------------------------------------- */
 
 typedef struct difference {
-    int32_t n, n_other; /* answers; those that are not the CPU's */
+    int32_t n, n_other; /* answers; answers that differ from the CPU's */
     double most;        /* of logits */
 } difference;
 

@@ -160,7 +160,7 @@ static void moves(side *s) {
     for (int n = 0; n < N_SIZE; n++) fv_buf_free(&buf[n]);
 }
 
-/* Another pair after one was closed, as when a worker comes back. */
+/* Makes another pair after one was closed, as when a worker comes back. */
 static void moves_again(side *s) {
     for (int i = 0; i < NEW_PAIRS; i++) {
         if (i) s->ops->close(s->pair);
@@ -168,7 +168,7 @@ static void moves_again(side *s) {
     }
 }
 
-/* The other side learns of it and does not join. */
+/* The other side gets the id but does not join. */
 static void alone(side *s) {
     fv_peer_news news;
     uint8_t id[FV_PEER_ID_BYTES];

@@ -169,7 +169,7 @@ static void test_replay(const char *isa) {
         free(by_cpu);
     }
     free(by_graph);
-    by_graph = tell(&d.be, &n); /* another network, in the last one's memory */
+    by_graph = tell(&d.be, &n); /* another network, in the memory of the last one */
     check(same(by_graph, by_launch, n), "graphs of a network that came later");
     free(by_graph);
     free(by_launch);

@@ -2,8 +2,8 @@
  *
  * Every path gives the plain path's bits; the plain path equals rebuilding keys and values from the
  * same factors and attending to them in double, for each order of factoring and rotation, for mixed
- * ranks, for pruned tokens, and for 16, 8 and 4 bits. What must not be read holds NaN: tokens that
- * are not valid, and the second tier of tokens at the lower rank. */
+ * ranks, for pruned tokens, and for 16, 8 and 4 bits. Data that must not be read is NaN: tokens
+ * that are not valid, and the second tier of tokens at the lower rank. */
 #include "tests/ops/ops_test.h"
 #include "tests/ops/packed_case.h"
 
@@ -14,7 +14,7 @@ static int n_variant;
 
 /* ---- the plain path against double --------------------------------------------------- */
 
-/* Token j of a factored matrix, all heads, at the rank at which it is read. */
+/* Rebuilds token j of a factored matrix, all heads, at the rank at which it is read. */
 static void rebuild(const block *b, const fv_packed_part *p, const float *u, const float *basis,
                     int32_t j, double *out) {
     size_t W = fv_packed_width(&p->shape);
@@ -45,7 +45,7 @@ static double rebuilt_score(const call *c, const block *b, int32_t j, int row, i
     return sum * (double)c->args.scale;
 }
 
-/* One query row and head of sequence i, by rebuilding keys and values. */
+/* Checks a query row and head of sequence i by rebuilding keys and values. */
 static void check_head(const call *c, int i, int row, int h, double *const *keys,
                        double *const *values) {
     const fv_packed_seq *seq = &c->seqs[i];
@@ -156,7 +156,7 @@ static double farthest(const fv_tensor *a, const fv_tensor *b) {
     return worst;
 }
 
-/* What bf16 changes is what rounding does. */
+/* In bf16, results differ from f32 only by rounding. */
 static void test_bf16(void) {
     group("attn_lowrank in bf16: close to that in f32");
     int n_other = 0;

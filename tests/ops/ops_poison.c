@@ -1,7 +1,7 @@
 /* Operations read and write only what they are given.
  *
- * What must not be read holds NaN or has an invalid address; what must not be written holds a
- * pattern. Results must be free of NaN, and the pattern must survive. */
+ * Data that must not be read is NaN or has an invalid address; data that must not be written holds
+ * a pattern. Results must be free of NaN, and the pattern must survive. */
 #include "tests/ops/attention_case.h"
 #include "tests/ops/ops_test.h"
 

@@ -1,6 +1,6 @@
 /* Every operation against the textbook, in double precision and in the plainest loops.
  *
- * The other programs compare paths with each other; this one checks that what they agree on is
+ * The other programs compare paths with each other; this one checks that their common result is
  * right. Tolerances follow from f32 arithmetic on inputs of size 1; types narrower than f32 enter
  * exactly, because the reference reads the same stored values. */
 #include "tests/ops/attention_case.h"
@@ -493,7 +493,7 @@ static double attention_error(const attention_case *c, int s, int i, int h) {
     if (share == FV_SHARE_ON_FIRST && of_first > 0) w[0] = of_first;
     for (int seg = 0; seg < q->n_seg; column += runs[seg++].len)
         for (int j = 0; j < runs[seg].len; j++) {
-            if (w[column + j] == 0) continue; /* its value may not be there */
+            if (w[column + j] == 0) continue; /* its value may be unreadable */
             fv_tensor v =
                 fv_tensor_of(runs[seg].block[j / FV_KV_BLOCK].v, a->kv_dtype, FV_KV_BLOCK, D);
             for (int d = 0; d < D; d++) o[d] += w[column + j] / sum * get(&v, j % FV_KV_BLOCK, d);
@@ -580,15 +580,16 @@ static int keys_seen(const fv_attn_seq *q, int g, int i) {
     return n;
 }
 
-/* What a probability adds: itself, or 1 when it is below an even share. *open grows where rounding
- * decides that. */
+/* Returns what a probability adds to a sum: itself, or 1 when it is below an even share. *open
+ * grows where rounding decides that. */
 static double added(const fv_score_sum *to, double p, int n_seen, double *open) {
     if (!to->low) return p;
     *open += fabs(p * n_seen - 1) < 1e-4;
     return p * n_seen < 1;
 }
 
-/* Of head-max scores, whose sums are the first [n_kind, ld] of the buffer. */
+/* Returns the largest error of head-max scores, whose sums are the first [n_kind, ld] of the
+ * buffer. */
 static double peak_error(const attention_case *c, const fv_score_sum *to, const float *before) {
     static double w[MAX_KEY];
     const fv_attn_seq *q = &c->seqs[to->seq];

@@ -79,7 +79,7 @@ static inline uint64_t random_bits(void) {
     return z ^ z >> 31;
 }
 
-/* In [lo, hi]. */
+/* A random number in [lo, hi]. */
 static inline int random_int(int lo, int hi) {
     return lo + (int)(random_bits() % (uint64_t)(hi - lo + 1));
 }
@@ -91,7 +91,7 @@ static inline float random_normal(void) {
     return (float)((sum - 3) * sqrt(2));
 }
 
-/* One of a list of sizes. */
+/* Picks a random size of a list. */
 #define PICK(...)                                                                                  \
     ((const int[]){__VA_ARGS__}[random_int(0, sizeof((int[]){__VA_ARGS__}) / sizeof(int) - 1)])
 

@@ -3,8 +3,9 @@
 
 /* A random call of attention on low-rank blocks: any rank, anchors, bits and valid tokens.
  *
- * All outputs (o, lse, scores) are in one array, so one comparison covers everything. What must not
- * be read holds NaN: tokens that are not valid, and the second tier of tokens at the lower rank. */
+ * All outputs (o, lse, scores) are in one array, so one comparison covers everything. Data that
+ * must not be read is NaN: tokens that are not valid, and the second tier of tokens at the lower
+ * rank. */
 #include "tests/ops/ops_test.h"
 
 enum { MAX_SEQ = 3 };
@@ -17,7 +18,7 @@ static inline float *random_numbers(size_t n, float scale) {
 
 /* ---- blocks ---------------------------------------------------------------------------- */
 
-/* One compressed block and everything that it references. */
+/* A compressed block and everything that it references. */
 typedef struct block {
     fv_packed_part k, v;
     fv_packed_rows rows;
@@ -89,8 +90,8 @@ static inline fv_packed_part make_part(fv_packed_shape s, float **u, float **bas
     return p;
 }
 
-/* NaN into what must not count: tokens that are not valid, the second tier of tokens at the lower
- * rank. Codes have no NaN; the pair of a token of values has. */
+/* Writes NaN where nothing may be read: tokens that are not valid, the second tier of tokens at the
+ * lower rank. Codes have no NaN; a value token's scale and minimum have. */
 static inline void poison_row(const fv_packed_part *p, int32_t j, int tier) {
     fv_packed_layout l = fv_packed_layout_of(&p->shape);
     char *at = (char *)p->data + l.tier[tier];
@@ -157,7 +158,7 @@ static inline void free_block(block *b) {
 
 /* ---- calls ----------------------------------------------------------------------------- */
 
-/* A call, and one array of all that it writes. */
+/* A call, and an array of all its outputs. */
 typedef struct call {
     fv_attn_packed_args args;
     fv_packed_seq seqs[MAX_SEQ];

@@ -54,7 +54,7 @@ static int32_t file_number(writer *w, const char *name) {
     return w->n_file++;
 }
 
-/* Weights are mapped from their files: the kernel knows where an address lies in which. */
+/* Finds a tensor's place in its file: weights are mapped, and the kernel knows the mappings. */
 static void find(void *arg, fv_tensor *t) {
     writer *w = arg;
     items_tensor found = {.file = -1, .dtype = t->dtype, .rows = t->rows, .cols = t->cols};
@@ -80,7 +80,7 @@ static void find(void *arg, fv_tensor *t) {
 
 /* ---- items ------------------------------------------------------------------------------- */
 
-/* The bytes by channel. */
+/* Writes the image's bytes channel by channel. */
 static void put_image(writer *w, const fv_image *image) {
     size_t n = (size_t)image->w * (size_t)image->h;
     for (size_t c = 0; c < 3; c++)
@@ -118,7 +118,7 @@ static void put_item(writer *w, const fv_suite *suite, int32_t number) {
     fv_chat_text_free(&text);
 }
 
-/* The value of each byte: an image of 256 colours, through the preprocessor. */
+/* Gives the preprocessor's value for each byte, by an image of 256 colours. */
 static void fill_values(writer *w, items_head *head) {
     const fv_layout all = {.image_w = 256,
                            .image_h = 1,

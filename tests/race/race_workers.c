@@ -72,7 +72,7 @@ static void open_pair(pair *p) {
                                          .engine = &p->prefill_engine,
                                          .name = "p",
                                          .kv_dtype = FV_F32,
-                                         .cache_bytes = 1 << 14, /* for one or two of them */
+                                         .cache_bytes = 1 << 14, /* for one or two images */
                                          .queue = CALLS,
                                          .batch = 4};
     NET_CHECK(fv_prefill_worker_open(&prefill, &p->prefill) == FV_OK);
@@ -141,7 +141,7 @@ static fv_status on_decoded(fv_rpc_call *c, grpc_byte_buffer *message) {
 static void decode(asked *a);
 static void forget(asked *a);
 
-/* Prefill, an answer, TURNS follow-ups, the end: until it is cancelled. */
+/* Runs prefill, an answer, TURNS follow-ups and the end, unless cancelled before. */
 static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     asked *a = fv_rpc_call_user(c);
     a->call = NULL;
@@ -170,7 +170,7 @@ static void begin(asked *a, const char *path, const fv_rpc_events *events,
     NET_CHECK(fv_rpc_call_open(a->p->channel, &opt, &a->call) == FV_OK);
 }
 
-/* The hand-off's answer, or one more turn of the kept conversation. */
+/* Asks for the hand-off's answer, or for another turn of the kept conversation. */
 static void decode(asked *a) {
     static const fv_rpc_events events = {.on_message = on_decoded, .on_end = on_end};
     Fovea__Handoff__V1__DecodeRequest m = FOVEA__HANDOFF__V1__DECODE_REQUEST__INIT;

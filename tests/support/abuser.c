@@ -109,7 +109,7 @@ static void fill(client *c, fv_arena *a, slot *s, request_message *m) {
     m->keep_ms = draw(c, 4) ? 0 : 50; /* conversations, which nobody continues */
 }
 
-/* ---- how it ends ------------------------------------------------------------------------- */
+/* ---- endings ----------------------------------------------------------------------------- */
 
 static void begin(slot *s);
 

@@ -22,7 +22,7 @@ const char *certs_path(const char *dir, const char *name, const char *ext) {
     return out;
 }
 
-/* Complete, or not there: readers look at any time. */
+/* Files are written aside and then renamed, because readers may open them at any time. */
 static FILE *begin(const char *path, char temporary[600]) {
     snprintf(temporary, 600, "%s.new", path);
     FILE *f = fopen(temporary, "w");
@@ -72,7 +72,7 @@ static void extend(X509 *x, X509 *issuer, int nid, const char *value) {
     X509_EXTENSION_free(e);
 }
 
-/* issuer NULL: it signs itself. */
+/* issuer NULL: self-signed. */
 static X509 *make(const char *name, EVP_PKEY *key, X509 *issuer, EVP_PKEY *by, const char *san,
                   int hours) {
     X509 *x = X509_new();

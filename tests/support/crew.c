@@ -17,7 +17,7 @@ void crew_open(crew *c, const char *name, const char *shape) {
                 c->f.dir);
 }
 
-/* At these addresses, or at any where they are empty, which are filled in. */
+/* Starts a router at these addresses; fills in those that are empty. */
 static void start_router(crew *c, program *p, const char *name, char address[64],
                          char join_at[64]) {
     const char *listen = address[0] ? address : "127.0.0.1:0";
@@ -67,7 +67,7 @@ void crew_start(crew *c, int n_prefill, int n_decode) {
     for (int i = 0; i < n_decode; i++) program_wait_said(&c->decode[i], "event=joined");
 }
 
-/* All programs, one after the other; NULL after the last. */
+/* Returns the i-th program; NULL after the last. */
 static program *nth(crew *c, int i) {
     if (i == 0) return &c->router;
     if (i == 1) return &c->second;

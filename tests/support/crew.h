@@ -22,10 +22,10 @@ typedef struct crew {
 void crew_open(crew *c, const char *name, const char *shape);
 /* Starts all, and waits until the router has every worker. */
 void crew_start(crew *c, int n_prefill, int n_decode);
-/* Before crew_start: the workers join this one too, which is reached by another name of this
- * machine. */
+/* Starts a second router, under another name of this machine, which the workers join too. To be
+ * called before crew_start. */
 void crew_start_second(crew *c);
-/* Single programs, also again: under their old names, the router at its old address. */
+/* Start single programs, or restart them: under their old names, the router at its old address. */
 void crew_start_router(crew *c);
 void crew_start_prefill(crew *c, int i);
 void crew_start_decode(crew *c, int i);

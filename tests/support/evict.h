@@ -1,7 +1,7 @@
 #ifndef FOVEA_TESTS_SUPPORT_EVICT_H
 #define FOVEA_TESTS_SUPPORT_EVICT_H
 
-/* The eviction of a policy given as text, as a hand-off brings it. */
+/* Makes the eviction of a policy given as text, as a hand-off brings it. */
 #include "decode-worker/evict/evict.h"
 
 static inline fv_status evict_init(fv_evict *e, const char *policy, int32_t n_prompt) {

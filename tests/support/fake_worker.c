@@ -40,7 +40,7 @@ static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     w->ended++;
 }
 
-/* Whether a request stops here. If so, *st is what its handler returns. */
+/* Tells whether a request stops here. If so, *st is what its handler returns. */
 static bool stops(fake_worker *w, fv_rpc_call *c, fake_step here, fv_status *st) {
     if (w->step != here) return false;
     if (w->n_times > 0 && --w->n_times == 0) w->step = FAKE_END;
@@ -53,7 +53,7 @@ static bool stops(fake_worker *w, fv_rpc_call *c, fake_step here, fv_status *st)
     return true;
 }
 
-/* They are the tokens that fake workers send. */
+/* Checks that replayed tokens are those that fake workers send. */
 static void check_replay(fake_worker *w, const uint32_t *ids, size_t n) {
     for (size_t i = 0; i < n; i++) NET_CHECK(ids[i] == 100 + i);
     w->n_replay = (uint32_t)n;
@@ -244,7 +244,7 @@ static fv_status on_decode(fv_rpc_call *c, grpc_byte_buffer *message) {
     return FV_OK;
 }
 
-/* After FAKE_NOTHING. */
+/* Continues a request that stalled at FAKE_NOTHING. */
 static void prefill_go_on(fake_worker *w, fv_rpc_call *c) {
     if (!w->alone) send_begun(c);
     send_first(c, w->n_replay, w->alone || w->ends_at_first, false);

@@ -12,7 +12,7 @@
 #define FAKE_SECRET "a fleet's secret that everybody may read here"
 fv_key fake_fleet_key(void); /* of FAKE_SECRET */
 
-enum { FAKE_BYTES = 5000 }; /* that a request takes, as a prefill worker says */
+enum { FAKE_BYTES = 5000 }; /* bytes that a request takes, by a prefill worker's report */
 
 /* How far a request goes at most. */
 typedef enum fake_step {
@@ -37,7 +37,7 @@ typedef struct fake_worker {
     const char *secret; /* NULL: FAKE_SECRET */
     fv_tls *tls;        /* with a certificate of its role; borrowed; NULL: plain text */
     bool no_tokens;     /* of callers; as with TLS */
-    /* Its proof; NULL: the right one. */
+    /* Changes its introduction; NULL: leaves the valid proof. */
     void (*forge)(void *user, Fovea__Fleet__V1__Introduction *in);
 
     /* May be changed at any time. */
@@ -52,8 +52,8 @@ typedef struct fake_worker {
     bool unhealthy;
     uint64_t pixels_capacity, pixels_held; /* as it reports */
     uint32_t slots, n_unread;              /* likewise */
-    /* Its reports say that it works on its last request, and how far it is; likewise for this
-     * one. */
+    /* Set: its reports say that it works on its last request, with this progress; likewise for
+     * `foreign`. */
     bool works;
     uint64_t work, work_foreign;
     const char *foreign;
@@ -106,7 +106,7 @@ void fake_open(fake_worker *w, fv_bridge *bridge, const char *target);
 /* A decode worker that stalls at FAKE_TOKENS, or a prefill worker that stalls at FAKE_NOTHING,
  * sends the rest of its last request. */
 void fake_go_on(fake_worker *w);
-/* The last request, which stalls, fails; with this refusal, unless NULL. */
+/* Fails the last request, which stalls; with this refusal, unless NULL. */
 void fake_fail(fake_worker *w, fv_status st, const char *refusal);
 void fake_report(fake_worker *w); /* another report, with the current values */
 void fake_leave(fake_worker *w);  /* ends the membership; its calls go on */

@@ -16,8 +16,8 @@ typedef struct fleet {
 
 extern command_result fleet_said;
 
-/* Skips the test when the last command ended with 77. END is called first, because Criterion calls no .fini
- * after cr_skip, and what the test started would go on. */
+/* Skips the test when the last command ended with 77. Calls END first, because Criterion calls no
+ * .fini after cr_skip, and the test's processes would go on. */
 #define FLEET_MAY_SKIP(END, ...)                                                                   \
     do {                                                                                           \
         if (fleet_said.status == 77) {                                                             \

@@ -26,8 +26,8 @@ static inline fv_kv_shape fuzzed_shape(void) {
                          .latent_sum = fuzzed_latent()->checksum};
 }
 
-/* A seed whose first byte has the first of these bits is a stream with text in codes; the second alone,
- * one whose keys of latents become codes. */
+/* Bits of a seed's first byte: with the first one the stream has text in codes; with only the
+ * second its latent keys become codes. */
 enum { FUZZED_TEXT_CODES = 128, FUZZED_KEY_CODES = 4 };
 
 /* The offer of a stream's grant. */

@@ -206,10 +206,10 @@ static bool same_block(const fv_kv_packed *a, const fv_kv_packed *b) {
         return false;
     for (int k = 0; k < 2; k++) {
         const fv_packed_shape *shape = &a->part[k].shape;
-        bool made = a->coded && b->coded; /* what is not sent */
+        bool made = a->coded && b->coded; /* derived, not sent */
         size_t bytes = made ? fv_packed_bytes(shape) : fv_packed_sent_bytes(shape);
         if (fv_packed_bytes(shape) != fv_packed_bytes(&b->part[k].shape) ||
-            (bytes && memcmp(a->part[k].data, b->part[k].data, bytes) != 0)) /* borrowed: none */
+            (bytes && memcmp(a->part[k].data, b->part[k].data, bytes) != 0)) /* borrowed: 0 */
             return false;
     }
     return memcmp(a->pos, b->pos, n * 4) == 0 && memcmp(a->first, b->first, blocks * 4 + 4) == 0 &&

@@ -106,7 +106,7 @@ static ssize_t put(http_client *c, const char *bytes, size_t n) {
     return c->ssl ? SSL_write(c->ssl, bytes, (int)n) : send(c->fd, bytes, n, MSG_NOSIGNAL);
 }
 
-/* A server that has heard enough closes: what is left is not sent. */
+/* Sends until done, or until the server closes because it has read enough. */
 void http_client_send(http_client *c, const void *bytes, size_t n) {
     double until = fv_clock_s() + WAIT_S;
     for (size_t at = 0; at < n; http_rig_turn(c->rig)) {

@@ -1,8 +1,8 @@
 #ifndef FOVEA_TESTS_SUPPORT_HTTP_RIG_H
 #define FOVEA_TESTS_SUPPORT_HTTP_RIG_H
 
-/* An HTTP server (gateway/http/http.h) on a loop that the test turns, and clients that send raw bytes, in plain text or
- * over TLS. A wait that takes longer than a minute fails the test. */
+/* An HTTP server (gateway/http/http.h) on a loop that the test runs, and clients that send raw
+ * bytes, in plain text or over TLS. A wait of more than a minute fails the test. */
 #include <openssl/types.h>
 
 #include "gateway/http/http.h"
@@ -13,11 +13,11 @@ typedef struct http_rig {
     uv_loop_t loop;
     fv_http *server;
     fv_tls *files;        /* NULL: plain text */
-    http_client *clients; /* that are open: http_rig_close closes them */
+    http_client *clients; /* open ones: http_rig_close closes them */
     bool closed;
 } http_rig;
 
-/* opt: all but loop, listen and tls; 0 are limits that no test reaches. */
+/* opt: loop, listen and tls are set here; limits of 0 become ones that no test reaches. */
 void http_rig_open(http_rig *g, const fv_http_options *opt, bool tls);
 void http_rig_close(http_rig *g);
 void http_rig_turn(http_rig *g);
@@ -28,12 +28,12 @@ struct http_client {
     http_rig *rig;
     int fd;
     SSL *ssl;         /* NULL: plain text */
-    const char *what; /* it has sent, for messages; NULL: nobody says */
+    const char *what; /* what it has sent, for messages; NULL: unnamed */
     size_t n;
     char got[1 << 18]; /* [n], and a '\0' */
 };
 
-/* from: the address that it has; NULL: 127.0.0.1. */
+/* from: the client's address; NULL: 127.0.0.1. */
 http_client *http_client_open(http_rig *g, const char *from);
 void http_client_send(http_client *c, const void *bytes, size_t n);
 void http_client_say(http_client *c, const char *text);

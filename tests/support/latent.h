@@ -1,9 +1,9 @@
 #ifndef FOVEA_TESTS_SUPPORT_LATENT_H
 #define FOVEA_TESTS_SUPPORT_LATENT_H
 
-/* LATENT DIRECTIONS FOR TESTS: single numbers of keys and values, those of a layer's parts in turn, so
- * that what a request keeps of its rows is some columns, and the rest is the mean. For networks of
- * any shape; pairs of layers share coefficients. */
+/* LATENT DIRECTIONS FOR TESTS: each direction is a single number of a key or a value, alternating,
+ * so that a request keeps some columns of its rows, and the rest is the mean. For networks of any
+ * shape; pairs of layers share coefficients. */
 #include "model/latent/latent.h"
 
 enum { LATENT_LAYERS = 2, LATENT_RANK = 24 };
@@ -11,7 +11,8 @@ enum { LATENT_LAYERS = 2, LATENT_RANK = 24 };
 /* Numbers of a file for these layers, KV heads and head dim (free them). */
 float *latent_numbers(const fv_latent_info *info);
 
-/* With a fingerprint and types, which may be "". Aborts when it cannot. */
+/* Makes the description of a file, with a fingerprint and types, which may be "". Aborts on
+ * failure. */
 fv_latent_info latent_info(int32_t n_layer, int32_t n_kv, int32_t d_head, const char *fingerprint,
                            const char *dtype, const char *compute);
 fv_latent *latent_open(const fv_latent_info *info);

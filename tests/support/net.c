@@ -218,8 +218,8 @@ static int count_threads(void) {
     return n;
 }
 
-/* gRPC does not wait for its threads, and OpenSSL frees what it keeps for a thread when the thread ends:
- * LeakSanitizer, which looks when the process ends, would call that a leak. */
+/* Waits for gRPC's threads, which gRPC does not join: OpenSSL frees a thread's memory when the
+ * thread ends, and LeakSanitizer would report it as leaked. */
 static void wait_for_threads(void) {
     for (int ms = 0; ms < 5000 && count_threads() > 1; ms += 5) uv_sleep(5);
 }
@@ -248,7 +248,7 @@ void net_open(net *r) {
     r->seen.channel = r->channel;
 }
 
-/* Far more than a machine needs that runs sixteen programs at once. */
+/* Far more than a machine that runs sixteen programs at once needs. */
 enum { WAIT_MS = 100000 };
 
 static void set_alarm(net *r, int32_t ms) {

@@ -9,7 +9,7 @@ typedef struct factors {
     float *u, *basis;
 } factors;
 
-/* The tokens themselves, where they are codes. */
+/* Reads the tokens themselves, where they are codes. */
 static bool read_codes(const fv_packed_part *p, factors *f) {
     if (p->shape.form == FV_PACKED_LOWRANK) return false;
     f->rank = f->width;

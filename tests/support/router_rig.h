@@ -46,7 +46,7 @@ typedef struct client {
 /* Used when `opt` is NULL: generous times, three replays. */
 fv_router_options router_rig_options(void);
 void router_rig_open(router_rig *r, const fv_router_options *opt);
-/* Also with one worker of each kind, both ready; or with two of each. */
+/* Open the rig with one worker of each kind, both ready, or with two of each. */
 void router_rig_with_workers(router_rig *r, const fv_router_options *opt);
 void router_rig_with_pairs(router_rig *r, const fv_router_options *opt);
 void router_rig_join(router_rig *r, fake_worker *w); /* opens it and waits for its welcome */

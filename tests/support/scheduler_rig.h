@@ -20,10 +20,10 @@ typedef struct scheduler_rig {
     fv_scheduler *answers;
 } scheduler_rig;
 
-/* An answer, and what became of it. */
+/* An answer and its outcome. */
 typedef struct asked {
     fv_answer answer; /* first */
-    int32_t n;        /* tokens, but the prefill side's */
+    int32_t n;        /* tokens, without the prefill side's */
     uint64_t digest[ASKED_TOKENS];
     fv_sampled token[ASKED_TOKENS];
     char text[ASKED_TEXT];
@@ -34,12 +34,12 @@ typedef struct asked {
 
 /* The suite's init and fini may call these: the checkpoint is made once for each process. */
 void scheduler_rig_open(scheduler_rig *r, int32_t batch_max);
-void scheduler_rig_close(scheduler_rig *r); /* nothing is held but what is kept, which goes too */
+void scheduler_rig_close(scheduler_rig *r); /* only kept conversations may be left */
 
-/* What is to be asked: the fields of the answer that the caller has set, and of the prompt. */
+/* A request: its prompt, and the answer's fields that the caller sets. */
 typedef struct asked_prompt {
     const char *policy;
-    bool image; /* it has one */
+    bool image; /* with an image */
     fv_sampling sampling;
 } asked_prompt;
 
@@ -47,7 +47,7 @@ typedef struct asked_prompt {
  * prefill side's token, which is the first one unless first_held. */
 void scheduler_ask(scheduler_rig *r, asked *a, const asked_prompt *prompt);
 
-/* Steps until it is there; fails when it does not come. */
+/* Steps until the answer is in this phase; fails when that does not come. */
 void scheduler_run_until(scheduler_rig *r, const asked *a, fv_answer_phase phase);
 
 #endif

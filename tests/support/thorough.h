@@ -4,8 +4,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* Whether this is a run of `./dev test --long`. Tests with many similar cases take all of them there,
- * and a part of them otherwise. */
+/* Tells whether this is a run of `./dev test --long`: tests with many similar cases run all of them
+ * there, else a part. */
 static inline bool thorough(void) { return getenv("FOVEA_TEST_LONG") != NULL; }
 
 /* n under AddressSanitizer, where each case takes seven times as long, unless the run is thorough; else 1. */

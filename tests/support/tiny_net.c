@@ -121,7 +121,7 @@ void tiny_net_close(tiny_net *net) {
     free(net->storage);
 }
 
-/* All but where the images are. */
+/* Draws a prompt, except where its images are. */
 static void draw_prompt(const tiny_net *net, tiny_prompt *p, int32_t n_rows, int32_t visual,
                         uint64_t seed) {
     size_t n = (size_t)n_rows, d = (size_t)net->cfg.d_model;
@@ -136,7 +136,7 @@ static void draw_prompt(const tiny_net *net, tiny_prompt *p, int32_t n_rows, int
     for (size_t i = 0; i < (size_t)visual * d; i++) p->embeds[i] = draw(&seed);
 }
 
-/* Positions of the images that the prompt has now, those of an answer left out. */
+/* Makes the positions of the prompt's images, without those of an answer. */
 static void make_map(const tiny_net *net, tiny_prompt *p) {
     if (!fv_rope_has_sections(&net->cfg.rope)) return;
     free(p->grid);

@@ -25,7 +25,7 @@ typedef struct tiny_shape {
     int32_t section[3]; /* of M-RoPE; 0: one-dimensional positions */
     bool interleaved;
     int32_t window;        /* in every second layer attention slides; 0: in none */
-    int32_t latent_layers; /* that share directions of pack=latent; 0: LATENT_LAYERS */
+    int32_t latent_layers; /* layers that share directions of pack=latent; 0: LATENT_LAYERS */
 } tiny_shape;
 
 /* 4 layers, 4 query heads over 2 KV heads of 24, odd sizes elsewhere. */

@@ -94,7 +94,7 @@ static fv_status push_replayed(fault_transfer *x, uint64_t seq, const fv_piece *
     return copy_frame(&x->arena, seq, piece, n, 0, &t->old_frame);
 }
 
-/* The target frame. */
+/* Sends the target frame with its fault. */
 static fv_status push_hit(fault_transfer *x, uint64_t seq, const fv_piece *piece, int32_t n) {
     fault *t = x->t;
     if (t->opt.fault == FV_FAULT_REPLAY) return push_replayed(x, seq, piece, n);

@@ -30,7 +30,7 @@ typedef struct fv_fault_options {
     int32_t *fired; /* counts faults, when not NULL */
 } fv_fault_options;
 
-/* Commits one fault in each hand-off and passes the rest on to `inner`, which it owns. */
+/* Makes one fault in each hand-off and passes the rest on to `inner`, which it takes. */
 fv_status fv_transport_fault(fv_transport *inner, const fv_fault_options *opt, fv_transport **out);
 
 #endif

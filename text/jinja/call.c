@@ -1,4 +1,4 @@
-/* Arguments by position and by name; macros; the functions that every program has. */
+/* Binds arguments by position and by name; calls macros; the built-in functions. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -16,7 +16,7 @@ const fv_jj_row *fv_jj_find_filter(const char *name, size_t n) {
     return row ? row : fv_jj_find_row(fv_jj_list_filters, name, n);
 }
 
-/* The place of `name` among names with blanks between; -1: it is none of them. */
+/* Index of `name` among names separated by blanks; -1: none. */
 static int place_of(const char *names, const char *name) {
     size_t n = strlen(name);
     for (int at = 0; *names; at++) {
@@ -53,7 +53,7 @@ fv_status fv_jj_call_row(fv_jj_run *r, const fv_jj_row *row, const fv_jj_value *
 
 /* ---- macros ---- */
 
-/* The arguments with a name, as the variables of a scope by itself; the first of a name counts. */
+/* Defines the named arguments as variables of a separate scope; of equal names the first counts. */
 static fv_status name_arguments(fv_jj_run *r, const fv_jj_args *args, fv_jj_scope **out) {
     fv_jj_scope *before = r->scope;
     FV_TRY(fv_jj_enter(r, NULL));
@@ -106,7 +106,7 @@ fv_status fv_jj_call(fv_jj_run *r, const fv_jj_value *callee, fv_jj_args *args, 
 
 static fv_status range(fv_jj_run *r, const fv_jj_value *self, const fv_jj_args *args,
                        fv_jj_value *out) {
-    enum { RANGE_MAX = 100000 }; /* as the sandbox has it */
+    enum { RANGE_MAX = 100000 }; /* the limit of jinja2's sandbox */
     int64_t n[3] = {0, 0, 1};
     (void)self;
     for (int i = 0; i < 3; i++)

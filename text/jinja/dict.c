@@ -1,5 +1,5 @@
-/* Lists and dicts as they grow. A dict of more than a few keys finds them by their hashes. A hash has
- * no secret: whoever chooses keys that collide pays a step for each comparison. */
+/* Lists and dicts. A dict of more than a few keys has a hash table. The hash has no secret seed:
+ * colliding keys cost their author a step for each comparison. */
 #include <string.h>
 
 #include "text/jinja/internal.h"
@@ -65,14 +65,14 @@ static uint64_t hash(fv_jj_run *r, const fv_jj_value *v) {
     return mixed(FV_JJ_FLOAT, bits);
 }
 
-/* The slot that has the key, or the free one where it belongs. Ends early when the steps do. */
+/* Finds the key's slot, or the free slot where it belongs. Ends early when the steps run out. */
 static int32_t *slot_of(fv_jj_run *r, const fv_jj_dict *d, const fv_jj_value *key) {
     uint32_t mask = (uint32_t)d->cap - 1, at = (uint32_t)hash(r, key) & mask;
     while (d->slot[at] && !fv_jj_equal(r, &d->keys.v[d->slot[at] - 1], key)) at = (at + 1) & mask;
     return &d->slot[at];
 }
 
-/* Free slots for the keys that come: of more than half full tables, one of twice the size. */
+/* Makes room for one more key: doubles a table that is half full. */
 static fv_status make_slots(fv_jj_run *r, fv_jj_dict *d) {
     if (d->keys.n < FEW || 2 * d->keys.n < d->cap) return FV_OK;
     int32_t cap = d->cap ? 2 * d->cap : 4 * FEW, *slot;

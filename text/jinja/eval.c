@@ -1,5 +1,5 @@
-/* A program as it runs: nodes are evaluated as they are, without a compiled form, as a template
- * runs once per request. One thread per run. */
+/* Runs a program by walking its nodes. Compiling them would not pay, as a template runs once per
+ * request. One thread per run. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,7 +97,7 @@ static int64_t length(fv_jj_run *r, const fv_jj_value *v) {
     return v->kind == FV_JJ_STR ? fv_jj_chars(r, v->str) : v->list->n;
 }
 
-/* A part of a path as the number that it is, or as text. */
+/* Reads a part of a path: as a number if it is one, else as text. */
 static fv_jj_value path_key(fv_jj_str part) {
     int64_t n = 0;
     bool digits = part.n > 0 && part.n < 10;
@@ -160,7 +160,7 @@ fv_status fv_jj_path(fv_jj_run *r, const fv_jj_value *v, const fv_jj_value *path
     return FV_OK;
 }
 
-/* Where a slice begins or ends, as Python bounds it. */
+/* Evaluates a slice's beginning or end and clamps it as Python does. */
 static fv_status bound(fv_jj_run *r, const fv_jj_node *e, int64_t n, bool back, int64_t other,
                        int64_t *out) {
     fv_jj_value v = {.kind = FV_JJ_NONE};
@@ -242,7 +242,7 @@ static fv_status dicting(fv_jj_run *r, const fv_jj_node *e, fv_jj_value *out) {
     return FV_OK;
 }
 
-/* Calls with the arguments of e: the row with `self` or, without a row, the callee. */
+/* Evaluates the arguments of e, then calls its row with `self` or, without a row, the callee. */
 static fv_status call(fv_jj_run *r, const fv_jj_node *e, const fv_jj_value *self,
                       fv_jj_value *out) {
     fv_jj_value *v;
@@ -362,7 +362,7 @@ fv_status fv_jj_eval(fv_jj_run *r, const fv_jj_node *e, fv_jj_value *out) {
 
 /* ---- statements ---- */
 
-/* The items of a loop that pass its condition. */
+/* Gives the items of a loop that pass its condition. */
 static fv_status chosen_items(fv_jj_run *r, const fv_jj_node *s, fv_jj_list *out) {
     fv_jj_value v;
     fv_jj_list all;
@@ -475,7 +475,7 @@ fv_status fv_jj_exec(fv_jj_run *r, const fv_jj_node *body) {
 
 /* ---- a run ---- */
 
-/* The variables that the program names. */
+/* Defines those of `vars` that the program uses. */
 static fv_status define_all(fv_jj_run *r, const json_t *vars, const char *user) {
     const char *key;
     json_t *member;

@@ -11,7 +11,7 @@
     static fv_status name(fv_jj_run *r, const fv_jj_value *self, const fv_jj_args *args,           \
                           fv_jj_value *out)
 
-/* str() of an argument, or what stands for it. */
+/* str() of an argument; `otherwise` where it is not given. */
 static fv_status text_arg(fv_jj_run *r, const fv_jj_value *given, const char *otherwise,
                           fv_jj_str *out) {
     *out = fv_jj_text(otherwise).str;
@@ -88,7 +88,7 @@ FILTER(indent) {
     if (width.kind != FV_JJ_STR) FV_TRY(fv_jj_arithmetic(r, '*', &space, &width, &made));
     FV_TRY(fv_jj_str_of(r, self, &s));
     FV_TRY(fv_jj_split_lines(r, s, false, &lines));
-    bool open = s.n == 0 || s.s[s.n - 1] == '\n'; /* an empty line at the end is one, too */
+    bool open = s.n == 0 || s.s[s.n - 1] == '\n'; /* an empty last line counts */
     if (open) FV_TRY(fv_jj_push(r, &lines, fv_jj_text("")));
     for (int32_t i = 0; i < lines.n; i++) {
         if (i) FV_TRY(fv_jj_put_text(r, &text, "\n"));
@@ -121,7 +121,7 @@ FILTER(length) {
 
 /* ---- numbers ---- */
 
-/* The number that a text is, underscores between digits left out. */
+/* Reads a text as a number; underscores between digits are allowed. */
 static bool read_number(fv_jj_str s, bool whole, int base, fv_jj_value *out) {
     char text[64], *end;
     size_t n = 0;
@@ -178,7 +178,8 @@ FILTER(absolute) {
     return fv_jj_arithmetic(r, fv_jj_double(self) < 0 ? '-' : '+', &zero, self, out);
 }
 
-/* To the nearest, half to even as the digits of the number stand; ceil and floor as named. */
+/* "common" rounds the number's exact value to the nearest, half to even, as Python does; "ceil" and
+ * "floor" as named. */
 FILTER(round_to) {
     int64_t digits;
     fv_jj_str method;

@@ -1,4 +1,4 @@
-/* Filters of lists. Those that Jinja makes generators of give FV_JJ_ITER. */
+/* Filters of lists. Filters that are generators in Jinja give FV_JJ_ITER. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ FILTER(list) {
     FV_TRY(fv_jj_items(r, self, &items));
     FV_TRY(fv_jj_new_list(r, FV_JJ_LIST, out));
     *out->list = items;
-    out->list->cap = items.n; /* its memory may be another's, too */
+    out->list->cap = items.n; /* full: its memory may be shared, and is copied to grow */
     return FV_OK;
 }
 
@@ -55,7 +55,7 @@ FILTER(reverse) {
     return FV_OK;
 }
 
-/* Items, or an attribute of each. */
+/* Gives the items, or with `attribute` that attribute of each. */
 static fv_status column(fv_jj_run *r, const fv_jj_value *self, const fv_jj_value *attribute,
                         fv_jj_list *out) {
     fv_jj_list items;
@@ -81,7 +81,7 @@ FILTER(join) {
 
 /* ---- order ---- */
 
-/* The items of which `keys` hold what they are compared by, strings in lower case unless `exact`.
+/* Gives the keys by which items are compared; strings in lower case unless `exact`.
  */
 static fv_status keys_of(fv_jj_run *r, const fv_jj_list *items, const fv_jj_value *attribute,
                          bool exact, fv_jj_list *keys) {
@@ -97,7 +97,7 @@ static fv_status keys_of(fv_jj_run *r, const fv_jj_list *items, const fv_jj_valu
     return FV_OK;
 }
 
-/* Stable, by insertion in halves: a merge sort of indices. */
+/* Sorts indices by their keys, stably. */
 static fv_status merge_sort(fv_jj_run *r, const fv_jj_list *keys, bool back, int32_t *at,
                             int32_t *tmp, int32_t n) {
     if (n < 2) return FV_OK;
@@ -219,7 +219,7 @@ static const fv_jj_value *named(const fv_jj_args *args, const char *name) {
     return NULL;
 }
 
-/* Calls the row that args[at] names with what follows. */
+/* Calls the filter or test that args[at] names, with the arguments that follow. */
 static fv_status call_named(fv_jj_run *r, const fv_jj_args *args, int32_t at, bool is_test,
                             const fv_jj_value *v, fv_jj_value *out) {
     fv_jj_str name;

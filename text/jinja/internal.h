@@ -1,7 +1,7 @@
 #ifndef FOVEA_TEXT_JINJA_INTERNAL_H
 #define FOVEA_TEXT_JINJA_INTERNAL_H
 
-/* What the files of this folder share.
+/* Shared by the files of this folder only.
  *
  *   lex.c       program -> tokens, white space between tags trimmed
  *   names.c     the names of a program, each once
@@ -15,7 +15,7 @@
  *   number.c    arithmetic; numbers as text
  *   eval.c      expressions; statements
  *   call.c      binding of arguments; macros, functions
- *   words.c     what filters and methods do with strings
+ *   words.c     string operations of filters and methods
  *   filter.c    filters;  filter_list.c  those of lists;  json.c  tojson
  *   test.c      tests;  method.c  methods */
 #include "common/arena.h"
@@ -33,7 +33,7 @@ typedef struct fv_jj_callable fv_jj_callable;
 
 typedef struct fv_jj_str {
     const char *s;       /* [n] UTF-8, perhaps broken; borrowed, as a rule from the run's memory */
-    const uint8_t *user; /* [n] 1: a byte of the user's; NULL: none is */
+    const uint8_t *user; /* [n] 1: the byte is the user's; NULL: none is */
     size_t n;
 } fv_jj_str;
 
@@ -59,7 +59,7 @@ typedef struct fv_jj_value {
         bool b;
         int64_t i;
         double f;
-        fv_jj_str str; /* UNDEFINED: what is not there */
+        fv_jj_str str; /* UNDEFINED: the missing name */
         fv_jj_list *list;
         fv_jj_dict *dict;
         fv_jj_loop *loop;
@@ -73,15 +73,15 @@ struct fv_jj_list {
 };
 
 struct fv_jj_dict {
-    fv_jj_list keys, values; /* in the order in which they were put */
-    int32_t *slot;           /* [cap] hashed: 1 + a key's place, 0 free; NULL while there are few */
+    fv_jj_list keys, values; /* in the order of insertion */
+    int32_t *slot;           /* [cap] hash table: 1 + a key's index, 0: free; NULL: few keys */
     int32_t cap;             /* a power of two */
 };
 
 struct fv_jj_loop {
     fv_jj_list items;
     int32_t at;
-    fv_jj_value changed; /* what loop.changed saw last */
+    fv_jj_value changed; /* the last value given to loop.changed */
     bool has_changed;
 };
 
@@ -132,7 +132,7 @@ struct fv_jj_node {
     const struct fv_jj_row *row;
     fv_jj_value value;
     fv_jj_node *a, *b, *c, *list, *body, *orelse;
-    fv_jj_node *next; /* in the list or body that it is in */
+    fv_jj_node *next; /* in its list or body */
 };
 
 #define FV_JJ_OP(first, second) ((first) | (second) << 8)
@@ -148,7 +148,7 @@ struct fv_jinja {
     const char *where;
     fv_jj_names names;
     fv_jj_node *body;
-    bool walks_content, asks_content; /* a loop over it or an index; `is string` */
+    bool walks_content, asks_content; /* loops over or indexes content; tests `is string` */
 };
 
 typedef enum fv_jj_token_kind {
@@ -170,20 +170,21 @@ typedef struct fv_jj_token {
     fv_jj_value value; /* of DATA and CONST */
 } fv_jj_token;
 
-/* Gives all tokens of the program, an END after them: *out is for free, what they point to is in
- * the arena of p. Fills p->names. */
+/* Gives all tokens of the program, then an END: free *out; what the tokens point to is in p's
+ * arena. Fills p->names. */
 fv_status fv_jj_lex(fv_jinja *p, const char *s, size_t n, fv_jj_token **out);
 
-/* Makes equal names of these tokens one pointer, and *out the list of all, in `arena`. */
+/* Interns the names of these tokens, so that equal names are one pointer; gives the list of all, in
+ * `arena`. */
 fv_status fv_jj_names_make(fv_jj_token *tokens, size_t n, fv_arena *arena, fv_jj_names *out);
-/* The pointer for this name; NULL: the program does not have it. */
+/* Returns the pointer for this name; NULL: the program does not use it. */
 const char *fv_jj_names_find(const fv_jj_names *names, const char *name);
 
 /* ---- a run ---- */
 
-typedef struct fv_jj_out { /* text as it grows; {0} is empty */
+typedef struct fv_jj_out { /* a growing text; {0} is empty */
     char *s;
-    uint8_t *user; /* NULL: nothing of the user's is in it */
+    uint8_t *user; /* NULL: no byte is the user's */
     size_t n, cap;
 } fv_jj_out;
 
@@ -192,13 +193,13 @@ typedef enum fv_jj_flow { FV_JJ_GO = 0, FV_JJ_BROKEN, FV_JJ_CONTINUED } fv_jj_fl
 struct fv_jj_run {
     const fv_jinja *program;
     fv_arena arena;
-    char *chunk; /* small things are cut from it */
+    char *chunk; /* small allocations are cut from it */
     size_t chunk_left, bytes;
     int64_t steps, now;
-    const char *loop; /* this name, if the program has it */
-    double until_s;   /* the run must end by then, by fv_clock_s; 0: it need not */
-    int64_t look_at;  /* the number of steps at which the clock is looked at next */
-    bool late;        /* it was past until_s */
+    const char *loop; /* the name "loop", if the program has it */
+    double until_s;   /* deadline, by fv_clock_s; 0: none */
+    int64_t look_at;  /* the steps at which the clock is read next */
+    bool late;        /* until_s has passed */
     int32_t depth, line;
     fv_jj_out *out;
     fv_jj_value captured;
@@ -210,43 +211,44 @@ struct fv_jj_run {
     FV_FAIL(status, "%s:%d: " format, (r)->program->where, (r)->line, __VA_ARGS__)
 
 fv_status fv_jj_alloc(fv_jj_run *r, size_t bytes, void **out); /* zeroed */
-/* Takes n steps. FV_EINVAL: there are no more; FV_EDEADLINE: there is no more time. */
+/* Takes n steps. FV_EINVAL: no steps are left; FV_EDEADLINE: until_s has passed. */
 fv_status fv_jj_steps(fv_jj_run *r, size_t n);
-/* Steps of a string of n bytes: copied as a whole; each of its characters read; each written by
- * itself. */
+/* Steps for a string of n bytes: to copy it as a whole, to read its characters one by one, to write
+ * them one by one. */
 static inline size_t fv_jj_copying(size_t n) { return n / 64; }
 static inline size_t fv_jj_reading(size_t n) { return n / 16; }
 static inline size_t fv_jj_writing(size_t n) { return n / 4; }
-enum { FV_JJ_DIGITS = 64 }; /* of a floating-point number as text, or its remainder */
-/* The same where no status can be returned: false, and the next fv_jj_steps fails. */
+enum { FV_JJ_DIGITS = 64 }; /* steps to print a floating-point number, or to take its remainder */
+/* Like fv_jj_steps where no status can be returned: on false, the next fv_jj_steps fails. */
 bool fv_jj_spend(fv_jj_run *r, size_t n);
 /* Appends n bytes; user: their marks, NULL: the program's own. */
 fv_status fv_jj_put(fv_jj_run *r, fv_jj_out *out, const char *s, size_t n, const uint8_t *user);
 fv_status fv_jj_put_text(fv_jj_run *r, fv_jj_out *out, const char *s); /* NUL-terminated */
 fv_status fv_jj_put_char(fv_jj_run *r, fv_jj_out *out, int32_t cp, bool user);
-fv_jj_value fv_jj_taken(const fv_jj_out *out); /* as a string */
+fv_jj_value fv_jj_taken(const fv_jj_out *out); /* the text as a value */
 fv_status fv_jj_push(fv_jj_run *r, fv_jj_list *list, fv_jj_value v);
 fv_status fv_jj_new_list(fv_jj_run *r, fv_jj_kind kind, fv_jj_value *out);
 fv_status fv_jj_new_dict(fv_jj_run *r, fv_jj_kind kind, fv_jj_value *out);
 fv_status fv_jj_dict_put(fv_jj_run *r, fv_jj_dict *d, const fv_jj_value *key, fv_jj_value v);
-/* NULL: none. Takes a step, and those of the comparisons that it makes. */
+/* NULL: none. Takes a step, and the steps of its comparisons. */
 const fv_jj_value *fv_jj_dict_find(fv_jj_run *r, const fv_jj_dict *d, const fv_jj_value *key);
 const fv_jj_value *fv_jj_dict_get(fv_jj_run *r, const fv_jj_dict *d, const char *key);
 
-/* The character at the front of s, n >= 1; a byte that begins none is U+FFFD. */
+/* Reads the first character of s, n >= 1; an invalid byte is U+FFFD. Returns its bytes. */
 size_t fv_jj_char(const char *s, size_t n, int32_t *cp);
-/* These two read each character, and take the steps for it. */
+/* The next two take the steps for reading each character. */
 int64_t fv_jj_chars(fv_jj_run *r, fv_jj_str s);
 size_t fv_jj_byte_of(fv_jj_run *r, fv_jj_str s,
-                     int64_t index); /* where this one begins, or the end */
+                     int64_t index); /* where this character begins, or the end */
 bool fv_jj_is_space(int32_t cp);     /* str.isspace */
 fv_jj_str fv_jj_sub(fv_jj_str s, size_t from, size_t to);
-/* The string without characters of `set` (NULL: white space) at its ends. */
+/* Removes characters of `set` (NULL: white space) at the ends. */
 fv_jj_str fv_jj_strip(fv_jj_str s, const fv_jj_str *set, bool left, bool right);
-/* Bytes from `from` on to where `what` begins; SIZE_MAX: nowhere. Takes steps for what it reads. */
+/* Returns the offset of the first `what` at or after `from`; SIZE_MAX: none. Takes steps for the
+ * bytes it reads. */
 size_t fv_jj_find(fv_jj_run *r, fv_jj_str s, fv_jj_str what, size_t from);
 bool fv_jj_str_is(fv_jj_str s, const char *word);
-/* Up to `most` (-1: all) replaced. */
+/* Replaces up to `most` (-1: all) occurrences. */
 fv_status fv_jj_replace(fv_jj_run *r, fv_jj_str s, fv_jj_str was, fv_jj_str is, int64_t most,
                         fv_jj_value *out);
 typedef enum fv_jj_case {
@@ -256,10 +258,10 @@ typedef enum fv_jj_case {
     FV_JJ_TITLE,
     FV_JJ_WORDS
 } fv_jj_case;
-/* In another case: TITLE as str.title, WORDS as the filter of that name. */
+/* Changes the case: TITLE like str.title, WORDS like the filter title. */
 fv_status fv_jj_recase(fv_jj_run *r, fv_jj_str s, fv_jj_case to, fv_jj_value *out);
 fv_status fv_jj_split_lines(fv_jj_run *r, fv_jj_str s, bool keep_ends, fv_jj_list *out);
-/* str(items) with `between`. */
+/* Joins the str() of items by `between`. */
 fv_status fv_jj_join(fv_jj_run *r, const fv_jj_list *items, fv_jj_str between, bool only_str,
                      fv_jj_value *out);
 
@@ -267,22 +269,22 @@ static inline fv_jj_value fv_jj_bool(bool b) { return (fv_jj_value){FV_JJ_BOOL, 
 static inline fv_jj_value fv_jj_int(int64_t i) { return (fv_jj_value){FV_JJ_INT, {.i = i}}; }
 static inline fv_jj_value fv_jj_float(double f) { return (fv_jj_value){FV_JJ_FLOAT, {.f = f}}; }
 static inline fv_jj_value fv_jj_of(fv_jj_str s) { return (fv_jj_value){FV_JJ_STR, {.str = s}}; }
-fv_jj_value fv_jj_text(const char *s);         /* of a constant */
+fv_jj_value fv_jj_text(const char *s);         /* s: a constant */
 fv_jj_value fv_jj_undefined(const char *name); /* borrowed */
 
-const char *fv_jj_type(const fv_jj_value *v); /* as Python calls it */
+const char *fv_jj_type(const fv_jj_value *v); /* Python's name */
 bool fv_jj_truth(const fv_jj_value *v);
-/* Takes a step for each pair of values and 64 bytes that it compares (fv_jj_spend). */
+/* Takes a step for each pair of values and each 64 bytes compared (fv_jj_spend). */
 bool fv_jj_equal(fv_jj_run *r, const fv_jj_value *a, const fv_jj_value *b);
-/* *sign < 0: a before b. FV_EINVAL where Python has no order. */
+/* *sign < 0: a before b. FV_EINVAL where Python defines no order. */
 fv_status fv_jj_order(fv_jj_run *r, const fv_jj_value *a, const fv_jj_value *b, int *sign);
 fv_status fv_jj_contains(fv_jj_run *r, const fv_jj_value *in, const fv_jj_value *v, bool *out);
-/* The items that a loop over v would take. */
+/* Gives the items that a loop over v visits. */
 fv_status fv_jj_items(fv_jj_run *r, const fv_jj_value *v, fv_jj_list *out);
 fv_status fv_jj_put_str(fv_jj_run *r, fv_jj_out *out, const fv_jj_value *v);
 fv_status fv_jj_put_repr(fv_jj_run *r, fv_jj_out *out, const fv_jj_value *v);
 fv_status fv_jj_str_of(fv_jj_run *r, const fv_jj_value *v, fv_jj_str *out); /* str(v) */
-/* v, which must be a string: FV_EINVAL names `what`. */
+/* Reads v as a string, or an integer; FV_EINVAL names `what`. */
 fv_status fv_jj_need_str(fv_jj_run *r, const fv_jj_value *v, const char *what, fv_jj_str *out);
 fv_status fv_jj_need_int(fv_jj_run *r, const fv_jj_value *v, const char *what, int64_t *out);
 fv_status fv_jj_fail_undefined(fv_jj_run *r, const fv_jj_value *v);
@@ -294,7 +296,7 @@ void fv_jj_float_repr(double f, char text[40]);
 fv_status fv_jj_arithmetic(fv_jj_run *r, int32_t op, const fv_jj_value *a, const fv_jj_value *b,
                            fv_jj_value *out);
 
-/* A value of JSON; `user`: its strings are the user's. */
+/* Converts JSON to a value; `user`: its strings are the user's. */
 fv_status fv_jj_of_json(fv_jj_run *r, const json_t *j, bool user, fv_jj_value *out);
 
 /* ---- calls ---- */
@@ -305,19 +307,19 @@ typedef struct fv_jj_args {
     const fv_jj_value *v;    /* [n] as given */
     const char *const *name; /* [n] NULL: by position */
     int32_t n;
-    const fv_jj_value *bound[FV_JJ_ARGS_MAX]; /* by the row's names; NULL: not given */
+    const fv_jj_value *bound[FV_JJ_ARGS_MAX]; /* by the row's parameters; NULL: not given */
 } fv_jj_args;
 
 typedef fv_status fv_jj_function(fv_jj_run *r, const fv_jj_value *self, const fv_jj_args *args,
                                  fv_jj_value *out);
 
-typedef struct fv_jj_row { /* of a table that ends with a row without a name */
+typedef struct fv_jj_row { /* a table ends with a row without a name */
     const char *name;
-    const char *parameters; /* names with blanks between; NULL: any, as given */
+    const char *parameters; /* names separated by blanks; NULL: any */
     fv_jj_function *function;
 } fv_jj_row;
 
-struct fv_jj_callable { /* a row with what it belongs to, or a macro with its scope */
+struct fv_jj_callable { /* a row with its object, or a macro with its scope */
     const fv_jj_row *row;
     fv_jj_value self;
     const fv_jj_node *macro;
@@ -338,19 +340,21 @@ fv_status fv_jj_call(fv_jj_run *r, const fv_jj_value *callee, fv_jj_args *args, 
 
 fv_status fv_jj_eval(fv_jj_run *r, const fv_jj_node *e, fv_jj_value *out);
 fv_status fv_jj_exec(fv_jj_run *r, const fv_jj_node *body);
-/* The text that a body writes, in a scope of its own inside of the present one. */
+/* Gives the text that a body writes, run in a new scope inside the current one. */
 fv_status fv_jj_exec_text(fv_jj_run *r, const fv_jj_node *body, fv_jj_value *out);
-/* v.name and v[key]: undefined where there is none. */
+/* Give v.name and v[key]; undefined where there is none. */
 fv_status fv_jj_attribute(fv_jj_run *r, const fv_jj_value *v, const char *name, fv_jj_value *out);
 fv_status fv_jj_item(fv_jj_run *r, const fv_jj_value *v, const fv_jj_value *key, fv_jj_value *out);
-/* "a.b.0": attribute after attribute, as filters take it; `otherwise` (NULL: none) for each that is
- * undefined. */
+/* Follows a path of attributes like "a.b.0", as filters do; `otherwise` (NULL: none) replaces
+ * undefined ones. */
 fv_status fv_jj_path(fv_jj_run *r, const fv_jj_value *v, const fv_jj_value *path,
                      const fv_jj_value *otherwise, fv_jj_value *out);
-fv_status fv_jj_enter(fv_jj_run *r, fv_jj_scope *up); /* r->scope is a new one in `up` */
-/* The name is one of the program's (fv_jj_names). Takes a step. */
+fv_status fv_jj_enter(fv_jj_run *r, fv_jj_scope *up); /* makes r->scope a new scope in `up` */
+/* Sets a variable of r->scope; the name must be one of the program's (fv_jj_names). Takes a
+ * step. */
 fv_status fv_jj_define(fv_jj_run *r, const char *name, fv_jj_value v);
-/* The variable in this scope or those around it; NULL: none. Takes a step for each scope. */
+/* Finds the variable in this scope or the scopes around it; NULL: none. Takes a step for each
+ * scope. */
 const fv_jj_value *fv_jj_look_up(fv_jj_run *r, const fv_jj_scope *in, const char *name);
 
 #endif

@@ -1,4 +1,4 @@
-/* tojson, as transformers has it: Python's json.dumps, characters as they are unless ensure_ascii.
+/* tojson as in transformers: Python's json.dumps with ensure_ascii off by default.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 typedef struct writer {
     fv_jj_run *r;
     fv_jj_out *out;
-    fv_jj_str item, key, indent; /* separators; what a level is indented by */
+    fv_jj_str item, key, indent; /* separators; indentation of a level */
     bool ascii, lines, sorted;
 } writer;
 
@@ -66,7 +66,7 @@ static fv_status put_list(writer *w, const fv_jj_list *list, int depth) {
     return put_text(w, "]");
 }
 
-/* A key as a string: numbers, truth values and None as JSON has them. */
+/* Writes a key as a string; numbers, booleans and None as in JSON. */
 static fv_status put_key(writer *w, const fv_jj_value *key) {
     if (key->kind == FV_JJ_STR) return put_string(w, key->str);
     if (key->kind > FV_JJ_STR || key->kind == FV_JJ_UNDEFINED)

@@ -1,6 +1,6 @@
-/* A program as tokens. White space around tags goes as jinja2 does with trim_blocks and
- * lstrip_blocks: a newline after a block or comment, blanks from the beginning of a line up to
- * one, all white space on the side of a '-', none on that of a '+'. */
+/* Splits a program into tokens. Trims white space around tags like jinja2 with trim_blocks and
+ * lstrip_blocks: a newline after a block or comment, blanks between the beginning of a line and
+ * one, all white space on the side of a '-', none on the side of a '+'. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,10 +10,10 @@
 
 typedef struct lexer {
     fv_jinja *p;
-    const char *s; /* [n] the program with newlines alone */
+    const char *s; /* [n] the program, all line ends "\n" */
     size_t n, at;
     int32_t line;
-    size_t line_at; /* `line` is that of this byte */
+    size_t line_at; /* the byte that `line` was counted to */
     fv_jj_token *tokens;
     size_t n_token, cap;
 } lexer;
@@ -57,7 +57,7 @@ static bool tag_at(const lexer *l, size_t at) {
     return l->s[at] == '{' && at + 1 < l->n && strchr("{%#", l->s[at + 1]) && l->s[at + 1];
 }
 
-/* The end of the text [from, to) in front of a tag with this sign. */
+/* Returns where the text [from, to) before a tag with this sign ends once trimmed. */
 static size_t trimmed(const lexer *l, size_t from, size_t to, char sign, bool print) {
     fv_jj_str text = {.s = l->s + from, .n = to - from};
     if (sign == '-') return from + fv_jj_strip(text, NULL, false, true).n;
@@ -75,7 +75,7 @@ static fv_status add_data(lexer *l, size_t from, size_t to) {
     return add(l, (fv_jj_token){.kind = FV_JJ_T_DATA, .value = v});
 }
 
-/* After a closing "%}" or "#}", whose sign is the character before it. */
+/* Skips the white space after a closing tag; sign: the character before "}}", "%}" or "#}". */
 static void end_tag(lexer *l, char sign, bool print) {
     if (sign == '-')
         skip_space(l);
@@ -93,7 +93,7 @@ static fv_status skip_comment(lexer *l) {
     return FV_OK;
 }
 
-/* Whether the block at l->at, after "{%" and its sign, is `word` alone; goes after it. */
+/* Tells whether the block at l->at, after "{%" and its sign, is only `word`; if so, skips it. */
 static bool block_is(lexer *l, const char *word, char *sign) {
     lexer in = *l;
     skip_space(&in);
@@ -124,7 +124,7 @@ static fv_status raw_text(lexer *l) {
     return fail(l, "{% raw %} has no end {% endraw %}");
 }
 
-/* ---- inside of tags ---- */
+/* ---- inside tags ------------------------------------------------------------------------- */
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static bool is_word(char c) {
@@ -182,7 +182,7 @@ static int hex_digits(const lexer *l, size_t at, size_t n, int32_t *cp) {
     return *cp > 0x10ffff || (*cp >= 0xd800 && *cp < 0xe000) ? -1 : 0;
 }
 
-/* The escape after a backslash at l->at, which goes after it. */
+/* Decodes the escape at l->at, after its backslash, and skips it. */
 static fv_status escape(lexer *l, char out[8], size_t *n) {
     static const char from[] = "abfnrtv\\'\"", to[] = "\a\b\f\n\r\t\v\\'\"";
     char c = l->s[l->at++];
@@ -226,7 +226,7 @@ static fv_status lex_string(lexer *l) {
             continue;
         }
         l->at++;
-        FV_TRY(escape(l, letters, &len)); /* never longer than what it is written as */
+        FV_TRY(escape(l, letters, &len)); /* never longer than the escape */
         memcpy(text + n, letters, len);
         n += len;
     }
@@ -261,7 +261,7 @@ static fv_status lex_operator(lexer *l, int *nesting) {
     return FV_OK;
 }
 
-/* From after "{{" or "{%" and its sign to after its end. */
+/* Reads a tag from after "{{" or "{%" and its sign to after its end. */
 static fv_status lex_tag(lexer *l, bool print) {
     const char *end = print ? "}}" : "%}";
     int nesting = 0;
@@ -314,7 +314,7 @@ static fv_status lex_all(lexer *l) {
     return add(l, (fv_jj_token){.kind = FV_JJ_T_END});
 }
 
-/* Every line end is a newline, and the last one goes. */
+/* Makes every line end "\n" and drops the last one. */
 static size_t newlines(char *s, size_t n) {
     size_t k = 0;
     for (size_t i = 0; i < n; i++) {

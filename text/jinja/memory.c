@@ -1,4 +1,4 @@
-/* Memory and steps of a run, and text as it grows. */
+/* Memory and steps of a run; growing texts. */
 #include <string.h>
 #include <utf8proc.h>
 

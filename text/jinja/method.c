@@ -1,5 +1,5 @@
-/* Methods of strings, lists, dicts and loops. Those that would change a list or a dict are
- * missing, as the sandbox refuses them. */
+/* Methods of strings, lists, dicts and loops. Methods that change a list or a dict are missing, as
+ * jinja2's sandbox refuses them. */
 #include <string.h>
 #include <utf8proc.h>
 
@@ -67,7 +67,7 @@ static fv_status split_words(fv_jj_run *r, fv_jj_str s, int64_t n, fv_jj_list *o
     return FV_OK;
 }
 
-/* Every place of `by`, those that overlap a place before left out, from the left. */
+/* Splits at non-overlapping occurrences of `by` from the left; n: at most so many, -1: all. */
 static fv_status split_by(fv_jj_run *r, fv_jj_str s, fv_jj_str by, int64_t n, fv_jj_list *out) {
     size_t from = 0, at;
     if (by.n == 0) return FV_JJ_FAIL(r, FV_EINVAL, "the separator is %s", "empty");
@@ -88,7 +88,7 @@ METHOD(split) {
     return split_by(r, self->str, by, n, out->list);
 }
 
-/* *found: SIZE_MAX, it is nowhere. */
+/* *found: SIZE_MAX where there is none. */
 static fv_status find_last(fv_jj_run *r, fv_jj_str s, fv_jj_str what, size_t *found) {
     *found = SIZE_MAX;
     if (what.n > s.n) return FV_OK;
@@ -230,7 +230,7 @@ static bool is_letter_or_number(int32_t cp) {
     return is_letter(cp) || (c >= UTF8PROC_CATEGORY_ND && c <= UTF8PROC_CATEGORY_NO);
 }
 
-/* Not empty, and all of one class. */
+/* True if not empty and all characters are of one class. */
 static fv_status all_are(fv_jj_run *r, const fv_jj_value *self, bool (*is)(int32_t cp),
                          fv_jj_value *out) {
     bool all = self->str.n > 0;
@@ -316,7 +316,7 @@ METHOD(list_count) {
 
 METHOD(copy) {
     (void)r, (void)args;
-    *out = *self; /* nothing changes it */
+    *out = *self; /* lists are immutable */
     return FV_OK;
 }
 
@@ -345,7 +345,7 @@ METHOD(items) {
     (void)args;
     fv_jj_args none = {.n = 0};
     FV_TRY(fv_jj_call_row(r, fv_jj_find_filter("items", 5), self, &none, out));
-    out->kind = FV_JJ_LIST; /* a view: it can be looped over again */
+    out->kind = FV_JJ_LIST; /* a view can be looped over again */
     return FV_OK;
 }
 

@@ -1,6 +1,5 @@
-/* The names of a program, each once, so that two names are equal when their pointers are: a look-up
- * compares no letters. Sorting was chosen over hashing because its time does not depend on which
- * names a caller has written. */
+/* Interns the names of a program: equal names have equal pointers, so that a look-up compares no
+ * letters. Sorts rather than hashes, so that chosen names cannot make it slow. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Numbers as Python has them, in 64 bits: what does not fit is an error. */
+/* Python's numbers in 64 bits; results that do not fit are errors. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,8 @@ double fv_jj_double(const fv_jj_value *v) {
     return v->kind == FV_JJ_FLOAT ? v->f : (double)fv_jj_whole(v);
 }
 
-/* The fewest digits that read as the same number; an exponent from 1e16 up and below 1e-4. */
+/* Prints the fewest digits that read back as the same number, with an exponent from 1e16 up and
+ * below 1e-4. */
 void fv_jj_float_repr(double f, char text[40]) {
     if (!isfinite(f)) {
         strcpy(text, isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");

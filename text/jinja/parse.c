@@ -1,5 +1,5 @@
-/* Tokens -> nodes: jinja2's grammar, by recursive descent. The words for what is lacking are those
- * of Jinja's manual. */
+/* Tokens -> nodes: jinja2's grammar, by recursive descent. Errors name unsupported constructs as
+ * Jinja's manual does. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +8,9 @@
 
 typedef struct parser {
     fv_jinja *p;
-    fv_jj_token *t; /* the present token */
+    fv_jj_token *t; /* the current token */
     int depth, loops, n_node;
-    const char *alias[8]; /* names that have held the content of a message */
+    const char *alias[8]; /* names that content was assigned to */
     int n_alias;
 } parser;
 
@@ -93,7 +93,7 @@ static fv_status unary(parser *s, bool filters, fv_jj_node **out);
 
 typedef fv_status element(parser *s, fv_jj_node **out);
 
-/* ---- how the content of messages is read ---- */
+/* ---- the form of content -------------------- */
 
 static bool names_content(const parser *s, const char *name) {
     for (int i = 0; i < s->n_alias; i++)
@@ -101,7 +101,7 @@ static bool names_content(const parser *s, const char *name) {
     return strcmp(name, "content") == 0;
 }
 
-/* Whether e is x.content, x['content'] or a name for it, perhaps filtered or sliced. */
+/* Tells whether e is x.content, x['content'] or a name for it, perhaps filtered or sliced. */
 static bool is_content(const parser *s, const fv_jj_node *e) {
     while (e->kind == FV_JJ_FILTER || e->kind == FV_JJ_SLICE) e = e->a;
     if (e->kind == FV_JJ_ATTR) return strcmp(e->name, "content") == 0;
@@ -118,7 +118,7 @@ static void note_alias(parser *s, const fv_jj_node *target, const fv_jj_node *e)
 
 /* ---- primary expressions ---- */
 
-/* Elements with commas between to the closing bracket, which is skipped. */
+/* Parses elements separated by commas up to the closing bracket, and skips it. */
 static fv_status elements(parser *s, int32_t close, element *one, fv_jj_node **list) {
     for (fv_jj_node **end = list; !skip_op(s, close); end = &(*end)->next) {
         if (end != list) {
@@ -130,7 +130,7 @@ static fv_status elements(parser *s, int32_t close, element *one, fv_jj_node **l
     return FV_OK;
 }
 
-/* One expression, as an element of a list: its node may be in no other. */
+/* Parses one expression as a list's element: a node can be in one list only. */
 static fv_status list_element(parser *s, fv_jj_node **out) {
     FV_TRY(make(s, FV_JJ_ARG, out));
     return expression(s, &(*out)->a);
@@ -159,7 +159,7 @@ static bool ends_tuple(const parser *s) {
            at_name(s, "in") || s->t->kind == FV_JJ_T_END;
 }
 
-/* One expression, or several with commas between as a tuple. */
+/* Parses one expression, or several separated by commas as a tuple. */
 static fv_status tuple(parser *s, element *one, bool parentheses, fv_jj_node **out) {
     fv_jj_node *t, **end;
     FV_TRY(make(s, FV_JJ_TUPLING, &t));
@@ -179,7 +179,7 @@ static bool at_string(const parser *s) {
     return s->t->kind == FV_JJ_T_CONST && s->t->value.kind == FV_JJ_STR;
 }
 
-/* Strings side by side are one. */
+/* Joins adjacent strings into one. */
 static fv_status strings(parser *s, fv_jj_str *out) {
     const fv_jj_token *first = s->t;
     char *joined;
@@ -232,7 +232,7 @@ static fv_status primary(parser *s, fv_jj_node **out) {
     return elements(s, list ? ']' : '}', list ? list_element : pair, &(*out)->list);
 }
 
-/* ---- what stands after an expression ---- */
+/* ---- postfix expressions ----------------------------------------------------------------- */
 
 static fv_status arguments(parser *s, fv_jj_node *of) {
     FV_TRY(need_op(s, '('));
@@ -297,7 +297,8 @@ static fv_status postfix(parser *s, fv_jj_node **e) {
     }
 }
 
-/* A filter or a test after "|" or "is": its name, which must be known, and its arguments. */
+/* Parses a filter after "|" or a test after "is": its name, which must be known, and its
+ * arguments. */
 static fv_status row_of(parser *s, fv_jj_node_kind kind, fv_jj_node *operand, fv_jj_node **out) {
     FV_TRY(make(s, kind, out));
     FV_TRY(need_name(s, &(*out)->name));
@@ -369,7 +370,7 @@ static fv_status unary(parser *s, bool filters, fv_jj_node **out) {
 
 static fv_status operand(parser *s, fv_jj_node **out) { return unary(s, true, out); }
 
-/* Operands with operators of one level between them, from the left. */
+/* Parses left-associative operators of one precedence level. */
 static fv_status binary(parser *s, const int32_t *ops, element *below, fv_jj_node **out) {
     FV_TRY(below(s, out));
     for (int i = 0; ops[i];) {
@@ -420,7 +421,7 @@ static fv_status sum(parser *s, fv_jj_node **out) {
     return binary(s, ops, joined, out);
 }
 
-/* The comparison at the present token, which is skipped; 0: none. */
+/* Skips and returns the comparison operator at the current token; 0: none. */
 static int32_t skip_comparison(parser *s) {
     static const int32_t ops[] = {
         FV_JJ_OP('=', '='), FV_JJ_OP('!', '='), FV_JJ_OP('<', '='), FV_JJ_OP('>', '='), '<', '>'};
@@ -500,8 +501,8 @@ static fv_status expression(parser *s, fv_jj_node **out) {
 
 /* ---- statements ---- */
 
-/* Statements up to one of the `ends`, a list with a blank after each; its name is in *end and
- * skipped. */
+/* Parses statements up to one of the `ends`, names followed by a blank each; *end: the one found,
+ * which is skipped. */
 static fv_status body(parser *s, const char *ends, fv_jj_node **out, const char **end);
 
 static fv_status body_to(parser *s, const char *end, fv_jj_node **out) {
@@ -515,7 +516,7 @@ static fv_status end_block(parser *s) {
     return FV_OK;
 }
 
-/* A name, or names with commas between; for set also one attribute of a namespace. */
+/* Parses a name, or names separated by commas; for set also an attribute of a namespace. */
 static fv_status target(parser *s, bool attributes, fv_jj_node **out) {
     FV_TRY(tuple(s, primary, false, out));
     if (attributes && (*out)->kind == FV_JJ_NAME && at_op(s, '.')) FV_TRY(attribute(s, out));
@@ -559,7 +560,7 @@ static fv_status if_block(parser *s, fv_jj_node *n) {
     return body_to(s, "endif ", &n->orelse);
 }
 
-/* The body of a capturing block and the filters, in their order, that its text goes through. */
+/* Parses the filters and the body of a capturing block. */
 static fv_status capture(parser *s, const char *end, fv_jj_node *n) {
     FV_TRY(make(s, FV_JJ_CAPTURED, &n->b));
     while (skip_op(s, '|')) FV_TRY(filter(s, &n->b));
@@ -663,7 +664,7 @@ static fv_status statement(parser *s, fv_jj_node **out) {
     return lacks(s, line, "the block", name);
 }
 
-/* Whether `name` is among `ends`. */
+/* Tells whether `name` is among `ends`. */
 static bool ends_body(const char *ends, const char *name) {
     size_t n = strlen(name);
     for (const char *at = ends; (at = strstr(at, name)) != NULL; at += n)

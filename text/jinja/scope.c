@@ -1,5 +1,5 @@
-/* Variables. Most scopes have a few, in a list; one with more has a table too, hashed by the pointers
- * of their names, of which each is one (fv_jj_names). */
+/* Variables. Most scopes have a few, in a list; a scope with more has a table too, hashed by the
+ * pointers of the names, which are interned (fv_jj_names). */
 #include <string.h>
 
 #include "text/jinja/internal.h"
@@ -15,7 +15,7 @@ typedef struct variable {
 struct fv_jj_scope {
     fv_jj_scope *up;
     variable *first;
-    variable **slot; /* [cap] NULL: free; no table while there are few */
+    variable **slot; /* [cap] NULL: free; no table while variables are few */
     uint32_t n, cap; /* a power of two */
 };
 
@@ -27,7 +27,7 @@ fv_status fv_jj_enter(fv_jj_run *r, fv_jj_scope *up) {
     return FV_OK;
 }
 
-/* The slot that has the name, or the free one where it belongs. */
+/* Finds the name's slot, or the free slot where it belongs. */
 static variable **slot_of(const fv_jj_scope *s, const char *name) {
     uint64_t h = (uint64_t)(uintptr_t)name * 0x9e3779b97f4a7c15u;
     uint32_t mask = s->cap - 1, at = (uint32_t)(h >> 32) & mask;
@@ -42,7 +42,7 @@ static variable *find(const fv_jj_scope *s, const char *name) {
     return v;
 }
 
-/* The table has room for one more: it is never more than half full. */
+/* Makes room for one more variable: the table is never more than half full. */
 static fv_status make_slots(fv_jj_run *r, fv_jj_scope *s) {
     if (s->n < FEW || 2 * s->n < s->cap) return FV_OK;
     uint32_t cap = s->cap ? 2 * s->cap : 4 * FEW;

@@ -1,4 +1,4 @@
-/* str, repr. */
+/* Python's str and repr of values. */
 #include <stdio.h>
 #include <string.h>
 #include <utf8proc.h>

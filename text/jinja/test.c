@@ -1,4 +1,4 @@
-/* Tests: what stands after `is`. */
+/* The tests that follow `is`. */
 #include <string.h>
 
 #include "text/jinja/internal.h"
@@ -78,7 +78,7 @@ static fv_status is_in(fv_jj_run *r, const fv_jj_value *self, const fv_jj_args *
     return FV_OK;
 }
 
-/* None, truth values and small things are the same when they are equal and of one kind. */
+/* Approximates Python's `is`: the same kind and equal, as for None, booleans and small integers. */
 static fv_status same_as(fv_jj_run *r, const fv_jj_value *self, const fv_jj_args *args,
                          fv_jj_value *out) {
     const fv_jj_value *with;

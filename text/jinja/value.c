@@ -1,4 +1,4 @@
-/* Values as Python has them: truth, equality, order, items. */
+/* Python's semantics of values: truth, equality, order, items. */
 #include <string.h>
 
 #include "text/jinja/internal.h"
@@ -76,7 +76,7 @@ static bool equal(fv_jj_run *r, const fv_jj_value *a, const fv_jj_value *b, int 
     case FV_JJ_LIST:
     case FV_JJ_TUPLE: return a->list == b->list || equal_lists(r, a->list, b->list, depth + 1);
     case FV_JJ_DICT: return a->dict == b->dict || equal_dicts(r, a->dict, b->dict, depth + 1);
-    default: return a->list == b->list; /* the same thing */
+    default: return a->list == b->list; /* identity */
     }
 }
 

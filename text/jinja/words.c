@@ -1,5 +1,5 @@
-/* What filters and methods do with strings. Letters change case one by one, as Unicode's simple
- * mapping has it, and ß as SS; Python knows some more that become several. */
+/* String operations of filters and methods. Letters change case by Unicode's simple mapping, except
+ * ß to SS; Python maps a few more letters to several. */
 #include <string.h>
 #include <utf8proc.h>
 
@@ -31,7 +31,7 @@ static bool is_cased(int32_t cp) {
 
 fv_status fv_jj_recase(fv_jj_run *r, fv_jj_str s, fv_jj_case to, fv_jj_value *out) {
     fv_jj_out text = {0};
-    bool first = true; /* of a word, or of the text */
+    bool first = true; /* the first letter of a word, or of the text */
     int32_t cp;
     FV_TRY(fv_jj_steps(r, fv_jj_writing(s.n)));
     for (size_t at = 0, n; at < s.n; at += n) {

@@ -1,6 +1,6 @@
-/* ops.c with matrices in bf16: what products read and write is half as wide, sums and the stream of the layers stay f32.
- * Attention multiplies pairs of bf16 where the machine can. Functions have the names of ops.c's with `_half` at the end; ops.py
- * builds this file, and with it ops.c.
+/* ops.c with matrices in bf16: inputs and outputs of products are bf16, sums and the residual
+ * stream stay f32. Attention multiplies pairs of bf16 where the machine can. Functions have the
+ * names of ops.c's with `_half` at the end; ops.py builds this file, and with it ops.c.
  *
  * A pair is 32 bits: its first number in the low half. */
 #include "ops.c"
@@ -18,7 +18,7 @@ static inline vec widen(const uint16_t *p) {
     return (vec)(__builtin_convertvector(*(const hvec *)p, uvec) << 16);
 }
 
-/* Rounded to bf16, in the high half of each lane; what is below is left over. */
+/* Rounds to bf16, in the high half of each lane; the low half is garbage. */
 static inline uvec rounded(vec x) {
     uvec u = (uvec)x;
     return u + 0x7fff + (u >> 16 & 1);
@@ -35,7 +35,7 @@ static inline uvec pair_of(vec low, vec high) {
 static inline uvec get(const uint32_t *p) { return *(const uvec *)p; }
 static inline void put(uint32_t *p, uvec x) { *(uvec *)p = x; }
 
-/* s + a b, of both numbers of each pair; b is the same in every lane. */
+/* Returns s + a b for both numbers of each pair; b is the same in every lane. */
 static inline vec dot(vec s, uvec a, uint32_t b) {
 #ifdef __AVX512BF16__
     return (vec)_mm512_dpbf16_ps((__m512)s, (__m512bh)a, (__m512bh)_mm512_set1_epi32((int)b));
@@ -46,7 +46,7 @@ static inline vec dot(vec s, uvec a, uint32_t b) {
 #endif
 }
 
-/* 2^x as exp2_of, to 4e-6. */
+/* 2^x like exp2_of, with a relative error of 4e-6. */
 static inline vec short_exp2_of(vec x) {
     x = at_least(x, -127.0f);
     ivec biased = __builtin_convertvector(x + 127.5f, ivec);
@@ -262,7 +262,8 @@ void attention_forward_half(const struct attention *a, const uint16_t *qkv, uint
     }
 }
 
-/* As score_gradient, for two rows of the tile; both results in pairs over keys and over the two rows. */
+/* Like score_gradient, for two rows of the tile; both results in pairs over keys and over the two
+ * rows. */
 static inline void score_gradients(const struct half_head *h, int r, int from, int to,
                                    const float *lse, const float *go) {
     const struct head *o = &h->at;

@@ -1,4 +1,4 @@
-/* What training spends its time on besides matrix products: attention over packed rows, norms,
+/* Training kernels besides matrix products: attention over packed rows, norms,
  * gates and the optimiser, each with its backward pass, fused and vectorised for one core.
  *
  * Called by ops.py through ctypes; one process per core, so there are no threads here. Everything
@@ -74,13 +74,13 @@ static inline vec sigmoid(vec x) { return 1.0f / (1.0f + exp2_of(at_most(x * -LO
 
 struct attention {
     int32_t samples, heads, prefix, causal;
-    int32_t after; /* only rows after the prefix ask; others get no output and no dq */
+    int32_t after; /* only rows after the prefix are queries; others get no output and no dq */
     const int32_t *bounds, *first;
     const float *cos, *sin; /* [rows, HALF], or NULL: no rotation */
     float *scratch;         /* attention_scratch() floats */
 };
 
-/* One head of one sample. Scores are powers of two: q carries scale * log2(e). */
+/* A head of one sample. Scores are powers of two: q carries scale * log2(e). */
 struct head {
     int n, prefix, gap, slots;
     float (*q)[HEAD], (*k)[HEAD], (*v)[HEAD];    /* [n + TILE], [slots], [slots] */
@@ -403,7 +403,7 @@ void attention_backward(const struct attention *a, const float *qkv, const float
 
 static const float EPSILON = 1e-5f;
 
-/* y = x w / sqrt(mean(x^2) + eps); inverse [rows] is kept for the way back. */
+/* y = x w / sqrt(mean(x^2) + eps); inverse [rows] is kept for the backward pass. */
 void rms_forward(int64_t rows, int64_t d, const float *x, const float *w, float *y,
                  float *inverse) {
     for (int64_t i = 0; i < rows; i++, x += d, y += d) {

@@ -1,5 +1,5 @@
-/* The tile instructions of AMX that a handler of SIGILL carries out: Intel's Software Developer's
- * Manual, volume 2. They have VEX with three bytes, in the map 0F38:
+/* A handler of SIGILL that carries out AMX's tile instructions (Intel's Software Developer's
+ * Manual, volume 2). Their encoding is three-byte VEX, map 0F38:
  *
  *     C4  RXB.mmmmm  W.vvvv.L.pp  opcode  ModRM  [SIB]  [displacement]
  *
@@ -18,7 +18,7 @@
 enum { N_TILE = 8, ROWS = 16, BYTES = 64, WORDS = BYTES / 4 };
 
 typedef struct tile {
-    int rows, bytes; /* of a row; 0: not open */
+    int rows, bytes; /* bytes of a row; 0: not open */
     union {
         uint8_t byte[ROWS][BYTES];
         uint32_t word[ROWS][WORDS];
@@ -40,7 +40,7 @@ static tile *open_tile(int i) {
     return &tiles[i];
 }
 
-/* ---- what instructions do ---------------------------------------------------------------- */
+/* ---- instructions ------------------------------------------------------------------------ */
 
 static void load_config(const uint8_t *from) {
     memset(tiles, 0, sizeof tiles);
@@ -117,7 +117,7 @@ static void product_int8(tile *c, const tile *a, const tile *b) {
             }
 }
 
-/* ---- how they are written ---------------------------------------------------------------- */
+/* ---- decoding ---------------------------------------------------------------------------- */
 
 typedef struct instruction {
     int opcode, prefix; /* prefix: 0, 1: 66, 2: F3, 3: F2 */
@@ -195,7 +195,8 @@ static void run(const instruction *x) {
     }
 }
 
-/* Those that follow at once as well: entering the kernel takes longer than the instruction. */
+/* Also carries out AMX instructions that follow directly: entering the kernel takes longer than
+ * emulating one. */
 static void on_illegal(int signal, siginfo_t *info, void *context) {
     ucontext_t *u = context;
     greg_t *rip = &u->uc_mcontext.gregs[REG_RIP];

@@ -6,7 +6,7 @@
 #include "tests/ops/device_mirror.h"
 #include "tests/ops/run/near.h"
 
-/* While speed is measured: how the seconds of a call are spent. */
+/* Receives the seconds of a call while speed is measured; else NULL. */
 static double *seconds;
 
 /* The block tables of a sequence, with the device's blocks. */
@@ -70,7 +70,7 @@ static void spoil_values(attention_case *c) {
         }
 }
 
-/* Values at the border below which a product in bf16 has zeros. */
+/* Shrinks values to about 2^-126, below which products in bf16 flush to zero. */
 static void shrink_values(attention_case *c) {
     for (int i = 0; i < c->args.n_seq; i++)
         for (int r = 0; r < c->args.n_kv * c->seqs[i].n_seg; r++)
@@ -109,7 +109,7 @@ static void test_attention_exact(device_test *d) {
     }
 }
 
-/* With keys that no tensor core accepts, so that attention's lse has the plain path's bits. */
+/* Uses keys that no tensor core accepts, so that attention's lse has the plain path's bits. */
 static void test_score_sums(device_test *d) {
     group("score_sums: the bits of the plain path");
     for (int i = 0; i < cases(on_cpu(d) ? 80 : 30); i++) {
@@ -205,7 +205,8 @@ static fv_attn_seq row_alone(const fv_attn_seq *q, int i, int32_t masked_tail[FV
     return one;
 }
 
-/* Also where it is alone with few rows and among others with many, which other kernels compute. */
+/* Other kernels compute calls with few rows and calls with many: a row must have the same bits in
+ * both. */
 static void test_attention_alone(device_test *d) {
     group("attention, tensor cores: a row alone has the bits it has among others");
     for (int i = 0; i < 12; i++) {

@@ -35,8 +35,8 @@ static void fill(const fv_tensor *t, numbers kind, bool is_x) {
     if (kind == SPECIALS) fill_specials(t, PICK(20, 200, 1000));
 }
 
-/* Up to three parts of one x, their weights of type t (or any) at the end of a mapping or some numbers before:
- * not at a multiple of 64 bytes, then. */
+/* Multiplies x with up to three parts, whose weights of type t (or any) lie at the end of a
+ * mapping, or some numbers before it and then not at a multiple of 64 bytes. */
 static void linear_once(device_test *d, int M, int K, const int *N, int n_part, int type,
                         numbers kind) {
     fv_tensor x = tensor_new(FV_F32, M, K, random_int(0, 3));
@@ -77,7 +77,8 @@ static void linear_once(device_test *d, int M, int K, const int *N, int n_part, 
     free(x.data);
 }
 
-/* The smallest sum that is not flushed, and the next smaller in the 24th bit: 2^-126 - 2^-150. */
+/* Tests the smallest sum that is not flushed, and the next smaller one in 24 bits: 2^-126 -
+ * 2^-150. */
 static void border(device_test *d) {
     uint16_t w[32] = {0};
     float x[32] = {0}, y[1] = {1};
@@ -95,7 +96,7 @@ static void border(device_test *d) {
     check(same_f32(y[0], 0x1p-126f), "2^-126 - 2^-151 is %a", (double)y[0]);
 }
 
-/* Subnormal numbers outside of products are kept, for M rows of K numbers. */
+/* Subnormal numbers outside products are kept, for M rows of K numbers. */
 static void subnormal_bias(device_test *d, int M, int K) {
     uint16_t w[32] = {0};
     float x[33 * 32] = {1}, bias[1] = {0x1p-140f}, y[33];
@@ -113,7 +114,7 @@ static void subnormal_bias(device_test *d, int M, int K) {
 /* Rounding, masks and flushing of this thread, without the flags of what has happened. */
 static unsigned float_modes(void) { return _mm_getcsr() & ~0x3fu; }
 
-/* Flushing is set around products alone, and a caller's own modes are given back. */
+/* Flushing is set only around products, and the caller's modes are restored. */
 static void modes_are_kept(device_test *d, int M) {
     enum { FLUSH_ZERO = 0x8000, FEW_MODES = 0x1f80 };
     float x[33 * 32] = {1}, y[33 * 32];
@@ -151,7 +152,7 @@ static void test_linear_bf16(device_test *d) {
                     FV_BF16, (numbers)(random_int(0, N_NUMBERS - 1)));
     for (int m = 1; m <= 20; m++)
         linear_once(d, m, 64 + m % 3, (int[]){83}, 1, m % 2 ? FV_F32 : FV_F16, BORDER);
-    for (int m = 1; m <= 41; m++) /* K of whole steps, which few rows of x may read where it lies */
+    for (int m = 1; m <= 41; m++) /* K of whole steps: few rows read x in place */
         linear_once(d, m, 32 * PICK(1, 2, 17, 32), (int[]){PICK(1, 16, 37)}, 1, FV_BF16,
                     (numbers)(m % N_NUMBERS));
     linear_once(d, 17, 1055, (int[]){130}, 1, FV_BF16, BORDER);

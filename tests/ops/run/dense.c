@@ -300,7 +300,7 @@ static void test_kv_write(device_test *d) {
 
 /* ---- speed ------------------------------------------------------------------------------ */
 
-/* One row, a batch and a prompt through the matrices of a 7B network. */
+/* Times a row, a batch and a prompt through the matrices of a 7B network. */
 static void perf_linear(device_test *d) {
     static const int shapes[][2] = {{4096, 4096}, {11008, 4096}, {4096, 11008}}, Ms[] = {1, 8, 640};
     for (int i = 0; i < 3 * FV_N_DTYPE; i++) {
@@ -345,7 +345,7 @@ static void perf_syrk(device_test *d) {
     both_free(&x);
 }
 
-/* One row and many of 4096 numbers. */
+/* Times one row and many rows of 4096 numbers. */
 static void perf_rows(device_test *d, int which) {
     enum { K = 4096, HALF = 64 };
     for (int M = 1; M <= 640; M += 639) {

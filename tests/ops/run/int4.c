@@ -1,5 +1,6 @@
-/* Products with weights in groups of integers, of 4 or 8 bits: the plain path's bits, and numbers that are computed by hand.
- * Groups of 32 or 16 in int8 are summed as integers where they have no min, and those in int4 with `integers`. The CPU only. */
+/* Products with weights in groups of 4- or 8-bit integers: the plain path's bits, and results
+ * computed by hand. Groups of 32 or 16 in int8 are summed as integers where they have no min,
+ * groups in int4 with `integers`. The CPU only. */
 #include "tests/ops/run/run.h"
 
 /* Weights [N, K] whose integers and scales end at the end of a mapping. */
@@ -69,8 +70,8 @@ static void linear_once(device_test *d, fv_dtype dtype, int M, int K, int N, int
     weights_free(&w);
 }
 
-/* Groups with nothing but a scale in bf16, which has all of its values where M
- * is 1: whole blocks of K, and a part of one. */
+/* Groups that have only a scale in bf16, which takes all of its values where M is 1; K is whole
+ * blocks and a part of one. */
 static void every_scale(device_test *d, int M, int group, bool integers) {
     enum { K = 288, SCALES = 1 << 16 };
     int groups = (K + group - 1) / group, N = M > 1 ? 1000 : SCALES / groups;
@@ -229,8 +230,8 @@ static void parts(device_test *d, fv_dtype dtype, int M, int K, int second, bool
     free(x.data);
 }
 
-/* Few rows, with scales of each type by chance: no whole block of K, some, and more than are summed at a
- * time. */
+/* Few rows with scales of random types; K is less than a block, some blocks, and more than are
+ * summed at a time. */
 static void few_rows(device_test *d, int M) {
     for (int i = 0; i < 12; i++) {
         int K = PICK(31, 77, 128, 251, 300, 2048, 2111, 2309, 4193);
@@ -327,7 +328,7 @@ static double perf_once(device_test *d, const perf_weights *w, size_t c, fv_tens
     return now_s() - begin;
 }
 
-/* Weights from memory, in turn with the same in bf16. */
+/* Times weights from memory, alternating with the same weights in bf16. */
 static void perf_linear_int4(device_test *d) {
     static const int rows[] = {1, 4, 16, 32, 64, 128, 640};
     if (!on_cpu(d)) return;

@@ -36,7 +36,7 @@ static void fill(const fv_tensor *x, numbers kind) {
     if (kind == SPECIALS) fill_specials(x, PICK(20, 1000, 10000));
 }
 
-/* One call of up to three parts, the last of bf16 where `mixed`. */
+/* Makes a call of up to three parts, the last in bf16 where `mixed`. */
 static void linear_once(device_test *d, int M, int K, const int *N, int n_part, bool mixed,
                         numbers kind) {
     fv_tensor x = tensor_new(FV_F32, M, K, random_int(0, 3));

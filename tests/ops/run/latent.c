@@ -18,7 +18,8 @@ typedef struct latent_call {
     size_t n_out;
 } latent_call;
 
-/* A part of n rows that borrows coefficients, and has its own numbers of the own directions. */
+/* Makes a part of n rows that borrows coefficients, and has its own numbers for its own
+ * directions. */
 static void borrow(const fv_packed_part *lead, int n, fv_packed_kind kind, bool coded,
                    fv_packed_part *out) {
     *out = *lead;
@@ -30,7 +31,7 @@ static void borrow(const fv_packed_part *lead, int n, fv_packed_kind kind, bool 
     out->data = room(fv_packed_bytes(&out->shape) + 64);
 }
 
-/* Any codes. */
+/* Fills the keys with random codes. */
 static void fill_codes(const fv_packed_part *k) {
     size_t tiles = fv_packed_tiles((size_t)k->shape.n);
     for (size_t i = 0; i < tiles * (size_t)k->shape.n_kv; i++) {
@@ -66,10 +67,10 @@ static uint8_t *random_groups(int n) {
     return group;
 }
 
-/* Bits of rows that have neither own directions nor an exact token; 0: any bits, and any of these. */
+/* Bits per row, with neither own directions nor exact tokens; 0: random bits, with any of these. */
 static int row_bits_alone;
 
-/* The coefficients of `more` rows besides are there too: a layer that has only the first n. */
+/* Makes a sequence whose layer has only the first n of n + more coefficient rows. */
 static void make_seq(latent_call *c, int i, int n, int more, int each, int row_bits, int n_rows) {
     int D = c->args.d_head, R = c->basis->l.n_dir;
     bool coded = c->coded == 1 || (c->coded < 0 && random_int(0, 1));
@@ -111,7 +112,7 @@ static void make_seq(latent_call *c, int i, int n, int more, int each, int row_b
     free(z);
 }
 
-/* Memory of o, lse and, of sequences that want them, scores. */
+/* Allocates o, lse and the scores of sequences that want them. */
 static void make_out(latent_call *c, int M) {
     int H = c->args.n_head, D = c->args.d_head;
     size_t at = (size_t)M * (size_t)(H * D + H);
@@ -164,10 +165,10 @@ static void free_call_new(latent_call *c) {
     free(c->out);
 }
 
-/* While speed is measured: how the seconds of a call are spent. */
+/* Receives the seconds of a call while speed is measured; else NULL. */
 static double *seconds;
 
-/* What a call references, on the device: sequences share their directions. */
+/* Copies what a call references to the device; sequences share their directions. */
 static void put_call(mirror *m, const latent_call *c, fv_latent_layer *l, latent_call *to,
                      fv_packed_rows *rows) {
     size_t half = (size_t)c->args.d_head / 2;
@@ -240,7 +241,7 @@ static void latent_once(device_test *d) {
     compare(d, &c);
 }
 
-/* More query rows than scores are held of at a time. */
+/* Uses more query rows than scores fit in memory at a time. */
 static void test_many_rows(device_test *d) {
     latent_call c;
     group("attn_latent: more scores than there is room for, in turns");
@@ -275,7 +276,7 @@ static void test_alone(device_test *d) {
     }
 }
 
-/* Row j with the directions that its group is read with; the others are 0. */
+/* Decodes row j with the directions that its group is read with; the others are 0. */
 static void read_row(const latent_call *c, const fv_packed_part *part, int j, float *m) {
     const fv_latent_layer *l = &c->basis->l;
     fv_latent_layer few = *l;
@@ -345,8 +346,8 @@ static void near_double(device_test *d, int n_kv, int group, int D, int R) {
     free_call_new(&c);
 }
 
-/* Keys in codes that are 0 but for one number of each head, which rounds to 2^-126 where its angle is small; queries
- * are so large that it shows. */
+/* Keys in codes that are 0 except one number of each head, which rounds to 2^-126 where its angle
+ * is small; queries are large enough to show it. */
 static void near_the_least_number(device_test *d) {
     latent_call c;
     const int D = 64, heads = 2;
@@ -421,7 +422,7 @@ static void codes_there(fv_backend *be, const latent_call *c, uint8_t *got) {
     mirror_free(&m);
 }
 
-/* What is ahead of the codes stays. */
+/* Data before the codes must not change. */
 static void codes_once(device_test *d) {
     latent_call c;
     make_call_with(&c, 1, 1, PICK(1, 2, 9), 1, PICK(1, 2, 8, 17, 64), PICK(1, 3, 16, 40, 70), 1, 0);
@@ -434,7 +435,8 @@ static void codes_once(device_test *d) {
     free_call_new(&c);
 }
 
-/* Each number is half a step from that of its code, and the step is no longer than it must be. */
+/* Each number is at most half a step from its code's value, and the step is no longer than
+ * needed. */
 static void check_row(const latent_basis *b, const fv_packed_part *k, size_t g, size_t j,
                       const float *x) {
     size_t D = (size_t)k->shape.d_head, at = j % FV_PACKED_TILE;
@@ -458,8 +460,7 @@ static void codes_near(device_test *d) {
     make_call_with(&c, 1, 1, 2, 1, 16, 30, 1, 70);
     fv_packed_part *k = &c.k[0];
     must(d->plain.ops->latent_codes(&d->plain, &(fv_latent_codes_args){k}));
-    memset(k->data, 0,
-           (size_t)k->shape.n_own * sizeof(float)); /* codes are without own directions */
+    memset(k->data, 0, (size_t)k->shape.n_own * sizeof(float)); /* codes have no own directions */
     for (int j = 0; j < 70; j++) {
         if (j == fv_latent_exact(&k->shape, c.lead[0].data)) continue;
         fv_latent_read(k, j, 1, x);

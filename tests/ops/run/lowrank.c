@@ -6,10 +6,10 @@
 #include "tests/ops/packed_case.h"
 #include "tests/ops/run/near.h"
 
-/* While speed is measured: how the seconds of a call are spent. */
+/* Receives the seconds of a call while speed is measured; else NULL. */
 static double *seconds;
 
-/* A block as the device has it. */
+/* The device's copy of a block. */
 typedef struct block_there {
     fv_packed_part k, v;
     fv_packed_rows rows;
@@ -66,7 +66,7 @@ static void test_packed_exact(device_test *d, int n) {
         int D = PICK(1, 2, 8, 16, 17, 20, 32, 64, 128);
         block_shape held = {200, 1 + i, 2, 32, 40, 33, 40, 16, 16, FV_BF16, i % 2, true};
         bool many = on_cpu(d) && i < 4; /* anchor blocks: more than are held at once */
-        if (many && i > 1) held.bits = 4, held.rank2_k = PICK(16, 32); /* which may become words */
+        if (many && i > 1) held.bits = 4, held.rank2_k = PICK(16, 32); /* possible words */
         call c = many ? make_call(1, 2, 3, 32, 3, &held)
                       : make_call(random_int(1, MAX_SEQ), PICK(1, 2, 4), PICK(1, 2, 3, 7, 20), D,
                                   PICK(1, 1, 2, 5, 9), NULL);
@@ -80,8 +80,8 @@ static void test_packed_exact(device_test *d, int n) {
     }
 }
 
-/* One token, whose values' factors are just below the least normal number, and round to it; a basis of 1 to 16
- * makes that seen. */
+/* A token whose values' factors are just below the least normal number and round to it; a basis of
+ * 1 to 16 shows that. */
 static void test_packed_border(device_test *d) {
     for (int rank = 16; rank <= 48; rank += 16) {
         block_shape held = {1, 0, 2, 32, 16, rank, 16, rank, 4, FV_BF16, false, false};
@@ -123,7 +123,7 @@ static block_shape tiled_shape(int n_kv, int D) {
     return s;
 }
 
-/* Of any rank, as an energy share gives it. */
+/* A shape of any rank, as an energy share gives it. */
 static block_shape odd_shape(int n_kv, int D) {
     block_shape s = tiled_shape(n_kv, D);
     int most = n_kv * D < 128 ? n_kv * D : 128;

@@ -1,5 +1,5 @@
-/* What follows attention on several parts of a context, against the plain path: one output of two parts, and the
- * importance of tokens. */
+/* Merging attention over two parts of a context, and the importance of tokens, against the plain
+ * path. */
 #include "tests/ops/device_mirror.h"
 #include "tests/ops/run/run.h"
 
@@ -73,7 +73,7 @@ static void test_importance(device_test *d) {
 
 /* ---- speed ------------------------------------------------------------------------------ */
 
-/* Both parts of one row and of many. */
+/* Times both parts of one row and of many. */
 static void perf_merge(device_test *d) {
     enum { H = 32, D = 128 };
     for (int M = 1; M <= 640; M += 639) {

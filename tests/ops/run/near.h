@@ -3,8 +3,8 @@
 
 #include "tests/ops/run/run.h"
 
-/* got and want differ by no more than products in bf16 cost; outputs that the CPU left alone keep
- * their bits. */
+/* Checks that got and want differ by no more than products in bf16 cost, and that outputs which the
+ * CPU left alone keep their bits. */
 static inline void near(const float *got, const float *want, const float *before, size_t n,
                         const char *what) {
     double worst = 0, diff = 0, all = 0;

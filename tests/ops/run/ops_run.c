@@ -14,7 +14,7 @@
 
 static const char *current;
 
-/* The linker lets all that asks for VNNI or BF16 ask here (--wrap). */
+/* The linker redirects queries for VNNI or BF16 here (--wrap). */
 static bool without_vnni;
 bool __real_fv_vnni_runs_here(void);
 bool __wrap_fv_vnni_runs_here(void);
@@ -25,7 +25,7 @@ bool __wrap_fv_bf16_pairs_run_here(void) {
     return !without_vnni && __real_fv_bf16_pairs_run_here();
 }
 
-/* So does all that asks for a path. */
+/* The linker also redirects queries for a path. */
 static bool emulated;
 fv_status __real_fv_cpu_path_find(const char *isa, const fv_cpu_path **out);
 fv_status __wrap_fv_cpu_path_find(const char *isa, const fv_cpu_path **out);
@@ -115,7 +115,7 @@ int main(int argc, char **argv) {
         device_close(&d);
         if (n == 0) return usage();
         if (!tests) return 0;
-        if (!cpu || strcmp(backend, "plain") == 0) break; /* it would be with itself */
+        if (!cpu || strcmp(backend, "plain") == 0) break; /* it would compare with itself */
     }
     return summary();
 }

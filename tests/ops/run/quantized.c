@@ -3,16 +3,16 @@
 #include "tests/ops/device_mirror.h"
 #include "tests/ops/run/run.h"
 
-/* While speed is measured: how the seconds of a call are spent. */
+/* Receives the seconds of a call while speed is measured; else NULL. */
 static double *seconds;
 
-/* A block as the device has it. */
+/* The device's copy of a block. */
 typedef struct block_there {
     fv_packed_part k, v;
     fv_packed_rows rows;
 } block_there;
 
-/* What a part references is in a buffer of its own, and the sizes are the same. */
+/* Copies a part to the device; a buffer that it borrows is as large as its own. */
 static void put_part(mirror *m, fv_packed_part *p) {
     fv_packed_shape lender = p->shape;
     lender.borrows = false;

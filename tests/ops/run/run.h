@@ -8,7 +8,7 @@
 #include "tests/ops/device_test.h"
 
 typedef struct op {
-    const char *name, *bound; /* its tolerance against the plain path */
+    const char *name, *bound; /* tolerance against the plain path */
     void (*test)(device_test *d);
     void (*perf)(device_test *d); /* prints lines with report() */
 } op;

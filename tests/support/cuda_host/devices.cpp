@@ -2,8 +2,7 @@
  * how much shared memory a kernel may be launched with, and what went wrong last.
  *
  * FOVEA_EMULATED_GPUS=N: so many devices (1). FOVEA_EMULATED_FAULT=N: launch N of the process (from
- * 1) reads an illegal address. As with CUDA that is told by a later call, and from then on every
- * call fails: nothing but a new process helps. */
+ * 1) reads an illegal address. As with CUDA, a later call reports that, and from then on every call fails until the process ends. */
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -117,7 +116,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
     return cudaSuccess;
 }
 
-/* A device that is lost goes on to be. */
+/* The error of a lost device is not cleared. */
 cudaError_t cudaGetLastError(void) {
     cudaError_t e = fv_emu::lost() ? cudaErrorIllegalAddress : last;
     last = cudaSuccess;

@@ -1,6 +1,5 @@
 /* Blocks of a kernel, one after the other; a block's threads are fibers that change places where
- * they wait. Each second launch runs blocks, warps and lanes in the opposite order, so that what
- * a missing barrier leaves to chance comes out differently.
+ * they wait. Each second launch runs blocks, warps and lanes in the opposite order, so that a missing barrier changes results.
  *
  * ucontext's switch asks the kernel for the signal mask each time; that is most of the time of a
  * small block, so the switch is the ten instructions that it needs (x86-64). */
@@ -68,7 +67,7 @@ struct pending_copy {
 
 struct thread : fiber {
     state at;
-    unsigned mask; /* of the lanes that it waits for */
+    unsigned mask; /* the lanes that it waits for */
     void *sp, *stack, *fake;
     std::vector<pending_copy> copies;
     unsigned group; /* of cp.async, being filled */
@@ -94,7 +93,7 @@ std::vector<char> shared_memory;
     abort();
 }
 
-/* Back to the one who runs the block. */
+/* Switches back to the fiber that runs the block. */
 void leave(bool for_good) {
     thread *t = static_cast<thread *>(self);
     void **save = for_good ? nullptr : &t->fake;
@@ -129,7 +128,7 @@ void start(thread *t) {
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (t->stack == MAP_FAILED) wrong("no memory for the stacks of its threads");
     }
-    FRESH_STACK(t->stack, STACK); /* what a thread before it has left there unfinished */
+    FRESH_STACK(t->stack, STACK); /* clears what an unfinished thread has left on it */
     void **sp = reinterpret_cast<void **>(static_cast<char *>(t->stack) + STACK);
     *--sp = nullptr; /* keeps the stack as a call would leave it */
     *--sp = reinterpret_cast<void *>(enter);
@@ -147,7 +146,7 @@ void resume(thread *t) {
     FINISH_SWITCH(home_fake, nullptr, nullptr);
 }
 
-/* Lets go of the lanes of a warp whose mask has arrived. */
+/* Releases the lanes of a warp whose whole mask has arrived. */
 void release_warp(unsigned w) {
     unsigned waiting = 0, gone = 0;
     for (unsigned i = 0; i < WARP; i++) {
@@ -228,7 +227,7 @@ void sync_warp(unsigned mask) {
     leave(false);
 }
 
-/* Two rooms by turns: who is a turn ahead writes where nobody reads any more. */
+/* Lanes alternate between two buffers: a lane that is a turn ahead writes where no lane reads any more. */
 const void *exchange(unsigned mask, const void *mine, size_t bytes) {
     thread *t = static_cast<thread *>(self);
     warp *w = &warps[t->flat / WARP];

@@ -27,7 +27,7 @@
 
 namespace {
 
-const int ISSUE_AFTER = 2; /* looks, from the call until the operation is on its stream */
+const int ISSUE_AFTER = 2; /* polls from the call until the operation is on its stream */
 
 struct end {
     int fd = -1, listener = -1, rank = 0, n_op = 0;
@@ -43,7 +43,7 @@ struct end {
 struct transfer {
     char *data;
     uint64_t bytes, said = 0;
-    size_t head = 0, at = 0; /* bytes of the length, and of the data, that went over */
+    size_t head = 0, at = 0; /* bytes of the length, and of the data, transferred so far */
     bool sends;
     int number;
 };
@@ -116,7 +116,7 @@ bool move(end *e, const transfer *t, char *data, size_t n, size_t *at) {
     return false;
 }
 
-/* On the stream: as far as it goes now. */
+/* Advances the transfer, on its stream, as far as possible without blocking. */
 bool carry(end *e, transfer *t) {
     if (e->aborted) return true;
     if (e->error != ncclSuccess || fault(e, "late", t->number)) return false;
@@ -165,7 +165,7 @@ ncclResult_t abort_comm(ncclComm_t c) {
 }
 
 ncclResult_t begin(const void *data, size_t n, ncclComm_t c, cudaStream_t s, bool sends) {
-    if (c->waiting) return ncclRemoteError; /* NCCL wants to be asked first */
+    if (c->waiting) return ncclRemoteError; /* NCCL requires a poll first */
     c->waiting = std::make_shared<transfer>();
     c->waiting->data = static_cast<char *>(const_cast<void *>(data));
     c->waiting->bytes = n;

@@ -57,7 +57,7 @@ const unsigned char MARGIN_BYTE = 0xa5;
 
 char *range;    /* reserved at the first allocation */
 size_t used;    /* of it, from its begin; whole pages */
-int open_depth; /* how many have asked for it to be accessible */
+int open_depth; /* how many callers need it accessible */
 struct piece {
     size_t bytes;
     int device;
@@ -131,7 +131,7 @@ bool is_capturing() {
     return false;
 }
 
-/* NULL: it was given back, or never taken. */
+/* NULL: freed, or never allocated. */
 const piece *piece_of(const void *p) {
     char *c = const_cast<char *>(static_cast<const char *>(p));
     auto it = live.upper_bound(c);
@@ -151,7 +151,7 @@ void drain(fv_emu_stream *s) {
     s->running = false;
 }
 
-/* Until nothing is left; others get their turn while it waits for what another process does. */
+/* Runs a stream until it is empty; other threads get their turn while it waits for another process. */
 void drain_whole(fv_emu_stream *s) {
     for (drain(s); s && !s->running && !s->issued.empty(); drain(s)) {
         one_thread.unlock();
@@ -444,7 +444,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     return cudaSuccess;
 }
 
-/* A stream that nobody waits for gets on as well: the first to ask is told to ask again. */
+/* A query advances the stream although nothing waits for it; the first one is told to ask again. */
 cudaError_t cudaEventQuery(cudaEvent_t e) {
     alone here_;
     if (fv_emu::lost()) return told(cudaErrorIllegalAddress);

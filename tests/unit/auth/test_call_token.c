@@ -87,7 +87,7 @@ Test(call_token, holds_for_one_method_of_one_process) {
     cr_assert_not(fv_call_token_holds(&other, &d0, &t));
 }
 
-/* With any character changed it is no token, or one that does not verify. */
+/* With any character changed, a token is invalid or does not verify. */
 Test(call_token, no_character_can_be_changed) {
     fv_key k = key();
     write();

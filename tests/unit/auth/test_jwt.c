@@ -67,7 +67,7 @@ Test(jwt, every_changed_character_makes_it_invalid) {
     fv_jwt *j = open_set(&key, 1);
     char *token = jwt_token(key, "ES256", NULL, GOOD);
     size_t n = strlen(token);
-    for (size_t i = 0; i + 1 < n; i++) { /* the last one has bits that mean nothing */
+    for (size_t i = 0; i + 1 < n; i++) { /* the last one has unused bits */
         char was = token[i];
         token[i] = was == 'A' ? 'B' : 'A';
         cr_assert_neq(fv_jwt_check(j, token, n, now, "tenant", tenant, sizeof tenant, NULL), FV_OK,

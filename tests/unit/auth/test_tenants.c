@@ -1,4 +1,4 @@
-/* auth/tenants.c: the file of tenants, and whose credential it is. */
+/* auth/tenants.c: the file of tenants, and finding a credential's tenant. */
 #include "auth/tenants.h"
 
 #include <criterion/criterion.h>

@@ -91,7 +91,7 @@ static fv_local *open_local(const char *checkpoint, int32_t chunk) {
     return l;
 }
 
-/* Requests [from, to) at once. */
+/* Runs requests [from, to) as one batch. */
 static void answer(fv_local *l, int from, int to, outcome out[N_TOGETHER]) {
     fv_ask ask[N_TOGETHER];
     int n_over = 0;
@@ -114,7 +114,7 @@ static void expect_same(const outcome *a, const outcome *b, const char *family, 
     cr_expect_eq(a->bytes, b->bytes, "%s: %s changes bytes", family, how);
 }
 
-/* Request 0 again, whose first tokens another worker had made. */
+/* Runs request 0 again as a replay, after the first tokens. */
 static void expect_replay(fv_local *l, const outcome *want, const char *family) {
     const fv_chat_turn turn = {.role = "user",
                                .text = as_video ? NULL : "What differs?",

@@ -55,7 +55,7 @@ static fv_report answer(const fv_ask *ask) {
     return r;
 }
 
-/* How many tokens, from the first on, were chosen from the same logits. */
+/* Counts the tokens, from the first on, that were chosen from the same logits. */
 static int32_t same_steps(const fv_report *a, const fv_report *b) {
     int32_t n = 0;
     while (n < a->n_generated && n < b->n_generated && a->digest[n] == b->digest[n]) n++;
@@ -105,7 +105,7 @@ Test(local, the_first_token_is_the_prefills_where_nothing_left) {
     first_differs("condense=hired", false);
 }
 
-/* Prefill can compute it for factors itself, and must give the same. */
+/* Prefill can compute the first token from factors itself, and must give the same. */
 Test(local, the_first_token_from_factors_is_that_of_first_packed) {
     static const char *const packs[] = {"pack=svd,rank_k=12,rank_v=12,bits=4",
                                         "pack=svd,rank_k=16,rank_v=16,compress_text=keys,gain=0",
@@ -193,7 +193,7 @@ static fv_report ask_and_keep(const char *policy) {
     return r;
 }
 
-/* The second question, on the kept KV, or after the whole conversation so far. */
+/* Asks the second question, on the kept KV or after the whole conversation so far. */
 static fv_report go_on(const char *policy, const uint8_t *name) {
     const fv_chat_turn whole[] = {
         first_turn, {.role = "assistant", .text = "white"}, {.role = "user", .text = CAPTION}};

@@ -1,4 +1,4 @@
-/* common/client_address: lists of proxies, and whom they speak for. */
+/* common/client_address: lists of proxies, and the clients that they forward for. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -41,7 +41,7 @@ Test(client_address, a_peer_has_many_forms) {
 
 Test(client_address, only_trusted_proxies_speak_for_others) {
     static const char *const rows[][3] = {
-        {"198.51.100.7", "203.0.113.5", "198.51.100.7"}, /* a stranger says so */
+        {"198.51.100.7", "203.0.113.5", "198.51.100.7"}, /* no trusted proxy: ignored */
         {"10.1.2.3", "203.0.113.5", "203.0.113.5"},
         {"10.1.2.3", NULL, "10.1.2.3"},
         {"10.1.2.3", "", "10.1.2.3"},
@@ -52,17 +52,17 @@ Test(client_address, only_trusted_proxies_speak_for_others) {
         {"2001:db8:ffff:1::9", "203.0.113.5", "203.0.113.5"},
         {"2001:db8:fffe:1::9", "203.0.113.5", "2001:db8:fffe:1::/64"},
         {"ipv6:%5B::1%5D:80", "2001:db8::5", "2001:db8::/64"},
-        /* What the client has written itself is to the left. */
+        /* Entries written by the client itself are on the left. */
         {"10.1.2.3", "8.8.8.8, 203.0.113.5", "203.0.113.5"},
         {"10.1.2.3", "8.8.8.8,203.0.113.5 , 10.9.9.9,192.0.2.1", "203.0.113.5"},
-        {"10.1.2.3", "10.0.0.1, 10.0.0.2", "10.0.0.1"}, /* a proxy itself asks */
+        {"10.1.2.3", "10.0.0.1, 10.0.0.2", "10.0.0.1"}, /* a proxy is the client */
         {"10.1.2.3", "203.0.113.5:1234", "203.0.113.5"},
         {"10.1.2.3", "[2001:db8::5]:1234", "2001:db8::/64"},
-        {"10.1.2.3", "203.0.113.5, ", "10.1.2.3"}, /* no address: who has sent it */
+        {"10.1.2.3", "203.0.113.5, ", "10.1.2.3"}, /* not an address: the peer */
         {"10.1.2.3", "203.0.113.5, unknown", "10.1.2.3"},
         {"10.1.2.3", "203.0.113.5, unknown, 10.9.9.9", "10.9.9.9"},
         {"10.1.2.3", "203.0.113.5.6", "10.1.2.3"},
-        {"10.1.2.3", "2001:db8:1:2::/64", "2001:db8:1:2::/64"}, /* from one of us */
+        {"10.1.2.3", "2001:db8:1:2::/64", "2001:db8:1:2::/64"}, /* from another gateway */
         {"10.1.2.3", "2001:db8:1:2::/65", "10.1.2.3"},
         {"10.1.2.3", "[::1", "10.1.2.3"},
         {"10.1.2.3", "[::1]x", "10.1.2.3"},

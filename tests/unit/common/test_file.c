@@ -8,7 +8,7 @@
 
 #include "common/file.h"
 
-/* The test's own, empty folder. */
+/* Makes an empty folder for the test. */
 static const char *folder(void) {
     static char dir[256];
     snprintf(dir, sizeof dir, "%s/file_XXXXXX", FOVEA_TEST_TMP);

@@ -12,8 +12,8 @@ enum { BLOCK = 64 << 10, BLOCKS = 2000, BYTES = BLOCK * BLOCKS };
 
 static char *blocks[BLOCKS];
 
-/* In the heap, as in our programs, with a small block after each, which keeps the heap from
- * shrinking by itself. */
+/* Allocates in the heap, as our programs do, with a small block after each, which keeps the heap
+ * from shrinking by itself. */
 static void take(void) {
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, 256 << 20);

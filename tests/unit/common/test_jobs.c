@@ -65,7 +65,7 @@ Test(jobs, stopping_without_any_job_ends) {
     fv_jobs_stop(NULL);
 }
 
-/* Also jobs that the thread has taken from the queue and not started. */
+/* The limit includes jobs that the thread has taken from the queue but not started. */
 Test(jobs, more_than_the_limit_are_refused_until_one_has_begun) {
     fv_jobs *j = start(3, NULL);
     cr_assert_eq(fv_jobs_post(j, &make(0, run_after_gate)->job), FV_OK);

@@ -12,7 +12,7 @@
 
 static char path[256];
 
-/* From here on stderr is a file, which logged() reads. */
+/* Redirects stderr to a file, which logged() reads. */
 static void capture(void) {
     snprintf(path, sizeof path, "%s/log_%d", FOVEA_TEST_TMP, (int)getpid());
     int fd = open(path, O_CREAT | O_TRUNC | O_WRONLY | O_APPEND, 0600);

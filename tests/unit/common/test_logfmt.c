@@ -106,7 +106,7 @@ static void has(int i, const char *key, const char *value) {
     cr_assert_str_eq(pairs[i].value, value, "%s", line);
 }
 
-/* ---- what is harmless looks as it did --------------------------------------------------- */
+/* ---- plain values are printed as is ------------------------------------------------------ */
 
 Test(logfmt, harmless_values_stay_bare) {
     PRINT("req=%s n=%d peer=%s:%d s=%.3f", "r-1", -7, "10.0.0.1", 8200, 0.5);

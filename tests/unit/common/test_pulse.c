@@ -1,4 +1,4 @@
-/* common/pulse: which request is worked on, and how far it is. */
+/* common/pulse: the request being worked on, and its progress. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

@@ -66,7 +66,7 @@ Test(trace_context, every_prefix_is_refused) {
     static const char text[] = "00-" TRACE "-" SPAN "-01";
     fv_trace_context t;
     for (size_t n = 0; n < FV_TRACE_TEXT; n++) {
-        char *copy = strndup(text, n); /* so that reading too far is seen */
+        char *copy = strndup(text, n); /* so that reading past it is detected */
         cr_assert_not(fv_trace_parse(copy, n, &t));
         free(copy);
     }

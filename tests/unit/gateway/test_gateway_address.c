@@ -1,4 +1,5 @@
-/* Whose request it is, from a proxy over the gateway and the router to the decode worker that shares its slots. */
+/* The client's address, passed on from a proxy by the gateway and the router to the decode worker,
+ * which shares its slots by it. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <stdio.h>

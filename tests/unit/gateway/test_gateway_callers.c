@@ -1,5 +1,5 @@
-/* gateway/caller.h, gateway/reading.h: who asks is known before a body is read. The router is a service that counts what it
- * is asked. */
+/* gateway/caller.h, gateway/reading.h: callers are checked before a body is read. The router is a
+ * fake that counts its calls. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -25,11 +25,11 @@ static fv_gateway *gateway;
 static char target[PORT_CHARS];
 static bool closed;
 
-/* What the router says, and what it was asked. */
+/* The fake router's answers, and its counts of calls. */
 static fv_status says;
 static bool is_silent;
 static uint32_t valid_ms;
-static size_t n_id = 1; /* that it says a text has */
+static size_t n_id = 1; /* ids of a text, as it says */
 static int32_t n_checked, n_tokenized, n_cancelled;
 static char method[32];
 
@@ -127,7 +127,7 @@ static void turn(double until_s) {
     usleep(100);
 }
 
-/* The status of the answer to what was sent; 0: the connection closed without one. */
+/* Returns the status of the answer; 0: the connection closed without one. */
 static int status_of(int fd) {
     char got[4096];
     size_t n = 0;
@@ -142,7 +142,7 @@ static int status_of(int fd) {
     return atoi(got + 9);
 }
 
-/* A head, and the beginning of a body of n bytes. */
+/* Sends a head and the beginning of a body of n bytes. */
 static int send_to(const char *path, const char *key, const char *body, size_t n) {
     char text[8192];
     int fd = connect_gateway();
@@ -158,7 +158,7 @@ static int send_head(const char *key, const char *body, size_t n) {
     return send_to("/tokenize", key, body, n);
 }
 
-/* With a whole body. */
+/* Sends a request with its whole body; returns the status. */
 static int ask(const char *key) {
     static const char body[] = "{\"prompt\":\"x\"}";
     int fd = send_head(key, body, sizeof body - 1), status = status_of(fd);
@@ -166,7 +166,7 @@ static int ask(const char *key) {
     return status;
 }
 
-/* With the head alone, and a body that is announced. */
+/* Sends only the head, which announces a body; returns the status. */
 static int ask_with_head(const char *key) {
     int fd = send_head(key, "", 1 << 20), status = status_of(fd);
     close(fd);
@@ -247,7 +247,7 @@ Test(gateway_callers, a_client_that_leaves_meanwhile_ends_the_question) {
     while (!fv_gateway_idle(gateway)) turn(until);
 }
 
-/* They are printed on a thread. */
+/* Long replies are printed on a thread. */
 Test(gateway_callers, many_tokens_are_answered_as_few_are) {
     static char got[1 << 20];
     static const char body[] = "{\"prompt\":\"x\"}";
@@ -270,7 +270,7 @@ Test(gateway_callers, many_tokens_are_answered_as_few_are) {
     while (!fv_gateway_idle(gateway)) turn(until);
 }
 
-/* What was decoded of its images is freed, as the sanitizers' runs of this test know. */
+/* Decoded images are freed, which the sanitizers check. */
 Test(gateway_callers, a_client_that_leaves_within_its_body_leaves_nothing) {
     open_all(2);
     int fd = send_to(
@@ -285,7 +285,7 @@ Test(gateway_callers, a_client_that_leaves_within_its_body_leaves_nothing) {
     while (!fv_gateway_idle(gateway)) turn(until);
 }
 
-/* Its first pieces say enough. */
+/* The first pieces of the body are invalid already. */
 Test(gateway_callers, a_body_that_is_wrong_is_not_read_to_its_end) {
     open_all(2);
     int fd = send_head("Bearer a", "{\"nothing\":true", 1 << 20);

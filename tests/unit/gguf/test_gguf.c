@@ -1,4 +1,4 @@
-/* GGUF files: what is read, what is made of metadata, and what is refused. */
+/* GGUF files: reading, files made from metadata, and refusals. */
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <math.h>
@@ -42,7 +42,7 @@ static fv_status parsed(gguf_file *f, fv_gguf **g, unsigned char **bytes) {
     return fv_gguf_parse(*bytes, n, "model.gguf", g);
 }
 
-/* The file `name` made of f; NULL: refused with `words`. */
+/* Returns the file `name` made from f; NULL: refused with `words`. */
 static char *made(gguf_file *f, const char *name, const char *words) {
     fv_gguf *g = NULL;
     unsigned char *bytes;
@@ -239,7 +239,7 @@ static json_t *golden(const char *name, char path[4096]) {
     return root;
 }
 
-/* The metadata that llama.cpp's converter makes of a tokenizer.json. */
+/* Writes the metadata that llama.cpp's converter makes from a tokenizer.json. */
 static void put_tokenizer(gguf_file *f, const json_t *root, const char *model, const char *pre) {
     const char *text[4096] = {NULL}, *key;
     int32_t type[4096];
@@ -280,7 +280,7 @@ static void put_tokenizer(gguf_file *f, const json_t *root, const char *model, c
         }
         return;
     }
-    /* The score of a token says when it was made. */
+    /* A token's score gives its place among the merges. */
     gguf_begin_list(f, "tokenizer.ggml.scores", FV_GGUF_F32, n);
     for (i = 0; i < n; i++) {
         float score = -1e6f;

@@ -1,4 +1,4 @@
-/* handoff/grant.c: who may send, how much, in which order, until when. */
+/* handoff/grant.c: which sender may send how much, in which order, until when. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>

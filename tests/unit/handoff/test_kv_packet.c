@@ -77,7 +77,7 @@ static void reader_init(fv_packet_reader *r, seen *w) {
     fv_packet_reader_init(r, &hooks, SKIP_MAX);
 }
 
-/* Reads it in parts of `cut` bytes, each a block of its own. */
+/* Reads a stream in parts of `cut` bytes, each in its own heap block. */
 static fv_status read_cut(fv_packet_reader *r, const uint8_t *bytes, size_t n, size_t cut) {
     fv_status st = FV_OK;
     for (size_t at = 0; at < n && st == FV_OK; at += cut) {

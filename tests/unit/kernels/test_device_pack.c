@@ -22,7 +22,7 @@ typedef struct side {
     int32_t n_final;
 } side;
 
-/* Compresses what is final. */
+/* Compresses the layers that are final. */
 static fv_status on_final(void *user, int32_t n_layer) {
     side *s = user;
     cr_assert_lt(s->n_final, LAYERS);
@@ -95,8 +95,8 @@ Test(device_pack, exact_products_give_the_parts_of_the_cpu_a_group_later) {
     }
 }
 
-/* A prompt that begins with an image keeps its first token exactly; then some tokens leave, that one
- * at last. */
+/* A prompt that begins with an image keeps its first token exactly; then some tokens are evicted,
+ * that one last. */
 Test(device_pack, coefficients_of_the_cpu_and_its_exact_token_also_when_tokens_leave) {
     static const int32_t some[] = {0, 2, 3, 7, 11, 18}, few[] = {1, 2, 5};
     side cpu, gpu;
@@ -159,7 +159,7 @@ Test(device_pack, directions_are_copied_to_the_device_once) {
     tiny_net_close(&gpu.net);
 }
 
-/* Sums in another order: the same ranks, and as small an error. */
+/* Sums are in another order, but ranks are the same and errors as small. */
 Test(device_pack, factors_of_many_lose_what_those_of_the_cpu_lose) {
     const char *policy = "pack=svd,rank_k=20,rank_v=20,gain=0,energy=0.8,block=8";
     side cpu, gpu;

@@ -13,7 +13,7 @@
 
 #include "kernels/backends/open.h"
 
-/* From now on the kernel refuses arch_prctl(ARCH_REQ_XCOMP_PERM). */
+/* Makes the kernel refuse arch_prctl(ARCH_REQ_XCOMP_PERM). */
 static void refuse_amx(void) {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023 };
     struct sock_filter steps[] = {

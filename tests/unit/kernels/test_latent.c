@@ -1,5 +1,5 @@
-/* Directions of a request's own in latent parts (kernels/latent.h): numbers, bytes, rows that leave, and
- * what is refused. The directions of a checkpoint: tests/unit/model/latent/test_latent.c. */
+/* A request's own directions in latent parts (kernels/latent.h): numbers, bytes, evicted rows, and
+ * refusals. The directions of a checkpoint: tests/unit/model/latent/test_latent.c. */
 #include "kernels/latent.h"
 
 #include <criterion/criterion.h>
@@ -92,7 +92,7 @@ Test(latent, keys_are_whole_numbers_with_a_scale_for_each_column) {
     }
 }
 
-/* Tile by tile, in any order, codes are those of all rows at once. */
+/* Coding tile by tile, in any order, gives the codes of all rows at once. */
 Test(latent, rows_in_pieces_have_the_codes_of_all) {
     pair p;
     static float z[2][ROWS * LATENT_RANK];
@@ -116,7 +116,7 @@ Test(latent, rows_in_pieces_have_the_codes_of_all) {
     drop(&p);
 }
 
-/* A row is the checkpoint's part of it and u O, of the numbers that were written back. */
+/* A row is its part on the checkpoint's directions plus u O, with the numbers as stored. */
 Test(latent, own_directions_are_added_to_the_others) {
     pair with, without;
     make(&with, 3);
@@ -136,7 +136,7 @@ Test(latent, own_directions_are_added_to_the_others) {
     drop(&without);
 }
 
-/* At most half a step off, and nearer than with the largest number's scale. */
+/* Numbers are at most half a step off, and nearer than with the largest number's scale. */
 Test(latent, directions_have_the_nearest_of_sixteen_numbers) {
     fv_packed_shape s = shape_of(ROWS, 2, 1);
     uint8_t *data = room_for(&s);
@@ -185,7 +185,7 @@ Test(latent, rows_that_stay_keep_their_bits_and_the_directions) {
     drop(&p);
 }
 
-/* Planes of 21 + 8 r bits for 3 tiles; and of each part, r scales and r W / 2 bytes of codes. */
+/* Planes of 21 + 8 r bits for 3 tiles; and in each part r scales and r W / 2 bytes of codes. */
 Test(latent, bytes_follow_from_the_shape) {
     for (int32_t r = 0; r <= FV_LATENT_OWN; r++) {
         fv_packed_shape k = shape_of(ROWS, r, 0), v = shape_of(ROWS, r, 1);
@@ -235,7 +235,8 @@ static void with_exact(pair *p, int32_t n_own, int32_t row, fv_dtype dtype, floa
     }
 }
 
-/* Bit for bit in every type that has the numbers; all others are as they were without. */
+/* The exact token keeps its bits in every type that can represent them; other rows are
+ * unchanged. */
 Test(latent, the_exact_token_is_as_it_was) {
     for (int i = 0; i < 6; i++) {
         static const fv_dtype types[] = {FV_F32, FV_BF16, FV_F16};

@@ -98,7 +98,7 @@ Test(merged, vectors_that_differ_in_length_alone_are_exact) {
     }
 }
 
-/* Many similar ones, and one pair at a right angle. */
+/* Fills many similar vectors, and a pair at a right angle. */
 static void plant(pair *p, size_t n, size_t D, size_t odd) {
     uint64_t seed = 3;
     rendered_uniform(&seed, p->m[0], n * D);

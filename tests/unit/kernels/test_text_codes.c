@@ -1,4 +1,4 @@
-/* Text as codes: when it becomes codes, and the bytes it comes to (common/text_rule.h,
+/* Text as codes: when it becomes codes, and its bytes (common/text_rule.h,
  * kernels/text_codes.h). */
 #include <criterion/criterion.h>
 
@@ -69,7 +69,7 @@ Test(text_codes, from_the_fewest_rows_on_a_block_is_smaller_than_they_are) {
     cr_expect_eq(fv_text_hold(&r, 500, 100, 2, &narrow, true).raw, 600);
 }
 
-/* Step by step: rows become a block as soon as there are enough of those that are due. */
+/* Simulates step by step: rows become a block once enough of them are due. */
 static fv_text_held hold_slowly(const fv_text_rule *r, int32_t prompt, int32_t answer,
                                 int32_t times, const fv_text_width *w, bool own, int32_t *most) {
     int32_t least = fv_text_least(r, w), wait = prompt > 2 ? prompt - 2 : 0;
@@ -107,7 +107,7 @@ Test(text_codes, what_is_held_is_known_from_the_number_of_tokens) {
             }
 }
 
-/* However much of the prompt is an answer that goes on. */
+/* Holds however much of the prompt is a resumed answer. */
 Test(text_codes, codes_of_a_replay_are_within_the_bound) {
     for (int i = 0; i < CASES * 28; i++)
         for (int32_t n = i / CASES * 7, replay = 0; replay <= n; replay++) {

@@ -17,7 +17,7 @@ static void count(void *arg, int thread, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) s->times[i]++;
 }
 
-/* Also with more threads than there are shares, and with fewer chunks than threads. */
+/* Includes more threads than shares, and fewer chunks than threads. */
 Test(threads, each_index_is_done_once_by_any_number_of_threads) {
     static const int n_thread[] = {1, 2, 3, 16, 17, 40};
     static const int64_t n_item[] = {1, 2, 15, 16, 17, 100, 999, MOST}, grain[] = {1, 3, 64, 5000};
@@ -39,7 +39,7 @@ Test(threads, each_index_is_done_once_by_any_number_of_threads) {
     }
 }
 
-/* Thread 0 does nothing until all other chunks are done: those of its share are done by others. */
+/* Thread 0 waits until all other chunks are done: others must do the chunks of its share. */
 static void hold_back(void *arg, int thread, int64_t begin, int64_t end) {
     seen *s = arg;
     for (int64_t i = begin; i < end; i++) s->times[i]++;

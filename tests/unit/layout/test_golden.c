@@ -1,4 +1,4 @@
-/* layout: what transformers makes of the same images (golden/layout, written by
+/* layout against transformers on the same images (golden/layout, written by
  * parity/layout_golden.py): tiles, tokens, their order, and the text in the prompt. */
 #include <criterion/criterion.h>
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* layout/layout.c: numbers that cannot be are named, limits hold, text has a mark for each span. */
+/* layout/layout.c: errors name invalid numbers, limits hold, text has a mark for each span. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* calibration.json: what is read, what is ignored, and what is preserved when it is rewritten. */
+/* calibration.json: keys that are read, ignored, and preserved when the file is rewritten. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

@@ -121,7 +121,7 @@ Test(checkpoint, the_config_of_a_tower_is_part_of_the_fingerprint) {
     cr_assert_str_neq(first, second);
 }
 
-/* As in the files of a whole CLIP model: the tower's config is a part, there are other tensors. */
+/* Files of a whole CLIP model: the tower's config is a part, and there are other tensors. */
 Test(checkpoint, a_tower_may_be_a_part_of_a_clip_model) {
     checkpoint c = mobilevlm(), t = tower_of(&c);
     char path[PATH_CAP];
@@ -170,7 +170,7 @@ Test(checkpoint, the_name_of_a_tower_leads_to_no_other_place) {
     }
 }
 
-/* ---- what is found ---- */
+/* ---- detection --------------------------------------------------------------------------- */
 
 Test(checkpoint, every_view_has_its_shape) {
     checkpoint c = made((fv_synth_options){.shape = "tiny-gqa", .dtype = FV_F16});

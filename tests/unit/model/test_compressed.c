@@ -42,7 +42,8 @@ static fv_checkpoint *quantized_in(const char *dir, const char *name) {
     return ck;
 }
 
-/* A tiny checkpoint, quantized in memory; with `absent` its head is tied, and that half is not there. */
+/* A tiny checkpoint, quantized in memory; with `absent` its head is tied, and that tensor is
+ * missing. */
 static fv_checkpoint *quantized_without(const char *name, const char *absent) {
     char dir[PATH_CAP], path[PATH_CAP];
     synth_tiny(dir);
@@ -84,7 +85,7 @@ static void assert_same(const fv_tensor *a, const fv_tensor *b) {
     cr_assert_arr_eq(p->scale, q->scale, rows * (size_t)p->groups * fv_dtype_bytes(p->scale_type));
 }
 
-/* Closes `made`. */
+/* Writes a checkpoint and maps it again; closes `made`. */
 static void is_mapped_as_written(fv_checkpoint *made, const char *name) {
     char dir[PATH_CAP];
     write_as(made, name, dir);
@@ -200,7 +201,7 @@ Test(compressed, what_a_link_leads_to_is_not_written_over) {
     cr_assert(fv_file_stamp_equal(&before, &after));
 }
 
-/* Whoever opens it between the two would mix two checkpoints. */
+/* A reader between the two writes would mix two checkpoints. */
 Test(compressed, a_directory_whose_files_could_not_be_written_is_no_checkpoint) {
     char from[PATH_CAP], dir[PATH_CAP], path[PATH_CAP];
     const fv_weights *to;
@@ -220,7 +221,8 @@ Test(compressed, a_directory_whose_files_could_not_be_written_is_no_checkpoint) 
     cr_assert(strstr(fv_last_error(), "config.json does not exist"), "%s", fv_last_error());
 }
 
-/* config.json's quantization_config as `name` has it, after `change`, is refused with `words`. */
+/* A checkpoint quantized as `name`, with a value of config group `in` in its config.json changed,
+ * is refused with `words`. */
 static void refused_in(const char *in, const char *name, const char *path_in_config,
                        const char *value, const char *words) {
     char dir[PATH_CAP], path[PATH_CAP];
@@ -282,7 +284,7 @@ Test(compressed, other_schemes_are_refused_by_name) {
     refused("int4", "input_activations.group_size", "64", "dynamic per group of 32");
 }
 
-/* Rows of it are looked up and widened: integers would be taken for numbers of 16 bits. */
+/* Embedding rows are looked up and widened: integers would be read as 16-bit floats. */
 Test(compressed, an_embedding_of_integers_is_refused) {
     static const char name[] = "language_model.model.embed_tokens.weight";
     char dir[PATH_CAP];
@@ -322,8 +324,8 @@ static fv_tensor_spec golden_weight(const char *name) {
     return e;
 }
 
-/* A weight times 1: in bf16 where a product decodes to it; where it is one of integers, 1 is 127 * (1 / 127),
- * rounded twice, and so is a weight. */
+/* Multiplies weights by 1: exact in bf16 where the product decodes to bf16; in integer products, 1
+ * is 127 * (1 / 127), rounded twice, and so is a weight. */
 static void equals_reference(const char *name, fv_compressed c) {
     static float one[GOLDEN_COLS * GOLDEN_COLS], y[GOLDEN_COLS * GOLDEN_ROWS];
     char key[FV_TENSOR_NAME_MAX];

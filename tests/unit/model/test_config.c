@@ -134,7 +134,7 @@ Test(config, null_means_absent) {
     cr_assert_eq(c.vision.feature_layer[0], 11);
 }
 
-/* ---- what the keys do ---- */
+/* ---- effects of keys --------------------------------------------------------------------- */
 
 Test(config, the_architecture_names_the_family_when_model_type_does_not) {
     cr_assert_str_eq(parse("{\"architectures\":[\"Qwen2ForCausalLM\"]}").text.family, "qwen2");

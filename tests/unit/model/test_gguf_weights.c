@@ -1,5 +1,5 @@
-/* Weights of GGUF files: blocks as gguf-py dequantizes them, and a checkpoint that is the same one in
- * either form. */
+/* Weights of GGUF files: blocks as gguf-py dequantizes them, and a checkpoint that is the same in
+ * both formats. */
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <math.h>
@@ -31,15 +31,15 @@ static void at_backend(fv_tensor w, float y[COLS * ROWS]) {
     fv_backend_close(&be);
 }
 
-/* A weight times 1: rounded to bf16 where a product decodes to bf16; where it is one of integers, 1 is
- * 127 * (1 / 127), rounded twice. */
+/* Checks a weight times 1: rounded to bf16 where the product decodes to bf16; in integer products,
+ * 1 is 127 * (1 / 127), rounded twice. */
 static bool is_weight(float y, float want, const fv_quant *q, fv_dtype dtype) {
     bool integers = q->integers || (dtype == FV_INT8 && q->group <= 32 && !q->min);
     return integers ? fabsf(y - want) <= 0x1p-22f * fabsf(want)
                     : y == f32_of_bf16(bf16_of_f32(want));
 }
 
-/* As integers in a product, and as numbers (tests/parity/gguf_golden.py). */
+/* Compares with gguf-py (tests/parity/gguf_golden.py), as integers in a product and as numbers. */
 static void equals_reference(const char *type) {
     static float y[COLS * ROWS];
     char path[PATH_CAP], key[32];
@@ -99,7 +99,7 @@ static void synth(const char *family, fv_dtype dtype, char dir[PATH_CAP]) {
     cr_assert_eq(fv_synth_write(&o, &r), FV_OK, "%s", fv_last_error());
 }
 
-/* As llama.cpp's converter permutes the rows of queries and keys. */
+/* Permutes the rows of queries and keys as llama.cpp's converter does. */
 static void permute(const file_tensor *t, int32_t heads, char *to) {
     size_t row = t->bytes / (size_t)t->shape[0], D = (size_t)(t->shape[0] / heads);
     for (size_t r = 0; r < (size_t)t->shape[0]; r++) {
@@ -108,7 +108,7 @@ static void permute(const file_tensor *t, int32_t heads, char *to) {
     }
 }
 
-/* Enough of a tokenizer for fv_engine_open. */
+/* Writes a minimal tokenizer for fv_engine_open. */
 static void put_tokenizer(gguf_file *f) {
     static const int32_t type[] = {2, 1};
     static const float score[] = {0, 0};
@@ -227,7 +227,8 @@ Test(gguf_weights, an_engine_opens_with_all_weights) {
     fv_checkpoint_close(ck);
 }
 
-/* Queries and keys of llama, whose rows are put back, are copied: that is no way around the check. */
+/* llama's queries and keys are copied to restore their row order; that must not bypass the
+ * check. */
 Test(gguf_weights, integers_are_no_weights) {
     char dir[PATH_CAP], path[PATH_CAP], *text;
     size_t bytes;

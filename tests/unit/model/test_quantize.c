@@ -1,4 +1,4 @@
-/* Weights to integers: each within half a step of what it was. */
+/* Quantizing weights: each stays within half a step. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* model/safetensors: valid files, and everything that must be refused. Inputs are copied to blocks
+/* model/safetensors: valid files, and all kinds of invalid ones. Inputs are copied to blocks
  * of exactly their size, so that AddressSanitizer detects reading past the end. */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -170,7 +170,7 @@ Test(safetensors, a_name_that_comes_twice_is_refused) {
            "tensor 'a' is in the header twice");
 }
 
-/* In linear time: comparing each with each would take longer than this test may. */
+/* Parsing takes linear time: comparing all pairs would exceed this test's timeout. */
 Test(safetensors, a_header_of_very_many_tensors_is_read, .timeout = 300) {
     enum { N = 400000 };
     char *header = malloc(N * (sizeof EMPTY + 20)), *at = header;

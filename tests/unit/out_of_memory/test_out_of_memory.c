@@ -98,8 +98,8 @@ static void end(job *j) {
     fv_kv_close(j->kv);
 }
 
-/* The request in a newly started fleet, so that no buffer exists yet. True: its n-th allocation was
- * reached. */
+/* The request in a newly started fleet, so that no buffer exists yet. Returns whether its n-th
+ * allocation was reached. */
 static bool attempt(const char *policy, int32_t n_tokens, int64_t n, fv_status *st,
                     int32_t tokens[LONG]) {
     handoff_rig rig;

@@ -145,7 +145,7 @@ static fv_status answer(fleet_rig *rig, request *r) {
     return r->status;
 }
 
-/* A follow-up to what was kept, if anything was. */
+/* Asks a follow-up in the kept conversation, if there is one. */
 static fv_status follow_up(fleet_rig *rig, request *r) {
     static const int32_t ids[] = {7, 8, 9};
     if (r->report.keep_s == 0) return FV_OK;
@@ -165,7 +165,7 @@ static fv_status run(fleet_rig *rig, request *r) {
     return follow_up(rig, r);
 }
 
-/* True: the n-th allocation was reached. */
+/* Returns whether the n-th allocation was reached. */
 static bool attempt(const char *policy, int64_t n, fv_status *st, request *out) {
     static uint8_t pixels[SIDE * SIDE * 3];
     static const fv_image image = {.rgb = pixels, .w = SIDE, .h = SIDE};

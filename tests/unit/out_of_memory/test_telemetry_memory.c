@@ -1,4 +1,5 @@
-/* Metrics and traces take no memory for a token: the counting is of our own code (support/alloc_fail.h). */
+/* Metrics and traces allocate nothing per token; only our own code's allocations are counted
+ * (support/alloc_fail.h). */
 #include <criterion/criterion.h>
 
 #include "common/clock.h"
@@ -30,7 +31,7 @@ Test(telemetry_memory, a_token_is_recorded_without_an_allocation, .timeout = 60)
         q.token_s = now_s;
     }
     cr_assert_not(alloc_fail_end(), "a token takes memory");
-    /* The counting sees an allocation where there is one: the span of the request. */
+    /* The counter works: it sees the allocation of the request's span. */
     alloc_fail_begin(1);
     fv_span_end(&q.span, fv_clock_s(), 0, NULL, 0);
     cr_assert(alloc_fail_end());

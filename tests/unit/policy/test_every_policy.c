@@ -1,5 +1,5 @@
 /* Properties of every preset and every method in the table, with its defaults, on a network of 8
- * layers. A method that depends on others gets them (compression); condense
+ * layers. A method that depends on others, such as compression, gets them; condense
  * methods, which run before the text model, are not covered here. */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -50,7 +50,8 @@ static fv_plan_shape plan_shape(void) {
                            .latent_rank = LATENT_RANK};
 }
 
-/* Stages around a pack method of which layers share their bytes, and tokens leave between these. */
+/* Adds stages around a pack method whose layers share bytes, with tokens pruned between these
+ * layers. */
 static void add_latents(policies *all) {
     static const char *const text[] = {
         "prune=pvtp,layer=1,stride=5;pack=latent,budget=0.1",
@@ -196,7 +197,7 @@ static void assert_rows(const request *after_prompt, int32_t gone, int32_t twice
     if (plan->select.dup_max == 0) cr_assert_eq(twice, 0, "%s holds rows twice", policy);
 }
 
-/* After the hand-off the same bits; returns whether any differs from exact's. */
+/* Asserts the same bits after the hand-off; returns whether any differ from exact's. */
 static bool run_both(handoff_rig *rig, request *here, const answer *exact, const char *policy) {
     bool differs = !same_bits(here->p.logits, exact->logits[0], VOCAB);
     request there = {.p = here->p};
@@ -247,8 +248,8 @@ static void answer_of(tiny_net *net, const char *in_layout, const char *policy, 
     tiny_prompt_free(&r.p);
 }
 
-/* Bytes as planned, positions as in the prompt, the same bits in another process's KV, an answer
- * other than exact's, and where tokens are pruned, other tokens. Every step-th policy. */
+/* Checks every step-th policy: bytes as planned, positions as in the prompt, the same bits in
+ * another process's KV, an answer other than exact's and, where tokens are pruned, other tokens. */
 static void assert_policies(tiny_shape on, int32_t step) {
     const policies *all = list();
     answer exact;
@@ -271,7 +272,7 @@ Test(every_policy, does_so_with_positions_in_a_grid) {
     assert_policies(on, thorough() ? 1 : 3);
 }
 
-/* The batch has all policies, with prompts of different lengths and images. */
+/* A batch of all policies, with prompts of different lengths and images. */
 Test(every_policy, is_the_same_alone_and_in_a_ragged_batch) {
     static const char *const layouts[] = {"t4 v71 t5", "t1 v30 t2 v30 t9", "t3 v1 t2", "v60 t1"};
     static tiny_prompt batch[POLICIES_MAX];

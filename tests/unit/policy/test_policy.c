@@ -77,7 +77,7 @@ Test(policy, every_method_prints_to_a_text_that_parses_to_the_same) {
     }
 }
 
-/* Results are stored under texts that were printed before this parameter existed. */
+/* Stored results are named by texts that were printed before this parameter existed. */
 Test(policy, a_quiet_parameter_is_printed_where_it_is_not_at_its_default) {
     char text[FV_POLICY_TEXT_MAX];
     fv_policy p = parse("pack=svd,compress_text=keys,recompress=0");
@@ -115,7 +115,7 @@ Test(policy, any_policy_prints_to_a_text_that_parses_to_the_same_bits) {
     cr_assert_gt(check_policy_texts(14, 10000), 10000);
 }
 
-/* Results are stored under texts of numbers with few digits. */
+/* Stored results are named by texts whose numbers have few digits. */
 Test(policy, a_number_is_printed_with_the_fewest_digits_that_read_back_as_it) {
     static const char *const same[] = {"0.1225",       "0.29",   "1e-05",
                                        "0.3333333333", "1",      "0.3333333333333333",

@@ -233,7 +233,7 @@ Test(router_admit, the_bound_of_what_was_calibrated_is_that_of_the_checkpoint) {
     model.vtw_layer = 3;
     admitted();
     cr_assert_eq(need.bytes, ((3 + 10) * 4 + 3 * 16) * row);
-    model.vtw_layer = 5; /* no worker of this model can have measured that */
+    model.vtw_layer = 5; /* impossible for this model */
     refused(FV_EINVAL, "fovea calibrate");
     req.policy = fitprune;
     admitted();

@@ -67,7 +67,7 @@ Test(router_blame, two_decode_workers_lost_over_a_request_end_it) {
     second_loss_ends_it(&r.d, &r.d1);
 }
 
-/* The prefill was not what killed a worker that had sent the first token. */
+/* A worker that had sent the first token was not killed by the prefill. */
 Test(router_blame, a_prefill_worker_that_has_said_the_first_token_does_not_count) {
     router_rig_with_pairs(&r, NULL);
     r.p.step = r.p1.step = FAKE_FIRST;

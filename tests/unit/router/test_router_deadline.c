@@ -184,7 +184,7 @@ static bool come(void) {
     return true;
 }
 
-/* Removes those whose deadline has passed, everywhere; and those that cannot meet it. */
+/* Removes requests whose deadline has passed, and queued ones that cannot meet it. */
 static void expire(int32_t oldest) {
     static const fv_work nothing = {0};
     for (int32_t i = 0; i < w.n_queue; i++) {
@@ -358,7 +358,7 @@ Test(router_deadline, goodput_stays_when_far_more_comes_than_can_be_answered) {
     }
 }
 
-/* Why there are estimates: the same fleet, when it starts everything. */
+/* The same fleet without estimates, which starts everything. */
 Test(router_deadline, without_estimates_it_does_not) {
     for (size_t i = 0; i < N_SETUP; i++) {
         double full = saturation(&setups[i]);
@@ -389,7 +389,7 @@ Test(router_deadline, what_was_slow_for_a_while_is_not_thought_slow_for_ever) {
     }
 }
 
-/* Nothing can be in time: workers are kept for what can. */
+/* Nothing can be in time here; workers must stay free for requests that can. */
 Test(router_deadline, requests_that_no_fleet_could_answer_in_time_cost_little) {
     setup s = setups[0];
     s.deadline_s = 0.05;

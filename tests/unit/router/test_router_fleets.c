@@ -51,7 +51,7 @@ static void answered_by(const char *model, const char *p, const char *d) {
 typedef struct reply {
     bool over;
     grpc_status_code code;
-    char text[600]; /* of the models, or why not */
+    char text[600]; /* the models, or the error */
 } reply;
 
 static void on_models(void *user, const fv_rpc_end *end, fv_rpc_call *c, grpc_byte_buffer *bytes) {
@@ -137,7 +137,7 @@ Test(router_fleets, requests_that_wait_for_one_model_do_not_delay_another) {
     router_rig_with_workers(&r, NULL);
     join_second("second");
     r.p.step = FAKE_NOTHING;
-    r.p.fail = FV_EBUSY; /* it is left alone until it reports */
+    r.p.fail = FV_EBUSY; /* avoided until it reports */
     begin(&other, "fake");
     router_rig_wait_for(&r, &r.p.calls, 1);
     for (int i = 0; i < 5; i++) answered_by("second", "p1", "d1");

@@ -26,7 +26,7 @@ static void stall_decode(void) {
 
 static client runs, waits;
 
-/* The decode worker is full, and the next request waits for memory there: what comes now is
+/* Fills the decode worker, and makes the next request wait for memory there: later ones are
  * queued. */
 static void fill(void) {
     stall_decode();
@@ -57,7 +57,7 @@ static void assert_idle(void) {
               r.p.running, r.d.running);
 }
 
-/* ---- what works ------------------------------------------------------------------------- */
+/* ---- success ----------------------------------------------------------------------------- */
 
 Test(router_generate, tokens_of_both_workers_come_in_order_and_then_the_end) {
     workers();
@@ -290,7 +290,8 @@ Test(router_generate, who_knows_an_id_and_not_its_token_aborts_nothing) {
     router_rig_close(&r);
 }
 
-/* Five ids were enough to predict the next. Now neighbours share no more than by chance. */
+/* Ids must be unpredictable (five xorshift ids would reveal the next): neighbours share no more
+ * bits than by chance. */
 Test(router_generate, request_ids_say_nothing_of_each_other) {
     enum { N = 24 };
     uint64_t ids[N], all_and = UINT64_MAX, all_or = 0;
@@ -309,7 +310,7 @@ Test(router_generate, request_ids_say_nothing_of_each_other) {
             cr_assert(differ > 8 && differ < 56, "%016llx %016llx", (unsigned long long)ids[i],
                       (unsigned long long)ids[j]);
         }
-        /* Marsaglia's xorshift, whose states they were. */
+        /* Ids must not be successive states of Marsaglia's xorshift. */
         for (int j = 0; j < i; j++) {
             uint64_t x = ids[j];
             x ^= x << 13, x ^= x >> 7, x ^= x << 17;

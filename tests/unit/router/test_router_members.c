@@ -1,5 +1,5 @@
-/* router/registry.c, router/balancer.c, router/fleet_info.c: who is in the fleet, who is refused,
- * who is lost, and who gets the next request. */
+/* router/registry.c, router/balancer.c, router/fleet_info.c: which workers are in the fleet,
+ * refused or lost, and which one gets the next request. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -403,7 +403,7 @@ Test(router_members, of_two_decode_workers_the_emptier_one_is_taken) {
     router_rig_close(&r);
 }
 
-/* About an image of 20 x 10 pixels. */
+/* Asks about an image of 20 x 10 pixels. */
 static void ask_about_image(client *k) {
     static uint8_t png[] = "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x14\0\0\0\x0a";
     Fovea__Inference__V1__Image image = FOVEA__INFERENCE__V1__IMAGE__INIT, *images[] = {&image};

@@ -28,7 +28,7 @@ static void fill_prefill(void) {
     }
 }
 
-/* The last of them takes this long, and all before it end with it. */
+/* Finishes the newest prefill after this time; all prefills before it count as finished with it. */
 static void answer_last(int32_t after_ms) {
     router_rig_sleep(&r, after_ms);
     fake_go_on(&r.p);
@@ -72,7 +72,7 @@ Test(router_overload, what_waits_in_vain_is_ended_before_it_costs_anything) {
     router_rig_close(&r);
 }
 
-/* Whatever was measured: when the fleet is idle, it may be measured again. */
+/* An idle fleet tries a request whatever was measured before, and measures again. */
 Test(router_overload, a_fleet_that_is_idle_tries_what_comes) {
     router_rig_with_workers(&r, NULL);
     r.p.step = FAKE_NOTHING;
@@ -112,7 +112,7 @@ Test(router_overload, what_even_an_idle_fleet_could_not_do_is_told_so) {
     router_rig_close(&r);
 }
 
-/* Like one that hangs, or has a slower machine. */
+/* A slow prefill worker may hang or run on a slower machine. */
 Test(router_overload, a_prefill_worker_that_is_much_slower_than_others_is_left_to_them) {
     router_rig_with_pairs(&r, NULL);
     r.p.step = FAKE_NOTHING;

@@ -11,7 +11,7 @@ TestSuite(router_replay, .timeout = 120);
 static router_rig r;
 static client k;
 static Fovea__Inference__V1__GenerateRequest req;
-static fake_worker *p, *d, *other_p, *other_d; /* who got the request, and who did not */
+static fake_worker *p, *d, *other_p, *other_d; /* workers that got the request; the others */
 
 #define TOKENS 6
 
@@ -21,7 +21,7 @@ static void ask(void) {
     client_ask(&r, &k, &req, 20000);
 }
 
-/* Who got the request, of two. */
+/* Returns the worker of two that got the request. */
 static fake_worker *asked(fake_worker *a, fake_worker *b) {
     for (int i = 0; i < 1000 && a->calls + b->calls == 0; i++) router_rig_sleep(&r, 10);
     cr_assert_eq(a->calls + b->calls, 1);
@@ -274,7 +274,7 @@ Test(router_replay, a_hand_off_that_breaks_after_the_first_token) {
     close_idle();
 }
 
-/* ---- whose fault it is ------------------------------------------------------------------ */
+/* ---- origin of failures ------------------------------------------------------------------ */
 
 static uint32_t n_failed(void) {
     fleet_seen f;
@@ -284,7 +284,7 @@ static uint32_t n_failed(void) {
     return n;
 }
 
-/* One request, with which the only prefill worker fails like this, once. */
+/* Sends a request on which the only prefill worker fails once in this way. */
 static void prefill_fails(fv_status st, fv_origin origin) {
     r.p.step = FAKE_NOTHING;
     r.p.n_times = 1;
@@ -320,7 +320,7 @@ Test(router_replay, a_broken_file_of_the_checkpoint_is_told_and_not_counted) {
     close_idle();
 }
 
-/* The same status, of another origin, or of a worker that states none. */
+/* Fails a hand-off with the same status, of this origin, or of a worker that states none. */
 static void damaged_hand_off(fv_origin origin) {
     router_rig_with_workers(&r, NULL);
     r.p.step = FAKE_FIRST;

@@ -1,5 +1,5 @@
-/* Who shares with whom (router/sharers.h, router/queue.c): slots of decode workers, the queue, and what is done about
- * clients that do not read. */
+/* Sharing (router/sharers.h, router/queue.c): slots of decode workers, the queue, and clients that
+ * do not read. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -104,7 +104,7 @@ Test(router_sharing, who_has_fewer_slots_than_its_share_does_not_wait_for_who_ha
     close_rig();
 }
 
-/* Its conversation could end before somebody's answer does. */
+/* The conversation could expire before a slot is free. */
 Test(router_sharing, who_continues_a_conversation_does_not_wait_for_a_slot_here) {
     static uint8_t name[] = FAKE_CONVERSATION "d0";
     Fovea__Inference__V1__Prompt more = FOVEA__INFERENCE__V1__PROMPT__INIT;
@@ -124,7 +124,7 @@ Test(router_sharing, who_continues_a_conversation_does_not_wait_for_a_slot_here)
     close_rig();
 }
 
-/* They have given their slots away (decode-worker/schedule/scheduler.h). */
+/* Unread answers have lost their slots (decode-worker/schedule/scheduler.h). */
 Test(router_sharing, answers_that_nobody_reads_take_no_slot_from_others_up_to_a_bound) {
     enum { UNREAD = 1 };
     workers(router_rig_options());
@@ -197,7 +197,8 @@ static void begin_within(client *k, const char *address, int64_t deadline_ms) {
     client_ask(&r, k, &req, deadline_ms);
 }
 
-/* The queue gives one way in a while, so that who comes last waits for seconds; but not who comes from elsewhere. */
+/* The queue frees slowly, so the last request of one client waits for seconds, but not a request of
+ * another client. */
 Test(router_sharing, a_deadline_counts_only_the_work_that_would_be_served_before) {
     enum { EACH_MS = 400, ENDED = 4, DEADLINE_MS = 2500 };
     static client late;
@@ -222,7 +223,7 @@ Test(router_sharing, a_deadline_counts_only_the_work_that_would_be_served_before
     close_rig();
 }
 
-/* ---- who does not read -------------------------------------------------------------------- */
+/* ---- unread answers ---------------------------------------------------------------------- */
 
 Test(router_sharing, an_answer_that_is_not_read_ends_after_a_while_and_says_so) {
     enum { N = 4000, UNREAD_MS = 400 };

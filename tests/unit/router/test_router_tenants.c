@@ -1,4 +1,5 @@
-/* router/tenancy.c: who may call, how much, and in which order tenants are served. */
+/* router/tenancy.c: which callers are admitted, their limits, and the order in which tenants are
+ * served. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,7 +74,7 @@ static fv_status tokenize_status(const char *method) {
     return got.status;
 }
 
-/* ---- who --------------------------------------------------------------------------------- */
+/* ---- callers ----------------------------------------------------------------------------- */
 
 Test(router_tenants, only_known_callers_are_answered) {
     static const char *const wrong[] = {NULL,          "Bearer nothing",     "Bearer ",
@@ -129,7 +130,7 @@ Test(router_tenants, a_file_that_is_wrong_ends_the_start) {
     router_rig_close(&r);
 }
 
-/* ---- how much ---------------------------------------------------------------------------- */
+/* ---- limits ------------------------------------------------------------------------------ */
 
 Test(router_tenants, one_request_too_many_at_a_time_is_asked_to_come_back) {
     open_rig(FILE_OF(",\"concurrent\":1", ""));
@@ -149,7 +150,7 @@ Test(router_tenants, one_request_too_many_at_a_time_is_asked_to_come_back) {
     router_rig_close(&r);
 }
 
-/* A decode worker counts its KV, and the other one may have some for this tenant. */
+/* Each decode worker counts a tenant's KV by itself, so the other one is tried too. */
 Test(router_tenants, a_tenant_with_all_its_kv_is_tried_twice_and_asked_to_come_back) {
     open_rig(FILE_OF(",\"kv_bytes\":1e9", ""));
     r.p.step = FAKE_NOTHING;
@@ -355,7 +356,7 @@ Test(router_tenants, an_answer_is_not_good_beyond_the_tokens_expiry) {
 
 /* ---- pixels ------------------------------------------------------------------------------- */
 
-/* About an image of w x h pixels, of which there is the header. */
+/* Begins a request about an image of w x h pixels, of which only the header is sent. */
 static void begin_about_image(client *c, const char *key, int w, int h) {
     static uint8_t png[] = "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\0\0\0\0\0";
     Fovea__Inference__V1__Image image = FOVEA__INFERENCE__V1__IMAGE__INIT, *images[] = {&image};
@@ -411,7 +412,7 @@ Test(router_tenants, who_waits_for_a_workers_pixels_keeps_its_own_requests_waiti
     router_rig_close(&r);
 }
 
-/* Who has no request there gets a place beyond those that one tenant has taken. */
+/* A tenant without a request at the worker gets a place beyond those that one tenant has taken. */
 Test(router_tenants, a_tenant_that_fills_a_prefill_worker_does_not_keep_others_out) {
     static client many[20];
     open_rig(FILE_OF("", ""));
@@ -456,7 +457,7 @@ Test(router_tenants, other_policies_than_the_tenants_are_denied) {
     router_rig_close(&r);
 }
 
-/* ---- what is whose ------------------------------------------------------------------------ */
+/* ---- ownership --------------------------------------------------------------------------- */
 
 typedef struct aborting {
     bool over;
@@ -509,7 +510,7 @@ Test(router_tenants, a_request_is_aborted_by_its_tenant_alone_and_ids_are_the_te
     router_rig_close(&r);
 }
 
-/* ---- whose turn --------------------------------------------------------------------------- */
+/* ---- order ------------------------------------------------------------------------------- */
 
 /* While the workers are full, four requests of `a` come and then two of `b`, which weighs twice as
  * much: b's second one goes before a's second one. */

@@ -14,7 +14,7 @@ enum { STALL_MS = 1000, REPORT_MS = 40 };
 
 static router_rig r;
 static client k;
-static fake_worker *p, *q; /* who got the request, and who did not */
+static fake_worker *p, *q; /* the worker that got the request, and the other */
 
 static void ask(void) {
     static Fovea__Inference__V1__GenerateRequest req;
@@ -39,7 +39,7 @@ static void open_pairs(fake_step prefill, fake_step decode) {
     ask();
 }
 
-/* This many reports of p, with this much work between them. */
+/* Sends this many reports of p, with this much work between them. */
 static void report(int n, uint64_t work, uint64_t foreign) {
     for (int i = 0; i < n; i++) {
         p->work += work;
@@ -54,7 +54,7 @@ static void report_until_replayed(void) {
     cr_assert_eq(q->calls, 1, "it was not taken away");
 }
 
-/* In the order in which they joined. */
+/* States are in the order in which workers joined. */
 static Fovea__Inference__V1__WorkerState state_of(const fake_worker *w) {
     const fake_worker *joined[] = {&r.p, &r.d, &r.p1, &r.d1};
     fleet_seen f;
@@ -115,7 +115,7 @@ Test(router_watch, a_request_that_stands_still_in_decode_is_replayed) {
     router_rig_close(&r);
 }
 
-/* Other requests make progress, so it waits for its turn. */
+/* Other requests make progress, so this one is only waiting for its turn. */
 Test(router_watch, one_that_waits_is_left_in_peace) {
     open_pairs(FAKE_NOTHING, FAKE_END);
     find(&r.p, &r.p1);

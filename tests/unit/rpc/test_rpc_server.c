@@ -201,7 +201,7 @@ static void on_dropped(void *user, const fv_rpc_end *end, fv_rpc_call *call,
     to->over = true;
 }
 
-/* A server that asks gRPC for no calls has none but those that it has not looked at. */
+/* A stopping server requests no calls from gRPC; only calls not yet taken are left. */
 Test(rpc_server, a_call_that_a_stopping_one_has_not_looked_at_is_to_be_tried_elsewhere) {
     char target[64];
     fv_rpc_channel *ch;

@@ -53,7 +53,7 @@ static void refused(fv_tls *server, fv_tls *client) {
     close_net();
 }
 
-/* ---- who gets a connection -------------------------------------------------------------- */
+/* ---- accepted and refused connections ---------------------------------------------------- */
 
 Test(rpc_tls, both_sides_with_certificates_of_the_same_authority_talk) {
     make_certificates();
@@ -107,7 +107,7 @@ Test(rpc_tls, a_server_without_an_authority_asks_for_no_certificate) {
     close_net();
 }
 
-/* ---- what a server reads of a certificate ------------------------------------------------ */
+/* ---- certificates that a server reads ---------------------------------------------------- */
 
 static fv_status only_routers(void *user, fv_rpc_call *c, const fv_rpc_method *m) {
     (void)user, (void)m;
@@ -202,7 +202,7 @@ Test(rpc_tls, an_expired_client_is_refused_once_its_connection_has_aged) {
     open_net(tls("server", "ca"), tls("client", "ca"));
     net_ask_wait(&r, &h, NET_ECHO, "x", 1);
     cr_assert_eq(h.end.status, FV_OK, "%s", h.text);
-    certs_authority(dir, "other"); /* what the server trusts no more is as good as expired */
+    certs_authority(dir, "other"); /* a certificate no longer trusted acts like an expired one */
     cr_assert_eq(rename(certs_path(dir, "other", "crt"), certs_path(dir, "ca", "crt")), 0);
     bool refused = false;
     for (int i = 0; i < 50 && !refused; i++) {

@@ -1,5 +1,5 @@
-/* telemetry/metrics.c, labels.c and exposition.c: what is recorded is what is written, in both
- * formats. That tools read it, e2e/metrics tests. */
+/* telemetry/metrics.c, labels.c and exposition.c: recorded values are written, in both formats.
+ * e2e/metrics tests that tools read them. */
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ static char *print(bool openmetrics) {
     return text;
 }
 
-/* Whether there is such a line. */
+/* Tells whether the text has this line. */
 static bool has(const char *text, const char *line) {
     size_t n = strlen(line);
     for (const char *at = text; (at = strstr(at, line)); at += n)

@@ -1,5 +1,5 @@
-/* docs/METRICS.md: its tables are the table of metrics. The page as it should be is written to the
- * folder of the tests; the text around the tables is the page's own. */
+/* docs/METRICS.md must have the tables of the table of metrics. The expected page is written to the
+ * tests' folder; the text around the tables is the page's own. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,7 +105,7 @@ Test(metrics_page, its_tables_are_those_of_the_program) {
     free(have);
 }
 
-/* Names are frozen: programs of others have them. */
+/* Names must not change: users' programs have them. */
 Test(metrics_page, names_follow_the_rules_of_prometheus) {
     for (int m = 0; m < FV_N_METRIC; m++) {
         const fv_metric_info *i = fv_metric_get_info((fv_metric)m);

@@ -50,7 +50,7 @@ static int32_t read_turns(const json_t *list, fv_chat_turn turns[16]) {
     return n;
 }
 
-/* By the name of the template and by its text. */
+/* Expects the rendering both by the template's name and by its text. */
 static void expect(const json_t *c) {
     fv_chat_turn turns[16];
     int32_t n = read_turns(json_object_get(c, "turns"), turns);

@@ -119,7 +119,7 @@ Test(sample, a_step_replayed_gives_the_same_token) {
 
 enum { VOCAB = 1001 };
 
-/* In [0, 1), from a linear congruence. */
+/* A number in [0, 1) from a linear congruence. */
 static double even(uint64_t *state) {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
     return (double)(*state >> 11) * 0x1p-53;

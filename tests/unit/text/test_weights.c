@@ -69,7 +69,7 @@ Test(weights, below_the_least_are_0) {
     cr_assert(left > 0 && left < v.n);
 }
 
-/* The definition, one id after the other. */
+/* Sorts by weight for the definition, one id after the other. */
 static int by_weight(const void *a, const void *b) {
     int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
     return w[i] != w[j] ? (w[i] > w[j] ? -1 : 1) : i - j;

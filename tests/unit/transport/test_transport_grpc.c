@@ -222,7 +222,7 @@ static void begin(sender *x) {
     cr_assert_eq(fv_jobs_post(jobs, &x->job), FV_OK);
 }
 
-/* The one without a deadline sends. */
+/* Lets a hand-off without a deadline send. */
 static void go_on(sender *x) {
     x->job.run = run_push_all;
     cr_assert_eq(fv_jobs_post(jobs, &x->job), FV_OK);
@@ -248,7 +248,7 @@ static void close_all(void) {
     net_close(&n, 1000);
 }
 
-/* ---- what succeeds ---------------------------------------------------------------------- */
+/* ---- success ----------------------------------------------------------------------------- */
 
 Test(transport_grpc, frames_arrive_whole_and_in_order_and_the_commit_is_answered) {
     sender x = {.n_frame = FRAMES_MAX};

@@ -1,4 +1,4 @@
-/* video/reader: a helper that a video has taken over can write anything, and gets nothing by it. */
+/* video/reader: a helper that a hostile video controls can write anything, without effect. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -39,7 +39,7 @@ static void add_frame(stream *s, int64_t index, double seconds, uint8_t value) {
     add(s, pixels, PIXELS);
 }
 
-/* `step` bytes at a time at most. */
+/* Feeds at most `step` bytes at a time. */
 static fv_status feed(fv_video_reader *r, const stream *s, size_t step) {
     fv_video_reader_init(r, &limits);
     size_t at = 0, n;

@@ -1,4 +1,4 @@
-/* video/helper/sandbox: what a hole in a decoder would want to do ends the process. */
+/* video/helper/sandbox: system calls that an exploited decoder would make end the process. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -10,7 +10,8 @@
 
 #include "video/helper/sandbox.h"
 
-/* How a process ends that calls this in the sandbox: its signal, or 0 and it went on. */
+/* Calls a function in a sandboxed child; returns the signal that ended the child, or 0 if the call
+ * returned. */
 static int ends(void (*call)(void)) {
     int status = 0;
     pid_t pid = fork();

@@ -1,5 +1,6 @@
-/* video/: clips of a square that moves over black (support/clip/make_clip.c) through the helper. Then files that
- * are none, are cut short, lie, or want too much: each is refused with a sentence, and soon. */
+/* video/: clips of a square that moves over black (support/clip/make_clip.c) through the helper.
+ * Then files that are no videos, truncated, inconsistent or too large: each is refused at once with
+ * an error. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <math.h>
@@ -188,7 +189,7 @@ Test(video, frames_are_scaled_down_where_together_they_have_too_many_pixels) {
     fv_video_free(&v);
 }
 
-/* ---- what is refused -------------------------------------------------------------------- */
+/* ---- refusals ---------------------------------------------------------------------------- */
 
 static void write_bytes(const char *file, const void *bytes, size_t n) {
     cr_assert_eq(fv_file_write(file, bytes, n), FV_OK, "%s", fv_last_error());
@@ -264,7 +265,8 @@ static void patch(char *bytes, size_t n, const char *box, size_t offset, uint32_
     for (int i = 0; i < 4; i++) at[4 + offset + (size_t)i] = (char)(value >> (24 - 8 * i));
 }
 
-/* A few kilobytes that declare a million frames, or a thousand, or frames of 65535 pixels on a side. */
+/* Files of a few kilobytes that declare a million frames, a thousand, or frames with sides of 65535
+ * pixels. */
 Test(video, headers_that_lie_are_refused) {
     const fv_video_options opt = options(TAKEN);
     char *bytes, *copy, name[600];
@@ -298,7 +300,7 @@ Test(video, headers_that_lie_are_refused) {
     free(bytes);
 }
 
-/* 25 megabytes of a GIF that has them: an extension with a delay, and one pixel. */
+/* A GIF of 25 megabytes with a million frames: each an extension with a delay, and one pixel. */
 Test(video, a_million_frames_are_refused_while_they_are_counted) {
     static const unsigned char head[] = "GIF89a\1\0\1\0\x80\0\0\0\0\0\xff\xff\xff";
     static const unsigned char frame[] = {0x21, 0xf9, 4,    0, 4, 0, 0, 0,       /* 40 ms */

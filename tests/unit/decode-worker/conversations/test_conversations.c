@@ -1,5 +1,5 @@
-/* decode-worker/conversations/conversations.c: leases, names, which is dropped when there is no
- * memory, and that nothing is left in the pool. */
+/* decode-worker/conversations/conversations.c: leases, names, which conversation is dropped when
+ * memory is short, and that nothing is left in the pool. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -107,7 +107,7 @@ Test(conversations, an_owners_own_oldest_make_place_within_its_limit) {
     fv_conversations_pause(table, x);
     cr_assert_eq(fv_conversations_resume(table, other.id, "lab", &x), FV_OK);
     fv_conversations_pause(table, x);
-    owner_bytes = one - 1; /* too large by itself: nothing makes place for it */
+    owner_bytes = one - 1; /* too large by itself: nothing is dropped for it */
     keep(begin(3), 10, 0);
     cr_assert_eq(fv_conversations_resume(table, c.id, "acme", &x), FV_OK);
     fv_conversations_pause(table, x);
@@ -210,7 +210,7 @@ Test(conversations, dropping_works_at_once_or_when_it_is_released) {
     fv_conversations_forget(table, c.id);
     fv_conversations_pause(table, x);
     cr_assert_eq(resumes(&b), FV_ENOTFOUND);
-    name next = keep(y, 10, 10); /* it went on: this is another one */
+    name next = keep(y, 10, 10); /* it has continued, so it has a new name */
     cr_assert_eq(resumes(&next), FV_OK);
     close_table();
 }

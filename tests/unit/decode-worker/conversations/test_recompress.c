@@ -1,6 +1,5 @@
 /* decode-worker/conversations/recompress.c: keys of later text are merged into the prompt's
- * factors. When, what it costs, what it approximates, and that it depends on nothing but the
- * conversation. */
+ * factors. Tests when, the cost, the error, and that nothing but the conversation matters. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -109,7 +108,7 @@ Test(recompress, a_low_rank_changes_what_follows) {
 
 /* ---- the error ----------------------------------------------------------------------- */
 
-/* The waiting tokens of one KV are copied into another, which holds all of them. */
+/* Copies the waiting tokens of one KV into another, which holds all of them. */
 static void note_rows(fv_kv *truth, fv_kv *kv) {
     const fv_kv_shape *s = fv_kv_get_shape(kv);
     size_t row = (size_t)s->d_head * fv_dtype_bytes(s->dtype);
@@ -225,7 +224,7 @@ Test(recompress, the_share_that_is_kept_does_not_shrink_from_turn_to_turn) {
 
 /* ---- when ---------------------------------------------------------------------------- */
 
-/* A text prompt of n tokens, followed by `more`, and how many layers are factored then. */
+/* Returns how many layers are factored after a text prompt of n tokens and `more`. */
 static int32_t layers_done(const char *policy, int32_t n, int32_t more) {
     tiny_net net;
     tiny_prompt p;
@@ -282,7 +281,7 @@ static const char *const many[] = {
 };
 enum { MANY = sizeof many / sizeof many[0] };
 
-/* A pool that others fill to the last byte meanwhile. */
+/* Fills the pool to the last byte, as other requests would. */
 static void fill_pool(fv_kv_pool *pool, size_t limit, fv_kv **other) {
     ok(fv_kv_open(pool, other));
     ok(fv_kv_reserve_bytes(*other, limit - fv_kv_pool_used(pool)));
@@ -290,7 +289,7 @@ static void fill_pool(fv_kv_pool *pool, size_t limit, fv_kv **other) {
 }
 
 /* The same conversation twice: in one process, alone, in whole turns, with enough memory; and after
- * a hand-off, beside others, in pieces, in a full pool. */
+ * a hand-off, batched with others, in pieces, in a full pool. */
 Test(recompress, the_same_turns_have_the_same_bits_wherever_they_run) {
     enum { LIMIT = 4 << 20 };
     static const fv_dtype dtypes[] = {FV_F32, FV_BF16, FV_F16};
@@ -320,7 +319,7 @@ Test(recompress, the_same_turns_have_the_same_bits_wherever_they_run) {
             cr_assert(same_bits(p.logits, logits, VOCAB), "%s, turn %d", many[i], turn);
             fv_recompress_report a = recompress(&rig.net, p.kv, many[i]);
             fv_kv_release_unused(got.kv,
-                                 0); /* as at the end of a turn, before other requests come */
+                                 0); /* as at the end of a turn, before other requests start */
             fill_pool(rig.pool, LIMIT, &other);
             fv_recompress_report b = recompress(&rig.net, got.kv, many[i]);
             fv_kv_close(other);

@@ -113,7 +113,7 @@ Test(accum, a_budget_of_the_whole_prompt_evicts_nothing_and_says_so) {
     }
 }
 
-/* ---- how many are evicted --------------------------------------------------------------- */
+/* ---- number of evicted tokens ------------------------------------------------------------ */
 
 Test(accum, each_head_evicts_one_token_per_step) {
     static const char *const one[] = {"evict=h2o,heavy=0.2", "evict=tova,keep=0.3"};
@@ -155,7 +155,7 @@ Test(accum, scissorhands_evicts_many_at_a_time) {
     finish(&net, &p);
 }
 
-/* Its report, ahead of the first token and after each. */
+/* Checks the report before the first token and after each. */
 Test(accum, the_preset_of_scissorhands_holds_half_of_the_prompt) {
     tiny_net net;
     tiny_prompt p;

@@ -1,5 +1,5 @@
-/* Compressed layers that lose tokens: which are evicted, when the rest is decompressed, what that
- * costs, and that another worker finds the same when it resumes the answer. */
+/* Compressed layers that lose tokens: which tokens are evicted, when the rest is decompressed, the
+ * cost, and that another worker gets the same when it resumes the answer. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -106,7 +106,7 @@ Test(unpack, a_layer_is_decompressed_at_break_even) {
     }
 }
 
-/* The second uses keys whose factors count towards the values of all its layers. */
+/* In the second policy, the factors of one layer's keys count for the values of the whole block. */
 Test(unpack, a_full_pool_does_not_prevent_it) {
     static const char *const policies[] = {
         "pack=svd,rank_k=12,rank_v=12,gain=0;evict=vta,tau=6" ALL_LAYERS,
@@ -153,7 +153,7 @@ Test(unpack, a_full_pool_does_not_prevent_it) {
     }
 }
 
-/* ---- what attention reads ----------------------------------------------------------------- */
+/* ---- tokens that attention reads --------------------------------------------------------- */
 
 static float most_off(const float *a, const float *b, int32_t n) {
     float most = 0;
@@ -300,7 +300,7 @@ Test(unpack, an_order_without_importance_is_refused_with_what_to_add) {
 
 /* ---- resuming an answer, and the report ---------------------------------------------- */
 
-/* Continues here, and on the other side after the other worker's prefill of prompt and answer. */
+/* Continues the answer here, and on another worker that has prefilled prompt and answer. */
 Test(unpack, a_resumed_answer_continues_with_the_same_bits) {
     static const char *const policies[] = {
         "pack=svd,rank_k=12,rank_v=12,gain=0;evict=vta,tau=7" ALL_LAYERS,

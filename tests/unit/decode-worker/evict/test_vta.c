@@ -328,7 +328,7 @@ Test(vta, visual_tokens_are_evicted_on_schedule_and_text_stays) {
     }
 }
 
-/* From tau on images are masked: as in KV whose visual tokens were removed by hand. */
+/* From tau on images are masked, which equals KV whose visual tokens were removed by hand. */
 Test(vta, after_tau_attention_is_over_text_alone) {
     tiny_net net;
     tiny_prompt p, text, *other = &text;
@@ -351,7 +351,7 @@ Test(vta, after_tau_attention_is_over_text_alone) {
     finish(&net, &p);
 }
 
-/* Before tau, as in KV where the retained tokens were picked by hand. */
+/* Before tau, attention equals that on KV whose retained tokens were picked by hand. */
 Test(vta, attention_is_as_if_evicted_tokens_had_never_existed) {
     tiny_net net;
     tiny_prompt p, q, *other = &q;

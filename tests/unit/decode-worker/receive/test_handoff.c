@@ -25,7 +25,7 @@ static const char *const policies[] = {
 };
 enum { N_POLICY = sizeof policies / sizeof policies[0], VISUAL = RIG_VISUAL, STEPS = 3, MORE = 40 };
 
-/* ---- what arrives ---------------------------------------------------------------------- */
+/* ---- arrival ----------------------------------------------------------------------------- */
 
 Test(handoff, kv_arrives_bit_for_bit_however_it_is_cut) {
     static const fv_dtype dtypes[] = {FV_F32, FV_BF16, FV_F16};
@@ -175,8 +175,8 @@ Test(handoff, a_grant_reserves_prompt_and_answer_and_releases_the_rest) {
     rig_finish(&rig, &p);
 }
 
-/* However a stream is cut, it never holds more than was reserved with the grant, and the rest is
- * released at commit. */
+/* However a stream is cut, the receiver never holds more than was reserved with the grant, and
+ * releases the rest at commit. */
 Test(handoff, no_frame_makes_the_decode_side_hold_more_than_it_granted) {
     for (int i = 0; i < N_POLICY; i++) {
         handoff_rig rig;
@@ -285,7 +285,7 @@ Test(handoff, bytes_beyond_the_grant_are_refused) {
     rig_finish(&rig, &p);
 }
 
-/* ---- who may send ---------------------------------------------------------------------- */
+/* ---- senders ----------------------------------------------------------------------------- */
 
 Test(handoff, another_model_is_refused_by_the_field_that_differs) {
     handoff_rig rig;

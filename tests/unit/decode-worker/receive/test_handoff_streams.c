@@ -53,7 +53,7 @@ Test(handoff_streams, a_hand_off_that_ends_at_any_byte_is_refused) {
     rig_finish(&rig, &p);
 }
 
-/* The sections of a stream, rewritten with one change and every checksum correct. */
+/* The sections of a stream, to be rewritten with one change and correct checksums. */
 typedef struct parts {
     int n;
     fv_section section[64];
@@ -323,7 +323,7 @@ Test(handoff_streams, a_mask_comes_once_before_the_tokens_that_it_covers) {
 
 /* ---- grids -------------------------------------------------------------------------------- */
 
-/* Its first field is the number of prompt tokens, which an answer may follow. */
+/* The section's first field is the number of prompt tokens, which an answer may follow. */
 Test(handoff_streams, grids_come_once_before_all_layers_and_hold_visual_tokens) {
     static parts all;
     tiny_shape shape = {.n_layer = 1,
@@ -351,7 +351,7 @@ Test(handoff_streams, grids_come_once_before_all_layers_and_hold_visual_tokens) 
                  {6, 1},
                  {6, 9},
                  {9, 1 << 30},
-                 {5, 0x7fc00000} /* a step that is no number */,
+                 {5, 0x7fc00000} /* a NaN step */,
                  {5, (int32_t)0xbf800000} /* -1 */};
     handoff_rig rig;
     tiny_prompt p;

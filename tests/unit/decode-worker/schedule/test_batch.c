@@ -62,7 +62,7 @@ static int32_t char_id(const char *c) {
     return id;
 }
 
-/* Over the wire a text ends at its first NUL. */
+/* Texts end at their first NUL on the wire. */
 Test(batch, sequence_shows_no_nul) {
     int32_t prompt[] = {1, 5, 6};
     fv_generation_options opt = options(8);

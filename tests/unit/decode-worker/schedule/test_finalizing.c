@@ -1,7 +1,6 @@
-/* Answers that are complete and finalize (decode-worker/schedule/scheduler.c): a layer of text keys is
- * factored anew between two steps, so that others go on meanwhile; and whoever leaves then leaves
- * nothing.
- */
+/* Complete answers that finalize (decode-worker/schedule/scheduler.c): each layer of text keys is
+ * factored again between two steps, so that other answers continue; dropping an answer meanwhile
+ * leaves nothing behind. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -78,7 +77,8 @@ Test(finalizing, one_that_is_dropped_in_the_middle_leaves_nothing) {
     cr_assert_eq(fv_kv_pool_used(rig.pool), fv_conversations_bytes(rig.conversations));
 }
 
-/* A follow-up that is dropped while it finalizes had added to its conversation, which ends. */
+/* A follow-up that is dropped while it finalizes has changed its conversation, which therefore
+ * ends. */
 Test(finalizing, a_follow_up_that_is_dropped_then_ends_its_conversation) {
     static const int32_t ids[] = {7, 8, 9};
     ask(&one, POLICY, TOKENS, KEEP_S);

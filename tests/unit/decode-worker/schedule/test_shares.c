@@ -1,4 +1,4 @@
-/* Who gets a slot of the batch (decode-worker/schedule/shares.h), without a network: tenants whose
+/* Sharing the batch's slots (decode-worker/schedule/shares.h), without a network: tenants whose
  * answers never end, and the slots that they hold. */
 #include "decode-worker/schedule/shares.h"
 
@@ -13,7 +13,7 @@ static fv_shares all;
 static fv_share *of[TENANTS];
 static int64_t rows[TENANTS], swaps;
 
-/* Tenant i comes with n answers. */
+/* Adds n waiting answers of tenant i. */
 static void come(int i, const char *name, double weight, int32_t n) {
     for (int32_t k = 0; k < n; k++)
         cr_assert_eq(fv_shares_enter(&all, name, weight, &of[i]), FV_OK);
@@ -31,7 +31,7 @@ static void move(fv_share *s, int by) {
     s->n_waiting -= by;
 }
 
-/* Steps of a batch with so many slots, each of one row. */
+/* Runs steps of a batch with so many slots, each of one row. */
 static void run(int32_t slots, int32_t steps) {
     fv_share *from, *to;
     for (int32_t t = 0; t < steps; t++) {

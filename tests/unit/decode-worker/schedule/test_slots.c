@@ -1,5 +1,5 @@
-/* Answers that give their slots away and get them back (decode-worker/schedule/scheduler.c): whose are
- * in the batch, and that an answer says the same, whatever happens to its slot meanwhile. */
+/* Answers that lose their slots and get them back (decode-worker/schedule/scheduler.c): which
+ * answers are in the batch, and that pauses change no answer. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -30,7 +30,7 @@ static void run_all(void) {
     }
 }
 
-/* ---- whose turn it is ------------------------------------------------------------------- */
+/* ---- order of tenants -------------------------------------------------------------------- */
 
 Test(slots, a_tenant_that_comes_gets_a_slot_in_the_next_step_and_the_youngest_loses_it) {
     for (int i = 0; i < 6; i++) ask(&other[i], "a", TOKENS);
@@ -77,7 +77,7 @@ Test(slots, tenants_by_another_name_for_sharing_share_by_that) {
     run_all();
 }
 
-/* ---- who does not read ------------------------------------------------------------------- */
+/* ---- unread answers ---------------------------------------------------------------------- */
 
 Test(slots, an_answer_that_is_not_read_gives_its_slot_away_and_goes_on_when_it_is) {
     for (int i = 0; i < 3; i++) ask(&other[i], "a", TOKENS);
@@ -169,7 +169,8 @@ static void follow(asked *a, const asked *before) {
     fv_scheduler_add(rig.answers, &a->answer);
 }
 
-/* Other tenants' answers come and go, and its reader stops and goes on, while it runs. */
+/* While the answer runs, other tenants' answers start and end, and its reader pauses and
+ * resumes. */
 static int32_t disturb(asked *a) {
     static const char *const tenants[] = {"b", "c", "d"};
     int32_t n_pause = 0, n = 0;
@@ -222,7 +223,7 @@ Test(slots, an_answer_whose_first_token_comes_from_what_is_held_is_the_same) {
     same("select=csp,heavy=0.3", true);
 }
 
-/* What is said ends an answer, also if it is said before and after a pause. */
+/* A stop string ends an answer even if a pause divides it. */
 Test(slots, a_stop_string_that_a_pause_divides_is_found) {
     static char piece[32];
     const char *const stop = piece;
@@ -250,8 +251,8 @@ Test(slots, a_stop_string_that_a_pause_divides_is_found) {
     assert_same(&got, &follow_want, "stop");
 }
 
-/* A follow-up that has begun has changed its conversation, which ends with it; one that has not leaves
- * it kept. */
+/* A follow-up that has begun has changed its conversation, which ends with it; a follow-up that has
+ * not begun leaves it kept. */
 Test(slots, a_paused_follow_up_that_is_dropped_ends_its_conversation) {
     ask_all(&want, "", false);
     run_all();

@@ -4,7 +4,7 @@
 
 #include "eval/scenes/fit.h"
 
-/* Every token costs 1 in a layer, whether it is pruned after it or not, so counts are costs. */
+/* Every token costs 1 in a layer, even if pruned after it, so counts are costs. */
 static const fv_fit_work by_row = {.row_in = 1};
 
 static fv_fitted fit(const fv_fit_prompt *p, int32_t n, int32_t n_layer, int32_t target) {

@@ -1,5 +1,5 @@
-/* eval/scenes/scene.c: what training never sees, what every scene guarantees, and that scenes never
- * change. */
+/* eval/scenes/scene.c: scenes that training never sees, properties of every scene, and that scenes
+ * never change. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static fv_scene make(fv_split split, uint64_t index) {
     return s;
 }
 
-/* ---- what training never sees ------------------------------------------------------------ */
+/* ---- scenes kept from training ----------------------------------------------------------- */
 
 static int32_t pairs_held_back(const fv_scene *s) {
     int32_t n = 0;
@@ -105,7 +105,7 @@ Test(scene, no_scene_of_the_test_split_is_one_of_training) {
         for (int k = 0; k < N; k++) cr_assert_neq(train[i], test[k]);
 }
 
-/* ---- what every scene promises ------------------------------------------------------------ */
+/* ---- properties of every scene ----------------------------------------------------------- */
 
 static int32_t apart(int32_t a, int32_t b) { return a > b ? a - b : b - a; }
 
@@ -232,7 +232,7 @@ Test(scene, what_is_out_of_range_is_refused) {
     refuses((fv_scene_key){0}, &(fv_scene_knobs){1, 1, 0, 0, 101, false}, "101 of 100");
 }
 
-/* ---- it never changes ---------------------------------------------------------------- */
+/* ---- stability --------------------------------------------------------------------------- */
 
 static void digest_text(XXH64_state_t *state, const char *text) {
     XXH64_update(state, text, strlen(text));

@@ -1,4 +1,4 @@
-/* How few bytes the evaluation's questions need. A coder made for these scenes stores one in at
+/* The evaluation's questions need few bytes. A coder made for these scenes stores a scene in at
  * most FACTS_BYTES, and every question can be asked and answered from those bytes. So a good score
  * shows that a policy does little damage, not how small an image's KV can be; eval/tables.py says
  * so beside its tables. */

@@ -106,13 +106,13 @@ Test(score, captions_by_hand) {
     cr_assert_eq(fv_score_caption(right, SIGN " " BLUE " " RED), 1, "order does not count");
     cr_assert_eq(fv_score_caption(right, ""), 0);
     cr_assert_eq(fv_score_caption("", ""), 1);
-    /* Two of three said, both right: 2 * 2 / (3 + 2). */
+    /* Two of three listed, both right: 2 * 2 / (3 + 2). */
     cr_assert_float_eq(fv_score_caption(right, RED " " SIGN), 0.8, 1e-12);
-    /* Three said, one of the wrong size: 2 * 2 / (3 + 3). */
+    /* Three listed, one of the wrong size: 2 * 2 / (3 + 3). */
     cr_assert_float_eq(
         fv_score_caption(right, RED " " SIGN " In the top right there is a small blue ring."),
         2.0 / 3, 1e-12);
-    /* Said twice, there once: 2 * 1 / (3 + 2). */
+    /* Listed twice, present once: 2 * 1 / (3 + 2). */
     cr_assert_float_eq(fv_score_caption(right, RED " " RED), 0.4, 1e-12);
     /* At the wrong place, and a digit that is handwritten: nothing is correct. */
     cr_assert_eq(fv_score_caption(right, "In the top center there is a small red circle. "

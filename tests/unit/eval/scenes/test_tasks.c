@@ -117,7 +117,7 @@ static const fv_scene_object *the_one(const fv_scene *s, filter f, const char *q
     return found;
 }
 
-/* ---- what is true ------------------------------------------------------------------------- */
+/* ---- true answers ------------------------------------------------------------------------ */
 
 static int32_t third(int32_t v) {
     return v < FV_SCENE_UNIT / 3 ? 0 : v < FV_SCENE_UNIT * 2 / 3 ? 1 : 2;
@@ -172,7 +172,7 @@ static void true_compare(const fv_scene *s, const words *w, char *out) {
     strcpy(out, first > second ? "first" : first < second ? "second" : "same");
 }
 
-/* `it`: what the previous turn was about; set to what this one is about. */
+/* *it: the object of the previous turn; set to the object of this one. */
 static void true_answer(const fv_item *item, const fv_turn *turn, const fv_scene_object **it,
                         char *out) {
     const fv_scene *s = item->scene;
@@ -424,7 +424,7 @@ Test(tasks, the_chance_of_a_dialog_is_the_mean_of_its_turns) {
     cr_assert_float_eq(sum / n, fv_task_describe(FV_TASK_DIALOG)->chance, 0.005);
 }
 
-/* ---- what training must not see ------------------------------------------------------ */
+/* ---- items kept from training ------------------------------------------------------------ */
 
 static bool names_a_pair_held_back(const char *text) {
     for (int32_t shape = 0; shape < FV_N_SHAPE; shape++)

@@ -1,4 +1,4 @@
-/* The results log: it reads what it writes, and nothing else. */
+/* The results log reads what it writes, and nothing else. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -146,7 +146,7 @@ Test(results_log, refuses_another_suite_by_the_name_of_what_differs) {
     fails(&other, FV_EINVAL, "another 'first'");
 }
 
-/* As written before there was a route. */
+/* A log written before results had a route. */
 Test(results_log, one_that_does_not_say_where_first_tokens_are_from_has_the_prefills) {
     static const char line[] = "{\"form\":1,\"checkpoint\":\"0123456789abcdef\",\"by\":\"process\","
                                "\"dialog\":\"whole\",\"items\":1,\"seed\":3,\"tasks\":[\"cell\"],"
@@ -162,7 +162,7 @@ Test(results_log, one_that_does_not_say_where_first_tokens_are_from_has_the_pref
     fails(&head, FV_EINVAL, "another 'first'");
 }
 
-/* As written before the first line had them. */
+/* A log written before the first line named the scenes. */
 Test(results_log, one_that_does_not_say_which_scenes_has_plain_ones) {
     fv_results_log_head head = head_of(11);
     fv_results_log s = open_results_log(&head);
@@ -186,7 +186,7 @@ Test(results_log, one_that_does_not_say_which_scenes_has_plain_ones) {
     fv_results_log_close(&s);
 }
 
-/* As written before the first line had it. */
+/* A log written before the first line had the KV dtype. */
 Test(results_log, one_that_does_not_say_how_kv_is_stored_has_f32) {
     fv_results_log_head head = head_of(11);
     fv_results_log s = open_results_log(&head);
@@ -251,7 +251,7 @@ Test(results_log, of_a_checkpoint_with_another_calibration_only_exact_is_taken_o
     fails(&head, FV_EINVAL, "another 'measured'");
 }
 
-/* As written before the first line had it. */
+/* A log written before the first line had the calibration. */
 Test(results_log, one_that_does_not_say_what_was_measured_has_nothing) {
     fv_results_log_head head = head_of(11);
     fv_results_log s = open_results_log(&head);

@@ -7,7 +7,7 @@
 #include "gateway/api/answer.h"
 #include "gateway/api/message_json.h"
 
-/* Takes the JSON. */
+/* Compares JSON with a text; takes the JSON. */
 static void is(json_t *json, const char *text) {
     char *got = json_dumps(json, JSON_COMPACT | JSON_SORT_KEYS);
     cr_assert_str_eq(got, text);

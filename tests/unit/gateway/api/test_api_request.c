@@ -1,4 +1,4 @@
-/* gateway/api/request.h: what a client may write, and what each mistake is called. */
+/* gateway/api/request.h: valid bodies, and the error of each mistake. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static fv_status read_pieces(fv_api_kind kind, const char *body, const char *pol
     return api_body_read(&opt, body, strlen(body), piece, &arena, &q, param);
 }
 
-/* The same, however it comes. */
+/* Reads a body in pieces of several sizes; all must give the same. */
 static fv_status read_kind(fv_api_kind kind, const char *body, const char *policy) {
     char first[FV_API_PARAM_MAX], why[1024];
     const fv_status st = read_pieces(kind, body, policy, 1);
@@ -42,7 +42,7 @@ static void good(fv_api_kind kind, const char *body) {
     cr_assert_eq(read_kind(kind, body, NULL), FV_OK, "%s: %s: %s", body, param, fv_last_error());
 }
 
-/* The field that is named, and a word of the sentence. */
+/* Expects an error that names the field and has the word in its text. */
 static void bad(fv_api_kind kind, const char *body, const char *field, const char *word) {
     cr_assert_eq(read_kind(kind, body, NULL), FV_EINVAL, "%s", body);
     cr_assert_str_eq(param, field, "%s: '%s'", body, param);
@@ -216,7 +216,7 @@ Test(api_request, http_urls_are_listed_with_the_place_of_their_bytes) {
     cr_assert_eq(q.urls[1].bytes, &q.message.images[2]->data);
 }
 
-/* They are decoded as they come, and a text is not, whatever it looks like. */
+/* data: URLs are decoded as they arrive; a text is not, whatever it looks like. */
 Test(api_request, data_urls_are_read_where_they_stand_however_they_are_written) {
     static const char *const urls[] = {"\"url\":\"" PNG "\"", "\"url\"\n\t : \"" PNG "\"",
                                        "\"u\\u0072l\":\"" PNG "\"",
@@ -470,7 +470,7 @@ Test(api_request, three_hundred_biases_are_the_most) {
     }
 }
 
-/* What is fed until it fails is little beyond the limit, whatever the body would go on with. */
+/* Reading fails soon after the limit, however the body would continue. */
 Test(api_request, json_has_a_limit_and_data_urls_do_not_count) {
     static const char *const heads[] = {
         "{\"user\":[{},", "{\"user\":{\"a\":\"", "{\"messages\":[{\"role\":\"user\",\"content\":\"",

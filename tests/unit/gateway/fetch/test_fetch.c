@@ -20,7 +20,7 @@ static fv_http *server;
 static fv_fetcher *fetcher;
 static char host[64], moved[128]; /* moved: where /moved leads */
 static fv_tls *files;             /* of the server; NULL: it speaks http */
-static const char *ca;            /* that the fetcher trusts */
+static const char *ca;            /* trusted by the fetcher */
 static const char *hosts[] = {host};
 static int32_t n_seen, n_over;
 static fv_status result;
@@ -45,7 +45,7 @@ static void on_request(void *user, fv_http_request *r) {
         fv_http_reply(r, 307, "text/plain", "", 0);
     } else if (strcmp(path, "/large") == 0) {
         fv_http_reply(r, 200, "image/png", many, sizeof many);
-    } else if (strcmp(path, "/stream") == 0) { /* of no length that is said */
+    } else if (strcmp(path, "/stream") == 0) { /* without a Content-Length */
         fv_http_stream(r, "image/png");
         fv_http_write(r, many, sizeof many);
         fv_http_end_stream(r);
@@ -154,7 +154,7 @@ static fv_status begin(const char *url, fv_fetch **out) {
     return st;
 }
 
-/* The whole way, or the failure on it. */
+/* Fetches a URL to the end; returns its failure. */
 static fv_status get(const char *url) {
     fv_fetch *t;
     int32_t before = n_over;
@@ -194,7 +194,7 @@ Test(fetch, connects_to_public_addresses_only) {
     expect_refusal(get_path("/image"), FV_EINVAL, "not public");
     char port[16], url[128];
     snprintf(port, sizeof port, "%s", strrchr(host, ':'));
-    snprintf(host, sizeof host, "localhost%s", port); /* a name that leads here */
+    snprintf(host, sizeof host, "localhost%s", port); /* a name of this machine */
     snprintf(url, sizeof url, "http://%s/image", host);
     expect_refusal(get(url), FV_EINVAL, "not public");
     cr_assert_eq(n_seen, 0);
@@ -285,7 +285,7 @@ Test(fetch, size_is_bounded_each_and_all_together) {
     cr_assert_eq(get_path("/half"), FV_OK, "%s", why);
 }
 
-/* The image of a server with the certificate NAME. */
+/* Fetches an image from a server with the certificate NAME. */
 static fv_status get_https(const char *dir, const char *name) {
     char cert[300], key[300], url[128];
     close_server();

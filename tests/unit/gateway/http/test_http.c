@@ -69,7 +69,7 @@ static void open_with(int32_t read_ms) {
     cr_assert_eq(fv_http_open(&opt, &server), FV_OK, "%s", fv_last_error());
 }
 
-/* A busy machine takes its time for a megabyte. */
+/* Allows a busy machine a minute for a megabyte. */
 static void open_server(void) { open_with(60000); }
 
 static void on_closed(void *user) { *(bool *)user = true; }
@@ -108,7 +108,7 @@ static void wait_for(const int32_t *count, int32_t at_least) {
     }
 }
 
-/* Reads until the text has come, or, without one, the end. */
+/* Reads until the text has arrived or, without one, the end. */
 static void expect(int fd, const char *text) {
     static char got[1 << 16];
     size_t n = 0;
@@ -145,7 +145,7 @@ Test(http, a_reader_that_is_slow_costs_bounded_memory) {
     int fd = dial("GET / HTTP/1.1\r\n" HOST "\r\n");
     wait_for(&n_seen, 1);
     size_t before = 0;
-    /* Until nothing moves: what was written is in the kernel's buffers, and here. */
+    /* Until nothing moves: the bytes are in the kernel's buffers and the server's. */
     for (int still = 0; still < 300; still = before == written ? still + 1 : 0) {
         before = written;
         turn();
@@ -202,14 +202,14 @@ Test(http, bodies_have_a_limit_each_and_all_together) {
     close(large);
 }
 
-/* Memory that grows from 800 bytes by doubling has 819 200, and then more than all bodies may have. */
+/* Doubling from 800 bytes reaches 819 200, and the next step would be more than bodies_max. */
 Test(http, a_body_in_small_pieces_needs_no_more_memory_than_it_may_have) {
     int fd = send_body(1 << 20, 800);
     wait_for(&n_seen, 1);
     size_t n;
     fv_http_body(seen, &n);
     cr_assert_eq(n, 1 << 20);
-    int half = send_body(1 << 19, 1 << 19); /* the rest of what all may have */
+    int half = send_body(1 << 19, 1 << 19); /* the rest of bodies_max */
     wait_for(&n_seen, 2);
     close(half);
     close(fd);

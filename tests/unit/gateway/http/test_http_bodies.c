@@ -1,4 +1,4 @@
-/* gateway/http/http.h: requests whose headers are looked at before their bodies, and bodies in pieces. */
+/* gateway/http/http.h: on_headers before the body is read, and bodies in pieces. */
 #include <criterion/criterion.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -58,7 +58,7 @@ static void close_rig(void) { http_rig_close(&rig); }
 
 TestSuite(http_bodies, .init = open_rig, .fini = close_rig, .timeout = 300);
 
-/* Nothing happens for a while. */
+/* Asserts that nothing happens for a while. */
 static void wait_in_vain(const int32_t *count) {
     int32_t before = *count;
     for (int i = 0; i < 300; i++) http_rig_turn(&rig);
@@ -107,14 +107,14 @@ Test(http_bodies, one_who_goes_before_the_body_is_wanted_is_noticed) {
     http_client *c = http_client_open(&rig, NULL);
     http_client_say(c, "POST /a" HOST "Content-Length: 100000\r\n\r\n");
     http_rig_wait(&rig, &n_headers, 1);
-    for (int i = 0; i < 50; i++) http_client_say(c, "bbbbbbbbbb"); /* it waits in the socket */
+    for (int i = 0; i < 50; i++) http_client_say(c, "bbbbbbbbbb"); /* waits in the socket */
     cr_assert_eq(n_ended, 0);
     http_client_close(c);
     http_rig_wait(&rig, &n_ended, 1);
     cr_assert_eq(n_request, 0);
 }
 
-/* The client sends all before it reads: the answer reaches it, and the connection closes. */
+/* The client sends all before it reads; it gets the answer, and the connection closes. */
 Test(http_bodies, an_answer_before_the_body_reaches_a_client_that_still_sends) {
     static char body[1 << 20];
     memset(body, 'b', sizeof body);
@@ -161,7 +161,8 @@ Test(http_bodies, a_pause_stops_the_client) {
     http_rig_wait(&rig, &n_piece, 1);
     wait_in_vain(&n_piece);
     size_t sent = 1;
-    /* What is sent now stays in the sockets: less than all, or nobody would be stopped. */
+    /* Bytes sent now stay in the sockets: not all may fit, or the server would not have paused the
+     * client. */
     for (int still = 0; still < 200; http_rig_turn(&rig), still++) {
         ssize_t k = send(c->fd, body, sizeof body - sent, MSG_NOSIGNAL);
         if (k > 0) sent += (size_t)k, still = 0;

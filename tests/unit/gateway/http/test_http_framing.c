@@ -1,5 +1,6 @@
-/* gateway/http/http.h: where a request ends. A request that leaves room for a second opinion is refused, and its
- * connection closes (RFC 9112, sections 3.2, 5.1, 6.1, 6.3): alone, after a good one, and over TLS. */
+/* gateway/http/http.h: the framing of requests. A request whose end is ambiguous is refused, and
+ * its connection closes (RFC 9112, sections 3.2, 5.1, 6.1, 6.3): alone, after a valid one, and over
+ * TLS. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

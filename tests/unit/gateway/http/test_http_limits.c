@@ -1,5 +1,5 @@
-/* gateway/http/http.h: addresses that take many connections, proxies that speak for many clients, and clients that
- * do not read. */
+/* gateway/http/http.h: addresses that take many connections, proxies with many clients, and clients
+ * that do not read. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -143,7 +143,7 @@ Test(http_limits, behind_a_trusted_proxy_requests_are_counted_by_client) {
     http_rig_wait(&rig, &n_ended, 1);
     ask_as("X-Forwarded-For: 198.51.100.1\r\n");
     http_rig_wait(&rig, &n_running, 3);
-    /* A connection that carries many clients is none of theirs. */
+    /* A proxy's connection counts for none of its clients. */
     for (int i = 0; i < 10; i++) expect_answer("127.0.0.9");
 }
 
@@ -167,7 +167,8 @@ Test(http_limits, one_who_does_not_read_is_ended) {
     http_client_close(c);
 }
 
-/* It reads little, but as much as it must: 64 KiB a second where 16 KiB in eight seconds are needed. */
+/* The client reads slowly but fast enough: 64 KiB a second, where 16 KiB in eight seconds are
+ * required. */
 Test(http_limits, one_who_reads_slowly_is_not) {
     static char got[8192];
     size_t n = 0;
@@ -197,7 +198,7 @@ Test(http_limits, one_who_does_not_finish_its_headers_is_told) {
     cr_assert_eq(silent->n, 0);
 }
 
-/* Whoever comes while no file is left waits, and the loop does not: it has its turns. */
+/* A client that connects while no file is left waits, but the loop goes on. */
 Test(http_limits, without_a_file_for_a_connection_it_waits_for_one) {
     static int files[1024];
     int n = 0;

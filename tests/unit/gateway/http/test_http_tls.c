@@ -1,4 +1,4 @@
-/* gateway/http/tls.h: who gets in, and certificates that change. The client is curl. */
+/* gateway/http/tls.h: accepted clients, and certificates that change. The client is curl. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -96,7 +96,7 @@ static void turn(void) {
     usleep(200);
 }
 
-/* curl's exit status; `who` is its certificate, NULL: none. */
+/* Runs curl and returns its exit status; who: the name of its certificate, NULL: none. */
 static int get(const char *authority, const char *who) {
     char command[1500], shows[700] = "";
     int status;
@@ -163,7 +163,7 @@ static int connect_to_server(void) {
     return fd;
 }
 
-/* The first message of a handshake, and no other. */
+/* Sends only the first message of a handshake. */
 static int begin_handshake(void) {
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
     SSL *ssl = SSL_new(context);

@@ -1,4 +1,4 @@
-/* latent.bin: what was written is read, what is damaged is refused; and directions from rows. */
+/* latent.bin: written files are read back, damaged ones refused; and directions from rows. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -274,7 +274,7 @@ Test(latent, directions_of_low_rank_rows_rebuild_rows_that_were_not_seen) {
     free(other);
 }
 
-/* Few directions are for the columns that are read. */
+/* Few directions are spent on the columns that attention reads. */
 Test(latent, weighted_directions_are_of_what_is_read) {
     fv_latent_info info = {.n_layer = N, .n_kv = HKV, .d_head = D, .n_group_layer = N, .n_dir = 2};
     float *x = make_rows(17);

@@ -1,4 +1,4 @@
-/* Weights of latent directions: what they say an error changes is what it changes. */
+/* Weights of latent directions: the predicted effect of an error is its actual effect. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>

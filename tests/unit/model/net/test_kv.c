@@ -31,7 +31,7 @@ static float *row(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg, int
     return (float *)(value ? b->v : b->k) + (j % FV_KV_BLOCK) * D;
 }
 
-/* Tokens whose first element says which head and position they are. */
+/* Appends tokens whose first element tells their head and position. */
 static void fill(fv_kv *kv, int32_t layer, fv_kv_segment seg, int32_t from, int32_t n) {
     int32_t pos[512];
     for (int32_t i = 0; i < n; i++) pos[i] = 1000 + from + i;

@@ -240,7 +240,7 @@ Test(kv_packed, factors_beyond_the_grant_are_refused_before_allocation) {
     finish(&rig, &p);
 }
 
-/* PACK of the first compressed layer, changed, with every checksum correct. */
+/* Delivers a stream with a change in the first compressed layer's PACK and correct checksums. */
 static fv_status deliver_changed(handoff_rig *rig, const rig_stream *s, size_t at, uint32_t x) {
     rig_stream copy = *s;
     uint32_t type, length;

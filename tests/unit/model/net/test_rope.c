@@ -121,7 +121,7 @@ Test(rope, a_span_that_is_no_whole_grid_is_numbered_as_text_is) {
     cr_assert_eq(map.delta, -3);
 }
 
-/* Qwen2.5-VL's videos: times are whole numbers, rounded down; what follows goes on from rows and columns, the
+/* Qwen2.5-VL's videos: times are rounded down; later text continues from rows and columns, the
  * answer from the greatest number. */
 Test(rope, frames_of_a_video_are_a_step_apart) {
     fv_rope_grid grid = {.first = 2, .t = 4, .h = 2, .w = 3, .step = 1.6F};

@@ -142,7 +142,8 @@ Test(vision, a_layer_that_the_checkpoint_does_not_have_is_refused) {
 
 /* ---- towers of other families ------------------------------------------------------------------ */
 
-/* SigLIP's and Idefics3's: no class token and no first norm, a bias of patches, a last norm. */
+/* A tower like SigLIP's and Idefics3's: no class token and no first norm, a patch bias, a last
+ * norm. */
 static tower without_class(int32_t merge) {
     static const int32_t last[] = {3};
     static float bias[D], norm[2][D], fc[TEXT * D * P], newline[TEXT];

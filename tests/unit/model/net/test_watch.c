@@ -1,4 +1,4 @@
-/* A decoder's watcher: what it is shown, and that it changes nothing. */
+/* A decoder's watcher sees the right values and changes nothing. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>

@@ -56,7 +56,7 @@ Test(csp, one_share_can_have_all_and_short_prompts_have_little) {
     }
 }
 
-/* ---- what is kept ----------------------------------------------------------------------- */
+/* ---- kept tokens ------------------------------------------------------------------------- */
 
 static void two_images(const tiny_net *net, tiny_prompt *p, const char *policy) {
     tiny_prompt_lay(net, p, "t5 v35 t3 v35 t6", 11, policy);

@@ -207,7 +207,8 @@ Test(plan, streaming_counts_whole_heads_sinks_and_recent_tokens) {
                  FV_OK);
     /* ceil(0.25 * 5) = 2 heads of 100 tokens, 3 heads of 34 */
     cr_assert_eq(rows(&plan), 2 * (2 * 100 + 3 * 34));
-    /* The position of the image in the prompt is unknown: all that a head keeps may be of it. */
+    /* The position of the image in the prompt is unknown: every token that a head keeps may be the
+     * image's. */
     cr_assert_eq(fv_plan_count(&plan).visual, ROW * 2 * (2 * 80 + 3 * 34));
 }
 
@@ -267,9 +268,9 @@ Test(plan, bytes_of_packed_layers_bound_every_number_of_image_tokens_closely) {
         }
 }
 
-/* The router makes one on its loop for every request, in about a millisecond (bench/bench_plan.c).
- * The limit here is a hundred, for slow and instrumented machines; counting one by one would take
- * seconds. */
+/* The router makes a plan on its loop for every request, in about a millisecond
+ * (bench/bench_plan.c). The limit here is a hundred, for slow and instrumented machines; counting
+ * one by one would take seconds. */
 Test(plan, a_plan_of_a_million_tokens_takes_no_longer_than_one_of_few) {
     static const fv_plan_shape shape = {.n_layer = 256,
                                         .n_kv = 32,
@@ -325,7 +326,7 @@ Test(plan, the_error_of_latents_takes_bits_away_and_the_budget_bounds_them) {
     cr_assert_eq(try_plan("pack=latent,error=0.001", shape, &plan), FV_OK, "no step is as small");
     cr_assert_eq(plan.pack.layer[0].row_bits, most);
     steps[39] = UINT32_MAX;
-    shape.n_latent_steps--; /* of another shape: as if there were none */
+    shape.n_latent_steps--; /* of another shape: ignored */
     cr_assert_eq(try_plan("pack=latent,error=0.1", shape, &plan), FV_OK, "%s", fv_last_error());
     cr_assert_eq(plan.pack.layer[0].row_bits, most);
     shape.n_latent_steps++;

@@ -20,7 +20,7 @@ static void make(const char *policy, const fv_plan_shape *shape, fv_plan *plan) 
                  shape->n_layer, fv_last_error());
 }
 
-/* Whether a plan is in effect that of `exact`, whatever was asked for. */
+/* Tells whether a plan has the effect of `exact`, whatever policy was asked for. */
 static bool does_nothing(const fv_plan *plan, const fv_plan_shape *shape) {
     fv_plan exact, same = *plan;
     make("", shape, &exact);
@@ -75,7 +75,8 @@ Test(presets, there_is_one_for_each_use_and_each_paper) {
     }
 }
 
-/* A method alone, with its defaults. One that depends on another stage has no effect here. */
+/* Each method alone, with its defaults. A method that depends on another stage has no effect
+ * here. */
 Test(presets, every_method_changes_the_plan_or_says_why) {
     int32_t n;
     const fv_method_info *m = fv_policy_methods(&n);
@@ -110,7 +111,7 @@ Test(presets, layers_of_presets_are_those_of_32) {
 
 /* ---- the papers' numbers ------------------------------------------------------------------ */
 
-/* Layers before which tokens are pruned. */
+/* Checks the layers before which tokens are pruned. */
 static void leave_ahead_of(const char *policy, const fv_plan_shape *shape, const char *want) {
     fv_plan plan;
     char got[256] = "";

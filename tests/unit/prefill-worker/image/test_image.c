@@ -1,5 +1,5 @@
-/* prefill-worker/image: Pillow's pixels, transformers' pixel_values, and what files from outside
- * can try. The expectations are in golden/image/golden.txt (parity/image_golden.py wrote them). */
+/* prefill-worker/image: Pillow's pixels, transformers' pixel_values, and hostile files. The
+ * expectations are in golden/image/golden.txt (parity/image_golden.py wrote them). */
 #include <criterion/criterion.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -76,7 +76,7 @@ static fv_image pattern(uint32_t seed, int32_t w, int32_t h) {
     return img;
 }
 
-/* ---- what Pillow and transformers give ---- */
+/* ---- against Pillow and transformers ----------------------------------------------------- */
 
 static void check_decode(const char *line) {
     char name[64];
@@ -268,7 +268,7 @@ Test(image, tiles_are_cut_from_the_canvas_in_raster_order_and_padding_is_black) 
     fv_image_free(&img);
 }
 
-/* From here on this process may take little memory. Sanitizers reserve too much for that. */
+/* Limits the memory of this process, except with sanitizers, which reserve too much. */
 static void limit_memory(void) {
 #ifndef SANITIZED
     size_t pages = 0;
@@ -345,7 +345,7 @@ Test(image, an_animation_is_refused_with_a_reason) {
     free(f.bytes);
 }
 
-/* A PNG is read up to its last row: where the cut is behind that, its pixels are all there. */
+/* A PNG is read up to its last row: a cut after that leaves all pixels. */
 static void check_truncated(const char *line) {
     char name[64];
     uint32_t want;
@@ -411,7 +411,7 @@ static void put32(uint8_t *p, uint32_t v) {
     for (int i = 0; i < 4; i++) p[i] = (uint8_t)(v >> (24 - 8 * i));
 }
 
-/* rgb_8.png with other sides, its checksum mended. */
+/* rgb_8.png with other sides, its checksum corrected. */
 static struct file png_of(uint32_t w, uint32_t h) {
     struct file f = load("rgb_8.png");
     put32(f.bytes + 16, w);

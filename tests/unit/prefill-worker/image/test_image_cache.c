@@ -1,4 +1,5 @@
-/* prefill-worker/image/cache.c: what is found again, and what is dropped when memory is short. */
+/* prefill-worker/image/cache.c: which images are found again, and which are dropped when memory is
+ * short. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Files that cost more than their pixels and bytes. What is not to be read is missing or broken in them:
- * whoever reads it fails, and time is not measured. */
+/* Files that cost more than their pixels and bytes. The parts that must not be read are missing or
+ * broken, so that reading them fails; time is not measured. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,7 +74,7 @@ static size_t deflated(const uint8_t *first, size_t n_first, size_t n, uint8_t *
 
 static uint8_t packed[ROOM];
 
-/* 16 x 16 pixels, all of `value`, and 40 MB of zeros behind them, whose end the file lacks. */
+/* 16 x 16 pixels of `value`, followed by 40 MB of zeros whose end is missing. */
 static void bomb(int depth, int type, bool interlaced, size_t bytes_pixel, uint8_t value) {
     uint8_t rows[2048] = {0};
     size_t row = 1 + 16 * bytes_pixel * (size_t)depth / 8, n_rows = 16 * row;
@@ -108,7 +108,7 @@ Test(image_cost, a_png_is_inflated_no_further_than_its_last_row) {
 }
 
 Test(image_cost, a_pngs_data_may_not_be_much_longer_than_its_pixels) {
-    static const uint8_t nothing[] = {0, 0, 0, 0xff, 0xff}; /* a block that holds no byte */
+    static const uint8_t nothing[] = {0, 0, 0, 0xff, 0xff}; /* an empty block */
     uint8_t rows[16 * 49] = {0};
     size_t n_empty = 100000, n = 2;
     memcpy(packed, "\x78\x01", n);
@@ -170,7 +170,7 @@ Test(image_cost, what_stands_behind_a_pngs_pixels_does_not_matter) {
 
 /* ---- JPEG ----------------------------------------------------------------------------------- */
 
-/* One table: `symbol` has the code 0. */
+/* Writes a Huffman table in which `symbol` has the code 0. */
 static void put_table(int kind, int symbol) {
     put("\xff\xc4", 2);
     put16(2 + 1 + 16 + 1);
@@ -179,7 +179,7 @@ static void put_table(int kind, int symbol) {
     put_byte(symbol);
 }
 
-/* A grey progressive JPEG of which the first scan is there. */
+/* Begins a grey progressive JPEG with its first scan. */
 static void begin_jpeg(unsigned side) {
     size_t n_block = (size_t)(side / 8) * (side / 8);
     file.n = 0;
@@ -199,7 +199,7 @@ static void begin_jpeg(unsigned side) {
     for (size_t i = 0; i < n_block / 8; i++) put_byte(0);
 }
 
-/* A scan of all other coefficients, which says that they are zero: 2^14 + 2^14 - 1 blocks at a time. */
+/* Writes a scan of all other coefficients as zeros, in runs of 2^14 + 2^14 - 1 blocks. */
 static void put_scan(unsigned side, int ah_al) {
     size_t n_block = (size_t)(side / 8) * (side / 8);
     uint32_t bits = 0;
@@ -233,7 +233,7 @@ static void expect(fv_status want) {
     fv_image_free(&img);
 }
 
-/* The first scan is broken: a decoder that came to it would say so. */
+/* Breaks the first scan: a decoder that reads it fails. */
 static void expect_uncounted(fv_status want) {
     size_t at = (size_t)((uint8_t *)memmem(file.bytes, file.n, "\xff\xda", 2) - file.bytes);
     file.bytes[at + 8] = 77; /* the last coefficient of its band */

@@ -37,7 +37,7 @@ TestSuite(job_images, .init = begin, .fini = end, .timeout = 300);
 
 static uint8_t pixels[2][SIDE * SIDE * 3];
 
-/* Stripes: the same bytes with other sides are another image. */
+/* Makes stripes; the same bytes with other sides are another image. */
 static fv_image stripes(int which, int32_t w, int32_t h) {
     for (size_t i = 0; i < sizeof pixels[which]; i++)
         pixels[which][i] = (uint8_t)((i / SIDE) * 7 * (size_t)(which + 1));
@@ -180,7 +180,7 @@ Test(job_images, a_broken_file_is_named) {
     cr_assert(strstr(fv_last_error(), "image 0: "), "%s", fv_last_error());
     fv_prefill_job_free(&job);
     job = asked;
-    image.n = 4; /* and now it is not: known before anything is read */
+    image.n = 4; /* now the header is broken, which is known before anything is decoded */
     cr_assert_eq(fv_prefill_job_open(&job), FV_EINVAL);
     cr_assert(strstr(fv_last_error(), "image 0: "), "%s", fv_last_error());
     fv_prefill_job_free(&job);

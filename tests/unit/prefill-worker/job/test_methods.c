@@ -56,7 +56,7 @@ static tiny_shape shape_of(const json_t *network) {
                         .vocab = rendered_int(s, "vocab")};
 }
 
-/* ---- what is kept ------------------------------------------------------------------------ */
+/* ---- kept tokens ------------------------------------------------------------------------- */
 
 static int ascending(const void *a, const void *b) {
     return *(const int32_t *)a - *(const int32_t *)b;
@@ -121,7 +121,7 @@ static void init_evict(fv_evict *e, const tiny_prompt *p) {
     cr_assert_eq(evict_init(e, text, p->n), FV_OK, "%s", fv_last_error());
 }
 
-/* A turn ends after so many tokens of the answer, and others follow. */
+/* Tells whether a turn ends after so many tokens of the answer. */
 static bool turn_ends(const json_t *network, int32_t n_token) {
     const json_t *ends = json_object_get(network, "turn_ends");
     for (size_t i = 0; i < json_array_size(ends); i++)

@@ -1,6 +1,6 @@
-/* pack=latent: the KV after prefill, beside what it was made of. The plan: test_latent_plan.c; on the way to a
- * decode worker: test_latent_handoff.c; what leaves: test_latent_leaves.c. The bits of attention:
- * tests/ops/run/latent.c; what holds for every method: test_every_policy.c. */
+/* pack=latent: the KV after prefill against the exact KV. The plan: test_latent_plan.c; the
+ * hand-off: test_latent_handoff.c; eviction: test_latent_leaves.c. The bits of attention:
+ * tests/ops/run/latent.c; properties of every method: test_every_policy.c. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -88,7 +88,7 @@ static double noise(uint32_t *state) { /* of [-1, 1) */
     return (double)*state * 0x1p-31 - 1;
 }
 
-/* v [R, P] becomes orthonormal. */
+/* Makes the rows of v [R, P] orthonormal. */
 static void orthonormalise(double *v, int32_t R, size_t P) {
     for (int32_t r = 0; r < R; r++) {
         double *x = v + (size_t)r * P, square = 0;
@@ -102,8 +102,8 @@ static void orthonormalise(double *v, int32_t R, size_t P) {
     }
 }
 
-/* Directions that nothing is along, as a calibration has them: parts at scales of their own, or with
- * weights that differ from number to number. Deviations fall by half every 4 directions. */
+/* Makes arbitrary directions in the form of a calibration: parts with different scales, or with
+ * weights that differ by number. Deviations halve every 4 directions. */
 static fv_latent *any_directions(const fv_latent_info *info, bool weighted) {
     int32_t W = info->n_kv * info->d_head, R = info->n_dir, G = info->n_group_layer;
     float *x = latent_numbers(info);
@@ -139,7 +139,7 @@ static fv_latent *any_directions(const fv_latent_info *info, bool weighted) {
     return l;
 }
 
-/* A net that has them. */
+/* Opens a net with such directions. */
 static void open_with(tiny_net *net, fv_latent **l, fv_latent_on_device *there, fv_compute compute,
                       bool weighted, const char *isa, int32_t threads) {
     tiny_net_open(net, tiny_shape_default(), FV_F32, isa, threads);
@@ -189,7 +189,7 @@ Test(latent, errors_are_those_of_the_rows) {
     }
 }
 
-/* Own directions are added, or not, by these numbers. */
+/* These errors decide whether own directions are added. */
 Test(latent, errors_and_codes_have_the_same_bits_on_any_path_and_number_of_threads) {
     static const char *const isa[] = {"plain", NULL, "avx2", NULL};
     static const int32_t threads[] = {1, 1, 2, 3};
@@ -272,7 +272,7 @@ Test(latent, tokens_that_leave_within_a_group_are_the_last_rows) {
     }
 }
 
-/* Layers that choose their tokens each for itself, on directions of their own. */
+/* Each layer chooses its own tokens and has its own directions. */
 Test(latent, layers_that_select_are_groups_of_one) {
     static const char *const policies[] = {
         "select=snapkv,heads=shared,heavy=0.4,recent=0.3;pack=latent,budget=0.2",
@@ -304,8 +304,8 @@ Test(latent, layers_that_select_are_groups_of_one) {
     }
 }
 
-/* In a layer, tokens that the other layer of the group lacks lose no more of what directions are along
- * than those that both have. */
+/* On the columns that directions cover, a layer's tokens that the group's other layer lacks lose no
+ * more than tokens that both have. */
 Test(latent, a_token_that_a_layer_lacks_has_the_coefficients_of_the_others) {
     tiny_net net;
     tiny_prompt raw, p;
@@ -377,7 +377,7 @@ Test(latent, own_directions_take_what_the_others_leave) {
     tiny_net_close(&net);
 }
 
-/* None where the error is what it may be, and their bytes are not taken. */
+/* Where the error is acceptable there are no own directions, and their bytes are not taken. */
 Test(latent, a_request_with_little_error_has_no_own_directions) {
     tiny_net net;
     tiny_prompt none, p;

@@ -49,7 +49,7 @@ Test(latent_handoff, bytes_are_the_same_everywhere_and_as_planned) {
     }
 }
 
-/* The i-th PACK of a stream, changed, with every checksum correct. */
+/* Delivers a stream with a change in its i-th PACK and correct checksums. */
 static fv_status deliver_changed(const handoff_rig *rig, const rig_stream *s, int i, size_t at,
                                  uint32_t x) {
     uint8_t *bytes = malloc(s->n), *p = bytes;
@@ -140,7 +140,7 @@ Test(latent_handoff, values_with_other_coefficients_than_keys_are_refused_by_nam
     rig_close(&rig);
 }
 
-/* Where the payload of the first section of a type begins. */
+/* Offset of the payload of the first section of a type. */
 static size_t payload_of(const rig_stream *s, const char *type) {
     size_t i = 0;
     while (i + 4 < s->n && memcmp(s->bytes + i, type, 4) != 0) i++;
@@ -182,7 +182,7 @@ Test(latent_handoff, own_directions_arrive_and_those_that_nobody_sends_are_refus
     rig_close(&rig);
 }
 
-/* A layer's codes, n rows of them from the first on, as numbers. */
+/* Gives the codes of a layer's first n rows. */
 static void codes_of(const fv_kv_packed *p, int32_t n, uint8_t *code) {
     const fv_packed_part *k = &p->part[FV_PACKED_K];
     for (int32_t j = 0; j < n; j++)
@@ -202,7 +202,8 @@ static void make_codes(handoff_rig *rig, fv_kv *kv) {
     }
 }
 
-/* Codes are not sent, are made of what is, and a token's are the same whatever has left beside it. */
+/* Codes are not sent but made on arrival; a token's codes do not depend on which others are
+ * evicted. */
 Test(latent_handoff, codes_of_keys_are_made_on_arrival_and_a_token_takes_its_own_along) {
     enum { KEPT = VISUAL / 2, W = 512 };
     static uint8_t before[VISUAL * W], kept[KEPT * W], again[KEPT * W];

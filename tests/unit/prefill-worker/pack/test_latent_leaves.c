@@ -1,4 +1,4 @@
-/* Latents of which tokens leave: what stays, of each layer of a group. */
+/* Eviction from latent layers: which rows stay in each layer of a group. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,8 @@ static void prefill(tiny_net *net, tiny_prompt *p, const char *policy) {
     cr_assert_eq(p->packed.status, FV_OK, "%s", p->packed.text);
 }
 
-/* As many rows of each layer as its own number says, and the bytes with those of the first. */
+/* Each layer has its own number of rows left, which are the first rows of the group's first
+ * layer. */
 static void assert_left(const fv_kv *kv, double share, const int32_t *had) {
     for (int32_t l = 0; l < 4; l++) {
         const fv_kv_packed *at = fv_kv_packed_at(kv, l);
@@ -33,7 +34,7 @@ static void assert_left(const fv_kv *kv, double share, const int32_t *had) {
     }
 }
 
-/* By rank, and by the importance that a group's rows have together. */
+/* Evicts by rank, and by the importance of a group's rows together. */
 Test(latent_leaves, layers_of_a_group_let_go_of_their_own_numbers) {
     for (int i = 0; i < 4; i++) {
         tiny_net net;
@@ -83,7 +84,7 @@ Test(latent_leaves, the_important_rows_of_a_group_stay) {
     tiny_net_close(&net);
 }
 
-/* Rows that leave take no bit of the others with them, until so few are left that they are rebuilt. */
+/* Eviction changes no bit of the remaining rows, until so few are left that they are rebuilt. */
 Test(latent_leaves, rows_that_stay_keep_their_bits) {
     tiny_net net;
     tiny_prompt p;

@@ -1,4 +1,5 @@
-/* pack=latent in the plan: bits, bytes and groups before a request runs, and what it does not go with. */
+/* pack=latent in the plan: bits, bytes and groups before a request runs, and incompatible
+ * methods. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -94,7 +95,7 @@ Test(latent_plan, layers_of_fewer_tokens_are_in_the_group) {
     }
 }
 
-/* Layers choose their tokens each for itself. */
+/* With select, each layer chooses its own tokens. */
 Test(latent_plan, select_needs_directions_of_single_layers) {
     fv_plan_shape s = llava;
     assert_note("select=snapkv,heads=shared;pack=latent", s, "several layers together");
@@ -137,7 +138,7 @@ Test(latent_plan, methods_that_do_not_go_with_it_conflict) {
     cr_assert_eq(p.stage[FV_STAGE_PACK].value[0], 1.0 / 512);
 }
 
-/* Beside the budget: of each token a byte per direction, and of each part 4 bytes and W / 2. */
+/* Not in the budget: per token a byte for each direction, and per part 4 + W / 2 bytes. */
 Test(latent_plan, memory_for_own_directions_is_set_aside_and_no_more) {
     fv_plan none = plan_of("pack=latent,budget=1/512", llava);
     for (int32_t r = 1; r <= 8; r++) {
@@ -156,8 +157,8 @@ Test(latent_plan, memory_for_own_directions_is_set_aside_and_no_more) {
     cr_assert_eq(fv_plan_count(&off).visual, fv_plan_count(&none).visual);
 }
 
-/* Half a byte for each of 4096 numbers of a layer's keys and 2 for each of 32 heads, up to whole tiles;
- * and what is sent stays. */
+/* Half a byte for each of the 4096 numbers of a layer's keys and 2 bytes for each of 32 heads, in
+ * whole tiles; the bytes sent do not change. */
 Test(latent_plan, keys_in_codes_are_held_beside_the_budget_and_not_sent) {
     for (int32_t n = 570; n <= 576; n += 6) {
         fv_plan_shape s = llava;

@@ -178,7 +178,7 @@ Test(minicache, bytes_are_the_same_everywhere_and_within_the_bound) {
         }
 }
 
-/* Nothing is merged, because the plan knows it or because the data show it. */
+/* Nothing is merged, either by plan or because of the data. */
 Test(minicache, what_keeps_everything_is_exact) {
     static const char *const policies[] = {"pack=minicache,start=3",
                                            "pack=minicache,start=0,gamma=1,first=packed"};
@@ -255,7 +255,7 @@ Test(minicache, neighbours_change_no_bit_of_an_answer) {
     tiny_net_close(&net);
 }
 
-/* And so does a layer without a partner, after a hand-off as well. */
+/* A layer without a partner stays uncompressed, after a hand-off as well. */
 Test(minicache, layers_that_are_left_over_stay_raw) {
     tiny_shape shape = tiny_shape_default();
     shape.n_layer = 5;
@@ -415,8 +415,8 @@ static int32_t rows_left(const fv_kv *kv, int32_t layer) {
     return at ? at->n_alive : fv_kv_len(kv, layer, 0, FV_SEG_VISUAL);
 }
 
-/* After a hand-off as in one process, bit for bit; two layers of a pair lose the same tokens, and
- * those below `first` none. */
+/* Evicts in one process and after a hand-off, with the same bits; both layers of a pair lose the
+ * same tokens, layers below `first` none. */
 static void anneal(const char *policy, int32_t first) {
     handoff_rig rig;
     tiny_prompt here, there, *a = &here, *b = &there;

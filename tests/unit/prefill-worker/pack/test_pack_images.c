@@ -72,8 +72,8 @@ static float most_off(const float *a, const float *b, int32_t n) {
     return most;
 }
 
-/* Several images, and images of one token each: full rank, so equal to exact; on the other side of
- * the wire, bit for bit. */
+/* Several images, and images of one token each: full rank, so equal to exact, with the same bits
+ * after a hand-off. */
 Test(pack_images, several_images_answer_as_exact_does_here_and_there) {
     static const int32_t ones[] = {1, 1, 1};
     for (int i = 0; i < 3; i++) {

@@ -132,8 +132,8 @@ Test(pack_select, a_selection_that_keeps_everything_changes_no_bit_of_packing) {
     tiny_net_close(&net);
 }
 
-/* Beside a neighbour, in chunks, on the other side of the wire, and as a resumed answer; bias=0
- * prunes the prompt's last token, which first=packed runs again. */
+/* Batched, in chunks, after a hand-off, and as a resumed answer; bias=0 prunes the prompt's last
+ * token, which first=packed runs again. */
 Test(pack_select, an_answer_has_the_same_bits_wherever_it_runs) {
     static const char *const policies[] = {
         CSP LOW ";expand=attention",

@@ -125,7 +125,7 @@ static const char *const many[] = {
 };
 enum { MANY = sizeof many / sizeof many[0] };
 
-/* To the byte, where no number depends on data. */
+/* Tells whether a policy's bytes are exact: no number depends on data. */
 static bool is_known(int i) { return i != 2 && i != 6 && (i < 9 || i > 11); }
 
 Test(pack_text, bytes_are_those_of_the_plan_in_the_pool_on_the_wire_and_where_they_arrive,
@@ -209,7 +209,7 @@ Test(pack_text, a_low_rank_changes_the_answer) {
     tiny_net_close(&net);
 }
 
-/* Beside neighbours, in chunks, on the other side of the wire, and as a resumed answer. */
+/* Batched, in chunks, after a hand-off, and as a resumed answer. */
 Test(pack_text, an_answer_has_the_same_bits_wherever_it_runs, .timeout = 120) {
     static const int32_t more[] = {14, 15, 16};
     for (int i = 0; i < MANY; i++) {
@@ -262,7 +262,7 @@ static fv_status deliver(handoff_rig *rig, const rig_stream *s) {
     return st;
 }
 
-/* PACK of the first layer's text, changed, with every checksum correct. */
+/* Delivers a stream with a change in the PACK of the first layer's text and correct checksums. */
 static fv_status deliver_changed(handoff_rig *rig, const rig_stream *s, size_t at, uint32_t x) {
     rig_stream copy = *s;
     uint32_t type, length;

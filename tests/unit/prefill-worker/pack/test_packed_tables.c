@@ -45,8 +45,8 @@ static void run_steps(tiny_net *net, fv_kv_pool *pool, tiny_prompt *p, const cha
     }
 }
 
-/* In one process; and after a hand-off to a pool with exactly the granted memory, which is the
- * plan's bound in pages. */
+/* Runs a policy in one process, and after a hand-off to a pool with exactly the granted memory,
+ * which is the plan's bound in pages. */
 static void assert_policy(const char *layout, const char *policy) {
     handoff_rig roomy, tight;
     tiny_prompt p, there;

@@ -237,7 +237,7 @@ Test(quant, outliers_with_invalid_indices_are_refused) {
 
 /* ---- tokens that are pruned ---------------------------------------------------------- */
 
-/* After a hand-off as in one process, bit for bit, and bytes fall to zero. */
+/* Evicts in one process and after a hand-off, with the same bits, until the bytes are zero. */
 static void anneal(const char *before) {
     char policy[200];
     handoff_rig rig;

@@ -134,7 +134,7 @@ static const char *const many[] = {
 };
 enum { MANY = sizeof many / sizeof many[0] };
 
-/* To the byte, where no number depends on data. */
+/* Tells whether a policy's bytes are exact: no number depends on data. */
 static bool is_known(int i) { return i < 10; }
 
 Test(text_codes, bytes_are_those_of_the_plan_in_the_pool_on_the_wire_and_where_they_arrive,
@@ -180,7 +180,7 @@ static fv_text_codes text_of(const char *policy, int32_t n_prompt) {
 
 static int32_t id_of(int32_t t) { return 13 + t * 7 % 80; }
 
-/* Token t of the answer, counted from 0, as a decode worker runs it, beside others. */
+/* Runs token t of the answer, counted from 0, as a decode worker does, batched with others. */
 static void run(tiny_net *net, tiny_prompt **all, int32_t n, fv_text_codes *text, fv_evict *e,
                 int32_t t) {
     int32_t id = id_of(t);
@@ -230,8 +230,7 @@ Test(text_codes, each_period_adds_a_block_and_leaves_the_others_alone) {
     }
 }
 
-/* Beside neighbours, in chunks, on the other side of the wire, and as an answer that goes on after any
- * of its tokens. */
+/* Batched, in chunks, after a hand-off, and as an answer resumed after any of its tokens. */
 Test(text_codes, an_answer_has_the_same_bits_wherever_it_runs, .timeout = 240) {
     for (int i = 0; i < MANY; i++) {
         handoff_rig rig;
@@ -283,7 +282,7 @@ Test(text_codes, an_answer_has_the_same_bits_wherever_it_runs, .timeout = 240) {
     }
 }
 
-/* A pool of just the bytes that were granted holds the whole answer, also one that goes on. */
+/* A pool of just the granted bytes holds the whole answer, resumed or not. */
 Test(text_codes, an_answer_never_needs_more_than_was_granted, .timeout = 120) {
     for (int i = 0; i < 2 * MANY; i++) {
         const char *policy = many[i / 2];
@@ -332,7 +331,7 @@ static fv_status deliver(handoff_rig *rig, const rig_stream *s) {
     return st;
 }
 
-/* The n-th section of a type and of text, changed, with every checksum correct. */
+/* Delivers a stream with a change in the n-th text section of a type and correct checksums. */
 static fv_status deliver_changed(handoff_rig *rig, const rig_stream *s, uint32_t which, int n,
                                  size_t at, uint32_t x) {
     rig_stream copy = *s;

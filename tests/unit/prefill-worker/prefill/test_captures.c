@@ -52,7 +52,7 @@ static fv_kv *capture_layer(tiny_net *net, const tiny_prompt *p, int32_t layer, 
     return kv;
 }
 
-/* ---- what a capture holds ------------------------------------------------------------ */
+/* ---- contents of a capture --------------------------------------------------------------- */
 
 /* The last token's query of head h in layer 0, rotated, from the weights, in double. */
 static void query(const tiny_net *net, const tiny_prompt *p, int32_t h, double *q) {

@@ -53,7 +53,7 @@ static void finish(wide *w) {
     tiny_prompt_free(&w->p);
 }
 
-/* Which visual tokens the last layer holds. */
+/* Marks the visual tokens that the last layer holds. */
 static void mark_kept(const wide *w, bool *kept) {
     const int32_t last = w->p.plan.shape.n_layer - 1;
     const int32_t *pos = fv_kv_positions(w->p.kv, last, 0, FV_SEG_VISUAL);
@@ -65,7 +65,7 @@ static void mark_kept(const wide *w, bool *kept) {
     }
 }
 
-/* After layer 1, tokens that were dropped before it. */
+/* Writes NaN into the parts added after layer 1, for tokens that were dropped before. */
 static void spoil(const tiny_net *net, wide *w, const bool *kept) {
     const size_t d = (size_t)net->cfg.d_model;
     for (int32_t i = 0; i < w->p.n_visual; i++)
@@ -98,7 +98,7 @@ Test(deepstack, parts_go_with_the_tokens_that_are_kept) {
     tiny_net_close(&net);
 }
 
-/* The prompt again, and tokens of its answer: text, to which no part is added. */
+/* Prefills the prompt and tokens of its answer, which are text without added parts. */
 Test(deepstack, a_resumed_answer_has_the_same_bits) {
     static const int32_t ids[] = {7, 1, 90};
     static const char *const policies[] = {"", "prune=fastv,layer=1,keep=0.5",

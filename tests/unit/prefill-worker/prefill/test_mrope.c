@@ -1,5 +1,5 @@
-/* Positions in a grid (M-RoPE) through prefill and decoding. What holds of every policy under them is
- * in unit/policy. */
+/* Positions in a grid (M-RoPE) through prefill and decoding. unit/policy tests every policy with
+ * them. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -154,8 +154,8 @@ static float most_off(const float *a, const float *b) {
     return most;
 }
 
-/* Stages that keep every token give exact's bits, whatever they did to know which; but vta, which puts
- * tokens in another order, its numbers. */
+/* Stages that keep every token give exact's bits, except vta, which reorders tokens: it gives
+ * exact's numbers. */
 Test(mrope, what_keeps_every_token_is_exact) {
     static const int32_t ids[STEPS] = {7, 1, 90, 3};
     static const char *const policies[] = {

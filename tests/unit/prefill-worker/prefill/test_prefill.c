@@ -88,7 +88,7 @@ typedef struct interruption {
     int32_t n; /* times that it came */
 } interruption;
 
-/* Another prompt, from its beginning to its end. */
+/* Prefills another prompt in between, from beginning to end. */
 static void interrupt(void *user) {
     interruption *i = user;
     void (*between)(void *) = i->net->prefill.between;
@@ -135,7 +135,7 @@ Test(prefill, chunk_size_changes_no_bit) {
     }
 }
 
-/* How many layers were final, each time it was reported. */
+/* The number of final layers at each report. */
 typedef struct groups {
     const tiny_prompt *p;
     int32_t n, upto[8];

@@ -1,4 +1,4 @@
-/* prefill-worker/prefill/stage_stats.c: what stages did, against the KV after prefill. */
+/* prefill-worker/prefill/stage_stats.c: statistics of stages against the KV after prefill. */
 #include <criterion/criterion.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* Sliding-window attention: which tokens a layer sees. That chunks, groups of layers, threads, CPU
- * paths and batches change no bit of it, test_prefill.c tests. */
+/* Sliding-window attention: which tokens a layer sees. test_prefill.c tests that chunks, groups of
+ * layers, threads, CPU paths and batches change no bit of it. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -69,7 +69,7 @@ Test(window, one_that_nothing_leaves_changes_no_bit) {
     }
 }
 
-/* Positions are those of the prompt: what was dropped from it brings nothing back into the window. */
+/* Positions are those of the prompt: dropping tokens brings nothing back into the window. */
 Test(window, tokens_that_are_dropped_do_not_move_the_window) {
     const tiny_shape slides = shape_of(1, WINDOW);
     const char *drop = "prune=grid,layer=0,keep=0";
@@ -81,7 +81,7 @@ Test(window, tokens_that_are_dropped_do_not_move_the_window) {
     }
 }
 
-/* Whether token `other` of the image changes what a chunk leaves in the store for token `at`. */
+/* Tells whether token `other` of the image changes the stored row of token `at`. */
 static bool changes(bool whole, int32_t chunk, int32_t other, int32_t at) {
     tiny_net net;
     tiny_prompt p[2];

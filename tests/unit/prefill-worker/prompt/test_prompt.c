@@ -1,4 +1,5 @@
-/* Text with images -> ids, of a family whose text around an image is tokenised with its neighbours. */
+/* Text with images -> ids, for a family whose text around an image is tokenised with its
+ * neighbours. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>

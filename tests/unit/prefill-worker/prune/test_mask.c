@@ -50,7 +50,7 @@ static const float *row_of(const fv_kv *kv, int32_t layer, int32_t head, bool va
     return at;
 }
 
-/* ---- what attention reads ---------------------------------------------------------------- */
+/* ---- tokens that attention reads --------------------------------------------------------- */
 
 Test(mask, a_masked_token_acts_like_a_pruned_one) {
     static const tiny_shape shapes[] = {
@@ -96,7 +96,7 @@ Test(mask, every_token_kept_is_exact) {
     end(&b);
 }
 
-/* NaN in a key or a value would show in everything that reads it. */
+/* A NaN in a key or a value spreads to everything that reads it. */
 Test(mask, what_nobody_sees_may_hold_anything) {
     request a, b;
     trail clean, poisoned;
@@ -114,7 +114,7 @@ Test(mask, what_nobody_sees_may_hold_anything) {
     end(&b);
 }
 
-/* ---- what is held ------------------------------------------------------------------------ */
+/* ---- held tokens ------------------------------------------------------------------------- */
 
 Test(mask, bytes_are_those_of_exact) {
     request a, b;
@@ -152,7 +152,7 @@ Test(mask, the_first_layer_that_masks_holds_the_tokens_of_exact) {
     end(&b);
 }
 
-/* ---- what masked tokens attend to -------------------------------------------------------- */
+/* ---- attention of masked tokens ---------------------------------------------------------- */
 
 /* The text before them and the visible tokens before them: against NumPy's mask. */
 Test(mask, masked_tokens_attend_to_unmasked_ones) {

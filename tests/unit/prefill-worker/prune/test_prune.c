@@ -38,7 +38,7 @@ Test(prune, among_equals_the_lower_index_stays) {
     keeps((float[]){-0.0f, 0.0f}, 2, 1, "0 ");
 }
 
-/* When images of one size change places, the choice changes with them. */
+/* When images of one size swap places, the choice swaps with them. */
 Test(prune, what_stays_of_an_image_goes_with_it) {
     enum { N = 12, KEEP = 9 };
     float score[2 * N], swapped[2 * N];

@@ -105,8 +105,7 @@ Test(lazy_select, bytes_are_bounded_and_the_same_in_pool_wire_and_where_they_arr
     }
 }
 
-/* Beside a neighbour, in chunks and groups, on the other side of the wire, and as a resumed
- * answer. */
+/* Batched, in chunks and groups, after a hand-off, and as a resumed answer. */
 Test(lazy_select, an_answer_has_the_same_bits_wherever_it_runs, .timeout = 120) {
     static const int32_t more[] = {14, 15, 16};
     for (int i = 0; i < 4 * SELECTIONS; i++) {

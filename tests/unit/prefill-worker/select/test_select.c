@@ -23,7 +23,7 @@ static fv_status make(const char *policy, int32_t n_visual, int32_t n_text, fv_p
     return fv_plan_make(&p, &shape, plan);
 }
 
-/* ---- how many --------------------------------------------------------------------------- */
+/* ---- counts ------------------------------------------------------------------------------ */
 
 static void assert_budget(const char *policy, int32_t heavy, int32_t recent) {
     fv_plan plan;
@@ -79,7 +79,7 @@ Test(select, a_window_that_does_not_fit_is_refused) {
     cr_assert(strstr(fv_last_error(), "odd"));
 }
 
-/* ---- what is held ----------------------------------------------------------------------- */
+/* ---- held tokens ------------------------------------------------------------------------- */
 
 static void assert_held(const char *policy) {
     tiny_net net;

@@ -1,4 +1,4 @@
-/* serving/worker/room.c: what fits into the memory of a worker. */
+/* serving/worker/room.c: which requests fit into a worker's memory. */
 #include <criterion/criterion.h>
 #include <stdint.h>
 

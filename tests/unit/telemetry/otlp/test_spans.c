@@ -1,5 +1,5 @@
-/* telemetry/otlp/spans.c: what is recorded, sent and dropped. That collectors read it, e2e/traces
- * tests. */
+/* telemetry/otlp/spans.c: spans recorded, sent and dropped. e2e/traces tests that collectors read
+ * them. */
 #include <criterion/criterion.h>
 #include <string.h>
 

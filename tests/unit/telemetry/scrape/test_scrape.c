@@ -1,4 +1,4 @@
-/* telemetry/scrape: who gets what over HTTP, and what strangers cannot do. */
+/* telemetry/scrape: replies over HTTP, and hostile clients. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <poll.h>
@@ -142,7 +142,7 @@ Test(scrape, one_address_has_so_many_connections_and_no_more) {
     } while (!begins("HTTP/1.1 200 "));
 }
 
-/* Whatever it has sent by then. */
+/* A slow client is dropped however much it has sent. */
 Test(scrape, a_client_that_dribbles_is_ended_when_its_time_is_over) {
     int fd = reach();
     double began_s = fv_clock_s();

@@ -193,7 +193,7 @@ Test(jinja, steps_depth_and_bytes_are_bounded) {
 
 /* ---- work ---- */
 
-/* n times `one`, in which '#' is its number. Grows *at. */
+/* Writes `one` n times with its number for '#'; returns the end. */
 static char *times(char *at, int n, const char *one) {
     for (int i = 0; i < n; i++)
         for (const char *c = one; *c; c++) {
@@ -208,7 +208,8 @@ static char *times(char *at, int n, const char *one) {
 
 enum { MANY = 2000 };
 
-/* `setup`, `begin`, n parts, `end`: what one run takes less what a run with an n of 0 does. */
+/* A program of `setup`, `begin`, n parts and `end`; its work is the steps beyond those with n =
+ * 0. */
 typedef struct work {
     const char *setup, *begin, *part, *end;
 } work;
@@ -269,7 +270,8 @@ Test(jinja, arguments_are_found_by_name_without_a_search) {
     json_decref(vars);
 }
 
-/* Each of these does thousands of times as much as it has nodes: the steps are those of the work. */
+/* Each operation does thousands of times more work than it has nodes; its steps must count the
+ * work. */
 Test(jinja, every_operation_pays_for_what_it_works) {
     static const struct {
         const char *before, *operation;
