@@ -12,7 +12,9 @@ mapfile -t files < <("$here/files.sh" .)
 code=()      # C sources and headers
 libraries=() # C sources of the library folders: all but programs, tests and benchmarks
 headers=()
+commented=() # all that has comments of ours in C's style
 for f in "${files[@]}"; do
+    case $f in *.c | *.h | *.inc | *.def | *.cu | *.cuh | *.proto) commented+=("$f") ;; esac
     case $f in *.c | *.h | *.inc) code+=("$f") ;; esac
     case $f in *.h) headers+=("$f") ;; esac
     case $f in
@@ -75,6 +77,11 @@ offend 'a log line is key=value pairs from its beginning on' \
 while IFS= read -r line; do
     say "$(cut -d: -f1,2 <<<"$line"): finish it, or say it in a sentence: no TODO, FIXME, XXX"
 done < <(grep -nHE '(^|[^A-Za-z0-9_])(TODO|FIXME|XXX)([^A-Za-z0-9_]|$)' -- "${code[@]}" /dev/null || true)
+
+# A comment's first words name what it is about.
+while IFS= read -r line; do
+    say "$(cut -d: -f1,2 <<<"$line"): begin the comment with what it is about, not with 'Of', 'It', 'One', 'Those', 'What', 'That' or 'So'"
+done < <(grep -nHE '(/\*|//) +(Of|It|One|Those|What|That|So|For those) [a-z]' -- "${commented[@]}" /dev/null || true)
 
 # A header opens with the guard FOVEA_<PATH>_H.
 for f in "${headers[@]}"; do
