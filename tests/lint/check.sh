@@ -80,8 +80,8 @@ done < <(grep -nHE '(^|[^A-Za-z0-9_])(TODO|FIXME|XXX)([^A-Za-z0-9_]|$)' -- "${co
 
 # A comment's first words name what it is about.
 while IFS= read -r line; do
-    say "$(cut -d: -f1,2 <<<"$line"): begin the comment with what it is about, not with 'Of', 'It', 'One', 'Those', 'What', 'That' or 'So'"
-done < <(grep -nHE '(/\*|//) +(Of|It|One|Those|What|That|So|For those) [a-z]' -- "${commented[@]}" /dev/null || true)
+    say "$(cut -d: -f1,2 <<<"$line"): begin the comment with what it is about, not with 'Of', 'It', 'Those', 'That', 'So' or 'One that'"
+done < <(grep -nHE '(/\*|//) +(Of|It|Those|That|So|For those|One (that|which|who)) [a-z]' -- "${commented[@]}" /dev/null || true)
 
 # A header opens with the guard FOVEA_<PATH>_H.
 for f in "${headers[@]}"; do
