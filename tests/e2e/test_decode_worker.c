@@ -478,7 +478,7 @@ Test(decode_worker, the_program_serves_until_it_is_told_to_stop) {
     command_run(&r,
                 FOVEA_BIN
                 "/fovea-decode" FLEET_TOKEN_FILE "--checkpoint %s --threads 1 --log warn > "
-                "%s/out 2>&1 & p=$!; for i in $(seq 200); do grep -q listening %s/out && break; "
+                "%s/out 2>&1 & p=$!; for i in $(seq 200); do grep -qs listening %s/out && break; "
                 "sleep 0.05; done; kill -TERM $p; wait $p; echo \"ended with $?\"; cat %s/out",
                 rig.dir, rig.dir, rig.dir, rig.dir);
     cr_assert(strstr(r.out, "ended with 0"), "%s %s", r.out, r.err);
@@ -488,11 +488,11 @@ Test(decode_worker, the_program_serves_until_it_is_told_to_stop) {
 /* Starts the program with a KV pool of this size; returns its output. */
 static const char *start_with_kv(const char *program, const char *kv_bytes) {
     command_run(&r,
-                FOVEA_BIN
-                "/%s" FLEET_TOKEN_FILE "--checkpoint %s --threads 1 --log warn --kv-bytes %s > "
-                "%s/out 2>&1 & p=$!; for i in $(seq 2000); do grep -q listening %s/out && break; "
+                "rm -f %s/out; " FOVEA_BIN "/%s" FLEET_TOKEN_FILE
+                "--checkpoint %s --threads 1 --log warn --kv-bytes %s > "
+                "%s/out 2>&1 & p=$!; for i in $(seq 2000); do grep -qs listening %s/out && break; "
                 "sleep 0.05; done; kill -TERM $p; wait $p; cat %s/out",
-                program, rig.dir, kv_bytes, rig.dir, rig.dir, rig.dir);
+                rig.dir, program, rig.dir, kv_bytes, rig.dir, rig.dir, rig.dir);
     return r.out;
 }
 
