@@ -344,7 +344,8 @@ Test(tls, certificates_change_under_load_and_no_request_fails) {
                             program_said(&c.router, "worker=decode-0 event=joined-again") &&
                             program_said(&c.router, "worker=prefill-0 event=joined-again"));
             for (; !done && begun - l.n_over < AT_ONCE; begun++) ask_again(&l);
-            uv_run(fv_remote_loop(l.remote), UV_RUN_ONCE);
+            /* All answers may have ended in one turn of the loop; another turn would wait for ever. */
+            if (l.n_over < begun) uv_run(fv_remote_loop(l.remote), UV_RUN_ONCE);
         }
     }
     cr_assert_eq(l.n_good, begun, "%d of %d: %s", l.n_good, begun, l.why);
