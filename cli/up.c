@@ -7,7 +7,7 @@
  *        '------ a child dies: give up --'                          '--> a worker dies: start it
  *                                                                         again, a while later
  *
- * One thread; signals come through a descriptor. Children have their own process groups, so that
+ * The command has one thread; signals come through a descriptor. Children have their own process groups, so that
  * Ctrl-C reaches them only through this process; the kernel ends them if it dies. */
 #include <errno.h>
 #include <fcntl.h>
@@ -63,6 +63,8 @@ static const fv_option table[] = {
      "PEM certificates of the authorities that issued it", 0, 0},
     {"tenants", "FOVEA_TENANTS", FV_OPTION_STRING, "FILE", NULL,
      "for the router: JSON file of tenants, their keys and limits", 0, 0},
+    {"trusted-proxies", "FOVEA_TRUSTED_PROXIES", FV_OPTION_LIST, "CIDR", NULL,
+     "for the router and the gateway: trust x-forwarded-for from these proxies; repeatable", 0, 0},
     {"api-key-file", "FOVEA_API_KEY_FILE", FV_OPTION_STRING, "FILE", NULL,
      "with --tenants: file with a key of one of them, to ask whether the fleet is ready", 0, 0},
     {"insecure", "FOVEA_INSECURE", FV_OPTION_FLAG, NULL, NULL,
@@ -260,6 +262,13 @@ static fv_status begin_args(const fleet *f, child *c) {
     return add_option(c, "fleet-token-file", path);
 }
 
+static fv_status add_proxies(const fleet *f, child *c) {
+    const char *const *list;
+    int n = fv_options_list(f->o, "trusted-proxies", &list);
+    for (int i = 0; i < n; i++) FV_TRY(add_option(c, "trusted-proxies", list[i]));
+    return FV_OK;
+}
+
 static fv_status router_args(const fleet *f, child *c) {
     c->program = "fovea-router";
     snprintf(c->name, sizeof c->name, "router");
@@ -270,6 +279,7 @@ static fv_status router_args(const fleet *f, child *c) {
     /* The gateway calls from this machine, and says for which client. */
     if (fv_options_string(f->o, "http"))
         FV_TRY(add_option(c, "trusted-proxies", "127.0.0.0/8,::1"));
+    FV_TRY(add_proxies(f, c));
     if (fv_options_flag(f->o, "insecure")) FV_TRY(add_arg(c, "--insecure"));
     return pass_on(f->o, c, ROUTER);
 }
@@ -291,6 +301,7 @@ static fv_status gateway_args(const fleet *f, child *c) {
     snprintf(c->name, sizeof c->name, "gateway");
     FV_TRY(begin_args(f, c));
     FV_TRY(pass_on(f->o, c, GATEWAY));
+    FV_TRY(add_proxies(f, c));
     FV_TRY(add_option(c, "router", f->address));
     if (fv_options_flag(f->o, "insecure")) FV_TRY(add_arg(c, "--insecure"));
     if (fv_options_string(f->o, "tls-ca")) {

@@ -37,11 +37,11 @@ static const fv_option table[] = {
      "after SIGTERM, how long to report not ready and still take requests before draining", 0,
      3600000},
     {"unread-ms", "FOVEA_UNREAD_MS", FV_OPTION_INT, "MS", "60000",
-     "an answer that its client does not read for this long is ended", 100, 86400000},
+     "time without progress after which an answer that its client does not read is ended", 100,
+     86400000},
     {"trusted-proxies", "FOVEA_TRUSTED_PROXIES", FV_OPTION_LIST, "CIDR", NULL,
-     "proxies whose x-forwarded-for says for whom they call; without --tenants, addresses share "
-     "the fleet; may be "
-     "repeated",
+     "trust x-forwarded-for from these proxies; without --tenants, clients share the fleet by "
+     "address; repeatable",
      0, 0},
     {"replays", "FOVEA_REPLAYS", FV_OPTION_INT, "N", "3",
      "how many times a request is replayed after losing a worker", 0, 100},

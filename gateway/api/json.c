@@ -185,7 +185,7 @@ static fv_status between(fv_json *j, char c) {
         if (c != ',') return refuse(j, ", or %c expected", in_object(j) ? '}' : ']');
         j->state = in_object(j) ? NEXT_KEY : VALUE;
         return FV_OK;
-    default: return refuse(j, "there is something behind the end");
+    default: return refuse(j, "unexpected data after the JSON value");
     }
 }
 

@@ -36,7 +36,7 @@ static fv_status take_place(fv_http_connection *c) {
 /* Closes the connection that has been idle longest where all are taken. */
 static fv_status make_room(fv_http *h) {
     if (h->n_connection < h->opt.connections) return FV_OK;
-    if (TAILQ_EMPTY(&h->idle)) return FV_FAIL(FV_EBUSY, "all connections have requests");
+    if (TAILQ_EMPTY(&h->idle)) return FV_FAIL(FV_EBUSY, "all --connections are in use");
     fv_http_connection_close(TAILQ_FIRST(&h->idle));
     return FV_OK;
 }

@@ -27,7 +27,7 @@ static bool somebody_waits(const fv_http *h) {
  * nothing can be accepted now. */
 static bool find_file(fv_http *h) {
     if (!somebody_waits(h)) return false; /* accept4 may lack a file even if no client waits */
-    (void)FV_FAIL(FV_EIO, "no file is left for it: raise the limit of open files (ulimit -n)");
+    (void)FV_FAIL(FV_EIO, "out of file descriptors: raise the limit of open files (ulimit -n)");
     fv_http_log_refused(h, "");
     h->deaf = TAILQ_EMPTY(&h->idle);
     if (h->deaf)

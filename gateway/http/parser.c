@@ -141,7 +141,7 @@ static int check_repeated(fv_http_parser *p) {
             if (strcasecmp(name, once[i]) != 0) continue;
             if (seen & 1u << i) {
                 refuse(p, 400, "");
-                snprintf(p->why, sizeof p->why, "the header %s is there twice", once[i]);
+                snprintf(p->why, sizeof p->why, "the header %s occurs twice", once[i]);
                 return HPE_USER;
             }
             seen |= 1u << i;
@@ -255,7 +255,7 @@ static fv_http_event bad(fv_http_parser *p, llhttp_errno_t error) {
     p->event = FV_HTTP_BAD;
     if (p->status) return FV_HTTP_BAD;
     p->status = error == HPE_PAUSED_H2_UPGRADE ? 505 : 400;
-    snprintf(p->why, sizeof p->why, "this is no request of HTTP/1.1: %s",
+    snprintf(p->why, sizeof p->why, "not a valid HTTP/1.1 request: %s",
              p->llhttp.reason && *p->llhttp.reason ? p->llhttp.reason : llhttp_errno_name(error));
     for (char *c = p->why; *c; c++)
         if (*c == '"' || *c == '\\') *c = '\'';

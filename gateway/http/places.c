@@ -17,7 +17,8 @@ fv_status fv_http_place_take(fv_http_places *p, const char *address, int32_t mos
     fv_http_place **first = bucket_of(p, address), *place = *first;
     while (place && strcmp(place->address, address) != 0) place = place->next;
     if (place && most > 0 && place->n >= most)
-        return FV_FAIL(FV_EBUSY, "%s has %d places already", address, (int)place->n);
+        return FV_FAIL(FV_EBUSY, "%s already has %d connections or requests", address,
+                       (int)place->n);
     if (!place) {
         place = calloc(1, sizeof *place);
         if (!place) return FV_FAIL(FV_ENOMEM, "out of memory for an address");
