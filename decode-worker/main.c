@@ -79,10 +79,7 @@ static void limits(const fv_options *o, Fovea__Inference__V1__Limits *out) {
 
 static void drain(void *worker) { fv_decode_worker_drain(worker); }
 
-static bool idle(void *worker) {
-    Fovea__Inference__V1__Load l = fv_decode_worker_load(worker);
-    return l.n_running == 0 && l.n_queued == 0 && l.bytes_granted + l.bytes_held == 0;
-}
+static bool idle(void *worker) { return fv_decode_worker_idle(worker); }
 
 static void close_worker(void *worker, void (*closed)(void *user), void *user) {
     fv_decode_worker_close(worker, closed, user);

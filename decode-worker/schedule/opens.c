@@ -94,6 +94,10 @@ static void serve(fv_opens *a) {
 
 /* ---- asking ----------------------------------------------------------------------------- */
 
+static fv_status worker_ends(void) {
+    return FV_REFUSE(NO_ROOM, "this worker is shutting down: ask another one");
+}
+
 static void wait_for_memory(fv_opens *a, fv_open *o) {
     if (a->refusing)
         resolve(
@@ -108,6 +112,7 @@ static void wait_for_memory(fv_opens *a, fv_open *o) {
 
 /* Grants memory if the request is the oldest; refuses what can never be granted. */
 static fv_status admit(fv_opens *a, fv_open *o, bool oldest, fv_grant *grant) {
+    if (a->ended) return worker_ends();
     FV_TRY(fv_receiver_check(a->receiver, &o->hello, &o->plan));
     o->bytes = fv_receiver_bytes(a->receiver, &o->hello, &o->plan);
     if (a->bytes_max && o->bytes > a->bytes_max) return too_large(a, o);
@@ -165,6 +170,10 @@ double fv_opens_next_s(const fv_opens *a) {
 
 void fv_opens_refuse(fv_opens *a) {
     a->refusing = true;
-    while (a->first)
-        resolve(a, a->first, FV_REFUSE(NO_ROOM, "this worker ends: ask another one"), NULL);
+    while (a->first) resolve(a, a->first, worker_ends(), NULL);
+}
+
+void fv_opens_end(fv_opens *a) {
+    fv_opens_refuse(a);
+    a->ended = true;
 }

@@ -50,7 +50,8 @@ typedef struct fv_opens {
     size_t used_then;  /* bytes of the pool in use when `first` last found too little memory */
     int32_t live_then; /* and live hand-offs then */
     bool tried;        /* `first` has found too little: the two fields above are valid */
-    bool refusing;     /* the worker is shutting down */
+    bool refusing;     /* the worker is shutting down: nobody waits */
+    bool ended;        /* nobody gets memory */
 } fv_opens;            /* the caller sets the public fields, the rest are zero */
 
 /* Asks for memory; may call `resolved` before it returns. */
@@ -67,5 +68,7 @@ double fv_opens_next_s(const fv_opens *a);
 
 /* Refuses all waiting requests, and from now on those that would wait: the worker is shutting down. */
 void fv_opens_refuse(fv_opens *a);
+/* Refuses everything from now on: the worker has nothing in hand and is about to stop. */
+void fv_opens_end(fv_opens *a);
 
 #endif

@@ -21,6 +21,7 @@ struct fv_decode_worker {
     fv_probe_clock probe;
     fv_receiver *receiver;
     fv_opens opens;
+    bool leaving; /* draining has begun */
     fv_conversations *conversations;
     fv_scheduler *answers;
     /* written by the computing thread, read by the loop */
@@ -31,6 +32,7 @@ struct fv_decode_worker {
     } load;
     atomic_ullong handoffs[FV_N_HANDOFF_COUNT]; /* fv_receiver_counters */
     atomic_ullong n_good, n_bad;
+    atomic_bool is_idle; /* has granted its last memory, and all that it granted is free again */
     fv_pulse *pulse;
     /* loop thread */
     fv_peers_in pairs;

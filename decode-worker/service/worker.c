@@ -98,6 +98,17 @@ static void note_load(fv_decode_worker *w) {
     atomic_store(&w->load.n_preempted, fv_scheduler_preempted(w->answers));
 }
 
+/* Ends granting at the first moment at which a leaving worker has nothing in hand. Both happen here, on the thread
+ * that grants: no grant is made after the loop thread has seen that the worker is idle. */
+static void maybe_idle(fv_decode_worker *w) {
+    if (!w->leaving || atomic_load(&w->is_idle)) return;
+    if (fv_kv_pool_used(w->pool) > 0 || fv_receiver_live(w->receiver) > 0) return;
+    for (int p = FV_ANSWER_NONE + 1; p <= FV_ANSWER_FINALIZING; p++)
+        if (fv_scheduler_count(w->answers, (fv_answer_phase)p) > 0) return;
+    fv_opens_end(&w->opens);
+    atomic_store(&w->is_idle, true);
+}
+
 /* Publishes the counters for other threads. Each is exact, but they are not of one moment. */
 static void note_handoffs(fv_decode_worker *w) {
     uint64_t count[FV_N_HANDOFF_COUNT];
@@ -153,6 +164,7 @@ static double work(void *user) {
     double trim_s = trim(w);
     note_load(w);
     note_handoffs(w);
+    maybe_idle(w);
     if (more) return 0;
     if (fv_probe_due_in(&w->probe, fv_clock_s()) == 0) probe(w);
     double next = fmin(fv_receiver_next_deadline(w->receiver) - fv_receiver_now(w->receiver),
@@ -165,6 +177,7 @@ static double work(void *user) {
 
 static void run_drain(fv_job *job) {
     fv_decode_worker *w = job->owner;
+    w->leaving = true;
     fv_conversations_refuse(w->conversations);
     fv_opens_refuse(&w->opens);
 }
@@ -257,6 +270,8 @@ void fv_decode_worker_drain(fv_decode_worker *w) {
     w->draining = true;
     fv_jobs_follow(w->jobs, &w->drain);
 }
+
+bool fv_decode_worker_idle(const fv_decode_worker *w) { return atomic_load(&w->is_idle); }
 
 void fv_decode_worker_close(fv_decode_worker *w, void (*closed)(void *user), void *user) {
     fv_jobs_stop(w->jobs);

@@ -77,6 +77,11 @@ void fv_decode_worker_record(const fv_decode_worker *w);
 /* Drops all kept conversations, and from now on keeps none and lets no Open wait: the worker is about to
  * leave. */
 void fv_decode_worker_drain(fv_decode_worker *w);
+
+/* Returns whether a draining worker has nothing in hand. From then on it refuses every Open, so that its server
+ * may stop: each granted hand-off has become an answer, or its lease has expired. */
+bool fv_decode_worker_idle(const fv_decode_worker *w);
+
 /* Returns the list of running answers; valid until `closed`. */
 fv_pulse *fv_decode_worker_pulse(const fv_decode_worker *w);
 

@@ -530,10 +530,10 @@ Test(decode_conversations, a_draining_worker_drops_conversations) {
     open_all(NULL);
     session *t = &sessions[0];
     begin_session(t, 60000);
-    fv_decode_worker_drain(rig.worker);
-    fv_decode_worker_drain(rig.worker);
-    UNTIL(worker_is_empty());
     prefill_and_send(&sessions[1].h, "", TOKENS);
+    fv_decode_worker_drain(rig.worker);
+    fv_decode_worker_drain(rig.worker);
+    UNTIL(fv_decode_worker_load(rig.worker).n_kept == 0);
     request m = request_for(&sessions[1].h.ticket, TOKENS);
     m.keep_ms = 60000;
     ask_with(&sessions[1].got, &m, 20000);

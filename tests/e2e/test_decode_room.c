@@ -167,8 +167,30 @@ Test(decode_room, a_closing_worker_sends_waiting_requests_elsewhere) {
     fv_decode_worker_drain(rig.worker);
     UNTIL(is_over(&h[1]) && is_over(&h[2]));
     cr_assert_eq(h[1].status, FV_EBUSY, "%s", h[1].why);
-    cr_assert(strstr(h[1].why, "ends"), "%s", h[1].why);
+    cr_assert(strstr(h[1].why, "shutting down"), "%s", h[1].why);
     cr_assert(has_room(&h[0]), "what was promised is kept");
+    close_with(3);
+}
+
+Test(decode_room, a_draining_worker_is_idle_when_nothing_is_in_hand_and_grants_no_more) {
+    fv_decode_options opt = fv_decode_options_default();
+    open_with(&opt, 1, 2.5);
+    cr_assert_not(fv_decode_worker_idle(rig.worker), "it does not drain yet");
+    ask_for(&h[0], SMALL, 0, 0);
+    UNTIL(has_room(&h[0]));
+    fv_decode_worker_drain(rig.worker);
+    ask_for(&h[1], SMALL, 0, 0); /* was sent before its router knew */
+    UNTIL(has_room(&h[1]));
+    give_back(&h[0]);
+    UNTIL(is_over(&h[0]));
+    run_loop_ms(50);
+    cr_assert_not(fv_decode_worker_idle(rig.worker), "a hand-off is granted");
+    give_back(&h[1]);
+    UNTIL(fv_decode_worker_idle(rig.worker));
+    ask_for(&h[2], SMALL, 0, 0);
+    UNTIL(is_over(&h[2]));
+    cr_assert_eq(h[2].status, FV_EBUSY, "%s", h[2].why);
+    cr_assert(strstr(h[2].why, "shutting down"), "%s", h[2].why);
     close_with(3);
 }
 
