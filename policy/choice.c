@@ -21,6 +21,20 @@ void fv_choice_init(fv_choice *c, const fv_method_info *method) {
     }
 }
 
+static fv_status set_value(fv_choice *c, int32_t i, double v) {
+    const fv_param_info *p = &c->method->param[i];
+    if (p->type != FV_PARAM_FLOAT && v != floor(v))
+        return FV_FAIL(FV_EINVAL, "policy: %s.%s is a whole number, not %.17g", c->method->name,
+                       p->name, v);
+    if (!(v >= p->min && v <= p->max))
+        return FV_FAIL(FV_EINVAL, "policy: %s.%s is %g; it must be %g..%g", c->method->name,
+                       p->name, v, p->min, p->max);
+    c->value[i] = v + 0.0; /* -0 becomes 0 */
+    c->given[i] = true;
+    c->early[i] = false;
+    return FV_OK;
+}
+
 static fv_status set_number(fv_choice *c, int32_t i, word value) {
     const fv_param_info *p = &c->method->param[i];
     char text[64], *end;
@@ -36,18 +50,12 @@ static fv_status set_number(fv_choice *c, int32_t i, word value) {
     if (value.n == 0 || value.n >= sizeof text || (*end && !of_32) || !isfinite(v))
         return FV_FAIL(FV_EINVAL, "policy: %s.%s: '%s' is not a number", c->method->name, p->name,
                        text);
-    if (p->type != FV_PARAM_FLOAT && v != floor(v))
-        return FV_FAIL(FV_EINVAL, "policy: %s.%s is a whole number, not %s", c->method->name,
-                       p->name, text);
     if (of_32 && v > 32)
         return FV_FAIL(FV_EINVAL,
                        "policy: %s.%s is %s; a layer of 32 is at most 32/32, and one of the "
                        "checkpoint's own is written without /32",
                        c->method->name, p->name, text);
-    if (v < p->min || v > p->max)
-        return FV_FAIL(FV_EINVAL, "policy: %s.%s is %g; it must be %g..%g", c->method->name,
-                       p->name, v, p->min, p->max);
-    c->value[i] = v + 0.0; /* -0 becomes 0 */
+    FV_TRY(set_value(c, i, v));
     c->given[i] = !of_32;
     c->early[i] = early;
     return FV_OK;
@@ -71,9 +79,11 @@ static fv_status set_word(fv_choice *c, int32_t i, word value) {
 static fv_status set_text(fv_choice *c, int32_t i, word value) {
     const fv_param_info *p = &c->method->param[i];
     bool good = value.n > 0 && value.n < FV_PARAM_TEXT_MAX;
-    for (size_t k = 0; k < value.n; k++) good &= value.s[k] > ' ' && value.s[k] <= '~';
+    for (size_t k = 0; k < value.n; k++)
+        good &= value.s[k] > ' ' && value.s[k] <= '~' && value.s[k] != ',' && value.s[k] != ';';
     if (!good)
-        return FV_FAIL(FV_EINVAL, "policy: %s.%s must be 1..%d printable characters without spaces",
+        return FV_FAIL(FV_EINVAL,
+                       "policy: %s.%s must be 1..%d printable characters without ' ', ',' and ';'",
                        c->method->name, p->name, FV_PARAM_TEXT_MAX - 1);
     char *text = c->text[(int32_t)c->value[i]];
     memcpy(text, value.s, value.n);
@@ -90,21 +100,45 @@ static fv_status set_param(fv_choice *c, int32_t i, word value) {
     }
 }
 
-fv_status fv_choice_set(fv_choice *c, const char *text, size_t n) {
+static fv_status find_param(const fv_choice *c, word key, int32_t *out) {
     const fv_method_info *m = c->method;
-    word item = {text, n}, key, value;
-    if (!split(item, '=', &key, &value))
-        return FV_FAIL(FV_EINVAL, "policy: '%.*s' in %s=%s: write PARAMETER=VALUE", (int)item.n,
-                       item.s, fv_stage_name(m->stage), m->name);
     names l;
     names_init(&l, key);
     for (int32_t i = 0; i < m->n_param; i++) {
-        if (word_is(key, m->param[i].name)) return set_param(c, i, value);
+        *out = i;
+        if (word_is(key, m->param[i].name)) return FV_OK;
         names_add(&l, m->param[i].name);
     }
     return FV_FAIL(FV_EINVAL, "policy: %s=%s has no parameter '%.*s'; it has %s%s",
                    fv_stage_name(m->stage), m->name, (int)key.n, key.s, l.all[0] ? l.all : "none",
                    names_hint(&l));
+}
+
+fv_status fv_choice_set(fv_choice *c, const char *text, size_t n) {
+    const fv_method_info *m = c->method;
+    word item = {text, n}, key, value;
+    int32_t i = 0;
+    if (!split(item, '=', &key, &value))
+        return FV_FAIL(FV_EINVAL, "policy: '%.*s' in %s=%s: write PARAMETER=VALUE", (int)item.n,
+                       item.s, fv_stage_name(m->stage), m->name);
+    FV_TRY(find_param(c, key, &i));
+    return set_param(c, i, value);
+}
+
+fv_status fv_choice_set_text(fv_choice *c, const char *param, const char *value) {
+    int32_t i = 0;
+    FV_TRY(find_param(c, word_of(param), &i));
+    return set_param(c, i, word_of(value));
+}
+
+fv_status fv_choice_set_number(fv_choice *c, const char *param, double value) {
+    int32_t i = 0;
+    FV_TRY(find_param(c, word_of(param), &i));
+    fv_param_type type = c->method->param[i].type;
+    if (type != FV_PARAM_CHOICE && type != FV_PARAM_TEXT) return set_value(c, i, value);
+    char text[32]; /* a word or a text that is a number */
+    snprintf(text, sizeof text, "%.17g", value);
+    return set_param(c, i, word_of(text));
 }
 
 bool fv_choice_writes(const fv_choice *c, int32_t i) {

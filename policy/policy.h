@@ -99,6 +99,21 @@ const fv_preset_info *fv_policy_presets(int32_t *n);
  * methods that conflict (policy/conflicts.h). The method `none` removes the preset's method. */
 fv_status fv_policy_parse(const char *text, fv_policy *out);
 
+/* A policy that is made stage by stage, with the sentences of fv_policy_parse for what is wrong. */
+typedef struct fv_policy_draft {
+    fv_policy policy;
+    bool given[FV_N_STAGE]; /* by fv_policy_draft_stage, not by a preset */
+} fv_policy_draft;          /* starts as {0} */
+
+/* Begins with a preset; the stages that follow replace its own. FV_EINVAL: unknown. */
+fv_status fv_policy_draft_preset(fv_policy_draft *d, const char *name);
+/* Gives a stage its method, and sets *out to its choice, whose parameters the caller may set; the
+ * choice has no method if the method is `none`. FV_EINVAL: unknown, or the stage was given before. */
+fv_status fv_policy_draft_stage(fv_policy_draft *d, const char *stage, const char *method,
+                                fv_choice **out);
+/* Checks the whole policy for methods that conflict, and copies it to *out. FV_EINVAL. */
+fv_status fv_policy_draft_finish(const fv_policy_draft *d, fv_policy *out);
+
 /* Prints the text form: stages in order, with every parameter for which fv_choice_writes is true;
  * "" for exact. Parsing it gives the same policy, numbers to the same bits. */
 void fv_policy_print(const fv_policy *p, char out[FV_POLICY_TEXT_MAX]);
@@ -118,6 +133,11 @@ void fv_choice_init(fv_choice *c, const fv_method_info *method);
 /* Sets one parameter from the n bytes "PARAMETER=VALUE". FV_EINVAL as in fv_policy_parse; the value
  * is undefined then. */
 fv_status fv_choice_set(fv_choice *c, const char *text, size_t n);
+
+/* Set one parameter by its name, to a number or to what the text form has behind '='. FV_EINVAL as in
+ * fv_choice_set. */
+fv_status fv_choice_set_number(fv_choice *c, const char *param, double value);
+fv_status fv_choice_set_text(fv_choice *c, const char *param, const char *value);
 
 /* Returns whether parameter `i` is printed and sent: all are, except a quiet one at its default. */
 bool fv_choice_writes(const fv_choice *c, int32_t i);

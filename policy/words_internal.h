@@ -14,6 +14,8 @@ typedef struct word {
     size_t n;
 } word;
 
+static inline word word_of(const char *s) { return (word){s, strlen(s)}; }
+
 static inline bool word_is(word w, const char *s) {
     return strlen(s) == w.n && memcmp(w.s, s, w.n) == 0;
 }

@@ -1,64 +1,32 @@
-/* Policies in messages. A message is converted to the text form and parsed, so that both mean
- * the same and fail with the same sentences. Only names and texts are checked before, because they must not
- * contain separators of the text form. Pure functions; any thread. */
+/* Policies in messages. Pure functions; any thread. */
 #include "serving/policy_message.h"
-
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 
 typedef Fovea__Inference__V1__Policy policy_message;
 typedef Fovea__Inference__V1__StagePolicy stage_message;
 typedef Fovea__Inference__V1__Param param_message;
 
-typedef struct text {
-    char s[4 * FV_POLICY_TEXT_MAX];
-    size_t n;
-} text;
-
-static fv_status put(text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static fv_status put(text *t, const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vsnprintf(t->s + t->n, sizeof t->s - t->n, fmt, ap);
-    va_end(ap);
-    if (n < 0 || (size_t)n >= sizeof t->s - t->n)
-        return FV_FAIL(FV_EINVAL, "policy: longer than any policy can be");
-    t->n += (size_t)n;
-    return FV_OK;
+static fv_status set_param(fv_choice *c, const param_message *p) {
+    return p->text[0] ? fv_choice_set_text(c, p->name, p->text)
+                      : fv_choice_set_number(c, p->name, p->value);
 }
 
-static fv_status check_name(const char *what, const char *name) {
-    static const char letters[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
-    if (*name && name[strspn(name, letters)] == '\0') return FV_OK;
-    return FV_FAIL(FV_EINVAL, "policy: '%.64s' is not a %s", name, what);
-}
-
-static fv_status put_param(text *t, const param_message *p) {
-    FV_TRY(check_name("parameter", p->name));
-    if (!p->text[0]) return put(t, ",%s=%.17g", p->name, p->value);
-    if (strpbrk(p->text, ",;"))
-        return FV_FAIL(FV_EINVAL, "policy: %s: a text has no ',' and no ';'", p->name);
-    return put(t, ",%s=%s", p->name, p->text);
-}
-
-static fv_status put_stage(text *t, const stage_message *s) {
-    FV_TRY(check_name("stage", s->stage));
-    FV_TRY(check_name("method", s->method));
-    FV_TRY(put(t, ";%s=%s", s->stage, s->method));
-    for (size_t i = 0; i < s->n_params; i++) FV_TRY(put_param(t, s->params[i]));
+static fv_status set_stage(fv_policy_draft *d, const stage_message *s) {
+    fv_choice *c;
+    FV_TRY(fv_policy_draft_stage(d, s->stage, s->method, &c));
+    if (!c->method && s->n_params)
+        return FV_FAIL(FV_EINVAL, "policy: %.64s=none takes no parameters", s->stage);
+    if (s->n_params > FV_MAX_PARAMS)
+        return FV_FAIL(FV_EINVAL, "policy: %s=%s has %zu parameters; no method has more than %d",
+                       s->stage, s->method, s->n_params, FV_MAX_PARAMS);
+    for (size_t i = 0; i < s->n_params; i++) FV_TRY(set_param(c, s->params[i]));
     return FV_OK;
 }
 
 fv_status fv_policy_from_message(const policy_message *m, fv_policy *out) {
-    text t = {.n = 0};
-    if (m && m->preset[0]) {
-        FV_TRY(check_name("preset", m->preset));
-        FV_TRY(put(&t, "preset=%s", m->preset));
-    }
-    for (size_t i = 0; m && i < m->n_stages; i++) FV_TRY(put_stage(&t, m->stages[i]));
-    return fv_policy_parse(t.s, out);
+    fv_policy_draft d = {0};
+    if (m && m->preset[0]) FV_TRY(fv_policy_draft_preset(&d, m->preset));
+    for (size_t i = 0; m && i < m->n_stages; i++) FV_TRY(set_stage(&d, m->stages[i]));
+    return fv_policy_draft_finish(&d, out);
 }
 
 static fv_status param_message_of(const fv_choice *c, int32_t i, fv_arena *a, param_message **out) {

@@ -1,4 +1,4 @@
-/* router/admit.c, serving/policy_message.c: valid requests, and how many bytes they may take. */
+/* router/admit.c: valid requests, and how many bytes they may take. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -550,72 +550,4 @@ Test(router_admit, ids_are_bounded_from_below_as_from_above_and_text_is_not) {
     admitted();
     cr_assert_eq(need.bytes_least, (uint64_t)(1 + 16 + 10) * 4 * 2 * 2 * 8 * 2);
     cr_assert_gt(need.bytes, need.bytes_least);
-}
-
-/* ---- policies over the wire ------------------------------------------------------------- */
-
-Test(router_admit, policy_message_what_is_sent_reads_back_as_the_same_policy) {
-    static const char *const texts[] = {"",
-                                        "prune=vtw",
-                                        "prune=random,layer=3,keep=0.3",
-                                        "prune=vtw,layer=9/32",
-                                        "pack=svd",
-                                        "pack=svd,compress_text=keys,recompress=64",
-                                        "preset=paper-vtw;select=streaming,sink=3"};
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        fv_arena arena = {0};
-        fv_policy a, b;
-        Fovea__Inference__V1__Policy *m;
-        char x[FV_POLICY_TEXT_MAX], y[FV_POLICY_TEXT_MAX];
-        cr_assert_eq(fv_policy_parse(texts[i], &a), FV_OK, "%s", fv_last_error());
-        cr_assert_eq(fv_policy_to_message(&a, &arena, &m), FV_OK);
-        cr_assert_eq(m == NULL, fv_policy_is_exact(&a));
-        cr_assert_eq(fv_policy_from_message(m, &b), FV_OK, "%s", fv_last_error());
-        fv_policy_print(&a, x);
-        fv_policy_print(&b, y);
-        cr_assert_str_eq(x, y);
-        for (int st = 0; st < FV_N_STAGE; st++)
-            for (int32_t j = 0; a.stage[st].method && j < a.stage[st].method->n_param; j++)
-                if (fv_param_is_layer(a.stage[st].method->param[j].type))
-                    cr_assert_eq(a.stage[st].given[j], b.stage[st].given[j], "%s", texts[i]);
-        fv_arena_fini(&arena);
-    }
-}
-
-Test(router_admit, policy_message_none_takes_away_what_the_preset_said) {
-    Fovea__Inference__V1__Policy m = FOVEA__INFERENCE__V1__POLICY__INIT;
-    Fovea__Inference__V1__StagePolicy stage = FOVEA__INFERENCE__V1__STAGE_POLICY__INIT;
-    Fovea__Inference__V1__StagePolicy *stages = &stage;
-    fv_policy p;
-    m.preset = (char *)"paper-vtw";
-    m.n_stages = 1;
-    m.stages = &stages;
-    stage.stage = (char *)"prune";
-    stage.method = (char *)"none";
-    cr_assert_eq(fv_policy_from_message(&m, &p), FV_OK, "%s", fv_last_error());
-    cr_assert(fv_policy_is_exact(&p));
-    stage.stage = (char *)"polish";
-    cr_assert_eq(fv_policy_from_message(&m, &p), FV_EINVAL);
-}
-
-Test(router_admit, policy_message_a_text_brings_no_separators) {
-    Fovea__Inference__V1__Policy m = FOVEA__INFERENCE__V1__POLICY__INIT;
-    Fovea__Inference__V1__StagePolicy stage = FOVEA__INFERENCE__V1__STAGE_POLICY__INIT;
-    Fovea__Inference__V1__Param param = FOVEA__INFERENCE__V1__PARAM__INIT;
-    Fovea__Inference__V1__StagePolicy *stages = &stage;
-    Fovea__Inference__V1__Param *params = &param;
-    fv_policy p;
-    m.n_stages = 1;
-    m.stages = &stages;
-    stage.stage = (char *)"prune";
-    stage.method = (char *)"vtw";
-    stage.n_params = 1;
-    stage.params = &params;
-    param.name = (char *)"layer";
-    param.text = (char *)"9/32";
-    cr_assert_eq(fv_policy_from_message(&m, &p), FV_OK, "%s", fv_last_error());
-    cr_assert_eq(choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 64), 18);
-    param.text = (char *)"9/32;select=streaming";
-    cr_assert_eq(fv_policy_from_message(&m, &p), FV_EINVAL);
-    cr_assert(strstr(fv_last_error(), "has no ','"), "%s", fv_last_error());
 }
