@@ -73,7 +73,7 @@ fv_status fv_nonces_take(fv_nonces *s, const uint8_t nonce[FV_NONCE_BYTES], uint
     if (e->until_ms > now_ms) return FV_FAIL(FV_EAUTH, "the nonce was used before");
     if (!e->until_ms) {
         if (s->n >= s->most)
-            return FV_FAIL(FV_EBUSY, "%zu calls in a short time; try again later", s->n);
+            return FV_FAIL(FV_EBUSY, "too many calls (%zu) in a short time; try again later", s->n);
         s->n++;
     }
     memcpy(e->nonce, nonce, FV_NONCE_BYTES);

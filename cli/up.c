@@ -329,7 +329,8 @@ static void become(const fleet *f, const child *c, pid_t parent, int out) {
 /* Starts a child; `out` becomes its standard output. */
 static fv_status start(const fleet *f, child *c, int out) {
     if (access(c->args[0], X_OK) != 0)
-        return FV_FAIL(FV_ENOTFOUND, "%s is not there; it belongs beside fovea", c->args[0]);
+        return FV_FAIL(FV_ENOTFOUND, "%s is not there; it must be in the same directory as fovea",
+                       c->args[0]);
     pid_t parent = getpid(), pid = fork();
     if (pid < 0) return FV_FAIL(FV_EIO, "cannot start %s: %s", c->name, strerror(errno));
     if (pid == 0) become(f, c, parent, out);

@@ -27,7 +27,7 @@ static fv_arena_block *block_new(size_t cap) {
 
 fv_status fv_arena_alloc(fv_arena *a, size_t bytes, void **out) {
     if (bytes > SIZE_MAX - BLOCK_MIN - ALIGN)
-        return FV_FAIL(FV_ENOMEM, "an allocation of %zu bytes", bytes);
+        return FV_FAIL(FV_ENOMEM, "an allocation of %zu bytes is too large", bytes);
     size_t need = (bytes + ALIGN - 1) / ALIGN * ALIGN;
     if (need == 0) need = ALIGN;
     /* Blocks after `current` are empty, left from a reset: use the first that is large enough. */

@@ -127,7 +127,7 @@ bool fv_file_exists(const char *path) {
 fv_status fv_dir_make(const char *path) {
     char part[4096];
     size_t n = strlen(path);
-    if (n == 0 || n >= sizeof part) return FV_FAIL(FV_EINVAL, "a directory name of %zu bytes", n);
+    if (n == 0 || n >= sizeof part) return FV_FAIL(FV_EINVAL, "a directory name has %zu bytes", n);
     memcpy(part, path, n + 1);
     for (size_t i = 1; i <= n; i++) {
         if (part[i] != '/' && part[i] != '\0') continue;

@@ -49,8 +49,8 @@ fv_status fv_inbox_post(fv_inbox *box, fv_inbox_item *item) {
         box->n++;
     }
     pthread_mutex_unlock(&box->mutex);
-    if (closed) return FV_FAIL(FV_ECANCELLED, "its receiver has stopped");
-    if (full) return FV_FAIL(FV_EBUSY, "%zu are waiting already", box->limit);
+    if (closed) return FV_FAIL(FV_ECANCELLED, "the receiving thread has stopped");
+    if (full) return FV_FAIL(FV_EBUSY, "the queue is full: %zu items wait", box->limit);
     if (first) wake_owner(box); /* later items find the bell rung */
     return FV_OK;
 }

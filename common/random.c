@@ -10,8 +10,7 @@ fv_status fv_random_bytes(void *out, size_t n) {
     while (n > 0) {
         ssize_t got = getrandom(p, n, 0);
         if (got < 0 && errno == EINTR) continue;
-        if (got <= 0)
-            return FV_FAIL(FV_EIO, "the system gives no random numbers: %s", strerror(errno));
+        if (got <= 0) return FV_FAIL(FV_EIO, "cannot read random bytes: %s", strerror(errno));
         p += got;
         n -= (size_t)got;
     }

@@ -32,8 +32,9 @@ static fv_status number_of(const fv_gguf *g, const char *arch, const char *key, 
     char name[128];
     snprintf(name, sizeof name, "%s.%s", arch, key);
     if (need == REQUIRED && !fv_gguf_has(g, name))
-        return FV_FAIL(FV_EDATA, "%s: key '%s' is missing; is it a whole model?", fv_gguf_where(g),
-                       name);
+        return FV_FAIL(FV_EDATA,
+                       "%s: key '%s' is missing; the file is incomplete, or not a text model",
+                       fv_gguf_where(g), name);
     return fv_gguf_number(g, name, out);
 }
 
@@ -196,7 +197,9 @@ fv_status fv_gguf_config(const fv_gguf *g, fv_gguf_made *m) {
     const fv_gguf_tensor *embed = fv_gguf_find(g, "token_embd.weight");
     FV_TRY(read_architecture(g, &arch));
     if (!embed)
-        return FV_FAIL(FV_ENOTFOUND, "%s: tensor 'token_embd.weight' is missing; is it a model?",
+        return FV_FAIL(FV_ENOTFOUND,
+                       "%s: tensor 'token_embd.weight' is missing; the file is incomplete, or not "
+                       "a text model",
                        fv_gguf_where(g));
     fv_gguf_set(m, m->root, "model_type", json_string(arch));
     fv_gguf_set(m, m->root, "vocab_size", json_integer(embed->shape[0]));

@@ -171,7 +171,7 @@ static fv_status find_list(const fv_gguf *g, const char *key, bool fits, size_t 
     if (!fits)
         return fail_kind(g, key, size == sizeof(double) ? "a list of numbers" : "a list of texts");
     void *list = calloc(v->n ? (size_t)v->n : 1, size);
-    if (!list) return FV_FAIL(FV_ENOMEM, "%s: no memory for the list '%s'", g->where, key);
+    if (!list) return FV_FAIL(FV_ENOMEM, "%s: out of memory for the list '%s'", g->where, key);
     *out = list;
     *n = (size_t)v->n;
     return FV_OK;
@@ -229,8 +229,8 @@ static fv_status take_shape(cursor *c, fv_gguf_tensor *t, uint64_t *n_element) {
     for (uint64_t i = n_dim; i-- > 0;) {
         FV_TRY(take(c, 8, "its table of tensors", &size));
         if (size < 1 || size > INT32_MAX || __builtin_mul_overflow(*n_element, size, n_element))
-            return FV_FAIL(FV_EDATA, "%s: tensor '%s' has a size that cannot be", c->where,
-                           t->name);
+            return FV_FAIL(FV_EDATA, "%s: tensor '%s' has a size of 0, or too large a size",
+                           c->where, t->name);
         t->shape[i] = (int64_t)size;
     }
     return FV_OK;
@@ -337,7 +337,7 @@ static fv_status parse(fv_gguf *g, cursor *c) {
 fv_status fv_gguf_parse(const void *bytes, size_t n, const char *where, fv_gguf **out) {
     fv_gguf *g = calloc(1, sizeof *g);
     char *copy;
-    if (!g) return FV_FAIL(FV_ENOMEM, "%s: no memory", where);
+    if (!g) return FV_FAIL(FV_ENOMEM, "%s: out of memory", where);
     fv_status st = fv_arena_strndup(&g->arena, where, strlen(where), &copy);
     if (st == FV_OK) {
         g->where = copy;

@@ -107,7 +107,7 @@ fv_status fv_gguf_merges(const fv_gguf *g, const fv_gguf_vocab *v, const json_t 
                          fv_gguf_where(g), i, v->token[i].n, PIECE_MAX);
     }
     if (st == FV_OK && !collect(v, ids, score, &l))
-        st = FV_FAIL(FV_ENOMEM, "%s: no memory for merges", fv_gguf_where(g));
+        st = FV_FAIL(FV_ENOMEM, "%s: out of memory for merges", fv_gguf_where(g));
     for (size_t i = 0; i < l.n && st == FV_OK; i++)
         fv_gguf_append(
             m, merges,

@@ -22,7 +22,7 @@ fv_status fv_gguf_make_text(const fv_gguf *g, const char *name, char **text) {
         fv_gguf_made m = {.root = json_object()};
         fv_status st = all[i].make(g, &m);
         if (st == FV_OK && (m.lost || !(*text = json_dumps(m.root, JSON_COMPACT))))
-            st = FV_FAIL(FV_ENOMEM, "%s: no memory for its metadata", fv_gguf_where(g));
+            st = FV_FAIL(FV_ENOMEM, "%s: out of memory for its metadata", fv_gguf_where(g));
         json_decref(m.root);
         return st;
     }

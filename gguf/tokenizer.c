@@ -142,7 +142,9 @@ static fv_status add_byte_level(const fv_gguf *g, const struct pre *pre, fv_gguf
     size_t n = 0;
     json_t *merges = json_object_get(model, "merges");
     if (!fv_gguf_has(g, "tokenizer.ggml.merges"))
-        return FV_FAIL(FV_EDATA, "%s: key 'tokenizer.ggml.merges' is missing; is it a whole model?",
+        return FV_FAIL(FV_EDATA,
+                       "%s: key 'tokenizer.ggml.merges' is missing; the file is incomplete, or not "
+                       "a text model",
                        fv_gguf_where(g));
     FV_TRY(fv_gguf_strings(g, "tokenizer.ggml.merges", &merge, &n));
     fv_status st = FV_OK;

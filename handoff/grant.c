@@ -69,7 +69,8 @@ void fv_grants_close(fv_grants *t) {
 static fv_status find(const fv_grants *t, const fv_ticket *ticket, place **out) {
     place *p = &t->place[ticket->epoch % (uint64_t)t->opt.capacity];
     if (p->state != FREE && ticket->epoch < p->ticket.epoch)
-        return FV_REFUSE(STALE_EPOCH, "the grant of epoch %llu is long over",
+        return FV_REFUSE(STALE_EPOCH,
+                         "the grant with epoch %llu has ended, and its slot was reused",
                          (unsigned long long)ticket->epoch);
     if (p->state == FREE || memcmp(&p->ticket, ticket, sizeof *ticket) != 0)
         return FV_REFUSE(UNKNOWN_GRANT, "no grant has this ticket");
@@ -83,7 +84,7 @@ static fv_status find_live(const fv_grants *t, const fv_ticket *ticket, place **
     FV_TRY(find(t, ticket, &p));
     if (p->state == EXPIRED || (live(p) && fv_grants_now(t) >= p->deadline_s))
         return FV_REFUSE(EXPIRED, "the grant's lease has run out: ask for a new one");
-    if (!live(p)) return FV_REFUSE(CLOSED, "the grant was given back");
+    if (!live(p)) return FV_REFUSE(CLOSED, "the grant has been released");
     *out = p;
     return FV_OK;
 }
@@ -104,12 +105,13 @@ static double first_lease_s(const fv_grants *t) {
 
 fv_status fv_grants_issue(fv_grants *t, uint64_t bytes, void *owner, fv_grant *out) {
     if (t->n_live == t->opt.capacity)
-        return FV_REFUSE(NO_ROOM, "%d hand-offs are running, the maximum", t->opt.capacity);
+        return FV_REFUSE(NO_ROOM, "%d hand-offs are in progress, the maximum; try again",
+                         t->opt.capacity);
     while (live(&t->place[t->at])) t->at = (t->at + 1) % t->opt.capacity;
     place *p = &t->place[t->at];
     fv_ticket ticket = {.epoch = ++t->n_issue * (uint64_t)t->opt.capacity + (uint64_t)t->at};
     if (getrandom(ticket.id, sizeof ticket.id, 0) != (ssize_t)sizeof ticket.id)
-        return FV_REFUSE(NO_ROOM, "the system gives no random numbers");
+        return FV_REFUSE(NO_ROOM, "cannot read random bytes for a ticket");
     *p = (place){.state = OPEN,
                  .ticket = ticket,
                  .bytes_left = bytes,
@@ -136,15 +138,16 @@ fv_status fv_grants_accept(fv_grants *t, const fv_ticket *ticket, uint64_t seq, 
     if (p->state == COMMITTED) return FV_REFUSE(CLOSED, "the hand-off is already committed");
     *owner = p->owner;
     if (seq < p->next)
-        return FV_REFUSE(DUPLICATE, "frame %llu came twice", (unsigned long long)seq);
+        return FV_REFUSE(DUPLICATE, "frame %llu is a duplicate", (unsigned long long)seq);
     if (seq > p->next)
-        return FV_REFUSE(OUT_OF_ORDER, "frame %llu came where %llu was due",
+        return FV_REFUSE(OUT_OF_ORDER, "frame %llu arrived, expected frame %llu",
                          (unsigned long long)seq, (unsigned long long)p->next);
     if (bytes == 0 || bytes > t->opt.frame_max)
         return FV_REFUSE(FRAME_SIZE, "a frame of %llu bytes; must be 1 to %u",
                          (unsigned long long)bytes, t->opt.frame_max);
     if (p->in_flight == t->opt.credits)
-        return FV_REFUSE(NO_CREDIT, "more than %u frames are under way", t->opt.credits);
+        return FV_REFUSE(NO_CREDIT, "more than %u frames are sent and not yet consumed",
+                         t->opt.credits);
     if (bytes > p->bytes_left)
         return FV_REFUSE(OVER_BUDGET, "the stream is longer than the %llu bytes granted",
                          (unsigned long long)p->bytes);
@@ -177,7 +180,7 @@ fv_status fv_grants_commit(fv_grants *t, const fv_ticket *ticket, uint64_t n_fra
     if (p->state == COMMITTED) return FV_REFUSE(CLOSED, "the hand-off is already committed");
     *owner = p->owner;
     if (n_frame != p->next || p->in_flight > 0)
-        return FV_REFUSE(TRUNCATED, "%llu frames were sent and %llu have come",
+        return FV_REFUSE(TRUNCATED, "the sender reports %llu frames, but %llu arrived",
                          (unsigned long long)n_frame, (unsigned long long)p->next);
     p->state = COMMITTED;
     p->deadline_s = fv_grants_now(t) + t->opt.attach_s;

@@ -145,8 +145,10 @@ static fv_status take_header(fv_packet_reader *r) {
     const uint8_t *at = r->head, *crc = r->head + CRC_AT;
     fv_section *s = &r->section;
     if (fv_get_u32(&crc) != fv_crc32c(0, r->head, CRC_AT))
-        return FV_REFUSE(CHECKSUM, "the header of section %llu changed on the way",
-                         (unsigned long long)r->totals.sections);
+        return FV_REFUSE(
+            CHECKSUM,
+            "the header of section %llu: wrong checksum, its data were damaged in transit",
+            (unsigned long long)r->totals.sections);
     uint16_t magic = fv_get_u16(&at);
     uint8_t version = fv_get_u8(&at), flags = fv_get_u8(&at);
     if (magic != MAGIC || version != FV_PACKET_VERSION)
@@ -168,9 +170,9 @@ static fv_status take_header(fv_packet_reader *r) {
     char name[5];
     fv_section_name(s->type, name);
     if ((flags & ~CRITICAL) || reserved || s->index != r->totals.sections)
-        return FV_REFUSE(MALFORMED,
-                         "section %s claims to be number %u with flags %d, but %llu came before it",
-                         name, s->index, flags, (unsigned long long)r->totals.sections);
+        return FV_REFUSE(
+            MALFORMED, "section %s has index %u and flags %d; expected index %llu and flags 0 or 1",
+            name, s->index, flags, (unsigned long long)r->totals.sections);
     return FV_OK;
 }
 
@@ -207,12 +209,10 @@ static fv_status take_end(fv_packet_reader *r) {
     said.digest = fv_get_u64(&at);
     if (said.sections != r->totals.sections || said.bytes != r->totals.bytes ||
         said.digest != r->totals.digest)
-        return FV_REFUSE(MALFORMED,
-                         "END tells of %llu sections and %llu bytes, and %llu and %llu "
-                         "came",
-                         (unsigned long long)said.sections, (unsigned long long)said.bytes,
-                         (unsigned long long)r->totals.sections,
-                         (unsigned long long)r->totals.bytes);
+        return FV_REFUSE(
+            MALFORMED, "END announces %llu sections and %llu bytes, but %llu and %llu arrived",
+            (unsigned long long)said.sections, (unsigned long long)said.bytes,
+            (unsigned long long)r->totals.sections, (unsigned long long)r->totals.bytes);
     FV_TRY(r->hooks.finish(r->hooks.user, &said));
     r->totals.rows = said.rows;
     r->done = true;
@@ -224,7 +224,9 @@ static fv_status end_section(fv_packet_reader *r) {
     if (r->crc != r->crc_want) {
         char name[5];
         fv_section_name(s->type, name);
-        return FV_REFUSE(CHECKSUM, "section %s (layer %d) changed on the way", name, s->layer0);
+        return FV_REFUSE(CHECKSUM,
+                         "section %s (layer %d): wrong checksum, its data were damaged in transit",
+                         name, s->layer0);
     }
     if (s->type == FV_SECTION_END)
         FV_TRY(take_end(r));

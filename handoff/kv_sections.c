@@ -14,8 +14,9 @@ enum { HELLO_FIXED = 44, PROMPT_FIXED = 56, BIAS_BYTES = 8, BIAS_MAX = 1 << 16 }
 fv_status fv_compat_make(const fv_compat_fields *f, fv_compat *out) {
     if (f->n_layer < 1 || f->n_layer > UINT16_MAX || f->n_kv < 1 || f->n_kv > UINT16_MAX ||
         f->d_head < 1 || fv_wire_dtype_named(f->dtype) == FV_WIRE_NONE || strchr(f->model, '\n'))
-        return FV_FAIL(FV_EINVAL, "%d layers of %d x %d %s do not fit a KV packet", f->n_layer,
-                       f->n_kv, f->d_head, f->dtype);
+        return FV_FAIL(FV_EINVAL,
+                       "a KV packet cannot hold %d layers of %d KV heads x %d numbers in %s",
+                       f->n_layer, f->n_kv, f->d_head, f->dtype);
     char latent[17] = "none";
     if (f->latent) snprintf(latent, sizeof latent, "%016llx", (unsigned long long)f->latent);
     int n = snprintf(out->text, sizeof out->text,
@@ -74,7 +75,9 @@ fv_status fv_compat_check(const fv_compat *mine, const fv_compat *theirs) {
                              (int)strcspn(line, "=\n"), line, (int)strcspn(yours, "\n"), yours,
                              (int)strcspn(ours, "\n"), ours, option_of(line));
         }
-    return FV_REFUSE(INCOMPATIBLE, "the compatibility hash %016llx does not belong to its text",
+    return FV_REFUSE(INCOMPATIBLE,
+                     "the compatibility hash %016llx does not match its lines: the sender is "
+                     "damaged or of another version",
                      (unsigned long long)theirs->hash);
 }
 
@@ -123,7 +126,9 @@ void fv_wire_lead_put(const fv_wire_lead *w, uint8_t *out) {
 fv_status fv_wire_lead_get(const uint8_t *p, fv_wire_lead *out) {
     fv_wire_lead w = {.source_layer = fv_get_u32(&p)};
     uint32_t text = fv_get_u32(&p);
-    if (text > 1) return FV_REFUSE(MALFORMED, "section LEAD has %u where 0 or 1 is expected", text);
+    if (text > 1)
+        return FV_REFUSE(MALFORMED, "section LEAD: the flag for text keys is %u, expected 0 or 1",
+                         text);
     w.text = text;
     *out = w;
     return FV_OK;
@@ -204,10 +209,10 @@ fv_status fv_wire_grids_get(const uint8_t *p, uint32_t n_grid, uint32_t most, fv
         grid[i].step = fv_get_f32(&p);
     }
     if (n > most)
-        return FV_REFUSE(MALFORMED, "section GRID is of %u prompt tokens, and there are %u", n,
-                         most);
+        return FV_REFUSE(MALFORMED, "section GRDT is for %u prompt tokens, but the prompt has %u",
+                         n, most);
     if (fv_rope_map_make(grid, (int32_t)n_grid, (int32_t)n, out) == FV_OK) return FV_OK;
-    return FV_REFUSE(MALFORMED, "section GRID: %s", fv_last_error());
+    return FV_REFUSE(MALFORMED, "section GRDT: %s", fv_last_error());
 }
 
 /* ---- PACK ------------------------------------------------------------------------------ */

@@ -54,15 +54,15 @@ fv_status fv_layout_check(const fv_layout_config *c) {
     FV_TRY(check_in("the number of patches of a token's side", c->merge, 1, c->tile / c->patch));
     if (!r->any_size && c->tile / c->patch % c->merge != 0)
         return FV_FAIL(FV_EINVAL,
-                       "a tile has %" PRId32 " patches a side, which tokens of %" PRId32
-                       " patches a side do not divide",
+                       "the %" PRId32 " patches of a tile's side are not a multiple of the %" PRId32
+                       " patches of a token's side",
                        c->tile / c->patch, c->merge);
     if (c->class_token && c->family != FV_LAYOUT_LLAVA)
         return FV_FAIL(FV_EINVAL, "images of %s have no class token in the prompt", r->name);
     if (c->video_class && (c->family != FV_LAYOUT_LLAVA || !c->tower_class))
         return FV_FAIL(FV_EINVAL, "frames of %s have no class token", r->name);
     if (c->video_pixels_max && (!r->video || c->family == FV_LAYOUT_LLAVA))
-        return FV_FAIL(FV_EINVAL, "%s has no videos of its own", r->name);
+        return FV_FAIL(FV_EINVAL, "models of family %s read videos only as images", r->name);
     return r->check(c);
 }
 
@@ -157,7 +157,7 @@ fv_status fv_layout_video(const fv_layout_config *c, int32_t w, int32_t h,
                           const fv_layout_clip *video, fv_layout *out) {
     if (!fv_layout_reads_video(c))
         return FV_FAIL(FV_EUNSUPPORTED,
-                       "the model reads no videos of their own: send the frames as images");
+                       "the model does not read videos: send the frames as images");
     if (w < 1 || h < 1 || video->n < 1) return FV_FAIL(FV_EINVAL, "the video is empty");
     FV_TRY(check_clip(video));
     *out = (fv_layout){.image_w = w, .image_h = h, .video = true, .frames = 1};
@@ -248,10 +248,10 @@ fv_layout_place fv_layout_place_of(const fv_layout_config *c, const fv_layout *l
 const char *fv_layout_uncondensable(const fv_layout_config *c) {
     if (c->family == FV_LAYOUT_NONE) return NULL;
     if (!c->tower_class)
-        return "this model's vision tower has no class token, by whose attention the methods "
-               "choose";
+        return "the condense stage needs a vision tower with a class token, and this model's has "
+               "none";
     if (c->merge > 1)
-        return "this model makes a token of several patches, and the methods choose among patches";
+        return "the condense stage needs one token per patch, and this model merges patches";
     return NULL;
 }
 

@@ -58,7 +58,7 @@ fv_status fv_layout_qwen_aspect(const fv_layout *l) {
     if ((w > h ? w : h) <= (int64_t)ASPECT_MAX * (w > h ? h : w)) return FV_OK;
     return FV_FAIL(FV_EINVAL,
                    "an image of %" PRId32 " x %" PRId32
-                   " pixels is more than %d times as long as it is narrow: send it less narrow",
+                   " pixels is more than %d times as long as it is wide: crop or pad it",
                    w, h, ASPECT_MAX);
 }
 

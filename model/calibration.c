@@ -27,8 +27,9 @@ static fv_status check_fingerprint(const json_t *all, const char *path, const ch
     const char *made_with = "";
     FV_TRY(fv_json_str(all, "fingerprint", path, &made_with));
     if (strcmp(made_with, fingerprint) == 0) return FV_OK;
-    return FV_FAIL(FV_EDATA, "%s is of checkpoint '%s', not of %s: run `fovea calibrate` again",
-                   path, made_with, fingerprint);
+    return FV_FAIL(FV_EDATA,
+                   "%s belongs to checkpoint '%s', not to %s: run `fovea calibrate` again", path,
+                   made_with, fingerprint);
 }
 
 static fv_status read_source_layers(const json_t *list, const char *path, int32_t n_layer,
@@ -42,7 +43,8 @@ static fv_status read_source_layers(const json_t *list, const char *path, int32_
         json_int_t v = json_is_integer(item) ? json_integer_value(item) : -1;
         bool leads = v == l, follows = l > 0 && v >= 0 && v == b.source_layer[l - 1];
         if (!leads && !follows)
-            return FV_FAIL(FV_EDATA, "%s: lazy.source_layers[%d] is neither %d nor the one before",
+            return FV_FAIL(FV_EDATA,
+                           "%s: lazy.source_layers[%d] must be %d (itself) or the entry before",
                            path, l, l);
         b.source_layer[l] = (int32_t)v;
     }

@@ -548,8 +548,8 @@ static void read_latent(fv_checkpoint *ck) {
     if (st == FV_OK && (ck->latent->info.n_layer != t->n_layer ||
                         ck->latent->info.n_kv != t->n_kv || ck->latent->info.d_head != t->d_head)) {
         st = FV_FAIL(FV_EDATA,
-                     "%s/latent.bin is of another shape: run `fovea calibrate --latent` "
-                     "again",
+                     "%s/latent.bin does not match the checkpoint's layers, KV heads or head size: "
+                     "run `fovea calibrate --latent` again",
                      ck->dir);
         fv_latent_close(ck->latent);
         ck->latent = NULL;

@@ -166,7 +166,8 @@ static fv_status check(const fv_shard_tensor *t, const char *dtype, int64_t rows
     if ((!dtype || strcmp(t->entry->dtype, dtype) == 0) && t->entry->n_dim == 2 &&
         t->entry->shape[0] == rows && t->entry->shape[1] == cols)
         return FV_OK;
-    return FV_FAIL(FV_EDATA, "tensor '%s' in %s must be %s of shape [%lld, %lld]; is it complete?",
+    return FV_FAIL(FV_EDATA,
+                   "tensor '%s' in %s must be %s of shape [%lld, %lld]; the file may be incomplete",
                    t->entry->name, t->file, dtype ? dtype : "F32, BF16 or F16", (long long)rows,
                    (long long)cols);
 }

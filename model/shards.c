@@ -196,7 +196,8 @@ static fv_status index_tensors(fv_shards *sh) {
     for (int32_t i = 1; i < sh->n_tensor; i++) {
         const fv_shard_tensor *a = &sh->tensor[i - 1], *b = &sh->tensor[i];
         if (!strcmp(a->canonical, b->canonical))
-            return FV_FAIL(FV_EDATA, "tensor '%s' in %s and tensor '%s' in %s are the same one",
+            return FV_FAIL(FV_EDATA,
+                           "tensor '%s' in %s and tensor '%s' in %s have the same canonical name",
                            a->entry->name, a->file, b->entry->name, b->file);
     }
     return FV_OK;

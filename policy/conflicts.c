@@ -50,7 +50,7 @@ bool fv_policy_matches(const fv_policy *p, const char *pattern) {
 fv_status fv_conflicts_check(const fv_policy *p, const fv_conflict *table, int32_t n) {
     for (int32_t i = 0; i < n; i++)
         if (fv_policy_matches(p, table[i].a) && fv_policy_matches(p, table[i].b))
-            return FV_FAIL(FV_EINVAL, "policy: %s does not go together with %s: %s", table[i].a,
+            return FV_FAIL(FV_EINVAL, "policy: %s cannot be combined with %s: %s", table[i].a,
                            table[i].b, table[i].why);
     return FV_OK;
 }

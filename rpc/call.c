@@ -165,7 +165,8 @@ uint64_t fv_rpc_call_sent(const fv_rpc_call *c) { return c->n_sent; }
 static fv_status may_queue(fv_rpc_call *c) {
     if (c->closing || c->closed) return FV_FAIL(FV_ECANCELLED, "%s: the call is over", c->path);
     if (c->bytes_queued >= c->queue_max)
-        return FV_FAIL(FV_EBUSY, "%s: the peer reads too slowly", c->path);
+        return FV_FAIL(FV_EBUSY, "%s: the send queue is full, because the peer reads too slowly",
+                       c->path);
     return FV_OK;
 }
 

@@ -106,7 +106,7 @@ static fv_status on_watch(fv_rpc_call *c, grpc_byte_buffer *message) {
     h->watchers = w;
     fv_rpc_call_set_user(c, w);
     tell(h, w);
-    return h->stopping ? FV_FAIL(FV_EIO, "the server stops") : FV_OK;
+    return h->stopping ? FV_FAIL(FV_EIO, "the server is shutting down") : FV_OK;
 }
 
 static void on_watch_writable(fv_rpc_call *c) {
@@ -126,7 +126,7 @@ static void on_stop(void *state) {
     h->stopping = true;
     fv_health_drain(h);
     for (watcher *w = h->watchers; w; w = w->next)
-        fv_rpc_call_finish(w->call, FV_FAIL(FV_EIO, "the server stops"));
+        fv_rpc_call_finish(w->call, FV_FAIL(FV_EIO, "the server is shutting down"));
 }
 
 static const fv_rpc_method methods[] = {

@@ -122,7 +122,8 @@ fv_status fv_rpc_listen_socket(const char *address, int *out, int *port) {
 fv_status fv_rpc_listen_error(const char *address) {
     int fd, port;
     if (is_path(address))
-        return FV_FAIL(FV_EIO, "cannot listen on %s: is its folder there, and may we write to it?",
+        return FV_FAIL(FV_EIO,
+                       "cannot listen on %s: check that its directory exists and is writable",
                        address);
     fv_status st = fv_rpc_listen_socket(address, &fd, &port);
     if (st != FV_OK) return st;

@@ -52,7 +52,8 @@ static fv_status unpack(const ProtobufCMessageDescriptor *d, const uint8_t *p, s
     ProtobufCAllocator allocator = {budget_alloc, budget_free, &b};
     ProtobufCMessage *m = protobuf_c_message_unpack(d, &allocator, n, p);
     if (!m && b.refused)
-        return FV_FAIL(FV_ENOMEM, "%s of %zu bytes has too many parts", d->name, n);
+        return FV_FAIL(FV_ENOMEM, "%s of %zu bytes would take too much memory when unpacked",
+                       d->name, n);
     if (!m) return FV_FAIL(FV_EDATA, "not a valid %s: a field has the wrong type", d->name);
     *out = m;
     return FV_OK;

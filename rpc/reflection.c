@@ -84,7 +84,7 @@ static fv_status answer(fv_rpc_call *c, const fv_reflection *r, request *q) {
         return answer_error(c, q, "extension of", q->file_containing_extension->containing_type);
     case ASKED(ALL_EXTENSION_NUMBERS_OF_TYPE):
         return answer_error(c, q, "extension of", q->all_extension_numbers_of_type);
-    default: return FV_FAIL(FV_EINVAL, "the request asks nothing");
+    default: return FV_FAIL(FV_EINVAL, "the request has no query");
     }
 }
 
@@ -151,7 +151,7 @@ static fv_status list_services(fv_reflection *r, const fv_rpc_service *services,
 fv_status fv_reflection_open(const void *set, size_t n, const fv_rpc_service *services,
                              int32_t n_service, fv_reflection **out) {
     if (!fv_descriptors_valid(set, n))
-        return FV_FAIL(FV_EDATA, "%zu bytes that are no descriptor set", n);
+        return FV_FAIL(FV_EDATA, "the %zu bytes are not a descriptor set", n);
     fv_reflection *r = calloc(1, sizeof *r);
     if (!r) return FV_FAIL(FV_ENOMEM, "no memory for reflection");
     r->set = set;

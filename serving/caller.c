@@ -61,7 +61,9 @@ static fv_status stranger(void) {
 /* Checks the time of a token whose MAC is right, so the error may say what is wrong. */
 static fv_status check_time(const fv_call_token *t, uint64_t now_ms) {
     if (t->made_ms > now_ms + FV_CALL_AHEAD_MS)
-        return FV_FAIL(FV_EAUTH, "the call's token is not of this time");
+        return FV_FAIL(
+            FV_EAUTH,
+            "the call's token is from the future: restart the worker, or check the router's clock");
     if (now_ms > t->made_ms + t->valid_ms)
         return FV_FAIL(FV_EAUTH, "the call's token was good until %llu ms ago",
                        (unsigned long long)(now_ms - t->made_ms - t->valid_ms));

@@ -179,7 +179,8 @@ static void on_look(uv_timer_t *t) {
     if (healthy)
         FV_LOG(INFO, WIRE, "event=healthy");
     else
-        FV_LOG(ERROR, WIRE, "event=unhealthy reason=\"nothing went through for %.1f s\"",
+        FV_LOG(ERROR, WIRE,
+               "event=unhealthy reason=\"no request or probe has succeeded for %.1f s\"",
                d->liveness.unhealthy_s);
     /* Cannot fail: every name is known since serve, so nothing is allocated. */
     (void)say_all(d, healthy ? FV_HEALTH_SERVING : FV_HEALTH_NOT_SERVING);
@@ -269,8 +270,8 @@ static fv_status serve_metrics(fv_daemon *d) {
     if (!local && !d->tls && !fv_options_flag(d->options, "insecure"))
         return FV_FAIL(
             FV_EINVAL,
-            "--metrics %s: others could reach this address, and nothing protects it: "
-            "listen on loopback, or give %s, or --insecure",
+            "--metrics %s: other machines could reach this address without TLS: listen on "
+            "loopback, or give %s, or --insecure",
             at, d->hooks.guest ? "--tls-cert and --tls-key" : "--tls-cert, --tls-key and --tls-ca");
     FV_TRY(fv_scrape_open(at, local ? NULL : d->tls, &d->scrape));
     uv_timer_start(&d->measure, on_measure, 0, MEASURE_MS);

@@ -54,7 +54,7 @@ fv_status fv_tokenizer_parse(const char *json, size_t n, const char *where, fv_t
     fv_status st = FV_OK;
     fv_tokenizer *tok = calloc(1, sizeof *tok);
     if (!tok)
-        st = FV_FAIL(FV_ENOMEM, "out of memory: a tokenizer");
+        st = FV_FAIL(FV_ENOMEM, "out of memory for a tokenizer");
     else
         st = fv_tok_load(tok, root, where);
     json_decref(root);

@@ -126,7 +126,7 @@ fv_status fv_tok_bpe(const fv_tokenizer *tok, const char *s, size_t n, fv_tok_bp
         int32_t id = fv_tok_vocab_model(&tok->vocab, s, n);
         if (id >= 0) return fv_tok_put_id(out, id);
     }
-    if (n > FV_TOK_TEXT_BYTES_MAX) return FV_FAIL(FV_EINVAL, "a word of %zu bytes", n);
+    if (n > FV_TOK_TEXT_BYTES_MAX) return FV_FAIL(FV_EINVAL, "a word has %zu bytes", n);
     /* at most a symbol per byte */
     FV_TRY(fv_grow(&scratch->symbols, &scratch->cap, n, sizeof(symbol)));
     int32_t n_symbol;

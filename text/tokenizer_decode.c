@@ -174,7 +174,7 @@ static fv_status pass(fv_detokenizer *d, int32_t k, const char *s, size_t n, boo
 
 fv_status fv_detokenizer_open(const fv_tokenizer *tok, bool skip_special, fv_detokenizer **out) {
     fv_detokenizer *d = calloc(1, sizeof *d);
-    if (!d) return FV_FAIL(FV_ENOMEM, "out of memory: a detokenizer");
+    if (!d) return FV_FAIL(FV_ENOMEM, "out of memory for a detokenizer");
     d->tok = tok;
     d->skip_special = skip_special;
     *out = d;

@@ -283,7 +283,8 @@ static fv_status encode(encoder *e, const char *text, size_t n, bool add_special
         else if (add_special)
             FV_TRY(fv_tok_put_id(&e->ids, tok->post[i]));
     }
-    if (e->ids.n > INT32_MAX) return FV_FAIL(FV_EINVAL, "a text of %zu ids", e->ids.n);
+    if (e->ids.n > INT32_MAX)
+        return FV_FAIL(FV_EINVAL, "the text has %zu tokens, which is too many", e->ids.n);
     return FV_OK;
 }
 

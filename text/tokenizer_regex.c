@@ -51,5 +51,7 @@ fv_status fv_tok_regex_find(struct re_pattern_buffer *regex, const char *s, size
     onig_region_free(&region, 0);
     if (found >= 0 || found == ONIG_MISMATCH) return FV_OK;
     return FV_FAIL(FV_EINVAL,
-                   "an expression of the tokenizer needs too many steps on a text of %zu bytes", n);
+                   "an expression of the tokenizer needs too many steps on a text of %zu bytes: "
+                   "shorten the text",
+                   n);
 }

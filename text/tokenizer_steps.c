@@ -46,7 +46,7 @@ static fv_status pattern_at(fv_tok_loader *l, const json_t *obj, fv_tok_str *lit
 fv_status fv_tok_unsupported(const fv_tok_loader *l, const char *section, const char *type,
                              const char *known) {
     return FV_FAIL(FV_EUNSUPPORTED,
-                   "%s: %s '%.60s' is not supported; this engine does %s. Use a checkpoint whose "
+                   "%s: %s '%.60s' is not supported; fovea supports %s. Use a checkpoint whose "
                    "tokenizer is BPE of the Llama-2, GPT-2, Llama-3 or Qwen2 form",
                    l->where, section, type, known);
 }
@@ -60,7 +60,7 @@ typedef struct section {
 
 static fv_status load_steps(fv_tok_loader *l, const section *sec, const json_t *node, int depth) {
     const char *type = json_string_value(json_object_get(node, "type"));
-    if (!type) return FV_FAIL(FV_EDATA, "%s: a %s without a type", l->where, sec->name);
+    if (!type) return FV_FAIL(FV_EDATA, "%s: a %s has no type", l->where, sec->name);
     if (strcmp(type, "Sequence") != 0) return sec->step(l, node, type);
     const json_t *list = json_object_get(node, sec->list), *item;
     if (!json_is_array(list))
@@ -199,8 +199,8 @@ static fv_status pre_split(fv_tok_loader *l, const json_t *step) {
     bool removed = strcmp(behavior, "Removed") == 0;
     if (!removed && strcmp(behavior, "Isolated") != 0)
         return FV_FAIL(FV_EUNSUPPORTED,
-                       "%s: pre_tokenizer Split with behavior '%.40s' is not supported; this "
-                       "engine does Isolated and Removed",
+                       "%s: pre_tokenizer Split with behavior '%.40s' is not supported; fovea "
+                       "supports Isolated and Removed",
                        l->where, behavior);
     bool by_hand = strlen(regex.s) == regex.n;
     fv_tok_pattern pattern = by_hand ? fv_tok_pattern_of(regex.s) : FV_TOK_N_PATTERN;

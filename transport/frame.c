@@ -82,16 +82,16 @@ static fv_status read_head(const uint8_t *p, size_t n, size_t message, fv_rpc_fr
     fv_pb_field f;
     bool ticket = false;
     while (c.at != c.end) {
-        if (!fv_pb_head(&c, &f)) return FV_REFUSE(MALFORMED, "this is no frame");
+        if (!fv_pb_head(&c, &f)) return FV_REFUSE(MALFORMED, "not a valid Frame message");
         if (f.number == TICKET && f.type == FV_PB_BYTES) {
             if (f.value != sizeof out->ticket.id || (size_t)(c.end - c.at) < f.value)
-                return FV_REFUSE(MALFORMED, "a frame whose ticket has not 16 bytes");
+                return FV_REFUSE(MALFORMED, "a frame whose ticket is not 16 bytes long");
             fv_get_bytes(&c.at, out->ticket.id, sizeof out->ticket.id);
             ticket = true;
         } else if (f.number == DATA && f.type == FV_PB_BYTES) {
             *used = (size_t)(c.at - p);
             if (f.value != message - *used)
-                return FV_REFUSE(MALFORMED, "a frame of %zu bytes that claims %llu",
+                return FV_REFUSE(MALFORMED, "a frame of %zu bytes that declares %llu bytes of data",
                                  message - *used, (unsigned long long)f.value);
             out->bytes = f.value;
             break;
@@ -108,7 +108,7 @@ static fv_status read_head(const uint8_t *p, size_t n, size_t message, fv_rpc_fr
         } else if (f.number == TURN && f.type == FV_PB_FIXED64) {
             out->turn = f.value;
         } else {
-            return FV_REFUSE(MALFORMED, "a frame with a field %u that it cannot have", f.number);
+            return FV_REFUSE(MALFORMED, "a frame with the unknown field %u", f.number);
         }
         *used = (size_t)(c.at - p);
     }

@@ -102,7 +102,7 @@ static fv_reply peer_failure(const fv_grpc_transfer *x, const fv_rpc_call *c,
     fv_rpc_end said = *end;
     if (end->status == FV_OK) {
         said.status = r.status = FV_EDATA;
-        said.text = "it ended the hand-off early, with status OK";
+        said.text = "ended the hand-off early with status OK";
     }
     char who[128];
     snprintf(who, sizeof who, "decode worker at %s", x->way->target);
@@ -119,7 +119,8 @@ static fv_status read_grant(fv_rpc_call *c, grpc_byte_buffer *reply, fv_grant *o
     const Fovea__Handoff__V1__Grant *g = (const Fovea__Handoff__V1__Grant *)m;
     if (!g->ticket || g->ticket->id.len != sizeof out->ticket.id || g->frame_max == 0 ||
         g->deadline_ms == 0)
-        return FV_FAIL(FV_EDATA, "a grant without a ticket, a frame size or a deadline");
+        return FV_FAIL(FV_EDATA,
+                       "the decode worker's grant lacks a ticket, a frame size or a deadline");
     memcpy(out->ticket.id, g->ticket->id.data, sizeof out->ticket.id);
     out->ticket.epoch = g->ticket->epoch;
     out->bytes = g->bytes;
@@ -282,7 +283,7 @@ static fv_status push_reply(fv_rpc_call *c, grpc_byte_buffer *message) {
 
 static fv_reply silence(const fv_grpc_transfer *x) {
     return fv_grpc_own_failure(FV_FAIL(FV_EIO,
-                                       "decode worker at %s: it has read nothing for %.0f s",
+                                       "decode worker at %s has accepted no data for %.0f s",
                                        x->way->target, x->grant.lease_s));
 }
 

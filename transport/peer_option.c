@@ -17,8 +17,8 @@ fv_status fv_peer_choose(const fv_options *o, const char *device, const fv_peer_
         return FV_FAIL(FV_EINVAL, "transport '%s': choose auto, grpc or nccl", name);
     if (nccl && !ops)
         return FV_FAIL(FV_EUNSUPPORTED,
-                       "--transport nccl: NCCL moves memory of GPUs, and this worker computes on "
-                       "%s: start it with --device cuda, or with --transport auto",
+                       "--transport nccl: NCCL needs GPU memory, but this worker computes on %s: "
+                       "start it with --device cuda, or with --transport auto",
                        device);
     fv_status st = ops && strcmp(name, "grpc") != 0 ? ops->check() : FV_EUNSUPPORTED;
     if (st == FV_OK)

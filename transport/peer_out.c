@@ -157,7 +157,7 @@ static void send_turns(fv_peer_route *w) {
         t->sent_s = fv_clock_s();
         fv_link_thread_begin(w->line, &t->move);
     }
-    if (st != FV_OK) part(w, "its call takes no more words");
+    if (st != FV_OK) part(w, "the Pair call is closed");
 }
 
 /* Ends a turn if the other side has taken it and this side has sent all of it. */
@@ -200,7 +200,7 @@ void fv_peer_route_forget(fv_peer_route *w, fv_peer_turn *t) {
     }
     m.request_case = FOVEA__HANDOFF__V1__PAIR_REQUEST__REQUEST_FORGET;
     m.forget = t->number;
-    if (w->phase == JOINED && say(w, &m) != FV_OK) part(w, "its call takes no more words");
+    if (w->phase == JOINED && say(w, &m) != FV_OK) part(w, "the Pair call is closed");
 }
 
 /* ---- joining --------------------------------------------------------------------------- */
@@ -235,7 +235,7 @@ static fv_status take_taken(fv_peer_route *w, uint64_t number) {
             maybe_over(w, t);
             return FV_OK;
         }
-    return FV_FAIL(FV_EDATA, "it has taken turn %llu, which was not sent",
+    return FV_FAIL(FV_EDATA, "the peer confirmed turn %llu, which was not sent",
                    (unsigned long long)number);
 }
 
@@ -259,7 +259,7 @@ static fv_status on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     case FOVEA__HANDOFF__V1__PAIR_REPLY__REPLY_TAKEN: return take_taken(w, m->taken);
     default: break;
     }
-    return FV_FAIL(FV_EDATA, "a word that a pair does not have, or not now");
+    return FV_FAIL(FV_EDATA, "unexpected message on a peer link");
 }
 
 /* The call has ended. A refusal is not a failure: there is just no link. */
@@ -350,7 +350,7 @@ bool fv_peer_route_want(fv_peer_route *w, fv_peer_permit *permit, fv_peer_wait *
 static void look_at(fv_peer_route *w, double now) {
     const fv_peers_options *o = &w->all->opt;
     if (w->phase == JOINING && now - w->began_s > o->join_s)
-        part(w, "it was not made in time");
+        part(w, "joining timed out");
     else if (w->phase == JOINED && w->flying && now - w->flying->sent_s > o->late_s)
         part(w, "what was sent was not taken in time");
     else if (idle(w) && now - w->used_s > o->idle_s)

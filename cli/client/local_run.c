@@ -344,7 +344,7 @@ fv_status fv_local_begin(fv_local *l, const fv_ask *ask, const fv_ask_hooks *hoo
                          fv_local_over over, void *user) {
     static const fv_ask_hooks none = {0};
     if (l->n_run == l->n_run_max)
-        return FV_FAIL(FV_EBUSY, "%d requests are under way already", l->n_run);
+        return FV_FAIL(FV_EBUSY, "%d requests are already running", l->n_run);
     run *r = calloc(1, sizeof *r);
     if (!r) return FV_FAIL(FV_ENOMEM, "out of memory for a request");
     *r = (run){.answer = {.sampling = ask->sampling,

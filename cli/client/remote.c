@@ -262,7 +262,7 @@ static fv_status taken(generation *g, fv_status st) {
 
 static fv_status take_tokens(generation *g, const Fovea__Inference__V1__Tokens *t) {
     if (t->index != g->n_token)
-        return FV_FAIL(FV_EDATA, "%s: token %u came where %u was due", g->r->target, t->index,
+        return FV_FAIL(FV_EDATA, "%s: received token %u, expected %u", g->r->target, t->index,
                        g->n_token);
     g->n_token += (uint32_t)t->n_tokens;
     return taken(g, g->events->tokens(g->user, t));
@@ -293,7 +293,7 @@ static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     generation *g = fv_rpc_call_user(c);
     fv_status st = g->failed == FV_OK ? said(g->r, end) : FV_FAIL(g->failed, "%s", g->why);
     if (st == FV_OK && !g->finished)
-        st = FV_FAIL(FV_EDATA, "%s: the answer has no end", g->r->target);
+        st = FV_FAIL(FV_EDATA, "%s: the answer ended without Finished", g->r->target);
     g->connection->n_call--;
     g->events->over(g->user, st, end);
     free(g);

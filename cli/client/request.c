@@ -92,7 +92,7 @@ static fv_status read_image(const char *path, fv_image *out) {
 fv_status fv_request_check_video(const fv_options *o, fv_video_options *out) {
     const bool video = fv_options_string(o, "video");
     if (!video && (fv_options_given(o, "frames") || fv_options_given(o, "fps")))
-        return FV_FAIL(FV_EINVAL, "--frames and --fps are of a video: add --video FILE");
+        return FV_FAIL(FV_EINVAL, "--frames and --fps need --video FILE");
     if (!video) return FV_OK;
     if (fv_options_flag(o, "raw"))
         return FV_FAIL(FV_EINVAL, "--video puts text ahead of its frames, and --raw allows none");

@@ -107,7 +107,7 @@ fv_status fv_conversations_resume(fv_conversations *t, const uint8_t id[16], con
     fv_conversation *x = find(t, id);
     if (!x || x->forgotten || strcmp(fv_kv_owner(x->kv), owner) != 0)
         return FV_FAIL(FV_ENOTFOUND,
-                       "the conversation is not kept any more: send the whole of it again");
+                       "this worker no longer keeps the conversation: send it again in full");
     if (x->in_use)
         return FV_FAIL(FV_EINVAL, "another request is continuing this conversation: wait until it "
                                   "ends, and continue from there");

@@ -62,7 +62,7 @@ static fv_status make_ids(const fv_engine *e, const fv_prompt_form *q, int32_t l
     case FV_PROMPT_TEXT: return encode(e, last, q->text, strlen(q->text), NULL, ids, n);
     case FV_PROMPT_IDS: return copy_ids(q, ids, n);
     }
-    return FV_FAIL(FV_EINVAL, "a prompt is a chat, a text or ids");
+    return FV_FAIL(FV_EINVAL, "unknown kind of prompt: send a chat, a text or ids");
 }
 
 fv_status fv_follow_up_ids(const fv_engine *e, const fv_prompt_form *q, int32_t last, int32_t **ids,

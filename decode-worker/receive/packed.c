@@ -90,7 +90,7 @@ static fv_status check_nested(const fv_import *l, const fv_kv_packed_form *f) {
         const fv_kv_packed *before = fv_kv_packed_of(l->got.kv, at, f->seg);
         if (!before || before->source_layer != f->source_layer) continue;
         if (before->rows.n < f->n || before->n_first < had || (before->rank && !f->rank))
-            return malformed(l, "it has tokens that a layer before it has not");
+            return malformed(l, "it has tokens that an earlier layer of its group lacks");
         break;
     }
     return FV_OK;
@@ -103,7 +103,8 @@ static fv_status check_ranks(const fv_import *l, const fv_kv_packed_form *f) {
     int32_t had = ranked ? fv_kv_ranked(l->got.kv, l->layer, 0) : f->n;
     for (int32_t g = 0; ranked && g < l->shape->n_kv; g++)
         if (fv_kv_ranked(l->got.kv, l->layer, g) != had || had < f->n)
-            return malformed(l, "its tokens are not those that were ranked");
+            return malformed(l,
+                             "its number of ranked tokens differs between heads or is too small");
     for (int32_t a = 0; f->rank && a < f->n_anchor; a++)
         for (int32_t j = f->first[a]; j < f->first[a + 1]; j++)
             if (f->rank[j] < 0 || f->rank[j] >= had ||
@@ -147,7 +148,7 @@ static fv_status check_source_layer(const fv_import *l, const fv_kv_packed_form 
                       ? fv_kv_source_layer(l->got.kv, l->layer)
                       : l->layer;
     if (f->seg == FV_SEG_TEXT && f->source_layer != due)
-        return malformed(l, "its text keys are not those of the layer that leads it");
+        return malformed(l, "its text keys must be its source layer's");
     if (f->source_layer == l->layer) return FV_OK;
     const fv_kv_packed *lead = f->source_layer >= 0 && f->source_layer < l->layer
                                    ? block_of_lead(l, f->source_layer)
@@ -159,7 +160,7 @@ static fv_status check_source_layer(const fv_import *l, const fv_kv_packed_form 
                 : lead->rows.n != f->n) ||
         (f->seg == FV_SEG_TEXT && memcmp(lead->pos, f->pos, (size_t)f->n * sizeof *f->pos) != 0) ||
         (f->part[FV_PACKED_V].borrows && fv_kv_source_layer(l->got.kv, l->layer) != l->layer))
-        return malformed(l, "it names a source layer that has no such keys");
+        return malformed(l, "its source layer has no matching keys");
     return FV_OK;
 }
 
@@ -184,8 +185,9 @@ static fv_status check_form(const fv_import *l, const fv_kv_packed_form *f, uint
     bool coded = text && l->got.plan.text.bits > 0;
     bool latent = f->part[FV_PACKED_V].form == FV_PACKED_LATENT;
     if (fv_packed_is_rows(&f->part[FV_PACKED_V]) != (text && !coded))
-        return malformed(l, "its values have the form of another segment's");
-    if (coded && !is_text_code(l, f)) return malformed(l, "its text is not in the policy's codes");
+        return malformed(l, "values of visual tokens must be compressed, those of text must not");
+    if (coded && !is_text_code(l, f))
+        return malformed(l, "its text is not quantized as the policy says");
     if (latent && (text || !l->shape->latent || f->anchor))
         return malformed(l, "it has coefficients, and there are no directions for them");
     if (text && (f->rank || l->importance))
@@ -193,7 +195,7 @@ static fv_status check_form(const fv_import *l, const fv_kv_packed_form *f, uint
     for (int k = 0; k < 2; k++) {
         if (k == FV_PACKED_K && f->source_layer != l->layer && !f->part[k].borrows) continue;
         if (fv_packed_check(&f->part[k]) != FV_OK || f->part[k].rank > f->n)
-            return malformed(l, "its parts have no such shape");
+            return malformed(l, "the shape of a part is invalid");
         *bytes += fv_packed_bytes(&f->part[k]);
     }
     if (latent && !same_coefficients(&f->part[FV_PACKED_K], &f->part[FV_PACKED_V]))
@@ -269,10 +271,12 @@ static fv_status take_tokens(const fv_import *l, fv_wire_packed *w, source_token
         w->latent && w->source_layer < (uint32_t)l->layer
             ? fv_kv_packed_of(l->got.kv, (int32_t)w->source_layer, l->packed_seg)
             : NULL;
-    if (w->n > 0) return w->n_source ? malformed(l, "it has tokens, and another layer's") : FV_OK;
+    if (w->n > 0)
+        return w->n_source ? malformed(l, "it lists tokens, and names its source layer's as well")
+                           : FV_OK;
     if (!lead || lead->part[FV_PACKED_V].shape.form != FV_PACKED_LATENT || w->anchored ||
         w->n_source == 0 || w->n_source > (uint32_t)lead->rows.n)
-        return malformed(l, "it names no tokens, and no layer before it that has them");
+        return malformed(l, "it lists no tokens, and its source layer has none to share");
     w->n = w->n_source;
     w->n_anchor = 1;
     w->pos = lead->pos;

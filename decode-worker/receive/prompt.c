@@ -17,7 +17,8 @@ fv_status fv_import_take_hello(fv_import *l, const fv_section *s) {
 }
 
 static fv_status take_sampling(fv_import *l, const fv_wire_sampling *w) {
-    if (w->n_bias > FV_MAX_LOGIT_BIAS) return FV_REFUSE(MALFORMED, "%d logit biases", w->n_bias);
+    if (w->n_bias > FV_MAX_LOGIT_BIAS)
+        return FV_REFUSE(MALFORMED, "%d logit biases are too many", w->n_bias);
     l->got.sampling = (fv_sampling){.repetition_penalty = w->repetition_penalty,
                                     .frequency_penalty = w->frequency_penalty,
                                     .presence_penalty = w->presence_penalty,
@@ -50,7 +51,7 @@ fv_status fv_import_take_prompt(fv_import *l, const fv_section *s) {
     uint32_t n[FV_N_SEG] = {0};
     for (uint32_t i = 0; i < w.n; i++) {
         if (w.seg[i] >= FV_N_SEG)
-            return FV_REFUSE(MALFORMED, "prompt token %u is of segment %d", i, w.seg[i]);
+            return FV_REFUSE(MALFORMED, "prompt token %u has the unknown segment %d", i, w.seg[i]);
         n[w.seg[i]]++;
         int32_t id = l->got.ids[i];
         if (w.seg[i] == FV_SEG_TEXT && (id < 0 || id >= l->opt->n_vocab))

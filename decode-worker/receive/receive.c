@@ -68,7 +68,8 @@ fv_status fv_receiver_check(const fv_receiver *r, const fv_hello *h, fv_decode_p
             (unsigned long long)h->bytes_tables, (unsigned long long)most,
             (unsigned long long)rows);
     if (h->n_reused_text >= (uint32_t)shape->n_layer)
-        return FV_REFUSE(INVALID, "%u of %d layers cannot have another layer's keys",
+        return FV_REFUSE(INVALID,
+                         "%u of %d layers borrow text keys; at least one must have its own",
                          h->n_reused_text, shape->n_layer);
     if (strlen(h->policy) >= FV_POLICY_TEXT_MAX)
         return FV_REFUSE(INVALID, "the policy's text is too long");

@@ -119,8 +119,8 @@ static fv_status make_text(fv_import *l, int32_t layer) {
     int32_t own = layer + 1 - l->n_reused_text,
             most = l->shape->n_layer - (int32_t)l->hello.n_reused_text;
     if (own > most)
-        return FV_REFUSE(OVER_BUDGET, "%d layers have text keys of their own and %d were announced",
-                         own, most);
+        return FV_REFUSE(OVER_BUDGET,
+                         "%d layers have text keys of their own, but %d were announced", own, most);
     int64_t rows = (int64_t)l->hello.n_text - text_packed(l, layer) + l->got.plan.dup_max +
                    l->hello.max_tokens;
     return fv_kv_reserve(l->got.kv, layer, fv_import_text_rows(l->shape, &l->got.plan, rows));
@@ -203,8 +203,10 @@ static fv_status check_same_text(const fv_import *l, int32_t head) {
         (n == 0 || memcmp(fv_kv_positions(kv, l->layer, head, FV_SEG_TEXT),
                           fv_kv_positions(kv, layer, 0, FV_SEG_TEXT), (size_t)n * 4) == 0))
         return FV_OK;
-    return FV_REFUSE(MALFORMED, "the heads of layer %d differ in text, which is to be in codes",
-                     l->layer);
+    return FV_REFUSE(
+        MALFORMED,
+        "the heads of layer %d hold different text tokens, but the policy quantizes text",
+        l->layer);
 }
 
 /* Checks that positions are inside the prompt, of the right segment, and not repeated more often than
@@ -223,7 +225,8 @@ static fv_status check_positions(fv_import *l, int32_t head, const int32_t *pos,
             pos[i] >= 0 && pos[i] < l->got.n && l->got.seg[pos[i]] == l->seg &&
             (any_order ? l->seen[pos[i]]++ <= 1 - least : i == 0 || pos[i] - pos[i - 1] >= least);
         if (!good)
-            return FV_REFUSE(MALFORMED, "token %d of a head of layer %d has position %d", i,
+            return FV_REFUSE(MALFORMED,
+                             "token %d of a head of layer %d has the invalid position %d", i,
                              l->layer, pos[i]);
     }
     return FV_OK;

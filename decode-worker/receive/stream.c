@@ -134,8 +134,8 @@ static fv_status begin_before_rows(fv_import *l, const fv_section *s, uint64_t w
     char name[5];
     fv_section_name(s->type, name);
     if (s->layer0 != l->layer || s->layer1 != l->layer + 1)
-        return FV_REFUSE(MALFORMED, "%s is for layer %d, and layer %d is due", name, s->layer0,
-                         l->layer);
+        return FV_REFUSE(MALFORMED, "section %s is for layer %d, but layer %d is due", name,
+                         s->layer0, l->layer);
     if (s->length != want) return wrong_length(s, want);
     return fv_import_room(l, (size_t)want);
 }

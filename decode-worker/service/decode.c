@@ -83,8 +83,8 @@ static void run_drop(fv_job *job) {
     if (d->answer.phase != FV_ANSWER_NONE) {
         fv_scheduler_drop(d->w->answers, &d->answer);
         fv_scheduler_changed(d->w->answers);
-        d->verdict =
-            (fv_verdict){.fault = {.status = FV_ECANCELLED, .text = "the client has gone"}};
+        d->verdict = (fv_verdict){
+            .fault = {.status = FV_ECANCELLED, .text = "the client cancelled the request"}};
         fv_bridge_post(d->w->bridge, &d->over, true);
     }
     fv_bridge_post(d->w->bridge, &d->dropped, true);

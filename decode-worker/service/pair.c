@@ -147,7 +147,8 @@ static fv_status join(fv_peer_in *p, const Fovea__Handoff__V1__PairJoin *join) {
                                   .failed = on_line_failed,
                                   .closed = on_line_closed};
     if (strcmp(join->kind, all->ops->name) != 0)
-        return FV_FAIL(FV_EUNSUPPORTED, "this worker's device is joined by %s, not by %s",
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "this worker's peer links use %s, but the prefill worker asked for %s",
                        all->ops->name, join->kind);
     uint8_t device[FV_PEER_DEVICE_BYTES];
     all->ops->identity(all->device, device);
@@ -211,7 +212,9 @@ fv_status fv_peer_on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     case FOVEA__HANDOFF__V1__PAIR_REQUEST__REQUEST_FORGET: forget(p, m->forget); return FV_OK;
     default: break;
     }
-    return FV_FAIL(FV_EINVAL, "a word that a pair does not have, or not now");
+    return FV_FAIL(
+        FV_EINVAL,
+        "unexpected message on a peer link: it begins with join, once; then come bytes and forget");
 }
 
 /* Ends the link that was idle the longest, so that the caller just refused finds room when it tries again. */
@@ -231,10 +234,15 @@ fv_status fv_peer_on_start(fv_rpc_call *c) {
     fv_caller who;
     FV_TRY(fv_caller_of(w->opt.callers, c, &who));
     if (!all->ops)
-        return FV_FAIL(FV_EUNSUPPORTED, "this worker offers no way from device to device");
+        return FV_FAIL(
+            FV_EUNSUPPORTED,
+            "this worker has no peer links between GPUs (--transport): send the frames by gRPC");
     if (all->n_now >= (uint32_t)all->most) {
         end_idle(all);
-        return FV_FAIL(FV_EBUSY, "%u pairs are here already", all->n_now);
+        return FV_FAIL(
+            FV_EBUSY,
+            "all %u peer links of this worker are in use (--pairs): send the frames by gRPC",
+            all->n_now);
     }
     fv_peer_in *p = calloc(1, sizeof *p);
     if (!p) return FV_FAIL(FV_ENOMEM, "out of memory for a pair");

@@ -12,7 +12,9 @@ static const double WEIGHT_MAX = 1e6;
 
 static fv_status read_handoff(const request_message *q, fv_answer *x) {
     if (q->prompt || q->sampling)
-        return FV_FAIL(FV_EINVAL, "prompt and sampling of a hand-off come with it");
+        return FV_FAIL(
+            FV_EINVAL,
+            "a request with a ticket must not set prompt or sampling: the hand-off brings them");
     FV_TRY(fv_ticket_read(&q->ticket->id, q->ticket->epoch, &x->ticket));
     x->n_replay = (int32_t)q->n_replay;
     x->replay = q->replay;
@@ -21,7 +23,7 @@ static fv_status read_handoff(const request_message *q, fv_answer *x) {
 
 fv_status fv_conversation_read(const ProtobufCBinaryData *id, uint8_t out[16]) {
     if (id->len != 16)
-        return FV_FAIL(FV_EINVAL, "a conversation's name has %zu bytes, not 16", id->len);
+        return FV_FAIL(FV_EINVAL, "a conversation's name has %zu bytes; it must have 16", id->len);
     memcpy(out, id->data, 16);
     return FV_OK;
 }
@@ -70,6 +72,6 @@ fv_status fv_decode_request_read(const request_message *q, int32_t context, fv_a
     case FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_TICKET: return read_handoff(q, x);
     case FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_CONVERSATION:
         return read_follow_up(q, context, a, x);
-    default: return FV_FAIL(FV_EINVAL, "a ticket is needed, or a kept conversation's name");
+    default: return FV_FAIL(FV_EINVAL, "the source is missing: set ticket, or conversation");
     }
 }

@@ -34,7 +34,8 @@ fv_decode_options fv_decode_options_default(void) {
 
 fv_status fv_ticket_read(const ProtobufCBinaryData *id, uint64_t epoch, fv_ticket *out) {
     if (id->len != sizeof out->id)
-        return FV_FAIL(FV_EINVAL, "a ticket has %zu bytes, not %zu", sizeof out->id, id->len);
+        return FV_FAIL(FV_EINVAL, "ticket.id has %zu bytes; it must have %zu", id->len,
+                       sizeof out->id);
     memcpy(out->id, id->data, sizeof out->id);
     out->epoch = epoch;
     return FV_OK;

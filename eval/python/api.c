@@ -67,8 +67,9 @@ static fv_status write_turns(const fv_turn *turn, int32_t n, char *text, size_t 
         int wrote = snprintf(text + at, cap - at, "%d\t%s\t%s\t%s\n", (int)turn[i].task,
                              turn[i].question, turn[i].answer, turn[i].restated);
         if (wrote < 0 || (size_t)wrote >= cap - at)
-            return FV_FAIL(FV_EINVAL, "%zu bytes do not hold the turns: %zu do", cap,
-                           sizeof(fv_turn) * FV_ITEM_TURNS);
+            return FV_FAIL(FV_EINVAL,
+                           "the buffer of %zu bytes is too small for the turns; %zu are needed",
+                           cap, sizeof(fv_turn) * FV_ITEM_TURNS);
         at += (size_t)wrote;
     }
     return FV_OK;

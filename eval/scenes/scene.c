@@ -259,11 +259,11 @@ fv_status fv_scene_knobs_check(const fv_scene_knobs *k) {
     const int32_t objects = k->rich ? FV_SCENE_OBJECTS : FV_PLAIN_OBJECTS;
     const int32_t numbers = k->rich ? FV_SCENE_NUMBERS : FV_PLAIN_NUMBERS;
     if (k->object_min < 1 || k->object_max > objects || k->object_min > k->object_max)
-        return FV_FAIL(FV_EINVAL, "scene: %d to %d objects: 1 to %d may be asked for",
-                       k->object_min, k->object_max, objects);
+        return FV_FAIL(FV_EINVAL, "scene: %d to %d objects: 1 to %d are possible", k->object_min,
+                       k->object_max, objects);
     if (k->number_min < 0 || k->number_max > numbers || k->number_min > k->number_max)
-        return FV_FAIL(FV_EINVAL, "scene: %d to %d numbers: 0 to %d may be asked for",
-                       k->number_min, k->number_max, numbers);
+        return FV_FAIL(FV_EINVAL, "scene: %d to %d numbers: 0 to %d are possible", k->number_min,
+                       k->number_max, numbers);
     if (k->written_percent < 0 || k->written_percent > 100)
         return FV_FAIL(FV_EINVAL, "scene: handwriting in %d of 100 scenes", k->written_percent);
     return FV_OK;

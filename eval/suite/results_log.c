@@ -103,7 +103,7 @@ static fv_status check_head(const reading *r, const json_t *found, const char *w
     }
     fv_status st = head ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for the results log");
     if (differs)
-        st = FV_FAIL(FV_EINVAL, "%s is of a run with another '%s': %s", where, differs,
+        st = FV_FAIL(FV_EINVAL, "%s belongs to a run with another '%s': %s", where, differs,
                      r->other ? "it has no answers for this evaluation"
                               : "give the arguments that it began with, or another --out");
     json_decref(head);

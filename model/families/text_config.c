@@ -252,7 +252,8 @@ static fv_status parse_rope(const json_t *obj, const text_family *f, const char 
         return FV_FAIL(FV_EDATA, "%s: rope_scaling and rope_parameters must be objects", where);
     if (json_object_size(scaling) > 0) p = scaling;
     if (fv_config_member(p, "sliding_attention") && !f->gemma)
-        return FV_FAIL(FV_EUNSUPPORTED, "%s: rope_parameters differ by kind of layer", where);
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: rope_parameters per layer type are supported for gemma3 only", where);
     const json_t *full = fv_config_member(p, "full_attention");
     if (full) p = full;
 
@@ -364,8 +365,8 @@ static fv_status parse_heads(const json_t *obj, const char *where, int32_t n_kv_
         t->d_head = t->d_model / t->n_head;
     }
     if (t->d_head % 2)
-        return FV_FAIL(FV_EDATA, "%s: key 'head_dim' (%d) is odd; rotary embedding turns pairs",
-                       where, t->d_head);
+        return FV_FAIL(FV_EDATA, "%s: key 'head_dim' (%d) must be even: RoPE rotates pairs", where,
+                       t->d_head);
     return FV_OK;
 }
 

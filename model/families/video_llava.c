@@ -23,7 +23,7 @@ static fv_status read_video(const json_t *obj, const char *where, fv_layout_conf
     if (v.shortest_edge == l->shortest_edge && v.resize.w == l->resize.w &&
         v.resize.h == l->resize.h && v.pad_square == l->pad_square)
         return FV_OK;
-    return FV_FAIL(FV_EUNSUPPORTED, "%s: frames of videos are resized in another way than images",
+    return FV_FAIL(FV_EUNSUPPORTED, "%s: video frames must be resized like images (size, crop)",
                    where);
 }
 

@@ -131,7 +131,7 @@ static fv_status check(const fv_vision *v, const fv_layout *l, fv_tensor tiles) 
     int32_t rows = v->rows / v->cfg->merge, cols = v->cols / v->cfg->merge;
     int32_t each = fv_vision_tokens_of(v->cfg, l->tile.w, l->tile.h);
     if (tiles.rows != l->n_tile * each)
-        return FV_FAIL(FV_EINVAL, "an image of %d tiles of %d tokens has %d embeddings", l->n_tile,
+        return FV_FAIL(FV_EINVAL, "expected %d tiles x %d tokens, got %d embeddings", l->n_tile,
                        each, tiles.rows);
     for (int32_t i = 0; i < l->n_span; i++) {
         const fv_layout_span *s = &l->span[i];

@@ -340,8 +340,8 @@ static fv_status take_features(fv_vision *v, int32_t index, const tower_scratch 
 static fv_status ask_layer(fv_vision *v, const fv_vision_layer *w, tower_scratch *s) {
     if (!w->q.data || !w->k.data || !w->norm1.data)
         return FV_FAIL(FV_EUNSUPPORTED,
-                       "this policy asks for the attention of a layer of the vision tower that the "
-                       "checkpoint does not have");
+                       "this policy needs the attention of a layer of the vision tower that the "
+                       "checkpoint lacks: choose another condense method");
     fv_linear_args in = {.x = s->h,
                          .n_part = 2,
                          .part = {{w->q, w->q_bias, s->q, false}, {w->k, w->k_bias, s->k, false}}};

@@ -120,7 +120,8 @@ static fv_status share_attention(fv_plan *plan, bool text) {
         n_lazy++;
     }
     count_splits(plan);
-    if (n_lazy == 0) fv_plan_note(plan, FV_STAGE_LAZY, "no layer has one before it to follow");
+    if (n_lazy == 0)
+        fv_plan_note(plan, FV_STAGE_LAZY, "no layer shares a block with an earlier one");
     return FV_OK;
 }
 

@@ -84,7 +84,7 @@ fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_p
 fv_status fv_plan_check_kept(const fv_plan *plan, fv_stage stage, int32_t kept, int32_t planned,
                              bool by_data) {
     if (by_data ? kept <= planned : kept == planned) return FV_OK;
-    return FV_FAIL(FV_EFATAL, "%s=%s kept %d tokens, and its plan says %s%d", fv_stage_name(stage),
+    return FV_FAIL(FV_EFATAL, "%s=%s kept %d tokens but planned %s%d", fv_stage_name(stage),
                    plan->policy.stage[stage].method->name, kept, by_data ? "at most " : "",
                    planned);
 }

@@ -10,8 +10,7 @@ static fv_status check(int32_t window, int32_t capacity, int32_t kernel) {
             "policy: select=snapkv,capacity=%d,window=%d: the capacity must include the window",
             capacity, window);
     if (kernel % 2 == 0)
-        return FV_FAIL(FV_EINVAL, "policy: select=snapkv,kernel=%d: an odd number has a middle",
-                       kernel);
+        return FV_FAIL(FV_EINVAL, "policy: select=snapkv,kernel=%d: kernel must be odd", kernel);
     return FV_OK;
 }
 

@@ -90,6 +90,6 @@ fv_status fv_plan_prune_visipruner(fv_plan *plan, const fv_prune_visipruner_para
     plan->prune.most_edits =
         plan->prune.n_edit < 2 ? plan->prune.n_edit : 2; /* the filter and the exit */
     if (plan->prune.n_edit == 0 && p->shallow == 0)
-        fv_plan_note(plan, FV_STAGE_PRUNE, "no layer is left to decide in");
+        fv_plan_note(plan, FV_STAGE_PRUNE, "no layer is left after which tokens could be dropped");
     return FV_OK;
 }

@@ -44,7 +44,8 @@ fv_status fv_oob_gather(const fv_peer_ops *ops, fv_device *dev, const fv_piece *
     for (int32_t i = 0; i < n; i++) b.bytes += piece[i].bytes;
     b.n = (int32_t)((b.bytes + most - 1) / most);
     b.buf = calloc((size_t)b.n, sizeof *b.buf);
-    if (!b.buf) return FV_FAIL(FV_ENOMEM, "out of memory for a hand-off");
+    if (!b.buf)
+        return FV_FAIL(FV_ENOMEM, "out of memory for the buffers of a hand-off between devices");
     fv_status st = fill_all(ops, dev, piece, most, &b);
     if (st == FV_OK)
         *out = b;

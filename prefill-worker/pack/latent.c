@@ -211,8 +211,8 @@ static fv_status parts(const fv_pack_context *ctx, const fv_pack_part *part, int
     return FV_OK;
 }
 
-const fv_pack_method fv_pack_latent = {
-    .begin = begin,
-    .parts = parts,
-    .end = fv_pack_layer_end,
-    .none = "no group of layers has so many tokens that coefficients are smaller"};
+const fv_pack_method fv_pack_latent = {.begin = begin,
+                                       .parts = parts,
+                                       .end = fv_pack_layer_end,
+                                       .none = "no group of layers has enough visual tokens for "
+                                               "coefficients to be smaller than the KV itself"};

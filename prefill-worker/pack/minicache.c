@@ -86,9 +86,9 @@ static fv_status end(const fv_pack_context *ctx, fv_pack_job *job) {
     return worthwhile(job->state) ? fv_pack_layer_end(ctx, job) : FV_OK;
 }
 
-const fv_pack_method fv_pack_minicache = {
-    .begin = begin,
-    .part = part,
-    .end = end,
-    .none = "too much is left unmerged, or too few tokens are the same in both layers of a pair, "
-            "for any two layers to be smaller merged"};
+const fv_pack_method fv_pack_minicache = {.begin = begin,
+                                          .part = part,
+                                          .end = end,
+                                          .none =
+                                              "no pair of layers is smaller merged: their visual "
+                                              "tokens differ, or too many rows stay unmerged"};

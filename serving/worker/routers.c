@@ -92,7 +92,7 @@ static void leave_lost(fv_routers *r) {
         next = s->next;
         if (s->found || fv_membership_joined(s->member)) continue;
         FV_LOG(INFO, WIRE, "router=%s event=forgotten reason=\"%s\"", s->address,
-               s->leaving ? "it has ended" : "its name does not lead there any more");
+               s->leaving ? "it has ended" : "its name no longer resolves to this address");
         leave(r, s);
     }
 }

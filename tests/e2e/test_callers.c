@@ -186,7 +186,7 @@ Test(callers, a_token_is_good_for_its_time) {
         refused(m, make(m, &f), "was good until");
         f = right(m);
         f.made_after_ms = 60000;
-        refused(m, make(m, &f), "not of this time");
+        refused(m, make(m, &f), "from the future");
         f.made_after_ms = FV_CALL_AHEAD_MS / 2; /* the token is invalid without the router's
                                                  * clock */
         let_in(m, make(m, &f));

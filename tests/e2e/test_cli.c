@@ -190,7 +190,7 @@ Test(cli, visipruner_uses_thresholds_that_were_measured_on_its_checkpoint_only) 
     command_run(&r, FOVEA " ask --checkpoint %s --policy lazy=gla,map=calibrated hi", dir);
     cr_assert_eq(r.status, 2);
     cr_assert(strstr(r.err, "policy: lazy=gla,map=calibrated: ") &&
-                  strstr(r.err, "is of checkpoint '77'"),
+                  strstr(r.err, "belongs to checkpoint '77'"),
               "%s", r.err);
     command_run(&r, "rm %s/calibration.json", dir);
 }

@@ -403,11 +403,11 @@ Test(decode_conversations, an_unknown_conversation_is_not_found) {
     request m = follow_up(t, 3, 0);
     m.conversation.data = old;
     send_follow_up(t, &m);
-    fails(t, GRPC_STATUS_NOT_FOUND, "send the whole of it again");
+    fails(t, GRPC_STATUS_NOT_FOUND, "send it again in full");
     forget(t->name);
     m = follow_up(t, 3, 0);
     send_follow_up(t, &m);
-    fails(t, GRPC_STATUS_NOT_FOUND, "send the whole of it again");
+    fails(t, GRPC_STATUS_NOT_FOUND, "send it again in full");
     end_sessions(1);
 }
 
@@ -421,7 +421,7 @@ Test(decode_conversations, what_is_kept_lasts_for_its_lease_and_no_longer) {
     UNTIL(worker_is_empty());
     request m = follow_up(t, 3, 0);
     send_follow_up(t, &m);
-    fails(t, GRPC_STATUS_NOT_FOUND, "not kept any more");
+    fails(t, GRPC_STATUS_NOT_FOUND, "no longer keeps");
     end_sessions(1);
 }
 
@@ -475,7 +475,7 @@ Test(decode_conversations, a_follow_up_cancelled_in_the_middle_ends_its_conversa
     UNTIL(worker_is_empty());
     m = follow_up(t, 3, 1);
     send_follow_up(t, &m);
-    fails(t, GRPC_STATUS_NOT_FOUND, "not kept any more");
+    fails(t, GRPC_STATUS_NOT_FOUND, "no longer keeps");
     end_sessions(1);
 }
 

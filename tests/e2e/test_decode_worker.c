@@ -190,13 +190,13 @@ Test(decode_worker, invalid_requests_are_refused_by_name) {
     static const struct {
         grpc_status_code code;
         const char *words;
-    } want[N] = {{GRPC_STATUS_INVALID_ARGUMENT, "a ticket is needed"},
-                 {GRPC_STATUS_INVALID_ARGUMENT, "has 3 bytes, not 16"},
-                 {GRPC_STATUS_INVALID_ARGUMENT, "has 16 bytes, not 5"},
+    } want[N] = {{GRPC_STATUS_INVALID_ARGUMENT, "the source is missing"},
+                 {GRPC_STATUS_INVALID_ARGUMENT, "has 3 bytes; it must have 16"},
+                 {GRPC_STATUS_INVALID_ARGUMENT, "has 5 bytes; it must have 16"},
                  {GRPC_STATUS_INVALID_ARGUMENT, "max_tokens is 0"},
                  {GRPC_STATUS_INVALID_ARGUMENT, "n_logprobs is 21"},
                  {GRPC_STATUS_INVALID_ARGUMENT, "17 stop strings"},
-                 {GRPC_STATUS_INVALID_ARGUMENT, "come with it"},
+                 {GRPC_STATUS_INVALID_ARGUMENT, "the hand-off brings them"},
                  {GRPC_STATUS_INVALID_ARGUMENT, "has no prompt"},
                  {GRPC_STATUS_INVALID_ARGUMENT, "cannot be replayed in a kept"}};
     open_all(NULL);

@@ -104,7 +104,7 @@ Test(fleet, reports_and_overlays_are_those_of_one_process) {
     assert_same_report("pack=quant,compress_text=all", "; text of layers ");
     assert_same_report("pack=minicache,start=0", " merged in pairs, error at most ");
     assert_same_report("pack=minicache,start=0,gamma=1",
-                       "decided  pack: too much is left unmerged");
+                       "decided  pack: no pair of layers is smaller merged");
     fleet_stop(&f);
 }
 

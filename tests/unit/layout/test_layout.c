@@ -27,7 +27,7 @@ Test(layout, numbers_that_cannot_be_are_named) {
     c = sane(), c.patch = 337, expect_wrong(&c, "the patch size is 337; 1..336");
     c = sane(), c.patch = -1, expect_wrong(&c, "the patch size is -1");
     c = sane(), c.merge = 25, expect_wrong(&c, "patches of a token's side is 25; 1..24");
-    c = sane(), c.merge = 5, expect_wrong(&c, "24 patches a side, which tokens of 5");
+    c = sane(), c.merge = 5, expect_wrong(&c, "the 24 patches of a tile's side are not a multiple of the 5");
     c = sane(), c.shortest_edge = -1, expect_wrong(&c, "shortest_edge is -1");
     c = sane(), c.resize.w = 3, expect_wrong(&c, "resized to 3 x 0");
     c = sane(), c.resize.h = c.resize.w = 8193, expect_wrong(&c, "resized to 8193 x 8193");
@@ -190,7 +190,7 @@ Test(layout, a_video_is_one_grid_of_tiles_of_two_frames) {
     c = (fv_layout_config){.family = FV_LAYOUT_LLAVA, .tile = 56, .patch = 14, .merge = 1};
     c.video_pixels_max = 9;
     cr_assert_eq(fv_layout_check(&c), FV_EINVAL);
-    cr_assert(strstr(fv_last_error(), "no videos of its own"), "%s", fv_last_error());
+    cr_assert(strstr(fv_last_error(), "read videos only as images"), "%s", fv_last_error());
 }
 
 /* Qwen3-VL: each tile is a grid after its time; the limits are of all frames together. */

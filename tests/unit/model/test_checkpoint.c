@@ -595,7 +595,7 @@ Test(checkpoint, one_tensor_under_two_names_is_refused) {
                     t->bytes);
     tensor_file_write(f, c.dir, weights, 0);
     tensor_file_free(f);
-    refused(&c, FV_EDATA, "are the same one");
+    refused(&c, FV_EDATA, "have the same canonical name");
     cr_assert_not_null(strstr(fv_last_error(), "'model.language_model.norm.weight'"));
     cr_assert_not_null(strstr(fv_last_error(), "'language_model.model.norm.weight'"));
 }
@@ -692,7 +692,7 @@ Test(checkpoint, of_a_tensor_in_two_shards_the_index_names_the_one_that_counts) 
 Test(checkpoint, a_tensor_in_two_shards_that_the_index_forgets_is_named_with_both) {
     checkpoint c = sharded();
     set_index(&c, repeated(&c), NULL);
-    refused(&c, FV_EDATA, "are the same one");
+    refused(&c, FV_EDATA, "have the same canonical name");
     cr_assert_not_null(strstr(fv_last_error(), "model-00001-of-00003.safetensors"));
     cr_assert_not_null(strstr(fv_last_error(), shard_2));
 }

@@ -374,7 +374,7 @@ Test(config, text_sizes_out_of_range_are_named) {
         {TEXT("\"num_key_value_heads\":0"), FV_EDATA, "key 'num_key_value_heads' is 0"},
         {TEXT("\"num_key_value_heads\":3"), FV_EDATA,
          "not a multiple of 'num_key_value_heads' (3)"},
-        {TEXT("\"head_dim\":7"), FV_EDATA, "key 'head_dim' (7) is odd"},
+        {TEXT("\"head_dim\":7"), FV_EDATA, "key 'head_dim' (7) must be even"},
         {TEXT("\"head_dim\":5000"), FV_EDATA, "key 'head_dim' is 5000"},
         {TEXT("\"max_position_embeddings\":0"), FV_EDATA, "key 'max_position_embeddings' is 0"},
         {TEXT("\"rms_norm_eps\":-1"), FV_EDATA, "key 'rms_norm_eps' must be in [0, 1)"},
@@ -474,7 +474,7 @@ Test(config, unsupported_rope_is_named) {
         {TEXT("\"partial_rotary_factor\":0.5"), FV_EUNSUPPORTED,
          "key 'partial_rotary_factor' is 0.5"},
         {TEXT("\"rope_parameters\":{\"full_attention\":{},\"sliding_attention\":{}}"),
-         FV_EUNSUPPORTED, "differ by kind of layer"},
+         FV_EUNSUPPORTED, "are supported for gemma3 only"},
     };
     REFUSE_ALL(list);
 }

@@ -47,7 +47,7 @@ Test(conflicts, two_in_conflict_are_refused_with_both_names_and_why) {
     cr_assert_eq(fv_conflicts_check(&apart, table, 2), FV_OK);
     cr_assert_eq(fv_conflicts_check(&alone, table, 2), FV_OK);
     cr_assert_eq(fv_conflicts_check(&first, table, 2), FV_EINVAL);
-    cr_assert(strstr(fv_last_error(), "prune=grid does not go together with select=*: rows are"),
+    cr_assert(strstr(fv_last_error(), "prune=grid cannot be combined with select=*: rows are"),
               "%s", fv_last_error());
     cr_assert_eq(fv_conflicts_check(&second, table, 1), FV_OK);
     cr_assert_eq(fv_conflicts_check(&second, table, 2), FV_EINVAL);

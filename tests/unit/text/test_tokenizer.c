@@ -511,8 +511,8 @@ Test(tokenizer, refuses_unknown_components_by_name) {
     expect_bad(FV_EUNSUPPORTED, "RobertaProcessing",
                "{" MODEL ",\"post_processor\":{\"type\":\"RobertaProcessing\"}}");
     expect_bad(FV_EUNSUPPORTED, "WordPiece", "{" MODEL ",\"decoder\":{\"type\":\"WordPiece\"}}");
-    expect_bad(FV_EDATA, "without a type", "{" MODEL ",\"decoder\":{}}");
-    expect_bad(FV_EDATA, "without a type", "{" MODEL ",\"decoder\":[]}");
+    expect_bad(FV_EDATA, "has no type", "{" MODEL ",\"decoder\":{}}");
+    expect_bad(FV_EDATA, "has no type", "{" MODEL ",\"decoder\":[]}");
     expect_bad(FV_EDATA, "without a list", "{" MODEL ",\"decoder\":{\"type\":\"Sequence\"}}");
 }
 

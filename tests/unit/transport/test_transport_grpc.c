@@ -428,6 +428,6 @@ Test(transport_grpc, a_worker_that_takes_nothing_loses_the_hand_off_and_holds_up
     wait_done(&x);
     cr_assert_eq(x.pushed, FV_OK, "pushing did not wait");
     cr_assert_eq(x.committed.status, FV_EIO);
-    cr_assert(strstr(x.committed.text, "read nothing"), "%s", x.committed.text);
+    cr_assert(strstr(x.committed.text, "accepted no data"), "%s", x.committed.text);
     close_all();
 }

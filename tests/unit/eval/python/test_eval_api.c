@@ -57,7 +57,7 @@ Test(eval_api, unsupported_requests_are_errors) {
     says(fv_api_render(scenes, 1, -4, pixel), "out of range 96..1024");
     says(fv_api_patches(scenes, 1, 0, pixel), "1 to 64");
     says(fv_api_ask(scenes, 99, 0, text, sizeof text), "no task 99");
-    says(fv_api_ask(scenes, FV_TASK_CAPTION, 0, text, sizeof text), "16 bytes do not hold");
+    says(fv_api_ask(scenes, FV_TASK_CAPTION, 0, text, sizeof text), "16 bytes is too small");
     says(fv_api_item(FV_SPLIT_TRAIN, -1, 0, NULL, scenes, text, sizeof text), "no task -1");
     cr_assert_eq(fv_api_score(-1, "red", "red"), -1);
     cr_assert_eq(fv_api_score(FV_TASK_COLOR, "red", "Red."), 1);
