@@ -1,5 +1,7 @@
-/* The events for a client: Accepted once, each token once, and the end. The ids of tokens that it has
- * received are kept, because another worker may have to continue after them. Loop thread. */
+/* Sends a client the events of its request, and keeps the ids of the tokens that it has received, because another
+ * worker may have to continue after them. Loop thread. */
+#include "router/answer.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,11 +11,13 @@
 #include "common/log.h"
 #include "router/merge.h"
 #include "router/record.h"
-#include "router/relay_internal.h"
+#include "router/trace.h"
 
 typedef Fovea__Inference__V1__GenerateEvent event_message;
+typedef Fovea__Inference__V1__Finished finished_message;
+typedef Fovea__Inference__V1__Report report_message;
 
-fv_status fv_answer_accept(fv_request *r) {
+static fv_status send_accepted(fv_request *r) {
     Fovea__Inference__V1__Accepted a = FOVEA__INFERENCE__V1__ACCEPTED__INIT;
     event_message e = FOVEA__INFERENCE__V1__GENERATE_EVENT__INIT;
     if (r->accepted) return FV_OK;
@@ -30,15 +34,12 @@ fv_status fv_answer_accept(fv_request *r) {
     return FV_OK;
 }
 
-fv_status fv_answer_check(const fv_request *r, const fv_tokens_message *t) {
-    if (!t || t->n_tokens == 0) return FV_FAIL(FV_EDATA, "received an event without tokens");
-    if (t->index != r->n_token)
-        return FV_FAIL(FV_EDATA, "received token %" PRIu32 " instead of %" PRIu32, t->index,
-                       r->n_token);
-    return FV_OK;
+void fv_answer_begin(fv_request *r) {
+    fv_status st = send_accepted(r);
+    if (st != FV_OK) fv_request_finish(r, st);
 }
 
-static fv_status note_tokens(fv_request *r, const fv_tokens_message *t) {
+static fv_status keep_ids(fv_request *r, const fv_tokens_message *t) {
     size_t n = r->n_token + t->n_tokens;
     FV_TRY(fv_grow(&r->id_of, &r->cap_id, n, sizeof *r->id_of));
     FV_TRY(fv_grow(&r->digest_of, &r->cap_digest, n, sizeof *r->digest_of));
@@ -49,18 +50,26 @@ static fv_status note_tokens(fv_request *r, const fv_tokens_message *t) {
     return FV_OK;
 }
 
-fv_status fv_answer_tokens(fv_request *r, fv_tokens_message *t) {
+static fv_status send_tokens(fv_request *r, fv_tokens_message *t) {
     event_message e = FOVEA__INFERENCE__V1__GENERATE_EVENT__INIT;
     e.event_case = FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_TOKENS;
     e.tokens = t;
     double now_s = fv_clock_s();
+    bool first = r->n_token == 0;
     if (r->first_s == 0) r->first_s = now_s;
-    FV_TRY(note_tokens(r, t));
+    FV_TRY(keep_ids(r, t));
     FV_TRY(fv_rpc_call_send(r->client, &e.base));
-    fv_record_tokens(r, (uint32_t)t->n_tokens, now_s);
+    fv_record_tokens((uint32_t)t->n_tokens, first, now_s - (first ? r->arrived_s : r->token_s),
+                     &r->span.context);
     r->token_s = now_s;
     r->n_token += (uint32_t)t->n_tokens;
     return FV_OK;
+}
+
+void fv_answer_tokens(fv_request *r, fv_tokens_message *t) {
+    fv_status st = send_accepted(r);
+    if (st == FV_OK) st = send_tokens(r, t);
+    if (st != FV_OK) fv_request_finish(r, st);
 }
 
 /* Writes which part of the report was lost with its worker; "": none. */
@@ -78,7 +87,7 @@ static void name_missing_half(const fv_request *r, char *out, size_t size) {
 }
 
 /* Names a kept conversation for the client: the decode worker's id for it, followed by the worker's name. */
-static void name_conversation(const fv_attempt *a, uint8_t *buffer, fv_finished_message *out) {
+static void name_conversation(const fv_attempt *a, uint8_t *buffer, finished_message *out) {
     const ProtobufCBinaryData *id = &a->finished->conversation;
     size_t n = strlen(a->d.name);
     if (id->len != FV_CONVERSATION_ID_BYTES) return; /* the worker keeps nothing */
@@ -101,11 +110,11 @@ static fv_status send_finished(fv_request *r) {
                             .missing = missing,
                             .prefill_worker = a->p.name,
                             .decode_worker = a->d.name};
-    fv_report_message report;
+    report_message report;
     name_missing_half(r, missing, sizeof missing);
     FV_TRY(fv_report_merge(a->report, a->finished ? a->finished->report : NULL, &facts, &a->arena,
                            &report));
-    fv_finished_message f = FOVEA__INFERENCE__V1__FINISHED__INIT;
+    finished_message f = FOVEA__INFERENCE__V1__FINISHED__INIT;
     event_message e = FOVEA__INFERENCE__V1__GENERATE_EVENT__INIT;
     f.reason = a->finished ? a->finished->reason : a->finish;
     f.report = &report;
@@ -113,7 +122,11 @@ static fv_status send_finished(fv_request *r) {
     e.event_case = FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_FINISHED;
     e.finished = &f;
     FV_TRY(fv_rpc_call_send(r->client, &e.base));
-    fv_record_answer(r, &report, fv_clock_s());
+    fv_answer_times times = {.n_token = r->n_token,
+                             .start_s = facts.seconds_queued,
+                             .first_s = facts.seconds_first_token,
+                             .end_s = fv_clock_s() - r->arrived_s};
+    fv_record_answer(&times, &report, r->msg->conversation.len > 0, &r->span.context);
     fv_trace_answer(r, &report);
     return FV_OK;
 }
@@ -123,10 +136,9 @@ static bool at_limit(const fv_attempt *a) {
            FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_LENGTH;
 }
 
-void fv_answer_maybe_finish(fv_request *r) {
+void fv_answer_finish_if_complete(fv_request *r) {
     const fv_attempt *a = r->attempt;
-    if (!a || !a->prefill_done || (!a->finish && !a->finished)) return;
-    if (!fv_rpc_call_writable(r->client)) return;
+    if (!a || !fv_attempt_is_complete(a) || !fv_rpc_call_writable(r->client)) return;
     fv_status st = send_finished(r);
     if (!r->msg->ignore_eos)
         fv_estimate_answer(&r->fleet->estimate, r->n_token, !at_limit(a), fv_clock_s());

@@ -3,23 +3,22 @@
  *
  *     PREFILL --first token--> DECODE --Finished, and the prefill worker's half--> answered
  *
- * Events go to the client as they come. A failed attempt is abandoned: messages that its calls still
- * bring are dropped, and the request continues without it (router/replay.c). An attempt survives the
- * loss of its prefill worker after the first token, because everything may have been handed over. The
- * decode worker knows, and its call fails if not.
+ * Events are reported as they come. An attempt survives the loss of its prefill worker after the first
+ * token, because everything may have been handed over. The decode worker knows, and its call fails if not.
  *
  * The wait for a worker that accepts a call and then stays silent is bounded: a worker without reports
  * loses its membership (--silence-ms), pings find a machine that is gone, and router/watch.c finds a
  * worker that reports but makes no progress. Loop thread. */
+#include "router/attempt.h"
+
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/clock.h"
-#include "handoff/refusal.h"
 #include "router/balancer.h"
-#include "router/relay_internal.h"
 #include "rpc/message.h"
 
 typedef Fovea__Handoff__V1__PrefillEvent prefill_event;
@@ -28,40 +27,48 @@ typedef Fovea__Inference__V1__GenerateEvent event_message;
 
 /* ---- opening and ending ----------------------------------------------------------------- */
 
-static fv_status attempt_open(fv_request *r, fv_attempt **out) {
+fv_status fv_attempt_open(fv_request *r, const fv_attempt_events *events, fv_attempt **out) {
     fv_attempt *a = calloc(1, sizeof *a);
     if (!a) return FV_FAIL(FV_ENOMEM, "no memory to try a request");
     a->req = r;
     a->relay = r->relay;
+    a->events = events;
     a->relay->n_alive++;
-    r->attempt = a;
-    fv_request_set_state(r, FV_REQUEST_RUNNING);
-    if (r->started_s == 0) r->started_s = fv_clock_s();
     *out = a;
     return FV_OK;
 }
 
-static void maybe_free(fv_attempt *a) {
+/* Has the attempt freed after this event if nothing can come for it any more. */
+static void check_over(fv_attempt *a) {
     if (a->req || a->prefill || a->decode) return;
-    a->relay->n_alive--;
-    fv_arena_fini(&a->arena);
-    free(a);
+    a->next_over = a->relay->over_attempts;
+    a->relay->over_attempts = a;
+}
+
+void fv_attempts_free_over(fv_relay *relay) {
+    while (relay->over_attempts) {
+        fv_attempt *a = relay->over_attempts;
+        relay->over_attempts = a->next_over;
+        relay->n_alive--;
+        fv_arena_fini(&a->arena);
+        free(a);
+    }
 }
 
 static fv_outcome outcome_of(fv_status st, fv_origin origin) {
     if (st == FV_OK) return FV_OUTCOME_WORKED;
-    return fv_failure_counts(st, origin) ? FV_OUTCOME_FAILED : FV_OUTCOME_UNKNOWN;
+    return fv_failure_remedy(st, origin) == FV_COUNTED ? FV_OUTCOME_FAILED : FV_OUTCOME_UNKNOWN;
 }
 
 /* Detaches the attempt from its request, releases its reservations with these outcomes, and cancels its calls. */
-static void part(fv_attempt *a, fv_outcome p, fv_outcome d) {
+static void detach(fv_attempt *a, fv_outcome p, fv_outcome d) {
     double now_s = fv_clock_s();
-    a->req->attempt = NULL;
     a->req = NULL;
     fv_reservation_give(&a->p, p, now_s);
     fv_reservation_give(&a->d, d, now_s);
     if (a->prefill) fv_rpc_call_cancel(a->prefill);
     if (a->decode) fv_rpc_call_cancel(a->decode);
+    check_over(a);
 }
 
 /* The part of a TTFT that is due to the prompt's tokens rather than to images. The images' part is an estimate and
@@ -75,7 +82,7 @@ static double tokens_s(const fv_attempt *a, double seconds) {
 
 /* Measures an attempt that is given up: a first token that has not come takes at least this long, and an
  * answer that has not ended is longer. Otherwise the slowest would be missing from the estimates. */
-static void note_unfinished(const fv_attempt *a) {
+static void measure_unfinished(const fv_attempt *a) {
     double now_s = fv_clock_s();
     fv_estimate *e = &a->req->fleet->estimate;
     fv_registered_worker *p = a->p.worker;
@@ -86,32 +93,32 @@ static void note_unfinished(const fv_attempt *a) {
 }
 
 void fv_attempt_abandon(fv_attempt *a) {
-    note_unfinished(a);
-    part(a, FV_OUTCOME_UNKNOWN, FV_OUTCOME_UNKNOWN);
-    maybe_free(a);
+    if (!a->req) return;
+    measure_unfinished(a);
+    detach(a, FV_OUTCOME_UNKNOWN, FV_OUTCOME_UNKNOWN);
 }
 
-/* Ends the attempt with fv_last_error; `a` may be freed after this. */
-static void fail(fv_attempt *a, fv_status st, bool blame_p, bool blame_d) {
+bool fv_attempt_works_at(const fv_attempt *a, const fv_registered_worker *w) {
+    if (!w) return false;
+    if (a->p.worker == w) return !a->first && !a->p.others;
+    return a->d.worker == w && a->decode && !a->finished && !a->d.others;
+}
+
+/* Ends the attempt with fv_last_error and reports that; *f says whom to avoid, and a refusal. */
+static void fail(fv_attempt *a, fv_status st, fv_failure f) {
     fv_request *r = a->req;
-    fv_origin origin = fv_last_origin();
-    if (st == FV_EIO) fv_blame_note(r, a);
-    char p_name[sizeof a->p.name], d_name[sizeof a->d.name];
-    snprintf(p_name, sizeof p_name, "%s", a->p.name);
-    snprintf(d_name, sizeof d_name, "%s", a->d.name);
-    fv_failure f = {.status = st,
-                    .origin = origin,
-                    .p = p_name,
-                    .d = d_name,
-                    .exclude_p = blame_p,
-                    .exclude_d = blame_d};
-    /* A worker that ends a request without time left is well. */
+    f.status = st;
+    f.origin = fv_last_origin();
+    f.p = a->p.name;
+    f.d = a->d.name;
+    f.worked_p = fv_attempt_works_at(a, a->p.worker);
+    f.worked_d = fv_attempt_works_at(a, a->d.worker);
+    /* A missed deadline is not the worker's fault. */
     bool late = st == FV_EDEADLINE && fv_request_left_ms(r, fv_clock_s()) <= 0;
-    if (late) note_unfinished(a);
-    fv_outcome outcome = late ? FV_OUTCOME_UNKNOWN : outcome_of(st, origin);
-    part(a, blame_p ? outcome : FV_OUTCOME_UNKNOWN, blame_d ? outcome : FV_OUTCOME_UNKNOWN);
-    maybe_free(a);
-    fv_request_failed(r, &f);
+    if (late) measure_unfinished(a);
+    fv_outcome outcome = late ? FV_OUTCOME_UNKNOWN : outcome_of(st, f.origin);
+    detach(a, f.avoid_p ? outcome : FV_OUTCOME_UNKNOWN, f.avoid_d ? outcome : FV_OUTCOME_UNKNOWN);
+    a->events->failed(r, &f);
 }
 
 static fv_status worker_failure(const fv_rpc_end *end, const char *role, const char *name) {
@@ -123,16 +130,40 @@ static fv_status worker_failure(const fv_rpc_end *end, const char *role, const c
     return fv_rpc_end_status(end, who);
 }
 
-/* Ends the request if sending to the client failed. That is no worker's fault, so the worker's call does not
- * fail: it is cancelled with the request. */
-static fv_status client_status(fv_request *r, fv_status st) {
-    if (st != FV_OK) fv_request_finish(r, st);
+/* Reads which worker lacks memory, and marks it: it gets no request until it reports. */
+static void read_refusal(fv_attempt *a, const fv_rpc_call *c, bool by_decode, fv_status st,
+                         fv_failure *f) {
+    const char *name = "";
+    size_t n = 0;
+    (void)fv_rpc_call_metadata(c, FV_REFUSAL_KEY, &name, &n);
+    f->refusal = fv_refusal_named(name, n);
+    if (st == FV_EBUSY && f->refusal != FV_REFUSED_TENANT_FULL)
+        fv_reservation_full(by_decode || f->refusal != FV_REFUSED_NONE ? &a->d : &a->p);
+    if (f->refusal != FV_REFUSED_TOO_LARGE) return;
+    if (a->d.worker)
+        f->refuser_capacity = a->d.worker->load.bytes_capacity;
+    else
+        f->refusal = FV_REFUSED_NONE; /* the worker is gone, and with it its size */
+}
+
+static void end_span(const fv_attempt *a, const fv_span *s, const fv_rpc_end *end) {
+    const fv_span_field fields[] = {
+        {"fovea.worker", .text = s == &a->prefill_span ? a->p.name : a->d.name}};
+    fv_span_end(s, fv_clock_s(), (int)end->code, FV_SPAN_FIELDS(fields));
+}
+
+/* Checks that these are the next tokens of the answer. */
+static fv_status check_tokens(const fv_request *r, const fv_tokens_message *t) {
+    if (!t || t->n_tokens == 0) return FV_FAIL(FV_EDATA, "received an event without tokens");
+    if (t->index != r->n_token)
+        return FV_FAIL(FV_EDATA, "received token %" PRIu32 " instead of %" PRIu32, t->index,
+                       r->n_token);
     return FV_OK;
 }
 
 /* ---- decode ----------------------------------------------------------------------------- */
 
-static void note_tokens(fv_attempt *a, uint32_t n) {
+static void measure_tokens(fv_attempt *a, uint32_t n) {
     fv_registered_worker *d = a->d.worker;
     double now_s = fv_clock_s();
     if (d && a->token_s > 0)
@@ -147,14 +178,12 @@ void fv_attempt_resume(fv_attempt *a) {
 }
 
 static fv_status on_decoded_tokens(fv_attempt *a, fv_rpc_call *c, fv_tokens_message *t) {
-    fv_request *r = a->req;
-    FV_TRY(fv_answer_check(r, t));
-    note_tokens(a, (uint32_t)t->n_tokens);
+    FV_TRY(check_tokens(a->req, t));
+    measure_tokens(a, (uint32_t)t->n_tokens);
     a->decoding = true;
-    fv_status st = fv_answer_accept(r);
-    if (st == FV_OK) st = fv_answer_tokens(r, t);
-    if (st == FV_OK && !fv_rpc_call_writable(r->client)) fv_rpc_call_pause(c);
-    return client_status(r, st);
+    a->events->tokens(a->req, t);
+    if (a->req && !fv_rpc_call_writable(a->req->client)) fv_rpc_call_pause(c);
+    return FV_OK;
 }
 
 static fv_status on_decoded(fv_rpc_call *c, grpc_byte_buffer *message) {
@@ -173,59 +202,34 @@ static fv_status on_decoded(fv_rpc_call *c, grpc_byte_buffer *message) {
     return FV_OK;
 }
 
-/* Whether the worker says why it refused the hand-off; a worker that does is well. */
-static bool says_refusal(const fv_rpc_call *c) {
-    const char *name;
-    size_t n;
-    return fv_rpc_call_metadata(c, FV_REFUSAL_KEY, &name, &n);
-}
-
-/* Notes which worker lacks memory: it gets nothing until it reports. If the request can never fit a decode
- * worker but may fit a larger one, raises the need accordingly and has the request wait: *st is FV_EBUSY. */
-static void note_room(fv_attempt *a, const fv_rpc_call *c, bool by_decode, fv_status *st) {
-    fv_need *need = &a->req->need;
-    const char *name = "";
-    size_t n = 0;
-    (void)fv_rpc_call_metadata(c, FV_REFUSAL_KEY, &name, &n);
-    fv_refusal why = fv_refusal_named(name, n);
-    if (why == FV_REFUSED_TENANT_FULL) {
-        a->req->n_tenant_full++;
-        return;
-    }
-    if (*st == FV_EBUSY) fv_reservation_full(by_decode || why != FV_REFUSED_NONE ? &a->d : &a->p);
-    if (why != FV_REFUSED_TOO_LARGE || !a->d.worker) return;
-    uint64_t capacity = a->d.worker->load.bytes_capacity;
-    if (capacity >= need->bytes_least) need->bytes_least = capacity + 1;
-    if (need->bytes_least > need->bytes) need->bytes = need->bytes_least;
-    if (fv_choose_largest(a->req->fleet, a->d.worker->role) >= need->bytes_least) *st = FV_EBUSY;
-}
-
-/* Handles the end of the decode call. `a` may be freed after this, also on success: the request may end. */
 static void decode_over(fv_attempt *a, const fv_rpc_call *c, const fv_rpc_end *end) {
-    fv_relay *relay = a->relay;
     fv_status st = a->finished ? FV_OK : worker_failure(end, "decode", a->d.name);
     if (st == FV_OK && !a->finished)
         st = FV_FAIL(FV_EDATA, "decode worker %s ended before the answer did", a->d.name);
     if (st == FV_OK) {
         fv_reservation_give(&a->d, FV_OUTCOME_WORKED, fv_clock_s());
-        fv_answer_maybe_finish(a->req);
-    } else {
-        /* If the hand-off did not arrive, the prefill worker is at fault. */
-        bool not_brought = says_refusal(c);
-        note_room(a, c, true, &st);
-        fail(a, st, not_brought, !not_brought);
+        a->events->finished(a->req);
+        return;
     }
-    fv_relay_dispatch(relay);
+    /* A worker that says why it refused the hand-off is well: the prefill worker did not bring it. */
+    const char *name;
+    size_t n;
+    bool refused = fv_rpc_call_metadata(c, FV_REFUSAL_KEY, &name, &n);
+    fv_failure f = {.avoid_p = refused, .avoid_d = !refused};
+    read_refusal(a, c, true, st, &f);
+    fail(a, st, f);
 }
 
 static void on_decode_end(fv_rpc_call *c, const fv_rpc_end *end) {
     fv_attempt *a = fv_rpc_call_user(c);
     a->decode = NULL;
-    fv_trace_call(a, &a->decode_span, end);
-    if (a->req)
-        decode_over(a, c, end);
-    else
-        maybe_free(a);
+    end_span(a, &a->decode_span, end);
+    if (!a->req) {
+        check_over(a);
+        return;
+    }
+    a->relay->dispatch_due = true;
+    decode_over(a, c, end);
 }
 
 static const fv_rpc_events decode_events = {.on_message = on_decoded, .on_end = on_decode_end};
@@ -302,7 +306,8 @@ static fv_status on_begun(fv_attempt *a, grpc_byte_buffer *message) {
     a->ticket = b->ticket;
     fv_reservation_resize(&a->d, b->bytes_bound);
     fv_reservation_decoded(&a->p); /* the worker sends Begun after it has decoded the images */
-    return client_status(a->req, fv_answer_accept(a->req));
+    a->events->begun(a->req);
+    return FV_OK;
 }
 
 /* Whether the replayed tokens were already the whole answer: the worker sends the reason and no token. */
@@ -310,7 +315,7 @@ static bool had_ended(const fv_attempt *a, const first_message *first) {
     return a->n_replay > 0 && first->finish && (!first->tokens || first->tokens->n_tokens == 0);
 }
 
-static void note_prefilled(fv_attempt *a) {
+static void measure_prefill(fv_attempt *a) {
     fv_registered_worker *p = a->p.worker;
     double now_s = fv_clock_s();
     if (!a->waited) /* a wait for memory says nothing about prefill */
@@ -321,26 +326,29 @@ static void note_prefilled(fv_attempt *a) {
 }
 
 static fv_status on_first_token(fv_attempt *a, const first_message *first) {
-    fv_request *r = a->req;
     if (a->first) return FV_FAIL(FV_EDATA, "received two first tokens");
-    note_prefilled(a);
+    measure_prefill(a);
     a->ended = had_ended(a, first);
-    if (!a->ended) FV_TRY(fv_answer_check(r, first->tokens));
+    if (!a->ended) FV_TRY(check_tokens(a->req, first->tokens));
     if (!first->finish && !(a->ticket && a->d.worker))
         return FV_FAIL(FV_EDATA, "the answer continues, but no decode worker has memory for it");
     a->first = true;
     a->finish = first->finish;
     fv_reservation_decoded(&a->p);
-    fv_status st = fv_answer_accept(r);
-    if (st == FV_OK && !a->ended) st = fv_answer_tokens(r, first->tokens);
-    if (st == FV_OK && !first->finish) st = start_decode(a);
     if (first->finish) fv_reservation_give(&a->d, FV_OUTCOME_UNKNOWN, fv_clock_s());
-    return client_status(r, st);
+    if (a->ended)
+        a->events->begun(a->req);
+    else
+        a->events->tokens(a->req, first->tokens);
+    if (!a->req || first->finish) return FV_OK;
+    fv_status st = start_decode(a);
+    if (st != FV_OK) fail(a, st, (fv_failure){0});
+    return FV_OK;
 }
 
 /* Measures the time for images, unless some came from the cache and cost nothing. */
-static void note_read(const fv_attempt *a) {
-    const fv_report_message *r = a->report;
+static void measure_images(const fv_attempt *a) {
+    const Fovea__Inference__V1__Report *r = a->report;
     fv_registered_worker *p = a->p.worker;
     if (!r || r->n_images_cached || !a->req->need.pixels || !(r->seconds_preprocess > 0)) return;
     fv_estimate_read(&a->req->fleet->estimate, p ? &p->pace : NULL, a->req->need.pixels,
@@ -354,7 +362,7 @@ static fv_status on_handed_off(fv_attempt *a, grpc_byte_buffer *message) {
     if (a->report && a->req->need.tokens_text)
         fv_estimate_text(&a->req->fleet->estimate, a->req->need.tokens_text, a->report->n_text,
                          fv_clock_s());
-    note_read(a);
+    measure_images(a);
     return FV_OK;
 }
 
@@ -374,36 +382,37 @@ static fv_status on_prefilled(fv_rpc_call *c, grpc_byte_buffer *message) {
 }
 
 /* Whether the answer can continue without the prefill worker: the decode worker may have all that it needs. */
-static bool may_go_on(const fv_attempt *a, fv_status st) {
+static bool can_continue(const fv_attempt *a, fv_status st) {
     return a->finish || a->finished || (a->first && st == FV_EIO);
 }
 
 static void prefill_over(fv_attempt *a, const fv_rpc_call *c, const fv_rpc_end *end) {
-    fv_relay *relay = a->relay;
     fv_status st = worker_failure(end, "prefill", a->p.name);
     if (st == FV_OK && !a->first)
         st = FV_FAIL(FV_EDATA, "prefill worker %s ended before the first token", a->p.name);
-    if (st == FV_OK || may_go_on(a, st)) {
+    if (st == FV_OK || can_continue(a, st)) {
         a->prefill_done = true;
         fv_reservation_give(&a->p, outcome_of(st, end->origin), fv_clock_s());
-        fv_answer_maybe_finish(a->req);
-    } else {
-        /* The fault may be the network between the two workers, so both are avoided. A healthy one
-         * soon shows it with another call. */
-        note_room(a, c, false, &st);
-        fail(a, st, true, true);
+        a->events->finished(a->req);
+        return;
     }
-    fv_relay_dispatch(relay);
+    /* The fault may be the network between the two workers, so both are avoided. A healthy one
+     * soon shows it with another call. */
+    fv_failure f = {.avoid_p = true, .avoid_d = true};
+    read_refusal(a, c, false, st, &f);
+    fail(a, st, f);
 }
 
 static void on_prefill_end(fv_rpc_call *c, const fv_rpc_end *end) {
     fv_attempt *a = fv_rpc_call_user(c);
     a->prefill = NULL;
-    fv_trace_call(a, &a->prefill_span, end);
-    if (a->req)
-        prefill_over(a, c, end);
-    else
-        maybe_free(a);
+    end_span(a, &a->prefill_span, end);
+    if (!a->req) {
+        check_over(a);
+        return;
+    }
+    a->relay->dispatch_due = true;
+    prefill_over(a, c, end);
 }
 
 static const fv_rpc_events prefill_events = {.on_message = on_prefilled, .on_end = on_prefill_end};
@@ -456,9 +465,8 @@ static fv_status start_prefill(fv_attempt *a) {
 
 /* ---- from outside ----------------------------------------------------------------------- */
 
-fv_status fv_attempt_start(fv_request *r, fv_registered_worker *p, fv_registered_worker *d) {
-    fv_attempt *a;
-    FV_TRY(attempt_open(r, &a));
+fv_status fv_attempt_start(fv_attempt *a, fv_registered_worker *p, fv_registered_worker *d) {
+    const fv_request *r = a->req;
     fv_portion of_p = {.pixels = r->need.pixels, .suspect = r->n_lost > 0};
     fv_portion of_d = {.bytes = r->need.bytes, .suspect = r->n_lost > 0};
     fv_reservation_take(&a->p, p, &of_p, fv_clock_s());
@@ -473,45 +481,41 @@ fv_status fv_attempt_start(fv_request *r, fv_registered_worker *p, fv_registered
     return start_prefill(a);
 }
 
-bool fv_attempt_waits(const fv_attempt *a) { return a->d.waits && a->d.worker && !a->ticket; }
-
-fv_status fv_attempt_follow(fv_request *r, fv_registered_worker *d) {
-    fv_attempt *a;
-    FV_TRY(attempt_open(r, &a));
-    fv_reservation_take(&a->d, d, &(fv_portion){.bytes = r->need.bytes}, fv_clock_s());
+fv_status fv_attempt_continue(fv_attempt *a, fv_registered_worker *d) {
+    fv_reservation_take(&a->d, d, &(fv_portion){.bytes = a->req->need.bytes}, fv_clock_s());
     a->first = a->prefill_done = true;
     return start_decode(a);
 }
 
-/* After the first token the prefill worker is still needed until the decode worker has received everything. */
-void fv_attempt_hung(fv_attempt *a, const fv_registered_worker *w) {
-    bool p = a->p.worker == w && !a->report && !a->decoding && !a->finish;
-    bool d = a->d.worker == w && !a->finished;
-    if (p || d)
-        fail(a,
-             FV_FAIL(FV_EIO, "%s worker %s hangs: no progress for %.0f s", d ? "decode" : "prefill",
-                     w->intro->name, 1e-3 * (double)a->relay->opt.stall_ms),
-             p, d);
+bool fv_attempt_waits(const fv_attempt *a) { return a->d.waits && a->d.worker && !a->ticket; }
+
+bool fv_attempt_is_complete(const fv_attempt *a) {
+    return a->prefill_done && (a->finish || a->finished);
 }
 
-void fv_attempt_lost(fv_attempt *a, const fv_registered_worker *w) {
+/* After the first token the prefill worker is still needed until the decode worker has received everything. */
+void fv_attempt_hang(fv_attempt *a, const fv_registered_worker *w) {
+    bool p = a->p.worker == w && !a->report && !a->decoding && !a->finish;
+    bool d = a->d.worker == w && !a->finished;
+    if (!p && !d) return;
+    fv_status st =
+        FV_FAIL(FV_EIO, "%s worker %s hangs: no progress for %.0f s", d ? "decode" : "prefill",
+                w->intro->name, 1e-3 * (double)a->relay->opt.stall_ms);
+    fail(a, st, (fv_failure){.avoid_p = p, .avoid_d = d});
+}
+
+void fv_attempt_lose(fv_attempt *a, const fv_registered_worker *w) {
     bool p = a->p.worker == w, d = a->d.worker == w;
-    if (d && fv_attempt_waits(a)) { /* d has granted nothing, so nothing is lost with it */
-        fv_request *r = a->req;
-        a->d.worker = NULL;
-        fv_attempt_abandon(a);
-        fv_request_set_state(r, FV_REQUEST_QUEUED);
-        return;
-    }
     if (p) a->p.worker = NULL;
     if (d) a->d.worker = NULL;
     bool left = w->state != FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST;
     if (left && !(d && !a->decode)) return; /* the worker's call ends with its own status */
     if ((d && !a->finished) || (p && !a->first)) {
-        fail(a, FV_FAIL(FV_EIO, "%s worker %s was lost", d ? "decode" : "prefill", w->intro->name),
-             p, d);
+        fv_status st =
+            FV_FAIL(FV_EIO, "%s worker %s was lost", d ? "decode" : "prefill", w->intro->name);
+        fail(a, st, (fv_failure){.avoid_p = p, .avoid_d = d});
     } else if (p) {
         a->prefill_done = true; /* its report is taken if it still comes */
-        fv_answer_maybe_finish(a->req);
+        a->events->finished(a->req);
     }
 }

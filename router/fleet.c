@@ -21,7 +21,7 @@ enum { NAMES_MAX = 400 };
 static void fleet_free(fv_fleet *f) {
     free(f->model);
     free(f->fingerprint);
-    free(f->part);
+    free(f->share);
     free(f);
 }
 
@@ -151,14 +151,14 @@ uint32_t fv_fleet_keep_ms_max(const fv_fleet *f) {
     return any ? ms : least_keep_ms(f, true, &any);
 }
 
-fv_fleet_part *fv_fleet_part_of(fv_fleet *f, const fv_sharer *x) {
-    size_t n = f->n_part, need = (size_t)x->index + 1;
-    if (fv_grow(&f->part, &f->cap_part, need, sizeof *f->part) != FV_OK) return NULL;
-    for (; n < need; n++) f->part[n] = (fv_fleet_part){0};
-    f->n_part = n;
-    fv_fleet_part *part = &f->part[x->index];
-    if (part->number != x->number) *part = (fv_fleet_part){.number = x->number};
-    return part;
+fv_fleet_share *fv_fleet_share_of(fv_fleet *f, const fv_sharer *x) {
+    size_t n = f->n_share, need = (size_t)x->index + 1;
+    if (fv_grow(&f->share, &f->cap_share, need, sizeof *f->share) != FV_OK) return NULL;
+    for (; n < need; n++) f->share[n] = (fv_fleet_share){0};
+    f->n_share = n;
+    fv_fleet_share *share = &f->share[x->index];
+    if (share->number != x->number) *share = (fv_fleet_share){.number = x->number};
+    return share;
 }
 
 /* ---- by a model's name ------------------------------------------------------------------- */

@@ -283,7 +283,7 @@ static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     leave_unproven(j);
     j->worker = NULL;
     if (w && !j->members->stopping)
-        fv_registry_part(j->members, w, *end->text ? end->text : "its connection has ended");
+        fv_registry_remove(j->members, w, *end->text ? end->text : "its connection has ended");
 }
 
 void fv_registry_farewell(fv_registry *m) {

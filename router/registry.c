@@ -37,7 +37,7 @@ static void forget(fv_registered_worker *w) {
     fv_registered_worker_free(w);
 }
 
-void fv_registry_part(fv_registry *m, fv_registered_worker *w, const char *why) {
+void fv_registry_remove(fv_registry *m, fv_registered_worker *w, const char *why) {
     bool left = w->state == DRAINING;
     FV_LOG(WARN, ROUTER, "worker=%s event=%s reason=\"%s\"", w->intro->name, left ? "left" : "lost",
            why);
@@ -55,7 +55,7 @@ static void dismiss(fv_registry *m, fv_registered_worker *w, fv_status st) {
     char why[256];
     snprintf(why, sizeof why, "%s", fv_last_error());
     fv_join_finish(w->join, st);
-    fv_registry_part(m, w, why);
+    fv_registry_remove(m, w, why);
 }
 
 /* ---- joining ---------------------------------------------------------------------------- */

@@ -61,8 +61,8 @@ typedef struct fv_registered_worker {
     bool full;         /* refused a request for lack of memory, and has not reported since */
 } fv_registered_worker;
 
-/* The part of a fleet that a tenant or address (router/sharers.h) has. */
-typedef struct fv_fleet_part {
+/* The share of a fleet that a tenant or address (router/sharers.h) has. */
+typedef struct fv_fleet_share {
     double finish; /* finish tag of its last request, in virtual time; at first 0 */
     /* Set by each pass over the queue: its requests at decode and at prefill workers, and whether its
      * queued requests have to wait. */
@@ -71,7 +71,7 @@ typedef struct fv_fleet_part {
     /* private */
     bool counted;
     uint64_t number;
-} fv_fleet_part;
+} fv_fleet_share;
 struct fv_sharer;
 
 /* A fleet, by model name and compatibility. It exists as long as it has workers (also lost ones) or
@@ -96,8 +96,8 @@ struct fv_fleet {
     double weight_all; /* of tenants or addresses that have a request here */
     int32_t slots_all; /* of ready decode workers; 0: at least one does not report its slots */
     /* private */
-    fv_fleet_part *part; /* [n_part] owned */
-    size_t n_part, cap_part;
+    fv_fleet_share *share; /* [n_share] owned */
+    size_t n_share, cap_share;
 };
 
 typedef struct fv_registry fv_registry; /* opaque */
@@ -168,7 +168,7 @@ uint32_t fv_fleet_keep_ms_max(const fv_fleet *f);
  * neither. */
 const fv_model_message *fv_fleet_model(const fv_fleet *f);
 
-/* The part of the fleet that `x` has; valid until the next call. NULL: no memory. */
-fv_fleet_part *fv_fleet_part_of(fv_fleet *f, const struct fv_sharer *x);
+/* The share of the fleet that `x` has; valid until the next call. NULL: no memory. */
+fv_fleet_share *fv_fleet_share_of(fv_fleet *f, const struct fv_sharer *x);
 
 #endif

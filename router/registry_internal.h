@@ -45,7 +45,7 @@ void fv_registered_worker_keep_report(fv_registered_worker *w,
 
 /* Removes a worker whose call is over, with its requests. It is shown as lost for a while, unless it
  * has left by itself. */
-void fv_registry_part(fv_registry *m, fv_registered_worker *w, const char *why);
+void fv_registry_remove(fv_registry *m, fv_registered_worker *w, const char *why);
 
 /* Keeps the members as they are when the router stops and their calls are over. */
 void fv_registry_freeze(fv_registry *m);

@@ -22,7 +22,7 @@ typedef struct fv_sharer {
     struct fv_sharer *next; /* of all, most recently used first */
     char name[FV_SHARER_NAME_MAX + 1];
     double weight;
-    int32_t index;     /* 0, 1, ...: its place in fv_fleet.part */
+    int32_t index;     /* 0, 1, ...: its place in fv_fleet.share */
     uint64_t number;   /* unique: tells it from earlier sharers with this index */
     int32_t n_request; /* present requests */
     int32_t n_queued;  /* queued ones; with bytes_queued kept by router/relay.c */

@@ -1,7 +1,8 @@
-/* Spans of the router: Generate, each wait in the queue, each call to a worker. Loop thread. */
+/* The span of a request, with the fields of its answer. Loop thread. */
+#include "router/trace.h"
+
 #include "common/clock.h"
 #include "policy/policy.h"
-#include "router/relay_internal.h"
 
 void fv_trace_begin(fv_request *r) {
     fv_trace_context parent = fv_rpc_call_trace(r->client);
@@ -10,11 +11,7 @@ void fv_trace_begin(fv_request *r) {
     fv_trace_id_print(&r->span.context, r->trace_id);
 }
 
-void fv_trace_queued(const fv_request *r, double now_s) {
-    fv_span_stage(&r->span, "queue", r->queued_s, now_s, NULL, 0);
-}
-
-void fv_trace_answer(fv_request *r, const fv_report_message *report) {
+void fv_trace_answer(fv_request *r, const Fovea__Inference__V1__Report *report) {
     const fv_span_field fields[] = {
         {"fovea.request_id", .text = r->id},
         {"fovea.tenant", .text = r->tenant->name},
@@ -38,10 +35,4 @@ void fv_trace_end(const fv_request *r, const fv_rpc_end *end) {
                                     {"gen_ai.usage.output_tokens", .number = r->n_token},
                                     {"fovea.replays", .number = r->n_replay}};
     fv_span_end(&r->span, fv_clock_s(), (int)end->code, FV_SPAN_FIELDS(fields));
-}
-
-void fv_trace_call(const fv_attempt *a, const fv_span *s, const fv_rpc_end *end) {
-    const fv_span_field fields[] = {
-        {"fovea.worker", .text = s == &a->prefill_span ? a->p.name : a->d.name}};
-    fv_span_end(s, fv_clock_s(), (int)end->code, FV_SPAN_FIELDS(fields));
 }
