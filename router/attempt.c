@@ -40,7 +40,7 @@ fv_status fv_attempt_open(fv_request *r, const fv_attempt_events *events, fv_att
 
 /* Has the attempt freed after this event if nothing can come for it any more. */
 static void check_over(fv_attempt *a) {
-    if (a->req || a->prefill || a->decode) return;
+    if (a->req || a->prefill.rpc || a->decode.rpc) return;
     a->next_over = a->relay->over_attempts;
     a->relay->over_attempts = a;
 }
@@ -66,8 +66,8 @@ static void detach(fv_attempt *a, fv_outcome p, fv_outcome d) {
     a->req = NULL;
     fv_reservation_give(&a->p, p, now_s);
     fv_reservation_give(&a->d, d, now_s);
-    if (a->prefill) fv_rpc_call_cancel(a->prefill);
-    if (a->decode) fv_rpc_call_cancel(a->decode);
+    if (a->prefill.rpc) fv_rpc_call_cancel(a->prefill.rpc);
+    if (a->decode.rpc) fv_rpc_call_cancel(a->decode.rpc);
     check_over(a);
 }
 
@@ -101,7 +101,7 @@ void fv_attempt_abandon(fv_attempt *a) {
 bool fv_attempt_works_at(const fv_attempt *a, const fv_registered_worker *w) {
     if (!w) return false;
     if (a->p.worker == w) return !a->first && !a->p.others;
-    return a->d.worker == w && a->decode && !a->finished && !a->d.others;
+    return a->d.worker == w && a->decode.rpc && !a->finished && !a->d.others;
 }
 
 /* Ends the attempt with fv_last_error and reports that; *f says whom to avoid, and a refusal. */
@@ -146,12 +146,6 @@ static void read_refusal(fv_attempt *a, const fv_rpc_call *c, bool by_decode, fv
         f->refusal = FV_REFUSED_NONE; /* the worker is gone, and with it its size */
 }
 
-static void end_span(const fv_attempt *a, const fv_span *s, const fv_rpc_end *end) {
-    const fv_span_field fields[] = {
-        {"fovea.worker", .text = s == &a->prefill_span ? a->p.name : a->d.name}};
-    fv_span_end(s, fv_clock_s(), (int)end->code, FV_SPAN_FIELDS(fields));
-}
-
 /* Checks that these are the next tokens of the answer. */
 static fv_status check_tokens(const fv_request *r, const fv_tokens_message *t) {
     if (!t || t->n_tokens == 0) return FV_FAIL(FV_EDATA, "received an event without tokens");
@@ -174,7 +168,7 @@ static void measure_tokens(fv_attempt *a, uint32_t n) {
 
 void fv_attempt_resume(fv_attempt *a) {
     a->token_s = 0;
-    if (a->decode) fv_rpc_call_resume(a->decode);
+    if (a->decode.rpc) fv_rpc_call_resume(a->decode.rpc);
 }
 
 static fv_status on_decoded_tokens(fv_attempt *a, fv_rpc_call *c, fv_tokens_message *t) {
@@ -222,8 +216,7 @@ static void decode_over(fv_attempt *a, const fv_rpc_call *c, const fv_rpc_end *e
 
 static void on_decode_end(fv_rpc_call *c, const fv_rpc_end *end) {
     fv_attempt *a = fv_rpc_call_user(c);
-    a->decode = NULL;
-    end_span(a, &a->decode_span, end);
+    fv_worker_call_ended(&a->decode, a->d.name, end);
     if (!a->req) {
         check_over(a);
         return;
@@ -234,67 +227,9 @@ static void on_decode_end(fv_rpc_call *c, const fv_rpc_end *end) {
 
 static const fv_rpc_events decode_events = {.on_message = on_decoded, .on_end = on_decode_end};
 
-/* The deadline of a worker's call: a little later than the request's, so that the relay ends the request and
- * says why. */
-static int64_t deadline_ms(const fv_request *r) {
-    double ms = fv_request_left_ms(r, fv_clock_s());
-    return FV_DEADLINE_SLACK_MS + (ms > 0 ? (int64_t)ms : 0);
-}
-
-/* Opens a call to a worker on the client's behalf. token: NULL if the message carries a secret, the ticket. */
-static fv_status open_call(fv_attempt *a, const fv_registered_worker *w, const char *method,
-                           const char *token, const fv_rpc_events *events,
-                           const ProtobufCMessage *message, fv_span *span, fv_rpc_call **out) {
-    *span = fv_span_begin(strrchr(method, '/') + 1, FV_SPAN_CLIENT, &a->req->span.context,
-                          fv_clock_s());
-    fv_rpc_metadata metadata = {FV_CALL_TOKEN_KEY, token};
-    fv_rpc_call_options opt = {.path = method,
-                               .metadata = &metadata,
-                               .n_metadata = token && token[0],
-                               .trace = &span->context,
-                               .events = events,
-                               .user = a,
-                               .deadline_ms = deadline_ms(a->req),
-                               .request = message,
-                               .half_close = true,
-                               .parent = a->req->client};
-    return fv_rpc_call_open(w->channel, &opt, out);
-}
-
 static fv_status start_decode(fv_attempt *a) {
-    static const char method[] = "/fovea.handoff.v1.Decode/Decode";
-    char token[FV_CALL_TOKEN_MAX];
-    fv_request *r = a->req;
-    Fovea__Handoff__V1__DecodeRequest m = FOVEA__HANDOFF__V1__DECODE_REQUEST__INIT;
-    m.request_id = r->fleet_id;
-    m.tenant = r->tenant->name;
-    m.tenant_kv_bytes = fv_tenancy_kv_bytes(r->tenant);
-    m.tenant_weight = r->sharer->weight;
-    m.share = r->sharer->name;
-    if (a->ticket) {
-        m.source_case = FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_TICKET;
-        m.ticket = (Fovea__Handoff__V1__Ticket *)(uintptr_t)a->ticket;
-    } else {
-        m.source_case = FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_CONVERSATION;
-        m.conversation = (ProtobufCBinaryData){FV_CONVERSATION_ID_BYTES, r->msg->conversation.data};
-        m.prompt = r->msg->prompt;
-        m.sampling = r->msg->sampling;
-    }
-    m.max_tokens = r->need.max_tokens;
-    m.n_stop = r->msg->n_stop;
-    m.stop = r->msg->stop;
-    m.ignore_eos = r->msg->ignore_eos;
-    m.n_logprobs = r->msg->n_logprobs;
-    m.digests = r->msg->digests;
-    m.token_texts = r->msg->token_texts;
-    m.keep_ms = r->msg->keep_ms;
-    m.n_replay = a->n_replay;
-    m.replay = r->id_of;
-    if (!a->ticket)
-        FV_TRY(fv_registry_token(a->relay->opt.members, a->d.worker, method, r->fleet_id, "",
-                                 FV_CALL_VALID_MS, token));
-    return open_call(a, a->d.worker, method, a->ticket ? NULL : token, &decode_events, &m.base,
-                     &a->decode_span, &a->decode);
+    return fv_worker_call_decode(&a->decode, a->req, a->d.worker, a->ticket, a->n_replay,
+                                 &decode_events, a);
 }
 
 /* ---- prefill ---------------------------------------------------------------------------- */
@@ -405,8 +340,7 @@ static void prefill_over(fv_attempt *a, const fv_rpc_call *c, const fv_rpc_end *
 
 static void on_prefill_end(fv_rpc_call *c, const fv_rpc_end *end) {
     fv_attempt *a = fv_rpc_call_user(c);
-    a->prefill = NULL;
-    end_span(a, &a->prefill_span, end);
+    fv_worker_call_ended(&a->prefill, a->p.name, end);
     if (!a->req) {
         check_over(a);
         return;
@@ -416,52 +350,6 @@ static void on_prefill_end(fv_rpc_call *c, const fv_rpc_end *end) {
 }
 
 static const fv_rpc_events prefill_events = {.on_message = on_prefilled, .on_end = on_prefill_end};
-
-/* The request's age, by which workers serve the oldest first among the requests of all routers. */
-static uint32_t age_ms(const fv_request *r) {
-    return (uint32_t)(1e3 * (fv_clock_s() - r->arrived_s));
-}
-
-/* Makes the tokens for the prefill worker's calls to the decode worker. They are valid until the request's
- * deadline, because the prefill worker may have to wait for its turn first. */
-static fv_status make_tokens(fv_attempt *a, char open[FV_CALL_TOKEN_MAX],
-                             char pair[FV_CALL_TOKEN_MAX]) {
-    const fv_registry *m = a->relay->opt.members;
-    const fv_registered_worker *d = a->d.worker;
-    int64_t ms = deadline_ms(a->req) + FV_CALL_VALID_MS;
-    uint32_t valid_ms = ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
-    open[0] = pair[0] = '\0';
-    if (!d) return FV_OK;
-    FV_TRY(fv_registry_token(m, d, "/fovea.handoff.v1.Handoff/Open", a->req->fleet_id, "", valid_ms,
-                             open));
-    return fv_registry_token(m, d, "/fovea.handoff.v1.Handoff/Pair", "", "", valid_ms, pair);
-}
-
-static fv_status start_prefill(fv_attempt *a) {
-    static const char method[] = "/fovea.handoff.v1.Prefill/Prefill";
-    char token[FV_CALL_TOKEN_MAX], open[FV_CALL_TOKEN_MAX], pair[FV_CALL_TOKEN_MAX];
-    fv_request *r = a->req;
-    Fovea__Handoff__V1__PrefillRequest m = FOVEA__HANDOFF__V1__PREFILL_REQUEST__INIT;
-    fv_request_message checked = *r->msg;
-    checked.request_id = r->fleet_id;
-    checked.max_tokens = r->need.max_tokens;
-    m.request = &checked;
-    if (a->d.worker) m.decode_address = a->d.worker->intro->address;
-    m.age_ms = age_ms(r);
-    m.tenant = r->tenant->name;
-    m.tenant_kv_bytes = fv_tenancy_kv_bytes(r->tenant);
-    m.tenant_weight = r->sharer->weight;
-    m.share = r->sharer->name;
-    m.n_replay = a->n_replay = r->n_token;
-    m.replay = r->id_of;
-    FV_TRY(make_tokens(a, open, pair));
-    m.open_token = open;
-    m.pair_token = pair;
-    FV_TRY(fv_registry_token(a->relay->opt.members, a->p.worker, method, r->fleet_id,
-                             m.decode_address, FV_CALL_VALID_MS, token));
-    return open_call(a, a->p.worker, method, token, &prefill_events, &m.base, &a->prefill_span,
-                     &a->prefill);
-}
 
 /* ---- from outside ----------------------------------------------------------------------- */
 
@@ -478,7 +366,8 @@ fv_status fv_attempt_start(fv_attempt *a, fv_registered_worker *p, fv_registered
     if (d) fv_reservation_take(&a->d, d, &of_d, fv_clock_s());
     if (waits) fv_reservation_wait(&a->d);
     a->waited = waits;
-    return start_prefill(a);
+    a->n_replay = r->n_token;
+    return fv_worker_call_prefill(&a->prefill, r, p, d, &prefill_events, a);
 }
 
 fv_status fv_attempt_continue(fv_attempt *a, fv_registered_worker *d) {
@@ -508,8 +397,8 @@ void fv_attempt_lose(fv_attempt *a, const fv_registered_worker *w) {
     bool p = a->p.worker == w, d = a->d.worker == w;
     if (p) a->p.worker = NULL;
     if (d) a->d.worker = NULL;
-    bool left = w->state != FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST;
-    if (left && !(d && !a->decode)) return; /* the worker's call ends with its own status */
+    bool left = w->state != FV_WORKER_LOST;
+    if (left && !(d && !a->decode.rpc)) return; /* the worker's call ends with its own status */
     if ((d && !a->finished) || (p && !a->first)) {
         fv_status st =
             FV_FAIL(FV_EIO, "%s worker %s was lost", d ? "decode" : "prefill", w->intro->name);

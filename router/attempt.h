@@ -7,9 +7,8 @@
  * An attempt reports until it is abandoned or has failed. Messages that its calls still bring are dropped
  * then, and when the calls have ended, too, it is freed after that event (fv_attempts_free_over). Loop
  * thread. */
-#include "handoff.pb-c.h"
-#include "router/request.h"
 #include "router/reservation.h"
+#include "router/worker_call.h"
 
 /* What an attempt reports; all are set. A callback may end or requeue the request, which abandons the
  * attempt. */
@@ -29,12 +28,11 @@ typedef struct fv_attempt {
     fv_relay *relay;
     const fv_attempt_events *events;
     struct fv_attempt *next_over;
-    fv_rpc_call *prefill, *decode; /* borrowed; NULL: not begun, or over */
-    fv_span prefill_span, decode_span;
+    fv_worker_call prefill, decode;
     fv_reservation p, d;
     uint32_t n_replay;                         /* tokens that the client had before this attempt */
     fv_arena arena;                            /* owns the workers' messages that are kept */
-    const Fovea__Handoff__V1__Ticket *ticket;  /* from Begun */
+    const fv_ticket_message *ticket;           /* from Begun */
     bool first;                                /* FirstToken has come, or is not expected */
     bool ended;                                /* the answer had ended before this attempt */
     Fovea__Inference__V1__FinishReason finish; /* set: the answer ended with or before FirstToken */

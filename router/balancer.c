@@ -5,10 +5,6 @@
 
 #include "common/random.h"
 
-#define READY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY
-#define LOST FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST
-#define DECODE FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE
-
 /* Bytes of a decode worker's KV in use: the larger of what it reports (held, granted, and requested by
  * waiting requests) and what our running requests have reserved. */
 static uint64_t bytes_used(const fv_registered_worker *w) {
@@ -46,7 +42,7 @@ static bool has_slot(const fv_registered_worker *w) {
 bool fv_registered_worker_has_room(const fv_registered_worker *w,
                                    const fv_constraints *constraints) {
     if (w->full) return false;
-    if (w->role != DECODE) return has_place(w, constraints);
+    if (w->role != FV_WORKER_DECODE) return has_place(w, constraints);
     if (!constraints->over_slots && !has_slot(w)) return false;
     uint64_t bytes = constraints->bytes, bytes_least = constraints->bytes_least;
     uint64_t used = bytes_used(w), capacity = w->load.bytes_capacity;
@@ -57,12 +53,12 @@ bool fv_registered_worker_has_room(const fv_registered_worker *w,
 
 /* The part of a decode worker's KV that would be in use; 0 if the worker does not report its capacity. */
 static double fullness(const fv_registered_worker *w, uint64_t bytes) {
-    if (w->role != DECODE || w->load.bytes_capacity == 0) return 0;
+    if (w->role != FV_WORKER_DECODE || w->load.bytes_capacity == 0) return 0;
     return ((double)bytes_used(w) + (double)bytes) / (double)w->load.bytes_capacity;
 }
 
 static double prefill_s(const fv_registered_worker *w, const fv_constraints *constraints) {
-    if (w->role == DECODE || !constraints->estimate) return 0;
+    if (w->role == FV_WORKER_DECODE || !constraints->estimate) return 0;
     return fv_deadline_prefill_s(constraints->estimate, w, constraints->work);
 }
 
@@ -76,7 +72,7 @@ static fv_registered_worker *better(fv_registered_worker *a, fv_registered_worke
 }
 
 static bool in_question(const fv_registered_worker *w, const fv_constraints *constraints) {
-    return w->state == READY && w->role == constraints->role &&
+    return w->state == FV_WORKER_READY && w->role == constraints->role &&
            !(constraints->alone && w->n_suspect) && fv_registered_worker_has_room(w, constraints);
 }
 
@@ -135,7 +131,9 @@ static bool is_large_enough(const fv_registered_worker *w, const fv_constraints 
 fv_registered_worker *fv_balance_to_wait(const fv_fleet *f, const fv_constraints *constraints) {
     fv_registered_worker *best = NULL;
     for (fv_registered_worker *w = f->first; w; w = w->next) {
-        if (w->state != READY || w->role != DECODE || w->full || w->n_waiting > 0) continue;
+        if (w->state != FV_WORKER_READY || w->role != FV_WORKER_DECODE || w->full ||
+            w->n_waiting > 0)
+            continue;
         if (!fv_breaker_admits(&w->breaker, constraints->now_s) || !is_large_enough(w, constraints))
             continue;
         if (constraints->alone && w->n_suspect) continue;
@@ -160,7 +158,7 @@ fv_registered_worker *fv_balance(const fv_fleet *f, const fv_constraints *constr
 uint64_t fv_choose_largest(const fv_fleet *f, Fovea__Inference__V1__Role role) {
     uint64_t largest = 0;
     for (const fv_registered_worker *w = f->first; w; w = w->next) {
-        if (w->state == LOST || w->role != role) continue;
+        if (w->state == FV_WORKER_LOST || w->role != role) continue;
         if (w->load.bytes_capacity == 0) return 0;
         if (w->load.bytes_capacity > largest) largest = w->load.bytes_capacity;
     }
@@ -171,7 +169,7 @@ fv_availability fv_balance_availability(const fv_fleet *f, Fovea__Inference__V1_
                                         double now_s) {
     fv_availability s = FV_AVAILABILITY_NONE;
     for (const fv_registered_worker *w = f->first; w; w = w->next) {
-        if (w->state != READY || w->role != role) continue;
+        if (w->state != FV_WORKER_READY || w->role != role) continue;
         if (fv_breaker_admits(&w->breaker, now_s)) return FV_AVAILABILITY_SOME;
         s = FV_AVAILABILITY_RESTING;
     }

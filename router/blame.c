@@ -63,8 +63,8 @@ void fv_blame_lost(fv_relay *relay, const fv_registered_worker *w) {
     for (fv_request *r = relay->first; r; r = r->next) {
         if (!is_hit(r, w, now_s)) continue;
         count_loss(r, w);
-        FV_LOG(WARN, ROUTER, "req=%s event=suspect lost=%s n=%d among=%d", r->id, w->intro->name,
-               (int)r->n_lost, (int)n_suspect);
+        FV_LOG(WARN, ROUTER, "req=%s event=suspect lost=%s n_lost=%d n_suspect=%d", r->id,
+               w->intro->name, (int)r->n_lost, (int)n_suspect);
         if (r->n_lost > 1 && n_suspect == 1) fv_request_finish(r, fv_blame_sentence(r));
     }
 }

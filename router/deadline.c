@@ -35,10 +35,9 @@ typedef struct two_times {
 static two_times fastest(const fv_estimate *e, const fv_registered_worker *first, const fv_work *w,
                          Fovea__Inference__V1__Role role) {
     two_times best = {HUGE_VAL, HUGE_VAL};
-    bool prefill = role == FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL;
+    bool prefill = role == FV_WORKER_PREFILL;
     for (const fv_registered_worker *m = first; m; m = m->next) {
-        if (m->role != role || m->state != FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY)
-            continue;
+        if (m->role != role || m->state != FV_WORKER_READY) continue;
         double now_s = prefill ? fv_deadline_prefill_s(e, m, w) : fv_deadline_decode_s(e, m, w);
         double alone_s = prefill ? fv_estimate_images_s(e, &m->pace, w->pixels) +
                                        fv_estimate_prefill_s(e, &m->pace, w->prompt)
@@ -51,8 +50,8 @@ static two_times fastest(const fv_estimate *e, const fv_registered_worker *first
 
 fv_outlook fv_deadline_look(const fv_estimate *e, const fv_registered_worker *first,
                             const fv_work *ahead, const fv_work *w) {
-    two_times p = fastest(e, first, w, FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL);
-    two_times d = fastest(e, first, w, FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE);
+    two_times p = fastest(e, first, w, FV_WORKER_PREFILL);
+    two_times d = fastest(e, first, w, FV_WORKER_DECODE);
     return (fv_outlook){.queue_s = fv_estimate_queue_s(e, ahead),
                         .fleet_s = p.now_s + d.now_s,
                         .alone_s = p.alone_s + d.alone_s};

@@ -10,9 +10,6 @@
 #include "router/record.h"
 #include "router/replay.h"
 
-#define PREFILL_ROLE FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL
-#define DECODE_ROLE FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE
-
 /* What follows what an attempt reports. */
 static const fv_attempt_events attempt_events = {.begun = fv_answer_begin,
                                                  .tokens = fv_answer_tokens,
@@ -87,7 +84,7 @@ typedef enum lack {
 static lack choose_pair(const fv_request *r, bool wake, double now_s, fv_registered_worker **p,
                         fv_registered_worker **d) {
     const fv_fleet *f = r->fleet;
-    fv_constraints constraints = {.role = DECODE_ROLE,
+    fv_constraints constraints = {.role = FV_WORKER_DECODE,
                                   .bytes = r->need.bytes,
                                   .bytes_least = r->need.bytes_least,
                                   .pixels = r->need.pixels,
@@ -103,7 +100,7 @@ static lack choose_pair(const fv_request *r, bool wake, double now_s, fv_registe
     *d = NULL;
     if (needs_decode(r) && !(*d = choose_decode(r, constraints, &no_slot)))
         return no_slot ? LACKS_SLOT : LACKS_MEMORY;
-    constraints.role = PREFILL_ROLE;
+    constraints.role = FV_WORKER_PREFILL;
     constraints.exclude = r->exclude_p ? r->last_p : "";
     return (*p = choose_prefill(r, constraints)) ? LACKS_NOTHING : LACKS_PLACE;
 }
@@ -141,9 +138,9 @@ static void block(fv_request *r, lack why) {
 static void try_start(fv_request *r, double now_s) {
     const fv_relay_options *opt = &r->relay->opt;
     fv_fleet *f = r->fleet;
-    fv_availability p = fv_balance_availability(f, PREFILL_ROLE, now_s);
-    fv_availability d =
-        needs_decode(r) ? fv_balance_availability(f, DECODE_ROLE, now_s) : FV_AVAILABILITY_SOME;
+    fv_availability p = fv_balance_availability(f, FV_WORKER_PREFILL, now_s);
+    fv_availability d = needs_decode(r) ? fv_balance_availability(f, FV_WORKER_DECODE, now_s)
+                                        : FV_AVAILABILITY_SOME;
     bool no_worker = p != FV_AVAILABILITY_SOME || d != FV_AVAILABILITY_SOME, wake = false;
     if (!no_worker) r->no_worker_s = 0;
     if (no_worker && r->no_worker_s == 0) r->no_worker_s = now_s;
@@ -197,12 +194,10 @@ static fv_status find_keeping_worker(fv_request *r, double now_s, fv_registered_
     bool young = 1e3 * (now_s - r->relay->opened_s) < (double)opt->wait_ms;
     *out = NULL;
     if (!w && young) return FV_OK; /* after a restart of the router, workers are about to join */
-    if (!w || w->role != DECODE_ROLE) return conversation_gone(name, "is not in the fleet");
-    if (w->state == FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST)
-        return conversation_gone(name, "was lost");
-    if (w->state == FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_DRAINING)
-        return conversation_gone(name, "is shutting down");
-    bool well = w->state == FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY;
+    if (!w || w->role != FV_WORKER_DECODE) return conversation_gone(name, "is not in the fleet");
+    if (w->state == FV_WORKER_LOST) return conversation_gone(name, "was lost");
+    if (w->state == FV_WORKER_DRAINING) return conversation_gone(name, "is shutting down");
+    bool well = w->state == FV_WORKER_READY;
     if (well && fv_breaker_admits(&w->breaker, now_s)) {
         r->no_worker_s = 0;
         *out = w;
@@ -236,7 +231,7 @@ static void try_continue(fv_request *r, double now_s) {
 
 /* Requeues a request that waits for memory at a decode worker if another worker has room. */
 static void requeue_if_room_elsewhere(fv_request *r, double now_s) {
-    fv_constraints constraints = {.role = DECODE_ROLE,
+    fv_constraints constraints = {.role = FV_WORKER_DECODE,
                                   .bytes = r->need.bytes,
                                   .bytes_least = r->need.bytes_least,
                                   .exclude = r->attempt->d.name,

@@ -11,11 +11,6 @@
 
 enum { NAMES_MAX = 400 };
 
-#define READY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY
-#define LOST FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST
-#define PREFILL FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL
-#define DECODE FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE
-
 /* ---- opening and closing ---------------------------------------------------------------- */
 
 static void fleet_free(fv_fleet *f) {
@@ -56,8 +51,9 @@ static void log_difference(const fv_registry *m, const fv_introduction *in,
     for (const fv_fleet *f = m->fleets; f; f = f->next)
         if (f->first && (strcmp(f->model, in->model->name) == 0 ||
                          strcmp(f->fingerprint, in->model->fingerprint) == 0))
-            FV_LOG(WARN, ROUTER, "worker=%s event=another-fleet model=%s than=%s reason=\"%s\"",
-                   in->name, in->model->name, f->model,
+            FV_LOG(WARN, ROUTER,
+                   "worker=%s event=another-fleet model=%s other_model=%s reason=\"%s\"", in->name,
+                   in->model->name, f->model,
                    fv_compat_check(&f->compat, compat) == FV_OK ? "its model has another name"
                                                                 : fv_last_error());
 }
@@ -114,20 +110,20 @@ fv_registered_worker *fv_registry_next(const fv_registered_worker *w) {
 int32_t fv_fleet_ready(const fv_fleet *f, Fovea__Inference__V1__Role role) {
     int32_t n = 0;
     for (const fv_registered_worker *w = f->first; w; w = w->next)
-        n += w->state == READY && w->role == role;
+        n += w->state == FV_WORKER_READY && w->role == role;
     return n;
 }
 
 int32_t fv_fleet_pairs(const fv_fleet *f) {
-    int32_t p = fv_fleet_ready(f, PREFILL), d = fv_fleet_ready(f, DECODE);
+    int32_t p = fv_fleet_ready(f, FV_WORKER_PREFILL), d = fv_fleet_ready(f, FV_WORKER_DECODE);
     return p < d ? p : d;
 }
 
 const fv_model_message *fv_fleet_model(const fv_fleet *f) {
     const fv_model_message *lost = NULL;
     for (const fv_registered_worker *w = f->first; w; w = w->next) {
-        if (w->role != PREFILL) continue;
-        if (w->state != LOST) return w->intro->model;
+        if (w->role != FV_WORKER_PREFILL) continue;
+        if (w->state != FV_WORKER_LOST) return w->intro->model;
         lost = w->intro->model;
     }
     return lost;
@@ -136,7 +132,7 @@ const fv_model_message *fv_fleet_model(const fv_fleet *f) {
 static uint32_t least_keep_ms(const fv_fleet *f, bool lost, bool *any) {
     uint32_t least = UINT32_MAX;
     for (const fv_registered_worker *w = f->first; w; w = w->next) {
-        if (w->role != DECODE || (w->state == LOST) != lost) continue;
+        if (w->role != FV_WORKER_DECODE || (w->state == FV_WORKER_LOST) != lost) continue;
         uint32_t ms = w->intro->model->limits ? w->intro->model->limits->keep_ms_max : 0;
         if (ms < least) least = ms;
         *any = true;
@@ -165,7 +161,7 @@ fv_fleet_share *fv_fleet_share_of(fv_fleet *f, const fv_sharer *x) {
 
 static bool lives(const fv_fleet *f) {
     const fv_registered_worker *w = f->first;
-    while (w && w->state == LOST) w = w->next;
+    while (w && w->state == FV_WORKER_LOST) w = w->next;
     return w != NULL;
 }
 

@@ -45,9 +45,7 @@ fv_work fv_queue_ahead(const fv_relay *relay, fv_fleet *f, const fv_sharer *x) {
 static int32_t slots_of(const fv_fleet *f) {
     int64_t n = 0;
     for (const fv_registered_worker *w = f->first; w; w = w->next) {
-        if (w->role != FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE ||
-            w->state != FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY)
-            continue;
+        if (w->role != FV_WORKER_DECODE || w->state != FV_WORKER_READY) continue;
         if (w->load.slots == 0) return 0;
         n += w->load.slots;
     }

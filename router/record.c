@@ -55,9 +55,9 @@ fv_status fv_record_invalid(fv_status st) {
 
 static int32_t state_of(const fv_registered_worker *w) {
     switch (w->state) {
-    case FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY: return FV_STATE_READY;
-    case FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_DRAINING: return FV_STATE_DRAINING;
-    case FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST: return FV_STATE_LOST;
+    case FV_WORKER_READY: return FV_STATE_READY;
+    case FV_WORKER_DRAINING: return FV_STATE_DRAINING;
+    case FV_WORKER_LOST: return FV_STATE_LOST;
     default: return FV_STATE_UNHEALTHY;
     }
 }
@@ -73,7 +73,7 @@ void fv_record_state(int32_t n_queued, int32_t n_running, const fv_registry *mem
     uint64_t used = 0, capacity = 0;
     const fv_registered_worker *w = fv_registry_first(members);
     for (; w; w = fv_registry_next(w)) {
-        bool decode = w->role == FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE;
+        bool decode = w->role == FV_WORKER_DECODE;
         int32_t role = decode ? FV_ROLE_DECODE : FV_ROLE_PREFILL, at = state_of(w);
         state[role][at]++;
         breaker[role][breaker_of(w, now_s)]++;

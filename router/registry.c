@@ -14,12 +14,6 @@ enum {
     FOREIGN_MAX = 1 << 20, /* a worker may report any number */
 };
 
-#define READY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY
-#define UNHEALTHY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_UNHEALTHY
-#define DRAINING FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_DRAINING
-#define LOST FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST
-#define PREFILL FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL
-
 typedef Fovea__Fleet__V1__WorkerReport report_message;
 
 /* ---- leaving ---------------------------------------------------------------------------- */
@@ -38,24 +32,16 @@ static void forget(fv_registered_worker *w) {
 }
 
 void fv_registry_remove(fv_registry *m, fv_registered_worker *w, const char *why) {
-    bool left = w->state == DRAINING;
+    bool left = w->state == FV_WORKER_DRAINING;
     FV_LOG(WARN, ROUTER, "worker=%s event=%s reason=\"%s\"", w->intro->name, left ? "left" : "lost",
            why);
-    if (!left) w->state = LOST;
+    if (!left) w->state = FV_WORKER_LOST;
     w->reported_s = fv_clock_s();
     w->join = NULL;
     m->opt.on_gone(m->opt.user, w);
     fv_rpc_channel_close(w->channel);
     w->channel = NULL;
     if (left) forget(w);
-}
-
-/* Ends a worker's call from this side. */
-static void dismiss(fv_registry *m, fv_registered_worker *w, fv_status st) {
-    char why[256];
-    snprintf(why, sizeof why, "%s", fv_last_error());
-    fv_join_finish(w->join, st);
-    fv_registry_remove(m, w, why);
 }
 
 /* ---- joining ---------------------------------------------------------------------------- */
@@ -73,11 +59,12 @@ void fv_registered_worker_keep_report(fv_registered_worker *w, const report_mess
         w->n_foreign = n < 0 ? 0 : n > FOREIGN_MAX ? FOREIGN_MAX : (int32_t)n;
     }
     w->unwell = r->unhealthy;
-    Fovea__Inference__V1__WorkerState to = r->unhealthy || w->hung ? UNHEALTHY : READY;
-    if (r->draining || w->state == DRAINING) to = DRAINING;
-    if (to != w->state && (to == UNHEALTHY || w->state == UNHEALTHY))
+    Fovea__Inference__V1__WorkerState to =
+        r->unhealthy || w->hung ? FV_WORKER_UNHEALTHY : FV_WORKER_READY;
+    if (r->draining || w->state == FV_WORKER_DRAINING) to = FV_WORKER_DRAINING;
+    if (to != w->state && (to == FV_WORKER_UNHEALTHY || w->state == FV_WORKER_UNHEALTHY))
         FV_LOG(WARN, ROUTER, "worker=%s event=%s", w->intro->name,
-               to == UNHEALTHY ? "unhealthy" : "healthy");
+               to == FV_WORKER_UNHEALTHY ? "unhealthy" : "healthy");
     w->state = to;
 }
 
@@ -87,10 +74,10 @@ fv_registered_worker *fv_registry_find(const fv_registry *m, const char *name) {
     return w;
 }
 
-bool fv_registry_free(fv_registry *m, const char *name) {
+bool fv_registry_name_is_free(fv_registry *m, const char *name) {
     fv_registered_worker *w = fv_registry_find(m, name);
     if (!w) return true;
-    if (w->state != LOST) return false;
+    if (w->state != FV_WORKER_LOST) return false;
     forget(w);
     return true;
 }
@@ -100,13 +87,14 @@ void fv_registry_add(fv_registered_worker *w, const report_message *r) {
     (void)fv_random_bytes(&seed, sizeof seed); /* only for the jitter of its rests */
     fv_breaker_init(&w->breaker, seed);
     fovea__inference__v1__load__init(&w->load);
-    w->state = READY;
+    w->state = FV_WORKER_READY;
     fv_registered_worker_keep_report(w, r);
     fv_registered_worker **tail = &w->fleet->first;
     while (*tail) tail = &(*tail)->next;
     *tail = w;
     FV_LOG(INFO, ROUTER, "worker=%s event=joined role=%s address=%s model=%s", w->intro->name,
-           w->role == PREFILL ? "prefill" : "decode", w->intro->address, w->intro->model->name);
+           w->role == FV_WORKER_PREFILL ? "prefill" : "decode", w->intro->address,
+           w->intro->model->name);
 }
 
 /* A stopping router finishes its requests with the members it has. */
@@ -136,21 +124,10 @@ fv_status fv_registry_token(const fv_registry *m, const fv_registered_worker *w,
 
 /* ---- the rest --------------------------------------------------------------------------- */
 
-static void tick(fv_registry *m, fv_registered_worker *w, double now_s) {
-    double silent_s = now_s - w->reported_s;
-    if (w->state == LOST) {
-        if (silent_s > FORGET_S) forget(w);
-    } else if (silent_s * 1000 > m->opt.silence_ms) {
-        dismiss(m, w, FV_FAIL(FV_EIO, "worker %s was silent for %.1f s", w->intro->name, silent_s));
-    }
-}
-
-void fv_registry_tick(fv_registry *m, double now_s) {
-    if (m->stopping) return;
-    fv_joins_tick(m, now_s);
+void fv_registry_forget(fv_registry *m, double now_s) {
     for (fv_registered_worker *w = fv_registry_first(m), *next; w; w = next) {
         next = fv_registry_next(w);
-        tick(m, w, now_s);
+        if (w->state == FV_WORKER_LOST && now_s - w->reported_s > FORGET_S) forget(w);
     }
     fv_fleets_tick(m);
 }

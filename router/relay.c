@@ -131,7 +131,7 @@ static void lose_worker(fv_request *r, const fv_registered_worker *w) {
 }
 
 void fv_relay_lose(fv_relay *relay, fv_registered_worker *w) {
-    bool lost = w->state == FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST;
+    bool lost = w->state == FV_WORKER_LOST;
     if (lost) fv_blame_lost(relay, w);
     for (fv_request *r = relay->first; r; r = r->next)
         if (r->attempt) lose_worker(r, w);

@@ -37,8 +37,7 @@ static bool may_fit_larger(fv_request *r, uint64_t capacity) {
     fv_need *need = &r->need;
     if (capacity >= need->bytes_least) need->bytes_least = capacity + 1;
     if (need->bytes_least > need->bytes) need->bytes = need->bytes_least;
-    return fv_choose_largest(r->fleet, FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE) >=
-           need->bytes_least;
+    return fv_choose_largest(r->fleet, FV_WORKER_DECODE) >= need->bytes_least;
 }
 
 /* The worker without memory gets no request until it reports; others may have some. */

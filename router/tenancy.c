@@ -137,11 +137,10 @@ static fv_status find_caller(const fv_tenancy *t, const fv_rpc_call *call, fv_te
     size_t n;
     const fv_tenant *tenant;
     if (!fv_rpc_call_metadata(call, "authorization", &value, &n))
-        return FV_FAIL(FV_EAUTH,
-                       "this fleet answers known callers only: send an API key or a JWT as "
-                       "metadata, authorization: Bearer ... (fovea's --api-key-file)");
+        return FV_FAIL(FV_EAUTH, "this fleet requires a credential: send an API key or a JWT as "
+                                 "metadata, authorization: Bearer ... (fovea's --api-key-file)");
     if (n <= N_SCHEME || strncasecmp(value, scheme, N_SCHEME) != 0)
-        return FV_FAIL(FV_EAUTH, "authorization must be: Bearer, and an API key or a JWT");
+        return FV_FAIL(FV_EAUTH, "authorization must be 'Bearer KEY', with an API key or a JWT");
     const double now_s = fv_clock_unix_s();
     double until_s;
     FV_TRY(fv_tenants_find(t->tenants, value + N_SCHEME, n - N_SCHEME, now_s, &tenant, &until_s));
@@ -173,7 +172,9 @@ fv_status fv_tenancy_caller_until(fv_tenancy *t, fv_rpc_call *call, fv_tenant_us
 static fv_status check_number(int32_t n, int32_t most, const char *what, fv_rpc_call *call) {
     if (most == 0 || n < most) return FV_OK;
     fv_rpc_call_retry_after(call, BUSY_RETRY_MS);
-    return FV_FAIL(FV_EBUSY, "this tenant may have %d %s at a time on this router", most, what);
+    return FV_FAIL(FV_EBUSY,
+                   "this tenant may have %d %s at a time on this router: wait for one to finish",
+                   most, what);
 }
 
 /* Brings the bucket up to date. FV_EBUSY: no call is left in it. */

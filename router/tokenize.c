@@ -80,10 +80,8 @@ static void on_reply(void *user, const fv_rpc_end *end, fv_rpc_call *call,
 static fv_status choose(const fv_registry *members, const char *model, fv_registered_worker **out) {
     fv_fleet *f;
     FV_TRY(fv_registry_choose_fleet(members, model, &f));
-    fv_constraints any = {.role = FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL,
-                          .exclude = "",
-                          .wake = true,
-                          .now_s = fv_clock_s()};
+    fv_constraints any = {
+        .role = FV_WORKER_PREFILL, .exclude = "", .wake = true, .now_s = fv_clock_s()};
     *out = fv_balance(f, &any);
     return *out ? FV_OK : FV_FAIL(FV_EIO, "no prefill worker is ready; try again later");
 }

@@ -18,9 +18,6 @@
 #include "common/log.h"
 #include "router/blame.h"
 
-#define UNHEALTHY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_UNHEALTHY
-#define LOST FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST
-
 static void keep_progress(fv_reservation *x, const char *id,
                           const Fovea__Fleet__V1__WorkerReport *report, double now_s) {
     const Fovea__Fleet__V1__Work *found = NULL;
@@ -44,7 +41,7 @@ void fv_watch_report(fv_relay *relay, fv_registered_worker *w,
     if (moved) w->moved_s = now_s;
     if (w->hung && moved) {
         w->hung = false;
-        FV_LOG(WARN, ROUTER, "worker=%s event=moves", w->intro->name);
+        FV_LOG(WARN, ROUTER, "worker=%s event=progress-again", w->intro->name);
     }
     w->work = sum;
     w->n_work = (int32_t)report->n_work;
@@ -56,7 +53,7 @@ void fv_watch_report(fv_relay *relay, fv_registered_worker *w,
 }
 
 static bool hangs(const fv_registered_worker *w, double stall_s, double now_s) {
-    if (w->state == LOST || w->hung) return false;
+    if (w->state == FV_WORKER_LOST || w->hung) return false;
     bool at_work = w->n_work > 0 || (w->unwell && w->n_taken > 0);
     return at_work && now_s - w->moved_s > stall_s;
 }
@@ -65,7 +62,7 @@ static bool hangs(const fv_registered_worker *w, double stall_s, double now_s) {
 static void take_all_requests(fv_relay *relay, fv_registered_worker *w) {
     FV_LOG(WARN, ROUTER, "worker=%s event=hung working_on=%d", w->intro->name, (int)w->n_work);
     w->hung = true;
-    if (w->state != FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_DRAINING) w->state = UNHEALTHY;
+    if (w->state != FV_WORKER_DRAINING) w->state = FV_WORKER_UNHEALTHY;
     fv_blame_lost(relay, w);
     for (fv_request *r = relay->first; r; r = r->next)
         if (r->attempt) fv_attempt_hang(r->attempt, w);
