@@ -317,7 +317,7 @@ Test(router_admit, ids_are_in_the_vocabulary) {
 
 Test(router_admit, as_many_images_as_the_prompt_mentions) {
     req.n_images = 2;
-    refused(FV_EINVAL, "places 1 image and the request has 2");
+    refused(FV_EINVAL, "places 1 image, but the request has 2");
     prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT;
     prompt.text = (char *)"<image> and <image>";
     admitted();
