@@ -8,21 +8,23 @@
  * requests start next is decided once, when the event is over: fv_relay_end_event. Memory is freed there,
  * too, so no event frees what its caller still uses.
  *
- * The files, from top to bottom; each knows only those below it:
+ * The files, from top to bottom; each includes headers of those below it only:
  *
- *   relay.c        what happens to many requests at once: the timer, a lost worker, the end of an event
- *   generate.c     the client's call: brings a request, and hears when the client reads again or leaves
- *   watch.c        whether requests and workers make progress
- *   dispatch.c     which request starts next, on which workers
- *   replay.c       what follows when a request's attempt has failed
- *   blame.c        whether a request causes the loss of workers
- *   admission.c    whether a request is accepted, and by which fleet
- *   queue.c        waiting requests: their order, and who gives way when the queue is full
- *   answer.c       events to the client, and the tokens it has received
- *   life.c         the changes of a request's state
- *   attempt.c      the calls to two workers for a request; reports through a table of callbacks
- *   request.c      the list of requests, and the table of their states
- *   failure.c, reservation.c, record.c ...   values without a request
+ *   relay.c         what happens to many requests at once: the timer, a lost worker, the end of an event
+ *   generate.c      the client's call: brings a request, and hears when the client reads again or leaves
+ *   dispatch.c      which request starts next, on which workers
+ *   admission.c     whether a request is accepted, and by which fleet
+ *   queue.c         waiting requests: their order, and who gives way when the queue is full
+ *   watch.c         whether requests and workers make progress
+ *   replay.c        what follows when a request's attempt has failed
+ *   blame.c         whether a request causes the loss of workers
+ *   answer.c        events to the client, and the tokens it has received
+ *   life.c          the changes of a request's state
+ *   attempt.c       an attempt at a request on two workers; reports through a table of callbacks
+ *   worker_call.c   the calls to workers
+ *   trace.c         the request's span
+ *   request.c       the list of requests, and the table of their states
+ *   failure.c       why an attempt failed, and what that calls for
  *
  * Loop thread. */
 #include "router/relay_options.h"
