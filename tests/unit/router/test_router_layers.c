@@ -10,7 +10,7 @@ enum { FILES_MAX = 32, NAME_MAX_BYTES = 32 }; /* as in the formats below */
 static char names[FILES_MAX][NAME_MAX_BYTES];
 static int n_name;
 
-/* Reads the list: lines " *   name.c   what it does". */
+/* Reads the list: lines of a comment, each with a file and what it does. */
 static void read_list(void) {
     char line[512];
     FILE *header = fopen(FOVEA_TEST_DATA "/../router/relay.h", "r");
