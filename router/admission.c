@@ -63,8 +63,8 @@ fv_status fv_admission_check_time(fv_relay *relay, fv_fleet *f, fv_rpc_call *cli
 
 /* Refuses a request that fits no worker, now or later, and therefore without a retry hint. */
 static fv_status check_fits(const fv_request *r, const fv_fleet *f, const fv_need *need) {
-    uint64_t p = fv_choose_largest(f, FV_WORKER_PREFILL);
-    uint64_t d = fv_choose_largest(f, FV_WORKER_DECODE);
+    uint64_t p = fv_balance_largest_capacity(f, FV_WORKER_PREFILL);
+    uint64_t d = fv_balance_largest_capacity(f, FV_WORKER_DECODE);
     bool continues = r->msg->conversation.len > 0;
     if (p && !continues && need->bytes_prompt > p)
         return FV_FAIL(FV_ENOMEM,

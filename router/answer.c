@@ -26,7 +26,7 @@ static fv_status send_accepted(fv_request *r) {
     a.model = r->fleet->model;
     a.prefill_worker = r->attempt->p.name;
     a.decode_worker = r->attempt->d.name;
-    a.bytes_bound = r->attempt->d.of.bytes;
+    a.bytes_bound = r->attempt->d.need.bytes;
     e.event_case = FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_ACCEPTED;
     e.accepted = &a;
     FV_TRY(fv_rpc_call_send(r->client, &e.base));
@@ -76,7 +76,7 @@ void fv_answer_tokens(fv_request *r, fv_tokens_message *t) {
 static void name_missing_half(const fv_request *r, char *out, size_t size) {
     const fv_attempt *a = r->attempt;
     out[0] = '\0';
-    if (a->ended)
+    if (a->had_ended)
         snprintf(
             out, size,
             "decode worker %s was lost after the last token, and with it its part of this report",

@@ -71,8 +71,8 @@ static void detach(fv_attempt *a, fv_outcome p, fv_outcome d) {
     check_over(a);
 }
 
-/* The part of a TTFT that is due to the prompt's tokens rather than to images. The images' part is an estimate and
- * may be wrong, so at least a tenth always counts for the tokens. */
+/* Returns the part of a TTFT that is due to the prompt's tokens rather than to images. The images' part is an
+ * estimate and may be wrong, so at least a tenth always counts for the tokens. */
 static double tokens_s(const fv_attempt *a, double seconds) {
     const fv_registered_worker *p = a->p.worker;
     double images_s =
@@ -87,8 +87,8 @@ static void measure_unfinished(const fv_attempt *a) {
     fv_estimate *e = &a->req->fleet->estimate;
     fv_registered_worker *p = a->p.worker;
     if (a->finish || a->finished) return;
-    if (p && !a->first)
-        fv_estimate_late(e, &p->pace, a->p.ahead, tokens_s(a, now_s - a->p.taken_s), now_s);
+    if (p && !a->first_done)
+        fv_estimate_late(e, &p->pace, a->p.prompt_ahead, tokens_s(a, now_s - a->p.taken_s), now_s);
     if (!a->req->msg->ignore_eos) fv_estimate_answer(e, a->req->n_token, false, now_s);
 }
 
@@ -100,11 +100,11 @@ void fv_attempt_abandon(fv_attempt *a) {
 
 bool fv_attempt_works_at(const fv_attempt *a, const fv_registered_worker *w) {
     if (!w) return false;
-    if (a->p.worker == w) return !a->first && !a->p.others;
-    return a->d.worker == w && a->decode.rpc && !a->finished && !a->d.others;
+    if (a->p.worker == w) return !a->first_done && !a->p.works_on_others;
+    return a->d.worker == w && a->decode.rpc && !a->finished && !a->d.works_on_others;
 }
 
-/* Ends the attempt with fv_last_error and reports that; *f says whom to avoid, and a refusal. */
+/* Ends the attempt with fv_last_error and reports the failure. f: whom to avoid, and the refusal. */
 static void fail(fv_attempt *a, fv_status st, fv_failure f) {
     fv_request *r = a->req;
     f.status = st;
@@ -138,12 +138,12 @@ static void read_refusal(fv_attempt *a, const fv_rpc_call *c, bool by_decode, fv
     (void)fv_rpc_call_metadata(c, FV_REFUSAL_KEY, &name, &n);
     f->refusal = fv_refusal_named(name, n);
     if (st == FV_EBUSY && f->refusal != FV_REFUSED_TENANT_FULL)
-        fv_reservation_full(by_decode || f->refusal != FV_REFUSED_NONE ? &a->d : &a->p);
+        fv_reservation_mark_full(by_decode || f->refusal != FV_REFUSED_NONE ? &a->d : &a->p);
     if (f->refusal != FV_REFUSED_TOO_LARGE) return;
     if (a->d.worker)
         f->refuser_capacity = a->d.worker->load.bytes_capacity;
     else
-        f->refusal = FV_REFUSED_NONE; /* the worker is gone, and with it its size */
+        f->refusal = FV_REFUSED_NONE; /* the worker is gone, so its capacity is unknown */
 }
 
 /* Checks that these are the next tokens of the answer. */
@@ -205,7 +205,7 @@ static void decode_over(fv_attempt *a, const fv_rpc_call *c, const fv_rpc_end *e
         a->events->finished(a->req);
         return;
     }
-    /* A worker that says why it refused the hand-off is well: the prefill worker did not bring it. */
+    /* A decode worker that says why it refused the hand-off is healthy: the prefill worker did not deliver it. */
     const char *name;
     size_t n;
     bool refused = fv_rpc_call_metadata(c, FV_REFUSAL_KEY, &name, &n);
@@ -240,38 +240,39 @@ static fv_status on_begun(fv_attempt *a, grpc_byte_buffer *message) {
     const Fovea__Handoff__V1__Begun *b = ((const prefill_event *)m)->begun;
     a->ticket = b->ticket;
     fv_reservation_resize(&a->d, b->bytes_bound);
-    fv_reservation_decoded(&a->p); /* the worker sends Begun after it has decoded the images */
+    /* The worker sends Begun after it has decoded the images. */
+    fv_reservation_images_decoded(&a->p);
     a->events->begun(a->req);
     return FV_OK;
 }
 
 /* Whether the replayed tokens were already the whole answer: the worker sends the reason and no token. */
-static bool had_ended(const fv_attempt *a, const first_message *first) {
+static bool replay_was_complete(const fv_attempt *a, const first_message *first) {
     return a->n_replay > 0 && first->finish && (!first->tokens || first->tokens->n_tokens == 0);
 }
 
 static void measure_prefill(fv_attempt *a) {
     fv_registered_worker *p = a->p.worker;
     double now_s = fv_clock_s();
-    if (!a->waited) /* a wait for memory says nothing about prefill */
-        fv_estimate_prefilled(&a->req->fleet->estimate, p ? &p->pace : NULL, a->p.ahead,
+    if (!a->waited_for_memory) /* a wait for memory says nothing about prefill */
+        fv_estimate_prefilled(&a->req->fleet->estimate, p ? &p->pace : NULL, a->p.prompt_ahead,
                               tokens_s(a, now_s - a->p.taken_s), now_s);
-    fv_reservation_prefilled(&a->p);
+    fv_reservation_prompt_done(&a->p);
     a->token_s = now_s;
 }
 
 static fv_status on_first_token(fv_attempt *a, const first_message *first) {
-    if (a->first) return FV_FAIL(FV_EDATA, "received two first tokens");
+    if (a->first_done) return FV_FAIL(FV_EDATA, "received two first tokens");
     measure_prefill(a);
-    a->ended = had_ended(a, first);
-    if (!a->ended) FV_TRY(check_tokens(a->req, first->tokens));
+    a->had_ended = replay_was_complete(a, first);
+    if (!a->had_ended) FV_TRY(check_tokens(a->req, first->tokens));
     if (!first->finish && !(a->ticket && a->d.worker))
         return FV_FAIL(FV_EDATA, "the answer continues, but no decode worker has memory for it");
-    a->first = true;
+    a->first_done = true;
     a->finish = first->finish;
-    fv_reservation_decoded(&a->p);
+    fv_reservation_images_decoded(&a->p);
     if (first->finish) fv_reservation_give(&a->d, FV_OUTCOME_UNKNOWN, fv_clock_s());
-    if (a->ended)
+    if (a->had_ended)
         a->events->begun(a->req);
     else
         a->events->tokens(a->req, first->tokens);
@@ -318,12 +319,12 @@ static fv_status on_prefilled(fv_rpc_call *c, grpc_byte_buffer *message) {
 
 /* Whether the answer can continue without the prefill worker: the decode worker may have all that it needs. */
 static bool can_continue(const fv_attempt *a, fv_status st) {
-    return a->finish || a->finished || (a->first && st == FV_EIO);
+    return a->finish || a->finished || (a->first_done && st == FV_EIO);
 }
 
 static void prefill_over(fv_attempt *a, const fv_rpc_call *c, const fv_rpc_end *end) {
     fv_status st = worker_failure(end, "prefill", a->p.name);
-    if (st == FV_OK && !a->first)
+    if (st == FV_OK && !a->first_done)
         st = FV_FAIL(FV_EDATA, "prefill worker %s ended before the first token", a->p.name);
     if (st == FV_OK || can_continue(a, st)) {
         a->prefill_done = true;
@@ -355,24 +356,24 @@ static const fv_rpc_events prefill_events = {.on_message = on_prefilled, .on_end
 
 fv_status fv_attempt_start(fv_attempt *a, fv_registered_worker *p, fv_registered_worker *d) {
     const fv_request *r = a->req;
-    fv_portion of_p = {.pixels = r->need.pixels, .suspect = r->n_lost > 0};
-    fv_portion of_d = {.bytes = r->need.bytes, .suspect = r->n_lost > 0};
+    fv_worker_need of_p = {.pixels = r->need.pixels, .suspect = r->n_lost > 0};
+    fv_worker_need of_d = {.bytes = r->need.bytes, .suspect = r->n_lost > 0};
     fv_reservation_take(&a->p, p, &of_p, fv_clock_s());
-    fv_reservation_queue(&a->p, r->work.prompt);
+    fv_reservation_queue_prompt(&a->p, r->work.prompt);
     bool waits =
         d && !fv_registered_worker_has_room(d, &(fv_constraints){.bytes = r->need.bytes,
                                                                  .bytes_least = r->need.bytes_least,
-                                                                 .over_slots = true});
+                                                                 .ignore_slots = true});
     if (d) fv_reservation_take(&a->d, d, &of_d, fv_clock_s());
-    if (waits) fv_reservation_wait(&a->d);
-    a->waited = waits;
+    if (waits) fv_reservation_mark_waiting(&a->d);
+    a->waited_for_memory = waits;
     a->n_replay = r->n_token;
     return fv_worker_call_prefill(&a->prefill, r, p, d, &prefill_events, a);
 }
 
 fv_status fv_attempt_continue(fv_attempt *a, fv_registered_worker *d) {
-    fv_reservation_take(&a->d, d, &(fv_portion){.bytes = a->req->need.bytes}, fv_clock_s());
-    a->first = a->prefill_done = true;
+    fv_reservation_take(&a->d, d, &(fv_worker_need){.bytes = a->req->need.bytes}, fv_clock_s());
+    a->first_done = a->prefill_done = true;
     return start_decode(a);
 }
 
@@ -399,7 +400,7 @@ void fv_attempt_lose(fv_attempt *a, const fv_registered_worker *w) {
     if (d) a->d.worker = NULL;
     bool left = w->state != FV_WORKER_LOST;
     if (left && !(d && !a->decode.rpc)) return; /* the worker's call ends with its own status */
-    if ((d && !a->finished) || (p && !a->first)) {
+    if ((d && !a->finished) || (p && !a->first_done)) {
         fv_status st =
             FV_FAIL(FV_EIO, "%s worker %s was lost", d ? "decode" : "prefill", w->intro->name);
         fail(a, st, (fv_failure){.avoid_p = p, .avoid_d = d});

@@ -33,12 +33,12 @@ typedef struct fv_attempt {
     uint32_t n_replay;                         /* tokens that the client had before this attempt */
     fv_arena arena;                            /* owns the workers' messages that are kept */
     const fv_ticket_message *ticket;           /* from Begun */
-    bool first;                                /* FirstToken has come, or is not expected */
-    bool ended;                                /* the answer had ended before this attempt */
+    bool first_done;                           /* FirstToken has come, or is not expected */
+    bool had_ended;                            /* the answer had ended before this attempt */
     Fovea__Inference__V1__FinishReason finish; /* set: the answer ended with or before FirstToken */
     bool decoding;                             /* the decode worker has sent a token */
     bool prefill_done;                         /* the prefill worker is not needed any more */
-    bool waited;                               /* started without memory at the decode worker */
+    bool waited_for_memory;                    /* started without memory at the decode worker */
     double token_s; /* when the last token came; 0: do not measure the time to the next */
     const Fovea__Inference__V1__Report *report;     /* the prefill worker's half, if it came */
     const Fovea__Inference__V1__Finished *finished; /* the decode worker's Finished, if it came */

@@ -1,11 +1,12 @@
-/* Estimates against deadlines. Pure functions. */
+/* Compares estimated times with deadlines. Pure functions. */
 #include "router/deadline.h"
 
 #include <math.h>
 
 /* Margins: a request is admitted if it would be in time even if everything took this much longer than
  * estimated, because the estimate is an average: without a margin, half of the requests would be late.
- * The margin of a queued request is smaller, because the estimate then is without the wait in the queue. */
+ * The margin of a queued request is smaller, because its estimate does not
+ * include the wait in the queue. */
 static const double SPARE_ADMIT = 1.25, SPARE_START = 1.1;
 
 static const double RETRY_LEAST_S = 0.1;

@@ -10,7 +10,7 @@
 #include "router/record.h"
 #include "router/replay.h"
 
-/* What follows what an attempt reports. */
+/* What is done when an attempt reports something. */
 static const fv_attempt_events attempt_events = {.begun = fv_answer_begin,
                                                  .tokens = fv_answer_tokens,
                                                  .finished = fv_answer_finish_if_complete,
@@ -46,30 +46,30 @@ static uint32_t tokens_left(const fv_request *r) {
     return r->need.max_tokens > r->n_token ? r->need.max_tokens - r->n_token : 0;
 }
 
-/* Without a decode worker: the prefill worker's token is the rest of the answer. */
+/* The last token of an answer comes from the prefill worker alone. */
 static bool needs_decode(const fv_request *r) { return tokens_left(r) > 1; }
 
-/* Chooses a decode worker; if none has a free slot, one without for a sharer that has fewer slots than its share:
+/* Chooses a decode worker. If none has a free slot, a sharer with fewer slots than its share gets a worker without:
  * the worker takes a slot from another answer (decode-worker/schedule/shares.h). *no_slot: there is memory, but
  * no slot. */
 static fv_registered_worker *choose_decode(const fv_request *r, fv_constraints constraints,
                                            bool *no_slot) {
     fv_registered_worker *d = fv_balance(r->fleet, &constraints);
     if (d) return d;
-    constraints.over_slots = true;
+    constraints.ignore_slots = true;
     d = fv_balance(r->fleet, &constraints);
     *no_slot = d && !fv_queue_below_share(r);
     if (*no_slot) return NULL;
     return d ? d : fv_balance_to_wait(r->fleet, &constraints);
 }
 
-/* Chooses a prefill worker; also one that has as many requests as it can start soon, for a sharer without a request
- * at any: the worker shares its threads (prefill-worker/service/fair.h). */
+/* Chooses a prefill worker. A sharer without a request at any worker also gets one that has as many requests as it
+ * can start soon: the worker shares its threads (prefill-worker/service/fair.h). */
 static fv_registered_worker *choose_prefill(const fv_request *r, fv_constraints constraints) {
     const fv_fleet_share *share = fv_fleet_share_of(r->fleet, r->sharer);
     fv_registered_worker *p = fv_balance(r->fleet, &constraints);
     if (p || !share || share->n_prefill > 0) return p;
-    constraints.over_slots = true;
+    constraints.ignore_slots = true;
     return fv_balance(r->fleet, &constraints);
 }
 
@@ -89,10 +89,10 @@ static lack choose_pair(const fv_request *r, bool wake, double now_s, fv_registe
                                   .bytes_least = r->need.bytes_least,
                                   .pixels = r->need.pixels,
                                   .suspect = r->n_lost > 0,
-                                  .alone = r->n_lost > 1,
+                                  .no_other_suspect = r->n_lost > 1,
                                   .exclude = r->exclude_d ? r->last_d : "",
                                   .exclude_strictly = now_s < r->exclude_until_s,
-                                  .wake = wake,
+                                  .ignore_backoff = wake,
                                   .now_s = now_s,
                                   .estimate = &f->estimate,
                                   .work = &r->work};
@@ -116,22 +116,22 @@ static fv_status no_worker_error(const fv_request *r, fv_availability p) {
 /* Measures the queue's speed when a request leaves it while others wait. */
 static void measure_drained(fv_request *r, double now_s) {
     fv_fleet *f = r->fleet;
-    if (f->blocked_s == 0) return;
-    fv_estimate_drained(&f->estimate, &r->work, now_s - f->blocked_s, now_s);
-    f->blocked_s = now_s;
+    if (f->waiting_since_s == 0) return;
+    fv_estimate_drained(&f->estimate, &r->work, now_s - f->waiting_since_s, now_s);
+    f->waiting_since_s = now_s;
 }
 
-/* Notes that a request has to wait, and which requests wait behind it: for memory all of its fleet; for a slot or a
+/* Marks that a request has to wait, and which requests wait behind it: for memory all of its fleet; for a slot or a
  * place those of its sharer; for a place also those of others that start after its finish tag. */
-static void block(fv_request *r, lack why) {
+static void mark_blocked(fv_request *r, lack why) {
     fv_fleet *f = r->fleet;
     fv_fleet_share *share = fv_fleet_share_of(f, r->sharer);
-    f->waits = true;
+    f->has_waiting = true;
     if (share && why != LACKS_MEMORY)
         share->blocked = true;
     else
-        f->full = true;
-    if (why == LACKS_PLACE) f->pass_until = fmin(f->pass_until, r->end);
+        f->waits_for_memory = true;
+    if (why == LACKS_PLACE) f->overtake_before = fmin(f->overtake_before, r->finish_tag);
 }
 
 /* Starts a request, ends it, or leaves it in the queue, perhaps with requests behind it. */
@@ -157,7 +157,7 @@ static void try_start(fv_request *r, double now_s) {
         return;
     }
     if (!no_worker && (why = choose_pair(r, false, now_s, &to_p, &to_d))) {
-        if (now_s >= r->exclude_until_s && r->n_lost <= 1) block(r, why);
+        if (now_s >= r->exclude_until_s && r->n_lost <= 1) mark_blocked(r, why);
         return;
     }
     const fv_estimate *e = &f->estimate;
@@ -168,7 +168,7 @@ static void try_start(fv_request *r, double now_s) {
         return;
     }
     measure_drained(r, now_s);
-    f->virtual_time = fmax(f->virtual_time, r->start);
+    f->virtual_time = fmax(f->virtual_time, r->start_tag);
     fv_fleet_share *share = fv_fleet_share_of(f, r->sharer);
     if (share) share->n_slot += to_d != NULL;
     if (share) share->n_prefill++;
@@ -184,7 +184,7 @@ static fv_status conversation_gone(const char *name, const char *how) {
                    name, how);
 }
 
-/* Gives the worker that keeps the conversation; NULL with FV_OK while it may still come. */
+/* Gives the worker that keeps the conversation; NULL with FV_OK while it may still join. */
 static fv_status find_keeping_worker(fv_request *r, double now_s, fv_registered_worker **out) {
     const ProtobufCBinaryData *c = &r->msg->conversation;
     const fv_relay_options *opt = &r->relay->opt;
@@ -220,7 +220,7 @@ static void try_continue(fv_request *r, double now_s) {
     fv_status st = find_keeping_worker(r, now_s, &w);
     /* A follow-up holds memory while it waits for a slot, but not for long: the worker shares its slots. */
     fv_constraints constraints = {
-        .bytes = r->need.bytes, .bytes_least = r->need.bytes_least, .over_slots = true};
+        .bytes = r->need.bytes, .bytes_least = r->need.bytes_least, .ignore_slots = true};
     if (st == FV_OK && w && fv_registered_worker_has_room(w, &constraints)) {
         if (!end_hopeless(r, fv_deadline_decode_s(&w->fleet->estimate, w, &r->work), now_s))
             fv_request_start(r, &attempt_events, NULL, w);
@@ -244,7 +244,8 @@ static void requeue_if_room_elsewhere(fv_request *r, double now_s) {
 
 static bool is_blocked(const fv_request *r) {
     const fv_fleet_share *share = fv_fleet_share_of(r->fleet, r->sharer);
-    return r->fleet->full || r->start >= r->fleet->pass_until || (share && share->blocked);
+    return r->fleet->waits_for_memory || r->start_tag >= r->fleet->overtake_before ||
+           (share && share->blocked);
 }
 
 void fv_dispatch(fv_relay *relay) {
@@ -259,6 +260,9 @@ void fv_dispatch(fv_relay *relay) {
             try_start(r, now_s);
     }
     for (fv_fleet *f = fv_registry_fleets(relay->opt.members); f; f = f->next)
-        f->blocked_s = !f->waits ? 0 : f->blocked_s == 0 ? now_s : f->blocked_s;
+        if (!f->has_waiting)
+            f->waiting_since_s = 0;
+        else if (f->waiting_since_s == 0)
+            f->waiting_since_s = now_s;
     relay->dispatch_due = false; /* what this pass has ended or requeued waits for the next event */
 }

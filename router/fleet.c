@@ -58,7 +58,7 @@ static void log_difference(const fv_registry *m, const fv_introduction *in,
                                                                 : fv_last_error());
 }
 
-fv_status fv_fleet_of(fv_registry *m, const fv_introduction *in, fv_fleet **out) {
+fv_status fv_fleet_find_or_open(fv_registry *m, const fv_introduction *in, fv_fleet **out) {
     fv_compat compat;
     FV_TRY(compat_of(in, &compat));
     for (fv_fleet *f = m->fleets; f; f = f->next) {
@@ -192,8 +192,8 @@ static bool ambiguous(const fv_registry *m) {
     return false;
 }
 
-/* True with probability n / of. If the system gives no random numbers, always true: the last fleet is taken, which
- * is fine, too. */
+/* Returns true with probability n / of. Without random numbers from the system it is always true: the last fleet is
+ * taken, which is fine, too. */
 static bool draw(int32_t n, int32_t of) {
     uint64_t x = 0;
     (void)fv_random_bytes(&x, sizeof x);

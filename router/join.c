@@ -201,7 +201,7 @@ static fv_status admit(fv_join *j, fv_registered_worker *w, const report_message
     const fv_introduction *in = r->introduction;
     FV_TRY(check_introduction(in));
     FV_TRY(check_name(j, in));
-    FV_TRY(fv_fleet_of(m, in, &w->fleet));
+    FV_TRY(fv_fleet_find_or_open(m, in, &w->fleet));
     fv_rpc_channel_options to = {.tls = m->opt.tls, .server_name = fv_role_name(role_of(in))};
     if (!to.tls) to.server_name = NULL;
     FV_TRY(fv_rpc_channel_open(m->opt.bridge, in->address, &to, &w->channel));

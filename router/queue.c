@@ -17,12 +17,12 @@ static double next_start(fv_fleet *f, const fv_sharer *x) {
 void fv_queue_insert(fv_request *r) {
     double work = fv_estimate_size(&r->fleet->estimate, &r->work);
     fv_fleet_share *share = fv_fleet_share_of(r->fleet, r->sharer);
-    r->start = next_start(r->fleet, r->sharer);
-    r->end = r->start + work / r->sharer->weight;
-    if (share) share->finish = r->end;
+    r->start_tag = next_start(r->fleet, r->sharer);
+    r->finish_tag = r->start_tag + work / r->sharer->weight;
+    if (share) share->finish = r->finish_tag;
     const fv_request *next = r->relay->first;
     while (next && (next == r || next->state != FV_REQUEST_QUEUED || next->fleet != r->fleet ||
-                    next->start <= r->start))
+                    next->start_tag <= r->start_tag))
         next = next->next;
     fv_request_move(r, next);
 }
@@ -32,7 +32,7 @@ fv_work fv_queue_ahead(const fv_relay *relay, fv_fleet *f, const fv_sharer *x) {
     fv_work ahead = {0};
     for (const fv_request *r = relay->first; r; r = r->next) {
         if (r->state != FV_REQUEST_QUEUED || r->fleet != f || r->msg->conversation.len) continue;
-        if (r->start > start) continue;
+        if (r->start_tag > start) continue;
         ahead.prompt += r->work.prompt;
         ahead.answer += r->work.answer;
         ahead.pixels += r->work.pixels;
@@ -61,8 +61,8 @@ void fv_queue_begin_pass(fv_relay *relay) {
             f->share[i].n_slot = f->share[i].n_prefill = 0;
             f->share[i].blocked = f->share[i].counted = false;
         }
-        f->full = f->waits = false;
-        f->pass_until = HUGE_VAL;
+        f->waits_for_memory = f->has_waiting = false;
+        f->overtake_before = HUGE_VAL;
         f->weight_all = 0;
         f->slots_all = slots_of(f);
     }
@@ -87,7 +87,7 @@ bool fv_queue_below_share(const fv_request *r) {
 
 /* ---- a full queue ------------------------------------------------------------------------- */
 
-/* The part of the queue that x would have with n more requests, or with `bytes` more, divided by its weight. */
+/* Returns the part of the queue that x would have with n more requests, or with `bytes` more, over its weight. */
 static double portion_with(const fv_sharer *x, int32_t n, size_t bytes, bool by_bytes) {
     return (by_bytes ? (double)(x->bytes_queued + bytes) : (double)(x->n_queued + n)) / x->weight;
 }
@@ -126,7 +126,7 @@ static bool make_room(fv_relay *relay, const fv_sharer *x, size_t bytes, bool by
                                          "the queue is full, and this caller has the largest part "
                                          "of it: send fewer requests at a time, and retry this one "
                                          "later")));
-        relay->bytes -= r->bytes; /* nobody needs its message any more */
+        relay->bytes -= r->bytes; /* its message is not needed any more */
         r->bytes = 0;
     }
     return true;

@@ -48,7 +48,7 @@ void fv_registry_remove(fv_registry *m, fv_registered_worker *w, const char *why
 
 void fv_registered_worker_keep_report(fv_registered_worker *w, const report_message *r) {
     w->reported_s = fv_clock_s();
-    w->full = false;
+    w->out_of_memory = false;
     w->ahead_ms = (double)r->clock_ms - 1e3 * w->reported_s;
     if (r->load) {
         w->load = *r->load;
@@ -58,7 +58,7 @@ void fv_registered_worker_keep_report(fv_registered_worker *w, const report_mess
         int64_t n = (int64_t)w->load.n_running + w->load.n_queued - w->n_taken;
         w->n_foreign = n < 0 ? 0 : n > FOREIGN_MAX ? FOREIGN_MAX : (int32_t)n;
     }
-    w->unwell = r->unhealthy;
+    w->reports_unhealthy = r->unhealthy;
     Fovea__Inference__V1__WorkerState to =
         r->unhealthy || w->hung ? FV_WORKER_UNHEALTHY : FV_WORKER_READY;
     if (r->draining || w->state == FV_WORKER_DRAINING) to = FV_WORKER_DRAINING;
@@ -84,7 +84,7 @@ bool fv_registry_name_is_free(fv_registry *m, const char *name) {
 
 void fv_registry_add(fv_registered_worker *w, const report_message *r) {
     uint64_t seed = 0;
-    (void)fv_random_bytes(&seed, sizeof seed); /* only for the jitter of its rests */
+    (void)fv_random_bytes(&seed, sizeof seed); /* for the jitter of the breaker's rests only */
     fv_breaker_init(&w->breaker, seed);
     fovea__inference__v1__load__init(&w->load);
     w->state = FV_WORKER_READY;

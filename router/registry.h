@@ -50,22 +50,23 @@ typedef struct fv_registered_worker {
     double ahead_ms;                 /* estimate: its clock minus ours (fv_clock_s) */
     fv_rpc_channel *channel;         /* owned; NULL when lost */
     struct fv_join *join;            /* the call; borrowed; NULL when it is over */
-    /* Reserved by this router's running requests, which keep these fields (router/reservation.h). */
+    /* Reserved by this router's running requests: router/reservation.c keeps these fields. */
     int32_t n_taken;
     uint64_t bytes_taken, prompt_taken; /* bytes of KV; prompt tokens whose prefill is not over */
     uint64_t pixels_taken;
     /* Progress: router/watch.c. */
-    int32_t n_work;    /* requests, of all routers, that it works on, from its last report */
-    uint64_t work;     /* sum of their counts */
-    double moved_s;    /* when n_work, work or `unwell` last changed */
-    bool hung, unwell; /* hangs, UNHEALTHY until it makes progress; reports itself unhealthy */
+    int32_t n_work; /* requests, of all routers, that it works on, from its last report */
+    uint64_t work;  /* sum of their counts */
+    double moved_s; /* when n_work, work or `reports_unhealthy` last changed */
+    bool hung;      /* UNHEALTHY until it makes progress */
+    bool reports_unhealthy;
     int32_t n_suspect; /* our requests there that have lost a worker before (router/blame.c) */
     fv_breaker breaker;
     /* Requests of other routers: those in its last report that are not ours */
     int32_t n_foreign;
-    fv_pace pace;      /* measured by our requests */
-    int32_t n_waiting; /* requests of ours that wait there for memory (fv_balance_to_wait) */
-    bool full;         /* refused a request for lack of memory, and has not reported since */
+    fv_pace pace;       /* measured by our requests */
+    int32_t n_waiting;  /* requests of ours that wait there for memory (fv_balance_to_wait) */
+    bool out_of_memory; /* refused a request for lack of memory, and has not reported since */
 } fv_registered_worker;
 
 /* The share of a fleet that a tenant or address (router/sharers.h) has. */
@@ -88,18 +89,18 @@ struct fv_fleet {
     char *model, *fingerprint;   /* owned */
     fv_compat compat;            /* the same for all of its workers */
     fv_registered_worker *first; /* in the order in which they joined */
-    /* Its requests, counted by router/relay.c. */
+    /* Its requests, counted by router/request.c. */
     int32_t n_request, n_queued, n_running;
     fv_estimate estimate;
     fv_work queued;      /* work in the queue, without kept conversations, which wait elsewhere */
-    double virtual_time; /* router/relay.h */
-    double blocked_s;    /* since requests wait, or the last one started; 0: none waits */
-    /* Set by each pass over the queue. full: a request waits for memory, and with it all requests after it.
-     * waits: some request has to wait, for memory, a slot or a place. */
-    bool full, waits;
+    double virtual_time; /* router/queue.h */
+    double waiting_since_s; /* since requests wait, or the last one started; 0: none waits */
+    /* Set by each pass over the queue. waits_for_memory: a request does, and with it all requests after it.
+     * has_waiting: some request has to wait, for memory, a slot or a place. */
+    bool waits_for_memory, has_waiting;
     /* The smallest finish tag of requests that wait for a place at a prefill worker: only requests with a start tag
      * below it may overtake them. */
-    double pass_until;
+    double overtake_before;
     double weight_all; /* of tenants or addresses that have a request here */
     int32_t slots_all; /* of ready decode workers; 0: at least one does not report its slots */
     /* private */

@@ -48,7 +48,7 @@ void fv_registry_freeze(fv_registry *m);
 /* ---- fleet.c ----------------------------------------------------------------------------- */
 
 /* Gives the fleet of a worker with this introduction; opens it if there is none. */
-fv_status fv_fleet_of(fv_registry *m, const fv_introduction *in, fv_fleet **out);
+fv_status fv_fleet_find_or_open(fv_registry *m, const fv_introduction *in, fv_fleet **out);
 
 /* Frees fleets without workers and requests. */
 void fv_fleets_tick(fv_registry *m);

@@ -37,10 +37,10 @@ static bool may_fit_larger(fv_request *r, uint64_t capacity) {
     fv_need *need = &r->need;
     if (capacity >= need->bytes_least) need->bytes_least = capacity + 1;
     if (need->bytes_least > need->bytes) need->bytes = need->bytes_least;
-    return fv_choose_largest(r->fleet, FV_WORKER_DECODE) >= need->bytes_least;
+    return fv_balance_largest_capacity(r->fleet, FV_WORKER_DECODE) >= need->bytes_least;
 }
 
-/* The worker without memory gets no request until it reports; others may have some. */
+/* Requeues a request that a worker had no memory for: another worker may have some. */
 static void wait_for_room(fv_request *r) {
     fv_metric_add(FV_METRIC_REQUEUES, 0, 1);
     FV_LOG(DEBUG, ROUTER,

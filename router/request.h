@@ -77,10 +77,10 @@ typedef struct fv_request {
     /* Unique in the fleet, where other routers have requests, too: "<router>/<id>", or with tenants
      * "<router>/<tenant>/<id>". */
     char fleet_id[FV_ROUTER_ID_MAX + 1 + FV_TENANT_NAME_MAX + 1 + FV_REQUEST_ID_MAX + 1];
-    fv_tenant_use *tenant; /* counts the request until it is freed */
-    fv_sharer *sharer;     /* likewise */
-    fv_fleet *fleet;       /* counts it; NULL: not known yet */
-    double start, end;     /* start and finish tags: router/queue.h */
+    fv_tenant_use *tenant;        /* counts the request until it is freed */
+    fv_sharer *sharer;            /* likewise */
+    fv_fleet *fleet;              /* counts it; NULL: not known yet */
+    double start_tag, finish_tag; /* router/queue.h */
     fv_need need;
     fv_work work;               /* expected */
     struct fv_attempt *attempt; /* RUNNING; else NULL */

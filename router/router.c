@@ -25,7 +25,7 @@ struct fv_router {
     fv_registry *members;
     fv_bridge *bridge;
     fv_tenancy *tenancy;
-    fv_tokenize_desk desk;
+    fv_tokenize_calls calls;
     fv_sharers *sharers;
     fv_router_options opt;
     uv_timer_t tick;
@@ -76,14 +76,14 @@ static fv_status on_get_fleet(fv_rpc_call *c, grpc_byte_buffer *message) {
 }
 
 static fv_status on_tokenize_start(fv_rpc_call *c) {
-    return fv_tokenize_on_start(c, &((fv_router *)fv_rpc_call_service(c))->desk);
+    return fv_tokenize_on_start(c, &((fv_router *)fv_rpc_call_service(c))->calls);
 }
 
 static fv_status check_method(fv_router *r, fv_rpc_call *c, fv_tenant_use *tenant,
                               const char *method) {
     if (strcmp(method, "Generate") == 0) return fv_generate_check(r->relay, c, tenant);
     if (strcmp(method, "Tokenize") == 0 || strcmp(method, "Detokenize") == 0)
-        return fv_tokenize_check(&r->desk, c, tenant);
+        return fv_tokenize_check(&r->calls, c, tenant);
     return FV_FAIL(FV_EINVAL, "method must be Generate, Tokenize or Detokenize");
 }
 
@@ -191,7 +191,7 @@ static void on_tick(uv_timer_t *t) {
     fv_registry_tick(r->members, fv_clock_s());
     fv_relay_tick(r->relay);
     after_event(r);
-    if (r->closing && fv_router_idle(r) && r->desk.n == 0)
+    if (r->closing && fv_router_idle(r) && r->calls.n == 0)
         uv_close((uv_handle_t *)t, on_tick_closed);
 }
 
@@ -226,7 +226,7 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
                                    .on_report = on_report,
                                    .user = r};
     FV_TRY_GOTO(fv_registry_open(&members, &r->members), st, close_sharers);
-    r->desk = (fv_tokenize_desk){.members = r->members, .tenancy = r->tenancy};
+    r->calls = (fv_tokenize_calls){.members = r->members, .tenancy = r->tenancy};
     fv_relay_options relay = {.router_id = r->id,
                               .members = r->members,
                               .tenancy = r->tenancy,

@@ -11,13 +11,13 @@
 #include "common/file.h"
 #include "common/log.h"
 
-enum { LOOK_S = 1, BUSY_RETRY_MS = 1000 };
+enum { POLL_S = 1, BUSY_RETRY_MS = 1000 };
 
 struct fv_tenancy {
     char *path; /* NULL: no tenants */
     fv_tenants *tenants;
     fv_file_stamp stamp, keys_stamp;
-    double looked_s;
+    double polled_s;
     fv_tenant_use *uses, anybody;
     fv_audit audit;
 };
@@ -31,7 +31,7 @@ static fv_tenant_use *find_use(const fv_tenancy *t, const char *name) {
 }
 
 /* Takes a new file: adds its new tenants, and points every tenant to its limits there (NULL: it is gone). */
-static fv_status take(fv_tenancy *t, fv_tenants *fresh) {
+static fv_status adopt_file(fv_tenancy *t, fv_tenants *fresh) {
     const fv_tenant *all;
     int32_t n = fv_tenants_all(fresh, &all);
     for (int32_t i = 0; i < n; i++) {
@@ -73,9 +73,9 @@ static const char *keys_path(const fv_tenancy *t) {
 
 /* Reads the file if it or its keys have changed. Takes the stamps before the contents, so that no change is
  * missed. */
-static fv_status look(fv_tenancy *t) {
+static fv_status reload_if_changed(fv_tenancy *t) {
     fv_file_stamp stamp = fv_file_stamp_of(t->path), keys = fv_file_stamp_of(keys_path(t));
-    t->looked_s = fv_clock_s();
+    t->polled_s = fv_clock_s();
     if (t->tenants && fv_file_stamp_equal(&stamp, &t->stamp) &&
         fv_file_stamp_equal(&keys, &t->keys_stamp))
         return FV_OK;
@@ -84,7 +84,7 @@ static fv_status look(fv_tenancy *t) {
     t->keys_stamp = keys;
     FV_TRY(fv_tenants_read(t->path, &fresh));
     fv_status st = check_policies(fresh);
-    if (st == FV_OK) st = take(t, fresh);
+    if (st == FV_OK) st = adopt_file(t, fresh);
     if (st != FV_OK) {
         fv_tenants_free(fresh);
         return st;
@@ -93,8 +93,8 @@ static fv_status look(fv_tenancy *t) {
     return FV_OK;
 }
 
-static void look_again(fv_tenancy *t) {
-    if (fv_clock_s() - t->looked_s < LOOK_S || look(t) == FV_OK) return;
+static void poll_file(fv_tenancy *t) {
+    if (fv_clock_s() - t->polled_s < POLL_S || reload_if_changed(t) == FV_OK) return;
     FV_LOG(WARN, ROUTER, "event=tenants-kept reason=\"%s\"", fv_last_error());
 }
 
@@ -103,7 +103,7 @@ fv_status fv_tenancy_open(const char *path, fv_tenancy **out) {
     if (!t) return FV_FAIL(FV_ENOMEM, "no memory for tenants");
     fv_status st = FV_OK;
     if (path && !(t->path = strdup(path))) st = FV_FAIL(FV_ENOMEM, "no memory for tenants");
-    if (st == FV_OK && path && look(t) != FV_OK) {
+    if (st == FV_OK && path && reload_if_changed(t) != FV_OK) {
         fv_fail_prefix(FV_EINVAL, "--tenants");
         st = FV_EINVAL;
     }
@@ -161,7 +161,7 @@ fv_status fv_tenancy_caller_until(fv_tenancy *t, fv_rpc_call *call, fv_tenant_us
         *valid_s = HUGE_VAL;
         return FV_OK;
     }
-    look_again(t);
+    poll_file(t);
     fv_status st = find_caller(t, call, out, valid_s);
     if (st != FV_OK) fv_audit_refused(&t->audit, call, fv_last_error());
     return st;

@@ -23,12 +23,12 @@ static void keep_progress(fv_reservation *x, const char *id,
     const Fovea__Fleet__V1__Work *found = NULL;
     for (size_t i = 0; i < report->n_work && !found; i++)
         if (strcmp(report->work[i]->request_id, id) == 0) found = report->work[i];
-    x->others = !found && report->n_work > 0;
-    if (found && (!x->works || x->work != found->count)) {
+    x->works_on_others = !found && report->n_work > 0;
+    if (found && (!x->is_working || x->work != found->count)) {
         x->work = found->count;
         x->moved_s = now_s;
     }
-    x->works = found != NULL;
+    x->is_working = found != NULL;
 }
 
 void fv_watch_report(fv_relay *relay, fv_registered_worker *w,
@@ -36,8 +36,8 @@ void fv_watch_report(fv_relay *relay, fv_registered_worker *w,
     double now_s = fv_clock_s();
     uint64_t sum = 0;
     for (size_t i = 0; i < report->n_work; i++) sum += report->work[i]->count;
-    bool moved =
-        sum != w->work || (int32_t)report->n_work != w->n_work || report->unhealthy != w->unwell;
+    bool moved = sum != w->work || (int32_t)report->n_work != w->n_work ||
+                 report->unhealthy != w->reports_unhealthy;
     if (moved) w->moved_s = now_s;
     if (w->hung && moved) {
         w->hung = false;
@@ -54,7 +54,7 @@ void fv_watch_report(fv_relay *relay, fv_registered_worker *w,
 
 static bool hangs(const fv_registered_worker *w, double stall_s, double now_s) {
     if (w->state == FV_WORKER_LOST || w->hung) return false;
-    bool at_work = w->n_work > 0 || (w->unwell && w->n_taken > 0);
+    bool at_work = w->n_work > 0 || (w->reports_unhealthy && w->n_taken > 0);
     return at_work && now_s - w->moved_s > stall_s;
 }
 
@@ -69,8 +69,8 @@ static void take_all_requests(fv_relay *relay, fv_registered_worker *w) {
 }
 
 static fv_registered_worker *stalled_worker(const fv_attempt *a, double stall_s, double now_s) {
-    if (a->p.worker && a->p.works && now_s - a->p.moved_s > stall_s) return a->p.worker;
-    if (a->d.worker && a->d.works && now_s - a->d.moved_s > stall_s) return a->d.worker;
+    if (a->p.worker && a->p.is_working && now_s - a->p.moved_s > stall_s) return a->p.worker;
+    if (a->d.worker && a->d.is_working && now_s - a->d.moved_s > stall_s) return a->d.worker;
     return NULL;
 }
 
