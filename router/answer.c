@@ -9,9 +9,9 @@
 #include "common/clock.h"
 #include "common/grow.h"
 #include "common/log.h"
+#include "policy/policy.h"
 #include "router/merge.h"
 #include "router/record.h"
-#include "router/trace.h"
 
 typedef Fovea__Inference__V1__GenerateEvent event_message;
 typedef Fovea__Inference__V1__Finished finished_message;
@@ -97,6 +97,24 @@ static void name_conversation(const fv_attempt *a, uint8_t *buffer, finished_mes
     out->keep_ms = a->finished->keep_ms;
 }
 
+static void end_span(fv_request *r, const report_message *report) {
+    const fv_span_field fields[] = {
+        {"fovea.request_id", .text = r->id},
+        {"fovea.tenant", .text = r->tenant->name},
+        {"gen_ai.request.model", .text = r->msg->model},
+        {"fovea.policy", .text = fv_policy_name_of(report->policy)},
+        {"gen_ai.usage.input_tokens", .number = report->n_prompt},
+        {"gen_ai.usage.output_tokens", .number = r->n_token},
+        {"fovea.visual_tokens", .number = report->n_visual},
+        {"fovea.kv_raw_bytes", .number = (int64_t)report->bytes_raw},
+        {"fovea.kv_held_bytes", .number = (int64_t)(report->bytes_visual + report->bytes_text)},
+        {"fovea.kv_sent_bytes",
+         .number = report->transfer ? (int64_t)report->transfer->bytes_sent : 0},
+        {"fovea.replays", .number = r->n_replay}};
+    fv_span_end(&r->span, fv_clock_s(), GRPC_STATUS_OK, FV_SPAN_FIELDS(fields));
+    r->span.recorded = false;
+}
+
 static fv_status send_finished(fv_request *r) {
     fv_attempt *a = r->attempt;
     char missing[256];
@@ -127,7 +145,7 @@ static fv_status send_finished(fv_request *r) {
                              .first_s = facts.seconds_first_token,
                              .end_s = fv_clock_s() - r->arrived_s};
     fv_record_answer(&times, &report, r->msg->conversation.len > 0, &r->span.context);
-    fv_trace_answer(r, &report);
+    end_span(r, &report);
     return FV_OK;
 }
 

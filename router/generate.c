@@ -12,7 +12,6 @@
 #include "router/admission.h"
 #include "router/answer.h"
 #include "router/record.h"
-#include "router/trace.h"
 #include "rpc/message.h"
 
 static fv_relay *relay_of(const fv_rpc_call *c) { return *(fv_relay **)fv_rpc_call_service(c); }
@@ -38,6 +37,13 @@ static fv_status begin_request(fv_rpc_call *c, fv_relay *relay, fv_tenant_use *t
                              fv_request_open(relay, c, tenant, sharer, out));
 }
 
+static void begin_span(fv_request *r) {
+    fv_trace_context parent = fv_rpc_call_trace(r->client);
+    if (!fv_trace_known(&parent)) parent = fv_span_new_trace();
+    r->span = fv_span_begin("Generate", FV_SPAN_SERVER, &parent, r->arrived_s);
+    fv_trace_id_print(&r->span.context, r->trace_id);
+}
+
 /* Refuses what it can before the request's bytes are read. */
 static fv_status on_start(fv_rpc_call *c) {
     fv_relay *relay = relay_of(c);
@@ -52,7 +58,7 @@ static fv_status on_start(fv_rpc_call *c) {
         fv_sharer_give(sharer);
         return st;
     }
-    fv_trace_begin(r);
+    begin_span(r);
     fv_rpc_call_set_user(c, r);
     return FV_OK;
 }
@@ -114,11 +120,20 @@ static void on_cancel(fv_rpc_call *c) {
     fv_request_end(r);
 }
 
+/* Does nothing if the answer has ended the span (router/answer.c). */
+static void end_span(const fv_request *r, const fv_rpc_end *end) {
+    const fv_span_field fields[] = {{"fovea.request_id", .text = r->id},
+                                    {"fovea.tenant", .text = r->tenant->name},
+                                    {"gen_ai.usage.output_tokens", .number = r->n_token},
+                                    {"fovea.replays", .number = r->n_replay}};
+    fv_span_end(&r->span, fv_clock_s(), (int)end->code, FV_SPAN_FIELDS(fields));
+}
+
 static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     fv_request *r = fv_rpc_call_user(c);
     fv_record_end(end);
     if (!r) return;
-    fv_trace_end(r, end);
+    end_span(r, end);
     fv_request_close(r);
 }
 

@@ -22,7 +22,6 @@
  *   life.c          the changes of a request's state
  *   attempt.c       an attempt at a request on two workers; reports through a table of callbacks
  *   worker_call.c   the calls to workers
- *   trace.c         the request's span
  *   request.c       the list of requests, and the table of their states
  *   failure.c       why an attempt failed, and what that calls for
  *
