@@ -3,9 +3,10 @@
 
 /* REQUEST: a client's request, its states, and the list of all requests.
  *
- *     NEW -------> QUEUED <------> RUNNING
- *      |             |                |
- *      '-----------> '----> OVER <----'
+ *     NEW -------> QUEUED <-------> RUNNING
+ *      |             |                 |
+ *      |             v                 |
+ *      '----------> OVER <-------------'
  *
  *     change               made by                when
  *     NEW -> QUEUED        fv_request_enqueue     its message was checked
@@ -19,18 +20,16 @@
  * and the function that makes it. A test compares these lines with the table.
  *
  * Invariants
- *  1. RUNNING has one attempt (router/attempt.h): the calls to its workers and its reservations. The other
- *     states have none, and hold nothing at any worker.
- *  2. QUEUED and RUNNING have a fleet, a message and a name; the fleet, the sharer and the relay count them.
+ *  1. A RUNNING request has one attempt (router/attempt.h): the calls to its workers and its reservations. In
+ *     the other states it has none, and holds nothing at any worker.
+ *  2. A QUEUED or RUNNING request has a fleet, a message and a name. Its fleet, its sharer and the relay count it.
  *  3. A QUEUED request may have sent tokens to its client, by earlier attempts. Its next attempt continues
  *     after them: a client gets each token once.
- *  4. OVER is final. The client's call is finished or finishes by itself; calls to workers are over or
- *     cancelled.
- *  5. A request is freed only when it is OVER and its client's call has ended, and only by
- *     fv_requests_free_over, after the event. An attempt is freed there, too, when it has no request and its
- *     calls have ended.
- *  6. The state changes only in router/life.c. A change that may let another request start sets
- *     fv_relay.dispatch_due; nothing but the end of the event starts requests.
+ *  4. OVER is final. The client's call is finished or ends by itself; calls to workers are over or cancelled.
+ *  5. A request is freed only when it is OVER and its client's call has ended; an attempt, when it has no request
+ *     and its calls have ended. Both are freed in one place, fv_relay_end_event, when no callback runs.
+ *  6. Only router/life.c changes the state. A change that may let another request start sets
+ *     fv_relay.dispatch_due; requests start in fv_relay_end_event and nowhere else.
  *
  * Loop thread. */
 #include "inference.pb-c.h"
