@@ -1,5 +1,6 @@
 /* The list of workers: their reports, their state, and their end. router/join.c adds them.
  * Loop thread. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,41 @@ enum {
 };
 
 typedef Fovea__Fleet__V1__WorkerReport report_message;
+
+/* ---- states ----------------------------------------------------------------------------- */
+
+const fv_state_change fv_worker_changes[FV_N_WORKER_CHANGE] = {
+    {FV_WORKER_READY, FV_WORKER_UNHEALTHY, "fv_registered_worker_keep_report"},
+    {FV_WORKER_READY, FV_WORKER_UNHEALTHY, "fv_registered_worker_mark_hung"},
+    {FV_WORKER_UNHEALTHY, FV_WORKER_READY, "fv_registered_worker_keep_report"},
+    {FV_WORKER_READY, FV_WORKER_DRAINING, "fv_registered_worker_keep_report"},
+    {FV_WORKER_UNHEALTHY, FV_WORKER_DRAINING, "fv_registered_worker_keep_report"},
+    {FV_WORKER_READY, FV_WORKER_LOST, "fv_registry_remove"},
+    {FV_WORKER_UNHEALTHY, FV_WORKER_LOST, "fv_registry_remove"},
+};
+
+const char *fv_worker_state_name(Fovea__Inference__V1__WorkerState s) {
+    return protobuf_c_enum_descriptor_get_value(&fovea__inference__v1__worker_state__descriptor,
+                                                (int)s)
+               ->name +
+           strlen("WORKER_STATE_");
+}
+
+void fv_registered_worker_set_state(fv_registered_worker *w, Fovea__Inference__V1__WorkerState to,
+                                    const char *by) {
+    if (w->state == to) return;
+    FV_LOG(DEBUG, ROUTER, "worker=%s event=state from=%s to=%s by=%s", w->intro->name,
+           fv_worker_state_name(w->state), fv_worker_state_name(to), by);
+    assert(
+        fv_state_change_is_in(fv_worker_changes, FV_N_WORKER_CHANGE, (int)w->state, (int)to, by));
+    w->state = to;
+}
+
+void fv_registered_worker_mark_hung(fv_registered_worker *w) {
+    w->hung = true;
+    if (w->state != FV_WORKER_DRAINING)
+        fv_registered_worker_set_state(w, FV_WORKER_UNHEALTHY, __func__);
+}
 
 /* ---- leaving ---------------------------------------------------------------------------- */
 
@@ -35,7 +71,7 @@ void fv_registry_remove(fv_registry *m, fv_registered_worker *w, const char *why
     bool left = w->state == FV_WORKER_DRAINING;
     FV_LOG(WARN, ROUTER, "worker=%s event=%s reason=\"%s\"", w->intro->name, left ? "left" : "lost",
            why);
-    if (!left) w->state = FV_WORKER_LOST;
+    if (!left) fv_registered_worker_set_state(w, FV_WORKER_LOST, __func__);
     w->reported_s = fv_clock_s();
     w->join = NULL;
     m->opt.on_gone(m->opt.user, w);
@@ -65,7 +101,7 @@ void fv_registered_worker_keep_report(fv_registered_worker *w, const report_mess
     if (to != w->state && (to == FV_WORKER_UNHEALTHY || w->state == FV_WORKER_UNHEALTHY))
         FV_LOG(WARN, ROUTER, "worker=%s event=%s", w->intro->name,
                to == FV_WORKER_UNHEALTHY ? "unhealthy" : "healthy");
-    w->state = to;
+    fv_registered_worker_set_state(w, to, __func__);
 }
 
 fv_registered_worker *fv_registry_find(const fv_registry *m, const char *name) {

@@ -3,14 +3,23 @@
 
 /* REGISTRY: the workers that have joined. Each holds a Join call open; the call is its membership.
  *
- *                 joined                    its report
- *     (none) ----------------> READY <--------------------> UNHEALTHY
- *                                |  \----------> DRAINING <---'
- *                                |                  |
- *                                |  the call ended, |  the call ended: it has left
- *                                |  or silence      |
- *                                v                  v
- *                               LOST -FORGET_S-> (none)
+ *     (joined) ---> READY <-------> UNHEALTHY
+ *                    | |              | |
+ *                    | '-> DRAINING <-' |      forgotten when its call has ended
+ *                    |                  |
+ *                    '-----> LOST <-----'      forgotten after FORGET_S
+ *
+ *     change                 made by                            when
+ *     READY -> UNHEALTHY     fv_registered_worker_keep_report   it reports so
+ *     READY -> UNHEALTHY     fv_registered_worker_mark_hung     its requests make no progress
+ *     UNHEALTHY -> READY     fv_registered_worker_keep_report   it reports so, and makes progress
+ *     READY -> DRAINING      fv_registered_worker_keep_report   it reports so
+ *     UNHEALTHY -> DRAINING  fv_registered_worker_keep_report   it reports so
+ *     READY -> LOST          fv_registry_remove                 its call has ended, or it was silent
+ *     UNHEALTHY -> LOST      fv_registry_remove                 its call has ended, or it was silent
+ *
+ * fv_registered_worker_set_state allows no other change; a test compares these lines with the table
+ * fv_worker_changes.
  *
  * A worker proves that it knows the fleet's secret before it joins (auth/join_proof.h); a name that
  * a connected worker has is refused to others.
@@ -23,6 +32,7 @@
 #include "handoff/kv_sections.h"
 #include "router/breaker.h"
 #include "router/estimate.h"
+#include "router/state_change.h"
 #include "rpc/client.h"
 #include "rpc/server.h"
 
@@ -107,6 +117,17 @@ struct fv_fleet {
     fv_fleet_share *share; /* [n_share] owned */
     size_t n_share, cap_share;
 };
+
+enum { FV_N_WORKER_CHANGE = 7 };
+extern const fv_state_change fv_worker_changes[FV_N_WORKER_CHANGE];
+
+const char *fv_worker_state_name(Fovea__Inference__V1__WorkerState s); /* "READY" */
+
+/* Changes the state, unless it is `to`. by: the function that makes the change, __func__. */
+void fv_registered_worker_set_state(fv_registered_worker *w, Fovea__Inference__V1__WorkerState to,
+                                    const char *by);
+/* None of its requests makes progress: UNHEALTHY until there is progress, unless it is DRAINING. */
+void fv_registered_worker_mark_hung(fv_registered_worker *w);
 
 typedef struct fv_registry fv_registry; /* opaque */
 

@@ -11,7 +11,7 @@
 
 /* ---- states ----------------------------------------------------------------------------- */
 
-const fv_request_change fv_request_changes[FV_N_REQUEST_CHANGE] = {
+const fv_state_change fv_request_changes[FV_N_REQUEST_CHANGE] = {
     {FV_REQUEST_NEW, FV_REQUEST_QUEUED, "fv_request_enqueue"},
     {FV_REQUEST_NEW, FV_REQUEST_OVER, "fv_request_end"},
     {FV_REQUEST_QUEUED, FV_REQUEST_RUNNING, "fv_request_start"},
@@ -23,14 +23,6 @@ const fv_request_change fv_request_changes[FV_N_REQUEST_CHANGE] = {
 const char *fv_request_state_name(fv_request_state s) {
     static const char *const names[] = {"NEW", "QUEUED", "RUNNING", "OVER"};
     return names[s];
-}
-
-static bool is_allowed(fv_request_state from, fv_request_state to, const char *by) {
-    for (int i = 0; i < FV_N_REQUEST_CHANGE; i++) {
-        const fv_request_change *c = &fv_request_changes[i];
-        if (c->from == from && c->to == to) return strcmp(c->by, by) == 0;
-    }
-    return false;
 }
 
 /* Counts a request that enters the queue (by = 1) or leaves it (-1). */
@@ -55,11 +47,11 @@ static void count_running(fv_request *r, int32_t by) {
 
 void fv_request_set_state(fv_request *r, fv_request_state to, const char *by) {
     fv_request_state from = r->state;
-    assert(is_allowed(from, to, by));
+    assert(fv_state_change_is_in(fv_request_changes, FV_N_REQUEST_CHANGE, from, to, by));
     assert((to == FV_REQUEST_RUNNING) == (r->attempt != NULL));
     double now_s = fv_clock_s();
-    FV_LOG(DEBUG, ROUTER, "event=state from=%s to=%s req?=%s", fv_request_state_name(from),
-           fv_request_state_name(to), r->id);
+    FV_LOG(DEBUG, ROUTER, "event=state from=%s to=%s by=%s req?=%s", fv_request_state_name(from),
+           fv_request_state_name(to), by, r->id);
     if (from == FV_REQUEST_QUEUED) {
         count_queued(r, -1);
         fv_span_stage(&r->span, "queue", r->queued_s, now_s, NULL, 0);

@@ -36,6 +36,7 @@
 #include "router/admit.h"
 #include "router/failure.h"
 #include "router/relay_options.h"
+#include "router/state_change.h"
 #include "telemetry/otlp/spans.h"
 
 typedef Fovea__Inference__V1__GenerateRequest fv_request_message;
@@ -54,13 +55,8 @@ typedef enum fv_request_state {
     FV_REQUEST_OVER,
 } fv_request_state;
 
-/* A change of state that is allowed, and the function of router/life.h that makes it. */
-typedef struct fv_request_change {
-    fv_request_state from, to;
-    const char *by;
-} fv_request_change;
 enum { FV_N_REQUEST_CHANGE = 6 };
-extern const fv_request_change fv_request_changes[FV_N_REQUEST_CHANGE];
+extern const fv_state_change fv_request_changes[FV_N_REQUEST_CHANGE];
 const char *fv_request_state_name(fv_request_state s); /* "NEW" */
 
 typedef struct fv_request {

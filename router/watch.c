@@ -61,8 +61,7 @@ static bool hangs(const fv_registered_worker *w, double stall_s, double now_s) {
 /* Declares w hung and takes all its requests away. */
 static void take_all_requests(fv_relay *relay, fv_registered_worker *w) {
     FV_LOG(WARN, ROUTER, "worker=%s event=hung working_on=%d", w->intro->name, (int)w->n_work);
-    w->hung = true;
-    if (w->state != FV_WORKER_DRAINING) w->state = FV_WORKER_UNHEALTHY;
+    fv_registered_worker_mark_hung(w);
     fv_blame_lost(relay, w);
     for (fv_request *r = relay->first; r; r = r->next)
         if (r->attempt) fv_attempt_hang(r->attempt, w);
