@@ -23,7 +23,8 @@ fv_status fv_generate_check(fv_relay *relay, fv_rpc_call *c, fv_tenant_use *tena
     fv_status st = fv_admission_make_room(relay, c, sharer, 0);
     fv_sharer_give(sharer);
     FV_TRY(st);
-    return fv_record_refusal(FV_REASON_TENANT_LIMIT, fv_tenancy_check(tenant, c));
+    return fv_record_refusal(FV_REASON_TENANT_LIMIT,
+                             fv_tenancy_check(tenant, FV_TENANT_REQUEST, c));
 }
 
 /* Opens the request, which takes the sharer; on failure the caller still has it. */

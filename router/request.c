@@ -98,7 +98,7 @@ fv_status fv_request_open(fv_relay *relay, fv_rpc_call *client, fv_tenant_use *t
                           fv_sharer *sharer, fv_request **out) {
     fv_request *r = calloc(1, sizeof *r);
     if (!r) return FV_FAIL(FV_ENOMEM, "no memory for another request");
-    fv_status st = fv_tenancy_begin(tenant, client);
+    fv_status st = fv_tenancy_begin(tenant, FV_TENANT_REQUEST, client);
     if (st != FV_OK) {
         free(r);
         return st;
@@ -115,7 +115,7 @@ fv_status fv_request_open(fv_relay *relay, fv_rpc_call *client, fv_tenant_use *t
 }
 
 static void request_free(fv_request *r) {
-    fv_tenancy_end(r->tenant);
+    fv_tenancy_end(r->tenant, FV_TENANT_REQUEST);
     fv_sharer_give(r->sharer);
     if (r->fleet) r->fleet->n_request--;
     r->relay->bytes -= r->bytes;

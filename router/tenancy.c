@@ -39,7 +39,8 @@ static fv_status adopt_file(fv_tenancy *t, fv_tenants *fresh) {
         fv_tenant_use *u = calloc(1, sizeof *u);
         if (!u) return FV_FAIL(FV_ENOMEM, "no memory for a tenant");
         strcpy(u->name, all[i].name);
-        u->requests.credit = u->tokenizing.credit = HUGE_VAL; /* full, whatever its size */
+        for (int kind = 0; kind < FV_N_TENANT_CALL; kind++)
+            u->calls[kind].credit = HUGE_VAL; /* full, whatever its size */
         u->pixels = HUGE_VAL;
         u->next = t->uses;
         t->uses = u;
@@ -169,55 +170,36 @@ fv_status fv_tenancy_caller_until(fv_tenancy *t, fv_rpc_call *call, fv_tenant_us
 
 /* ---- what a tenant may do ---------------------------------------------------------------- */
 
-static fv_status check_number(int32_t n, int32_t most, const char *what, fv_rpc_call *call) {
-    if (most == 0 || n < most) return FV_OK;
-    fv_rpc_call_retry_after(call, BUSY_RETRY_MS);
-    return FV_FAIL(FV_EBUSY,
-                   "this tenant may have %d %s at a time on this router: wait for one to finish",
-                   most, what);
-}
-
-/* Brings the bucket up to date. FV_EBUSY: no call is left in it. */
-static fv_status check_rate(fv_tenant_bucket *b, const fv_tenant_use *u, const char *what,
-                            fv_rpc_call *call) {
-    const double rate = u->limits ? u->limits->requests_per_s : 0, now = fv_clock_s();
+fv_status fv_tenancy_check(fv_tenant_use *u, fv_tenant_call kind, fv_rpc_call *call) {
+    static const char *const names[] = {"requests", "calls of Tokenize and Detokenize"};
+    const double now = fv_clock_s();
+    fv_tenant_calls *c = &u->calls[kind];
+    if (!u->limits) return FV_OK;
+    int32_t most = kind == FV_TENANT_REQUEST ? u->limits->concurrent : FV_TOKENIZE_TENANT_MAX;
+    if (most > 0 && c->n >= most) {
+        fv_rpc_call_retry_after(call, BUSY_RETRY_MS);
+        return FV_FAIL(
+            FV_EBUSY, "this tenant may have %d %s at a time on this router: wait for one to finish",
+            most, names[kind]);
+    }
+    const double rate = u->limits->requests_per_s;
     if (rate == 0) return FV_OK;
-    b->credit = fmin(b->credit + rate * (now - b->credit_s), fmax(rate, 1));
-    b->credit_s = now;
-    if (b->credit >= 1) return FV_OK;
-    fv_rpc_call_retry_after(call, (int64_t)ceil(1e3 * (1 - b->credit) / rate));
-    return FV_FAIL(FV_EBUSY, "this tenant may start %.3g %s per second on this router", rate, what);
+    c->credit = fmin(c->credit + rate * (now - c->credit_s), fmax(rate, 1));
+    c->credit_s = now;
+    if (c->credit >= 1) return FV_OK;
+    fv_rpc_call_retry_after(call, (int64_t)ceil(1e3 * (1 - c->credit) / rate));
+    return FV_FAIL(FV_EBUSY, "this tenant may start %.3g %s per second on this router", rate,
+                   names[kind]);
 }
 
-fv_status fv_tenancy_check(fv_tenant_use *u, fv_rpc_call *call) {
-    static const char what[] = "requests";
-    FV_TRY(check_number(u->n_request, u->limits ? u->limits->concurrent : 0, what, call));
-    return check_rate(&u->requests, u, what, call);
-}
-
-fv_status fv_tenancy_begin(fv_tenant_use *u, fv_rpc_call *call) {
-    FV_TRY(fv_tenancy_check(u, call));
-    u->requests.credit -= 1;
-    u->n_request++;
+fv_status fv_tenancy_begin(fv_tenant_use *u, fv_tenant_call kind, fv_rpc_call *call) {
+    FV_TRY(fv_tenancy_check(u, kind, call));
+    u->calls[kind].credit -= 1;
+    u->calls[kind].n++;
     return FV_OK;
 }
 
-fv_status fv_tenancy_check_tokenizing(fv_tenant_use *u, fv_rpc_call *call) {
-    static const char what[] = "calls of Tokenize and Detokenize";
-    FV_TRY(check_number(u->n_tokenizing, u->limits ? FV_TOKENIZE_TENANT_MAX : 0, what, call));
-    return check_rate(&u->tokenizing, u, what, call);
-}
-
-fv_status fv_tenancy_begin_tokenizing(fv_tenant_use *u, fv_rpc_call *call) {
-    FV_TRY(fv_tenancy_check_tokenizing(u, call));
-    u->tokenizing.credit -= 1;
-    u->n_tokenizing++;
-    return FV_OK;
-}
-
-void fv_tenancy_end_tokenizing(fv_tenant_use *u) { u->n_tokenizing--; }
-
-void fv_tenancy_end(fv_tenant_use *u) { u->n_request--; }
+void fv_tenancy_end(fv_tenant_use *u, fv_tenant_call kind) { u->calls[kind].n--; }
 
 fv_status fv_tenancy_take_pixels(fv_tenant_use *u, uint64_t pixels, fv_rpc_call *call) {
     double rate = u->limits ? 1e6 * u->limits->megapixels_per_s : 0, now = fv_clock_s();

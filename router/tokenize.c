@@ -36,14 +36,15 @@ static fv_status check_all(const fv_tokenize_calls *calls, fv_rpc_call *c, size_
 
 fv_status fv_tokenize_check(const fv_tokenize_calls *calls, fv_rpc_call *c, fv_tenant_use *tenant) {
     FV_TRY(check_all(calls, c, 0));
-    return fv_record_refusal(FV_REASON_TENANT_LIMIT, fv_tenancy_check_tokenizing(tenant, c));
+    return fv_record_refusal(FV_REASON_TENANT_LIMIT,
+                             fv_tenancy_check(tenant, FV_TENANT_TOKENIZE, c));
 }
 
 /* Counts a call when its request has arrived: a call that sends none takes no place. */
 static fv_status count_call(forwarded_call *p, size_t bytes) {
     FV_TRY(check_all(p->calls, p->client, bytes));
     FV_TRY(fv_record_refusal(FV_REASON_TENANT_LIMIT,
-                             fv_tenancy_begin_tokenizing(p->tenant, p->client)));
+                             fv_tenancy_begin(p->tenant, FV_TENANT_TOKENIZE, p->client)));
     p->counted = true;
     p->bytes = bytes;
     p->calls->n++;
@@ -55,7 +56,7 @@ static fv_status count_call(forwarded_call *p, size_t bytes) {
 static void maybe_free(forwarded_call *p) {
     if (p->client || p->awaits_reply) return;
     if (p->counted) {
-        fv_tenancy_end_tokenizing(p->tenant);
+        fv_tenancy_end(p->tenant, FV_TENANT_TOKENIZE);
         p->calls->n--;
         p->calls->bytes -= p->bytes;
     }
