@@ -36,7 +36,7 @@ fv_status fv_admit_model(const char *name, const model_message *model) {
 static fv_status check_names(const request_message *r, const model_message *model) {
     size_t n = strlen(r->request_id);
     if (n > ID_MAX)
-        return FV_FAIL(FV_EINVAL, "request_id has %zu bytes, and may have %d", n, ID_MAX);
+        return FV_FAIL(FV_EINVAL, "request_id has %zu bytes; the limit is %d", n, ID_MAX);
     for (size_t i = 0; i < n; i++)
         if (r->request_id[i] < '!' || r->request_id[i] > '~')
             return FV_FAIL(FV_EINVAL, "request_id must be printable ASCII without spaces");
@@ -222,10 +222,10 @@ static fv_status check_images(const request_message *r, const model_message *mod
     FV_TRY(check_videos(r, model, &n_frame));
     n = r->n_images - n_frame + r->n_videos;
     if (n != n_prompt)
-        return FV_FAIL(FV_EINVAL, "the prompt places %zu image%s and the request has %zu", n_prompt,
-                       n_prompt == 1 ? "" : "s", n);
+        return FV_FAIL(FV_EINVAL, "the prompt places %zu image%s, but the request has %zu",
+                       n_prompt, n_prompt == 1 ? "" : "s", n);
     if (lim && lim->n_images && r->n_images > lim->n_images)
-        return FV_FAIL(FV_EINVAL, "%zu images; the limit is %" PRIu32 "", r->n_images,
+        return FV_FAIL(FV_EINVAL, "the request has %zu images; the limit is %" PRIu32, r->n_images,
                        lim->n_images);
     if (r->n_images) FV_TRY(fv_layout_from_message(model->image_layout, &layout));
     for (size_t i = 0; i < r->n_images; i++) FV_TRY(read_image(r, i, &each, &layout, pixels));
@@ -253,7 +253,8 @@ static fv_status check_bias(const Fovea__Inference__V1__Sampling *s, uint32_t n_
         const Fovea__Inference__V1__LogitBias *b = s->logit_bias[i];
         ids[i] = b->id;
         if (b->id >= n_vocab)
-            return FV_FAIL(FV_EINVAL, "logit_bias: id %" PRIu32 "; the vocabulary has %" PRIu32,
+            return FV_FAIL(FV_EINVAL,
+                           "logit_bias: id %" PRIu32 " is not in the vocabulary of %" PRIu32 " ids",
                            b->id, n_vocab);
         if (!(b->bias >= -100 && b->bias <= 100))
             return FV_FAIL(FV_EINVAL, "logit_bias of id %" PRIu32 " is %g; it must be -100..100",
@@ -280,14 +281,16 @@ static fv_status check_sampling(const Fovea__Inference__V1__Sampling *s, uint32_
     FV_TRY(check_range("repetition_penalty", s->repetition_penalty, 0, 100));
     FV_TRY(check_range("presence_penalty", s->presence_penalty, -2, 2));
     FV_TRY(check_range("frequency_penalty", s->frequency_penalty, -2, 2));
-    if (s->top_k > INT32_MAX) return FV_FAIL(FV_EINVAL, "top_k is %" PRIu32, s->top_k);
+    if (s->top_k > INT32_MAX)
+        return FV_FAIL(FV_EINVAL, "top_k is %" PRIu32 "; it must be 0..%d", s->top_k, INT32_MAX);
     return check_bias(s, n_vocab);
 }
 
 static fv_status check_answer(const request_message *r, const model_message *model) {
     FV_TRY(check_sampling(r->sampling, model->n_vocab));
     if (r->n_stop > STOP_MAX)
-        return FV_FAIL(FV_EINVAL, "%zu stop strings; the limit is %d", r->n_stop, STOP_MAX);
+        return FV_FAIL(FV_EINVAL, "the request has %zu stop strings; the limit is %d", r->n_stop,
+                       STOP_MAX);
     for (size_t i = 0; i < r->n_stop; i++)
         if (!r->stop[i][0] || strlen(r->stop[i]) > STOP_BYTES_MAX)
             return FV_FAIL(FV_EINVAL, "stop string %zu must have 1..%d bytes", i, STOP_BYTES_MAX);
@@ -300,8 +303,8 @@ static fv_status check_answer(const request_message *r, const model_message *mod
 static fv_status check_conversation(const request_message *r, uint32_t keep_ms_max) {
     size_t n = r->conversation.len;
     if (r->keep_ms && !keep_ms_max)
-        return FV_FAIL(FV_EUNSUPPORTED, "this fleet keeps no conversations: send the whole one, "
-                                        "without keep_ms");
+        return FV_FAIL(FV_EUNSUPPORTED, "this fleet keeps no conversations: send the whole "
+                                        "conversation, without keep_ms");
     if (r->keep_ms > keep_ms_max)
         return FV_FAIL(FV_EINVAL,
                        "keep_ms is %" PRIu32 "; conversations are kept for at most %" PRIu32 " ms",

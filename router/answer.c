@@ -1,5 +1,7 @@
-/* The events for a client: Accepted once, each token once, and the end. The ids of tokens that it has
- * received are kept, because another worker may have to continue after them. Loop thread. */
+/* Sends a client the events of its request, and keeps the ids of the tokens that it has received, because another
+ * worker may have to continue after them. Loop thread. */
+#include "router/answer.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,13 +9,15 @@
 #include "common/clock.h"
 #include "common/grow.h"
 #include "common/log.h"
+#include "policy/policy.h"
 #include "router/merge.h"
 #include "router/record.h"
-#include "router/relay_internal.h"
 
 typedef Fovea__Inference__V1__GenerateEvent event_message;
+typedef Fovea__Inference__V1__Finished finished_message;
+typedef Fovea__Inference__V1__Report report_message;
 
-fv_status fv_answer_accept(fv_request *r) {
+static fv_status send_accepted(fv_request *r) {
     Fovea__Inference__V1__Accepted a = FOVEA__INFERENCE__V1__ACCEPTED__INIT;
     event_message e = FOVEA__INFERENCE__V1__GENERATE_EVENT__INIT;
     if (r->accepted) return FV_OK;
@@ -22,7 +26,7 @@ fv_status fv_answer_accept(fv_request *r) {
     a.model = r->fleet->model;
     a.prefill_worker = r->attempt->p.name;
     a.decode_worker = r->attempt->d.name;
-    a.bytes_bound = r->attempt->d.of.bytes;
+    a.bytes_bound = r->attempt->d.need.bytes;
     e.event_case = FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_ACCEPTED;
     e.accepted = &a;
     FV_TRY(fv_rpc_call_send(r->client, &e.base));
@@ -30,15 +34,12 @@ fv_status fv_answer_accept(fv_request *r) {
     return FV_OK;
 }
 
-fv_status fv_answer_check(const fv_request *r, const fv_tokens_message *t) {
-    if (!t || t->n_tokens == 0) return FV_FAIL(FV_EDATA, "received an event without tokens");
-    if (t->index != r->n_token)
-        return FV_FAIL(FV_EDATA, "received token %" PRIu32 " instead of %" PRIu32, t->index,
-                       r->n_token);
-    return FV_OK;
+void fv_answer_begin(fv_request *r) {
+    fv_status st = send_accepted(r);
+    if (st != FV_OK) fv_request_finish(r, st);
 }
 
-static fv_status note_tokens(fv_request *r, const fv_tokens_message *t) {
+static fv_status keep_ids(fv_request *r, const fv_tokens_message *t) {
     size_t n = r->n_token + t->n_tokens;
     FV_TRY(fv_grow(&r->id_of, &r->cap_id, n, sizeof *r->id_of));
     FV_TRY(fv_grow(&r->digest_of, &r->cap_digest, n, sizeof *r->digest_of));
@@ -49,25 +50,33 @@ static fv_status note_tokens(fv_request *r, const fv_tokens_message *t) {
     return FV_OK;
 }
 
-fv_status fv_answer_tokens(fv_request *r, fv_tokens_message *t) {
+static fv_status send_tokens(fv_request *r, fv_tokens_message *t) {
     event_message e = FOVEA__INFERENCE__V1__GENERATE_EVENT__INIT;
     e.event_case = FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_TOKENS;
     e.tokens = t;
     double now_s = fv_clock_s();
+    bool first = r->n_token == 0;
     if (r->first_s == 0) r->first_s = now_s;
-    FV_TRY(note_tokens(r, t));
+    FV_TRY(keep_ids(r, t));
     FV_TRY(fv_rpc_call_send(r->client, &e.base));
-    fv_record_tokens(r, (uint32_t)t->n_tokens, now_s);
+    fv_record_tokens((uint32_t)t->n_tokens, first, now_s - (first ? r->arrived_s : r->token_s),
+                     &r->span.context);
     r->token_s = now_s;
     r->n_token += (uint32_t)t->n_tokens;
     return FV_OK;
+}
+
+void fv_answer_tokens(fv_request *r, fv_tokens_message *t) {
+    fv_status st = send_accepted(r);
+    if (st == FV_OK) st = send_tokens(r, t);
+    if (st != FV_OK) fv_request_finish(r, st);
 }
 
 /* Writes which part of the report was lost with its worker; "": none. */
 static void name_missing_half(const fv_request *r, char *out, size_t size) {
     const fv_attempt *a = r->attempt;
     out[0] = '\0';
-    if (a->ended)
+    if (a->had_ended)
         snprintf(
             out, size,
             "decode worker %s was lost after the last token, and with it its part of this report",
@@ -78,7 +87,7 @@ static void name_missing_half(const fv_request *r, char *out, size_t size) {
 }
 
 /* Names a kept conversation for the client: the decode worker's id for it, followed by the worker's name. */
-static void name_conversation(const fv_attempt *a, uint8_t *buffer, fv_finished_message *out) {
+static void name_conversation(const fv_attempt *a, uint8_t *buffer, finished_message *out) {
     const ProtobufCBinaryData *id = &a->finished->conversation;
     size_t n = strlen(a->d.name);
     if (id->len != FV_CONVERSATION_ID_BYTES) return; /* the worker keeps nothing */
@@ -86,6 +95,24 @@ static void name_conversation(const fv_attempt *a, uint8_t *buffer, fv_finished_
     memcpy(buffer + id->len, a->d.name, n);
     out->conversation = (ProtobufCBinaryData){id->len + n, buffer};
     out->keep_ms = a->finished->keep_ms;
+}
+
+static void end_span(fv_request *r, const report_message *report) {
+    const fv_span_field fields[] = {
+        {"fovea.request_id", .text = r->id},
+        {"fovea.tenant", .text = r->tenant->name},
+        {"gen_ai.request.model", .text = r->msg->model},
+        {"fovea.policy", .text = fv_policy_name_of(report->policy)},
+        {"gen_ai.usage.input_tokens", .number = report->n_prompt},
+        {"gen_ai.usage.output_tokens", .number = r->n_token},
+        {"fovea.visual_tokens", .number = report->n_visual},
+        {"fovea.kv_raw_bytes", .number = (int64_t)report->bytes_raw},
+        {"fovea.kv_held_bytes", .number = (int64_t)(report->bytes_visual + report->bytes_text)},
+        {"fovea.kv_sent_bytes",
+         .number = report->transfer ? (int64_t)report->transfer->bytes_sent : 0},
+        {"fovea.replays", .number = r->n_replay}};
+    fv_span_end(&r->span, fv_clock_s(), GRPC_STATUS_OK, FV_SPAN_FIELDS(fields));
+    r->span.recorded = false;
 }
 
 static fv_status send_finished(fv_request *r) {
@@ -101,11 +128,11 @@ static fv_status send_finished(fv_request *r) {
                             .missing = missing,
                             .prefill_worker = a->p.name,
                             .decode_worker = a->d.name};
-    fv_report_message report;
+    report_message report;
     name_missing_half(r, missing, sizeof missing);
     FV_TRY(fv_report_merge(a->report, a->finished ? a->finished->report : NULL, &facts, &a->arena,
                            &report));
-    fv_finished_message f = FOVEA__INFERENCE__V1__FINISHED__INIT;
+    finished_message f = FOVEA__INFERENCE__V1__FINISHED__INIT;
     event_message e = FOVEA__INFERENCE__V1__GENERATE_EVENT__INIT;
     f.reason = a->finished ? a->finished->reason : a->finish;
     f.report = &report;
@@ -113,8 +140,12 @@ static fv_status send_finished(fv_request *r) {
     e.event_case = FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_FINISHED;
     e.finished = &f;
     FV_TRY(fv_rpc_call_send(r->client, &e.base));
-    fv_record_answer(r, &report, fv_clock_s());
-    fv_trace_answer(r, &report);
+    fv_answer_times times = {.n_token = r->n_token,
+                             .start_s = facts.seconds_queued,
+                             .first_s = facts.seconds_first_token,
+                             .end_s = fv_clock_s() - r->arrived_s};
+    fv_record_answer(&times, &report, r->msg->conversation.len > 0, &r->span.context);
+    end_span(r, &report);
     return FV_OK;
 }
 
@@ -123,10 +154,9 @@ static bool at_limit(const fv_attempt *a) {
            FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_LENGTH;
 }
 
-void fv_answer_maybe_finish(fv_request *r) {
+void fv_answer_finish_if_complete(fv_request *r) {
     const fv_attempt *a = r->attempt;
-    if (!a || !a->prefill_done || (!a->finish && !a->finished)) return;
-    if (!fv_rpc_call_writable(r->client)) return;
+    if (!a || !fv_attempt_is_complete(a) || !fv_rpc_call_writable(r->client)) return;
     fv_status st = send_finished(r);
     if (!r->msg->ignore_eos)
         fv_estimate_answer(&r->fleet->estimate, r->n_token, !at_limit(a), fv_clock_s());

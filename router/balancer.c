@@ -5,29 +5,25 @@
 
 #include "common/random.h"
 
-#define READY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY
-#define LOST FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST
-#define DECODE FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE
-
 /* Bytes of a decode worker's KV in use: the larger of what it reports (held, granted, and requested by
  * waiting requests) and what our running requests have reserved. */
 static uint64_t bytes_used(const fv_registered_worker *w) {
-    uint64_t said = w->load.bytes_granted + w->load.bytes_held + w->load.bytes_waiting;
-    return said > w->bytes_taken ? said : w->bytes_taken;
+    uint64_t reported = w->load.bytes_granted + w->load.bytes_held + w->load.bytes_waiting;
+    return reported > w->bytes_taken ? reported : w->bytes_taken;
 }
 
 /* Whether a prefill worker can take images of this many pixels: by its report or our reservations, as
  * for bytes. Part of the room is for small requests only. */
 static bool can_decode(const fv_registered_worker *w, uint64_t pixels) {
-    uint64_t said = w->load.pixels_held, most = w->load.pixels_capacity;
-    uint64_t held = said > w->pixels_taken ? said : w->pixels_taken;
+    uint64_t reported = w->load.pixels_held, most = w->load.pixels_capacity;
+    uint64_t held = reported > w->pixels_taken ? reported : w->pixels_taken;
     if (most == 0 || pixels == 0 || held == 0) return true;
     if (pixels > most / FV_PIXELS_SMALL_PART) most -= most / FV_PIXELS_SMALL_ROOM;
     return held <= most && pixels <= most - held;
 }
 
 static bool has_place(const fv_registered_worker *w, const fv_constraints *constraints) {
-    int32_t most = constraints->over_slots ? 2 * FV_PREFILL_MAX : FV_PREFILL_MAX;
+    int32_t most = constraints->ignore_slots ? 2 * FV_PREFILL_MAX : FV_PREFILL_MAX;
     return w->n_taken < most && can_decode(w, constraints->pixels);
 }
 
@@ -45,9 +41,9 @@ static bool has_slot(const fv_registered_worker *w) {
 
 bool fv_registered_worker_has_room(const fv_registered_worker *w,
                                    const fv_constraints *constraints) {
-    if (w->full) return false;
-    if (w->role != DECODE) return has_place(w, constraints);
-    if (!constraints->over_slots && !has_slot(w)) return false;
+    if (w->out_of_memory) return false;
+    if (w->role != FV_WORKER_DECODE) return has_place(w, constraints);
+    if (!constraints->ignore_slots && !has_slot(w)) return false;
     uint64_t bytes = constraints->bytes, bytes_least = constraints->bytes_least;
     uint64_t used = bytes_used(w), capacity = w->load.bytes_capacity;
     if (capacity == 0) return true; /* not reported */
@@ -57,12 +53,12 @@ bool fv_registered_worker_has_room(const fv_registered_worker *w,
 
 /* The part of a decode worker's KV that would be in use; 0 if the worker does not report its capacity. */
 static double fullness(const fv_registered_worker *w, uint64_t bytes) {
-    if (w->role != DECODE || w->load.bytes_capacity == 0) return 0;
+    if (w->role != FV_WORKER_DECODE || w->load.bytes_capacity == 0) return 0;
     return ((double)bytes_used(w) + (double)bytes) / (double)w->load.bytes_capacity;
 }
 
 static double prefill_s(const fv_registered_worker *w, const fv_constraints *constraints) {
-    if (w->role == DECODE || !constraints->estimate) return 0;
+    if (w->role == FV_WORKER_DECODE || !constraints->estimate) return 0;
     return fv_deadline_prefill_s(constraints->estimate, w, constraints->work);
 }
 
@@ -75,13 +71,14 @@ static fv_registered_worker *better(fv_registered_worker *a, fv_registered_worke
     return requests(b) < requests(a) ? b : a;
 }
 
-static bool in_question(const fv_registered_worker *w, const fv_constraints *constraints) {
-    return w->state == READY && w->role == constraints->role &&
-           !(constraints->alone && w->n_suspect) && fv_registered_worker_has_room(w, constraints);
+static bool is_candidate(const fv_registered_worker *w, const fv_constraints *constraints) {
+    return w->state == FV_WORKER_READY && w->role == constraints->role &&
+           !(constraints->no_other_suspect && w->n_suspect) &&
+           fv_registered_worker_has_room(w, constraints);
 }
 
 /* Returns a random number; always 0 if the system gives none, which only makes the choice uneven. */
-static uint64_t drawn(void) {
+static uint64_t random_u64(void) {
     uint64_t x = 0;
     (void)fv_random_bytes(&x, sizeof x);
     return x;
@@ -92,10 +89,10 @@ static fv_registered_worker *better_of_two(const fv_fleet *f, const fv_constrain
     fv_registered_worker *a = NULL, *b = NULL;
     uint64_t n = 0;
     for (fv_registered_worker *w = f->first; w; w = w->next) {
-        if (!in_question(w, constraints) || !fv_breaker_admits(&w->breaker, constraints->now_s))
+        if (!is_candidate(w, constraints) || !fv_breaker_admits(&w->breaker, constraints->now_s))
             continue;
         if (strcmp(w->intro->name, constraints->exclude) == 0) continue;
-        uint64_t i = drawn() % ++n;
+        uint64_t i = random_u64() % ++n;
         if (!a) {
             a = w;
         } else if (!b) {
@@ -108,10 +105,10 @@ static fv_registered_worker *better_of_two(const fv_fleet *f, const fv_constrain
     return a && b ? better(a, b, constraints) : a;
 }
 
-static fv_registered_worker *first_awake(const fv_fleet *f, const fv_constraints *constraints) {
+static fv_registered_worker *soonest_rested(const fv_fleet *f, const fv_constraints *constraints) {
     fv_registered_worker *best = NULL;
     for (fv_registered_worker *w = f->first; w; w = w->next)
-        if (in_question(w, constraints) && !w->breaker.trial &&
+        if (is_candidate(w, constraints) && !w->breaker.trial &&
             (!best || w->breaker.until_s < best->breaker.until_s))
             best = w;
     return best;
@@ -122,7 +119,7 @@ static fv_registered_worker *choose(const fv_fleet *f, const fv_constraints *con
     any.exclude = "";
     fv_registered_worker *w = better_of_two(f, constraints);
     if (!w && *constraints->exclude && !constraints->exclude_strictly) w = better_of_two(f, &any);
-    if (!w && constraints->wake) w = first_awake(f, &any);
+    if (!w && constraints->ignore_backoff) w = soonest_rested(f, &any);
     return w;
 }
 
@@ -135,10 +132,12 @@ static bool is_large_enough(const fv_registered_worker *w, const fv_constraints 
 fv_registered_worker *fv_balance_to_wait(const fv_fleet *f, const fv_constraints *constraints) {
     fv_registered_worker *best = NULL;
     for (fv_registered_worker *w = f->first; w; w = w->next) {
-        if (w->state != READY || w->role != DECODE || w->full || w->n_waiting > 0) continue;
+        if (w->state != FV_WORKER_READY || w->role != FV_WORKER_DECODE || w->out_of_memory ||
+            w->n_waiting > 0)
+            continue;
         if (!fv_breaker_admits(&w->breaker, constraints->now_s) || !is_large_enough(w, constraints))
             continue;
-        if (constraints->alone && w->n_suspect) continue;
+        if (constraints->no_other_suspect && w->n_suspect) continue;
         if (constraints->exclude_strictly && strcmp(w->intro->name, constraints->exclude) == 0)
             continue;
         if (!best ||
@@ -151,16 +150,16 @@ fv_registered_worker *fv_balance_to_wait(const fv_fleet *f, const fv_constraints
 fv_registered_worker *fv_balance(const fv_fleet *f, const fv_constraints *constraints) {
     fv_constraints apart = *constraints;
     fv_registered_worker *w = NULL;
-    apart.alone = true;
-    apart.wake = false;
+    apart.no_other_suspect = true;
+    apart.ignore_backoff = false;
     if (constraints->suspect) w = choose(f, &apart);
     return w ? w : choose(f, constraints);
 }
 
-uint64_t fv_choose_largest(const fv_fleet *f, Fovea__Inference__V1__Role role) {
+uint64_t fv_balance_largest_capacity(const fv_fleet *f, Fovea__Inference__V1__Role role) {
     uint64_t largest = 0;
     for (const fv_registered_worker *w = f->first; w; w = w->next) {
-        if (w->state == LOST || w->role != role) continue;
+        if (w->state == FV_WORKER_LOST || w->role != role) continue;
         if (w->load.bytes_capacity == 0) return 0;
         if (w->load.bytes_capacity > largest) largest = w->load.bytes_capacity;
     }
@@ -171,7 +170,7 @@ fv_availability fv_balance_availability(const fv_fleet *f, Fovea__Inference__V1_
                                         double now_s) {
     fv_availability s = FV_AVAILABILITY_NONE;
     for (const fv_registered_worker *w = f->first; w; w = w->next) {
-        if (w->state != READY || w->role != role) continue;
+        if (w->state != FV_WORKER_READY || w->role != role) continue;
         if (fv_breaker_admits(&w->breaker, now_s)) return FV_AVAILABILITY_SOME;
         s = FV_AVAILABILITY_RESTING;
     }

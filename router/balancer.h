@@ -10,7 +10,7 @@
  *                    requests
  *
  * A decode worker is given what it can start soon: as many answers, of all routers, as its batch has slots, and
- * a few that are prefilled meanwhile. Other requests wait here, where their tenants share (router/relay.h).
+ * a few that are prefilled meanwhile. Other requests wait here, where their tenants share (router/queue.h).
  * Answers whose clients do not read have given their slot away and do not count, up to FV_UNREAD_SLOTS times the
  * slots. A worker that does not report its slots gets any number.
  *
@@ -29,8 +29,8 @@ enum {
      * reserved for small requests. */
     FV_PIXELS_SMALL_PART = 16,
     FV_PIXELS_SMALL_ROOM = 8,
-    FV_SPARE_SLOTS =
-        8, /* answers beyond a decode worker's slots; or a quarter of its slots, if that is more */
+    /* Answers beyond a decode worker's slots; or a quarter of its slots, if that is more. */
+    FV_SPARE_SLOTS = 8,
     FV_UNREAD_SLOTS = 1, /* limited because unread answers hold memory */
 };
 
@@ -40,13 +40,13 @@ typedef struct fv_constraints {
     uint64_t bytes_least;  /* and at least */
     uint64_t pixels;       /* of images that a prefill worker would decode */
     bool suspect;          /* preferably not on a worker that has another suspect */
-    bool alone;            /* never on a worker that has another suspect */
+    bool no_other_suspect; /* never on a worker that has another suspect */
     const char *exclude;   /* a worker that has just failed; "": none */
     bool exclude_strictly; /* not even if there is no other */
     /* If no other worker can: take the one whose backoff (router/breaker.h) ends first, before it ends. */
-    bool wake;
+    bool ignore_backoff;
     /* Also a worker that has as many requests as it can start soon. */
-    bool over_slots;
+    bool ignore_slots;
     double now_s;
     /* Prefill: the work, to compare workers of different speed. NULL: do not compare. */
     const fv_estimate *estimate;
@@ -69,7 +69,7 @@ fv_registered_worker *fv_balance(const fv_fleet *f, const fv_constraints *constr
 fv_registered_worker *fv_balance_to_wait(const fv_fleet *f, const fv_constraints *constraints);
 
 /* The largest KV capacity of a worker of this role; 0: there is no worker, or one does not report it. */
-uint64_t fv_choose_largest(const fv_fleet *f, Fovea__Inference__V1__Role role);
+uint64_t fv_balance_largest_capacity(const fv_fleet *f, Fovea__Inference__V1__Role role);
 
 /* Whether there is any worker, regardless of its memory. */
 typedef enum fv_availability {

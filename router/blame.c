@@ -15,33 +15,28 @@
  * only suspect of a worker, even if it has to wait for that.
  *
  * Loop thread. */
+#include "router/blame.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "router/relay_internal.h"
 
 /* A killed process breaks its calls and its membership at once, and either may be seen first: an attempt that
  * failed this recently counts, too. */
 static const double same_loss_s = 2;
 
-static bool works_for(const fv_attempt *a, const fv_registered_worker *w) {
-    if (a->p.worker == w) return !a->first && !a->p.others;
-    return a->d.worker == w && a->decode && !a->finished && !a->d.others;
-}
-
-void fv_blame_note(fv_request *r, const fv_attempt *a) {
-    const fv_registered_worker *p = a->p.worker, *d = a->d.worker;
-    snprintf(r->broken_p, sizeof r->broken_p, "%s", p && works_for(a, p) ? a->p.name : "");
-    snprintf(r->broken_d, sizeof r->broken_d, "%s", d && works_for(a, d) ? a->d.name : "");
+void fv_blame_remember(fv_request *r, const fv_failure *f) {
+    snprintf(r->broken_p, sizeof r->broken_p, "%s", f->worked_p ? f->p : "");
+    snprintf(r->broken_d, sizeof r->broken_d, "%s", f->worked_d ? f->d : "");
     r->broken_s = fv_clock_s();
 }
 
 /* Whether w works on the request, or did when its last attempt failed a moment ago. */
 static bool is_hit(const fv_request *r, const fv_registered_worker *w, double now_s) {
-    if (r->state == FV_REQUEST_OVER) return false;
-    if (r->attempt && works_for(r->attempt, w)) return true;
+    if (!fv_request_is_active(r)) return false;
+    if (r->attempt && fv_attempt_works_at(r->attempt, w)) return true;
     return now_s - r->broken_s < same_loss_s &&
            (strcmp(r->broken_p, w->intro->name) == 0 || strcmp(r->broken_d, w->intro->name) == 0);
 }
@@ -54,7 +49,7 @@ fv_status fv_blame_sentence(const fv_request *r) {
         r->lost_at[0], r->lost_at[1]);
 }
 
-static void count(fv_request *r, const fv_registered_worker *w) {
+static void count_loss(fv_request *r, const fv_registered_worker *w) {
     snprintf(r->lost_at[r->n_lost > 0], sizeof r->lost_at[0], "%s", w->intro->name);
     r->n_lost++;
     r->broken_p[0] = r->broken_d[0] = '\0';
@@ -67,9 +62,9 @@ void fv_blame_lost(fv_relay *relay, const fv_registered_worker *w) {
         n_suspect += is_hit(r, w, now_s) && r->n_lost > 0;
     for (fv_request *r = relay->first; r; r = r->next) {
         if (!is_hit(r, w, now_s)) continue;
-        count(r, w);
-        FV_LOG(WARN, ROUTER, "req=%s event=suspect lost=%s n=%d among=%d", r->id, w->intro->name,
-               (int)r->n_lost, (int)n_suspect);
+        count_loss(r, w);
+        FV_LOG(WARN, ROUTER, "req=%s event=suspect lost=%s n_lost=%d n_suspect=%d", r->id,
+               w->intro->name, (int)r->n_lost, (int)n_suspect);
         if (r->n_lost > 1 && n_suspect == 1) fv_request_finish(r, fv_blame_sentence(r));
     }
 }

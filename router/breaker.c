@@ -1,8 +1,6 @@
 /* The circuit breaker of one worker. Pure functions. */
 #include "router/breaker.h"
 
-#include "router/random.h"
-
 void fv_breaker_init(fv_breaker *b, uint64_t seed) {
     *b = (fv_breaker){.random = seed ? seed : 0x9e3779b97f4a7c15u};
 }
@@ -23,9 +21,17 @@ bool fv_breaker_begin(fv_breaker *b) {
 
 void fv_breaker_worked(fv_breaker *b) { fv_breaker_init(b, b->random); }
 
-/* 1 - jitter .. 1 + jitter */
+/* xorshift64 (Marsaglia 2003): numbers for the jitter may be predictable. *state is never 0. */
+static uint64_t next_random(uint64_t *state) {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+/* Returns 1 - jitter .. 1 + jitter. */
 static double draw_factor(uint64_t *random) {
-    double u = (double)(fv_random_next(random) >> 11) * 0x1p-53; /* 0..1 */
+    double u = (double)(next_random(random) >> 11) * 0x1p-53; /* 0..1 */
     return 1 + 0.01 * FV_BREAKER_JITTER * (2 * u - 1);
 }
 

@@ -1,11 +1,12 @@
-/* Estimates against deadlines. Pure functions. */
+/* Compares estimated times with deadlines. Pure functions. */
 #include "router/deadline.h"
 
 #include <math.h>
 
 /* Margins: a request is admitted if it would be in time even if everything took this much longer than
  * estimated, because the estimate is an average: without a margin, half of the requests would be late.
- * The margin of a queued request is smaller, because the estimate then is without the wait in the queue. */
+ * The margin of a queued request is smaller, because its estimate does not
+ * include the wait in the queue. */
 static const double SPARE_ADMIT = 1.25, SPARE_START = 1.1;
 
 static const double RETRY_LEAST_S = 0.1;
@@ -35,10 +36,9 @@ typedef struct two_times {
 static two_times fastest(const fv_estimate *e, const fv_registered_worker *first, const fv_work *w,
                          Fovea__Inference__V1__Role role) {
     two_times best = {HUGE_VAL, HUGE_VAL};
-    bool prefill = role == FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL;
+    bool prefill = role == FV_WORKER_PREFILL;
     for (const fv_registered_worker *m = first; m; m = m->next) {
-        if (m->role != role || m->state != FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY)
-            continue;
+        if (m->role != role || m->state != FV_WORKER_READY) continue;
         double now_s = prefill ? fv_deadline_prefill_s(e, m, w) : fv_deadline_decode_s(e, m, w);
         double alone_s = prefill ? fv_estimate_images_s(e, &m->pace, w->pixels) +
                                        fv_estimate_prefill_s(e, &m->pace, w->prompt)
@@ -51,8 +51,8 @@ static two_times fastest(const fv_estimate *e, const fv_registered_worker *first
 
 fv_outlook fv_deadline_look(const fv_estimate *e, const fv_registered_worker *first,
                             const fv_work *ahead, const fv_work *w) {
-    two_times p = fastest(e, first, w, FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL);
-    two_times d = fastest(e, first, w, FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE);
+    two_times p = fastest(e, first, w, FV_WORKER_PREFILL);
+    two_times d = fastest(e, first, w, FV_WORKER_DECODE);
     return (fv_outlook){.queue_s = fv_estimate_queue_s(e, ahead),
                         .fleet_s = p.now_s + d.now_s,
                         .alone_s = p.alone_s + d.alone_s};

@@ -86,7 +86,7 @@ void fv_estimate_drained(fv_estimate *e, const fv_work *w, double seconds, doubl
 fv_work fv_estimate_work(const fv_estimate *e, uint64_t visual, uint64_t text, uint32_t max_tokens,
                          bool full);
 
-/* The size of a request for fair queuing (router/relay.h), in tokens: pixels count as the tokens that are
+/* The size of a request for fair queuing (router/queue.h), in tokens: pixels count as the tokens that are
  * prefilled in the same time. */
 double fv_estimate_size(const fv_estimate *e, const fv_work *w);
 

@@ -11,17 +11,12 @@
 
 enum { NAMES_MAX = 400 };
 
-#define READY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY
-#define LOST FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST
-#define PREFILL FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL
-#define DECODE FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE
-
 /* ---- opening and closing ---------------------------------------------------------------- */
 
 static void fleet_free(fv_fleet *f) {
     free(f->model);
     free(f->fingerprint);
-    free(f->part);
+    free(f->share);
     free(f);
 }
 
@@ -56,13 +51,14 @@ static void log_difference(const fv_registry *m, const fv_introduction *in,
     for (const fv_fleet *f = m->fleets; f; f = f->next)
         if (f->first && (strcmp(f->model, in->model->name) == 0 ||
                          strcmp(f->fingerprint, in->model->fingerprint) == 0))
-            FV_LOG(WARN, ROUTER, "worker=%s event=another-fleet model=%s than=%s reason=\"%s\"",
-                   in->name, in->model->name, f->model,
+            FV_LOG(WARN, ROUTER,
+                   "worker=%s event=another-fleet model=%s other_model=%s reason=\"%s\"", in->name,
+                   in->model->name, f->model,
                    fv_compat_check(&f->compat, compat) == FV_OK ? "its model has another name"
                                                                 : fv_last_error());
 }
 
-fv_status fv_fleet_of(fv_registry *m, const fv_introduction *in, fv_fleet **out) {
+fv_status fv_fleet_find_or_open(fv_registry *m, const fv_introduction *in, fv_fleet **out) {
     fv_compat compat;
     FV_TRY(compat_of(in, &compat));
     for (fv_fleet *f = m->fleets; f; f = f->next) {
@@ -114,20 +110,20 @@ fv_registered_worker *fv_registry_next(const fv_registered_worker *w) {
 int32_t fv_fleet_ready(const fv_fleet *f, Fovea__Inference__V1__Role role) {
     int32_t n = 0;
     for (const fv_registered_worker *w = f->first; w; w = w->next)
-        n += w->state == READY && w->role == role;
+        n += w->state == FV_WORKER_READY && w->role == role;
     return n;
 }
 
 int32_t fv_fleet_pairs(const fv_fleet *f) {
-    int32_t p = fv_fleet_ready(f, PREFILL), d = fv_fleet_ready(f, DECODE);
+    int32_t p = fv_fleet_ready(f, FV_WORKER_PREFILL), d = fv_fleet_ready(f, FV_WORKER_DECODE);
     return p < d ? p : d;
 }
 
 const fv_model_message *fv_fleet_model(const fv_fleet *f) {
     const fv_model_message *lost = NULL;
     for (const fv_registered_worker *w = f->first; w; w = w->next) {
-        if (w->role != PREFILL) continue;
-        if (w->state != LOST) return w->intro->model;
+        if (w->role != FV_WORKER_PREFILL) continue;
+        if (w->state != FV_WORKER_LOST) return w->intro->model;
         lost = w->intro->model;
     }
     return lost;
@@ -136,7 +132,7 @@ const fv_model_message *fv_fleet_model(const fv_fleet *f) {
 static uint32_t least_keep_ms(const fv_fleet *f, bool lost, bool *any) {
     uint32_t least = UINT32_MAX;
     for (const fv_registered_worker *w = f->first; w; w = w->next) {
-        if (w->role != DECODE || (w->state == LOST) != lost) continue;
+        if (w->role != FV_WORKER_DECODE || (w->state == FV_WORKER_LOST) != lost) continue;
         uint32_t ms = w->intro->model->limits ? w->intro->model->limits->keep_ms_max : 0;
         if (ms < least) least = ms;
         *any = true;
@@ -151,21 +147,21 @@ uint32_t fv_fleet_keep_ms_max(const fv_fleet *f) {
     return any ? ms : least_keep_ms(f, true, &any);
 }
 
-fv_fleet_part *fv_fleet_part_of(fv_fleet *f, const fv_sharer *x) {
-    size_t n = f->n_part, need = (size_t)x->index + 1;
-    if (fv_grow(&f->part, &f->cap_part, need, sizeof *f->part) != FV_OK) return NULL;
-    for (; n < need; n++) f->part[n] = (fv_fleet_part){0};
-    f->n_part = n;
-    fv_fleet_part *part = &f->part[x->index];
-    if (part->number != x->number) *part = (fv_fleet_part){.number = x->number};
-    return part;
+fv_fleet_share *fv_fleet_share_of(fv_fleet *f, const fv_sharer *x) {
+    size_t n = f->n_share, need = (size_t)x->index + 1;
+    if (fv_grow(&f->share, &f->cap_share, need, sizeof *f->share) != FV_OK) return NULL;
+    for (; n < need; n++) f->share[n] = (fv_fleet_share){0};
+    f->n_share = n;
+    fv_fleet_share *share = &f->share[x->index];
+    if (share->number != x->number) *share = (fv_fleet_share){.number = x->number};
+    return share;
 }
 
 /* ---- by a model's name ------------------------------------------------------------------- */
 
 static bool lives(const fv_fleet *f) {
     const fv_registered_worker *w = f->first;
-    while (w && w->state == LOST) w = w->next;
+    while (w && w->state == FV_WORKER_LOST) w = w->next;
     return w != NULL;
 }
 
@@ -196,8 +192,8 @@ static bool ambiguous(const fv_registry *m) {
     return false;
 }
 
-/* True with probability n / of. If the system gives no random numbers, always true: the last fleet is taken, which
- * is fine, too. */
+/* Returns true with probability n / of. Without random numbers from the system it is always true: the last fleet is
+ * taken, which is fine, too. */
 static bool draw(int32_t n, int32_t of) {
     uint64_t x = 0;
     (void)fv_random_bytes(&x, sizeof x);

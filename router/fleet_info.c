@@ -130,8 +130,8 @@ fv_status fv_models_info(fv_rpc_call *c, const fv_registry *members) {
         m->fingerprint = f->fingerprint;
         m->family = said->family;
         m->max_positions = said->limits ? said->limits->max_positions : 0;
-        m->n_prefill = (uint32_t)fv_fleet_ready(f, FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL);
-        m->n_decode = (uint32_t)fv_fleet_ready(f, FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE);
+        m->n_prefill = (uint32_t)fv_fleet_ready(f, FV_WORKER_PREFILL);
+        m->n_decode = (uint32_t)fv_fleet_ready(f, FV_WORKER_DECODE);
         m->n_queued = (uint32_t)f->n_queued;
         m->n_running = (uint32_t)f->n_running;
         list.models[list.n_models++] = m;
@@ -164,10 +164,10 @@ fv_status fv_fleet_info(fv_rpc_call *c, const fv_registry *members, const fv_rel
         m->fingerprint = w->fleet->fingerprint;
         state.workers[state.n_workers++] = m;
     }
-    state.n_queued = (uint32_t)fv_relay_queued(relay);
-    state.n_running = (uint32_t)fv_relay_running(relay);
     state.seconds_up = up_s;
     fv_relay_counts counts = fv_relay_count(relay);
+    state.n_queued = (uint32_t)counts.n_queued;
+    state.n_running = (uint32_t)counts.n_running;
     state.seconds_queue = counts.queue_s;
     state.n_refused = counts.n_refused;
     state.n_expired = counts.n_expired;

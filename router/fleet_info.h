@@ -2,7 +2,7 @@
 #define FOVEA_ROUTER_FLEET_INFO_H
 
 /* FLEET INFO: the answers to GetModel, ListModels and GetFleet. Loop thread. */
-#include "router/generate.h"
+#include "router/relay.h"
 
 /* Answer a call and finish it. GetModel fails as fv_registry_choose_fleet does. */
 fv_status fv_model_info(fv_rpc_call *c, grpc_byte_buffer *message, const fv_registry *members);

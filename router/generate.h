@@ -2,7 +2,7 @@
 #define FOVEA_ROUTER_GENERATE_H
 
 /* GENERATE: a client's call, from its request to the last event. Loop thread. */
-#include "router/relay.h"
+#include "router/relay_options.h"
 
 /* The handlers of Inference.Generate; the call's service is a struct whose first member is the
  * fv_relay pointer. */

@@ -23,9 +23,6 @@ enum {
     RETRY_MS = 500,
 };
 
-#define PREFILL FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL
-#define DECODE FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE
-
 typedef Fovea__Fleet__V1__WorkerReport report_message;
 typedef Fovea__Fleet__V1__Command command_message;
 
@@ -39,10 +36,17 @@ struct fv_join {
     fv_join_said said;
 };
 
+/* Ends a member's call, with fv_last_error. */
+static void finish(fv_join *j, fv_status st) {
+    j->worker = NULL;
+    j->finished = true;
+    fv_rpc_call_finish(j->call, st);
+}
+
 /* ---- unproven joins --------------------------------------------------------------------- */
 
 /* The only error that an unproven peer gets, so that it learns nothing. */
-static fv_status stranger(void) {
+static fv_status unproven_error(void) {
     return FV_FAIL(FV_EAUTH, "only workers that prove membership in the fleet may join");
 }
 
@@ -55,34 +59,27 @@ static void leave_unproven(fv_join *j) {
     m->n_unproven--;
 }
 
-static void turn_away(fv_join *j, const char *why) {
+static void refuse(fv_join *j, const char *why) {
     leave_unproven(j);
     fv_audit_refused(&j->members->audit, j->call, why);
     j->finished = true;
-    fv_rpc_call_finish(j->call, stranger());
-}
-
-void fv_joins_tick(fv_registry *m, double now_s) {
-    for (fv_join *j = m->unproven, *next; j; j = next) {
-        next = j->next;
-        if (now_s - j->began_s > UNPROVEN_S) turn_away(j, "it did not prove membership in time");
-    }
+    fv_rpc_call_finish(j->call, unproven_error());
 }
 
 /* Makes room for another unproven join by ending the oldest: a worker proves itself within milliseconds. */
-static void make_place(fv_registry *m) {
+static void end_oldest_unproven(fv_registry *m) {
     fv_join *oldest = m->unproven;
     if (m->n_unproven < UNPROVEN_MAX) return;
     while (oldest->next) oldest = oldest->next;
-    turn_away(oldest, "too many that prove nothing");
+    refuse(oldest, "too many unproven joins");
 }
 
 static fv_status on_start(fv_rpc_call *c) {
     fv_registry *m = fv_rpc_call_service(c);
     fv_join *j;
-    if (m->stopping) return FV_FAIL(FV_EIO, "the router stops");
+    if (m->stopping) return FV_FAIL(FV_EIO, "the router is shutting down");
     FV_TRY(FV_ARENA_NEW(fv_rpc_call_arena(c), 1, j));
-    make_place(m);
+    end_oldest_unproven(m);
     *j = (fv_join){.members = m, .call = c, .began_s = fv_clock_s(), .next = m->unproven};
     m->unproven = j;
     m->n_unproven++;
@@ -99,7 +96,7 @@ static fv_status challenge(fv_join *j, const report_message *r) {
     uint8_t proof[FV_MAC_BYTES];
     fv_join_said *said = &j->said;
     if (!r->hello || r->hello->nonce.len != sizeof said->nonce_worker) {
-        turn_away(j, "its first message is not Hello");
+        refuse(j, "its first message is not Hello");
         return FV_OK;
     }
     memcpy(said->nonce_worker, r->hello->nonce.data, sizeof said->nonce_worker);
@@ -117,7 +114,7 @@ static fv_status challenge(fv_join *j, const report_message *r) {
 /* ---- Introduction: the worker proves itself ---------------------------------------------- */
 
 static fv_role role_of(const fv_introduction *in) {
-    return in->role == PREFILL ? FV_MEMBER_PREFILL : FV_MEMBER_DECODE;
+    return in->role == FV_WORKER_PREFILL ? FV_MEMBER_PREFILL : FV_MEMBER_DECODE;
 }
 
 /* Whether the worker proves that it knows the secret and, with TLS, has a certificate of its role. */
@@ -138,21 +135,23 @@ static bool proves(fv_join *j, const fv_introduction *in) {
 
 static fv_status check_introduction(const fv_introduction *in) {
     FV_TRY(fv_worker_name_check(in->name));
-    if (in->role != PREFILL && in->role != DECODE)
+    if (in->role != FV_WORKER_PREFILL && in->role != FV_WORKER_DECODE)
         return FV_FAIL(FV_EINVAL, "worker %s is neither a prefill nor a decode worker", in->name);
     fv_status st = fv_address_check(in->address);
     if (st != FV_OK) return fv_fail_prefix(st, "worker %s at '%s'", in->name, in->address);
     const fv_model_message *model = in->model;
     if (!model || model->n_layer == 0 || model->n_layer > FV_PLAN_MAX_LAYERS || model->n_kv == 0 ||
         model->n_kv > 4096 || model->d_head == 0 || model->d_head > 65536)
-        return FV_FAIL(FV_EINVAL, "worker %s does not report its model", in->name);
+        return FV_FAIL(FV_EINVAL,
+                       "worker %s reports no model, or impossible numbers of layers or heads",
+                       in->name);
     return FV_OK;
 }
 
 /* Refuses the name of a connected worker: that worker would lose its requests, and two workers with one name
  * would expel each other forever. */
 static fv_status check_name(fv_join *j, const fv_introduction *in) {
-    if (fv_registry_free(j->members, in->name)) return FV_OK;
+    if (fv_registry_name_is_free(j->members, in->name)) return FV_OK;
     fv_rpc_call_retry_after(j->call, RETRY_MS);
     return FV_FAIL(FV_EBUSY,
                    "a worker with the name %s is connected: give this one another --name, or "
@@ -185,24 +184,24 @@ static fv_registered_worker *same_process(const fv_registry *m, const fv_introdu
 }
 
 /* Moves the membership of w to this call; nothing else changes. */
-static fv_status hand_over(fv_join *j, fv_registered_worker *w, const report_message *r) {
+static fv_status move_membership(fv_join *j, fv_registered_worker *w, const report_message *r) {
     FV_TRY(welcome(j));
     fv_join *old = w->join;
     w->join = j;
     j->worker = w;
-    fv_join_finish(old, FV_OK);
+    finish(old, FV_OK);
     fv_registered_worker_keep_report(w, r);
     FV_LOG(INFO, ROUTER, "worker=%s event=joined-again", w->intro->name);
     return FV_OK;
 }
 
 /* Admits w as a new member; `r` is in w's arena. */
-static fv_status let_in(fv_join *j, fv_registered_worker *w, const report_message *r) {
+static fv_status admit(fv_join *j, fv_registered_worker *w, const report_message *r) {
     fv_registry *m = j->members;
     const fv_introduction *in = r->introduction;
     FV_TRY(check_introduction(in));
     FV_TRY(check_name(j, in));
-    FV_TRY(fv_fleet_of(m, in, &w->fleet));
+    FV_TRY(fv_fleet_find_or_open(m, in, &w->fleet));
     fv_rpc_channel_options to = {.tls = m->opt.tls, .server_name = fv_role_name(role_of(in))};
     if (!to.tls) to.server_name = NULL;
     FV_TRY(fv_rpc_channel_open(m->opt.bridge, in->address, &to, &w->channel));
@@ -222,7 +221,7 @@ static fv_status introduce(fv_join *j, grpc_byte_buffer *message) {
     fv_status st =
         fv_rpc_unpack(&fovea__fleet__v1__worker_report__descriptor, message, &w->arena, &p);
     if (st != FV_OK || !proves(j, ((const report_message *)p)->introduction)) {
-        turn_away(j, "its introduction proves nothing");
+        refuse(j, "its introduction has no valid proof");
         fv_registered_worker_free(w);
         return FV_OK;
     }
@@ -230,7 +229,7 @@ static fv_status introduce(fv_join *j, grpc_byte_buffer *message) {
     j->proven = true;
     const report_message *r = (const report_message *)p;
     fv_registered_worker *member = same_process(j->members, r->introduction);
-    st = member ? hand_over(j, member, r) : let_in(j, w, r);
+    st = member ? move_membership(j, member, r) : admit(j, w, r);
     memset(&j->said, 0, sizeof j->said); /* points into the message */
     if (st == FV_OK) {
         if (member) fv_registered_worker_free(w);
@@ -258,7 +257,7 @@ static fv_status on_report(fv_rpc_call *c, grpc_byte_buffer *message) {
     const report_message *r = (const report_message *)p;
     if (!j->proven) {
         if (st == FV_OK) return challenge(j, r);
-        turn_away(j, "its first message is not Hello");
+        refuse(j, "its first message is not Hello");
         return FV_OK;
     }
     FV_TRY(st);
@@ -283,7 +282,7 @@ static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     leave_unproven(j);
     j->worker = NULL;
     if (w && !j->members->stopping)
-        fv_registry_part(j->members, w, *end->text ? end->text : "its connection has ended");
+        fv_registry_remove(j->members, w, *end->text ? end->text : "its connection has ended");
 }
 
 void fv_registry_farewell(fv_registry *m) {
@@ -297,10 +296,27 @@ void fv_registry_farewell(fv_registry *m) {
                    fv_last_error());
 }
 
-void fv_join_finish(fv_join *j, fv_status st) {
-    j->worker = NULL;
-    j->finished = true;
-    fv_rpc_call_finish(j->call, st);
+static void end_if_silent(fv_registry *m, fv_registered_worker *w, double now_s) {
+    char why[256];
+    double silent_s = now_s - w->reported_s;
+    if (w->state == FV_WORKER_LOST || silent_s * 1000 <= m->opt.silence_ms) return;
+    fv_status st = FV_FAIL(FV_EIO, "worker %s was silent for %.1f s", w->intro->name, silent_s);
+    snprintf(why, sizeof why, "%s", fv_last_error());
+    finish(w->join, st);
+    fv_registry_remove(m, w, why);
+}
+
+void fv_registry_tick(fv_registry *m, double now_s) {
+    if (m->stopping) return;
+    for (fv_join *j = m->unproven, *next; j; j = next) {
+        next = j->next;
+        if (now_s - j->began_s > UNPROVEN_S) refuse(j, "it did not prove membership in time");
+    }
+    for (fv_registered_worker *w = fv_registry_first(m), *next; w; w = next) {
+        next = fv_registry_next(w);
+        end_if_silent(m, w, now_s);
+    }
+    fv_registry_forget(m, now_s);
 }
 
 static void on_stop(void *state) {
@@ -308,10 +324,10 @@ static void on_stop(void *state) {
     while (m->unproven) {
         fv_join *j = m->unproven;
         leave_unproven(j);
-        fv_join_finish(j, FV_FAIL(FV_EIO, "the router stops"));
+        finish(j, FV_FAIL(FV_EIO, "the router is shutting down"));
     }
     for (fv_registered_worker *w = fv_registry_first(m); w; w = fv_registry_next(w))
-        if (w->join) fv_join_finish(w->join, FV_FAIL(FV_EIO, "the router stops"));
+        if (w->join) finish(w->join, FV_FAIL(FV_EIO, "the router is shutting down"));
     fv_registry_freeze(m);
 }
 

@@ -12,7 +12,7 @@ typedef struct fv_relay_facts {
     double seconds_first_token, seconds_queued;
     size_t n_digest;
     uint64_t *digest;    /* [n_digest] of those tokens, if the client asked for them; borrowed */
-    const char *missing; /* why a half is missing, a note for the client; "": none. Borrowed */
+    const char *missing; /* why a half is missing, for the client; "": none is. Borrowed */
     const char *prefill_worker, *decode_worker; /* names; "": there was none. Borrowed */
 } fv_relay_facts;
 

@@ -3,15 +3,17 @@
 
 #include "policy/policy.h"
 
-void fv_record_tokens(const fv_request *r, uint32_t n, double now_s) {
+typedef Fovea__Inference__V1__Report report_message;
+
+void fv_record_tokens(uint32_t n, bool first, double seconds, const fv_trace_context *trace) {
     fv_metric_add(FV_METRIC_GENERATION_TOKENS, 0, n);
-    if (r->n_token == 0)
-        fv_metric_observe(FV_METRIC_TTFT, 0, now_s - r->arrived_s, &r->span.context);
+    if (first)
+        fv_metric_observe(FV_METRIC_TTFT, 0, seconds, trace);
     else /* spreads the time evenly over tokens that came together */
-        fv_metric_observe_n(FV_METRIC_ITL, 0, (now_s - r->token_s) / n, n);
+        fv_metric_observe_n(FV_METRIC_ITL, 0, seconds / n, n);
 }
 
-static void record_policy(const fv_report_message *report) {
+static void record_policy(const report_message *report) {
     int32_t preset = fv_policy_preset_of(report->policy);
     uint64_t sent = report->transfer ? report->transfer->bytes_sent : 0;
     fv_metric_add(FV_METRIC_POLICY, preset, 1);
@@ -23,15 +25,15 @@ static void record_policy(const fv_report_message *report) {
                   (double)(report->bytes_visual_end + report->bytes_text_end));
 }
 
-void fv_record_answer(const fv_request *r, const fv_report_message *report, double now_s) {
-    if (r->n_token > 1)
-        fv_metric_observe(FV_METRIC_TPOT, 0, (now_s - r->first_s) / (r->n_token - 1),
-                          &r->span.context);
-    fv_metric_observe(FV_METRIC_E2E, 0, now_s - r->arrived_s, &r->span.context);
-    fv_metric_observe(FV_METRIC_QUEUE, 0, r->started_s - r->arrived_s, &r->span.context);
+void fv_record_answer(const fv_answer_times *t, const report_message *report,
+                      bool continues_conversation, const fv_trace_context *trace) {
+    if (t->n_token > 1)
+        fv_metric_observe(FV_METRIC_TPOT, 0, (t->end_s - t->first_s) / (t->n_token - 1), trace);
+    fv_metric_observe(FV_METRIC_E2E, 0, t->end_s, trace);
+    fv_metric_observe(FV_METRIC_QUEUE, 0, t->start_s, trace);
     fv_metric_add(FV_METRIC_PROMPT_TOKENS, 0, report->n_prompt);
     fv_metric_add(FV_METRIC_VISUAL_TOKENS, 0, report->n_visual);
-    fv_metric_add(FV_METRIC_FOLLOW_UPS, 0, r->msg->conversation.len > 0);
+    fv_metric_add(FV_METRIC_FOLLOW_UPS, 0, continues_conversation);
     record_policy(report);
 }
 
@@ -53,9 +55,9 @@ fv_status fv_record_invalid(fv_status st) {
 
 static int32_t state_of(const fv_registered_worker *w) {
     switch (w->state) {
-    case FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY: return FV_STATE_READY;
-    case FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_DRAINING: return FV_STATE_DRAINING;
-    case FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST: return FV_STATE_LOST;
+    case FV_WORKER_READY: return FV_STATE_READY;
+    case FV_WORKER_DRAINING: return FV_STATE_DRAINING;
+    case FV_WORKER_LOST: return FV_STATE_LOST;
     default: return FV_STATE_UNHEALTHY;
     }
 }
@@ -65,12 +67,13 @@ static int32_t breaker_of(const fv_registered_worker *w, double now_s) {
     return fv_breaker_rest_s(&w->breaker, now_s) > 0 ? FV_BREAKER_OPEN : FV_BREAKER_CLOSED;
 }
 
-void fv_record_state(const fv_relay *relay, const fv_registry *members, double now_s) {
+void fv_record_state(int32_t n_queued, int32_t n_running, const fv_registry *members,
+                     double now_s) {
     int32_t state[2][4] = {0}, breaker[2][3] = {0};
     uint64_t used = 0, capacity = 0;
     const fv_registered_worker *w = fv_registry_first(members);
     for (; w; w = fv_registry_next(w)) {
-        bool decode = w->role == FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE;
+        bool decode = w->role == FV_WORKER_DECODE;
         int32_t role = decode ? FV_ROLE_DECODE : FV_ROLE_PREFILL, at = state_of(w);
         state[role][at]++;
         breaker[role][breaker_of(w, now_s)]++;
@@ -86,7 +89,7 @@ void fv_record_state(const fv_relay *relay, const fv_registry *members, double n
             fv_metric_set(FV_METRIC_BREAKERS, fv_metric_series(FV_METRIC_BREAKERS, role, i),
                           breaker[role][i]);
     }
-    fv_metric_set(FV_METRIC_WAITING, 0, fv_relay_queued(relay));
-    fv_metric_set(FV_METRIC_RUNNING, 0, fv_relay_running(relay));
+    fv_metric_set(FV_METRIC_WAITING, 0, n_queued);
+    fv_metric_set(FV_METRIC_RUNNING, 0, n_running);
     fv_metric_set(FV_METRIC_KV_USAGE, 0, capacity ? (double)used / (double)capacity : 0);
 }

@@ -2,14 +2,23 @@
 #define FOVEA_ROUTER_RECORD_H
 
 /* RECORD: updates the router's metrics (telemetry/metrics.def). Loop thread. */
-#include "router/relay_internal.h"
+#include "inference.pb-c.h"
+#include "router/registry.h"
 #include "telemetry/metrics.h"
 
-/* Records n tokens for the client; call it before the request's fields change. */
-void fv_record_tokens(const fv_request *r, uint32_t n, double now_s);
+/* Records n > 0 tokens that the client gets together. first: the first ones of the answer; then `seconds`
+ * passed since the request arrived, otherwise since the tokens before. */
+void fv_record_tokens(uint32_t n, bool first, double seconds, const fv_trace_context *trace);
+
+/* How long the parts of a complete answer took, from the request's arrival. */
+typedef struct fv_answer_times {
+    uint32_t n_token;
+    double start_s, first_s, end_s; /* first attempt, first token, end */
+} fv_answer_times;
 
 /* Records a complete answer with its report. */
-void fv_record_answer(const fv_request *r, const fv_report_message *report, double now_s);
+void fv_record_answer(const fv_answer_times *t, const Fovea__Inference__V1__Report *report,
+                      bool continues_conversation, const fv_trace_context *trace);
 
 /* Records the status of a client's call of Generate. */
 void fv_record_end(const fv_rpc_end *end);
@@ -20,6 +29,6 @@ fv_status fv_record_refusal(int32_t reason, fv_status st);
 fv_status fv_record_invalid(fv_status st);
 
 /* Sets the metrics of the current state of requests and workers. */
-void fv_record_state(const fv_relay *relay, const fv_registry *members, double now_s);
+void fv_record_state(int32_t n_queued, int32_t n_running, const fv_registry *members, double now_s);
 
 #endif

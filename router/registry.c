@@ -1,5 +1,6 @@
 /* The list of workers: their reports, their state, and their end. router/join.c adds them.
  * Loop thread. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +15,42 @@ enum {
     FOREIGN_MAX = 1 << 20, /* a worker may report any number */
 };
 
-#define READY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY
-#define UNHEALTHY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_UNHEALTHY
-#define DRAINING FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_DRAINING
-#define LOST FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST
-#define PREFILL FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL
-
 typedef Fovea__Fleet__V1__WorkerReport report_message;
+
+/* ---- states ----------------------------------------------------------------------------- */
+
+const fv_state_change fv_worker_changes[FV_N_WORKER_CHANGE] = {
+    {FV_WORKER_READY, FV_WORKER_UNHEALTHY, "fv_registered_worker_keep_report"},
+    {FV_WORKER_READY, FV_WORKER_UNHEALTHY, "fv_registered_worker_mark_hung"},
+    {FV_WORKER_UNHEALTHY, FV_WORKER_READY, "fv_registered_worker_keep_report"},
+    {FV_WORKER_READY, FV_WORKER_DRAINING, "fv_registered_worker_keep_report"},
+    {FV_WORKER_UNHEALTHY, FV_WORKER_DRAINING, "fv_registered_worker_keep_report"},
+    {FV_WORKER_READY, FV_WORKER_LOST, "fv_registry_remove"},
+    {FV_WORKER_UNHEALTHY, FV_WORKER_LOST, "fv_registry_remove"},
+};
+
+const char *fv_worker_state_name(Fovea__Inference__V1__WorkerState s) {
+    return protobuf_c_enum_descriptor_get_value(&fovea__inference__v1__worker_state__descriptor,
+                                                (int)s)
+               ->name +
+           strlen("WORKER_STATE_");
+}
+
+void fv_registered_worker_set_state(fv_registered_worker *w, Fovea__Inference__V1__WorkerState to,
+                                    const char *by) {
+    if (w->state == to) return;
+    FV_LOG(DEBUG, ROUTER, "worker=%s event=state from=%s to=%s by=%s", w->intro->name,
+           fv_worker_state_name(w->state), fv_worker_state_name(to), by);
+    assert(
+        fv_state_change_is_in(fv_worker_changes, FV_N_WORKER_CHANGE, (int)w->state, (int)to, by));
+    w->state = to;
+}
+
+void fv_registered_worker_mark_hung(fv_registered_worker *w) {
+    w->hung = true;
+    if (w->state != FV_WORKER_DRAINING)
+        fv_registered_worker_set_state(w, FV_WORKER_UNHEALTHY, __func__);
+}
 
 /* ---- leaving ---------------------------------------------------------------------------- */
 
@@ -37,11 +67,11 @@ static void forget(fv_registered_worker *w) {
     fv_registered_worker_free(w);
 }
 
-void fv_registry_part(fv_registry *m, fv_registered_worker *w, const char *why) {
-    bool left = w->state == DRAINING;
+void fv_registry_remove(fv_registry *m, fv_registered_worker *w, const char *why) {
+    bool left = w->state == FV_WORKER_DRAINING;
     FV_LOG(WARN, ROUTER, "worker=%s event=%s reason=\"%s\"", w->intro->name, left ? "left" : "lost",
            why);
-    if (!left) w->state = LOST;
+    if (!left) fv_registered_worker_set_state(w, FV_WORKER_LOST, __func__);
     w->reported_s = fv_clock_s();
     w->join = NULL;
     m->opt.on_gone(m->opt.user, w);
@@ -50,19 +80,11 @@ void fv_registry_part(fv_registry *m, fv_registered_worker *w, const char *why) 
     if (left) forget(w);
 }
 
-/* Ends a worker's call from this side. */
-static void dismiss(fv_registry *m, fv_registered_worker *w, fv_status st) {
-    char why[256];
-    snprintf(why, sizeof why, "%s", fv_last_error());
-    fv_join_finish(w->join, st);
-    fv_registry_part(m, w, why);
-}
-
 /* ---- joining ---------------------------------------------------------------------------- */
 
 void fv_registered_worker_keep_report(fv_registered_worker *w, const report_message *r) {
     w->reported_s = fv_clock_s();
-    w->full = false;
+    w->out_of_memory = false;
     w->ahead_ms = (double)r->clock_ms - 1e3 * w->reported_s;
     if (r->load) {
         w->load = *r->load;
@@ -72,13 +94,14 @@ void fv_registered_worker_keep_report(fv_registered_worker *w, const report_mess
         int64_t n = (int64_t)w->load.n_running + w->load.n_queued - w->n_taken;
         w->n_foreign = n < 0 ? 0 : n > FOREIGN_MAX ? FOREIGN_MAX : (int32_t)n;
     }
-    w->unwell = r->unhealthy;
-    Fovea__Inference__V1__WorkerState to = r->unhealthy || w->hung ? UNHEALTHY : READY;
-    if (r->draining || w->state == DRAINING) to = DRAINING;
-    if (to != w->state && (to == UNHEALTHY || w->state == UNHEALTHY))
+    w->reports_unhealthy = r->unhealthy;
+    Fovea__Inference__V1__WorkerState to =
+        r->unhealthy || w->hung ? FV_WORKER_UNHEALTHY : FV_WORKER_READY;
+    if (r->draining || w->state == FV_WORKER_DRAINING) to = FV_WORKER_DRAINING;
+    if (to != w->state && (to == FV_WORKER_UNHEALTHY || w->state == FV_WORKER_UNHEALTHY))
         FV_LOG(WARN, ROUTER, "worker=%s event=%s", w->intro->name,
-               to == UNHEALTHY ? "unhealthy" : "healthy");
-    w->state = to;
+               to == FV_WORKER_UNHEALTHY ? "unhealthy" : "healthy");
+    fv_registered_worker_set_state(w, to, __func__);
 }
 
 fv_registered_worker *fv_registry_find(const fv_registry *m, const char *name) {
@@ -87,26 +110,27 @@ fv_registered_worker *fv_registry_find(const fv_registry *m, const char *name) {
     return w;
 }
 
-bool fv_registry_free(fv_registry *m, const char *name) {
+bool fv_registry_name_is_free(fv_registry *m, const char *name) {
     fv_registered_worker *w = fv_registry_find(m, name);
     if (!w) return true;
-    if (w->state != LOST) return false;
+    if (w->state != FV_WORKER_LOST) return false;
     forget(w);
     return true;
 }
 
 void fv_registry_add(fv_registered_worker *w, const report_message *r) {
     uint64_t seed = 0;
-    (void)fv_random_bytes(&seed, sizeof seed); /* only for the jitter of its rests */
+    (void)fv_random_bytes(&seed, sizeof seed); /* for the jitter of the breaker's rests only */
     fv_breaker_init(&w->breaker, seed);
     fovea__inference__v1__load__init(&w->load);
-    w->state = READY;
+    w->state = FV_WORKER_READY;
     fv_registered_worker_keep_report(w, r);
     fv_registered_worker **tail = &w->fleet->first;
     while (*tail) tail = &(*tail)->next;
     *tail = w;
     FV_LOG(INFO, ROUTER, "worker=%s event=joined role=%s address=%s model=%s", w->intro->name,
-           w->role == PREFILL ? "prefill" : "decode", w->intro->address, w->intro->model->name);
+           w->role == FV_WORKER_PREFILL ? "prefill" : "decode", w->intro->address,
+           w->intro->model->name);
 }
 
 /* A stopping router finishes its requests with the members it has. */
@@ -136,21 +160,10 @@ fv_status fv_registry_token(const fv_registry *m, const fv_registered_worker *w,
 
 /* ---- the rest --------------------------------------------------------------------------- */
 
-static void tick(fv_registry *m, fv_registered_worker *w, double now_s) {
-    double silent_s = now_s - w->reported_s;
-    if (w->state == LOST) {
-        if (silent_s > FORGET_S) forget(w);
-    } else if (silent_s * 1000 > m->opt.silence_ms) {
-        dismiss(m, w, FV_FAIL(FV_EIO, "worker %s was silent for %.1f s", w->intro->name, silent_s));
-    }
-}
-
-void fv_registry_tick(fv_registry *m, double now_s) {
-    if (m->stopping) return;
-    fv_joins_tick(m, now_s);
+void fv_registry_forget(fv_registry *m, double now_s) {
     for (fv_registered_worker *w = fv_registry_first(m), *next; w; w = next) {
         next = fv_registry_next(w);
-        tick(m, w, now_s);
+        if (w->state == FV_WORKER_LOST && now_s - w->reported_s > FORGET_S) forget(w);
     }
     fv_fleets_tick(m);
 }

@@ -3,14 +3,23 @@
 
 /* REGISTRY: the workers that have joined. Each holds a Join call open; the call is its membership.
  *
- *                 joined                    its report
- *     (none) ----------------> READY <--------------------> UNHEALTHY
- *                                |  \----------> DRAINING <---'
- *                                |                  |
- *                                |  the call ended, |  the call ended: it has left
- *                                |  or silence      |
- *                                v                  v
- *                               LOST -FORGET_S-> (none)
+ *     (joined) ---> READY <-------> UNHEALTHY
+ *                    | |              | |
+ *                    | '-> DRAINING <-' |      forgotten when its call has ended
+ *                    |                  |
+ *                    '-----> LOST <-----'      forgotten after FORGET_S
+ *
+ *     change                 made by                            when
+ *     READY -> UNHEALTHY     fv_registered_worker_keep_report   it reports so
+ *     READY -> UNHEALTHY     fv_registered_worker_mark_hung     its requests make no progress
+ *     UNHEALTHY -> READY     fv_registered_worker_keep_report   it reports so, and makes progress
+ *     READY -> DRAINING      fv_registered_worker_keep_report   it reports so
+ *     UNHEALTHY -> DRAINING  fv_registered_worker_keep_report   it reports so
+ *     READY -> LOST          fv_registry_remove                 its call has ended, or it was silent
+ *     UNHEALTHY -> LOST      fv_registry_remove                 its call has ended, or it was silent
+ *
+ * fv_registered_worker_set_state allows no other change; a test compares these lines with the table
+ * fv_worker_changes.
  *
  * A worker proves that it knows the fleet's secret before it joins (auth/join_proof.h); a name that
  * a connected worker has is refused to others.
@@ -23,11 +32,19 @@
 #include "handoff/kv_sections.h"
 #include "router/breaker.h"
 #include "router/estimate.h"
+#include "router/state_change.h"
 #include "rpc/client.h"
 #include "rpc/server.h"
 
 typedef Fovea__Fleet__V1__Introduction fv_introduction;
 typedef Fovea__Inference__V1__Model fv_model_message;
+
+#define FV_WORKER_PREFILL FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL
+#define FV_WORKER_DECODE FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE
+#define FV_WORKER_READY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY
+#define FV_WORKER_UNHEALTHY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_UNHEALTHY
+#define FV_WORKER_DRAINING FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_DRAINING
+#define FV_WORKER_LOST FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST
 
 typedef struct fv_fleet fv_fleet;
 
@@ -43,26 +60,27 @@ typedef struct fv_registered_worker {
     double ahead_ms;                 /* estimate: its clock minus ours (fv_clock_s) */
     fv_rpc_channel *channel;         /* owned; NULL when lost */
     struct fv_join *join;            /* the call; borrowed; NULL when it is over */
-    /* Reserved by this router's running requests, which keep these fields (router/reservation.h). */
+    /* Reserved by this router's running requests: router/reservation.c keeps these fields. */
     int32_t n_taken;
     uint64_t bytes_taken, prompt_taken; /* bytes of KV; prompt tokens whose prefill is not over */
     uint64_t pixels_taken;
     /* Progress: router/watch.c. */
-    int32_t n_work;    /* requests, of all routers, that it works on, from its last report */
-    uint64_t work;     /* sum of their counts */
-    double moved_s;    /* when n_work, work or `unwell` last changed */
-    bool hung, unwell; /* hangs, UNHEALTHY until it makes progress; reports itself unhealthy */
+    int32_t n_work; /* requests, of all routers, that it works on, from its last report */
+    uint64_t work;  /* sum of their counts */
+    double moved_s; /* when n_work, work or `reports_unhealthy` last changed */
+    bool hung;      /* UNHEALTHY until it makes progress */
+    bool reports_unhealthy;
     int32_t n_suspect; /* our requests there that have lost a worker before (router/blame.c) */
     fv_breaker breaker;
     /* Requests of other routers: those in its last report that are not ours */
     int32_t n_foreign;
-    fv_pace pace;      /* measured by our requests */
-    int32_t n_waiting; /* requests of ours that wait there for memory (fv_balance_to_wait) */
-    bool full;         /* refused a request for lack of memory, and has not reported since */
+    fv_pace pace;       /* measured by our requests */
+    int32_t n_waiting;  /* requests of ours that wait there for memory (fv_balance_to_wait) */
+    bool out_of_memory; /* refused a request for lack of memory, and has not reported since */
 } fv_registered_worker;
 
-/* The part of a fleet that a tenant or address (router/sharers.h) has. */
-typedef struct fv_fleet_part {
+/* The share of a fleet that a tenant or address (router/sharers.h) has. */
+typedef struct fv_fleet_share {
     double finish; /* finish tag of its last request, in virtual time; at first 0 */
     /* Set by each pass over the queue: its requests at decode and at prefill workers, and whether its
      * queued requests have to wait. */
@@ -71,7 +89,7 @@ typedef struct fv_fleet_part {
     /* private */
     bool counted;
     uint64_t number;
-} fv_fleet_part;
+} fv_fleet_share;
 struct fv_sharer;
 
 /* A fleet, by model name and compatibility. It exists as long as it has workers (also lost ones) or
@@ -81,24 +99,35 @@ struct fv_fleet {
     char *model, *fingerprint;   /* owned */
     fv_compat compat;            /* the same for all of its workers */
     fv_registered_worker *first; /* in the order in which they joined */
-    /* Its requests, counted by router/relay.c. */
+    /* Its requests, counted by router/request.c. */
     int32_t n_request, n_queued, n_running;
     fv_estimate estimate;
     fv_work queued;      /* work in the queue, without kept conversations, which wait elsewhere */
-    double virtual_time; /* router/relay.h */
-    double blocked_s;    /* since requests wait, or the last one started; 0: none waits */
-    /* Set by each pass over the queue. full: a request waits for memory, and with it all requests after it.
-     * waits: some request has to wait, for memory, a slot or a place. */
-    bool full, waits;
+    double virtual_time; /* router/queue.h */
+    double waiting_since_s; /* since requests wait, or the last one started; 0: none waits */
+    /* Set by each pass over the queue. waits_for_memory: a request does, and with it all requests after it.
+     * has_waiting: some request has to wait, for memory, a slot or a place. */
+    bool waits_for_memory, has_waiting;
     /* The smallest finish tag of requests that wait for a place at a prefill worker: only requests with a start tag
      * below it may overtake them. */
-    double pass_until;
+    double overtake_before;
     double weight_all; /* of tenants or addresses that have a request here */
     int32_t slots_all; /* of ready decode workers; 0: at least one does not report its slots */
     /* private */
-    fv_fleet_part *part; /* [n_part] owned */
-    size_t n_part, cap_part;
+    fv_fleet_share *share; /* [n_share] owned */
+    size_t n_share, cap_share;
 };
+
+enum { FV_N_WORKER_CHANGE = 7 };
+extern const fv_state_change fv_worker_changes[FV_N_WORKER_CHANGE];
+
+const char *fv_worker_state_name(Fovea__Inference__V1__WorkerState s); /* "READY" */
+
+/* Changes the state, unless it is `to`. by: the function that makes the change, __func__. */
+void fv_registered_worker_set_state(fv_registered_worker *w, Fovea__Inference__V1__WorkerState to,
+                                    const char *by);
+/* None of its requests makes progress: UNHEALTHY until there is progress, unless it is DRAINING. */
+void fv_registered_worker_mark_hung(fv_registered_worker *w);
 
 typedef struct fv_registry fv_registry; /* opaque */
 
@@ -168,7 +197,7 @@ uint32_t fv_fleet_keep_ms_max(const fv_fleet *f);
  * neither. */
 const fv_model_message *fv_fleet_model(const fv_fleet *f);
 
-/* The part of the fleet that `x` has; valid until the next call. NULL: no memory. */
-fv_fleet_part *fv_fleet_part_of(fv_fleet *f, const struct fv_sharer *x);
+/* The share of the fleet that `x` has; valid until the next call. NULL: no memory. */
+fv_fleet_share *fv_fleet_share_of(fv_fleet *f, const struct fv_sharer *x);
 
 #endif

@@ -3,8 +3,8 @@
 
 /* Shared by the files of the registry only.
  *
- *   join.c       the calls of Fleet.Join: proofs, introductions, admission
- *   registry.c   the list of members
+ *   join.c       the calls of Fleet.Join: proofs, introductions, admission, silence; knows the other two
+ *   registry.c   the list of members; knows the fleets
  *   fleet.c      the fleets that the members belong to */
 #include "router/registry.h"
 #include "serving/audit.h"
@@ -23,18 +23,10 @@ struct fv_registry {
     bool stopping;
 };
 
-/* ---- join.c ----------------------------------------------------------------------------- */
-
-/* Ends a member's call, with fv_last_error. */
-void fv_join_finish(fv_join *j, fv_status st);
-
-/* Ends joins that have not proved themselves in time. */
-void fv_joins_tick(fv_registry *m, double now_s);
-
 /* ---- registry.c -------------------------------------------------------------------------- */
 
 /* Whether the name is free; forgets a lost worker that had it. */
-bool fv_registry_free(fv_registry *m, const char *name);
+bool fv_registry_name_is_free(fv_registry *m, const char *name);
 
 /* Adds a worker that has its introduction, fleet, channel and join; takes it. */
 void fv_registry_add(fv_registered_worker *w, const Fovea__Fleet__V1__WorkerReport *r);
@@ -45,7 +37,10 @@ void fv_registered_worker_keep_report(fv_registered_worker *w,
 
 /* Removes a worker whose call is over, with its requests. It is shown as lost for a while, unless it
  * has left by itself. */
-void fv_registry_part(fv_registry *m, fv_registered_worker *w, const char *why);
+void fv_registry_remove(fv_registry *m, fv_registered_worker *w, const char *why);
+
+/* Forgets workers that were lost long ago, and fleets without workers and requests. */
+void fv_registry_forget(fv_registry *m, double now_s);
 
 /* Keeps the members as they are when the router stops and their calls are over. */
 void fv_registry_freeze(fv_registry *m);
@@ -53,7 +48,7 @@ void fv_registry_freeze(fv_registry *m);
 /* ---- fleet.c ----------------------------------------------------------------------------- */
 
 /* Gives the fleet of a worker with this introduction; opens it if there is none. */
-fv_status fv_fleet_of(fv_registry *m, const fv_introduction *in, fv_fleet **out);
+fv_status fv_fleet_find_or_open(fv_registry *m, const fv_introduction *in, fv_fleet **out);
 
 /* Frees fleets without workers and requests. */
 void fv_fleets_tick(fv_registry *m);

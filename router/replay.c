@@ -1,81 +1,52 @@
-/* What happens to a request whose attempt has failed. Most failures of workers are not the request's
- * fault: another pair continues after the tokens that the client has received.
+/* What happens to a request whose attempt has failed: router/failure.h says what the failure calls for.
  *
- *   TELL      the client is told: the request would fail the same way elsewhere
- *   WAIT      back into the queue, which is no failure; if the tenant has all the KV that it may have,
- *             another decode worker is tried, and then the client is told
- *   REPLAY    back into the queue, up to a limit; the failed workers are avoided. A kept
- *             conversation is not replayed: only the client has all of it, and is told
- *
- * Whether a failure also counts against its worker (router/breaker.h) is in the same table.
+ * Waiting is limited for a tenant that has all the KV that it may have: another decode worker is tried, and
+ * then the client is told. A kept conversation is not replayed: only the client has all of it, and is told.
  *
  * Loop thread. */
+#include "router/replay.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "router/balancer.h"
+#include "router/blame.h"
 #include "router/record.h"
-#include "router/relay_internal.h"
-#include "telemetry/metrics.h"
 
 enum {
     EXCLUDE_MS = 250, /* how long a failed worker is not tried again, at the first replay */
     TENANT_FULL_RETRY_MS = 1000,
 };
 
-typedef enum remedy { TELL = 1, WAIT, REPLAY, COUNTED } remedy; /* COUNTED: REPLAY, and it counts */
-
-/* Returns what a failure calls for, by its status and origin. A failure without an origin comes from gRPC
- * or from a worker that states none. ENOMEM with the origin `worker` means that it ran out of memory, which
- * another may have; otherwise something is too large for any worker. An unknown ticket (ENOTFOUND) and an
- * expired lease (ECANCELLED) happen to healthy workers. */
-static remedy remedy_for(fv_status st, fv_origin origin) {
-    /* clang-format off */
-    static const remedy table[FV_N_STATUS][FV_N_ORIGIN] = {
-        /* status           unstated  caller checkpoint hand-off worker */
-        [FV_EINVAL] =       {TELL,    TELL,  TELL,      TELL,    TELL},
-        [FV_EUNSUPPORTED] = {TELL,    TELL,  TELL,      TELL,    TELL},
-        [FV_EFATAL] =       {TELL,    TELL,  TELL,      TELL,    TELL},
-        [FV_ENOMEM] =       {TELL,    TELL,  TELL,      TELL,    REPLAY},
-        [FV_EBUSY] =        {WAIT,    WAIT,  WAIT,      WAIT,    WAIT},
-        [FV_ENOTFOUND] =    {REPLAY,  TELL,  TELL,      REPLAY,  REPLAY},
-        [FV_ECANCELLED] =   {REPLAY,  TELL,  REPLAY,    REPLAY,  REPLAY},
-        [FV_EDATA] =        {COUNTED, TELL,  TELL,      COUNTED, COUNTED},
-        [FV_EDEADLINE] =    {COUNTED, TELL,  COUNTED,   COUNTED, COUNTED},
-        [FV_EIO] =          {COUNTED, TELL,  COUNTED,   COUNTED, COUNTED},
-        [FV_EDEVICE] =      {COUNTED, TELL,  COUNTED,   COUNTED, COUNTED},
-        [FV_EAUTH] =        {COUNTED, TELL,  COUNTED,   COUNTED, COUNTED},
-        [FV_EDENIED] =      {COUNTED, TELL,  COUNTED,   COUNTED, COUNTED},
-    };
-    /* clang-format on */
-    return table[st][origin];
-}
-
-bool fv_failure_counts(fv_status st, fv_origin origin) {
-    return st != FV_OK && remedy_for(st, origin) == COUNTED;
-}
-
-static void note(fv_request *r, const fv_failure *f) {
+/* Keeps why the attempt failed, and which workers the next one should avoid. */
+static void remember(fv_request *r, const fv_failure *f) {
+    if (f->status == FV_EIO) fv_blame_remember(r, f);
     snprintf(r->last_p, sizeof r->last_p, "%s", f->p);
     snprintf(r->last_d, sizeof r->last_d, "%s", f->d);
-    r->exclude_p = f->exclude_p;
-    r->exclude_d = f->exclude_d;
+    r->exclude_p = f->avoid_p;
+    r->exclude_d = f->avoid_d;
     snprintf(r->why, sizeof r->why, "%s", fv_last_error());
+    r->n_tenant_full += f->refusal == FV_REFUSED_TENANT_FULL;
 }
 
-static void requeue(fv_request *r) {
-    fv_request_set_state(r, FV_REQUEST_QUEUED);
-    fv_relay_dispatch(r->relay);
+/* Raises the need of a request that is too large for the decode worker that refused it. Returns whether a larger
+ * worker may have room. */
+static bool may_fit_larger(fv_request *r, uint64_t capacity) {
+    fv_need *need = &r->need;
+    if (capacity >= need->bytes_least) need->bytes_least = capacity + 1;
+    if (need->bytes_least > need->bytes) need->bytes = need->bytes_least;
+    return fv_balance_largest_capacity(r->fleet, FV_WORKER_DECODE) >= need->bytes_least;
 }
 
-/* Requeues: the worker without memory gets nothing until it reports (note_room); others may have some. */
+/* Requeues a request that a worker had no memory for: another worker may have some. */
 static void wait_for_room(fv_request *r) {
     fv_metric_add(FV_METRIC_REQUEUES, 0, 1);
     FV_LOG(DEBUG, ROUTER,
            "req=%s tenant?=%s trace?=%s event=no-room prefill=%s decode=%s why=\"%s\"", r->id,
            r->tenant->name, r->trace_id, r->last_p, r->last_d, r->why);
-    requeue(r);
+    fv_request_requeue(r);
 }
 
 /* Ends a request if two decode workers (or the one that keeps its conversation) have refused its tenant more KV:
@@ -117,20 +88,22 @@ static void replay(fv_request *r) {
            " prefill=%s decode=%s why=\"%s\"",
            r->id, r->tenant->name, r->trace_id, r->n_replay, r->n_token, r->last_p, r->last_d,
            r->why);
-    requeue(r);
+    fv_request_requeue(r);
 }
 
 void fv_request_failed(fv_request *r, const fv_failure *f) {
     double now_s = fv_clock_s();
     double slack_ms = f->status == FV_EDEADLINE ? FV_DEADLINE_SLACK_MS : 0;
-    note(r, f);
-    switch (remedy_for(f->status, f->origin)) {
-    case TELL: fv_request_finish(r, f->status); break;
-    case WAIT:
+    fv_status st = f->status;
+    remember(r, f);
+    if (f->refusal == FV_REFUSED_TOO_LARGE && may_fit_larger(r, f->refuser_capacity)) st = FV_EBUSY;
+    switch (fv_failure_remedy(st, f->origin)) {
+    case FV_TELL: fv_request_finish(r, st); break;
+    case FV_WAIT:
         if (!end_if_tenant_full(r)) wait_for_room(r);
         break;
-    case REPLAY:
-    case COUNTED:
+    case FV_REPLAY:
+    case FV_COUNTED:
         if (fv_request_left_ms(r, now_s) <= slack_ms)
             fv_request_finish(r, fv_request_timed_out(r, now_s));
         else

@@ -3,18 +3,18 @@
 
 #include <stdio.h>
 
-void fv_reservation_take(fv_reservation *x, fv_registered_worker *w, const fv_portion *of,
+void fv_reservation_take(fv_reservation *x, fv_registered_worker *w, const fv_worker_need *need,
                          double now_s) {
-    *x = (fv_reservation){.worker = w, .of = *of, .taken_s = now_s};
+    *x = (fv_reservation){.worker = w, .need = *need, .taken_s = now_s};
     x->trial = fv_breaker_begin(&w->breaker);
     snprintf(x->name, sizeof x->name, "%s", w->intro->name);
     w->n_taken++;
-    w->n_suspect += of->suspect;
-    w->bytes_taken += of->bytes;
-    w->pixels_taken += of->pixels;
+    w->n_suspect += need->suspect;
+    w->bytes_taken += need->bytes;
+    w->pixels_taken += need->pixels;
 }
 
-void fv_reservation_wait(fv_reservation *x) {
+void fv_reservation_mark_waiting(fv_reservation *x) {
     x->waits = true;
     x->worker->n_waiting++;
 }
@@ -24,45 +24,45 @@ static void end_wait(fv_reservation *x) {
     x->waits = false;
 }
 
-void fv_reservation_full(fv_reservation *x) {
-    if (x->worker) x->worker->full = true;
+void fv_reservation_mark_full(fv_reservation *x) {
+    if (x->worker) x->worker->out_of_memory = true;
 }
 
 void fv_reservation_resize(fv_reservation *x, uint64_t bytes) {
     if (!x->worker) return;
     end_wait(x);
-    x->worker->bytes_taken += bytes - x->of.bytes;
-    x->of.bytes = bytes;
+    x->worker->bytes_taken += bytes - x->need.bytes;
+    x->need.bytes = bytes;
 }
 
-void fv_reservation_queue(fv_reservation *x, uint64_t prompt) {
+void fv_reservation_queue_prompt(fv_reservation *x, uint64_t prompt) {
     fv_registered_worker *w = x->worker;
     x->prompt = prompt;
     w->prompt_taken += prompt;
-    x->ahead = w->prompt_taken + (uint64_t)w->n_foreign * prompt;
-    x->pixels_ahead = x->of.pixels ? w->pixels_taken : 0;
+    x->prompt_ahead = w->prompt_taken + (uint64_t)w->n_foreign * prompt;
+    x->pixels_ahead = x->need.pixels ? w->pixels_taken : 0;
 }
 
-void fv_reservation_prefilled(fv_reservation *x) {
+void fv_reservation_prompt_done(fv_reservation *x) {
     if (x->worker) x->worker->prompt_taken -= x->prompt;
     x->prompt = 0;
 }
 
-void fv_reservation_decoded(fv_reservation *x) {
-    if (x->worker) x->worker->pixels_taken -= x->of.pixels;
-    x->of.pixels = 0;
+void fv_reservation_images_decoded(fv_reservation *x) {
+    if (x->worker) x->worker->pixels_taken -= x->need.pixels;
+    x->need.pixels = 0;
 }
 
 void fv_reservation_give(fv_reservation *x, fv_outcome outcome, double now_s) {
     fv_registered_worker *w = x->worker;
     if (!w) return;
-    fv_reservation_prefilled(x);
+    fv_reservation_prompt_done(x);
     end_wait(x);
-    fv_reservation_decoded(x);
+    fv_reservation_images_decoded(x);
     x->worker = NULL;
     w->n_taken--;
-    w->n_suspect -= x->of.suspect;
-    w->bytes_taken -= x->of.bytes;
+    w->n_suspect -= x->need.suspect;
+    w->bytes_taken -= x->need.bytes;
     switch (outcome) {
     case FV_OUTCOME_WORKED: fv_breaker_worked(&w->breaker); break;
     case FV_OUTCOME_FAILED: fv_breaker_failed(&w->breaker, x->taken_s, now_s); break;

@@ -16,14 +16,16 @@
 #include "router/record.h"
 #include "router/relay.h"
 #include "router/tokenize.h"
+#include "router/watch.h"
 
 enum { TICK_MS = 50, CALLER_VALID_MS = 10000 };
 
 struct fv_router {
     fv_relay *relay; /* first, where fv_generate_events expects it */
     fv_registry *members;
+    fv_bridge *bridge;
     fv_tenancy *tenancy;
-    fv_tokenize_desk desk;
+    fv_tokenize_calls calls;
     fv_sharers *sharers;
     fv_router_options opt;
     uv_timer_t tick;
@@ -74,14 +76,14 @@ static fv_status on_get_fleet(fv_rpc_call *c, grpc_byte_buffer *message) {
 }
 
 static fv_status on_tokenize_start(fv_rpc_call *c) {
-    return fv_tokenize_on_start(c, &((fv_router *)fv_rpc_call_service(c))->desk);
+    return fv_tokenize_on_start(c, &((fv_router *)fv_rpc_call_service(c))->calls);
 }
 
 static fv_status check_method(fv_router *r, fv_rpc_call *c, fv_tenant_use *tenant,
                               const char *method) {
     if (strcmp(method, "Generate") == 0) return fv_generate_check(r->relay, c, tenant);
     if (strcmp(method, "Tokenize") == 0 || strcmp(method, "Detokenize") == 0)
-        return fv_tokenize_check(&r->desk, c, tenant);
+        return fv_tokenize_check(&r->calls, c, tenant);
     return FV_FAIL(FV_EINVAL, "method must be Generate, Tokenize or Detokenize");
 }
 
@@ -154,13 +156,13 @@ static void tell_serving(fv_router *r) {
 static void on_change(void *user) {
     fv_router *r = user;
     tell_serving(r);
-    fv_relay_dispatch(r->relay);
+    fv_relay_workers_changed(r->relay);
 }
 
 static void on_gone(void *user, fv_registered_worker *member) {
     fv_router *r = user;
     tell_serving(r);
-    fv_relay_gone(r->relay, member);
+    fv_relay_lose(r->relay, member);
 }
 
 static void on_report(void *user, fv_registered_worker *w,
@@ -168,10 +170,14 @@ static void on_report(void *user, fv_registered_worker *w,
     fv_watch_report(((fv_router *)user)->relay, w, report);
 }
 
+/* Runs after every event: of clients, workers, and the timer. */
+static void after_event(void *user) { fv_relay_end_event(((fv_router *)user)->relay); }
+
 static void on_tick_closed(uv_handle_t *h) {
     fv_router *r = h->data;
     void (*done)(void *) = r->done;
     void *user = r->user;
+    fv_bridge_set_after_event(r->bridge, NULL, NULL);
     fv_relay_close(r->relay);
     fv_registry_close(r->members);
     fv_sharers_close(r->sharers);
@@ -184,7 +190,8 @@ static void on_tick(uv_timer_t *t) {
     fv_router *r = t->data;
     fv_registry_tick(r->members, fv_clock_s());
     fv_relay_tick(r->relay);
-    if (r->closing && fv_relay_alive(r->relay) == 0 && r->desk.n == 0)
+    after_event(r);
+    if (r->closing && fv_router_idle(r) && r->calls.n == 0)
         uv_close((uv_handle_t *)t, on_tick_closed);
 }
 
@@ -219,7 +226,7 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
                                    .on_report = on_report,
                                    .user = r};
     FV_TRY_GOTO(fv_registry_open(&members, &r->members), st, close_sharers);
-    r->desk = (fv_tokenize_desk){.members = r->members, .tenancy = r->tenancy};
+    r->calls = (fv_tokenize_calls){.members = r->members, .tenancy = r->tenancy};
     fv_relay_options relay = {.router_id = r->id,
                               .members = r->members,
                               .tenancy = r->tenancy,
@@ -232,6 +239,8 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
                               .replays = opt->replays,
                               .stall_ms = opt->stall_ms};
     FV_TRY_GOTO(fv_relay_open(&relay, &r->relay), st, close_members);
+    r->bridge = bridge;
+    fv_bridge_set_after_event(bridge, after_event, r);
     uv_timer_init(fv_bridge_loop(bridge), &r->tick);
     r->tick.data = r;
     uv_timer_start(&r->tick, on_tick, TICK_MS, TICK_MS);
@@ -248,13 +257,16 @@ free_router:
     return st;
 }
 
-void fv_router_measure(const fv_router *r) { fv_record_state(r->relay, r->members, fv_clock_s()); }
+void fv_router_measure(const fv_router *r) {
+    fv_relay_counts counts = fv_relay_count(r->relay);
+    fv_record_state(counts.n_queued, counts.n_running, r->members, fv_clock_s());
+}
 
 void fv_router_drain(fv_router *r) { fv_relay_drain(r->relay, 2 * FV_ROUTER_REFUSE_MS); }
 
 void fv_router_farewell(fv_router *r) { fv_registry_farewell(r->members); }
 
-bool fv_router_idle(const fv_router *r) { return fv_relay_alive(r->relay) == 0; }
+bool fv_router_idle(const fv_router *r) { return fv_relay_count(r->relay).n_alive == 0; }
 
 void fv_router_close(fv_router *r, void (*done)(void *user), void *user) {
     r->closing = true;

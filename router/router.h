@@ -2,9 +2,9 @@
 #define FOVEA_ROUTER_ROUTER_H
 
 /* THE ROUTER: the Inference service for clients and the Fleet service for workers. Their parts:
- * registry.h (the workers), admit.h (is a request valid), deadline.h (can it be in time), relay.h
- * (the queue), balancer.h and breaker.h (which workers), reservation.h (what is reserved on them),
- * generate.h (the client's call), merge.h (the report). Loop thread. */
+ * registry.h (the workers), relay.h (the life of requests), admit.h (is a request valid), deadline.h (can
+ * it be in time), queue.h (which one is next), balancer.h and breaker.h (on which workers), reservation.h
+ * (what is reserved there), generate.h (the client's call), merge.h (the report). Loop thread. */
 #include "auth/mac.h"
 #include "common/client_address.h"
 #include "rpc/server.h"

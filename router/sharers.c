@@ -19,7 +19,7 @@ struct fv_sharers {
 
 fv_status fv_sharers_open(const fv_trusted *trusted, fv_sharers **out) {
     fv_sharers *s = calloc(1, sizeof *s);
-    if (!s) return FV_FAIL(FV_ENOMEM, "no memory for those who share");
+    if (!s) return FV_FAIL(FV_ENOMEM, "no memory for the table of clients");
     s->trusted = trusted;
     *out = s;
     return FV_OK;
@@ -58,7 +58,7 @@ static fv_sharer **longest_idle(fv_sharers *s) {
 
 static fv_status add(fv_sharers *s, const char *name, fv_sharer **out) {
     fv_sharer *x = calloc(1, sizeof *x);
-    if (!x) return FV_FAIL(FV_ENOMEM, "no memory for another one who shares");
+    if (!x) return FV_FAIL(FV_ENOMEM, "no memory for another client");
     snprintf(x->name, sizeof x->name, "%s", name);
     x->index = s->n++;
     x->number = ++s->number;

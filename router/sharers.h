@@ -1,7 +1,7 @@
 #ifndef FOVEA_ROUTER_SHARERS_H
 #define FOVEA_ROUTER_SHARERS_H
 
-/* SHARERS: between whom the queue and the workers' slots are shared.
+/* SHARERS: the tenants or client addresses that share the queue and the workers' slots.
  *
  *   with --tenants      a tenant, by its weight
  *   without             a client's address (common/client_address.h), each by weight 1
@@ -22,10 +22,10 @@ typedef struct fv_sharer {
     struct fv_sharer *next; /* of all, most recently used first */
     char name[FV_SHARER_NAME_MAX + 1];
     double weight;
-    int32_t index;     /* 0, 1, ...: its place in fv_fleet.part */
+    int32_t index;     /* 0, 1, ...: its place in fv_fleet.share */
     uint64_t number;   /* unique: tells it from earlier sharers with this index */
     int32_t n_request; /* present requests */
-    int32_t n_queued;  /* queued ones; with bytes_queued kept by router/relay.c */
+    int32_t n_queued;  /* queued ones; with bytes_queued kept by router/request.c */
     size_t bytes_queued;
 } fv_sharer;
 

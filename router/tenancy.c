@@ -11,13 +11,13 @@
 #include "common/file.h"
 #include "common/log.h"
 
-enum { LOOK_S = 1, BUSY_RETRY_MS = 1000 };
+enum { POLL_S = 1, BUSY_RETRY_MS = 1000 };
 
 struct fv_tenancy {
     char *path; /* NULL: no tenants */
     fv_tenants *tenants;
     fv_file_stamp stamp, keys_stamp;
-    double looked_s;
+    double polled_s;
     fv_tenant_use *uses, anybody;
     fv_audit audit;
 };
@@ -31,7 +31,7 @@ static fv_tenant_use *find_use(const fv_tenancy *t, const char *name) {
 }
 
 /* Takes a new file: adds its new tenants, and points every tenant to its limits there (NULL: it is gone). */
-static fv_status take(fv_tenancy *t, fv_tenants *fresh) {
+static fv_status adopt_file(fv_tenancy *t, fv_tenants *fresh) {
     const fv_tenant *all;
     int32_t n = fv_tenants_all(fresh, &all);
     for (int32_t i = 0; i < n; i++) {
@@ -39,7 +39,8 @@ static fv_status take(fv_tenancy *t, fv_tenants *fresh) {
         fv_tenant_use *u = calloc(1, sizeof *u);
         if (!u) return FV_FAIL(FV_ENOMEM, "no memory for a tenant");
         strcpy(u->name, all[i].name);
-        u->requests.credit = u->tokenizing.credit = HUGE_VAL; /* full, whatever its size */
+        for (int kind = 0; kind < FV_N_TENANT_CALL; kind++)
+            u->calls[kind].credit = HUGE_VAL; /* full, whatever its size */
         u->pixels = HUGE_VAL;
         u->next = t->uses;
         t->uses = u;
@@ -73,9 +74,9 @@ static const char *keys_path(const fv_tenancy *t) {
 
 /* Reads the file if it or its keys have changed. Takes the stamps before the contents, so that no change is
  * missed. */
-static fv_status look(fv_tenancy *t) {
+static fv_status reload_if_changed(fv_tenancy *t) {
     fv_file_stamp stamp = fv_file_stamp_of(t->path), keys = fv_file_stamp_of(keys_path(t));
-    t->looked_s = fv_clock_s();
+    t->polled_s = fv_clock_s();
     if (t->tenants && fv_file_stamp_equal(&stamp, &t->stamp) &&
         fv_file_stamp_equal(&keys, &t->keys_stamp))
         return FV_OK;
@@ -84,7 +85,7 @@ static fv_status look(fv_tenancy *t) {
     t->keys_stamp = keys;
     FV_TRY(fv_tenants_read(t->path, &fresh));
     fv_status st = check_policies(fresh);
-    if (st == FV_OK) st = take(t, fresh);
+    if (st == FV_OK) st = adopt_file(t, fresh);
     if (st != FV_OK) {
         fv_tenants_free(fresh);
         return st;
@@ -93,8 +94,8 @@ static fv_status look(fv_tenancy *t) {
     return FV_OK;
 }
 
-static void look_again(fv_tenancy *t) {
-    if (fv_clock_s() - t->looked_s < LOOK_S || look(t) == FV_OK) return;
+static void poll_file(fv_tenancy *t) {
+    if (fv_clock_s() - t->polled_s < POLL_S || reload_if_changed(t) == FV_OK) return;
     FV_LOG(WARN, ROUTER, "event=tenants-kept reason=\"%s\"", fv_last_error());
 }
 
@@ -103,7 +104,7 @@ fv_status fv_tenancy_open(const char *path, fv_tenancy **out) {
     if (!t) return FV_FAIL(FV_ENOMEM, "no memory for tenants");
     fv_status st = FV_OK;
     if (path && !(t->path = strdup(path))) st = FV_FAIL(FV_ENOMEM, "no memory for tenants");
-    if (st == FV_OK && path && look(t) != FV_OK) {
+    if (st == FV_OK && path && reload_if_changed(t) != FV_OK) {
         fv_fail_prefix(FV_EINVAL, "--tenants");
         st = FV_EINVAL;
     }
@@ -137,11 +138,10 @@ static fv_status find_caller(const fv_tenancy *t, const fv_rpc_call *call, fv_te
     size_t n;
     const fv_tenant *tenant;
     if (!fv_rpc_call_metadata(call, "authorization", &value, &n))
-        return FV_FAIL(FV_EAUTH,
-                       "this fleet answers known callers only: send an API key or a JWT as "
-                       "metadata, authorization: Bearer ... (fovea's --api-key-file)");
+        return FV_FAIL(FV_EAUTH, "this fleet requires a credential: send an API key or a JWT as "
+                                 "metadata, authorization: Bearer ... (fovea's --api-key-file)");
     if (n <= N_SCHEME || strncasecmp(value, scheme, N_SCHEME) != 0)
-        return FV_FAIL(FV_EAUTH, "authorization must be: Bearer, and an API key or a JWT");
+        return FV_FAIL(FV_EAUTH, "authorization must be 'Bearer KEY', with an API key or a JWT");
     const double now_s = fv_clock_unix_s();
     double until_s;
     FV_TRY(fv_tenants_find(t->tenants, value + N_SCHEME, n - N_SCHEME, now_s, &tenant, &until_s));
@@ -162,7 +162,7 @@ fv_status fv_tenancy_caller_until(fv_tenancy *t, fv_rpc_call *call, fv_tenant_us
         *valid_s = HUGE_VAL;
         return FV_OK;
     }
-    look_again(t);
+    poll_file(t);
     fv_status st = find_caller(t, call, out, valid_s);
     if (st != FV_OK) fv_audit_refused(&t->audit, call, fv_last_error());
     return st;
@@ -170,53 +170,36 @@ fv_status fv_tenancy_caller_until(fv_tenancy *t, fv_rpc_call *call, fv_tenant_us
 
 /* ---- what a tenant may do ---------------------------------------------------------------- */
 
-static fv_status check_number(int32_t n, int32_t most, const char *what, fv_rpc_call *call) {
-    if (most == 0 || n < most) return FV_OK;
-    fv_rpc_call_retry_after(call, BUSY_RETRY_MS);
-    return FV_FAIL(FV_EBUSY, "this tenant may have %d %s at a time on this router", most, what);
-}
-
-/* Brings the bucket up to date. FV_EBUSY: no call is left in it. */
-static fv_status check_rate(fv_tenant_bucket *b, const fv_tenant_use *u, const char *what,
-                            fv_rpc_call *call) {
-    const double rate = u->limits ? u->limits->requests_per_s : 0, now = fv_clock_s();
+fv_status fv_tenancy_check(fv_tenant_use *u, fv_tenant_call kind, fv_rpc_call *call) {
+    static const char *const names[] = {"requests", "calls of Tokenize and Detokenize"};
+    const double now = fv_clock_s();
+    fv_tenant_calls *c = &u->calls[kind];
+    if (!u->limits) return FV_OK;
+    int32_t most = kind == FV_TENANT_REQUEST ? u->limits->concurrent : FV_TOKENIZE_TENANT_MAX;
+    if (most > 0 && c->n >= most) {
+        fv_rpc_call_retry_after(call, BUSY_RETRY_MS);
+        return FV_FAIL(
+            FV_EBUSY, "this tenant may have %d %s at a time on this router: wait for one to finish",
+            most, names[kind]);
+    }
+    const double rate = u->limits->requests_per_s;
     if (rate == 0) return FV_OK;
-    b->credit = fmin(b->credit + rate * (now - b->credit_s), fmax(rate, 1));
-    b->credit_s = now;
-    if (b->credit >= 1) return FV_OK;
-    fv_rpc_call_retry_after(call, (int64_t)ceil(1e3 * (1 - b->credit) / rate));
-    return FV_FAIL(FV_EBUSY, "this tenant may start %.3g %s per second on this router", rate, what);
+    c->credit = fmin(c->credit + rate * (now - c->credit_s), fmax(rate, 1));
+    c->credit_s = now;
+    if (c->credit >= 1) return FV_OK;
+    fv_rpc_call_retry_after(call, (int64_t)ceil(1e3 * (1 - c->credit) / rate));
+    return FV_FAIL(FV_EBUSY, "this tenant may start %.3g %s per second on this router", rate,
+                   names[kind]);
 }
 
-fv_status fv_tenancy_check(fv_tenant_use *u, fv_rpc_call *call) {
-    static const char what[] = "requests";
-    FV_TRY(check_number(u->n_request, u->limits ? u->limits->concurrent : 0, what, call));
-    return check_rate(&u->requests, u, what, call);
-}
-
-fv_status fv_tenancy_begin(fv_tenant_use *u, fv_rpc_call *call) {
-    FV_TRY(fv_tenancy_check(u, call));
-    u->requests.credit -= 1;
-    u->n_request++;
+fv_status fv_tenancy_begin(fv_tenant_use *u, fv_tenant_call kind, fv_rpc_call *call) {
+    FV_TRY(fv_tenancy_check(u, kind, call));
+    u->calls[kind].credit -= 1;
+    u->calls[kind].n++;
     return FV_OK;
 }
 
-fv_status fv_tenancy_check_tokenizing(fv_tenant_use *u, fv_rpc_call *call) {
-    static const char what[] = "calls of Tokenize and Detokenize";
-    FV_TRY(check_number(u->n_tokenizing, u->limits ? FV_TOKENIZE_TENANT_MAX : 0, what, call));
-    return check_rate(&u->tokenizing, u, what, call);
-}
-
-fv_status fv_tenancy_begin_tokenizing(fv_tenant_use *u, fv_rpc_call *call) {
-    FV_TRY(fv_tenancy_check_tokenizing(u, call));
-    u->tokenizing.credit -= 1;
-    u->n_tokenizing++;
-    return FV_OK;
-}
-
-void fv_tenancy_end_tokenizing(fv_tenant_use *u) { u->n_tokenizing--; }
-
-void fv_tenancy_end(fv_tenant_use *u) { u->n_request--; }
+void fv_tenancy_end(fv_tenant_use *u, fv_tenant_call kind) { u->calls[kind].n--; }
 
 fv_status fv_tenancy_take_pixels(fv_tenant_use *u, uint64_t pixels, fv_rpc_call *call) {
     double rate = u->limits ? 1e6 * u->limits->megapixels_per_s : 0, now = fv_clock_s();

@@ -13,20 +13,28 @@
 
 typedef struct fv_tenancy fv_tenancy; /* opaque */
 
-/* Token bucket of a kind of call: `credit` calls may begin, as of the time credit_s. */
-typedef struct fv_tenant_bucket {
+/* The kinds of calls that are counted. A tenant may begin as many calls of Tokenize and Detokenize per second as
+ * requests, in addition to its requests, and have FV_TOKENIZE_TENANT_MAX at a time. */
+typedef enum fv_tenant_call {
+    FV_TENANT_REQUEST = 0,
+    FV_TENANT_TOKENIZE,
+    FV_N_TENANT_CALL,
+} fv_tenant_call;
+enum { FV_TOKENIZE_TENANT_MAX = 16 };
+
+/* A tenant's calls of a kind, with their token bucket: `credit` calls may begin, as of the time credit_s. */
+typedef struct fv_tenant_calls {
     double credit, credit_s;
-} fv_tenant_bucket;
+    int32_t n; /* present ones */
+} fv_tenant_calls;
 
 /* A tenant's use of this router; lasts as long as the tenancy. */
 typedef struct fv_tenant_use {
     struct fv_tenant_use *next;
     char name[FV_TENANT_NAME_MAX + 1];
     const fv_tenant *limits; /* from the current file; NULL: the tenant is not in it any more */
-    fv_tenant_bucket requests, tokenizing;
+    fv_tenant_calls calls[FV_N_TENANT_CALL];
     double pixels, pixels_s; /* pixels it may send, as of pixels_s; below 0: it has sent too many */
-    int32_t n_request;       /* present requests */
-    int32_t n_tokenizing;    /* present calls of Tokenize and Detokenize */
 } fv_tenant_use;
 
 /* Reads the file; `path` NULL: no tenants. FV_EINVAL: the file is wrong. */
@@ -40,19 +48,12 @@ fv_status fv_tenancy_caller(fv_tenancy *t, fv_rpc_call *call, fv_tenant_use **ou
 fv_status fv_tenancy_caller_until(fv_tenancy *t, fv_rpc_call *call, fv_tenant_use **out,
                                   double *valid_s);
 
-/* Counts a request from begin to end. FV_EBUSY: the tenant's rate or number is used up; the call
- * gets a retry hint. */
-fv_status fv_tenancy_begin(fv_tenant_use *u, fv_rpc_call *call);
-void fv_tenancy_end(fv_tenant_use *u);
-/* Checks whether a request could begin now; counts nothing. */
-fv_status fv_tenancy_check(fv_tenant_use *u, fv_rpc_call *call);
-
-/* The same for a call of Tokenize or Detokenize. A tenant may begin as many of them per second as requests, in
- * addition to its requests, and have FV_TOKENIZE_TENANT_MAX at a time. */
-enum { FV_TOKENIZE_TENANT_MAX = 16 };
-fv_status fv_tenancy_begin_tokenizing(fv_tenant_use *u, fv_rpc_call *call);
-void fv_tenancy_end_tokenizing(fv_tenant_use *u);
-fv_status fv_tenancy_check_tokenizing(fv_tenant_use *u, fv_rpc_call *call);
+/* Counts a call from begin to end. FV_EBUSY: the tenant's rate or number is used up; the call gets a retry
+ * hint. */
+fv_status fv_tenancy_begin(fv_tenant_use *u, fv_tenant_call kind, fv_rpc_call *call);
+void fv_tenancy_end(fv_tenant_use *u, fv_tenant_call kind);
+/* Checks whether a call could begin now; counts nothing. */
+fv_status fv_tenancy_check(fv_tenant_use *u, fv_tenant_call kind, fv_rpc_call *call);
 
 /* Charges the pixels of a request's images. FV_EBUSY: earlier images have used up the tenant's rate; the call
  * gets a retry hint. A request that is admitted may have more pixels than are left; later ones then wait

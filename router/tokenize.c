@@ -1,4 +1,4 @@
-/* Passes calls on to any prefill worker. A call that is lost on the way ends as UNAVAILABLE, and the client may
+/* Forwards calls to any prefill worker. A call that is lost on the way ends as UNAVAILABLE, and the client may
  * send it again. */
 #include "router/tokenize.h"
 
@@ -12,51 +12,53 @@
 
 enum { DEADLINE_MS = 30000, BUSY_RETRY_MS = 1000 };
 
-/* A call that is passed on; lives until the client's call and the worker's have both ended. */
-typedef struct passing {
-    fv_tokenize_desk *desk;
+/* A call that is forwarded; lives until the client's call and the worker's have both ended. */
+typedef struct forwarded_call {
+    fv_tokenize_calls *calls;
     fv_tenant_use *tenant;
     fv_rpc_call *client; /* NULL: its call is over */
-    bool asks;           /* the worker has been asked and has not answered */
+    bool awaits_reply;   /* the worker has been asked and has not answered */
     bool counted;        /* against the limits, with `bytes` */
     size_t bytes;        /* of the request */
-} passing;
+} forwarded_call;
 
 /* ---- limits ------------------------------------------------------------------------------ */
 
-static fv_status check_all(const fv_tokenize_desk *desk, fv_rpc_call *c, size_t bytes) {
-    if (desk->n < FV_TOKENIZE_ALL_MAX && desk->bytes + bytes <= FV_TOKENIZE_BYTES_ALL) return FV_OK;
+static fv_status check_all(const fv_tokenize_calls *calls, fv_rpc_call *c, size_t bytes) {
+    if (calls->n < FV_TOKENIZE_ALL_MAX && calls->bytes + bytes <= FV_TOKENIZE_BYTES_ALL)
+        return FV_OK;
     fv_rpc_call_retry_after(c, BUSY_RETRY_MS);
     return fv_record_refusal(
         FV_REASON_QUEUE_FULL,
         FV_FAIL(FV_EBUSY, "%d calls of Tokenize and Detokenize are already here; try again later",
-                desk->n));
+                calls->n));
 }
 
-fv_status fv_tokenize_check(const fv_tokenize_desk *desk, fv_rpc_call *c, fv_tenant_use *tenant) {
-    FV_TRY(check_all(desk, c, 0));
-    return fv_record_refusal(FV_REASON_TENANT_LIMIT, fv_tenancy_check_tokenizing(tenant, c));
+fv_status fv_tokenize_check(const fv_tokenize_calls *calls, fv_rpc_call *c, fv_tenant_use *tenant) {
+    FV_TRY(check_all(calls, c, 0));
+    return fv_record_refusal(FV_REASON_TENANT_LIMIT,
+                             fv_tenancy_check(tenant, FV_TENANT_TOKENIZE, c));
 }
 
 /* Counts a call when its request has arrived: a call that sends none takes no place. */
-static fv_status count(passing *p, size_t bytes) {
-    FV_TRY(check_all(p->desk, p->client, bytes));
+static fv_status count_call(forwarded_call *p, size_t bytes) {
+    FV_TRY(check_all(p->calls, p->client, bytes));
     FV_TRY(fv_record_refusal(FV_REASON_TENANT_LIMIT,
-                             fv_tenancy_begin_tokenizing(p->tenant, p->client)));
+                             fv_tenancy_begin(p->tenant, FV_TENANT_TOKENIZE, p->client)));
     p->counted = true;
     p->bytes = bytes;
-    p->desk->n++;
-    p->desk->bytes += bytes;
+    p->calls->n++;
+    p->calls->bytes += bytes;
     return FV_OK;
 }
 
 /* Frees a call when both ends are done: the worker is busy with it until it answers, even if the client leaves. */
-static void maybe_free(passing *p) {
-    if (p->client || p->asks) return;
+static void maybe_free(forwarded_call *p) {
+    if (p->client || p->awaits_reply) return;
     if (p->counted) {
-        fv_tenancy_end_tokenizing(p->tenant);
-        p->desk->n--;
-        p->desk->bytes -= p->bytes;
+        fv_tenancy_end(p->tenant, FV_TENANT_TOKENIZE);
+        p->calls->n--;
+        p->calls->bytes -= p->bytes;
     }
     free(p);
 }
@@ -65,9 +67,9 @@ static void maybe_free(passing *p) {
 
 static void on_reply(void *user, const fv_rpc_end *end, fv_rpc_call *call,
                      grpc_byte_buffer *reply) {
-    passing *p = user;
+    forwarded_call *p = user;
     (void)call;
-    p->asks = false;
+    p->awaits_reply = false;
     if (p->client) {
         fv_status st = end->status == FV_OK
                            ? fv_rpc_call_send_buffer(p->client, grpc_byte_buffer_copy(reply))
@@ -80,17 +82,15 @@ static void on_reply(void *user, const fv_rpc_end *end, fv_rpc_call *call,
 static fv_status choose(const fv_registry *members, const char *model, fv_registered_worker **out) {
     fv_fleet *f;
     FV_TRY(fv_registry_choose_fleet(members, model, &f));
-    fv_constraints any = {.role = FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL,
-                          .exclude = "",
-                          .wake = true,
-                          .now_s = fv_clock_s()};
+    fv_constraints any = {
+        .role = FV_WORKER_PREFILL, .exclude = "", .ignore_backoff = true, .now_s = fv_clock_s()};
     *out = fv_balance(f, &any);
     return *out ? FV_OK : FV_FAIL(FV_EIO, "no prefill worker is ready; try again later");
 }
 
-static fv_status pass_on(passing *p, const char *model, const char *method,
+static fv_status forward(forwarded_call *p, const char *model, const char *method,
                          const ProtobufCMessage *request) {
-    const fv_registry *members = p->desk->members;
+    const fv_registry *members = p->calls->members;
     fv_registered_worker *w;
     char token[FV_CALL_TOKEN_MAX];
     FV_TRY(choose(members, model, &w));
@@ -105,42 +105,42 @@ static fv_status pass_on(passing *p, const char *model, const char *method,
                                .n_metadata = token[0] != 0,
                                .queue_max = 2 * FV_TOKENIZE_BYTES_MAX};
     FV_TRY(fv_rpc_unary_with(w->channel, &opt, on_reply, p, NULL));
-    p->asks = true;
+    p->awaits_reply = true;
     return FV_OK;
 }
 
-fv_status fv_tokenize_on_start(fv_rpc_call *c, fv_tokenize_desk *desk) {
+fv_status fv_tokenize_on_start(fv_rpc_call *c, fv_tokenize_calls *calls) {
     fv_tenant_use *tenant;
-    FV_TRY(fv_tenancy_caller(desk->tenancy, c, &tenant));
-    FV_TRY(fv_tokenize_check(desk, c, tenant));
-    passing *p = calloc(1, sizeof *p);
+    FV_TRY(fv_tenancy_caller(calls->tenancy, c, &tenant));
+    FV_TRY(fv_tokenize_check(calls, c, tenant));
+    forwarded_call *p = calloc(1, sizeof *p);
     if (!p) return FV_FAIL(FV_ENOMEM, "out of memory for a request");
-    *p = (passing){.desk = desk, .tenant = tenant, .client = c};
+    *p = (forwarded_call){.calls = calls, .tenant = tenant, .client = c};
     fv_rpc_call_set_user(c, p);
     return FV_OK;
 }
 
 fv_status fv_tokenize(fv_rpc_call *c, grpc_byte_buffer *message) {
-    passing *p = fv_rpc_call_user(c);
+    forwarded_call *p = fv_rpc_call_user(c);
     ProtobufCMessage *m;
-    FV_TRY(count(p, grpc_byte_buffer_length(message)));
+    FV_TRY(count_call(p, grpc_byte_buffer_length(message)));
     FV_TRY(fv_rpc_call_unpack(c, &fovea__inference__v1__tokenize_request__descriptor, message, &m));
-    return pass_on(p, ((const Fovea__Inference__V1__TokenizeRequest *)m)->model,
+    return forward(p, ((const Fovea__Inference__V1__TokenizeRequest *)m)->model,
                    "/fovea.handoff.v1.Prefill/Tokenize", m);
 }
 
 fv_status fv_detokenize(fv_rpc_call *c, grpc_byte_buffer *message) {
-    passing *p = fv_rpc_call_user(c);
+    forwarded_call *p = fv_rpc_call_user(c);
     ProtobufCMessage *m;
-    FV_TRY(count(p, grpc_byte_buffer_length(message)));
+    FV_TRY(count_call(p, grpc_byte_buffer_length(message)));
     FV_TRY(
         fv_rpc_call_unpack(c, &fovea__inference__v1__detokenize_request__descriptor, message, &m));
-    return pass_on(p, ((const Fovea__Inference__V1__DetokenizeRequest *)m)->model,
+    return forward(p, ((const Fovea__Inference__V1__DetokenizeRequest *)m)->model,
                    "/fovea.handoff.v1.Prefill/Detokenize", m);
 }
 
 void fv_tokenize_on_end(fv_rpc_call *c, const fv_rpc_end *end) {
-    passing *p = fv_rpc_call_user(c);
+    forwarded_call *p = fv_rpc_call_user(c);
     (void)end;
     if (!p) return;
     p->client = NULL;

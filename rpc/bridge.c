@@ -18,6 +18,8 @@ struct fv_bridge {
     uv_async_t bell;
     uv_thread_t pump;
     fv_inbox inbox; /* emptied by the loop thread */
+    void (*after_event)(void *user);
+    void *after_user;
     void (*closed)(void *user);
     void *user;
 };
@@ -79,6 +81,7 @@ static void on_bell(uv_async_t *h) {
         fv_rpc_op *op = (fv_rpc_op *)item;
         item = item->next; /* `done` may free the op, or post it again */
         op->done(op, op->ok);
+        if (b->after_event) b->after_event(b->after_user);
     }
     if (drained) {
         uv_thread_join(&b->pump); /* the thread may still be in `ring` */
@@ -134,6 +137,12 @@ free_bridge:
 uv_loop_t *fv_bridge_loop(const fv_bridge *b) { return b->loop; }
 
 grpc_completion_queue *fv_bridge_queue(const fv_bridge *b) { return b->queue; }
+
+void fv_bridge_set_after_event(fv_bridge *b, void (*after)(void *user), void *user) {
+    assert(!after || !b->after_event);
+    b->after_event = after;
+    b->after_user = user;
+}
 
 void fv_bridge_close(fv_bridge *b, void (*closed)(void *user), void *user) {
     b->closed = closed;

@@ -43,6 +43,10 @@ grpc_completion_queue *fv_bridge_queue(const fv_bridge *b);
  * kept. Threads that post must be joined before the bridge is closed. */
 void fv_bridge_post(fv_bridge *b, fv_rpc_op *op, bool ok);
 
+/* Calls after(user) on the loop thread after each event that the bridge delivers, when its callbacks have returned;
+ * NULL: no longer. One at a time. */
+void fv_bridge_set_after_event(fv_bridge *b, void (*after)(void *user), void *user);
+
 /* Closes the bridge, when all servers have stopped and all channels and calls are over. `closed` runs on
  * the loop thread after the last event was delivered; `b` is freed by then. */
 void fv_bridge_close(fv_bridge *b, void (*closed)(void *user), void *user);

@@ -134,7 +134,7 @@ Test(tls, a_worker_joins_only_in_the_role_of_its_certificate) {
     crew_start_router(&c);
     crew_start_decode(&c, 0);
     c.n_decode = 1;
-    program_wait_said(&c.router, "its introduction proves nothing");
+    program_wait_said(&c.router, "its introduction has no valid proof");
     certs_issue(c.f.dir, "ca", "client", "DNS:somebody.example", 24);
     tls_args(c.prefill_args, "client", "");
     crew_start_prefill(&c, 0);

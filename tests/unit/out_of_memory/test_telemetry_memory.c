@@ -4,6 +4,7 @@
 
 #include "common/clock.h"
 #include "router/record.h"
+#include "telemetry/otlp/spans.h"
 #include "tests/support/alloc_fail.h"
 #include "tests/support/net.h"
 
@@ -15,25 +16,25 @@ static void on_closed(void *user) { *(bool *)user = true; }
 
 Test(telemetry_memory, a_token_is_recorded_without_an_allocation, .timeout = 60) {
     net r = {0};
-    fv_request q = {.arrived_s = fv_clock_s()};
+    double token_s = fv_clock_s();
     bool closed = false;
     net_open(&r);
     cr_assert_eq(fv_metrics_open(FV_DAEMON_ROUTER), FV_OK);
     cr_assert_eq(fv_spans_open(&(fv_spans_options){
                      .bridge = r.bridge, .collector = r.target, .service = "t", .instance = "t"}),
                  FV_OK);
-    q.span = fv_span_begin("Generate", FV_SPAN_SERVER, &sampled, q.arrived_s);
-    cr_assert(q.span.recorded);
+    fv_span span = fv_span_begin("Generate", FV_SPAN_SERVER, &sampled, token_s);
+    cr_assert(span.recorded);
     alloc_fail_begin(1);
-    for (q.n_token = 0; q.n_token < TOKENS; q.n_token++) {
+    for (int i = 0; i < TOKENS; i++) {
         double now_s = fv_clock_s();
-        fv_record_tokens(&q, 1, now_s);
-        q.token_s = now_s;
+        fv_record_tokens(1, i == 0, now_s - token_s, &span.context);
+        token_s = now_s;
     }
     cr_assert_not(alloc_fail_end(), "a token takes memory");
     /* The counter works: it sees the allocation of the request's span. */
     alloc_fail_begin(1);
-    fv_span_end(&q.span, fv_clock_s(), 0, NULL, 0);
+    fv_span_end(&span, fv_clock_s(), 0, NULL, 0);
     cr_assert(alloc_fail_end());
     fv_spans_close(on_closed, &closed);
     net_wait(&r, &closed);

@@ -317,7 +317,7 @@ Test(router_admit, ids_are_in_the_vocabulary) {
 
 Test(router_admit, as_many_images_as_the_prompt_mentions) {
     req.n_images = 2;
-    refused(FV_EINVAL, "places 1 image and the request has 2");
+    refused(FV_EINVAL, "places 1 image, but the request has 2");
     prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT;
     prompt.text = (char *)"<image> and <image>";
     admitted();
@@ -399,7 +399,7 @@ Test(router_admit, frames_of_a_video_have_one_mark_together) {
     layout.pixels_max = layout.video_pixels_max = 784 * 9;
     admitted();
     one.n_frames = 2;
-    refused(FV_EINVAL, "the prompt places 1 image and the request has 2");
+    refused(FV_EINVAL, "the prompt places 1 image, but the request has 2");
     static const uint32_t wrong[][2] = {{0, 4}, {3, 1}, {4, 1}, {1, UINT32_MAX}};
     for (int i = 0; i < 4; i++) {
         one.first_image = wrong[i][0], one.n_frames = wrong[i][1];
@@ -412,7 +412,7 @@ Test(router_admit, frames_of_a_video_have_one_mark_together) {
     req.n_videos = 2;
     refused(FV_EINVAL, "video 1 begins with image 1, which is a frame of the video before it");
     one.n_frames = 1;
-    refused(FV_EINVAL, "the prompt places 1 image and the request has 2");
+    refused(FV_EINVAL, "the prompt places 1 image, but the request has 2");
     limits.n_images = 2;
     req.n_videos = 1, one.n_frames = 3;
     refused(FV_EINVAL, "3 images; the limit is 2");

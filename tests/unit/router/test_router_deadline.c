@@ -54,7 +54,7 @@ typedef struct world {
     job *jobs; /* [JOBS] */
     int32_t n_job, queue[QUEUE_MAX], n_queue, n_running;
     fv_work queued;
-    double now_s, blocked_s;
+    double now_s, waiting_since_s;
     uint64_t random;
     bool trusts; /* everything, as a router without estimates does */
     int32_t n_good, n_late, n_refused, n_expired, n_wasted;
@@ -101,7 +101,7 @@ static void open_world(const setup *s) {
 static void end_job(job *j, bool good) {
     bool late = !good && w.now_s >= j->left_at_s;
     if (late && j->state == PREFILL && j->p.worker)
-        fv_estimate_late(&w.e, &j->p.worker->pace, j->p.ahead, w.now_s - j->p.taken_s, w.now_s);
+        fv_estimate_late(&w.e, &j->p.worker->pace, j->p.prompt_ahead, w.now_s - j->p.taken_s, w.now_s);
     if (j->state == PREFILL || j->state == DECODE) {
         w.n_running--;
         w.n_wasted += !good;
@@ -134,12 +134,12 @@ static worker *least(worker *of, int32_t n) {
 }
 
 static void dispatch(void) {
-    static const fv_portion portion;
+    static const fv_worker_need portion;
     while (w.n_queue > 0) {
         job *j = &w.jobs[w.queue[0]];
         worker *p = least(w.p, w.s->n_p), *d = least(w.d, w.s->n_d);
         if (p->member.n_taken >= FV_PREFILL_MAX) {
-            if (w.blocked_s == 0) w.blocked_s = w.now_s;
+            if (w.waiting_since_s == 0) w.waiting_since_s = w.now_s;
             return;
         }
         double seconds = fv_deadline_prefill_s(&w.e, &p->member, &j->work) +
@@ -150,18 +150,18 @@ static void dispatch(void) {
             end_job(j, false);
             continue;
         }
-        if (w.blocked_s > 0) {
-            fv_estimate_drained(&w.e, &j->work, w.now_s - w.blocked_s, w.now_s);
-            w.blocked_s = w.now_s;
+        if (w.waiting_since_s > 0) {
+            fv_estimate_drained(&w.e, &j->work, w.now_s - w.waiting_since_s, w.now_s);
+            w.waiting_since_s = w.now_s;
         }
         j->state = PREFILL;
         w.n_running++;
         fv_reservation_take(&j->p, &p->member, &portion, w.now_s);
-        fv_reservation_queue(&j->p, j->work.prompt);
+        fv_reservation_queue_prompt(&j->p, j->work.prompt);
         fv_reservation_take(&j->d, &d->member, &portion, w.now_s);
         p->line[p->n_line++] = (int32_t)(j - w.jobs);
     }
-    w.blocked_s = 0;
+    w.waiting_since_s = 0;
 }
 
 static bool come(void) {
@@ -235,9 +235,9 @@ static void end_batch(worker *p) {
     for (int32_t i = 0; i < p->n_batch; i++) {
         job *j = &w.jobs[p->line[i]];
         if (j->state != PREFILL) continue; /* wasted */
-        fv_estimate_prefilled(&w.e, &j->p.worker->pace, j->p.ahead, w.now_s - j->p.taken_s,
+        fv_estimate_prefilled(&w.e, &j->p.worker->pace, j->p.prompt_ahead, w.now_s - j->p.taken_s,
                               w.now_s);
-        fv_reservation_prefilled(&j->p);
+        fv_reservation_prompt_done(&j->p);
         fv_reservation_give(&j->p, FV_OUTCOME_WORKED, w.now_s);
         j->state = DECODE;
         j->n_token = 1;

@@ -1,0 +1,120 @@
+/* Writes the messages of the calls to workers, with the tokens that identify the router there. Loop thread. */
+#include "router/worker_call.h"
+
+#include <string.h>
+
+#include "common/clock.h"
+
+/* The deadline of a worker's call: a little later than the request's, so that the relay ends the request and
+ * says why. */
+static int64_t deadline_ms(const fv_request *r) {
+    double ms = fv_request_left_ms(r, fv_clock_s());
+    return FV_DEADLINE_SLACK_MS + (ms > 0 ? (int64_t)ms : 0);
+}
+
+/* Opens a call to a worker on the client's behalf. token: NULL if the message carries a secret, the ticket. */
+static fv_status open_call(fv_worker_call *c, const fv_request *r, const fv_registered_worker *w,
+                           const char *method, const char *token, const ProtobufCMessage *message,
+                           const fv_rpc_events *events, void *user) {
+    c->span =
+        fv_span_begin(strrchr(method, '/') + 1, FV_SPAN_CLIENT, &r->span.context, fv_clock_s());
+    fv_rpc_metadata metadata = {FV_CALL_TOKEN_KEY, token};
+    fv_rpc_call_options opt = {.path = method,
+                               .metadata = &metadata,
+                               .n_metadata = token && token[0],
+                               .trace = &c->span.context,
+                               .events = events,
+                               .user = user,
+                               .deadline_ms = deadline_ms(r),
+                               .request = message,
+                               .half_close = true,
+                               .parent = r->client};
+    return fv_rpc_call_open(w->channel, &opt, &c->rpc);
+}
+
+fv_status fv_worker_call_decode(fv_worker_call *c, const fv_request *r,
+                                const fv_registered_worker *d, const fv_ticket_message *ticket,
+                                uint32_t n_replay, const fv_rpc_events *events, void *user) {
+    static const char method[] = "/fovea.handoff.v1.Decode/Decode";
+    char token[FV_CALL_TOKEN_MAX];
+    Fovea__Handoff__V1__DecodeRequest m = FOVEA__HANDOFF__V1__DECODE_REQUEST__INIT;
+    m.request_id = (char *)(uintptr_t)r->fleet_id;
+    m.tenant = r->tenant->name;
+    m.tenant_kv_bytes = fv_tenancy_kv_bytes(r->tenant);
+    m.tenant_weight = r->sharer->weight;
+    m.share = r->sharer->name;
+    if (ticket) {
+        m.source_case = FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_TICKET;
+        m.ticket = (fv_ticket_message *)(uintptr_t)ticket;
+    } else {
+        m.source_case = FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_CONVERSATION;
+        m.conversation = (ProtobufCBinaryData){FV_CONVERSATION_ID_BYTES, r->msg->conversation.data};
+        m.prompt = r->msg->prompt;
+        m.sampling = r->msg->sampling;
+    }
+    m.max_tokens = r->need.max_tokens;
+    m.n_stop = r->msg->n_stop;
+    m.stop = r->msg->stop;
+    m.ignore_eos = r->msg->ignore_eos;
+    m.n_logprobs = r->msg->n_logprobs;
+    m.digests = r->msg->digests;
+    m.token_texts = r->msg->token_texts;
+    m.keep_ms = r->msg->keep_ms;
+    m.n_replay = n_replay;
+    m.replay = r->id_of;
+    if (!ticket)
+        FV_TRY(fv_registry_token(r->relay->opt.members, d, method, r->fleet_id, "",
+                                 FV_CALL_VALID_MS, token));
+    return open_call(c, r, d, method, ticket ? NULL : token, &m.base, events, user);
+}
+
+/* The request's age, by which workers serve the oldest first among the requests of all routers. */
+static uint32_t age_ms(const fv_request *r) {
+    return (uint32_t)(1e3 * (fv_clock_s() - r->arrived_s));
+}
+
+/* Makes the tokens for the prefill worker's calls to the decode worker. They are valid until the request's
+ * deadline, because the prefill worker may have to wait for its turn first. */
+static fv_status make_tokens(const fv_request *r, const fv_registered_worker *d,
+                             char open[FV_CALL_TOKEN_MAX], char pair[FV_CALL_TOKEN_MAX]) {
+    const fv_registry *m = r->relay->opt.members;
+    int64_t ms = deadline_ms(r) + FV_CALL_VALID_MS;
+    uint32_t valid_ms = ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
+    open[0] = pair[0] = '\0';
+    if (!d) return FV_OK;
+    FV_TRY(
+        fv_registry_token(m, d, "/fovea.handoff.v1.Handoff/Open", r->fleet_id, "", valid_ms, open));
+    return fv_registry_token(m, d, "/fovea.handoff.v1.Handoff/Pair", "", "", valid_ms, pair);
+}
+
+fv_status fv_worker_call_prefill(fv_worker_call *c, const fv_request *r,
+                                 const fv_registered_worker *p, const fv_registered_worker *d,
+                                 const fv_rpc_events *events, void *user) {
+    static const char method[] = "/fovea.handoff.v1.Prefill/Prefill";
+    char token[FV_CALL_TOKEN_MAX], open[FV_CALL_TOKEN_MAX], pair[FV_CALL_TOKEN_MAX];
+    Fovea__Handoff__V1__PrefillRequest m = FOVEA__HANDOFF__V1__PREFILL_REQUEST__INIT;
+    fv_request_message checked = *r->msg;
+    checked.request_id = (char *)(uintptr_t)r->fleet_id;
+    checked.max_tokens = r->need.max_tokens;
+    m.request = &checked;
+    if (d) m.decode_address = d->intro->address;
+    m.age_ms = age_ms(r);
+    m.tenant = r->tenant->name;
+    m.tenant_kv_bytes = fv_tenancy_kv_bytes(r->tenant);
+    m.tenant_weight = r->sharer->weight;
+    m.share = r->sharer->name;
+    m.n_replay = r->n_token;
+    m.replay = r->id_of;
+    FV_TRY(make_tokens(r, d, open, pair));
+    m.open_token = open;
+    m.pair_token = pair;
+    FV_TRY(fv_registry_token(r->relay->opt.members, p, method, r->fleet_id, m.decode_address,
+                             FV_CALL_VALID_MS, token));
+    return open_call(c, r, p, method, token, &m.base, events, user);
+}
+
+void fv_worker_call_ended(fv_worker_call *c, const char *worker, const fv_rpc_end *end) {
+    const fv_span_field fields[] = {{"fovea.worker", .text = worker}};
+    fv_span_end(&c->span, fv_clock_s(), (int)end->code, FV_SPAN_FIELDS(fields));
+    c->rpc = NULL;
+}

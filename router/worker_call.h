@@ -1,0 +1,31 @@
+#ifndef FOVEA_ROUTER_WORKER_CALL_H
+#define FOVEA_ROUTER_WORKER_CALL_H
+
+/* WORKER CALL: a call to a worker on behalf of a request's client, until a little after the request's deadline.
+ * Loop thread. */
+#include "handoff.pb-c.h"
+#include "router/request.h"
+
+typedef Fovea__Handoff__V1__Ticket fv_ticket_message;
+
+typedef struct fv_worker_call {
+    fv_rpc_call *rpc; /* borrowed; NULL: not begun, or over */
+    fv_span span;
+} fv_worker_call;
+
+/* Calls Prefill at p, which hands the KV off to d (NULL: the first token is the whole answer). The tokens that
+ * the client has are replayed. */
+fv_status fv_worker_call_prefill(fv_worker_call *c, const fv_request *r,
+                                 const fv_registered_worker *p, const fv_registered_worker *d,
+                                 const fv_rpc_events *events, void *user);
+
+/* Calls Decode at d for the hand-off of this ticket, in which n_replay tokens were replayed; NULL: for the
+ * conversation that d keeps. */
+fv_status fv_worker_call_decode(fv_worker_call *c, const fv_request *r,
+                                const fv_registered_worker *d, const fv_ticket_message *ticket,
+                                uint32_t n_replay, const fv_rpc_events *events, void *user);
+
+/* The call is over: ends its span, with the name of its worker. */
+void fv_worker_call_ended(fv_worker_call *c, const char *worker, const fv_rpc_end *end);
+
+#endif
