@@ -86,7 +86,8 @@ const fv_program fv_programs[FV_N_PROGRAM] = {
 
 const fv_program *fv_program_of(unsigned bit) {
     int i = 0;
-    while (fv_programs[i].bit != bit) assert(++i < FV_N_PROGRAM);
+    while (i < FV_N_PROGRAM - 1 && fv_programs[i].bit != bit) i++;
+    assert(fv_programs[i].bit == bit);
     return &fv_programs[i];
 }
 
@@ -98,6 +99,21 @@ const char *fv_program_word(const fv_program *p) {
 fv_status fv_program_parse(unsigned program, int argc, char **argv, fv_options **out) {
     fv_option table[FV_ROWS_MAX];
     return fv_options_parse(table, fv_rows_of(program, table), argc, argv, out);
+}
+
+/* Prints a row. Where children of `up` differ in what a name means to them, it says whose row it is. */
+static void print_row(FILE *f, const fv_option_row *row, unsigned program, bool all) {
+    char help[512];
+    fv_option o = row->option;
+    unsigned children = row->programs & FV_PROGRAM_CHILDREN;
+    const fv_option_row *other = fv_row_find(FV_PROGRAM_CHILDREN & ~children, row->option.name);
+    if (program == FV_PROGRAM_UP && children && other && !(other->programs & FV_ROW_NOT_UP)) {
+        int first = 0; /* such rows are of one program each */
+        while (!(fv_programs[first].bit & children)) first++;
+        snprintf(help, sizeof help, "%s: %s", fv_programs[first].name, o.help);
+        o.help = help;
+    }
+    fv_option_print(f, &o, all);
 }
 
 void fv_program_print_help(FILE *f, unsigned program, bool all) {
@@ -114,7 +130,7 @@ void fv_program_print_help(FILE *f, unsigned program, bool all) {
             if (!fv_row_is_of(row, program) || (!all && !(row->programs & FV_ROW_FIRST))) continue;
             if (all && first) fprintf(f, "\n%s:\n", fv_subjects[s].title);
             first = false;
-            fv_option_print(f, &row->option, all);
+            print_row(f, row, program, all);
         }
     }
     if (all) return;
