@@ -14,14 +14,6 @@
 
 enum { FV_FLEET_SECRET_MIN = 32, FV_FLEET_SECRET_MAX = 1024 }; /* bytes */
 
-/* Row of an options table. */
-/* clang-format off */
-#define FV_FLEET_SECRET_OPTION                                                                     \
-    {"fleet-token-file", "FOVEA_FLEET_TOKEN_FILE", FV_OPTION_STRING, "FILE", NULL,                 \
-     "file with the fleet's shared secret; create one with: "                                      \
-     "head -c 32 /dev/urandom | base64", 0, 0}
-/* clang-format on */
-
 /* Makes the fleet's key from n bytes. FV_EINVAL: they are too few. */
 fv_status fv_fleet_secret_key(const char *secret, size_t n, fv_key *out);
 

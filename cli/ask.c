@@ -15,22 +15,6 @@
 #include "cli/overlay.h"
 #include "common/grow.h"
 
-static const fv_option table[] = {
-#include "cli/client/request_options.def"
-    {"then", NULL, FV_OPTION_LIST, "QUESTION", NULL,
-     "follow-up question in the same conversation; repeatable; needs --to", 0, 0},
-    {"json", NULL, FV_OPTION_FLAG, NULL, NULL,
-     "print one object {text, tokens, finish_reason, report} instead of streaming; with --then a "
-     "list of them",
-     0, 0},
-    {"overlay", NULL, FV_OPTION_STRING, "FILE.png", NULL,
-     "draw which image patches were kept: one tile per group of layers, and the scores that ranked "
-     "them",
-     0, 0},
-    {"no-report", NULL, FV_OPTION_FLAG, NULL, NULL, "print only the answer", 0, 0},
-};
-enum { N_TABLE = sizeof table / sizeof table[0] };
-
 typedef struct answer {
     const fv_options *options;
     const char *overlay; /* path; NULL: not requested */
@@ -240,13 +224,4 @@ static int run(const fv_options *o) {
     return fv_cli_end(&fv_cli_ask, st);
 }
 
-const fv_command fv_cli_ask = {
-    .name = "ask",
-    .summary = "answer a question about images or a video",
-    .usage = "fovea ask (--checkpoint DIR | --to HOST:PORT) [--image FILE]... [--video FILE] "
-             "\"QUESTION\" [--then \"QUESTION\"]...",
-    .about = "Answers a question about images or a video, in this process or on a fleet. The "
-             "answer is streamed\nto stdout, the report goes to stderr.",
-    .table = table,
-    .n_option = N_TABLE,
-    .run = run};
+const fv_command fv_cli_ask = {.program = FV_PROGRAM_ASK, .run = run};

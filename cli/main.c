@@ -7,32 +7,39 @@
 #include "common/suggest.h"
 #include "common/version.h"
 
-static const fv_command *const commands[] = {
-    &fv_cli_ask,   &fv_cli_trace,    &fv_cli_up,   &fv_cli_eval,  &fv_cli_calibrate,
-    &fv_cli_bench, &fv_cli_policies, &fv_cli_plan, &fv_cli_synth, &fv_cli_quantize};
+static const fv_command *const commands[] = {&fv_cli_ask,      &fv_cli_trace,     &fv_cli_up,
+                                             &fv_cli_eval,     &fv_cli_calibrate, &fv_cli_bench,
+                                             &fv_cli_policies, &fv_cli_plan,      &fv_cli_synth,
+                                             &fv_cli_quantize, &fv_cli_options};
 
 enum { N_COMMAND = sizeof commands / sizeof commands[0] };
+
+static const char *name_of(const fv_command *c) {
+    return fv_program_word(fv_program_of(c->program));
+}
 
 static void print_help(FILE *f) {
     fputs("usage: fovea COMMAND [options]\n\ncommands:\n", f);
     for (int i = 0; i < N_COMMAND; i++)
-        fprintf(f, "  %-9s %s\n", commands[i]->name, commands[i]->summary);
+        fprintf(f, "  %-9s %s\n", name_of(commands[i]),
+                fv_program_of(commands[i]->program)->summary);
     fputs("  help      this text, or `fovea help COMMAND`: the command's options\n"
           "  version   the version, as --version\n"
-          "\n`fovea COMMAND --help` lists a command's options.\n",
+          "\n`fovea COMMAND --help` lists a command's options of a first day, --help-all all of "
+          "them.\n",
           f);
 }
 
 static const fv_command *find(const char *name) {
     for (int i = 0; i < N_COMMAND; i++)
-        if (strcmp(name, commands[i]->name) == 0) return commands[i];
+        if (strcmp(name, name_of(commands[i])) == 0) return commands[i];
     return NULL;
 }
 
 static int unknown(const char *name) {
     char hint[FV_SUGGEST_MAX];
     fv_suggestion near = fv_suggest_for(name, strlen(name));
-    for (int i = 0; i < N_COMMAND; i++) fv_suggest_try(&near, commands[i]->name);
+    for (int i = 0; i < N_COMMAND; i++) fv_suggest_try(&near, name_of(commands[i]));
     fv_suggest_try(&near, "help");
     fv_suggest_try(&near, "version");
     fprintf(stderr, "fovea: unknown command '%s'%s (`fovea help` lists them)\n", name,

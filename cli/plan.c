@@ -12,39 +12,6 @@
 #include "model/synth/synth.h"
 #include "policy/plan/flops.h"
 
-static const fv_option table[] = {
-    {"shape", NULL, FV_OPTION_STRING, "NAME", "llava-1.5-7b",
-     "a network of `fovea synth --shape`: llava-1.5-7b, llava-1.5-13b, small, nano ...", 0, 0},
-    {"config", NULL, FV_OPTION_STRING, "FILE", NULL, "or the one that this config.json describes",
-     0, 0},
-    {"visual", NULL, FV_OPTION_INT, "N", "576", "visual tokens of the prompt", 0, 1000000},
-    {"text", NULL, FV_OPTION_INT, "N", "50", "text tokens of the prompt", 1, 1000000},
-    {"answer", NULL, FV_OPTION_INT, "N", "0",
-     "tokens of the answer that have run after it, which count as well", 0, 1000000},
-    {"latent-layers", NULL, FV_OPTION_INT, "N", "1",
-     "layers of a group of pack=latent, as `fovea calibrate --latent` would have them; 0: all", 0,
-     255},
-    {"directions", NULL, FV_OPTION_INT, "R", "128", "and directions of a group; 0: there are none",
-     0, 1024},
-    {"policy", NULL, FV_OPTION_LIST, "POLICY", NULL,
-     "a policy; may be given more than once [exact and every preset]", 0, 0},
-    {"flops", NULL, FV_OPTION_STRING, "RULE", "executed",
-     "how FLOPs are counted: executed; square, as ST3 and FastV count; visual, as VisiPruner does",
-     0, 0},
-    {"json", NULL, FV_OPTION_FLAG, NULL, NULL, "JSON instead of a table", 0, 0},
-};
-enum { N_OPTION = sizeof table / sizeof *table };
-
-static const char usage[] = "fovea plan [--shape NAME | --config FILE] [--visual N] [--text N] "
-                            "[--answer N] [--policy POLICY]...";
-static const char about[] =
-    "Shows what policies cost on a network: the FLOPs of the text model's prefill, the KV cache "
-    "after it in\n16 bits, and the visual tokens in the first and the last layer. Everything is "
-    "counted, nothing runs.\nWhere the method decides by the data, <= marks an upper bound. "
-    "--flops executed counts 2 for a\nmultiply-add, tokens that attend to those before them, and "
-    "the logits of one token; square counts\nattention as a full square and the logits of every "
-    "token that is left; visual counts 1 for a\nmultiply-add, and visual tokens alone.";
-
 /* A line of the result. */
 typedef struct planned {
     const char *policy;
@@ -197,10 +164,4 @@ static fv_status plan(const fv_options *o) {
 
 static int run(const fv_options *o) { return fv_cli_end(&fv_cli_plan, plan(o)); }
 
-const fv_command fv_cli_plan = {.name = "plan",
-                                .summary = "count what policies cost, without running anything",
-                                .usage = usage,
-                                .about = about,
-                                .table = table,
-                                .n_option = N_OPTION,
-                                .run = run};
+const fv_command fv_cli_plan = {.program = FV_PROGRAM_PLAN, .run = run};

@@ -8,15 +8,6 @@
 #include "common/options.h"
 #include "policy/conflicts.h"
 
-static const fv_option table[] = {
-    {"json", NULL, FV_OPTION_FLAG, NULL, NULL, "one JSON object instead of text", 0, 0},
-};
-enum { N_TABLE = sizeof table / sizeof table[0] };
-
-static const char usage[] = "fovea policies [--json]";
-static const char about[] = "Lists what a policy can contain: methods by stage, their parameters "
-                            "with default and range,\npresets, and incompatible combinations.";
-
 /* ---- text ------------------------------------------------------------------------------- */
 
 static void print_param(const fv_choice *defaults, int32_t i) {
@@ -165,11 +156,4 @@ static int run(const fv_options *o) {
     return fv_cli_end(&fv_cli_policies, st);
 }
 
-const fv_command fv_cli_policies = {.name = "policies",
-                                    .summary =
-                                        "list compression methods, their parameters, and presets",
-                                    .usage = usage,
-                                    .about = about,
-                                    .table = table,
-                                    .n_option = N_TABLE,
-                                    .run = run};
+const fv_command fv_cli_policies = {.program = FV_PROGRAM_POLICIES, .run = run};

@@ -10,27 +10,6 @@
 #include "kernels/backends/open.h"
 #include "model/checkpoint.h"
 
-static const fv_option table[] = {
-    {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,
-     "Hugging Face checkpoint directory", 0, 0},
-    {"weights", NULL, FV_OPTION_STRING, "TYPE", "int8", "int8, int4 (groups of 32) or int4-128", 0,
-     0},
-    {"out", NULL, FV_OPTION_STRING, "DIR", NULL, "output directory; created if missing", 0, 0},
-    {"force", NULL, FV_OPTION_FLAG, NULL, NULL, "overwrite a checkpoint there", 0, 0},
-    {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", "0", "number of compute threads; 0: all cores",
-     0, 256},
-    {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "warn",
-     "error, warn, info, debug; or per part, such as warn,model=debug", 0, 0},
-};
-enum { N_OPTION = sizeof table / sizeof *table };
-
-static const char usage[] = "fovea quantize --checkpoint DIR --out DIR [--weights TYPE] [options]";
-static const char about[] =
-    "Quantizes the linear layers of the text model, and its output head to 8 bits, and writes a "
-    "directory\nin the format of compressed-tensors (W8A8 or W4A8), which fovea maps without "
-    "further "
-    "work. The\nweights are those of --weights TYPE while loading, to the bit.";
-
 /* A bar and the name of the things that it counts. */
 typedef struct stage {
     fv_progress bar;
@@ -103,10 +82,4 @@ static fv_status quantize(const fv_options *o) {
 
 static int run(const fv_options *o) { return fv_cli_end(&fv_cli_quantize, quantize(o)); }
 
-const fv_command fv_cli_quantize = {.name = "quantize",
-                                    .summary = "write a checkpoint with weights in 8 or 4 bits",
-                                    .usage = usage,
-                                    .about = about,
-                                    .table = table,
-                                    .n_option = N_OPTION,
-                                    .run = run};
+const fv_command fv_cli_quantize = {.program = FV_PROGRAM_QUANTIZE, .run = run};

@@ -8,42 +8,6 @@
 #include "model/config.h"
 #include "model/synth/synth.h"
 
-static const fv_option table[] = {
-    {"out", NULL, FV_OPTION_STRING, "DIR", NULL, "output directory", 0, 0},
-    {"shape", NULL, FV_OPTION_STRING, "NAME", NULL,
-     "llava-1.5-7b, llava-1.5-13b, small, nano, tiny or tiny-gqa", 0, 0},
-    {"config", NULL, FV_OPTION_STRING, "FILE", NULL, "read the shapes from this config.json", 0, 0},
-    {"family", NULL, FV_OPTION_STRING, "NAME", NULL,
-     "model_type: llava (default), llava_next, llava_onevision, idefics3, smolvlm, internvl, "
-     "mistral3, qwen2_vl, qwen2_5_vl, qwen3_vl, gemma3, video_llava, mobilevlm, or a text model "
-     "(with "
-     "--shape)",
-     0, 0},
-    {"text-family", NULL, FV_OPTION_STRING, "NAME", NULL,
-     "llama, mistral, qwen2, qwen3, qwen2_vl_text, qwen2_5_vl_text, qwen3_vl_text or gemma3_text "
-     "(with --shape; "
-     "as the family has it unless given)",
-     0, 0},
-    {"layers", NULL, FV_OPTION_INT, "N", "0", "number of text layers; 0: as in the shape", 0,
-     FV_MAX_LAYERS},
-    {"vision-layers", NULL, FV_OPTION_INT, "N", "0", "number of vision layers; 0: as in the shape",
-     0, FV_MAX_LAYERS},
-    {"dtype", NULL, FV_OPTION_STRING, "TYPE", "bf16", "f32, bf16 or f16", 0, 0},
-    {"shards", NULL, FV_OPTION_INT, "K", "1", "weight files", 1, 1000},
-    {"dialect", NULL, FV_OPTION_STRING, "NAME", "hub",
-     "tensor names: hub, v4.52, v5.6, original, base or bare", 0, 0},
-    {"key-form", NULL, FV_OPTION_STRING, "FORM", "v4", "config format of transformers: v4 or v5", 0,
-     0},
-    {"seed", NULL, FV_OPTION_INT, "S", "0", "random seed of the weights", 0, 9007199254740991.0},
-    {"force", NULL, FV_OPTION_FLAG, NULL, NULL, "write into a directory that is not empty", 0, 0},
-};
-enum { N_OPTION = sizeof table / sizeof *table };
-
-static const char usage[] = "fovea synth (--shape NAME | --config FILE) --out DIR [options]";
-static const char about[] = "Writes a checkpoint with random weights, which fovea and "
-                            "transformers load like a real\none. The same seed gives the same "
-                            "weights for any tensor naming, dtype (rounded) and shard count.";
-
 static fv_status dtype_by_name(const char *name, fv_dtype *out) {
     for (int t = 0; t < FV_N_DTYPE; t++) {
         if (strcmp(name, fv_dtype_name((fv_dtype)t)) != 0) continue;
@@ -90,10 +54,4 @@ static int run(const fv_options *o) {
     return fv_cli_end(&fv_cli_synth, st);
 }
 
-const fv_command fv_cli_synth = {.name = "synth",
-                                 .summary = "write a checkpoint with random weights",
-                                 .usage = usage,
-                                 .about = about,
-                                 .table = table,
-                                 .n_option = N_OPTION,
-                                 .run = run};
+const fv_command fv_cli_synth = {.program = FV_PROGRAM_SYNTH, .run = run};

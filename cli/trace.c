@@ -23,14 +23,6 @@
 #include "cli/npy.h"
 #include "common/file.h"
 
-static const fv_option table[] = {
-#include "cli/client/request_options.def"
-    {"prompt", NULL, FV_OPTION_STRING, "TEXT", NULL, "the question, or with --raw the whole prompt",
-     0, 0},
-    {"out", NULL, FV_OPTION_STRING, "DIR", NULL, "output directory (created if missing)", 0, 0},
-};
-enum { N_TABLE = sizeof table / sizeof table[0] };
-
 typedef struct evidence {
     const char *dir;
     const fv_local *local;
@@ -267,15 +259,4 @@ static fv_status trace(const fv_options *o) {
 
 static int run(const fv_options *o) { return fv_cli_end(&fv_cli_trace, trace(o)); }
 
-const fv_command fv_cli_trace = {
-    .name = "trace",
-    .summary = "the same, and save intermediate results as .npy files",
-    .usage =
-        "fovea trace (--checkpoint DIR | --to HOST:PORT) [--image FILE]... --prompt TEXT --out DIR",
-    .about =
-        "Runs one request and saves the results of each stage: ids, pixels, features, kept "
-        "positions,\nattention on visual tokens, logits, tokens and the report. With --to only "
-        "the answer, the\ntokens and the report.",
-    .table = table,
-    .n_option = N_TABLE,
-    .run = run};
+const fv_command fv_cli_trace = {.program = FV_PROGRAM_TRACE, .run = run};

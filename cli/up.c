@@ -28,140 +28,12 @@
 #include "cli/client/remote.h"
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/options.h"
 #include "common/random.h"
+#include "options/rows.h"
 #include "rpc/listen.h"
 
-static const fv_option table[] = {
-    {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,
-     "Hugging Face checkpoint directory, or GGUF file of a text model", 0, 0},
-    {"prefill", NULL, FV_OPTION_INT, "N", "1", "prefill workers", 1, 64},
-    {"decode", NULL, FV_OPTION_INT, "N", "1", "decode workers", 1, 64},
-    {"listen", "FOVEA_LISTEN", FV_OPTION_STRING, "HOST:PORT", "127.0.0.1:8200",
-     "address for clients; port 0: any free port", 0, 0},
-    {"http", "FOVEA_HTTP", FV_OPTION_STRING, "HOST:PORT", NULL,
-     "serve OpenAI's HTTP API there, too (fovea-gateway); port 0: any free port", 0, 0},
-    {"grace-ms", "FOVEA_GRACE_MS", FV_OPTION_INT, "MS", "30000",
-     "time for running requests to finish on shutdown", 0, 3600000},
-    {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "warn",
-     "error, warn, info, debug; or per part, such as warn,router=info", 0, 0},
-    {"log-format", "FOVEA_LOG_FORMAT", FV_OPTION_STRING, "NAME", "logfmt",
-     "logfmt or json: an object per line", 0, 0},
-    {"metrics", "FOVEA_METRICS", FV_OPTION_STRING, "HOST:PORT", NULL,
-     "serve metrics for Prometheus: the router's at this address, the workers' at the ports after "
-     "it, prefill workers first, and then the gateway's; a port alone: on loopback",
-     0, 0},
-    /* options passed on */
-    {"otlp", "FOVEA_OTLP", FV_OPTION_STRING, "HOST:PORT", NULL,
-     "send spans of requests to this OpenTelemetry collector (OTLP over gRPC)", 0, 0},
-    {"tls-cert", "FOVEA_TLS_CERT", FV_OPTION_STRING, "FILE", NULL,
-     "PEM certificate chain with the DNS names fovea-router, fovea-prefill and fovea-decode: turns "
-     "TLS on, the gateway's too",
-     0, 0},
-    {"tls-key", "FOVEA_TLS_KEY", FV_OPTION_STRING, "FILE", NULL, "its private key in PEM", 0, 0},
-    {"tls-ca", "FOVEA_TLS_CA", FV_OPTION_STRING, "FILE", NULL,
-     "PEM certificates of the authorities that issued it", 0, 0},
-    {"tenants", "FOVEA_TENANTS", FV_OPTION_STRING, "FILE", NULL,
-     "for the router: JSON file of tenants, their keys and limits", 0, 0},
-    {"trusted-proxies", "FOVEA_TRUSTED_PROXIES", FV_OPTION_LIST, "CIDR", NULL,
-     "for the router and the gateway: trust x-forwarded-for from these proxies; repeatable", 0, 0},
-    {"api-key-file", "FOVEA_API_KEY_FILE", FV_OPTION_STRING, "FILE", NULL,
-     "with --tenants: file with a key of one of them, to ask whether the fleet is ready", 0, 0},
-    {"insecure", "FOVEA_INSECURE", FV_OPTION_FLAG, NULL, NULL,
-     "for the router and the gateway: without TLS, listen on other addresses than loopback too", 0,
-     0},
-    {"model-name", "FOVEA_MODEL_NAME", FV_OPTION_STRING, "NAME", NULL,
-     "for the workers: the model's name in requests; default: the checkpoint's directory", 0, 0},
-    {"compute", "FOVEA_COMPUTE", FV_OPTION_STRING, "TYPE", NULL,
-     "for the workers: data type of matrix products: auto, f32 or bf16", 0, 0},
-    {"weights", "FOVEA_WEIGHTS", FV_OPTION_STRING, "TYPE", NULL,
-     "for the workers: quantize linear layers while loading: int8, int4 or int4-128", 0, 0},
-    {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", NULL,
-     "for the workers: data type of keys and values: auto, f32, bf16 or f16", 0, 0},
-    {"kv-bytes", "FOVEA_KV_BYTES", FV_OPTION_INT, "N", NULL, "for each worker: size of its KV pool",
-     0, 9e15},
-    {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", NULL,
-     "for each worker: number of compute threads", 0, 256},
-    {"device", "FOVEA_DEVICE", FV_OPTION_STRING, "NAME", NULL, "for the workers: auto, cpu or cuda",
-     0, 0},
-    {"gpu", "FOVEA_GPU", FV_OPTION_INT, "N", NULL,
-     "for the workers: index of the GPU, with --device cuda", 0, 1023},
-    {"plugin-dir", "FOVEA_PLUGIN_DIR", FV_OPTION_STRING, "DIR", NULL,
-     "for the workers: directory containing libfovea_cuda.so", 0, 0},
-    {"transport", "FOVEA_TRANSPORT", FV_OPTION_STRING, "NAME", NULL,
-     "for the workers: transport of KV between GPUs: auto, grpc or nccl", 0, 0},
-    {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", NULL,
-     "for the workers: instruction set of the CPU, or exact for CUDA", 0, 0},
-    {"chunk", "FOVEA_CHUNK", FV_OPTION_INT, "N", NULL,
-     "for prefill workers: prefill chunk size in tokens", 0, 1 << 20},
-    {"cache-bytes", "FOVEA_CACHE_BYTES", FV_OPTION_INT, "N", NULL,
-     "for prefill workers: size of the cache of encoded images", 0, 9e15},
-    {"pixels", "FOVEA_PIXELS", FV_OPTION_INT, "N", NULL,
-     "for prefill workers: limit of pixels waiting to be decoded", 1, 1e12},
-    {"request-pixels", "FOVEA_REQUEST_PIXELS", FV_OPTION_INT, "N", NULL,
-     "for prefill workers: limit of pixels per request", 1, 1e12},
-    {"lease-ms", "FOVEA_LEASE_MS", FV_OPTION_INT, "MS", NULL,
-     "for decode workers: silence after which a grant expires", 10, 3600000},
-    {"attach-ms", "FOVEA_ATTACH_MS", FV_OPTION_INT, "MS", NULL,
-     "for decode workers: time for the router to attach to a hand-off", 10, 3600000},
-    {"keep-ms-max", "FOVEA_KEEP_MS_MAX", FV_OPTION_INT, "MS", NULL,
-     "for decode workers: maximum time a conversation is kept", 0, 86400000},
-    {"deadline-ms", "FOVEA_DEADLINE_MS", FV_OPTION_INT, "MS", NULL,
-     "for the router: default and maximum request deadline", 1, 86400000},
-    {"stall-ms", "FOVEA_STALL_MS", FV_OPTION_INT, "MS", NULL,
-     "for the router: a worker counts as hung when a running request makes no progress for this "
-     "long",
-     100, 86400000},
-    {"silence-ms", "FOVEA_SILENCE_MS", FV_OPTION_INT, "MS", NULL,
-     "for the router: a worker counts as lost after this long without a report", 100, 600000},
-};
-enum { N_TABLE = sizeof table / sizeof table[0] };
-
-/* Recipients of options that are passed on. Other options of a program can be set in the
- * environment, which children inherit. */
-enum {
-    ROUTER = 1,
-    PREFILL = 2,
-    DECODE = 4,
-    WORKERS = PREFILL | DECODE,
-    ALL = ROUTER | WORKERS,
-    GATEWAY = 8,
-};
-static const struct passed {
-    const char *name;
-    unsigned to;
-} passed[] = {
-    {"compute", WORKERS},
-    {"weights", WORKERS},
-    {"kv-dtype", WORKERS},
-    {"kv-bytes", WORKERS},
-    {"threads", WORKERS},
-    {"device", WORKERS},
-    {"gpu", WORKERS},
-    {"plugin-dir", WORKERS},
-    {"isa", WORKERS},
-    {"transport", WORKERS},
-    {"chunk", PREFILL},
-    {"cache-bytes", PREFILL},
-    {"pixels", PREFILL},
-    {"request-pixels", PREFILL},
-    {"lease-ms", DECODE},
-    {"attach-ms", DECODE},
-    {"keep-ms-max", DECODE},
-    {"deadline-ms", ROUTER},
-    {"silence-ms", ROUTER},
-    {"stall-ms", ROUTER},
-    {"tls-cert", ALL | GATEWAY},
-    {"tls-key", ALL | GATEWAY},
-    {"tls-ca", ALL},
-    {"tenants", ROUTER},
-    {"otlp", ALL | GATEWAY},
-    {"model-name", WORKERS},
-};
-enum { N_PASSED = sizeof passed / sizeof passed[0] };
-
 enum { SECRET_FD = 3, SECRET_BYTES = 32 };
-enum { ARGS_MAX = 64, START_S = 120, POLL_MS = 100, PATH_BYTES = 4096 };
+enum { ARGS_MAX = 512, START_S = 120, POLL_MS = 100, PATH_BYTES = 4096 };
 
 /* A dead worker is restarted after AGAIN_S, doubled each time; after STEADY_S of running it starts
  * with AGAIN_S again. */
@@ -170,7 +42,7 @@ enum { AGAIN_S = 1, AGAIN_MAX_S = 60, STEADY_S = 60 };
 static const double ECHO_S = 0.1;
 
 typedef struct child {
-    const char *program;
+    const fv_program *program;
     char name[32];
     char *args[ARGS_MAX]; /* owned; NULL-terminated */
     int32_t n_arg;
@@ -199,7 +71,8 @@ typedef struct fleet {
 /* ---- command lines ---------------------------------------------------------------------- */
 
 static fv_status add_arg(child *c, const char *text) {
-    if (c->n_arg + 1 >= ARGS_MAX) return FV_FAIL(FV_EINVAL, "too many options for %s", c->program);
+    if (c->n_arg + 1 >= ARGS_MAX)
+        return FV_FAIL(FV_EINVAL, "too many options for %s", c->program->name);
     c->args[c->n_arg] = strdup(text);
     if (!c->args[c->n_arg]) return FV_FAIL(FV_ENOMEM, "out of memory for a command line");
     c->n_arg++;
@@ -213,22 +86,31 @@ static fv_status add_option(child *c, const char *name, const char *value) {
     return add_arg(c, value);
 }
 
-static bool is_number(const char *name) {
-    int i = 0;
-    while (strcmp(table[i].name, name) != 0) i++;
-    return table[i].type == FV_OPTION_INT;
+/* Passes an option on under the same name. */
+static fv_status pass_option(const fv_options *o, child *c, const fv_option *row) {
+    const char *const *items;
+    if (row->type == FV_OPTION_FLAG) {
+        char flag[64];
+        snprintf(flag, sizeof flag, "--%s=%s", row->name,
+                 fv_options_flag(o, row->name) ? "yes" : "no");
+        return add_arg(c, flag);
+    }
+    if (row->type != FV_OPTION_LIST)
+        return add_option(c, row->name, fv_options_string(o, row->name));
+    int n = fv_options_list(o, row->name, &items);
+    for (int i = 0; i < n; i++) FV_TRY(add_option(c, row->name, items[i]));
+    return FV_OK;
 }
 
-/* Passes options on to the child under the same name. */
-static fv_status pass_on(const fv_options *o, child *c, unsigned to) {
-    char digits[32];
-    for (int i = 0; i < N_PASSED; i++) {
-        const char *name = passed[i].name;
-        if (!(passed[i].to & to) || !fv_options_given(o, name)) continue;
-        bool number = is_number(name);
-        if (number) snprintf(digits, sizeof digits, "%lld", (long long)fv_options_int(o, name));
-        FV_TRY(add_option(c, name, number ? digits : fv_options_string(o, name)));
-    }
+/* Passes on the options of this command that are the child's, too. */
+static fv_status pass_on(const fv_options *o, child *c) {
+    for (int s = 0; s < FV_N_SUBJECT; s++)
+        for (int i = 0; i < fv_subjects[s].n; i++) {
+            const fv_option_row *row = &fv_subjects[s].rows[i];
+            if (fv_row_is_of(row, c->program->bit) && fv_row_is_of(row, FV_PROGRAM_UP) &&
+                fv_options_given(o, row->option.name))
+                FV_TRY(pass_option(o, c, &row->option));
+        }
     return FV_OK;
 }
 
@@ -248,62 +130,42 @@ static fv_status metrics_args(const fleet *f, child *c) {
     return add_option(c, "metrics", address);
 }
 
-static fv_status begin_args(const fleet *f, child *c) {
-    char path[2 * PATH_BYTES], grace[32];
-    snprintf(path, sizeof path, "%s/%s", f->bin, c->program);
+static fv_status begin_args(const fleet *f, child *c, unsigned program) {
+    char path[2 * PATH_BYTES];
+    c->program = fv_program_of(program);
+    c->member = program != FV_PROGRAM_GATEWAY;
+    snprintf(path, sizeof path, "%s/%s", f->bin, c->program->name);
     FV_TRY(add_arg(c, path));
+    FV_TRY(pass_on(f->o, c));
     FV_TRY(add_option(c, "log", fv_options_string(f->o, "log")));
-    FV_TRY(add_option(c, "log-format", fv_options_string(f->o, "log-format")));
-    snprintf(grace, sizeof grace, "%lld", (long long)fv_options_int(f->o, "grace-ms"));
-    FV_TRY(add_option(c, "grace-ms", grace));
     FV_TRY(metrics_args(f, c));
     if (!c->member) return FV_OK;
     snprintf(path, sizeof path, "/dev/fd/%d", SECRET_FD);
     return add_option(c, "fleet-token-file", path);
 }
 
-static fv_status add_proxies(const fleet *f, child *c) {
-    const char *const *list;
-    int n = fv_options_list(f->o, "trusted-proxies", &list);
-    for (int i = 0; i < n; i++) FV_TRY(add_option(c, "trusted-proxies", list[i]));
-    return FV_OK;
-}
-
 static fv_status router_args(const fleet *f, child *c) {
-    c->program = "fovea-router";
     snprintf(c->name, sizeof c->name, "router");
-    c->member = true;
-    FV_TRY(begin_args(f, c));
-    FV_TRY(add_option(c, "listen", fv_options_string(f->o, "listen")));
-    FV_TRY(add_option(c, "fleet-listen", "127.0.0.1:0"));
+    FV_TRY(begin_args(f, c, FV_PROGRAM_ROUTER));
     /* The gateway calls from this machine, and says for which client. */
     if (fv_options_string(f->o, "http"))
         FV_TRY(add_option(c, "trusted-proxies", "127.0.0.0/8,::1"));
-    FV_TRY(add_proxies(f, c));
-    if (fv_options_flag(f->o, "insecure")) FV_TRY(add_arg(c, "--insecure"));
-    return pass_on(f->o, c, ROUTER);
+    FV_TRY(add_option(c, "fleet-listen", "127.0.0.1:0"));
+    return add_option(c, "listen", fv_options_string(f->o, "listen"));
 }
 
 static fv_status worker_args(const fleet *f, child *c, bool prefill, int32_t index) {
-    c->program = prefill ? "fovea-prefill" : "fovea-decode";
     snprintf(c->name, sizeof c->name, "%s-%d", prefill ? "prefill" : "decode", index);
-    c->member = true;
-    FV_TRY(begin_args(f, c));
-    FV_TRY(add_option(c, "checkpoint", fv_options_string(f->o, "checkpoint")));
+    FV_TRY(begin_args(f, c, prefill ? FV_PROGRAM_PREFILL : FV_PROGRAM_DECODE));
     FV_TRY(add_option(c, "router", f->fleet));
     FV_TRY(add_option(c, "listen", "127.0.0.1:0"));
-    FV_TRY(add_option(c, "name", c->name));
-    return pass_on(f->o, c, prefill ? PREFILL : DECODE);
+    return add_option(c, "name", c->name);
 }
 
 static fv_status gateway_args(const fleet *f, child *c) {
-    c->program = "fovea-gateway";
     snprintf(c->name, sizeof c->name, "gateway");
-    FV_TRY(begin_args(f, c));
-    FV_TRY(pass_on(f->o, c, GATEWAY));
-    FV_TRY(add_proxies(f, c));
+    FV_TRY(begin_args(f, c, FV_PROGRAM_GATEWAY));
     FV_TRY(add_option(c, "router", f->address));
-    if (fv_options_flag(f->o, "insecure")) FV_TRY(add_arg(c, "--insecure"));
     if (fv_options_string(f->o, "tls-ca")) {
         FV_TRY(add_option(c, "router-tls-ca", fv_options_string(f->o, "tls-ca")));
         FV_TRY(add_option(c, "router-tls-name", fv_role_name(FV_MEMBER_ROUTER)));
@@ -618,6 +480,23 @@ static fv_status run_fleet(fleet *f) {
     return watch(f);
 }
 
+/* Without --http there is no gateway. Variables may be meant for others. */
+static fv_status check_gateway(const fv_options *o) {
+    fv_option table[FV_ROWS_MAX];
+    unsigned others = FV_PROGRAM_UP | (FV_PROGRAM_CHILDREN & ~FV_PROGRAM_GATEWAY);
+    int n = fv_options_string(o, "http") ? 0 : fv_rows_of(FV_PROGRAM_GATEWAY, table);
+    for (int i = 0; i < n; i++) {
+        const char *name = table[i].name;
+        if (fv_row_find(FV_PROGRAM_UP, name) && !fv_row_find(others, name) &&
+            fv_options_typed(o, name))
+            return FV_FAIL(FV_EINVAL,
+                           "--%s is an option of fovea-gateway: give --http HOST:PORT, the address "
+                           "on which it serves",
+                           name);
+    }
+    return FV_OK;
+}
+
 static fv_status up(const fv_options *o) {
     fleet f = {.o = o, .signals = -1, .secret = -1};
     const char *const *extra;
@@ -632,6 +511,7 @@ static fv_status up(const fv_options *o) {
         return FV_FAIL(FV_EINVAL,
                        "--tenants needs --api-key-file FILE: a key of one of them, to ask "
                        "whether the fleet is ready");
+    FV_TRY(check_gateway(o));
     FV_TRY(fv_rpc_listen_check(fv_options_string(o, "listen")));
     if (fv_options_string(o, "http")) FV_TRY(fv_rpc_listen_check(fv_options_string(o, "http")));
     fv_status st = run_fleet(&f);
@@ -649,13 +529,4 @@ static fv_status up(const fv_options *o) {
 
 static int run(const fv_options *o) { return fv_cli_end(&fv_cli_up, up(o)); }
 
-const fv_command fv_cli_up = {
-    .name = "up",
-    .summary = "start a fleet on this machine: a router and workers",
-    .usage = "fovea up --checkpoint DIR [--prefill N] [--decode N] [--http HOST:PORT]",
-    .about = "Starts a router and workers on this machine and keeps them running. "
-             "Ctrl-C lets running\nrequests end, and ends it; a second one does "
-             "not wait.",
-    .table = table,
-    .n_option = N_TABLE,
-    .run = run};
+const fv_command fv_cli_up = {.program = FV_PROGRAM_UP, .run = run};

@@ -1,5 +1,5 @@
-/* Options from a table: the command line, the environment, defaults, --help. Used at start,
- * by one thread; the only place that reads the environment. */
+/* Options from a table: the command line, the environment, defaults. Used at start, by one thread; the only
+ * place that reads the environment. */
 #include "common/options.h"
 
 #include <assert.h>
@@ -12,16 +12,17 @@
 typedef struct option_value {
     const char **items; /* [n]; for single-valued options the last one is used */
     int n;
-    bool given;
+    bool given, typed;
+    char derived[24]; /* a default that follows from another option */
 } option_value;
 
 struct fv_options {
-    const fv_option *table;
+    fv_option *table; /* [n], a copy */
     int n;
     option_value *values; /* [n] */
     const char **positional;
     int n_positional;
-    bool help;
+    bool help, help_all;
 };
 
 static int find_row(const fv_option *table, int n, const char *name, size_t len) {
@@ -83,7 +84,9 @@ static fv_status append(const char ***items, int *n, const char *text) {
 
 static fv_status set_value(fv_options *o, int row, const char *text, const char *origin) {
     option_value *v = &o->values[row];
-    FV_TRY(check_value(&o->table[row], text, origin));
+    for (int i = row; i < o->n; i++)
+        if (strcmp(o->table[i].name, o->table[row].name) == 0)
+            FV_TRY(check_value(&o->table[i], text, origin));
     v->given = true;
     return append(&v->items, &v->n, text);
 }
@@ -106,8 +109,9 @@ static fv_status parse_line(fv_options *o, int argc, char **argv) {
         }
         const char *name = arg + 2;
         size_t len = strcspn(name, "=");
-        if (strcmp(name, "help") == 0) {
+        if (strcmp(name, "help") == 0 || strcmp(name, "help-all") == 0) {
             o->help = true;
+            o->help_all |= name[len - 1] == 'l';
             continue;
         }
         int row = find_row(o->table, o->n, name, len);
@@ -118,6 +122,42 @@ static fv_status parse_line(fv_options *o, int argc, char **argv) {
             return FV_FAIL(FV_EINVAL, "--%s needs a value (%s)", o->table[row].name,
                            o->table[row].value);
         FV_TRY(set_value(o, row, value ? value : argv[i], "--"));
+        o->values[row].typed = true;
+    }
+    return FV_OK;
+}
+
+/* An option's value from the environment, if there is one. */
+static fv_status read_variable(fv_options *o, int i) {
+    const char *env = o->table[i].env ? getenv(o->table[i].env) : NULL;
+    if (!env || !*env) return FV_OK;
+    fv_status st = set_value(o, i, env, "");
+    return st == FV_OK ? st : fv_fail_prefix(st, "environment variable %s", o->table[i].env);
+}
+
+/* The default as text; one that follows from another option is computed from its value. */
+static const char *default_of(fv_options *o, int i) {
+    char base[64];
+    int divisor, row;
+    long long min, max;
+    const char *text = o->table[i].fallback;
+    if (!text || o->table[i].type != FV_OPTION_INT ||
+        sscanf(text, "--%63[a-z-] / %d, within %lld..%lld", base, &divisor, &min, &max) != 4)
+        return text;
+    row = find_row(o->table, o->n, base, strlen(base));
+    assert(row >= 0);
+    long long v = fv_options_int(o, base) / divisor;
+    v = v < min ? min : v > max ? max : v;
+    snprintf(o->values[i].derived, sizeof o->values[i].derived, "%lld", v);
+    return o->values[i].derived;
+}
+
+/* Options that others follow from have plain defaults, so these come first. */
+static fv_status set_defaults(fv_options *o, bool derived) {
+    for (int i = 0; i < o->n; i++) {
+        const char *text = o->table[i].fallback;
+        if (o->values[i].n || !text || (strncmp(text, "--", 2) == 0) != derived) continue;
+        FV_TRY(append(&o->values[i].items, &o->values[i].n, default_of(o, i)));
     }
     return FV_OK;
 }
@@ -125,26 +165,18 @@ static fv_status parse_line(fv_options *o, int argc, char **argv) {
 fv_status fv_options_parse(const fv_option *table, int n, int argc, char **argv, fv_options **out) {
     fv_status st = FV_OK;
     fv_options *o = calloc(1, sizeof *o);
-    if (!o || !(o->values = calloc((size_t)n + 1, sizeof *o->values))) {
-        free(o);
+    if (!o || !(o->values = calloc((size_t)n + 1, sizeof *o->values)) ||
+        !(o->table = malloc(((size_t)n + 1) * sizeof *table))) {
+        fv_options_free(o);
         return FV_FAIL(FV_ENOMEM, "out of memory for options");
     }
-    o->table = table;
+    if (n) memcpy(o->table, table, (size_t)n * sizeof *table);
     o->n = n;
     FV_TRY_GOTO(parse_line(o, argc, argv), st, fail);
-    for (int i = 0; i < n; i++) {
-        const char *env = table[i].env ? getenv(table[i].env) : NULL;
-        if (o->values[i].given) continue;
-        if (env && *env) {
-            st = set_value(o, i, env, "");
-            if (st != FV_OK) {
-                fv_fail_prefix(st, "environment variable %s", table[i].env);
-                goto fail;
-            }
-        } else if (table[i].fallback) {
-            FV_TRY_GOTO(append(&o->values[i].items, &o->values[i].n, table[i].fallback), st, fail);
-        }
-    }
+    for (int i = 0; i < n; i++)
+        if (!o->values[i].given) FV_TRY_GOTO(read_variable(o, i), st, fail);
+    FV_TRY_GOTO(set_defaults(o, false), st, fail);
+    FV_TRY_GOTO(set_defaults(o, true), st, fail);
     *out = o;
     return FV_OK;
 fail:
@@ -156,11 +188,14 @@ void fv_options_free(fv_options *o) {
     if (!o) return;
     for (int i = 0; i < o->n; i++) free(o->values[i].items);
     free(o->values);
+    free(o->table);
     free(o->positional);
     free(o);
 }
 
 bool fv_options_help_wanted(const fv_options *o) { return o->help; }
+
+bool fv_options_help_all_wanted(const fv_options *o) { return o->help_all; }
 
 static const option_value *value_of(const fv_options *o, const char *name) {
     int row = find_row(o->table, o->n, name, strlen(name));
@@ -174,6 +209,8 @@ const char *fv_options_string(const fv_options *o, const char *name) {
 }
 
 bool fv_options_given(const fv_options *o, const char *name) { return value_of(o, name)->given; }
+
+bool fv_options_typed(const fv_options *o, const char *name) { return value_of(o, name)->typed; }
 
 bool fv_options_flag(const fv_options *o, const char *name) {
     const char *text = fv_options_string(o, name);
@@ -200,19 +237,4 @@ int fv_options_list(const fv_options *o, const char *name, const char *const **i
 int fv_options_positional(const fv_options *o, const char *const **items) {
     *items = o->positional;
     return o->n_positional;
-}
-
-void fv_options_print_help(FILE *f, const char *usage, const char *about, const fv_option *table,
-                           int n) {
-    fprintf(f, "usage: %s\n\n%s\n\noptions:\n", usage, about);
-    for (int i = 0; i < n; i++) {
-        char head[64];
-        snprintf(head, sizeof head, "--%s%s%s", table[i].name, table[i].value ? " " : "",
-                 table[i].value ? table[i].value : "");
-        fprintf(f, "  %-26s %s", head, table[i].help);
-        if (table[i].fallback) fprintf(f, " [%s]", table[i].fallback);
-        if (table[i].env) fprintf(f, " (%s)", table[i].env);
-        fputc('\n', f);
-    }
-    fprintf(f, "  %-26s %s\n", "--help", "this text");
 }

@@ -3,33 +3,6 @@
 #include "serving/worker/program.h"
 #include "telemetry/metrics.h"
 
-static const fv_option table[] = {
-    FV_WORKER_OPTIONS,
-    {"kv-bytes", "FOVEA_KV_BYTES", FV_OPTION_INT, "N", "0",
-     "size of the KV pool in bytes; 0: unlimited", 0, 9e15},
-    {"batch", "FOVEA_BATCH", FV_OPTION_INT, "N", "64",
-     "maximum number of running requests; others wait", 1, 4096},
-    {"prompt-tokens", "FOVEA_PROMPT_TOKENS", FV_OPTION_INT, "N", "256",
-     "maximum prompt tokens of continued conversations per step", 1, 1 << 16},
-    {"queue", "FOVEA_QUEUE", FV_OPTION_INT, "N", "256",
-     "maximum number of waiting requests; excess requests are rejected", 1, 1 << 16},
-    {"waiting", "FOVEA_WAITING", FV_OPTION_INT, "N", "256",
-     "maximum number of hand-offs waiting for memory, oldest request first; excess hand-offs are "
-     "rejected",
-     1, 1 << 16},
-    {"memory-wait-ms", "FOVEA_MEMORY_WAIT_MS", FV_OPTION_INT, "MS", "30000",
-     "maximum time a hand-off waits for memory", 0, 3600000},
-    {"lease-ms", "FOVEA_LEASE_MS", FV_OPTION_INT, "MS", "30000",
-     "silence of a prefill worker after which its grant expires", 10, 3600000},
-    {"attach-ms", "FOVEA_ATTACH_MS", FV_OPTION_INT, "MS", "30000",
-     "time for the router to attach to a hand-off", 10, 3600000},
-    {"keep-ms-max", "FOVEA_KEEP_MS_MAX", FV_OPTION_INT, "MS", "600000",
-     "maximum time a conversation is kept after an answer; 0: never", 0, 86400000},
-    {"keep-bytes", "FOVEA_KEEP_BYTES", FV_OPTION_INT, "N", "0",
-     "share of the KV pool for kept conversations, in bytes; 0: half of --kv-bytes", 0, 9e15},
-    FV_WORKER_DEVICE_OPTIONS,
-};
-
 static fv_status open_worker(fv_worker_program *p) {
     const fv_options *o = p->o;
     fv_decode_worker *worker;
@@ -42,12 +15,10 @@ static fv_status open_worker(fv_worker_program *p) {
     opt.kv_dtype = p->engine.kv_dtype;
     opt.kv_bytes = (size_t)fv_options_int(o, "kv-bytes");
     opt.batch_max = (int32_t)fv_options_int(o, "batch");
-    opt.prompt_tokens = (int32_t)fv_options_int(o, "prompt-tokens");
     opt.queue_max = (int32_t)fv_options_int(o, "queue");
     opt.keep_s_max = 1e-3 * (double)fv_options_int(o, "keep-ms-max");
     opt.keep_bytes = (size_t)fv_options_int(o, "keep-bytes");
     opt.probe_s = 1e-3 * (double)fv_options_int(o, "probe-ms");
-    opt.waiting_max = (int32_t)fv_options_int(o, "waiting");
     opt.wait_s_max = 1e-3 * (double)fv_options_int(o, "memory-wait-ms");
     opt.on_change = fv_worker_program_touch;
     opt.user = p;
@@ -102,14 +73,4 @@ static fv_status run(const fv_options *o) {
     return fv_worker_run(o, &kind);
 }
 
-int main(int argc, char **argv) {
-    static const fv_daemon_program self = {
-        .name = "fovea-decode",
-        .usage = "fovea-decode --checkpoint DIR --fleet-token-file FILE --router HOST:PORT "
-                 "[options]",
-        .about = "Receives prefilled requests from prefill workers and generates their answers.",
-        .table = table,
-        .n_option = sizeof table / sizeof *table,
-        .run = run};
-    return fv_daemon_main(&self, argc, argv);
-}
+int main(int argc, char **argv) { return fv_daemon_main(FV_PROGRAM_DECODE, run, argc, argv); }

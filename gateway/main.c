@@ -10,71 +10,7 @@
 #include "serving/daemon.h"
 #include "telemetry/metrics.h"
 
-static const fv_option table[] = {
-    FV_DAEMON_PLAIN_OPTIONS,
-    FV_DAEMON_SAMPLE_OPTION,
-    {"tls-cert", "FOVEA_TLS_CERT", FV_OPTION_STRING, "FILE", NULL,
-     "PEM certificate chain for clients; turns TLS on; reread when it changes", 0, 0},
-    {"tls-key", "FOVEA_TLS_KEY", FV_OPTION_STRING, "FILE", NULL, "its private key in PEM", 0, 0},
-    FV_PEER_CLIENT_TLS_OPTIONS,
-    {"insecure", "FOVEA_INSECURE", FV_OPTION_FLAG, NULL, NULL,
-     "without TLS, listen on other addresses than loopback too", 0, 0},
-    {"router", "FOVEA_ROUTER", FV_OPTION_STRING, "HOST:PORT", NULL, "the router to call", 0, 0},
-    {"router-tls-ca", "FOVEA_ROUTER_TLS_CA", FV_OPTION_STRING, "FILE", NULL,
-     "call the router over TLS, and trust these PEM certificates; system: those of the system", 0,
-     0},
-    {"router-tls-cert", "FOVEA_ROUTER_TLS_CERT", FV_OPTION_STRING, "FILE", NULL,
-     "PEM certificate chain that the router is shown", 0, 0},
-    {"router-tls-key", "FOVEA_ROUTER_TLS_KEY", FV_OPTION_STRING, "FILE", NULL,
-     "its private key in PEM", 0, 0},
-    {"router-tls-name", "FOVEA_ROUTER_TLS_NAME", FV_OPTION_STRING, "NAME", NULL,
-     "DNS name in the router's certificate; default: the host of --router", 0, 0},
-    {"allow-host", "FOVEA_ALLOW_HOST", FV_OPTION_LIST, "NAME", NULL,
-     "a host name that clients may use (header Host), such as a proxy's; repeatable; default: on "
-     "loopback "
-     "this machine's own names, elsewhere any",
-     0, 0},
-    {"allow-origin", "FOVEA_ALLOW_ORIGIN", FV_OPTION_LIST, "ORIGIN", NULL,
-     "an origin, such as https://app.example.com, whose pages may use it from a browser (CORS); "
-     "repeatable; default: only the gateway's own page",
-     0, 0},
-    {"body-bytes", "FOVEA_BODY_BYTES", FV_OPTION_INT, "BYTES", "67108864",
-     "maximum size of a request's body", 1024, 1 << 30},
-    {"json-bytes", "FOVEA_JSON_BYTES", FV_OPTION_INT, "BYTES", "4194304",
-     "maximum size of a body without the data: URLs of its images and videos", 1024, 1 << 30},
-    {"bodies-bytes", "FOVEA_BODIES_BYTES", FV_OPTION_INT, "BYTES", "268435456",
-     "maximum size of all bodies that are being read", 1024, 1e15},
-    {"connections", "FOVEA_CONNECTIONS", FV_OPTION_INT, "N", NULL,
-     "maximum number of connections; default: three quarters of the files that may be open, at "
-     "most "
-     "4096",
-     1, 1 << 20},
-    {"per-address", "FOVEA_PER_ADDRESS", FV_OPTION_INT, "N", NULL,
-     "maximum number of connections from one address, and of requests at a time for one address "
-     "behind --trusted-proxies; 0: no limit; default: an eighth of --connections",
-     0, 1 << 20},
-    {"trusted-proxies", "FOVEA_TRUSTED_PROXIES", FV_OPTION_LIST, "ADDRESS[/BITS]", NULL,
-     "trust X-Forwarded-For from these proxies, such as 10.0.0.0/8; repeatable", 0, 0},
-    {"read-ms", "FOVEA_READ_MS", FV_OPTION_INT, "MS", "30000",
-     "time for a client to send its request", 1, 86400000},
-    {"write-ms", "FOVEA_WRITE_MS", FV_OPTION_INT, "MS", "30000",
-     "time after which a connection is closed whose client does not read its answer", 1, 86400000},
-    {"allow-image-hosts", "FOVEA_ALLOW_IMAGE_HOSTS", FV_OPTION_LIST, "NAME[:PORT]", NULL,
-     "fetch images at http(s) URLs of this host, from public addresses only; repeatable; default: "
-     "only data: URLs",
-     0, 0},
-    {"image-ca", "FOVEA_IMAGE_CA", FV_OPTION_STRING, "FILE", NULL,
-     "PEM certificates of the authorities to trust for images at https URLs; default: those of the "
-     "system",
-     0, 0},
-    {"image-bytes", "FOVEA_IMAGE_BYTES", FV_OPTION_INT, "BYTES", "16777216",
-     "maximum size of an image that is fetched", 1, 1 << 30},
-    {"image-ms", "FOVEA_IMAGE_MS", FV_OPTION_INT, "MS", "10000",
-     "time for fetching an image, redirects included", 1, 600000},
-    {"deadline-ms", "FOVEA_DEADLINE_MS", FV_OPTION_INT, "MS", "600000", "deadline of a request", 1,
-     86400000},
-};
-enum { N_TABLE = sizeof table / sizeof table[0], CONNECTIONS = 4096 };
+enum { CONNECTIONS = 4096 };
 
 typedef struct program {
     fv_daemon *daemon;
@@ -195,14 +131,4 @@ out:
     return st;
 }
 
-int main(int argc, char **argv) {
-    static const fv_daemon_program self = {
-        .name = "fovea-gateway",
-        .usage = "fovea-gateway --router HOST:PORT [--listen HOST:PORT]",
-        .about = "Serves OpenAI's HTTP API, answered by the router at --router. docs/HTTP.md "
-                 "describes it.",
-        .table = table,
-        .n_option = N_TABLE,
-        .run = run};
-    return fv_daemon_main(&self, argc, argv);
-}
+int main(int argc, char **argv) { return fv_daemon_main(FV_PROGRAM_GATEWAY, run, argc, argv); }

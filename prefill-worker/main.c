@@ -4,29 +4,6 @@
 #include "serving/worker/program.h"
 #include "telemetry/metrics.h"
 
-/* clang-format off */
-static const fv_option table[] = {
-    FV_WORKER_OPTIONS,
-    {"kv-bytes", "FOVEA_KV_BYTES", FV_OPTION_INT, "N", "0",
-     "size of the KV pool in bytes; 0: unlimited", 0, 9e15},
-    {"cache-bytes", "FOVEA_CACHE_BYTES", FV_OPTION_INT, "N", "268435456",
-     "size of the cache of encoded images in bytes; 0: no cache", 0, 9e15},
-    {"pixels", "FOVEA_PIXELS", FV_OPTION_INT, "N", "536870912",
-     "limit of pixels waiting to be decoded; excess requests are rejected", 1, 1e12},
-    {"request-pixels", "FOVEA_REQUEST_PIXELS", FV_OPTION_INT, "N", "268435456",
-     "limit of pixels per request, over all its images", 1, 1e12},
-    {"queue", "FOVEA_QUEUE", FV_OPTION_INT, "N", "32",
-     "maximum number of requests; excess requests are rejected", 1, 65536},
-    {"batch", "FOVEA_BATCH", FV_OPTION_INT, "N", "4",
-     "maximum number of requests in a prefill batch", 1, FV_PREFILL_BATCH_MAX},
-    {"chunk", "FOVEA_CHUNK", FV_OPTION_INT, "N", "512",
-     "prefill chunk size in tokens; 0: the whole prompt; affects memory and speed, never the result", 0, 1 << 20},
-    {"export-layers", "FOVEA_EXPORT_LAYERS", FV_OPTION_INT, "N", "0",
-     "layers sent together, while later ones are computed; 0: an eighth of them", 0, 256},
-    FV_WORKER_DEVICE_OPTIONS,
-};
-/* clang-format on */
-
 static fv_status open_worker(fv_worker_program *p) {
     const fv_options *o = p->o;
     fv_prefill_worker *worker;
@@ -43,7 +20,6 @@ static fv_status open_worker(fv_worker_program *p) {
                                      .queue = (int32_t)fv_options_int(o, "queue"),
                                      .batch = (int32_t)fv_options_int(o, "batch"),
                                      .chunk = (int32_t)fv_options_int(o, "chunk"),
-                                     .export_layers = (int32_t)fv_options_int(o, "export-layers"),
                                      .pairs = {.ops = p->pairs.ops,
                                                .most = p->pairs.most,
                                                .join_s = p->pairs.join_s,
@@ -97,15 +73,4 @@ static fv_status run(const fv_options *o) {
     return fv_worker_run(o, &kind);
 }
 
-int main(int argc, char **argv) {
-    static const fv_daemon_program self = {
-        .name = "fovea-prefill",
-        .usage = "fovea-prefill --checkpoint DIR --fleet-token-file FILE --router HOST:PORT "
-                 "[options]",
-        .about = "Prefills requests: computes the first token from images and prompt, and sends "
-                 "the KV to a decode worker.",
-        .table = table,
-        .n_option = sizeof table / sizeof *table,
-        .run = run};
-    return fv_daemon_main(&self, argc, argv);
-}
+int main(int argc, char **argv) { return fv_daemon_main(FV_PROGRAM_PREFILL, run, argc, argv); }

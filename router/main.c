@@ -8,54 +8,6 @@
 #include "serving/daemon.h"
 #include "telemetry/metrics.h"
 
-static const fv_option table[] = {
-    FV_DAEMON_OPTIONS,
-    {"fleet-listen", "FOVEA_FLEET_LISTEN", FV_OPTION_STRING, "HOST:PORT", "127.0.0.1:0",
-     "address for workers to join, separate from clients; port 0: any free port", 0, 0},
-    {"fleet-services", "FOVEA_FLEET_SERVICES", FV_OPTION_STRING, "LIST", "health",
-     "what --fleet-listen offers beside its own service, as with --services", 0, 0},
-    FV_FLEET_SECRET_OPTION,
-    FV_PEER_CLIENT_TLS_OPTIONS,
-    {"tenants", "FOVEA_TENANTS", FV_OPTION_STRING, "FILE", NULL,
-     "JSON file of tenants, their API keys (hashed) or JWT issuer, and limits; reread when it "
-     "changes; without it anybody may call",
-     0, 0},
-    {"queue", "FOVEA_QUEUE", FV_OPTION_INT, "N", "256",
-     "maximum queue length; excess requests are rejected", 1, 1 << 20},
-    {"memory-bytes", "FOVEA_MEMORY_BYTES", FV_OPTION_INT, "BYTES", "0",
-     "memory limit, from which other limits are derived; 0: that of the container or machine", 0,
-     1e15},
-    {"queue-bytes", "FOVEA_QUEUE_BYTES", FV_OPTION_INT, "BYTES", "0",
-     "maximum bytes of waiting and running requests; 0: a quarter of the memory limit", 0, 1e15},
-    {"first-message-ms", "FOVEA_FIRST_MESSAGE_MS", FV_OPTION_INT, "MS", "30000",
-     "time for a client to send its request, from the start of the call", 1, 86400000},
-    {"deadline-ms", "FOVEA_DEADLINE_MS", FV_OPTION_INT, "MS", "600000",
-     "default and maximum request deadline", 1, 86400000},
-    {"wait-ms", "FOVEA_WAIT_MS", FV_OPTION_INT, "MS", "5000",
-     "how long to wait for a worker of a missing role", 0, 86400000},
-    {"linger-ms", "FOVEA_LINGER_MS", FV_OPTION_INT, "MS", "0",
-     "after SIGTERM, how long to report not ready and still take requests before draining", 0,
-     3600000},
-    {"unread-ms", "FOVEA_UNREAD_MS", FV_OPTION_INT, "MS", "60000",
-     "time without progress after which an answer that its client does not read is ended", 100,
-     86400000},
-    {"trusted-proxies", "FOVEA_TRUSTED_PROXIES", FV_OPTION_LIST, "CIDR", NULL,
-     "trust x-forwarded-for from these proxies; without --tenants, clients share the fleet by "
-     "address; repeatable",
-     0, 0},
-    {"replays", "FOVEA_REPLAYS", FV_OPTION_INT, "N", "3",
-     "how many times a request is replayed after losing a worker", 0, 100},
-    {"report-ms", "FOVEA_REPORT_MS", FV_OPTION_INT, "MS", "500", "interval of worker reports", 10,
-     60000},
-    {"stall-ms", "FOVEA_STALL_MS", FV_OPTION_INT, "MS", "30000",
-     "a worker counts as hung when a running request makes no progress for this long", 100,
-     86400000},
-    {"silence-ms", "FOVEA_SILENCE_MS", FV_OPTION_INT, "MS", "5000",
-     "a worker counts as lost after this long without a report", 100, 600000},
-    FV_DAEMON_SAMPLE_OPTION,
-};
-enum { N_TABLE = sizeof table / sizeof table[0] };
-
 typedef struct program {
     fv_daemon *daemon;
     fv_router *router;
@@ -163,15 +115,4 @@ close_trusted:
     return st;
 }
 
-int main(int argc, char **argv) {
-    static const fv_daemon_program self = {
-        .name = "fovea-router",
-        .usage = "fovea-router --fleet-token-file FILE [--listen HOST:PORT] [--fleet-listen "
-                 "HOST:PORT]",
-        .about = "Accepts requests from clients, chooses a prefill and a decode worker for each, "
-                 "and returns\nthe answer. Workers join at the address of --fleet-listen.",
-        .table = table,
-        .n_option = N_TABLE,
-        .run = run};
-    return fv_daemon_main(&self, argc, argv);
-}
+int main(int argc, char **argv) { return fv_daemon_main(FV_PROGRAM_ROUTER, run, argc, argv); }

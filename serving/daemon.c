@@ -477,32 +477,34 @@ fv_status fv_daemon_name(const fv_daemon *d, const char *role, char out[FV_WORKE
     return FV_OK;
 }
 
-static int fail(const fv_daemon_program *program, fv_status st) {
+static int fail(const fv_program *program, fv_status st) {
     fprintf(stderr, "%s: %s\n", program->name, fv_last_error());
     return st == FV_EINVAL ? 2 : 1;
 }
 
-static fv_status run_program(const fv_daemon_program *program, const fv_options *o) {
+static fv_status check_words(const fv_program *program, const fv_options *o) {
     const char *const *extra;
     if (fv_options_positional(o, &extra) > 0)
         return FV_FAIL(FV_EINVAL, "'%s' is not an option; see %s --help", extra[0], program->name);
-    return program->run(o);
+    return FV_OK;
 }
 
-int fv_daemon_main(const fv_daemon_program *program, int argc, char **argv) {
+int fv_daemon_main(unsigned bit, fv_status (*run)(const fv_options *o), int argc, char **argv) {
+    const fv_program *program = fv_program_of(bit);
     fv_options *o;
-    int rc = 0;
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {
         printf("%s %s\n", program->name, fv_version());
         return fflush(stdout) == 0 ? 0 : 1;
     }
-    fv_status st = fv_options_parse(program->table, program->n_option, argc, argv, &o);
+    fv_status st = fv_program_parse(bit, argc, argv, &o);
     if (st != FV_OK) return fail(program, st);
-    if (fv_options_help_wanted(o))
-        fv_options_print_help(stdout, program->usage, program->about, program->table,
-                              program->n_option);
-    else if ((st = run_program(program, o)) != FV_OK)
-        rc = fail(program, st);
+    if (fv_options_help_wanted(o)) {
+        fv_program_print_help(stdout, bit, fv_options_help_all_wanted(o));
+    } else {
+        st = check_words(program, o);
+        if (st == FV_OK) st = run(o);
+    }
+    int rc = st == FV_OK ? 0 : fail(program, st);
     fv_options_free(o);
     return rc;
 }

@@ -28,64 +28,9 @@
  * last one is "listening on HOST:PORT". Everything else goes to the log. Loop thread. */
 #include "auth/fleet_name.h"
 #include "common/liveness.h"
-#include "common/options.h"
+#include "options/programs.h"
 #include "rpc/server.h"
 #include "serving/peer.h"
-
-/* Option rows of every daemon; a program's table begins with them. */
-/* clang-format off */
-#define FV_DAEMON_PLAIN_OPTIONS                                                                    \
-    {"listen", "FOVEA_LISTEN", FV_OPTION_STRING, "HOST:PORT", "127.0.0.1:0",                       \
-     "address to listen on; port 0: any free port", 0, 0},                                         \
-    {"grace-ms", "FOVEA_GRACE_MS", FV_OPTION_INT, "MS", "30000",                                   \
-     "after SIGTERM, time for running requests to finish", 0, 3600000},                            \
-    {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "info",                                         \
-     "error, warn, info, debug; or per part, such as warn,wire=debug", 0, 0},                      \
-    {"log-format", "FOVEA_LOG_FORMAT", FV_OPTION_STRING, "NAME", "logfmt",                         \
-     "logfmt or json: an object per line", 0, 0},                                                  \
-    {"metrics", "FOVEA_METRICS", FV_OPTION_STRING, "HOST:PORT", NULL,                              \
-     "serve metrics for Prometheus at http://HOST:PORT/metrics, with TLS on other addresses than " \
-     "loopback https; a port alone: on loopback; default: none are kept", 0, 0},                                                              \
-    {"otlp", "FOVEA_OTLP", FV_OPTION_STRING, "HOST:PORT", NULL,                                    \
-     "send spans of traced requests to this OpenTelemetry collector (OTLP over gRPC); default: "   \
-     "none are recorded", 0, 0},                                                                   \
-    {"otlp-tls-ca", "FOVEA_OTLP_TLS_CA", FV_OPTION_STRING, "FILE", NULL,                           \
-     "call the collector over TLS, and trust these PEM certificates; system: those of the "        \
-     "system; members of a fleet show their --tls-cert", 0, 0}
-
-/* Option rows of a member of a fleet. */
-#define FV_DAEMON_OPTIONS                                                                          \
-    FV_DAEMON_PLAIN_OPTIONS,                                                                       \
-    {"services", "FOVEA_SERVICES", FV_OPTION_STRING, "LIST", NULL,                                 \
-     "what --listen offers beside its own service: health, reflection, both separated by a "       \
-     "comma, or none; default: health, for clients reflection too", 0, 0},                         \
-    {"health-listen", "FOVEA_HEALTH_LISTEN", FV_OPTION_STRING, "HOST:PORT", NULL,                  \
-     "also answer health checks, and nothing else, here: plain text, for probes without "          \
-     "certificate", 0, 0},                                                                         \
-    FV_PEER_TLS_OPTIONS
-/* Option row of a daemon that gets requests from clients. */
-#define FV_DAEMON_SAMPLE_OPTION                                                                    \
-    {"trace-sample", "FOVEA_TRACE_SAMPLE", FV_OPTION_FLOAT, "SHARE", "1",                          \
-     "with --otlp, share of requests without traceparent that are traced; the others' own flag "   \
-     "decides", 0, 1}
-
-/* Option rows of a worker. */
-#define FV_DAEMON_WORKER_OPTIONS                                                                   \
-    {"probe-ms", "FOVEA_PROBE_MS", FV_OPTION_INT, "MS", "5000",                                    \
-     "idle time after which the worker tests itself with a tiny request", 10, 3600000},            \
-    {"unhealthy-ms", "FOVEA_UNHEALTHY_MS", FV_OPTION_INT, "MS", "30000",                           \
-     "report NOT_SERVING when no request has succeeded for this long", 100, 86400000}              \
-    FV_DAEMON_FAULT_OPTIONS
-
-/* Only in builds with fault injection (common/failpoint.h). */
-#ifndef FV_NO_FAULTS
-#define FV_DAEMON_FAULT_OPTIONS                                                                    \
-    , {"hang-at", "FOVEA_HANG_AT", FV_OPTION_STRING, "MOMENT", NULL,                               \
-       "fault injection for tests: hang at this point, such as prefill-ready", 0, 0}
-#else
-#define FV_DAEMON_FAULT_OPTIONS
-#endif
-/* clang-format on */
 
 typedef struct fv_daemon_hooks {
     void *user;
@@ -106,7 +51,7 @@ typedef struct fv_daemon_hooks {
     void (*stopped)(void *user);
     /* Returns the computing thread's counters, from which common/liveness.h judges its health: all
      * services are SERVING while it is healthy. NULL: they are SERVING from the start, until the program
-     * says otherwise. A program with `signs` needs FV_DAEMON_WORKER_OPTIONS. */
+     * says otherwise. A program with `signs` has the options of a worker. */
     fv_vital_signs (*signs)(void *user);
     /* The health has changed; the first time, the program can take requests. Not called while
      * draining. May be NULL. */
@@ -178,16 +123,9 @@ void fv_daemon_close(fv_daemon *d);
  * valid name (auth/fleet_name.h). After serve. */
 fv_status fv_daemon_name(const fv_daemon *d, const char *role, char out[FV_WORKER_NAME_MAX + 1]);
 
-/* A whole server program, for its main function. */
-typedef struct fv_daemon_program {
-    const char *name, *usage, *about;
-    const fv_option *table; /* [n_option] */
-    int32_t n_option;
-    fv_status (*run)(const fv_options *o);
-} fv_daemon_program;
-
-/* Reads the command line and runs the program, or prints its help or version; returns the exit code. A failure
- * prints "<name>: <fv_last_error>" on stderr and is 1, or 2 for FV_EINVAL, such as a wrong command line. */
-int fv_daemon_main(const fv_daemon_program *program, int argc, char **argv);
+/* The main function of a server program (FV_PROGRAM_ROUTER ...): reads the command line and calls `run`, or prints
+ * help or version; returns the exit code. A failure prints "<name>: <fv_last_error>" on stderr and is 1, or 2 for
+ * FV_EINVAL, such as a wrong command line. */
+int fv_daemon_main(unsigned program, fv_status (*run)(const fv_options *o), int argc, char **argv);
 
 #endif

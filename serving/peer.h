@@ -16,30 +16,6 @@
 #include "rpc/server.h"
 #include "serving/audit.h"
 
-/* Option rows of every member of a fleet. */
-/* clang-format off */
-#define FV_PEER_TLS_OPTIONS                                                                        \
-    {"tls-cert", "FOVEA_TLS_CERT", FV_OPTION_STRING, "FILE", NULL,                                 \
-     "PEM certificate chain, whose DNS names have the role: fovea-router, fovea-prefill or "       \
-     "fovea-decode; turns TLS on; reread when it changes", 0, 0},                                  \
-    {"tls-key", "FOVEA_TLS_KEY", FV_OPTION_STRING, "FILE", NULL,                                   \
-     "its private key in PEM", 0, 0},                                                              \
-    {"tls-ca", "FOVEA_TLS_CA", FV_OPTION_STRING, "FILE", NULL,                                     \
-     "PEM certificates of the fleet's authorities, for nothing else but this fleet", 0, 0},        \
-    {"tls-spiffe", "FOVEA_TLS_SPIFFE", FV_OPTION_STRING, "PREFIX", NULL,                           \
-     "accept callers also by SPIFFE id: PREFIX and the role, such as "                             \
-     "spiffe://cluster.local/ns/fovea/sa/", 0, 0},                                                 \
-    {"tls-age-ms", "FOVEA_TLS_AGE_MS", FV_OPTION_INT, "MS", "3600000",                             \
-     "time after which a member of the fleet connects again and its certificate is checked "       \
-     "again", 100, 86400000},                                                                      \
-    {"insecure", "FOVEA_INSECURE", FV_OPTION_FLAG, NULL, NULL,                                     \
-     "without TLS, listen on other addresses than loopback too", 0, 0}
-/* Option row of a daemon with a listener for clients. */
-#define FV_PEER_CLIENT_TLS_OPTIONS                                                                 \
-    {"tls-client-ca", "FOVEA_TLS_CLIENT_CA", FV_OPTION_STRING, "FILE", NULL,                       \
-     "require of clients a certificate of these authorities", 0, 0}
-/* clang-format on */
-
 /* Opens the TLS for fleet members from the options; NULL: TLS is off. FV_EINVAL: some, but not all, of the
  * three files are given. */
 fv_status fv_peer_tls(const fv_options *o, fv_tls **out);

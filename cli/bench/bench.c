@@ -13,49 +13,6 @@
 
 enum { AT_ONCE_MAX = 10000, N_AT_ONCE = 32 };
 
-static const fv_option table[] = {
-    {"to", "FOVEA_TO", FV_OPTION_STRING, "HOST:PORT", NULL, "address of the fleet's router", 0, 0},
-    FV_REMOTE_OPTIONS,
-    {"concurrency", NULL, FV_OPTION_STRING, "N,N,...", "1",
-     "number of concurrent clients; several values give one result each", 0, 0},
-    {"rate", NULL, FV_OPTION_FLOAT, "R", NULL,
-     "send R requests per second on average instead, at random times (Poisson)", 0.001, 1e5},
-    {"requests", NULL, FV_OPTION_INT, "N", "32", "in each row", 1, 10000000},
-    {"warmup", NULL, FV_OPTION_INT, "N", "1", "warm-up requests before each measurement", 0,
-     1000000},
-    {"policy", NULL, FV_OPTION_LIST, "TEXT", NULL,
-     "compression policy, as for ask; may be repeated; default: exact", 0, 0},
-    {"image", NULL, FV_OPTION_LIST, "FILE", NULL,
-     "image sent with each request: JPEG, PNG or WebP; several are used in turn", 0, 0},
-    {"prompt", NULL, FV_OPTION_STRING, "TEXT", "What is in the image?",
-     "the question; each request is prefixed with a different number", 0, 0},
-    {"max-tokens", NULL, FV_OPTION_INT, "N", "32", "maximum number of generated tokens", 1,
-     1 << 20},
-    {"ignore-eos", NULL, FV_OPTION_FLAG, NULL, NULL,
-     "ignore end-of-sequence: generate --max-tokens tokens", 0, 0},
-    {"ttft-ms", NULL, FV_OPTION_FLOAT, "MS", "0", "goodput: maximum TTFT; 0: no limit", 0, 1e9},
-    {"itl-ms", NULL, FV_OPTION_FLOAT, "MS", "0", "goodput: maximum ITL; 0: no limit", 0, 1e9},
-    {"deadline-ms", NULL, FV_OPTION_INT, "MS", "600000",
-     "deadline of each request, from its scheduled time; the router refuses requests that cannot "
-     "meet it",
-     1, 86400000},
-    {"seed", NULL, FV_OPTION_INT, "N", "0", "random seed of arrival times and prompts", 0, 9e15},
-    {"json", NULL, FV_OPTION_FLAG, NULL, NULL, "print one JSON object with all percentiles", 0, 0},
-    {"out", NULL, FV_OPTION_STRING, "FILE", NULL, "write the JSON object to FILE", 0, 0},
-    {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "warn",
-     "error, warn, info, debug; or per part, such as warn,rpc=debug", 0, 0},
-};
-enum { N_TABLE = sizeof table / sizeof table[0] };
-
-static const char usage[] = "fovea bench --to HOST:PORT [--concurrency 1,4,16] [options]";
-static const char about[] =
-    "Measures a fleet: TTFT (request due to first token), TPOT (later tokens, mean per answer), "
-    "ITL\n"
-    "(gap between tokens), E2E, what was refused (RESOURCE_EXHAUSTED), was late\n"
-    "(DEADLINE_EXCEEDED) or failed, KV bytes, the stages of the hand-off, and what the load cost\n"
-    "this process. Exits with 1 when a request failed, was late without --deadline-ms, or when\n"
-    "none was answered.";
-
 typedef struct bench {
     const fv_options *o;
     fv_arena arena;
@@ -248,10 +205,4 @@ static int run(const fv_options *o) {
     return rc;
 }
 
-const fv_command fv_cli_bench = {.name = "bench",
-                                 .summary = "benchmark a fleet: latency, throughput, bytes",
-                                 .usage = usage,
-                                 .about = about,
-                                 .table = table,
-                                 .n_option = N_TABLE,
-                                 .run = run};
+const fv_command fv_cli_bench = {.program = FV_PROGRAM_BENCH, .run = run};

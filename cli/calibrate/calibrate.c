@@ -17,64 +17,6 @@
 #include "eval/scenes/divergence.h"
 #include "model/calibration.h"
 
-static const fv_option table[] = {
-    {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,
-     "Hugging Face checkpoint directory; calibration.json is written there", 0, 0},
-    {"items", NULL, FV_OPTION_INT, "N", "110", "number of training questions to run", 1, 100000},
-    {"scenes", NULL, FV_OPTION_STRING, "KIND", "plain",
-     "of the questions: plain or rich, as of fovea eval", 0, 0},
-    {"lazy", NULL, FV_OPTION_INT, "N", "-1",
-     "number of lazy layers, chosen where attention differs least; -1: as many as "
-     "map=training_free has",
-     -1, 255},
-    {"epsilon", NULL, FV_OPTION_FLOAT, "E", "0",
-     "instead of --lazy: share attention between layers that differ by less than this (nats, at "
-     "most 0.693)",
-     0, 1},
-    {"cap", NULL, FV_OPTION_INT, "N", "5", "maximum number of layers in a block", 1, 256},
-    {"filter-depth", NULL, FV_OPTION_FLOAT, "SHARE", "0.4375",
-     "target depth of VisiPruner's filter, on average; default: after layer 14 of 32, as on "
-     "LLaVA-1.5",
-     0, 1},
-    {"keep", NULL, FV_OPTION_FLOAT, "SHARE", "0.0179",
-     "share of visual tokens kept by the filter; default: 10.3 of 576, as on LLaVA-1.5", 0, 1},
-    {"exit-depth", NULL, FV_OPTION_FLOAT, "SHARE", "0.7156",
-     "target depth of VisiPruner's exit, on average; default: after layer 22.9 of 32", 0, 1},
-    {"eta", NULL, FV_OPTION_FLOAT, "NATS", "0.003",
-     "VTW: maximum mean KL divergence of the next token; the authors use 0.003 for LLaVA-1.5-7B, "
-     "0.0005 for 13B, 0.0001 for NeXT-7B",
-     0, 100},
-    {"visual", NULL, FV_OPTION_FLAG, NULL, NULL,
-     "compare layers by their attention to visual tokens alone", 0, 0},
-    {"latent", NULL, FV_OPTION_FLAG, NULL, NULL,
-     "measure the directions of pack=latent instead, and write latent.bin", 0, 0},
-    {"latent-layers", NULL, FV_OPTION_INT, "N", "0",
-     "neighbouring layers that share coefficients; 0: all", 0, 256},
-    {"latent-weights", NULL, FV_OPTION_STRING, "WEIGHTS", "none",
-     "none: an error of a layer's keys or values counts by its share of their variance; attention: "
-     "by "
-     "how much it changes what the answer's tokens read",
-     0, 0},
-    {"moment-bytes", NULL, FV_OPTION_INT, "BYTES", "17179869184",
-     "the most that second moments take, 16 * layers * (KV heads * D)^2 bytes; larger ones are "
-     "sketched in less",
-     0, 9e15},
-    {"directions", NULL, FV_OPTION_INT, "N", "128", "directions of a group of layers", 1, 1024},
-#include "cli/client/engine_options.def"
-};
-enum { N_TABLE = sizeof table / sizeof table[0] };
-
-static const char usage[] = "fovea calibrate --checkpoint DIR [--items N] [options]";
-static const char about[] =
-    "Measures what some policies need to know about a checkpoint, and writes calibration.json "
-    "beside\n"
-    "the weights: layers that attend alike (lazy=vla,map=calibrated), thresholds at which\n"
-    "prune=visipruner behaves as on LLaVA-1.5, the first layer that needs no image\n"
-    "(prune=vtw,from=calibrated), and schedules of prune=fitprune. It uses training images, none "
-    "of\n"
-    "fovea eval. With --latent it measures the directions on which pack=latent stores visual KV,\n"
-    "and writes latent.bin; these hold for one --kv-dtype and --compute.";
-
 typedef struct calibration {
     int32_t n_layer, n_item;
     bool visual; /* attention to visual tokens only */
@@ -275,11 +217,4 @@ static fv_status calibrate(const fv_options *o) {
 
 static int run(const fv_options *o) { return fv_cli_end(&fv_cli_calibrate, calibrate(o)); }
 
-const fv_command fv_cli_calibrate = {
-    .name = "calibrate",
-    .summary = "measure what some policies need to know about a checkpoint",
-    .usage = usage,
-    .about = about,
-    .table = table,
-    .n_option = N_TABLE,
-    .run = run};
+const fv_command fv_cli_calibrate = {.program = FV_PROGRAM_CALIBRATE, .run = run};

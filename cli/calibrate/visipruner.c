@@ -10,6 +10,10 @@
 
 enum { EXIT_COUNT = 2 };
 
+/* LLaVA-1.5's mean depths of filter and exit, layers 14 and 22.9 of 32, and the share of visual tokens
+ * that its filter keeps, 10.3 of 576. */
+static const double FILTER_DEPTH = 0.4375, EXIT_DEPTH = 0.7156, KEEP = 0.0179;
+
 typedef struct seen {
     fv_arena arena;
     int32_t n_item, n_layer, item; /* item: the one being run */
@@ -76,7 +80,7 @@ typedef struct found {
     double filter, exit, kept, rows; /* means: layers, rows that stay, and all rows */
 } found;
 
-static fv_status choose_l2(const fv_calibrate *c, seen *s, found *f) {
+static fv_status choose_l2(seen *s, found *f) {
     size_t n = 0, items = 0;
     float *all;
     for (int32_t i = 0; i < s->n_item; i++) {
@@ -92,17 +96,16 @@ static fv_status choose_l2(const fv_calibrate *c, seen *s, found *f) {
         n += (size_t)s->rows[at(s, i, l)];
         items++;
     }
-    FV_TRY(fv_kept_map_l2(all, n, fv_options_float(c->options, "keep"), &f->l2));
+    FV_TRY(fv_kept_map_l2(all, n, KEEP, &f->l2));
     f->rows = (double)n / (double)items;
     return FV_OK;
 }
 
 static fv_status choose_filter(const fv_calibrate *c, seen *s, found *f) {
     FV_TRY(look(c, "prune=visipruner,cos=-1,l2=0,exit_cos=1,exit_count=255", "influence", s));
-    FV_TRY(fv_filter_cos(s->least, s->n_item, s->n_layer,
-                         fv_options_float(c->options, "filter-depth") * s->n_layer, &f->cos,
+    FV_TRY(fv_filter_cos(s->least, s->n_item, s->n_layer, FILTER_DEPTH * s->n_layer, &f->cos,
                          &f->filter));
-    return choose_l2(c, s, f);
+    return choose_l2(s, f);
 }
 
 /* ---- the exit ---------------------------------------------------------------------------- */
@@ -132,9 +135,8 @@ static fv_status choose_exit(const fv_calibrate *c, const seen *first, found *f)
              f->cos, f->l2);
     FV_TRY_GOTO(look(c, policy, "what stays", &s), st, out);
     after_filter(first, &s, f);
-    st =
-        fv_exit_cos(s.least, s.n_item, s.n_layer, EXIT_COUNT,
-                    fv_options_float(c->options, "exit-depth") * s.n_layer, &f->exit_cos, &f->exit);
+    st = fv_exit_cos(s.least, s.n_item, s.n_layer, EXIT_COUNT, EXIT_DEPTH * s.n_layer, &f->exit_cos,
+                     &f->exit);
 out:
     fv_arena_fini(&s.arena);
     return st;

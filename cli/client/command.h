@@ -2,19 +2,15 @@
 #define FOVEA_CLI_CLIENT_COMMAND_H
 
 /* The commands of `fovea`. */
-#include "common/options.h"
+#include "options/programs.h"
 
 typedef struct fv_command {
-    const char *name;
-    const char *summary;       /* its line in `fovea help` */
-    const char *usage, *about; /* for its own help: the command line, a paragraph, */
-    const fv_option *table;    /* and the options [n_option] */
-    int n_option;
+    unsigned program;                /* FV_PROGRAM_...: its name, its texts and its options */
     int (*run)(const fv_options *o); /* returns the exit status */
 } fv_command;
 
 extern const fv_command fv_cli_ask, fv_cli_trace, fv_cli_up, fv_cli_eval, fv_cli_calibrate,
-    fv_cli_bench, fv_cli_policies, fv_cli_plan, fv_cli_synth, fv_cli_quantize;
+    fv_cli_bench, fv_cli_policies, fv_cli_plan, fv_cli_synth, fv_cli_quantize, fv_cli_options;
 
 /* Parses the arguments after the command's name (argv[0] is the name), prints the command's help if
  * requested, or runs it. Returns the exit status: 0 done, 1 failed, 2 wrong usage. */

@@ -10,22 +10,6 @@
 
 typedef struct fv_remote fv_remote; /* opaque */
 
-/* Rows of an options table with --to. */
-/* clang-format off */
-#define FV_REMOTE_OPTIONS                                                                          \
-    {"tls-ca", "FOVEA_TLS_CA", FV_OPTION_STRING, "FILE", NULL,                                     \
-     "with --to: use TLS, and trust these PEM certificates; system: those of the system", 0, 0},   \
-    {"tls-cert", "FOVEA_TLS_CERT", FV_OPTION_STRING, "FILE", NULL,                                 \
-     "with --tls-ca: the client's own PEM certificate chain", 0, 0},                               \
-    {"tls-key", "FOVEA_TLS_KEY", FV_OPTION_STRING, "FILE", NULL, "and its private key", 0, 0},     \
-    {"tls-name", "FOVEA_TLS_NAME", FV_OPTION_STRING, "NAME", NULL,                                 \
-     "with --tls-ca: DNS name in the server's certificate; default: the host of --to", 0, 0},      \
-    {"api-key-file", "FOVEA_API_KEY_FILE", FV_OPTION_STRING, "FILE", NULL,                         \
-     "with --to: file with an API key or a JWT to show", 0, 0},                                     \
-    {"model", "FOVEA_MODEL", FV_OPTION_STRING, "NAME", "",                                         \
-     "with --to: name or fingerprint of the model; needed where there are several", 0, 0}
-/* clang-format on */
-
 /* The fleet to connect to, and its credentials. Borrowed. */
 typedef struct fv_remote_options {
     const char *target; /* "HOST:PORT" */
@@ -35,7 +19,8 @@ typedef struct fv_remote_options {
     const char *model;  /* name or fingerprint; NULL: "", the only model */
 } fv_remote_options;
 
-fv_remote_options fv_remote_options_of(const fv_options *o); /* from --to and the rows above */
+fv_remote_options
+fv_remote_options_of(const fv_options *o); /* from --to, --model, --api-key-file and --tls-... */
 
 /* Opens a client, which connects at its first call. FV_EINVAL: the target is no HOST:PORT, or a TLS
  * file is missing. */

@@ -1,8 +1,7 @@
 #ifndef FOVEA_CLI_CLIENT_REQUEST_H
 #define FOVEA_CLI_CLIENT_REQUEST_H
 
-/* Shared by `ask` and `trace`: the options of an engine (engine_options.def, the last rows of a
- * command's table) and of a request (request_options.def, the first rows). */
+/* Shared by `ask` and `trace`: an engine, a request and its images, made from the options. */
 #include "cli/client/local.h"
 #include "cli/client/report.h"
 #include "common/arena.h"

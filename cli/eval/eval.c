@@ -17,63 +17,6 @@
 
 enum { POLICIES_MAX = 64, AT_ONCE_MAX = 1024, PATH_CAP = 1024, KEEP_MS = 300000 };
 
-static const fv_option table[] = {
-    {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,
-     "Hugging Face checkpoint directory; with --to, the one the fleet serves", 0, 0},
-    {"to", "FOVEA_TO", FV_OPTION_STRING, "HOST:PORT", NULL,
-     "address of a fleet to evaluate; options of the local engine do not apply", 0, 0},
-    FV_REMOTE_OPTIONS,
-    {"policy", NULL, FV_OPTION_LIST, "TEXT", NULL,
-     "compression policy, as for ask; may be repeated, and is compared with the first; all: exact "
-     "and every preset. Default: exact; with --data all",
-     0, 0},
-    {"data", NULL, FV_OPTION_STRING, "FILE", NULL,
-     "questions of your own, one JSON object a line (docs/BENCHMARKS.md), instead of generated "
-     "ones",
-     0, 0},
-    {"items", NULL, FV_OPTION_INT, "N", "440",
-     "number of items over all tasks, the same for each policy; with --data only the first N, and "
-     "by default all",
-     1, FV_SUITE_ITEMS_MAX},
-    {"task", NULL, FV_OPTION_LIST, "NAME", NULL, "only this task; may be repeated", 0, 0},
-    {"scenes", NULL, FV_OPTION_STRING, "KIND", "plain",
-     "plain, or rich: more and smaller things on strong patterns, and dialogs of ten turns", 0, 0},
-    {"seed", NULL, FV_OPTION_INT, "S", "0", "random seed of the items", 0, FV_SUITE_SEED_MAX},
-    {"out", NULL, FV_OPTION_STRING, "DIR", "fovea-eval",
-     "output directory for items.jsonl, results.json and report.html; resumes an evaluation that "
-     "is there",
-     0, 0},
-    {"reuse", NULL, FV_OPTION_LIST, "DIR", NULL,
-     "reuse the answers of the evaluation in this directory; may be repeated", 0, 0},
-    {"dialogs", NULL, FV_OPTION_STRING, "HOW", "kept",
-     "kept: later turns continue from the KV of earlier ones; whole: each turn sends the whole "
-     "chat, as with a fleet that keeps no conversations",
-     0, 0},
-    {"first", NULL, FV_OPTION_STRING, "FROM", NULL,
-     "held: compute the first token from the compressed KV too, so that one-token answers show its "
-     "cost; prefill: as served. Default: held; prefill with --to",
-     0, 0},
-    {"concurrency", NULL, FV_OPTION_INT, "N", "8", "number of items in flight", 1, AT_ONCE_MAX},
-    {"spectra", NULL, FV_OPTION_INT, "N", "0",
-     "also record singular values of visual keys and values, and attention on visual tokens, for "
-     "the first N items under exact; not with --to",
-     0, 100000},
-    {"follow", NULL, FV_OPTION_INT, "N", "0",
-     "instead of scores: the first policy answers each item's first question with N tokens, "
-     "whatever would end them, and every policy is led along them: how many tokens it would have "
-     "chosen too, and how far its probabilities are; not with --to",
-     0, FV_FOLLOW_TOKENS_MAX},
-#include "cli/client/engine_options.def"
-};
-enum { N_TABLE = sizeof table / sizeof table[0] };
-
-static const char usage[] =
-    "fovea eval --checkpoint DIR [--to HOST:PORT] [--policy TEXT]... [options]";
-static const char about[] =
-    "Asks questions about generated scenes, or your own, and scores the "
-    "answers, per task and\npolicy, with 95 % intervals, on the same items. An "
-    "interrupted evaluation resumes when the same command is\nrepeated.";
-
 typedef struct eval {
     const fv_options *o;
     fv_policy policy[POLICIES_MAX];
@@ -376,10 +319,4 @@ static int run(const fv_options *o) {
     return fv_cli_end(&fv_cli_eval, st);
 }
 
-const fv_command fv_cli_eval = {.name = "eval",
-                                .summary = "evaluate compression policies on a checkpoint",
-                                .usage = usage,
-                                .about = about,
-                                .table = table,
-                                .n_option = N_TABLE,
-                                .run = run};
+const fv_command fv_cli_eval = {.program = FV_PROGRAM_EVAL, .run = run};

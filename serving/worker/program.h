@@ -12,43 +12,6 @@
 #include "serving/worker/registration.h"
 #include "transport/peer_option.h"
 
-/* Option rows: a worker's table begins with FV_WORKER_OPTIONS and ends with FV_WORKER_DEVICE_OPTIONS. */
-/* clang-format off */
-#define FV_WORKER_OPTIONS                                                                          \
-    FV_DAEMON_OPTIONS,                                                                             \
-    FV_DAEMON_WORKER_OPTIONS,                                                                      \
-    {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,                              \
-     "Hugging Face checkpoint directory, or GGUF file of a text model", 0, 0},                                                   \
-    {"model-name", "FOVEA_MODEL_NAME", FV_OPTION_STRING, "NAME", NULL,                             \
-     "the model's name in requests; default: the checkpoint's directory", 0, 0},                   \
-    {"chat", "FOVEA_CHAT", FV_OPTION_STRING, "NAME", NULL,                                          \
-     "chat template: vicuna, llava, chatml, mistral, none or FILE.jinja; default: the checkpoint's own", \
-     0, 0},                                                                                        \
-    FV_REGISTRATION_OPTIONS,                                                                       \
-    {"compute", "FOVEA_COMPUTE", FV_OPTION_STRING, "TYPE", "auto",                                 \
-     "data type of matrix products: f32 or bf16; the same in the whole fleet; "                    \
-     "auto: bf16 for bf16 checkpoints on the CPU, otherwise f32", 0, 0},                           \
-    {"weights", "FOVEA_WEIGHTS", FV_OPTION_STRING, "TYPE", NULL,                                   \
-     "quantize the text model's linear layers while loading: int8, int4 (groups of 32) or "        \
-     "int4-128, with its output head in 8 bits; the same in the whole fleet; default: stored, "     \
-     "as in the checkpoint", 0, 0},                                                                \
-    {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", "auto",                               \
-     "data type of keys and values: f32, bf16 or f16; the same in the whole fleet; "               \
-     "auto: bf16 with --compute bf16, otherwise f32", 0, 0}
-#define FV_WORKER_DEVICE_OPTIONS                                                                   \
-    {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", "0",                                          \
-     "number of compute threads; 0: all cores", 0, 256},                                          \
-    {"device", "FOVEA_DEVICE", FV_OPTION_STRING, "NAME", "auto", "auto, cpu or cuda", 0, 0},       \
-    {"gpu", "FOVEA_GPU", FV_OPTION_INT, "N", "0", "index of the GPU, with --device cuda", 0, 1023},\
-    {"gpu-trace", "FOVEA_CUDA_TRACE", FV_OPTION_STRING, "FILE", NULL,                              \
-     "write GPU time by kernel to FILE on exit; disables CUDA graphs", 0, 0},                      \
-    {"plugin-dir", "FOVEA_PLUGIN_DIR", FV_OPTION_STRING, "DIR", NULL,                              \
-     "directory containing libfovea_cuda.so; default: the program's directory", 0, 0},             \
-    FV_PEER_OPTIONS,                                                                               \
-    {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", "auto",                                         \
-     "CPU: auto, plain, avx2, avx512 or amx, with the same result; CUDA: auto or exact", 0, 0}
-/* clang-format on */
-
 typedef struct fv_worker_program fv_worker_program;
 
 enum { FV_WORKER_SERVICES_MAX = 2 };

@@ -18,19 +18,6 @@
 #include "serving/daemon.h"
 #include "serving/worker/routers.h"
 
-/* Option rows of a program with a registration. */
-/* clang-format off */
-#define FV_REGISTRATION_OPTIONS                                                                    \
-    FV_FLEET_SECRET_OPTION,                                                                        \
-    {"router", "FOVEA_ROUTER", FV_OPTION_STRING, "HOST:PORT,...", NULL,                            \
-     "the fleet to join: the routers' --fleet-listen address; a name is resolved to all its "      \
-     "addresses. Without it the worker joins no fleet and serves direct calls", 0, 0},             \
-    {"advertise", "FOVEA_ADVERTISE", FV_OPTION_STRING, "HOST:PORT", NULL,                          \
-     "address at which the others reach this worker; default: the listen address", 0, 0},          \
-    {"name", "FOVEA_NAME", FV_OPTION_STRING, "NAME", NULL,                                         \
-     "name, unique in the fleet; default: role and address", 0, 0}
-/* clang-format on */
-
 typedef struct fv_registration {
     const fv_options *o; /* borrowed, as are all other public pointers */
     fv_daemon *daemon;

@@ -34,7 +34,7 @@ def instructions(text):
 steps = instructions(read("deploy/Dockerfile"))
 of = lambda name: [rest for n, rest in steps if n == name]
 dev = read("dev")
-dev_commands = set(re.search(r"case \$command in\n([a-z |]+)\)", dev).group(1).split(" | "))
+dev_commands = {c for names in re.findall(r"^([a-z |]+)\) (?:use|;;)", dev, re.M) for c in names.split(" | ")}
 
 # Each step is something that people run as well.
 for run in of("RUN"):
@@ -47,7 +47,7 @@ allowed = {l[1:] for l in read("deploy/Dockerfile.dockerignore").splitlines() if
 expect("*" in read("deploy/Dockerfile.dockerignore").splitlines(), "the ignore file must begin with nothing")
 cmake = read("CMakeLists.txt")
 needed = {layer.split("/")[0] for layers in re.findall(r"foreach\(layer ([^)]*)\)", cmake) for layer in layers.split()}
-needed |= {"cmake", "dev", "CMakeLists.txt", "CMakePresets.json"}
+needed |= {"cmake", "dev", "tools", "CMakeLists.txt", "CMakePresets.json"}
 expect(allowed == needed, f"Dockerfile.dockerignore: {sorted(allowed ^ needed)} is too much or missing")
 for path in allowed:
     expect(os.path.exists(os.path.join(root, path)), f"Dockerfile.dockerignore: there is no {path}")

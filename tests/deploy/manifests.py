@@ -41,8 +41,8 @@ def render(folder):
 
 
 def options_of(program):
-    """The environment variables of its --help."""
-    text = subprocess.run([os.path.join(bin_dir, program), "--help"], capture_output=True, text=True,
+    """The environment variables of its --help-all."""
+    text = subprocess.run([os.path.join(bin_dir, program), "--help-all"], capture_output=True, text=True,
                           check=True, timeout=100).stdout
     return set(re.findall(r"\((FOVEA_[A-Z_]+)\)$", text, re.M))
 
@@ -108,10 +108,10 @@ def check_options(fleet, program):
     known = options_of(program)
     container = fleet.pods[program]["spec"]["template"]["spec"]["containers"][0]
     for e in container.get("env", []):
-        fleet.expect(e["name"] == "POD_IP" or e["name"] in known, f"{program}: {e['name']} is not in its --help")
+        fleet.expect(e["name"] == "POD_IP" or e["name"] in known, f"{program}: {e['name']} is not in its --help-all")
     for source in container.get("envFrom", []):
         for name in fleet.named("ConfigMap", source["configMapRef"]["name"]).get("data", {}):
-            fleet.expect(name in known, f"{program}: {name} is not in its --help")
+            fleet.expect(name in known, f"{program}: {name} is not in its --help-all")
 
 
 def check_probes(fleet, program):

@@ -447,10 +447,13 @@ Test(cli, help_and_version_are_commands_too) {
     cr_assert(strstr(r.out, "fovea 0.") && strstr(r.out, "fovea-decode 0."), "%s", r.out);
 }
 
-Test(cli, help_lists_every_option) {
+Test(cli, help_lists_the_options_of_a_first_day_and_help_all_every_one) {
     command_run(&r, FOVEA " ask --help");
     cr_assert_eq(r.status, 0);
-    cr_assert(strstr(r.out, "--max-tokens N") && strstr(r.out, "FOVEA_MAX_TOKENS"));
+    cr_assert(strstr(r.out, "--max-tokens N") && !strstr(r.out, "--top-k"), "%s", r.out);
+    command_run(&r, FOVEA " ask --help-all");
+    cr_assert_eq(r.status, 0);
+    cr_assert(strstr(r.out, "(FOVEA_MAX_TOKENS)") && strstr(r.out, "--top-k K"), "%s", r.out);
     command_run(&r, FOVEA " --help");
     cr_assert_eq(r.status, 0);
     cr_assert(strstr(r.out, "trace"));

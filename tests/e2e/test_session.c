@@ -11,6 +11,7 @@
 
 #include "cli/client/request.h"
 #include "cli/client/session.h"
+#include "options/programs.h"
 #include "tests/support/fleet.h"
 
 #define FOVEA FOVEA_BIN "/fovea"
@@ -295,16 +296,13 @@ static void ask_in(fv_session *t, const char *question, int32_t n_image) {
 }
 
 Test(session, a_client_whose_conversation_is_lost_sends_the_whole_of_it_and_goes_on) {
-    static const fv_option table[] = {
-#include "cli/client/request_options.def"
-    };
     fv_options *o;
     fv_session *t;
     fleet_synth(&f, "tiny");
     fleet_start(&f, "");
     char *argv[] = {(char *)"ask", (char *)"--to",         f.address,   (char *)"--image",
                     (char *)IMAGE, (char *)"--max-tokens", (char *)"6", (char *)"--ignore-eos"};
-    need(fv_options_parse(table, sizeof table / sizeof *table, 8, argv, &o));
+    need(fv_program_parse(FV_PROGRAM_ASK, 8, argv, &o));
     need(fv_session_open(o, &t));
     ask_in(t, "what is it?", 1);
     ask_in(t, "and then?", 0);

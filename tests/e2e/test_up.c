@@ -90,21 +90,44 @@ static const char *line_of(const char *program) {
     return fleet_said.out;
 }
 
+static bool has_words(const char *line, const char *words) {
+    const char *at = strstr(line, words);
+    return at && (at[strlen(words)] == ' ' || at[strlen(words)] == '\0');
+}
+
 Test(up, passes_on_what_it_was_given_and_only_to_those_who_take_it) {
-    fleet_start(&f, "--kv-dtype bf16 --kv-bytes 1000000 --threads 1 --chunk 9 --cache-bytes 0 "
-                    "--lease-ms 1234 --attach-ms 2345 --deadline-ms 99999 --silence-ms 4321");
+    fleet_start(
+        &f, "--kv-dtype bf16 --kv-bytes 1000000 --threads 1 --chunk 9 --cache-bytes 0 --insecure "
+            "--trusted-proxies 10.0.0.0/8 --trusted-proxies 192.168.0.1 --queue 77 "
+            "--lease-ms 1234 --attach-ms 2345 --deadline-ms 99999 --silence-ms 4321");
+    static const char *const router[] = {
+        "--deadline-ms 99999", "--silence-ms 4321", "--insecure=yes", "--queue 77",
+        "--trusted-proxies 10.0.0.0/8 --trusted-proxies 192.168.0.1"};
+    static const char *const workers[] = {"--kv-dtype bf16", "--kv-bytes 1000000", "--threads 1",
+                                          "--queue 77", "--deadline-ms 99999"};
     const char *line = line_of("fovea-router");
-    cr_assert(strstr(line, "--deadline-ms 99999 --silence-ms 4321"), "%s", line);
+    for (size_t i = 0; i < sizeof router / sizeof *router; i++)
+        cr_assert(has_words(line, router[i]), "no %s: %s", router[i], line);
     cr_assert_null(strstr(line, "kv-dtype"));
     line = line_of("fovea-prefill");
-    cr_assert(strstr(line, "--kv-dtype bf16 --kv-bytes 1000000 --threads 1"), "%s", line);
-    cr_assert(strstr(line, "--chunk 9 --cache-bytes 0"), "%s", line);
+    for (size_t i = 0; i < sizeof workers / sizeof *workers; i++)
+        cr_assert(has_words(line, workers[i]), "no %s: %s", workers[i], line);
+    cr_assert(has_words(line, "--chunk 9") && has_words(line, "--cache-bytes 0"), "%s", line);
     cr_assert_null(strstr(line, "lease-ms"));
     line = line_of("fovea-decode");
-    cr_assert(strstr(line, "--kv-dtype bf16 --kv-bytes 1000000 --threads 1"), "%s", line);
-    cr_assert(strstr(line, "--lease-ms 1234 --attach-ms 2345"), "%s", line);
+    for (size_t i = 0; i < sizeof workers / sizeof *workers; i++)
+        cr_assert(has_words(line, workers[i]), "no %s: %s", workers[i], line);
+    cr_assert(has_words(line, "--lease-ms 1234") && has_words(line, "--attach-ms 2345"), "%s",
+              line);
     cr_assert_null(strstr(line, "chunk"));
     fleet_stop(&f);
+}
+
+Test(up, an_option_of_the_gateway_alone_needs_http) {
+    command_run(&fleet_said, FOVEA_BIN "/fovea up --checkpoint /nowhere --read-ms 5");
+    cr_assert_eq(fleet_said.status, 2, "%s", fleet_said.err);
+    cr_assert(strstr(fleet_said.err, "--read-ms is an option of fovea-gateway: give --http"), "%s",
+              fleet_said.err);
 }
 
 Test(up, children_take_the_environment) {

@@ -31,7 +31,7 @@ for program in fovea fovea-router fovea-prefill fovea-decode fovea-gateway fovea
 done
 
 for program in fovea-prefill fovea-decode; do
-    help=$("$bin/$program" --help)
+    help=$("$bin/$program" --help-all)
     case ${2:-} in
     faults) grep -q -- '--hang-at' <<<"$help" || say "$program: no --hang-at for the tests of faults" ;;
     no-faults)

@@ -192,6 +192,90 @@ Test(options, help_is_known_without_being_listed) {
     fv_options_free(o);
 }
 
+Test(options, all_help_is_wanted_by_its_own_name) {
+    fv_options *o = NULL;
+    PARSE(o, "--help");
+    cr_assert_not(fv_options_help_all_wanted(o));
+    fv_options_free(o);
+    PARSE(o, "--help-all");
+    cr_assert(fv_options_help_wanted(o) && fv_options_help_all_wanted(o));
+    fv_options_free(o);
+}
+
+/* Two timeouts that follow from a deadline. */
+static const fv_option timed[] = {
+    {"lease-ms", NULL, FV_OPTION_INT, "MS", "--deadline-ms / 4, within 5000..30000", "", 10, 90000},
+    {"deadline-ms", "FOVEA_TEST_DEADLINE", FV_OPTION_INT, "MS", "600000", "", 1, 86400000},
+};
+
+static int64_t lease_of(const char *argument) {
+    fv_options *o = NULL;
+    char *argv[] = {(char *)(uintptr_t) "program", (char *)(uintptr_t)argument};
+    cr_assert_eq(fv_options_parse(timed, 2, argument ? 2 : 1, argv, &o), FV_OK);
+    cr_assert(fv_options_given(o, "lease-ms") == (argument && strstr(argument, "lease")));
+    int64_t lease = fv_options_int(o, "lease-ms");
+    fv_options_free(o);
+    return lease;
+}
+
+Test(options, a_default_can_follow_from_another_option_within_bounds) {
+    cr_assert_eq(lease_of(NULL), 30000);
+    cr_assert_eq(lease_of("--deadline-ms=60000"), 15000);
+    cr_assert_eq(lease_of("--deadline-ms=1"), 5000);
+    cr_assert_eq(lease_of("--deadline-ms=86400000"), 30000);
+    cr_assert_eq(lease_of("--lease-ms=11"), 11);
+    setenv("FOVEA_TEST_DEADLINE", "40000", 1);
+    cr_assert_eq(lease_of(NULL), 10000);
+    cr_assert_eq(lease_of("--deadline-ms=80000"), 20000);
+}
+
+Test(options, each_row_of_a_name_must_accept_its_value) {
+    static const fv_option twice[] = {{"queue", NULL, FV_OPTION_INT, "N", "5", "", 1, 100},
+                                      {"queue", NULL, FV_OPTION_INT, "N", "9", "", 1, 10}};
+    fv_options *o = NULL;
+    char *good[] = {(char *)(uintptr_t) "program", (char *)(uintptr_t) "--queue=10"};
+    char *bad[] = {(char *)(uintptr_t) "program", (char *)(uintptr_t) "--queue=11"};
+    cr_assert_eq(fv_options_parse(twice, 2, 2, good, &o), FV_OK);
+    cr_assert_eq(fv_options_int(o, "queue"), 10);
+    fv_options_free(o);
+    cr_assert_eq(fv_options_parse(twice, 2, 2, bad, &o), FV_EINVAL);
+    cr_assert_not_null(strstr(fv_last_error(), "it must be 1..10"), "%s", fv_last_error());
+    cr_assert_eq(fv_options_parse(twice, 2, 1, bad, &o), FV_OK);
+    cr_assert_eq(fv_options_int(o, "queue"), 5);
+    fv_options_free(o);
+}
+
+/* Reads a row as --help or --help-all prints it. */
+static void expect_printed(const fv_option *row, bool all, const char *expected) {
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    fv_option_print(f, row, all);
+    fclose(f);
+    cr_assert_str_eq(text, expected);
+    free(text);
+}
+
+Test(options, an_option_is_printed_with_default_range_and_variable_in_80_columns) {
+    expect_printed(&table[0], false, "  --max-tokens N           longest answer [128]\n");
+    expect_printed(
+        &table[0], true,
+        "  --max-tokens N           longest answer [128; 1..65536] (FOVEA_TEST_TOKENS)\n");
+    expect_printed(&table[2], true,
+                   "  --ratio R                part that is kept [0.5; 0..1] (FOVEA_TEST_RATIO)\n");
+    expect_printed(&table[5], true, "  --out DIR                where results go\n");
+    const fv_option wide = {.name = "a-name-that-is-rather-long",
+                            .value = "FILE",
+                            .type = FV_OPTION_STRING,
+                            .help = "words that do not fit into the rest of one line and so go on "
+                                    "in the next"};
+    expect_printed(
+        &wide, true,
+        "  --a-name-that-is-rather-long FILE\n"
+        "                           words that do not fit into the rest of one line and\n"
+        "                           so go on in the next\n");
+}
+
 Test(options, the_help_text_has_a_line_per_option_with_default_and_variable) {
     char *text = NULL;
     size_t n = 0;
@@ -200,7 +284,7 @@ Test(options, the_help_text_has_a_line_per_option_with_default_and_variable) {
     fclose(f);
     cr_assert_eq(strncmp(text, "usage: fovea test [options]\n\nAbout it.\n", 38), 0);
     cr_assert_not_null(strstr(text, "--max-tokens N "));
-    cr_assert_not_null(strstr(text, "longest answer [128] (FOVEA_TEST_TOKENS)\n"));
+    cr_assert_not_null(strstr(text, "longest answer [128; 1..65536] (FOVEA_TEST_TOKENS)\n"));
     cr_assert_not_null(strstr(text, "where results go\n"));
     cr_assert_not_null(strstr(text, "--help "));
     free(text);

@@ -1,9 +1,5 @@
-# Functions of ./dev gpu; dev sources this file.
-# shellcheck shell=bash disable=SC2154
-
-tests_failed=0
-summary=() # one line per part
-
+# ./dev gpu: tests and measures the CUDA plugin. summary and tests_failed are those of tools/parts.sh.
+# shellcheck shell=bash disable=SC2034,SC2154
 
 # Prints the architecture to compile the plugin for.
 gpu_architecture() {
