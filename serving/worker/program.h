@@ -46,7 +46,7 @@
      "directory containing libfovea_cuda.so; default: the program's directory", 0, 0},             \
     FV_PEER_OPTIONS,                                                                               \
     {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", "auto",                                         \
-     "CPU: auto, plain, avx2, avx512 or amx, with the same result; CUDA: auto or exact", 0, 0}
+     "CPU: auto, plain, avx2, avx512, avx512vnni, avx512bf16 or amx, with the same result; CUDA: auto or exact", 0, 0}
 /* clang-format on */
 
 typedef struct fv_worker_program fv_worker_program;
