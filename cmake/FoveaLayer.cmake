@@ -1,20 +1,24 @@
 # A folder with sources is a layer, and a layer is a library.
 #
-# fovea_layer([DEPENDS folder...] [LIBS target...])
+# fovea_layer([DEPENDS folder...] [FOLDERS folder...] [LIBS target...])
 #
 # Called by the folder's CMakeLists.txt: adds the static library fovea_NAME of the *.c files of this
 # folder, where NAME is its path with `_` for `/` and `-`. A file main.c is a program's, and no part of
 # it. The sources are compiled with one include directory, build/layers/NAME, which holds the headers
 # of this layer, of those in DEPENDS, and of those that these depend on. So an upward include does
-# not compile. Folders below this one are layers of their own.
+# not compile. Folders below this one are layers of their own, except FOLDERS, which belong to this one.
 #
 # fovea_program(PROGRAM [DEPENDS folder...])
 #
 # The executable PROGRAM of this folder's main.c, which sees this layer, if the folder is one, and those
 # in DEPENDS.
 #
+# fovea_isas(FILE OUT)
+#
+# Sets OUT to the names of the instruction sets in FILE, rows FV_ISA(name, "flags"), and flags_NAME to their flags.
+#
 # Global properties, for the tests: FOVEA_LAYERS, the folders in their order; FOVEA_SEES_folder, those
-# whose headers a layer sees, itself included.
+# whose headers a layer sees, itself included; FOVEA_FOLDERS_folder, a layer's own.
 
 # The path of `folder`, as part of a name.
 function(fovea_name folder out)
@@ -50,19 +54,38 @@ function(fovea_view view folders)
   endforeach()
 endfunction()
 
+function(fovea_isas file out)
+  file(STRINGS ${file} rows REGEX "^FV_ISA\\(")
+  set(names)
+  foreach(row IN LISTS rows)
+    string(REGEX MATCH "^FV_ISA\\(([a-z0-9]+), \"(.*)\"\\)" row "${row}")
+    list(APPEND names ${CMAKE_MATCH_1})
+    string(REPLACE " " ";" flags "${CMAKE_MATCH_2}")
+    set(flags_${CMAKE_MATCH_1} ${flags} PARENT_SCOPE)
+  endforeach()
+  set(${out} ${names} PARENT_SCOPE)
+endfunction()
+
 # AddressSanitizer's preset compiles with -O0, in half the time, but for the layers that compute.
 set(layers_that_compute "^(common|handoff|kernels|kernels/cpu|model/net|prefill-worker/.*|text/?.*)$")
 
 function(fovea_layer)
-  cmake_parse_arguments(A "" "" "DEPENDS;LIBS" ${ARGN})
+  cmake_parse_arguments(A "" "" "DEPENDS;FOLDERS;LIBS" ${ARGN})
   file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
   fovea_name(${folder} name)
   fovea_seen("${A_DEPENDS}" seen)
   list(APPEND seen ${folder})
+  list(TRANSFORM A_FOLDERS PREPEND ${folder}/ OUTPUT_VARIABLE inner)
+  list(APPEND seen ${inner})
   set_property(GLOBAL APPEND PROPERTY FOVEA_LAYERS ${folder})
+  set_property(GLOBAL PROPERTY FOVEA_FOLDERS_${folder} ${folder} ${inner})
   set_property(GLOBAL PROPERTY FOVEA_SEES_${folder} ${seen})
   fovea_view(${CMAKE_BINARY_DIR}/layers/${name} "${seen}")
   file(GLOB sources CONFIGURE_DEPENDS *.c)
+  foreach(inside IN LISTS A_FOLDERS)
+    file(GLOB more CONFIGURE_DEPENDS ${inside}/*.c)
+    list(APPEND sources ${more})
+  endforeach()
   list(REMOVE_ITEM sources ${CMAKE_CURRENT_SOURCE_DIR}/main.c)
   if(NOT sources)
     file(GLOB sources CONFIGURE_DEPENDS *.h)

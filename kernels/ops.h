@@ -452,7 +452,7 @@ typedef struct fv_factor_task {
 typedef struct fv_backend_options {
     int32_t n_threads; /* CPU: threads, the caller's included; 0 = all cores */
     int32_t device;    /* device number of a GPU backend */
-    const char *isa;   /* CPU: "auto", "plain", "avx2", "avx512", "amx"; CUDA: "auto", "exact" (the
+    const char *isa;   /* CPU: "auto" or a name of kernels/cpu/isa.def; CUDA: "auto", "exact" (the
                         * CPU's bits, without tensor cores and cuBLAS); NULL = auto */
     const char *trace; /* CUDA: file for the GPU's time by kernel, written at close; NULL: none */
 } fv_backend_options;
@@ -499,7 +499,8 @@ typedef struct fv_backend_ops {
 struct fv_backend {
     const fv_backend_ops *ops;
     fv_device *device; /* of its memory; borrowed */
-    const char *isa;   /* "plain", "avx2", "avx512" or "amx" on the CPU, "cuda" */
+    const char
+        *isa; /* on the CPU the best instruction set that is used, of kernels/cpu/isa.def; "cuda" */
     /* The type of dot products in linear, attention on raw and packed rows, and score_sums. Set it after opening the
      * backend, before the first operation. */
     fv_compute compute;

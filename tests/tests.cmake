@@ -76,9 +76,3 @@ function(fovea_suites program kind base)
     set_tests_properties(${kind}/${name} PROPERTIES SKIP_REGULAR_EXPRESSION "\\[SKIP\\] ${suite}::.*Tested: 0 ")
   endforeach()
 endfunction()
-
-# fovea_ops_run(TARGET): links what ops_run asks for itself (tests/ops/run/ops_run.c).
-function(fovea_ops_run target)
-  target_link_options(${target} PRIVATE
-    -Wl,--wrap=fv_vnni_runs_here,--wrap=fv_bf16_pairs_run_here,--wrap=fv_cpu_path_find)
-endfunction()

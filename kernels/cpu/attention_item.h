@@ -1,9 +1,10 @@
 #ifndef FOVEA_KERNELS_CPU_ATTENTION_ITEM_H
 #define FOVEA_KERNELS_CPU_ATTENTION_ITEM_H
 
-/* An item of attention, which attention_lanes.h takes through the KV blocks, and the products that compute
- * it: in f32 (attention_lanes.h), in bf16 (attention_bf16_lanes.h), of few and of many vectors with AVX-512 BF16
- * (attention_bf16_pairs.c, attention_bf16_many.c), in bf16 with AMX (attention_bf16_amx.c). */
+/* An item of attention, which lanes/attention.h takes through the KV blocks, and the products that compute it: in
+ * f32 (lanes/attention.h), in bf16 (lanes/attention_bf16.h), and those of instruction sets that have products in bf16
+ * of their own. */
+#include "kernels/cpu/packed_products.h"
 #include "kernels/cpu/path.h"
 
 typedef struct attn_products attn_products;
@@ -11,7 +12,10 @@ typedef struct attn_products attn_products;
 typedef struct attn_item {
     const fv_attn_args *a;
     const fv_attn_seq *seq;
-    const attn_products *products;  /* the path's, or its `special` ones */
+    const attn_products *products;
+    const attn_products *const
+        *choices; /* for bf16: fv_isa_choice.attention; otherwise those of f32 alone */
+    const packed_products *panels;  /* fv_isa_choice.panels */
     const fv_block_table *tables;   /* [n_seg] of this KV head */
     const int32_t *const *position; /* [n_seg] of this KV head; NULL: no window */
     int32_t head0, group;           /* first query head, number of them */
@@ -39,9 +43,8 @@ struct attn_products {
     int pad;             /* Dp is a multiple of it */
     float zero;          /* added to o at the end: +0 makes zeros positive, -0 changes nothing */
     void (*close)(void); /* after the last item of a thread; or NULL */
-    /* Products for the items that they take, themselves with `special` ones; NULL: none. Items are cut the same
-     * way with or without them. */
-    const attn_products *special;
+    /* Whether these products compute the item; NULL: any. An item is computed by the first on the list that takes it.
+     * Items are cut as the first that takes any wants it, so that the others do not change the cut. */
     bool (*takes)(const attn_item *t);
     /* Writes the item's vectors to t->q, in the layout that scores reads. */
     void (*copy_queries)(attn_item *t);
@@ -57,7 +60,5 @@ struct attn_products {
                         const int32_t *position);
     const float *(*rows_of_o)(attn_item *t);
 };
-
-extern const attn_products fv_pairs_attn_products, fv_many_attn_products, fv_amx_attn_products;
 
 #endif

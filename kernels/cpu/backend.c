@@ -1,5 +1,6 @@
 /* The CPU backend's table: checks the arguments, cuts an operation into items, and spreads
- * them over the threads. The mathematics is in the path (path.h).
+ * them over the threads. The mathematics is in the path (path.h) and the
+ * implementations of matrix products (gemm.h), of the instruction sets that were chosen (isa.h).
  *
  * Weights are borrowed in place and never copied. Scratch memory is one piece per
  * thread, kept between calls and grown to the largest size needed so far: a steady state
@@ -10,6 +11,7 @@
 #include "common/log.h"
 #include "kernels/cpu/check.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/threads.h"
 
 /* Row-wise operations on fewer elements than this stay on the calling thread, and a thread
@@ -19,8 +21,8 @@ enum { GRAIN_ELEMENTS = 16384 };
 typedef struct cpu cpu;
 struct cpu {
     fv_threads *threads; /* NULL: the calling one alone */
-    const fv_cpu_path *path;
-    char *scratch; /* owned; scratch_bytes for each thread */
+    fv_isa_choice *isa;  /* owned by the backend, also where `part` points to it */
+    char *scratch;       /* owned; scratch_bytes for each thread */
     size_t scratch_bytes;
     char *shared; /* owned; shared_bytes for all of them */
     size_t shared_bytes;
@@ -29,36 +31,44 @@ struct cpu {
 
 static int n_thread(const cpu *c) { return c->threads ? fv_threads_count(c->threads) : 1; }
 
-static fv_status cpu_open(fv_backend *be, const fv_backend_options *opt) {
-    const fv_cpu_path *path;
-    FV_TRY(fv_cpu_path_find(opt ? opt->isa : NULL, &path));
-    cpu *c = calloc(1, sizeof *c);
-    if (!c) return FV_FAIL(FV_ENOMEM, "out of memory for the CPU backend");
-    c->path = path;
-    fv_status s = fv_threads_open(opt ? opt->n_threads : 0, &c->threads);
-    if (s != FV_OK) {
-        free(c);
-        return s;
-    }
-    *be = (fv_backend){
-        .ops = &fv_backend_cpu, .device = fv_device_host(), .isa = path->isa, .impl = c};
-    FV_LOG(INFO, KERNELS, "backend=cpu isa=%s threads=%d cores=%d", path->isa,
-           fv_threads_count(c->threads), fv_core_limit());
-    return FV_OK;
-}
-
-static void cpu_close(fv_backend *be) {
-    cpu *c = be->impl;
+/* Frees everything; what is NULL was not opened yet. */
+static void discard(cpu *c) {
     for (int i = 0; c->part && i < n_thread(c); i++) {
         free(c->part[i].scratch);
         free(c->part[i].shared);
     }
     free(c->part);
-    fv_threads_close(c->threads);
+    if (c->threads) fv_threads_close(c->threads);
     free(c->scratch);
     free(c->shared);
+    free(c->isa);
     free(c);
 }
+
+static fv_status open_threads(cpu *c, const fv_backend_options *opt) {
+    FV_TRY(fv_isa_choose(opt ? opt->isa : NULL, c->isa));
+    return fv_threads_open(opt ? opt->n_threads : 0, &c->threads);
+}
+
+static fv_status cpu_open(fv_backend *be, const fv_backend_options *opt) {
+    cpu *c = calloc(1, sizeof *c);
+    if (!c || !(c->isa = malloc(sizeof *c->isa))) {
+        free(c);
+        return FV_FAIL(FV_ENOMEM, "out of memory for the CPU backend");
+    }
+    fv_status s = open_threads(c, opt);
+    if (s != FV_OK) {
+        discard(c);
+        return s;
+    }
+    *be = (fv_backend){
+        .ops = &fv_backend_cpu, .device = fv_device_host(), .isa = c->isa->name, .impl = c};
+    FV_LOG(INFO, KERNELS, "backend=cpu isa=%s threads=%d cores=%d", c->isa->name,
+           fv_threads_count(c->threads), fv_core_limit());
+    return FV_OK;
+}
+
+static void cpu_close(fv_backend *be) { discard(be->impl); }
 
 static fv_status cpu_weight(fv_backend *be, const fv_tensor *host, fv_tensor *out, fv_buf *owned) {
     (void)be;
@@ -116,44 +126,43 @@ static fv_status run_rows(cpu *c, fv_cpu_rows r, fv_cpu_items *items, const void
 
 /* ---- linear ---------------------------------------------------------------------------- */
 
-/* Kinds of product of a part of linear. */
-typedef enum product {
-    IN_F32,
-    IN_BF16,
-    IN_INT8,
-    IN_INT8_GROUPS,
-    IN_INT4_INTEGERS,
-    N_PRODUCT
-} product;
-
-static product product_of(const fv_backend *be, const fv_linear_args *a, const fv_tensor *w) {
-    if (w->dtype == FV_INT8 && !w->quant->group) return IN_INT8;
-    if (w->dtype == FV_INT8 && w->quant->group <= 32 && !w->quant->min) return IN_INT8_GROUPS;
-    if (w->dtype == FV_INT4 && w->quant->integers) return IN_INT4_INTEGERS;
-    return w->quant || (be->compute == FV_COMPUTE_BF16 && !a->in_f32) ? IN_BF16 : IN_F32;
+static fv_product product_of(const fv_backend *be, const fv_linear_args *a, const fv_tensor *w) {
+    if (w->dtype == FV_INT8 && !w->quant->group) return FV_PRODUCT_INT8;
+    if (w->dtype == FV_INT8 && w->quant->group <= 32 && !w->quant->min)
+        return FV_PRODUCT_INT8_GROUPS;
+    if (w->dtype == FV_INT4 && w->quant->integers) return FV_PRODUCT_INT4_GROUPS;
+    return w->quant || (be->compute == FV_COMPUTE_BF16 && !a->in_f32) ? FV_PRODUCT_BF16
+                                                                      : FV_PRODUCT_F32;
 }
 
-/* Computes parts that all have one kind of product. */
-static fv_status linear_in(cpu *c, product in, const fv_linear_args *a) {
-    const fv_cpu_path *p = c->path;
-    fv_cpu_packed_linear b = {.a = a};
-    if (in == IN_F32) return run_plan(c, p->linear_plan(a), p->linear, a);
-    const struct {
-        fv_cpu_plan_fn *pack_plan, *plan;
-        fv_cpu_items *pack, *items;
-    } of[N_PRODUCT] = {
-        [IN_BF16] = {p->pack_bf16_plan, p->linear_bf16_plan, p->pack_bf16, p->linear_bf16},
-        [IN_INT8] = {p->pack_int8_plan, p->linear_int8_plan, p->pack_int8, p->linear_int8},
-        [IN_INT8_GROUPS] = {p->pack_int8_groups_plan, p->linear_int8_groups_plan,
-                            p->pack_int8_groups, p->linear_int8_groups},
-        [IN_INT4_INTEGERS] = {p->pack_int8_groups_plan, p->linear_int8_groups_plan,
-                              p->pack_int8_groups, p->linear_int8_groups},
-    };
-    fv_cpu_plan pack = of[in].pack_plan(&b);
-    FV_TRY(reserve(&c->shared, &c->shared_bytes, pack.shared_bytes, 1));
-    b.x = c->shared;
-    FV_TRY(run_plan(c, pack, of[in].pack, &b));
-    return run_plan(c, of[in].plan(&b), of[in].items, &b);
+/* Packs x, if the implementation wants that, and multiplies. */
+static fv_status multiply(cpu *c, fv_gemm_call *g) {
+    if (g->impl->pack_x) {
+        fv_cpu_plan pack = g->impl->pack_x_plan(g);
+        FV_TRY(reserve(&c->shared, &c->shared_bytes, pack.shared_bytes, 1));
+        g->x = c->shared;
+        FV_TRY(run_plan(c, pack, g->impl->pack_x, g));
+    }
+    return run_plan(c, fv_gemm_plan(g), fv_gemm_items, g);
+}
+
+/* Computes part i and those after it that the same implementation multiplies; sets their bits in *done. */
+static fv_status linear_from(fv_backend *be, const fv_linear_args *a, int i, unsigned *done) {
+    cpu *c = be->impl;
+    fv_linear_args some = {.x = a->x, .in_f32 = a->in_f32};
+    fv_gemm_call g = {.a = &some};
+    for (; i < a->n_part; i++) {
+        const fv_tensor *w = &a->part[i].w;
+        fv_product product = product_of(be, a, w);
+        if (*done >> i & 1 || (g.impl && product != g.product)) continue;
+        const fv_gemm_impl *impl = fv_gemm_choose(c->isa, product, a, w);
+        if (g.impl && impl != g.impl) continue;
+        g.impl = impl;
+        g.product = product;
+        some.part[some.n_part++] = a->part[i];
+        *done |= 1u << i;
+    }
+    return multiply(c, &g);
 }
 
 static fv_status check_part(const fv_linear_args *a, const fv_linear_part *p) {
@@ -177,12 +186,9 @@ static fv_status cpu_linear(fv_backend *be, const fv_linear_args *a) {
     assert(a->n_part >= 1 && a->n_part <= FV_LINEAR_MAX_PARTS);
     for (int i = 0; i < a->n_part; i++) FV_TRY(check_part(a, &a->part[i]));
     if (a->x.rows == 0) return FV_OK;
-    for (product in = IN_F32; in < N_PRODUCT; in++) {
-        fv_linear_args some = {.x = a->x, .in_f32 = a->in_f32};
-        for (int i = 0; i < a->n_part; i++)
-            if (product_of(be, a, &a->part[i].w) == in) some.part[some.n_part++] = a->part[i];
-        if (some.n_part > 0) FV_TRY(linear_in(be->impl, in, &some));
-    }
+    unsigned done = 0;
+    for (int i = 0; i < a->n_part; i++)
+        if (!(done >> i & 1)) FV_TRY(linear_from(be, a, i, &done));
     return FV_OK;
 }
 
@@ -192,13 +198,13 @@ static fv_status cpu_matmul_nn(fv_backend *be, const fv_matmul_nn_args *a) {
     FV_TRY(need_f32(&a->y, "matmul_nn's y"));
     assert(a->w.rows == a->x.cols && a->w.cols == a->y.cols && a->x.rows == a->y.rows);
     if (a->y.rows == 0 || a->y.cols == 0) return FV_OK;
-    return run_plan(c, c->path->matmul_nn_plan(a), c->path->matmul_nn, a);
+    return run_plan(c, c->isa->path->matmul_nn_plan(a), c->isa->path->matmul_nn, a);
 }
 
 static fv_status cpu_syrk(fv_backend *be, const fv_syrk_args *a) {
     cpu *c = be->impl;
     FV_TRY(need_f32(&a->x, "syrk's x"));
-    return run_plan(c, c->path->syrk_plan(a), c->path->syrk, a);
+    return run_plan(c, c->isa->path->syrk_plan(a), c->isa->path->syrk, a);
 }
 
 /* ---- row-wise -------------------------------------------------------------------------- */
@@ -209,11 +215,18 @@ static fv_status cpu_syrk(fv_backend *be, const fv_syrk_args *a) {
         cpu *c = be->impl;                                                                         \
         fv_cpu_rows rows;                                                                          \
         FV_TRY(fv_check_##name(a, &rows));                                                         \
-        return run_rows(c, rows, c->path->name, a);                                                \
+        return run_rows(c, rows, c->isa->path->name, a);                                           \
     }
 #include "kernels/ops.def"
 
 /* ---- KV and attention ------------------------------------------------------------------ */
+
+static fv_status run_attention(fv_backend *be, fv_cpu_plan_fn *plan, fv_cpu_items *items,
+                               const void *a) {
+    cpu *c = be->impl;
+    fv_cpu_attention of = {.a = a, .compute = be->compute, .isa = c->isa};
+    return run_plan(c, plan(&of), items, &of);
+}
 
 static fv_status cpu_attention(fv_backend *be, const fv_attn_args *a) {
     cpu *c = be->impl;
@@ -227,9 +240,7 @@ static fv_status cpu_attention(fv_backend *be, const fv_attn_args *a) {
         assert(a->seqs[i].n_seg >= 1 && a->seqs[i].n_seg <= FV_ATTN_MAX_SEG);
         assert(a->seqs[i].n >= 0.0f && (a->seqs[i].n == 0.0f || !a->seqs[i].share));
     }
-    if (be->compute == FV_COMPUTE_BF16)
-        return run_plan(c, c->path->attention_bf16_plan(a), c->path->attention_bf16, a);
-    return run_plan(c, c->path->attention_plan(a), c->path->attention, a);
+    return run_attention(be, c->isa->path->attention_plan, c->isa->path->attention, a);
 }
 
 static fv_status cpu_score_sums(fv_backend *be, const fv_score_sums_args *a) {
@@ -244,9 +255,7 @@ static fv_status cpu_score_sums(fv_backend *be, const fv_score_sums_args *a) {
         assert(!q->head_max + !q->weight + !q->low >= 2); /* at most one of them */
         (void)q;
     }
-    if (be->compute == FV_COMPUTE_BF16)
-        return run_plan(c, c->path->score_sums_bf16_plan(a), c->path->score_sums_bf16, a);
-    return run_plan(c, c->path->score_sums_plan(a), c->path->score_sums, a);
+    return run_attention(be, c->isa->path->score_sums_plan, c->isa->path->score_sums, a);
 }
 
 /* ---- packed blocks --------------------------------------------------------------------- */
@@ -281,19 +290,14 @@ static fv_status check_packed_call(const fv_attn_packed_args *a, fv_packed_form 
 static fv_status cpu_attn_lowrank(fv_backend *be, const fv_attn_packed_args *a) {
     cpu *c = be->impl;
     FV_TRY(check_packed_call(a, FV_PACKED_LOWRANK));
-    if (be->compute == FV_COMPUTE_BF16)
-        return run_plan(c, c->path->attn_lowrank_bf16_plan(a), c->path->attn_lowrank_bf16, a);
-    return run_plan(c, c->path->attn_lowrank_plan(a), c->path->attn_lowrank, a);
+    return run_attention(be, c->isa->path->attn_lowrank_plan, c->isa->path->attn_lowrank, a);
 }
 
 /* Attention on quantized or merged blocks. */
-static fv_status attn_decoded(const fv_backend *be, const fv_attn_packed_args *a,
-                              fv_packed_form form) {
+static fv_status attn_decoded(fv_backend *be, const fv_attn_packed_args *a, fv_packed_form form) {
     cpu *c = be->impl;
     FV_TRY(check_packed_call(a, form));
-    if (be->compute == FV_COMPUTE_BF16)
-        return run_plan(c, c->path->attn_quantized_bf16_plan(a), c->path->attn_quantized_bf16, a);
-    return run_plan(c, c->path->attn_quantized_plan(a), c->path->attn_quantized, a);
+    return run_attention(be, c->isa->path->attn_quantized_plan, c->isa->path->attn_quantized, a);
 }
 
 static fv_status cpu_attn_quantized(fv_backend *be, const fv_attn_packed_args *a) {
@@ -307,9 +311,7 @@ static fv_status cpu_attn_merged(fv_backend *be, const fv_attn_packed_args *a) {
 static fv_status cpu_attn_latent(fv_backend *be, const fv_attn_packed_args *a) {
     cpu *c = be->impl;
     FV_TRY(check_packed_call(a, FV_PACKED_LATENT));
-    if (be->compute == FV_COMPUTE_BF16)
-        return run_plan(c, c->path->attn_latent_bf16_plan(a), c->path->attn_latent_bf16, a);
-    return run_plan(c, c->path->attn_latent_plan(a), c->path->attn_latent, a);
+    return run_attention(be, c->isa->path->attn_latent_plan, c->isa->path->attn_latent, a);
 }
 
 static fv_status cpu_latent_codes(fv_backend *be, const fv_latent_codes_args *a) {
@@ -317,7 +319,7 @@ static fv_status cpu_latent_codes(fv_backend *be, const fv_latent_codes_args *a)
     assert(a->k->shape.form == FV_PACKED_LATENT && a->k->shape.coded);
     assert(fv_packed_check(&a->k->shape) == FV_OK);
     assert(a->k->shape.borrows == (a->k->base != NULL));
-    return run_plan(c, c->path->latent_codes_plan(a), c->path->latent_codes, a);
+    return run_attention(be, c->isa->path->latent_codes_plan, c->isa->path->latent_codes, a);
 }
 
 /* ---- items in parallel ----------------------------------------------------------------- */
@@ -345,7 +347,7 @@ static fv_status cpu_each(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg) 
     cpu *c = be->impl;
     assert(c->threads);
     if (n > 1 && !c->part && (c->part = calloc((size_t)n_thread(c), sizeof *c->part)))
-        for (int i = 0; i < n_thread(c); i++) c->part[i].path = c->path;
+        for (int i = 0; i < n_thread(c); i++) c->part[i].isa = c->isa;
     if (n > 1 && c->part)
         fv_threads_for(c->threads, n, 1, run_each, &(each){be, fn, arg});
     else

@@ -2,7 +2,7 @@
 #define FOVEA_KERNELS_CPU_CHECK_H
 
 /* Checks of an operation's arguments, before any path gets them. A row-wise operation's check is
- * beside its plain version: fv_check_<operation> in <operation>_plain.c. */
+ * beside its plain version: fv_check_<operation> in plain/<operation>.c. */
 #include <assert.h>
 
 #include "kernels/cpu/path.h"

@@ -23,8 +23,7 @@ typedef struct latent_keys {
 
 typedef void latent_keys_fn(const latent_keys *a);
 
-/* fv_vnni_latent_keys needs fv_vnni_runs_here (linear_int8.h); fv_amx_latent_keys needs AMX and open tiles
- * (packed_products of product_bf16.h). */
-latent_keys_fn fv_vnni_latent_keys, fv_amx_latent_keys;
+latent_keys_fn fv_avx512vnni_latent_keys;
+latent_keys_fn fv_amx_latent_keys; /* with open tiles (packed_products.h) */
 
 #endif

@@ -1,13 +1,11 @@
 #ifndef FOVEA_KERNELS_CPU_PATH_H
 #define FOVEA_KERNELS_CPU_PATH_H
 
-/* The CPU backend's operations for one instruction set.
+/* The CPU backend's operations for one instruction set, without matrix products of weights (gemm.h).
  *
- * There are four tables with the same bits: "plain" is the specification (<operation>_plain.c),
- * "avx2" and "avx512" are fast (<operation>_lanes.h), and "amx" is avx512 with its own products in
- * bf16 and integers (<operation>_amx.c). A function computes the items [begin, end) of an operation on
- * the calling thread and touches nothing else, so backend.c may spread them over threads as it likes.
- * Arguments have been checked. */
+ * There are three tables with the same bits: "plain" is the specification (plain/<operation>.c), "avx2" and "avx512" are
+ * fast (lanes/<operation>.h). A function computes the items [begin, end) of an operation on the calling thread and
+ * touches nothing else, so backend.c may spread them over threads as it likes. Arguments have been checked. */
 #include <stdint.h>
 
 #include "kernels/ops.h"
@@ -16,44 +14,29 @@
 typedef struct fv_cpu_plan {
     int64_t n_item, grain; /* grain: items that one thread takes at a time */
     size_t scratch_bytes;  /* per thread */
-    size_t shared_bytes;   /* of packed x, for pack_bf16, pack_int8 and pack_int8_groups */
+    size_t shared_bytes;   /* of packed x, for fv_gemm_impl.pack_x_plan */
 } fv_cpu_plan;
 
-/* Arguments of linear in bf16 and int8, which is two operations: packing x, rounded or quantized, in the
- * path's layout, then the products. */
-typedef struct fv_cpu_packed_linear {
-    const fv_linear_args *a;
-    void *x; /* packed, aligned to 64 bytes; NULL in calls of a pack plan */
-} fv_cpu_packed_linear;
+typedef struct fv_isa_choice fv_isa_choice; /* isa.h */
 
-/* `args` is the fv_..._args of the operation. */
+/* Arguments of attention and what belongs to it. */
+typedef struct fv_cpu_attention {
+    const void *a;            /* the fv_..._args of the operation */
+    fv_compute compute;       /* of products */
+    const fv_isa_choice *isa; /* what they may use */
+} fv_cpu_attention;
+
+/* `args` is the fv_..._args of the operation, or what ops.def says. */
 typedef fv_cpu_plan fv_cpu_plan_fn(const void *args);
 typedef void fv_cpu_items(const void *args, void *scratch, int64_t begin, int64_t end);
 
 typedef struct fv_cpu_path {
-    const char *isa;
 #define FV_CPU_OP(op)                                                                              \
     fv_cpu_plan_fn *op##_plan;                                                                     \
     fv_cpu_items *op;
-#define FV_CPU_AMX_OP FV_CPU_OP
 #define FV_CPU_ROW_OP(op) fv_cpu_items *op;
 #include "kernels/cpu/ops.def"
 } fv_cpu_path;
-
-/* The AMX path's own operations. */
-#define FV_CPU_OP(op)
-#define FV_CPU_ROW_OP(op)
-#define FV_CPU_AMX_OP(op)                                                                          \
-    fv_cpu_plan_fn fv_amx_##op##_plan;                                                             \
-    fv_cpu_items fv_amx_##op;
-#include "kernels/cpu/ops.def"
-
-extern const fv_cpu_path fv_cpu_path_plain, fv_cpu_path_avx2, fv_cpu_path_avx512, fv_cpu_path_amx;
-
-/* Finds the best path of this machine, or the one called `isa`. FV_EINVAL for an unknown name,
- * FV_EUNSUPPORTED for one that this machine cannot run. Requests AMX from the kernel, so call it before
- * starting the threads that use it. */
-fv_status fv_cpu_path_find(const char *isa, const fv_cpu_path **out);
 
 static inline float *row_f32(const fv_tensor *t, int64_t row) {
     return (float *)t->data + row * t->ld;

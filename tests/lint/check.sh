@@ -92,7 +92,7 @@ for f in "${headers[@]}"; do
 done
 
 # A file that a comment or a page names exists, by its path or the end of it. Not checked: names in the code
-# blocks of pages, names with a placeholder (<name>_plain.c, test_SUITE.c), and these of other projects:
+# blocks of pages, names with a placeholder (<name>.c, test_SUITE.c), and these of other projects:
 foreign='jpeglib.h descriptor.proto'
 texts=()
 for f in "${files[@]}"; do

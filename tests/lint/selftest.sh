@@ -54,7 +54,7 @@ expect "a file that is gone" rpc/a.c 'there is no file' $'int a;\n/* What it doe
 expect "a file that is gone, in a page" docs/a.md 'there is no file' 'See `rpc/gone.c` for it.'
 expect "a file that is gone, at the end" proto/a.proto 'there is no file' 'int32 a = 1; // see gone.proto'
 expect "files that are there" rpc/a.c '' $'/* rpc/a.c and a.c; x.len and part.w */\nchar b[] = "gone.c";'
-expect "placeholders" docs/a.md '' $'`<name>_plain.c`, `test_SUITE.c`, `*.c`\n```\ngone.c\n```'
+expect "placeholders" docs/a.md '' $'`plain/<name>.c`, `test_SUITE.c`, `*.c`\n```\ngone.c\n```'
 expect "large file" docs/a.bin 'only checkpoints/' "$(head -c $((3 << 20)) /dev/zero | tr '\0' x)"
 expect "large checkpoint" checkpoints/a.bin '' "$(head -c $((3 << 20)) /dev/zero | tr '\0' x)"
 

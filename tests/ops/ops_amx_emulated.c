@@ -4,7 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "kernels/cpu/path.h"
+#include "kernels/cpu/isa.h"
 #include "tests/ops/ops_test.h"
 #include "tests/ops/run/amx_emulated.h"
 
@@ -196,8 +196,8 @@ static void ends(void (*fn)(void), const char *why) {
 }
 
 int main(void) {
-    const fv_cpu_path *path;
-    if (fv_cpu_path_find("amx", &path) == FV_OK || !amx_emulate()) return 77;
+    fv_isa_choice here;
+    if (fv_isa_choose("amx", &here) == FV_OK || !amx_emulate()) return 77;
     sums_of_bf16();
     products_of_int8();
     group("what AMX would refuse ends the program");

@@ -186,13 +186,13 @@ typedef struct variant {
     char name[32];
 } variant;
 
-/* Opens every ISA of this machine with every number of threads of the list, "plain" with one
+/* Opens ISAs of this machine with every number of threads of the list, "plain" with one
  * thread first; not amx, whose operations in f32 are avx512's. Returns how many; says which ISA is
  * skipped. */
 static inline int variants_open(variant *v, const int *threads, int n_threads) {
-    static const char *const isa[] = {"plain", "avx2", "avx512"};
+    static const char *const isa[] = {"plain", "avx2", "avx512", "avx512bf16"};
     int n = 0;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         for (int t = 0; t < n_threads; t++) {
             fv_backend_options opt = {.isa = isa[i], .n_threads = threads[t]};
             fv_status s = fv_backend_open(&v[n].be, "cpu", &opt);

@@ -3,40 +3,15 @@
  *     ops_run                          lists operations, with their tolerance
  *     ops_run [-o OP] -b BACKEND test|perf
  *
- * BACKEND: plain, avx2, avx512, avx512-no-vnni (as on a machine that lacks VNNI and BF16), amx,
- * amx-emulated (on a CPU without it), auto (the fastest of these here), cuda (tensor cores and cuBLAS) or
- * cuda-exact. `test` compares with the plain path on one thread, on the CPU with 3 threads and with 1;
+ * BACKEND: an instruction set (kernels/cpu/isa.def), amx-emulated (on a CPU without AMX), auto (the best one
+ * here), cuda (tensor cores and cuBLAS) or cuda-exact. `test` compares with the plain path on one thread, on the CPU with 3 threads and with 1;
  * `perf` uses all cores. The CUDA plugin is the one in FOVEA_PLUGIN_DIR, or the emulated one. Exits with
  * 77 where the machine lacks the backend. */
-#include "kernels/cpu/path.h"
+#include "kernels/cpu/isa.h"
 #include "tests/ops/run/amx_emulated.h"
 #include "tests/ops/run/run.h"
 
 static const char *current;
-
-/* The linker redirects queries for VNNI or BF16 here (--wrap). */
-static bool without_vnni;
-bool __real_fv_vnni_runs_here(void);
-bool __wrap_fv_vnni_runs_here(void);
-bool __wrap_fv_vnni_runs_here(void) { return !without_vnni && __real_fv_vnni_runs_here(); }
-bool __real_fv_bf16_pairs_run_here(void);
-bool __wrap_fv_bf16_pairs_run_here(void);
-bool __wrap_fv_bf16_pairs_run_here(void) {
-    return !without_vnni && __real_fv_bf16_pairs_run_here();
-}
-
-/* The linker also redirects queries for a path. */
-static bool emulated;
-fv_status __real_fv_cpu_path_find(const char *isa, const fv_cpu_path **out);
-fv_status __wrap_fv_cpu_path_find(const char *isa, const fv_cpu_path **out);
-fv_status __wrap_fv_cpu_path_find(const char *isa, const fv_cpu_path **out) {
-    fv_status st = __real_fv_cpu_path_find(isa, out);
-    if (!emulated || strcmp(isa, "amx") != 0) return st;
-    if (st == FV_OK) return FV_FAIL(FV_EUNSUPPORTED, "AMX need not be emulated here");
-    if (!amx_emulate()) return st;
-    *out = &fv_cpu_path_amx;
-    return FV_OK;
-}
 
 void report(double seconds, double flops, double bytes, const char *fmt, ...) {
     char shape[96], rate[32] = "";
@@ -76,20 +51,32 @@ static void test(const op *o, void *d) { o->test(d); }
 
 static void perf(const op *o, void *d) { o->perf(d); }
 
+/* Ends the program where AMX is real or cannot be emulated. */
+static void emulate(void) {
+    static bool done;
+    fv_isa_choice here;
+    if (done) return;
+    if (fv_isa_choose("amx", &here) == FV_OK || !amx_emulate()) exit(77);
+    fv_isa_assume("amx");
+    done = true;
+}
+
 static device_test open_backend(const char *name, int n_threads) {
     if (strcmp(name, "cuda") == 0) return device_open("auto");
     if (strcmp(name, "cuda-exact") == 0) return device_open("exact");
-    without_vnni = strcmp(name, "avx512-no-vnni") == 0;
-    emulated = strcmp(name, "amx-emulated") == 0;
-    const char *isa = without_vnni ? "avx512" : emulated ? "amx" : name;
-    fv_backend_options opt = {.isa = isa, .n_threads = n_threads};
-    return device_open_as("cpu", opt, true);
+    if (strcmp(name, "amx-emulated") == 0) {
+        emulate();
+        name = "amx";
+    }
+    return device_open_as("cpu", (fv_backend_options){.isa = name, .n_threads = n_threads}, true);
 }
 
 static int usage(void) {
-    printf(
-        "ops_run [-o OP] -b plain|avx2|avx512|avx512-no-vnni|amx|amx-emulated|auto|cuda|cuda-exact "
-        "test|perf\n\n");
+    printf("ops_run [-o OP] -b BACKEND test|perf\n"
+           "BACKEND: auto, amx-emulated, cuda, cuda-exact");
+#define FV_ISA(name, flags) printf(", " #name);
+#include "kernels/cpu/isa.def"
+    printf("\n\n");
     for_each(NULL, list, NULL);
     return 2;
 }

@@ -401,12 +401,12 @@ Test(factor, what_is_not_finite_is_refused_by_its_row) {
 }
 
 Test(factor, the_same_bits_with_any_number_of_threads_on_any_path) {
-    static const char *const isa[] = {"plain", "avx2", "avx512"};
+    static const char *const isa[] = {"plain", "avx2", "avx512", "auto"};
     fv_tensor m = with_spectrum(90, 110, power_half);
     for (fv_factor_way way = FV_FACTOR_GRAM; way <= FV_FACTOR_SKETCH; way++) {
         rig first = open_rig(1, "plain");
         fv_factor a = factorise(&first, &m, 12, way);
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < 4; i++)
             for (int threads = 1; threads <= 3; threads++) {
                 fv_backend_options opt = {.n_threads = threads, .isa = isa[i]};
                 rig r = {0};

@@ -109,12 +109,12 @@ Test(mrope, a_resumed_answer_and_decoding_have_the_same_bits) {
 }
 
 Test(mrope, all_instruction_sets_have_the_same_bits) {
-    static const char *const isa[] = {"plain", "avx2", "avx512"};
+    static const char *const isa[] = {"plain", "avx2", "avx512", "avx512bf16"};
     tiny_net net;
     tiny_prompt want, p;
     tiny_net_open(&net, tiny_shape_mrope(true), FV_F32, isa[0], 1);
     prefill(&net, &want, layout, "", 0);
-    for (int i = 1; i < 3; i++) {
+    for (int i = 1; i < 4; i++) {
         tiny_net other;
         fv_backend be;
         if (fv_backend_open(&be, "cpu", &(fv_backend_options){.n_threads = 1, .isa = isa[i]}))

@@ -1,0 +1,184 @@
+/* y = x w^T + bias (+ y) in bf16 with AVX-512 BF16 (avx512bf16/words.h). Weights in bf16 are read in place, eight rows
+ * at a time, and x is packed as words once (avx512bf16/eight_rows.h). Other weights become panels of f32 as without
+ * AVX-512 BF16, and these are packed once more as words. */
+#include "kernels/cpu/lanes/linear_bf16.h"
+#include "kernels/cpu/avx512bf16/eight_rows.h"
+#include "kernels/cpu/avx512bf16/narrow.h"
+#include "kernels/cpu/avx512bf16/products.h"
+
+static bool is_few(const fv_linear_args *a) { return a->x.rows <= EIGHTS_FEW; }
+
+static bool takes(const fv_linear_args *a, const fv_tensor *w) {
+    (void)a;
+    return w->dtype == FV_BF16 && !w->quant;
+}
+
+static size_t steps_along(const fv_linear_args *a) { return bf16_steps((size_t)a->x.cols); }
+
+/* Rows of packed x: whole eights, except for few rows. */
+static size_t rows_laid(const fv_linear_args *a) {
+    return (size_t)(is_few(a) ? a->x.rows : (a->x.rows + EIGHT - 1) / EIGHT * EIGHT);
+}
+
+/* ---- x --------------------------------------------------------------------------------- */
+
+/* An item packs one step of all rows. */
+static fv_cpu_plan pack_x_plan(const void *args) {
+    const fv_linear_args *a = ((const fv_gemm_call *)args)->a;
+    const size_t steps = steps_along(a);
+    return (fv_cpu_plan){.n_item = (int64_t)steps,
+                         .grain = div_up(16384, (int64_t)a->x.rows * PAIRS_STEP + 1),
+                         .shared_bytes = rows_laid(a) * steps * PAIRS_WORDS * sizeof(uint32_t)};
+}
+
+/* Words of step s of row m; zeros after the last row. */
+static __m512i words_at(const fv_tensor *x, int m, size_t s) {
+    const size_t k = s * PAIRS_STEP, n = (size_t)x->cols - k;
+    if (m >= x->rows) return _mm512_setzero_si512();
+    const uint32_t in = n < PAIRS_STEP ? (1u << n) - 1 : ~0u;
+    const float *from = row_f32(x, m) + k;
+    return pairs_turns_of(narrow(_mm512_maskz_loadu_ps((__mmask16)in, from),
+                                 _mm512_maskz_loadu_ps((__mmask16)(in >> 16), from + 16)));
+}
+
+static void pack_x(const void *args, void *scratch, int64_t begin, int64_t end) {
+    const fv_gemm_call *b = args;
+    const fv_tensor *x = &b->a->x;
+    const size_t steps = steps_along(b->a);
+    (void)scratch;
+    for (size_t s = (size_t)begin; s < (size_t)end; s++) {
+        if (is_few(b->a)) {
+            for (int m = 0; m < x->rows; m++)
+                _mm512_store_si512((uint32_t *)b->x + ((size_t)m * steps + s) * PAIRS_WORDS,
+                                   words_at(x, m, s));
+            continue;
+        }
+        for (int m = 0; m < x->rows; m += EIGHT) {
+            uint32_t *to = (uint32_t *)b->x + (size_t)m * steps * PAIRS_WORDS + s * EIGHTS_WORDS;
+            __m512i of[EIGHT];
+            UNROLL for (int i = 0; i < EIGHT; i++) of[i] = words_at(x, m + i, s);
+            eights_transpose(of);
+            UNROLL for (int i = 0; i < EIGHT; i++) _mm512_store_si512(to + i * 16, of[i]);
+        }
+    }
+}
+
+/* ---- products -------------------------------------------------------------------------- */
+
+static ALWAYS_INLINE void products_of(const eights_tile *t, int M, const eights_place place,
+                                      float *sums) {
+    switch (M) {
+    case 1: eights_few(t, 1, place, sums); break;
+    case EIGHTS_FEW: eights_few(t, EIGHTS_FEW, place, sums); break;
+    default: eights_many(t, 1, place, sums);
+    }
+}
+
+/* Sums of M rows of x, few or whole eights. Not inlined: the compiler must not move its arithmetic across the
+ * caller's changes of MXCSR. */
+static NEVER_INLINE void products(const eights_tile *t, int M, float *sums) {
+    const bool whole = t->last == ~0u;
+    if (M > EIGHT && whole)
+        eights_many(t, 2, EIGHTS_WHOLE, sums);
+    else if (M > EIGHT)
+        eights_many(t, 2, EIGHTS_PART, sums);
+    else if (t->behind)
+        products_of(t, M, EIGHTS_ACROSS, sums);
+    else if (whole)
+        products_of(t, M, EIGHTS_WHOLE, sums);
+    else
+        products_of(t, M, EIGHTS_PART, sums);
+}
+
+/* Stores sums [M, 8] in those of columns [n0, n0 + 8) of y that are in the mask `in`; bias [8] or NULL. */
+static void store_eights(const fv_linear_part *p, int m, int M, int64_t n0, __mmask8 in,
+                         const float *bias, const float *sums) {
+    const __m256 more = bias ? _mm256_loadu_ps(bias) : _mm256_setzero_ps();
+    for (int i = 0; i < M; i++) {
+        float *y = row_f32(&p->y, m + i) + n0;
+        __m256 sum = _mm256_loadu_ps(sums + i * EIGHT);
+        if (bias) sum = _mm256_add_ps(sum, more);
+        if (p->accumulate) sum = _mm256_add_ps(sum, _mm256_maskz_loadu_ps(in, y));
+        _mm256_mask_storeu_ps(y, in, sum);
+    }
+}
+
+/* Mask of the first n < 32 numbers; n = 0: of all 32. */
+static __mmask32 numbers_of(size_t n) { return n ? (1u << n) - 1 : ~0u; }
+
+static void item(fv_gemm_item *of) {
+    const fv_gemm_call *b = of->call;
+    const fv_linear_part *p = of->p;
+    const int64_t n0 = of->n0;
+    const size_t K = (size_t)p->w.cols, bytes_row = K * sizeof(uint16_t);
+    const size_t steps = steps_along(b->a);
+    const bool few = is_few(b->a);
+    const int M = of->M, N = of->N;
+    const char *at = (const char *)p->w.data + (size_t)n0 * bytes_row;
+    float sums[2 * EIGHT * EIGHT], bias[EIGHT] = {0};
+    for (int i = 0; of->bias && i < N; i++) bias[i] = of->bias[i];
+    eights_tile t = {.x = b->x,
+                     .ldx = steps * (few ? PAIRS_WORDS : EIGHTS_WORDS),
+                     .steps = steps,
+                     .last = K == 0 ? 0 : numbers_of(K % PAIRS_STEP),
+                     .ahead = at + EIGHT * bytes_row,
+                     .each = M <= 2 * EIGHT ? 64 : 32};
+    if (M <= EIGHT && K > 0 && K % PAIRS_STEP == 0) { /* with more rows sums need the registers */
+        t.behind = (uintptr_t)at % 64 / sizeof(uint16_t);
+        t.last = numbers_of(t.behind);
+    }
+    for (int i = 0; i < EIGHT; i++)
+        t.row[i] = at + (size_t)(i < N ? i : N - 1) * bytes_row - t.behind * sizeof(uint16_t);
+    for (int m = 0; m < M; m += 2 * EIGHT) {
+        const int left = M - m < 2 * EIGHT ? M - m : 2 * EIGHT;
+        const unsigned before = _mm_getcsr();
+        _mm_setcsr(before | 0x8040); /* FTZ, DAZ */
+        products(&t, few ? M : (left + EIGHT - 1) / EIGHT * EIGHT, sums);
+        _mm_setcsr(before);
+        store_eights(p, m, left, n0, (__mmask8)((1u << N) - 1), of->bias ? bias : NULL, sums);
+        t.x += 2 * t.ldx;
+        t.ahead += EIGHT * bytes_row / 2;
+        if (m >= 2 * EIGHT) t.each = 0;
+    }
+}
+
+const fv_gemm_impl fv_avx512bf16_in_place = {.name = "in-place",
+                                             .products = 1 << FV_PRODUCT_BF16,
+                                             .takes = takes,
+                                             .pack_x_plan = pack_x_plan,
+                                             .pack_x = pack_x,
+                                             .columns = EIGHT,
+                                             .grain = 1 << 18,
+                                             .item = item};
+
+/* ---- weights of another type ------------------------------------------------------------ */
+
+static bool takes_many(const fv_linear_args *a, const fv_tensor *w) {
+    (void)w;
+    return a->x.rows >= BF16_WORDS;
+}
+
+static void pack_panels(fv_gemm_item *t, int n, int cols, void *panel) {
+    for (float *to = panel; cols > 0; n += LANES, cols -= LANES, to += BF16_PANEL)
+        bf16_pack_w(t, n, min_int(LANES, cols), to);
+}
+
+static void tile(fv_gemm_item *t, int m, int rows, int n, int cols, const void *panel, void *sums) {
+    const bf16_product a = bf16_product_of(t, m, rows, cols, panel, sums);
+    (void)n;
+    fv_avx512bf16_packed_products.multiply(&a);
+}
+
+/* Panels become words once for the rows of a tile. */
+#define PANELS_OF(columns_of_item, grain_of_item)                                                  \
+    .products = 1 << FV_PRODUCT_BF16, .takes = takes_many, .pack_x_plan = pack_x_bf16_plan,        \
+    .pack_x = pack_x_bf16, .columns = columns_of_item, .grain = grain_of_item,                     \
+    .NR = columns_of_item, .KB = BF16_K, .sum_bytes = sizeof(float), .panel_stays = true,          \
+    .panel_bytes = columns_of_item * BF16_K * sizeof(float), .pack_w = pack_panels, .tile = tile,  \
+    .store = store_f32
+
+const fv_gemm_impl fv_avx512bf16_panels_few = {
+    .name = "panels-few", .rows_max = BF16_FEW, .MR = BF16_FEW, PANELS_OF(LANES, 1 << 18)};
+
+const fv_gemm_impl fv_avx512bf16_panels = {
+    .name = "panels", .MR = 192, PANELS_OF(BF16_PANELS *LANES, 0)};
