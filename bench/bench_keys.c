@@ -1,6 +1,6 @@
 /* KEYS AND ROTATION: how much of the keys each block length and rank keep, and at what cost.
  *
- * Keys are factored as Rot(p_j - a) k_j, where a is the start of their block (kernels/packed.h). K0
+ * Keys are factored as Rot(p_j - a) k_j, where a is the start of their block (packed/lowrank.h). K0
  * has blocks of one row, so keys before rotation; K1 has one block, so keys as cached; K2 is in
  * between. Longer blocks need fewer latent queries but leave more rotation in the matrix.
  *
@@ -23,7 +23,7 @@
 
 #include "bench/packed_case.h"
 #include "cli/eval/session.h"
-#include "kernels/factor.h"
+#include "factor/factor.h"
 
 enum { ROWS = 576, LONG = 4096, FAST = 4, ITEMS = 8, SEED = 3 };
 

@@ -17,7 +17,8 @@
 #include <string.h>
 
 #include "bench/packed_case.h"
-#include "kernels/factor.h"
+#include "factor/factor.h"
+#include "packed/lowrank.h"
 
 enum { H = CASE_HEADS, D = CASE_D, W = CASE_WIDTH, R = CASE_RANK, R2 = 16 };
 

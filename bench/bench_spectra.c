@@ -20,11 +20,11 @@
 
 #include "bench/program.h"
 #include "bench/spectra_case.h"
+#include "factor/factor_part.h"
+#include "factor/latent_project.h"
 #include "kernels/backends/open.h"
-#include "kernels/factor_part.h"
-#include "kernels/latent_project.h"
-#include "kernels/merged.h"
 #include "model/latent/fit.h"
+#include "packed/merged.h"
 #include "policy/policy.h"
 
 enum { MOST_DIRECTIONS = FV_LATENT_MOST, PARTS = 2 * SPECTRA_LAYERS, AT_A_TIME = 256 };

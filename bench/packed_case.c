@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "packed/lowrank.h"
 #include "policy/policy.h"
 
 enum { H = CASE_HEADS, D = CASE_D, W = CASE_WIDTH, R = CASE_RANK, POSITION0 = 5 };

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "bench/gpu/rig.h"
+#include "packed/lowrank.h"
 
 typedef struct packed {
     fv_attn_packed_args a[2]; /* alternating between two sets */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "decode-worker/receive/internal.h"
-#include "kernels/text_codes.h"
+#include "packed/text_codes.h"
 
 /* The block that is being filled: the layer's last one. */
 static fv_kv_packed *block_of(const fv_import *l) {

@@ -1,6 +1,6 @@
 /* Attention in rank space, as kernels/ops.h words it. */
 #include "kernels/cpu/plain_packed.h"
-#include "kernels/packed_read.h"
+#include "packed/read.h"
 
 typedef struct lowrank {
     packed_query x; /* must be first; its q [D] is rotated, its t [R] latent */

@@ -11,6 +11,7 @@
 #include "kernels/cpu/check.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/threads.h"
+#include "packed/lowrank.h"
 
 /* Row-wise operations on fewer elements than this stay on the calling thread, and a thread
  * takes that many at a time: below it, waking another costs more than it saves. */

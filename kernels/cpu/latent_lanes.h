@@ -14,7 +14,7 @@
 #include "kernels/cpu/linear_int8.h"
 #include "kernels/cpu/packed_lanes.h"
 #include "kernels/cpu/path.h"
-#include "kernels/latent_read.h"
+#include "packed/latent_read.h"
 
 typedef struct latent_block {
     latent_view latent;

@@ -2,7 +2,7 @@
 #define FOVEA_KERNELS_CPU_PACKED_LANES_H
 
 /* Decodes a packed block in 16-lane vectors, to lines padded with zeros: each number by the fma and product
- * of packed_read.h, so with the same bits.
+ * of packed/read.h, so with the same bits.
  *
  * Codes are read in whole vectors, past the end of a line: the block's last array, the basis' pairs, follows
  * all codes. */
@@ -11,7 +11,7 @@
 #include "kernels/cpu/chains_lanes.h"
 #include "kernels/cpu/linear_bf16_lanes.h"
 #include "kernels/ops.h"
-#include "kernels/packed_read.h"
+#include "packed/read.h"
 
 enum { PACKED_VECTORS = 48 }; /* the most vectors of an item, unless one row has more heads */
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "kernels/cpu/plain_bf16.h"
-#include "kernels/latent.h"
+#include "packed/latent.h"
 
 typedef struct packed_query packed_query;
 

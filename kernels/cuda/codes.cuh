@@ -14,8 +14,8 @@
  * decoded; element<KEY>(), one number; end(), which the same thread calls after the row. */
 #include <assert.h>
 
-#include "kernels/codes.h"
 #include "kernels/cuda/packed.cuh"
+#include "packed/codes.h"
 
 enum { THREADS = 128, HEADS = 16 };
 

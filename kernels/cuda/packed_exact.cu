@@ -9,7 +9,7 @@
 
 enum { THREADS = 128 };
 
-/* ---- decoding, as in kernels/packed_read.h --------------------------------------------- */
+/* ---- decoding, as in packed/read.h --------------------------------------------- */
 
 /* Bytes of a line of n elements. */
 static __device__ __forceinline__ size_t packed_line(const fv_packed_shape &s, int32_t n) {

@@ -1,5 +1,5 @@
 /* pack=latent: visual keys and values of a group of layers as coefficients on directions of the
- * checkpoint (kernels/latent.h).
+ * checkpoint (packed/latent.h).
  *
  *   rows of all layers of a group, keys before rotation
  *       --z = sum over layers of (K - mean) P_k + (V - mean) P_v--> z [n, R] --nearest level-->

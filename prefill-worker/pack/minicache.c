@@ -1,7 +1,7 @@
 /* pack=minicache: visual keys and values of two neighbouring layers share their directions
  * (MiniCache, arXiv 2405.14366, sections 3.2 and 3.3).
  *
- *   rows of layers 2p and 2p + 1 --pack_layer.h--> two M [n, Hkv D] --kernels/merged.h--> 4 parts
+ *   rows of layers 2p and 2p + 1 --pack_layer.h--> two M [n, Hkv D] --packed/merged.h--> 4 parts
  *
  * How many rows stay unmerged depends on the data: if the four parts are no smaller than the rows, both
  * layers stay raw. The paper merges all rows; here only image tokens are merged, as AttentionPack's
@@ -9,7 +9,7 @@
  */
 #include <string.h>
 
-#include "kernels/merged.h"
+#include "packed/merged.h"
 #include "prefill-worker/pack/pack_layer.h"
 
 /* Whether two layers hold the same rows in the same order: methods that decide by data may have dropped

@@ -8,7 +8,7 @@
  * has to rebuild keys token by token.
  *
  * Only the keys of text tokens are compressed. */
-#include "kernels/factor_part.h"
+#include "factor/factor_part.h"
 #include "prefill-worker/pack/pack_layer.h"
 
 static fv_factor_part part_of(const fv_pack_context *ctx, const fv_pack_job *job) {

@@ -6,8 +6,9 @@
  *
  * o and lse are in one array, so one comparison covers everything. Tokens that are not valid hold
  * NaN where a block has numbers. */
-#include "kernels/codes.h"
-#include "kernels/merged.h"
+#include "packed/codes.h"
+#include "packed/lowrank.h"
+#include "packed/merged.h"
 #include "tests/ops/ops_test.h"
 
 enum { MAX_SEQ = 3 };

@@ -6,6 +6,7 @@
  * All outputs (o, lse, scores) are in one array, so one comparison covers everything. Data that
  * must not be read is NaN: tokens that are not valid, and the second tier of tokens at the lower
  * rank. */
+#include "packed/lowrank.h"
 #include "tests/ops/ops_test.h"
 
 enum { MAX_SEQ = 3 };

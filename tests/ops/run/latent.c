@@ -1,6 +1,6 @@
 /* Attention on latent blocks: the plain path's bits, on every backend, and the plain path against
  * double precision. */
-#include "kernels/convert.h"
+#include "common/convert.h"
 #include "tests/ops/codes_case.h"
 #include "tests/ops/device_mirror.h"
 #include "tests/ops/latent_case.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/convert.h"
+#include "common/convert.h"
 #include "model/net/kv_packed.h"
 #include "tests/support/handoff.h"
 #include "tests/support/latent.h"
