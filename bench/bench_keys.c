@@ -106,13 +106,13 @@ static double raw_us(bench *b, int n) {
 
 static fv_packed_shape keys_shape(int32_t n, int32_t rank, int32_t n_kv, int32_t d_head) {
     return (fv_packed_shape){.n = n,
-                             .rank = rank,
-                             .rank2 = rank,
+                             .lowrank.rank = rank,
+                             .lowrank.rank2 = rank,
                              .n_kv = n_kv,
                              .d_head = d_head,
                              .dtype = FV_BF16,
                              .kind = FV_PACKED_K,
-                             .bits = 16};
+                             .lowrank.bits = 16};
 }
 
 /* Measures one block length. The factors of the largest rank contain those of all smaller ranks. */

@@ -7,7 +7,7 @@
  * have larger numbers than M. With fewer than 16 bits numbers are relative. */
 static fv_status check_range(const fv_packed_shape *s, const fv_factor *f) {
     const float most = 65504;
-    if (s->dtype != FV_F16 || s->bits != 16) return FV_OK;
+    if (s->dtype != FV_F16 || s->lowrank.bits != 16) return FV_OK;
     for (size_t i = 0; i < (size_t)s->n * (size_t)f->rank; i++)
         if (!(fabsf(f->u[i]) <= most))
             return FV_FAIL(FV_EINVAL,
@@ -18,7 +18,7 @@ static fv_status check_range(const fv_packed_shape *s, const fv_factor *f) {
 }
 
 static fv_factor_goal goal_of(const fv_factor_part *what, const fv_packed_shape *s) {
-    return (fv_factor_goal){.rank = s->rank,
+    return (fv_factor_goal){.rank = s->lowrank.rank,
                             .energy = what->energy,
                             .seed = ((uint64_t)what->segment << 32) + 2 * (uint64_t)what->layer +
                                     (uint64_t)s->kind};
@@ -26,8 +26,8 @@ static fv_factor_goal goal_of(const fv_factor_part *what, const fv_packed_shape 
 
 static fv_status put(const fv_factor *f, fv_packed_shape *s, void *data, double *error) {
     FV_TRY(check_range(s, f));
-    s->rank = f->rank;
-    if (s->rank2 > s->rank) s->rank2 = s->rank;
+    s->lowrank.rank = f->rank;
+    if (s->lowrank.rank2 > f->rank) s->lowrank.rank2 = f->rank;
     fv_packed_write(s, f->u, f->basis, data);
     *error = f->error;
     return FV_OK;

@@ -11,41 +11,35 @@
 #include "packed/read.h"
 #include "packed/scales.h"
 
-static bool bits_fit(const fv_packed_shape *s) {
-    if (s->form == FV_PACKED_MERGED) return s->bits == 16;
-    bool rows = s->bits == 16 && s->kind == FV_PACKED_V && s->n_outlier == 0;
-    return s->form == FV_PACKED_QUANTIZED && (s->bits == 8 || s->bits == 4 || rows) && !s->borrows;
-}
-
-fv_status fv_codes_check(const fv_packed_shape *s) {
-    if (!bits_fit(s))
-        return FV_FAIL(
-            FV_EINVAL,
-            "packed rows of form %d with %d bits: codes have 8 or 4, values beside coded "
-            "keys also 16, directions 16",
-            (int)s->form, s->bits);
-    if ((unsigned)s->dtype >= FV_N_DTYPE || (unsigned)s->kind > FV_PACKED_V)
-        return FV_FAIL(FV_EINVAL, "codes of type %d, kind %d", (int)s->dtype, (int)s->kind);
-    if (s->n < 0 || s->n > 1 << 24)
-        return FV_FAIL(FV_EINVAL, "codes of %d rows: at most %d", s->n, 1 << 24);
-    if (s->n_kv < 1 || s->n_kv > 1024 || s->d_head < 1 || s->d_head > 1024 ||
-        fv_packed_width(s) > 1 << 16)
-        return FV_FAIL(FV_EINVAL, "codes of %d heads of %d: 1 to 1024 each, and 65536 together",
-                       s->n_kv, s->d_head);
-    if (s->rank || s->rank2)
-        return FV_FAIL(FV_EINVAL, "codes with ranks %d and %d: they have none", s->rank, s->rank2);
-    if (s->n_outlier < 0 ||
-        (size_t)s->n_outlier > (size_t)s->n * fv_packed_width(s) / fv_codes_unit(s))
-        return FV_FAIL(FV_EINVAL, "%d outliers among %d rows of %zu numbers", s->n_outlier, s->n,
+fv_status fv_codes_check(const fv_packed_shape *s, const char *what) {
+    enum { MOST_WIDTH = 1 << 16 };
+    int32_t n = fv_codes_n_outlier(s);
+    FV_TRY(fv_packed_check_common(s, what));
+    if (fv_packed_width(s) > MOST_WIDTH)
+        return FV_FAIL(FV_EINVAL, "%s of %d heads of %d: %d numbers in all at most", what, s->n_kv,
+                       s->d_head, MOST_WIDTH);
+    if (n < 0 || (size_t)n > (size_t)s->n * fv_packed_width(s) / fv_codes_unit(s))
+        return FV_FAIL(FV_EINVAL, "%d outliers among %d rows of %zu numbers", n, s->n,
                        fv_packed_width(s));
     return FV_OK;
+}
+
+static fv_status check(const fv_packed_shape *s) {
+    const fv_codes_shape *x = &s->codes;
+    bool rows = x->bits == 16 && s->kind == FV_PACKED_V && x->n_outlier == 0;
+    if ((x->bits != 8 && x->bits != 4 && !rows) || s->borrows)
+        return FV_FAIL(
+            FV_EINVAL,
+            "codes with %d bits, or that borrow: 8 or 4 bits, or 16 for values without outliers",
+            x->bits);
+    return fv_codes_check(s, "codes");
 }
 
 fv_status fv_codes_check_outliers(const fv_packed_part *p) {
     codes_view v = codes_view_of(p);
     const uint32_t *first = (const uint32_t *)(v.data + v.l.first);
     const uint16_t *channel = (const uint16_t *)(v.data + v.l.channel);
-    uint32_t n = (uint32_t)v.s.n_outlier;
+    uint32_t n = (uint32_t)fv_codes_n_outlier(&v.s);
     size_t places = fv_packed_width(&v.s) / fv_codes_unit(&v.s);
     if (n == 0) return FV_OK;
     bool good = first[0] == 0 && first[v.s.n] == n;
@@ -110,7 +104,7 @@ static void write_line(writer *w, size_t k, const float *x, size_t n, size_t n_o
     bool key = w->s->kind == FV_PACKED_K;
     size_t W = fv_packed_width(w->s), ld = key ? W : 1;
     uint8_t *is_out = w->is_out + (key ? k : k * W);
-    int top = top_code(w->s->bits);
+    int top = top_code(w->s->codes.bits);
     mark(x, n, n_out, 1, w->best, is_out, ld);
     mark(x, n, n_out, -1, w->best, is_out, ld);
     code_pair c = scale_of(x, n, is_out, ld, top);
@@ -121,7 +115,7 @@ static void write_line(writer *w, size_t k, const float *x, size_t n, size_t n_o
         if (is_out[i * ld]) continue;
         int code = code_of(x[i], c, top);
         char *line = code_at(w->s, &w->l, w->data, key ? i : k, key ? k : i, &at);
-        put_code(line, w->s->bits, at, code);
+        put_code(line, w->s->codes.bits, at, code);
         double lost = (double)x[i] - (double)fmaf(c.step, (float)code, c.lo);
         w->off += lost * lost;
     }
@@ -146,7 +140,7 @@ static fv_status write_outliers(writer *w, const float *m) {
     uint32_t *first = (uint32_t *)(w->data + w->l.first);
     uint16_t *channel = (uint16_t *)(w->data + w->l.channel);
     char *value = w->data + w->l.value;
-    for (size_t j = 0; w->s->n_outlier && j < (size_t)w->s->n; first[++j] = (uint32_t)at)
+    for (size_t j = 0; w->s->codes.n_outlier && j < (size_t)w->s->n; first[++j] = (uint32_t)at)
         for (size_t c = 0; c < W; c++) {
             float x = m[j * W + c];
             if (!w->is_out[j * W + c]) continue;
@@ -155,7 +149,7 @@ static fv_status write_outliers(writer *w, const float *m) {
             double lost = (double)x - (double)widened(value, w->s->dtype, at++);
             w->off += lost * lost;
         }
-    assert(at == (size_t)w->s->n_outlier);
+    assert(at == (size_t)w->s->codes.n_outlier);
     if (isfinite(w->off)) return FV_OK;
     return FV_FAIL(FV_EINVAL,
                    "an outlier is larger than f16 can hold: start both workers with --kv-dtype "
@@ -193,9 +187,9 @@ static void write_rows(const fv_packed_shape *s, const float *m, void *data, dou
 fv_status fv_codes_write(const fv_packed_shape *s, const float *m, void *data, double *error) {
     size_t n = (size_t)s->n, W = fv_packed_width(s);
     bool key = s->kind == FV_PACKED_K;
-    size_t lines = key ? W : n, n_out = lines ? (size_t)s->n_outlier / lines / 2 : 0;
+    size_t lines = key ? W : n, n_out = lines ? (size_t)s->codes.n_outlier / lines / 2 : 0;
     FV_TRY(check_finite(s, m));
-    if (s->bits == 16) {
+    if (s->codes.bits == 16) {
         write_rows(s, m, data, error);
         return FV_OK;
     }
@@ -238,10 +232,11 @@ int32_t fv_codes_count(const fv_packed_part *p, const int32_t *idx, int32_t n) {
 
 static void keep_number(const fv_packed_shape *s, const char *line, size_t i, char *to, size_t at) {
     size_t size = fv_dtype_bytes(s->dtype);
-    if (s->bits == 16)
+    uint8_t bits = fv_packed_bits(s);
+    if (bits == 16)
         memcpy(to + at * size, line + i * size, size);
     else
-        put_code(to, s->bits, at, packed_code((const uint8_t *)line, s->bits, i));
+        put_code(to, bits, at, packed_code((const uint8_t *)line, bits, i));
 }
 
 static void keep_norms(const codes_view *src, const codes_view *dst, char *to, size_t from,
@@ -261,7 +256,7 @@ static void keep_row(const codes_view *src, const codes_view *dst, char *to, siz
     }
     if (src->s.form == FV_PACKED_MERGED)
         keep_norms(src, dst, to, from, j);
-    else if (src->s.kind == FV_PACKED_V && src->s.bits != 16)
+    else if (src->s.kind == FV_PACKED_V && src->s.codes.bits != 16)
         memcpy(to + dst->l.pair + j * 8, src->data + src->l.pair + from * 8, 8);
 }
 
@@ -281,10 +276,50 @@ void fv_codes_keep(const fv_packed_part *src, const int32_t *idx, const fv_packe
     memset(to, 0, b.l.bytes);
     for (size_t j = 0; j < (size_t)b.s.n; j++) {
         keep_row(&a, &b, to, (size_t)idx[j], j);
-        if (b.s.n_outlier == 0) continue;
+        if (fv_codes_n_outlier(&b.s) == 0) continue;
         at = keep_outliers(&a, &b, to, (size_t)idx[j], at);
         first[j + 1] = at;
     }
     if (a.s.form == FV_PACKED_QUANTIZED && a.s.kind == FV_PACKED_K)
         memcpy(to + b.l.pair, a.data + a.l.pair, fv_packed_width(&a.s) * 8);
 }
+
+/* ---- the table -------------------------------------------------------------------------- */
+
+static size_t bytes_of(const fv_packed_shape *s) { return fv_codes_layout_of(s).bytes; }
+
+static fv_packed_shape smallest(const fv_packed_shape *s, int32_t n) {
+    fv_packed_shape to = fv_packed_with_rows(s, n);
+    to.codes.n_outlier = 0;
+    return to;
+}
+
+static fv_packed_shape kept(const fv_packed_part *src, const int32_t *idx, int32_t n) {
+    fv_packed_shape to = fv_packed_with_rows(&src->shape, n);
+    to.codes.n_outlier = fv_codes_count(src, idx, n);
+    return to;
+}
+
+static void put_numbers(const fv_packed_shape *s, fv_packed_numbers *out) {
+    *out = (fv_packed_numbers){.bits = s->codes.bits, .n_outlier = (uint32_t)s->codes.n_outlier};
+}
+
+static void take_numbers(const fv_packed_numbers *in, fv_packed_shape *s) {
+    bool known = in->bits <= 16 && in->rank == 0 && in->rank2 == 0;
+    s->codes = (fv_codes_shape){.n_outlier = fv_packed_count(in->n_outlier),
+                                .bits = known ? (uint8_t)in->bits : 0};
+}
+
+const fv_packed_format fv_format_codes = {.name = "quant",
+                                          .tiled = true,
+                                          .bytes = bytes_of,
+                                          .sent_bytes = bytes_of,
+                                          .check = check,
+                                          .check_data = fv_codes_check_outliers,
+                                          .fits = fv_packed_same_rows,
+                                          .smallest = smallest,
+                                          .kept = kept,
+                                          .keep = fv_codes_keep,
+                                          .read = fv_codes_read,
+                                          .put_numbers = put_numbers,
+                                          .take_numbers = take_numbers};

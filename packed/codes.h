@@ -31,7 +31,7 @@
  * both forms, except those that quantize.
  *
  * Pure functions; any thread. */
-#include "packed/part.h"
+#include "packed/forms.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -49,6 +49,11 @@ typedef struct fv_codes_layout {
     size_t head;    /* bytes from head to head */
 } fv_codes_layout;
 
+/* Number of outliers, or of exact vectors. */
+static inline int32_t fv_codes_n_outlier(const fv_packed_shape *s) {
+    return s->form == FV_PACKED_MERGED ? s->merged.n_exact : s->codes.n_outlier;
+}
+
 /* Numbers of an outlier: 1, or a vector's D. */
 static inline size_t fv_codes_unit(const fv_packed_shape *s) {
     return s->form == FV_PACKED_MERGED ? (size_t)s->d_head : 1;
@@ -57,13 +62,13 @@ static inline size_t fv_codes_unit(const fv_packed_shape *s) {
 static inline size_t fv_codes_pair_bytes(const fv_packed_shape *s) {
     if (s->form == FV_PACKED_MERGED)
         return (size_t)s->n_kv * fv_packed_tiles((size_t)s->n) * FV_PACKED_TILE * 4;
-    if (s->bits == 16) return 0;
+    if (s->codes.bits == 16) return 0;
     return (s->kind == FV_PACKED_K ? fv_packed_width(s) : (size_t)s->n) * 8;
 }
 
 static inline fv_codes_layout fv_codes_layout_of(const fv_packed_shape *s) {
     bool key = s->kind == FV_PACKED_K;
-    size_t n = (size_t)s->n, D = (size_t)s->d_head, out = (size_t)s->n_outlier;
+    size_t n = (size_t)s->n, D = (size_t)s->d_head, out = (size_t)fv_codes_n_outlier(s);
     fv_codes_layout l;
     l.code = 0;
     l.stride = key ? D * fv_packed_row_bytes(s, FV_PACKED_TILE) : fv_packed_row_bytes(s, D);
@@ -89,11 +94,10 @@ static inline int64_t fv_codes_all_outliers(const fv_packed_shape *s, double sha
     return 2 * (int64_t)(key ? width : s->n) * fv_codes_outliers(share, key ? s->n : width);
 }
 
-/* FV_EINVAL with a message if no part has this shape; for untrusted shapes. */
-fv_status fv_codes_check(const fv_packed_shape *s);
+/* fv_packed_check of codes and of directions: what both must have. */
+fv_status fv_codes_check(const fv_packed_shape *s, const char *what);
 
-/* FV_EINVAL if the outliers' rows or channels are out of range or order; for untrusted bytes. `data` is
- * on the host. */
+/* fv_packed_format.check_data of both forms: the outliers' rows and channels are in range and order. */
 fv_status fv_codes_check_outliers(const fv_packed_part *p);
 
 /* Writes m [n, W] as a block's bytes (data: fv_packed_bytes(s) bytes on the host). Every line has
@@ -108,8 +112,7 @@ void fv_codes_read(const fv_packed_part *p, int32_t row0, int32_t n, float *m);
 /* Number of outliers of rows idx[0 .. n). */
 int32_t fv_codes_count(const fv_packed_part *p, const int32_t *idx, int32_t n);
 
-/* Copies rows idx[0 .. n) of src to dst: every row keeps its bits. dst->shape is src's with that n and the
- * number of outliers of these rows. */
+/* fv_packed_format.keep of both forms. */
 void fv_codes_keep(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst);
 
 #ifdef __cplusplus

@@ -60,28 +60,24 @@ void fv_latent_steps(const fv_latent_layer *l, const float *error, uint32_t *ste
     while (i < FV_LATENT_STEPS) steps[i++] = 0;
 }
 
-fv_status fv_latent_check(const fv_packed_shape *s) {
-    if ((unsigned)s->dtype >= FV_N_DTYPE || (unsigned)s->kind > FV_PACKED_V)
-        return FV_FAIL(FV_EINVAL, "latents of type %d, kind %d", (int)s->dtype, (int)s->kind);
-    if (s->n < 0 || s->n > 1 << 24)
-        return FV_FAIL(FV_EINVAL, "latents of %d rows: at most %d", s->n, 1 << 24);
-    if (s->n_kv < 1 || s->n_kv > 1024 || s->d_head < 1 || s->d_head > 1024)
-        return FV_FAIL(FV_EINVAL, "latents of %d heads of %d: 1 to 1024 each", s->n_kv, s->d_head);
-    if (s->n_own < 0 || s->n_own > FV_LATENT_OWN)
-        return FV_FAIL(FV_EINVAL, "latents with %d directions of their own: 0 to %d", s->n_own,
+static fv_status check(const fv_packed_shape *s) {
+    const fv_latent_shape *x = &s->latent;
+    enum { MOST_BITS = FV_LATENT_BITS * FV_LATENT_MOST };
+    FV_TRY(fv_packed_check_common(s, "latents"));
+    if (x->n_own < 0 || x->n_own > FV_LATENT_OWN)
+        return FV_FAIL(FV_EINVAL, "latents with %d directions of their own: 0 to %d", x->n_own,
                        FV_LATENT_OWN);
-    if (s->n_outlier < 0 || s->n_outlier > 1)
-        return FV_FAIL(FV_EINVAL, "latents with %d exact tokens: 0 or 1", s->n_outlier);
-    if (s->rank || (s->bits != 16 && (s->bits < 1 || s->bits > FV_LATENT_BITS)))
-        return FV_FAIL(FV_EINVAL, "latents with a rank or %d bits", s->bits);
-    if (s->rank2 < 0 || s->rank2 > FV_LATENT_MOST)
-        return FV_FAIL(FV_EINVAL, "latents read with %d directions: at most %d", s->rank2,
+    if (x->each_bits > FV_LATENT_BITS)
+        return FV_FAIL(FV_EINVAL, "latents with %d bits in each coefficient: 1 to %d", x->each_bits,
+                       FV_LATENT_BITS);
+    if (x->n_low < 0 || x->n_low > FV_LATENT_MOST)
+        return FV_FAIL(FV_EINVAL, "latents read with %d directions: at most %d", x->n_low,
                        FV_LATENT_MOST);
-    if (s->coded && (s->kind != FV_PACKED_K || s->rank2))
+    if (x->coded && (s->kind != FV_PACKED_K || x->n_low))
         return FV_FAIL(FV_EINVAL, "codes of latents that are no keys, or that are read in part");
-    if (s->row_bits < 1 || s->row_bits > FV_LATENT_BITS * FV_LATENT_MOST)
-        return FV_FAIL(FV_EINVAL, "latents with %d bits per token: 1 to %d", s->row_bits,
-                       FV_LATENT_BITS * FV_LATENT_MOST);
+    if (x->row_bits < 1 || x->row_bits > MOST_BITS)
+        return FV_FAIL(FV_EINVAL, "latents with %d bits per token: 1 to %d", x->row_bits,
+                       MOST_BITS);
     return FV_OK;
 }
 
@@ -135,7 +131,7 @@ static unsigned nearest(const int8_t *level, int bits, float x) {
 void fv_latent_write_row(const fv_packed_shape *s, int32_t row, void *data) {
     char *to = (char *)data + fv_latent_head_bytes(s);
     memset(to, 0, fv_latent_row_bytes(s));
-    if (s->n_outlier) memcpy(to, &row, sizeof row);
+    if (s->latent.exact) memcpy(to, &row, sizeof row);
 }
 
 void fv_latent_clear(const fv_packed_shape *s, void *data) {
@@ -173,11 +169,11 @@ fv_status fv_latent_write(const fv_latent_layer *l, const fv_packed_shape *s, fl
 }
 
 void fv_latent_write_own(const fv_packed_shape *s, const float *u, void *data) {
-    size_t planes = fv_latent_planes(s), own = FV_LATENT_BITS * (size_t)s->n_own;
+    size_t planes = fv_latent_planes(s), own = FV_LATENT_BITS * (size_t)s->latent.n_own;
     uint16_t *plane = fv_latent_plane(s, data);
     for (size_t j = 0; j < (size_t)s->n; j++) {
         uint16_t *to = plane + (j / FV_PACKED_TILE + 1) * planes - own;
-        for (int32_t i = 0; i < s->n_own; i++, u++) {
+        for (int32_t i = 0; i < s->latent.n_own; i++, u++) {
             unsigned code = (unsigned)((int32_t)*u + 128);
             for (int b = 0; b < FV_LATENT_BITS; b++, to++)
                 *to = (uint16_t)(*to | (code >> b & 1) << j % FV_PACKED_TILE);
@@ -212,9 +208,9 @@ static float own_scale(const float *o, size_t n) {
 
 void fv_latent_write_directions(const fv_packed_shape *s, float *o, void *data) {
     size_t W = fv_packed_width(s), line = fv_latent_own_line(s);
-    uint8_t *to = data, *code = to + (size_t)s->n_own * sizeof(float);
+    uint8_t *to = data, *code = to + (size_t)s->latent.n_own * sizeof(float);
     memset(to, 0, fv_latent_own_bytes(s));
-    for (int32_t i = 0; i < s->n_own; i++, o += W, code += line, to += sizeof(float)) {
+    for (int32_t i = 0; i < s->latent.n_own; i++, o += W, code += line, to += sizeof(float)) {
         float scale = own_scale(o, W);
         memcpy(to, &scale, sizeof scale);
         for (size_t c = 0; c < W; c++)
@@ -229,9 +225,10 @@ void fv_latent_write_exact(const fv_packed_shape *s, const float *x, void *data)
     narrow_row(x, fv_packed_width(s), s->dtype, to);
 }
 
-fv_status fv_latent_check_directions(const fv_packed_shape *s, const void *data) {
-    const char *at = data;
-    for (int32_t i = 0; i < s->n_own; i++, at += sizeof(float)) {
+/* The scales of own directions must be finite; any other bits are valid. */
+static fv_status check_data(const fv_packed_part *p) {
+    const char *at = p->data;
+    for (int32_t i = 0; i < p->shape.latent.n_own; i++, at += sizeof(float)) {
         float scale;
         memcpy(&scale, at, sizeof scale);
         if (!isfinite(scale))
@@ -297,9 +294,70 @@ static void keep_planes(const fv_packed_part *src, const int32_t *idx, const fv_
         }
 }
 
-void fv_latent_keep(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst) {
+/* Codes, too, are copied bit by bit. */
+static void keep(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst) {
     size_t head = fv_latent_head_bytes(&src->shape);
     if (head) memcpy(dst->data, src->data, head);
     if (!src->shape.borrows) keep_planes(src, idx, dst);
-    if (src->shape.coded) keep_codes(src, idx, dst);
+    if (src->shape.latent.coded) keep_codes(src, idx, dst);
 }
+
+/* ---- the table -------------------------------------------------------------------------- */
+
+/* Everything ahead of a lender's codes. */
+static size_t lent_bytes(const fv_packed_shape *s) {
+    fv_packed_shape lender = *s;
+    lender.borrows = false;
+    return fv_latent_sent_bytes(&lender);
+}
+
+static bool fits(const fv_packed_shape *base, const fv_packed_shape *s) {
+    const fv_latent_shape *a = &base->latent, *b = &s->latent;
+    return a->row_bits == b->row_bits && a->each_bits == b->each_bits && a->n_own == b->n_own &&
+           a->exact == b->exact;
+}
+
+static fv_packed_shape kept(const fv_packed_part *src, const int32_t *idx, int32_t n) {
+    (void)idx;
+    return fv_packed_with_rows(&src->shape, n);
+}
+
+/* A hand-off says 16 bits where row_bits are spread. */
+enum { SPREAD = 16 };
+
+static void put_numbers(const fv_packed_shape *s, fv_packed_numbers *out) {
+    const fv_latent_shape *x = &s->latent;
+    *out = (fv_packed_numbers){.rank = (uint32_t)x->row_bits,
+                               .rank2 = (uint32_t)x->n_low,
+                               .bits = x->each_bits ? x->each_bits : SPREAD,
+                               .n_outlier = (uint32_t)x->n_own,
+                               .exact = x->exact};
+}
+
+static void take_numbers(const fv_packed_numbers *in, fv_packed_shape *s) {
+    bool known = in->bits == SPREAD || (in->bits >= 1 && in->bits <= FV_LATENT_BITS);
+    s->latent.row_bits = known ? fv_packed_count(in->rank) : -1;
+    s->latent.each_bits = known && in->bits != SPREAD ? (uint8_t)in->bits : 0;
+    s->latent.n_low = fv_packed_count(in->rank2);
+    s->latent.n_own = fv_packed_count(in->n_outlier);
+    s->latent.exact = in->exact;
+}
+
+const fv_packed_format fv_format_latent = {.name = "latent",
+                                           .tiled = true,
+                                           .nested = true,
+                                           .turned = true,
+                                           .own_keys = true,
+                                           .scored = true,
+                                           .bytes = fv_latent_bytes,
+                                           .sent_bytes = fv_latent_sent_bytes,
+                                           .lent_bytes = lent_bytes,
+                                           .check = check,
+                                           .check_data = check_data,
+                                           .fits = fits,
+                                           .smallest = fv_packed_with_rows,
+                                           .kept = kept,
+                                           .keep = keep,
+                                           .read = fv_latent_read,
+                                           .put_numbers = put_numbers,
+                                           .take_numbers = take_numbers};

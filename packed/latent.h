@@ -41,7 +41,7 @@
  *
  * `order` lists the directions in the order in which they get bits, so its first row_bits entries give
  * the bits of each, and no request carries a table. Directions with bits are the first ones.
- * With the shape's `bits` from 1 to 8, the first row_bits / bits directions have that many bits each
+ * With `each_bits`, the first row_bits / each_bits directions have that many bits each
  * instead: PCA with a plain quantizer, the baseline for water-filling.
  *
  * LAYOUT. Tiles of 16 tokens; a tile has row_bits + 8 n_own planes of 16 bits, bit i of a plane
@@ -53,8 +53,8 @@
  *
  *     scale  f32 [n_own]        code  [n_own, ceil(W / 2)], the lower half of a byte first
  *
- * EXACT TOKEN. A prompt's first token is an attention sink, and may be stored exactly: n_outlier is 1
- * then. Each part has its W numbers in the part's type, after the own directions. They act as one more
+ * EXACT TOKEN. A prompt's first token is an attention sink, and may be stored exactly (`exact`).
+ * Each part has its W numbers in the part's type, after the own directions. They act as one more
  * direction, the last, on which only that token has a coefficient, 1; its other coefficients, and that
  * of the mean, are 0. Its row, or -1 if it has been dropped, is ahead of the planes, i32 in 64 bytes.
  * It is always read as group 0.
@@ -62,13 +62,13 @@
  * Codes of keys come last, head by head in tiles of 16 tokens: [D, 16], the lower half of a byte first,
  * and then the 16 s_j; 0 for missing tokens. They are not sent.
  *
- * TIERS. Directions are in the order of their deviations, own ones last, so the first R2 of them are a
- * lower rank; rows of group 1 are read with these alone (part.h).
+ * TIERS. Directions are in the order of their deviations, own ones last, so the first R2 of them (`n_low`)
+ * are a lower rank; rows of group 1 are read with these alone (part.h).
  *
  * Pure functions; any thread. */
 #include <string.h>
 
-#include "packed/part.h"
+#include "packed/forms.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -148,13 +148,13 @@ static inline int32_t fv_latent_bits(const fv_latent_layer *l, const fv_packed_s
                                      uint8_t *bits) {
     int32_t n = 0, all = FV_LATENT_BITS * l->n_dir;
     memset(bits, 0, (size_t)l->n_dir);
-    if (s->bits <= FV_LATENT_BITS) {
-        n = s->row_bits / s->bits;
+    if (s->latent.each_bits) {
+        n = s->latent.row_bits / s->latent.each_bits;
         n = n < l->n_dir ? n : l->n_dir;
-        memset(bits, s->bits, (size_t)n);
+        memset(bits, s->latent.each_bits, (size_t)n);
         return n;
     }
-    for (int32_t i = 0; i < s->row_bits && i < all; i++) {
+    for (int32_t i = 0; i < s->latent.row_bits && i < all; i++) {
         int32_t r = l->order[i];
         bits[r]++;
         n = r >= n ? r + 1 : n;
@@ -165,8 +165,8 @@ static inline int32_t fv_latent_bits(const fv_latent_layer *l, const fv_packed_s
 /* Number of n directions, own ones included, with which a row is read; low: it is of group 1, and not the
  * exact token. */
 static inline size_t fv_latent_read_dirs(const fv_packed_shape *s, size_t n, bool low) {
-    size_t rank2 = (size_t)s->rank2;
-    return low && rank2 > 0 && rank2 < n ? rank2 : n;
+    size_t n_low = (size_t)s->latent.n_low;
+    return low && n_low > 0 && n_low < n ? n_low : n;
 }
 
 /* The share of a token's variance that parts of this shape are expected to lose, without own
@@ -175,7 +175,7 @@ double fv_latent_expected(const fv_latent_layer *l, const fv_packed_shape *s);
 
 /* Planes of a tile. */
 static inline size_t fv_latent_planes(const fv_packed_shape *s) {
-    return (size_t)s->row_bits + FV_LATENT_BITS * (size_t)s->n_own;
+    return (size_t)s->latent.row_bits + FV_LATENT_BITS * (size_t)s->latent.n_own;
 }
 
 /* Bytes of an own direction's codes in one part. */
@@ -185,18 +185,18 @@ static inline size_t fv_latent_own_line(const fv_packed_shape *s) {
 
 /* Bytes of all own directions in one part. */
 static inline size_t fv_latent_own_bytes(const fv_packed_shape *s) {
-    return fv_packed_aligned((size_t)s->n_own * (sizeof(float) + fv_latent_own_line(s)));
+    return fv_packed_aligned((size_t)s->latent.n_own * (sizeof(float) + fv_latent_own_line(s)));
 }
 
 /* Bytes of own directions and the exact token's numbers. */
 static inline size_t fv_latent_head_bytes(const fv_packed_shape *s) {
     size_t exact = fv_packed_width(s) * fv_dtype_bytes(s->dtype);
-    return fv_latent_own_bytes(s) + (s->n_outlier ? fv_packed_aligned(exact) : 0);
+    return fv_latent_own_bytes(s) + (s->latent.exact ? fv_packed_aligned(exact) : 0);
 }
 
 /* Bytes, in a part with planes, of the exact token's row. */
 static inline size_t fv_latent_row_bytes(const fv_packed_shape *s) {
-    return s->n_outlier ? FV_PACKED_ALIGN : 0;
+    return s->latent.exact ? FV_PACKED_ALIGN : 0;
 }
 
 /* The planes in `data` of a part that owns them; s: its shape, or that of a part that borrows them. */
@@ -206,7 +206,7 @@ static inline uint16_t *fv_latent_plane(const fv_packed_shape *s, const void *da
 
 /* The exact token's row, likewise; -1: there is none. */
 static inline int32_t fv_latent_exact(const fv_packed_shape *s, const void *data) {
-    return s->n_outlier ? *(const int32_t *)((uintptr_t)data + fv_latent_head_bytes(s)) : -1;
+    return s->latent.exact ? *(const int32_t *)((uintptr_t)data + fv_latent_head_bytes(s)) : -1;
 }
 
 /* Bytes that are sent: all but codes. */
@@ -225,7 +225,7 @@ static inline size_t fv_latent_coded_tile(const fv_packed_shape *s) {
 static inline size_t fv_latent_bytes(const fv_packed_shape *s) {
     size_t tiles = (size_t)s->n_kv * fv_packed_tiles((size_t)s->n);
     return fv_latent_sent_bytes(s) +
-           (s->coded ? fv_packed_aligned(tiles * fv_latent_coded_tile(s)) : 0);
+           (s->latent.coded ? fv_packed_aligned(tiles * fv_latent_coded_tile(s)) : 0);
 }
 
 /* A tile of KV head g in a part with codes; below: its scales. */
@@ -255,9 +255,6 @@ int32_t fv_latent_step(double error);
  * does. They ascend. */
 void fv_latent_steps(const fv_latent_layer *l, const float *error, uint32_t *steps);
 
-/* FV_EINVAL with a message if no part has this shape. */
-fv_status fv_latent_check(const fv_packed_shape *s);
-
 /* Encodes coefficients z [n, R] at the nearest levels: `data` has fv_latent_sent_bytes(s) bytes; z becomes
  * the decoded coefficients. Own directions are 0, and no token is exact. FV_EINVAL if one is not finite. */
 fv_status fv_latent_write(const fv_latent_layer *l, const fv_packed_shape *s, float *z, void *data);
@@ -280,14 +277,8 @@ void fv_latent_write_directions(const fv_packed_shape *s, float *o, void *data);
 void fv_latent_write_row(const fv_packed_shape *s, int32_t row, void *data);
 void fv_latent_write_exact(const fv_packed_shape *s, const float *x, void *data);
 
-/* FV_EINVAL with a message if a scale of own directions in `data`, on the host, is not finite. */
-fv_status fv_latent_check_directions(const fv_packed_shape *s, const void *data);
-
 /* Decodes rows [row0, row0 + n) of a part to m [n, Hkv * D], keys before rotation. */
 void fv_latent_read(const fv_packed_part *p, int32_t row0, int32_t n, float *m);
-
-/* Copies rows idx[0 .. n) of src to dst: every row keeps its bits, those of codes too. */
-void fv_latent_keep(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst);
 
 #ifdef __cplusplus
 }

@@ -25,8 +25,8 @@ static inline void latent_view_open(latent_view *v, const fv_packed_part *p) {
     v->exact = fv_latent_exact(&p->shape, from);
     v->planes = fv_latent_planes(&p->shape);
     v->n_dir = (size_t)fv_latent_bits(p->latent, &p->shape, v->bits);
-    v->n_own = (size_t)p->shape.n_own;
-    v->n = v->n_dir + v->n_own + (size_t)p->shape.n_outlier;
+    v->n_own = (size_t)p->shape.latent.n_own;
+    v->n = v->n_dir + v->n_own + (size_t)p->shape.latent.exact;
 }
 
 /* The levels of `bits` bits; 0 bits have no levels. */
@@ -83,10 +83,10 @@ static inline void latent_row_levels(const latent_view *v, size_t j, int8_t *lev
 
 /* Element c of own direction i of a part; the exact token counts as the last direction. */
 static inline float latent_own_number(const fv_packed_part *p, size_t i, size_t c) {
-    if (i == (size_t)p->shape.n_own)
+    if (i == (size_t)p->shape.latent.n_own)
         return widened((const char *)p->data + fv_latent_own_bytes(&p->shape), p->shape.dtype, c);
     const uint8_t *scales = (const uint8_t *)p->data;
-    const uint8_t *code = scales + (size_t)p->shape.n_own * sizeof(float);
+    const uint8_t *code = scales + (size_t)p->shape.latent.n_own * sizeof(float);
     float scale;
     memcpy(&scale, scales + i * sizeof scale, sizeof scale);
     code += i * fv_latent_own_line(&p->shape) + c / 2;

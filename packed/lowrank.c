@@ -11,25 +11,16 @@
 #include "packed/read.h"
 #include "packed/scales.h"
 
-fv_status fv_packed_check(const fv_packed_shape *s) {
-    if (s->form == FV_PACKED_LATENT) return fv_latent_check(s);
-    if (s->form != FV_PACKED_LOWRANK) return fv_codes_check(s);
-    if (s->bits != 16 && s->bits != 8 && s->bits != 4)
-        return FV_FAIL(FV_EINVAL, "packed block with %d bits: 16, 8 or 4", s->bits);
-    if ((unsigned)s->dtype >= FV_N_DTYPE || (unsigned)s->kind > FV_PACKED_V)
-        return FV_FAIL(FV_EINVAL, "packed block of type %d, kind %d", (int)s->dtype, (int)s->kind);
-    if (s->n < 0 || s->n > 1 << 24)
-        return FV_FAIL(FV_EINVAL, "packed block of %d rows: at most %d", s->n, 1 << 24);
-    if (s->n_kv < 1 || s->n_kv > 1024 || s->d_head < 1 || s->d_head > 1024)
-        return FV_FAIL(FV_EINVAL, "packed block of %d heads of %d: 1 to 1024 each", s->n_kv,
-                       s->d_head);
-    if (s->n_outlier || s->borrows)
-        return FV_FAIL(FV_EINVAL, "factors with %d outliers, or that borrow", s->n_outlier);
-    if (s->rank == 0 && s->rank2 == 0 && s->kind == FV_PACKED_V && s->bits == 16) return FV_OK;
-    if (s->rank < 1 || (size_t)s->rank > fv_packed_width(s))
-        return FV_FAIL(FV_EINVAL, "packed block of rank %d: 1 to %zu", s->rank, fv_packed_width(s));
-    if (s->rank2 < 1 || s->rank2 > s->rank)
-        return FV_FAIL(FV_EINVAL, "packed block with lower rank %d: 1 to %d", s->rank2, s->rank);
+static fv_status check(const fv_packed_shape *s) {
+    const fv_lowrank_shape *x = &s->lowrank;
+    if ((x->bits != 16 && x->bits != 8 && x->bits != 4) || s->borrows)
+        return FV_FAIL(FV_EINVAL, "factors with %d bits, or that borrow: 16, 8 or 4 bits", x->bits);
+    FV_TRY(fv_packed_check_common(s, "factors"));
+    if (x->rank == 0 && x->rank2 == 0 && s->kind == FV_PACKED_V && x->bits == 16) return FV_OK;
+    if (x->rank < 1 || (size_t)x->rank > fv_packed_width(s))
+        return FV_FAIL(FV_EINVAL, "factors of rank %d: 1 to %zu", x->rank, fv_packed_width(s));
+    if (x->rank2 < 1 || x->rank2 > x->rank)
+        return FV_FAIL(FV_EINVAL, "factors with lower rank %d: 1 to %d", x->rank2, x->rank);
     return FV_OK;
 }
 
@@ -64,9 +55,9 @@ static void put_pair_f16(char *to, code_pair s) {
  * it. */
 static char *element(char *data, const fv_packed_layout *l, const fv_packed_shape *s, size_t j,
                      size_t r, size_t *i) {
-    int tier = r >= (size_t)s->rank2;
+    int tier = r >= (size_t)s->lowrank.rank2;
     char *at = data + l->tier[tier];
-    r -= tier ? (size_t)s->rank2 : 0;
+    r -= tier ? (size_t)s->lowrank.rank2 : 0;
     *i = s->kind == FV_PACKED_K ? j % FV_PACKED_TILE : r;
     if (s->kind == FV_PACKED_V) return at + j * l->stride[tier];
     return at + j / FV_PACKED_TILE * l->stride[tier] + r * fv_packed_row_bytes(s, FV_PACKED_TILE);
@@ -76,7 +67,7 @@ static void write_u_plain(const fv_packed_shape *s, const fv_packed_layout *l, c
                           char *data) {
     size_t size = fv_dtype_bytes(s->dtype), i;
     for (size_t j = 0; j < (size_t)s->n; j++)
-        for (size_t r = 0; r < (size_t)s->rank; r++, u++) {
+        for (size_t r = 0; r < (size_t)s->lowrank.rank; r++, u++) {
             char *row = element(data, l, s, j, r, &i);
             narrow_row(u, 1, s->dtype, row + i * size);
         }
@@ -84,13 +75,13 @@ static void write_u_plain(const fv_packed_shape *s, const fv_packed_layout *l, c
 
 static void write_u_keys(const fv_packed_shape *s, const fv_packed_layout *l, const float *u,
                          char *data) {
-    size_t R = (size_t)s->rank, i;
+    size_t R = (size_t)s->lowrank.rank, i;
     for (size_t r = 0; r < R; r++) {
-        code_pair c = scale_of(u + r, (size_t)s->n, R, NULL, top_code(s->bits), false);
+        code_pair c = scale_of(u + r, (size_t)s->n, R, NULL, top_code(s->lowrank.bits), false);
         memcpy(data + l->pair + r * sizeof c, &c, sizeof c);
         for (size_t j = 0; j < (size_t)s->n; j++) {
             char *row = element(data, l, s, j, r, &i);
-            put_code(row, s->bits, i, code_of(u[j * R + r], c, top_code(s->bits)));
+            put_code(row, s->lowrank.bits, i, code_of(u[j * R + r], c, top_code(s->lowrank.bits)));
         }
     }
 }
@@ -105,15 +96,16 @@ static float column_size(const float *u, size_t n, size_t R) {
 
 static void write_u_values(const fv_packed_shape *s, const fv_packed_layout *l, const float *u,
                            char *data) {
-    size_t R = (size_t)s->rank, i;
+    size_t R = (size_t)s->lowrank.rank, i;
     float *column = (float *)(data + l->column);
     for (size_t r = 0; r < R; r++) column[r] = column_size(u + r, (size_t)s->n, R);
     for (size_t j = 0; j < (size_t)s->n; j++, u += R) {
-        code_pair c = scale_of(u, R, 1, column, top_code(s->bits), true);
+        code_pair c = scale_of(u, R, 1, column, top_code(s->lowrank.bits), true);
         put_pair_f16(data + l->pair + j * 4, c);
         for (size_t r = 0; r < R; r++) {
             char *row = element(data, l, s, j, r, &i);
-            put_code(row, s->bits, i, code_of(u[r] / column[r], c, top_code(s->bits)));
+            put_code(row, s->lowrank.bits, i,
+                     code_of(u[r] / column[r], c, top_code(s->lowrank.bits)));
         }
     }
 }
@@ -121,10 +113,10 @@ static void write_u_values(const fv_packed_shape *s, const fv_packed_layout *l, 
 void fv_packed_read_u(const fv_packed_part *p, int32_t row0, int32_t n, float *u) {
     packed_view v = packed_view_of(p);
     assert(row0 >= 0 && n >= 0 && row0 + n <= v.s.n);
-    for (int32_t j = row0; j < row0 + n; j++, u += v.s.rank)
+    for (int32_t j = row0; j < row0 + n; j++, u += v.s.lowrank.rank)
         for (int tier = 0; tier < 2; tier++)
-            (v.s.kind == FV_PACKED_K ? packed_k_row : packed_v_row)(&v, tier, (size_t)j,
-                                                                    u + (tier ? v.s.rank2 : 0));
+            (v.s.kind == FV_PACKED_K ? packed_k_row : packed_v_row)(
+                &v, tier, (size_t)j, u + (tier ? v.s.lowrank.rank2 : 0));
 }
 
 /* ---- basis ------------------------------------------------------------------------------ */
@@ -132,23 +124,24 @@ void fv_packed_read_u(const fv_packed_part *p, int32_t row0, int32_t n, float *u
 /* Writes the basis [R, Hkv * D] head by head, that of keys transposed. */
 static void write_basis(const fv_packed_shape *s, const fv_packed_layout *l, const float *basis,
                         char *data) {
-    size_t D = (size_t)s->d_head, n_kv = (size_t)s->n_kv, R = (size_t)s->rank;
+    size_t D = (size_t)s->d_head, n_kv = (size_t)s->n_kv, R = (size_t)s->lowrank.rank;
     size_t size = fv_dtype_bytes(s->dtype);
     for (size_t r = 0; r < R; r++)
         for (size_t g = 0; g < n_kv; g++, basis += D) {
             code_pair c = {0, 0};
-            if (s->bits != 16) {
-                c = scale_of(basis, D, 1, NULL, top_code(s->bits), true);
+            if (s->lowrank.bits != 16) {
+                c = scale_of(basis, D, 1, NULL, top_code(s->lowrank.bits), true);
                 put_pair_f16(data + l->basis_pair + (g * R + r) * 4, c);
             }
             for (size_t d = 0; d < D; d++) {
                 bool key = s->kind == FV_PACKED_K;
                 size_t i = key ? r : d;
                 char *line = data + l->basis + g * l->basis_head + (key ? d : r) * l->basis_stride;
-                if (s->bits == 16)
+                if (s->lowrank.bits == 16)
                     narrow_row(basis + d, 1, s->dtype, line + i * size);
                 else
-                    put_code(line, s->bits, i, code_of(basis[d], c, top_code(s->bits)));
+                    put_code(line, s->lowrank.bits, i,
+                             code_of(basis[d], c, top_code(s->lowrank.bits)));
             }
         }
 }
@@ -156,7 +149,7 @@ static void write_basis(const fv_packed_shape *s, const fv_packed_layout *l, con
 void fv_packed_read_basis(const fv_packed_part *p, float *basis) {
     packed_view v = packed_view_of(p);
     size_t D = (size_t)v.s.d_head;
-    for (size_t r = 0; r < (size_t)v.s.rank; r++)
+    for (size_t r = 0; r < (size_t)v.s.lowrank.rank; r++)
         for (size_t g = 0; g < (size_t)v.s.n_kv; g++, basis += D)
             for (size_t d = 0; d < D; d++) basis[d] = packed_basis_number(&v, g, r, d);
 }
@@ -188,7 +181,7 @@ void fv_packed_write(const fv_packed_shape *s, const float *u, const float *basi
         write_rows(s, &l, u, data);
         return;
     }
-    if (s->bits == 16)
+    if (s->lowrank.bits == 16)
         write_u_plain(s, &l, u, data);
     else if (s->kind == FV_PACKED_K)
         write_u_keys(s, &l, u, data);
@@ -204,29 +197,19 @@ static void keep_element(const packed_view *src, const packed_view *dst, const i
     const char *from =
         element((char *)(uintptr_t)src->data, &src->l, &src->s, (size_t)idx[j], r, &from_i);
     char *to = element((char *)(uintptr_t)dst->data, &dst->l, &dst->s, j, r, &to_i);
-    if (src->s.bits == 16)
+    if (src->s.lowrank.bits == 16)
         memcpy(to + to_i * size, from + from_i * size, size);
     else
-        put_code(to, dst->s.bits, to_i, packed_code((const uint8_t *)from, src->s.bits, from_i));
+        put_code(to, dst->s.lowrank.bits, to_i,
+                 packed_code((const uint8_t *)from, src->s.lowrank.bits, from_i));
 }
 
-fv_packed_shape fv_packed_kept(const fv_packed_part *src, const int32_t *idx, int32_t n) {
-    fv_packed_shape s = src->shape;
-    if (s.form == FV_PACKED_QUANTIZED || s.form == FV_PACKED_MERGED)
-        s.n_outlier = fv_codes_count(src, idx, n);
-    s.n = n;
-    return s;
+static fv_packed_shape kept(const fv_packed_part *src, const int32_t *idx, int32_t n) {
+    (void)idx;
+    return fv_packed_with_rows(&src->shape, n);
 }
 
-void fv_packed_keep(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst) {
-    if (src->shape.form == FV_PACKED_LATENT) {
-        fv_latent_keep(src, idx, dst);
-        return;
-    }
-    if (src->shape.form != FV_PACKED_LOWRANK) {
-        fv_codes_keep(src, idx, dst);
-        return;
-    }
+static void keep(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst) {
     const fv_packed_shape *s = &src->shape;
     packed_view from = packed_view_of(src), to = packed_view_of(dst);
     const char *a = src->data;
@@ -238,8 +221,8 @@ void fv_packed_keep(const fv_packed_part *src, const int32_t *idx, const fv_pack
             memcpy(b + to.l.rows + (g * (size_t)dst->shape.n + j) * row,
                    packed_row_at(&from, g, (size_t)idx[j]), row);
     for (size_t j = 0; j < (size_t)dst->shape.n; j++)
-        for (size_t r = 0; r < (size_t)s->rank; r++) keep_element(&from, &to, idx, j, r);
-    if (s->bits != 16 && s->kind == FV_PACKED_V)
+        for (size_t r = 0; r < (size_t)s->lowrank.rank; r++) keep_element(&from, &to, idx, j, r);
+    if (s->lowrank.bits != 16 && s->kind == FV_PACKED_V)
         for (int32_t j = 0; j < dst->shape.n; j++)
             memcpy(b + to.l.pair + (size_t)j * 4, a + from.l.pair + (size_t)idx[j] * 4, 4);
     else
@@ -248,3 +231,32 @@ void fv_packed_keep(const fv_packed_part *src, const int32_t *idx, const fv_pack
     memcpy(b + to.l.basis, a + from.l.basis, fv_packed_basis_bytes(s));
     memcpy(b + to.l.basis_pair, a + from.l.basis_pair, fv_packed_basis_pair_bytes(s));
 }
+
+/* ---- the table -------------------------------------------------------------------------- */
+
+static size_t bytes_of(const fv_packed_shape *s) { return fv_packed_layout_of(s).bytes; }
+
+static void put_numbers(const fv_packed_shape *s, fv_packed_numbers *out) {
+    *out = (fv_packed_numbers){.rank = (uint32_t)s->lowrank.rank,
+                               .rank2 = (uint32_t)s->lowrank.rank2,
+                               .bits = s->lowrank.bits};
+}
+
+static void take_numbers(const fv_packed_numbers *in, fv_packed_shape *s) {
+    bool known = in->bits <= 16 && in->n_outlier == 0;
+    s->lowrank = (fv_lowrank_shape){.rank = fv_packed_count(in->rank),
+                                    .rank2 = fv_packed_count(in->rank2),
+                                    .bits = known ? (uint8_t)in->bits : 0};
+}
+
+const fv_packed_format fv_format_lowrank = {.name = "svd",
+                                            .scored = true,
+                                            .bytes = bytes_of,
+                                            .sent_bytes = bytes_of,
+                                            .check = check,
+                                            .fits = fv_packed_same_rows,
+                                            .smallest = fv_packed_with_rows,
+                                            .kept = kept,
+                                            .keep = keep,
+                                            .put_numbers = put_numbers,
+                                            .take_numbers = take_numbers};

@@ -40,8 +40,7 @@
  * i / 2; lines (stored rows of a tier or of a head's basis) begin at a byte.
  *
  * Pure functions; any thread. */
-#include "packed/codes.h"
-#include "packed/latent.h"
+#include "packed/forms.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -65,7 +64,7 @@ typedef struct fv_packed_layout {
 
 /* Elements per row of a tier. */
 static inline size_t fv_packed_tier_rank(const fv_packed_shape *s, int tier) {
-    return (size_t)(tier ? s->rank - s->rank2 : s->rank2);
+    return (size_t)(tier ? s->lowrank.rank - s->lowrank.rank2 : s->lowrank.rank2);
 }
 
 /* Bytes from row to row of a tier of values, or from tile to tile of a tier of keys. */
@@ -82,11 +81,11 @@ static inline size_t fv_packed_tier_bytes(const fv_packed_shape *s, int tier, si
 
 /* Lines of one head's basis, and elements of each. */
 static inline size_t fv_packed_basis_lines(const fv_packed_shape *s) {
-    return (size_t)(s->kind == FV_PACKED_K ? s->d_head : s->rank);
+    return (size_t)(s->kind == FV_PACKED_K ? s->d_head : s->lowrank.rank);
 }
 
 static inline size_t fv_packed_basis_line(const fv_packed_shape *s) {
-    return (size_t)(s->kind == FV_PACKED_K ? s->rank : s->d_head);
+    return (size_t)(s->kind == FV_PACKED_K ? s->lowrank.rank : s->d_head);
 }
 
 static inline size_t fv_packed_basis_head_bytes(const fv_packed_shape *s) {
@@ -94,12 +93,12 @@ static inline size_t fv_packed_basis_head_bytes(const fv_packed_shape *s) {
 }
 
 static inline size_t fv_packed_pair_bytes(const fv_packed_shape *s) {
-    if (s->bits == 16) return 0;
-    return s->kind == FV_PACKED_K ? (size_t)s->rank * 8 : (size_t)s->n * 4;
+    if (s->lowrank.bits == 16) return 0;
+    return s->kind == FV_PACKED_K ? (size_t)s->lowrank.rank * 8 : (size_t)s->n * 4;
 }
 
 static inline size_t fv_packed_column_bytes(const fv_packed_shape *s) {
-    return s->bits == 16 || s->kind == FV_PACKED_K ? 0 : (size_t)s->rank * 4;
+    return s->lowrank.bits == 16 || s->kind == FV_PACKED_K ? 0 : (size_t)s->lowrank.rank * 4;
 }
 
 static inline size_t fv_packed_basis_bytes(const fv_packed_shape *s) {
@@ -107,11 +106,11 @@ static inline size_t fv_packed_basis_bytes(const fv_packed_shape *s) {
 }
 
 static inline size_t fv_packed_basis_pair_bytes(const fv_packed_shape *s) {
-    return s->bits == 16 ? 0 : (size_t)s->rank * (size_t)s->n_kv * 4;
+    return s->lowrank.bits == 16 ? 0 : (size_t)s->lowrank.rank * (size_t)s->n_kv * 4;
 }
 
 static inline bool fv_packed_is_rows(const fv_packed_shape *s) {
-    return s->form == FV_PACKED_LOWRANK && s->rank == 0;
+    return s->form == FV_PACKED_LOWRANK && s->lowrank.rank == 0;
 }
 
 static inline fv_packed_layout fv_packed_layout_of(const fv_packed_shape *s) {
@@ -128,18 +127,6 @@ static inline fv_packed_layout fv_packed_layout_of(const fv_packed_shape *s) {
     l.rows = l.basis_pair + fv_packed_aligned(fv_packed_basis_pair_bytes(s));
     l.bytes = l.rows + (fv_packed_is_rows(s) ? fv_packed_aligned(fv_packed_raw_bytes(s)) : 0);
     return l;
-}
-
-/* Bytes of a part of any form in memory. */
-static inline size_t fv_packed_bytes(const fv_packed_shape *s) {
-    if (s->form == FV_PACKED_LATENT) return fv_latent_bytes(s);
-    return s->form == FV_PACKED_LOWRANK ? fv_packed_layout_of(s).bytes
-                                        : fv_codes_layout_of(s).bytes;
-}
-
-/* Bytes of a part on the wire; the receiver computes the rest. */
-static inline size_t fv_packed_sent_bytes(const fv_packed_shape *s) {
-    return s->form == FV_PACKED_LATENT ? fv_latent_sent_bytes(s) : fv_packed_bytes(s);
 }
 
 /* Bytes that one step reads: all but tier 1 of n_low rows of group 1. */
@@ -161,18 +148,15 @@ static inline double fv_packed_gain(double n, double rank, double width) {
  *     values    2 R H D + 2 H (n R - n_low (R - R2)) */
 static inline int64_t fv_packed_flops_k(const fv_packed_shape *s, int32_t n_head,
                                         int32_t n_anchor) {
-    int64_t rh = 2 * (int64_t)s->rank * n_head;
+    int64_t rh = 2 * (int64_t)s->lowrank.rank * n_head;
     return rh * s->d_head * n_anchor + rh * s->n;
 }
 
 static inline int64_t fv_packed_flops_v(const fv_packed_shape *s, int32_t n_head, int32_t n_low) {
-    int64_t rows = (int64_t)s->n * s->rank - (int64_t)n_low * (s->rank - s->rank2);
-    return 2 * n_head * ((int64_t)s->rank * s->d_head + rows);
+    int64_t rows =
+        (int64_t)s->n * s->lowrank.rank - (int64_t)n_low * (s->lowrank.rank - s->lowrank.rank2);
+    return 2 * n_head * ((int64_t)s->lowrank.rank * s->d_head + rows);
 }
-
-/* FV_EINVAL with a message if no part of any form has this shape, or its size overflows; for untrusted
- * shapes. */
-fv_status fv_packed_check(const fv_packed_shape *s);
 
 /* ---- between factors and parts, on the host -------------------------------------------- */
 
@@ -189,12 +173,6 @@ void fv_packed_read_basis(const fv_packed_part *p, float *basis);
 
 /* Widens rows [row0, row0 + n) of values that are rows to v [n, Hkv * D]. */
 void fv_packed_read_rows(const fv_packed_part *p, int32_t row0, int32_t n, float *v);
-
-/* The shape of rows idx[0 .. n) of a part of any form. */
-fv_packed_shape fv_packed_kept(const fv_packed_part *src, const int32_t *idx, int32_t n);
-
-/* Copies these rows of src, and the basis, to dst, which has that shape: every row keeps its bits. */
-void fv_packed_keep(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst);
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "packed/codes.h"
 #include "packed/read.h"
 
 static double norm_of(const float *x, size_t D) {
@@ -93,13 +94,13 @@ static void put_kept(const fv_packed_shape *s, const fv_codes_layout *l, char *d
     size_t D = (size_t)s->d_head, H = (size_t)s->n_kv, size = D * fv_dtype_bytes(s->dtype), at = 0;
     uint32_t *first = (uint32_t *)(void *)(data + l->first);
     uint16_t *head = (uint16_t *)(void *)(data + l->channel);
-    for (size_t j = 0; s->n_outlier && j < (size_t)s->n; first[++j] = (uint32_t)at)
+    for (size_t j = 0; s->merged.n_exact && j < (size_t)s->n; first[++j] = (uint32_t)at)
         for (size_t g = 0; g < H; g++) {
             if (!kept[j * H + g]) continue;
             narrow_row(m + (j * H + g) * D, D, s->dtype, data + l->value + at * size);
             head[at++] = (uint16_t)g;
         }
-    assert(at == (size_t)s->n_outlier);
+    assert(at == (size_t)s->merged.n_exact);
 }
 
 /* Measures the relative error of one layer. */
@@ -150,3 +151,53 @@ fv_status fv_merged_write(const fv_packed_shape s[2], const float *const m[2], d
     }
     return FV_OK;
 }
+
+/* ---- the table -------------------------------------------------------------------------- */
+
+static size_t bytes_of(const fv_packed_shape *s) { return fv_codes_layout_of(s).bytes; }
+
+static fv_status check(const fv_packed_shape *s) { return fv_codes_check(s, "merged rows"); }
+
+static fv_packed_shape smallest(const fv_packed_shape *s, int32_t n) {
+    fv_packed_shape to = fv_packed_with_rows(s, n);
+    to.merged.n_exact = 0;
+    return to;
+}
+
+/* The directions come first. */
+static size_t lent_bytes(const fv_packed_shape *s) {
+    fv_packed_shape lender = smallest(s, s->n);
+    lender.borrows = false;
+    return bytes_of(&lender);
+}
+
+static fv_packed_shape kept(const fv_packed_part *src, const int32_t *idx, int32_t n) {
+    fv_packed_shape to = fv_packed_with_rows(&src->shape, n);
+    to.merged.n_exact = fv_codes_count(src, idx, n);
+    return to;
+}
+
+static void put_numbers(const fv_packed_shape *s, fv_packed_numbers *out) {
+    *out = (fv_packed_numbers){.bits = 16, .n_outlier = (uint32_t)s->merged.n_exact};
+}
+
+static void take_numbers(const fv_packed_numbers *in, fv_packed_shape *s) {
+    bool known = in->bits == 16 && in->rank == 0 && in->rank2 == 0;
+    s->merged.n_exact = known ? fv_packed_count(in->n_outlier) : -1;
+}
+
+const fv_packed_format fv_format_merged = {.name = "minicache",
+                                           .tiled = true,
+                                           .own_keys = true,
+                                           .bytes = bytes_of,
+                                           .sent_bytes = bytes_of,
+                                           .lent_bytes = lent_bytes,
+                                           .check = check,
+                                           .check_data = fv_codes_check_outliers,
+                                           .fits = fv_packed_same_rows,
+                                           .smallest = smallest,
+                                           .kept = kept,
+                                           .keep = fv_codes_keep,
+                                           .read = fv_codes_read,
+                                           .put_numbers = put_numbers,
+                                           .take_numbers = take_numbers};

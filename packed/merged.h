@@ -25,7 +25,7 @@
  * both ways, and the public code (xKV) stores the most alike.
  *
  * Pure functions; any thread. */
-#include "packed/part.h"
+#include "packed/forms.h"
 
 /* Sets kept[j * Hkv + g] to 1 where the vectors of row j and head g are stored exactly; returns how many.
  * m [2][n, Hkv * D]: the two layers. */
@@ -33,7 +33,7 @@ int32_t fv_merged_keep(const fv_packed_shape *s, const float *const m[2], double
                        uint8_t *kept);
 
 /* Writes both layers' blocks: data[i] of fv_packed_bytes(&s[i]) bytes on the host, s[1].borrows,
- * and n_outlier the number of exact vectors. The same numbers give the same bytes; padding is 0.
+ * and n_exact the number of exact vectors. The same numbers give the same bytes; padding is 0.
  * error[i]: ||M - M~|| / ||M|| of each, M~ the decoded matrix; 0 for zeros. FV_EINVAL when a number
  * is not finite, a vector's norm exceeds F32, or an exact one is not representable in `dtype`. */
 fv_status fv_merged_write(const fv_packed_shape s[2], const float *const m[2], double t,

@@ -2,10 +2,15 @@
 #define FOVEA_PACKED_PART_H
 
 /* A PACKED PART: the visual keys or values of one layer in a form that is smaller than their rows,
- * in one piece of memory. Four forms: low-rank factors (packed/lowrank.h), codes of each number
- * (packed/codes.h), directions that two layers share (packed/merged.h), and coefficients on the
- * checkpoint's directions (packed/latent.h). A layer's keys and values have the same form and the
- * same rows.
+ * in one piece of memory. There are four forms; packed/forms.h has a table of them:
+ *
+ *   low-rank factors                        packed/lowrank.h
+ *   codes of each number                    packed/codes.h
+ *   directions that two layers share        packed/merged.h
+ *   coefficients on the checkpoint's        packed/latent.h
+ *   directions
+ *
+ * A layer's keys and values have the same form and the same rows.
  *
  *   fv_packed_part   keys or values; several layers may share one of keys (lazy blocks), while
  *                    values are each layer's own
@@ -43,24 +48,45 @@ typedef enum fv_packed_form {
     FV_N_PACKED_FORM
 } fv_packed_form;
 
-/* The layout of a part's bytes. */
-typedef struct fv_packed_shape {
-    int32_t n; /* stored rows */
-    /* Factors: 1 <= R2 <= R; R2 = R: one tier; both 0: values as rows, of 16 bits. Latents: R is 0, and
-     * R2 is the number of directions with which rows of group 1 are read; 0: all. Other forms: 0 */
+/* What each form adds to the shape of a part. */
+typedef struct fv_lowrank_shape {
+    /* 1 <= rank2 <= rank: rows of group 1 are read at rank2; both 0: values as rows, of 16 bits */
     int32_t rank, rank2;
-    int32_t n_kv, d_head; /* a row is Hkv * D wide */
-    fv_dtype dtype;       /* of elements if bits = 16, and of outliers */
-    fv_packed_kind kind;
-    uint8_t bits; /* factors 16, 8 or 4; codes 8 or 4; directions 16; latents 16, or 1 to 8: all
-                   * coefficients have that many */
+    uint8_t bits; /* of a number of a factor: 16, 8 or 4 */
+} fv_lowrank_shape;
+
+typedef struct fv_codes_shape {
+    int32_t n_outlier; /* numbers that are stored exactly */
+    uint8_t bits;      /* of a code: 8 or 4; values beside coded keys also 16: they stay rows */
+} fv_codes_shape;
+
+typedef struct fv_merged_shape {
+    int32_t n_exact; /* vectors of D that are stored exactly */
+} fv_merged_shape;
+
+typedef struct fv_latent_shape {
+    int32_t row_bits;  /* bits of a token's coefficients */
+    uint8_t each_bits; /* bits of each coefficient, 1 to 8; 0: row_bits are spread by variance */
+    int32_t n_low;     /* directions with which rows of group 1 are read; 0: all */
+    int32_t n_own;     /* directions of the request itself */
+    bool exact;        /* one token is stored exactly */
+    bool coded;        /* keys: the rebuilt keys are held too, in codes */
+} fv_latent_shape;
+
+/* The layout of a part's bytes follows from this. `form` tells which member of the union is set. */
+typedef struct fv_packed_shape {
     fv_packed_form form;
-    /* Stored exactly: numbers of codes, vectors of D of directions, the exact token (0 or 1) of latents */
-    int32_t n_outlier;
-    bool borrows;     /* directions or coefficients are in another part */
-    int32_t row_bits; /* latents: bits of a token's coefficients */
-    int32_t n_own;    /* latents: own directions of the request */
-    bool coded;       /* latents' keys: the rebuilt keys are held too, in codes */
+    fv_packed_kind kind;
+    int32_t n;            /* stored rows */
+    int32_t n_kv, d_head; /* a row is Hkv * D wide */
+    fv_dtype dtype;       /* of numbers that are not coded */
+    bool borrows;         /* directions of merged rows, or coefficients: they are in another part */
+    union {
+        fv_lowrank_shape lowrank;
+        fv_codes_shape codes;
+        fv_merged_shape merged;
+        fv_latent_shape latent;
+    };
 } fv_packed_shape;
 
 /* `data` is an address on the backend's device, aligned to 64 bytes, of fv_packed_bytes(shape)
@@ -93,9 +119,16 @@ static inline size_t fv_packed_aligned(size_t bytes) {
 /* Tiles of n rows. */
 static inline size_t fv_packed_tiles(size_t n) { return (n + FV_PACKED_TILE - 1) / FV_PACKED_TILE; }
 
-/* Bytes of a row of n elements. */
+/* Bits of a stored number: of a factor, a code or a direction. */
+static inline uint8_t fv_packed_bits(const fv_packed_shape *s) {
+    if (s->form == FV_PACKED_LOWRANK) return s->lowrank.bits;
+    return s->form == FV_PACKED_QUANTIZED ? s->codes.bits : 16;
+}
+
+/* Bytes of a row of n stored numbers. */
 static inline size_t fv_packed_row_bytes(const fv_packed_shape *s, size_t n) {
-    return s->bits == 4 ? (n + 1) / 2 : s->bits == 8 ? n : n * fv_dtype_bytes(s->dtype);
+    uint8_t bits = fv_packed_bits(s);
+    return bits == 4 ? (n + 1) / 2 : bits == 8 ? n : n * fv_dtype_bytes(s->dtype);
 }
 
 static inline size_t fv_packed_width(const fv_packed_shape *s) {

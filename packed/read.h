@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "common/convert.h"
+#include "packed/codes.h"
 #include "packed/lowrank.h"
 
 /* A block and the addresses of its arrays. */
@@ -49,28 +50,29 @@ static inline void packed_pair_f16(const char *p, float *lo, float *step) {
 
 /* Decodes row j of keys' U in one tier to y [fv_packed_tier_rank]. */
 static inline void packed_k_row(const packed_view *v, int tier, size_t j, float *__restrict y) {
-    size_t n = fv_packed_tier_rank(&v->s, tier), r0 = tier ? (size_t)v->s.rank2 : 0;
+    size_t n = fv_packed_tier_rank(&v->s, tier), r0 = tier ? (size_t)v->s.lowrank.rank2 : 0;
     size_t bytes = fv_packed_row_bytes(&v->s, FV_PACKED_TILE), i = j % FV_PACKED_TILE;
     const char *line = v->data + v->l.tier[tier] + j / FV_PACKED_TILE * v->l.stride[tier];
     const float *pair = (const float *)(v->data + v->l.pair) + 2 * r0;
     for (size_t r = 0; r < n; r++, line += bytes)
-        y[r] = v->s.bits == 16
+        y[r] = v->s.lowrank.bits == 16
                    ? widened(line, v->s.dtype, i)
-                   : fmaf(pair[2 * r + 1], (float)packed_code((const uint8_t *)line, v->s.bits, i),
+                   : fmaf(pair[2 * r + 1],
+                          (float)packed_code((const uint8_t *)line, v->s.lowrank.bits, i),
                           pair[2 * r]);
 }
 
 /* Decodes row j of values' U in one tier to y [fv_packed_tier_rank]. */
 static inline void packed_v_row(const packed_view *v, int tier, size_t j, float *__restrict y) {
     const char *row = v->data + v->l.tier[tier] + j * v->l.stride[tier];
-    size_t n = fv_packed_tier_rank(&v->s, tier), r0 = tier ? (size_t)v->s.rank2 : 0;
-    if (v->s.bits == 16) {
+    size_t n = fv_packed_tier_rank(&v->s, tier), r0 = tier ? (size_t)v->s.lowrank.rank2 : 0;
+    if (v->s.lowrank.bits == 16) {
         widen_row(row, v->s.dtype, n, y);
         return;
     }
     const float *column = (const float *)(v->data + v->l.column) + r0;
     float lo, step;
-    packed_codes((const uint8_t *)row, v->s.bits, n, y);
+    packed_codes((const uint8_t *)row, v->s.lowrank.bits, n, y);
     packed_pair_f16(v->data + v->l.pair + j * 4, &lo, &step);
     for (size_t i = 0; i < n; i++) y[i] = fmaf(step, y[i], lo) * column[i];
 }
@@ -95,10 +97,12 @@ static inline const char *packed_basis_at(const packed_view *v, size_t g, size_t
 static inline float packed_basis_number(const packed_view *v, size_t g, size_t r, size_t d) {
     bool key = v->s.kind == FV_PACKED_K;
     const char *line = packed_basis_at(v, g, key ? d : r);
-    if (v->s.bits == 16) return widened(line, v->s.dtype, key ? r : d);
+    if (v->s.lowrank.bits == 16) return widened(line, v->s.dtype, key ? r : d);
     float lo, step;
-    packed_pair_f16(v->data + v->l.basis_pair + (g * (size_t)v->s.rank + r) * 4, &lo, &step);
-    return fmaf(step, (float)packed_code((const uint8_t *)line, v->s.bits, key ? r : d), lo);
+    packed_pair_f16(v->data + v->l.basis_pair + (g * (size_t)v->s.lowrank.rank + r) * 4, &lo,
+                    &step);
+    return fmaf(step, (float)packed_code((const uint8_t *)line, v->s.lowrank.bits, key ? r : d),
+                lo);
 }
 
 /* ---- codes and directions (packed/codes.h, merged.h) ----------------------------------- */
@@ -141,8 +145,9 @@ static inline const float *merged_norms(const codes_view *v, size_t g, size_t j)
 /* Outliers of row j are [*begin, the result). */
 static inline uint32_t codes_outliers(const codes_view *v, size_t j, uint32_t *begin) {
     const uint32_t *first = (const uint32_t *)(v->data + v->l.first);
-    *begin = v->s.n_outlier ? first[j] : 0;
-    return v->s.n_outlier ? first[j + 1] : 0;
+    bool some = fv_codes_n_outlier(&v->s) > 0;
+    *begin = some ? first[j] : 0;
+    return some ? first[j + 1] : 0;
 }
 
 /* Puts row j's outliers of head g into y, with stride ld. */
@@ -176,12 +181,13 @@ static inline void codes_row(const codes_view *v, size_t g, size_t j, float *__r
     } else if (v->s.kind == FV_PACKED_K) {
         const float *pair = codes_pair(v, g * D);
         for (size_t d = 0; d < D; d++, at += tile, pair += 2)
-            y[d] = fmaf(pair[1], (float)packed_code(at, v->s.bits, j % FV_PACKED_TILE), pair[0]);
-    } else if (v->s.bits == 16) {
+            y[d] =
+                fmaf(pair[1], (float)packed_code(at, v->s.codes.bits, j % FV_PACKED_TILE), pair[0]);
+    } else if (v->s.codes.bits == 16) {
         widen_row(at, v->s.dtype, D, y);
     } else {
         const float *pair = codes_pair(v, j);
-        packed_codes(at, v->s.bits, D, y);
+        packed_codes(at, v->s.codes.bits, D, y);
         for (size_t d = 0; d < D; d++) y[d] = fmaf(pair[1], y[d], pair[0]);
     }
     codes_put_outliers(v, g, j, y, 1);

@@ -8,9 +8,9 @@ fv_packed_shape fv_text_shape(const fv_text_rule *r, fv_packed_kind kind, int32_
                          .d_head = w->d_head,
                          .dtype = w->dtype,
                          .kind = kind,
-                         .bits = r->bits,
-                         .form = FV_PACKED_QUANTIZED};
-    if (kind == FV_PACKED_V && !r->values) s.bits = 16;
+                         .form = FV_PACKED_QUANTIZED,
+                         .codes.bits = r->bits};
+    if (kind == FV_PACKED_V && !r->values) s.codes.bits = 16;
     return s;
 }
 

@@ -11,7 +11,7 @@
  *
  * Pure functions; any thread. */
 #include "common/text_rule.h"
-#include "packed/lowrank.h"
+#include "packed/codes.h"
 
 /* The widths of a layer, and the type of its rows. */
 typedef struct fv_text_width {

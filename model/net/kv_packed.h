@@ -21,7 +21,7 @@
 #include "common/arena.h"
 #include "model/net/kv.h"
 #include "model/net/rope.h"
-#include "packed/lowrank.h"
+#include "packed/forms.h"
 
 /* Rows, their order, and the shape of their parts: a packed layer without its bytes. */
 typedef struct fv_kv_packed_form {
@@ -90,6 +90,11 @@ int32_t fv_kv_packed_text_rows(const fv_kv *kv, int32_t layer);
  * and allocates memory for the parts, which the caller fills. FV_EBUSY if the pool's limit is
  * reached: the raw rows are gone then, and the store must be closed. */
 fv_status fv_kv_pack(fv_kv *kv, int32_t layer, const fv_kv_packed_form *form, fv_kv_packed **out);
+
+/* The form of a block's own parts; keys and values have the same form. */
+static inline const fv_packed_format *fv_kv_packed_format_of(const fv_kv_packed *p) {
+    return fv_packed_format_of(p->part[FV_PACKED_V].shape.form);
+}
 
 /* Returns whether the block owns its keys. */
 bool fv_kv_packed_owns_keys(const fv_kv_packed *p, int32_t layer);

@@ -3,6 +3,8 @@
 
 /* Shapes of a plan's packed layers for kernels. Separate from plan.h, because the router reads
  * plans but does not use kernels. */
+#include "packed/codes.h"
+#include "packed/latent.h"
 #include "packed/lowrank.h"
 #include "policy/plan/plan.h"
 

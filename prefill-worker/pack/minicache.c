@@ -24,7 +24,7 @@ static fv_status take_room(const fv_pack_context *ctx, fv_pack_job *job, fv_pack
         fv_packed_shape s = fv_plan_packed_shape(ctx->plan, job->layer, (fv_packed_kind)k, l->n,
                                                  fv_kv_get_shape(ctx->kv)->dtype);
         l->shape[k] = s;
-        s.n_outlier = s.n * s.n_kv;
+        s.merged.n_exact = s.n * s.n_kv;
         FV_TRY(fv_arena_alloc(ctx->scratch, fv_packed_bytes(&s), &l->data[k]));
     }
     job->state = l;
@@ -58,8 +58,8 @@ static fv_status part(const fv_pack_context *ctx, fv_pack_job *job, fv_packed_ki
     }
     FV_TRY(FV_ARENA_NEW(ctx->scratch, (size_t)s->n * (size_t)s->n_kv, kept));
     const float *const rows[2] = {at[0], at[1]};
-    s->n_outlier = fv_merged_keep(s, rows, p->gamma, kept);
-    l[1]->shape[kind].n_outlier = s->n_outlier;
+    s->merged.n_exact = fv_merged_keep(s, rows, p->gamma, kept);
+    l[1]->shape[kind].merged.n_exact = s->merged.n_exact;
     fv_status st = fv_merged_write((fv_packed_shape[]){*s, l[1]->shape[kind]}, rows, p->t, kept,
                                    (void *const[]){l[0]->data[kind], l[1]->data[kind]}, error);
     if (st != FV_OK) return fv_pack_layer_fail(st, job, kind);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "packed/lowrank.h"
+#include "packed/codes.h"
 #include "tests/support/rendered.h"
 
 /* 576 tokens of a 7B network's keys. */
@@ -13,7 +13,7 @@ static const fv_packed_shape vicuna = {.n = 576,
                                        .d_head = 128,
                                        .dtype = FV_BF16,
                                        .kind = FV_PACKED_K,
-                                       .bits = 4,
+                                       .codes.bits = 4,
                                        .form = FV_PACKED_QUANTIZED};
 
 static fv_packed_shape shape(fv_packed_kind kind, int bits, int32_t n, double share) {
@@ -22,9 +22,9 @@ static fv_packed_shape shape(fv_packed_kind kind, int bits, int32_t n, double sh
                          .d_head = 10,
                          .dtype = FV_F32,
                          .kind = kind,
-                         .bits = (uint8_t)bits,
+                         .codes.bits = (uint8_t)bits,
                          .form = FV_PACKED_QUANTIZED};
-    s.n_outlier = (int32_t)fv_codes_all_outliers(&s, share);
+    s.codes.n_outlier = (int32_t)fv_codes_all_outliers(&s, share);
     return s;
 }
 
@@ -78,13 +78,14 @@ static void assert_rendered(const json_t *c) {
                          .d_head = rendered_int(c, "width"),
                          .dtype = FV_F32,
                          .kind = keys ? FV_PACKED_K : FV_PACKED_V,
-                         .bits = (uint8_t)rendered_int(c, "bits"),
+                         .codes.bits = (uint8_t)rendered_int(c, "bits"),
                          .form = FV_PACKED_QUANTIZED};
-    s.n_outlier = (int32_t)fv_codes_all_outliers(&s, json_number_value(rendered_at(c, "outliers")));
+    s.codes.n_outlier =
+        (int32_t)fv_codes_all_outliers(&s, json_number_value(rendered_at(c, "outliers")));
     trip t = travel(s, (uint64_t)rendered_int(c, "seed"));
     cr_expect_eq((int32_t)fv_packed_bytes(&s), rendered_int(c, "bytes"));
     cr_expect_lt(rendered_off(t.back, rendered_at(c, "numbers")), 1e-6, "%s of %d bits",
-                 rendered_text(c, "kind"), s.bits);
+                 rendered_text(c, "kind"), s.codes.bits);
     trip_free(&t);
 }
 
@@ -117,7 +118,7 @@ Test(codes, no_number_is_off_by_more_than_half_a_step_and_outliers_by_nothing) {
                         off += pow((double)x - (double)y, 2);
                         all += pow((double)x, 2);
                     }
-                cr_assert_geq(exact, s.n_outlier);
+                cr_assert_geq(exact, s.codes.n_outlier);
                 cr_assert_float_eq(t.error, sqrt(off / all), 1e-9);
                 cr_assert_lt(t.error, last, "more outliers, less error");
                 last = t.error;
@@ -184,8 +185,8 @@ Test(codes, four_bits_with_all_that_belongs_to_them_are_less_than_a_third_of_the
     v.kind = FV_PACKED_V;
     cr_expect_eq(fv_packed_bytes(&k), 576 * 4096 / 2 + 4096 * 8);
     cr_expect_eq(fv_packed_bytes(&v), 576 * 4096 / 2 + 576 * 8);
-    k.n_outlier = (int32_t)fv_codes_all_outliers(&k, 0.01);
-    v.n_outlier = (int32_t)fv_codes_all_outliers(&v, 0.01);
+    k.codes.n_outlier = (int32_t)fv_codes_all_outliers(&k, 0.01);
+    v.codes.n_outlier = (int32_t)fv_codes_all_outliers(&v, 0.01);
     size_t first = (577 * 4 + 63) / 64 * 64;
     cr_expect_eq(fv_packed_bytes(&k), 576 * 4096 / 2 + 4096 * 8 + first + 24576 * 4);
     cr_expect_eq(fv_packed_bytes(&v), 576 * 4096 / 2 + 576 * 8 + first + 24192 * 4);
@@ -222,9 +223,9 @@ Test(codes, rows_that_stay_keep_their_bits_and_take_no_byte_more_than_they_need)
             for (int share = 0; share < 2; share++) {
                 trip t = travel(shape((fv_packed_kind)kind, bits, 42, 0.1 * share), 9);
                 fv_packed_shape s = fv_packed_kept(&t.part, idx, 5);
-                int32_t in_each = kind == FV_PACKED_V ? t.part.shape.n_outlier / 42 : 0;
+                int32_t in_each = kind == FV_PACKED_V ? t.part.shape.codes.n_outlier / 42 : 0;
                 cr_assert_eq(s.n, 5);
-                if (kind == FV_PACKED_V) cr_assert_eq(s.n_outlier, 5 * in_each);
+                if (kind == FV_PACKED_V) cr_assert_eq(s.codes.n_outlier, 5 * in_each);
                 fv_packed_part few = {.shape = s, .data = aligned_alloc(64, fv_packed_bytes(&s))};
                 float back[5 * 20];
                 memset(few.data, 0xff, fv_packed_bytes(&s));
@@ -243,14 +244,14 @@ Test(codes, rows_that_stay_keep_their_bits_and_take_no_byte_more_than_they_need)
 Test(codes, impossible_shapes_are_refused) {
     fv_packed_shape bad[9];
     for (int i = 0; i < 9; i++) bad[i] = vicuna;
-    bad[0].bits = 16;
-    bad[1].rank = 1;
-    bad[2].n_outlier = -1;
-    bad[3].n_outlier = 576 * 4096 + 1;
+    bad[0].codes.bits = 16;
+    bad[1].borrows = true;
+    bad[2].codes.n_outlier = -1;
+    bad[3].codes.n_outlier = 576 * 4096 + 1;
     bad[4].n = -1;
     bad[5].d_head = 0;
     bad[6].n_kv = 1024, bad[6].d_head = 1024;
-    bad[7].form = (fv_packed_form)2;
+    bad[7].form = FV_N_PACKED_FORM;
     bad[8].dtype = FV_N_DTYPE;
     cr_assert_eq(fv_packed_check(&vicuna), FV_OK);
     for (int i = 0; i < 9; i++) cr_assert_eq(fv_packed_check(&bad[i]), FV_EINVAL, "%d", i);
@@ -268,7 +269,7 @@ Test(codes, outliers_with_invalid_indices_are_refused) {
         uint32_t value;
         bool wide;
     } lies[] = {{&first[0], 1, true},
-                {&first[20], (uint32_t)t.part.shape.n_outlier + 1, true},
+                {&first[20], (uint32_t)t.part.shape.codes.n_outlier + 1, true},
                 {&first[7], UINT32_MAX, true},
                 {&channel[first[busy]], 20, false},
                 {&channel[first[busy] + 1], channel[first[busy]], false}};

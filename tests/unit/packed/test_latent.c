@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "model/latent/latent.h"
-#include "packed/lowrank.h"
 #include "tests/support/latent.h"
 
 enum { ROWS = 37, HEADS = 2, D = 9, W = HEADS * D };
@@ -25,11 +24,10 @@ static fv_packed_shape shape_of(int32_t n, int32_t n_own, int kind) {
                              .d_head = D,
                              .dtype = FV_F32,
                              .kind = (fv_packed_kind)kind,
-                             .bits = 16,
                              .form = FV_PACKED_LATENT,
                              .borrows = kind == 1,
-                             .row_bits = 21,
-                             .n_own = n_own};
+                             .latent.row_bits = 21,
+                             .latent.n_own = n_own};
 }
 
 static void *room_for(const fv_packed_shape *s) {
@@ -170,7 +168,7 @@ Test(latent, rows_that_stay_keep_their_bits_and_the_directions) {
         kept[k] = p.part[k];
         kept[k].shape = fv_packed_kept(&p.part[k], idx, KEPT);
         kept[k].data = room_for(&kept[k].shape);
-        cr_assert_eq(kept[k].shape.n_own, FV_LATENT_OWN);
+        cr_assert_eq(kept[k].shape.latent.n_own, FV_LATENT_OWN);
         fv_packed_keep(&p.part[k], idx, &kept[k]);
     }
     kept[1].base = kept[0].data;
@@ -203,12 +201,12 @@ Test(latent, shapes_and_scales_that_no_part_has_are_refused) {
     }
     pair p;
     make(&p, 2);
-    cr_assert_eq(fv_latent_check_directions(&p.part[0].shape, p.part[0].data), FV_OK);
+    cr_assert_eq(fv_format_latent.check_data(&p.part[0]), FV_OK);
     float *scale = p.part[0].data;
     scale[1] = NAN;
-    cr_assert_eq(fv_latent_check_directions(&p.part[0].shape, p.part[0].data), FV_EINVAL);
+    cr_assert_eq(fv_format_latent.check_data(&p.part[0]), FV_EINVAL);
     scale[1] = -INFINITY;
-    cr_assert_eq(fv_latent_check_directions(&p.part[0].shape, p.part[0].data), FV_EINVAL);
+    cr_assert_eq(fv_format_latent.check_data(&p.part[0]), FV_EINVAL);
     drop(&p);
 }
 
@@ -218,7 +216,7 @@ static void with_exact(pair *p, int32_t n_own, int32_t row, fv_dtype dtype, floa
     make(p, n_own);
     for (int k = 0; k < 2; k++) {
         fv_packed_shape *s = &p->part[k].shape;
-        s->n_outlier = 1;
+        s->latent.exact = true;
         s->dtype = dtype;
         free(p->part[k].data);
         p->part[k].data = room_for(s);
@@ -266,7 +264,7 @@ Test(latent, the_exact_token_stays_exact_where_it_goes_until_it_leaves) {
         fv_packed_part kept = p.part[0];
         kept.shape = fv_packed_kept(&p.part[0], idx[i], 3);
         kept.data = room_for(&kept.shape);
-        cr_assert_eq(kept.shape.n_outlier, 1);
+        cr_assert_eq(kept.shape.latent.exact, 1);
         fv_packed_keep(&p.part[0], idx[i], &kept);
         cr_assert_eq(fv_latent_exact(&kept.shape, kept.data), i ? -1 : 1);
         for (int j = 0; j < 3; j++) {
@@ -277,7 +275,7 @@ Test(latent, the_exact_token_stays_exact_where_it_goes_until_it_leaves) {
         }
         free(kept.data);
     }
-    p.part[0].shape.n_outlier = 2;
+    p.part[0].shape.latent.exact = 2;
     cr_assert_eq(fv_packed_check(&p.part[0].shape), FV_EINVAL);
     drop(&p);
 }

@@ -8,13 +8,13 @@
 #include "tests/support/rendered.h"
 
 static const fv_packed_shape vicuna = {.n = 576,
-                                       .rank = 64,
-                                       .rank2 = 64,
+                                       .lowrank.rank = 64,
+                                       .lowrank.rank2 = 64,
                                        .n_kv = 32,
                                        .d_head = 128,
                                        .dtype = FV_F16,
                                        .kind = FV_PACKED_K,
-                                       .bits = 16};
+                                       .lowrank.bits = 16};
 
 static float normal(uint64_t *state) {
     double sum = 0;
@@ -30,7 +30,7 @@ static float normal(uint64_t *state) {
 /* Factors as compaction leaves them: columns of U shrink, rows of B have length 1. */
 static void make_factors(const fv_packed_shape *s, float *u, float *basis) {
     uint64_t state = 7;
-    size_t R = (size_t)s->rank, width = fv_packed_width(s);
+    size_t R = (size_t)s->lowrank.rank, width = fv_packed_width(s);
     for (size_t j = 0; j < (size_t)s->n; j++)
         for (size_t r = 0; r < R; r++)
             u[j * R + r] = 50 * powf((float)r + 1, -0.7f) * (normal(&state) + (r == 0 ? 4 : 0));
@@ -54,8 +54,8 @@ typedef struct trip {
 } trip;
 
 static trip travel(fv_packed_shape s) {
-    trip t = {.part.shape = s, .nu = (size_t)s.n * (size_t)s.rank};
-    t.nb = (size_t)s.rank * fv_packed_width(&s);
+    trip t = {.part.shape = s, .nu = (size_t)s.n * (size_t)s.lowrank.rank};
+    t.nb = (size_t)s.lowrank.rank * fv_packed_width(&s);
     t.u = malloc(2 * (t.nu + t.nb) * sizeof *t.u);
     t.part.data = malloc(fv_packed_bytes(&s)); /* exact, so that a sanitizer detects an overrun */
     cr_assert(t.u && t.part.data);
@@ -74,7 +74,7 @@ static void trip_free(trip *t) {
     free(t->part.data);
 }
 
-Test(packed, bytes_and_operations_are_those_of_the_closed_form) {
+Test(lowrank, bytes_and_operations_are_those_of_the_closed_form) {
     static const struct {
         int32_t n;
         size_t bytes, bytes_low;
@@ -86,7 +86,7 @@ Test(packed, bytes_and_operations_are_those_of_the_closed_form) {
         k.n = rows[i].n;
         v = k;
         v.kind = FV_PACKED_V;
-        v.rank2 = 16;
+        v.lowrank.rank2 = 16;
         int32_t n_low = k.n - k.n / 4;
         cr_expect_eq(fv_packed_bytes(&k) + fv_packed_bytes(&v), rows[i].bytes);
         cr_expect_eq(fv_packed_read_bytes(&k, 0) + fv_packed_read_bytes(&v, 0), rows[i].bytes);
@@ -105,7 +105,7 @@ Test(packed, bytes_and_operations_are_those_of_the_closed_form) {
 
 /* Costs of a layer's step at rank 64, 16 bits, D = 128, K and V: uncompressed, rebuilt first, and in
  * rank space. Rebuilding costs 4 T R Hkv D plus the cost of uncompressed tokens. */
-Test(packed, a_step_reads_and_computes_less_than_rows_or_rebuilding_do) {
+Test(lowrank, a_step_reads_and_computes_less_than_rows_or_rebuilding_do) {
     static const struct {
         int32_t n, n_head, n_kv;
         size_t raw_bytes, bytes;
@@ -124,7 +124,7 @@ Test(packed, a_step_reads_and_computes_less_than_rows_or_rebuilding_do) {
         v = k;
         v.kind = FV_PACKED_V;
         double full = 4.0 * k.n * rows[i].n_head * k.d_head;
-        double rebuild = 4.0 * k.n * k.rank * k.n_kv * k.d_head;
+        double rebuild = 4.0 * k.n * k.lowrank.rank * k.n_kv * k.d_head;
         double flops = (double)(fv_packed_flops_k(&k, rows[i].n_head, 1) +
                                 fv_packed_flops_v(&v, rows[i].n_head, 0));
         cr_expect_eq(fv_packed_raw_bytes(&k) + fv_packed_raw_bytes(&v), rows[i].raw_bytes);
@@ -139,25 +139,25 @@ Test(packed, a_step_reads_and_computes_less_than_rows_or_rebuilding_do) {
 
 /* Where compression begins to pay: R < T D / (T + D) for operations, R < T HD / (T + HD) for
  * bytes. */
-Test(packed, ranks_break_even_where_the_closed_form_says) {
+Test(lowrank, ranks_break_even_where_the_closed_form_says) {
     static const struct { int32_t n, flops, bytes; } rows[] = {{576, 104, 504}, {4096, 124, 2047}};
     for (int i = 0; i < 2; i++)
         for (int more = 0; more < 2; more++) {
             fv_packed_shape k = vicuna, v;
             k.n = rows[i].n;
-            k.rank = k.rank2 = rows[i].flops + more;
+            k.lowrank.rank = k.lowrank.rank2 = rows[i].flops + more;
             v = k;
             v.kind = FV_PACKED_V;
             double raw = 4.0 * k.n * 32 * 128;
             double flops = (double)(fv_packed_flops_k(&k, 32, 1) + fv_packed_flops_v(&v, 32, 0));
-            cr_expect_eq(flops < raw, !more, "%d rows, rank %d", k.n, k.rank);
-            k.rank = k.rank2 = rows[i].bytes + more;
+            cr_expect_eq(flops < raw, !more, "%d rows, rank %d", k.n, k.lowrank.rank);
+            k.lowrank.rank = k.lowrank.rank2 = rows[i].bytes + more;
             cr_expect_eq(fv_packed_bytes(&k) < fv_packed_raw_bytes(&k), !more, "%d rows, rank %d",
-                         k.n, k.rank);
+                         k.n, k.lowrank.rank);
         }
 }
 
-Test(packed, gains_are_those_of_the_published_tables) {
+Test(lowrank, gains_are_those_of_the_published_tables) {
     static const double rank[] = {256, 128, 64, 32, 16}, c[] = {1.973, 3.945, 7.890, 15.78, 31.56},
                         whole[] = {1.830, 3.194, 5.089, 7.237, 9.172};
     for (int i = 0; i < 5; i++) {
@@ -166,7 +166,7 @@ Test(packed, gains_are_those_of_the_published_tables) {
         gain = (576 + 50) / (576 / gain + 50);
         cr_expect(fabs(gain - whole[i]) < 6e-4, "rank %g: %g", rank[i], gain);
         fv_packed_shape s = vicuna;
-        s.rank = s.rank2 = (int32_t)rank[i];
+        s.lowrank.rank = s.lowrank.rank2 = (int32_t)rank[i];
         double bytes = (double)fv_packed_raw_bytes(&s) / (double)fv_packed_bytes(&s);
         cr_expect(fabs(bytes - fv_packed_gain(576, rank[i], 4096)) < 1e-9);
     }
@@ -175,31 +175,32 @@ Test(packed, gains_are_those_of_the_published_tables) {
     cr_expect_eq(fv_packed_gain(0, 64, 4096), 0);
 }
 
-Test(packed, eight_and_four_bits_count_their_scales) {
+Test(lowrank, eight_and_four_bits_count_their_scales) {
     fv_packed_shape s = vicuna;
-    s.rank2 = 16;
-    for (s.bits = 8; s.bits >= 4; s.bits = (uint8_t)(s.bits / 2)) {
-        size_t codes = (576 * 64 + 64 * 4096) * (size_t)s.bits / 8, basis_pairs = 64 * 32 * 4;
+    s.lowrank.rank2 = 16;
+    for (s.lowrank.bits = 8; s.lowrank.bits >= 4; s.lowrank.bits = (uint8_t)(s.lowrank.bits / 2)) {
+        size_t codes = (576 * 64 + 64 * 4096) * (size_t)s.lowrank.bits / 8,
+               basis_pairs = 64 * 32 * 4;
         s.kind = FV_PACKED_K;
         cr_expect_eq(fv_packed_bytes(&s), codes + basis_pairs + 64 * 8);
         s.kind = FV_PACKED_V;
         cr_expect_eq(fv_packed_bytes(&s), codes + basis_pairs + 576 * 4 + 64 * 4);
     }
     s = (fv_packed_shape){.n = 3, /* odd everywhere */
-                          .rank = 5,
-                          .rank2 = 2,
+                          .lowrank.rank = 5,
+                          .lowrank.rank2 = 2,
                           .n_kv = 1,
                           .d_head = 7,
                           .dtype = FV_BF16,
                           .kind = FV_PACKED_V,
-                          .bits = 4};
+                          .lowrank.bits = 4};
     fv_packed_layout l = fv_packed_layout_of(&s);
     cr_expect_eq(l.stride[0], 1);
     cr_expect_eq(l.stride[1], 2);
     cr_expect_eq(l.basis_stride, 4);
     cr_expect_eq(l.bytes, 6 * 64);
     s.kind = FV_PACKED_K; /* keys in tiles of 16 rows: one here */
-    s.rank = 33;
+    s.lowrank.rank = 33;
     l = fv_packed_layout_of(&s);
     cr_expect_eq(l.stride[0], 2 * 8);
     cr_expect_eq(l.stride[1], 31 * 8);
@@ -207,15 +208,15 @@ Test(packed, eight_and_four_bits_count_their_scales) {
     cr_expect_eq(l.pair, 64 + 256);
 }
 
-Test(packed, sixteen_bits_keep_what_the_type_can_hold) {
+Test(lowrank, sixteen_bits_keep_what_the_type_can_hold) {
     fv_packed_shape s = {.n = 77,
-                         .rank = 24,
-                         .rank2 = 10,
+                         .lowrank.rank = 24,
+                         .lowrank.rank2 = 10,
                          .n_kv = 3,
                          .d_head = 20,
                          .dtype = FV_F32,
                          .kind = FV_PACKED_V,
-                         .bits = 16};
+                         .lowrank.bits = 16};
     static const double worst[FV_N_DTYPE] = {0, 0x1p-8, 0x1p-11};
     for (int t = FV_F32; t < FV_N_DTYPE; t++) {
         s.dtype = (fv_dtype)t;
@@ -229,25 +230,18 @@ Test(packed, sixteen_bits_keep_what_the_type_can_hold) {
     }
 }
 
-Test(packed, codes_are_as_near_as_their_step_allows) {
+Test(lowrank, codes_are_as_near_as_their_step_allows) {
     /* Uniform noise of one step has variance step^2 / 12, whose root is the tolerance; rows and
      * columns span up to 8 times their root mean square. */
     for (int bits = 8; bits >= 4; bits /= 2)
         for (int kind = FV_PACKED_K; kind <= FV_PACKED_V; kind++) {
-            fv_packed_shape s = {300,
-                                 64,
-                                 16,
-                                 4,
-                                 64,
-                                 FV_BF16,
-                                 (fv_packed_kind)kind,
-                                 (uint8_t)bits,
-                                 FV_PACKED_LOWRANK,
-                                 0,
-                                 false,
-                                 0,
-                                 0,
-                                 false};
+            fv_packed_shape s = {.form = FV_PACKED_LOWRANK,
+                                 .kind = (fv_packed_kind)kind,
+                                 .n = 300,
+                                 .n_kv = 4,
+                                 .d_head = 64,
+                                 .dtype = FV_BF16,
+                                 .lowrank = {.rank = 64, .rank2 = 16, .bits = (uint8_t)bits}};
             trip x = travel(s);
             double allowed = 8.0 / ((1 << bits) - 1) / sqrt(12);
             double u = relative_error(x.u2, x.u, x.nu), b = relative_error(x.basis2, x.basis, x.nb);
@@ -267,16 +261,16 @@ Test(packed, codes_are_as_near_as_their_step_allows) {
 static void assert_codes(const json_t *c) {
     bool keys = strcmp(rendered_text(c, "kind"), "keys") == 0;
     fv_packed_shape s = {.n = rendered_int(c, "rows"),
-                         .rank = rendered_int(c, "rank"),
-                         .rank2 = 1,
+                         .lowrank.rank = rendered_int(c, "rank"),
+                         .lowrank.rank2 = 1,
                          .n_kv = rendered_int(c, "heads"),
                          .d_head = rendered_int(c, "width"),
                          .dtype = FV_F32,
                          .kind = keys ? FV_PACKED_K : FV_PACKED_V,
-                         .bits = (uint8_t)rendered_int(c, "bits")};
+                         .lowrank.bits = (uint8_t)rendered_int(c, "bits")};
     float u[64], basis[64];
     uint64_t seed = (uint64_t)rendered_int(c, "seed");
-    size_t R = (size_t)s.rank, nu = (size_t)s.n * R, nb = R * fv_packed_width(&s);
+    size_t R = (size_t)s.lowrank.rank, nu = (size_t)s.n * R, nb = R * fv_packed_width(&s);
     cr_assert(nu <= 64 && nb <= 64);
     rendered_uniform(&seed, u, nu);
     rendered_uniform(&seed, basis, nb);
@@ -285,12 +279,12 @@ static void assert_codes(const json_t *c) {
     fv_packed_write(&s, u, basis, p.data);
     fv_packed_read_u(&p, 0, s.n, u);
     fv_packed_read_basis(&p, basis);
-    cr_expect_lt(rendered_off(u, rendered_at(c, "u")), 1e-6, "%d bits", s.bits);
-    cr_expect_lt(rendered_off(basis, rendered_at(c, "basis")), 1e-6, "%d bits", s.bits);
+    cr_expect_lt(rendered_off(u, rendered_at(c, "u")), 1e-6, "%d bits", s.lowrank.bits);
+    cr_expect_lt(rendered_off(basis, rendered_at(c, "basis")), 1e-6, "%d bits", s.lowrank.bits);
     free(p.data);
 }
 
-Test(packed, codes_stand_for_what_numpy_says) {
+Test(lowrank, codes_stand_for_what_numpy_says) {
     json_t *root = rendered_read("svd");
     const json_t *cases = rendered_at(root, "codes");
     cr_assert_eq(json_array_size(cases), 4);
@@ -298,11 +292,15 @@ Test(packed, codes_stand_for_what_numpy_says) {
     json_decref(root);
 }
 
-Test(packed, constant_and_empty_groups_are_exact) {
+Test(lowrank, constant_and_empty_groups_are_exact) {
     for (int kind = FV_PACKED_K; kind <= FV_PACKED_V; kind++) {
-        fv_packed_shape s = {
-            5, 3,     1, 2, 4,    FV_F32, (fv_packed_kind)kind, 4, FV_PACKED_LOWRANK,
-            0, false, 0, 0, false};
+        fv_packed_shape s = {.form = FV_PACKED_LOWRANK,
+                             .kind = (fv_packed_kind)kind,
+                             .n = 5,
+                             .n_kv = 2,
+                             .d_head = 4,
+                             .dtype = FV_F32,
+                             .lowrank = {.rank = 3, .rank2 = 1, .bits = 4}};
         float u[15] = {0}, basis[24], u2[15], basis2[24];
         for (int i = 0; i < 24; i++) basis[i] = 0.25f;
         fv_packed_part p = {.shape = s, .data = malloc(fv_packed_bytes(&s))};
@@ -321,24 +319,17 @@ Test(packed, constant_and_empty_groups_are_exact) {
     }
 }
 
-Test(packed, kept_rows_keep_their_bits) {
+Test(lowrank, kept_rows_keep_their_bits) {
     static const int32_t idx[] = {0, 3, 4, 19};
     for (int bits = 16; bits >= 4; bits /= 2)
         for (int kind = FV_PACKED_K; kind <= FV_PACKED_V; kind++) {
-            fv_packed_shape s = {20,
-                                 9,
-                                 4,
-                                 2,
-                                 6,
-                                 FV_BF16,
-                                 (fv_packed_kind)kind,
-                                 (uint8_t)bits,
-                                 FV_PACKED_LOWRANK,
-                                 0,
-                                 false,
-                                 0,
-                                 0,
-                                 false};
+            fv_packed_shape s = {.form = FV_PACKED_LOWRANK,
+                                 .kind = (fv_packed_kind)kind,
+                                 .n = 20,
+                                 .n_kv = 2,
+                                 .d_head = 6,
+                                 .dtype = FV_BF16,
+                                 .lowrank = {.rank = 9, .rank2 = 4, .bits = (uint8_t)bits}};
             trip x = travel(s);
             fv_packed_part kept = {.shape = s, .data = NULL};
             kept.shape.n = 4;
@@ -355,20 +346,20 @@ Test(packed, kept_rows_keep_their_bits) {
         }
 }
 
-Test(packed, shapes_that_overflow_are_refused) {
+Test(lowrank, shapes_that_overflow_are_refused) {
     fv_packed_shape good = vicuna, bad[9];
     cr_expect_eq(fv_packed_check(&good), FV_OK);
     good.n = 0;
     cr_expect_eq(fv_packed_check(&good), FV_OK);
     for (int i = 0; i < 9; i++) bad[i] = vicuna;
-    bad[0].bits = 5;
+    bad[0].lowrank.bits = 5;
     bad[1].dtype = (fv_dtype)7;
     bad[2].kind = (fv_packed_kind)-1;
     bad[3].n = -1;
     bad[4].n_kv = 0;
     bad[5].d_head = 1 << 20;
-    bad[6].rank = 0;
-    bad[7].rank = 5000;
-    bad[8].rank2 = 65;
+    bad[6].lowrank.rank = 0;
+    bad[7].lowrank.rank = 5000;
+    bad[8].lowrank.rank2 = 65;
     for (int i = 0; i < 9; i++) cr_expect_eq(fv_packed_check(&bad[i]), FV_EINVAL, "shape %d", i);
 }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "packed/lowrank.h"
+#include "packed/codes.h"
 #include "tests/support/rendered.h"
 
 enum { NUMBERS_MAX = 400 };
@@ -29,14 +29,13 @@ static fv_packed_shape shape(fv_packed_kind kind, int32_t n, int32_t n_kv, int32
                              .d_head = d_head,
                              .dtype = dtype,
                              .kind = kind,
-                             .bits = 16,
                              .form = FV_PACKED_MERGED};
 }
 
 static fv_status merge(pair *p, fv_packed_shape s, double t, double gamma) {
     const float *const rows[2] = {p->m[0], p->m[1]};
     void *data[2];
-    s.n_outlier = fv_merged_keep(&s, rows, gamma, p->kept);
+    s.merged.n_exact = fv_merged_keep(&s, rows, gamma, p->kept);
     p->s[0] = p->s[1] = s;
     p->s[1].borrows = true;
     for (int i = 0; i < 2; i++) {
@@ -67,7 +66,7 @@ Test(merged, two_orthogonal_vectors_share_the_one_between_them) {
     for (int kind = 0; kind < 2; kind++) {
         pair p = {.m = {{3, 0}, {0, 4}}};
         merge_and_read(&p, shape((fv_packed_kind)kind, 1, 1, 2, FV_F32), 0.5, 0);
-        cr_assert_eq(p.s[0].n_outlier, 0, "an angle that all have is no outlier");
+        cr_assert_eq(p.s[0].merged.n_exact, 0, "an angle that all have is no outlier");
         for (int d = 0; d < 2; d++) {
             cr_expect_float_eq(p.back[0][d], 3 * sqrtf(0.5f), 1e-6f);
             cr_expect_float_eq(p.back[1][d], 4 * sqrtf(0.5f), 1e-6f);
@@ -114,7 +113,7 @@ Test(merged, the_least_similar_are_kept_exactly) {
         static pair p;
         plant(&p, 2 * 33, 5, 2 * 20 + 1);
         merge_and_read(&p, shape((fv_packed_kind)kind, 33, 2, 5, FV_BF16), 0.6, 0.05);
-        cr_assert_eq(p.s[0].n_outlier, 1);
+        cr_assert_eq(p.s[0].merged.n_exact, 1);
         for (int i = 0; i < 66; i++) cr_assert_eq(p.kept[i], i == 41);
         for (int i = 0; i < 2; i++) {
             cr_expect_arr_eq(p.back[i] + 41 * 5, p.m[i] + 41 * 5, 5 * sizeof(float));
@@ -128,7 +127,7 @@ Test(merged, a_full_range_keeps_all_but_the_most_similar) {
     static pair p;
     plant(&p, 12, 6, 7);
     merge_and_read(&p, shape(FV_PACKED_V, 6, 2, 6, FV_F32), 0.6, 1);
-    cr_assert_eq(p.s[0].n_outlier, 11);
+    cr_assert_eq(p.s[0].merged.n_exact, 11);
     for (int i = 0; i < 2; i++)
         for (int v = 0; v < 12; v++)
             if (p.kept[v]) cr_assert_arr_eq(p.back[i] + v * 6, p.m[i] + v * 6, 6 * sizeof(float));
@@ -141,14 +140,14 @@ Test(merged, zeros_are_exact_and_opposites_are_defined) {
     merge_and_read(&p, shape(FV_PACKED_V, 6, 1, 2, FV_F32), 0.6, 0);
     for (int i = 0; i < 2; i++)
         for (int c = 0; c < 6; c++) cr_expect_float_eq(p.back[i][c], p.m[i][c], 1e-6f);
-    cr_assert_eq(p.s[0].n_outlier, 0, "gamma = 0 keeps nothing");
+    cr_assert_eq(p.s[0].merged.n_exact, 0, "gamma = 0 keeps nothing");
     for (int d = 0; d < 2; d++) { /* (1 - t) u - t u */
         cr_expect_float_eq(p.back[0][6 + d], -0.2f, 1e-6f);
         cr_expect_float_eq(p.back[1][6 + d], -0.4f, 1e-6f);
     }
     drop(&p);
     merge_and_read(&p, shape(FV_PACKED_V, 6, 1, 2, FV_F32), 0.6, 0.05);
-    cr_assert_eq(p.s[0].n_outlier, 1, "opposites are least alike");
+    cr_assert_eq(p.s[0].merged.n_exact, 1, "opposites are least alike");
     cr_expect_arr_eq(p.back[1] + 6, p.m[1] + 6, 2 * sizeof(float));
     drop(&p);
     pair none = {.s = {{0}}};
@@ -227,7 +226,7 @@ Test(merged, two_layers_take_half_of_their_rows_and_a_norm_for_each_vector) {
         s.borrows = i / 2;
         cr_expect_eq(fv_packed_bytes(&s), (i / 2 ? 0 : rows) + norms);
         all += fv_packed_bytes(&s);
-        s.n_outlier = 10;
+        s.merged.n_exact = 10;
         size_t kept = 2560 + 64 + (577 * 4 + 63) / 64 * 64;
         cr_expect_eq(fv_packed_bytes(&s), (i / 2 ? 0 : rows) + norms + kept);
     }
@@ -237,15 +236,15 @@ Test(merged, two_layers_take_half_of_their_rows_and_a_norm_for_each_vector) {
 Test(merged, impossible_shapes_are_refused) {
     fv_packed_shape good = shape(FV_PACKED_V, 5, 2, 4, FV_BF16), bad[6];
     for (int i = 0; i < 6; i++) bad[i] = good;
-    bad[0].bits = 8;
-    bad[1].n_outlier = 11; /* of 10 vectors */
-    bad[2].rank = 1;
+    bad[0].merged.n_exact = -1;
+    bad[1].merged.n_exact = 11; /* of 10 vectors */
+    bad[2].d_head = 1025;
     bad[3].form = FV_N_PACKED_FORM;
     bad[4].form = FV_PACKED_QUANTIZED;
-    bad[4].bits = 8;
+    bad[4].codes = (fv_codes_shape){.bits = 8};
     bad[4].borrows = true;
     bad[5].form = FV_PACKED_LOWRANK;
-    bad[5].rank = bad[5].rank2 = 1;
+    bad[5].lowrank = (fv_lowrank_shape){.rank = 1, .rank2 = 1, .bits = 16};
     bad[5].borrows = true;
     cr_assert_eq(fv_packed_check(&good), FV_OK, "%s", fv_last_error());
     for (int i = 0; i < 6; i++) cr_expect_eq(fv_packed_check(&bad[i]), FV_EINVAL, "%d", i);
@@ -261,7 +260,7 @@ Test(merged, rows_that_stay_keep_their_bits) {
         merge_and_read(&p, shape((fv_packed_kind)kind, 33, 2, 5, FV_BF16), 0.6, 0.05);
         for (int i = 0; i < 2; i++) {
             fv_packed_shape s = fv_packed_kept(&p.part[i], idx, 4);
-            cr_assert(s.n == 4 && s.n_outlier == 1);
+            cr_assert(s.n == 4 && s.merged.n_exact == 1);
             few[i] =
                 (fv_packed_part){.shape = s,
                                  .data = aligned_alloc(64, fv_packed_aligned(fv_packed_bytes(&s))),
